@@ -12,10 +12,10 @@
 #include "app/line_reader.h"
 #include "app/output.h"
 #include "app/statistics.h"
+#include "app/template_flags.h"
 #include "app/text_input.h"
 #include "base/quote.h"
 #include "base/version.h"
-#include "text/chat_template.h"
 
 namespace subbyte::app {
 namespace {
@@ -34,39 +34,29 @@ struct Options {
   bool escape = false;
   bool json = false;
   SamplingFlags sampling;
+  TemplateFlags chat_template;
 };
 
 constexpr int64_t kDefaultContext = 4096;
 
-const std::map<std::string, ReasoningEffort> kEfforts = {{"low", ReasoningEffort::kLow},
-                                                         {"medium", ReasoningEffort::kMedium},
-                                                         {"high", ReasoningEffort::kHigh}};
+/// Words that templates have for it; harmony knows those in the middle.
+const std::vector<std::string> kEfforts = {"none", "minimal", "low", "medium",
+                                           "high", "xhigh",   "max"};
 
-/// Options that do nothing with this model are refused: nobody should believe that they did.
-Status check_reasoning(const Options& options, ChatFormat format, const Tokenizer& tokenizer) {
-  if (format == ChatFormat::kHarmony && options.no_think) {
-    return Error{"usage.no_think",
-                 "--no-think does nothing with this model, which always reasons: see "
-                 "--reasoning-effort low and --hide-reasoning"};
+/// What the options and the files of the model say of its chats. Options that do nothing with this
+/// model are refused: nobody should believe that they did.
+Status set_up(Options& options, const std::filesystem::path& directory, TextSetup& text) {
+  SUBBYTE_CHECK(options.chat_template.apply(directory, text));
+  if (options.no_think) {
+    const ChatOptions wish = {.thinking = false};
+    SUBBYTE_CHECK(check_does_something(text, wish, "--no-think", "usage.no_think"));
+    text.chat.thinking = false;
   }
-  const bool reasons = tokenizer.find("<think>") && tokenizer.find("</think>");
-  if (options.no_think && !reasons) {
-    return Error{"usage.no_think",
-                 "--no-think does nothing with this model: its tokenizer has no <think>"};
+  if (options.effort) {
+    const ChatOptions wish = {.effort = options.effort};
+    SUBBYTE_CHECK(check_does_something(text, wish, "--reasoning-effort", "usage.reasoning_effort"));
+    text.chat.effort = options.effort;
   }
-  if (format != ChatFormat::kHarmony && options.effort) {
-    return Error{"usage.reasoning_effort",
-                 "--reasoning-effort does nothing with this model, which has no such setting"};
-  }
-  return {};
-}
-
-/// What the options and the files of the model say of its chats.
-Status set_up(const Options& options, const std::filesystem::path& directory, TextSetup& text) {
-  SUBBYTE_CHECK(check_reasoning(options, text.format, text.tokenizer));
-  text.chat.thinking = !options.no_think;
-  SUBBYTE_CHECK(read_template_options(directory, text.chat));
-  if (options.effort) text.chat.effort = kEfforts.at(*options.effort);
   SUBBYTE_TRY(text.sampling, options.sampling.resolve(directory));
   return {};
 }
@@ -99,8 +89,9 @@ void print_banner(const Options& options, const Session& session, const ChatSett
   text += line("context {} of {} positions (-c), key-value cache {}", session.context(),
                config.max_positions, options.kv_cache_type);
   text += line("sampled {}", to_string(settings.request.sampling));
-  text += line("template {}, built in: the model's own chat template is not run",
-               name(session.text().format));
+  text += session.text().chat_template
+              ? line("template of the model")
+              : line("template {}, built in: the model has none", name(session.text().format));
   text += "/help lists the commands, Ctrl-C stops an answer, Ctrl-D or /exit ends\n";
   note(text);
 }
@@ -195,8 +186,7 @@ Result<ExitCode> run(const Invocation& invocation, Options options) {
 void add_chat(Program& program, Invocation& invocation) {
   Command command = program.add_command(
       "chat",
-      "Talk to a chat model, in the form of its family, which is built in; /help lists "
-      "what can be said besides messages",
+      "Talk to a chat model by its own template; /help lists what can be said besides messages",
       "  subbyte chat Qwen/Qwen3-8B-AWQ\n"
       "  subbyte chat ./qwen3 --no-think --system \"Answer in one sentence.\"\n"
       "  subbyte chat openai/gpt-oss-20b -p \"Why is the sky blue?\" --reasoning-effort low");
@@ -211,7 +201,8 @@ void add_chat(Program& program, Invocation& invocation) {
                "in --prompt and --system \\n is a newline, \\t a tab, \\\\ a backslash");
   command.flag("--json", options->json, "with --prompt: print the answer as one JSON object");
   command.flag("--no-think", options->no_think, "answer without reasoning, where a model can");
-  command.option("--reasoning-effort", options->effort, "for models of harmony (medium)")
+  command
+      .option("--reasoning-effort", options->effort, "for models that have it, as those of harmony")
       .one_of(kEfforts);
   command.flag("--hide-reasoning", options->hide_reasoning, "do not show it on stderr");
   command.option("-n,--predict", options->max_tokens, "tokens of an answer at most, -1 any")
@@ -221,6 +212,7 @@ void add_chat(Program& program, Invocation& invocation) {
       .between(16, int64_t{1} << 26);
   add_head_bits(command, options->head_bits);
   add_kv_cache_type(command, options->kv_cache_type);
+  options->chat_template.add_to(command);
   options->sampling.add_to(command);
   command.shares(Shares::kModel);
   command.run([options, &invocation] { return run(invocation, *options); });

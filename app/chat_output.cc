@@ -18,11 +18,11 @@ std::string title_of(const OutputPiece& piece) {
 
 }  // namespace
 
-ChatOutput::ChatOutput(const TextSetup& text, const ChatOptions& options, bool hide_reasoning)
+ChatOutput::ChatOutput(const TextSetup& text, PromptEnd prompt, bool hide_reasoning)
     : hide_reasoning_(hide_reasoning),
-      holds_(text.format == ChatFormat::kChatMl && prompt_end(options) == PromptEnd::kOpen &&
-             !options.template_is_known && text.tokenizer.find("</think>") &&
-             isatty(STDOUT_FILENO) == 0) {}
+      holds_(text.format == ChatFormat::kChatMl && prompt == PromptEnd::kOpen &&
+             !text.chat_template && text.tokenizer.find("</think>") && isatty(STDOUT_FILENO) == 0) {
+}
 
 void ChatOutput::finish() {
   release();
@@ -39,6 +39,7 @@ void ChatOutput::show(const Delta& delta) {
       std::fflush(stdout);
     } else {
       release();  // a mark has come that opens the reasoning
+      if (piece.channel == OutputChannel::kAnalysis) reasoning_ += piece.text;
       show_reasoning((piece.begins_message ? title_of(piece) : "") + piece.text);
     }
   }
@@ -58,6 +59,7 @@ void ChatOutput::take_answer_back() {
     note("(what stands above was reasoning)\n");
   }
   holds_ = false;
+  reasoning_ = without_breaks(answer_);
   answer_.clear();
 }
 

@@ -9,6 +9,7 @@
 #include "app/chat_output.h"
 #include "app/one_answer.h"
 #include "app/statistics.h"
+#include "text/chat_messages.h"
 
 namespace subbyte::app {
 namespace {
@@ -33,10 +34,10 @@ void note_end(const GenerateStats& stats, int64_t context) {
 
 }  // namespace
 
-SessionRequest request_of(const ChatSettings& settings, std::vector<ChatMessage> messages) {
+SessionRequest request_of(const ChatSettings& settings, std::span<const ChatMessage> messages) {
   SessionRequest request = settings.request;
   request.is_chat = true;
-  request.messages = std::move(messages);
+  request.messages = to_json(messages);
   request.chat.date = today();
   return request;
 }
@@ -129,10 +130,11 @@ Result<std::vector<TokenId>> Conversation::fitting_prompt() {
 }
 
 Result<GenerateStats> Conversation::generate_answer(std::vector<TokenId> prompt) {
+  const PromptEnd beginning = prompt_end(session_->text().tokenizer, prompt);
   Question question = {settings_.request, std::move(prompt)};
   question.request.is_chat = true;
   question.request.is_turn = true;
-  ChatOutput output(session_->text(), question.request.chat, settings_.hide_reasoning);
+  ChatOutput output(session_->text(), beginning, settings_.hide_reasoning);
   if (ctrl_c_ != nullptr) ctrl_c_->begin();
   const auto goes_on = [&] {
     return (ctrl_c_ == nullptr || !ctrl_c_->interrupted()) && std::ferror(stdout) == 0;
@@ -141,7 +143,7 @@ Result<GenerateStats> Conversation::generate_answer(std::vector<TokenId> prompt)
               answer_one(
                   *session_, question, [&](const Delta& delta) { output.show(delta); }, goes_on));
   output.finish();
-  messages_.push_back({ChatRole::kAssistant, output.answer()});
+  messages_.push_back({ChatRole::kAssistant, output.answer(), output.reasoning()});
   return end.stats;
 }
 

@@ -2,6 +2,7 @@
 // A conversation with a chat model: what was said, and what of it the cache holds.
 
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -23,7 +24,7 @@ class Conversation {
 
   /// Says this and prints the answer. After an error the conversation is what
   /// it was before. Codes: chat.too_long when the message alone fills the context; those of
-  /// encode_segments and answer_one.
+  /// TextSetup::encode and answer_one.
   Status say(const std::string& text);
   /// Answers the last message once more, with another seed. Code chat.no_message.
   Status answer_again();
@@ -56,7 +57,7 @@ class Conversation {
 };
 
 /// A request with these messages, of today.
-SessionRequest request_of(const ChatSettings& settings, std::vector<ChatMessage> messages);
+SessionRequest request_of(const ChatSettings& settings, std::span<const ChatMessage> messages);
 
 /// Code chat.too_long unless a prompt of so many tokens leaves room in the context.
 Status check_prompt(int64_t tokens, int64_t context);

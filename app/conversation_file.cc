@@ -8,12 +8,14 @@
 #include "base/output_file.h"
 #include "base/quote.h"
 #include "json/strict_json.h"
+#include "text/chat_messages.h"
 
 namespace subbyte::app {
 namespace {
 
 constexpr uint64_t kMaxBytes = uint64_t{64} << 20;
-constexpr std::array<std::string_view, 3> kRoles = {"system", "user", "assistant"};  // by ChatRole
+constexpr std::array<ChatRole, 3> kRoles = {ChatRole::kSystem, ChatRole::kUser,
+                                            ChatRole::kAssistant};
 
 Result<ChatMessage> read_message(const json::Value& value, std::size_t index,
                                  const std::string& path) {
@@ -21,10 +23,10 @@ Result<ChatMessage> read_message(const json::Value& value, std::size_t index,
   SUBBYTE_TRY(const json::Object object, json::Object::of(value, where));
   SUBBYTE_TRY(const std::string role, object.required_string("role"));
   SUBBYTE_TRY(std::string content, object.required_string("content"));
-  for (std::size_t i = 0; i < kRoles.size(); ++i) {
-    if (role == kRoles[i] && (i > 0 || index == 0)) {
-      return ChatMessage{static_cast<ChatRole>(i), std::move(content)};
-    }
+  SUBBYTE_TRY(auto reasoning, object.string("reasoning_content"));
+  for (const ChatRole known : kRoles) {
+    if (role != name(known) || (known == ChatRole::kSystem && index > 0)) continue;
+    return ChatMessage{known, std::move(content), std::move(reasoning)};
   }
   return object.error("chat.role", "role",
                       index == 0 ? "system, user or assistant" : "user or assistant");
@@ -35,11 +37,7 @@ Result<ChatMessage> read_message(const json::Value& value, std::size_t index,
 Status save_conversation(const std::filesystem::path& path, std::span<const ChatMessage> messages,
                          bool overwrite) {
   json::Value root;
-  root["messages"] = json::Value::array();
-  for (const ChatMessage& message : messages) {
-    root["messages"].push_back(
-        {{"role", kRoles[static_cast<std::size_t>(message.role)]}, {"content", message.content}});
-  }
+  root["messages"] = to_json(messages);
   SUBBYTE_TRY(OutputFile file, OutputFile::create(path, overwrite));
   SUBBYTE_CHECK(file.write(json_text(root)));
   return file.commit();

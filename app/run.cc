@@ -35,6 +35,7 @@ struct Options {
   std::vector<std::string> stops;
   bool escape = false;
   SamplingFlags sampling;
+  TemplateFlags chat_template;
 };
 
 Result<std::string> prompt_text(const Options& options) {
@@ -77,6 +78,7 @@ Result<ExitCode> run_many(const Invocation& invocation, const Options& options) 
   many.ignore_eos = options.ignore_eos;
   many.stops = options.stops;
   many.sampling = options.sampling;
+  many.chat_template = options.chat_template;
   return run_prompts(invocation, many);
 }
 
@@ -100,6 +102,11 @@ Status check_options(const Options& options) {
   if (options.prompts.empty() && (options.parallel || options.cache_positions)) {
     return Error{"usage.prompts",
                  "--parallel and --cache-positions are for --prompts FILE --output FILE"};
+  }
+  if (options.prompts.empty() && options.chat_template.are_given()) {
+    return Error{"usage.prompts",
+                 "--chat-template-file and --chat-template-kwargs are for messages of --prompts; "
+                 "`subbyte chat` has them, too"};
   }
   if (!options.prompts.empty() && options.max_tokens == 0) {
     return Error{"usage.predict", "--predict 0 asks for nothing; at least 1 with --prompts"};
@@ -239,6 +246,7 @@ void add_run(Program& program, Invocation& invocation) {
   add_head_bits(command, options->head_bits);
   add_kv_cache_type(command, options->kv_cache_type);
   add_prompts_options(command, *options, prompt, file);
+  options->chat_template.add_to(command);
   options->sampling.add_to(command);
   command.shares(Shares::kModel);
   command.run([options, &invocation] { return run(invocation, *options); });

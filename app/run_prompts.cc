@@ -12,7 +12,7 @@
 #include "base/version.h"
 #include "completions/job.h"
 #include "completions/job_identity.h"
-#include "text/chat_template.h"
+#include "session/chat_prompt.h"
 
 namespace subbyte::app {
 namespace {
@@ -36,7 +36,8 @@ std::string kind_of(const Backend& backend) {
 /// What decides the answers beside a line. How many are computed at a time is no part of it: with
 /// --batch-invariant it changes nothing, and without it no two runs have the same batches anyway.
 Result<JobRecord> identity_of(const Invocation& invocation, const PromptsOptions& options,
-                              const ReadyModel& ready, ChatFormat format, const JobOptions& job) {
+                              const ReadyModel& ready, const TextSetup& texts,
+                              const JobOptions& job) {
   const auto text = [](const json::Value& value) { return json::to_text(value); };
   JobRecord record = {
       {"program", std::string("subbyte ").append(library_version())},
@@ -59,9 +60,8 @@ Result<JobRecord> identity_of(const Invocation& invocation, const PromptsOptions
     SUBBYTE_TRY(const DeviceOptions device, device_options(invocation));
     record["step_tokens"] = text(device.step_kernel_tokens);
   }
-  const bool prompts_name_it =
-      format == ChatFormat::kHarmony || format == ChatFormat::kDatedHeaders;
-  if (prompts_name_it) record[kJobDate] = job.defaults.chat.date;
+  if (chats_name_the_day(texts)) record[kJobDate] = job.defaults.chat.date;
+  options.chat_template.describe(record);
   SUBBYTE_CHECK(add_model_files(ready.path, ready.directory, record));
   return record;
 }
@@ -78,7 +78,7 @@ Result<JobOptions> job_options(const Invocation& invocation, const PromptsOption
   job.context = options.context > 0 ? options.context : ready.config.max_positions;
   SUBBYTE_CHECK(check_context(ready.config, job.context));
   job.model = options.model;
-  SUBBYTE_TRY(job.identity, identity_of(invocation, options, ready, text.format, job));
+  SUBBYTE_TRY(job.identity, identity_of(invocation, options, ready, text, job));
   return job;
 }
 
@@ -158,14 +158,14 @@ Status open_job(const Invocation& invocation, const PromptsOptions& options,
 
 }  // namespace
 
-Result<ExitCode> run_prompts(const Invocation& invocation, const PromptsOptions& options) {
+Result<ExitCode> run_prompts(const Invocation& invocation, PromptsOptions options) {
   if (options.json && options.output == "-") {
     return Error{"usage.output", "--json writes to standard output: --output must be a file then"};
   }
   SUBBYTE_TRY(ReadyModel ready, open(invocation, options.model));
   SUBBYTE_TRY(std::unique_ptr<TextSetup> text, TextSetup::read(ready.directory, ready.config));
   SUBBYTE_TRY(text->sampling, options.sampling.resolve(ready.directory));
-  SUBBYTE_CHECK(read_template_options(ready.directory, text->chat));
+  SUBBYTE_CHECK(options.chat_template.apply(ready.directory, *text));
   const SamplingOptions sampling = text->sampling.alone;
   std::optional<Job> job;
   SUBBYTE_CHECK(open_job(invocation, options, ready, *text, job));

@@ -2,6 +2,7 @@
 // `subbyte run --prompts`: many requests from a file.
 
 #include "app/command.h"
+#include "app/template_flags.h"
 
 namespace subbyte::app {
 
@@ -21,10 +22,11 @@ struct PromptsOptions {
   bool ignore_eos = false;
   std::vector<std::string> stops;
   SamplingFlags sampling;
+  TemplateFlags chat_template;
 };
 
 /// kProblemsFound when a line of the output has an error instead of a response, be it of this run
 /// or of an earlier one.
-Result<ExitCode> run_prompts(const Invocation& invocation, const PromptsOptions& options);
+Result<ExitCode> run_prompts(const Invocation& invocation, PromptsOptions options);
 
 }  // namespace subbyte::app

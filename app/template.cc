@@ -21,6 +21,7 @@ struct Options {
   std::string tools;
   std::vector<std::string> settings;
   bool no_generation_prompt = false;
+  bool continue_final_message = false;
   std::optional<std::string> now;
   bool json = false;
 };
@@ -90,6 +91,7 @@ Result<TemplateInput> read_input(const Options& options) {
     SUBBYTE_CHECK(add_setting(setting, input.variables));
   }
   input.add_generation_prompt = !options.no_generation_prompt;
+  input.continue_final_message = options.continue_final_message;
   const auto now = parse_time(options.now.value_or(today()));
   if (!now) {
     return Error{"usage.now",
@@ -142,6 +144,8 @@ void add_template(Program& program, Invocation&) {
       .value("NAME=JSON");
   command.flag("--no-generation-prompt", options->no_generation_prompt,
                "end after the last message");
+  command.flag("--continue-final-message", options->continue_final_message,
+               "end within the last message, to go on with it");
   command.option("--now", options->now, "the day or time that the template sees (today)")
       .value("TIME");
   command.flag("--json", options->json, "print the text and where its parts come from");

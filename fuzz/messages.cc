@@ -1,6 +1,6 @@
 // Messages of a chat: the body of a request, or a conversation in a file, else one message of a
-// user as it is typed. There are no templates: both formats are rendered by hand. Whatever the
-// messages are, the control tokens of the prompt are those of the format, in its order.
+// user as it is typed, in the formats that are rendered by hand. Whatever the messages are, the
+// control tokens of the prompt are those of the format, in its order.
 
 #include <algorithm>
 #include <optional>
@@ -8,8 +8,9 @@
 #include "app/conversation_file.h"
 #include "completions/request.h"
 #include "fuzz/fuzz.h"
+#include "session/chat_prompt.h"
 #include "tests/support/small_tokenizer.h"
-#include "text/chat.h"
+#include "text/chat_messages.h"
 #include "text/utf8.h"
 
 using namespace subbyte;
@@ -17,27 +18,29 @@ using namespace subbyte;
 namespace {
 
 /// Control tokens stand among the added tokens, or in the vocabulary alone, within reach of merges.
-const Tokenizer& tokenizer() {
-  static const auto made = [] {
-    TokenizerJson json =
-        small_tokenizer({"<|", "|>", "im", "<|im", "_end", "<|im_end", "<|im_end|>", "th", "he"},
-                        TokenizerJson::parse(R"(["< |", "| >", "i m", "<| im", "<|im _end",
-                                                 "<|im_end |>", "t h", "h e"])"));
-    json["model"]["vocab"]["_e"] = 300;
-    json["model"]["vocab"]["nd"] = 301;
-    json["model"]["merges"].push_back("_ e");
-    json["model"]["merges"].push_back("n d");
-    json["model"]["merges"].push_back("_e nd");
-    TokenId id = 310;
-    for (const char* content :
-         {"<|im_start|>", "<|endoftext|>", "<think>", "</think>", "<|start|>", "<|end|>",
-          "<|message|>", "<|channel|>", "<|return|>", "<|call|>"}) {
-      json["added_tokens"].push_back(added_token(id++, content));
-    }
-    return load_tokenizer(json);
-  }();
+Tokenizer make_tokenizer() {
+  TokenizerJson json =
+      small_tokenizer({"<|", "|>", "im", "<|im", "_end", "<|im_end", "<|im_end|>", "th", "he"},
+                      TokenizerJson::parse(R"(["< |", "| >", "i m", "<| im", "<|im _end",
+                                               "<|im_end |>", "t h", "h e"])"));
+  json["model"]["vocab"]["_e"] = 300;
+  json["model"]["vocab"]["nd"] = 301;
+  json["model"]["merges"].push_back("_ e");
+  json["model"]["merges"].push_back("n d");
+  json["model"]["merges"].push_back("_e nd");
+  TokenId id = 310;
+  for (const char* content : {"<|im_start|>", "<|endoftext|>", "<think>", "</think>", "<|start|>",
+                              "<|end|>", "<|message|>", "<|channel|>", "<|return|>", "<|call|>"}) {
+    json["added_tokens"].push_back(added_token(id++, content));
+  }
+  auto made = load_tokenizer(json);
   fuzz::require(made.ok(), "a tokenizer");
-  return *made;
+  return std::move(made).value();
+}
+
+const Tokenizer& tokenizer() {
+  static const Tokenizer made = make_tokenizer();
+  return made;
 }
 
 /// Whether the token may come from the format only.
@@ -72,6 +75,23 @@ void check(std::span<const ChatMessage> messages) {
   }
 }
 
+/// Of a template, the control tokens are those that it writes, whatever the messages are.
+void check_template(const CompletionRequest& request) {
+  static const TextSetup text = [] {
+    TextSetup made{.tokenizer = make_tokenizer()};
+    made.chat_template = ChatTemplate::compile(
+        "{% for m in messages %}<|im_start|>{{ m.role }}{{ m.content }}{{ m.tool_calls }}"
+        "<|endoftext|>{% endfor %}<think>",
+        "fuzz.jinja");
+    return made;
+  }();
+  const auto ids = encode_chat(text, request.messages, {});
+  fuzz::require(ids.ok(), "a prompt");
+  std::size_t num_controls = 0;
+  for (const TokenId id : *ids) num_controls += is_control(id) ? 1 : 0;
+  fuzz::require(num_controls == 2 * request.messages.size() + 1, "control tokens of the template");
+}
+
 void check_request(std::string_view text) {
   const auto value = json::parse(text, "input", {}, json::kTextMemoryFactor);
   if (!value.ok()) {
@@ -86,7 +106,10 @@ void check_request(std::string_view text) {
   fuzz::require(check_sampling(request->sampling).ok(), "sampling in its ranges");
   fuzz::require(request->num_samples > 0 && std::ssize(request->stops) <= kMaxStops, "counts");
   fuzz::require(!request->is_chat || !request->messages.empty(), "a message");
-  if (request->is_chat) check(request->messages);
+  if (!request->is_chat) return;
+  check_template(*request);
+  const auto plain = plain_messages(request->messages);
+  if (plain.ok()) check(*plain);
 }
 
 /// As /load and /save of chat.

@@ -25,7 +25,7 @@ KINDS = {
     "QUANTIZATION_KEY": ("scope", "key", "use", "neutral", "note"),
     "MODEL_FILE": ("key", "use", "note"),
 }
-FILE_USES = {"kComputed": "read", "kNoted": "a note of `verify`", "kRefused": "refused",
+FILE_USES = {"kComputed": "read", "kRefused": "refused",
              "kIgnored": "changes nothing"}
 
 
@@ -98,9 +98,6 @@ def key_tables(rows):
     if reasons:
         text += "\n| changes nothing | because |\n|---|---|\n"
         text += "".join(f"| {', '.join(names)} | {note} |\n" for note, names in reasons.items())
-    for row in rows:
-        if row["use"] == "kNoted":
-            text += f"\n{name_of(row)} is a note of `verify`: {row['note']}.\n"
     return text
 
 

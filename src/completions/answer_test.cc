@@ -14,7 +14,7 @@ class Answers : public ::testing::Test {
  protected:
   /// The choice that comes of tokens, which are text with control tokens.
   Value choice(std::string_view output, StopReason reason = StopReason::kStopToken) {
-    SampleText text(request_, *tokenizer_, ChatFormat::kChatMl);
+    SampleText text(request_, *tokenizer_, ChatFormat::kChatMl, prompt_);
     Choice choice(request_, *tokenizer_);
     const auto ids = tokenizer_->encode(output, SpecialTokens::kRecognize);
     for (const TokenId id : *ids) {
@@ -39,6 +39,7 @@ class Answers : public ::testing::Test {
   }
 
   Result<Tokenizer> tokenizer_ = golden_tokenizer("qwen");
+  PromptEnd prompt_ = PromptEnd::kOpen;
   SessionRequest request_ = [] {
     SessionRequest request;
     request.is_chat = true;
@@ -56,10 +57,10 @@ TEST_F(Answers, have_the_reasoning_beside_the_content) {
 }
 
 TEST_F(Answers, begin_inside_the_reasoning_where_the_prompt_opens_it) {
-  request_.chat.opens_reasoning = true;
+  prompt_ = PromptEnd::kReasons;
   EXPECT_EQ(message("hm\n</think>\n\nHello"), "Hello (hm)");
   EXPECT_EQ(message("hm and no more"), " (hm and no more)");  // cut
-  request_.chat.thinking = false;
+  prompt_ = PromptEnd::kAnswers;
   EXPECT_EQ(message("a</think>b"), "ab");
 }
 

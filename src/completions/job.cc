@@ -32,7 +32,8 @@ std::string digest_of(const JobRecord& identity, const std::string& line) {
 bool is_of_request(const Error& error) {
   constexpr std::string_view kCodes[] = {
       "completion.", "chat.",     "tokenizer.",        "scheduler.request",
-      "generate.",   "sampling.", "model.token_range", "model.context_full"};
+      "generate.",   "sampling.", "model.token_range", "model.context_full",
+      "template.",   "jinja."};
   return std::ranges::any_of(kCodes,
                              [&](std::string_view code) { return error.code.starts_with(code); });
 }
@@ -198,6 +199,8 @@ Status Job::check_all(Lines lines) {
       counts_.errors += found->second.is_error ? 1 : 0;
       continue;
     }
+    const auto& own = text_->chat_template;
+    if (line->request.is_chat && own && !own->ok()) return own->error();
     const auto prompt = text_->encode(line->request);
     if (!prompt.ok()) continue;  // an error in its results
     longest_ = std::max(longest_, room_for(line->request, std::ssize(*prompt)));

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/quote.h"
+#include "session/chat_prompt.h"
 
 namespace subbyte {
 namespace {
@@ -165,28 +166,81 @@ Result<std::string> read_content(const Object& message) {
   return text;
 }
 
-/// What an assistant thought, under one of two names.
-Result<std::optional<std::string>> read_reasoning(const Object& message, ChatRole role) {
-  const char* const key = message.has("reasoning_content") ? "reasoning_content" : "reasoning";
-  SUBBYTE_TRY(auto reasoning, message.string(key));
-  if (!reasoning || reasoning->empty() || role == ChatRole::kAssistant) return reasoning;
-  return message.error("completion.field", key, "nothing, as an assistant's message alone has it");
+bool is_list_of_objects(const Value& value) {
+  return value.is_array() && std::ranges::all_of(value, &Value::is_object);
 }
 
-Result<ChatMessage> read_message(const Value& value, const std::string& where) {
+/// A field that asks for something; nullptr without one.
+const Value* find_asked(const Object& object, std::string_view key) {
+  const Value* const value = object.find(key);
+  const bool is_nothing =
+      value == nullptr || value->is_null() || (value->is_array() && value->empty());
+  return is_nothing ? nullptr : value;
+}
+
+/// The arguments of a call as an object: templates look into it.
+Status read_arguments(Value& call, const std::string& where) {
+  SUBBYTE_TRY(const Object object, Object::of(call, where));
+  SUBBYTE_TRY(const auto function, object.object("function"));
+  if (!function) return object.error("json.missing", "function", "an object");
+  SUBBYTE_CHECK(function->required_string("name"));
+  Value& arguments = call["function"]["arguments"];
+  if (arguments.is_null() || arguments == "") arguments = Value::object();
+  if (arguments.is_string()) {
+    const auto& text = arguments.get_ref<const std::string&>();
+    auto parsed = json::parse(text, where, {}, json::kTextMemoryFactor);
+    if (parsed.ok()) arguments = *std::move(parsed);
+  }
+  if (arguments.is_object()) return {};
+  return function->error("completion.field", "arguments", "an object, or a text that is one");
+}
+
+/// What only one role has.
+Status check_role_fields(const Object& message, std::string_view role) {
+  constexpr std::array<std::string_view, 3> kOfAssistant = {"reasoning_content", "reasoning",
+                                                            "tool_calls"};
+  for (const std::string_view key : kOfAssistant) {
+    const Value* const value = find_asked(message, key);
+    if (value == nullptr || *value == "" || role == "assistant") continue;
+    return message.error("completion.field", key,
+                         "nothing, as an assistant's message alone has it");
+  }
+  for (const char* const key : {"reasoning_content", "reasoning", "name", "tool_call_id"}) {
+    SUBBYTE_CHECK(message.string(key));
+  }
+  return {};
+}
+
+/// A message with the fields that a template may see.
+Result<Value> read_message(const Value& value, const std::string& where) {
+  constexpr std::array<std::string_view, 5> kRoles = {"system", "developer", "user", "assistant",
+                                                      "tool"};
   SUBBYTE_TRY(const Object message, Object::of(value, where));
   SUBBYTE_TRY(const std::string role, message.required_string("role"));
-  const bool is_system = role == "system" || role == "developer";
-  if (!is_system && role != "user" && role != "assistant") {
-    return message.error("completion.role", "role", "system, developer, user or assistant");
+  if (std::ranges::find(kRoles, role) == kRoles.end()) {
+    return message.error("completion.role", "role", "system, developer, user, assistant or tool");
   }
   SUBBYTE_CHECK(check_fields(message, kMessageRules));
-  ChatMessage result;
-  result.role = is_system        ? ChatRole::kSystem
-                : role == "user" ? ChatRole::kUser
-                                 : ChatRole::kAssistant;
-  SUBBYTE_TRY(result.content, read_content(message));
-  SUBBYTE_TRY(result.reasoning, read_reasoning(message, result.role));
+  SUBBYTE_CHECK(check_role_fields(message, role));
+  Value result = Value::object();
+  for (const auto& [key, field] : message.members()) {
+    const bool is_seen = json::find_rule(kMessageRules, key)->use == KeyUse::kComputed;
+    if (is_seen && find_asked(message, key) != nullptr) result[key] = field;
+  }
+  const bool calls = result.contains("tool_calls");
+  if (calls && !message.has("content")) {
+    result["content"] = "";  // templates add it to other texts
+  } else {
+    SUBBYTE_TRY(result["content"], read_content(message));
+  }
+  if (!calls) return result;
+  Value& list = result["tool_calls"];
+  if (!is_list_of_objects(list)) {
+    return message.error("json.type", "tool_calls", "a list of objects");
+  }
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    SUBBYTE_CHECK(read_arguments(list[i], fmt::format("{}.tool_calls[{}]", where, i)));
+  }
   return result;
 }
 
@@ -197,7 +251,7 @@ Status read_messages(const Object& body, const Value& messages, CompletionReques
   }
   for (const Value& value : messages) {
     const bool root = body.where().find(": ") == std::string::npos;
-    SUBBYTE_TRY(ChatMessage message,
+    SUBBYTE_TRY(Value message,
                 read_message(value, fmt::format("{}{}messages[{}]", body.where(), root ? ": " : ".",
                                                 request.messages.size())));
     request.messages.push_back(std::move(message));
@@ -205,25 +259,62 @@ Status read_messages(const Object& body, const Value& messages, CompletionReques
   return {};
 }
 
-Status read_chat_options(const Object& body, ChatOptions& chat) {
-  SUBBYTE_TRY(const auto effort, body.string("reasoning_effort"));
-  if (effort && *effort != "low" && *effort != "medium" && *effort != "high") {
-    return body.error("json.range", "reasoning_effort", "low, medium or high");
+/// Functions that the model is told of.
+Status read_tools(const Object& body, ChatOptions& chat) {
+  SUBBYTE_TRY(const auto choice, body.string("tool_choice"));
+  if (choice && *choice != "auto" && *choice != "none") {
+    return body.error("completion.field", "tool_choice", "\"auto\" or \"none\"");
   }
-  if (effort) {
-    chat.effort = *effort == "low"    ? ReasoningEffort::kLow
-                  : *effort == "high" ? ReasoningEffort::kHigh
-                                      : ReasoningEffort::kMedium;
+  const Value* const tools = find_asked(body, "tools");
+  if (tools == nullptr) return {};
+  if (!is_list_of_objects(*tools)) return body.error("json.type", "tools", "a list of objects");
+  for (const Value& value : *tools) {
+    SUBBYTE_TRY(const Object tool, Object::of(value, body.where() + ": tools"));
+    SUBBYTE_TRY(const auto type, tool.string("type"));
+    if (type.value_or("function") != "function")
+      return tool.error("completion.field", "type", "\"function\"");
+  }
+  if (choice != "none") chat.tools = *tools;
+  return {};
+}
+
+Status read_effort(const Object& body, ChatOptions& chat) {
+  constexpr std::array<std::string_view, 7> kEfforts = {"none", "minimal", "low", "medium",
+                                                        "high", "xhigh",   "max"};
+  SUBBYTE_TRY(const auto effort, body.string("reasoning_effort"));
+  if (!effort) return {};
+  if (std::ranges::find(kEfforts, *effort) == kEfforts.end()) {
+    return body.error("json.range", "reasoning_effort",
+                      "none, minimal, low, medium, high, xhigh or max");
+  }
+  chat.effort = effort;
+  return {};
+}
+
+/// Where the prompt ends.
+Status read_prompt_end(const Object& body, ChatOptions& chat) {
+  SUBBYTE_TRY(const auto begins, body.boolean("add_generation_prompt"));
+  SUBBYTE_TRY(const auto goes_on, body.boolean("continue_final_message"));
+  chat.continue_final_message = goes_on.value_or(false);
+  chat.add_generation_prompt = begins.value_or(!chat.continue_final_message);
+  if (!chat.continue_final_message || !chat.add_generation_prompt) return {};
+  return body.error("completion.field", "add_generation_prompt",
+                    "false with \"continue_final_message\"");
+}
+
+Status read_chat_options(const Object& body, ChatOptions& chat) {
+  SUBBYTE_CHECK(read_tools(body, chat));
+  SUBBYTE_CHECK(read_effort(body, chat));
+  SUBBYTE_CHECK(read_prompt_end(body, chat));
+  if (const Value* const documents = find_asked(body, "documents")) {
+    if (!is_list_of_objects(*documents)) {
+      return body.error("json.type", "documents", "a list of objects");
+    }
+    chat.variables["documents"] = *documents;
   }
   SUBBYTE_TRY(const auto arguments, body.object("chat_template_kwargs"));
   if (!arguments) return {};
-  SUBBYTE_TRY(const auto thinking, arguments->boolean("enable_thinking"));
-  chat.thinking = thinking.value_or(chat.thinking);
-  for (const auto& [name, value] : arguments->members()) {
-    if (name == "enable_thinking") continue;
-    return arguments->error("completion.field", name, "enable_thinking alone");
-  }
-  return {};
+  return add_template_variables(*arguments, chat.variables);
 }
 
 /// How long the answer may be, and what ends it.
@@ -278,6 +369,10 @@ Result<CompletionRequest> read_completion(const Object& body, const CompletionDe
   SUBBYTE_CHECK(request.is_chat ? read_messages(body, *body.find("messages"), request)
                                 : read_prompt(body, *body.find("prompt"), request));
   SUBBYTE_CHECK(read_chat_options(body, request.chat));
+  if (!request.is_chat && (find_asked(body, "tools") || find_asked(body, "documents"))) {
+    return body.error("completion.field", body.has("tools") ? "tools" : "documents",
+                      "nothing, as a prompt is no chat");
+  }
   SUBBYTE_CHECK(read_sampling(body, defaults.sampling, request));
   SUBBYTE_CHECK(read_echo(body, request));
   SUBBYTE_CHECK(read_ends(body, defaults, request));

@@ -124,8 +124,83 @@ TEST(Requests, the_reasoning_of_an_answer_is_part_of_the_conversation) {
   const auto request =
       read(chat({{"role", "assistant"}, {"content", "b"}, {"reasoning_content", "r"}}));
   ASSERT_TRUE(request.ok()) << request.error().message;
-  EXPECT_EQ(request->messages[1].reasoning, "r");
+  EXPECT_EQ(request->messages[1]["reasoning_content"], "r");
   EXPECT_NE(refusal(chat({{"role", "user"}, {"content", "b"}, {"reasoning_content", "r"}})), "");
+}
+
+TEST(Requests, have_messages_as_templates_see_them) {
+  const auto messages = [](const char* text) {
+    const auto request = read({{"messages", Value::parse(text)}});
+    return request.ok() ? request->messages.dump() : std::string(request.error().code);
+  };
+  EXPECT_EQ(messages(R"([{"role": "user", "name": "B", "annotations": [1], "refusal": null,
+                          "content": [{"type": "text", "text": "a"},
+                                      {"type": "text", "text": "b"}]}])"),
+            R"([{"role":"user","name":"B","content":"ab"}])");
+  const std::string call = R"({"id":"1","type":"function","function":{"name":"f","arguments":)";
+  const auto with_call = [&](const std::string& arguments) {
+    return messages((R"([{"role": "assistant", "content": null, "tool_calls": [)" + call +
+                     arguments + R"(}}]}, {"role": "tool", "tool_call_id": "1", "content": "7"}])")
+                        .c_str());
+  };
+  const auto expected = [&](const std::string& arguments) {
+    return R"([{"role":"assistant","tool_calls":[)" + call + arguments +
+           R"(}}],"content":""},{"role":"tool","tool_call_id":"1","content":"7"}])";
+  };
+  EXPECT_EQ(with_call(R"("{\"a\": [1]}")"), expected(R"({"a":[1]})"));
+  EXPECT_EQ(with_call(R"({"a": [1]})"), expected(R"({"a":[1]})"));
+  EXPECT_EQ(with_call(R"("")"), expected("{}"));
+  EXPECT_EQ(with_call(R"("7")"), "completion.field");
+  EXPECT_EQ(with_call(R"("{")"), "completion.field");
+  EXPECT_EQ(messages(R"([{"role": "assistant"}])"), "json.missing");
+  EXPECT_EQ(messages(R"([{"role": "tool"}])"), "json.missing");
+  EXPECT_EQ(messages(R"([{"role": "function", "content": "7"}])"), "completion.role");
+  EXPECT_EQ(messages(R"([{"role": "user", "content": "a", "tool_calls": [{}]}])"),
+            "completion.field");
+  EXPECT_EQ(messages(R"([{"role": "assistant", "tool_calls": [{"id": "1"}]}])"), "json.missing");
+  EXPECT_EQ(messages(R"([{"role": "assistant", "tool_calls": ["f"]}])"), "json.type");
+}
+
+TEST(Requests, have_what_templates_are_told) {
+  const auto options = [](const char* text) {
+    Value body = Value::parse(text);
+    body["messages"] = {{{"role", "user"}, {"content", "a"}}};
+    return read(body)->chat;
+  };
+  EXPECT_TRUE(options("{}").tools.is_null());
+  EXPECT_EQ(options(R"({"tools": [{"type": "function"}], "tool_choice": "auto"})").tools.size(),
+            1U);
+  EXPECT_TRUE(
+      options(R"({"tools": [{"type": "function"}], "tool_choice": "none"})").tools.is_null());
+  EXPECT_EQ(options(R"({"reasoning_effort": "minimal"})").effort, "minimal");
+  EXPECT_EQ(options(R"({"documents": [{"text": "t"}],
+                        "chat_template_kwargs": {"enable_thinking": false, "x": [1]}})")
+                .variables.dump(),
+            R"({"documents":[{"text":"t"}],"enable_thinking":false,"x":[1]})");
+  EXPECT_TRUE(options("{}").add_generation_prompt);
+  EXPECT_FALSE(options(R"({"add_generation_prompt": false})").add_generation_prompt);
+  const ChatOptions goes_on = options(R"({"continue_final_message": true})");
+  EXPECT_TRUE(goes_on.continue_final_message && !goes_on.add_generation_prompt);
+}
+
+TEST(Requests, refuse_what_templates_are_told_wrongly) {
+  const auto code = [](const char* text) {
+    Value body = Value::parse(text);
+    body["messages"] = {{{"role", "user"}, {"content", "a"}}};
+    const auto request = read(body);
+    return request.ok() ? "" : std::string(request.error().code);
+  };
+  EXPECT_EQ(code(R"({"tools": ["f"]})"), "json.type");
+  EXPECT_EQ(code(R"({"tools": [{"type": "web_search"}]})"), "completion.field");
+  EXPECT_EQ(code(R"({"tools": [{"type": "function"}], "tool_choice": "required"})"),
+            "completion.field");
+  EXPECT_EQ(code(R"({"reasoning_effort": "much"})"), "json.range");
+  EXPECT_EQ(code(R"({"chat_template_kwargs": {"enable_thinking": "false"}})"), "json.type");
+  EXPECT_EQ(code(R"({"chat_template_kwargs": {"messages": []}})"), "chat.option");
+  EXPECT_EQ(code(R"({"continue_final_message": true, "add_generation_prompt": true})"),
+            "completion.field");
+  EXPECT_TRUE(refusal({{"prompt", "a"}, {"tools", {{{"type", "function"}}}}})
+                  .starts_with("completion.field"));
 }
 
 }  // namespace

@@ -7,8 +7,6 @@
 //   kRefused    it would change an answer and is not computed: refused by name, unless its value
 //               asks for nothing
 //
-// or, as an exception that `verify` notes, kNoted: it would change an answer, and is passed over.
-//
 // docs/model_files.md shows the tables; tools/key_tables.py writes them there and checks them.
 
 #include <span>
@@ -20,7 +18,7 @@
 
 namespace subbyte::json {
 
-enum class KeyUse : uint8_t { kComputed, kIgnored, kNoted, kRefused };
+enum class KeyUse : uint8_t { kComputed, kIgnored, kRefused };
 
 struct KeyRule {
   std::string_view key;

@@ -12,11 +12,12 @@ std::string Delta::text() const {
   return text;
 }
 
-SampleText::SampleText(const SessionRequest& request, const Tokenizer& tokenizer, ChatFormat format)
+SampleText::SampleText(const SessionRequest& request, const Tokenizer& tokenizer, ChatFormat format,
+                       PromptEnd prompt)
     : decoder_(tokenizer, /*skip_special=*/true),
       stops_(request.stops),
       min_tokens_(request.min_tokens) {
-  if (request.is_chat) chat_.emplace(format, request.chat, tokenizer);
+  if (request.is_chat) chat_.emplace(format, prompt, tokenizer);
 }
 
 void SampleText::push(TokenId token, Delta& delta) {

@@ -13,8 +13,9 @@ namespace subbyte {
 
 class SampleText {
  public:
-  /// The tokenizer must outlive this.
-  SampleText(const SessionRequest& request, const Tokenizer& tokenizer, ChatFormat format);
+  /// The tokenizer must outlive this. `prompt` is how that of a chat ends.
+  SampleText(const SessionRequest& request, const Tokenizer& tokenizer, ChatFormat format,
+             PromptEnd prompt = PromptEnd::kOpen);
 
   /// Adds a token, and the text that became certain, to a delta.
   void push(TokenId token, Delta& delta);

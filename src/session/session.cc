@@ -8,7 +8,6 @@
 
 #include "engine/generation_config.h"
 #include "session/not_enough_memory.h"
-#include "text/chat_template.h"
 
 namespace subbyte {
 namespace {
@@ -43,7 +42,6 @@ Result<std::unique_ptr<Session>> Session::open(const std::string& name,
   SUBBYTE_TRY(std::unique_ptr<TextSetup> text, TextSetup::read(ready.directory, ready.config));
   SUBBYTE_TRY(text->sampling,
               read_sampling_defaults(ready.directory, options.sampling, options.seed));
-  SUBBYTE_CHECK(read_template_options(ready.directory, text->chat));
   SessionSize size = options.size;
   SUBBYTE_CHECK(check_context(ready.config, size.context));
   if (size.context == 0) size.context = std::min(kUsualContext, ready.config.max_positions);
@@ -121,8 +119,9 @@ Result<RequestId> Session::add(const SessionRequest& request, std::vector<TokenI
   stats.prompt_tokens = std::ssize(scheduled.prompt) - (request.is_turn ? kept_.length() : 0);
   Active& active = active_[id];
   active = {.start = Clock::now(), .is_prompt_only = request.max_tokens == 0, .samples = {}};
+  const PromptEnd end = prompt_end(text_->tokenizer, scheduled.prompt);
   for (int64_t i = 0; i < request.num_samples; ++i) {
-    active.samples.push_back({SampleText(request, text_->tokenizer, text_->format), stats});
+    active.samples.push_back({SampleText(request, text_->tokenizer, text_->format, end), stats});
   }
   if (request.is_turn) {
     turn_ = id;

@@ -53,8 +53,8 @@ struct SessionOptions {
 class Session {
  public:
   /// Opens the model `name`, a path or a name in the cache of Hugging Face, loads it and makes its
-  /// cache. Codes: those of ReadyModel::open, TextSetup::read, load, read_sampling_defaults and
-  /// read_template_options; usage.context for a context that is longer than the model was made for.
+  /// cache. Codes: those of ReadyModel::open, TextSetup::read, load and read_sampling_defaults;
+  /// usage.context for a context that is longer than the model was made for.
   static Result<std::unique_ptr<Session>> open(const std::string& name,
                                                const SessionOptions& options = {});
   /// The second half of it: loads a model that is open; `text` stays where it is. Codes:

@@ -18,7 +18,9 @@ struct SessionRequest {
   bool is_chat = false;
   std::string prompt;                  // text, unless is_chat or there are tokens
   std::vector<TokenId> prompt_tokens;  // instead of a text
-  std::vector<ChatMessage> messages;   // of a chat, at least one
+  /// The messages of a chat, at least one: objects as APIs and templates have them, with "role",
+  /// "content" and what else there is (text/chat_messages.h).
+  json::Value messages = json::Value::array();
   ChatOptions chat;
   SpecialTokens special = SpecialTokens::kAsText;  // in a prompt that is a text
 

@@ -10,6 +10,7 @@
 #include "checkpoints/config/config_file.h"
 #include "engine/end_tokens.h"
 #include "models/model_family.h"
+#include "session/chat_prompt.h"
 
 namespace subbyte {
 
@@ -41,6 +42,12 @@ Result<std::unique_ptr<TextSetup>> TextSetup::read(const std::filesystem::path& 
   text->format = choose_format(family_of(config).chat, text->tokenizer);
   text->end_tokens = subbyte::end_tokens(config, text->tokenizer);
   text->chat.date = today();
+  Result<std::optional<ChatTemplate>> chat = ChatTemplate::read(directory);
+  if (!chat.ok()) {
+    text->chat_template = std::move(chat).error();
+  } else if (*chat) {
+    text->chat_template = std::move(**chat);
+  }
   return text;
 }
 
@@ -52,9 +59,7 @@ SessionRequest TextSetup::request() const {
 }
 
 Result<std::vector<TokenId>> TextSetup::encode(const SessionRequest& request) const {
-  if (request.is_chat) {
-    return encode_segments(tokenizer, render_chat(format, request.messages, request.chat));
-  }
+  if (request.is_chat) return encode_chat(*this, request.messages, request.chat);
   if (!request.prompt_tokens.empty()) return request.prompt_tokens;
   return tokenizer.encode_prompt(request.prompt, request.special);
 }

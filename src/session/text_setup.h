@@ -3,12 +3,14 @@
 
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "engine/sampler.h"
 #include "session/session_request.h"
 #include "text/chat.h"
+#include "text/chat_template.h"
 #include "text/tokenizer.h"
 
 namespace subbyte {
@@ -17,18 +19,20 @@ struct TextSetup {
   Tokenizer tokenizer;
   ChatFormat format = ChatFormat::kChatMl;
   std::vector<TokenId> end_tokens{};  // of a text
-  ChatOptions chat{};                 // read_template_options() adds those of the model's template
-  SamplingDefaults sampling{};        // read_sampling_defaults() reads them
+  /// The model's own template; of one that cannot be used the reason, with which chats are refused.
+  /// Without any, a chat has the format.
+  std::optional<Result<ChatTemplate>> chat_template{};
+  ChatOptions chat{};
+  SamplingDefaults sampling{};  // read_sampling_defaults() reads them
 
-  /// Reads the tokenizer of the model whose files are in `directory`. Codes: those of
-  /// load_tokenizer.
+  /// Reads the tokenizer and the chat template of the model whose files are in `directory`. Codes:
+  /// those of load_tokenizer.
   static Result<std::unique_ptr<TextSetup>> read(const std::filesystem::path& directory,
                                                  const ModelConfig& config);
 
-  /// A request that is sampled as the model wants it, and has the options of its template.
+  /// A request that is sampled as the model wants it.
   SessionRequest request() const;
-  /// The tokens that a request goes on with. Codes: those of Tokenizer::encode and
-  /// encode_segments.
+  /// The tokens that a request goes on with. Codes: those of Tokenizer::encode and encode_chat.
   Result<std::vector<TokenId>> encode(const SessionRequest& request) const;
   /// The tokens that end a request: its own, those of the model and of its chat format, and stop
   /// strings that are one control token, which never shows up as text.

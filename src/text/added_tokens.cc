@@ -79,16 +79,21 @@ const AddedToken* AddedTokenMatcher::longest_at(std::string_view text) const {
   }
 }
 
-void AddedTokenMatcher::split(std::string_view text, std::vector<Part>& parts) const {
+void AddedTokenMatcher::split(std::string_view text, std::span<const ByteRange> where,
+                              std::vector<Part>& parts) const {
+  if (tokens_.empty()) where = {};
   std::size_t done = 0;       // end of what `parts` covers
   std::size_t space_end = 0;  // of the last run of white space that rstrip looked at
   std::size_t pos = 0;
-  while (pos < text.size()) {
+  while (true) {
+    while (!where.empty() && pos >= where.front().end) where = where.subspan(1);
+    if (where.empty()) break;
+    pos = std::max(pos, where.front().begin);
     if (!begins_[static_cast<unsigned char>(text[pos])]) {
       ++pos;
       continue;
     }
-    const AddedToken* token = longest_at(text.substr(pos));
+    const AddedToken* token = longest_at(text.substr(pos, where.front().end - pos));
     if (token == nullptr) {
       ++pos;
       continue;

@@ -4,10 +4,12 @@
 #include <array>
 #include <cstddef>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "text/byte_range.h"
 #include "text/tokenizer.h"
 
 namespace subbyte {
@@ -39,8 +41,10 @@ class AddedTokenMatcher {
   /// No content is empty, longer than kMaxNormalizedBytes or twice there.
   explicit AddedTokenMatcher(std::vector<AddedToken> tokens);
 
-  /// Appends the parts of valid UTF-8.
-  void split(std::string_view text, std::vector<Part>& parts) const;
+  /// Appends the parts of valid UTF-8. Tokens are found inside of the ranges `where` alone; the
+  /// white space that they take along, and words that touch them, may stand elsewhere.
+  void split(std::string_view text, std::span<const ByteRange> where,
+             std::vector<Part>& parts) const;
 
  private:
   const AddedToken* longest_at(std::string_view text) const;

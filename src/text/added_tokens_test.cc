@@ -16,7 +16,8 @@ AddedToken token(TokenId id, std::string content) {
 /// Parts as text: ordinary text as it is, tokens as [id].
 std::string split(std::vector<AddedToken> tokens, std::string_view text) {
   std::vector<AddedTokenMatcher::Part> parts;
-  AddedTokenMatcher(std::move(tokens)).split(text, parts);
+  const ByteRange whole[] = {{0, text.size()}};
+  AddedTokenMatcher(std::move(tokens)).split(text, whole, parts);
   std::string shown;
   for (const auto& part : parts) {
     shown += part.id ? "[" + std::to_string(*part.id) + "]" : "(" + std::string(part.text) + ")";
@@ -70,7 +71,8 @@ TEST(AddedTokens, many_strips_in_a_row_stay_linear) {
   space.rstrip = true;
   const std::string text(1000000, ' ');
   std::vector<AddedTokenMatcher::Part> parts;
-  AddedTokenMatcher({space}).split(text, parts);
+  const ByteRange whole[] = {{0, text.size()}};
+  AddedTokenMatcher({space}).split(text, whole, parts);
   EXPECT_EQ(parts.size(), text.size());  // each space is a match of its own, as in `tokenizers`
 }
 

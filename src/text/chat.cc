@@ -92,21 +92,18 @@ std::vector<PromptSegment> render_chat_ml(std::span<const ChatMessage> messages,
     prompt.control("<|im_end|>").text("\n");
   }
   prompt.control("<|im_start|>").text("assistant\n");
-  if (!options.thinking) {
+  if (!options.thinking.value_or(true)) {
     prompt.control("<think>").text("\n\n").control("</think>").text("\n\n");
-  } else if (options.opens_reasoning) {
-    prompt.control("<think>").text("\n");
   }
   return prompt.take();
 }
 
 std::string harmony_system(const ChatOptions& options) {
-  constexpr std::array<std::string_view, 3> kEfforts = {"low", "medium", "high"};
   std::string text =
       "You are ChatGPT, a large language model trained by OpenAI.\nKnowledge cutoff: 2024-06\n";
   if (!options.date.empty()) text += "Current date: " + options.date + "\n";
   text += "\nReasoning: ";
-  text += kEfforts[static_cast<std::size_t>(options.effort)];
+  text += options.effort.value_or("medium");
   text += "\n\n# Valid channels: analysis, commentary, final. ";
   text += "Channel must be included for every message.";
   return text;
@@ -153,10 +150,6 @@ std::string day_of(const std::string& date) {
                      kMonths.substr(3 * (static_cast<std::size_t>(month) - 1), 3), year);
 }
 
-std::string_view role_name(ChatRole role) {
-  return role == ChatRole::kSystem ? "system" : role == ChatRole::kUser ? "user" : "assistant";
-}
-
 std::vector<PromptSegment> render_headers(std::span<const ChatMessage> messages,
                                           const ChatOptions& options, bool dated) {
   Prompt prompt;
@@ -175,7 +168,7 @@ std::vector<PromptSegment> render_headers(std::span<const ChatMessage> messages,
     prompt.control("<|eot_id|>");
   }
   for (const ChatMessage& message : messages) {
-    begin(role_name(message.role)).text(trim(message.content)).control("<|eot_id|>");
+    begin(name(message.role)).text(trim(message.content)).control("<|eot_id|>");
   }
   begin("assistant");
   return prompt.take();
@@ -206,7 +199,7 @@ std::vector<PromptSegment> render_deep_seek(std::span<const ChatMessage> message
     prompt.control(kDeepSeekAssistant).text(content).control(kDeepSeekEnd);
   }
   prompt.control(kDeepSeekAssistant);
-  if (!options.thinking) {
+  if (!options.thinking.value_or(true)) {
     prompt.control("<think>").text("\n\n").control("</think>").text("\n\n");
   }
   return prompt.take();
@@ -253,6 +246,10 @@ std::string_view name(ChatFormat format) {
   return info(format).name;
 }
 
+std::string_view name(ChatRole role) {
+  return role == ChatRole::kSystem ? "system" : role == ChatRole::kUser ? "user" : "assistant";
+}
+
 ChatFormat choose_format(std::span<const ChatFormat> formats, const Tokenizer& tokenizer) {
   for (const FormatInfo& known : kFormats) {
     const bool fits = std::ranges::all_of(
@@ -281,11 +278,6 @@ std::vector<PromptSegment> render_chat(ChatFormat format, std::span<const ChatMe
 
 std::string_view without_breaks(std::string_view text) {
   return strip_left(strip_right(text));
-}
-
-PromptEnd prompt_end(const ChatOptions& options) {
-  if (!options.thinking) return PromptEnd::kAnswers;
-  return options.opens_reasoning ? PromptEnd::kReasons : PromptEnd::kOpen;
 }
 
 Result<std::vector<TokenId>> encode_segments(const Tokenizer& tokenizer,

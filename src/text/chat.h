@@ -1,6 +1,6 @@
 #pragma once
-// Prompts of chat models, rendered by hand for the formats that are supported (no templates are
-// run).
+// Prompts of models that bring no chat template along (text/chat_template.h), rendered by hand for
+// the formats that are supported.
 //
 //   ChatML (Qwen)                        harmony (gpt-oss)
 //   <|im_start|>system\n...<|im_end|>\n  <|start|>system<|message|>...<|end|>
@@ -22,19 +22,19 @@
 // contains "<|im_end|>" is encoded as those ten characters.
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "text/think_parser.h"
+#include "json/strict_json.h"
 #include "text/tokenizer.h"
 
 namespace subbyte {
 
 enum class ChatFormat : uint8_t { kChatMl, kHarmony, kHeaders, kDatedHeaders, kDeepSeek };
 enum class ChatRole : uint8_t { kSystem, kUser, kAssistant };
-enum class ReasoningEffort : uint8_t { kLow, kMedium, kHigh };
 
 struct ChatMessage {
   ChatRole role;
@@ -45,19 +45,22 @@ struct ChatMessage {
 };
 
 struct ChatOptions {
-  /// ChatML: false closes the reasoning before the model begins. Only for models whose tokenizer
-  /// has <think> and </think>.
-  bool thinking = true;
-  /// ChatML: the prompt opens the reasoning, as the template of a model that always reasons does
-  /// (text/chat_template.h).
-  bool opens_reasoning = false;
-  /// True where that was read from a template, so that a false is one.
-  bool template_is_known = false;
-  /// Harmony.
-  ReasoningEffort effort = ReasoningEffort::kMedium;
-  /// Harmony and dated headers: today, as "2025-08-05". Harmony leaves the line out when this is
-  /// empty, the others have the day that the reference has then.
-  std::string date;
+  /// False closes the reasoning before the model begins, in ChatML and DeepSeek, for models whose
+  /// tokenizer has <think> and </think>. A template sees it as enable_thinking or thinking.
+  std::optional<bool> thinking{};
+  /// "low", "medium" (where nothing is said) or "high" in harmony. A template sees it as
+  /// reasoning_effort, and may have other words.
+  std::optional<std::string> effort{};
+  /// Today, as "2025-08-05", in harmony, dated headers and templates. Harmony leaves the line out
+  /// when this is empty, dated headers have the day that the reference has then.
+  std::string date{};
+  /// The rest is for templates alone: functions that the model may call, a list of objects or null;
+  /// other variables by name; whether the prompt ends where an answer begins; whether it ends in
+  /// the middle of the last message, which the answer goes on with.
+  json::Value tools{};
+  json::Value variables = json::Value::object();
+  bool add_generation_prompt = true;
+  bool continue_final_message = false;
 };
 
 /// Either one control token, or text that is never searched for any.
@@ -68,6 +71,8 @@ struct PromptSegment {
 
 /// "ChatML"
 std::string_view name(ChatFormat format);
+/// "system"
+std::string_view name(ChatRole role);
 
 /// The format of a tokenizer among `formats`, by its control tokens; the first where it has those
 /// of none.
@@ -84,9 +89,6 @@ std::vector<PromptSegment> render_chat(ChatFormat format, std::span<const ChatMe
 
 /// Text without the line breaks at its ends, as reasoning is shown.
 std::string_view without_breaks(std::string_view text);
-
-/// Where the prompt of render_chat() ends in ChatML.
-PromptEnd prompt_end(const ChatOptions& options);
 
 /// Codes: chat.missing_token when the tokenizer lacks a control token; those of
 /// Tokenizer::encode.

@@ -12,11 +12,10 @@ namespace subbyte {
 
 class ChatParser {
  public:
-  /// For a prompt of render_chat(). `tokenizer` must outlive this.
-  ChatParser(ChatFormat format, const ChatOptions& options, const Tokenizer& tokenizer)
-      : parser_(format == ChatFormat::kHarmony
-                    ? Parser(HarmonyParser(tokenizer))
-                    : Parser(ThinkParser(tokenizer, prompt_end(options)))) {}
+  /// For the answer to a prompt that ends so. `tokenizer` must outlive this.
+  ChatParser(ChatFormat format, PromptEnd prompt, const Tokenizer& tokenizer)
+      : parser_(format == ChatFormat::kHarmony ? Parser(HarmonyParser(tokenizer))
+                                               : Parser(ThinkParser(tokenizer, prompt))) {}
 
   /// Pieces that became known with this token. Stop tokens may be pushed too.
   std::vector<OutputPiece> push(TokenId id) {

@@ -9,6 +9,8 @@
 
 #include "base/model_file.h"
 #include "base/quote.h"
+#include "text/unicode.h"
+#include "text/utf8.h"
 
 namespace subbyte {
 namespace {
@@ -80,7 +82,7 @@ void read_config(const Value& config, const std::string& where, std::vector<Sour
 }
 
 /// A special token is a text, or an object with its content.
-void read_special_tokens(const Value& config, std::vector<jinja::Variable>& tokens) {
+void add_special_tokens(const Value& config, std::vector<jinja::Variable>& tokens) {
   if (!config.is_object()) return;
   for (const std::string_view key : kSpecialTokens) {
     const auto found = config.find(key);
@@ -131,29 +133,69 @@ Result<Value> normalized_messages(const Value& messages) {
   return list;
 }
 
+/// Stands after a message that is gone on with while it is rendered, as in the reference. A
+/// template that takes white space off the ends of messages takes the space along.
+constexpr std::string_view kMark = "CONTINUE_FINAL_MESSAGE_TAG ";
+
+std::size_t end_without_space(std::string_view text) {
+  while (!text.empty()) {
+    const std::size_t last = utf8::last_character(text);
+    if (!unicode::is_space(utf8::decode_one(text.substr(last)).value)) break;
+    text = text.substr(0, last);
+  }
+  return text.size();
+}
+
+/// Puts the mark after the last text of a message. The text, without the space at its end.
+Result<std::string> mark_end(Value& message) {
+  Value* text = message.contains("content") ? &message["content"] : nullptr;
+  if (text != nullptr && text->is_array()) {
+    const auto has_text = [](const Value& part) {
+      return part.is_object() && part.contains("text");
+    };
+    const auto last = std::find_if(text->rbegin(), text->rend(), has_text);
+    text = last == text->rend() ? nullptr : &(*last)["text"];
+  }
+  if (text == nullptr || !text->is_string()) {
+    return Error{"template.continue",
+                 "continue_final_message: expected a text as the content of the last message"};
+  }
+  std::string content = text->get<std::string>();
+  *text = content + std::string(kMark);
+  content.resize(end_without_space(content));
+  return content;
+}
+
+/// What stands before the mark, which follows `content`.
+Result<jinja::OriginText> cut_at_mark(const jinja::OriginText& text, const std::string& content) {
+  const std::string_view bytes = text.bytes();
+  const std::size_t end = bytes.rfind(kMark.substr(0, kMark.size() - 1));
+  const std::size_t begin = content.find_first_not_of(" \t\r\n");
+  const bool is_shown = begin == std::string::npos || bytes.find(content.substr(begin)) < end;
+  if (end == std::string_view::npos || !is_shown) {
+    return Error{"template.continue",
+                 "continue_final_message: the template does not show the last message as it is"};
+  }
+  const bool keeps_space = bytes.substr(end).starts_with(kMark);
+  return text.part(0, keeps_space ? end : end_without_space(bytes.substr(0, end)));
+}
+
 bool is_list_of_objects(const Value& value) {
   return value.is_array() && std::ranges::all_of(value, &Value::is_object);
 }
 
 }  // namespace
 
-Result<std::optional<std::string>> ChatTemplate::read_text(const fs::path& directory) {
-  std::vector<Source> sources;
-  SUBBYTE_CHECK(read_files(directory, sources));
-  if (sources.empty()) {
-    SUBBYTE_TRY(const Value config, read_json(directory / kConfig));
-    read_config(config, (directory / kConfig).string(), sources);
-  }
-  const auto usual = std::ranges::find(sources, kDefault, &Source::name);
-  if (usual == sources.end()) return std::optional<std::string>();
-  return std::optional(std::move(usual->text));
-}
-
 Result<std::optional<ChatTemplate>> ChatTemplate::read(const fs::path& directory) {
   std::vector<Source> sources;
   SUBBYTE_CHECK(read_files(directory, sources));
   SUBBYTE_TRY(const Value config, read_json(directory / kConfig));
   if (sources.empty()) read_config(config, (directory / kConfig).string(), sources);
+  if (sources.empty()) {
+    const fs::path older = directory / "chat_template.json";
+    SUBBYTE_TRY(const Value alone, read_json(older));
+    read_config(alone, older.string(), sources);
+  }
   if (sources.empty()) return std::optional<ChatTemplate>();
   ChatTemplate result;
   for (const Source& source : sources) {
@@ -161,33 +203,52 @@ Result<std::optional<ChatTemplate>> ChatTemplate::read(const fs::path& directory
     SUBBYTE_TRY(auto compiled, jinja::Template::compile(source.text, source.where));
     result.templates_.push_back({source.name, std::move(compiled)});
   }
-  read_special_tokens(config, result.special_tokens_);
-  if (!config.is_object() || !config.contains("added_tokens_decoder")) {
-    SUBBYTE_TRY(const Value map, read_json(directory / "special_tokens_map.json"));
-    read_special_tokens(map, result.special_tokens_);
-  }
+  SUBBYTE_CHECK(result.read_special_tokens(config, directory));
   return std::optional(std::move(result));
 }
 
-Result<ChatTemplate> ChatTemplate::compile(std::string_view source, std::string_view where) {
+Result<ChatTemplate> ChatTemplate::compile(std::string_view source, std::string_view where,
+                                           const fs::path& directory) {
   SUBBYTE_TRY(auto compiled, jinja::Template::compile(source, where));
   ChatTemplate result;
   result.templates_.push_back({std::string(kDefault), std::move(compiled)});
+  if (directory.empty()) return result;
+  SUBBYTE_TRY(const Value config, read_json(directory / kConfig));
+  SUBBYTE_CHECK(result.read_special_tokens(config, directory));
   return result;
 }
 
+Status ChatTemplate::read_special_tokens(const Value& config, const fs::path& directory) {
+  add_special_tokens(config, special_tokens_);
+  if (config.is_object() && config.contains("added_tokens_decoder")) return {};
+  SUBBYTE_TRY(const Value map, read_json(directory / "special_tokens_map.json"));
+  add_special_tokens(map, special_tokens_);
+  return {};
+}
+
 Result<jinja::OriginText> ChatTemplate::render(const TemplateInput& input) const {
-  const bool has_tools = !input.tools.is_null();
-  const jinja::Template* chosen = has_tools ? find(kForTools) : nullptr;
+  const jinja::Template* chosen = input.tools.is_null() ? nullptr : find(kForTools);
   if (chosen == nullptr) chosen = find(kDefault);
   if (chosen == nullptr) {
     return Error{"template.name", "the model has named chat templates, and none is the default"};
   }
   SUBBYTE_TRY(Value messages, normalized_messages(input.messages));
-  if (has_tools && !is_list_of_objects(input.tools)) {
+  std::string last;
+  if (input.continue_final_message) {
+    SUBBYTE_TRY(last, mark_end(messages.back()));
+  }
+  SUBBYTE_TRY(const auto variables, variables_of(input, std::move(messages)));
+  SUBBYTE_TRY(jinja::OriginText text,
+              chosen->render(variables, {.now = input.now, .roles = kRoles, .limits = {}}));
+  return input.continue_final_message ? cut_at_mark(text, last) : std::move(text);
+}
+
+Result<std::vector<jinja::Variable>> ChatTemplate::variables_of(const TemplateInput& input,
+                                                                Value messages) const {
+  using jinja::Origin;
+  if (!input.tools.is_null() && !is_list_of_objects(input.tools)) {
     return Error{"template.tools", "tools: expected a list of objects"};
   }
-  using jinja::Origin;
   std::vector<jinja::Variable> variables;
   const auto documents = input.variables.find("documents");
   const bool has_documents = documents != input.variables.end() && !documents->is_null();
@@ -197,7 +258,8 @@ Result<jinja::OriginText> ChatTemplate::render(const TemplateInput& input) const
   variables.push_back({"messages", std::move(messages), Origin::kInput});
   variables.push_back({"tools", input.tools, Origin::kInput});
   variables.push_back({"documents", has_documents ? *documents : Value(), Origin::kInput});
-  variables.push_back({"add_generation_prompt", input.add_generation_prompt});
+  variables.push_back(
+      {"add_generation_prompt", input.add_generation_prompt && !input.continue_final_message});
   for (const auto& [name, value] : input.variables.items()) {
     if (name == "documents") continue;
     if (is_template_variable(name)) {
@@ -209,35 +271,17 @@ Result<jinja::OriginText> ChatTemplate::render(const TemplateInput& input) const
   for (const jinja::Variable& token : special_tokens_) {
     if (!input.variables.contains(token.name)) variables.push_back(token);
   }
-  return chosen->render(variables, {.now = input.now, .roles = kRoles, .limits = {}});
+  return variables;
 }
 
 bool ChatTemplate::reads(std::string_view variable) const {
-  const jinja::Template* const usual = find(kDefault);
-  return usual != nullptr && usual->reads(variable);
+  return std::ranges::any_of(templates_,
+                             [&](const Named& named) { return named.compiled.reads(variable); });
 }
 
 const jinja::Template* ChatTemplate::find(std::string_view name) const {
   const auto found = std::ranges::find(templates_, name, &Named::name);
   return found == templates_.end() ? nullptr : &found->compiled;
-}
-
-bool opens_reasoning(std::string_view chat_template) {
-  const std::size_t prompt = chat_template.rfind("add_generation_prompt");
-  if (prompt == std::string_view::npos) return false;
-  const std::string_view tail = chat_template.substr(prompt);
-  for (std::size_t at = tail.find("<think>"); at < tail.size(); at = tail.find("<think>", at + 1)) {
-    const std::string_view quoted = tail.substr(at, tail.find_first_of("'\"", at) - at);
-    if (quoted.find("</think>") == std::string_view::npos) return true;
-  }
-  return false;
-}
-
-Status read_template_options(const fs::path& directory, ChatOptions& options) {
-  SUBBYTE_TRY(const auto text, ChatTemplate::read_text(directory));
-  options.template_is_known = text.has_value();
-  options.opens_reasoning = text && opens_reasoning(*text);
-  return {};
 }
 
 bool is_template_variable(std::string_view name) {

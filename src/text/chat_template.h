@@ -2,8 +2,9 @@
 // The chat template that a model brings along, and what the reference (apply_chat_template of
 // transformers) does before it renders one: docs/chat_templates.md.
 //
-//   chat_template.jinja, additional_chat_templates/*.jinja     before
-//   tokenizer_config.json: chat_template, a text or a list of named ones
+//   chat_template.jinja, additional_chat_templates/*.jinja                  before
+//   tokenizer_config.json: chat_template, a text or a list of named ones    before
+//   chat_template.json: the same
 
 #include <ctime>
 #include <filesystem>
@@ -15,7 +16,6 @@
 #include "base/status.h"
 #include "jinja/template.h"
 #include "json/strict_json.h"
-#include "text/chat.h"
 
 namespace subbyte {
 
@@ -25,28 +25,29 @@ struct TemplateInput {
   json::Value tools;                            // a list of objects, or null
   json::Value variables = json::Value::object();
   bool add_generation_prompt = true;
+  /// The prompt ends where the content of the last message does, which is a text then.
+  bool continue_final_message = false;
   std::tm now{};  // as strftime_now of the template sees it
 };
 
 class ChatTemplate {
  public:
-  /// The text that read() would take for conversations without tools; nullopt without one. Codes:
-  /// json.*, file.*.
-  static Result<std::optional<std::string>> read_text(const std::filesystem::path& directory);
-
   /// nullopt where a model has none. Codes: json.*, file.*; those of jinja::Template::compile.
   static Result<std::optional<ChatTemplate>> read(const std::filesystem::path& directory);
 
-  /// A template alone, with nothing beside it. Codes: those of jinja::Template::compile.
-  static Result<ChatTemplate> compile(std::string_view source, std::string_view where);
+  /// A template that comes from elsewhere, with the special tokens of the files in `directory` if
+  /// one is named. Codes: json.*, file.*; those of jinja::Template::compile.
+  static Result<ChatTemplate> compile(std::string_view source, std::string_view where,
+                                      const std::filesystem::path& directory = {});
 
   /// The text of the prompt. Texts of messages, tools and variables are of the input, and all else
   /// of the template. Codes: those of jinja::Template::render; template.messages for what is no
   /// list of messages, template.tools, template.variable for names that are taken, template.name
-  /// where there are named templates and none is the default.
+  /// where there are named templates and none is the default, template.continue where the last
+  /// message cannot be gone on with.
   Result<jinja::OriginText> render(const TemplateInput& input) const;
 
-  /// Says whether the template for conversations without tools reads a variable.
+  /// Says whether one of the templates that are rendered reads a variable.
   bool reads(std::string_view variable) const;
 
  private:
@@ -55,19 +56,14 @@ class ChatTemplate {
     jinja::Template compiled;
   };
 
+  Status read_special_tokens(const json::Value& config, const std::filesystem::path& directory);
   const jinja::Template* find(std::string_view name) const;
+  Result<std::vector<jinja::Variable>> variables_of(const TemplateInput& input,
+                                                    json::Value messages) const;
 
   std::vector<Named> templates_;
   std::vector<jinja::Variable> special_tokens_;  // bos_token and others
 };
-
-/// Says whether the prompts that a template makes end with an open <think>: after its last
-/// add_generation_prompt a quoted text has the mark and does not close it.
-bool opens_reasoning(std::string_view chat_template);
-
-/// Reads what the template in `directory` says of prompts of the built-in formats; the rest of
-/// `options` stays. Codes: json.*, file.*.
-Status read_template_options(const std::filesystem::path& directory, ChatOptions& options);
 
 /// The names that render() gives itself.
 bool is_template_variable(std::string_view name);

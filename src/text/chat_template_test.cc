@@ -9,45 +9,63 @@
 namespace subbyte {
 namespace {
 
-/// The ends of three kinds of templates: of models that may reason, that always do, and that do
-/// unless they are told not to.
-const std::string kMay =
-    "{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{%- if enable_thinking is "
-    "false %}{{- '<think>\\n\\n</think>\\n\\n' }}{%- endif %}{%- endif %}";
-const std::string kAlways =
-    "{%- set x = '<think>' %}{%- if add_generation_prompt %}"
-    "{{- '<|im_start|>assistant\\n<think>\\n' }}{%- endif %}";
-const std::string kUnless =
-    "{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{%- if enable_thinking is "
-    "false %}{{- '<think>\\n\\n</think>\\n\\n' }}{%- else %}{{- \"<think>\\n\" }}{%- endif %}";
-
-TEST(ChatTemplate, says_whether_prompts_open_the_reasoning) {
-  EXPECT_FALSE(opens_reasoning(kMay));
-  EXPECT_TRUE(opens_reasoning(kAlways));
-  EXPECT_TRUE(opens_reasoning(kUnless));
-  EXPECT_FALSE(opens_reasoning(""));
-  EXPECT_FALSE(opens_reasoning("<think>"));
-  EXPECT_TRUE(opens_reasoning("add_generation_prompt <think>"));
+std::string rendered(const Result<std::optional<ChatTemplate>>& chat) {
+  if (!chat.ok()) return std::string(chat.error().code);
+  TemplateInput input;
+  input.messages = {{{"role", "user"}, {"content", "Hi"}}};
+  return *chat ? (*chat)->render(input)->bytes() : "none";
 }
 
 TEST(ChatTemplate, is_that_which_the_reference_would_take) {
   const TempDir dir;
-  EXPECT_FALSE(ChatTemplate::read_text(dir.path())->has_value());
+  EXPECT_EQ(rendered(ChatTemplate::read(dir.path())), "none");
+  dir.write("chat_template.json", nlohmann::json{{"chat_template", "zero"}}.dump());
+  EXPECT_EQ(rendered(ChatTemplate::read(dir.path())), "zero");
   dir.write("tokenizer_config.json", nlohmann::json{{"chat_template", "one"}}.dump());
-  EXPECT_EQ(**ChatTemplate::read_text(dir.path()), "one");
+  EXPECT_EQ(rendered(ChatTemplate::read(dir.path())), "one");
   const nlohmann::json several = {{{"name", "rag"}, {"template", "two"}},
                                   {{"name", "default"}, {"template", "three"}}};
   dir.write("tokenizer_config.json", nlohmann::json{{"chat_template", several}}.dump());
-  EXPECT_EQ(**ChatTemplate::read_text(dir.path()), "three");
+  EXPECT_EQ(rendered(ChatTemplate::read(dir.path())), "three");
   dir.write("chat_template.jinja", "four");
-  EXPECT_EQ(**ChatTemplate::read_text(dir.path()), "four");
-  ChatOptions options;
-  dir.write("chat_template.jinja", kAlways);
-  ASSERT_TRUE(read_template_options(dir.path(), options).ok());
-  EXPECT_TRUE(options.opens_reasoning && options.template_is_known);
+  EXPECT_EQ(rendered(ChatTemplate::read(dir.path())), "four");
   dir.write("tokenizer_config.json", "[");
-  std::filesystem::remove(dir / "chat_template.jinja");
-  EXPECT_EQ(read_template_options(dir.path(), options).error().code, "json.syntax");
+  EXPECT_EQ(rendered(ChatTemplate::read(dir.path())), "json.syntax");
+}
+
+TEST(ChatTemplate, from_elsewhere_has_the_special_tokens_of_the_model) {
+  const TempDir dir;
+  dir.write("tokenizer_config.json", R"({"bos_token": "<s>", "chat_template": "own"})");
+  TemplateInput input;
+  input.messages = {{{"role", "user"}}};
+  const auto chat = ChatTemplate::compile("{{ bos_token }}!", "other.jinja", dir.path());
+  ASSERT_TRUE(chat.ok()) << chat.error().message;
+  EXPECT_EQ(chat->render(input)->bytes(), "<s>!");
+  EXPECT_EQ(ChatTemplate::compile("{{", "other.jinja", dir.path()).error().code, "jinja.syntax");
+}
+
+TEST(ChatTemplate, goes_on_with_the_last_message) {
+  const auto chat = ChatTemplate::compile(
+      "{% for m in messages %}<{{ m.role }}>{{ m.content }}</>{% endfor %}"
+      "{% if add_generation_prompt %}<assistant>{% endif %}",
+      "chat.jinja");
+  const auto trims = ChatTemplate::compile(
+      "{% for m in messages %}<{{ m.content | trim }}>{% endfor %}", "chat.jinja");
+  const auto hides = ChatTemplate::compile("{{ messages[0].content | length }}", "chat.jinja");
+  const auto text = [](const Result<ChatTemplate>& one, const json::Value& content) {
+    TemplateInput input;
+    input.continue_final_message = true;
+    input.messages = {{{"role", "user"}, {"content", "a"}},
+                      {{"role", "assistant"}, {"content", content}}};
+    const auto made = one->render(input);
+    return made.ok() ? made->bytes() : std::string(made.error().code);
+  };
+  EXPECT_EQ(text(chat, "It is "), "<user>a</><assistant>It is ");
+  EXPECT_EQ(text(chat, ""), "<user>a</><assistant>");
+  EXPECT_EQ(text(trims, " It is \n"), "<a><It is");
+  EXPECT_EQ(text(hides, "It is"), "template.continue");
+  EXPECT_EQ(text(chat, nullptr), "template.continue");
+  EXPECT_EQ(text(chat, {{{"type", "image"}}}), "template.continue");
 }
 
 TEST(ChatTemplate, renders_what_stands_beside_the_tokenizer) {

@@ -6,6 +6,8 @@
 #include <string>
 
 #include "support/small_tokenizer.h"
+#include "text/chat_messages.h"
+#include "text/think_parser.h"
 
 namespace subbyte {
 namespace {
@@ -81,7 +83,7 @@ TEST(ChatMlPrompt, drops_the_reasoning_of_earlier_turns) {
 TEST(HarmonyPrompt, renders_turns) {
   ChatOptions options;
   options.date = "2025-08-05";
-  options.effort = ReasoningEffort::kHigh;
+  options.effort = "high";
   EXPECT_EQ(rendered(kHarmony, {system("Be brief."), user("Hi"), assistant("Hello!"), user("Bye")},
                      options),
             "<|start|>system<|message|>You are ChatGPT, a large language model trained by OpenAI.\n"
@@ -96,14 +98,13 @@ TEST(HarmonyPrompt, renders_turns) {
 }
 
 TEST(HarmonyPrompt, names_each_effort_and_leaves_an_unknown_date_out) {
-  const auto text = [](ReasoningEffort effort) {
+  const auto text = [](const char* effort) {
     ChatOptions options;
     options.effort = effort;
     return rendered(kHarmony, {}, options);
   };
-  EXPECT_NE(text(ReasoningEffort::kLow).find("cutoff: 2024-06\n\nReasoning: low\n\n#"),
-            std::string::npos);
-  EXPECT_NE(text(ReasoningEffort::kMedium).find("Reasoning: medium\n"), std::string::npos);
+  EXPECT_NE(text("low").find("cutoff: 2024-06\n\nReasoning: low\n\n#"), std::string::npos);
+  EXPECT_NE(text("medium").find("Reasoning: medium\n"), std::string::npos);
 }
 
 // As the templates of Llama 3 and 3.1 have it.
@@ -261,20 +262,47 @@ TEST(Chat, reasoning_beside_the_content_is_that_between_the_marks) {
   EXPECT_EQ(texts(earlier, ChatFormat::kHarmony).find("\nr"), std::string::npos);
 }
 
-TEST(Chat, a_prompt_opens_the_reasoning_where_the_template_does) {
-  const ChatMessage messages[] = {{ChatRole::kUser, "a"}};
-  ChatOptions options;
-  const auto last = [&] {
-    const auto segments = render_chat(ChatFormat::kChatMl, messages, options);
-    return segments[segments.size() - 2].text + segments.back().text;
+TEST(Chat, a_prompt_ends_in_the_reasoning_or_after_it_where_a_mark_says_so) {
+  const auto tokenizer = golden_tokenizer("qwen");
+  const auto end = [&](std::string_view text) {
+    return prompt_end(*tokenizer, *tokenizer->encode(text, SpecialTokens::kRecognize));
   };
-  EXPECT_EQ(prompt_end(options), PromptEnd::kOpen);
-  options.opens_reasoning = true;
-  EXPECT_EQ(last(), "<think>\n");
-  EXPECT_EQ(prompt_end(options), PromptEnd::kReasons);
-  options.thinking = false;
-  EXPECT_EQ(last(), "</think>\n\n");
-  EXPECT_EQ(prompt_end(options), PromptEnd::kAnswers);
+  EXPECT_EQ(end(""), PromptEnd::kOpen);
+  EXPECT_EQ(end("<|im_start|>assistant\n"), PromptEnd::kOpen);
+  EXPECT_EQ(end("<think>a</think><|im_end|>\n<|im_start|>assistant\n"), PromptEnd::kOpen);
+  EXPECT_EQ(end("<|im_start|>assistant\n<think>\n"), PromptEnd::kReasons);
+  EXPECT_EQ(end("<|im_start|>assistant\n<think>\n\n</think>\n\n"), PromptEnd::kAnswers);
+  // A message that is gone on with.
+  EXPECT_EQ(end("<|im_start|>assistant\n<think>\nThe user"), PromptEnd::kReasons);
+  EXPECT_EQ(end("<|im_start|>assistant\n<think>\nhm\n</think>\n\nIt is"), PromptEnd::kAnswers);
+  // What a user typed is no mark.
+  EXPECT_EQ(prompt_end(*tokenizer, *tokenizer->encode("<think>\n", SpecialTokens::kAsText)),
+            PromptEnd::kOpen);
+}
+
+TEST(ChatMessages, are_those_of_apis_and_back) {
+  const Messages messages = {system("Be brief."), user("Hi"), {ChatRole::kAssistant, "b", "r"}};
+  const json::Value value = to_json(messages);
+  EXPECT_EQ(value.dump(),
+            R"([{"role":"system","content":"Be brief."},{"role":"user","content":"Hi"},)"
+            R"({"role":"assistant","content":"b","reasoning_content":"r"}])");
+  const auto plain = plain_messages(value);
+  ASSERT_TRUE(plain.ok()) << plain.error().message;
+  EXPECT_EQ(to_json(*plain), value);
+  EXPECT_EQ(to_json(Messages{user("\xFF")})[0]["content"], "\xEF\xBF\xBD");
+}
+
+TEST(ChatMessages, of_built_in_formats_have_no_tools) {
+  const auto refusal = [](const char* message) {
+    const auto plain = plain_messages(json::Value::array({json::Value::parse(message)}));
+    return plain.ok() ? "" : std::string(plain.error().code);
+  };
+  EXPECT_EQ(refusal(R"({"role": "developer", "content": "a"})"), "");
+  EXPECT_EQ(refusal(R"({"role": "assistant", "content": "a", "tool_calls": null})"), "");
+  EXPECT_EQ(refusal(R"({"role": "tool", "content": "a"})"), "chat.no_template");
+  EXPECT_EQ(refusal(R"({"role": "user", "content": "a", "name": "b"})"), "chat.no_template");
+  EXPECT_EQ(refusal(R"({"role": "assistant", "tool_calls": [{}]})"), "chat.no_template");
+  EXPECT_EQ(refusal(R"({"role": "user"})"), "chat.no_template");
 }
 
 }  // namespace

@@ -92,9 +92,12 @@ void Normalizer::replace(const Step& step, std::size_t max_bytes, Result& result
   const NormalizerStep& spec = step.spec;
   std::string made;
   made.reserve(text.size());
+  RangeMapper ranges(result.ranges);
   const auto take = [&](std::size_t begin, std::size_t end, bool is_match) {
     if (made.size() > max_bytes) return;
+    const std::size_t to = made.size();
     made += is_match ? std::string_view(spec.text) : text.substr(begin, end - begin);
+    is_match ? ranges.replace(begin, end, to, made.size()) : ranges.copy(begin, end, to);
     if (!is_match || begin > 0 || end == 0) return;
     // `tokenizers` gives what it writes the place of the byte that has the number of characters
     // that it replaces.
@@ -115,38 +118,54 @@ void Normalizer::replace(const Step& step, std::size_t max_bytes, Result& result
     RegexScanner::Scratch scratch;
     RegexScanner(step.pattern.front(), scratch).scan(text, take);
   }
+  result.ranges = ranges.take();
   result.text = std::move(made);
 }
 
-Result<Normalizer::Result> Normalizer::normalize(std::string_view text,
-                                                 std::size_t max_bytes) const {
-  Result result{std::string(text)};
+void Normalizer::strip(const NormalizerStep& spec, Result& result) {
+  const std::string_view rest = stripped(result.text, spec.left, spec.right);
+  const auto begin = static_cast<std::size_t>(rest.data() - result.text.data());
+  result.begins_at_origin = result.begins_at_origin && begin == 0;
+  result.ranges = ranges_within(result.ranges, begin, begin + rest.size());
+  result.text = std::string(rest);
+}
+
+void Normalizer::prepend(const NormalizerStep& spec, Result& result) {
+  if (result.text.empty()) return;
+  result.text.insert(0, spec.text);
+  for (ByteRange& range : result.ranges) {
+    if (range.begin > 0) range.begin += spec.text.size();
+    range.end += spec.text.size();
+  }
+}
+
+Result<Normalizer::Result> Normalizer::normalize(std::string_view text, std::size_t max_bytes,
+                                                 std::span<const ByteRange> ranges) const {
+  Result result{std::string(text), true, {ranges.begin(), ranges.end()}};
+  const auto change = [&](const auto& function) {
+    result.text = change_runs(result.text, result.ranges, function);
+  };
   for (const Step& step : steps_) {
     const NormalizerStep& spec = step.spec;
     const std::size_t size = result.text.size();
     switch (spec.kind) {
       case Kind::kForm:
-        result.text = to_normal_form(result.text, spec.form);
+        change([&](std::string_view run) { return to_normal_form(run, spec.form); });
         break;
       case Kind::kLowercase:
-        result.text = lower_case(result.text);
+        change(lower_case);
         break;
       case Kind::kStripAccents: {
-        std::string made = without_accents(result.text);
         const bool loses_first = size > 0 && is_mark(utf8::decode_one(result.text).value);
         result.begins_at_origin = result.begins_at_origin && !loses_first;
-        result.text = std::move(made);
+        change(without_accents);
         break;
       }
-      case Kind::kStrip: {
-        const std::string_view rest = stripped(result.text, spec.left, spec.right);
-        const bool is_kept = rest.data() == result.text.data();
-        result.begins_at_origin = result.begins_at_origin && is_kept;
-        result.text = std::string(rest);
+      case Kind::kStrip:
+        strip(spec, result);
         break;
-      }
       case Kind::kPrepend:
-        if (size > 0) result.text.insert(0, spec.text);
+        prepend(spec, result);
         break;
       case Kind::kReplace:
         replace(step, max_bytes, result);

@@ -2,11 +2,13 @@
 // Changes a text before it is cut into pieces, step by step.
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/status.h"
+#include "text/byte_range.h"
 #include "text/normal_form.h"
 #include "text/regex_scanner.h"
 
@@ -38,6 +40,7 @@ class Normalizer {
     std::string text;
     // The text still begins where the original does: nothing was taken away there.
     bool begins_at_origin = true;
+    std::vector<ByteRange> ranges;  // those that were given, as they are now
   };
 
   /// Codes: those of RegexAutomaton::compile.
@@ -46,9 +49,11 @@ class Normalizer {
 
   bool changes_nothing() const { return steps_.empty(); }
 
-  /// The normalized form of valid UTF-8. Code tokenizer.too_long: it has more than `max_bytes`
-  /// after one of the steps.
-  subbyte::Result<Result> normalize(std::string_view text, std::size_t max_bytes) const;
+  /// The normalized form of valid UTF-8, with ranges of it, at whose borders no characters are
+  /// composed. What is written in front of a range that begins the text is a part of it. Code
+  /// tokenizer.too_long: the text has more than `max_bytes` after one of the steps.
+  subbyte::Result<Result> normalize(std::string_view text, std::size_t max_bytes,
+                                    std::span<const ByteRange> ranges = {}) const;
 
  private:
   struct Step {
@@ -57,6 +62,8 @@ class Normalizer {
   };
 
   static void replace(const Step& step, std::size_t max_bytes, Result& result);
+  static void strip(const NormalizerStep& spec, Result& result);
+  static void prepend(const NormalizerStep& spec, Result& result);
 
   std::vector<Step> steps_;
 };

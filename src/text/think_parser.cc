@@ -4,6 +4,26 @@
 #include <utility>
 
 namespace subbyte {
+namespace {
+
+bool is_blank(std::string_view text) {
+  return text.find_first_not_of(" \t\r\n") == std::string_view::npos;
+}
+
+}  // namespace
+
+PromptEnd prompt_end(const Tokenizer& tokenizer, std::span<const TokenId> prompt) {
+  const auto open = tokenizer.find("<think>");
+  const auto close = tokenizer.find("</think>");
+  if (!open || !close) return PromptEnd::kOpen;
+  for (; !prompt.empty(); prompt = prompt.first(prompt.size() - 1)) {
+    const TokenId last = prompt.back();
+    if (last == *open) return PromptEnd::kReasons;
+    if (last == *close) return PromptEnd::kAnswers;
+    if (tokenizer.is_added(last) && !is_blank(tokenizer.token_bytes(last))) break;
+  }
+  return PromptEnd::kOpen;
+}
 
 ThinkParser::ThinkParser(const Tokenizer& tokenizer, PromptEnd prompt)
     : decoder_(tokenizer, true),

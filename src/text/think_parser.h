@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -20,10 +21,14 @@ namespace subbyte {
 
 /// How a prompt ends.
 enum class PromptEnd : uint8_t {
-  kOpen,     // before everything: the model may reason, or not
+  kOpen,     // where nothing tells: the model may reason, or not
   kReasons,  // inside the reasoning, as those of models that always reason do
   kAnswers,  // after it
 };
+
+/// How the tokens of a prompt end: <think> or </think> is the last added token of them, white space
+/// aside, or neither is.
+PromptEnd prompt_end(const Tokenizer& tokenizer, std::span<const TokenId> prompt);
 
 class ThinkParser {
  public:

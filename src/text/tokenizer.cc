@@ -1,9 +1,9 @@
 // Encoding, as Hugging Face's `tokenizers` does it:
 //
 //   text -> U+FFFD for what is not UTF-8
-//        -> added tokens cut out, those with normalized = false     } only with
-//        -> the normalizer on every part                            } SpecialTokens::kRecognize;
-//        -> added tokens cut out, those with normalized = true      } the normalizer always
+//        -> added tokens cut out, those with normalized = false     } only where they are to be
+//        -> the normalizer on every part                            } recognised; the normalizer
+//        -> added tokens cut out, those with normalized = true      } always
 //        -> pieces (pretokenizer.h) -> tokens of bytes or characters (first_tokens.h)
 //        -> merges (bpe.h)
 //
@@ -11,9 +11,9 @@
 // Where no merge joins a mark to what stands before it, words are encoded by themselves: that makes
 // the same tokens, and words that come again are known (word_cache.h).
 //
-// With kAsText no id of an added token or of a control token (is_control_token) can come out, not
-// even through the vocabulary: such a token may stand there too, or there alone, and merges could
-// make it.
+// With kAsText, and outside of the ranges where added tokens are recognised, no id of an added
+// token or of a control token (is_control_token) can come out, not even through the vocabulary:
+// such a token may stand there too, or there alone, and merges could make it.
 //
 // Differences from `tokenizers`, all on purpose:
 //   - ids of added tokens are those of the file; `tokenizers` numbers them anew and warns.
@@ -276,6 +276,56 @@ struct Tokenizer::Data {
     });
   }
 
+  /// The tokens of any bytes; added tokens are found inside of `where` alone.
+  Result<std::vector<TokenId>> encode(std::string_view text, std::span<const ByteRange> where,
+                                      bool avoid_added) const {
+    if (text.size() > kMaxTextBytes) {
+      return Error{"tokenizer.too_long", fmt::format("text of {} bytes, at most {} are taken",
+                                                     text.size(), kMaxTextBytes)};
+    }
+    if (!find_invalid_utf8(text)) return encode_valid(text, where, avoid_added);
+    std::vector<ByteRange> ranges(where.begin(), where.end());
+    const std::string repaired = change_runs(text, ranges, utf8::replace_invalid);
+    return encode_valid(repaired, ranges, avoid_added);
+  }
+
+  Result<std::vector<TokenId>> encode_valid(std::string_view text, std::span<const ByteRange> where,
+                                            bool avoid_added) const {
+    using Part = AddedTokenMatcher::Part;
+    std::vector<Part> parts;
+    plain_added.split(text, where, parts);
+    std::vector<TokenId> ids;
+    ids.reserve(text.size() / 4);  // what most texts need
+    Scratch scratch(text.size());
+    std::vector<Part> inner;
+    for (const Part& part : parts) {
+      if (part.id) {
+        ids.push_back(*part.id);
+        continue;
+      }
+      const auto begin = static_cast<std::size_t>(part.text.data() - text.data());
+      Normalizer::Result ready;
+      ready.ranges = ranges_within(where, begin, begin + part.text.size());
+      const bool is_ready = normalizer.changes_nothing();
+      if (!is_ready) {
+        SUBBYTE_TRY(ready, normalizer.normalize(part.text, kMaxNormalizedBytes, ready.ranges));
+      }
+      const std::string_view normalized = is_ready ? part.text : ready.text;
+      inner.clear();
+      normalized_added.split(normalized, ready.ranges, inner);
+      for (const Part& piece : inner) {
+        if (piece.id) {
+          ids.push_back(*piece.id);
+        } else {
+          const bool is_first =
+              begin == 0 && ready.begins_at_origin && piece.text.data() == normalized.data();
+          encode_text(piece.text, is_first, avoid_added, scratch, ids);
+        }
+      }
+    }
+    return ids;
+  }
+
   bool has_byte_level;
   FirstTokens::Unknown unknown;
   Vocabulary vocab;
@@ -316,57 +366,14 @@ Result<Tokenizer> Tokenizer::load(const std::filesystem::path& tokenizer_json) {
 }
 
 Result<std::vector<TokenId>> Tokenizer::encode(std::string_view text, SpecialTokens special) const {
-  if (text.size() > kMaxTextBytes) {
-    return Error{"tokenizer.too_long",
-                 fmt::format("text of {} bytes, at most {} are taken", text.size(), kMaxTextBytes)};
-  }
-  std::string repaired;
-  if (find_invalid_utf8(text)) {
-    repaired = utf8::replace_invalid(text);
-    text = repaired;
-  }
-  const bool recognize = special == SpecialTokens::kRecognize;
-  using Part = AddedTokenMatcher::Part;
-  std::vector<Part> parts;
-  if (recognize) {
-    data_->plain_added.split(text, parts);
-  } else {
-    parts.push_back({text, std::nullopt});
-  }
+  const ByteRange whole[] = {{0, text.size()}};
+  const bool recognizes = special == SpecialTokens::kRecognize;
+  return data_->encode(text, std::span(whole).first(recognizes ? 1 : 0), !recognizes);
+}
 
-  std::vector<TokenId> ids;
-  ids.reserve(text.size() / 4);  // what most texts need
-  Data::Scratch scratch(text.size());
-  std::vector<Part> inner;
-  for (const Part& part : parts) {
-    if (part.id) {
-      ids.push_back(*part.id);
-      continue;
-    }
-    const bool at_origin = part.text.data() == text.data();
-    Normalizer::Result normalized;
-    std::string_view ready = part.text;
-    if (!data_->normalizer.changes_nothing()) {
-      SUBBYTE_TRY(normalized, data_->normalizer.normalize(part.text, kMaxNormalizedBytes));
-      ready = normalized.text;
-    }
-    inner.clear();
-    if (recognize) {
-      data_->normalized_added.split(ready, inner);
-    } else {
-      inner.push_back({ready, std::nullopt});
-    }
-    for (const Part& piece : inner) {
-      if (piece.id) {
-        ids.push_back(*piece.id);
-      } else {
-        const bool is_first =
-            at_origin && normalized.begins_at_origin && piece.text.data() == ready.data();
-        data_->encode_text(piece.text, is_first, !recognize, scratch, ids);
-      }
-    }
-  }
-  return ids;
+Result<std::vector<TokenId>> Tokenizer::encode(std::string_view text,
+                                               std::span<const ByteRange> recognized) const {
+  return data_->encode(text, recognized, /*avoid_added=*/true);
 }
 
 Result<std::vector<TokenId>> Tokenizer::encode_prompt(std::string_view text,

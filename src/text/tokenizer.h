@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "text/byte_range.h"
 #include "text/decoder_state.h"
 
 namespace subbyte {
@@ -40,8 +41,12 @@ class Tokenizer {
   /// Takes time in proportion to the text. Code: tokenizer.too_long (over 64 MiB, or nine times
   /// that when it is normalized).
   Result<std::vector<TokenId>> encode(std::string_view text, SpecialTokens special) const;
+  /// The same for a text whose added tokens are recognised inside of some ranges alone, as those of
+  /// a chat that its template wrote: all else is encoded as kAsText says.
+  Result<std::vector<TokenId>> encode(std::string_view text,
+                                      std::span<const ByteRange> recognized) const;
   /// The same in the tokens that the file's template puts around a text on its own, such as that
-  /// of begin. A conversation has the tokens of its format instead (text/chat.h).
+  /// of begin. A conversation has the tokens of its template instead (session/chat_prompt.h).
   Result<std::vector<TokenId>> encode_prompt(std::string_view text, SpecialTokens special) const;
 
   /// Bytes that one token stands for within a text, or the text of an added token. Not necessarily

@@ -114,7 +114,7 @@ TEST_F(SideFiles, keys_that_would_change_tokens_are_refused_by_name) {
       EXPECT_EQ(refused.error().code, "tokenizer.unsupported");
       EXPECT_NE(refused.error().message.find(key), std::string::npos) << refused.error().message;
     }
-    if (rule.use == KeyUse::kIgnored || rule.use == KeyUse::kNoted) {
+    if (rule.use == KeyUse::kIgnored) {
       for (const Json& value : {Json(17), Json("ab"), Json(true), Json::array({"ab"})}) {
         config({{key, value}});
         EXPECT_EQ(ids("ab<|a|>"), "256,258") << key << value;

@@ -67,15 +67,6 @@ void check_model(VerifyContext& context, json::Value config, const std::string& 
   }
 }
 
-/// What is passed over although the reference reads it.
-void note_files(VerifyContext& context) {
-  if (context.directory.empty()) return;
-  for (const std::string& name : noted_model_files(context.directory)) {
-    context.findings.add("verify.chat_template", name, {},
-                         "templates are not run: the format of the family is built in");
-  }
-}
-
 /// Scales for keys and values in FP8, which are kept as the command says instead.
 void note_cache_scales(VerifyContext& context) {
   int64_t count = 0;
@@ -151,7 +142,6 @@ void note_unknown_keys(VerifyContext& context, std::string_view file,
 }
 
 Status check_config(VerifyContext& context) {
-  note_files(context);
   note_cache_scales(context);
   if (const Status files = check_model_files(context.path); !files.ok()) {
     context.findings.add(files.error(), "adapter_config.json");

@@ -13,6 +13,7 @@
 #include "base/model_file.h"
 #include "base/quote.h"
 #include "json/strict_json.h"
+#include "text/chat_template.h"
 #include "text/tokenizer_config.h"
 #include "text/tokenizer_json.h"
 #include "verify/context.h"
@@ -163,11 +164,19 @@ void check_tokenizer_config(VerifyContext& context, const Tokenizer& tokenizer) 
   std::erase_if(unknown, [](const std::string& key) { return key.ends_with("_token"); });
   note_unknown_keys(context, kTokenizerConfig, unknown);
   const json::Value* const text = object->find("chat_template");
-  if (text == nullptr || text->is_null()) return;
-  context.findings.add("verify.chat_template", kTokenizerConfig, {},
-                       "templates are not run: the format of the family is built in");
-  if (!text->is_string()) return;
+  if (text == nullptr || !text->is_string()) return;
   check_control_tokens(context, tokenizer, text->get_ref<const std::string&>());
+}
+
+/// A template that cannot be used is no matter for texts without messages.
+void check_chat_template(VerifyContext& context) {
+  const auto found = ChatTemplate::read(context.directory);
+  if (found.ok()) return;
+  const std::string& message = found.error().message;
+  const bool is_in_file = message.find(kTokenizerConfig) == std::string::npos;
+  context.findings.add("verify.chat_template",
+                       is_in_file ? "chat_template.jinja" : kTokenizerConfig, {},
+                       "chats are refused: " + message);
 }
 
 /// The file that a refusal of the tokenizer is about.
@@ -199,6 +208,7 @@ Status check_tokenizer(VerifyContext& context) {
   check_added_flags(context, config);
   check_end_tokens(context, *tokenizer);
   if (is_there(context.directory / kTokenizerConfig)) check_tokenizer_config(context, *tokenizer);
+  check_chat_template(context);
   return {};
 }
 

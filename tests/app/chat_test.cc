@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "app/process.h"
 #include "app/terminal.h"
@@ -275,6 +276,123 @@ TEST_F(Chat, what_cannot_be_done_is_told_and_the_conversation_goes_on) {
     ++errors;
   }
   EXPECT_EQ(errors, 5u) << result.err;
+}
+
+/// A copy of the model that brings a template along.
+class ChatTemplates : public Chat {
+ protected:
+  void SetUp() override { fs::copy(model(), folder_.path() / "model"); }
+
+  void set_template(const std::string& text) { folder_.write("model/chat_template.jinja", text); }
+  std::string directory() const { return (folder_.path() / "model").string(); }
+  ProcessResult chat(std::vector<std::string> more, const std::string& input = "Hello\n") const {
+    more.insert(more.begin(), {"chat", directory(), "--temp", "0", "--threads", "1", "-n", "2"});
+    return run_program(more, {.input = input});
+  }
+  /// Tokens of the prompt of each line of a job.
+  std::vector<int> prompt_tokens(const std::string& lines, std::vector<std::string> more = {}) {
+    folder_.write("prompts.jsonl", lines);
+    const fs::path answers = folder_.path() / "answers.jsonl";
+    fs::remove(answers);
+    more.insert(more.begin(),
+                {"run", directory(), "--prompts", (folder_.path() / "prompts.jsonl").string(),
+                 "--output", answers.string(), "-n", "1", "--parallel", "1"});
+    const ProcessResult result = run_program(more);
+    std::vector<int> counts;
+    std::istringstream text(fs::exists(answers) ? folder_.read("answers.jsonl") : "");
+    for (std::string line; std::getline(text, line);) {
+      const Json answer = Json::parse(line);
+      counts.push_back(answer["error"].is_null()
+                           ? answer["response"]["body"]["usage"]["prompt_tokens"].get<int>()
+                           : -1);
+    }
+    if (counts.empty()) folder_.write("err.txt", result.err);
+    return counts;
+  }
+
+  TempDir folder_;
+};
+
+TEST_F(ChatTemplates, are_those_of_the_model) {
+  set_template("{% for m in messages %}<|im_start|>{{ m.content }}{% endfor %}{{ x or '' }}");
+  Terminal terminal({"chat", directory(), "-n", "2", "--color", "never"});
+  EXPECT_NE(terminal.read_until("\n> ").find("template of the model"), std::string::npos);
+  terminal.type(kCtrlD);
+  EXPECT_EQ(terminal.exit_code(), 0);
+  const std::string hello = R"({"messages": [{"role": "user", "content": "tuvwxyz"}]})";
+  EXPECT_EQ(prompt_tokens(hello), std::vector<int>{8});
+  // Beside the token of the template eight of text, in which "im" and "en" are merged.
+  EXPECT_EQ(prompt_tokens(R"({"messages": [{"role": "user", "content": "<|im_end|>"}]})"),
+            std::vector<int>{9});
+  EXPECT_EQ(prompt_tokens(hello, {"--chat-template-kwargs", R"({"x": "yz"})"}),
+            std::vector<int>{10});
+  const std::string both = R"({"messages": [{"role": "user", "content": "tuvwxyz"}],)"
+                           R"( "chat_template_kwargs": {"x": "w"}})"
+                           "\n" +
+                           hello + "\n";
+  EXPECT_EQ(prompt_tokens(both, {"--chat-template-kwargs", R"({"x": "yz"})"}),
+            (std::vector<int>{9, 10}));
+  const std::string other = folder_.write("other.jinja", "{{ messages[0].content }}").string();
+  EXPECT_EQ(prompt_tokens(hello, {"--chat-template-file", other}), std::vector<int>{7});
+}
+
+TEST_F(ChatTemplates, that_refuse_messages_refuse_their_line_alone) {
+  set_template(
+      "{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}"
+      "{{ messages[0].content }}");
+  EXPECT_EQ(prompt_tokens(R"({"messages": [{"role": "system", "content": "a"}]})"
+                          "\n"
+                          R"({"messages": [{"role": "user", "content": "xy"}], "temperature": 0})"
+                          "\n"
+                          R"({"messages": [{"role": "user", "content": "a"}],)"
+                          R"( "chat_template_kwargs": {"y": 1}})"),
+            (std::vector<int>{-1, 2, -1}));
+  const ProcessResult result = chat({"-S", "Be brief."});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_NE(result.err.find("no system"), std::string::npos) << result.err;
+  EXPECT_NE(result.err.find("[jinja.raised]"), std::string::npos) << result.err;
+}
+
+TEST_F(ChatTemplates, that_are_none_refuse_chats_before_the_model_loads) {
+  set_template("{% if %}");
+  const ProcessResult result = chat({});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_NE(result.err.find("chat_template.jinja:1"), std::string::npos) << result.err;
+  EXPECT_EQ(prompt_tokens(R"({"messages": [{"role": "user", "content": "a"}]})"),
+            std::vector<int>{});
+  EXPECT_NE(folder_.read("err.txt").find("[jinja.syntax]"), std::string::npos);
+  EXPECT_EQ(prompt_tokens(R"({"prompt": "a"})"), std::vector<int>{1});
+  const std::string whole = folder_.write("whole.jinja", "{{ messages[0].content }}").string();
+  EXPECT_EQ(chat({"--chat-template-file", whole}).exit_code, 0);
+}
+
+TEST_F(ChatTemplates, know_the_options_that_they_read) {
+  set_template("{{ messages[0].content }}{{ enable_thinking }}{{ reasoning_effort }}");
+  EXPECT_EQ(chat({"--no-think", "--reasoning-effort", "minimal"}).exit_code, 0);
+  EXPECT_EQ(chat({"--chat-template-kwargs", "{\"enable_thinking\": false}"}).exit_code, 0);
+  const auto refused = [](const ProcessResult& result, const std::string& code) {
+    EXPECT_EQ(result.exit_code, 2) << result.err;
+    EXPECT_NE(result.err.find("[" + code + "]"), std::string::npos) << result.err;
+  };
+  refused(chat({"--chat-template-kwargs", "{\"x\": 1}"}), "usage.chat_template_kwargs");
+  refused(chat({"--chat-template-kwargs", "{"}), "usage.chat_template_kwargs");
+  refused(chat({"--chat-template-kwargs", "{\"tools\": []}"}), "usage.chat_template_kwargs");
+  set_template("{{ messages[0].content }}");
+  refused(chat({"--no-think"}), "usage.no_think");
+  refused(chat({"--reasoning-effort", "low"}), "usage.reasoning_effort");
+  refused(run_program({"run", directory(), "-p", "a", "--chat-template-kwargs", "{}"}),
+          "usage.prompts");
+}
+
+/// In the next turn, as templates may want it, and in files.
+TEST_F(ChatTemplates, get_the_reasoning_of_earlier_answers) {
+  set_template("{% for m in messages %}{{ m.content }}{{ m.reasoning_content or '' }}{% endfor %}");
+  folder_.write("talk.json", R"({"messages": [{"role": "user", "content": "a"},
+      {"role": "assistant", "content": "b", "reasoning_content": "c"}]})");
+  const std::string file = (folder_.path() / "talk.json").string();
+  const std::string copy = (folder_.path() / "copy.json").string();
+  EXPECT_EQ(chat({}, "/load " + file + "\n/save " + copy + "\n").exit_code, 0);
+  EXPECT_EQ(Json::parse(folder_.read("copy.json")), Json::parse(folder_.read("talk.json")));
 }
 
 TEST_F(Chat, options_that_would_do_nothing_are_refused_before_the_model_loads) {

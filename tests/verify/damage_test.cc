@@ -422,11 +422,10 @@ std::vector<Damage> tokenizer_config_damages() {
        "warning tokenizer.unsupported tokenizer_config.json", "add_prefix_space"},
       {"tokenizer_config_unknown", sound_awq, tokenizer_config(R"({"brand_new": 1})"),
        "note verify.unknown_keys tokenizer_config.json", "\"brand_new\""},
-      {"tokenizer_config_template", sound_awq, tokenizer_config(R"({"chat_template": "x"})"),
-       "note verify.chat_template tokenizer_config.json", "not run"},
-      {"template_file", sound_awq,
-       [](TinyModel& m) { set_file(m, "chat_template.jinja", "{{ x }}"); },
-       "note verify.chat_template chat_template.jinja", "not run"},
+      {"tokenizer_config_template", sound_awq, tokenizer_config(R"({"chat_template": "{%"})"),
+       "warning verify.chat_template tokenizer_config.json", "chats are refused"},
+      {"template_file", sound_awq, [](TinyModel& m) { set_file(m, "chat_template.jinja", "{{ x"); },
+       "warning verify.chat_template chat_template.jinja", "chats are refused"},
       {"added_token_flags", sound_awq,
        [](TinyModel& m) {
          TokenizerJson json = tokenizer_of(m);

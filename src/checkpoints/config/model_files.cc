@@ -37,12 +37,4 @@ Status check_model_files(const std::filesystem::path& directory) {
   return {};
 }
 
-std::vector<std::string> noted_model_files(const std::filesystem::path& directory) {
-  std::vector<std::string> names;
-  for (const ModelFile& file : kFiles) {
-    if (file.use == KeyUse::kNoted && is_in(directory, file.name)) names.emplace_back(file.name);
-  }
-  return names;
-}
-
 }  // namespace subbyte

@@ -2,8 +2,6 @@
 // What the files of a model's directory mean here (model_files.def).
 
 #include <filesystem>
-#include <string>
-#include <vector>
 
 #include "base/status.h"
 
@@ -12,8 +10,5 @@ namespace subbyte {
 /// Refuses files that would change the model for the reference and are not computed. Code
 /// model.adapter.
 Status check_model_files(const std::filesystem::path& directory);
-
-/// The files there that would change an answer and are passed over, for verify.
-std::vector<std::string> noted_model_files(const std::filesystem::path& directory);
 
 }  // namespace subbyte

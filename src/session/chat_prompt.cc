@@ -1,0 +1,181 @@
+#include "session/chat_prompt.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "base/quote.h"
+#include "text/chat_messages.h"
+
+namespace subbyte {
+namespace {
+
+using json::Value;
+
+constexpr std::string_view kThinking = "enable_thinking";
+constexpr std::string_view kOlderThinking = "thinking";
+constexpr std::string_view kEffort = "reasoning_effort";
+constexpr std::array<std::string_view, 3> kHarmonyEfforts = {"low", "medium", "high"};
+
+Error no_option(std::string_view problem) {
+  return {"chat.option", std::string(problem)};
+}
+
+Status check_by_template(const ChatTemplate& own, const ChatOptions& options) {
+  if (!options.tools.is_null() && !own.reads("tools")) {
+    return no_option("tools: the model's chat template has no place for them");
+  }
+  if (options.thinking && !own.reads(kThinking) && !own.reads(kOlderThinking)) {
+    return no_option(fmt::format("{}: the model's chat template does not read it{}", kThinking,
+                                 own.reads(kEffort) ? "; it has reasoning_effort" : ""));
+  }
+  if (options.effort && !own.reads(kEffort)) {
+    return no_option(fmt::format("{}: the model's chat template does not read it", kEffort));
+  }
+  for (const auto& [name, value] : options.variables.items()) {
+    if (!value.is_null() && !own.reads(name)) {
+      return no_option(
+          fmt::format("{}: the model's chat template does not read it", quote_name(name)));
+    }
+  }
+  return {};
+}
+
+/// What is said of thinking, by either name.
+std::optional<bool> thinking_of(const ChatOptions& options) {
+  const auto found = options.variables.find(kThinking);
+  const bool is_said = found != options.variables.end() && found->is_boolean();
+  return is_said ? found->get<bool>() : options.thinking;
+}
+
+Status check_by_format(const TextSetup& text, const ChatOptions& options) {
+  if (!options.tools.is_null()) {
+    return no_option("tools: the model has no chat template, and the built-in formats no tools");
+  }
+  if (!options.add_generation_prompt || options.continue_final_message) {
+    return no_option(fmt::format(
+        "{}: the model has no chat template, which it is for",
+        options.continue_final_message ? "continue_final_message" : "add_generation_prompt"));
+  }
+  for (const auto& [name, value] : options.variables.items()) {
+    if (!value.is_null() && name != kThinking) {
+      return no_option(
+          fmt::format("{}: the model has no chat template that could read it", quote_name(name)));
+    }
+  }
+  const bool is_harmony = text.format == ChatFormat::kHarmony;
+  const bool has_marks = text.tokenizer.find("<think>") && text.tokenizer.find("</think>");
+  if (!thinking_of(options).value_or(true) && (is_harmony || !has_marks)) {
+    return no_option(fmt::format("{}: {}", kThinking,
+                                 is_harmony ? "the model always reasons; it has reasoning_effort"
+                                            : "the model's tokenizer has no <think>"));
+  }
+  if (!options.effort) return {};
+  if (!is_harmony) return no_option(fmt::format("{}: the model has no such setting", kEffort));
+  if (std::ranges::find(kHarmonyEfforts, *options.effort) != kHarmonyEfforts.end()) return {};
+  return no_option(
+      fmt::format("{}: expected low, medium or high, found {}", kEffort, quote(*options.effort)));
+}
+
+/// Whether the template shows what a developer says.
+bool knows_developers(const ChatTemplate& own) {
+  constexpr const char* kSaid = "7f3c said by a developer";
+  TemplateInput probe;
+  probe.messages = {{{"role", "developer"}, {"content", kSaid}},
+                    {{"role", "user"}, {"content", "a"}}};
+  const auto text = own.render(probe);
+  return text.ok() && text->bytes().find(kSaid) != std::string::npos;
+}
+
+Value with_system(const Value& messages, const ChatTemplate& own) {
+  const auto is_developer = [](const Value& message) {
+    const auto role = message.is_object() ? message.find("role") : message.end();
+    return message.is_object() && role != message.end() && *role == "developer";
+  };
+  if (!std::ranges::any_of(messages, is_developer) || knows_developers(own)) return messages;
+  Value changed = messages;
+  for (Value& message : changed) {
+    if (is_developer(message)) message["role"] = "system";
+  }
+  return changed;
+}
+
+/// The variables by the names that templates have for options.
+Value variables_of(const ChatTemplate& own, const ChatOptions& options) {
+  Value variables = Value::object();
+  const auto set = [&](std::string_view name, Value value) {
+    if (own.reads(name)) variables[std::string(name)] = std::move(value);
+  };
+  if (options.thinking) {
+    set(kThinking, *options.thinking);
+    set(kOlderThinking, *options.thinking);
+  }
+  if (options.effort) set(kEffort, *options.effort);
+  for (const auto& [name, value] : options.variables.items()) {
+    if (!value.is_null()) variables[name] = value;
+  }
+  return variables;
+}
+
+Result<std::vector<TokenId>> encode_by_template(const TextSetup& text, const ChatTemplate& own,
+                                                const Value& messages, const ChatOptions& options) {
+  TemplateInput input;
+  input.messages = with_system(messages, own);
+  input.tools = options.tools;
+  input.variables = variables_of(own, options);
+  input.add_generation_prompt = options.add_generation_prompt;
+  input.continue_final_message = options.continue_final_message;
+  input.now = parse_time(options.date).value_or(std::tm{});
+  SUBBYTE_TRY(const jinja::OriginText prompt, own.render(input));
+  std::vector<ByteRange> written;
+  std::size_t begin = 0;
+  for (const jinja::OriginText::Run& run : prompt.runs()) {
+    if (run.origin == jinja::Origin::kTemplate) written.push_back({begin, run.end});
+    begin = run.end;
+  }
+  return text.tokenizer.encode(prompt.bytes(), written);
+}
+
+}  // namespace
+
+Status check_chat_options(const TextSetup& text, const ChatOptions& options) {
+  if (!text.chat_template) return check_by_format(text, options);
+  if (!text.chat_template->ok()) return text.chat_template->error();
+  return check_by_template(text.chat_template->value(), options);
+}
+
+Result<std::vector<TokenId>> encode_chat(const TextSetup& text, const Value& messages,
+                                         const ChatOptions& options) {
+  SUBBYTE_CHECK(check_chat_options(text, options));
+  if (text.chat_template) {
+    return encode_by_template(text, text.chat_template->value(), messages, options);
+  }
+  SUBBYTE_TRY(const std::vector<ChatMessage> plain, plain_messages(messages));
+  ChatOptions told = options;
+  told.thinking = thinking_of(options);
+  return encode_segments(text.tokenizer, render_chat(text.format, plain, told));
+}
+
+Status add_template_variables(const json::Object& object, Value& variables) {
+  SUBBYTE_CHECK(object.boolean(kThinking));  // "false" would be true
+  for (const auto& [name, value] : object.members()) {
+    if (is_template_variable(name)) {
+      return object.error("chat.option", name, "names that the conversation does not give");
+    }
+    variables[name] = value;
+  }
+  return {};
+}
+
+bool chats_name_the_day(const TextSetup& text) {
+  if (!text.chat_template) {
+    return text.format == ChatFormat::kHarmony || text.format == ChatFormat::kDatedHeaders;
+  }
+  return text.chat_template->ok() && text.chat_template->value().reads("strftime_now");
+}
+
+}  // namespace subbyte

@@ -1,0 +1,78 @@
+#include "text/chat_messages.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <string>
+
+#include "base/quote.h"
+#include "text/utf8.h"
+
+namespace subbyte {
+namespace {
+
+using json::Value;
+
+constexpr std::array<std::string_view, 2> kReasoning = {"reasoning_content", "reasoning"};
+/// Fields of a message that no format has tokens for, and that nothing is lost with.
+constexpr std::array<std::string_view, 2> kPassedOver = {"role", "content"};
+
+Error lacks(std::size_t index, std::string_view what) {
+  return {"chat.no_template",
+          fmt::format("messages[{}]: the model has no chat template, and the built-in formats have "
+                      "no {}",
+                      index, what)};
+}
+
+std::optional<ChatRole> role_of(const Value& message) {
+  const auto found = message.find("role");
+  if (found == message.end() || !found->is_string()) return std::nullopt;
+  const auto& role = found->get_ref<const std::string&>();
+  if (role == "developer") return ChatRole::kSystem;
+  for (const ChatRole known : {ChatRole::kSystem, ChatRole::kUser, ChatRole::kAssistant}) {
+    if (role == name(known)) return known;
+  }
+  return std::nullopt;
+}
+
+Result<ChatMessage> plain_message(const Value& message, std::size_t index) {
+  const auto role = message.is_object() ? role_of(message) : std::nullopt;
+  if (!role) return lacks(index, "such role");
+  ChatMessage plain{*role, {}};
+  for (const auto& [key, value] : message.items()) {
+    if (value.is_null() || std::ranges::find(kPassedOver, key) != kPassedOver.end()) continue;
+    const bool is_reasoning = std::ranges::find(kReasoning, key) != kReasoning.end();
+    if (!is_reasoning || !value.is_string()) return lacks(index, quote_name(key));
+    plain.reasoning = value.get<std::string>();
+  }
+  const auto content = message.find("content");
+  if (content == message.end() || !content->is_string()) {
+    return lacks(index, "message without a text");
+  }
+  plain.content = content->get<std::string>();
+  return plain;
+}
+
+}  // namespace
+
+Value to_json(std::span<const ChatMessage> messages) {
+  Value list = Value::array();
+  for (const ChatMessage& message : messages) {
+    Value one = {{"role", name(message.role)}, {"content", utf8::replace_invalid(message.content)}};
+    if (message.reasoning) one["reasoning_content"] = utf8::replace_invalid(*message.reasoning);
+    list.push_back(std::move(one));
+  }
+  return list;
+}
+
+Result<std::vector<ChatMessage>> plain_messages(const Value& messages) {
+  std::vector<ChatMessage> plain;
+  for (const Value& message : messages) {
+    SUBBYTE_TRY(ChatMessage one, plain_message(message, plain.size()));
+    plain.push_back(std::move(one));
+  }
+  return plain;
+}
+
+}  // namespace subbyte

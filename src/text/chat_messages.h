@@ -1,0 +1,20 @@
+#pragma once
+// Messages of a chat as APIs and templates have them, and what the built-in formats know of those.
+
+#include <span>
+#include <vector>
+
+#include "base/status.h"
+#include "json/strict_json.h"
+#include "text/chat.h"
+
+namespace subbyte {
+
+/// {"role": ..., "content": ..., "reasoning_content": ...} for each.
+json::Value to_json(std::span<const ChatMessage> messages);
+
+/// Reads messages for a format that is built in. `developer` is another word for `system`. Code
+/// chat.no_template for what such a format does not have: other roles, calls of tools.
+Result<std::vector<ChatMessage>> plain_messages(const json::Value& messages);
+
+}  // namespace subbyte
