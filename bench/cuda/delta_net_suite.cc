@@ -126,7 +126,11 @@ class Suite {
     call.ba = ba.as<void>();
     call.element = options_.bf16 ? Element::kBF16 : Element::kF16;
     call.sizes = {static_cast<int32_t>(options_.key_heads),
-                  static_cast<int32_t>(options_.value_heads), kHead, kHead, kTaps};
+                  static_cast<int32_t>(options_.value_heads),
+                  per_key,
+                  kHead,
+                  kHead,
+                  kTaps};
     call.q = {0, kHead};
     call.k = {keys, kHead};
     call.v = {2 * keys, per_key * kHead};

@@ -119,7 +119,7 @@ __global__ void __launch_bounds__(kRecurThreads) recur(const __grid_constant__ D
   const ScratchRow scratch(s);
   const StatePart part = a.parts[blockIdx.z];
   const int value_head = static_cast<int>(blockIdx.y);
-  const int head = value_head / values_per_key(s);
+  const int head = value_head / s.values_per_key;
   const int first_col = static_cast<int>(blockIdx.x) * kRecurColumns;
   const int warp_col = static_cast<int>(threadIdx.x) / kLanes * kWarpColumns;
   float* const rows = scratch_of(a, scratch, part.first_token);
@@ -167,15 +167,19 @@ __global__ void __launch_bounds__(kThreads) finish(const __grid_constant__ Delta
   const int64_t row = i / a.sizes.value_heads;
   const int value_head = static_cast<int>(i % a.sizes.value_heads);
   const float* const given = scratch_of(a, scratch, row) + scratch.v + value_head * scratch.value;
-  store_result(a, row, value_head, [&](int at) { return given[at]; });
+  store_result(
+      a, row, value_head, [&](int at) { return given[at]; },
+      [&](int at) { return result_gate(a, row, value_head, at); });
 }
 
-/// Queries, keys and values of a token in shared memory, convolved but not yet normalised.
+/// A token in shared memory: queries, keys and values, convolved but not yet normalised, and what
+/// the result is multiplied with.
 template <int kKeys>
 struct TokenOfHead {
   float q[kKeyLanes * kKeys];
   float k[kKeyLanes * kKeys];
   float v[kMaxDeltaNetHead];
+  float gates[kMaxDeltaNetHead];
 };
 
 /// A CTA: the convolution of a token of a value head. What is kept of queries and keys is written
@@ -184,12 +188,17 @@ template <int kThreadsOfToken, int kKeys>
 __device__ void convolve_token(const DeltaNetCall& a, const StatePart& part, int value_head,
                                TokenOfHead<kKeys>& to) {
   constexpr int kKey = kKeyLanes * kKeys;
-  const int per_key = values_per_key(a.sizes);
+  const int per_key = a.sizes.values_per_key;
   const HeadPlace q = queries_of(a, value_head / per_key);
   const HeadPlace k = keys_of(a, value_head / per_key);
   const HeadPlace v = values_of(a, value_head);
   const bool keeps_keys = value_head % per_key == 0;
-  for (int i = static_cast<int>(threadIdx.x); i < 2 * kKey + v.size; i += kThreadsOfToken) {
+  for (int i = static_cast<int>(threadIdx.x); i < 2 * (kKey + v.size); i += kThreadsOfToken) {
+    if (i >= 2 * kKey + v.size) {
+      const int at = i - 2 * kKey - v.size;
+      to.gates[at] = result_gate(a, part.first_token, value_head, at);
+      continue;
+    }
     if (i >= 2 * kKey) {
       const int at = i - 2 * kKey;
       to.v[at] = convolve(a, part, 0, v.column + at, v.channel + at, true);
@@ -258,7 +267,9 @@ __global__ void __launch_bounds__(kThreadsOfToken, kThreadsOfToken == 256 && kKe
   }
   __syncthreads();
   if (warp > 0) return;
-  store_result(a, part.first_token, value_head, [&](int at) { return token.v[at]; });
+  store_result(
+      a, part.first_token, value_head, [&](int at) { return token.v[at]; },
+      [&](int at) { return token.gates[at]; });
 }
 
 unsigned ctas_of(int64_t warps) {

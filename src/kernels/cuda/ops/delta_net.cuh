@@ -25,9 +25,6 @@ struct HeadPlace {
   int size;
 };
 
-__device__ __forceinline__ int values_per_key(const DeltaNetSizes& s) {
-  return s.value_heads / s.key_heads;
-}
 __device__ __forceinline__ int key_width(const DeltaNetSizes& s) {
   return s.key_heads * s.key_size;
 }
@@ -52,7 +49,7 @@ __device__ __forceinline__ HeadPlace keys_of(const DeltaNetCall& a, int head) {
 /// The column of a value head in the projections of values, or of gates.
 __device__ __forceinline__ int value_column(const DeltaNetCall& a, const DeltaNetColumns& of,
                                             int value_head) {
-  const int per_key = values_per_key(a.sizes);
+  const int per_key = a.sizes.values_per_key;
   return of.first + value_head / per_key * of.stride + value_head % per_key * a.sizes.value_size;
 }
 __device__ __forceinline__ HeadPlace values_of(const DeltaNetCall& a, int value_head) {
@@ -213,7 +210,7 @@ struct DeltaGates {
 
 /// The logarithm of the decay, which is negative, and beta.
 __device__ __forceinline__ float2 log_gates_of(const DeltaNetCall& a, int64_t row, int value_head) {
-  const int per_key = values_per_key(a.sizes);
+  const int per_key = a.sizes.values_per_key;
   const int head = value_head / per_key;
   const int member = value_head % per_key;
   const int64_t at = row * 2 * a.sizes.value_heads + member;
@@ -342,33 +339,36 @@ class StateColumns {
   }
 
   __device__ void load(const float* matrix) {
-    const bool is_paired = pairs(matrix);
+    if (is_whole(matrix)) {
+      const float* const first = matrix + first_at();
+#pragma unroll
+      for (int j = 0; j < kKeys; ++j) {
+        s_[j] = *reinterpret_cast<const float2*>(first + offset(j));
+      }
+      return;
+    }
 #pragma unroll
     for (int j = 0; j < kKeys; ++j) {
-      const int64_t at = int64_t{key(j)} * sizes_.value_size + col_;
+      const float* const at = matrix + first_at() + offset(j);
       const bool there = key(j) < sizes_.key_size;
-      if (is_paired) {
-        const bool both = there && col_ < sizes_.value_size;
-        s_[j] = both ? *reinterpret_cast<const float2*>(matrix + at) : float2{0, 0};
-      } else {
-        s_[j].x = there && col_ < sizes_.value_size ? matrix[at] : 0;
-        s_[j].y = there && col_ + 1 < sizes_.value_size ? matrix[at + 1] : 0;
-      }
+      s_[j].x = there && col_ < sizes_.value_size ? at[0] : 0;
+      s_[j].y = there && col_ + 1 < sizes_.value_size ? at[1] : 0;
     }
   }
 
   __device__ void store(float* matrix) const {
-    const bool is_paired = pairs(matrix);
+    if (is_whole(matrix)) {
+      float* const first = matrix + first_at();
+#pragma unroll
+      for (int j = 0; j < kKeys; ++j) *reinterpret_cast<float2*>(first + offset(j)) = s_[j];
+      return;
+    }
 #pragma unroll
     for (int j = 0; j < kKeys; ++j) {
-      const int64_t at = int64_t{key(j)} * sizes_.value_size + col_;
+      float* const at = matrix + first_at() + offset(j);
       if (key(j) >= sizes_.key_size) continue;
-      if (is_paired) {
-        if (col_ < sizes_.value_size) *reinterpret_cast<float2*>(matrix + at) = s_[j];
-      } else {
-        if (col_ < sizes_.value_size) matrix[at] = s_[j].x;
-        if (col_ + 1 < sizes_.value_size) matrix[at + 1] = s_[j].y;
-      }
+      if (col_ < sizes_.value_size) at[0] = s_[j].x;
+      if (col_ + 1 < sizes_.value_size) at[1] = s_[j].y;
     }
   }
 
@@ -404,9 +404,21 @@ class StateColumns {
   __device__ float4 four(const float* x, int j) const {
     return *reinterpret_cast<const float4*>(x + 4 * kKeyLanes * j + 4 * lane_);
   }
-  /// Says whether both columns of each key are one load.
-  __device__ bool pairs(const float* matrix) const {
-    return sizes_.value_size % 2 == 0 && reinterpret_cast<uintptr_t>(matrix) % 8 == 0;
+  __device__ int first_at() const {
+    return 4 * lane_ * sizes_.value_size + col_;
+  }
+  /// Numbers from the first key of a lane to another one.
+  __device__ int offset(int j) const {
+    return key_offset(j) * sizes_.value_size;
+  }
+  __device__ static constexpr int key_offset(int j) {
+    return j / 4 * (4 * kKeyLanes) + j % 4;
+  }
+
+  /// Says whether all keys and columns of the warp are there, both columns of a key as one load.
+  __device__ bool is_whole(const float* matrix) const {
+    return sizes_.key_size == kSize && sizes_.value_size % kWarpColumns == 0 &&
+           reinterpret_cast<uintptr_t>(matrix) % 8 == 0 && col_ < sizes_.value_size;
   }
 
   /// Two sums of each column, which do not wait for each other.
@@ -448,24 +460,28 @@ class StateColumns {
   float2 s_[kKeys];
 };
 
-/// A warp: y of a value head of a row. given(i) is what its state gave.
-template <class Given>
+/// What number i of a value head of a row is multiplied with after its norm.
+__device__ __forceinline__ float result_gate(const DeltaNetCall& a, int64_t row, int value_head,
+                                             int i) {
+  const int64_t z = row * row_size(a.sizes) + value_column(a, a.z, value_head) + i;
+  return __fmul_rn(a.norm[i], silu(load_element(a.element, a.qkvz, z)));
+}
+
+/// A warp: y of a value head of a row. given(i) is what its state gave, gate(i) its result_gate().
+template <class Given, class GateOf>
 __device__ __forceinline__ void store_result(const DeltaNetCall& a, int64_t row, int value_head,
-                                             const Given& given) {
+                                             const Given& given, const GateOf& gate) {
   const DeltaNetSizes& s = a.sizes;
-  const int64_t z_at = row * row_size(s) + value_column(a, a.z, value_head);
   const int64_t to = row * value_width(s) + int64_t{value_head} * s.value_size;
   float x[kOfLane];
-  float z[kOfLane];
-  float weights[kOfLane];
+  float gates[kOfLane];
   float squares = 0;
 #pragma unroll
   for (int j = 0; j < kOfLane; ++j) {  // all loads before any of them is used
     const int i = index_of_lane(j);
     const bool there = i < s.value_size;
     x[j] = there ? given(i) : 0.0f;
-    z[j] = there ? load_element(a.element, a.qkvz, z_at + i) : 0.0f;
-    weights[j] = there ? a.norm[i] : 0.0f;
+    gates[j] = there ? gate(i) : 0.0f;
   }
 #pragma unroll
   for (int j = 0; j < kOfLane; ++j) squares = fmaf(x[j], x[j], squares);
@@ -475,8 +491,7 @@ __device__ __forceinline__ void store_result(const DeltaNetCall& a, int64_t row,
   for (int j = 0; j < kOfLane; ++j) {
     const int i = index_of_lane(j);
     if (i >= s.value_size) continue;
-    store_element(a.element, a.y, to + i,
-                  __fmul_rn(__fmul_rn(__fmul_rn(x[j], factor), weights[j]), silu(z[j])));
+    store_element(a.element, a.y, to + i, __fmul_rn(__fmul_rn(x[j], factor), gates[j]));
   }
 }
 

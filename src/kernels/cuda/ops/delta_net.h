@@ -32,8 +32,9 @@ struct DeltaNetColumns {
 
 struct DeltaNetSizes {
   int32_t key_heads = 0;
-  int32_t value_heads = 0;  // value head h reads key head h / (value_heads / key_heads)
-  int32_t key_size = 0;     // at most kMaxDeltaNetHead, as value_size
+  int32_t value_heads = 0;
+  int32_t values_per_key = 0;  // value head h reads key head h / values_per_key
+  int32_t key_size = 0;        // at most kMaxDeltaNetHead, as value_size
   int32_t value_size = 0;
   int32_t taps = 0;  // of the convolution, the last one is that of the token itself
 };

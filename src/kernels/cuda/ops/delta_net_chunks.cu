@@ -50,8 +50,11 @@ __global__ void __launch_bounds__(kThreads) finish(const __grid_constant__ Delta
   if (i >= a.num_rows * a.sizes.value_heads) return;
   const uint16_t* const given = numbers_at(a, scratch.v) + i * scratch.value;
   const float length = query_length(a.sizes);
-  store_result(a, i / a.sizes.value_heads, static_cast<int>(i % a.sizes.value_heads),
-               [&](int at) { return length * load_element(a.element, given, at); });
+  const int64_t row = i / a.sizes.value_heads;
+  const int value_head = static_cast<int>(i % a.sizes.value_heads);
+  store_result(
+      a, row, value_head, [&](int at) { return length * load_element(a.element, given, at); },
+      [&](int at) { return result_gate(a, row, value_head, at); });
 }
 
 unsigned ctas_of(int64_t warps) {

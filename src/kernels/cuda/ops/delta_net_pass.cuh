@@ -177,7 +177,7 @@ __global__ void __launch_bounds__(ChunkStage<kKey, kColumns>::kThreads)
   const ChunkScratch scratch(a);
   const StatePart part = a.parts[blockIdx.z];
   const int value_head = static_cast<int>(blockIdx.y);
-  const int head = value_head / values_per_key(s);
+  const int head = value_head / s.values_per_key;
   const int first_col = static_cast<int>(blockIdx.x) * kColumns;
   const int own = static_cast<int>(threadIdx.x) / kLanes * 16;
   const int first_chunk = first_chunk_of(a, blockIdx.z);

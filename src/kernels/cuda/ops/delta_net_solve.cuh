@@ -84,7 +84,7 @@ class ChunkSolver {
   /// Keys, queries and gates, whose sums are kept.
   __device__ void load() const {
     const DeltaNetSizes& s = a_.sizes;
-    const int64_t at = (place_.row * s.key_heads + value_head_ / values_per_key(s)) * scratch_.key;
+    const int64_t at = (place_.row * s.key_heads + value_head_ / s.values_per_key) * scratch_.key;
     const int64_t stride = int64_t{s.key_heads} * scratch_.key;
     copy_rows<kKey, kChunkThreads>(keys_, numbers_at(a_, scratch_.k) + at, stride, place_.count);
     copy_rows<kKey, kChunkThreads>(queries_, numbers_at(a_, scratch_.q) + at, stride, place_.count);
