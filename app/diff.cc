@@ -46,7 +46,7 @@ std::string as_text(const ModelDiff& diff) {
   }
   text += summary_of(diff);
   const char* separator = ": ";
-  for (const Verdict verdict : kVerdicts) {
+  for (const Verdict verdict : ComparedWeight::kVerdicts) {
     if (diff.count(verdict) == 0) continue;
     text += fmt::format("{}{} {}", separator, diff.count(verdict), name_of(verdict));
     separator = ", ";

@@ -69,11 +69,11 @@ std::string summary(const Inspection& inspection) {
   const std::size_t files = inspection.files.size();
   const std::string size = fmt::format("{:.1f} MB in {} file{}", megabytes(inspection.bytes), files,
                                        files == 1 ? "" : "s");
-  if (knows_weights(inspection)) {
+  if (inspection.knows_weights()) {
     text += fact("parameters",
                  fmt::format("{:.3f} M", static_cast<double>(inspection.parameters) / 1e6));
     text +=
-        fact("size", fmt::format("{}, {:.3f} bits a weight", size, bits_per_weight(inspection)));
+        fact("size", fmt::format("{}, {:.3f} bits a weight", size, inspection.bits_per_weight()));
   } else {
     text += fact("size", size + "; there are integers, and no config says what is packed in them");
   }

@@ -2,13 +2,12 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <cmath>
+#include <span>
 
 #include "app/command.h"
 #include "app/text_input.h"
 #include "checkpoints/containers/safetensors.h"
-#include "engine/perplexity.h"
+#include "engine/token_logits.h"
 
 namespace subbyte::app {
 namespace {
@@ -21,43 +20,6 @@ struct Options {
   bool force = false;
   std::string kv_cache_type = "f32";
 };
-
-/// As `run` refuses them: the tokens of `part`, of which the first is `begin`, have logits that are
-/// no numbers to go on with.
-Status check_finite(const ReadyModel& loaded, const Part& part, int64_t begin,
-                    const Logits& logits) {
-  for (int64_t i = 0; i < std::ssize(part.tokens); ++i) {
-    if (std::ranges::all_of(logits.row(i), [](float value) { return std::isfinite(value); })) {
-      continue;
-    }
-    const Error error = {
-        "logits.not_finite",
-        fmt::format("expected finite logits, found NaN or infinity in those of token {}, id {}",
-                    begin + i, part.tokens[i])};
-    if (part.sequence->rewind(part.sequence->length() - std::ssize(part.tokens)) < begin)
-      return error;
-    return loaded.model->locate_not_finite(*loaded.backend, {{&part, 1}}, error);
-  }
-  return {};
-}
-
-/// The logits are written chunk by chunk: all of them may be larger than the model.
-Status write_logits(const ReadyModel& loaded, Element kv_type, std::span<const TokenId> ids,
-                    SafetensorsWriter& writer) {
-  SUBBYTE_TRY(KvPool pool,
-              loaded.model->make_kv_pool(*loaded.backend, kv_type, {.positions = std::ssize(ids)}));
-  Sequence sequence(pool, std::ssize(ids));
-  Logits logits;
-  for (int64_t begin = 0; begin < std::ssize(ids); begin += kScoredChunk) {
-    const int64_t count = std::min(kScoredChunk, std::ssize(ids) - begin);
-    const Part part = {&sequence, ids.subspan(begin, count), count};
-    SUBBYTE_CHECK(loaded.model->forward(*loaded.backend, {{&part, 1}}, logits));
-    SUBBYTE_CHECK(check_finite(loaded, part, begin, logits));
-    SUBBYTE_CHECK(writer.append(std::as_bytes(std::span(logits.values))));
-  }
-  SUBBYTE_CHECK(loaded.model->verify_unchanged());
-  return writer.commit();
-}
 
 Result<ExitCode> run(const Invocation& invocation, const Options& options) {
   SUBBYTE_TRY(const auto ids, parse_ids(options.ids));
@@ -76,7 +38,11 @@ Result<ExitCode> run(const Invocation& invocation, const Options& options) {
   SUBBYTE_TRY(SafetensorsWriter writer,
               SafetensorsWriter::create(std::move(output),
                                         {{"logits", DType::kF32, {ids.size(), vocab}}}, {}));
-  SUBBYTE_CHECK(write_logits(loaded, kv_type, ids, writer));
+  // Chunk by chunk: all of them may be larger than the model.
+  SUBBYTE_CHECK(token_logits(
+      {*loaded.model, *loaded.backend}, kv_type, ids,
+      [&](std::span<const float> rows) { return writer.append(std::as_bytes(rows)); }));
+  SUBBYTE_CHECK(writer.commit());
   return kOk;
 }
 

@@ -116,10 +116,14 @@ Result<ExitCode> run(const Invocation& invocation, Options options) {
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (options.json) print(stdout, as_json(options, report, seconds));
   note(line(
-      "{}: {} matrices as {} in {:.2f} bits per weight, {} tensors kept, {:.1f} MB from {:.1f} MB, "
-      "signal to noise {:.1f} dB{}{}, {:.1f} s",
-      options.destination, report.quantized_tensors, report.format, report.bits_per_weight,
-      report.kept_tensors, static_cast<double>(report.result_bytes) / 1e6,
+      "{}: {} matrices as {}{} in {:.2f} bits per weight, {} tensors kept, {:.1f} MB from {:.1f} "
+      "MB, signal to noise {:.1f} dB{}{}, {:.1f} s",
+      options.destination, report.quantized_tensors, report.format,
+      report.modules_with_f16_scales == 0
+          ? ""
+          : fmt::format(" ({} with scales in f16, as their blocks differ by more than e4m4 holds)",
+                        report.modules_with_f16_scales),
+      report.bits_per_weight, report.kept_tensors, static_cast<double>(report.result_bytes) / 1e6,
       static_cast<double>(report.source_bytes) / 1e6, report.signal_to_noise_db,
       worst_as_text(report.worst),
       report.resumed_tensors == 0

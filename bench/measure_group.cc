@@ -36,7 +36,7 @@ struct Experts {
     swizzled_scales.resize(run.groups * shape.scale_bytes());
     Random random(1);
     for (std::byte& code : codes) code = static_cast<std::byte>(random.below(256));
-    for (std::byte& scale : plain_scales) scale = static_cast<std::byte>(115 + random.below(8));
+    for (std::byte& scale : plain_scales) scale = static_cast<std::byte>(115 + random.below(4));
     for (int64_t row = 0; row < run.groups * run.n; ++row) {  // of padding: zeros
       const int64_t padding = run.k - run.inputs;
       std::fill_n(codes.begin() + ((row + 1) * run.k - padding) / 2, padding / 2, std::byte{0});

@@ -3,7 +3,9 @@
 set(SUBBYTE_ISAS all CACHE STRING "CPU kernels to build: all, native, scalar, or a list of tiers")
 
 set(subbyte_isas ${SUBBYTE_ISAS})
-if(SUBBYTE_ISAS STREQUAL "native")
+if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
+  set(subbyte_isas scalar)  # the tiers are of x86-64; these kernels run anywhere
+elseif(SUBBYTE_ISAS STREQUAL "native")
   try_run(subbyte_isa_status subbyte_isa_compiled
     SOURCES ${CMAKE_CURRENT_LIST_DIR}/native_isa.cc ${PROJECT_SOURCE_DIR}/src/base/cpu_features.cc
     CMAKE_FLAGS -DINCLUDE_DIRECTORIES=${PROJECT_SOURCE_DIR}/src

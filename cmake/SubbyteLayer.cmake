@@ -73,8 +73,10 @@ function(subbyte_test name)
   target_precompile_headers(${name} REUSE_FROM subbyte_test_header)
   subbyte_test_program(test ${name} SOURCES ${ARG_UNPARSED_ARGUMENTS} LIBRARIES ${ARG_LIBRARIES})
   # Names of parameterised cases are those that the tests give: of the values ctest would print
-  # bytes where they are structs.
-  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST NO_PRETTY_VALUES PROPERTIES LABELS ${name})
+  # bytes where they are structs. GPUs are hidden: these tests say what happens without one, and
+  # gpu_test is not among them.
+  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST NO_PRETTY_VALUES
+    PROPERTIES LABELS ${name} ENVIRONMENT CUDA_VISIBLE_DEVICES=)
   add_test(NAME ${name}.names COMMAND ${name} --gtest_list_tests)
   set_tests_properties(${name}.names PROPERTIES LABELS ${name}
     FAIL_REGULAR_EXPRESSION "/[0-9]+  # GetParam.. = [^0-9]")

@@ -1,41 +1,31 @@
-// generate MODEL PROMPT: continues a text.
+// generate MODEL PROMPT: continues a text, token by token.
 
-#include "engine/generate.h"
+#include <subbyte/session.h>
 
 #include <cstdio>
-#include <filesystem>
-#include <string_view>
-
-#include "devices/devices.h"
-#include "models/model.h"
-#include "text/tokenizer.h"
+#include <string>
 
 namespace {
 
 using namespace subbyte;
 
-Status continue_text(const std::filesystem::path& directory, std::string_view text) {
-  SUBBYTE_TRY(const std::unique_ptr<Backend> backend, make_backend());
-  SUBBYTE_TRY(const std::unique_ptr<Model> model, load_model(directory, *backend));
-  SUBBYTE_TRY(const Tokenizer tokenizer, Tokenizer::load(directory / "tokenizer.json"));
-  SUBBYTE_TRY(const auto prompt, tokenizer.encode(text, SpecialTokens::kAsText));
+Status continue_text(const std::string& model, const std::string& text) {
+  SessionOptions options;
+  options.context = 256;  // positions: prompt and answer
+  auto session = Session::open(model, options);
+  if (!session) return session.error();
 
-  const int64_t context = 256;  // positions: prompt and answer
-  SUBBYTE_TRY(KvPool pool, model->make_kv_pool(*backend, Element::kF16, {context}));
-  Sequence sequence(pool, context);
-
-  GenerateOptions options;
-  options.sampling.temperature = 0;  // the most likely token each time
-  options.max_tokens = 20;
-  options.stop_tokens = model->config().eos_tokens;
-  StreamDecoder decoder(tokenizer, /*skip_special=*/true);
-  SUBBYTE_TRY(const GenerateStats stats,
-              generate(*model, *backend, sequence, prompt, options, [&](int32_t token) {
-                std::fputs(decoder.push(token).c_str(), stdout);
-                return true;  // false ends the generation
-              }));
-  std::printf("%s\n%lld tokens\n", decoder.finish().c_str(),
-              static_cast<long long>(stats.generated_tokens));
+  Request request;
+  request.prompt = text;
+  request.sampling.temperature = 0;  // the most likely token each time
+  request.max_tokens = 20;
+  const auto answer = session->generate(request, [](const Delta& delta) {
+    std::fputs(delta.text().c_str(), stdout);  // whole characters
+    std::fflush(stdout);
+    return true;  // false ends the answer
+  });
+  if (!answer) return answer.error();
+  std::printf("\n%lld tokens\n", static_cast<long long>(answer->end.generated_tokens));
   return {};
 }
 

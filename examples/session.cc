@@ -1,10 +1,10 @@
-// session MODEL QUESTION TEXT: answers a question and goes on with a text, at the same time.
+// session MODEL QUESTION TEXT: answers a question and goes on with a text, at the same time, as a
+// server would.
 
-#include "session/session.h"
+#include <subbyte/session.h>
 
 #include <cstdio>
 #include <map>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -17,13 +17,14 @@ using namespace subbyte;
 Result<std::map<RequestId, std::string>> answer_all(Session& session) {
   std::map<RequestId, std::string> answers;
   while (!session.idle()) {
-    SUBBYTE_TRY(const std::vector<Delta> deltas, session.step());
-    for (const Delta& delta : deltas) {
+    const auto deltas = session.step();
+    if (!deltas) return deltas.error();
+    for (const Delta& delta : *deltas) {
       if (delta.error) return *delta.error;  // of this sample alone
       std::string& answer = answers[delta.request];
+      answer += delta.text();
       if (delta.takes_answer_back) answer.clear();  // it was reasoning
-      if (!delta.takes_answer_back) answer += delta.text();
-      if (delta.end && delta.end->stats.reason == StopReason::kStopString) {
+      if (delta.end && delta.end->reason == StopReason::kStopString) {
         answer += "|" + delta.end->stop;
       }
     }
@@ -33,23 +34,20 @@ Result<std::map<RequestId, std::string>> answer_all(Session& session) {
 
 Status talk(const std::string& model, const std::string& question, const std::string& text) {
   SessionOptions options;
-  options.size.context = 256;      // positions of a request: prompt and answer
-  options.size.max_sequences = 4;  // at the same time; the others wait
-  SUBBYTE_TRY(const std::unique_ptr<Session> session, Session::open(model, options));
+  options.context = 256;      // positions of a request: prompt and answer
+  options.max_sequences = 4;  // at the same time; the others wait
+  auto session = Session::open(model, options);
+  if (!session) return session.error();
 
-  SessionRequest chat = session->text().request();  // sampled as the model's files say
-  chat.is_chat = true;
-  chat.messages = {{ChatRole::kUser, question}};
-  chat.max_tokens = 30;
-  SUBBYTE_TRY(const RequestId answer, session->add(chat));
+  // What is not said of sampling is as the model's files say.
+  const auto chat = session->add({.messages = {{Role::kUser, question}}, .max_tokens = 30});
+  if (!chat) return chat.error();
+  const auto more = session->add({.prompt = text, .stops = {".", "?"}});
+  if (!more) return more.error();
 
-  SessionRequest more = session->text().request();
-  more.prompt = text;
-  more.stops = {".", "?"};
-  SUBBYTE_TRY(const RequestId continuation, session->add(more));
-
-  SUBBYTE_TRY(auto answers, answer_all(*session));
-  std::printf("[%s]\n[%s]\n", answers[answer].c_str(), answers[continuation].c_str());
+  auto answers = answer_all(*session);
+  if (!answers) return answers.error();
+  std::printf("[%s]\n[%s]\n", (*answers)[*chat].c_str(), (*answers)[*more].c_str());
   return {};
 }
 

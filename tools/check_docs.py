@@ -25,7 +25,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 SKIPPED = re.compile(r"^(build|\.)")  # build trees and hidden folders
-FOLDERS = "src|app|bench|tests|conformance|examples|tools|cmake|demo|docs"
+FOLDERS = "src|include|app|bench|tests|conformance|examples|tools|cmake|demo|docs"
 
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 CODE = re.compile(r"`([^`]+)`")

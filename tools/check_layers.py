@@ -11,6 +11,9 @@ The name of a family of models (src/models/models.def), in whatever spelling, st
 file src/models/<name>.cc alone; not in code of src/ or app/ elsewhere. Comments, tests and the
 examples in help texts may name models.
 
+include/subbyte/ is what programs of others see: its headers include the standard library and each
+other only, and of src/ the layers that implement them, *_interface, alone include them.
+
 In src/kernels/cpu/ a file of generic/ is what the folders of at least two instruction sets include,
 directly or through another one of generic/: what one folder uses lies there.
 
@@ -28,6 +31,7 @@ from pathlib import Path
 
 SUFFIXES = {".h", ".cc", ".def"}
 TOP = "app"  # the only folder outside src/ that is checked
+PUBLIC = "subbyte"  # the folder of include/
 TEST_ONLY = {"support", "gtest", "gmock"}  # for *_test.cc; support is tests/support
 KEYWORDS = {"DEPENDS", "HIDDEN_DEPENDS", "LIBRARIES", "TEST_DEPENDS"}
 LAYER_CALL = re.compile(r"subbyte_layer\(\s*(\w+)([^)]*)\)")
@@ -121,6 +125,10 @@ def check_include(spelling: str, layer: str, visible: set[str], layers: set[str]
         if target in visible:
             return None
         return f'layer {layer} must not include "{name}": it sees only {", ".join(sorted(visible))}'
+    if target == PUBLIC:
+        if layer.endswith("_interface"):
+            return None
+        return f'"{name}" is for programs of others, and for layers that implement it'
     if target in TEST_ONLY:
         return None if is_test else f'"{name}" is for tests only'
     if quote == '"':
@@ -154,7 +162,22 @@ def check_tree(root: Path) -> list[str]:
                 problem = check_include(directive[1], layer, seen, set(direct), is_test)
                 if problem:
                     problems.append(f"{path.relative_to(root)}:{number}: {problem}")
-    return problems + check_generic(root) + check_families(root)
+    return problems + check_public(root) + check_generic(root) + check_families(root)
+
+
+def check_public(root: Path) -> list[str]:
+    """One line for each include of a public header that leads elsewhere."""
+    problems = []
+    for path in sorted((root / "include").rglob("*.h")):
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            directive = DIRECTIVE.match(line)
+            header = HEADER.match(directive[1]) if directive else None
+            if not directive or (header and header[1] == "<" and "/" not in header[2]) or \
+                    (header and header[2].startswith(f"{PUBLIC}/")):
+                continue
+            problems.append(f"{path.relative_to(root)}:{number}: a public header includes the "
+                            f"standard library and other public headers, not {directive[1]}")
+    return problems
 
 
 def without_cpp_comments(text: str) -> str:
@@ -243,6 +266,9 @@ PLANTS = [
     ("src/kernels/planted.cuh", "constexpr int kGptOssRows = 8;", "names the family gpt_oss"),
     ("src/models/gpt_oss_planted.cc", "bool is_qwen3 = true;  // gpt_oss", "the family qwen3"),
     ("app/planted.cc", 'print("for Qwen-3");', "names the family qwen3"),
+    ("src/engine/planted.cc", '#include "subbyte/session.h"', "for programs of others"),
+    ("include/subbyte/planted.h", '#include "base/status.h"', "a public header includes"),
+    ("include/subbyte/planted.h", "#include <fmt/format.h>", "a public header includes"),
 ]
 
 
@@ -251,7 +277,7 @@ def self_test(root: Path) -> list[str]:
     failures = []
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder)
-        for folder_of_code in ("src", TOP):
+        for folder_of_code in ("src", TOP, "include"):
             shutil.copytree(root / folder_of_code, copy / folder_of_code)
         before = check_tree(copy)
         for file, line, words in PLANTS:

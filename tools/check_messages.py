@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Text from files, arguments and the environment reaches people through base/quote.h alone.
 
-src/, app/:  no quote marks of one's own around a value in a message: quote() and quote_name() put
+src/, app/, python/:
+             no quote marks of one's own around a value in a message: quote() and quote_name() put
              them there, and escape what would end the line or move the cursor. An Error's message
              is written by its constructor, which makes it one printable line; nobody adds to it.
              JSON becomes text by json::to_text() alone: the library's dump() throws where a text,
@@ -103,7 +104,7 @@ def violations(name: str, text: str) -> Iterator[tuple[int, str]]:
 
 
 def sources(root: Path) -> Iterator[tuple[str, str]]:
-    for folder in ["src", "app"]:
+    for folder in ["src", "app", "python"]:
         for path in sorted((root / folder).rglob("*")):
             name = path.relative_to(root).as_posix()
             if path.suffix in SUFFIXES and not TEST.search(name):

@@ -34,8 +34,8 @@ MAX_FUNCTION_LINES = 60
 MAX_MAIN_LOOP_LINES = 150
 MAX_UNTITLED_LINES = 40
 
-FOLDERS = ["src", "app", "bench", "tests", "conformance", "examples", "fuzz", "tools",
-           "cmake"]
+FOLDERS = ["src", "include", "app", "bench", "tests", "conformance", "examples", "fuzz", "tools",
+           "cmake", "python"]
 DATA_FOLDERS = {"data"}  # what is in tests/data is what others wrote
 CPP = {".h", ".cc", ".def", ".metal", ".cu", ".cuh"}
 OTHER_CODE = {".py", ".cmake", ".sh"}

@@ -25,8 +25,8 @@ from pathlib import Path
 
 GLOSSARY = "DEVELOPING.md"
 TITLE = "## Glossary"
-FOLDERS = ["src", "app", "bench", "tests", "conformance", "fuzz", "tools", "cmake", "docs",
-           "examples"]
+FOLDERS = ["src", "include", "app", "bench", "tests", "conformance", "fuzz", "tools", "cmake",
+           "docs", "examples", "python"]
 FILES = ["dev", "CMakeLists.txt", "CMakePresets.json", "README.md", GLOSSARY]
 SUFFIXES = {".h", ".cc", ".def", ".metal", ".cu", ".cuh", ".in", ".py", ".cmake", ".txt", ".md",
             ".sh", ""}

@@ -23,7 +23,8 @@ from pathlib import Path
 FORMATS = [
     "int8", "compressed-tensors:6", "compressed-tensors:5", "awq", "gptq:4", "compressed-tensors:4",
     "nvfp4", "mxfp4", "nf4", "compressed-tensors:3.5", "gptq:3", "compressed-tensors:3",
-    "compressed-tensors:2.5", "gptq:2", "compressed-tensors:2",
+    "compressed-tensors:2.5", "gptq:2", "compressed-tensors:2", "kbit4", "kbit3", "kbit2", "vq4",
+    "vq2",
 ]
 
 

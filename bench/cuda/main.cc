@@ -341,6 +341,7 @@ class Bench {
 namespace {
 
 using subbyte::bench::BlocksSuite;
+using subbyte::bench::DeltaNetSuite;
 using subbyte::bench::GroupSuite;
 using subbyte::bench::ModelSuite;
 using subbyte::bench::MoeSuite;
@@ -349,7 +350,7 @@ using subbyte::bench::StepSuite;
 
 void add_kernel_options(CLI::App& app, Options& options) {
   app.add_option("--shape", options.shapes, "qkv o gate_up down 8192 oss_gate_up oss_down");
-  app.add_option("--format", options.formats, "int4 mxfp4 nvfp4 nf4 kbit2 kbit3 kbit4 kbit5");
+  app.add_option("--format", options.formats, "int4 mxfp4 nvfp4 fp8 nf4 kbit2 kbit3 kbit4 kbit5");
   app.add_option("--m", options.m, "Numbers of tokens");
   app.add_option("--kernel", options.kernel, "Only this kernel: gemv, small_m8, large_m128, ...")
       ->envname("SUBBYTE_KERNEL");
@@ -384,6 +385,8 @@ int main(int argc, char** argv) {
   const CLI::App* models = add_model_suite(app, suite);
   BlocksSuite blocks_suite;
   const CLI::App* blocks = add_blocks_suite(app, blocks_suite);
+  DeltaNetSuite delta_net_suite;
+  const CLI::App* delta_nets = add_delta_net_suite(app, delta_net_suite);
   GroupSuite group_suite;
   const CLI::App* group = add_group_suite(app, group_suite);
   MoeSuite moe_suite;
@@ -397,6 +400,10 @@ int main(int argc, char** argv) {
   if (moe->parsed()) return exit_code(subbyte::bench::run_moe_suite(moe_suite));
   if (blocks->parsed()) {
     subbyte::bench::run_blocks_suite(blocks_suite);
+    return 0;
+  }
+  if (delta_nets->parsed()) {
+    subbyte::bench::run_delta_net_suite(delta_net_suite);
     return 0;
   }
   subbyte::bench::Bench bench(options);

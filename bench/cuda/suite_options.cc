@@ -51,6 +51,27 @@ CLI::App* add_blocks_suite(CLI::App& app, BlocksSuite& suite) {
   return command;
 }
 
+CLI::App* add_delta_net_suite(CLI::App& app, DeltaNetSuite& suite) {
+  CLI::App* command = app.add_subcommand(
+      "delta-net",
+      "Gated delta nets of Qwen3.5: single tokens beside the bytes of states, prompts");
+  command->add_option("--key-heads", suite.key_heads)
+      ->capture_default_str()
+      ->check(CLI::Range(1, 256));
+  command->add_option("--value-heads", suite.value_heads, "A multiple of the key heads")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1024));
+  command->add_option("--sequences", suite.sequences, "With a token each")->capture_default_str();
+  command->add_option("--prompts", suite.prompts, "Tokens of one sequence")->capture_default_str();
+  command->add_option("--replays", suite.replays, "Of which the median is taken")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1000));
+  command->add_flag("--bf16", suite.bf16, "bf16 activations (default: f16)");
+  command->add_flag("--recurrent", suite.recurrent, "Token after token, never in chunks");
+  command->footer("example:\n  ./dev gpu-bench delta-net --value-heads 32");
+  return command;
+}
+
 CLI::App* add_moe_suite(CLI::App& app, MoeSuite& suite) {
   CLI::App* command = app.add_subcommand(
       "moe", "A mixture of experts of MXFP4, beside the limit and cuBLAS on the same routes");

@@ -91,9 +91,11 @@ enum subbyte_format {
   SUBBYTE_NFL3 = 25,
   SUBBYTE_NFL4 = 26,
   SUBBYTE_NFL5 = 27,
-  SUBBYTE_U16 = 28, /* of zero points alone */
-  SUBBYTE_I32 = 29, /* of words in tensors alone */
-  SUBBYTE_U32 = 30
+  SUBBYTE_VQ2 = 28, /* indices of vectors of 4 and of 2 weights */
+  SUBBYTE_VQ4 = 29,
+  SUBBYTE_U16 = 30, /* of zero points alone */
+  SUBBYTE_I32 = 31, /* of words in tensors alone */
+  SUBBYTE_U32 = 32
 };
 SUBBYTE_API int subbyte_find_format(const char* name, int32_t* format);
 /* "u4"; NULL where there is none of that number. */
@@ -141,8 +143,9 @@ typedef struct subbyte_weights {
    * (GPTQ's g_idx), whose codes are in the order of the inputs. */
   const uint32_t* input_order;
   const int32_t* group_indices;
-  const float* codebook; /* optional, in host memory: values of the codes of nfl2 to nfl5 */
-  double tensor_scale;   /* 0: 1 */
+  const float*
+      codebook;        /* on the host: values of nfl2 to nfl5 (optional), 256 vectors of vq2, vq4 */
+  double tensor_scale; /* 0: 1 */
   int64_t codes_stride;  /* bytes from one row to the next; 0: they follow each other */
   int64_t scales_stride; /* likewise */
   int64_t zeros_stride;
@@ -473,9 +476,7 @@ SUBBYTE_API int subbyte_session_complete(subbyte_session* session, const char* r
                                          char** response);
 
 /* ---- checkpoints as a whole: the reports of the commands with --json. Options are optional */
-
 typedef void (*subbyte_progress_function)(void* user, uint64_t done, uint64_t total);
-
 SUBBYTE_API int subbyte_inspect(subbyte_context* context, const char* path, char** json);
 /* {"checksums": true} */
 SUBBYTE_API int subbyte_verify(subbyte_context* context, const char* path, const char* options,

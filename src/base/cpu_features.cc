@@ -1,16 +1,20 @@
 #include "base/cpu_features.h"
 
-#include <cpuid.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
 #include <filesystem>
 #include <fstream>
 #include <map>
 #include <string>
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
 namespace subbyte {
 namespace {
+
+#if defined(__x86_64__)
 
 constexpr uint32_t kOsxsave = 1u << 27, kFma = 1u << 12, kF16c = 1u << 29;  // leaf 1, ECX
 constexpr uint32_t kAvx2 = 1u << 5;                                         // leaf 7, EBX
@@ -77,6 +81,15 @@ uint32_t detect() {
   }
   return features;
 }
+
+#else
+
+/// Other processors have the portable kernels.
+uint32_t detect() {
+  return 0;
+}
+
+#endif
 
 }  // namespace
 

@@ -120,7 +120,7 @@ float load_number(const std::byte* from, int64_t i, Format dtype) {
 
 Result<Matrix> to_matrix(const KbitCodes& codes, const KbitShape& shape, int64_t first_block) {
   SUBBYTE_CHECK(check_kbit_shape(shape));
-  const std::string fault = codebook_fault(codes.codebook, shape.bits);
+  const std::string fault = codebook_fault(codes.codebook, kbit_element(shape.bits));
   if (!fault.empty()) return Error{"kbit.codebook", "kbit: codebook: expected " + fault};
   const int64_t end = first_block + kbit_blocks(shape);
   if (codes.absmax_dtype != Format::kE4M4) {

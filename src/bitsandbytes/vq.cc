@@ -15,8 +15,6 @@
 namespace subbyte::bitsandbytes {
 namespace {
 
-constexpr int kVectors = 256;
-
 Status check_codebook(std::span<const uint16_t> codebook, int p) {
   if (p != 2 && p != 4) {
     return Error{"vq.p", "vq: expected 2 or 4 weights for an index, found " + std::to_string(p)};

@@ -128,10 +128,11 @@ Status read_codebook(const subbyte_weights& w, MatrixView& view) {
   SUBBYTE_CHECK(check_on_host({{"weights.codebook", w.codebook}}));
   const FormatInfo& element = info(view.format.element);
   if (!may_have_codebook(view.format.element)) {
-    return refuse("weights.codebook", "NULL, or elements of nfl2 to nfl5", element.name);
+    return refuse("weights.codebook", "NULL, or elements of nfl2 to nfl5, vq2 or vq4",
+                  element.name);
   }
-  view.codebook = {w.codebook, std::size_t{1} << element.bits};
-  const std::string fault = codebook_fault(view.codebook, element.bits);
+  view.codebook = {w.codebook, static_cast<std::size_t>(view.num_codes())};
+  const std::string fault = codebook_fault(view.codebook, view.format.element);
   if (fault.empty()) return {};
   return Error{"c.argument", "weights.codebook: expected " + fault};
 }

@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "base/checked.h"
+#include "formats/rotation.h"
+#include "kernels/cpu/block_kernels.h"
 #include "kernels/cpu/blocks.h"
 #include "matrix/alternate_rows.h"
 #include "matrix/codebook.h"
@@ -70,6 +72,13 @@ Status check_shape(const MatrixView& weights) {
       return unsupported(shape_of(weights) + "expected groups of a multiple of 8, or 0");
     }
   }
+  const int64_t rotation = weights.format.rotation;
+  if (!is_rotation(rotation) || (rotation != 0 && weights.cols % rotation != 0) ||
+      (rotation != 0 && !weights.input_order.empty())) {
+    return unsupported(shape_of(weights) +
+                       "expected a rotation of 16, 64 or 256 inputs that divides the columns, and "
+                       "no input order beside it");
+  }
   return {};
 }
 
@@ -120,6 +129,7 @@ struct Input {
   bool supports(const LinearProduct& other, const cpu::PackedLayout* its_layout) const {
     return layout == its_layout && product.x.data() == other.x.data() && product.m == other.m &&
            product.weights->cols == other.weights->cols &&
+           product.weights->format.rotation == other.weights->format.rotation &&
            std::ranges::equal(product.x_rows, other.x_rows) &&
            std::ranges::equal(product.weights->input_order, other.weights->input_order);
   }
@@ -128,7 +138,7 @@ struct Input {
 /// The kernels have the values of their formats as constants: a matrix with a codebook of its own
 /// is dequantized to f32, a few rows at a time, and these are multiplied.
 bool is_decoded(const MatrixView& weights) {
-  return !weights.codebook.empty();
+  return !weights.codebook.empty() || needs_codebook(weights.format.element);
 }
 
 /// What the kernels multiply.
@@ -216,7 +226,8 @@ class Group {
     inputs_.push_back({product, layout, packed_bytes_, layout->bytes(k) + layout->padding});
     packed_bytes_ += inputs_.back().num_packs() * inputs_.back().stride;
     const int64_t copies = layout->rows_per_pack * k * static_cast<int64_t>(sizeof(float));
-    if (!product.x_rows.empty()) scratch_bytes_ = std::max(scratch_bytes_, copies);
+    const bool copied = !product.x_rows.empty() || product.weights->format.rotation != 0;
+    if (copied) scratch_bytes_ = std::max(scratch_bytes_, copies);
     return inputs_.size() - 1;
   }
 
@@ -251,17 +262,20 @@ class Group {
                        weights.cols);
   }
 
-  /// Rows of the product's activations, one after the other: in x, or copied to `scratch`.
-  static const float* rows_of(const LinearProduct& product, int64_t first, int64_t rows,
-                              uint8_t* scratch) {
+  /// Rows of the product's activations, one after the other: in x, or copied to `scratch`, where
+  /// they are rotated if the weights are.
+  const float* rows_of(const LinearProduct& product, int64_t first, int64_t rows,
+                       uint8_t* scratch) const {
     const float* x = product.x.data();
     const int64_t k = product.weights->cols;
-    if (product.x_rows.empty()) return x + first * k;
-    if (rows == 1) return x + product.x_rows[first] * k;
+    const int64_t rotation = product.weights->format.rotation;
+    const auto row = [&](int64_t i) {
+      return x + (product.x_rows.empty() ? first + i : product.x_rows[first + i]) * k;
+    };
+    if (rotation == 0 && (product.x_rows.empty() || rows == 1)) return row(0);
     auto* copies = reinterpret_cast<float*>(scratch);
-    for (int64_t i = 0; i < rows; ++i) {
-      std::copy_n(x + product.x_rows[first + i] * k, k, copies + i * k);
-    }
+    for (int64_t i = 0; i < rows; ++i) std::copy_n(row(i), k, copies + i * k);
+    if (rotation != 0) kernels_.vectors->blocks->rotate(copies, rows * k, rotation);
     return copies;
   }
 
@@ -412,7 +426,7 @@ Status check_linear(const Execution& execution, const MatrixView& weights) {
     return no_kernel(execution.kernels(), weights);
   }
   if (is_decoded(weights)) {
-    const std::string fault = codebook_fault(weights.codebook, info(weights.format.element).bits);
+    const std::string fault = codebook_fault(weights.codebook, weights.format.element);
     if (!fault.empty()) return unsupported(shape_of(weights) + "codebook: expected " + fault);
   }
   SUBBYTE_CHECK(check_sizes(weights));

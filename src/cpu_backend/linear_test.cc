@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "formats/rotation.h"
 #include "support/compare.h"
 #include "support/isa_test.h"
 #include "support/matmul_bounds.h"
@@ -236,6 +237,87 @@ TEST(Linear, codebook_of_a_matrix) {
   EXPECT_EQ(check_linear(*execution(1), wrong).error().code, "linear.unsupported");
 }
 
+/// Vectors are the same as their numbers in f32, to the bit, on every instruction set; where they
+/// are rotated, with the inputs rotated by the definition.
+TEST(Linear, vectors_and_rotation) {
+  constexpr int64_t kRows = 83, kCols = 768;
+  for (const WeightFormat& format :
+       {WeightFormat{Format::kVQ2, Format::kE4M4, Zero::kNone, 32},
+        WeightFormat{Format::kVQ2, Format::kE4M4, Zero::kNone, 32, 256},
+        WeightFormat{Format::kVQ4, Format::kF16, Zero::kNone, 32, 64},
+        WeightFormat{Format::kVQ4, Format::kE4M4, Zero::kNone, 32, 16}}) {
+    const RandomMatrix matrix = random_matrix(format, kRows, kCols, Contents::kReal, 37);
+    const std::vector<float> x = random_inputs(70, kCols, Contents::kExact, 38);
+    std::vector<float> rotated = x;
+    if (format.rotation != 0) rotate(rotated.data(), std::ssize(x), format.rotation);
+    MatrixView stored = matrix.view;
+    stored.format.rotation = 0;
+    std::vector<float> floats(kRows * kCols);
+    for (int64_t i = 0; i < kRows * kCols; ++i) {
+      floats[i] = static_cast<float>(weight_at(stored, i / kCols, i % kCols));
+    }
+    MatrixView dense;
+    dense.rows = kRows;
+    dense.cols = kCols;
+    dense.codes = std::as_bytes(std::span(floats));
+    for (const std::string& isa : testing::isas_of_this_machine()) {
+      const auto run = Execution::create({.num_threads = 2, .isa = isa});
+      ASSERT_TRUE(run.ok());
+      ASSERT_TRUE(check_linear(**run, matrix.view).ok());
+      for (const int64_t m : {1, 5, 20, 70}) {
+        EXPECT_EQ(multiply(**run, matrix.view, x, m), multiply(**run, dense, rotated, m))
+            << isa << ", " << to_string(format) << ", M " << m;
+      }
+    }
+  }
+}
+
+/// Products with the weights that the file stands for, in double precision: exact where inputs and
+/// rotated sums are small integers, within the roundings of f32 else.
+TEST(Linear, rotated_weights_are_those_of_the_oracle) {
+  constexpr int64_t kRows = 40, kCols = 320;
+  const WeightFormat format = {Format::kVQ2, Format::kE4M4, Zero::kNone, 32, 64};
+  const auto run = execution(2);
+  for (const Contents contents : {Contents::kExact, Contents::kReal}) {
+    const RandomMatrix matrix = random_matrix(format, kRows, kCols, contents, 39);
+    const std::vector<float> x = random_inputs(9, kCols, contents, 40);
+    const Oracle oracle = multiply_in_double(matrix.view, x, 9);
+    MatrixView stored = matrix.view;
+    stored.format.rotation = 0;
+    std::vector<double> bounds(oracle.y.size());
+    for (int64_t i = 0; i < std::ssize(bounds) && contents == Contents::kReal; ++i) {
+      // A rotated input is a sum of 64 after six roundings; then there are those of a dot product.
+      for (int64_t first = 0; first < kCols; first += 64) {
+        double inputs = 0;
+        double weights = 0;
+        for (int64_t k = first; k < first + 64; ++k) {
+          inputs += std::fabs(x[i / kRows * kCols + k]) / 8;
+          weights += std::fabs(weight_at(stored, i % kRows, k));
+        }
+        bounds[i] += testing::rounding_bound(kCols + 8) * inputs * weights;
+      }
+    }
+    const auto result = compare_matmul(multiply(*run, matrix.view, x, 9), oracle.y, bounds);
+    EXPECT_TRUE(result) << result.message;
+  }
+}
+
+/// Inputs of one product are rotated, those of another with the same inputs are not.
+TEST(Linear, products_that_share_inputs_need_not_share_the_rotation) {
+  const WeightFormat plain = {Format::kVQ2, Format::kE4M4, Zero::kNone, 32};
+  WeightFormat rotated = plain;
+  rotated.rotation = 16;
+  const RandomMatrix a = random_matrix(plain, 24, 64, Contents::kReal, 41);
+  const RandomMatrix b = random_matrix(rotated, 24, 64, Contents::kReal, 42);
+  const std::vector<float> x = random_inputs(3, 64, Contents::kReal, 43);
+  const auto run = execution(1);
+  std::vector<float> of_a(72), of_b(72);
+  const LinearProduct products[] = {{of_a, x, 3, &a.view}, {of_b, x, 3, &b.view}};
+  ASSERT_TRUE(linear_group(*run, products).ok());
+  EXPECT_EQ(of_a, multiply(*run, a.view, x, 3));
+  EXPECT_EQ(of_b, multiply(*run, b.view, x, 3));
+}
+
 class CheckLinear : public ::testing::Test {
  protected:
   std::unique_ptr<Execution> run_ = execution(1);
@@ -296,6 +378,24 @@ TEST_F(CheckLinear, refuses_shapes_that_no_kernel_reads) {
   expect_refused("multiple of 8");
   view_.format.group_size = -32;
   expect_refused("multiple of 8");
+}
+
+TEST_F(CheckLinear, refuses_vectors_without_a_codebook_and_runs_that_do_not_divide) {
+  matrix_ =
+      random_matrix({Format::kVQ2, Format::kE4M4, Zero::kNone, 32, 16}, 4, 64, Contents::kReal, 12);
+  view_ = matrix_.view;
+  ASSERT_TRUE(check_linear(*run_, view_).ok());
+  view_.codebook = {};
+  expect_refused("codebook: expected 1024 values for 2 bits, found 0");
+  view_ = matrix_.view;
+  for (const int64_t size : {256, 32, -16}) {
+    view_.format.rotation = size;
+    expect_refused("expected a rotation of 16, 64 or 256 inputs");
+  }
+  view_ = matrix_.view;
+  std::vector<uint32_t> order(64);
+  view_.input_order = order;
+  expect_refused("no input order");
 }
 
 TEST_F(CheckLinear, does_not_wrap_around_on_absurd_sizes) {

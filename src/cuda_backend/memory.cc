@@ -111,6 +111,9 @@ CudaWorkspace CudaStepRunner::workspace(const StepPlan& plan, const StepSize& si
     } else if (const auto* experts = std::get_if<ExpertsOp>(&op.what)) {
       workspace.experts =
           std::max(workspace.experts, moe_.memory_bytes(experts->experts, size.tokens));
+    } else if (const auto* net = std::get_if<DeltaNetOp>(&op.what)) {
+      workspace.delta_nets =
+          std::max(workspace.delta_nets, delta_nets_.memory_bytes(net->shape, size));
     }
   }
   for (const AttentionKind& kind : attention_kinds(plan)) {

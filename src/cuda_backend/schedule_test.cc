@@ -276,5 +276,31 @@ TEST(Schedule, sums_of_experts_are_left_to_the_norm_that_adds_them) {
   EXPECT_EQ(to_string(schedule_launches(plan, false), plan).find("left"), std::string::npos);
 }
 
+TEST(Schedule, gated_delta_nets_are_launches_with_all_that_is_between_them) {
+  constexpr DeltaNetShape kShape = {1, 2, 64, 64, 4, 1e-6f, false};
+  const auto vector = [](int64_t size) { return Vector{size, nullptr}; };
+  const DeltaNetWeights weights = {vector(4 * kShape.channels()), vector(2), vector(2), vector(64)};
+  Recorder record;
+  ValueId x = record.embed("table", weight_of({dense(kVocab, kHidden)}));
+  ValueId h = record.add_norm("norm", x, kNoValue, norm());
+  const ValueId qkvz = record.linear("in", h, weight_of({packed(384, kHidden)}));
+  const ValueId ba = record.linear("gates", h, weight_of({packed(4, kHidden)}));
+  const ValueId y = record.delta_net("net", qkvz, ba, kShape, weights);
+  const ValueId delta = record.linear("out", y, weight_of({packed(kHidden, 128)}));
+  record.logits("head", record.head_norm("last", x, delta, norm()),
+                weight_of({dense(kVocab, kHidden)}));
+  const StepPlan plan = std::move(std::move(record).finish()).value();
+  EXPECT_EQ(programs(plan),
+            "launch table\n"
+            "launch norm\n"
+            "launch in\n"
+            "launch gates\n"
+            "launch net\n"
+            "launch out\n"
+            "launch last\n"
+            "launch head\n"
+            "launch head.logits\n");
+}
+
 }  // namespace
 }  // namespace subbyte

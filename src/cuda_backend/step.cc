@@ -164,9 +164,10 @@ Status CudaStep::begin(const Batch& batch, std::span<const std::byte> choices,
       head_rows.push_back(static_cast<int32_t>(std::ssize(tokens) - rows));
     }
   }
+  num_parts_ = std::ssize(batch.parts);
   num_tokens_ = std::ssize(tokens);
   num_head_rows_ = std::ssize(head_rows);
-  shape_key_ = {num_tokens_, num_head_rows_, std::ssize(choices)};
+  shape_key_ = {num_parts_, num_tokens_, num_head_rows_, std::ssize(choices)};
   Packet packet;
   const std::size_t tokens_at = packet.add(tokens);
   std::vector<GroupOfBatch> groups;

@@ -8,7 +8,6 @@
 #include "cuda_backend/device_memory.h"
 #include "kernels/cuda/ops/attention.h"
 #include "kernels/cuda/ops/elements.h"
-#include "kernels/cuda/ops/running_sum.h"
 #include "ops/batch.h"
 
 namespace subbyte {
@@ -75,6 +74,7 @@ class CudaStep {
   /// Device memory until the next begin(), in the order of the stream.
   Result<std::byte*> take(int64_t bytes) { return device_.take(bytes); }
 
+  int64_t num_parts() const { return num_parts_; }
   int64_t num_tokens() const { return num_tokens_; }
   /// Rows whose logits are computed.
   int64_t num_head_rows() const { return num_head_rows_; }
@@ -121,6 +121,7 @@ class CudaStep {
   StepBuffers pinned_{CudaBuffer::Place::kHost};
   StepBuffers pinned_before_{CudaBuffer::Place::kHost};
   KvPool* pool_ = nullptr;
+  int64_t num_parts_ = 0;
   int64_t num_tokens_ = 0;
   int64_t num_head_rows_ = 0;
   const int32_t* tokens_ = nullptr;

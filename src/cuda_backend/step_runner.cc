@@ -6,6 +6,7 @@
 
 #include "base/float16.h"
 #include "cuda_backend/kv_memory.h"
+#include "kernels/cuda/ops/columns.h"
 #include "kernels/cuda/ops/embed.h"
 #include "kernels/cuda/ops/gates.h"
 #include "kernels/cuda/ops/norm.h"
@@ -61,17 +62,16 @@ CudaStepRunner::CudaStepRunner(const cuda::Device& device, cuda::Number number,
       products_(device, number, options.batch_invariant, stream),
       moe_(device, number, options.batch_invariant, options.mxfp8_experts, stream),
       attention_(element(), step_, partials_, stream),
+      delta_nets_(device, element(), step_, stream),
       programs_(device, number, partials_, stream),
       graphs_(stream) {}
 
 Status CudaStepRunner::check_operations(const StepPlan& plan) {
   for (const Op& op : plan.ops) {
-    if (std::holds_alternative<DeltaNetOp>(op.what)) {
-      return unsupported(op, "gated delta nets run on CPUs alone (--device cpu)");
-    }
-    const bool is_of_cpus = std::holds_alternative<ColumnsOp>(op.what) ||
-                            std::holds_alternative<SigmoidGateOp>(op.what);
-    if (is_of_cpus) return unsupported(op, "sigmoid gates run on CPUs alone (--device cpu)");
+    const auto* const net = std::get_if<DeltaNetOp>(&op.what);
+    if (net == nullptr) continue;
+    const Status supported = CudaDeltaNets::check(net->shape);
+    if (!supported.ok()) return unsupported(op, supported.error().message);
   }
   return {};
 }
@@ -97,12 +97,13 @@ Status CudaStepRunner::reserve(const CudaWorkspace& workspace) {
   SUBBYTE_CHECK(products_.reserve(workspace.products, workspace.results));
   SUBBYTE_CHECK(partials_.grow(workspace.partials));
   SUBBYTE_CHECK(programs_.reserve());
+  SUBBYTE_CHECK(delta_nets_.reserve(workspace.delta_nets));
   return moe_.reserve(workspace.experts);
 }
 
 int64_t CudaStepRunner::device_bytes() const {
   return step_.device_bytes() + products_.device_bytes() + programs_.device_bytes() +
-         moe_.device_bytes() + partials_.size();
+         moe_.device_bytes() + partials_.size() + delta_nets_.device_bytes();
 }
 
 std::string CudaStepRunner::last_step() const {
@@ -315,17 +316,35 @@ Status CudaStepRunner::launch(const RunningSumOp& op, const ScheduledLaunch&) {
   return {};
 }
 
-// What check_operations() refuses.
-Status CudaStepRunner::launch(const ColumnsOp&, const ScheduledLaunch&) {
-  return Error{"linear.unsupported", "columns"};
+Status CudaStepRunner::launch(const ColumnsOp& op, const ScheduledLaunch&) {
+  const CudaRows y = activations(op.y);
+  const CudaRows x = activations(op.x);
+  std::vector<cuda::ColumnRange> ranges;
+  for (const ColumnsOp::Range& range : op.ranges) {
+    ranges.push_back({static_cast<int32_t>(range.first), static_cast<int32_t>(range.count)});
+  }
+  cuda::run_columns({y.data, x.data, y.rows, y.cols, x.cols}, ranges, stream_);
+  return {};
 }
 
-Status CudaStepRunner::launch(const SigmoidGateOp&, const ScheduledLaunch&) {
-  return Error{"linear.unsupported", "a sigmoid gate"};
+Status CudaStepRunner::launch(const SigmoidGateOp& op, const ScheduledLaunch&) {
+  const StepValue& gate = plan_->value(op.gate);
+  const CudaRows x = activations(op.x);
+  cuda::SigmoidGateCall call;
+  call.x = x.data;
+  call.gate = at(op.gate);
+  if (op.base != kNoValue) call.base = at(op.base);
+  call.element = element();
+  call.gate_element = gate.type == ValueType::kFloat ? Element::kF32 : element();
+  call.is_of_row = gate.cols != x.cols;
+  call.rows = x.rows;
+  call.cols = x.cols;
+  cuda::run_sigmoid_gate(call, stream_);
+  return {};
 }
 
-Status CudaStepRunner::launch(const DeltaNetOp&, const ScheduledLaunch&) {
-  return Error{"linear.unsupported", "a gated delta net"};
+Status CudaStepRunner::launch(const DeltaNetOp& op, const ScheduledLaunch&) {
+  return delta_nets_.run(op, activations(op.y), at(op.qkvz), at(op.ba));
 }
 
 Status CudaStepRunner::launch(const AllReduceOp&, const ScheduledLaunch&) {

@@ -11,6 +11,7 @@
 
 #include "cuda_backend/attention.h"
 #include "cuda_backend/choices.h"
+#include "cuda_backend/delta_net.h"
 #include "cuda_backend/experts.h"
 #include "cuda_backend/linear.h"
 #include "cuda_backend/step_graphs.h"
@@ -59,8 +60,11 @@ struct CudaWorkspace {
   int64_t partials = 0;  // of attention
   int64_t programs = 0;  // of steps that are one kernel
   int64_t experts = 0;   // routes, and what is between the products
+  int64_t delta_nets = 0;
 
-  int64_t sum() const { return tensors + products + results + partials + programs + experts; }
+  int64_t sum() const {
+    return tensors + products + results + partials + programs + experts + delta_nets;
+  }
 };
 
 struct StepRunnerOptions {
@@ -136,6 +140,7 @@ class CudaStepRunner {
   CudaMoe moe_;
   CudaBuffer partials_;  // of attention
   CudaAttention attention_;
+  CudaDeltaNets delta_nets_;
   StepPrograms programs_;
   StepGraphs graphs_;
   CudaChoices choices_;

@@ -66,11 +66,11 @@ int64_t groups_of(const GroupGemm& g) {
 }
 
 constexpr int64_t kBatchRows = 256;
-constexpr int64_t kBatchScaleBytes = int64_t{1} << 20;
-constexpr int64_t kUnpackGrain = 1 << 14;  // activations: a few microseconds
+constexpr int64_t kBatchScaleBytes = int64_t{1} << 20;  // of a thread, whose cache keeps them
+constexpr int64_t kUnpackGrain = 1 << 14;               // activations: a few microseconds
 
-/// Groups in a row, as many as are unpacked together: one, or more as long as they are small, so
-/// that what is unpacked is read from the cache.
+/// Groups in a row, as many as are unpacked together: one, or more as long as what is unpacked fits
+/// the caches of the threads, from where it is read.
 struct Batch {
   int64_t first = 0;
   int64_t end = 0;
@@ -109,12 +109,13 @@ class Multiplier {
 
   std::vector<Batch> divide() const {
     std::vector<Batch> batches;
+    const int64_t most_bytes = kBatchScaleBytes * execution_.pool().size();
     for (int64_t group = 0; group < groups_of(g_); ++group) {
       if (rows_of(group, group + 1) == 0) continue;
       if (!batches.empty()) {
         Batch& last = batches.back();
         const bool joins = rows_of(last.first, group + 1) <= kBatchRows &&
-                           (group + 1 - last.first) * scale_bytes() <= kBatchScaleBytes;
+                           (group + 1 - last.first) * scale_bytes() <= most_bytes;
         if (joins) {
           last.end = group + 1;
           continue;
@@ -140,29 +141,41 @@ class Multiplier {
     memory_.kinds = reinterpret_cast<RowKind*>(bytes + groups * scale_bytes());
   }
 
+  /// Activations and scales of weights are one loop: each of the two is too short to wait for.
   void unpack(const Batch& batch) {
-    Executor& pool = execution_.pool();
-    const int64_t base = g_.m_indptr[batch.first];
-    pool.parallel_for(rows_of(batch.first, batch.end), ceil_div(kUnpackGrain, g_.k),
-                      [&](int64_t begin, int64_t end, int) {
-                        int64_t group = group_of(base + begin, batch);
-                        for (int64_t m = base + begin; m < base + end; ++m) {
-                          while (m >= g_.m_indptr[group + 1]) ++group;
-                          float* const x = memory_.x + (m - base) * g_.k;
-                          kinds_[m] = rows_.unpack_activations(x, group, m);
-                        }
-                      });
+    const int64_t rows_at_once = std::max<int64_t>(1, kUnpackGrain / g_.k);
+    const int64_t rows = rows_of(batch.first, batch.end);
+    const int64_t runs = ceil_div(rows, rows_at_once);
     const int64_t atoms = ceil_div(g_.n, kAtomRows);
-    pool.parallel_for((batch.end - batch.first) * atoms, 1, [&](int64_t begin, int64_t end, int) {
+    const auto unpack_items = [&](int64_t begin, int64_t end, int) {
       for (int64_t i = begin; i < end; ++i) {
-        const int64_t group = batch.first + i / atoms;
-        if (rows_of(group, group + 1) == 0) continue;
-        const int64_t first = i % atoms * kAtomRows;
-        const int64_t row = i / atoms * g_.n + first;  // of the batch
-        rows_.unpack_weight_scales(memory_.scales + row * (g_.k / kBlockInputs),
-                                   memory_.kinds + row, group, first);
+        if (i < runs) {
+          unpack_rows(batch, i * rows_at_once, std::min((i + 1) * rows_at_once, rows));
+        } else {
+          unpack_scales(batch, (i - runs) / atoms, (i - runs) % atoms * kAtomRows);
+        }
       }
-    });
+    };
+    execution_.pool().parallel_for(runs + (batch.end - batch.first) * atoms, 1, unpack_items);
+  }
+
+  /// Rows [begin, end) of the batch.
+  void unpack_rows(const Batch& batch, int64_t begin, int64_t end) {
+    const int64_t base = g_.m_indptr[batch.first];
+    int64_t group = group_of(base + begin, batch);
+    for (int64_t m = base + begin; m < base + end; ++m) {
+      while (m >= g_.m_indptr[group + 1]) ++group;
+      kinds_[m] = rows_.unpack_activations(memory_.x + (m - base) * g_.k, group, m);
+    }
+  }
+
+  /// Up to kAtomRows rows of weights from `first` of a group of the batch on.
+  void unpack_scales(const Batch& batch, int64_t group_of_batch, int64_t first) {
+    const int64_t group = batch.first + group_of_batch;
+    if (rows_of(group, group + 1) == 0) return;
+    const int64_t row = group_of_batch * g_.n + first;
+    rows_.unpack_weight_scales(memory_.scales + row * (g_.k / kBlockInputs), memory_.kinds + row,
+                               group, first);
   }
 
   /// Rows of a group but for those at its end that are no ordinary ones: groups are filled up to 4

@@ -3,18 +3,17 @@
 #include <algorithm>
 #include <string>
 
+#include "foreign_layouts/scale_swizzle.h"
+
 namespace subbyte {
 namespace {
 
 constexpr int64_t kGroup = 32;
 constexpr int64_t kMaxSize = int64_t{1} << 24;
 constexpr int64_t kAtomRows = 128;
-constexpr int64_t kAtomGroups = 4;
-constexpr int64_t kAtomInputs = kAtomGroups * kGroup;
-constexpr int64_t kAtomBytes = kAtomRows * kAtomGroups;
 
 int64_t padded_groups(int64_t cols) {
-  return (cols + kAtomInputs - 1) / kAtomInputs * kAtomGroups;
+  return swizzled_groups((cols + kGroup - 1) / kGroup);
 }
 
 /// Rows of `width` bytes to rows of `padded`, of which there are `padded_rows`.
@@ -26,25 +25,6 @@ void pad(std::byte* to, const std::byte* from, int64_t rows, int64_t width, int6
 
 void unpad(std::byte* to, const std::byte* from, int64_t rows, int64_t width, int64_t padded) {
   for (int64_t n = 0; n < rows; ++n) std::copy_n(from + n * padded, width, to + n * width);
-}
-
-/// `to` begins with an atom and is filled with zeros.
-void swizzle(std::byte* to, const std::byte* scales, int64_t rows, int64_t cols) {
-  const int64_t groups = cols / kGroup;
-  for (int64_t n = 0; n < rows; ++n) {
-    for (int64_t g = 0; g < groups; ++g) {
-      to[flashinfer_scale_byte(n, g, cols)] = scales[n * groups + g];
-    }
-  }
-}
-
-void unswizzle(std::byte* scales, const std::byte* from, int64_t rows, int64_t cols) {
-  const int64_t groups = cols / kGroup;
-  for (int64_t n = 0; n < rows; ++n) {
-    for (int64_t g = 0; g < groups; ++g) {
-      scales[n * groups + g] = from[flashinfer_scale_byte(n, g, cols)];
-    }
-  }
 }
 
 }  // namespace
@@ -59,9 +39,7 @@ Status check_flashinfer_shape(const FlashinferShape& shape) {
 }
 
 int64_t flashinfer_scale_byte(int64_t row, int64_t group, int64_t cols) {
-  const int64_t atoms_per_row = padded_groups(cols) / kAtomGroups;
-  const int64_t atom = row / kAtomRows * atoms_per_row + group / kAtomGroups;
-  return atom * kAtomBytes + row % 32 * 16 + row % kAtomRows / 32 * 4 + group % kAtomGroups;
+  return swizzled_byte(row, group, padded_groups(cols), ScaleSwizzle::k128x4);
 }
 
 void pack_flashinfer_codes(std::byte* to, const std::byte* codes, const FlashinferShape& shape) {
@@ -74,13 +52,12 @@ void unpack_flashinfer_codes(std::byte* codes, const std::byte* from,
 }
 
 void pack_flashinfer_scales(std::byte* to, const std::byte* scales, const FlashinferShape& shape) {
-  std::fill_n(to, shape.scale_bytes(), std::byte{0});
-  swizzle(to, scales, shape.rows, shape.cols);
+  swizzle_scales(to, scales, shape.rows, shape.cols / kGroup, ScaleSwizzle::k128x4);
 }
 
 void unpack_flashinfer_scales(std::byte* scales, const std::byte* from,
                               const FlashinferShape& shape) {
-  unswizzle(scales, from, shape.rows, shape.cols);
+  unswizzle_scales(scales, from, shape.rows, shape.cols / kGroup, ScaleSwizzle::k128x4);
 }
 
 Status check_flashinfer_groups(std::span<const int32_t> m_indptr) {
@@ -118,8 +95,9 @@ void pack_flashinfer_activation_scales(std::byte* to, const std::byte* scales,
   const int64_t row_bytes = padded_groups(cols);
   std::fill_n(to, flashinfer_group_row(m_indptr, experts) * row_bytes, std::byte{0});
   for (int64_t i = 0; i < experts; ++i) {
-    swizzle(to + flashinfer_group_row(m_indptr, i) * row_bytes,
-            scales + m_indptr[i] * (cols / kGroup), m_indptr[i + 1] - m_indptr[i], cols);
+    swizzle_scales(to + flashinfer_group_row(m_indptr, i) * row_bytes,
+                   scales + m_indptr[i] * (cols / kGroup), m_indptr[i + 1] - m_indptr[i],
+                   cols / kGroup, ScaleSwizzle::k128x4);
   }
 }
 
@@ -127,9 +105,9 @@ void unpack_flashinfer_activation_scales(std::byte* scales, const std::byte* fro
                                          std::span<const int32_t> m_indptr, int64_t cols) {
   const int64_t row_bytes = padded_groups(cols);
   for (int64_t i = 0; i + 1 < static_cast<int64_t>(m_indptr.size()); ++i) {
-    unswizzle(scales + m_indptr[i] * (cols / kGroup),
-              from + flashinfer_group_row(m_indptr, i) * row_bytes, m_indptr[i + 1] - m_indptr[i],
-              cols);
+    unswizzle_scales(scales + m_indptr[i] * (cols / kGroup),
+                     from + flashinfer_group_row(m_indptr, i) * row_bytes,
+                     m_indptr[i + 1] - m_indptr[i], cols / kGroup, ScaleSwizzle::k128x4);
   }
 }
 

@@ -38,10 +38,9 @@ double value_of_s0e5m3(std::byte code) {
   return to_float(Float16{half}) / kUnit;
 }
 
-Error scale_range(std::byte scale, int64_t output, int64_t group) {
+Error scale_range(std::byte scale, const std::string& where) {
   return {"layout.scale_range",
-          "scale byte " + std::to_string(std::to_integer<int>(scale)) + " of output " +
-              std::to_string(output) + ", group " + std::to_string(group) +
+          "scale byte " + std::to_string(std::to_integer<int>(scale)) + " " + where +
               " is negative, NaN or no E4M3, which Marlin's FP4 scales do not hold"};
 }
 
@@ -104,6 +103,14 @@ void unpack_marlin_scales(std::byte* scales, const std::byte* from, int64_t rows
   }
 }
 
+void pack_marlin_bias(std::byte* to, const std::byte* bias, int64_t rows, int width) {
+  pack_marlin_scales(to, bias, rows, 1, width);
+}
+
+void unpack_marlin_bias(std::byte* bias, const std::byte* from, int64_t rows, int width) {
+  unpack_marlin_scales(bias, from, rows, 1, width);
+}
+
 Status pack_marlin_zeros(std::byte* words, const std::byte* zeros, int64_t rows, int64_t groups) {
   std::fill_n(words, rows * groups / 2, std::byte{0});
   for (int64_t i = 0; i < rows * groups; ++i) {
@@ -138,33 +145,44 @@ void unpack_marlin_e8m0(std::byte* scales, const std::byte* from, int64_t rows, 
   }
 }
 
-Result<MarlinE4M3> pack_marlin_e4m3(std::byte* to, const std::byte* scales, int64_t rows,
-                                    int64_t groups, Format activations) {
+Result<float> marlin_e4m3_factor(std::span<const std::byte> scales, Format activations) {
   if (activations != Format::kF16 && activations != Format::kBF16) {
     return Error{"layout.format", "Marlin's activations are f16 or bf16, not " +
                                       std::string(info(activations).name)};
   }
   double largest = 0;
-  for (int64_t i = 0; i < rows * groups; ++i) {
+  for (std::size_t i = 0; i < scales.size(); ++i) {
     if (std::to_integer<uint32_t>(scales[i]) > kLastE4M3) {
-      return scale_range(scales[i], i / groups, i % groups);
+      return scale_range(scales[i], "at index " + std::to_string(i));
     }
     largest = std::max(largest, e4m3_value(scales[i]));
   }
-  MarlinE4M3 packed;
-  if (activations == Format::kBF16 && largest > 0) {
-    packed.factor = static_cast<float>(std::exp2(std::ilogb(kLargestE4M3 / largest)));
-  }
+  if (activations == Format::kF16 || largest == 0) return 1.0F;
+  return static_cast<float>(std::exp2(std::ilogb(kLargestE4M3 / largest)));
+}
+
+int64_t pack_marlin_e4m3_with(float factor, std::byte* to, const std::byte* scales, int64_t rows,
+                              int64_t groups) {
+  int64_t lost = 0;
   for (int64_t i = 0; i < rows * groups; ++i) {
     const int64_t n = marlin_fp4_scale_output(i % rows);
-    const double scale = e4m3_value(scales[n * groups + i / rows]) * packed.factor;
+    const double scale = e4m3_value(scales[n * groups + i / rows]) * factor;
     if (scale >= kSmallestScale) {
       to[i] = s0e5m3_of(scale);
       continue;
     }
     to[i] = std::byte{0};
-    packed.lost += scale > 0 ? 1 : 0;
+    lost += scale > 0 ? 1 : 0;
   }
+  return lost;
+}
+
+Result<MarlinE4M3> pack_marlin_e4m3(std::byte* to, const std::byte* scales, int64_t rows,
+                                    int64_t groups, Format activations) {
+  MarlinE4M3 packed;
+  SUBBYTE_TRY(packed.factor,
+              marlin_e4m3_factor({scales, static_cast<std::size_t>(rows * groups)}, activations));
+  packed.lost = pack_marlin_e4m3_with(packed.factor, to, scales, rows, groups);
   return packed;
 }
 
@@ -175,7 +193,10 @@ Status unpack_marlin_e4m3(std::byte* scales, const std::byte* from, int64_t rows
     const int64_t n = marlin_fp4_scale_output(i % rows);
     const double value = value_of_s0e5m3(from[i]) / factor;
     const uint32_t code = e4m3.encode(value, Rounding::kNearestEven);
-    if (code > kLastE4M3 || e4m3.decode(code) != value) return scale_range(from[i], n, i / rows);
+    if (code > kLastE4M3 || e4m3.decode(code) != value) {
+      return scale_range(from[i],
+                         "of output " + std::to_string(n) + ", group " + std::to_string(i / rows));
+    }
     scales[n * groups + i / rows] = std::byte(code);
   }
   return {};

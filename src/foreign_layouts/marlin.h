@@ -19,6 +19,8 @@
 // Zero points, I32 [G][N/8]: ordered as grouped scales are, then nibble i of a word is the one of
 // column {0, 2, 4, 6, 1, 3, 5, 7}[i] of eight.
 //
+// A bias, [N], is ordered as scales with one group are.
+//
 // FP4 scales, bytes [G][N], G above 1: ordered as grouped scales are, then in each four the middle
 // two change places. E8M0 bytes stay what they are. E4M3 bytes become S0E5M3, the upper byte of a
 // binary16 shifted left by one, of 2^7 times the scale, from 2^-6 up; what is less becomes 0, as
@@ -27,6 +29,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "base/status.h"
 #include "foreign_layouts/nibble_layout.h"
@@ -58,6 +61,11 @@ void pack_marlin_scales(std::byte* to, const std::byte* scales, int64_t rows, in
 void unpack_marlin_scales(std::byte* scales, const std::byte* from, int64_t rows, int64_t groups,
                           int width);
 
+/// A bias, [rows] numbers of `width` bytes, in the order of scales with one group, which is that of
+/// the kernel's sums, and back.
+void pack_marlin_bias(std::byte* to, const std::byte* bias, int64_t rows, int width);
+void unpack_marlin_bias(std::byte* bias, const std::byte* from, int64_t rows, int width);
+
 /// Canonical zero points, bytes [rows][groups] of 0 to 15, to I32 [groups][rows / 8] and back.
 /// Code layout.zero_range.
 Status pack_marlin_zeros(std::byte* words, const std::byte* zeros, int64_t rows, int64_t groups);
@@ -78,6 +86,15 @@ struct MarlinE4M3 {
 /// bf16. Codes: layout.scale_range for negative scales and NaN, layout.format for other types.
 Result<MarlinE4M3> pack_marlin_e4m3(std::byte* to, const std::byte* scales, int64_t rows,
                                     int64_t groups, Format activations);
+
+/// The factor of E4M3 scales that share one, in any order: experts of a stack do. It is 1 for f16.
+/// Codes as pack_marlin_e4m3.
+Result<float> marlin_e4m3_factor(std::span<const std::byte> scales, Format activations);
+/// pack_marlin_e4m3 with that factor, which the caller has from all scales that share it. Returns
+/// how many scales that were not 0 became 0.
+int64_t pack_marlin_e4m3_with(float factor, std::byte* to, const std::byte* scales, int64_t rows,
+                              int64_t groups);
+
 /// Back, where they were multiplied by `factor`. Code layout.scale_range for what is no E4M3 scale.
 Status unpack_marlin_e4m3(std::byte* scales, const std::byte* from, int64_t rows, int64_t groups,
                           float factor);

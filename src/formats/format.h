@@ -11,8 +11,10 @@ namespace subbyte {
 enum class Format : uint8_t {
   kNone,
 #define SUBBYTE_FORMAT(Id, file) Id,
+#define SUBBYTE_VECTOR_FORMAT(Id, file) Id,
 #include "formats/formats.def"
 #undef SUBBYTE_FORMAT
+#undef SUBBYTE_VECTOR_FORMAT
 };
 
 /// How a value between two neighbouring codes is rounded.
@@ -44,15 +46,21 @@ struct FormatInfo {
   /// NaN gives the canonical NaN code where there is one, else the code of zero or, where there
   /// is no zero, of the value nearest to it.
   uint32_t (*encode)(double value, Rounding rounding);
+  /// Numbers that a code stands for. More than 1: a code is a byte, the index of a vector of a
+  /// codebook that comes with the matrix; `bits` are those of one number, and decode gives NaN.
+  int vector_size = 1;
 };
+
+/// Entries of the codebook of such a format.
+inline constexpr int kVectors = 256;
 
 /// `format` is not kNone.
 const FormatInfo& info(Format format);
 
-/// All formats, in the order of formats.def.
+/// All formats but those of vectors, in the order of formats.def.
 std::span<const FormatInfo* const> all_formats();
 
-/// nullptr when there is no format of that name.
+/// nullptr when none of all_formats() has that name.
 const FormatInfo* find_format(std::string_view name);
 
 }  // namespace subbyte

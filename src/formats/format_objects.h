@@ -7,7 +7,9 @@
 namespace subbyte::formats {
 
 #define SUBBYTE_FORMAT(Id, object) extern const FormatInfo object;
+#define SUBBYTE_VECTOR_FORMAT(Id, object) extern const FormatInfo object;
 #include "formats/formats.def"
 #undef SUBBYTE_FORMAT
+#undef SUBBYTE_VECTOR_FORMAT
 
 }  // namespace subbyte::formats

@@ -3,17 +3,20 @@
 
 #include "formats/format.h"
 
-#include <immintrin.h>
-
 #include <algorithm>
 #include <bit>
 #include <cmath>
 #include <limits>
 #include <set>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include <gtest/gtest.h>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
 
 namespace subbyte {
 namespace {
@@ -182,17 +185,38 @@ std::vector<uint64_t> everything(const FormatInfo& format) {
   return results;
 }
 
+/// The register of the processor that says how floating point numbers are rounded and flushed.
+#if defined(__x86_64__)
+constexpr uint64_t kFlush = 0x8040;  // results and operands
+constexpr uint64_t kRoundUp = 0x4000;
+uint64_t floating_point_mode() {
+  return _mm_getcsr();
+}
+void set_floating_point_mode(uint64_t mode) {
+  _mm_setcsr(static_cast<unsigned>(mode));
+}
+#elif defined(__aarch64__)
+constexpr uint64_t kFlush = 1u << 24;
+constexpr uint64_t kRoundUp = 1u << 22;
+uint64_t floating_point_mode() {
+  uint64_t mode = 0;
+  asm volatile("mrs %0, fpcr" : "=r"(mode));
+  return mode;
+}
+void set_floating_point_mode(uint64_t mode) {
+  asm volatile("msr fpcr, %0" : : "r"(mode) : "memory");
+}
+#endif
+
 TEST_P(EveryFormat, ignores_the_floating_point_mode_of_the_caller) {
   const FormatInfo& format = *GetParam();
   const std::vector<uint64_t> expected = everything(format);
-  const unsigned mode = _mm_getcsr();
-  const unsigned flush_and_denormals_are_zero = 0x8040;
-  const unsigned round_up = 0x4000;
-  _mm_setcsr(mode | flush_and_denormals_are_zero);
+  const uint64_t mode = floating_point_mode();
+  set_floating_point_mode(mode | kFlush);
   const std::vector<uint64_t> flushed = everything(format);
-  _mm_setcsr(mode | round_up);
+  set_floating_point_mode(mode | kRoundUp);
   const std::vector<uint64_t> upward = everything(format);
-  _mm_setcsr(mode);
+  set_floating_point_mode(mode);
   EXPECT_EQ(flushed, expected);
   EXPECT_EQ(upward, expected);
 }
@@ -221,6 +245,20 @@ TEST(Formats, ids_follow_the_list) {
   for (const FormatInfo* format : all_formats()) {
     EXPECT_EQ(static_cast<int>(format->id), ++id) << format->name;
   }
+}
+
+TEST(Formats, vectors_have_no_values_of_their_own) {
+  for (const auto& [id, name, bits] :
+       {std::tuple(Format::kVQ2, "vq2", 2), {Format::kVQ4, "vq4", 4}}) {
+    const FormatInfo& format = info(id);
+    EXPECT_EQ(format.id, id);
+    EXPECT_EQ(format.name, name);
+    EXPECT_EQ(format.bits, bits);
+    EXPECT_EQ(format.vector_size * bits, 8);
+    EXPECT_TRUE(std::isnan(format.decode(1)));
+    EXPECT_EQ(find_format(name), nullptr);
+  }
+  for (const FormatInfo* format : all_formats()) EXPECT_EQ(format->vector_size, 1);
 }
 
 TEST(Formats, unknown_names_are_not_found) {

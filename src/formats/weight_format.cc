@@ -21,6 +21,7 @@ std::string to_string(const WeightFormat& format) {
   if (format.zero == Zero::kU16) text += " zero u16";
   if (is_offset(format.zero))
     text += " offset " + std::string(info(offset_format(format.zero)).name);
+  if (format.rotation != 0) text += " rotated " + std::to_string(format.rotation);
   return text;
 }
 

@@ -25,6 +25,9 @@ struct WeightFormat {
   Format scale = Format::kNone;  // kNone: dense, the element is the weight
   Zero zero = Zero::kNone;
   int64_t group_size = 0;  // inputs that share a scale; 0: the whole row
+  /// Inputs that the stored weights want rotated: each run of so many x is H x / sqrt(rotation)
+  /// first, H being the matrix of Hadamard (formats/rotation.h). 0: none.
+  int64_t rotation = 0;
 
   bool operator==(const WeightFormat&) const = default;
 };
@@ -52,7 +55,7 @@ constexpr int zero_bytes(Zero zero) {
 double bits_per_weight(const WeightFormat& format, int64_t cols);
 
 /// For people: "u4 g128 scale f16 zero u8", "i4 g32 scale bf16 offset bf16",
-/// "bf16".
+/// "bf16", "vq2 g32 scale e4m4 rotated 256".
 std::string to_string(const WeightFormat& format);
 
 }  // namespace subbyte

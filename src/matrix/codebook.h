@@ -1,5 +1,6 @@
 #pragma once
-// Codebooks that a matrix brings instead of the values of nfl2 to nfl5 (MatrixView::codebook).
+// Codebooks that a matrix brings (MatrixView::codebook): instead of the values of nfl2 to nfl5, or
+// the vectors of vq2 and vq4.
 
 #include <span>
 #include <string>
@@ -12,11 +13,15 @@ namespace subbyte {
 /// Says whether codes of `element` are indices, which a matrix may give values of its own.
 bool may_have_codebook(Format element);
 
-/// The values of the codes of such an element without a codebook.
+/// Says whether codes of `element` are indices of vectors, which a matrix has to bring.
+bool needs_codebook(Format element);
+
+/// The values of the codes of nfl2 to nfl5 without a codebook.
 std::vector<float> default_codebook(Format element);
 
-/// Faults of values for codes of `bits` bits, as words that follow "expected"; empty for
-/// 2^bits finite values of which each is larger than the one before it.
-std::string codebook_fault(std::span<const float> values, int bits);
+/// Faults of values for codes of an element that may have them, as words that follow "expected";
+/// empty for 2^bits finite values of which each is larger than the one before it, and for 256
+/// vectors of finite values.
+std::string codebook_fault(std::span<const float> values, Format element);
 
 }  // namespace subbyte

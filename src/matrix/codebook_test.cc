@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
+#include <cmath>
+#include <cstring>
 #include <limits>
 #include <vector>
 
@@ -43,7 +46,7 @@ TEST(Codebook, of_a_matrix_stands_for_that_of_its_element) {
 TEST(Codebook, default_is_what_the_codes_stand_for) {
   for (const Format element : {Format::kNFL2, Format::kNFL3, Format::kNFL4, Format::kNFL5}) {
     const std::vector<float> values = default_codebook(element);
-    EXPECT_EQ(codebook_fault(values, info(element).bits), "");
+    EXPECT_EQ(codebook_fault(values, element), "");
     for (uint32_t code = 0; code < values.size(); ++code) {
       EXPECT_EQ(values[code], info(element).decode(code));
     }
@@ -52,16 +55,67 @@ TEST(Codebook, default_is_what_the_codes_stand_for) {
   EXPECT_FALSE(may_have_codebook(Format::kU4));
 }
 
+/// Bytes, scales and vectors by hand, and rotation by the definition in a sum of its own.
+TEST(Codebook, vectors_stand_for_several_inputs) {
+  for (const Format element : {Format::kVQ2, Format::kVQ4}) {
+    const int64_t size = info(element).vector_size;
+    for (const int64_t rotation : {0, 16, 64}) {
+      const WeightFormat format = {element, Format::kF16, Zero::kNone, 32, rotation};
+      auto matrix = random_matrix(format, 3, 128, Contents::kExact, 1);
+      matrix.view.tensor_scale = 0.25;
+      const MatrixView& view = matrix.view;
+      EXPECT_EQ(view.row_bytes(), 128 / size);
+      const auto stored = [&](int64_t n, int64_t k) {
+        const auto byte = std::to_integer<std::size_t>(view.codes[(n * 128 + k) / size]);
+        uint16_t scale = 0;
+        std::memcpy(&scale, view.scales.data() + 2 * (n * 4 + k / 32), 2);
+        return double{matrix.codebook[byte * size + k % size]} * info(Format::kF16).decode(scale) *
+               0.25;
+      };
+      const Dequantizer doubles(view);
+      const FloatRows floats(view);
+      std::vector<double> row(128);
+      std::vector<float> float_row(128);
+      for (int64_t n = 0; n < 3; ++n) {
+        doubles.row(n, row.data());
+        floats.row(n, float_row.data());
+        for (int64_t k = 0; k < 128; ++k) {
+          double expected = rotation == 0 ? stored(n, k) : 0;
+          for (int64_t j = 0; j < rotation; ++j) {
+            const bool is_negative =
+                std::popcount(static_cast<uint64_t>(j & k % rotation)) % 2 != 0;
+            const double weight = stored(n, k / rotation * rotation + j);
+            expected += (is_negative ? -weight : weight) / std::sqrt(rotation);
+          }
+          ASSERT_EQ(row[k], expected) << n << " " << k;
+          ASSERT_EQ(weight_at(view, n, k), expected) << n << " " << k;
+          ASSERT_EQ(float_row[k], static_cast<float>(expected)) << n << " " << k;
+        }
+      }
+    }
+  }
+}
+
+TEST(Codebook, faults_of_vectors) {
+  std::vector<float> values(1024);
+  EXPECT_EQ(codebook_fault(values, Format::kVQ2), "");
+  EXPECT_EQ(codebook_fault(values, Format::kVQ4), "512 values for 4 bits, found 1024");
+  EXPECT_EQ(codebook_fault({}, Format::kVQ2), "1024 values for 2 bits, found 0");
+  values[7] = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_EQ(codebook_fault(values, Format::kVQ2), "finite values, but value 7 is nan");
+}
+
 TEST(Codebook, faults) {
-  EXPECT_EQ(codebook_fault(kValues, 3), "");
-  EXPECT_EQ(codebook_fault(kValues, 2), "4 values for 2 bits, found 8");
+  EXPECT_EQ(codebook_fault(kValues, Format::kNFL3), "");
+  EXPECT_EQ(codebook_fault(kValues, Format::kNFL2), "4 values for 2 bits, found 8");
   std::vector<float> values = kValues;
   values[3] = 0;
-  EXPECT_EQ(codebook_fault(values, 3), "increasing values, but value 3 is 0.000000 after 0.000000");
+  EXPECT_EQ(codebook_fault(values, Format::kNFL3),
+            "increasing values, but value 3 is 0.000000 after 0.000000");
   values[3] = std::numeric_limits<float>::quiet_NaN();
-  EXPECT_EQ(codebook_fault(values, 3), "finite values, but value 3 is nan");
+  EXPECT_EQ(codebook_fault(values, Format::kNFL3), "finite values, but value 3 is nan");
   values[3] = std::numeric_limits<float>::infinity();
-  EXPECT_EQ(codebook_fault(values, 3), "finite values, but value 3 is inf");
+  EXPECT_EQ(codebook_fault(values, Format::kNFL3), "finite values, but value 3 is inf");
 }
 
 TEST(Codebook, goes_with_rows_that_alternate) {

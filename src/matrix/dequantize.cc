@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/float16.h"
+#include "formats/rotation.h"
 
 namespace subbyte {
 namespace {
@@ -25,9 +26,8 @@ uint32_t load_code(const std::byte* bytes, int64_t index, int width) {
 
 Dequantizer::Dequantizer(const MatrixView& matrix) : matrix_(matrix) {
   if (is_dense(matrix.format)) return;
-  const FormatInfo& element = info(matrix.format.element);
-  for (uint32_t code = 0; code < uint32_t{1} << element.bits; ++code) {
-    values_.push_back(matrix.value_of(code));
+  for (int64_t code = 0; code < matrix.num_codes(); ++code) {
+    values_.push_back(matrix.value_of(static_cast<uint32_t>(code)));
   }
 }
 
@@ -83,6 +83,7 @@ void Dequantizer::row(int64_t row, double* out) const {
       put(out, k, value * matrix_.tensor_scale);
     }
   }
+  if (matrix_.format.rotation != 0) rotate(out, matrix_.cols, matrix_.format.rotation);
 }
 
 }  // namespace subbyte

@@ -25,7 +25,11 @@ FloatRows::FloatRows(const MatrixView& matrix)
     : matrix_(matrix), tensor_scale_(static_cast<float>(matrix.tensor_scale)) {
   const FormatInfo& element = info(matrix.format.element);
   if (is_dense(matrix.format) || element.bits > kTableBits) return;
-  values_.resize(std::size_t{1} << element.bits);
+  if (matrix.format.rotation != 0) {
+    rotated_.emplace(matrix);
+    return;
+  }
+  values_.resize(static_cast<std::size_t>(matrix.num_codes()));
   for (uint32_t code = 0; code < values_.size(); ++code) {
     values_[code] = static_cast<float>(matrix.value_of(code));
   }
@@ -33,6 +37,7 @@ FloatRows::FloatRows(const MatrixView& matrix)
 
 void FloatRows::row(int64_t row, float* out) const {
   if (is_dense(matrix_.format)) return dense_row(row, out);
+  if (rotated_) return rotated_row(row, out);
   const int64_t groups = matrix_.groups();
   const int64_t size = matrix_.group_size();
   for (int64_t g = 0; g < groups; ++g) {
@@ -45,6 +50,13 @@ void FloatRows::row(int64_t row, float* out) const {
       out[input] = ((element_at(row, k) - zero) * scale + offset) * tensor_scale_;
     }
   }
+}
+
+/// In double precision: the sums of a run are of many weights.
+void FloatRows::rotated_row(int64_t row, float* out) const {
+  std::vector<double> weights(static_cast<std::size_t>(matrix_.cols));
+  rotated_->row(row, weights.data());
+  std::ranges::transform(weights, out, [](double weight) { return static_cast<float>(weight); });
 }
 
 void FloatRows::dense_row(int64_t row, float* out) const {

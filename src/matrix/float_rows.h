@@ -1,8 +1,10 @@
 #pragma once
 // Rows of a canonical matrix as floats: weight_at() for many at once.
 
+#include <optional>
 #include <vector>
 
+#include "matrix/dequantize.h"
 #include "matrix/matrix.h"
 
 namespace subbyte {
@@ -18,6 +20,7 @@ class FloatRows {
   void row(int64_t row, float* out) const;
 
  private:
+  void rotated_row(int64_t row, float* out) const;
   void dense_row(int64_t row, float* out) const;
   float element_at(int64_t row, int64_t col) const;
   uint16_t zero_code(int64_t index) const;
@@ -28,6 +31,7 @@ class FloatRows {
   MatrixView matrix_;
   float tensor_scale_;
   std::vector<float> values_;  // by code; empty for wide elements
+  std::optional<Dequantizer> rotated_;
 };
 
 }  // namespace subbyte

@@ -15,12 +15,16 @@
 // Scales and zero points are [rows][groups]; group g covers inputs [g*group_size, ...).
 //   dequantized w(n, k) = (element(code) - zero(n, g)) * scale(n, g) * tensor_scale
 //
-// A matrix whose codes are indices of a codebook (nfl2 to nfl5) may bring one of its own, which
-// element() is then.
-//
 // or, where float zero points are kept (Zero::kF16, kBF16: offsets, which are in `zeros` then),
 //
 //                w(n, k) = (element(code) * scale(n, g) + offset(n, g)) * tensor_scale
+//
+// A matrix whose codes are indices of a codebook (nfl2 to nfl5) may bring one of its own, which
+// element() is then. One of vectors (vq2, vq4) has to: a byte of a row is the index of a vector for
+// 4 or 2 inputs (formats/vectors.cc).
+//
+// With format.rotation what the above says are the rotated weights; each run of them is rotated
+// back for w (formats/rotation.h).
 
 #include <cstddef>
 #include <cstdint>
@@ -43,12 +47,18 @@ struct MatrixView {
   /// One more factor of all weights: NVFP4's scales are too coarse to hold it. A float, or what
   /// divides by a float (compressed-tensors), which only a double keeps exactly enough to go back.
   double tensor_scale = 1;
-  /// Values of the codes of nfl2 to nfl5 in this matrix, 2^bits increasing numbers, in host memory
-  /// always (matrix/codebook.h). Empty: what the element says.
+  /// Values of the codes of this matrix, num_codes() numbers, in host memory always: increasing for
+  /// nfl2 to nfl5, vector after vector for vq2 and vq4 (matrix/codebook.h). Empty: what the element
+  /// says.
   std::span<const float> codebook;
   /// Act-order: stored column k multiplies input input_order[k]. Empty means k itself.
   std::span<const uint32_t> input_order;
 
+  int64_t num_codes() const {
+    const FormatInfo& element = info(format.element);
+    return element.vector_size > 1 ? int64_t{kVectors} * element.vector_size
+                                   : int64_t{1} << element.bits;
+  }
   /// The number that a code stands for, before zero point and scale.
   double value_of(uint32_t code) const {
     return codebook.empty() ? info(format.element).decode(code) : double{codebook[code]};
@@ -78,7 +88,7 @@ enum class Pages : uint8_t { kHuge, kSmall };
 /// Zeroed bytes, aligned to 64, from 2 KiB on whole pages that writing makes resident. Throws.
 std::shared_ptr<std::byte[]> allocate_bytes(std::size_t size, Pages pages = Pages::kHuge);
 
-/// Code (row, col) of the canonical stream.
+/// Code (row, col) of the canonical stream; of vectors the place of the number in the codebook.
 uint32_t code_at(const MatrixView& matrix, int64_t row, int64_t col);
 
 /// The dequantized weight (row, col) in double precision: the oracle of every test. `col` is the

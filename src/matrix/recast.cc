@@ -176,6 +176,7 @@ std::optional<WeightFormat> common_format(const WeightFormat& a, const WeightFor
   const auto is_float = [](Format scale) {
     return scale == Format::kF16 || scale == Format::kBF16 || scale == Format::kF32;
   };
+  if (a.rotation != b.rotation) return std::nullopt;
   WeightFormat common = a;
   if (a.zero != b.zero) {
     if (is_offset(a.zero) || is_offset(b.zero)) return std::nullopt;
@@ -326,6 +327,11 @@ Result<Matrix> with_scales(Matrix matrix, Format scale, TensorFactor factor, Rou
 
 Result<Matrix> recast(Matrix matrix, const TargetFormat& target, Rounded rounded) {
   const WeightFormat& format = target.format;
+  if (matrix.view.format.rotation != format.rotation) {
+    return Error{"recast.rotation", "weights that are " + to_string(matrix.view.format) +
+                                        " are not " + to_string(format) +
+                                        " without being quantized anew"};
+  }
   if (!target.act_order) {
     SUBBYTE_TRY(matrix, with_inputs_in_order(std::move(matrix)));
   }

@@ -34,8 +34,8 @@ struct TargetFormat {
 /// kRounded lets scales and the tensor's factor be rounded to nearest even; all else stays exact.
 enum class Rounded : uint8_t { kNever, kScales };
 
-/// `matrix` as `target` says. Codes: those of the functions below, and recast.element when the
-/// codes themselves would have to change.
+/// `matrix` as `target` says. Codes: those of the functions below, recast.element when the codes
+/// themselves would have to change, recast.rotation when they are rotated otherwise.
 Result<Matrix> recast(Matrix matrix, const TargetFormat& target, Rounded rounded = Rounded::kNever);
 
 /// Undoes act-order; groups become as small as the runs of inputs that share one. Code

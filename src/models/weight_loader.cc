@@ -120,7 +120,9 @@ Matrix WeightLoader::outline(WeightFormat format, int64_t rows, int64_t cols) {
   const std::size_t codes = size(rows * view.row_bytes());
   const std::size_t scales = groups == 0 ? 0 : size(groups * info(format.scale).bits / 8);
   const std::size_t zeros = size(groups * zero_bytes(format.zero));
-  const std::size_t largest = std::max({codes, scales, zeros});
+  const bool has_vectors = info(format.element).vector_size > 1;
+  const std::size_t codebook = has_vectors ? size(view.num_codes()) * sizeof(float) : 0;
+  const std::size_t largest = std::max({codes, scales, zeros, codebook});
   if (zeros_bytes_ < largest) {
     zeros_ = allocate_bytes(largest);
     zeros_bytes_ = largest;
@@ -128,6 +130,7 @@ Matrix WeightLoader::outline(WeightFormat format, int64_t rows, int64_t cols) {
   view.codes = {zeros_.get(), codes};
   view.scales = {zeros_.get(), scales};
   view.zeros = {zeros_.get(), zeros};
+  view.codebook = {reinterpret_cast<const float*>(zeros_.get()), codebook / sizeof(float)};
   matrix.owners.push_back(zeros_);
   return matrix;
 }

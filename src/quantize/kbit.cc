@@ -1,9 +1,11 @@
 #include "quantize/kbit.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <vector>
@@ -88,6 +90,82 @@ uint32_t encode_scale(double scale, Format format, KbitRule rule) {
   return info(format).encode(scale, Rounding::kNearestEven);
 }
 
+/// Scales that kLeastError tries, in sixteenths of an octave or codes of E4M4 from the usual one.
+constexpr int kFirstOffset = -14;
+constexpr int kLastOffset = 6;
+
+class BlockQuantizer {
+ public:
+  BlockQuantizer(std::span<const float> values, const KbitOptions& options)
+      : values_(values),
+        encoder_(values),
+        scales_(options.scales),
+        rule_(options.rule),
+        format_(info(options.scales.format)) {}
+
+  void operator()(std::span<const float> weights, GroupCodes& group) const {
+    const float largest = largest_magnitude(weights);
+    group.scale = encode_scale(largest / scales_.factor, scales_.format, rule_);
+    if (rule_ == KbitRule::kBitsandbytes) {
+      encode(weights, std::max(largest, kBitsandbytesFloor), group.codes);
+      return;
+    }
+    encode(weights, divisor_of(group.scale), group.codes);
+    if (rule_ == KbitRule::kLeastError && largest > 0) search(weights, group);
+  }
+
+ private:
+  float divisor_of(uint32_t scale) const {
+    return static_cast<float>(format_.decode(scale) * scales_.factor);
+  }
+
+  /// All codes of a scale of 0 mean 0.
+  void encode(std::span<const float> weights, float divisor, std::span<uint8_t> codes) const {
+    if (divisor > 0 && std::isfinite(divisor)) encoder_.encode(weights, divisor, codes);
+  }
+
+  double error(std::span<const float> weights, float divisor,
+               std::span<const uint8_t> codes) const {
+    double sum = 0;
+    for (std::size_t i = 0; i < weights.size(); ++i) {
+      const float difference = weights[i] - values_[codes[i]] * divisor;
+      sum += double{difference} * difference;
+    }
+    return sum;
+  }
+
+  uint32_t neighbour(uint32_t scale, int offset) const {
+    if (scales_.format == Format::kE4M4) {
+      return static_cast<uint32_t>(std::clamp(static_cast<int>(scale) + offset, 0, 255));
+    }
+    return encode_scale(format_.decode(scale) * std::exp2(offset / 16.0), scales_.format, rule_);
+  }
+
+  void search(std::span<const float> weights, GroupCodes& group) const {
+    const uint32_t usual = group.scale;
+    if (!std::isfinite(divisor_of(usual))) return;  // quantize_rows() refuses it
+    double least = error(weights, divisor_of(usual), group.codes);
+    std::array<uint8_t, kKbitBlock> codes = {};
+    for (int offset = kFirstOffset; offset <= kLastOffset; ++offset) {
+      const uint32_t scale = neighbour(usual, offset);
+      const float divisor = divisor_of(scale);
+      if (scale == usual || !(divisor > 0) || !std::isfinite(divisor)) continue;
+      encode(weights, divisor, codes);
+      const double found = error(weights, divisor, codes);
+      if (!(found < least)) continue;
+      least = found;
+      group.scale = scale;
+      std::ranges::copy(codes, group.codes.begin());
+    }
+  }
+
+  std::span<const float> values_;
+  CodebookEncoder encoder_;
+  KbitScales scales_;
+  KbitRule rule_;
+  const FormatInfo& format_;
+};
+
 Status check_options(const KbitOptions& options) {
   if (options.bits < 2 || options.bits > 5) {
     return Error{"quantize.bits",
@@ -99,7 +177,7 @@ Status check_options(const KbitOptions& options) {
                                               ", expected e4m4, f16 or f32"};
   }
   if (options.codebook.empty()) return {};
-  const std::string fault = codebook_fault(options.codebook, options.bits);
+  const std::string fault = codebook_fault(options.codebook, kbit_element(options.bits));
   if (fault.empty()) return {};
   return Error{"quantize.codebook", "codebook of kbit: expected " + fault};
 }
@@ -126,27 +204,56 @@ double kbit_factor(double largest) {
   return largest == 0 ? 1 : std::ldexp(1.0, lowest_exponent(largest, kE4M4Range));
 }
 
+KbitBlocks& KbitBlocks::operator+=(const KbitBlocks& other) {
+  largest = std::max(largest, other.largest);
+  for (std::size_t i = 0; i < of_exponent.size(); ++i) of_exponent[i] += other.of_exponent[i];
+  return *this;
+}
+
+int64_t KbitBlocks::count() const {
+  return std::accumulate(of_exponent.begin(), of_exponent.end(), int64_t{0});
+}
+
+int64_t KbitBlocks::count_subnormal() const {
+  const int first_normal = std::ilogb(kbit_factor(largest)) + std::ilogb(kE4M4Range.least);
+  const int end =
+      std::clamp(first_normal - kLeastExponent, 0, static_cast<int>(of_exponent.size()));
+  return std::accumulate(of_exponent.begin(), of_exponent.begin() + end, int64_t{0});
+}
+
+KbitBlocks count_kbit_blocks(int64_t rows, int64_t cols, const RowReader& read_row,
+                             Executor& pool) {
+  std::vector<KbitBlocks> parts(pool.size());
+  std::vector<std::vector<float>> buffers(pool.size(), std::vector<float>(cols));
+  const int64_t grain = std::max<int64_t>(1, 65536 / std::max<int64_t>(1, cols));
+  pool.parallel_for(rows, grain, [&](int64_t begin, int64_t end, int task) {
+    const std::span<float> weights = buffers[task];
+    KbitBlocks& part = parts[task];
+    for (int64_t row = begin; row < end; ++row) {
+      read_row(row, weights.data());
+      for (int64_t k = 0; k + kKbitBlock <= cols; k += kKbitBlock) {
+        const float largest = largest_magnitude(weights.subspan(k, kKbitBlock));
+        if (!(largest > 0) || !std::isfinite(largest)) continue;
+        part.largest = std::max(part.largest, double{largest});
+        ++part.of_exponent[std::ilogb(largest) - KbitBlocks::kLeastExponent];
+      }
+    }
+  });
+  KbitBlocks sum;
+  for (const KbitBlocks& part : parts) sum += part;
+  return sum;
+}
+
 Result<Matrix> quantize_kbit(int64_t rows, int64_t cols, const KbitOptions& options,
                              const RowReader& read_row, Executor& pool) {
   SUBBYTE_CHECK(check_options(options));
   const Format element = kbit_element(options.bits);
-  const KbitScales& scales = options.scales;
   const std::vector<float> values = default_codebook(element);
-  const CodebookEncoder encoder(options.codebook.empty() ? values : options.codebook);
-  const FormatInfo& format = info(scales.format);
-  const auto quantize_block = [&](std::span<const float> weights, GroupCodes& group) {
-    const float largest = largest_magnitude(weights);
-    group.scale = encode_scale(largest / scales.factor, scales.format, options.rule);
-    float divisor = std::max(largest, kBitsandbytesFloor);
-    if (options.rule == KbitRule::kStoredScale) {
-      divisor = static_cast<float>(format.decode(group.scale) * scales.factor);
-    }
-    // All codes of a scale of 0 mean 0.
-    if (divisor > 0 && std::isfinite(divisor)) encoder.encode(weights, divisor, group.codes);
-  };
-  const WeightFormat result = {element, scales.format, Zero::kNone, kKbitBlock};
+  const BlockQuantizer quantize_block(options.codebook.empty() ? values : options.codebook,
+                                      options);
+  const WeightFormat result = {element, options.scales.format, Zero::kNone, kKbitBlock};
   SUBBYTE_TRY(Matrix matrix, quantize_rows(result, rows, cols, read_row, pool, quantize_block));
-  matrix.view.tensor_scale = scales.factor;
+  matrix.view.tensor_scale = options.scales.factor;
   set_codebook(matrix, options.codebook);
   return matrix;
 }

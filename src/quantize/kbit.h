@@ -13,10 +13,14 @@
 //
 //   (h + r) * max|w|
 //
-// as long as scales are normal numbers and the codebook reaches from -1 to 1. bitsandbytes chooses
+// as long as scales are normal numbers and the codebook reaches from -1 to 1. KbitRule::kLeastError
+// tries the scales near that, from 14 sixteenths of an octave below to 6 above, and takes the one
+// with which the squared error of the block is smallest: what is large may be cut then, and the
+// bound is that of the sum, never more than with the largest magnitude. bitsandbytes chooses the
 // codes by the unrounded magnitude instead; KbitRule::kBitsandbytes gives its codes and scales to
 // the bit, with what its encoder of E4M4 does wrong: 1.97 becomes 1.9375, 32 becomes 16.
 
+#include <array>
 #include <cstdint>
 #include <span>
 
@@ -29,7 +33,7 @@ namespace subbyte {
 
 inline constexpr int64_t kKbitBlock = 32;
 
-enum class KbitRule : uint8_t { kStoredScale, kBitsandbytes };
+enum class KbitRule : uint8_t { kStoredScale, kLeastError, kBitsandbytes };
 
 /// How the scales of a matrix are stored.
 struct KbitScales {
@@ -47,6 +51,22 @@ KbitScales choose_kbit_scales(int64_t rows, int64_t cols, const RowReader& read_
 /// binade. Blocks below 2^-14 of it may get subnormal scales, and are off by at most 2^-18 of the
 /// largest more. `largest` is finite; 0 gives 1.
 double kbit_factor(double largest);
+
+/// The largest magnitudes of the blocks of one or several matrices.
+struct KbitBlocks {
+  static constexpr int kLeastExponent = -149;  // of f32
+
+  double largest = 0;
+  std::array<int64_t, 280> of_exponent = {};  // from kLeastExponent on; zeros and NaN left aside
+
+  KbitBlocks& operator+=(const KbitBlocks& other);
+  int64_t count() const;
+  /// Blocks whose scales are subnormal in E4M4 with kbit_factor(largest).
+  int64_t count_subnormal() const;
+};
+
+/// `cols` is a multiple of 32.
+KbitBlocks count_kbit_blocks(int64_t rows, int64_t cols, const RowReader& read_row, Executor& pool);
 
 struct KbitOptions {
   int bits = 4;  // 2 to 5

@@ -9,6 +9,7 @@
 #include "base/random.h"
 #include "base/thread_pool.h"
 #include "gtest/gtest.h"
+#include "matrix/codebook.h"
 #include "support/weights.h"
 
 namespace subbyte {
@@ -175,6 +176,67 @@ TEST(QuantizeKbit, signal_to_noise_of_normal_weights) {
   }
 }
 
+/// By a simulation in numpy: 9.8, 15.9, 22.1 and 28.2 dB.
+TEST(QuantizeKbit, least_error_of_normal_weights) {
+  constexpr double kDb[] = {9.8, 15.9, 22.1, 28.2};
+  const Weights weights = normal_weights(128, 1024, 8);
+  for (int bits = 2; bits <= 5; ++bits) {
+    for (const Format format : {Format::kE4M4, Format::kF16, Format::kF32}) {
+      const auto matrix = kbit(weights, bits, {format, 1}, KbitRule::kLeastError);
+      ASSERT_TRUE(matrix.ok());
+      EXPECT_NEAR(signal_to_noise(weights, matrix->view), kDb[bits - 2], 0.25) << bits;
+    }
+  }
+}
+
+/// No block is worse than with its largest magnitude, nor than with any scale of E4M4 near it; each
+/// code is the nearest.
+TEST(QuantizeKbit, least_error_is_the_least_of_all_scales_near) {
+  const FormatInfo& e4m4 = info(Format::kE4M4);
+  const Weights weights = blocks_in(0x1p-9, 20, 6, 256, 5);
+  for (int bits = 2; bits <= 5; ++bits) {
+    const std::vector<float> values = default_codebook(kbit_element(bits));
+    const auto matrix = kbit(weights, bits, {}, KbitRule::kLeastError);
+    ASSERT_TRUE(matrix.ok());
+    for (int64_t block = 0; block < 48; ++block) {
+      const auto error = [&](double scale) {
+        double sum = 0;
+        for (int64_t i = 0; i < 32; ++i) {
+          double least = std::numeric_limits<double>::infinity();
+          for (const float value : values) {
+            least = std::min(least, std::fabs(weights.values[32 * block + i] - value * scale));
+          }
+          sum += least * least;
+        }
+        return sum;
+      };
+      double largest = 0;
+      double found = 0;
+      for (int64_t i = 32 * block; i < 32 * block + 32; ++i) {
+        const double difference = weights.values[i] - weight_at(matrix->view, i / 256, i % 256);
+        found += difference * difference;
+        largest = std::max(largest, std::fabs(double{weights.values[i]}));
+      }
+      const auto usual = static_cast<int>(e4m4.encode(largest, Rounding::kNearestEven));
+      double least = std::numeric_limits<double>::infinity();
+      for (int code = usual - 14; code <= std::min(usual + 6, 255); ++code) {
+        least = std::min(least, error(e4m4.decode(static_cast<uint32_t>(code))));
+      }
+      EXPECT_NEAR(found, least, 1e-5 * least) << bits << " " << block;
+    }
+  }
+}
+
+TEST(QuantizeKbit, least_error_of_what_is_too_small_for_the_usual_scale) {
+  const auto usual = kbit(block({0x1p-16f}), 4);
+  const auto least = kbit(block({0x1p-16f}), 4, {}, KbitRule::kLeastError);
+  ASSERT_TRUE(usual.ok() && least.ok());
+  EXPECT_EQ(weight_at(usual->view, 0, 0), 0);
+  EXPECT_NEAR(weight_at(least->view, 0, 0), 0x1p-16, 0x1p-18);
+  EXPECT_EQ(kbit(block({1e6f}), 4, {Format::kF16, 1}, KbitRule::kLeastError).error().code,
+            "quantize.scale_overflow");
+}
+
 TEST(QuantizeKbit, a_power_of_two_brings_small_weights_into_range) {
   const Weights small = blocks_in(0x1p-24, 0x1p-12, 4, 256, 3);
   const KbitScales scales = choose(small);
@@ -220,6 +282,24 @@ TEST(QuantizeKbit, factor_of_the_largest_leaves_small_blocks_what_subnormal_scal
     EXPECT_EQ(weight_at(matrix->view, 0, 0), 0.75);
     EXPECT_NEAR(weight_at(matrix->view, 0, 32), values[32], values[32] / 32 + 0x1p-18 * 0.75);
   }
+}
+
+TEST(QuantizeKbit, counts_blocks_whose_scales_would_be_subnormal) {
+  Weights weights = {4, 64, std::vector<float>(256)};
+  weights.at(0, 3) = -24;  // 2^4 and more: the factor is 1
+  weights.at(0, 40) = 0x1p-10f;
+  weights.at(1, 0) = 0x1.ffp-11f;
+  weights.at(1, 33) = 0x1p-149f;
+  weights.at(2, 0) = std::nanf("");
+  ThreadPool pool(2);
+  const KbitBlocks blocks = count_kbit_blocks(4, 64, reader_of(weights), pool);
+  EXPECT_EQ(blocks.largest, 24);
+  EXPECT_EQ(blocks.count(), 4);
+  EXPECT_EQ(blocks.count_subnormal(), 2);
+  KbitBlocks sum = blocks;
+  sum += blocks;
+  EXPECT_EQ(sum.count_subnormal(), 4);
+  EXPECT_EQ(KbitBlocks().count_subnormal(), 0);
 }
 
 TEST(QuantizeKbit, takes_f16_where_no_factor_brings_all_blocks_into_e4m4) {

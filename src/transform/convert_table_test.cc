@@ -76,6 +76,8 @@ const std::vector<Row>& rows() {
        {Format::kNFL3, Format::kE4M4, Zero::kNone, 32},
        Zeros::kMiddle,
        0.5},
+      {"vq, 2 bits", "vq", {Format::kVQ2, Format::kE4M4, Zero::kNone, 32}, Zeros::kMiddle, 0.5},
+      {"vq, 4 bits, rotated", "vq", {Format::kVQ4, Format::kE4M4, Zero::kNone, 32, 64}},
       {"f32", "f32", {Format::kF32, Format::kNone, Zero::kNone, 0}},
       {"bf16", "bf16", {Format::kBF16, Format::kNone, Zero::kNone, 0}},
       {"f16", "f16", {Format::kF16, Format::kNone, Zero::kNone, 0}}};

@@ -21,6 +21,9 @@ struct ComparedWeight {
     kOnlyFirst,
     kOnlySecond
   };
+  static constexpr Verdict kVerdicts[] = {Verdict::kSameBytes, Verdict::kSameValues,
+                                          Verdict::kDifferent, Verdict::kShape,
+                                          Verdict::kOnlyFirst, Verdict::kOnlySecond};
 
   std::string name;  // of a module, of one expert of a stack, or of another tensor
   Verdict verdict = Verdict::kSameBytes;

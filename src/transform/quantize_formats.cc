@@ -5,12 +5,14 @@
 
 #include <algorithm>
 
+#include "formats/rotation.h"
 #include "quantize/fp8.h"
 #include "quantize/kbit.h"
 #include "quantize/mxfp4.h"
 #include "quantize/nf4.h"
 #include "quantize/nvfp4.h"
 #include "quantize/round_to_nearest.h"
+#include "quantize/vq.h"
 
 namespace subbyte {
 namespace {
@@ -20,6 +22,7 @@ constexpr int k8[] = {8};
 constexpr int kGptqBits[] = {2, 3, 4, 8};
 constexpr int kCompressedBits[] = {2, 3, 4, 5, 6, 7, 8};
 constexpr int kKbitBits[] = {2, 3, 4, 5};
+constexpr int kVqBits[] = {2, 4};
 constexpr int64_t kGptqGroups[] = {16, 32, 64, 128, 256, 512, 1024};
 constexpr int64_t kNf4Groups[] = {32, 64, 128, 256, 512, 1024, 2048, 4096};
 constexpr int64_t k16[] = {16};
@@ -78,14 +81,20 @@ Result<Matrix> to_fp8(const QuantizeInput& input, const QuantizeForm&, Executor&
   return quantize_fp8(input.rows, input.cols, input.read_row, pool);
 }
 
+/// Of kbit and vq.
+Format kbit_scale(const QuantizeForm& form) {
+  return form.scale == Format::kNone ? Format::kE4M4 : form.scale;
+}
+
 WeightFormat kbit_format(const QuantizeForm& form) {
-  return {kbit_element(form.bits), Format::kE4M4, Zero::kNone, kKbitBlock};
+  return {kbit_element(form.bits), kbit_scale(form), Zero::kNone, kKbitBlock};
 }
 
 Result<Matrix> to_kbit(const QuantizeInput& input, const QuantizeForm& form, Executor& pool) {
   KbitOptions options;
   options.bits = form.bits;
-  options.scales.factor = kbit_factor(input.largest);
+  options.rule = KbitRule::kLeastError;
+  options.scales = {kbit_scale(form), kbit_factor(input.largest)};
   return quantize_kbit(input.rows, input.cols, options, input.read_row, pool);
 }
 
@@ -98,8 +107,35 @@ constexpr QuantizeFormat kbit_row(std::string_view name, int bits) {
           .group_sizes = k32,
           .default_group = 32,
           .mixed = true,
+          .f16_scales = true,
           .format = kbit_format,
           .quantize = to_kbit};
+}
+
+WeightFormat vq_format(const QuantizeForm& form) {
+  return {vq_element(form.bits), kbit_scale(form), Zero::kNone, kKbitBlock};
+}
+
+Result<Matrix> to_vq(const QuantizeInput& input, const QuantizeForm& form, Executor& pool) {
+  VqOptions options;
+  options.bits = form.bits;
+  options.rotation = rotation_of(input.cols, kLargestRotation);
+  options.scales = {kbit_scale(form), kbit_factor(input.largest)};
+  return quantize_vq(input.rows, input.cols, options, input.read_row, pool);
+}
+
+constexpr QuantizeFormat vq_row(std::string_view name, int bits) {
+  return {.name = name,
+          .exporter = "vq",
+          .bits = kVqBits,
+          .default_bits = bits,
+          .group_sizes = k32,
+          .default_group = 32,
+          .rotation = kLargestRotation,
+          .mixed = true,
+          .f16_scales = true,
+          .format = vq_format,
+          .quantize = to_vq};
 }
 
 constexpr QuantizeFormat kFormats[] = {{.name = "awq",
@@ -203,7 +239,9 @@ constexpr QuantizeFormat kFormats[] = {{.name = "awq",
                                        kbit_row("kbit2", 2),
                                        kbit_row("kbit3", 3),
                                        kbit_row("kbit4", 4),
-                                       kbit_row("kbit5", 5)};
+                                       kbit_row("kbit5", 5),
+                                       vq_row("vq2", 2),
+                                       vq_row("vq4", 4)};
 
 /// Names that other software has.
 constexpr std::pair<std::string_view, std::string_view> kOtherNames[] = {
@@ -215,7 +253,8 @@ constexpr std::pair<std::string_view, std::string_view> kOtherNames[] = {
     {"bnb_nf4", "nf4"},
     {"bitsandbytes", "nf4"},
     {"modelopt", "modelopt_nvfp4"},
-    {"kbit", "kbit4"}};
+    {"kbit", "kbit4"},
+    {"vq", "vq2"}};
 
 }  // namespace
 

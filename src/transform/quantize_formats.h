@@ -21,6 +21,7 @@ struct QuantizeForm {
   int bits = 4;
   int64_t group_size = 128;  // 0: the whole row
   bool symmetric = false;
+  Format scale = Format::kNone;  // kF16, or what the format usually has (quantize_scales.h)
 
   bool operator==(const QuantizeForm&) const = default;
 };
@@ -50,13 +51,15 @@ struct QuantizeFormat {
   int64_t default_group = 128;  // 0: the whole row
   bool whole_rows = false;      // whether a scale may be that of a row
   bool short_groups = false;    // whether the last group of a row may be short
+  int64_t rotation = 0;         // the largest run of inputs that are rotated; 0: none are
   Symmetry symmetry = Symmetry::kAlways;
   /// True where matrices of one checkpoint may have other bits and groups than the rest.
   bool mixed = false;
   bool head = true;         // whether the head may be quantized
   bool embedding = false;   // whether the embedding may be
+  bool f16_scales = false;  // whether scales may be F16 instead of E4M4
   bool f16_floats = false;  // whether its readers want everything else as f16
-  WeightFormat (*format)(const QuantizeForm& form) = nullptr;
+  WeightFormat (*format)(const QuantizeForm& form) = nullptr;  // without the rotation
   Result<Matrix> (*quantize)(const QuantizeInput& input, const QuantizeForm& form,
                              Executor& pool) = nullptr;
 

@@ -20,6 +20,7 @@
 #include "support/temp_dir.h"
 #include "support/test_context.h"
 #include "synth/synth.h"
+#include "transform/convert_model.h"
 #include "transform/module_pattern.h"
 #include "transform/probing_backend.h"
 #include "transform/quantize_model.h"
@@ -130,7 +131,7 @@ TEST(QuantizeFormats, what_is_multiplied_as_one_shares_its_factor) {
 }
 
 TEST(QuantizeFormats, kbit_of_each_width_and_of_several) {
-  constexpr double kDb[] = {7.4, 15.0, 21.2, 26.3};  // of normal numbers (docs/kbit.md)
+  constexpr double kDb[] = {9.8, 15.9, 22.1, 28.2};  // of normal numbers (docs/kbit.md)
   const TempDir directory;
   ThreadPool pool(2);
   const auto backend = testing::make_test_backend(1);
@@ -149,15 +150,46 @@ TEST(QuantizeFormats, kbit_of_each_width_and_of_several) {
   EXPECT_TRUE(load_model(directory / "mixed", *backend).ok());
 }
 
-TEST(QuantizeFormats, kbit_of_experts_whose_rows_alternate) {
+TEST(QuantizeFormats, kbit_and_vq_of_experts_whose_rows_alternate) {
   const TempDir directory;
   ThreadPool pool(2);
   ASSERT_TRUE(synthesize(directory / "source", synth_options("gpt-oss"), pool).ok());
-  ASSERT_TRUE(
-      quantize_model(directory / "source", directory / "q", {.format = "kbit4"}, pool).ok());
   const auto backend = testing::make_test_backend(1);
-  const auto model = load_model(directory / "q", *backend);
-  EXPECT_TRUE(model.ok()) << model.error().message;
+  for (const char* format : {"kbit4", "vq2"}) {
+    ASSERT_TRUE(
+        quantize_model(directory / "source", directory / format, {.format = format}, pool).ok());
+    const auto model = load_model(directory / format, *backend);
+    EXPECT_TRUE(model.ok()) << model.error().message;
+  }
+}
+
+TEST(QuantizeFormats, vq_of_each_width_says_that_it_is_rotated) {
+  constexpr double kDb[] = {10.4, 22.2};  // of normal numbers (docs/kbit.md)
+  const TempDir directory;
+  ThreadPool pool(2);
+  const auto backend = testing::make_test_backend(1);
+  const std::vector<int32_t> tokens = {3, 141, 59, 265};
+  for (const int bits : {2, 4}) {
+    const std::string name = fmt::format("vq{}", bits);
+    const auto report = quantize_model(kGolden, directory / name, {.format = name}, pool);
+    ASSERT_TRUE(report.ok()) << report.error().message;
+    EXPECT_NEAR(report->signal_to_noise_db, kDb[bits == 4], 0.5) << name;
+    const QuantizationConfig config = quantization_of(directory / name);
+    EXPECT_EQ(config.bits, std::vector<int64_t>{bits});
+    EXPECT_EQ(config.rotation, 256);
+    // The same logits as those of its weights in f32, but for roundings.
+    const auto model = load_model(directory / name, *backend);
+    ASSERT_TRUE(model.ok()) << model.error().message;
+    ASSERT_TRUE(convert_model(directory / name, directory / (name + "-f32"),
+                              {.format = "f32", .allow_lossy = true}, pool)
+                    .ok());
+    const auto floats = load_model(directory / (name + "-f32"), *backend);
+    ASSERT_TRUE(floats.ok()) << floats.error().message;
+    const std::vector<float> found = testing::logits_of(**model, *backend, tokens);
+    const std::vector<float> expected = testing::logits_of(**floats, *backend, tokens);
+    ASSERT_EQ(found.size(), expected.size());
+    for (std::size_t i = 0; i < found.size(); ++i) ASSERT_NEAR(found[i], expected[i], 2e-4) << i;
+  }
 }
 
 TEST(QuantizeFormats, kbit_refuses_inputs_that_are_no_blocks) {

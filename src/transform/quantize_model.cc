@@ -16,6 +16,7 @@
 #include "models/model_family.h"
 #include "quantize/quantize_rows.h"
 #include "transform/quantize_plan.h"
+#include "transform/quantize_scales.h"
 #include "transform/quantize_widths.h"
 #include "transform/resume.h"
 
@@ -26,7 +27,7 @@ namespace fs = std::filesystem;
 
 constexpr uint64_t kShardBytes = uint64_t{4} << 30;
 // Of the bytes that are written: to be raised when the same source becomes other bytes.
-constexpr int kResumeRevision = 1;
+constexpr int kResumeRevision = 2;
 constexpr int kBitsOfF16 = 16;
 
 struct Source {
@@ -127,6 +128,7 @@ class ModelQuantizer {
       bytes += count_bytes(plan_.groups[i]);
       const int bits = plan_.jobs[i].form.bits;
       ++report.modules_of_bits[bits];
+      report.modules_with_f16_scales += plan_.jobs[i].form.scale == Format::kF16 ? 1 : 0;
       for (const MatrixRows& matrix : module->matrices) {
         weights += matrix.weights();
         code_bits += static_cast<double>(matrix.weights()) * bits;
@@ -188,6 +190,7 @@ class ModelQuantizer {
   }
 
   double largest_of_set(std::size_t set) {
+    if (!plan_.largest.empty()) return plan_.largest[set];
     const auto known = largest_.find(set);
     if (known != largest_.end()) return known->second;
     double largest = 0;
@@ -242,7 +245,8 @@ Status write_configs(const fs::path& directory, json::Value config, const Quanti
 json::Value forms_as_json(const QuantizePlan& plan) {
   json::Value forms = json::Value::array();
   for (const QuantizeUnit& unit : plan.units) {
-    forms.push_back({unit.form.bits, unit.form.group_size, unit.form.symmetric});
+    forms.push_back({unit.form.bits, unit.form.group_size, unit.form.symmetric,
+                     static_cast<int>(unit.form.scale)});
   }
   return forms;
 }
@@ -300,6 +304,7 @@ Result<QuantizeReport> quantize_model(const fs::path& source_directory, const fs
     }
     SUBBYTE_CHECK(choose_widths(*request.format, bits, measure, plan, pool));
   }
+  SUBBYTE_CHECK(choose_scales(*request.format, plan, pool));
   SUBBYTE_CHECK(plan_jobs(context, *request.format, plan));
   SUBBYTE_TRY(const ResumeRecord record, resume_record(source_directory, source.tensors,
                                                        options_as_json(options, request, plan)));

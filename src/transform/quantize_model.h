@@ -60,6 +60,7 @@ struct QuantizeReport {
   uint64_t source_bytes = 0;
   uint64_t result_bytes = 0;
   std::map<int, int64_t> modules_of_bits;  // how many have codes of so many bits
+  int64_t modules_with_f16_scales = 0;     // instead of E4M4, which lacks their range
   double code_bits = 0;                    // of the quantized matrices, on average, without scales
   double bits_per_weight = 0;     // of the quantized matrices, with all that is stored beside codes
   double signal_to_noise_db = 0;  // of all quantized weights together; infinite without errors
@@ -70,6 +71,7 @@ struct QuantizeReport {
 /// whole or not at all. Matrices that the family's list lets be quantized are rounded to nearest;
 /// everything else is kept byte for byte (AWQ: as f16, as its readers have it). config.json gets
 /// the quantization_config of the format; tokenizer and other side files are copied.
+/// Scales of kbit and vq are E4M4, or F16 where quantize_scales.h says so.
 /// A run that was stopped is gone on with (OutputDirectory::resume); the loss of what was finished
 /// then is not in the report.
 /// Streams: beside the mapped source no more than one matrix and its result are in memory.

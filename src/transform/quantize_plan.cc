@@ -12,6 +12,7 @@
 #include "checkpoints/export_parts.h"
 #include "checkpoints/import_parts.h"
 #include "checkpoints/modules.h"
+#include "formats/rotation.h"
 #include "models/checkpoint_names.h"
 #include "models/model_family.h"
 
@@ -318,6 +319,7 @@ class JobPlanner {
   Status add_module(const QuantizeModule& module, const QuantizeForm& form) {
     const MatrixRows& first = module.matrices.front();
     ExportShape shape = {format_.format(form), first.rows, first.cols};
+    shape.format.rotation = rotation_of(first.cols, format_.rotation);
     shape.symmetric = form.symmetric || shape.format.zero == Zero::kNone;
     QuantizeJob job = {&module, form, exporter_.target(shape), first.tensor, {}};
     shape.format = job.target.format;

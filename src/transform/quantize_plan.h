@@ -62,6 +62,7 @@ struct QuantizeJob {
 struct QuantizePlan {
   std::vector<QuantizeUnit> units;            // that the jobs point to
   std::vector<std::vector<MatrixRows>> sets;  // of matrices that share a factor
+  std::vector<double> largest;                // magnitude in each set, where it is known already
   std::vector<QuantizeJob> jobs;
   std::vector<TensorGroup> groups;           // of each job
   ExportedModel exported;                    // for the config

@@ -1,8 +1,5 @@
 #pragma once
-// Reports of conversions, quantizations and comparisons as JSON, for the program, C and Python
-// alike.
-
-#include <string_view>
+// What became of a checkpoint as JSON: what --json of `convert`, `quantize` and `diff` prints.
 
 #include "json/strict_json.h"
 #include "transform/convert_model.h"
@@ -11,26 +8,11 @@
 
 namespace subbyte {
 
-/// A number, or null where it is infinite.
-json::Value finite_as_json(double value);
-
-/// {"name": ..., "signal_to_noise_db": ...}; null where nothing was lost.
-json::Value worst_as_json(const WorstLoss& worst);
-
-/// The objects that the commands print with --json, but for destination and seconds.
 json::Value to_json(const ConvertReport& report);
 json::Value to_json(const QuantizeReport& report);
-
-/// The object that `subbyte diff --json` prints.
 json::Value to_json(const ModelDiff& diff);
 
-/// All verdicts, in the order in which they are counted.
-inline constexpr ComparedWeight::Verdict kVerdicts[] = {
-    ComparedWeight::Verdict::kSameBytes, ComparedWeight::Verdict::kSameValues,
-    ComparedWeight::Verdict::kDifferent, ComparedWeight::Verdict::kShape,
-    ComparedWeight::Verdict::kOnlyFirst, ComparedWeight::Verdict::kOnlySecond};
-
 /// "same bytes", "same values" or "different".
-std::string_view summary_of(const ModelDiff& diff);
+const char* summary_of(const ModelDiff& diff);
 
 }  // namespace subbyte

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include "base/model_file.h"
 #include "checkpoints/containers/orin_model.h"
 #include "checkpoints/modules.h"
 #include "models/checkpoint_names.h"
+#include "models/model.h"
 #include "models/model_family.h"
 #include "verify/refusals.h"
 
@@ -14,6 +16,8 @@ namespace subbyte {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr int64_t kUsualStepTokens = 512;  // of a prompt, on CPUs
 
 /// What importers recognize, and stacks of floats: which tensors those are, the list of the family
 /// knows. Counts what is not read.
@@ -104,6 +108,28 @@ Result<QuantizationConfig> read_configs(const fs::path& path, Inspection& inspec
 
 double InspectedWeight::bits_per_weight() const {
   return parameters == 0 ? 0 : 8.0 * static_cast<double>(bytes) / static_cast<double>(parameters);
+}
+
+double Inspection::bits_per_weight() const {
+  return parameters == 0 ? 0 : 8.0 * static_cast<double>(bytes) / static_cast<double>(parameters);
+}
+
+bool Inspection::knows_weights() const {
+  const bool is_understood = !architecture.empty() && quantization != "unsupported";
+  return is_understood || std::ranges::all_of(weights, [](const InspectedWeight& weight) {
+           return weight.format.starts_with('f') || weight.format.starts_with("bf");
+         });
+}
+
+CacheLayout cache_of(const ModelConfig& model) {
+  auto plan = plan_of(model);
+  return plan.ok() ? std::move(plan->cache) : CacheLayout{};
+}
+
+uint64_t full_context_bytes(const Inspection& inspection, const ModelConfig& model) {
+  const CacheSize full = {.positions = model.max_positions, .step_tokens = kUsualStepTokens};
+  return inspection.bytes +
+         static_cast<uint64_t>(cache_bytes(cache_of(model), Element::kF16, full));
 }
 
 Result<Inspection> inspect(const fs::path& path, Executor& pool, Backend* backend) {

@@ -12,6 +12,7 @@
 #include "base/status.h"
 #include "models/model_config.h"
 #include "ops/backend.h"
+#include "ops/cache_layout.h"
 
 namespace subbyte {
 
@@ -39,7 +40,19 @@ struct Inspection {
   uint64_t scale_bytes = 0;  // of them, those of scales
   int64_t unread = 0;        // tensors of other parts than the text model
   bool reads_scales = true;  // whether what loading refuses of them is among the problems
+
+  /// Bits of a weight on average; 0 without weights.
+  double bits_per_weight() const;
+  /// Says whether `parameters` is the number of weights: without a config that is understood nobody
+  /// says what is packed into integers.
+  bool knows_weights() const;
 };
+
+/// State that a run keeps of sequences; none of a config that no step can be recorded of.
+CacheLayout cache_of(const ModelConfig& model);
+
+/// Bytes that a run takes on a CPU with a full context, in f16.
+uint64_t full_context_bytes(const Inspection& inspection, const ModelConfig& model);
 
 /// Scales of more than so many bytes together are not read: that would take seconds.
 inline constexpr uint64_t kMaxScaleBytes = uint64_t{1} << 30;

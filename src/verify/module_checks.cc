@@ -152,7 +152,8 @@ void check_unused_codes(const CheckedModule& module, Findings& findings) {
   // The codes of E4M3 near zero are rare, and those of NaN must not occur.
   if (is_dense(module.info.format) || module.info.format.element == Format::kE4M3) return;
   const MatrixStatistics& s = module.statistics;
-  const uint32_t num_codes = uint32_t{1} << info(module.info.format.element).bits;
+  const FormatInfo& element = info(module.info.format.element);
+  const uint32_t num_codes = uint32_t{1} << (element.bits * element.vector_size);
   if (s.num_weights < kWeightsPerCode * num_codes) return;
   std::vector<uint32_t> unused;
   for (uint32_t code = 0; code < num_codes; ++code) {

@@ -60,11 +60,18 @@ class QuantizedRows {
         element_(info(view.format.element)),
         scale_(info(view.format.scale)),
         first_row_(first_row) {
-    for (uint32_t code = 0; code < uint32_t{1} << element_.bits; ++code) {
-      const double value = view_.value_of(code);
-      if (value == 0) zero_codes_[code / 64] |= uint64_t{1} << (code % 64);
-      if (!std::isfinite(value)) nan_codes_[code / 64] |= uint64_t{1} << (code % 64);
-      if (std::isfinite(value)) largest_ = std::max(largest_, std::abs(value));
+    const int64_t words = view_.num_codes() / element_.vector_size;
+    for (uint32_t code = 0; code < words; ++code) {
+      bool is_zero = true;
+      bool is_finite = true;
+      for (int i = 0; i < element_.vector_size; ++i) {
+        const double value = view_.value_of(code * static_cast<uint32_t>(element_.vector_size) + i);
+        is_zero = is_zero && value == 0;
+        is_finite = is_finite && std::isfinite(value);
+        if (std::isfinite(value)) largest_ = std::max(largest_, std::abs(value));
+      }
+      if (is_zero) zero_codes_[code / 64] |= uint64_t{1} << (code % 64);
+      if (!is_finite) nan_codes_[code / 64] |= uint64_t{1} << (code % 64);
     }
   }
 
@@ -75,7 +82,8 @@ class QuantizedRows {
     const int64_t group_size = view_.group_size();
     for (int64_t g = 0; g < view_.groups(); ++g) {
       const int64_t end = std::min(view_.cols, (g + 1) * group_size);
-      const CodeSet used = codes_in(codes, g * group_size, end, element_.bits);
+      const int64_t size = element_.vector_size;
+      const CodeSet used = codes_in(codes, g * group_size / size, end / size, code_bits());
       for (std::size_t i = 0; i < used.size(); ++i) {
         statistics.used_codes[i] |= used[i];
         has_nan = has_nan || (used[i] & nan_codes_[i]) != 0;
@@ -91,11 +99,14 @@ class QuantizedRows {
  private:
   void count_nan(int64_t row, const std::byte* codes, MatrixStatistics& statistics) const {
     for (int64_t k = 0; k < view_.cols; ++k) {
-      const uint32_t code = stream_code(codes, k, element_.bits);
+      const uint32_t code = stream_code(codes, k / element_.vector_size, code_bits());
       const bool is_nan = (nan_codes_[code / 64] >> (code % 64) & 1) != 0;
       if (is_nan) statistics.not_finite.add((first_row_ + row) * view_.cols + k);
     }
   }
+
+  /// Of a word of the stream, which may stand for several inputs.
+  int code_bits() const { return element_.bits * element_.vector_size; }
 
   int64_t index_of(int64_t row, int64_t g) const { return (first_row_ + row) * view_.groups() + g; }
 

@@ -51,10 +51,11 @@ def check_parts(commands):
 
 
 def check_program(folder, libraries, cuda):
-    """The one file compiles; the program, linked with the libraries of this build, runs. Where that
+    """The files compile; one program, linked with the libraries of this build, runs. Where that
     has CUDA, so has the program: what its libraries need besides is in `cuda`."""
     ninja = shutil.which("ninja")
-    run(ninja, "-C", folder, "CMakeFiles/mine.dir/main.cc.o")
+    run(ninja, "-C", folder, "CMakeFiles/mine.dir/main.cc.o",
+        "CMakeFiles/public.dir/public.cc.o")
     link = run(ninja, "-C", folder, "-t", "commands", "-s", "mine").strip()
     link = re.sub(r"\bsubbyte/(src/\w+/lib\w+\.a)", rf"{libraries}/\1", link)
     if cuda:

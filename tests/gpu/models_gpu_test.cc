@@ -10,11 +10,11 @@
 #include <filesystem>
 #include <functional>
 #include <optional>
-#include <set>
 
 #include "checkpoints/containers/tensor_source.h"
 #include "engine/generate.h"
 #include "model_on_gpu.h"
+#include "near_experts.h"
 #include "support/shared_experts.h"
 #include "support/test_context.h"
 #include "support/test_names.h"
@@ -50,49 +50,6 @@ std::vector<int32_t> greedy(const LoadedModel& on, std::span<const int32_t> prom
 }
 
 class GpuGoldens : public ::testing::TestWithParam<const char*> {};
-
-/// Keeps the router's logits of every mixture of experts.
-class RouterWatch : public StepObserver {
- public:
-  explicit RouterWatch(const StepPlan& plan) {
-    for (const Op& op : plan.ops) {
-      if (const auto* experts = std::get_if<ExpertsOp>(&op.what)) {
-        watched_.insert(experts->router_logits);
-      }
-    }
-  }
-
-  void observe(const Op&, ValueId result, std::span<const float> numbers) override {
-    if (watched_.contains(result)) logits_.insert(logits_.end(), numbers.begin(), numbers.end());
-  }
-  /// [layers][tokens][experts]
-  const std::vector<float>& seen() const { return logits_; }
-
- private:
-  std::set<ValueId> watched_;
-  std::vector<float> logits_;
-};
-
-/// Tokens for which, in some layer, the last expert that is chosen and the first that is not are
-/// nearer than the error that is stated: another one may be chosen on the GPU, and that is no
-/// rounding any more.
-std::vector<bool> near_ties(const LoadedModel& cpu, std::span<const int32_t> ids, double stated) {
-  const ModelConfig& config = cpu.model->config();
-  std::vector<bool> tied(ids.size());
-  if (config.num_experts == 0) return tied;
-  RouterWatch watch(cpu.model->plan());
-  testing::TestContext(*cpu.model, *cpu.backend, std::ssize(ids)).forward(ids, &watch);
-  const double allowed = stated_difference(watch.seen(), stated);
-  for (int64_t row = 0; row < std::ssize(watch.seen()) / config.num_experts; ++row) {
-    const auto all = std::span(watch.seen()).subspan(row * config.num_experts);
-    std::vector<float> sorted(all.begin(), all.begin() + config.num_experts);
-    std::ranges::sort(sorted, std::greater());
-    const double gap =
-        double{sorted[config.experts_per_token - 1]} - sorted[config.experts_per_token];
-    if (gap <= allowed) tied[row % ids.size()] = true;
-  }
-  return tied;
-}
 
 /// The best tokens are those of the reference where it continues its own greedy tokens, unless in
 /// its logits (the CPU's, whose greedy tokens are the reference's) two tokens are nearer than the

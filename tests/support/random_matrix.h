@@ -23,6 +23,7 @@ struct RandomMatrix {
   std::unique_ptr<GuardedBytes> codes;
   std::unique_ptr<GuardedBytes> scales;
   std::unique_ptr<GuardedBytes> zeros;
+  std::vector<float> codebook;  // of vectors
   MatrixView view;
 };
 
@@ -92,6 +93,18 @@ inline void fill_codes(Random& random, const WeightFormat& format, Contents cont
   }
 }
 
+/// Numbers of f16: integers from -4 to 4, or what vectors of weights are.
+inline std::vector<float> random_codebook(Random& random, int64_t size, Contents contents) {
+  std::vector<float> values(static_cast<std::size_t>(size));
+  for (float& value : values) {
+    const double number = contents == Contents::kExact ? static_cast<double>(random.below(9)) - 4
+                                                       : 0.4 * random.normal();
+    const FormatInfo& half = info(Format::kF16);
+    value = static_cast<float>(half.decode(half.encode(number, Rounding::kNearestEven)));
+  }
+  return values;
+}
+
 }  // namespace detail
 
 inline RandomMatrix random_matrix(const WeightFormat& format, int64_t rows, int64_t cols,
@@ -106,6 +119,10 @@ inline RandomMatrix random_matrix(const WeightFormat& format, int64_t rows, int6
   detail::fill_codes(random, format, contents, matrix.codes->span());
   view.codes = matrix.codes->span();
   if (is_dense(format)) return matrix;
+  if (info(format.element).vector_size > 1) {
+    matrix.codebook = detail::random_codebook(random, view.num_codes(), contents);
+    view.codebook = matrix.codebook;
+  }
 
   const int64_t count = rows * view.groups();
   const int scale_width = info(format.scale).bits / 8;

@@ -6,6 +6,7 @@ cd "$1"
 source tools/dev/phases.sh
 source tools/dev/test.sh
 source tools/dev/gpu.sh
+source tools/dev/python.sh
 
 folder=$(mktemp -d)
 trap 'rm -r "$folder"' EXIT
@@ -61,6 +62,21 @@ cat >"$folder/tests.xml" <<'TXT'
 <testcase name="c" classname="c" time="0.1" status="notrun">
 TXT
 expect "a report of ctest" "1 passed, 1 failed"
+
+# python_report STATUS ATTRIBUTES: what pytest returned, and what its report says.
+python_report() {
+  local status=$1
+  echo "<testsuites><testsuite name=\"pytest\" $2 time=\"1.0\">" >"$folder/python.xml"
+  eval "run() { count_python_tests '$folder/python.xml' $status; report_tests; }"
+}
+python_report 1 'errors="1" failures="2" skipped="1" tests="9"'
+expect "a skip of pytest is a failure" "5 passed, 4 failed"
+python_report 0 'errors="0" failures="0" skipped="0" tests="9"'
+expect "a report of pytest" "9 passed, 0 failed"
+python_report 3 'errors="0" failures="0" skipped="0" tests="9"'
+expect "a pytest that dies" "9 passed, 1 failed"
+run() { count_python_tests "$folder/none.xml" 4; report_tests; }
+expect "a pytest that has not begun" "0 passed, 1 failed"
 
 # A phase that computes, one that fails and the table of both.
 busy() {

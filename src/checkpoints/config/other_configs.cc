@@ -1,4 +1,4 @@
-// The sections of ModelOpt, bitsandbytes, FP8 and kbit.
+// The sections of ModelOpt, bitsandbytes, FP8, kbit and vq.
 //
 //   ModelOpt, hf_quant_config.json:  {"quantization": {"quant_algo": "NVFP4", "group_size": 16}}
 //   or config.json:                  {"quant_method": "modelopt", "quant_algo": "NVFP4", ...}
@@ -11,12 +11,16 @@
 //                                     {"model.layers.0.mlp.up_proj": {"quant_algo": "FP8"}, ...}}
 //   kbit:                            {"quant_method": "kbit", "bits": 4, "block_size": 32}, or
 //                                    "bits": [2, 4] where modules differ
+//   vq:                              {"quant_method": "vq", "bits": 2, "block_size": 32,
+//                                     "rotation": 256}, bits as in kbit
 
 #include <algorithm>
+#include <initializer_list>
 #include <limits>
 
 #include "checkpoints/config/quantization_methods.h"
 #include "checkpoints/foreign_software.h"
+#include "formats/rotation.h"
 
 namespace subbyte {
 namespace {
@@ -157,23 +161,41 @@ Status read_bitsandbytes(const json::Object& object, QuantizationConfig& config)
   return {};
 }
 
-Status read_kbit(const json::Object& object, QuantizationConfig& config) {
+namespace {
+
+/// "bits" that `allowed` has, one or a list, and "block_size".
+Status read_bits_and_block(const json::Object& object, std::initializer_list<int> allowed,
+                           std::string_view expected, QuantizationConfig& config) {
   const json::Value* bits = object.find("bits");
   const json::Value list = bits == nullptr    ? json::Value::array()
                            : bits->is_array() ? *bits
                                               : json::Value::array({*bits});
   for (const json::Value& width : list) {
-    if (!width.is_number_integer() || width < 2 || width > 5) {
-      return object.error("quantization.bits", "bits", "2, 3, 4 or 5, or a list of them");
-    }
+    const bool is_known = width.is_number_integer() &&
+                          std::ranges::any_of(allowed, [&](int bits) { return width == bits; });
+    if (!is_known) return object.error("quantization.bits", "bits", std::string(expected));
     config.bits.push_back(width.get<int64_t>());
   }
-  if (list.empty()) {
-    return object.error("quantization.bits", "bits", "2, 3, 4 or 5, or a list of them");
-  }
+  if (list.empty()) return object.error("quantization.bits", "bits", std::string(expected));
   SUBBYTE_TRY(const int64_t size, object.required_integer("block_size", 0, 1 << 24));
   if (size != 32) return object.error("quantization.group_size", "block_size", "32");
   config.group_sizes = {size};
+  return {};
+}
+
+}  // namespace
+
+Status read_kbit(const json::Object& object, QuantizationConfig& config) {
+  return read_bits_and_block(object, {2, 3, 4, 5}, "2, 3, 4 or 5, or a list of them", config);
+}
+
+Status read_vq(const json::Object& object, QuantizationConfig& config) {
+  SUBBYTE_CHECK(read_bits_and_block(object, {2, 4}, "2 or 4, or a list of both", config));
+  SUBBYTE_TRY(const int64_t rotation, object.required_integer("rotation", 0, 1 << 24));
+  if (!is_rotation(rotation)) {
+    return object.error("quantization.rotation", "rotation", "0, 16, 64 or 256");
+  }
+  config.rotation = rotation;
   return {};
 }
 

@@ -252,6 +252,9 @@ Result<QuantizationConfig> read_section(const json::Object& object, std::string_
   } else if (method == "kbit") {
     config.method = Method::kKbit;
     SUBBYTE_CHECK(read_kbit(object, config));
+  } else if (method == "vq") {
+    config.method = Method::kVq;
+    SUBBYTE_CHECK(read_vq(object, config));
   } else if (const auto name = foreign_method(method); !name.empty()) {
     return foreign_error("quantization.method",
                          fmt::format("{}: quant_method is {}", object.where(), quote(method)),
@@ -260,7 +263,7 @@ Result<QuantizationConfig> read_section(const json::Object& object, std::string_
     return object.error(
         "quantization.method", "quant_method",
         "\"awq\", \"gptq\", \"auto-round\", \"mxfp4\", \"fp8\", \"compressed-tensors\", "
-        "\"modelopt\", \"bitsandbytes\" or \"kbit\" (what this version supports)");
+        "\"modelopt\", \"bitsandbytes\", \"kbit\" or \"vq\" (what this version supports)");
   }
   return config;
 }
@@ -348,6 +351,8 @@ std::string QuantizationConfig::method_name() const {
       return "fp8";
     case Method::kKbit:
       return "kbit";
+    case Method::kVq:
+      return "vq";
     case Method::kNone:
       break;
   }

@@ -55,13 +55,14 @@ struct QuantizationConfig {
     kModelopt,
     kBitsandbytes,
     kFp8,
-    kKbit
+    kKbit,
+    kVq
   };
 
   Method method = Method::kNone;
   std::string where = "config.json";  // the file that said so, for messages
 
-  // AWQ, GPTQ and kbit (fixed for ModelOpt). `bits` and `group_sizes` hold the general value and
+  // AWQ, GPTQ, kbit, vq (fixed for ModelOpt). `bits` and `group_sizes` hold the general value and
   // those of the overrides ("dynamic"), which name single modules by regular expressions: the
   // tensors of a module may agree with any of them.
   std::vector<int64_t> bits;
@@ -87,6 +88,7 @@ struct QuantizationConfig {
   /// FP8: outputs and inputs that share a factor; 0: factors are of rows or of tensors.
   int64_t block_rows = 0;
   int64_t block_cols = 0;
+  int64_t rotation = 0;  // vq: the largest run of inputs that are rotated (formats/rotation.h)
 
   std::string method_name() const;
 };

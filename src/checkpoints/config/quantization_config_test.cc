@@ -416,6 +416,31 @@ TEST_F(QuantizationConfigTest, reads_kbit) {
   EXPECT_EQ(code(kbit(R"("bits": 4, "block_size": 64)")), "quantization.group_size");
 }
 
+TEST_F(QuantizationConfigTest, reads_vq) {
+  const auto vq = [](const std::string& members) {
+    return R"({"quant_method": "vq", "block_size": 32, )" + members + "}";
+  };
+  const auto one = read_section(vq(R"("bits": 2, "rotation": 256)"));
+  ASSERT_TRUE(one.ok()) << one.error().message;
+  EXPECT_EQ(one->method, Method::kVq);
+  EXPECT_EQ(one->method_name(), "vq");
+  EXPECT_EQ(one->bits, std::vector<int64_t>{2});
+  EXPECT_EQ(one->rotation, 256);
+  EXPECT_EQ(read_section(vq(R"("bits": [2, 4], "rotation": 0)"))->bits,
+            (std::vector<int64_t>{2, 4}));
+  for (const char* bits : {"3", "8", "[]", "[2, 3]", "\"2\""}) {
+    EXPECT_EQ(code(vq(R"("rotation": 0, "bits": )" + std::string(bits))), "quantization.bits")
+        << bits;
+  }
+  EXPECT_EQ(code(vq(R"("bits": 2)")), "json.missing");
+  for (const char* rotation : {"32", "128", "512", "1"}) {
+    EXPECT_EQ(code(vq(R"("bits": 2, "rotation": )" + std::string(rotation))),
+              "quantization.rotation");
+  }
+  EXPECT_EQ(code(R"({"quant_method": "vq", "bits": 2, "rotation": 0, "block_size": 64})"),
+            "quantization.group_size");
+}
+
 TEST_F(QuantizationConfigTest, messages_name_the_key_and_both_values) {
   const auto config = read_section(R"({"quant_method": "gptq", "bits": 5, "group_size": 128})");
   EXPECT_EQ(config.error().message,

@@ -27,4 +27,7 @@ Status read_bitsandbytes(const json::Object& object, QuantizationConfig& config)
 /// Codes: quantization.bits, quantization.group_size, json.*.
 Status read_kbit(const json::Object& object, QuantizationConfig& config);
 
+/// Codes: quantization.bits, quantization.group_size, quantization.rotation, json.*.
+Status read_vq(const json::Object& object, QuantizationConfig& config);
+
 }  // namespace subbyte

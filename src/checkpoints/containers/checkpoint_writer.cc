@@ -33,11 +33,6 @@ constexpr std::array kSideFiles = {"tokenizer.json",
                                    "LICENSE.txt",
                                    "LICENSE.md"};
 
-// What readers of other software look for.
-std::map<std::string, std::string> metadata() {
-  return {{"format", "pt"}};
-}
-
 /// Groups [begin, end).
 struct Shard {
   std::size_t begin = 0;
@@ -59,24 +54,36 @@ std::vector<Shard> cut(const std::vector<TensorGroup>& groups, uint64_t shard_by
   return shards;
 }
 
-std::string shard_name(std::size_t index, std::size_t count) {
-  if (count == 1) return "model.safetensors";
-  return fmt::format("model-{:05}-of-{:05}.safetensors", index + 1, count);
+std::string shard_name(std::string_view stem, std::size_t index, std::size_t count) {
+  if (count == 1) return fmt::format("{}.safetensors", stem);
+  return fmt::format("{}-{:05}-of-{:05}.safetensors", stem, index + 1, count);
+}
+
+/// Metadata of one file. "pt" is what readers of other software look for.
+std::map<std::string, std::string> metadata_of(const Shard& shard, const CheckpointFiles& files) {
+  std::map<std::string, std::string> metadata = files.metadata;
+  metadata.emplace("format", "pt");
+  if (files.group_metadata.empty()) return metadata;
+  for (std::size_t g = shard.begin; g < shard.end; ++g) {
+    if (!files.group_metadata[g].first.empty()) metadata.insert(files.group_metadata[g]);
+  }
+  return metadata;
 }
 
 Status write_index(const fs::path& directory, const std::vector<TensorGroup>& groups,
-                   const std::vector<Shard>& shards) {
+                   const std::vector<Shard>& shards, std::string_view stem) {
   nlohmann::json names = nlohmann::json::object();
   for (std::size_t i = 0; i < shards.size(); ++i) {
     for (std::size_t g = shards[i].begin; g < shards[i].end; ++g) {
       for (const Declaration& tensor : groups[g]) {
-        names[tensor.name] = shard_name(i, shards.size());
+        names[tensor.name] = shard_name(stem, i, shards.size());
       }
     }
   }
   const uint64_t total = count_bytes(groups);
   const nlohmann::json index = {{"metadata", {{"total_size", total}}}, {"weight_map", names}};
-  return write_text(directory / "model.safetensors.index.json", json::to_text(index, 2) + "\n");
+  return write_text(directory / fmt::format("{}.safetensors.index.json", stem),
+                    json::to_text(index, 2) + "\n");
 }
 
 using Written = std::function<void(std::size_t bytes)>;
@@ -91,14 +98,15 @@ std::vector<Declaration> tensors_of(const Shard& shard, const std::vector<Tensor
 
 /// Of each shard whether it is there already and whole; what is there and is not is removed.
 Result<std::vector<bool>> find_kept(const fs::path& directory, const std::vector<Shard>& shards,
-                                    const std::vector<TensorGroup>& groups) {
+                                    const std::vector<TensorGroup>& groups,
+                                    const CheckpointFiles& files) {
   std::vector<bool> kept;
   for (std::size_t i = 0; i < shards.size(); ++i) {
-    const fs::path path = directory / shard_name(i, shards.size());
+    const fs::path path = directory / shard_name(files.stem, i, shards.size());
     kept.push_back(false);
     if (!is_there(path)) continue;
-    SUBBYTE_TRY(const bool whole,
-                SafetensorsWriter::is_whole(path, tensors_of(shards[i], groups), metadata()));
+    SUBBYTE_TRY(const bool whole, SafetensorsWriter::is_whole(path, tensors_of(shards[i], groups),
+                                                              metadata_of(shards[i], files)));
     kept.back() = whole;
     if (!whole) remove_output(path);
   }
@@ -106,9 +114,10 @@ Result<std::vector<bool>> find_kept(const fs::path& directory, const std::vector
 }
 
 Status write_shard(const fs::path& path, const std::vector<TensorGroup>& groups, const Shard& shard,
-                   const WriteGroup& write, const Written& written) {
-  SUBBYTE_TRY(SafetensorsWriter writer,
-              SafetensorsWriter::create(path, false, tensors_of(shard, groups), metadata()));
+                   const CheckpointFiles& files, const WriteGroup& write, const Written& written) {
+  SUBBYTE_TRY(
+      SafetensorsWriter writer,
+      SafetensorsWriter::create(path, false, tensors_of(shard, groups), metadata_of(shard, files)));
   std::map<std::string_view, const TensorEntry*> entries;
   for (const TensorEntry& entry : writer.layout()) entries[entry.name] = &entry;
   for (std::size_t g = shard.begin; g < shard.end; ++g) {
@@ -150,10 +159,10 @@ Status write_text(const fs::path& path, std::string_view text) {
 }
 
 Status write_checkpoint(const fs::path& directory, const std::vector<TensorGroup>& groups,
-                        uint64_t shard_bytes, const WriteGroup& write,
-                        const ByteProgress& progress) {
+                        uint64_t shard_bytes, const WriteGroup& write, const ByteProgress& progress,
+                        const CheckpointFiles& files) {
   const std::vector<Shard> shards = cut(groups, shard_bytes);
-  SUBBYTE_TRY(const std::vector<bool> kept, find_kept(directory, shards, groups));
+  SUBBYTE_TRY(const std::vector<bool> kept, find_kept(directory, shards, groups, files));
   const uint64_t total = count_bytes(groups);
   uint64_t done = 0;
   const Written written = [&](std::size_t bytes) {
@@ -165,11 +174,11 @@ Status write_checkpoint(const fs::path& directory, const std::vector<TensorGroup
   }
   SUBBYTE_CHECK(check_free_space(directory, total - done));
   for (std::size_t i = 0; i < shards.size(); ++i) {
-    const fs::path path = directory / shard_name(i, shards.size());
-    if (!kept[i]) SUBBYTE_CHECK(write_shard(path, groups, shards[i], write, written));
+    const fs::path path = directory / shard_name(files.stem, i, shards.size());
+    if (!kept[i]) SUBBYTE_CHECK(write_shard(path, groups, shards[i], files, write, written));
   }
   if (shards.size() == 1) return {};
-  return write_index(directory, groups, shards);
+  return write_index(directory, groups, shards, files.stem);
 }
 
 Status copy_side_files(const fs::path& from, const fs::path& to) {

@@ -3,8 +3,11 @@
 
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <span>
+#include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "checkpoints/containers/safetensors.h"
@@ -22,6 +25,15 @@ using PutBytes = std::function<Status(std::size_t index, std::span<const std::by
 /// Puts all bytes of the tensors of one group, in any order and in as many pieces as it likes.
 using WriteGroup = std::function<Status(std::size_t group, const PutBytes& put)>;
 
+/// Names of the files of a checkpoint, and what their headers say besides.
+struct CheckpointFiles {
+  std::string stem = "model";                   // "model.safetensors"
+  std::map<std::string, std::string> metadata;  // of every file, beside {"format": "pt"}
+  /// Key and value for each group, which the file that has the group says, too; empty: none do. An
+  /// empty key is left out.
+  std::vector<std::pair<std::string, std::string>> group_metadata;
+};
+
 /// Cuts `groups`, which are in the order of the model, into shards of at most `shard_bytes` (a
 /// larger group has a shard of its own) and asks for one group after the other. Nothing but what is
 /// being put is in memory. One shard is model.safetensors, several have
@@ -30,7 +42,8 @@ using WriteGroup = std::function<Status(std::size_t group, const PutBytes& put)>
 /// before any of them is written, those of SafetensorsWriter and of `write`.
 Status write_checkpoint(const std::filesystem::path& directory,
                         const std::vector<TensorGroup>& groups, uint64_t shard_bytes,
-                        const WriteGroup& write, const ByteProgress& progress = nullptr);
+                        const WriteGroup& write, const ByteProgress& progress = nullptr,
+                        const CheckpointFiles& files = {});
 
 /// Bytes of all tensors.
 uint64_t count_bytes(std::span<const SafetensorsWriter::Declaration> tensors);

@@ -19,10 +19,19 @@ namespace {
 namespace fs = std::filesystem;
 namespace codes = index_codes;
 
-constexpr std::string_view kIndexName = "model.safetensors.index.json";
-constexpr std::string_view kSingleName = "model.safetensors";
+constexpr std::string_view kStem = "model";
+constexpr std::string_view kPackedStem = "packed";
 constexpr uint64_t kMaxIndexBytes = 32 * 1024 * 1024;  // the largest known is under 10 MB
 constexpr std::size_t kMaxShards = 10'000;
+
+/// Names of the one file with weights, and of the index of several.
+struct FileNames {
+  explicit FileNames(std::string_view stem)
+      : single(fmt::format("{}.safetensors", stem)), index(single + ".index.json") {}
+
+  std::string single;
+  std::string index;
+};
 
 /// Where tensors are said to be: name of the tensor -> name of the shard, which stands elsewhere.
 using WeightMap = std::map<std::string, std::string_view, std::less<>>;
@@ -216,24 +225,32 @@ Result<Shards> open_shards(const WeightMap& shard_of, const fs::path& directory,
 /// Beside a whole file an index is another checkpoint where all of its shards are there and none is
 /// that file: which of the two is meant, readers do not agree on. An index whose shards are gone is
 /// what is left of an earlier state.
-Status refuse_second_checkpoint(const fs::path& directory) {
+Status refuse_second_checkpoint(const fs::path& directory, const FileNames& names) {
   std::error_code unknown;
-  if (!fs::is_regular_file(directory / kSingleName, unknown)) return {};  // opening says so
-  if (!is_there(directory / kIndexName)) return {};
-  Index index(directory / kIndexName);
+  if (!fs::is_regular_file(directory / names.single, unknown)) return {};  // opening says so
+  if (!is_there(directory / names.index)) return {};
+  Index index(directory / names.index);
   if (!index.read().ok()) return {};
   std::set<std::string_view> shards;
   for (const auto& [tensor, shard] : index.shard_of()) shards.insert(shard);
   const auto is_here = [&](std::string_view shard) { return is_there(directory / shard); };
-  if (shards.contains(kSingleName) || !std::ranges::all_of(shards, is_here)) return {};
+  if (shards.contains(names.single) || !std::ranges::all_of(shards, is_here)) return {};
   return Error{
       "model.two_checkpoints",
       fmt::format("{}: expected one checkpoint, found {} and all that {} names ({} files); "
                   "move one of them away",
-                  directory.native(), kSingleName, kIndexName, shards.size())};
+                  directory.native(), names.single, names.index, shards.size())};
 }
 
-Error no_checkpoint(const fs::path& directory) {
+Error no_checkpoint(const fs::path& directory, const FileNames& names) {
+  const FileNames packed(kPackedStem);
+  if (names.single != packed.single &&
+      (is_there(directory / packed.single) || is_there(directory / packed.index))) {
+    return {codes::kNoCheckpoint,
+            fmt::format("{}: expected {} or {}, found weights that are packed for other software; "
+                        "`subbyte unpack` reads them back",
+                        directory.native(), names.single, names.index)};
+  }
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(directory, ignored)) {
     const fs::path ending = entry.path().extension();
@@ -241,12 +258,12 @@ Error no_checkpoint(const fs::path& directory) {
       return {codes::kPickleOnly,
               fmt::format("{}: expected {} or {}, found {}: pickle files can run code and are not "
                           "supported, convert them to safetensors",
-                          directory.native(), kSingleName, kIndexName,
+                          directory.native(), names.single, names.index,
                           quote(entry.path().filename().native()))};
     }
   }
   return {codes::kNoCheckpoint, fmt::format("{}: expected {} or {}, found neither",
-                                            directory.native(), kSingleName, kIndexName)};
+                                            directory.native(), names.single, names.index)};
 }
 
 /// The tensors of a model file of OrinMLLM, under the names that Hugging Face gives them.
@@ -268,49 +285,68 @@ Result<std::vector<FileTensor>> open_orin_model(const fs::path& path) {
 
 Result<TensorSource> TensorSource::open(const fs::path& path, std::vector<Error>* problems) {
   SUBBYTE_TRY(TensorSource source, open_files(path, problems));
+  return std::move(source).counted();
+}
+
+Result<TensorSource> TensorSource::open_packed(const fs::path& directory) {
+  SUBBYTE_TRY(TensorSource source, open_directory(directory, kPackedStem, nullptr));
+  return std::move(source).counted();
+}
+
+Result<TensorSource> TensorSource::counted() && {
   // Of mappings that exist, so that the sum fits.
-  for (const auto& [name, tensor] : source.tensors_) source.total_bytes_ += tensor.bytes.size();
-  return source;
+  for (const auto& [name, tensor] : tensors_) total_bytes_ += tensor.bytes.size();
+  return std::move(*this);
+}
+
+void TensorSource::add(const SafetensorsFile& file) {
+  files_.push_back(file.path());
+  metadata_.push_back(file.header().metadata);
+  for (const TensorEntry& entry : file.header().tensors) {
+    tensors_.emplace(entry.name, file.tensor(entry));
+  }
 }
 
 Result<TensorSource> TensorSource::open_files(const fs::path& path, std::vector<Error>* problems) {
   TensorSource source;
-  const auto add = [&](const SafetensorsFile& file) {
-    source.files_.push_back(file.path());
-    for (const TensorEntry& entry : file.header().tensors) {
-      source.tensors_.emplace(entry.name, file.tensor(entry));
-    }
-  };
   std::error_code ignored;
   if (is_orin_model(path)) {
     SUBBYTE_TRY(const auto tensors, open_orin_model(path));
     source.files_.push_back(path);
+    source.metadata_.emplace_back();
     for (const FileTensor& tensor : tensors) source.tensors_.emplace(tensor.name, tensor);
     return source;
   }
   if (!fs::is_directory(path, ignored)) {
     SUBBYTE_TRY(const SafetensorsFile file, SafetensorsFile::open(path));
-    add(file);
+    source.add(file);
     return source;
   }
+  SUBBYTE_TRY(source, open_directory(path, kStem, problems));
+  SUBBYTE_CHECK(source.rename_openai());
+  return source;
+}
+
+Result<TensorSource> TensorSource::open_directory(const fs::path& directory, std::string_view stem,
+                                                  std::vector<Error>* problems) {
+  const FileNames names(stem);
+  TensorSource source;
   // With both in the directory, the single file counts, as in the reference implementation.
-  if (is_there(path / kSingleName)) {
-    const Status second = refuse_second_checkpoint(path);
+  if (is_there(directory / names.single)) {
+    const Status second = refuse_second_checkpoint(directory, names);
     if (!second.ok()) SUBBYTE_CHECK(refuse_or_collect(second.error(), problems));
-    SUBBYTE_TRY(const SafetensorsFile file, open_inside(path / kSingleName));
-    add(file);
-    SUBBYTE_CHECK(source.rename_openai());
+    SUBBYTE_TRY(const SafetensorsFile file, open_inside(directory / names.single));
+    source.add(file);
     return source;
   }
-  if (!is_there(path / kIndexName)) return no_checkpoint(path);
-  const fs::path index_file = path / kIndexName;
+  if (!is_there(directory / names.index)) return no_checkpoint(directory, names);
+  const fs::path index_file = directory / names.index;
   Index index(index_file);
   SUBBYTE_CHECK(index.read());
-  SUBBYTE_TRY(const Shards shards, open_shards(index.shard_of(), path, problems));
+  SUBBYTE_TRY(const Shards shards, open_shards(index.shard_of(), directory, problems));
   SUBBYTE_CHECK(check_shards(index.shard_of(), shards, index_file, problems));
   source.stated_bytes_ = index.total_size();
-  for (const auto& [name, file] : shards) add(file);
-  SUBBYTE_CHECK(source.rename_openai());
+  for (const auto& [name, file] : shards) source.add(file);
   return source;
 }
 

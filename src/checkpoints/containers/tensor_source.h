@@ -27,6 +27,9 @@ class TensorSource {
   /// with_hugging_face_names(), and model.two_checkpoints for shards beside a whole file.
   static Result<TensorSource> open(const std::filesystem::path& path,
                                    std::vector<Error>* problems = nullptr);
+  /// The same of a directory that `subbyte pack` wrote, whose files are called "packed" for
+  /// "model"; without other names of OpenAI's.
+  static Result<TensorSource> open_packed(const std::filesystem::path& directory);
   /// No tensors at all.
   static TensorSource empty() { return {}; }
 
@@ -36,6 +39,8 @@ class TensorSource {
   /// All tensors by name.
   const TensorMap& tensors() const { return tensors_; }
   const std::vector<std::filesystem::path>& files() const { return files_; }
+  /// The metadata in the header of each of files(); empty for files that are no safetensors.
+  const std::vector<std::map<std::string, std::string>>& metadata() const { return metadata_; }
   /// MappedFile::verify_unchanged() of every file that holds a tensor.
   Status verify_unchanged() const;
   uint64_t total_bytes() const { return total_bytes_; }  // of the tensors, without headers
@@ -50,11 +55,16 @@ class TensorSource {
   TensorSource() = default;
   static Result<TensorSource> open_files(const std::filesystem::path& path,
                                          std::vector<Error>* problems);
+  static Result<TensorSource> open_directory(const std::filesystem::path& directory,
+                                             std::string_view stem, std::vector<Error>* problems);
+  void add(const SafetensorsFile& file);
+  Result<TensorSource> counted() &&;
   Status rename_openai();
 
   TensorMap tensors_;
   uint64_t total_bytes_ = 0;  // loading asks for every module, of which there may be many
   std::vector<std::filesystem::path> files_;
+  std::vector<std::map<std::string, std::string>> metadata_;
   std::optional<uint64_t> stated_bytes_;
 };
 

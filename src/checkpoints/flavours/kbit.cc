@@ -47,7 +47,7 @@ Status check_codebook(const FileTensor& tensor, int bits) {
   SUBBYTE_CHECK(require_shape(tensor, {uint64_t{1} << bits}));
   std::vector<float> values(tensor.shape[0]);
   __builtin_memcpy(values.data(), tensor.bytes.data(), tensor.bytes.size());
-  const std::string fault = codebook_fault(values, bits);
+  const std::string fault = codebook_fault(values, kElements[bits - 2]);
   if (fault.empty()) return {};
   return tensor_error("import.codebook", tensor, "expected " + fault);
 }

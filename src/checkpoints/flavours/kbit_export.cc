@@ -12,8 +12,8 @@ namespace subbyte {
 namespace {
 
 bool is_kbit(const WeightFormat& format) {
-  return may_have_codebook(format.element) &&
-         (format.scale == Format::kE4M4 || format.scale == Format::kF16) &&
+  return may_have_codebook(format.element) && !needs_codebook(format.element) &&
+         format.rotation == 0 && (format.scale == Format::kE4M4 || format.scale == Format::kF16) &&
          format.zero == Zero::kNone && format.group_size == kbit::kBlock;
 }
 

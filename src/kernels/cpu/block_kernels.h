@@ -1,5 +1,5 @@
 #pragma once
-// Quantizing and dequantizing for one instruction set, a table of functions like vector_kernels.h.
+// Quantizing, dequantizing, rotating for one instruction set, a table like vector_kernels.h.
 
 #include <cstdint>
 
@@ -39,6 +39,12 @@ struct DequantizeTask {
 struct BlockKernels {
   void (*quantize[kBlockFormats][kBufferElements])(const BlockTask& task);
   void (*dequantize)(const DequantizeTask& task);
+  /// The same where a byte stands for p = 8 / bits inputs: value(byte, i) is values[p * byte + i],
+  /// and nothing is added. begin and end are multiples of 8 / bits.
+  void (*dequantize_vectors)(const DequantizeTask& task);
+  /// Rotates x[count] in place, in runs of 16, 64 or 256 (formats/rotation.h); the same bits on all
+  /// instruction sets.
+  void (*rotate)(float* x, int64_t count, int64_t size);
   /// Rounds to nearest, ties to even.
   void (*store[kBufferElements])(void* to, const float* from, int64_t n);
 };

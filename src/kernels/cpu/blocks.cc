@@ -4,9 +4,11 @@
 #include <array>
 #include <cstring>
 #include <string>
+#include <vector>
 
 #include "base/float16.h"
 #include "kernels/cpu/block_kernels.h"
+#include "matrix/dequantize.h"
 
 namespace subbyte::cpu {
 namespace {
@@ -62,6 +64,8 @@ class RowDequantizer {
   RowDequantizer(const MatrixView& matrix, Format number, void* out, const BlockKernels& kernels)
       : matrix_(matrix), kernels_(kernels), number_(number), out_(static_cast<uint8_t*>(out)) {
     if (is_dense(matrix.format)) return;
+    are_vectors_ = info(matrix.format.element).vector_size > 1;
+    if (!matrix.codebook.empty()) return;
     for (uint32_t code = 0; code < uint32_t{1} << info(matrix.format.element).bits; ++code) {
       values_[code] = static_cast<float>(matrix.value_of(code));
     }
@@ -96,7 +100,7 @@ class RowDequantizer {
     const int64_t i = row * matrix_.groups() + g;
     task.codes = reinterpret_cast<const uint8_t*>(matrix_.codes.data()) + row * matrix_.row_bytes();
     task.bits = info(format.element).bits;
-    task.values = values_.data();
+    task.values = matrix_.codebook.empty() ? values_.data() : matrix_.codebook.data();
     task.scale = load_number(format.scale, matrix_.scales, i);
     task.tensor_scale = static_cast<float>(matrix_.tensor_scale);
     if (is_offset(format.zero)) {
@@ -107,7 +111,7 @@ class RowDequantizer {
       std::memcpy(&zero, matrix_.zeros.data() + i * width, width);
       task.zero = zero;
     }
-    kernels_.dequantize(task);
+    are_vectors_ ? kernels_.dequantize_vectors(task) : kernels_.dequantize(task);
   }
 
   void put(int64_t row, int64_t begin, const float* part, int64_t count) const {
@@ -123,8 +127,28 @@ class RowDequantizer {
   const BlockKernels& kernels_;
   Format number_;
   uint8_t* out_;
-  std::array<float, 256> values_ = {};
+  bool are_vectors_ = false;
+  std::array<float, 256> values_ = {};  // where the matrix brings none
 };
+
+/// Rounded once, from double precision.
+void dequantize_rotated(const MatrixView& matrix, Format number, void* out, Executor& executor) {
+  const Dequantizer dequantizer(matrix);
+  const FormatInfo& format = info(number);
+  const int64_t width = number_bytes(number);
+  executor.parallel_for(matrix.rows, 1, [&](int64_t begin, int64_t end, int) {
+    std::vector<double> weights(static_cast<std::size_t>(matrix.cols));
+    for (int64_t row = begin; row < end; ++row) {
+      dequantizer.row(row, weights.data());
+      uint8_t* to = static_cast<uint8_t*>(out) + row * matrix.cols * width;
+      for (const double weight : weights) {
+        const uint32_t code = format.encode(weight, Rounding::kNearestEven);
+        std::memcpy(to, &code, static_cast<std::size_t>(width));
+        to += width;
+      }
+    }
+  });
+}
 
 }  // namespace
 
@@ -146,6 +170,10 @@ Status dequantize(const MatrixView& matrix, Format number, void* out, const Kern
     return Error{"blocks.input",
                  "dequantize: expected a buffer of f32, f16 or bf16, found " +
                      std::string(number == Format::kNone ? "none" : info(number).name)};
+  }
+  if (matrix.format.rotation != 0) {
+    dequantize_rotated(matrix, number, out, executor);
+    return {};
   }
   const RowDequantizer dequantizer(matrix, number, out, *kernels.vectors->blocks);
   executor.parallel_for(matrix.rows, 1, [&](int64_t begin, int64_t end, int) {

@@ -16,13 +16,14 @@ Status quantize_blocks(const BlockQuantization& blocks, const void* x, void* cod
 
 /// Weights of a canonical matrix to out [rows][cols] of `number`, f32, f16 or bf16, column k being
 /// input k with act-order, too: weight_at() in f32, product and sum of an offset rounded together,
-/// then rounded to `number`, ties to even; the bits of a NaN are any.
+/// then rounded to `number`, ties to even; the bits of a NaN are any. Rotated weights are rounded
+/// once, from double precision.
 /// Codes: blocks.input (another number).
 Status dequantize(const MatrixView& matrix, Format number, void* out, const Kernels& kernels,
                   Executor& executor);
 
 /// The same to f32, on this thread and with the columns as they are stored: out[k] belongs to input
-/// input_order[k].
+/// input_order[k], and what is rotated stays so.
 void dequantize_stored(const MatrixView& matrix, float* out, const Kernels& kernels);
 
 }  // namespace subbyte::cpu

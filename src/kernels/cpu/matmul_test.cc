@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <map>
@@ -138,6 +139,52 @@ TEST_P(Matmul, real_products_stay_within_the_documented_bound) {
   }
   // Far below the bound nothing would be compared: rounding errors must show.
   for (const auto& [variant, ratio] : worst) EXPECT_GT(ratio, 1e-3) << variant;
+}
+
+/// MXFP4 with a third of its groups zeros, whose scales are `scales` in turns.
+RandomMatrix with_groups_of_zeros(std::initializer_list<uint8_t> scales) {
+  constexpr int64_t kRows = 70;
+  constexpr int64_t kCols = 1160;  // 36 groups and a quarter
+  constexpr int64_t kGroups = 37;
+  const WeightFormat format = {Format::kE2M1, Format::kE8M0, Zero::kNone, 32};
+  RandomMatrix matrix = random_matrix(format, kRows, kCols, Contents::kReal, 41);
+  for (int64_t row = 0; row < kRows; ++row) {
+    for (int64_t group = row % 3; group < kGroups; group += 3) {
+      const int64_t begin = group * 16;
+      const auto zero_and_minus_zero = std::byte{static_cast<uint8_t>(row % 2 == 0 ? 0x80 : 0x08)};
+      std::fill_n(matrix.codes->data() + row * kCols / 2 + begin,
+                  std::min<int64_t>(16, kCols / 2 - begin), zero_and_minus_zero);
+      matrix.scales->data()[row * kGroups + group] =
+          std::byte{scales.begin()[(row + group) % scales.size()]};
+    }
+  }
+  return matrix;
+}
+
+void expect_products_within_the_bound(const RandomMatrix& matrix, std::string_view variants) {
+  const int64_t cols = matrix.view.cols;
+  const std::vector<float> x = random_inputs(kMaxM, cols, Contents::kReal, 42);
+  const Expected expected = expect(matrix.view, x, kMaxM);
+  for_all_variants(matrix.view, {1, 4, 8, 37},
+                   [&](const Kernels& kernels, const KernelVariant& variant, int64_t m) {
+                     if (!std::string_view(variant.name).starts_with(variants)) return;
+                     const std::vector<float> y = multiply(kernels, variant, matrix.view, x, m);
+                     std::vector<double> bounds = bounds_of(kernels, variant, expected, cols);
+                     bounds.resize(y.size());
+                     const Comparison result =
+                         compare_matmul(y, std::span(expected.exact.y.data(), y.size()), bounds);
+                     EXPECT_TRUE(result) << kernels.name << ", " << variant.name << ", M " << m
+                                         << ": " << result.message;
+                   });
+}
+
+TEST(MatmulOfMxfp4, groups_of_zeros_may_have_tiny_scales) {
+  expect_products_within_the_bound(with_groups_of_zeros({0, 1}), "");
+}
+
+/// Others multiply codes that lie around another centre than 0, with an error of that scale.
+TEST(MatmulOfMxfp4, groups_of_zeros_may_have_any_scale_where_tiles_take_bytes) {
+  expect_products_within_the_bound(with_groups_of_zeros({0, 254, 127, 1}), "few_rows/int8");
 }
 
 TEST_P(Matmul, inputs_of_all_magnitudes_stay_within_the_documented_bound) {

@@ -160,9 +160,8 @@ double largest_value(std::span<const float> codebook) {
 Status check_codebook(const MatrixView& matrix) {
   if (matrix.codebook.empty()) return {};
   const Format element = matrix.format.element;
-  const std::string fault = may_have_codebook(element)
-                                ? codebook_fault(matrix.codebook, info(element).bits)
-                                : "none beside such codes";
+  const std::string fault = may_have_codebook(element) ? codebook_fault(matrix.codebook, element)
+                                                       : "none beside such codes";
   if (!fault.empty()) {
     return Error{"cuda.format", "codebook of " + to_string(matrix.format) + ": expected " + fault};
   }
@@ -373,7 +372,7 @@ Result<PackedFormat> layout_of(const MatrixView& matrix, RowOrder row_order, boo
   const Element* element = find_element(matrix.format.element);
   const auto scale_kind = scale_kind_of(matrix.format.scale);
   if (element == nullptr || !scale_kind || !supports_group(*element, matrix.format.group_size) ||
-      !supports_zero(*element, matrix.format.zero)) {
+      !supports_zero(*element, matrix.format.zero) || matrix.format.rotation != 0) {
     return unsupported(matrix.format);
   }
   SUBBYTE_CHECK(check_dimensions(matrix, row_order));

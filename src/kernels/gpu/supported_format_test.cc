@@ -78,7 +78,9 @@ TEST(SupportedFormat, has_integers_of_five_to_seven_bits_as_eight) {
 TEST(SupportedFormat, rounds_the_rest_to_sixteen_bits) {
   for (const WeightFormat& format :
        {WeightFormat{kU5, kF16, Zero::kU8, 24}, WeightFormat{kI6, kF16, Zero::kNone, 8},
-        WeightFormat{kU4, kF16, Zero::kU8, 24}, WeightFormat{kNF4, kF32, Zero::kNone, 40}}) {
+        WeightFormat{kU4, kF16, Zero::kU8, 24}, WeightFormat{kNF4, kF32, Zero::kNone, 40},
+        WeightFormat{kVQ2, kE4M4, Zero::kNone, 40}, WeightFormat{kVQ4, kE4M4, Zero::kNone, 40, 16},
+        WeightFormat{kNFL4, kE4M4, Zero::kNone, 24, 16}}) {
     ASSERT_FALSE(packed_bytes(format, 19, 240, false).ok()) << to_string(format);
     const auto random = random_matrix(format, 19, 240, testing::Contents::kReal, 4);
     ThreadPool pool(2);

@@ -8,7 +8,8 @@
 //
 // with `top` the largest e of the block: 2 * 6 * 2^3 is 96. Groups with e < top - 3 are zeros in
 // the first pass, and each has a pass of its own after it, in which d is 3. A block whose scales
-// lie within a factor of 8 needs one pass.
+// lie within a factor of 8 needs one pass. Groups of zeros, as padding is, have no say in that,
+// whatever their scale, unless it is NaN.
 
 constexpr int64_t kStepsOfBlock = kBlockInputs / 32;  // groups of MXFP4
 
@@ -94,6 +95,7 @@ struct Mxfp4Codes {
   static constexpr float kCenter = 0;
   static constexpr int kPasses = kStepsOfBlock;
   static constexpr uint32_t kWholeShift = 16 * 3 + 15;
+  static constexpr int64_t kGroupBytes = 16;
 
   static int64_t per_row(const Weights& weights) {
     return (weights.cols + kBlockInputs - 1) / kBlockInputs;
@@ -109,17 +111,24 @@ struct Mxfp4Codes {
     bool more = false;
     for (int64_t step = 0; step < codes.steps(); step += 64) {
       const int64_t block = step / kStepsOfBlock;
-      const Int scales = codes.load(step);
-      const Int top = largest_of_lane(scales);
-      const Int difference = _mm512_sub_epi8(top, scales);
-      const Int three = _mm512_set1_epi8(3);
-      const __mmask64 near = _mm512_cmple_epu8_mask(difference, three);
+      const __mmask64 there = ScaleCodes::first_bytes(codes.steps() - step);
+      Int scales = codes.load(step);
+      Int top = largest_of_lane(scales);
+      __mmask64 near = groups_near(top, scales);
+      if (const __mmask64 far = ~near & there; far != 0) {
+        const __mmask64 zeros = groups_of_zeros(weights, row, step, scales, far);
+        scales = _mm512_mask_blend_epi8(zeros, scales, _mm512_setzero_si512());
+        top = largest_of_lane(scales);
+        // Scale and shift of zeros are of no matter: they take those of the largest.
+        scales = _mm512_mask_blend_epi8(zeros, scales, top);
+        near = groups_near(top, scales);
+        more |= (~near & there) != 0;
+      }
       // No byte shifts into the next, as what it shifts is 3 at most.
-      const Int d = _mm512_slli_epi32(_mm512_maskz_sub_epi8(near, three, difference), 4);
+      const Int d = _mm512_maskz_sub_epi8(near, _mm512_set1_epi8(3), _mm512_sub_epi8(top, scales));
       store(staged + block, block_scales(top));
       store_int(reinterpret_cast<uint8_t*>(shifts + block),
-                or_bits(d, _mm512_maskz_set1_epi8(near, 15)));
-      more |= (~near & ScaleCodes::first_bytes(codes.steps() - step)) != 0;
+                or_bits(_mm512_slli_epi32(d, 4), _mm512_maskz_set1_epi8(near, 15)));
     }
     return more;
   }
@@ -137,9 +146,38 @@ struct Mxfp4Codes {
   }
 
  private:
+  /// In all bytes of the lane.
   static Int largest_of_lane(Int bytes) {
     const Int halves = _mm512_max_epu8(bytes, _mm512_rol_epi32(bytes, 16));
     return _mm512_max_epu8(halves, _mm512_rol_epi32(halves, 8));
+  }
+  static __mmask64 groups_near(Int top, Int scales) {
+    return _mm512_cmple_epu8_mask(_mm512_sub_epi8(top, scales), _mm512_set1_epi8(3));
+  }
+  /// Which groups, of the blocks with one of `far`, from `step` on, have no weight but 0, and a
+  /// scale that is a number.
+  [[gnu::noinline]] static __mmask64 groups_of_zeros(const Weights& weights, int64_t row,
+                                                     int64_t step, Int scales, __mmask64 far) {
+    const uint8_t* codes = weights.codes + row * weights.row_bytes;
+    const __mmask16 blocks = _mm512_test_epi32_mask(_mm512_movm_epi8(far), _mm512_movm_epi8(far));
+    uint64_t left = _mm512_movepi8_mask(_mm512_movm_epi32(blocks));
+    __mmask64 zeros = 0;
+    for (; left != 0; left &= left - 1) {
+      const int i = __builtin_ctzll(left);
+      if (is_zero(codes, (step + i) * kGroupBytes, weights.row_bytes)) zeros |= uint64_t{1} << i;
+    }
+    return zeros & _mm512_cmpneq_epi8_mask(scales, _mm512_set1_epi8(-1));
+  }
+  /// Looks at the group at byte `begin` of a row, which may end before it does, or has.
+  static bool is_zero(const uint8_t* codes, int64_t begin, int64_t row_bytes) {
+    uint64_t halves[2] = {};
+    const int64_t bytes = row_bytes - begin < kGroupBytes ? row_bytes - begin : kGroupBytes;
+    if (bytes == kGroupBytes) {
+      __builtin_memcpy(halves, codes + begin, kGroupBytes);
+    } else if (bytes > 0) {
+      __builtin_memcpy(halves, codes + begin, bytes);
+    }
+    return ((halves[0] | halves[1]) & 0x7777777777777777) == 0;
   }
   /// The lower four bits of each byte of `codes`, kept where `spread` ends in ones, and its upper.
   static Int look_up_shifted(Int codes, Int spread, Int table) {

@@ -1,4 +1,4 @@
-// Quantizing and dequantizing, in loops of fixed length that the compiler turns into vectors.
+// Quantizing, dequantizing and rotating, in loops that the compiler turns into vectors.
 // Included inside the namespace of an instruction set, after kernels/block_codes.h.
 
 inline uint32_t f32_bits(float x) {
@@ -137,6 +137,50 @@ inline void dequantize_group(const DequantizeTask& task) {
   }
 }
 
+template <int kSize>
+inline void dequantize_vectors_of(const DequantizeTask& task) {
+  const auto* __restrict const codes = task.codes + task.begin / kSize;
+  float* __restrict const out = task.out;
+  const int64_t count = (task.end - task.begin) / kSize;
+  for (int64_t i = 0; i < count; ++i) {
+    const float* const vector = task.values + kSize * codes[i];
+    for (int j = 0; j < kSize; ++j) {
+      out[kSize * i + j] = vector[j] * task.scale * task.tensor_scale;
+    }
+  }
+}
+
+inline void dequantize_vectors(const DequantizeTask& task) {
+  task.bits == 2 ? dequantize_vectors_of<4>(task) : dequantize_vectors_of<2>(task);
+}
+
+/// Two steps of butterflies, of distances kStep and 2 kStep.
+template <int64_t kStep>
+inline void rotate_by(float* x, int64_t count) {
+  for (int64_t first = 0; first < count; first += 4 * kStep) {
+    float* const run = x + first;
+    for (int64_t i = 0; i < kStep; ++i) {
+      const float a = run[i] + run[i + kStep];
+      const float b = run[i] - run[i + kStep];
+      const float c = run[i + 2 * kStep] + run[i + 3 * kStep];
+      const float d = run[i + 2 * kStep] - run[i + 3 * kStep];
+      run[i] = a + c;
+      run[i + kStep] = b + d;
+      run[i + 2 * kStep] = a - c;
+      run[i + 3 * kStep] = b - d;
+    }
+  }
+}
+
+inline void rotate(float* x, int64_t count, int64_t size) {
+  rotate_by<1>(x, count);
+  rotate_by<4>(x, count);
+  if (size > 16) rotate_by<16>(x, count);
+  if (size > 64) rotate_by<64>(x, count);
+  const float factor = size == 16 ? 0x1p-2f : size == 64 ? 0x1p-3f : 0x1p-4f;
+  for (int64_t i = 0; i < count; ++i) x[i] *= factor;
+}
+
 inline uint16_t f16_of(uint32_t bits) {
   const uint32_t sign = bits >> 16 & 0x8000;
   const uint32_t magnitude = bits & blocks::kMagnitude;
@@ -180,5 +224,7 @@ constexpr BlockKernels kBlockTable = {
                   &quantize_blocks<blocks::E2M1, FromF16, true>,
                   &quantize_blocks<blocks::E2M1, FromBF16, true>}},
     .dequantize = &dequantize_group,
+    .dequantize_vectors = &dequantize_vectors,
+    .rotate = &rotate,
     .store = {&store_f32, &store_f16, &store_bf16},
 };

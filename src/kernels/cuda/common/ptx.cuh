@@ -58,6 +58,21 @@ __device__ __forceinline__ void ldmatrix_x4(uint32_t (&d)[4], uint32_t address) 
                : "memory");
 }
 
+/// The same, each matrix transposed.
+__device__ __forceinline__ void ldmatrix_x4_trans(uint32_t (&d)[4], uint32_t address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+               : "r"(address)
+               : "memory");
+}
+
+/// A matrix of 8 x 8 16-bit numbers, of which lane l has two of row l / 4, transposed.
+__device__ __forceinline__ uint32_t transpose_8x8(uint32_t pair) {
+  uint32_t transposed;
+  asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(transposed) : "r"(pair));
+  return transposed;
+}
+
 template <int kWords>
 __device__ __forceinline__ void ld_shared(uint32_t* to, uint32_t address) {
   if constexpr (kWords == 4) {

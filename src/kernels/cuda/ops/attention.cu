@@ -7,14 +7,6 @@
 namespace subbyte::cuda {
 namespace {
 
-/// ldmatrix of the transposed matrices.
-__device__ __forceinline__ void ldmatrix_x4_trans(uint32_t (&d)[4], uint32_t address) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-               : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
-               : "r"(address)
-               : "memory");
-}
-
 /// The address of this lane's row of a 16 x 16 block for ldmatrix_x4: rows l % 16, the second eight
 /// columns for lanes 16 to 31. The four matrices are (rows, columns) (low, low), (high, low),
 /// (low, high), (high, high).

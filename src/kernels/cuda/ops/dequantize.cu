@@ -403,10 +403,12 @@ Status launched() {
 Status dequantize(const MatrixView& matrix, Element number, void* out, Stream stream) {
   const WeightFormat& format = matrix.format;
   const auto scale = scale_kind_of(format.scale);
-  if (!scale || info(format.element).bits > 8) {
-    return Error{
-        "cuda.format",
-        "dequantize: expected elements of at most 8 bits with scales, found " + to_string(format)};
+  const FormatInfo& element = info(format.element);
+  if (!scale || element.bits > 8 || element.vector_size > 1 || format.rotation != 0) {
+    return Error{"cuda.format",
+                 "dequantize: expected elements of at most 8 bits with scales, neither vectors nor "
+                 "rotated, found " +
+                     to_string(format)};
   }
   if (matrix.cols % kChunk != 0 || matrix.group_size() % kChunk != 0 || matrix.cols > kMaxCols ||
       matrix.cols < kChunk) {

@@ -12,7 +12,8 @@ namespace subbyte::cuda {
 /// are device pointers; codes and out at multiples of 16 bytes) to out [rows][cols] of `number`,
 /// which is kF32, kF16 or kBF16. Elements of at most 8 bits; scales of any format, of which
 /// infinite ones count as NaN; at most 2^19 inputs, they and the groups in 8s. One launch, which
-/// allocates nothing. Codes: cuda.format, cuda.shape, cuda.launch.
+/// allocates nothing. Codes: cuda.format (vectors and rotated weights, too), cuda.shape,
+/// cuda.launch.
 Status dequantize(const MatrixView& matrix, Element number, void* out, Stream stream);
 
 /// The same of a packed matrix (kernels/gpu/packed_weights.h) in device memory, whose rows come in

@@ -24,4 +24,12 @@ struct RowPlace {
   int32_t pages_begin;
 };
 
+/// The states of a part before and after its tokens.
+struct StatePart {
+  int32_t first_token = 0;
+  int32_t num_tokens = 0;
+  int32_t from = 0;  // the state before them; negative: none
+  int32_t to = 0;    // the state after them
+};
+
 }  // namespace subbyte::cuda

@@ -5,14 +5,6 @@
 
 namespace subbyte::cuda {
 
-/// The states of a part before and after its tokens.
-struct StatePart {
-  int32_t first_token = 0;
-  int32_t num_tokens = 0;
-  int32_t from = 0;  // the state before them; negative: none
-  int32_t to = 0;    // the state after them
-};
-
 /// y[t] = state + x[first] + ... + x[t], one after the other in float32; the last one is the new
 /// state.
 struct RunningSumCall {

@@ -1,0 +1,195 @@
+#include "app/program.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <map>
+#include <new>
+
+#include "app/build_info.h"
+#include "app/command.h"
+#include "app/help.h"
+#include "app/interrupt.h"
+#include "app/output.h"
+#include "app/parser.h"
+#include "app/terminal.h"
+#include "base/output_directory.h"
+#include "base/quote.h"
+
+namespace subbyte::app {
+
+#define SUBBYTE_COMMAND(name) void add_##name(Program& program, Invocation& invocation);
+#include "app/commands.def"
+#undef SUBBYTE_COMMAND
+
+namespace {
+
+constexpr int kSignalBase = 128;
+
+/// The values of --color.
+const std::map<std::string, Colours> kColours = {
+    {"auto", Colours::kAuto}, {"always", Colours::kAlways}, {"never", Colours::kNever}};
+
+/// In a handler, which may do no more than this. What it cannot write is lost.
+void write_stderr(const char* text) {
+  static_cast<void>(::write(STDERR_FILENO, text, std::strlen(text)) < 0);
+}
+
+/// A path from the command line, without the characters that a terminal would obey.
+void write_path(const char* path) {
+  char plain[4096];
+  std::size_t size = 0;
+  for (; path[size] != '\0' && size + 1 < sizeof plain; ++size) {
+    const auto c = static_cast<unsigned char>(path[size]);
+    const bool is_c1 = size > 0 && static_cast<unsigned char>(path[size - 1]) == 0xC2 && c < 0xA0;
+    plain[size] = c < 0x20 || c == 0x7F || is_c1 ? '?' : path[size];
+  }
+  plain[size] = '\0';
+  write_stderr(plain);
+}
+
+extern "C" void remove_outputs_and_exit(int signal) {
+  const char* stays = remove_partial_outputs();
+  if (signal == SIGBUS) {
+    write_stderr("subbyte: error: a file was cut short while it was read [file.changed]\n");
+  }
+  write_stop_note();
+  if (stays != nullptr) {
+    write_stderr("subbyte: stopped; ");
+    write_path(stays);
+    write_stderr(
+        " keeps what is finished, the same command goes on with it, `subbyte clean` removes it\n");
+  }
+  _exit(kSignalBase + signal);
+}
+
+void handle_signals() {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE, SIGXCPU, SIGBUS}) {
+    std::signal(signal, remove_outputs_and_exit);
+  }
+  std::signal(SIGXFSZ, SIG_IGN);  // a file size limit is an error of write(), not a death
+}
+
+int report(const Error& error) {
+  print_error(error);
+  // What is wrong with an option or a variable, and not with a file.
+  for (const char* prefix : {"usage.", "isa.", "device.", "sampling.range", "synth.",
+                             "quantize.format", "quantize.group_size", "convert.format"}) {
+    if (error.code.starts_with(prefix)) return kUsage;
+  }
+  return kFailure;
+}
+
+void declare(Program& program, Invocation& invocation) {
+  program.summary = "Runs, verifies and converts language models with weights below eight bits.";
+  program.footer =
+      "MODEL is a directory with config.json, an ak47 or ak48 file, or org/name[@revision] from "
+      "the "
+      "Hugging Face cache. `subbyte COMMAND --help` has the options and examples of a command.";
+  program
+      .share(Shares::kModel, "--device", invocation.device,
+             "where a model runs: cpu, cuda or cuda:N (a GPU of NVIDIA, with activations of 16 "
+             "bits), auto (the default: a GPU if there is one with room for the model); `subbyte "
+             "devices` lists them")
+      .value("DEVICE")
+      .such_as({"auto", "cpu", "cuda", "cuda:0"});
+  program
+      .share(Shares::kThreads, "-t,--threads", invocation.threads,
+             "threads to work with (SUBBYTE_THREADS; default: all processors)")
+      .between(1, 1024);
+  program
+      .share(Shares::kModel, "--activations", invocation.activations,
+             "precision of activations in matrix products: f32 (most accurate), bf16 (faster "
+             "prompts) or int8 (fastest, 8 bits with a scale for 32 values); a processor that "
+             "has no fast way for one takes the next better one; mxfp8: as f32, but experts read "
+             "their inputs in MXFP8 (W4A8)")
+      .value("TYPE")
+      .one_of(kActivations)
+      .shows_default();
+  program.share_flag(Shares::kModel, "--batch-invariant", invocation.batch_invariant,
+                     "a token's logits are the same bits whether it is computed alone or with "
+                     "others (slower)");
+  program.share_flag(Shares::kThreads, "--pin", invocation.pin_threads,
+                     "keep each thread on a processor of its own (SUBBYTE_PIN=1)");
+  program.share_flag(Shares::kNothing, "--no-progress", invocation.no_progress, "no progress bars");
+  program.share_flag(Shares::kNothing, "-q,--quiet", invocation.quiet,
+                     "nothing on standard error but errors");
+  program
+      .share(Shares::kNothing, "--color", invocation.color,
+             "colours; auto: on terminals, unless NO_COLOR is set")
+      .value("WHEN")
+      .one_of(kColours)
+      .shows_default();
+  program.share_flag(Shares::kNothing, "-h,--help", program.wants_help, "this text");
+  program.share_flag(Shares::kNothing, "-V,--version", program.wants_version,
+                     "version, commit and kernels of the program");
+#define SUBBYTE_COMMAND(name) add_##name(program, invocation);
+#include "app/commands.def"
+#undef SUBBYTE_COMMAND
+}
+
+/// What is printed instead of running a command; none where one is to run.
+std::string page(const Program& program, const CommandInfo* command) {
+  if (program.wants_version) return build_info() + "\n";
+  if (!program.wants_help) return {};
+  return command == nullptr ? program_text(program, columns_of(stdout))
+                            : command_text(program, *command, columns_of(stdout));
+}
+
+/// What is printed may still be in a buffer: only now is it known whether it could be written.
+int finish_output(int code) {
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
+  return report({"file.io", "standard output: could not be written"});
+}
+
+/// A program that is started without standard streams would open its files in their places, and
+/// print into them.
+void reserve_standard_streams() {
+  for (int stream = STDIN_FILENO; stream <= STDERR_FILENO; ++stream) {
+    // Opened for what nobody does with it, so that the attempt is an error.
+    const int flags = stream == STDIN_FILENO ? O_WRONLY : O_RDONLY;
+    if (::fcntl(stream, F_GETFD) < 0) static_cast<void>(::open("/dev/null", flags) < 0);
+  }
+}
+
+int run(int argc, char** argv) {
+  Program program;
+  Invocation invocation;
+  declare(program, invocation);
+  if (argc < 2) print(stderr, program_text(program, columns_of(stdout)) + "\n");
+  const std::vector<std::string> arguments(argv + 1, argv + std::max(argc, 1));
+  if (std::ranges::find(arguments, "--json") != arguments.end()) print_errors_as_json();
+  const Result<CommandInfo*> command = parse(program, arguments);
+  choose_colours(kColours.at(invocation.color));
+  if (invocation.quiet) be_quiet();
+  if (!command.ok()) return report(command.error());
+  const std::string text = page(program, *command);
+  print(stdout, text);
+  const Result<ExitCode> result = text.empty() ? (*command)->run() : Result(kOk);
+  if (!result.ok()) return report(result.error());
+  return finish_output(*result);
+}
+
+}  // namespace
+
+int run_program(int argc, char** argv) {
+  reserve_standard_streams();
+  handle_signals();
+  try {
+    return run(argc, argv);
+  } catch (const std::bad_alloc&) {
+    return report({"memory", "not enough memory"});
+  } catch (const std::exception& failure) {  // a mistake of ours, which is no reason to abort
+    return report({"internal", std::string("an unexpected exception: ").append(failure.what())});
+  } catch (...) {
+    return report({"internal", "an unexpected exception"});
+  }
+}
+
+}  // namespace subbyte::app

@@ -1,0 +1,58 @@
+# Debian packages, made by cpack from the components of SubbyteInstall.cmake: libsubbyte0,
+# libsubbyte-dev and subbyte. Libraries lie where Debian has them if CMAKE_INSTALL_PREFIX is /usr.
+# ./dev door-test makes them, asks lintian, and uses what is in them.
+function(subbyte_packages)
+  set(CPACK_GENERATOR DEB)
+  set(CPACK_PACKAGE_NAME subbyte)
+  set(CPACK_PACKAGE_CONTACT "subbyte maintainers <maintainers@subbyte.example>")
+  set(CPACK_PACKAGE_VERSION ${PROJECT_VERSION})
+  set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
+  set(CPACK_STRIP_FILES ON)
+  set(CPACK_OUTPUT_FILE_PREFIX ${PROJECT_BINARY_DIR}/packages)
+  set(CPACK_DEB_COMPONENT_INSTALL ON)
+  set(CPACK_COMPONENTS_GROUPING IGNORE)
+  set(CPACK_COMPONENTS_ALL runtime dev tools)
+  set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+  set(CPACK_DEBIAN_PACKAGE_RELEASE 1)
+  set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+  set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS ON)
+  set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
+  set(revision ${PROJECT_VERSION}-1)
+  set(about "Language models whose weights have 2 to 8 bits are run, verified,\n\
+converted and quantized on processors and on GPUs, without Python and\n\
+without a framework.")
+  set(title "language models with weights below eight bits")
+
+  set(CPACK_DEBIAN_DEV_PACKAGE_NAME libsubbyte-dev)
+  set(CPACK_DEBIAN_DEV_PACKAGE_SECTION libdevel)
+  set(runtime libsubbyte${PROJECT_VERSION_MAJOR})
+  set(CPACK_DEBIAN_DEV_PACKAGE_DEPENDS
+    "${runtime} (= ${revision}), libfmt-dev, libutf8proc-dev")
+  set(CPACK_COMPONENT_DEV_DESCRIPTION "${title} - development files\n${about}\n\n\
+Headers for C++20 and C, the static library of the C++ interface, and what\n\
+CMake and pkg-config need.")
+  set(CPACK_DEBIAN_TOOLS_PACKAGE_NAME subbyte)
+  set(CPACK_DEBIAN_TOOLS_PACKAGE_SECTION science)
+  set(CPACK_COMPONENT_TOOLS_DESCRIPTION "${title} - command line\n${about}")
+  set(CPACK_DEBIAN_RUNTIME_PACKAGE_NAME ${runtime})
+  set(CPACK_DEBIAN_RUNTIME_PACKAGE_SECTION libs)
+  set(CPACK_COMPONENT_RUNTIME_DESCRIPTION "${title} - shared library\n${about}\n\n\
+The C interface.")
+  set(CPACK_DEBIAN_RUNTIME_PACKAGE_CONTROL_EXTRA ${PROJECT_SOURCE_DIR}/cmake/debian/triggers)
+
+  # Each package has its licence and its changelog; a usual installation has neither.
+  set(made ${PROJECT_BINARY_DIR}/package)
+  string(TIMESTAMP date "%a, %d %b %Y %H:%M:%S +0000" UTC)
+  file(CONFIGURE OUTPUT ${made}/changelog.Debian @ONLY CONTENT
+    "subbyte (@revision@) unstable; urgency=medium\n
+  * Release @PROJECT_VERSION@.\n
+ -- @CPACK_PACKAGE_CONTACT@  @date@\n")
+  execute_process(COMMAND gzip -9nkf ${made}/changelog.Debian COMMAND_ERROR_IS_FATAL ANY)
+  foreach(component IN LISTS CPACK_COMPONENTS_ALL)
+    string(TOUPPER ${component} upper)
+    set(documents ${CMAKE_INSTALL_DATADIR}/doc/${CPACK_DEBIAN_${upper}_PACKAGE_NAME})
+    install(FILES ${PROJECT_SOURCE_DIR}/cmake/debian/copyright ${made}/changelog.Debian.gz
+      DESTINATION ${documents} COMPONENT ${component} EXCLUDE_FROM_ALL)
+  endforeach()
+  include(CPack)
+endfunction()

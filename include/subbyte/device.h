@@ -1,0 +1,75 @@
+#pragma once
+// The machine that something runs on, and its threads.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "subbyte/status.h"
+
+SUBBYTE_BEGIN_NAMESPACE
+
+/// Who runs data-parallel loops. A program with threads of its own (TBB, OpenMP, the pool of a
+/// server) lends them by implementing this. Results do not depend on the number of threads.
+class Executor {
+ public:
+  virtual ~Executor() = default;
+
+  /// How many tasks can run at once, at least 1. Must not change.
+  virtual int size() const = 0;
+  /// Calls task(0) ... task(num_tasks - 1), each once, on any threads and in any order, and returns
+  /// when all have returned; what they wrote is visible to the caller then.
+  /// 1 <= num_tasks <= size(). Tasks throw nothing and do not wait for each other.
+  virtual void run(int num_tasks, const std::function<void(int task)>& task) = 0;
+};
+
+/// Threads of the library's own: 0 is one for each processor that this process may run on. With
+/// `pin` each stays on a processor of its own, and the calling thread, too, until the last owner of
+/// the result lets go of it. One loop at a time: objects that share an executor are used by one
+/// thread at a time.
+std::shared_ptr<Executor> make_threads(int num_threads = 0, bool pin = false);
+
+/// The precision of activations in products; lower is faster.
+enum class Activations : uint8_t {
+  kF32,   // on a GPU f16
+  kBF16,  // rounded to bf16 where the machine multiplies that fast
+  kInt8,  // 8 bits with a scale for each 32 inputs, where that is fast; not on a GPU
+  kMxfp8  // the inputs of experts become MXFP8, all else as kF32
+};
+
+/// Where and how to compute.
+struct DeviceOptions {
+  /// "cpu"; "cuda" or "cuda:N", a GPU of NVIDIA; "auto": the first GPU that can be used and takes
+  /// the model, else the CPU.
+  std::string device = "auto";
+  int num_threads = 0;       // 0: one for each processor that this process may run on
+  bool pin_threads = false;  // each thread stays on a processor of its own; not with a GPU
+  /// Threads instead of own ones; num_threads stays 0 and pin_threads false then.
+  std::shared_ptr<Executor> threads = {};
+  /// CPU kernels of this name ("avx2", "avx512", ...); empty: the best that this machine has.
+  std::string isa = {};
+  Activations activations = Activations::kF32;
+  /// A token's results are the same bits however many tokens are computed with it, which costs
+  /// speed.
+  bool batch_invariant = false;
+};
+
+/// A machine that DeviceOptions::device may name.
+struct DeviceInfo {
+  std::string device;        // "cpu", "cuda:0"
+  std::string description;   // for people, with the kernels that the CPU takes
+  int64_t memory_bytes = 0;  // of a GPU
+};
+
+/// The devices of this machine, the CPU first.
+struct DeviceList {
+  std::vector<DeviceInfo> devices;
+  std::string no_gpu;  // why there is no GPU; empty where there is one
+};
+
+/// Lists the devices of this machine. Codes: those of the CPU (isa.unsupported).
+Result<DeviceList> list_devices();
+
+SUBBYTE_END_NAMESPACE

@@ -1,0 +1,31 @@
+#pragma once
+// The version of the library that a program has linked, for its own --version and its bug reports.
+
+#include <string_view>
+
+// Public names are subbyte::X. They lie in an inline namespace, so that a program and a library of
+// different major versions do not link. The library's own files have other types of these names,
+// and see it as what it is.
+#ifdef SUBBYTE_OWN_FILE
+#define SUBBYTE_BEGIN_NAMESPACE \
+  namespace subbyte {           \
+  namespace v0 {
+#else
+#define SUBBYTE_BEGIN_NAMESPACE \
+  namespace subbyte {           \
+  inline namespace v0 {
+#endif
+#define SUBBYTE_END_NAMESPACE \
+  }                           \
+  }
+
+SUBBYTE_BEGIN_NAMESPACE
+
+/// The version, such as "0.1.0", by the rules of SemVer.
+std::string_view version();
+
+/// The commit that the library was built from, such as "bc93776d1f0a", with "-dirty" where files
+/// differed from it when the build was configured; "unknown" outside of a checkout.
+std::string_view commit();
+
+SUBBYTE_END_NAMESPACE

@@ -1,0 +1,21 @@
+#include "errors.h"
+
+#include <string>
+
+namespace subbyte::python {
+
+namespace nb = nanobind;
+
+nb::object exception_of(const Error& error) {
+  const nb::object type = nb::module_::import_("subbyte._errors").attr("Error");
+  return type(nb::str(error.message.data(), error.message.size()),
+              nb::str(error.code.data(), error.code.size()));
+}
+
+void raise(const Error& error) {
+  const nb::object exception = exception_of(error);
+  PyErr_SetObject(exception.type().ptr(), exception.ptr());
+  nb::raise_python_error();
+}
+
+}  // namespace subbyte::python

@@ -1,0 +1,290 @@
+// The class Matrix of the module, and how arrays become one.
+
+#include "matrix/matrix.h"
+
+#include <fmt/format.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "arrays.h"
+#include "base/float16.h"
+#include "bindings.h"
+#include "cpu_backend/linear.h"
+#include "errors.h"
+#include "host.h"
+#include "matrix/dequantize.h"
+#include "matrix/float_rows.h"
+#include "transform/quantize_formats.h"
+#include "transform/quantize_plan.h"
+#include "watch.h"
+
+namespace subbyte::python {
+
+namespace nb = nanobind;
+
+namespace {
+
+constexpr int64_t kRowGrain = 4;
+
+std::vector<std::size_t> shape_of(const Matrix& matrix) {
+  return {static_cast<std::size_t>(matrix.view.rows), static_cast<std::size_t>(matrix.view.cols)};
+}
+
+/// Bytes of a matrix as an array that keeps the matrix alive; `self` is its object.
+nb::object bytes_of(nb::handle self, std::span<const std::byte> bytes, int64_t rows) {
+  const std::size_t width = rows == 0 ? 0 : bytes.size() / static_cast<std::size_t>(rows);
+  return nb::cast(nb::ndarray<nb::numpy, const uint8_t, nb::ndim<2>>(
+      reinterpret_cast<const uint8_t*>(bytes.data()), {static_cast<std::size_t>(rows), width},
+      self));
+}
+
+template <typename Rows, typename T, typename Convert>
+Status fill(const MatrixView& matrix, std::span<T> out, const Convert& convert) {
+  using Number = std::conditional_t<std::is_same_v<Rows, Dequantizer>, double, float>;
+  SUBBYTE_TRY(Host host, Host::take());
+  const Rows rows(matrix);
+  host.execution().pool().parallel_for(
+      matrix.rows, kRowGrain, [&](int64_t begin, int64_t end, int) {
+        std::vector<Number> row(static_cast<std::size_t>(matrix.cols));
+        for (int64_t r = begin; r < end; ++r) {
+          rows.row(r, row.data());
+          for (int64_t c = 0; c < matrix.cols; ++c) {
+            out[static_cast<std::size_t>(r * matrix.cols + c)] =
+                convert(row[static_cast<std::size_t>(c)]);
+          }
+        }
+      });
+  return {};
+}
+
+template <typename Array, typename Rows, typename T, typename Convert>
+nb::object dequantized(const Matrix& matrix, nb::dlpack::dtype dtype, const Convert& convert) {
+  NewArray<T> result(shape_of(matrix));
+  take(without_gil([&] { return fill<Rows, T>(matrix.view, result.values(), convert); }));
+  return nb::cast(result.template finish<Array>(dtype));
+}
+
+nb::object dequantize(const Matrix& matrix, const std::string& dtype) {
+  const auto same = [](auto number) { return number; };
+  using Numpy = nb::ndarray<nb::numpy>;
+  if (dtype == "float32") {
+    return dequantized<Numpy, FloatRows, float>(matrix, nb::dtype<float>(), same);
+  }
+  if (dtype == "float64") {
+    return dequantized<Numpy, Dequantizer, double>(matrix, nb::dtype<double>(), same);
+  }
+  if (dtype == "float16") {
+    return dequantized<Numpy, FloatRows, uint16_t>(
+        matrix, kFloat16, [](float number) { return to_float16(number).bits; });
+  }
+  if (dtype == "bfloat16") {  // which numpy does not have: an object that speaks DLPack
+    return dequantized<nb::ndarray<nb::array_api>, FloatRows, uint16_t>(
+        matrix, kBfloat16, [](float number) { return to_bfloat16(number).bits; });
+  }
+  raise({"array.dtype",
+         fmt::format("expected float32, float64, float16 or bfloat16, found {}", quote(dtype))});
+}
+
+/// An array of the caller's that the product is written to.
+using OutArray = nb::ndarray<nb::c_contig, nb::device::cpu, float>;
+
+struct LinearArguments {
+  std::span<const float> x;
+  std::span<const float> bias;
+  std::vector<std::size_t> shape;  // of the result
+  int64_t m = 0;
+};
+
+Result<LinearArguments> check(const Matrix& matrix, const AnyArray& x,
+                              const std::optional<AnyArray>& bias) {
+  LinearArguments result;
+  SUBBYTE_TRY(result.x, floats_of(x, "x"));
+  const auto cols = static_cast<std::size_t>(matrix.view.cols);
+  if (x.ndim() == 0 || x.shape(x.ndim() - 1) != cols || x.size() == 0) {
+    return Error{"array.shape",
+                 fmt::format("x: expected [.., {}] with one row or more, as the matrix has {} "
+                             "inputs, found {} numbers in {} dimensions",
+                             cols, cols, x.size(), x.ndim())};
+  }
+  for (std::size_t i = 0; i + 1 < x.ndim(); ++i) result.shape.push_back(x.shape(i));
+  result.shape.push_back(static_cast<std::size_t>(matrix.view.rows));
+  result.m = static_cast<int64_t>(x.size() / cols);
+  if (!bias) return result;
+  SUBBYTE_TRY(result.bias, floats_of(*bias, "bias"));
+  if (std::ssize(result.bias) == matrix.view.rows) return result;
+  return Error{"array.shape", fmt::format("bias: expected [{}], one number for each output, found "
+                                          "{} numbers",
+                                          matrix.view.rows, result.bias.size())};
+}
+
+Status multiply(const Matrix& matrix, const LinearArguments& arguments, std::span<float> y) {
+  SUBBYTE_TRY(Host host, Host::take());
+  SUBBYTE_CHECK(check_linear(host.execution(), matrix.view));
+  return linear(host.execution(), y, arguments.x, arguments.m, matrix.view, arguments.bias);
+}
+
+nb::object linear_into(const Matrix& matrix, const LinearArguments& arguments, nb::object out) {
+  OutArray array;
+  if (!nb::try_cast<OutArray>(out, array, /*convert=*/false)) {
+    raise({"array.dtype",
+           "out: expected a writable array of float32 in the memory of the host, row after row"});
+  }
+  bool fits = array.ndim() == arguments.shape.size();
+  for (std::size_t i = 0; fits && i < array.ndim(); ++i) {
+    fits = array.shape(i) == arguments.shape[i];
+  }
+  if (!fits) {
+    raise({"array.shape", fmt::format("out: expected {} numbers in {} dimensions, as x and the "
+                                      "matrix say, found {} in {}",
+                                      arguments.m * matrix.view.rows, arguments.shape.size(),
+                                      array.size(), array.ndim())});
+  }
+  take(without_gil([&] { return multiply(matrix, arguments, {array.data(), array.size()}); }));
+  return out;
+}
+
+nb::object linear_of(const Matrix& matrix, const AnyArray& x, const std::optional<AnyArray>& bias,
+                     nb::object out) {
+  const LinearArguments arguments = take(check(matrix, x, bias));
+  if (!out.is_none()) return linear_into(matrix, arguments, std::move(out));
+  NewArray<float> y(arguments.shape);
+  take(without_gil([&] { return multiply(matrix, arguments, y.values()); }));
+  return nb::cast(y.finish<nb::ndarray<nb::numpy>>(nb::dtype<float>()));
+}
+
+Result<const QuantizeFormat*> find_format(const std::string& name) {
+  const QuantizeFormat* const format = find_quantize_format(name);
+  if (format != nullptr) return format;
+  std::string names;
+  for (const std::string& one : quantize_format_names()) names += (names.empty() ? "" : ", ") + one;
+  return Error{"quantize.format",
+               fmt::format("unknown format {}, expected one of {}", quote(name), names)};
+}
+
+Matrix quantize_array(const AnyArray& array, const std::string& name, std::optional<int> bits,
+                      std::optional<int64_t> group_size, std::optional<bool> symmetric) {
+  const QuantizeFormat& format = *take(find_format(name));
+  const RowReader read_row = take(rows_of(array, "array"));
+  const QuantizeForm form = {.bits = bits.value_or(format.default_bits),
+                             .group_size = group_size.value_or(format.default_group),
+                             .symmetric = symmetric.value_or(format.symmetry != Symmetry::kNever)};
+  take(check_form(format, form));
+  const QuantizeInput input = {.rows = static_cast<int64_t>(array.shape(0)),
+                               .cols = static_cast<int64_t>(array.shape(1)),
+                               .read_row = read_row};
+  Watch watch{nb::none()};
+  return take(without_gil([&]() -> Result<Matrix> {
+    SUBBYTE_TRY(Host host, Host::take());
+    WatchedExecutor pool(host.execution().pool(), watch);
+    return format.quantize(input, form, pool);
+  }));
+}
+
+/// "Matrix(384 x 1024, u4 g128 scale f16 zero u8)"
+std::string repr(const Matrix& matrix) {
+  return fmt::format("Matrix({} x {}, {})", matrix.view.rows, matrix.view.cols,
+                     to_string(matrix.view.format));
+}
+
+void add_facts(nb::class_<Matrix>& matrix) {
+  matrix
+      .def_prop_ro(
+          "shape",
+          [](const Matrix& self) { return nb::make_tuple(self.view.rows, self.view.cols); },
+          nb::sig("def shape(self) -> tuple[int, int]"), "(outputs, inputs).")
+      .def_prop_ro(
+          "format", [](const Matrix& self) { return to_string(self.view.format); },
+          "Element, group, scale and zero point, such as \"u4 g128 scale f16 zero u8\".")
+      .def_prop_ro(
+          "element",
+          [](const Matrix& self) { return std::string(info(self.view.format.element).name); },
+          "The format of a code, such as \"u4\" or \"e2m1\".")
+      .def_prop_ro(
+          "group_size", [](const Matrix& self) { return self.view.group_size(); },
+          "Inputs that share a scale.")
+      .def_prop_ro(
+          "nbytes", [](const Matrix& self) { return self.view.bytes(); },
+          "Bytes that a product reads: codes, scales, zero points and the order of inputs.")
+      .def_prop_ro(
+          "bits_per_weight",
+          [](const Matrix& self) { return bits_per_weight(self.view.format, self.view.cols); },
+          "Bits of a weight, with its part of scales and zero points.")
+      .def_prop_ro(
+          "tensor_scale", [](const Matrix& self) { return self.view.tensor_scale; },
+          "One more factor of all weights; 1 where the format has none.");
+}
+
+/// The parts of a matrix as bytes, where they lie.
+void add_bytes(nb::class_<Matrix>& matrix) {
+  matrix
+      .def_prop_ro(
+          "codes",
+          [](nb::handle self) {
+            const auto& view = nb::cast<const Matrix&>(self).view;
+            return bytes_of(self, view.codes, view.rows);
+          },
+          nb::sig("def codes(self) -> numpy.typing.NDArray[numpy.uint8]"),
+          "Codes as numpy uint8 [outputs, bytes of a row], a view that cannot be written: codes "
+          "of consecutive inputs follow each other as a little-endian stream of bits.")
+      .def_prop_ro(
+          "scales",
+          [](nb::handle self) {
+            const auto& view = nb::cast<const Matrix&>(self).view;
+            return bytes_of(self, view.scales, view.rows);
+          },
+          nb::sig("def scales(self) -> numpy.typing.NDArray[numpy.uint8]"),
+          "Scales of the groups of each row, likewise; view(numpy.float16) and the like make "
+          "numbers of them where the format has those.")
+      .def_prop_ro(
+          "zeros",
+          [](nb::handle self) {
+            const auto& view = nb::cast<const Matrix&>(self).view;
+            return bytes_of(self, view.zeros, view.rows);
+          },
+          nb::sig("def zeros(self) -> numpy.typing.NDArray[numpy.uint8]"),
+          "Zero points or offsets of the groups of each row, likewise; no columns without them.");
+}
+
+constexpr const char* kDequantizeDoc =
+    "The weights as floats [outputs, inputs].\n\n"
+    "dtype: \"float32\", \"float64\" or \"float16\" of numpy; \"bfloat16\", which numpy lacks, is "
+    "an object that speaks DLPack: torch.from_dlpack(matrix.dequantize(\"bfloat16\")). float64 is "
+    "exact, the others are the nearest. Raises subbyte.Error with code array.dtype.";
+
+constexpr const char* kLinearDoc =
+    "The product x W^T + bias: float32 [.., outputs] for x, float32 [.., inputs].\n\n"
+    "x, bias and out are arrays of numpy or of whatever speaks DLPack (torch, JAX, CuPy), in the "
+    "memory of the host, row after row; none is copied. Without `out` the result is a numpy array, "
+    "which torch.from_dlpack() and the like take without a copy; `out` is written and returned. "
+    "Sums are of float32. The GIL is released. Raises subbyte.Error: array.shape, array.dtype, "
+    "array.order, array.device, linear.unsupported.";
+
+}  // namespace
+
+void add_matrix(nb::module_& module) {
+  nb::class_<Matrix> matrix(module, "Matrix",
+                            "A weight matrix [outputs, inputs] in a format of few bits, or dense.");
+  add_facts(matrix);
+  add_bytes(matrix);
+  matrix
+      .def("dequantize", &dequantize, nb::arg("dtype") = "float32",
+           nb::sig("def dequantize(self, dtype: str = \"float32\") -> typing.Any"), kDequantizeDoc)
+      .def("linear", &linear_of, nb::arg("x"), nb::arg("bias") = nb::none(), nb::kw_only(),
+           nb::arg("out") = nb::none(),
+           nb::sig("def linear(self, x: typing.Any, bias: typing.Any = None, *, "
+                   "out: typing.Any = None) -> typing.Any"),
+           kLinearDoc)
+      .def("__repr__", &repr);
+  module.def("quantize_array", &quantize_array, nb::arg("array"), nb::kw_only(), nb::arg("format"),
+             nb::arg("bits").none(), nb::arg("group_size").none(), nb::arg("symmetric").none(),
+             nb::sig("def quantize_array(array: typing.Any, *, format: str, bits: int | None, "
+                     "group_size: int | None, symmetric: bool | None) -> Matrix"));
+  module.def("set_threads", &Host::set_threads, nb::arg("num_threads"),
+             nb::call_guard<nb::gil_scoped_release>(),
+             "Says how many threads work on matrices and checkpoints from now on; 0: one for each "
+             "processor. A model has threads of its own (Engine).");
+  module.def("forget_threads", &Host::forget);
+}
+
+}  // namespace subbyte::python

@@ -1,0 +1,23 @@
+// The module subbyte._core.
+
+#include "bindings.h"
+
+#include <nanobind/stl/string.h>
+
+#include "base/version.h"
+
+NB_MODULE(_core, module) {
+  module.doc() = "The layers of subbyte. Use the package `subbyte`, which is made of these.";
+  module.def(
+      "version", [] { return std::string(subbyte::library_version()); },
+      "The version of the library, such as \"0.1.0\".");
+  module.def(
+      "commit", [] { return std::string(subbyte::library_commit()); },
+      "The commit that the library was built from; \"unknown\" outside of a checkout.");
+  subbyte::python::add_tokenizer(module);
+  subbyte::python::add_session(module);
+  subbyte::python::add_matrix(module);
+  subbyte::python::add_checkpoint(module);
+  subbyte::python::add_models(module);
+  subbyte::python::add_program(module);
+}

@@ -1,0 +1,350 @@
+// The classes Session, Request and Event of the module.
+
+#include "session/session.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/unique_ptr.h>
+#include <nanobind/stl/vector.h>
+
+#include <atomic>
+#include <map>
+#include <ranges>
+#include <tuple>
+
+#include "app/command.h"
+#include "arrays.h"
+#include "bindings.h"
+#include "engine/perplexity.h"
+#include "engine/token_logits.h"
+#include "errors.h"
+#include "event_queue.h"
+#include "json_objects.h"
+#include "request.h"
+#include "text.h"
+#include "watch.h"
+
+namespace subbyte::python {
+
+namespace nb = nanobind;
+
+namespace {
+
+/// Numbers of samples, for who asks while a step is made.
+struct Counts {
+  std::atomic<int64_t> running{0};
+  std::atomic<int64_t> waiting{0};
+};
+
+/// A session, and what it was opened with and refers to.
+struct HeldSession {
+  std::string device;
+  std::string isa;
+  std::string choice;  // what the device "auto" took, and why
+  Element cache_type = Element::kF16;
+  std::unique_ptr<Session> session;
+  std::map<RequestId, std::shared_ptr<EventQueue>> queues;  // of requests that have not ended
+  std::unique_ptr<Counts> counts = std::make_unique<Counts>();
+
+  void count() {
+    counts->running = session->scheduler().num_running();
+    counts->waiting = session->scheduler().num_waiting();
+  }
+};
+
+template <typename T>
+Result<T> choose(const std::map<std::string, T>& values, const std::string& name,
+                 std::string_view option) {
+  const auto found = values.find(name);
+  if (found != values.end()) return found->second;
+  return Error{"usage.value", fmt::format("{}: expected one of {}, found {}", option,
+                                          fmt::join(std::views::keys(values), ", "), quote(name))};
+}
+
+void open(HeldSession* self, const std::string& model, const std::string& device, int threads,
+          bool pin_threads, const std::string& isa, const std::string& activations,
+          bool batch_invariant, int head_bits, const std::string& kv_cache_type, int64_t context,
+          int64_t max_sequences, int64_t cache_positions, uint64_t seed, nb::object progress) {
+  auto held = std::make_unique<HeldSession>();
+  held->device = device;
+  held->isa = isa;
+  held->cache_type = take(choose(app::kKvTypes, kv_cache_type, "kv_cache_type"));
+  SessionOptions options;
+  options.device = {.device = held->device,
+                    .num_threads = threads,
+                    .pin_threads = pin_threads,
+                    .isa = held->isa,
+                    .activations = take(choose(app::kActivations, activations, "activations")),
+                    .batch_invariant = batch_invariant};
+  options.auto_device.on_choice = [&](const std::string& choice) { held->choice = choice; };
+  options.head_bits = head_bits;
+  options.size = {.cache_type = held->cache_type,
+                  .context = context,
+                  .cache_positions = cache_positions,
+                  .max_sequences = max_sequences,
+                  .scored_rows = kScoredPromptTokens};
+  options.seed = seed;
+  Watch watch(std::move(progress));
+  options.progress = watch.as_progress();
+  held->session = take(without_gil([&] { return Session::open(model, options); }));
+  new (self) HeldSession(std::move(*held));
+}
+
+std::unique_ptr<Request> read_request(const HeldSession& held, nb::dict body, bool parse_special,
+                                      std::optional<int64_t> num_prompt_logprobs) {
+  const json::Value value = take(to_json(body, "request"));
+  return take(without_gil([&] {
+    return Request::read(value, held.session->text(), parse_special, num_prompt_logprobs);
+  }));
+}
+
+RequestId add(HeldSession& held, const Request& request, std::shared_ptr<EventQueue> queue) {
+  const RequestId id =
+      take(without_gil([&] { return held.session->add(request.request(), request.prompt()); }));
+  queue->open(id, request.request().num_samples);
+  held.queues[id] = std::move(queue);
+  held.count();
+  return id;
+}
+
+Status step(HeldSession& held) {
+  SUBBYTE_TRY(std::vector<Delta> events, held.session->step());
+  for (Delta& event : events) {
+    const auto queue = held.queues.find(event.request);
+    if (queue->second->push(std::move(event))) held.queues.erase(queue);
+  }
+  held.count();
+  return {};
+}
+
+void cancel(HeldSession& held, RequestId id) {
+  held.session->cancel(id);
+  held.count();
+  const auto queue = held.queues.find(id);
+  if (queue == held.queues.end()) return;
+  queue->second->drop(id);
+  held.queues.erase(queue);
+}
+
+/// Nothing else uses the machine while requests are on their way.
+Status check_idle(const HeldSession& held) {
+  if (held.session->idle()) return {};
+  return Error{"session.busy",
+               "expected no requests on their way, found some: wait for their "
+               "last events, or cancel them"};
+}
+
+std::tuple<double, double, int64_t> measure_perplexity(HeldSession& held,
+                                                       const std::vector<TokenId>& tokens,
+                                                       int64_t window, nb::object progress) {
+  take(check_idle(held));
+  Watch watch(std::move(progress));
+  const ReadyModel& ready = held.session->ready();
+  take(check_context(ready.config, window));
+  const Perplexity result = take(without_gil([&] {
+    return perplexity(*ready.model, *ready.backend, held.cache_type, tokens, window,
+                      [&](int64_t done, int64_t total, double) {
+                        watch.progress(static_cast<uint64_t>(done), static_cast<uint64_t>(total));
+                      });
+  }));
+  return {result.per_token, result.nats, result.scored};
+}
+
+nb::ndarray<nb::numpy, float, nb::ndim<2>> logits_of(HeldSession& held,
+                                                     const std::vector<TokenId>& tokens,
+                                                     nb::object progress) {
+  take(check_idle(held));
+  const ReadyModel& ready = held.session->ready();
+  if (tokens.empty()) raise({"generate.empty_prompt", "expected at least one token, found none"});
+  take(check_context(ready.config, std::ssize(tokens)));
+  const auto vocabulary = static_cast<std::size_t>(ready.config.vocab_size);
+  NewArray<float> result({tokens.size(), vocabulary});
+  Watch watch(std::move(progress));
+  take(without_gil([&] {
+    float* out = result.values().data();
+    const float* const begin = out;
+    return token_logits({*ready.model, *ready.backend}, held.cache_type, tokens,
+                        [&](std::span<const float> rows) -> Status {
+                          out = std::ranges::copy(rows, out).out;
+                          watch.progress(static_cast<uint64_t>(out - begin) / vocabulary,
+                                         tokens.size());
+                          return {};
+                        });
+  }));
+  return result.finish<nb::ndarray<nb::numpy, float, nb::ndim<2>>>(nb::dtype<float>());
+}
+
+// --- events
+
+std::string text_of(const Delta& delta, bool is_answer) {
+  std::string text;
+  for (const OutputPiece& piece : delta.pieces) {
+    if ((piece.channel == OutputChannel::kFinal) == is_answer) text += piece.text;
+  }
+  return text;
+}
+
+std::optional<std::string> finish_reason(const Delta& delta) {
+  if (!delta.end) return std::nullopt;
+  switch (delta.end->stats.reason) {
+    case StopReason::kLength:
+    case StopReason::kContextFull:
+      return "length";
+    case StopReason::kCaller:
+      return "abort";
+    case StopReason::kStopToken:
+    case StopReason::kStopString:
+      break;
+  }
+  return "stop";
+}
+
+/// Why a sample stopped: the text or the token that came.
+nb::object stop_reason(const Delta& delta) {
+  if (!delta.end) return nb::none();
+  if (!delta.end->stop.empty()) return nb::cast(delta.end->stop);
+  return delta.end->stop_token ? nb::cast(*delta.end->stop_token) : nb::none();
+}
+
+/// The chosen token first, then the most likely ones.
+
+nb::list list_of(const std::vector<Logprobs>& logprobs) {
+  nb::list result;
+  for (const Logprobs& one : logprobs) {
+    nb::list tokens;
+    tokens.append(nb::make_tuple(one.chosen.token, one.chosen.logprob));
+    for (const TokenLogprob& top : one.top) tokens.append(nb::make_tuple(top.token, top.logprob));
+    result.append(tokens);
+  }
+  return result;
+}
+
+void add_event(nb::module_& module) {
+  nb::class_<Delta>(module, "Event",
+                    "What a step adds to a sample of a request: text that became certain, tokens, "
+                    "and its end.")
+      .def_ro("request_id", &Delta::request, "The request, as Engine.add() has named it.")
+      .def_ro("index", &Delta::sample, "The sample of the request, from 0 on.")
+      .def_ro("token_ids", &Delta::tokens, "Tokens, without those that end the sample.")
+      .def_prop_ro(
+          "text", [](const Delta& delta) { return text_of(delta, true); },
+          "Text of the answer that became certain: whole characters, nothing of a stop string.")
+      .def_prop_ro(
+          "reasoning", [](const Delta& delta) { return text_of(delta, false); },
+          "The same of the reasoning before the answer of a chat.")
+      .def_ro("takes_answer_back", &Delta::takes_answer_back,
+              "True where all text of this sample until now was reasoning after all.")
+      .def_prop_ro(
+          "logprobs", [](const Delta& delta) { return list_of(delta.logprobs); },
+          nb::sig("def logprobs(self) -> list[list[tuple[int, float]]]"),
+          "For each token (id, log probability) of itself and then of the likeliest ones.")
+      .def_prop_ro(
+          "prompt_logprobs", [](const Delta& delta) { return list_of(delta.prompt_logprobs); },
+          nb::sig("def prompt_logprobs(self) -> list[list[tuple[int, float]]]"),
+          "The same for the next tokens of the prompt.")
+      .def_prop_ro("finish_reason", &finish_reason,
+                   "\"stop\", \"length\" or \"abort\" in the last event of a sample, else None.")
+      .def_prop_ro("stop_reason", &stop_reason,
+                   nb::sig("def stop_reason(self) -> str | int | None"),
+                   "The stop text or the token that ended the sample, else None.")
+      .def_prop_ro(
+          "error",
+          [](const Delta& delta) {
+            return delta.error ? exception_of(*delta.error) : nb::object(nb::none());
+          },
+          nb::sig("def error(self) -> Exception | None"),
+          "The subbyte.Error that ended this sample alone, else None.")
+      .def_prop_ro("is_last", &Delta::is_last, "True for the last event of a sample.")
+      .def_prop_ro(
+          "stats",
+          [](const Delta& delta) -> nb::object {
+            if (!delta.end) return nb::none();
+            const GenerateStats& stats = delta.end->stats;
+            nb::dict result;
+            result["prompt_tokens"] = stats.prompt_tokens;
+            result["generated_tokens"] = stats.generated_tokens;
+            result["prefill_seconds"] = stats.prefill_seconds;
+            result["decode_seconds"] = stats.decode_seconds;
+            return result;
+          },
+          nb::sig("def stats(self) -> dict[str, typing.Any] | None"),
+          "Tokens and seconds of a sample in its last event, else None.");
+}
+
+void add_queue(nb::module_& module) {
+  nb::class_<EventQueue>(module, "EventQueue", "Events of requests that nobody has taken yet.")
+      .def(nb::init<>())
+      .def("take", &EventQueue::take)
+      .def_prop_ro("is_open", &EventQueue::is_open)
+      .def_prop_ro("open_requests", &EventQueue::open_requests);
+}
+
+void add_request(nb::module_& module) {
+  nb::class_<Request>(module, "Request", "A request that was read, and what came of it.")
+      .def_prop_ro("prompt_token_ids", [](const Request& self) { return self.prompt(); })
+      .def_prop_ro("is_chat", [](const Request& self) { return self.request().is_chat; })
+      .def_prop_ro("num_samples", [](const Request& self) { return self.request().num_samples; })
+      .def("take", &Request::take, nb::arg("event"))
+      .def(
+          "choice_of",
+          [](const Request& self, const Delta& delta) { return to_object(self.choice_of(delta)); },
+          nb::arg("event"))
+      .def(
+          "take_answer",
+          [](Request& self, const std::string& digest, const std::string& model) {
+            return to_object(self.take_answer(digest, model));
+          },
+          nb::arg("digest"), nb::arg("model"));
+}
+
+}  // namespace
+
+void add_session(nb::module_& module) {
+  add_event(module);
+  add_queue(module);
+  add_request(module);
+  nb::class_<HeldSession>(module, "Session",
+                          "A loaded model that answers requests step by step; one thread at a "
+                          "time uses it.")
+      .def("__init__", &open, nb::arg("model"), nb::kw_only(), nb::arg("device"),
+           nb::arg("threads"), nb::arg("pin_threads"), nb::arg("isa"), nb::arg("activations"),
+           nb::arg("batch_invariant"), nb::arg("head_bits"), nb::arg("kv_cache_type"),
+           nb::arg("context"), nb::arg("max_sequences"), nb::arg("cache_positions"),
+           nb::arg("seed"), nb::arg("progress").none())
+      .def("read", &read_request, nb::arg("body"), nb::arg("parse_special"),
+           nb::arg("num_prompt_logprobs").none(), nb::keep_alive<0, 1>())
+      .def("add", &add, nb::arg("request"), nb::arg("queue"))
+      .def("step", [](HeldSession& held) { take(without_gil([&] { return step(held); })); })
+      .def("cancel", &cancel, nb::arg("request_id"))
+      .def("perplexity", &measure_perplexity, nb::arg("tokens"), nb::arg("window"),
+           nb::arg("progress").none())
+      .def("logits", &logits_of, nb::arg("tokens"), nb::arg("progress").none())
+      .def_prop_ro(
+          "tokenizer",
+          [](const HeldSession& held) {
+            return ModelText(held.session->text(), held.session->ready().directory);
+          },
+          nb::rv_policy::move, nb::keep_alive<0, 1>())
+      .def_prop_ro("num_running",
+                   [](const HeldSession& held) { return held.counts->running.load(); })
+      .def_prop_ro("num_waiting",
+                   [](const HeldSession& held) { return held.counts->waiting.load(); })
+      .def_prop_ro("context", [](const HeldSession& held) { return held.session->context(); })
+      .def_prop_ro(
+          "device",
+          [](const HeldSession& held) { return held.session->ready().backend->description(); })
+      .def_ro("device_choice", &HeldSession::choice)
+      .def_prop_ro("model_type",
+                   [](const HeldSession& held) { return held.session->ready().config.model_type; })
+      .def_prop_ro("vocab_size",
+                   [](const HeldSession& held) { return held.session->ready().config.vocab_size; })
+      .def_prop_ro("max_positions", [](const HeldSession& held) {
+        return held.session->ready().config.max_positions;
+      });
+}
+
+}  // namespace subbyte::python

@@ -1,0 +1,78 @@
+#include "text.h"
+
+#include <fmt/format.h>
+
+#include "checkpoints/config/config_file.h"
+#include "checkpoints/model_path.h"
+#include "completions/request.h"
+#include "models/model_config.h"
+#include "text/chat_template.h"
+
+namespace subbyte::python {
+namespace {
+
+constexpr const char* kWhere = "request";
+
+Error no_model() {
+  return {"tokenizer.no_model",
+          "expected the tokenizer of a model for a chat, found that of a file alone"};
+}
+
+Result<CompletionRequest> read_chat(const json::Value& body, const TextSetup& setup) {
+  SUBBYTE_TRY(const json::Object object, json::Object::of(body, kWhere));
+  return read_completion(object, {.sampling = setup.sampling, .stops = {}, .chat = setup.chat});
+}
+
+Result<TemplateInput> read_input(const json::Value& arguments) {
+  TemplateInput input;
+  input.messages = arguments.value("messages", json::Value::array());
+  input.tools = arguments.value("tools", json::Value());
+  input.variables = arguments.value("variables", json::Value::object());
+  input.add_generation_prompt = arguments.value("add_generation_prompt", true);
+  const auto now = parse_time(today());
+  if (!now) return Error{"internal", "today is no day"};
+  input.now = *now;
+  return input;
+}
+
+}  // namespace
+
+Result<ModelText> ModelText::open(const std::string& model) {
+  ModelText text;
+  std::shared_ptr<TextSetup> setup;
+  const std::filesystem::path path = model;
+  if (path.filename() == "tokenizer.json") {
+    SUBBYTE_TRY(Tokenizer tokenizer, Tokenizer::load(path));
+    setup = std::make_shared<TextSetup>(TextSetup{.tokenizer = std::move(tokenizer)});
+  } else {
+    SUBBYTE_TRY(const auto found, find_model(model));
+    text.directory_ = model_directory(found);
+    SUBBYTE_TRY(const ModelConfig config, read_model_config(found));
+    SUBBYTE_TRY(setup, TextSetup::read(text.directory_, config));
+    SUBBYTE_CHECK(read_template_options(text.directory_, setup->chat));
+  }
+  text.setup_ = setup.get();
+  text.own_ = std::move(setup);
+  return text;
+}
+
+Result<std::string> ModelText::render_chat(const json::Value& arguments) const {
+  if (directory_.empty()) return no_model();
+  SUBBYTE_TRY(const auto chat, ChatTemplate::read(directory_));
+  if (chat) {
+    SUBBYTE_TRY(const TemplateInput input, read_input(arguments));
+    SUBBYTE_TRY(const jinja::OriginText text, chat->render(input));
+    return text.bytes();
+  }
+  const json::Value messages = arguments.value("messages", json::Value::array());
+  SUBBYTE_TRY(const std::vector<TokenId> tokens, encode_chat({{"messages", messages}}));
+  return setup_->tokenizer.decode(tokens, /*skip_special=*/false);
+}
+
+Result<std::vector<TokenId>> ModelText::encode_chat(const json::Value& body) const {
+  if (directory_.empty()) return no_model();
+  SUBBYTE_TRY(const CompletionRequest request, read_chat(body, *setup_));
+  return setup_->encode(request);
+}
+
+}  // namespace subbyte::python

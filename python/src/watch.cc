@@ -1,0 +1,37 @@
+#include "watch.h"
+
+namespace subbyte::python {
+
+namespace nb = nanobind;
+
+namespace {
+
+constexpr std::chrono::milliseconds kInterval{50};
+
+void raise_of_signals() {
+  if (PyErr_CheckSignals() != 0) nb::raise_python_error();
+}
+
+}  // namespace
+
+bool Watch::is_due() {
+  const Clock::time_point now = Clock::now();
+  if (now - last_ < kInterval) return false;
+  last_ = now;
+  return true;
+}
+
+void Watch::check() {
+  if (!is_due()) return;
+  const nb::gil_scoped_acquire gil;
+  raise_of_signals();
+}
+
+void Watch::progress(uint64_t done, uint64_t total) {
+  if (!is_due() && done < total) return;
+  const nb::gil_scoped_acquire gil;
+  raise_of_signals();
+  if (!on_progress_.is_none()) on_progress_(done, total);
+}
+
+}  // namespace subbyte::python

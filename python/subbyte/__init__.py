@@ -1,0 +1,37 @@
+"""Runs, verifies and converts language models with weights below eight bits.
+
+>>> import subbyte
+>>> llm = subbyte.LLM("demo/model")
+>>> print(llm.generate("Mr. Sherlock Holmes", subbyte.SamplingParams(max_tokens=20)))
+
+LLM and Engine run models, Tokenizer has their tokens, open_checkpoint() their weights, of which a
+Matrix is one. quantize(), convert(), verify(), inspect() and diff() are for whole models. What goes
+wrong because of a file, an argument or the machine is a subbyte.Error with a stable code.
+docs/python.md is the manual.
+"""
+from __future__ import annotations
+
+import os as _os
+
+from . import _core
+from ._checkpoint import Checkpoint, Tensor, open_checkpoint
+from ._core import Event, Matrix, set_threads
+from ._engine import Engine
+from ._errors import Error
+from ._llm import LLM
+from ._models import convert, diff, inspect, quantize, verify
+from ._outputs import CompletionOutput, Logprob, RequestOutput
+from ._sampling import SamplingParams
+from ._tokenizer import Tokenizer
+
+__version__ = _core.version()
+__commit__ = _core.commit()
+
+__all__ = [
+    "Checkpoint", "CompletionOutput", "Engine", "Error", "Event", "LLM", "Logprob", "Matrix",
+    "RequestOutput", "SamplingParams", "Tensor", "Tokenizer", "convert", "diff", "inspect",
+    "open_checkpoint", "quantize", "set_threads", "verify",
+]
+
+# Threads do not come along into the child of a fork: it makes its own.
+_os.register_at_fork(after_in_child=_core.forget_threads)

@@ -1,0 +1,290 @@
+"""A model as vLLM and llama-cpp-python have it."""
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from typing import Any, Union
+
+from ._engine import Engine, Prompt, Stream, _chat_of, _plain
+from ._errors import Error
+from ._outputs import Collector, RequestOutput
+from ._progress import Progress, reporter
+from ._sampling import SamplingParams
+
+#: Messages of a conversation: dicts with "role" and "content".
+Messages = Sequence[Mapping[str, Any]]
+#: One for all prompts, or one for each.
+Params = Union[SamplingParams, Sequence[SamplingParams], None]
+
+
+class LLM:
+    """A loaded model.
+
+    >>> llm = subbyte.LLM("demo/model")
+    >>> [output] = llm.generate("Once", subbyte.SamplingParams(max_tokens=20))
+    >>> print(output.outputs[0].text)
+    >>> answer = llm.create_chat_completion([{"role": "user", "content": "Why?"}])
+    >>> print(answer["choices"][0]["message"]["content"])
+
+    The options are those of Engine, which `llm.engine` is. Threads and tasks may share a model:
+    their requests are computed together. Methods whose names end in _async do the same for asyncio.
+    """
+
+    def __init__(self, model: str | os.PathLike[str], device: str = "auto", **options: Any) -> None:
+        """Opens and loads a model; the options are those of Engine. Raises subbyte.Error."""
+        self.engine = Engine(model, device=device, **options)
+        self.tokenizer = self.engine.tokenizer
+        self._name = os.path.basename(os.path.normpath(self.engine.model))
+
+    def get_tokenizer(self) -> Any:
+        """The subbyte.Tokenizer of the model."""
+        return self.tokenizer
+
+    def perplexity(self, text: str | Sequence[int], *, window: int = 512,
+                   progress: Progress = None) -> dict[str, Any]:
+        """How well the model predicts a text: Engine.perplexity()."""
+        return self.engine.perplexity(text, window=window, progress=progress)
+
+    def logits(self, text: str | Sequence[int], *, progress: Progress = None) -> Any:
+        """Logits after each token, numpy float32 [tokens, vocab_size]: Engine.logits()."""
+        return self.engine.logits(text, progress=progress)
+
+    # --- as vLLM has it
+
+    def generate(self, prompts: Prompt | Sequence[Prompt], sampling_params: Params = None, *,
+                 parse_special: bool = False, progress: Progress = None) -> list[RequestOutput]:
+        """Goes on with each of the prompts and returns a RequestOutput for each, in their order.
+
+        prompts: a text, token ids, {"prompt": ..} or {"prompt_token_ids": ..}, or a list of these.
+        sampling_params: for all prompts or one for each; None: SamplingParams(), 16 tokens.
+        parse_special: control tokens in texts are those, and not their letters.
+        progress: told the prompts that are done and all; True: a bar of tqdm.
+
+        Raises subbyte.Error for the first prompt that is refused or fails; nothing goes on then.
+        """
+        return self._run([{"prompt": _plain(each)} for each in _prompts_of(prompts)],
+                         sampling_params or SamplingParams(), parse_special, progress)
+
+    def chat(self, messages: Messages | Sequence[Messages], sampling_params: Params = None, *,
+             chat_template_kwargs: Mapping[str, Any] | None = None,
+             progress: Progress = None) -> list[RequestOutput]:
+        """Answers a conversation, or each of several: a RequestOutput for each, in their order.
+
+        messages: dicts with "role" (system, developer, user, assistant) and "content", a text or
+            parts {"type": "text", "text": ..}. Reasoning is apart, in `outputs[0].reasoning`.
+        sampling_params: None: as the model's makers sample, until it ends or the context is full.
+        chat_template_kwargs: variables of the template, such as {"enable_thinking": False}.
+
+        The rest is as in generate().
+        """
+        return self._run([_chat_of(each, chat_template_kwargs)
+                          for each in _conversations_of(messages)],
+                         sampling_params, False, progress)
+
+    async def generate_async(self, prompts: Prompt | Sequence[Prompt],
+                             sampling_params: Params = None, *,
+                             parse_special: bool = False) -> list[RequestOutput]:
+        """generate() for asyncio; what is cancelled is not computed any more."""
+        return await self._run_async([{"prompt": _plain(each)} for each in _prompts_of(prompts)],
+                                     sampling_params or SamplingParams(), parse_special)
+
+    async def chat_async(
+            self, messages: Messages | Sequence[Messages], sampling_params: Params = None, *,
+            chat_template_kwargs: Mapping[str, Any] | None = None) -> list[RequestOutput]:
+        """chat() for asyncio; what is cancelled is not computed any more."""
+        return await self._run_async([_chat_of(each, chat_template_kwargs)
+                                      for each in _conversations_of(messages)],
+                                     sampling_params, False)
+
+    # --- as OpenAI and llama-cpp-python have it
+
+    def create_completion(self, prompt: Prompt, *, stream: bool = False,
+                          **fields: Any) -> dict[str, Any] | Iterator[dict[str, Any]]:
+        """Goes on with a prompt: the body of OpenAI's /v1/completions, or with `stream` its chunks.
+
+        fields: those of a request of OpenAI or vLLM (docs/prompts.md lists them), such as
+            max_tokens (16), temperature, top_p, stop, logprobs, seed, n, echo. A field that would
+            change the answer and is not computed is refused.
+
+        Raises subbyte.Error: completion.field, json.type, json.range, model.context_full.
+        """
+        return self._create({"max_tokens": 16, **fields, "prompt": _plain(prompt)}, stream)
+
+    def create_chat_completion(self, messages: Messages, *, stream: bool = False,
+                               **fields: Any) -> dict[str, Any] | Iterator[dict[str, Any]]:
+        """Answers messages: the body of OpenAI's /v1/chat/completions, or with `stream` its chunks.
+
+        fields: as create_completion(), with max_tokens up to the context. Reasoning is in
+        "reasoning_content" of the message. In a stream, the reasoning of a model that does not
+        open it (text/think_parser.h) comes as content.
+        """
+        return self._create({**fields, **_chat_of(messages, None)}, stream)
+
+    async def create_completion_async(
+            self, prompt: Prompt, *, stream: bool = False,
+            **fields: Any) -> dict[str, Any] | AsyncIterator[dict[str, Any]]:
+        """create_completion() for asyncio; with `stream` for `async for`."""
+        return await self._create_async({"max_tokens": 16, **fields, "prompt": _plain(prompt)},
+                                        stream)
+
+    async def create_chat_completion_async(
+            self, messages: Messages, *, stream: bool = False,
+            **fields: Any) -> dict[str, Any] | AsyncIterator[dict[str, Any]]:
+        """create_chat_completion() for asyncio; with `stream` for `async for`."""
+        return await self._create_async({**fields, **_chat_of(messages, None)}, stream)
+
+    # --- how they do so
+
+    def _start_all(self, stream: Stream, inputs: list[dict[str, Any]], sampling_params: Params,
+                   parse_special: bool) -> dict[int, Collector]:
+        collectors = {}
+        for body, params in zip(inputs, _params_of(sampling_params, len(inputs))):
+            request = self.engine._read(body, params, parse_special)
+            request_id = self.engine._start(request, stream)
+            prompt = body.get("prompt")
+            collectors[request_id] = Collector(request_id, request,
+                                               prompt if isinstance(prompt, str) else None, params,
+                                               self.tokenizer)
+        return collectors
+
+    def _run(self, inputs: list[dict[str, Any]], sampling_params: Params, parse_special: bool,
+             progress: Progress) -> list[RequestOutput]:
+        with reporter(progress, "generating", "prompt") as tell, Stream(self.engine) as stream:
+            collectors = self._start_all(stream, inputs, sampling_params, parse_special)
+            num_done = 0
+            for event in stream:
+                if collectors[event.request_id].take(event):
+                    num_done += 1
+                    if tell:
+                        tell(num_done, len(collectors))
+        return [collector.output for collector in collectors.values()]
+
+    async def _run_async(self, inputs: list[dict[str, Any]], sampling_params: Params,
+                         parse_special: bool) -> list[RequestOutput]:
+        with Stream(self.engine) as stream:
+            collectors = await self.engine._in_thread(self._start_all, stream, inputs,
+                                                      sampling_params, parse_special)
+            async for event in stream:
+                collectors[event.request_id].take(event)
+        return [collector.output for collector in collectors.values()]
+
+    def _create(self, body: dict[str, Any],
+                is_stream: bool) -> dict[str, Any] | Iterator[dict[str, Any]]:
+        answer = _Answer(self.engine, body, self._name)
+        if is_stream:
+            return answer.chunks()
+        with answer.stream:
+            answer.start()
+            for event in answer.stream:
+                answer.take(event)
+        return answer.body()
+
+    async def _create_async(self, body: dict[str, Any],
+                            is_stream: bool) -> dict[str, Any] | AsyncIterator[dict[str, Any]]:
+        answer = await self.engine._in_thread(_Answer, self.engine, body, self._name)
+        if is_stream:
+            return answer.chunks_async()
+        with answer.stream:
+            await self.engine._in_thread(answer.start)
+            async for event in answer.stream:
+                answer.take(event)
+        return answer.body()
+
+
+class _Answer:
+    """An answer in OpenAI's form: a body, or chunks of it."""
+
+    def __init__(self, engine: Engine, body: dict[str, Any], model: str) -> None:
+        options = body.pop("stream_options", None) or {}
+        self._has_usage = bool(options.get("include_usage"))
+        self._request = engine._read(body)
+        self._model = str(body.get("model") or model)
+        self._digest = uuid.uuid4().hex
+        self._created = int(time.time())
+        self._begun: set[int] = set()  # samples of a chat whose role was said
+        self._offsets: dict[int, int] = {}  # characters of each sample until now
+        self._engine = engine
+        self.stream = Stream(engine)
+
+    def start(self) -> None:
+        """Not before somebody waits for it: a stream that nobody reads is not computed."""
+        self._engine._start(self._request, self.stream)
+
+    def take(self, event: Any) -> None:
+        if event.error is not None:
+            raise event.error
+        self._request.take(event)
+
+    def body(self) -> dict[str, Any]:
+        body = self._request.take_answer(self._digest, self._model)
+        body["created"] = self._created
+        return body
+
+    def chunks(self) -> Iterator[dict[str, Any]]:
+        with self.stream:
+            self.start()
+            for event in self.stream:
+                self.take(event)
+                yield self._chunk(event)
+        if self._has_usage:
+            yield self._usage()
+
+    async def chunks_async(self) -> AsyncIterator[dict[str, Any]]:
+        with self.stream:
+            await self._engine._in_thread(self.start)
+            async for event in self.stream:
+                self.take(event)
+                yield self._chunk(event)
+        if self._has_usage:
+            yield self._usage()
+
+    def _chunk(self, event: Any) -> dict[str, Any]:
+        choice = self._request.choice_of(event)
+        choice["finish_reason"] = event.finish_reason
+        if self._request.is_chat:
+            delta = choice.pop("message")
+            if event.index in self._begun:
+                del delta["role"]
+            self._begun.add(event.index)
+            choice["delta"] = delta
+        elif choice["logprobs"]:
+            offset = self._offsets.get(event.index, 0)
+            choice["logprobs"]["text_offset"] = [offset + each for each in
+                                                 choice["logprobs"]["text_offset"]]
+            self._offsets[event.index] = offset + len("".join(choice["logprobs"]["tokens"]))
+        return {**self._head(), "choices": [choice]}
+
+    def _head(self) -> dict[str, Any]:
+        is_chat = self._request.is_chat
+        return {"id": ("chatcmpl-" if is_chat else "cmpl-") + self._digest,
+                "object": "chat.completion.chunk" if is_chat else "text_completion",
+                "created": self._created, "model": self._model}
+
+    def _usage(self) -> dict[str, Any]:
+        return {**self._head(), "choices": [], "usage": self.body()["usage"]}
+
+
+def _is_prompt(value: object) -> bool:
+    if isinstance(value, (str, Mapping)):
+        return True
+    return isinstance(value, Sequence) and len(value) > 0 and isinstance(value[0], int)
+
+
+def _prompts_of(prompts: Any) -> list[Any]:
+    return [prompts] if _is_prompt(prompts) else list(prompts)
+
+
+def _conversations_of(messages: Any) -> list[Any]:
+    is_one = not messages or isinstance(messages[0], Mapping)
+    return [messages] if is_one else list(messages)
+
+
+def _params_of(params: Params, count: int) -> list[SamplingParams | None]:
+    if params is None or isinstance(params, SamplingParams):
+        return [params] * count
+    if len(params) != count:
+        raise Error(f"expected sampling parameters for {count} prompts, found {len(params)}",
+                    "completion.params")
+    return list(params)

@@ -1,0 +1,84 @@
+"""Packed weights as one object, for programs that do not want to carry six tensors."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+
+from . import _library
+
+ops = torch.ops.subbyte
+
+
+class PackedWeight(NamedTuple):
+    """The tensors of a matrix [N, K] of any format; a tuple, so that torch.compile sees them."""
+
+    codes: torch.Tensor
+    scales: torch.Tensor | None
+    zeros: torch.Tensor | None
+    format: str
+    tensor_scale: torch.Tensor | None = None
+    codebook: torch.Tensor | None = None
+    input_order: torch.Tensor | None = None
+
+
+def group_words(size: int) -> str:
+    return "per row" if size == 0 else f"g{size}"
+
+
+def quantize_integers(weights: torch.Tensor, kind: str, group: int) -> PackedWeight:
+    bits, symmetric = int(kind[1:]), kind[0] == "i"
+    codes, scales, zeros = ops.quantize_int(weights, bits, group, symmetric)
+    words = f"{kind} {group_words(group)} scale f16"
+    if symmetric:
+        return PackedWeight(codes, scales, None, words)
+    return PackedWeight(codes, scales, zeros, f"{words} zero u{16 if bits == 8 else 8}")
+
+
+def quantize(weights: torch.Tensor, kind: str, group: int | None = None,
+             codebook: torch.Tensor | None = None) -> PackedWeight:
+    """Quantizes [N, K] to nearest: u2 to u8, i2 to i8, mxfp4, nvfp4, nf4, nfl2 to nfl5, fp8.
+
+    `group` is how many inputs share a scale, 0 the whole row; integers have 128 without it and nf4
+    has 64, the others have one size only. `codebook` is for nfl2 to nfl5.
+    """
+    if kind[:1] in "ui" and kind[1:] in tuple("2345678"):
+        return quantize_integers(weights, kind, 128 if group is None else group)
+    if kind == "nf4":
+        block = 64 if group is None else group
+        codes, scales = ops.quantize_nf4(weights, block)
+        return PackedWeight(codes, scales, None, f"nf4 {group_words(block)} scale f32")
+    if kind == "mxfp4":
+        return PackedWeight(*ops.quantize_mxfp4(weights), None, "e2m1 g32 scale e8m0")
+    if kind == "fp8":
+        return PackedWeight(*ops.quantize_fp8(weights), None, "e4m3 g128 scale f32")
+    if kind == "nvfp4":
+        codes, scales, factor = ops.quantize_nvfp4(weights)
+        return PackedWeight(codes, scales, None, "e2m1 g16 scale e4m3", factor)
+    if kind in ("nfl2", "nfl3", "nfl4", "nfl5"):
+        codes, scales, factor = ops.quantize_nfl(weights, int(kind[3:]), codebook)
+        return PackedWeight(codes, scales, None, f"{kind} g32 scale e4m4", factor, codebook)
+    raise ValueError(f"kind: expected u2 to u8, i2 to i8, mxfp4, nvfp4, nf4, nfl2 to nfl5 or fp8, "
+                     f"found {kind!r}")
+
+
+def linear(x: torch.Tensor, weight: PackedWeight, bias: torch.Tensor | None = None) -> torch.Tensor:
+    """x [..., K] times the weights, transposed, plus bias [N]."""
+    return ops.linear(x, *weight, bias)
+
+
+def dequantize(weight: PackedWeight, dtype: torch.dtype = torch.float32,
+               cols: int | None = None) -> torch.Tensor:
+    """The weights as numbers [N, K]; `cols` is K where a row does not end with its last byte."""
+    return ops.dequantize(*weight, cols=cols, dtype=dtype)
+
+
+def forget() -> None:
+    """Lets go of the copies that operators keep of weights in the layouts of others."""
+    _library.LIBRARY.subbyte_torch_forget()
+
+
+def kept_bytes() -> int:
+    """Bytes of those copies."""
+    return _library.LIBRARY.subbyte_torch_kept_bytes()

@@ -1,0 +1,95 @@
+"""The package as it was installed: what it needs, its stubs, the program, its manual."""
+from __future__ import annotations
+
+import ast
+import importlib.metadata
+import inspect
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+
+import subbyte
+
+PACKAGE = Path(subbyte.__file__).parent
+MANUAL = (ROOT / "docs" / "python.md").read_text()
+
+
+def test_it_is_the_installed_one() -> None:
+    assert ROOT not in PACKAGE.parents or "site-packages" in PACKAGE.parts
+    lists = (ROOT / "CMakeLists.txt").read_text()
+    project = re.search(r"project\(subbyte VERSION ([0-9.]+)", lists)
+    assert subbyte.__version__ == importlib.metadata.version("subbyte") == project[1]
+
+
+def test_it_needs_numpy_and_nothing_else() -> None:
+    needs = [line for line in importlib.metadata.requires("subbyte") if "extra ==" not in line]
+    assert needs == ["numpy"]
+    probe = "import sys, subbyte; print(sorted({n.partition('.')[0] for n in sys.modules}))"
+    loaded = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True,
+                            check=True)
+    assert not {"torch", "tqdm", "pytest"} & set(ast.literal_eval(loaded.stdout))
+
+
+def test_the_module_shows_nothing_but_itself() -> None:
+    [module] = PACKAGE.glob("_core.*.so")
+    listed = subprocess.run(["nm", "--dynamic", "--defined-only", module], capture_output=True,
+                            text=True, check=True)
+    assert [line.split()[-1] for line in listed.stdout.splitlines()] == ["PyInit__core"]
+
+
+def test_types_are_stated() -> None:
+    assert (PACKAGE / "py.typed").exists()
+    stub = ast.parse((PACKAGE / "_core.pyi").read_text())
+    stated = {node.name for node in stub.body if isinstance(node, (ast.ClassDef, ast.FunctionDef))}
+    assert stated == {name for name in dir(subbyte._core) if not name.startswith("_")}
+
+
+def test_everything_public_is_described() -> None:
+    for name in subbyte.__all__:
+        thing = getattr(subbyte, name)
+        assert inspect.getdoc(thing), name
+        if not inspect.isclass(thing):
+            continue
+        for member, value in vars(thing).items():
+            is_public = not member.startswith("_")
+            if is_public and (callable(value) or isinstance(value, property)):
+                assert inspect.getdoc(value), f"{name}.{member}"
+
+
+def test_an_error_survives_other_processes() -> None:
+    import pickle
+
+    error = pickle.loads(pickle.dumps(subbyte.Error("what", "a.code")))
+    assert (str(error), error.code) == ("what", "a.code")
+
+
+def test_python_m_subbyte_is_the_program(tmp_path: Path) -> None:
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([sys.executable, "-m", "subbyte", *arguments], capture_output=True,
+                              text=True, timeout=60)
+
+    version = run("--version")
+    assert version.returncode == 0 and version.stdout.startswith("subbyte " + subbyte.__version__)
+    made = run("synth", str(tmp_path / "model"), "--shape", "tiny")
+    assert made.returncode == 0, made.stderr
+    wrong = run("inspect", str(tmp_path / "nowhere"))
+    assert wrong.returncode == 1 and "[model.not_found]" in wrong.stderr
+    script = Path(sys.executable).with_name("subbyte")
+    assert subprocess.run([script, "--version"], capture_output=True, text=True,
+                          check=True).stdout == version.stdout
+
+
+def test_the_manual_runs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+                         tmp_path: Path) -> None:
+    blocks = re.findall(r"^```python\n(.*?)^```", MANUAL, re.DOTALL | re.MULTILINE)
+    assert len(blocks) >= 5
+    (tmp_path / "demo").symlink_to(ROOT / "demo")
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    for block in blocks:  # one after the other, as a reader types them
+        exec(compile(block, "docs/python.md", "exec"), names)
+    assert "model.not_found" in capsys.readouterr().out

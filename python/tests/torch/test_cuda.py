@@ -1,0 +1,119 @@
+"""Operators on a GPU of NVIDIA beside the same on the CPU, which other tests compare."""
+
+from __future__ import annotations
+
+import unittest
+
+import torch
+
+import subbyte.torch
+from support import TorchTest, ops
+
+
+def has_kernels() -> bool:
+    return torch.cuda.is_available() and torch._C._dispatch_has_kernel_for_dispatch_key(
+        "subbyte::linear", "CUDA")
+
+
+def to_gpu(weight: subbyte.torch.PackedWeight) -> subbyte.torch.PackedWeight:
+    """All tensors but the factor of the tensor, which may stay where it is."""
+    return subbyte.torch.PackedWeight(*(
+        value.cuda() if isinstance(value, torch.Tensor) and name != "tensor_scale" else value
+        for name, value in weight._asdict().items()))
+
+
+@unittest.skipUnless(has_kernels(), "no GPU, or a build without CUDA")
+class Cuda(TorchTest):
+    def test_dequantize(self):
+        for kind in ("u4", "i4", "u8", "mxfp4", "nvfp4", "nf4", "nfl3", "fp8"):
+            weight = subbyte.torch.quantize(torch.randn(64, 256), kind)
+            for dtype in (torch.float32, torch.float16, torch.bfloat16):
+                with self.subTest(kind=kind, dtype=dtype):
+                    found = subbyte.torch.dequantize(to_gpu(weight), dtype)
+                    self.assertTrue(found.is_cuda)
+                    self.assertTrue(torch.equal(found.cpu(),
+                                                subbyte.torch.dequantize(weight, dtype)))
+
+    def test_quantize(self):
+        for dtype in (torch.float32, torch.float16, torch.bfloat16):
+            x = (torch.randn(130, 256) * 4).to(dtype)
+            factor = (448 * 6 / x.float().abs().max()).view(1)
+            for layout in (0, 1, 2):
+                for name, given in (("mxfp8_quantize", (None, "cuda", layout)),
+                                    ("mxfp4_quantize", ("cuda", None, layout)),
+                                    ("nvfp4_quantize", (factor, layout))):
+                    with self.subTest(name=name, dtype=dtype, layout=layout):
+                        if name == "mxfp8_quantize":
+                            given = (True, 32, *given)
+                        function = getattr(ops, name)
+                        want = function(x, *given)
+                        moved = [g.cuda() if isinstance(g, torch.Tensor) else g for g in given]
+                        found = function(x.cuda(), *moved)
+                        for a, b in zip(found, want, strict=True):
+                            self.assertTrue(torch.equal(a.cpu().view(torch.uint8),
+                                                        b.view(torch.uint8)))
+
+    def test_linear(self):
+        for kind in ("u4", "i4", "mxfp4", "nvfp4", "nf4", "nfl3"):
+            weight = subbyte.torch.quantize(torch.randn(256, 512) * 0.05, kind)
+            gpu = to_gpu(weight)
+            exact = subbyte.torch.dequantize(weight).double()
+            for dtype, half in ((torch.float16, 2.0**-11), (torch.bfloat16, 2.0**-8)):
+                for shape in ((512,), (0, 512), (1, 512), (2, 3, 512), (100, 512)):
+                    with self.subTest(kind=kind, dtype=dtype, shape=shape):
+                        x, bias = torch.randn(shape).to(dtype), torch.randn(256).to(dtype)
+                        y = subbyte.torch.linear(x.cuda(), gpu, bias.cuda())
+                        self.assertEqual((y.dtype, tuple(y.shape[:-1])), (dtype, shape[:-1]))
+                        want = x.double() @ exact.T + bias.double()
+                        size = x.double().abs() @ exact.abs().T
+                        # Weights may be rounded to the type of the activations, twice.
+                        bound = 2 * half * size + half * want.abs() + 1e-6
+                        self.assertTrue(((y.cpu().double() - want).abs() <= bound).all())
+
+    def test_sees_what_is_written_to_weights(self):
+        gpu = to_gpu(subbyte.torch.quantize(torch.randn(64, 256), "u4"))
+        x = torch.randn(4, 256).cuda().half()
+        first = subbyte.torch.linear(x, gpu)
+        gpu.scales.mul_(2)
+        again = subbyte.torch.linear(x, gpu)
+        self.assertTrue(torch.allclose(again.float(), 2 * first.float(), rtol=2e-3, atol=2e-3))
+
+    def test_streams_and_graphs(self):
+        gpu = to_gpu(subbyte.torch.quantize(torch.randn(256, 512), "nf4"))
+        x = torch.randn(2, 512).cuda().half()
+        want = subbyte.torch.linear(x, gpu)
+        stream = torch.cuda.Stream()
+        with torch.cuda.stream(stream):
+            found = subbyte.torch.linear(x, gpu)
+        stream.synchronize()
+        self.assertTrue(torch.equal(found, want))
+        out = torch.empty_like(want)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            ops.linear_out(x, *gpu, out=out)
+        x.mul_(2)
+        graph.replay()
+        self.assertTrue(torch.equal(out, subbyte.torch.linear(x, gpu)))
+
+    def test_refuses(self):
+        weight = subbyte.torch.quantize(torch.randn(64, 256), "u4")
+        x = torch.randn(2, 256).cuda()
+        self.assert_refused("x: expected f16 or bf16 on a GPU", subbyte.torch.linear, x,
+                            to_gpu(weight))
+        self.assert_refused("codes: expected a tensor on the device of the others",
+                            subbyte.torch.linear, x.half(), weight)
+
+    def test_opcheck(self):
+        gpu = to_gpu(subbyte.torch.quantize(torch.randn(64, 256), "u4"))
+        x = torch.randn(2, 256).cuda().half()
+        self.check_operator(ops.linear, x, *gpu)
+        self.check_operator(ops.linear_out, x, *gpu, out=torch.empty(2, 64).cuda().half())
+        self.check_operator(ops.dequantize, *gpu, dtype=torch.float16)
+        self.check_operator(ops.mxfp4_quantize, x)
+        call = torch.compile(lambda x: subbyte.torch.linear(x, gpu) + 1, fullgraph=True,
+                             backend="aot_eager")
+        self.assertTrue(torch.equal(call(x), subbyte.torch.linear(x, gpu) + 1))
+
+
+if __name__ == "__main__":
+    unittest.main()

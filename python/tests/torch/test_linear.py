@@ -1,0 +1,240 @@
+"""linear and dequantize for every format of weights, against double precision."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import unittest
+
+import torch
+
+import subbyte.torch
+from support import FLOATS, TorchTest, ops
+
+KINDS = ("u2", "u3", "u4", "u5", "u6", "u7", "u8", "i2", "i3", "i4", "i5", "i6", "i7", "i8",
+         "mxfp4", "nvfp4", "nf4", "nfl2", "nfl3", "nfl4", "nfl5", "fp8")
+
+
+def codes_of(weight, cols: int) -> torch.Tensor:
+    """Codes of a canonical matrix, read bit by bit: [N, K]."""
+    element = weight.format.split(" ")[0]
+    bits = {"e2m1": 4, "e4m3": 8, "nf4": 4}.get(element) or int(element.strip("unfil"))
+    rows = weight.codes.to(torch.int64)
+    stream = ((rows.unsqueeze(-1) >> torch.arange(8)) & 1).flatten(1)[:, :cols * bits]
+    return (stream.view(rows.shape[0], cols, bits) << torch.arange(bits)).sum(-1)
+
+
+class Linear(TorchTest):
+    def test_integers_mean_what_the_format_says(self):
+        """The oracle reads codes, scales and zero points by itself."""
+        w = torch.randn(24, 96)
+        for bits in range(2, 9):
+            for symmetric in (False, True):
+                packed = subbyte.torch.quantize(w, f"{'i' if symmetric else 'u'}{bits}", 32)
+                codes = codes_of(packed, 96).double()
+                zero = (torch.full((24, 3), 2.0**(bits - 1), dtype=torch.float64) if symmetric else
+                        packed.zeros.to(torch.int32).double())
+                wide = [t.double().repeat_interleave(32, 1) for t in (zero, packed.scales)]
+                exact = (codes - wide[0]) * wide[1]
+                found = subbyte.torch.dequantize(packed, torch.float32)
+                self.assertTrue(torch.equal(found, exact.float()), (bits, symmetric))
+                x = torch.randn(3, 96)
+                self.assert_product(subbyte.torch.linear(x, packed), x, exact)
+
+    def test_e2m1_and_nf4_mean_their_tables(self):
+        w = torch.randn(16, 128)
+        half = torch.tensor([0, .5, 1, 1.5, 2, 3, 4, 6])
+        mx = subbyte.torch.quantize(w, "mxfp4")
+        values = torch.cat([half, -half])[codes_of(mx, 128)]
+        scales = torch.exp2(mx.scales.float() - 127).repeat_interleave(32, 1)
+        self.assertTrue(torch.equal(subbyte.torch.dequantize(mx), values * scales))
+        nv = subbyte.torch.quantize(w, "nvfp4")
+        values = torch.cat([half, -half])[codes_of(nv, 128)].double()
+        scales = nv.scales.view(torch.float8_e4m3fn)
+        self.assertTrue(torch.equal(subbyte.torch.dequantize(nv._replace(scales=scales)),
+                                    subbyte.torch.dequantize(nv)))
+        exact = values * scales.double().repeat_interleave(16, 1) * nv.tensor_scale
+        found = subbyte.torch.dequantize(nv).double()
+        self.assertTrue(torch.allclose(found, exact, rtol=2**-22, atol=0))
+
+    def test_every_format_every_type_any_batch(self):
+        w = torch.randn(40, 128)
+        for kind in KINDS:
+            packed = subbyte.torch.quantize(w, kind)
+            exact = subbyte.torch.dequantize(packed).double()
+            for dtype in FLOATS:
+                for shape in ((128,), (0, 128), (1, 128), (2, 3, 128), (19, 128)):
+                    with self.subTest(kind=kind, dtype=dtype, shape=shape):
+                        x = torch.randn(shape).to(dtype)
+                        bias = torch.randn(40).to(dtype)
+                        y = subbyte.torch.linear(x, packed, bias)
+                        self.assert_product(y, x, exact, bias)
+
+    def test_dense(self):
+        for dtype in FLOATS:
+            w, x = torch.randn(5, 7).to(dtype), torch.randn(3, 7)
+            name = {torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16"}[dtype]
+            self.assert_product(ops.linear(x, w, None, None, name), x, w.double())
+
+    def test_odd_sizes_and_groups(self):
+        """No kernel takes inputs or groups that are not in 8s: they become f32 once."""
+        for cols, group in ((21, 0), (30, 10), (66, 33), (1, 0)):
+            packed = subbyte.torch.quantize(torch.randn(3, cols), "u4", group)
+            exact = subbyte.torch.dequantize(packed, cols=cols).double()
+            x = torch.randn(2, cols)
+            self.assert_product(subbyte.torch.linear(x, packed), x, exact)
+
+    def test_offsets(self):
+        """Float zero points: w = (q - 8) s + z."""
+        packed = subbyte.torch.quantize(torch.randn(16, 64), "i4", 32)
+        for dtype, name in ((torch.float16, "f16"), (torch.bfloat16, "bf16")):
+            z = torch.randn(16, 2).to(dtype)
+            base = subbyte.torch.dequantize(packed).double()
+            offset = z.double().repeat_interleave(32, 1)
+            order = torch.randperm(64, dtype=torch.int32)
+            for perm in (None, order):
+                weight = packed._replace(zeros=z, format=f"i4 g32 scale f16 offset {name}",
+                                         input_order=perm)
+                exact, size = base + offset, base.abs() + offset.abs()
+                if perm is not None:
+                    exact = torch.empty_like(exact).index_copy_(1, perm.long(), exact)
+                    size = torch.empty_like(size).index_copy_(1, perm.long(), size)
+                x = torch.randn(5, 64)
+                y = subbyte.torch.linear(x, weight)
+                self.assert_product(y, x, exact, terms=size)
+                found = subbyte.torch.dequantize(weight).double()
+                self.assertTrue(torch.allclose(found, exact, rtol=0, atol=1e-6))
+
+    def test_act_order_and_codebook(self):
+        order = torch.randperm(64, dtype=torch.int32)
+        packed = subbyte.torch.quantize(torch.randn(8, 64), "u4", 32)
+        plain = subbyte.torch.dequantize(packed).double()
+        exact = torch.empty_like(plain).index_copy_(1, order.long(), plain)
+        x = torch.randn(4, 64)
+        y = subbyte.torch.linear(x, packed._replace(input_order=order))
+        self.assert_product(y, x, exact)
+        book = torch.tensor([-1.0, -0.3, 0.1, 0.9])
+        own = subbyte.torch.quantize(torch.randn(8, 64), "nfl2", codebook=book)
+        table = book[codes_of(own, 64)].double()
+        ratio = subbyte.torch.dequantize(own).double() / table
+        self.assertTrue(torch.allclose(ratio[:, :32], ratio[:, :1].expand(8, 32), rtol=1e-6))
+        self.assert_product(subbyte.torch.linear(x, own), x,
+                            subbyte.torch.dequantize(own).double())
+
+    def test_not_contiguous(self):
+        packed = subbyte.torch.quantize(torch.randn(64, 16).T, "u4", 32)
+        x = torch.randn(64, 6).T
+        y = subbyte.torch.linear(x, packed._replace(scales=packed.scales.T.contiguous().T))
+        self.assert_product(y, x, subbyte.torch.dequantize(packed).double())
+
+    def test_writes_into_out(self):
+        packed = subbyte.torch.quantize(torch.randn(16, 64), "i4", 32)
+        x, out = torch.randn(3, 64), torch.empty(3, 16)
+        ops.linear_out(x, *packed, out=out)
+        self.assertTrue(torch.equal(out, subbyte.torch.linear(x, packed)))
+        self.assert_refused("out: expected a contiguous tensor of f32 [3, 16]", ops.linear_out, x,
+                            *packed, out=torch.empty(16, 3).T)
+        full = torch.empty(16, 64, dtype=torch.float16)
+        ops.dequantize_out(*packed, dtype=torch.float16, out=full)
+        self.assertTrue(torch.equal(full, subbyte.torch.dequantize(packed, torch.float16)))
+
+    def test_sees_what_is_written_to_weights_that_it_has_copied(self):
+        """5 bits become bytes once; the copy is made again after a write, in inference mode too."""
+        for inference in (False, True):
+            with torch.inference_mode(inference):
+                packed = subbyte.torch.quantize(torch.randn(16, 64), "u5", 32)
+                x = torch.randn(2, 64)
+                for _ in range(3):
+                    packed.codes.copy_(torch.randint_like(packed.codes, 256))
+                    exact = subbyte.torch.dequantize(packed).double()
+                    self.assert_product(subbyte.torch.linear(x, packed), x, exact)
+
+    def test_refuses(self):
+        p = subbyte.torch.quantize(torch.randn(16, 64), "u4", 32)
+        x = torch.randn(2, 64)
+        linear = subbyte.torch.linear
+        self.assert_refused("codes: expected sizes [16, 30], found u8 [16, 32] [torch.argument]",
+                            linear, torch.randn(2, 60), p)
+        self.assert_refused("format: expected words like", linear, x, p._replace(format="u4 g0"))
+        self.assert_refused("scales: expected f16 [16, 2], found none", linear, x,
+                            p._replace(scales=None))
+        self.assert_refused("scales: expected f16 [16, 2], found f32 [16, 2]", linear, x,
+                            p._replace(scales=p.scales.float()))
+        self.assert_refused("zeros: expected u8 [16, 2], found u8 [16, 1]", linear, x,
+                            p._replace(zeros=p.zeros[:, :1]))
+        self.assert_refused("x: expected f32 or f16 or bf16, found f64 [2, 64]", linear,
+                            x.double(), p)
+        self.assert_refused("bias: expected sizes [16], found f32 [3]", linear, x, p,
+                            torch.randn(3))
+        self.assert_refused("input_order: expected inputs below 64, found 64", linear, x,
+                            p._replace(input_order=torch.full((64,), 64, dtype=torch.int32)))
+        self.assert_refused("codebook: expected none", linear, x,
+                            p._replace(codebook=torch.zeros(16)))
+        self.assert_refused("quantize.not_finite", subbyte.torch.quantize,
+                            torch.full((4, 64), float("nan")), "nf4")
+        self.assert_refused("bits: expected 2 to 8, found 9", ops.quantize_int, x, 9, 32)
+
+    def test_opcheck_and_compile(self):
+        for kind in ("u4", "i8", "nvfp4", "nfl3"):
+            packed = subbyte.torch.quantize(torch.randn(16, 128), kind)
+            x, bias = torch.randn(2, 128), torch.randn(16)
+            self.check_operator(ops.linear, x, *packed, bias)
+            self.check_operator(ops.linear_out, x, *packed, bias, out=torch.empty(2, 16))
+            self.check_operator(ops.dequantize, *packed, dtype=torch.float16)
+            self.check_operator(ops.dequantize_out, *packed, dtype=torch.float32,
+                                out=torch.empty(16, 128))
+            compiled = torch.compile(lambda x: subbyte.torch.linear(x, packed, bias) + 1,
+                                     fullgraph=True, backend="aot_eager")
+            self.assertTrue(torch.equal(compiled(x), subbyte.torch.linear(x, packed, bias) + 1))
+        w = torch.randn(4, 128)
+        self.check_operator(ops.quantize_int, w, 4, 32, False)
+        self.check_operator(ops.quantize_int, w, 8, 0, True)
+        self.check_operator(ops.quantize_mxfp4, w)
+        self.check_operator(ops.quantize_nvfp4, w)
+        self.check_operator(ops.quantize_nf4, w)
+        self.check_operator(ops.quantize_nfl, w, 3)
+        self.check_operator(ops.quantize_fp8, w)
+
+    def test_autocast_and_threads(self):
+        packed = subbyte.torch.quantize(torch.randn(64, 128), "u4")
+        x = torch.randn(5, 128)
+        want = subbyte.torch.linear(x, packed)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            self.assertTrue(torch.equal(subbyte.torch.linear(x, packed), want))
+        before = torch.get_num_threads()
+        for threads in (1, 3, before):
+            torch.set_num_threads(threads)
+            self.assertTrue(torch.equal(subbyte.torch.linear(x, packed), want))
+        results: list[bool] = []
+
+        def work():
+            for _ in range(50):
+                results.append(torch.equal(subbyte.torch.linear(x, packed), want))
+
+        workers = [threading.Thread(target=work) for _ in range(8)]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+        self.assertEqual(results, [True] * 400)
+
+    def test_ten_thousand_calls_do_not_grow(self):
+        packed = subbyte.torch.quantize(torch.randn(64, 256), "i5", 32)
+        x = torch.randn(4, 256, dtype=torch.bfloat16)
+
+        def resident() -> int:
+            gc.collect()
+            with open("/proc/self/statm", encoding="ascii") as file:
+                return int(file.read().split()[1]) * 4096
+
+        for _ in range(500):
+            subbyte.torch.linear(x, packed)
+        before = resident()
+        for _ in range(10_000):
+            subbyte.torch.linear(x, packed)
+        # A leak of the result alone would be 10,000 * 512 bytes = 4.9 MiB.
+        self.assertLess(resident() - before, 2 << 20)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,141 @@
+// Operators on GPUs of NVIDIA: the kernels for CUDA, on torch's current stream.
+
+#include <array>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <tuple>
+
+#include "kernels/cuda/linear.h"
+#include "kernels/cuda/ops/dequantize.h"
+#include "kernels/cuda/ops/quantize.h"
+#include "torch_operators/device.h"
+#include "torch_operators/kept.h"
+
+namespace subbyte::torch_operators {
+namespace {
+
+/// Makes the GPU of a tensor the current one for a scope, and knows torch's stream there.
+class OnDevice {
+ public:
+  explicit OnDevice(const Tensor& tensor) {
+    const Functions& f = functions();
+    check(f.aoti_torch_create_cuda_guard(tensor.device_index(), &guard_), "create_cuda_guard");
+    check(f.aoti_torch_get_current_cuda_stream(tensor.device_index(), &stream_),
+          "get_current_cuda_stream");
+  }
+  OnDevice(const OnDevice&) = delete;
+  OnDevice& operator=(const OnDevice&) = delete;
+  ~OnDevice() { functions().aoti_torch_delete_cuda_guard(guard_); }
+
+  cuda::Stream stream() const { return static_cast<cuda::Stream>(stream_); }
+
+ private:
+  GuardHandle guard_ = nullptr;
+  void* stream_ = nullptr;
+};
+
+Status quantize(const BlockQuantization& blocks, const Tensor& x, Tensor& codes, Tensor& scales) {
+  const OnDevice device(x);
+  return cuda::quantize_blocks(blocks, x.data(), codes.data(), scales.data(), device.stream());
+}
+
+Element element_of(Format format) {
+  return format == Format::kF32   ? Element::kF32
+         : format == Format::kF16 ? Element::kF16
+                                  : Element::kBF16;
+}
+
+Status dequantize(const WeightTensors& weights, const MatrixView& view, Tensor& out) {
+  if (weights.codebook) return refuse(*weights.codebook, "none on a GPU");
+  if (weights.input_order) return refuse(*weights.input_order, "none on a GPU");
+  const OnDevice device(out);
+  return cuda::dequantize(view, element_of(out.format()), out.data(), device.stream());
+}
+
+/// Weights as the kernels read them, in memory of the GPU, and plans of the products so far.
+struct OnGpu {
+  OnGpu(const cuda::PackedFormat& layout, double factor, const cuda::Device& gpu, Tensor memory)
+      : format(layout), tensor_scale(factor), device(gpu), bytes(std::move(memory)) {}
+
+  /// Planning takes longer than launching.
+  Result<cuda::Plan> plan(cuda::Number number, int64_t m, bool aligned) {
+    const auto key = std::make_tuple(number, m, aligned);
+    const std::lock_guard lock(mutex);
+    if (const auto found = plans.find(key); found != plans.end()) return found->second;
+    SUBBYTE_TRY(const cuda::Plan made, cuda::plan_linear({format, number, m, aligned}, device));
+    constexpr std::size_t kMostPlans = 1024;
+    if (plans.size() == kMostPlans) plans.clear();
+    plans.emplace(key, made);
+    return made;
+  }
+
+  cuda::PackedFormat format;
+  double tensor_scale;
+  cuda::Device device;
+  Tensor bytes;
+
+ private:
+  std::mutex mutex;
+  std::map<std::tuple<cuda::Number, int64_t, bool>, cuda::Plan> plans;
+};
+
+/// Copies the tensors to the CPU, checks them there as products on the CPU do, packs them, and
+/// copies what is packed to the GPU of `like`.
+Result<Matrix> make(const WeightTensors& weights, int64_t cols, const Tensor& like) {
+  const WeightTensors host = weights.to_cpu();
+  SUBBYTE_TRY(const MatrixView view, matrix_of(host, cols));
+  SUBBYTE_TRY(const cuda::PackedFormat format, cuda::packed_format(view));
+  SUBBYTE_TRY(const cuda::Device device, cuda::query_device(like.device_index()));
+  const std::array sizes = {static_cast<int64_t>(format.bytes)};
+  const Tensor packed = Tensor::empty(sizes, numbers().u8, host.codes);
+  cuda::pack_on_host(packed.data(), view, format);
+  Tensor bytes = Tensor::empty(sizes, numbers().u8, like);
+  check(functions().aoti_torch_copy_(bytes.handle(), packed.handle(), 0), "copy_");
+  auto on_gpu = std::make_shared<OnGpu>(format, view.tensor_scale, device, std::move(bytes));
+  Matrix matrix;
+  matrix.view.rows = view.rows;
+  matrix.view.cols = view.cols;
+  matrix.view.codes = on_gpu->bytes.span();  // counted here, and read by the GPU alone
+  matrix.owners.push_back(std::move(on_gpu));
+  return matrix;
+}
+
+Status linear(const Tensor& x, const WeightTensors& weights, const MatrixView& view,
+              const std::optional<Tensor>& bias, Tensor& out) {
+  if (x.format() == Format::kF32) return refuse(x, "f16 or bf16 on a GPU");
+  if (bias && bias->dtype() != x.dtype()) return refuse(*bias, "the type of x on a GPU");
+  if (out.count() == 0) return {};
+  const OnDevice device(x);
+  const Recipe recipe = {"cuda", {view.rows, view.cols, x.device_index()}, weights.format};
+  SUBBYTE_TRY(const auto kept,
+              keep(recipe, weights.sources(), [&] { return make(weights, view.cols, x); }));
+  const auto packed =
+      std::const_pointer_cast<OnGpu>(std::static_pointer_cast<const OnGpu>(kept->owners.front()));
+  const auto number = x.format() == Format::kBF16 ? cuda::Number::kBF16 : cuda::Number::kF16;
+  cuda::LinearCall call;
+  call.weights =
+      cuda::weight_arguments(packed->bytes.data(), packed->format, packed->tensor_scale, number);
+  call.format = &packed->format;
+  call.x = x.data();
+  call.y = out.data();
+  call.bias = bias ? bias->data() : nullptr;
+  call.x_stride = view.cols;
+  call.y_stride = view.rows;
+  call.m = x.count() / view.cols;
+  const bool aligned = view.cols % 8 == 0 && reinterpret_cast<uintptr_t>(call.x) % 16 == 0;
+  SUBBYTE_TRY(const cuda::Plan plan, packed->plan(number, call.m, aligned));
+  const Tensor workspace =
+      Tensor::empty(std::array{static_cast<int64_t>(plan.workspace_bytes)}, numbers().u8, x);
+  return cuda::run_linear(plan, call, number, workspace.data(), device.stream());
+}
+
+constexpr DeviceFunctions kFunctions = {quantize, dequantize, linear};
+
+}  // namespace
+
+void use_cuda() {
+  set_cuda_functions(kFunctions);
+}
+
+}  // namespace subbyte::torch_operators

@@ -1,0 +1,144 @@
+#include "subbyte/checkpoint.h"
+
+#include <utility>
+
+#include "base/model_file.h"
+#include "base/quote.h"
+#include "checkpoints/config/config_file.h"
+#include "checkpoints/containers/orin_model.h"
+#include "checkpoints/model_path.h"
+#include "checkpoints/modules.h"
+#include "cpp_interface/matrix_data.h"
+#include "cpp_interface/threads.h"
+
+namespace subbyte::v0 {
+
+struct Checkpoint::State {
+  TensorSource tensors;
+  QuantizationConfig config;
+  Threads threads;
+
+  ImportContext context() const { return {tensors, config, *threads}; }
+};
+
+namespace {
+
+using v0::to_public;
+
+/// What config.json and its like say of how weights are quantized; nothing beside a lone file.
+subbyte::Result<QuantizationConfig> read_config(const std::filesystem::path& path) {
+  std::error_code ignored;
+  const bool has_config =
+      std::filesystem::is_directory(path, ignored) && is_there(path / "config.json");
+  if (!has_config && !is_orin_model(path)) return QuantizationConfig{};
+  SUBBYTE_TRY(const ConfigFile file, read_config_file(path));
+  SUBBYTE_TRY(const json::Object object, file.object());
+  return read_quantization_config(object, path);
+}
+
+struct Opened {
+  TensorSource tensors;
+  QuantizationConfig config;
+};
+
+subbyte::Result<Opened> open_files(const std::filesystem::path& model) {
+  SUBBYTE_TRY(const auto path, find_checkpoint(model.string()));
+  SUBBYTE_TRY(QuantizationConfig config, read_config(path));
+  SUBBYTE_TRY(TensorSource tensors, TensorSource::open(path));
+  return Opened{std::move(tensors), std::move(config)};
+}
+
+Tensor to_public(const FileTensor& tensor) {
+  return {tensor.name, std::string(subbyte::name(tensor.dtype)), tensor.shape, tensor.bytes,
+          tensor.file};
+}
+
+Module to_public(const FoundModule& found) {
+  Module module;
+  module.name = found.name;
+  if (!found.info.ok()) {
+    module.error = to_public(found.info.error());
+    return module;
+  }
+  const subbyte::ModuleInfo& info = *found.info;
+  module.flavour = info.importer;
+  module.format = to_public(info.format);
+  module.experts = info.experts;
+  module.rows = info.rows;
+  module.cols = info.cols;
+  module.act_order = info.act_order;
+  module.bytes = info.bytes();
+  return module;
+}
+
+Error missing(std::string_view name) {
+  return to_public(subbyte::Error{
+      "import.missing", "expected a tensor " + quote_name(name) + ", found none of that name"});
+}
+
+}  // namespace
+
+Checkpoint::Checkpoint(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Checkpoint::Checkpoint(Checkpoint&&) noexcept = default;
+Checkpoint& Checkpoint::operator=(Checkpoint&&) noexcept = default;
+Checkpoint::~Checkpoint() = default;
+
+Result<Checkpoint> Checkpoint::open(const std::filesystem::path& model,
+                                    std::shared_ptr<Executor> threads) {
+  auto opened = open_files(model);
+  if (!opened.ok()) return to_public(std::move(opened).error());
+  return Checkpoint(std::unique_ptr<State>(new State{
+      std::move(opened->tensors), std::move(opened->config), Threads(std::move(threads))}));
+}
+
+const std::vector<std::filesystem::path>& Checkpoint::files() const {
+  return state_->tensors.files();
+}
+
+std::vector<Tensor> Checkpoint::tensors() const {
+  std::vector<Tensor> tensors;
+  for (const auto& [name, tensor] : state_->tensors.tensors()) {
+    tensors.push_back(to_public(tensor));
+  }
+  return tensors;
+}
+
+Result<Tensor> Checkpoint::tensor(std::string_view name) const {
+  const FileTensor* found = state_->tensors.find(name);
+  if (found == nullptr) return missing(name);
+  return to_public(*found);
+}
+
+Result<std::vector<float>> Checkpoint::numbers(std::string_view name) const {
+  const FileTensor* found = state_->tensors.find(name);
+  if (found == nullptr) return missing(name);
+  return to_public(import_vector(state_->tensors, name, found->shape));
+}
+
+std::vector<Module> Checkpoint::modules() const {
+  std::vector<Module> modules;
+  for (const FoundModule& found : find_modules(state_->context())) {
+    modules.push_back(to_public(found));
+  }
+  return modules;
+}
+
+Result<Matrix> Checkpoint::matrix(std::string_view module) const {
+  auto matrix = import_matrix(state_->context(), module);
+  if (!matrix.ok()) return to_public(std::move(matrix).error());
+  return to_public(std::move(matrix).value());
+}
+
+Result<std::vector<Matrix>> Checkpoint::experts(std::string_view module) const {
+  auto found = import_experts(state_->context(), module);
+  if (!found.ok()) return to_public(std::move(found).error());
+  std::vector<Matrix> experts;
+  for (subbyte::Matrix& expert : *found) experts.push_back(to_public(std::move(expert)));
+  return experts;
+}
+
+Status Checkpoint::verify_unchanged() const {
+  return to_public(state_->tensors.verify_unchanged());
+}
+
+}  // namespace subbyte::v0

@@ -1,0 +1,17 @@
+#pragma once
+// What a public Cpu holds.
+
+#include <memory>
+
+#include "cpp_interface/threads.h"
+#include "cpu_backend/execution.h"
+#include "subbyte/products.h"
+
+namespace subbyte::v0 {
+
+struct Cpu::State {
+  std::unique_ptr<Threads> threads;  // of the caller, if there are some
+  std::unique_ptr<Execution> execution;
+};
+
+}  // namespace subbyte::v0

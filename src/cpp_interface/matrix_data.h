@@ -1,0 +1,34 @@
+#pragma once
+// What a public matrix holds.
+
+#include <map>
+#include <mutex>
+
+#include "cpp_interface/convert.h"
+#include "cpu_backend/linear_weights.h"
+#include "matrix/zero_points.h"
+
+namespace subbyte::v0 {
+
+struct Matrix::Data {
+  explicit Data(subbyte::Matrix of);
+
+  /// The matrix as the kernels of the CPU read it, made when it is wanted for the first time.
+  const MatrixView& for_kernels() const;
+
+  /// The same for formats that no kernel of `execution` reads. Codes: those of LinearWeights.
+  subbyte::Result<const LinearWeights*> without_kernel(Execution& execution) const;
+
+  subbyte::Matrix matrix;
+  MatrixParts parts;  // a view of it
+
+ private:
+  mutable std::once_flag once_;
+  mutable subbyte::Matrix for_kernels_;
+  mutable std::mutex mutex_;
+  mutable std::map<const cpu::Kernels*, LinearWeights> without_kernel_;  // of each instruction set
+};
+
+Matrix to_public(subbyte::Matrix matrix);
+
+}  // namespace subbyte::v0

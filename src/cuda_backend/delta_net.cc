@@ -1,0 +1,79 @@
+#include "cuda_backend/delta_net.h"
+
+#include <algorithm>
+#include <string>
+
+#include "cuda_backend/kv_memory.h"
+#include "cuda_backend/weights.h"
+
+namespace subbyte {
+namespace {
+
+cuda::DeltaNetSizes sizes_of(const DeltaNetShape& shape) {
+  return {static_cast<int32_t>(shape.key_heads), static_cast<int32_t>(shape.value_heads),
+          static_cast<int32_t>(shape.key_size), static_cast<int32_t>(shape.value_size),
+          static_cast<int32_t>(shape.taps)};
+}
+
+cuda::DeltaNetColumns columns_of(const HeadColumns& columns) {
+  return {static_cast<int32_t>(columns.first), static_cast<int32_t>(columns.stride)};
+}
+
+}  // namespace
+
+Status CudaDeltaNets::check(const DeltaNetShape& shape) {
+  const int64_t largest = std::max(shape.key_size, shape.value_size);
+  if (largest <= cuda::kMaxDeltaNetHead) return {};
+  return Error{"linear.unsupported", "the GPU has gated delta nets for heads of up to " +
+                                         std::to_string(cuda::kMaxDeltaNetHead) + " numbers, not " +
+                                         std::to_string(largest) + " (--device cpu has them)"};
+}
+
+/// A step has its largest scratch in chunks where it has as many parts as there may be for them,
+/// and without chunks where all its tokens are of one part.
+int64_t CudaDeltaNets::memory_bytes(const DeltaNetShape& shape, const StepSize& size) const {
+  const cuda::DeltaNetSizes sizes = sizes_of(shape);
+  int64_t bytes = 0;
+  for (int64_t parts = 1; parts <= std::min(size.sequences, size.tokens); ++parts) {
+    bytes = std::max(bytes, cuda::delta_net_scratch(sizes, size.tokens, parts, is_recurrent_));
+  }
+  return bytes;
+}
+
+Status CudaDeltaNets::run(const DeltaNetOp& op, const CudaRows& y, const void* qkvz,
+                          const void* ba) {
+  const KvGroup& group = step_.pool().groups()[op.cache.group];
+  const auto& memory = static_cast<const CudaStateMemory&>(group.memory());
+  const DeltaNetColumns columns = delta_net_columns(op.shape);
+  cuda::DeltaNetCall call;
+  call.y = y.data;
+  call.qkvz = qkvz;
+  call.ba = ba;
+  call.element = element_;
+  call.sizes = sizes_of(op.shape);
+  call.q = columns_of(columns.q);
+  call.k = columns_of(columns.k);
+  call.v = columns_of(columns.v);
+  call.z = columns_of(columns.z);
+  call.b = columns_of(columns.b);
+  call.a = columns_of(columns.a);
+  call.filters = floats_of(op.weights.filters);
+  call.a_log = floats_of(op.weights.a_log);
+  call.dt_bias = floats_of(op.weights.dt_bias);
+  call.norm = floats_of(op.weights.norm);
+  call.key_eps = kDeltaNetEps;
+  call.norm_eps = op.shape.eps;
+  call.states = memory.layer(op.cache.layer);
+  call.state_stride = memory.stride();
+  call.parts = step_.states(op.cache.group);
+  call.num_parts = step_.num_parts();
+  call.num_rows = y.rows;
+  call.is_recurrent = is_recurrent_;
+  SUBBYTE_CHECK(scratch_.grow(
+      cuda::delta_net_scratch(call.sizes, call.num_rows, call.num_parts, call.is_recurrent)));
+  call.scratch = scratch_.data();
+  cuda::run_delta_net(call, stream_);
+  return {};
+}
+
+}  // namespace subbyte

@@ -1,0 +1,129 @@
+// AWQ's operators of vLLM with their arguments, on CPUs: words are unpacked once and kept.
+
+#include <algorithm>
+#include <array>
+
+#include "kernels/cpu/blocks.h"
+#include "torch_operators/checkpoint_words.h"
+#include "torch_operators/operators.h"
+#include "torch_operators/product.h"
+
+namespace subbyte::torch_operators {
+namespace {
+
+/// AWQ's words as a canonical matrix.
+struct Awq {
+  const Tensor& words;
+  const Tensor& scales;
+  const Tensor& zeros;
+
+  int64_t cols() const { return words.size(0); }
+  int64_t rows() const { return words.size(1) * 8; }
+  int64_t groups() const { return scales.size(0); }
+
+  Status check() const {
+    const Numbers& t = numbers();
+    SUBBYTE_CHECK(check_dtype(words, {t.i32}));
+    SUBBYTE_CHECK(check_dim(words, 2));
+    SUBBYTE_CHECK(check_dtype(scales, {t.f16, t.bf16}));
+    SUBBYTE_CHECK(check_dim(scales, 2));
+    SUBBYTE_CHECK(check_sizes(scales, {groups(), rows()}));
+    SUBBYTE_CHECK(check_dtype(zeros, {t.i32}));
+    SUBBYTE_CHECK(check_sizes(zeros, {groups(), rows() / 8}));
+    if (cols() > 0 && rows() > 0 && groups() > 0 && cols() % groups() == 0 && cols() % 2 == 0) {
+      return {};
+    }
+    return refuse(scales, "groups that divide " + std::to_string(cols()) + " inputs");
+  }
+
+  Result<Matrix> matrix() const {
+    Matrix matrix;
+    MatrixView& view = matrix.view;
+    view.rows = rows();
+    view.cols = cols();
+    view.format = {Format::kU4, scales.format(), Zero::kU8, cols() / groups()};
+    const auto codes = static_cast<std::size_t>(rows() * cols() / 2);
+    const auto count = static_cast<std::size_t>(rows() * groups());
+    auto bytes = allocate_bytes(codes + count * 3);
+    const std::vector<std::byte> nibbles =
+        canonical(words.data<const uint32_t>(), rows(), cols(), 4, awq_code);
+    std::ranges::copy(nibbles, bytes.get());
+    std::byte* const to_scales = bytes.get() + codes;
+    std::byte* const to_zeros = to_scales + count * 2;
+    for (int64_t n = 0; n < rows(); ++n) {
+      for (int64_t g = 0; g < groups(); ++g) {
+        const int64_t at = n * groups() + g;
+        std::copy_n(scales.data() + (g * rows() + n) * 2, 2, to_scales + at * 2);
+        to_zeros[at] = std::byte(awq_code(zeros.data<const uint32_t>(), g, n, rows(), 4));
+      }
+    }
+    view.codes = {bytes.get(), codes};
+    view.scales = {to_scales, count * 2};
+    view.zeros = {to_zeros, count};
+    matrix.owners.push_back(std::move(bytes));
+    return matrix;
+  }
+};
+
+Status awq_gemm(Arguments& arguments, Results& results) {
+  const Tensor x = arguments.packed_tensor("input");
+  const Tensor words = arguments.packed_tensor("qweight");
+  const Tensor scales = arguments.packed_tensor("scales");
+  const Tensor zeros = arguments.packed_tensor("qzeros");
+  arguments.integer();  // split_k_iters chooses nothing
+  const Awq awq = {words, scales, zeros};
+  SUBBYTE_CHECK(awq.check());
+  SUBBYTE_CHECK(check_dtype(x, {scales.dtype()}));
+  SUBBYTE_CHECK(check_dim(x, 2));
+  SUBBYTE_CHECK(check_sizes(x, {x.size(0), awq.cols()}));
+  Tensor out = Tensor::empty(std::array{x.size(0), awq.rows()}, x.dtype(), x);
+  if (x.size(0) > 0) {
+    SUBBYTE_TRY(Machine machine, Machine::borrow(x.count() * awq.rows()));
+    const std::array sources = {&words, &scales, &zeros};
+    SUBBYTE_TRY(const auto matrix,
+                keep({"awq", {awq.rows(), awq.cols()}, {}}, sources, [&] { return awq.matrix(); }));
+    SUBBYTE_TRY(const ReadyWeights ready, make_ready(machine, matrix->view, sources));
+    SUBBYTE_CHECK(multiply(machine, x, ready, std::nullopt, out));
+  }
+  results.add(std::move(out));
+  return {};
+}
+
+/// Weights [K, N].
+Status awq_dequantize(Arguments& arguments, Results& results) {
+  const Tensor words = arguments.packed_tensor("qweight");
+  const Tensor scales = arguments.packed_tensor("scales");
+  const Tensor zeros = arguments.packed_tensor("zeros");
+  const Awq awq = {words, scales, zeros};
+  SUBBYTE_CHECK(awq.check());
+  SUBBYTE_TRY(const Matrix matrix, awq.matrix());
+  SUBBYTE_TRY(Machine machine, Machine::borrow());
+  Tensor out = Tensor::empty(std::array{awq.cols(), awq.rows()}, scales.dtype(), scales);
+  std::vector<uint16_t> rows(static_cast<std::size_t>(out.count()));
+  SUBBYTE_CHECK(cpu::dequantize(matrix.view, scales.format(), rows.data(), machine.kernels(),
+                                machine.executor()));
+  for (int64_t n = 0; n < awq.rows(); ++n) {
+    for (int64_t k = 0; k < awq.cols(); ++k) {
+      out.data<uint16_t>()[k * awq.rows() + n] = rows[static_cast<std::size_t>(n * awq.cols() + k)];
+    }
+  }
+  results.add(std::move(out));
+  return {};
+}
+
+constexpr Operator kOperators[] = {
+    {"awq_gemm(Tensor input, Tensor qweight, Tensor scales, Tensor qzeros, int split_k_iters) -> "
+     "Tensor",
+     kernel<awq_gemm>},
+    {"awq_dequantize(Tensor qweight, Tensor scales, Tensor zeros, int split_k_iters, int thx, "
+     "int thy) -> Tensor",
+     kernel<awq_dequantize>},
+};
+
+}  // namespace
+
+std::span<const Operator> awq_operators() {
+  return kOperators;
+}
+
+}  // namespace subbyte::torch_operators

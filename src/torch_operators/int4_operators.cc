@@ -1,0 +1,274 @@
+// The five int4 operators of aten with their arguments, on CPUs: those that aten has for CPUs, and
+// those for CUDA and XPU with the words of these (foreign_layouts/int4pack.h draws them).
+
+#include <algorithm>
+#include <array>
+
+#include "foreign_layouts/int4pack.h"
+#include "torch_operators/operators.h"
+#include "torch_operators/product.h"
+
+namespace subbyte::torch_operators {
+namespace {
+
+/// The tile of this process in aten, whose choice of instructions subbyte.torch hands over.
+CpuTile tile_of_aten = CpuTile::kHalves32;
+
+struct Packing {
+  explicit Packing(Arguments& arguments)
+      : codes(arguments.packed_tensor("self")), inner_k_tiles(arguments.integer()) {}
+
+  Tensor codes;
+  int64_t inner_k_tiles;
+};
+
+/// Codes of i32, one each, as canonical bytes.
+Result<std::vector<std::byte>> nibbles_of(const Tensor& codes) {
+  const std::span<const int32_t> from = codes.span<const int32_t>();
+  std::vector<std::byte> to(from.size() / 2);
+  for (std::size_t i = 0; i < from.size(); ++i) {
+    if (from[i] < 0 || from[i] > 15)
+      return refuse("self", "codes of 0 to 15", std::to_string(from[i]));
+    to[i / 2] |= std::byte{static_cast<unsigned char>(from[i] << (4 * (i % 2)))};
+  }
+  return to;
+}
+
+Status convert_for_cpu(Arguments& arguments, Results& results) {
+  const Packing in(arguments);
+  SUBBYTE_CHECK(check_dtype(in.codes, {numbers().i32}));
+  SUBBYTE_CHECK(check_dim(in.codes, 2));
+  const int64_t rows = in.codes.size(0);
+  const int64_t cols = in.codes.size(1);
+  SUBBYTE_CHECK(check_int4pack_cpu_shape(rows, cols));
+  SUBBYTE_TRY(const std::vector<std::byte> canonical, nibbles_of(in.codes));
+  Tensor out = Tensor::empty(std::array{rows, cols / 2}, numbers().u8, in.codes);
+  pack_int4_cpu(out.data(), canonical.data(), rows, cols, tile_of_aten);
+  results.add(std::move(out));
+  return {};
+}
+
+/// Bytes with the halves changed: aten's words for CUDA come from bytes with the even input high.
+std::vector<std::byte> swap_nibbles(std::span<const std::byte> from) {
+  std::vector<std::byte> to(from.size());
+  std::ranges::transform(from, to.begin(), [](std::byte b) { return b << 4 | b >> 4; });
+  return to;
+}
+
+Status convert(Arguments& arguments, Results& results) {
+  const Packing in(arguments);
+  SUBBYTE_CHECK(check_dtype(in.codes, {numbers().u8}));
+  SUBBYTE_CHECK(check_dim(in.codes, 2));
+  const int64_t rows = in.codes.size(0);
+  const int64_t cols = in.codes.size(1) * 2;
+  const int tiles = static_cast<int>(std::clamp<int64_t>(in.inner_k_tiles, 0, 64));
+  SUBBYTE_CHECK(check_int4pack_cuda_shape(rows, cols, tiles));
+  Tensor out = Tensor::empty(
+      std::array{rows / 8, cols / (16 * tiles), int64_t{32}, static_cast<int64_t>(tiles / 2)},
+      numbers().i32, in.codes);
+  pack_int4_cuda(out.data(), swap_nibbles(in.codes.span()).data(), rows, cols, tiles);
+  results.add(std::move(out));
+  return {};
+}
+
+struct Product {
+  explicit Product(Arguments& arguments)
+      : x(arguments.packed_tensor("self")),
+        weight(arguments.packed_tensor("mat2")),
+        group(arguments.integer()),
+        scales(arguments.packed_tensor("scales")) {}
+
+  int64_t rows() const { return scales.size(1); }
+  int64_t cols() const { return x.size(1); }
+  int64_t groups() const { return cols() / group; }
+
+  Tensor x;
+  Tensor weight;
+  int64_t group;
+  Tensor scales;
+};
+
+/// x, the group size and [K/g, N, 2] or [K/g, N] scales of x's type.
+Status check_common(const Product& in, int64_t scale_dims) {
+  SUBBYTE_CHECK(check_floats(in.x));
+  SUBBYTE_CHECK(check_dim(in.x, 2));
+  SUBBYTE_CHECK(check_dtype(in.scales, {in.x.dtype()}));
+  SUBBYTE_CHECK(check_dim(in.scales, scale_dims));
+  constexpr std::array<int64_t, 4> kGroups = {32, 64, 128, 256};
+  if (std::ranges::find(kGroups, in.group) == kGroups.end() || in.cols() % in.group != 0 ||
+      in.cols() == 0) {
+    return refuse("qGroupSize", "32, 64, 128 or 256 that divides " + std::to_string(in.cols()),
+                  std::to_string(in.group));
+  }
+  if (scale_dims == 3) return check_sizes(in.scales, {in.groups(), in.rows(), 2});
+  return check_sizes(in.scales, {in.groups(), in.rows()});
+}
+
+/// i4 codes with scales of x's type, unpacked by `unpack`.
+template <typename Unpack>
+Result<Matrix> codes_and_scales(const Product& in, const Unpack& unpack) {
+  Matrix matrix;
+  MatrixView& view = matrix.view;
+  view.format = {Format::kI4, in.x.format(), Zero::kNone, in.group};
+  view.rows = in.rows();
+  view.cols = in.cols();
+  const auto code_bytes = static_cast<std::size_t>(view.rows * view.row_bytes());
+  const int64_t width = info(in.x.format()).bits / 8;
+  const auto scale_bytes = static_cast<std::size_t>(view.rows * view.groups() * width);
+  auto bytes = allocate_bytes(code_bytes + scale_bytes);
+  unpack(bytes.get());
+  std::byte* const scales = bytes.get() + code_bytes;
+  const int64_t stride = in.scales.dim() == 3 ? 2 : 1;
+  for (int64_t n = 0; n < view.rows; ++n) {
+    for (int64_t g = 0; g < view.groups(); ++g) {
+      std::copy_n(in.scales.data() + (g * view.rows + n) * stride * width, width,
+                  scales + (n * view.groups() + g) * width);
+    }
+  }
+  view.codes = {bytes.get(), code_bytes};
+  view.scales = {scales, scale_bytes};
+  matrix.owners.push_back(std::move(bytes));
+  return matrix;
+}
+
+/// z of [K/g, N, 2] as a dense matrix [N][K/g].
+Result<Matrix> offsets_of(const Product& in) {
+  Matrix matrix;
+  MatrixView& view = matrix.view;
+  view.format.element = in.x.format();
+  view.rows = in.rows();
+  view.cols = in.groups();
+  const int64_t width = info(in.x.format()).bits / 8;
+  const auto size = static_cast<std::size_t>(view.rows * view.cols * width);
+  auto bytes = allocate_bytes(size);
+  for (int64_t n = 0; n < view.rows; ++n) {
+    for (int64_t g = 0; g < view.cols; ++g) {
+      std::copy_n(in.scales.data() + ((g * view.rows + n) * 2 + 1) * width, width,
+                  bytes.get() + (n * view.cols + g) * width);
+    }
+  }
+  view.codes = {bytes.get(), size};
+  matrix.owners.push_back(std::move(bytes));
+  return matrix;
+}
+
+template <typename Unpack>
+Status multiply_with_offsets(const Product& in, const char* name, const Unpack& unpack,
+                             Results& results) {
+  Tensor out = Tensor::empty(std::array{in.x.size(0), in.rows()}, in.x.dtype(), in.x);
+  if (in.x.size(0) > 0) {
+    SUBBYTE_TRY(Machine machine, Machine::borrow(in.x.count() * in.rows()));
+    const std::vector<int64_t> sizes = {in.rows(), in.cols(), in.group};
+    const std::array sources = {&in.weight, &in.scales};
+    SUBBYTE_TRY(const auto codes,
+                keep({name, sizes, {}}, sources, [&] { return codes_and_scales(in, unpack); }));
+    SUBBYTE_TRY(const auto offsets, keep({"int4 offsets", sizes, {}}, std::array{&in.scales},
+                                         [&] { return offsets_of(in); }));
+    SUBBYTE_TRY(ReadyWeights ready, make_ready(machine, codes->view, sources));
+    ready.offsets = offsets->view;
+    ready.group_size = in.group;
+    SUBBYTE_CHECK(multiply(machine, in.x, ready, std::nullopt, out));
+  }
+  results.add(std::move(out));
+  return {};
+}
+
+Status product_for_cpu(Arguments& arguments, Results& results) {
+  const Product in(arguments);
+  SUBBYTE_CHECK(check_dim(in.scales, 3));
+  SUBBYTE_CHECK(check_common(in, 3));
+  SUBBYTE_CHECK(check_int4pack_cpu_shape(in.rows(), in.cols()));
+  SUBBYTE_CHECK(check_dtype(in.weight, {numbers().u8}));
+  SUBBYTE_CHECK(check_sizes(in.weight, {in.rows(), in.cols() / 2}));
+  const auto unpack = [&](std::byte* codes) {
+    unpack_int4_cpu(codes, in.weight.data(), in.rows(), in.cols(), tile_of_aten);
+  };
+  return multiply_with_offsets(in, "int4 of CPUs", unpack, results);
+}
+
+Status product(Arguments& arguments, Results& results) {
+  const Product in(arguments);
+  SUBBYTE_CHECK(check_dim(in.scales, 3));
+  SUBBYTE_CHECK(check_common(in, 3));
+  SUBBYTE_CHECK(check_dtype(in.weight, {numbers().i32}));
+  SUBBYTE_CHECK(check_dim(in.weight, 4));
+  const int64_t tiles = in.weight.size(3) * 2;
+  SUBBYTE_CHECK(check_int4pack_cuda_shape(in.rows(), in.cols(),
+                                          static_cast<int>(std::min<int64_t>(tiles, 64))));
+  SUBBYTE_CHECK(check_sizes(in.weight, {in.rows() / 8, in.cols() / (16 * tiles), 32, tiles / 2}));
+  const auto unpack = [&](std::byte* codes) {
+    unpack_int4_cuda(codes, in.weight.data(), in.rows(), in.cols(), static_cast<int>(tiles));
+  };
+  return multiply_with_offsets(in, "int4 of CUDA", unpack, results);
+}
+
+/// z of XPU: w = s (q - z), with z of any signed byte.
+Result<Matrix> xpu_matrix(const Product& in, const Tensor& zeros) {
+  SUBBYTE_TRY(Matrix matrix, codes_and_scales(in, [&](std::byte* codes) {
+                std::ranges::copy(in.weight.span(), codes);
+              }));
+  MatrixView& view = matrix.view;
+  view.format.element = Format::kU4;
+  view.format.zero = Zero::kU8;
+  const auto count = static_cast<std::size_t>(view.rows * view.groups());
+  auto bytes = allocate_bytes(count);
+  unpack_int4_xpu_groups(bytes.get(), zeros.data(), view.rows, view.groups(), 1);
+  for (std::size_t i = 0; i < count; ++i) {
+    const int zero = static_cast<int8_t>(bytes[i]);
+    if (zero < 0 || zero > 16) return refuse(zeros.name(), "0 to 16", std::to_string(zero));
+  }
+  view.zeros = {bytes.get(), count};
+  matrix.owners.push_back(std::move(bytes));
+  return matrix;
+}
+
+Status product_with_zeros(Arguments& arguments, Results& results) {
+  const Product in(arguments);
+  const Tensor zeros = arguments.packed_tensor("qZeros");
+  SUBBYTE_CHECK(check_dim(in.scales, 2));
+  SUBBYTE_CHECK(check_common(in, 2));
+  SUBBYTE_CHECK(check_dtype(in.weight, {numbers().i32}));
+  SUBBYTE_CHECK(check_sizes(in.weight, {in.rows(), in.cols() / 8}));
+  SUBBYTE_CHECK(check_dtype(zeros, {numbers().i8}));
+  SUBBYTE_CHECK(check_sizes(zeros, {in.groups(), in.rows()}));
+  Tensor out = Tensor::empty(std::array{in.x.size(0), in.rows()}, in.x.dtype(), in.x);
+  if (in.x.size(0) > 0) {
+    SUBBYTE_TRY(Machine machine, Machine::borrow(in.x.count() * in.rows()));
+    const std::array sources = {&in.weight, &in.scales, &zeros};
+    SUBBYTE_TRY(const auto matrix, keep({"int4 of XPU", {in.rows(), in.cols(), in.group}, {}},
+                                        sources, [&] { return xpu_matrix(in, zeros); }));
+    SUBBYTE_TRY(const ReadyWeights ready, make_ready(machine, matrix->view, sources));
+    SUBBYTE_CHECK(multiply(machine, in.x, ready, std::nullopt, out));
+  }
+  results.add(std::move(out));
+  return {};
+}
+
+constexpr Operator kOperators[] = {
+    {"_convert_weight_to_int4pack_for_cpu(Tensor self, int innerKTiles) -> Tensor",
+     kernel<convert_for_cpu>},
+    {"_convert_weight_to_int4pack(Tensor self, int innerKTiles) -> Tensor", kernel<convert>},
+    {"_weight_int4pack_mm_for_cpu(Tensor self, Tensor mat2, int qGroupSize, "
+     "Tensor qScaleAndZeros) -> Tensor",
+     kernel<product_for_cpu>},
+    {"_weight_int4pack_mm(Tensor self, Tensor mat2, int qGroupSize, Tensor qScaleAndZeros) -> "
+     "Tensor",
+     kernel<product>},
+    {"_weight_int4pack_mm_with_scales_and_zeros(Tensor self, Tensor mat2, int qGroupSize, "
+     "Tensor qScale, Tensor qZeros) -> Tensor",
+     kernel<product_with_zeros>},
+};
+
+}  // namespace
+
+void set_int4_tile(std::string_view capability) {
+  tile_of_aten = capability == "AVX512" ? CpuTile::kHalves64
+                 : capability == "AVX2" ? CpuTile::kHalves32
+                                        : CpuTile::kPairs32;
+}
+
+std::span<const Operator> int4_operators() {
+  return kOperators;
+}
+
+}  // namespace subbyte::torch_operators

@@ -1,0 +1,164 @@
+#include "torch_operators/kept.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <list>
+#include <mutex>
+#include <utility>
+
+namespace subbyte::torch_operators {
+namespace {
+
+constexpr int64_t kLongTime = 4096;  // calls
+
+/// Calls a method of torch whose one result is a number.
+Word call(const char* name, const Tensor& tensor) {
+  Tensor handle = tensor.share();  // which the call takes
+  Word stack = std::bit_cast<Word>(handle.release());
+  check(functions().torch_call_dispatcher(name, "", &stack, kTorchVersion), name);
+  return stack;
+}
+
+uint64_t checksum(std::span<const std::byte> bytes) {
+  constexpr std::size_t kLanes = 4;
+  constexpr uint64_t kFactor = 0x9E3779B97F4A7C15u;
+  std::array<uint64_t, kLanes> sums = {1, 2, 3, 4};
+  std::array<uint64_t, kLanes> words{};
+  std::size_t at = 0;
+  for (; at + sizeof(words) <= bytes.size(); at += sizeof(words)) {
+    std::memcpy(words.data(), bytes.data() + at, sizeof(words));
+    for (std::size_t i = 0; i < kLanes; ++i) {
+      sums[i] = std::rotl((sums[i] ^ words[i]) * kFactor, 29);
+    }
+  }
+  words = {};
+  if (at < bytes.size()) std::memcpy(words.data(), bytes.data() + at, bytes.size() - at);
+  uint64_t all = bytes.size();
+  for (std::size_t i = 0; i < kLanes; ++i) {
+    all = std::rotl((all ^ sums[i] ^ words[i]) * kFactor, 31);
+  }
+  return all;
+}
+
+struct Source {
+  const void* data = nullptr;
+  int64_t num_bytes = 0;
+  uint64_t stamp = 0;  // the counter of what was written, or a checksum
+
+  bool operator==(const Source&) const = default;
+};
+
+Source source_of(const Tensor* tensor) {
+  if (tensor == nullptr) return {};
+  const bool counted = (call("aten::is_inference", *tensor) & 1) == 0;
+  if (!counted && !tensor->on_cpu()) return {tensor->data(), tensor->num_bytes(), 0};
+  return {tensor->data(), tensor->num_bytes(),
+          counted ? call("aten::_version", *tensor) : checksum(tensor->span())};
+}
+
+bool same_place(const Source& a, const Source& b) {
+  return a.data == b.data && a.num_bytes == b.num_bytes;
+}
+
+struct Entry {
+  Recipe recipe;
+  std::vector<Source> sources;
+  std::vector<Tensor> tensors;
+  std::shared_ptr<const Matrix> matrix;
+  int64_t last_use = 0;
+};
+
+struct Store {
+  std::mutex mutex;
+  std::list<Entry> entries;  // the one that was used last comes first
+  int64_t calls = 0;
+  int64_t num_bytes = 0;
+};
+
+/// Never destroyed: torch calls as long as the process lives.
+Store& store() {
+  static Store& all = *new Store;
+  return all;
+}
+
+int64_t most_bytes() {
+  static const int64_t half = sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE) / 2;
+  return half;
+}
+
+void let_go(Store& all, std::list<Entry>::iterator entry) {
+  all.num_bytes -= entry->matrix->view.bytes();
+  all.entries.erase(entry);
+}
+
+void let_go_of_old(Store& all) {
+  while (!all.entries.empty()) {
+    const auto last = std::prev(all.entries.end());
+    if (all.num_bytes <= most_bytes() && all.calls - last->last_use < kLongTime) return;
+    let_go(all, last);
+  }
+}
+
+/// The matrix of those sources, or nullptr; one whose tensors have changed is let go.
+std::shared_ptr<const Matrix> find(Store& all, const Recipe& recipe,
+                                   const std::vector<Source>& sources) {
+  ++all.calls;
+  const auto found = std::ranges::find_if(all.entries, [&](const Entry& entry) {
+    return std::ranges::equal(entry.sources, sources, same_place) && entry.recipe == recipe;
+  });
+  if (found == all.entries.end()) return nullptr;
+  if (found->sources != sources) {
+    let_go(all, found);
+    return nullptr;
+  }
+  found->last_use = all.calls;
+  all.entries.splice(all.entries.begin(), all.entries, found);
+  return found->matrix;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<const Matrix>> keep(const Recipe& recipe,
+                                           std::span<const Tensor* const> sources,
+                                           FunctionRef<Result<Matrix>()> make) {
+  const auto is_kept = [](const Tensor* tensor) { return tensor == nullptr || !tensor->is_copy(); };
+  const bool kept = std::ranges::all_of(sources, is_kept);
+  std::vector<Source> places;
+  if (kept) {
+    for (const Tensor* tensor : sources) places.push_back(source_of(tensor));
+    const std::lock_guard lock(store().mutex);
+    if (auto matrix = find(store(), recipe, places); matrix != nullptr) return matrix;
+  }
+  SUBBYTE_TRY(Matrix made, make());
+  auto matrix = std::make_shared<const Matrix>(std::move(made));
+  if (!kept) return std::shared_ptr<const Matrix>(std::move(matrix));
+  Entry entry = {recipe, std::move(places), {}, matrix, 0};
+  for (const Tensor* tensor : sources) {
+    if (tensor != nullptr) entry.tensors.push_back(tensor->share());
+  }
+  Store& all = store();
+  const std::lock_guard lock(all.mutex);
+  entry.last_use = all.calls;
+  all.num_bytes += matrix->view.bytes();
+  all.entries.push_front(std::move(entry));
+  let_go_of_old(all);
+  return std::shared_ptr<const Matrix>(std::move(matrix));
+}
+
+void forget_all() {
+  std::list<Entry> old;
+  Store& all = store();
+  const std::lock_guard lock(all.mutex);
+  std::swap(old, all.entries);
+  all.num_bytes = 0;
+}
+
+int64_t kept_bytes() {
+  const std::lock_guard lock(store().mutex);
+  return store().num_bytes;
+}
+
+}  // namespace subbyte::torch_operators

@@ -1,0 +1,48 @@
+#pragma once
+// Matrices that operators make of the tensors of others, kept so that the next call with the same
+// tensors need not make them again: words of Marlin, tiles of aten, nibbles of bitsandbytes.
+//
+// A matrix is found by the addresses of its tensors. It holds on to them, so that no other tensor
+// can come to lie there; and it is made again when torch's counter says that one was written to,
+// or, as tensors of inference mode have no counter, when a checksum of its bytes is another one.
+// Nothing sees what was written in inference mode to memory of a GPU.
+// Tensors that had to be copied because they were not contiguous are not kept.
+//
+// What no call has used for a long time is let go, and the oldest first when all of it takes more
+// than half of the memory of the machine.
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "base/function_ref.h"
+#include "base/status.h"
+#include "matrix/matrix.h"
+#include "torch_operators/tensor.h"
+
+namespace subbyte::torch_operators {
+
+/// A word for how a matrix is made, a string literal, and the numbers that decide it.
+struct Recipe {
+  const char* name = "";
+  std::vector<int64_t> numbers;
+  std::string text;
+
+  bool operator==(const Recipe&) const = default;
+};
+
+/// The matrix that `make` makes of `sources`, of which absent ones are nullptr.
+Result<std::shared_ptr<const Matrix>> keep(const Recipe& recipe,
+                                           std::span<const Tensor* const> sources,
+                                           FunctionRef<Result<Matrix>()> make);
+
+/// Lets go of all of them.
+void forget_all();
+
+/// Bytes of all of them, without the tensors that they are made of.
+int64_t kept_bytes();
+
+}  // namespace subbyte::torch_operators

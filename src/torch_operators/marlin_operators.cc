@@ -1,0 +1,374 @@
+// Marlin's operators of vLLM with their arguments, on CPUs: words of Marlin go in, are
+// unpacked once and kept (foreign_layouts/marlin.h draws them).
+
+#include "foreign_layouts/marlin.h"
+
+#include <algorithm>
+#include <array>
+
+#include "foreign_layouts/marlin_act_order.h"
+#include "foreign_layouts/marlin_int8.h"
+#include "torch_operators/checkpoint_words.h"
+#include "torch_operators/operators.h"
+#include "torch_operators/product.h"
+
+namespace subbyte::torch_operators {
+namespace {
+
+// ---- repacking --------------------------------------------------------------------------------
+
+struct Repacking {
+  Repacking(Arguments& arguments, bool with_perm, bool with_8bit)
+      : words(arguments.packed_tensor("b_q_weight")),
+        perm(with_perm ? std::optional(arguments.packed_tensor("perm")) : std::nullopt),
+        k(arguments.integer()),
+        n(arguments.integer()),
+        bits(arguments.integer()),
+        is_a_8bit(with_8bit && arguments.boolean()) {}
+
+  Status check(bool awq) const {
+    if (bits != 4 && bits != 8) return refuse("num_bits", "4 or 8", std::to_string(bits));
+    if (is_a_8bit) return refuse("is_a_8bit", "False", "True");
+    if (k < 1 || n < 1 || k > 1 << 24 || n > 1 << 24) {
+      return refuse("size_k and size_n", "1 to 2^24",
+                    std::to_string(k) + " and " + std::to_string(n));
+    }
+    SUBBYTE_CHECK(check_marlin_shape(n, k));
+    SUBBYTE_CHECK(check_dtype(words, {numbers().i32}));
+    return awq ? check_sizes(words, {k, n * bits / 32}) : check_sizes(words, {k * bits / 32, n});
+  }
+
+  Tensor words;
+  std::optional<Tensor> perm;
+  int64_t k;
+  int64_t n;
+  int64_t bits;
+  bool is_a_8bit;
+};
+
+Status check_perm(const Tensor& perm, int64_t k) {
+  if (perm.count() == 0) return {};
+  SUBBYTE_CHECK(check_dtype(perm, {numbers().i32}));
+  SUBBYTE_CHECK(check_sizes(perm, {k}));
+  for (const int32_t input : perm.span<const int32_t>()) {
+    if (input < 0 || input >= k) {
+      return refuse("perm", "inputs below " + std::to_string(k), std::to_string(input));
+    }
+  }
+  return {};
+}
+
+Status repack(const Repacking& in, bool awq, Results& results) {
+  SUBBYTE_CHECK(in.check(awq));
+  if (in.perm) SUBBYTE_CHECK(check_perm(*in.perm, in.k));
+  const int bits = static_cast<int>(in.bits);
+  const std::vector<std::byte> codes =
+      canonical(in.words.data<const uint32_t>(), in.n, in.k, bits, awq ? awq_code : gptq_code,
+                in.perm ? in.perm->span<const int32_t>() : std::span<const int32_t>());
+  Tensor out = Tensor::empty(std::array{in.k / 16, in.n * 16 * bits / 32}, numbers().i32, in.words);
+  if (bits == 4) {
+    pack_marlin(out.data(), codes.data(), in.n, in.k);
+  } else {
+    pack_marlin_int8(out.data(), codes.data(), in.n, in.k);
+  }
+  results.add(std::move(out));
+  return {};
+}
+
+Status gptq_marlin_repack(Arguments& arguments, Results& results) {
+  return repack(Repacking(arguments, false, true), false, results);
+}
+Status gptq_marlin_repack_perm(Arguments& arguments, Results& results) {
+  return repack(Repacking(arguments, true, false), false, results);
+}
+Status awq_marlin_repack(Arguments& arguments, Results& results) {
+  return repack(Repacking(arguments, false, true), true, results);
+}
+
+// ---- the type of the weights -----------------------------------------------------------------
+
+enum class WordType : uint8_t { kU4, kU4B8, kU8B128, kU8, kE2M1, kOther };
+
+/// The type of vLLM's 64-bit number: exponent 8 bits, mantissa 8, signed 1, bias 32, and more.
+WordType type_of(int64_t id) {
+  const auto bits = static_cast<uint64_t>(id);
+  const auto exponent = bits & 0xFF;
+  const auto mantissa = bits >> 8 & 0xFF;
+  const bool is_signed = (bits >> 16 & 1) != 0;
+  const auto bias = bits >> 17 & 0xFFFFFFFFu;
+  if (exponent == 2 && mantissa == 1 && is_signed) return WordType::kE2M1;
+  if (exponent != 0 || is_signed) return WordType::kOther;
+  if (mantissa == 4)
+    return bias == 8 ? WordType::kU4B8 : bias == 0 ? WordType::kU4 : WordType::kOther;
+  if (mantissa == 8)
+    return bias == 128 ? WordType::kU8B128 : bias == 0 ? WordType::kU8 : WordType::kOther;
+  return WordType::kOther;
+}
+
+// ---- products --------------------------------------------------------------------------------
+
+/// The arguments of marlin_gemm, now, and with g_idx and perm, before.
+struct Marlin {
+  Marlin(Arguments& arguments, bool former)
+      : a(arguments.packed_tensor("a")),
+        c(arguments.optional_tensor("c")),
+        words(arguments.packed_tensor("b_q_weight")),
+        bias(arguments.optional_tensor("b_bias")),
+        scales(arguments.packed_tensor("b_scales")),
+        a_scales(former ? std::nullopt : arguments.optional_tensor("a_scales")),
+        global(arguments.optional_tensor("global_scale")),
+        zeros(arguments.optional_tensor("b_zeros")),
+        g_idx(former ? arguments.optional_tensor("g_idx") : std::nullopt),
+        perm(former ? arguments.optional_tensor("perm") : std::nullopt),
+        workspace(arguments.optional_tensor("workspace")),
+        type(type_of(arguments.integer())),
+        m(arguments.integer()),
+        n(arguments.integer()),
+        k(arguments.integer()) {
+    if (former) arguments.boolean();  // is_k_full: the whole of K is here
+    arguments.boolean();              // use_atomic_add
+    arguments.boolean();              // use_fp32_reduce
+    float_zeros = arguments.boolean();
+    for (std::optional<Tensor>* tensor : {&zeros, &g_idx, &perm, &global}) {
+      if (*tensor && (*tensor)->count() == 0) tensor->reset();  // empty means none
+    }
+  }
+
+  bool is_8bit() const { return type == WordType::kU8B128 || type == WordType::kU8; }
+  bool has_zeros() const { return type == WordType::kU4 || type == WordType::kU8; }
+  int64_t groups() const { return scales.size(0); }
+
+  Status check() const;
+  Status check_scales() const;
+  Result<Matrix> matrix() const;
+  std::array<const Tensor*, 6> sources() const {
+    const auto address = [](const std::optional<Tensor>& t) { return t ? &*t : nullptr; };
+    return {&words, &scales, address(global), address(zeros), address(g_idx), address(perm)};
+  }
+
+  Tensor a;
+  std::optional<Tensor> c;
+  Tensor words;
+  std::optional<Tensor> bias;
+  Tensor scales;
+  std::optional<Tensor> a_scales;
+  std::optional<Tensor> global;
+  std::optional<Tensor> zeros;
+  std::optional<Tensor> g_idx;
+  std::optional<Tensor> perm;
+  std::optional<Tensor> workspace;
+  WordType type;
+  int64_t m;
+  int64_t n;
+  int64_t k;
+  bool float_zeros = false;
+
+ private:
+  Status add_codes(MatrixView& view, std::byte* codes) const;
+  Status add_scales(Matrix& matrix) const;
+  Status add_fp4_scales(Matrix& matrix) const;
+  Status add_zeros(Matrix& matrix) const;
+  Status add_order(Matrix& matrix) const;
+};
+
+Status Marlin::check() const {
+  const Numbers& t = numbers();
+  SUBBYTE_CHECK(check_dtype(a, {t.f16, t.bf16}));
+  if (c) return refuse(*c, "none");
+  if (a_scales) return refuse(*a_scales, "none, as activations of 8 bits are not supported");
+  if (type == WordType::kOther) {
+    return refuse("b_q_type", "u4, u8, u4b8, u8b128 or fe2m1f", "another type");
+  }
+  if (float_zeros) return refuse("is_zp_float", "False", "True");
+  if (k < 1 || n < 1 || k > 1 << 24 || n > 1 << 24) {
+    return refuse("size_n and size_k", "1 to 2^24",
+                  std::to_string(n) + " and " + std::to_string(k));
+  }
+  SUBBYTE_CHECK(check_marlin_shape(n, k));
+  SUBBYTE_CHECK(check_dim(a, 2));
+  SUBBYTE_CHECK(check_sizes(a, {m, k}));
+  SUBBYTE_CHECK(check_dtype(words, {t.i32}));
+  SUBBYTE_CHECK(check_sizes(words, {k / 16, n * (is_8bit() ? 4 : 2)}));
+  if (bias) {
+    SUBBYTE_CHECK(check_dtype(*bias, {a.dtype()}));
+    if (bias->count() != n) return refuse(*bias, std::to_string(n) + " numbers");
+  }
+  if (has_zeros() != zeros.has_value()) {
+    return refuse("b_zeros", has_zeros() ? "zero points of u4 or u8" : "none",
+                  has_zeros() ? "none" : shown(zeros->sizes()));
+  }
+  return check_scales();
+}
+
+Status Marlin::check_scales() const {
+  const Numbers& t = numbers();
+  SUBBYTE_CHECK(check_dim(scales, 2));
+  SUBBYTE_CHECK(check_sizes(scales, {groups(), n}));
+  if (groups() < 1 || k % groups() != 0 || (groups() > 1 && k / groups() % 8 != 0)) {
+    return refuse(scales, "groups in 8s that divide " + std::to_string(k));
+  }
+  if (type != WordType::kE2M1) return check_dtype(scales, {a.dtype()});
+  const int64_t group = k / groups();
+  if (group != 16 && group != 32) return refuse(scales, "groups of 16 (NVFP4) or 32 (MXFP4)");
+  SUBBYTE_CHECK(check_dtype(scales, {t.u8, group == 16 ? t.e4m3 : t.e8m0}));
+  if (group == 32) return {};
+  if (!global || global->dtype() != t.f32 || global->count() != 1) {
+    return refuse("global_scale", "one f32 for NVFP4", global ? shown(global->sizes()) : "none");
+  }
+  return {};
+}
+
+Status Marlin::add_scales(Matrix& matrix) const {
+  MatrixView& view = matrix.view;
+  view.format.scale = a.format();
+  const auto size = static_cast<std::size_t>(n * groups() * 2);
+  auto bytes = allocate_bytes(size);
+  unpack_marlin_scales(bytes.get(), scales.data(), n, groups(), 2);
+  view.scales = {bytes.get(), size};
+  matrix.owners.push_back(std::move(bytes));
+  return {};
+}
+
+/// S0E5M3 bytes of NVFP4 hold 2^7 times what multiplies here, and the global scale the rest.
+Status Marlin::add_fp4_scales(Matrix& matrix) const {
+  MatrixView& view = matrix.view;
+  const auto size = static_cast<std::size_t>(n * groups());
+  auto bytes = allocate_bytes(size);
+  if (view.format.group_size == 32) {
+    view.format.scale = Format::kE8M0;
+    unpack_marlin_e8m0(bytes.get(), scales.data(), n, groups());
+  } else {
+    view.format.scale = Format::kE4M3;
+    SUBBYTE_CHECK(unpack_marlin_e4m3(bytes.get(), scales.data(), n, groups(), 1));
+    const double unit = a.format() == Format::kBF16 ? 0x1p119 : 0x1p7;
+    view.tensor_scale = double{*global->data<float>()} / unit;
+  }
+  view.scales = {bytes.get(), size};
+  matrix.owners.push_back(std::move(bytes));
+  return {};
+}
+
+Status Marlin::add_zeros(Matrix& matrix) const {
+  MatrixView& view = matrix.view;
+  SUBBYTE_CHECK(check_dtype(*zeros, {numbers().i32}));
+  SUBBYTE_CHECK(check_sizes(*zeros, {groups(), n / (is_8bit() ? 4 : 8)}));
+  const auto size = static_cast<std::size_t>(n * groups() * (is_8bit() ? 2 : 1));
+  auto bytes = allocate_bytes(size);
+  if (is_8bit()) {
+    unpack_marlin_int8_zeros(bytes.get(), zeros->data(), n, groups());
+  } else {
+    unpack_marlin_zeros(bytes.get(), zeros->data(), n, groups());
+  }
+  view.format.zero = is_8bit() ? Zero::kU16 : Zero::kU8;
+  view.zeros = {bytes.get(), size};
+  matrix.owners.push_back(std::move(bytes));
+  return {};
+}
+
+Status Marlin::add_order(Matrix& matrix) const {
+  if (!perm || !g_idx) return refuse("perm and g_idx", "both or none", "one");
+  SUBBYTE_CHECK(check_perm(*perm, k));
+  SUBBYTE_CHECK(check_dtype(*g_idx, {numbers().i32}));
+  const auto numbers_of = [](const Tensor& tensor) {
+    const std::span<const int32_t> span = tensor.span<const int32_t>();
+    return std::vector<int32_t>(span.begin(), span.end());
+  };
+  SUBBYTE_TRY(std::vector<uint32_t> order,
+              input_order_of({numbers_of(*perm), numbers_of(*g_idx)}, matrix.view.group_size()));
+  const auto kept = std::make_shared<const std::vector<uint32_t>>(std::move(order));
+  matrix.view.input_order = *kept;
+  matrix.owners.push_back(kept);
+  return {};
+}
+
+Result<Matrix> Marlin::matrix() const {
+  Matrix matrix;
+  MatrixView& view = matrix.view;
+  view.rows = n;
+  view.cols = k;
+  view.format.element = type == WordType::kE2M1     ? Format::kE2M1
+                        : type == WordType::kU4B8   ? Format::kI4
+                        : type == WordType::kU8B128 ? Format::kI8
+                        : type == WordType::kU4     ? Format::kU4
+                                                    : Format::kU8;
+  view.format.group_size = groups() == 1 ? 0 : k / groups();
+  const auto size = static_cast<std::size_t>(n * k / (is_8bit() ? 1 : 2));
+  auto codes = allocate_bytes(size);
+  if (is_8bit()) {
+    unpack_marlin_int8(codes.get(), words.data(), n, k);
+  } else {
+    unpack_marlin(codes.get(), words.data(), n, k);
+  }
+  view.codes = {codes.get(), size};
+  matrix.owners.push_back(std::move(codes));
+  const bool fp4 = type == WordType::kE2M1;
+  if (fp4) view.format.group_size = k / groups();
+  SUBBYTE_CHECK(fp4 ? add_fp4_scales(matrix) : add_scales(matrix));
+  if (has_zeros()) SUBBYTE_CHECK(add_zeros(matrix));
+  if (perm || g_idx) SUBBYTE_CHECK(add_order(matrix));
+  return matrix;
+}
+
+/// The bias in the order of its outputs: it is permuted as scales of one group are.
+Tensor plain_bias(const Tensor& bias, int64_t n) {
+  Tensor plain = Tensor::empty(std::array{n}, bias.dtype(), bias);
+  unpack_marlin_scales(plain.data(), bias.data(), n, 1, 2);
+  return plain;
+}
+
+Status marlin(const Marlin& in, Results& results) {
+  SUBBYTE_CHECK(in.check());
+  Tensor out = Tensor::empty(std::array{in.m, in.n}, in.a.dtype(), in.a);
+  if (in.m > 0) {
+    SUBBYTE_TRY(Machine machine, Machine::borrow(in.a.count() * in.n));
+    const auto sources = in.sources();
+    const Recipe recipe = {
+        "marlin",
+        {in.n, in.k, static_cast<int64_t>(in.type), static_cast<int64_t>(in.a.format())},
+        {}};
+    SUBBYTE_TRY(const auto matrix, keep(recipe, sources, [&] { return in.matrix(); }));
+    SUBBYTE_TRY(const ReadyWeights ready, make_ready(machine, matrix->view, sources));
+    const std::optional<Tensor> bias =
+        in.bias ? std::optional(plain_bias(*in.bias, in.n)) : std::nullopt;
+    SUBBYTE_CHECK(multiply(machine, in.a, ready, bias, out));
+  }
+  results.add(std::move(out));
+  return {};
+}
+
+Status marlin_gemm(Arguments& arguments, Results& results) {
+  return marlin(Marlin(arguments, false), results);
+}
+Status gptq_marlin_gemm(Arguments& arguments, Results& results) {
+  return marlin(Marlin(arguments, true), results);
+}
+
+#define SUBBYTE_REPACK "int size_k, int size_n, int num_bits"
+#define SUBBYTE_MARLIN_END "int b_q_type, int size_m, int size_n, int size_k, "
+
+constexpr Operator kOperators[] = {
+    {"gptq_marlin_repack(Tensor b_q_weight, " SUBBYTE_REPACK ", bool is_a_8bit=False) -> Tensor",
+     kernel<gptq_marlin_repack>},
+    {"gptq_marlin_repack.perm(Tensor b_q_weight, Tensor perm, " SUBBYTE_REPACK ") -> Tensor",
+     kernel<gptq_marlin_repack_perm>},
+    {"awq_marlin_repack(Tensor b_q_weight, " SUBBYTE_REPACK ", bool is_a_8bit=False) -> Tensor",
+     kernel<awq_marlin_repack>},
+    {"marlin_gemm(Tensor a, Tensor? c, Tensor b_q_weight, Tensor? b_bias, Tensor b_scales, "
+     "Tensor? a_scales, Tensor? global_scale, Tensor? b_zeros, Tensor? "
+     "workspace, " SUBBYTE_MARLIN_END "bool use_atomic_add=False, bool use_fp32_reduce=False, "
+     "bool is_zp_float=False) -> Tensor",
+     kernel<marlin_gemm>},
+    {"gptq_marlin_gemm(Tensor a, Tensor? c, Tensor b_q_weight, Tensor? b_bias, Tensor b_scales, "
+     "Tensor? global_scale, Tensor? b_zeros, Tensor? g_idx, Tensor? perm, Tensor? "
+     "workspace, " SUBBYTE_MARLIN_END "bool is_k_full=True, bool use_atomic_add=False, "
+     "bool use_fp32_reduce=False, bool is_zp_float=False) -> Tensor",
+     kernel<gptq_marlin_gemm>},
+};
+
+}  // namespace
+
+std::span<const Operator> marlin_operators() {
+  return kOperators;
+}
+
+}  // namespace subbyte::torch_operators

@@ -1,0 +1,199 @@
+#include "torch_operators/product.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "base/float16.h"
+#include "cpu_backend/linear.h"
+#include "kernels/cpu/block_kernels.h"
+
+namespace subbyte::torch_operators {
+namespace {
+
+constexpr int64_t kGrain = 1 << 14;  // numbers that a thread converts at a time
+
+/// Has no branches, so that the loop becomes one of vectors: a product rebiases the exponent, which
+/// makes subnormal numbers what they are, too; infinity and NaN keep the exponent of all ones.
+float of_f16(uint16_t bits) {
+  const uint32_t magnitude = static_cast<uint32_t>(bits & 0x7FFFu) << 13;
+  const float scaled = std::bit_cast<float>(magnitude) * 0x1p112f;
+  const uint32_t special = (bits & 0x7C00u) == 0x7C00u ? 0x7F800000u : 0u;
+  const uint32_t sign = static_cast<uint32_t>(bits & 0x8000u) << 16;
+  return std::bit_cast<float>(std::bit_cast<uint32_t>(scaled) | special | sign);
+}
+
+}  // namespace
+
+void load_numbers(float* to, const std::byte* from, int64_t count, Format format) {
+  if (format == Format::kF32) {
+    std::memcpy(to, from, static_cast<std::size_t>(count) * sizeof(float));
+    return;
+  }
+  const auto* bits = reinterpret_cast<const uint16_t*>(from);
+  if (format == Format::kF16) {
+    for (int64_t i = 0; i < count; ++i) to[i] = of_f16(bits[i]);
+  } else {
+    for (int64_t i = 0; i < count; ++i) to[i] = to_float(BFloat16{bits[i]});
+  }
+}
+
+namespace {
+
+/// Says whether none of those bf16 is subnormal.
+bool all_normal(const uint16_t* bits, int64_t count) {
+  int subnormal = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    subnormal |=
+        static_cast<int>((bits[i] & 0x7F80u) == 0) & static_cast<int>((bits[i] & 0x7Fu) != 0);
+  }
+  return subnormal == 0;
+}
+
+Element element_of(Format format) {
+  return format == Format::kF32   ? Element::kF32
+         : format == Format::kF16 ? Element::kF16
+                                  : Element::kBF16;
+}
+
+}  // namespace
+
+void load_floats(Machine& machine, float* to, const std::byte* from, int64_t count, Format format) {
+  const int64_t width = info(format).bits / 8;
+  machine.executor().parallel_for(count, kGrain, [&](int64_t begin, int64_t end, int) {
+    load_numbers(to + begin, from + begin * width, end - begin, format);
+  });
+}
+
+void store_floats(Machine& machine, std::byte* to, const float* from, int64_t count,
+                  Format format) {
+  const int64_t width = info(format).bits / 8;
+  const auto store = machine.kernels().vectors->blocks->store[static_cast<int>(element_of(format))];
+  machine.executor().parallel_for(count, kGrain, [&](int64_t begin, int64_t end, int) {
+    store(to + begin * width, from + begin, end - begin);
+  });
+}
+
+std::vector<int64_t> product_sizes(const Tensor& x, int64_t rows) {
+  std::vector<int64_t> sizes(x.sizes().begin(), x.sizes().end());
+  if (!sizes.empty()) sizes.back() = rows;
+  return sizes;
+}
+
+Status check_product(const Tensor& x, const MatrixView& weights,
+                     const std::optional<Tensor>& bias) {
+  SUBBYTE_CHECK(check_floats(x));
+  if (x.dim() < 1 || x.size(-1) != weights.cols) {
+    return refuse(x, "a last dimension of " + std::to_string(weights.cols));
+  }
+  if (!bias) return {};
+  SUBBYTE_CHECK(check_floats(*bias));
+  return check_sizes(*bias, {weights.rows});
+}
+
+namespace {
+
+/// Cuts a buffer into pieces, each at a multiple of 64 bytes.
+class Pieces {
+ public:
+  Pieces(Execution& execution, int64_t floats)
+      : next_(execution.floats(Execution::Slot::kExperts, floats + kPieces * kLine)) {}
+  std::span<float> take(int64_t count) {
+    float* const piece = next_;
+    next_ += (count + kLine - 1) / kLine * kLine;
+    return {piece, static_cast<std::size_t>(count)};
+  }
+
+ private:
+  static constexpr int64_t kLine = 16;
+  static constexpr int64_t kPieces = 4;
+  float* next_;
+};
+
+/// sums[m][g] = factor times the inputs of group g of row m.
+void sum_groups(Machine& machine, std::span<float> sums, std::span<const float> x,
+                const ReadyWeights& weights) {
+  const int64_t cols = weights.main.cols;
+  const int64_t groups = weights.offsets.cols;
+  const std::span<const uint32_t> order = weights.main.input_order;
+  const int64_t count = static_cast<int64_t>(sums.size());
+  machine.executor().parallel_for(count, 64, [&](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin; i < end; ++i) {
+      const float* const row = x.data() + i / groups * cols;
+      const int64_t first = i % groups * weights.group_size;
+      double sum = 0;
+      for (int64_t k = first; k < std::min(first + weights.group_size, cols); ++k) {
+        sum += double{row[order.empty() ? k : order[static_cast<std::size_t>(k)]]};
+      }
+      sums[static_cast<std::size_t>(i)] = static_cast<float>(sum * weights.factor);
+    }
+  });
+}
+
+struct FloatProduct {
+  std::span<float> y;
+  std::span<const float> x;
+  std::span<const float> bias;
+  int64_t m;
+  bool x_is_bf16;
+};
+
+Status multiply_floats(Machine& machine, const FloatProduct& p, const ReadyWeights& weights,
+                       Pieces& pieces) {
+  LinearProduct product;
+  product.y = p.y;
+  product.x = p.x;
+  product.m = p.m;
+  product.weights = &weights.main;
+  product.bias = p.bias;
+  product.x_is_bf16 = p.x_is_bf16;
+  SUBBYTE_CHECK(linear_group(machine.execution(), {&product, 1}));
+  if (!weights.has_offsets()) return {};
+  const std::span<float> sums = pieces.take(p.m * weights.offsets.cols);
+  const std::span<float> added = pieces.take(p.m * weights.main.rows);
+  sum_groups(machine, sums, p.x, weights);
+  SUBBYTE_CHECK(linear(machine.execution(), added, sums, p.m, weights.offsets));
+  for (std::size_t i = 0; i < added.size(); ++i) p.y[i] += added[i];
+  return {};
+}
+
+}  // namespace
+
+Status multiply(Machine& machine, const Tensor& x, const ReadyWeights& weights,
+                const std::optional<Tensor>& bias, Tensor& out) {
+  const int64_t rows = weights.main.rows;
+  const int64_t m = x.count() / weights.main.cols;
+  if (m == 0 || rows == 0) return {};
+  const Format format = x.format();
+  const bool f32 = format == Format::kF32;
+  Execution& execution = machine.execution();
+  SUBBYTE_CHECK(check_linear(execution, weights.main));
+  const bool convert_bias = bias && bias->format() != Format::kF32;
+  // The buffers are those of experts, which a product alone does not use.
+  Pieces pieces(execution, (f32 ? 0 : x.count()) + (convert_bias ? rows : 0) +
+                               (weights.has_offsets() ? m * (weights.offsets.cols + rows) : 0));
+  FloatProduct product = {{}, {}, {}, m, false};
+  if (convert_bias) {
+    const std::span<float> to = pieces.take(rows);
+    load_numbers(to.data(), bias->data(), rows, bias->format());
+    product.bias = to;
+  } else if (bias) {
+    product.bias = bias->span<const float>();
+  }
+  if (f32) {
+    product.x = x.span<const float>();
+    product.y = out.span<float>();
+    return multiply_floats(machine, product, weights, pieces);
+  }
+  const std::span<float> floats = pieces.take(x.count());
+  load_floats(machine, floats.data(), x.data(), x.count(), format);
+  float* const y = execution.floats(Execution::Slot::kGate, out.count());
+  product.x = floats;
+  product.y = {y, static_cast<std::size_t>(out.count())};
+  product.x_is_bf16 = format == Format::kBF16 && all_normal(x.data<const uint16_t>(), x.count());
+  SUBBYTE_CHECK(multiply_floats(machine, product, weights, pieces));
+  store_floats(machine, out.data(), y, out.count(), format);
+  return {};
+}
+
+}  // namespace subbyte::torch_operators

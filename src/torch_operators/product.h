@@ -1,0 +1,32 @@
+#pragma once
+// y = x W^T + bias on tensors, with any batch dimensions.
+
+#include <optional>
+#include <vector>
+
+#include "base/status.h"
+#include "torch_operators/ready.h"
+#include "torch_operators/tensor.h"
+
+namespace subbyte::torch_operators {
+
+/// Sizes of the product of x [..., K] with `rows` outputs: [..., rows].
+std::vector<int64_t> product_sizes(const Tensor& x, int64_t rows);
+
+/// Checks x [..., K] of f32, f16 or bf16, and a bias [N] of any of these. Code torch.argument.
+Status check_product(const Tensor& x, const MatrixView& weights, const std::optional<Tensor>& bias);
+
+/// Multiplies; the arguments have been checked, and `out` is contiguous, of x's type. Sums are in
+/// f32 and rounded once, to nearest even. Allocates nothing after the first call of a size. Codes:
+/// linear.unsupported.
+Status multiply(Machine& machine, const Tensor& x, const ReadyWeights& weights,
+                const std::optional<Tensor>& bias, Tensor& out);
+
+/// Converts numbers of f32, f16 or bf16 on this thread.
+void load_numbers(float* to, const std::byte* from, int64_t count, Format format);
+
+/// Converts numbers of f32, f16 or bf16 on all threads; rounds to nearest even.
+void load_floats(Machine& machine, float* to, const std::byte* from, int64_t count, Format format);
+void store_floats(Machine& machine, std::byte* to, const float* from, int64_t count, Format format);
+
+}  // namespace subbyte::torch_operators

@@ -1,0 +1,125 @@
+#include "torch_operators/ready.h"
+
+#include <array>
+#include <cstring>
+#include <mutex>
+#include <utility>
+
+#include "kernels/cpu/blocks.h"
+#include "matrix/recast.h"
+#include "matrix/zero_points.h"
+
+namespace subbyte::torch_operators {
+namespace {
+
+bool is_signed(Format element) {
+  return element >= Format::kI2 && element <= Format::kI8;
+}
+
+bool is_unsigned(Format element) {
+  return element >= Format::kU2 && element <= Format::kU8;
+}
+
+/// `count` equal zero points of so many bytes; all callers share one buffer, which grows.
+std::shared_ptr<const std::byte> equal_zeros(int value, int width, std::size_t count) {
+  struct Zeros {
+    std::shared_ptr<std::byte[]> bytes;
+    std::size_t size = 0;
+  };
+  static std::mutex& mutex = *new std::mutex;
+  static auto& all = *new std::array<std::array<Zeros, 256>, 2>;
+  const std::lock_guard lock(mutex);
+  Zeros& zeros = all[width == 2 ? 1 : 0][static_cast<std::size_t>(value)];
+  if (zeros.size < count) {
+    zeros = {allocate_bytes(count * width), count};
+    const auto number = static_cast<uint16_t>(value);
+    for (std::size_t i = 0; i < count; ++i) {
+      std::memcpy(zeros.bytes.get() + i * width, &number, static_cast<std::size_t>(width));
+    }
+  }
+  return {zeros.bytes, zeros.bytes.get()};
+}
+
+/// Integers without zero points get those that they mean.
+void add_zeros(ReadyWeights& ready) {
+  MatrixView& view = ready.main;
+  const Format element = view.format.element;
+  if (is_dense(view.format) || view.format.zero != Zero::kNone) return;
+  if (!is_signed(element) && !is_unsigned(element)) return;
+  const int bits = info(element).bits;
+  const int width = bits == 8 ? 2 : 1;
+  const auto count = static_cast<std::size_t>(view.rows * view.groups());
+  auto zeros = equal_zeros(is_signed(element) ? 1 << (bits - 1) : 0, width, count);
+  view.format.element = unsigned_element(element);
+  view.format.zero = bits == 8 ? Zero::kU16 : Zero::kU8;
+  view.zeros = {zeros.get(), count * static_cast<std::size_t>(width)};
+  ready.owners.push_back(std::move(zeros));
+}
+
+/// Moves offsets out of the format, into a matrix of their own.
+void split_offsets(ReadyWeights& ready) {
+  MatrixView& view = ready.main;
+  if (!is_offset(view.format.zero)) return;
+  ready.offsets.format.element = offset_format(view.format.zero);
+  ready.offsets.rows = view.rows;
+  ready.offsets.cols = view.groups();
+  ready.offsets.codes = view.zeros;
+  ready.group_size = view.group_size();
+  ready.factor = view.tensor_scale;
+  view.zeros = {};
+  view.format.zero = Zero::kNone;
+}
+
+bool has_kernel(const cpu::Kernels& kernels, const MatrixView& view) {
+  if (!view.codebook.empty()) return true;  // multiplied as f32
+  if (!is_dense(view.format) && (view.cols % 8 != 0 || view.group_size() % 8 != 0)) return false;
+  return cpu::find_matmul(kernels, view.format) != nullptr;
+}
+
+Result<Matrix> dense_copy(Machine& machine, const MatrixView& view) {
+  Matrix dense;
+  dense.view.rows = view.rows;
+  dense.view.cols = view.cols;
+  const auto size = static_cast<std::size_t>(view.rows * view.cols) * sizeof(float);
+  auto bytes = allocate_bytes(size);
+  SUBBYTE_CHECK(
+      cpu::dequantize(view, Format::kF32, bytes.get(), machine.kernels(), machine.executor()));
+  dense.view.codes = {bytes.get(), size};
+  dense.owners.push_back(std::move(bytes));
+  return dense;
+}
+
+/// Replaces the matrix by a kept copy. The order of its inputs is in the caller's tensors.
+Status replace(ReadyWeights& ready, const Recipe& recipe, std::span<const Tensor* const> sources,
+               FunctionRef<Result<Matrix>()> make) {
+  SUBBYTE_TRY(std::shared_ptr<const Matrix> copy, keep(recipe, sources, make));
+  ready.main = copy->view;
+  ready.owners.push_back(std::move(copy));
+  return {};
+}
+
+}  // namespace
+
+Result<ReadyWeights> make_ready(Machine& machine, const MatrixView& view,
+                                std::span<const Tensor* const> sources) {
+  ReadyWeights ready;
+  ready.main = view;
+  split_offsets(ready);
+  const Recipe recipe = {"bytes", {view.rows, view.cols}, to_string(view.format)};
+  if (with_whole_bytes(ready.main.format) != ready.main.format) {
+    const std::span<const uint32_t> order = view.input_order;
+    const MatrixView narrow = ready.main;
+    SUBBYTE_CHECK(replace(ready, recipe, sources, [&] {
+      return Result<Matrix>(with_whole_bytes(Matrix{narrow, {}}));
+    }));
+    ready.main.input_order = order;
+  }
+  add_zeros(ready);
+  if (has_kernel(machine.kernels(), ready.main)) return ready;
+  const MatrixView packed = ready.main;
+  SUBBYTE_CHECK(replace(ready, {"f32", recipe.numbers, recipe.text}, sources,
+                        [&] { return dense_copy(machine, packed); }));
+  return ready;
+}
+
+}  // namespace subbyte::torch_operators

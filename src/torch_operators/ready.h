@@ -1,0 +1,30 @@
+#pragma once
+// Weights as products read them.
+
+#include <memory>
+
+#include "base/status.h"
+#include "torch_operators/kept.h"
+#include "torch_operators/machine.h"
+
+namespace subbyte::torch_operators {
+
+/// y = main x + offsets (sums of the inputs of each group). Floats that are added to each weight of
+/// a group are no zero points for kernels: they are a dense matrix of their own, [N][groups].
+struct ReadyWeights {
+  MatrixView main;
+  MatrixView offsets;  // of no rows where there are none
+  int64_t group_size = 0;
+  double factor = 1;  // of the offsets
+  std::vector<std::shared_ptr<const void>> owners;
+
+  bool has_offsets() const { return offsets.rows > 0; }
+};
+
+/// Makes `view`, whose bytes are those of `sources`, ready: integers get the zero points that
+/// kernels want. What no kernel reads (5 to 7 bits, other scales, inputs or groups that are not in
+/// 8s) is copied once to bytes or to f32 and kept.
+Result<ReadyWeights> make_ready(Machine& machine, const MatrixView& view,
+                                std::span<const Tensor* const> sources);
+
+}  // namespace subbyte::torch_operators

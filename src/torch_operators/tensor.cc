@@ -1,0 +1,224 @@
+#include "torch_operators/tensor.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+namespace subbyte::torch_operators {
+namespace {
+
+int64_t bytes_of(int32_t dtype) {
+  const Numbers& n = numbers();
+  if (dtype == n.f64 || dtype == n.i64) return 8;
+  if (dtype == n.f32 || dtype == n.i32) return 4;
+  if (dtype == n.f16 || dtype == n.bf16 || dtype == n.i16 || dtype == n.u16) return 2;
+  return 1;
+}
+
+}  // namespace
+
+Tensor::Tensor(TensorHandle handle, const char* name) : handle_(handle), name_(name) {
+  const Functions& f = functions();
+  int64_t dim = 0;
+  int64_t* sizes = nullptr;
+  check(f.aoti_torch_get_dim(handle, &dim), "get_dim");
+  check(f.aoti_torch_get_sizes(handle, &sizes), "get_sizes");
+  check(f.aoti_torch_get_dtype(handle, &dtype_), "get_dtype");
+  check(f.aoti_torch_get_device_type(handle, &device_type_), "get_device_type");
+  check(f.aoti_torch_get_device_index(handle, &device_index_), "get_device_index");
+  check(f.aoti_torch_get_data_ptr(handle, &data_), "get_data_ptr");
+  sizes_ = {sizes, static_cast<std::size_t>(dim)};
+  for (const int64_t size : sizes_) count_ *= size;
+  element_bytes_ = bytes_of(dtype_);
+}
+
+Tensor::Tensor(Tensor&& other) noexcept
+    : handle_(std::exchange(other.handle_, nullptr)),
+      name_(other.name_),
+      sizes_(other.sizes_),
+      count_(other.count_),
+      element_bytes_(other.element_bytes_),
+      dtype_(other.dtype_),
+      device_type_(other.device_type_),
+      device_index_(other.device_index_),
+      data_(other.data_),
+      is_copy_(other.is_copy_) {}
+
+Tensor& Tensor::operator=(Tensor&& other) noexcept {
+  Tensor old(std::move(*this));
+  handle_ = std::exchange(other.handle_, nullptr);
+  name_ = other.name_;
+  sizes_ = other.sizes_;
+  count_ = other.count_;
+  element_bytes_ = other.element_bytes_;
+  dtype_ = other.dtype_;
+  device_type_ = other.device_type_;
+  device_index_ = other.device_index_;
+  data_ = other.data_;
+  is_copy_ = other.is_copy_;
+  return *this;
+}
+
+Tensor::~Tensor() {
+  if (handle_ != nullptr) functions().aoti_torch_delete_tensor_object(handle_);
+}
+
+Tensor Tensor::empty(std::span<const int64_t> sizes, int32_t dtype, const Tensor& like) {
+  constexpr std::size_t kMostDims = 16;
+  std::array<int64_t, kMostDims> strides{};
+  int64_t stride = 1;
+  for (std::size_t i = sizes.size(); i-- > 0;) {
+    strides[i] = stride;
+    stride *= std::max<int64_t>(sizes[i], 1);
+  }
+  TensorHandle made = nullptr;
+  check(functions().aoti_torch_empty_strided(static_cast<int64_t>(sizes.size()), sizes.data(),
+                                             strides.data(), dtype, like.device_type_,
+                                             like.device_index_, &made),
+        "empty_strided");
+  return Tensor(made);
+}
+
+Format Tensor::format() const {
+  const Numbers& n = numbers();
+  if (dtype_ == n.f32) return Format::kF32;
+  if (dtype_ == n.f16) return Format::kF16;
+  if (dtype_ == n.bf16) return Format::kBF16;
+  if (dtype_ == n.e4m3) return Format::kE4M3;
+  if (dtype_ == n.e5m2) return Format::kE5M2;
+  if (dtype_ == n.e8m0) return Format::kE8M0;
+  return Format::kNone;
+}
+
+bool Tensor::is_contiguous() const {
+  int64_t* strides = nullptr;
+  check(functions().aoti_torch_get_strides(handle_, &strides), "get_strides");
+  int64_t stride = 1;
+  for (std::size_t i = sizes_.size(); i-- > 0;) {
+    if (sizes_[i] != 1 && strides[i] != stride && count_ > 0) return false;
+    stride *= sizes_[i];
+  }
+  return true;
+}
+
+Tensor Tensor::contiguous() && {
+  if (is_contiguous()) return std::move(*this);
+  Tensor copy = empty(sizes_, dtype_, *this);
+  copy.name_ = name_;
+  copy.is_copy_ = true;
+  check(functions().aoti_torch_copy_(copy.handle_, handle_, 0), "copy_");
+  return copy;
+}
+
+Tensor Tensor::share() const {
+  TensorHandle other = nullptr;
+  check(functions().aoti_torch_new_tensor_handle(handle_, &other), "new_tensor_handle");
+  return Tensor(other, name_);
+}
+
+Tensor Tensor::to_cpu() const {
+  if (on_cpu()) return share();
+  Tensor host = share();
+  host.device_type_ = numbers().cpu;
+  host.device_index_ = 0;
+  host = empty(sizes_, dtype_, host);
+  host.name_ = name_;
+  check(functions().aoti_torch_copy_(host.handle_, handle_, 0), "copy_");
+  return host;
+}
+
+TensorHandle Tensor::release() {
+  return std::exchange(handle_, nullptr);
+}
+
+std::string_view name_of(int32_t dtype) {
+  const Numbers& n = numbers();
+  const std::pair<int32_t, std::string_view> names[] = {
+      {n.f64, "f64"},   {n.f32, "f32"},   {n.f16, "f16"},  {n.bf16, "bf16"}, {n.u8, "u8"},
+      {n.u16, "u16"},   {n.i8, "i8"},     {n.i16, "i16"},  {n.i32, "i32"},   {n.i64, "i64"},
+      {n.e4m3, "e4m3"}, {n.e5m2, "e5m2"}, {n.e8m0, "e8m0"}};
+  for (const auto& [known, name] : names) {
+    if (known == dtype) return name;
+  }
+  return "another type";
+}
+
+int32_t dtype_of(Format format) {
+  const Numbers& n = numbers();
+  switch (format) {
+    case Format::kF32:
+      return n.f32;
+    case Format::kF16:
+      return n.f16;
+    case Format::kBF16:
+      return n.bf16;
+    case Format::kE4M3:
+      return n.e4m3;
+    case Format::kE5M2:
+      return n.e5m2;
+    default:
+      return n.u8;
+  }
+}
+
+std::string shown(std::span<const int64_t> sizes) {
+  std::string text = "[";
+  for (const int64_t size : sizes) {
+    if (text.size() > 1) text += ", ";
+    text += std::to_string(size);
+  }
+  return text + "]";
+}
+
+Error refuse(std::string_view name, std::string_view expected, std::string_view found) {
+  std::string text(name);
+  text += ": expected ";
+  text += expected;
+  text += ", found ";
+  text += found;
+  return {"torch.argument", text};
+}
+
+Error refuse(const Tensor& tensor, std::string_view expected) {
+  return refuse(tensor.name(), expected,
+                std::string(name_of(tensor.dtype())) + " " + shown(tensor.sizes()));
+}
+
+Status check_dtype(const Tensor& tensor, std::initializer_list<int32_t> allowed) {
+  if (std::ranges::find(allowed, tensor.dtype()) != allowed.end()) return {};
+  std::string expected;
+  for (const int32_t dtype : allowed) {
+    if (dtype < 0) continue;
+    if (!expected.empty()) expected += " or ";
+    expected += name_of(dtype);
+  }
+  return refuse(tensor, expected);
+}
+
+Status check_floats(const Tensor& tensor) {
+  return check_dtype(tensor, {numbers().f32, numbers().f16, numbers().bf16});
+}
+
+Status check_dim(const Tensor& tensor, int64_t dim) {
+  if (tensor.dim() == dim) return {};
+  return refuse(tensor, std::to_string(dim) + (dim == 1 ? " dimension" : " dimensions"));
+}
+
+Status check_sizes(const Tensor& tensor, std::initializer_list<int64_t> sizes) {
+  if (std::ranges::equal(tensor.sizes(), sizes)) return {};
+  return refuse(tensor, "sizes " + shown({sizes.begin(), sizes.size()}));
+}
+
+Status check_device(const Tensor& tensor, const Tensor& like) {
+  return tensor.same_device(like) ? Status()
+                                  : refuse(tensor, "a tensor on the device of the others");
+}
+
+Status check_out(const Tensor& out, std::span<const int64_t> sizes, int32_t dtype) {
+  if (std::ranges::equal(out.sizes(), sizes) && out.dtype() == dtype && out.is_contiguous()) {
+    return {};
+  }
+  return refuse(out, "a contiguous tensor of " + std::string(name_of(dtype)) + " " + shown(sizes));
+}
+
+}  // namespace subbyte::torch_operators

@@ -1,0 +1,54 @@
+#pragma once
+// Weights as operators get them: tensors and a word for their format, "u4 g128 scale f16 zero u8",
+// as to_string(WeightFormat) writes it.
+
+#include <array>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/status.h"
+#include "matrix/matrix.h"
+#include "torch_operators/operators.h"
+
+namespace subbyte::torch_operators {
+
+/// The inverse of to_string(WeightFormat). Code torch.argument.
+Result<WeightFormat> parse_format(std::string_view text);
+
+/// The tensors of a canonical matrix (matrix/matrix.h), all contiguous and on one device.
+///
+///   codes         u8 [N, bytes of a row]; dense: f32, f16 or bf16 [N, K]
+///   scales        [N, groups] of their type; u8 does for e8m0, e4m3 and e4m4
+///   zeros         u8 or u16 [N, groups]; offsets f16 or bf16
+///   tensor_scale  f32 or f64, one number, which may be on the CPU
+///   codebook      f32 [2^bits], of nfl2 to nfl5
+///   input_order   i32 [K], of act-order
+struct WeightTensors {
+  /// Reads them from the stack in this order, after codes, scales and zeros the format.
+  explicit WeightTensors(Arguments& arguments);
+
+  Tensor codes;
+  std::optional<Tensor> scales;
+  std::optional<Tensor> zeros;
+  std::string format;
+  std::optional<Tensor> tensor_scale;
+  std::optional<Tensor> codebook;
+  std::optional<Tensor> input_order;
+
+  /// All of them, for make_ready().
+  std::array<const Tensor*, 6> sources() const;
+
+  /// Copies of all of them on the CPU.
+  WeightTensors to_cpu() const;
+
+ private:
+  WeightTensors(Tensor codes_on_cpu, std::string words)
+      : codes(std::move(codes_on_cpu)), format(std::move(words)) {}
+};
+
+/// A view of those tensors with `cols` inputs. Values of codebook and input_order are checked where
+/// they are on the CPU; tensor_scale is fetched from a GPU. Code torch.argument.
+Result<MatrixView> matrix_of(const WeightTensors& tensors, int64_t cols);
+
+}  // namespace subbyte::torch_operators

@@ -1,0 +1,37 @@
+#include "transform/packing/pack_layout.h"
+
+#include <algorithm>
+#include <array>
+
+namespace subbyte {
+
+#define SUBBYTE_PACK_LAYOUT(name) extern const PackLayout name##_pack_layout;
+#include "transform/packing/pack_layouts.def"
+#undef SUBBYTE_PACK_LAYOUT
+
+namespace {
+
+constexpr std::array kLayouts = {
+#define SUBBYTE_PACK_LAYOUT(name) &name##_pack_layout,
+#include "transform/packing/pack_layouts.def"
+#undef SUBBYTE_PACK_LAYOUT
+};
+
+}  // namespace
+
+std::span<const PackLayout* const> all_pack_layouts() {
+  return kLayouts;
+}
+
+std::vector<std::string> pack_layout_names() {
+  std::vector<std::string> names;
+  for (const PackLayout* layout : kLayouts) names.emplace_back(layout->name);
+  return names;
+}
+
+const PackLayout* find_pack_layout(std::string_view name) {
+  const auto found = std::ranges::find(kLayouts, name, &PackLayout::name);
+  return found == kLayouts.end() ? nullptr : *found;
+}
+
+}  // namespace subbyte

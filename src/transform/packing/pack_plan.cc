@@ -1,0 +1,351 @@
+#include "transform/packing/pack_plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <ranges>
+#include <set>
+
+#include "checkpoints/import_parts.h"
+#include "matrix/recast.h"
+#include "transform/expert_stacks.h"
+#include "transform/module_pattern.h"
+#include "transform/packing/pack_tensors.h"
+
+namespace subbyte {
+namespace {
+
+/// "FILE: 'MODULE': WHAT".
+Error module_error(const Error& error, const FoundModule& module) {
+  return {error.code, fmt::format("{}: {}: {}", module.info->tensors.front()->file->path().string(),
+                                  quote_name(module.name), error.message)};
+}
+
+/// The order of inputs, where none is that of the layer.
+bool same_order(std::span<const uint32_t> a, std::span<const uint32_t> b) {
+  if (a.empty() == b.empty()) return std::ranges::equal(a, b);
+  const std::span<const uint32_t> order = a.empty() ? b : a;
+  for (std::size_t k = 0; k < order.size(); ++k) {
+    if (order[k] != k) return false;
+  }
+  return true;
+}
+
+bool same_matrix(const MatrixView& a, const MatrixView& b) {
+  return a.format == b.format && std::ranges::equal(a.codes, b.codes) &&
+         std::ranges::equal(a.scales, b.scales) && std::ranges::equal(a.zeros, b.zeros) &&
+         std::ranges::equal(a.codebook, b.codebook) && a.tensor_scale == b.tensor_scale &&
+         same_order(a.input_order, b.input_order);
+}
+
+/// How a module goes back into its own tensors.
+struct Flavour {
+  const Exporter* exporter = nullptr;
+  std::vector<std::string> suffixes;  // of the tensors that the exporter gives bit for bit
+};
+
+class Planner {
+ public:
+  Planner(const ImportContext& context, const PackTarget& target, const ByteProgress& progress)
+      : context_(context), target_(target), progress_(progress) {}
+
+  Result<PackPlan> plan() {
+    SUBBYTE_CHECK(find());
+    for (PackJob& job : plan_.jobs) SUBBYTE_CHECK(complete(job));
+    add_kept();
+    SUBBYTE_CHECK(declare());
+    return std::move(plan_);
+  }
+
+ private:
+  Status find();
+  Status complete(PackJob& job);
+  Status describe(PackJob& job, std::span<const Matrix> matrices) const;
+  Status prove(const PackJob& job, std::span<const Matrix> matrices) const;
+  Status find_flavour(PackJob& job, std::span<const Matrix> matrices);
+  Result<Flavour> flavour_of(const FoundModule& module, std::span<const Matrix> matrices);
+  std::optional<Flavour> try_exporter(const Exporter& exporter, const FoundModule& module,
+                                      std::span<const Matrix> matrices) const;
+  Status find_biases(PackJob& job);
+  void add_kept();
+  Status declare();
+
+  const ImportContext& context_;
+  const PackTarget& target_;
+  const ByteProgress& progress_;
+  PackPlan plan_;
+  std::set<std::string_view> replaced_;  // tensors that unpacking writes again
+  const Exporter* last_ = nullptr;       // the exporter of the module before
+  uint64_t done_ = 0;
+};
+
+Status Planner::find() {
+  std::vector<ModulePattern> keep;
+  for (const std::string& text : target_.keep) {
+    SUBBYTE_TRY(ModulePattern pattern, ModulePattern::parse(text));
+    keep.push_back(std::move(pattern));
+  }
+  plan_.modules = find_modules(context_);
+  std::set<std::string_view> chosen;
+  for (const FoundModule& module : plan_.modules) {
+    if (!module.info.ok()) return module.info.error();
+    const bool kept = std::ranges::any_of(
+        keep, [&](const ModulePattern& pattern) { return pattern.matches(module.name); });
+    if (!is_dense(*module.info) && !kept) chosen.insert(module.name);
+  }
+  if (chosen.empty()) {
+    return Error{"pack.not_quantized",
+                 fmt::format("{}: no weights are quantized that could be packed; `subbyte "
+                             "quantize` makes some",
+                             context_.config.where)};
+  }
+  std::map<std::string_view, const ExpertStack*> stack_of;
+  const auto stacks = find_stacks(context_.tensors, plan_.modules, false);
+  for (const ExpertStack& stack : stacks) {
+    const auto is_chosen = [&](const FoundModule* module) { return chosen.contains(module->name); };
+    if (!std::ranges::all_of(stack.modules, is_chosen)) continue;
+    for (const FoundModule* module : stack.modules) stack_of[module->name] = &stack;
+  }
+  for (const FoundModule& module : plan_.modules) {
+    if (!chosen.contains(module.name)) continue;
+    const auto stack = stack_of.find(module.name);
+    if (stack != stack_of.end() && stack->second->modules.front() != &module) continue;
+    PackJob job;
+    job.packed.name = stack == stack_of.end() ? module.name : stack->second->name;
+    job.packed.from_modules = stack != stack_of.end();
+    job.sources = job.packed.from_modules ? stack->second->modules : std::vector{&module};
+    plan_.jobs.push_back(std::move(job));
+  }
+  return {};
+}
+
+/// All of a job that depends on its weights.
+Status Planner::complete(PackJob& job) {
+  SUBBYTE_TRY(const std::vector<Matrix> matrices, import_job(context_, job));
+  SUBBYTE_CHECK(describe(job, matrices));
+  SUBBYTE_CHECK(prove(job, matrices));
+  SUBBYTE_CHECK(find_flavour(job, matrices));
+  SUBBYTE_CHECK(find_biases(job));
+  for (const FoundModule* source : job.sources) {
+    for (const FileTensor* tensor : source->info->tensors) {
+      tensor->file->release(tensor->bytes);
+      done_ += tensor->bytes.size();
+    }
+  }
+  if (progress_) progress_(done_, context_.tensors.total_bytes());
+  return {};
+}
+
+Status Planner::describe(PackJob& job, std::span<const Matrix> matrices) const {
+  const FoundModule& first = *job.sources.front();
+  PackedModule& packed = job.packed;
+  packed.layout = target_.layout;
+  if (packed.from_modules || first.info->experts > 1) {
+    packed.experts = static_cast<int64_t>(matrices.size());
+  }
+  PackedShape& shape = packed.shape;
+  const auto views = matrices | std::views::transform(&Matrix::view);
+  shape.format = first.info->format;
+  shape.rows = first.info->rows;
+  shape.cols = first.info->cols;
+  shape.tile = target_.tile;
+  shape.activations = target_.activations;
+  shape.symmetric = shape.format.zero != Zero::kNone && std::ranges::all_of(views, is_symmetric);
+  shape.act_order =
+      std::ranges::any_of(views, [](const MatrixView& view) { return !view.input_order.empty(); });
+  shape.has_factor =
+      std::ranges::any_of(views, [](const MatrixView& view) { return view.tensor_scale != 1; });
+  if (shape.has_factor) {
+    for (const MatrixView& view : views) packed.factors.push_back(view.tensor_scale);
+  }
+  Status fits = target_.layout->check(shape);
+  if (fits.ok() && target_.layout->complete != nullptr) {
+    fits = target_.layout->complete(shape, matrices);
+  }
+  return fits.ok() ? Status() : Status(module_error(fits.error(), first));
+}
+
+/// Checks that what the layout holds is all that the matrices are.
+Status Planner::prove(const PackJob& job, std::span<const Matrix> matrices) const {
+  const auto in_file = [&](const Error& error) {
+    return Error{
+        error.code,
+        fmt::format("{}: {}", job.sources.front()->info->tensors.front()->file->path().string(),
+                    error.message)};
+  };
+  const auto packed = pack_matrices(job.packed, matrices, context_.pool);
+  if (!packed.ok()) return in_file(packed.error());
+  const std::vector<std::span<const std::byte>> views(packed->begin(), packed->end());
+  const auto back = unpack_matrices(job.packed, views, context_.pool);
+  if (!back.ok()) return in_file(back.error());
+  for (std::size_t i = 0; i < matrices.size(); ++i) {
+    if (same_matrix(matrices[i].view, (*back)[i].view)) continue;
+    return module_error(
+        {"pack.not_exact",
+         fmt::format("{} does not hold these weights bit for bit{}", target_.layout->name,
+                     matrices.size() > 1 ? fmt::format(" (expert {})", i) : "")},
+        *job.sources.front());
+  }
+  return {};
+}
+
+Status Planner::find_flavour(PackJob& job, std::span<const Matrix> matrices) {
+  const std::size_t experts = matrices.size() / job.sources.size();
+  std::optional<Flavour> common;
+  for (std::size_t i = 0; i < job.sources.size(); ++i) {
+    SUBBYTE_TRY(Flavour flavour,
+                flavour_of(*job.sources[i], matrices.subspan(i * experts, experts)));
+    if (!common) common = flavour;
+    if (common->exporter != flavour.exporter) {
+      return module_error({"pack.flavour", "its experts are stored in different ways"},
+                          *job.sources[i]);
+    }
+    std::erase_if(common->suffixes, [&](const std::string& suffix) {
+      return std::ranges::find(flavour.suffixes, suffix) == flavour.suffixes.end();
+    });
+  }
+  job.packed.flavour = common->exporter;
+  job.packed.suffixes = common->suffixes;
+  for (const FoundModule* source : job.sources) {
+    for (const FileTensor* tensor : source->info->tensors) {
+      const auto suffix = std::string_view(tensor->name).substr(source->name.size());
+      if (std::ranges::find(common->suffixes, suffix) != common->suffixes.end()) {
+        replaced_.insert(tensor->name);
+      }
+    }
+  }
+  return {};
+}
+
+Result<Flavour> Planner::flavour_of(const FoundModule& module, std::span<const Matrix> matrices) {
+  if (last_ != nullptr) {
+    if (auto flavour = try_exporter(*last_, module, matrices)) return *flavour;
+  }
+  for (const Exporter* exporter : all_exporters()) {
+    auto flavour = exporter == last_ ? std::nullopt : try_exporter(*exporter, module, matrices);
+    if (!flavour) continue;
+    last_ = exporter;
+    return *flavour;
+  }
+  return module_error(
+      {"pack.flavour",
+       fmt::format("weights of {} are read, but no format that is written gives their tensors bit "
+                   "for bit, so that unpacking could not; `subbyte convert` makes another format "
+                   "of them first",
+                   module.info->importer)},
+      module);
+}
+
+/// The largest tensor must be among those that come back; small ones that do not are kept.
+std::optional<Flavour> Planner::try_exporter(const Exporter& exporter, const FoundModule& module,
+                                             std::span<const Matrix> matrices) const {
+  ExportShape shape = shape_of(matrices.front().view);
+  shape.experts = static_cast<int64_t>(matrices.size());
+  const auto described = exporter.describe(shape, module.name);
+  if (!described.ok()) return std::nullopt;
+  const auto in_source = [&](const ExportedTensor& tensor) {
+    const FileTensor* found =
+        context_.tensors.find(fmt::format("{}{}", module.name, tensor.suffix));
+    const bool alike =
+        found != nullptr && found->dtype == tensor.dtype && found->shape == tensor.shape;
+    return alike ? found : nullptr;
+  };
+  const auto largest = std::ranges::max_element(*described, {}, &ExportedTensor::num_bytes);
+  if (in_source(*largest) == nullptr) return std::nullopt;
+  if (matrices.size() > 1 && exporter.write_experts == nullptr) return std::nullopt;
+  const auto written = exporter.write_experts != nullptr
+                           ? exporter.write_experts(matrices, module.name, context_.pool)
+                           : exporter.write(matrices.front().view, module.name, context_.pool);
+  if (!written.ok()) return std::nullopt;
+  Flavour flavour = {&exporter, {}};
+  for (const ExportedTensor& tensor : *written) {
+    const FileTensor* found = in_source(tensor);
+    if (found != nullptr && std::ranges::equal(found->bytes, tensor.bytes)) {
+      flavour.suffixes.emplace_back(tensor.suffix);
+    } else if (tensor.suffix == largest->suffix) {
+      return std::nullopt;
+    }
+  }
+  return flavour;
+}
+
+/// A bias beside every source goes with the weights, where the layout has an order for it.
+Status Planner::find_biases(PackJob& job) {
+  if (!target_.layout->permutes_bias) return {};
+  PackedModule& packed = job.packed;
+  for (const char* suffix : {".bias", "_bias"}) {
+    packed.bias = PackedBias{suffix, DType::kF16};
+    const auto expected = source_biases(packed);
+    std::vector<const FileTensor*> found;
+    for (const auto& bias : expected) {
+      const FileTensor* tensor = context_.tensors.find(bias.name);
+      if (tensor == nullptr || tensor->shape != bias.shape ||
+          float_format(tensor->dtype) == Format::kNone ||
+          (!found.empty() && found.front()->dtype != tensor->dtype)) {
+        break;
+      }
+      found.push_back(tensor);
+    }
+    if (found.size() != expected.size()) continue;
+    packed.bias->dtype = found.front()->dtype;
+    job.biases = std::move(found);
+    for (const FileTensor* bias : job.biases) replaced_.insert(bias->name);
+    return {};
+  }
+  packed.bias.reset();
+  return {};
+}
+
+void Planner::add_kept() {
+  for (const auto& [name, tensor] : context_.tensors.tensors()) {
+    if (replaced_.contains(name)) continue;
+    PackJob job;
+    job.tensor = &tensor;
+    plan_.jobs.push_back(std::move(job));
+  }
+}
+
+Status Planner::declare() {
+  std::set<std::string> names;
+  for (const PackJob& job : plan_.jobs) {
+    TensorGroup group;
+    if (job.tensor != nullptr) {
+      group = {{job.tensor->name, job.tensor->dtype, job.tensor->shape}};
+    } else {
+      group = packed_tensors(job.packed);
+    }
+    for (const auto& tensor : group) {
+      const bool reserved =
+          job.tensor != nullptr && tensor.name.find(".packed.") != std::string::npos;
+      if (names.insert(tensor.name).second && !reserved) continue;
+      return Error{"pack.name",
+                   fmt::format("{}: tensor {}: the name is that of a packed tensor",
+                               context_.tensors.files().front().string(), quote_name(tensor.name))};
+    }
+    plan_.groups.push_back(std::move(group));
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::vector<Matrix>> import_job(const ImportContext& context, const PackJob& job) {
+  std::vector<Matrix> matrices;
+  for (const FoundModule* source : job.sources) {
+    for (const FileTensor* tensor : source->info->tensors) {
+      SUBBYTE_CHECK(tensor->file->verify_unchanged());
+    }
+    SUBBYTE_TRY(auto imported, import_experts(context, source->name));
+    std::ranges::move(imported, std::back_inserter(matrices));
+  }
+  return matrices;
+}
+
+Result<PackPlan> plan_packing(const ImportContext& context, const PackTarget& target,
+                              const ByteProgress& progress) {
+  return Planner(context, target, progress).plan();
+}
+
+}  // namespace subbyte

@@ -1,0 +1,28 @@
+# ./dev aarch64-test: the portable kernels on 64-bit ARM, by a cross compiler and qemu.
+
+aarch64_packages=(libfmt-dev libfmt9 libgtest-dev libonig-dev libonig5 libutf8proc-dev libutf8proc2
+  libedit-dev libedit2 libbsd-dev libbsd0 libmd-dev libmd0 libncurses-dev nlohmann-json3-dev
+  libcli11-dev)
+aarch64_programs=(base_test json_test formats_test matrix_test foreign_layouts_test
+  checkpoints_test goldens_test)
+
+command_aarch64_test() {
+  (($# == 0)) || die "aarch64-test: takes no arguments"
+  need_packages "${build_packages[@]}" g++-aarch64-linux-gnu qemu-user
+  step "unpack libraries of arm64 to build/aarch64-packages" unpack_aarch64_packages
+  build_and_test aarch64 "${aarch64_programs[@]}"
+  report_tests
+}
+
+# Debian's own lists for arm64, in a folder of their own: the system's packages stay as they are.
+unpack_aarch64_packages() {
+  local root=$PWD/build/aarch64-packages lists=$PWD/build/aarch64-lists options file
+  [[ ! -f $root/complete ]] || return 0
+  options=(-o APT::Architecture=arm64 -o APT::Architectures=arm64 -o Dir::State::Lists="$lists"
+    -o Dir::Cache="$lists/cache" -o APT::Sandbox::User=)
+  mkdir -p "$root" "$lists/partial" "$lists/cache/archives/partial" "$lists/packages" &&
+    apt-get "${options[@]}" update &&
+    (cd "$lists/packages" && apt-get "${options[@]}" download "${aarch64_packages[@]}") || return
+  for file in "$lists/packages"/*.deb; do dpkg -x "$file" "$root" || return; done
+  touch "$root/complete"
+}

@@ -1,0 +1,97 @@
+# The Python package: a wheel of the objects of build/ci, and its tests where nothing else is.
+
+# What makes wheels; it stays, as the build of the module asks it for nanobind.
+readonly python_tools=$PWD/build/ci/python-tools
+readonly python_venv=$PWD/build/ci/python-venv  # what a user has: made anew each time
+
+# The least of each that pyproject.toml takes, and what the tests run with.
+python_tool_packages=("scikit-build-core>=1.1" "nanobind>=3")
+python_test_packages=(numpy pytest)
+
+command_python_test() {
+  build_and_test_python
+  print_phases
+  report_tests
+}
+
+# A package that cannot be made is a failed test, and the end of its tests.
+build_and_test_python() {
+  need_packages "${build_packages[@]}" python3-dev python3-venv
+  if make_python_wheel; then
+    run_python_tests
+  else
+    num_failed=$((num_failed + 1))
+  fi
+}
+
+make_python_wheel() {
+  if [[ ! -d build/ci ]]; then
+    step "configure build/ci" cmake --preset ci || return 1
+  fi
+  step "tools that make wheels" install_python_tools || return 1
+  step "wheel of build/ci" build_python_wheel || return 1
+  step "the wheel, ${python_test_packages[*]} in a new venv" install_python_wheel
+}
+
+install_python_tools() {
+  [[ -x $python_tools/bin/pip ]] || python3 -m venv "$python_tools" || return 1
+  "$python_tools/bin/pip" --disable-pip-version-check install --quiet --retries 2 \
+    "${python_tool_packages[@]}" || no_packages "${python_tool_packages[*]}"
+}
+
+# The build folder is the one of the tests, whose options stay: only the module is compiled.
+build_python_wheel() {
+  rm -rf build/ci/wheel
+  PATH=$python_tools/bin:$PATH CMAKE_BUILD_PARALLEL_LEVEL=$(nproc) \
+    "$python_tools/bin/python" -m pip --disable-pip-version-check wheel . --no-deps \
+    --no-build-isolation --wheel-dir build/ci/wheel --config-settings=build-dir=build/ci \
+    --config-settings=cmake.python-hints=false \
+    --config-settings=cmake.define.Python_EXECUTABLE="$python_tools/bin/python"
+}
+
+# What the tests run with is fetched once: from then on nothing needs a network.
+install_python_wheel() {
+  local packages=build/ci/python-packages
+  if [[ ! -d $packages ]]; then
+    "$python_tools/bin/python" -m pip --disable-pip-version-check download --quiet --retries 2 \
+      --only-binary :all: --dest "$packages.part" "${python_test_packages[@]}" ||
+      no_packages "${python_test_packages[*]}" || return 1
+    mv "$packages.part" "$packages"
+  fi
+  rm -rf "$python_venv"
+  python3 -m venv --without-pip "$python_venv" &&
+    "$python_tools/bin/python" -m pip --python "$python_venv/bin/python" install --quiet \
+      --disable-pip-version-check --no-compile --no-index --find-links "$packages" \
+      build/ci/wheel/subbyte-*.whl "${python_test_packages[@]}"
+}
+
+# no_packages NAMES: says what helps, and fails.
+no_packages() {
+  echo "dev: pip cannot get $1: it needs a network, or an index of its own that has them" \
+    "(PIP_INDEX_URL, PIP_FIND_LINKS)" >&2
+  return 1
+}
+
+# Adds to num_passed and num_failed.
+run_python_tests() {
+  local report=$PWD/build/ci/python-tests.xml status=0
+  rm -f "$report"
+  phase "test python/" "$python_venv/bin/python" -m pytest --quiet -p no:cacheprovider \
+    --junit-xml "$report" python/tests || status=$?
+  count_python_tests "$report" "$status"
+}
+
+# count_python_tests REPORT STATUS: STATUS is what pytest returned. A skip is a failure: nothing of
+# what these tests need may be missing.
+count_python_tests() {
+  local tests=0 bad=0 count
+  if [[ -f $1 ]]; then
+    tests=$(grep -o ' tests="[0-9]*"' "$1" | head -n 1 | grep -o '[0-9]*')
+    for count in $(grep -oE ' (errors|failures|skipped)="[0-9]*"' "$1" | grep -o '[0-9]*'); do
+      bad=$((bad + count))
+    done
+  fi
+  if (($2 != 0 && bad == 0)); then bad=1 tests=$((tests + 1)); fi
+  num_passed=$((num_passed + tests - bad))
+  num_failed=$((num_failed + bad))
+}
