@@ -476,9 +476,7 @@ SUBBYTE_API int subbyte_session_complete(subbyte_session* session, const char* r
                                          char** response);
 
 /* ---- checkpoints as a whole: the reports of the commands with --json. Options are optional */
-
 typedef void (*subbyte_progress_function)(void* user, uint64_t done, uint64_t total);
-
 SUBBYTE_API int subbyte_inspect(subbyte_context* context, const char* path, char** json);
 /* {"checksums": true} */
 SUBBYTE_API int subbyte_verify(subbyte_context* context, const char* path, const char* options,
