@@ -49,7 +49,6 @@ Result<ModelText> ModelText::open(const std::string& model) {
     text.directory_ = model_directory(found);
     SUBBYTE_TRY(const ModelConfig config, read_model_config(found));
     SUBBYTE_TRY(setup, TextSetup::read(text.directory_, config));
-    SUBBYTE_CHECK(read_template_options(text.directory_, setup->chat));
   }
   text.setup_ = setup.get();
   text.own_ = std::move(setup);
@@ -58,10 +57,10 @@ Result<ModelText> ModelText::open(const std::string& model) {
 
 Result<std::string> ModelText::render_chat(const json::Value& arguments) const {
   if (directory_.empty()) return no_model();
-  SUBBYTE_TRY(const auto chat, ChatTemplate::read(directory_));
-  if (chat) {
+  if (const auto& chat = setup_->chat_template) {
+    if (!chat->ok()) return chat->error();
     SUBBYTE_TRY(const TemplateInput input, read_input(arguments));
-    SUBBYTE_TRY(const jinja::OriginText text, chat->render(input));
+    SUBBYTE_TRY(const jinja::OriginText text, (*chat)->render(input));
     return text.bytes();
   }
   const json::Value messages = arguments.value("messages", json::Value::array());
