@@ -73,6 +73,12 @@ std::optional<bool> Arguments::optional_boolean() {
   return (*word & 1) != 0;
 }
 
+std::optional<double> Arguments::optional_number() {
+  const std::optional<Word> word = optional_word();
+  if (!word) return std::nullopt;
+  return std::bit_cast<double>(*word);
+}
+
 std::vector<int64_t> Arguments::integers() {
   const Functions& f = functions();
   const auto list = std::bit_cast<ListHandle>(*next_++);
@@ -134,10 +140,11 @@ Status implement(const char* device, std::span<const std::span<const Operator>> 
 
 Status register_operators() {
   SUBBYTE_CHECK(load_shim());
-  const std::span<const Operator> lists[] = {
-      linear_operators(),       quantize_operators(),    int4_operators(),
-      bitsandbytes_operators(), bitsandbytes_products(), kbit_operators(),
-      flashinfer_operators(),   marlin_operators(),      awq_operators()};
+  const std::span<const Operator> lists[] = {linear_operators(),       experts_operators(),
+                                             quantize_operators(),     int4_operators(),
+                                             bitsandbytes_operators(), bitsandbytes_products(),
+                                             kbit_operators(),         flashinfer_operators(),
+                                             marlin_operators(),       awq_operators()};
   const Functions& f = functions();
   LibraryHandle library = nullptr;
   if (f.aoti_torch_library_init_fragment(kSpace, kSpace, 1, &library) != 0) {

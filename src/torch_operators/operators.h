@@ -38,6 +38,7 @@ class Arguments {
   std::optional<std::string> optional_text();
   std::optional<int64_t> optional_integer();
   std::optional<bool> optional_boolean();
+  std::optional<double> optional_number();
   std::vector<int64_t> integers();
 
  private:
@@ -74,6 +75,7 @@ struct Operator {
 
 /// Operators of one file, each list with its subject.
 std::span<const Operator> linear_operators();
+std::span<const Operator> experts_operators();
 std::span<const Operator> quantize_operators();
 std::span<const Operator> int4_operators();
 std::span<const Operator> bitsandbytes_operators();

@@ -101,11 +101,12 @@ Status replace(ReadyWeights& ready, const Recipe& recipe, std::span<const Tensor
 }  // namespace
 
 Result<ReadyWeights> make_ready(Machine& machine, const MatrixView& view,
-                                std::span<const Tensor* const> sources) {
+                                std::span<const Tensor* const> sources, std::vector<int64_t> part) {
   ReadyWeights ready;
   ready.main = view;
   split_offsets(ready);
-  const Recipe recipe = {"bytes", {view.rows, view.cols}, to_string(view.format)};
+  part.insert(part.end(), {view.rows, view.cols});
+  const Recipe recipe = {"bytes", std::move(part), to_string(view.format)};
   if (with_whole_bytes(ready.main.format) != ready.main.format) {
     const std::span<const uint32_t> order = view.input_order;
     const MatrixView narrow = ready.main;

@@ -23,8 +23,10 @@ struct ReadyWeights {
 
 /// Makes `view`, whose bytes are those of `sources`, ready: integers get the zero points that
 /// kernels want. What no kernel reads (5 to 7 bits, other scales, inputs or groups that are not in
-/// 8s) is copied once to bytes or to f32 and kept.
+/// 8s) is copied once to bytes or to f32 and kept. `part` are numbers that tell apart the matrices
+/// which the same sources hold.
 Result<ReadyWeights> make_ready(Machine& machine, const MatrixView& view,
-                                std::span<const Tensor* const> sources);
+                                std::span<const Tensor* const> sources,
+                                std::vector<int64_t> part = {});
 
 }  // namespace subbyte::torch_operators

@@ -64,8 +64,10 @@ Tensor::~Tensor() {
 }
 
 Tensor Tensor::empty(std::span<const int64_t> sizes, int32_t dtype, const Tensor& like) {
-  constexpr std::size_t kMostDims = 16;
-  std::array<int64_t, kMostDims> strides{};
+  constexpr std::size_t kUsualDims = 16;
+  std::array<int64_t, kUsualDims> usual{};
+  std::vector<int64_t> many(sizes.size() > kUsualDims ? sizes.size() : 0);
+  int64_t* const strides = many.empty() ? usual.data() : many.data();
   int64_t stride = 1;
   for (std::size_t i = sizes.size(); i-- > 0;) {
     strides[i] = stride;
@@ -73,8 +75,8 @@ Tensor Tensor::empty(std::span<const int64_t> sizes, int32_t dtype, const Tensor
   }
   TensorHandle made = nullptr;
   check(functions().aoti_torch_empty_strided(static_cast<int64_t>(sizes.size()), sizes.data(),
-                                             strides.data(), dtype, like.device_type_,
-                                             like.device_index_, &made),
+                                             strides, dtype, like.device_type_, like.device_index_,
+                                             &made),
         "empty_strided");
   return Tensor(made);
 }

@@ -12,14 +12,16 @@ torch_python() {
   echo "$PWD/$venv/bin/python"
 }
 
-# torch_test [PYTHON]: with an interpreter that has torch, or one that is made.
+# torch_test [PYTHON]: with an interpreter that has torch, or one that is made. The kernels for GPUs
+# take long to compile, so they are built only where a GPU can run them.
 torch_test() {
-  local python=${1:-}
+  local python=${1:-} cuda=OFF
+  if has_gpu_driver; then cuda=ON; fi
   need_packages "${build_packages[@]}"
-  step "configure build/release" cmake --preset release -DSUBBYTE_BUILD_TORCH=ON
-  step "build build/release subbyte_torch" cmake --build --preset release --parallel "$(nproc)" \
-    --target subbyte_torch
+  step "configure build/torch" cmake --preset release -B build/torch -DSUBBYTE_BUILD_TORCH=ON \
+    -DSUBBYTE_CUDA="$cuda" -DSUBBYTE_BUILD_TESTS=OFF -DSUBBYTE_BUILD_PROGRAM=OFF
+  step "build build/torch" cmake --build build/torch --parallel "$(nproc)" --target subbyte_torch
   if [[ -z $python ]]; then python=$(torch_python); fi
   (cd python/tests/torch && PYTHONDONTWRITEBYTECODE=1 \
-    PYTHONPATH=$OLDPWD/build/release/torch_package "$python" -m unittest discover -p 'test_*.py')
+    PYTHONPATH=$OLDPWD/build/torch/torch_package "$python" -m unittest discover -p 'test_*.py')
 }

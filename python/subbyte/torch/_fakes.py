@@ -39,6 +39,15 @@ def _linear_out(x, codes, scales, zeros, format, tensor_scale=None, codebook=Non
     torch._check(out.dtype == x.dtype, lambda: f"out: expected {x.dtype}, found {out.dtype}")
 
 
+@fake("experts")
+def _experts(x, router_logits, gate_up_codes, gate_up_scales, gate_up_zeros, gate_up_format,
+             down_codes, down_scales, down_zeros, down_format, top_k, in_turns=False, of_all=False,
+             gate_up_factors=None, down_factors=None, gate_up_bias=None, down_bias=None, alpha=1.0,
+             limit=None, up_offset=0.0):
+    check_floats(x, "x")
+    return x.new_empty(x.shape)
+
+
 def dequantized_cols(codes, fmt, cols):
     if cols is not None:
         return cols

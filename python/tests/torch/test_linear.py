@@ -121,6 +121,13 @@ class Linear(TorchTest):
         self.assert_product(subbyte.torch.linear(x, own), x,
                             subbyte.torch.dequantize(own).double())
 
+    def test_many_dimensions(self):
+        packed = subbyte.torch.quantize(torch.randn(16, 64), "u4", 32)
+        x = torch.randn(*[1] * 40, 3, 64)
+        y = subbyte.torch.linear(x, packed)
+        self.assertEqual(y.shape, (*[1] * 40, 3, 16))
+        self.assertTrue(torch.equal(y.view(3, 16), subbyte.torch.linear(x.view(3, 64), packed)))
+
     def test_not_contiguous(self):
         packed = subbyte.torch.quantize(torch.randn(64, 16).T, "u4", 32)
         x = torch.randn(64, 6).T

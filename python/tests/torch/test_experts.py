@@ -1,0 +1,92 @@
+"""experts against a loop over tokens in double precision."""
+
+from __future__ import annotations
+
+import unittest
+
+import torch
+
+import subbyte.torch
+from support import FLOATS, TorchTest, ops
+
+EXPERTS, HIDDEN, INNER = 6, 64, 32
+
+
+def stack(kind: str, rows: int, cols: int):
+    """Tensors of all experts, and their weights in double precision."""
+    parts = [subbyte.torch.quantize(torch.randn(rows, cols) * 0.3, kind, 32 if kind[0] in "ui"
+                                    else None) for _ in range(EXPERTS)]
+    tensors = [None if parts[0][i] is None else torch.stack([part[i] for part in parts])
+               for i in range(3)]
+    factors = None
+    if parts[0].tensor_scale is not None:
+        factors = torch.stack([part.tensor_scale for part in parts])
+    exact = torch.stack([subbyte.torch.dequantize(part).double() for part in parts])
+    return [*tensors, parts[0].format], factors, exact
+
+
+def reference(x, logits, gate_up, down, top_k, in_turns, of_all, bias, alpha, limit, up_offset):
+    """One token and one expert at a time."""
+    y = torch.zeros(x.shape, dtype=torch.float64)
+    for t in range(x.shape[0]):
+        chosen = torch.topk(logits[t], top_k).indices
+        weights = torch.softmax(logits[t].double(), -1)[chosen]
+        if not of_all:
+            weights = torch.softmax(logits[t].double()[chosen], -1)
+        for e, weight in zip(chosen.tolist(), weights, strict=True):
+            both = gate_up[e] @ x[t].double() + bias[0][e].double()
+            gate, up = (both[::2], both[1::2]) if in_turns else both.chunk(2)
+            gate = gate.clamp(max=limit)
+            up = up.clamp(-limit, limit)
+            inner = gate * torch.sigmoid(alpha * gate) * (up + up_offset)
+            y[t] += weight * (down[e] @ inner + bias[1][e].double())
+    return y
+
+
+class Experts(TorchTest):
+    def test_formats_layouts_and_rules(self):
+        for kind, in_turns, of_all, clamp in (
+                ("u4", False, False, None), ("i4", True, True, None), ("i5", False, False, None),
+                ("mxfp4", True, False, (1.702, 7.0, 1.0)), ("nvfp4", False, True, None),
+                ("nf4", True, False, None)):
+            gate_up, up_factors, w1 = stack(kind, 2 * INNER, HIDDEN)
+            cols = INNER if kind != "nf4" else 64
+            down, down_factors, w2 = stack(kind, HIDDEN, cols)
+            if kind == "nf4":  # blocks of 64 do not fit an inner size of 32
+                gate_up, up_factors, w1 = stack(kind, 128, HIDDEN)
+            inner = w2.shape[2]
+            bias = torch.randn(EXPERTS, 2 * inner) * 0.1, torch.randn(EXPERTS, HIDDEN) * 0.1
+            alpha, limit, offset = clamp or (1.0, float("inf"), 0.0)
+            for dtype in FLOATS:
+                for tokens in (0, 1, 9):
+                    with self.subTest(kind=kind, dtype=dtype, tokens=tokens):
+                        x = torch.randn(tokens, HIDDEN).to(dtype)
+                        logits = torch.randn(tokens, EXPERTS)
+                        y = ops.experts(x, logits, *gate_up, *down, 2, in_turns, of_all,
+                                        up_factors, down_factors, *bias, alpha,
+                                        None if clamp is None else limit, offset)
+                        want = reference(x, logits, w1, w2, 2, in_turns, of_all, bias, alpha,
+                                         limit, offset)
+                        self.assertEqual((y.dtype, y.shape), (dtype, x.shape))
+                        # Sums in f32 (docs/kernels/accuracy.md) and one rounding of the result.
+                        half = {torch.float32: 0, torch.float16: 2.0**-11,
+                                torch.bfloat16: 2.0**-8}[dtype]
+                        size = want.abs().max().item() if tokens else 0
+                        error = (y.double() - want).abs() - half * want.abs()
+                        self.assertTrue((error <= 2.0**-12 * size).all())
+
+    def test_refuses_and_opcheck(self):
+        gate_up, _, _ = stack("u4", 2 * INNER, HIDDEN)
+        down, _, _ = stack("u4", HIDDEN, INNER)
+        x, logits = torch.randn(3, HIDDEN), torch.randn(3, EXPERTS)
+        self.assert_refused("top_k: expected 1 to 6, found 7", ops.experts, x, logits, *gate_up,
+                            *down, 7)
+        self.assert_refused("router_logits: expected sizes [3, 6]", ops.experts, x,
+                            torch.randn(2, EXPERTS), *gate_up, *down, 2)
+        self.assert_refused("down_codes: expected sizes [6, 64, 16]", ops.experts, x, logits,
+                            *gate_up, down[0][:, :, :8], *down[1:], 2)
+        self.check_operator(ops.experts, x, logits, *gate_up, *down, 2)
+
+
+if __name__ == "__main__":
+    unittest.main()

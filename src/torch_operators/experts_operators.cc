@@ -1,0 +1,220 @@
+// A mixture of experts, from the logits of a router to the result.
+
+#include "cpu_backend/experts.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "torch_operators/product.h"
+#include "torch_operators/weights.h"
+
+namespace subbyte::torch_operators {
+namespace {
+
+/// The matrices of all experts, one tensor of each kind with the experts as first dimension.
+struct Stacked {
+  Stacked(Arguments& arguments, const char* codes_name)
+      : codes(arguments.packed_tensor(codes_name)),
+        scales(arguments.packed_tensor("scales")),
+        zeros(arguments.optional_tensor("zeros")),
+        words(arguments.text()) {}
+
+  Status check(int64_t experts, int64_t rows, int64_t cols) const;
+  /// Rows [first, first + rows) of an expert, ready for products; `factor` as in `factors`.
+  Result<Matrix> part(Machine& machine, int64_t expert, int64_t first, int64_t rows, int64_t cols,
+                      const std::optional<Tensor>& factors) const;
+
+  Tensor codes;
+  Tensor scales;
+  std::optional<Tensor> zeros;
+  std::string words;
+};
+
+/// Bytes of some rows of an expert in [experts][rows][..].
+std::span<const std::byte> rows_of(const Tensor& tensor, int64_t expert, int64_t first,
+                                   int64_t rows) {
+  const int64_t of_expert = tensor.num_bytes() / tensor.size(0);
+  const int64_t of_row = of_expert / tensor.size(1);
+  return tensor.span<const std::byte>().subspan(
+      static_cast<std::size_t>(expert * of_expert + first * of_row),
+      static_cast<std::size_t>(rows * of_row));
+}
+
+Status Stacked::check(int64_t experts, int64_t rows, int64_t cols) const {
+  SUBBYTE_TRY(const WeightFormat format, parse_format(words));
+  if (is_dense(format) || is_offset(format.zero)) {
+    return refuse("format", "codes with scales and no offsets", words);
+  }
+  const Numbers& n = numbers();
+  SUBBYTE_CHECK(check_dtype(codes, {n.u8}));
+  SUBBYTE_CHECK(check_sizes(codes, {experts, rows, (cols * info(format.element).bits + 7) / 8}));
+  const int64_t group = format.group_size == 0 ? cols : format.group_size;
+  const int64_t groups = (cols + group - 1) / group;
+  const FormatInfo& scale = info(format.scale);
+  if (scale.bits != 8) SUBBYTE_CHECK(check_dtype(scales, {dtype_of(scale.id)}));
+  if (scale.bits == 8 && scales.num_bytes() != scales.count()) return refuse(scales, "bytes");
+  SUBBYTE_CHECK(check_sizes(scales, {experts, rows, groups}));
+  if ((format.zero == Zero::kNone) == zeros.has_value()) {
+    return refuse("zeros", zeros ? "none" : "zero points", zeros ? "some" : "none");
+  }
+  if (!zeros) return {};
+  SUBBYTE_CHECK(check_dtype(*zeros, {format.zero == Zero::kU16 ? n.u16 : n.u8}));
+  return check_sizes(*zeros, {experts, rows, groups});
+}
+
+Result<Matrix> Stacked::part(Machine& machine, int64_t expert, int64_t first, int64_t rows,
+                             int64_t cols, const std::optional<Tensor>& factors) const {
+  MatrixView view;
+  SUBBYTE_TRY(view.format, parse_format(words));
+  view.rows = rows;
+  view.cols = cols;
+  view.codes = rows_of(codes, expert, first, rows);
+  view.scales = rows_of(scales, expert, first, rows);
+  if (zeros) view.zeros = rows_of(*zeros, expert, first, rows);
+  if (factors) {
+    const auto at = static_cast<std::size_t>(expert);
+    view.tensor_scale = factors->dtype() == numbers().f32 ? double{factors->span<float>()[at]}
+                                                          : factors->span<double>()[at];
+  }
+  // Copies that products may need are kept by their tensors, so each part has a name of its own.
+  const std::array<const Tensor*, 3> sources = {&codes, &scales, zeros ? &*zeros : nullptr};
+  SUBBYTE_TRY(ReadyWeights ready, make_ready(machine, view, sources, {expert, first}));
+  return Matrix{ready.main, std::move(ready.owners)};
+}
+
+struct Mixture {
+  explicit Mixture(Arguments& arguments)
+      : x(arguments.packed_tensor("x")),
+        logits(arguments.packed_tensor("router_logits")),
+        gate_up(arguments, "gate_up_codes"),
+        down(arguments, "down_codes"),
+        top_k(arguments.integer()),
+        in_turns(arguments.boolean()),
+        of_all(arguments.boolean()),
+        gate_up_factors(arguments.optional_tensor("gate_up_factors")),
+        down_factors(arguments.optional_tensor("down_factors")),
+        gate_up_bias(arguments.optional_tensor("gate_up_bias")),
+        down_bias(arguments.optional_tensor("down_bias")) {
+    swiglu.alpha = static_cast<float>(arguments.number());
+    swiglu.limit = static_cast<float>(arguments.optional_number().value_or(INFINITY));
+    swiglu.up_offset = static_cast<float>(arguments.number());
+  }
+
+  int64_t tokens() const { return x.size(0); }
+  int64_t hidden() const { return x.size(1); }
+  int64_t experts() const { return logits.size(1); }
+  int64_t inner() const { return gate_up.codes.size(1) / 2; }
+
+  Status check() const;
+  Result<ExpertMatrices> matrices(Machine& machine) const;
+
+  Tensor x;
+  Tensor logits;
+  Stacked gate_up;
+  Stacked down;
+  int64_t top_k;
+  bool in_turns;
+  bool of_all;
+  std::optional<Tensor> gate_up_factors;
+  std::optional<Tensor> down_factors;
+  std::optional<Tensor> gate_up_bias;
+  std::optional<Tensor> down_bias;
+  SwiGLU swiglu;
+};
+
+Status check_vectors(const std::optional<Tensor>& tensor, std::initializer_list<int64_t> sizes,
+                     bool factors) {
+  if (!tensor) return {};
+  const Numbers& n = numbers();
+  SUBBYTE_CHECK(factors ? check_dtype(*tensor, {n.f32, n.f64}) : check_floats(*tensor));
+  return check_sizes(*tensor, sizes);
+}
+
+Status Mixture::check() const {
+  SUBBYTE_CHECK(check_floats(x));
+  SUBBYTE_CHECK(check_dim(x, 2));
+  SUBBYTE_CHECK(check_floats(logits));
+  SUBBYTE_CHECK(check_dim(logits, 2));
+  SUBBYTE_CHECK(check_sizes(logits, {tokens(), experts()}));
+  SUBBYTE_CHECK(check_dim(gate_up.codes, 3));
+  if (experts() < 1 || hidden() < 1 || inner() < 1 || gate_up.codes.size(1) % 2 != 0) {
+    return refuse(gate_up.codes, "[experts, twice the inner size, bytes]");
+  }
+  if (top_k < 1 || top_k > experts()) {
+    return refuse("top_k", "1 to " + std::to_string(experts()), std::to_string(top_k));
+  }
+  SUBBYTE_CHECK(gate_up.check(experts(), 2 * inner(), hidden()));
+  SUBBYTE_CHECK(down.check(experts(), hidden(), inner()));
+  SUBBYTE_CHECK(check_vectors(gate_up_factors, {experts()}, true));
+  SUBBYTE_CHECK(check_vectors(down_factors, {experts()}, true));
+  SUBBYTE_CHECK(check_vectors(gate_up_bias, {experts(), 2 * inner()}, false));
+  return check_vectors(down_bias, {experts(), hidden()}, false);
+}
+
+std::vector<float> floats_of(const std::optional<Tensor>& tensor) {
+  std::vector<float> floats(tensor ? static_cast<std::size_t>(tensor->count()) : 0);
+  if (tensor) load_numbers(floats.data(), tensor->data(), tensor->count(), tensor->format());
+  return floats;
+}
+
+Result<ExpertMatrices> Mixture::matrices(Machine& machine) const {
+  ExpertMatrices all;
+  for (int64_t e = 0; e < experts(); ++e) {
+    const int64_t parts = in_turns ? 1 : 2;
+    for (int64_t part = 0; part < parts; ++part) {
+      const int64_t rows = 2 * inner() / parts;
+      SUBBYTE_TRY(Matrix matrix,
+                  gate_up.part(machine, e, part * rows, rows, hidden(), gate_up_factors));
+      all.gate_up.push_back(std::move(matrix));
+    }
+    SUBBYTE_TRY(Matrix matrix, down.part(machine, e, 0, hidden(), inner(), down_factors));
+    all.down.push_back(std::move(matrix));
+  }
+  all.gate_up_bias = floats_of(gate_up_bias);
+  all.down_bias = floats_of(down_bias);
+  all.top_k = top_k;
+  all.swiglu = swiglu;
+  all.route_weights = of_all ? RouteWeights::kOfAll : RouteWeights::kOfChosen;
+  return all;
+}
+
+Status experts(Arguments& arguments, Results& results) {
+  const Mixture in(arguments);
+  SUBBYTE_CHECK(in.check());
+  Tensor out = Tensor::empty(in.x.sizes(), in.x.dtype(), in.x);
+  if (in.tokens() > 0) {
+    SUBBYTE_TRY(Machine machine, Machine::borrow(in.x.count() * in.inner() * in.top_k));
+    SUBBYTE_TRY(const ExpertMatrices matrices, in.matrices(machine));
+    const int64_t count = in.x.count();
+    float* const floats = machine.execution().floats(Execution::Slot::kGate, 2 * count);
+    const std::span<float> x(floats, static_cast<std::size_t>(count));
+    const std::span<float> y(floats + count, static_cast<std::size_t>(count));
+    load_floats(machine, x.data(), in.x.data(), count, in.x.format());
+    std::vector<Route> routes(static_cast<std::size_t>(in.tokens() * in.top_k));
+    std::vector<float> logits(static_cast<std::size_t>(in.logits.count()));
+    load_numbers(logits.data(), in.logits.data(), in.logits.count(), in.logits.format());
+    route_top_k(routes, logits, in.experts(), in.top_k, matrices.route_weights);
+    SUBBYTE_CHECK(moe(machine.execution(), y, x, routes, matrices));
+    store_floats(machine, out.data(), y.data(), count, in.x.format());
+  }
+  results.add(std::move(out));
+  return {};
+}
+
+constexpr Operator kOperators[] = {
+    {"experts(Tensor x, Tensor router_logits, Tensor gate_up_codes, Tensor gate_up_scales, "
+     "Tensor? gate_up_zeros, str gate_up_format, Tensor down_codes, Tensor down_scales, "
+     "Tensor? down_zeros, str down_format, int top_k, bool in_turns=False, bool of_all=False, "
+     "Tensor? gate_up_factors=None, Tensor? down_factors=None, Tensor? gate_up_bias=None, "
+     "Tensor? down_bias=None, float alpha=1.0, float? limit=None, float up_offset=0.0) -> Tensor",
+     kernel<experts>},
+};
+
+}  // namespace
+
+std::span<const Operator> experts_operators() {
+  return kOperators;
+}
+
+}  // namespace subbyte::torch_operators
