@@ -1,7 +1,10 @@
 #include "cpp_interface/session_types.h"
 
+#include <array>
 #include <iterator>
 #include <utility>
+
+#include "text/chat_messages.h"
 
 namespace subbyte::v0 {
 namespace {
@@ -12,10 +15,6 @@ using v0::to_public;
 static_assert(static_cast<int>(Role::kSystem) == static_cast<int>(ChatRole::kSystem));
 static_assert(static_cast<int>(Role::kUser) == static_cast<int>(ChatRole::kUser));
 static_assert(static_cast<int>(Role::kAssistant) == static_cast<int>(ChatRole::kAssistant));
-static_assert(static_cast<int>(ReasoningEffort::kHigh) ==
-              static_cast<int>(subbyte::ReasoningEffort::kHigh));
-static_assert(static_cast<int>(ReasoningEffort::kLow) ==
-              static_cast<int>(subbyte::ReasoningEffort::kLow));
 static_assert(static_cast<int>(Channel::kReasoning) == static_cast<int>(OutputChannel::kAnalysis));
 static_assert(static_cast<int>(Channel::kCommentary) ==
               static_cast<int>(OutputChannel::kCommentary));
@@ -70,6 +69,20 @@ SampleEnd to_public(const subbyte::SampleEnd& end) {
           .decode_seconds = end.stats.decode_seconds};
 }
 
+json::Value to_json(const std::vector<Message>& messages) {
+  std::vector<ChatMessage> own;
+  for (const Message& message : messages) {
+    own.push_back({static_cast<ChatRole>(message.role), message.content, message.reasoning});
+  }
+  return subbyte::to_json(own);
+}
+
+/// As templates have it.
+std::string word_of(ReasoningEffort effort) {
+  constexpr std::array kWords = {"low", "medium", "high"};
+  return kWords[static_cast<std::size_t>(effort)];
+}
+
 template <typename T>
 void append_all(const std::vector<T>& from, std::vector<T>& to) {
   to.insert(to.end(), from.begin(), from.end());
@@ -89,13 +102,10 @@ subbyte::Result<SessionRequest> to_own(const Request& request, const TextSetup& 
   own.is_chat = !request.messages.empty();
   own.prompt = request.prompt;
   own.prompt_tokens = request.prompt_tokens;
-  for (const Message& message : request.messages) {
-    own.messages.push_back(
-        {static_cast<ChatRole>(message.role), message.content, message.reasoning});
-  }
+  own.messages = to_json(request.messages);
   own.special = static_cast<subbyte::SpecialTokens>(request.special);
   if (request.thinking) own.chat.thinking = *request.thinking;
-  if (request.effort) own.chat.effort = static_cast<subbyte::ReasoningEffort>(*request.effort);
+  if (request.effort) own.chat.effort = word_of(*request.effort);
   if (request.date) own.chat.date = *request.date;
   own.sampling = to_own(request.sampling, text.sampling);
   own.max_tokens = request.max_tokens;
