@@ -78,7 +78,7 @@ Result<Matrix> unpack(const PackedShape& shape, PackedViews from) {
   unpack_kbit_scales(own.scales, from[1].data(), buffer, scale_width(shape));
   auto values = std::make_shared<std::vector<float>>(std::size_t{1} << buffer.bits);
   __builtin_memcpy(values->data(), from[2].data(), from[2].size());
-  if (const std::string fault = codebook_fault(*values, buffer.bits); !fault.empty()) {
+  if (const std::string fault = codebook_fault(*values, shape.format.element); !fault.empty()) {
     return Error{"layout.format", "expected " + fault + " in the codebook"};
   }
   if (*values != default_codebook(shape.format.element)) {
