@@ -47,7 +47,7 @@ TEST_F(Importers, are_tried_in_the_order_of_the_list) {
   EXPECT_EQ(names,
             "marlin marlin_qweight awq gptq pack_quantized naive_quantized nvfp4_pack_quantized "
             "mxfp4_pack_quantized modelopt_mxfp4 modelopt_nvfp4 modelopt_experts fp8 bnb_nf4 mxfp4 "
-            "mxfp4_original kbit q8_0 dense ");
+            "mxfp4_original kbit vq q8_0 dense ");
 }
 
 TEST_F(Importers, name_the_software_whose_tensors_are_not_supported) {
