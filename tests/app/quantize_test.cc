@@ -82,7 +82,10 @@ TEST_F(QuantizeProgram, every_format_of_every_family_runs_verifies_and_converts)
       EXPECT_GT(report["modules"], 0);
       // What section 12 of the kbit document demands of 2 and of 3 bits; more bits give more.
       EXPECT_GT(report["signal_to_noise_db"], format.default_bits == 2 ? 7.3 : 14.9);
-      EXPECT_LT(report["bits_per_weight"], format.default_bits + 0.6);
+      // Of vectors each matrix has 256, of f16; the smallest matrix here has 8192 weights.
+      const double codebook =
+          format.name.starts_with("vq") ? 256.0 * 8 / format.default_bits * 16 / 8192 : 0;
+      EXPECT_LT(report["bits_per_weight"], format.default_bits + 0.6 + codebook);
       EXPECT_EQ(report["resumed_tensors"], 0);
       expect_sound(name);
     }
