@@ -9,6 +9,8 @@
 namespace subbyte {
 namespace {
 
+#if defined(__x86_64__)
+
 /// The kernel's own view of the processor, from the first "flags" line.
 std::string kernel_flags() {
   std::ifstream file("/proc/cpuinfo");
@@ -33,6 +35,14 @@ TEST(CpuFeatures, agrees_with_the_operating_system) {
   EXPECT_EQ((cpu_features() & kCpuAvx512) != 0,
             has_all("fma f16c avx512f avx512dq avx512bw avx512vl"));
 }
+
+#else
+
+TEST(CpuFeatures, are_none_elsewhere) {
+  EXPECT_EQ(cpu_features(), 0U);
+}
+
+#endif
 
 TEST(LastLevelCache, is_zero_or_a_plausible_size) {
   const uint64_t bytes = last_level_cache_bytes();
