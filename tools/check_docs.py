@@ -30,7 +30,7 @@ FOLDERS = "src|include|app|bench|tests|conformance|examples|tools|cmake|demo|doc
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 CODE = re.compile(r"`([^`]+)`")
 PATH = re.compile(rf"^(?:{FOLDERS})/[\w./-]*$")
-DEV = re.compile(r"(?<![\w/])\./dev +([a-z]+(?:-[a-z]+)*)")
+DEV = re.compile(r"(?<![\w/])\./dev +([a-z][a-z0-9]*(?:-[a-z0-9]+)*)")
 # The name of the program at the start of a command, alone or with the folders before it.
 PROGRAM = re.compile(r"^(?:\$ +)?(?:\w+=\S* +)*(?:[\w./]+/)?subbyte +([a-z]+)(.*)")
 OPTION = re.compile(r"(?<!\S)(--[a-z][a-z-]*|-[a-zA-Z])\b")
