@@ -75,8 +75,8 @@ def neutral_of(row):
 
 
 def file_table(rows):
-    lines = [f"| `{row['key']}` | {FILE_USES[row['use']]}: {row['note']} |\n" for row in rows]
-    return "| file | |\n|---|---|\n" + "".join(lines)
+    lines = [f"|`{row['key']}`|{FILE_USES[row['use']]}: {row['note']}|\n" for row in rows]
+    return "|file||\n|---|---|\n" + "".join(lines)
 
 
 def key_tables(rows):
@@ -84,20 +84,20 @@ def key_tables(rows):
     text = ""
     computed = [row for row in rows if row["use"] == "kComputed"]
     if computed:
-        text += "| computed | |\n|---|---|\n"
-        text += "".join(f"| {name_of(row)} | {row['note']} |\n" for row in computed)
+        text += "|computed||\n|---|---|\n"
+        text += "".join(f"|{name_of(row)}|{row['note']}|\n" for row in computed)
     refused = [row for row in rows if row["use"] == "kRefused"]
     if refused:
-        text += "\n| not computed | asks for nothing | |\n|---|---|---|\n"
-        text += "".join(f"| {name_of(row)} | {neutral_of(row)} | {row['note']} |\n"
+        text += "\n|not computed|asks for nothing||\n|---|---|---|\n"
+        text += "".join(f"|{name_of(row)}|{neutral_of(row)}|{row['note']}|\n"
                         for row in refused)
     reasons = {}
     for row in rows:
         if row["use"] == "kIgnored":
             reasons.setdefault(row["note"], []).append(name_of(row))
     if reasons:
-        text += "\n| changes nothing | because |\n|---|---|\n"
-        text += "".join(f"| {', '.join(names)} | {note} |\n" for note, names in reasons.items())
+        text += "\n|changes nothing|because|\n|---|---|\n"
+        text += "".join(f"|{', '.join(names)}|{note}|\n" for note, names in reasons.items())
     return text
 
 
