@@ -374,7 +374,9 @@ SUBBYTE_API int subbyte_tensors_get(const subbyte_tensors* tensors, int64_t inde
 SUBBYTE_API int subbyte_tensors_config(const subbyte_tensors* tensors, char** json);
 SUBBYTE_API void subbyte_tensors_destroy(subbyte_tensors* tensors);
 
-/* ---- kbit and vector quantization of bitsandbytes, on the host (docs/kbit.md) */
+/* ---- kbit and vector quantization of bitsandbytes (docs/kbit.md). Kbit is quantized, dequantized
+ * and repacked on a GPU, too, where packed leads to one: then all but the codebook is there, and
+ * numbers are finite, which nothing looks through. */
 
 typedef struct subbyte_kbit {
   size_t struct_size;
@@ -389,6 +391,7 @@ typedef struct subbyte_kbit {
   int32_t p;            /* VQ: weights of a byte, 2 or 4; 0: kbit */
   int32_t absmax_dtype; /* SUBBYTE_E4M4 (0), SUBBYTE_F16, SUBBYTE_F32 */
   int32_t tiled;        /* 1: tiles of 128 outputs and 64 inputs, else flat */
+  void* stream;         /* a cudaStream_t, on a GPU; work there is not waited for */
 } subbyte_kbit;
 /* Words and elements with padding of buffers for k (or p), n, k_dim and tiled. */
 SUBBYTE_API int subbyte_kbit_measure(const subbyte_kbit* kbit, int64_t* packed_words,
