@@ -341,6 +341,7 @@ class Bench {
 namespace {
 
 using subbyte::bench::BlocksSuite;
+using subbyte::bench::CallsSuite;
 using subbyte::bench::DeltaNetSuite;
 using subbyte::bench::GroupSuite;
 using subbyte::bench::ModelSuite;
@@ -385,6 +386,8 @@ int main(int argc, char** argv) {
   const CLI::App* models = add_model_suite(app, suite);
   BlocksSuite blocks_suite;
   const CLI::App* blocks = add_blocks_suite(app, blocks_suite);
+  CallsSuite calls_suite;
+  const CLI::App* calls = add_calls_suite(app, calls_suite);
   DeltaNetSuite delta_net_suite;
   const CLI::App* delta_nets = add_delta_net_suite(app, delta_net_suite);
   GroupSuite group_suite;
@@ -400,6 +403,10 @@ int main(int argc, char** argv) {
   if (moe->parsed()) return exit_code(subbyte::bench::run_moe_suite(moe_suite));
   if (blocks->parsed()) {
     subbyte::bench::run_blocks_suite(blocks_suite);
+    return 0;
+  }
+  if (calls->parsed()) {
+    subbyte::bench::run_calls_suite(calls_suite);
     return 0;
   }
   if (delta_nets->parsed()) {
