@@ -1,7 +1,7 @@
 #pragma once
-// A model that keeps the sum of its embeddings: logits are that sum. Its numbers are 1 and -1, which
-// a norm leaves as they are, so that sums are exact in any order and in any type of activations; and
-// what every machine has to do with states.
+// A model that keeps the sum of its embeddings: logits are that sum. Its numbers are 1 and -1,
+// which a norm leaves as they are, so that sums are exact in any order and in any type of
+// activations. And what every machine has to do with states.
 
 #include <gtest/gtest.h>
 
@@ -75,8 +75,8 @@ class RunningSumModel {
     return logits;
   }
 
-  /// Compares `found` with the end of what is expected after `tokens`: a norm rounds four times, its
-  /// result is an activation, and the tiles of AMX multiply numbers of 17 bits (two of bf16).
+  /// Compares `found` with the end of what is expected after `tokens`: a norm rounds four times,
+  /// its result is an activation, and the tiles of AMX multiply numbers of 17 bits (two of bf16).
   void expect_end(std::span<const float> found, std::span<const int32_t> tokens) const {
     const std::vector<float> all = expected(tokens);
     ASSERT_LE(found.size(), all.size());
