@@ -7,6 +7,7 @@
 #include "base/float16.h"
 #include "cpu_backend/linear.h"
 #include "kernels/cpu/block_kernels.h"
+#include "torch_operators/epilogue.h"
 
 namespace subbyte::torch_operators {
 namespace {
@@ -160,12 +161,13 @@ Status multiply_floats(Machine& machine, const FloatProduct& p, const ReadyWeigh
 }  // namespace
 
 Status multiply(Machine& machine, const Tensor& x, const ReadyWeights& weights,
-                const std::optional<Tensor>& bias, Tensor& out) {
+                const std::optional<Tensor>& bias, Tensor& out, const Epilogue* epilogue) {
   const int64_t rows = weights.main.rows;
   const int64_t m = x.count() / weights.main.cols;
   if (m == 0 || rows == 0) return {};
   const Format format = x.format();
   const bool f32 = format == Format::kF32;
+  const bool in_place = f32 && epilogue == nullptr;
   Execution& execution = machine.execution();
   SUBBYTE_CHECK(check_linear(execution, weights.main));
   const bool convert_bias = bias && bias->format() != Format::kF32;
@@ -180,19 +182,22 @@ Status multiply(Machine& machine, const Tensor& x, const ReadyWeights& weights,
   } else if (bias) {
     product.bias = bias->span<const float>();
   }
-  if (f32) {
-    product.x = x.span<const float>();
-    product.y = out.span<float>();
-    return multiply_floats(machine, product, weights, pieces);
+  float* const y =
+      in_place ? out.data<float>() : execution.floats(Execution::Slot::kGate, m * rows);
+  product.y = {y, static_cast<std::size_t>(m * rows)};
+  product.x = x.span<const float>();
+  if (!f32) {
+    const std::span<float> floats = pieces.take(x.count());
+    load_floats(machine, floats.data(), x.data(), x.count(), format);
+    product.x = floats;
   }
-  const std::span<float> floats = pieces.take(x.count());
-  load_floats(machine, floats.data(), x.data(), x.count(), format);
-  float* const y = execution.floats(Execution::Slot::kGate, out.count());
-  product.x = floats;
-  product.y = {y, static_cast<std::size_t>(out.count())};
   product.x_is_bf16 = format == Format::kBF16 && all_normal(x.data<const uint16_t>(), x.count());
   SUBBYTE_CHECK(multiply_floats(machine, product, weights, pieces));
-  store_floats(machine, out.data(), y, out.count(), format);
+  if (epilogue != nullptr) {
+    finish(machine, *epilogue, y, m, rows, out);
+  } else if (!in_place) {
+    store_floats(machine, out.data(), y, out.count(), format);
+  }
   return {};
 }
 
