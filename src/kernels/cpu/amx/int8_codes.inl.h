@@ -76,9 +76,9 @@ class ScaleCodes {
   int64_t group_size_;
 };
 
-/// 2^(c - 131) for the lowest byte c of each lane, NaN for 255: scales of E8M0 by 2^-4. They are put
-/// together from bits, as an instruction whose result is denormal takes some 250 cycles, and lanes
-/// after the last block have the code 0.
+/// 2^(c - 131) for the lowest byte c of each lane, NaN for 255: scales of E8M0 by 2^-4. They are
+/// put together from bits, as an instruction whose result is denormal takes some 250 cycles, and
+/// lanes after the last block have the code 0.
 inline Float block_scales(Int codes) {
   constexpr int kLargestDenormal = 4;  // 2^-127; 2^-131 is bit 18
   const Int low = and_bits(codes, 0xFFu);
