@@ -46,8 +46,8 @@ def main() -> None:
             for rows in (512, 4096, 14336):
                 theirs, ours, plain = times(rows, arguments.cols, m, dtype)
                 rate = rows * arguments.cols / 2 / ours / 1000
-                print(f"{dtype} M {m} N {rows}: aten {theirs:.1f}, ours {ours:.1f} ({rate:.0f} GB/s),"
-                      f" {theirs / ours:.2f} times; ours without zero points {plain:.1f}")
+                print(f"{dtype} M {m} N {rows}: aten {theirs:.1f}, ours {ours:.1f} ({rate:.0f} "
+                      f"GB/s), {theirs / ours:.2f} times; ours without zero points {plain:.1f}")
 
 
 if __name__ == "__main__":

@@ -59,6 +59,24 @@ def _experts_out(x, router_logits, gate_up_codes, gate_up_scales, gate_up_zeros,
     check_floats(x, "x")
 
 
+@fake("routed_experts")
+def _routed_experts(x, expert_weights, expert_ids, gate_up_codes, gate_up_scales, gate_up_zeros,
+                    gate_up_format, down_codes, down_scales, down_zeros, down_format,
+                    in_turns=False, gate_up_factors=None, down_factors=None, gate_up_bias=None,
+                    down_bias=None, alpha=1.0, limit=None, up_offset=0.0):
+    check_floats(x, "x")
+    return x.new_empty(x.shape)
+
+
+@fake("routed_experts_out")
+def _routed_experts_out(x, expert_weights, expert_ids, gate_up_codes, gate_up_scales,
+                        gate_up_zeros, gate_up_format, down_codes, down_scales, down_zeros,
+                        down_format, in_turns=False, gate_up_factors=None, down_factors=None,
+                        gate_up_bias=None, down_bias=None, alpha=1.0, limit=None, up_offset=0.0,
+                        *, out):
+    check_floats(x, "x")
+
+
 def dequantized_cols(codes, fmt, cols):
     if cols is not None:
         return cols
