@@ -58,7 +58,8 @@ class Progress {
 inline const std::map<std::string, Activations> kActivations = {{"f32", Activations::kF32},
                                                                 {"bf16", Activations::kBF16},
                                                                 {"int8", Activations::kInt8},
-                                                                {"mxfp8", Activations::kMxfp8}};
+                                                                {"mxfp8", Activations::kMxfp8},
+                                                                {"fp8", Activations::kFp8}};
 
 /// The values of --kv-cache-type.
 inline const std::map<std::string, Element> kKvTypes = {{"f32", Element::kF32},

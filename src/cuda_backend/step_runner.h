@@ -70,6 +70,7 @@ struct CudaWorkspace {
 struct StepRunnerOptions {
   bool batch_invariant = false;
   bool mxfp8_experts = false;
+  bool fp8_activations = false;
   int step_kernel_tokens = 0;  // 0: no programs
   bool step_graphs = true;
 };

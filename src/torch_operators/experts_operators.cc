@@ -182,7 +182,7 @@ Result<ExpertMatrices> Mixture::matrices(Machine& machine) const {
 Status experts(Arguments& arguments, Results& results) {
   const Mixture in(arguments);
   SUBBYTE_CHECK(in.check());
-  Tensor out = Tensor::empty(in.x.sizes(), in.x.dtype(), in.x);
+  SUBBYTE_TRY(Tensor out, results.result(in.x.sizes(), in.x.dtype(), in.x));
   if (in.tokens() > 0) {
     SUBBYTE_TRY(Machine machine, Machine::borrow(in.x.count() * in.inner() * in.top_k));
     SUBBYTE_TRY(const ExpertMatrices matrices, in.matrices(machine));
@@ -202,13 +202,16 @@ Status experts(Arguments& arguments, Results& results) {
   return {};
 }
 
+#define SUBBYTE_EXPERTS                                                                      \
+  "Tensor x, Tensor router_logits, Tensor gate_up_codes, Tensor gate_up_scales, "            \
+  "Tensor? gate_up_zeros, str gate_up_format, Tensor down_codes, Tensor down_scales, "       \
+  "Tensor? down_zeros, str down_format, int top_k, bool in_turns=False, bool of_all=False, " \
+  "Tensor? gate_up_factors=None, Tensor? down_factors=None, Tensor? gate_up_bias=None, "     \
+  "Tensor? down_bias=None, float alpha=1.0, float? limit=None, float up_offset=0.0"
+
 constexpr Operator kOperators[] = {
-    {"experts(Tensor x, Tensor router_logits, Tensor gate_up_codes, Tensor gate_up_scales, "
-     "Tensor? gate_up_zeros, str gate_up_format, Tensor down_codes, Tensor down_scales, "
-     "Tensor? down_zeros, str down_format, int top_k, bool in_turns=False, bool of_all=False, "
-     "Tensor? gate_up_factors=None, Tensor? down_factors=None, Tensor? gate_up_bias=None, "
-     "Tensor? down_bias=None, float alpha=1.0, float? limit=None, float up_offset=0.0) -> Tensor",
-     kernel<experts>},
+    {"experts(" SUBBYTE_EXPERTS ") -> Tensor", kernel<experts>},
+    {"experts_out(" SUBBYTE_EXPERTS ", *, Tensor(a!) out) -> ()", kernel_out<experts, 20>},
 };
 
 }  // namespace

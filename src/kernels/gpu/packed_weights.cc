@@ -132,11 +132,7 @@ Status check_sizes(const MatrixView& matrix) {
   SUBBYTE_CHECK(check_size(matrix, "zero points", matrix.zeros.size(),
                            scales * zero_bytes(matrix.format.zero)));
   if (matrix.input_order.empty()) return {};
-  SUBBYTE_CHECK(
-      check_size(matrix, "input order", matrix.input_order.size_bytes(), matrix.cols * 4));
-  const uint32_t last = *std::max_element(matrix.input_order.begin(), matrix.input_order.end());
-  if (last < matrix.cols) return {};
-  return wrong_shape(matrix, "input_order holds " + std::to_string(last));
+  return check_size(matrix, "input order", matrix.input_order.size_bytes(), matrix.cols * 4);
 }
 
 template <class Code>
@@ -174,21 +170,35 @@ Status check_codebook(const MatrixView& matrix) {
 }
 
 /// The decoders are exact up to 2^bits, which GPTQ v1 can mean.
-Status check_zero_points(const MatrixView& matrix) {
-  if (matrix.zeros.empty() || is_offset(matrix.format.zero)) return {};
+uint32_t most_zero(const WeightFormat& format) {
+  return 1u << info(format.element).bits;
+}
+
+void find_large_zero(const MatrixView& matrix, PackedFacts& facts) {
+  if (matrix.zeros.empty() || is_offset(matrix.format.zero)) return;
   const std::size_t width = zero_bytes(matrix.format.zero);
-  const uint32_t most = 1u << info(matrix.format.element).bits;
+  const uint32_t most = most_zero(matrix.format);
   const uint32_t largest =
       width == 1 ? largest_code<uint8_t>(matrix.zeros) : largest_code<uint16_t>(matrix.zeros);
-  if (largest <= most) return {};
+  if (largest <= most) return;
   uint32_t zero = 0;
   std::size_t index = 0;
   for (; zero <= most; ++index) {
     std::memcpy(&zero, matrix.zeros.data() + index * width, width);
   }
-  return Error{"cuda.format", "zero point " + std::to_string(index - 1) + " of " +
-                                  to_string(matrix.format) + " is " + std::to_string(zero) +
-                                  ", expected at most " + std::to_string(most)};
+  facts.large_zero = static_cast<int64_t>(index) - 1;
+  facts.large_zero_value = zero;
+}
+
+Status check_facts(const MatrixView& matrix, const PackedFacts& facts) {
+  if (facts.largest_input >= matrix.cols) {
+    return wrong_shape(matrix, "input_order holds " + std::to_string(facts.largest_input));
+  }
+  if (facts.large_zero < 0) return {};
+  return Error{"cuda.format", "zero point " + std::to_string(facts.large_zero) + " of " +
+                                  to_string(matrix.format) + " is " +
+                                  std::to_string(facts.large_zero_value) + ", expected at most " +
+                                  std::to_string(most_zero(matrix.format))};
 }
 
 void set_partition(PackedFormat* format, bool interleaves) {
@@ -334,12 +344,11 @@ double largest_ieee(std::span<const std::byte> numbers, const FormatInfo& type) 
 double largest_of_bytes(std::span<const std::byte> numbers, const FormatInfo& type) {
   std::array<bool, 256> seen{};
   for (const std::byte code : numbers) seen[std::to_integer<uint8_t>(code)] = true;
-  double largest = 0;
+  std::array<uint32_t, 8> bits{};
   for (uint32_t code = 0; code < seen.size(); ++code) {
-    const double value = seen[code] ? std::fabs(type.decode(code)) : 0;
-    if (value <= std::numeric_limits<float>::max()) largest = std::max(largest, value);
+    bits[code / 32] |= uint32_t{seen[code]} << code % 32;
   }
-  return largest;
+  return largest_seen(bits, type);
 }
 
 double largest_finite(std::span<const std::byte> numbers, const FormatInfo& type) {
@@ -348,12 +357,22 @@ double largest_finite(std::span<const std::byte> numbers, const FormatInfo& type
                          : largest_ieee<uint32_t>(numbers, type);
 }
 
-double largest_finite_scale(const MatrixView& matrix) {
-  const double scale = largest_finite(matrix.scales, info(matrix.format.scale)) *
-                       std::max(1.0, largest_value(matrix.codebook));
-  if (!is_offset(matrix.format.zero)) return scale;
-  const double offset = largest_finite(matrix.zeros, info(offset_format(matrix.format.zero)));
-  return std::max(scale, std::ldexp(offset, 1 - info(matrix.format.element).bits));
+PackedFacts facts_of(const MatrixView& matrix) {
+  PackedFacts facts;
+  facts.largest_scale = largest_finite(matrix.scales, info(matrix.format.scale));
+  if (is_offset(matrix.format.zero)) {
+    facts.largest_offset = largest_finite(matrix.zeros, info(offset_format(matrix.format.zero)));
+  }
+  find_large_zero(matrix, facts);
+  for (const uint32_t input : matrix.input_order) {
+    facts.largest_input = std::max(facts.largest_input, input);
+  }
+  return facts;
+}
+
+double largest_finite_scale(const MatrixView& matrix, const PackedFacts& facts) {
+  const double scale = facts.largest_scale * std::max(1.0, largest_value(matrix.codebook));
+  return std::max(scale, std::ldexp(facts.largest_offset, 1 - info(matrix.format.element).bits));
 }
 
 uint16_t number_of(double value, Number number) {
@@ -402,12 +421,30 @@ Result<PackedFormat> layout_of(const MatrixView& matrix, RowOrder row_order, boo
 
 }  // namespace
 
+double largest_seen(const std::array<uint32_t, 8>& seen, const FormatInfo& type) {
+  double largest = 0;
+  for (uint32_t code = 0; code < 256; ++code) {
+    const bool is_there = (seen[code / 32] >> code % 32 & 1) != 0;
+    const double value = is_there ? std::fabs(type.decode(code)) : 0;
+    if (value <= std::numeric_limits<float>::max()) largest = std::max(largest, value);
+  }
+  return largest;
+}
+
 Result<PackedFormat> packed_format(const MatrixView& matrix, RowOrder row_order) {
+  SUBBYTE_CHECK(
+      layout_of(matrix, row_order, false));  // facts_of() reads as many bytes as these say
+  SUBBYTE_CHECK(check_sizes(matrix));
+  return packed_format(matrix, row_order, facts_of(matrix));
+}
+
+Result<PackedFormat> packed_format(const MatrixView& matrix, RowOrder row_order,
+                                   const PackedFacts& facts) {
   SUBBYTE_TRY(PackedFormat format, layout_of(matrix, row_order, !matrix.input_order.empty()));
   SUBBYTE_CHECK(check_sizes(matrix));
-  SUBBYTE_CHECK(check_zero_points(matrix));
+  SUBBYTE_CHECK(check_facts(matrix, facts));
   SUBBYTE_CHECK(check_codebook(matrix));
-  format.largest_scale = largest_finite_scale(matrix);
+  format.largest_scale = largest_finite_scale(matrix, facts);
   return format;
 }
 

@@ -60,7 +60,8 @@ double seconds(const Planning& planning, const Plan& plan) {
 /// With the inputs of all segments at once, if that leaves room for the partials of all strips.
 bool set_shared(const Planning& planning, int tokens, GemvPartition* p) {
   const Device& device = planning.device;
-  const int table = table_of(planning.problem.weights);
+  const PackedFormat& f = planning.problem.weights;
+  const int table = f.decoder == DecoderKind::kCodebook ? gemv_table_bytes(f.bits) : 0;
   const int strips = p->strips.size(0);
   for (const int buffers : {static_cast<int>(divide_up(p->segments, kGemvWarps)), 1}) {
     p->x_buffers = buffers;
@@ -88,6 +89,7 @@ void add_gemv_plans(std::vector<Plan>& plans, const Planning& planning) {
   p.segments = static_cast<int>(divide_up(f.tiles, kSegmentTiles));
   p.strips = parts_of(f.strips, p.strip_ctas);
   set_slot(f, &p);
+  p.is_diagonal = m == 1 && f.groups_per_tile == 2 && f.decoder != DecoderKind::kIntegers ? 1 : 0;
   const int64_t ctas = int64_t{p.strip_ctas} * p.token_tiles;
   if (ctas > INT32_MAX || !set_shared(planning, tokens, &p)) return;
   plan.ctas = static_cast<int>(ctas);
