@@ -165,6 +165,8 @@ struct Mxfp4Codes {
   [[gnu::noinline]] static __mmask64 groups_of_zeros(const Weights& weights, int64_t row,
                                                      int64_t step, Int scales, __mmask64 far) {
     const uint8_t* codes = weights.codes + row * weights.row_bytes;
+    const int64_t later = (row + kPanelOutputs) * weights.row_bytes;  // mostly far apart as well
+    prefetch<64>(weights.codes, later + (step + __builtin_ctzll(far)) * kGroupBytes);
     const __mmask16 blocks = _mm512_test_epi32_mask(_mm512_movm_epi8(far), _mm512_movm_epi8(far));
     uint64_t left = _mm512_movepi8_mask(_mm512_movm_epi32(blocks));
     __mmask64 zeros = 0;
