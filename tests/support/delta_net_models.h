@@ -84,8 +84,8 @@ class DeltaNetGoldens : public ::testing::TestWithParam<const char*> {
     EXPECT_TRUE(status.ok()) << status.error().message;
   }
 
-  /// Places where the long prompt is cut: all of them, or those beside the ends of chunks of 64, and
-  /// in their middles.
+  /// Places where the long prompt is cut: all of them, or those beside the ends of chunks of 64,
+  /// and in their middles.
   std::vector<int64_t> borders() const {
     std::vector<int64_t> result;
     for (int64_t border = 1; border < std::ssize(ids_); ++border) {

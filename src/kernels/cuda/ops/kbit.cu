@@ -1,6 +1,6 @@
 // Four neighbouring lanes have a block, eight numbers each. What a lane has of the planes is a byte
-// of each, so words are made, and taken apart, by a transposition of bits in a lane and one of bytes
-// between the four.
+// of each, so words are made, and taken apart, by a transposition of bits in a lane and one of
+// bytes between the four.
 
 #include "kernels/cuda/ops/kbit.h"
 
