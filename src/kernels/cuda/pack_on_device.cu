@@ -163,6 +163,18 @@ __device__ void pack_nibbles(uint32_t (&words)[4], const RowOfTile<4>& top,
   }
 }
 
+/// 2 bits, where four inputs of a row are a byte.
+__device__ void pack_fours(uint32_t (&words)[2], const RowOfTile<2>& top,
+                           const RowOfTile<2>& bottom, int t) {
+  const uint32_t byte_of_both = t | (4 + t) << 4;
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    words[i] = __byte_perm(__byte_perm(top.words[2 * i], bottom.words[2 * i], byte_of_both),
+                           __byte_perm(top.words[2 * i + 1], bottom.words[2 * i + 1], byte_of_both),
+                           0x5410);
+  }
+}
+
 /// The words of a lane of a tile, of its rows lane / 4 and lane / 4 + 8.
 template <int kBits, CodeOrder kOrder>
 __device__ void pack_tile(uint32_t (&words)[kBits], const RowOfTile<kBits>& top,
@@ -213,6 +225,8 @@ __device__ void pack_and_store(uint32_t* to, const uint8_t* row, int row_stride,
     const RowOfTile<kBits> bottom(row + 8 * row_stride);
     if constexpr (kBits == 4) {
       pack_nibbles<kOrder>(words, top, bottom, lane % 4);
+    } else if constexpr (kOrder == CodeOrder::kFours) {
+      pack_fours(words, top, bottom, lane % 4);
     } else {
       pack_tile<kBits, kOrder>(words, top, bottom, lane % 4);
     }
@@ -272,6 +286,7 @@ __global__ void __launch_bounds__(kThreads) pack(const __grid_constant__ PackArg
 using PackKernel = void (*)(PackArguments);
 
 PackKernel kernel_for(const PackedFormat& format) {
+  if (code_order(format) == CodeOrder::kFours) return pack<2, CodeOrder::kFours>;
   if (code_order(format) == CodeOrder::kPairs) {
     return format.bits == 2   ? pack<2, CodeOrder::kPairs>
            : format.bits == 3 ? pack<3, CodeOrder::kPairs>
@@ -310,7 +325,7 @@ PackArguments arguments_of(std::byte* to, const MatrixView& matrix, const Packed
   a.groups_log2 = std::countr_zero(static_cast<unsigned>(format.groups_per_tile));
   a.aligned = (reinterpret_cast<uintptr_t>(a.codes) | a.row_bytes) % 16 == 0;
   a.row_order = format.row_order;
-  // A section that is not there begins where the last one ends, at format.bytes.
+  // A section that is not there begins where the next one does.
   const int64_t codes_end = format.strips * format.tiles * tile_bytes(format.bits);
   const int64_t scales_end = std::min(format.zeros_begin, format.gather_begin);
   const auto section = [&](int64_t begin, int64_t end, const void* from, int width,
@@ -325,7 +340,7 @@ PackArguments arguments_of(std::byte* to, const MatrixView& matrix, const Packed
     a.zeros = section(format.zeros_begin, format.gather_begin, matrix.zeros.data(),
                       format.zero_bytes, zero_bytes(matrix.format.zero));
   }
-  a.gather = section(format.gather_begin, format.bytes, matrix.input_order.data(), 4, 4);
+  a.gather = section(format.gather_begin, format.vectors_begin, matrix.input_order.data(), 4, 4);
   a.elements = std::max({a.padding.size, a.scales.size, a.zeros.size, a.gather.size});
   return a;
 }
@@ -337,7 +352,12 @@ Status pack_on_device(std::byte* to, const MatrixView& matrix, const PackedForma
   const PackArguments a = arguments_of(to, matrix, format);
   const unsigned blocks = a.warps / kWarps + (a.warps % kWarps != 0);
   kernel_for(format)<<<blocks, kThreads, 0, stream>>>(a);
-  const cudaError_t error = cudaGetLastError();
+  cudaError_t error = cudaGetLastError();
+  if (error == cudaSuccess && format.decoder == DecoderKind::kVectors) {
+    // From the host, which has it copied when this returns.
+    error = cudaMemcpyAsync(to + format.vectors_begin, matrix.codebook.data(),
+                            matrix.codebook.size_bytes(), cudaMemcpyHostToDevice, stream);
+  }
   if (error == cudaSuccess) return {};
   return Error{"cuda.launch", std::string("pack_on_device: ") + cudaGetErrorString(error)};
 }

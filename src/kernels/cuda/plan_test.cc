@@ -116,6 +116,11 @@ int64_t least_shared_bytes(const Problem& problem, const Plan& plan) {
          (is_partial ? largest(p.strips) * tokens * kStripRows * 4 : 0);
 }
 
+/// Rotated inputs, and those in another order.
+int64_t workspace_of_inputs(const Problem& problem) {
+  return prepares_inputs(problem.weights) ? problem.m * ((problem.weights.cols + 15) / 16 * 32) : 0;
+}
+
 void expect_small_m(const Problem& problem, const Plan& plan) {
   const SmallMPartition& p = plan.small_m;
   const int tokens = tokens_of(plan.kernel);
@@ -128,7 +133,7 @@ void expect_small_m(const Problem& problem, const Plan& plan) {
   ASSERT_EQ(plan.ctas, p.clusters * p.splits * p.token_tiles);
   ASSERT_EQ(plan.cluster, p.splits);
   ASSERT_EQ(plan.threads, small_m_warps(tokens) * 32);
-  ASSERT_EQ(plan.workspace_bytes, 0);
+  ASSERT_EQ(plan.workspace_bytes, workspace_of_inputs(problem));
   ASSERT_GT(plan.shared_bytes, least_shared_bytes(problem, plan));
 }
 
@@ -141,7 +146,7 @@ void expect_gemv(const Problem& problem, const Plan& plan) {
   ASSERT_EQ(plan.ctas, p.strip_ctas * p.token_tiles);
   ASSERT_EQ(plan.cluster, 1);
   ASSERT_EQ(plan.threads, 512);
-  ASSERT_EQ(plan.workspace_bytes, 0);
+  ASSERT_EQ(plan.workspace_bytes, workspace_of_inputs(problem));
   ASSERT_GE(p.batch, 1);
   ASSERT_LE(p.batch, largest(p.strips));
   // Sums, and of 16 warps: activations, and codes of three segments.

@@ -15,6 +15,7 @@
 //   E4M3<Number>         sign and seven bits moved in the same way: 2^8 or 2^120. The two codes of
 //                        NaN read as 480 and -480; `subbyte verify` finds them in files
 //   Codebook<Number, b>  a table: of pairs up to 4 bits, by the registers of the warp for 5
+//   Vectors<Number, b>   a table: of pairs for 4 bits, of fours for 2
 //   Floats<Number>       numbers of the activations' type, which are the registers
 //
 // Integers are also decoded raw, with the zero point left in: a caller that knows the sum of the
@@ -297,6 +298,31 @@ struct Codebook {
       const uint32_t low = words[step / 2] >> (16 * (step % 2) + 4 * r) & 0xf;
       if constexpr (kBits == 2) return table.pair(low);
       return table.pair(low | (words[2] >> (8 * step + 2 * r) & 3) << 4);
+    }
+  }
+};
+
+/// A byte is one of 256 vectors: two weights of a row of 4 bits each, or four of 2 bits.
+template <class N, int kCodeBits>
+struct Vectors {
+  using Number = N;
+  static SUBBYTE_CONSTANT int kBits = kCodeBits;
+  static SUBBYTE_CONSTANT bool kHasZeros = false;
+  static SUBBYTE_CONSTANT bool kHasTable = true;
+  static SUBBYTE_CONSTANT bool kHasVectors = true;
+  static SUBBYTE_CONSTANT float kGain = 1;
+  /// Of 128 bytes for all lanes: pairs, or fours of which two lanes have one.
+  static SUBBYTE_CONSTANT int kPairs = 256;
+
+  static SUBBYTE_KERNEL_FUNCTION void decode(Words words, int step, Table table,
+                                             Registers registers) {
+    if (kBits == 4) {
+      for (int r = 0; r < 4; ++r) registers[r] = table.pair(words[step] >> (8 * r) & 0xff);
+    } else {
+      for (int r = 0; r < 2; ++r) {
+        const uint32_t byte = words[step / 2] >> (16 * (step % 2) + 8 * r) & 0xff;
+        table.four(byte, registers[r], registers[r + 2]);
+      }
     }
   }
 };

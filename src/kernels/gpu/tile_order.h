@@ -27,6 +27,9 @@
 //   kPairs    codes (step, r, 0) and (step, r, 1) are neighbours: for tables of pairs
 //             p = 4: word step, bit 8r + 4h       p = 2: word step / 2, bit 16 (step % 2) + 4r + 2h
 //             p = 1: bit 8 step + 2r + h
+//   kFours    2 bits: those of four inputs of a row are a byte, word step / 2, bit 16 (step % 2) +
+//             8 (r % 2) + 4 (r / 2) + 2h. Inputs have another order inside of a step, so that a lane
+//             has four neighbours of each row: 4t and 4t + 1 in r0 and r1, the next in r2 and r3
 //
 // 3 bits are a plane of the two low bits and one of the high bit; 5 bits are planes of 4 and 1.
 // What a matrix lacks to full strips and tiles is zero.
@@ -41,7 +44,7 @@ SUBBYTE_CONSTANT int kStepCols = 16;
 SUBBYTE_CONSTANT int kSteps = kTileCols / kStepCols;
 SUBBYTE_CONSTANT int kLanes = 32;
 
-enum class CodeOrder : uint8_t { kHalves, kPairs };
+enum class CodeOrder : uint8_t { kHalves, kPairs, kFours };
 
 /// A bit of the packed tile, of a lane.
 struct BitPlace {
@@ -70,6 +73,17 @@ SUBBYTE_DEVICE constexpr int col_of(Slot slot) {
   return slot.step * kStepCols + slot.lane % 4 * 2 + slot.high + slot.reg / 2 * 8;
 }
 
+/// The same where inputs have the order of kFours.
+SUBBYTE_DEVICE constexpr int col_of(Slot slot, CodeOrder order) {
+  if (order != CodeOrder::kFours) return col_of(slot);
+  return slot.step * kStepCols + slot.lane % 4 * 4 + slot.reg / 2 * 2 + slot.high;
+}
+SUBBYTE_DEVICE constexpr Slot slot_of(int row, int col, CodeOrder order) {
+  if (order != CodeOrder::kFours) return slot_of(row, col);
+  const int k = col % kStepCols;
+  return {row % 8 * 4 + k / 4, col / kStepCols, row / 8 + k % 4 / 2 * 2, k % 2};
+}
+
 namespace internal {
 
 SUBBYTE_DEVICE constexpr BitPlace place_in_plane(Slot s, int bits, CodeOrder order) {
@@ -82,6 +96,9 @@ SUBBYTE_DEVICE constexpr BitPlace place_in_plane(Slot s, int bits, CodeOrder ord
     case 4:
       return {s.step, halves ? 16 * s.high + 4 * s.reg : 8 * s.reg + 4 * s.high};
     case 2:
+      if (order == CodeOrder::kFours) {
+        return {s.step / 2, 16 * (s.step % 2) + 8 * (s.reg % 2) + 4 * (s.reg / 2) + 2 * s.high};
+      }
       return {s.step / 2, halves ? 16 * s.high + 8 * (s.step % 2) + 2 * s.reg
                                  : 16 * (s.step % 2) + 4 * s.reg + 2 * s.high};
     default:

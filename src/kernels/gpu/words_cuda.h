@@ -96,13 +96,17 @@ struct BF16 {
 /// Pairs of values lie in shared memory, a copy in each bank, so that the lanes of a warp never
 /// wait for each other; 32 single values lie in the registers of the warp.
 struct Table {
-  uint32_t shared;  // address of this lane's copy of pair 0
+  uint32_t shared;  // address of this lane's copy of pair or four 0
   uint32_t value;   // of code `lane`
 
   SUBBYTE_KERNEL_FUNCTION uint32_t pair(uint32_t index) const {
     uint32_t d;
     asm("ld.shared.u32 %0, [%1];" : "=r"(d) : "r"(shared + index * 128));
     return d;
+  }
+  /// Two pairs, of which lanes l and l + 16 have one copy: they read at different times.
+  SUBBYTE_KERNEL_FUNCTION void four(uint32_t index, uint32_t& low, uint32_t& high) const {
+    asm("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(low), "=r"(high) : "r"(shared + index * 128));
   }
   SUBBYTE_KERNEL_FUNCTION uint32_t single(uint32_t code) const {
     return __shfl_sync(~0u, value, static_cast<int>(code));

@@ -67,6 +67,10 @@ struct Table {
   const uint16_t* singles;
 
   uint32_t pair(uint32_t index) const { return pairs[index]; }
+  void four(uint32_t index, uint32_t& low, uint32_t& high) const {
+    low = pairs[2 * index];
+    high = pairs[2 * index + 1];
+  }
   uint32_t single(uint32_t code) const { return singles[code & 31]; }
 };
 

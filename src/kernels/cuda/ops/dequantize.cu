@@ -453,6 +453,10 @@ Status dequantize(const MatrixView& matrix, Element number, void* out, Stream st
 
 Status dequantize(const std::byte* packed, const gpu::PackedFormat& format, double tensor_scale,
                   Element number, void* out, Stream stream) {
+  if (format.decoder == gpu::DecoderKind::kVectors) {
+    return Error{"cuda.format", "dequantize: expected a packed matrix of numbers, found " +
+                                    to_string(format.source)};
+  }
   MatrixView matrix;
   matrix.format = format.source;
   matrix.rows = format.rows;
