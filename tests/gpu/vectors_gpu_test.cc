@@ -95,9 +95,9 @@ TEST_P(GpuVectors, products_are_within_the_bound_of_the_double_oracle) {
         for (std::size_t i = 0; i < bounds.size(); ++i) {
           bounds[i] += 1.01 * unit_of(number) * (std::fabs(oracle.y[i]) + bounds[i]) + 0x1p-25;
         }
-        for (const cuda::Plan& plan :
-             cuda::plan_candidates(product.problem(), this_device(), {})) {
-          const auto result = compare_matmul(to_floats(run(product, plan), number), oracle.y, bounds);
+        for (const cuda::Plan& plan : cuda::plan_candidates(product.problem(), this_device(), {})) {
+          const auto result =
+              compare_matmul(to_floats(run(product, plan), number), oracle.y, bounds);
           EXPECT_TRUE(result) << to_string(format) << ' ' << rows << " x " << cols << " M " << m
                               << ' ' << info_of(number).name << ' ' << name(plan.kernel) << ": "
                               << result.message;

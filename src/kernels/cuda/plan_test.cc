@@ -50,6 +50,10 @@ std::vector<WeightFormat> all_formats() {
     formats.push_back({element, kE4M4, Zero::kNone, 32});
     formats.push_back({element, kF32, Zero::kNone, 32});
   }
+  for (const Format element : {kVQ2, kVQ4}) {
+    formats.push_back({element, kE4M4, Zero::kNone, 32});
+    formats.push_back({element, kF16, Zero::kNone, 32, 256});
+  }
   return formats;
 }
 
