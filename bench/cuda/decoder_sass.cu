@@ -13,7 +13,7 @@ __device__ __forceinline__ void decode_tile(const uint4* in, uint4* out, ZeroPai
   const uint4 a = in[threadIdx.x];
   const uint4 b = in[threadIdx.x + 32];
   const uint4 c = in[threadIdx.x + 64];
-  const Table table = {c.x, c.y};  // each lane's own
+  const Table table = {c.z, c.x, c.y};  // each lane's own
   const uint32_t words[8] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
   for (int step = 0; step < 4; ++step) {
     uint32_t r[4];

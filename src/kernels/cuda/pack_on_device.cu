@@ -179,8 +179,6 @@ __device__ void pack_fours(uint32_t (&words)[2], const RowOfTile<2>& top,
 template <int kBits, CodeOrder kOrder>
 __device__ void pack_tile(uint32_t (&words)[kBits], const RowOfTile<kBits>& top,
                           const RowOfTile<kBits>& bottom, int t) {
-  constexpr int kLowBits = kBits == 3 ? 2 : kBits == 5 ? 4 : kBits;
-  constexpr uint32_t kLowMask = (1u << kLowBits) - 1;
 #pragma unroll
   for (int i = 0; i < kSteps * 4; ++i) {
     const uint32_t pair = (i % 2 == 0 ? top : bottom).pair(i / 2, t);
@@ -188,11 +186,13 @@ __device__ void pack_tile(uint32_t (&words)[kBits], const RowOfTile<kBits>& top,
     for (int h = 0; h < 2; ++h) {
       const uint32_t code = pair >> h * kBits & ((1u << kBits) - 1);
       const Slot place = {0, i / 4, i % 4, h};  // in its words the same for all lanes
-      const BitPlace low = bit_place(place, 0, kBits, kOrder);
-      words[low.word] |= (code & kLowMask) << low.bit;
-      if constexpr (kBits > kLowBits) {
-        const BitPlace high = bit_place(place, kBits - 1, kBits, kOrder);
-        words[high.word] |= code >> kLowBits << high.bit;
+      const int together = bits_together(place, kBits, kOrder);
+      const BitPlace first = bit_place(place, 0, kBits, kOrder);
+      words[first.word] |= (code & ((1u << together) - 1)) << first.bit;
+#pragma unroll
+      for (int bit = 1; bit < kBits; ++bit) {
+        const BitPlace at = bit_place(place, bit, kBits, kOrder);
+        if (bit >= together) words[at.word] |= (code >> bit & 1) << at.bit;
       }
     }
   }
@@ -290,7 +290,8 @@ PackKernel kernel_for(const PackedFormat& format) {
   if (code_order(format) == CodeOrder::kPairs) {
     return format.bits == 2   ? pack<2, CodeOrder::kPairs>
            : format.bits == 3 ? pack<3, CodeOrder::kPairs>
-                              : pack<4, CodeOrder::kPairs>;
+           : format.bits == 4 ? pack<4, CodeOrder::kPairs>
+                              : pack<5, CodeOrder::kPairs>;
   }
   switch (format.bits) {
     case 2:
@@ -299,8 +300,6 @@ PackKernel kernel_for(const PackedFormat& format) {
       return pack<3, CodeOrder::kHalves>;
     case 4:
       return pack<4, CodeOrder::kHalves>;
-    case 5:
-      return pack<5, CodeOrder::kHalves>;
     case 8:
       return pack<8, CodeOrder::kHalves>;
     default:

@@ -225,7 +225,9 @@ void expect_error(const Result<Plan>& plan, std::string_view code, std::string_v
 /// kernel for 16 tokens must fit for one token too, for 8 bits and tables of pairs of 4 bits.
 bool must_have_plan(const PackedFormat& format, const Device& device, bool batch_invariant) {
   if (device.shared_bytes >= kA100.device.shared_bytes) return true;
-  const bool is_table = format.decoder == DecoderKind::kCodebook && format.bits == 4;
+  const bool is_table =
+      (format.decoder == DecoderKind::kCodebook || format.decoder == DecoderKind::kVectors) &&
+      format.bits == 4;
   if (batch_invariant) return format.bits < 8 && !is_table;
   const int64_t group = format.source.group_size;
   const bool has_more = format.source.scale == Format::kF32 || is_offset(format.source.zero);

@@ -255,23 +255,20 @@ std::array<uint16_t, kTileCols> read_codes(const MatrixView& matrix, int64_t row
 /// Where the code of each (step, register, half) of a lane goes: the same for all lanes.
 struct Places {
   struct Place {
-    BitPlace low;   // of bit 0, which the bits of the low plane follow
-    BitPlace high;  // of the last bit
+    int together;                   // bits that follow bit 0
+    std::array<BitPlace, 16> bits;  // of each bit
   };
   int bits;
-  int low_bits;
   CodeOrder order;
   std::array<Place, kSteps * 8> of_code;
 
-  explicit Places(const PackedFormat& format)
-      : bits(format.bits),
-        low_bits(bits == 3   ? 2
-                 : bits == 5 ? 4
-                             : bits),
-        order(code_order(format)) {
+  explicit Places(const PackedFormat& format) : bits(format.bits), order(code_order(format)) {
     for (int i = 0; i < kSteps * 8; ++i) {
       const Slot slot = {0, i / 8, i / 2 % 4, i % 2};
-      of_code[i] = {bit_place(slot, 0, bits, order), bit_place(slot, bits - 1, bits, order)};
+      of_code[i].together = bits_together(slot, bits, order);
+      for (int bit = 0; bit < bits; ++bit) {
+        of_code[i].bits[bit] = bit_place(slot, bit, bits, order);
+      }
     }
   }
 };
@@ -285,9 +282,10 @@ void pack_tile(std::byte* to, const TileCodes& codes, const Places& places) {
       const Slot slot = {lane, i / 8, i / 2 % 4, i % 2};
       const uint32_t code = codes[row_of(slot)][col_of(slot, places.order)];
       const Places::Place& place = places.of_code[i];
-      words[place.low.word] |= (code & ((1u << places.low_bits) - 1)) << place.low.bit;
-      if (places.bits > places.low_bits) {
-        words[place.high.word] |= code >> places.low_bits << place.high.bit;
+      const BitPlace first = place.bits[0];
+      words[first.word] |= (code & ((1u << place.together) - 1)) << first.bit;
+      for (int bit = place.together; bit < places.bits; ++bit) {
+        words[place.bits[bit].word] |= (code >> bit & 1) << place.bits[bit].bit;
       }
     }
     for (int word = 0; word < places.bits; ++word) {

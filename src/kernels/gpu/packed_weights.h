@@ -81,7 +81,7 @@ Result<int64_t> packed_bytes(const WeightFormat& format, int64_t rows, int64_t c
 /// How the codes of a lane lie in its words, which the decoder decides.
 constexpr CodeOrder code_order(DecoderKind decoder, int bits) {
   if (decoder == DecoderKind::kVectors) return bits == 2 ? CodeOrder::kFours : CodeOrder::kPairs;
-  return decoder == DecoderKind::kCodebook && bits != 5 ? CodeOrder::kPairs : CodeOrder::kHalves;
+  return decoder == DecoderKind::kCodebook ? CodeOrder::kPairs : CodeOrder::kHalves;
 }
 constexpr CodeOrder code_order(const PackedFormat& format) {
   return code_order(format.decoder, format.bits);

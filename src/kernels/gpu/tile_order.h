@@ -25,13 +25,15 @@
 //             p = 1: bit 16h + 4 step + r         8 bits: word 2 step + r / 2, byte 2 (r % 2) + h
 //             16 bits: word 4 step + r, half h, which is the register
 //   kPairs    codes (step, r, 0) and (step, r, 1) are neighbours: for tables of pairs
-//             p = 4: word step, bit 8r + 4h       p = 2: word step / 2, bit 16 (step % 2) + 4r + 2h
-//             p = 1: bit 8 step + 2r + h
+//             4 bits: word step, bit 8r + 4h      2 bits: word step / 2, bit 16 (step % 2) + 4r + 2h
+//             3 and 5 bits: fields of 2 b bits, 5 or 3 in bits 0 to 29 of each word, in the order of
+//             4 step + r; the 16th, whose bits do not fit, has bits 30 and 31 of all words
 //   kFours    2 bits: those of four inputs of a row are a byte, word step / 2, bit 16 (step % 2) +
 //             8 (r % 2) + 4 (r / 2) + 2h. Inputs have another order inside of a step, so that a lane
 //             has four neighbours of each row: 4t and 4t + 1 in r0 and r1, the next in r2 and r3
 //
-// 3 bits are a plane of the two low bits and one of the high bit; 5 bits are planes of 4 and 1.
+// Of kHalves 3 bits are a plane of the two low bits and one of the high bit, 5 bits planes of 4 and
+// 1, each at the place of codes of p bits.
 // What a matrix lacks to full strips and tiles is zero.
 
 #include "kernels/gpu/dialect.h"
@@ -102,14 +104,26 @@ SUBBYTE_DEVICE constexpr BitPlace place_in_plane(Slot s, int bits, CodeOrder ord
       return {s.step / 2, halves ? 16 * s.high + 8 * (s.step % 2) + 2 * s.reg
                                  : 16 * (s.step % 2) + 4 * s.reg + 2 * s.high};
     default:
-      return {0, halves ? 16 * s.high + 4 * s.step + s.reg : 8 * s.step + 2 * s.reg + s.high};
+      return {0, 16 * s.high + 4 * s.step + s.reg};
   }
+}
+
+/// 3 and 5 bits of kPairs.
+SUBBYTE_DEVICE constexpr BitPlace place_in_fields(Slot s, int bit, int bits) {
+  const int of_word = 32 / (2 * bits);
+  const int field = 4 * s.step + s.reg;
+  const int in_field = s.high * bits + bit;
+  if (field == 15) return {in_field / 2, 30 + in_field % 2};
+  return {field / of_word, 2 * bits * (field % of_word) + in_field};
 }
 
 }  // namespace internal
 
 /// Place of bit `bit` of a code of `bits` (2, 3, 4, 5, 8 or 16) in its lane's words.
 SUBBYTE_DEVICE constexpr BitPlace bit_place(Slot slot, int bit, int bits, CodeOrder order) {
+  if (order == CodeOrder::kPairs && (bits == 3 || bits == 5)) {
+    return internal::place_in_fields(slot, bit, bits);
+  }
   const int low_bits = bits == 3 ? 2 : bits == 5 ? 4 : bits;
   if (bit >= low_bits) {
     const BitPlace high = internal::place_in_plane(slot, 1, order);
@@ -117,6 +131,13 @@ SUBBYTE_DEVICE constexpr BitPlace bit_place(Slot slot, int bit, int bits, CodeOr
   }
   const BitPlace low = internal::place_in_plane(slot, low_bits, order);
   return {low.word, low.bit + bit};
+}
+
+/// How many bits of a code, from bit 0 up, follow each other in one word.
+SUBBYTE_DEVICE constexpr int bits_together(Slot slot, int bits, CodeOrder order) {
+  if (bits != 3 && bits != 5) return bits;
+  if (order == CodeOrder::kPairs) return slot.step == kSteps - 1 && slot.reg == 3 ? 1 : bits;
+  return bits - 1;
 }
 
 /// Words of the first piece and of each that follows, of which there may be none.

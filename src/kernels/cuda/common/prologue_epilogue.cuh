@@ -63,14 +63,14 @@ __device__ Table fill_table(const WeightArguments& weights, uint32_t* shared) {
       shared[index * kLanes + place] = Decoder::kBits == 4 || place % 2 == 0 ? vector.x : vector.y;
     }
   }
-  return {shared_address(shared) + (Decoder::kBits == 4 ? lane * 4 : lane % 16 * 8), 0};
+  return {shared_address(shared), Decoder::kBits == 4 ? lane * 4u : lane % 16 * 8u, 0};
 }
 
 /// The table of a codebook, by all threads of a CTA, which must synchronize before they use it.
 template <class Decoder>
 __device__ Table fill_table(const WeightArguments& weights, uint32_t* shared) {
   const int lane = threadIdx.x % kLanes;
-  Table table = {shared_address(shared + lane), 0};
+  Table table = {shared_address(shared), lane * 4u, 0};
   if constexpr (Decoder::kHasTable) {
     for (int i = threadIdx.x; i < Decoder::kPairs * kLanes; i += blockDim.x) {
       const int index = i / kLanes;
