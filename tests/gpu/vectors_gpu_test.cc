@@ -31,16 +31,16 @@ std::vector<WeightFormat> vector_formats() {
   return formats;
 }
 
-/// As the kernels have them: rotated by float32 butterflies, then rounded.
+/// Rotates in double precision.
 std::vector<double> rotated(const std::vector<float>& x, int64_t rotation) {
   std::vector<double> made(x.begin(), x.end());
   if (rotation != 0) rotate(made.data(), std::ssize(made), rotation);
   return made;
 }
 
-/// What may be lost, of each result: the tensor cores' sums of groups (linear_gpu_test.cc), values
-/// of the codebook and scaled weights in 16 bits, rotated inputs in 16 bits and the sums of a run in
-/// float32, and the result's rounding.
+/// Adds what each result may lose: by the tensor cores' sums of groups (linear_gpu_test.cc), by
+/// values of the codebook, scaled weights and rotated inputs in 16 bits, and by the sums of a run
+/// in float32.
 std::vector<double> bounds_of(const MatrixView& weights, const std::vector<float>& x, int64_t m,
                               Number number) {
   MatrixView stored = weights;

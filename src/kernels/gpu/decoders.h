@@ -299,7 +299,7 @@ struct Codebook {
     }
   }
 
-  /// What is in bits 30 and 31 of all words, those of the first one in the lowest bits.
+  /// Joins bits 30 and 31 of all words, those of the first one in the lowest bits.
   static SUBBYTE_KERNEL_FUNCTION uint32_t last_field(Words words) {
     uint32_t field = words[kBits - 1] >> 30;
     for (int i = kBits - 2; i >= 0; --i) field = shift_in(field, words[i]);
@@ -320,7 +320,7 @@ struct Vectors {
   static SUBBYTE_CONSTANT bool kHasTable = true;
   static SUBBYTE_CONSTANT bool kHasVectors = true;
   static SUBBYTE_CONSTANT float kGain = 1;
-  /// Of 128 bytes for all lanes: pairs, or fours of which two lanes have one.
+  /// Entries of 128 bytes for all lanes: pairs, or fours of which two lanes have one.
   static SUBBYTE_CONSTANT int kPairs = 256;
 
   static SUBBYTE_KERNEL_FUNCTION void decode(Words words, int step, Table table,

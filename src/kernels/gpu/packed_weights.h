@@ -87,7 +87,7 @@ constexpr CodeOrder code_order(const PackedFormat& format) {
   return code_order(format.decoder, format.bits);
 }
 
-/// Whether a product has its inputs rotated, or in the order of kFours, before it reads them.
+/// True where inputs are rotated, or put into the order of kFours, before a product reads them.
 constexpr bool prepares_inputs(const PackedFormat& format) {
   return format.source.rotation != 0 || code_order(format) == CodeOrder::kFours;
 }

@@ -25,12 +25,13 @@
 //             p = 1: bit 16h + 4 step + r         8 bits: word 2 step + r / 2, byte 2 (r % 2) + h
 //             16 bits: word 4 step + r, half h, which is the register
 //   kPairs    codes (step, r, 0) and (step, r, 1) are neighbours: for tables of pairs
-//             4 bits: word step, bit 8r + 4h      2 bits: word step / 2, bit 16 (step % 2) + 4r + 2h
-//             3 and 5 bits: fields of 2 b bits, 5 or 3 in bits 0 to 29 of each word, in the order of
-//             4 step + r; the 16th, whose bits do not fit, has bits 30 and 31 of all words
+//             4 bits: word step, bit 8r + 4h
+//             2 bits: word step / 2, bit 16 (step % 2) + 4r + 2h
+//             3 and 5 bits: fields of 2 b bits, in the order of 4 step + r, 5 or 3 in bits 0 to 29
+//             of each word; the 16th, whose bits do not fit, has bits 30 and 31 of all words
 //   kFours    2 bits: those of four inputs of a row are a byte, word step / 2, bit 16 (step % 2) +
-//             8 (r % 2) + 4 (r / 2) + 2h. Inputs have another order inside of a step, so that a lane
-//             has four neighbours of each row: 4t and 4t + 1 in r0 and r1, the next in r2 and r3
+//             8 (r % 2) + 4 (r / 2) + 2h. Inputs have another order inside of a step, so that a
+//             lane has four neighbours of each row: 4t and 4t + 1 in r0 and r1, the next in r2, r3
 //
 // Of kHalves 3 bits are a plane of the two low bits and one of the high bit, 5 bits planes of 4 and
 // 1, each at the place of codes of p bits.

@@ -28,13 +28,13 @@ struct KbitThresholds {
   float values[31] = {};
 };
 
-/// `count` finite numbers of f32, f16 or bf16, which nothing looks through for others, to flat codes
-/// and E4M4 scales; the last block is filled up with zeros. Codes: cuda.shape, cuda.launch.
+/// `count` numbers of f32, f16 or bf16 to flat codes and E4M4 scales; the last block is filled up
+/// with zeros. All are finite, which nothing checks. Codes: cuda.shape, cuda.launch.
 Status quantize_kbit(const void* numbers, Format number, int64_t count,
                      const KbitThresholds& thresholds, const KbitBuffers& to, Stream stream);
 
-/// W [rows][cols] of f32, f16 or bf16, at a multiple of 16 bytes; cols in 32s and, where tiled, rows
-/// in 128s. The codebook lies on the host. Codes: cuda.shape, cuda.launch.
+/// To W [rows][cols] of f32, f16 or bf16, at a multiple of 16 bytes; cols in 32s and, where tiled,
+/// rows in 128s. The codebook lies on the host. Codes: cuda.shape, cuda.launch.
 struct KbitDequantization {
   KbitBuffers from;
   std::span<const float> codebook;

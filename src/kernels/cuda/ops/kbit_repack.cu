@@ -24,6 +24,27 @@ struct RepackArguments {
   int64_t groups;  // of a row
 };
 
+/// The scales of a CTA, whose first block has these places, and `groups` groups of a row.
+template <bool kToTiled>
+__device__ __forceinline__ void repack_scales(const RepackArguments& a, int64_t flat0,
+                                              int64_t tiled0, int groups) {
+  const int even_groups = (groups + 1) / 2 * 2;
+  const auto tile_blocks = static_cast<uint32_t>(a.rows) * 2;
+#pragma unroll
+  for (int j = 0; j < kRepackBlocks / kThreads; ++j) {
+    const int i = j * kThreads + threadIdx.x;  // in the order of the tiles
+    const int row = i / 2 % kRepackRows;
+    const int group = i / (2 * kRepackRows) * 2 + i % 2;
+    const int64_t flat = flat0 + row * a.groups + group;
+    const int64_t tiled = tiled0 + int64_t{tile_blocks} * (group / 2) + row * 2 + group % 2;
+    if (kToTiled && group < even_groups) {
+      a.absmax[tiled] = group < groups ? a.absmax_from[flat] : 0;
+    } else if (!kToTiled && group < groups) {
+      a.absmax[flat] = a.absmax_from[tiled];
+    }
+  }
+}
+
 /// A CTA has 64 rows of eight groups, four tiles, which lie in shared memory in the order of the
 /// tiles, so that both sides are read and written by whole runs.
 template <int kBits, bool kToTiled>
@@ -31,7 +52,6 @@ __global__ void __launch_bounds__(kThreads) repack(const __grid_constant__ Repac
   constexpr int kRun = 2 * kBits;              // words of a row in a tile
   constexpr int kOfTile = kRepackRows * kRun;  // words
   constexpr int kWords = kRepackBlocks * kBits / kThreads;
-  constexpr int kScales = kRepackBlocks / kThreads;
   __shared__ uint32_t words[kRepackTiles * kOfTile];
   begin_operation();
   const int64_t row0 = int64_t{blockIdx.x} * kRepackRows;
@@ -44,7 +64,6 @@ __global__ void __launch_bounds__(kThreads) repack(const __grid_constant__ Repac
   const auto row_words = static_cast<uint32_t>(a.groups) * kBits;
   const auto tile_blocks = static_cast<uint32_t>(a.rows) * 2;
   const int groups = static_cast<int>(min(a.groups - group0, int64_t{kRepackGroups}));
-  const int even_groups = (groups + 1) / 2 * 2;
   uint32_t loaded[kWords];
 #pragma unroll
   for (int j = 0; j < kWords; ++j) {
@@ -59,19 +78,7 @@ __global__ void __launch_bounds__(kThreads) repack(const __grid_constant__ Repac
       if (i / kOfTile * 2 < groups) loaded[j] = from[at];
     }
   }
-#pragma unroll
-  for (int j = 0; j < kScales; ++j) {
-    const int i = j * kThreads + threadIdx.x;  // in the order of the tiles
-    const int row = i / 2 % kRepackRows;
-    const int group = i / (2 * kRepackRows) * 2 + i % 2;
-    const int64_t flat = flat0 + row * static_cast<uint32_t>(a.groups) + group;
-    const int64_t tiled = tiled0 + group / 2 * tile_blocks + row * 2 + group % 2;
-    if (kToTiled && group < even_groups) {
-      a.absmax[tiled] = group < groups ? a.absmax_from[flat] : 0;
-    } else if (!kToTiled && group < groups) {
-      a.absmax[flat] = a.absmax_from[tiled];
-    }
-  }
+  repack_scales<kToTiled>(a, flat0, tiled0, groups);
 #pragma unroll
   for (int j = 0; j < kWords; ++j) {
     const int i = j * kThreads + threadIdx.x;
