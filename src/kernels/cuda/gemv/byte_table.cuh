@@ -1,8 +1,8 @@
 #pragma once
-// Codebooks of 2 and 4 bits and vectors in gemv: what a byte of codes stands for, two or four weights, lies in
-// shared memory, once for each lane (or for lane and lane + 16, which read at different times), so
-// that no lane waits for another. Rows of the table are 256 bytes apart: one byte permutation makes
-// an address of a byte of codes and of the lane's place.
+// Codebooks of 2 and 4 bits and vectors in gemv, for one token: what a byte of codes stands for,
+// two or four weights, lies in shared memory, once for each lane (or for lane and lane + 16, which
+// read at different times), so that no lane waits for another. Rows of the table are 256 bytes
+// apart: one byte permutation makes an address of a byte of codes and of the lane's place.
 //
 //   bits  row of a byte     instructions for two weights
 //   2     [lane % 16][8]    1    a permutation and a load for four

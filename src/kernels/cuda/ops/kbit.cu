@@ -1,6 +1,6 @@
 // Four neighbouring lanes have a block, eight numbers each. What a lane has of the planes is a byte
-// of each, so words are made, and taken apart, by a transposition of bits in a lane and one of bytes
-// between the four.
+// of each, so words are made, and taken apart, by a transposition of bits in a lane and one of
+// bytes between the four.
 
 #include "kernels/cuda/ops/kbit.h"
 
@@ -10,7 +10,7 @@
 
 #include "kernels/cuda/common/prologue_epilogue.cuh"
 #include "kernels/cuda/ops/elements.cuh"
-#include "kernels/cuda/ops/kbit_host.cuh"
+#include "kernels/cuda/ops/kbit_blocks.cuh"
 #include "kernels/cuda/ops/launch.cuh"
 
 namespace subbyte::cuda {
@@ -18,12 +18,8 @@ namespace {
 
 using namespace kbit;
 
-constexpr int kThreads = 256;
-constexpr int kOfLane = 8;                       // numbers
-constexpr int kLanesOfBlock = kBlock / kOfLane;  // whose numbers follow each other
-constexpr int kChunks = 4;                       // of a lane, loaded before the first is used
-constexpr int kBlocksOfCta = 256;                // a tile of 128 outputs and 64 inputs
-constexpr float kBitsandbytesFloor = 1e-8f;      // what it divides by at least
+constexpr int kChunks = 4;         // of a lane, loaded before the first is used
+constexpr int kBlocksOfCta = 256;  // a tile of 128 outputs and 64 inputs
 static_assert(kThreads * kChunks == kBlocksOfCta * kLanesOfBlock);
 
 /// Bit j of byte i to bit i of byte j, of eight bytes.
@@ -46,26 +42,6 @@ __device__ __forceinline__ uint32_t transpose_bytes(uint32_t word, int lane) {
   word = __byte_perm(word, other, lane % 2 == 0 ? 0x6240 : 0x3715);
   other = __shfl_xor_sync(~0u, word, 2);
   return __byte_perm(word, other, lane / 2 % 2 == 0 ? 0x5410 : 0x3276);
-}
-
-/// The exponent that bitsandbytes finds just below a power of two: there its logarithm, a float, is
-/// a whole number already. Apart, as few blocks need it.
-__device__ __noinline__ int exponent_near_power(float value) {
-  return static_cast<int>(floorf(static_cast<float>(log2(static_cast<double>(value)))));
-}
-
-/// encode_e4m4_as_bitsandbytes() of quantize/kbit.h.
-__device__ __forceinline__ uint32_t e4m4_as_bitsandbytes(float value) {
-  constexpr int kBias = 11;
-  if (!(value > 0)) return 0;
-  const uint32_t bits = __float_as_uint(value);
-  int exponent = static_cast<int>(bits >> 23) - 127;
-  if ((bits & 0x7FFFFF) >= 0x7FFF00) exponent = exponent_near_power(value);
-  const int stored = min(max(exponent + kBias, 0), 15);
-  const float power = __uint_as_float(static_cast<uint32_t>(131 - exponent) << 23);  // 2^(4 - e)
-  const float sixteenths = stored == 0 ? value * 0x1p14f : value * power - 16;
-  const int mantissa = min(max(__float2int_rn(sixteenths), 0), 15);
-  return static_cast<uint32_t>(stored << 4 | mantissa);
 }
 
 // --- quantizing ---
@@ -134,11 +110,7 @@ template <int kBits>
 __device__ __forceinline__ void quantize_chunk(const QuantizeArguments& a, uint32_t* packed,
                                                uint8_t* absmax, int block, int blocks, int lane,
                                                const float (&x)[kOfLane], const float* shared) {
-  float largest = 0;
-#pragma unroll
-  for (const float number : x) largest = fmaxf(largest, fabsf(number));
-  largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, 1));
-  largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, 2));
+  const float largest = largest_of_block(x);
   uint32_t words[2] = {};
   encode<kBits>(words, x, fmaxf(largest, kBitsandbytesFloor), a, shared);
   transpose_bits(words[0], words[1]);
@@ -202,15 +174,6 @@ struct DequantizeArguments {
   float codebook[32];
 };
 
-__device__ __forceinline__ float scale_of(const DequantizeArguments& a, const uint8_t* absmax,
-                                          int block) {
-  if (a.scale_bytes == 1) return scale_value(absmax[block], a.rule);
-  if (a.scale_bytes == 2) {
-    return gpu::F16::to_float(reinterpret_cast<const uint16_t*>(absmax)[block]);
-  }
-  return scale_value(e4m4_as_bitsandbytes(reinterpret_cast<const float*>(absmax)[block]), a.rule);
-}
-
 /// What a lane loads of a block: its plane, and the fifth, which all four have.
 struct LoadedBlock {
   uint32_t plane = 0;
@@ -250,7 +213,7 @@ __global__ void __launch_bounds__(kThreads)
     if (block >= blocks) break;
     if (lane < kBits) loaded[i].plane = packed[block * kBits + lane];
     if constexpr (kBits == 5) loaded[i].fifth = packed[block * kBits + 4];
-    loaded[i].scale = scale_of(a, absmax, block);
+    loaded[i].scale = scale_of(absmax, block, a.scale_bytes, a.rule);
   }
   __syncthreads();
   const uint32_t tile_row = kIsTiled ? blockIdx.x % a.tiles_n : 0;
@@ -272,12 +235,6 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 // --- the host ---
-
-Element element_of_number(Format number) {
-  return number == Format::kF32   ? Element::kF32
-         : number == Format::kF16 ? Element::kF16
-                                  : Element::kBF16;
-}
 
 template <Element kNumber>
 void (*quantize_kernel_of(int bits))(QuantizeArguments) {
@@ -322,18 +279,9 @@ Status quantize_kbit(const void* numbers, Format number, int64_t count,
 
 Status dequantize_kbit(const KbitDequantization& call, Stream stream) {
   constexpr const char* kWhat = "dequantize kbit";
+  SUBBYTE_TRY(const int64_t blocks, blocks_to_dequantize(kWhat, call));
   const int64_t groups = call.cols / kBlock;
-  const int64_t blocks = call.rows * (call.is_tiled ? (groups + 1) / 2 * 2 : groups);
   const int64_t ctas = (blocks + kBlocksOfCta - 1) / kBlocksOfCta;
-  if (call.cols % kBlock != 0) return wrong_shape(kWhat, "inputs in 32s", call.cols);
-  if (call.is_tiled && call.rows % 128 != 0)
-    return wrong_shape(kWhat, "outputs in 128s", call.rows);
-  SUBBYTE_CHECK(check_buffers(kWhat, call.from, blocks));
-  if (ctas > INT32_MAX) return wrong_shape(kWhat, "fewer than 2^39 blocks", blocks);
-  if (call.cols > kMaxCols) return wrong_shape(kWhat, "at most 2^24 - 512 inputs", call.cols);
-  if (reinterpret_cast<uintptr_t>(call.out) % 16 != 0) {
-    return Error{"cuda.shape", "dequantize kbit: expected results at a multiple of 16 bytes"};
-  }
   DequantizeArguments a = {};
   a.packed = call.from.packed;
   a.absmax = static_cast<const uint8_t*>(call.from.absmax);
@@ -342,7 +290,7 @@ Status dequantize_kbit(const KbitDequantization& call, Stream stream) {
   a.cols = static_cast<int32_t>(call.cols);
   a.groups = static_cast<int32_t>(groups);
   a.tiles_n = call.is_tiled ? static_cast<uint32_t>(call.rows / 128) : 0;
-  a.scale_bytes = call.from.scale == Format::kE4M4 ? 1 : call.from.scale == Format::kF16 ? 2 : 4;
+  a.scale_bytes = bytes_of_scale(call.from.scale);
   a.number = element_of_number(call.number);
   a.rule = scale_rule(ScaleKind::kE4M4);
   const std::size_t values = std::min<std::size_t>(call.codebook.size(), 32);

@@ -46,6 +46,16 @@ struct KbitDequantization {
 };
 Status dequantize_kbit(const KbitDequantization& call, Stream stream);
 
+/// Vectors of p = 2 or 4 numbers as bytes (bitsandbytes/vq.h): the words are those of k = 8 / p
+/// planes, `vectors` [256][p] in f16 on the host. As quantize_kbit() and dequantize_kbit().
+struct VqVectors {
+  std::span<const uint16_t> values;
+  int p = 2;
+};
+Status quantize_vq(const void* numbers, Format number, int64_t count, const VqVectors& vectors,
+                   const KbitBuffers& to, Stream stream);
+Status dequantize_vq(const KbitDequantization& call, const VqVectors& vectors, Stream stream);
+
 /// Flat blocks of [rows][cols] as tiled ones, or the way back. Scales are bytes; rows in 128s, cols
 /// in 32s. Codes: cuda.shape, cuda.launch.
 Status repack_kbit(const KbitBuffers& from, const KbitBuffers& to, int64_t rows, int64_t cols,

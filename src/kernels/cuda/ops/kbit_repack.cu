@@ -1,7 +1,7 @@
 // Blocks of kbit from rows to tiles and back.
 
 #include "kernels/cuda/ops/kbit.h"
-#include "kernels/cuda/ops/kbit_host.cuh"
+#include "kernels/cuda/ops/kbit_blocks.cuh"
 #include "kernels/cuda/ops/launch.cuh"
 
 namespace subbyte::cuda {
@@ -9,7 +9,6 @@ namespace {
 
 using namespace kbit;
 
-constexpr int kThreads = 256;
 constexpr int kRepackRows = 64;
 constexpr int kRepackTiles = 4;
 constexpr int kRepackGroups = 2 * kRepackTiles;
