@@ -374,9 +374,7 @@ SUBBYTE_API int subbyte_tensors_get(const subbyte_tensors* tensors, int64_t inde
 SUBBYTE_API int subbyte_tensors_config(const subbyte_tensors* tensors, char** json);
 SUBBYTE_API void subbyte_tensors_destroy(subbyte_tensors* tensors);
 
-/* ---- kbit and vector quantization of bitsandbytes (docs/kbit.md). Kbit is quantized, dequantized
- * and repacked on a GPU, too, where packed leads to one: then all but the codebook is there, and
- * numbers are finite, which nothing looks through. */
+/* ---- kbit and vector quantization of bitsandbytes; codes of a GPU: docs/kbit.md */
 
 typedef struct subbyte_kbit {
   size_t struct_size;
@@ -396,12 +394,11 @@ typedef struct subbyte_kbit {
 /* Words and elements with padding of buffers for k (or p), n, k_dim and tiled. */
 SUBBYTE_API int subbyte_kbit_measure(const subbyte_kbit* kbit, int64_t* packed_words,
                                      int64_t* absmax_elements);
-/* n numbers (times k_dim), of f32, f16 or bf16, to flat codes; and flat or tiled codes back. */
+/* n (times k_dim) f32, f16 or bf16 to flat codes; codes to those; flat to tiled, of kbit back. */
 SUBBYTE_API int subbyte_kbit_quantize(subbyte_context* context, const void* numbers, int32_t number,
                                       const subbyte_kbit* to);
 SUBBYTE_API int subbyte_kbit_dequantize(subbyte_context* context, const subbyte_kbit* from,
                                         int32_t number, void* out);
-/* From flat to tiled codes, or of kbit back, as `to` says. */
 SUBBYTE_API int subbyte_kbit_repack(const subbyte_kbit* from, const subbyte_kbit* to);
 /* out [m][n] = a [m][k_dim] W^T, of f16 or bf16; flat weights up to m = 4. With expert_offsets
  * [num_experts + 1] rows between two of them go to an expert, whose tiles follow each other. */

@@ -1,4 +1,4 @@
-// bitsandbytes' kbit with buffers of a GPU.
+// bitsandbytes' kbit and vectors with buffers of a GPU.
 
 #include <algorithm>
 #include <string>
@@ -29,6 +29,11 @@ std::span<const float> codebook_of(const subbyte_kbit& b) {
   return {static_cast<const float*>(b.codebook), std::size_t{1} << b.k};
 }
 
+cuda::VqVectors vectors_of(const subbyte_kbit& b) {
+  const auto count = static_cast<std::size_t>(256 * b.p);
+  return {{static_cast<const uint16_t*>(b.codebook), count}, b.p};
+}
+
 cuda::Stream stream_of(const subbyte_kbit& b) {
   return static_cast<cuda::Stream>(b.stream);
 }
@@ -39,6 +44,9 @@ Status quantize_kbit_on_gpu(const subbyte_kbit& to, const void* numbers, Format 
                             int64_t count, int device) {
   const CurrentDevice current(device);
   SUBBYTE_CHECK(current.status());
+  if (to.p != 0) {
+    return cuda::quantize_vq(numbers, number, count, vectors_of(to), buffers_of(to), stream_of(to));
+  }
   SUBBYTE_TRY(const auto found, bitsandbytes::kbit_thresholds(codebook_of(to), to.k));
   cuda::KbitThresholds thresholds;
   std::ranges::copy(found, thresholds.values);
@@ -48,11 +56,8 @@ Status quantize_kbit_on_gpu(const subbyte_kbit& to, const void* numbers, Format 
 Status dequantize_kbit_on_gpu(const subbyte_kbit& from, Format number, void* out, int device) {
   const CurrentDevice current(device);
   SUBBYTE_CHECK(current.status());
-  const std::string fault = codebook_fault(codebook_of(from), kbit_element(from.k));
-  if (!fault.empty()) return Error{"kbit.codebook", "kbit: codebook: expected " + fault};
   cuda::KbitDequantization call;
   call.from = buffers_of(from);
-  call.codebook = codebook_of(from);
   call.is_tiled = from.tiled != 0;
   // Flat blocks are whole, however they are divided into rows.
   const int64_t count = from.k_dim == 0 ? from.n : from.n * from.k_dim;
@@ -60,6 +65,10 @@ Status dequantize_kbit_on_gpu(const subbyte_kbit& from, Format number, void* out
   call.cols = call.is_tiled ? from.k_dim : 32;
   call.number = number;
   call.out = out;
+  if (from.p != 0) return cuda::dequantize_vq(call, vectors_of(from), stream_of(from));
+  const std::string fault = codebook_fault(codebook_of(from), kbit_element(from.k));
+  if (!fault.empty()) return Error{"kbit.codebook", "kbit: codebook: expected " + fault};
+  call.codebook = codebook_of(from);
   return cuda::dequantize_kbit(call, stream_of(from));
 }
 

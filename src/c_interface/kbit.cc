@@ -1,4 +1,4 @@
-// bitsandbytes' kbit and vector quantization, and its Hadamard rotation, on the host; kbit on GPUs.
+// bitsandbytes' kbit and vector quantization, on the host and on GPUs, and its Hadamard rotation.
 
 #include "bitsandbytes/kbit.h"
 
@@ -81,11 +81,6 @@ Result<int> common_device(std::initializer_list<c::NamedAddress> addresses) {
   return device;
 }
 
-Status check_kbit_on_gpu(const char* name, const subbyte_kbit& b) {
-  if (b.p == 0) return {};
-  return c::refuse(std::string(name) + ".p", "0 for buffers of a GPU, VQ is on the host", b.p);
-}
-
 std::span<uint32_t> words_of(const subbyte_kbit& b) {
   return {b.packed, static_cast<std::size_t>(b.packed_words)};
 }
@@ -110,6 +105,11 @@ std::span<const float> kbit_codebook(const subbyte_kbit& b) {
 
 std::span<const uint16_t> vq_codebook(const subbyte_kbit& b) {
   return {static_cast<const uint16_t*>(b.codebook), static_cast<std::size_t>(256 * b.p)};
+}
+
+/// Code kbit.codebook.
+Status check_vectors(const subbyte_kbit& b) {
+  return b.p == 0 ? Status() : check_vq_codebook(vq_codebook(b), b.p);
 }
 
 KbitCodes kbit_codes(const subbyte_kbit& b) {
@@ -149,7 +149,7 @@ Status quantize(const subbyte_context* context, const void* numbers, int32_t num
       const int device,
       common_device({{"to.packed", b.packed}, {"to.absmax", b.absmax}, {"numbers", numbers}}));
   if (device >= 0) {
-    SUBBYTE_CHECK(check_kbit_on_gpu("to", b));
+    SUBBYTE_CHECK(check_vectors(b));
     return c::quantize_kbit_on_gpu(b, numbers, type, numbers_of(b, false), device);
   }
   const auto a = bytes_of(numbers, numbers_of(b, false), type);
@@ -167,7 +167,7 @@ Status dequantize(const subbyte_context* context, const subbyte_kbit* from, int3
   SUBBYTE_TRY(const int device,
               common_device({{"from.packed", b.packed}, {"from.absmax", b.absmax}, {"out", out}}));
   if (device >= 0) {
-    SUBBYTE_CHECK(check_kbit_on_gpu("from", b));
+    SUBBYTE_CHECK(check_vectors(b));
     return c::dequantize_kbit_on_gpu(b, type, out, device);
   }
   const int64_t count = numbers_of(b, false);

@@ -1,4 +1,4 @@
-// bitsandbytes' kbit on a GPU against the host, bit by bit, through the C interface.
+// bitsandbytes' kbit and vectors on a GPU against the host, bit by bit, through the C interface.
 
 #include <gtest/gtest.h>
 
@@ -40,6 +40,15 @@ struct Buffers {
     kbit.codebook = codebook.data();
     kbit.packed = reinterpret_cast<uint32_t*>(packed.data());
     kbit.absmax = absmax.data();
+  }
+
+  /// Of vectors, [256][p].
+  Buffers(int p, int64_t n, int64_t k_dim, bool tiled, const std::vector<uint16_t>& vectors,
+          Format scale = Format::kE4M4)
+      : Buffers(8 / p, n, k_dim, tiled, std::vector<float>(), scale) {
+    kbit.k = 0;
+    kbit.p = p;
+    kbit.codebook = vectors.data();
   }
 
   subbyte_kbit kbit = c_struct<subbyte_kbit>();
@@ -235,6 +244,68 @@ TEST(GpuKbit, buffers_are_repacked_as_on_the_host) {
         again_there.expect_bytes_of(again);
       }
     }
+  }
+}
+
+/// Normal numbers, some of them twice, so that two vectors are as near.
+std::vector<uint16_t> some_vectors(int p) {
+  Random random(17);
+  std::vector<uint16_t> values;
+  for (int i = 0; i < 256 * p; ++i) {
+    values.push_back(
+        i % 64 >= 60
+            ? values[i - 8]
+            : static_cast<uint16_t>(
+                  info(Format::kF16).encode(0.4 * random.normal(), Rounding::kNearestEven)));
+  }
+  return values;
+}
+
+TEST(GpuKbit, numbers_are_quantized_to_vectors_as_on_the_host) {
+  const CContext context = c_context();
+  for (const int p : {2, 4}) {
+    const std::vector<uint16_t> vectors = some_vectors(p);
+    for (const Format number : kNumbers) {
+      SCOPED_TRACE("p " + std::to_string(p) + ' ' + std::string(info(number).name));
+      const std::vector<std::byte> numbers = all_numbers(number);
+      const int64_t count = std::ssize(numbers) / bytes_of(number) - 5;
+      Buffers host(p, count, 0, false, vectors);
+      const OnDevice device(host);
+      const DeviceBytes x(numbers);
+      ASSERT_EQ(subbyte_kbit_quantize(context.get(), numbers.data(), static_cast<int32_t>(number),
+                                      &host.kbit),
+                SUBBYTE_OK)
+          << subbyte_last_error();
+      ASSERT_EQ(subbyte_kbit_quantize(context.get(), x.data(), static_cast<int32_t>(number),
+                                      &device.kbit),
+                SUBBYTE_OK)
+          << subbyte_last_error();
+      device.expect_bytes_of(host);
+    }
+  }
+}
+
+TEST(GpuKbit, vectors_are_dequantized_and_repacked_as_on_the_host) {
+  for (const int p : {2, 4}) {
+    const std::vector<uint16_t> vectors = some_vectors(p);
+    for (const Format scale : {Format::kE4M4, Format::kF16, Format::kF32}) {
+      Buffers flat(p, 4999, 0, false, vectors, scale);
+      Buffers tiled(p, 256, 96, true, vectors, scale);
+      fill_with_random_codes(flat);
+      fill_with_random_codes(tiled);
+      for (const Format number : kNumbers) {
+        expect_dequantized_as_on_host(flat, number);
+        expect_dequantized_as_on_host(tiled, number);
+      }
+    }
+    Buffers flat(p, 256, 160, false, vectors);
+    fill_with_random_codes(flat);
+    Buffers tiled(p, 256, 160, true, vectors);
+    const OnDevice flat_there(flat), tiled_there(tiled);
+    ASSERT_EQ(subbyte_kbit_repack(&flat.kbit, &tiled.kbit), SUBBYTE_OK) << subbyte_last_error();
+    ASSERT_EQ(subbyte_kbit_repack(&flat_there.kbit, &tiled_there.kbit), SUBBYTE_OK)
+        << subbyte_last_error();
+    tiled_there.expect_bytes_of(tiled);
   }
 }
 

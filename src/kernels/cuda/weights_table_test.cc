@@ -35,6 +35,7 @@ std::string elements_of(const WeightsLine& line) {
   if (line.decoder == DecoderKind::kIntegers) return "u" + bits + ", i" + bits;
   if (line.decoder == DecoderKind::kE2M1) return "e2m1";
   if (line.decoder == DecoderKind::kE4M3) return "e4m3";
+  if (line.decoder == DecoderKind::kVectors) return "vq" + bits;
   return (line.bits == 4 ? "nf4, nfl" : "nfl") + bits;
 }
 
@@ -52,6 +53,8 @@ std::string decoding_of(const WeightsLine& line) {
     case DecoderKind::kE2M1:
     case DecoderKind::kE4M3:
       return "bits moved";
+    case DecoderKind::kVectors:
+      return "table of vectors";
     default:
       return line.bits == 5 ? "values in registers" : "table of pairs";
   }

@@ -33,7 +33,8 @@ constexpr Element kElements[] = {
     {Format::kNFL2, DecoderKind::kCodebook}, {Format::kNFL3, DecoderKind::kCodebook},
     {Format::kNFL4, DecoderKind::kCodebook}, {Format::kNFL5, DecoderKind::kCodebook},
     {Format::kF16, DecoderKind::kFloats},    {Format::kBF16, DecoderKind::kFloats},
-    {Format::kE4M3, DecoderKind::kE4M3},
+    {Format::kE4M3, DecoderKind::kE4M3},     {Format::kVQ2, DecoderKind::kVectors},
+    {Format::kVQ4, DecoderKind::kVectors},
 };
 
 const Element* find_element(Format format) {
@@ -71,6 +72,8 @@ bool supports_group(const Element& element, int64_t group) {
       return group >= 0 && group % kTileCols == 0;
     case DecoderKind::kFloats:
       return group == 0;
+    case DecoderKind::kVectors:
+      return group == 32;
     default:
       return group == 32 || (group == 64 && info(element.id).bits == 4);
   }
@@ -92,7 +95,8 @@ Error unsupported(const WeightFormat& format) {
           "the CUDA kernels have no " + to_string(format) +
               "; they have u2 u3 u4 u8 (with or without zero points) and i2 i3 i4 i8, all with "
               "offsets too, g16, g32, groups of multiples of 64 or per row; e2m1 g16 g32; e4m3 in "
-              "groups of multiples of 64 or per row; nf4 nfl4 g32 g64; nfl2 nfl3 nfl5 g32; scales "
+              "groups of multiples of 64 or per row; nf4 nfl4 g32 g64; nfl2 nfl3 nfl5 g32; vq2 vq4 "
+              "g32 without act-order, rotated or not; scales "
               "f32 f16 bf16 e8m0 e4m3 e4m4"};
 }
 
@@ -154,8 +158,8 @@ double largest_value(std::span<const float> codebook) {
 
 /// The values of codes are numbers of the activations' type.
 Status check_codebook(const MatrixView& matrix) {
-  if (matrix.codebook.empty()) return {};
   const Format element = matrix.format.element;
+  if (matrix.codebook.empty() && !needs_codebook(element)) return {};
   const std::string fault = may_have_codebook(element) ? codebook_fault(matrix.codebook, element)
                                                        : "none beside such codes";
   if (!fault.empty()) {
@@ -216,6 +220,11 @@ void set_partition(PackedFormat* format, bool interleaves) {
   format->blocks = static_cast<int64_t>(ceil_div(format->tiles, format->tiles_per_block));
 }
 
+/// Of the 256 vectors.
+int64_t vector_bytes(const PackedFormat& format) {
+  return int64_t{kVectors} * info(format.source.element).vector_size * 4;
+}
+
 void set_places(PackedFormat* format, bool gathers) {
   const int64_t groups = format->strips * format->blocks * format->groups_per_tile * kStripRows;
   const auto align = [](int64_t bytes) {
@@ -227,9 +236,12 @@ void set_places(PackedFormat* format, bool gathers) {
   end = align(end + groups * format->zero_bytes);
   const int64_t gather = end;
   if (gathers) end = align(end + format->cols * 4);
+  const int64_t vectors = end;
+  if (format->decoder == DecoderKind::kVectors) end = align(end + vector_bytes(*format));
   format->bytes = end;
-  format->zeros_begin = format->zero_bytes != 0 ? zeros : end;
-  format->gather_begin = gathers ? gather : end;
+  format->vectors_begin = vectors;
+  format->gather_begin = gathers ? gather : vectors;
+  format->zeros_begin = format->zero_bytes != 0 ? zeros : format->gather_begin;
 }
 
 /// The canonical codes of columns [64 tile, 64 tile + 64) of a row; 0 beyond the last.
@@ -253,22 +265,20 @@ std::array<uint16_t, kTileCols> read_codes(const MatrixView& matrix, int64_t row
 /// Where the code of each (step, register, half) of a lane goes: the same for all lanes.
 struct Places {
   struct Place {
-    BitPlace low;   // of bit 0, which the bits of the low plane follow
-    BitPlace high;  // of the last bit
+    int together;                   // bits that follow bit 0
+    std::array<BitPlace, 16> bits;  // of each bit
   };
   int bits;
-  int low_bits;
+  CodeOrder order;
   std::array<Place, kSteps * 8> of_code;
 
-  explicit Places(const PackedFormat& format)
-      : bits(format.bits),
-        low_bits(bits == 3   ? 2
-                 : bits == 5 ? 4
-                             : bits) {
+  explicit Places(const PackedFormat& format) : bits(format.bits), order(code_order(format)) {
     for (int i = 0; i < kSteps * 8; ++i) {
       const Slot slot = {0, i / 8, i / 2 % 4, i % 2};
-      of_code[i] = {bit_place(slot, 0, bits, code_order(format)),
-                    bit_place(slot, bits - 1, bits, code_order(format))};
+      of_code[i].together = bits_together(slot, bits, order);
+      for (int bit = 0; bit < bits; ++bit) {
+        of_code[i].bits[bit] = bit_place(slot, bit, bits, order);
+      }
     }
   }
 };
@@ -280,11 +290,12 @@ void pack_tile(std::byte* to, const TileCodes& codes, const Places& places) {
     std::array<uint32_t, 16> words{};
     for (int i = 0; i < kSteps * 8; ++i) {
       const Slot slot = {lane, i / 8, i / 2 % 4, i % 2};
-      const uint32_t code = codes[row_of(slot)][col_of(slot)];
+      const uint32_t code = codes[row_of(slot)][col_of(slot, places.order)];
       const Places::Place& place = places.of_code[i];
-      words[place.low.word] |= (code & ((1u << places.low_bits) - 1)) << place.low.bit;
-      if (places.bits > places.low_bits) {
-        words[place.high.word] |= code >> places.low_bits << place.high.bit;
+      const BitPlace first = place.bits[0];
+      words[first.word] |= (code & ((1u << place.together) - 1)) << first.bit;
+      for (int bit = place.together; bit < places.bits; ++bit) {
+        words[place.bits[bit].word] |= (code >> bit & 1) << place.bits[bit].bit;
       }
     }
     for (int word = 0; word < places.bits; ++word) {
@@ -391,7 +402,12 @@ Result<PackedFormat> layout_of(const MatrixView& matrix, RowOrder row_order, boo
   const Element* element = find_element(matrix.format.element);
   const auto scale_kind = scale_kind_of(matrix.format.scale);
   if (element == nullptr || !scale_kind || !supports_group(*element, matrix.format.group_size) ||
-      !supports_zero(*element, matrix.format.zero) || matrix.format.rotation != 0) {
+      !supports_zero(*element, matrix.format.zero)) {
+    return unsupported(matrix.format);
+  }
+  const bool is_vectors = element->decoder == DecoderKind::kVectors;
+  const bool is_whole = matrix.cols % kStepCols == 0;
+  if (is_vectors ? gathers || !is_whole : matrix.format.rotation != 0) {
     return unsupported(matrix.format);
   }
   SUBBYTE_CHECK(check_dimensions(matrix, row_order));
@@ -471,6 +487,9 @@ void pack_on_host(std::byte* to, const MatrixView& matrix, const PackedFormat& f
     std::memcpy(to + format.gather_begin, matrix.input_order.data(),
                 matrix.input_order.size_bytes());
   }
+  if (format.decoder == DecoderKind::kVectors) {
+    std::memcpy(to + format.vectors_begin, matrix.codebook.data(), matrix.codebook.size_bytes());
+  }
 }
 
 uint32_t packed_code_at(const std::byte* packed, const PackedFormat& format, int64_t row,
@@ -478,7 +497,7 @@ uint32_t packed_code_at(const std::byte* packed, const PackedFormat& format, int
   const PackedRow place = packed_row(format.row_order, row, format.rows);
   const std::byte* tile =
       packed + (place.strip * format.tiles + col / kTileCols) * tile_bytes(format.bits);
-  const Slot slot = slot_of(place.row, static_cast<int>(col % kTileCols));
+  const Slot slot = slot_of(place.row, static_cast<int>(col % kTileCols), code_order(format));
   uint32_t code = 0;
   for (int bit = 0; bit < format.bits; ++bit) {
     const BitPlace place_of_bit = bit_place(slot, bit, format.bits, code_order(format));

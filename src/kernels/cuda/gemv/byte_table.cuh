@@ -1,8 +1,8 @@
 #pragma once
-// Codebooks of 2 and 4 bits in gemv: what a byte of codes stands for, two or four weights, lies in
-// shared memory, once for each lane (or for lane and lane + 16, which read at different times), so
-// that no lane waits for another. Rows of the table are 256 bytes apart: one byte permutation makes
-// an address of a byte of codes and of the lane's place.
+// Codebooks of 2 and 4 bits and vectors in gemv, for one token: what a byte of codes stands for,
+// two or four weights, lies in shared memory, once for each lane (or for lane and lane + 16, which
+// read at different times), so that no lane waits for another. Rows of the table are 256 bytes
+// apart: one byte permutation makes an address of a byte of codes and of the lane's place.
 //
 //   bits  row of a byte     instructions for two weights
 //   2     [lane % 16][8]    1    a permutation and a load for four
@@ -11,6 +11,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/common/arguments.h"
+#include "kernels/cuda/common/prologue_epilogue.cuh"
 #include "kernels/cuda/common/ptx.cuh"
 #include "kernels/cuda/gemv/partition.h"
 #include "kernels/gpu/decoders.h"
@@ -21,6 +22,8 @@ template <class Decoder>
 inline constexpr bool kHasByteTable = false;
 template <class Number, int kBits>
 inline constexpr bool kHasByteTable<Codebook<Number, kBits>> = kBits == 2 || kBits == 4;
+template <class Number, int kBits>
+inline constexpr bool kHasByteTable<Vectors<Number, kBits>> = true;
 
 template <class Decoder>
 class ByteTable {
@@ -32,16 +35,14 @@ class ByteTable {
 
   /// Writes the table, by all threads of a CTA, which must synchronize before they use it.
   static __device__ void fill(const WeightArguments& weights, uint8_t* shared) {
-    const uint16_t* const v = weights.codebook;
-    const auto pair = [&](int low, int high) { return v[low] | uint32_t{v[high]} << 16; };
-    for (int i = threadIdx.x; i < 256 * kCopies; i += blockDim.x) {
-      const int byte = i / kCopies;
-      uint8_t* const to = shared + byte * kGemvTableRow + i % kCopies * (kTableRowUsed / kCopies);
-      if constexpr (kBits == 2) {
-        *reinterpret_cast<uint2*>(to) = {pair(byte & 3, byte >> 2 & 3),
-                                         pair(byte >> 4 & 3, byte >> 6)};
-      } else {
-        *reinterpret_cast<uint32_t*>(to) = pair(byte & 15, byte >> 4);
+    const int lane = threadIdx.x % kLanes;
+    for (int byte = threadIdx.x; byte < 256; byte += blockDim.x) {
+      const uint2 words = words_of(weights, byte);
+      auto* const to = reinterpret_cast<uint32_t*>(shared + byte * kGemvTableRow);
+#pragma unroll 4
+      for (int i = 0; i < kLanes; ++i) {
+        const int place = (i + lane) % kLanes;  // all lanes in banks of their own
+        to[place] = kBits == 4 || place % 2 == 0 ? words.x : words.y;
       }
     }
   }
@@ -52,7 +53,11 @@ class ByteTable {
     if constexpr (kBits == 2) {
 #pragma unroll
       for (int r = 0; r < 4; r += 2) {
-        ld_table<2>(registers + r, row(words[step / 2], 2 * (step % 2) + r / 2));
+        uint32_t both[2];
+        ld_table<2>(both, row(words[step / 2], 2 * (step % 2) + r / 2));
+        // A byte is a pair of each row, or four inputs of one.
+        registers[HasVectors<Decoder> ? r / 2 : r] = both[0];
+        registers[HasVectors<Decoder> ? r / 2 + 2 : r + 1] = both[1];
       }
     } else {
 #pragma unroll
@@ -64,8 +69,18 @@ class ByteTable {
 
  private:
   static constexpr int kBits = Decoder::kBits;
-  static constexpr int kTableRowUsed = kLanes * 4;
-  static constexpr int kCopies = kBits == 2 ? 16 : 32;
+
+  static __device__ __forceinline__ uint2 words_of(const WeightArguments& weights, int byte) {
+    if constexpr (HasVectors<Decoder>) {
+      return vector_of<Decoder>(weights, byte);
+    } else {
+      const auto pair = [&](int low, int high) {
+        return weights.codebook[low] | uint32_t{weights.codebook[high]} << 16;
+      };
+      if (kBits == 4) return {pair(byte & 15, byte >> 4), 0};
+      return {pair(byte & 3, byte >> 2 & 3), pair(byte >> 4 & 3, byte >> 6)};
+    }
+  }
 
   /// The table does not change while it is read, so that loads may move.
   template <int kWords>

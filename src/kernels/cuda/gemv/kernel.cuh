@@ -31,20 +31,6 @@
 
 namespace subbyte::cuda {
 
-template <class Decoder>
-using GemvTable = std::conditional_t<kHasByteTable<Decoder>, ByteTable<Decoder>, Table>;
-
-/// The table of a codebook, by all threads of a CTA, which must synchronize before they use it.
-template <class Decoder>
-__device__ GemvTable<Decoder> fill_gemv_table(const WeightArguments& weights, uint8_t* shared) {
-  if constexpr (kHasByteTable<Decoder>) {
-    ByteTable<Decoder>::fill(weights, shared);
-    return ByteTable<Decoder>(shared, threadIdx.x % kLanes);
-  } else {
-    return fill_table<Decoder>(weights, reinterpret_cast<uint32_t*>(shared));
-  }
-}
-
 /// A CTA at work. Every warp has one, with its own way through the weights.
 template <class Number, class Decoder, int kGroups>
 class GemvCta {
@@ -126,8 +112,15 @@ class GemvCta {
         fill_slot();
         // --- read slot i and multiply: the partial of this segment of the strip ---
         if constexpr (kDiagonal) {
-          multiply_diagonal<Number>(reader_, {stream_.place(0), stream_.place(1)},
-                                    stream_.own_scales(), table_, x_, lane_, to);
+          const auto multiply = [&](const auto& table) {
+            multiply_diagonal<Number>(reader_, {stream_.place(0), stream_.place(1)},
+                                      stream_.own_scales(), table, x_, lane_, to);
+          };
+          if constexpr (kHasByteTable<Decoder>) {
+            multiply(byte_table_);
+          } else {
+            multiply(table_);
+          }
           to += kPartialStride;
         } else {
           multiply<kOneGroup>(x_sums, to);
@@ -203,7 +196,16 @@ class GemvCta {
   __device__ __forceinline__ void prepare_tables() {
     const WeightArguments& w = a_.weights;
     fill_scale_values(reinterpret_cast<float*>(shared_ + p_.shared.scale_values), w.scale);
-    table_ = fill_gemv_table<Decoder>(w, shared_);
+    if (kIsDiagonal && p_.is_diagonal) {
+      if constexpr (kIsDiagonal && kHasByteTable<Decoder>) {
+        byte_table_ = ByteTable<Decoder>(shared_, lane_);
+        byte_table_.fill(w, shared_);
+      } else {
+        table_ = fill_table<Decoder>(w, reinterpret_cast<uint32_t*>(shared_));
+      }
+    } else {
+      table_ = fill_table<Decoder>(w, reinterpret_cast<uint32_t*>(shared_));
+    }
     if (Decoder::kHasTable || w.scale.bytes == 1) __syncthreads();
   }
 
@@ -339,11 +341,12 @@ class GemvCta {
   const int tokens_;
   Stream stream_;
   const Reader reader_;
-  GemvTable<Decoder> table_;
-  int fill_segment_ = 0;  // that is copied now
-  int fill_strip_ = 0;    // where its batch begins
-  int fills_left_ = 0;    // strips
-  int x_segment_ = -1;    // whose inputs x_ has
+  Table table_;
+  ByteTable<Decoder> byte_table_;  // instead, where inputs are diagonal
+  int fill_segment_ = 0;           // that is copied now
+  int fill_strip_ = 0;             // where its batch begins
+  int fills_left_ = 0;             // strips
+  int x_segment_ = -1;             // whose inputs x_ has
   uint32_t x_[kHalves][4];
 };
 

@@ -20,14 +20,8 @@ inline constexpr int kGemvSlots = kGemvDepth + 1;
 /// Bytes from one token to the next in a warp's inputs: 16 more than the inputs take, so that
 /// neighbours lie in different banks.
 inline constexpr int kGemvInputStride = kSegmentCols * 2 + 16;
-/// Bytes from the row of one byte of codes to the next in the table of a codebook (byte_table.cuh).
+/// Bytes from the row of one byte of codes to the next in a table of 256 (byte_table.cuh).
 inline constexpr int kGemvTableRow = 256;
-
-/// Bytes of the table of a codebook of `bits`.
-constexpr int gemv_table_bytes(int bits) {
-  if (bits == 5) return 0;
-  return bits == 3 ? 64 * kLanes * 4 : 256 * kGemvTableRow;
-}
 
 /// Offsets in the shared memory of a CTA, in bytes. The table of a codebook comes first.
 struct GemvShared {

@@ -28,12 +28,12 @@ struct KbitThresholds {
   float values[31] = {};
 };
 
-/// `count` finite numbers of f32, f16 or bf16, which nothing looks through for others, to flat
-/// codes and E4M4 scales; the last block is filled up with zeros. Codes: cuda.shape, cuda.launch.
+/// `count` numbers of f32, f16 or bf16 to flat codes and E4M4 scales; the last block is filled up
+/// with zeros. All are finite, which nothing checks. Codes: cuda.shape, cuda.launch.
 Status quantize_kbit(const void* numbers, Format number, int64_t count,
                      const KbitThresholds& thresholds, const KbitBuffers& to, Stream stream);
 
-/// W [rows][cols] of f32, f16 or bf16, at a multiple of 16 bytes; cols in 32s and, where tiled,
+/// To W [rows][cols] of f32, f16 or bf16, at a multiple of 16 bytes; cols in 32s and, where tiled,
 /// rows in 128s. The codebook lies on the host. Codes: cuda.shape, cuda.launch.
 struct KbitDequantization {
   KbitBuffers from;
@@ -45,6 +45,16 @@ struct KbitDequantization {
   void* out = nullptr;
 };
 Status dequantize_kbit(const KbitDequantization& call, Stream stream);
+
+/// Vectors of p = 2 or 4 numbers as bytes (bitsandbytes/vq.h): the words are those of k = 8 / p
+/// planes, `vectors` [256][p] in f16 on the host. As quantize_kbit() and dequantize_kbit().
+struct VqVectors {
+  std::span<const uint16_t> values;
+  int p = 2;
+};
+Status quantize_vq(const void* numbers, Format number, int64_t count, const VqVectors& vectors,
+                   const KbitBuffers& to, Stream stream);
+Status dequantize_vq(const KbitDequantization& call, const VqVectors& vectors, Stream stream);
 
 /// Flat blocks of [rows][cols] as tiled ones, or the way back. Scales are bytes; rows in 128s, cols
 /// in 32s. Codes: cuda.shape, cuda.launch.
