@@ -220,6 +220,7 @@ class WarpOfBlocks {
       ld_shared<2>(reinterpret_cast<uint32_t*>(factors + 2 * i), from + i * 32);
     }
     wgmma_wait<0>();
+    __syncwarp();  // all lanes have read their factors
     if (releases_) mbarrier_arrive_cluster(empty_ + ring_.stage * 8);
     ring_.next();
 #pragma unroll
