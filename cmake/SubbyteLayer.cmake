@@ -162,9 +162,9 @@ function(subbyte_unity target)
   target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
 endfunction()
 
-# subbyte_unity_tests(<name> <out> <source>...): sets <out> to the sources of the test program <name>.
+# subbyte_unity_tests(<name> <out> <source>...): sets <out> to the sources of a test program.
 # With SUBBYTE_UNITY files of tests are compiled as one, each in a namespace of its own
-# (tools/unity_tests.py): a third of the time.
+# (tools/unity_tests.py): half of the time or less.
 function(subbyte_unity_tests name out)
   set(${out} ${ARGN} PARENT_SCOPE)
   if(NOT SUBBYTE_UNITY)

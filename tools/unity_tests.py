@@ -104,8 +104,8 @@ def main() -> int:
         files = [(name, Path(name).read_text()) for name in names]
         for name, text in files:
             if not can_share(text):
-                print(f"{name}: has declarations outside of its anonymous namespace now, or macros: "
-                      "configure again (cmake --preset ci)", file=sys.stderr)
+                print(f"{name}: declares something outside of its anonymous namespace now, or a "
+                      "macro: configure again (cmake --preset ci)", file=sys.stderr)
                 return 1
         Path(out).write_text(written(files))
     else:
