@@ -17,12 +17,13 @@ from __future__ import annotations
 
 import argparse
 import re
-import subprocess
 import sys
 import tempfile
 from functools import cache
 from pathlib import Path
 
+FOLDERS = ("app", "bench", "examples", "fuzz", "include", "python/src", "src", "tests", "tools")
+SUFFIXES = {".h", ".cc", ".cuh", ".def"}
 # Roots of "..." includes, in the order of the compiler's command.
 ROOTS = ("src", "tests", ".", "include", "python/src", "fuzz")
 
@@ -222,11 +223,9 @@ def main() -> int:
     if arguments.self_test:
         self_test()
         return 0
-    listed = subprocess.run(
-        ["git", "-C", arguments.root, "ls-files", "--cached", "--others", "--exclude-standard",
-         "--", "*.h", "*.cc", "*.cuh", "*.inl", "*.def"],
-        check=True, capture_output=True, text=True).stdout.split()
-    tree = Tree(arguments.root, [name for name in listed if (arguments.root / name).exists()])
+    names = [path.relative_to(arguments.root).as_posix() for folder in FOLDERS
+             for path in (arguments.root / folder).rglob("*") if path.suffix in SUFFIXES]
+    tree = Tree(arguments.root, names)
     bad = 0
     for name in sorted(tree.names):
         if name.endswith((".h", ".cc")) and not name.endswith(".inl.h"):

@@ -32,6 +32,7 @@ using namespace ::testing;
 
 OPENING = re.compile(r"^namespace \{$", re.MULTILINE)
 CLOSING = re.compile(r"^\}  // namespace$", re.MULTILINE)
+BESIDE = re.compile(r'^#include "([^"/]+)"', re.MULTILINE)
 MACRO = re.compile(r"^# *define\b", re.MULTILINE)
 COMMENT = re.compile(r"//[^\n]*")
 BEFORE = re.compile(r"(?:\s*(?:#[^\n]*\n|namespace [\w:]+ \{\n))*\s*")
@@ -62,15 +63,17 @@ def plan(texts: list[str]) -> list[str]:
     return groups
 
 
-def in_namespace(text: str, name: str) -> str:
-    text = OPENING.sub(f"namespace {name} {{ namespace {{", text)
+def moved(name: str, text: str, namespace: str) -> str:
+    """The file `name` in a namespace; headers of its own folder are found from elsewhere."""
+    text = OPENING.sub(f"namespace {namespace} {{ namespace {{", text)
+    text = BESIDE.sub(lambda found: f'#include "{Path(name).parent / found.group(1)}"', text)
     return CLOSING.sub("}}", text)
 
 
 def written(files: list[tuple[str, str]]) -> str:
     parts = [HEAD]
     for number, (name, text) in enumerate(files):
-        parts.append(f'#line 1 "{name}"\n' + in_namespace(text, f"file_{number}"))
+        parts.append(f'#line 1 "{name}"\n' + moved(name, text, f"file_{number}"))
     return "".join(parts)
 
 
@@ -87,6 +90,7 @@ def self_test() -> None:
         assert plan([whole, other, whole]) == ["0", "-", "0"], other
     text = written([("a.cc", whole), ("b.cc", whole)])
     assert "namespace a::b {\nnamespace file_1 { namespace {\n\nint f();\n\n}}\n" in text
+    assert '#include "/a/c.h"' in moved("/a/b.cc", '#include "c.h"\n', "file_0")
     lines = text[text.index('#line 1 "b.cc"\n'):].splitlines()[1:]
     assert lines.index("int f();") == whole.splitlines().index("int f();")
     print("ok")
