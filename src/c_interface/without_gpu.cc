@@ -38,8 +38,7 @@ Result<std::shared_ptr<GpuMatrix>> GpuMatrix::upload(Matrix, gpu::RowOrder, int,
   return none();
 }
 
-Result<std::shared_ptr<GpuMatrix>> GpuMatrix::pack(const MatrixView&, gpu::RowOrder, int, void*,
-                                                   Executor&) {
+Result<std::shared_ptr<GpuMatrix>> GpuMatrix::pack(const Description&, void*, Executor&) {
   return none();
 }
 

@@ -57,6 +57,8 @@ struct PackedFormat {
   /// Finite; 0: there is none. Times the largest value of a codebook of the matrix if that is above
   /// 1. An offset counts as one of |offset| / 2^(bits - 1), with which a code can become as large.
   double largest_scale = 0;
+
+  bool operator==(const PackedFormat&) const = default;
 };
 
 /// The packed form of a matrix of that format, or why there is none. Supported: u2, u3, u4, u8 and
@@ -72,6 +74,24 @@ struct PackedFormat {
 /// Codes: cuda.format, cuda.shape.
 Result<PackedFormat> packed_format(const MatrixView& matrix,
                                    RowOrder row_order = RowOrder::kNatural);
+
+/// Findings of packed_format() in scales, zero points and the order of inputs. A GPU finds the same
+/// in its own memory (cuda/packed_facts.h).
+struct PackedFacts {
+  double largest_scale = 0;   // of the finite ones, as offsets
+  double largest_offset = 0;  // 0 beside zero points
+  int64_t large_zero = -1;    // index of the first zero point above 2^bits
+  uint32_t large_zero_value = 0;
+  uint32_t largest_input = 0;  // of the order of inputs
+};
+
+/// The same of a matrix of which only the codebook is in host memory. Codes: cuda.format,
+/// cuda.shape.
+Result<PackedFormat> packed_format(const MatrixView& matrix, RowOrder row_order,
+                                   const PackedFacts& facts);
+
+/// Largest finite magnitude of the numbers of a type of 8 bits that `seen` names, a bit a code.
+double largest_seen(const std::array<uint32_t, 8>& seen, const FormatInfo& type);
 
 /// Bytes of the packed form of a matrix of which nothing is there yet, with rows in natural order;
 /// those of matrices that are packed together are at least as many apart. `gathers`: it has an

@@ -59,7 +59,7 @@ float largest_weight(const MatrixView& view, Executor& executor) {
 Matrix as_dense(const Matrix& matrix, Executor& executor) {
   const MatrixView& view = matrix.view;
   const float largest = largest_weight(view, executor);
-  const bool is_f16 = largest == 0 || (largest <= kMaxOfF16 && largest >= kLeastOfF16);
+  const bool is_f16 = fits_f16(largest);
   const auto size = static_cast<std::size_t>(view.rows * view.cols) * sizeof(uint16_t);
   const auto bytes = allocate_bytes(size);
   for_each_row(view, executor, [&](int64_t row, std::span<const float> values, int) {
@@ -188,6 +188,10 @@ Status as_exact_numbers(Matrix& matrix, Number number, Executor& executor) {
 }
 
 }  // namespace
+
+bool fits_f16(float largest) {
+  return largest == 0 || (largest <= kMaxOfF16 && largest >= kLeastOfF16);
+}
 
 WeightFormat packed_floats(Number number) {
   return {number == Number::kF16 ? Format::kF16 : Format::kBF16, Format::kF16, Zero::kNone, 0};

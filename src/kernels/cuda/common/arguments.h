@@ -50,6 +50,13 @@ enum class Activation : uint8_t {
   kClampedSwiGLU,
 };
 
+/// Activations of one number.
+enum class Unary : uint8_t {
+  kNone,
+  kRelu,
+  kGelu,  // as the gate of kGeGLU
+};
+
 /// Kind of the `zeros` of a packed matrix: zero points, w = (code - zero) * scale, or offsets, two
 /// bytes each, w = (code - constant zero) * scale + offset.
 enum class ZeroKind : uint8_t { kInteger, kF16, kBF16 };
@@ -93,6 +100,7 @@ struct LinearArguments {
   int64_t residual_stride;
   int32_t m;
   Activation activation;
+  Unary unary;        // where there is no gate
   SwiGLU swiglu;      // of kClampedSwiGLU
   bool is_dependent;  // programmatic dependent launch: the kernel before may not have ended yet
   bool is_aligned;    // rows of x can be copied 16 bytes at a time

@@ -362,6 +362,10 @@ Common common_of(const MatrixView& matrix, Element number, void* out) {
   return c;
 }
 
+uint32_t ctas_of_row(uint32_t row_chunks) {
+  return (row_chunks + kThreads * kChunks - 1) / (kThreads * kChunks);
+}
+
 std::optional<ScaleKind> scale_kind_of(Format scale) {
   switch (scale) {
     case Format::kF32:
@@ -401,11 +405,11 @@ Status launched() {
 
 }  // namespace
 
-Status dequantize(const MatrixView& matrix, Element number, void* out, Stream stream) {
+Status check_dequantize(const MatrixView& matrix, Element number, const void* out) {
   const WeightFormat& format = matrix.format;
-  const auto scale = scale_kind_of(format.scale);
   const FormatInfo& element = info(format.element);
-  if (!scale || element.bits > 8 || element.vector_size > 1 || format.rotation != 0) {
+  if (!scale_kind_of(format.scale) || element.bits > 8 || element.vector_size > 1 ||
+      format.rotation != 0) {
     return Error{"cuda.format",
                  "dequantize: expected elements of at most 8 bits with scales, neither vectors nor "
                  "rotated, found " +
@@ -417,6 +421,13 @@ Status dequantize(const MatrixView& matrix, Element number, void* out, Stream st
                                    std::to_string(matrix.cols) + " columns and groups of " +
                                    std::to_string(matrix.group_size())};
   }
+  const auto row_chunks = static_cast<uint32_t>(matrix.cols / kChunk);
+  return check_output(matrix.rows * ctas_of_row(row_chunks), number, out, matrix.codes.data());
+}
+
+Status dequantize(const MatrixView& matrix, Element number, void* out, Stream stream) {
+  SUBBYTE_CHECK(check_dequantize(matrix, number, out));
+  const WeightFormat& format = matrix.format;
   CanonicalArguments a = {};
   a.common = common_of(matrix, number, out);
   a.codes = reinterpret_cast<const uint8_t*>(matrix.codes.data());
@@ -431,7 +442,7 @@ Status dequantize(const MatrixView& matrix, Element number, void* out, Stream st
         static_cast<uint32_t>(((int64_t{1} << 32) + group_chunks - 1) / group_chunks);
   }
   a.row_chunks = static_cast<uint32_t>(matrix.cols / kChunk);
-  a.ctas_of_row = (a.row_chunks + kThreads * kChunks - 1) / (kThreads * kChunks);
+  a.ctas_of_row = ctas_of_row(a.row_chunks);
   // Codes of signed integers have an offset, which counts beside zero points, too.
   const bool has_offset_codes = is_signed(format.element);
   a.zero = has_offset_codes ? -a.common.values[0] : 0;
@@ -443,9 +454,8 @@ Status dequantize(const MatrixView& matrix, Element number, void* out, Stream st
     a.common.is_integer = false;
     a.zero = 0;
   }
-  a.scale = scale_rule(*scale);
+  a.scale = scale_rule(*scale_kind_of(format.scale));
   const int64_t ctas = matrix.rows * a.ctas_of_row;
-  SUBBYTE_CHECK(check_output(ctas, number, out, a.codes));
   if (ctas == 0) return {};
   launch(canonical_kernel(info(format.element).bits), {dim3(static_cast<unsigned>(ctas)), kThreads},
          stream, a);
