@@ -6,6 +6,7 @@
 
 #include "formats/rotation.h"
 #include "kernels/cuda/common/ptx.cuh"
+#include "kernels/cuda/common/rotate.cuh"
 #include "kernels/cuda/planning.h"
 #include "kernels/gpu/dialect.h"
 
@@ -13,7 +14,7 @@ namespace subbyte::cuda {
 namespace {
 
 constexpr int kWarps = 4;
-constexpr int kOfLane = 8;
+constexpr int kOfLane = kRotatedOfLane;
 constexpr int kOfWarp = kOfLane * kLanes;  // the longest rotation
 
 struct PrepareArguments {
@@ -46,34 +47,6 @@ __device__ __forceinline__ void load_inputs(const PrepareArguments& a, const uin
   for (int i = 0; i < kOfLane; ++i) x[i] = col + i < a.cols ? Number::to_float(from[col + i]) : 0;
 }
 
-/// Butterflies from neighbours outwards, as rotate() has them.
-__device__ __forceinline__ void rotate_inputs(float (&x)[kOfLane], int lane, int rotation,
-                                              float factor) {
-  if (rotation == 0) return;
-#pragma unroll
-  for (int step = 1; step < kOfLane; step *= 2) {
-#pragma unroll
-    for (int i = 0; i < kOfLane; ++i) {
-      if ((i & step) != 0) continue;
-      const float low = x[i];
-      const float high = x[i + step];
-      x[i] = low + high;
-      x[i + step] = low - high;
-    }
-  }
-#pragma unroll 1
-  for (int distance = 1; distance * kOfLane < rotation; distance *= 2) {
-    const bool is_high = (lane & distance) != 0;
-#pragma unroll
-    for (int i = 0; i < kOfLane; ++i) {
-      const float other = __shfl_xor_sync(~0u, x[i], distance);
-      x[i] = is_high ? other - x[i] : x[i] + other;
-    }
-  }
-#pragma unroll
-  for (int i = 0; i < kOfLane; ++i) x[i] *= factor;
-}
-
 /// Pairs of a step of 16 inputs, of which lane 2 i has the first eight: those of inputs 4t and
 /// 4t + 1 come before those of 4t + 2 and 4t + 3.
 __device__ __forceinline__ uint4 in_fours(const uint4& pairs, int lane) {
@@ -96,7 +69,7 @@ __global__ void __launch_bounds__(kWarps* kLanes)
   const int col = static_cast<int>(warp - row * a.warps_of_row) * kOfWarp + lane * kOfLane;
   float x[kOfLane];
   load_inputs<Number>(a, a.x + row * a.x_stride, col, x);
-  rotate_inputs(x, lane, a.rotation, a.factor);
+  rotate_in_warp(x, lane, a.rotation, a.factor);
   uint4 pairs = {Number::pack_x2(x[0], x[1]), Number::pack_x2(x[2], x[3]),
                  Number::pack_x2(x[4], x[5]), Number::pack_x2(x[6], x[7])};
   if (a.is_fours) pairs = in_fours(pairs, lane);

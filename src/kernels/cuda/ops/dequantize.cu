@@ -6,6 +6,7 @@
 
 #include "kernels/cuda/common/prologue_epilogue.cuh"
 #include "kernels/cuda/ops/dequantize.h"
+#include "kernels/cuda/ops/dequantize_vectors.h"
 #include "kernels/cuda/ops/elements.cuh"
 #include "kernels/cuda/ops/launch.cuh"
 #include "kernels/cuda/weight_arguments.h"
@@ -464,8 +465,7 @@ Status dequantize(const MatrixView& matrix, Element number, void* out, Stream st
 Status dequantize(const std::byte* packed, const gpu::PackedFormat& format, double tensor_scale,
                   Element number, void* out, Stream stream) {
   if (format.decoder == gpu::DecoderKind::kVectors) {
-    return Error{"cuda.format", "dequantize: expected a packed matrix of numbers, found " +
-                                    to_string(format.source)};
+    return dequantize_vectors(packed, format, tensor_scale, number, out, stream);
   }
   MatrixView matrix;
   matrix.format = format.source;
