@@ -36,8 +36,8 @@ int64_t producer_of(const StepPlan& plan, ValueId id) {
   return -1;
 }
 
-/// Says whether an expert with these matrices, of which gate and up give SiLU(gate) * up, may be one
-/// of `experts`: whether it is packed as they are.
+/// Says whether an expert with these matrices, of which gate and up give SiLU(gate) * up, may be
+/// one of `experts`: whether it is packed as they are.
 bool joins(const CudaExperts& experts, const CudaWeight& gate_up, const CudaWeight& down) {
   const auto is_alike = [](const CudaWeight& weight, const CudaExpertMatrices& matrices) {
     if (weight.parts.size() != 1) return false;

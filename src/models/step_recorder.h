@@ -41,7 +41,8 @@ class StepRecorder {
   ValueId experts(std::string_view router, ValueId h);
 
   /// experts + sigmoid(gate h) * down(silu(gate h) * (up h)) with the names under
-  /// "mlp.shared_expert". The gate comes first: machines may take this expert as one of the mixture.
+  /// "mlp.shared_expert". The gate comes first: machines may take this expert as one of the
+  /// mixture.
   ValueId experts_and_shared(std::string_view router, ValueId h);
 
   /// Ends with the logits of x + delta. Code plan.shape.

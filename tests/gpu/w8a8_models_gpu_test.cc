@@ -35,7 +35,8 @@ class GpuW8A8Models : public ::testing::Test {
   std::filesystem::path folder_;
 };
 
-/// bf16 has 8 bits of significand and E4M3 has 4, so that rounding to it is off by 16 times as much.
+/// bf16 has 8 bits of significand and E4M3 has 4, so that rounding to it is off by 16 times as
+/// much.
 /// With bf16 activations all inputs of products are rounded, those to E4M3 among them, and results
 /// between products are, too; so the error of E4M3 is at most 16 times that of bf16.
 TEST_F(GpuW8A8Models, long_prompts_are_in_8_bits_and_short_ones_are_not) {

@@ -56,8 +56,8 @@ struct LargeMShape {
                 "CTAs that share outputs put their partials where the ring of activations was");
 };
 
-/// The same of products in E4M3 (w8a8_products.cuh): a stage and a slot have 128 inputs each, so that
-/// as many of both are on their way. Factors of the stages' tokens follow the stages.
+/// The same of products in E4M3 (w8a8_products.cuh): a stage and a slot have 128 inputs each, so
+/// that as many of both are on their way. Factors of the stages' tokens follow the stages.
 struct LargeMBlockShape {
   static constexpr int kTokens = 128;
   static constexpr int kBatch = 2;  // K tiles of a slot

@@ -9,8 +9,8 @@
 
 namespace subbyte::cuda {
 
-/// Appends the plans of kernel `kind` that fit, if the device has wgmma. `in_blocks`: of products in
-/// E4M3 (w8a8.h), for large_m128.
+/// Appends the plans of kernel `kind` that fit, if the device has wgmma. `in_blocks`: of products
+/// in E4M3 (w8a8.h), for large_m128.
 void add_large_m_plans(std::vector<Plan>& plans, const Planning& planning, KernelKind kind,
                        bool in_blocks = false);
 
