@@ -73,8 +73,8 @@ void add_kv_cache_type(Command command, std::string& type);
 
 /// Threads from --threads or SUBBYTE_THREADS, pinned by --pin or SUBBYTE_PIN.
 Result<std::unique_ptr<Executor>> create_host(const Invocation& invocation);
-/// What make_backend() and list_devices() are told: threads as above, kernels from SUBBYTE_ISA. The
-/// names in it belong to the invocation and the environment.
+/// Options for make_backend() and list_devices(): threads as above, kernels from SUBBYTE_ISA. The
+/// names in them belong to the invocation and the environment.
 Result<DeviceOptions> device_options(const Invocation& invocation);
 /// The processors of this machine whatever --device says, for commands that only look at a model.
 Result<std::unique_ptr<Backend>> host_backend(const Invocation& invocation);

@@ -51,6 +51,8 @@ const std::vector<NamedFormat> kFormats = {
     {"kbit3", {Format::kNFL3, Format::kE4M4, Zero::kNone, 32}},
     {"kbit4", {Format::kNFL4, Format::kE4M4, Zero::kNone, 32}},
     {"kbit5", {Format::kNFL5, Format::kE4M4, Zero::kNone, 32}},
+    {"vq2", {Format::kVQ2, Format::kE4M4, Zero::kNone, 32, 256}},
+    {"vq4", {Format::kVQ4, Format::kE4M4, Zero::kNone, 32, 256}},
 };
 
 struct Options {
@@ -354,6 +356,7 @@ class Bench {
 namespace {
 
 using subbyte::bench::BlocksSuite;
+using subbyte::bench::CallsSuite;
 using subbyte::bench::DeltaNetSuite;
 using subbyte::bench::GroupSuite;
 using subbyte::bench::ModelSuite;
@@ -364,7 +367,7 @@ using subbyte::bench::StepSuite;
 void add_kernel_options(CLI::App& app, Options& options) {
   app.add_option("--shape", options.shapes, "qkv o gate_up down 8192 oss_gate_up oss_down");
   app.add_option("--format", options.formats,
-                 "int4 mxfp4 nvfp4 fp8 w8a8 nf4 kbit2 kbit3 kbit4 kbit5");
+                 "int4 mxfp4 nvfp4 fp8 w8a8 nf4 kbit2 kbit3 kbit4 kbit5 vq2 vq4");
   app.add_option("--m", options.m, "Numbers of tokens");
   app.add_option("--kernel", options.kernel, "Only this kernel: gemv, small_m8, large_m128, ...")
       ->envname("SUBBYTE_KERNEL");
@@ -399,6 +402,8 @@ int main(int argc, char** argv) {
   const CLI::App* models = add_model_suite(app, suite);
   BlocksSuite blocks_suite;
   const CLI::App* blocks = add_blocks_suite(app, blocks_suite);
+  CallsSuite calls_suite;
+  const CLI::App* calls = add_calls_suite(app, calls_suite);
   DeltaNetSuite delta_net_suite;
   const CLI::App* delta_nets = add_delta_net_suite(app, delta_net_suite);
   GroupSuite group_suite;
@@ -414,6 +419,10 @@ int main(int argc, char** argv) {
   if (moe->parsed()) return exit_code(subbyte::bench::run_moe_suite(moe_suite));
   if (blocks->parsed()) {
     subbyte::bench::run_blocks_suite(blocks_suite);
+    return 0;
+  }
+  if (calls->parsed()) {
+    subbyte::bench::run_calls_suite(calls_suite);
     return 0;
   }
   if (delta_nets->parsed()) {

@@ -81,9 +81,9 @@ struct Request {
   /// The same for the tokens of the prompt after the first, by sample 0. The session was opened
   /// with SessionOptions::scores_prompts.
   bool scores_prompt = false;
-  /// The next turn of the conversation that the session keeps in its cache: what its prompt has in
-  /// common with the turn before is not computed again. One sample, and no other request meanwhile
-  /// for it to be of use.
+  /// The next turn of a conversation that the session keeps in its cache, or the first of another:
+  /// what its prompt has in common with the turn before is not computed again. One sample. Of all
+  /// conversations max_sequences are kept, and the oldest goes where requests want its memory.
   bool is_turn = false;
 };
 
@@ -123,7 +123,7 @@ struct Piece {
   bool begins_message = false;
 };
 
-/// What a step adds to one sample.
+/// The text and tokens that a step adds to one sample.
 struct Delta {
   RequestId request = 0;
   int64_t sample = 0;
@@ -176,7 +176,7 @@ struct SessionOptions {
   std::function<void(const std::string& choice)> on_device = {};
 };
 
-/// What config.json says of a model.
+/// Facts of a model, from config.json.
 struct ModelInfo {
   std::string type;  // "qwen3"
   int64_t num_layers = 0;
@@ -213,7 +213,7 @@ class Session {
   int64_t context() const;             // positions of a sample at most
 
   /// Puts a request at the end of the queue; nothing is computed. Codes: session.prompt (not one of
-  /// prompt, tokens and messages), session.turn (one is answered already), scheduler.request,
+  /// prompt, tokens and messages), scheduler.request,
   /// generate.empty_prompt, sampling.range, model.token_range, model.context_full, chat.*.
   Result<RequestId> add(const Request& request);
   /// One step and what came of it, in the order of the requests and their samples; nothing where

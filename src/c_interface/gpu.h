@@ -11,6 +11,7 @@
 #include "base/operands.h"
 #include "base/status.h"
 #include "c_interface/errors.h"
+#include "c_interface/weights.h"
 #include "flashinfer/group_gemm.h"
 #include "kernels/gpu/packed_weights.h"
 #include "kernels/quantized_blocks.h"
@@ -41,11 +42,11 @@ class GpuMatrix {
   /// recast.*, linear.unsupported, cuda.*.
   static Result<std::shared_ptr<GpuMatrix>> upload(Matrix matrix, gpu::RowOrder order, int device,
                                                    void* stream, Executor& host);
-  /// A matrix whose spans lead to memory of that GPU; its codebook lies on the host. What is looked
-  /// at on the host is copied there: scales, zero points and the order of inputs; where its format
-  /// is none of the kernels' the codes are, too.
-  static Result<std::shared_ptr<GpuMatrix>> pack(const MatrixView& on_gpu, gpu::RowOrder order,
-                                                 int device, void* stream, Executor& host);
+  /// A matrix of the memory of a GPU, which is gathered, recast and packed by kernels there. Only
+  /// where cuda::dequantize() does not take a format that the packed kernels do not have it goes
+  /// over the host. The stream is waited for. Codes: as upload(), c.argument (act-order).
+  static Result<std::shared_ptr<GpuMatrix>> pack(const Description& from, void* stream,
+                                                 Executor& host);
   explicit GpuMatrix(std::unique_ptr<State> state);
   ~GpuMatrix();
 
@@ -69,6 +70,13 @@ Status dequantize_on_gpu(const MatrixView& on_gpu, Format number, void* out, int
 
 Status quantize_blocks_on_gpu(const BlockQuantization& blocks, const void* x, void* codes,
                               void* scales, int device, void* stream);
+
+/// bitsandbytes' kbit on a GPU, to the bits of the host; descriptions whose shapes were checked.
+/// Codes: quantize.*, kbit.codebook, layout.shape, cuda.*.
+Status quantize_kbit_on_gpu(const subbyte_kbit& to, const void* numbers, Format number,
+                            int64_t count, int device);
+Status dequantize_kbit_on_gpu(const subbyte_kbit& from, Format number, void* out, int device);
+Status repack_kbit_on_gpu(const subbyte_kbit& from, const subbyte_kbit& to, int device);
 
 /// Packed weights of a group GEMM with their workspace.
 class GpuGroupGemm {

@@ -60,9 +60,7 @@ Status DenseOnGpu::multiply(const subbyte_product& p, int64_t m, const std::byte
                              .y_stride = p.y_stride,
                              .residual_stride = p.residual_stride,
                              .gain = gain_,
-                             .unary = p.activation == SUBBYTE_RELU   ? cuda::Unary::kRelu
-                                      : p.activation == SUBBYTE_GELU ? cuda::Unary::kGelu
-                                                                     : cuda::Unary::kNone,
+                             .unary = unary_of(p.activation),
                              .gate = gate_of(p.activation),
                              .swiglu = clamp_of(p),
                              .gate_up_pairs = gate_up_pairs},

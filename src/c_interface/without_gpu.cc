@@ -38,8 +38,7 @@ Result<std::shared_ptr<GpuMatrix>> GpuMatrix::upload(Matrix, gpu::RowOrder, int,
   return none();
 }
 
-Result<std::shared_ptr<GpuMatrix>> GpuMatrix::pack(const MatrixView&, gpu::RowOrder, int, void*,
-                                                   Executor&) {
+Result<std::shared_ptr<GpuMatrix>> GpuMatrix::pack(const Description&, void*, Executor&) {
   return none();
 }
 
@@ -75,6 +74,18 @@ Status dequantize_on_gpu(const MatrixView&, Format, void*, int, void*) {
 }
 
 Status quantize_blocks_on_gpu(const BlockQuantization&, const void*, void*, void*, int, void*) {
+  return none();
+}
+
+Status quantize_kbit_on_gpu(const subbyte_kbit&, const void*, Format, int64_t, int) {
+  return none();
+}
+
+Status dequantize_kbit_on_gpu(const subbyte_kbit&, Format, void*, int) {
+  return none();
+}
+
+Status repack_kbit_on_gpu(const subbyte_kbit&, const subbyte_kbit&, int) {
   return none();
 }
 

@@ -18,6 +18,11 @@ Error unsupported(const std::string& message) {
   return {"linear.unsupported", message};
 }
 
+/// Whose inputs have to be rotated, which no kernel of experts does.
+bool has_vectors(const WeightFormat& format) {
+  return info(format.element).vector_size > 1;
+}
+
 Error unsupported_format(const WeightFormat& format) {
   return unsupported(
       "experts of " + to_string(format) +
@@ -238,7 +243,8 @@ Result<CudaExpertMatrices> upload_stack(std::vector<Matrix>& matrices, int64_t p
     SUBBYTE_CHECK(make_alike(matrices));
     for (Matrix& matrix : matrices) {
       const MatrixView& view = matrix.view;
-      if (is_dense(gpu::supported_format(view.format, view.rows, view.cols))) {
+      if (has_vectors(view.format) ||
+          is_dense(gpu::supported_format(view.format, view.rows, view.cols))) {
         return unsupported_format(view.format);
       }
       SUBBYTE_TRY(matrix, gpu::support(std::move(matrix), target.host));
@@ -271,6 +277,7 @@ Result<int64_t> expert_matrix_bytes(const MatrixShape& shape) {
   const WeightFormat served = is_dense(shape.format)
                                   ? gpu::packed_floats(cuda::Number::kF16)
                                   : gpu::supported_format(shape.format, shape.rows, shape.cols);
+  if (has_vectors(shape.format)) return unsupported_format(shape.format);
   auto bytes = gpu::packed_bytes(served, shape.rows, shape.cols, shape.act_order);
   if (!bytes.ok()) return unsupported_format(shape.format);
   const int64_t gains = WeightArena::aligned(shape.experts * int64_t{sizeof(float)});

@@ -294,6 +294,10 @@ class ProgramCutter {
   }
 
   static bool supports(const CudaWeight& weight, cuda::Activation activation) {
+    const auto prepares = [](const CudaMatrix& part) {
+      return part.is_packed && gpu::prepares_inputs(part.format);
+    };
+    if (std::ranges::any_of(weight.parts, prepares)) return false;
     return activation == cuda::Activation::kNone ||
            (weight.parts.size() == 1 &&
             weight.parts.front().format.row_order == cuda::RowOrder::kGateAboveUp);

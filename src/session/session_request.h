@@ -39,8 +39,9 @@ struct SessionRequest {
   std::optional<int64_t> num_top_logprobs;
   /// The same for the tokens of the prompt after the first: deltas of sample 0 bring them.
   bool scores_prompt = false;
-  /// The next turn of the conversation that the session keeps in its cache: what its prompt has in
-  /// common with the turn before is not computed again. One sample in the whole context.
+  /// The next turn of a conversation that the session keeps in its cache, or the first of another:
+  /// what its prompt has in common with the turn before is not computed again. One sample in the
+  /// whole context.
   bool is_turn = false;
 };
 

@@ -87,7 +87,7 @@ Status awq_marlin_repack(Arguments& arguments, Results& results) {
 
 // ---- the type of the weights -----------------------------------------------------------------
 
-enum class WordType : uint8_t { kU4, kU4B8, kU8B128, kU8, kE2M1, kOther };
+enum class WordType : uint8_t { kU4, kU4B8, kU8B128, kU8, kE2M1, kE4M3, kOther };
 
 /// The type of vLLM's 64-bit number: exponent 8 bits, mantissa 8, signed 1, bias 32, and more.
 WordType type_of(int64_t id) {
@@ -97,6 +97,7 @@ WordType type_of(int64_t id) {
   const bool is_signed = (bits >> 16 & 1) != 0;
   const auto bias = bits >> 17 & 0xFFFFFFFFu;
   if (exponent == 2 && mantissa == 1 && is_signed) return WordType::kE2M1;
+  if (exponent == 4 && mantissa == 3 && is_signed) return WordType::kE4M3;
   if (exponent != 0 || is_signed) return WordType::kOther;
   if (mantissa == 4)
     return bias == 8 ? WordType::kU4B8 : bias == 0 ? WordType::kU4 : WordType::kOther;
@@ -134,13 +135,17 @@ struct Marlin {
     }
   }
 
-  bool is_8bit() const { return type == WordType::kU8B128 || type == WordType::kU8; }
+  bool is_8bit() const {
+    return type == WordType::kU8B128 || type == WordType::kU8 || type == WordType::kE4M3;
+  }
   bool has_zeros() const { return type == WordType::kU4 || type == WordType::kU8; }
   int64_t groups() const { return scales.size(0); }
 
   Status check() const;
   Status check_scales() const;
   Result<Matrix> matrix() const;
+  /// What float zero points add to each weight of a group, -zero * scale as f32 [N][groups].
+  Result<Matrix> offsets() const;
   std::array<const Tensor*, 6> sources() const {
     const auto address = [](const std::optional<Tensor>& t) { return t ? &*t : nullptr; };
     return {&words, &scales, address(global), address(zeros), address(g_idx), address(perm)};
@@ -177,9 +182,11 @@ Status Marlin::check() const {
   if (c) return refuse(*c, "none");
   if (a_scales) return refuse(*a_scales, "none, as activations of 8 bits are not supported");
   if (type == WordType::kOther) {
-    return refuse("b_q_type", "u4, u8, u4b8, u8b128 or fe2m1f", "another type");
+    return refuse("b_q_type", "u4, u8, u4b8, u8b128, fe4m3fn or fe2m1f", "another type");
   }
-  if (float_zeros) return refuse("is_zp_float", "False", "True");
+  if (float_zeros && (type != WordType::kU4 || a.dtype() != t.f16)) {
+    return refuse("is_zp_float", "False unless b_q_type is u4 and activations are f16", "True");
+  }
   if (k < 1 || n < 1 || k > 1 << 24 || n > 1 << 24) {
     return refuse("size_n and size_k", "1 to 2^24",
                   std::to_string(n) + " and " + std::to_string(k));
@@ -265,6 +272,28 @@ Status Marlin::add_zeros(Matrix& matrix) const {
   return {};
 }
 
+Result<Matrix> Marlin::offsets() const {
+  SUBBYTE_CHECK(check_dtype(*zeros, {a.dtype()}));
+  SUBBYTE_CHECK(check_sizes(*zeros, {groups(), n}));
+  const int64_t count = n * groups();
+  const auto size = static_cast<std::size_t>(count);
+  std::vector<std::byte> words_of(size * 2);
+  std::vector<float> factors(size);
+  unpack_marlin_scales(words_of.data(), scales.data(), n, groups(), 2);
+  load_numbers(factors.data(), words_of.data(), count, a.format());
+  auto bytes = allocate_bytes(size * sizeof(float));
+  auto* const sums = reinterpret_cast<float*>(bytes.get());
+  unpack_marlin_scales(words_of.data(), zeros->data(), n, groups(), 2);
+  load_numbers(sums, words_of.data(), count, a.format());
+  for (std::size_t i = 0; i < size; ++i) sums[i] *= -factors[i];
+  Matrix matrix;
+  matrix.view.rows = n;
+  matrix.view.cols = groups();
+  matrix.view.codes = {bytes.get(), size * sizeof(float)};
+  matrix.owners.push_back(std::move(bytes));
+  return matrix;
+}
+
 Status Marlin::add_order(Matrix& matrix) const {
   if (!perm || !g_idx) return refuse("perm and g_idx", "both or none", "one");
   SUBBYTE_CHECK(check_perm(*perm, k));
@@ -289,6 +318,7 @@ Result<Matrix> Marlin::matrix() const {
   view.format.element = type == WordType::kE2M1     ? Format::kE2M1
                         : type == WordType::kU4B8   ? Format::kI4
                         : type == WordType::kU8B128 ? Format::kI8
+                        : type == WordType::kE4M3   ? Format::kE4M3
                         : type == WordType::kU4     ? Format::kU4
                                                     : Format::kU8;
   view.format.group_size = groups() == 1 ? 0 : k / groups();
@@ -304,7 +334,9 @@ Result<Matrix> Marlin::matrix() const {
   const bool fp4 = type == WordType::kE2M1;
   if (fp4) view.format.group_size = k / groups();
   SUBBYTE_CHECK(fp4 ? add_fp4_scales(matrix) : add_scales(matrix));
-  if (has_zeros()) SUBBYTE_CHECK(add_zeros(matrix));
+  // Scales of fp8 hold what the exponents of e4m3 and of the activations are apart, too.
+  if (type == WordType::kE4M3) view.tensor_scale = a.format() == Format::kBF16 ? 0x1p-120 : 0x1p-8;
+  if (has_zeros() && !float_zeros) SUBBYTE_CHECK(add_zeros(matrix));
   if (perm || g_idx) SUBBYTE_CHECK(add_order(matrix));
   return matrix;
 }
@@ -316,6 +348,16 @@ Tensor plain_bias(const Tensor& bias, int64_t n) {
   return plain;
 }
 
+Status add_offsets(const Marlin& in, std::span<const Tensor* const> sources, int64_t group_size,
+                   ReadyWeights& ready) {
+  const Recipe recipe = {"marlin offsets", {in.n, in.groups()}, {}};
+  SUBBYTE_TRY(auto offsets, keep(recipe, sources, [&] { return in.offsets(); }));
+  ready.offsets = offsets->view;
+  ready.group_size = group_size;
+  ready.owners.push_back(std::move(offsets));
+  return {};
+}
+
 Status marlin(const Marlin& in, Results& results) {
   SUBBYTE_CHECK(in.check());
   Tensor out = Tensor::empty(std::array{in.m, in.n}, in.a.dtype(), in.a);
@@ -324,10 +366,12 @@ Status marlin(const Marlin& in, Results& results) {
     const auto sources = in.sources();
     const Recipe recipe = {
         "marlin",
-        {in.n, in.k, static_cast<int64_t>(in.type), static_cast<int64_t>(in.a.format())},
+        {in.n, in.k, static_cast<int64_t>(in.type), static_cast<int64_t>(in.a.format()),
+         static_cast<int64_t>(in.float_zeros)},
         {}};
     SUBBYTE_TRY(const auto matrix, keep(recipe, sources, [&] { return in.matrix(); }));
-    SUBBYTE_TRY(const ReadyWeights ready, make_ready(machine, matrix->view, sources));
+    SUBBYTE_TRY(ReadyWeights ready, make_ready(machine, matrix->view, sources));
+    if (in.float_zeros) SUBBYTE_CHECK(add_offsets(in, sources, matrix->view.group_size(), ready));
     const std::optional<Tensor> bias =
         in.bias ? std::optional(plain_bias(*in.bias, in.n)) : std::nullopt;
     SUBBYTE_CHECK(multiply(machine, in.a, ready, bias, out));

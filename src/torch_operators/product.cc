@@ -1,12 +1,14 @@
 #include "torch_operators/product.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstring>
 
 #include "base/float16.h"
 #include "cpu_backend/linear.h"
 #include "kernels/cpu/block_kernels.h"
+#include "torch_operators/epilogue.h"
 
 namespace subbyte::torch_operators {
 namespace {
@@ -110,6 +112,17 @@ class Pieces {
   float* next_;
 };
 
+/// Sum in double precision; several accumulators, as one would wait for each addition.
+double sum_of(const float* x, int64_t count) {
+  std::array<double, 8> sums = {};
+  int64_t k = 0;
+  for (; k + 8 <= count; k += 8) {
+    for (int64_t i = 0; i < 8; ++i) sums[static_cast<std::size_t>(i)] += double{x[k + i]};
+  }
+  for (; k < count; ++k) sums[0] += double{x[k]};
+  return ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
+}
+
 /// sums[m][g] = factor times the inputs of group g of row m.
 void sum_groups(Machine& machine, std::span<float> sums, std::span<const float> x,
                 const ReadyWeights& weights) {
@@ -121,9 +134,14 @@ void sum_groups(Machine& machine, std::span<float> sums, std::span<const float> 
     for (int64_t i = begin; i < end; ++i) {
       const float* const row = x.data() + i / groups * cols;
       const int64_t first = i % groups * weights.group_size;
+      const int64_t inputs = std::min(weights.group_size, cols - first);
       double sum = 0;
-      for (int64_t k = first; k < std::min(first + weights.group_size, cols); ++k) {
-        sum += double{row[order.empty() ? k : order[static_cast<std::size_t>(k)]]};
+      if (order.empty()) {
+        sum = sum_of(row + first, inputs);
+      } else {
+        for (int64_t k = first; k < first + inputs; ++k) {
+          sum += double{row[order[static_cast<std::size_t>(k)]]};
+        }
       }
       sums[static_cast<std::size_t>(i)] = static_cast<float>(sum * weights.factor);
     }
@@ -138,6 +156,40 @@ struct FloatProduct {
   bool x_is_bf16;
 };
 
+/// Adds offsets times sums of groups to a part of the results.
+void add_offsets(const DonePart& part, const FloatProduct& p, const ReadyWeights& weights,
+                 std::span<const float> sums) {
+  constexpr int64_t kChunk = 64;
+  const int64_t groups = weights.offsets.cols;
+  const Format format = weights.offsets.format.element;
+  const int64_t width = info(format).bits / 8;
+  for (int64_t n = part.begin; n < part.end; ++n) {
+    for (int64_t g = 0; g < groups; g += kChunk) {
+      const int64_t count = std::min(kChunk, groups - g);
+      std::array<float, kChunk> z = {};
+      load_numbers(z.data(), weights.offsets.codes.data() + (n * groups + g) * width, count,
+                   format);
+      for (int64_t m = part.first_m; m < part.first_m + part.num_m; ++m) {
+        const float* const of_row = sums.data() + m * groups + g;
+        std::array<float, 8> added = {};
+        for (int64_t i = 0; i < count; i += 8) {
+          for (int64_t j = 0; j < std::min<int64_t>(8, count - i); ++j) {
+            added[static_cast<std::size_t>(j)] +=
+                z[static_cast<std::size_t>(i + j)] * of_row[i + j];
+          }
+        }
+        float sum = 0;
+        for (const float number : added) sum += number;
+        p.y[static_cast<std::size_t>(m * weights.main.rows + n)] += sum;
+      }
+    }
+  }
+}
+
+// Up to so many rows offsets are added by the thread that has just multiplied: a product of its own
+// would wake all threads once more.
+constexpr int64_t kFewRows = 16;
+
 Status multiply_floats(Machine& machine, const FloatProduct& p, const ReadyWeights& weights,
                        Pieces& pieces) {
   LinearProduct product;
@@ -147,9 +199,14 @@ Status multiply_floats(Machine& machine, const FloatProduct& p, const ReadyWeigh
   product.weights = &weights.main;
   product.bias = p.bias;
   product.x_is_bf16 = p.x_is_bf16;
-  SUBBYTE_CHECK(linear_group(machine.execution(), {&product, 1}));
-  if (!weights.has_offsets()) return {};
+  if (!weights.has_offsets()) return linear_group(machine.execution(), {&product, 1});
   const std::span<float> sums = pieces.take(p.m * weights.offsets.cols);
+  if (p.m <= kFewRows) {
+    sum_groups(machine, sums, p.x, weights);
+    return linear_group(machine.execution(), {&product, 1}, 1,
+                        [&](const DonePart& part) { add_offsets(part, p, weights, sums); });
+  }
+  SUBBYTE_CHECK(linear_group(machine.execution(), {&product, 1}));
   const std::span<float> added = pieces.take(p.m * weights.main.rows);
   sum_groups(machine, sums, p.x, weights);
   SUBBYTE_CHECK(linear(machine.execution(), added, sums, p.m, weights.offsets));
@@ -160,12 +217,13 @@ Status multiply_floats(Machine& machine, const FloatProduct& p, const ReadyWeigh
 }  // namespace
 
 Status multiply(Machine& machine, const Tensor& x, const ReadyWeights& weights,
-                const std::optional<Tensor>& bias, Tensor& out) {
+                const std::optional<Tensor>& bias, Tensor& out, const Epilogue* epilogue) {
   const int64_t rows = weights.main.rows;
   const int64_t m = x.count() / weights.main.cols;
   if (m == 0 || rows == 0) return {};
   const Format format = x.format();
   const bool f32 = format == Format::kF32;
+  const bool in_place = f32 && epilogue == nullptr;
   Execution& execution = machine.execution();
   SUBBYTE_CHECK(check_linear(execution, weights.main));
   const bool convert_bias = bias && bias->format() != Format::kF32;
@@ -180,19 +238,22 @@ Status multiply(Machine& machine, const Tensor& x, const ReadyWeights& weights,
   } else if (bias) {
     product.bias = bias->span<const float>();
   }
-  if (f32) {
-    product.x = x.span<const float>();
-    product.y = out.span<float>();
-    return multiply_floats(machine, product, weights, pieces);
+  float* const y =
+      in_place ? out.data<float>() : execution.floats(Execution::Slot::kGate, m * rows);
+  product.y = {y, static_cast<std::size_t>(m * rows)};
+  product.x = x.span<const float>();
+  if (!f32) {
+    const std::span<float> floats = pieces.take(x.count());
+    load_floats(machine, floats.data(), x.data(), x.count(), format);
+    product.x = floats;
   }
-  const std::span<float> floats = pieces.take(x.count());
-  load_floats(machine, floats.data(), x.data(), x.count(), format);
-  float* const y = execution.floats(Execution::Slot::kGate, out.count());
-  product.x = floats;
-  product.y = {y, static_cast<std::size_t>(out.count())};
   product.x_is_bf16 = format == Format::kBF16 && all_normal(x.data<const uint16_t>(), x.count());
   SUBBYTE_CHECK(multiply_floats(machine, product, weights, pieces));
-  store_floats(machine, out.data(), y, out.count(), format);
+  if (epilogue != nullptr) {
+    finish(machine, *epilogue, y, m, rows, out);
+  } else if (!in_place) {
+    store_floats(machine, out.data(), y, out.count(), format);
+  }
   return {};
 }
 

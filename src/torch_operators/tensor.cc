@@ -64,6 +64,15 @@ Tensor::~Tensor() {
 }
 
 Tensor Tensor::empty(std::span<const int64_t> sizes, int32_t dtype, const Tensor& like) {
+  return empty_at(sizes, dtype, like.device_type_, like.device_index_);
+}
+
+Tensor Tensor::empty_on_cpu(std::span<const int64_t> sizes, int32_t dtype) {
+  return empty_at(sizes, dtype, numbers().cpu, 0);
+}
+
+Tensor Tensor::empty_at(std::span<const int64_t> sizes, int32_t dtype, int32_t device_type,
+                        int32_t device_index) {
   constexpr std::size_t kUsualDims = 16;
   std::array<int64_t, kUsualDims> usual{};
   std::vector<int64_t> many(sizes.size() > kUsualDims ? sizes.size() : 0);
@@ -75,8 +84,7 @@ Tensor Tensor::empty(std::span<const int64_t> sizes, int32_t dtype, const Tensor
   }
   TensorHandle made = nullptr;
   check(functions().aoti_torch_empty_strided(static_cast<int64_t>(sizes.size()), sizes.data(),
-                                             strides, dtype, like.device_type_, like.device_index_,
-                                             &made),
+                                             strides, dtype, device_type, device_index, &made),
         "empty_strided");
   return Tensor(made);
 }
@@ -120,10 +128,7 @@ Tensor Tensor::share() const {
 
 Tensor Tensor::to_cpu() const {
   if (on_cpu()) return share();
-  Tensor host = share();
-  host.device_type_ = numbers().cpu;
-  host.device_index_ = 0;
-  host = empty(sizes_, dtype_, host);
+  Tensor host = empty_on_cpu(sizes_, dtype_);
   host.name_ = name_;
   check(functions().aoti_torch_copy_(host.handle_, handle_, 0), "copy_");
   return host;

@@ -25,6 +25,7 @@ class Tensor {
 
   /// A new contiguous tensor on the device of `like`; its numbers are not set.
   static Tensor empty(std::span<const int64_t> sizes, int32_t dtype, const Tensor& like);
+  static Tensor empty_on_cpu(std::span<const int64_t> sizes, int32_t dtype);
 
   const char* name() const { return name_; }
   std::span<const int64_t> sizes() const { return sizes_; }
@@ -68,6 +69,9 @@ class Tensor {
   TensorHandle handle() const { return handle_; }
 
  private:
+  static Tensor empty_at(std::span<const int64_t> sizes, int32_t dtype, int32_t device_type,
+                         int32_t device_index);
+
   TensorHandle handle_;
   const char* name_;
   std::span<const int64_t> sizes_;

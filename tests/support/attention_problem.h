@@ -1,6 +1,7 @@
 #pragma once
 // Attention in double precision by the textbook formula, and what its tests share.
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <vector>

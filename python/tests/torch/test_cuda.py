@@ -70,6 +70,29 @@ class Cuda(TorchTest):
                         bound = 2 * half * size + half * want.abs() + 1e-6
                         self.assertTrue(((y.cpu().double() - want).abs() <= bound).all())
 
+    def test_epilogues(self):
+        """Beside the CPU in f32; sums are rounded to the type of x before an activation."""
+        weight = subbyte.torch.quantize(torch.randn(256, 512) * 0.05, "u4")
+        gpu = to_gpu(weight)
+        for dtype, half in ((torch.float16, 2.0**-11), (torch.bfloat16, 2.0**-8)):
+            for activation in (None, "relu", "gelu", "silu_gate", "gelu_gate", "clamped_gate"):
+                for in_turns in (False, True):
+                    with self.subTest(dtype=dtype, activation=activation, in_turns=in_turns):
+                        outputs = 128 if activation and activation.endswith("gate") else 256
+                        x, bias = torch.randn(3, 512).to(dtype), torch.randn(256).to(dtype)
+                        residual = torch.randn(3, outputs).to(dtype)
+                        y = subbyte.torch.linear(x.cuda(), gpu, bias.cuda(), residual.cuda(),
+                                                 activation, in_turns=in_turns)
+                        want = subbyte.torch.linear(x.float(), weight, bias.float(),
+                                                    residual.float(), activation,
+                                                    in_turns=in_turns)
+                        w = subbyte.torch.dequantize(weight)
+                        size = (x.float().abs() @ w.abs().T).max() + 4
+                        bound = 8 * half * size * (1 + size if outputs == 128 else 1)
+                        self.assertEqual((y.dtype, y.shape), (dtype, want.shape))
+                        self.assertTrue(((y.cpu().float() - want).abs() <= bound).all())
+                        self.assertLess((y.cpu().float() - want).abs().mean(), 8 * half)
+
     def test_sees_what_is_written_to_weights(self):
         gpu = to_gpu(subbyte.torch.quantize(torch.randn(64, 256), "u4"))
         x = torch.randn(4, 256).cuda().half()

@@ -51,6 +51,7 @@ LinearArguments linear_arguments(const LinearCall& call) {
   a.residual_stride = call.residual_stride;
   a.m = static_cast<int32_t>(call.m);
   a.activation = call.activation;
+  a.unary = call.unary;
   a.swiglu = call.swiglu;
   a.is_dependent = call.dependent_launch;
   a.is_aligned = call.weights.gather == nullptr && call.weights.cols % 8 == 0 &&
