@@ -17,7 +17,7 @@
 namespace subbyte::cuda {
 namespace {
 
-constexpr int kTokens = StageOfBlock::kTokens;
+constexpr int kTokens = LargeMBlockShape::kTokens;
 static_assert(kTokens == kW8A8Tokens);
 
 template <class Number>

@@ -10,7 +10,7 @@ namespace subbyte::cuda {
 namespace {
 
 /// The time of products of 64 inputs, of that of large_m128 with 16 bits.
-constexpr double kShareOfTime = 0.6;
+constexpr double kShareOfTime = 0.45;
 
 int64_t up(int64_t value, int64_t multiple) {
   return divide_up(value, multiple) * multiple;
@@ -40,7 +40,7 @@ std::vector<Plan> w8a8_candidates(const Problem& problem, const Device& device) 
   constexpr auto kKind = KernelKind::kLargeM128;
   cost.large_m.k_tile[static_cast<int>(kKind) - static_cast<int>(KernelKind::kLargeM64)] *=
       kShareOfTime;
-  add_large_m_plans(plans, {problem, device, cost}, kKind);
+  add_large_m_plans(plans, {problem, device, cost}, kKind, true);
   // Parts of K end where groups do.
   constexpr int64_t kGroupTiles = kW8A8Group / kTileCols;
   std::erase_if(
