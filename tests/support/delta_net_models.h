@@ -84,7 +84,7 @@ class DeltaNetGoldens : public ::testing::TestWithParam<const char*> {
     EXPECT_TRUE(status.ok()) << status.error().message;
   }
 
-  /// Places where the long prompt is cut: all of them, or those beside the ends of chunks of 64, and
+  /// Places where the long prompt is cut: all of them, or those beside the ends of chunks of 64 and
   /// in their middles.
   std::vector<int64_t> borders() const {
     std::vector<int64_t> result;
