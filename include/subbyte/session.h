@@ -105,22 +105,25 @@ struct SampleEnd {
   StopReason reason = StopReason::kLength;
   std::optional<TokenId> stop_token;  // with kStopToken
   std::string stop;                   // with kStopString
+  int64_t num_tool_calls = 0;         // that the answer has
   int64_t prompt_tokens = 0;          // that were computed
   int64_t generated_tokens = 0;       // with the stop token
   double prefill_seconds = 0;         // from add() to the first token
   double decode_seconds = 0;          // of all later ones
 };
 
-/// Parts of an answer; of what is no chat all is kAnswer. kCommentary is a tool call where there is
-/// a recipient, else a remark on what the model is about to do.
-enum class Channel : uint8_t { kReasoning, kCommentary, kAnswer };
+/// Parts of an answer; of what is no chat all is kAnswer. kCommentary is a message to a tool where
+/// there is a recipient, else a remark on what the model is about to do. kToolCall is a whole call
+/// of a function that the request told the model of.
+enum class Channel : uint8_t { kReasoning, kCommentary, kAnswer, kToolCall };
 
 /// Text of one channel.
 struct Piece {
   Channel channel = Channel::kAnswer;
-  std::string recipient;  // of a tool call, such as "functions.search"; else empty
-  std::string text;       // valid UTF-8, not empty
+  std::string recipient;  // a tool, such as "functions.search", or the function; else empty
+  std::string text;       // valid UTF-8, not empty; of a call its arguments, an object in JSON
   bool begins_message = false;
+  std::string call_id;  // of a call: unlike those of other calls
 };
 
 /// The text and tokens that a step adds to one sample.
@@ -152,6 +155,7 @@ struct Completion {
   std::string text;  // of the answer
   std::string reasoning;
   std::string commentary;
+  std::vector<Piece> tool_calls;
   std::vector<TokenId> tokens;
   std::vector<Logprobs> logprobs;
   std::vector<Logprobs> prompt_logprobs;

@@ -120,7 +120,9 @@ Result<RequestId> Session::add(const SessionRequest& request, std::vector<TokenI
   active = {.start = Clock::now(), .is_prompt_only = request.max_tokens == 0, .samples = {}};
   const PromptEnd end = prompt_end(text_->tokenizer, scheduled.prompt);
   for (int64_t i = 0; i < request.num_samples; ++i) {
-    active.samples.push_back({SampleText(request, text_->tokenizer, text_->format, end), stats});
+    active.samples.push_back({SampleText(request, text_->tokenizer, text_->format, end,
+                                         text_->call_parser(request, scheduled.prompt, i)),
+                              stats});
   }
   if (turn != nullptr) {
     turn->turn = id;
@@ -234,8 +236,9 @@ void Session::end(Active& active, StopReason reason, Delta& delta) {
   Sample& sample = active.samples[delta.sample];
   sample.text.finish(delta);
   sample.stats.reason = reason;
-  delta.end = {.stats = sample.stats, .stop_token = {}, .stop = {}};
+  delta.end = {.stats = sample.stats, .stop_token = {}, .stop = {}, .num_tool_calls = 0};
   if (reason == StopReason::kStopString) delta.end->stop = sample.text.stop();
+  delta.end->num_tool_calls = sample.text.num_calls();
 }
 
 std::vector<Delta> Session::cancel(RequestId request) {
