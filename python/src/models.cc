@@ -79,7 +79,7 @@ nb::object convert(const std::string& source, const std::string& destination,
 }
 
 /// The processors of this machine, which say what keeps a model from running and measure.
-Result<std::unique_ptr<Backend>> host_backend(WatchedExecutor& pool) {
+Result<std::unique_ptr<Backend>> host_backend(Executor& pool) {
   return make_backend({.device = "cpu", .executor = &pool});
 }
 
