@@ -191,8 +191,8 @@ SUBBYTE_API int subbyte_matrix_quantize(subbyte_context* context,
                                         int32_t number, int64_t rows, int64_t cols,
                                         subbyte_matrix** matrix);
 
-/* Weights as numbers [rows][cols] of f32, f16 or bf16, rounded to nearest even; `out` is where the
- * matrix is. On a GPU one launch that can be captured. */
+/* Weights as numbers [rows][cols] of f32, f16 or bf16, rounded to nearest even, to where the matrix
+ * is. On a GPU one launch that can be captured. */
 SUBBYTE_API int subbyte_matrix_dequantize(const subbyte_matrix* matrix, int32_t number, void* out,
                                           void* stream);
 /* The same of a description, without a matrix: on a GPU codes and out at multiples of 16 bytes,
@@ -350,21 +350,25 @@ typedef struct subbyte_tensor {
   const void* data; /* on the host or on a GPU */
 } subbyte_tensor;
 
-/* docs/c.md lists the names with their tensors: checkpoints' "awq", "gptq", "mxfp4", ..., and
- * aten's operands "int4pack-cpu", "int4pack-cuda", "int4pack-xpu". */
+/* docs/c.md lists the names with their tensors: checkpoints' "awq", "gptq", ..., aten's operands
+ * "int4pack-cpu", "-cuda", "-xpu", and "marlin", "marlin-fp4", "flashinfer-mxfp4". */
 typedef struct subbyte_layout {
   size_t struct_size;
   const char* name;
   const char* config; /* optional: the quantization_config of a checkpoint, in JSON */
   const char* tile;   /* int4pack-cpu: "64", "32", "pairs-32", "pairs-16"; -cuda: "2", "4", "8" */
-  int32_t number;     /* to int4pack-*: the type of the activations; 0: that of the scales */
+  int32_t number; /* type of activations; 0: to int4pack-* that of the scales; marlin-fp4: bf16 */
+  void* stream;   /* to a layout: of the GPU of the matrix */
+  int64_t expert; /* of tensors of marlin* and flashinfer-mxfp4 that begin with all experts */
+  int64_t rows;   /* of flashinfer-mxfp4 without its padding; 0: with it */
+  int64_t cols;
 } subbyte_layout;
-/* Tensors of a GPU come through the host, and the matrix is packed on that GPU. */
+/* Tensors of a GPU become a matrix that is packed there, but for int4pack-* through the host. */
 SUBBYTE_API int subbyte_matrix_import(subbyte_context* context, const subbyte_layout* layout,
                                       const subbyte_tensor* tensors, int64_t num_tensors,
                                       void* stream, subbyte_matrix** matrix);
 
-/* The tensors of a matrix of the host, which belong to the handle, and their config as JSON. */
+/* Its tensors, of the host (int4pack-* of a matrix of a GPU: there), and their config as JSON. */
 typedef struct subbyte_tensors subbyte_tensors;
 SUBBYTE_API int subbyte_matrix_export(const subbyte_matrix* matrix, const subbyte_layout* layout,
                                       subbyte_tensors** tensors);

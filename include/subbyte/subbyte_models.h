@@ -12,11 +12,7 @@ extern "C" {
 /* ---- tokenizers and chat templates */
 
 typedef struct subbyte_tokenizer subbyte_tokenizer;
-enum subbyte_encoding {
-  SUBBYTE_TEXT = 0,
-  SUBBYTE_SPECIAL = 1,
-  SUBBYTE_PROMPT = 2
-}; /* flags of encoding */
+enum subbyte_encoding { SUBBYTE_TEXT = 0, SUBBYTE_SPECIAL = 1, SUBBYTE_PROMPT = 2 }; /* flags */
 
 /* Of a model, or of a directory with tokenizer.json. */
 SUBBYTE_API int subbyte_tokenizer_open(const char* model, subbyte_tokenizer** tokenizer);

@@ -6,11 +6,13 @@
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
+#include <vector>
 
 #include "base/executor.h"
 #include "base/operands.h"
 #include "base/status.h"
 #include "c_interface/errors.h"
+#include "c_interface/tensors.h"
 #include "c_interface/weights.h"
 #include "flashinfer/group_gemm.h"
 #include "kernels/gpu/packed_weights.h"
@@ -55,6 +57,16 @@ class GpuMatrix {
   Status reserve(const subbyte_product& product);
   Status dequantize(Format number, void* out, void* stream) const;
 
+  /// The matrix that is packed, as it was described or as gpu::support() has made it, copied to the
+  /// host. The stream is waited for. Codes: cuda.*.
+  Result<Matrix> to_host(void* stream) const;
+  /// Tensors of aten's operand in memory of this GPU. The stream is waited for. Codes: layout.*,
+  /// cuda.*.
+  Status export_int4pack(const Int4Target& target, void* stream,
+                         std::vector<subbyte_tensors::Tensor>& to) const;
+  /// Format and shape of what to_host() gives, without bytes.
+  MatrixView held() const;
+
   int device() const;
   int64_t bytes() const;
   /// Format and shape, without bytes.
@@ -63,6 +75,11 @@ class GpuMatrix {
  private:
   std::unique_ptr<State> state_;
 };
+
+/// The packed matrix of an operand of aten whose tensors lie on a GPU. The stream is waited for.
+/// Codes: layout.*, cuda.*.
+Result<std::shared_ptr<GpuMatrix>> import_int4pack_on_gpu(const Int4Operand& operand, int device,
+                                                          void* stream, Executor& host);
 
 /// Weights of a canonical matrix that lies on a GPU to numbers there. Codes: cuda.*.
 Status dequantize_on_gpu(const MatrixView& on_gpu, Format number, void* out, int device,

@@ -28,6 +28,18 @@ Result<DenseOnGpu> DenseOnGpu::create(const MatrixView& view, bool is_on_gpu, cu
   return made;
 }
 
+MatrixView DenseOnGpu::view() const {
+  MatrixView view;
+  view.format.element = element_ == Element::kF32   ? Format::kF32
+                        : element_ == Element::kF16 ? Format::kF16
+                                                    : Format::kBF16;
+  view.rows = rows_;
+  view.cols = cols_;
+  view.codes = {memory_.data(), static_cast<std::size_t>(bytes_)};
+  view.tensor_scale = gain_;
+  return view;
+}
+
 Status DenseOnGpu::multiply(const subbyte_product& p, int64_t m, const std::byte* x, std::byte* y,
                             const std::byte* residual, bool gate_up_pairs,
                             std::byte* workspace) const {

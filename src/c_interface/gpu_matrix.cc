@@ -1,16 +1,9 @@
 // Packed matrices on a GPU, their plans and their products.
 
-#include <array>
-#include <optional>
-
 #include "c_interface/errors.h"
-#include "c_interface/gpu.h"
-#include "c_interface/gpu_dense.h"
-#include "c_interface/gpu_memory.h"
-#include "c_interface/gpu_staging.h"
+#include "c_interface/gpu_state.h"
 #include "c_interface/products.h"
 #include "c_interface/weights.h"
-#include "kernels/cuda/linear.h"
 #include "kernels/cuda/ops/dequantize.h"
 #include "kernels/gpu/supported_format.h"
 
@@ -21,47 +14,16 @@ using gpu::PackedFormat;
 
 namespace {
 
-/// All that a plan of a matrix depends on.
-struct PlanKey {
-  int64_t m = -1;
-  Number number = Number::kF16;
-  bool aligned = false;
-  bool batch_invariant = false;
-  bool operator==(const PlanKey&) const = default;
-};
-
-struct KeptPlan {
-  PlanKey key;
-  cuda::Plan plan;
-};
 constexpr std::size_t kKeptPlans = 256;
 
 }  // namespace
-
-struct GpuMatrix::State {
-  int index = 0;
-  cuda::Device device;
-  MatrixView view;  // as the caller described it, without bytes
-  PackedFormat format;
-  double tensor_scale = 1;
-  gpu::RowOrder row_order = gpu::RowOrder::kNatural;
-  std::optional<DenseOnGpu> dense;  // instead of what is packed
-  GpuBytes packed;
-  std::array<cuda::WeightArguments, 2> arguments{};
-  std::mutex mutex;             // of the plans
-  std::vector<KeptPlan> plans;  // by a hash of their keys: planning takes longer than launching
-  Workspaces workspaces;
-
-  Result<cuda::Plan> plan_of(const PlanKey& key);
-  Status run(const subbyte_product& product, int64_t m, const std::byte* x, std::byte* y,
-             const std::byte* residual);
-};
 
 namespace {
 
 /// Packs what lies on the GPU; the stream is waited for.
 Status pack_into(GpuMatrix::State& state, const MatrixView& on_gpu, cudaStream_t stream) {
   state.tensor_scale = on_gpu.tensor_scale;
+  state.codebook.assign(on_gpu.codebook.begin(), on_gpu.codebook.end());
   SUBBYTE_TRY(state.packed, GpuBytes::allocate(state.format.bytes));
   SUBBYTE_CHECK(cuda::pack_on_device(state.packed.data(), on_gpu, state.format,
                                      static_cast<cuda::Stream>(stream)));

@@ -24,6 +24,12 @@ int64_t element_bits(const MatrixView& view) {
 
 }  // namespace
 
+MatrixOnGpu MatrixOnGpu::of(const MatrixView& view) {
+  MatrixOnGpu made;
+  made.view_ = view;
+  return made;
+}
+
 Result<std::byte*> MatrixOnGpu::allocate(int64_t bytes) {
   SUBBYTE_TRY(GpuBytes made, GpuBytes::allocate(bytes));
   kept_.push_back(std::move(made));

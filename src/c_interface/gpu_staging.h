@@ -23,7 +23,13 @@ class MatrixOnGpu {
   /// with group_indices are sorted. Codes: c.argument, cuda.*.
   static Result<MatrixOnGpu> gather(const Description& from, cudaStream_t stream);
 
+  /// A matrix of buffers that stay.
+  static MatrixOnGpu of(const MatrixView& view);
+
   const MatrixView& view() const { return view_; }
+  void set_view(const MatrixView& view) { view_ = view; }
+  /// A buffer that stays as long as this. Code cuda.memory.
+  Result<std::byte*> allocate(int64_t bytes);
 
   /// Finds what packed_format() asks of a matrix with scales. Codes: c.argument for an order that
   /// has not every input once, cuda.*.
@@ -35,7 +41,6 @@ class MatrixOnGpu {
   Status support(cudaStream_t stream);
 
  private:
-  Result<std::byte*> allocate(int64_t bytes);
   Status stage(std::span<const std::byte>& part, cudaStream_t stream);
   Status gather_rows(std::span<const std::byte>& part, int64_t stride, cudaStream_t stream);
   Status sort_inputs(const int32_t* group_indices, cudaStream_t stream);

@@ -21,6 +21,11 @@ int device_of(const void*) {
   return -1;
 }
 
+Result<std::shared_ptr<GpuMatrix>> import_int4pack_on_gpu(const Int4Operand&, int, void*,
+                                                          Executor&) {
+  return none();
+}
+
 Result<Matrix> copy_to_host(const MatrixView&, int, void*) {
   return none();
 }
@@ -55,6 +60,19 @@ Status GpuMatrix::reserve(const subbyte_product&) {
 
 Status GpuMatrix::dequantize(Format, void*, void*) const {
   return none();
+}
+
+Result<Matrix> GpuMatrix::to_host(void*) const {
+  return none();
+}
+
+Status GpuMatrix::export_int4pack(const Int4Target&, void*,
+                                  std::vector<subbyte_tensors::Tensor>&) const {
+  return none();
+}
+
+MatrixView GpuMatrix::held() const {
+  return state_->view;
 }
 
 int GpuMatrix::device() const {

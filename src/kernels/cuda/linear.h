@@ -31,6 +31,12 @@ Result<Device> query_device(int index = 0);
 Status pack_on_device(std::byte* to, const MatrixView& matrix, const PackedFormat& format,
                       Stream stream);
 
+/// The canonical codes, scales and zero points of a packed matrix, to device memory of the sizes
+/// that its source format has. Its gather is the order of inputs. Codes: cuda.format (floats),
+/// cuda.launch.
+Status unpack_on_device(std::byte* codes, std::byte* scales, std::byte* zeros,
+                        const std::byte* packed, const PackedFormat& format, Stream stream);
+
 struct LinearCall {
   WeightArguments weights;  // weight_arguments() of the packed matrix
   const PackedFormat* format = nullptr;

@@ -112,19 +112,6 @@ constexpr bool prepares_inputs(const PackedFormat& format) {
   return format.source.rotation != 0 || code_order(format) == CodeOrder::kFours;
 }
 
-/// Where row `row` of the canonical matrix went: the inverse of source_row().
-struct PackedRow {
-  int64_t strip;
-  int row;  // of the strip
-};
-constexpr PackedRow packed_row(RowOrder order, int64_t row, int64_t rows) {
-  if (order == RowOrder::kNatural) return {row / kStripRows, static_cast<int>(row % kStripRows)};
-  const bool pairs = order == RowOrder::kGateUpPairs;
-  const int64_t hidden = pairs ? row / 2 : row % (rows / 2);
-  const int64_t is_up = pairs ? row % 2 : row / (rows / 2);
-  return {hidden / 8, static_cast<int>(8 * is_up + hidden % 8)};
-}
-
 /// Index of the scale, and of the zero point, of row `row` of a strip and canonical group `group`.
 constexpr int64_t scale_index(const PackedFormat& format, int64_t strip, int row, int64_t group) {
   const int64_t block = group / format.groups_per_tile;

@@ -193,4 +193,17 @@ SUBBYTE_DEVICE constexpr int64_t source_row(RowOrder order, int64_t strip, int r
   }
 }
 
+/// Where row `row` of the canonical matrix went: the inverse of source_row().
+struct PackedRow {
+  int64_t strip;
+  int row;  // of the strip
+};
+SUBBYTE_DEVICE constexpr PackedRow packed_row(RowOrder order, int64_t row, int64_t rows) {
+  if (order == RowOrder::kNatural) return {row / kStripRows, static_cast<int>(row % kStripRows)};
+  const bool pairs = order == RowOrder::kGateUpPairs;
+  const int64_t hidden = pairs ? row / 2 : row % (rows / 2);
+  const int64_t is_up = pairs ? row % 2 : row / (rows / 2);
+  return {hidden / 8, static_cast<int>(8 * is_up + hidden % 8)};
+}
+
 }  // namespace subbyte::gpu
