@@ -165,8 +165,7 @@ Status multiply_with_offsets(const Product& in, const char* name, const Unpack& 
     SUBBYTE_TRY(const auto offsets, keep({"int4 offsets", sizes, {}}, std::array{&in.scales},
                                          [&] { return offsets_of(in); }));
     SUBBYTE_TRY(ReadyWeights ready, make_ready(machine, codes->view, sources));
-    ready.offsets = offsets->view;
-    ready.group_size = in.group;
+    SUBBYTE_CHECK(set_offsets(ready, offsets->view, in.group, std::array{&in.scales}));
     SUBBYTE_CHECK(multiply(machine, in.x, ready, std::nullopt, out));
   }
   results.add(std::move(out));

@@ -352,8 +352,7 @@ Status add_offsets(const Marlin& in, std::span<const Tensor* const> sources, int
                    ReadyWeights& ready) {
   const Recipe recipe = {"marlin offsets", {in.n, in.groups()}, {}};
   SUBBYTE_TRY(auto offsets, keep(recipe, sources, [&] { return in.offsets(); }));
-  ready.offsets = offsets->view;
-  ready.group_size = group_size;
+  SUBBYTE_CHECK(set_offsets(ready, offsets->view, group_size, sources));
   ready.owners.push_back(std::move(offsets));
   return {};
 }
