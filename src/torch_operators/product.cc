@@ -8,6 +8,7 @@
 #include "base/float16.h"
 #include "cpu_backend/linear.h"
 #include "kernels/cpu/block_kernels.h"
+#include "torch_operators/device.h"
 #include "torch_operators/epilogue.h"
 
 namespace subbyte::torch_operators {
@@ -273,6 +274,20 @@ Status multiply(Machine& machine, const Tensor& x, const ReadyWeights& weights,
     store_floats(machine, out.data(), y, out.count(), format);
   }
   return {};
+}
+
+Status multiply_kept(const Tensor& x, const Recipe& recipe, std::span<const Tensor* const> sources,
+                     FunctionRef<Result<Matrix>()> make, const std::optional<Tensor>& bias,
+                     Tensor& out) {
+  if (out.count() == 0) return {};
+  for (const Tensor* source : sources) {
+    if (source != nullptr) SUBBYTE_CHECK(check_device(*source, x));
+  }
+  if (!x.on_cpu()) return cuda_functions()->multiply(x, recipe, sources, make, bias, out);
+  SUBBYTE_TRY(Machine machine, Machine::borrow(x.count() * out.size(-1)));
+  SUBBYTE_TRY(const auto matrix, keep(recipe, sources, make));
+  SUBBYTE_TRY(const ReadyWeights ready, make_ready(machine, matrix->view, sources));
+  return multiply(machine, x, ready, bias, out);
 }
 
 }  // namespace subbyte::torch_operators
