@@ -55,8 +55,8 @@ struct Codes {
     SUBBYTE_CHECK(check_dtype(packed, {numbers().i32}));
     SUBBYTE_CHECK(check_dtype(codebook, {numbers().f32}));
     SUBBYTE_TRY(const Format scale, scale_type(absmax));
-    return bnb::KbitCodes{packed.span<const uint32_t>(), absmax.span(),
-                          codebook.span<const float>(), bits_of(k), scale};
+    return bnb::KbitCodes{packed.host().span<const uint32_t>(), absmax.host().span(),
+                          codebook.host().span<const float>(), bits_of(k), scale};
   }
   Result<bnb::VqCodes> vq(int64_t p) const {
     SUBBYTE_CHECK(check_p(p));
@@ -271,19 +271,16 @@ struct Product {
 };
 
 Status multiply_kbit(const Product& in, KbitOrder order, Results& results) {
-  SUBBYTE_TRY(const bnb::KbitCodes codes, in.codes.kbit(in.k));
+  // On a GPU the codes are checked when they are fetched, at the first call.
+  if (in.a.on_cpu()) SUBBYTE_CHECK(in.codes.kbit(in.k));
   SUBBYTE_TRY(Tensor out, results.result(std::array{in.a.size(0), in.n}, in.a.dtype(), in.a));
-  if (out.count() > 0) {
-    SUBBYTE_TRY(Machine machine, Machine::borrow(in.a.count() * in.n));
-    const auto sources = in.sources();
-    const Recipe recipe = {
-        order == KbitOrder::kTiled ? "kbit tiled" : "kbit flat", {in.n, in.k_dim, in.k}, {}};
-    SUBBYTE_TRY(const auto matrix, keep(recipe, sources, [&] {
-                  return bnb::to_matrix(codes, {in.n, in.k_dim, codes.k, order});
-                }));
-    SUBBYTE_TRY(const ReadyWeights ready, make_ready(machine, matrix->view, sources));
-    SUBBYTE_CHECK(multiply(machine, in.a, ready, std::nullopt, out));
-  }
+  const Recipe recipe = {
+      order == KbitOrder::kTiled ? "kbit tiled" : "kbit flat", {in.n, in.k_dim, in.k}, {}};
+  const auto make = [&]() -> Result<Matrix> {
+    SUBBYTE_TRY(const bnb::KbitCodes codes, in.codes.kbit(in.k));
+    return bnb::to_matrix(codes, {in.n, in.k_dim, codes.k, order});
+  };
+  SUBBYTE_CHECK(multiply_kept(in.a, recipe, in.sources(), make, std::nullopt, out));
   results.add(std::move(out));
   return {};
 }
@@ -391,20 +388,21 @@ constexpr Operator kOperators[] = {
     {"dequantize_kbit_tiled_(Tensor packed, Tensor codebook, Tensor absmax, int k, int K_dim, "
      "int N, ScalarType dtype" SUBBYTE_OUT ") -> ()",
      kernel_out<dequantize_kbit_tiled, 7>},
-    {"kbit_gemm_prod(" SUBBYTE_PRODUCT ", int k, int k_chunks) -> Tensor", kernel<kbit_gemm_prod>},
+    {"kbit_gemm_prod(" SUBBYTE_PRODUCT ", int k, int k_chunks) -> Tensor", kernel<kbit_gemm_prod>,
+     kernel<kbit_gemm_prod>},
     {"kbit_gemm_prod_(" SUBBYTE_PRODUCT ", int k, int k_chunks" SUBBYTE_OUT SUBBYTE_SCRATCH
      ") -> ()",
-     kernel_out<kbit_gemm_prod, 8, 2>},
+     kernel_out<kbit_gemm_prod, 8, 2>, kernel_out<kbit_gemm_prod, 8, 2>},
     {"kbit_scalar_gemv.out(" SUBBYTE_PRODUCT ", int k" SUBBYTE_OUT ") -> ()",
-     kGemvOut<KbitOrder::kFlat>},
+     kGemvOut<KbitOrder::kFlat>, kGemvOut<KbitOrder::kFlat>},
     {"kbit_scalar_gemv_tiled_(" SUBBYTE_PRODUCT ", int k" SUBBYTE_OUT ") -> ()",
-     kGemvOut<KbitOrder::kTiled>},
+     kGemvOut<KbitOrder::kTiled>, kGemvOut<KbitOrder::kTiled>},
     {"kbit_scalar_gemv_v2_(" SUBBYTE_PRODUCT ", int k" SUBBYTE_OUT ") -> ()",
-     kGemvOut<KbitOrder::kTiled>},
+     kGemvOut<KbitOrder::kTiled>, kGemvOut<KbitOrder::kTiled>},
     {"kbit_scalar_gemv(" SUBBYTE_PRODUCT ", int k) -> Tensor",
-     kernel<kbit_scalar_gemv<KbitOrder::kFlat>>},
+     kernel<kbit_scalar_gemv<KbitOrder::kFlat>>, kernel<kbit_scalar_gemv<KbitOrder::kFlat>>},
     {"kbit_scalar_gemv_tiled(" SUBBYTE_PRODUCT ", int k) -> Tensor",
-     kernel<kbit_scalar_gemv<KbitOrder::kTiled>>},
+     kernel<kbit_scalar_gemv<KbitOrder::kTiled>>, kernel<kbit_scalar_gemv<KbitOrder::kTiled>>},
     {"kbit_grouped_gemm(Tensor A_concat, Tensor B_packed_all, Tensor B_absmax_all, "
      "Tensor codebook, Tensor expert_offsets, int K_dim, int N, int k, int num_experts, "
      "int max_M) -> Tensor",

@@ -60,18 +60,18 @@ Status check_perm(const Tensor& perm, int64_t k) {
 
 Status repack(const Repacking& in, bool awq, Results& results) {
   SUBBYTE_CHECK(in.check(awq));
-  if (in.perm) SUBBYTE_CHECK(check_perm(*in.perm, in.k));
+  if (in.perm) SUBBYTE_CHECK(check_perm(in.perm->host(), in.k));
   const int bits = static_cast<int>(in.bits);
-  const std::vector<std::byte> codes =
-      canonical(in.words.data<const uint32_t>(), in.n, in.k, bits, awq ? awq_code : gptq_code,
-                in.perm ? in.perm->span<const int32_t>() : std::span<const int32_t>());
-  Tensor out = Tensor::empty(std::array{in.k / 16, in.n * 16 * bits / 32}, numbers().i32, in.words);
+  const std::vector<std::byte> codes = canonical(
+      in.words.host().data<const uint32_t>(), in.n, in.k, bits, awq ? awq_code : gptq_code,
+      in.perm ? in.perm->host().span<const int32_t>() : std::span<const int32_t>());
+  Tensor out = Tensor::empty_on_cpu(std::array{in.k / 16, in.n * 16 * bits / 32}, numbers().i32);
   if (bits == 4) {
     pack_marlin(out.data(), codes.data(), in.n, in.k);
   } else {
     pack_marlin_int8(out.data(), codes.data(), in.n, in.k);
   }
-  results.add(std::move(out));
+  results.add(std::move(out).to_device_of(in.words));
   return {};
 }
 
@@ -230,7 +230,7 @@ Status Marlin::add_scales(Matrix& matrix) const {
   view.format.scale = a.format();
   const auto size = static_cast<std::size_t>(n * groups() * 2);
   auto bytes = allocate_bytes(size);
-  unpack_marlin_scales(bytes.get(), scales.data(), n, groups(), 2);
+  unpack_marlin_scales(bytes.get(), scales.host().data(), n, groups(), 2);
   view.scales = {bytes.get(), size};
   matrix.owners.push_back(std::move(bytes));
   return {};
@@ -243,12 +243,12 @@ Status Marlin::add_fp4_scales(Matrix& matrix) const {
   auto bytes = allocate_bytes(size);
   if (view.format.group_size == 32) {
     view.format.scale = Format::kE8M0;
-    unpack_marlin_e8m0(bytes.get(), scales.data(), n, groups());
+    unpack_marlin_e8m0(bytes.get(), scales.host().data(), n, groups());
   } else {
     view.format.scale = Format::kE4M3;
-    SUBBYTE_CHECK(unpack_marlin_e4m3(bytes.get(), scales.data(), n, groups(), 1));
+    SUBBYTE_CHECK(unpack_marlin_e4m3(bytes.get(), scales.host().data(), n, groups(), 1));
     const double unit = a.format() == Format::kBF16 ? 0x1p119 : 0x1p7;
-    view.tensor_scale = double{*global->data<float>()} / unit;
+    view.tensor_scale = double{*global->host().data<float>()} / unit;
   }
   view.scales = {bytes.get(), size};
   matrix.owners.push_back(std::move(bytes));
@@ -262,9 +262,9 @@ Status Marlin::add_zeros(Matrix& matrix) const {
   const auto size = static_cast<std::size_t>(n * groups() * (is_8bit() ? 2 : 1));
   auto bytes = allocate_bytes(size);
   if (is_8bit()) {
-    unpack_marlin_int8_zeros(bytes.get(), zeros->data(), n, groups());
+    unpack_marlin_int8_zeros(bytes.get(), zeros->host().data(), n, groups());
   } else {
-    unpack_marlin_zeros(bytes.get(), zeros->data(), n, groups());
+    unpack_marlin_zeros(bytes.get(), zeros->host().data(), n, groups());
   }
   view.format.zero = is_8bit() ? Zero::kU16 : Zero::kU8;
   view.zeros = {bytes.get(), size};
@@ -296,14 +296,15 @@ Result<Matrix> Marlin::offsets() const {
 
 Status Marlin::add_order(Matrix& matrix) const {
   if (!perm || !g_idx) return refuse("perm and g_idx", "both or none", "one");
-  SUBBYTE_CHECK(check_perm(*perm, k));
+  SUBBYTE_CHECK(check_perm(perm->host(), k));
   SUBBYTE_CHECK(check_dtype(*g_idx, {numbers().i32}));
   const auto numbers_of = [](const Tensor& tensor) {
     const std::span<const int32_t> span = tensor.span<const int32_t>();
     return std::vector<int32_t>(span.begin(), span.end());
   };
   SUBBYTE_TRY(std::vector<uint32_t> order,
-              input_order_of({numbers_of(*perm), numbers_of(*g_idx)}, matrix.view.group_size()));
+              input_order_of({numbers_of(perm->host()), numbers_of(g_idx->host())},
+                             matrix.view.group_size()));
   const auto kept = std::make_shared<const std::vector<uint32_t>>(std::move(order));
   matrix.view.input_order = *kept;
   matrix.owners.push_back(kept);
@@ -325,9 +326,9 @@ Result<Matrix> Marlin::matrix() const {
   const auto size = static_cast<std::size_t>(n * k / (is_8bit() ? 1 : 2));
   auto codes = allocate_bytes(size);
   if (is_8bit()) {
-    unpack_marlin_int8(codes.get(), words.data(), n, k);
+    unpack_marlin_int8(codes.get(), words.host().data(), n, k);
   } else {
-    unpack_marlin(codes.get(), words.data(), n, k);
+    unpack_marlin(codes.get(), words.host().data(), n, k);
   }
   view.codes = {codes.get(), size};
   matrix.owners.push_back(std::move(codes));
@@ -341,40 +342,68 @@ Result<Matrix> Marlin::matrix() const {
   return matrix;
 }
 
-/// The bias in the order of its outputs: it is permuted as scales of one group are.
-Tensor plain_bias(const Tensor& bias, int64_t n) {
-  Tensor plain = Tensor::empty(std::array{n}, bias.dtype(), bias);
-  unpack_marlin_scales(plain.data(), bias.data(), n, 1, 2);
-  return plain;
+/// The bias in the order of its outputs: it is permuted as scales of one group are. On a GPU it is
+/// made once and kept.
+Result<Tensor> plain_bias(const Tensor& bias, int64_t n) {
+  const auto make = [&] {
+    Tensor plain = Tensor::empty_on_cpu(std::array{n}, bias.dtype());
+    unpack_marlin_scales(plain.data(), bias.host().data(), n, 1, 2);
+    return plain;
+  };
+  if (bias.on_cpu()) return make();
+  SUBBYTE_TRY(const auto kept, keep({"marlin bias", {n}, {}}, std::array{&bias}, [&] {
+                auto on_gpu =
+                    std::make_shared<Tensor>(Tensor::empty(std::array{n}, bias.dtype(), bias));
+                const Tensor plain = make();
+                check(functions().aoti_torch_copy_(on_gpu->handle(), plain.handle(), 0), "copy_");
+                Matrix matrix;
+                matrix.view.codes = on_gpu->span();
+                matrix.owners.push_back(std::move(on_gpu));
+                return Result<Matrix>(std::move(matrix));
+              }));
+  return std::static_pointer_cast<const Tensor>(kept->owners.front())->share();
 }
 
 Status add_offsets(const Marlin& in, std::span<const Tensor* const> sources, int64_t group_size,
                    ReadyWeights& ready) {
   const Recipe recipe = {"marlin offsets", {in.n, in.groups()}, {}};
   SUBBYTE_TRY(auto offsets, keep(recipe, sources, [&] { return in.offsets(); }));
-  ready.offsets = offsets->view;
-  ready.group_size = group_size;
+  SUBBYTE_CHECK(set_offsets(ready, offsets->view, group_size, sources));
   ready.owners.push_back(std::move(offsets));
   return {};
+}
+
+/// With float zero points, which products of CPUs add and kernels for GPUs of 16 bits do not hold.
+Status multiply_with_offsets(const Marlin& in, const Recipe& recipe,
+                             std::span<const Tensor* const> sources,
+                             const std::optional<Tensor>& bias, Tensor& out) {
+  if (!in.a.on_cpu()) return refuse("is_zp_float", "False on a GPU", "True");
+  SUBBYTE_TRY(Machine machine, Machine::borrow(in.a.count() * in.n));
+  SUBBYTE_TRY(const auto matrix, keep(recipe, sources, [&] { return in.matrix(); }));
+  SUBBYTE_TRY(ReadyWeights ready, make_ready(machine, matrix->view, sources));
+  SUBBYTE_CHECK(add_offsets(in, sources, matrix->view.group_size(), ready));
+  return multiply(machine, in.a, ready, bias, out);
 }
 
 Status marlin(const Marlin& in, Results& results) {
   SUBBYTE_CHECK(in.check());
   Tensor out = Tensor::empty(std::array{in.m, in.n}, in.a.dtype(), in.a);
   if (in.m > 0) {
-    SUBBYTE_TRY(Machine machine, Machine::borrow(in.a.count() * in.n));
     const auto sources = in.sources();
     const Recipe recipe = {
         "marlin",
         {in.n, in.k, static_cast<int64_t>(in.type), static_cast<int64_t>(in.a.format()),
          static_cast<int64_t>(in.float_zeros)},
         {}};
-    SUBBYTE_TRY(const auto matrix, keep(recipe, sources, [&] { return in.matrix(); }));
-    SUBBYTE_TRY(ReadyWeights ready, make_ready(machine, matrix->view, sources));
-    if (in.float_zeros) SUBBYTE_CHECK(add_offsets(in, sources, matrix->view.group_size(), ready));
-    const std::optional<Tensor> bias =
-        in.bias ? std::optional(plain_bias(*in.bias, in.n)) : std::nullopt;
-    SUBBYTE_CHECK(multiply(machine, in.a, ready, bias, out));
+    std::optional<Tensor> bias;
+    if (in.bias) {
+      SUBBYTE_TRY(Tensor plain, plain_bias(*in.bias, in.n));
+      bias.emplace(std::move(plain));
+    }
+    SUBBYTE_CHECK(in.float_zeros
+                      ? multiply_with_offsets(in, recipe, sources, bias, out)
+                      : multiply_kept(
+                            in.a, recipe, sources, [&] { return in.matrix(); }, bias, out));
   }
   results.add(std::move(out));
   return {};
@@ -392,21 +421,21 @@ Status gptq_marlin_gemm(Arguments& arguments, Results& results) {
 
 constexpr Operator kOperators[] = {
     {"gptq_marlin_repack(Tensor b_q_weight, " SUBBYTE_REPACK ", bool is_a_8bit=False) -> Tensor",
-     kernel<gptq_marlin_repack>},
+     kernel<gptq_marlin_repack>, kernel<gptq_marlin_repack>},
     {"gptq_marlin_repack.perm(Tensor b_q_weight, Tensor perm, " SUBBYTE_REPACK ") -> Tensor",
-     kernel<gptq_marlin_repack_perm>},
+     kernel<gptq_marlin_repack_perm>, kernel<gptq_marlin_repack_perm>},
     {"awq_marlin_repack(Tensor b_q_weight, " SUBBYTE_REPACK ", bool is_a_8bit=False) -> Tensor",
-     kernel<awq_marlin_repack>},
+     kernel<awq_marlin_repack>, kernel<awq_marlin_repack>},
     {"marlin_gemm(Tensor a, Tensor? c, Tensor b_q_weight, Tensor? b_bias, Tensor b_scales, "
      "Tensor? a_scales, Tensor? global_scale, Tensor? b_zeros, Tensor? "
      "workspace, " SUBBYTE_MARLIN_END "bool use_atomic_add=False, bool use_fp32_reduce=False, "
      "bool is_zp_float=False) -> Tensor",
-     kernel<marlin_gemm>},
+     kernel<marlin_gemm>, kernel<marlin_gemm>},
     {"gptq_marlin_gemm(Tensor a, Tensor? c, Tensor b_q_weight, Tensor? b_bias, Tensor b_scales, "
      "Tensor? global_scale, Tensor? b_zeros, Tensor? g_idx, Tensor? perm, Tensor? "
      "workspace, " SUBBYTE_MARLIN_END "bool is_k_full=True, bool use_atomic_add=False, "
      "bool use_fp32_reduce=False, bool is_zp_float=False) -> Tensor",
-     kernel<gptq_marlin_gemm>},
+     kernel<gptq_marlin_gemm>, kernel<gptq_marlin_gemm>},
 };
 
 }  // namespace

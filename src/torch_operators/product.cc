@@ -8,6 +8,7 @@
 #include "base/float16.h"
 #include "cpu_backend/linear.h"
 #include "kernels/cpu/block_kernels.h"
+#include "torch_operators/device.h"
 #include "torch_operators/epilogue.h"
 
 namespace subbyte::torch_operators {
@@ -27,6 +28,22 @@ float of_f16(uint16_t bits) {
 
 }  // namespace
 
+namespace {
+
+// Loops over so many numbers become loops of vectors, which those of unknown length do not.
+constexpr int64_t kUnroll = 32;
+
+template <typename Convert>
+void convert(float* to, const uint16_t* bits, int64_t count, const Convert& number_of) {
+  int64_t i = 0;
+  for (; i + kUnroll <= count; i += kUnroll) {
+    for (int64_t j = 0; j < kUnroll; ++j) to[i + j] = number_of(bits[i + j]);
+  }
+  for (; i < count; ++i) to[i] = number_of(bits[i]);
+}
+
+}  // namespace
+
 void load_numbers(float* to, const std::byte* from, int64_t count, Format format) {
   if (format == Format::kF32) {
     std::memcpy(to, from, static_cast<std::size_t>(count) * sizeof(float));
@@ -34,9 +51,10 @@ void load_numbers(float* to, const std::byte* from, int64_t count, Format format
   }
   const auto* bits = reinterpret_cast<const uint16_t*>(from);
   if (format == Format::kF16) {
-    for (int64_t i = 0; i < count; ++i) to[i] = of_f16(bits[i]);
+    convert(to, bits, count, of_f16);
   } else {
-    for (int64_t i = 0; i < count; ++i) to[i] = to_float(BFloat16{bits[i]});
+    convert(to, bits, count,
+            [](uint16_t half) { return std::bit_cast<float>(static_cast<uint32_t>(half) << 16); });
   }
 }
 
@@ -44,12 +62,18 @@ namespace {
 
 /// Says whether none of those bf16 is subnormal.
 bool all_normal(const uint16_t* bits, int64_t count) {
-  int subnormal = 0;
-  for (int64_t i = 0; i < count; ++i) {
-    subnormal |=
-        static_cast<int>((bits[i] & 0x7F80u) == 0) & static_cast<int>((bits[i] & 0x7Fu) != 0);
+  const auto is_subnormal = [](uint16_t half) {
+    return static_cast<uint16_t>(((half & 0x7F80u) == 0) & ((half & 0x7Fu) != 0));
+  };
+  std::array<uint16_t, kUnroll> found = {};
+  int64_t i = 0;
+  for (; i + kUnroll <= count; i += kUnroll) {
+    for (int64_t j = 0; j < kUnroll; ++j) {
+      found[static_cast<std::size_t>(j)] |= is_subnormal(bits[i + j]);
+    }
   }
-  return subnormal == 0;
+  for (; i < count; ++i) found[0] |= is_subnormal(bits[i]);
+  return std::ranges::count(found, 0) == kUnroll;
 }
 
 Element element_of(Format format) {
@@ -159,29 +183,24 @@ struct FloatProduct {
 /// Adds offsets times sums of groups to a part of the results.
 void add_offsets(const DonePart& part, const FloatProduct& p, const ReadyWeights& weights,
                  std::span<const float> sums) {
-  constexpr int64_t kChunk = 64;
+  const int64_t rows = weights.main.rows;
   const int64_t groups = weights.offsets.cols;
-  const Format format = weights.offsets.format.element;
-  const int64_t width = info(format).bits / 8;
-  for (int64_t n = part.begin; n < part.end; ++n) {
-    for (int64_t g = 0; g < groups; g += kChunk) {
-      const int64_t count = std::min(kChunk, groups - g);
-      std::array<float, kChunk> z = {};
-      load_numbers(z.data(), weights.offsets.codes.data() + (n * groups + g) * width, count,
-                   format);
-      for (int64_t m = part.first_m; m < part.first_m + part.num_m; ++m) {
-        const float* const of_row = sums.data() + m * groups + g;
-        std::array<float, 8> added = {};
-        for (int64_t i = 0; i < count; i += 8) {
-          for (int64_t j = 0; j < std::min<int64_t>(8, count - i); ++j) {
-            added[static_cast<std::size_t>(j)] +=
-                z[static_cast<std::size_t>(i + j)] * of_row[i + j];
-          }
+  for (int64_t m = part.first_m; m < part.first_m + part.num_m; ++m) {
+    float* const y = p.y.data() + m * rows;
+    const float* const of_row = sums.data() + m * groups;
+    for (int64_t n = part.begin; n < part.end; n += kUnroll) {
+      const int64_t count = std::min(kUnroll, part.end - n);
+      std::array<float, kUnroll> added = {};  // of its own, so that it may be a vector
+      for (int64_t g = 0; g < groups; ++g) {
+        const float* const z = weights.offsets_by_group.data() + g * rows + n;
+        if (count == kUnroll) {
+          for (std::size_t j = 0; j < kUnroll; ++j) added[j] += of_row[g] * z[j];
+        } else {
+          for (int64_t j = 0; j < count; ++j)
+            added[static_cast<std::size_t>(j)] += of_row[g] * z[j];
         }
-        float sum = 0;
-        for (const float number : added) sum += number;
-        p.y[static_cast<std::size_t>(m * weights.main.rows + n)] += sum;
       }
+      for (int64_t j = 0; j < count; ++j) y[n + j] += added[static_cast<std::size_t>(j)];
     }
   }
 }
@@ -201,7 +220,7 @@ Status multiply_floats(Machine& machine, const FloatProduct& p, const ReadyWeigh
   product.x_is_bf16 = p.x_is_bf16;
   if (!weights.has_offsets()) return linear_group(machine.execution(), {&product, 1});
   const std::span<float> sums = pieces.take(p.m * weights.offsets.cols);
-  if (p.m <= kFewRows) {
+  if (p.m <= kFewRows && !weights.offsets_by_group.empty()) {
     sum_groups(machine, sums, p.x, weights);
     return linear_group(machine.execution(), {&product, 1}, 1,
                         [&](const DonePart& part) { add_offsets(part, p, weights, sums); });
@@ -255,6 +274,20 @@ Status multiply(Machine& machine, const Tensor& x, const ReadyWeights& weights,
     store_floats(machine, out.data(), y, out.count(), format);
   }
   return {};
+}
+
+Status multiply_kept(const Tensor& x, const Recipe& recipe, std::span<const Tensor* const> sources,
+                     FunctionRef<Result<Matrix>()> make, const std::optional<Tensor>& bias,
+                     Tensor& out) {
+  if (out.count() == 0) return {};
+  for (const Tensor* source : sources) {
+    if (source != nullptr) SUBBYTE_CHECK(check_device(*source, x));
+  }
+  if (!x.on_cpu()) return cuda_functions()->multiply(x, recipe, sources, make, bias, out);
+  SUBBYTE_TRY(Machine machine, Machine::borrow(x.count() * out.size(-1)));
+  SUBBYTE_TRY(const auto matrix, keep(recipe, sources, make));
+  SUBBYTE_TRY(const ReadyWeights ready, make_ready(machine, matrix->view, sources));
+  return multiply(machine, x, ready, bias, out);
 }
 
 }  // namespace subbyte::torch_operators

@@ -24,6 +24,12 @@ struct Epilogue;
 Status multiply(Machine& machine, const Tensor& x, const ReadyWeights& weights,
                 const std::optional<Tensor>& bias, Tensor& out, const Epilogue* epilogue = nullptr);
 
+/// x W^T + bias with a matrix that `make` makes of Tensor::host() of `sources`; keep() keeps it, on
+/// a CPU and on a GPU. Codes: linear.unsupported; torch.argument for what a GPU has not.
+Status multiply_kept(const Tensor& x, const Recipe& recipe, std::span<const Tensor* const> sources,
+                     FunctionRef<Result<Matrix>()> make, const std::optional<Tensor>& bias,
+                     Tensor& out);
+
 /// Converts numbers of f32, f16 or bf16 on this thread.
 void load_numbers(float* to, const std::byte* from, int64_t count, Format format);
 

@@ -56,6 +56,7 @@ Tensor& Tensor::operator=(Tensor&& other) noexcept {
   device_index_ = other.device_index_;
   data_ = other.data_;
   is_copy_ = other.is_copy_;
+  host_.reset();
   return *this;
 }
 
@@ -124,6 +125,19 @@ Tensor Tensor::share() const {
   TensorHandle other = nullptr;
   check(functions().aoti_torch_new_tensor_handle(handle_, &other), "new_tensor_handle");
   return Tensor(other, name_);
+}
+
+const Tensor& Tensor::host() const {
+  if (on_cpu()) return *this;
+  if (host_ == nullptr) host_ = std::make_unique<Tensor>(to_cpu());
+  return *host_;
+}
+
+Tensor Tensor::to_device_of(const Tensor& other) && {
+  if (same_device(other)) return std::move(*this);
+  Tensor copy = empty(sizes_, dtype_, other);
+  check(functions().aoti_torch_copy_(copy.handle_, handle_, 0), "copy_");
+  return copy;
 }
 
 Tensor Tensor::to_cpu() const {

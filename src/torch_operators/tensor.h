@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -61,6 +62,11 @@ class Tensor {
 
   /// Itself, or a copy on the CPU, for which the GPU is waited for.
   Tensor to_cpu() const;
+  /// The same, made at the first call and kept as long as this handle.
+  const Tensor& host() const;
+
+  /// Itself, or a copy where `other` is.
+  Tensor to_device_of(const Tensor& other) &&;
 
   /// Another handle of the same tensor.
   Tensor share() const;
@@ -82,6 +88,7 @@ class Tensor {
   int32_t device_index_ = -1;
   void* data_ = nullptr;
   bool is_copy_ = false;
+  mutable std::unique_ptr<Tensor> host_;
 };
 
 /// "f32", "u8", "i32"; "another type".

@@ -118,6 +118,49 @@ class Cuda(TorchTest):
         graph.replay()
         self.assertTrue(torch.equal(out, subbyte.torch.linear(x, gpu)))
 
+    def assert_like_the_cpu(self, function, *arguments):
+        """Results beside those of the CPU, whose weights are not rounded to 16 bits."""
+        want = function(*arguments)
+        moved = [a.cuda() if isinstance(a, torch.Tensor) else a for a in arguments]
+        for _ in range(2):  # packed and kept
+            found = function(*moved)
+            self.assertTrue(found.is_cuda)
+            self.assertEqual((found.dtype, found.shape), (want.dtype, want.shape))
+            half = 2.0**-11 if want.dtype == torch.float16 else 2.0**-8
+            off = (found.cpu().float() - want.float()).abs()
+            size = want.float().abs().max()
+            self.assertLessEqual(off.max().item(), 8 * half * size.item() + 1e-6)
+
+    def test_products_with_words_of_others(self):
+        from test_layouts import U4B8, awq_words, gptq_words, permute
+        k, n, group = 256, 128, 64
+        q, zeros = torch.randint(0, 16, (k, n)), torch.randint(0, 16, (k // group, n))
+        scales = (torch.rand(k // group, n) + 0.5).half()
+        for m in (0, 1, 20):
+            x = torch.randn(m, k).half()
+            if m > 0:
+                self.assert_like_the_cpu(ops.awq_gemm, x, awq_words(q), scales, awq_words(zeros),
+                                         8)
+                words = ops.gptq_marlin_repack(gptq_words(q, 4), k, n, 4)
+                bias = torch.randn(n).half()
+                space = torch.zeros(8, dtype=torch.int32)
+                self.assert_like_the_cpu(ops.marlin_gemm, x, None, words, permute(bias, False),
+                                         permute(scales, True), None, None, None, space, U4B8, m,
+                                         n, k)
+                tiles = ops._convert_weight_to_int4pack((q.T[:, ::2] << 4 | q.T[:, 1::2]).to(
+                    torch.uint8).contiguous(), 2)
+                pairs = torch.rand(k // group, n, 2).bfloat16()
+                self.assert_like_the_cpu(ops._weight_int4pack_mm, x.bfloat16(), tiles, group,
+                                         pairs)
+                packed, absmax = ops.quantize_4bit(torch.randn(n, k), 64, "nf4", torch.uint8)
+                self.assert_like_the_cpu(ops.gemm_4bit, x, packed, [n, k], absmax, 64, "nf4")
+                book = torch.linspace(-1, 1, 8)
+                flat = ops.quantize_kbit(torch.randn(n * k), book, 3)
+                tiled = ops.repack_kbit(*flat, k, n, 3)
+                self.assert_like_the_cpu(ops.kbit_gemm_prod, x, *tiled, book, k, n, 3, 1)
+        gpu = ops.gptq_marlin_repack(gptq_words(q, 4).cuda(), k, n, 4)
+        self.assertTrue(gpu.is_cuda and torch.equal(gpu.cpu(), words))
+
     def test_refuses(self):
         weight = subbyte.torch.quantize(torch.randn(64, 256), "u4")
         x = torch.randn(2, 256).cuda()
