@@ -14,7 +14,7 @@
 namespace subbyte::c {
 namespace {
 
-cuda::Stream of(cudaStream_t stream) {
+cuda::Stream as_stream(cudaStream_t stream) {
   return static_cast<cuda::Stream>(stream);
 }
 
@@ -91,8 +91,9 @@ Status MatrixOnGpu::sort_inputs(const int32_t* group_indices, cudaStream_t strea
   SUBBYTE_TRY(std::byte* const order_bytes, allocate(4 * view_.cols));
   SUBBYTE_TRY(std::byte* const memory, allocate(cuda::sort_bytes(view_.cols, groups)));
   auto* const order = reinterpret_cast<uint32_t*>(order_bytes);
-  SUBBYTE_TRY(const cuda::SortedInputs sorted,
-              cuda::sort_by_group(order, group_indices, view_.cols, size, memory, of(stream)));
+  SUBBYTE_TRY(
+      const cuda::SortedInputs sorted,
+      cuda::sort_by_group(order, group_indices, view_.cols, size, memory, as_stream(stream)));
   if (sorted.count < 0) {
     return refuse("weights.group_indices", "groups from 0 to " + std::to_string(groups - 1),
                   sorted.bad_group);
@@ -105,7 +106,7 @@ Status MatrixOnGpu::sort_inputs(const int32_t* group_indices, cudaStream_t strea
   }
   if (sorted.is_identity) return {};
   SUBBYTE_TRY(std::byte* const codes, allocate(std::ssize(view_.codes)));
-  SUBBYTE_CHECK(cuda::reorder_codes(codes, view_, order, of(stream)));
+  SUBBYTE_CHECK(cuda::reorder_codes(codes, view_, order, as_stream(stream)));
   view_.codes = {codes, view_.codes.size()};
   view_.input_order = {order, static_cast<std::size_t>(view_.cols)};
   return {};
@@ -113,7 +114,8 @@ Status MatrixOnGpu::sort_inputs(const int32_t* group_indices, cudaStream_t strea
 
 Result<gpu::PackedFacts> MatrixOnGpu::find_facts(cudaStream_t stream) const {
   SUBBYTE_TRY(const GpuBytes memory, GpuBytes::allocate(cuda::facts_bytes(view_.cols)));
-  SUBBYTE_TRY(const cuda::MatrixFacts facts, cuda::find_facts(view_, memory.data(), of(stream)));
+  SUBBYTE_TRY(const cuda::MatrixFacts facts,
+              cuda::find_facts(view_, memory.data(), as_stream(stream)));
   if (facts.bad_input < 0) return facts.packed;
   return refuse("weights.input_order", "every input once", facts.bad_input);
 }
@@ -138,12 +140,12 @@ Status MatrixOnGpu::widen(const WeightFormat& wide, cudaStream_t stream) {
   // Codes of signed integers have half of their range added.
   const int added = wide.element == Format::kI8 ? 128 - (1 << (element_bits(view_) - 1)) : 0;
   SUBBYTE_TRY(std::byte* const codes, allocate(view_.rows * view_.cols));
-  SUBBYTE_CHECK(cuda::widen_codes(codes, view_, added, of(stream)));
+  SUBBYTE_CHECK(cuda::widen_codes(codes, view_, added, as_stream(stream)));
   view_.codes = {codes, static_cast<std::size_t>(view_.rows * view_.cols)};
   if (wide.zero != view_.format.zero) {
     SUBBYTE_TRY(std::byte* const zeros, allocate(2 * std::ssize(view_.zeros)));
     SUBBYTE_CHECK(cuda::repeat_groups(zeros, 2, view_.groups(), view_.zeros.data(), 1,
-                                      view_.groups(), view_.rows, of(stream)));
+                                      view_.groups(), view_.rows, as_stream(stream)));
     view_.zeros = {zeros, 2 * view_.zeros.size()};
   }
   view_.format = wide;
@@ -160,7 +162,7 @@ Status MatrixOnGpu::regroup(const WeightFormat& regrouped, cudaStream_t stream) 
     const int64_t size = view_.rows * after * width;
     SUBBYTE_TRY(std::byte* const bytes, allocate(size));
     SUBBYTE_CHECK(cuda::repeat_groups(bytes, width, after, part->data(), width, before, view_.rows,
-                                      of(stream)));
+                                      as_stream(stream)));
     *part = {bytes, static_cast<std::size_t>(size)};
   }
   view_.format = regrouped;
@@ -173,10 +175,10 @@ Status MatrixOnGpu::make_dense(cudaStream_t stream) {
   const int64_t count = view_.rows * view_.cols;
   SUBBYTE_TRY(const GpuBytes floats, GpuBytes::allocate(4 * count));
   SUBBYTE_TRY(const GpuBytes memory, GpuBytes::allocate(4));
-  SUBBYTE_CHECK(cuda::dequantize(view_, Element::kF32, floats.data(), of(stream)));
+  SUBBYTE_CHECK(cuda::dequantize(view_, Element::kF32, floats.data(), as_stream(stream)));
   SUBBYTE_TRY(const float largest,
               cuda::largest_float(reinterpret_cast<const float*>(floats.data()), count,
-                                  memory.data(), of(stream)));
+                                  memory.data(), as_stream(stream)));
   const bool is_f16 = gpu::fits_f16(largest);
   SUBBYTE_TRY(std::byte* const numbers, allocate(2 * count));
   SUBBYTE_CHECK(cuda::run_epilogue({.sums = floats.data(),
@@ -186,7 +188,7 @@ Status MatrixOnGpu::make_dense(cudaStream_t stream) {
                                     .cols = view_.cols,
                                     .sums_stride = view_.cols,
                                     .y_stride = view_.cols},
-                                   of(stream)));
+                                   as_stream(stream)));
   MatrixView dense;
   dense.format.element = is_f16 ? Format::kF16 : Format::kBF16;
   dense.format.scale = Format::kNone;

@@ -9,7 +9,7 @@ namespace {
 
 constexpr int64_t kKeyStep = 128;  // splits begin at pages
 
-int64_t divide_up(int64_t a, int64_t b) {
+int64_t rounded_up_quotient(int64_t a, int64_t b) {
   return (a + b - 1) / b;
 }
 
@@ -22,7 +22,7 @@ int64_t first_key(const AttentionPart& part, int64_t window, int64_t step) {
 /// Splits of `keys` keys of kSplitRows rows.
 void add_split(AttentionTasks& tasks, const AttentionPart& part, int64_t first_row, int64_t begin,
                int64_t end, int64_t keys) {
-  const int64_t num_splits = divide_up(end - begin, keys);
+  const int64_t num_splits = rounded_up_quotient(end - begin, keys);
   const bool merges = num_splits > 1;
   int64_t partial = tasks.used_partials;
   if (tasks.slices.empty() || (merges && partial + num_splits > kMaxPartials)) {
@@ -49,8 +49,8 @@ void add_split(AttentionTasks& tasks, const AttentionPart& part, int64_t first_r
 
 /// Keys of a split such that there are at most kMaxSplits, and `least`.
 int64_t keys_of_split(int64_t begin, int64_t end, int64_t least) {
-  const int64_t share = divide_up(end - begin, kMaxSplits);
-  return divide_up(std::max(least, share), kKeyStep) * kKeyStep;
+  const int64_t share = rounded_up_quotient(end - begin, kMaxSplits);
+  return rounded_up_quotient(std::max(least, share), kKeyStep) * kKeyStep;
 }
 
 bool is_split(const AttentionPart& part, int64_t q_per_kv) {
@@ -63,10 +63,10 @@ int64_t share_of_cta(std::span<const AttentionPart> parts, const AttentionLayers
   int64_t keys = 0;
   for (const AttentionPart& part : parts) {
     if (!is_split(part, layers.q_per_kv)) continue;
-    const int64_t tasks = divide_up(part.num_tokens * layers.q_per_kv, kSplitRows);
+    const int64_t tasks = rounded_up_quotient(part.num_tokens * layers.q_per_kv, kSplitRows);
     keys += tasks * (part.position + part.num_tokens - first_key(part, layers.window, kKeyStep));
   }
-  return std::max(kLeastSplit, divide_up(keys * layers.kv_heads, ctas));
+  return std::max(kLeastSplit, rounded_up_quotient(keys * layers.kv_heads, ctas));
 }
 
 void add_part(AttentionTasks& tasks, const AttentionPart& part, const AttentionLayers& layers,
@@ -104,7 +104,7 @@ InvariantSplits invariant_splits(const AttentionPart& token, int64_t window) {
   int64_t keys = kLeastSplit;
   const auto fits = [&] {
     if (token.position < kMaxSplits * keys) return true;
-    return window > 0 && divide_up(window - 1, keys) + 1 <= kMaxSplits;
+    return window > 0 && rounded_up_quotient(window - 1, keys) + 1 <= kMaxSplits;
   };
   while (!fits()) keys *= 2;
   return {first_key(token, window, keys), keys};
@@ -139,7 +139,7 @@ void round_up_tasks(AttentionTasks& tasks) {
   if (tasks.slices.size() != 1) return;
   const auto rounded = [](int64_t count) {
     const auto step = std::max<int64_t>(1, std::bit_floor(static_cast<uint64_t>(count)) / 8);
-    return divide_up(count, step) * step;
+    return rounded_up_quotient(count, step) * step;
   };
   AttentionSlice& slice = tasks.slices.front();
   slice = {rounded(slice.num_split), rounded(slice.num_merge)};
