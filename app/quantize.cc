@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 
 #include "app/command.h"
@@ -74,6 +75,12 @@ Result<ExitCode> run(const Invocation& invocation, Options options) {
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (options.json) print(stdout, as_json(options, report, seconds));
+  const double bits = options.quantize.bits.value_or(0);
+  if (bits != std::floor(bits) && options.text.empty()) {
+    print_notice(
+        "widths were chosen by how far each matrix is from its own weights, which need not lose "
+        "less than one width for all: --text FILE measures what each costs");
+  }
   note(line(
       "{}: {} matrices as {}{} in {:.2f} bits per weight, {} tensors kept, {:.1f} MB from {:.1f} "
       "MB, signal to noise {:.1f} dB{}{}, {:.1f} s",
@@ -124,7 +131,7 @@ void add_quantize(Program& program, Invocation& invocation) {
   command
       .option("--text", options->text,
               "for a mean of --bits: measure what each matrix costs by the model's predictions of "
-              "this text (- is stdin), not by its weights alone")
+              "this text (- is stdin); its weights alone need not choose better than one width")
       .value("FILE");
   command
       .option("--rules", options->quantize.rules,

@@ -3,12 +3,13 @@
 
     tools/quantize_table.py MODEL FILE [--program build/release/app/subbyte] [--window 512]
                             [--formats awq gptq:3 compressed-tensors:2.5:64] [--text FILE]
-                            [--json OUT]
+                            [--json OUT] [--ggml LIBRARY]
 
 MODEL is a directory with weights in 16 or 32 bits, FILE a text. A format is NAME, NAME:BITS or
 NAME:BITS:GROUP; of bits that are a mean, --text is what widths are chosen by. Each is written into
-a temporary directory, measured and removed. The hash of the model's files and of the text is
-printed above the table, so that a number can be found again.
+a temporary directory, measured and removed. ggml:TYPE (ggml:q4_K) is a type of llama.cpp, of
+which tools/llama_cpp/round_weights.py makes a model in F32 with ggml's own quantizers. The hash of
+the model's files and of the text is printed above the table, so that a number can be found again.
 """
 from __future__ import annotations
 
@@ -46,16 +47,28 @@ def run(program: str, *arguments: str) -> dict | str:
     return json.loads(result.stdout)
 
 
-def measure(options: argparse.Namespace, text: str, folder: Path) -> dict:
+def write(options: argparse.Namespace, text: str, made: Path) -> dict | str:
+    """What the format makes of the model, in `made`."""
     name, *more = text.split(":")
-    made = folder / text.replace(":", "-")
+    if name == "ggml":
+        tool = Path(__file__).parent / "llama_cpp" / "round_weights.py"
+        result = subprocess.run([sys.executable, str(tool), str(options.ggml), str(options.model),
+                                 str(made), *more], capture_output=True, text=True, check=False)
+        if result.returncode != 0:
+            return result.stderr.strip().splitlines()[-1]
+        return json.loads(result.stdout)
     arguments = ["--format", name]
     for option, value in zip(("--bits", "--group-size"), more):
         arguments += [option, value]
     if more and "." in more[0] and options.text:
         arguments += ["--text", str(options.text)]
+    return run(options.program, "quantize", str(options.model), str(made), *arguments)
+
+
+def measure(options: argparse.Namespace, text: str, folder: Path) -> dict:
+    made = folder / text.replace(":", "-")
     row = {"format": text}
-    written = run(options.program, "quantize", str(options.model), str(made), *arguments)
+    written = write(options, text, made)
     if isinstance(written, str):
         return row | {"refused": written}
     measured = run(options.program, "perplexity", str(made), str(options.file), "--compare",
@@ -93,6 +106,7 @@ def main() -> int:
     parser.add_argument("--window", type=int, default=512)
     parser.add_argument("--formats", nargs="+", default=FORMATS)
     parser.add_argument("--text", type=Path, help="of quantize, for bits that are a mean")
+    parser.add_argument("--ggml", type=Path, help="a library of ggml's quantizers, for ggml:TYPE")
     parser.add_argument("--json", type=Path, help="write all numbers to this file, too")
     options = parser.parse_args()
     weights = sorted(options.model.glob("*.safetensors"))

@@ -88,6 +88,13 @@ Status dequantize_on_gpu(const MatrixView& on_gpu, Format number, void* out, int
 Status quantize_blocks_on_gpu(const BlockQuantization& blocks, const void* x, void* codes,
                               void* scales, int device, void* stream);
 
+/// bitsandbytes' kbit on a GPU, to the bits of the host; descriptions whose shapes were checked.
+/// Codes: quantize.*, kbit.codebook, layout.shape, cuda.*.
+Status quantize_kbit_on_gpu(const subbyte_kbit& to, const void* numbers, Format number,
+                            int64_t count, int device);
+Status dequantize_kbit_on_gpu(const subbyte_kbit& from, Format number, void* out, int device);
+Status repack_kbit_on_gpu(const subbyte_kbit& from, const subbyte_kbit& to, int device);
+
 /// Packed weights of a group GEMM with their workspace.
 class GpuGroupGemm {
  public:

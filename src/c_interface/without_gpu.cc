@@ -95,6 +95,18 @@ Status quantize_blocks_on_gpu(const BlockQuantization&, const void*, void*, void
   return none();
 }
 
+Status quantize_kbit_on_gpu(const subbyte_kbit&, const void*, Format, int64_t, int) {
+  return none();
+}
+
+Status dequantize_kbit_on_gpu(const subbyte_kbit&, Format, void*, int) {
+  return none();
+}
+
+Status repack_kbit_on_gpu(const subbyte_kbit&, const subbyte_kbit&, int) {
+  return none();
+}
+
 Result<std::shared_ptr<GpuGroupGemm>> GpuGroupGemm::create(const subbyte_group_weights&, int,
                                                            void*) {
   return none();

@@ -135,10 +135,12 @@ struct Input {
   }
 };
 
-/// The kernels have the values of their formats as constants: a matrix with a codebook of its own
-/// is dequantized to f32, a few rows at a time, and these are multiplied.
+/// Kernels look vectors up in the codebook of the matrix, four lanes at a time, but have the values
+/// of other formats as constants. What they do not multiply so is dequantized to f32, a few rows at
+/// a time, and these are multiplied.
 bool is_decoded(const MatrixView& weights) {
-  return !weights.codebook.empty() || needs_codebook(weights.format.element);
+  if (needs_codebook(weights.format.element)) return weights.format.group_size % 32 != 0;
+  return !weights.codebook.empty();
 }
 
 /// What the kernels multiply.
@@ -425,7 +427,7 @@ Status check_linear(const Execution& execution, const MatrixView& weights) {
   if (cpu::find_matmul(execution.kernels(), kernel_format(weights)) == nullptr) {
     return no_kernel(execution.kernels(), weights);
   }
-  if (is_decoded(weights)) {
+  if (!weights.codebook.empty() || needs_codebook(weights.format.element)) {
     const std::string fault = codebook_fault(weights.codebook, weights.format.element);
     if (!fault.empty()) return unsupported(shape_of(weights) + "codebook: expected " + fault);
   }

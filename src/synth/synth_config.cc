@@ -1,5 +1,6 @@
 #include "synth/synth_config.h"
 
+#include "formats/rotation.h"
 #include "json/strict_json.h"
 #include "synth/synth_tokenizer.h"
 
@@ -31,6 +32,15 @@ ordered_json quantization_config(const SynthOptions& options) {
             {"fmt", "e4m3"},
             {"weight_block_size", {128, 128}},
             {"modules_to_not_convert", {"lm_head"}}};
+  }
+  const bool has_vectors = options.format.starts_with("vq");
+  if (has_vectors || options.format.starts_with("kbit")) {
+    ordered_json config = {{"quant_method", has_vectors ? "vq" : "kbit"},
+                           {"bits", options.format.back() - '0'},
+                           {"block_size", 32},
+                           {"modules_to_not_convert", {"lm_head"}}};
+    if (has_vectors) config["rotation"] = kLargestRotation;
+    return config;
   }
   return {
       {"quant_method", "mxfp4"},

@@ -8,6 +8,7 @@
 
 #include "base/float16.h"
 #include "base/random.h"
+#include "matrix/codebook.h"
 #include "synth/synth_tensors.h"
 
 namespace subbyte {
@@ -116,6 +117,16 @@ void fill_exponents(std::span<std::byte> bytes, Random random, double deviation)
   fill_words(bytes, [&] { return base * kEveryByte + (random.next() & kEveryByte); });
 }
 
+/// Codes of E4M4 for 1 and 17/16.
+void fill_e4m4(std::span<std::byte> bytes, Random random) {
+  fill_words(bytes, [&] { return 0xB0 * kEveryByte + (random.next() & kEveryByte); });
+}
+
+void fill_values(std::span<std::byte> bytes, uint64_t offset, Format element) {
+  const std::vector<float> values = default_codebook(element);
+  std::memcpy(bytes.data(), std::as_bytes(std::span(values)).data() + offset, bytes.size());
+}
+
 void fill_groups(std::span<std::byte> bytes, uint64_t offset, int64_t group_size) {
   for (std::size_t i = 0; i + 4 <= bytes.size(); i += 4) {
     const auto group = static_cast<uint32_t>((offset + i) / 4 / group_size);
@@ -149,6 +160,22 @@ void SynthTensor::fill(std::span<std::byte> bytes, uint64_t offset, uint64_t see
       break;
     case Contents::kFactors:
       fill_factors(bytes, random, deviation);
+      break;
+    case Contents::kE4M4:
+      fill_e4m4(bytes, random);
+      break;
+    case Contents::kFactor: {
+      const auto factor = static_cast<float>(deviation / center);
+      std::memcpy(bytes.data(), &factor, bytes.size());
+      break;
+    }
+    case Contents::kCodebook:
+      if (!needs_codebook(element)) {
+        fill_values(bytes, offset, element);
+      } else {
+        fill_dense(bytes, sequence(seed, "codebook", offset / 8 * 2), 0, center,
+                   [](float value) { return to_float16(value); });
+      }
       break;
     case Contents::kGroups:
       fill_groups(bytes, offset, group_size);

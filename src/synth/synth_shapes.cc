@@ -75,7 +75,7 @@ std::string all_shape_names() {
 
 std::vector<std::string_view> synthetic_formats(const ModelFamily& family) {
   if (family.experts == ExpertLayout::kAlternatingStacks) return {"mxfp4", "bf16"};
-  return {"awq", "gptq", "fp8", "bf16"};
+  return {"awq", "gptq", "fp8", "bf16", "kbit2", "kbit3", "kbit4", "kbit5", "vq2", "vq4"};
 }
 
 std::string all_synthetic_formats() {

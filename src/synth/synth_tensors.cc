@@ -5,6 +5,8 @@
 #include <cmath>
 
 #include "checkpoints/exporter.h"
+#include "formats/rotation.h"
+#include "matrix/codebook.h"
 #include "models/checkpoint_names.h"
 
 namespace subbyte {
@@ -17,6 +19,29 @@ constexpr double kBiasDeviation = 0.02;
 constexpr double kVectorDeviation = 0.5;
 constexpr int64_t kMxGroup = 32;
 constexpr int64_t kFp8Block = 128;
+constexpr int64_t kCodebookBlock = 32;
+constexpr double kEntryDeviation = 0.4;    // of vectors
+constexpr double kE4M4Deviation = 1.0317;  // 1 and 17/16
+
+/// "kbit3" and "vq2" as elements; kNone for other formats.
+Format codebook_element(std::string_view format) {
+  constexpr std::pair<std::string_view, Format> kElements[] = {
+      {"kbit2", Format::kNFL2}, {"kbit3", Format::kNFL3}, {"kbit4", Format::kNFL4},
+      {"kbit5", Format::kNFL5}, {"vq2", Format::kVQ2},    {"vq4", Format::kVQ4}};
+  for (const auto& [name, element] : kElements) {
+    if (name == format) return element;
+  }
+  return Format::kNone;
+}
+
+/// The root mean square of what the codes stand for.
+double entry_deviation(Format element) {
+  if (needs_codebook(element)) return kEntryDeviation;
+  const std::vector<float> values = default_codebook(element);
+  double sum = 0;
+  for (const float value : values) sum += static_cast<double>(value) * value;
+  return std::sqrt(sum / static_cast<double>(values.size()));
+}
 
 /// Of weights with that many inputs: outputs are then as large as the inputs.
 double weight_deviation(int64_t inputs) {
@@ -26,10 +51,16 @@ double weight_deviation(int64_t inputs) {
 class TensorWriter {
  public:
   explicit TensorWriter(const SynthOptions& options)
-      : options_(options), exporter_(find_exporter(options.format)) {
+      : options_(options), element_(codebook_element(options.format)) {
+    if (element_ == Format::kNone) {
+      exporter_ = find_exporter(options.format);
+    } else {
+      exporter_ = find_exporter(needs_codebook(element_) ? "vq" : "kbit");
+    }
     packs_experts_ = exporter_ != nullptr && exporter_->write_experts != nullptr;
     is_fp8_ = options.format == "fp8";
-    dense_ = exporter_ != nullptr && !is_fp8_ ? DType::kF16 : DType::kBF16;
+    const bool half = exporter_ != nullptr && !is_fp8_ && element_ == Format::kNone;
+    dense_ = half ? DType::kF16 : DType::kBF16;
   }
 
   Status add(const TensorSpec& spec, const FileTensors& file) {
@@ -57,11 +88,19 @@ class TensorWriter {
   std::vector<SynthTensor> take() { return std::move(tensors_); }
 
  private:
+  WeightFormat format_of(const FileMatrix& matrix) const {
+    if (packs_experts_) return {Format::kE2M1, Format::kE8M0, Zero::kNone, kMxGroup};
+    if (is_fp8_) return {Format::kE4M3, Format::kF32, Zero::kNone, kFp8Block};
+    if (element_ == Format::kNone) {
+      return {Format::kU4, Format::kF16, Zero::kU8, options_.group_size};
+    }
+    const bool has_vectors = needs_codebook(element_);
+    return {element_, Format::kE4M4, Zero::kNone, kCodebookBlock,
+            has_vectors ? rotation_of(matrix.cols, kLargestRotation) : 0};
+  }
+
   Status add_quantized(const FileMatrix& matrix) {
-    const WeightFormat format =
-        packs_experts_ ? WeightFormat{Format::kE2M1, Format::kE8M0, Zero::kNone, kMxGroup}
-        : is_fp8_      ? WeightFormat{Format::kE4M3, Format::kF32, Zero::kNone, kFp8Block}
-                       : WeightFormat{Format::kU4, Format::kF16, Zero::kU8, options_.group_size};
+    const WeightFormat format = format_of(matrix);
     const ExportShape shape = {format, matrix.rows, matrix.cols, false, matrix.experts};
     const auto described = exporter_->describe(shape, matrix.module);
     if (!described.ok()) return Error{"synth.group_size", described.error().message};
@@ -71,12 +110,23 @@ class TensorWriter {
       added.deviation = weight_deviation(matrix.cols);
       added.group_size = format.group_size;
       added.contents = contents_of(tensor.suffix);
+      added.element = element_;
+      if (added.contents == Contents::kFactor) {
+        added.center = entry_deviation(element_) * kE4M4Deviation;
+      } else if (added.contents == Contents::kCodebook) {
+        added.center = entry_deviation(element_);
+      }
     }
     return {};
   }
 
   Contents contents_of(std::string_view suffix) const {
-    if (suffix == ".qweight" || suffix == "_blocks") return Contents::kCodes;
+    if (suffix == ".qweight" || suffix.ends_with("_blocks") || suffix.ends_with("_codes")) {
+      return Contents::kCodes;
+    }
+    if (suffix.ends_with("_absmax") || suffix == ".vq_scales") return Contents::kE4M4;
+    if (suffix.ends_with("_codebook")) return Contents::kCodebook;
+    if (suffix.ends_with("_factor")) return Contents::kFactor;
     if (suffix == ".weight") return Contents::kE4M3;
     if (suffix == ".weight_scale_inv") return Contents::kFactors;
     if (suffix == "_scales") return Contents::kExponents;
@@ -105,8 +155,9 @@ class TensorWriter {
   }
 
   const SynthOptions& options_;
-  const Exporter* exporter_;    // nullptr: linear layers are not quantized
-  bool packs_experts_ = false;  // and they alone are
+  Format element_;                      // of kbit and vq; kNone: others
+  const Exporter* exporter_ = nullptr;  // nullptr: linear layers are not quantized
+  bool packs_experts_ = false;          // and they alone are
   bool is_fp8_ = false;
   DType dense_;
   std::vector<SynthTensor> tensors_;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "checkpoints/containers/safetensors.h"
+#include "formats/format.h"
 #include "synth/synth.h"
 #include "synth/synth_shapes.h"
 
@@ -23,15 +24,19 @@ struct SynthTensor {
     kExponents,  // E8M0
     kE4M3,       // every code but those of NaN equally often
     kFactors,    // F32, of E4M3
-    kDense,      // F16 or BF16, bell-shaped
-    kGroups,     // g_idx: index / group_size
+    kE4M4,       // 1 or 17/16
+    kFactor,     // F32, one for all of a matrix: deviation / center
+    kCodebook,  // F32 values of the element, or F16 vectors of deviation `center`, the same for all
+    kDense,     // F16 or BF16, bell-shaped
+    kGroups,    // g_idx: index / group_size
   };
 
   SafetensorsWriter::Declaration declaration;
   Contents contents = Contents::kDense;
   double center = 0;
   double deviation = 0;
-  int64_t group_size = 0;  // kGroups
+  int64_t group_size = 0;          // kGroups
+  Format element = Format::kNone;  // kCodebook
 
   /// Fills `bytes`, which lie at byte `offset` (a multiple of 8) of the tensor. What is there
   /// depends on the seed, the tensor's name and the place alone.

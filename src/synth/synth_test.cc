@@ -81,7 +81,9 @@ INSTANTIATE_TEST_SUITE_P(formats, SynthTiny,
                                            Case{"qwen3", "bf16"}, Case{"qwen3", "fp8"},
                                            Case{"qwen3-moe", "fp8"}, Case{"qwen3-moe", "awq"},
                                            Case{"qwen3-moe", "gptq"}, Case{"qwen3-moe", "bf16"},
-                                           Case{"gpt-oss", "mxfp4"}, Case{"gpt-oss", "bf16"}),
+                                           Case{"gpt-oss", "mxfp4"}, Case{"gpt-oss", "bf16"},
+                                           Case{"qwen3", "kbit3"}, Case{"qwen3", "vq2"},
+                                           Case{"qwen3-moe", "kbit5"}, Case{"qwen3-moe", "vq4"}),
                          NamedByValue());
 
 TEST_P(SynthTiny, loads_and_gives_logits_of_ordinary_size) {
@@ -185,7 +187,9 @@ TEST(synth, draws_every_code_equally_often) {
 TEST(synth, weights_have_the_deviation_that_keeps_the_size_of_activations) {
   for (const Case& c :
        {Case{"qwen3", "awq"}, Case{"qwen3", "gptq"}, Case{"qwen3", "bf16"}, Case{"qwen3", "fp8"},
-        Case{"qwen3-moe", "awq"}, Case{"gpt-oss", "mxfp4"}, Case{"gpt-oss", "bf16"}}) {
+        Case{"qwen3-moe", "awq"}, Case{"gpt-oss", "mxfp4"}, Case{"gpt-oss", "bf16"},
+        Case{"qwen3", "kbit2"}, Case{"qwen3", "kbit3"}, Case{"qwen3", "kbit4"},
+        Case{"qwen3", "kbit5"}, Case{"qwen3", "vq2"}, Case{"qwen3-moe", "vq4"}}) {
     const TempDir directory;
     make(directory / "model", tiny(c));
     const auto source = TensorSource::open(directory / "model");

@@ -12,7 +12,7 @@
 #include "base/float16.h"
 #include "base/random.h"
 #include "device_bytes.h"
-#include "foreign_layouts/flashinfer.h"
+#include "support/c_group_problem.h"
 #include "support/c_handles.h"
 #include "support/random_matrix.h"
 
@@ -376,48 +376,21 @@ TEST(CInterfaceGpu, blocks_are_those_of_the_host) {
   }
 }
 
-std::vector<std::byte> random_bytes(int64_t size, int first, int count, uint64_t seed) {
-  Random random(seed);
-  std::vector<std::byte> bytes(size);
-  for (std::byte& byte : bytes) {
-    byte = static_cast<std::byte>(first + static_cast<int>(random.below(count)));
-  }
-  return bytes;
-}
-
 TEST(CInterfaceGpu, group_gemm_gives_what_the_host_gives) {
   const CContext context = c_context();
-  const std::vector<int32_t> m_indptr = {0, 60, 64};
   // Powers of two and small integers: sums are exact.
-  const auto a = random_bytes(64 * 256, 0x38, 1, 1);
-  const auto a_scale = random_bytes(flashinfer_group_row(m_indptr, 2) * 8, 126, 3, 2);
-  const auto b = random_bytes(2 * 264 * 128, 0, 256, 3);
-  const auto b_scale = random_bytes(2 * 384 * 8, 126, 3, 4);
-  std::vector<std::byte> expected(64 * 264 * 2);
-  auto weights = c_struct<subbyte_group_weights>();
-  weights.b = b.data();
-  weights.b_scale = b_scale.data();
-  weights.b_bytes = std::ssize(b);
-  weights.b_scale_bytes = std::ssize(b_scale);
-  weights.groups = 2;
-  weights.n = 264;
-  weights.k = 256;
-  auto call = c_struct<subbyte_group_call>();
-  call.a = a.data();
-  call.a_scale = a_scale.data();
-  call.m_indptr = m_indptr.data();
-  call.out = expected.data();
-  call.m = 64;
-  call.a_bytes = std::ssize(a);
-  call.a_scale_bytes = std::ssize(a_scale);
-  call.out_bytes = std::ssize(expected);
+  CGroupProblem problem({0, 60, 64}, 264, 256, {0x38, 1}, {126, 3});
+  auto weights = problem.weights();
+  auto call = problem.call();
   subbyte_group_gemm* gemm = nullptr;
   ASSERT_EQ(subbyte_group_gemm_create(context.get(), &weights, nullptr, &gemm), SUBBYTE_OK);
   ASSERT_EQ(subbyte_group_gemm_run(gemm, &call), SUBBYTE_OK) << subbyte_last_error();
   subbyte_group_gemm_destroy(gemm);
 
-  const DeviceBytes a_there(a), a_scale_there(a_scale), b_there(b), b_scale_there(b_scale);
-  const DeviceBytes indptr_there(std::as_bytes(std::span(m_indptr))), out(expected.size());
+  const DeviceBytes a_there(problem.a), a_scale_there(problem.a_scale), b_there(problem.b),
+      b_scale_there(problem.b_scale);
+  const DeviceBytes indptr_there(std::as_bytes(std::span(problem.m_indptr))),
+      out(problem.out.size());
   const Stream stream;
   weights.b = b_there.data();
   weights.b_scale = b_scale_there.data();
@@ -431,7 +404,7 @@ TEST(CInterfaceGpu, group_gemm_gives_what_the_host_gives) {
   ASSERT_EQ(subbyte_group_gemm_reserve(gemm, 64, stream.get()), SUBBYTE_OK);
   stream.run_captured(
       [&] { ASSERT_EQ(subbyte_group_gemm_run(gemm, &call), SUBBYTE_OK) << subbyte_last_error(); });
-  EXPECT_EQ(out.read(), expected);
+  EXPECT_EQ(out.read(), problem.out);
   subbyte_group_gemm_destroy(gemm);
 }
 

@@ -1,24 +1,15 @@
 // Writes vector quantization. The tensors are drawn in vq.cc, whose inverse this is.
 
-#include <algorithm>
-#include <cmath>
-#include <set>
-
 #include "base/float16.h"
 #include "checkpoints/config/exported_config.h"
-#include "checkpoints/export_parts.h"
-#include "checkpoints/flavours/vq_parts.h"
+#include "checkpoints/flavours/codebook_blocks.h"
 #include "formats/rotation.h"
 #include "matrix/codebook.h"
 
 namespace subbyte {
 namespace {
 
-bool is_vq(const WeightFormat& format) {
-  return needs_codebook(format.element) &&
-         (format.scale == Format::kE4M4 || format.scale == Format::kF16) &&
-         format.zero == Zero::kNone && format.group_size == vq::kBlock;
-}
+using codebook_blocks::kVq;
 
 /// The config has one number for all matrices.
 Status check_rotation(const ExportShape& shape, std::string_view module) {
@@ -29,27 +20,18 @@ Status check_rotation(const ExportShape& shape, std::string_view module) {
                                   rotation_of(shape.cols, kLargestRotation), shape.cols, rotation));
 }
 
-/// There is always a factor: describe() does not know whether it is 1.
 Result<std::vector<ExportedTensor>> describe(const ExportShape& shape, std::string_view module) {
   SUBBYTE_CHECK(require_one_expert(shape, module));
   SUBBYTE_CHECK(require_input_order(shape, module));
-  if (!is_vq(shape.format)) {
+  if (!codebook_blocks::has_blocks(shape.format) || !needs_codebook(shape.format.element)) {
     return export_error("export.format", module,
                         fmt::format("vq is vq2 or vq4 with scales in e4m4 or f16 for 32 inputs, "
                                     "not {}",
                                     to_string(shape.format)));
   }
   SUBBYTE_CHECK(check_rotation(shape, module));
-  SUBBYTE_TRY(const int64_t groups, count_groups(shape.format, shape.cols, module));
   const auto size = static_cast<uint64_t>(info(shape.format.element).vector_size);
-  const auto rows = static_cast<uint64_t>(shape.rows);
-  const auto blocks = static_cast<uint64_t>(groups);
-  const DType scales = shape.format.scale == Format::kE4M4 ? DType::kU8 : DType::kF16;
-  return std::vector<ExportedTensor>{
-      {vq::kCodes, DType::kU8, {rows, blocks * vq::kBlock / size}, {}},
-      {vq::kScales, scales, {rows, blocks}, {}},
-      {vq::kCodebook, DType::kF16, {kVectors, size}, {}},
-      {vq::kFactor, DType::kF32, {1}, {}}};
+  return codebook_blocks::describe_tensors(shape, module, kVq, DType::kF16, {kVectors, size});
 }
 
 /// The codebook as f16, which must hold it.
@@ -72,37 +54,19 @@ Result<std::vector<ExportedTensor>> write(const MatrixView& matrix, std::string_
                                           Executor&) {
   SUBBYTE_TRY(auto tensors, describe(shape_of(matrix), module));
   allocate(tensors);
-  const auto factor = static_cast<float>(matrix.tensor_scale);
-  if (factor != matrix.tensor_scale || !(factor > 0) || !std::isfinite(factor)) {
-    return export_error("export.tensor_scale", module,
-                        fmt::format("expected a factor above 0 that is a number of f32, found {}",
-                                    matrix.tensor_scale));
-  }
-  std::ranges::copy(matrix.codes, tensors[0].bytes.begin());
-  std::ranges::copy(matrix.scales, tensors[1].bytes.begin());
+  SUBBYTE_CHECK(codebook_blocks::store_codes(tensors, matrix, module));
   SUBBYTE_CHECK(store_codebook(tensors[2].bytes, matrix, module));
-  std::ranges::copy(std::as_bytes(std::span(&factor, 1)), tensors[3].bytes.begin());
   return tensors;
 }
 
-TargetFormat target(const ExportShape& from) {
-  return {from.format, TensorFactor::kMultiplies, false};
-}
-
 ExportedConfig config(const ExportedModel& model) {
-  std::set<int> widths;
+  json::Value section = codebook_blocks::config_of(model, kVq);
   int64_t rotation = 0;
   for (const ExportedModule& module : model.modules) {
-    widths.insert(info(module.shape.format.element).bits);
     if (module.shape.format.rotation != 0) rotation = kLargestRotation;
   }
-  json::Value bits = *widths.begin();
-  if (widths.size() > 1) bits = widths;
-  return {{{"quant_method", "vq"},
-           {"bits", bits},
-           {"block_size", vq::kBlock},
-           {"rotation", rotation},
-           {"modules_to_not_convert", model.kept}}};
+  section["rotation"] = rotation;
+  return {section};
 }
 
 }  // namespace
@@ -111,7 +75,7 @@ extern const Exporter vq_exporter;
 const Exporter vq_exporter = {.name = "vq",
                               .has_factor = true,
                               .describe = describe,
-                              .target = target,
+                              .target = codebook_blocks::target,
                               .config = config,
                               .write = write};
 

@@ -44,11 +44,15 @@ Weights weights_of(const MatrixView& matrix) {
           .row_bytes = matrix.row_bytes(),
           .groups = matrix.groups(),
           .group_size = matrix.group_size(),
-          .tensor_scale = static_cast<float>(matrix.tensor_scale)};
+          .tensor_scale = static_cast<float>(matrix.tensor_scale),
+          .codebook = matrix.codebook.data()};
 }
 
 const MatmulKernel* find_matmul(const Kernels& kernels, const WeightFormat& format) {
-  if (!is_dense(format) && (format.group_size < 0 || format.group_size % 8 != 0)) return nullptr;
+  if (!is_dense(format)) {
+    const int64_t unit = info(format.element).vector_size > 1 ? 32 : 8;
+    if (format.group_size < 0 || format.group_size % unit != 0) return nullptr;
+  }
   for (const MatmulKernel& kernel : kernels.matmuls) {
     if (kernel.element == format.element && kernel.scale == format.scale &&
         kernel.zero == format.zero) {

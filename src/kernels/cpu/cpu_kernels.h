@@ -55,6 +55,7 @@ struct Weights {
   int64_t groups = 0;      // 0: dense
   int64_t group_size = 0;  // the number of columns when the group is the whole row
   float tensor_scale = 1;
+  const float* codebook = nullptr;  // of vectors: [256][4] or [256][2]
 };
 
 /// The caller has checked the sizes (ops: check_linear).
@@ -139,7 +140,8 @@ struct Kernels {
 };
 
 /// nullptr when no kernel of this table multiplies that format. Any group size that is a multiple
-/// of 8 works, and so does the whole row; any rows >= 1; cols any multiple of 8.
+/// of 8 works, of 32 where codes are indices of vectors, and so does the whole row; any rows >= 1;
+/// cols any multiple of 8.
 const MatmulKernel* find_matmul(const Kernels& kernels, const WeightFormat& format);
 
 GroupKind group_kind(const Kernels& kernels, const Weights& weights);

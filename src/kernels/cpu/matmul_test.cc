@@ -47,6 +47,7 @@ std::vector<Case> all_cases(const MatmulKernel& kernel) {
   const bool dense = kernel.scale == Format::kNone;
   std::vector<int64_t> groups = {0, 8, 16, 32, 40, 64, 96, 128, 256};
   std::vector<int64_t> all_cols = {8, 24, 32, 40, 64, 96, 120, 128, 136, 160, 256, 1160, 2880};
+  if (subbyte::info(kernel.element).vector_size > 1) groups = {0, 32, 64, 96, 128, 256};
   if (dense) {
     groups = {0};
     all_cols.insert(all_cols.end(), {1, 2, 7, 9, 15, 17, 31, 65, 127, 129, 1025});

@@ -24,7 +24,8 @@ using Stream = CUstream_st*;
 /// build run on it).
 Result<Device> query_device(int index = 0);
 
-/// Packs a canonical matrix that lies in device memory (all spans of `matrix` are device pointers)
+/// Packs a canonical matrix that lies in device memory (all spans of `matrix` but its codebook are
+/// device pointers)
 /// to `to`, format.bytes in device memory, on the stream. `format` is packed_format() of the same
 /// matrix. Codes: cuda.launch.
 Status pack_on_device(std::byte* to, const MatrixView& matrix, const PackedFormat& format,

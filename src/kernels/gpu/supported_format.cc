@@ -216,8 +216,9 @@ Result<Matrix> as_packed_floats(Matrix matrix, Number number, Executor& executor
 
 WeightFormat supported_format(const WeightFormat& format, int64_t rows, int64_t cols) {
   if (is_dense_float(format)) return format;
-  if (is_dense(format) || format.rotation != 0) return kDenseF16;
+  if (is_dense(format)) return kDenseF16;
   if (is_packable(format, rows, cols)) return format;
+  if (format.rotation != 0) return kDenseF16;
   if (const WeightFormat wide = with_whole_bytes(format); wide != format) {
     return supported_format(wide, rows, cols);
   }

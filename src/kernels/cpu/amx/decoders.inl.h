@@ -258,11 +258,7 @@ void decode_floats(const DecodeTask& task) {
     alignas(64) float decoded[kBlockInputs];
     decode_row<E, Scaling>(task.weights, row, task.rows.b, 1, task.staged, decoded);
     Float v[8];
-    if constexpr (E::kOrder == InputOrder::kK8) {
-      for (int j = 0; j < 8; ++j) v[j] = load(decoded + j * kLanes);
-    } else {
-      transpose_k8(decoded, v);
-    }
+    decoded_k8s<E::kOrder>(decoded, v);
     for (int part = 0; part < kSplits; ++part) {
       Bf16x2 quarters[4], steps[4];
       for (int l = 0; l < 4; ++l) {

@@ -7,6 +7,11 @@ constexpr bool is_integer() {
          kElement == Format::kU8;
 }
 
+template <Format kElement>
+constexpr bool has_vectors() {
+  return kElement == Format::kVQ2 || kElement == Format::kVQ4;
+}
+
 /// The variants of one format.
 template <class Weight>
 struct TileVariants {
@@ -50,7 +55,7 @@ struct TileVariants {
       if (whole)
         return {&decode_bytes<kElement, kSplits, false>, &Broadcast::stage, false, kSplits};
       if (steps) return {&decode_bytes<kElement, kSplits, true>, &Broadcast::stage, false, kSplits};
-    } else if constexpr (kHasScales) {
+    } else if constexpr (kHasScales && !has_vectors<kElement>()) {
       using OneTable = ScaledTables<kElement, kZero, kSplits, 1>;
       using Tables = ScaledTables<kElement, kZero, kSplits, 4>;
       if (whole) return {&decode_tables<OneTable>, &Broadcast::stage, false, kSplits};
@@ -164,9 +169,16 @@ struct TileDispatch : TileVariants<Weight> {
     table.set(kBF16, kThirtyTwos, {{kRows, 2}, {kFewBf16, 16}, {kBf16}}, kRows);
   }
 
+  static constexpr void add_vector_variants(const DispatchTable& table) {
+    table.set(kF32, {{kRows, 7}, {kBothHiLo}}, kRows);
+    table.set(kBF16, {{kRows, 4}, {kBf16}}, kRows);
+  }
+
   static constexpr void add_variants(const DispatchTable& table) {
     if constexpr (is_integer<kElement>()) {
       add_integer_variants(table);
+    } else if constexpr (has_vectors<kElement>()) {
+      add_vector_variants(table);
     } else if constexpr (T::kExactWeights) {
       add_exact_variants(table);
     } else if constexpr (kElement == Format::kE4M3) {

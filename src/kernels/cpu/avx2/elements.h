@@ -160,6 +160,11 @@ struct K8Bytes<Format::kE2M1> : ByteTraits<4, 4> {
   }
 };
 
+template <>
+struct Element<Format::kVQ2> : VectorElement<4> {};
+template <>
+struct Element<Format::kVQ4> : VectorElement<2> {};
+
 /// Eight bytes for each lane: the first four in `low`, the others in `high`.
 struct EightBytes {
   __m256i low;

@@ -129,6 +129,11 @@ struct Element<Format::kNFL5> : ElementTraits<5> {
   }
 };
 
+template <>
+struct Element<Format::kVQ2> : VectorElement<4> {};
+template <>
+struct Element<Format::kVQ4> : VectorElement<2> {};
+
 /// Eight bytes for each lane: the first four in `low`, the others in `high`.
 struct EightBytes {
   __m512i low;

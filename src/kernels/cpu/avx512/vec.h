@@ -47,6 +47,24 @@ inline Float load_f16(const uint8_t* p) {
 inline Float load_f32(const uint8_t* p) {
   return _mm512_loadu_ps(p);
 }
+/// Four numbers from each place, or two, one after the other.
+inline Float load_parts(const float* const (&p)[4]) {
+  const __m256 low =
+      _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(p[0])), _mm_loadu_ps(p[1]), 1);
+  const __m512 three = _mm512_insertf32x4(_mm512_castps256_ps512(low), _mm_loadu_ps(p[2]), 2);
+  return _mm512_insertf32x4(three, _mm_loadu_ps(p[3]), 3);
+}
+inline __m128 load_two_parts(const float* a, const float* b) {
+  const __m128d low = _mm_load_sd(reinterpret_cast<const double*>(a));
+  return _mm_castpd_ps(_mm_loadh_pd(low, reinterpret_cast<const double*>(b)));
+}
+inline Float load_parts(const float* const (&p)[8]) {
+  const __m256 low = _mm256_insertf128_ps(_mm256_castps128_ps256(load_two_parts(p[0], p[1])),
+                                          load_two_parts(p[2], p[3]), 1);
+  const __m512 three =
+      _mm512_insertf32x4(_mm512_castps256_ps512(low), load_two_parts(p[4], p[5]), 2);
+  return _mm512_insertf32x4(three, load_two_parts(p[6], p[7]), 3);
+}
 inline void store(float* p, Float v) {
   _mm512_storeu_ps(p, v);
 }

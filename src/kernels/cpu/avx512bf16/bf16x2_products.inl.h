@@ -49,7 +49,7 @@ struct HiLoProduct {
   static constexpr float kFactor = Bf16Codebook<kElement>::kFactor;
   static constexpr int kRowsManyM = kGemvRowsManyM;
 
-  static Codes codes_at(const uint8_t* p) { return E::load(p); }
+  static Codes codes_at(const uint8_t* p, const float*) { return E::load(p); }
   static const float* sums(const uint8_t* x) {
     return reinterpret_cast<const float*>(x + kSplits * 4 * kVectorBytes);
   }

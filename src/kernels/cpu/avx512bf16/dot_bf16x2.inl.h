@@ -51,11 +51,7 @@ void decode_dot_weights(const DotPart& part) {
     for (int64_t b = 0; b < part.num_blocks; ++b) {
       Float v[8];
       const float* block = decoded + b * kBlockInputs;
-      if constexpr (E::kOrder == InputOrder::kK8) {
-        for (int j = 0; j < 8; ++j) v[j] = load(block + j * kLanes);
-      } else {
-        transpose_k8(block, v);
-      }
+      decoded_k8s<E::kOrder>(block, v);
       for (int j = 0; j < 4; ++j) {
         store_bf16x2(steps + j * kVectorBytes, round_to_bf16x2(v[j], v[4 + j]));
       }

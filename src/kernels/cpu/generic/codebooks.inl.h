@@ -2,8 +2,8 @@
 // instruction set, before its elements.
 
 /// The inputs that meet value<j>() of an element, in lane i of a block: kK8 8 * i + j, kContiguous
-/// kLanes * j + i.
-enum class InputOrder : uint8_t { kK8, kContiguous };
+/// kLanes * j + i, kFours 32 * (i / 4) + 4 * j + i % 4, where four lanes share a scale.
+enum class InputOrder : uint8_t { kK8, kContiguous, kFours };
 
 /// Traits that every Element has; the contract is IsElement in concepts.inl.h.
 template <int kElementBits, int kElementCenter = 0, InputOrder kInputOrder = InputOrder::kK8>
@@ -20,6 +20,28 @@ struct DenseElement : ElementTraits<kElementBits, 0, InputOrder::kContiguous> {
   template <int j>
   static Float value(Codes codes) {
     return kLoad(codes + kElementBits / 8 * kLanes * j);
+  }
+};
+
+/// Indices of vectors of kSize numbers, which are loaded as they lie in the codebook: each four
+/// lanes take 32 inputs, whose group is one.
+template <int kSize>
+struct VectorElement : ElementTraits<8 / kSize, 0, InputOrder::kFours> {
+  struct Codes {
+    const uint8_t* indices;
+    const float* vectors;
+  };
+  static Codes load(const uint8_t* p, const float* codebook) { return {p, codebook}; }
+  template <int j>
+  static Float value(const Codes& codes) {
+    constexpr int kIndices = 4 / kSize;  // of four lanes
+    const float* vectors[kIndices * kLanes / 4];
+#pragma GCC unroll 8
+    for (int i = 0; i < kIndices * kLanes / 4; ++i) {
+      const int index = i / kIndices * (32 / kSize) + kIndices * j + i % kIndices;
+      vectors[i] = codes.vectors + kSize * codes.indices[index];
+    }
+    return load_parts(vectors);
   }
 };
 

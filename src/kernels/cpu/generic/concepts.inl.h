@@ -34,12 +34,23 @@ concept IsVec = requires(V a, const float* p, float* to) {
 };
 static_assert(IsVec<Vec>, "vec.h of this folder lacks a word of IsVec in concepts.inl.h");
 
+/// Loads the codes at p; `codebook` is the matrix's, for those that are indices of vectors.
+template <class D>
+[[gnu::always_inline]] inline auto load_codes(const uint8_t* p,
+                                              [[maybe_unused]] const float* codebook) {
+  if constexpr (requires { D::load(p, codebook); }) {
+    return D::load(p, codebook);
+  } else {
+    return D::load(p);
+  }
+}
+
 /// Reader of the codes of one block of a row: kBits * kLanes bytes at p, or kLoadBytes of them.
 template <class D>
-concept IsDecoder = requires(const uint8_t* p) {
+concept IsDecoder = requires(const uint8_t* p, const float* codebook) {
   requires(D::kBits >= 2);
   { D::kOrder } -> IsSame<const InputOrder&>;  // of the activations that meet value<0>, ... <7>
-  { D::load(p) } -> IsSame<typename D::Codes>;
+  { load_codes<D>(p, codebook) } -> IsSame<typename D::Codes>;
 };
 
 /// Element<format> of elements.h: codes as floats, element - kCenter. The centre is what zero
@@ -47,7 +58,7 @@ concept IsDecoder = requires(const uint8_t* p) {
 template <class E>
 concept IsElement = IsDecoder<E> && requires(typename E::Codes codes) {
   requires(E::kCenter >= 0);
-  // kK8: of code 8 * i + j in lane i; kContiguous: of code kLanes * j + i
+  // of the inputs that InputOrder says
   { E::template value<0>(codes) } -> IsFloat;
   { E::template value<7>(codes) } -> IsFloat;
 };

@@ -68,10 +68,10 @@ void decode_row(const Weights& weights, int64_t row, int64_t first_block, int64_
     alignas(64) uint8_t padded[load_bytes<Element>()] = {};
     if (b >= whole_blocks) {
       copy_block<Element>(weights, codes_of_row, b, padded);
-      valid_lanes = lanes_of_block(weights, b);
+      valid_lanes = lanes_of_block<Element::kOrder>(weights, b);
       block = padded;
     }
-    const auto codes = Element::load(block);
+    const auto codes = load_codes<Element>(block, weights.codebook);
     const auto lanes = scaling.at(staged, valid_lanes);
     decode_vector<0, Element, Scaling>(codes, lanes, decoded);
     decode_vector<1, Element, Scaling>(codes, lanes, decoded);
@@ -83,6 +83,22 @@ void decode_row(const Weights& weights, int64_t row, int64_t first_block, int64_
     decode_vector<7, Element, Scaling>(codes, lanes, decoded);
     decoded += kBlockInputs;
     scaling.next();
+  }
+}
+
+/// v[j] = element j of each run of 8 of a block that decode_row() has decoded.
+template <InputOrder kOrder>
+[[gnu::always_inline]] inline void decoded_k8s(const float* decoded, Float* v) {
+  if constexpr (kOrder == InputOrder::kK8) {
+    for (int j = 0; j < 8; ++j) v[j] = load(decoded + j * kLanes);
+  } else if constexpr (kOrder == InputOrder::kContiguous) {
+    transpose_k8(decoded, v);
+  } else {
+    alignas(64) float inputs[kBlockInputs];
+    for (int64_t i = 0; i < kBlockInputs / 4; ++i) {
+      __builtin_memcpy(inputs + 4 * i, decoded + i % 8 * kLanes + i / 8 * 4, 16);
+    }
+    transpose_k8(inputs, v);
   }
 }
 

@@ -66,10 +66,10 @@ inline RowBytes begin_row(const Weights& weights, int64_t n, float* staged) {
 template <class Product, class Scaling, int kM, int kRows>
 [[gnu::always_inline]] inline void add_block(const RowBytes (&rows)[kRows], const Scaling& scaling,
                                              int valid_lanes, const uint8_t* const (&x)[kM],
-                                             Float* sums) {
+                                             const float* codebook, Float* sums) {
   typename Product::Codes codes[kRows];
 #pragma GCC unroll 4
-  for (int r = 0; r < kRows; ++r) codes[r] = Product::codes_at(rows[r].codes);
+  for (int r = 0; r < kRows; ++r) codes[r] = Product::codes_at(rows[r].codes, codebook);
   Float part[kRows][kM];
   Product::template add<kM, kRows>(codes, x, part);
 #pragma GCC unroll 4
@@ -115,10 +115,11 @@ template <class Product, class Scaling, int kM, int kRows, bool kWhole>
 [[gnu::always_inline]] inline void add_blocks(const MatmulTask& task, RowBytes (&rows)[kRows],
                                               Float* sums) {
   using Decoder = typename Product::Decoder;
-  constexpr bool kPads = !kWhole && Decoder::kOrder != InputOrder::kK8;
+  constexpr bool kPads = !kWhole && Decoder::kOrder == InputOrder::kContiguous;
   constexpr int64_t kBlockBytes = Product::kBlockBytes;
   const int64_t blocks = (task.weights.cols + kBlockInputs - 1) / kBlockInputs;
-  const int last_lanes = lanes_of_block(task.weights, blocks - 1);
+  const int last_lanes = lanes_of_block<Decoder::kOrder>(task.weights, blocks - 1);
+  const float* const codebook = task.weights.codebook;
   alignas(64) uint8_t padded[kRows][kPads ? kBlockBytes : 1];
   const uint8_t* x[kM];
 #pragma GCC unroll 4
@@ -137,7 +138,8 @@ template <class Product, class Scaling, int kM, int kRows, bool kWhole>
     for (int r = 0; r < kRows; ++r) {
       prefetch<kBlockBytes, kPrefetchLevel>(rows[r].codes, kGemvPrefetchDistance);
     }
-    add_block<Product, Scaling, kM, kRows>(rows, scaling, is_last ? last_lanes : kLanes, x, sums);
+    add_block<Product, Scaling, kM, kRows>(rows, scaling, is_last ? last_lanes : kLanes, x,
+                                           codebook, sums);
 #pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r) rows[r].codes += kBlockBytes;
 #pragma GCC unroll 4
@@ -158,7 +160,7 @@ inline void multiply_rows(const MatmulTask& task, const int64_t (&n)[kRows],
   uint8_t* copies = task.scratch + 4 * kRows * staged_floats(weights.groups);
   for (int r = 0; r < kRows; ++r) {
     rows[r] = begin_row<Scaling>(weights, n[r], staged + r * staged_floats(weights.groups));
-    if constexpr (Decoder::kOrder == InputOrder::kK8) {
+    if constexpr (Decoder::kOrder != InputOrder::kContiguous) {
       rows[r].codes =
           readable_row<Decoder>(task, n[r], copies + r * copied_row_bytes(weights.row_bytes));
     }

@@ -120,7 +120,7 @@ struct Int8x3Product {
   // first-level cache, and sums that do not fit into registers cost less than that.
   static constexpr int kRowsManyM = kGemvRows;
 
-  static Codes codes_at(const uint8_t* p) { return Bytes::load(p); }
+  static Codes codes_at(const uint8_t* p, const float*) { return Bytes::load(p); }
   static const float* sums(const uint8_t* x) {
     return reinterpret_cast<const float*>(x + kInt8x3FloatSums);
   }

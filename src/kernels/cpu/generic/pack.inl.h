@@ -1,4 +1,4 @@
-// Packing of activations: the pieces that layouts are made of, and the two layouts of float32.
+// Packing of activations: the pieces that layouts are made of, and the layouts of float32.
 // Included inside the namespace of an instruction set, after scaling.inl.h.
 //
 // A block is 8 * kLanes inputs; lane i of a block is its k8 number i, the inputs 8*i .. 8*i+7. [j]
@@ -6,6 +6,7 @@
 //
 //   kPackedK8          [j = 0..7] floats x[8*i + j], [8] the sum of each k8, for zero points
 //   kPackedContiguous  [j = 0..7] floats x[kLanes*j + i]: for dense weights. No sums
+//   kPackedFours       [j = 0..7] floats x[32*(i/4) + 4*j + i%4]: for vectors. No sums
 
 /// Bytes of a pack of k inputs in blocks of kBytes.
 template <int64_t kBytes>
@@ -75,10 +76,29 @@ constexpr PackedLayout kPackedContiguous = {.name = "contiguous",
                                             .bytes = &packed_bytes<kContiguousBlockBytes>,
                                             .pack = &pack_contiguous_row};
 
+inline void pack_row_in_fours(uint8_t* packed, const float* x, int64_t, const uint32_t* gather,
+                              int64_t k) {
+  auto* to = reinterpret_cast<float*>(packed);
+  alignas(64) float block[kBlockInputs];
+  for (int64_t begin = 0; begin < k; begin += kBlockInputs) {
+    const float* inputs = block_inputs(x, gather, begin, k, block);
+    for (int64_t i = 0; i < kBlockInputs / 4; ++i) {
+      __builtin_memcpy(to + begin + i % 8 * kLanes + i / 8 * 4, inputs + 4 * i, 16);
+    }
+  }
+}
+constexpr PackedLayout kPackedFours = {.name = "fours",
+                                       .keeps_bf16 = true,
+                                       .bytes = &packed_bytes<kContiguousBlockBytes>,
+                                       .pack = &pack_row_in_fours};
+
 /// Bytes of a block of activations that meets the floats of an element.
 template <class E>
 constexpr int64_t kFloatBlockBytes =
     E::kOrder == InputOrder::kK8 ? kK8BlockBytes : kContiguousBlockBytes;
+constexpr const PackedLayout* packed_floats(InputOrder order) {
+  if (order == InputOrder::kFours) return &kPackedFours;
+  return order == InputOrder::kK8 ? &kPackedK8 : &kPackedContiguous;
+}
 template <class E>
-constexpr const PackedLayout* kPackedFloats =
-    E::kOrder == InputOrder::kK8 ? &kPackedK8 : &kPackedContiguous;
+constexpr const PackedLayout* kPackedFloats = packed_floats(E::kOrder);

@@ -8,14 +8,15 @@
 
 template <class P>
 concept IsProduct = requires(const uint8_t* p, const typename P::Codes (&codes)[1],
-                             const uint8_t* const (&x)[1], Float (&part)[1][1]) {
+                             const uint8_t* const (&x)[1], Float (&part)[1][1],
+                             const float* codebook) {
   requires IsDecoder<typename P::Decoder>;                  // whose load() reads the codes
   requires IsLayout<P::kLayout>;                            // of the activations
   requires(P::kActivationBytes > 0 && P::kBlockBytes > 0);  // of a block of them, and of codes
   requires(P::kFactor > 0);                                 // that results are to be multiplied by
   requires(P::kRowsManyM > 0);  // rows of weights that go through together with M = 3 and 4
   requires(*P::kName != '\0');  // of the variant that multiplies each row of activations so
-  { P::codes_at(p) } -> IsSame<typename P::Codes>;
+  { P::codes_at(p, codebook) } -> IsSame<typename P::Codes>;
   { P::sums(p) } -> IsSame<const float*>;  // where the sums of the runs of 8 lie
   // part[r][m] = sum over the 8 inputs of a lane of (element - centre) * x
   P::template add<1, 1>(codes, x, part);
@@ -35,7 +36,9 @@ struct FloatProduct {
   static constexpr float kFactor = 1;
   static constexpr int kRowsManyM = kGemvRowsManyM;
 
-  static Codes codes_at(const uint8_t* p) { return E::load(p); }
+  static Codes codes_at(const uint8_t* p, const float* codebook) {
+    return load_codes<E>(p, codebook);
+  }
   static const float* sums(const uint8_t* x) {
     return reinterpret_cast<const float*>(x) + kBlockInputs;
   }

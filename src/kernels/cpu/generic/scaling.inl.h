@@ -63,10 +63,13 @@ inline void copy_block(const Weights& weights, const uint8_t* codes_of_row, int6
   __builtin_memcpy(padded, codes_of_row + b * kBlockBytes, static_cast<unsigned long>(bytes));
 }
 
-/// Lanes that block b of a row has.
+/// Lanes that block b of a row has, in runs of 8 inputs or of what kOrder makes of them.
+template <InputOrder kOrder = InputOrder::kK8>
 inline int lanes_of_block(const Weights& weights, int64_t b) {
   const int64_t inputs = weights.cols - b * kBlockInputs;
-  return inputs < kBlockInputs ? static_cast<int>(inputs / 8) : kLanes;
+  if (inputs >= kBlockInputs) return kLanes;
+  if constexpr (kOrder == InputOrder::kFours) return static_cast<int>((inputs + 31) / 32 * 4);
+  return static_cast<int>(inputs / 8);
 }
 
 inline bool groups_cover_blocks(const Weights& weights) {

@@ -32,6 +32,24 @@ struct TableElement {
   }
 };
 
+/// Indices of vectors of kSize numbers.
+template <int kSize>
+struct OneOfVectors : ElementTraits<8 / kSize> {
+  struct Codes {
+    const uint8_t* indices;
+    const float* vectors;
+  };
+  static Codes load(const uint8_t* p, const float* codebook) { return {p, codebook}; }
+  template <int j>
+  static Float value(const Codes& codes) {
+    return codes.vectors[kSize * codes.indices[j / kSize] + j % kSize];
+  }
+};
+template <>
+struct Element<Format::kVQ2> : OneOfVectors<4> {};
+template <>
+struct Element<Format::kVQ4> : OneOfVectors<2> {};
+
 constexpr auto kE4m3Floats =
     make_table<float, 256>([](int i) { return e4m3_to_float(static_cast<uint8_t>(i)); });
 

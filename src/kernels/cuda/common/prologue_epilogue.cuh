@@ -33,11 +33,44 @@ __host__ __device__ constexpr int table_bytes() {
   return 0;
 }
 
+template <class Decoder>
+concept HasVectors = requires {
+  Decoder::kHasVectors;
+};
+
+/// What byte `index` stands for: a pair, or two.
+template <class Decoder>
+__device__ __forceinline__ uint2 vector_of(const WeightArguments& weights, int index) {
+  using Number = typename Decoder::Number;
+  if constexpr (Decoder::kBits == 4) {
+    const float2 v = reinterpret_cast<const float2*>(weights.vectors)[index];
+    return {Number::pack_x2(v.x, v.y), 0};
+  } else {
+    const float4 v = reinterpret_cast<const float4*>(weights.vectors)[index];
+    return {Number::pack_x2(v.x, v.y), Number::pack_x2(v.z, v.w)};
+  }
+}
+
+/// The table of a codebook, by all threads of a CTA, which must synchronize before they use it.
+template <HasVectors Decoder>
+__device__ Table fill_table(const WeightArguments& weights, uint32_t* shared) {
+  const int lane = threadIdx.x % kLanes;
+  for (int index = threadIdx.x; index < Decoder::kPairs; index += blockDim.x) {
+    const uint2 vector = vector_of<Decoder>(weights, index);
+#pragma unroll 4
+    for (int i = 0; i < kLanes; ++i) {
+      const int place = (i + lane) % kLanes;  // all lanes in banks of their own
+      shared[index * kLanes + place] = Decoder::kBits == 4 || place % 2 == 0 ? vector.x : vector.y;
+    }
+  }
+  return {shared_address(shared), Decoder::kBits == 4 ? lane * 4u : lane % 16 * 8u, 0};
+}
+
 /// The table of a codebook, by all threads of a CTA, which must synchronize before they use it.
 template <class Decoder>
 __device__ Table fill_table(const WeightArguments& weights, uint32_t* shared) {
   const int lane = threadIdx.x % kLanes;
-  Table table = {shared_address(shared + lane), 0};
+  Table table = {shared_address(shared), lane * 4u, 0};
   if constexpr (Decoder::kHasTable) {
     for (int i = threadIdx.x; i < Decoder::kPairs * kLanes; i += blockDim.x) {
       const int index = i / kLanes;

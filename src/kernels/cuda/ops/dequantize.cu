@@ -6,6 +6,7 @@
 
 #include "kernels/cuda/common/prologue_epilogue.cuh"
 #include "kernels/cuda/ops/dequantize.h"
+#include "kernels/cuda/ops/dequantize_vectors.h"
 #include "kernels/cuda/ops/elements.cuh"
 #include "kernels/cuda/ops/launch.cuh"
 #include "kernels/cuda/weight_arguments.h"
@@ -189,16 +190,16 @@ constexpr int kStageStride = kTileCols + 8;  // numbers: rows of a store begin i
 template <int kBits, CodeOrder kOrder>
 __device__ __forceinline__ uint32_t code_of(const uint32_t (&words)[kBits], int lane, int step,
                                             int reg, int high) {
-  constexpr int kLow = kBits == 3 ? 2 : kBits == 5 ? 4 : kBits;
   const Slot slot = {lane, step, reg, high};
-  const BitPlace low = bit_place(slot, 0, kBits, kOrder);
-  const uint32_t code = words[low.word] >> low.bit & ((1u << kLow) - 1);
-  if constexpr (kLow == kBits) {
-    return code;
-  } else {
-    const BitPlace top = bit_place(slot, kLow, kBits, kOrder);
-    return code | (words[top.word] >> top.bit & 1) << kLow;
+  const int together = bits_together(slot, kBits, kOrder);
+  const BitPlace first = bit_place(slot, 0, kBits, kOrder);
+  uint32_t code = words[first.word] >> first.bit & ((1u << together) - 1);
+#pragma unroll
+  for (int bit = 1; bit < kBits; ++bit) {
+    const BitPlace at = bit_place(slot, bit, kBits, kOrder);
+    if (bit >= together) code |= (words[at.word] >> at.bit & 1) << bit;
   }
+  return code;
 }
 
 /// The 32 weights of a lane, to its places in the tile, as numbers of kBytes.
@@ -328,12 +329,12 @@ Packed packed_kernel(const PackedFormat& format) {
   if (code_order(format) == CodeOrder::kPairs) {
     if (format.bits == 2) return &dequantize_packed<2, CodeOrder::kPairs, kBytes>;
     if (format.bits == 3) return &dequantize_packed<3, CodeOrder::kPairs, kBytes>;
+    if (format.bits == 5) return &dequantize_packed<5, CodeOrder::kPairs, kBytes>;
     return &dequantize_packed<4, CodeOrder::kPairs, kBytes>;
   }
   if (format.bits == 2) return &dequantize_packed<2, CodeOrder::kHalves, kBytes>;
   if (format.bits == 3) return &dequantize_packed<3, CodeOrder::kHalves, kBytes>;
   if (format.bits == 4) return &dequantize_packed<4, CodeOrder::kHalves, kBytes>;
-  if (format.bits == 5) return &dequantize_packed<5, CodeOrder::kHalves, kBytes>;
   return &dequantize_packed<8, CodeOrder::kHalves, kBytes>;
 }
 
@@ -463,6 +464,9 @@ Status dequantize(const MatrixView& matrix, Element number, void* out, Stream st
 
 Status dequantize(const std::byte* packed, const gpu::PackedFormat& format, double tensor_scale,
                   Element number, void* out, Stream stream) {
+  if (format.decoder == gpu::DecoderKind::kVectors) {
+    return dequantize_vectors(packed, format, tensor_scale, number, out, stream);
+  }
   MatrixView matrix;
   matrix.format = format.source;
   matrix.rows = format.rows;

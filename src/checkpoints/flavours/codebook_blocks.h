@@ -1,0 +1,79 @@
+#pragma once
+// Pieces that kbit and vq share, importers and exporters: codes whose values are a codebook of the
+// matrix, and a scale for 32 inputs. With K inputs, a multiple of 32, N outputs and codes of b bits
+// a weight:
+//
+//   codes     U8 [N, K/32 * 4b]
+//   scales    U8 or F16 [N, K/32]  E4M4 (2^(e - 11) (1 + m/16), e the upper four bits, m the lower;
+//                                  e = 0: 2^-10 m/16), or numbers
+//   codebook  as each has it
+//   factor    F32 [1]              optional, a power of two as a rule
+
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "checkpoints/export_parts.h"
+#include "checkpoints/import_parts.h"
+#include "json/strict_json.h"
+
+namespace subbyte::codebook_blocks {
+
+inline constexpr int kBlock = 32;
+
+/// Names of the tensors of a flavour, as suffixes of the module's.
+struct Flavour {
+  std::string_view name;  // of its importer
+  QuantizationConfig::Method method;
+  std::string_view codes;
+  std::string_view scales;
+  std::string_view codebook;
+  std::string_view factor;
+};
+
+inline constexpr Flavour kKbit = {"kbit",           QuantizationConfig::Method::kKbit,
+                                  ".kbit_codes",    ".kbit_absmax",
+                                  ".kbit_codebook", ".kbit_factor"};
+inline constexpr Flavour kVq = {
+    "vq", QuantizationConfig::Method::kVq, ".vq_codes", ".vq_scales", ".vq_codebook", ".vq_factor"};
+
+/// The tensors of one module; there may be no factor.
+struct Tensors {
+  const FileTensor* codes;
+  const FileTensor* scales;
+  const FileTensor* codebook;
+  const FileTensor* factor;
+};
+
+/// Finds them, and checks codes, scales and factor as far as they go without the element.
+Result<Tensors> find_tensors(const ImportContext& context, std::string_view module,
+                             const Flavour& flavour);
+
+/// Describes a module whose element the codebook, or the shapes, have told: checks that the codes
+/// have its width and that the config names it.
+Result<ModuleInfo> describe(const ImportContext& context, std::string_view module,
+                            const Flavour& flavour, const Tensors& tensors, Format element);
+
+/// The matrix of such a module without its codebook; codes and scales lie where the file has them.
+Result<Matrix> import_codes(const ImportContext& context, const ModuleInfo& info);
+
+/// Checks that `format` is one of these with scales for blocks of 32.
+bool has_blocks(const WeightFormat& format);
+
+/// The tensors of a matrix, with a codebook of `dtype` and `shape`. There is always a factor:
+/// describe() of an exporter does not know whether it is 1.
+Result<std::vector<ExportedTensor>> describe_tensors(const ExportShape& shape,
+                                                     std::string_view module,
+                                                     const Flavour& flavour, DType dtype,
+                                                     Shape codebook);
+
+/// Stores all of describe_tensors() but the codebook.
+Status store_codes(std::vector<ExportedTensor>& tensors, const MatrixView& matrix,
+                   std::string_view module);
+
+/// The keys of quantization_config that both have.
+json::Value config_of(const ExportedModel& model, const Flavour& flavour);
+
+TargetFormat target(const ExportShape& from);
+
+}  // namespace subbyte::codebook_blocks
