@@ -43,6 +43,15 @@ torch_test() {
   else
     echo "dev: $python has no transformers: the package for it was not tested" >&2
   fi
+  # vLLM wants a torch and a transformers of its own, so it has an interpreter of its own: this one,
+  # or build/vllm-venv where somebody has made that (docs/torch.md).
+  local vllm=$PWD/build/vllm-venv/bin/python
+  [[ -x $vllm ]] || vllm=$python
+  if has_python_package "$vllm" vllm; then
+    run_torch_tests "$vllm" python/tests/torch/with_vllm build/torch/package
+  else
+    echo "dev: $vllm has no vllm: the plug-in was tested with torch alone" >&2
+  fi
 }
 
 # run_torch_tests PYTHON FOLDER PACKAGES

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from typing import TYPE_CHECKING
+
 import numpy
 import torch
 
-import subbyte
-import subbyte.torch
-from subbyte.torch import PackedWeight
+from .weights import PackedWeight, linear
+
+if TYPE_CHECKING:
+    import subbyte
 
 ops = torch.ops.subbyte
 NUMBERS = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
@@ -139,10 +142,10 @@ class SubbyteExperts(Packed):
             self.singles.append([self._single(f"{e}_{i}", *w) for i, w in enumerate(weights)])
 
     def _single(self, name: str, weight: PackedWeight, bias: torch.Tensor | None) -> SubbyteLinear:
-        linear = SubbyteLinear(0, weight.codes.shape[0])
-        linear.fill(weight, bias)
-        self.add_module(name, linear)
-        return linear
+        single = SubbyteLinear(0, weight.codes.shape[0])
+        single.fill(weight, bias)
+        self.add_module(name, single)
+        return single
 
     def _fill_stacks(self, both: PackedWeight, parts: int, last: PackedWeight,
                      gate_up_bias: torch.Tensor | None, down_bias: torch.Tensor | None) -> None:
@@ -195,8 +198,7 @@ class SubbyteExperts(Packed):
             bias = getattr(self, f"{prefix}_bias")
             bias = None if bias is None else bias[expert].chunk(parts)[part]
             made = weight(prefix, fmt, part, parts)
-            return lambda x: subbyte.torch.linear(
-                x, made, None if bias is None else bias.to(x.dtype))
+            return lambda x: linear(x, made, None if bias is None else bias.to(x.dtype))
 
         return [*(product("gate_up", self.formats[0], i, parts) for i in range(parts)),
                 product("down", self.formats[1], 0, 1)]

@@ -8,7 +8,8 @@ Importing it registers the quantization method "subbyte", so that from_pretraine
 configuration of config(), too.
 """
 
-from ._modules import SubbyteExperts, SubbyteLinear
+from subbyte.torch.modules import SubbyteExperts, SubbyteLinear
+
 from ._quantizer import SubbyteConfig, SubbyteQuantizer, config, load
 
 __all__ = ["SubbyteConfig", "SubbyteExperts", "SubbyteLinear", "SubbyteQuantizer", "config", "load"]

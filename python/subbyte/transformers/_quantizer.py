@@ -16,8 +16,7 @@ from transformers.quantizers import (HfQuantizer, register_quantization_config,
 from transformers.utils.quantization_config import QuantizationConfigMixin
 
 import subbyte
-
-from ._modules import SubbyteExperts, SubbyteLinear, packed_weight
+from subbyte.torch.modules import SubbyteExperts, SubbyteLinear, packed_weight
 
 METHOD = "subbyte"
 # Types of files that numpy has the bits of only.

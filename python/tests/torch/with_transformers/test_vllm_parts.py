@@ -1,0 +1,61 @@
+"""What the plug-in of vLLM claims and multiplies; vLLM itself is not needed."""
+
+from __future__ import annotations
+
+import unittest
+from pathlib import Path
+
+import torch
+
+import subbyte
+from subbyte import vllm
+
+GOLDENS = Path(__file__).parents[4] / "tests" / "data" / "goldens"
+
+
+class Plugin(unittest.TestCase):
+    def test_claims_what_vllm_refuses_alone(self):
+        gptq = {"quant_method": "gptq", "bits": 4, "group_size": 128, "sym": True,
+                "desc_act": False}
+        nf4 = {"quant_method": "bitsandbytes", "load_in_4bit": True}
+        for claimed, config in (
+                (False, gptq), (True, {**gptq, "desc_act": True}), (True, {**gptq, "bits": 3}),
+                (False, {**gptq, "desc_act": True, "group_size": -1}),
+                (True, {**gptq, "sym": False}), (False, {"quant_method": "awq"}),
+                (True, nf4), (False, {"quant_method": "bitsandbytes", "load_in_8bit": True}),
+                (True, {"quant_method": "kbit", "bits": 3}), (False, {})):
+            self.assertEqual(vllm.claims(config), claimed, config)
+
+    def test_layers_side_by_side(self):
+        packed = {"qkv_proj": ["q_proj", "k_proj", "v_proj"]}
+        names = vllm.names_of("model.layers.0.self_attn.qkv_proj", packed)
+        self.assertEqual(names, [f"model.layers.0.self_attn.{c}_proj" for c in "qkv"])
+        self.assertEqual(vllm.names_of("lm_head", packed), ["lm_head"])
+        for golden in ("qwen3-gptq-act-order", "gptqmodel-3-bits", "autoround-asymmetric",
+                       "bitsandbytes-nf4-double"):
+            checkpoint = subbyte.open_checkpoint(GOLDENS / golden)
+            parts = vllm.Parts(checkpoint, names)
+            whole = torch.cat([torch.from_numpy(checkpoint[n].dequantize()) for n in names])
+            x, bias = torch.randn(3, whole.shape[1]), torch.randn(whole.shape[0])
+            size = x.abs() @ whole.abs().T
+            off = (parts(x, bias) - (x @ whole.T + bias)).abs()
+            self.assertTrue((off <= 2.0**-15 * size + 1e-6).all(), golden)
+
+    @unittest.skipUnless(torch.cuda.is_available(), "no GPU")
+    def test_layers_on_a_gpu(self):
+        names = ["model.layers.0.mlp.gate_proj", "model.layers.0.mlp.up_proj"]
+        checkpoint = subbyte.open_checkpoint(GOLDENS / "qwen3-gptq-act-order")
+        parts = vllm.Parts(checkpoint, names)
+        x = torch.randn(3, 128).half()
+        want = parts(x)
+        found = parts.to("cuda")(x.cuda())
+        self.assertTrue(torch.allclose(found.cpu().float(), want.float(), rtol=2e-2, atol=2e-2))
+
+    def test_leaves_out_names_of_a_set(self):
+        pattern = vllm.Names({"a.qweight"})
+        self.assertTrue(pattern.search("a.qweight"))
+        self.assertFalse(pattern.search("b.a.qweight"))
+
+
+if __name__ == "__main__":
+    unittest.main()
