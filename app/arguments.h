@@ -66,7 +66,7 @@ class Argument {
     for (const auto& [name, value] : values) names.push_back(name);
     return one_of(std::move(names));
   }
-  /// What shells complete, where other values are right as well.
+  /// Values that shells complete, where others are right as well.
   Argument such_as(std::vector<std::string> values);
   /// "FILE" instead of the word for its type.
   Argument value(const std::string& word);

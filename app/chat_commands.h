@@ -16,7 +16,7 @@ class ChatCommands {
 
   enum class Outcome : uint8_t { kNoCommand, kDone, kExit };
 
-  /// What a line may begin with: "/help", "/save", ...
+  /// Words that a line may begin with: "/help", "/save", ...
   static std::vector<std::string> names();
 
   /// A line that begins with a slash and a word of letters is a command. Codes: chat.command for

@@ -21,7 +21,7 @@ class ChatOutput {
   /// The end of the answer, and of its line.
   void finish();
   const std::string& answer() const { return answer_; }
-  /// What the model thought before it; nullopt without any.
+  /// The thoughts of the model before it; nullopt without any.
   std::optional<std::string> reasoning() const {
     return reasoning_.empty() ? std::nullopt : std::optional(reasoning_);
   }

@@ -58,7 +58,8 @@ class Progress {
 inline const std::map<std::string, Activations> kActivations = {{"f32", Activations::kF32},
                                                                 {"bf16", Activations::kBF16},
                                                                 {"int8", Activations::kInt8},
-                                                                {"mxfp8", Activations::kMxfp8}};
+                                                                {"mxfp8", Activations::kMxfp8},
+                                                                {"fp8", Activations::kFp8}};
 
 /// The values of --kv-cache-type.
 inline const std::map<std::string, Element> kKvTypes = {{"f32", Element::kF32},
@@ -72,8 +73,8 @@ void add_kv_cache_type(Command command, std::string& type);
 
 /// Threads from --threads or SUBBYTE_THREADS, pinned by --pin or SUBBYTE_PIN.
 Result<std::unique_ptr<Executor>> create_host(const Invocation& invocation);
-/// What make_backend() and list_devices() are told: threads as above, kernels from SUBBYTE_ISA. The
-/// names in it belong to the invocation and the environment.
+/// Options for make_backend() and list_devices(): threads as above, kernels from SUBBYTE_ISA. The
+/// names in them belong to the invocation and the environment.
 Result<DeviceOptions> device_options(const Invocation& invocation);
 /// The processors of this machine whatever --device says, for commands that only look at a model.
 Result<std::unique_ptr<Backend>> host_backend(const Invocation& invocation);

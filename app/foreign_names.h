@@ -21,7 +21,7 @@ struct ForeignCommand {
 std::span<const ForeignOption> foreign_options();
 std::span<const ForeignCommand> foreign_commands();
 
-/// Whether `name` is one of these, which blanks separate.
+/// Says whether `name` is one of these, which blanks separate.
 bool has_word(std::string_view names, std::string_view name);
 
 /// nullptr where no other program that we know has it.

@@ -17,7 +17,7 @@ struct Topic {
 };
 extern const std::vector<Topic> kTopics;
 
-/// What an option does, with the values that it takes and its default.
+/// The help of an option, with the values that it takes and its default.
 std::string help_of(const Option& option);
 
 /// The help of the program, in lines of at most `columns`.

@@ -22,7 +22,7 @@ struct Note {
   std::atomic<int64_t> answered{0};
   std::atomic<int64_t> lines{0};
 };
-constinit Note note;
+constinit Note job_note;
 
 /// A line that is put together without allocating.
 class SignalText {
@@ -75,29 +75,29 @@ bool Interruptible::interrupted() const {
 }
 
 StopNote::StopNote(bool goes_on) {
-  note.goes_on = goes_on;
-  note.has_bar = moves_cursor();
+  job_note.goes_on = goes_on;
+  job_note.has_bar = moves_cursor();
 }
 
 StopNote::~StopNote() {
-  note.lines = 0;
+  job_note.lines = 0;
 }
 
 void StopNote::set(int64_t answered, int64_t lines) {
-  note.answered = answered;
-  note.lines = lines;
+  job_note.answered = answered;
+  job_note.lines = lines;
 }
 
 void write_stop_note() noexcept {
-  const int64_t lines = note.lines;
+  const int64_t lines = job_note.lines;
   if (lines == 0) return;
   SignalText text;
-  text.add(note.has_bar ? "\r\033[K" : "");
+  text.add(job_note.has_bar ? "\r\033[K" : "");
   text.add("subbyte: stopped: ");
-  text.add(note.answered);
+  text.add(job_note.answered);
   text.add(" of ");
   text.add(lines);
-  text.add(note.goes_on ? " lines answered; the same command goes on\n" : " lines answered\n");
+  text.add(job_note.goes_on ? " lines answered; the same command goes on\n" : " lines answered\n");
   text.write();
 }
 

@@ -14,7 +14,7 @@ class Interruptible {
   Interruptible& operator=(const Interruptible&) = delete;
   ~Interruptible();
 
-  /// What may be stopped begins.
+  /// Begins work that may be stopped.
   void begin();
   bool interrupted() const;
 

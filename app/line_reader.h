@@ -16,7 +16,7 @@ class LineReader {
   LineReader(std::string note, std::vector<std::string> words);
   ~LineReader();
 
-  /// Whether a person is there.
+  /// Says whether a person is there.
   bool interactive() const { return interactive_; }
 
   /// The next line without its line break (LF or CRLF); none at the end. In a terminal `prompt`

@@ -108,7 +108,8 @@ void declare(Program& program, Invocation& invocation) {
              "precision of activations in matrix products: f32 (most accurate), bf16 (faster "
              "prompts) or int8 (fastest, 8 bits with a scale for 32 values); a processor that "
              "has no fast way for one takes the next better one; mxfp8: as f32, but experts read "
-             "their inputs in MXFP8 (W4A8)")
+             "their inputs in MXFP8 (W4A8); fp8: as f32, but prompts are multiplied in E4M3 with "
+             "weights in FP8 blocks that were made for that, on GPUs of Hopper (W8A8)")
       .value("TYPE")
       .one_of(kActivations)
       .shows_default();

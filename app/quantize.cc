@@ -14,11 +14,9 @@
 #include "app/losses.h"
 #include "app/near_words.h"
 #include "app/output.h"
+#include "app/quantize_probe.h"
 #include "app/text_input.h"
 #include "checkpoints/model_path.h"
-#include "engine/divergence.h"
-#include "models/model.h"
-#include "transform/probing_backend.h"
 #include "transform/quantize_formats.h"
 #include "transform/report_json.h"
 #include "verify/written_model.h"
@@ -36,43 +34,6 @@ struct Options {
   bool json = false;
 };
 
-constexpr int64_t kProbeTokens = 2048;  // of the text, for each unit
-constexpr int64_t kProbeWindow = 512;
-
-/// The source and a text, with which single units of it are tried in other forms.
-struct Probe {
-  std::filesystem::path source;
-  ModelConfig config;
-  std::unique_ptr<Backend> backend;
-  std::unique_ptr<Model> model;
-  std::vector<int32_t> tokens;
-};
-
-Result<std::shared_ptr<Probe>> make_probe(const Invocation& invocation,
-                                          const std::filesystem::path& source,
-                                          const std::string& file) {
-  auto probe = std::make_shared<Probe>();
-  probe->source = source;
-  SUBBYTE_TRY(const std::string text, read_text(file));
-  SUBBYTE_TRY(const Tokenizer tokenizer, load_tokenizer(source));
-  SUBBYTE_TRY(probe->tokens, tokenizer.encode_prompt(text, SpecialTokens::kAsText));
-  if (std::ssize(probe->tokens) > kProbeTokens) probe->tokens.resize(kProbeTokens);
-  SUBBYTE_TRY(probe->config, read_model_config(source));
-  SUBBYTE_TRY(probe->backend, host_backend(invocation));
-  SUBBYTE_TRY(probe->model, load_model(source, *probe->backend));
-  return probe;
-}
-
-/// The KL divergence of the model with one unit quantized from the model itself.
-Result<double> measure(const Probe& probe, const std::string& unit, const QuantizeFormat& format,
-                       const QuantizeForm& form) {
-  ProbingBackend backend(*probe.backend, probe.config, format, form, unit);
-  SUBBYTE_TRY(const auto model, load_model(probe.source, backend));
-  SUBBYTE_TRY(const Divergence found, divergence({*model, backend}, {*probe.model, *probe.backend},
-                                                 Element::kF32, probe.tokens, kProbeWindow));
-  return found.kl.value;
-}
-
 std::string as_json(const Options& options, const QuantizeReport& report, double seconds) {
   json::Value root = {{"destination", options.destination}};
   root.update(to_json(report));
@@ -88,11 +49,9 @@ Result<ExitCode> run(const Invocation& invocation, Options options) {
     return check_written(source, result, "quantize.result", *host);
   };
   if (!options.text.empty()) {
-    SUBBYTE_TRY(const auto probe, make_probe(invocation, source, options.text));
-    options.quantize.measure = [probe](const std::string& unit, const QuantizeFormat& format,
-                                       const QuantizeForm& form) {
-      return measure(*probe, unit, format, form);
-    };
+    SUBBYTE_TRY(const std::string text, read_text(options.text));
+    SUBBYTE_TRY(auto backend, host_backend(invocation));
+    SUBBYTE_TRY(options.quantize.measure, measure_by_text(source, text, std::move(backend)));
   }
   SUBBYTE_TRY(Destination destination, Destination::prepare(options.destination));
   const auto start = std::chrono::steady_clock::now();

@@ -6,7 +6,7 @@
 
 namespace subbyte::app {
 
-/// What `run` has for many prompts, and what their lines have unless they say it.
+/// Options of `run` for many prompts, and for their lines unless these say it.
 struct PromptsOptions {
   std::string model;
   int head_bits = 16;

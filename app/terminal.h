@@ -12,13 +12,13 @@ enum class Colours : uint8_t { kAuto, kAlways, kNever };
 /// Says what has_colours() answers from now on; kAuto: what the terminal can do.
 void choose_colours(Colours colours);
 
-/// Whether colours may be written there. kAuto: it is a terminal, TERM is neither empty nor "dumb",
-/// and NO_COLOR is not set or empty.
+/// Says whether colours may be written there. kAuto: it is a terminal, TERM is neither empty nor
+/// "dumb", and NO_COLOR is not set or empty.
 bool has_colours(std::FILE* to);
 
 bool is_terminal(std::FILE* to);
 
-/// Whether the cursor of the error stream can go back in a line: a terminal that is not dumb.
+/// Says whether the cursor of the error stream can go back in a line: a terminal that is not dumb.
 bool moves_cursor();
 
 /// Columns of a line there, at least 20: COLUMNS, else those of the terminal, else 80.

@@ -10,6 +10,7 @@
 
 #include "bench/make_model.h"
 #include "bench/measure_barrier.h"
+#include "bench/measure_delta_net.h"
 #include "bench/measure_group.h"
 #include "bench/measure_kernels.h"
 #include "bench/measure_load.h"
@@ -193,6 +194,9 @@ Status run_all(const Arguments& arguments) {
   if (arguments.suite == "group") {
     return measure_group_gemm(arguments.execution(), {.rounds = arguments.run.rounds});
   }
+  if (arguments.suite == "delta-net") {
+    return measure_delta_nets(arguments.execution(), {.rounds = arguments.run.rounds});
+  }
   if (arguments.suite != "models") {
     SUBBYTE_CHECK(run_kernels(arguments, peak_for(peaks, arguments.activations)));
   }
@@ -214,8 +218,9 @@ int main(int argc, char** argv) {
   subbyte::bench::ModelRun& run = arguments.run;
   app.add_option("suite", arguments.suite,
                  "cpu: kernels, models and loading; kernels; models; "
-                 "group: FlashInfer's group GEMM beside linear()")
-      ->check(CLI::IsMember({"cpu", "kernels", "models", "group"}))
+                 "group: FlashInfer's group GEMM beside linear(); "
+                 "delta-net: gated delta nets beside the products of their layers")
+      ->check(CLI::IsMember({"cpu", "kernels", "models", "group", "delta-net"}))
       ->capture_default_str();
   app.add_option("--folder", arguments.folder, "where synthetic models are kept (8 GB)")
       ->capture_default_str();

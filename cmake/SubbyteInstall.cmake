@@ -91,11 +91,15 @@ function(subbyte_install_cpp)
   install(FILES ${headers} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/subbyte COMPONENT dev)
 endfunction()
 
-# The C library, shared: it exports what its header marks with SUBBYTE_API and nothing else.
+# The C library, shared: it exports what its headers mark with SUBBYTE_API and nothing else.
 function(subbyte_install_c)
-  set(header ${subbyte_header_dir}/subbyte/subbyte.h)
-  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${header})
-  file(READ ${header} text)
+  set(text)
+  foreach(header subbyte.h subbyte_models.h)
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS
+      ${subbyte_header_dir}/subbyte/${header})
+    file(READ ${subbyte_header_dir}/subbyte/${header} part)
+    string(APPEND text "${part}")
+  endforeach()
   string(REGEX MATCHALL "SUBBYTE_API[^;{}()]*[^A-Za-z0-9_](subbyte_[a-z0-9_]+)[ \n]*\\(" calls
     "${text}")
   list(TRANSFORM calls REPLACE "^.*[^A-Za-z0-9_](subbyte_[a-z0-9_]+)[ \n]*\\($" "\\1")

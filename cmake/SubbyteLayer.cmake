@@ -58,12 +58,12 @@ function(subbyte_test name)
   cmake_parse_arguments(ARG "" "" "LIBRARIES" ${ARGN})
   find_package(GTest REQUIRED)
   include(GoogleTest)
-  add_executable(${name} ${ARG_UNPARSED_ARGUMENTS})
+  subbyte_unity_tests(${name} sources ${ARG_UNPARSED_ARGUMENTS})
+  add_executable(${name} ${sources})
   subbyte_test_paths()
   target_link_libraries(${name} PRIVATE ${ARG_LIBRARIES} subbyte_options subbyte_test_paths
     GTest::gtest_main)
   subbyte_quick_compile(${name})
-  subbyte_unity(${name})
   if(NOT TARGET subbyte_test_header)
     add_library(subbyte_test_header OBJECT ${PROJECT_SOURCE_DIR}/tests/support/test_header.cc)
     target_precompile_headers(subbyte_test_header PRIVATE <gtest/gtest.h> <filesystem> <fstream>)
@@ -162,9 +162,58 @@ function(subbyte_unity target)
   target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
 endfunction()
 
+# subbyte_unity_tests(<name> <out> <source>...): sets <out> to the sources of a test program.
+# With SUBBYTE_UNITY files of tests are compiled as one, each in a namespace of its own
+# (tools/unity_tests.py): half of the time or less.
+function(subbyte_unity_tests name out)
+  set(${out} ${ARGN} PARENT_SCOPE)
+  if(NOT SUBBYTE_UNITY)
+    return()
+  endif()
+  find_package(Python3 REQUIRED COMPONENTS Interpreter)
+  set(tool ${PROJECT_SOURCE_DIR}/tools/unity_tests.py)
+  set(sources "")
+  foreach(source IN LISTS ARGN)
+    cmake_path(ABSOLUTE_PATH source BASE_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR})
+    list(APPEND sources ${source})
+  endforeach()
+  set(tests ${sources})
+  list(FILTER sources EXCLUDE REGEX "_test\\.cc$")
+  list(FILTER tests INCLUDE REGEX "_test\\.cc$")
+  execute_process(COMMAND ${Python3_EXECUTABLE} ${tool} --plan ${tests}
+    OUTPUT_VARIABLE plan COMMAND_ERROR_IS_FATAL ANY)
+  string(REGEX MATCHALL "[^\n]+" plan "${plan}")
+  set(groups "")
+  foreach(line IN LISTS plan)
+    string(REGEX MATCH "^([^ ]+) (.+)$" line "${line}")
+    if(CMAKE_MATCH_1 STREQUAL "-")
+      list(APPEND sources ${CMAKE_MATCH_2})
+    else()
+      list(APPEND groups ${CMAKE_MATCH_1})
+      list(APPEND group_${CMAKE_MATCH_1} ${CMAKE_MATCH_2})
+    endif()
+  endforeach()
+  list(REMOVE_DUPLICATES groups)
+  foreach(group IN LISTS groups)
+    set(made ${CMAKE_CURRENT_BINARY_DIR}/${name}_${group}.cc)
+    add_custom_command(OUTPUT ${made} DEPENDS ${group_${group}} ${tool} VERBATIM
+      COMMAND ${Python3_EXECUTABLE} ${tool} --output ${made} ${group_${group}})
+    list(APPEND sources ${made})
+  endforeach()
+  set(${out} ${sources} PARENT_SCOPE)
+endfunction()
+
 # subbyte_quick_compile(<target>): for code that does not decide how fast anything is. What it saves
 # is half of the time that a build takes.
 function(subbyte_quick_compile target)
   target_compile_options(${target} PRIVATE
     $<$<CONFIG:RelWithDebInfo>:-O1> $<$<BOOL:${SUBBYTE_TESTS_O0}>:-O0>)
+endfunction()
+
+# subbyte_only_compiles(<target>): for programs that are run elsewhere, where all CUDA kernels are
+# built: a build without them only has to show that they compile and link.
+function(subbyte_only_compiles target)
+  if(NOT SUBBYTE_CUDA_WEIGHTS STREQUAL "all")
+    target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-O0>)
+  endif()
 endfunction()

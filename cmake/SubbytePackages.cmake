@@ -4,7 +4,8 @@
 function(subbyte_packages)
   set(CPACK_GENERATOR DEB)
   set(CPACK_PACKAGE_NAME subbyte)
-  set(CPACK_PACKAGE_CONTACT "subbyte maintainers <maintainers@subbyte.example>")
+  set(CPACK_PACKAGE_CONTACT
+    "Seed 2f455a69 maintainers <maintainers@users.noreply.a-seed-2f455a69.example>")
   set(CPACK_PACKAGE_VERSION ${PROJECT_VERSION})
   set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
   set(CPACK_STRIP_FILES ON)

@@ -3,6 +3,7 @@
 // one in each run of this program). Only with the right record is anything kept, and only a shard
 // whose header and length are those that it would get.
 
+#include <algorithm>
 #include <fstream>
 #include <iterator>
 #include <map>

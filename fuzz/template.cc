@@ -3,6 +3,8 @@
 // text or with one line; and no byte of a message counts as of the template.
 
 #include "jinja/template.h"
+
+#include <algorithm>
 #include "fuzz/fuzz.h"
 
 using namespace subbyte;

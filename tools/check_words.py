@@ -8,8 +8,9 @@ there without backquotes is wrong in that meaning only, which a reader must see.
 
 Not looked at: the changelog and the decisions, which say what was called so then.
 
-A doc comment (///) of a header in src/ names its object: "Stores a row", "Bytes of a row". One that
-begins with "What", "Of" or "Whether" has no subject, and is understood from the code alone.
+A doc comment (///) of a header in src/, include/ and app/ names its object: "Stores a row", "Bytes
+of a row". One that begins with "What", "Of" or "Whether" has no subject, and is understood from the
+code alone.
 
     tools/check_words.py [--root DIR]    check the tree, print file:line for each mistake
     tools/check_words.py --self-test     see mistakes reported, and others not
@@ -37,6 +38,7 @@ NOT_LOOKED_AT = re.compile(r"(^|/)data/|^docs/kernels/\w+_decisions"
 ALLOWED = re.compile(r"(left|leaves?|nothing)[_ ]behind|look-?behind", re.IGNORECASE)
 
 DOC_COMMENT = re.compile(r"\s*///(?!/) ?(.*)")
+COMMENTED = ["src", "include", "app"]  # whose headers others include
 NO_SUBJECT = re.compile(r"(What|Of|Whether)\b")
 
 
@@ -82,7 +84,7 @@ def doc_comments(lines: list[str]) -> Iterator[tuple[int, str]]:
 
 
 def check_doc_comments(root: Path) -> Iterator[str]:
-    for path in sorted((root / "src").rglob("*.h")):
+    for path in sorted(file for folder in COMMENTED for file in (root / folder).rglob("*.h")):
         for number, text in doc_comments(path.read_text(errors="replace").splitlines()):
             if begin := NO_SUBJECT.match(text):
                 name = path.relative_to(root).as_posix()
@@ -123,6 +125,7 @@ PLANTS = [  # a file, its text, the lines that are reported
      [1, 3, 5]),
     ("src/base/c.h", "/// Bytes of a row.\n/// Of both.\n// What it is.\n/// Whatever it is.\n",
      []),
+    ("include/d.h", "/// Of a row.\n", [1]),
     ("src/b.cc", "/// What it holds.\n", []),
     ("tests/b.h", "/// What it holds.\n", []),
 ]

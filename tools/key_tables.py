@@ -61,12 +61,34 @@ def rows_of(path):
     return rows
 
 
-def name_of(row):
-    scope = row.get("scope") or row.get("family", "")
+def scope_of(row):
+    scope = (row.get("scope") or row.get("family", "")).replace(" ", ", ")
     if row["kind"] == "ROPE_KEY":
-        scope = f"rope section of {scope}" if scope else "rope section"
-        return f"`{row['key']}` ({scope})"
-    return f"`{row['key']}`" + (f" ({scope.replace(' ', ', ')})" if scope else "")
+        return f"rope section of {scope}" if scope else "rope section"
+    return scope
+
+
+def names_of(rows):
+    """Each key once, those of the same scopes together: "`a`, `b` (qwen3); `c` (llama)"."""
+    scopes = {}
+    for row in rows:
+        scopes.setdefault((row["key"], bool(scope_of(row))), []).append(scope_of(row))
+    keys = {}
+    for (key, _), of_it in scopes.items():
+        keys.setdefault(", ".join(of_it), []).append(f"`{key}`")
+    return "; ".join(", ".join(of_it) + (f" ({scope})" if scope else "")
+                     for scope, of_it in keys.items())
+
+
+def alike(rows, *parts):
+    """Lists of the rows that have the same parts, in the order of the first ones. A note that
+    begins with "the same" is about the row before: both stay by themselves."""
+    lists = {}
+    refers = [row["note"].startswith("the same") for row in rows] + [False]
+    for i, row in enumerate(rows):
+        place = i if refers[i] or refers[i + 1] else None
+        lists.setdefault((place, *(row[part] for part in parts)), []).append(row)
+    return lists.values()
 
 
 def neutral_of(row):
@@ -75,29 +97,27 @@ def neutral_of(row):
 
 
 def file_table(rows):
-    lines = [f"| `{row['key']}` | {FILE_USES[row['use']]}: {row['note']} |\n" for row in rows]
-    return "| file | |\n|---|---|\n" + "".join(lines)
+    lines = [f"|`{row['key']}`|{FILE_USES[row['use']]}: {row['note']}|\n" for row in rows]
+    return "|file||\n|---|---|\n" + "".join(lines)
 
 
 def key_tables(rows):
-    """A table of what is computed, one of what is refused, and a list of the rest by its reason."""
+    """What is computed, what is refused, and what changes nothing; keys with one note are a row."""
+    computed, refused, ignored = ([row for row in rows if row["use"] == use]
+                                  for use in ("kComputed", "kRefused", "kIgnored"))
     text = ""
-    computed = [row for row in rows if row["use"] == "kComputed"]
     if computed:
-        text += "| computed | |\n|---|---|\n"
-        text += "".join(f"| {name_of(row)} | {row['note']} |\n" for row in computed)
-    refused = [row for row in rows if row["use"] == "kRefused"]
+        text += "|computed||\n|---|---|\n"
+        text += "".join(f"|{names_of(same)}|{same[0]['note']}|\n"
+                        for same in alike(computed, "note"))
     if refused:
-        text += "\n| not computed | asks for nothing | |\n|---|---|---|\n"
-        text += "".join(f"| {name_of(row)} | {neutral_of(row)} | {row['note']} |\n"
-                        for row in refused)
-    reasons = {}
-    for row in rows:
-        if row["use"] == "kIgnored":
-            reasons.setdefault(row["note"], []).append(name_of(row))
-    if reasons:
-        text += "\n| changes nothing | because |\n|---|---|\n"
-        text += "".join(f"| {', '.join(names)} | {note} |\n" for note, names in reasons.items())
+        text += "\n|not computed|asks for nothing||\n|---|---|---|\n"
+        text += "".join(f"|{names_of(same)}|{neutral_of(same[0])}|{same[0]['note']}|\n"
+                        for same in alike(refused, "neutral", "note"))
+    if ignored:
+        text += "\n|changes nothing|because|\n|---|---|\n"
+        text += "".join(f"|{names_of(same)}|{same[0]['note']}|\n"
+                        for same in alike(ignored, "note"))
     return text
 
 

@@ -75,13 +75,13 @@ def measure(stage: Stage, reader: Reader, seconds: float) -> tuple[str, bool]:
     if reader.capped:
         times = [max(found[n][0].seconds for n in found)]
         ratios[0], right = 0, times[0] <= reader.capped and ratios[1] <= MOST_RATIO
-    row = " | ".join([
+    row = "|".join([
         reader.name, f"{count:,} {reader.grows}", f"{found[count][1] / 1e6:.1f}",
         ", ".join(f"{t:.2f}" for t in times) + (" at most" if reader.capped else ""),
         f"{ratios[0]:.1f}" if ratios[0] else "-",
         ", ".join(f"{m / 1e6:.0f}" for m in memory),
         f"{ratios[1]:.1f}" if ratios[1] else "-"])
-    return f"| {row} |" + ("" if right else "  <-- faster than the input"), right
+    return f"|{row}|" + ("" if right else "  <-- faster than the input"), right
 
 
 def main() -> int:
@@ -99,7 +99,7 @@ def main() -> int:
         return 0
     if options.program is None:
         parser.error("PROGRAM is missing")
-    print("| reader | 4 s | MB | CPU s at s, 2 s, 4 s | growth | memory MB | growth |")
+    print("|reader|4 s|MB|CPU s at s, 2 s, 4 s|growth|memory MB|growth|")
     print("|---|---|---|---|---|---|---|", flush=True)
     right = True
     with tempfile.TemporaryDirectory(prefix="subbyte-readers-") as folder:

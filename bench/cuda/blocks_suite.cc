@@ -8,6 +8,7 @@
 
 #include "bench/cuda/graph_timer.h"
 #include "kernels/cuda/ops/dequantize.h"
+#include "kernels/cuda/ops/kbit.h"
 #include "kernels/cuda/ops/quantize.h"
 #include "kernels/gpu/packed_weights.h"
 
@@ -59,6 +60,53 @@ class Suite {
     print(fmt::format("{} from {}{}", name, info(b.input).name,
                       b.layout == ScaleLayout::kLinear ? "" : ", swizzled"),
           us, read + b.code_bytes() + b.scale_bytes());
+  }
+
+  /// bitsandbytes' buffers: from numbers to flat codes, back, and to tiles and back.
+  void kbit(int k) {
+    const int64_t numbers = options_.rows * options_.cols;
+    const int64_t blocks = numbers / 32;
+    cuda::KbitThresholds thresholds;
+    for (int i = 0; i < 31; ++i) {
+      thresholds.values[i] = static_cast<float>(2 * i + 2 - (1 << k)) / static_cast<float>(1 << k);
+    }
+    const std::vector<float> codebook(std::size_t{1} << k, 0.5f);
+    const auto buffers = [&](std::byte* memory) {
+      cuda::KbitBuffers b;
+      b.packed = reinterpret_cast<uint32_t*>(memory);
+      b.absmax = memory + blocks * 4 * k;
+      b.packed_words = blocks * k;
+      b.absmax_elements = blocks;
+      b.k = k;
+      return b;
+    };
+    const int64_t codes = blocks * (4 * k + 1);
+    const std::string name = "kbit" + std::to_string(k);
+    for (const Format number : {Format::kF16, Format::kBF16, Format::kF32}) {
+      const int64_t bytes = numbers * info(number).bits / 8;
+      const std::string type(info(number).name);
+      print(name + " from " + type, time([&](std::size_t slot) {
+              must(cuda::quantize_kbit(from(slot), number, numbers, thresholds, buffers(to(slot)),
+                                       stream_));
+            }),
+            bytes + codes);
+      for (const bool is_tiled : {false, true}) {
+        print(name + (is_tiled ? ", tiled, to " : ", flat, to ") + type,
+              time([&](std::size_t slot) {
+                must(cuda::dequantize_kbit({buffers(from(slot)), codebook, options_.rows,
+                                            options_.cols, is_tiled, number, to(slot)},
+                                           stream_));
+              }),
+              bytes + codes);
+      }
+    }
+    for (const bool to_tiled : {true, false}) {
+      print(name + (to_tiled ? " to tiles" : " from tiles"), time([&](std::size_t slot) {
+              must(cuda::repack_kbit(buffers(from(slot)), buffers(to(slot)), options_.rows,
+                                     options_.cols, to_tiled, stream_));
+            }),
+            2 * codes);
+    }
   }
 
   void dequantize(const WeightFormat& format) {
@@ -134,6 +182,7 @@ void run_blocks_suite(const BlocksSuite& options) {
   suite.dequantize({Format::kNF4, Format::kBF16, Zero::kNone, 64});
   suite.dequantize({Format::kNFL3, Format::kE4M4, Zero::kNone, 32});
   suite.dequantize({Format::kI8, Format::kF16, Zero::kNone, 64});
+  for (int k = 2; k <= 5; ++k) suite.kbit(k);
 }
 
 }  // namespace subbyte::bench

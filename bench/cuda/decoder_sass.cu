@@ -13,7 +13,7 @@ __device__ __forceinline__ void decode_tile(const uint4* in, uint4* out, ZeroPai
   const uint4 a = in[threadIdx.x];
   const uint4 b = in[threadIdx.x + 32];
   const uint4 c = in[threadIdx.x + 64];
-  const Table table = {c.x, c.y};  // each lane's own
+  const Table table = {0, c.x, c.y};  // where it begins is known, as in the kernels
   const uint32_t words[8] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
   for (int step = 0; step < 4; ++step) {
     uint32_t r[4];
@@ -47,4 +47,6 @@ SUBBYTE_PROBE(codebook2, Codebook<F16, 2>)
 SUBBYTE_PROBE(codebook3, Codebook<F16, 3>)
 SUBBYTE_PROBE(codebook4, Codebook<F16, 4>)
 SUBBYTE_PROBE(codebook5, Codebook<F16, 5>)
+SUBBYTE_PROBE(vectors2, Vectors<F16, 2>)
+SUBBYTE_PROBE(vectors4, Vectors<F16, 4>)
 SUBBYTE_PROBE(single_table4, subbyte::bench::SingleTable)

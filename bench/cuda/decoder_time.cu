@@ -87,8 +87,8 @@ __global__ void __launch_bounds__(kDecodeThreads, kDecodeBlocks) decode(DecodeCa
     pairs[i] = random_word(call.seed - i);
   }
   // Copies of a table of pairs are in the banks of the lanes, the small one is for all.
-  uint32_t* const table_of_lane = table_words<Decoder>() > 16 ? pairs + lane : pairs;
-  const Table table = {static_cast<uint32_t>(__cvta_generic_to_shared(table_of_lane)),
+  const uint32_t place = table_words<Decoder>() > 16 ? lane * 4 : 0;
+  const Table table = {static_cast<uint32_t>(__cvta_generic_to_shared(pairs)), place,
                        random_word(lane)};
   ZeroPair zero = {};
   if constexpr (Decoder::kHasZeros) zero = Decoder::zeros(call.seed % 4, call.seed % 3);

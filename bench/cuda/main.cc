@@ -17,6 +17,7 @@
 #include "bench/cuda/graph_timer.h"
 #include "bench/cuda/suite_options.h"
 #include "kernels/cuda/ops/read.h"
+#include "kernels/cuda/w8a8.h"
 
 namespace subbyte::bench {
 namespace {
@@ -36,6 +37,7 @@ const std::vector<Shape> kShapes = {
 struct NamedFormat {
   std::string name;
   WeightFormat format;
+  bool rounds_inputs = false;  // to E4M3, which is a part of the time: W8A8
 };
 
 const std::vector<NamedFormat> kFormats = {
@@ -43,11 +45,14 @@ const std::vector<NamedFormat> kFormats = {
     {"mxfp4", {Format::kE2M1, Format::kE8M0, Zero::kNone, 32}},
     {"nvfp4", {Format::kE2M1, Format::kE4M3, Zero::kNone, 16}},
     {"fp8", {Format::kE4M3, Format::kF32, Zero::kNone, 128}},
+    {"w8a8", {Format::kE4M3, Format::kF32, Zero::kNone, 128}, true},
     {"nf4", {Format::kNF4, Format::kF32, Zero::kNone, 64}},
     {"kbit2", {Format::kNFL2, Format::kE4M4, Zero::kNone, 32}},
     {"kbit3", {Format::kNFL3, Format::kE4M4, Zero::kNone, 32}},
     {"kbit4", {Format::kNFL4, Format::kE4M4, Zero::kNone, 32}},
     {"kbit5", {Format::kNFL5, Format::kE4M4, Zero::kNone, 32}},
+    {"vq2", {Format::kVQ2, Format::kE4M4, Zero::kNone, 32, 256}},
+    {"vq4", {Format::kVQ4, Format::kE4M4, Zero::kNone, 32, 256}},
 };
 
 struct Options {
@@ -226,7 +231,7 @@ class Bench {
     for (const NamedFormat& format : kFormats) {
       if (!wanted(options_.formats, format.name)) continue;
       fmt::print("---|");
-      columns.push_back(measure_format(shape, format.format, vendor));
+      columns.push_back(measure_format(shape, format, vendor));
     }
     fmt::print("\n");
     for (std::size_t i = 0; i < options_.m.size(); ++i) {
@@ -241,9 +246,13 @@ class Bench {
   /// After long products of many tokens the clock is lower for a while.
   static void rest() { std::this_thread::sleep_for(std::chrono::milliseconds(400)); }
 
-  std::vector<std::string> measure_format(const Shape& shape, const WeightFormat& source,
+  std::vector<std::string> measure_format(const Shape& shape, const NamedFormat& source,
                                           const std::vector<double>& vendor) {
-    const cuda::PackedFormat format = format_of(source, shape.rows, shape.cols);
+    const cuda::PackedFormat format = format_of(source.format, shape.rows, shape.cols);
+    rounds_inputs_ = source.rounds_inputs && cuda::has_w8a8_products(format);
+    if (source.rounds_inputs && !rounds_inputs_) {
+      return std::vector<std::string>(options_.m.size(), "-");
+    }
     pool_.fill(format);
     rest();
     std::vector<std::string> cells;
@@ -276,7 +285,9 @@ class Bench {
     plan_options.kernel = options_.kernel;
     plan_options.batch_invariant = options_.batch_invariant;
     const cuda::Problem problem = {format, number(), m};
-    const Result<cuda::Plan> plan = cuda::plan_linear(problem, device_, plan_options);
+    const Result<cuda::Plan> plan = rounds_inputs_
+                                        ? cuda::plan_w8a8(problem, device_)
+                                        : cuda::plan_linear(problem, device_, plan_options);
     if (!plan) {
       fmt::print(stderr, "subbyte_gpu_bench: {}\n", plan.error().message);
       return 0;
@@ -296,7 +307,9 @@ class Bench {
     plan_options.kernel = options_.kernel;
     double best = 1e9;
     double first = 1e9;
-    for (const cuda::Plan& plan : cuda::plan_candidates(problem, device_, plan_options)) {
+    for (const cuda::Plan& plan : rounds_inputs_
+                                      ? cuda::w8a8_candidates(problem, device_)
+                                      : cuda::plan_candidates(problem, device_, plan_options)) {
       first = std::min(first, plan.microseconds);
       if (plan.microseconds > 3 * first) break;
       const double us = time_plan(shape, format, m, plan);
@@ -317,7 +330,8 @@ class Bench {
     call.y_stride = format.rows;
     call.m = m;
     call.dependent_launch = dependent;
-    const Status status = cuda::run_linear(plan, call, number(), workspace_, stream_);
+    const auto run = rounds_inputs_ ? &cuda::run_w8a8 : &cuda::run_linear;
+    const Status status = run(plan, call, number(), workspace_, stream_);
     if (status.ok()) return;
     fmt::print(stderr, "subbyte_gpu_bench: {}\n", status.error().message);
     std::exit(1);
@@ -332,6 +346,7 @@ class Bench {
   std::byte* workspace_ = times_.workspace();
   unsigned* sink_ = times_.sink();
   cuda::Device device_;
+  bool rounds_inputs_ = false;  // the format that is measured
   double bandwidth_ = 0;
 };
 
@@ -341,6 +356,7 @@ class Bench {
 namespace {
 
 using subbyte::bench::BlocksSuite;
+using subbyte::bench::CallsSuite;
 using subbyte::bench::DeltaNetSuite;
 using subbyte::bench::GroupSuite;
 using subbyte::bench::ModelSuite;
@@ -350,7 +366,8 @@ using subbyte::bench::StepSuite;
 
 void add_kernel_options(CLI::App& app, Options& options) {
   app.add_option("--shape", options.shapes, "qkv o gate_up down 8192 oss_gate_up oss_down");
-  app.add_option("--format", options.formats, "int4 mxfp4 nvfp4 fp8 nf4 kbit2 kbit3 kbit4 kbit5");
+  app.add_option("--format", options.formats,
+                 "int4 mxfp4 nvfp4 fp8 w8a8 nf4 kbit2 kbit3 kbit4 kbit5 vq2 vq4");
   app.add_option("--m", options.m, "Numbers of tokens");
   app.add_option("--kernel", options.kernel, "Only this kernel: gemv, small_m8, large_m128, ...")
       ->envname("SUBBYTE_KERNEL");
@@ -385,6 +402,8 @@ int main(int argc, char** argv) {
   const CLI::App* models = add_model_suite(app, suite);
   BlocksSuite blocks_suite;
   const CLI::App* blocks = add_blocks_suite(app, blocks_suite);
+  CallsSuite calls_suite;
+  const CLI::App* calls = add_calls_suite(app, calls_suite);
   DeltaNetSuite delta_net_suite;
   const CLI::App* delta_nets = add_delta_net_suite(app, delta_net_suite);
   GroupSuite group_suite;
@@ -400,6 +419,10 @@ int main(int argc, char** argv) {
   if (moe->parsed()) return exit_code(subbyte::bench::run_moe_suite(moe_suite));
   if (blocks->parsed()) {
     subbyte::bench::run_blocks_suite(blocks_suite);
+    return 0;
+  }
+  if (calls->parsed()) {
+    subbyte::bench::run_calls_suite(calls_suite);
     return 0;
   }
   if (delta_nets->parsed()) {

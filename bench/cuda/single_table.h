@@ -21,7 +21,7 @@ struct SingleTable {
   }
   static __device__ __forceinline__ uint32_t load(gpu::Table table, uint32_t code) {
     uint32_t d;
-    asm("ld.shared.u32 %0, [%1];" : "=r"(d) : "r"(table.shared + code * 4));
+    asm("ld.shared.u32 %0, [%1];" : "=r"(d) : "r"(table.shared + table.place + code * 4));
     return d;
   }
 };

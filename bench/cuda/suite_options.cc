@@ -51,6 +51,20 @@ CLI::App* add_blocks_suite(CLI::App& app, BlocksSuite& suite) {
   return command;
 }
 
+CLI::App* add_calls_suite(CLI::App& app, CallsSuite& suite) {
+  CLI::App* command = app.add_subcommand(
+      "calls", "Host time of products through the C interface, beside a bare launch");
+  command->add_option("--m", suite.m, "Numbers of tokens")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 65536));
+  command->add_option("--rows", suite.rows)->capture_default_str()->check(CLI::Range(1, 65536));
+  command->add_option("--cols", suite.cols, "In 128s")
+      ->capture_default_str()
+      ->check(CLI::Range(128, 65536));
+  command->footer("example:\n  ./dev gpu-bench calls --m 1 64");
+  return command;
+}
+
 CLI::App* add_delta_net_suite(CLI::App& app, DeltaNetSuite& suite) {
   CLI::App* command = app.add_subcommand(
       "delta-net",

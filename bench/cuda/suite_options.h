@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 
 #include "bench/cuda/blocks_suite.h"
+#include "bench/cuda/calls_suite.h"
 #include "bench/cuda/delta_net_suite.h"
 #include "bench/cuda/group_suite.h"
 #include "bench/cuda/model_suite.h"
@@ -14,6 +15,7 @@ namespace subbyte::bench {
 
 /// Each adds a subcommand that fills `suite`, which must stay until the arguments are parsed.
 CLI::App* add_blocks_suite(CLI::App& app, BlocksSuite& suite);
+CLI::App* add_calls_suite(CLI::App& app, CallsSuite& suite);
 CLI::App* add_delta_net_suite(CLI::App& app, DeltaNetSuite& suite);
 CLI::App* add_group_suite(CLI::App& app, GroupSuite& suite);
 CLI::App* add_model_suite(CLI::App& app, ModelSuite& suite);

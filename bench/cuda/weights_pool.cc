@@ -68,6 +68,8 @@ cuda::PackedFormat format_of(const WeightFormat& format, int64_t rows, int64_t c
   view.codes = codes;
   view.scales = scales;
   view.zeros = zeros;
+  const std::vector<float> vectors(info(format.element).vector_size > 1 ? view.num_codes() : 0);
+  view.codebook = vectors;
   const Result<cuda::PackedFormat> packed = cuda::packed_format(view);
   if (packed) return *packed;
   std::fprintf(stderr, "subbyte_gpu_bench: %s\n", packed.error().message.c_str());

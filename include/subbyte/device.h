@@ -33,10 +33,12 @@ std::shared_ptr<Executor> make_threads(int num_threads = 0, bool pin = false);
 
 /// The precision of activations in products; lower is faster.
 enum class Activations : uint8_t {
-  kF32,   // on a GPU f16
-  kBF16,  // rounded to bf16 where the machine multiplies that fast
-  kInt8,  // 8 bits with a scale for each 32 inputs, where that is fast; not on a GPU
-  kMxfp8  // the inputs of experts become MXFP8, all else as kF32
+  kF32,    // on a GPU f16
+  kBF16,   // rounded to bf16 where the machine multiplies that fast
+  kInt8,   // 8 bits with a scale for each 32 inputs, where that is fast; not on a GPU
+  kMxfp8,  // the inputs of experts become MXFP8, all else as kF32
+  kFp8     // prompts of models in FP8 blocks that were made for it in E4M3, on a GPU of Hopper; all
+           // else as kF32
 };
 
 /// Where and how to compute.

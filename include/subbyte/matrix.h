@@ -13,7 +13,7 @@
 
 SUBBYTE_BEGIN_NAMESPACE
 
-/// What the bits of a number mean.
+/// The meaning of the bits of a number.
 enum class Format : uint8_t {
   kNone,
   kF32,

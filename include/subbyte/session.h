@@ -81,9 +81,9 @@ struct Request {
   /// The same for the tokens of the prompt after the first, by sample 0. The session was opened
   /// with SessionOptions::scores_prompts.
   bool scores_prompt = false;
-  /// The next turn of the conversation that the session keeps in its cache: what its prompt has in
-  /// common with the turn before is not computed again. One sample, and no other request meanwhile
-  /// for it to be of use.
+  /// The next turn of a conversation that the session keeps in its cache, or the first of another:
+  /// what its prompt has in common with the turn before is not computed again. One sample. Of all
+  /// conversations max_sequences are kept, and the oldest goes where requests want its memory.
   bool is_turn = false;
 };
 
@@ -105,25 +105,28 @@ struct SampleEnd {
   StopReason reason = StopReason::kLength;
   std::optional<TokenId> stop_token;  // with kStopToken
   std::string stop;                   // with kStopString
+  int64_t num_tool_calls = 0;         // that the answer has
   int64_t prompt_tokens = 0;          // that were computed
   int64_t generated_tokens = 0;       // with the stop token
   double prefill_seconds = 0;         // from add() to the first token
   double decode_seconds = 0;          // of all later ones
 };
 
-/// Parts of an answer; of what is no chat all is kAnswer. kCommentary is a tool call where there is
-/// a recipient, else a remark on what the model is about to do.
-enum class Channel : uint8_t { kReasoning, kCommentary, kAnswer };
+/// Parts of an answer; of what is no chat all is kAnswer. kCommentary is a message to a tool where
+/// there is a recipient, else a remark on what the model is about to do. kToolCall is a whole call
+/// of a function that the request told the model of.
+enum class Channel : uint8_t { kReasoning, kCommentary, kAnswer, kToolCall };
 
 /// Text of one channel.
 struct Piece {
   Channel channel = Channel::kAnswer;
-  std::string recipient;  // of a tool call, such as "functions.search"; else empty
-  std::string text;       // valid UTF-8, not empty
+  std::string recipient;  // a tool, such as "functions.search", or the function; else empty
+  std::string text;       // valid UTF-8, not empty; of a call its arguments, an object in JSON
   bool begins_message = false;
+  std::string call_id;  // of a call: unlike those of other calls
 };
 
-/// What a step adds to one sample.
+/// The text and tokens that a step adds to one sample.
 struct Delta {
   RequestId request = 0;
   int64_t sample = 0;
@@ -152,6 +155,7 @@ struct Completion {
   std::string text;  // of the answer
   std::string reasoning;
   std::string commentary;
+  std::vector<Piece> tool_calls;
   std::vector<TokenId> tokens;
   std::vector<Logprobs> logprobs;
   std::vector<Logprobs> prompt_logprobs;
@@ -176,7 +180,7 @@ struct SessionOptions {
   std::function<void(const std::string& choice)> on_device = {};
 };
 
-/// What config.json says of a model.
+/// Facts of a model, from config.json.
 struct ModelInfo {
   std::string type;  // "qwen3"
   int64_t num_layers = 0;
@@ -213,7 +217,7 @@ class Session {
   int64_t context() const;             // positions of a sample at most
 
   /// Puts a request at the end of the queue; nothing is computed. Codes: session.prompt (not one of
-  /// prompt, tokens and messages), session.turn (one is answered already), scheduler.request,
+  /// prompt, tokens and messages), scheduler.request,
   /// generate.empty_prompt, sampling.range, model.token_range, model.context_full, chat.*.
   Result<RequestId> add(const Request& request);
   /// One step and what came of it, in the order of the requests and their samples; nothing where

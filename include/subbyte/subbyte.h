@@ -191,8 +191,8 @@ SUBBYTE_API int subbyte_matrix_quantize(subbyte_context* context,
                                         int32_t number, int64_t rows, int64_t cols,
                                         subbyte_matrix** matrix);
 
-/* Weights as numbers [rows][cols] of f32, f16 or bf16, rounded to nearest even; `out` is where the
- * matrix is. On a GPU one launch that can be captured. */
+/* Weights as numbers [rows][cols] of f32, f16 or bf16, rounded to nearest even, to where the matrix
+ * is. On a GPU one launch that can be captured. */
 SUBBYTE_API int subbyte_matrix_dequantize(const subbyte_matrix* matrix, int32_t number, void* out,
                                           void* stream);
 /* The same of a description, without a matrix: on a GPU codes and out at multiples of 16 bytes,
@@ -350,21 +350,25 @@ typedef struct subbyte_tensor {
   const void* data; /* on the host or on a GPU */
 } subbyte_tensor;
 
-/* docs/c.md lists the names with their tensors: checkpoints' "awq", "gptq", "mxfp4", ..., and
- * aten's operands "int4pack-cpu", "int4pack-cuda", "int4pack-xpu". */
+/* docs/c.md lists the names with their tensors: checkpoints' "awq", "gptq", ..., aten's operands
+ * "int4pack-cpu", "-cuda", "-xpu", and "marlin", "marlin-fp4", "flashinfer-mxfp4". */
 typedef struct subbyte_layout {
   size_t struct_size;
   const char* name;
   const char* config; /* optional: the quantization_config of a checkpoint, in JSON */
   const char* tile;   /* int4pack-cpu: "64", "32", "pairs-32", "pairs-16"; -cuda: "2", "4", "8" */
-  int32_t number;     /* to int4pack-*: the type of the activations; 0: that of the scales */
+  int32_t number; /* type of activations; 0: to int4pack-* that of the scales; marlin-fp4: bf16 */
+  void* stream;   /* to a layout: of the GPU of the matrix */
+  int64_t expert; /* of tensors of marlin* and flashinfer-mxfp4 that begin with all experts */
+  int64_t rows;   /* of flashinfer-mxfp4 without its padding; 0: with it */
+  int64_t cols;
 } subbyte_layout;
-/* Tensors of a GPU come through the host, and the matrix is packed on that GPU. */
+/* Tensors of a GPU become a matrix that is packed there, but for int4pack-* through the host. */
 SUBBYTE_API int subbyte_matrix_import(subbyte_context* context, const subbyte_layout* layout,
                                       const subbyte_tensor* tensors, int64_t num_tensors,
                                       void* stream, subbyte_matrix** matrix);
 
-/* The tensors of a matrix of the host, which belong to the handle, and their config as JSON. */
+/* Its tensors, of the host (int4pack-* of a matrix of a GPU: there), and their config as JSON. */
 typedef struct subbyte_tensors subbyte_tensors;
 SUBBYTE_API int subbyte_matrix_export(const subbyte_matrix* matrix, const subbyte_layout* layout,
                                       subbyte_tensors** tensors);
@@ -374,7 +378,7 @@ SUBBYTE_API int subbyte_tensors_get(const subbyte_tensors* tensors, int64_t inde
 SUBBYTE_API int subbyte_tensors_config(const subbyte_tensors* tensors, char** json);
 SUBBYTE_API void subbyte_tensors_destroy(subbyte_tensors* tensors);
 
-/* ---- kbit and vector quantization of bitsandbytes, on the host (docs/kbit.md) */
+/* ---- kbit and vector quantization of bitsandbytes; codes of a GPU: docs/kbit.md */
 
 typedef struct subbyte_kbit {
   size_t struct_size;
@@ -389,16 +393,16 @@ typedef struct subbyte_kbit {
   int32_t p;            /* VQ: weights of a byte, 2 or 4; 0: kbit */
   int32_t absmax_dtype; /* SUBBYTE_E4M4 (0), SUBBYTE_F16, SUBBYTE_F32 */
   int32_t tiled;        /* 1: tiles of 128 outputs and 64 inputs, else flat */
+  void* stream;         /* a cudaStream_t, on a GPU; work there is not waited for */
 } subbyte_kbit;
 /* Words and elements with padding of buffers for k (or p), n, k_dim and tiled. */
 SUBBYTE_API int subbyte_kbit_measure(const subbyte_kbit* kbit, int64_t* packed_words,
                                      int64_t* absmax_elements);
-/* n numbers (times k_dim), of f32, f16 or bf16, to flat codes; and flat or tiled codes back. */
+/* n (times k_dim) f32, f16 or bf16 to flat codes; codes to those; flat to tiled, of kbit back. */
 SUBBYTE_API int subbyte_kbit_quantize(subbyte_context* context, const void* numbers, int32_t number,
                                       const subbyte_kbit* to);
 SUBBYTE_API int subbyte_kbit_dequantize(subbyte_context* context, const subbyte_kbit* from,
                                         int32_t number, void* out);
-/* From flat to tiled codes, or of kbit back, as `to` says. */
 SUBBYTE_API int subbyte_kbit_repack(const subbyte_kbit* from, const subbyte_kbit* to);
 /* out [m][n] = a [m][k_dim] W^T, of f16 or bf16; flat weights up to m = 4. With expert_offsets
  * [num_experts + 1] rows between two of them go to an expert, whose tiles follow each other. */
@@ -409,92 +413,10 @@ SUBBYTE_API int subbyte_kbit_multiply(subbyte_context* context, const subbyte_kb
 SUBBYTE_API int subbyte_hadamard_rotate(void* data, int64_t count, int32_t number, int64_t dim,
                                         const uint32_t* signs);
 
-/* ---- tokenizers and chat templates */
-
-typedef struct subbyte_tokenizer subbyte_tokenizer;
-enum subbyte_encoding {
-  SUBBYTE_TEXT = 0,
-  SUBBYTE_SPECIAL = 1,
-  SUBBYTE_PROMPT = 2
-}; /* flags of encoding */
-
-/* Of a model, or of a directory with tokenizer.json. */
-SUBBYTE_API int subbyte_tokenizer_open(const char* model, subbyte_tokenizer** tokenizer);
-SUBBYTE_API void subbyte_tokenizer_destroy(subbyte_tokenizer* tokenizer);
-/* `length` bytes, -1: up to their 0. SUBBYTE_SPECIAL finds control tokens in the text, and
- * SUBBYTE_PROMPT adds those that begin and end a prompt. The tokens are the caller's to free. */
-SUBBYTE_API int subbyte_tokenizer_encode(const subbyte_tokenizer* tokenizer, const char* text,
-                                         int64_t length, int32_t flags, int32_t** tokens,
-                                         int64_t* num_tokens);
-SUBBYTE_API int subbyte_tokenizer_decode(const subbyte_tokenizer* tokenizer, const int32_t* tokens,
-                                         int64_t num_tokens, int32_t skip_special, char** text,
-                                         int64_t* length);
-/* The bytes of one token, which may be half a character; they stay with the tokenizer. */
-SUBBYTE_API int subbyte_tokenizer_piece(const subbyte_tokenizer* tokenizer, int32_t token,
-                                        const char** bytes, int64_t* length);
-SUBBYTE_API int subbyte_tokenizer_find(const subbyte_tokenizer* tokenizer, const char* literal,
-                                       int32_t* token);
-SUBBYTE_API int subbyte_tokenizer_size(const subbyte_tokenizer* tokenizer, int32_t* size);
-/* The prompt that the model's template makes of {"messages", "tools", "chat_template_kwargs",
- * "add_generation_prompt", "now"}. */
-SUBBYTE_API int subbyte_tokenizer_render(const subbyte_tokenizer* tokenizer, const char* json,
-                                         char** text);
-
-/* ---- sessions: a model that answers many requests at once */
-
-typedef struct subbyte_session subbyte_session;
-typedef struct subbyte_session_options {
-  size_t struct_size;
-  const char* device;      /* optional: "auto" (NULL), "cpu", "cuda", "cuda:1" */
-  const char* cache_type;  /* optional: "f16" (NULL), "bf16", "f32", "e4m3" */
-  int64_t context;         /* positions of a sample; 0: 4096, or those of the model */
-  int64_t cache_positions; /* of all; 0: a context for each sequence */
-  int64_t max_sequences;   /* that run at once; 0: 8 */
-  uint64_t seed;
-  int32_t num_threads;
-  int32_t batch_invariant;
-} subbyte_session_options;
-SUBBYTE_API int subbyte_session_open(const char* model, const subbyte_session_options* options,
-                                     subbyte_session** session);
-SUBBYTE_API void subbyte_session_destroy(subbyte_session* session);
-SUBBYTE_API int subbyte_session_describe(subbyte_session* session, char** json);
-
-/* A body of OpenAI's (chat) completions, with the fields of docs/prompts.md. */
-SUBBYTE_API int subbyte_session_add(subbyte_session* session, const char* request, uint64_t* id);
-/* One step; `event`, which must not use the session, gets its events (docs/c.md) in this thread. */
-typedef void (*subbyte_event_function)(void* user, const char* json);
-SUBBYTE_API int subbyte_session_step(subbyte_session* session, subbyte_event_function event,
-                                     void* user);
-/* The same with the events as one array. */
-SUBBYTE_API int subbyte_session_poll(subbyte_session* session, char** json);
-/* Ends a request; its last events come with the next step. */
-SUBBYTE_API int subbyte_session_cancel(subbyte_session* session, uint64_t id);
-/* Whether nothing is left to do, events included. */
-SUBBYTE_API int subbyte_session_idle(subbyte_session* session, int32_t* idle);
-/* Answers one request with the body of a response; events of others come with the next step. */
-SUBBYTE_API int subbyte_session_complete(subbyte_session* session, const char* request,
-                                         char** response);
-
-/* ---- checkpoints as a whole: the reports of the commands with --json. Options are optional */
-typedef void (*subbyte_progress_function)(void* user, uint64_t done, uint64_t total);
-SUBBYTE_API int subbyte_inspect(subbyte_context* context, const char* path, char** json);
-/* {"checksums": true} */
-SUBBYTE_API int subbyte_verify(subbyte_context* context, const char* path, const char* options,
-                               subbyte_progress_function progress, void* user, char** json);
-SUBBYTE_API int subbyte_diff(subbyte_context* context, const char* first, const char* second,
-                             char** json);
-/* {"to": "awq", "allow_lossy": false} */
-SUBBYTE_API int subbyte_convert(subbyte_context* context, const char* source,
-                                const char* destination, const char* options,
-                                subbyte_progress_function progress, void* user, char** json);
-/* {"format", "bits", "group_size", "symmetric", "ignore", "rules", "head", "embedding",
- * "experts_only", "allow_lossy"} as those of `subbyte quantize` */
-SUBBYTE_API int subbyte_quantize(subbyte_context* context, const char* source,
-                                 const char* destination, const char* options,
-                                 subbyte_progress_function progress, void* user, char** json);
-
 #ifdef __cplusplus
 }
 #endif
+
+#include "subbyte/subbyte_models.h"
 
 #endif /* SUBBYTE_SUBBYTE_H_ */

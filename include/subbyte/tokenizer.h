@@ -65,7 +65,7 @@ class StreamDecoder {
 
   /// Text that became complete with this token, perhaps empty.
   std::string push(TokenId id);
-  /// What is left at the end; half a character as U+FFFD. A new text may begin.
+  /// The text that is left at the end; half a character as U+FFFD. A new text may begin.
   std::string finish();
 
  private:

@@ -134,7 +134,7 @@ struct VerifyReport {
 /// cannot be opened at all: model.not_found, file.*, index.*.
 Result<VerifyReport> verify(const std::filesystem::path& model, const VerifyOptions& options = {});
 
-/// What is in a checkpoint, from its headers.
+/// The contents of a checkpoint, from its headers.
 struct Inspection {
   struct Weight {
     std::string name;             // of the module or of the tensor

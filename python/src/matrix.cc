@@ -39,6 +39,12 @@ nb::object bytes_of(nb::handle self, std::span<const std::byte> bytes, int64_t r
       self));
 }
 
+/// Numbers of a matrix, likewise.
+template <typename T>
+nb::object numbers_of(nb::handle self, const T* numbers, std::size_t count) {
+  return nb::cast(nb::ndarray<nb::numpy, const T, nb::ndim<1>>(numbers, {count}, self));
+}
+
 template <typename Rows, typename T, typename Convert>
 Status fill(const MatrixView& matrix, std::span<T> out, const Convert& convert) {
   using Number = std::conditional_t<std::is_same_v<Rows, Dequantizer>, double, float>;
@@ -243,7 +249,23 @@ void add_bytes(nb::class_<Matrix>& matrix) {
             return bytes_of(self, view.zeros, view.rows);
           },
           nb::sig("def zeros(self) -> numpy.typing.NDArray[numpy.uint8]"),
-          "Zero points or offsets of the groups of each row, likewise; no columns without them.");
+          "Zero points or offsets of the groups of each row, likewise; no columns without them.")
+      .def_prop_ro(
+          "input_order",
+          [](nb::handle self) {
+            const auto& view = nb::cast<const Matrix&>(self).view;
+            return numbers_of(self, view.input_order.data(), view.input_order.size());
+          },
+          nb::sig("def input_order(self) -> numpy.typing.NDArray[numpy.uint32]"),
+          "Act-order: stored column k multiplies input input_order[k]; empty without it.")
+      .def_prop_ro(
+          "codebook",
+          [](nb::handle self) {
+            const auto& view = nb::cast<const Matrix&>(self).view;
+            return numbers_of(self, view.codebook.data(), view.codebook.size());
+          },
+          nb::sig("def codebook(self) -> numpy.typing.NDArray[numpy.float32]"),
+          "Values of the codes where the matrix brings its own; empty where it does not.");
 }
 
 constexpr const char* kDequantizeDoc =

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "app/destination.h"
+#include "app/quantize_probe.h"
 #include "bindings.h"
 #include "checkpoints/config/config_file.h"
 #include "checkpoints/model_path.h"
@@ -77,12 +78,17 @@ nb::object convert(const std::string& source, const std::string& destination,
   return to_object(report);
 }
 
+/// The processors of this machine, which say what keeps a model from running and measure.
+Result<std::unique_ptr<Backend>> host_backend(Executor& pool) {
+  return make_backend({.device = "cpu", .executor = &pool});
+}
+
 nb::object quantize(const std::string& source, const std::string& destination,
                     const std::string& format, std::optional<double> bits,
                     std::optional<int64_t> group_size, std::optional<bool> symmetric,
                     const std::vector<std::string>& ignore, const std::string& rules, bool head,
-                    bool embedding, bool experts_only, bool allow_lossy, int threads,
-                    nb::object progress) {
+                    bool embedding, bool experts_only, bool allow_lossy, const std::string& text,
+                    int threads, nb::object progress) {
   Watch watch(std::move(progress));
   const Value report = take(without_gil([&] {
     return write_model(
@@ -103,15 +109,17 @@ nb::object quantize(const std::string& source, const std::string& destination,
           options.check = [&](const std::filesystem::path& result) {
             return check_written(path, result, "quantize.result", pool);
           };
+          if (!text.empty()) {
+            auto backend = host_backend(pool);
+            if (!backend.ok()) return Result<QuantizeReport>(backend.error());
+            auto measure = app::measure_by_text(path, text, std::move(backend).value());
+            if (!measure.ok()) return Result<QuantizeReport>(measure.error());
+            options.measure = std::move(measure).value();
+          }
           return quantize_model(path, destination, options, pool, watch.as_progress());
         });
   }));
   return to_object(report);
-}
-
-/// The processors of this machine, which say what keeps a model from running.
-Result<std::unique_ptr<Backend>> host_backend(WatchedExecutor& pool) {
-  return make_backend({.device = "cpu", .executor = &pool});
 }
 
 nb::object verify_model(const std::string& name, bool checksums, int threads, nb::object progress) {
@@ -170,7 +178,7 @@ void add_models(nb::module_& module) {
   module.def("quantize_model", &quantize, nb::arg("source"), nb::arg("destination"), nb::kw_only(),
              nb::arg("format"), nb::arg("bits").none(), nb::arg("group_size").none(),
              nb::arg("symmetric").none(), nb::arg("ignore"), nb::arg("rules"), nb::arg("head"),
-             nb::arg("embedding"), nb::arg("experts_only"), nb::arg("allow_lossy"),
+             nb::arg("embedding"), nb::arg("experts_only"), nb::arg("allow_lossy"), nb::arg("text"),
              nb::arg("threads"), nb::arg("progress").none());
   module.def("verify", &verify_model, nb::arg("model"), nb::kw_only(), nb::arg("checksums"),
              nb::arg("threads"), nb::arg("progress").none());

@@ -1,5 +1,7 @@
 // The module subbyte._core.
 
+#include <string>
+
 #include "bindings.h"
 
 #include <nanobind/stl/string.h>

@@ -183,6 +183,7 @@ nb::ndarray<nb::numpy, float, nb::ndim<2>> logits_of(HeldSession& held,
 std::string text_of(const Delta& delta, bool is_answer) {
   std::string text;
   for (const OutputPiece& piece : delta.pieces) {
+    if (piece.channel == OutputChannel::kToolCall) continue;
     if ((piece.channel == OutputChannel::kFinal) == is_answer) text += piece.text;
   }
   return text;
@@ -190,17 +191,25 @@ std::string text_of(const Delta& delta, bool is_answer) {
 
 std::optional<std::string> finish_reason(const Delta& delta) {
   if (!delta.end) return std::nullopt;
-  switch (delta.end->stats.reason) {
-    case StopReason::kLength:
-    case StopReason::kContextFull:
-      return "length";
-    case StopReason::kCaller:
-      return "abort";
-    case StopReason::kStopToken:
-    case StopReason::kStopString:
-      break;
+  return std::string(
+      subbyte::finish_reason(delta.end->stats.reason, delta.end->num_tool_calls > 0));
+}
+
+/// As in the message of an answer.
+nb::list tool_calls_of(const Delta& delta) {
+  nb::list result;
+  for (const OutputPiece& piece : delta.pieces) {
+    if (piece.channel != OutputChannel::kToolCall) continue;
+    nb::dict function;
+    function["name"] = piece.recipient;
+    function["arguments"] = piece.text;
+    nb::dict call;
+    call["id"] = piece.call_id;
+    call["type"] = "function";
+    call["function"] = function;
+    result.append(call);
   }
-  return "stop";
+  return result;
 }
 
 /// Why a sample stopped: the text or the token that came.
@@ -236,6 +245,9 @@ void add_event(nb::module_& module) {
       .def_prop_ro(
           "reasoning", [](const Delta& delta) { return text_of(delta, false); },
           "The same of the reasoning before the answer of a chat.")
+      .def_prop_ro("tool_calls", &tool_calls_of,
+                   nb::sig("def tool_calls(self) -> list[dict[str, typing.Any]]"),
+                   "Calls of tools that became complete, as in the message of an answer.")
       .def_ro("takes_answer_back", &Delta::takes_answer_back,
               "True where all text of this sample until now was reasoning after all.")
       .def_prop_ro(
@@ -246,8 +258,10 @@ void add_event(nb::module_& module) {
           "prompt_logprobs", [](const Delta& delta) { return list_of(delta.prompt_logprobs); },
           nb::sig("def prompt_logprobs(self) -> list[list[tuple[int, float]]]"),
           "The same for the next tokens of the prompt.")
-      .def_prop_ro("finish_reason", &finish_reason,
-                   "\"stop\", \"length\" or \"abort\" in the last event of a sample, else None.")
+      .def_prop_ro(
+          "finish_reason", &finish_reason,
+          "\"stop\", \"tool_calls\", \"length\" or \"abort\" in the last event of a sample, "
+          "else None.")
       .def_prop_ro("stop_reason", &stop_reason,
                    nb::sig("def stop_reason(self) -> str | int | None"),
                    "The stop text or the token that ended the sample, else None.")

@@ -85,7 +85,7 @@ class Engine:
         device: "cpu", "cuda", "cuda:N", or "auto": a GPU if there is one with room for the model.
         threads: of the CPU; 0: one for each processor. pin_threads keeps each on its own.
         isa: kernels of the CPU ("scalar" to "amx"); "": the best that this machine has.
-        activations: "f32", "bf16", "int8" or, for experts, "mxfp8".
+        activations: "f32", "bf16", "int8"; "mxfp8" for experts, "fp8" for FP8 on Hopper.
         batch_invariant: a token's logits are the same bits alone and with others (slower).
         head_bits: 4 or 8 quantize embedding and head while they are loaded.
         kv_cache_type: "f32", "f16", "bf16" or "fp8".

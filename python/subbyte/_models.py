@@ -20,7 +20,8 @@ def quantize(source: Path, destination: Path, *, format: str = ..., bits: float 
              group_size: int | None = ..., symmetric: bool | None = ...,
              ignore: Sequence[str] = ..., rules: Path | None = ..., head: bool = ...,
              embedding: bool = ..., experts_only: bool = ..., allow_lossy: bool = ...,
-             threads: int = ..., progress: Progress = ...) -> dict[str, Any]: ...
+             texts: str | Sequence[str] = ..., threads: int = ...,
+             progress: Progress = ...) -> dict[str, Any]: ...
 
 
 @overload
@@ -32,7 +33,7 @@ def quantize(source: Any, destination: Path | None = None, *, format: str = "awq
              bits: float | None = None, group_size: int | None = None,
              symmetric: bool | None = None, ignore: Sequence[str] = (), rules: Path | None = None,
              head: bool = False, embedding: bool = False, experts_only: bool = False,
-             allow_lossy: bool = False, threads: int = 0,
+             allow_lossy: bool = False, texts: str | Sequence[str] = (), threads: int = 0,
              progress: Progress = None) -> Matrix | dict[str, Any]:
     """Rounds an array to a Matrix, or a model of 16 or 32 bits to a model directory of few.
 
@@ -44,7 +45,9 @@ def quantize(source: Any, destination: Path | None = None, *, format: str = "awq
     bits, group_size, symmetric: as the format usually has it; a group_size of 0 is a whole row.
     The rest is for models, as `subbyte quantize` has it: ignore (names or patterns that are kept),
     rules (a JSON file), head, embedding, experts_only, allow_lossy; threads 0 are all processors;
-    progress is told bytes and all.
+    progress is told bytes and all. With `bits` that are a mean, such as 3.4, what each matrix gets
+    follows from its weights alone, or with `texts` from how much worse the model predicts these
+    (the first 2,048 tokens count), as with `--text`.
 
     Returns of a model the report: "format", "modules", "bits_per_weight", "signal_to_noise_db",
     "worst", "seconds", "notices" (of what earlier runs left behind), ... Raises subbyte.Error:
@@ -59,7 +62,9 @@ def quantize(source: Any, destination: Path | None = None, *, format: str = "awq
             os.fspath(source), os.fspath(destination), format=format, bits=bits,
             group_size=group_size, symmetric=symmetric, ignore=list(ignore),
             rules="" if rules is None else os.fspath(rules), head=head, embedding=embedding,
-            experts_only=experts_only, allow_lossy=allow_lossy, threads=threads, progress=tell)
+            experts_only=experts_only, allow_lossy=allow_lossy,
+            text=texts if isinstance(texts, str) else "\n".join(texts), threads=threads,
+            progress=tell)
 
 
 def convert(source: Path, destination: Path, format: str, *, allow_lossy: bool = False,

@@ -31,7 +31,8 @@ class CompletionOutput:
 
     text: the answer; reasoning: what a chat model thought before it. token_ids: of both, without
     those that end them. logprobs: a dict of token ids for each token, where they are wanted.
-    finish_reason: "stop", "length" or "abort". stop_reason: the stop text or token that came.
+    finish_reason: "stop", "tool_calls", "length" or "abort". stop_reason: the stop text or token
+    that came. tool_calls: those of a chat with tools, as OpenAI's messages have them.
     """
 
     index: int
@@ -42,6 +43,7 @@ class CompletionOutput:
     finish_reason: str | None = None
     stop_reason: StopReason = None
     reasoning: str = ""
+    tool_calls: list[dict[str, Any]] = field(default_factory=list)
     stats: dict[str, Any] | None = None
 
 
@@ -84,8 +86,10 @@ class Collector:
         sample = self.output.outputs[event.index]
         sample.text += event.text
         sample.reasoning += event.reasoning
+        sample.tool_calls += event.tool_calls
         if event.takes_answer_back:
             sample.text, sample.reasoning = "", sample.text.strip("\n")
+            sample.tool_calls = []
         sample.token_ids += event.token_ids
         if sample.logprobs is not None:
             for one in event.logprobs:

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import importlib.metadata
 import inspect
 import re
@@ -39,6 +40,20 @@ def test_the_module_shows_nothing_but_itself() -> None:
     listed = subprocess.run(["nm", "--dynamic", "--defined-only", module], capture_output=True,
                             text=True, check=True)
     assert [line.split()[-1] for line in listed.stdout.splitlines()] == ["PyInit__core"]
+
+
+def test_operators_of_pytorch_are_there_and_torch_is_asked_for() -> None:
+    library = PACKAGE / "torch" / "libsubbyte_torch.so"
+    listed = subprocess.run(["nm", "--dynamic", "--defined-only", library], capture_output=True,
+                            text=True, check=True)
+    assert {line.split()[-1] for line in listed.stdout.splitlines()} == {
+        "subbyte_torch_register", "subbyte_torch_forget", "subbyte_torch_kept_bytes"}
+    # Nothing of torch is linked: the library that Python has loaded is looked into.
+    needed = subprocess.run(["readelf", "--dynamic", library], capture_output=True, text=True,
+                            check=True)
+    assert "torch" not in "".join(re.findall(r"NEEDED.*", needed.stdout))
+    with pytest.raises(ModuleNotFoundError, match="'torch'"):
+        importlib.import_module("subbyte.torch")
 
 
 def test_types_are_stated() -> None:

@@ -7,10 +7,12 @@
 #include <tuple>
 
 #include "kernels/cuda/linear.h"
+#include "kernels/cuda/ops/activations.h"
 #include "kernels/cuda/ops/dequantize.h"
 #include "kernels/cuda/ops/quantize.h"
 #include "torch_operators/device.h"
 #include "torch_operators/kept.h"
+#include "torch_operators/product.h"
 
 namespace subbyte::torch_operators {
 namespace {
@@ -80,15 +82,13 @@ struct OnGpu {
   std::map<std::tuple<cuda::Number, int64_t, bool>, cuda::Plan> plans;
 };
 
-/// Copies the tensors to the CPU, checks them there as products on the CPU do, packs them, and
-/// copies what is packed to the GPU of `like`.
-Result<Matrix> make(const WeightTensors& weights, int64_t cols, const Tensor& like) {
-  const WeightTensors host = weights.to_cpu();
-  SUBBYTE_TRY(const MatrixView view, matrix_of(host, cols));
+/// Packs a matrix of the host for the GPU of `like`, and copies what is packed there.
+Result<Matrix> put_on_gpu(const Matrix& host, const Tensor& like) {
+  const MatrixView& view = host.view;
   SUBBYTE_TRY(const cuda::PackedFormat format, cuda::packed_format(view));
   SUBBYTE_TRY(const cuda::Device device, cuda::query_device(like.device_index()));
   const std::array sizes = {static_cast<int64_t>(format.bytes)};
-  const Tensor packed = Tensor::empty(sizes, numbers().u8, host.codes);
+  const Tensor packed = Tensor::empty_on_cpu(sizes, numbers().u8);
   cuda::pack_on_host(packed.data(), view, format);
   Tensor bytes = Tensor::empty(sizes, numbers().u8, like);
   check(functions().aoti_torch_copy_(bytes.handle(), packed.handle(), 0), "copy_");
@@ -101,36 +101,116 @@ Result<Matrix> make(const WeightTensors& weights, int64_t cols, const Tensor& li
   return matrix;
 }
 
-Status linear(const Tensor& x, const WeightTensors& weights, const MatrixView& view,
-              const std::optional<Tensor>& bias, Tensor& out) {
-  if (x.format() == Format::kF32) return refuse(x, "f16 or bf16 on a GPU");
-  if (bias && bias->dtype() != x.dtype()) return refuse(*bias, "the type of x on a GPU");
-  if (out.count() == 0) return {};
-  const OnDevice device(x);
-  const Recipe recipe = {"cuda", {view.rows, view.cols, x.device_index()}, weights.format};
-  SUBBYTE_TRY(const auto kept,
-              keep(recipe, weights.sources(), [&] { return make(weights, view.cols, x); }));
-  const auto packed =
-      std::const_pointer_cast<OnGpu>(std::static_pointer_cast<const OnGpu>(kept->owners.front()));
+/// Launches y = x W^T + bias + residual.
+Status launch(OnGpu& packed, const Tensor& x, const std::optional<Tensor>& bias,
+              const std::optional<Tensor>& residual, const Tensor& out, int64_t rows,
+              cuda::Stream stream) {
   const auto number = x.format() == Format::kBF16 ? cuda::Number::kBF16 : cuda::Number::kF16;
   cuda::LinearCall call;
   call.weights =
-      cuda::weight_arguments(packed->bytes.data(), packed->format, packed->tensor_scale, number);
-  call.format = &packed->format;
+      cuda::weight_arguments(packed.bytes.data(), packed.format, packed.tensor_scale, number);
+  call.format = &packed.format;
   call.x = x.data();
   call.y = out.data();
   call.bias = bias ? bias->data() : nullptr;
-  call.x_stride = view.cols;
-  call.y_stride = view.rows;
-  call.m = x.count() / view.cols;
-  const bool aligned = view.cols % 8 == 0 && reinterpret_cast<uintptr_t>(call.x) % 16 == 0;
-  SUBBYTE_TRY(const cuda::Plan plan, packed->plan(number, call.m, aligned));
+  call.residual = residual ? residual->data() : nullptr;
+  call.x_stride = x.size(-1);
+  call.y_stride = rows;
+  call.residual_stride = rows;
+  call.m = x.count() / x.size(-1);
+  const bool aligned = x.size(-1) % 8 == 0 && reinterpret_cast<uintptr_t>(call.x) % 16 == 0;
+  SUBBYTE_TRY(const cuda::Plan plan, packed.plan(number, call.m, aligned));
   const Tensor workspace =
       Tensor::empty(std::array{static_cast<int64_t>(plan.workspace_bytes)}, numbers().u8, x);
-  return cuda::run_linear(plan, call, number, workspace.data(), device.stream());
+  return cuda::run_linear(plan, call, number, workspace.data(), stream);
 }
 
-constexpr DeviceFunctions kFunctions = {quantize, dequantize, linear};
+/// Launches what follows a product that has been rounded to the type of its activations.
+Status launch_rest(const Epilogue& epilogue, const Tensor& sums, const Tensor& out, int64_t rows,
+                   cuda::Stream stream) {
+  cuda::EpilogueCall call;
+  call.sums = sums.data();
+  call.sums_element = call.element = element_of(out.format());
+  call.y = out.data();
+  call.residual = epilogue.residual ? epilogue.residual->data() : nullptr;
+  call.cols = epilogue.outputs(rows);
+  call.m = out.count() / call.cols;
+  call.sums_stride = rows;
+  call.y_stride = call.residual_stride = call.cols;
+  call.gate_up_pairs = epilogue.in_turns;
+  switch (epilogue.activation) {
+    case EpilogueActivation::kNone:
+      break;
+    case EpilogueActivation::kRelu:
+      call.unary = cuda::Unary::kRelu;
+      break;
+    case EpilogueActivation::kGelu:
+      call.unary = cuda::Unary::kGelu;
+      break;
+    case EpilogueActivation::kSiluGate:
+      call.gate = cuda::Activation::kSwiGLU;
+      break;
+    case EpilogueActivation::kGeluGate:
+      call.gate = cuda::Activation::kGeGLU;
+      break;
+    case EpilogueActivation::kClampedGate:
+      call.gate = cuda::Activation::kClampedSwiGLU;
+      call.swiglu = epilogue.clamp;
+      break;
+  }
+  return cuda::run_epilogue(call, stream);
+}
+
+Status check_numbers(const Tensor& x, const std::optional<Tensor>& bias) {
+  if (x.format() == Format::kF32) return refuse(x, "f16 or bf16 on a GPU");
+  if (bias && bias->dtype() != x.dtype()) return refuse(*bias, "the type of x on a GPU");
+  return {};
+}
+
+Result<std::shared_ptr<OnGpu>> keep_on_gpu(Recipe recipe, std::span<const Tensor* const> sources,
+                                           const Tensor& x, FunctionRef<Result<Matrix>()> make) {
+  recipe.numbers.push_back(-1 - x.device_index());
+  SUBBYTE_TRY(const auto kept, keep(recipe, sources, [&]() -> Result<Matrix> {
+                SUBBYTE_TRY(const Matrix host, make());
+                return put_on_gpu(host, x);
+              }));
+  return std::const_pointer_cast<OnGpu>(
+      std::static_pointer_cast<const OnGpu>(kept->owners.front()));
+}
+
+Status multiply(const Tensor& x, const Recipe& recipe, std::span<const Tensor* const> sources,
+                FunctionRef<Result<Matrix>()> make, const std::optional<Tensor>& bias,
+                Tensor& out) {
+  SUBBYTE_CHECK(check_numbers(x, bias));
+  if (out.count() == 0) return {};
+  const OnDevice device(x);
+  SUBBYTE_TRY(const auto packed, keep_on_gpu(recipe, sources, x, make));
+  return launch(*packed, x, bias, std::nullopt, out, out.size(-1), device.stream());
+}
+
+Status linear(const Tensor& x, const WeightTensors& weights, const MatrixView& view,
+              const Epilogue& epilogue, Tensor& out) {
+  SUBBYTE_CHECK(check_numbers(x, epilogue.bias));
+  if (out.count() == 0) return {};
+  const OnDevice device(x);
+  // The tensors are checked on the CPU as products on the CPU do it.
+  std::optional<WeightTensors> host;
+  const auto make = [&]() -> Result<Matrix> {
+    host.emplace(weights.to_cpu());
+    SUBBYTE_TRY(const MatrixView matrix, matrix_of(*host, view.cols));
+    return Matrix{matrix, {}};
+  };
+  SUBBYTE_TRY(const auto packed, keep_on_gpu({"cuda", {view.rows, view.cols}, weights.format},
+                                             weights.sources(), x, make));
+  if (epilogue.activation == EpilogueActivation::kNone) {
+    return launch(*packed, x, epilogue.bias, epilogue.residual, out, view.rows, device.stream());
+  }
+  const Tensor sums = Tensor::empty(product_sizes(x, view.rows), x.dtype(), x);
+  SUBBYTE_CHECK(launch(*packed, x, epilogue.bias, std::nullopt, sums, view.rows, device.stream()));
+  return launch_rest(epilogue, sums, out, view.rows, device.stream());
+}
+
+constexpr DeviceFunctions kFunctions = {quantize, dequantize, linear, multiply};
 
 }  // namespace
 

@@ -8,6 +8,7 @@
 #include "bitsandbytes/kbit_codes.h"
 #include "kernels/cpu/blocks.h"
 #include "matrix/codebook.h"
+#include "quantize/codebook_encoder.h"
 #include "quantize/kbit.h"
 
 namespace subbyte::bitsandbytes {
@@ -116,6 +117,17 @@ float load_number(const std::byte* from, int64_t i, Format dtype) {
   if (dtype == Format::kF16) return to_float(Float16{static_cast<uint16_t>(bits)});
   if (dtype == Format::kBF16) return to_float(BFloat16{static_cast<uint16_t>(bits)});
   return std::bit_cast<float>(bits);
+}
+
+Result<std::array<float, 31>> kbit_thresholds(std::span<const float> codebook, int k) {
+  if (k < 2 || k > 5) {
+    return Error{"quantize.bits", "kbit of " + std::to_string(k) + " bits, expected 2 to 5"};
+  }
+  const std::string fault = codebook_fault(codebook, kbit_element(k));
+  if (!fault.empty()) return Error{"quantize.codebook", "codebook of kbit: expected " + fault};
+  std::array<float, 31> thresholds = {};
+  std::ranges::copy(CodebookEncoder(codebook).thresholds(), thresholds.begin());
+  return thresholds;
 }
 
 Result<Matrix> to_matrix(const KbitCodes& codes, const KbitShape& shape, int64_t first_block) {

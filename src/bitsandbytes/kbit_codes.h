@@ -1,6 +1,7 @@
 #pragma once
 // Buffers of bitsandbytes as canonical matrices, and products: what its functions here share.
 
+#include <array>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -25,6 +26,10 @@ Result<int64_t> number_bytes(std::string_view name, Format dtype, bool halves = 
 
 /// Number i of a buffer of f16, bf16 or f32.
 float load_number(const std::byte* from, int64_t i, Format dtype);
+
+/// Where codes of a codebook begin, for what quantizes on a GPU (CodebookEncoder); zeros after the
+/// last. Codes: quantize.bits, quantize.codebook.
+Result<std::array<float, 31>> kbit_thresholds(std::span<const float> codebook, int k);
 
 /// M of a product, which both of its buffers must have. Codes: kbit.dtype, kbit.buffer.
 Result<int64_t> count_rows(const KbitProduct& product);

@@ -15,18 +15,6 @@
 namespace subbyte::bitsandbytes {
 namespace {
 
-Status check_codebook(std::span<const uint16_t> codebook, int p) {
-  if (p != 2 && p != 4) {
-    return Error{"vq.p", "vq: expected 2 or 4 weights for an index, found " + std::to_string(p)};
-  }
-  const bool finite = std::ranges::all_of(
-      codebook, [](uint16_t bits) { return std::isfinite(to_float(Float16{bits})); });
-  if (finite && codebook.size() == static_cast<std::size_t>(kVectors * p)) return {};
-  return Error{"kbit.codebook", "vq: codebook: expected 256 vectors of " + std::to_string(p) +
-                                    " finite numbers in f16, found " +
-                                    std::to_string(codebook.size()) + " numbers"};
-}
-
 std::vector<float> values_of(std::span<const uint16_t> codebook) {
   std::vector<float> values;
   for (const uint16_t bits : codebook) values.push_back(to_float(Float16{bits}));
@@ -68,7 +56,7 @@ float load_scale(const VqCodes& codes, int64_t block) {
 }
 
 Status check_codes(const VqCodes& codes, const KbitShape& shape) {
-  SUBBYTE_CHECK(check_codebook(codes.codebook, codes.p));
+  SUBBYTE_CHECK(check_vq_codebook(codes.codebook, codes.p));
   SUBBYTE_CHECK(check_kbit_shape(shape));
   if (codes.absmax_dtype != Format::kE4M4) {
     SUBBYTE_CHECK(number_bytes("absmax", codes.absmax_dtype));
@@ -130,10 +118,22 @@ Status multiply_all(const KbitProduct& product, const VqCodes& codes, KbitOrder 
 
 }  // namespace
 
+Status check_vq_codebook(std::span<const uint16_t> codebook, int p) {
+  if (p != 2 && p != 4) {
+    return Error{"vq.p", "vq: expected 2 or 4 weights for an index, found " + std::to_string(p)};
+  }
+  const bool finite = std::ranges::all_of(
+      codebook, [](uint16_t bits) { return std::isfinite(to_float(Float16{bits})); });
+  if (finite && codebook.size() == static_cast<std::size_t>(kVectors * p)) return {};
+  return Error{"kbit.codebook", "vq: codebook: expected 256 vectors of " + std::to_string(p) +
+                                    " finite numbers in f16, found " +
+                                    std::to_string(codebook.size()) + " numbers"};
+}
+
 Status quantize_vq(std::span<const std::byte> a, Format dtype, std::span<const uint16_t> codebook,
                    int p, std::span<uint32_t> packed, std::span<uint8_t> absmax) {
   SUBBYTE_TRY(const int64_t width, number_bytes("a", dtype));
-  SUBBYTE_CHECK(check_codebook(codebook, p));
+  SUBBYTE_CHECK(check_vq_codebook(codebook, p));
   const int64_t n = std::ssize(a) / width;
   const auto blocks = static_cast<int64_t>(ceil_div(n, kBlock));
   SUBBYTE_CHECK(check_buffer("a", static_cast<std::size_t>(n), 1));
@@ -167,13 +167,13 @@ Status quantize_vq(std::span<const std::byte> a, Format dtype, std::span<const u
 
 Status dequantize_vq(const VqCodes& codes, int64_t n, Format dtype, std::span<std::byte> out) {
   const auto blocks = static_cast<int64_t>(ceil_div(n, kBlock));
-  SUBBYTE_CHECK(check_codebook(codes.codebook, codes.p));
+  SUBBYTE_CHECK(check_vq_codebook(codes.codebook, codes.p));
   return dequantize(codes, shape_of(blocks, kBlock, codes.p, KbitOrder::kFlat), dtype, out);
 }
 
 Status dequantize_vq_tiled(const VqCodes& codes, int64_t k_dim, int64_t n, Format dtype,
                            std::span<std::byte> out) {
-  SUBBYTE_CHECK(check_codebook(codes.codebook, codes.p));
+  SUBBYTE_CHECK(check_vq_codebook(codes.codebook, codes.p));
   return dequantize(codes, shape_of(n, k_dim, codes.p, KbitOrder::kTiled), dtype, out);
 }
 
@@ -188,14 +188,14 @@ Status repack_vq(std::span<const uint32_t> packed_flat, std::span<const uint8_t>
 
 Status vq_gemm_prod(const KbitProduct& product, const VqCodes& tiled, Executor& executor) {
   SUBBYTE_TRY(const int64_t m, count_rows(product));
-  SUBBYTE_CHECK(check_codebook(tiled.codebook, tiled.p));
+  SUBBYTE_CHECK(check_vq_codebook(tiled.codebook, tiled.p));
   return multiply_all(product, tiled, KbitOrder::kTiled, m, executor);
 }
 
 Status vq_scalar_gemv(const KbitProduct& product, const VqCodes& flat, Executor& executor) {
   SUBBYTE_TRY(const int64_t m, count_rows(product));
   SUBBYTE_CHECK(check_scalar_rows(m));
-  SUBBYTE_CHECK(check_codebook(flat.codebook, flat.p));
+  SUBBYTE_CHECK(check_vq_codebook(flat.codebook, flat.p));
   return multiply_all(product, flat, KbitOrder::kFlat, m, executor);
 }
 

@@ -25,6 +25,9 @@ struct VqCodes {
   Format absmax_dtype = Format::kE4M4;
 };
 
+/// Codes: vq.p, kbit.codebook.
+Status check_vq_codebook(std::span<const uint16_t> codebook, int p);
+
 /// As quantize_kbit(); codes kbit.dtype, kbit.buffer, kbit.codebook, vq.p, quantize.not_finite.
 Status quantize_vq(std::span<const std::byte> a, Format dtype, std::span<const uint16_t> codebook,
                    int p, std::span<uint32_t> packed, std::span<uint8_t> absmax);

@@ -18,10 +18,12 @@
 namespace subbyte::testing {
 namespace {
 
-std::vector<std::string> functions_of_header() {
+std::vector<std::string> functions_of_headers() {
   const auto project = std::filesystem::path(SUBBYTE_TEST_DATA) / "../..";
   std::ostringstream text;
-  text << std::ifstream(project / "include/subbyte/subbyte.h").rdbuf();
+  for (const char* name : {"subbyte.h", "subbyte_models.h"}) {
+    text << std::ifstream(project / "include/subbyte" / name).rdbuf();
+  }
   const std::string header = text.str();
   const std::regex pattern(R"(SUBBYTE_API [a-z0-9_ *]*?(subbyte_[a-z0-9_]+)\()");
   std::vector<std::string> names;
@@ -31,13 +33,13 @@ std::vector<std::string> functions_of_header() {
   return names;
 }
 
-TEST(CFunctions, are_those_of_the_header) {
+TEST(CFunctions, are_those_of_the_headers) {
   const std::vector<std::string> listed = {
 #define SUBBYTE_C_FUNCTION(name) #name,
 #include "c_interface/functions.def"
 #undef SUBBYTE_C_FUNCTION
   };
-  EXPECT_EQ(functions_of_header(), listed);
+  EXPECT_EQ(functions_of_headers(), listed);
 }
 
 /// A call in which every argument is 0.

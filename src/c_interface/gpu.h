@@ -6,11 +6,14 @@
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
+#include <vector>
 
 #include "base/executor.h"
 #include "base/operands.h"
 #include "base/status.h"
 #include "c_interface/errors.h"
+#include "c_interface/tensors.h"
+#include "c_interface/weights.h"
 #include "flashinfer/group_gemm.h"
 #include "kernels/gpu/packed_weights.h"
 #include "kernels/quantized_blocks.h"
@@ -41,11 +44,11 @@ class GpuMatrix {
   /// recast.*, linear.unsupported, cuda.*.
   static Result<std::shared_ptr<GpuMatrix>> upload(Matrix matrix, gpu::RowOrder order, int device,
                                                    void* stream, Executor& host);
-  /// A matrix whose spans lead to memory of that GPU; its codebook lies on the host. What is looked
-  /// at on the host is copied there: scales, zero points and the order of inputs; where its format
-  /// is none of the kernels' the codes are, too.
-  static Result<std::shared_ptr<GpuMatrix>> pack(const MatrixView& on_gpu, gpu::RowOrder order,
-                                                 int device, void* stream, Executor& host);
+  /// A matrix of the memory of a GPU, which is gathered, recast and packed by kernels there. Only
+  /// where cuda::dequantize() does not take a format that the packed kernels do not have it goes
+  /// over the host. The stream is waited for. Codes: as upload(), c.argument (act-order).
+  static Result<std::shared_ptr<GpuMatrix>> pack(const Description& from, void* stream,
+                                                 Executor& host);
   explicit GpuMatrix(std::unique_ptr<State> state);
   ~GpuMatrix();
 
@@ -53,6 +56,16 @@ class GpuMatrix {
   Status multiply(const subbyte_product& product);
   Status reserve(const subbyte_product& product);
   Status dequantize(Format number, void* out, void* stream) const;
+
+  /// The matrix that is packed, as it was described or as gpu::support() has made it, copied to the
+  /// host. The stream is waited for. Codes: cuda.*.
+  Result<Matrix> to_host(void* stream) const;
+  /// Tensors of aten's operand in memory of this GPU. The stream is waited for. Codes: layout.*,
+  /// cuda.*.
+  Status export_int4pack(const Int4Target& target, void* stream,
+                         std::vector<subbyte_tensors::Tensor>& to) const;
+  /// Format and shape of what to_host() gives, without bytes.
+  MatrixView held() const;
 
   int device() const;
   int64_t bytes() const;
@@ -63,12 +76,24 @@ class GpuMatrix {
   std::unique_ptr<State> state_;
 };
 
+/// The packed matrix of an operand of aten whose tensors lie on a GPU. The stream is waited for.
+/// Codes: layout.*, cuda.*.
+Result<std::shared_ptr<GpuMatrix>> import_int4pack_on_gpu(const Int4Operand& operand, int device,
+                                                          void* stream, Executor& host);
+
 /// Weights of a canonical matrix that lies on a GPU to numbers there. Codes: cuda.*.
 Status dequantize_on_gpu(const MatrixView& on_gpu, Format number, void* out, int device,
                          void* stream);
 
 Status quantize_blocks_on_gpu(const BlockQuantization& blocks, const void* x, void* codes,
                               void* scales, int device, void* stream);
+
+/// bitsandbytes' kbit on a GPU, to the bits of the host; descriptions whose shapes were checked.
+/// Codes: quantize.*, kbit.codebook, layout.shape, cuda.*.
+Status quantize_kbit_on_gpu(const subbyte_kbit& to, const void* numbers, Format number,
+                            int64_t count, int device);
+Status dequantize_kbit_on_gpu(const subbyte_kbit& from, Format number, void* out, int device);
+Status repack_kbit_on_gpu(const subbyte_kbit& from, const subbyte_kbit& to, int device);
 
 /// Packed weights of a group GEMM with their workspace.
 class GpuGroupGemm {

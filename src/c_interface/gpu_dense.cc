@@ -28,6 +28,18 @@ Result<DenseOnGpu> DenseOnGpu::create(const MatrixView& view, bool is_on_gpu, cu
   return made;
 }
 
+MatrixView DenseOnGpu::view() const {
+  MatrixView view;
+  view.format.element = element_ == Element::kF32   ? Format::kF32
+                        : element_ == Element::kF16 ? Format::kF16
+                                                    : Format::kBF16;
+  view.rows = rows_;
+  view.cols = cols_;
+  view.codes = {memory_.data(), static_cast<std::size_t>(bytes_)};
+  view.tensor_scale = gain_;
+  return view;
+}
+
 Status DenseOnGpu::multiply(const subbyte_product& p, int64_t m, const std::byte* x, std::byte* y,
                             const std::byte* residual, bool gate_up_pairs,
                             std::byte* workspace) const {
@@ -60,9 +72,7 @@ Status DenseOnGpu::multiply(const subbyte_product& p, int64_t m, const std::byte
                              .y_stride = p.y_stride,
                              .residual_stride = p.residual_stride,
                              .gain = gain_,
-                             .unary = p.activation == SUBBYTE_RELU   ? cuda::Unary::kRelu
-                                      : p.activation == SUBBYTE_GELU ? cuda::Unary::kGelu
-                                                                     : cuda::Unary::kNone,
+                             .unary = unary_of(p.activation),
                              .gate = gate_of(p.activation),
                              .swiglu = clamp_of(p),
                              .gate_up_pairs = gate_up_pairs},

@@ -17,6 +17,8 @@ class DenseOnGpu {
   static Result<DenseOnGpu> create(const MatrixView& view, bool is_on_gpu, cudaStream_t stream);
 
   int64_t bytes() const { return bytes_; }
+  /// Its canonical form, where it lies.
+  MatrixView view() const;
 
   /// Bytes of the sums of a product of m rows, in float32.
   int64_t workspace_bytes(int64_t m) const { return 4 * m * rows_; }

@@ -1,16 +1,9 @@
 // Packed matrices on a GPU, their plans and their products.
 
-#include <array>
-#include <optional>
-
 #include "c_interface/errors.h"
-#include "c_interface/gpu.h"
-#include "c_interface/gpu_dense.h"
-#include "c_interface/gpu_memory.h"
+#include "c_interface/gpu_state.h"
 #include "c_interface/products.h"
 #include "c_interface/weights.h"
-#include "kernels/cuda/linear.h"
-#include "kernels/cuda/ops/activations.h"
 #include "kernels/cuda/ops/dequantize.h"
 #include "kernels/gpu/supported_format.h"
 
@@ -21,76 +14,16 @@ using gpu::PackedFormat;
 
 namespace {
 
-/// All that a plan of a matrix depends on.
-struct PlanKey {
-  int64_t m = -1;
-  Number number = Number::kF16;
-  bool aligned = false;
-  bool batch_invariant = false;
-  bool operator==(const PlanKey&) const = default;
-};
-
-struct KeptPlan {
-  PlanKey key;
-  cuda::Plan plan;
-};
 constexpr std::size_t kKeptPlans = 256;
 
 }  // namespace
 
-struct GpuMatrix::State {
-  int index = 0;
-  cuda::Device device;
-  MatrixView view;  // as the caller described it, without bytes
-  PackedFormat format;
-  double tensor_scale = 1;
-  gpu::RowOrder row_order = gpu::RowOrder::kNatural;
-  std::optional<DenseOnGpu> dense;  // instead of what is packed
-  GpuBytes packed;
-  std::array<cuda::WeightArguments, 2> arguments{};
-  std::mutex mutex;             // of the plans
-  std::vector<KeptPlan> plans;  // by a hash of their keys: planning takes longer than launching
-  Workspaces workspaces;
-
-  Result<cuda::Plan> plan_of(const PlanKey& key);
-  Status run(const subbyte_product& product, int64_t m, const std::byte* x, std::byte* y,
-             const std::byte* residual);
-};
-
 namespace {
-
-/// Canonical bytes on their way to their packed form.
-class Staged {
- public:
-  Status copy(std::span<const std::byte>& part, cudaStream_t stream) {
-    if (part.empty()) return {};
-    SUBBYTE_TRY(GpuBytes bytes, GpuBytes::allocate(std::ssize(part)));
-    const cudaError_t error =
-        cudaMemcpyAsync(bytes.data(), part.data(), part.size(), cudaMemcpyHostToDevice, stream);
-    if (error != cudaSuccess) return gpu_error("cuda.copy", "copy to the GPU", error);
-    part = {bytes.data(), part.size()};
-    kept_.push_back(std::move(bytes));
-    return {};
-  }
-
- private:
-  std::vector<GpuBytes> kept_;
-};
-
-Result<MatrixView> stage(const MatrixView& host, cudaStream_t stream, Staged& staged) {
-  MatrixView view = host;
-  SUBBYTE_CHECK(staged.copy(view.codes, stream));
-  SUBBYTE_CHECK(staged.copy(view.scales, stream));
-  SUBBYTE_CHECK(staged.copy(view.zeros, stream));
-  std::span<const std::byte> order = std::as_bytes(view.input_order);
-  SUBBYTE_CHECK(staged.copy(order, stream));
-  view.input_order = {reinterpret_cast<const uint32_t*>(order.data()), view.input_order.size()};
-  return view;
-}
 
 /// Packs what lies on the GPU; the stream is waited for.
 Status pack_into(GpuMatrix::State& state, const MatrixView& on_gpu, cudaStream_t stream) {
   state.tensor_scale = on_gpu.tensor_scale;
+  state.codebook.assign(on_gpu.codebook.begin(), on_gpu.codebook.end());
   SUBBYTE_TRY(state.packed, GpuBytes::allocate(state.format.bytes));
   SUBBYTE_CHECK(cuda::pack_on_device(state.packed.data(), on_gpu, state.format,
                                      static_cast<cuda::Stream>(stream)));
@@ -128,35 +61,35 @@ Result<std::shared_ptr<GpuMatrix>> GpuMatrix::upload(Matrix matrix, gpu::RowOrde
     return std::make_shared<GpuMatrix>(std::move(state));
   }
   SUBBYTE_TRY(state->format, gpu::packed_format(matrix.view, order));
-  Staged staged;
-  SUBBYTE_TRY(const MatrixView on_gpu, stage(matrix.view, on, staged));
-  SUBBYTE_CHECK(pack_into(*state, on_gpu, on));
+  SUBBYTE_TRY(const MatrixOnGpu staged, MatrixOnGpu::copy(matrix.view, on));
+  SUBBYTE_CHECK(pack_into(*state, staged.view(), on));
   return std::make_shared<GpuMatrix>(std::move(state));
 }
 
-Result<std::shared_ptr<GpuMatrix>> GpuMatrix::pack(const MatrixView& on_gpu, gpu::RowOrder order,
-                                                   int device, void* stream, Executor& host) {
-  const CurrentDevice current(device);
+Result<std::shared_ptr<GpuMatrix>> GpuMatrix::pack(const Description& from, void* stream,
+                                                   Executor& host) {
+  const CurrentDevice current(from.device);
   SUBBYTE_CHECK(current.status());
+  const auto on = static_cast<cudaStream_t>(stream);
+  SUBBYTE_TRY(MatrixOnGpu staged, MatrixOnGpu::gather(from, on));
+  if (!staged.can_be_supported()) {
+    SUBBYTE_TRY(Matrix copy, copy_to_host(staged.view(), from.device, stream));
+    SUBBYTE_CHECK(check_input_order(copy.view.input_order));
+    return upload(std::move(copy), from.row_order, from.device, stream, host);
+  }
   auto state = std::make_unique<State>();
-  state->index = device;
-  state->view = outline(on_gpu);
-  state->row_order = order;
-  SUBBYTE_TRY(state->device, cuda::query_device(device));
-  if (is_dense(on_gpu.format)) {
-    SUBBYTE_TRY(state->dense, DenseOnGpu::create(on_gpu, true, static_cast<cudaStream_t>(stream)));
+  state->index = from.device;
+  state->view = outline(from.view);
+  state->row_order = from.row_order;
+  SUBBYTE_TRY(state->device, cuda::query_device(from.device));
+  SUBBYTE_CHECK(staged.support(on));
+  if (is_dense(staged.view().format)) {
+    SUBBYTE_TRY(state->dense, DenseOnGpu::create(staged.view(), true, on));
     return std::make_shared<GpuMatrix>(std::move(state));
   }
-  const bool is_supported =
-      gpu::supported_format(on_gpu.format, on_gpu.rows, on_gpu.cols) == on_gpu.format;
-  MatrixView looked_at = on_gpu;
-  if (is_supported) looked_at.codes = {};
-  SUBBYTE_TRY(Matrix copy, copy_to_host(looked_at, device, stream));
-  SUBBYTE_CHECK(check_input_order(copy.view.input_order));
-  if (!is_supported) return upload(std::move(copy), order, device, stream, host);
-  copy.view.codes = on_gpu.codes;  // whose size counts; they are not read
-  SUBBYTE_TRY(state->format, gpu::packed_format(copy.view, order));
-  SUBBYTE_CHECK(pack_into(*state, on_gpu, static_cast<cudaStream_t>(stream)));
+  SUBBYTE_TRY(const gpu::PackedFacts facts, staged.find_facts(on));
+  SUBBYTE_TRY(state->format, gpu::packed_format(staged.view(), from.row_order, facts));
+  SUBBYTE_CHECK(pack_into(*state, staged.view(), on));
   return std::make_shared<GpuMatrix>(std::move(state));
 }
 
@@ -219,37 +152,22 @@ Status GpuMatrix::State::run(const subbyte_product& p, int64_t m, const std::byt
   SUBBYTE_TRY(const cuda::Plan plan,
               plan_of({m, number, is_aligned(p, x, format.cols), p.batch_invariant != 0}));
   SUBBYTE_TRY(std::byte* const workspace, workspaces.find(plan.workspace_bytes, stream));
-  const bool is_apart = p.activation == SUBBYTE_RELU || p.activation == SUBBYTE_GELU;
   cuda::LinearCall call;
   call.weights = arguments[static_cast<std::size_t>(number)];
   call.format = &format;
   call.x = x;
   call.y = y;
   call.bias = p.bias;
-  call.residual = is_apart ? nullptr : residual;
+  call.residual = residual;
   call.x_stride = p.x_stride;
   call.y_stride = p.y_stride;
   call.residual_stride = p.residual_stride;
   call.m = m;
   call.activation = gate_of(p.activation);
+  call.unary = unary_of(p.activation);
   call.swiglu = clamp_of(p);
   call.dependent_launch = p.dependent_launch != 0;
-  SUBBYTE_CHECK(cuda::run_linear(plan, call, number, workspace, stream));
-  if (!is_apart) return {};
-  const Element element = cuda::element_of(number);
-  return cuda::run_epilogue(
-      {.sums = y,
-       .sums_element = element,
-       .y = y,
-       .residual = residual,
-       .element = element,
-       .m = m,
-       .cols = format.rows,
-       .sums_stride = p.y_stride,
-       .y_stride = p.y_stride,
-       .residual_stride = p.residual_stride,
-       .unary = p.activation == SUBBYTE_GELU ? cuda::Unary::kGelu : cuda::Unary::kRelu},
-      stream);
+  return cuda::run_linear(plan, call, number, workspace, stream);
 }
 
 Status GpuMatrix::multiply(const subbyte_product& p) {

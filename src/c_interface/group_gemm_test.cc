@@ -4,79 +4,36 @@
 
 #include <gtest/gtest.h>
 
-#include <numeric>
 #include <string>
 #include <vector>
 
-#include "base/random.h"
 #include "base/thread_pool.h"
-#include "foreign_layouts/flashinfer.h"
-#include "support/c_handles.h"
+#include "support/c_group_problem.h"
 
 namespace subbyte::testing {
 namespace {
 
-std::vector<std::byte> random_bytes(int64_t size, int first, int count, uint64_t seed) {
-  Random random(seed);
-  std::vector<std::byte> bytes(size);
-  for (std::byte& byte : bytes) {
-    byte = static_cast<std::byte>(first + static_cast<int>(random.below(count)));
-  }
-  return bytes;
+CGroupProblem problem_of_two_groups() {
+  return {{0, 8, 20}, 40, 256, {0x20, 0x40}, {120, 10}};
 }
 
-struct Problem {
-  std::vector<int32_t> m_indptr = {0, 8, 20};
-  static constexpr int64_t kN = 40;
-  static constexpr int64_t kK = 256;
-  std::vector<std::byte> a = random_bytes(20 * kK, 0x20, 0x40, 1);
-  std::vector<std::byte> a_scale =
-      random_bytes(flashinfer_group_row(m_indptr, 2) * kK / 32, 120, 10, 2);
-  std::vector<std::byte> b = random_bytes(2 * kN * kK / 2, 0, 256, 3);
-  std::vector<std::byte> b_scale = random_bytes(2 * 128 * kK / 32, 120, 10, 4);
-  std::vector<std::byte> out = std::vector<std::byte>(20 * kN * 2);
-
-  subbyte_group_weights weights() const {
-    auto w = c_struct<subbyte_group_weights>();
-    w.b = b.data();
-    w.b_scale = b_scale.data();
-    w.b_bytes = std::ssize(b);
-    w.b_scale_bytes = std::ssize(b_scale);
-    w.groups = 2;
-    w.n = kN;
-    w.k = kK;
-    return w;
-  }
-  subbyte_group_call call() {
-    auto c = c_struct<subbyte_group_call>();
-    c.a = a.data();
-    c.a_scale = a_scale.data();
-    c.m_indptr = m_indptr.data();
-    c.out = out.data();
-    c.m = 20;
-    c.a_bytes = std::ssize(a);
-    c.a_scale_bytes = std::ssize(a_scale);
-    c.out_bytes = std::ssize(out);
-    return c;
-  }
-  std::vector<std::byte> expected(Format a_dtype, Format out_dtype) const {
-    std::vector<std::byte> result(out.size());
-    flashinfer::GroupGemm g;
-    g.a = a;
-    g.b = b;
-    g.a_scale = a_scale;
-    g.b_scale = b_scale;
-    g.m_indptr = m_indptr;
-    g.out = result;
-    g.n = kN;
-    g.k = kK;
-    g.a_dtype = a_dtype;
-    g.out_dtype = out_dtype;
-    ThreadPool pool(2);
-    EXPECT_TRUE(flashinfer::group_gemm_mxfp8_mxfp4_nt_groupwise(g, pool).ok());
-    return result;
-  }
-};
+std::vector<std::byte> expected(const CGroupProblem& problem, Format a_dtype, Format out_dtype) {
+  std::vector<std::byte> result(problem.out.size());
+  flashinfer::GroupGemm g;
+  g.a = problem.a;
+  g.b = problem.b;
+  g.a_scale = problem.a_scale;
+  g.b_scale = problem.b_scale;
+  g.m_indptr = problem.m_indptr;
+  g.out = result;
+  g.n = problem.n;
+  g.k = problem.k;
+  g.a_dtype = a_dtype;
+  g.out_dtype = out_dtype;
+  ThreadPool pool(2);
+  EXPECT_TRUE(flashinfer::group_gemm_mxfp8_mxfp4_nt_groupwise(g, pool).ok());
+  return result;
+}
 
 using CGroupGemm =
     std::unique_ptr<subbyte_group_gemm, CDeleter<subbyte_group_gemm, subbyte_group_gemm_destroy>>;
@@ -90,23 +47,23 @@ CGroupGemm create(const CContext& context, const subbyte_group_weights& weights)
 
 TEST(CGroupGemm, gives_the_bytes_of_the_cxx_interface) {
   const CContext context = c_context();
-  Problem problem;
+  CGroupProblem problem = problem_of_two_groups();
   const CGroupGemm gemm = create(context, problem.weights());
   subbyte_group_call call = problem.call();
   ASSERT_EQ(subbyte_group_gemm_run(gemm.get(), &call), SUBBYTE_OK) << subbyte_last_error();
-  EXPECT_EQ(problem.out, problem.expected(Format::kE4M3, Format::kBF16));
+  EXPECT_EQ(problem.out, expected(problem, Format::kE4M3, Format::kBF16));
   call.a_dtype = SUBBYTE_E5M2;
   call.out_dtype = SUBBYTE_F16;
   call.mma_sm = 2;
   call.tile_n = 256;
   ASSERT_EQ(subbyte_group_gemm_run(gemm.get(), &call), SUBBYTE_OK) << subbyte_last_error();
-  EXPECT_EQ(problem.out, problem.expected(Format::kE5M2, Format::kF16));
+  EXPECT_EQ(problem.out, expected(problem, Format::kE5M2, Format::kF16));
   EXPECT_EQ(subbyte_group_gemm_reserve(gemm.get(), 20, nullptr), SUBBYTE_OK);
 }
 
 TEST(CGroupGemm, refuses_by_name) {
   const CContext context = c_context();
-  Problem problem;
+  CGroupProblem problem = problem_of_two_groups();
   const auto code = [&](auto change) {
     subbyte_group_weights weights = problem.weights();
     subbyte_group_call call = problem.call();
@@ -152,7 +109,7 @@ TEST(CGroupGemm, knows_the_row_of_a_group) {
 
 TEST(CGroupGemm, refuses_null_for_every_address) {
   const CContext context = c_context();
-  Problem problem;
+  CGroupProblem problem = problem_of_two_groups();
   const subbyte_group_weights weights = problem.weights();
   const CGroupGemm gemm = create(context, weights);
   const subbyte_group_call call = problem.call();

@@ -84,83 +84,85 @@ Result<int64_t> group_size_of(const std::string& name, const FileTensor& tensor,
   return shape_error(name, "groups that divide " + std::to_string(cols) + " inputs", tensor);
 }
 
-/// s and z beside the codes: zero points where z is what they make, else offsets.
-Status add_scales_and_zeros(const ReadTensors& tensors, Int4Matrix& to) {
+/// The weights of an operand of the CPU.
+Status read_cpu(const char* tile, const ReadTensors& tensors, Int4Operand& to) {
+  SUBBYTE_TRY(to.cpu_tile, cpu_tile(tile));
+  SUBBYTE_TRY(to.weight, tensors.find("weight", {DType::kU8, DType::kI8}, 2));
+  to.rows = at(*to.weight, 0);
+  to.cols = 2 * at(*to.weight, 1);
+  return check_int4pack_cpu_shape(to.rows, to.cols);
+}
+
+Status read_cuda(const ReadTensors& tensors, Int4Operand& to) {
+  SUBBYTE_TRY(to.weight, tensors.find("weight", {DType::kI32, DType::kU32}, 4));
+  const int64_t tiles = 2 * at(*to.weight, 3);
+  to.rows = 8 * at(*to.weight, 0);
+  to.cols = at(*to.weight, 1) * 16 * tiles;
+  to.cuda_tiles = static_cast<int>(tiles);
+  if (at(*to.weight, 2) != 32 || (tiles != 2 && tiles != 4 && tiles != 8)) {
+    return shape_error("weight", "[N / 8, K / (16 T), 32, T / 2] with T of 2, 4 or 8", *to.weight);
+  }
+  return check_int4pack_cuda_shape(to.rows, to.cols, to.cuda_tiles);
+}
+
+/// s and z beside the codes.
+Status read_scales_and_zeros(const ReadTensors& tensors, Int4Operand& to) {
   const std::string name = "scales_and_zeros";
-  SUBBYTE_TRY(const FileTensor* tensor, tensors.find(name, kFloats, 3));
-  const int64_t rows = to.matrix.view.rows;
-  if (at(*tensor, 1) != rows || at(*tensor, 2) != 2) {
-    return shape_error(name, "[groups, " + std::to_string(rows) + ", 2]", *tensor);
+  SUBBYTE_TRY(to.scales, tensors.find(name, kFloats, 3));
+  if (at(*to.scales, 1) != to.rows || at(*to.scales, 2) != 2) {
+    return shape_error(name, "[groups, " + std::to_string(to.rows) + ", 2]", *to.scales);
   }
-  SUBBYTE_TRY(const int64_t group, group_size_of(name, *tensor, to.matrix.view.cols));
-  const Format type = format_of(tensor->dtype);
-  auto integers = unpack_scales_and_zeros(tensor->bytes, type, rows, at(*tensor, 0));
-  if (integers.ok()) {
-    to.set_scales(std::move(integers->scales), std::move(integers->zeros),
-                  {Format::kU4, type, Zero::kU8, group});
-    return {};
-  }
-  if (type == Format::kF32 || integers.error().code != "layout.zero_range") {
-    return integers.error();
-  }
-  SUBBYTE_TRY(ScalesAndZeros floats,
-              unpack_scales_and_offsets(tensor->bytes, type, rows, at(*tensor, 0)));
-  to.set_scales(std::move(floats.scales), std::move(floats.zeros),
-                {Format::kI4, type, type == Format::kF16 ? Zero::kF16 : Zero::kBF16, group});
+  SUBBYTE_TRY(to.group_size, group_size_of(name, *to.scales, to.cols));
   return {};
 }
 
-Result<Matrix> import_cpu(const char* tile, const ReadTensors& tensors) {
-  SUBBYTE_TRY(const CpuTile of, cpu_tile(tile));
-  SUBBYTE_TRY(const FileTensor* weight, tensors.find("weight", {DType::kU8, DType::kI8}, 2));
-  const int64_t rows = at(*weight, 0), cols = 2 * at(*weight, 1);
-  SUBBYTE_CHECK(check_int4pack_cpu_shape(rows, cols));
-  Int4Matrix made(rows, cols);
-  unpack_int4_cpu(made.codes.get(), weight->bytes.data(), rows, cols, of);
-  SUBBYTE_CHECK(add_scales_and_zeros(tensors, made));
-  return std::move(made.matrix);
+Status read_xpu(const ReadTensors& tensors, Int4Operand& to) {
+  SUBBYTE_TRY(to.weight, tensors.find("weight", {DType::kI32, DType::kU32}, 2));
+  SUBBYTE_TRY(to.scales, tensors.find("scales", kFloats, 2));
+  SUBBYTE_TRY(to.zeros, tensors.find("zeros", {DType::kI8, DType::kU8}, 2));
+  to.rows = at(*to.weight, 0);
+  to.cols = 8 * at(*to.weight, 1);
+  if (to.rows == 0 || to.cols == 0) {
+    return shape_error("weight", "outputs and inputs", *to.weight);
+  }
+  if (at(*to.scales, 1) != to.rows) {
+    return shape_error("scales", "[groups, " + std::to_string(to.rows) + "]", *to.scales);
+  }
+  if (to.zeros->shape != to.scales->shape) {
+    return shape_error("zeros", to_string(to.scales->shape), *to.zeros);
+  }
+  SUBBYTE_TRY(to.group_size, group_size_of("scales", *to.scales, to.cols));
+  return {};
 }
 
-Result<Matrix> import_cuda(const ReadTensors& tensors) {
-  SUBBYTE_TRY(const FileTensor* weight, tensors.find("weight", {DType::kI32, DType::kU32}, 4));
-  const int64_t tiles = 2 * at(*weight, 3);
-  const int64_t rows = 8 * at(*weight, 0), cols = at(*weight, 1) * 16 * tiles;
-  if (at(*weight, 2) != 32 || (tiles != 2 && tiles != 4 && tiles != 8)) {
-    return shape_error("weight", "[N / 8, K / (16 T), 32, T / 2] with T of 2, 4 or 8", *weight);
+/// s and z beside the codes: zero points where z is what they make, else offsets.
+Status add_scales_and_zeros(const Int4Operand& from, Int4Matrix& to) {
+  const std::span<const std::byte> bytes = from.scales->bytes;
+  auto integers = unpack_scales_and_zeros(bytes, from.type, from.rows, from.groups());
+  if (integers.ok()) {
+    to.set_scales(std::move(integers->scales), std::move(integers->zeros), from.format(false));
+    return {};
   }
-  SUBBYTE_CHECK(check_int4pack_cuda_shape(rows, cols, static_cast<int>(tiles)));
-  Int4Matrix made(rows, cols);
-  unpack_int4_cuda(made.codes.get(), weight->bytes.data(), rows, cols, static_cast<int>(tiles));
-  SUBBYTE_CHECK(add_scales_and_zeros(tensors, made));
-  return std::move(made.matrix);
+  if (from.type == Format::kF32 || integers.error().code != "layout.zero_range") {
+    return integers.error();
+  }
+  SUBBYTE_TRY(ScalesAndZeros floats,
+              unpack_scales_and_offsets(bytes, from.type, from.rows, from.groups()));
+  to.set_scales(std::move(floats.scales), std::move(floats.zeros), from.format(true));
+  return {};
 }
 
-Result<Matrix> import_xpu(const ReadTensors& tensors) {
-  SUBBYTE_TRY(const FileTensor* weight, tensors.find("weight", {DType::kI32, DType::kU32}, 2));
-  SUBBYTE_TRY(const FileTensor* scales, tensors.find("scales", kFloats, 2));
-  SUBBYTE_TRY(const FileTensor* zeros, tensors.find("zeros", {DType::kI8, DType::kU8}, 2));
-  const int64_t rows = at(*weight, 0), cols = 8 * at(*weight, 1);
-  if (rows == 0 || cols == 0) return shape_error("weight", "outputs and inputs", *weight);
-  if (at(*scales, 1) != rows) {
-    return shape_error("scales", "[groups, " + std::to_string(rows) + "]", *scales);
-  }
-  if (zeros->shape != scales->shape) {
-    return shape_error("zeros", to_string(scales->shape), *zeros);
-  }
-  SUBBYTE_TRY(const int64_t group, group_size_of("scales", *scales, cols));
-  if (std::ranges::any_of(zeros->bytes, [](std::byte z) { return z > std::byte{16}; })) {
+Status add_xpu_groups(const Int4Operand& from, Int4Matrix& to) {
+  const std::span<const std::byte> zeros = from.zeros->bytes;
+  if (std::ranges::any_of(zeros, [](std::byte z) { return z > std::byte{16}; })) {
     return Error{"layout.zero_range", "tensor \"zeros\": expected 0 to 16, found another"};
   }
-  Int4Matrix made(rows, cols);
-  std::ranges::copy(weight->bytes, made.codes.get());
-  std::vector<std::byte> scale_bytes(scales->bytes.size()), zero_bytes(zeros->bytes.size());
-  const Format type = format_of(scales->dtype);
-  unpack_int4_xpu_groups(scale_bytes.data(), scales->bytes.data(), rows, at(*scales, 0),
-                         info(type).bits / 8);
-  unpack_int4_xpu_groups(zero_bytes.data(), zeros->bytes.data(), rows, at(*scales, 0), 1);
-  made.set_scales(std::move(scale_bytes), std::move(zero_bytes),
-                  {Format::kU4, type, Zero::kU8, group});
-  return std::move(made.matrix);
+  std::vector<std::byte> scale_bytes(from.scales->bytes.size()), zero_bytes(zeros.size());
+  unpack_int4_xpu_groups(scale_bytes.data(), from.scales->bytes.data(), from.rows, from.groups(),
+                         info(from.type).bits / 8);
+  unpack_int4_xpu_groups(zero_bytes.data(), zeros.data(), from.rows, from.groups(), 1);
+  to.set_scales(std::move(scale_bytes), std::move(zero_bytes), from.format(false));
+  return {};
 }
 
 Shape shape_of(std::initializer_list<int64_t> sizes) {
@@ -169,62 +171,103 @@ Shape shape_of(std::initializer_list<int64_t> sizes) {
   return shape;
 }
 
-/// Checks what the packing functions take for granted.
-Status check_source(const MatrixView& matrix) {
-  const WeightFormat& f = matrix.format;
+}  // namespace
+
+WeightFormat Int4Operand::format(bool has_offsets) const {
+  if (!has_offsets) return {Format::kU4, type, Zero::kU8, group_size};
+  return {Format::kI4, type, type == Format::kF16 ? Zero::kF16 : Zero::kBF16, group_size};
+}
+
+Result<Int4Operand> read_int4pack(std::string_view layout, const char* tile,
+                                  const ReadTensors& tensors) {
+  Int4Operand to;
+  if (layout == "int4pack-xpu") {
+    SUBBYTE_CHECK(read_xpu(tensors, to));
+  } else {
+    SUBBYTE_CHECK(layout == "int4pack-cpu" ? read_cpu(tile, tensors, to) : read_cuda(tensors, to));
+    SUBBYTE_CHECK(read_scales_and_zeros(tensors, to));
+  }
+  to.type = format_of(to.scales->dtype);
+  return to;
+}
+
+Result<Matrix> import_int4pack(const Int4Operand& from) {
+  Int4Matrix made(from.rows, from.cols);
+  const std::byte* const words = from.weight->bytes.data();
+  if (from.zeros != nullptr) {
+    std::ranges::copy(from.weight->bytes, made.codes.get());
+    SUBBYTE_CHECK(add_xpu_groups(from, made));
+    return std::move(made.matrix);
+  }
+  if (from.cuda_tiles > 0) {
+    unpack_int4_cuda(made.codes.get(), words, from.rows, from.cols, from.cuda_tiles);
+  } else {
+    unpack_int4_cpu(made.codes.get(), words, from.rows, from.cols, from.cpu_tile);
+  }
+  SUBBYTE_CHECK(add_scales_and_zeros(from, made));
+  return std::move(made.matrix);
+}
+
+Result<Int4Target> plan_int4pack(std::string_view layout, const char* tile, Format number,
+                                 const MatrixView& from) {
+  const WeightFormat& f = from.format;
   const bool is_int4 = !is_dense(f) && (f.element == Format::kU4 || f.element == Format::kI4);
   if (!is_int4) {
     return Error{"layout.format", "int4pack: expected integers of 4 bits, found " + to_string(f)};
   }
-  if (matrix.tensor_scale == 1 && matrix.cols % matrix.group_size() == 0) return {};
-  return Error{"layout.format", "int4pack: expected no factor and groups that fill the inputs"};
+  if (from.tensor_scale != 1 || from.cols % from.group_size() != 0) {
+    return Error{"layout.format", "int4pack: expected no factor and groups that fill the inputs"};
+  }
+  Int4Target to;
+  to.type = number == Format::kNone ? f.scale : number;
+  const int64_t rows = from.rows, cols = from.cols, groups = from.groups();
+  to.groups_shape = shape_of({groups, rows, 2});
+  if (layout == "int4pack-xpu") {
+    to.is_xpu = true;
+    to.weight_shape = shape_of({rows, cols / 8});
+    to.groups_shape = shape_of({groups, rows});
+  } else if (layout == "int4pack-cpu") {
+    SUBBYTE_TRY(to.cpu_tile, cpu_tile(tile));
+    SUBBYTE_CHECK(check_int4pack_cpu_shape(rows, cols));
+    to.weight_dtype = DType::kU8;
+    to.weight_shape = shape_of({rows, cols / 2});
+  } else {
+    SUBBYTE_TRY(to.cuda_tiles, cuda_tile(tile));
+    SUBBYTE_CHECK(check_int4pack_cuda_shape(rows, cols, to.cuda_tiles));
+    to.weight_shape = shape_of({rows / 8, cols / (16 * to.cuda_tiles), 32, to.cuda_tiles / 2});
+  }
+  to.groups_dtype = dtype_of(to.type);
+  return to;
 }
 
-}  // namespace
-
-Result<Matrix> import_int4pack(std::string_view layout, const char* tile,
-                               const ReadTensors& tensors) {
-  if (layout == "int4pack-cpu") return import_cpu(tile, tensors);
-  if (layout == "int4pack-cuda") return import_cuda(tensors);
-  return import_xpu(tensors);
-}
-
-Status export_int4pack(std::string_view layout, const char* tile, Format number,
-                       const MatrixView& from, std::vector<subbyte_tensors::Tensor>& to) {
-  SUBBYTE_CHECK(check_source(from));
+Status export_int4pack(const Int4Target& target, const MatrixView& from,
+                       std::vector<subbyte_tensors::Tensor>& to) {
   const bool has_offsets = is_offset(from.format.zero);
   const Matrix matrix = has_offsets ? Matrix{from, {}} : with_zero_points(Matrix{from, {}});
   const MatrixView& view = matrix.view;
-  const Format type = number == Format::kNone ? view.format.scale : number;
-  const int64_t rows = view.rows, cols = view.cols, groups = view.groups();
-  if (layout == "int4pack-xpu") {
-    SUBBYTE_TRY(FusedXpuInt4 fused, transform_xpu(view, type));
+  const int64_t rows = view.rows, cols = view.cols;
+  if (target.is_xpu) {
+    SUBBYTE_TRY(FusedXpuInt4 fused, transform_xpu(view, target.type));
     to.push_back(
-        {"weight", {"", DType::kI32, shape_of({rows, cols / 8}), std::move(fused.weight)}});
+        {"weight", {"", target.weight_dtype, target.weight_shape, std::move(fused.weight)}});
     to.push_back(
-        {"scales", {"", dtype_of(type), shape_of({groups, rows}), std::move(fused.scales)}});
-    to.push_back({"zeros", {"", DType::kI8, shape_of({groups, rows}), std::move(fused.zeros)}});
+        {"scales", {"", target.groups_dtype, target.groups_shape, std::move(fused.scales)}});
+    to.push_back({"zeros", {"", DType::kI8, target.groups_shape, std::move(fused.zeros)}});
     return {};
   }
   std::vector<std::byte> words(view.codes.size());
-  Shape shape = shape_of({rows, cols / 2});
-  if (layout == "int4pack-cpu") {
-    SUBBYTE_TRY(const CpuTile of, cpu_tile(tile));
-    SUBBYTE_CHECK(check_int4pack_cpu_shape(rows, cols));
-    pack_int4_cpu(words.data(), view.codes.data(), rows, cols, of);
+  if (target.cuda_tiles > 0) {
+    pack_int4_cuda(words.data(), view.codes.data(), rows, cols, target.cuda_tiles);
   } else {
-    SUBBYTE_TRY(const int tiles, cuda_tile(tile));
-    SUBBYTE_CHECK(check_int4pack_cuda_shape(rows, cols, tiles));
-    pack_int4_cuda(words.data(), view.codes.data(), rows, cols, tiles);
-    shape = shape_of({rows / 8, cols / (16 * tiles), 32, tiles / 2});
+    pack_int4_cpu(words.data(), view.codes.data(), rows, cols, target.cpu_tile);
   }
   SUBBYTE_TRY(std::vector<std::byte> numbers,
-              type == view.format.scale ? pack_scales_and_zeros(view)
-                                        : pack_scales_and_zeros(view, type, OffsetScale::kRounded));
-  const DType dtype = layout == "int4pack-cpu" ? DType::kU8 : DType::kI32;
-  to.push_back({"weight", {"", dtype, std::move(shape), std::move(words)}});
+              target.type == view.format.scale
+                  ? pack_scales_and_zeros(view)
+                  : pack_scales_and_zeros(view, target.type, OffsetScale::kRounded));
+  to.push_back({"weight", {"", target.weight_dtype, target.weight_shape, std::move(words)}});
   to.push_back(
-      {"scales_and_zeros", {"", dtype_of(type), shape_of({groups, rows, 2}), std::move(numbers)}});
+      {"scales_and_zeros", {"", target.groups_dtype, target.groups_shape, std::move(numbers)}});
   return {};
 }
 

@@ -1,4 +1,4 @@
-// bitsandbytes' kbit and vector quantization, and its Hadamard rotation, on the host.
+// bitsandbytes' kbit and vector quantization, on the host and on GPUs, and its Hadamard rotation.
 
 #include "bitsandbytes/kbit.h"
 
@@ -61,9 +61,24 @@ Result<subbyte_kbit> read_buffers(const char* name, const subbyte_kbit* from, bo
     return c::refuse(std::string(name) + ": sizes of buffers", "0 to 2^40",
                      std::to_string(b.packed_words) + " and " + std::to_string(b.absmax_elements));
   }
-  SUBBYTE_CHECK(c::check_on_host(
-      {{"kbit.packed", b.packed}, {"kbit.absmax", b.absmax}, {"kbit.codebook", b.codebook}}));
+  SUBBYTE_CHECK(c::check_on_host({{"kbit.codebook", b.codebook}}));
   return b;
+}
+
+/// The GPU that all addresses lead to, or -1 where none leads to one. Codes: c.argument.
+Result<int> common_device(std::initializer_list<c::NamedAddress> addresses) {
+  const int device = c::device_of(addresses.begin()->address);
+  if (device < 0) {
+    SUBBYTE_CHECK(c::check_on_host(addresses));
+    return device;
+  }
+  for (const c::NamedAddress& a : addresses) {
+    const int found = c::device_of(a.address);
+    if (found == device) continue;
+    return c::refuse(a.name, "an address of device " + std::to_string(device),
+                     found < 0 ? "one of the host" : "one of device " + std::to_string(found));
+  }
+  return device;
 }
 
 std::span<uint32_t> words_of(const subbyte_kbit& b) {
@@ -90,6 +105,11 @@ std::span<const float> kbit_codebook(const subbyte_kbit& b) {
 
 std::span<const uint16_t> vq_codebook(const subbyte_kbit& b) {
   return {static_cast<const uint16_t*>(b.codebook), static_cast<std::size_t>(256 * b.p)};
+}
+
+/// Code kbit.codebook.
+Status check_vectors(const subbyte_kbit& b) {
+  return b.p == 0 ? Status() : check_vq_codebook(vq_codebook(b), b.p);
 }
 
 KbitCodes kbit_codes(const subbyte_kbit& b) {
@@ -125,6 +145,13 @@ Status quantize(const subbyte_context* context, const void* numbers, int32_t num
   SUBBYTE_TRY(const Format type, c::float_of("number", number));
   SUBBYTE_TRY(const std::span<uint8_t> absmax, absmax_bytes("to", b));
   if (b.tiled != 0) return c::refuse("to.tiled", "0: subbyte_kbit_repack() makes tiles", b.tiled);
+  SUBBYTE_TRY(
+      const int device,
+      common_device({{"to.packed", b.packed}, {"to.absmax", b.absmax}, {"numbers", numbers}}));
+  if (device >= 0) {
+    SUBBYTE_CHECK(check_vectors(b));
+    return c::quantize_kbit_on_gpu(b, numbers, type, numbers_of(b, false), device);
+  }
   const auto a = bytes_of(numbers, numbers_of(b, false), type);
   if (b.p != 0) return quantize_vq(a, type, vq_codebook(b), b.p, words_of(b), absmax);
   const std::scoped_lock lock(context->shared->mutex);
@@ -137,6 +164,12 @@ Status dequantize(const subbyte_context* context, const subbyte_kbit* from, int3
   SUBBYTE_CHECK(c::check_addresses({{"context", context}, {"out", out}}));
   SUBBYTE_TRY(const subbyte_kbit b, read_buffers("from", from, true));
   SUBBYTE_TRY(const Format type, c::float_of("number", number));
+  SUBBYTE_TRY(const int device,
+              common_device({{"from.packed", b.packed}, {"from.absmax", b.absmax}, {"out", out}}));
+  if (device >= 0) {
+    SUBBYTE_CHECK(check_vectors(b));
+    return c::dequantize_kbit_on_gpu(b, type, out, device);
+  }
   const int64_t count = numbers_of(b, false);
   const std::scoped_lock lock(context->shared->mutex);
   Executor& pool = context->shared->execution->pool();
@@ -161,6 +194,11 @@ Status repack(const subbyte_kbit* from, const subbyte_kbit* to) {
   if ((a.tiled != 0) == (b.tiled != 0)) {
     return c::refuse("to.tiled", "another order than that of from", b.tiled);
   }
+  SUBBYTE_TRY(const int device, common_device({{"from.packed", a.packed},
+                                               {"from.absmax", a.absmax},
+                                               {"to.packed", b.packed},
+                                               {"to.absmax", b.absmax}}));
+  if (device >= 0) return c::repack_kbit_on_gpu(a, b, device);
   if (b.tiled == 0) {
     if (b.p != 0) return c::refuse("to.tiled", "1 for VQ, which has no way back", b.tiled);
     return flatten_kbit(words_of(a), a_absmax, a.k_dim, a.n, a.k, words_of(b), b_absmax);
@@ -188,7 +226,8 @@ Status multiply(const subbyte_context* context, const subbyte_kbit* weights, con
   SUBBYTE_TRY(const Format type, c::float_of("number", number));
   if (m < 0 || m > std::numeric_limits<int32_t>::max()) return c::refuse("m", "0 to 2^31 - 1", m);
   if (b.n < 1 || b.k_dim < 1) return c::refuse("weights.n and k_dim", "1 or more of both", b.k_dim);
-  SUBBYTE_CHECK(c::check_on_host({{"a", a}, {"out", out}}));
+  SUBBYTE_CHECK(c::check_on_host(
+      {{"weights.packed", b.packed}, {"weights.absmax", b.absmax}, {"a", a}, {"out", out}}));
   const KbitProduct product = {bytes_of(a, m * b.k_dim, type), bytes_of(out, m * b.n, type), type,
                                b.k_dim, b.n};
   const std::scoped_lock lock(context->shared->mutex);

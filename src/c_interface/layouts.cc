@@ -73,7 +73,8 @@ Result<FileTensor> read_tensor(const subbyte_tensor& from) {
 
 }  // namespace
 
-Result<ReadTensors> read_tensors(const subbyte_tensor* tensors, int64_t count, void* stream) {
+Result<ReadTensors> read_tensors(const subbyte_tensor* tensors, int64_t count, void* stream,
+                                 bool stays_on_gpu) {
   SUBBYTE_CHECK(check_addresses({{"tensors", tensors}}));
   if (count < 1 || count > kMaxTensors) return refuse("num_tensors", "1 to 64", count);
   SUBBYTE_TRY(const subbyte_tensor first, read_struct("tensors", tensors));
@@ -86,11 +87,18 @@ Result<ReadTensors> read_tensors(const subbyte_tensor* tensors, int64_t count, v
     SUBBYTE_TRY(FileTensor tensor, read_tensor(from));
     const int device = device_of(from.data);
     if (i == 0) read.device = device;
-    const auto copy = allocate_bytes(tensor.bytes.size());
-    const auto size = static_cast<int64_t>(tensor.bytes.size());
-    if (size > 0) SUBBYTE_CHECK(copy_rows(copy.get(), from.data, 1, size, size, device, stream));
-    tensor.bytes = {copy.get(), tensor.bytes.size()};
-    read.owners.push_back(copy);
+    if (device != read.device && !tensor.bytes.empty()) {
+      return refuse("tensors", "all on the host or on one GPU",
+                    "some on " + std::to_string(device) + " and some on " +
+                        std::to_string(read.device) + " (-1 is the host)");
+    }
+    if (device < 0 || !stays_on_gpu) {
+      const auto copy = allocate_bytes(tensor.bytes.size());
+      const auto size = static_cast<int64_t>(tensor.bytes.size());
+      if (size > 0) SUBBYTE_CHECK(copy_rows(copy.get(), from.data, 1, size, size, device, stream));
+      tensor.bytes = {copy.get(), tensor.bytes.size()};
+      read.owners.push_back(copy);
+    }
     const std::string name = tensor.name;
     if (!read.by_name.emplace(name, std::move(tensor)).second) {
       return refuse("tensors", "one of each name", "two of " + quote(name));
@@ -108,7 +116,7 @@ bool is_int4pack(std::string_view name) {
 }
 
 std::string known_names() {
-  std::string names = "int4pack-cpu, int4pack-cuda, int4pack-xpu";
+  std::string names = packed_layout_names() + "int4pack-cpu, int4pack-cuda, int4pack-xpu";
   for (const Exporter* exporter : all_exporters()) names += ", " + std::string(exporter->name);
   return names;
 }
@@ -122,7 +130,9 @@ const Exporter* exporter_of(std::string name) {
 Result<subbyte_layout> read_layout(const subbyte_layout* from) {
   SUBBYTE_TRY(const subbyte_layout layout, read_struct("layout", from));
   SUBBYTE_CHECK(check_addresses({{"layout.name", layout.name}}));
-  if (is_int4pack(layout.name) || exporter_of(layout.name) != nullptr) return layout;
+  const bool is_known = is_int4pack(layout.name) || is_packed_layout(layout.name) ||
+                        exporter_of(layout.name) != nullptr;
+  if (is_known) return layout;
   return refuse("layout.name", "one of " + known_names(), quote(layout.name));
 }
 
@@ -177,23 +187,30 @@ Status import(const subbyte_context* context, const subbyte_layout* from,
               const subbyte_tensor* tensors, int64_t count, void* stream, subbyte_matrix** to) {
   SUBBYTE_CHECK(check_addresses({{"context", context}, {"matrix", to}}));
   SUBBYTE_TRY(const subbyte_layout layout, read_layout(from));
-  SUBBYTE_TRY(const ReadTensors read, read_tensors(tensors, count, stream));
+  const bool int4pack = is_int4pack(layout.name);
+  SUBBYTE_TRY(const ReadTensors read, read_tensors(tensors, count, stream, int4pack));
   auto made = std::make_unique<subbyte_matrix>();
   made->context = context->shared;
   const std::scoped_lock lock(context->shared->mutex);
   Executor& pool = context->shared->execution->pool();
-  SUBBYTE_TRY(made->matrix, is_int4pack(layout.name)
-                                ? import_int4pack(layout.name, layout.tile, read)
-                                : import_checkpoint(layout, read, pool));
+  if (int4pack) {
+    SUBBYTE_TRY(const Int4Operand operand, read_int4pack(layout.name, layout.tile, read));
+    if (read.device >= 0) {
+      SUBBYTE_TRY(made->on_gpu, import_int4pack_on_gpu(operand, read.device, stream, pool));
+      made->matrix = {made->on_gpu->view(), {}};
+      *to = made.release();
+      return {};
+    }
+    SUBBYTE_TRY(made->matrix, import_int4pack(operand));
+  } else {
+    SUBBYTE_TRY(made->matrix, is_packed_layout(layout.name)
+                                  ? import_packed(layout, read)
+                                  : import_checkpoint(layout, read, pool));
+  }
   if (read.device >= 0) {
     SUBBYTE_TRY(made->on_gpu,
                 GpuMatrix::upload(made->matrix, made->row_order, read.device, stream, pool));
-    MatrixView outline;
-    outline.format = made->matrix.view.format;
-    outline.rows = made->matrix.view.rows;
-    outline.cols = made->matrix.view.cols;
-    outline.tensor_scale = made->matrix.view.tensor_scale;
-    made->matrix = {outline, {}};
+    made->matrix = {made->on_gpu->view(), {}};
   }
   *to = made.release();
   return {};
@@ -219,22 +236,34 @@ Status export_matrix(const subbyte_matrix* matrix, const subbyte_layout* from,
                      subbyte_tensors** to) {
   SUBBYTE_CHECK(check_addresses({{"matrix", matrix}, {"tensors", to}}));
   SUBBYTE_TRY(const subbyte_layout layout, read_layout(from));
-  if (matrix->on_gpu != nullptr) {
-    return refuse("matrix", "one of the host", "one that is packed on a GPU");
-  }
   auto made = std::make_unique<subbyte_tensors>();
   made->config = "null";
+  Format number = Format::kNone;
+  if (layout.number != SUBBYTE_NONE) {
+    SUBBYTE_TRY(number, float_of("layout.number", layout.number));
+  }
+  const bool int4pack = is_int4pack(layout.name);
   const std::scoped_lock lock(matrix->context->mutex);
-  if (is_int4pack(layout.name)) {
-    Format number = Format::kNone;
-    if (layout.number != SUBBYTE_NONE) {
-      SUBBYTE_TRY(number, float_of("layout.number", layout.number));
-    }
-    SUBBYTE_CHECK(
-        export_int4pack(layout.name, layout.tile, number, matrix->matrix.view, made->tensors));
+  Executor& pool = matrix->context->execution->pool();
+  if (matrix->on_gpu != nullptr && int4pack) {
+    const GpuMatrix& packed = *matrix->on_gpu;
+    SUBBYTE_TRY(const Int4Target target,
+                plan_int4pack(layout.name, layout.tile, number, packed.held()));
+    SUBBYTE_CHECK(packed.export_int4pack(target, layout.stream, made->tensors));
   } else {
-    SUBBYTE_CHECK(export_checkpoint(*exporter_of(layout.name), matrix->matrix,
-                                    matrix->context->execution->pool(), *made));
+    Matrix held = matrix->matrix;
+    if (matrix->on_gpu != nullptr) {
+      SUBBYTE_TRY(held, matrix->on_gpu->to_host(layout.stream));
+    }
+    if (int4pack) {
+      SUBBYTE_TRY(const Int4Target target,
+                  plan_int4pack(layout.name, layout.tile, number, held.view));
+      SUBBYTE_CHECK(export_int4pack(target, held.view, made->tensors));
+    } else if (is_packed_layout(layout.name)) {
+      SUBBYTE_CHECK(export_packed(layout, held, made->tensors));
+    } else {
+      SUBBYTE_CHECK(export_checkpoint(*exporter_of(layout.name), held, pool, *made));
+    }
   }
   *to = made.release();
   return {};
@@ -251,13 +280,13 @@ Status get_tensor(const subbyte_tensors* tensors, int64_t index, subbyte_tensor*
   if (index < 0 || index >= std::ssize(tensors->tensors)) {
     return refuse("index", "0 to " + std::to_string(std::ssize(tensors->tensors) - 1), index);
   }
-  const auto& [name, tensor] = tensors->tensors[static_cast<std::size_t>(index)];
+  const auto& [name, tensor, on_gpu] = tensors->tensors[static_cast<std::size_t>(index)];
   subbyte_tensor found = {};
   found.name = name.c_str();
   found.dtype = subbyte::name(tensor.dtype).data();
   found.rank = static_cast<int32_t>(std::min<std::size_t>(tensor.shape.size(), 4));
   for (int i = 0; i < found.rank; ++i) found.shape[i] = static_cast<int64_t>(tensor.shape[i]);
-  found.data = tensor.bytes.data();
+  found.data = on_gpu != nullptr ? on_gpu.get() : tensor.bytes.data();
   return write_struct("tensor", to, found);
 }
 

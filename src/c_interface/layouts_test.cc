@@ -8,6 +8,7 @@
 
 #include "checkpoints/exporter.h"
 #include "foreign_layouts/fused_int4.h"
+#include "foreign_layouts/marlin.h"
 #include "support/c_handles.h"
 #include "support/random_matrix.h"
 
@@ -99,6 +100,133 @@ TEST(CLayouts, of_checkpoints_go_there_and_back) {
     ASSERT_NE(back, nullptr);
     EXPECT_EQ(weights_of(back), weights_of(matrix));
   }
+}
+
+/// A matrix that Marlin and FlashInfer hold.
+RandomMatrix packable(const WeightFormat& format, int64_t rows = 128, int64_t cols = 256) {
+  RandomMatrix random = random_matrix(format, rows, cols, Contents::kReal, 7);
+  if (format.zero == Zero::kU8) {
+    for (std::byte& zero : random.zeros->span()) zero &= std::byte{15};
+  }
+  if (format.scale == Format::kE4M3) {  // from 1 to 1.875 and their doubles
+    for (std::byte& scale : random.scales->span()) {
+      scale = (scale & std::byte{15}) | std::byte{0x30};
+    }
+    random.view.tensor_scale = 0.375;
+  }
+  return random;
+}
+
+TEST(CLayouts, of_marlin_and_flashinfer_go_there_and_back) {
+  const CContext context = c_context();
+  const std::pair<const char*, WeightFormat> cases[] = {
+      {"marlin", {Format::kU4, Format::kF16, Zero::kU8, 64}},
+      {"marlin", {Format::kI4, Format::kBF16, Zero::kNone, 0}},
+      {"marlin", {Format::kI8, Format::kF16, Zero::kNone, 128}},
+      {"marlin-fp4", {Format::kE2M1, Format::kE8M0, Zero::kNone, 32}},
+      {"marlin-fp4", {Format::kE2M1, Format::kE4M3, Zero::kNone, 16}},
+      {"flashinfer-mxfp4", {Format::kE2M1, Format::kE8M0, Zero::kNone, 32}}};
+  for (const auto& [name, format] : cases) {
+    for (const int32_t number : {SUBBYTE_F16, SUBBYTE_BF16}) {
+      const bool has_f16 = format.scale == Format::kE4M3 || std::string(name) != "marlin-fp4";
+      if (number == SUBBYTE_F16 && !has_f16) continue;  // vLLM's kernel for MXFP4 has bf16 alone
+      SCOPED_TRACE(std::string(name) + " " + to_string(format));
+      const RandomMatrix random = packable(format);
+      const CMatrix matrix = c_matrix(context, c_weights(random.view));
+      subbyte_layout layout = c_layout(name);
+      layout.number = number;
+      const CTensors tensors = export_to(matrix, layout);
+      ASSERT_NE(tensors, nullptr);
+      EXPECT_EQ(weights_of(import_from(context, layout, list(tensors))), weights_of(matrix));
+    }
+  }
+}
+
+TEST(CLayouts, of_marlin_are_what_its_functions_pack) {
+  const CContext context = c_context();
+  RandomMatrix random = packable({Format::kU4, Format::kF16, Zero::kU8, 64});
+  std::vector<uint32_t> order(256);
+  for (uint32_t k = 0; k < 256; ++k) order[k] = k ^ 3;
+  random.view.input_order = order;
+  const CMatrix matrix = c_matrix(context, c_weights(random.view));
+  const CTensors tensors = export_to(matrix, c_layout("marlin"));
+  const auto found = list(tensors);
+  std::vector<std::string> names;
+  for (const subbyte_tensor& tensor : found) names.emplace_back(tensor.name);
+  EXPECT_EQ(names, (std::vector<std::string>{"words", "scales", "zeros", "perm", "g_idx"}));
+  std::vector<std::byte> words(128 * 256 / 2);
+  pack_marlin(words.data(), random.view.codes.data(), 128, 256);
+  EXPECT_EQ(std::memcmp(found[0].data, words.data(), words.size()), 0);
+  EXPECT_EQ(std::memcmp(found[3].data, order.data(), 256 * 4), 0);
+  const CMatrix back = import_from(context, c_layout("marlin"), found);
+  EXPECT_EQ(weights_of(back), weights_of(matrix));
+}
+
+TEST(CLayouts, a_padded_matrix_of_flashinfer_has_its_own_sizes) {
+  const CContext context = c_context();
+  const RandomMatrix random = packable({Format::kE2M1, Format::kE8M0, Zero::kNone, 32}, 100, 160);
+  const CMatrix matrix = c_matrix(context, c_weights(random.view));
+  subbyte_layout layout = c_layout("flashinfer-mxfp4", "8x4");
+  const CTensors tensors = export_to(matrix, layout);
+  const auto found = list(tensors);
+  EXPECT_EQ(found[0].shape[0], 104);
+  EXPECT_EQ(found[0].shape[1], 128);
+  layout.rows = 100;
+  layout.cols = 160;
+  EXPECT_EQ(weights_of(import_from(context, layout, found)), weights_of(matrix));
+  subbyte_matrix* made = nullptr;
+  layout.cols = 128;  // then inputs 128 to 159 are padding, and not 0
+  EXPECT_EQ(code_of(subbyte_matrix_import(context.get(), &layout, found.data(), std::ssize(found),
+                                          nullptr, &made)),
+            "c.tensor");
+}
+
+TEST(CLayouts, one_expert_of_a_stack_is_read) {
+  const CContext context = c_context();
+  const WeightFormat format = {Format::kE2M1, Format::kE8M0, Zero::kNone, 32};
+  const RandomMatrix first = random_matrix(format, 64, 128, Contents::kReal, 1);
+  const RandomMatrix second = random_matrix(format, 64, 128, Contents::kReal, 2);
+  const CMatrix matrices[] = {c_matrix(context, c_weights(first.view)),
+                              c_matrix(context, c_weights(second.view))};
+  const CTensors parts[] = {export_to(matrices[0], c_layout("marlin-fp4")),
+                            export_to(matrices[1], c_layout("marlin-fp4"))};
+  std::vector<subbyte_tensor> stack = list(parts[0]);
+  std::vector<std::vector<std::byte>> bytes;
+  for (std::size_t i = 0; i < stack.size(); ++i) {
+    subbyte_tensor& tensor = stack[i];
+    const std::size_t width = std::string(tensor.dtype) == "I32" ? 4 : 1;
+    const std::size_t size = static_cast<std::size_t>(tensor.shape[0] * tensor.shape[1]) * width;
+    bytes.emplace_back(2 * size);
+    for (std::size_t e = 0; e < 2; ++e) {
+      std::memcpy(&bytes.back()[e * size], list(parts[e])[i].data, size);
+    }
+    tensor.data = bytes.back().data();
+    tensor.shape[2] = tensor.shape[1];
+    tensor.shape[1] = tensor.shape[0];
+    tensor.shape[0] = 2;
+    tensor.rank = 3;
+  }
+  subbyte_layout layout = c_layout("marlin-fp4");
+  for (layout.expert = 0; layout.expert < 2; ++layout.expert) {
+    EXPECT_EQ(weights_of(import_from(context, layout, stack)), weights_of(matrices[layout.expert]));
+  }
+  subbyte_matrix* made = nullptr;
+  EXPECT_EQ(code_of(subbyte_matrix_import(context.get(), &layout, stack.data(), std::ssize(stack),
+                                          nullptr, &made)),
+            "c.argument");
+}
+
+TEST(CLayouts, what_marlin_does_not_hold_is_refused) {
+  const CContext context = c_context();
+  const RandomMatrix odd = packable({Format::kU4, Format::kF16, Zero::kU8, 64}, 72, 256);
+  const CMatrix matrix = c_matrix(context, c_weights(odd.view));
+  const subbyte_layout layout = c_layout("marlin");
+  subbyte_tensors* made = nullptr;
+  EXPECT_EQ(code_of(subbyte_matrix_export(matrix.get(), &layout, &made)), "layout.shape");
+  const subbyte_layout fp4 = c_layout("marlin-fp4");
+  EXPECT_EQ(code_of(subbyte_matrix_export(matrix.get(), &fp4, &made)), "pack.format");
+  const subbyte_layout tile = c_layout("marlin", "8x8");
+  EXPECT_EQ(code_of(subbyte_matrix_export(matrix.get(), &tile, &made)), "c.argument");
 }
 
 TEST(CLayouts, of_aten_are_those_of_the_packing_functions) {

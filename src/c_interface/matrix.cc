@@ -34,19 +34,11 @@ Status create(const subbyte_context* context, const subbyte_weights* weights, vo
   made->row_order = description.row_order;
   const std::scoped_lock lock(context->shared->mutex);
   Executor& pool = context->shared->execution->pool();
-  const bool packs_in_place =
-      description.device >= 0 && !description.has_strides() && description.group_indices == nullptr;
-  if (packs_in_place) {
-    SUBBYTE_TRY(made->on_gpu, c::GpuMatrix::pack(description.view, description.row_order,
-                                                 description.device, stream, pool));
+  if (description.device >= 0) {
+    SUBBYTE_TRY(made->on_gpu, c::GpuMatrix::pack(description, stream, pool));
     made->matrix.view = outline(description.view);
   } else {
     SUBBYTE_TRY(made->matrix, c::to_host(description, stream, pool));
-    if (description.device >= 0) {
-      SUBBYTE_TRY(made->on_gpu, c::GpuMatrix::upload(made->matrix, description.row_order,
-                                                     description.device, stream, pool));
-      made->matrix = {outline(made->matrix.view), {}};
-    }
   }
   *to = made.release();
   return {};

@@ -28,6 +28,13 @@ constexpr cuda::Activation gate_of(int32_t activation) {
   }
 }
 
+/// The activation without a gate as kernels call it.
+constexpr cuda::Unary unary_of(int32_t activation) {
+  return activation == SUBBYTE_RELU   ? cuda::Unary::kRelu
+         : activation == SUBBYTE_GELU ? cuda::Unary::kGelu
+                                      : cuda::Unary::kNone;
+}
+
 /// Constants of the clamped gate.
 inline SwiGLU clamp_of(const subbyte_product& p) {
   if (p.alpha == 0 && p.limit == 0 && p.up_offset == 0) return kUsualClamp;

@@ -94,18 +94,6 @@ Result<CompletionRequest> read_request(subbyte_session& session, const char* tex
   return request;
 }
 
-std::string_view finish_reason(StopReason reason) {
-  switch (reason) {
-    case StopReason::kLength:
-    case StopReason::kContextFull:
-      return "length";
-    case StopReason::kCaller:
-      return "abort";
-    default:
-      return "stop";
-  }
-}
-
 Value logprobs_as_json(const std::vector<Logprobs>& logprobs) {
   Value list = Value::array();
   for (const Logprobs& one : logprobs) {
@@ -121,7 +109,7 @@ Value logprobs_as_json(const std::vector<Logprobs>& logprobs) {
 }
 
 Value end_as_json(const SampleEnd& end) {
-  return {{"finish_reason", finish_reason(end.stats.reason)},
+  return {{"finish_reason", finish_reason(end.stats.reason, end.num_tool_calls > 0)},
           {"stop", end.stop.empty() ? Value() : Value(end.stop)},
           {"prompt_tokens", end.stats.prompt_tokens},
           {"completion_tokens", end.stats.generated_tokens},
@@ -132,13 +120,19 @@ Value end_as_json(const SampleEnd& end) {
 /// docs/c.md has the fields.
 std::string event_of(const Delta& delta) {
   std::string content, reasoning;
+  Value tool_calls = Value::array();
   for (const OutputPiece& piece : delta.pieces) {
+    if (piece.channel == OutputChannel::kToolCall) {
+      tool_calls.push_back(call_as_json(piece));
+      continue;
+    }
     (piece.channel == OutputChannel::kFinal ? content : reasoning) += piece.text;
   }
   Value event = {{"id", delta.request},
                  {"index", delta.sample},
                  {"content", content},
                  {"reasoning_content", reasoning},
+                 {"tool_calls", std::move(tool_calls)},
                  {"takes_answer_back", delta.takes_answer_back},
                  {"tokens", delta.tokens},
                  {"logprobs", logprobs_as_json(delta.logprobs)},

@@ -21,6 +21,11 @@ int device_of(const void*) {
   return -1;
 }
 
+Result<std::shared_ptr<GpuMatrix>> import_int4pack_on_gpu(const Int4Operand&, int, void*,
+                                                          Executor&) {
+  return none();
+}
+
 Result<Matrix> copy_to_host(const MatrixView&, int, void*) {
   return none();
 }
@@ -38,8 +43,7 @@ Result<std::shared_ptr<GpuMatrix>> GpuMatrix::upload(Matrix, gpu::RowOrder, int,
   return none();
 }
 
-Result<std::shared_ptr<GpuMatrix>> GpuMatrix::pack(const MatrixView&, gpu::RowOrder, int, void*,
-                                                   Executor&) {
+Result<std::shared_ptr<GpuMatrix>> GpuMatrix::pack(const Description&, void*, Executor&) {
   return none();
 }
 
@@ -56,6 +60,19 @@ Status GpuMatrix::reserve(const subbyte_product&) {
 
 Status GpuMatrix::dequantize(Format, void*, void*) const {
   return none();
+}
+
+Result<Matrix> GpuMatrix::to_host(void*) const {
+  return none();
+}
+
+Status GpuMatrix::export_int4pack(const Int4Target&, void*,
+                                  std::vector<subbyte_tensors::Tensor>&) const {
+  return none();
+}
+
+MatrixView GpuMatrix::held() const {
+  return state_->view;
 }
 
 int GpuMatrix::device() const {
@@ -75,6 +92,18 @@ Status dequantize_on_gpu(const MatrixView&, Format, void*, int, void*) {
 }
 
 Status quantize_blocks_on_gpu(const BlockQuantization&, const void*, void*, void*, int, void*) {
+  return none();
+}
+
+Status quantize_kbit_on_gpu(const subbyte_kbit&, const void*, Format, int64_t, int) {
+  return none();
+}
+
+Status dequantize_kbit_on_gpu(const subbyte_kbit&, Format, void*, int) {
+  return none();
+}
+
+Status repack_kbit_on_gpu(const subbyte_kbit&, const subbyte_kbit&, int) {
   return none();
 }
 

@@ -15,15 +15,40 @@ double finite(double logprob) {
 
 }  // namespace
 
+Value call_as_json(const OutputPiece& call) {
+  return {{"id", call.call_id},
+          {"type", "function"},
+          {"function", {{"name", call.recipient}, {"arguments", call.text}}}};
+}
+
+std::string_view finish_reason(StopReason reason, bool has_calls) {
+  switch (reason) {
+    case StopReason::kLength:
+    case StopReason::kContextFull:
+      return "length";
+    case StopReason::kCaller:
+      return "abort";
+    case StopReason::kStopToken:
+    case StopReason::kStopString:
+      break;
+  }
+  return has_calls ? "tool_calls" : "stop";
+}
+
 void Choice::take(Delta delta) {
   tokens_.insert(tokens_.end(), delta.tokens.begin(), delta.tokens.end());
   std::ranges::move(delta.logprobs, std::back_inserter(logprobs_));
   for (const OutputPiece& piece : delta.pieces) {
-    (piece.channel == OutputChannel::kFinal ? text_ : reasoning_) += piece.text;
+    if (piece.channel == OutputChannel::kToolCall) {
+      tool_calls_.push_back(call_as_json(piece));
+    } else {
+      (piece.channel == OutputChannel::kFinal ? text_ : reasoning_) += piece.text;
+    }
   }
   if (delta.takes_answer_back) {
     reasoning_ = without_breaks(text_);
     text_.clear();
+    tool_calls_.clear();
   }
   if (delta.end) reason_ = delta.end->stats.reason;
 }
@@ -89,19 +114,21 @@ Value Choice::text_logprobs(const Echo& echo) const {
 }
 
 Value Choice::take_json(int64_t index, const Echo& echo) {
-  const bool is_length = reason_ == StopReason::kLength || reason_ == StopReason::kContextFull;
+  const bool has_calls = !tool_calls_.empty();
   const bool has_logprobs = request_.num_top_logprobs.has_value();
   Value choice = {{"index", index}};
   if (request_.is_chat) {
-    choice["message"] = {{"role", "assistant"}, {"content", std::move(text_)}};
+    choice["message"] = {{"role", "assistant"}, {"content", nullptr}};
+    if (!has_calls || !text_.empty()) choice["message"]["content"] = std::move(text_);
     if (!reasoning_.empty()) choice["message"]["reasoning_content"] = std::move(reasoning_);
+    if (has_calls) choice["message"]["tool_calls"] = std::move(tool_calls_);
   } else {
     choice["text"] = echo.text + text_;
   }
   choice["logprobs"] = !has_logprobs      ? Value()
                        : request_.is_chat ? chat_logprobs()
                                           : text_logprobs(echo);
-  choice["finish_reason"] = is_length ? "length" : "stop";
+  choice["finish_reason"] = finish_reason(reason_, has_calls);
   return choice;
 }
 

@@ -18,6 +18,12 @@ struct Echo {
   std::vector<Logprobs> logprobs;  // of the tokens after the first, where they are wanted
 };
 
+/// A call of a tool as an element of "tool_calls".
+json::Value call_as_json(const OutputPiece& call);
+
+/// The "finish_reason" of an answer: "tool_calls" where it has calls and came to its end.
+std::string_view finish_reason(StopReason reason, bool has_calls);
+
 /// All deltas of one sample together.
 class Choice {
  public:
@@ -41,6 +47,7 @@ class Choice {
   const Tokenizer& tokenizer_;
   std::string text_;
   std::string reasoning_;
+  json::Value tool_calls_ = json::Value::array();
   std::vector<TokenId> tokens_;
   std::vector<Logprobs> logprobs_;
   StopReason reason_ = StopReason::kLength;

@@ -14,7 +14,8 @@ class Answers : public ::testing::Test {
  protected:
   /// The choice that comes of tokens, which are text with control tokens.
   Value choice(std::string_view output, StopReason reason = StopReason::kStopToken) {
-    SampleText text(request_, *tokenizer_, ChatFormat::kChatMl, prompt_);
+    SampleText text(request_, *tokenizer_, ChatFormat::kChatMl, prompt_,
+                    ToolCallParser(ToolCallStyle::kJson, request_.chat.tools, "seed"));
     Choice choice(request_, *tokenizer_);
     const auto ids = tokenizer_->encode(output, SpecialTokens::kRecognize);
     for (const TokenId id : *ids) {
@@ -54,6 +55,47 @@ TEST_F(Answers, have_the_reasoning_beside_the_content) {
   EXPECT_EQ(message("\nhm\n</think>\n\nHello<|im_end|>"), "Hello (hm)");
   EXPECT_EQ(message("hm</think>a</think>b"), "ab (hm)");
   EXPECT_EQ(message("a<think>b</think>c"), "ac (b)");
+}
+
+TEST_F(Answers, have_calls_of_tools_where_there_are_tools) {
+  const std::string call =
+      "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"n\": 1}}\n</tool_call>";
+  const std::string output = "<think>\n" + call + "\n</think>\n\nLook.\n" + call + "<|im_end|>";
+  Value found = choice(output);
+  EXPECT_EQ(found["message"]["content"], "Look.\n" + call);
+  EXPECT_FALSE(found["message"].contains("tool_calls"));
+  EXPECT_EQ(found["finish_reason"], "stop");
+
+  request_.chat.tools = {{{"type", "function"}, {"function", {{"name", "f"}}}}};
+  found = choice(output);
+  EXPECT_EQ(found["message"]["content"], "Look.");
+  EXPECT_EQ(found["message"]["reasoning_content"], call);
+  EXPECT_EQ(found["finish_reason"], "tool_calls");
+  Value& calls = found["message"]["tool_calls"];
+  ASSERT_EQ(calls.size(), 1u);
+  EXPECT_EQ(calls[0]["id"].get<std::string>().size(), 29u);
+  calls[0].erase("id");
+  EXPECT_EQ(calls[0], (Value{{"type", "function"},
+                             {"function", {{"name", "f"}, {"arguments", "{\"n\": 1}"}}}}));
+
+  found = choice(call);
+  EXPECT_TRUE(found["message"]["content"].is_null());
+  EXPECT_EQ(choice(call, StopReason::kLength)["finish_reason"], "length");
+  EXPECT_EQ(choice("<tool_call>{<|im_end|>")["message"]["content"], "<tool_call>{");
+  EXPECT_EQ(choice("<tool_call>{<|im_end|>")["finish_reason"], "stop");
+}
+
+TEST_F(Answers, have_no_calls_that_were_reasoning_and_no_stops_in_calls) {
+  request_.chat.tools = {{{"name", "f"}}};
+  const std::string call = "<tool_call>{\"name\":\"f\"}</tool_call>";
+  const Value found = choice("hm " + call + " hm</think>So.");
+  EXPECT_EQ(found["message"]["content"], "So.");
+  EXPECT_FALSE(found["message"].contains("tool_calls"));
+  EXPECT_EQ(found["finish_reason"], "stop");
+  request_.stops = {"name"};
+  EXPECT_EQ(choice("a" + call + "b")["finish_reason"], "tool_calls");
+  EXPECT_EQ(choice("a" + call + "name b")["message"]["content"], "a");
+  EXPECT_EQ(choice("a <tool_call>{\"name\"")["message"]["content"], "a <tool_call>{\"");
 }
 
 TEST_F(Answers, begin_inside_the_reasoning_where_the_prompt_opens_it) {

@@ -13,8 +13,7 @@ static_assert(static_cast<int>(Activations::kBF16) ==
               static_cast<int>(subbyte::Activations::kBF16));
 static_assert(static_cast<int>(Activations::kInt8) ==
               static_cast<int>(subbyte::Activations::kInt8));
-static_assert(static_cast<int>(Activations::kMxfp8) ==
-              static_cast<int>(subbyte::Activations::kMxfp8));
+static_assert(static_cast<int>(Activations::kFp8) == static_cast<int>(subbyte::Activations::kFp8));
 
 /// Threads of the library's own for callers.
 class OwnThreads : public Executor {

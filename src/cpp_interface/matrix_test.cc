@@ -141,7 +141,7 @@ std::vector<float> some_numbers(int64_t count, uint32_t seed) {
 constexpr int64_t kRows = 48;
 constexpr int64_t kCols = 128;
 
-class PublicQuantize : public testing::TestWithParam<std::string> {};
+class PublicQuantize : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(PublicQuantize, makes_matrices_that_the_cpu_multiplies) {
   const auto weights = some_numbers(kRows * kCols, 1);
@@ -177,7 +177,7 @@ TEST_P(PublicQuantize, makes_matrices_that_the_cpu_multiplies) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(all, PublicQuantize, testing::ValuesIn(weight_quantizations()),
+INSTANTIATE_TEST_SUITE_P(all, PublicQuantize, ::testing::ValuesIn(weight_quantizations()),
                          [](const auto& test) {
                            std::string text = test.param;
                            std::ranges::replace(text, '-', '_');

@@ -18,6 +18,7 @@ static_assert(static_cast<int>(Role::kAssistant) == static_cast<int>(ChatRole::k
 static_assert(static_cast<int>(Channel::kReasoning) == static_cast<int>(OutputChannel::kAnalysis));
 static_assert(static_cast<int>(Channel::kCommentary) ==
               static_cast<int>(OutputChannel::kCommentary));
+static_assert(static_cast<int>(Channel::kToolCall) == static_cast<int>(OutputChannel::kToolCall));
 static_assert(static_cast<int>(Channel::kAnswer) == static_cast<int>(OutputChannel::kFinal));
 static_assert(static_cast<int>(StopReason::kStopToken) ==
               static_cast<int>(subbyte::StopReason::kStopToken));
@@ -63,6 +64,7 @@ SampleEnd to_public(const subbyte::SampleEnd& end) {
   return {.reason = static_cast<StopReason>(end.stats.reason),
           .stop_token = end.stop_token,
           .stop = end.stop,
+          .num_tool_calls = end.num_tool_calls,
           .prompt_tokens = end.stats.prompt_tokens,
           .generated_tokens = end.stats.generated_tokens,
           .prefill_seconds = end.stats.prefill_seconds,
@@ -128,7 +130,7 @@ Delta to_public(subbyte::Delta given) {
   delta.logprobs = to_public(given.logprobs);
   for (OutputPiece& piece : given.pieces) {
     delta.pieces.push_back({static_cast<Channel>(piece.channel), std::move(piece.recipient),
-                            std::move(piece.text), piece.begins_message});
+                            std::move(piece.text), piece.begins_message, std::move(piece.call_id)});
   }
   delta.takes_answer_back = given.takes_answer_back;
   delta.prompt_logprobs = to_public(given.prompt_logprobs);
@@ -141,9 +143,13 @@ void append(const Delta& delta, Completion& completion) {
   completion.text += delta.text();
   completion.reasoning += delta.reasoning();
   completion.commentary += delta.text_of(Channel::kCommentary);
+  for (const Piece& piece : delta.pieces) {
+    if (piece.channel == Channel::kToolCall) completion.tool_calls.push_back(piece);
+  }
   if (delta.takes_answer_back) {
     completion.reasoning += without_breaks(completion.text);
     completion.text.clear();
+    completion.tool_calls.clear();
   }
   append_all(delta.tokens, completion.tokens);
   append_all(delta.logprobs, completion.logprobs);

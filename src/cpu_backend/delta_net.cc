@@ -7,6 +7,7 @@
 namespace subbyte {
 namespace {
 
+constexpr int64_t kAligned = 16;            // floats that are 64 bytes
 constexpr int64_t kChannelGrain = 1 << 12;  // channels that are worth a thread
 
 float sigmoid(float x) {
@@ -49,10 +50,12 @@ class DeltaNet {
     const int64_t of_rows = std::ssize(rows_) * (shape.channels() + 2 * shape.value_heads);
     zeros_.assign(std::max(shape.key_size, shape.values_per_key() * shape.value_size), 0.0f);
     mixed_ = execution.floats(Execution::Slot::kScratch,
-                              of_rows + execution.pool().size() * shape.value_size);
+                              of_rows + execution.pool().size() * of_thread() + kAligned);
     decay_ = mixed_ + std::ssize(rows_) * shape.channels();
     beta_ = decay_ + std::ssize(rows_) * shape.value_heads;
     scratch_ = mixed_ + of_rows;
+    const auto misplaced = reinterpret_cast<uintptr_t>(scratch_) / sizeof(float) % kAligned;
+    scratch_ += misplaced == 0 ? 0 : kAligned - misplaced;
   }
 
   void run() {
@@ -73,7 +76,7 @@ class DeltaNet {
     pool.parallel_for(std::ssize(parts_) * values, 1,
                       [this, values](int64_t begin, int64_t end, int thread) {
                         for (int64_t i = begin; i < end; ++i) {
-                          recur(i / values, i % values, scratch_ + thread * shape_.value_size);
+                          recur(i / values, i % values, scratch_ + thread * of_thread());
                         }
                       });
   }
@@ -85,6 +88,11 @@ class DeltaNet {
     int64_t column, channel, count;
   };
 
+  /// Floats that a thread works in: a tile of a state, and a gate.
+  int64_t of_thread() const {
+    return shape_.key_size * cpu::kDeltaScratchColumns +
+           (shape_.value_size + kAligned - 1) / kAligned * kAligned;
+  }
   int64_t row_size() const { return shape_.channels() + shape_.value_width(); }
 
   Piece queries(int64_t head) const {
@@ -145,7 +153,8 @@ class DeltaNet {
   }
 
   /// All tokens of a part for one value head.
-  void recur(int64_t part_idx, int64_t value_head, float* gate) {
+  void recur(int64_t part_idx, int64_t value_head, float* scratch) {
+    float* const gate = scratch + shape_.key_size * cpu::kDeltaScratchColumns;
     const DeltaNetPart& part = parts_[part_idx];
     const int64_t first_row = first_rows_[part_idx];
     const int64_t head = value_head / shape_.values_per_key();
@@ -178,6 +187,7 @@ class DeltaNet {
     rule.decay = decay_ + first_row * shape_.value_heads + value_head;
     rule.beta = beta_ + first_row * shape_.value_heads + value_head;
     rule.gate_stride = shape_.value_heads;
+    rule.scratch = scratch;
     kernels_.delta_rule(rule);
     const int64_t z = columns_.z.of(head) + value_head % shape_.values_per_key() * size;
     for (int64_t t = 0; t < part.tokens; ++t) {
@@ -205,7 +215,7 @@ class DeltaNet {
   float* mixed_ = nullptr;    // [rows][channels]: queries, keys and values as the rule has them
   float* decay_ = nullptr;    // [rows][value_heads]
   float* beta_ = nullptr;     // the same
-  float* scratch_ = nullptr;  // [threads][value_size]
+  float* scratch_ = nullptr;  // [threads][of_thread()]
 };
 
 }  // namespace

@@ -26,8 +26,8 @@ RopeScaling gpt_oss_scaling(bool truncate) {
 }
 
 /// Turns heads of `dim` elements, one after the other, to `position`.
-void turn(const Execution& execution, const Rope& rope, std::span<float> heads, int64_t position,
-          int64_t dim, std::span<const float> weight = {}, float eps = 0) {
+void turn_heads(const Execution& execution, const Rope& rope, std::span<float> heads,
+                int64_t position, int64_t dim, std::span<const float> weight = {}, float eps = 0) {
   std::vector<float> cos(rope.inv_freq().size()), sin(cos.size());
   rope.angles(cos, sin, position);
   for (std::size_t i = 0; i < heads.size(); i += dim) {
@@ -40,7 +40,7 @@ void turn(const Execution& execution, const Rope& rope, std::span<float> heads, 
 class TurnedHeads : public subbyte::testing::IsaTest {
  protected:
   void turn(const Rope& rope, std::span<float> heads, int64_t position, int64_t dim) {
-    subbyte::turn(run_, rope, heads, position, dim);
+    turn_heads(run_, rope, heads, position, dim);
   }
   Execution& run_ = execution(1);
 };
@@ -250,8 +250,8 @@ TEST_P(TurnedHeads, are_normalised_first_where_there_is_a_weight) {
         expected[i + dim / 2] = b * std::cos(angle) + a * std::sin(angle);
       }
       std::vector<float> turned = head;
-      subbyte::turn(run_, rope, turned, 77, dim,
-                    with_weight ? std::span<const float>(weight) : std::span<const float>{}, 1e-6f);
+      turn_heads(run_, rope, turned, 77, dim,
+                 with_weight ? std::span<const float>(weight) : std::span<const float>{}, 1e-6f);
       for (int64_t i = 0; i < dim; ++i) {
         // Elements below 6: four roundings of the norm, three of the turn, for two of them.
         EXPECT_NEAR(turned[i], expected[i], 2 * 6 * 7 * 0x1p-24) << dim << ", " << i;

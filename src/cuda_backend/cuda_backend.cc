@@ -53,8 +53,8 @@ class CudaBackend : public Backend {
         host_(options.num_threads),
         stream_(std::move(stream)),
         runner_(device, number_,
-                {options.batch_invariant, options.mxfp8_experts, options.step_kernel_tokens,
-                 options.step_graphs},
+                {options.batch_invariant, options.mxfp8_experts, options.fp8_activations,
+                 options.step_kernel_tokens, options.step_graphs},
                 stream_->get()),
         uploader_(stream_->get(), host_),
         memory_(gpu_.index, arena_, uploader_, runner_) {}
@@ -225,6 +225,11 @@ Result<std::unique_ptr<Backend>> make_cuda_backend(const CudaOptions& options) {
   for (Gpu& gpu : gpus) {
     if (gpu.index != options.index) continue;
     SUBBYTE_TRY(const cuda::Device device, cuda::query_device(gpu.index));
+    if (options.fp8_activations && device.compute_capability != 90) {
+      return Error{"device.unsupported", "activations in fp8 need compute capability 9.0, found " +
+                                             gpu.name + " with " + std::to_string(gpu.major) + "." +
+                                             std::to_string(gpu.minor)};
+    }
     cudaError_t error = cudaSetDevice(gpu.index);
     auto stream = std::make_unique<OwnStream>();
     if (error == cudaSuccess) error = stream->error();

@@ -14,7 +14,9 @@ struct CudaOptions {
   int index = 0;               // of the GPU, as the driver counts
   bool is_bf16 = false;        // activations; f16 rounds an eighth as much and ends at 65504
   bool mxfp8_experts = false;  // inputs of experts are rounded to MXFP8
-  int num_threads = 0;         // of the host, for work beside the operations; 0: all
+  /// Inputs of many tokens beside weights in FP8 are rounded to E4M3 (kernels/cuda/w8a8.h).
+  bool fp8_activations = false;
+  int num_threads = 0;  // of the host, for work beside the operations; 0: all
   /// A token's results are the same bits however many tokens are computed with it.
   bool batch_invariant = false;
   /// Steps of at most so many single tokens run as one kernel, where there is one.

@@ -4,12 +4,15 @@
 
 #include "kernels/cuda/ops/dense.h"
 #include "kernels/cuda/ops/gates.h"
+#include "kernels/cuda/w8a8.h"
 
 namespace subbyte {
 namespace {
 
 constexpr int64_t kAligned = 8;  // 16-bit numbers that are 16 bytes
 constexpr std::size_t kMaxPlans = 1024;
+/// Fewer read their weights about as long as they multiply.
+constexpr int64_t kLeastTokensInFp8 = 256;
 
 int64_t outputs_of(const CudaWeight& weight) {
   int64_t rows = 0;
@@ -23,13 +26,21 @@ void* at(void* p, int64_t index, Element element) {
 
 }  // namespace
 
+bool CudaProducts::rounds_inputs(const CudaMatrix& matrix, int64_t m, bool aligned) const {
+  return options_.fp8_activations && aligned && m >= kLeastTokensInFp8 &&
+         cuda::has_w8a8_products(matrix.format);
+}
+
 Result<cuda::Plan> CudaProducts::plan_of(const CudaMatrix& matrix, int64_t m, bool aligned) const {
   const int64_t key = 2 * m + (aligned ? 1 : 0);
   const auto known = matrix.plans.find(key);
   if (known != matrix.plans.end()) return known->second;
-  SUBBYTE_TRY(const cuda::Plan plan,
-              cuda::plan_linear({matrix.format, number_, m, aligned}, device_,
-                                {.batch_invariant = batch_invariant_}));
+  const cuda::Problem problem = {matrix.format, number_, m, aligned};
+  SUBBYTE_TRY(
+      const cuda::Plan plan,
+      rounds_inputs(matrix, m, aligned)
+          ? cuda::plan_w8a8(problem, device_)
+          : cuda::plan_linear(problem, device_, {.batch_invariant = options_.batch_invariant}));
   if (matrix.plans.size() >= kMaxPlans) matrix.plans.clear();
   matrix.plans.emplace(key, plan);
   return plan;
@@ -66,6 +77,9 @@ Status CudaProducts::multiply_packed(const CudaRows& y, int64_t first, const Cud
   call.activation = activation;
   call.dependent_launch = true;  // operations before it let it begin, and write no weights
   void* const workspace = plan.workspace_bytes > 0 ? workspace_.data() : nullptr;
+  if (rounds_inputs(matrix, x.rows, aligned)) {
+    return cuda::run_w8a8(plan, call, number_, workspace, stream_);
+  }
   return cuda::run_linear(plan, call, number_, workspace, stream_);
 }
 
@@ -84,7 +98,7 @@ void CudaProducts::multiply_dense(void* y, Element y_element, int64_t y_stride, 
   call.cols = matrix.cols;
   call.x_stride = x.cols;
   call.y_stride = y_stride;
-  call.batch_invariant = batch_invariant_;
+  call.batch_invariant = options_.batch_invariant;
   cuda::run_dense(call, stream_);
 }
 

@@ -12,12 +12,17 @@ struct CudaRows {
   int64_t cols = 0;
 };
 
+struct ProductOptions {
+  bool batch_invariant = false;
+  bool fp8_activations = false;  // those of many tokens beside weights in FP8
+};
+
 /// The products of a backend, with the memory that they work in.
 class CudaProducts {
  public:
-  CudaProducts(const cuda::Device& device, cuda::Number number, bool batch_invariant,
+  CudaProducts(const cuda::Device& device, cuda::Number number, const ProductOptions& options,
                cuda::Stream stream)
-      : device_(device), number_(number), batch_invariant_(batch_invariant), stream_(stream) {}
+      : device_(device), number_(number), options_(options), stream_(stream) {}
 
   /// Checks that there are kernels for the weight. Code linear.unsupported.
   Status check(const CudaWeight& weight) const;
@@ -36,6 +41,7 @@ class CudaProducts {
   int64_t device_bytes() const { return workspace_.size() + results_.size(); }
 
  private:
+  bool rounds_inputs(const CudaMatrix& matrix, int64_t m, bool aligned) const;
   Result<cuda::Plan> plan_of(const CudaMatrix& matrix, int64_t m, bool aligned) const;
   Status multiply_packed(const CudaRows& y, int64_t first, const CudaRows& x,
                          const CudaMatrix& matrix, cuda::Activation activation);
@@ -44,7 +50,7 @@ class CudaProducts {
 
   cuda::Device device_;
   cuda::Number number_;
-  bool batch_invariant_;
+  ProductOptions options_;
   cuda::Stream stream_;
   CudaBuffer workspace_;  // of one product
   CudaBuffer results_;    // what is gated or converted afterwards

@@ -70,6 +70,7 @@ struct CudaWorkspace {
 struct StepRunnerOptions {
   bool batch_invariant = false;
   bool mxfp8_experts = false;
+  bool fp8_activations = false;
   int step_kernel_tokens = 0;  // 0: no programs
   bool step_graphs = true;
 };
@@ -125,6 +126,7 @@ class CudaStepRunner {
   Status launch(const LogitsOp& op, const ScheduledLaunch& item);
   Status show(const Op& op);
 
+  CudaSharedExpert shared_expert(const JoinedExpert& joined) const;
   int64_t rows_of(ValueId id) const;
   std::byte* at(ValueId id) const { return pointers_[slots_->slot_of[id]]; }
   float* floats(ValueId id) const { return reinterpret_cast<float*>(at(id)); }

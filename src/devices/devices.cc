@@ -42,6 +42,11 @@ cpu::Precision precision_of(Activations activations) {
 }
 
 Result<std::unique_ptr<Backend>> make_cpu(const DeviceOptions& options) {
+  if (options.activations == Activations::kFp8) {
+    return Error{"device.unsupported",
+                 "activations in fp8 need a GPU of compute capability 9.0, found the CPU; it takes "
+                 "f32, bf16, int8 and mxfp8"};
+  }
   return make_cpu_backend({.num_threads = options.num_threads,
                            .isa = options.isa,
                            .pin_threads = options.pin_threads,
@@ -57,6 +62,7 @@ Result<std::unique_ptr<Backend>> make_gpu(const DeviceOptions& options, int inde
   return make_cuda_backend({.index = index,
                             .is_bf16 = options.activations == Activations::kBF16,
                             .mxfp8_experts = options.activations == Activations::kMxfp8,
+                            .fp8_activations = options.activations == Activations::kFp8,
                             .num_threads = options.num_threads,
                             .batch_invariant = options.batch_invariant,
                             .step_kernel_tokens = options.step_kernel_tokens,
@@ -147,7 +153,11 @@ Result<int> first_usable_gpu() {
 
 std::string unsupported_by_gpu(const DeviceOptions& options) {
   if (options.activations == Activations::kInt8) {
-    return "activations on the GPU are f16 or bf16 (and mxfp8 for experts), not int8";
+    return "activations on the GPU are f16 or bf16 (and mxfp8 for experts, fp8 beside weights in "
+           "FP8), not int8";
+  }
+  if (options.activations == Activations::kFp8 && options.batch_invariant) {
+    return "activations in fp8 are those of many tokens alone, so results are not batch-invariant";
   }
   if (options.executor != nullptr) return "the GPU takes no executor";
   if (options.pin_threads) return "pinned threads are for models on the CPU";

@@ -13,7 +13,10 @@ namespace subbyte {
 
 /// The precision of activations in matrix products; lower is faster.
 /// kMxfp8: as kF32 but for the inputs of experts, which become MXFP8 (W4A8 with experts of 4 bits).
-enum class Activations : uint8_t { kF32, kBF16, kInt8, kMxfp8 };
+/// kFp8: as kF32 but for the inputs of many tokens beside weights in E4M3 with scales for 128
+/// inputs, which become E4M3 with a factor for 128 of a token (W8A8), on GPUs of compute capability
+/// 9.0 alone.
+enum class Activations : uint8_t { kF32, kBF16, kInt8, kMxfp8, kFp8 };
 
 struct DeviceOptions {
   /// "cpu"; "cuda" or "cuda:N", a GPU of NVIDIA; "auto": the first GPU if there is one that can be

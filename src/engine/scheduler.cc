@@ -102,7 +102,9 @@ void Scheduler::admit() {
     if (num_running_ == options_.max_sequences) return;
     if (sample.is_running || waits_for_prompt(sample)) continue;
     // Nobody overtakes the oldest that waits, so all get their turn.
-    if (num_running_ > 0 && !has_pages_for(sample)) return;
+    while (num_running_ > 0 && !has_pages_for(sample)) {
+      if (!give_back()) return;
+    }
     sample.is_running = true;
     ++num_running_;
   }
@@ -116,10 +118,18 @@ void Scheduler::preempt(Sample& sample) {
   ++num_preemptions_;
 }
 
-/// Room for `tokens` more of a sample, taken from the youngest of those after it where there is
-/// none. False when none of them has pages: then it gives up its own and waits.
-bool Scheduler::reserve(Sample& sample, int64_t tokens) {
+/// Room for `tokens` more of a sample, of pages that are free or that no request has.
+bool Scheduler::reserve_of_nobody(Sample& sample, int64_t tokens) const {
   while (!sample.sequence.reserve(tokens).ok()) {
+    if (!give_back()) return false;
+  }
+  return true;
+}
+
+/// The same, taken from the youngest of those after it where there is none. False when none of them
+/// has pages: then it gives up its own and waits.
+bool Scheduler::reserve(Sample& sample, int64_t tokens) {
+  while (!reserve_of_nobody(sample, tokens)) {
     auto youngest = samples_.rbegin();
     while (&*youngest != &sample && youngest->sequence.is_empty()) ++youngest;
     preempt(*youngest);
@@ -173,9 +183,9 @@ std::vector<Part> Scheduler::next_parts(Owners& owners) {
 /// Whether the step after the last one decodes a token of each of its samples, and of no others.
 bool Scheduler::can_go_ahead() {
   const auto is_decode = [](const Part& part) { return part.tokens.size() == 1; };
-  const auto goes_ahead = [](Sample* sample) {
+  const auto goes_ahead = [&](Sample* sample) {
     return sample != nullptr && sample->generation.generated_tokens() > 0 &&
-           sample->generation.can_go_ahead() && sample->sequence.reserve(1).ok();
+           sample->generation.can_go_ahead() && reserve_of_nobody(*sample, 1);
   };
   if (!steps_.has_room() || !std::ranges::all_of(steps_.last(), is_decode) ||
       !std::ranges::all_of(owners_.back(), goes_ahead)) {

@@ -7,9 +7,10 @@
 //                                                         oldest first
 //
 // Continuous batching: who ends gives its pages and its place to who waits, in the next step. A
-// sequence takes pages as it grows. When the pool has none left, the youngest sequence gives its
-// pages back, waits, and computes its tokens once more later; it keeps what it has generated and
-// its random numbers, so nothing of it is lost and nothing fails. The oldest always goes on.
+// sequence takes pages as it grows. When the pool has none left, the caller gives back pages that
+// no request has; then the youngest sequence gives its pages back, waits, and computes its tokens
+// once more later; it keeps what it has generated and its random numbers, so nothing of it is lost
+// and nothing fails. The oldest always goes on.
 //
 // The samples of a request share the pages of its prompt, which the first of them computes. In
 // batch-invariant mode each sample has the tokens of a run alone, bit for bit.
@@ -24,6 +25,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <list>
 #include <optional>
 #include <span>
@@ -75,12 +77,14 @@ struct SampleEvent {
 struct SchedulerOptions {
   int64_t max_sequences = 8;  // that run at the same time
   int64_t step_tokens = 512;  // of a step; more than max_sequences, else prompts go token by token
+  /// Gives pages of the pool back that no request has; false when there are none any more.
+  std::function<bool()> give_back = nullptr;
 };
 
 class Scheduler {
  public:
-  /// All must outlive this. Nothing else takes pages of the pool meanwhile, or uses the backend
-  /// unless idle().
+  /// All must outlive this. Nothing else takes pages of the pool meanwhile, but for what
+  /// `give_back` gives back, or uses the backend unless idle().
   Scheduler(const Model& model, Backend& backend, KvPool& pool, const SchedulerOptions& options)
       : model_(model), backend_(backend), pool_(pool), options_(options), steps_(model, backend) {}
 
@@ -169,6 +173,8 @@ class Scheduler {
   std::vector<Part> next_parts(Owners& owners);
   bool can_go_ahead();
   std::vector<Part> parts_ahead();
+  bool give_back() const { return options_.give_back && options_.give_back(); }
+  bool reserve_of_nobody(Sample& sample, int64_t tokens) const;
   bool reserve(Sample& sample, int64_t tokens);
   void preempt(Sample& sample);
   void share_prompt(const Sample& from);

@@ -36,9 +36,9 @@ TEST(FormatDocs, table_has_one_row_for_each_format_in_order) {
   const std::string text = buffer.str();
   std::size_t position = 0;
   for (const FormatInfo* format : all_formats()) {
-    const std::string row = "\n| " + std::string(format->name) + " | " +
-                            std::to_string(format->bits) + " | " + number(format->min) + " | " +
-                            number(format->max) + " | " + specials(*format) + " |";
+    const std::string row = "\n|" + std::string(format->name) + "|" + std::to_string(format->bits) +
+                            "|" + number(format->min) + "|" + number(format->max) + "|" +
+                            specials(*format) + "|";
     const std::size_t found = text.find(row, position);
     ASSERT_NE(found, std::string::npos) << "docs/formats.md lacks, or has too early:" << row;
     position = found + row.size();

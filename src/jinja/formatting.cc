@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 
 #include "jinja/characters.h"
 #include "jinja/evaluator.h"

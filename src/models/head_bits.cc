@@ -1,5 +1,7 @@
 #include "models/head_bits.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "base/quote.h"

@@ -21,6 +21,11 @@ class CodebookEncoder {
     }
   }
 
+  /// Numbers at or below entry i have a code of at most i.
+  std::span<const float> thresholds() const {
+    return std::span(thresholds_).first(static_cast<std::size_t>(num_thresholds_));
+  }
+
   /// Writes the code of x[i] / divisor, rounded to a float, to codes[i]. Of two entries whose
   /// distances are the same float the lower is taken. No quotient is NaN.
   void encode(std::span<const float> x, float divisor, std::span<uint8_t> codes) const {

@@ -8,11 +8,14 @@
 
 #include "base/model_file.h"
 #include "checkpoints/config/config_file.h"
+#include "checkpoints/config/quantization_config.h"
 #include "checkpoints/model_path.h"
 #include "session/not_enough_memory.h"
 
 namespace subbyte {
 namespace {
+
+constexpr int64_t kFp8Group = 128;  // inputs that share a factor
 
 double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -26,6 +29,20 @@ Result<std::unique_ptr<Model>> try_to_load(const ReadyModel& ready, const LoadOp
   }
 }
 
+/// FP8 is for models that were made for it: others would lose accuracy for nothing.
+Status check_activations(const std::filesystem::path& path, Activations activations) {
+  if (activations != Activations::kFp8) return {};
+  SUBBYTE_TRY(const ConfigFile file, read_config_file(path));
+  SUBBYTE_TRY(const json::Object object, file.object());
+  SUBBYTE_TRY(const QuantizationConfig config, read_quantization_config(object, path));
+  if (config.rounds_inputs && config.block_cols == kFp8Group) return {};
+  return Error{"usage.activations",
+               fmt::format("{}: activations in fp8 are for models in FP8 with weight_block_size "
+                           "[128, 128] and activation_scheme dynamic; expected these in its "
+                           "quantization_config, found {}",
+                           path.string(), config.method_name())};
+}
+
 }  // namespace
 
 Result<ReadyModel> ReadyModel::open(const std::string& name, const DeviceOptions& device,
@@ -36,6 +53,7 @@ Result<ReadyModel> ReadyModel::open(const std::string& name, const DeviceOptions
   ready.auto_device = std::move(auto_device);
   SUBBYTE_TRY(ready.path, find_model(name));
   ready.directory = model_directory(ready.path);
+  SUBBYTE_CHECK(check_activations(ready.path, device.activations));
   SUBBYTE_TRY(ready.backend, choose_machine(ready.device, ready.auto_device));
   SUBBYTE_TRY(ready.config, read_model_config(ready.path));
   ready.load_seconds = now() - start;

@@ -13,8 +13,9 @@ std::string Delta::text() const {
 }
 
 SampleText::SampleText(const SessionRequest& request, const Tokenizer& tokenizer, ChatFormat format,
-                       PromptEnd prompt)
+                       PromptEnd prompt, ToolCallParser calls)
     : decoder_(tokenizer, /*skip_special=*/true),
+      calls_(std::move(calls)),
       stops_(request.stops),
       min_tokens_(request.min_tokens) {
   if (request.is_chat) chat_.emplace(format, prompt, tokenizer);
@@ -24,15 +25,17 @@ void SampleText::push(TokenId token, Delta& delta) {
   delta.tokens.push_back(token);
   ++num_tokens_;
   if (!chat_) return add({{OutputChannel::kFinal, {}, decoder_.push(token), false}}, delta);
-  add(chat_->push(token), delta);
+  add(calls_.push(chat_->push(token)), delta);
   if (!chat_->takes_answer_back() || stopped()) return;
+  add(calls_.finish(), delta);
   add_answer(stops_.finish(), delta);
   delta.takes_answer_back = true;
 }
 
 void SampleText::finish(Delta& delta) {
   if (chat_) {
-    add(chat_->finish(), delta);
+    add(calls_.push(chat_->finish()), delta);
+    add(calls_.finish(), delta);
   } else {
     add({{OutputChannel::kFinal, {}, decoder_.finish(), false}}, delta);
   }
@@ -47,6 +50,7 @@ void SampleText::add(std::vector<OutputPiece> pieces, Delta& delta) {
       const bool may_stop = num_tokens_ > min_tokens_;
       add_answer(may_stop ? stops_.push(piece.text) : std::move(piece.text), delta);
     } else if (!stopped()) {
+      if (piece.channel == OutputChannel::kToolCall) add_answer(stops_.finish(), delta);
       delta.pieces.push_back(std::move(piece));
     }
   }

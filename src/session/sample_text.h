@@ -8,14 +8,16 @@
 #include "engine/stop_strings.h"
 #include "session/session_request.h"
 #include "text/chat_parser.h"
+#include "text/tool_call_parser.h"
 
 namespace subbyte {
 
 class SampleText {
  public:
-  /// The tokenizer must outlive this. `prompt` is how that of a chat ends.
+  /// The tokenizer must outlive this. `prompt` is how that of a chat ends; `calls` takes calls of
+  /// tools out of the answer.
   SampleText(const SessionRequest& request, const Tokenizer& tokenizer, ChatFormat format,
-             PromptEnd prompt = PromptEnd::kOpen);
+             PromptEnd prompt = PromptEnd::kOpen, ToolCallParser calls = {});
 
   /// Adds a token, and the text that became certain, to a delta.
   void push(TokenId token, Delta& delta);
@@ -25,6 +27,8 @@ class SampleText {
   /// Tells whether a stop string was found: nothing that comes later is wanted.
   bool stopped() const { return stops_.stopped(); }
   const std::string& stop() const { return stops_.found(); }
+  /// Calls of tools until now.
+  int64_t num_calls() const { return calls_.num_calls(); }
 
  private:
   void add(std::vector<OutputPiece> pieces, Delta& delta);
@@ -32,6 +36,7 @@ class SampleText {
 
   std::optional<ChatParser> chat_;  // of a chat
   StreamDecoder decoder_;           // of a text
+  ToolCallParser calls_;
   StopStrings stops_;
   int64_t min_tokens_;
   int64_t num_tokens_ = 0;

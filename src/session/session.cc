@@ -86,9 +86,11 @@ Session::Session(ReadyModel ready, std::unique_ptr<const TextSetup> text, KvPool
     : ready_(std::move(ready)),
       text_(std::move(text)),
       pool_(std::move(pool)),
-      kept_(pool_, size.context),
+      context_(size.context),
       scheduler_(*ready_.model, *ready_.backend, pool_,
-                 {.max_sequences = size.max_sequences, .step_tokens = size.step_tokens}) {}
+                 {.max_sequences = size.max_sequences,
+                  .step_tokens = size.step_tokens,
+                  .give_back = [this] { return forget_oldest(); }}) {}
 
 Result<RequestId> Session::add(const SessionRequest& request) {
   SUBBYTE_TRY(std::vector<TokenId> prompt, text_->encode(request));
@@ -108,52 +110,83 @@ Result<RequestId> Session::add(const SessionRequest& request, std::vector<TokenI
       request.max_length == 0 ? context() : std::min(request.max_length, context());
   scheduled.num_top_logprobs = request.num_top_logprobs;
   scheduled.scores_prompt = request.scores_prompt;
-  if (request.is_turn) {
-    SUBBYTE_CHECK(begin_turn(scheduled.prompt));
-    scheduled.sequence = &kept_;
-  } else {
-    forget();  // nobody could take its pages
-  }
+  Conversation* const turn = request.is_turn ? &begin_turn(scheduled.prompt) : nullptr;
+  if (turn != nullptr) scheduled.sequence = &turn->sequence;
   SUBBYTE_TRY(const RequestId id, scheduler_.add(scheduled));
   GenerateStats stats;
-  stats.prompt_tokens = std::ssize(scheduled.prompt) - (request.is_turn ? kept_.length() : 0);
+  stats.prompt_tokens =
+      std::ssize(scheduled.prompt) - (turn == nullptr ? 0 : turn->sequence.length());
   Active& active = active_[id];
   active = {.start = Clock::now(), .is_prompt_only = request.max_tokens == 0, .samples = {}};
   const PromptEnd end = prompt_end(text_->tokenizer, scheduled.prompt);
   for (int64_t i = 0; i < request.num_samples; ++i) {
-    active.samples.push_back({SampleText(request, text_->tokenizer, text_->format, end), stats});
+    active.samples.push_back({SampleText(request, text_->tokenizer, text_->format, end,
+                                         text_->call_parser(request, scheduled.prompt, i)),
+                              stats});
   }
-  if (request.is_turn) {
-    turn_ = id;
-    kept_tokens_ = std::move(scheduled.prompt);
+  if (turn != nullptr) {
+    turn->turn = id;
+    turn->prompt_tokens = std::ssize(scheduled.prompt);
+    turn->tokens = std::move(scheduled.prompt);
   }
   return id;
 }
 
-/// Cuts the conversation back to what it has in common with the prompt, whose last token is
-/// computed in any case: its logits are needed.
-Status Session::begin_turn(std::span<const TokenId> prompt) {
-  if (turn_ != 0) return Error{"session.turn", "a turn of the conversation is answered already"};
-  const auto most =
-      std::min(std::ssize(kept_tokens_), std::max<int64_t>(std::ssize(prompt), 1) - 1);
-  const auto common = std::ranges::mismatch(std::span(kept_tokens_).first(most), prompt).in1;
-  kept_.rewind(common - std::span(kept_tokens_).begin());
-  kept_tokens_.resize(kept_.length());
-  return {};
+/// The conversation whose next turn this is, cut back to what it has in common with the prompt,
+/// whose last token is computed in any case: its logits are needed. One that begins like another
+/// and does not go on from its last prompt is a new one, which shares the beginning.
+Session::Conversation& Session::begin_turn(std::span<const TokenId> prompt) {
+  const int64_t most = std::max<int64_t>(std::ssize(prompt), 1) - 1;
+  auto nearest = kept_.end();
+  int64_t length = 0;
+  for (auto one = kept_.begin(); one != kept_.end(); ++one) {
+    if (one->turn != 0) continue;
+    const auto end = std::ranges::mismatch(one->tokens, prompt.first(most)).in1;
+    const int64_t common = end - one->tokens.begin();
+    if (common > length || nearest == kept_.end()) {
+      nearest = one;
+      length = common;
+    }
+  }
+  const bool goes_on = nearest != kept_.end() && length + 1 >= nearest->prompt_tokens;
+  if (goes_on) {
+    nearest->sequence.rewind(length);
+    kept_.splice(kept_.begin(), kept_, nearest);
+  } else {
+    Sequence sequence =
+        nearest == kept_.end() ? Sequence(pool_, context_) : nearest->sequence.share(length);
+    if (std::ssize(kept_) >= scheduler_.max_sequences()) forget_oldest();
+    kept_.push_front({.sequence = std::move(sequence)});
+  }
+  Conversation& conversation = kept_.front();
+  conversation.tokens.assign(prompt.begin(), prompt.begin() + conversation.sequence.length());
+  return conversation;
+}
+
+/// The conversation that a request is a turn of, or nullptr.
+Session::Conversation* Session::find_turn(RequestId request) {
+  const auto found = std::ranges::find(kept_, request, &Conversation::turn);
+  return found == kept_.end() ? nullptr : &*found;
 }
 
 /// `is_known`: what the cache holds now.
-void Session::end_turn(bool is_known) {
-  turn_ = 0;
-  // Pages that no request has must not be wanted by any.
-  if (!is_known || !scheduler_.idle()) forget();
-  kept_tokens_.resize(kept_.length());
+void Session::end_turn(Conversation& conversation, bool is_known) {
+  conversation.turn = 0;
+  if (!is_known) conversation.sequence.truncate(0);
+  conversation.tokens.resize(conversation.sequence.length());
+}
+
+/// Forgets the conversation whose last turn is the longest ago; false when there is none that no
+/// turn of is answered.
+bool Session::forget_oldest() {
+  const auto oldest = std::ranges::find(kept_.rbegin(), kept_.rend(), 0, &Conversation::turn);
+  if (oldest == kept_.rend()) return false;
+  kept_.erase(std::next(oldest).base());
+  return true;
 }
 
 void Session::forget() {
-  if (turn_ != 0) return;
-  kept_.truncate(0);
-  kept_tokens_.clear();
+  while (forget_oldest()) continue;
 }
 
 Result<std::vector<Delta>> Session::step() {
@@ -173,7 +206,7 @@ Delta Session::take(SampleEvent& event) {
   if (!delta.error && (event.token || event.stop)) take_token(event, active, delta);
   if (!delta.is_last()) return delta;
   active.samples[event.sample].has_ended = true;
-  if (delta.request == turn_) end_turn(!delta.error);
+  if (Conversation* const turn = find_turn(delta.request)) end_turn(*turn, !delta.error);
   if (std::ranges::all_of(active.samples, &Sample::has_ended)) active_.erase(delta.request);
   return delta;
 }
@@ -185,7 +218,9 @@ void Session::take_token(SampleEvent& event, Active& active, Delta& delta) {
   count(sample.stats, active.start);
   if (event.logprobs) delta.logprobs.push_back(*std::move(event.logprobs));
   if (event.token) sample.text.push(*event.token, delta);
-  if (event.token && event.request == turn_) kept_tokens_.push_back(*event.token);
+  if (Conversation* const turn = find_turn(event.request); turn != nullptr && event.token) {
+    turn->tokens.push_back(*event.token);
+  }
   if (sample.text.stopped()) {
     const Status unchanged = scheduler_.verify_unchanged();
     scheduler_.cancel(event.request, event.sample);
@@ -201,8 +236,9 @@ void Session::end(Active& active, StopReason reason, Delta& delta) {
   Sample& sample = active.samples[delta.sample];
   sample.text.finish(delta);
   sample.stats.reason = reason;
-  delta.end = {.stats = sample.stats, .stop_token = {}, .stop = {}};
+  delta.end = {.stats = sample.stats, .stop_token = {}, .stop = {}, .num_tool_calls = 0};
   if (reason == StopReason::kStopString) delta.end->stop = sample.text.stop();
+  delta.end->num_tool_calls = sample.text.num_calls();
 }
 
 std::vector<Delta> Session::cancel(RequestId request) {
@@ -225,7 +261,7 @@ std::vector<Delta> Session::cancel(RequestId request) {
     deltas.push_back(std::move(delta));
   }
   active_.erase(found);
-  if (request == turn_) end_turn(unchanged.ok());
+  if (Conversation* const turn = find_turn(request)) end_turn(*turn, unchanged.ok());
   return deltas;
 }
 

@@ -6,12 +6,16 @@
 //                                     ^                    |
 //                                     +--- add, cancel ----+
 //
+// Conversations whose requests say that they are turns stay in the cache, so that the next turn
+// computes only what is new. Whose turn it is follows from its prompt.
+//
 // One thread at a time uses a session. A server that streams calls step() in one thread, hands out
 // the deltas, and adds and cancels between two steps. Nothing here prints.
 
 #include <chrono>
 #include <cstdint>
 #include <deque>
+#include <list>
 #include <map>
 #include <memory>
 #include <span>
@@ -69,8 +73,7 @@ class Session {
   Session& operator=(const Session&) = delete;
 
   /// Puts a request at the end of the queue; nothing is computed. Codes: those of
-  /// TextSetup::encode and Scheduler::add; session.turn while a turn of the conversation is
-  /// answered.
+  /// TextSetup::encode and Scheduler::add.
   Result<RequestId> add(const SessionRequest& request);
   /// The same for a prompt that TextSetup::encode() has made tokens of.
   Result<RequestId> add(const SessionRequest& request, std::vector<TokenId> prompt);
@@ -80,7 +83,7 @@ class Session {
   /// Model::forward: the requests stay as they were, and may be cancelled.
   Result<std::vector<Delta>> step();
 
-  /// Ends a request; its pages are free at once, but those of a turn stay with the conversation.
+  /// Ends a request; its pages are free at once, but those of a turn stay with its conversation.
   /// The last deltas of its samples that had not ended, with text that was held back and the reason
   /// kCaller, or error file.changed when the weights were written to since they were loaded; none
   /// where it has ended.
@@ -94,10 +97,10 @@ class Session {
   const TextSetup& text() const { return *text_; }
   const KvPool& cache() const { return pool_; }
   const Scheduler& scheduler() const { return scheduler_; }
-  /// Positions of a sample at most, and those that the kept conversation fills.
-  int64_t context() const { return kept_.max_length(); }
-  int64_t kept_positions() const { return kept_.length(); }
-  /// Forgets the conversation that is kept, unless a turn of it is answered.
+  /// Positions of a sample at most, and those that the conversation of the last turn fills.
+  int64_t context() const { return context_; }
+  int64_t kept_positions() const { return kept_.empty() ? 0 : kept_.front().sequence.length(); }
+  /// Forgets the conversations that are kept, but those that a turn of is answered.
   void forget();
 
  private:
@@ -113,11 +116,22 @@ class Session {
     std::deque<Sample> samples;
   };
 
+  /// A conversation in the cache. Its pages are given back when requests want them.
+  struct Conversation {
+    Sequence sequence;
+    std::vector<TokenId> tokens;  // that it holds, and those of the turn that is answered
+    int64_t prompt_tokens = 0;    // of its last turn
+    RequestId turn = 0;           // that is answered; 0: none
+  };
+  using Conversations = std::list<Conversation>;  // that of the last turn first
+
   Session(ReadyModel ready, std::unique_ptr<const TextSetup> text, KvPool pool,
           const SessionSize& size);
 
-  Status begin_turn(std::span<const TokenId> prompt);
-  void end_turn(bool is_known);
+  Conversation& begin_turn(std::span<const TokenId> prompt);
+  Conversation* find_turn(RequestId request);
+  void end_turn(Conversation& conversation, bool is_known);
+  bool forget_oldest();
   Delta take(SampleEvent& event);
   void take_token(SampleEvent& event, Active& active, Delta& delta);
   void end(Active& active, StopReason reason, Delta& delta);
@@ -125,10 +139,9 @@ class Session {
   ReadyModel ready_;
   std::unique_ptr<const TextSetup> text_;
   KvPool pool_;
-  Sequence kept_;                     // of the conversation; empty while other requests run alone
-  std::vector<TokenId> kept_tokens_;  // that it holds, and those of the turn that is answered
-  RequestId turn_ = 0;                // that is answered; 0: none
-  Scheduler scheduler_;               // ends before the sequence
+  int64_t context_;
+  Conversations kept_;   // as many as sequences run at the same time, at most
+  Scheduler scheduler_;  // ends before their sequences
   std::map<RequestId, Active> active_;
 };
 

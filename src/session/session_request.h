@@ -30,7 +30,7 @@ struct SessionRequest {
   int64_t num_samples = 1;   // 1 to kMaxSamples
   int64_t max_length = 0;    // positions of a sample at most; 0: the context of the session
   /// Texts that end the answer and do not belong to it; in a chat they are not looked for in the
-  /// reasoning.
+  /// reasoning and in calls of tools.
   std::vector<std::string> stops;
   std::vector<TokenId> stop_token_ids;  // beside those of the model
   bool ignore_eos = false;              // without those of the model
@@ -39,8 +39,9 @@ struct SessionRequest {
   std::optional<int64_t> num_top_logprobs;
   /// The same for the tokens of the prompt after the first: deltas of sample 0 bring them.
   bool scores_prompt = false;
-  /// The next turn of the conversation that the session keeps in its cache: what its prompt has in
-  /// common with the turn before is not computed again. One sample in the whole context.
+  /// The next turn of a conversation that the session keeps in its cache, or the first of another:
+  /// what its prompt has in common with the turn before is not computed again. One sample in the
+  /// whole context.
   bool is_turn = false;
 };
 
@@ -51,6 +52,7 @@ struct SampleEnd {
   GenerateStats stats;
   std::optional<TokenId> stop_token;  // the one that came, with kStopToken
   std::string stop;                   // the text that was found, with kStopString
+  int64_t num_tool_calls = 0;         // that the answer has
 };
 
 /// The text and tokens that a step adds to one sample.
@@ -60,10 +62,10 @@ struct Delta {
   std::vector<TokenId> tokens;     // without those that end it
   std::vector<Logprobs> logprobs;  // of these tokens, where they are wanted
   /// Text that became certain: whole characters, nothing of a stop string. It may be of tokens of
-  /// steps before. All that is no chat is kFinal.
+  /// steps before. All that is no chat is kFinal. Calls of tools come whole (text/tool_calls.h).
   std::vector<OutputPiece> pieces;
   /// All kFinal pieces until now, those of this delta included, were reasoning after all; line
-  /// breaks at its ends belong to nothing (text/think_parser.h).
+  /// breaks at its ends belong to nothing (text/think_parser.h). Calls among them were not meant.
   bool takes_answer_back = false;
   std::vector<Logprobs> prompt_logprobs;  // of the next tokens of the prompt, where wanted
   std::optional<SampleEnd> end;           // then nothing comes after it

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <map>
 
 #include "engine/generate.h"
@@ -284,7 +285,6 @@ TEST_P(Sessions, keep_of_a_turn_that_is_cancelled_what_was_computed) {
   turn.is_turn = true;
   const std::vector<TokenId> prompt = *session_->text().encode(turn);
   const RequestId id = add(*session_, turn);
-  EXPECT_EQ(session_->add(turn).error().code, "session.turn");
   Answers answers;
   while (answers[{id, 0}].tokens.size() < 3) step(*session_, answers);
   take(session_->cancel(id), answers);
@@ -294,20 +294,81 @@ TEST_P(Sessions, keep_of_a_turn_that_is_cancelled_what_was_computed) {
   EXPECT_EQ(again.end->stats.prompt_tokens, 1);
 }
 
-TEST_P(Sessions, forget_the_conversation_for_other_requests) {
+TEST_P(Sessions, keep_a_conversation_beside_other_requests) {
   SessionRequest turn = request("It was a dark night", 12, 5);
   turn.is_turn = true;
   const Answer first = answer(turn);
-  EXPECT_GT(session_->cache().held_bytes(), 0);
   EXPECT_EQ(answer(request("The dog", 12, 5)).tokens, generated(request("The dog", 12, 5)));
-  EXPECT_EQ(session_->cache().held_bytes(), 0);
-  // Beside others a turn keeps nothing: they might want its pages.
   const RequestId other = add(*session_, request("The dog", 60, 5));
   const RequestId id = add(*session_, turn);
   Answers answers = run(*session_);
   EXPECT_EQ((answers[{id, 0}].tokens), first.tokens);
+  EXPECT_EQ((answers[{id, 0}].end->stats.prompt_tokens), 1);
   EXPECT_EQ((answers[{other, 0}].tokens), generated(request("The dog", 60, 5)));
+  session_->forget();
   EXPECT_EQ(session_->cache().held_bytes(), 0);
+  EXPECT_EQ(session_->kept_positions(), 0);
+}
+
+/// The tokens of a turn's prompt and its answer, and those of `more`.
+std::vector<TokenId> next_prompt(const Session& session, const SessionRequest& turn,
+                                 const Answer& answer, const std::string& more) {
+  std::vector<TokenId> tokens = *session.text().encode(turn);
+  std::ranges::copy(answer.tokens, std::back_inserter(tokens));
+  std::ranges::copy(*session.text().tokenizer.encode(more, SpecialTokens::kAsText),
+                    std::back_inserter(tokens));
+  return tokens;
+}
+
+TEST_P(Sessions, keep_several_conversations_that_take_turns) {
+  const std::string beginning = "It was a dark night in December, and ";  // of both
+  SessionRequest turns[] = {request(beginning + "the moor", 12, 5),
+                            request(beginning + "Holmes said", 12, 6)};
+  for (SessionRequest& turn : turns) turn.is_turn = true;
+  const auto both = [&] {
+    const RequestId ids[] = {add(*session_, turns[0]), add(*session_, turns[1])};
+    Answers answers = run(*session_);
+    return std::array{answers[{ids[0], 0}], answers[{ids[1], 0}]};
+  };
+  const std::array first = both();  // at the same time
+  for (int i = 0; i < 2; ++i) {
+    turns[i].prompt_tokens = next_prompt(*session_, turns[i], first[i], " And then");
+  }
+  const std::array second = both();
+  const auto more =
+      std::ssize(*session_->text().tokenizer.encode(" And then", SpecialTokens::kAsText));
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(second[i].tokens, generated(turns[i]));
+    EXPECT_EQ(second[i].end->stats.prompt_tokens, more + 1) << i;
+  }
+  // A third one shares the beginning, and takes it from nobody.
+  SessionRequest third = request(beginning + "a dog", 12, 7);
+  third.is_turn = true;
+  const Answer shared = answer(third);
+  EXPECT_EQ(shared.tokens, generated(third));
+  EXPECT_LT(shared.end->stats.prompt_tokens, 6);
+  for (const SessionRequest& turn : turns) EXPECT_EQ(answer(turn).end->stats.prompt_tokens, 1);
+}
+
+TEST_P(Sessions, forget_the_oldest_conversation_beyond_max_sequences_and_where_pages_lack) {
+  std::vector<SessionRequest> turns;
+  for (const char* prompt : {"It was a dark night", "The dog", "Holmes said", "She opened"}) {
+    turns.push_back(request(prompt, 4, 5));
+    turns.back().is_turn = true;
+    answer(turns.back());
+  }
+  const auto computed = [&](const SessionRequest& turn) {
+    return answer(turn).end->stats.prompt_tokens;
+  };
+  EXPECT_EQ(computed(turns[3]), 1);
+  EXPECT_GT(computed(turns[0]), 1);  // the oldest of four, where three run at the same time
+  // Three of eight pages are kept, and two requests for six preempt nobody.
+  SessionRequest wanted = request("It was", 290, 5);
+  wanted.ignore_eos = true;
+  const RequestId ids[] = {add(*session_, wanted), add(*session_, wanted)};
+  Answers answers = run(*session_);
+  EXPECT_EQ(session_->scheduler().num_preemptions(), 0);
+  EXPECT_EQ((answers[{ids[0], 0}].tokens), (answers[{ids[1], 0}].tokens));
 }
 
 TEST_P(Sessions, share_a_cache_that_is_too_small_for_a_turn_and_the_others) {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/model_file.h"
+#include "base/sha256.h"
 #include "checkpoints/config/config_file.h"
 #include "engine/end_tokens.h"
 #include "models/model_family.h"
@@ -49,6 +50,15 @@ Result<std::unique_ptr<TextSetup>> TextSetup::read(const std::filesystem::path& 
     text->chat_template = std::move(**chat);
   }
   return text;
+}
+
+ToolCallParser TextSetup::call_parser(const SessionRequest& request,
+                                      std::span<const TokenId> prompt, int64_t sample) const {
+  if (!request.is_chat || request.chat.tools.is_null()) return {};
+  const bool has_template = chat_template && chat_template->ok();
+  const auto style = tool_call_style(format, has_template ? &chat_template->value() : nullptr);
+  const std::string seed = sha256(std::as_bytes(prompt)) + "/" + std::to_string(sample);
+  return {style, request.chat.tools, seed};
 }
 
 SessionRequest TextSetup::request() const {

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "text/chat.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
+#include "text/tool_call_parser.h"
 
 namespace subbyte {
 
@@ -34,6 +36,9 @@ struct TextSetup {
   SessionRequest request() const;
   /// The tokens that a request goes on with. Codes: those of Tokenizer::encode and encode_chat.
   Result<std::vector<TokenId>> encode(const SessionRequest& request) const;
+  /// The parser of the calls in sample `sample` of an answer to these tokens.
+  ToolCallParser call_parser(const SessionRequest& request, std::span<const TokenId> prompt,
+                             int64_t sample) const;
   /// The tokens that end a request: its own, those of the model and of its chat format, and stop
   /// strings that are one control token, which never shows up as text.
   std::vector<TokenId> stop_tokens_of(const SessionRequest& request) const;

@@ -180,6 +180,19 @@ Result<jinja::OriginText> cut_at_mark(const jinja::OriginText& text, const std::
   return text.part(0, keeps_space ? end : end_without_space(bytes.substr(0, end)));
 }
 
+/// All templates of a model; `config` is its tokenizer_config.json.
+Result<std::vector<Source>> read_sources(const fs::path& directory, const Value& config) {
+  std::vector<Source> sources;
+  SUBBYTE_CHECK(read_files(directory, sources));
+  if (sources.empty()) read_config(config, (directory / kConfig).string(), sources);
+  if (sources.empty()) {
+    const fs::path older = directory / "chat_template.json";
+    SUBBYTE_TRY(const Value alone, read_json(older));
+    read_config(alone, older.string(), sources);
+  }
+  return sources;
+}
+
 bool is_list_of_objects(const Value& value) {
   return value.is_array() && std::ranges::all_of(value, &Value::is_object);
 }
@@ -187,21 +200,14 @@ bool is_list_of_objects(const Value& value) {
 }  // namespace
 
 Result<std::optional<ChatTemplate>> ChatTemplate::read(const fs::path& directory) {
-  std::vector<Source> sources;
-  SUBBYTE_CHECK(read_files(directory, sources));
   SUBBYTE_TRY(const Value config, read_json(directory / kConfig));
-  if (sources.empty()) read_config(config, (directory / kConfig).string(), sources);
-  if (sources.empty()) {
-    const fs::path older = directory / "chat_template.json";
-    SUBBYTE_TRY(const Value alone, read_json(older));
-    read_config(alone, older.string(), sources);
-  }
+  SUBBYTE_TRY(const std::vector<Source> sources, read_sources(directory, config));
   if (sources.empty()) return std::optional<ChatTemplate>();
   ChatTemplate result;
   for (const Source& source : sources) {
     if (source.name != kDefault && source.name != kForTools) continue;
     SUBBYTE_TRY(auto compiled, jinja::Template::compile(source.text, source.where));
-    result.templates_.push_back({source.name, std::move(compiled)});
+    result.templates_.push_back({source.name, source.text, std::move(compiled)});
   }
   SUBBYTE_CHECK(result.read_special_tokens(config, directory));
   return std::optional(std::move(result));
@@ -211,7 +217,7 @@ Result<ChatTemplate> ChatTemplate::compile(std::string_view source, std::string_
                                            const fs::path& directory) {
   SUBBYTE_TRY(auto compiled, jinja::Template::compile(source, where));
   ChatTemplate result;
-  result.templates_.push_back({std::string(kDefault), std::move(compiled)});
+  result.templates_.push_back({std::string(kDefault), std::string(source), std::move(compiled)});
   if (directory.empty()) return result;
   SUBBYTE_TRY(const Value config, read_json(directory / kConfig));
   SUBBYTE_CHECK(result.read_special_tokens(config, directory));
@@ -279,9 +285,22 @@ bool ChatTemplate::reads(std::string_view variable) const {
                              [&](const Named& named) { return named.compiled.reads(variable); });
 }
 
+bool ChatTemplate::contains(std::string_view text) const {
+  return std::ranges::any_of(
+      templates_, [&](const Named& named) { return named.source.find(text) != std::string::npos; });
+}
+
 const jinja::Template* ChatTemplate::find(std::string_view name) const {
   const auto found = std::ranges::find(templates_, name, &Named::name);
   return found == templates_.end() ? nullptr : &found->compiled;
+}
+
+Result<std::vector<std::string>> chat_template_texts(const fs::path& directory) {
+  SUBBYTE_TRY(const Value config, read_json(directory / kConfig));
+  SUBBYTE_TRY(std::vector<Source> sources, read_sources(directory, config));
+  std::vector<std::string> texts;
+  for (Source& source : sources) texts.push_back(std::move(source.text));
+  return texts;
 }
 
 bool is_template_variable(std::string_view name) {

@@ -49,10 +49,13 @@ class ChatTemplate {
 
   /// Says whether one of the templates that are rendered reads a variable.
   bool reads(std::string_view variable) const;
+  /// Says whether a text stands in one of them.
+  bool contains(std::string_view text) const;
 
  private:
   struct Named {
     std::string name;
+    std::string source;
     jinja::Template compiled;
   };
 
@@ -64,6 +67,10 @@ class ChatTemplate {
   std::vector<Named> templates_;
   std::vector<jinja::Variable> special_tokens_;  // bos_token and others
 };
+
+/// The texts of all templates that ChatTemplate::read() finds in a directory, those that are not
+/// rendered included. Codes: json.*, file.*.
+Result<std::vector<std::string>> chat_template_texts(const std::filesystem::path& directory);
 
 /// The names that render() gives itself.
 bool is_template_variable(std::string_view name);

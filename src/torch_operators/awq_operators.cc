@@ -46,15 +46,15 @@ struct Awq {
     const auto count = static_cast<std::size_t>(rows() * groups());
     auto bytes = allocate_bytes(codes + count * 3);
     const std::vector<std::byte> nibbles =
-        canonical(words.data<const uint32_t>(), rows(), cols(), 4, awq_code);
+        canonical(words.host().data<const uint32_t>(), rows(), cols(), 4, awq_code);
     std::ranges::copy(nibbles, bytes.get());
     std::byte* const to_scales = bytes.get() + codes;
     std::byte* const to_zeros = to_scales + count * 2;
     for (int64_t n = 0; n < rows(); ++n) {
       for (int64_t g = 0; g < groups(); ++g) {
         const int64_t at = n * groups() + g;
-        std::copy_n(scales.data() + (g * rows() + n) * 2, 2, to_scales + at * 2);
-        to_zeros[at] = std::byte(awq_code(zeros.data<const uint32_t>(), g, n, rows(), 4));
+        std::copy_n(scales.host().data() + (g * rows() + n) * 2, 2, to_scales + at * 2);
+        to_zeros[at] = std::byte(awq_code(zeros.host().data<const uint32_t>(), g, n, rows(), 4));
       }
     }
     view.codes = {bytes.get(), codes};
@@ -77,14 +77,10 @@ Status awq_gemm(Arguments& arguments, Results& results) {
   SUBBYTE_CHECK(check_dim(x, 2));
   SUBBYTE_CHECK(check_sizes(x, {x.size(0), awq.cols()}));
   Tensor out = Tensor::empty(std::array{x.size(0), awq.rows()}, x.dtype(), x);
-  if (x.size(0) > 0) {
-    SUBBYTE_TRY(Machine machine, Machine::borrow(x.count() * awq.rows()));
-    const std::array sources = {&words, &scales, &zeros};
-    SUBBYTE_TRY(const auto matrix,
-                keep({"awq", {awq.rows(), awq.cols()}, {}}, sources, [&] { return awq.matrix(); }));
-    SUBBYTE_TRY(const ReadyWeights ready, make_ready(machine, matrix->view, sources));
-    SUBBYTE_CHECK(multiply(machine, x, ready, std::nullopt, out));
-  }
+  const std::array sources = {&words, &scales, &zeros};
+  SUBBYTE_CHECK(multiply_kept(
+      x, {"awq", {awq.rows(), awq.cols()}, {}}, sources, [&] { return awq.matrix(); }, std::nullopt,
+      out));
   results.add(std::move(out));
   return {};
 }
@@ -114,7 +110,7 @@ Status awq_dequantize(Arguments& arguments, Results& results) {
 constexpr Operator kOperators[] = {
     {"awq_gemm(Tensor input, Tensor qweight, Tensor scales, Tensor qzeros, int split_k_iters) -> "
      "Tensor",
-     kernel<awq_gemm>},
+     kernel<awq_gemm>, kernel<awq_gemm>},
     {"awq_dequantize(Tensor qweight, Tensor scales, Tensor zeros, int split_k_iters, int thx, "
      "int thy) -> Tensor",
      kernel<awq_dequantize>},

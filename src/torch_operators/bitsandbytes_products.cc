@@ -13,7 +13,7 @@ namespace {
 
 /// Weights [N, K] that were packed so.
 struct Packed {
-  const Tensor& b;
+  const Tensor& b;  // of the host
   std::span<const float> absmax;
   int64_t blocksize;
   int64_t rows;
@@ -124,17 +124,9 @@ struct Product {
   Tensor absmax;
 };
 
-Status multiply_packed(const Product& in, const Packed& packed, const Recipe& recipe,
-                       std::span<const Tensor* const> sources, const std::optional<Tensor>& bias,
-                       Tensor& out) {
-  if (out.count() == 0) return {};
-  SUBBYTE_TRY(Machine machine, Machine::borrow(in.a.count() * packed.rows));
-  SUBBYTE_TRY(const auto matrix, keep(recipe, sources, [&]() -> Result<Matrix> {
-                const bool whole = packed.cols % 2 == 0 && group_of(packed) % 8 == 0;
-                return whole ? packed_matrix(packed) : dense_matrix(packed);
-              }));
-  SUBBYTE_TRY(const ReadyWeights ready, make_ready(machine, matrix->view, sources));
-  return multiply(machine, in.a, ready, bias, out);
+Matrix matrix_of_packed(const Packed& packed) {
+  const bool whole = packed.cols % 2 == 0 && group_of(packed) % 8 == 0;
+  return whole ? packed_matrix(packed) : dense_matrix(packed);
 }
 
 struct Gemv {
@@ -148,14 +140,17 @@ struct Gemv {
     return code.count() == 16 ? Status() : refuse(code, "16 values");
   }
   Status multiply_to(Tensor& out) const {
-    Packed packed = {product.b,        product.absmax.span<const float>(),
-                     blocksize,        product.shape[0],
-                     product.shape[1], {}};
-    std::copy_n(code.data<const float>(), 16, packed.table.begin());
+    const auto make = [&] {
+      Packed packed = {product.b.host(), product.absmax.host().span<const float>(),
+                       blocksize,        product.shape[0],
+                       product.shape[1], {}};
+      std::copy_n(code.host().data<const float>(), 16, packed.table.begin());
+      return Result<Matrix>(matrix_of_packed(packed));
+    };
     const std::array sources = {&product.b, &product.absmax, &code};
-    return multiply_packed(product, packed,
-                           {"gemv_4bit", {packed.rows, packed.cols, blocksize}, {}}, sources,
-                           std::nullopt, out);
+    return multiply_kept(product.a,
+                         {"gemv_4bit", {product.shape[0], product.shape[1], blocksize}, {}},
+                         sources, make, std::nullopt, out);
   }
 
   Product product;
@@ -206,10 +201,11 @@ struct Nested {
   }
   std::vector<float> scales(const Tensor& absmax) const {
     std::vector<float> values(static_cast<std::size_t>(bytes->count()));
+    const auto* const factors = absmax.host().data<const float>();
+    const float added = *offset->host().data<const float>();
     for (std::size_t i = 0; i < values.size(); ++i) {
-      const auto index = std::to_integer<uint8_t>(bytes->data()[i]);
-      values[i] =
-          code->data<float>()[index] * absmax.data<float>()[i / kBlock] + *offset->data<float>();
+      const auto index = std::to_integer<uint8_t>(bytes->host().data()[i]);
+      values[i] = code->host().data<const float>()[index] * factors[i / kBlock] + added;
     }
     return values;
   }
@@ -227,24 +223,27 @@ Status gemm_4bit(Arguments& arguments, Results& results) {
   const Nested nested(arguments);
   SUBBYTE_CHECK(nested.check(in.absmax));
   SUBBYTE_CHECK(in.check(blocksize, nested.bytes ? nested.bytes->count() : in.absmax.count()));
-  Packed packed = {in.b, in.absmax.span<const float>(), blocksize, in.shape[0], in.shape[1], {}};
-  SUBBYTE_TRY(packed.table, table_of(quant_type));
+  SUBBYTE_TRY(const Table table, table_of(quant_type));
   if (bias) {
     SUBBYTE_CHECK(check_floats(*bias));
-    SUBBYTE_CHECK(check_sizes(*bias, {packed.rows}));
+    SUBBYTE_CHECK(check_sizes(*bias, {in.shape[0]}));
   }
-  std::vector<float> scales;
-  if (nested.bytes) {
-    scales = nested.scales(in.absmax);
-    packed.absmax = scales;
-  }
+  const auto make = [&] {
+    std::vector<float> scales;
+    if (nested.bytes) scales = nested.scales(in.absmax);
+    const Packed packed = {
+        in.b.host(), nested.bytes ? scales : in.absmax.host().span<const float>(),
+        blocksize,   in.shape[0],
+        in.shape[1], table};
+    return Result<Matrix>(matrix_of_packed(packed));
+  };
   const auto address = [](const std::optional<Tensor>& t) { return t ? &*t : nullptr; };
   const std::array<const Tensor*, 5> sources = {&in.b, &in.absmax, address(nested.bytes),
                                                 address(nested.code), address(nested.offset)};
-  Tensor out = Tensor::empty(product_sizes(in.a, packed.rows), in.a.dtype(), in.a);
-  SUBBYTE_CHECK(multiply_packed(in, packed,
-                                {"gemm_4bit", {packed.rows, packed.cols, blocksize}, quant_type},
-                                sources, bias, out));
+  Tensor out = Tensor::empty(product_sizes(in.a, in.shape[0]), in.a.dtype(), in.a);
+  SUBBYTE_CHECK(multiply_kept(in.a,
+                              {"gemm_4bit", {in.shape[0], in.shape[1], blocksize}, quant_type},
+                              sources, make, bias, out));
   results.add(std::move(out));
   return {};
 }
@@ -252,14 +251,14 @@ Status gemm_4bit(Arguments& arguments, Results& results) {
 constexpr Operator kOperators[] = {
     {"gemv_4bit(Tensor A, Tensor B, int[] shapeB, Tensor absmax, Tensor code, int blocksize) -> "
      "Tensor",
-     kernel<gemv_4bit>},
+     kernel<gemv_4bit>, kernel<gemv_4bit>},
     {"gemv_4bit.out(Tensor A, Tensor B, int[] shapeB, Tensor absmax, Tensor code, int blocksize, "
      "Tensor(a!) out) -> ()",
-     kernel<gemv_4bit_out>},
+     kernel<gemv_4bit_out>, kernel<gemv_4bit_out>},
     {"gemm_4bit(Tensor A, Tensor B, int[] shapeB, Tensor absmax, int blocksize, str quant_type, "
      "Tensor? bias=None, Tensor? absmax_8bit=None, Tensor? absmax_code=None, "
      "Tensor? absmax_offset=None) -> Tensor",
-     kernel<gemm_4bit>},
+     kernel<gemm_4bit>, kernel<gemm_4bit>},
 };
 
 }  // namespace

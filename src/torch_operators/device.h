@@ -6,6 +6,8 @@
 
 #include "base/status.h"
 #include "kernels/quantized_blocks.h"
+#include "torch_operators/epilogue.h"
+#include "torch_operators/kept.h"
 #include "torch_operators/weights.h"
 
 namespace subbyte::torch_operators {
@@ -17,7 +19,12 @@ struct DeviceFunctions {
                      Tensor& scales);
   Status (*dequantize)(const WeightTensors& weights, const MatrixView& view, Tensor& out);
   Status (*linear)(const Tensor& x, const WeightTensors& weights, const MatrixView& view,
-                   const std::optional<Tensor>& bias, Tensor& out);
+                   const Epilogue& epilogue, Tensor& out);
+  /// x W^T + bias with a matrix that `make` makes on the host of copies of `sources`, kept as
+  /// keep() does. Codes torch.argument for x in f32 and a bias of another type than x.
+  Status (*multiply)(const Tensor& x, const Recipe& recipe, std::span<const Tensor* const> sources,
+                     FunctionRef<Result<Matrix>()> make, const std::optional<Tensor>& bias,
+                     Tensor& out);
 };
 
 /// Tells which functions a GPU has; before register_operators().

@@ -21,9 +21,9 @@ struct Stacked {
         words(arguments.text()) {}
 
   Status check(int64_t experts, int64_t rows, int64_t cols) const;
-  /// Rows [first, first + rows) of an expert, ready for products; `factor` as in `factors`.
+  /// Rows [first, first + rows) of an expert, ready for products, with factor `factor` of those.
   Result<Matrix> part(Machine& machine, int64_t expert, int64_t first, int64_t rows, int64_t cols,
-                      const std::optional<Tensor>& factors) const;
+                      const std::optional<Tensor>& factors, int64_t factor) const;
 
   Tensor codes;
   Tensor scales;
@@ -64,7 +64,8 @@ Status Stacked::check(int64_t experts, int64_t rows, int64_t cols) const {
 }
 
 Result<Matrix> Stacked::part(Machine& machine, int64_t expert, int64_t first, int64_t rows,
-                             int64_t cols, const std::optional<Tensor>& factors) const {
+                             int64_t cols, const std::optional<Tensor>& factors,
+                             int64_t factor) const {
   MatrixView view;
   SUBBYTE_TRY(view.format, parse_format(words));
   view.rows = rows;
@@ -73,7 +74,7 @@ Result<Matrix> Stacked::part(Machine& machine, int64_t expert, int64_t first, in
   view.scales = rows_of(scales, expert, first, rows);
   if (zeros) view.zeros = rows_of(*zeros, expert, first, rows);
   if (factors) {
-    const auto at = static_cast<std::size_t>(expert);
+    const auto at = static_cast<std::size_t>(factor);
     view.tensor_scale = factors->dtype() == numbers().f32 ? double{factors->span<float>()[at]}
                                                           : factors->span<double>()[at];
   }
@@ -83,15 +84,20 @@ Result<Matrix> Stacked::part(Machine& machine, int64_t expert, int64_t first, in
   return Matrix{ready.main, std::move(ready.owners)};
 }
 
+/// The arguments of `experts`, or with `routed` those of `routed_experts`, which has chosen experts
+/// and their weights in the place of logits and rules.
 struct Mixture {
-  explicit Mixture(Arguments& arguments)
+  Mixture(Arguments& arguments, bool routed)
       : x(arguments.packed_tensor("x")),
-        logits(arguments.packed_tensor("router_logits")),
+        logits(arguments.packed_tensor(routed ? "expert_weights" : "router_logits")),
+        chosen(routed ? std::optional(arguments.packed_tensor("expert_ids")) : std::nullopt),
         gate_up(arguments, "gate_up_codes"),
         down(arguments, "down_codes"),
-        top_k(arguments.integer()),
+        top_k(!routed             ? arguments.integer()
+              : logits.dim() == 2 ? logits.size(1)
+                                  : 0),
         in_turns(arguments.boolean()),
-        of_all(arguments.boolean()),
+        of_all(!routed && arguments.boolean()),
         gate_up_factors(arguments.optional_tensor("gate_up_factors")),
         down_factors(arguments.optional_tensor("down_factors")),
         gate_up_bias(arguments.optional_tensor("gate_up_bias")),
@@ -103,14 +109,18 @@ struct Mixture {
 
   int64_t tokens() const { return x.size(0); }
   int64_t hidden() const { return x.size(1); }
-  int64_t experts() const { return logits.size(1); }
+  int64_t experts() const { return chosen ? gate_up.codes.size(0) : logits.size(1); }
   int64_t inner() const { return gate_up.codes.size(1) / 2; }
 
   Status check() const;
   Result<ExpertMatrices> matrices(Machine& machine) const;
 
+  Status check_routes() const;
+  Result<std::vector<Route>> routes() const;
+
   Tensor x;
-  Tensor logits;
+  Tensor logits;  // or the weights of those that were chosen
+  std::optional<Tensor> chosen;
   Stacked gate_up;
   Stacked down;
   int64_t top_k;
@@ -131,13 +141,42 @@ Status check_vectors(const std::optional<Tensor>& tensor, std::initializer_list<
   return check_sizes(*tensor, sizes);
 }
 
+Status Mixture::check_routes() const {
+  if (!chosen) return check_sizes(logits, {tokens(), experts()});
+  SUBBYTE_CHECK(check_dtype(*chosen, {numbers().i64, numbers().i32}));
+  SUBBYTE_CHECK(check_sizes(logits, {tokens(), top_k}));
+  return check_sizes(*chosen, {tokens(), top_k});
+}
+
+Result<std::vector<Route>> Mixture::routes() const {
+  std::vector<Route> routes(static_cast<std::size_t>(tokens() * top_k));
+  std::vector<float> numbers_of(static_cast<std::size_t>(logits.count()));
+  load_numbers(numbers_of.data(), logits.data(), logits.count(), logits.format());
+  if (!chosen) {
+    route_top_k(routes, numbers_of, experts(), top_k,
+                of_all ? RouteWeights::kOfAll : RouteWeights::kOfChosen);
+    return routes;
+  }
+  const bool is_long = chosen->dtype() == numbers().i64;
+  for (std::size_t i = 0; i < routes.size(); ++i) {
+    const int64_t expert =
+        is_long ? chosen->data<int64_t>()[i] : int64_t{chosen->data<int32_t>()[i]};
+    if (expert < 0 || expert >= experts()) {
+      return refuse(*chosen, "experts below " + std::to_string(experts()) + ", found " +
+                                 std::to_string(expert) + " among those");
+    }
+    routes[i] = {static_cast<int32_t>(expert), numbers_of[i]};
+  }
+  return routes;
+}
+
 Status Mixture::check() const {
   SUBBYTE_CHECK(check_floats(x));
   SUBBYTE_CHECK(check_dim(x, 2));
   SUBBYTE_CHECK(check_floats(logits));
   SUBBYTE_CHECK(check_dim(logits, 2));
-  SUBBYTE_CHECK(check_sizes(logits, {tokens(), experts()}));
   SUBBYTE_CHECK(check_dim(gate_up.codes, 3));
+  SUBBYTE_CHECK(check_routes());
   if (experts() < 1 || hidden() < 1 || inner() < 1 || gate_up.codes.size(1) % 2 != 0) {
     return refuse(gate_up.codes, "[experts, twice the inner size, bytes]");
   }
@@ -146,7 +185,11 @@ Status Mixture::check() const {
   }
   SUBBYTE_CHECK(gate_up.check(experts(), 2 * inner(), hidden()));
   SUBBYTE_CHECK(down.check(experts(), hidden(), inner()));
-  SUBBYTE_CHECK(check_vectors(gate_up_factors, {experts()}, true));
+  if (gate_up_factors && gate_up_factors->dim() == 2 && !in_turns) {
+    SUBBYTE_CHECK(check_vectors(gate_up_factors, {experts(), 2}, true));
+  } else {
+    SUBBYTE_CHECK(check_vectors(gate_up_factors, {experts()}, true));
+  }
   SUBBYTE_CHECK(check_vectors(down_factors, {experts()}, true));
   SUBBYTE_CHECK(check_vectors(gate_up_bias, {experts(), 2 * inner()}, false));
   return check_vectors(down_bias, {experts(), hidden()}, false);
@@ -164,11 +207,12 @@ Result<ExpertMatrices> Mixture::matrices(Machine& machine) const {
     const int64_t parts = in_turns ? 1 : 2;
     for (int64_t part = 0; part < parts; ++part) {
       const int64_t rows = 2 * inner() / parts;
-      SUBBYTE_TRY(Matrix matrix,
-                  gate_up.part(machine, e, part * rows, rows, hidden(), gate_up_factors));
+      const bool apart = gate_up_factors && gate_up_factors->dim() == 2;
+      SUBBYTE_TRY(Matrix matrix, gate_up.part(machine, e, part * rows, rows, hidden(),
+                                              gate_up_factors, apart ? 2 * e + part : e));
       all.gate_up.push_back(std::move(matrix));
     }
-    SUBBYTE_TRY(Matrix matrix, down.part(machine, e, 0, hidden(), inner(), down_factors));
+    SUBBYTE_TRY(Matrix matrix, down.part(machine, e, 0, hidden(), inner(), down_factors, e));
     all.down.push_back(std::move(matrix));
   }
   all.gate_up_bias = floats_of(gate_up_bias);
@@ -179,10 +223,11 @@ Result<ExpertMatrices> Mixture::matrices(Machine& machine) const {
   return all;
 }
 
+template <bool kRouted>
 Status experts(Arguments& arguments, Results& results) {
-  const Mixture in(arguments);
+  const Mixture in(arguments, kRouted);
   SUBBYTE_CHECK(in.check());
-  Tensor out = Tensor::empty(in.x.sizes(), in.x.dtype(), in.x);
+  SUBBYTE_TRY(Tensor out, results.result(in.x.sizes(), in.x.dtype(), in.x));
   if (in.tokens() > 0) {
     SUBBYTE_TRY(Machine machine, Machine::borrow(in.x.count() * in.inner() * in.top_k));
     SUBBYTE_TRY(const ExpertMatrices matrices, in.matrices(machine));
@@ -191,10 +236,7 @@ Status experts(Arguments& arguments, Results& results) {
     const std::span<float> x(floats, static_cast<std::size_t>(count));
     const std::span<float> y(floats + count, static_cast<std::size_t>(count));
     load_floats(machine, x.data(), in.x.data(), count, in.x.format());
-    std::vector<Route> routes(static_cast<std::size_t>(in.tokens() * in.top_k));
-    std::vector<float> logits(static_cast<std::size_t>(in.logits.count()));
-    load_numbers(logits.data(), in.logits.data(), in.logits.count(), in.logits.format());
-    route_top_k(routes, logits, in.experts(), in.top_k, matrices.route_weights);
+    SUBBYTE_TRY(const std::vector<Route> routes, in.routes());
     SUBBYTE_CHECK(moe(machine.execution(), y, x, routes, matrices));
     store_floats(machine, out.data(), y.data(), count, in.x.format());
   }
@@ -202,13 +244,27 @@ Status experts(Arguments& arguments, Results& results) {
   return {};
 }
 
+#define SUBBYTE_STACKS                                                              \
+  "Tensor gate_up_codes, Tensor gate_up_scales, Tensor? gate_up_zeros, "            \
+  "str gate_up_format, Tensor down_codes, Tensor down_scales, Tensor? down_zeros, " \
+  "str down_format, "
+#define SUBBYTE_REST                                                     \
+  "Tensor? gate_up_factors=None, Tensor? down_factors=None, "            \
+  "Tensor? gate_up_bias=None, Tensor? down_bias=None, float alpha=1.0, " \
+  "float? limit=None, float up_offset=0.0"
+#define SUBBYTE_EXPERTS                             \
+  "Tensor x, Tensor router_logits, " SUBBYTE_STACKS \
+  "int top_k, bool in_turns=False, bool of_all=False, " SUBBYTE_REST
+#define SUBBYTE_ROUTED                                                  \
+  "Tensor x, Tensor expert_weights, Tensor expert_ids, " SUBBYTE_STACKS \
+  "bool in_turns=False, " SUBBYTE_REST
+
 constexpr Operator kOperators[] = {
-    {"experts(Tensor x, Tensor router_logits, Tensor gate_up_codes, Tensor gate_up_scales, "
-     "Tensor? gate_up_zeros, str gate_up_format, Tensor down_codes, Tensor down_scales, "
-     "Tensor? down_zeros, str down_format, int top_k, bool in_turns=False, bool of_all=False, "
-     "Tensor? gate_up_factors=None, Tensor? down_factors=None, Tensor? gate_up_bias=None, "
-     "Tensor? down_bias=None, float alpha=1.0, float? limit=None, float up_offset=0.0) -> Tensor",
-     kernel<experts>},
+    {"experts(" SUBBYTE_EXPERTS ") -> Tensor", kernel<experts<false>>},
+    {"experts_out(" SUBBYTE_EXPERTS ", *, Tensor(a!) out) -> ()", kernel_out<experts<false>, 20>},
+    {"routed_experts(" SUBBYTE_ROUTED ") -> Tensor", kernel<experts<true>>},
+    {"routed_experts_out(" SUBBYTE_ROUTED ", *, Tensor(a!) out) -> ()",
+     kernel_out<experts<true>, 19>},
 };
 
 }  // namespace

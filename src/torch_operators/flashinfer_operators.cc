@@ -8,6 +8,7 @@
 #include "flashinfer/group_gemm.h"
 #include "kernels/cpu/blocks.h"
 #include "torch_operators/device.h"
+#include "torch_operators/four_over_six.h"
 #include "torch_operators/operators.h"
 #include "torch_operators/product.h"
 
@@ -65,8 +66,15 @@ Status mxfp8_quantize(Arguments& arguments, Results& results) {
   return {};
 }
 
+/// The search of scales that nvfp4_quantize is asked for.
+struct FourOverSix {
+  float global_scale;
+  BlockError error;
+};
+
 /// [M, K] to bytes [M, K/2] and scales in two dimensions.
-Status quantize_e2m1(BlockQuantization blocks, const Tensor& x, Results& results) {
+Status quantize_e2m1(BlockQuantization blocks, const Tensor& x, Results& results,
+                     const std::optional<FourOverSix>& search = std::nullopt) {
   SUBBYTE_CHECK(check_dim(x, 2));
   SUBBYTE_CHECK(set_shape(blocks, x));
   blocks.alignment = 32;
@@ -75,7 +83,13 @@ Status quantize_e2m1(BlockQuantization blocks, const Tensor& x, Results& results
   Tensor codes = Tensor::empty(std::array{blocks.rows, blocks.row_bytes()}, numbers().u8, x);
   Tensor scales =
       Tensor::empty(std::array{blocks.scale_rows(), blocks.scale_cols()}, numbers().u8, x);
-  SUBBYTE_CHECK(quantize(blocks, x, codes, scales));
+  if (search && blocks.rows > 0) {
+    SUBBYTE_TRY(Machine machine, Machine::borrow());
+    SUBBYTE_CHECK(quantize_four_over_six(machine, blocks, search->global_scale, search->error, x,
+                                         codes, scales));
+  } else {
+    SUBBYTE_CHECK(quantize(blocks, x, codes, scales));
+  }
   results.add(std::move(codes));
   results.add(std::move(scales));
   return {};
@@ -101,6 +115,7 @@ Status nvfp4_quantize(Arguments& arguments, Results& results) {
   arguments.optional_boolean();  // enable_pdl
   arguments.text();              // backend
   const bool per_token = arguments.boolean();
+  const std::optional<std::string> error = arguments.optional_text();
   SUBBYTE_CHECK(check_dtype(global, {numbers().f32}));
   if (global.count() != 1) return refuse(global, "one number");
   if (shuffle) return refuse("do_shuffle", "False", "True");
@@ -108,9 +123,14 @@ Status nvfp4_quantize(Arguments& arguments, Results& results) {
   if (per_token) return refuse("per_token_activation", "False", "True");
   BlockQuantization blocks;
   blocks.format = BlockFormat::kNvfp4;
-  blocks.tensor_scale = 1 / *global.to_cpu().data<float>();
+  const float global_scale = *global.to_cpu().data<float>();
+  blocks.tensor_scale = 1 / global_scale;
   SUBBYTE_TRY(blocks.layout, layout_of(layout));
-  return quantize_e2m1(blocks, x, results);
+  if (!error) return quantize_e2m1(blocks, x, results);
+  if (*error != "MAE" && *error != "MSE") return refuse("nvfp4_4over6", "MAE or MSE", *error);
+  if (!x.on_cpu()) return refuse("nvfp4_4over6", "none on a GPU", *error);
+  const BlockError kind = *error == "MSE" ? BlockError::kSquared : BlockError::kAbsolute;
+  return quantize_e2m1(blocks, x, results, FourOverSix{global_scale, kind});
 }
 
 /// Codes of e2m1 with scales in some layout, to floats [M, K].
@@ -229,7 +249,8 @@ Status block_scale_interleave(Arguments& arguments, Results& results) {
   const int64_t padded_rows = (rows + 127) / 128 * 128;
   const int64_t padded_cols = (cols + 3) / 4 * 4;
   const int64_t width = in.dtype() == numbers().u8 ? 1 : 2;
-  Tensor out = Tensor::empty(std::array{experts * padded_rows * padded_cols}, in.dtype(), in);
+  SUBBYTE_TRY(Tensor out,
+              results.result(std::array{experts * padded_rows * padded_cols}, in.dtype(), in));
   std::ranges::fill(out.span(), std::byte{0});
   BlockQuantization blocks;
   blocks.layout = ScaleLayout::k128x4;
@@ -337,7 +358,7 @@ constexpr Operator kOperators[] = {
      kernel<mxfp4_quantize>, kernel<mxfp4_quantize>},
     {"nvfp4_quantize(Tensor a, Tensor a_global_sf, int sfLayout=0, bool do_shuffle=False, "
      "int sf_vec_size=16, bool? enable_pdl=None, str backend=\"cuda\", "
-     "bool per_token_activation=False) -> (Tensor, Tensor)",
+     "bool per_token_activation=False, str? nvfp4_4over6=None) -> (Tensor, Tensor)",
      kernel<nvfp4_quantize>, kernel<nvfp4_quantize>},
     {"mxfp4_dequantize(Tensor a_fp4, Tensor a_sf, int sfLayout=0) -> Tensor",
      kernel<mxfp4_dequantize>},
@@ -348,6 +369,8 @@ constexpr Operator kOperators[] = {
      "bool is_sf_swizzled_layout=True, bool is_sf_8x4_layout=False) -> Tensor",
      kernel<scale_to_float>},
     {"block_scale_interleave(Tensor unswizzled_sf) -> Tensor", kernel<block_scale_interleave>},
+    {"block_scale_interleave_out(Tensor unswizzled_sf, *, Tensor(a!) out) -> ()",
+     kernel_out<block_scale_interleave, 1>},
     {"nvfp4_block_scale_interleave(Tensor unswizzled_sf) -> Tensor",
      kernel<block_scale_interleave>},
     {"group_gemm_mxfp8_mxfp4_nt_groupwise(" SUBBYTE_GEMM ", ScalarType? out_dtype=None) -> Tensor",

@@ -121,7 +121,7 @@ Result<Matrix> codes_and_scales(const Product& in, const Unpack& unpack) {
   const int64_t stride = in.scales.dim() == 3 ? 2 : 1;
   for (int64_t n = 0; n < view.rows; ++n) {
     for (int64_t g = 0; g < view.groups(); ++g) {
-      std::copy_n(in.scales.data() + (g * view.rows + n) * stride * width, width,
+      std::copy_n(in.scales.host().data() + (g * view.rows + n) * stride * width, width,
                   scales + (n * view.groups() + g) * width);
     }
   }
@@ -143,7 +143,7 @@ Result<Matrix> offsets_of(const Product& in) {
   auto bytes = allocate_bytes(size);
   for (int64_t n = 0; n < view.rows; ++n) {
     for (int64_t g = 0; g < view.cols; ++g) {
-      std::copy_n(in.scales.data() + ((g * view.rows + n) * 2 + 1) * width, width,
+      std::copy_n(in.scales.host().data() + ((g * view.rows + n) * 2 + 1) * width, width,
                   bytes.get() + (n * view.cols + g) * width);
     }
   }
@@ -152,11 +152,29 @@ Result<Matrix> offsets_of(const Product& in) {
   return matrix;
 }
 
+/// Kernels for GPUs add the zero points themselves.
+template <typename Unpack>
+Status multiply_on_gpu(const Product& in, const char* name, const Unpack& unpack, Tensor& out) {
+  const std::array sources = {&in.weight, &in.scales};
+  const auto make = [&]() -> Result<Matrix> {
+    SUBBYTE_TRY(Matrix matrix, codes_and_scales(in, unpack));
+    SUBBYTE_TRY(Matrix offsets, offsets_of(in));
+    matrix.view.format.zero = in.x.format() == Format::kBF16 ? Zero::kBF16 : Zero::kF16;
+    matrix.view.zeros = offsets.view.codes;
+    matrix.owners.push_back(std::move(offsets.owners.front()));
+    return matrix;
+  };
+  return multiply_kept(in.x, {name, {in.rows(), in.cols(), in.group}, {}}, sources, make,
+                       std::nullopt, out);
+}
+
 template <typename Unpack>
 Status multiply_with_offsets(const Product& in, const char* name, const Unpack& unpack,
                              Results& results) {
   Tensor out = Tensor::empty(std::array{in.x.size(0), in.rows()}, in.x.dtype(), in.x);
-  if (in.x.size(0) > 0) {
+  if (!in.x.on_cpu()) {
+    SUBBYTE_CHECK(multiply_on_gpu(in, name, unpack, out));
+  } else if (in.x.size(0) > 0) {
     SUBBYTE_TRY(Machine machine, Machine::borrow(in.x.count() * in.rows()));
     const std::vector<int64_t> sizes = {in.rows(), in.cols(), in.group};
     const std::array sources = {&in.weight, &in.scales};
@@ -165,8 +183,7 @@ Status multiply_with_offsets(const Product& in, const char* name, const Unpack& 
     SUBBYTE_TRY(const auto offsets, keep({"int4 offsets", sizes, {}}, std::array{&in.scales},
                                          [&] { return offsets_of(in); }));
     SUBBYTE_TRY(ReadyWeights ready, make_ready(machine, codes->view, sources));
-    ready.offsets = offsets->view;
-    ready.group_size = in.group;
+    SUBBYTE_CHECK(set_offsets(ready, offsets->view, in.group, std::array{&in.scales}));
     SUBBYTE_CHECK(multiply(machine, in.x, ready, std::nullopt, out));
   }
   results.add(std::move(out));
@@ -197,7 +214,7 @@ Status product(Arguments& arguments, Results& results) {
                                           static_cast<int>(std::min<int64_t>(tiles, 64))));
   SUBBYTE_CHECK(check_sizes(in.weight, {in.rows() / 8, in.cols() / (16 * tiles), 32, tiles / 2}));
   const auto unpack = [&](std::byte* codes) {
-    unpack_int4_cuda(codes, in.weight.data(), in.rows(), in.cols(), static_cast<int>(tiles));
+    unpack_int4_cuda(codes, in.weight.host().data(), in.rows(), in.cols(), static_cast<int>(tiles));
   };
   return multiply_with_offsets(in, "int4 of CUDA", unpack, results);
 }
@@ -253,7 +270,7 @@ constexpr Operator kOperators[] = {
      kernel<product_for_cpu>},
     {"_weight_int4pack_mm(Tensor self, Tensor mat2, int qGroupSize, Tensor qScaleAndZeros) -> "
      "Tensor",
-     kernel<product>},
+     kernel<product>, kernel<product>},
     {"_weight_int4pack_mm_with_scales_and_zeros(Tensor self, Tensor mat2, int qGroupSize, "
      "Tensor qScale, Tensor qZeros) -> Tensor",
      kernel<product_with_zeros>},

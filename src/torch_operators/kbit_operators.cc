@@ -55,8 +55,8 @@ struct Codes {
     SUBBYTE_CHECK(check_dtype(packed, {numbers().i32}));
     SUBBYTE_CHECK(check_dtype(codebook, {numbers().f32}));
     SUBBYTE_TRY(const Format scale, scale_type(absmax));
-    return bnb::KbitCodes{packed.span<const uint32_t>(), absmax.span(),
-                          codebook.span<const float>(), bits_of(k), scale};
+    return bnb::KbitCodes{packed.host().span<const uint32_t>(), absmax.host().span(),
+                          codebook.host().span<const float>(), bits_of(k), scale};
   }
   Result<bnb::VqCodes> vq(int64_t p) const {
     SUBBYTE_CHECK(check_p(p));
@@ -169,7 +169,7 @@ Status dequantize_kbit_tiled(Arguments& arguments, Results& results) {
   SUBBYTE_CHECK(check_number_type(in.dtype));
   SUBBYTE_CHECK(check_sizes_of(in.k_dim, in.n));
   SUBBYTE_TRY(const bnb::KbitCodes codes, in.codes.kbit(in.k));
-  Tensor out = Tensor::empty(std::array{in.n, in.k_dim}, in.dtype, in.codes.packed);
+  SUBBYTE_TRY(Tensor out, results.result(std::array{in.n, in.k_dim}, in.dtype, in.codes.packed));
   SUBBYTE_TRY(Machine machine, Machine::borrow());
   SUBBYTE_CHECK(bnb::dequantize_kbit_tiled(codes, in.k_dim, in.n, out.format(), out.span(),
                                            machine.executor()));
@@ -181,7 +181,8 @@ Status dequantize_vq(Arguments& arguments, Results& results) {
   const Dequantization in(arguments);
   SUBBYTE_CHECK(in.check());
   SUBBYTE_TRY(const bnb::VqCodes codes, in.codes.vq(in.k));
-  Tensor out = Tensor::empty(std::array{whole_blocks(in.n)}, in.dtype, in.codes.packed);
+  SUBBYTE_TRY(Tensor out,
+              results.result(std::array{whole_blocks(in.n)}, in.dtype, in.codes.packed));
   SUBBYTE_CHECK(bnb::dequantize_vq(codes, in.n, out.format(), out.span()));
   results.add(std::move(out));
   return {};
@@ -192,7 +193,7 @@ Status dequantize_vq_tiled(Arguments& arguments, Results& results) {
   SUBBYTE_CHECK(check_number_type(in.dtype));
   SUBBYTE_CHECK(check_sizes_of(in.k_dim, in.n));
   SUBBYTE_TRY(const bnb::VqCodes codes, in.codes.vq(in.k));
-  Tensor out = Tensor::empty(std::array{in.n, in.k_dim}, in.dtype, in.codes.packed);
+  SUBBYTE_TRY(Tensor out, results.result(std::array{in.n, in.k_dim}, in.dtype, in.codes.packed));
   SUBBYTE_CHECK(bnb::dequantize_vq_tiled(codes, in.k_dim, in.n, out.format(), out.span()));
   results.add(std::move(out));
   return {};
@@ -270,19 +271,16 @@ struct Product {
 };
 
 Status multiply_kbit(const Product& in, KbitOrder order, Results& results) {
-  SUBBYTE_TRY(const bnb::KbitCodes codes, in.codes.kbit(in.k));
-  Tensor out = Tensor::empty(std::array{in.a.size(0), in.n}, in.a.dtype(), in.a);
-  if (out.count() > 0) {
-    SUBBYTE_TRY(Machine machine, Machine::borrow(in.a.count() * in.n));
-    const auto sources = in.sources();
-    const Recipe recipe = {
-        order == KbitOrder::kTiled ? "kbit tiled" : "kbit flat", {in.n, in.k_dim, in.k}, {}};
-    SUBBYTE_TRY(const auto matrix, keep(recipe, sources, [&] {
-                  return bnb::to_matrix(codes, {in.n, in.k_dim, codes.k, order});
-                }));
-    SUBBYTE_TRY(const ReadyWeights ready, make_ready(machine, matrix->view, sources));
-    SUBBYTE_CHECK(multiply(machine, in.a, ready, std::nullopt, out));
-  }
+  // On a GPU the codes are checked when they are fetched, at the first call.
+  if (in.a.on_cpu()) SUBBYTE_CHECK(in.codes.kbit(in.k));
+  SUBBYTE_TRY(Tensor out, results.result(std::array{in.a.size(0), in.n}, in.a.dtype(), in.a));
+  const Recipe recipe = {
+      order == KbitOrder::kTiled ? "kbit tiled" : "kbit flat", {in.n, in.k_dim, in.k}, {}};
+  const auto make = [&]() -> Result<Matrix> {
+    SUBBYTE_TRY(const bnb::KbitCodes codes, in.codes.kbit(in.k));
+    return bnb::to_matrix(codes, {in.n, in.k_dim, codes.k, order});
+  };
+  SUBBYTE_CHECK(multiply_kept(in.a, recipe, in.sources(), make, std::nullopt, out));
   results.add(std::move(out));
   return {};
 }
@@ -322,7 +320,7 @@ Status kbit_grouped_gemm(Arguments& arguments, Results& results) {
   SUBBYTE_CHECK(check_dtype(offsets, {numbers().i32}));
   SUBBYTE_CHECK(check_sizes(offsets, {num_experts + 1}));
   SUBBYTE_TRY(const bnb::KbitCodes codes, tensors.kbit(k));
-  Tensor out = Tensor::empty(std::array{a.size(0), n}, a.dtype(), a);
+  SUBBYTE_TRY(Tensor out, results.result(std::array{a.size(0), n}, a.dtype(), a));
   if (a.count() > 0) {
     SUBBYTE_TRY(Machine machine, Machine::borrow());
     SUBBYTE_CHECK(bnb::kbit_grouped_gemm({a.span(), out.span(), a.format(), k_dim, n}, codes,
@@ -332,13 +330,13 @@ Status kbit_grouped_gemm(Arguments& arguments, Results& results) {
   return {};
 }
 
-template <bool kTiled>
+template <bool kTiled, bool kHasChunks = kTiled>
 Status multiply_vq(Arguments& arguments, Results& results) {
   const Product in(arguments);
-  if (kTiled) arguments.integer();  // k_chunks chooses nothing
+  if (kHasChunks) arguments.integer();  // k_chunks chooses nothing
   SUBBYTE_CHECK(in.check());
   SUBBYTE_TRY(const bnb::VqCodes codes, in.codes.vq(in.k));
-  Tensor out = Tensor::empty(std::array{in.a.size(0), in.n}, in.a.dtype(), in.a);
+  SUBBYTE_TRY(Tensor out, results.result(std::array{in.a.size(0), in.n}, in.a.dtype(), in.a));
   if (in.a.count() > 0) {
     SUBBYTE_TRY(Machine machine, Machine::borrow());
     const auto function = kTiled ? bnb::vq_gemm_prod : bnb::vq_scalar_gemv;
@@ -366,6 +364,12 @@ Status rotate(Arguments& arguments, Results&) {
 
 #define SUBBYTE_PRODUCT \
   "Tensor A, Tensor B_packed, Tensor B_absmax, Tensor codebook, int K_dim, int N"
+#define SUBBYTE_OUT ", Tensor(a!) out"
+// Hints and scratch of kernels that divide K.
+#define SUBBYTE_SCRATCH ", Tensor C_workspace, Tensor tile_counters"
+
+template <KbitOrder kOrder>
+constexpr Kernel kGemvOut = kernel_out<kbit_scalar_gemv<kOrder>, 7>;
 
 constexpr Operator kOperators[] = {
     {"quantize_kbit(Tensor A, Tensor codebook, int k) -> (Tensor, Tensor)", kernel<quantize_kbit>},
@@ -381,15 +385,32 @@ constexpr Operator kOperators[] = {
     {"repack_kbit(Tensor packed_flat, Tensor absmax_flat, int K_dim, int N, int k) -> "
      "(Tensor, Tensor)",
      kernel<repack<false>>},
-    {"kbit_gemm_prod(" SUBBYTE_PRODUCT ", int k, int k_chunks) -> Tensor", kernel<kbit_gemm_prod>},
+    {"dequantize_kbit_tiled_(Tensor packed, Tensor codebook, Tensor absmax, int k, int K_dim, "
+     "int N, ScalarType dtype" SUBBYTE_OUT ") -> ()",
+     kernel_out<dequantize_kbit_tiled, 7>},
+    {"kbit_gemm_prod(" SUBBYTE_PRODUCT ", int k, int k_chunks) -> Tensor", kernel<kbit_gemm_prod>,
+     kernel<kbit_gemm_prod>},
+    {"kbit_gemm_prod_(" SUBBYTE_PRODUCT ", int k, int k_chunks" SUBBYTE_OUT SUBBYTE_SCRATCH
+     ") -> ()",
+     kernel_out<kbit_gemm_prod, 8, 2>, kernel_out<kbit_gemm_prod, 8, 2>},
+    {"kbit_scalar_gemv.out(" SUBBYTE_PRODUCT ", int k" SUBBYTE_OUT ") -> ()",
+     kGemvOut<KbitOrder::kFlat>, kGemvOut<KbitOrder::kFlat>},
+    {"kbit_scalar_gemv_tiled_(" SUBBYTE_PRODUCT ", int k" SUBBYTE_OUT ") -> ()",
+     kGemvOut<KbitOrder::kTiled>, kGemvOut<KbitOrder::kTiled>},
+    {"kbit_scalar_gemv_v2_(" SUBBYTE_PRODUCT ", int k" SUBBYTE_OUT ") -> ()",
+     kGemvOut<KbitOrder::kTiled>, kGemvOut<KbitOrder::kTiled>},
     {"kbit_scalar_gemv(" SUBBYTE_PRODUCT ", int k) -> Tensor",
-     kernel<kbit_scalar_gemv<KbitOrder::kFlat>>},
+     kernel<kbit_scalar_gemv<KbitOrder::kFlat>>, kernel<kbit_scalar_gemv<KbitOrder::kFlat>>},
     {"kbit_scalar_gemv_tiled(" SUBBYTE_PRODUCT ", int k) -> Tensor",
-     kernel<kbit_scalar_gemv<KbitOrder::kTiled>>},
+     kernel<kbit_scalar_gemv<KbitOrder::kTiled>>, kernel<kbit_scalar_gemv<KbitOrder::kTiled>>},
     {"kbit_grouped_gemm(Tensor A_concat, Tensor B_packed_all, Tensor B_absmax_all, "
      "Tensor codebook, Tensor expert_offsets, int K_dim, int N, int k, int num_experts, "
      "int max_M) -> Tensor",
      kernel<kbit_grouped_gemm>},
+    {"kbit_grouped_gemm_(Tensor A_concat, Tensor B_packed_all, Tensor B_absmax_all, "
+     "Tensor codebook, Tensor expert_offsets, int K_dim, int N, int k, int num_experts, "
+     "int max_M" SUBBYTE_OUT SUBBYTE_SCRATCH ") -> ()",
+     kernel_out<kbit_grouped_gemm, 10, 2>},
     {"quantize_vq(Tensor A, Tensor codebook, int p) -> (Tensor, Tensor)", kernel<quantize_vq>},
     {"dequantize_vq(Tensor packed, Tensor codebook, Tensor absmax, int p, int n, "
      "ScalarType dtype) -> Tensor",
@@ -397,11 +418,25 @@ constexpr Operator kOperators[] = {
     {"dequantize_vq_tiled(Tensor packed, Tensor codebook, Tensor absmax, int p, int K_dim, int N, "
      "ScalarType dtype) -> Tensor",
      kernel<dequantize_vq_tiled>},
+    {"dequantize_vq_(Tensor packed, Tensor codebook, Tensor absmax, int p, int n, "
+     "ScalarType dtype" SUBBYTE_OUT ") -> ()",
+     kernel_out<dequantize_vq, 6>},
+    {"dequantize_vq_tiled_(Tensor packed, Tensor codebook, Tensor absmax, int p, int K_dim, int N, "
+     "ScalarType dtype" SUBBYTE_OUT ") -> ()",
+     kernel_out<dequantize_vq_tiled, 7>},
     {"repack_vq(Tensor packed_flat, Tensor absmax_flat, int K_dim, int N, int p) -> "
      "(Tensor, Tensor)",
      kernel<repack<true>>},
     {"vq_gemm_prod(" SUBBYTE_PRODUCT ", int p, int k_chunks) -> Tensor", kernel<multiply_vq<true>>},
+    {"vq_gemm_prod_(" SUBBYTE_PRODUCT ", int p, int k_chunks" SUBBYTE_OUT SUBBYTE_SCRATCH ") -> ()",
+     kernel_out<multiply_vq<true>, 8, 2>},
     {"vq_scalar_gemv(" SUBBYTE_PRODUCT ", int p) -> Tensor", kernel<multiply_vq<false>>},
+    {"vq_scalar_gemv.out(" SUBBYTE_PRODUCT ", int p" SUBBYTE_OUT ") -> ()",
+     kernel_out<multiply_vq<false>, 7>},
+    {"vq_scalar_gemv_tiled(" SUBBYTE_PRODUCT ", int p) -> Tensor",
+     kernel<multiply_vq<true, false>>},
+    {"vq_scalar_gemv_tiled_(" SUBBYTE_PRODUCT ", int p" SUBBYTE_OUT ") -> ()",
+     kernel_out<multiply_vq<true, false>, 7>},
     {"hadamard_rotate_(Tensor(a!) data, int block_size, Tensor? signs=None) -> ()",
      kernel<rotate<32, 256>>},
     {"hadamard_rotate_full_(Tensor(a!) data, int dim, Tensor? signs=None) -> ()",

@@ -4,6 +4,7 @@
 
 #include "kernels/cpu/blocks.h"
 #include "torch_operators/device.h"
+#include "torch_operators/epilogue.h"
 #include "torch_operators/product.h"
 #include "torch_operators/weights.h"
 
@@ -13,48 +14,56 @@ namespace {
 #define SUBBYTE_WEIGHTS                                                                  \
   "Tensor codes, Tensor? scales, Tensor? zeros, str format, Tensor? tensor_scale=None, " \
   "Tensor? codebook=None, Tensor? input_order=None"
+#define SUBBYTE_EPILOGUE                                                                  \
+  "Tensor? bias=None, Tensor? residual=None, str? activation=None, bool in_turns=False, " \
+  "float alpha=1.702, float limit=7.0, float up_offset=1.0"
 
 /// Checks that everything is where `like` is; a tensor_scale may be anywhere.
 Status check_same_device(const Tensor& like, const WeightTensors& weights,
-                         const std::optional<Tensor>& bias) {
+                         const Epilogue* epilogue = nullptr) {
   for (const Tensor* tensor : weights.sources()) {
     const bool free = weights.tensor_scale && tensor == &*weights.tensor_scale;
     if (tensor == nullptr || free) continue;
     SUBBYTE_CHECK(check_device(*tensor, like));
   }
-  return bias ? check_device(*bias, like) : Status();
+  if (epilogue == nullptr) return {};
+  if (epilogue->bias) SUBBYTE_CHECK(check_device(*epilogue->bias, like));
+  return epilogue->residual ? check_device(*epilogue->residual, like) : Status();
 }
 
 struct Linear {
   explicit Linear(Arguments& arguments)
-      : x(arguments.packed_tensor("x")),
-        weights(arguments),
-        bias(arguments.optional_tensor("bias")) {}
+      : x(arguments.packed_tensor("x")), weights(arguments), epilogue(arguments) {}
+
+  std::vector<int64_t> out_sizes(const MatrixView& view) const {
+    return product_sizes(x, epilogue.outputs(view.rows));
+  }
 
   Tensor x;
   WeightTensors weights;
-  std::optional<Tensor> bias;
+  Epilogue epilogue;
 };
 
 Status compute(const Linear& in, const MatrixView& view, Tensor& out) {
-  SUBBYTE_CHECK(check_same_device(in.x, in.weights, in.bias));
-  if (!in.x.on_cpu()) return cuda_functions()->linear(in.x, in.weights, view, in.bias, out);
+  SUBBYTE_CHECK(check_same_device(in.x, in.weights, &in.epilogue));
+  if (!in.x.on_cpu()) return cuda_functions()->linear(in.x, in.weights, view, in.epilogue, out);
   SUBBYTE_TRY(Machine machine, Machine::borrow(in.x.count() * view.rows));
   SUBBYTE_TRY(const ReadyWeights ready, make_ready(machine, view, in.weights.sources()));
-  return multiply(machine, in.x, ready, in.bias, out);
+  const Epilogue* const rest = in.epilogue.is_plain() ? nullptr : &in.epilogue;
+  return multiply(machine, in.x, ready, in.epilogue.bias, out, rest);
 }
 
 Result<MatrixView> checked(const Linear& in) {
   if (in.x.dim() < 1) return refuse(in.x, "a dimension of inputs");
   SUBBYTE_TRY(const MatrixView view, matrix_of(in.weights, in.x.size(-1)));
-  SUBBYTE_CHECK(check_product(in.x, view, in.bias));
+  SUBBYTE_CHECK(in.epilogue.check(in.x, view));
   return view;
 }
 
 Status linear_op(Arguments& arguments, Results& results) {
   const Linear in(arguments);
   SUBBYTE_TRY(const MatrixView view, checked(in));
-  Tensor out = Tensor::empty(product_sizes(in.x, view.rows), in.x.dtype(), in.x);
+  Tensor out = Tensor::empty(in.out_sizes(view), in.x.dtype(), in.x);
   SUBBYTE_CHECK(compute(in, view, out));
   results.add(std::move(out));
   return {};
@@ -64,7 +73,7 @@ Status linear_out(Arguments& arguments, Results&) {
   const Linear in(arguments);
   Tensor out = arguments.tensor("out");
   SUBBYTE_TRY(const MatrixView view, checked(in));
-  SUBBYTE_CHECK(check_out(out, product_sizes(in.x, view.rows), in.x.dtype()));
+  SUBBYTE_CHECK(check_out(out, in.out_sizes(view), in.x.dtype()));
   return compute(in, view, out);
 }
 
@@ -91,7 +100,7 @@ Result<MatrixView> checked(const Dequantize& in) {
 }
 
 Status compute(const Dequantize& in, const MatrixView& view, Tensor& out) {
-  SUBBYTE_CHECK(check_same_device(out, in.weights, std::nullopt));
+  SUBBYTE_CHECK(check_same_device(out, in.weights));
   if (view.rows == 0) return {};
   if (!out.on_cpu()) return cuda_functions()->dequantize(in.weights, view, out);
   SUBBYTE_TRY(Machine machine, Machine::borrow());
@@ -116,9 +125,9 @@ Status dequantize_out(Arguments& arguments, Results&) {
 }
 
 constexpr Operator kOperators[] = {
-    {"linear(Tensor x, " SUBBYTE_WEIGHTS ", Tensor? bias=None) -> Tensor", kernel<linear_op>,
+    {"linear(Tensor x, " SUBBYTE_WEIGHTS ", " SUBBYTE_EPILOGUE ") -> Tensor", kernel<linear_op>,
      kernel<linear_op>},
-    {"linear_out(Tensor x, " SUBBYTE_WEIGHTS ", Tensor? bias=None, *, Tensor(a!) out) -> ()",
+    {"linear_out(Tensor x, " SUBBYTE_WEIGHTS ", " SUBBYTE_EPILOGUE ", *, Tensor(a!) out) -> ()",
      kernel<linear_out>, kernel<linear_out>},
     {"dequantize(" SUBBYTE_WEIGHTS ", *, int? cols=None, ScalarType dtype) -> Tensor",
      kernel<dequantize_op>, kernel<dequantize_op>},

@@ -60,18 +60,18 @@ Status check_perm(const Tensor& perm, int64_t k) {
 
 Status repack(const Repacking& in, bool awq, Results& results) {
   SUBBYTE_CHECK(in.check(awq));
-  if (in.perm) SUBBYTE_CHECK(check_perm(*in.perm, in.k));
+  if (in.perm) SUBBYTE_CHECK(check_perm(in.perm->host(), in.k));
   const int bits = static_cast<int>(in.bits);
-  const std::vector<std::byte> codes =
-      canonical(in.words.data<const uint32_t>(), in.n, in.k, bits, awq ? awq_code : gptq_code,
-                in.perm ? in.perm->span<const int32_t>() : std::span<const int32_t>());
-  Tensor out = Tensor::empty(std::array{in.k / 16, in.n * 16 * bits / 32}, numbers().i32, in.words);
+  const std::vector<std::byte> codes = canonical(
+      in.words.host().data<const uint32_t>(), in.n, in.k, bits, awq ? awq_code : gptq_code,
+      in.perm ? in.perm->host().span<const int32_t>() : std::span<const int32_t>());
+  Tensor out = Tensor::empty_on_cpu(std::array{in.k / 16, in.n * 16 * bits / 32}, numbers().i32);
   if (bits == 4) {
     pack_marlin(out.data(), codes.data(), in.n, in.k);
   } else {
     pack_marlin_int8(out.data(), codes.data(), in.n, in.k);
   }
-  results.add(std::move(out));
+  results.add(std::move(out).to_device_of(in.words));
   return {};
 }
 
@@ -87,7 +87,7 @@ Status awq_marlin_repack(Arguments& arguments, Results& results) {
 
 // ---- the type of the weights -----------------------------------------------------------------
 
-enum class WordType : uint8_t { kU4, kU4B8, kU8B128, kU8, kE2M1, kOther };
+enum class WordType : uint8_t { kU4, kU4B8, kU8B128, kU8, kE2M1, kE4M3, kOther };
 
 /// The type of vLLM's 64-bit number: exponent 8 bits, mantissa 8, signed 1, bias 32, and more.
 WordType type_of(int64_t id) {
@@ -97,6 +97,7 @@ WordType type_of(int64_t id) {
   const bool is_signed = (bits >> 16 & 1) != 0;
   const auto bias = bits >> 17 & 0xFFFFFFFFu;
   if (exponent == 2 && mantissa == 1 && is_signed) return WordType::kE2M1;
+  if (exponent == 4 && mantissa == 3 && is_signed) return WordType::kE4M3;
   if (exponent != 0 || is_signed) return WordType::kOther;
   if (mantissa == 4)
     return bias == 8 ? WordType::kU4B8 : bias == 0 ? WordType::kU4 : WordType::kOther;
@@ -134,13 +135,17 @@ struct Marlin {
     }
   }
 
-  bool is_8bit() const { return type == WordType::kU8B128 || type == WordType::kU8; }
+  bool is_8bit() const {
+    return type == WordType::kU8B128 || type == WordType::kU8 || type == WordType::kE4M3;
+  }
   bool has_zeros() const { return type == WordType::kU4 || type == WordType::kU8; }
   int64_t groups() const { return scales.size(0); }
 
   Status check() const;
   Status check_scales() const;
   Result<Matrix> matrix() const;
+  /// What float zero points add to each weight of a group, -zero * scale as f32 [N][groups].
+  Result<Matrix> offsets() const;
   std::array<const Tensor*, 6> sources() const {
     const auto address = [](const std::optional<Tensor>& t) { return t ? &*t : nullptr; };
     return {&words, &scales, address(global), address(zeros), address(g_idx), address(perm)};
@@ -177,9 +182,11 @@ Status Marlin::check() const {
   if (c) return refuse(*c, "none");
   if (a_scales) return refuse(*a_scales, "none, as activations of 8 bits are not supported");
   if (type == WordType::kOther) {
-    return refuse("b_q_type", "u4, u8, u4b8, u8b128 or fe2m1f", "another type");
+    return refuse("b_q_type", "u4, u8, u4b8, u8b128, fe4m3fn or fe2m1f", "another type");
   }
-  if (float_zeros) return refuse("is_zp_float", "False", "True");
+  if (float_zeros && (type != WordType::kU4 || a.dtype() != t.f16)) {
+    return refuse("is_zp_float", "False unless b_q_type is u4 and activations are f16", "True");
+  }
   if (k < 1 || n < 1 || k > 1 << 24 || n > 1 << 24) {
     return refuse("size_n and size_k", "1 to 2^24",
                   std::to_string(n) + " and " + std::to_string(k));
@@ -223,7 +230,7 @@ Status Marlin::add_scales(Matrix& matrix) const {
   view.format.scale = a.format();
   const auto size = static_cast<std::size_t>(n * groups() * 2);
   auto bytes = allocate_bytes(size);
-  unpack_marlin_scales(bytes.get(), scales.data(), n, groups(), 2);
+  unpack_marlin_scales(bytes.get(), scales.host().data(), n, groups(), 2);
   view.scales = {bytes.get(), size};
   matrix.owners.push_back(std::move(bytes));
   return {};
@@ -236,12 +243,12 @@ Status Marlin::add_fp4_scales(Matrix& matrix) const {
   auto bytes = allocate_bytes(size);
   if (view.format.group_size == 32) {
     view.format.scale = Format::kE8M0;
-    unpack_marlin_e8m0(bytes.get(), scales.data(), n, groups());
+    unpack_marlin_e8m0(bytes.get(), scales.host().data(), n, groups());
   } else {
     view.format.scale = Format::kE4M3;
-    SUBBYTE_CHECK(unpack_marlin_e4m3(bytes.get(), scales.data(), n, groups(), 1));
+    SUBBYTE_CHECK(unpack_marlin_e4m3(bytes.get(), scales.host().data(), n, groups(), 1));
     const double unit = a.format() == Format::kBF16 ? 0x1p119 : 0x1p7;
-    view.tensor_scale = double{*global->data<float>()} / unit;
+    view.tensor_scale = double{*global->host().data<float>()} / unit;
   }
   view.scales = {bytes.get(), size};
   matrix.owners.push_back(std::move(bytes));
@@ -255,9 +262,9 @@ Status Marlin::add_zeros(Matrix& matrix) const {
   const auto size = static_cast<std::size_t>(n * groups() * (is_8bit() ? 2 : 1));
   auto bytes = allocate_bytes(size);
   if (is_8bit()) {
-    unpack_marlin_int8_zeros(bytes.get(), zeros->data(), n, groups());
+    unpack_marlin_int8_zeros(bytes.get(), zeros->host().data(), n, groups());
   } else {
-    unpack_marlin_zeros(bytes.get(), zeros->data(), n, groups());
+    unpack_marlin_zeros(bytes.get(), zeros->host().data(), n, groups());
   }
   view.format.zero = is_8bit() ? Zero::kU16 : Zero::kU8;
   view.zeros = {bytes.get(), size};
@@ -265,16 +272,39 @@ Status Marlin::add_zeros(Matrix& matrix) const {
   return {};
 }
 
+Result<Matrix> Marlin::offsets() const {
+  SUBBYTE_CHECK(check_dtype(*zeros, {a.dtype()}));
+  SUBBYTE_CHECK(check_sizes(*zeros, {groups(), n}));
+  const int64_t count = n * groups();
+  const auto size = static_cast<std::size_t>(count);
+  std::vector<std::byte> words_of(size * 2);
+  std::vector<float> factors(size);
+  unpack_marlin_scales(words_of.data(), scales.data(), n, groups(), 2);
+  load_numbers(factors.data(), words_of.data(), count, a.format());
+  auto bytes = allocate_bytes(size * sizeof(float));
+  auto* const sums = reinterpret_cast<float*>(bytes.get());
+  unpack_marlin_scales(words_of.data(), zeros->data(), n, groups(), 2);
+  load_numbers(sums, words_of.data(), count, a.format());
+  for (std::size_t i = 0; i < size; ++i) sums[i] *= -factors[i];
+  Matrix matrix;
+  matrix.view.rows = n;
+  matrix.view.cols = groups();
+  matrix.view.codes = {bytes.get(), size * sizeof(float)};
+  matrix.owners.push_back(std::move(bytes));
+  return matrix;
+}
+
 Status Marlin::add_order(Matrix& matrix) const {
   if (!perm || !g_idx) return refuse("perm and g_idx", "both or none", "one");
-  SUBBYTE_CHECK(check_perm(*perm, k));
+  SUBBYTE_CHECK(check_perm(perm->host(), k));
   SUBBYTE_CHECK(check_dtype(*g_idx, {numbers().i32}));
   const auto numbers_of = [](const Tensor& tensor) {
     const std::span<const int32_t> span = tensor.span<const int32_t>();
     return std::vector<int32_t>(span.begin(), span.end());
   };
   SUBBYTE_TRY(std::vector<uint32_t> order,
-              input_order_of({numbers_of(*perm), numbers_of(*g_idx)}, matrix.view.group_size()));
+              input_order_of({numbers_of(perm->host()), numbers_of(g_idx->host())},
+                             matrix.view.group_size()));
   const auto kept = std::make_shared<const std::vector<uint32_t>>(std::move(order));
   matrix.view.input_order = *kept;
   matrix.owners.push_back(kept);
@@ -289,48 +319,91 @@ Result<Matrix> Marlin::matrix() const {
   view.format.element = type == WordType::kE2M1     ? Format::kE2M1
                         : type == WordType::kU4B8   ? Format::kI4
                         : type == WordType::kU8B128 ? Format::kI8
+                        : type == WordType::kE4M3   ? Format::kE4M3
                         : type == WordType::kU4     ? Format::kU4
                                                     : Format::kU8;
   view.format.group_size = groups() == 1 ? 0 : k / groups();
   const auto size = static_cast<std::size_t>(n * k / (is_8bit() ? 1 : 2));
   auto codes = allocate_bytes(size);
   if (is_8bit()) {
-    unpack_marlin_int8(codes.get(), words.data(), n, k);
+    unpack_marlin_int8(codes.get(), words.host().data(), n, k);
   } else {
-    unpack_marlin(codes.get(), words.data(), n, k);
+    unpack_marlin(codes.get(), words.host().data(), n, k);
   }
   view.codes = {codes.get(), size};
   matrix.owners.push_back(std::move(codes));
   const bool fp4 = type == WordType::kE2M1;
   if (fp4) view.format.group_size = k / groups();
   SUBBYTE_CHECK(fp4 ? add_fp4_scales(matrix) : add_scales(matrix));
-  if (has_zeros()) SUBBYTE_CHECK(add_zeros(matrix));
+  // Scales of fp8 hold what the exponents of e4m3 and of the activations are apart, too.
+  if (type == WordType::kE4M3) view.tensor_scale = a.format() == Format::kBF16 ? 0x1p-120 : 0x1p-8;
+  if (has_zeros() && !float_zeros) SUBBYTE_CHECK(add_zeros(matrix));
   if (perm || g_idx) SUBBYTE_CHECK(add_order(matrix));
   return matrix;
 }
 
-/// The bias in the order of its outputs: it is permuted as scales of one group are.
-Tensor plain_bias(const Tensor& bias, int64_t n) {
-  Tensor plain = Tensor::empty(std::array{n}, bias.dtype(), bias);
-  unpack_marlin_scales(plain.data(), bias.data(), n, 1, 2);
-  return plain;
+/// The bias in the order of its outputs: it is permuted as scales of one group are. On a GPU it is
+/// made once and kept.
+Result<Tensor> plain_bias(const Tensor& bias, int64_t n) {
+  const auto make = [&] {
+    Tensor plain = Tensor::empty_on_cpu(std::array{n}, bias.dtype());
+    unpack_marlin_scales(plain.data(), bias.host().data(), n, 1, 2);
+    return plain;
+  };
+  if (bias.on_cpu()) return make();
+  SUBBYTE_TRY(const auto kept, keep({"marlin bias", {n}, {}}, std::array{&bias}, [&] {
+                auto on_gpu =
+                    std::make_shared<Tensor>(Tensor::empty(std::array{n}, bias.dtype(), bias));
+                const Tensor plain = make();
+                check(functions().aoti_torch_copy_(on_gpu->handle(), plain.handle(), 0), "copy_");
+                Matrix matrix;
+                matrix.view.codes = on_gpu->span();
+                matrix.owners.push_back(std::move(on_gpu));
+                return Result<Matrix>(std::move(matrix));
+              }));
+  return std::static_pointer_cast<const Tensor>(kept->owners.front())->share();
+}
+
+Status add_offsets(const Marlin& in, std::span<const Tensor* const> sources, int64_t group_size,
+                   ReadyWeights& ready) {
+  const Recipe recipe = {"marlin offsets", {in.n, in.groups()}, {}};
+  SUBBYTE_TRY(auto offsets, keep(recipe, sources, [&] { return in.offsets(); }));
+  SUBBYTE_CHECK(set_offsets(ready, offsets->view, group_size, sources));
+  ready.owners.push_back(std::move(offsets));
+  return {};
+}
+
+/// With float zero points, which products of CPUs add and kernels for GPUs of 16 bits do not hold.
+Status multiply_with_offsets(const Marlin& in, const Recipe& recipe,
+                             std::span<const Tensor* const> sources,
+                             const std::optional<Tensor>& bias, Tensor& out) {
+  if (!in.a.on_cpu()) return refuse("is_zp_float", "False on a GPU", "True");
+  SUBBYTE_TRY(Machine machine, Machine::borrow(in.a.count() * in.n));
+  SUBBYTE_TRY(const auto matrix, keep(recipe, sources, [&] { return in.matrix(); }));
+  SUBBYTE_TRY(ReadyWeights ready, make_ready(machine, matrix->view, sources));
+  SUBBYTE_CHECK(add_offsets(in, sources, matrix->view.group_size(), ready));
+  return multiply(machine, in.a, ready, bias, out);
 }
 
 Status marlin(const Marlin& in, Results& results) {
   SUBBYTE_CHECK(in.check());
   Tensor out = Tensor::empty(std::array{in.m, in.n}, in.a.dtype(), in.a);
   if (in.m > 0) {
-    SUBBYTE_TRY(Machine machine, Machine::borrow(in.a.count() * in.n));
     const auto sources = in.sources();
     const Recipe recipe = {
         "marlin",
-        {in.n, in.k, static_cast<int64_t>(in.type), static_cast<int64_t>(in.a.format())},
+        {in.n, in.k, static_cast<int64_t>(in.type), static_cast<int64_t>(in.a.format()),
+         static_cast<int64_t>(in.float_zeros)},
         {}};
-    SUBBYTE_TRY(const auto matrix, keep(recipe, sources, [&] { return in.matrix(); }));
-    SUBBYTE_TRY(const ReadyWeights ready, make_ready(machine, matrix->view, sources));
-    const std::optional<Tensor> bias =
-        in.bias ? std::optional(plain_bias(*in.bias, in.n)) : std::nullopt;
-    SUBBYTE_CHECK(multiply(machine, in.a, ready, bias, out));
+    std::optional<Tensor> bias;
+    if (in.bias) {
+      SUBBYTE_TRY(Tensor plain, plain_bias(*in.bias, in.n));
+      bias.emplace(std::move(plain));
+    }
+    SUBBYTE_CHECK(in.float_zeros
+                      ? multiply_with_offsets(in, recipe, sources, bias, out)
+                      : multiply_kept(
+                            in.a, recipe, sources, [&] { return in.matrix(); }, bias, out));
   }
   results.add(std::move(out));
   return {};
@@ -348,21 +421,21 @@ Status gptq_marlin_gemm(Arguments& arguments, Results& results) {
 
 constexpr Operator kOperators[] = {
     {"gptq_marlin_repack(Tensor b_q_weight, " SUBBYTE_REPACK ", bool is_a_8bit=False) -> Tensor",
-     kernel<gptq_marlin_repack>},
+     kernel<gptq_marlin_repack>, kernel<gptq_marlin_repack>},
     {"gptq_marlin_repack.perm(Tensor b_q_weight, Tensor perm, " SUBBYTE_REPACK ") -> Tensor",
-     kernel<gptq_marlin_repack_perm>},
+     kernel<gptq_marlin_repack_perm>, kernel<gptq_marlin_repack_perm>},
     {"awq_marlin_repack(Tensor b_q_weight, " SUBBYTE_REPACK ", bool is_a_8bit=False) -> Tensor",
-     kernel<awq_marlin_repack>},
+     kernel<awq_marlin_repack>, kernel<awq_marlin_repack>},
     {"marlin_gemm(Tensor a, Tensor? c, Tensor b_q_weight, Tensor? b_bias, Tensor b_scales, "
      "Tensor? a_scales, Tensor? global_scale, Tensor? b_zeros, Tensor? "
      "workspace, " SUBBYTE_MARLIN_END "bool use_atomic_add=False, bool use_fp32_reduce=False, "
      "bool is_zp_float=False) -> Tensor",
-     kernel<marlin_gemm>},
+     kernel<marlin_gemm>, kernel<marlin_gemm>},
     {"gptq_marlin_gemm(Tensor a, Tensor? c, Tensor b_q_weight, Tensor? b_bias, Tensor b_scales, "
      "Tensor? global_scale, Tensor? b_zeros, Tensor? g_idx, Tensor? perm, Tensor? "
      "workspace, " SUBBYTE_MARLIN_END "bool is_k_full=True, bool use_atomic_add=False, "
      "bool use_fp32_reduce=False, bool is_zp_float=False) -> Tensor",
-     kernel<gptq_marlin_gemm>},
+     kernel<gptq_marlin_gemm>, kernel<gptq_marlin_gemm>},
 };
 
 }  // namespace

@@ -106,6 +106,24 @@ void run(Body body, Word* stack) {
   results.write(stack);
 }
 
+Result<Tensor> Results::result(std::span<const int64_t> sizes, int32_t dtype,
+                               const Tensor& like) const {
+  if (!writes_to_) return Tensor::empty(sizes, dtype, like);
+  SUBBYTE_CHECK(check_device(*writes_to_, like));
+  SUBBYTE_CHECK(check_out(*writes_to_, sizes, dtype));
+  return writes_to_->share();
+}
+
+void run_out(Body body, Word* stack, int out, int num_unused) {
+  Arguments arguments(stack);
+  Arguments rest(stack + out);
+  Results results;
+  results.write_to(rest.tensor("out"));
+  for (int i = 0; i < num_unused; ++i) rest.tensor("unused");
+  const Status status = body(arguments, results);
+  if (!status.ok()) throw std::runtime_error(to_string(status.error()));
+}
+
 namespace {
 
 constexpr const char* kSpace = "subbyte";

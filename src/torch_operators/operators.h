@@ -50,21 +50,40 @@ class Arguments {
 /// Results in the order of the schema.
 class Results {
  public:
-  void add(Tensor tensor) { tensors_.push_back(std::move(tensor)); }
+  void add(Tensor tensor) {
+    if (!writes_to_) tensors_.push_back(std::move(tensor));
+  }
   void write(Word* stack);
+
+  /// A tensor for the one result: a new one like `like`, or that which an operator of the same body
+  /// is told to write to, which must be contiguous and of this type and these sizes. Code
+  /// torch.argument.
+  Result<Tensor> result(std::span<const int64_t> sizes, int32_t dtype, const Tensor& like) const;
+  /// The operator writes to `out` and has no results.
+  void write_to(Tensor out) { writes_to_.emplace(std::move(out)); }
 
  private:
   std::vector<Tensor> tensors_;
+  std::optional<Tensor> writes_to_;
 };
 
 using Body = Status (*)(Arguments& arguments, Results& results);
 
 /// Runs `body`; an error becomes a std::runtime_error with text and code.
 void run(Body body, Word* stack);
+/// The same with the argument at `out` as what the body's result is written to, and with arguments
+/// after it that choose nothing: tensors, `num_unused` of them.
+void run_out(Body body, Word* stack, int out, int num_unused);
 
 template <Body kBody>
 void kernel(Word* stack, uint64_t /*num_arguments*/, uint64_t /*num_results*/) {
   run(kBody, stack);
+}
+
+/// A kernel whose schema is that of kBody with `Tensor(a!) out` after its kOut arguments.
+template <Body kBody, int kOut, int kNumUnused = 0>
+void kernel_out(Word* stack, uint64_t /*num_arguments*/, uint64_t /*num_results*/) {
+  run_out(kBody, stack, kOut, kNumUnused);
 }
 
 struct Operator {

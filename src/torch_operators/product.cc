@@ -1,12 +1,15 @@
 #include "torch_operators/product.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstring>
 
 #include "base/float16.h"
 #include "cpu_backend/linear.h"
 #include "kernels/cpu/block_kernels.h"
+#include "torch_operators/device.h"
+#include "torch_operators/epilogue.h"
 
 namespace subbyte::torch_operators {
 namespace {
@@ -25,6 +28,22 @@ float of_f16(uint16_t bits) {
 
 }  // namespace
 
+namespace {
+
+// Loops over so many numbers become loops of vectors, which those of unknown length do not.
+constexpr int64_t kUnroll = 32;
+
+template <typename Convert>
+void convert(float* to, const uint16_t* bits, int64_t count, const Convert& number_of) {
+  int64_t i = 0;
+  for (; i + kUnroll <= count; i += kUnroll) {
+    for (int64_t j = 0; j < kUnroll; ++j) to[i + j] = number_of(bits[i + j]);
+  }
+  for (; i < count; ++i) to[i] = number_of(bits[i]);
+}
+
+}  // namespace
+
 void load_numbers(float* to, const std::byte* from, int64_t count, Format format) {
   if (format == Format::kF32) {
     std::memcpy(to, from, static_cast<std::size_t>(count) * sizeof(float));
@@ -32,9 +51,10 @@ void load_numbers(float* to, const std::byte* from, int64_t count, Format format
   }
   const auto* bits = reinterpret_cast<const uint16_t*>(from);
   if (format == Format::kF16) {
-    for (int64_t i = 0; i < count; ++i) to[i] = of_f16(bits[i]);
+    convert(to, bits, count, of_f16);
   } else {
-    for (int64_t i = 0; i < count; ++i) to[i] = to_float(BFloat16{bits[i]});
+    convert(to, bits, count,
+            [](uint16_t half) { return std::bit_cast<float>(static_cast<uint32_t>(half) << 16); });
   }
 }
 
@@ -42,12 +62,18 @@ namespace {
 
 /// Says whether none of those bf16 is subnormal.
 bool all_normal(const uint16_t* bits, int64_t count) {
-  int subnormal = 0;
-  for (int64_t i = 0; i < count; ++i) {
-    subnormal |=
-        static_cast<int>((bits[i] & 0x7F80u) == 0) & static_cast<int>((bits[i] & 0x7Fu) != 0);
+  const auto is_subnormal = [](uint16_t half) {
+    return static_cast<uint16_t>(((half & 0x7F80u) == 0) & ((half & 0x7Fu) != 0));
+  };
+  std::array<uint16_t, kUnroll> found = {};
+  int64_t i = 0;
+  for (; i + kUnroll <= count; i += kUnroll) {
+    for (int64_t j = 0; j < kUnroll; ++j) {
+      found[static_cast<std::size_t>(j)] |= is_subnormal(bits[i + j]);
+    }
   }
-  return subnormal == 0;
+  for (; i < count; ++i) found[0] |= is_subnormal(bits[i]);
+  return std::ranges::count(found, 0) == kUnroll;
 }
 
 Element element_of(Format format) {
@@ -110,6 +136,17 @@ class Pieces {
   float* next_;
 };
 
+/// Sum in double precision; several accumulators, as one would wait for each addition.
+double sum_of(const float* x, int64_t count) {
+  std::array<double, 8> sums = {};
+  int64_t k = 0;
+  for (; k + 8 <= count; k += 8) {
+    for (int64_t i = 0; i < 8; ++i) sums[static_cast<std::size_t>(i)] += double{x[k + i]};
+  }
+  for (; k < count; ++k) sums[0] += double{x[k]};
+  return ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
+}
+
 /// sums[m][g] = factor times the inputs of group g of row m.
 void sum_groups(Machine& machine, std::span<float> sums, std::span<const float> x,
                 const ReadyWeights& weights) {
@@ -121,9 +158,14 @@ void sum_groups(Machine& machine, std::span<float> sums, std::span<const float> 
     for (int64_t i = begin; i < end; ++i) {
       const float* const row = x.data() + i / groups * cols;
       const int64_t first = i % groups * weights.group_size;
+      const int64_t inputs = std::min(weights.group_size, cols - first);
       double sum = 0;
-      for (int64_t k = first; k < std::min(first + weights.group_size, cols); ++k) {
-        sum += double{row[order.empty() ? k : order[static_cast<std::size_t>(k)]]};
+      if (order.empty()) {
+        sum = sum_of(row + first, inputs);
+      } else {
+        for (int64_t k = first; k < first + inputs; ++k) {
+          sum += double{row[order[static_cast<std::size_t>(k)]]};
+        }
       }
       sums[static_cast<std::size_t>(i)] = static_cast<float>(sum * weights.factor);
     }
@@ -138,6 +180,35 @@ struct FloatProduct {
   bool x_is_bf16;
 };
 
+/// Adds offsets times sums of groups to a part of the results.
+void add_offsets(const DonePart& part, const FloatProduct& p, const ReadyWeights& weights,
+                 std::span<const float> sums) {
+  const int64_t rows = weights.main.rows;
+  const int64_t groups = weights.offsets.cols;
+  for (int64_t m = part.first_m; m < part.first_m + part.num_m; ++m) {
+    float* const y = p.y.data() + m * rows;
+    const float* const of_row = sums.data() + m * groups;
+    for (int64_t n = part.begin; n < part.end; n += kUnroll) {
+      const int64_t count = std::min(kUnroll, part.end - n);
+      std::array<float, kUnroll> added = {};  // of its own, so that it may be a vector
+      for (int64_t g = 0; g < groups; ++g) {
+        const float* const z = weights.offsets_by_group.data() + g * rows + n;
+        if (count == kUnroll) {
+          for (std::size_t j = 0; j < kUnroll; ++j) added[j] += of_row[g] * z[j];
+        } else {
+          for (int64_t j = 0; j < count; ++j)
+            added[static_cast<std::size_t>(j)] += of_row[g] * z[j];
+        }
+      }
+      for (int64_t j = 0; j < count; ++j) y[n + j] += added[static_cast<std::size_t>(j)];
+    }
+  }
+}
+
+// Up to so many rows offsets are added by the thread that has just multiplied: a product of its own
+// would wake all threads once more.
+constexpr int64_t kFewRows = 16;
+
 Status multiply_floats(Machine& machine, const FloatProduct& p, const ReadyWeights& weights,
                        Pieces& pieces) {
   LinearProduct product;
@@ -147,9 +218,14 @@ Status multiply_floats(Machine& machine, const FloatProduct& p, const ReadyWeigh
   product.weights = &weights.main;
   product.bias = p.bias;
   product.x_is_bf16 = p.x_is_bf16;
-  SUBBYTE_CHECK(linear_group(machine.execution(), {&product, 1}));
-  if (!weights.has_offsets()) return {};
+  if (!weights.has_offsets()) return linear_group(machine.execution(), {&product, 1});
   const std::span<float> sums = pieces.take(p.m * weights.offsets.cols);
+  if (p.m <= kFewRows && !weights.offsets_by_group.empty()) {
+    sum_groups(machine, sums, p.x, weights);
+    return linear_group(machine.execution(), {&product, 1}, 1,
+                        [&](const DonePart& part) { add_offsets(part, p, weights, sums); });
+  }
+  SUBBYTE_CHECK(linear_group(machine.execution(), {&product, 1}));
   const std::span<float> added = pieces.take(p.m * weights.main.rows);
   sum_groups(machine, sums, p.x, weights);
   SUBBYTE_CHECK(linear(machine.execution(), added, sums, p.m, weights.offsets));
@@ -160,12 +236,13 @@ Status multiply_floats(Machine& machine, const FloatProduct& p, const ReadyWeigh
 }  // namespace
 
 Status multiply(Machine& machine, const Tensor& x, const ReadyWeights& weights,
-                const std::optional<Tensor>& bias, Tensor& out) {
+                const std::optional<Tensor>& bias, Tensor& out, const Epilogue* epilogue) {
   const int64_t rows = weights.main.rows;
   const int64_t m = x.count() / weights.main.cols;
   if (m == 0 || rows == 0) return {};
   const Format format = x.format();
   const bool f32 = format == Format::kF32;
+  const bool in_place = f32 && epilogue == nullptr;
   Execution& execution = machine.execution();
   SUBBYTE_CHECK(check_linear(execution, weights.main));
   const bool convert_bias = bias && bias->format() != Format::kF32;
@@ -180,20 +257,37 @@ Status multiply(Machine& machine, const Tensor& x, const ReadyWeights& weights,
   } else if (bias) {
     product.bias = bias->span<const float>();
   }
-  if (f32) {
-    product.x = x.span<const float>();
-    product.y = out.span<float>();
-    return multiply_floats(machine, product, weights, pieces);
+  float* const y =
+      in_place ? out.data<float>() : execution.floats(Execution::Slot::kGate, m * rows);
+  product.y = {y, static_cast<std::size_t>(m * rows)};
+  product.x = x.span<const float>();
+  if (!f32) {
+    const std::span<float> floats = pieces.take(x.count());
+    load_floats(machine, floats.data(), x.data(), x.count(), format);
+    product.x = floats;
   }
-  const std::span<float> floats = pieces.take(x.count());
-  load_floats(machine, floats.data(), x.data(), x.count(), format);
-  float* const y = execution.floats(Execution::Slot::kGate, out.count());
-  product.x = floats;
-  product.y = {y, static_cast<std::size_t>(out.count())};
   product.x_is_bf16 = format == Format::kBF16 && all_normal(x.data<const uint16_t>(), x.count());
   SUBBYTE_CHECK(multiply_floats(machine, product, weights, pieces));
-  store_floats(machine, out.data(), y, out.count(), format);
+  if (epilogue != nullptr) {
+    finish(machine, *epilogue, y, m, rows, out);
+  } else if (!in_place) {
+    store_floats(machine, out.data(), y, out.count(), format);
+  }
   return {};
+}
+
+Status multiply_kept(const Tensor& x, const Recipe& recipe, std::span<const Tensor* const> sources,
+                     FunctionRef<Result<Matrix>()> make, const std::optional<Tensor>& bias,
+                     Tensor& out) {
+  if (out.count() == 0) return {};
+  for (const Tensor* source : sources) {
+    if (source != nullptr) SUBBYTE_CHECK(check_device(*source, x));
+  }
+  if (!x.on_cpu()) return cuda_functions()->multiply(x, recipe, sources, make, bias, out);
+  SUBBYTE_TRY(Machine machine, Machine::borrow(x.count() * out.size(-1)));
+  SUBBYTE_TRY(const auto matrix, keep(recipe, sources, make));
+  SUBBYTE_TRY(const ReadyWeights ready, make_ready(machine, matrix->view, sources));
+  return multiply(machine, x, ready, bias, out);
 }
 
 }  // namespace subbyte::torch_operators

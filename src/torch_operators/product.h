@@ -16,11 +16,19 @@ std::vector<int64_t> product_sizes(const Tensor& x, int64_t rows);
 /// Checks x [..., K] of f32, f16 or bf16, and a bias [N] of any of these. Code torch.argument.
 Status check_product(const Tensor& x, const MatrixView& weights, const std::optional<Tensor>& bias);
 
+struct Epilogue;
+
 /// Multiplies; the arguments have been checked, and `out` is contiguous, of x's type. Sums are in
-/// f32 and rounded once, to nearest even. Allocates nothing after the first call of a size. Codes:
-/// linear.unsupported.
+/// f32 and rounded once, to nearest even; the bias is theirs whatever `epilogue` has. Allocates
+/// nothing after the first call of a size. Codes: linear.unsupported.
 Status multiply(Machine& machine, const Tensor& x, const ReadyWeights& weights,
-                const std::optional<Tensor>& bias, Tensor& out);
+                const std::optional<Tensor>& bias, Tensor& out, const Epilogue* epilogue = nullptr);
+
+/// x W^T + bias with a matrix that `make` makes of Tensor::host() of `sources`; keep() keeps it, on
+/// a CPU and on a GPU. Codes: linear.unsupported; torch.argument for what a GPU has not.
+Status multiply_kept(const Tensor& x, const Recipe& recipe, std::span<const Tensor* const> sources,
+                     FunctionRef<Result<Matrix>()> make, const std::optional<Tensor>& bias,
+                     Tensor& out);
 
 /// Converts numbers of f32, f16 or bf16 on this thread.
 void load_numbers(float* to, const std::byte* from, int64_t count, Format format);

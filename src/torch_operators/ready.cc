@@ -8,6 +8,7 @@
 #include "kernels/cpu/blocks.h"
 #include "matrix/recast.h"
 #include "matrix/zero_points.h"
+#include "torch_operators/product.h"
 
 namespace subbyte::torch_operators {
 namespace {
@@ -57,17 +58,40 @@ void add_zeros(ReadyWeights& ready) {
 }
 
 /// Moves offsets out of the format, into a matrix of their own.
-void split_offsets(ReadyWeights& ready) {
+Status split_offsets(ReadyWeights& ready, std::span<const Tensor* const> sources) {
   MatrixView& view = ready.main;
-  if (!is_offset(view.format.zero)) return;
-  ready.offsets.format.element = offset_format(view.format.zero);
-  ready.offsets.rows = view.rows;
-  ready.offsets.cols = view.groups();
-  ready.offsets.codes = view.zeros;
-  ready.group_size = view.group_size();
+  if (!is_offset(view.format.zero)) return {};
+  MatrixView offsets;
+  offsets.format.element = offset_format(view.format.zero);
+  offsets.rows = view.rows;
+  offsets.cols = view.groups();
+  offsets.codes = view.zeros;
+  SUBBYTE_CHECK(set_offsets(ready, offsets, view.group_size(), sources));
   ready.factor = view.tensor_scale;
   view.zeros = {};
   view.format.zero = Zero::kNone;
+  return {};
+}
+
+/// Numbers [rows][cols] as f32 [cols][rows].
+Matrix transposed(const MatrixView& from) {
+  Matrix matrix;
+  const auto count = static_cast<std::size_t>(from.rows * from.cols);
+  auto bytes = allocate_bytes(count * sizeof(float));
+  auto* const to = reinterpret_cast<float*>(bytes.get());
+  std::vector<float> row(static_cast<std::size_t>(from.cols));
+  const auto row_bytes = static_cast<int64_t>(from.codes.size()) / from.rows;
+  for (int64_t n = 0; n < from.rows; ++n) {
+    load_numbers(row.data(), from.codes.data() + n * row_bytes, from.cols, from.format.element);
+    for (int64_t g = 0; g < from.cols; ++g) {
+      to[g * from.rows + n] = row[static_cast<std::size_t>(g)];
+    }
+  }
+  matrix.view.rows = from.cols;
+  matrix.view.cols = from.rows;
+  matrix.view.codes = {bytes.get(), count * sizeof(float)};
+  matrix.owners.push_back(std::move(bytes));
+  return matrix;
 }
 
 bool has_kernel(const cpu::Kernels& kernels, const MatrixView& view) {
@@ -100,11 +124,25 @@ Status replace(ReadyWeights& ready, const Recipe& recipe, std::span<const Tensor
 
 }  // namespace
 
+Status set_offsets(ReadyWeights& ready, const MatrixView& matrix, int64_t group_size,
+                   std::span<const Tensor* const> sources) {
+  ready.offsets = matrix;
+  ready.group_size = group_size;
+  if (matrix.rows == 0) return {};
+  SUBBYTE_TRY(std::shared_ptr<const Matrix> by_group,
+              keep({"offsets by group", {matrix.rows, matrix.cols}, {}}, sources,
+                   [&] { return Result<Matrix>(transposed(matrix)); }));
+  ready.offsets_by_group = {reinterpret_cast<const float*>(by_group->view.codes.data()),
+                            static_cast<std::size_t>(matrix.rows * matrix.cols)};
+  ready.owners.push_back(std::move(by_group));
+  return {};
+}
+
 Result<ReadyWeights> make_ready(Machine& machine, const MatrixView& view,
                                 std::span<const Tensor* const> sources, std::vector<int64_t> part) {
   ReadyWeights ready;
   ready.main = view;
-  split_offsets(ready);
+  SUBBYTE_CHECK(split_offsets(ready, sources));
   part.insert(part.end(), {view.rows, view.cols});
   const Recipe recipe = {"bytes", std::move(part), to_string(view.format)};
   if (with_whole_bytes(ready.main.format) != ready.main.format) {

@@ -14,12 +14,18 @@ namespace subbyte::torch_operators {
 struct ReadyWeights {
   MatrixView main;
   MatrixView offsets;  // of no rows where there are none
+  /// The same numbers as f32 [groups][N], for few rows of activations.
+  std::span<const float> offsets_by_group;
   int64_t group_size = 0;
   double factor = 1;  // of the offsets
   std::vector<std::shared_ptr<const void>> owners;
 
   bool has_offsets() const { return offsets.rows > 0; }
 };
+
+/// Sets the offsets to those of `matrix`, numbers of f32, f16 or bf16 that are made of `sources`.
+Status set_offsets(ReadyWeights& ready, const MatrixView& matrix, int64_t group_size,
+                   std::span<const Tensor* const> sources);
 
 /// Makes `view`, whose bytes are those of `sources`, ready: integers get the zero points that
 /// kernels want. What no kernel reads (5 to 7 bits, other scales, inputs or groups that are not in

@@ -56,6 +56,7 @@ Tensor& Tensor::operator=(Tensor&& other) noexcept {
   device_index_ = other.device_index_;
   data_ = other.data_;
   is_copy_ = other.is_copy_;
+  host_.reset();
   return *this;
 }
 
@@ -64,6 +65,15 @@ Tensor::~Tensor() {
 }
 
 Tensor Tensor::empty(std::span<const int64_t> sizes, int32_t dtype, const Tensor& like) {
+  return empty_at(sizes, dtype, like.device_type_, like.device_index_);
+}
+
+Tensor Tensor::empty_on_cpu(std::span<const int64_t> sizes, int32_t dtype) {
+  return empty_at(sizes, dtype, numbers().cpu, 0);
+}
+
+Tensor Tensor::empty_at(std::span<const int64_t> sizes, int32_t dtype, int32_t device_type,
+                        int32_t device_index) {
   constexpr std::size_t kUsualDims = 16;
   std::array<int64_t, kUsualDims> usual{};
   std::vector<int64_t> many(sizes.size() > kUsualDims ? sizes.size() : 0);
@@ -75,8 +85,7 @@ Tensor Tensor::empty(std::span<const int64_t> sizes, int32_t dtype, const Tensor
   }
   TensorHandle made = nullptr;
   check(functions().aoti_torch_empty_strided(static_cast<int64_t>(sizes.size()), sizes.data(),
-                                             strides, dtype, like.device_type_, like.device_index_,
-                                             &made),
+                                             strides, dtype, device_type, device_index, &made),
         "empty_strided");
   return Tensor(made);
 }
@@ -118,12 +127,22 @@ Tensor Tensor::share() const {
   return Tensor(other, name_);
 }
 
+const Tensor& Tensor::host() const {
+  if (on_cpu()) return *this;
+  if (host_ == nullptr) host_ = std::make_unique<Tensor>(to_cpu());
+  return *host_;
+}
+
+Tensor Tensor::to_device_of(const Tensor& other) && {
+  if (same_device(other)) return std::move(*this);
+  Tensor copy = empty(sizes_, dtype_, other);
+  check(functions().aoti_torch_copy_(copy.handle_, handle_, 0), "copy_");
+  return copy;
+}
+
 Tensor Tensor::to_cpu() const {
   if (on_cpu()) return share();
-  Tensor host = share();
-  host.device_type_ = numbers().cpu;
-  host.device_index_ = 0;
-  host = empty(sizes_, dtype_, host);
+  Tensor host = empty_on_cpu(sizes_, dtype_);
   host.name_ = name_;
   check(functions().aoti_torch_copy_(host.handle_, handle_, 0), "copy_");
   return host;

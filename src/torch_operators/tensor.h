@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -25,6 +26,7 @@ class Tensor {
 
   /// A new contiguous tensor on the device of `like`; its numbers are not set.
   static Tensor empty(std::span<const int64_t> sizes, int32_t dtype, const Tensor& like);
+  static Tensor empty_on_cpu(std::span<const int64_t> sizes, int32_t dtype);
 
   const char* name() const { return name_; }
   std::span<const int64_t> sizes() const { return sizes_; }
@@ -60,6 +62,11 @@ class Tensor {
 
   /// Itself, or a copy on the CPU, for which the GPU is waited for.
   Tensor to_cpu() const;
+  /// The same, made at the first call and kept as long as this handle.
+  const Tensor& host() const;
+
+  /// Itself, or a copy where `other` is.
+  Tensor to_device_of(const Tensor& other) &&;
 
   /// Another handle of the same tensor.
   Tensor share() const;
@@ -68,6 +75,9 @@ class Tensor {
   TensorHandle handle() const { return handle_; }
 
  private:
+  static Tensor empty_at(std::span<const int64_t> sizes, int32_t dtype, int32_t device_type,
+                         int32_t device_index);
+
   TensorHandle handle_;
   const char* name_;
   std::span<const int64_t> sizes_;
@@ -78,6 +88,7 @@ class Tensor {
   int32_t device_index_ = -1;
   void* data_ = nullptr;
   bool is_copy_ = false;
+  mutable std::unique_ptr<Tensor> host_;
 };
 
 /// "f32", "u8", "i32"; "another type".

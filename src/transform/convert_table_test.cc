@@ -217,21 +217,21 @@ std::string outcome(const Row& row, const std::string& target) {
 /// The lines of the table with its legend.
 std::string make_table() {
   std::map<std::string, char> letters;
-  std::string text = "| from \\ to |";
-  for (const std::string& target : targets()) text += fmt::format(" {} |", target);
+  std::string text = "|from \\ to|";
+  for (const std::string& target : targets()) text += fmt::format("{}|", target);
   text += "\n|---|";
   for (std::size_t i = 0; i < targets().size(); ++i) text += "---|";
   text += "\n";
   for (const Row& row : rows()) {
-    text += fmt::format("| {} |", row.title);
+    text += fmt::format("|{}|", row.title);
     for (const std::string& target : targets()) {
       const std::string cell = outcome(row, target);
       if (cell == "bytes" || cell == "values") {
-        text += cell == "bytes" ? " **B** |" : " **V** |";
+        text += cell == "bytes" ? "**B**|" : "**V**|";
         continue;
       }
       const auto letter = letters.try_emplace(cell, static_cast<char>('a' + letters.size())).first;
-      text += fmt::format(" {} |", letter->second);
+      text += fmt::format("{}|", letter->second);
     }
     text += "\n";
   }

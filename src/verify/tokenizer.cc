@@ -64,19 +64,26 @@ void check_special_ids(VerifyContext& context, const Tokenizer& tokenizer) {
   }
 }
 
-/// Control tokens that a template names ("<|im_end|>") should be added tokens: in the vocabulary
-/// alone, other programs let the text of a user become them.
-void check_control_tokens(VerifyContext& context, const Tokenizer& tokenizer,
-                          std::string_view text) {
-  std::set<std::string_view> names;
+/// The control tokens that a template names ("<|im_end|>").
+void add_control_tokens(std::string_view text, std::set<std::string>& names) {
   // From the last "<|" before each "|>": a longer name would hold another one, and all of them
   // together may be as long as the square of the text.
   for (auto end = text.find("|>"); end != std::string_view::npos; end = text.find("|>")) {
     const auto begin = text.substr(0, end).rfind("<|");
-    if (begin != std::string_view::npos) names.insert(text.substr(begin, end + 2 - begin));
+    if (begin != std::string_view::npos) names.emplace(text.substr(begin, end + 2 - begin));
     text.remove_prefix(end + 2);
   }
-  for (const std::string_view name : names) {
+}
+
+/// Control tokens of templates should be added tokens: in the vocabulary alone, other programs let
+/// the text of a user become them.
+void check_control_tokens(VerifyContext& context, const Tokenizer& tokenizer) {
+  std::set<std::string> names;
+  add_control_tokens(kBuiltInControlTokens, names);
+  if (const auto templates = chat_template_texts(context.directory); templates.ok()) {
+    for (const std::string& text : *templates) add_control_tokens(text, names);
+  }
+  for (const std::string& name : names) {
     const auto id = tokenizer.find(name);
     if (!id || tokenizer.is_added(*id)) continue;
     context.findings.add(
@@ -155,7 +162,7 @@ void check_named_tokens(VerifyContext& context, const Tokenizer& tokenizer,
 }
 
 /// What tokenizer_config.json says beside tokens, which the tokenizer has read.
-void check_tokenizer_config(VerifyContext& context, const Tokenizer& tokenizer) {
+void check_tokenizer_config(VerifyContext& context) {
   const std::string path = (context.directory / kTokenizerConfig).string();
   const auto value = json::parse_file(path, kMaxConfigBytes);
   if (!value.ok() || !value->is_object()) return;
@@ -163,9 +170,6 @@ void check_tokenizer_config(VerifyContext& context, const Tokenizer& tokenizer) 
   std::vector<std::string> unknown = json::unknown_keys(*object, tokenizer_config_rules());
   std::erase_if(unknown, [](const std::string& key) { return key.ends_with("_token"); });
   note_unknown_keys(context, kTokenizerConfig, unknown);
-  const json::Value* const text = object->find("chat_template");
-  if (text == nullptr || !text->is_string()) return;
-  check_control_tokens(context, tokenizer, text->get_ref<const std::string&>());
 }
 
 /// A template that cannot be used is no matter for texts without messages.
@@ -173,10 +177,13 @@ void check_chat_template(VerifyContext& context) {
   const auto found = ChatTemplate::read(context.directory);
   if (found.ok()) return;
   const std::string& message = found.error().message;
-  const bool is_in_file = message.find(kTokenizerConfig) == std::string::npos;
-  context.findings.add("verify.chat_template",
-                       is_in_file ? "chat_template.jinja" : kTokenizerConfig, {},
-                       "chats are refused: " + message);
+  std::string_view file = kTokenizerConfig;
+  for (const std::string_view other : {"chat_template.jinja", "chat_template.json"}) {
+    if (message.find(other) != std::string::npos) file = other;
+  }
+  const std::string_view folder = "additional_chat_templates";
+  if (message.find(folder) != std::string::npos) file = folder;
+  context.findings.add("verify.chat_template", file, {}, "chats are refused: " + message);
 }
 
 /// The file that a refusal of the tokenizer is about.
@@ -203,11 +210,11 @@ Status check_tokenizer(VerifyContext& context) {
   SUBBYTE_TRY(const TokenizerConfig config, read_tokenizer_config(context.directory));
   check_ids(context, *tokenizer, config);
   check_special_ids(context, *tokenizer);
-  check_control_tokens(context, *tokenizer, kBuiltInControlTokens);
+  check_control_tokens(context, *tokenizer);
   check_named_tokens(context, *tokenizer, config);
   check_added_flags(context, config);
   check_end_tokens(context, *tokenizer);
-  if (is_there(context.directory / kTokenizerConfig)) check_tokenizer_config(context, *tokenizer);
+  if (is_there(context.directory / kTokenizerConfig)) check_tokenizer_config(context);
   check_chat_template(context);
   return {};
 }

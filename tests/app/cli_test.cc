@@ -86,6 +86,23 @@ TEST(Usage, mxfp8_activations_are_for_experts) {
   EXPECT_NE(experts.out, logits("gpt-oss-mxfp4", "f32").out);
 }
 
+TEST(Usage, fp8_activations_are_for_fp8_blocks_on_hopper) {
+  const auto run_on = [](const char* model, const char* device) {
+    return run_program({"logits", golden(model), "--ids", "1,2,3", "-o", "-", "--activations",
+                        "fp8", "--device", device});
+  };
+  for (const char* other : {"qwen3-awq", "qwen3-fp8-tensors"}) {
+    const ProcessResult result = run_on(other, "cpu");
+    EXPECT_EQ(result.exit_code, 2) << other;
+    EXPECT_NE(result.err.find("activation_scheme dynamic"), std::string::npos) << result.err;
+    EXPECT_NE(result.err.find("[usage.activations]"), std::string::npos) << result.err;
+  }
+  const ProcessResult cpu = run_on("qwen3-fp8-blocks", "cpu");
+  EXPECT_EQ(cpu.exit_code, 2);
+  EXPECT_NE(cpu.err.find("compute capability 9.0, found the CPU"), std::string::npos) << cpu.err;
+  EXPECT_NE(cpu.err.find("[device.unsupported]"), std::string::npos) << cpu.err;
+}
+
 TEST(Usage, devices_begin_with_the_cpu) {
   const ProcessResult result = run_program({"devices"});
   EXPECT_EQ(result.exit_code, 0);

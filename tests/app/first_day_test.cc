@@ -1,5 +1,5 @@
-// What new users type on their first day, as rows of docs/first_day.md: texts, tokens, checkpoints
-// that are not there, answers as JSON, targets.
+// What new users type on their first day: texts, tokens, checkpoints that are not there, answers as
+// JSON, targets.
 
 #include <gtest/gtest.h>
 

@@ -10,6 +10,7 @@
 #include "checkpoints/containers/safetensors_codes.h"
 #include "conformance/allocation_counter.h"
 #include "conformance/case_list.h"
+#include "support/sanitized.h"
 
 namespace subbyte::conformance {
 namespace {
@@ -17,17 +18,7 @@ namespace {
 namespace codes = safetensors_codes;
 
 // Sanitizers slow everything down by ten and say nothing about proportions.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr std::size_t kScale = 20;
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-constexpr std::size_t kScale = 20;
-#else
-constexpr std::size_t kScale = 1;
-#endif
-#else
-constexpr std::size_t kScale = 1;
-#endif
+constexpr std::size_t kScale = testing::kSanitized ? 20 : 1;
 
 constexpr std::size_t kLimit = 100'000'000 / kScale;  // the largest header there can be
 constexpr std::size_t kSmaller = 20'000'000 / kScale;

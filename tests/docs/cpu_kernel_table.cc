@@ -104,16 +104,16 @@ std::string kernel_table_rows(const Kernels& kernels) {
   }
   std::string text;
   for (const Row& row : table) {
-    text += "| `" + std::string(kernels.name) + "` | " + row.formats + " | " + row.groups;
-    for (const std::string& variants : row.variants) text += " | " + variants;
-    text += " | " + row.invariant + " |\n";
+    text += "|`" + std::string(kernels.name) + "`|" + row.formats + "|" + row.groups;
+    for (const std::string& variants : row.variants) text += "|" + variants;
+    text += "|" + row.invariant + "|\n";
   }
   return text;
 }
 
 std::string kernel_table() {
   std::string text =
-      "| tier | weights | groups | `f32`: M, variant | `bf16` | `int8` | batch-invariant |\n"
+      "|tier|weights|groups|`f32`: M, variant|`bf16`|`int8`|batch-invariant|\n"
       "|---|---|---|---|---|---|---|\n";
   for (const Kernels* kernels : all_kernels()) text += kernel_table_rows(*kernels);
   return text;

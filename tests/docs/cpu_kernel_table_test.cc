@@ -30,7 +30,7 @@ std::string rows_in_page(const std::string& tier) {
   std::istringstream lines(text.substr(std::min(text.find(kTableBegin), text.size())));
   std::string rows;
   for (std::string line; std::getline(lines, line);) {
-    if (line.starts_with("| `" + tier + "` |")) rows += line + "\n";
+    if (line.starts_with("|`" + tier + "`|")) rows += line + "\n";
   }
   return rows;
 }

@@ -8,7 +8,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "base/thread_pool.h"
 #include "bitsandbytes/kbit.h"

@@ -12,7 +12,7 @@
 #include "base/float16.h"
 #include "base/random.h"
 #include "device_bytes.h"
-#include "foreign_layouts/flashinfer.h"
+#include "support/c_group_problem.h"
 #include "support/c_handles.h"
 #include "support/random_matrix.h"
 
@@ -151,16 +151,14 @@ void expect_product_of_host(const CContext& context, const MatrixView& view, con
   });
   EXPECT_TRUE(y.canaries_are_whole());
   const std::vector<std::byte> bytes = y.read();
-  // Contents are exact; what is left is the activation in float32 and one rounding, and for ReLU
-  // and GELU the rounding of the product before it.
-  const bool is_apart = c.activation == SUBBYTE_RELU || c.activation == SUBBYTE_GELU;
+  // Contents are exact; what is left is the activation in float32 and one rounding.
   const double unit = c.number == SUBBYTE_F16 ? 0x1p-11 : 0x1p-8;
   for (int64_t i = 0; i < c.batch * c.m * outputs; ++i) {
     const int64_t at = i / (c.m * outputs) * y_batch + i / outputs % c.m * y_stride + i % outputs;
     uint16_t bits = 0;
     std::memcpy(&bits, &bytes[2 * at], 2);
-    const double magnitude = std::fabs(expected[at]) + (is_apart ? 2 * 16 : 0);
-    const double bound = unit * magnitude * (is_apart ? 2.2 : 1) + 0x1p-16 * (magnitude + 1);
+    const double magnitude = std::fabs(expected[at]);
+    const double bound = unit * magnitude + 0x1p-16 * (magnitude + 1);
     ASSERT_NEAR(number_of(bits, c.number), expected[at], bound) << at;
   }
 }
@@ -260,28 +258,6 @@ TEST(CInterfaceGpu, matrices_of_the_host_go_there) {
   }
 }
 
-TEST(CInterfaceGpu, group_indices_and_strides_of_device_memory_are_sorted) {
-  const CContext context = c_context();
-  const RandomMatrix random = small_weights(kInt4, 24, 256);
-  std::vector<int32_t> groups(256);
-  for (int k = 0; k < 256; ++k) groups[k] = (k * 7 + 2) % 4;
-  subbyte_weights w = c_weights(random.view);
-  w.group_indices = groups.data();
-  const CMatrix host = c_matrix(context, w);
-  OnDevice device(random.view);
-  const DeviceBytes indices(std::as_bytes(std::span(groups)));
-  device.weights.group_indices = reinterpret_cast<const int32_t*>(indices.data());
-  const CMatrix packed = c_matrix(context, device.weights);
-  std::vector<std::byte> expected(24 * 256 * 4);
-  ASSERT_EQ(subbyte_matrix_dequantize(host.get(), SUBBYTE_F32, expected.data(), nullptr),
-            SUBBYTE_OK);
-  const DeviceBytes out(expected.size());
-  ASSERT_EQ(subbyte_matrix_dequantize(packed.get(), SUBBYTE_F32, out.data(), nullptr), SUBBYTE_OK)
-      << subbyte_last_error();
-  expect_ok(cudaDeviceSynchronize());
-  EXPECT_EQ(out.read(), expected);
-}
-
 TEST(CInterfaceGpu, refuses_what_would_end_the_process) {
   const CContext context = c_context();
   const RandomMatrix random = random_matrix(kInt4, 40, 256, Contents::kReal, 5);
@@ -335,28 +311,39 @@ TEST(CInterfaceGpu, a_workspace_is_made_before_the_capture) {
   });
 }
 
+/// Other programs may take memory of the GPU meanwhile, once or twice; what calls keep is missing
+/// after every round. The matrices of a round have 16 MiB.
 TEST(CInterfaceGpu, ten_thousand_calls_keep_no_memory) {
   const CContext context = c_context();
-  const RandomMatrix random = random_matrix(kInt4, 40, 256, Contents::kReal, 5);
+  const RandomMatrix random = random_matrix(kInt4, 1024, 1024, Contents::kReal, 5);
   const OnDevice device(random.view);
   const CMatrix matrix = c_matrix(context, device.weights);
-  const DeviceBytes x(256 * 64 * 2, 0), y(40 * 64 * 2);
+  const DeviceBytes x(1024 * 64 * 2, 0), y(1024 * 64 * 2);
   const Stream stream;
   auto product = c_struct<subbyte_product>();
   product.number = SUBBYTE_BF16;
   product.x = x.data();
   product.y = y.data();
   product.stream = stream.get();
-  std::size_t before = 0, after = 0, total = 0;
-  for (int call = 0; call < 10000; ++call) {
-    product.m = 1 + call % 64;
-    ASSERT_EQ(subbyte_multiply(matrix.get(), &product), SUBBYTE_OK) << subbyte_last_error();
-    if (call % 100 == 0) c_matrix(context, device.weights);
-    if (call == 1000) expect_ok(cudaMemGetInfo(&before, &total));
+  const auto free_after = [&](int calls) {
+    for (int call = 0; call < calls; ++call) {
+      product.m = 1 + call % 64;
+      EXPECT_EQ(subbyte_multiply(matrix.get(), &product), SUBBYTE_OK) << subbyte_last_error();
+      if (call % 50 == 0) c_matrix(context, device.weights);
+    }
+    std::size_t free = 0, total = 0;
+    expect_ok(cudaStreamSynchronize(stream.get()));
+    expect_ok(cudaMemGetInfo(&free, &total));
+    return free;
+  };
+  std::size_t before = free_after(1000);
+  bool grows = true;
+  for (int round = 0; round < 6 && grows; ++round) {
+    const std::size_t after = free_after(1500);
+    grows = after + (4 << 20) < before;
+    before = after;
   }
-  expect_ok(cudaStreamSynchronize(stream.get()));
-  expect_ok(cudaMemGetInfo(&after, &total));
-  EXPECT_GE(after + (4 << 20), before);
+  EXPECT_FALSE(grows);
 }
 
 TEST(CInterfaceGpu, blocks_are_those_of_the_host) {
@@ -389,48 +376,21 @@ TEST(CInterfaceGpu, blocks_are_those_of_the_host) {
   }
 }
 
-std::vector<std::byte> random_bytes(int64_t size, int first, int count, uint64_t seed) {
-  Random random(seed);
-  std::vector<std::byte> bytes(size);
-  for (std::byte& byte : bytes) {
-    byte = static_cast<std::byte>(first + static_cast<int>(random.below(count)));
-  }
-  return bytes;
-}
-
 TEST(CInterfaceGpu, group_gemm_gives_what_the_host_gives) {
   const CContext context = c_context();
-  const std::vector<int32_t> m_indptr = {0, 60, 64};
   // Powers of two and small integers: sums are exact.
-  const auto a = random_bytes(64 * 256, 0x38, 1, 1);
-  const auto a_scale = random_bytes(flashinfer_group_row(m_indptr, 2) * 8, 126, 3, 2);
-  const auto b = random_bytes(2 * 264 * 128, 0, 256, 3);
-  const auto b_scale = random_bytes(2 * 384 * 8, 126, 3, 4);
-  std::vector<std::byte> expected(64 * 264 * 2);
-  auto weights = c_struct<subbyte_group_weights>();
-  weights.b = b.data();
-  weights.b_scale = b_scale.data();
-  weights.b_bytes = std::ssize(b);
-  weights.b_scale_bytes = std::ssize(b_scale);
-  weights.groups = 2;
-  weights.n = 264;
-  weights.k = 256;
-  auto call = c_struct<subbyte_group_call>();
-  call.a = a.data();
-  call.a_scale = a_scale.data();
-  call.m_indptr = m_indptr.data();
-  call.out = expected.data();
-  call.m = 64;
-  call.a_bytes = std::ssize(a);
-  call.a_scale_bytes = std::ssize(a_scale);
-  call.out_bytes = std::ssize(expected);
+  CGroupProblem problem({0, 60, 64}, 264, 256, {0x38, 1}, {126, 3});
+  auto weights = problem.weights();
+  auto call = problem.call();
   subbyte_group_gemm* gemm = nullptr;
   ASSERT_EQ(subbyte_group_gemm_create(context.get(), &weights, nullptr, &gemm), SUBBYTE_OK);
   ASSERT_EQ(subbyte_group_gemm_run(gemm, &call), SUBBYTE_OK) << subbyte_last_error();
   subbyte_group_gemm_destroy(gemm);
 
-  const DeviceBytes a_there(a), a_scale_there(a_scale), b_there(b), b_scale_there(b_scale);
-  const DeviceBytes indptr_there(std::as_bytes(std::span(m_indptr))), out(expected.size());
+  const DeviceBytes a_there(problem.a), a_scale_there(problem.a_scale), b_there(problem.b),
+      b_scale_there(problem.b_scale);
+  const DeviceBytes indptr_there(std::as_bytes(std::span(problem.m_indptr))),
+      out(problem.out.size());
   const Stream stream;
   weights.b = b_there.data();
   weights.b_scale = b_scale_there.data();
@@ -444,7 +404,7 @@ TEST(CInterfaceGpu, group_gemm_gives_what_the_host_gives) {
   ASSERT_EQ(subbyte_group_gemm_reserve(gemm, 64, stream.get()), SUBBYTE_OK);
   stream.run_captured(
       [&] { ASSERT_EQ(subbyte_group_gemm_run(gemm, &call), SUBBYTE_OK) << subbyte_last_error(); });
-  EXPECT_EQ(out.read(), expected);
+  EXPECT_EQ(out.read(), problem.out);
   subbyte_group_gemm_destroy(gemm);
 }
 

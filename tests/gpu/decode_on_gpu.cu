@@ -20,7 +20,7 @@ constexpr int kThreads = 128;
 template <class Decoder>
 __device__ cuda::Table fill(const uint16_t* codebook, uint32_t* shared) {
   const int lane = threadIdx.x % 32;
-  cuda::Table table = {cuda::shared_address(shared + lane), 0};
+  cuda::Table table = {cuda::shared_address(shared), lane * 4u, 0};
   if constexpr (Decoder::kHasTable) {
     for (int i = threadIdx.x; i < Decoder::kPairs * 32; i += blockDim.x) {
       shared[i] = codebook[Decoder::low_code(i / 32)] |

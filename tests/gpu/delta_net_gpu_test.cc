@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "cuda_backend/delta_net.h"
+#include "devices/devices.h"
 #include "ops_gpu.h"
 #include "support/delta_net_problem.h"
 
@@ -276,6 +278,23 @@ TEST(GpuDeltaNet, of_several_sequences_is_that_of_each_alone) {
     EXPECT_EQ(on.state(0), shared);
     for (const int32_t unused : {9, 10}) EXPECT_TRUE(std::isnan(on.state(unused).front()));
   }
+}
+
+TEST(GpuHeads, of_more_than_256_numbers_are_refused) {
+  EXPECT_TRUE(CudaDeltaNets::check({1, 2, 256, 256, 4}).ok());
+  const Status states = CudaDeltaNets::check({1, 2, 128, 272, 4});
+  ASSERT_FALSE(states.ok());
+  EXPECT_EQ(states.error().code, "linear.unsupported");
+  EXPECT_NE(states.error().message.find("up to 256 numbers, not 272"), std::string::npos);
+  const auto backend = make_backend({.device = "cuda"});
+  ASSERT_TRUE(backend.ok()) << backend.error().message;
+  CacheLayout layout;
+  layout.groups.resize(1);
+  layout.groups[0].head_dim = 272;
+  const Status keys = (*backend)->check_cache(layout, Element::kF16);
+  ASSERT_FALSE(keys.ok());
+  EXPECT_EQ(keys.error().code, "kv.unsupported");
+  EXPECT_NE(keys.error().message.find("heads of 272"), std::string::npos);
 }
 
 }  // namespace

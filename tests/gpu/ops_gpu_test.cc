@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "gpu_linear.h"
 #include "kernels/cuda/ops/embed.h"
 #include "kernels/cuda/ops/gates.h"

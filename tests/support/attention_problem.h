@@ -1,6 +1,7 @@
 #pragma once
 // Attention in double precision by the textbook formula, and what its tests share.
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <vector>
@@ -119,7 +120,7 @@ inline Problem make_problem(const AttentionShape& shape, int64_t tokens, int64_t
 }
 
 /// What one token and head should give, and how much an element may differ.
-struct Expected {
+struct ExpectedRow {
   std::vector<double> values;
   std::vector<double> bounds;
 };
@@ -128,8 +129,8 @@ struct Expected {
 /// attention_tiles.inl.h), for products of which each is off by `product_error` of itself: an error
 /// of the scores makes e^error of it in each weight, and as much in their sum. The 200 roundings
 /// are those of the sum of weights in a block, of merging and of dividing.
-inline Expected expect_row(const Problem& problem, int64_t token, int64_t head,
-                           double product_error) {
+inline ExpectedRow expect_row(const Problem& problem, int64_t token, int64_t head,
+                              double product_error) {
   constexpr double u = 0x1p-24;
   const AttentionShape& shape = problem.shape;
   const int64_t dim = shape.head_dim;
@@ -153,7 +154,7 @@ inline Expected expect_row(const Problem& problem, int64_t token, int64_t head,
   }
   double largest = problem.sinks.empty() ? -INFINITY : double(problem.sinks[head]);
   for (const double score : scores) largest = std::max(largest, score);
-  Expected expected{std::vector<double>(dim), std::vector<double>(dim)};
+  ExpectedRow expected{std::vector<double>(dim), std::vector<double>(dim)};
   double denominator = problem.sinks.empty() ? 0 : std::exp(problem.sinks[head] - largest);
   for (std::size_t i = 0; i < scores.size(); ++i) {
     const double weight = std::exp(scores[i] - largest);
@@ -212,7 +213,7 @@ class AttentionTest : public IsaTest {
     int wrong = 0;
     for (int64_t token = 0; token < problem.tokens; ++token) {
       for (int64_t head = 0; head < problem.shape.heads; ++head) {
-        const Expected expected = expect_row(problem, token, head, product_error);
+        const ExpectedRow expected = expect_row(problem, token, head, product_error);
         for (int64_t d = 0; d < problem.shape.head_dim; ++d, ++y) {
           wrong += !(std::abs(*y - expected.values[d]) <= expected.bounds[d]);
         }

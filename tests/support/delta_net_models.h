@@ -84,6 +84,18 @@ class DeltaNetGoldens : public ::testing::TestWithParam<const char*> {
     EXPECT_TRUE(status.ok()) << status.error().message;
   }
 
+  /// Places where the long prompt is cut: all of them, or those beside the ends of chunks of 64,
+  /// and in their middles.
+  std::vector<int64_t> borders() const {
+    std::vector<int64_t> result;
+    for (int64_t border = 1; border < std::ssize(ids_); ++border) {
+      const int64_t in_chunk = (border + 1) % 64;
+      const bool is_chosen = in_chunk <= 2 || in_chunk == 32;
+      if (is_chosen || has_use(GetParam(), kEveryBorder)) result.push_back(border);
+    }
+    return result;
+  }
+
   std::vector<int32_t> alone(std::span<const int32_t> prompt) {
     TestContext context(*model_, *backend_, kPositions, cache_type_);
     std::vector<int32_t> tokens;
@@ -101,7 +113,7 @@ class DeltaNetGoldens : public ::testing::TestWithParam<const char*> {
     const std::vector<float> expected = finish(whole.sequence());
     const auto length = std::ssize(ids_);
     TestContext context(*model_, *backend_, kPositions, cache_type_);
-    for (int64_t border = 1; border < length; ++border) {
+    for (const int64_t border : borders()) {
       append(context.sequence(), border);
       ASSERT_EQ(finish(context.sequence()), expected) << border;
       context.sequence().truncate(0);

@@ -23,6 +23,7 @@ enum GoldenUse : uint32_t {
   kHead = 128,          // quantizing the head
   kGpu = 256,           // tests/gpu
   kStates = 512,        // layers that keep a state: computed in every way, with a long prompt, too
+  kEveryBorder = 1024,  // of kStates: cut between any two tokens, the others at some places
 };
 
 struct Golden {
@@ -46,6 +47,13 @@ inline std::vector<const char*> goldens(GoldenUse use, std::string_view model_ty
     if (model_type.empty() || golden.model_type == model_type) names.push_back(golden.name);
   }
   return names;
+}
+
+inline bool has_use(std::string_view name, GoldenUse use) {
+  for (const Golden& golden : kGoldenModels) {
+    if (golden.name == name) return (golden.uses & use) != 0;
+  }
+  return false;
 }
 
 inline std::filesystem::path golden_folder(std::string_view name) {

@@ -1,6 +1,7 @@
 #pragma once
 // Keys and values in e4m3 by the codecs of src/formats/, for tests of what stores and reads them.
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <span>

@@ -1,9 +1,11 @@
 #pragma once
-// A model that keeps the sum of its embeddings: logits are that sum. Its numbers are small
-// integers, so that sums are exact in any order and in any type of activations.
+// A model that keeps the sum of its embeddings: logits are that sum. Its numbers are 1 and -1,
+// which a norm leaves as they are, so that sums are exact in any order and in any type of
+// activations. And what every machine has to do with states.
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -20,15 +22,19 @@ class RunningSumModel {
   static constexpr int64_t kSize = 32;
   static constexpr int64_t kVocab = 32;
 
-  explicit RunningSumModel(Backend& backend) : backend_(backend) {
+  /// Activations have a roundoff of `rounding`.
+  explicit RunningSumModel(Backend& backend, double rounding = 0)
+      : backend_(backend), rounding_(rounding) {
     Recorder record;
     const Weight table = upload(table_);
     const Weight identity = upload(identity_);
     const ValueId x = record.embed("table", table);
+    ValueId residual = x;
     Norm norm;
     norm.eps = 0;
     norm.weight = std::move(backend.upload(std::vector<float>(kSize, 1.0f))).value();
-    const ValueId sums = record.running_sum("sums", record.linear("identity", x, identity));
+    const ValueId h = record.add_norm("first_norm", residual, kNoValue, norm);
+    const ValueId sums = record.running_sum("sums", record.linear("identity", h, identity));
     record.logits("head", record.head_norm("norm", x, sums, norm), identity);
     auto plan = std::move(record).finish();
     step_ = std::move(backend.compile(std::move(plan).value())).value();
@@ -69,13 +75,13 @@ class RunningSumModel {
     return logits;
   }
 
-  /// Whether `found` is the end of what is expected after `tokens`: a norm rounds four times, and
-  /// the tiles of AMX multiply numbers of 17 bits (two of bf16).
+  /// Compares `found` with the end of what is expected after `tokens`: a norm rounds four times,
+  /// its result is an activation, and the tiles of AMX multiply numbers of 17 bits (two of bf16).
   void expect_end(std::span<const float> found, std::span<const int32_t> tokens) const {
     const std::vector<float> all = expected(tokens);
     ASSERT_LE(found.size(), all.size());
     const float* const end = all.data() + all.size() - found.size();
-    const double unit = 4 * 0x1p-24 + (isa_of(backend_) == "amx" ? 0x1p-17 : 0);
+    const double unit = 4 * 0x1p-24 + rounding_ + (isa_of(backend_) == "amx" ? 0x1p-17 : 0);
     for (std::size_t i = 0; i < found.size(); ++i) {
       EXPECT_NEAR(found[i], end[i], unit * std::fabs(end[i])) << i;
     }
@@ -112,14 +118,53 @@ class RunningSumModel {
   }
 
   Backend& backend_;
+  double rounding_;
   Random random_{3};
-  RandomMatrix table_ = numbers(kVocab, kSize, [](int64_t row, int64_t col) {
-    return static_cast<double>((row * 7 + col * 5) % 9 - 4);
-  });
+  RandomMatrix table_ = numbers(
+      kVocab, kSize, [this](int64_t, int64_t) { return random_.below(2) == 0 ? 1.0 : -1.0; });
   RandomMatrix identity_ =
       numbers(kSize, kSize, [](int64_t row, int64_t col) { return row == col ? 1.0 : 0.0; });
   std::unique_ptr<CompiledStep> step_;
   Logits logits_;
 };
+
+inline void expect_sums_however_tokens_are_cut(RunningSumModel& model) {
+  KvPool pool = model.make_pool(8);
+  for (const int64_t piece : {1, 3, 7, 20}) {
+    Sequence sequence(pool, 100);
+    const std::vector<int32_t> tokens = model.tokens(20);
+    std::vector<float> found;
+    for (int64_t at = 0; at < 20; at += piece) {
+      const auto part = std::span(tokens).subspan(at, std::min<int64_t>(piece, 20 - at));
+      const std::vector<float> sums = model.run(sequence, part);
+      found.insert(found.end(), sums.begin(), sums.end());
+    }
+    ASSERT_EQ(std::ssize(found), 20 * RunningSumModel::kSize);
+    model.expect_end(found, tokens);
+  }
+}
+
+inline void expect_sums_after_a_step_is_taken_back(RunningSumModel& model) {
+  KvPool pool = model.make_pool(8);
+  Sequence sequence(pool, 100);
+  const std::vector<int32_t> tokens = model.tokens(9);
+  model.run(sequence, std::span(tokens).first(6));
+  model.submit(sequence, std::span(tokens).subspan(3, 1));  // ahead, in vain
+  sequence.truncate(6);
+  const std::vector<float> found = model.run(sequence, std::span(tokens).subspan(6));
+  model.expect_end(found, tokens);
+}
+
+inline void expect_sums_of_shared_prefixes(RunningSumModel& model) {
+  KvPool pool = model.make_pool(8);
+  Sequence first(pool, 100);
+  const std::vector<int32_t> tokens = model.tokens(12);
+  model.run(first, std::span(tokens).first(5));
+  Sequence second = first.share(5);
+  model.run(first, std::vector<int32_t>{0, 0, 0});
+  first.settle(8);
+  const std::vector<float> found = model.run(second, std::span(tokens).subspan(5));
+  model.expect_end(found, tokens);
+}
 
 }  // namespace subbyte::testing

@@ -341,7 +341,7 @@ TEST(Docs, have_one_row_for_each_code_of_verify) {
   const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
   for (const VerifyCode& code : verify_codes()) {
     const std::string row =
-        "\n| `" + std::string(code.code) + "` | " + std::string(name(code.severity)) + " | ";
+        "\n|`" + std::string(code.code) + "`|" + std::string(name(code.severity)) + "|";
     EXPECT_NE(text.find(row), std::string::npos) << "docs/verify.md lacks:" << row;
   }
   // And none that does not exist.

@@ -6,6 +6,7 @@
 #include <cupti.h>
 #include <cxxabi.h>
 
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>

@@ -28,6 +28,7 @@ import transformers
 from safetensors import safe_open
 from safetensors.torch import save_file
 
+import delta_nets
 import fp8
 import make
 import open as opener
@@ -84,71 +85,9 @@ def converted(folder, model, to):
                    check=True)
 
 
-def with_parts(folder, model, stacks=False):
-    """As published: in bf16, but what decides how much is forgotten; beside a wrapped text model a
-    part that drafts; experts as stacks, or one by one."""
-    made = model()
-    made.config.save_pretrained(folder)
-    tensors = {}
-    for name, tensor in made.state_dict().items():
-        is_exact = name.endswith(("A_log", "linear_attn.norm.weight"))
-        tensor = tensor.clone() if is_exact else tensor.to(torch.bfloat16)
-        if name.endswith("experts.gate_up_proj") and not stacks:
-            for e, both in enumerate(tensor):
-                for part, rows in zip(["gate_proj", "up_proj"], both.chunk(2)):
-                    tensors[name.replace("gate_up_proj", f"{e}.{part}.weight")] = rows.clone()
-        elif name.endswith("experts.down_proj") and not stacks:
-            for e, rows in enumerate(tensor):
-                tensors[name.replace("down_proj", f"{e}.down_proj.weight")] = rows.clone()
-        else:
-            tensors[name] = tensor
-    if hasattr(made.config, "vision_config"):
-        tensors.pop("lm_head.weight")
-        tensors["mtp.fc.weight"] = torch.ones(8, 16, dtype=torch.bfloat16)
-        tensors["mtp.layers.0.input_layernorm.weight"] = torch.ones(8, dtype=torch.bfloat16)
-    save_file(tensors, folder / "model.safetensors")
-
-
-def int4(folder, model, group=16):
-    """Symmetric integers of 4 bits as compressed-tensors packs them, of every linear layer, also of
-    those with a row for each value head; factors in f16."""
-    with_parts(folder, model)
-    config = json.loads((folder / "config.json").read_text())
-    config["quantization_config"] = {
-        "quant_method": "compressed-tensors", "format": "pack-quantized", "ignore": ["lm_head"],
-        "quantization_status": "compressed", "config_groups": {"group_0": {
-            "targets": ["Linear"], "input_activations": None, "output_activations": None,
-            "weights": {"num_bits": 4, "type": "int", "symmetric": True, "strategy": "group",
-                        "group_size": group, "dynamic": False}}}}
-    (folder / "config.json").write_text(json.dumps(config, indent=2))
-    tensors = {}
-    with safe_open(folder / "model.safetensors", "pt") as file:
-        for name in file.keys():
-            tensor = file.get_tensor(name)
-            if tensor.ndim != 2 or "_proj" not in name:
-                tensors[name] = tensor
-                continue
-            module = name.removesuffix(".weight")
-            groups = tensor.float().unflatten(1, (-1, group))
-            scale = (groups.abs().amax(2, keepdim=True) / 7).half()
-            codes = (groups / scale.float()).round().clamp(-8, 7).int().flatten(1) + 8
-            shifts = torch.arange(0, 32, 4, dtype=torch.int32)
-            packed = (codes.unflatten(1, (-1, 8)).long() << shifts).sum(2)
-            packed = torch.where(packed < 2**31, packed, packed - 2**32).int()
-            tensors[f"{module}.weight_packed"] = packed
-            tensors[f"{module}.weight_scale"] = scale.squeeze(2)
-            tensors[f"{module}.weight_shape"] = torch.tensor(tensor.shape)
-    save_file(tensors, folder / "model.safetensors")
-
-
 GOLDENS = {
     "delta_nets": {
-        "qwen3_5-bf16": (lambda f: with_parts(f, tiny.qwen3_5), "plain"),
-        "qwen3_5-wrapped-bf16": (lambda f: with_parts(f, tiny.qwen3_5_wrapped), "plain"),
-        "qwen3_5-moe-bf16": (lambda f: with_parts(f, tiny.qwen3_5_moe, stacks=True), "plain"),
-        "qwen3-next-bf16": (lambda f: with_parts(f, tiny.qwen3_next), "plain"),
-        "qwen3_5-int4": (lambda f: int4(f, tiny.qwen3_5), "int4"),
-        "qwen3-next-int4": (lambda f: int4(f, tiny.qwen3_next), "int4"),
+        name: (write, "plain") for name, write in delta_nets.GOLDENS.items()
     },
     "families": {
         "llama3-bf16": (lambda f: make.bf16(f, tiny.llama3), "transformers"),
@@ -232,26 +171,9 @@ def gptq_weights(folder):
     return weights
 
 
-def plain_weights(folder):
-    """By the definitions: floats, and codes less 8 times their factors."""
-    with safe_open(folder / "model.safetensors", "pt") as file:
-        found = {name: file.get_tensor(name) for name in file.keys()}
-    weights = {}
-    for name, tensor in found.items():
-        module, _, last = name.rpartition(".")
-        if last == "weight_packed":
-            codes = (tensor[:, :, None] >> torch.arange(0, 32, 4) & 15).flatten(1) - 8
-            scales = found[f"{module}.weight_scale"].float()
-            weights[f"{module}.weight"] = codes * scales.repeat_interleave(
-                codes.shape[1] // scales.shape[1], 1)
-        elif last not in ("weight_scale", "weight_shape"):
-            weights[name.replace("model.language_model.", "model.")] = tensor.float()
-    return weights
-
-
 def exact_weights(folder, way):
-    if way in ("plain", "int4"):
-        return plain_weights(folder)
+    if way == "plain":
+        return delta_nets.weights(folder)
     if way == "compressor":
         return opener.compressed_weights(folder)
     if way == "gptq":

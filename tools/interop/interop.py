@@ -71,6 +71,8 @@ def readers_of_source(name, environment):
         return READERS["awq"]
     if name.startswith("GPTQModel"):
         return [*READERS["gptq"], ("tools", "gptqmodel")]
+    if name.startswith("transformers") and name.endswith("FP8"):
+        return READERS["fp8"]
     if name.startswith("ModelOpt"):
         return [("tools", "modelopt")]
     if name.startswith("AutoRound auto_awq"):
@@ -176,6 +178,9 @@ def open_all(options):
         if options.way and options.way != way:
             continue
         python = options.environments / environment / "bin" / "python"
+        if not python.exists():
+            print(f"not opened by {environment} {way}: not installed", flush=True)
+            continue
         log = options.work / f"open-{environment}-{way}.log"
         with open(log, "w") as errors:
             done = subprocess.run([python, FOLDER / "open.py", environment, way, *folders],

@@ -7,6 +7,7 @@ The first argument names the environment: each makes the sources of its own tool
 
 import argparse
 import copy
+import functools
 import json
 import os
 import pathlib
@@ -208,6 +209,73 @@ def declare_auto_round():
     add("llm_compressor MXFP4", "llm_compressor", scheme="MXFP4")
 
 
+# Hybrid models: what their quantizers leave in 16 bits.
+GATES = ["re:.*in_proj_(a|b|ba)$", "re:.*mlp.gate$", "re:.*shared_expert_gate$"]
+UNREAD = ["re:.*visual.*", "re:^mtp.*"]
+WIDE = {"hidden_size": 128, "head_dim": 64, "linear_key_head_dim": 32, "linear_value_head_dim": 32,
+        "intermediate_size": 256, "moe_intermediate_size": 128,
+        "shared_expert_intermediate_size": 128}
+
+
+def fine_grained(folder, model):
+    """transformers' own FP8, which leaves sides that are no multiples of 128. It asks for a GPU,
+    and quantizes without one."""
+    from transformers.quantizers import quantizer_finegrained_fp8 as own
+    own.FineGrainedFP8HfQuantizer.validate_environment = lambda *_, **__: None
+    made = transformers.AutoModelForCausalLM.from_pretrained(
+        dense(model().to(torch.bfloat16), folder), dtype=torch.bfloat16, device_map="cpu",
+        quantization_config=transformers.FineGrainedFP8Config(
+            modules_to_not_convert=["lm_head", "in_proj_a", "in_proj_b", "in_proj_ba", "mlp.gate",
+                                    "shared_expert_gate"]))
+    made.save_pretrained(folder)
+
+
+def integers_beside(kept):
+    """int4 in all linear layers but `kept`, as the recipes of llm-compressor have it."""
+    def recipe():
+        from llmcompressor.modifiers.quantization import QuantizationModifier
+        return QuantizationModifier(targets="Linear", ignore=["lm_head", *kept, *UNREAD],
+                                    **integers(4))
+    return recipe
+
+
+def fp8_beside_nvfp4():
+    from llmcompressor.modifiers.quantization import QuantizationModifier
+    from compressed_tensors.quantization.quant_scheme import preset_name_to_scheme
+    return QuantizationModifier(ignore=["lm_head", *GATES, *UNREAD], config_groups={
+        "group_0": preset_name_to_scheme("FP8_DYNAMIC", [
+            "re:.*self_attn.*", r"re:.*linear_attn\.(in_proj_(qkvz|qkv|z)|out_proj)$"]),
+        "group_1": preset_name_to_scheme("NVFP4A16", [r"re:.*mlp\..*_proj$"])})
+
+
+def fp8_blocks():
+    from llmcompressor.modifiers.quantization import QuantizationModifier
+    return QuantizationModifier(targets="Linear", scheme="FP8_BLOCK",
+                                ignore=["lm_head", *GATES, *UNREAD])
+
+
+def declare_delta_nets():
+    models = {"Qwen3.5": tiny.qwen3_5, "Qwen3.5 wrapped": tiny.qwen3_5_wrapped,
+              "Qwen3.5-MoE": tiny.qwen3_5_moe, "Qwen3-Next": tiny.qwen3_next}
+    for name, model in models.items():
+        wide = functools.partial(model, **WIDE)
+        model = functools.partial(model, linear_value_head_dim=32)  # as groups have 32 inputs
+        source("tools", f"transformers {name} bf16", bf16, model)
+        source("tools", f"transformers {name} FP8", fine_grained, wide)
+        for kind, recipe in {"W4A16": integers_beside(GATES),
+                             "W4A16, gates too": integers_beside([r"re:.*mlp\.gate$"]),
+                             "W4A16, MLP": integers_beside(["re:.*linear_attn.*", *GATES]),
+                             "FP8_BLOCK": fp8_blocks,
+                             "FP8 beside NVFP4A16": fp8_beside_nvfp4}.items():
+            source("tools", f"llm-compressor {name} {kind}", llm_compressor, recipe, model)
+        source("tools", f"AutoRound {name} auto_round 4 bits", auto_round, "auto_round", model,
+               bits=4, group_size=32)
+        source("tools", f"AutoRound {name} auto_awq", auto_round, "auto_awq", model, bits=4,
+               group_size=32)
+        source("tools", f"ModelOpt {name} NVFP4", modelopt, "NVFP4_DEFAULT_CFG", model)
+        source("tools", f"ModelOpt {name} FP8", modelopt, "FP8_DEFAULT_CFG", model)
+
+
 def declare():
     source("tools", "transformers bf16", bf16)
     source("tools", "transformers gpt-oss bf16", bf16, tiny.gpt_oss)
@@ -217,6 +285,7 @@ def declare():
     declare_gptqmodel()
     declare_llm_compressor()
     declare_auto_round()
+    declare_delta_nets()
     source("tools", "ModelOpt NVFP4", modelopt, "NVFP4_DEFAULT_CFG")
     source("tools", "ModelOpt W4A16_NVFP4", modelopt, "W4A16_NVFP4_CFG")
     source("tools", "ModelOpt gpt-oss NVFP4", modelopt, "NVFP4_DEFAULT_CFG", tiny.gpt_oss)

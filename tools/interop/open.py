@@ -137,6 +137,9 @@ def by_autoawq(folder):
     return model.model.eval(), {}, torch.float16
 
 
+FLOATS = (torch.float32, torch.bfloat16, torch.float16)
+
+
 def by_modelopt(folder):
     """ModelOpt has no loader of what it exports: its own class of tensors dequantizes each, and the
     names are those that it writes for every linear layer which is not excluded."""
@@ -160,9 +163,15 @@ def by_modelopt(folder):
             scale=scale, double_scale=tensors.pop(name), block_sizes={-1: 16})
         state[stack] = weight.transpose(1, 2).contiguous()
     for name, module in model.named_modules():
-        if type(module) is not torch.nn.Linear or name in section["ignore"]:
+        is_quantized = tensors.get(name + ".weight", module.weight).dtype not in FLOATS \
+            if type(module) is torch.nn.Linear else False
+        if not is_quantized:
             continue
         packed = tensors.pop(name + ".weight")
+        if packed.dtype == torch.float8_e4m3fn:  # a factor for the tensor
+            tensors.pop(name + ".input_scale", None)
+            state[name + ".weight"] = packed.float() * tensors.pop(name + ".weight_scale")
+            continue
         rows, half = packed.shape
         assert packed.dtype == torch.uint8 and (rows, 2 * half) == tuple(module.weight.shape)
         tensors.pop(name + ".input_scale", None)

@@ -212,8 +212,13 @@ def back_table(rows, targets, notes):
 
 
 def compact(lines):
-    """Rows without blanks beside their bars, as there are some hundred cells."""
-    return [re.sub(r" *\| *", "|", line) for line in lines]
+    """Rows without blanks beside their bars; those that say the same of several names are one."""
+    lines = [re.sub(r" *\| *", "|", line) for line in lines]
+    names = {}
+    for line in lines[2:]:
+        name, cells = line[1:].split("|", 1)
+        names.setdefault(cells, []).append(name)
+    return lines[:2] + [f"|{'; '.join(names[cells])}|{cells}" for cells in names]
 
 
 def tables(options, rows, targets):
@@ -221,7 +226,8 @@ def tables(options, rows, targets):
     today = datetime.date.today().isoformat()
     main, older, awq = (versions(options, name) for name in ("tools", "ct17", "awq"))
     lines = [f"Seen on {today}, on the CPU: {main}. Older: {older}. AutoAWQ: {awq}.", ""]
-    lines += compact(forward_table(rows, notes) + [""] + back_table(rows, targets, notes)) + [""]
+    lines += compact(forward_table(rows, notes)) + [""]
+    lines += compact(back_table(rows, targets, notes)) + [""]
     return "\n".join(lines + notes.lines()) + "\n"
 
 

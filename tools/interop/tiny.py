@@ -133,33 +133,33 @@ def qwen3_5(**more):
     return with_delta_nets(transformers.Qwen3_5ForCausalLM(config))
 
 
-def qwen3_5_wrapped():
+def qwen3_5_wrapped(tied=True, **more):
     """Three value heads for each key head, a tied head, and parts that are not read."""
     torch.manual_seed(17)  # with 7 a query and a key are so near to orthogonal that f32 shows
     text = {**DELTA_NET, "intermediate_size": 96, "linear_num_value_heads": 6,
-            "vocab_size": VOCAB, "tie_word_embeddings": True, "rope_parameters": {
+            "vocab_size": VOCAB, "tie_word_embeddings": tied, "rope_parameters": {
                 "rope_type": "default", "rope_theta": 1000.0, "partial_rotary_factor": 0.5,
-                "mrope_section": [4, 2, 2], "mrope_interleaved": True}}
+                "mrope_section": [4, 2, 2], "mrope_interleaved": True}, **more}
     vision = dict(depth=1, hidden_size=16, intermediate_size=16, num_heads=2, patch_size=2,
-                  out_hidden_size=64, num_position_embeddings=4)
+                  out_hidden_size=text["hidden_size"], num_position_embeddings=4)
     config = transformers.Qwen3_5Config(text_config=text, vision_config=vision,
-                                        tie_word_embeddings=True)
+                                        tie_word_embeddings=tied)
     return with_delta_nets(transformers.Qwen3_5ForConditionalGeneration(config))
 
 
-def qwen3_5_moe():
+def qwen3_5_moe(**more):
     torch.manual_seed(8)
     config = transformers.Qwen3_5MoeTextConfig(
-        **{**DELTA_NET, **EXPERTS, "linear_num_value_heads": 4, "vocab_size": VOCAB})
+        **{**DELTA_NET, **EXPERTS, "linear_num_value_heads": 4, "vocab_size": VOCAB, **more})
     return with_delta_nets(transformers.Qwen3_5MoeForCausalLM(config))
 
 
-def qwen3_next():
+def qwen3_next(**more):
     """The second layer is dense; three value heads for each key head."""
     torch.manual_seed(9)
     config = transformers.Qwen3NextConfig(
         **{**DELTA_NET, **EXPERTS, "linear_num_value_heads": 6, "intermediate_size": 96,
-           "mlp_only_layers": [1], "vocab_size": VOCAB})
+           "mlp_only_layers": [1], "vocab_size": VOCAB, **more})
     return with_delta_nets(transformers.Qwen3NextForCausalLM(config))
 
 

@@ -27,15 +27,18 @@ def check_floats(x: torch.Tensor, name: str) -> None:
 
 @fake("linear")
 def _linear(x, codes, scales, zeros, format, tensor_scale=None, codebook=None, input_order=None,
-            bias=None):
+            bias=None, residual=None, activation=None, in_turns=False, alpha=1.702, limit=7.0,
+            up_offset=1.0):
     check_floats(x, "x")
     torch._check(codes.dim() == 2, lambda: "codes: expected 2 dimensions")
-    return x.new_empty((*x.shape[:-1], codes.shape[0]))
+    has_gate = activation is not None and activation.endswith("_gate")
+    return x.new_empty((*x.shape[:-1], codes.shape[0] // 2 if has_gate else codes.shape[0]))
 
 
 @fake("linear_out")
 def _linear_out(x, codes, scales, zeros, format, tensor_scale=None, codebook=None,
-                input_order=None, bias=None, *, out):
+                input_order=None, bias=None, residual=None, activation=None, in_turns=False,
+                alpha=1.702, limit=7.0, up_offset=1.0, *, out):
     torch._check(out.dtype == x.dtype, lambda: f"out: expected {x.dtype}, found {out.dtype}")
 
 
@@ -46,6 +49,32 @@ def _experts(x, router_logits, gate_up_codes, gate_up_scales, gate_up_zeros, gat
              limit=None, up_offset=0.0):
     check_floats(x, "x")
     return x.new_empty(x.shape)
+
+
+@fake("experts_out")
+def _experts_out(x, router_logits, gate_up_codes, gate_up_scales, gate_up_zeros, gate_up_format,
+                 down_codes, down_scales, down_zeros, down_format, top_k, in_turns=False,
+                 of_all=False, gate_up_factors=None, down_factors=None, gate_up_bias=None,
+                 down_bias=None, alpha=1.0, limit=None, up_offset=0.0, *, out):
+    check_floats(x, "x")
+
+
+@fake("routed_experts")
+def _routed_experts(x, expert_weights, expert_ids, gate_up_codes, gate_up_scales, gate_up_zeros,
+                    gate_up_format, down_codes, down_scales, down_zeros, down_format,
+                    in_turns=False, gate_up_factors=None, down_factors=None, gate_up_bias=None,
+                    down_bias=None, alpha=1.0, limit=None, up_offset=0.0):
+    check_floats(x, "x")
+    return x.new_empty(x.shape)
+
+
+@fake("routed_experts_out")
+def _routed_experts_out(x, expert_weights, expert_ids, gate_up_codes, gate_up_scales,
+                        gate_up_zeros, gate_up_format, down_codes, down_scales, down_zeros,
+                        down_format, in_turns=False, gate_up_factors=None, down_factors=None,
+                        gate_up_bias=None, down_bias=None, alpha=1.0, limit=None, up_offset=0.0,
+                        *, out):
+    check_floats(x, "x")
 
 
 def dequantized_cols(codes, fmt, cols):

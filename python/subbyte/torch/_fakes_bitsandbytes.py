@@ -134,6 +134,22 @@ def _vq_scalar_gemv(A, B_packed, B_absmax, codebook, K_dim, N, p):
     return A.new_empty((A.shape[0], N))
 
 
+@fake("vq_scalar_gemv_tiled")
+def _vq_scalar_gemv_tiled(A, B_packed, B_absmax, codebook, K_dim, N, p):
+    return A.new_empty((A.shape[0], N))
+
+
+def returns_nothing(*arguments):
+    return None
+
+
+# Operators that write into an argument.
+for name in ("dequantize_kbit_tiled_", "dequantize_vq_", "dequantize_vq_tiled_", "kbit_gemm_prod_",
+             "kbit_scalar_gemv.out", "kbit_scalar_gemv_tiled_", "kbit_scalar_gemv_v2_",
+             "kbit_grouped_gemm_", "vq_gemm_prod_", "vq_scalar_gemv.out", "vq_scalar_gemv_tiled_"):
+    fake(name)(returns_nothing)
+
+
 @fake("kbit_grouped_gemm")
 def _kbit_grouped_gemm(A_concat, B_packed_all, B_absmax_all, codebook, expert_offsets, K_dim, N, k,
                        num_experts, max_M):

@@ -48,7 +48,7 @@ def _mxfp4_quantize(a, backend="cuda", enable_pdl=None, sfLayout=0):
 
 @fake("nvfp4_quantize")
 def _nvfp4_quantize(a, a_global_sf, sfLayout=0, do_shuffle=False, sf_vec_size=16, enable_pdl=None,
-                    backend="cuda", per_token_activation=False):
+                    backend="cuda", per_token_activation=False, nvfp4_4over6=None):
     return fp4(a, 16, sfLayout)
 
 
@@ -81,6 +81,11 @@ def interleaved(scales):
 @fake("block_scale_interleave")
 def _block_scale_interleave(unswizzled_sf):
     return interleaved(unswizzled_sf)
+
+
+@fake("block_scale_interleave_out")
+def _block_scale_interleave_out(unswizzled_sf, *, out):
+    return None
 
 
 @fake("nvfp4_block_scale_interleave")

@@ -63,9 +63,17 @@ def quantize(weights: torch.Tensor, kind: str, group: int | None = None,
                      f"found {kind!r}")
 
 
-def linear(x: torch.Tensor, weight: PackedWeight, bias: torch.Tensor | None = None) -> torch.Tensor:
-    """x [..., K] times the weights, transposed, plus bias [N]."""
-    return ops.linear(x, *weight, bias)
+def linear(x: torch.Tensor, weight: PackedWeight, bias: torch.Tensor | None = None,
+           residual: torch.Tensor | None = None, activation: str | None = None, *,
+           in_turns: bool = False, alpha: float = 1.702, limit: float = 7.0,
+           up_offset: float = 1.0) -> torch.Tensor:
+    """activation(x [..., K] times the weights, transposed, + bias [N]) + residual.
+
+    `activation` is relu, gelu (by tanh), or a gate that halves the outputs: silu_gate, gelu_gate,
+    clamped_gate, which alpha, limit and up_offset are for. The first half of the outputs are the
+    gate's and the second up's, or with `in_turns` they alternate.
+    """
+    return ops.linear(x, *weight, bias, residual, activation, in_turns, alpha, limit, up_offset)
 
 
 def dequantize(weight: PackedWeight, dtype: torch.dtype = torch.float32,

@@ -75,6 +75,41 @@ class Experts(TorchTest):
                         error = (y.double() - want).abs() - half * want.abs()
                         self.assertTrue((error <= 2.0**-12 * size).all())
 
+    def test_experts_that_are_chosen(self):
+        """The same as with logits, and gate and up with factors of their own."""
+        for kind in ("u4", "nvfp4"):
+            gate_up, up_factors, w1 = stack(kind, 2 * INNER, HIDDEN)
+            down, down_factors, w2 = stack(kind, HIDDEN, INNER)
+            x, logits = torch.randn(7, HIDDEN), torch.randn(7, EXPERTS)
+            best = torch.topk(logits, 2)
+            weights = torch.softmax(best.values, -1)
+            want = ops.experts(x, logits, *gate_up, *down, 2, False, False, up_factors,
+                               down_factors)
+            for ids in (best.indices, best.indices.int()):
+                y = ops.routed_experts(x, weights, ids, *gate_up, *down, False, up_factors,
+                                       down_factors)
+                self.assertTrue(torch.allclose(y, want, rtol=1e-5, atol=1e-6))
+            halves = torch.tensor([[1.0, 0.5]]).double() * torch.ones(EXPERTS, 1)
+            if up_factors is not None:
+                halves = halves * up_factors.view(-1, 1)
+            y = ops.routed_experts(x, weights, best.indices, *gate_up, *down, False, halves,
+                                   down_factors)
+            w1[:, INNER:] *= 0.5
+            bias = torch.zeros(EXPERTS, 2 * INNER), torch.zeros(EXPERTS, HIDDEN)
+            want = reference(x, logits, w1, w2, 2, False, False, bias, 1.0, float("inf"), 0.0)
+            self.assertTrue(((y - want).abs() <= 2.0**-12 * want.abs().max()).all())
+        arguments = (x, weights, best.indices, *gate_up, *down, False, up_factors, down_factors)
+        self.check_operator(ops.routed_experts, *arguments)
+        out = torch.empty_like(x)
+        ops.routed_experts_out(*arguments, out=out)
+        self.assertTrue(torch.equal(out, ops.routed_experts(*arguments)))
+        wrong = best.indices.clone()
+        wrong[3, 1] = EXPERTS
+        self.assert_refused("expert_ids: expected experts below 6, found 6", ops.routed_experts, x,
+                            weights, wrong, *gate_up, *down)
+        self.assert_refused("expert_ids: expected sizes [7, 2]", ops.routed_experts, x, weights,
+                            wrong[:, :1], *gate_up, *down)
+
     def test_refuses_and_opcheck(self):
         gate_up, _, _ = stack("u4", 2 * INNER, HIDDEN)
         down, _, _ = stack("u4", HIDDEN, INNER)

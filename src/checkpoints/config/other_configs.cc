@@ -128,6 +128,7 @@ Status read_fp8(const json::Object& object, QuantizationConfig& config) {
     return object.error("quantization.format", "fmt", "\"e4m3\"");
   }
   SUBBYTE_CHECK(read_kv_cache_scheme(object, config.kv_cache));
+  SUBBYTE_TRY(const auto activations, object.string("activation_scheme"));
   const json::Value* const size = object.find("weight_block_size");
   if (size == nullptr || size->is_null()) return {};
   const auto is_size = [](const json::Value& value) {
@@ -140,6 +141,7 @@ Status read_fp8(const json::Object& object, QuantizationConfig& config) {
   }
   config.block_rows = (*size)[0].get<int64_t>();
   config.block_cols = (*size)[1].get<int64_t>();
+  config.rounds_inputs = activations.value_or("") == "dynamic";
   return {};
 }
 

@@ -89,6 +89,9 @@ struct QuantizationConfig {
   /// FP8: outputs and inputs that share a factor; 0: factors are of rows or of tensors.
   int64_t block_rows = 0;
   int64_t block_cols = 0;
+  /// FP8 in blocks: inputs are made for being rounded to E4M3 too, with a factor for as many inputs
+  /// of a token as a block has ("activation_scheme": "dynamic").
+  bool rounds_inputs = false;
   int64_t rotation = 0;  // vq: the largest run of inputs that are rotated (formats/rotation.h)
 
   std::string method_name() const;

@@ -382,8 +382,15 @@ TEST_F(QuantizationConfigTest, reads_fp8) {
   EXPECT_EQ(config->method_name(), "fp8");
   EXPECT_EQ(config->block_rows, 128);
   EXPECT_EQ(config->block_cols, 64);
+  EXPECT_TRUE(config->rounds_inputs);
   EXPECT_EQ(config->kept.entry_of("lm_head"), "lm_head");
   EXPECT_EQ(read_section(R"({"quant_method": "fp8", "weight_block_size": null})")->block_cols, 0);
+  for (const char* other :
+       {R"("activation_scheme": "static", "weight_block_size": [128, 128])",
+        R"("weight_block_size": [128, 128])", R"("activation_scheme": "dynamic")"}) {
+    const auto section = read_section(std::string(R"({"quant_method": "fp8", )") + other + "}");
+    EXPECT_FALSE(section->rounds_inputs) << other;
+  }
   EXPECT_EQ(
       read_section(R"({"quant_method": "fbgemm_fp8", "activation_scale_ub": 1200.0})")->method,
       Method::kFp8);

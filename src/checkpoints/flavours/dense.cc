@@ -1,6 +1,8 @@
 // Unquantized weights: F32, F16 or BF16, used where they lie in the file.
 //
-//   X.weight [N, K]         a linear layer or an embedding
+//   X.weight [N, K]         a linear layer or an embedding. Beside one that it did not quantize, as
+//                           its sides are no multiples of 128, transformers' FP8 leaves factors
+//                           (X.weight_scale_inv), which stand for nothing
 //   X        [E, N, K]      all experts of a layer
 //   X        [E, K, N]      the same with inputs before outputs, as gpt-oss has them when it was
 //                           dequantized: it is transposed here
@@ -41,6 +43,11 @@ Result<ModuleInfo> describe(const ImportContext& context, std::string_view modul
   result.format = {format, Format::kNone, Zero::kNone, 0};
   result.tensors = {&tensor};
   if (plain != nullptr) {
+    const FileTensor* const unused =
+        context.config.method == QuantizationConfig::Method::kFp8
+            ? context.tensors.find(fmt::format("{}.weight_scale_inv", module))
+            : nullptr;
+    if (unused != nullptr) result.tensors.push_back(unused);
     result.rows = static_cast<int64_t>(tensor.shape[0]);
     result.cols = static_cast<int64_t>(tensor.shape[1]);
   } else {

@@ -8,16 +8,21 @@
 #include "base/checked.h"
 #include "base/float16.h"
 #include "base/quote.h"
+#include "checkpoints/expert_names.h"
 #include "checkpoints/flavours/ct_parts.h"
 #include "checkpoints/import_parts.h"
 
 namespace subbyte {
+
+extern const Importer fp8_importer;
+
 namespace {
 
 using fp8::Block;
 using Method = QuantizationConfig::Method;
 
 constexpr std::string_view kFactors[] = {".weight_scale_inv", ".weight_scale"};
+constexpr std::string_view kFactorsOfStack = "_scale_inv";
 /// Scales of activations.
 constexpr std::string_view kActivations[] = {".input_scale", ".input_scale_inv",
                                              ".activation_scale", ".activation_scale_inv"};
@@ -27,17 +32,46 @@ const FileTensor* find(const TensorSource& tensors, std::string_view module,
   return tensors.find(fmt::format("{}{}", module, suffix));
 }
 
-const FileTensor* find_factors(const TensorSource& tensors, std::string_view module) {
+/// Factors of a module, which may be a part of a tensor.
+struct Factors {
+  const FileTensor* tensor = nullptr;
+  Shape shape = {};
+  int64_t first = 0;  // number of the first one in the tensor
+};
+
+/// Factors of one expert among those of all in a tensor; gate is the first half of them.
+Factors find_factors_of_expert(const TensorSource& tensors, std::string_view module) {
+  const auto parts = parse_expert_name(module);
+  if (!parts) return {};
+  std::string_view stack = parts->stack;
+  const std::size_t last = stack.rfind('.') + 1;
+  const std::string_view matrix = stack.substr(last);
+  const bool is_gate = matrix == "gate_proj";
+  const bool is_half = is_gate || matrix == "up_proj";
+  const FileTensor* const all = tensors.find(fmt::format(
+      "{}{}{}", stack.substr(0, last), is_half ? "gate_up_proj" : matrix, kFactorsOfStack));
+  if (all == nullptr || all->shape.size() != 3) return {};
+  const auto experts = all->shape[0];
+  const uint64_t rows = all->shape[1];
+  const uint64_t cols = all->shape[2];
+  const auto expert = static_cast<uint64_t>(parts->expert);
+  if (expert >= experts || (is_half && rows % 2 != 0)) return {};
+  const uint64_t count = is_half ? rows / 2 : rows;
+  const uint64_t row = expert * rows + (is_half && !is_gate ? count : 0);
+  return {all, {count, cols}, static_cast<int64_t>(row * cols)};
+}
+
+Factors find_factors(const TensorSource& tensors, std::string_view module) {
   for (const std::string_view suffix : kFactors) {
-    if (const FileTensor* factors = find(tensors, module, suffix)) return factors;
+    if (const FileTensor* factors = find(tensors, module, suffix)) return {factors, factors->shape};
   }
-  return nullptr;
+  return find_factors_of_expert(tensors, module);
 }
 
 bool matches(const TensorSource& tensors, std::string_view module) {
   const FileTensor* weight = find(tensors, module, ".weight");
   return weight != nullptr && weight->dtype == DType::kF8E4M3 &&
-         find_factors(tensors, module) != nullptr;
+         find_factors(tensors, module).tensor != nullptr;
 }
 
 /// Type of the scales that factors become: F16 has no kernels, and F32 holds all of its numbers.
@@ -107,7 +141,7 @@ Status check_method(const ImportContext& context, std::string_view module) {
 }
 
 Result<Block> find_block(const ImportContext& context, const FileTensor& weight,
-                         const FileTensor& factors) {
+                         const Factors& factors) {
   const Shape found = plain_shape(factors.shape);
   std::string expected;
   for (const Block& block : blocks_of(context.config)) {
@@ -117,7 +151,7 @@ Result<Block> find_block(const ImportContext& context, const FileTensor& weight,
     expected += to_string(shape);
   }
   return tensor_error(
-      "import.shape", factors,
+      "import.shape", *factors.tensor,
       fmt::format("expected shape {} for {} weights, as {} says, found {}", expected,
                   to_string(weight.shape), context.config.where, to_string(factors.shape)));
 }
@@ -127,19 +161,19 @@ Result<ModuleInfo> describe(const ImportContext& context, std::string_view modul
   SUBBYTE_TRY(const FileTensor* weight, require_tensor(tensors, module, ".weight"));
   SUBBYTE_CHECK(require_dtype(*weight, DType::kF8E4M3));
   SUBBYTE_CHECK(require_rank(*weight, 2));
-  const FileTensor* factors = find_factors(tensors, module);
-  if (factors == nullptr) return require_tensor(tensors, module, kFactors[0]).error();
+  const Factors factors = find_factors(tensors, module);
+  if (factors.tensor == nullptr) return require_tensor(tensors, module, kFactors[0]).error();
   SUBBYTE_CHECK(check_method(context, module));
   ModuleInfo result;
-  SUBBYTE_TRY(result.format.scale, scale_format(*factors));
-  SUBBYTE_TRY(const Block block, find_block(context, *weight, *factors));
+  SUBBYTE_TRY(result.format.scale, scale_format(*factors.tensor));
+  SUBBYTE_TRY(const Block block, find_block(context, *weight, factors));
   result.importer = "fp8";
   result.format.element = Format::kE4M3;
   result.format.group_size = block.cols;
   result.rows = static_cast<int64_t>(weight->shape[0]);
   result.cols = static_cast<int64_t>(weight->shape[1]);
-  result.tensors = {weight, factors};
-  result.scales = factors;
+  result.tensors = {weight, factors.tensor};
+  result.scales = factors.tensor;
   for (const std::string_view suffix : kActivations) {
     if (const FileTensor* unused = find(tensors, module, suffix)) result.tensors.push_back(unused);
   }
@@ -160,7 +194,9 @@ void load_factor(const FileTensor& factors, int64_t index, std::byte* to, std::s
 
 Result<std::vector<Matrix>> import(const ImportContext& context, const ModuleInfo& info) {
   const FileTensor& weight = *info.tensors[0];
-  const FileTensor& factors = *info.scales;
+  const std::string_view name = weight.name;
+  const Factors factors =
+      find_factors(context.tensors, name.substr(0, name.size() - fp8_importer.anchor.size()));
   SUBBYTE_CHECK(check_scales(context, info));
   SUBBYTE_TRY(const Block block, find_block(context, weight, factors));
   Matrix matrix;
@@ -177,7 +213,7 @@ Result<std::vector<Matrix>> import(const ImportContext& context, const ModuleInf
   const auto scales = allocate_bytes(bytes);
   for (int64_t n = 0; n < view.rows; ++n) {
     for (int64_t g = 0; g < groups; ++g) {
-      load_factor(factors, n / block_rows * groups + g,
+      load_factor(*factors.tensor, factors.first + n / block_rows * groups + g,
                   scales.get() + static_cast<std::size_t>(n * groups + g) * width, width);
     }
   }
@@ -188,7 +224,6 @@ Result<std::vector<Matrix>> import(const ImportContext& context, const ModuleInf
 
 }  // namespace
 
-extern const Importer fp8_importer;
 const Importer fp8_importer = {"fp8", ".weight", matches, describe, import, check_scales};
 
 }  // namespace subbyte

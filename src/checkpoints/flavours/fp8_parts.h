@@ -5,6 +5,9 @@
 //   X.weight_scale_inv  the factors of transformers, Qwen and DeepSeek, which multiply, whatever
 //                       their name says; X.weight_scale those of vLLM, compressed-tensors and
 //                       ModelOpt. F32, BF16 or F16, or powers of two as F8_E8M0 or its bytes as U8
+//   P.experts.gate_up_proj_scale_inv, P.experts.down_proj_scale_inv
+//                       [E, .., ..], the factors of modules P.experts.E.gate_proj, up_proj and
+//                       down_proj, where transformers 5 has saved what it quantized
 //   X.input_scale       of activations, which stay floats here: left aside
 //
 //   factors of            shape

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include "base/float16.h"
@@ -99,6 +100,45 @@ class Fp8 : public RoundTripFixture {
     config_.schemes = {{CompressedScheme::Format::kFp8, 8, true, group_size, false, block_rows}};
   }
 };
+
+TEST_F(Fp8, of_experts_may_have_factors_in_a_stack_of_all) {
+  // Gate and up of two experts, each of two blocks.
+  const std::string experts = "m.experts.";
+  Random random(5);
+  std::vector<TestTensor> tensors;
+  for (const std::string name : {"0.gate_proj", "0.up_proj", "1.gate_proj", "1.up_proj"}) {
+    tensors.push_back(random_bits(experts + name + ".weight", DType::kF8E4M3, {256, 128}, random));
+  }
+  TestTensor factors{experts + "gate_up_proj_scale_inv", DType::kF32, {2, 4, 1}, {}};
+  for (int i = 1; i <= 8; ++i) {
+    const auto value = static_cast<float>(i);
+    factors.bytes.append(reinterpret_cast<const char*>(&value), 4);
+  }
+  tensors.push_back(factors);
+  open(tensors);
+  int first = 1;
+  for (const std::string name : {"0.gate_proj", "0.up_proj", "1.gate_proj", "1.up_proj"}) {
+    const auto matrix = import_matrix(context(), experts + name);
+    ASSERT_TRUE(matrix.ok()) << matrix.error().message;
+    std::vector<float> scales(256);
+    ASSERT_EQ(matrix->view.scales.size(), scales.size() * sizeof(float));
+    std::memcpy(scales.data(), matrix->view.scales.data(), matrix->view.scales.size());
+    EXPECT_EQ(scales.front(), first) << name;
+    EXPECT_EQ(scales[127], first) << name;
+    EXPECT_EQ(scales.back(), first + 1) << name;
+    first += 2;
+  }
+}
+
+TEST_F(Fp8, leaves_factors_beside_floats_aside) {
+  Random random(6);
+  open({random_bits("m.weight", DType::kBF16, {64, 128}, random),
+        {"m.weight_scale_inv", DType::kF32, {1, 1}, std::string(4, '\0')}});
+  const auto info = describe_module(context(), "m");
+  ASSERT_TRUE(info.ok()) << info.error().message;
+  EXPECT_EQ(info->importer, "dense");
+  EXPECT_EQ(info->tensors.size(), 2u);
+}
 
 TEST_F(Fp8, blocks_may_be_short_and_factors_of_any_type) {
   for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16, DType::kF8E8M0, DType::kU8}) {

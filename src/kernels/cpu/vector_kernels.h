@@ -64,7 +64,12 @@ struct DeltaRule {
   const float* decay = nullptr;
   const float* beta = nullptr;
   int64_t gate_stride = 0;
+  /// [keys][kDeltaScratchColumns], at a multiple of 64 bytes, or nullptr.
+  float* scratch = nullptr;
 };
+
+/// Columns of a state that lie together while many tokens go through them, at most.
+inline constexpr int64_t kDeltaScratchColumns = 64;
 
 struct VectorKernels {
   int64_t attention_rows;  // that an AttentionTile may have

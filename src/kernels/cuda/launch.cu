@@ -10,6 +10,9 @@
 
 #include "kernels/cuda/kernel_set.h"
 #include "kernels/cuda/linear.h"
+#include "kernels/cuda/linear_call.h"
+#include "kernels/cuda/planning.h"
+#include "kernels/cuda/prepare_inputs.h"
 #include "kernels/cuda/tensor_map.h"
 
 namespace subbyte::cuda {
@@ -106,62 +109,11 @@ Status launch(const void* kernel, const Plan& plan, void** arguments, bool depen
   return {};
 }
 
-Error wrong_call(const std::string& what) {
-  return {"cuda.shape", "linear: " + what};
-}
-
-/// What would make the GPU read or write where nothing is.
-Status check_call(const Plan& plan, const LinearCall& call, const void* workspace) {
-  const bool is_gated = call.activation != Activation::kNone;
-  if (is_gated && call.weights.row_order == RowOrder::kNatural) {
-    return wrong_call(
-        "an activation needs weights packed with gate and up side by side "
-        "(RowOrder::kGateAboveUp or kGateUpPairs), found RowOrder::kNatural");
-  }
-  if (plan.m != call.m) {
-    return wrong_call("expected the " + std::to_string(plan.m) + " tokens of the plan, found " +
-                      std::to_string(call.m));
-  }
-  const int64_t outputs = is_gated ? call.weights.rows / 2 : call.weights.rows;
-  const bool is_short = call.x_stride < call.weights.cols || call.y_stride < outputs ||
-                        (call.residual != nullptr && call.residual_stride < outputs);
-  if (is_short && call.m > 1) {
-    return wrong_call("expected strides of at least " + std::to_string(call.weights.cols) +
-                      " (x) and " + std::to_string(outputs) + " (y, residual), found " +
-                      std::to_string(call.x_stride) + ", " + std::to_string(call.y_stride) +
-                      " and " + std::to_string(call.residual_stride));
-  }
-  if (call.x == nullptr || call.y == nullptr ||
-      (plan.workspace_bytes > 0 && workspace == nullptr)) {
-    return wrong_call("expected x, y and " + std::to_string(plan.workspace_bytes) +
-                      " bytes of workspace, found a null pointer");
-  }
-  return {};
-}
-
-LinearArguments arguments_of(const LinearCall& call) {
-  LinearArguments a = {};
-  a.weights = call.weights;
-  a.x = call.x;
-  a.y = call.y;
-  a.bias = call.bias;
-  a.residual = call.residual;
-  a.x_stride = call.x_stride;
-  a.y_stride = call.y_stride;
-  a.residual_stride = call.residual_stride;
-  a.m = static_cast<int32_t>(call.m);
-  a.activation = call.activation;
-  a.swiglu = call.swiglu;
-  a.is_dependent = call.dependent_launch;
-  a.is_aligned = call.weights.gather == nullptr && call.weights.cols % 8 == 0 &&
-                 call.x_stride % 8 == 0 && reinterpret_cast<uintptr_t>(call.x) % 16 == 0;
-  return a;
-}
-
+/// `gathers`: x is copied to the workspace first.
 Status run_large_m(const void* kernel, const Plan& plan, const LinearCall& call, Number number,
-                   void* workspace, Stream stream) {
-  LinearArguments a = arguments_of(call);
-  if (plan.workspace_bytes > 0) {
+                   bool gathers, void* workspace, Stream stream) {
+  LinearArguments a = linear_arguments(call);
+  if (gathers) {
     const int64_t stride = (call.weights.cols + 7) / 8 * 8;
     const int64_t blocks = std::min<int64_t>((call.m * stride + 1023) / 1024, 4096);
     gather_activations<<<static_cast<unsigned>(blocks), 256, 0, stream>>>(
@@ -177,8 +129,26 @@ Status run_large_m(const void* kernel, const Plan& plan, const LinearCall& call,
                                      tokens_of(plan.kernel) / plan.large_m.multicast, number));
   LargeMPartition partition = plan.large_m;
   std::array<void*, 3> arguments = {&a, &partition, &map};
-  return launch(kernel, plan, arguments.data(), call.dependent_launch && plan.workspace_bytes == 0,
-                stream);
+  return launch(kernel, plan, arguments.data(), call.dependent_launch && !gathers, stream);
+}
+
+/// The call with inputs as the weights want them, which a kernel before it writes.
+Result<LinearCall> with_prepared_inputs(const LinearCall& call, Number number, void* workspace,
+                                        Stream stream) {
+  PrepareInputsCall inputs;
+  inputs.format = call.format;
+  inputs.x = call.x;
+  inputs.to = workspace;
+  inputs.x_stride = call.x_stride;
+  inputs.m = call.m;
+  inputs.number = number;
+  inputs.dependent_launch = call.dependent_launch;
+  SUBBYTE_CHECK(prepare_inputs(inputs, stream));
+  LinearCall prepared = call;
+  prepared.x = workspace;
+  prepared.x_stride = prepared_stride(call.weights.cols);
+  prepared.dependent_launch = true;
+  return prepared;
 }
 
 }  // namespace
@@ -199,15 +169,21 @@ Status run_linear(const Plan& plan, const LinearCall& call, Number number, void*
   const KernelSet* set = find_kernels(*call.format, number);
   if (set == nullptr) return Error{"cuda.kernel", "linear: no kernel for this format"};
   const void* kernel = set->kernels[static_cast<int>(plan.kernel)];
-  if (plan.kernel >= KernelKind::kLargeM64) {
-    return run_large_m(kernel, plan, call, number, workspace, stream);
+  const bool prepares = prepares_inputs(*call.format);
+  LinearCall ready = call;
+  if (prepares) {
+    SUBBYTE_TRY(ready, with_prepared_inputs(call, number, workspace, stream));
   }
-  LinearArguments a = arguments_of(call);
+  if (plan.kernel >= KernelKind::kLargeM64) {
+    const bool gathers = !prepares && plan.workspace_bytes > 0;
+    return run_large_m(kernel, plan, ready, number, gathers, workspace, stream);
+  }
+  LinearArguments a = linear_arguments(ready);
   SmallMPartition small_m = plan.small_m;
   GemvPartition gemv = plan.gemv;
   const bool is_gemv = plan.kernel == KernelKind::kGemv;
   std::array<void*, 2> arguments = {&a, is_gemv ? static_cast<void*>(&gemv) : &small_m};
-  return launch(kernel, plan, arguments.data(), call.dependent_launch, stream);
+  return launch(kernel, plan, arguments.data(), ready.dependent_launch, stream);
 }
 
 }  // namespace subbyte::cuda

@@ -24,11 +24,18 @@ using Stream = CUstream_st*;
 /// build run on it).
 Result<Device> query_device(int index = 0);
 
-/// Packs a canonical matrix that lies in device memory (all spans of `matrix` are device pointers)
+/// Packs a canonical matrix that lies in device memory (all spans of `matrix` but its codebook are
+/// device pointers)
 /// to `to`, format.bytes in device memory, on the stream. `format` is packed_format() of the same
-/// matrix with all but the codes in host memory. Codes: cuda.launch.
+/// matrix. Codes: cuda.launch.
 Status pack_on_device(std::byte* to, const MatrixView& matrix, const PackedFormat& format,
                       Stream stream);
+
+/// The canonical codes, scales and zero points of a packed matrix, to device memory of the sizes
+/// that its source format has. Its gather is the order of inputs. Codes: cuda.format (floats),
+/// cuda.launch.
+Status unpack_on_device(std::byte* codes, std::byte* scales, std::byte* zeros,
+                        const std::byte* packed, const PackedFormat& format, Stream stream);
 
 struct LinearCall {
   WeightArguments weights;  // weight_arguments() of the packed matrix
@@ -42,6 +49,7 @@ struct LinearCall {
   int64_t residual_stride = 0;
   int64_t m = 0;
   Activation activation = Activation::kNone;
+  Unary unary = Unary::kNone;   // where there is no gate
   SwiGLU swiglu = kUsualClamp;  // of kClampedSwiGLU
   /// Programmatic dependent launch: the kernel may begin before the one before it on the stream has
   /// ended, and waits for that one before it reads x. The one before must not write these weights.

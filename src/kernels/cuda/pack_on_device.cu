@@ -163,12 +163,22 @@ __device__ void pack_nibbles(uint32_t (&words)[4], const RowOfTile<4>& top,
   }
 }
 
+/// 2 bits, where four inputs of a row are a byte.
+__device__ void pack_fours(uint32_t (&words)[2], const RowOfTile<2>& top,
+                           const RowOfTile<2>& bottom, int t) {
+  const uint32_t byte_of_both = t | (4 + t) << 4;
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    words[i] = __byte_perm(__byte_perm(top.words[2 * i], bottom.words[2 * i], byte_of_both),
+                           __byte_perm(top.words[2 * i + 1], bottom.words[2 * i + 1], byte_of_both),
+                           0x5410);
+  }
+}
+
 /// The words of a lane of a tile, of its rows lane / 4 and lane / 4 + 8.
 template <int kBits, CodeOrder kOrder>
 __device__ void pack_tile(uint32_t (&words)[kBits], const RowOfTile<kBits>& top,
                           const RowOfTile<kBits>& bottom, int t) {
-  constexpr int kLowBits = kBits == 3 ? 2 : kBits == 5 ? 4 : kBits;
-  constexpr uint32_t kLowMask = (1u << kLowBits) - 1;
 #pragma unroll
   for (int i = 0; i < kSteps * 4; ++i) {
     const uint32_t pair = (i % 2 == 0 ? top : bottom).pair(i / 2, t);
@@ -176,11 +186,13 @@ __device__ void pack_tile(uint32_t (&words)[kBits], const RowOfTile<kBits>& top,
     for (int h = 0; h < 2; ++h) {
       const uint32_t code = pair >> h * kBits & ((1u << kBits) - 1);
       const Slot place = {0, i / 4, i % 4, h};  // in its words the same for all lanes
-      const BitPlace low = bit_place(place, 0, kBits, kOrder);
-      words[low.word] |= (code & kLowMask) << low.bit;
-      if constexpr (kBits > kLowBits) {
-        const BitPlace high = bit_place(place, kBits - 1, kBits, kOrder);
-        words[high.word] |= code >> kLowBits << high.bit;
+      const int together = bits_together(place, kBits, kOrder);
+      const BitPlace first = bit_place(place, 0, kBits, kOrder);
+      words[first.word] |= (code & ((1u << together) - 1)) << first.bit;
+#pragma unroll
+      for (int bit = 1; bit < kBits; ++bit) {
+        const BitPlace at = bit_place(place, bit, kBits, kOrder);
+        if (bit >= together) words[at.word] |= (code >> bit & 1) << at.bit;
       }
     }
   }
@@ -213,6 +225,8 @@ __device__ void pack_and_store(uint32_t* to, const uint8_t* row, int row_stride,
     const RowOfTile<kBits> bottom(row + 8 * row_stride);
     if constexpr (kBits == 4) {
       pack_nibbles<kOrder>(words, top, bottom, lane % 4);
+    } else if constexpr (kOrder == CodeOrder::kFours) {
+      pack_fours(words, top, bottom, lane % 4);
     } else {
       pack_tile<kBits, kOrder>(words, top, bottom, lane % 4);
     }
@@ -272,10 +286,12 @@ __global__ void __launch_bounds__(kThreads) pack(const __grid_constant__ PackArg
 using PackKernel = void (*)(PackArguments);
 
 PackKernel kernel_for(const PackedFormat& format) {
+  if (code_order(format) == CodeOrder::kFours) return pack<2, CodeOrder::kFours>;
   if (code_order(format) == CodeOrder::kPairs) {
     return format.bits == 2   ? pack<2, CodeOrder::kPairs>
            : format.bits == 3 ? pack<3, CodeOrder::kPairs>
-                              : pack<4, CodeOrder::kPairs>;
+           : format.bits == 4 ? pack<4, CodeOrder::kPairs>
+                              : pack<5, CodeOrder::kPairs>;
   }
   switch (format.bits) {
     case 2:
@@ -284,8 +300,6 @@ PackKernel kernel_for(const PackedFormat& format) {
       return pack<3, CodeOrder::kHalves>;
     case 4:
       return pack<4, CodeOrder::kHalves>;
-    case 5:
-      return pack<5, CodeOrder::kHalves>;
     case 8:
       return pack<8, CodeOrder::kHalves>;
     default:
@@ -310,7 +324,7 @@ PackArguments arguments_of(std::byte* to, const MatrixView& matrix, const Packed
   a.groups_log2 = std::countr_zero(static_cast<unsigned>(format.groups_per_tile));
   a.aligned = (reinterpret_cast<uintptr_t>(a.codes) | a.row_bytes) % 16 == 0;
   a.row_order = format.row_order;
-  // A section that is not there begins where the last one ends, at format.bytes.
+  // A section that is not there begins where the next one does.
   const int64_t codes_end = format.strips * format.tiles * tile_bytes(format.bits);
   const int64_t scales_end = std::min(format.zeros_begin, format.gather_begin);
   const auto section = [&](int64_t begin, int64_t end, const void* from, int width,
@@ -325,7 +339,7 @@ PackArguments arguments_of(std::byte* to, const MatrixView& matrix, const Packed
     a.zeros = section(format.zeros_begin, format.gather_begin, matrix.zeros.data(),
                       format.zero_bytes, zero_bytes(matrix.format.zero));
   }
-  a.gather = section(format.gather_begin, format.bytes, matrix.input_order.data(), 4, 4);
+  a.gather = section(format.gather_begin, format.vectors_begin, matrix.input_order.data(), 4, 4);
   a.elements = std::max({a.padding.size, a.scales.size, a.zeros.size, a.gather.size});
   return a;
 }
@@ -337,7 +351,12 @@ Status pack_on_device(std::byte* to, const MatrixView& matrix, const PackedForma
   const PackArguments a = arguments_of(to, matrix, format);
   const unsigned blocks = a.warps / kWarps + (a.warps % kWarps != 0);
   kernel_for(format)<<<blocks, kThreads, 0, stream>>>(a);
-  const cudaError_t error = cudaGetLastError();
+  cudaError_t error = cudaGetLastError();
+  if (error == cudaSuccess && format.decoder == DecoderKind::kVectors) {
+    // From the host, which has it copied when this returns.
+    error = cudaMemcpyAsync(to + format.vectors_begin, matrix.codebook.data(),
+                            matrix.codebook.size_bytes(), cudaMemcpyHostToDevice, stream);
+  }
   if (error == cudaSuccess) return {};
   return Error{"cuda.launch", std::string("pack_on_device: ") + cudaGetErrorString(error)};
 }

@@ -99,7 +99,12 @@ std::vector<Plan> plan_candidates(const Problem& problem, const Device& device,
     const KernelKind kind = static_cast<KernelKind>(i);
     if (is_wanted(kind)) add_plans(plans, planning, kind);
   }
-  for (Plan& plan : plans) plan.m = problem.m;
+  for (Plan& plan : plans) {
+    plan.m = problem.m;
+    if (prepares_inputs(problem.weights)) {
+      plan.workspace_bytes = prepared_bytes(problem.m, problem.weights.cols);
+    }
+  }
   std::stable_sort(plans.begin(), plans.end(),
                    [](const Plan& a, const Plan& b) { return a.microseconds < b.microseconds; });
   return plans;

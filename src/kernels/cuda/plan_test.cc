@@ -50,6 +50,10 @@ std::vector<WeightFormat> all_formats() {
     formats.push_back({element, kE4M4, Zero::kNone, 32});
     formats.push_back({element, kF32, Zero::kNone, 32});
   }
+  for (const Format element : {kVQ2, kVQ4}) {
+    formats.push_back({element, kE4M4, Zero::kNone, 32});
+    formats.push_back({element, kF16, Zero::kNone, 32, 256});
+  }
   return formats;
 }
 
@@ -116,6 +120,11 @@ int64_t least_shared_bytes(const Problem& problem, const Plan& plan) {
          (is_partial ? largest(p.strips) * tokens * kStripRows * 4 : 0);
 }
 
+/// Rotated inputs, and those in another order.
+int64_t workspace_of_inputs(const Problem& problem) {
+  return prepares_inputs(problem.weights) ? problem.m * ((problem.weights.cols + 15) / 16 * 32) : 0;
+}
+
 void expect_small_m(const Problem& problem, const Plan& plan) {
   const SmallMPartition& p = plan.small_m;
   const int tokens = tokens_of(plan.kernel);
@@ -128,7 +137,7 @@ void expect_small_m(const Problem& problem, const Plan& plan) {
   ASSERT_EQ(plan.ctas, p.clusters * p.splits * p.token_tiles);
   ASSERT_EQ(plan.cluster, p.splits);
   ASSERT_EQ(plan.threads, small_m_warps(tokens) * 32);
-  ASSERT_EQ(plan.workspace_bytes, 0);
+  ASSERT_EQ(plan.workspace_bytes, workspace_of_inputs(problem));
   ASSERT_GT(plan.shared_bytes, least_shared_bytes(problem, plan));
 }
 
@@ -141,7 +150,7 @@ void expect_gemv(const Problem& problem, const Plan& plan) {
   ASSERT_EQ(plan.ctas, p.strip_ctas * p.token_tiles);
   ASSERT_EQ(plan.cluster, 1);
   ASSERT_EQ(plan.threads, 512);
-  ASSERT_EQ(plan.workspace_bytes, 0);
+  ASSERT_EQ(plan.workspace_bytes, workspace_of_inputs(problem));
   ASSERT_GE(p.batch, 1);
   ASSERT_LE(p.batch, largest(p.strips));
   // Sums, and of 16 warps: activations, and codes of three segments.
@@ -216,7 +225,9 @@ void expect_error(const Result<Plan>& plan, std::string_view code, std::string_v
 /// kernel for 16 tokens must fit for one token too, for 8 bits and tables of pairs of 4 bits.
 bool must_have_plan(const PackedFormat& format, const Device& device, bool batch_invariant) {
   if (device.shared_bytes >= kA100.device.shared_bytes) return true;
-  const bool is_table = format.decoder == DecoderKind::kCodebook && format.bits == 4;
+  const bool is_table =
+      (format.decoder == DecoderKind::kCodebook || format.decoder == DecoderKind::kVectors) &&
+      format.bits == 4;
   if (batch_invariant) return format.bits < 8 && !is_table;
   const int64_t group = format.source.group_size;
   const bool has_more = format.source.scale == Format::kF32 || is_offset(format.source.zero);

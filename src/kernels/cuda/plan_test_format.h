@@ -22,6 +22,8 @@ inline gpu::PackedFormat format_of(const WeightFormat& format, int64_t rows, int
   view.codes = bytes.first(view.row_bytes());
   view.scales = bytes.first(view.groups() * info(format.scale).bits / 8);
   view.zeros = bytes.first(view.groups() * zero_bytes(format.zero));
+  const std::vector<float> codebook(info(format.element).vector_size > 1 ? view.num_codes() : 0);
+  view.codebook = codebook;
   gpu::PackedFormat packed = *gpu::packed_format(view);
   packed.rows = rows;
   packed.strips = (rows + gpu::kStripRows - 1) / gpu::kStripRows;

@@ -31,7 +31,16 @@ inline double bytes_of_tile(const PackedFormat& f) {
 
 /// Shared memory of the table of a codebook, which comes before everything else.
 inline int table_of(const PackedFormat& f) {
+  if (f.decoder == DecoderKind::kVectors) return 256 * kLanes * 4;
   return f.decoder == DecoderKind::kCodebook && f.bits < 5 ? (1 << (2 * f.bits)) * kLanes * 4 : 0;
+}
+
+/// Numbers from one token to the next of inputs that prepare_inputs() makes, and bytes of all.
+inline int64_t prepared_stride(int64_t cols) {
+  return divide_up(cols, 16) * 16;
+}
+inline int64_t prepared_bytes(int64_t m, int64_t cols) {
+  return m * prepared_stride(cols) * 2;
 }
 
 /// The two tiles of a pair, the first of which is even, have the same scales.

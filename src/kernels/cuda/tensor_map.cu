@@ -23,7 +23,7 @@ EncodeTiled encode_tiled() {
   return function;
 }
 
-/// A matrix of rows of `cols` elements, `row_bytes` from one to the next, in boxes of kTileCols by
+/// A matrix of rows of `cols` elements, `row_bytes` from one to the next, in boxes of `box_cols` by
 /// `box_rows`.
 struct Described {
   const void* data;
@@ -33,12 +33,14 @@ struct Described {
   int64_t cols;
   int64_t row_bytes;
   int box_rows;
+  int box_cols = kTileCols;
 };
 
 Status encode(CUtensorMap& map, const Described& d) {
   const cuuint64_t size[2] = {static_cast<cuuint64_t>(d.cols), static_cast<cuuint64_t>(d.rows)};
   const cuuint64_t strides[1] = {static_cast<cuuint64_t>(d.row_bytes)};
-  const cuuint32_t box[2] = {kTileCols, static_cast<cuuint32_t>(d.box_rows)};
+  const cuuint32_t box[2] = {static_cast<cuuint32_t>(d.box_cols),
+                             static_cast<cuuint32_t>(d.box_rows)};
   const cuuint32_t steps[2] = {1, 1};
   const EncodeTiled function = encode_tiled();
   if (function == nullptr) {
@@ -65,6 +67,12 @@ Status describe_activations(CUtensorMap& map, const void* x, int64_t m, int64_t 
 Status describe_bytes(CUtensorMap& map, const uint8_t* x, int64_t m, int64_t cols, int tokens) {
   return encode(
       map, {x, CU_TENSOR_MAP_DATA_TYPE_UINT8, CU_TENSOR_MAP_SWIZZLE_64B, m, cols, cols, tokens});
+}
+
+Status describe_pairs_of_bytes(CUtensorMap& map, const uint8_t* x, int64_t m, int64_t cols,
+                               int tokens) {
+  return encode(map, {x, CU_TENSOR_MAP_DATA_TYPE_UINT8, CU_TENSOR_MAP_SWIZZLE_128B, m, cols, cols,
+                      tokens, 2 * kTileCols});
 }
 
 }  // namespace subbyte::cuda

@@ -18,4 +18,8 @@ Status describe_activations(CUtensorMap& map, const void* x, int64_t m, int64_t 
 /// The same of bytes, rows without gaps, in boxes for wgmma_descriptor_of_bytes().
 Status describe_bytes(CUtensorMap& map, const uint8_t* x, int64_t m, int64_t cols, int tokens);
 
+/// The same in boxes of two K tiles, 128 inputs, for wgmma_descriptor().
+Status describe_pairs_of_bytes(CUtensorMap& map, const uint8_t* x, int64_t m, int64_t cols,
+                               int tokens);
+
 }  // namespace subbyte::cuda

@@ -48,7 +48,10 @@ WeightArguments weight_arguments(const std::byte* packed, const PackedFormat& fo
   weights.codes = bytes;
   weights.scales = bytes + format.scales_begin;
   if (format.zero_bytes != 0) weights.zeros = bytes + format.zeros_begin;
-  if (format.gather_begin < format.bytes) {
+  if (format.decoder == DecoderKind::kVectors) {
+    weights.vectors = reinterpret_cast<const float*>(bytes + format.vectors_begin);
+  }
+  if (format.gather_begin < format.vectors_begin) {
     weights.gather = reinterpret_cast<const uint32_t*>(bytes + format.gather_begin);
   }
   weights.rows = static_cast<int32_t>(format.rows);

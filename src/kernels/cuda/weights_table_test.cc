@@ -35,6 +35,7 @@ std::string elements_of(const WeightsLine& line) {
   if (line.decoder == DecoderKind::kIntegers) return "u" + bits + ", i" + bits;
   if (line.decoder == DecoderKind::kE2M1) return "e2m1";
   if (line.decoder == DecoderKind::kE4M3) return "e4m3";
+  if (line.decoder == DecoderKind::kVectors) return "vq" + bits;
   return (line.bits == 4 ? "nf4, nfl" : "nfl") + bits;
 }
 
@@ -44,27 +45,26 @@ std::string group_of(const WeightsLine& line) {
   return std::to_string(kTileCols / line.groups);
 }
 
-/// How gemv and small_m decode, and large_m.
+/// How codes become numbers.
 std::string decoding_of(const WeightsLine& line) {
   switch (line.decoder) {
     case DecoderKind::kIntegers:
-      return "raw codes, input sums | codes less zero points";
+      return "raw codes; large_m less zero points";
     case DecoderKind::kE2M1:
     case DecoderKind::kE4M3:
-      return "bits moved | bits moved";
+      return "bits moved";
+    case DecoderKind::kVectors:
+      return "table of vectors";
     default:
-      return line.bits == 5 ? "values in registers | values in registers"
-                            : "table of pairs | table of pairs";
+      return line.bits == 5 ? "values in registers" : "table of pairs";
   }
 }
 
 std::string table() {
-  std::string text =
-      "| kind | elements | group | gemv, small_m8, small_m16, small_m64 | large_m64, large_m128, "
-      "large_m256 |\n|---|---|---|---|---|\n";
+  std::string text = "|kind|elements|group|how codes become numbers|\n|---|---|---|---|\n";
   for (const WeightsLine& line : weights_lines()) {
-    text += "| `" + line.name + "` | " + elements_of(line) + " | " + group_of(line) + " | " +
-            decoding_of(line) + " |\n";
+    text += "|`" + line.name + "`|" + elements_of(line) + "|" + group_of(line) + "|" +
+            decoding_of(line) + "|\n";
   }
   return text;
 }

@@ -15,6 +15,7 @@
 //   E4M3<Number>         sign and seven bits moved in the same way: 2^8 or 2^120. The two codes of
 //                        NaN read as 480 and -480; `subbyte verify` finds them in files
 //   Codebook<Number, b>  a table: of pairs up to 4 bits, by the registers of the warp for 5
+//   Vectors<Number, b>   a table: of pairs for 4 bits, of fours for 2
 //   Floats<Number>       numbers of the activations' type, which are the registers
 //
 // Integers are also decoded raw, with the zero point left in: a caller that knows the sum of the
@@ -273,12 +274,8 @@ struct Codebook {
   static SUBBYTE_CONSTANT int kPairs = kBits == 5 ? 0 : 1 << (2 * kBits);
 
   /// The codes of a pair, as its index has them.
-  static SUBBYTE_KERNEL_FUNCTION int low_code(int index) {
-    return kBits == 3 ? (index & 3) | (index >> 4 & 1) << 2 : index & ((1 << kBits) - 1);
-  }
-  static SUBBYTE_KERNEL_FUNCTION int high_code(int index) {
-    return kBits == 3 ? (index >> 2 & 3) | (index >> 5 & 1) << 2 : index >> kBits;
-  }
+  static SUBBYTE_KERNEL_FUNCTION int low_code(int index) { return index & ((1 << kBits) - 1); }
+  static SUBBYTE_KERNEL_FUNCTION int high_code(int index) { return index >> kBits; }
 
   static SUBBYTE_KERNEL_FUNCTION void decode(Words words, int step, Table table,
                                              Registers registers) {
@@ -287,16 +284,53 @@ struct Codebook {
 
  private:
   static SUBBYTE_KERNEL_FUNCTION uint32_t decode_x2(Words words, int step, int r, Table table) {
-    if constexpr (kBits == 5) {
-      const uint32_t codes =
-          (words[step] >> (4 * r) & 0x000f000f) | (words[4] >> (4 * step + r) & 0x00010001) << 4;
-      return table.single(codes & 0xff) | table.single(codes >> 16) << 16;
-    } else if constexpr (kBits == 4) {
-      return table.pair(words[step] >> (8 * r) & 0xff);
+    if constexpr (kBits == 4) {
+      return table.pair_at(words[step], 8 * r, 8);
+    } else if constexpr (kBits == 2) {
+      return table.pair_at(words[step / 2], 16 * (step % 2) + 4 * r, 4);
+    } else if constexpr (kBits == 3) {
+      const int field = 4 * step + r;
+      if (field == 15) return table.pair(last_field(words));
+      return table.pair_at(words[field / 5], 6 * (field % 5), 6);
     } else {
-      const uint32_t low = words[step / 2] >> (16 * (step % 2) + 4 * r) & 0xf;
-      if constexpr (kBits == 2) return table.pair(low);
-      return table.pair(low | (words[2] >> (8 * step + 2 * r) & 3) << 4);
+      const int field = 4 * step + r;
+      const uint32_t codes = field == 15 ? last_field(words) : words[field / 3] >> 10 * (field % 3);
+      return pick_bytes(table.single(codes), table.single(codes >> 5), 0x5410);
+    }
+  }
+
+  /// Joins bits 30 and 31 of all words, those of the first one in the lowest bits.
+  static SUBBYTE_KERNEL_FUNCTION uint32_t last_field(Words words) {
+    uint32_t field = words[kBits - 1] >> 30;
+    for (int i = kBits - 2; i >= 0; --i) field = shift_in(field, words[i]);
+    return field;
+  }
+  /// field * 4 + the two highest bits of the word: one instruction.
+  static SUBBYTE_KERNEL_FUNCTION uint32_t shift_in(uint32_t field, uint32_t word) {
+    return field << 2 | word >> 30;
+  }
+};
+
+/// A byte is one of 256 vectors: two weights of a row of 4 bits each, or four of 2 bits.
+template <class N, int kCodeBits>
+struct Vectors {
+  using Number = N;
+  static SUBBYTE_CONSTANT int kBits = kCodeBits;
+  static SUBBYTE_CONSTANT bool kHasZeros = false;
+  static SUBBYTE_CONSTANT bool kHasTable = true;
+  static SUBBYTE_CONSTANT bool kHasVectors = true;
+  static SUBBYTE_CONSTANT float kGain = 1;
+  /// Entries of 128 bytes for all lanes: pairs, or fours of which two lanes have one.
+  static SUBBYTE_CONSTANT int kPairs = 256;
+
+  static SUBBYTE_KERNEL_FUNCTION void decode(Words words, int step, Table table,
+                                             Registers registers) {
+    if (kBits == 4) {
+      for (int r = 0; r < 4; ++r) registers[r] = table.pair_at(words[step], 8 * r, 8);
+    } else {
+      for (int r = 0; r < 2; ++r) {
+        table.four_at(words[step / 2], 16 * (step % 2) + 8 * r, registers[r], registers[r + 2]);
+      }
     }
   }
 };

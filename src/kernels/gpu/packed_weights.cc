@@ -33,7 +33,8 @@ constexpr Element kElements[] = {
     {Format::kNFL2, DecoderKind::kCodebook}, {Format::kNFL3, DecoderKind::kCodebook},
     {Format::kNFL4, DecoderKind::kCodebook}, {Format::kNFL5, DecoderKind::kCodebook},
     {Format::kF16, DecoderKind::kFloats},    {Format::kBF16, DecoderKind::kFloats},
-    {Format::kE4M3, DecoderKind::kE4M3},
+    {Format::kE4M3, DecoderKind::kE4M3},     {Format::kVQ2, DecoderKind::kVectors},
+    {Format::kVQ4, DecoderKind::kVectors},
 };
 
 const Element* find_element(Format format) {
@@ -71,6 +72,8 @@ bool supports_group(const Element& element, int64_t group) {
       return group >= 0 && group % kTileCols == 0;
     case DecoderKind::kFloats:
       return group == 0;
+    case DecoderKind::kVectors:
+      return group == 32;
     default:
       return group == 32 || (group == 64 && info(element.id).bits == 4);
   }
@@ -92,7 +95,8 @@ Error unsupported(const WeightFormat& format) {
           "the CUDA kernels have no " + to_string(format) +
               "; they have u2 u3 u4 u8 (with or without zero points) and i2 i3 i4 i8, all with "
               "offsets too, g16, g32, groups of multiples of 64 or per row; e2m1 g16 g32; e4m3 in "
-              "groups of multiples of 64 or per row; nf4 nfl4 g32 g64; nfl2 nfl3 nfl5 g32; scales "
+              "groups of multiples of 64 or per row; nf4 nfl4 g32 g64; nfl2 nfl3 nfl5 g32; vq2 vq4 "
+              "g32 without act-order, rotated or not; scales "
               "f32 f16 bf16 e8m0 e4m3 e4m4"};
 }
 
@@ -132,11 +136,7 @@ Status check_sizes(const MatrixView& matrix) {
   SUBBYTE_CHECK(check_size(matrix, "zero points", matrix.zeros.size(),
                            scales * zero_bytes(matrix.format.zero)));
   if (matrix.input_order.empty()) return {};
-  SUBBYTE_CHECK(
-      check_size(matrix, "input order", matrix.input_order.size_bytes(), matrix.cols * 4));
-  const uint32_t last = *std::max_element(matrix.input_order.begin(), matrix.input_order.end());
-  if (last < matrix.cols) return {};
-  return wrong_shape(matrix, "input_order holds " + std::to_string(last));
+  return check_size(matrix, "input order", matrix.input_order.size_bytes(), matrix.cols * 4);
 }
 
 template <class Code>
@@ -158,8 +158,8 @@ double largest_value(std::span<const float> codebook) {
 
 /// The values of codes are numbers of the activations' type.
 Status check_codebook(const MatrixView& matrix) {
-  if (matrix.codebook.empty()) return {};
   const Format element = matrix.format.element;
+  if (matrix.codebook.empty() && !needs_codebook(element)) return {};
   const std::string fault = may_have_codebook(element) ? codebook_fault(matrix.codebook, element)
                                                        : "none beside such codes";
   if (!fault.empty()) {
@@ -174,21 +174,35 @@ Status check_codebook(const MatrixView& matrix) {
 }
 
 /// The decoders are exact up to 2^bits, which GPTQ v1 can mean.
-Status check_zero_points(const MatrixView& matrix) {
-  if (matrix.zeros.empty() || is_offset(matrix.format.zero)) return {};
+uint32_t most_zero(const WeightFormat& format) {
+  return 1u << info(format.element).bits;
+}
+
+void find_large_zero(const MatrixView& matrix, PackedFacts& facts) {
+  if (matrix.zeros.empty() || is_offset(matrix.format.zero)) return;
   const std::size_t width = zero_bytes(matrix.format.zero);
-  const uint32_t most = 1u << info(matrix.format.element).bits;
+  const uint32_t most = most_zero(matrix.format);
   const uint32_t largest =
       width == 1 ? largest_code<uint8_t>(matrix.zeros) : largest_code<uint16_t>(matrix.zeros);
-  if (largest <= most) return {};
+  if (largest <= most) return;
   uint32_t zero = 0;
   std::size_t index = 0;
   for (; zero <= most; ++index) {
     std::memcpy(&zero, matrix.zeros.data() + index * width, width);
   }
-  return Error{"cuda.format", "zero point " + std::to_string(index - 1) + " of " +
-                                  to_string(matrix.format) + " is " + std::to_string(zero) +
-                                  ", expected at most " + std::to_string(most)};
+  facts.large_zero = static_cast<int64_t>(index) - 1;
+  facts.large_zero_value = zero;
+}
+
+Status check_facts(const MatrixView& matrix, const PackedFacts& facts) {
+  if (facts.largest_input >= matrix.cols) {
+    return wrong_shape(matrix, "input_order holds " + std::to_string(facts.largest_input));
+  }
+  if (facts.large_zero < 0) return {};
+  return Error{"cuda.format", "zero point " + std::to_string(facts.large_zero) + " of " +
+                                  to_string(matrix.format) + " is " +
+                                  std::to_string(facts.large_zero_value) + ", expected at most " +
+                                  std::to_string(most_zero(matrix.format))};
 }
 
 void set_partition(PackedFormat* format, bool interleaves) {
@@ -206,6 +220,11 @@ void set_partition(PackedFormat* format, bool interleaves) {
   format->blocks = static_cast<int64_t>(ceil_div(format->tiles, format->tiles_per_block));
 }
 
+/// Of the 256 vectors.
+int64_t vector_bytes(const PackedFormat& format) {
+  return int64_t{kVectors} * info(format.source.element).vector_size * 4;
+}
+
 void set_places(PackedFormat* format, bool gathers) {
   const int64_t groups = format->strips * format->blocks * format->groups_per_tile * kStripRows;
   const auto align = [](int64_t bytes) {
@@ -217,101 +236,12 @@ void set_places(PackedFormat* format, bool gathers) {
   end = align(end + groups * format->zero_bytes);
   const int64_t gather = end;
   if (gathers) end = align(end + format->cols * 4);
+  const int64_t vectors = end;
+  if (format->decoder == DecoderKind::kVectors) end = align(end + vector_bytes(*format));
   format->bytes = end;
-  format->zeros_begin = format->zero_bytes != 0 ? zeros : end;
-  format->gather_begin = gathers ? gather : end;
-}
-
-/// The canonical codes of columns [64 tile, 64 tile + 64) of a row; 0 beyond the last.
-std::array<uint16_t, kTileCols> read_codes(const MatrixView& matrix, int64_t row, int64_t tile) {
-  const int bits = info(matrix.format.element).bits;
-  const int64_t count = std::min<int64_t>(kTileCols, matrix.cols - tile * kTileCols);
-  // 64 codes are 8 * bits whole bytes; two more, so that a code can be read as a 16-bit word.
-  std::array<uint8_t, 8 * 16 + 2> bytes{};
-  std::memcpy(bytes.data(),
-              matrix.codes.data() + row * matrix.row_bytes() + tile * kTileCols / 8 * bits,
-              ceil_div(count * bits, 8));
-  std::array<uint16_t, kTileCols> codes{};
-  for (int64_t i = 0; i < count; ++i) {
-    const int64_t bit = i * bits;
-    const int two_bytes = bytes[bit / 8] | bytes[bit / 8 + 1] << 8;
-    codes[i] = static_cast<uint16_t>(two_bytes >> bit % 8 & ((1 << bits) - 1));
-  }
-  return codes;
-}
-
-/// Where the code of each (step, register, half) of a lane goes: the same for all lanes.
-struct Places {
-  struct Place {
-    BitPlace low;   // of bit 0, which the bits of the low plane follow
-    BitPlace high;  // of the last bit
-  };
-  int bits;
-  int low_bits;
-  std::array<Place, kSteps * 8> of_code;
-
-  explicit Places(const PackedFormat& format)
-      : bits(format.bits),
-        low_bits(bits == 3   ? 2
-                 : bits == 5 ? 4
-                             : bits) {
-    for (int i = 0; i < kSteps * 8; ++i) {
-      const Slot slot = {0, i / 8, i / 2 % 4, i % 2};
-      of_code[i] = {bit_place(slot, 0, bits, code_order(format)),
-                    bit_place(slot, bits - 1, bits, code_order(format))};
-    }
-  }
-};
-
-using TileCodes = std::array<std::array<uint16_t, kTileCols>, kStripRows>;
-
-void pack_tile(std::byte* to, const TileCodes& codes, const Places& places) {
-  for (int lane = 0; lane < kLanes; ++lane) {
-    std::array<uint32_t, 16> words{};
-    for (int i = 0; i < kSteps * 8; ++i) {
-      const Slot slot = {lane, i / 8, i / 2 % 4, i % 2};
-      const uint32_t code = codes[row_of(slot)][col_of(slot)];
-      const Places::Place& place = places.of_code[i];
-      words[place.low.word] |= (code & ((1u << places.low_bits) - 1)) << place.low.bit;
-      if (places.bits > places.low_bits) {
-        words[place.high.word] |= code >> places.low_bits << place.high.bit;
-      }
-    }
-    for (int word = 0; word < places.bits; ++word) {
-      std::memcpy(to + 4 * word_in_tile(lane, word, places.bits), &words[word], 4);
-    }
-  }
-}
-
-void pack_codes(std::byte* to, const MatrixView& matrix, const PackedFormat& format) {
-  const Places places(format);
-  for (int64_t strip = 0; strip < format.strips; ++strip) {
-    for (int64_t tile = 0; tile < format.tiles; ++tile) {
-      TileCodes codes{};
-      for (int row = 0; row < kStripRows; ++row) {
-        const int64_t source = source_row(format.row_order, strip, row, format.rows);
-        if (source < format.rows) codes[row] = read_codes(matrix, source, tile);
-      }
-      pack_tile(to + (strip * format.tiles + tile) * tile_bytes(format.bits), codes, places);
-    }
-  }
-}
-
-/// Scales or zero points of `width` bytes, which become `to_width`: more are zero, fewer are the
-/// low ones.
-void pack_groups(std::byte* to, int to_width, std::span<const std::byte> from, int width,
-                 const MatrixView& matrix, const PackedFormat& format) {
-  const int64_t groups = matrix.groups();
-  for (int64_t strip = 0; strip < format.strips; ++strip) {
-    for (int row = 0; row < kStripRows; ++row) {
-      const int64_t source = source_row(format.row_order, strip, row, format.rows);
-      if (source >= format.rows) continue;
-      for (int64_t group = 0; group < groups; ++group) {
-        std::memcpy(to + scale_index(format, strip, row, group) * to_width,
-                    from.data() + (source * groups + group) * width, std::min(width, to_width));
-      }
-    }
-  }
+  format->vectors_begin = vectors;
+  format->gather_begin = gathers ? gather : vectors;
+  format->zeros_begin = format->zero_bytes != 0 ? zeros : format->gather_begin;
 }
 
 /// Of codes whose order is that of their magnitudes, but for the sign: IEEE numbers. Decoding each
@@ -334,12 +264,11 @@ double largest_ieee(std::span<const std::byte> numbers, const FormatInfo& type) 
 double largest_of_bytes(std::span<const std::byte> numbers, const FormatInfo& type) {
   std::array<bool, 256> seen{};
   for (const std::byte code : numbers) seen[std::to_integer<uint8_t>(code)] = true;
-  double largest = 0;
+  std::array<uint32_t, 8> bits{};
   for (uint32_t code = 0; code < seen.size(); ++code) {
-    const double value = seen[code] ? std::fabs(type.decode(code)) : 0;
-    if (value <= std::numeric_limits<float>::max()) largest = std::max(largest, value);
+    bits[code / 32] |= uint32_t{seen[code]} << code % 32;
   }
-  return largest;
+  return largest_seen(bits, type);
 }
 
 double largest_finite(std::span<const std::byte> numbers, const FormatInfo& type) {
@@ -348,12 +277,22 @@ double largest_finite(std::span<const std::byte> numbers, const FormatInfo& type
                          : largest_ieee<uint32_t>(numbers, type);
 }
 
-double largest_finite_scale(const MatrixView& matrix) {
-  const double scale = largest_finite(matrix.scales, info(matrix.format.scale)) *
-                       std::max(1.0, largest_value(matrix.codebook));
-  if (!is_offset(matrix.format.zero)) return scale;
-  const double offset = largest_finite(matrix.zeros, info(offset_format(matrix.format.zero)));
-  return std::max(scale, std::ldexp(offset, 1 - info(matrix.format.element).bits));
+PackedFacts facts_of(const MatrixView& matrix) {
+  PackedFacts facts;
+  facts.largest_scale = largest_finite(matrix.scales, info(matrix.format.scale));
+  if (is_offset(matrix.format.zero)) {
+    facts.largest_offset = largest_finite(matrix.zeros, info(offset_format(matrix.format.zero)));
+  }
+  find_large_zero(matrix, facts);
+  for (const uint32_t input : matrix.input_order) {
+    facts.largest_input = std::max(facts.largest_input, input);
+  }
+  return facts;
+}
+
+double largest_finite_scale(const MatrixView& matrix, const PackedFacts& facts) {
+  const double scale = facts.largest_scale * std::max(1.0, largest_value(matrix.codebook));
+  return std::max(scale, std::ldexp(facts.largest_offset, 1 - info(matrix.format.element).bits));
 }
 
 uint16_t number_of(double value, Number number) {
@@ -372,7 +311,12 @@ Result<PackedFormat> layout_of(const MatrixView& matrix, RowOrder row_order, boo
   const Element* element = find_element(matrix.format.element);
   const auto scale_kind = scale_kind_of(matrix.format.scale);
   if (element == nullptr || !scale_kind || !supports_group(*element, matrix.format.group_size) ||
-      !supports_zero(*element, matrix.format.zero) || matrix.format.rotation != 0) {
+      !supports_zero(*element, matrix.format.zero)) {
+    return unsupported(matrix.format);
+  }
+  const bool is_vectors = element->decoder == DecoderKind::kVectors;
+  const bool is_whole = matrix.cols % kStepCols == 0;
+  if (is_vectors ? gathers || !is_whole : matrix.format.rotation != 0) {
     return unsupported(matrix.format);
   }
   SUBBYTE_CHECK(check_dimensions(matrix, row_order));
@@ -402,12 +346,30 @@ Result<PackedFormat> layout_of(const MatrixView& matrix, RowOrder row_order, boo
 
 }  // namespace
 
+double largest_seen(const std::array<uint32_t, 8>& seen, const FormatInfo& type) {
+  double largest = 0;
+  for (uint32_t code = 0; code < 256; ++code) {
+    const bool is_there = (seen[code / 32] >> code % 32 & 1) != 0;
+    const double value = is_there ? std::fabs(type.decode(code)) : 0;
+    if (value <= std::numeric_limits<float>::max()) largest = std::max(largest, value);
+  }
+  return largest;
+}
+
 Result<PackedFormat> packed_format(const MatrixView& matrix, RowOrder row_order) {
+  SUBBYTE_CHECK(
+      layout_of(matrix, row_order, false));  // facts_of() reads as many bytes as these say
+  SUBBYTE_CHECK(check_sizes(matrix));
+  return packed_format(matrix, row_order, facts_of(matrix));
+}
+
+Result<PackedFormat> packed_format(const MatrixView& matrix, RowOrder row_order,
+                                   const PackedFacts& facts) {
   SUBBYTE_TRY(PackedFormat format, layout_of(matrix, row_order, !matrix.input_order.empty()));
   SUBBYTE_CHECK(check_sizes(matrix));
-  SUBBYTE_CHECK(check_zero_points(matrix));
+  SUBBYTE_CHECK(check_facts(matrix, facts));
   SUBBYTE_CHECK(check_codebook(matrix));
-  format.largest_scale = largest_finite_scale(matrix);
+  format.largest_scale = largest_finite_scale(matrix, facts);
   return format;
 }
 
@@ -418,38 +380,6 @@ Result<int64_t> packed_bytes(const WeightFormat& format, int64_t rows, int64_t c
   shape.cols = cols;
   SUBBYTE_TRY(const PackedFormat layout, layout_of(shape, RowOrder::kNatural, gathers));
   return layout.bytes;
-}
-
-void pack_on_host(std::byte* to, const MatrixView& matrix, const PackedFormat& format) {
-  pack_codes(to, matrix, format);
-  const int64_t codes_end = format.strips * format.tiles * tile_bytes(format.bits);
-  std::memset(to + codes_end, 0, format.bytes - codes_end);
-  const int scale_size = scale_bytes(format.scale_kind);
-  pack_groups(to + format.scales_begin, scale_size, matrix.scales, scale_size, matrix, format);
-  if (format.zero_bytes != 0) {
-    pack_groups(to + format.zeros_begin, format.zero_bytes, matrix.zeros,
-                zero_bytes(matrix.format.zero), matrix, format);
-  }
-  if (!matrix.input_order.empty()) {
-    std::memcpy(to + format.gather_begin, matrix.input_order.data(),
-                matrix.input_order.size_bytes());
-  }
-}
-
-uint32_t packed_code_at(const std::byte* packed, const PackedFormat& format, int64_t row,
-                        int64_t col) {
-  const PackedRow place = packed_row(format.row_order, row, format.rows);
-  const std::byte* tile =
-      packed + (place.strip * format.tiles + col / kTileCols) * tile_bytes(format.bits);
-  const Slot slot = slot_of(place.row, static_cast<int>(col % kTileCols));
-  uint32_t code = 0;
-  for (int bit = 0; bit < format.bits; ++bit) {
-    const BitPlace place_of_bit = bit_place(slot, bit, format.bits, code_order(format));
-    uint32_t word = 0;
-    std::memcpy(&word, tile + 4 * word_in_tile(slot.lane, place_of_bit.word, format.bits), 4);
-    code |= (word >> place_of_bit.bit & 1) << bit;
-  }
-  return code;
 }
 
 std::array<uint16_t, 32> codebook_of(const PackedFormat& format, Number number) {

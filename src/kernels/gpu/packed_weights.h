@@ -8,8 +8,9 @@
 //           its two rows side by side
 //   zeros   as the scales: zero points, or float zero points (offsets)
 //   gather  [cols] uint32, act-order: the input of each column
+//   vectors [256][2 or 4] floats: what the bytes of vq4 and vq2 stand for
 //
-// The four follow each other in one allocation, each at a multiple of 256 bytes. Codes of signed
+// The five follow each other in one allocation, each at a multiple of 256 bytes. Codes of signed
 // integers are stored with an offset, as unsigned ones with the zero point 2^(bits - 1).
 
 #include <array>
@@ -28,7 +29,7 @@ namespace subbyte::gpu {
 enum class Number : uint8_t { kF16, kBF16 };
 
 /// Which decoder reads the codes (decoders.h).
-enum class DecoderKind : uint8_t { kIntegers, kE2M1, kE4M3, kCodebook, kFloats };
+enum class DecoderKind : uint8_t { kIntegers, kE2M1, kE4M3, kCodebook, kFloats, kVectors };
 
 /// Sizes and meaning of a packed matrix. All bytes are from the begin of the allocation.
 struct PackedFormat {
@@ -47,20 +48,24 @@ struct PackedFormat {
   int64_t tiles = 0;   // of a strip
   int64_t blocks = 0;  // scale blocks of a strip
   int64_t scales_begin = 0;
-  int64_t zeros_begin = 0;   // = bytes when there are none
-  int64_t gather_begin = 0;  // = bytes when there is none
-  int64_t bytes = 0;         // of all
+  int64_t zeros_begin = 0;    // = bytes when there are none
+  int64_t gather_begin = 0;   // = vectors_begin when there is none
+  int64_t vectors_begin = 0;  // = bytes when there are none
+  int64_t bytes = 0;          // of all
   /// Values of the codes of a codebook; zeros after the last, and for other decoders.
   std::array<float, 32> codebook = {};
   /// Finite; 0: there is none. Times the largest value of a codebook of the matrix if that is above
   /// 1. An offset counts as one of |offset| / 2^(bits - 1), with which a code can become as large.
   double largest_scale = 0;
+
+  bool operator==(const PackedFormat&) const = default;
 };
 
 /// The packed form of a matrix of that format, or why there is none. Supported: u2, u3, u4, u8 and
 /// i2, i3, i4, i8 with groups of 16, 32 or multiples of 64 inputs or the whole row; e2m1 with
 /// groups of 16 or 32; e4m3 with groups of multiples of 64 inputs or the whole row; nf4 and nfl4
-/// with groups of 32 or 64, nfl2, nfl3, nfl5 with groups of 32;
+/// with groups of 32 or 64, nfl2, nfl3, nfl5 with groups of 32; vq2 and vq4 with groups of 32,
+/// rotated or not, without act-order;
 /// f16 and bf16 with a scale for each row (packed_floats());
 /// scales f32, f16, bf16, e8m0, e4m3 or e4m4; zero points of at most 2^bits; offsets, w =
 /// element * scale + offset, f16 or bf16, beside any integers. Row orders with gate and up need an
@@ -70,6 +75,24 @@ struct PackedFormat {
 Result<PackedFormat> packed_format(const MatrixView& matrix,
                                    RowOrder row_order = RowOrder::kNatural);
 
+/// Findings of packed_format() in scales, zero points and the order of inputs. A GPU finds the same
+/// in its own memory (cuda/packed_facts.h).
+struct PackedFacts {
+  double largest_scale = 0;   // of the finite ones, as offsets
+  double largest_offset = 0;  // 0 beside zero points
+  int64_t large_zero = -1;    // index of the first zero point above 2^bits
+  uint32_t large_zero_value = 0;
+  uint32_t largest_input = 0;  // of the order of inputs
+};
+
+/// The same of a matrix of which only the codebook is in host memory. Codes: cuda.format,
+/// cuda.shape.
+Result<PackedFormat> packed_format(const MatrixView& matrix, RowOrder row_order,
+                                   const PackedFacts& facts);
+
+/// Largest finite magnitude of the numbers of a type of 8 bits that `seen` names, a bit a code.
+double largest_seen(const std::array<uint32_t, 8>& seen, const FormatInfo& type);
+
 /// Bytes of the packed form of a matrix of which nothing is there yet, with rows in natural order;
 /// those of matrices that are packed together are at least as many apart. `gathers`: it has an
 /// input_order. Codes: as packed_format().
@@ -77,23 +100,16 @@ Result<int64_t> packed_bytes(const WeightFormat& format, int64_t rows, int64_t c
 
 /// How the codes of a lane lie in its words, which the decoder decides.
 constexpr CodeOrder code_order(DecoderKind decoder, int bits) {
-  return decoder == DecoderKind::kCodebook && bits != 5 ? CodeOrder::kPairs : CodeOrder::kHalves;
+  if (decoder == DecoderKind::kVectors) return bits == 2 ? CodeOrder::kFours : CodeOrder::kPairs;
+  return decoder == DecoderKind::kCodebook ? CodeOrder::kPairs : CodeOrder::kHalves;
 }
 constexpr CodeOrder code_order(const PackedFormat& format) {
   return code_order(format.decoder, format.bits);
 }
 
-/// Where row `row` of the canonical matrix went: the inverse of source_row().
-struct PackedRow {
-  int64_t strip;
-  int row;  // of the strip
-};
-constexpr PackedRow packed_row(RowOrder order, int64_t row, int64_t rows) {
-  if (order == RowOrder::kNatural) return {row / kStripRows, static_cast<int>(row % kStripRows)};
-  const bool pairs = order == RowOrder::kGateUpPairs;
-  const int64_t hidden = pairs ? row / 2 : row % (rows / 2);
-  const int64_t is_up = pairs ? row % 2 : row / (rows / 2);
-  return {hidden / 8, static_cast<int>(8 * is_up + hidden % 8)};
+/// True where inputs are rotated, or put into the order of kFours, before a product reads them.
+constexpr bool prepares_inputs(const PackedFormat& format) {
+  return format.source.rotation != 0 || code_order(format) == CodeOrder::kFours;
 }
 
 /// Index of the scale, and of the zero point, of row `row` of a strip and canonical group `group`.

@@ -59,7 +59,7 @@ float largest_weight(const MatrixView& view, Executor& executor) {
 Matrix as_dense(const Matrix& matrix, Executor& executor) {
   const MatrixView& view = matrix.view;
   const float largest = largest_weight(view, executor);
-  const bool is_f16 = largest == 0 || (largest <= kMaxOfF16 && largest >= kLeastOfF16);
+  const bool is_f16 = fits_f16(largest);
   const auto size = static_cast<std::size_t>(view.rows * view.cols) * sizeof(uint16_t);
   const auto bytes = allocate_bytes(size);
   for_each_row(view, executor, [&](int64_t row, std::span<const float> values, int) {
@@ -189,6 +189,10 @@ Status as_exact_numbers(Matrix& matrix, Number number, Executor& executor) {
 
 }  // namespace
 
+bool fits_f16(float largest) {
+  return largest == 0 || (largest <= kMaxOfF16 && largest >= kLeastOfF16);
+}
+
 WeightFormat packed_floats(Number number) {
   return {number == Number::kF16 ? Format::kF16 : Format::kBF16, Format::kF16, Zero::kNone, 0};
 }
@@ -212,8 +216,9 @@ Result<Matrix> as_packed_floats(Matrix matrix, Number number, Executor& executor
 
 WeightFormat supported_format(const WeightFormat& format, int64_t rows, int64_t cols) {
   if (is_dense_float(format)) return format;
-  if (is_dense(format) || format.rotation != 0) return kDenseF16;
+  if (is_dense(format)) return kDenseF16;
   if (is_packable(format, rows, cols)) return format;
+  if (format.rotation != 0) return kDenseF16;
   if (const WeightFormat wide = with_whole_bytes(format); wide != format) {
     return supported_format(wide, rows, cols);
   }

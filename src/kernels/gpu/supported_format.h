@@ -19,6 +19,9 @@ namespace subbyte::gpu {
 ///                          not hold the largest one, or have too few bits for it, it is bf16
 WeightFormat supported_format(const WeightFormat& format, int64_t rows, int64_t cols);
 
+/// Says whether f16 holds weights with this largest magnitude, with enough of their bits.
+bool fits_f16(float largest);
+
 /// `matrix` as supported_format() says. Codes: recast.*.
 Result<Matrix> support(Matrix matrix, Executor& executor);
 

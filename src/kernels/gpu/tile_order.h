@@ -25,10 +25,16 @@
 //             p = 1: bit 16h + 4 step + r         8 bits: word 2 step + r / 2, byte 2 (r % 2) + h
 //             16 bits: word 4 step + r, half h, which is the register
 //   kPairs    codes (step, r, 0) and (step, r, 1) are neighbours: for tables of pairs
-//             p = 4: word step, bit 8r + 4h       p = 2: word step / 2, bit 16 (step % 2) + 4r + 2h
-//             p = 1: bit 8 step + 2r + h
+//             4 bits: word step, bit 8r + 4h
+//             2 bits: word step / 2, bit 16 (step % 2) + 4r + 2h
+//             3 and 5 bits: fields of 2 b bits, in the order of 4 step + r, 5 or 3 in bits 0 to 29
+//             of each word; the 16th, whose bits do not fit, has bits 30 and 31 of all words
+//   kFours    2 bits: those of four inputs of a row are a byte, word step / 2, bit 16 (step % 2) +
+//             8 (r % 2) + 4 (r / 2) + 2h. Inputs have another order inside of a step, so that a
+//             lane has four neighbours of each row: 4t and 4t + 1 in r0 and r1, the next in r2, r3
 //
-// 3 bits are a plane of the two low bits and one of the high bit; 5 bits are planes of 4 and 1.
+// Of kHalves 3 bits are a plane of the two low bits and one of the high bit, 5 bits planes of 4 and
+// 1, each at the place of codes of p bits.
 // What a matrix lacks to full strips and tiles is zero.
 
 #include "kernels/gpu/dialect.h"
@@ -41,7 +47,7 @@ SUBBYTE_CONSTANT int kStepCols = 16;
 SUBBYTE_CONSTANT int kSteps = kTileCols / kStepCols;
 SUBBYTE_CONSTANT int kLanes = 32;
 
-enum class CodeOrder : uint8_t { kHalves, kPairs };
+enum class CodeOrder : uint8_t { kHalves, kPairs, kFours };
 
 /// A bit of the packed tile, of a lane.
 struct BitPlace {
@@ -70,6 +76,17 @@ SUBBYTE_DEVICE constexpr int col_of(Slot slot) {
   return slot.step * kStepCols + slot.lane % 4 * 2 + slot.high + slot.reg / 2 * 8;
 }
 
+/// The same where inputs have the order of kFours.
+SUBBYTE_DEVICE constexpr int col_of(Slot slot, CodeOrder order) {
+  if (order != CodeOrder::kFours) return col_of(slot);
+  return slot.step * kStepCols + slot.lane % 4 * 4 + slot.reg / 2 * 2 + slot.high;
+}
+SUBBYTE_DEVICE constexpr Slot slot_of(int row, int col, CodeOrder order) {
+  if (order != CodeOrder::kFours) return slot_of(row, col);
+  const int k = col % kStepCols;
+  return {row % 8 * 4 + k / 4, col / kStepCols, row / 8 + k % 4 / 2 * 2, k % 2};
+}
+
 namespace internal {
 
 SUBBYTE_DEVICE constexpr BitPlace place_in_plane(Slot s, int bits, CodeOrder order) {
@@ -82,17 +99,32 @@ SUBBYTE_DEVICE constexpr BitPlace place_in_plane(Slot s, int bits, CodeOrder ord
     case 4:
       return {s.step, halves ? 16 * s.high + 4 * s.reg : 8 * s.reg + 4 * s.high};
     case 2:
+      if (order == CodeOrder::kFours) {
+        return {s.step / 2, 16 * (s.step % 2) + 8 * (s.reg % 2) + 4 * (s.reg / 2) + 2 * s.high};
+      }
       return {s.step / 2, halves ? 16 * s.high + 8 * (s.step % 2) + 2 * s.reg
                                  : 16 * (s.step % 2) + 4 * s.reg + 2 * s.high};
     default:
-      return {0, halves ? 16 * s.high + 4 * s.step + s.reg : 8 * s.step + 2 * s.reg + s.high};
+      return {0, 16 * s.high + 4 * s.step + s.reg};
   }
+}
+
+/// 3 and 5 bits of kPairs.
+SUBBYTE_DEVICE constexpr BitPlace place_in_fields(Slot s, int bit, int bits) {
+  const int of_word = 32 / (2 * bits);
+  const int field = 4 * s.step + s.reg;
+  const int in_field = s.high * bits + bit;
+  if (field == 15) return {in_field / 2, 30 + in_field % 2};
+  return {field / of_word, 2 * bits * (field % of_word) + in_field};
 }
 
 }  // namespace internal
 
 /// Place of bit `bit` of a code of `bits` (2, 3, 4, 5, 8 or 16) in its lane's words.
 SUBBYTE_DEVICE constexpr BitPlace bit_place(Slot slot, int bit, int bits, CodeOrder order) {
+  if (order == CodeOrder::kPairs && (bits == 3 || bits == 5)) {
+    return internal::place_in_fields(slot, bit, bits);
+  }
   const int low_bits = bits == 3 ? 2 : bits == 5 ? 4 : bits;
   if (bit >= low_bits) {
     const BitPlace high = internal::place_in_plane(slot, 1, order);
@@ -100,6 +132,13 @@ SUBBYTE_DEVICE constexpr BitPlace bit_place(Slot slot, int bit, int bits, CodeOr
   }
   const BitPlace low = internal::place_in_plane(slot, low_bits, order);
   return {low.word, low.bit + bit};
+}
+
+/// How many bits of a code, from bit 0 up, follow each other in one word.
+SUBBYTE_DEVICE constexpr int bits_together(Slot slot, int bits, CodeOrder order) {
+  if (bits != 3 && bits != 5) return bits;
+  if (order == CodeOrder::kPairs) return slot.step == kSteps - 1 && slot.reg == 3 ? 1 : bits;
+  return bits - 1;
 }
 
 /// Words of the first piece and of each that follows, of which there may be none.
@@ -152,6 +191,19 @@ SUBBYTE_DEVICE constexpr int64_t source_row(RowOrder order, int64_t strip, int r
     default:
       return strip * kStripRows + row;
   }
+}
+
+/// Where row `row` of the canonical matrix went: the inverse of source_row().
+struct PackedRow {
+  int64_t strip;
+  int row;  // of the strip
+};
+SUBBYTE_DEVICE constexpr PackedRow packed_row(RowOrder order, int64_t row, int64_t rows) {
+  if (order == RowOrder::kNatural) return {row / kStripRows, static_cast<int>(row % kStripRows)};
+  const bool pairs = order == RowOrder::kGateUpPairs;
+  const int64_t hidden = pairs ? row / 2 : row % (rows / 2);
+  const int64_t is_up = pairs ? row % 2 : row / (rows / 2);
+  return {hidden / 8, static_cast<int>(8 * is_up + hidden % 8)};
 }
 
 }  // namespace subbyte::gpu

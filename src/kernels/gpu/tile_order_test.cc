@@ -43,6 +43,19 @@ TEST(TileOrder, a_slot_and_its_place_are_each_others_inverse) {
   }
 }
 
+TEST(TileOrder, of_fours_gives_a_lane_four_neighbours_of_each_row) {
+  for (int row = 0; row < kStripRows; ++row) {
+    for (int col = 0; col < kTileCols; ++col) {
+      const Slot slot = slot_of(row, col, CodeOrder::kFours);
+      EXPECT_EQ(row_of(slot), row);
+      EXPECT_EQ(col_of(slot, CodeOrder::kFours), col);
+      EXPECT_EQ(slot.lane, row % 8 * 4 + col % 16 / 4);
+      const BitPlace first = bit_place(slot, 0, 2, CodeOrder::kFours);
+      EXPECT_EQ(first.bit % 8, col % 4 * 2);
+    }
+  }
+}
+
 TEST(TileOrder, every_bit_of_a_tile_belongs_to_one_bit_of_one_code) {
   for (const CodeOrder order : kOrders) {
     for (const int bits : kAllBits) {
@@ -100,7 +113,12 @@ TEST(TileOrder, holds_the_codes_where_the_picture_has_them) {
   EXPECT_EQ(at(slot, 5, 8, CodeOrder::kHalves), std::pair(7, 8 + 5));
   EXPECT_EQ(at(slot, 1, 3, CodeOrder::kHalves), std::pair(1, 16 + 8 + 4 + 1));
   EXPECT_EQ(at(slot, 2, 3, CodeOrder::kHalves), std::pair(2, 16 + 12 + 2));
-  EXPECT_EQ(at(slot, 2, 3, CodeOrder::kPairs), std::pair(2, 24 + 4 + 1));
+  EXPECT_EQ(at(slot, 2, 3, CodeOrder::kPairs), std::pair(2, 6 * 4 + 3 + 2));
+  EXPECT_EQ(at(slot, 0, 5, CodeOrder::kPairs), std::pair(4, 10 * 2 + 5));
+  const Slot last = {.lane = 7, .step = 3, .reg = 3, .high = 1};
+  EXPECT_EQ(at(last, 1, 3, CodeOrder::kPairs), std::pair(2, 30));
+  EXPECT_EQ(at(last, 4, 5, CodeOrder::kPairs), std::pair(4, 31));
+  EXPECT_EQ(at(slot, 1, 2, CodeOrder::kFours), std::pair(1, 16 + 4 + 2 + 1));
   EXPECT_EQ(at(slot, 3, 5, CodeOrder::kHalves), std::pair(3, 24 + 3));
   EXPECT_EQ(at(slot, 4, 5, CodeOrder::kHalves), std::pair(4, 16 + 12 + 2));
   EXPECT_EQ(at(slot, 9, 16, CodeOrder::kHalves), std::pair(14, 16 + 9));

@@ -96,16 +96,36 @@ struct BF16 {
 /// Pairs of values lie in shared memory, a copy in each bank, so that the lanes of a warp never
 /// wait for each other; 32 single values lie in the registers of the warp.
 struct Table {
-  uint32_t shared;  // address of this lane's copy of pair 0
+  uint32_t shared;  // address of the table, rows of 128 bytes
+  uint32_t place;   // of this lane's copy in a row
   uint32_t value;   // of code `lane`
 
-  SUBBYTE_KERNEL_FUNCTION uint32_t pair(uint32_t index) const {
-    uint32_t d;
-    asm("ld.shared.u32 %0, [%1];" : "=r"(d) : "r"(shared + index * 128));
-    return d;
+  SUBBYTE_KERNEL_FUNCTION uint32_t pair(uint32_t index) const { return load(index << 7 | place); }
+  /// The pair whose index is `bits` bits of a word, from `bit` up: a shift, an and_or and a load.
+  SUBBYTE_KERNEL_FUNCTION uint32_t pair_at(uint32_t word, int bit, int bits) const {
+    return load(row(word, bit, bits));
+  }
+  /// Two pairs of an index of 8 bits, of which lanes l and l + 16 have one copy: they read at
+  /// different times.
+  SUBBYTE_KERNEL_FUNCTION void four_at(uint32_t word, int bit, uint32_t& low,
+                                       uint32_t& high) const {
+    asm("ld.shared.v2.u32 {%0, %1}, [%2];"
+        : "=r"(low), "=r"(high)
+        : "r"(shared + row(word, bit, 8)));
   }
   SUBBYTE_KERNEL_FUNCTION uint32_t single(uint32_t code) const {
     return __shfl_sync(~0u, value, static_cast<int>(code));
+  }
+
+ private:
+  SUBBYTE_KERNEL_FUNCTION uint32_t row(uint32_t word, int bit, int bits) const {
+    const uint32_t index = bit > 7 ? word >> (bit - 7) : word << (7 - bit);
+    return and_or(index, ((1u << bits) - 1) << 7, place);
+  }
+  SUBBYTE_KERNEL_FUNCTION uint32_t load(uint32_t at) const {
+    uint32_t d;
+    asm("ld.shared.u32 %0, [%1];" : "=r"(d) : "r"(shared + at));
+    return d;
   }
 };
 

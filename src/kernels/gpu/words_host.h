@@ -67,6 +67,13 @@ struct Table {
   const uint16_t* singles;
 
   uint32_t pair(uint32_t index) const { return pairs[index]; }
+  uint32_t pair_at(uint32_t word, int bit, int bits) const {
+    return pairs[word >> bit & ((1u << bits) - 1)];
+  }
+  void four_at(uint32_t word, int bit, uint32_t& low, uint32_t& high) const {
+    low = pairs[2 * (word >> bit & 0xff)];
+    high = pairs[2 * (word >> bit & 0xff) + 1];
+  }
   uint32_t single(uint32_t code) const { return singles[code & 31]; }
 };
 

@@ -105,6 +105,14 @@ struct Table {
   threadgroup const uint32_t* entries;
 
   SUBBYTE_KERNEL_FUNCTION uint32_t pair(uint32_t index) const { return entries[index]; }
+  SUBBYTE_KERNEL_FUNCTION uint32_t pair_at(uint32_t word, int bit, int bits) const {
+    return entries[word >> bit & ((1u << bits) - 1)];
+  }
+  SUBBYTE_KERNEL_FUNCTION void four_at(uint32_t word, int bit, thread uint32_t& low,
+                                       thread uint32_t& high) const {
+    low = entries[2 * (word >> bit & 0xff)];
+    high = entries[2 * (word >> bit & 0xff) + 1];
+  }
   SUBBYTE_KERNEL_FUNCTION uint32_t single(uint32_t code) const { return entries[code & 31]; }
 };
 

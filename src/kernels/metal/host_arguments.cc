@@ -21,6 +21,9 @@ std::string suffix(const gpu::PackedFormat& format, gpu::Number number) {
     case gpu::DecoderKind::kFloats:
       name = "_floats";
       break;
+    case gpu::DecoderKind::kVectors:  // which no shader reads
+      name = "_vectors" + std::to_string(format.bits);
+      break;
   }
   if (is_offset(format.source.zero)) name += "_offsets";
   return name + (number == gpu::Number::kF16 ? "_f16" : "_bf16");

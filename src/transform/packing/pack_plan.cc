@@ -13,6 +13,7 @@
 #include "transform/expert_stacks.h"
 #include "transform/module_pattern.h"
 #include "transform/packing/pack_tensors.h"
+#include "transform/packing/source_flavours.h"
 
 namespace subbyte {
 namespace {
@@ -223,7 +224,7 @@ Result<Flavour> Planner::flavour_of(const FoundModule& module, std::span<const M
   if (last_ != nullptr) {
     if (auto flavour = try_exporter(*last_, module, matrices)) return *flavour;
   }
-  for (const Exporter* exporter : all_exporters()) {
+  for (const Exporter* exporter : all_source_flavours()) {
     auto flavour = exporter == last_ ? std::nullopt : try_exporter(*exporter, module, matrices);
     if (!flavour) continue;
     last_ = exporter;
@@ -231,10 +232,11 @@ Result<Flavour> Planner::flavour_of(const FoundModule& module, std::span<const M
   }
   return module_error(
       {"pack.flavour",
-       fmt::format("weights of {} are read, but no format that is written gives their tensors bit "
-                   "for bit, so that unpacking could not; `subbyte convert` makes another format "
-                   "of them first",
-                   module.info->importer)},
+       fmt::format(
+           "weights of {} are read, but nothing that unpacking writes gives their tensors bit "
+           "for bit, so that unpacking could not; `subbyte convert` makes another format "
+           "of them first",
+           module.info->importer)},
       module);
 }
 

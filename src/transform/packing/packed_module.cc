@@ -9,6 +9,7 @@
 #include "base/checked.h"
 #include "checkpoints/expert_names.h"
 #include "json/strict_json.h"
+#include "transform/packing/source_flavours.h"
 
 namespace subbyte {
 namespace {
@@ -136,10 +137,10 @@ Status Line::read_numbers(PackedModule& module) const {
 
 Status Line::read_source(PackedModule& module) const {
   SUBBYTE_TRY(const std::string flavour, object_.required_string("flavour"));
-  module.flavour = find_exporter(flavour);
+  module.flavour = find_source_flavour(flavour);
   const bool stacks = module.experts > 0 && !module.from_modules;
   if (module.flavour == nullptr || (stacks && module.flavour->write_experts == nullptr)) {
-    return error("flavour", "the name of a format that convert writes, with stacks if it is one");
+    return error("flavour", "the name of a format that unpacking writes, with stacks if it is one");
   }
   const json::Value* tensors = object_.find("tensors");
   const auto is_suffix = [](const json::Value& suffix) { return suffix.is_string(); };

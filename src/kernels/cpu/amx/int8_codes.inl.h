@@ -76,13 +76,19 @@ class ScaleCodes {
   int64_t group_size_;
 };
 
-/// 2^(c - 131) for the lowest byte c of each lane, NaN for 255: scales of E8M0 by 2^-4.
+/// 2^(c - 131) for the lowest byte c of each lane, NaN for 255: scales of E8M0 by 2^-4. They are
+/// put together from bits, as an instruction whose result is denormal takes some 250 cycles, and
+/// lanes after the last block have the code 0.
 inline Float block_scales(Int codes) {
+  constexpr int kLargestDenormal = 4;  // 2^-127; 2^-131 is bit 18
   const Int low = and_bits(codes, 0xFFu);
-  const Float power = _mm512_scalef_ps(
-      broadcast(1), _mm512_cvtepi32_ps(_mm512_add_epi32(low, _mm512_set1_epi32(-131))));
+  const Int normal = _mm512_slli_epi32(_mm512_sub_epi32(low, _mm512_set1_epi32(4)), 23);
+  const Int denormal =
+      _mm512_sllv_epi32(_mm512_set1_epi32(1), _mm512_add_epi32(low, _mm512_set1_epi32(18)));
+  const __mmask16 is_denormal = _mm512_cmple_epi32_mask(low, _mm512_set1_epi32(kLargestDenormal));
   const __mmask16 nan = _mm512_cmpeq_epi32_mask(low, _mm512_set1_epi32(255));
-  return _mm512_mask_mov_ps(power, nan, broadcast(__builtin_nanf("")));
+  const Int power = _mm512_mask_mov_epi32(normal, is_denormal, denormal);
+  return _mm512_mask_mov_ps(_mm512_castsi512_ps(power), nan, broadcast(__builtin_nanf("")));
 }
 
 /// MXFP4. In the place of zero points lie four bytes for each block: for a group 16 d + 15, or 0 if
@@ -159,6 +165,8 @@ struct Mxfp4Codes {
   [[gnu::noinline]] static __mmask64 groups_of_zeros(const Weights& weights, int64_t row,
                                                      int64_t step, Int scales, __mmask64 far) {
     const uint8_t* codes = weights.codes + row * weights.row_bytes;
+    const int64_t later = (row + kPanelOutputs) * weights.row_bytes;  // mostly far apart as well
+    prefetch<64>(weights.codes, later + (step + __builtin_ctzll(far)) * kGroupBytes);
     const __mmask16 blocks = _mm512_test_epi32_mask(_mm512_movm_epi8(far), _mm512_movm_epi8(far));
     uint64_t left = _mm512_movepi8_mask(_mm512_movm_epi32(blocks));
     __mmask64 zeros = 0;

@@ -2,16 +2,21 @@
 // and sigmoid gates. Included inside the namespace of an instruction set, after elementwise.inl.h.
 //
 // The recurrence takes a tile of columns of the state through all tokens while it is in the first
-// level of the cache: [keys = 128][32] floats are 16 KiB. For a token there are two passes over it,
+// level of the cache: [keys = 128][32] floats are 16 KiB, with AVX-512 [128][64] 32. For a token
+// there are two passes over it, the second one from the last row back, as that was read last:
 //
 //   read     sums += k_i S_i                                  one load and one product a number
 //   write    S_i = decay S_i + k_i d, y += q_i S_i            one load, three products, one store
 //
-// which are four products for each number of the state. The chunked form, which makes products of
-// matrices of it, has as many where chunks are half as long as heads (for 64 tokens and heads of
-// 128: S k, S q and k d cost three, what tokens of a chunk have to do with each other another one
-// and the inverse of a triangle), so on vectors it gains nothing; and in this one a token has the
-// same bits however a prompt is cut.
+// Rows of a state are 512 bytes apart, so those of a tile would share a half or a quarter of the
+// sets of the cache, which do not hold them: for more than a few tokens the tile is copied to
+// memory of its own, whose rows follow each other.
+//
+// These passes are four products for each number of the state. The chunked form, which makes
+// products of matrices of it, has as many where chunks are half as long as heads (for 64 tokens and
+// heads of 128: S k, S q and k d cost three, what tokens of a chunk have to do with each other
+// another one and the inverse of a triangle), so on vectors it gains nothing; and in this one a
+// token has the same bits however a prompt is cut.
 
 inline void sigmoid_gate(float* y, const float* x, const float* gate, int64_t n) {
   const auto sigmoid_times = [](Float v, Float g) {
@@ -43,11 +48,30 @@ inline void convolve_silu(float* y, const float* const* x, const float* const* f
 /// Vectors of a row of the state that a tile has.
 constexpr int kDeltaVectors = 4;
 
+/// Fewer tokens than this do not pay for a copy of their tile.
+constexpr int64_t kDeltaCopyTokens = 4;
+
+/// Columns of a state: those of its first row, and floats from one row to the next.
+struct StateTile {
+  float* first;
+  int64_t stride;
+};
+
+template <int kVectors>
+inline void copy_state(const StateTile& to, const StateTile& from, int64_t rows) {
+  for (int64_t row = 0; row < rows; ++row) {
+    for (int i = 0; i < kVectors; ++i) {
+      store(to.first + row * to.stride + i * kLanes,
+            load(from.first + row * from.stride + i * kLanes));
+    }
+  }
+}
+
 /// One token, for kVectors vectors of columns; of the only one `last` columns where it is less than
 /// a vector.
 template <int kVectors, bool kIsPart>
-[[gnu::always_inline]] inline void delta_token(const DeltaRule& rule, int64_t token, int64_t column,
-                                               int64_t last) {
+[[gnu::always_inline]] inline void delta_token(const DeltaRule& rule, const StateTile& tile,
+                                               int64_t token, int64_t column, int64_t last) {
   const auto get = [last](const float* p) {
     if constexpr (kIsPart) return load_part(p, last);
     return load(p);
@@ -58,23 +82,22 @@ template <int kVectors, bool kIsPart>
   };
   const float* const q = rule.q + token * rule.key_stride;
   const float* const k = rule.k + token * rule.key_stride;
-  float* const state = rule.state + column;
   // Rows by turns, so that sums do not wait for each other.
   Float even[kVectors];
   Float odd[kVectors];
   for (int i = 0; i < kVectors; ++i) even[i] = odd[i] = zero();
   int64_t row = 0;
   for (; row + 2 <= rule.keys; row += 2) {
-    const float* const s = state + row * rule.state_stride;
+    const float* const s = tile.first + row * tile.stride;
     const Float k0 = broadcast(k[row]);
     const Float k1 = broadcast(k[row + 1]);
     for (int i = 0; i < kVectors; ++i) {
       even[i] = fma(k0, get(s + i * kLanes), even[i]);
-      odd[i] = fma(k1, get(s + rule.state_stride + i * kLanes), odd[i]);
+      odd[i] = fma(k1, get(s + tile.stride + i * kLanes), odd[i]);
     }
   }
   if (row < rule.keys) {
-    const float* const s = state + row * rule.state_stride;
+    const float* const s = tile.first + row * tile.stride;
     for (int i = 0; i < kVectors; ++i) {
       even[i] = fma(broadcast(k[row]), get(s + i * kLanes), even[i]);
     }
@@ -88,8 +111,8 @@ template <int kVectors, bool kIsPart>
     d[i] = mul(beta, fnma(decay, add(even[i], odd[i]), get(v + i * kLanes)));
     y[i] = zero();
   }
-  for (row = 0; row < rule.keys; ++row) {
-    float* const s = state + row * rule.state_stride;
+  for (row = rule.keys - 1; row >= 0; --row) {
+    float* const s = tile.first + row * tile.stride;
     const Float k0 = broadcast(k[row]);
     const Float q0 = broadcast(q[row]);
     for (int i = 0; i < kVectors; ++i) {
@@ -102,16 +125,27 @@ template <int kVectors, bool kIsPart>
   for (int i = 0; i < kVectors; ++i) put(to + i * kLanes, y[i]);
 }
 
+/// All tokens, for kVectors vectors of columns.
+template <int kVectors>
+inline void delta_columns(const DeltaRule& rule, int64_t column) {
+  static_assert(kVectors * kLanes <= kDeltaScratchColumns);
+  const StateTile state = {rule.state + column, rule.state_stride};
+  const bool copies = rule.scratch != nullptr && rule.tokens >= kDeltaCopyTokens;
+  const StateTile tile = copies ? StateTile{rule.scratch, kVectors * kLanes} : state;
+  if (copies) copy_state<kVectors>(tile, state, rule.keys);
+  for (int64_t t = 0; t < rule.tokens; ++t) delta_token<kVectors, false>(rule, tile, t, column, 0);
+  if (copies) copy_state<kVectors>(state, tile, rule.keys);
+}
+
 inline void delta_rule(const DeltaRule& rule) {
   int64_t column = 0;
   for (; column + kDeltaVectors * kLanes <= rule.columns; column += kDeltaVectors * kLanes) {
-    for (int64_t t = 0; t < rule.tokens; ++t) delta_token<kDeltaVectors, false>(rule, t, column, 0);
+    delta_columns<kDeltaVectors>(rule, column);
   }
-  for (; column + kLanes <= rule.columns; column += kLanes) {
-    for (int64_t t = 0; t < rule.tokens; ++t) delta_token<1, false>(rule, t, column, 0);
-  }
+  for (; column + kLanes <= rule.columns; column += kLanes) delta_columns<1>(rule, column);
   if (column == rule.columns) return;
+  const StateTile tile = {rule.state + column, rule.state_stride};
   for (int64_t t = 0; t < rule.tokens; ++t) {
-    delta_token<1, true>(rule, t, column, rule.columns - column);
+    delta_token<1, true>(rule, tile, t, column, rule.columns - column);
   }
 }

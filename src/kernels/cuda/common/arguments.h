@@ -50,6 +50,13 @@ enum class Activation : uint8_t {
   kClampedSwiGLU,
 };
 
+/// Activations of one number.
+enum class Unary : uint8_t {
+  kNone,
+  kRelu,
+  kGelu,  // as the gate of kGeGLU
+};
+
 /// Kind of the `zeros` of a packed matrix: zero points, w = (code - zero) * scale, or offsets, two
 /// bytes each, w = (code - constant zero) * scale + offset.
 enum class ZeroKind : uint8_t { kInteger, kF16, kBF16 };
@@ -60,6 +67,7 @@ struct WeightArguments {
   const uint8_t* scales;
   const uint8_t* zeros;    // zero points or offsets (zero_kind); nullptr: `zero` everywhere
   const uint32_t* gather;  // act-order: input of each column; nullptr: itself
+  const float* vectors;    // [256][2 or 4] of vq4 or vq2; nullptr: other weights
   int32_t rows;            // N
   int32_t cols;            // K
   int32_t strips;
@@ -92,6 +100,7 @@ struct LinearArguments {
   int64_t residual_stride;
   int32_t m;
   Activation activation;
+  Unary unary;        // where there is no gate
   SwiGLU swiglu;      // of kClampedSwiGLU
   bool is_dependent;  // programmatic dependent launch: the kernel before may not have ended yet
   bool is_aligned;    // rows of x can be copied 16 bytes at a time

@@ -86,10 +86,10 @@ class PairAccumulators {
   /// 8 tokens; x_sums is the shared address of the input sums of this lane's two tokens in the
   /// first group. kOneGroup: a pair has one scale for each row. kScaled: inputs have scales, too,
   /// one for each token and pair, of this lane's two tokens at the shared address x_scales.
-  template <bool kOneGroup, int kPairs = 1, bool kScaled = false, class LoadB>
-  __device__ void add_pairs(const Reader& reader, const PairPlace (&places)[kPairs],
-                            const Table& table, uint32_t x_sums, const LoadB& load_b,
-                            uint32_t x_scales = 0) {
+  template <bool kOneGroup, int kPairs = 1, bool kScaled = false, class AnyTable, class LoadB>
+  __device__ __forceinline__ void add_pairs(const Reader& reader, const PairPlace (&places)[kPairs],
+                                            const AnyTable& table, uint32_t x_sums,
+                                            const LoadB& load_b, uint32_t x_scales = 0) {
     static_assert(!kScaled || kTokens8 == 1);
     constexpr int kTiles = kOneGroup ? 1 : 2;
     constexpr int kAtOnce = kPairs == 1 ? kInterleaved : 2 * kPairs;

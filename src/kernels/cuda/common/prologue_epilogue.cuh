@@ -33,11 +33,44 @@ __host__ __device__ constexpr int table_bytes() {
   return 0;
 }
 
+template <class Decoder>
+concept HasVectors = requires {
+  Decoder::kHasVectors;
+};
+
+/// What byte `index` stands for: a pair, or two.
+template <class Decoder>
+__device__ __forceinline__ uint2 vector_of(const WeightArguments& weights, int index) {
+  using Number = typename Decoder::Number;
+  if constexpr (Decoder::kBits == 4) {
+    const float2 v = reinterpret_cast<const float2*>(weights.vectors)[index];
+    return {Number::pack_x2(v.x, v.y), 0};
+  } else {
+    const float4 v = reinterpret_cast<const float4*>(weights.vectors)[index];
+    return {Number::pack_x2(v.x, v.y), Number::pack_x2(v.z, v.w)};
+  }
+}
+
+/// The table of a codebook, by all threads of a CTA, which must synchronize before they use it.
+template <HasVectors Decoder>
+__device__ Table fill_table(const WeightArguments& weights, uint32_t* shared) {
+  const int lane = threadIdx.x % kLanes;
+  for (int index = threadIdx.x; index < Decoder::kPairs; index += blockDim.x) {
+    const uint2 vector = vector_of<Decoder>(weights, index);
+#pragma unroll 4
+    for (int i = 0; i < kLanes; ++i) {
+      const int place = (i + lane) % kLanes;  // all lanes in banks of their own
+      shared[index * kLanes + place] = Decoder::kBits == 4 || place % 2 == 0 ? vector.x : vector.y;
+    }
+  }
+  return {shared_address(shared), Decoder::kBits == 4 ? lane * 4u : lane % 16 * 8u, 0};
+}
+
 /// The table of a codebook, by all threads of a CTA, which must synchronize before they use it.
 template <class Decoder>
 __device__ Table fill_table(const WeightArguments& weights, uint32_t* shared) {
   const int lane = threadIdx.x % kLanes;
-  Table table = {shared_address(shared + lane), 0};
+  Table table = {shared_address(shared), lane * 4u, 0};
   if constexpr (Decoder::kHasTable) {
     for (int i = threadIdx.x; i < Decoder::kPairs * kLanes; i += blockDim.x) {
       const int index = i / kLanes;
@@ -99,6 +132,12 @@ __device__ __forceinline__ float gated(Activation activation, const SwiGLU& swig
   return gate / (1.0f + expf(-gate)) * up;
 }
 
+__device__ __forceinline__ float activated(Unary unary, float value) {
+  if (unary == Unary::kRelu) return value < 0 ? 0 : value;  // NaN stays
+  if (unary == Unary::kGelu) return gated(Activation::kGeGLU, {}, value, 1.0f);
+  return value;
+}
+
 /// Stores the sums of rows `row` and `row` + 8 of a strip, of one token.
 template <class Number>
 __device__ __forceinline__ void finish(const LinearArguments& a, int strip, int row, int64_t token,
@@ -122,6 +161,8 @@ __device__ __forceinline__ void finish(const LinearArguments& a, int strip, int 
     store_result<Number>(a, token * a.y_stride + hidden, value);
     return;
   }
+  low = activated(a.unary, low);
+  high = activated(a.unary, high);
   if (a.residual != nullptr) {
     const int64_t at = token * a.residual_stride;
     if (n0 < w.rows) low += load_number<Number>(a.residual, at + n0);
@@ -151,11 +192,11 @@ __device__ __forceinline__ void add_numbers(const void* p, int64_t i, float* val
   }
 }
 
-/// Nothing is added to the results of a strip, all are in the matrix, side by side, and are of the
+/// Nothing is done to the results of a strip, all are in the matrix, side by side, and are of the
 /// type of the inputs.
 __device__ __forceinline__ bool is_plain(const LinearArguments& a, int strip) {
   return a.weights.row_order == RowOrder::kNatural && a.residual == nullptr && a.bias == nullptr &&
-         !a.y_is_other && (strip + 1) * kStripRows <= a.weights.rows;
+         a.unary == Unary::kNone && !a.y_is_other && (strip + 1) * kStripRows <= a.weights.rows;
 }
 
 /// Rows of a strip are whole vectors of 16 bytes in the bias, in the residual and in y, and all are
@@ -217,6 +258,13 @@ __device__ __forceinline__ void finish_whole(const LinearArguments& a, int strip
   }
   if (a.bias != nullptr) add_bias<Number>(a, strip, values);
   if (a.activation == Activation::kNone) {
+    if (a.unary == Unary::kRelu) {
+#pragma unroll
+      for (int i = 0; i < kStripRows; ++i) values[i] = activated(Unary::kRelu, values[i]);
+    } else if (a.unary == Unary::kGelu) {
+#pragma unroll
+      for (int i = 0; i < kStripRows; ++i) values[i] = activated(Unary::kGelu, values[i]);
+    }
     store_outputs<Number>(a, token, strip * int64_t{kStripRows}, values);
     store_outputs<Number>(a, token, strip * int64_t{kStripRows} + 8, values + 8);
     return;

@@ -326,19 +326,19 @@ __device__ __forceinline__ void wgmma_wait() {
       : SUBBYTE_F32(d, 0)                                                                 \
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate))
 
-#define SUBBYTE_WGMMA_128(TYPE)                                                           \
+// LAST: of 16-bit numbers, that b is K-major.
+#define SUBBYTE_WGMMA_128(K, TYPE, LAST)                                                  \
   asm volatile(                                                                           \
       "{.reg .pred p; setp.ne.b32 p, %69, 0;"                                             \
-      "wgmma.mma_async.sync.aligned.m64n128k16.f32." TYPE "." TYPE                        \
+      "wgmma.mma_async.sync.aligned.m64n128k" K ".f32." TYPE "." TYPE                     \
       " {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"           \
       " %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"  \
       " %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,"  \
       " %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}," \
-      " {%64, %65, %66, %67}, %68, p, 1, 1, 0;}"                                          \
+      " {%64, %65, %66, %67}, %68, p, 1, 1" LAST ";}"                                     \
       : SUBBYTE_F32(d, 0), SUBBYTE_F32(d, 32)                                             \
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate))
 
-// LAST: of 16-bit numbers, that b is K-major.
 #define SUBBYTE_WGMMA_256(K, TYPE, LAST)                                                     \
   asm volatile(                                                                              \
       "{.reg .pred p; setp.ne.b32 p, %133, 0;"                                               \
@@ -366,9 +366,9 @@ __device__ __forceinline__ void wgmma(float (&d)[kTokens / 2], const uint32_t (&
   } else if constexpr (kTokens == 64) {
     SUBBYTE_WGMMA_64("bf16");
   } else if constexpr (kTokens == 128 && Number::kIsF16) {
-    SUBBYTE_WGMMA_128("f16");
+    SUBBYTE_WGMMA_128("16", "f16", ", 0");
   } else if constexpr (kTokens == 128) {
-    SUBBYTE_WGMMA_128("bf16");
+    SUBBYTE_WGMMA_128("16", "bf16", ", 0");
   } else if constexpr (Number::kIsF16) {
     SUBBYTE_WGMMA_256("16", "f16", ", 0");
   } else {
@@ -380,6 +380,11 @@ __device__ __forceinline__ void wgmma(float (&d)[kTokens / 2], const uint32_t (&
 __device__ __forceinline__ void wgmma_e4m3(float (&d)[128], const uint32_t (&a)[4], uint64_t b,
                                            int accumulate) {
   SUBBYTE_WGMMA_256("32", "e4m3", "");
+}
+/// The same of 128 tokens.
+__device__ __forceinline__ void wgmma_e4m3(float (&d)[64], const uint32_t (&a)[4], uint64_t b,
+                                           int accumulate) {
+  SUBBYTE_WGMMA_128("32", "e4m3", "");
 }
 
 #undef SUBBYTE_WGMMA_64

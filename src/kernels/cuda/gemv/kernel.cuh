@@ -20,9 +20,12 @@
 // in a slot.
 
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/cuda/common/pair_mma.cuh"
 #include "kernels/cuda/common/prologue_epilogue.cuh"
+#include "kernels/cuda/gemv/byte_table.cuh"
+#include "kernels/cuda/gemv/diagonal.cuh"
 #include "kernels/cuda/gemv/partition.h"
 #include "kernels/cuda/gemv/weight_stream.cuh"
 
@@ -50,7 +53,7 @@ class GemvCta {
                 lane_),
         reader_(a.weights, shared_address(shared) + p.shared.scale_values, lane_) {}
 
-  __device__ void run() {
+  __device__ __forceinline__ void run() {
     // --- inputs first: after the weights of all warps they would wait for a microsecond ---
     if (!a_.is_dependent) copy_first_inputs();
     cp_async_commit();
@@ -76,10 +79,12 @@ class GemvCta {
     // --- multiply batch after batch; reduce the partials of all warps after each ---
     for (int begin = 0; begin < strips_; begin += p_.batch) {
       const int strips = min(p_.batch, strips_ - begin);
-      if (kGroups == 1 && p_.one_group) {
-        main_loop<kGroups == 1>(begin, strips);
+      if (kIsDiagonal && p_.is_diagonal) {
+        main_loop<false, kIsDiagonal>(begin, strips);
+      } else if (kGroups == 1 && p_.one_group) {
+        main_loop<kGroups == 1, false>(begin, strips);
       } else {
-        main_loop<false>(begin, strips);
+        main_loop<false, false>(begin, strips);
       }
       __syncthreads();
       reduce_segments(begin, strips);
@@ -90,10 +95,9 @@ class GemvCta {
 
  private:
   /// The warp's segments of the strips of a batch. Each iteration of the inner loop is one slot.
-  template <bool kOneGroup>
-  __device__ void main_loop(int begin, int strips) {
+  template <bool kOneGroup, bool kDiagonal>
+  __device__ __forceinline__ void main_loop(int begin, int strips) {
     const uint32_t x_sums = shared_address(input_sums()) + lane_ % 4 * 8;
-    const int x_sums_bytes = p_.pair_input_sums * kGemvTokens * 4;
     const bool is_last = begin + p_.batch >= strips_;
 #pragma unroll 1
     for (int segment = warp_; segment < p_.segments; segment += kGemvWarps) {
@@ -106,30 +110,48 @@ class GemvCta {
         __syncwarp();
         // --- fill slot i - 1 with what is kGemvDepth ahead ---
         fill_slot();
-        // --- read slot i and multiply ---
-        PairAccumulators<Number, Decoder, kGroups, 1> accumulators;
-        accumulators.clear();
-#pragma unroll
-        for (int pair = 0; pair < 2; ++pair) {
-          accumulators.template add_pairs<kOneGroup>(
-              reader_, {stream_.place(pair)}, table_, x_sums + pair * x_sums_bytes,
-              [&](int tile, int step, int, uint32_t(&b)[4]) {
-                const int i = (pair * 2 + tile) * (kSteps / 2) + step / 2;
-#pragma unroll
-                for (int j = 0; j < 4; ++j) b[j] = x_[i][j];
-              });
+        // --- read slot i and multiply: the partial of this segment of the strip ---
+        if constexpr (kDiagonal) {
+          const auto multiply = [&](const auto& table) {
+            multiply_diagonal<Number>(reader_, {stream_.place(0), stream_.place(1)},
+                                      stream_.own_scales(), table, x_, lane_, to);
+          };
+          if constexpr (kHasByteTable<Decoder>) {
+            multiply(byte_table_);
+          } else {
+            multiply(table_);
+          }
+          to += kPartialStride;
+        } else {
+          multiply<kOneGroup>(x_sums, to);
+          to += tokens_ * kPartialStride;
         }
         stream_.next_slot();
-        // --- the partial of this segment of the strip ---
-        accumulators.store(to, lane_, tokens_, false);
-        to += tokens_ * kPartialStride;
       }
     }
   }
 
+  template <bool kOneGroup>
+  __device__ __forceinline__ void multiply(uint32_t x_sums, float* to) {
+    const int x_sums_bytes = p_.pair_input_sums * kGemvTokens * 4;
+    PairAccumulators<Number, Decoder, kGroups, 1> accumulators;
+    accumulators.clear();
+#pragma unroll
+    for (int pair = 0; pair < 2; ++pair) {
+      accumulators.template add_pairs<kOneGroup>(
+          reader_, {stream_.place(pair)}, table_, x_sums + pair * x_sums_bytes,
+          [&](int tile, int step, int, uint32_t(&b)[4]) {
+            const int i = (pair * 2 + tile) * (kSteps / 2) + step / 2;
+#pragma unroll
+            for (int j = 0; j < 4; ++j) b[j] = x_[i][j];
+          });
+    }
+    accumulators.store(to, lane_, tokens_, false);
+  }
+
   /// Fills one slot: the next strip of the batch, else the first of the next segment, else the
   /// first of the next batch, else nothing. Commits one group in any case.
-  __device__ void fill_slot() {
+  __device__ __forceinline__ void fill_slot() {
     if (fills_left_ > 0) {
       stream_.load();
       if (--fills_left_ == 0) {
@@ -143,14 +165,14 @@ class GemvCta {
     }
     cp_async_commit();
   }
-  __device__ void begin_fills() {
+  __device__ __forceinline__ void begin_fills() {
     fills_left_ = fill_segment_ < p_.segments ? min(p_.batch, strips_ - fill_strip_) : 0;
     if (fills_left_ > 0) stream_.begin_loads(first_strip_ + fill_strip_, fill_segment_);
   }
 
   /// Brings the inputs of `segment` to registers. With one buffer for inputs those of the next
   /// segment are copied while this one is at work.
-  __device__ void change_segment(int segment, int strips, bool is_last) {
+  __device__ __forceinline__ void change_segment(int segment, int strips, bool is_last) {
     const bool one_buffer = p_.x_buffers == 1;
     if (one_buffer && x_segment_ >= 0) {
       // Its inputs were committed with the first slot of the segment before.
@@ -171,10 +193,19 @@ class GemvCta {
   }
 
   /// Tables, which all warps read.
-  __device__ void prepare_tables() {
+  __device__ __forceinline__ void prepare_tables() {
     const WeightArguments& w = a_.weights;
     fill_scale_values(reinterpret_cast<float*>(shared_ + p_.shared.scale_values), w.scale);
-    table_ = fill_table<Decoder>(w, reinterpret_cast<uint32_t*>(shared_));
+    if (kIsDiagonal && p_.is_diagonal) {
+      if constexpr (kIsDiagonal && kHasByteTable<Decoder>) {
+        byte_table_ = ByteTable<Decoder>(shared_, lane_);
+        byte_table_.fill(w, shared_);
+      } else {
+        table_ = fill_table<Decoder>(w, reinterpret_cast<uint32_t*>(shared_));
+      }
+    } else {
+      table_ = fill_table<Decoder>(w, reinterpret_cast<uint32_t*>(shared_));
+    }
     if (Decoder::kHasTable || w.scale.bytes == 1) __syncthreads();
   }
 
@@ -184,14 +215,14 @@ class GemvCta {
     return shared_ + p_.shared.x + buffer * min(a_.m, kGemvTokens) * kGemvInputStride;
   }
 
-  __device__ void copy_first_inputs() {
+  __device__ __forceinline__ void copy_first_inputs() {
     const int end = p_.x_buffers == 1 ? warp_ + 1 : p_.segments;
 #pragma unroll 1
     for (int segment = warp_; segment < end; segment += kGemvWarps) copy_inputs(segment);
   }
 
   /// Starts to copy a segment of activations, if they are aligned.
-  __device__ void copy_inputs(int segment) {
+  __device__ __forceinline__ void copy_inputs(int segment) {
     if (!a_.is_aligned || segment >= p_.segments) return;
     const int col = segment * kSegmentCols + lane_ * 8;
     const bool there = col < a_.weights.cols;
@@ -204,7 +235,7 @@ class GemvCta {
   }
 
   /// Loads them one by one.
-  __device__ void gather_inputs(int segment) {
+  __device__ __forceinline__ void gather_inputs(int segment) {
     const WeightArguments& w = a_.weights;
     const uint16_t* x = static_cast<const uint16_t*>(a_.x) + int64_t{token0_} * a_.x_stride;
 #pragma unroll 1
@@ -220,14 +251,17 @@ class GemvCta {
   }
 
   /// Brings a segment of activations, whose copies have arrived, to registers, and sums them.
-  __device__ void hold_inputs(int segment) {
+  __device__ __forceinline__ void hold_inputs(int segment) {
     if (!a_.is_aligned) gather_inputs(segment);
     __syncwarp();
     // Rows of tokens that are not there repeat the last one; their results are not stored.
     const uint32_t row = shared_address(inputs(segment)) +
                          min(lane_ % 8, tokens_ - 1) * kGemvInputStride + lane_ / 8 * 16;
 #pragma unroll
-    for (int i = 0; i < kHalves; ++i) ldmatrix_x4(x_[i], row + i * 2 * kStepCols * 2);
+    for (int i = 0; i < kHalves; ++i) {
+      ldmatrix_x4(x_[i], row + i * 2 * kStepCols * 2);
+      if constexpr (kIsDiagonal) leave_own_column(x_[i], !p_.is_diagonal || lane_ / 4 == i);
+    }
     if constexpr (Decoder::kHasZeros) {
       if (kGroups == 1 && p_.one_group) {
         sum_segment<2 * kSteps>();
@@ -266,7 +300,7 @@ class GemvCta {
 
   /// Adds the partials of all segments in their order: a thread for two rows of a strip and a
   /// token.
-  __device__ void reduce_segments(int begin, int strips) {
+  __device__ __forceinline__ void reduce_segments(int begin, int strips) {
     const int stride = p_.batch * tokens_ * kPartialStride;
     const int row = lane_ % 8;
     for (int i = threadIdx.x / 8; i < strips * tokens_; i += kGemvWarps * kLanes / 8) {
@@ -292,6 +326,7 @@ class GemvCta {
     }
   }
 
+  static constexpr bool kIsDiagonal = kMayBeDiagonal<Decoder, kGroups>;
   static constexpr int kHalves = kSegmentTiles * kSteps / 2;  // what ldmatrix_x4() loads at once
 
   const LinearArguments& a_;
@@ -307,10 +342,11 @@ class GemvCta {
   Stream stream_;
   const Reader reader_;
   Table table_;
-  int fill_segment_ = 0;  // that is copied now
-  int fill_strip_ = 0;    // where its batch begins
-  int fills_left_ = 0;    // strips
-  int x_segment_ = -1;    // whose inputs x_ has
+  ByteTable<Decoder> byte_table_;  // instead, where inputs are diagonal
+  int fill_segment_ = 0;           // that is copied now
+  int fill_strip_ = 0;             // where its batch begins
+  int fills_left_ = 0;             // strips
+  int x_segment_ = -1;             // whose inputs x_ has
   uint32_t x_[kHalves][4];
 };
 

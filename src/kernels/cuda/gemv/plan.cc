@@ -57,10 +57,21 @@ double seconds(const Planning& planning, const Plan& plan) {
                                (batches - 1) * cost.batch);
 }
 
+bool has_byte_table(const PackedFormat& f) {
+  return f.decoder == DecoderKind::kVectors ||
+         (f.decoder == DecoderKind::kCodebook && (f.bits == 2 || f.bits == 4));
+}
+
+bool may_be_diagonal(const Problem& problem) {
+  const PackedFormat& f = problem.weights;
+  return problem.m == 1 && f.groups_per_tile == 2 && f.decoder != DecoderKind::kIntegers;
+}
+
 /// With the inputs of all segments at once, if that leaves room for the partials of all strips.
 bool set_shared(const Planning& planning, int tokens, GemvPartition* p) {
   const Device& device = planning.device;
-  const int table = table_of(planning.problem.weights);
+  const PackedFormat& f = planning.problem.weights;
+  const int table = p->is_diagonal != 0 && has_byte_table(f) ? 256 * kGemvTableRow : table_of(f);
   const int strips = p->strips.size(0);
   for (const int buffers : {static_cast<int>(divide_up(p->segments, kGemvWarps)), 1}) {
     p->x_buffers = buffers;
@@ -89,7 +100,12 @@ void add_gemv_plans(std::vector<Plan>& plans, const Planning& planning) {
   p.strips = parts_of(f.strips, p.strip_ctas);
   set_slot(f, &p);
   const int64_t ctas = int64_t{p.strip_ctas} * p.token_tiles;
-  if (ctas > INT32_MAX || !set_shared(planning, tokens, &p)) return;
+  if (ctas > INT32_MAX) return;
+  p.is_diagonal = may_be_diagonal(planning.problem) ? 1 : 0;
+  while (!set_shared(planning, tokens, &p)) {
+    if (p.is_diagonal == 0) return;
+    p.is_diagonal = 0;  // whose table is smaller
+  }
   plan.ctas = static_cast<int>(ctas);
   plan.threads = kGemvWarps * kLanes;
   plan.shared_bytes = p.shared.bytes;

@@ -100,6 +100,13 @@ class GemvWeightStream {
                    (Reader::has_constant_zeros(w_) ? p_.segment_zeros : 0) +
                    lane_ / 4 * 2 * kGroups * Reader::kZeroBytes;
     to_zeros_[1] = to_zeros_[0] + block_of_pair1_ * kBlock * Reader::kZeroBytes;
+    const int of_lane = block_of(min(tile + lane_ % 4, w_.tiles - 1)) - first;
+    to_own_scales_ = to_scales_[0] + of_lane * p_.block_scales;
+  }
+
+  /// Where the scales of tile lane % 4 of the segment lie that is read; nothing else is set.
+  __device__ PairPlace own_scales() const {
+    return {0, at_ + to_own_scales_, 0, 0, 0};
   }
 
   /// Where pair 0 or 1 of the segment lies that is read.
@@ -156,6 +163,7 @@ class GemvWeightStream {
   int next_blocks_[2];  // PairPlace::next_block
   int to_scales_[2];    // of this lane, from the begin of the slot
   int to_zeros_[2];
+  int to_own_scales_;
 };
 
 }  // namespace subbyte::cuda

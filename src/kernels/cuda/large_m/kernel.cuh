@@ -174,7 +174,8 @@ __device__ void produce(const WeightArguments& w, const LargeMPartition& p,
                         uint32_t weights, uint32_t full, const WeightRing& ring) {
   const LargeMCta& cta = items.cta;
   typename Products::Activations activations(maps, p, cta, shared, full);
-  WeightProducer<typename Products::Decoder, Products::kGroups> copies(w, weights, ring);
+  WeightProducer<typename Products::Decoder, Products::kGroups, Products::kBatch> copies(w, weights,
+                                                                                         ring);
   if (threadIdx.x == 0) griddepcontrol_wait();  // weights do not come from the kernel before
   for (int i = cta.first; items.has(i); i += cta.stride) {
     const LargeMItem item = items.item(i);
@@ -275,6 +276,8 @@ struct ProductsIn16Bits {
   using Decoder = DecoderOf;
   static constexpr int kGroups = kGroupsOf;
   static constexpr int kTokens = kTokensOf;
+  static constexpr int kBatch = weight_batch(Decoder::kBits);
+  using Shape = LargeMShape<kTokens>;
   using Maps = CUtensorMap;
   using Activations = ActivationProducer<kTokens>;
   using Warp = ConsumerWarp<Number, Decoder, kGroups, kTokens>;
@@ -329,9 +332,8 @@ __device__ void consume(const LinearArguments& a, const LargeMPartition& p,
 }
 
 /// By one thread; all have to synchronize before they use them.
-template <int kTokens>
+template <int kStages>
 __device__ void init_mbarriers(const LargeMPartition& p, uint32_t full, const WeightRing& ring) {
-  constexpr int kStages = LargeMShape<kTokens>::kStages;
   constexpr int kConsumerWarps = 8;
   for (int i = 0; i < kStages; ++i) {
     mbarrier_init(full + i * 8, 1);
@@ -350,19 +352,19 @@ __device__ __forceinline__ void run_large_m(const LinearArguments& a, const Larg
                                             const typename Products::Maps& maps, const Items& items,
                                             uint8_t* unaligned) {
   using Decoder = typename Products::Decoder;
-  constexpr int kTokens = Products::kTokens;
-  using Shape = LargeMShape<kTokens>;
+  using Shape = typename Products::Shape;
   uint8_t* const shared = unaligned + (1024 - shared_address(unaligned) % 1024) % 1024;
   const WeightArguments& w = a.weights;
-  const LargeMShared at = large_m_shared<kTokens>(
-      table_bytes<Decoder>(), stream_sizes<Decoder, Products::kGroups>(w).stream, p.weight_slots);
+  const LargeMShared at = large_m_shared<Shape>(
+      table_bytes<Decoder>(), stream_sizes<Decoder, Products::kGroups, Products::kBatch>(w).stream,
+      p.weight_slots);
   const uint32_t full = shared_address(shared + at.barriers);
   const uint32_t full_weights = full + 2 * Shape::kStages * 8;
-  const WeightRing ring = {full_weights, full_weights + kMaxWeightSlots * 8, p.weight_slots};
+  const WeightRing ring = {full_weights, full_weights + Shape::kWeightSlots * 8, p.weight_slots};
 
   // --- barriers and tables ---
   griddepcontrol_launch_dependents();
-  if (threadIdx.x == 0) init_mbarriers<kTokens>(p, full, ring);
+  if (threadIdx.x == 0) init_mbarriers<Shape::kStages>(p, full, ring);
   Products::fill(shared, at, w, maps);
   const Table table = fill_table<Decoder>(w, reinterpret_cast<uint32_t*>(shared + at.table));
   __syncthreads();

@@ -16,7 +16,7 @@ inline constexpr int kLargeMRows = 128;
 SUBBYTE_DEVICE constexpr int weight_batch(int bits) {
   return bits > 8 ? 2 : 4;
 }
-/// Such batches in shared memory.
+/// Such batches in shared memory, of products of 16-bit numbers.
 inline constexpr int kMaxWeightSlots = 4;
 inline constexpr int kLeastWeightSlots = 2;
 
@@ -37,10 +37,10 @@ struct LargeMPartition {
   int32_t weight_slots;   // batches of weights in shared memory
 };
 
-/// A batch of one strip (weights.cuh): codes, scales and zero points as they are in memory.
-SUBBYTE_DEVICE constexpr int large_m_stream_bytes(int bits, int groups, int scale_size,
+/// `batch` tiles of one strip (weights.cuh): codes, scales and zero points as they are in memory.
+SUBBYTE_DEVICE constexpr int large_m_stream_bytes(int batch, int bits, int groups, int scale_size,
                                                   int zero_size) {
-  return weight_batch(bits) * (tile_bytes(bits) + groups * kStripRows * (scale_size + zero_size));
+  return batch * (tile_bytes(bits) + groups * kStripRows * (scale_size + zero_size));
 }
 
 template <int kTokens>
@@ -48,11 +48,27 @@ struct LargeMShape {
   static constexpr int kTileBytes = kTokens * kTileCols * 2;
   static constexpr int kCtasPerMultiprocessor = kTokens == 64 ? 2 : 1;  // wanted
   static constexpr int kStages = kTokens == 64 ? 5 : kTokens == 128 ? 8 : 4;
+  static constexpr int kWeightSlots = kMaxWeightSlots;  // at most
   static constexpr int kRingBytes = kStages * kTileBytes;
   static constexpr int kStagedTokens = kTokens == 64 ? 16 : 32;
   static constexpr int kStagedBytes = 2 * kStagedTokens * kStagedStride * 4;
   static_assert(kLargeMRows * kTokens * 4 <= kRingBytes,
                 "CTAs that share outputs put their partials where the ring of activations was");
+};
+
+/// The same of products in E4M3 (w8a8_products.cuh): a stage and a slot have 128 inputs each, so
+/// that as many of both are on their way. Factors of the stages' tokens follow the stages.
+struct LargeMBlockShape {
+  static constexpr int kTokens = 128;
+  static constexpr int kBatch = 2;  // K tiles of a slot
+  static constexpr int kTileBytes = kTokens * kBatch * kTileCols;
+  static constexpr int kFactorBytes = kTokens * 4;
+  static constexpr int kCtasPerMultiprocessor = 1;
+  static constexpr int kStages = 6;
+  static constexpr int kWeightSlots = 6;
+  static constexpr int kRingBytes = kStages * (kTileBytes + kFactorBytes);
+  static constexpr int kStagedBytes = LargeMShape<kTokens>::kStagedBytes;
+  static_assert(kLargeMRows * kTokens * 4 <= kRingBytes);
 };
 
 /// Offsets in bytes, after alignment to 1024. The ring of activations comes first.
@@ -66,12 +82,11 @@ struct LargeMShared {
 };
 
 /// `table` and `stream` (a batch of one strip) are bytes.
-template <int kTokens>
+template <class Shape>
 SUBBYTE_DEVICE constexpr LargeMShared large_m_shared(int table, int stream, int slots) {
-  using Shape = LargeMShape<kTokens>;
   LargeMShared s = {};
   s.barriers = Shape::kRingBytes;
-  s.staged = s.barriers + (Shape::kStages + kMaxWeightSlots) * 16;
+  s.staged = s.barriers + (Shape::kStages + Shape::kWeightSlots) * 16;
   s.table = s.staged + Shape::kStagedBytes;
   s.scale_values = s.table + table;
   s.weights = s.scale_values + kScaleValuesBytes;

@@ -15,28 +15,30 @@ struct Resources {
 };
 
 /// With as many slots as leave room for the CTAs that there should be, or else for one.
-template <int kTokens>
-Resources resources_of(const PackedFormat& f, const Device& device) {
-  using Shape = LargeMShape<kTokens>;
+template <class Shape>
+Resources resources_of(const PackedFormat& f, const Device& device, int batch) {
   constexpr int kReserved = 1024;  // by the system, for each CTA
-  const int stream =
-      large_m_stream_bytes(f.bits, f.groups_per_tile, scale_bytes(f.scale_kind), f.zero_bytes);
+  const int stream = large_m_stream_bytes(batch, f.bits, f.groups_per_tile,
+                                          scale_bytes(f.scale_kind), f.zero_bytes);
   Resources found = {};
   for (found.ctas = Shape::kCtasPerMultiprocessor; found.ctas >= 1; --found.ctas) {
     const int most = (device.shared_bytes + kReserved) / found.ctas - kReserved;
-    for (found.weight_slots = kMaxWeightSlots; found.weight_slots >= kLeastWeightSlots;
+    for (found.weight_slots = Shape::kWeightSlots; found.weight_slots >= kLeastWeightSlots;
          --found.weight_slots) {
-      found.shared_bytes = large_m_shared<kTokens>(table_of(f), stream, found.weight_slots).bytes;
+      found.shared_bytes = large_m_shared<Shape>(table_of(f), stream, found.weight_slots).bytes;
       if (found.shared_bytes <= most) return found;
     }
   }
   return found;
 }
 
-Resources resources_of(const PackedFormat& f, const Device& device, KernelKind kind) {
-  if (kind == KernelKind::kLargeM64) return resources_of<64>(f, device);
-  if (kind == KernelKind::kLargeM128) return resources_of<128>(f, device);
-  return resources_of<256>(f, device);
+Resources resources_of(const PackedFormat& f, const Device& device, KernelKind kind,
+                       bool in_blocks) {
+  if (in_blocks) return resources_of<LargeMBlockShape>(f, device, LargeMBlockShape::kBatch);
+  const int batch = weight_batch(f.bits);
+  if (kind == KernelKind::kLargeM64) return resources_of<LargeMShape<64>>(f, device, batch);
+  if (kind == KernelKind::kLargeM128) return resources_of<LargeMShape<128>>(f, device, batch);
+  return resources_of<LargeMShape<256>>(f, device, batch);
 }
 
 /// Multiprocessors that clusters of `ctas` can have. Larger ones leave some idle, as a GPC has
@@ -101,13 +103,14 @@ struct Choice {
   int multicast;
   int splits;
   bool has_full_waves;
+  bool in_blocks = false;
 };
 
 std::optional<Plan> plan_of(const Planning& planning, KernelKind kind, const Choice& choice) {
   const auto& [problem, device, cost] = planning;
-  const auto [multicast, splits, has_full_waves] = choice;
+  const auto [multicast, splits, has_full_waves, in_blocks] = choice;
   const PackedFormat& f = problem.weights;
-  const Resources resources = resources_of(f, device, kind);
+  const Resources resources = resources_of(f, device, kind, in_blocks);
   const int64_t tiles_n = divide_up(f.strips * kStripRows, kLargeMRows);
   const int64_t tiles_m = divide_up(problem.m, tokens_of(kind));
   if (resources.ctas == 0 || splits > f.tiles || multicast > tiles_n) {
@@ -146,13 +149,14 @@ std::optional<Plan> plan_of(const Planning& planning, KernelKind kind, const Cho
 
 }  // namespace
 
-void add_large_m_plans(std::vector<Plan>& plans, const Planning& planning, KernelKind kind) {
+void add_large_m_plans(std::vector<Plan>& plans, const Planning& planning, KernelKind kind,
+                       bool in_blocks) {
   if (planning.device.compute_capability != 90) return;
   for (const int multicast : {1, 2}) {
     for (int splits = 1; multicast * splits <= 4; splits *= 2) {
       for (const bool has_full_waves : {false, true}) {
         if (has_full_waves && splits == 1) continue;
-        const auto plan = plan_of(planning, kind, {multicast, splits, has_full_waves});
+        const auto plan = plan_of(planning, kind, {multicast, splits, has_full_waves, in_blocks});
         if (plan) plans.push_back(*plan);
       }
     }

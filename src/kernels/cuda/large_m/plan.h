@@ -9,8 +9,10 @@
 
 namespace subbyte::cuda {
 
-/// Appends the plans of kernel `kind` that fit, if the device has wgmma.
-void add_large_m_plans(std::vector<Plan>& plans, const Planning& planning, KernelKind kind);
+/// Appends the plans of kernel `kind` that fit, if the device has wgmma. `in_blocks`: of products
+/// in E4M3 (w8a8.h), for large_m128.
+void add_large_m_plans(std::vector<Plan>& plans, const Planning& planning, KernelKind kind,
+                       bool in_blocks = false);
 
 /// The plan of kernel `kind` for `token_tiles` tiles of tokens, without split-K. None if the device
 /// has no wgmma or nothing fits.

@@ -284,6 +284,8 @@ struct ProductsIn8Bits {
   using Decoder = DecoderOf;
   static constexpr int kGroups = WeightsIn8Bits<Decoder>::kGroups;
   static constexpr int kTokens = StageIn8Bits::kTokens;
+  static constexpr int kBatch = WeightsIn8Bits<Decoder>::kBatch;
+  using Shape = LargeMShape<kTokens>;
   using Maps = MapsIn8Bits;
   using Activations = ProducerIn8Bits;
   using Warp = WarpIn8Bits<Decoder>;

@@ -67,10 +67,11 @@ struct StreamSizes {
   int stream;  // of a batch of one strip
 };
 
-template <class Decoder, int kGroups>
+template <class Decoder, int kGroups, int kBatch = weight_batch(Decoder::kBits)>
 __device__ __forceinline__ StreamSizes stream_sizes(const WeightArguments& w) {
   const int zero = Decoder::kHasZeros && w.zeros != nullptr ? w.zero_bytes : 0;
-  return {w.scale.bytes, zero, large_m_stream_bytes(Decoder::kBits, kGroups, w.scale.bytes, zero)};
+  return {w.scale.bytes, zero,
+          large_m_stream_bytes(kBatch, Decoder::kBits, kGroups, w.scale.bytes, zero)};
 }
 
 /// The mbarriers of the ring of weights, and a position in it.
@@ -89,7 +90,7 @@ struct WeightRing {
 };
 
 /// The producer warp.
-template <class Decoder, int kGroups>
+template <class Decoder, int kGroups, int kBatch = weight_batch(Decoder::kBits)>
 class WeightProducer {
  public:
   /// `to`: address of the ring's first slot.
@@ -99,7 +100,7 @@ class WeightProducer {
   /// K tiles begin to end - 1 of the strips of an output tile, of the matrix `offset` bytes after
   /// that of the arguments.
   __device__ void copy(int64_t offset, int tile_n, int begin, int end) {
-    const StreamSizes size = stream_sizes<Decoder, kGroups>(w_);
+    const StreamSizes size = stream_sizes<Decoder, kGroups, kBatch>(w_);
     // Strips beyond the matrix repeat its last one; their results are not stored.
     const uint32_t strip = min(tile_n * kStreams + lane_ % kStreams, w_.strips - 1);
 #pragma unroll 1
@@ -119,7 +120,6 @@ class WeightProducer {
 
  private:
   static constexpr int kStreams = 8;
-  static constexpr int kBatch = weight_batch(Decoder::kBits);
   static constexpr int kTile = tile_bytes(Decoder::kBits);
   static constexpr int kBlock = kGroups * kStripRows;  // scales of a scale block
 

@@ -18,17 +18,14 @@ __device__ float sum_at(const EpilogueCall& call, int64_t row, int64_t col) {
   return call.gain * sum + bias;
 }
 
-__device__ float activated(const EpilogueCall& call, int64_t row, int64_t col) {
+__device__ float result_of(const EpilogueCall& call, int64_t row, int64_t col) {
   if (call.gate != Activation::kNone) {
     const bool pairs = call.gate_up_pairs;
     const float gate = sum_at(call, row, pairs ? 2 * col : col);
     const float up = sum_at(call, row, pairs ? 2 * col + 1 : col + call.cols);
     return gated(call.gate, call.swiglu, gate, up);
   }
-  const float value = sum_at(call, row, col);
-  if (call.unary == Unary::kRelu) return value < 0 ? 0 : value;
-  if (call.unary == Unary::kGelu) return gated(Activation::kGeGLU, {}, value, 1.0f);
-  return value;
+  return activated(call.unary, sum_at(call, row, col));
 }
 
 __global__ void __launch_bounds__(kThreads) epilogue(EpilogueCall call) {
@@ -37,7 +34,7 @@ __global__ void __launch_bounds__(kThreads) epilogue(EpilogueCall call) {
   for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < size; i += step) {
     const int64_t row = i / call.cols;
     const int64_t col = i % call.cols;
-    float value = activated(call, row, col);
+    float value = result_of(call, row, col);
     if (call.residual != nullptr) {
       value += load_element(call.element, call.residual, row * call.residual_stride + col);
     }

@@ -7,12 +7,6 @@
 
 namespace subbyte::cuda {
 
-enum class Unary : uint8_t {
-  kNone,
-  kRelu,
-  kGelu,  // x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))
-};
-
 /// y = activation(gain * sums + bias) + residual, computed in float32 and rounded once. NaN stays.
 struct EpilogueCall {
   const void* sums = nullptr;  // [m][sums_stride], may be y where there is no gate

@@ -6,6 +6,7 @@
 
 #include "kernels/cuda/common/prologue_epilogue.cuh"
 #include "kernels/cuda/ops/dequantize.h"
+#include "kernels/cuda/ops/dequantize_vectors.h"
 #include "kernels/cuda/ops/elements.cuh"
 #include "kernels/cuda/ops/launch.cuh"
 #include "kernels/cuda/weight_arguments.h"
@@ -189,16 +190,16 @@ constexpr int kStageStride = kTileCols + 8;  // numbers: rows of a store begin i
 template <int kBits, CodeOrder kOrder>
 __device__ __forceinline__ uint32_t code_of(const uint32_t (&words)[kBits], int lane, int step,
                                             int reg, int high) {
-  constexpr int kLow = kBits == 3 ? 2 : kBits == 5 ? 4 : kBits;
   const Slot slot = {lane, step, reg, high};
-  const BitPlace low = bit_place(slot, 0, kBits, kOrder);
-  const uint32_t code = words[low.word] >> low.bit & ((1u << kLow) - 1);
-  if constexpr (kLow == kBits) {
-    return code;
-  } else {
-    const BitPlace top = bit_place(slot, kLow, kBits, kOrder);
-    return code | (words[top.word] >> top.bit & 1) << kLow;
+  const int together = bits_together(slot, kBits, kOrder);
+  const BitPlace first = bit_place(slot, 0, kBits, kOrder);
+  uint32_t code = words[first.word] >> first.bit & ((1u << together) - 1);
+#pragma unroll
+  for (int bit = 1; bit < kBits; ++bit) {
+    const BitPlace at = bit_place(slot, bit, kBits, kOrder);
+    if (bit >= together) code |= (words[at.word] >> at.bit & 1) << bit;
   }
+  return code;
 }
 
 /// The 32 weights of a lane, to its places in the tile, as numbers of kBytes.
@@ -328,12 +329,12 @@ Packed packed_kernel(const PackedFormat& format) {
   if (code_order(format) == CodeOrder::kPairs) {
     if (format.bits == 2) return &dequantize_packed<2, CodeOrder::kPairs, kBytes>;
     if (format.bits == 3) return &dequantize_packed<3, CodeOrder::kPairs, kBytes>;
+    if (format.bits == 5) return &dequantize_packed<5, CodeOrder::kPairs, kBytes>;
     return &dequantize_packed<4, CodeOrder::kPairs, kBytes>;
   }
   if (format.bits == 2) return &dequantize_packed<2, CodeOrder::kHalves, kBytes>;
   if (format.bits == 3) return &dequantize_packed<3, CodeOrder::kHalves, kBytes>;
   if (format.bits == 4) return &dequantize_packed<4, CodeOrder::kHalves, kBytes>;
-  if (format.bits == 5) return &dequantize_packed<5, CodeOrder::kHalves, kBytes>;
   return &dequantize_packed<8, CodeOrder::kHalves, kBytes>;
 }
 
@@ -359,6 +360,10 @@ Common common_of(const MatrixView& matrix, Element number, void* out) {
     c.values[code] = static_cast<float>(matrix.value_of(code));
   }
   return c;
+}
+
+uint32_t ctas_of_row(uint32_t row_chunks) {
+  return (row_chunks + kThreads * kChunks - 1) / (kThreads * kChunks);
 }
 
 std::optional<ScaleKind> scale_kind_of(Format scale) {
@@ -400,11 +405,11 @@ Status launched() {
 
 }  // namespace
 
-Status dequantize(const MatrixView& matrix, Element number, void* out, Stream stream) {
+Status check_dequantize(const MatrixView& matrix, Element number, const void* out) {
   const WeightFormat& format = matrix.format;
-  const auto scale = scale_kind_of(format.scale);
   const FormatInfo& element = info(format.element);
-  if (!scale || element.bits > 8 || element.vector_size > 1 || format.rotation != 0) {
+  if (!scale_kind_of(format.scale) || element.bits > 8 || element.vector_size > 1 ||
+      format.rotation != 0) {
     return Error{"cuda.format",
                  "dequantize: expected elements of at most 8 bits with scales, neither vectors nor "
                  "rotated, found " +
@@ -416,6 +421,13 @@ Status dequantize(const MatrixView& matrix, Element number, void* out, Stream st
                                    std::to_string(matrix.cols) + " columns and groups of " +
                                    std::to_string(matrix.group_size())};
   }
+  const auto row_chunks = static_cast<uint32_t>(matrix.cols / kChunk);
+  return check_output(matrix.rows * ctas_of_row(row_chunks), number, out, matrix.codes.data());
+}
+
+Status dequantize(const MatrixView& matrix, Element number, void* out, Stream stream) {
+  SUBBYTE_CHECK(check_dequantize(matrix, number, out));
+  const WeightFormat& format = matrix.format;
   CanonicalArguments a = {};
   a.common = common_of(matrix, number, out);
   a.codes = reinterpret_cast<const uint8_t*>(matrix.codes.data());
@@ -430,7 +442,7 @@ Status dequantize(const MatrixView& matrix, Element number, void* out, Stream st
         static_cast<uint32_t>(((int64_t{1} << 32) + group_chunks - 1) / group_chunks);
   }
   a.row_chunks = static_cast<uint32_t>(matrix.cols / kChunk);
-  a.ctas_of_row = (a.row_chunks + kThreads * kChunks - 1) / (kThreads * kChunks);
+  a.ctas_of_row = ctas_of_row(a.row_chunks);
   // Codes of signed integers have an offset, which counts beside zero points, too.
   const bool has_offset_codes = is_signed(format.element);
   a.zero = has_offset_codes ? -a.common.values[0] : 0;
@@ -442,9 +454,8 @@ Status dequantize(const MatrixView& matrix, Element number, void* out, Stream st
     a.common.is_integer = false;
     a.zero = 0;
   }
-  a.scale = scale_rule(*scale);
+  a.scale = scale_rule(*scale_kind_of(format.scale));
   const int64_t ctas = matrix.rows * a.ctas_of_row;
-  SUBBYTE_CHECK(check_output(ctas, number, out, a.codes));
   if (ctas == 0) return {};
   launch(canonical_kernel(info(format.element).bits), {dim3(static_cast<unsigned>(ctas)), kThreads},
          stream, a);
@@ -453,6 +464,9 @@ Status dequantize(const MatrixView& matrix, Element number, void* out, Stream st
 
 Status dequantize(const std::byte* packed, const gpu::PackedFormat& format, double tensor_scale,
                   Element number, void* out, Stream stream) {
+  if (format.decoder == gpu::DecoderKind::kVectors) {
+    return dequantize_vectors(packed, format, tensor_scale, number, out, stream);
+  }
   MatrixView matrix;
   matrix.format = format.source;
   matrix.rows = format.rows;

@@ -16,6 +16,9 @@ namespace subbyte::cuda {
 /// cuda.launch.
 Status dequantize(const MatrixView& matrix, Element number, void* out, Stream stream);
 
+/// The refusal of that call but for cuda.launch; reads nothing.
+Status check_dequantize(const MatrixView& matrix, Element number, const void* out);
+
 /// The same of a packed matrix (kernels/gpu/packed_weights.h) in device memory, whose rows come in
 /// the order of the canonical matrix, whatever its row order.
 Status dequantize(const std::byte* packed, const gpu::PackedFormat& format, double tensor_scale,

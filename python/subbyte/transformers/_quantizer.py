@@ -1,0 +1,234 @@
+"""The quantization method "subbyte" of transformers: weights stay as their checkpoint has them."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from transformers.quantizers import (HfQuantizer, register_quantization_config,
+                                     register_quantizer)
+from transformers.utils.quantization_config import QuantizationConfigMixin
+
+import subbyte
+
+from ._modules import SubbyteExperts, SubbyteLinear, packed_weight
+
+METHOD = "subbyte"
+# Types of files that numpy has the bits of only.
+BITS = {"BF16": torch.bfloat16, "F8_E4M3": torch.float8_e4m3fn, "F8_E5M2": torch.float8_e5m2}
+EXPERT = re.compile(r"(.*\.experts)(?:\.(\d+))?\.(gate_up_proj|gate_proj|up_proj|down_proj)$")
+
+
+@register_quantization_config(METHOD)
+class SubbyteConfig(QuantizationConfigMixin):
+    """Says that subbyte reads the checkpoint; the rest is the quantization_config of its own."""
+
+    def __init__(self, quant_method: str = METHOD, **original: Any) -> None:
+        self.quant_method = METHOD
+        self.original = original.pop("original", None) or original
+
+    def to_dict(self) -> dict[str, Any]:
+        """What a saved model has: the original form, which is how it was saved."""
+        return copy.deepcopy(self.original)
+
+    def to_diff_dict(self) -> dict[str, Any]:
+        return self.to_dict()
+
+
+def original_tensor(stored: subbyte.Tensor) -> torch.Tensor:
+    """A tensor of a checkpoint as it is in its file, in memory of torch."""
+    array = stored.numpy().copy()
+    kind = BITS.get(stored.dtype)
+    if stored.dtype == "F8_E8M0":
+        kind = torch.float8_e8m0fnu
+    result = torch.from_numpy(array)
+    return result if kind is None else result.view(kind)
+
+
+@register_quantizer(METHOD)
+class SubbyteQuantizer(HfQuantizer):
+    """Puts our layers and experts in the places of modules that a checkpoint quantizes."""
+
+    def __init__(self, quantization_config: SubbyteConfig, **arguments: Any) -> None:
+        super().__init__(quantization_config, **arguments)
+        self.folder = Path()
+        self.checkpoint: subbyte.Checkpoint | None = None  # open while a model is loaded
+        self.linears: dict[str, str] = {}  # modules of the model to those of the checkpoint
+        self.routers: list[str] = []  # modules whose weights become floats
+        self.experts: dict[str, dict[str, list[str]]] = {}  # to names of each kind of matrix
+        self.tensors: list[str] = []  # of the checkpoint, which our modules hold
+
+    @property
+    def is_trainable(self) -> bool:
+        return False
+
+    @property
+    def is_compileable(self) -> bool:
+        return True
+
+    def is_serializable(self) -> bool:
+        return True
+
+    # ---- before loading ----
+
+    def _process_model_before_weight_loading(self, model: Any, checkpoint_files: Any = None,
+                                             **unused: Any) -> Any:
+        self.folder = Path(checkpoint_files[0]).parent
+        self.checkpoint = subbyte.open_checkpoint(self.folder)
+        stored = json.loads((self.folder / "config.json").read_text(encoding="utf-8"))
+        self.quantization_config.original = stored.get("quantization_config", {})
+        modules = dict(model.named_modules())
+        for name in self.checkpoint:
+            # A module that contradicts itself raises here, with its tensors in the message.
+            if self.checkpoint.describe(name)["kind"] != "dense":
+                self._claim(model, modules, name)
+        for name, parts in self.experts.items():
+            self._replace(model, name, self._empty_experts(modules[name], parts))
+        model._keys_to_ignore_on_load_unexpected = {
+            *(model._keys_to_ignore_on_load_unexpected or ()),
+            *(f"^{re.escape(name)}$" for name in self.tensors)}
+        model._keys_to_ignore_on_load_missing = {
+            *(model._keys_to_ignore_on_load_missing or ()),
+            *(f"^{re.escape(name)}\\.weight$" for name in self.routers)}
+        return model
+
+    def _claim(self, model: Any, modules: dict[str, Any], name: str) -> None:
+        found = EXPERT.match(name)
+        target = found.group(1) if found and found.group(1) in modules else name
+        if target not in modules:
+            raise ValueError(f"{name}: the checkpoint has quantized weights for it, and "
+                             f"{type(model).__name__} no such module")
+        self.tensors += self.checkpoint.describe(name)["tensors"]
+        bias = f"{name}.bias"
+        if bias in self.checkpoint.tensors and bias not in self.tensors:
+            self.tensors.append(bias)
+        if target != name:
+            kinds = self.experts.setdefault(target, {})
+            kinds.setdefault(found.group(3), []).append(name)
+            stacked_bias = f"{name}_bias"
+            if stacked_bias in self.checkpoint.tensors:
+                self.tensors.append(stacked_bias)
+            return
+        module = modules[name]
+        if name.endswith(".gate") and getattr(module, "weight", None) is not None:
+            self.routers.append(name)  # which has a function of its own, and few weights
+            return
+        if not isinstance(module, torch.nn.Linear):
+            raise ValueError(f"{name}: expected a linear layer, found {type(module).__name__}")
+        self.linears[name] = name
+        self._replace(model, name, SubbyteLinear(module.in_features, module.out_features))
+
+    def _empty_experts(self, module: Any, parts: dict[str, list[str]]) -> SubbyteExperts:
+        clamp = None
+        if getattr(module, "limit", None) is not None:  # gpt-oss
+            clamp = float(module.alpha), float(module.limit), 1.0
+        return SubbyteExperts(clamp is not None and "gate_up_proj" in parts, clamp)
+
+    @staticmethod
+    def _replace(model: Any, name: str, module: torch.nn.Module) -> None:
+        parent, _, last = name.rpartition(".")
+        setattr(model.get_submodule(parent), last, module)
+
+    def update_weight_conversions(self, weight_conversions: list[Any], model: Any) -> list[Any]:
+        """Experts are not merged into one parameter where they are ours."""
+        if not self.experts:
+            return weight_conversions
+        def is_of_experts(conversion: Any) -> bool:
+            return any("experts" in str(pattern)
+                       for kind in ("source_patterns", "target_patterns")
+                       for pattern in getattr(conversion, kind, ()))
+
+        return [c for c in weight_conversions if not is_of_experts(c)]
+
+    # ---- after loading ----
+
+    def _process_model_after_weight_loading(self, model: Any, **unused: Any) -> Any:
+        for name in self.linears:
+            module = model.get_submodule(name)
+            module.fill(packed_weight(self.checkpoint[name]), self._bias(f"{name}.bias"))
+            module.to(self._device(model, name))
+        for name in self.routers:
+            weight = model.get_submodule(name).weight
+            floats = torch.from_numpy(self.checkpoint[name].dequantize())
+            weight.data.copy_(floats.to(weight.dtype))
+        for name, parts in self.experts.items():
+            module = model.get_submodule(name)
+            self._fill_experts(module, name, parts)
+            module.to(self._device(model, name))
+        self.checkpoint = None
+        return model
+
+    @staticmethod
+    def _device(model: Any, name: str) -> torch.device:
+        """That of the nearest parameter above."""
+        while name:
+            name = name.rpartition(".")[0]
+            first = next(model.get_submodule(name).parameters(), None)
+            if first is not None:
+                return first.device
+        return torch.device("cpu")
+
+    def _bias(self, name: str) -> torch.Tensor | None:
+        stored = self.checkpoint.tensors
+        return original_tensor(stored[name]) if name in stored else None
+
+    def _fill_experts(self, module: SubbyteExperts, name: str, parts: dict[str, list[str]]) -> None:
+        def weights(kind: str) -> list[Any]:
+            if f"{name}.{kind}" in parts[kind]:  # one stack
+                stack = self.checkpoint[f"{name}.{kind}"]
+                return [packed_weight(m) for m in (stack if isinstance(stack, list) else [stack])]
+            return [packed_weight(self.checkpoint[f"{name}.{e}.{kind}"])
+                    for e in range(len(parts[kind]))]
+
+        def bias(kind: str) -> torch.Tensor | None:
+            stored = self._bias(f"{name}.{kind}_bias")
+            if stored is not None:
+                return stored
+            each = [self._bias(f"{name}.{e}.{kind}.bias") for e in range(len(parts[kind]))]
+            return None if any(b is None for b in each) else torch.stack(each)
+
+        if "gate_up_proj" in parts:
+            gate_up, biases = [[w] for w in weights("gate_up_proj")], bias("gate_up_proj")
+        else:
+            gate_up = [list(both) for both in
+                       zip(weights("gate_proj"), weights("up_proj"), strict=True)]
+            halves = [bias("gate_proj"), bias("up_proj")]
+            biases = None if any(h is None for h in halves) else torch.cat(halves, -1)
+        module.fill(gate_up, weights("down_proj"), biases, bias("down_proj"))
+
+    # ---- saving ----
+
+    def get_state_dict_and_metadata(self, model: Any) -> tuple[dict[str, torch.Tensor], dict]:
+        """Our modules' tensors as they were in the checkpoint, and the others as they are."""
+        floats = {f"{name}.weight" for name in self.routers}
+        state = {k: v for k, v in model.state_dict().items() if k not in floats}
+        stored = subbyte.open_checkpoint(self.folder).tensors
+        for name in self.tensors:
+            state[name] = original_tensor(stored[name])
+        return state, {}
+
+
+def config(path: str | os.PathLike[str], **arguments: Any) -> Any:
+    """The configuration of a checkpoint with quant_method "subbyte", for from_pretrained."""
+    made = transformers.AutoConfig.from_pretrained(path, **arguments)
+    # Nothing of the original: load_in_4bit alone would bring bitsandbytes. The file is read again.
+    made.quantization_config = {"quant_method": METHOD}
+    return made
+
+
+def load(path: str | os.PathLike[str], *, model_class: Any = None, **arguments: Any) -> Any:
+    """A model of transformers whose quantized layers are ours.
+
+    `path` is a directory or a name in the Hugging Face cache, in any form that subbyte reads; the
+    arguments are those of from_pretrained (dtype, device_map, attn_implementation).
+    """
+    chosen = model_class or transformers.AutoModelForCausalLM
+    given = arguments.pop("config", None)
+    return chosen.from_pretrained(path, config=config(path) if given is None else given,
+                                  **arguments)

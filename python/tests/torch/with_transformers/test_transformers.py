@@ -1,0 +1,164 @@
+"""Models of transformers with our layers, against the references of the golden models."""
+
+from __future__ import annotations
+
+import json
+import math
+import tempfile
+import unittest
+from pathlib import Path
+
+import torch
+import transformers
+from safetensors.torch import load_file
+
+import subbyte
+import subbyte.transformers
+
+GOLDENS = Path(__file__).parents[4] / "tests" / "data" / "goldens"
+# One of each way in which weights are stored, and experts of each.
+MODELS = ("qwen3-awq", "qwen3-gptq-v1", "qwen3-gptq-act-order", "gptqmodel-2-bits",
+          "gptqmodel-3-bits", "gptqmodel-8-bits-v2-act-order", "qwen3-biases-gptq",
+          "llmcompressor-w4a16-asym", "llmcompressor-w3a16-asym", "llmcompressor-0-12-actorder",
+          "llmcompressor-nvfp4", "llmcompressor-mxfp4", "modelopt-nvfp4",
+          "bitsandbytes-nf4-double", "qwen3-fp8-blocks", "qwen3-fp8-tensors", "qwen3-fp8-nvfp4")
+EXPERTS = ("autoawq-qwen3-moe", "llmcompressor-qwen3-moe", "qwen3-moe-fp8", "gpt-oss-mxfp4")
+
+
+def tolerance(config, reference: torch.Tensor) -> float:
+    """The bound of tests/support/golden_bound.h, which derives it."""
+    tokens = reference.shape[0]
+    experts = getattr(config, "num_experts", None) or getattr(config, "num_local_experts", None)
+    inner = config.intermediate_size
+    if experts and hasattr(config, "moe_intermediate_size"):
+        inner = config.moe_intermediate_size
+    heads = config.num_attention_heads * config.head_dim
+    terms = config.num_hidden_layers * (2 * config.hidden_size + inner + config.head_dim + tokens +
+                                        heads) + config.hidden_size
+    products = 4 * config.num_hidden_layers + 1
+    rounding = math.sqrt(2) * 2.0**-17  # the most that an instruction set rounds activations by
+    error = math.sqrt(2.0**-48 * terms + products * rounding**2 / 3)
+    size = reference.double().square().mean().sqrt().item()
+    return 2 * math.sqrt(2 * math.log(reference.numel())) * size * error
+
+
+def load(name: str, **arguments):
+    return subbyte.transformers.load(GOLDENS / name, dtype=torch.float32,
+                                     attn_implementation="eager", **arguments)
+
+
+def count(model, kind) -> int:
+    return sum(isinstance(module, kind) for module in model.modules())
+
+
+class Models(unittest.TestCase):
+    def check_logits(self, name: str, model) -> None:
+        reference = load_file(GOLDENS / name / "reference.safetensors")
+        for i in range(3):
+            want = reference[f"prompt{i}.logits"]
+            ids = reference[f"prompt{i}.ids"].long().unsqueeze(0).to(model.device)
+            with torch.inference_mode():
+                found = model(ids).logits[0].float().cpu()
+            worst = (found - want).abs().max().item()
+            self.assertLessEqual(worst, tolerance(model.config, want), f"{name}, prompt {i}")
+
+    def test_logits_are_those_of_the_reference(self):
+        for name in (*MODELS, *EXPERTS):
+            with self.subTest(name=name):
+                model = load(name)
+                kind = subbyte.transformers.SubbyteLinear
+                if name in EXPERTS:
+                    kind = subbyte.transformers.SubbyteExperts
+                self.assertGreater(count(model, kind), 0)
+                self.check_logits(name, model)
+
+    def test_from_pretrained_takes_the_configuration(self):
+        path = GOLDENS / "qwen3-awq"
+        config = transformers.AutoConfig.from_pretrained(path)
+        config.quantization_config["quant_method"] = "subbyte"
+        model = transformers.AutoModelForCausalLM.from_pretrained(
+            path, config=config, dtype=torch.float32, attn_implementation="eager")
+        self.assertEqual(count(model, torch.nn.Linear), 1)  # the head
+        self.check_logits("qwen3-awq", model)
+        linear = next(m for m in model.modules()
+                      if isinstance(m, subbyte.transformers.SubbyteLinear))
+        types = [t.dtype for t in linear.weight if isinstance(t, torch.Tensor)]
+        linear.to(torch.bfloat16)  # what packed weights are made of is no number of the model
+        self.assertEqual([t.dtype for t in linear.weight if isinstance(t, torch.Tensor)], types)
+
+    def test_experts_one_by_one_are_the_same(self):
+        for name in EXPERTS:
+            model = load(name)
+            module = next(m for m in model.modules()
+                          if isinstance(m, subbyte.transformers.SubbyteExperts))
+            x = torch.randn(5, model.config.hidden_size)
+            index = torch.stack([torch.randperm(4)[:2] for _ in range(5)])
+            weights = torch.rand(5, 2)
+            together = module(x, index, weights)
+            apart = module._one_by_one(x, index, weights)
+            self.assertTrue(torch.allclose(together, apart, rtol=1e-4, atol=1e-5), name)
+
+    def test_generates_with_a_static_cache_under_compile(self):
+        for name in ("qwen3-gptq-act-order", "gpt-oss-mxfp4"):
+            model = load(name)
+            reference = load_file(GOLDENS / name / "reference.safetensors")
+            compiled = transformers.CompileConfig(fullgraph=True, backend="aot_eager")
+            compiled._compile_all_devices = True
+            torch._dynamo.reset()
+            torch._dynamo.utils.counters.clear()
+            ids = reference["prompt1.ids"].long().unsqueeze(0)
+            # Ties of logits may fall either way: as many tokens as are the same in f32 here.
+            found = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=8,
+                                   do_sample=False, cache_implementation="static",
+                                   compile_config=compiled)
+            self.assertEqual(found[0, ids.shape[1]:].tolist(),
+                             reference["prompt1.greedy"][:8].tolist(), name)
+            self.assertGreater(torch._dynamo.utils.counters["stats"]["unique_graphs"], 0)
+
+    def test_saves_the_original_form(self):
+        for name in ("qwen3-gptq-act-order", "llmcompressor-nvfp4", "gpt-oss-mxfp4",
+                     "qwen3-moe-fp8"):
+            with self.subTest(name=name), tempfile.TemporaryDirectory() as folder:
+                subbyte.transformers.load(GOLDENS / name).save_pretrained(folder)
+                want, found = (subbyte.open_checkpoint(p) for p in (GOLDENS / name, folder))
+                self.assertEqual(set(found), set(want))
+                for tensor in {t for m in want if want.describe(m)["kind"] != "dense"
+                               for t in want.describe(m)["tensors"]}:
+                    a, b = want.tensors[tensor], found.tensors[tensor]
+                    self.assertEqual((a.dtype, a.shape), (b.dtype, b.shape))
+                    self.assertEqual(a.numpy().tobytes(), b.numpy().tobytes())
+                configs = [json.loads((Path(p) / "config.json").read_text())["quantization_config"]
+                           for p in (GOLDENS / name, folder)]
+                self.assertEqual(*configs)
+                again = subbyte.transformers.load(folder, dtype=torch.float32,
+                                                  attn_implementation="eager")
+                self.check_logits(name, again)
+
+    @unittest.skipUnless(torch.cuda.is_available(), "no GPU")
+    def test_on_a_gpu(self):
+        """In f16: only the weights of these are what f16 holds."""
+        for name in ("qwen3-awq", "gpt-oss-mxfp4"):
+            reference = load_file(GOLDENS / name / "reference.safetensors")
+            model = subbyte.transformers.load(GOLDENS / name, dtype=torch.float16,
+                                              attn_implementation="eager").to("cuda")
+            want = reference["prompt2.logits"]
+            with torch.inference_mode():
+                found = model(reference["prompt2.ids"].long().unsqueeze(0).cuda()).logits[0]
+            self.assertTrue(found.is_cuda)
+            # Every product rounds to f16: 2^-11 where tolerance() has 2^-17.
+            bound = tolerance(model.config, want) * 2.0**6
+            self.assertLessEqual((found.float().cpu() - want).abs().max().item(), bound)
+
+    def test_refuses(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for file in (GOLDENS / "qwen3-awq").iterdir():
+                (Path(folder) / file.name).write_bytes(file.read_bytes())
+            config = json.loads((Path(folder) / "config.json").read_text())
+            config["quantization_config"]["bits"] = 5
+            (Path(folder) / "config.json").write_text(json.dumps(config))
+            with self.assertRaises((subbyte.Error, ValueError)):
+                subbyte.transformers.load(folder)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,111 @@
+#pragma once
+// Codebooks of 2 and 4 bits and vectors in gemv, for one token: what a byte of codes stands for,
+// two or four weights, lies in shared memory, once for each lane (or for lane and lane + 16, which
+// read at different times), so that no lane waits for another. Rows of the table are 256 bytes
+// apart: one byte permutation makes an address of a byte of codes and of the lane's place.
+//
+//   bits  row of a byte     instructions for two weights
+//   2     [lane % 16][8]    1    a permutation and a load for four
+//   4     [lane][4]         2    a permutation and a load for two
+
+#include <cstdint>
+
+#include "kernels/cuda/common/arguments.h"
+#include "kernels/cuda/common/prologue_epilogue.cuh"
+#include "kernels/cuda/common/ptx.cuh"
+#include "kernels/cuda/gemv/partition.h"
+#include "kernels/gpu/decoders.h"
+
+namespace subbyte::cuda {
+
+template <class Decoder>
+inline constexpr bool kHasByteTable = false;
+template <class Number, int kBits>
+inline constexpr bool kHasByteTable<Codebook<Number, kBits>> = kBits == 2 || kBits == 4;
+template <class Number, int kBits>
+inline constexpr bool kHasByteTable<Vectors<Number, kBits>> = true;
+
+template <class Decoder>
+class ByteTable {
+ public:
+  ByteTable() = default;
+  /// `shared` of the whole table.
+  __device__ ByteTable(const void* shared, int lane)
+      : shared_(shared_address(shared)), place_(kBits == 2 ? lane % 16 * 8 : lane * 4) {}
+
+  /// Writes the table, by all threads of a CTA, which must synchronize before they use it.
+  static __device__ void fill(const WeightArguments& weights, uint8_t* shared) {
+    const int lane = threadIdx.x % kLanes;
+    for (int byte = threadIdx.x; byte < 256; byte += blockDim.x) {
+      const uint2 words = words_of(weights, byte);
+      auto* const to = reinterpret_cast<uint32_t*>(shared + byte * kGemvTableRow);
+#pragma unroll 4
+      for (int i = 0; i < kLanes; ++i) {
+        const int place = (i + lane) % kLanes;  // all lanes in banks of their own
+        to[place] = kBits == 4 || place % 2 == 0 ? words.x : words.y;
+      }
+    }
+  }
+
+  /// The four registers of a step.
+  __device__ __forceinline__ void decode(const uint32_t* words, int step,
+                                         uint32_t* registers) const {
+    if constexpr (kBits == 2) {
+#pragma unroll
+      for (int r = 0; r < 4; r += 2) {
+        uint32_t both[2];
+        ld_table<2>(both, row(words[step / 2], 2 * (step % 2) + r / 2));
+        // A byte is a pair of each row, or four inputs of one.
+        registers[HasVectors<Decoder> ? r / 2 : r] = both[0];
+        registers[HasVectors<Decoder> ? r / 2 + 2 : r + 1] = both[1];
+      }
+    } else {
+#pragma unroll
+      for (int r = 0; r < 4; ++r) {
+        ld_table<1>(registers + r, row(words[step], r));
+      }
+    }
+  }
+
+ private:
+  static constexpr int kBits = Decoder::kBits;
+
+  static __device__ __forceinline__ uint2 words_of(const WeightArguments& weights, int byte) {
+    if constexpr (HasVectors<Decoder>) {
+      return vector_of<Decoder>(weights, byte);
+    } else {
+      const auto pair = [&](int low, int high) {
+        return weights.codebook[low] | uint32_t{weights.codebook[high]} << 16;
+      };
+      if (kBits == 4) return {pair(byte & 15, byte >> 4), 0};
+      return {pair(byte & 3, byte >> 2 & 3), pair(byte >> 4 & 3, byte >> 6)};
+    }
+  }
+
+  /// The table does not change while it is read, so that loads may move.
+  template <int kWords>
+  static __device__ __forceinline__ void ld_table(uint32_t* to, uint32_t from) {
+    if constexpr (kWords == 2) {
+      asm("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(to[0]), "=r"(to[1]) : "r"(from));
+    } else {
+      asm("ld.shared.u32 %0, [%1];" : "=r"(to[0]) : "r"(from));
+    }
+  }
+
+  /// Of byte `i` of a word of codes.
+  __device__ __forceinline__ uint32_t row(uint32_t word, int i) const {
+    return shared_ + __byte_perm(word, place_, 0x5504 | i << 4);
+  }
+
+  uint32_t shared_;
+  uint32_t place_;
+};
+
+/// What decode_raw() of other tables is.
+template <class Decoder>
+__device__ __forceinline__ void decode_raw(const uint32_t* words, int step,
+                                           const ByteTable<Decoder>& table, uint32_t* registers) {
+  table.decode(words, step, registers);
+}
+
+}  // namespace subbyte::cuda

@@ -1,0 +1,308 @@
+// Four neighbouring lanes have a block, eight numbers each. What a lane has of the planes is a byte
+// of each, so words are made, and taken apart, by a transposition of bits in a lane and one of
+// bytes between the four.
+
+#include "kernels/cuda/ops/kbit.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "kernels/cuda/common/prologue_epilogue.cuh"
+#include "kernels/cuda/ops/elements.cuh"
+#include "kernels/cuda/ops/kbit_blocks.cuh"
+#include "kernels/cuda/ops/launch.cuh"
+
+namespace subbyte::cuda {
+namespace {
+
+using namespace kbit;
+
+constexpr int kChunks = 4;         // of a lane, loaded before the first is used
+constexpr int kBlocksOfCta = 256;  // a tile of 128 outputs and 64 inputs
+static_assert(kThreads * kChunks == kBlocksOfCta * kLanesOfBlock);
+
+/// Bit j of byte i to bit i of byte j, of eight bytes.
+__device__ __forceinline__ void transpose_bits(uint32_t& low, uint32_t& high) {
+#pragma unroll
+  for (uint32_t* const word : {&low, &high}) {
+    uint32_t t = (*word ^ *word >> 7) & 0x00AA00AA;
+    *word ^= t ^ t << 7;
+    t = (*word ^ *word >> 14) & 0x0000CCCC;
+    *word ^= t ^ t << 14;
+  }
+  const uint32_t t = (low ^ high << 4) & 0xF0F0F0F0;
+  low ^= t;
+  high ^= t >> 4;
+}
+
+/// Byte j of lane i of four to byte i of lane j.
+__device__ __forceinline__ uint32_t transpose_bytes(uint32_t word, int lane) {
+  uint32_t other = __shfl_xor_sync(~0u, word, 1);
+  word = __byte_perm(word, other, lane % 2 == 0 ? 0x6240 : 0x3715);
+  other = __shfl_xor_sync(~0u, word, 2);
+  return __byte_perm(word, other, lane / 2 % 2 == 0 ? 0x5410 : 0x3276);
+}
+
+// --- quantizing ---
+
+struct QuantizeArguments {
+  const uint8_t* numbers;
+  uint32_t* packed;
+  uint8_t* absmax;
+  int64_t count;
+  int64_t blocks;
+  bool is_aligned;
+  bool has_tiny_threshold;  // so that quotients which are nearly 0 matter
+  KbitThresholds thresholds;
+};
+
+/// As IEEE has it, for a divisor from 2^-40 to 2^60 whose reciprocal is rounded to nearest, where
+/// quotients below 2^-60 do not matter.
+__device__ __forceinline__ float quotient_of(float x, float divisor, float reciprocal) {
+  const float about = x * reciprocal;
+  return fmaf(fmaf(-about, divisor, x), reciprocal, about);
+}
+
+/// How many thresholds are below `value`. The first three are operands, the others in shared
+/// memory, where each has a bank of its own.
+template <int kBits>
+__device__ __forceinline__ uint32_t code_of(float value, const KbitThresholds& thresholds,
+                                            const float* shared) {
+  constexpr int kHalf = 1 << (kBits - 1);
+  const bool is_upper = value > thresholds.values[kHalf - 1];
+  const float second =
+      is_upper ? thresholds.values[kHalf + kHalf / 2 - 1] : thresholds.values[kHalf / 2 - 1];
+  uint32_t code = (is_upper ? kHalf : 0) + (value > second ? kHalf / 2 : 0);
+#pragma unroll
+  for (int step = kHalf / 4; step > 0; step /= 2) {
+    if (value > shared[code + step - 1]) code += step;
+  }
+  return code;
+}
+
+/// The codes of a lane's numbers, a byte each. All lanes of a block have one divisor.
+template <int kBits>
+__device__ __forceinline__ void encode(uint32_t (&words)[2], const float (&x)[kOfLane],
+                                       float divisor, const QuantizeArguments& a,
+                                       const float* shared) {
+  if (a.has_tiny_threshold || divisor > 0x1p60f) {
+#pragma unroll 1
+    for (int i = 0; i < kOfLane; ++i) {  // x is in registers: what is number i is selected
+      float number = 0;
+#pragma unroll
+      for (int j = 0; j < kOfLane; ++j) number = i == j ? x[j] : number;
+      const uint32_t code = code_of<kBits>(__fdiv_rn(number, divisor), a.thresholds, shared);
+      words[i < 4 ? 0 : 1] |= code << 8 * (i % 4);
+    }
+    return;
+  }
+  const float reciprocal = __frcp_rn(divisor);
+#pragma unroll
+  for (int i = 0; i < kOfLane; ++i) {
+    const float quotient = quotient_of(x[i], divisor, reciprocal);
+    words[i / 4] |= code_of<kBits>(quotient, a.thresholds, shared) << 8 * (i % 4);
+  }
+}
+
+/// `block` and `blocks` of the CTA, whose first block `packed` and `absmax` have.
+template <int kBits>
+__device__ __forceinline__ void quantize_chunk(const QuantizeArguments& a, uint32_t* packed,
+                                               uint8_t* absmax, int block, int blocks, int lane,
+                                               const float (&x)[kOfLane], const float* shared) {
+  const float largest = largest_of_block(x);
+  uint32_t words[2] = {};
+  encode<kBits>(words, x, fmaxf(largest, kBitsandbytesFloor), a, shared);
+  transpose_bits(words[0], words[1]);
+  const uint32_t plane = transpose_bytes(words[0], lane);
+  uint32_t fifth = 0;
+  if constexpr (kBits == 5) {
+    fifth = (words[1] & 0xFF) << 8 * lane;
+    fifth |= __shfl_xor_sync(~0u, fifth, 1);
+    fifth |= __shfl_xor_sync(~0u, fifth, 2);
+  }
+  if (block >= blocks) return;
+  if (lane < kBits) packed[block * kBits + lane] = plane;
+  if (lane != 0) return;
+  if constexpr (kBits == 5) packed[block * kBits + 4] = fifth;
+  absmax[block] = static_cast<uint8_t>(e4m4_as_bitsandbytes(largest));
+}
+
+template <int kBits, Element kNumber>
+__global__ void __launch_bounds__(kThreads) quantize(const __grid_constant__ QuantizeArguments a) {
+  constexpr int kNumbersOfCta = kBlocksOfCta * kBlock;
+  __shared__ float thresholds[32];
+  begin_operation();
+  if (threadIdx.x < 31) thresholds[threadIdx.x] = a.thresholds.values[threadIdx.x];
+  const int64_t first = int64_t{blockIdx.x} * kBlocksOfCta;
+  const int blocks = static_cast<int>(min(a.blocks - first, int64_t{kBlocksOfCta}));
+  const int count = static_cast<int>(min(a.count - first * kBlock, int64_t{kNumbersOfCta}));
+  const uint8_t* const numbers = a.numbers + first * kBlock * (kNumber == Element::kF32 ? 4 : 2);
+  float x[kChunks][kOfLane];
+#pragma unroll
+  for (int i = 0; i < kChunks; ++i) {
+    const int at = (i * kThreads + threadIdx.x) * kOfLane;
+    if (a.is_aligned && at + kOfLane <= count) {
+      load_8(kNumber, numbers, at, x[i]);
+    } else {
+      load_8_of(kNumber, numbers, at, count, x[i]);
+    }
+  }
+  __syncthreads();
+  uint32_t* const packed = a.packed + first * kBits;
+  const int lane = threadIdx.x % kLanesOfBlock;
+#pragma unroll
+  for (int i = 0; i < kChunks; ++i) {
+    const int block = (i * kThreads + threadIdx.x) / kLanesOfBlock;
+    quantize_chunk<kBits>(a, packed, a.absmax + first, block, blocks, lane, x[i], thresholds);
+  }
+}
+
+// --- dequantizing ---
+
+struct DequantizeArguments {
+  const uint32_t* packed;
+  const uint8_t* absmax;
+  uint8_t* out;
+  int64_t blocks;
+  int32_t cols;
+  int32_t groups;    // of a row
+  uint32_t tiles_n;  // of 128 outputs; 0: flat
+  int scale_bytes;   // 1, 2 or 4
+  Element number;
+  ScaleRule rule;  // of E4M4
+  float codebook[32];
+};
+
+/// What a lane loads of a block: its plane, and the fifth, which all four have.
+struct LoadedBlock {
+  uint32_t plane = 0;
+  uint32_t fifth = 0;
+  float scale = 0;
+};
+
+/// The lane's eight weights.
+__device__ __forceinline__ void dequantize_chunk(float (&weights)[kOfLane],
+                                                 const LoadedBlock& loaded, int lane,
+                                                 const float* codebook) {
+  uint32_t words[2] = {transpose_bytes(loaded.plane, lane), loaded.fifth >> 8 * lane & 0xFF};
+  transpose_bits(words[0], words[1]);
+#pragma unroll
+  for (int j = 0; j < kOfLane; ++j) {
+    weights[j] = codebook[words[j / 4] >> 8 * (j % 4) & 31] * loaded.scale;
+  }
+}
+
+/// A CTA has 256 blocks, in the order of the buffer: a tile, where there are tiles.
+template <int kBits, bool kIsTiled>
+__global__ void __launch_bounds__(kThreads)
+    dequantize(const __grid_constant__ DequantizeArguments a) {
+  constexpr int kBlocksAtOnce = kThreads / kLanesOfBlock;
+  __shared__ float codebook[32];
+  begin_operation();
+  if (threadIdx.x < 32) codebook[threadIdx.x] = a.codebook[threadIdx.x];
+  const int lane = threadIdx.x % kLanesOfBlock;
+  const int64_t first = int64_t{blockIdx.x} * kBlocksOfCta;
+  const int blocks = static_cast<int>(min(a.blocks - first, int64_t{kBlocksOfCta}));
+  const uint32_t* const packed = a.packed + first * kBits;
+  const uint8_t* const absmax = a.absmax + first * a.scale_bytes;
+  LoadedBlock loaded[kChunks];
+#pragma unroll
+  for (int i = 0; i < kChunks; ++i) {
+    const int block = i * kBlocksAtOnce + threadIdx.x / kLanesOfBlock;
+    if (block >= blocks) break;
+    if (lane < kBits) loaded[i].plane = packed[block * kBits + lane];
+    if constexpr (kBits == 5) loaded[i].fifth = packed[block * kBits + 4];
+    loaded[i].scale = scale_of(absmax, block, a.scale_bytes, a.rule);
+  }
+  __syncthreads();
+  const uint32_t tile_row = kIsTiled ? blockIdx.x % a.tiles_n : 0;
+  const int group0 = kIsTiled ? static_cast<int>(2 * (blockIdx.x / a.tiles_n)) : 0;
+  const int64_t origin =
+      kIsTiled ? int64_t{tile_row} * (kBlocksOfCta / 2) * a.cols + int64_t{group0} * kBlock
+               : first * kBlock;
+  uint8_t* const out = a.out + origin * (a.number == Element::kF32 ? 4 : 2);
+#pragma unroll
+  for (int i = 0; i < kChunks; ++i) {
+    const int block = i * kBlocksAtOnce + threadIdx.x / kLanesOfBlock;
+    float weights[kOfLane];
+    dequantize_chunk(weights, loaded[i], lane, codebook);
+    if (kIsTiled ? group0 + block % 2 >= a.groups : block >= blocks) continue;
+    const int64_t at =
+        kIsTiled ? int64_t{block / 2} * a.cols + block % 2 * kBlock : int64_t{block} * kBlock;
+    store_8(a.number, out, at + lane * kOfLane, weights);
+  }
+}
+
+// --- the host ---
+
+template <Element kNumber>
+void (*quantize_kernel_of(int bits))(QuantizeArguments) {
+  constexpr void (*kKernels[])(QuantizeArguments) = {quantize<2, kNumber>, quantize<3, kNumber>,
+                                                     quantize<4, kNumber>, quantize<5, kNumber>};
+  return by_bits(bits, kKernels);
+}
+
+auto quantize_kernel(Format number, int bits) {
+  return number == Format::kF32   ? quantize_kernel_of<Element::kF32>(bits)
+         : number == Format::kF16 ? quantize_kernel_of<Element::kF16>(bits)
+                                  : quantize_kernel_of<Element::kBF16>(bits);
+}
+
+}  // namespace
+
+Status quantize_kbit(const void* numbers, Format number, int64_t count,
+                     const KbitThresholds& thresholds, const KbitBuffers& to, Stream stream) {
+  constexpr const char* kWhat = "quantize kbit";
+  const int64_t blocks = (count + kBlock - 1) / kBlock;
+  const int64_t ctas = (blocks + kBlocksOfCta - 1) / kBlocksOfCta;
+  SUBBYTE_CHECK(check_buffers(kWhat, to, blocks));
+  if (to.scale != Format::kE4M4) return Error{"cuda.shape", "quantize kbit: expected E4M4 scales"};
+  if (ctas > INT32_MAX) return wrong_shape(kWhat, "fewer than 2^44 numbers", count);
+  QuantizeArguments a = {};
+  a.numbers = static_cast<const uint8_t*>(numbers);
+  a.packed = to.packed;
+  a.absmax = static_cast<uint8_t*>(to.absmax);
+  a.count = count;
+  a.blocks = blocks;
+  a.is_aligned = reinterpret_cast<uintptr_t>(numbers) % 16 == 0;
+  a.thresholds = thresholds;
+  for (int i = 0; i < (1 << to.k) - 1; ++i) {
+    a.has_tiny_threshold = a.has_tiny_threshold || std::fabs(thresholds.values[i]) < 0x1p-60f;
+  }
+  if (ctas > 0) {
+    launch(quantize_kernel(number, to.k), {dim3(static_cast<unsigned>(ctas)), kThreads}, stream, a);
+  }
+  pad(to, blocks, stream);
+  return launched(kWhat);
+}
+
+Status dequantize_kbit(const KbitDequantization& call, Stream stream) {
+  constexpr const char* kWhat = "dequantize kbit";
+  SUBBYTE_TRY(const int64_t blocks, blocks_to_dequantize(kWhat, call));
+  const int64_t groups = call.cols / kBlock;
+  const int64_t ctas = (blocks + kBlocksOfCta - 1) / kBlocksOfCta;
+  DequantizeArguments a = {};
+  a.packed = call.from.packed;
+  a.absmax = static_cast<const uint8_t*>(call.from.absmax);
+  a.out = static_cast<uint8_t*>(call.out);
+  a.blocks = blocks;
+  a.cols = static_cast<int32_t>(call.cols);
+  a.groups = static_cast<int32_t>(groups);
+  a.tiles_n = call.is_tiled ? static_cast<uint32_t>(call.rows / 128) : 0;
+  a.scale_bytes = bytes_of_scale(call.from.scale);
+  a.number = element_of_number(call.number);
+  a.rule = scale_rule(ScaleKind::kE4M4);
+  const std::size_t values = std::min<std::size_t>(call.codebook.size(), 32);
+  std::copy_n(call.codebook.begin(), values, a.codebook);
+  constexpr void (*kFlat[])(DequantizeArguments) = {dequantize<2, false>, dequantize<3, false>,
+                                                    dequantize<4, false>, dequantize<5, false>};
+  constexpr void (*kTiled[])(DequantizeArguments) = {dequantize<2, true>, dequantize<3, true>,
+                                                     dequantize<4, true>, dequantize<5, true>};
+  if (ctas == 0) return {};
+  launch(by_bits(call.from.k, call.is_tiled ? kTiled : kFlat),
+         {dim3(static_cast<unsigned>(ctas)), kThreads}, stream, a);
+  return launched(kWhat);
+}
+
+}  // namespace subbyte::cuda

@@ -1,0 +1,107 @@
+// W8A8: kernels and launches.
+
+#include "kernels/cuda/w8a8.h"
+
+#include <cuda_runtime.h>
+
+#include <array>
+#include <string>
+
+#include "kernels/cuda/decoder_of.cuh"
+#include "kernels/cuda/large_m/w8a8_products.cuh"
+#include "kernels/cuda/linear_call.h"
+#include "kernels/cuda/ops/launch.cuh"
+#include "kernels/cuda/ops/quantize_groups.h"
+#include "kernels/cuda/tensor_map.h"
+
+namespace subbyte::cuda {
+namespace {
+
+constexpr int kTokens = LargeMBlockShape::kTokens;
+static_assert(kTokens == kW8A8Tokens);
+
+template <class Number>
+__global__ void __launch_bounds__(kLargeMThreads, 1)
+    w8a8_kernel(const __grid_constant__ LinearArguments a,
+                const __grid_constant__ LargeMPartition p,
+                const __grid_constant__ CUtensorMap codes,
+                const __grid_constant__ ActivationFactors factors) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  using Decoder = decltype(decoder_of<E4M3, Number, 8>());
+  extern __shared__ uint8_t shared[];
+  run_large_m<ProductsOfBlocks<Number, Decoder>>(a, p, MapsOfBlocks{codes, factors},
+                                                 LargeMItems<kTokens>(a, p), shared);
+#endif
+}
+
+Error failure(const std::string& what) {
+  return {"cuda.launch", "linear in 8 bits: " + what};
+}
+
+/// The kernels multiply by scales as they are, and by the numbers of codes.
+template <class Number>
+void use_numbers(WeightArguments& weights) {
+  weights.scale_factor = 1;
+  weights.gain /= E4M3<Number>::kGain;
+  weights.up_gain /= E4M3<Number>::kGain;
+}
+
+template <class Number>
+Status launch_kernel(const Plan& plan, LinearArguments a, const CUtensorMap& codes,
+                     const ActivationFactors& factors, Stream stream) {
+  static SharedMemoryLimit limit;
+  use_numbers<Number>(a.weights);
+  if (!limit.allow(&w8a8_kernel<Number>, plan.shared_bytes)) {
+    return failure("the driver refused " + std::to_string(plan.shared_bytes) +
+                   " bytes of shared memory");
+  }
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(static_cast<unsigned>(plan.ctas));
+  config.blockDim = dim3(static_cast<unsigned>(plan.threads));
+  config.dynamicSmemBytes = static_cast<std::size_t>(plan.shared_bytes);
+  config.stream = stream;
+  std::array<cudaLaunchAttribute, 2> attributes = {};
+  config.attrs = attributes.data();
+  attributes[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[config.numAttrs++].val.programmaticStreamSerializationAllowed = 1;
+  if (plan.cluster > 1) {
+    attributes[config.numAttrs].id = cudaLaunchAttributeClusterDimension;
+    attributes[config.numAttrs++].val.clusterDim = {static_cast<unsigned>(plan.cluster), 1, 1};
+  }
+  const cudaError_t error =
+      cudaLaunchKernelEx(&config, w8a8_kernel<Number>, a, plan.large_m, codes, factors);
+  if (error != cudaSuccess) return failure(cudaGetErrorString(error));
+  return {};
+}
+
+}  // namespace
+
+Status run_w8a8(const Plan& plan, const LinearCall& call, Number number, void* workspace,
+                Stream stream) {
+  SUBBYTE_CHECK(check_call(plan, call, workspace));
+  if (plan.kernel != KernelKind::kLargeM128 || !has_w8a8_products(*call.format)) {
+    return Error{"cuda.kernel", "linear in 8 bits: no kernel for this format"};
+  }
+  LinearArguments a = linear_arguments(call);
+  if (!a.is_aligned)
+    return Error{"cuda.shape",
+                 "linear in 8 bits: expected rows of x at multiples "
+                 "of 16 bytes"};
+  const int64_t cols = call.weights.cols;
+  const RowsInE4M3 rows = rows_in_e4m3(call.m, cols);
+  auto* const codes = static_cast<uint8_t*>(workspace);
+  auto* const factors = reinterpret_cast<float*>(codes + rows.factors_begin);
+  run_quantize_groups(
+      {codes, factors, call.x, call.m, cols, call.x_stride, rows.stride, element_of(number)},
+      stream);
+  const cudaError_t error = cudaGetLastError();
+  if (error != cudaSuccess) return failure(cudaGetErrorString(error));
+  CUtensorMap map;
+  SUBBYTE_CHECK(
+      describe_pairs_of_bytes(map, codes, call.m, cols, kTokens / plan.large_m.multicast));
+  const ActivationFactors of_rows = {factors, rows.stride};
+  return number == Number::kF16 ? launch_kernel<F16>(plan, a, map, of_rows, stream)
+                                : launch_kernel<BF16>(plan, a, map, of_rows, stream);
+}
+
+}  // namespace subbyte::cuda

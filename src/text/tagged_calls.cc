@@ -1,0 +1,149 @@
+#include "text/tagged_calls.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace subbyte {
+namespace {
+
+constexpr std::string_view kSpace = " \t\r\n";
+/// The text is read anew for each mark that may end it.
+constexpr int kMaxTries = 16;
+
+/// How much of the end of a text may be the beginning of a mark.
+std::size_t begun(std::string_view text, std::string_view mark) {
+  for (std::size_t count = std::min(text.size(), mark.size() - 1); count > 0; --count) {
+    if (text.ends_with(mark.substr(0, count))) return count;
+  }
+  return 0;
+}
+
+}  // namespace
+
+void TaggedCalls::push(const OutputPiece& piece, std::vector<OutputPiece>& pieces) {
+  begins_message_ = begins_message_ || piece.begins_message;
+  held_ += piece.text;
+  while (in_call_ ? end_call(false, pieces) : find_call(false, pieces)) {
+  }
+}
+
+void TaggedCalls::finish(std::vector<OutputPiece>& pieces) {
+  while (in_call_ ? end_call(true, pieces) : find_call(true, pieces)) {
+  }
+}
+
+std::size_t TaggedCalls::opening(std::size_t from) const {
+  const std::size_t tag = held_.find(kTag.open, from);
+  if (style_ != ToolCallStyle::kXml) return tag;
+  return std::min(tag, held_.find(kFunction.open, from));
+}
+
+/// The last one of a call that begins after the first, before `end`; npos where there is none.
+std::size_t TaggedCalls::last_opening(std::size_t end) const {
+  const std::string_view body = std::string_view(held_).substr(0, end);
+  const std::size_t tag = body.rfind(kTag.open);
+  if (tag != std::string_view::npos && tag >= body_) return tag;
+  const std::size_t function = style_ == ToolCallStyle::kXml ? body.rfind(kFunction.open) : tag;
+  return function != std::string_view::npos && function >= body_ ? function : std::string::npos;
+}
+
+/// How much of what is held is text, and no call or white space before one can begin in it.
+std::size_t TaggedCalls::certain() const {
+  std::size_t open = begun(held_, kTag.open);
+  if (style_ == ToolCallStyle::kXml) open = std::max(open, begun(held_, kFunction.open));
+  if (lacks_front_) open = std::max(open, begun(held_, kTag.close));
+  const std::size_t end = held_.find_last_not_of(kSpace, held_.size() - open - 1);
+  return open == held_.size() || end == std::string::npos ? 0 : end + 1;
+}
+
+void TaggedCalls::drop_space_after_call() {
+  const auto skip_space = [&] {
+    held_.erase(0, std::min(held_.find_first_not_of(kSpace), held_.size()));
+  };
+  skip_space();
+  if (!lacks_front_ || !held_.starts_with(kTag.close)) return;
+  held_.erase(0, kTag.close.size());
+  lacks_front_ = false;
+  skip_space();
+}
+
+/// Looks for the beginning of a call. Whether something is left to do.
+bool TaggedCalls::find_call(bool at_end, std::vector<OutputPiece>& pieces) {
+  if (follows_call_) drop_space_after_call();
+  const std::size_t begin = opening(0);
+  if (begin != std::string::npos) {
+    const std::size_t text_end = std::string_view(held_).substr(0, begin).find_last_not_of(kSpace);
+    const std::size_t count = text_end == std::string::npos ? 0 : text_end + 1;
+    emit(count, pieces);
+    begin_call(begin - count);
+    return true;
+  }
+  emit(at_end ? held_.size() : certain(), pieces);
+  return false;
+}
+
+void TaggedCalls::begin_call(std::size_t begin) {
+  const bool is_tag = std::string_view(held_).substr(begin).starts_with(kTag.open);
+  in_call_ = true;
+  marks_ = is_tag ? kTag : kFunction;
+  body_ = begin + marks_.open.size();
+  from_ = body_;
+  tries_ = 0;
+}
+
+CallText TaggedCalls::parse(std::size_t end, bool is_closed) const {
+  const bool is_tag = marks_.open == kTag.open;
+  const std::size_t begin = is_tag ? body_ : body_ - marks_.open.size();
+  const std::size_t last = is_tag || !is_closed ? end : end + marks_.close.size();
+  const std::string_view text = std::string_view(held_).substr(begin, last - begin);
+  return style_ == ToolCallStyle::kXml ? parse_xml_calls(text, tools_) : parse_json_calls(text);
+}
+
+/// Looks for the end of the call that is held. Whether something is left to do.
+bool TaggedCalls::end_call(bool at_end, std::vector<OutputPiece>& pieces) {
+  const std::size_t found = held_.find(marks_.close, from_);
+  const bool is_closed = found != std::string::npos;
+  if (!is_closed && !at_end) {
+    from_ = std::max(body_, held_.size() - std::min(held_.size(), marks_.close.size() - 1));
+    return false;
+  }
+  const CallText text = parse(is_closed ? found : held_.size(), is_closed);
+  const std::size_t end = is_closed ? found + marks_.close.size() : held_.size();
+  if (text.kind == CallText::Kind::kOpen && is_closed && ++tries_ < kMaxTries) {
+    from_ = end;
+    return true;
+  }
+  if (text.kind != CallText::Kind::kCalls) {
+    fail(end, pieces);
+    return true;
+  }
+  for (const ToolCall& call : text.calls) {
+    pieces.push_back({OutputChannel::kToolCall, call.name, call.arguments, true});
+  }
+  held_.erase(0, end);
+  in_call_ = false;
+  follows_call_ = true;
+  lacks_front_ = marks_.open != kTag.open;
+  return true;
+}
+
+/// What is held up to `end` is text, unless another call begins in it.
+void TaggedCalls::fail(std::size_t end, std::vector<OutputPiece>& pieces) {
+  const std::size_t next = last_opening(end);
+  in_call_ = false;
+  if (next == std::string::npos) return emit(end, pieces);
+  const std::size_t count = std::string_view(held_).substr(0, next).find_last_not_of(kSpace) + 1;
+  emit(count, pieces);
+  begin_call(next - count);
+}
+
+void TaggedCalls::emit(std::size_t count, std::vector<OutputPiece>& pieces) {
+  if (count == 0) return;
+  follows_call_ = false;
+  lacks_front_ = false;
+  pieces.push_back(
+      {OutputChannel::kFinal, {}, held_.substr(0, count), std::exchange(begins_message_, false)});
+  held_.erase(0, count);
+}
+
+}  // namespace subbyte

@@ -1,0 +1,59 @@
+#pragma once
+// Calls of tools between <tool_call> and </tool_call> in the stream of an answer. Text that may
+// turn out to be of a call is held back, and so is the white space before it: next to a call it
+// belongs to nothing.
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "text/chat_output.h"
+#include "text/tool_calls.h"
+
+namespace subbyte {
+
+class TaggedCalls {
+ public:
+  /// `style` is kJson or kXml. Functions of the latter also come without the marks around them.
+  TaggedCalls(ToolCallStyle style, json::Value tools) : style_(style), tools_(std::move(tools)) {}
+
+  /// Adds pieces that became certain with this one, which is of the answer.
+  void push(const OutputPiece& piece, std::vector<OutputPiece>& pieces);
+  /// Adds what is held back at the end.
+  void finish(std::vector<OutputPiece>& pieces);
+
+ private:
+  struct Marks {
+    std::string_view open;
+    std::string_view close;
+  };
+  static constexpr Marks kTag = {"<tool_call>", "</tool_call>"};
+  static constexpr Marks kFunction = {"<function=", "</function>"};
+
+  bool find_call(bool at_end, std::vector<OutputPiece>& pieces);
+  bool end_call(bool at_end, std::vector<OutputPiece>& pieces);
+  void fail(std::size_t end, std::vector<OutputPiece>& pieces);
+  void begin_call(std::size_t begin);
+  CallText parse(std::size_t end, bool is_closed) const;
+  std::size_t opening(std::size_t from) const;
+  std::size_t last_opening(std::size_t end) const;
+  std::size_t certain() const;
+  void drop_space_after_call();
+  void emit(std::size_t count, std::vector<OutputPiece>& pieces);
+
+  ToolCallStyle style_;
+  json::Value tools_;
+  std::string held_;
+  bool begins_message_ = false;
+  bool follows_call_ = false;
+  bool lacks_front_ = false;  // the call before: </tool_call> may still come
+  bool in_call_ = false;
+  // Of the call that is held back:
+  Marks marks_ = kTag;
+  std::size_t body_ = 0;  // where it begins
+  std::size_t from_ = 0;  // where its end is looked for
+  int tries_ = 0;         // ends that belonged to values
+};
+
+}  // namespace subbyte

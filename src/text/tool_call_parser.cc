@@ -1,0 +1,83 @@
+#include "text/tool_call_parser.h"
+
+#include <span>
+#include <utility>
+
+#include "base/sha256.h"
+
+namespace subbyte {
+namespace {
+
+constexpr std::size_t kIdDigits = 24;
+
+/// Calls `use` with the parser of calls, if there is one.
+template <typename Calls, typename Use>
+void with_calls(Calls& calls, const Use& use) {
+  std::visit(
+      [&](auto& found) {
+        if constexpr (!std::is_same_v<std::decay_t<decltype(found)>, std::monostate>) use(found);
+      },
+      calls);
+}
+
+}  // namespace
+
+ToolCallParser::ToolCallParser(ToolCallStyle style, const json::Value& tools, std::string seed)
+    : seed_(std::move(seed)) {
+  if (!tools.is_array() || tools.empty()) return;
+  switch (style) {
+    case ToolCallStyle::kNone:
+      break;
+    case ToolCallStyle::kJson:
+    case ToolCallStyle::kXml:
+      calls_.emplace<TaggedCalls>(style, tools);
+      break;
+    case ToolCallStyle::kJsonAnswer:
+      calls_.emplace<JsonAnswerCalls>(tools);
+      break;
+    case ToolCallStyle::kHarmony:
+      calls_.emplace<HarmonyCalls>();
+      break;
+  }
+}
+
+std::vector<OutputPiece> ToolCallParser::push(std::vector<OutputPiece> given) {
+  if (std::holds_alternative<std::monostate>(calls_)) return given;
+  std::vector<OutputPiece> pieces;
+  for (OutputPiece& piece : given) push(std::move(piece), pieces);
+  name(pieces);
+  return pieces;
+}
+
+void ToolCallParser::push(OutputPiece piece, std::vector<OutputPiece>& pieces) {
+  const bool is_wanted = std::holds_alternative<HarmonyCalls>(calls_)
+                             ? HarmonyCalls::is_call(piece)
+                             : piece.channel == OutputChannel::kFinal;
+  if (is_wanted) {
+    with_calls(calls_, [&](auto& calls) { calls.push(piece, pieces); });
+    return;
+  }
+  finish(pieces);  // a call does not go on in another message
+  pieces.push_back(std::move(piece));
+}
+
+std::vector<OutputPiece> ToolCallParser::finish() {
+  std::vector<OutputPiece> pieces;
+  finish(pieces);
+  name(pieces);
+  return pieces;
+}
+
+void ToolCallParser::finish(std::vector<OutputPiece>& pieces) {
+  with_calls(calls_, [&](auto& calls) { calls.finish(pieces); });
+}
+
+void ToolCallParser::name(std::vector<OutputPiece>& pieces) {
+  for (OutputPiece& piece : pieces) {
+    if (piece.channel != OutputChannel::kToolCall || !piece.call_id.empty()) continue;
+    const std::string text = seed_ + "/" + std::to_string(num_calls_++);
+    piece.call_id = "call_" + sha256(std::as_bytes(std::span(text))).substr(0, kIdDigits);
+  }
+}
+
+}  // namespace subbyte

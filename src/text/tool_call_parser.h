@@ -1,0 +1,40 @@
+#pragma once
+// Takes calls of tools out of the pieces of an answer, in the way of its model.
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "text/tagged_calls.h"
+#include "text/whole_answer_calls.h"
+
+namespace subbyte {
+
+class ToolCallParser {
+ public:
+  /// Leaves all pieces as they are.
+  ToolCallParser() = default;
+  /// `tools` are those that the model was told of, without which it calls none. `seed` makes the
+  /// ids of calls: those of other answers have another one.
+  ToolCallParser(ToolCallStyle style, const json::Value& tools, std::string seed);
+
+  /// The pieces that became certain with these: no part of a call is among them.
+  std::vector<OutputPiece> push(std::vector<OutputPiece> given);
+  /// Gives what is left at the end, or where what came was no answer.
+  std::vector<OutputPiece> finish();
+
+  /// Calls that were found.
+  int64_t num_calls() const { return num_calls_; }
+
+ private:
+  void push(OutputPiece piece, std::vector<OutputPiece>& pieces);
+  void finish(std::vector<OutputPiece>& pieces);
+  void name(std::vector<OutputPiece>& pieces);
+
+  std::variant<std::monostate, TaggedCalls, JsonAnswerCalls, HarmonyCalls> calls_;
+  std::string seed_;
+  int64_t num_calls_ = 0;
+};
+
+}  // namespace subbyte

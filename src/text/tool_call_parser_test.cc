@@ -1,0 +1,352 @@
+// Calls of tools in answers, however the text is cut, and what only looks like calls.
+
+#include "text/tool_call_parser.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+#include <string>
+
+#include "base/random.h"
+#include "support/temp_dir.h"
+#include "text/chat_template.h"
+
+namespace subbyte {
+namespace {
+
+using json::Value;
+
+Value tools() {
+  const auto parsed = json::parse(R"([{"type": "function", "function": {"name": "f", "parameters": {
+      "type": "object", "properties": {"n": {"type": "integer"}, "x": {"type": "number"},
+      "s": {"type": "string"}, "b": {"type": "boolean"}, "l": {"type": "array"},
+      "o": {"anyOf": [{"type": "object"}, {"type": "null"}]},
+      "e": {"type": ["integer", "string"]}}}}}, {"name": "g"}])",
+                                  "tools");
+  return *parsed;
+}
+
+/// Pieces in one line: text of the answer, [calls], (reasoning), {messages to others}.
+std::string shown(const std::vector<OutputPiece>& pieces) {
+  std::string text;
+  for (const OutputPiece& piece : pieces) {
+    EXPECT_FALSE(piece.text.empty());
+    switch (piece.channel) {
+      case OutputChannel::kFinal:
+        text += piece.text;
+        break;
+      case OutputChannel::kToolCall:
+        EXPECT_TRUE(json::parse(piece.text, "arguments").ok()) << piece.text;
+        text += "[" + piece.recipient + " " + piece.text + "]";
+        break;
+      case OutputChannel::kAnalysis:
+        text += "(" + piece.text + ")";
+        break;
+      case OutputChannel::kCommentary:
+        text += "{" + piece.recipient + ":" + piece.text + "}";
+        break;
+    }
+  }
+  return text;
+}
+
+/// The same answer in pieces of `bytes` each; what is shown before the end must not change.
+std::string parse(ToolCallStyle style, std::string_view answer, std::size_t bytes) {
+  ToolCallParser parser(style, tools(), "seed");
+  std::vector<OutputPiece> pieces;
+  for (std::size_t i = 0; i < answer.size(); i += bytes) {
+    const OutputPiece piece = {
+        OutputChannel::kFinal, {}, std::string(answer.substr(i, bytes)), i == 0};
+    for (OutputPiece& one : parser.push({piece})) pieces.push_back(std::move(one));
+  }
+  for (OutputPiece& one : parser.finish()) pieces.push_back(std::move(one));
+  return shown(pieces);
+}
+
+std::string parse(ToolCallStyle style, std::string_view answer) {
+  const std::string whole = parse(style, answer, answer.size() + 1);
+  for (const std::size_t bytes : {1, 2, 3, 7, 12}) {
+    EXPECT_EQ(parse(style, answer, bytes), whole) << bytes;
+  }
+  return whole;
+}
+
+std::string in_json(std::string_view answer) {
+  return parse(ToolCallStyle::kJson, answer);
+}
+
+std::string in_xml(std::string_view answer) {
+  return parse(ToolCallStyle::kXml, answer);
+}
+
+std::string as_answer(std::string_view answer) {
+  return parse(ToolCallStyle::kJsonAnswer, answer);
+}
+
+TEST(JsonToolCalls, are_taken_out_of_the_answer) {
+  EXPECT_EQ(in_json("<tool_call>\n{\"name\": \"f\", \"arguments\": {\"n\": 1}}\n</tool_call>"),
+            "[f {\"n\": 1}]");
+  EXPECT_EQ(in_json("I look. \n\n<tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call>\n"
+                    "<tool_call>{\"arguments\":{\"a\":[{}]},\"name\":\"g\"}</tool_call>\n"),
+            "I look.[f {}][g {\"a\":[{}]}]");
+  EXPECT_EQ(in_json("<tool_call>[{\"name\":\"f\"},{\"name\":\"g\"}]</tool_call> So."),
+            "[f {}][g {}]So.");
+  EXPECT_EQ(in_json("<tool_call>{\"name\":\"f\",\"parameters\":{\"a\":1}}</tool_call>"),
+            "[f {\"a\":1}]");
+  // The end token came in place of the mark.
+  EXPECT_EQ(in_json("<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n"), "[f {}]");
+}
+
+TEST(JsonToolCalls, keep_arguments_as_they_are_written) {
+  EXPECT_EQ(in_json("<tool_call>{\"name\":\"f\",\"arguments\": {\"n\" : 123456789012345678901, "
+                    "\"x\":1.10, \"s\":\"\\u00e9}\\\"\"} }</tool_call>"),
+            "[f {\"n\" : 123456789012345678901, \"x\":1.10, \"s\":\"\\u00e9}\\\"\"}]");
+  EXPECT_EQ(in_json("<tool_call>{\"name\":\"f\",\"arguments\":\"{\\\"n\\\": 1}\"}</tool_call>"),
+            "[f {\"n\": 1}]");
+  EXPECT_EQ(in_json("<tool_call>{\"n\\u0061me\":\"f\",\"argum\\u0065nts\":{\"n\":1}}</tool_call>"),
+            "[f {\"n\":1}]");
+  EXPECT_EQ(in_json("<tool_call>{\"name\":\"f\",\"arguments\":{\"s\":\"</tool_call>\"}}"
+                    "</tool_call>"),
+            "[f {\"s\":\"</tool_call>\"}]");
+  EXPECT_EQ(in_json("<tool_call>{\"name\":\"f\",\"arguments\":{\"s\":\"<tool_call>\"}}"
+                    "</tool_call>"),
+            "[f {\"s\":\"<tool_call>\"}]");
+}
+
+TEST(JsonToolCalls, that_do_not_parse_stay_text) {
+  for (const char* const text : {
+           "<tool_call>",
+           "<tool_call></tool_call>",
+           "</tool_call>",
+           "a <tool_cal",
+           "a <",
+           "a \n ",
+           "<tool_call>{\"name\": \"f\"</tool_call>",
+           "<tool_call>{\"name\": 1}</tool_call>",
+           "<tool_call>{\"name\": \"\"}</tool_call>",
+           "<tool_call>[]</tool_call>",
+           "<tool_call>{\"name\":\"f\",\"arguments\":[1]}</tool_call>",
+           "<tool_call>{\"name\":\"f\",\"arguments\":\"no\"}</tool_call>",
+           "<tool_call>{\"name\":\"f\",\"name\":\"g\"}</tool_call>",
+           "<tool_call>{\"name\":\"f\",\"arguments\":{\"a\":NaN}}</tool_call>",
+           "<tool_call>f()</tool_call>",
+           "<tool_call> {\"name\": \"f\", \"arguments\": {\"s\": \"",
+           "<tool_call>{\"name\":\"f\",\"arguments\":{\"s\":\"\\ud800\"}}</tool_call>",
+           "<tool_call>{\"name\": \"a\nb\"}</tool_call> and more",
+           "{\"name\": \"f\", \"arguments\": {}}",
+       }) {
+    EXPECT_EQ(in_json(text), text);
+  }
+  // Of two openings the first is text.
+  EXPECT_EQ(in_json("<tool_call> or <tool_call>{\"name\":\"f\"}</tool_call>"),
+            "<tool_call> or[f {}]");
+  EXPECT_EQ(in_json("<tool_call>{\"name\": \n<tool_call>{\"name\":\"f\"}</tool_call>"),
+            "<tool_call>{\"name\":[f {}]");
+  // A text that does not end swallows no call of the next line.
+  EXPECT_EQ(in_json("<tool_call>{\"name\": \"f</tool_call>\n<tool_call>{\"name\":\"g\"}"
+                    "</tool_call>"),
+            "<tool_call>{\"name\": \"f</tool_call>[g {}]");
+}
+
+TEST(JsonToolCalls, of_deep_and_long_texts_are_refused_quickly) {
+  std::string deep = "<tool_call>{\"name\":\"f\",\"arguments\":{\"a\":";
+  deep += std::string(100000, '[') + "</tool_call>";
+  EXPECT_EQ(parse(ToolCallStyle::kJson, deep, 4096), deep);
+  std::string openings;
+  for (int i = 0; i < 20000; ++i) openings += "<tool_call>";
+  EXPECT_EQ(parse(ToolCallStyle::kJson, openings + "</tool_call>", 4), openings + "</tool_call>");
+  std::string closings = "<tool_call>{\"name\":\"";
+  for (int i = 0; i < 20000; ++i) closings += "</tool_call>";
+  EXPECT_EQ(parse(ToolCallStyle::kJson, closings, 4), closings);
+}
+
+TEST(XmlToolCalls, have_values_of_the_types_of_their_parameters) {
+  EXPECT_EQ(in_xml("<tool_call>\n<function=f>\n<parameter=n>\n12\n</parameter>\n<parameter=s>\n12\n"
+                   "</parameter>\n</function>\n</tool_call>"),
+            "[f {\"n\": 12, \"s\": \"12\"}]");
+  const auto value = [](const std::string& name, const std::string& written) {
+    const std::string found = in_xml("<tool_call><function=f><parameter=" + name + ">" + written +
+                                     "</parameter></function></tool_call>");
+    const std::string front = "[f {\"" + name + "\": ";
+    EXPECT_TRUE(found.starts_with(front)) << found;
+    return found.substr(front.size(), found.size() - front.size() - 2);
+  };
+  EXPECT_EQ(value("n", "12345678901234567890123"), "\"12345678901234567890123\"");  // no integer
+  EXPECT_EQ(value("n", "1.5"), "\"1.5\"");
+  EXPECT_EQ(value("n", "many"), "\"many\"");
+  EXPECT_EQ(value("x", " 1.50 "), "1.50");
+  EXPECT_EQ(value("b", "True"), "true");
+  EXPECT_EQ(value("b", "false"), "false");
+  EXPECT_EQ(value("b", "yes"), "\"yes\"");
+  EXPECT_EQ(value("l", "[1, \"a\"]"), "[1, \"a\"]");
+  EXPECT_EQ(value("l", "{\"a\": 1}"), "\"{\\\"a\\\": 1}\"");
+  EXPECT_EQ(value("o", "{\"a\": {}}"), "{\"a\": {}}");
+  EXPECT_EQ(value("o", "None"), "null");
+  EXPECT_EQ(value("e", "7"), "7");
+  EXPECT_EQ(value("e", "null"), "\"null\"");
+  EXPECT_EQ(value("s", "\n\n a \n\n"), "\"\\n a \\n\"");
+  EXPECT_EQ(value("s", "</tool_call>"), "\"</tool_call>\"");
+  EXPECT_EQ(value("s", "a</parameter>b<parameter=c>"), "\"a</parameter>b<parameter=c>\"");
+  EXPECT_EQ(value("s", ""), "\"\"");
+  EXPECT_EQ(value("s", "\"\\"), "\"\\\"\\\\\"");
+  EXPECT_EQ(value("unknown", "1"), "\"1\"");
+}
+
+TEST(XmlToolCalls, come_in_several_forms) {
+  EXPECT_EQ(in_xml("<tool_call>\n<function=g>\n</function>\n</tool_call>\n<tool_call>\n"
+                   "<function=g>\n</function>\n</tool_call>"),
+            "[g {}][g {}]");
+  // Without the marks around it, or without the end of the function, as is seen.
+  EXPECT_EQ(in_xml("Now.\n<function=g>\n</function>\n</tool_call>\nDone."), "Now.[g {}]Done.");
+  EXPECT_EQ(in_xml("<function=g></function><function=f></function>"), "[g {}][f {}]");
+  EXPECT_EQ(in_xml("<tool_call><function=f><parameter=n>1</parameter></tool_call>"),
+            "[f {\"n\": 1}]");
+  EXPECT_EQ(in_xml("<tool_call><function=f><parameter=n>1</parameter></tool_call>\n<tool_call>"
+                   "<function=g></function></tool_call>"),
+            "[f {\"n\": 1}][g {}]");
+  EXPECT_EQ(in_xml("<tool_call>\n<function=f>\n<parameter=n>\n1\n</parameter>\n</function>"),
+            "[f {\"n\": 1}]");
+}
+
+TEST(XmlToolCalls, that_do_not_parse_stay_text) {
+  for (const char* const text : {
+           "<tool_call>",
+           "<tool_call></tool_call>",
+           "<function=",
+           "<function=f",
+           "a <functio",
+           "<function=>x</function>",
+           "<tool_call><function=f>x</function></tool_call>",
+           "<tool_call><function=f><parameter=n>1</function></tool_call>",
+           "<tool_call><function=f><parameter=n>1</parameter><parameter=n>2</parameter></function>"
+           "</tool_call>",
+           "<tool_call><function=a<b></function></tool_call>",
+           "<function=f><parameter=s>cut o",
+           "<tool_call>{\"name\": \"f\"}</tool_call>",
+           "</function></tool_call>",
+       }) {
+    EXPECT_EQ(in_xml(text), text);
+  }
+  std::string many;
+  for (int i = 0; i < 20000; ++i) many += "<tool_call><function=f><parameter=s>";
+  EXPECT_EQ(parse(ToolCallStyle::kXml, many + "</tool_call>", 5), many + "</tool_call>");
+}
+
+TEST(JsonAnswers, are_the_whole_answer) {
+  EXPECT_EQ(as_answer("{\"name\": \"f\", \"parameters\": {\"n\": 1}}"), "[f {\"n\": 1}]");
+  EXPECT_EQ(as_answer("\n{\"name\":\"f\",\"parameters\":{}}; {\"name\":\"g\",\"arguments\":{}}\n"),
+            "[f {}][g {}]");
+  for (const char* const text : {
+           "{\"name\": \"Ada\", \"parameters\": {}}",
+           "{\"name\": \"f\"}",
+           "{\"name\": \"f\", ",
+           "{\"name\": \"f\", \"parameters\": {}} and so on",
+           "{\"a\": {}}",
+           "{",
+           "  ",
+           "plain {",
+           "{\"name\": \"f\", \"parameters\": {}}{\"name\": \"Ada\", \"parameters\": {}}",
+           "f(n=1)",
+       }) {
+    EXPECT_EQ(as_answer(text), text);
+  }
+}
+
+TEST(HarmonyToolCalls, are_messages_to_functions) {
+  const auto parse = [](std::vector<OutputPiece> given) {
+    ToolCallParser parser(ToolCallStyle::kHarmony, tools(), "seed");
+    std::vector<OutputPiece> pieces;
+    for (OutputPiece& piece : given) {
+      for (OutputPiece& one : parser.push({piece})) pieces.push_back(std::move(one));
+    }
+    for (OutputPiece& one : parser.finish()) pieces.push_back(std::move(one));
+    return shown(pieces);
+  };
+  using enum OutputChannel;
+  EXPECT_EQ(parse({{kAnalysis, {}, "hm", true},
+                   {kCommentary, "functions.f", "{\"n\"", true},
+                   {kCommentary, "functions.f", ": 1}", false},
+                   {kCommentary, "functions.f", "{}", true},
+                   {kFinal, {}, "so", true}}),
+            "(hm)[f {\"n\": 1}][f {}]so");
+  EXPECT_EQ(parse({{kCommentary, "functions.f", "{\"n\"", true},
+                   {kCommentary, "functions.f", ": ", false},
+                   {kCommentary, "python", "1 + 1", true},
+                   {kCommentary, {}, "I look", true},
+                   {kFinal, {}, "<tool_call>{\"name\":\"f\"}</tool_call>", true}}),
+            "{functions.f:{\"n\"}{functions.f:: }{python:1 + 1}{:I look}"
+            "<tool_call>{\"name\":\"f\"}</tool_call>");
+}
+
+TEST(ToolCalls, have_ids_of_their_own_and_are_looked_for_in_the_answer_alone) {
+  std::set<std::string> ids;
+  const std::string call = "<tool_call>{\"name\":\"f\"}</tool_call>";
+  for (const char* const seed : {"a", "b"}) {
+    ToolCallParser parser(ToolCallStyle::kJson, tools(), seed);
+    for (const auto& piece : parser.push({{OutputChannel::kFinal, {}, call + call, true}})) {
+      EXPECT_TRUE(piece.call_id.starts_with("call_"));
+      ids.insert(piece.call_id);
+    }
+    EXPECT_EQ(parser.num_calls(), 2);
+    const OutputPiece thought = {OutputChannel::kAnalysis, {}, call, true};
+    EXPECT_EQ(shown(parser.push({thought})), "(" + call + ")");
+  }
+  EXPECT_EQ(ids.size(), 4u);
+  ToolCallParser without(ToolCallStyle::kJson, Value(), "a");
+  EXPECT_EQ(shown(without.push({{OutputChannel::kFinal, {}, call, true}})), call);
+}
+
+/// Half a call ends where the answer does; nothing of it is shown before.
+TEST(ToolCalls, are_never_shown_in_part) {
+  ToolCallParser parser(ToolCallStyle::kJson, tools(), "seed");
+  std::string seen;
+  for (const char c : std::string("a <b> \n<tool_call>{\"name\": \"f\", \"arguments\"")) {
+    seen += shown(parser.push({{OutputChannel::kFinal, {}, std::string(1, c), false}}));
+  }
+  EXPECT_EQ(seen, "a <b>");
+  EXPECT_EQ(shown(parser.finish()), " \n<tool_call>{\"name\": \"f\", \"arguments\"");
+}
+
+/// Marks and braces at random: all text that is no call comes out as it went in.
+TEST(ToolCalls, lose_no_text_of_answers_without_white_space) {
+  const std::string_view parts[] = {"<tool_call>",
+                                    "</tool_call>",
+                                    "{\"name\":\"f\"",
+                                    "}",
+                                    "\"",
+                                    "<function=f>",
+                                    "</function>",
+                                    "<parameter=s>",
+                                    "</parameter>",
+                                    "x",
+                                    "\\",
+                                    "<",
+                                    "{"};
+  Random random(7);
+  for (int round = 0; round < 500; ++round) {
+    std::string text;
+    for (int i = 0; i < 12; ++i) text += parts[random.next() % std::size(parts)];
+    for (const auto style :
+         {ToolCallStyle::kJson, ToolCallStyle::kXml, ToolCallStyle::kJsonAnswer}) {
+      const std::string found = parse(style, text, 1 + round % 9);
+      EXPECT_EQ(parse(style, text, 200), found) << text;
+      if (found.find('[') == std::string::npos) EXPECT_EQ(found, text);
+    }
+  }
+}
+
+TEST(ToolCallStyles, are_chosen_by_what_the_template_writes) {
+  const auto style = [](std::string_view source) {
+    const auto chat = ChatTemplate::compile(source, "chat_template.jinja");
+    return tool_call_style(ChatFormat::kChatMl, &*chat);
+  };
+  EXPECT_EQ(style("{{ '<tool_call>\n{\"name\": ' }}"), ToolCallStyle::kJson);
+  EXPECT_EQ(style("{{ '<tool_call>\n<function=' }}"), ToolCallStyle::kXml);
+  EXPECT_EQ(style("{{ '<|python_tag|>' }}"), ToolCallStyle::kJsonAnswer);
+  EXPECT_EQ(style("{{ messages }}"), ToolCallStyle::kNone);
+  EXPECT_EQ(tool_call_style(ChatFormat::kHarmony, nullptr), ToolCallStyle::kHarmony);
+  EXPECT_EQ(tool_call_style(ChatFormat::kChatMl, nullptr), ToolCallStyle::kNone);
+}
+
+}  // namespace
+}  // namespace subbyte

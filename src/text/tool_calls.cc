@@ -1,0 +1,34 @@
+#include "text/tool_calls.h"
+
+#include "text/chat_template.h"
+
+namespace subbyte {
+
+ToolCallStyle tool_call_style(ChatFormat format, const ChatTemplate* chat_template) {
+  if (format == ChatFormat::kHarmony) return ToolCallStyle::kHarmony;
+  if (chat_template == nullptr) return ToolCallStyle::kNone;
+  if (chat_template->contains("<function=")) return ToolCallStyle::kXml;
+  if (chat_template->contains("<tool_call>")) return ToolCallStyle::kJson;
+  // What Llama 3.1 and later are told to write, and the name of the tool of theirs that does not.
+  if (chat_template->contains("<|python_tag|>") || chat_template->contains("\"parameters\": ")) {
+    return ToolCallStyle::kJsonAnswer;
+  }
+  return ToolCallStyle::kNone;
+}
+
+const json::Value* find_function(const json::Value& tools, std::string_view name) {
+  if (!tools.is_array()) return nullptr;
+  for (const json::Value& tool : tools) {
+    if (!tool.is_object()) continue;
+    const auto inner = tool.find("function");
+    const json::Value& function = inner != tool.end() && inner->is_object() ? *inner : tool;
+    const auto found = function.find("name");
+    if (found != function.end() && found->is_string() &&
+        found->get_ref<const std::string&>() == name) {
+      return &function;
+    }
+  }
+  return nullptr;
+}
+
+}  // namespace subbyte

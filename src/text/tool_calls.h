@@ -1,0 +1,57 @@
+#pragma once
+// Calls of tools that a model writes into its answer, in one of four ways:
+//
+//   kJson        <tool_call>{"name": "f", "arguments": {"x": 1}}</tool_call>      Qwen, Hermes
+//   kXml         <tool_call><function=f><parameter=x>1</parameter></function></tool_call>
+//                                                                     Qwen3-Coder, Qwen3.5
+//   kJsonAnswer  {"name": "f", "parameters": {"x": 1}} as the whole answer         Llama 3
+//   kHarmony     a message in commentary to functions.f                            gpt-oss
+//
+// What does not parse stays the text that it is.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "json/strict_json.h"
+#include "text/chat.h"
+
+namespace subbyte {
+
+class ChatTemplate;
+
+enum class ToolCallStyle : uint8_t { kNone, kJson, kXml, kJsonAnswer, kHarmony };
+
+/// The way of a model, by what its template writes of earlier calls; of harmony by the format.
+ToolCallStyle tool_call_style(ChatFormat format, const ChatTemplate* chat_template);
+
+struct ToolCall {
+  std::string name;
+  std::string arguments;  // an object in JSON
+};
+
+/// Result of reading a text that should hold calls. `kOpen`: it ends inside of a value, to
+/// which a mark that looked like its end may belong.
+struct CallText {
+  enum class Kind : uint8_t { kCalls, kOpen, kNone };
+  Kind kind = Kind::kNone;
+  std::vector<ToolCall> calls = {};
+};
+
+/// Calls in JSON, one or a list: "name" and "arguments" or "parameters", which are kept as they are
+/// written. Without them a call has none: {}.
+CallText parse_json_calls(std::string_view text);
+
+/// Objects one after the other, with white space or ';' between them. Each has arguments, and the
+/// name of one of `tools`: an answer in JSON may look like a call.
+CallText parse_json_answer(std::string_view text, const json::Value& tools);
+
+/// Functions with parameters, of which `tools` say what is no text: a value that is not of a type
+/// that its parameter has is a text.
+CallText parse_xml_calls(std::string_view text, const json::Value& tools);
+
+/// The description of a function in a list of tools; nullptr for none of them.
+const json::Value* find_function(const json::Value& tools, std::string_view name);
+
+}  // namespace subbyte

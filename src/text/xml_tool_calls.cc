@@ -1,0 +1,169 @@
+// Calls of tools as Qwen3-Coder and Qwen3.5 write them, which cannot quote a mark in a value:
+//
+//   <function=NAME>
+//   <parameter=NAME>
+//   value, the line breaks beside it are not of it
+//   </parameter>
+//   </function>
+//
+// A value ends at the first </parameter> before another parameter or the end of its function.
+
+#include <algorithm>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "text/tool_calls.h"
+
+namespace subbyte {
+namespace {
+
+using json::Value;
+using Kind = CallText::Kind;
+
+constexpr std::string_view kSpace = " \t\r\n";
+constexpr std::string_view kFunction = "<function=";
+constexpr std::string_view kFunctionEnd = "</function>";
+constexpr std::string_view kParameter = "<parameter=";
+constexpr std::string_view kParameterEnd = "</parameter>";
+
+/// The types of a parameter by the description of its function: none where it says nothing.
+std::set<std::string> types_of(const Value* function, std::string_view parameter) {
+  std::set<std::string> types;
+  const auto member = [](const Value* object, std::string_view key) -> const Value* {
+    if (object == nullptr || !object->is_object()) return nullptr;
+    const auto found = object->find(key);
+    return found == object->end() ? nullptr : &*found;
+  };
+  const Value* const schema =
+      member(member(member(function, "parameters"), "properties"), parameter);
+  const auto add = [&](const Value* one) {
+    const Value* const type = member(one, "type");
+    if (type == nullptr) return;
+    if (type->is_string()) types.insert(type->get<std::string>());
+    if (!type->is_array()) return;
+    for (const Value& name : *type) {
+      if (name.is_string()) types.insert(name.get<std::string>());
+    }
+  };
+  add(schema);
+  for (const char* const key : {"anyOf", "oneOf"}) {
+    const Value* const several = member(schema, key);
+    if (several == nullptr || !several->is_array()) continue;
+    for (const Value& one : *several) add(&one);
+  }
+  return types;
+}
+
+/// What Python's words are in JSON: templates print earlier calls so.
+std::string_view in_json(std::string_view word) {
+  if (word == "True") return "true";
+  if (word == "False") return "false";
+  return word == "None" ? "null" : word;
+}
+
+bool is_of(const Value& value, const std::set<std::string>& types) {
+  return (value.is_boolean() && types.contains("boolean")) ||
+         (value.is_number_integer() && types.contains("integer")) ||
+         (value.is_number() && types.contains("number")) ||
+         (value.is_object() && types.contains("object")) ||
+         (value.is_array() && types.contains("array")) ||
+         (value.is_null() && (types.contains("null") || !types.contains("string")));
+}
+
+/// A value in JSON.
+std::string json_of(std::string_view value, const std::set<std::string>& types) {
+  const bool is_text = types.empty() || (types.size() == 1 && types.contains("string"));
+  if (!is_text) {
+    const std::size_t begin = std::min(value.find_first_not_of(kSpace), value.size());
+    const std::size_t end = value.find_last_not_of(kSpace) + 1;
+    const std::string_view word = in_json(value.substr(begin, std::max(end, begin) - begin));
+    const auto parsed = json::parse(word, "parameter", {}, json::kTextMemoryFactor);
+    if (parsed.ok() && is_of(*parsed, types)) return std::string(word);
+  }
+  return json::to_text(Value(std::string(value)));
+}
+
+class Reader {
+ public:
+  Reader(std::string_view text, const Value& tools) : text_(text), tools_(tools) {}
+
+  CallText read() {
+    CallText result = {Kind::kCalls};
+    for (skip_space(); !text_.empty(); skip_space()) {
+      const Kind kind = read_function(result.calls);
+      if (kind != Kind::kCalls) return {kind};
+    }
+    return result.calls.empty() ? CallText{} : result;
+  }
+
+ private:
+  void skip_space() {
+    text_.remove_prefix(std::min(text_.find_first_not_of(kSpace), text_.size()));
+  }
+
+  bool take(std::string_view mark) {
+    if (!text_.starts_with(mark)) return false;
+    text_.remove_prefix(mark.size());
+    return true;
+  }
+
+  /// The name in a mark, which ends with '>'.
+  std::optional<std::string> read_name(std::string_view mark) {
+    if (!take(mark)) return std::nullopt;
+    const std::size_t end = text_.find_first_of("<>\n");
+    if (end == std::string_view::npos || end == 0 || text_[end] != '>') return std::nullopt;
+    std::string name(text_.substr(0, end));
+    text_.remove_prefix(end + 1);
+    return name;
+  }
+
+  Kind read_function(std::vector<ToolCall>& calls) {
+    auto name = read_name(kFunction);
+    if (!name) return Kind::kNone;
+    const Value* const function = find_function(tools_, *name);
+    std::set<std::string> seen;
+    std::string arguments;
+    for (skip_space(); text_.starts_with(kParameter); skip_space()) {
+      auto parameter = read_name(kParameter);
+      if (!parameter || !seen.insert(*parameter).second) return Kind::kNone;
+      const auto value = read_value();
+      if (!value) return Kind::kOpen;
+      if (!arguments.empty()) arguments += ", ";
+      arguments +=
+          json::to_text(Value(*parameter)) + ": " + json_of(*value, types_of(function, *parameter));
+    }
+    // The end of the call is that of its function, too.
+    if (!take(kFunctionEnd) && !text_.empty()) return Kind::kNone;
+    calls.push_back({*std::move(name), "{" + arguments + "}"});
+    return Kind::kCalls;
+  }
+
+  std::optional<std::string_view> read_value() {
+    for (std::size_t end = text_.find(kParameterEnd); end != std::string_view::npos;
+         end = text_.find(kParameterEnd, end + 1)) {
+      std::string_view rest = text_.substr(end + kParameterEnd.size());
+      rest.remove_prefix(std::min(rest.find_first_not_of(kSpace), rest.size()));
+      const bool is_end =
+          rest.empty() || rest.starts_with(kParameter) || rest.starts_with(kFunctionEnd);
+      if (!is_end) continue;
+      std::string_view value = text_.substr(0, end);
+      text_ = rest;
+      if (value.starts_with('\n')) value.remove_prefix(1);
+      if (value.ends_with('\n')) value.remove_suffix(1);
+      return value;
+    }
+    return std::nullopt;
+  }
+
+  std::string_view text_;
+  const Value& tools_;
+};
+
+}  // namespace
+
+CallText parse_xml_calls(std::string_view text, const Value& tools) {
+  return Reader(text, tools).read();
+}
+
+}  // namespace subbyte

@@ -1,0 +1,53 @@
+#pragma once
+// What follows a product in the same operator: y = activation(x W^T + bias) + residual.
+//
+//   activation      y                                             columns of y
+//   none            s                                             rows of W
+//   "relu"          max(s, 0)                                     rows of W
+//   "gelu"          s / 2 (1 + tanh(sqrt(2 / pi) (s + 0.044715 s^3)))
+//   "silu_gate"     g / (1 + exp(-g)) u                           half of the rows of W
+//   "gelu_gate"     gelu(g) u                                     half
+//   "clamped_gate"  g = min(g, limit), u = clamp(u, -limit, limit):
+//                   g / (1 + exp(-alpha g)) (u + up_offset)       half
+//
+// g are the first half of the sums s and u the second; where they alternate, s = g, u, g, u ...
+
+#include <optional>
+#include <vector>
+
+#include "base/operands.h"
+#include "base/status.h"
+#include "matrix/matrix.h"
+#include "torch_operators/machine.h"
+#include "torch_operators/operators.h"
+
+namespace subbyte::torch_operators {
+
+enum class EpilogueActivation : uint8_t { kNone, kRelu, kGelu, kSiluGate, kGeluGate, kClampedGate };
+
+struct Epilogue {
+  /// Reads bias, residual, activation, in_turns, alpha, limit and up_offset from the stack.
+  explicit Epilogue(Arguments& arguments);
+
+  /// Checks them beside x and the weights, on any device. Code torch.argument.
+  Status check(const Tensor& x, const MatrixView& weights) const;
+
+  bool has_gate() const { return activation >= EpilogueActivation::kSiluGate; }
+  /// Says whether a product with its bias is all there is.
+  bool is_plain() const { return activation == EpilogueActivation::kNone && !residual; }
+  int64_t outputs(int64_t rows) const { return has_gate() ? rows / 2 : rows; }
+
+  std::optional<Tensor> bias;
+  std::optional<Tensor> residual;
+  std::optional<std::string> name;  // of the activation
+  bool in_turns;                    // gate and up alternate
+  SwiGLU clamp;
+  EpilogueActivation activation = EpilogueActivation::kNone;
+};
+
+/// y = the rest of the epilogue for sums [m][rows] in f32, which have their bias; rounded once, to
+/// nearest even. `out` has the type of x.
+void finish(Machine& machine, const Epilogue& epilogue, const float* sums, int64_t m, int64_t rows,
+            Tensor& out);
+
+}  // namespace subbyte::torch_operators
