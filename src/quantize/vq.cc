@@ -37,7 +37,7 @@ class NearestVectors {
 
   void find(const std::array<float, kKbitBlock>& x, std::array<uint8_t, kKbitBlock>& bytes) const {
     Floats lanes[kSize][kParts];
-    Floats best[kParts];
+    Floats best[kParts] = {};
     Integers nearest[kParts] = {};
     for (int lane = 0; lane < kLanes; ++lane) {
       for (int j = 0; j < kSize; ++j) {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
+#include <cmath>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -131,21 +133,33 @@ class RowDequantizer {
   std::array<float, 256> values_ = {};  // where the matrix brings none
 };
 
+/// The float that rounds to any shorter format as `x` does: x itself, or of its two neighbours the
+/// odd one, which is on no boundary of a shorter format.
+float round_to_odd(double x) {
+  const auto nearest = static_cast<float>(x);
+  const double rest = x - nearest;
+  const auto bits = std::bit_cast<uint32_t>(nearest);
+  if (rest == 0 || !std::isfinite(nearest) || (bits & 1) != 0) return nearest;
+  if (nearest == 0) return std::bit_cast<float>(bits | 1);
+  return std::bit_cast<float>((rest > 0) == (nearest > 0) ? bits + 1 : bits - 1);
+}
+
 /// Rounded once, from double precision.
-void dequantize_rotated(const MatrixView& matrix, Format number, void* out, Executor& executor) {
+void dequantize_rotated(const MatrixView& matrix, Format number, void* out,
+                        const BlockKernels& kernels, Executor& executor) {
   const Dequantizer dequantizer(matrix);
-  const FormatInfo& format = info(number);
-  const int64_t width = number_bytes(number);
+  const int64_t row_bytes = matrix.cols * number_bytes(number);
+  const auto store = kernels.store[buffer_index(number)];
   executor.parallel_for(matrix.rows, 1, [&](int64_t begin, int64_t end, int) {
     std::vector<double> weights(static_cast<std::size_t>(matrix.cols));
+    std::vector<float> floats(weights.size());
     for (int64_t row = begin; row < end; ++row) {
       dequantizer.row(row, weights.data());
-      uint8_t* to = static_cast<uint8_t*>(out) + row * matrix.cols * width;
-      for (const double weight : weights) {
-        const uint32_t code = format.encode(weight, Rounding::kNearestEven);
-        std::memcpy(to, &code, static_cast<std::size_t>(width));
-        to += width;
+      for (std::size_t i = 0; i < weights.size(); ++i) {
+        floats[i] =
+            number == Format::kF32 ? static_cast<float>(weights[i]) : round_to_odd(weights[i]);
       }
+      store(static_cast<uint8_t*>(out) + row * row_bytes, floats.data(), matrix.cols);
     }
   });
 }
@@ -172,7 +186,7 @@ Status dequantize(const MatrixView& matrix, Format number, void* out, const Kern
                      std::string(number == Format::kNone ? "none" : info(number).name)};
   }
   if (matrix.format.rotation != 0) {
-    dequantize_rotated(matrix, number, out, executor);
+    dequantize_rotated(matrix, number, out, *kernels.vectors->blocks, executor);
     return {};
   }
   const RowDequantizer dequantizer(matrix, number, out, *kernels.vectors->blocks);
