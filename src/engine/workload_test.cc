@@ -40,10 +40,10 @@ class WorkloadTest : public ::testing::Test {
 };
 
 TEST(Workload, names_are_those_of_llama_bench) {
-  EXPECT_EQ(to_string({.prompt = 512}), "pp512");
-  EXPECT_EQ(to_string({.generated = 128}), "tg128");
-  EXPECT_EQ(to_string({.prompt = 512, .generated = 128}), "pp512+tg128");
-  EXPECT_EQ(to_string({.depth = 4096, .prompt = 512}), "pp512 @ d4096");
+  EXPECT_EQ(to_string(Workload{.prompt = 512}), "pp512");
+  EXPECT_EQ(to_string(Workload{.generated = 128}), "tg128");
+  EXPECT_EQ(to_string(Workload{.prompt = 512, .generated = 128}), "pp512+tg128");
+  EXPECT_EQ(to_string(Workload{.depth = 4096, .prompt = 512}), "pp512 @ d4096");
 }
 
 /// As many steps, of as many tokens, as the name says, and the context once for all repetitions.

@@ -156,7 +156,7 @@ Session::Conversation& Session::begin_turn(std::span<const TokenId> prompt) {
     Sequence sequence =
         nearest == kept_.end() ? Sequence(pool_, context_) : nearest->sequence.share(length);
     if (std::ssize(kept_) >= scheduler_.max_sequences()) forget_oldest();
-    kept_.push_front({.sequence = std::move(sequence)});
+    kept_.push_front({.sequence = std::move(sequence), .tokens = {}});
   }
   Conversation& conversation = kept_.front();
   conversation.tokens.assign(prompt.begin(), prompt.begin() + conversation.sequence.length());
