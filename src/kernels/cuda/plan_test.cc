@@ -183,10 +183,10 @@ void expect_large_m(const Problem& problem, const Device& device, const Plan& pl
                                    4 * tokens_of(plan.kernel) * 64 * 2);
 }
 
-TEST(CudaWeights, are_20_lines_and_280_kernels) {
+TEST(CudaWeights, are_22_lines_and_308_kernels) {
   const std::vector<WeightsLine> lines = weights_lines();
-  EXPECT_EQ(lines.size(), 20u);
-  EXPECT_EQ(lines.size() * 2 * kKernelKinds, 280u);
+  EXPECT_EQ(lines.size(), 22u);
+  EXPECT_EQ(lines.size() * 2 * kKernelKinds, 308u);
   std::set<WeightsLine> of_formats;
   for (const WeightFormat& format : all_formats()) {
     const PackedFormat packed = format_of(format, 1, 128);
