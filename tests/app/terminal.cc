@@ -51,8 +51,11 @@ bool Terminal::read_more() {
   unread_.append(buffer, static_cast<std::size_t>(count));
   // Asking for pasted text to be marked shows nothing.
   for (const char* mode : {"\x1b[?2004h", "\x1b[?2004l"}) {
-    const std::size_t at = unread_.find(mode);
-    if (at != std::string::npos) unread_.erase(at, 8);
+    while (true) {  // what is read at once may have it more than once
+      const std::size_t at = unread_.find(mode);
+      if (at == std::string::npos) break;
+      unread_.erase(at, 8);
+    }
   }
   return true;
 }
