@@ -39,13 +39,17 @@ install_python_tools() {
     "${python_tool_packages[@]}" || no_packages "${python_tool_packages[*]}"
 }
 
-# The build folder is the one of the tests, whose options stay: only the module is compiled.
+# The build folder is the one of the tests, whose options stay, flags among them: with those that
+# pyproject.toml has for others all would be compiled again.
 build_python_wheel() {
+  local flags
+  flags=$(sed -n 's/^CMAKE_CXX_FLAGS_RELWITHDEBINFO:[A-Z]*=//p' build/ci/CMakeCache.txt)
   rm -rf build/ci/wheel
   PATH=$python_tools/bin:$PATH CMAKE_BUILD_PARALLEL_LEVEL=$(nproc) \
     "$python_tools/bin/python" -m pip --disable-pip-version-check wheel . --no-deps \
     --no-build-isolation --wheel-dir build/ci/wheel --config-settings=build-dir=build/ci \
     --config-settings=cmake.python-hints=false \
+    --config-settings=cmake.define.CMAKE_CXX_FLAGS_RELWITHDEBINFO="$flags" \
     --config-settings=cmake.define.Python_EXECUTABLE="$python_tools/bin/python"
 }
 
