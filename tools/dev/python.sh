@@ -76,12 +76,13 @@ no_packages() {
   return 1
 }
 
-# Adds to num_passed and num_failed.
+# Adds to num_passed and num_failed. Tests of Ctrl-C need the signal, which shells ignore in what they
+# run in the background.
 run_python_tests() {
   local report=$PWD/build/ci/python-tests.xml status=0
   rm -f "$report"
-  phase "test python/" "$python_venv/bin/python" -m pytest --quiet -p no:cacheprovider \
-    --junit-xml "$report" --ignore python/tests/torch python/tests || status=$?
+  phase "test python/" env --default-signal=INT "$python_venv/bin/python" -m pytest --quiet \
+    -p no:cacheprovider --junit-xml "$report" --ignore python/tests/torch python/tests || status=$?
   count_python_tests "$report" "$status"
 }
 
