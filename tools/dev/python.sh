@@ -76,8 +76,8 @@ no_packages() {
   return 1
 }
 
-# Adds to num_passed and num_failed. Tests of Ctrl-C need the signal, which shells ignore in what they
-# run in the background.
+# Adds to num_passed and num_failed. Tests of Ctrl-C need the signal, which shells ignore in what
+# they run in the background.
 run_python_tests() {
   local report=$PWD/build/ci/python-tests.xml status=0
   rm -f "$report"
