@@ -86,6 +86,7 @@ class ExpertPacker {
     const MatrixView& first = matrices_.front().view;
     gathers_ = !first.input_order.empty();
     const int64_t experts = std::ssize(matrices_) / parts_;
+    to_.count = static_cast<int32_t>(experts);
     to_.rows = first.rows * parts_;
     to_.cols = first.cols;
     const WeightFormat format =
@@ -319,8 +320,8 @@ struct CudaMoe::Places {
 };
 
 int64_t CudaMoe::memory_bytes(const Experts& experts, int64_t tokens) const {
-  const int64_t routes = tokens * experts.top_k;
-  if (routes == 0) return 0;
+  if (tokens * experts.top_k == 0) return 0;
+  const int64_t routes = tokens * (experts.top_k + 1);  // one may be joined
   return Places(routes, routes, experts.inner, experts.hidden, rounds_inputs_).end;
 }
 
@@ -338,6 +339,7 @@ Status CudaMoe::choose_kernels(CudaExperts& experts) const {
   experts.is_w4a8 = rounds_inputs_ && experts.rules.has_large_m &&
                     cuda::has_w4a8_products(experts.gate_up.format) &&
                     cuda::has_w4a8_products(experts.down.format);
+  experts.joins_shared = !rounds_inputs_ && !batch_invariant_;
   for (const CudaExpertMatrices* matrices : {&experts.gate_up, &experts.down}) {
     for (const int64_t tokens :
          {int64_t{1}, int64_t{16}, 32 * experts.rules.experts, int64_t{1} << 20}) {
@@ -361,7 +363,7 @@ struct CudaMoe::Inputs {
 };
 
 Status CudaMoe::multiply(const cuda::ExpertTiles& tiles, const CudaExpertMatrices& matrices,
-                         const Inputs& x, cuda::ExpertsCall call) const {
+                         const Inputs& x, const CudaMatrix* shared, cuda::ExpertsCall call) const {
   SUBBYTE_TRY(const cuda::ExpertPlan plan,
               cuda::plan_experts(matrices.format, number_, tiles, device_, batch_invariant_));
   call.weights = matrices.arguments;
@@ -371,6 +373,11 @@ Status CudaMoe::multiply(const cuda::ExpertTiles& tiles, const CudaExpertMatrice
   call.up_gains = reinterpret_cast<const float*>(matrices.up_gains.data());
   call.bias = matrices.bias.data();
   call.num_tiles = tiles.count;
+  if (shared != nullptr) {
+    const cuda::WeightArguments& weights = shared->arguments;
+    call.shared = {weights.codes - matrices.arguments.codes, matrices.count, weights.gain,
+                   weights.up_gain};
+  }
   if (x.codes != nullptr) {
     cuda::run_quantize_rows(
         {x.codes, x.scales, x.data, x.token_of, call.x_count, x.cols, cuda::element_of(number_)},
@@ -409,10 +416,15 @@ void set_tokens(cuda::RouteCall& route, const cuda::ExpertTiles& tiles, int64_t 
 }  // namespace
 
 Result<cuda::RoutedSum> CudaMoe::run(const CudaRows& x, const float* logits,
-                                     const CudaExperts& experts) {
+                                     const CudaExperts& experts, const CudaSharedExpert& shared) {
   const int64_t inner = experts.down.cols;
-  const int64_t routes = x.rows * experts.rules.top_k;
-  const cuda::ExpertTiles tiles = cuda::expert_tiles(x.rows, experts.rules);
+  cuda::ExpertRules rules = experts.rules;
+  if (shared.gate != nullptr) {
+    ++rules.experts;
+    ++rules.top_k;
+  }
+  const int64_t routes = x.rows * rules.top_k;
+  const cuda::ExpertTiles tiles = cuda::expert_tiles(x.rows, rules);
   const Places places(routes, tiles.count, inner, x.cols, rounds_inputs_);
   SUBBYTE_CHECK(memory_.grow(places.end));
   std::byte* const memory = memory_.data();
@@ -420,6 +432,7 @@ Result<cuda::RoutedSum> CudaMoe::run(const CudaRows& x, const float* logits,
   cuda::RouteCall route = places.route(memory);
   route.logits = logits;
   route.weights_of_all = experts.weights_of_all;
+  route.shared_gate = shared.gate;
   set_tokens(route, tiles, x.rows, experts.rules);
   cuda::run_route(route, stream_);
 
@@ -436,7 +449,7 @@ Result<cuda::RoutedSum> CudaMoe::run(const CudaRows& x, const float* logits,
   gate_up.tiles = route.tiles;
   gate_up.activation = cuda::Activation::kClampedSwiGLU;
   gate_up.swiglu = experts.swiglu;
-  SUBBYTE_CHECK(multiply(tiles, experts.gate_up, inputs, gate_up));
+  SUBBYTE_CHECK(multiply(tiles, experts.gate_up, inputs, shared.gate_up, gate_up));
 
   inputs.data = inputs.spare = memory + places.activated;
   inputs.token_of = nullptr;
@@ -449,9 +462,9 @@ Result<cuda::RoutedSum> CudaMoe::run(const CudaRows& x, const float* logits,
   down.y_rows = route.order;
   down.follows_experts = !rounds_inputs_;
   down.tiles = route.tiles;
-  SUBBYTE_CHECK(multiply(tiles, experts.down, inputs, down));
+  SUBBYTE_CHECK(multiply(tiles, experts.down, inputs, shared.down, down));
 
-  return cuda::RoutedSum{memory + places.outputs, route.weights, experts.rules.top_k};
+  return cuda::RoutedSum{memory + places.outputs, route.weights, rules.top_k};
 }
 
 }  // namespace subbyte

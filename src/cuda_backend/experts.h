@@ -12,7 +12,8 @@ namespace subbyte {
 
 /// A matrix of each expert of a layer, packed one after the other.
 struct CudaExpertMatrices {
-  int64_t rows = 0;  // of one expert
+  int32_t count = 0;  // of experts
+  int64_t rows = 0;   // of one expert
   int64_t cols = 0;
   int64_t expert_bytes = 0;  // from an expert to the next
   DeviceBytes memory;
@@ -24,6 +25,13 @@ struct CudaExpertMatrices {
   double largest_scale = 0;              // of all experts
 };
 
+/// An expert of a layer that every token goes to, as matrices of its own.
+struct CudaSharedExpert {
+  const CudaMatrix* gate_up = nullptr;
+  const CudaMatrix* down = nullptr;
+  const float* gate = nullptr;  // [rows of x], whose sigmoid it is weighted by
+};
+
 /// Experts in the form of this backend.
 struct CudaExperts {
   CudaExpertMatrices gate_up, down;
@@ -31,6 +39,7 @@ struct CudaExperts {
   SwiGLU swiglu = kUsualClamp;
   bool weights_of_all = false;  // RouteWeights::kOfAll
   bool is_w4a8 = false;         // products of many tokens, on the tensor cores for 8 bits
+  bool joins_shared = false;    // an expert that every token goes to may be one more of them
 };
 
 /// The matrices of a layer are brought to one format, which is packed as upload_weight() packs a
@@ -58,9 +67,10 @@ class CudaMoe {
   /// Sets experts.rules by what this GPU has. Code linear.unsupported where it has none.
   Status choose_kernels(CudaExperts& experts) const;
 
-  /// Computes what is added for each row of x. `logits` [x.rows][experts]. Stays until the next
-  /// call. Codes: cuda.memory, cuda.launch.
-  Result<cuda::RoutedSum> run(const CudaRows& x, const float* logits, const CudaExperts& experts);
+  /// Computes what is added for each row of x. `logits` [x.rows][experts]. `shared`: that one, too,
+  /// if the experts join it. Stays until the next call. Codes: cuda.memory, cuda.launch.
+  Result<cuda::RoutedSum> run(const CudaRows& x, const float* logits, const CudaExperts& experts,
+                              const CudaSharedExpert& shared = {});
 
   /// Memory, so that steps which need no more allocate nothing. Code cuda.memory.
   Status reserve(int64_t bytes) { return memory_.grow(bytes); }
@@ -74,7 +84,7 @@ class CudaMoe {
   struct Inputs;
 
   Status multiply(const cuda::ExpertTiles& tiles, const CudaExpertMatrices& matrices,
-                  const Inputs& x, cuda::ExpertsCall call) const;
+                  const Inputs& x, const CudaMatrix* shared, cuda::ExpertsCall call) const;
 
   cuda::Device device_;
   cuda::Number number_;

@@ -23,12 +23,22 @@
 
 namespace subbyte {
 
+/// The operations of an expert that every token goes to, which is one more of a mixture's.
+struct JoinedExpert {
+  int64_t gate_up = -1;
+  int64_t down = -1;
+  int64_t gated = -1;  // weighted by a sigmoid, and added to the mixture's sum
+
+  bool is_there() const { return gated >= 0; }
+};
+
 /// One operation of the plan by its own kernels.
 struct ScheduledLaunch {
   int64_t op = 0;
   bool is_summed = false;    // a norm: what it adds was added by the product before it
   bool leaves_sum = false;   // experts: the norm that reads the result adds the routes
   bool adds_routes = false;  // that norm
+  JoinedExpert joined = {};  // experts: computed with them, and not launched by itself
 };
 
 /// Where a product or an attention of a program finds its input.
@@ -75,8 +85,13 @@ struct Schedule {
   bool launches_attention(const StepPlan& plan) const;
 };
 
-/// Every operation by itself. `joins`: sums of experts are left to norms.
-Schedule schedule_launches(const StepPlan& plan, bool joins);
+/// Steps of so many tokens at most take an expert that every token goes to as one of the mixture
+/// beside it. More of them multiply faster apart.
+inline constexpr int64_t kMaxJoinedTokens = 3;
+
+/// Every operation by itself. `joins`: sums of experts are left to norms, and for few `tokens` (0:
+/// any number) experts join that of every token where it has their form.
+Schedule schedule_launches(const StepPlan& plan, bool joins, int64_t tokens = 0);
 
 /// Limits of the programs of a step.
 struct ProgramLimits {

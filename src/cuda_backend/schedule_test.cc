@@ -4,6 +4,7 @@
 
 #include <deque>
 
+#include "cuda_backend/experts.h"
 #include "kernels/cuda/weight_arguments.h"
 #include "ops/recorder.h"
 #include "support/random_matrix.h"
@@ -274,6 +275,86 @@ TEST(Schedule, sums_of_experts_are_left_to_the_norm_that_adds_them) {
   EXPECT_EQ(to_string(schedule_launches(plan, true), plan), expected);
   EXPECT_EQ(programs(plan), expected) << "programs between experts are short";
   EXPECT_EQ(to_string(schedule_launches(plan, false), plan).find("left"), std::string::npos);
+}
+
+/// A mixture of experts and one that every token goes to.
+struct MixtureAndShared {
+  CudaExperts mixture;
+  CudaMatrix gate_up = packed(2 * kInner, kHidden);
+  CudaMatrix down = packed(kHidden, kInner);
+
+  MixtureAndShared() {
+    gate_up.format.row_order = cuda::RowOrder::kGateAboveUp;
+    mixture.gate_up.format = gate_up.format;
+    mixture.gate_up.format.largest_scale *= 2;
+    mixture.down.format = down.format;
+    mixture.rules = {.experts = 8, .top_k = 2};
+    mixture.swiglu = {};
+    mixture.joins_shared = true;
+  }
+
+  std::string launches(int64_t tokens, bool has_gate_first = true) {
+    const Experts experts = {8, 2, kHidden, kInner,
+                             std::make_shared<const CudaExperts>(std::move(mixture))};
+    const Weight router = weight_of({dense(8, kHidden)});
+    const Weight gate_weight = weight_of({dense(1, kHidden)});
+    Recorder record;
+    ValueId x = record.embed("table", weight_of({dense(kVocab, kHidden)}));
+    ValueId h = record.add_norm("norm", x, kNoValue, norm());
+    ValueId gate = kNoValue;
+    if (has_gate_first) gate = record.exact_linear("gate", h, gate_weight);
+    const ValueId sum =
+        record.experts("experts", h, record.exact_linear("router", h, router), experts);
+    if (!has_gate_first) gate = record.exact_linear("gate", h, gate_weight);
+    const ValueId inner = record.gated_linear("up", h, weight_of({std::move(gate_up)}));
+    const ValueId shared = record.linear("down", inner, weight_of({std::move(down)}));
+    const ValueId all = record.sigmoid_gate("shared", shared, gate, sum);
+    h = record.add_norm("next", x, all, norm());
+    record.logits("head", record.head_norm("last", x, h, norm()),
+                  weight_of({dense(kVocab, kHidden)}));
+    const StepPlan plan = std::move(std::move(record).finish()).value();
+    std::string text = programs(plan, tokens);
+    text.erase(text.find("launch last"));
+    return text.erase(0, text.find("launch norm\n") + 12);
+  }
+};
+
+constexpr const char* kApart =
+    "launch gate\n"
+    "launch router\n"
+    "launch experts\n"
+    "launch up\n"
+    "launch down\n"
+    "launch shared\n"
+    "launch next\n";
+
+TEST(Schedule, the_expert_of_every_token_joins_those_of_a_mixture_for_few_tokens) {
+  EXPECT_EQ(MixtureAndShared().launches(1),
+            "launch gate\n"
+            "launch router\n"
+            "launch experts, with shared, the sum left to a norm\n"
+            "launch next, adds the routes\n");
+  EXPECT_EQ(MixtureAndShared().launches(kMaxJoinedTokens + 1), kApart);
+}
+
+TEST(Schedule, the_expert_of_every_token_stays_apart_where_it_differs) {
+  const auto launches_of = [](const auto& change) {
+    MixtureAndShared layer;
+    change(layer);
+    return layer.launches(1);
+  };
+  using Layer = MixtureAndShared;
+  EXPECT_EQ(launches_of([](Layer& l) { l.mixture.joins_shared = false; }), kApart);
+  EXPECT_EQ(launches_of([](Layer& l) { l.mixture.swiglu = kUsualClamp; }), kApart);
+  EXPECT_EQ(launches_of([](Layer& l) { l.down.is_packed = false; }), kApart);
+  EXPECT_EQ(launches_of([](Layer& l) { l.mixture.rules.top_k = cuda::kMaxTopK; }), kApart);
+  EXPECT_EQ(launches_of([](Layer& l) {
+              l.gate_up = packed(2 * kInner, kHidden, kMxfp4);
+              l.gate_up.format.row_order = cuda::RowOrder::kGateAboveUp;
+            }),
+            kApart);
+  EXPECT_NE(MixtureAndShared().launches(1, false).find("launch experts\n"), std::string::npos)
+      << "its gate comes after the experts";
 }
 
 TEST(Schedule, gated_delta_nets_are_launches_with_all_that_is_between_them) {

@@ -291,9 +291,20 @@ Status CudaStepRunner::launch(const AttendOp& op, const ScheduledLaunch&) {
   return attention_.attend(op, activations(op.y), activations(op.qkv));
 }
 
+CudaSharedExpert CudaStepRunner::shared_expert(const JoinedExpert& joined) const {
+  if (!joined.is_there()) return {};
+  const auto op = [this](int64_t i) -> const Operation& {
+    return plan_->ops[static_cast<std::size_t>(i)].what;
+  };
+  return {&open(std::get<GatedLinearOp>(op(joined.gate_up)).gate_up).parts.front(),
+          &open(std::get<LinearOp>(op(joined.down)).weight).parts.front(),
+          floats(std::get<SigmoidGateOp>(op(joined.gated)).gate)};
+}
+
 Status CudaStepRunner::launch(const ExpertsOp& op, const ScheduledLaunch& item) {
   const auto& experts = *static_cast<const CudaExperts*>(op.experts.storage.get());
-  SUBBYTE_TRY(routes_, moe_.run(activations(op.x), floats(op.router_logits), experts));
+  SUBBYTE_TRY(routes_, moe_.run(activations(op.x), floats(op.router_logits), experts,
+                                shared_expert(item.joined)));
   if (item.leaves_sum) return {};
   const CudaRows y = activations(op.y);
   cuda::run_add_routes({y.data, routes_, element(), y.rows, y.cols}, stream_);

@@ -126,6 +126,7 @@ class CudaStepRunner {
   Status launch(const LogitsOp& op, const ScheduledLaunch& item);
   Status show(const Op& op);
 
+  CudaSharedExpert shared_expert(const JoinedExpert& joined) const;
   int64_t rows_of(ValueId id) const;
   std::byte* at(ValueId id) const { return pointers_[slots_->slot_of[id]]; }
   float* floats(ValueId id) const { return reinterpret_cast<float*>(at(id)); }

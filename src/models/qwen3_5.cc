@@ -142,7 +142,7 @@ Result<StepPlan> record(const ModelConfig& config, const ModelWeights& weights) 
     delta = config.delta_net_layers[i] ? record.delta_net(h) : record.self_attention(h, true);
     h = record.add_norm("post_attention_layernorm", x, delta);
     if (config.expert_layers[i]) {
-      delta = record.shared_expert(h, record.experts("gate", h));
+      delta = record.experts_and_shared("gate", h);
     } else {
       delta = record.gated_block(h);
     }

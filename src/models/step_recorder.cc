@@ -87,9 +87,10 @@ ValueId StepRecorder::gated_block(std::string_view prefix, ValueId h) {
   return linear(fmt::format("{}down_proj", prefix), gated);
 }
 
-ValueId StepRecorder::shared_expert(ValueId h, ValueId experts) {
+ValueId StepRecorder::experts_and_shared(std::string_view router, ValueId h) {
   const std::string name = "mlp.shared_expert_gate";
   const ValueId gate = record_.exact_linear(name, h, weights_.matrix(in_layer(name)));
+  const ValueId experts = this->experts(router, h);
   const ValueId shared = gated_block("mlp.shared_expert.", h);
   return record_.sigmoid_gate("mlp.shared_expert.gated", shared, gate, experts);
 }

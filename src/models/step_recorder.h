@@ -37,12 +37,13 @@ class StepRecorder {
   /// down(silu(gate h) * (up h)) under "mlp."
   ValueId gated_block(ValueId h);
 
-  /// experts + sigmoid(gate h) * down(silu(gate h) * (up h)) with the names under
-  /// "mlp.shared_expert".
-  ValueId shared_expert(ValueId h, ValueId experts);
-
   /// The mixture of experts under "mlp."; `router` is the name of what chooses them.
   ValueId experts(std::string_view router, ValueId h);
+
+  /// experts + sigmoid(gate h) * down(silu(gate h) * (up h)) with the names under
+  /// "mlp.shared_expert". The gate comes first: machines may take this expert as one of the
+  /// mixture.
+  ValueId experts_and_shared(std::string_view router, ValueId h);
 
   /// Ends with the logits of x + delta. Code plan.shape.
   Result<StepPlan> finish(ValueId x, ValueId delta) &&;

@@ -79,6 +79,7 @@ ExpertArguments expert_arguments(const ExpertsCall& call) {
                       call.x_stride % 8 == 0 && reinterpret_cast<uintptr_t>(call.x) % 16 == 0;
   a.expert_bytes = call.expert_bytes;
   a.gains = call.gains;
+  a.shared = call.shared;
   a.up_gains = call.up_gains != nullptr ? call.up_gains : call.gains;
   a.tiles = call.tiles;
   a.num_tiles = static_cast<int32_t>(call.num_tiles);

@@ -57,6 +57,8 @@ struct PackedFormat {
   /// Finite; 0: there is none. Times the largest value of a codebook of the matrix if that is above
   /// 1. An offset counts as one of |offset| / 2^(bits - 1), with which a code can become as large.
   double largest_scale = 0;
+
+  bool operator==(const PackedFormat&) const = default;
 };
 
 /// The packed form of a matrix of that format, or why there is none. Supported: u2, u3, u4, u8 and

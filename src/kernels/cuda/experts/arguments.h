@@ -13,9 +13,19 @@ struct ExpertTile {
   int32_t count;
 };
 
+/// The expert after the last one, which has their format and every token: its bytes are `at` bytes
+/// after those of expert 0. number -1: there is none.
+struct SharedExpert {
+  int64_t at = 0;
+  int32_t number = -1;
+  float gain = 0;
+  float up_gain = 0;
+};
+
 struct ExpertArguments {
   LinearArguments linear;   // of expert 0; m is not read
   int64_t expert_bytes;     // from the weights of an expert to those of the next
+  SharedExpert shared;      // whose weights lie apart
   const float* gains;       // [experts], WeightArguments::gain of each
   const float* up_gains;    // [experts], the same of up
   const ExpertTile* tiles;  // those with routes first

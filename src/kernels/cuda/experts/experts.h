@@ -58,6 +58,7 @@ struct ExpertsCall {
   int64_t expert_bytes = 0;         // from an expert to the next
   const float* gains = nullptr;     // [experts], WeightArguments::gain of each
   const float* up_gains = nullptr;  // of up, where it has other ones; nullptr: `gains`
+  SharedExpert shared;              // without a bias then
   const void* x = nullptr;          // [..][x_stride]
   void* y = nullptr;                // [..][y_stride]
   const void* bias = nullptr;       // [experts][rows] or nullptr

@@ -46,10 +46,10 @@ __device__ float softmax_sum(const float* logits, int experts, float largest) {
 }
 
 /// By a warp: the best expert of those after the last one, top_k <= 32 times; the lower index on
-/// ties, NaN before all. The logits of 128 experts stay in registers.
+/// ties, NaN before all. The logits of kHeld experts of a lane stay in registers.
+template <int kHeld>
 __device__ ChosenExpert choose_experts(const float* logits, int experts, int top_k,
                                        bool weights_of_all) {
-  constexpr int kHeld = 4;  // of a lane
   const int lane = static_cast<int>(threadIdx.x) % kLanes;
   uint32_t held[kHeld];
 #pragma unroll
@@ -92,12 +92,17 @@ __device__ ChosenExpert choose_experts(const float* logits, int experts, int top
 /// By a warp.
 __device__ void choose_of_token(const RouteCall& a, int64_t token) {
   const int lane = static_cast<int>(threadIdx.x) % kLanes;
-  const ChosenExpert chosen =
-      choose_experts(a.logits + token * a.experts, static_cast<int>(a.experts),
-                     static_cast<int>(a.top_k), a.weights_of_all);
-  if (lane >= a.top_k) return;
-  a.expert_of[token * a.top_k + lane] = chosen.expert;
-  a.weights[token * a.top_k + lane] = chosen.weight;
+  constexpr int kFew = 4;
+  const float* const logits = a.logits + token * a.experts;
+  const int experts = static_cast<int>(a.experts);
+  const int top_k = static_cast<int>(a.top_k);
+  ChosenExpert chosen = experts <= kFew * kLanes
+                            ? choose_experts<kFew>(logits, experts, top_k, a.weights_of_all)
+                            : choose_experts<2 * kFew>(logits, experts, top_k, a.weights_of_all);
+  if (lane >= a.routes_of_token()) return;
+  if (lane == top_k) chosen = {experts, 1 / (1 + expf(-a.shared_gate[token]))};
+  a.expert_of[token * a.routes_of_token() + lane] = chosen.expert;
+  a.weights[token * a.routes_of_token() + lane] = chosen.weight;
 }
 
 /// A warp for a token.
@@ -116,7 +121,7 @@ __global__ void __launch_bounds__(kSortThreads)
   const int thread = static_cast<int>(threadIdx.x);
   if (thread / kLanes < a.tokens) choose_of_token(a, thread / kLanes);
   __syncthreads();
-  const int routes = static_cast<int>(a.tokens * a.top_k);
+  const int routes = static_cast<int>(a.tokens * a.routes_of_token());
   const bool is_route = thread < routes;
   if (is_route) experts[thread] = a.expert_of[thread];
   __syncthreads();
@@ -135,7 +140,7 @@ __global__ void __launch_bounds__(kSortThreads)
   const bool begins = is_route && nth % a.tile_tokens == 0;
   if (is_route) {
     a.order[place] = thread;
-    a.token_of[place] = static_cast<int32_t>(thread / a.top_k);
+    a.token_of[place] = static_cast<int32_t>(thread / a.routes_of_token());
     begins_tile[thread] = begins;
   }
   const int tiles = __syncthreads_count(begins);
@@ -177,7 +182,7 @@ __device__ void sort_routes(const RouteCall& a, int first) {
   const int expert = static_cast<int>(blockIdx.x);
   const int warp = static_cast<int>(threadIdx.x) / kLanes;
   const unsigned lower_lanes = (1u << threadIdx.x % kLanes) - 1;
-  const int64_t routes = a.tokens * a.top_k;
+  const int64_t routes = a.tokens * a.routes_of_token();
   for (int64_t begin = 0; begin < routes; begin += kSortThreads) {
     const int64_t route = begin + threadIdx.x;
     const bool is_mine = route < routes && a.expert_of[route] == expert;
@@ -193,7 +198,7 @@ __device__ void sort_routes(const RouteCall& a, int first) {
     if (is_mine) {
       const int place = first + before + __popc(mine & lower_lanes);
       a.order[place] = static_cast<int32_t>(route);
-      a.token_of[place] = static_cast<int32_t>(route / a.top_k);
+      a.token_of[place] = static_cast<int32_t>(route / a.routes_of_token());
     }
     first += all;
     __syncthreads();
@@ -203,18 +208,19 @@ __device__ void sort_routes(const RouteCall& a, int first) {
 /// A CTA for an expert. Each counts the routes of all experts; sums of integers have no order.
 __global__ void __launch_bounds__(kSortThreads) sort(const __grid_constant__ RouteCall a) {
   begin_operation();
-  extern __shared__ int counts[];  // [experts]
+  extern __shared__ int counts[];  // [experts], the shared one too
   __shared__ Share shared_share;
   const int expert = static_cast<int>(blockIdx.x);
-  const int64_t routes = a.tokens * a.top_k;
-  for (int64_t e = threadIdx.x; e < a.experts; e += kSortThreads) counts[e] = 0;
+  const int64_t routes = a.tokens * a.routes_of_token();
+  const int64_t experts = a.experts + a.num_shared();
+  for (int64_t e = threadIdx.x; e < experts; e += kSortThreads) counts[e] = 0;
   __syncthreads();
   for (int64_t i = threadIdx.x; i < routes; i += kSortThreads) {
     atomicAdd(&counts[a.expert_of[i]], 1);
   }
   __syncthreads();
   if (threadIdx.x < kLanes) {
-    const Share found = share_of(counts, a.experts, expert, a.tile_tokens);
+    const Share found = share_of(counts, experts, expert, a.tile_tokens);
     if (threadIdx.x == 0) shared_share = found;
   }
   __syncthreads();
@@ -268,13 +274,13 @@ __global__ void __launch_bounds__(kThreads) store_sums(const __grid_constant__ A
 }  // namespace
 
 void run_route(const RouteCall& call, Stream stream) {
-  if (call.tokens <= kFewTokens && call.tokens * call.top_k <= kFewRoutes) {
+  if (call.tokens <= kFewTokens && call.tokens * call.routes_of_token() <= kFewRoutes) {
     launch(choose_and_sort, {dim3(1), kSortThreads}, stream, call);
     return;
   }
   const auto ctas = static_cast<unsigned>((call.tokens + kWarps - 1) / kWarps);
   launch(choose, {dim3(ctas), kThreads}, stream, call);
-  const auto experts = static_cast<unsigned>(call.experts);
+  const auto experts = static_cast<unsigned>(call.experts + call.num_shared());
   launch(sort, {dim3(experts), kSortThreads, static_cast<int>(experts * sizeof(int))}, stream,
          call);
 }

@@ -1,7 +1,8 @@
 #pragma once
 // Which experts the tokens of a step go to, found on the device, and the sum of what these return.
 //
-//   routes   [tokens][top_k]: the i-th best expert of a token, and its weight
+//   routes   [tokens][top_k]: the i-th best expert of a token, and its weight; one more for an
+//            expert that every token goes to
 //   order    the routes sorted by expert, those of one expert by token: a stable counting sort
 //   tiles    runs of at most so many routes of one expert, in that order; the rest is empty
 //
@@ -19,16 +20,22 @@ struct RouteCall {
   const float* logits = nullptr;  // [tokens][experts]
   int64_t tokens = 0;
   int64_t experts = 0;  // at most kMaxExperts
-  int64_t top_k = 0;    // at most experts and kMaxTopK
+  int64_t top_k = 0;    // at most experts and kMaxTopK, less than that beside a shared expert
   int tile_tokens = 8;  // routes of a tile, at most
   int64_t num_tiles = 0;
+  /// [tokens], or nullptr: each token goes to one expert more, whose number is `experts`, and whose
+  /// weight is the sigmoid of this.
+  const float* shared_gate = nullptr;
   bool weights_of_all = false;  // the softmax is one over all experts, not over the chosen ones
   // Results.
-  int32_t* expert_of = nullptr;  // [tokens * top_k], by route
+  int32_t* expert_of = nullptr;  // [tokens * routes_of_token()], by route
   float* weights = nullptr;      // the same
-  int32_t* order = nullptr;      // [tokens * top_k], the route of each place
-  int32_t* token_of = nullptr;   // [tokens * top_k], the token of each place
+  int32_t* order = nullptr;      // the same, the route of each place
+  int32_t* token_of = nullptr;   // the same, the token of each place
   ExpertTile* tiles = nullptr;   // [num_tiles]
+
+  SUBBYTE_DEVICE constexpr int64_t num_shared() const { return shared_gate != nullptr ? 1 : 0; }
+  SUBBYTE_DEVICE constexpr int64_t routes_of_token() const { return top_k + num_shared(); }
 };
 
 /// The top_k largest logits of each token, the lower index on ties and NaN before all, weighted by
