@@ -84,7 +84,7 @@ Matrix with_whole_bytes(Matrix matrix) {
 }
 
 Matrix for_host_kernels(Matrix matrix) {
-  return with_whole_bytes(with_zero_points(std::move(matrix)));
+  return with_zero_points(std::move(matrix));
 }
 
 Matrix without_zero_points(Matrix matrix) {

@@ -14,7 +14,7 @@ Matrix with_zero_points(Matrix matrix);
 Matrix with_whole_bytes(Matrix matrix);
 WeightFormat with_whole_bytes(WeightFormat format);
 
-/// Converts a matrix to what kernels of the host read, by both of the above.
+/// Converts a matrix to what kernels of the host read: integers have zero points, and any width.
 Matrix for_host_kernels(Matrix matrix);
 
 /// u2 to u8 become i2 to i8 when all zero points are 2^(N-1); anything else stays what it is.

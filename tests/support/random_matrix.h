@@ -36,6 +36,12 @@ inline int center_of(Format element) {
       return 4;
     case Format::kU4:
       return 8;
+    case Format::kU5:
+      return 16;
+    case Format::kU6:
+      return 32;
+    case Format::kU7:
+      return 64;
     case Format::kU8:
       return 128;
     default:

@@ -377,6 +377,9 @@ bool is_integer_or_e2m1(const MatmulKernel& kernel) {
     case Format::kU2:
     case Format::kU3:
     case Format::kU4:
+    case Format::kU5:
+    case Format::kU6:
+    case Format::kU7:
     case Format::kU8:
     case Format::kE2M1:
       return true;

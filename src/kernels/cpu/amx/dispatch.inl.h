@@ -1,10 +1,17 @@
 // Which kernel variant multiplies when, with tiles. Included inside the namespace of an instruction
 // set with tiles, after dispatch_table.inl.h.
 
+/// More bits than a table of bf16 serves.
+template <Format kElement>
+constexpr bool is_long_integer() {
+  return kElement == Format::kU5 || kElement == Format::kU6 || kElement == Format::kU7 ||
+         kElement == Format::kU8;
+}
+
 template <Format kElement>
 constexpr bool is_integer() {
   return kElement == Format::kU2 || kElement == Format::kU3 || kElement == Format::kU4 ||
-         kElement == Format::kU8;
+         is_long_integer<kElement>();
 }
 
 template <Format kElement>
@@ -55,7 +62,7 @@ struct TileVariants {
       if (whole)
         return {&decode_bytes<kElement, kSplits, false>, &Broadcast::stage, false, kSplits};
       if (steps) return {&decode_bytes<kElement, kSplits, true>, &Broadcast::stage, false, kSplits};
-    } else if constexpr (kHasScales && !has_vectors<kElement>()) {
+    } else if constexpr (kHasScales && !has_vectors<kElement>() && !is_long_integer<kElement>()) {
       using OneTable = ScaledTables<kElement, kZero, kSplits, 1>;
       using Tables = ScaledTables<kElement, kZero, kSplits, 4>;
       if (whole) return {&decode_tables<OneTable>, &Broadcast::stage, false, kSplits};
@@ -119,11 +126,11 @@ struct TileDispatch : TileVariants<Weight> {
   /// Up to this M, int8x3 activations by codes are faster than weights of two bf16.
   static constexpr int64_t kGemvRows8x3 = 11;
 
-  /// Integers of 2 to 4 bits, and of 8.
+  /// Integers of 2 to 4 bits, and of 5 to 8.
   static constexpr void add_integer_variants(const DispatchTable& table) {
     table.set(kF32, {{kRows, kGemvRows8x3}, {kBothHiLo}}, kRows);
     table.set(kBF16, {{kRows, 4}, {kBf16}}, kRows);
-    if constexpr (kElement == Format::kU8) {
+    if constexpr (is_long_integer<kElement>()) {
       // Up to 64 rows they beat weights of two bf16, the only other way.
       table.set(kF32, kWhole,
                 {{kRows, 2}, {kInt8x3, 5}, {kInt8x3Wide, 8}, {kInt8x3, 64}, {kBothHiLo}}, kRows);

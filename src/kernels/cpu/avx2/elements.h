@@ -160,6 +160,54 @@ struct K8Bytes<Format::kE2M1> : ByteTraits<4, 4> {
   }
 };
 
+/// Where the four bytes from kFirst on of each of four runs of 8 lie in the first 16 bytes of them,
+/// or those that do not lie there in the last 16; 0x80 elsewhere, which shuffles to 0.
+template <int kCodeBits, int kFirst, bool kInLast>
+constexpr auto kRunBytes = make_table<uint8_t, 16>([](int i) {
+  const int byte = kCodeBits * (i / 4) + kFirst + i % 4;
+  if ((byte < 16) == kInLast) return 0x80;
+  return kInLast ? byte - (4 * kCodeBits - 16) : byte;
+});
+
+/// Integers of five to seven bits. A run of 8 takes as many bytes as a code has bits: its first
+/// four have the codes 0 to 3 in their lower bits, its last four 4 to 7 in their upper ones, as
+/// signed numbers around the centre once the top bit of each is flipped.
+template <int kCodeBits>
+struct LongInteger : ElementTraits<kCodeBits, 1 << (kCodeBits - 1)> {
+  struct Codes {
+    __m256i low;
+    __m256i high;
+  };
+  /// Four runs of 8 pass 16 bytes: their bytes are in the first 16 or in the last.
+  static Codes load(const uint8_t* p) {
+    constexpr int kHalf = 4 * kCodeBits;
+    const __m256i first = load_halves(p, p + kHalf);
+    const __m256i last = load_halves(p + kHalf - 16, p + 2 * kHalf - 16);
+    return {xor_bits(words<0>(first, last), top_bits(kCodeBits, 0)),
+            xor_bits(words<kCodeBits - 4>(first, last), top_bits(kCodeBits, 32 - 4 * kCodeBits))};
+  }
+  /// Bytes kFirst to kFirst + 3 of each run.
+  template <int kFirst>
+  static __m256i words(__m256i first, __m256i last) {
+    return _mm256_or_si256(
+        shuffle_halves(first, load_16_bytes(kRunBytes<kCodeBits, kFirst, false>.values)),
+        shuffle_halves(last, load_16_bytes(kRunBytes<kCodeBits, kFirst, true>.values)));
+  }
+  template <int j>
+  static Float value(const Codes& codes) {
+    constexpr int kBegin = j < 4 ? kCodeBits * j : 32 - kCodeBits * (8 - j);
+    const __m256i at_top =
+        _mm256_slli_epi32(j < 4 ? codes.low : codes.high, 32 - kCodeBits - kBegin);
+    return _mm256_cvtepi32_ps(_mm256_srai_epi32(at_top, 32 - kCodeBits));
+  }
+};
+template <>
+struct Element<Format::kU5> : LongInteger<5> {};
+template <>
+struct Element<Format::kU6> : LongInteger<6> {};
+template <>
+struct Element<Format::kU7> : LongInteger<7> {};
+
 template <>
 struct Element<Format::kVQ2> : VectorElement<4> {};
 template <>

@@ -31,11 +31,12 @@ inline __m512i load_16_bit_lanes(const uint8_t* p) {
 
 #ifdef __AVX512VBMI__
 
-/// Where the bytes 5 * i + offset + 0 .. 3 of 80 lie in two registers that start at 0 and at 16.
-template <int kOffset>
+/// Where the bytes kBytes * i + kOffset + 0 .. 3 of 16 * kBytes lie in two registers, of which the
+/// second has the last 64.
+template <int kBytes, int kOffset>
 constexpr auto kOverlapIndex = make_table<uint8_t, 64>([](int i) {
-  const int byte = 5 * (i / 4) + i % 4 + kOffset;
-  return byte < 64 ? byte : 64 + byte - 16;
+  const int byte = kBytes * (i / 4) + i % 4 + kOffset;
+  return byte < 64 ? byte : byte + 128 - 16 * kBytes;
 });
 
 // One permute of bytes does it. The loads are of whole registers and reach past the block, so that
@@ -52,12 +53,12 @@ inline __m512i load_24_bit_lanes(const uint8_t* p) {
   return _mm512_permutexvar_epi8(index, _mm512_loadu_si512(p));
 }
 
-/// Lane i: the four bytes at p + 5 * i + offset, for offset 0 and 1. Two registers overlap.
-template <int offset>
-inline __m512i load_40_bit_lanes(const uint8_t* p) {
+/// Lane i: the four bytes at p + kBytes * i + kOffset, of 16 * kBytes. Two registers overlap.
+template <int kBytes, int kOffset>
+inline __m512i load_run_words(const uint8_t* p) {
   return _mm512_permutex2var_epi8(_mm512_loadu_si512(p),
-                                  _mm512_load_si512(kOverlapIndex<offset>.values),
-                                  _mm512_loadu_si512(p + 16));
+                                  _mm512_load_si512(kOverlapIndex<kBytes, kOffset>.values),
+                                  _mm512_loadu_si512(p + 16 * kBytes - 64));
 }
 
 #else
@@ -77,11 +78,12 @@ inline __m512i load_24_bit_lanes(const uint8_t* p) {
   return _mm512_shuffle_epi8(quarters, spread);
 }
 
-/// Lane i: the four bytes at p + 5 * i + offset, for offset 0 and 1.
-template <int offset>
-inline __m512i load_40_bit_lanes(const uint8_t* p) {
-  const __m512i i = _mm512_setr_epi32(0, 5, 10, 15, 20, 25, 30, 35, 40, 45, 50, 55, 60, 65, 70, 75);
-  return _mm512_i32gather_epi32(i, p + offset, 1);
+/// Lane i: the four bytes at p + kBytes * i + kOffset, of 16 * kBytes.
+template <int kBytes, int kOffset>
+inline __m512i load_run_words(const uint8_t* p) {
+  const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+  const __m512i begin = _mm512_mullo_epi32(lane, _mm512_set1_epi32(kBytes));
+  return _mm512_i32gather_epi32(begin, p + kOffset, 1);
 }
 
 #endif
@@ -118,7 +120,7 @@ struct Element<Format::kNFL5> : ElementTraits<5> {
     __m512i low;
     __m512i high;
   };
-  static Codes load(const uint8_t* p) { return {load_40_bit_lanes<0>(p), load_40_bit_lanes<1>(p)}; }
+  static Codes load(const uint8_t* p) { return {load_run_words<5, 0>(p), load_run_words<5, 1>(p)}; }
   template <int j>
   static Float value(const Codes& codes) {
     constexpr const auto& kTable = kFloatTable<Format::kNFL5, 32>;
@@ -128,6 +130,37 @@ struct Element<Format::kNFL5> : ElementTraits<5> {
                                   cpu::avx512::load(kTable.values + 16));
   }
 };
+
+/// Integers of five to seven bits. A run of 8 takes as many bytes as a code has bits: its first
+/// four have the codes 0 to 3 in their lower bits, its last four 4 to 7 in their upper ones, as
+/// signed numbers around the centre once the top bit of each is flipped.
+template <int kCodeBits>
+struct LongInteger : ElementTraits<kCodeBits, 1 << (kCodeBits - 1)> {
+  struct Codes {
+    __m512i low;
+    __m512i high;
+  };
+  static Codes load(const uint8_t* p) {
+    const auto flip = [](__m512i v, int begin) {
+      return _mm512_xor_si512(v, _mm512_set1_epi32(static_cast<int>(top_bits(kCodeBits, begin))));
+    };
+    return {flip(load_run_words<kCodeBits, 0>(p), 0),
+            flip(load_run_words<kCodeBits, kCodeBits - 4>(p), 32 - 4 * kCodeBits)};
+  }
+  template <int j>
+  static Float value(const Codes& codes) {
+    constexpr int kBegin = j < 4 ? kCodeBits * j : 32 - kCodeBits * (8 - j);
+    const __m512i at_top =
+        _mm512_slli_epi32(j < 4 ? codes.low : codes.high, 32 - kCodeBits - kBegin);
+    return _mm512_cvtepi32_ps(_mm512_srai_epi32(at_top, 32 - kCodeBits));
+  }
+};
+template <>
+struct Element<Format::kU5> : LongInteger<5> {};
+template <>
+struct Element<Format::kU6> : LongInteger<6> {};
+template <>
+struct Element<Format::kU7> : LongInteger<7> {};
 
 template <>
 struct Element<Format::kVQ2> : VectorElement<4> {};

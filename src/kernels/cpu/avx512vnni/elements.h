@@ -81,6 +81,44 @@ struct K8Bytes<Format::kU2> : ShortK8Bytes<Format::kU2> {};
 template <>
 struct K8Bytes<Format::kU3> : ShortK8Bytes<Format::kU3> {};
 
+/// Codes of five to seven bits: the bytes of each run of 8 in a word of 64 bits, of which VBMI
+/// takes the codes with even numbers, then the others.
+template <int kCodeBits>
+struct LongK8Bytes : ByteTraits<kCodeBits, kCodeBits - 1> {
+  using Codes = ByteCodes;
+  static Codes load(const uint8_t* p) {
+    const __m512i lower = codes_of<0>(_mm512_loadu_si512(p));
+    const __m512i upper = codes_of<64 - 8 * kCodeBits>(_mm512_loadu_si512(p + 16 * kCodeBits - 64));
+    const __m512i even =
+        _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    const __m512i odd = _mm512_add_epi32(even, _mm512_set1_epi32(1));
+    return {_mm512_permutex2var_epi32(lower, even, upper),
+            _mm512_permutex2var_epi32(lower, odd, upper)};
+  }
+
+ private:
+  /// Where the bytes of eight runs are, the first of which begins at byte kBegin.
+  template <int kBegin>
+  static constexpr auto kRuns = make_table<uint8_t, 64>([](int i) {
+    return (kCodeBits * (i / 8) + i % 8 + kBegin) % 64;
+  });
+  /// The bits at which the codes 0, 2, 4, 6, 1, 3, 5, 7 of a run begin.
+  static constexpr auto kBegins = make_table<uint8_t, 64>(
+      [](int i) { return kCodeBits * (i % 8 < 4 ? 2 * (i % 8) : 2 * (i % 8) - 7); });
+  template <int kBegin>
+  static __m512i codes_of(__m512i bytes) {
+    const __m512i runs = _mm512_permutexvar_epi8(_mm512_load_si512(kRuns<kBegin>.values), bytes);
+    return and_bits(_mm512_multishift_epi64_epi8(_mm512_load_si512(kBegins.values), runs),
+                    ((1u << kCodeBits) - 1) * 0x01010101u);
+  }
+};
+template <>
+struct K8Bytes<Format::kU5> : LongK8Bytes<5> {};
+template <>
+struct K8Bytes<Format::kU6> : LongK8Bytes<6> {};
+template <>
+struct K8Bytes<Format::kU7> : LongK8Bytes<7> {};
+
 template <>
 struct K8Bytes<Format::kU8> : ByteTraits<8, 7> {
   using Codes = ByteCodes;

@@ -23,6 +23,11 @@ struct DenseElement : ElementTraits<kElementBits, 0, InputOrder::kContiguous> {
   }
 };
 
+/// The top bits of four codes, the first of which begins at bit kBegin.
+constexpr uint32_t top_bits(int bits, int begin) {
+  return (1u | 1u << bits | 1u << 2 * bits | 1u << 3 * bits) << (bits - 1 + begin);
+}
+
 /// Indices of vectors of kSize numbers, which are loaded as they lie in the codebook: each four
 /// lanes take 32 inputs, whose group is one.
 template <int kSize>

@@ -32,6 +32,29 @@ struct TableElement {
   }
 };
 
+/// Integers of five to seven bits.
+template <int kCodeBits>
+struct LongInteger : ElementTraits<kCodeBits, 1 << (kCodeBits - 1)> {
+  using Codes = uint64_t;
+  static Codes load(const uint8_t* p) {
+    Codes codes = 0;
+    for (int i = 0; i < kCodeBits; ++i) codes |= Codes{p[i]} << (8 * i);
+    return codes;
+  }
+  template <int j>
+  static Float value(Codes codes) {
+    constexpr int kCenter = 1 << (kCodeBits - 1);
+    return static_cast<Float>(static_cast<int>(codes >> (kCodeBits * j) & (2 * kCenter - 1)) -
+                              kCenter);
+  }
+};
+template <>
+struct Element<Format::kU5> : LongInteger<5> {};
+template <>
+struct Element<Format::kU6> : LongInteger<6> {};
+template <>
+struct Element<Format::kU7> : LongInteger<7> {};
+
 /// Indices of vectors of kSize numbers.
 template <int kSize>
 struct OneOfVectors : ElementTraits<8 / kSize> {
