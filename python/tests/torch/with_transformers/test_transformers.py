@@ -23,6 +23,11 @@ MODELS = ("qwen3-awq", "qwen3-gptq-v1", "qwen3-gptq-act-order", "gptqmodel-2-bit
           "llmcompressor-nvfp4", "llmcompressor-mxfp4", "modelopt-nvfp4",
           "bitsandbytes-nf4-double", "qwen3-fp8-blocks", "qwen3-fp8-tensors", "qwen3-fp8-nvfp4")
 EXPERTS = ("autoawq-qwen3-moe", "llmcompressor-qwen3-moe", "qwen3-moe-fp8", "gpt-oss-mxfp4")
+# One of each method that a configuration may name.
+METHODS = ("qwen3-awq", "qwen3-gptq-act-order", "llmcompressor-w4a16-asym",
+           "bitsandbytes-nf4-double", "llmcompressor-nvfp4", "modelopt-nvfp4",
+           "llmcompressor-mxfp4", "qwen3-fp8-blocks", "qwen3-fp8-tensors", "gpt-oss-mxfp4",
+           "qwen3-moe-fp8")
 
 
 def tolerance(config, reference: torch.Tensor) -> float:
@@ -115,9 +120,36 @@ class Models(unittest.TestCase):
                              reference["prompt1.greedy"][:8].tolist(), name)
             self.assertGreater(torch._dynamo.utils.counters["stats"]["unique_graphs"], 0)
 
+    def test_generates_with_each_method(self):
+        for name in METHODS:
+            with self.subTest(name=name):
+                model = load(name)
+                reference = load_file(GOLDENS / name / "reference.safetensors")
+                ids = reference["prompt1.ids"].long().unsqueeze(0)
+                found = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=4,
+                                       do_sample=False, disable_compile=True,
+                                       cache_implementation="static")
+                self.assertEqual(found[0, ids.shape[1]:].tolist(),
+                                 reference["prompt1.greedy"][:4].tolist())
+
+    def test_kbit_beside_the_engine(self):
+        ids = load_file(GOLDENS / "qwen3-bf16" / "reference.safetensors")["prompt1.ids"].tolist()
+        for form in ("kbit2", "kbit3", "kbit4", "kbit5"):
+            with self.subTest(format=form), tempfile.TemporaryDirectory() as folder:
+                path = Path(folder) / form
+                subbyte.quantize(GOLDENS / "qwen3-bf16", path, format=form)
+                want = torch.from_numpy(subbyte.Engine(path, device="cpu").logits(ids))
+                model = subbyte.transformers.load(path, dtype=torch.float32,
+                                                  attn_implementation="eager")
+                self.assertGreater(count(model, subbyte.transformers.SubbyteLinear), 0)
+                with torch.inference_mode():
+                    found = model(torch.tensor([ids])).logits[0]
+                self.assertEqual(found.shape, want.shape)
+                worst = (found - want).abs().max().item()
+                self.assertLessEqual(worst, tolerance(model.config, want))
+
     def test_saves_the_original_form(self):
-        for name in ("qwen3-gptq-act-order", "llmcompressor-nvfp4", "gpt-oss-mxfp4",
-                     "qwen3-moe-fp8"):
+        for name in METHODS:
             with self.subTest(name=name), tempfile.TemporaryDirectory() as folder:
                 subbyte.transformers.load(GOLDENS / name).save_pretrained(folder)
                 want, found = (subbyte.open_checkpoint(p) for p in (GOLDENS / name, folder))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import tempfile
 import unittest
 from pathlib import Path
 
@@ -40,6 +42,20 @@ class Plugin(unittest.TestCase):
             size = x.abs() @ whole.abs().T
             off = (parts(x, bias) - (x @ whole.T + bias)).abs()
             self.assertTrue((off <= 2.0**-15 * size + 1e-6).all(), golden)
+
+    def test_layers_of_kbit(self):
+        name = "model.layers.0.mlp.down_proj"
+        with tempfile.TemporaryDirectory() as folder:
+            for form in ("kbit2", "kbit5"):
+                path = Path(folder) / form
+                subbyte.quantize(GOLDENS / "qwen3-bf16", path, format=form)
+                self.assertTrue(vllm.claims(json.loads(
+                    (path / "config.json").read_text())["quantization_config"]))
+                checkpoint = subbyte.open_checkpoint(path)
+                whole = torch.from_numpy(checkpoint[name].dequantize())
+                x = torch.randn(3, whole.shape[1])
+                off = (vllm.Parts(checkpoint, [name])(x) - x @ whole.T).abs()
+                self.assertTrue((off <= 2.0**-15 * (x.abs() @ whole.abs().T) + 1e-6).all())
 
     @unittest.skipUnless(torch.cuda.is_available(), "no GPU")
     def test_layers_on_a_gpu(self):

@@ -12,6 +12,8 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file
 
+import subbyte
+
 GOLDENS = Path(__file__).parents[4] / "tests" / "data" / "goldens"
 
 
@@ -49,6 +51,20 @@ class Vllm(unittest.TestCase):
                 for i, logprob in enumerate(found):
                     self.assertAlmostEqual(logprob, want[i, ids[i + 1]].item(), delta=2e-3)
                 self.assertEqual(token, reference["prompt1.greedy"][0].item())
+
+    def test_kbit_is_as_in_the_engine(self):
+        ids = load_file(GOLDENS / "qwen3-bf16" / "reference.safetensors")["prompt1.ids"].tolist()
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "kbit3"
+            subbyte.quantize(GOLDENS / "qwen3-bf16", path, format="kbit3")
+            logits = torch.from_numpy(subbyte.Engine(path, device="cpu").logits(ids)).double()
+            want = torch.log_softmax(logits, -1)
+            with multiprocessing.get_context("spawn").Pool(1) as pool:
+                method, found, token = pool.apply(run, (str(path), ids))
+        self.assertEqual(method, "subbyte")
+        for i, logprob in enumerate(found):
+            self.assertAlmostEqual(logprob, want[i, ids[i + 1]].item(), delta=2e-3)
+        self.assertEqual(token, logits[-1].argmax().item())
 
 
 if __name__ == "__main__":
