@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 import tempfile
 import unittest
 from pathlib import Path
@@ -14,6 +15,9 @@ from safetensors.torch import load_file
 
 import subbyte
 import subbyte.transformers
+
+sys.path.append(str(Path(__file__).parents[1]))
+import kbit_model  # noqa: E402
 
 GOLDENS = Path(__file__).parents[4] / "tests" / "data" / "goldens"
 # One of each way in which weights are stored, and experts of each.
@@ -132,13 +136,10 @@ class Models(unittest.TestCase):
                 self.assertEqual(found[0, ids.shape[1]:].tolist(),
                                  reference["prompt1.greedy"][:4].tolist())
 
-    def test_kbit_beside_the_engine(self):
-        ids = load_file(GOLDENS / "qwen3-bf16" / "reference.safetensors")["prompt1.ids"].tolist()
+    def test_kbit_beside_dequantized_weights(self):
         for form in ("kbit2", "kbit3", "kbit4", "kbit5"):
             with self.subTest(format=form), tempfile.TemporaryDirectory() as folder:
-                path = Path(folder) / form
-                subbyte.quantize(GOLDENS / "qwen3-bf16", path, format=form)
-                want = torch.from_numpy(subbyte.Engine(path, device="cpu").logits(ids))
+                path, ids, want = kbit_model.make(Path(folder), form)
                 model = subbyte.transformers.load(path, dtype=torch.float32,
                                                   attn_implementation="eager")
                 self.assertGreater(count(model, subbyte.transformers.SubbyteLinear), 0)
