@@ -13,10 +13,10 @@
 //
 // Quantizing gives the bytes of bitsandbytes, with what its encoder of E4M4 does wrong
 // (KbitRule::kBitsandbytes in quantize/kbit.h), or with nearest scales those of
-// KbitRule::kStoredScale, which are off by less. Dequantized numbers are the product in f32, rounded
-// to what is asked for. Products are those of linear() with weights that are not rounded (its bound
-// is in docs/kernels/accuracy.md), rounded to nearest even; bitsandbytes rounds codebook, scale and
-// weight to the type of the activations first.
+// KbitRule::kStoredScale, which are off by less. Dequantized numbers are the product in f32,
+// rounded to what is asked for. Products are those of linear() with weights that are not rounded
+// (its bound is in docs/kernels/accuracy.md), rounded to nearest even; bitsandbytes rounds
+// codebook, scale and weight to the type of the activations first.
 
 #include <cstddef>
 #include <cstdint>
