@@ -168,6 +168,20 @@ __global__ void __launch_bounds__(kThreads) choose(const __grid_constant__ Route
   if (token < a.tokens) choose_of_token(a, token);
 }
 
+/// A thread for a route.
+__global__ void __launch_bounds__(kThreads)
+    take_chosen(const __grid_constant__ RouteCall a, const void* chosen, bool is_64_bits,
+                const float* weights) {
+  begin_operation();
+  const int64_t route = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (route >= a.tokens * a.top_k) return;
+  const int64_t expert = is_64_bits ? static_cast<const int64_t*>(chosen)[route]
+                                    : static_cast<const int32_t*>(chosen)[route];
+  const bool is_there = expert >= 0 && expert < a.experts;
+  a.expert_of[route] = is_there ? static_cast<int32_t>(expert) : 0;
+  a.weights[route] = is_there ? weights[route] : NAN;
+}
+
 /// The whole of few tokens: a warp for each, then a thread for a route.
 __global__ void __launch_bounds__(kSortThreads)
     choose_and_sort(const __grid_constant__ RouteCall a) {
@@ -329,6 +343,12 @@ __global__ void __launch_bounds__(kThreads) store_sums(const __grid_constant__ A
   }
 }
 
+void run_sort(const RouteCall& call, Stream stream) {
+  const auto experts = static_cast<unsigned>(call.experts + call.num_shared());
+  launch(sort, {dim3(experts), kSortThreads, static_cast<int>(experts * sizeof(int))}, stream,
+         call);
+}
+
 }  // namespace
 
 void run_route(const RouteCall& call, Stream stream) {
@@ -338,9 +358,15 @@ void run_route(const RouteCall& call, Stream stream) {
   }
   const auto ctas = static_cast<unsigned>((call.tokens + kWarps - 1) / kWarps);
   launch(choose, {dim3(ctas), kThreads}, stream, call);
-  const auto experts = static_cast<unsigned>(call.experts + call.num_shared());
-  launch(sort, {dim3(experts), kSortThreads, static_cast<int>(experts * sizeof(int))}, stream,
-         call);
+  run_sort(call, stream);
+}
+
+void run_chosen_routes(const RouteCall& call, const void* chosen, bool is_64_bits,
+                       const float* weights, Stream stream) {
+  const int64_t routes = call.tokens * call.top_k;
+  const auto ctas = static_cast<unsigned>((routes + kThreads - 1) / kThreads);
+  launch(take_chosen, {dim3(ctas), kThreads}, stream, call, chosen, is_64_bits, weights);
+  run_sort(call, stream);
 }
 
 void run_gather_rows(const GatherRowsCall& call, Stream stream) {
