@@ -7,9 +7,9 @@
 // so each is weighted: one unit is quantized alone, and the KL divergence of the predictions that
 // it causes is divided by its share of noise. Small errors of different units add up.
 //
-// Where no text is there to predict, all weights are 1: norms stand in front of the matrices of a
-// layer, so that what each adds to the stream has about the size of the stream, and by the share of
-// noise it is wrong.
+// Who measures nothing has weights of 1: norms stand in front of the matrices of a layer, so that
+// what each adds to the stream has about the size of the stream, and by the share of noise it is
+// wrong.
 //
 // Every unit begins with the fewest bits of the format. As long as bits are left, that unit gets
 // more of them whose weighted error falls most for each bit that it costs.
