@@ -88,7 +88,7 @@ TEST_F(QuantizeOddSizes, inputs_that_are_no_multiple_of_8_are_refused) {
   const std::string source = make_source(7);
   for (const std::string format : {"int8", "fp8", "float_quantized", "awq", "kbit4", "nf4"}) {
     const ProcessResult refused = quantize(source, format, {});
-    EXPECT_EQ(refused.exit_code, 1) << format;
+    EXPECT_EQ(refused.exit_code, 2) << format;
     EXPECT_NE(refused.err.find("[quantize.group_size]"), std::string::npos) << refused.err;
     EXPECT_NE(refused.err.find("7 inputs are not a multiple of 8"), std::string::npos);
     EXPECT_NE(refused.err.find("--ignore"), std::string::npos) << refused.err;

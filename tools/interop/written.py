@@ -119,6 +119,10 @@ def quantize(options, cases):
         seen = {}
         for command, arguments in steps:
             status, message = compare.run(program, command, *arguments)
+            if case.family == "odd" and message.endswith("[quantize.group_size]"):
+                # What the message says: down_proj has 168 inputs.
+                arguments += ["--ignore", "mlp.down_proj"]
+                status, message = compare.run(program, command, *arguments)
             seen[command] = [status, message]
             # What has 25 bits and more is rounded to f32, which diff says.
             if status != 0 and not (command == "diff" and status == 3):
@@ -198,7 +202,7 @@ def judge(case):
     if not seen:
         return "not made"
     for command, (status, message) in seen.items():
-        if command == "quantize" and status == 1:
+        if command == "quantize" and status in (1, 2):
             return message.rsplit("[", 1)[-1].rstrip("]") if "[" in message else message
         if status != 0 and not (command == "diff" and status == 3):
             return f"{command} exits with {status}: {message}"
