@@ -33,6 +33,7 @@ using MeasureUnit =
 /// Codes: quantize.bits when the format has only wider ones or one width for all, those of its
 /// quantizer and of `measure`; messages about a tensor name it.
 Status choose_widths(const QuantizeFormat& format, double bits, const MeasureUnit& measure,
+                     const std::function<void(int64_t done, int64_t all)>& measured,
                      QuantizePlan& plan, Executor& pool);
 
 }  // namespace subbyte
