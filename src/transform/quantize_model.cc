@@ -302,7 +302,7 @@ Result<QuantizeReport> quantize_model(const fs::path& source_directory, const fs
         return options.measure(unit, *request.format, form);
       };
     }
-    SUBBYTE_CHECK(choose_widths(*request.format, bits, measure, plan, pool));
+    SUBBYTE_CHECK(choose_widths(*request.format, bits, measure, options.measured, plan, pool));
   }
   SUBBYTE_CHECK(choose_scales(*request.format, plan, pool));
   SUBBYTE_CHECK(plan_jobs(context, *request.format, plan));
