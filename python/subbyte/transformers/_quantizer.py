@@ -50,6 +50,23 @@ def original_tensor(stored: subbyte.Tensor) -> torch.Tensor:
     return result if kind is None else result.view(kind)
 
 
+def gate_of(experts: Any) -> tuple[float, float, float] | None:
+    """Alpha, limit and offset of gpt-oss's gate; None for SiLU alone. Ours compute no others."""
+    x = torch.linspace(-9, 9, 64, device="cpu")
+    act, own = getattr(experts, "act_fn", None), getattr(experts, "_apply_gate", None)
+    found = own(x) if callable(own) else act(x[:32]) * x[32:] if callable(act) else None
+    alpha, limit = getattr(experts, "alpha", None), getattr(experts, "limit", None)
+    if found is not None and alpha is not None and limit is not None:
+        gate, up = x[::2].clamp(max=limit), x[1::2].clamp(-limit, limit)
+        if torch.allclose(found, (up + 1) * gate * torch.sigmoid(alpha * gate), atol=1e-6):
+            return float(alpha), float(limit), 1.0
+    silu = torch.nn.functional.silu(x[:32]) * x[32:]
+    if found is not None and torch.allclose(found, silu, atol=1e-6):
+        return None
+    raise ValueError(f"{type(experts).__name__}: expected experts whose gate is SiLU or that of "
+                     "gpt-oss, found another")
+
+
 @register_quantizer(METHOD)
 class SubbyteQuantizer(HfQuantizer):
     """Puts our layers and experts in the places of modules that a checkpoint quantizes."""
@@ -124,9 +141,7 @@ class SubbyteQuantizer(HfQuantizer):
         self._replace(model, name, SubbyteLinear(module.in_features, module.out_features))
 
     def _empty_experts(self, module: Any, parts: dict[str, list[str]]) -> SubbyteExperts:
-        clamp = None
-        if getattr(module, "limit", None) is not None:  # gpt-oss
-            clamp = float(module.alpha), float(module.limit), 1.0
+        clamp = gate_of(module)
         return SubbyteExperts(clamp is not None and "gate_up_proj" in parts, clamp)
 
     @staticmethod
@@ -189,16 +204,23 @@ class SubbyteQuantizer(HfQuantizer):
             stored = self._bias(f"{name}.{kind}_bias")
             if stored is not None:
                 return stored
-            each = [self._bias(f"{name}.{e}.{kind}.bias") for e in range(len(parts[kind]))]
-            return None if any(b is None for b in each) else torch.stack(each)
+            return joined(f"{name}.*.{kind}.bias", torch.stack,
+                          [self._bias(f"{name}.{e}.{kind}.bias") for e in range(len(parts[kind]))])
+
+        def joined(what: str, join: Any, biases: list[Any]) -> torch.Tensor | None:
+            missing = sum(b is None for b in biases)
+            if 0 < missing < len(biases):
+                raise ValueError(f"{what}: expected a bias for all or none, {missing} of "
+                                 f"{len(biases)} are missing")
+            return None if missing else join(biases)
 
         if "gate_up_proj" in parts:
             gate_up, biases = [[w] for w in weights("gate_up_proj")], bias("gate_up_proj")
         else:
             gate_up = [list(both) for both in
                        zip(weights("gate_proj"), weights("up_proj"), strict=True)]
-            halves = [bias("gate_proj"), bias("up_proj")]
-            biases = None if any(h is None for h in halves) else torch.cat(halves, -1)
+            biases = joined(f"{name}.gate_proj and up_proj", lambda halves: torch.cat(halves, -1),
+                            [bias("gate_proj"), bias("up_proj")])
         module.fill(gate_up, weights("down_proj"), biases, bias("down_proj"))
 
     # ---- saving ----
