@@ -86,11 +86,11 @@ class WeightChecker {
       }
     }
     if (missing.empty()) return {};
-    context_.findings.add(
-        "import.missing", first_missing,
-        fmt::format("tensors of {} layers, as config.json says", context_.model->num_layers),
-        fmt::format("none of {}", missing.size() == 1 ? std::string("this one")
-                                                      : fmt::format("{} of them", missing.size())));
+    refused_ = true;
+    if (!context_.complete) return {};
+    context_.findings.add("import.missing", first_missing, "tensors",
+                          fmt::format("none in {} of the {} layers of config.json", missing.size(),
+                                      context_.model->num_layers));
     return {};
   }
 
