@@ -49,9 +49,13 @@ Result<ChatTemplate> open_template(const std::string& name) {
                            directory.string())};
 }
 
+std::string name_of(const std::string& file) {
+  return file == "-" ? "standard input" : file;
+}
+
 Result<json::Value> read_json(const std::string& file) {
   SUBBYTE_TRY(const std::string text, read_text(file));
-  return json::parse(text, file == "-" ? "standard input" : file, {}, json::kTextMemoryFactor);
+  return json::parse(text, name_of(file), {}, json::kTextMemoryFactor);
 }
 
 /// A list of messages, or a request, whose other fields say more of the prompt.
@@ -60,12 +64,12 @@ Status read_messages(const std::string& file, TemplateInput& input) {
   const bool is_request = value.is_object() && value.contains("messages");
   input.messages = is_request ? value["messages"] : value;
   if (!input.messages.is_array()) {
-    return Error{
-        "template.messages",
-        fmt::format("{}: expected a list of messages, or an object with \"messages\"", file)};
+    return Error{"template.messages",
+                 fmt::format("{}: expected a list of messages, or an object with \"messages\"",
+                             name_of(file))};
   }
   if (!is_request) return {};
-  SUBBYTE_TRY(const json::Object request, json::Object::of(value, file));
+  SUBBYTE_TRY(const json::Object request, json::Object::of(value, name_of(file)));
   ChatOptions chat;
   SUBBYTE_CHECK(read_prompt_options(request, chat));
   input.tools = std::move(chat.tools);
