@@ -36,6 +36,8 @@ struct Arguments {
   std::string isa;
   std::string activations = "f32";
   std::string kv_cache_type = "f16";
+  int64_t rows = KernelRun().rows;
+  int64_t cols = KernelRun().cols;
   bool pin = false;
   ModelRun run;
 
@@ -176,12 +178,13 @@ Status run_load(const Arguments& arguments) {
 
 Status run_kernels(const Arguments& arguments, const Peak& peak) {
   SUBBYTE_TRY(const auto execution, Execution::create(arguments.execution()));
-  KernelRun run;
+  KernelRun run = {.rows = arguments.rows, .cols = arguments.cols};
   run.rounds = arguments.run.rounds;
   run.only = arguments.only;
   run.peak = peak.rate;
   run.peak_name = peak.name;
   SUBBYTE_CHECK(measure_decode_kernels(*execution, run));
+  if (arguments.suite == "decode") return {};
   SUBBYTE_CHECK(measure_prefill_kernels(*execution, run));
   if (!arguments.only.empty()) return {};
   SUBBYTE_CHECK(measure_odd_shapes(*execution, run));
@@ -200,7 +203,7 @@ Status run_all(const Arguments& arguments) {
   if (arguments.suite != "models") {
     SUBBYTE_CHECK(run_kernels(arguments, peak_for(peaks, arguments.activations)));
   }
-  if (arguments.suite != "kernels") {
+  if (arguments.suite != "kernels" && arguments.suite != "decode") {
     SUBBYTE_CHECK(run_models(arguments));
   }
   if (arguments.suite == "cpu") {
@@ -216,15 +219,22 @@ int main(int argc, char** argv) {
   CLI::App app("Measures kernels and whole models on this machine.", "subbyte_bench");
   subbyte::bench::Arguments arguments;
   subbyte::bench::ModelRun& run = arguments.run;
-  app.add_option("suite", arguments.suite,
-                 "cpu: kernels, models and loading; kernels; models; "
-                 "group: FlashInfer's group GEMM beside linear(); "
-                 "delta-net: gated delta nets beside the products of their layers")
-      ->check(CLI::IsMember({"cpu", "kernels", "models", "group", "delta-net"}))
+  app.add_option(
+         "suite", arguments.suite,
+         "cpu: kernels, models and loading; kernels; decode: kernels of 1 to 16 tokens; models; "
+         "group: FlashInfer's group GEMM beside linear(); "
+         "delta-net: gated delta nets beside the products of their layers")
+      ->check(CLI::IsMember({"cpu", "kernels", "decode", "models", "group", "delta-net"}))
       ->capture_default_str();
   app.add_option("--folder", arguments.folder, "where synthetic models are kept (8 GB)")
       ->capture_default_str();
   app.add_option("--only", arguments.only, "only formats or models whose name contains this");
+  app.add_option("--rows", arguments.rows, "outputs of the matrices of kernels")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1 << 20));
+  app.add_option("--cols", arguments.cols, "their inputs, a multiple of 256")
+      ->capture_default_str()
+      ->check(CLI::Range(256, 1 << 20));
   app.add_option("--device", arguments.device, "where models run: cpu, cuda, cuda:N or auto")
       ->capture_default_str();
   app.add_option("--isa", arguments.isa, "kernels to use; default: the best of this machine")

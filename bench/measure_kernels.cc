@@ -28,13 +28,16 @@ struct Subject {
 std::vector<Subject> subjects() {
   using enum Format;
   return {
-      {"INT4 g128", {kU4, kF16, Zero::kU8, 128}},  {"INT4 g32", {kU4, kF16, Zero::kU8, 32}},
-      {"INT4 per row", {kU4, kF16, Zero::kU8, 0}}, {"INT3 g128", {kU3, kF16, Zero::kU8, 128}},
-      {"INT2 g128", {kU2, kF16, Zero::kU8, 128}},  {"INT8 g128", {kU8, kF16, Zero::kU16, 128}},
-      {"MXFP4", {kE2M1, kE8M0, Zero::kNone, 32}},  {"NVFP4", {kE2M1, kE4M3, Zero::kNone, 16}},
-      {"NF4 g64", {kNF4, kF32, Zero::kNone, 64}},  {"kbit 2", {kNFL2, kE4M4, Zero::kNone, 32}},
-      {"kbit 3", {kNFL3, kE4M4, Zero::kNone, 32}}, {"kbit 4", {kNFL4, kE4M4, Zero::kNone, 32}},
-      {"kbit 5", {kNFL5, kF16, Zero::kNone, 32}},  {"bf16", {kBF16, kNone, Zero::kNone, 0}},
+      {"INT4 g128", {kU4, kF16, Zero::kU8, 128}},   {"INT4 g32", {kU4, kF16, Zero::kU8, 32}},
+      {"INT4 per row", {kU4, kF16, Zero::kU8, 0}},  {"INT3 g128", {kU3, kF16, Zero::kU8, 128}},
+      {"INT2 g128", {kU2, kF16, Zero::kU8, 128}},   {"INT5 g128", {kU5, kF16, Zero::kU8, 128}},
+      {"INT6 g128", {kU6, kF16, Zero::kU8, 128}},   {"INT7 g128", {kU7, kF16, Zero::kU8, 128}},
+      {"INT8 g128", {kU8, kF16, Zero::kU16, 128}},  {"bf16", {kBF16, kNone, Zero::kNone, 0}},
+      {"MXFP4", {kE2M1, kE8M0, Zero::kNone, 32}},   {"NVFP4", {kE2M1, kE4M3, Zero::kNone, 16}},
+      {"NF4 g64", {kNF4, kF32, Zero::kNone, 64}},   {"kbit 2", {kNFL2, kE4M4, Zero::kNone, 32}},
+      {"kbit 3", {kNFL3, kE4M4, Zero::kNone, 32}},  {"kbit 4", {kNFL4, kE4M4, Zero::kNone, 32}},
+      {"kbit 5", {kNFL5, kE4M4, Zero::kNone, 32}},  {"vq2", {kVQ2, kE4M4, Zero::kNone, 32, 256}},
+      {"vq4", {kVQ4, kE4M4, Zero::kNone, 32, 256}},
   };
 }
 

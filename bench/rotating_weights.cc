@@ -57,6 +57,15 @@ void fill_zeros(std::byte* bytes, int64_t size, int width, uint64_t levels, uint
   }
 }
 
+/// Small numbers as the vectors of a format that needs them; empty for others.
+std::vector<float> codebook_of(const FormatInfo& element) {
+  if (element.vector_size == 1) return {};
+  Random random(4);
+  std::vector<float> values(static_cast<std::size_t>(kVectors * element.vector_size));
+  for (float& value : values) value = static_cast<float>(random.normal());
+  return values;
+}
+
 }  // namespace
 
 RotatingWeights::RotatingWeights(const WeightFormat& format, int64_t rows, int64_t cols,
@@ -65,6 +74,8 @@ RotatingWeights::RotatingWeights(const WeightFormat& format, int64_t rows, int64
   view_.rows = rows;
   view_.cols = cols;
   const FormatInfo& element = info(format.element);
+  codebook_ = codebook_of(element);
+  view_.codebook = codebook_;
   const int64_t groups = rows * view_.groups();
   code_bytes_ = rows * view_.row_bytes();
   scale_bytes_ = is_dense(format) ? 0 : groups * info(format.scale).bits / 8;

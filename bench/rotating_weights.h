@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "base/thread_pool.h"
 #include "matrix/matrix.h"
@@ -24,6 +25,7 @@ class RotatingWeights {
 
  private:
   MatrixView view_;
+  std::vector<float> codebook_;
   int64_t copies_ = 0;
   int64_t copy_ = 0;
   int64_t code_bytes_ = 0;

@@ -57,7 +57,6 @@ endfunction()
 function(subbyte_test name)
   cmake_parse_arguments(ARG "" "" "LIBRARIES" ${ARGN})
   find_package(GTest REQUIRED)
-  include(GoogleTest)
   subbyte_unity_tests(${name} sources ${ARG_UNPARSED_ARGUMENTS})
   add_executable(${name} ${sources})
   subbyte_test_paths()
@@ -72,14 +71,29 @@ function(subbyte_test name)
   endif()
   target_precompile_headers(${name} REUSE_FROM subbyte_test_header)
   subbyte_test_program(test ${name} SOURCES ${ARG_UNPARSED_ARGUMENTS} LIBRARIES ${ARG_LIBRARIES})
-  # Names of parameterised cases are those that the tests give: of the values ctest would print
-  # bytes where they are structs. GPUs are hidden: these tests say what happens without one, and
-  # gpu_test is not among them.
-  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST NO_PRETTY_VALUES
-    PROPERTIES LABELS ${name} ENVIRONMENT CUDA_VISIBLE_DEVICES=)
+  subbyte_test_parts(${name} ${ARG_UNPARSED_ARGUMENTS})
+  # Names of parameterised cases are those that the tests give: values of structs are bytes.
   add_test(NAME ${name}.names COMMAND ${name} --gtest_list_tests)
   set_tests_properties(${name}.names PROPERTIES LABELS ${name}
     FAIL_REGULAR_EXPRESSION "/[0-9]+  # GetParam.. = [^0-9]")
+endfunction()
+
+# subbyte_test_parts(<name> <source>...): ctest runs the tests of the program in parts of some three
+# files, each in one process (tools/run_gtest.py, which names those that fail). GPUs are hidden:
+# these tests say what happens without one, and gpu_test is not among them.
+function(subbyte_test_parts name)
+  find_package(Python3 REQUIRED COMPONENTS Interpreter)
+  list(LENGTH ARGN num_parts)
+  math(EXPR num_parts "(${num_parts} + 2) / 3")
+  math(EXPR last "${num_parts} - 1")
+  foreach(part RANGE ${last})
+    add_test(NAME ${name}.part_${part} COMMAND_EXPAND_LISTS COMMAND
+      ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tools/run_gtest.py --part ${part}/${num_parts}
+      --report ${PROJECT_BINARY_DIR}/test_reports/${name}.part_${part}
+      $<TARGET_PROPERTY:${name},CROSSCOMPILING_EMULATOR> $<TARGET_FILE:${name}>)
+    set_tests_properties(${name}.part_${part} PROPERTIES LABELS ${name} COST ${num_parts}
+      ENVIRONMENT CUDA_VISIBLE_DEVICES=)
+  endforeach()
 endfunction()
 
 # subbyte_test_program(<kind> <name> SOURCES <source>... [LIBRARIES <library>...]): a line of

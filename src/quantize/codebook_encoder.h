@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <span>
 
+#include "quantize/wide.h"
+
 namespace subbyte {
 
 class CodebookEncoder {
@@ -29,6 +31,19 @@ class CodebookEncoder {
   /// Writes the code of x[i] / divisor, rounded to a float, to codes[i]. Of two entries whose
   /// distances are the same float the lower is taken. No quotient is NaN.
   void encode(std::span<const float> x, float divisor, std::span<uint8_t> codes) const {
+    may_use_avx2() ? encode_wide(x, divisor, codes) : encode_plain(x, divisor, codes);
+  }
+
+ private:
+  SUBBYTE_FOR_AVX2 void encode_wide(std::span<const float> x, float divisor,
+                                    std::span<uint8_t> codes) const {
+    encode_in_runs(x, divisor, codes);
+  }
+  void encode_plain(std::span<const float> x, float divisor, std::span<uint8_t> codes) const {
+    encode_in_runs(x, divisor, codes);
+  }
+  [[gnu::always_inline]] void encode_in_runs(std::span<const float> x, float divisor,
+                                             std::span<uint8_t> codes) const {
     constexpr std::size_t kRun = 32;
     for (std::size_t first = 0; first < x.size(); first += kRun) {
       const std::size_t count = std::min(kRun, x.size() - first);
@@ -42,7 +57,6 @@ class CodebookEncoder {
     }
   }
 
- private:
   /// Floats in their order as integers.
   static int32_t rank(float value) {
     const auto bits = std::bit_cast<int32_t>(value);

@@ -2,14 +2,18 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
 #include <new>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "base/checked.h"
+#include "quantize/quantize_rows.h"
+#include "quantize/wide.h"
 
 namespace subbyte {
 namespace {
@@ -32,6 +36,37 @@ int64_t find_not_finite(const std::vector<float>& weights) {
   const auto is_bad = [](float weight) { return !std::isfinite(weight); };
   const auto bad = std::ranges::find_if(weights, is_bad);
   return bad == weights.end() ? -1 : bad - weights.begin();
+}
+
+/// Codes of weights / factor, rounded to nearest even, saturated: info(Format::kE4M3).encode() as a
+/// loop without branches.
+[[gnu::always_inline]] inline void encode(const float* weights, int64_t count, double factor,
+                                          std::byte* codes) {
+  constexpr int kDropped = 52 - 3;  // bits of a double's mantissa that are rounded away
+  constexpr int64_t kBias = int64_t{1023 - 7} << 3;
+  constexpr int64_t kLargest = 0x7E;
+  constexpr double kInteger = 0x1p52;  // numbers of this size have no fraction
+  for (int64_t k = 0; k < count; ++k) {
+    const double wanted = weights[k] / factor;
+    const double size = std::fabs(wanted);
+    const auto bits = std::bit_cast<int64_t>(size);
+    const int64_t half = (int64_t{1} << (kDropped - 1)) - 1;
+    int64_t normal = ((bits + half + ((bits >> kDropped) & 1)) >> kDropped) - kBias;
+    normal = normal < kLargest ? normal : kLargest;
+    // Below 2^-6 codes are multiples of 2^-9.
+    const int64_t small = std::bit_cast<int64_t>(std::min(size, 1.0) * 512 + kInteger) & 0xFFF;
+    const int64_t magnitude = size < 0x1p-6 ? small : normal;
+    codes[k] = static_cast<std::byte>(magnitude | (std::bit_cast<int64_t>(wanted) < 0 ? 0x80 : 0));
+  }
+}
+
+SUBBYTE_FOR_AVX2 void encode_wide(const float* weights, int64_t count, double factor,
+                                  std::byte* codes) {
+  encode(weights, count, factor, codes);
+}
+
+void encode_plain(const float* weights, int64_t count, double factor, std::byte* codes) {
+  encode(weights, count, factor, codes);
 }
 
 float factor_of(float largest) {
@@ -61,30 +96,37 @@ class RowsOfBlocks {
 
   void choose_factors() {
     std::vector<float> largest(factors_.size());
-    for (std::size_t i = 0; i < weights_.size(); ++i) {
-      const std::size_t block = i % static_cast<std::size_t>(cols_) / kFp8Block;
-      largest[block] = std::max(largest[block], std::fabs(weights_[i]));
-    }
+    for_blocks([&](std::size_t block, std::size_t first, std::size_t count) {
+      const auto weights = std::span<const float>(weights_).subspan(first, count);
+      largest[block] = std::max(largest[block], largest_magnitude(weights));
+    });
     std::ranges::transform(largest, factors_.begin(), factor_of);
   }
 
   void write(std::byte* codes, std::byte* scales) const {
-    const FormatInfo& element = info(Format::kE4M3);
     const std::size_t scale_bytes = factors_.size() * sizeof(float);
+    for (int64_t n = first_; n < first_ + rows_; ++n) {
+      std::memcpy(scales + static_cast<std::size_t>(n) * scale_bytes, factors_.data(), scale_bytes);
+    }
+    std::byte* const to = codes + first_ * cols_;
+    const auto encode_run = may_use_avx2() ? encode_wide : encode_plain;
+    for_blocks([&](std::size_t block, std::size_t first, std::size_t count) {
+      encode_run(weights_.data() + first, static_cast<int64_t>(count), factors_[block], to + first);
+    });
+  }
+
+ private:
+  /// Calls body(block, first weight, count) for the part of each block that lies in each row.
+  template <typename Body>
+  void for_blocks(const Body& body) const {
     for (int64_t n = 0; n < rows_; ++n) {
-      std::memcpy(scales + static_cast<std::size_t>(first_ + n) * scale_bytes, factors_.data(),
-                  scale_bytes);
-      for (int64_t k = 0; k < cols_; ++k) {
-        const double wanted =
-            static_cast<double>(weights_[static_cast<std::size_t>(n * cols_ + k)]) /
-            factors_[static_cast<std::size_t>(k / kFp8Block)];
-        codes[(first_ + n) * cols_ + k] =
-            static_cast<std::byte>(element.encode(wanted, Rounding::kNearestEven));
+      for (int64_t k = 0; k < cols_; k += kFp8Block) {
+        body(static_cast<std::size_t>(k / kFp8Block), static_cast<std::size_t>(n * cols_ + k),
+             static_cast<std::size_t>(std::min(kFp8Block, cols_ - k)));
       }
     }
   }
 
- private:
   int64_t first_;
   int64_t rows_;
   int64_t cols_;

@@ -83,6 +83,25 @@ TEST(QuantizeFp8, keeps_numbers_that_have_codes) {
   }
 }
 
+/// Subnormal codes, ties and what is beyond the middle of the last two among them.
+TEST(QuantizeFp8, codes_are_those_of_the_scalar_codec) {
+  std::vector<float> weights(128 * 256);
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    const double size =
+        std::ldexp(1 + static_cast<double>(i % 64) / 64, static_cast<int>(i % 21) - 12);
+    weights[i] = static_cast<float>(std::min(size, 448.0) * (i % 5 == 0 ? -1 : 1));
+  }
+  weights[0] = weights[128] = 448;
+  ThreadPool pool(2);
+  const auto matrix = quantize_fp8(128, 256, reader(weights, 256), pool);
+  ASSERT_TRUE(matrix.ok()) << matrix.error().message;
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    ASSERT_EQ(std::to_integer<uint32_t>(matrix->view.codes[i]),
+              info(Format::kE4M3).encode(weights[i], Rounding::kNearestEven))
+        << weights[i];
+  }
+}
+
 TEST(QuantizeFp8, zeros_stay_zeros_and_tiny_numbers_have_codes) {
   std::vector<float> weights(4 * 256);
   weights[130] = std::numeric_limits<float>::denorm_min();

@@ -12,18 +12,13 @@
 
 #include "matrix/codebook.h"
 #include "quantize/codebook_encoder.h"
+#include "quantize/kbit_search.h"
 #include "quantize/quantize_rows.h"
 
 namespace subbyte {
 namespace {
 
 constexpr float kBitsandbytesFloor = 1e-8f;  // what it divides by at least
-
-float largest_magnitude(std::span<const float> weights) {
-  float largest = 0;
-  for (const float weight : weights) largest = std::max(largest, std::fabs(weight));
-  return largest;
-}
 
 /// The largest magnitudes of blocks, those of zeros left aside.
 struct BlockRange {
@@ -97,73 +92,93 @@ constexpr int kLastOffset = 6;
 class BlockQuantizer {
  public:
   BlockQuantizer(std::span<const float> values, const KbitOptions& options)
-      : values_(values),
-        encoder_(values),
+      : values_(values.begin(), values.end()),
+        encoder_(values_),
+        search_(values_, encoder_),
         scales_(options.scales),
         rule_(options.rule),
-        format_(info(options.scales.format)) {}
+        format_(info(options.scales.format)) {
+    for (int i = kFirstOffset; i <= kLastOffset; ++i) steps_.push_back(std::exp2(i / 16.0));
+    if (scales_.format != Format::kE4M4) return;
+    for (uint32_t scale = 0; scale < 256; ++scale) divisors_.push_back(decode(scale));
+  }
+  BlockQuantizer(const BlockQuantizer&) = delete;
+  BlockQuantizer& operator=(const BlockQuantizer&) = delete;
 
-  void operator()(std::span<const float> weights, GroupCodes& group) const {
+  void quantize(std::span<const float> weights, GroupCodes& group) const {
     const float largest = largest_magnitude(weights);
     group.scale = encode_scale(largest / scales_.factor, scales_.format, rule_);
     if (rule_ == KbitRule::kBitsandbytes) {
       encode(weights, std::max(largest, kBitsandbytesFloor), group.codes);
       return;
     }
+    if (rule_ == KbitRule::kLeastError && largest > 0) group.scale = best_scale(weights, group);
     encode(weights, divisor_of(group.scale), group.codes);
-    if (rule_ == KbitRule::kLeastError && largest > 0) search(weights, group);
   }
 
  private:
-  float divisor_of(uint32_t scale) const {
+  float decode(uint32_t scale) const {
     return static_cast<float>(format_.decode(scale) * scales_.factor);
+  }
+  float divisor_of(uint32_t scale) const {
+    return divisors_.empty() ? decode(scale) : divisors_[scale];
   }
 
   /// All codes of a scale of 0 mean 0.
   void encode(std::span<const float> weights, float divisor, std::span<uint8_t> codes) const {
-    if (divisor > 0 && std::isfinite(divisor)) encoder_.encode(weights, divisor, codes);
-  }
-
-  double error(std::span<const float> weights, float divisor,
-               std::span<const uint8_t> codes) const {
-    double sum = 0;
-    for (std::size_t i = 0; i < weights.size(); ++i) {
-      const float difference = weights[i] - values_[codes[i]] * divisor;
-      sum += double{difference} * difference;
+    if (divisor > 0 && std::isfinite(divisor)) {
+      encoder_.encode(weights, divisor, codes);
+    } else {
+      std::ranges::fill(codes, uint8_t{0});  // they are still those of another block
     }
-    return sum;
   }
 
   uint32_t neighbour(uint32_t scale, int offset) const {
     if (scales_.format == Format::kE4M4) {
       return static_cast<uint32_t>(std::clamp(static_cast<int>(scale) + offset, 0, 255));
     }
-    return encode_scale(format_.decode(scale) * std::exp2(offset / 16.0), scales_.format, rule_);
+    const double step = steps_[static_cast<std::size_t>(offset - kFirstOffset)];
+    return encode_scale(format_.decode(scale) * step, scales_.format, rule_);
   }
 
-  void search(std::span<const float> weights, GroupCodes& group) const {
+  /// Of scales with the same error the usual one, then the least.
+  uint32_t best_scale(std::span<const float> weights, const GroupCodes& group) const {
     const uint32_t usual = group.scale;
-    if (!std::isfinite(divisor_of(usual))) return;  // quantize_rows() refuses it
-    double least = error(weights, divisor_of(usual), group.codes);
-    std::array<uint8_t, kKbitBlock> codes = {};
+    if (!std::isfinite(divisor_of(usual))) return usual;  // quantize_rows() refuses it
+    std::array<uint32_t, KbitSearch::kScales> scales = {};
+    KbitSearch::Divisors divisors = {};
     for (int offset = kFirstOffset; offset <= kLastOffset; ++offset) {
-      const uint32_t scale = neighbour(usual, offset);
-      const float divisor = divisor_of(scale);
-      if (scale == usual || !(divisor > 0) || !std::isfinite(divisor)) continue;
-      encode(weights, divisor, codes);
-      const double found = error(weights, divisor, codes);
-      if (!(found < least)) continue;
-      least = found;
-      group.scale = scale;
-      std::ranges::copy(codes, group.codes.begin());
+      const auto i = static_cast<std::size_t>(offset - kFirstOffset);
+      scales[i] = neighbour(usual, offset);
+      const float divisor = divisor_of(scales[i]);
+      divisors[i] = std::isfinite(divisor) ? divisor : 0;
     }
+    const KbitSearch::Errors errors = search_.errors(weights.first<kKbitBlock>(), divisors);
+    constexpr auto kUsual = static_cast<std::size_t>(-kFirstOffset);
+    uint32_t best = usual;
+    double least = divisors[kUsual] == 0 ? square_sum(weights) : errors[kUsual];
+    for (std::size_t i = 0; i < errors.size(); ++i) {
+      if (!(errors[i] < least)) continue;
+      least = errors[i];
+      best = scales[i];
+    }
+    return best;
   }
 
-  std::span<const float> values_;
+  static double square_sum(std::span<const float> weights) {
+    double sum = 0;
+    for (const float weight : weights) sum += double{weight} * weight;
+    return sum;
+  }
+
+  std::vector<float> values_;
   CodebookEncoder encoder_;
+  KbitSearch search_;
   KbitScales scales_;
   KbitRule rule_;
   const FormatInfo& format_;
+  std::vector<double> steps_;    // of scales that are tried
+  std::vector<float> divisors_;  // of all codes of E4M4
 };
 
 Status check_options(const KbitOptions& options) {
@@ -249,10 +264,12 @@ Result<Matrix> quantize_kbit(int64_t rows, int64_t cols, const KbitOptions& opti
   SUBBYTE_CHECK(check_options(options));
   const Format element = kbit_element(options.bits);
   const std::vector<float> values = default_codebook(element);
-  const BlockQuantizer quantize_block(options.codebook.empty() ? values : options.codebook,
-                                      options);
+  const BlockQuantizer blocks(options.codebook.empty() ? values : options.codebook, options);
   const WeightFormat result = {element, options.scales.format, Zero::kNone, kKbitBlock};
-  SUBBYTE_TRY(Matrix matrix, quantize_rows(result, rows, cols, read_row, pool, quantize_block));
+  SUBBYTE_TRY(Matrix matrix, quantize_rows(result, rows, cols, read_row, pool,
+                                           [&](std::span<const float> weights, GroupCodes& group) {
+                                             blocks.quantize(weights, group);
+                                           }));
   matrix.view.tensor_scale = options.scales.factor;
   set_codebook(matrix, options.codebook);
   return matrix;

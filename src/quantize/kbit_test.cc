@@ -1,5 +1,7 @@
 #include "quantize/kbit.h"
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -10,6 +12,9 @@
 #include "base/thread_pool.h"
 #include "gtest/gtest.h"
 #include "matrix/codebook.h"
+#include "matrix/dequantize.h"
+#include "quantize/kbit_search.h"
+#include "support/sanitized.h"
 #include "support/weights.h"
 
 namespace subbyte {
@@ -94,6 +99,48 @@ TEST(QuantizeKbit, zeros_have_scale_zero) {
   EXPECT_EQ(weight_at(matrix->view, 0, 5), 0);
 }
 
+/// They had the codes of the row before, which another number of threads makes another one.
+TEST(QuantizeKbit, codes_of_zeros_do_not_depend_on_the_row_before) {
+  Weights weights = normal_weights(2, 32, 3);
+  std::fill_n(weights.values.begin() + 32, 32, 0.0f);
+  for (const KbitRule rule : {KbitRule::kStoredScale, KbitRule::kLeastError}) {
+    const auto both = kbit(weights, 4, {}, rule);
+    const auto alone = kbit(block({}), 4, {}, rule);
+    ASSERT_TRUE(both.ok() && alone.ok());
+    const auto second = both->view.codes.subspan(16, 16);
+    EXPECT_TRUE(std::ranges::equal(second, alone->view.codes));
+  }
+}
+
+/// By the loops of this machine and by the plain ones: what wins is the same to the bit.
+TEST(KbitSearch, finds_the_same_errors_with_and_without_vectors) {
+  Random random(9);
+  for (int bits = 2; bits <= 5; ++bits) {
+    const std::vector<float> values = default_codebook(kbit_element(bits));
+    const CodebookEncoder encoder(values);
+    const KbitSearch search(values, encoder);
+    for (int round = 0; round < 500; ++round) {
+      std::array<float, 32> weights;
+      for (float& weight : weights) weight = static_cast<float>(random.normal());
+      if (round % 7 == 0) weights.fill(round % 2 == 0 ? 0.0f : -1.5f);
+      KbitSearch::Divisors divisors;
+      for (float& divisor : divisors) {
+        divisor = static_cast<float>(std::exp2(3 * random.uniform() - 1));
+      }
+      divisors[random.below(24)] = 0;
+      const auto plain = search.plain_errors(weights, divisors);
+      const auto found = search.errors(weights, divisors);
+      const auto least = std::ranges::min_element(plain);
+      for (std::size_t i = 0; i < plain.size(); ++i) {
+        const bool is_left_out = std::isinf(found[i]) && plain[i] > *least;
+        if (!is_left_out) {
+          ASSERT_EQ(found[i], plain[i]) << bits << " bits, round " << round << ", scale " << i;
+        }
+      }
+    }
+  }
+}
+
 TEST(QuantizeKbit, encoder_of_bitsandbytes) {
   struct Case {
     double value;
@@ -128,24 +175,29 @@ TEST(QuantizeKbit, encoder_of_bitsandbytes) {
   EXPECT_EQ(info(Format::kE4M4).encode(40, Rounding::kNearestEven), 0xFFu);
 }
 
+/// Of ten million weights; with sanitizers of a tenth.
 TEST(QuantizeKbit, error_bound_of_each_block) {
   struct Scale {
     Format format;
     double error;
   };
+  const int64_t rows = testing::kSanitized ? 82 : 815;
+  std::vector<double> row(1024);
   for (int bits = 2; bits <= 5; ++bits) {
-    const Weights weights = blocks_in(0x1p-10, 31, 100, 1024, bits);
+    const Weights weights = blocks_in(0x1p-10, 31, rows, std::ssize(row), bits);
     for (const auto& [format, error] :
          {Scale{Format::kE4M4, 1.0 / 32}, {Format::kF16, 0x1p-11}, {Format::kF32, 0}}) {
       const auto matrix = kbit(weights, bits, {format, 1});
       ASSERT_TRUE(matrix.ok());
+      const Dequantizer dequantizer(matrix->view);
       for (int64_t n = 0; n < weights.rows; ++n) {
+        dequantizer.row(n, row.data());
         for (int64_t first = 0; first < weights.cols; first += 32) {
           double largest = 0;
           double worst = 0;
           for (int64_t k = first; k < first + 32; ++k) {
             largest = std::max(largest, std::fabs(double{weights.at(n, k)}));
-            worst = std::max(worst, std::fabs(weights.at(n, k) - weight_at(matrix->view, n, k)));
+            worst = std::max(worst, std::fabs(weights.at(n, k) - row[static_cast<std::size_t>(k)]));
           }
           ASSERT_LE(worst, (half_gap(bits) + error + 1e-6) * largest) << bits << " bits, row " << n;
         }

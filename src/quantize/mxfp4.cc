@@ -1,7 +1,6 @@
 #include "quantize/mxfp4.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <span>
 
@@ -14,32 +13,27 @@ namespace {
 constexpr int64_t kBlock = 32;
 constexpr WeightFormat kFormat = {Format::kE2M1, Format::kE8M0, Zero::kNone, kBlock};
 
-double largest_of(std::span<const float> weights) {
-  double largest = 0;
-  for (const float weight : weights) largest = std::max(largest, std::fabs(double{weight}));
-  return largest;
-}
-
 void mxfp4_group(std::span<const float> weights, ScaleRule rule, Rounding rounding,
                  GroupCodes& group) {
   const FormatInfo& element = info(Format::kE2M1);
-  group.scale = shared_exponent(largest_of(weights), element, rule);
+  group.scale = shared_exponent(largest_magnitude(weights), element, rule);
   const double scale = info(Format::kE8M0).decode(group.scale);
   for (std::size_t i = 0; i < weights.size(); ++i) {
     group.codes[i] = static_cast<uint8_t>(element.encode(weights[i] / scale, rounding));
   }
 }
 
+/// Scales are powers of two, so that products with them are exact.
 void least_error_group(std::span<const float> weights, GroupCodes& group) {
   const FormatInfo& exponent = info(Format::kE8M0);
-  group.scale = shared_exponent(largest_of(weights), info(Format::kE2M1), ScaleRule::kCeil);
-  const double errors = encode_e2m1(weights, exponent.decode(group.scale), group.codes);
-  if (group.scale == 0) return;
-  std::array<uint8_t, kBlock> codes;
-  const double clipped = encode_e2m1(weights, exponent.decode(group.scale - 1), codes);
-  if (clipped / 4 >= errors) return;  // in units of a scale that is half
-  --group.scale;
-  std::ranges::copy(codes, group.codes.begin());
+  group.scale = shared_exponent(largest_magnitude(weights), info(Format::kE2M1), ScaleRule::kCeil);
+  const double scale = exponent.decode(group.scale);
+  if (group.scale == 0) {
+    encode_e2m1(weights, scale, group.codes);
+    return;
+  }
+  E2m1Trials<kBlock> trials = {.scales = {scale, exponent.decode(group.scale - 1)}};
+  group.scale -= static_cast<uint32_t>(encode_e2m1_better(weights, trials, group.codes));
 }
 
 }  // namespace

@@ -7,9 +7,12 @@
 #include <span>
 
 #include "quantize/quantize_rows.h"
+#include "quantize/wide.h"
 
 namespace subbyte {
 namespace {
+
+constexpr std::size_t kRun = 16;  // weights that are encoded together
 
 /// Code i is the nearest up to and with bound i.
 using Bounds = std::array<double, 15>;
@@ -23,17 +26,42 @@ Bounds middles() {
   return bounds;
 }
 
+/// As many bounds as lie below each quotient; the rest of a run is not read by the caller.
+[[gnu::always_inline]] inline void encode(const float* weights, double largest,
+                                          const Bounds& bounds, uint8_t* codes) {
+  std::array<double, kRun> quotients;
+  std::array<int64_t, kRun> sums = {};
+  for (std::size_t i = 0; i < kRun; ++i) quotients[i] = weights[i] / largest;
+  for (const double bound : bounds) {
+    for (std::size_t i = 0; i < kRun; ++i) sums[i] += quotients[i] > bound ? 1 : 0;
+  }
+  for (std::size_t i = 0; i < kRun; ++i) codes[i] = static_cast<uint8_t>(sums[i]);
+}
+
+SUBBYTE_FOR_AVX2 void encode_wide(const float* weights, double largest, const Bounds& bounds,
+                                  uint8_t* codes) {
+  encode(weights, largest, bounds, codes);
+}
+
+void encode_plain(const float* weights, double largest, const Bounds& bounds, uint8_t* codes) {
+  encode(weights, largest, bounds, codes);
+}
+
 void nf4_group(std::span<const float> weights, const Bounds& bounds, GroupCodes& group) {
-  float largest = 0;
-  for (const float weight : weights) largest = std::max(largest, std::fabs(weight));
+  float largest = largest_magnitude(weights);
   if (largest == 0) largest = 1;
   group.scale = std::bit_cast<uint32_t>(largest);
-  for (std::size_t i = 0; i < weights.size(); ++i) {
-    const double value = weights[i] / double{largest};
-    int code = 0;
-    for (const double bound : bounds) code += value > bound ? 1 : 0;
-    group.codes[i] = static_cast<uint8_t>(code);
+  const auto encode_run = may_use_avx2() ? encode_wide : encode_plain;
+  std::size_t i = 0;
+  for (; i + kRun <= weights.size(); i += kRun) {
+    encode_run(weights.data() + i, largest, bounds, group.codes.data() + i);
   }
+  if (i == weights.size()) return;
+  std::array<float, kRun> rest = {};
+  std::array<uint8_t, kRun> codes = {};
+  std::ranges::copy(weights.subspan(i), rest.begin());
+  encode_run(rest.data(), largest, bounds, codes.data());
+  std::copy_n(codes.begin(), weights.size() - i, group.codes.begin() + static_cast<int64_t>(i));
 }
 
 }  // namespace

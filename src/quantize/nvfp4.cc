@@ -1,7 +1,6 @@
 #include "quantize/nvfp4.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <limits>
 #include <span>
@@ -42,25 +41,21 @@ uint32_t scale_code(double largest, double element, double factor) {
 void nvfp4_group(std::span<const float> weights, double factor, bool four_over_six,
                  GroupCodes& group) {
   const FormatInfo& scale = info(Format::kE4M3);
-  double largest = 0;
-  for (const float weight : weights) largest = std::max(largest, std::fabs(double{weight}));
+  const double largest = largest_magnitude(weights);
   if (largest == 0) {  // the codes are still those of another group
     group.scale = scale.encode(1, Rounding::kNearestEven);
     std::ranges::fill(group.codes, uint8_t{0});
     return;
   }
-  const auto encode = [&](uint32_t code, std::span<uint8_t> codes) {
-    const double step = scale.decode(code) * factor;
-    return encode_e2m1(weights, step, codes) * step * step;
-  };
+  const auto step = [&](uint32_t code) { return scale.decode(code) * factor; };
   group.scale = scale_code(largest, kLargestElement, factor);
-  const double errors = encode(group.scale, group.codes);
-  if (!four_over_six) return;
-  std::array<uint8_t, kBlock> codes;
+  if (!four_over_six) {
+    encode_e2m1(weights, step(group.scale), group.codes);
+    return;
+  }
   const uint32_t other = scale_code(largest, 4, factor);
-  if (encode(other, codes) >= errors) return;
-  group.scale = other;
-  std::ranges::copy(codes, group.codes.begin());
+  E2m1Trials<kBlock> trials = {.scales = {step(group.scale), step(other)}};
+  if (encode_e2m1_better(weights, trials, group.codes) == 1) group.scale = other;
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "base/random.h"
 #include "base/thread_pool.h"
 #include "quantize/e2m1_codes.h"
 #include "support/weights.h"
@@ -135,6 +136,32 @@ TEST(E2m1Codes, are_those_of_the_scalar_codec) {
     EXPECT_EQ(e2m1_code(value), element.encode(value, Rounding::kNearestEven)) << value;
   }
   EXPECT_EQ(e2m1_code(-0.0), 8);
+}
+
+/// Two scales at once give the codes and the sums of each alone, to the bit.
+TEST(E2m1Codes, of_two_scales_are_those_of_each) {
+  Random random(6);
+  for (int round = 0; round < 200; ++round) {
+    std::array<float, 16> weights;
+    for (std::size_t i = 0; i < weights.size(); ++i) {
+      const bool is_tie = round % 3 == 0;
+      weights[i] = static_cast<float>(is_tie ? static_cast<double>(random.below(57)) / 4 - 7
+                                             : 3 * random.normal());
+    }
+    weights[3] = -0.0f;
+    E2m1Trials<16> trials = {.scales = {round % 2 == 0 ? 1.0 : 4.0 / 3, 0.75}};
+    std::array<uint8_t, 16> found;
+    const int better = encode_e2m1_better(weights, trials, found);
+    std::array<uint8_t, 16> codes[2];
+    double errors[2];
+    for (int t = 0; t < 2; ++t) {
+      errors[t] = encode_e2m1(weights, trials.scales[t], codes[t]);
+      EXPECT_EQ(trials.errors[t], errors[t]) << round;
+      errors[t] *= trials.scales[t] * trials.scales[t];
+    }
+    EXPECT_EQ(found, codes[better]) << round;
+    EXPECT_LE(errors[better], errors[1 - better] * (1 + 1e-15)) << round;
+  }
 }
 
 }  // namespace

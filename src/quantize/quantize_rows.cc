@@ -1,6 +1,8 @@
 #include "quantize/quantize_rows.h"
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <new>
@@ -48,33 +50,47 @@ Status check_shape(const WeightFormat& format, int64_t rows, int64_t cols) {
   return {};
 }
 
-/// Little-endian, width bits for each code; the rest of the last byte stays zero.
+/// Eight codes of kWidth bits, which are kWidth bytes.
+template <int kWidth>
+void pack_eight(const uint8_t* codes, std::byte* out) {
+  uint64_t word = 0;
+  for (int i = 0; i < 8; ++i) word |= uint64_t{codes[i]} << (i * kWidth);
+  std::memcpy(out, &word, kWidth);
+}
+
+/// Little-endian, kWidth bits for each code; the rest of the last byte stays zero.
+template <int kWidth>
+void pack(std::span<const uint8_t> codes, std::byte* out) {
+  std::size_t i = 0;
+  for (; i + 8 <= codes.size(); i += 8, out += kWidth) pack_eight<kWidth>(codes.data() + i, out);
+  if (i == codes.size()) return;
+  std::array<uint8_t, 8> rest = {};
+  std::ranges::copy(codes.subspan(i), rest.begin());
+  std::array<std::byte, kWidth> packed;
+  pack_eight<kWidth>(rest.data(), packed.data());
+  std::copy_n(packed.begin(), ((codes.size() - i) * kWidth + 7) / 8, out);
+}
+
 void pack_codes(std::span<const uint8_t> codes, int width, std::byte* out) {
-  if (width == 8) {
-    std::memcpy(out, codes.data(), codes.size());
-    return;
+  constexpr void (*kPack[])(std::span<const uint8_t>, std::byte*) = {
+      pack<1>, pack<2>, pack<3>, pack<4>, pack<5>, pack<6>, pack<7>, pack<8>};
+  kPack[width - 1](codes, out);
+}
+
+/// Of infinity and NaN all bits of the exponent are set.
+bool are_finite(std::span<const float> weights) {
+  constexpr uint32_t kExponent = 0x7F800000;
+  uint32_t bad = 0;
+  for (const float weight : weights) {
+    bad |= (std::bit_cast<uint32_t>(weight) & kExponent) == kExponent ? 1 : 0;
   }
-  if (width == 4) {
-    for (std::size_t i = 0; i + 1 < codes.size(); i += 2) {
-      *out++ = static_cast<std::byte>(codes[i] | (codes[i + 1] << 4));
-    }
-    if (codes.size() % 2 != 0) *out = static_cast<std::byte>(codes.back());
-    return;
-  }
-  uint32_t buffer = 0;
-  int filled = 0;
-  for (const uint8_t code : codes) {
-    buffer |= static_cast<uint32_t>(code) << filled;
-    filled += width;
-    for (; filled >= 8; filled -= 8, buffer >>= 8) *out++ = static_cast<std::byte>(buffer & 0xFF);
-  }
-  if (filled > 0) *out = static_cast<std::byte>(buffer & 0xFF);
+  return bad == 0;
 }
 
 Status check_finite(std::span<const float> weights, int64_t row) {
+  if (are_finite(weights)) return {};
   const auto bad = std::find_if(weights.begin(), weights.end(),
                                 [](float weight) { return !std::isfinite(weight); });
-  if (bad == weights.end()) return {};
   return Error{"quantize.not_finite",
                "row " + std::to_string(row) + ", column " + std::to_string(bad - weights.begin()) +
                    ": expected a finite weight, found " + std::to_string(*bad)};
@@ -183,6 +199,20 @@ Result<Matrix> quantize_rows(const WeightFormat& format, int64_t rows, int64_t c
   }
 }
 
+float largest_magnitude(std::span<const float> weights) {
+  // In lanes, as the compiler may not change the order of comparisons by itself.
+  std::array<float, 8> largest = {};
+  std::size_t i = 0;
+  for (; i + largest.size() <= weights.size(); i += largest.size()) {
+    for (std::size_t lane = 0; lane < largest.size(); ++lane) {
+      const float size = std::fabs(weights[i + lane]);
+      largest[lane] = size > largest[lane] ? size : largest[lane];
+    }
+  }
+  for (; i < weights.size(); ++i) largest[0] = std::max(largest[0], std::fabs(weights[i]));
+  return *std::ranges::max_element(largest);
+}
+
 double largest_magnitude(int64_t rows, int64_t cols, const RowReader& read_row, Executor& pool) {
   std::vector<float> largest(pool.size());
   const int64_t grain = std::max<int64_t>(1, 65536 / cols);
@@ -190,7 +220,7 @@ double largest_magnitude(int64_t rows, int64_t cols, const RowReader& read_row, 
     std::vector<float> weights(cols);
     for (int64_t row = begin; row < end; ++row) {
       read_row(row, weights.data());
-      for (const float weight : weights) largest[task] = std::max(largest[task], std::fabs(weight));
+      largest[task] = std::max(largest[task], largest_magnitude(weights));
     }
   });
   return *std::ranges::max_element(largest);

@@ -32,6 +32,9 @@ Result<Matrix> quantize_rows(const WeightFormat& format, int64_t rows, int64_t c
                              const RowReader& read_row, Executor& pool,
                              const GroupQuantizer& quantize_group);
 
+/// The largest |w|, NaN left out.
+float largest_magnitude(std::span<const float> weights);
+
 /// The largest |w| of a matrix, NaN left out: what formats with a factor for the whole matrix need
 /// to know before the first group.
 double largest_magnitude(int64_t rows, int64_t cols, const RowReader& read_row, Executor& pool);

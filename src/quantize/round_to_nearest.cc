@@ -6,6 +6,7 @@
 #include <string>
 
 #include "quantize/quantize_rows.h"
+#include "quantize/wide.h"
 
 namespace subbyte {
 namespace {
@@ -24,7 +25,7 @@ constexpr std::size_t kRun = 8;
 
 /// `value` / `scale` as an integer, ties to even. Quotients may be far outside of the codes when a
 /// scale was raised to the smallest f16, or when it overflowed: they are cut to +-2^20 first.
-double round_quotient(double value, double scale) {
+[[gnu::always_inline]] inline double round_quotient(double value, double scale) {
   constexpr double kFar = 0x1p20;
   constexpr double kInteger = 0x1.8p52;  // numbers of this size have no fraction
   double quotient = value / scale;
@@ -42,8 +43,9 @@ double round_quotient(double value, double scale) {
   return static_cast<uint8_t>(static_cast<int32_t>(code));
 }
 
-void encode(std::span<const float> weights, double scale, double offset, double q_max,
-            std::span<uint8_t> codes) {
+[[gnu::always_inline]] inline void encode_in_runs(std::span<const float> weights, double scale,
+                                                  double offset, double q_max,
+                                                  std::span<uint8_t> codes) {
   std::size_t i = 0;
   for (; i + kRun <= weights.size(); i += kRun) {
     const float* from = weights.data() + i;
@@ -53,6 +55,21 @@ void encode(std::span<const float> weights, double scale, double offset, double 
     }
   }
   for (; i < weights.size(); ++i) codes[i] = code_of(weights[i], scale, offset, q_max);
+}
+
+SUBBYTE_FOR_AVX2 void encode_wide(std::span<const float> weights, double scale, double offset,
+                                  double q_max, std::span<uint8_t> codes) {
+  encode_in_runs(weights, scale, offset, q_max, codes);
+}
+
+void encode_plain(std::span<const float> weights, double scale, double offset, double q_max,
+                  std::span<uint8_t> codes) {
+  encode_in_runs(weights, scale, offset, q_max, codes);
+}
+
+void encode(std::span<const float> weights, double scale, double offset, double q_max,
+            std::span<uint8_t> codes) {
+  (may_use_avx2() ? encode_wide : encode_plain)(weights, scale, offset, q_max, codes);
 }
 
 struct Range {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <initializer_list>
 #include <limits>
 #include <string>
 #include <vector>
@@ -10,22 +11,22 @@
 #include "base/float16.h"
 #include "formats/rotation.h"
 #include "quantize/quantize_rows.h"
+#include "quantize/wide.h"
 
 namespace subbyte {
 namespace {
 
-using Floats [[gnu::vector_size(16)]] = float;
-using Integers [[gnu::vector_size(16)]] = int32_t;
+/// Blocks that are looked at together, under several scales.
+using Blocks = std::array<std::array<float, kKbitBlock>, 2>;
+using Bytes = std::array<std::array<uint8_t, kKbitBlock>, 2>;
 
-/// The nearest of 256 vectors of kSize numbers for each vector of a block, the first of equal ones:
-/// that with the largest x c - c c / 2. The vectors of the block are lanes of SIMD vectors of 4, by
-/// the extension that compilers have for these: their own choice was slower by 3.8 and more.
+/// The nearest of 256 vectors of kSize numbers for each vector of one or two blocks, the first of
+/// equal ones: that with the largest x c - c c / 2. The vectors of the blocks are lanes of SIMD
+/// vectors, by the extension that compilers have for these: their own choice was slower by 3.8 and
+/// more.
 template <int kSize>
 class NearestVectors {
  public:
-  static constexpr int kLanes = kKbitBlock / kSize;
-  static constexpr int kParts = kLanes / 4;
-
   explicit NearestVectors(std::span<const float> codebook) : codebook_(codebook) {
     for (std::size_t code = 0; code < kVectors; ++code) {
       for (std::size_t j = 0; j < kSize; ++j) {
@@ -35,16 +36,48 @@ class NearestVectors {
     }
   }
 
-  void find(const std::array<float, kKbitBlock>& x, std::array<uint8_t, kKbitBlock>& bytes) const {
-    Floats lanes[kSize][kParts];
-    Floats best[kParts] = {};
-    Integers nearest[kParts] = {};
-    for (int lane = 0; lane < kLanes; ++lane) {
-      for (int j = 0; j < kSize; ++j) {
-        lanes[j][lane / 4][lane % 4] = x[static_cast<std::size_t>(lane * kSize + j)];
-      }
-      best[lane / 4][lane % 4] = -std::numeric_limits<float>::infinity();
+  /// Of the first `count` blocks.
+  void find(const Blocks& x, std::size_t count, Bytes& bytes) const {
+    if (count == 2 && may_use_avx512()) {
+      find_avx512(x, bytes);
+    } else if (count == 2) {
+      (this->*(may_use_avx2() ? &NearestVectors::find_avx2<2> : &NearestVectors::find_plain<2>))(
+          x, bytes);
+    } else {
+      (this->*(may_use_avx2() ? &NearestVectors::find_avx2<1> : &NearestVectors::find_plain<1>))(
+          x, bytes);
     }
+  }
+
+ private:
+  template <int kCount>
+  void find_plain(const Blocks& x, Bytes& bytes) const {
+    find_in<4, kCount>(x, bytes);
+  }
+  template <int kCount>
+  SUBBYTE_FOR_AVX2 void find_avx2(const Blocks& x, Bytes& bytes) const {
+    find_in<8, kCount>(x, bytes);
+  }
+  SUBBYTE_FOR_AVX512 void find_avx512(const Blocks& x, Bytes& bytes) const {
+    find_in<16, 2>(x, bytes);
+  }
+
+  template <int kLanes, int kCount>
+  [[gnu::always_inline]] void find_in(const Blocks& x, Bytes& bytes) const {
+    using Floats [[gnu::vector_size(4 * kLanes)]] = float;
+    using Integers [[gnu::vector_size(4 * kLanes)]] = int32_t;
+    constexpr int kOfBlock = kKbitBlock / kSize;  // vectors
+    constexpr int kParts = kCount * kOfBlock / kLanes;
+    Floats lanes[kSize][kParts];
+    Floats best[kParts];
+    Integers nearest[kParts] = {};
+    for (int i = 0; i < kCount * kOfBlock; ++i) {
+      for (int j = 0; j < kSize; ++j) {
+        lanes[j][i / kLanes][i % kLanes] = x[static_cast<std::size_t>(i / kOfBlock)]
+                                            [static_cast<std::size_t>(i % kOfBlock * kSize + j)];
+      }
+    }
+    for (Floats& part : best) part = Floats{} - std::numeric_limits<float>::infinity();
     for (int32_t code = 0; code < kVectors; ++code) {
       const float* const vector = codebook_.data() + code * kSize;
       const float half_square = half_squares_[static_cast<std::size_t>(code)];
@@ -53,15 +86,15 @@ class NearestVectors {
         for (int j = 1; j < kSize; ++j) score += lanes[j][part] * vector[j];
         const Integers is_better = score > best[part];
         best[part] = is_better ? score : best[part];
-        nearest[part] = (is_better & code) | (~is_better & nearest[part]);
+        nearest[part] = is_better ? Integers{} + code : nearest[part];
       }
     }
-    for (int i = 0; i < kLanes; ++i) {
-      bytes[static_cast<std::size_t>(i)] = static_cast<uint8_t>(nearest[i / 4][i % 4]);
+    for (int i = 0; i < kCount * kOfBlock; ++i) {
+      bytes[static_cast<std::size_t>(i / kOfBlock)][static_cast<std::size_t>(i % kOfBlock)] =
+          static_cast<uint8_t>(nearest[i / kLanes][i % kLanes]);
     }
   }
 
- private:
   std::span<const float> codebook_;
   std::array<float, kVectors> half_squares_ = {};
 };
@@ -80,15 +113,14 @@ class BlockQuantizer {
       : codebook_(codebook), nearest_(codebook), scales_(scales), format_(info(scales.format)) {}
 
   void operator()(std::span<const float> weights, GroupCodes& group) const {
-    float largest = 0;
-    for (const float weight : weights) largest = std::max(largest, std::fabs(weight));
-    const double wanted = largest / scales_.factor;
+    const double wanted = largest_magnitude(weights) / scales_.factor;
     Block best;
     best.error = std::numeric_limits<double>::infinity();
     // A quarter of an octave away, then an eighth from the best of these.
-    for (const double step : {0.0, -0.25, 0.25}) consider(weights, wanted * std::exp2(step), best);
+    consider(weights, {wanted}, best);
+    consider(weights, {wanted * std::exp2(-0.25), wanted * std::exp2(0.25)}, best);
     const double middle = format_.decode(best.scale);
-    for (const double step : {-0.125, 0.125}) consider(weights, middle * std::exp2(step), best);
+    consider(weights, {middle * std::exp2(-0.125), middle * std::exp2(0.125)}, best);
     group.scale = best.scale;
     // quantize_rows() packs as many bits of each code as a weight has.
     constexpr int kBits = 8 / kSize;
@@ -99,24 +131,42 @@ class BlockQuantizer {
   }
 
  private:
-  /// All codes of a scale of 0 mean 0. A scale that is infinite is taken only if none else is, and
-  /// refused then.
-  void consider(std::span<const float> weights, double scale, Block& best) const {
-    Block block;
-    block.scale = format_.encode(scale, Rounding::kNearestEven);
-    const auto factor = static_cast<float>(format_.decode(block.scale) * scales_.factor);
-    std::array<float, kKbitBlock> x = {};
-    if (factor > 0 && std::isfinite(factor)) {
-      for (std::size_t i = 0; i < weights.size(); ++i) x[i] = weights[i] / factor;
+  /// One or two scales, one after the other. All codes of a scale of 0 mean 0. A scale that is
+  /// infinite is taken only if none else is, and refused then.
+  void consider(std::span<const float> weights, std::initializer_list<double> scales,
+                Block& best) const {
+    Blocks x = {};
+    std::array<uint32_t, 2> codes = {};
+    std::array<float, 2> factors = {};
+    std::size_t count = 0;
+    for (const double scale : scales) {
+      codes[count] = format_.encode(scale, Rounding::kNearestEven);
+      const auto factor = static_cast<float>(format_.decode(codes[count]) * scales_.factor);
+      if (factor > 0 && std::isfinite(factor)) {
+        for (std::size_t i = 0; i < weights.size(); ++i) x[count][i] = weights[i] / factor;
+      }
+      factors[count++] = factor;
     }
-    if (factor > 0) nearest_.find(x, block.bytes);
-    block.error = 0;
+    Bytes bytes = {};
+    nearest_.find(x, count, bytes);
+    for (std::size_t c = 0; c < count; ++c) {
+      Block block;
+      block.scale = codes[c];
+      if (factors[c] > 0) block.bytes = bytes[c];
+      block.error = error_of(weights, block.bytes, factors[c]);
+      if (block.error < best.error || !std::isfinite(best.error)) best = block;
+    }
+  }
+
+  double error_of(std::span<const float> weights, const std::array<uint8_t, kKbitBlock>& bytes,
+                  float factor) const {
+    double sum = 0;
     for (std::size_t i = 0; i < weights.size(); ++i) {
-      const double value = codebook_[block.bytes[i / kSize] * std::size_t{kSize} + i % kSize];
+      const double value = codebook_[bytes[i / kSize] * std::size_t{kSize} + i % kSize];
       const double error = weights[i] - value * factor;
-      block.error += error * error;
+      sum += error * error;
     }
-    if (block.error < best.error || !std::isfinite(best.error)) best = block;
+    return sum;
   }
 
   std::span<const float> codebook_;

@@ -10,6 +10,7 @@
 #include "base/float16.h"
 #include "checkpoints/import_parts.h"
 #include "matrix/dequantize.h"
+#include "quantize/quantize_rows.h"
 
 namespace subbyte {
 namespace {
@@ -22,7 +23,14 @@ constexpr uint16_t kInfinity = 0x7C00;
 /// The numbers may lie at any address, `step` of them apart.
 template <typename Number>
 void load_floats(const std::byte* from, int64_t step, float* to, int64_t count) {
-  for (int64_t i = 0; i < count; ++i) {
+  constexpr int64_t kRun = 16;  // that compilers make vectors of
+  int64_t i = 0;
+  for (; step == 1 && i + kRun <= count; i += kRun) {
+    Number numbers[kRun];
+    std::memcpy(numbers, from + i * static_cast<int64_t>(sizeof(Number)), sizeof numbers);
+    for (int64_t lane = 0; lane < kRun; ++lane) to[i + lane] = to_float(numbers[lane]);
+  }
+  for (; i < count; ++i) {
     Number number;
     std::memcpy(&number, from + i * step * static_cast<int64_t>(sizeof number), sizeof number);
     to[i] = to_float(number);
@@ -58,6 +66,43 @@ RoundedPart round_to_float16(const float* from, std::byte* to, int64_t count) {
   return part;
 }
 
+/// Rows whose sums go along together: each sum waits for its last addition.
+constexpr int64_t kRowsAtOnce = 4;
+
+class RowErrors {
+ public:
+  explicit RowErrors(int64_t cols)
+      : cols_(cols), weights_(kRowsAtOnce * cols), made_(weights_.size()) {}
+
+  /// Fills `sums`, those of the rows from `first` on.
+  void add(const Dequantizer& dequantizer, const RowReader& read_row,
+           std::span<SignalAndNoise> sums, int64_t first) {
+    for (int64_t r = 0; r < std::ssize(sums); ++r) {
+      read_row(first + r, weights_.data() + r * cols_);
+      dequantizer.row(first + r, made_.data() + r * cols_);
+    }
+    double signal[kRowsAtOnce] = {};
+    double noise[kRowsAtOnce] = {};
+    for (int64_t k = 0; k < cols_; ++k) {
+      for (int64_t r = 0; r < kRowsAtOnce; ++r) {  // those that are left over are not read
+        const double weight = weights_[r * cols_ + k];
+        const double error = weight - made_[r * cols_ + k];
+        signal[r] += weight * weight;
+        noise[r] += error * error;
+      }
+    }
+    for (int64_t r = 0; r < std::ssize(sums); ++r) {
+      const float largest = largest_magnitude(std::span(weights_).subspan(r * cols_, cols_));
+      sums[r] = {signal[r], noise[r], largest};
+    }
+  }
+
+ private:
+  int64_t cols_;
+  std::vector<float> weights_;
+  std::vector<double> made_;
+};
+
 Error overflow(const FileTensor& tensor, int64_t index) {
   const int64_t width = bits(tensor.dtype) / 8;
   float value = 0;
@@ -84,12 +129,10 @@ SignalAndNoise quantization_error(const MatrixView& matrix, const RowReader& rea
   const Dequantizer dequantizer(matrix);
   std::vector<SignalAndNoise> rows(matrix.rows);
   pool.parallel_for(matrix.rows, 16, [&](int64_t begin, int64_t end, int) {
-    std::vector<float> weights(matrix.cols);
-    std::vector<double> quantized(matrix.cols);
-    for (int64_t n = begin; n < end; ++n) {
-      read_row(n, weights.data());
-      dequantizer.row(n, quantized.data());
-      for (int64_t k = 0; k < matrix.cols; ++k) rows[n].add(weights[k], weights[k] - quantized[k]);
+    RowErrors errors(matrix.cols);
+    for (int64_t n = begin; n < end; n += kRowsAtOnce) {
+      errors.add(dequantizer, read_row, std::span(rows).subspan(n, std::min(kRowsAtOnce, end - n)),
+                 n);
     }
   });
   SignalAndNoise sum;

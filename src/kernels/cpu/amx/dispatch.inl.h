@@ -62,7 +62,10 @@ struct TileVariants {
       if (whole)
         return {&decode_bytes<kElement, kSplits, false>, &Broadcast::stage, false, kSplits};
       if (steps) return {&decode_bytes<kElement, kSplits, true>, &Broadcast::stage, false, kSplits};
-    } else if constexpr (kHasScales && !has_vectors<kElement>() && !is_long_integer<kElement>()) {
+    } else if constexpr (has_vectors<kElement>()) {
+      // Four lanes take 32 inputs, of which a row of fewer has one scale for all.
+      if (whole) return {&decode_floats<E, Broadcast, kSplits>, nullptr, false, kSplits};
+    } else if constexpr (kHasScales && !is_long_integer<kElement>()) {
       using OneTable = ScaledTables<kElement, kZero, kSplits, 1>;
       using Tables = ScaledTables<kElement, kZero, kSplits, 4>;
       if (whole) return {&decode_tables<OneTable>, &Broadcast::stage, false, kSplits};

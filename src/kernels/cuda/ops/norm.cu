@@ -119,6 +119,7 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 bool is_aligned(const AddNormCall& call) {
+  if (call.routes.top_k > 0 && call.element == Element::kF32) return false;
   uintptr_t places = 0;
   for (const void* p : {static_cast<const void*>(call.x), call.delta, call.routes.outputs,
                         static_cast<const void*>(call.weight), static_cast<const void*>(call.y)}) {
