@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import torch
@@ -35,6 +36,16 @@ def stored_tensor(checkpoint: subbyte.Checkpoint, name: str) -> torch.Tensor | N
     return original_tensor(stored[name]) if name in stored else None
 
 
+def joined(what: str, join: Callable[[list[torch.Tensor]], torch.Tensor],
+           biases: list[torch.Tensor | None]) -> torch.Tensor | None:
+    """All biases as one, or None where there are none. ValueError: some are missing."""
+    missing = sum(b is None for b in biases)
+    if 0 < missing < len(biases):
+        raise ValueError(f"{what}: expected a bias for all or none, {missing} of "
+                         f"{len(biases)} are missing")
+    return None if missing else join(biases)
+
+
 def fill_experts(module: SubbyteExperts, checkpoint: subbyte.Checkpoint, name: str,
                  parts: dict[str, list[str]]) -> None:
     """Gives a layer the experts that a checkpoint has under `name`, by the kinds of matrices."""
@@ -48,15 +59,15 @@ def fill_experts(module: SubbyteExperts, checkpoint: subbyte.Checkpoint, name: s
         stored = stored_tensor(checkpoint, f"{name}.{kind}_bias")
         if stored is not None:
             return stored
-        each = [stored_tensor(checkpoint, f"{name}.{e}.{kind}.bias")
-                for e in range(len(parts[kind]))]
-        return None if any(b is None for b in each) else torch.stack(each)
+        return joined(f"{name}.*.{kind}.bias", torch.stack,
+                      [stored_tensor(checkpoint, f"{name}.{e}.{kind}.bias")
+                       for e in range(len(parts[kind]))])
 
     if "gate_up_proj" in parts:
         gate_up, biases = [[w] for w in weights("gate_up_proj")], bias("gate_up_proj")
     else:
         gate_up = [list(both) for both in
                    zip(weights("gate_proj"), weights("up_proj"), strict=True)]
-        halves = [bias("gate_proj"), bias("up_proj")]
-        biases = None if any(h is None for h in halves) else torch.cat(halves, -1)
+        biases = joined(f"{name}.gate_proj and up_proj", lambda halves: torch.cat(halves, -1),
+                        [bias("gate_proj"), bias("up_proj")])
     module.fill(gate_up, weights("down_proj"), biases, bias("down_proj"))

@@ -8,6 +8,7 @@
 #include "base/model_file.h"
 #include "base/quote.h"
 #include "checkpoints/config/quantization_methods.h"
+#include "checkpoints/config/side_file_keys.h"
 #include "checkpoints/foreign_software.h"
 #include "json/strict_json.h"
 
@@ -281,16 +282,18 @@ void append_unknown(const json::Object& object, const std::string& prefix, std::
 }
 
 /// Of config_groups of compressed-tensors.
-void append_unknown_of_groups(const json::Object& section, std::vector<std::string>& keys) {
+void append_unknown_of_groups(const json::Object& section, const std::string& prefix,
+                              std::vector<std::string>& keys) {
   const auto groups = section.object("config_groups");
   if (!groups.ok() || !*groups) return;
   for (const auto& [name, value] : (*groups)->members()) {
     const auto group = json::Object::of(value, name);
     if (!group.ok()) continue;
-    append_unknown(*group, "config_groups." + name + ".", "ct-group", keys);
+    const std::string path = prefix + "config_groups." + name + ".";
+    append_unknown(*group, path, "ct-group", keys);
     const auto weights = group->object("weights");
     if (!weights.ok() || !*weights) continue;
-    append_unknown(**weights, "config_groups." + name + ".weights.", "ct-weights", keys);
+    append_unknown(**weights, path + "weights.", "ct-weights", keys);
   }
 }
 
@@ -305,10 +308,45 @@ Status refuse_mlx(const json::Object& config) {
                        foreign_method("mlx"));
 }
 
-Result<QuantizationConfig> read_side_file(const fs::path& path, std::string_view method) {
-  SUBBYTE_TRY(const auto value, json::parse_file(path.string(), kMaxSideFile));
-  SUBBYTE_TRY(const auto object, json::Object::of(value, path.string()));
-  return read_section(object, method);
+/// Files that say how weights are quantized where config.json does not, and whose they are.
+struct SideFile {
+  std::string_view name;
+  std::string_view method;
+};
+
+constexpr SideFile kSideFiles[] = {{"quantize_config.json", "gptq"},
+                                   {"quant_config.json", "awq"},
+                                   {"hf_quant_config.json", "modelopt"}};
+
+/// The first that there is; nullptr without one.
+const SideFile* find_side_file(const fs::path& directory) {
+  const auto found = std::ranges::find_if(
+      kSideFiles, [&](const SideFile& file) { return is_there(directory / file.name); });
+  return found == std::end(kSideFiles) ? nullptr : found;
+}
+
+/// Of ModelOpt, whose file has all in a section, and sections of modules in it.
+void append_unknown_of_modelopt(const json::Object& object, const std::string& prefix,
+                                std::vector<std::string>& keys) {
+  const auto inner = object.object("quantization");
+  const bool has_inner = inner.ok() && *inner;
+  const json::Object& section = has_inner ? **inner : object;
+  const std::string path = prefix + (has_inner ? "quantization." : "");
+  if (has_inner) append_unknown(section, path, "modelopt", keys);
+  const auto layers = section.object("quantized_layers");
+  if (!layers.ok() || !*layers) return;
+  for (const auto& [name, value] : (*layers)->members()) {
+    const auto layer = json::Object::of(value, name);
+    if (layer.ok())
+      append_unknown(*layer, path + "quantized_layers." + name + ".", "modelopt", keys);
+  }
+}
+
+void append_unknown_of_section(const json::Object& section, const std::string& prefix,
+                               std::string_view method, std::vector<std::string>& keys) {
+  append_unknown(section, prefix, method, keys);
+  if (method == "compressed-tensors") append_unknown_of_groups(section, prefix, keys);
+  if (method == "modelopt") append_unknown_of_modelopt(section, prefix, keys);
 }
 
 }  // namespace
@@ -331,9 +369,23 @@ std::vector<std::string> unknown_quantization_keys(const json::Object& config) {
     if (!section.ok() || !*section) continue;
     const auto method = (*section)->string("quant_method");
     if (!method.ok() || !*method || !foreign_method(**method).empty()) continue;
-    append_unknown(**section, std::string(name) + ".", **method, keys);
-    if (**method == "compressed-tensors") append_unknown_of_groups(**section, keys);
+    append_unknown_of_section(**section, std::string(name) + ".", **method, keys);
   }
+  return keys;
+}
+
+std::vector<std::string> unknown_side_file_keys(const json::Object& config,
+                                                const fs::path& directory) {
+  std::vector<std::string> keys;
+  if (config.has("quantization_config") || config.has("compression_config")) return keys;
+  const SideFile* const file = find_side_file(directory);
+  if (file == nullptr) return keys;
+  const std::string path = (directory / file->name).string();
+  const auto value = json::parse_file(path, kMaxSideFile);
+  if (!value.ok()) return keys;
+  const auto object = json::Object::of(*value, path);
+  if (!object.ok()) return keys;
+  append_unknown_of_section(*object, std::string(file->name) + ": ", file->method, keys);
   return keys;
 }
 
@@ -372,14 +424,11 @@ Result<QuantizationConfig> read_quantization_config(const json::Object& config,
     SUBBYTE_TRY(const auto method, section->required_string("quant_method"));
     return read_section(*section, method);
   }
-  if (is_there(directory / "quantize_config.json")) {
-    return read_side_file(directory / "quantize_config.json", "gptq");
-  }
-  if (is_there(directory / "quant_config.json")) {
-    return read_side_file(directory / "quant_config.json", "awq");
-  }
-  if (is_there(directory / "hf_quant_config.json")) {
-    return read_side_file(directory / "hf_quant_config.json", "modelopt");
+  if (const SideFile* const file = find_side_file(directory)) {
+    const std::string path = (directory / file->name).string();
+    SUBBYTE_TRY(const auto value, json::parse_file(path, kMaxSideFile));
+    SUBBYTE_TRY(const auto object, json::Object::of(value, path));
+    return read_section(object, file->method);
   }
   QuantizationConfig none;
   none.where = config.where();

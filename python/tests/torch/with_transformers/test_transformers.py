@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 
 import subbyte
 import subbyte.transformers
+from subbyte.transformers._quantizer import gate_of
 
 sys.path.append(str(Path(__file__).parents[1]))
 import kbit_model  # noqa: E402
@@ -191,6 +192,24 @@ class Models(unittest.TestCase):
             (Path(folder) / "config.json").write_text(json.dumps(config))
             with self.assertRaises((subbyte.Error, ValueError)):
                 subbyte.transformers.load(folder)
+
+
+class Gates(unittest.TestCase):
+    SIZES = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2,
+             "num_key_value_heads": 2, "vocab_size": 64, "intermediate_size": 32}
+
+    def experts(self, model_type: str, **keys):
+        config = transformers.AutoConfig.for_model(model_type, **self.SIZES, **keys)
+        with torch.device("meta"):
+            model = transformers.AutoModelForCausalLM.from_config(config)
+        return next(m for name, m in model.named_modules() if name.endswith("experts"))
+
+    def test_experts_with_another_gate_than_ours_are_refused(self):
+        self.assertIsNone(gate_of(self.experts("qwen3_moe", num_experts=2)))
+        clamp = gate_of(self.experts("gpt_oss", num_local_experts=2, swiglu_limit=3.0))
+        self.assertEqual(clamp, (1.702, 3.0, 1.0))
+        with self.assertRaisesRegex(ValueError, "expected experts whose gate is SiLU"):
+            gate_of(self.experts("qwen3_moe", num_experts=2, hidden_act="gelu"))
 
 
 if __name__ == "__main__":
