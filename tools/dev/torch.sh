@@ -38,6 +38,8 @@ torch_test() {
     return
   fi
   link_torch_package
+  # Matrix of the package with tensors of torch, where a GPU is.
+  run_torch_tests "$python" python/tests/torch/with_module build/torch/package
   if has_python_package "$python" transformers; then
     run_torch_tests "$python" python/tests/torch/with_transformers build/torch/package
   else
