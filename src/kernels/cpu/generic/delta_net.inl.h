@@ -12,11 +12,8 @@
 // sets of the cache, which do not hold them: for more than a few tokens the tile is copied to
 // memory of its own, whose rows follow each other.
 //
-// These passes are four products for each number of the state. The chunked form, which makes
-// products of matrices of it, has as many where chunks are half as long as heads (for 64 tokens and
-// heads of 128: S k, S q and k d cost three, what tokens of a chunk have to do with each other
-// another one and the inverse of a triangle), so on vectors it gains nothing; and in this one a
-// token has the same bits however a prompt is cut.
+// A token has the same bits however a prompt is cut, which chunks of tokens have not
+// (delta_chunks.inl.h).
 
 inline void sigmoid_gate(float* y, const float* x, const float* gate, int64_t n) {
   const auto sigmoid_times = [](Float v, Float g) {
