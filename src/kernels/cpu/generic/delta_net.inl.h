@@ -29,6 +29,21 @@ inline void convolve_silu(float* y, const float* const* x, const float* const* f
                           int64_t taps, int64_t n) {
   const Float one = broadcast(1);
   int64_t i = 0;
+  for (; i + kSwishVectors * kLanes <= n; i += kSwishVectors * kLanes) {
+    Float sums[kSwishVectors];
+    for (int v = 0; v < kSwishVectors; ++v) {
+      sums[v] = mul(load(filters[0] + i + v * kLanes), load(x[0] + i + v * kLanes));
+    }
+    for (int64_t t = 1; t < taps; ++t) {
+      const float* const filter = filters[t] + i;
+      const float* const input = x[t] + i;
+      for (int v = 0; v < kSwishVectors; ++v) {
+        sums[v] = fma(load(filter + v * kLanes), load(input + v * kLanes), sums[v]);
+      }
+    }
+    swish(sums);
+    for (int v = 0; v < kSwishVectors; ++v) store(y + i + v * kLanes, sums[v]);
+  }
   for (; i + kLanes <= n; i += kLanes) {
     Float sum = mul(load(filters[0] + i), load(x[0] + i));
     for (int64_t t = 1; t < taps; ++t) sum = fma(load(filters[t] + i), load(x[t] + i), sum);
