@@ -227,7 +227,7 @@ constexpr DeviceFunctions kFunctions = {quantize,
 
 Result<Matrix> as_packed_format(const MatrixView& matrix) {
   Matrix same = {matrix, {}};
-  const WeightFormat held = gpu::supported_format(matrix.format, matrix.rows, matrix.cols);
+  const WeightFormat held = gpu::supported_format(matrix);
   if (held == matrix.format) return same;
   if (is_dense(held)) {
     return refuse("format", "one that the kernels for GPUs have (docs/kernels/cuda.md)",
