@@ -114,7 +114,7 @@ class GemvCta {
         if constexpr (kDiagonal) {
           const auto multiply = [&](const auto& table) {
             multiply_diagonal<Number>(reader_, {stream_.place(0), stream_.place(1)},
-                                      stream_.own_scales(), table, x_, lane_, to);
+                                      stream_.own_scales(), table, x_[0], lane_, to);
           };
           if constexpr (kHasByteTable<Decoder>) {
             multiply(byte_table_);
@@ -216,9 +216,25 @@ class GemvCta {
   }
 
   __device__ __forceinline__ void copy_first_inputs() {
+    if (a_.m == 1) return copy_first_inputs_of_one();
     const int end = p_.x_buffers == 1 ? warp_ + 1 : p_.segments;
 #pragma unroll 1
     for (int segment = warp_; segment < end; segment += kGemvWarps) copy_inputs(segment);
+  }
+
+  /// The same for one token, with little to compute: no weights are on their way yet.
+  __device__ __forceinline__ void copy_first_inputs_of_one() {
+    if (!a_.is_aligned) return;
+    const auto* const x = static_cast<const uint16_t*>(a_.x);
+    const int begin = warp_ * kSegmentCols;
+    const int end = p_.x_buffers == 1 ? begin + kSegmentCols : p_.segments * kSegmentCols;
+    uint32_t to = shared_address(inputs(warp_)) + lane_ * 16;
+#pragma unroll 1
+    for (int col = begin + lane_ * 8; col < end; col += kGemvWarps * kSegmentCols) {
+      const bool there = col < a_.weights.cols;
+      cp_async_zfill<16>(to, there ? x + col : x, there);
+      to += kGemvInputStride;
+    }
   }
 
   /// Starts to copy a segment of activations, if they are aligned.
@@ -254,13 +270,20 @@ class GemvCta {
   __device__ __forceinline__ void hold_inputs(int segment) {
     if (!a_.is_aligned) gather_inputs(segment);
     __syncwarp();
+    if (kIsDiagonal && p_.is_diagonal) {
+      // Matrix i has inputs 8 i to 8 i + 7 of each group, a group in a row.
+      ldmatrix_x4(x_[0],
+                  shared_address(inputs(segment)) + lane_ % 8 * kDiagonalCols * 2 + lane_ / 8 * 16);
+      __syncwarp();
+      x_segment_ = segment;
+      return;
+    }
     // Rows of tokens that are not there repeat the last one; their results are not stored.
     const uint32_t row = shared_address(inputs(segment)) +
                          min(lane_ % 8, tokens_ - 1) * kGemvInputStride + lane_ / 8 * 16;
 #pragma unroll
     for (int i = 0; i < kHalves; ++i) {
       ldmatrix_x4(x_[i], row + i * 2 * kStepCols * 2);
-      if constexpr (kIsDiagonal) leave_own_column(x_[i], !p_.is_diagonal || lane_ / 4 == i);
     }
     if constexpr (Decoder::kHasZeros) {
       if (kGroups == 1 && p_.one_group) {
@@ -298,24 +321,31 @@ class GemvCta {
            (segment * p_.batch + strip) * tokens_ * kPartialStride;
   }
 
-  /// Adds the partials of all segments in their order: a thread for two rows of a strip and a
-  /// token.
+  /// Adds the partials of all segments in a fixed order: a warp for a strip and a token, of which
+  /// eight lanes have two rows and every fourth segment each.
   __device__ __forceinline__ void reduce_segments(int begin, int strips) {
     const int stride = p_.batch * tokens_ * kPartialStride;
     const int row = lane_ % 8;
-    for (int i = threadIdx.x / 8; i < strips * tokens_; i += kGemvWarps * kLanes / 8) {
+    const int first = lane_ / 8;
+    for (int i = warp_; i < strips * tokens_; i += kGemvWarps) {
       const int of_batch = tokens_ == 1 ? i : i / tokens_;
       const int strip = first_strip_ + begin + of_batch;
       const int token = token0_ + i - of_batch * tokens_;
-      const float* at = partials(0, 0) + i * kPartialStride + row;
+      const float* at = partials(first, 0) + i * kPartialStride + row;
       float low = 0;
       float high = 0;
 #pragma unroll 8
-      for (int segment = 0; segment < p_.segments; ++segment) {
+      for (int segment = first; segment < p_.segments; segment += 4) {
         low += at[0];
         high += at[8];
-        at += stride;
+        at += 4 * stride;
       }
+#pragma unroll
+      for (int distance = 8; distance < kLanes; distance *= 2) {
+        low += __shfl_xor_sync(~0u, low, distance);
+        high += __shfl_xor_sync(~0u, high, distance);
+      }
+      if (first != 0) continue;
       if (is_plain(a_, strip)) {
         auto* const y = static_cast<uint16_t*>(a_.y) + token * a_.y_stride + strip * kStripRows;
         store_number<Number>(y, row, low * a_.weights.gain);

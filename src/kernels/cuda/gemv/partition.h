@@ -22,6 +22,8 @@ inline constexpr int kGemvSlots = kGemvDepth + 1;
 inline constexpr int kGemvInputStride = kSegmentCols * 2 + 16;
 /// Bytes from the row of one byte of codes to the next in a table of 256 (byte_table.cuh).
 inline constexpr int kGemvTableRow = 256;
+/// The same of a pair of codes of 5 bits, of which there are four times as many: a power of two.
+inline constexpr int kGemvPairRowBits = 6;
 
 /// Offsets in the shared memory of a CTA, in bytes. The table of a codebook comes first.
 struct GemvShared {

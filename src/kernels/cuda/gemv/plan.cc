@@ -58,8 +58,7 @@ double seconds(const Planning& planning, const Plan& plan) {
 }
 
 bool has_byte_table(const PackedFormat& f) {
-  return f.decoder == DecoderKind::kVectors ||
-         (f.decoder == DecoderKind::kCodebook && (f.bits == 2 || f.bits == 4));
+  return f.decoder == DecoderKind::kVectors || (f.decoder == DecoderKind::kCodebook && f.bits != 3);
 }
 
 bool may_be_diagonal(const Problem& problem) {
