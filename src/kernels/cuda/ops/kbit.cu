@@ -46,12 +46,8 @@ __device__ __forceinline__ uint32_t transpose_bytes(uint32_t word, int lane) {
 
 // --- quantizing ---
 
-struct QuantizeArguments {
-  const uint8_t* numbers;
+struct QuantizeArguments : QuantizedNumbers {
   uint32_t* packed;
-  uint8_t* absmax;
-  int64_t count;
-  int64_t blocks;
   bool is_aligned;
   bool has_tiny_threshold;  // so that quotients which are nearly 0 matter
   KbitThresholds thresholds;
@@ -204,17 +200,8 @@ __global__ void __launch_bounds__(kThreads) quantize(const __grid_constant__ Qua
 
 // --- dequantizing ---
 
-struct DequantizeArguments {
+struct DequantizeArguments : DequantizedBlocks {
   const uint32_t* packed;
-  const uint8_t* absmax;
-  uint8_t* out;
-  int64_t blocks;
-  int32_t cols;
-  int32_t groups;    // of a row
-  uint32_t tiles_n;  // of 128 outputs; 0: flat
-  int scale_bytes;   // 1, 2 or 4
-  Element number;
-  ScaleRule rule;  // of E4M4
   float codebook[32];
 };
 
@@ -303,12 +290,8 @@ Status quantize_kbit(const void* numbers, Format number, int64_t count,
   SUBBYTE_CHECK(check_buffers(kWhat, to, blocks));
   if (to.scale != Format::kE4M4) return Error{"cuda.shape", "quantize kbit: expected E4M4 scales"};
   if (ctas > INT32_MAX) return wrong_shape(kWhat, "fewer than 2^44 numbers", count);
-  QuantizeArguments a = {};
-  a.numbers = static_cast<const uint8_t*>(numbers);
+  QuantizeArguments a = {quantized_numbers(numbers, count, to)};
   a.packed = to.packed;
-  a.absmax = static_cast<uint8_t*>(to.absmax);
-  a.count = count;
-  a.blocks = blocks;
   a.is_aligned = reinterpret_cast<uintptr_t>(numbers) % 16 == 0;
   a.thresholds = thresholds;
   for (int i = 0; i < (1 << to.k) - 1; ++i) {
@@ -325,19 +308,9 @@ Status quantize_kbit(const void* numbers, Format number, int64_t count,
 Status dequantize_kbit(const KbitDequantization& call, Stream stream) {
   constexpr const char* kWhat = "dequantize kbit";
   SUBBYTE_TRY(const int64_t blocks, blocks_to_dequantize(kWhat, call));
-  const int64_t groups = call.cols / kBlock;
   const int64_t ctas = (blocks + kBlocksOfCta - 1) / kBlocksOfCta;
-  DequantizeArguments a = {};
+  DequantizeArguments a = {dequantized_blocks(call, blocks)};
   a.packed = call.from.packed;
-  a.absmax = static_cast<const uint8_t*>(call.from.absmax);
-  a.out = static_cast<uint8_t*>(call.out);
-  a.blocks = blocks;
-  a.cols = static_cast<int32_t>(call.cols);
-  a.groups = static_cast<int32_t>(groups);
-  a.tiles_n = call.is_tiled ? static_cast<uint32_t>(call.rows / 128) : 0;
-  a.scale_bytes = bytes_of_scale(call.from.scale);
-  a.number = element_of_number(call.number);
-  a.rule = scale_rule(ScaleKind::kE4M4);
   const std::size_t values = std::min<std::size_t>(call.codebook.size(), 32);
   std::copy_n(call.codebook.begin(), values, a.codebook);
   constexpr void (*kFlat[])(DequantizeArguments) = {dequantize<2, false>, dequantize<3, false>,
