@@ -29,6 +29,12 @@ inline constexpr bool kHasByteTable<Codebook<Number, kBits>> = kBits != 3;
 template <class Number, int kBits>
 inline constexpr bool kHasByteTable<Vectors<Number, kBits>> = true;
 
+/// What has pairs for an index instead, of which half of the lanes have one copy.
+template <class Decoder>
+inline constexpr bool kHasPairTable = false;
+template <class Number>
+inline constexpr bool kHasPairTable<Codebook<Number, 5>> = true;
+
 template <class Decoder>
 class ByteTable {
  public:
@@ -46,7 +52,7 @@ class ByteTable {
     if constexpr (kBits == 5) {
       for (int index = threadIdx.x; index < 1024; index += blockDim.x) {
         const uint32_t pair = pair_of(weights, index & 31, index >> 5);
-        auto* const to = reinterpret_cast<uint4*>(shared + (index << kGemvPairRowBits));
+        auto* const to = reinterpret_cast<uint4*>(shared + (index << kPairTableRowBits));
 #pragma unroll
         for (int i = 0; i < 4; ++i) to[(i + lane / 2) % 4] = {pair, pair, pair, pair};
       }
@@ -54,7 +60,7 @@ class ByteTable {
     }
     for (int byte = threadIdx.x; byte < 256; byte += blockDim.x) {
       const uint2 words = words_of(weights, byte);
-      auto* const to = reinterpret_cast<uint32_t*>(shared + byte * kGemvTableRow);
+      auto* const to = reinterpret_cast<uint32_t*>(shared + byte * kByteTableRow);
 #pragma unroll 4
       for (int i = 0; i < kLanes; ++i) {
         const int place = (i + lane) % kLanes;  // all lanes in banks of their own
@@ -120,7 +126,7 @@ class ByteTable {
 
   /// Of pair `field` of a tile of 5 bits.
   __device__ __forceinline__ uint32_t row_of_pair(const uint32_t* words, int field) const {
-    constexpr int kRowBits = kGemvPairRowBits;
+    constexpr int kRowBits = kPairTableRowBits;
     if (field == 15) return shared_ + (Decoder::last_field(words) << kRowBits | place_);
     const int shift = 10 * (field % 3) - kRowBits;
     const uint32_t word = words[field / 3];
