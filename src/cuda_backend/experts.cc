@@ -232,8 +232,8 @@ Status make_alike(std::vector<Matrix>& matrices) {
   return {};
 }
 
-/// Experts with vectors have one codebook, as large_m has one table for all of them, and inputs that
-/// can be prepared in place.
+/// Experts with vectors have one codebook, as large_m has one table for all of them, and inputs
+/// that can be prepared in place.
 Status check_vectors(const std::vector<Matrix>& matrices) {
   const MatrixView& first = matrices.front().view;
   if (info(first.format.element).vector_size == 1) return {};

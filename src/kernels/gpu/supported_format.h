@@ -15,8 +15,9 @@ namespace subbyte::gpu {
 ///                          rounded
 ///   u8 or i8               integers of 5, 6 and 7 bits, which are the same numbers
 ///   dense f16              all else, vectors with act-order, and what is rotated and no vectors,
-///                          which is rotated back: each weight is rounded, as activations are. Where f16
-///                          would not hold the largest one, or have too few bits for it, it is bf16
+///                          which is rotated back: each weight is rounded, as activations are.
+///                          Where f16 would not hold the largest one, or have too few bits for
+///                          it, it is bf16
 WeightFormat supported_format(const WeightFormat& format, int64_t rows, int64_t cols,
                               bool act_order);
 WeightFormat supported_format(const MatrixView& matrix);
