@@ -457,9 +457,8 @@ TEST_F(QuantizationConfigTest, reads_kbit) {
   const auto several = read_section(kbit(R"("bits": [2, 5], "block_size": 32)"));
   ASSERT_TRUE(several.ok()) << several.error().message;
   EXPECT_EQ(several->bits, (std::vector<int64_t>{2, 5}));
-  for (const char* bits : {"1", "6", "4.5", "\"4\"", "[]", "[4, 8]", "true", "[[4]]"}) {
-    EXPECT_EQ(code(kbit(R"("block_size": 32, "bits": )" + std::string(bits))), "quantization.bits")
-        << bits;
+  for (const std::string bits : {"1", "6", "4.5", "\"4\"", "[]", "[4, 8]", "true", "[[4]]"}) {
+    EXPECT_EQ(code(kbit(R"("block_size": 32, "bits": )" + bits)), "quantization.bits") << bits;
   }
   EXPECT_EQ(code(kbit(R"("block_size": 32)")), "quantization.bits");
   EXPECT_EQ(code(kbit(R"("bits": 4)")), "json.missing");
@@ -479,13 +478,13 @@ TEST_F(QuantizationConfigTest, reads_vq) {
   EXPECT_EQ(read_section(vq(R"("bits": [2, 4], "rotation": 0)"))->bits,
             (std::vector<int64_t>{2, 4}));
   for (const char* bits : {"3", "8", "[]", "[2, 3]", "\"2\""}) {
-    EXPECT_EQ(code(vq(R"("rotation": 0, "bits": )" + std::string(bits))), "quantization.bits")
-        << bits;
+    const std::string keys = R"("rotation": 0, "bits": )" + std::string(bits);
+    EXPECT_EQ(code(vq(keys)), "quantization.bits") << bits;
   }
   EXPECT_EQ(code(vq(R"("bits": 2)")), "json.missing");
   for (const char* rotation : {"32", "128", "512", "1"}) {
-    EXPECT_EQ(code(vq(R"("bits": 2, "rotation": )" + std::string(rotation))),
-              "quantization.rotation");
+    const std::string keys = R"("bits": 2, "rotation": )" + std::string(rotation);
+    EXPECT_EQ(code(vq(keys)), "quantization.rotation") << rotation;
   }
   EXPECT_EQ(code(R"({"quant_method": "vq", "bits": 2, "rotation": 0, "block_size": 64})"),
             "quantization.group_size");

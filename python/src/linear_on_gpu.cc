@@ -1,4 +1,4 @@
-#include "gpu_linear.h"
+#include "linear_on_gpu.h"
 
 #include <fmt/format.h>
 
