@@ -1,6 +1,6 @@
 #pragma once
-// Names of modules in the quantization_config of a checkpoint. Readers compare them with the modules
-// of the class that config.json names, whatever prefix the tensors have in the files:
+// Names of modules in the quantization_config of a checkpoint. Readers compare them with the
+// modules of the class that config.json names, whatever prefix the tensors have in the files:
 //
 //   config.json                     modules
 //   of a text model                 model.layers.0.mlp.up_proj

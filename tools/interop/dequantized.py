@@ -4,9 +4,9 @@
 
 For checkpoints of families with gated delta nets, flat and wrapped, with experts one by one or as
 stacks, whoever quantized them: nothing but PyTorch makes floats of their bits here (delta_nets.py),
-and transformers computes in f32. A line for each folder: how far 220 rows of logits are apart, as a part
-of the largest logit, and how far those of transformers move when each weight moves by a rounding of
-f32; or what was refused. Exit code 1 where one is not equal.
+and transformers computes in f32. A line for each folder: how far 220 rows of logits are apart, as a
+part of the largest logit, and how far those of transformers move when each weight moves by a
+rounding of f32; or what was refused. Exit code 1 where one is not equal.
 """
 
 import argparse
