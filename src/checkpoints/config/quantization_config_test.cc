@@ -118,14 +118,12 @@ TEST_F(QuantizationConfigTest, asks_nothing_of_what_stands_beside_modules_that_a
 
 TEST_F(QuantizationConfigTest, is_that_of_the_text_model_where_a_wrapper_has_none) {
   const std::string awq = R"({"quant_method": "awq", "bits": 4, "group_size": 64})";
-  const auto inner = read(R"({"text_config": {"quantization_config": )" + awq + "}}");
-  ASSERT_TRUE(inner.ok()) << inner.error().message;
+  const std::string text = R"("text_config": {"quantization_config": )" + awq + "}}";
+  const auto inner = read("{" + text);
+  const auto both = read(R"({"quantization_config": {"quant_method": "mxfp4"}, )" + text);
+  ASSERT_TRUE(inner.ok() && both.ok());
   EXPECT_EQ(inner->method, Method::kAwq);
   EXPECT_EQ(inner->where, "config.json: text_config.quantization_config");
-  const auto both = read(R"({"quantization_config": {"quant_method": "mxfp4"},
-                             "text_config": {"quantization_config": )" +
-                         awq + "}}");
-  ASSERT_TRUE(both.ok());
   EXPECT_EQ(both->method, Method::kMxfp4);
 }
 
