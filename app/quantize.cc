@@ -40,6 +40,29 @@ std::string as_json(const Options& options, const QuantizeReport& report, double
   return json_text(root, -1);
 }
 
+void print_report(const Options& options, const QuantizeReport& report, double seconds) {
+  const int64_t usual_group = find_quantize_format(report.format)->default_group;
+  note(line(
+      "{}: {} matrices as {}{}{} in {:.2f} bits per weight, {} tensors kept, {:.1f} MB from {:.1f} "
+      "MB, signal to noise {:.1f} dB{}{}, {:.1f} s",
+      options.destination, report.quantized_tensors, report.format,
+      options.quantize.group_size || !options.quantize.rules.empty() ||
+              report.group_size == usual_group
+          ? ""
+          : fmt::format(" in groups of {}, which divide the inputs of all", report.group_size),
+      report.modules_with_f16_scales == 0
+          ? ""
+          : fmt::format(" ({} with scales in f16, as their blocks differ by more than e4m4 holds)",
+                        report.modules_with_f16_scales),
+      report.bits_per_weight, report.kept_tensors, static_cast<double>(report.result_bytes) / 1e6,
+      static_cast<double>(report.source_bytes) / 1e6, report.signal_to_noise_db,
+      worst_as_text(report.worst),
+      report.resumed_tensors == 0
+          ? ""
+          : fmt::format(" (but for {} tensors that an earlier run wrote)", report.resumed_tensors),
+      seconds));
+}
+
 Result<ExitCode> run(const Invocation& invocation, Options options) {
   if (options.symmetric || options.asymmetric) options.quantize.symmetric = options.symmetric;
   SUBBYTE_TRY(const auto source, find_model(options.source));
@@ -47,13 +70,22 @@ Result<ExitCode> run(const Invocation& invocation, Options options) {
   options.quantize.check = [&](const std::filesystem::path& result) {
     return check_written(source, result, "quantize.result", *host);
   };
-  if (!options.text.empty()) {
-    SUBBYTE_TRY(const std::string text, read_text(options.text));
+  const double bits = options.quantize.bits.value_or(0);
+  if (bits != std::floor(bits)) {
+    std::string text;
+    if (!options.text.empty()) {
+      SUBBYTE_TRY(text, read_text(options.text));
+    }
     SUBBYTE_TRY(auto backend, host_backend(invocation));
-    SUBBYTE_TRY(options.quantize.measure, measure_by_text(source, text, std::move(backend)));
+    options.quantize.measure = measure_by_text(source, std::move(text), std::move(backend));
   }
   auto quantized = write_directory<QuantizeReport>(
       invocation, options.destination, "quantizing", [&](const ByteProgress& update) {
+        Progress choosing(invocation, "choosing widths");
+        options.quantize.measured = [&](int64_t done, int64_t all) {
+          choosing.update(static_cast<uint64_t>(done), static_cast<uint64_t>(all));
+          if (done == all) choosing.clear();
+        };
         return quantize_model(source, options.destination, options.quantize, *host, update);
       });
   if (!quantized.ok() && quantized.error().code == "quantize.format") {
@@ -68,27 +100,7 @@ Result<ExitCode> run(const Invocation& invocation, Options options) {
   SUBBYTE_TRY(const auto written, std::move(quantized));
   const auto& [report, seconds] = written;
   if (options.json) print(stdout, as_json(options, report, seconds));
-  const double bits = options.quantize.bits.value_or(0);
-  if (bits != std::floor(bits) && options.text.empty()) {
-    print_notice(
-        "widths were chosen by how far each matrix is from its own weights, which need not lose "
-        "less than one width for all: --text FILE measures what each costs");
-  }
-  note(line(
-      "{}: {} matrices as {}{} in {:.2f} bits per weight, {} tensors kept, {:.1f} MB from {:.1f} "
-      "MB, signal to noise {:.1f} dB{}{}, {:.1f} s",
-      options.destination, report.quantized_tensors, report.format,
-      report.modules_with_f16_scales == 0
-          ? ""
-          : fmt::format(" ({} with scales in f16, as their blocks differ by more than e4m4 holds)",
-                        report.modules_with_f16_scales),
-      report.bits_per_weight, report.kept_tensors, static_cast<double>(report.result_bytes) / 1e6,
-      static_cast<double>(report.source_bytes) / 1e6, report.signal_to_noise_db,
-      worst_as_text(report.worst),
-      report.resumed_tensors == 0
-          ? ""
-          : fmt::format(" (but for {} tensors that an earlier run wrote)", report.resumed_tensors),
-      seconds));
+  print_report(options, report, seconds);
   return kOk;
 }
 
@@ -123,8 +135,8 @@ void add_quantize(Program& program, Invocation& invocation) {
       .value("N");
   command
       .option("--text", options->text,
-              "for a mean of --bits: measure what each matrix costs by the model's predictions of "
-              "this text (- is stdin); its weights alone need not choose better than one width")
+              "for a mean of --bits: the text by whose predictions each matrix is judged (- is "
+              "stdin); without it the model writes one")
       .value("FILE");
   command
       .option("--rules", options->quantize.rules,

@@ -1,9 +1,10 @@
 #pragma once
-// What units of a model cost by predictions of a text: `quantize --text`.
+// What units of a model cost by predictions of a text, which `quantize --text` names or the model
+// writes itself.
 
 #include <filesystem>
 #include <memory>
-#include <string_view>
+#include <string>
 
 #include "base/status.h"
 #include "ops/backend.h"
@@ -12,10 +13,11 @@
 namespace subbyte::app {
 
 /// QuantizeOptions::measure: the KL divergence of the model with one unit quantized from the model
-/// itself, over the first 2,048 tokens of `text`. The model is loaded here, on `backend`. Codes:
-/// those of load_tokenizer() and load_model().
-Result<decltype(QuantizeOptions::measure)> measure_by_text(const std::filesystem::path& source,
-                                                           std::string_view text,
-                                                           std::unique_ptr<Backend> backend);
+/// itself, over the first 2,048 tokens of `text`, or, where that is empty, over as many that the
+/// model writes at temperature 1. The first call loads the model on `backend`. Codes: those of
+/// load_tokenizer(), load_model() and Scheduler.
+decltype(QuantizeOptions::measure) measure_by_text(const std::filesystem::path& source,
+                                                   std::string text,
+                                                   std::unique_ptr<Backend> backend);
 
 }  // namespace subbyte::app

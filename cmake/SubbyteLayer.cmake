@@ -28,6 +28,9 @@ function(subbyte_layer name)
     # Shared libraries of others take them, too: modules of Python, plugins.
     set_target_properties(subbyte_${name} PROPERTIES POSITION_INDEPENDENT_CODE ON)
     target_link_libraries(subbyte_${name} PRIVATE subbyte_options)
+    if(name IN_LIST SUBBYTE_LAYERS_O0)
+      target_compile_options(subbyte_${name} PRIVATE -O0)
+    endif()
     set(scope PUBLIC)
   else()
     add_library(subbyte_${name} INTERFACE)
@@ -134,22 +137,30 @@ endfunction()
 # subbyte_precompiled_header(<target>): fmt, JSON and what the standard library has of containers,
 # parsed once for all layers with fmt: a third of what their files take to compile.
 function(subbyte_precompiled_header target)
-  if(NOT TARGET subbyte_header)
+  set(header subbyte_header)
+  get_target_property(options ${target} COMPILE_OPTIONS)
+  if("-O0" IN_LIST options)
+    set(header subbyte_header_O0)  # g++ takes only those of the same optimization
+  endif()
+  if(NOT TARGET ${header})
     find_package(fmt REQUIRED)
     find_package(nlohmann_json REQUIRED)
     file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/header.cc CONTENT "")
-    add_library(subbyte_header OBJECT ${PROJECT_BINARY_DIR}/header.cc)
-    set_target_properties(subbyte_header PROPERTIES POSITION_INDEPENDENT_CODE ON)
-    target_precompile_headers(subbyte_header PRIVATE <algorithm> <filesystem> <fmt/format.h>
+    add_library(${header} OBJECT ${PROJECT_BINARY_DIR}/header.cc)
+    set_target_properties(${header} PROPERTIES POSITION_INDEPENDENT_CODE ON)
+    target_precompile_headers(${header} PRIVATE <algorithm> <filesystem> <fmt/format.h>
       <functional> <map> <memory> <nlohmann/json.hpp> <optional> <span> <string> <vector>)
-    target_link_libraries(subbyte_header PRIVATE subbyte_options fmt::fmt
+    target_link_libraries(${header} PRIVATE subbyte_options fmt::fmt
       nlohmann_json::nlohmann_json)
+    if(header STREQUAL "subbyte_header_O0")
+      target_compile_options(${header} PRIVATE -O0)
+    endif()
   endif()
   get_target_property(type ${target} TYPE)
   if(type STREQUAL "EXECUTABLE")
     target_compile_options(${target} PRIVATE -fPIC)  # as the header is: a program's own is -fPIE
   endif()
-  target_precompile_headers(${target} REUSE_FROM subbyte_header)
+  target_precompile_headers(${target} REUSE_FROM ${header})
 endfunction()
 
 # subbyte_unity(<target>): with SUBBYTE_UNITY, compiles files of the target as one where their names

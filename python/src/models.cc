@@ -6,6 +6,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <chrono>
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -109,12 +110,10 @@ nb::object quantize(const std::string& source, const std::string& destination,
           options.check = [&](const std::filesystem::path& result) {
             return check_written(path, result, "quantize.result", pool);
           };
-          if (!text.empty()) {
+          if (bits && *bits != std::floor(*bits)) {
             auto backend = host_backend(pool);
             if (!backend.ok()) return Result<QuantizeReport>(backend.error());
-            auto measure = app::measure_by_text(path, text, std::move(backend).value());
-            if (!measure.ok()) return Result<QuantizeReport>(measure.error());
-            options.measure = std::move(measure).value();
+            options.measure = app::measure_by_text(path, text, std::move(backend).value());
           }
           return quantize_model(path, destination, options, pool, watch.as_progress());
         });

@@ -46,8 +46,8 @@ def quantize(source: Any, destination: Path | None = None, *, format: str = "awq
     The rest is for models, as `subbyte quantize` has it: ignore (names or patterns that are kept),
     rules (a JSON file), head, embedding, experts_only, allow_lossy; threads 0 are all processors;
     progress is told bytes and all. With `bits` that are a mean, such as 3.4, what each matrix gets
-    follows from its weights alone, or with `texts` from how much worse the model predicts these
-    (the first 2,048 tokens count), as with `--text`.
+    follows from how much worse the model predicts `texts` (the first 2,048 tokens count), or as
+    many tokens that it writes itself, as with `--text`.
 
     Returns of a model the report: "format", "modules", "bits_per_weight", "signal_to_noise_db",
     "worst", "seconds", "notices" (of what earlier runs left behind), ... Raises subbyte.Error:

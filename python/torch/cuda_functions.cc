@@ -227,14 +227,12 @@ constexpr DeviceFunctions kFunctions = {quantize,
 
 Result<Matrix> as_packed_format(const MatrixView& matrix) {
   Matrix same = {matrix, {}};
-  const WeightFormat held = gpu::supported_format(matrix.format, matrix.rows, matrix.cols);
-  if (held == matrix.format) return same;
-  if (is_dense(held)) {
-    return refuse("format", "one that the kernels for GPUs have (docs/kernels/cuda.md)",
-                  to_string(matrix.format));
-  }
+  if (gpu::packed_format(matrix).ok()) return same;
   SUBBYTE_TRY(Machine machine, Machine::borrow());
-  return gpu::support(std::move(same), machine.executor());
+  SUBBYTE_TRY(Matrix held, gpu::support(std::move(same), machine.executor()));
+  if (!is_dense(held.view.format)) return held;
+  return refuse("format", "one that the kernels for GPUs have (docs/kernels/cuda.md)",
+                to_string(matrix.format));
 }
 
 void use_cuda() {

@@ -50,7 +50,6 @@ namespace e2m1 {
 /// Both sums go along together, since each waits for its last addition.
 template <std::size_t kSize>
 [[gnu::always_inline]] inline void encode_both(const float* weights, E2m1Trials<kSize>& trials) {
-  using Floats [[gnu::vector_size(16)]] = float;
   using Doubles [[gnu::vector_size(32)]] = double;
   using Longs [[gnu::vector_size(32)]] = int64_t;
   constexpr std::size_t kLanes = 4;
@@ -58,9 +57,11 @@ template <std::size_t kSize>
   double squares[2][kSize];
   for (std::size_t t = 0; t < 2; ++t) {
     for (std::size_t i = 0; i < kSize; i += kLanes) {
-      Floats four;
-      std::memcpy(&four, weights + i, sizeof four);
-      const Doubles value = __builtin_convertvector(four, Doubles) / trials.scales[t];
+      double four[kLanes];
+      for (std::size_t lane = 0; lane < kLanes; ++lane) four[lane] = weights[i + lane];
+      Doubles value;
+      std::memcpy(&value, four, sizeof value);
+      value /= trials.scales[t];
       const auto bits = reinterpret_cast<Longs>(value);
       const auto size = reinterpret_cast<Doubles>(bits & ~kSign);
       Longs code = {};

@@ -52,7 +52,6 @@ namespace {
 
 using Floats [[gnu::vector_size(32)]] = float;
 using Words [[gnu::vector_size(32)]] = int32_t;
-using FourFloats [[gnu::vector_size(16)]] = float;
 using Doubles [[gnu::vector_size(32)]] = double;
 using Longs [[gnu::vector_size(32)]] = int64_t;
 
@@ -111,10 +110,10 @@ SUBBYTE_FOR_AVX2 bool KbitSearch::wide_vector(std::span<const float> weights, co
       value = first ? upper : value;
     }
     const Floats difference = weight - value * divisor;
-    const FourFloats four = __builtin_shufflevector(difference, difference, 0, 1, 2, 3);
-    const FourFloats others = __builtin_shufflevector(difference, difference, 4, 5, 6, 7);
-    const Doubles some = __builtin_convertvector(four, Doubles);
-    const Doubles rest = __builtin_convertvector(others, Doubles);
+    double wider[8];  // so, and not by convertvector, GCC takes the instruction that there is
+    for (int lane = 0; lane < 8; ++lane) wider[lane] = difference[lane];
+    const auto some = load<Doubles>(wider);
+    const auto rest = load<Doubles>(wider + 4);
     low += some * some;
     high += rest * rest;
     const bool looks = i % kLook == kLook - 1 || i + 1 == weights.size();

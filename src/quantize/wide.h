@@ -1,7 +1,7 @@
 #pragma once
-// Vectors by the extension that compilers have for these, for loops that are compiled several times:
-// for every x86-64, and as functions for AVX2 and AVX-512, which are taken where the processor has
-// them. Nothing is contracted, so all give the same bits.
+// Vectors by the extension that compilers have for these, for loops that are compiled several
+// times: for every x86-64, and as functions for AVX2 and AVX-512, which are taken where the
+// processor has them. Nothing is contracted, so all give the same bits.
 //
 // Only GCC can permute lanes by an index that is a variable; other compilers have the plain loops.
 

@@ -26,6 +26,7 @@ Status quantize(Arguments& arguments, Results& results) {
   const Tensor a = arguments.packed_tensor("A");
   const Tensor codebook = arguments.packed_tensor("codebook");
   const int64_t k = arguments.integer();  // or p
+  const bool nearest_scales = !kVectors && arguments.boolean();
   SUBBYTE_CHECK(check_floats(a));
   SUBBYTE_CHECK(check_dtype(codebook, {kVectors ? numbers().f16 : numbers().f32}));
   SUBBYTE_CHECK(kVectors ? check_p(k) : check_bits(k));
@@ -37,6 +38,7 @@ Status quantize(Arguments& arguments, Results& results) {
   const auto words = packed.span<uint32_t>();
   const auto scales = absmax.span<uint8_t>();
   if (!a.on_cpu()) {
+    if (nearest_scales) return refuse("nearest_scales", "False on a GPU", "True");
     const BlockTensors to = {&packed,       &absmax, &codebook,
                              Format::kE4M4, planes,  kVectors ? bits_of(k) : 0};
     SUBBYTE_CHECK(cuda_functions()->quantize_blocks(a, to));
@@ -46,7 +48,7 @@ Status quantize(Arguments& arguments, Results& results) {
   } else {
     SUBBYTE_TRY(Machine machine, Machine::borrow());
     SUBBYTE_CHECK(bnb::quantize_kbit(a.span(), a.format(), codebook.span<const float>(), bits_of(k),
-                                     words, scales, machine.executor()));
+                                     words, scales, machine.executor(), nearest_scales));
   }
   results.add(std::move(packed));
   results.add(std::move(absmax));
@@ -210,7 +212,8 @@ Status rotate(Arguments& arguments, Results&) {
 #define SUBBYTE_OUT ", Tensor(a!) out"
 
 constexpr Operator kOperators[] = {
-    on_both("quantize_kbit(Tensor A, Tensor codebook, int k) -> (Tensor, Tensor)",
+    on_both("quantize_kbit(Tensor A, Tensor codebook, int k, *, bool nearest_scales=False) -> "
+            "(Tensor, Tensor)",
             kernel<quantize<false>>),
     on_both("dequantize_kbit(Tensor packed, Tensor codebook, Tensor absmax, int k, int n, "
             "ScalarType dtype) -> Tensor",

@@ -310,9 +310,15 @@ TEST(ChooseWidths, bits_go_where_the_weighted_error_falls_most) {
     measured.push_back(unit);
     return unit == "layers.1.self_attn.o_proj" ? 1.0 : 1e-9;
   };
+  std::vector<int64_t> done;
+  options.measured = [&](int64_t now, int64_t all) {
+    EXPECT_EQ(all, 8);
+    done.push_back(now);
+  };
   const auto report = quantize_model(kGolden, directory / "q", options, pool);
   ASSERT_TRUE(report.ok()) << report.error().message;
   EXPECT_EQ(measured.size(), 8u);  // four in each of two layers
+  EXPECT_EQ(done, (std::vector<int64_t>{1, 2, 3, 4, 5, 6, 7, 8}));
   EXPECT_LE(report->code_bits, 2.5);
   const auto source = TensorSource::open(directory / "q");
   ASSERT_TRUE(source.ok());

@@ -245,6 +245,7 @@ class UnitFinder {
     }
     for (QuantizeUnit& unit : plan_.units) {
       if (!unit.has_own_group) unit.form.group_size = size;
+      SUBBYTE_CHECK(check_inputs(unit));
       const MatrixRows* odd = format.short_groups ? nullptr : find_odd(unit, unit.form.group_size);
       if (odd == nullptr) continue;
       return tensor_error("quantize.group_size", *odd->tensor,
@@ -254,6 +255,17 @@ class UnitFinder {
                                                         : "--ignore keeps a matrix as it is"));
     }
     return {};
+  }
+
+  /// Products read quantized inputs in eights, whatever shares a scale.
+  static Status check_inputs(const QuantizeUnit& unit) {
+    const MatrixRows* const odd = find_odd(unit, kSmallestGroup);
+    if (odd == nullptr) return {};
+    return tensor_error(
+        "quantize.group_size", *odd->tensor,
+        fmt::format("{} inputs are not a multiple of {}, in which quantized weights "
+                    "are multiplied; --ignore keeps a matrix as it is",
+                    odd->cols, kSmallestGroup));
   }
 
   /// A matrix whose inputs the group does not divide.
@@ -324,8 +336,14 @@ class JobPlanner {
     QuantizeJob job = {&module, form, exporter_.target(shape), first.tensor, {}};
     shape.format = job.target.format;
     shape.experts = std::ssize(module.matrices);
-    SUBBYTE_TRY(const auto tensors, exporter_.describe(shape, module.name));
-    plan_.groups.push_back(declarations(tensors, module.name));
+    const auto tensors = exporter_.describe(shape, module.name);
+    if (!tensors.ok()) {
+      const Error& error = tensors.error();
+      if (error.code != "export.shape") return error;
+      return tensor_error(error.code, *first.tensor,
+                          error.message + "; --ignore keeps a matrix as it is");
+    }
+    plan_.groups.push_back(declarations(*tensors, module.name));
     plan_.exported.modules.push_back({module.name, shape});
     plan_.jobs.push_back(std::move(job));
     return {};

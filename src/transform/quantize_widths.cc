@@ -91,6 +91,7 @@ std::pair<Losses*, std::size_t> best_step(const QuantizeFormat& format, std::vec
 }  // namespace
 
 Status choose_widths(const QuantizeFormat& format, double bits, const MeasureUnit& measure,
+                     const std::function<void(int64_t done, int64_t all)>& measured,
                      QuantizePlan& plan, Executor& pool) {
   if (!format.mixed) {
     return Error{"quantize.bits", fmt::format("{} bits on average need widths that differ, and {} "
@@ -105,12 +106,14 @@ Status choose_widths(const QuantizeFormat& format, double bits, const MeasureUni
   }
   std::vector<Losses> all;
   double left = 0;
+  const int64_t num_units = std::ranges::count(plan.units, false, &QuantizeUnit::has_own_bits);
   for (QuantizeUnit& unit : plan.units) {
     if (unit.has_own_bits) continue;
     SUBBYTE_TRY(Losses losses, measure_noise(format, unit, pool));
     if (measure) SUBBYTE_CHECK(weight(losses, format, bits, measure));
     all.push_back(std::move(losses));
     left += static_cast<double>(unit.weights()) * (bits - format.bits.front());
+    if (measured) measured(std::ssize(all), num_units);
   }
   while (true) {
     const auto [losses, width] = best_step(format, all, left);

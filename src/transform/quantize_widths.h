@@ -7,9 +7,9 @@
 // so each is weighted: one unit is quantized alone, and the KL divergence of the predictions that
 // it causes is divided by its share of noise. Small errors of different units add up.
 //
-// Where no text is there to predict, all weights are 1: norms stand in front of the matrices of a
-// layer, so that what each adds to the stream has about the size of the stream, and by the share of
-// noise it is wrong.
+// Who measures nothing has weights of 1: norms stand in front of the matrices of a layer, so that
+// what each adds to the stream has about the size of the stream, and by the share of noise it is
+// wrong.
 //
 // Every unit begins with the fewest bits of the format. As long as bits are left, that unit gets
 // more of them whose weighted error falls most for each bit that it costs.
@@ -33,6 +33,7 @@ using MeasureUnit =
 /// Codes: quantize.bits when the format has only wider ones or one width for all, those of its
 /// quantizer and of `measure`; messages about a tensor name it.
 Status choose_widths(const QuantizeFormat& format, double bits, const MeasureUnit& measure,
+                     const std::function<void(int64_t done, int64_t all)>& measured,
                      QuantizePlan& plan, Executor& pool);
 
 }  // namespace subbyte

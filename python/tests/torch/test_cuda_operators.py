@@ -358,6 +358,8 @@ class EveryOperator(TorchTest):
         x = torch.randn(4, 64).half().cuda()
         self.assert_refused("nvfp4_4over6: expected none on a GPU", ops.nvfp4_quantize, x,
                             torch.ones(1).cuda(), nvfp4_4over6="MSE")
+        self.assert_refused("nearest_scales: expected False on a GPU", ops.quantize_kbit, x,
+                            torch.linspace(-1, 1, 4).cuda(), 2, nearest_scales=True)
         weight = subbyte.torch.quantize(torch.randn(64, 64), "u4", 32)
         own = weight._replace(input_order=torch.randperm(64, dtype=torch.int32))
         self.assert_refused("input_order: expected none on a GPU", subbyte.torch.dequantize,

@@ -7,6 +7,7 @@
 
 #include "base/model_file.h"
 #include "base/quote.h"
+#include "checkpoints/config/exported_config.h"
 #include "checkpoints/config/quantization_methods.h"
 #include "checkpoints/config/side_file_keys.h"
 #include "checkpoints/foreign_software.h"
@@ -20,6 +21,7 @@ using Method = QuantizationConfig::Method;
 
 constexpr int64_t kMaxGroupSize = int64_t{1} << 24;
 constexpr uint64_t kMaxSideFile = 1 << 20;
+constexpr const char* kSectionKeys[] = {"quantization_config", "compression_config"};
 
 Status read_bits(const json::Object& object, std::string_view key, QuantizationConfig& config) {
   SUBBYTE_TRY(const auto bits, object.integer(key, std::numeric_limits<int64_t>::min(),
@@ -61,11 +63,13 @@ bool is_by_auto_round(const json::Object& object) {
   return object.has("autoround_version") || (provider != nullptr && *provider == "auto-round");
 }
 
-/// GPTQ: {"+:regex": {"bits": 8}, "-:regex": {}}.
+/// GPTQ: {"+:regex": {"bits": 8}, "-:regex": {}}. What stands beside "-:", which keeps modules out,
+/// is read by nobody.
 Status read_overrides(const json::Object& object, QuantizationConfig& config) {
   SUBBYTE_TRY(const auto dynamic, object.object("dynamic"));
   if (!dynamic) return {};
   for (const auto& [pattern, value] : object.find("dynamic")->items()) {
+    if (pattern.starts_with("-:") || value.is_null()) continue;
     SUBBYTE_TRY(const auto rule, json::Object::of(value, dynamic->where() + "." + pattern));
     SUBBYTE_CHECK(read_bits(rule, "bits", config));
     SUBBYTE_CHECK(read_group_size(rule, "group_size", config));
@@ -150,6 +154,7 @@ Status read_extra_config(const json::Object& object, QuantizationConfig& config)
   SUBBYTE_TRY(const auto extra, object.object("extra_config"));
   if (!extra) return {};
   for (const auto& [name, value] : object.find("extra_config")->items()) {
+    if (value.is_null()) continue;
     SUBBYTE_TRY(const auto rule, json::Object::of(value, extra->where() + "." + name));
     const json::Value* bits = rule.find("bits");
     if (bits != nullptr && bits->is_number_integer() && *bits >= 16) continue;
@@ -273,6 +278,28 @@ Result<QuantizationConfig> read_section(const json::Object& object, std::string_
   return config;
 }
 
+struct FoundSection {
+  std::string name;  // "text_config.quantization_config"
+  json::Object section;
+};
+
+/// The section of a config, or that of the text model in a wrapper, where some software has it.
+Result<std::optional<FoundSection>> find_section(const json::Object& config) {
+  for (const char* const key : kSectionKeys) {
+    SUBBYTE_TRY(auto section, config.object(key));
+    if (section) return std::optional<FoundSection>({key, *std::move(section)});
+  }
+  SUBBYTE_TRY(const auto text, config.object("text_config"));
+  if (!text) return std::optional<FoundSection>();
+  for (const char* const key : kSectionKeys) {
+    SUBBYTE_TRY(auto section, text->object(key));
+    if (section) {
+      return std::optional<FoundSection>({std::string("text_config.") + key, *std::move(section)});
+    }
+  }
+  return std::optional<FoundSection>();
+}
+
 /// Appends what no rule of `scope` names.
 void append_unknown(const json::Object& object, const std::string& prefix, std::string_view scope,
                     std::vector<std::string>& keys) {
@@ -362,22 +389,28 @@ std::vector<json::KeyRule> quantization_rules(std::string_view method) {
   return json::rules_of(kRules, table_name(method));
 }
 
+void erase_other_sections(json::Value& config) {
+  config.erase("compression_config");
+  const auto text = config.find("text_config");
+  if (text == config.end() || !text->is_object()) return;
+  for (const char* const key : kSectionKeys) text->erase(key);
+}
+
 std::vector<std::string> unknown_quantization_keys(const json::Object& config) {
   std::vector<std::string> keys;
-  for (const char* const name : {"quantization_config", "compression_config"}) {
-    const auto section = config.object(name);
-    if (!section.ok() || !*section) continue;
-    const auto method = (*section)->string("quant_method");
-    if (!method.ok() || !*method || !foreign_method(**method).empty()) continue;
-    append_unknown_of_section(**section, std::string(name) + ".", **method, keys);
-  }
+  const auto found = find_section(config);
+  if (!found.ok() || !*found) return keys;
+  const auto& [name, section] = **found;
+  const auto method = section.string("quant_method");
+  if (!method.ok() || !*method || !foreign_method(**method).empty()) return keys;
+  append_unknown_of_section(section, name + ".", **method, keys);
   return keys;
 }
 
 std::vector<std::string> unknown_side_file_keys(const json::Object& config,
                                                 const fs::path& directory) {
   std::vector<std::string> keys;
-  if (config.has("quantization_config") || config.has("compression_config")) return keys;
+  if (const auto found = find_section(config); !found.ok() || *found) return keys;
   const SideFile* const file = find_side_file(directory);
   if (file == nullptr) return keys;
   const std::string path = (directory / file->name).string();
@@ -418,11 +451,10 @@ std::string QuantizationConfig::method_name() const {
 Result<QuantizationConfig> read_quantization_config(const json::Object& config,
                                                     const fs::path& directory) {
   SUBBYTE_CHECK(refuse_mlx(config));
-  for (const char* key : {"quantization_config", "compression_config"}) {
-    SUBBYTE_TRY(const auto section, config.object(key));
-    if (!section) continue;
-    SUBBYTE_TRY(const auto method, section->required_string("quant_method"));
-    return read_section(*section, method);
+  SUBBYTE_TRY(const auto found, find_section(config));
+  if (found) {
+    SUBBYTE_TRY(const auto method, found->section.required_string("quant_method"));
+    return read_section(found->section, method);
   }
   if (const SideFile* const file = find_side_file(directory)) {
     const std::string path = (directory / file->name).string();

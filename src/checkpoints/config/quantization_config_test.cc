@@ -104,6 +104,31 @@ TEST_F(QuantizationConfigTest, collects_the_overrides_of_gptq) {
   EXPECT_EQ(gptq_code(R"("bits": 4, "group_size": 128, "dynamic": [])"), "json.type");
 }
 
+TEST_F(QuantizationConfigTest, asks_nothing_of_what_stands_beside_modules_that_are_kept_out) {
+  EXPECT_EQ(gptq_code(R"("bits": 4, "group_size": 128,
+                         "dynamic": {"-:.*attn.*": null, "-:lm_head": false, "+:.*up": null})"),
+            "");
+  EXPECT_EQ(gptq_code(R"("bits": 4, "group_size": 128, "dynamic": {"+:.*up": false})"),
+            "json.type");
+  EXPECT_EQ(code(R"({"quant_method": "auto-round", "bits": 4, "group_size": 128, "sym": true,
+                     "packing_format": "auto_round:auto_gptq",
+                     "extra_config": {"model.visual": null}})"),
+            "");
+}
+
+TEST_F(QuantizationConfigTest, is_that_of_the_text_model_where_a_wrapper_has_none) {
+  const std::string awq = R"({"quant_method": "awq", "bits": 4, "group_size": 64})";
+  const auto inner = read(R"({"text_config": {"quantization_config": )" + awq + "}}");
+  ASSERT_TRUE(inner.ok()) << inner.error().message;
+  EXPECT_EQ(inner->method, Method::kAwq);
+  EXPECT_EQ(inner->where, "config.json: text_config.quantization_config");
+  const auto both = read(R"({"quantization_config": {"quant_method": "mxfp4"},
+                             "text_config": {"quantization_config": )" +
+                         awq + "}}");
+  ASSERT_TRUE(both.ok());
+  EXPECT_EQ(both->method, Method::kMxfp4);
+}
+
 TEST_F(QuantizationConfigTest, reads_the_packings_of_auto_round) {
   const auto with = [&](const std::string& packing, const std::string& rest = "") {
     return read_section(R"({"quant_method": "auto-round", "bits": 4, "group_size": 128,

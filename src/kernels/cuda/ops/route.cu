@@ -327,7 +327,7 @@ __global__ void __launch_bounds__(kThreads) store_sums_8(const __grid_constant__
   const int64_t stride = int64_t{gridDim.x} * kThreads * 8;
   for (int64_t i = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * 8; i < size; i += stride) {
     float sums[8];
-    add_routes_8(a.element, a.routes, a.cols, i / a.cols, i % a.cols, sums);
+    add_routes_8<kThreads>(a.element, a.routes, a.cols, i / a.cols, i % a.cols, sums);
     store_8(a.element, a.y, i, sums);
   }
 }
