@@ -116,8 +116,8 @@ def by_transformers_mxfp4(folder):
 
 
 def by_transformers_fp8(folder):
-    return by_transformers(folder, quantization_config=transformers.FineGrainedFP8Config(
-        dequantize=True))
+    return by_transformers(folder, "auto", quantization_config=transformers.FineGrainedFP8Config(
+        dequantize=True))  # to bf16, whatever is asked for
 
 
 def by_gptqmodel(folder):
