@@ -6,14 +6,13 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 
 #include "app/command.h"
-#include "app/destination.h"
 #include "app/losses.h"
 #include "app/near_words.h"
 #include "app/output.h"
+#include "app/written_directory.h"
 #include "checkpoints/model_path.h"
 #include "transform/report_json.h"
 #include "verify/written_model.h"
@@ -63,14 +62,10 @@ Result<ExitCode> run(const Invocation& invocation, Options options) {
   options.convert.check = [&](const std::filesystem::path& result) {
     return check_written(source, result, "convert.result", *host);
   };
-  SUBBYTE_TRY(Destination destination, Destination::prepare(options.destination));
-  const auto start = std::chrono::steady_clock::now();
-  Result<ConvertReport> converted = [&] {
-    Progress progress(invocation, "converting");
-    return convert_model(
-        source, options.destination, options.convert, *host,
-        [&](uint64_t done, uint64_t total) { progress.update_bytes(done, total); });
-  }();
+  auto converted = write_directory<ConvertReport>(
+      invocation, options.destination, "converting", [&](const ByteProgress& update) {
+        return convert_model(source, options.destination, options.convert, *host, update);
+      });
   if (!converted.ok() && !options.convert.allow_lossy && may_be_rounded(converted.error())) {
     return Error{converted.error().code,
                  converted.error().message + " (--allow-lossy converts anyway)"};
@@ -80,10 +75,8 @@ Result<ExitCode> run(const Invocation& invocation, Options options) {
         converted.error().code,
         converted.error().message + did_you_mean(options.convert.format, conversion_formats())};
   }
-  SUBBYTE_TRY(const ConvertReport report, std::move(converted));
-  destination.keep();
-  const double seconds =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  SUBBYTE_TRY(const auto written, std::move(converted));
+  const auto& [report, seconds] = written;
   if (options.json) print(stdout, as_json(options, report, seconds));
   note(line("{}: {} modules as {}, {}; {} tensors kept, {:.1f} MB from {:.1f} MB, {:.1f} s",
             options.destination, report.converted_modules, report.format, loss_of(report),

@@ -5,14 +5,13 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <chrono>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "app/command.h"
-#include "app/destination.h"
 #include "app/near_words.h"
 #include "app/output.h"
+#include "app/written_directory.h"
 #include "checkpoints/model_path.h"
 #include "transform/packing/pack_layout.h"
 
@@ -25,16 +24,6 @@ struct Options {
   PackOptions pack;
   UnpackOptions unpack;
   bool json = false;
-};
-
-class Clock {
- public:
-  double seconds() const {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-  }
-
- private:
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
 double megabytes(uint64_t bytes) {
@@ -83,43 +72,35 @@ Error explained(const Error& error, const Options& options) {
 Result<ExitCode> pack(const Invocation& invocation, const Options& options) {
   SUBBYTE_TRY(const auto source, find_model(options.source));
   SUBBYTE_TRY(const auto host, create_host(invocation));
-  SUBBYTE_TRY(Destination destination, Destination::prepare(options.destination));
-  const Clock clock;
-  Result<PackReport> packed = [&] {
-    Progress progress(invocation, "packing");
-    return pack_model(source, options.destination, options.pack, *host,
-                      [&](uint64_t done, uint64_t total) { progress.update_bytes(done, total); });
-  }();
-  if (!packed.ok()) return explained(packed.error(), options);
-  destination.keep();
-  const double seconds = clock.seconds();
-  if (options.json) print(stdout, as_json(options, *packed, seconds));
-  for (const std::string& remark : packed->remarks) note(line("note: {}", remark));
+  const auto written = write_directory<PackReport>(
+      invocation, options.destination, "packing", [&](const ByteProgress& update) {
+        return pack_model(source, options.destination, options.pack, *host, update);
+      });
+  if (!written.ok()) return explained(written.error(), options);
+  const PackReport& packed = written->report;
+  if (options.json) print(stdout, as_json(options, packed, written->seconds));
+  for (const std::string& remark : packed.remarks) note(line("note: {}", remark));
   note(
       line("{}: {} modules as {} ({}), every weight the same; {} tensors kept, {:.1f} MB from "
            "{:.1f} MB, {:.1f} s",
-           options.destination, packed->modules, packed->layout, packed->tile, packed->kept_tensors,
-           megabytes(packed->result_bytes), megabytes(packed->source_bytes), seconds));
+           options.destination, packed.modules, packed.layout, packed.tile, packed.kept_tensors,
+           megabytes(packed.result_bytes), megabytes(packed.source_bytes), written->seconds));
   return kOk;
 }
 
 Result<ExitCode> unpack(const Invocation& invocation, const Options& options) {
   SUBBYTE_TRY(const auto source, find_model(options.source));
   SUBBYTE_TRY(const auto host, create_host(invocation));
-  SUBBYTE_TRY(Destination destination, Destination::prepare(options.destination));
-  const Clock clock;
-  Result<UnpackReport> unpacked = [&] {
-    Progress progress(invocation, "unpacking");
-    return unpack_model(source, options.destination, options.unpack, *host,
-                        [&](uint64_t done, uint64_t total) { progress.update_bytes(done, total); });
-  }();
-  SUBBYTE_TRY(const UnpackReport report, std::move(unpacked));
-  destination.keep();
-  const double seconds = clock.seconds();
-  if (options.json) print(stdout, as_json(options, report, seconds));
+  SUBBYTE_TRY(const auto written,
+              write_directory<UnpackReport>(
+                  invocation, options.destination, "unpacking", [&](const ByteProgress& update) {
+                    return unpack_model(source, options.destination, options.unpack, *host, update);
+                  }));
+  const UnpackReport& report = written.report;
+  if (options.json) print(stdout, as_json(options, report, written.seconds));
   note(line("{}: {} modules from {}; {} tensors kept, {:.1f} MB from {:.1f} MB, {:.1f} s",
             options.destination, report.modules, report.layout, report.kept_tensors,
-            megabytes(report.result_bytes), megabytes(report.source_bytes), seconds));
+            megabytes(report.result_bytes), megabytes(report.source_bytes), written.seconds));
   return kOk;
 }
 

@@ -5,17 +5,16 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 
 #include "app/command.h"
-#include "app/destination.h"
 #include "app/losses.h"
 #include "app/near_words.h"
 #include "app/output.h"
 #include "app/quantize_probe.h"
 #include "app/text_input.h"
+#include "app/written_directory.h"
 #include "checkpoints/model_path.h"
 #include "transform/quantize_formats.h"
 #include "transform/report_json.h"
@@ -80,19 +79,15 @@ Result<ExitCode> run(const Invocation& invocation, Options options) {
     SUBBYTE_TRY(auto backend, host_backend(invocation));
     options.quantize.measure = measure_by_text(source, std::move(text), std::move(backend));
   }
-  SUBBYTE_TRY(Destination destination, Destination::prepare(options.destination));
-  const auto start = std::chrono::steady_clock::now();
-  Result<QuantizeReport> quantized = [&] {
-    Progress choosing(invocation, "choosing widths");
-    options.quantize.measured = [&](int64_t done, int64_t all) {
-      choosing.update(static_cast<uint64_t>(done), static_cast<uint64_t>(all));
-      if (done == all) choosing.clear();
-    };
-    Progress progress(invocation, "quantizing");
-    return quantize_model(
-        source, options.destination, options.quantize, *host,
-        [&](uint64_t done, uint64_t total) { progress.update_bytes(done, total); });
-  }();
+  auto quantized = write_directory<QuantizeReport>(
+      invocation, options.destination, "quantizing", [&](const ByteProgress& update) {
+        Progress choosing(invocation, "choosing widths");
+        options.quantize.measured = [&](int64_t done, int64_t all) {
+          choosing.update(static_cast<uint64_t>(done), static_cast<uint64_t>(all));
+          if (done == all) choosing.clear();
+        };
+        return quantize_model(source, options.destination, options.quantize, *host, update);
+      });
   if (!quantized.ok() && quantized.error().code == "quantize.format") {
     return Error{
         "quantize.format",
@@ -102,10 +97,8 @@ Result<ExitCode> run(const Invocation& invocation, Options options) {
     return Error{quantized.error().code,
                  quantized.error().message + " (--allow-lossy quantizes anyway)"};
   }
-  SUBBYTE_TRY(const QuantizeReport report, std::move(quantized));
-  destination.keep();
-  const double seconds =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  SUBBYTE_TRY(const auto written, std::move(quantized));
+  const auto& [report, seconds] = written;
   if (options.json) print(stdout, as_json(options, report, seconds));
   print_report(options, report, seconds);
   return kOk;

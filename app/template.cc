@@ -10,6 +10,7 @@
 #include "base/model_file.h"
 #include "base/quote.h"
 #include "checkpoints/model_path.h"
+#include "completions/request.h"
 #include "text/chat_template.h"
 
 namespace subbyte::app {
@@ -48,20 +49,35 @@ Result<ChatTemplate> open_template(const std::string& name) {
                            directory.string())};
 }
 
-Result<json::Value> read_json(const std::string& file) {
-  SUBBYTE_TRY(const std::string text, read_text(file));
-  return json::parse(text, file == "-" ? "standard input" : file, {}, json::kTextMemoryFactor);
+std::string name_of(const std::string& file) {
+  return file == "-" ? "standard input" : file;
 }
 
-/// A list of messages, or an object with such a list and perhaps with tools, as requests have them.
+Result<json::Value> read_json(const std::string& file) {
+  SUBBYTE_TRY(const std::string text, read_text(file));
+  return json::parse(text, name_of(file), {}, json::kTextMemoryFactor);
+}
+
+/// A list of messages, or a request, whose other fields say more of the prompt.
 Status read_messages(const std::string& file, TemplateInput& input) {
   SUBBYTE_TRY(json::Value value, read_json(file));
-  if (value.is_object() && value.contains("tools")) input.tools = value["tools"];
-  input.messages = value.is_object() && value.contains("messages") ? value["messages"] : value;
-  if (input.messages.is_array()) return {};
-  return Error{
-      "template.messages",
-      fmt::format("{}: expected a list of messages, or an object with \"messages\"", file)};
+  const bool is_request = value.is_object() && value.contains("messages");
+  input.messages = is_request ? value["messages"] : value;
+  if (!input.messages.is_array()) {
+    return Error{"template.messages",
+                 fmt::format("{}: expected a list of messages, or an object with \"messages\"",
+                             name_of(file))};
+  }
+  if (!is_request) return {};
+  SUBBYTE_TRY(const json::Object request, json::Object::of(value, name_of(file)));
+  ChatOptions chat;
+  SUBBYTE_CHECK(read_prompt_options(request, chat));
+  input.tools = std::move(chat.tools);
+  input.variables = std::move(chat.variables);
+  if (chat.effort) input.variables["reasoning_effort"] = *chat.effort;
+  input.add_generation_prompt = chat.add_generation_prompt;
+  input.continue_final_message = chat.continue_final_message;
+  return {};
 }
 
 /// NAME=JSON
@@ -90,8 +106,8 @@ Result<TemplateInput> read_input(const Options& options) {
   for (const std::string& setting : options.settings) {
     SUBBYTE_CHECK(add_setting(setting, input.variables));
   }
-  input.add_generation_prompt = !options.no_generation_prompt;
-  input.continue_final_message = options.continue_final_message;
+  if (options.no_generation_prompt) input.add_generation_prompt = false;
+  if (options.continue_final_message) input.continue_final_message = true;
   const auto now = parse_time(options.now.value_or(today()));
   if (!now) {
     return Error{"usage.now",
@@ -136,7 +152,7 @@ void add_template(Program& program, Invocation&) {
       .required();
   command
       .option("--messages", options->messages,
-              "JSON: a list of messages, or an object that has it; - is stdin")
+              "JSON: a list of messages, or a request with messages; - is stdin")
       .value("FILE")
       .required();
   command.option("--tools", options->tools, "JSON: a list of tools").value("FILE");

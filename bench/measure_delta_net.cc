@@ -90,19 +90,25 @@ Result<double> time_products(Execution& execution, const Layer& layer, const Wei
 
 Status measure_delta_nets(const ExecutionOptions& options, const DeltaNetRun& run) {
   SUBBYTE_TRY(const auto execution, Execution::create(options));
+  ExecutionOptions invariant = options;
+  invariant.batch_invariant = true;
+  SUBBYTE_TRY(const auto one_by_one, Execution::create(invariant));
   fmt::print(
-      "a layer with a gated delta net, us; share: of the recurrence, with convolution, norms "
-      "and gates, in it\n");
-  fmt::print("{:<6} {:>7} {:>6} {:>12} {:>12} {:>8}\n", "shape", "weights", "tokens", "recurrence",
-             "products", "share");
+      "a layer with a gated delta net, us: its recurrence, with convolution, norms and gates, "
+      "token "
+      "by token as in batch-invariant mode, and as it is, which the share is of\n");
+  fmt::print("{:<6} {:>7} {:>6} {:>12} {:>12} {:>12} {:>8}\n", "shape", "weights", "tokens",
+             "one by one", "as it is", "products", "share");
   for (const Layer& layer : kLayers) {
     for (const int64_t tokens : {int64_t{1}, run.tokens}) {
+      const double recurrence = time_delta_net(*one_by_one, layer, tokens, run.rounds);
       const double net = time_delta_net(*execution, layer, tokens, run.rounds);
       for (const Weights& weights : kWeights) {
         SUBBYTE_TRY(const double products,
                     time_products(*execution, layer, weights.format, tokens, run.rounds));
-        fmt::print("{:<6} {:>7} {:>6} {:>12.1f} {:>12.1f} {:>6.0f} %\n", layer.name, weights.name,
-                   tokens, 1e6 * net, 1e6 * products, 100 * net / (net + products));
+        fmt::print("{:<6} {:>7} {:>6} {:>12.1f} {:>12.1f} {:>12.1f} {:>6.0f} %\n", layer.name,
+                   weights.name, tokens, 1e6 * recurrence, 1e6 * net, 1e6 * products,
+                   100 * net / (net + products));
         std::fflush(stdout);
       }
     }

@@ -28,6 +28,9 @@ function(subbyte_layer name)
     # Shared libraries of others take them, too: modules of Python, plugins.
     set_target_properties(subbyte_${name} PROPERTIES POSITION_INDEPENDENT_CODE ON)
     target_link_libraries(subbyte_${name} PRIVATE subbyte_options)
+    if(name IN_LIST SUBBYTE_LAYERS_O0)
+      target_compile_options(subbyte_${name} PRIVATE -O0)
+    endif()
     set(scope PUBLIC)
   else()
     add_library(subbyte_${name} INTERFACE)
@@ -57,7 +60,6 @@ endfunction()
 function(subbyte_test name)
   cmake_parse_arguments(ARG "" "" "LIBRARIES" ${ARGN})
   find_package(GTest REQUIRED)
-  include(GoogleTest)
   subbyte_unity_tests(${name} sources ${ARG_UNPARSED_ARGUMENTS})
   add_executable(${name} ${sources})
   subbyte_test_paths()
@@ -72,14 +74,29 @@ function(subbyte_test name)
   endif()
   target_precompile_headers(${name} REUSE_FROM subbyte_test_header)
   subbyte_test_program(test ${name} SOURCES ${ARG_UNPARSED_ARGUMENTS} LIBRARIES ${ARG_LIBRARIES})
-  # Names of parameterised cases are those that the tests give: of the values ctest would print
-  # bytes where they are structs. GPUs are hidden: these tests say what happens without one, and
-  # gpu_test is not among them.
-  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST NO_PRETTY_VALUES
-    PROPERTIES LABELS ${name} ENVIRONMENT CUDA_VISIBLE_DEVICES=)
+  subbyte_test_parts(${name} ${ARG_UNPARSED_ARGUMENTS})
+  # Names of parameterised cases are those that the tests give: values of structs are bytes.
   add_test(NAME ${name}.names COMMAND ${name} --gtest_list_tests)
   set_tests_properties(${name}.names PROPERTIES LABELS ${name}
     FAIL_REGULAR_EXPRESSION "/[0-9]+  # GetParam.. = [^0-9]")
+endfunction()
+
+# subbyte_test_parts(<name> <source>...): ctest runs the tests of the program in parts of some three
+# files, each in one process (tools/run_gtest.py, which names those that fail). GPUs are hidden:
+# these tests say what happens without one, and gpu_test is not among them.
+function(subbyte_test_parts name)
+  find_package(Python3 REQUIRED COMPONENTS Interpreter)
+  list(LENGTH ARGN num_parts)
+  math(EXPR num_parts "(${num_parts} + 2) / 3")
+  math(EXPR last "${num_parts} - 1")
+  foreach(part RANGE ${last})
+    add_test(NAME ${name}.part_${part} COMMAND_EXPAND_LISTS COMMAND
+      ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tools/run_gtest.py --part ${part}/${num_parts}
+      --report ${PROJECT_BINARY_DIR}/test_reports/${name}.part_${part}
+      $<TARGET_PROPERTY:${name},CROSSCOMPILING_EMULATOR> $<TARGET_FILE:${name}>)
+    set_tests_properties(${name}.part_${part} PROPERTIES LABELS ${name} COST ${num_parts}
+      ENVIRONMENT CUDA_VISIBLE_DEVICES=)
+  endforeach()
 endfunction()
 
 # subbyte_test_program(<kind> <name> SOURCES <source>... [LIBRARIES <library>...]): a line of
@@ -120,22 +137,30 @@ endfunction()
 # subbyte_precompiled_header(<target>): fmt, JSON and what the standard library has of containers,
 # parsed once for all layers with fmt: a third of what their files take to compile.
 function(subbyte_precompiled_header target)
-  if(NOT TARGET subbyte_header)
+  set(header subbyte_header)
+  get_target_property(options ${target} COMPILE_OPTIONS)
+  if("-O0" IN_LIST options)
+    set(header subbyte_header_O0)  # g++ takes only those of the same optimization
+  endif()
+  if(NOT TARGET ${header})
     find_package(fmt REQUIRED)
     find_package(nlohmann_json REQUIRED)
     file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/header.cc CONTENT "")
-    add_library(subbyte_header OBJECT ${PROJECT_BINARY_DIR}/header.cc)
-    set_target_properties(subbyte_header PROPERTIES POSITION_INDEPENDENT_CODE ON)
-    target_precompile_headers(subbyte_header PRIVATE <algorithm> <filesystem> <fmt/format.h>
+    add_library(${header} OBJECT ${PROJECT_BINARY_DIR}/header.cc)
+    set_target_properties(${header} PROPERTIES POSITION_INDEPENDENT_CODE ON)
+    target_precompile_headers(${header} PRIVATE <algorithm> <filesystem> <fmt/format.h>
       <functional> <map> <memory> <nlohmann/json.hpp> <optional> <span> <string> <vector>)
-    target_link_libraries(subbyte_header PRIVATE subbyte_options fmt::fmt
+    target_link_libraries(${header} PRIVATE subbyte_options fmt::fmt
       nlohmann_json::nlohmann_json)
+    if(header STREQUAL "subbyte_header_O0")
+      target_compile_options(${header} PRIVATE -O0)
+    endif()
   endif()
   get_target_property(type ${target} TYPE)
   if(type STREQUAL "EXECUTABLE")
     target_compile_options(${target} PRIVATE -fPIC)  # as the header is: a program's own is -fPIE
   endif()
-  target_precompile_headers(${target} REUSE_FROM subbyte_header)
+  target_precompile_headers(${target} REUSE_FROM ${header})
 endfunction()
 
 # subbyte_unity(<target>): with SUBBYTE_UNITY, compiles files of the target as one where their names

@@ -22,6 +22,7 @@ option(SUBBYTE_BUILD_TORCH "Build the operators of PyTorch (needs no torch)" OFF
 option(SUBBYTE_BUILD_FUZZERS "Build the fuzz targets (clang)" OFF)
 option(SUBBYTE_CUDA "Build the CUDA kernels where nvcc is found" ${PROJECT_IS_TOP_LEVEL})
 option(SUBBYTE_TESTS_O0 "Compile tests without optimization: sanitizers take half as long then" OFF)
+set(SUBBYTE_LAYERS_O0 "" CACHE STRING "Layers to compile without optimization")
 option(SUBBYTE_UNITY "Compile several files as one: where another build has each by itself" OFF)
 set(SUBBYTE_SANITIZE "" CACHE STRING "Sanitizers to build with: address,undefined or thread")
 

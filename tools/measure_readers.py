@@ -1,51 +1,37 @@
 #!/usr/bin/env python3
 """CPU time and memory of every reader of files, for inputs of sizes s, 2 s and 4 s.
 
-    tools/measure_readers.py PROGRAM [--only NAME...] [--seconds 0.5] [--list]
+    tools/measure_readers.py PROGRAM [--only NAME...] [--seconds 0.5] [--repeat 3] [--user] [--list]
 
 Makes an input that is as hard as its form allows, doubles it until the program takes --seconds of
 CPU time for it (or until the input has the largest size that is read), and runs the program on that
-size, on a half and on a quarter of it. Prints a table for docs/readers.md and exits with 1 when the
-cost of a size, of time or of memory, grows faster than the input: when 4 s cost more than 2.3 times
-as much beyond 2 s as 2 s beyond s. That is 2 of what is linear, whatever a program costs before it
-reads anything, and 4 of a square. Differences below 30 ms and 4 MB are noise.
+size, on a half and on a quarter of it, --repeat times each, of which the least counts. --user
+leaves out the time of the system, which grows with what else the machine does. Prints a table for
+docs/readers.md and exits with 1 when the cost of a size, of time or of memory, grows faster than
+the input: when 4 s cost more than 2.3 times as much beyond 2 s as 2 s beyond s. That is 2 of what
+is linear, whatever a program costs before it reads anything, and 4 of a square. Differences below
+30 ms and 4 MB are noise.
 """
 from __future__ import annotations
 
 import argparse
-import os
-import pickle
 import sys
 import tempfile
 from pathlib import Path
 
 from reader_inputs import READERS
-from reader_stage import Cost, Input, Reader, Stage
+from reader_stage import Cost, Reader, Stage
 
 MOST_RATIO = 2.3
 NOISE_SECONDS = 0.03
 NOISE_BYTES = 4 << 20
 
 
-def make_apart(stage: Stage, reader: Reader, count: int) -> Input:
-    """Made in a child: what this process takes of memory would be counted as the program's."""
-    read, write = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.write(write, pickle.dumps(reader.make(stage, count)))
-        os._exit(0)
-    os.close(write)
-    with os.fdopen(read, "rb") as pipe:
-        made = pickle.loads(pipe.read())
-    os.waitpid(child, 0)
-    return made
-
-
-def cost(stage: Stage, reader: Reader, count: int) -> tuple[Cost, int]:
-    """The least of three runs, or of one where that takes long."""
-    made = make_apart(stage, reader, count)
+def cost(stage: Stage, reader: Reader, count: int, repeat: int) -> tuple[Cost, int]:
+    """The least of some runs, or of one where that takes long."""
+    made = reader.make(stage, count)
     runs = [stage.run(made.arguments, made.text)]
-    while len(runs) < 3 and runs[0].seconds < 4:
+    while len(runs) < repeat and runs[0].seconds < 4:
         runs.append(stage.run(made.arguments, made.text))
     return Cost(min(r.seconds for r in runs), min(r.memory for r in runs)), made.size
 
@@ -56,17 +42,17 @@ def growth(costs: list[float], noise: float) -> float:
     return 0.0 if third - second < noise else (third - second) / max(second - first, noise)
 
 
-def measure(stage: Stage, reader: Reader, seconds: float) -> tuple[str, bool]:
+def measure(stage: Stage, reader: Reader, seconds: float, repeat: int) -> tuple[str, bool]:
     """A row of the table, and whether it is as it should be."""
     count, found = reader.first, {}
     while True:
-        found[count] = cost(stage, reader, count)
+        found[count] = cost(stage, reader, count, repeat)
         if 2 * count > reader.most or (found[count][0].seconds >= seconds and not reader.capped):
             break
         count *= 2
     for part in (count // 2, count // 4):
         if part not in found:
-            found[part] = cost(stage, reader, part)
+            found[part] = cost(stage, reader, part, repeat)
     sizes = [count // 4, count // 2, count]
     times = [found[n][0].seconds for n in sizes]
     memory = [found[n][0].memory for n in sizes]
@@ -90,6 +76,8 @@ def main() -> int:
     parser.add_argument("program", nargs="?")
     parser.add_argument("--only", nargs="+", default=[], help="parts of names of readers")
     parser.add_argument("--seconds", type=float, default=0.5)
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--user", action="store_true", help="user seconds alone")
     parser.add_argument("--list", action="store_true")
     options = parser.parse_args()
     chosen = [reader for reader in READERS
@@ -103,9 +91,9 @@ def main() -> int:
     print("|---|---|---|---|---|---|---|", flush=True)
     right = True
     with tempfile.TemporaryDirectory(prefix="subbyte-readers-") as folder:
-        stage = Stage(str(Path(options.program).resolve()), Path(folder))
+        stage = Stage(str(Path(options.program).resolve()), Path(folder), options.user)
         for reader in chosen:
-            row, is_right = measure(stage, reader, options.seconds)
+            row, is_right = measure(stage, reader, options.seconds, options.repeat)
             right = right and is_right
             print(row, flush=True)
     return 0 if right else 1

@@ -196,7 +196,7 @@ def control_tokens(stage: Stage, count: int) -> Input:
 def added_decoder(stage: Stage, count: int) -> Input:
     return of_model(stage, "verify", "tokenizer_config.json", stage.qwen,
                     lambda c: c.update(added_tokens_decoder={
-                        str(10**6 + i): {"content": f"<|{i}|>", "special": True}
+                        str(200_000 + i): {"content": f"<|{i}|>", "special": True}
                         for i in range(count)}))
 
 
@@ -389,7 +389,7 @@ READERS = [
     Reader("text of one word", "letters", one_word, 500_000, 60_000_000),
     Reader("tokenizer_config.json: chat_template", "beginnings", chat_template, 20_000, 8_000_000),
     Reader("tokenizer_config.json: control tokens", "names", control_tokens, 20_000, 1_000_000),
-    Reader("tokenizer_config.json: added tokens", "tokens", added_decoder, 5_000, 250_000),
+    Reader("tokenizer_config.json: added tokens", "tokens", added_decoder, 5_000, 20_000),
     Reader("prompts", "lines", prompts, 10_000),
     Reader("prompts: one text", "words", long_prompt, 50_000, 1_500_000),
     Reader("prompts: messages", "messages", messages, 10_000, 500_000),

@@ -4,6 +4,7 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
+#include <cstdlib>
 #include <ctime>
 #include <filesystem>
 #include <fstream>
@@ -48,15 +49,29 @@ std::string device_name() {
   return properties.name;
 }
 
-/// Shapes of gpt-oss are those whose names begin so, those of Qwen3-MoE name the parameters that a
-/// token uses; the others are Qwen3's.
-SynthOptions options_of(const std::string& model) {
+/// Shapes of gpt-oss are those whose names begin so, those of Qwen3.5 begin with 3.5; those with
+/// experts name the parameters that a token uses; the others are Qwen3's. ":16" after a shape: its
+/// first 16 layers.
+SynthOptions options_of(std::string model) {
   constexpr std::string_view kOss = "oss-";
-  if (model.starts_with(kOss)) {
-    return {.arch = "gpt-oss", .shape = model.substr(kOss.size()), .format = "mxfp4"};
+  constexpr std::string_view kNewer = "3.5-";
+  SynthOptions options;
+  options.format = "awq";
+  if (const std::size_t colon = model.find(':'); colon != std::string::npos) {
+    options.layers = std::atoll(model.c_str() + colon + 1);
+    model.resize(colon);
   }
-  const bool has_experts = model.find("b-a") != std::string::npos;
-  return {.arch = has_experts ? "qwen3-moe" : "qwen3", .shape = model, .format = "awq"};
+  if (model.starts_with(kOss)) {
+    options.arch = "gpt-oss";
+    options.format = "mxfp4";
+    options.shape = model.substr(kOss.size());
+    return options;
+  }
+  const bool is_newer = model.starts_with(kNewer);
+  options.shape = is_newer ? model.substr(kNewer.size()) : model;
+  options.arch = is_newer ? "qwen3.5" : "qwen3";
+  if (model.find("b-a") != std::string::npos) options.arch += "-moe";
+  return options;
 }
 
 /// One model: its figures, and what they are compared with.
@@ -68,6 +83,7 @@ class ModelTable {
   Status measure() {
     const SynthOptions options = options_of(name_);
     title_ = fmt::format("{}-{}-{}", options.arch, options.shape, options.format);
+    if (options.layers > 0) title_ += fmt::format("-{}-layers", options.layers);
     const std::filesystem::path directory = std::filesystem::path(suite_.folder) / title_;
     SUBBYTE_CHECK(make_model(directory, options));
     DeviceOptions device;
@@ -156,7 +172,8 @@ class ModelTable {
   /// The products of all layers alone, by cuBLAS.
   void print_vendor() {
     const ModelConfig& config = model_->config();
-    if (config.num_experts > 0) return;  // `gpu-bench moe` has these
+    if (config.num_experts > 0) return;            // `gpu-bench moe` has these
+    if (!config.delta_net_layers.empty()) return;  // other products than these
     const int64_t hidden = config.hidden_size;
     const int64_t q_size = config.num_heads * config.head_dim;
     const int64_t kv_size = config.num_kv_heads * config.head_dim;

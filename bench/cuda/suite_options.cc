@@ -6,9 +6,10 @@ CLI::App* add_model_suite(CLI::App& app, ModelSuite& suite) {
   CLI::App* command = app.add_subcommand(
       "model", "Whole models with random weights: decode, batches, prefill, beside the limits");
   command
-      ->add_option("--model", suite.models,
-                   "Shapes of Qwen3: 0.6b 1.7b 4b 8b 14b 32b, with experts 30b-a3b; of gpt-oss: "
-                   "oss-20b oss-120b")
+      ->add_option(
+          "--model", suite.models,
+          "Shapes of Qwen3: 0.6b 1.7b 4b 8b 14b 32b, with experts 30b-a3b; of gpt-oss: "
+          "oss-20b oss-120b; of Qwen3.5: 3.5-27b 3.5-35b-a3b; with :16 the first 16 layers")
       ->capture_default_str();
   command->add_option("--batches", suite.batches, "Numbers of sequences that are decoded together")
       ->capture_default_str()

@@ -14,9 +14,7 @@ namespace nb = nanobind;
 namespace {
 
 std::string shape_of(const AnyArray& array) {
-  std::vector<std::size_t> shape;
-  for (std::size_t i = 0; i < array.ndim(); ++i) shape.push_back(array.shape(i));
-  return fmt::format("[{}]", fmt::join(shape, ", "));
+  return fmt::format("[{}]", fmt::join(sizes_of(array), ", "));
 }
 
 Error wrong_dtype(const AnyArray& array, std::string_view name, std::string_view expected) {
@@ -53,6 +51,10 @@ Status check_array(const AnyArray& array, std::string_view name) {
                              "device: copy it",
                              name)};
   }
+  return check_order(array, name);
+}
+
+Status check_order(const AnyArray& array, std::string_view name) {
   int64_t stride = 1;
   for (std::size_t i = array.ndim(); i-- > 0;) {
     if (array.shape(i) != 1 && array.stride(i) != stride) {

@@ -18,9 +18,20 @@ namespace subbyte::python {
 /// An array of any type on any device that may be read only.
 using AnyArray = nanobind::ndarray<nanobind::ro>;
 
+/// The sizes of an array.
+template <typename Array>
+std::vector<std::size_t> sizes_of(const Array& array) {
+  std::vector<std::size_t> sizes(array.ndim());
+  for (std::size_t i = 0; i < sizes.size(); ++i) sizes[i] = array.shape(i);
+  return sizes;
+}
+
 /// Checks that `array` lies in the memory of the host, row after row. Codes: array.device,
 /// array.order.
 Status check_array(const AnyArray& array, std::string_view name);
+
+/// Checks that the rows of `array` follow each other, wherever they lie. Code: array.order.
+Status check_order(const AnyArray& array, std::string_view name);
 
 /// Its numbers, where they are float32. Codes: those of check_array, array.dtype.
 Result<std::span<const float>> floats_of(const AnyArray& array, std::string_view name);

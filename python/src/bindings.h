@@ -10,6 +10,7 @@ namespace subbyte::python {
 void add_tokenizer(nanobind::module_& module);
 void add_session(nanobind::module_& module);
 void add_matrix(nanobind::module_& module);
+void add_device_array(nanobind::module_& module);
 void add_checkpoint(nanobind::module_& module);
 void add_models(nanobind::module_& module);
 void add_program(nanobind::module_& module);

@@ -16,6 +16,7 @@
 #include "checkpoints/model_path.h"
 #include "checkpoints/modules.h"
 #include "errors.h"
+#include "held_matrix.h"
 #include "host.h"
 #include "models/model_family.h"
 #include "watch.h"
@@ -102,9 +103,11 @@ nb::object import_module(const Checkpoint& checkpoint, const std::string& name) 
     WatchedExecutor pool(host.execution().pool(), watch);
     return checkpoint.import(name, pool);
   }));
-  if (experts == 1 && matrices.size() == 1) return nb::cast(std::move(matrices.front()));
+  if (experts == 1 && matrices.size() == 1) {
+    return nb::cast(HeldMatrix(std::move(matrices.front())));
+  }
   nb::list list;
-  for (Matrix& matrix : matrices) list.append(nb::cast(std::move(matrix)));
+  for (Matrix& matrix : matrices) list.append(nb::cast(HeldMatrix(std::move(matrix))));
   return list;
 }
 

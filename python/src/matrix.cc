@@ -12,7 +12,11 @@
 #include "bindings.h"
 #include "cpu_backend/linear.h"
 #include "errors.h"
+#include "gpu_arrays.h"
+#include "held_matrix.h"
 #include "host.h"
+#include "linear_on_gpu.h"
+#include "linear_shape.h"
 #include "matrix/dequantize.h"
 #include "matrix/float_rows.h"
 #include "transform/quantize_formats.h"
@@ -71,7 +75,8 @@ nb::object dequantized(const Matrix& matrix, nb::dlpack::dtype dtype, const Conv
   return nb::cast(result.template finish<Array>(dtype));
 }
 
-nb::object dequantize(const Matrix& matrix, const std::string& dtype) {
+nb::object dequantize(const HeldMatrix& held, const std::string& dtype) {
+  const Matrix& matrix = held.host;
   const auto same = [](auto number) { return number; };
   using Numpy = nb::ndarray<nb::numpy>;
   if (dtype == "float32") {
@@ -98,36 +103,24 @@ using OutArray = nb::ndarray<nb::c_contig, nb::device::cpu, float>;
 struct LinearArguments {
   std::span<const float> x;
   std::span<const float> bias;
-  std::vector<std::size_t> shape;  // of the result
-  int64_t m = 0;
+  LinearShape shape;
 };
 
 Result<LinearArguments> check(const Matrix& matrix, const AnyArray& x,
                               const std::optional<AnyArray>& bias) {
   LinearArguments result;
   SUBBYTE_TRY(result.x, floats_of(x, "x"));
-  const auto cols = static_cast<std::size_t>(matrix.view.cols);
-  if (x.ndim() == 0 || x.shape(x.ndim() - 1) != cols || x.size() == 0) {
-    return Error{"array.shape",
-                 fmt::format("x: expected [.., {}] with one row or more, as the matrix has {} "
-                             "inputs, found {} numbers in {} dimensions",
-                             cols, cols, x.size(), x.ndim())};
-  }
-  for (std::size_t i = 0; i + 1 < x.ndim(); ++i) result.shape.push_back(x.shape(i));
-  result.shape.push_back(static_cast<std::size_t>(matrix.view.rows));
-  result.m = static_cast<int64_t>(x.size() / cols);
+  SUBBYTE_TRY(result.shape, linear_shape(matrix.view, x));
   if (!bias) return result;
   SUBBYTE_TRY(result.bias, floats_of(*bias, "bias"));
-  if (std::ssize(result.bias) == matrix.view.rows) return result;
-  return Error{"array.shape", fmt::format("bias: expected [{}], one number for each output, found "
-                                          "{} numbers",
-                                          matrix.view.rows, result.bias.size())};
+  SUBBYTE_CHECK(check_bias(matrix.view, result.bias.size()));
+  return result;
 }
 
 Status multiply(const Matrix& matrix, const LinearArguments& arguments, std::span<float> y) {
   SUBBYTE_TRY(Host host, Host::take());
   SUBBYTE_CHECK(check_linear(host.execution(), matrix.view));
-  return linear(host.execution(), y, arguments.x, arguments.m, matrix.view, arguments.bias);
+  return linear(host.execution(), y, arguments.x, arguments.shape.m, matrix.view, arguments.bias);
 }
 
 nb::object linear_into(const Matrix& matrix, const LinearArguments& arguments, nb::object out) {
@@ -136,25 +129,28 @@ nb::object linear_into(const Matrix& matrix, const LinearArguments& arguments, n
     raise({"array.dtype",
            "out: expected a writable array of float32 in the memory of the host, row after row"});
   }
-  bool fits = array.ndim() == arguments.shape.size();
-  for (std::size_t i = 0; fits && i < array.ndim(); ++i) {
-    fits = array.shape(i) == arguments.shape[i];
-  }
-  if (!fits) {
-    raise({"array.shape", fmt::format("out: expected {} numbers in {} dimensions, as x and the "
-                                      "matrix say, found {} in {}",
-                                      arguments.m * matrix.view.rows, arguments.shape.size(),
-                                      array.size(), array.ndim())});
-  }
+  take(check_out(arguments.shape, sizes_of(array)));
   take(without_gil([&] { return multiply(matrix, arguments, {array.data(), array.size()}); }));
   return out;
 }
 
-nb::object linear_of(const Matrix& matrix, const AnyArray& x, const std::optional<AnyArray>& bias,
-                     nb::object out) {
-  const LinearArguments arguments = take(check(matrix, x, bias));
+/// An array of the host as an argument.
+AnyArray array_of(nb::handle object, const char* name) {
+  AnyArray array;
+  if (nb::try_cast<AnyArray>(object, array)) return array;
+  throw nb::type_error(
+      fmt::format("{}: expected an array of numpy, or one that speaks DLPack", name).c_str());
+}
+
+nb::object linear_of(const HeldMatrix& held, nb::handle x, nb::handle bias, nb::object out) {
+  if (is_on_gpu(x)) return linear_on_gpu(held, x, bias, std::move(out));
+  const Matrix& matrix = held.host;
+  const AnyArray inputs = array_of(x, "x");
+  std::optional<AnyArray> addends;
+  if (!bias.is_none()) addends = array_of(bias, "bias");
+  const LinearArguments arguments = take(check(matrix, inputs, addends));
   if (!out.is_none()) return linear_into(matrix, arguments, std::move(out));
-  NewArray<float> y(arguments.shape);
+  NewArray<float> y(arguments.shape.result);
   take(without_gil([&] { return multiply(matrix, arguments, y.values()); }));
   return nb::cast(y.finish<nb::ndarray<nb::numpy>>(nb::dtype<float>()));
 }
@@ -168,8 +164,8 @@ Result<const QuantizeFormat*> find_format(const std::string& name) {
                fmt::format("unknown format {}, expected one of {}", quote(name), names)};
 }
 
-Matrix quantize_array(const AnyArray& array, const std::string& name, std::optional<int> bits,
-                      std::optional<int64_t> group_size, std::optional<bool> symmetric) {
+HeldMatrix quantize_array(const AnyArray& array, const std::string& name, std::optional<int> bits,
+                          std::optional<int64_t> group_size, std::optional<bool> symmetric) {
   const QuantizeFormat& format = *take(find_format(name));
   const RowReader read_row = take(rows_of(array, "array"));
   const QuantizeForm form = {.bits = bits.value_or(format.default_bits),
@@ -188,46 +184,53 @@ Matrix quantize_array(const AnyArray& array, const std::string& name, std::optio
 }
 
 /// "Matrix(384 x 1024, u4 g128 scale f16 zero u8)"
-std::string repr(const Matrix& matrix) {
+std::string repr(const HeldMatrix& held) {
+  const Matrix& matrix = held.host;
   return fmt::format("Matrix({} x {}, {})", matrix.view.rows, matrix.view.cols,
                      to_string(matrix.view.format));
 }
 
-void add_facts(nb::class_<Matrix>& matrix) {
+void add_facts(nb::class_<HeldMatrix>& matrix) {
   matrix
       .def_prop_ro(
           "shape",
-          [](const Matrix& self) { return nb::make_tuple(self.view.rows, self.view.cols); },
+          [](const HeldMatrix& self) {
+            return nb::make_tuple(self.host.view.rows, self.host.view.cols);
+          },
           nb::sig("def shape(self) -> tuple[int, int]"), "(outputs, inputs).")
       .def_prop_ro(
-          "format", [](const Matrix& self) { return to_string(self.view.format); },
+          "format", [](const HeldMatrix& self) { return to_string(self.host.view.format); },
           "Element, group, scale and zero point, such as \"u4 g128 scale f16 zero u8\".")
       .def_prop_ro(
           "element",
-          [](const Matrix& self) { return std::string(info(self.view.format.element).name); },
+          [](const HeldMatrix& self) {
+            return std::string(info(self.host.view.format.element).name);
+          },
           "The format of a code, such as \"u4\" or \"e2m1\".")
       .def_prop_ro(
-          "group_size", [](const Matrix& self) { return self.view.group_size(); },
+          "group_size", [](const HeldMatrix& self) { return self.host.view.group_size(); },
           "Inputs that share a scale.")
       .def_prop_ro(
-          "nbytes", [](const Matrix& self) { return self.view.bytes(); },
+          "nbytes", [](const HeldMatrix& self) { return self.host.view.bytes(); },
           "Bytes that a product reads: codes, scales, zero points and the order of inputs.")
       .def_prop_ro(
           "bits_per_weight",
-          [](const Matrix& self) { return bits_per_weight(self.view.format, self.view.cols); },
+          [](const HeldMatrix& self) {
+            return bits_per_weight(self.host.view.format, self.host.view.cols);
+          },
           "Bits of a weight, with its part of scales and zero points.")
       .def_prop_ro(
-          "tensor_scale", [](const Matrix& self) { return self.view.tensor_scale; },
+          "tensor_scale", [](const HeldMatrix& self) { return self.host.view.tensor_scale; },
           "One more factor of all weights; 1 where the format has none.");
 }
 
 /// The parts of a matrix as bytes, where they lie.
-void add_bytes(nb::class_<Matrix>& matrix) {
+void add_bytes(nb::class_<HeldMatrix>& matrix) {
   matrix
       .def_prop_ro(
           "codes",
           [](nb::handle self) {
-            const auto& view = nb::cast<const Matrix&>(self).view;
+            const auto& view = nb::cast<const HeldMatrix&>(self).host.view;
             return bytes_of(self, view.codes, view.rows);
           },
           nb::sig("def codes(self) -> numpy.typing.NDArray[numpy.uint8]"),
@@ -236,7 +239,7 @@ void add_bytes(nb::class_<Matrix>& matrix) {
       .def_prop_ro(
           "scales",
           [](nb::handle self) {
-            const auto& view = nb::cast<const Matrix&>(self).view;
+            const auto& view = nb::cast<const HeldMatrix&>(self).host.view;
             return bytes_of(self, view.scales, view.rows);
           },
           nb::sig("def scales(self) -> numpy.typing.NDArray[numpy.uint8]"),
@@ -245,7 +248,7 @@ void add_bytes(nb::class_<Matrix>& matrix) {
       .def_prop_ro(
           "zeros",
           [](nb::handle self) {
-            const auto& view = nb::cast<const Matrix&>(self).view;
+            const auto& view = nb::cast<const HeldMatrix&>(self).host.view;
             return bytes_of(self, view.zeros, view.rows);
           },
           nb::sig("def zeros(self) -> numpy.typing.NDArray[numpy.uint8]"),
@@ -253,7 +256,7 @@ void add_bytes(nb::class_<Matrix>& matrix) {
       .def_prop_ro(
           "input_order",
           [](nb::handle self) {
-            const auto& view = nb::cast<const Matrix&>(self).view;
+            const auto& view = nb::cast<const HeldMatrix&>(self).host.view;
             return numbers_of(self, view.input_order.data(), view.input_order.size());
           },
           nb::sig("def input_order(self) -> numpy.typing.NDArray[numpy.uint32]"),
@@ -261,7 +264,7 @@ void add_bytes(nb::class_<Matrix>& matrix) {
       .def_prop_ro(
           "codebook",
           [](nb::handle self) {
-            const auto& view = nb::cast<const Matrix&>(self).view;
+            const auto& view = nb::cast<const HeldMatrix&>(self).host.view;
             return numbers_of(self, view.codebook.data(), view.codebook.size());
           },
           nb::sig("def codebook(self) -> numpy.typing.NDArray[numpy.float32]"),
@@ -275,18 +278,22 @@ constexpr const char* kDequantizeDoc =
     "exact, the others are the nearest. Raises subbyte.Error with code array.dtype.";
 
 constexpr const char* kLinearDoc =
-    "The product x W^T + bias: float32 [.., outputs] for x, float32 [.., inputs].\n\n"
-    "x, bias and out are arrays of numpy or of whatever speaks DLPack (torch, JAX, CuPy), in the "
-    "memory of the host, row after row; none is copied. Without `out` the result is a numpy array, "
-    "which torch.from_dlpack() and the like take without a copy; `out` is written and returned. "
-    "Sums are of float32. The GIL is released. Raises subbyte.Error: array.shape, array.dtype, "
-    "array.order, array.device, linear.unsupported.";
+    "The product x W^T + bias: [.., outputs] for x [.., inputs].\n\n"
+    "x, bias and out are arrays of numpy or of whatever speaks DLPack (torch, JAX, CuPy), row "
+    "after "
+    "row; none is copied. In the memory of the host they are float32, and so is the result, an "
+    "array of numpy, whose sums are of float32. In the memory of a GPU (by DLPack or "
+    "__cuda_array_interface__) they are float16 or bfloat16 alike, the product runs there in the "
+    "stream of x, which is not waited for, and the result is a DeviceArray; the first call packs "
+    "the matrix on that GPU, which it keeps. `out` is written and returned. The GIL is released. "
+    "Raises subbyte.Error: array.shape, array.dtype, array.order, array.device, "
+    "linear.unsupported, cuda.*.";
 
 }  // namespace
 
 void add_matrix(nb::module_& module) {
-  nb::class_<Matrix> matrix(module, "Matrix",
-                            "A weight matrix [outputs, inputs] in a format of few bits, or dense.");
+  nb::class_<HeldMatrix> matrix(
+      module, "Matrix", "A weight matrix [outputs, inputs] in a format of few bits, or dense.");
   add_facts(matrix);
   add_bytes(matrix);
   matrix

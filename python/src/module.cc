@@ -19,6 +19,7 @@ NB_MODULE(_core, module) {
   subbyte::python::add_tokenizer(module);
   subbyte::python::add_session(module);
   subbyte::python::add_matrix(module);
+  subbyte::python::add_device_array(module);
   subbyte::python::add_checkpoint(module);
   subbyte::python::add_models(module);
   subbyte::python::add_program(module);

@@ -15,7 +15,7 @@ import os as _os
 
 from . import _core
 from ._checkpoint import Checkpoint, Tensor, open_checkpoint
-from ._core import Event, Matrix, set_threads
+from ._core import DeviceArray, Event, Matrix, set_threads
 from ._engine import Engine
 from ._errors import Error
 from ._llm import LLM
@@ -28,9 +28,9 @@ __version__ = _core.version()
 __commit__ = _core.commit()
 
 __all__ = [
-    "Checkpoint", "CompletionOutput", "Engine", "Error", "Event", "LLM", "Logprob", "Matrix",
-    "RequestOutput", "SamplingParams", "Tensor", "Tokenizer", "convert", "diff", "inspect",
-    "open_checkpoint", "quantize", "set_threads", "verify",
+    "Checkpoint", "CompletionOutput", "DeviceArray", "Engine", "Error", "Event", "LLM", "Logprob",
+    "Matrix", "RequestOutput", "SamplingParams", "Tensor", "Tokenizer", "convert", "diff",
+    "inspect", "open_checkpoint", "quantize", "set_threads", "verify",
 ]
 
 # Threads do not come along into the child of a fork: it makes its own.

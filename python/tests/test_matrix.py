@@ -147,6 +147,30 @@ def test_what_does_not_fit_is_refused() -> None:
         assert caught.value.code == code, str(caught.value)
 
 
+class OnGpu:
+    """An array that says that it lies in the memory of a GPU, which is not there."""
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (2, 99)
+
+
+class OnGpuByInterface:
+    """The same in the words of Numba."""
+
+    __cuda_array_interface__ = {"shape": (2, 256), "typestr": "<f2", "data": (4096, False),
+                                "strides": None, "version": 3}
+
+
+def test_memory_of_a_gpu_is_refused_by_name_where_there_is_none() -> None:
+    matrix = subbyte.quantize(WEIGHTS)
+    for array in (OnGpu(), OnGpuByInterface()):
+        with pytest.raises(subbyte.Error, match="memory of a? ?GPU") as caught:
+            matrix.linear(array)
+        assert caught.value.code in ("cuda.device", "array.device")
+    with pytest.raises(TypeError, match="x: expected an array"):
+        matrix.linear("nothing of the kind")
+
+
 def test_threads_do_not_change_the_result() -> None:
     matrix = subbyte.quantize(WEIGHTS)
     x = RANDOM.standard_normal((9, 256), np.float32)

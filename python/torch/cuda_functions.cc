@@ -6,46 +6,20 @@
 #include <mutex>
 #include <tuple>
 
-#include "kernels/cuda/linear.h"
 #include "kernels/cuda/ops/activations.h"
 #include "kernels/cuda/ops/dequantize.h"
 #include "kernels/cuda/ops/quantize.h"
-#include "torch_operators/device.h"
+#include "kernels/gpu/supported_format.h"
+#include "on_device.h"
 #include "torch_operators/kept.h"
 #include "torch_operators/product.h"
 
 namespace subbyte::torch_operators {
 namespace {
 
-/// Makes the GPU of a tensor the current one for a scope, and knows torch's stream there.
-class OnDevice {
- public:
-  explicit OnDevice(const Tensor& tensor) {
-    const Functions& f = functions();
-    check(f.aoti_torch_create_cuda_guard(tensor.device_index(), &guard_), "create_cuda_guard");
-    check(f.aoti_torch_get_current_cuda_stream(tensor.device_index(), &stream_),
-          "get_current_cuda_stream");
-  }
-  OnDevice(const OnDevice&) = delete;
-  OnDevice& operator=(const OnDevice&) = delete;
-  ~OnDevice() { functions().aoti_torch_delete_cuda_guard(guard_); }
-
-  cuda::Stream stream() const { return static_cast<cuda::Stream>(stream_); }
-
- private:
-  GuardHandle guard_ = nullptr;
-  void* stream_ = nullptr;
-};
-
 Status quantize(const BlockQuantization& blocks, const Tensor& x, Tensor& codes, Tensor& scales) {
   const OnDevice device(x);
   return cuda::quantize_blocks(blocks, x.data(), codes.data(), scales.data(), device.stream());
-}
-
-Element element_of(Format format) {
-  return format == Format::kF32   ? Element::kF32
-         : format == Format::kF16 ? Element::kF16
-                                  : Element::kBF16;
 }
 
 Status dequantize(const WeightTensors& weights, const MatrixView& view, Tensor& out) {
@@ -83,7 +57,8 @@ struct OnGpu {
 };
 
 /// Packs a matrix of the host for the GPU of `like`, and copies what is packed there.
-Result<Matrix> put_on_gpu(const Matrix& host, const Tensor& like) {
+Result<Matrix> put_on_gpu(const Matrix& made, const Tensor& like) {
+  SUBBYTE_TRY(const Matrix host, as_packed_format(made.view));
   const MatrixView& view = host.view;
   SUBBYTE_TRY(const cuda::PackedFormat format, cuda::packed_format(view));
   SUBBYTE_TRY(const cuda::Device device, cuda::query_device(like.device_index()));
@@ -101,28 +76,41 @@ Result<Matrix> put_on_gpu(const Matrix& host, const Tensor& like) {
   return matrix;
 }
 
+/// Rows of activations and results.
+struct Rows {
+  const std::byte* x = nullptr;
+  std::byte* y = nullptr;
+  int64_t count = 0;
+};
+
 /// Launches y = x W^T + bias + residual.
-Status launch(OnGpu& packed, const Tensor& x, const std::optional<Tensor>& bias,
-              const std::optional<Tensor>& residual, const Tensor& out, int64_t rows,
-              cuda::Stream stream) {
-  const auto number = x.format() == Format::kBF16 ? cuda::Number::kBF16 : cuda::Number::kF16;
+Status launch(OnGpu& packed, const Tensor& x, const Rows& part, const std::optional<Tensor>& bias,
+              const std::optional<Tensor>& residual, int64_t rows, cuda::Stream stream) {
+  const cuda::Number number = number_of(x);
   cuda::LinearCall call;
   call.weights =
       cuda::weight_arguments(packed.bytes.data(), packed.format, packed.tensor_scale, number);
   call.format = &packed.format;
-  call.x = x.data();
-  call.y = out.data();
+  call.x = part.x;
+  call.y = part.y;
   call.bias = bias ? bias->data() : nullptr;
   call.residual = residual ? residual->data() : nullptr;
   call.x_stride = x.size(-1);
   call.y_stride = rows;
   call.residual_stride = rows;
-  call.m = x.count() / x.size(-1);
+  call.m = part.count;
   const bool aligned = x.size(-1) % 8 == 0 && reinterpret_cast<uintptr_t>(call.x) % 16 == 0;
   SUBBYTE_TRY(const cuda::Plan plan, packed.plan(number, call.m, aligned));
   const Tensor workspace =
       Tensor::empty(std::array{static_cast<int64_t>(plan.workspace_bytes)}, numbers().u8, x);
   return cuda::run_linear(plan, call, number, workspace.data(), stream);
+}
+
+Status launch(OnGpu& packed, const Tensor& x, const std::optional<Tensor>& bias,
+              const std::optional<Tensor>& residual, const Tensor& out, int64_t rows,
+              cuda::Stream stream) {
+  return launch(packed, x, {x.data(), out.data(), x.count() / x.size(-1)}, bias, residual, rows,
+                stream);
 }
 
 /// Launches what follows a product that has been rounded to the type of its activations.
@@ -188,6 +176,19 @@ Status multiply(const Tensor& x, const Recipe& recipe, std::span<const Tensor* c
   return launch(*packed, x, bias, std::nullopt, out, out.size(-1), device.stream());
 }
 
+Status multiply_rows(const Tensor& x, int64_t first, int64_t count, const Recipe& recipe,
+                     std::span<const Tensor* const> sources, FunctionRef<Result<Matrix>()> make,
+                     Tensor& out) {
+  SUBBYTE_CHECK(check_numbers(x, std::nullopt));
+  if (count == 0) return {};
+  const OnDevice device(x);
+  SUBBYTE_TRY(const auto packed, keep_on_gpu(recipe, sources, x, make));
+  constexpr int64_t kNumberBytes = 2;
+  const Rows rows = {x.data() + first * x.size(-1) * kNumberBytes,
+                     out.data() + first * out.size(-1) * kNumberBytes, count};
+  return launch(*packed, x, rows, std::nullopt, std::nullopt, out.size(-1), device.stream());
+}
+
 Status linear(const Tensor& x, const WeightTensors& weights, const MatrixView& view,
               const Epilogue& epilogue, Tensor& out) {
   SUBBYTE_CHECK(check_numbers(x, epilogue.bias));
@@ -210,9 +211,29 @@ Status linear(const Tensor& x, const WeightTensors& weights, const MatrixView& v
   return launch_rest(epilogue, sums, out, view.rows, device.stream());
 }
 
-constexpr DeviceFunctions kFunctions = {quantize, dequantize, linear, multiply};
+constexpr DeviceFunctions kFunctions = {quantize,
+                                        dequantize,
+                                        linear,
+                                        multiply,
+                                        multiply_rows,
+                                        quantize_blocks_on_gpu,
+                                        dequantize_blocks_on_gpu,
+                                        repack_blocks_on_gpu,
+                                        rotate_on_gpu,
+                                        group_gemm_on_gpu,
+                                        experts_on_gpu};
 
 }  // namespace
+
+Result<Matrix> as_packed_format(const MatrixView& matrix) {
+  Matrix same = {matrix, {}};
+  if (gpu::packed_format(matrix).ok()) return same;
+  SUBBYTE_TRY(Machine machine, Machine::borrow());
+  SUBBYTE_TRY(Matrix held, gpu::support(std::move(same), machine.executor()));
+  if (!is_dense(held.view.format)) return held;
+  return refuse("format", "one that the kernels for GPUs have (docs/kernels/cuda.md)",
+                to_string(matrix.format));
+}
 
 void use_cuda() {
   set_cuda_functions(kFunctions);

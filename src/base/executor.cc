@@ -1,41 +1,60 @@
 #include "base/executor.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 
 namespace subbyte {
 namespace {
 
-/// The chunks of a loop, claimed in order by the tasks that run it.
+/// The chunks of a loop, cut into runs. A task has a run of its own, from which it takes half of
+/// what is left each time, so that it walks through memory in long pieces; then it takes from the
+/// runs of others in the same way, so that all end at about the same time, however fast each was.
+/// Task i of the next loop over as many chunks begins where task i began in this one: what a
+/// processor has in its own cache it finds there again.
 class Chunks {
  public:
-  Chunks(int64_t count, int64_t tasks) : count_(count), tasks_(tasks) {}
+  Chunks(int64_t count, int64_t tasks) : num_runs_(std::min(tasks, kMostRuns)) {
+    for (int64_t i = 0; i < num_runs_; ++i) {
+      Run& run = runs_[static_cast<std::size_t>(i)];
+      run.next.store(count * i / num_runs_, std::memory_order_relaxed);
+      run.end = count * (i + 1) / num_runs_;
+    }
+  }
 
-  /// The next range of chunks; empty when there are none left. While many are left a task takes a
-  /// part of them, so that it walks through memory in long runs; the last ones go one by one, so
-  /// that all tasks end at about the same time, however fast each was.
+  /// The next range of chunks; empty when there are none left.
   struct Range {
     int64_t begin, end;
   };
-  Range claim() {
-    int64_t begin = next_.load(std::memory_order_relaxed);
-    while (begin < count_) {
-      const int64_t part = std::max<int64_t>(1, (count_ - begin) / (kParts * tasks_));
-      if (next_.compare_exchange_weak(begin, begin + part, std::memory_order_relaxed)) {
-        return {begin, begin + part};
-      }
+  Range claim(int task) {
+    for (int64_t i = 0; i < num_runs_; ++i) {
+      const Range range = claim_of(runs_[static_cast<std::size_t>((task + i) % num_runs_)]);
+      if (range.begin < range.end) return range;
     }
-    return {count_, count_};
+    return {0, 0};
   }
 
  private:
-  // Of what a task takes when all are as fast as it: more parts cost more claims, fewer leave more
-  // to wait for at the end.
-  static constexpr int64_t kParts = 2;
+  struct alignas(64) Run {
+    std::atomic<int64_t> next{0};
+    int64_t end = 0;
+  };
 
-  int64_t count_;
-  int64_t tasks_;
-  std::atomic<int64_t> next_{0};
+  static Range claim_of(Run& run) {
+    int64_t begin = run.next.load(std::memory_order_relaxed);
+    while (begin < run.end) {
+      const int64_t part = (run.end - begin + 1) / 2;
+      if (run.next.compare_exchange_weak(begin, begin + part, std::memory_order_relaxed)) {
+        return {begin, begin + part};
+      }
+    }
+    return {0, 0};
+  }
+
+  static constexpr int64_t kMostRuns = 64;  // more tasks share them
+
+  int64_t num_runs_;
+  std::array<Run, kMostRuns> runs_;
 };
 
 }  // namespace
@@ -52,9 +71,9 @@ void Executor::parallel_for(int64_t count, int64_t grain, Body body) {
   }
   Chunks chunks(num_chunks, tasks);
   run_some(static_cast<int>(tasks), [&](int task) {
-    for (auto [begin, end] = chunks.claim(); begin < end;) {
+    for (auto [begin, end] = chunks.claim(task); begin < end;) {
       body(begin * grain, std::min(count, end * grain), task);
-      const auto next = chunks.claim();
+      const auto next = chunks.claim(task);
       begin = next.begin;
       end = next.end;
     }

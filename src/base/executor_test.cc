@@ -90,15 +90,34 @@ TEST(Executor, a_task_takes_what_others_leave) {
   for (const Call& call : calls_of(executor, 100, 1)) EXPECT_EQ(call.task, 3);
 }
 
-TEST(Executor, parts_are_long_at_first_and_short_at_the_end) {
+TEST(Executor, pieces_of_a_run_are_long_at_first_and_short_at_the_end) {
+  // One task finds everything: its own run first, then those of the others.
   Backwards executor(4);
   const std::vector<Call> calls = calls_of(executor, 1024, 2);
-  EXPECT_EQ(calls.front().end - calls.front().begin, 1024 / (2 * 4));
-  for (std::size_t i = 1; i < calls.size(); ++i) {
-    EXPECT_LE(calls[i].end - calls[i].begin, calls[i - 1].end - calls[i - 1].begin);
+  const std::vector<int64_t> first_of_runs = {768, 0, 256, 512};
+  for (const int64_t first : first_of_runs) {
+    const auto begin = std::ranges::find(calls, first, &Call::begin);
+    ASSERT_NE(begin, calls.end());
+    std::vector<int64_t> lengths;
+    for (auto call = begin; call != calls.end() && call->begin < first + 256; ++call) {
+      lengths.push_back(call->end - call->begin);
+    }
+    EXPECT_EQ(lengths, (std::vector<int64_t>{128, 64, 32, 16, 8, 4, 2, 2}));
   }
-  for (std::size_t i = calls.size() - 8; i < calls.size(); ++i) {
-    EXPECT_EQ(calls[i].end - calls[i].begin, 2);
+}
+
+TEST(Executor, a_task_begins_where_it_began_in_the_last_loop) {
+  ThreadPerTask executor;
+  for (int loop = 0; loop < 3; ++loop) {
+    std::atomic<int> begun = 0;
+    std::vector<int64_t> first(3, -1);
+    executor.parallel_for(3072, 1, [&](int64_t begin, int64_t, int task) {
+      if (first[task] >= 0) return;
+      first[task] = begin;
+      ++begun;
+      while (begun < 3) std::this_thread::yield();  // so that none takes what is another's
+    });
+    EXPECT_EQ(first, (std::vector<int64_t>{0, 1024, 2048}));
   }
 }
 

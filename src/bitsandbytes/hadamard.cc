@@ -30,22 +30,25 @@ void transform(std::vector<float>& x) {
 
 }  // namespace
 
-Status hadamard_rotate(std::span<std::byte> data, Format dtype, int64_t dim,
-                       std::span<const uint32_t> signs) {
+Status check_hadamard(int64_t count, Format dtype, int64_t dim, int64_t sign_words) {
   SUBBYTE_CHECK(number_bytes("data", dtype, true));
   if (dim < kLeast || dim > kMax || !std::has_single_bit(static_cast<uint64_t>(dim))) {
     return Error{
         "hadamard.dim",
         "hadamard: expected runs of a power of two from 32 to 8192, found " + std::to_string(dim)};
   }
-  if (!signs.empty() && std::ssize(signs) * 32 < dim) {
+  if (sign_words != 0 && sign_words * 32 < dim) {
     return Error{"hadamard.signs", "hadamard: expected " + std::to_string(dim / 32) +
-                                       " words of signs, found " + std::to_string(signs.size())};
+                                       " words of signs, found " + std::to_string(sign_words)};
   }
-  if (std::ssize(data) % (2 * dim) != 0) {
-    return Error{"kbit.buffer", "hadamard: data: expected runs of " + std::to_string(dim) +
-                                    " numbers, found " + std::to_string(data.size()) + " bytes"};
-  }
+  if (count % dim == 0) return {};
+  return Error{"kbit.buffer", "hadamard: data: expected runs of " + std::to_string(dim) +
+                                  " numbers, found " + std::to_string(count)};
+}
+
+Status hadamard_rotate(std::span<std::byte> data, Format dtype, int64_t dim,
+                       std::span<const uint32_t> signs) {
+  SUBBYTE_CHECK(check_hadamard(std::ssize(data) / 2, dtype, dim, std::ssize(signs)));
   const float factor = 1 / std::sqrt(static_cast<float>(dim));
   std::vector<float> x(static_cast<std::size_t>(dim));
   for (int64_t first = 0; first < std::ssize(data) / 2; first += dim) {

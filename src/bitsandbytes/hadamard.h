@@ -13,6 +13,9 @@
 
 namespace subbyte::bitsandbytes {
 
+/// Checks `count` numbers and words of signs, 0 for none, as hadamard_rotate() does.
+Status check_hadamard(int64_t count, Format dtype, int64_t dim, int64_t sign_words);
+
 /// Rotates runs of `dim` numbers in place: a power of two from 32 to 8192 (hadamard_rotate has 32
 /// to 256, hadamard_rotate_full whole rows of 512 to 8192). `data` are f16 or bf16; sums are in
 /// f32, rounded once more. Bit i % 32 of signs[i / 32] negates number i first; empty: none is

@@ -170,7 +170,7 @@ int64_t kbit_absmax_elements(int64_t n) {
 
 Status quantize_kbit(std::span<const std::byte> a, Format dtype, std::span<const float> codebook,
                      int k, std::span<uint32_t> packed, std::span<uint8_t> absmax,
-                     Executor& executor) {
+                     Executor& executor, bool nearest_scales) {
   SUBBYTE_TRY(const int64_t width, number_bytes("a", dtype));
   const int64_t n = std::ssize(a) / width;
   const int64_t blocks = count_blocks(n);
@@ -185,7 +185,7 @@ Status quantize_kbit(std::span<const std::byte> a, Format dtype, std::span<const
   };
   KbitOptions options;
   options.bits = k;
-  options.rule = KbitRule::kBitsandbytes;
+  options.rule = nearest_scales ? KbitRule::kStoredScale : KbitRule::kBitsandbytes;
   options.codebook = codebook;
   SUBBYTE_TRY(const Matrix matrix,
               subbyte::quantize_kbit(blocks, kBlock, options, read_block, executor));

@@ -12,10 +12,11 @@
 // outputs first; tiles need N in 128s, all else K_dim in 32s alone.
 //
 // Quantizing gives the bytes of bitsandbytes, with what its encoder of E4M4 does wrong
-// (KbitRule::kBitsandbytes in quantize/kbit.h). Dequantized numbers are the product in f32, rounded
-// to what is asked for. Products are those of linear() with weights that are not rounded (its bound
-// is in docs/kernels/accuracy.md), rounded to nearest even; bitsandbytes rounds codebook, scale and
-// weight to the type of the activations first.
+// (KbitRule::kBitsandbytes in quantize/kbit.h), or with nearest scales those of
+// KbitRule::kStoredScale, which are off by less. Dequantized numbers are the product in f32,
+// rounded to what is asked for. Products are those of linear() with weights that are not rounded
+// (its bound is in docs/kernels/accuracy.md), rounded to nearest even; bitsandbytes rounds
+// codebook, scale and weight to the type of the activations first.
 
 #include <cstddef>
 #include <cstdint>
@@ -44,7 +45,7 @@ struct KbitCodes {
 /// Codes: kbit.dtype, kbit.buffer, quantize.bits, quantize.codebook, quantize.not_finite.
 Status quantize_kbit(std::span<const std::byte> a, Format dtype, std::span<const float> codebook,
                      int k, std::span<uint32_t> packed, std::span<uint8_t> absmax,
-                     Executor& executor);
+                     Executor& executor, bool nearest_scales = false);
 
 /// `out` gets whole blocks, n rounded up to 32s, of `dtype`. Codes: kbit.dtype, kbit.buffer,
 /// kbit.codebook, layout.shape.

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "bitsandbytes/kbit.h"
+#include "bitsandbytes/vq.h"
 #include "foreign_layouts/kbit.h"
 #include "matrix/matrix.h"
 
@@ -37,6 +38,9 @@ Result<int64_t> count_rows(const KbitProduct& product);
 /// Checks that a gemv has at most 4 rows. Code kbit.rows.
 Status check_scalar_rows(int64_t m);
 
+/// Checks that offsets of experts rise from 0 to m. Code kbit.offsets.
+Status check_offsets(std::span<const int32_t> offsets, int64_t m);
+
 /// Multiplies rows [first, first + m) of a.
 Status multiply(const KbitProduct& product, const MatrixView& weights, int64_t first, int64_t m,
                 Execution& execution);
@@ -44,5 +48,8 @@ Status multiply(const KbitProduct& product, const MatrixView& weights, int64_t f
 /// Codes and scales of a matrix, from their buffers from block `first_block` on.
 /// Codes: kbit.dtype, kbit.buffer, kbit.codebook, layout.shape.
 Result<Matrix> to_matrix(const KbitCodes& codes, const KbitShape& shape, int64_t first_block = 0);
+
+/// The same of vectors, in [rows][cols] and one of the orders of blocks. Code vq.p, too.
+Result<Matrix> to_matrix(const VqCodes& codes, int64_t rows, int64_t cols, KbitOrder order);
 
 }  // namespace subbyte::bitsandbytes

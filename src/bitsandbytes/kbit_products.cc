@@ -24,13 +24,6 @@ Status multiply_all(const KbitProduct& product, const KbitCodes& codes, KbitOrde
   return multiply(product, weights.view, 0, m, *execution);
 }
 
-Status check_offsets(std::span<const int32_t> offsets, int64_t m) {
-  const bool rise = std::ranges::is_sorted(offsets);
-  if (offsets.size() >= 2 && offsets.front() == 0 && rise && offsets.back() == m) return {};
-  return Error{"kbit.offsets", "kbit: expert offsets: expected numbers that rise from 0 to " +
-                                   std::to_string(m) + ", one more than there are experts"};
-}
-
 }  // namespace
 
 Result<int64_t> count_rows(const KbitProduct& p) {
@@ -43,6 +36,13 @@ Result<int64_t> count_rows(const KbitProduct& p) {
   const int64_t m = std::ssize(p.a) / row;
   SUBBYTE_CHECK(check_buffer("out", p.out.size() / 2, m * p.n));
   return m;
+}
+
+Status check_offsets(std::span<const int32_t> offsets, int64_t m) {
+  const bool rise = std::ranges::is_sorted(offsets);
+  if (offsets.size() >= 2 && offsets.front() == 0 && rise && offsets.back() == m) return {};
+  return Error{"kbit.offsets", "kbit: expert offsets: expected numbers that rise from 0 to " +
+                                   std::to_string(m) + ", one more than there are experts"};
 }
 
 Status check_scalar_rows(int64_t m) {

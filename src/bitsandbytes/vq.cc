@@ -130,6 +130,42 @@ Status check_vq_codebook(std::span<const uint16_t> codebook, int p) {
                                     std::to_string(codebook.size()) + " numbers"};
 }
 
+Result<Matrix> to_matrix(const VqCodes& codes, int64_t rows, int64_t cols, KbitOrder order) {
+  const KbitShape shape = shape_of(rows, cols, codes.p, order);
+  SUBBYTE_CHECK(check_codes(codes, shape));
+  const auto values = std::make_shared<const std::vector<float>>(values_of(codes.codebook));
+  const bool is_f16 = codes.absmax_dtype == Format::kF16;
+  const auto width = static_cast<std::size_t>(is_f16 ? 2 : 1);
+  const int64_t groups = cols / kBlock;
+  const auto block_bytes = static_cast<std::size_t>(kBlock / codes.p);
+  const auto blocks = static_cast<std::size_t>(rows * groups);
+  auto bytes = allocate_bytes(blocks * (block_bytes + width));
+  std::byte* to = bytes.get();
+  std::byte* scale = bytes.get() + blocks * block_bytes;
+  for (int64_t n = 0; n < rows; ++n) {
+    for (int64_t group = 0; group < groups; ++group, to += block_bytes, scale += width) {
+      const int64_t block = kbit_block(shape, n, group);
+      std::memcpy(to, codes.packed.data() + block * shape.bits, block_bytes);
+      if (codes.absmax_dtype == Format::kF32) {
+        *scale = std::byte{
+            encode_e4m4_as_bitsandbytes(load_number(codes.absmax.data(), block, Format::kF32))};
+      } else {
+        std::memcpy(scale, codes.absmax.data() + static_cast<std::size_t>(block) * width, width);
+      }
+    }
+  }
+  Matrix matrix;
+  matrix.view.format = {codes.p == 2 ? Format::kVQ4 : Format::kVQ2,
+                        is_f16 ? Format::kF16 : Format::kE4M4, Zero::kNone, kBlock};
+  matrix.view.rows = rows;
+  matrix.view.cols = cols;
+  matrix.view.codes = {bytes.get(), blocks * block_bytes};
+  matrix.view.scales = {bytes.get() + blocks * block_bytes, blocks * width};
+  matrix.view.codebook = *values;
+  matrix.owners = {std::move(bytes), values};
+  return matrix;
+}
+
 Status quantize_vq(std::span<const std::byte> a, Format dtype, std::span<const uint16_t> codebook,
                    int p, std::span<uint32_t> packed, std::span<uint8_t> absmax) {
   SUBBYTE_TRY(const int64_t width, number_bytes("a", dtype));

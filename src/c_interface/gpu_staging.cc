@@ -121,13 +121,13 @@ Result<gpu::PackedFacts> MatrixOnGpu::find_facts(cudaStream_t stream) const {
 }
 
 bool MatrixOnGpu::can_be_supported() const {
-  WeightFormat format = gpu::supported_format(view_.format, view_.rows, view_.cols);
+  WeightFormat format = gpu::supported_format(view_);
   if (format == view_.format || !is_dense(format)) return true;
   return view_.rows == 0 || cuda::check_dequantize(view_, Element::kF32, nullptr).ok();
 }
 
 Status MatrixOnGpu::support(cudaStream_t stream) {
-  const WeightFormat served = gpu::supported_format(view_.format, view_.rows, view_.cols);
+  const WeightFormat served = gpu::supported_format(view_);
   if (served == view_.format) return {};
   if (is_dense(served)) return make_dense(stream);
   if (served.element == view_.format.element) return regroup(served, stream);

@@ -317,6 +317,24 @@ Status read_chat_options(const Object& body, ChatOptions& chat) {
   return add_template_variables(*arguments, chat.variables);
 }
 
+/// Fields that are for messages ask for nothing beside a prompt.
+Status check_no_chat(const Object& body) {
+  constexpr std::array kOfChats = {
+      KeyRule{"tools", KeyUse::kRefused, "[]"},
+      KeyRule{"documents", KeyUse::kRefused, "[]"},
+      KeyRule{"reasoning_effort", KeyUse::kRefused, ""},
+      KeyRule{"chat_template_kwargs", KeyUse::kRefused, "{}"},
+      KeyRule{"add_generation_prompt", KeyUse::kRefused, "true"},
+      KeyRule{"continue_final_message", KeyUse::kRefused, "false"},
+  };
+  for (const auto& [key, value] : body.members()) {
+    const KeyRule* const rule = json::find_rule(kOfChats, key);
+    if (rule == nullptr || json::asks_for_nothing(*rule, value)) continue;
+    return body.error("completion.field", key, "nothing, as a prompt is no chat");
+  }
+  return {};
+}
+
 /// How long the answer may be, and what ends it.
 Status read_ends(const Object& body, const CompletionDefaults& defaults,
                  CompletionRequest& request) {
@@ -346,6 +364,11 @@ Status read_echo(const Object& body, CompletionRequest& request) {
 
 }  // namespace
 
+Status read_prompt_options(const Object& body, ChatOptions& chat) {
+  SUBBYTE_CHECK(check_fields(body, kRequestRules));
+  return read_chat_options(body, chat);
+}
+
 std::span<const KeyRule> request_rules() {
   return kRequestRules;
 }
@@ -369,10 +392,7 @@ Result<CompletionRequest> read_completion(const Object& body, const CompletionDe
   SUBBYTE_CHECK(request.is_chat ? read_messages(body, *body.find("messages"), request)
                                 : read_prompt(body, *body.find("prompt"), request));
   SUBBYTE_CHECK(read_chat_options(body, request.chat));
-  if (!request.is_chat && (find_asked(body, "tools") || find_asked(body, "documents"))) {
-    return body.error("completion.field", body.has("tools") ? "tools" : "documents",
-                      "nothing, as a prompt is no chat");
-  }
+  if (!request.is_chat) SUBBYTE_CHECK(check_no_chat(body));
   SUBBYTE_CHECK(read_sampling(body, defaults.sampling, request));
   SUBBYTE_CHECK(read_echo(body, request));
   SUBBYTE_CHECK(read_ends(body, defaults, request));

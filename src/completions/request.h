@@ -44,4 +44,8 @@ Result<CompletionRequest> read_completion(const json::Object& body,
                                           const CompletionDefaults& defaults,
                                           std::span<const std::string_view> others = {});
 
+/// Reads what the fields of a body with messages say of their prompt: tools, documents, variables,
+/// effort, and where it ends. Codes: as above.
+Status read_prompt_options(const json::Object& body, ChatOptions& chat);
+
 }  // namespace subbyte

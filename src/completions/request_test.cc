@@ -49,6 +49,27 @@ TEST(Requests, null_asks_for_nothing_in_every_field) {
   }
 }
 
+TEST(Requests, fields_of_chats_are_refused_beside_a_prompt_unless_they_are_neutral) {
+  const std::pair<const char*, Value> asked[] = {
+      {"tools", Value::array({{{"type", "function"}}})},
+      {"documents", Value::array({{{"text", "a"}}})},
+      {"reasoning_effort", "low"},
+      {"chat_template_kwargs", {{"enable_thinking", false}}},
+      {"add_generation_prompt", false},
+      {"continue_final_message", true}};
+  for (const auto& [key, value] : asked) {
+    const std::string found = refusal({{"prompt", "a"}, {key, value}});
+    EXPECT_EQ(found.find("completion.field line: " + std::string(key) + ": expected nothing"), 0u)
+        << key << found;
+  }
+  EXPECT_EQ(refusal({{"prompt", "a"},
+                     {"tools", Value::array()},
+                     {"chat_template_kwargs", Value::object()},
+                     {"add_generation_prompt", true},
+                     {"continue_final_message", false}}),
+            "");
+}
+
 TEST(Requests, what_is_not_computed_is_refused_by_name_unless_it_is_neutral) {
   for (const KeyRule& rule : request_rules()) {
     const std::string key(rule.key);

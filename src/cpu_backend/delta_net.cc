@@ -14,6 +14,18 @@ float sigmoid(float x) {
   return 1 / (1 + std::exp(-x));
 }
 
+/// Chunks for as many tokens as they are faster for, where results may depend on the step that a
+/// token is in and there are chunks for such heads.
+cpu::DeltaChunks chunks_of(const Execution& execution, const DeltaNetShape& shape) {
+  if (execution.batch_invariant()) return {};
+  const cpu::VectorKernels& kernels = *execution.kernels().vectors;
+  const cpu::DeltaChunks chunks = execution.precision() == cpu::Precision::kF32
+                                      ? kernels.delta_chunks
+                                      : kernels.delta_chunks_bf16;
+  if (chunks.run == nullptr) return {};
+  return chunks.scratch_floats(shape.key_size, shape.value_size) == 0 ? cpu::DeltaChunks{} : chunks;
+}
+
 float softplus(float x) {
   return x > 20 ? x : std::log1p(std::exp(x));
 }
@@ -37,7 +49,8 @@ class DeltaNet {
         parts_(parts),
         shape_(shape),
         numbers_(numbers),
-        columns_(delta_net_columns(shape)) {
+        columns_(delta_net_columns(shape)),
+        chunks_(chunks_of(execution, shape)) {
     for (const DeltaNetPart& part : parts) {
       for (int64_t t = 0; t < part.tokens; ++t) rows_.push_back({&part, t});
     }
@@ -88,10 +101,14 @@ class DeltaNet {
     int64_t column, channel, count;
   };
 
-  /// Floats that a thread works in: a tile of a state, and a gate.
-  int64_t of_thread() const {
-    return shape_.key_size * cpu::kDeltaScratchColumns +
-           (shape_.value_size + kAligned - 1) / kAligned * kAligned;
+  static int64_t aligned(int64_t floats) { return (floats + kAligned - 1) / kAligned * kAligned; }
+
+  /// Floats that a thread works in: those of the recurrence or of chunks, and a gate.
+  int64_t of_thread() const { return of_rule() + aligned(shape_.value_size); }
+  int64_t of_rule() const {
+    const int64_t floats = shape_.key_size * cpu::kDeltaScratchColumns;
+    if (chunks_.run == nullptr) return floats;
+    return std::max(floats, aligned(chunks_.scratch_floats(shape_.key_size, shape_.value_size)));
   }
   int64_t row_size() const { return shape_.channels() + shape_.value_width(); }
 
@@ -154,7 +171,7 @@ class DeltaNet {
 
   /// All tokens of a part for one value head.
   void recur(int64_t part_idx, int64_t value_head, float* scratch) {
-    float* const gate = scratch + shape_.key_size * cpu::kDeltaScratchColumns;
+    float* const gate = scratch + of_rule();
     const DeltaNetPart& part = parts_[part_idx];
     const int64_t first_row = first_rows_[part_idx];
     const int64_t head = value_head / shape_.values_per_key();
@@ -188,7 +205,8 @@ class DeltaNet {
     rule.beta = beta_ + first_row * shape_.value_heads + value_head;
     rule.gate_stride = shape_.value_heads;
     rule.scratch = scratch;
-    kernels_.delta_rule(rule);
+    const bool in_chunks = chunks_.run != nullptr && part.tokens >= chunks_.min_tokens;
+    in_chunks ? chunks_.run(rule) : kernels_.delta_rule(rule);
     const int64_t z = columns_.z.of(head) + value_head % shape_.values_per_key() * size;
     for (int64_t t = 0; t < part.tokens; ++t) {
       float* const y = rule.y + t * rule.y_stride;
@@ -208,6 +226,7 @@ class DeltaNet {
   const DeltaNetShape& shape_;
   const DeltaNetNumbers& numbers_;
   DeltaNetColumns columns_;
+  cpu::DeltaChunks chunks_;  // none: the recurrence for all
   std::vector<Row> rows_;
   std::vector<int64_t> first_rows_;  // of each part
   std::vector<float> k_scale_, q_scale_, rates_, zeros_;

@@ -1,7 +1,7 @@
 #pragma once
-// A gated delta net (ops/delta_net.h) over the tokens of some sequences. What is computed of a
-// token does not depend on the step that it is in: a prompt may be cut anywhere, and gives the same
-// bits.
+// A gated delta net (ops/delta_net.h) over the tokens of some sequences. Many tokens go in chunks
+// from the first of a step on, except in batch-invariant mode: there what is computed of a token
+// does not depend on the step that it is in, and a prompt may be cut anywhere with the same bits.
 
 #include <cstdint>
 #include <span>

@@ -8,6 +8,7 @@
 
 #include "kernels/cuda/experts/w4a8.h"
 #include "kernels/cuda/ops/quantize.h"
+#include "kernels/cuda/prepare_inputs.h"
 #include "kernels/gpu/supported_format.h"
 #include "matrix/recast.h"
 
@@ -18,16 +19,11 @@ Error unsupported(const std::string& message) {
   return {"linear.unsupported", message};
 }
 
-/// Whose inputs have to be rotated, which no kernel of experts does.
-bool has_vectors(const WeightFormat& format) {
-  return info(format.element).vector_size > 1;
-}
-
 Error unsupported_format(const WeightFormat& format) {
   return unsupported(
       "experts of " + to_string(format) +
-      ": the GPU runs experts in its packed formats (mxfp4, nvfp4, nf4, integers of 2, "
-      "3, 4 and 8 bits) and in f32, f16 and bf16; --device cpu runs these");
+      ": the GPU runs experts in its packed formats (mxfp4, nvfp4, nf4, kbit, vq, integers of "
+      "2, 3, 4 and 8 bits) and in f32, f16 and bf16; --device cpu runs these");
 }
 
 bool are_dense(const std::vector<Matrix>& matrices) {
@@ -236,6 +232,22 @@ Status make_alike(std::vector<Matrix>& matrices) {
   return {};
 }
 
+/// Experts with vectors have one codebook, as large_m has one table for all of them, and inputs
+/// that can be prepared in place.
+Status check_vectors(const std::vector<Matrix>& matrices) {
+  const MatrixView& first = matrices.front().view;
+  if (info(first.format.element).vector_size == 1) return {};
+  if (first.cols % cuda::kPreparedGrain != 0) {
+    return unsupported("experts of " + to_string(first.format) +
+                       ": expected inputs in 16s, found " + std::to_string(first.cols));
+  }
+  const bool are_equal = std::ranges::all_of(matrices, [&](const Matrix& matrix) {
+    return std::ranges::equal(matrix.view.codebook, first.codebook);
+  });
+  if (are_equal) return {};
+  return unsupported("experts: expected one codebook in all experts of a layer, found two");
+}
+
 Result<CudaExpertMatrices> upload_stack(std::vector<Matrix>& matrices, int64_t parts,
                                         std::span<const float> bias, cuda::RowOrder order,
                                         const WeightTarget& target) {
@@ -243,12 +255,12 @@ Result<CudaExpertMatrices> upload_stack(std::vector<Matrix>& matrices, int64_t p
     SUBBYTE_CHECK(make_alike(matrices));
     for (Matrix& matrix : matrices) {
       const MatrixView& view = matrix.view;
-      if (has_vectors(view.format) ||
-          is_dense(gpu::supported_format(view.format, view.rows, view.cols))) {
+      if (is_dense(gpu::supported_format(view))) {
         return unsupported_format(view.format);
       }
       SUBBYTE_TRY(matrix, gpu::support(std::move(matrix), target.host));
     }
+    SUBBYTE_CHECK(check_vectors(matrices));
   }
   return ExpertPacker(matrices, parts, order, target).run(bias);
 }
@@ -274,10 +286,10 @@ Result<CudaExperts> upload_experts(ExpertMatrices experts, const WeightTarget& t
 
 Result<int64_t> expert_matrix_bytes(const MatrixShape& shape) {
   // The floats of both types of activations have as many bytes.
-  const WeightFormat served = is_dense(shape.format)
-                                  ? gpu::packed_floats(cuda::Number::kF16)
-                                  : gpu::supported_format(shape.format, shape.rows, shape.cols);
-  if (has_vectors(shape.format)) return unsupported_format(shape.format);
+  const WeightFormat served =
+      is_dense(shape.format)
+          ? gpu::packed_floats(cuda::Number::kF16)
+          : gpu::supported_format(shape.format, shape.rows, shape.cols, shape.act_order);
   auto bytes = gpu::packed_bytes(served, shape.rows, shape.cols, shape.act_order);
   if (!bytes.ok()) return unsupported_format(shape.format);
   const int64_t gains = WeightArena::aligned(shape.experts * int64_t{sizeof(float)});
@@ -399,6 +411,12 @@ Status CudaMoe::multiply(const cuda::ExpertTiles& tiles, const CudaExpertMatrice
     cuda::run_round_to_mxfp8({x.spare, call.x, count, cuda::element_of(number_)}, stream_);
     call.x = x.spare;
   }
+  if (gpu::prepares_inputs(matrices.format)) {
+    const int64_t rows = gathers ? call.x_count : x.rows;
+    SUBBYTE_CHECK(cuda::prepare_inputs(
+        {&matrices.format, call.x, x.spare, x.cols, rows, number_, true}, stream_));
+    call.x = x.spare;
+  }
   return cuda::run_experts(plan, call, number_, stream_);
 }
 
@@ -460,7 +478,7 @@ Result<cuda::RoutedSum> CudaMoe::run(const CudaRows& x, const float* logits,
   down.y = memory + places.outputs;
   down.y_stride = experts.down.rows;
   down.y_rows = route.order;
-  down.follows_experts = !rounds_inputs_;
+  down.follows_experts = !rounds_inputs_ && !gpu::prepares_inputs(experts.down.format);
   down.tiles = route.tiles;
   SUBBYTE_CHECK(multiply(tiles, experts.down, inputs, shared.down, down));
 

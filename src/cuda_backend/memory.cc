@@ -134,7 +134,8 @@ CudaWorkspace CudaStepRunner::workspace(const StepPlan& plan, const StepSize& si
 
 Result<int64_t> cuda_matrix_bytes(const MatrixShape& shape) {
   if (shape.is_of_moe) return expert_matrix_bytes(shape);
-  const WeightFormat served = gpu::supported_format(shape.format, shape.rows, shape.cols);
+  const WeightFormat served =
+      gpu::supported_format(shape.format, shape.rows, shape.cols, shape.act_order);
   if (is_dense(served)) {
     return WeightArena::aligned(shape.rows * shape.cols * (info(served.element).bits / 8));
   }

@@ -83,9 +83,11 @@ Status CudaStepRunner::check(const StepPlan& plan) const {
       const std::vector<CudaMatrix>& parts = open(embed->table).parts;
       if (parts.size() != 1) return unsupported(op, "expected a table that is one matrix");
       const CudaMatrix& table = parts.front();
-      if (table.is_packed && table.format.decoder != cuda::DecoderKind::kIntegers) {
-        return unsupported(op, "the GPU looks up rows of integers, f32, f16 and bf16, not of " +
-                                   to_string(table.format.source));
+      if (table.is_packed && !cuda::is_embeddable(table.format.decoder)) {
+        return unsupported(op,
+                           "the GPU looks up rows of integers, nf4, kbit, vq, f32, f16 and "
+                           "bf16, not of " +
+                               to_string(table.format.source));
       }
     }
   }

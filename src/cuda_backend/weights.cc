@@ -79,7 +79,7 @@ Result<CudaMatrix> upload_joined(const std::vector<Matrix>& matrices, std::span<
 void SupportNotes::add(const std::vector<Matrix>& matrices) {
   for (const Matrix& matrix : matrices) {
     const MatrixView& view = matrix.view;
-    const WeightFormat served = gpu::supported_format(view.format, view.rows, view.cols);
+    const WeightFormat served = gpu::supported_format(view);
     if (served != view.format) ++matrices_[to_string(view.format) + " as " + to_string(served)];
   }
 }

@@ -247,7 +247,7 @@ Result<Value> parse(std::string_view text, std::string_view where, std::span<con
     return Error{code, std::string(where).append(": ").append(problem)};
   };
   if (text.starts_with("\xEF\xBB\xBF")) {
-    return error("json.syntax", "begins with a byte order mark");
+    return error("json.syntax", "begins with a byte order mark; save it as UTF-8 without one");
   }
   if (const auto bad = find_invalid_utf8(text)) {
     return error("json.utf8", "not UTF-8 at byte " + std::to_string(*bad));

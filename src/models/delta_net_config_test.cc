@@ -41,6 +41,10 @@ TEST(DeltaNetConfigs, say_what_the_layers_are) {
                                   "layer_types": ["full_attention", "linear_attention"]})")
                 ->delta_net_layers,
             std::vector<bool>({false, true}));
+  EXPECT_EQ(changed(kQwen3_5, R"({"num_hidden_layers": 2,
+                                  "layer_types": ["attention", "linear_attention"]})")
+                ->delta_net_layers,
+            std::vector<bool>({false, true}));  // the older word
 }
 
 TEST(DeltaNetConfigs, have_what_the_classes_have_where_nothing_is_said) {
@@ -85,7 +89,11 @@ TEST(DeltaNetConfigs, have_what_the_classes_have_where_nothing_is_said) {
 /// The factor inside the section counts before the one beside it.
 TEST(DeltaNetConfigs, say_which_part_of_a_head_turns) {
   EXPECT_EQ(changed(kQwen3Next, R"({"partial_rotary_factor": 0.5})")->rotary_dim, 128);
-  EXPECT_EQ(changed(kQwen3Next, R"({"partial_rotary_factor": null})")->rotary_dim, 64);
+  EXPECT_EQ(changed(kQwen3Next, R"({"partial_rotary_factor": null})")->rotary_dim, 64);  // absent
+  json::Value null = json::Value::parse(kQwen3Next);
+  null["partial_rotary_factor"] = nullptr;
+  null.erase("rope_parameters");
+  EXPECT_EQ(parse_text(null.dump())->rotary_dim, 256);
   EXPECT_EQ(changed(kQwen3Next, R"({"partial_rotary_factor": 0.5, "rope_parameters":
                                     {"rope_type": "default", "partial_rotary_factor": 0.125}})")
                 ->rotary_dim,

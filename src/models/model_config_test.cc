@@ -134,6 +134,23 @@ TEST(ModelConfig, both_schemas_of_rope_say_the_same) {
   expect_same(*parse_text(kQwen3), *plain);
 }
 
+TEST(ModelConfig, the_base_of_rope_may_stand_in_either_section) {
+  for (const char* content :
+       {R"({"rope_theta": 500.0})", R"({"rope_type": "default", "rope_theta": 500.0})",
+        R"({"type": "linear", "factor": 2.0, "rope_theta": 500})"}) {
+    const std::string section = content;
+    const auto older = changed(kQwen3, R"({"rope_theta": null, "rope_scaling": )" + section + "}");
+    ASSERT_TRUE(older.ok()) << older.error().message;
+    EXPECT_EQ(older->rope_theta, 500) << content;
+    EXPECT_EQ(code(kQwen3, R"({"rope_theta": 1e6, "rope_scaling": )" + section + "}"),
+              "config.rope");
+    EXPECT_EQ(code(kQwen3, R"({"rope_theta": null, "rope_parameters": {"rope_theta": 400},
+                               "rope_scaling": )" +
+                               section + "}"),
+              "config.rope");
+  }
+}
+
 TEST(ModelConfig, reads_linear_scaling_and_yarn_defaults) {
   const auto linear = changed(kQwen3, R"({"rope_scaling": {"type": "linear", "factor": 2.5}})");
   ASSERT_TRUE(linear.ok());

@@ -73,7 +73,7 @@ constexpr json::ScopedRule kKeys[] = {
     SUBBYTE_CONFIG_KEY("", "rope_parameters", kComputed, "", "absent: nothing is scaled"),
     SUBBYTE_CONFIG_KEY("", "rope_theta", kComputed, "", "absent: 10000"),
     SUBBYTE_CONFIG_KEY("", "partial_rotary_factor", kComputed, "",
-                       "absent: 0.25; that of rope_parameters counts before it"),
+                       "absent: 0.25; null: 1; that of rope_parameters counts before it"),
     SUBBYTE_CONFIG_KEY("", "layer_types", kComputed, "", "absent: full_attention_interval says it"),
     SUBBYTE_CONFIG_KEY("", "full_attention_interval", kComputed, "", "absent: 4"),
     SUBBYTE_CONFIG_KEY("", "linear_num_key_heads", kComputed, "", "absent: 16"),
@@ -181,7 +181,7 @@ Status read_layers(const json::Object& config, ModelConfig& model) {
   if (!config.has("layer_types")) return {};
   const json::Value& types = *config.find("layer_types");
   const auto is_known = [](const json::Value& type) {
-    return type == "linear_attention" || type == "full_attention";
+    return type == "linear_attention" || type == "full_attention" || type == "attention";
   };
   if (!types.is_array() || std::ssize(types) != model.num_layers ||
       !std::ranges::all_of(types, is_known)) {

@@ -121,12 +121,14 @@ Result<RopeSections> find_sections(const json::Object& config) {
   return sections;
 }
 
-/// The part of a head that turns: what the newer section says, or what stands beside it.
+/// The part of a head that turns: what the newer section says, or what stands beside it, where null
+/// means a whole head.
 Status read_rotary_dim(const json::Object& config, const ConfigDefaults& defaults,
                        ModelConfig& model) {
   constexpr const char* kKey = "partial_rotary_factor";
   SUBBYTE_TRY(const RopeSections sections, find_sections(config));
   SUBBYTE_TRY(auto fraction, config.number(kKey, 0, 1));
+  if (!fraction && config.find(kKey) != nullptr) fraction = 1;
   for (const auto& section : {sections.older, sections.newer}) {
     if (!section || !section->has(kKey)) continue;
     SUBBYTE_TRY(fraction, section->number(kKey, 0, 1));
@@ -140,23 +142,29 @@ Status read_rotary_dim(const json::Object& config, const ConfigDefaults& default
       fmt::format("a part of head_dim ({}) that is an even number above 0", model.head_dim));
 }
 
+/// The base that a section says, which must not be another than what was said before.
+Status read_theta(const json::Object& section, std::optional<double>& said) {
+  SUBBYTE_TRY(const auto theta, section.number("rope_theta", kMinTheta, kMaxTheta));
+  if (theta && said && *theta != *said) {
+    return section.error("config.rope", "rope_theta", fmt::format("the {} said elsewhere", *said));
+  }
+  if (theta) said = theta;
+  return {};
+}
+
 /// Newer: rope_parameters {rope_theta, rope_type, ...}. Older: rope_theta beside rope_scaling. Both
 /// may be there when they agree.
 Status read_sections(const json::Object& config, const ConfigDefaults& defaults,
                      ModelConfig& model) {
   SUBBYTE_TRY(const RopeSections sections, find_sections(config));
-  SUBBYTE_TRY(const auto theta, config.number("rope_theta", kMinTheta, kMaxTheta));
+  std::optional<double> theta;
+  SUBBYTE_CHECK(read_theta(config, theta));
+  if (sections.older) SUBBYTE_CHECK(read_theta(*sections.older, theta));
+  if (sections.newer) SUBBYTE_CHECK(read_theta(*sections.newer, theta));
   model.rope_theta = theta.value_or(defaults.rope_theta);
   if (!sections.newer && !sections.older) model.rope_scaling = defaults.rope_scaling;
   if (sections.older) SUBBYTE_CHECK(read_scaling(config, *sections.older, model));
   if (!sections.newer) return {};
-
-  SUBBYTE_TRY(const auto newer_theta, sections.newer->number("rope_theta", kMinTheta, kMaxTheta));
-  if (theta && newer_theta && *theta != *newer_theta) {
-    return config.error("config.rope", "rope_theta",
-                        fmt::format("the {} of rope_parameters", *newer_theta));
-  }
-  model.rope_theta = newer_theta.value_or(model.rope_theta);
   const RopeScaling older = std::exchange(model.rope_scaling, RopeScaling{});
   SUBBYTE_CHECK(read_scaling(config, *sections.newer, model));
   if (sections.older && older != model.rope_scaling) {

@@ -8,6 +8,7 @@
 
 #include "base/quote.h"
 #include "matrix/alternate_rows.h"
+#include "matrix/codebook.h"
 #include "matrix/zero_points.h"
 #include "models/head_bits.h"
 
@@ -229,11 +230,12 @@ Result<Matrix> WeightLoader::with_head_bits(Matrix matrix, const FileTensor& ten
   return quantize_table(matrix, tensor, options_.head_bits, context_.pool);
 }
 
-/// A GPU looks up rows of floats and integers only.
+/// A GPU looks up rows of floats, integers, codebooks and vectors.
 Status WeightLoader::check_table(const FoundTensor& tensor) const {
   const WeightFormat& format = tensor.infos.front().format;
   const bool is_integer = format.element >= Format::kU2 && format.element <= Format::kI8;
-  if (backend_->memory() == nullptr || is_dense(format) || is_integer) return {};
+  const bool has_values = format.element == Format::kNF4 || may_have_codebook(format.element);
+  if (backend_->memory() == nullptr || is_dense(format) || is_integer || has_values) return {};
   return Error{"linear.unsupported",
                fmt::format("{} is an embedding of {}, which GPUs do not look up; --device cpu does",
                            quote_name(tensor.file.matrices.front().module), to_string(format))};

@@ -23,8 +23,6 @@ constexpr uint64_t kMaxFileBytes = 16 << 20;
 constexpr std::string_view kConfig = "tokenizer_config.json";
 constexpr std::string_view kDefault = "default";
 constexpr std::string_view kForTools = "tool_use";
-constexpr std::array<std::string_view, 7> kSpecialTokens = {
-    "bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"};
 constexpr std::array<std::string_view, 4> kOwnVariables = {"messages", "tools", "documents",
                                                            "add_generation_prompt"};
 /// Of them templates make control tokens ('<|' + message.role + '|>').
@@ -82,15 +80,25 @@ void read_config(const Value& config, const std::string& where, std::vector<Sour
 }
 
 /// A special token is a text, or an object with its content.
+void add_special_token(const std::string& name, const Value& value,
+                       std::vector<jinja::Variable>& tokens) {
+  const bool is_known = std::ranges::find(tokens, name, &jinja::Variable::name) != tokens.end();
+  if (is_known || is_template_variable(name)) return;
+  const bool is_object = value.is_object() && value.contains("content");
+  const Value& content = is_object ? value["content"] : value;
+  if (content.is_string()) tokens.push_back({name, content});
+}
+
+/// Those with names that the reference knows, that end in "_token", or that stand in a section.
 void add_special_tokens(const Value& config, std::vector<jinja::Variable>& tokens) {
   if (!config.is_object()) return;
-  for (const std::string_view key : kSpecialTokens) {
-    const auto found = config.find(key);
-    const bool is_known = std::ranges::find(tokens, key, &jinja::Variable::name) != tokens.end();
-    if (found == config.end() || is_known) continue;
-    const Value* token = &*found;
-    if (token->is_object() && token->contains("content")) token = &(*token)["content"];
-    if (token->is_string()) tokens.push_back({std::string(key), *token});
+  for (const auto& [key, value] : config.items()) {
+    if (key.ends_with("_token")) add_special_token(key, value, tokens);
+  }
+  for (const char* const section : {"extra_special_tokens", "model_specific_special_tokens"}) {
+    const auto found = config.find(section);
+    if (found == config.end() || !found->is_object()) continue;
+    for (const auto& [key, value] : found->items()) add_special_token(key, value, tokens);
   }
 }
 

@@ -44,6 +44,17 @@ TEST(ChatTemplate, from_elsewhere_has_the_special_tokens_of_the_model) {
   EXPECT_EQ(ChatTemplate::compile("{{", "other.jinja", dir.path()).error().code, "jinja.syntax");
 }
 
+TEST(ChatTemplate, sees_the_special_tokens_that_a_model_has_names_for) {
+  const TempDir dir;
+  dir.write("tokenizer_config.json", R"({
+    "image_token": "<i>", "messages_token": {"content": "<m>"}, "foo_token": null,
+    "extra_special_tokens": {"audio_token": "<a>", "messages": "<x>"},
+    "model_specific_special_tokens": {"boi": "<b>"},
+    "chat_template": "{{ image_token }}{{ messages_token }}{{ audio_token }}{{ boi }})"
+                                     R"({{ foo_token is defined }}{{ messages[0].content }}"})");
+  EXPECT_EQ(rendered(ChatTemplate::read(dir.path())), "<i><m><a><b>FalseHi");
+}
+
 TEST(ChatTemplate, goes_on_with_the_last_message) {
   const auto chat = ChatTemplate::compile(
       "{% for m in messages %}<{{ m.role }}>{{ m.content }}</>{% endfor %}"

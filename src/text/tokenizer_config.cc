@@ -120,10 +120,11 @@ Status read_named(const Object& object, const std::string& key, const Value& val
   return {};
 }
 
-/// Keys that name tokens, and lists of tokens without names.
+/// Keys that name tokens, and lists and sections of tokens.
 Status read_special(const Object& object, TokenizerConfig& result) {
   for (const auto& [key, value] : object.members()) {
-    const bool is_list = key == "additional_special_tokens" || key == "extra_special_tokens";
+    const bool is_list = key == "additional_special_tokens" || key == "extra_special_tokens" ||
+                         (key == "model_specific_special_tokens" && value.is_object());
     const bool is_name = key.ends_with("_token") && (value.is_string() || value.is_object());
     if (is_name) SUBBYTE_CHECK(read_named(object, key, value, result));
     if (!is_list || !value.is_structured()) continue;

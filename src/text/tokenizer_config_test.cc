@@ -67,8 +67,9 @@ TEST_F(SideFiles, add_the_tokens_of_older_files_where_there_is_no_decoder) {
 TEST_F(SideFiles, make_special_what_they_name) {
   config({{"eos_token", "<|v|>"},
           {"extra_special_tokens", {described("<|n|>", false)}},
+          {"model_specific_special_tokens", {{"audio", "<|s|>"}}},
           {"image_token", "<|i|>"}});
-  EXPECT_EQ(ids("<|v|><|n|><|i|><|a|>"), "257,259,260,258");  // the next free ids
+  EXPECT_EQ(ids("<|v|><|n|><|s|><|i|><|a|>"), "257,259,260,261,258");  // the next free ids
   const auto tokenizer = load();
   EXPECT_EQ(tokenizer->end_token(), 257);
   EXPECT_TRUE(tokenizer->is_special(257) && tokenizer->is_special(259));

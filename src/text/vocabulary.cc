@@ -9,6 +9,17 @@
 #include "text/byte_alphabet.h"
 
 namespace subbyte {
+namespace {
+
+constexpr std::size_t kSlotsOfBucket = 8;
+constexpr unsigned kDigitBits = 11;  // so many places to write to that their pages are at hand
+
+uint32_t tag_of(std::string_view text) {
+  static_assert(sizeof(std::size_t) == 8);
+  return static_cast<uint32_t>(std::hash<std::string_view>()(text) >> 32);
+}
+
+}  // namespace
 
 bool Vocabulary::add(std::string_view key, TokenId id) {
   const auto idx = static_cast<std::size_t>(id);
@@ -25,53 +36,84 @@ bool Vocabulary::add(std::string_view key, TokenId id) {
   return true;
 }
 
+std::vector<Vocabulary::Slot> Vocabulary::hashed_entries() const {
+  std::vector<Slot> slots;
+  slots.reserve(static_cast<std::size_t>(
+      std::ranges::count_if(entries_, [](const Entry& entry) { return entry.exists == 1; })));
+  for (std::size_t id = 0; id < entries_.size(); ++id) {
+    if (entries_[id].exists) {
+      slots.push_back({tag_of(text(entries_[id])), static_cast<TokenId>(id)});
+    }
+  }
+  return slots;
+}
+
+/// Sorts the slots by the first bits of their tags and says where each bucket begins. By digits, as
+/// each pass then writes to few places at a time: slots that are sent to their buckets at once wait
+/// for memory, each of them.
+void Vocabulary::divide_into_buckets() {
+  const unsigned bits = std::bit_width(slots_.size() / kSlotsOfBucket);
+  shift_ = 32 - bits;
+  std::vector<Slot> sorted(slots_.size());
+  for (unsigned done = 0; done < bits; done += kDigitBits) {
+    const unsigned width = std::min(kDigitBits, bits - done);
+    const auto digit = [&](const Slot& slot) {
+      return bucket_of(slot.tag) >> done & ((std::size_t{1} << width) - 1);
+    };
+    std::vector<uint32_t> next((std::size_t{1} << width) + 1);
+    for (const Slot& slot : slots_) ++next[digit(slot) + 1];
+    std::partial_sum(next.begin(), next.end(), next.begin());
+    for (const Slot& slot : slots_) sorted[next[digit(slot)]++] = slot;
+    slots_.swap(sorted);
+  }
+  first_.assign((std::size_t{1} << bits) + 1, 0);
+  for (const Slot& slot : slots_) ++first_[bucket_of(slot.tag) + 1];
+  std::partial_sum(first_.begin(), first_.end(), first_.begin());
+}
+
 std::optional<TokenId> Vocabulary::finish() {
   texts_.shrink_to_fit();
   entries_.shrink_to_fit();
-  const auto count = static_cast<std::size_t>(
-      std::ranges::count_if(entries_, [](const Entry& entry) { return entry.exists == 1; }));
-  first_.assign(std::bit_floor(std::max<std::size_t>(count, 1)) + 1, 0);
-  ids_.resize(count);
-  for (const Entry& entry : entries_) {
-    if (entry.exists) ++first_[bucket_of(text(entry)) + 1];
-  }
-  std::partial_sum(first_.begin(), first_.end(), first_.begin());
-  std::vector<uint32_t> next(first_.begin() + 1, first_.end());
-  for (std::size_t id = 0; id < entries_.size(); ++id) {
-    if (entries_[id].exists) ids_[--next[bucket_of(text(entries_[id]))]] = static_cast<TokenId>(id);
-  }
-  const auto order = [&](TokenId id) {
-    const Entry& entry = entries_[static_cast<std::size_t>(id)];
-    return std::tuple(text(entry), uint32_t{entry.spells});
-  };
+  slots_ = hashed_entries();
+  divide_into_buckets();
   for (std::size_t bucket = 0; bucket + 1 < first_.size(); ++bucket) {
-    const std::span<TokenId> ids =
-        std::span(ids_).subspan(first_[bucket], first_[bucket + 1] - first_[bucket]);
-    if (ids.size() < 2) continue;
-    std::ranges::sort(ids, {}, order);
-    const auto twin = std::ranges::adjacent_find(ids, {}, order);
-    if (twin != ids.end()) return *twin;
+    const std::span<Slot> slots =
+        std::span(slots_).subspan(first_[bucket], first_[bucket + 1] - first_[bucket]);
+    std::ranges::sort(slots, [&](const Slot& a, const Slot& b) {
+      if (a.tag != b.tag) return a.tag < b.tag;  // without a look at the texts, which lie elsewhere
+      return comes_before(a, b.tag, text(b.id), spells_bytes(b.id));
+    });
+    if (const auto twin = twin_of(slots)) return twin;
   }
   return std::nullopt;
 }
 
-std::size_t Vocabulary::bucket_of(std::string_view text) const {
-  return std::hash<std::string_view>()(text) & (first_.size() - 2);
+bool Vocabulary::comes_before(const Slot& slot, uint32_t tag, std::string_view text,
+                              bool spells) const {
+  if (slot.tag != tag) return slot.tag < tag;
+  return std::tuple(this->text(slot.id), spells_bytes(slot.id)) < std::tuple(text, spells);
+}
+
+std::optional<TokenId> Vocabulary::twin_of(std::span<const Slot> sorted) const {
+  const auto is_same = [&](const Slot& a, const Slot& b) {
+    return a.tag == b.tag && text(a.id) == text(b.id) && spells_bytes(a.id) == spells_bytes(b.id);
+  };
+  const auto twin = std::ranges::adjacent_find(sorted, is_same);
+  return twin == sorted.end() ? std::nullopt : std::optional(twin->id);
 }
 
 std::optional<TokenId> Vocabulary::find_text(std::string_view text, bool spells) const {
-  const std::size_t bucket = bucket_of(text);
-  const auto end = ids_.begin() + first_[bucket + 1];
-  const auto wanted = std::tuple(text, uint32_t{spells});
+  const uint32_t tag = tag_of(text);
+  const std::size_t bucket = bucket_of(tag);
+  const auto end = slots_.begin() + first_[bucket + 1];
   const auto found = std::lower_bound(
-      ids_.begin() + first_[bucket], end, wanted, [&](TokenId id, const auto& key) {
-        const Entry& entry = entries_[static_cast<std::size_t>(id)];
-        return std::tuple(this->text(entry), uint32_t{entry.spells}) < key;
-      });
-  if (found == end || this->text(*found) != text || spells_bytes(*found) != spells) {
+      slots_.begin() + first_[bucket], end, tag,
+      [&](const Slot& slot, uint32_t) { return comes_before(slot, tag, text, spells); });
+  if (found == end || found->tag != tag || this->text(found->id) != text ||
+      spells_bytes(found->id) != spells) {
     return std::nullopt;
   }
-  return *found;
+  return found->id;
 }
 
 std::optional<TokenId> Vocabulary::find(std::string_view key) const {
@@ -110,7 +152,8 @@ bool Vocabulary::spells_bytes(TokenId id) const {
 std::size_t Vocabulary::memory() const {
   const std::size_t held = texts_.size() + entries_.size() * sizeof(Entry);
   // What grows holds its elements three times over for a moment.
-  return first_.empty() ? 3 * held : held + (first_.size() + ids_.size()) * sizeof(uint32_t);
+  if (first_.empty()) return 3 * held;
+  return held + first_.size() * sizeof(uint32_t) + slots_.size() * sizeof(Slot);
 }
 
 }  // namespace subbyte

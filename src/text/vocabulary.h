@@ -1,7 +1,8 @@
 #pragma once
 // The tokens of a vocabulary, by id and by text. A vocabulary of a stranger has millions of short
-// entries; so it takes 16 bytes an entry beside the text (24 and three times the text while it
-// grows), and nothing in it has a bad case that a file could bring about.
+// entries; so it takes 17 bytes an entry beside the text (24 and three times the text while it
+// grows), nothing in it has a bad case that a file could bring about, and a search leaves the
+// caches as seldom as it can: that is what it costs when there are millions.
 
 #include <cstddef>
 #include <cstdint>
@@ -56,15 +57,27 @@ class Vocabulary {
   std::string_view text(const Entry& entry) const {
     return std::string_view(texts_).substr(entry.begin, entry.length);
   }
-  std::size_t bucket_of(std::string_view text) const;
+  /// An entry by the first 32 bits of the hash of its text.
+  struct Slot {
+    uint32_t tag;
+    TokenId id;
+  };
+
+  std::vector<Slot> hashed_entries() const;
+  void divide_into_buckets();
+  bool comes_before(const Slot& slot, uint32_t tag, std::string_view text, bool spells) const;
+  std::optional<TokenId> twin_of(std::span<const Slot> sorted) const;
+  std::size_t bucket_of(uint32_t tag) const { return uint64_t{tag} >> shift_; }
   std::optional<TokenId> find_text(std::string_view text, bool spells) const;
 
   std::string texts_;
   std::vector<Entry> entries_;  // by id
-  // Ids by the hash of their texts: ids_[first_[bucket] .. first_[bucket + 1]), in the order of the
-  // texts, so that many in one bucket are searched quickly, too.
+  // In the order of their tags, and of their texts where tags are the same, so that many of one
+  // hash are searched quickly, too; first_[bucket] is where those begin whose tags have these first
+  // bits: a line or two of the cache.
+  std::vector<Slot> slots_;
   std::vector<uint32_t> first_;
-  std::vector<TokenId> ids_;
+  unsigned shift_ = 32;
 };
 
 }  // namespace subbyte

@@ -67,6 +67,18 @@ TEST(Vocabulary, finds_the_key_that_comes_twice) {
   EXPECT_TRUE(twin == 512 || twin == 2000);
 }
 
+/// So many that their order takes more than one digit.
+TEST(Vocabulary, finds_each_of_many) {
+  constexpr TokenId kCount = 50000;
+  Vocabulary vocabulary;
+  for (TokenId id = 0; id < kCount; ++id) EXPECT_TRUE(vocabulary.add(std::to_string(id), id));
+  EXPECT_EQ(vocabulary.finish(), std::nullopt);
+  for (TokenId id = 0; id < kCount; ++id) {
+    ASSERT_EQ(vocabulary.find(std::to_string(id)), id);
+    ASSERT_EQ(vocabulary.find(std::to_string(kCount + id)), std::nullopt);
+  }
+}
+
 TEST(Vocabulary, may_be_empty) {
   Vocabulary vocabulary;
   EXPECT_TRUE(vocabulary.empty());

@@ -113,7 +113,7 @@ constexpr Operator kOperators[] = {
      kernel<awq_gemm>, kernel<awq_gemm>},
     {"awq_dequantize(Tensor qweight, Tensor scales, Tensor zeros, int split_k_iters, int thx, "
      "int thy) -> Tensor",
-     kernel<awq_dequantize>},
+     kernel<awq_dequantize>, kernel_by_host<awq_dequantize>},
 };
 
 }  // namespace

@@ -197,30 +197,22 @@ Status dequantize_to(const Dequantization& in, const Table& table, Tensor& out) 
 Status dequantize_4bit(Arguments& arguments, Results& results) {
   const Dequantization in(arguments);
   SUBBYTE_TRY(const Table table, in.checked());
-  Tensor out = Tensor::empty(in.shape, in.dtype, in.a);
+  SUBBYTE_TRY(Tensor out, results.result(in.shape, in.dtype, in.a));
   SUBBYTE_CHECK(dequantize_to(in, table, out));
   results.add(std::move(out));
   return {};
 }
 
-Status dequantize_4bit_out(Arguments& arguments, Results&) {
-  const Dequantization in(arguments);
-  Tensor out = arguments.tensor("out");
-  SUBBYTE_TRY(const Table table, in.checked());
-  SUBBYTE_CHECK(check_out(out, in.shape, in.dtype));
-  return dequantize_to(in, table, out);
-}
-
 constexpr Operator kOperators[] = {
     {"quantize_4bit(Tensor A, int blocksize, str quant_type, ScalarType quant_storage) -> "
      "(Tensor, Tensor)",
-     kernel<quantize_4bit>},
+     kernel<quantize_4bit>, kernel_by_host<quantize_4bit>},
     {"dequantize_4bit(Tensor A, Tensor absmax, int blocksize, str quant_type, int[] shape, "
      "ScalarType dtype) -> Tensor",
-     kernel<dequantize_4bit>},
+     kernel<dequantize_4bit>, kernel_by_host<dequantize_4bit>},
     {"dequantize_4bit.out(Tensor A, Tensor absmax, int blocksize, str quant_type, int[] shape, "
      "ScalarType dtype, Tensor(a!) out) -> ()",
-     kernel<dequantize_4bit_out>},
+     kernel_out<dequantize_4bit, 6>, kernel_out_by_host<dequantize_4bit, 6>},
 };
 
 }  // namespace

@@ -1,16 +1,57 @@
 #pragma once
-// What a GPU does for operators that have kernels there: functions that the library gets from a
-// file of its own, python/torch/cuda_functions.cc, in builds with CUDA.
+// What a GPU does for operators that have kernels there: functions that the library gets from files
+// of its own, python/torch/cuda_*.cc, in builds with CUDA.
 
+#include <array>
 #include <optional>
+#include <string>
 
+#include "base/function_ref.h"
+#include "base/operands.h"
 #include "base/status.h"
+#include "flashinfer/group_gemm.h"
 #include "kernels/quantized_blocks.h"
 #include "torch_operators/epilogue.h"
 #include "torch_operators/kept.h"
 #include "torch_operators/weights.h"
 
 namespace subbyte::torch_operators {
+
+/// Buffers of bitsandbytes' blocks, of kbit (bitsandbytes/kbit.h) or of vectors (vq.h).
+struct BlockTensors {
+  const Tensor* packed = nullptr;
+  const Tensor* absmax = nullptr;
+  const Tensor* codebook = nullptr;  // of 2^bits numbers, or of vectors; not read by repack_blocks
+  Format scale = Format::kE4M4;
+  int bits = 4;  // planes of a block, 8 / p of vectors
+  int p = 0;     // numbers of a vector, 0: kbit
+};
+
+/// A mixture of experts whose arguments have been checked.
+struct MixtureTensors {
+  const Tensor* x = nullptr;        // [tokens, hidden]
+  const Tensor* weights = nullptr;  // the router's logits, or weights of the experts that
+  const Tensor* chosen = nullptr;   // are chosen
+  int64_t experts = 0;
+  int64_t top_k = 0;
+  bool of_all = false;
+  bool in_turns = false;
+  SwiGLU swiglu;
+  /// One layer of weights: [experts] matrices.
+  struct Stack {
+    std::array<const Tensor*, 4> sources = {};  // codes, scales, zero points, factors
+    std::string words;                          // their format
+    const Tensor* bias = nullptr;
+    int64_t rows = 0;  // of an expert
+    int64_t cols = 0;
+    /// The matrix of an expert in host memory, and for gate and up that have factors of their own
+    /// the one of up.
+    FunctionRef<Result<MatrixView>(int64_t expert)> matrix;
+    FunctionRef<std::optional<double>(int64_t expert)> up_factor;
+  };
+  Stack gate_up;
+  Stack down;
+};
 
 /// All tensors are on one GPU but for those of WeightTensors that may be on the CPU. Work is
 /// launched on torch's current stream of that GPU and not waited for.
@@ -25,6 +66,27 @@ struct DeviceFunctions {
   Status (*multiply)(const Tensor& x, const Recipe& recipe, std::span<const Tensor* const> sources,
                      FunctionRef<Result<Matrix>()> make, const std::optional<Tensor>& bias,
                      Tensor& out);
+  /// The same for rows [first, first + count) of x and of `out`.
+  Status (*multiply_rows)(const Tensor& x, int64_t first, int64_t count, const Recipe& recipe,
+                          std::span<const Tensor* const> sources,
+                          FunctionRef<Result<Matrix>()> make, Tensor& out);
+  /// Flat codes of numbers, whose last block is filled up with zeros. A codebook is copied to the
+  /// host at the first call with it, here and below. Values that are not finite are not looked for.
+  Status (*quantize_blocks)(const Tensor& numbers, const BlockTensors& to);
+  /// Blocks of [rows, cols] to the begin of `out`, in its type.
+  Status (*dequantize_blocks)(const BlockTensors& from, int64_t rows, int64_t cols, bool is_tiled,
+                              Tensor& out);
+  /// Flat blocks as tiles.
+  Status (*repack_blocks)(const BlockTensors& from, const BlockTensors& to, int64_t rows,
+                          int64_t cols);
+  /// hadamard_rotate() of bitsandbytes/hadamard.h.
+  Status (*rotate)(const Tensor& data, int64_t dim, const std::optional<Tensor>& signs);
+  /// FlashInfer's group GEMM; of `gemm` the shape, types and hints are read. The sizes of tensors
+  /// have been checked, values of m_indptr are not: wrong ones read and write nothing else.
+  Status (*group_gemm)(const flashinfer::GroupGemm& gemm, const Tensor& a, const Tensor& a_scale,
+                       const Tensor& b, const Tensor& b_scale, const Tensor& m_indptr, Tensor& out);
+  /// Rows of tokens that chose an expert which there is not become NaN.
+  Status (*experts)(const MixtureTensors& mixture, Tensor& out);
 };
 
 /// Tells which functions a GPU has; before register_operators().

@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 
+#include "torch_operators/device.h"
 #include "torch_operators/product.h"
 #include "torch_operators/weights.h"
 
@@ -21,7 +22,10 @@ struct Stacked {
         words(arguments.text()) {}
 
   Status check(int64_t experts, int64_t rows, int64_t cols) const;
-  /// Rows [first, first + rows) of an expert, ready for products, with factor `factor` of those.
+  /// Rows [first, first + rows) of an expert in host memory, with factor `factor` of those.
+  Result<MatrixView> rows_of_expert(int64_t expert, int64_t first, int64_t rows, int64_t cols,
+                                    const std::optional<Tensor>& factors, int64_t factor) const;
+  /// The same, ready for products.
   Result<Matrix> part(Machine& machine, int64_t expert, int64_t first, int64_t rows, int64_t cols,
                       const std::optional<Tensor>& factors, int64_t factor) const;
 
@@ -36,7 +40,7 @@ std::span<const std::byte> rows_of(const Tensor& tensor, int64_t expert, int64_t
                                    int64_t rows) {
   const int64_t of_expert = tensor.num_bytes() / tensor.size(0);
   const int64_t of_row = of_expert / tensor.size(1);
-  return tensor.span<const std::byte>().subspan(
+  return tensor.host().span<const std::byte>().subspan(
       static_cast<std::size_t>(expert * of_expert + first * of_row),
       static_cast<std::size_t>(rows * of_row));
 }
@@ -63,9 +67,15 @@ Status Stacked::check(int64_t experts, int64_t rows, int64_t cols) const {
   return check_sizes(*zeros, {experts, rows, groups});
 }
 
-Result<Matrix> Stacked::part(Machine& machine, int64_t expert, int64_t first, int64_t rows,
-                             int64_t cols, const std::optional<Tensor>& factors,
-                             int64_t factor) const {
+double factor_of(const Tensor& factors, int64_t i) {
+  const auto at = static_cast<std::size_t>(i);
+  const Tensor& host = factors.host();
+  return host.dtype() == numbers().f32 ? double{host.span<float>()[at]} : host.span<double>()[at];
+}
+
+Result<MatrixView> Stacked::rows_of_expert(int64_t expert, int64_t first, int64_t rows,
+                                           int64_t cols, const std::optional<Tensor>& factors,
+                                           int64_t factor) const {
   MatrixView view;
   SUBBYTE_TRY(view.format, parse_format(words));
   view.rows = rows;
@@ -73,11 +83,14 @@ Result<Matrix> Stacked::part(Machine& machine, int64_t expert, int64_t first, in
   view.codes = rows_of(codes, expert, first, rows);
   view.scales = rows_of(scales, expert, first, rows);
   if (zeros) view.zeros = rows_of(*zeros, expert, first, rows);
-  if (factors) {
-    const auto at = static_cast<std::size_t>(factor);
-    view.tensor_scale = factors->dtype() == numbers().f32 ? double{factors->span<float>()[at]}
-                                                          : factors->span<double>()[at];
-  }
+  if (factors) view.tensor_scale = factor_of(*factors, factor);
+  return view;
+}
+
+Result<Matrix> Stacked::part(Machine& machine, int64_t expert, int64_t first, int64_t rows,
+                             int64_t cols, const std::optional<Tensor>& factors,
+                             int64_t factor) const {
+  SUBBYTE_TRY(const MatrixView view, rows_of_expert(expert, first, rows, cols, factors, factor));
   // Copies that products may need are kept by their tensors, so each part has a name of its own.
   const std::array<const Tensor*, 3> sources = {&codes, &scales, zeros ? &*zeros : nullptr};
   SUBBYTE_TRY(ReadyWeights ready, make_ready(machine, view, sources, {expert, first}));
@@ -114,6 +127,9 @@ struct Mixture {
 
   Status check() const;
   Result<ExpertMatrices> matrices(Machine& machine) const;
+  Status multiply_on_gpu(Tensor& out) const;
+  /// Gate and up have a factor each.
+  bool is_apart() const { return gate_up_factors && gate_up_factors->dim() == 2; }
 
   Status check_routes() const;
   Result<std::vector<Route>> routes() const;
@@ -207,9 +223,8 @@ Result<ExpertMatrices> Mixture::matrices(Machine& machine) const {
     const int64_t parts = in_turns ? 1 : 2;
     for (int64_t part = 0; part < parts; ++part) {
       const int64_t rows = 2 * inner() / parts;
-      const bool apart = gate_up_factors && gate_up_factors->dim() == 2;
       SUBBYTE_TRY(Matrix matrix, gate_up.part(machine, e, part * rows, rows, hidden(),
-                                              gate_up_factors, apart ? 2 * e + part : e));
+                                              gate_up_factors, is_apart() ? 2 * e + part : e));
       all.gate_up.push_back(std::move(matrix));
     }
     SUBBYTE_TRY(Matrix matrix, down.part(machine, e, 0, hidden(), inner(), down_factors, e));
@@ -223,12 +238,60 @@ Result<ExpertMatrices> Mixture::matrices(Machine& machine) const {
   return all;
 }
 
+Status Mixture::multiply_on_gpu(Tensor& out) const {
+  const auto of = [](const std::optional<Tensor>& tensor) { return tensor ? &*tensor : nullptr; };
+  for (const Tensor* tensor :
+       {&logits, of(chosen), &gate_up.codes, &gate_up.scales, of(gate_up.zeros), &down.codes,
+        &down.scales, of(down.zeros), of(gate_up_bias), of(down_bias)}) {
+    if (tensor != nullptr) SUBBYTE_CHECK(check_device(*tensor, x));
+  }
+  const auto gate_up_of = [&](int64_t e) {
+    return gate_up.rows_of_expert(e, 0, 2 * inner(), hidden(), gate_up_factors,
+                                  is_apart() ? 2 * e : e);
+  };
+  const auto up_factor_of = [&](int64_t e) -> std::optional<double> {
+    if (!is_apart()) return std::nullopt;
+    return factor_of(*gate_up_factors, 2 * e + 1);
+  };
+  const auto down_of = [&](int64_t e) {
+    return down.rows_of_expert(e, 0, hidden(), inner(), down_factors, e);
+  };
+  const auto none = [](int64_t) { return std::optional<double>(); };
+  using Stack = MixtureTensors::Stack;
+  const MixtureTensors mixture = {
+      &x,
+      &logits,
+      of(chosen),
+      experts(),
+      top_k,
+      of_all,
+      in_turns,
+      swiglu,
+      Stack{{&gate_up.codes, &gate_up.scales, of(gate_up.zeros), of(gate_up_factors)},
+            gate_up.words,
+            of(gate_up_bias),
+            2 * inner(),
+            hidden(),
+            gate_up_of,
+            up_factor_of},
+      Stack{{&down.codes, &down.scales, of(down.zeros), of(down_factors)},
+            down.words,
+            of(down_bias),
+            hidden(),
+            inner(),
+            down_of,
+            none}};
+  return cuda_functions()->experts(mixture, out);
+}
+
 template <bool kRouted>
 Status experts(Arguments& arguments, Results& results) {
   const Mixture in(arguments, kRouted);
   SUBBYTE_CHECK(in.check());
   SUBBYTE_TRY(Tensor out, results.result(in.x.sizes(), in.x.dtype(), in.x));
-  if (in.tokens() > 0) {
+  if (!in.x.on_cpu()) {
+    SUBBYTE_CHECK(in.multiply_on_gpu(out));
+  } else if (in.tokens() > 0) {
     SUBBYTE_TRY(Machine machine, Machine::borrow(in.x.count() * in.inner() * in.top_k));
     SUBBYTE_TRY(const ExpertMatrices matrices, in.matrices(machine));
     const int64_t count = in.x.count();
@@ -260,11 +323,12 @@ Status experts(Arguments& arguments, Results& results) {
   "bool in_turns=False, " SUBBYTE_REST
 
 constexpr Operator kOperators[] = {
-    {"experts(" SUBBYTE_EXPERTS ") -> Tensor", kernel<experts<false>>},
-    {"experts_out(" SUBBYTE_EXPERTS ", *, Tensor(a!) out) -> ()", kernel_out<experts<false>, 20>},
-    {"routed_experts(" SUBBYTE_ROUTED ") -> Tensor", kernel<experts<true>>},
+    {"experts(" SUBBYTE_EXPERTS ") -> Tensor", kernel<experts<false>>, kernel<experts<false>>},
+    {"experts_out(" SUBBYTE_EXPERTS ", *, Tensor(a!) out) -> ()", kernel_out<experts<false>, 20>,
+     kernel_out<experts<false>, 20>},
+    {"routed_experts(" SUBBYTE_ROUTED ") -> Tensor", kernel<experts<true>>, kernel<experts<true>>},
     {"routed_experts_out(" SUBBYTE_ROUTED ", *, Tensor(a!) out) -> ()",
-     kernel_out<experts<true>, 19>},
+     kernel_out<experts<true>, 19>, kernel_out<experts<true>, 19>},
 };
 
 }  // namespace

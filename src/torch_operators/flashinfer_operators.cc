@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "flashinfer/group_gemm.h"
+#include "foreign_layouts/flashinfer.h"
 #include "kernels/cpu/blocks.h"
 #include "torch_operators/device.h"
 #include "torch_operators/four_over_six.h"
@@ -310,8 +311,26 @@ struct Gemm {
     gemm.out_dtype = out_dtype == n.bf16 ? Format::kBF16 : Format::kF16;
     return {};
   }
+  /// What check_group_gemm() checks on the host, but for the values of m_indptr.
+  Status check_on_gpu() const {
+    for (const Tensor* tensor : {&b, &a_scale, &b_scale, &m_indptr}) {
+      SUBBYTE_CHECK(check_device(*tensor, a));
+    }
+    const int64_t groups = b.size(0);
+    const int64_t rows = (a.size(0) + 127 * groups) / 128 * 128;
+    if (a_scale.num_bytes() != rows * (gemm.k / 32)) {
+      return refuse(a_scale, std::to_string(rows * (gemm.k / 32)) + " bytes");
+    }
+    const int64_t of_weights = groups * FlashinferShape{gemm.n, gemm.k}.scale_bytes();
+    if (b_scale.num_bytes() == of_weights) return {};
+    return refuse(b_scale, std::to_string(of_weights) + " bytes");
+  }
   Status multiply_to(Tensor& out) {
     gemm.out = out.span();
+    if (!a.on_cpu()) {
+      SUBBYTE_CHECK(check_on_gpu());
+      return cuda_functions()->group_gemm(gemm, a, a_scale, b, b_scale, m_indptr, out);
+    }
     SUBBYTE_CHECK(check_group_gemm(gemm));
     SUBBYTE_TRY(Machine machine, Machine::borrow());
     return flashinfer::group_gemm_mxfp8_mxfp4_nt_groupwise(gemm, machine.execution());
@@ -340,6 +359,7 @@ Status group_gemm_out(Arguments& arguments, Results&) {
   Gemm in(arguments);
   Tensor out = arguments.tensor("out");
   SUBBYTE_CHECK(in.check(out.dtype()));
+  SUBBYTE_CHECK(check_device(out, in.a));
   SUBBYTE_CHECK(check_out(out, std::array{in.a.size(0), in.gemm.n}, out.dtype()));
   return in.multiply_to(out);
 }
@@ -361,24 +381,25 @@ constexpr Operator kOperators[] = {
      "bool per_token_activation=False, str? nvfp4_4over6=None) -> (Tensor, Tensor)",
      kernel<nvfp4_quantize>, kernel<nvfp4_quantize>},
     {"mxfp4_dequantize(Tensor a_fp4, Tensor a_sf, int sfLayout=0) -> Tensor",
-     kernel<mxfp4_dequantize>},
+     kernel<mxfp4_dequantize>, kernel_by_host<mxfp4_dequantize>},
     {"mxfp4_dequantize_host(Tensor weight, Tensor scale, int group_size=32) -> Tensor",
-     kernel<mxfp4_dequantize_host>},
+     kernel<mxfp4_dequantize_host>, kernel_by_host<mxfp4_dequantize_host>},
     {"e2m1_and_ufp8sf_scale_to_float(Tensor e2m1_tensor, Tensor ufp8_scale_tensor, "
      "Tensor? global_scale_tensor=None, int sf_vec_size=16, int ufp8_type=1, "
      "bool is_sf_swizzled_layout=True, bool is_sf_8x4_layout=False) -> Tensor",
-     kernel<scale_to_float>},
-    {"block_scale_interleave(Tensor unswizzled_sf) -> Tensor", kernel<block_scale_interleave>},
+     kernel<scale_to_float>, kernel_by_host<scale_to_float>},
+    {"block_scale_interleave(Tensor unswizzled_sf) -> Tensor", kernel<block_scale_interleave>,
+     kernel_by_host<block_scale_interleave>},
     {"block_scale_interleave_out(Tensor unswizzled_sf, *, Tensor(a!) out) -> ()",
-     kernel_out<block_scale_interleave, 1>},
-    {"nvfp4_block_scale_interleave(Tensor unswizzled_sf) -> Tensor",
-     kernel<block_scale_interleave>},
+     kernel_out<block_scale_interleave, 1>, kernel_out_by_host<block_scale_interleave, 1>},
+    {"nvfp4_block_scale_interleave(Tensor unswizzled_sf) -> Tensor", kernel<block_scale_interleave>,
+     kernel_by_host<block_scale_interleave>},
     {"group_gemm_mxfp8_mxfp4_nt_groupwise(" SUBBYTE_GEMM ", ScalarType? out_dtype=None) -> Tensor",
-     kernel<group_gemm>},
+     kernel<group_gemm>, kernel<group_gemm>},
     {"group_gemm_mxfp4_nt_groupwise(" SUBBYTE_GEMM ", ScalarType? out_dtype=None) -> Tensor",
-     kernel<group_gemm>},
+     kernel<group_gemm>, kernel<group_gemm>},
     {"group_gemm_mxfp8_mxfp4_nt_groupwise_out(" SUBBYTE_GEMM ", *, Tensor(a!) out) -> ()",
-     kernel<group_gemm_out>},
+     kernel<group_gemm_out>, kernel<group_gemm_out>},
 };
 
 }  // namespace

@@ -222,14 +222,14 @@ Status product(Arguments& arguments, Results& results) {
 /// z of XPU: w = s (q - z), with z of any signed byte.
 Result<Matrix> xpu_matrix(const Product& in, const Tensor& zeros) {
   SUBBYTE_TRY(Matrix matrix, codes_and_scales(in, [&](std::byte* codes) {
-                std::ranges::copy(in.weight.span(), codes);
+                std::ranges::copy(in.weight.host().span(), codes);
               }));
   MatrixView& view = matrix.view;
   view.format.element = Format::kU4;
   view.format.zero = Zero::kU8;
   const auto count = static_cast<std::size_t>(view.rows * view.groups());
   auto bytes = allocate_bytes(count);
-  unpack_int4_xpu_groups(bytes.get(), zeros.data(), view.rows, view.groups(), 1);
+  unpack_int4_xpu_groups(bytes.get(), zeros.host().data(), view.rows, view.groups(), 1);
   for (std::size_t i = 0; i < count; ++i) {
     const int zero = static_cast<int8_t>(bytes[i]);
     if (zero < 0 || zero > 16) return refuse(zeros.name(), "0 to 16", std::to_string(zero));
@@ -249,14 +249,10 @@ Status product_with_zeros(Arguments& arguments, Results& results) {
   SUBBYTE_CHECK(check_dtype(zeros, {numbers().i8}));
   SUBBYTE_CHECK(check_sizes(zeros, {in.groups(), in.rows()}));
   Tensor out = Tensor::empty(std::array{in.x.size(0), in.rows()}, in.x.dtype(), in.x);
-  if (in.x.size(0) > 0) {
-    SUBBYTE_TRY(Machine machine, Machine::borrow(in.x.count() * in.rows()));
-    const std::array sources = {&in.weight, &in.scales, &zeros};
-    SUBBYTE_TRY(const auto matrix, keep({"int4 of XPU", {in.rows(), in.cols(), in.group}, {}},
-                                        sources, [&] { return xpu_matrix(in, zeros); }));
-    SUBBYTE_TRY(const ReadyWeights ready, make_ready(machine, matrix->view, sources));
-    SUBBYTE_CHECK(multiply(machine, in.x, ready, std::nullopt, out));
-  }
+  SUBBYTE_CHECK(multiply_kept(
+      in.x, {"int4 of XPU", {in.rows(), in.cols(), in.group}, {}},
+      std::array{&in.weight, &in.scales, &zeros}, [&] { return xpu_matrix(in, zeros); },
+      std::nullopt, out));
   results.add(std::move(out));
   return {};
 }
@@ -264,7 +260,8 @@ Status product_with_zeros(Arguments& arguments, Results& results) {
 constexpr Operator kOperators[] = {
     {"_convert_weight_to_int4pack_for_cpu(Tensor self, int innerKTiles) -> Tensor",
      kernel<convert_for_cpu>},
-    {"_convert_weight_to_int4pack(Tensor self, int innerKTiles) -> Tensor", kernel<convert>},
+    {"_convert_weight_to_int4pack(Tensor self, int innerKTiles) -> Tensor", kernel<convert>,
+     kernel_by_host<convert>},
     {"_weight_int4pack_mm_for_cpu(Tensor self, Tensor mat2, int qGroupSize, "
      "Tensor qScaleAndZeros) -> Tensor",
      kernel<product_for_cpu>},
@@ -273,7 +270,7 @@ constexpr Operator kOperators[] = {
      kernel<product>, kernel<product>},
     {"_weight_int4pack_mm_with_scales_and_zeros(Tensor self, Tensor mat2, int qGroupSize, "
      "Tensor qScale, Tensor qZeros) -> Tensor",
-     kernel<product_with_zeros>},
+     kernel<product_with_zeros>, kernel<product_with_zeros>},
 };
 
 }  // namespace

@@ -25,8 +25,15 @@ TextHandle text_of(Word word) {
 
 }  // namespace
 
+Tensor Arguments::tensor_of(Word word, const char* name) {
+  Tensor tensor(std::bit_cast<TensorHandle>(word), name);
+  if (on_gpu_ == nullptr || tensor.on_cpu()) return tensor;
+  if (!*on_gpu_) on_gpu_->emplace(tensor.share());
+  return tensor.to_cpu();
+}
+
 Tensor Arguments::tensor(const char* name) {
-  return Tensor(std::bit_cast<TensorHandle>(*next_++), name);
+  return tensor_of(*next_++, name);
 }
 
 std::optional<Word> Arguments::optional_word() {
@@ -44,7 +51,7 @@ std::optional<Word> Arguments::optional_word() {
 std::optional<Tensor> Arguments::optional_tensor(const char* name) {
   const std::optional<Word> word = optional_word();
   if (!word) return std::nullopt;
-  return Tensor(std::bit_cast<TensorHandle>(*word), name).contiguous();
+  return tensor_of(*word, name).contiguous();
 }
 
 double Arguments::number() {
@@ -98,12 +105,48 @@ void Results::write(Word* stack) {
   for (Tensor& tensor : tensors_) *stack++ = std::bit_cast<Word>(tensor.release());
 }
 
+void Results::write(Word* stack, const Tensor& like) {
+  for (Tensor& tensor : tensors_) {
+    *stack++ = std::bit_cast<Word>(std::move(tensor).to_device_of(like).release());
+  }
+}
+
+namespace {
+
+/// An error becomes an exception of Python.
+void run(Body body, Arguments& arguments, Results& results) {
+  const Status status = body(arguments, results);
+  if (!status.ok()) throw std::runtime_error(to_string(status.error()));
+}
+
+}  // namespace
+
 void run(Body body, Word* stack) {
   Arguments arguments(stack);
   Results results;
-  const Status status = body(arguments, results);
-  if (!status.ok()) throw std::runtime_error(to_string(status.error()));
+  run(body, arguments, results);
   results.write(stack);
+}
+
+void run_by_host(Body body, Word* stack) {
+  std::optional<Tensor> on_gpu;
+  Arguments arguments(stack, on_gpu);
+  Results results;
+  run(body, arguments, results);
+  if (on_gpu) return results.write(stack, *on_gpu);
+  results.write(stack);
+}
+
+void run_out_by_host(Body body, Word* stack, int out) {
+  std::optional<Tensor> on_gpu;
+  Arguments arguments(stack, on_gpu);
+  Tensor to = Arguments(stack + out).tensor("out");
+  if (!to.is_contiguous()) throw std::runtime_error(to_string(refuse(to, "a contiguous tensor")));
+  const Tensor host = Tensor::empty_on_cpu(to.sizes(), to.dtype());
+  Results results;
+  results.write_to(host.share());
+  run(body, arguments, results);
+  check(functions().aoti_torch_copy_(to.handle(), host.handle(), 0), "copy_");
 }
 
 Result<Tensor> Results::result(std::span<const int64_t> sizes, int32_t dtype,
@@ -120,8 +163,7 @@ void run_out(Body body, Word* stack, int out, int num_unused) {
   Results results;
   results.write_to(rest.tensor("out"));
   for (int i = 0; i < num_unused; ++i) rest.tensor("unused");
-  const Status status = body(arguments, results);
-  if (!status.ok()) throw std::runtime_error(to_string(status.error()));
+  run(body, arguments, results);
 }
 
 namespace {
@@ -158,11 +200,10 @@ Status implement(const char* device, std::span<const std::span<const Operator>> 
 
 Status register_operators() {
   SUBBYTE_CHECK(load_shim());
-  const std::span<const Operator> lists[] = {linear_operators(),       experts_operators(),
-                                             quantize_operators(),     int4_operators(),
-                                             bitsandbytes_operators(), bitsandbytes_products(),
-                                             kbit_operators(),         flashinfer_operators(),
-                                             marlin_operators(),       awq_operators()};
+  const std::span<const Operator> lists[] = {
+      linear_operators(),       experts_operators(),     quantize_operators(), int4_operators(),
+      bitsandbytes_operators(), bitsandbytes_products(), kbit_operators(),     kbit_products(),
+      flashinfer_operators(),   marlin_operators(),      awq_operators()};
   const Functions& f = functions();
   LibraryHandle library = nullptr;
   if (f.aoti_torch_library_init_fragment(kSpace, kSpace, 1, &library) != 0) {

@@ -14,7 +14,9 @@
 namespace subbyte::torch_operators {
 namespace {
 
-constexpr int64_t kGrain = 1 << 14;  // numbers that a thread converts at a time
+// Numbers that a thread converts at a time, or adds: some twenty microseconds, as long as it takes
+// to wake all threads of torch, which it does for any loop that is divided.
+constexpr int64_t kGrain = 1 << 17;
 
 /// Has no branches, so that the loop becomes one of vectors: a product rebiases the exponent, which
 /// makes subnormal numbers what they are, too; infinity and NaN keep the exponent of all ones.
@@ -154,7 +156,8 @@ void sum_groups(Machine& machine, std::span<float> sums, std::span<const float> 
   const int64_t groups = weights.offsets.cols;
   const std::span<const uint32_t> order = weights.main.input_order;
   const int64_t count = static_cast<int64_t>(sums.size());
-  machine.executor().parallel_for(count, 64, [&](int64_t begin, int64_t end, int) {
+  const int64_t grain = kGrain / std::max<int64_t>(weights.group_size, 1);
+  machine.executor().parallel_for(count, grain, [&](int64_t begin, int64_t end, int) {
     for (int64_t i = begin; i < end; ++i) {
       const float* const row = x.data() + i / groups * cols;
       const int64_t first = i % groups * weights.group_size;

@@ -163,15 +163,17 @@ Status quantize_fp8_op(Arguments& arguments, Results& results) {
 constexpr Operator kOperators[] = {
     {"quantize_int(Tensor weights, int bits, int group_size, bool symmetric=False) -> "
      "(Tensor, Tensor, Tensor)",
-     kernel<quantize_int>},
+     kernel<quantize_int>, kernel_by_host<quantize_int>},
     {"quantize_mxfp4(Tensor weights, str rule=\"ceil\") -> (Tensor, Tensor)",
-     kernel<quantize_mxfp4_op>},
+     kernel<quantize_mxfp4_op>, kernel_by_host<quantize_mxfp4_op>},
     {"quantize_nvfp4(Tensor weights, bool four_over_six=True) -> (Tensor, Tensor, Tensor)",
-     kernel<quantize_nvfp4_op>},
-    {"quantize_nf4(Tensor weights, int block=64) -> (Tensor, Tensor)", kernel<quantize_nf4_op>},
+     kernel<quantize_nvfp4_op>, kernel_by_host<quantize_nvfp4_op>},
+    {"quantize_nf4(Tensor weights, int block=64) -> (Tensor, Tensor)", kernel<quantize_nf4_op>,
+     kernel_by_host<quantize_nf4_op>},
     {"quantize_nfl(Tensor weights, int bits, Tensor? codebook=None) -> (Tensor, Tensor, Tensor)",
-     kernel<quantize_nfl_op>},
-    {"quantize_fp8(Tensor weights) -> (Tensor, Tensor)", kernel<quantize_fp8_op>},
+     kernel<quantize_nfl_op>, kernel_by_host<quantize_nfl_op>},
+    {"quantize_fp8(Tensor weights) -> (Tensor, Tensor)", kernel<quantize_fp8_op>,
+     kernel_by_host<quantize_fp8_op>},
 };
 
 }  // namespace

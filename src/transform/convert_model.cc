@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <set>
 
 #include "base/output_directory.h"
 #include "base/quote.h"
@@ -17,6 +18,7 @@
 #include "transform/convert_plan.h"
 #include "transform/dense_writer.h"
 #include "transform/quantize_tensor.h"
+#include "transform/reader_names.h"
 #include "transform/resume.h"
 
 namespace subbyte {
@@ -81,19 +83,24 @@ Result<Source> open_source(const fs::path& model) {
 constexpr std::pair<std::string_view, std::string_view> kUsualNames[] = {
     {"nvfp4", "nvfp4_pack_quantized"}, {"nf4", "bnb_nf4"}, {"w4a16", "pack_quantized"}};
 
-/// The format of compressed-tensors that holds the first quantized module; the integers' one when
-/// none does, which will say why.
+/// Several formats in one checkpoint, which compressed-tensors has where the source has them.
+constexpr std::string_view kMixture = "mixed_precision";
+
+/// The format of compressed-tensors that holds the weights, which may be several; the integers' one
+/// when none does, which will say why.
 const Exporter* choose_compressed(const ImportContext& context) {
-  const auto modules = find_modules(context);
-  const auto first = std::ranges::find_if(modules, [](const FoundModule& module) {
-    return module.info.ok() && !is_dense(*module.info);
-  });
-  const bool fp4 = first != modules.end() && first->info->format.element == Format::kE2M1;
-  const bool fp8 = first != modules.end() && first->info->format.element == Format::kE4M3;
-  if (fp8) return find_exporter("float_quantized");
-  if (!fp4) return find_exporter("pack_quantized");
-  return find_exporter(first->info->format.scale == Format::kE4M3 ? "nvfp4_pack_quantized"
-                                                                  : "mxfp4_pack_quantized");
+  std::set<std::string_view> formats;
+  for (const FoundModule& module : find_modules(context)) {
+    if (!module.info.ok() || is_dense(*module.info)) continue;
+    const WeightFormat& format = module.info->format;
+    const bool nvfp4 = format.scale == Format::kE4M3;
+    formats.insert(format.element == Format::kE4M3   ? "float_quantized"
+                   : format.element != Format::kE2M1 ? "pack_quantized"
+                   : nvfp4                           ? "nvfp4_pack_quantized"
+                                                     : "mxfp4_pack_quantized");
+  }
+  if (formats.size() > 1) return find_exporter(kMixture);
+  return find_exporter(formats.empty() ? "pack_quantized" : *formats.begin());
 }
 
 Result<ConvertTarget> choose_target(const ImportContext& context, std::string name) {
@@ -340,7 +347,7 @@ void state_layer_types(json::Value& config) {
 std::string rewritten_config(json::Value config, const ConvertTarget& target,
                              const ExportedConfig* quantization) {
   state_layer_types(config);
-  config.erase("compression_config");
+  erase_other_sections(config);
   if (quantization != nullptr) {
     config["quantization_config"] = quantization->section;
     return json::to_text(config, 2) + "\n";
@@ -360,7 +367,8 @@ Status write_configs(const fs::path& directory, const Source& source, const Conv
     return write_text(directory / "config.json",
                       rewritten_config(source.config.value, target, nullptr));
   }
-  const ExportedConfig config = target.exporter->config(plan.exported);
+  const ExportedConfig config =
+      target.exporter->config(named_for_readers(plan.exported, source.config.value));
   SUBBYTE_CHECK(write_text(directory / "config.json",
                            rewritten_config(source.config.value, target, &config)));
   if (config.side_file.empty()) return {};
@@ -406,7 +414,9 @@ Result<std::optional<OrinPlan>> plan_orin(const fs::path& model, const Source& s
 
 std::vector<std::string> conversion_formats() {
   std::vector<std::string> names = {std::string(kCompressedTensors)};
-  for (const Exporter* exporter : all_exporters()) names.emplace_back(exporter->name);
+  for (const Exporter* exporter : all_exporters()) {
+    if (exporter->name != kMixture) names.emplace_back(exporter->name);
+  }
   names.emplace_back(kOrin);
   for (const auto& [name, dtype] : kDense) names.emplace_back(name);
   return names;

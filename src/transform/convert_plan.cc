@@ -82,7 +82,12 @@ class Planner {
     plan_.modules = find_modules(context_);
     for (const FoundModule& module : plan_.modules) {
       if (!module.info.ok()) return module.info.error();
-      if (is_dense(*module.info)) continue;
+      if (is_dense(*module.info)) {
+        // The factors that stand for nothing beside it: only readers of their format know them.
+        const auto& tensors = module.info->tensors;
+        for (std::size_t i = 1; i < tensors.size(); ++i) unused_.insert(tensors[i]->name);
+        continue;
+      }
       quantized_.insert(module.name);
       if (const auto expert = parse_expert_name(module.name);
           target_.has_alternating_stacks() && expert && !joint_name(expert->stack).empty()) {
@@ -166,6 +171,7 @@ class Planner {
     }
     std::set<const void*> done;  // modules, and stacks whose biases are
     for (const auto& [name, tensor] : context_.tensors.tensors()) {
+      if (unused_.contains(name)) continue;
       const auto found = by_tensor_.find(name);
       ConvertJob job;
       if (const auto bias = biases_of.find(&tensor); bias != biases_of.end()) {
@@ -388,6 +394,7 @@ class Planner {
   bool symmetric_ = false;                        // whether all zero points lie in the middle
   ByTensor by_tensor_;                            // the quantized module that has each tensor
   std::set<std::string, std::less<>> quantized_;  // their names
+  std::set<std::string_view> unused_;             // tensors that are left out
 };
 
 }  // namespace

@@ -18,6 +18,7 @@
 #include "transform/quantize_plan.h"
 #include "transform/quantize_scales.h"
 #include "transform/quantize_widths.h"
+#include "transform/reader_names.h"
 #include "transform/resume.h"
 
 namespace subbyte {
@@ -233,7 +234,7 @@ Status write_configs(const fs::path& directory, json::Value config, const Quanti
       config["torch_dtype"] = "float16";
     }
   }
-  const ExportedConfig quantization = format.writer().config(exported);
+  const ExportedConfig quantization = format.writer().config(named_for_readers(exported, config));
   config["quantization_config"] = quantization.section;
   SUBBYTE_CHECK(write_text(directory / "config.json", json::to_text(config, 2) + "\n"));
   if (quantization.side_file.empty()) return {};

@@ -8,6 +8,7 @@
 #include "base/quote.h"
 #include "checkpoints/config/config_file.h"
 #include "checkpoints/config/model_files.h"
+#include "checkpoints/config/side_file_keys.h"
 #include "engine/generation_config.h"
 #include "json/strict_json.h"
 #include "models/config_keys.h"
@@ -105,8 +106,10 @@ void check_config_object(VerifyContext& context, const json::Object& config,
   check_special_tokens(context, config, kConfig);
   if (!context.model) return;
   std::vector<std::string> unknown = unknown_config_keys(config, context.architecture);
-  const auto of_weights = unknown_quantization_keys(config);
-  unknown.insert(unknown.end(), of_weights.begin(), of_weights.end());
+  for (const auto& more :
+       {unknown_quantization_keys(config), unknown_side_file_keys(config, context.path)}) {
+    unknown.insert(unknown.end(), more.begin(), more.end());
+  }
   note_unknown_keys(context, kConfig, unknown);
 }
 

@@ -21,6 +21,15 @@
 namespace subbyte {
 namespace {
 
+/// "model.layers.7." of "model.layers.7.mlp.up_proj"; empty without one.
+std::string_view layer_of(std::string_view name) {
+  constexpr std::string_view kLayers = "layers.";
+  const std::size_t begin = name.find(kLayers);
+  if (begin == std::string_view::npos) return {};
+  const std::size_t end = name.find('.', begin + kLayers.size());
+  return end == std::string_view::npos ? std::string_view() : name.substr(0, end + 1);
+}
+
 class WeightChecker {
  public:
   explicit WeightChecker(VerifyContext& context)
@@ -51,16 +60,37 @@ class WeightChecker {
   }
 
  private:
+  bool has_layer(std::string_view layer) const {
+    const auto& all = context_.tensors.tensors();
+    const auto first = all.lower_bound(layer);
+    return first != all.end() && std::string_view(first->first).starts_with(layer);
+  }
+
+  /// Layers of which nothing is there are one finding, however many config.json says.
   Status check_expected(const std::vector<TensorSpec>& specs, const CheckpointNames& names) {
+    std::set<std::string> missing;
+    std::string first_missing;
     for (const TensorSpec& spec : specs) {
+      const std::string full = names.full(spec.name);
+      if (const auto layer = layer_of(full); !layer.empty() && !has_layer(layer)) {
+        if (missing.empty()) first_missing = layer.substr(0, layer.size() - 1);
+        missing.emplace(layer);
+        continue;
+      }
       const bool is_own =
           spec.is_untied_if_there && has_module(context_.tensors, names.full(spec.name));
       if (spec.tied_to.empty() || is_own) {
         SUBBYTE_CHECK(check_expected(spec, names));
       } else {
-        check_tied(names.full(spec.name) + ".weight", names.full(spec.tied_to) + ".weight");
+        check_tied(full + ".weight", names.full(spec.tied_to) + ".weight");
       }
     }
+    if (missing.empty()) return {};
+    refused_ = true;
+    if (!context_.complete) return {};
+    context_.findings.add("import.missing", first_missing, "tensors",
+                          fmt::format("none in {} of the {} layers of config.json", missing.size(),
+                                      context_.model->num_layers));
     return {};
   }
 

@@ -138,6 +138,18 @@ TEST_F(Rules, keys_that_nobody_knows_are_a_note_of_verify) {
   EXPECT_NE(verify.out.find("another_key"), std::string::npos) << verify.out;
 }
 
+TEST_F(Rules, keys_that_nobody_knows_are_found_where_else_a_quantization_config_lies) {
+  Json config = Json::parse(folder_.read("model/config.json"));
+  Json section = config["quantization_config"];
+  config.erase("quantization_config");
+  folder_.write("model/config.json", config.dump());
+  section["brand_new_key"] = 1;
+  folder_.write("model/quant_config.json", section.dump());
+  const ProcessResult verify = call({"verify", "--notes"});
+  EXPECT_EQ(verify.exit_code, 0) << verify.out;
+  EXPECT_NE(verify.out.find("quant_config.json: brand_new_key"), std::string::npos) << verify.out;
+}
+
 TEST_F(Rules, contexts_that_yarn_makes_longer_are_accepted) {
   EXPECT_EQ(call({"run", "-p", "Hi", "-n", "1", "-c", "4000"}).exit_code, 2);
   change("config.json",

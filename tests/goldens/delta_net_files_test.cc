@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <set>
 
 #include "base/thread_pool.h"
 #include "checkpoints/containers/tensor_source.h"
@@ -13,6 +14,7 @@
 #include "support/temp_dir.h"
 #include "support/test_context.h"
 #include "support/test_names.h"
+#include "support/test_tensors.h"
 #include "transform/convert_model.h"
 #include "transform/quantize_model.h"
 #include "verify/inspect.h"
@@ -20,6 +22,8 @@
 
 namespace subbyte {
 namespace {
+
+using namespace std::string_literals;
 
 class DeltaNetFiles : public ::testing::TestWithParam<const char*> {
  protected:
@@ -123,6 +127,108 @@ TEST_P(DeltaNetFiles, are_opened_by_an_inspection_which_counts_what_is_not_read)
   EXPECT_EQ(unread > 0, is_wrapped());
 }
 
+class MixedDeltaNetFiles : public DeltaNetFiles {};
+
+/// Each module keeps its format, and config groups say which; what rounds activations is left out.
+TEST_P(MixedDeltaNetFiles, are_written_as_mixtures_of_compressed_tensors) {
+  const auto converted = convert_model(
+      source_, folder_ / "converted", {.format = "compressed-tensors", .allow_lossy = true}, pool_);
+  ASSERT_TRUE(converted.ok()) << converted.error().message;
+  const auto made = json::parse_file((folder_ / "converted/config.json").string(), 1 << 20);
+  ASSERT_TRUE(made.ok());
+  EXPECT_EQ((*made)["quantization_config"]["format"], "mixed-precision");
+  std::set<std::string> formats;
+  for (const auto& [name, group] : (*made)["quantization_config"]["config_groups"].items()) {
+    formats.insert(group["format"].get<std::string>());
+  }
+  EXPECT_EQ(formats, std::set<std::string>({"float-quantized", "nvfp4-pack-quantized"}));
+  expect_near(logits(folder_ / "converted"), logits(source_));
+}
+
+/// Names of modules in the config that `quantize` or `convert` wrote of a golden, whose config.json
+/// is `config`.
+std::vector<std::string> ignored_by(const TempDir& folder, const char* golden,
+                                    const json::Value& config) {
+  const auto source = testing::golden_folder(golden);
+  std::filesystem::create_directory(folder / "source");
+  folder.write("source/config.json", json::to_text(config));
+  std::filesystem::copy(source / "model.safetensors", folder / "source/model.safetensors");
+  ThreadPool pool(1);
+  const bool is_float = !config.contains("quantization_config") &&
+                        !config.value(kTextConfig, config).contains("quantization_config");
+  const auto done =
+      is_float
+          ? quantize_model(folder / "source", folder / "made",
+                           {.format = "compressed-tensors", .group_size = 16}, pool)
+                .ok()
+          : convert_model(folder / "source", folder / "made", {.format = "float_quantized"}, pool)
+                .ok();
+  EXPECT_TRUE(done);
+  const auto made = json::parse_file((folder / "made/config.json").string(), 1 << 20);
+  EXPECT_TRUE(made.ok());
+  if (!made.ok()) return {};
+  EXPECT_FALSE(made->value(kTextConfig, json::Value::object()).contains("quantization_config"));
+  return (*made)["quantization_config"]["ignore"].get<std::vector<std::string>>();
+}
+
+bool has(const std::vector<std::string>& names, std::string_view name) {
+  return std::ranges::find(names, name) != names.end();
+}
+
+/// Readers compare them with the modules of the class that config.json names.
+TEST(WrappedDeltaNets, name_modules_as_the_class_of_the_config_does) {
+  for (const char* const golden : {"qwen3_5-wrapped-bf16", "qwen3_5-fp8"}) {
+    const auto config =
+        json::parse_file((testing::golden_folder(golden) / "config.json").string(), 1 << 20);
+    ASSERT_TRUE(config.ok());
+    const TempDir wrapped;
+    EXPECT_TRUE(has(ignored_by(wrapped, golden, *config),
+                    "model.language_model.layers.0.linear_attn.in_proj_a"));
+    json::Value text = (*config)[kTextConfig];
+    if (config->contains("quantization_config")) {
+      text["quantization_config"] = (*config)["quantization_config"];
+    }
+    const TempDir flat;
+    EXPECT_TRUE(has(ignored_by(flat, golden, text), "model.layers.0.linear_attn.in_proj_a"));
+  }
+}
+
+/// The section of a quantized model may stand in the config of the text model alone.
+TEST(WrappedDeltaNets, are_quantized_as_the_config_of_their_text_model_says) {
+  const auto source = testing::golden_folder("qwen3_5-fp8") / "config.json";
+  auto config = json::parse_file(source.string(), 1 << 20);
+  ASSERT_TRUE(config.ok());
+  (*config)[kTextConfig]["quantization_config"] = (*config)["quantization_config"];
+  config->erase("quantization_config");
+  const TempDir folder;
+  EXPECT_TRUE(has(ignored_by(folder, "qwen3_5-fp8", *config), "lm_head"));
+}
+
+/// transformers leaves the factor of a matrix that it did not quantize: no other format knows it.
+TEST(WrappedDeltaNets, are_converted_without_factors_that_stand_for_nothing) {
+  const auto source = testing::golden_folder("qwen3_5-fp8");
+  const auto opened = TensorSource::open(source);
+  ASSERT_TRUE(opened.ok());
+  const std::string unused = "model.language_model.layers.0.linear_attn.in_proj_a.weight_scale_inv";
+  std::vector<TestTensor> tensors = {{unused, DType::kF32, {1, 1}, "\0\0\x80\x3f"s}};
+  for (const auto& [name, tensor] : opened->tensors()) {
+    tensors.push_back(
+        {name, tensor.dtype, tensor.shape,
+         std::string(reinterpret_cast<const char*>(tensor.bytes.data()), tensor.bytes.size())});
+  }
+  const TempDir folder;
+  std::filesystem::create_directory(folder / "source");
+  std::filesystem::copy(source / "config.json", folder / "source/config.json");
+  ASSERT_TRUE(write_tensors(folder / "source/model.safetensors", tensors).ok());
+  ThreadPool pool(1);
+  for (const char* const format : {"fp8", "float_quantized", "f32"}) {
+    const auto converted = convert_model(folder / "source", folder / format,
+                                         {.format = format, .allow_lossy = true}, pool);
+    ASSERT_TRUE(converted.ok()) << converted.error().message;
+    EXPECT_EQ(TensorSource::open(folder / format)->find(unused), nullptr) << format;
+  }
+}
+
 /// A wrapper that says nothing of a head that its text part ties: the files have none.
 TEST(WrappedDeltaNets, take_the_embedding_where_configs_contradict_each_other) {
   const auto source = testing::golden_folder("qwen3_5-wrapped-bf16");
@@ -143,6 +249,10 @@ TEST(WrappedDeltaNets, take_the_embedding_where_configs_contradict_each_other) {
 
 INSTANTIATE_TEST_SUITE_P(Goldens, DeltaNetFiles,
                          ::testing::ValuesIn(testing::goldens(testing::kStates)), NamedByValue());
+INSTANTIATE_TEST_SUITE_P(Goldens, MixedDeltaNetFiles,
+                         ::testing::Values("qwen3_5-fp8-nvfp4", "qwen3_5-moe-fp8-nvfp4",
+                                           "qwen3-next-fp8-nvfp4"),
+                         NamedByValue());
 
 }  // namespace
 }  // namespace subbyte

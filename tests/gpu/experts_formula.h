@@ -12,6 +12,7 @@
 
 #include "base/thread_pool.h"
 #include "cuda_backend/experts.h"
+#include "formats/rotation.h"
 #include "gpu_linear.h"
 #include "random_experts.h"
 
@@ -98,7 +99,7 @@ struct Bounded {
 
 /// Products in double precision. Products on the GPU are summed in float32 (17/16 K 2^-23, of
 /// integers of raw codes, which zero points take back), of weights rounded to the activations' type
-/// where they come from a table.
+/// where they come from a table, and of inputs that were rounded once more where they are rotated.
 inline Bounded multiply(const TestExperts& experts, const MatrixView& weights,
                         std::span<const float> bias, const std::vector<float>& x, int64_t m,
                         double unit) {
@@ -110,6 +111,20 @@ inline Bounded multiply(const TestExperts& experts, const MatrixView& weights,
                       !is_dense(experts.format);
   const double raw_code = unit == 0x1p-11 ? 16 : 144;  // with what the decoder leaves in
   Bounded result = {oracle.y, oracle.magnitude};
+  const int64_t rotation = weights.format.rotation;
+  if (rotation != 0) {
+    MatrixView stored = weights;
+    stored.format.rotation = 0;
+    std::vector<float> rotated = x;
+    rotate(rotated.data(), std::ssize(rotated), rotation);
+    const std::vector<double> sizes = multiply_in_double(stored, rotated, m).magnitude;
+    for (std::size_t i = 0; i < sizes.size(); ++i) {
+      result.bound[i] = (relative + 2.02 * unit) * sizes[i] + 0x1p-22 * std::fabs(oracle.y[i]) +
+                        0x1p-25 * static_cast<double>(weights.cols);
+      if (!bias.empty()) result.y[i] += bias[i % bias.size()];
+    }
+    return result;
+  }
   for (std::size_t i = 0; i < result.y.size(); ++i) {
     if (!bias.empty()) result.y[i] += bias[i % bias.size()];
     result.bound[i] = relative * oracle.magnitude[i] + 0x1p-22 * std::fabs(result.y[i]) +

@@ -156,6 +156,38 @@ TEST(GpuExperts, apart_have_a_factor_each) {
   }
 }
 
+/// Inputs of both products are prepared before them: in another order, rotated, or both.
+TEST(GpuExperts, of_vectors_match_the_formula) {
+  for (const Format element : {Format::kVQ2, Format::kVQ4}) {
+    for (const int rotation : {0, 16}) {
+      const WeightFormat format = {element, Format::kE4M4, Zero::kNone, 32, rotation};
+      for (const cuda::Number number : kNumbers) {
+        const TestExperts experts = random_experts(format, {8, 160, 96}, 31);
+        OnGpu on(experts, number);
+        for (const int64_t tokens : {1, 7, 16, 65, 300, 1100}) {
+          expect_formula(experts, random_tokens(experts.sizes, tokens, number, tokens), number, on,
+                         text_of(format, tokens, 4));
+        }
+      }
+    }
+  }
+}
+
+TEST(GpuExperts, of_vectors_have_one_codebook) {
+  const WeightFormat format = {Format::kVQ4, Format::kE4M4, Zero::kNone, 32};
+  TestExperts experts = random_experts(format, {4, 160, 96}, 32);
+  experts.matrices.down[2].view.codebook = experts.owners.back().codebook;
+  ThreadPool host(1);
+  CudaUploader uploader(nullptr, host);
+  WeightArena arena;
+  const auto uploaded =
+      upload_experts(experts.matrices, {arena, uploader, host, cuda::Number::kF16});
+  ASSERT_FALSE(uploaded.ok());
+  EXPECT_EQ(uploaded.error().code, "linear.unsupported");
+  EXPECT_NE(uploaded.error().message.find("one codebook"), std::string::npos)
+      << uploaded.error().message;
+}
+
 /// As Qwen3-MoE has them, with either rule for the weights of the routes.
 TEST(GpuExperts, without_bias_and_clamp_match_the_formula) {
   for (const WeightFormat& format : {kMxfp4, kAwq, kNf4, kNvfp4, kKbit3, kKbit5, kGptq8}) {

@@ -92,6 +92,23 @@ Usage measure_usage(const std::filesystem::path& directory, int64_t positions, E
   return usage;
 }
 
+/// What free memory says of two runs that agree: other programs of the machine take and give back
+/// memory, too, and what they do does not repeat itself. Ours does, leaks as well. The code of the
+/// kernels comes with the first run.
+template <class Measure>
+Usage undisturbed(const Measure& measure) {
+  constexpr int kMostRuns = 20;
+  measure();
+  Usage before = measure();
+  for (int i = 0; i < kMostRuns; ++i) {
+    const Usage usage = measure();
+    if (usage.measured == before.measured && usage.of_steps == before.of_steps) return usage;
+    before = usage;
+  }
+  ADD_FAILURE() << "other programs change the free memory all the time";
+  return before;
+}
+
 TEST(GpuLoading, takes_the_memory_that_it_states) {
   const std::pair<const char*, int64_t> models[] = {
       {"demo/model", 2048},
@@ -104,8 +121,7 @@ TEST(GpuLoading, takes_the_memory_that_it_states) {
       const auto measure = [&] {
         return measure_usage(checkout() / name, positions, type, batch_invariant);
       };
-      measure();  // the code of the kernels is there now
-      const Usage usage = measure();
+      const Usage usage = undisturbed(measure);
       std::printf("%s: stated %.2f MiB, measured %.2f, of steps %.2f\n", name,
                   static_cast<double>(usage.stated) / kMiB,
                   static_cast<double>(usage.measured) / kMiB,

@@ -54,11 +54,20 @@ TEST(GpuEmbed, copies_rows_of_dense_tables) {
 }
 
 TEST(GpuEmbed, decodes_rows_of_packed_tables) {
-  const WeightFormat formats[] = {
-      {Format::kU4, Format::kF16, Zero::kU8, 32}, {Format::kU8, Format::kF16, Zero::kU8, 128},
-      {Format::kU4, Format::kF16, Zero::kU8, 16}, {Format::kU8, Format::kBF16, Zero::kU8, 64},
-      {Format::kU2, Format::kF16, Zero::kU8, 32}, {Format::kI3, Format::kF32, Zero::kNone, 128},
-      {Format::kI4, Format::kF16, Zero::kF16, 64}};
+  const WeightFormat formats[] = {{Format::kU4, Format::kF16, Zero::kU8, 32},
+                                  {Format::kU8, Format::kF16, Zero::kU8, 128},
+                                  {Format::kU4, Format::kF16, Zero::kU8, 16},
+                                  {Format::kU8, Format::kBF16, Zero::kU8, 64},
+                                  {Format::kU2, Format::kF16, Zero::kU8, 32},
+                                  {Format::kI3, Format::kF32, Zero::kNone, 128},
+                                  {Format::kI4, Format::kF16, Zero::kF16, 64},
+                                  {Format::kNF4, Format::kF32, Zero::kNone, 64},
+                                  {Format::kNFL3, Format::kE4M4, Zero::kNone, 32},
+                                  {Format::kNFL5, Format::kE4M4, Zero::kNone, 32},
+                                  {Format::kVQ2, Format::kE4M4, Zero::kNone, 32},
+                                  {Format::kVQ4, Format::kF16, Zero::kNone, 32},
+                                  {Format::kVQ2, Format::kE4M4, Zero::kNone, 32, 16},
+                                  {Format::kVQ4, Format::kE4M4, Zero::kNone, 32, 64}};
   const EmbeddedTokens embedded({0, 40, 8, 15, 16, 31});
   const std::vector<int32_t>& tokens = embedded.rows;
   for (const WeightFormat& format : formats) {
@@ -75,11 +84,21 @@ TEST(GpuEmbed, decodes_rows_of_packed_tables) {
         packed.arguments(cuda::Number::kF16), packed.format(), nullptr);
     expect_ran();
     std::vector<double> expected;
-    std::vector<double> bounds;  // a product and a sum, rounded once, and a factor of one
+    // A product and a sum, rounded once, and a factor of one; values of a codebook are rounded
+    // before, and those of a run rotated: eight sums at most, of all of them over their root.
+    std::vector<double> bounds;
+    MatrixView stored = table.view;
+    stored.format.rotation = 0;
+    const auto run = std::max<int64_t>(format.rotation, 1);
+    const double roundings = rounding_bound(run > 1 ? 11 : has_table(format) ? 3 : 1);
     for (const int32_t token : tokens) {
       for (int64_t k = 0; k < kCols; ++k) {
         expected.push_back(weight_at(table.view, token, k));
-        bounds.push_back(rounding_bound(1) * std::fabs(expected.back()));
+        double size = 0;
+        for (int64_t i = k / run * run; i < k / run * run + run; ++i) {
+          size += std::fabs(weight_at(stored, token, i)) / std::sqrt(static_cast<double>(run));
+        }
+        bounds.push_back(roundings * size);
       }
     }
     expect_within(y.read(), expected, bounds, to_string(format));

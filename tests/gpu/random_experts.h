@@ -33,6 +33,9 @@ inline TestExperts random_experts(const WeightFormat& format, const Sizes& sizes
     const int64_t rows = is_down ? sizes.hidden : 2 * sizes.inner;
     const int64_t cols = is_down ? sizes.inner : sizes.hidden;
     RandomMatrix matrix = random_matrix(format, rows, cols, Contents::kReal, seed + e);
+    if (e > 0 && !matrix.codebook.empty()) {  // vectors are those of all experts
+      matrix.view.codebook = experts.owners.front().codebook;
+    }
     if (format.scale == Format::kE8M0) {  // gates of ordinary size: scales of 1/32 and 1/128
       for (std::byte& scale : matrix.scales->span()) scale = std::byte(is_down ? 120 : 122);
     }

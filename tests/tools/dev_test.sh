@@ -52,16 +52,31 @@ expect "a failed test" "0 passed, 1 failed, 0 skipped"
 gpu_program 134 <<<'[       OK ] A.passes (1 ms)'
 expect "a program that dies" "1 passed, 1 failed, 0 skipped"
 
+ctest_status=0
 run() {
-  count_tests "$folder/tests.xml" 0
+  count_tests "$folder/tests.xml" "$ctest_status" "$folder/reports"
   report_tests
 }
 cat >"$folder/tests.xml" <<'TXT'
 <testcase name="a" classname="a" time="0.1" status="run">
 <testcase name="b" classname="b" time="0.1" status="fail">
 <testcase name="c" classname="c" time="0.1" status="notrun">
+<testcase name="d_test.part_0" classname="d" time="0.1" status="run">
+<testcase name="d_test.part_1" classname="d" time="0.1" status="fail">
 TXT
 expect "a report of ctest" "1 passed, 1 failed"
+mkdir "$folder/reports"
+echo "passed d_test 0.1 D.a" >"$folder/reports/d_test.part_0"
+printf '%s\n' "failed d_test 0.1 D.b" "skipped d_test 0.1 D.c: no such machine" \
+  "passed d_test 0.1 D.d" >"$folder/reports/d_test.part_1"
+expect "a report of ctest and those of parts" "3 passed, 2 failed"
+for line in "failed: d_test: D.b" "skipped: d_test: D.c: no such machine"; do
+  grep -qxF "$line" <<<"$(run)" || die "'$line' is not said"
+done
+sed -i 's/"fail"/"run"/' "$folder/tests.xml"
+rm "$folder/reports/d_test.part_1"
+ctest_status=8
+expect "a part that reports nothing" "3 passed, 1 failed"
 
 # python_report STATUS ATTRIBUTES: what pytest returned, and what its report says.
 python_report() {

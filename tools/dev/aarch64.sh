@@ -8,10 +8,14 @@ aarch64_programs=(base_test json_test formats_test matrix_test foreign_layouts_t
 
 command_aarch64_test() {
   (($# == 0)) || die "aarch64-test: takes no arguments"
+  build_aarch64_tests
+  report_tests
+}
+
+build_aarch64_tests() {
   need_packages "${build_packages[@]}" g++-aarch64-linux-gnu qemu-user
   step "unpack libraries of arm64 to build/aarch64-packages" unpack_aarch64_packages
   build_and_test aarch64 "${aarch64_programs[@]}"
-  report_tests
 }
 
 # Debian's own lists for arm64, in a folder of their own: the system's packages stay as they are.

@@ -1,6 +1,11 @@
 # ./dev install and door-test.
 
 package_tools=(lintian fakeroot dpkg-dev file gzip)
+door_parts=(packages sanitizers aarch64 jetson cuda-wheel)
+# Programs over the interfaces that others call.
+interface_programs=(c_interface_test cpp_interface_test)
+readonly cuda_wheel=$PWD/build/cuda-wheel
+readonly cuda_wheel_megabytes=150
 
 command_install() {
   (($# >= 1 && $# <= 2)) || die "install: expected PREFIX [COMPONENT]"
@@ -12,14 +17,80 @@ command_install() {
   cmake --install build/install --prefix "$1" --strip ${2:+--component "$2"}
 }
 
+# door-test [PART...]
 command_door_test() {
-  (($# == 0)) || die "door-test: '$1' is no argument of it"
+  local parts=("$@") part
+  for part in "$@"; do
+    [[ " ${door_parts[*]} " == *" $part "* ]] ||
+      die "door-test: '$part' is none of ${door_parts[*]}"
+  done
+  ((${#parts[@]})) || parts=("${door_parts[@]}")
+  for part in "${parts[@]}"; do
+    "door_${part//-/_}"
+  done
+  print_phases
+  report_tests
+}
+
+door_packages() {
   need_packages "${package_tools[@]}"
   build packages
   step "make Debian packages" make_packages
   step "lintian" lint_packages
   step "use what is in them" use_packages
-  print_phases
+}
+
+# The interfaces for C and C++ under the address and undefined-behaviour sanitizers.
+door_sanitizers() {
+  build_and_test asan-scalar "${interface_programs[@]}"
+}
+
+door_aarch64() {
+  build_aarch64_tests
+}
+
+# Device code for Jetson Orin: all files, with the kernels of two kinds of weights.
+door_jetson() {
+  command -v nvcc >/dev/null || die "door-test: jetson: there is no nvcc"
+  need_packages "${build_packages[@]}"
+  step "configure build/jetson" cmake --preset ci -B build/jetson \
+    -DSUBBYTE_CUDA_ARCHITECTURES=87 -DSUBBYTE_BUILD_TESTS=OFF -DSUBBYTE_BUILD_BENCHMARKS=OFF
+  step "compile for sm_87" cmake --build build/jetson --parallel "$(nproc)" \
+    --target subbyte_kernels_cuda
+}
+
+# A wheel with the kernels for GPUs, as `pip install .` makes it where nvcc is: its size, and the
+# tests of the package with it, where no driver needs to be.
+door_cuda_wheel() {
+  command -v nvcc >/dev/null || die "door-test: cuda-wheel: there is no nvcc"
+  need_packages "${build_packages[@]}" python3-dev python3-venv
+  mkdir -p "$cuda_wheel"
+  step "tools that make wheels" install_python_tools "$cuda_wheel/tools"
+  step "wheel with CUDA" build_cuda_wheel
+  step "its size and symbols" check_cuda_wheel
+  step "the wheel in a new venv" install_wheel "$cuda_wheel/tools" "$cuda_wheel/packages" \
+    "$cuda_wheel/venv" "$cuda_wheel"/dist/subbyte-*.whl
+  run_python_tests "$cuda_wheel/venv" "$cuda_wheel/tests.xml"
+}
+
+build_cuda_wheel() {
+  rm -rf "$cuda_wheel/dist"
+  PATH=$cuda_wheel/tools/bin:$PATH CMAKE_BUILD_PARALLEL_LEVEL=$(nproc) \
+    "$cuda_wheel/tools/bin/python" -m pip --disable-pip-version-check wheel . --no-deps \
+    --no-build-isolation --wheel-dir "$cuda_wheel/dist" \
+    --config-settings=build-dir="$cuda_wheel/build" --config-settings=cmake.define.SUBBYTE_CUDA=ON
+}
+
+check_cuda_wheel() {
+  local wheel bytes
+  wheel=$(echo "$cuda_wheel"/dist/subbyte-*.whl)
+  bytes=$(stat --format=%s "$wheel")
+  echo "$wheel: $((bytes / 1000000)) MB"
+  ((bytes <= cuda_wheel_megabytes * 1000000)) || {
+    echo "expected at most $cuda_wheel_megabytes MB" >&2
+    return 1
+  }
+  python3 tools/check_wheel.py --cuda "$wheel"
 }
 
 make_packages() {

@@ -18,7 +18,7 @@ command_python_test() {
 build_and_test_python() {
   need_packages "${build_packages[@]}" python3-dev python3-venv
   if make_python_wheel; then
-    run_python_tests
+    run_python_tests "$python_venv" "$PWD/build/ci/python-tests.xml"
   else
     num_failed=$((num_failed + 1))
   fi
@@ -28,14 +28,16 @@ make_python_wheel() {
   if [[ ! -d build/ci ]]; then
     step "configure build/ci" cmake --preset ci || return 1
   fi
-  step "tools that make wheels" install_python_tools || return 1
+  step "tools that make wheels" install_python_tools "$python_tools" || return 1
   step "wheel of build/ci" build_python_wheel || return 1
-  step "the wheel, ${python_test_packages[*]} in a new venv" install_python_wheel
+  step "the wheel, ${python_test_packages[*]} in a new venv" install_wheel "$python_tools" \
+    build/ci/python-packages "$python_venv" build/ci/wheel/subbyte-*.whl
 }
 
+# install_python_tools VENV
 install_python_tools() {
-  [[ -x $python_tools/bin/pip ]] || python3 -m venv "$python_tools" || return 1
-  "$python_tools/bin/pip" --disable-pip-version-check install --quiet --retries 2 \
+  [[ -x $1/bin/pip ]] || python3 -m venv "$1" || return 1
+  "$1/bin/pip" --disable-pip-version-check install --quiet --retries 2 \
     "${python_tool_packages[@]}" || no_packages "${python_tool_packages[*]}"
 }
 
@@ -53,20 +55,20 @@ build_python_wheel() {
     --config-settings=cmake.define.Python_EXECUTABLE="$python_tools/bin/python"
 }
 
-# What the tests run with is fetched once: from then on nothing needs a network.
-install_python_wheel() {
-  local packages=build/ci/python-packages
+# install_wheel TOOLS PACKAGES VENV WHEEL: what the tests run with is fetched to the folder PACKAGES
+# once; from then on nothing needs a network.
+install_wheel() {
+  local python=$1/bin/python packages=$2 venv=$3
   if [[ ! -d $packages ]]; then
-    "$python_tools/bin/python" -m pip --disable-pip-version-check download --quiet --retries 2 \
+    "$python" -m pip --disable-pip-version-check download --quiet --retries 2 \
       --only-binary :all: --dest "$packages.part" "${python_test_packages[@]}" ||
       no_packages "${python_test_packages[*]}" || return 1
     mv "$packages.part" "$packages"
   fi
-  rm -rf "$python_venv"
-  python3 -m venv --without-pip "$python_venv" &&
-    "$python_tools/bin/python" -m pip --python "$python_venv/bin/python" install --quiet \
-      --disable-pip-version-check --no-compile --no-index --find-links "$packages" \
-      build/ci/wheel/subbyte-*.whl "${python_test_packages[@]}"
+  rm -rf "$venv"
+  python3 -m venv --without-pip "$venv" &&
+    "$python" -m pip --python "$venv/bin/python" install --quiet --disable-pip-version-check \
+      --no-compile --no-index --find-links "$packages" "$4" "${python_test_packages[@]}"
 }
 
 # no_packages NAMES: says what helps, and fails.
@@ -76,12 +78,12 @@ no_packages() {
   return 1
 }
 
-# Adds to num_passed and num_failed. Tests of Ctrl-C need the signal, which shells ignore in what
-# they run in the background.
+# run_python_tests VENV REPORT: adds to num_passed and num_failed. Tests of Ctrl-C need the signal,
+# which shells ignore in what they run in the background.
 run_python_tests() {
-  local report=$PWD/build/ci/python-tests.xml status=0
+  local venv=$1 report=$2 status=0
   rm -f "$report"
-  phase "test python/" env --default-signal=INT "$python_venv/bin/python" -m pytest --quiet \
+  phase "test python/" env --default-signal=INT "$venv/bin/python" -m pytest --quiet \
     -p no:cacheprovider --junit-xml "$report" --ignore python/tests/torch python/tests || status=$?
   count_python_tests "$report" "$status"
 }

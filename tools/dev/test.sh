@@ -16,10 +16,10 @@ without_randomization() {
 run_tests() {
   local preset=$1 report=$PWD/build/$1/tests.xml status=0
   shift
-  rm -f "$report"
+  rm -rf "$report" "build/$preset/test_reports"
   phase "test build/$preset ${SUBBYTE_ISA:+with SUBBYTE_ISA=$SUBBYTE_ISA }$*" \
     run_ctest "$preset" --output-junit "$report" "$@" || status=$?
-  count_tests "$report" "$status"
+  count_tests "$report" "$status" "build/$preset/test_reports"
 }
 
 # run_ctest PRESET [CTEST OPTION...]
@@ -36,13 +36,19 @@ slowest_labels() {
     { print; fflush() }'
 }
 
-# count_tests REPORT STATUS: STATUS is what ctest returned.
+# count_tests REPORT STATUS FOLDER: STATUS is what ctest returned; FOLDER has what the parts of
+# GoogleTest programs reported (tools/run_gtest.py), which count in place of the parts.
 count_tests() {
-  local passed=0 failed=0
+  local passed=0 failed=0 lines
   if [[ -f $1 ]]; then
-    passed=$(grep -c '<testcase .*status="run"' "$1" || true)
-    failed=$(grep -c '<testcase .*status="fail"' "$1" || true)
+    lines=$(grep '<testcase ' "$1" | grep -v 'name="[a-z_]*\.part_' || true)
+    passed=$(grep -c 'status="run"' <<<"$lines" || true)
+    failed=$(grep -c 'status="fail"' <<<"$lines" || true)
   fi
+  lines=$(cat "$3"/* 2>/dev/null || true)
+  passed=$((passed + $(grep -c '^passed ' <<<"$lines" || true)))
+  failed=$((failed + $(grep -c '^failed ' <<<"$lines" || true)))
+  sed -n -E 's/^(failed|skipped) ([a-z_]+) [0-9.]+ /\1: \2: /p' <<<"$lines"
   # Tests that could not start and reports that are not there are failures, too.
   if (($2 != 0 && failed == 0)); then failed=1; fi
   num_passed=$((num_passed + passed))

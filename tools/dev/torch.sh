@@ -38,6 +38,8 @@ torch_test() {
     return
   fi
   link_torch_package
+  # Matrix of the package with tensors of torch, where a GPU is.
+  run_torch_tests "$python" python/tests/torch/with_module build/torch/package
   if has_python_package "$python" transformers; then
     run_torch_tests "$python" python/tests/torch/with_transformers build/torch/package
   else
@@ -52,12 +54,17 @@ torch_test() {
   else
     echo "dev: $vllm has no vllm: the plug-in was tested with torch alone" >&2
   fi
+  # GPTQModel fits neither.
+  local gptqmodel=$PWD/build/gptqmodel-venv/bin/python
+  if [[ -x $gptqmodel ]] && ! has_python_package "$python" gptqmodel; then
+    run_torch_tests "$gptqmodel" python/tests/torch build/torch/torch_package 'test_gptqmodel.py'
+  fi
 }
 
-# run_torch_tests PYTHON FOLDER PACKAGES
+# run_torch_tests PYTHON FOLDER PACKAGES [FILES]
 run_torch_tests() {
   (cd "$2" && PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$OLDPWD/$3 \
-    "$1" -m unittest discover -p 'test_*.py')
+    "$1" -m unittest discover -p "${4:-test_*.py}")
 }
 
 # The package as a wheel has it: build/torch/package/subbyte.

@@ -1,10 +1,12 @@
 """Whether two programs mean the same weights and give the same logits."""
 
+import json
 import pathlib
 import re
 import subprocess
 
 import torch
+import transformers
 from safetensors.torch import load_file
 
 
@@ -14,28 +16,62 @@ def run(program, *arguments):
     return done.returncode, (done.stderr.strip().splitlines() or [""])[-1]
 
 
+def text_names(weights):
+    """Names of the text model, whether or not it stands in a wrapper; other parts are left out."""
+    return {name.replace("model.language_model.", "model."): tensor
+            for name, tensor in weights.items()
+            if not name.startswith(("model.visual.", "visual.", "mtp."))}
+
+
+def stacks_of(tensors, kind):
+    """gate_up_proj and down_proj of all experts. Those of gpt-oss have biases: rows of gate and up
+    take turns, and inputs come first; of other families gate stands before up, outputs first."""
+    count = 1 + max(expert for _, expert in tensors["weight"])
+    is_gpt_oss = "bias" in tensors
+    for matrix, parts in (("gate_up", ("gate", "up")), ("down", ("down",))):
+        rows = [[tensors[kind][part, e] for part in parts] for e in range(count)]
+        stack = torch.stack([torch.stack(each, 1).flatten(0, 1) if is_gpt_oss
+                             else torch.cat(each) for each in rows])
+        turned = is_gpt_oss and kind == "weight"
+        yield matrix, stack.transpose(1, 2).contiguous() if turned else stack
+
+
 def with_stacks(weights):
-    """Experts of gpt-oss under the names of transformers: E.gate_proj, E.up_proj and E.down_proj,
-    each with a bias, become the stacks gate_up_proj and down_proj, inputs first."""
+    """Experts under the names of transformers: E.gate_proj, E.up_proj and E.down_proj become the
+    stacks gate_up_proj and down_proj."""
     result, apart = {}, {}
-    for name, tensor in weights.items():
+    for name, tensor in text_names(weights).items():
         parts = re.fullmatch(r"(.*\.experts)\.(\d+)\.(gate|up|down)_proj\.(weight|bias)", name)
         if parts is None:
             result[name] = tensor
         else:
             place, expert, matrix, kind = parts.groups()
-            apart.setdefault((place, kind), {})[matrix, int(expert)] = tensor
-    for (place, kind), tensors in apart.items():
-        suffix = "" if kind == "weight" else "_bias"
-        count = 1 + max(expert for _, expert in tensors)
-        pairs = [torch.stack([tensors["gate", e], tensors["up", e]], 1).flatten(0, 1)
-                 for e in range(count)]
-        for matrix, all_of in (("gate_up", pairs),
-                               ("down", [tensors["down", e] for e in range(count)])):
-            stack = torch.stack(all_of)
-            stack = stack.transpose(1, 2).contiguous() if kind == "weight" else stack
-            result[f"{place}.{matrix}_proj{suffix}"] = stack
+            apart.setdefault(place, {}).setdefault(kind, {})[matrix, int(expert)] = tensor
+    for place, tensors in apart.items():
+        for kind in tensors:
+            suffix = "" if kind == "weight" else "_bias"
+            for matrix, stack in stacks_of(tensors, kind):
+                result[f"{place}.{matrix}_proj{suffix}"] = stack
     return result
+
+
+def text_model(folder, weights, dtype=torch.float32):
+    """The model of transformers with `weights`, named as files have them; wrappers are opened."""
+    config = json.loads((pathlib.Path(folder) / "config.json").read_text())
+    config.pop("quantization_config", None)
+    made = transformers.AutoConfig.for_model(**config.get("text_config", config))
+    model = transformers.AutoModelForCausalLM.from_config(
+        made, attn_implementation="eager", dtype=dtype).eval()
+    weights = with_stacks(weights)
+    weights.setdefault("lm_head.weight", weights["model.embed_tokens.weight"])
+    names = model.state_dict().keys()  # some software keeps its scales beside the weights
+    model.load_state_dict({name: weights[name] for name in names}, strict=True)
+    return model
+
+
+def logits_of(model, tokens):
+    with torch.no_grad():
+        return model(torch.tensor([tokens])).logits[0].contiguous()
 
 
 def tensors_of(folder):

@@ -6,6 +6,7 @@ that are not read.
 """
 
 import json
+import re
 
 import torch
 from safetensors import safe_open
@@ -265,6 +266,15 @@ def awq_weight(found, module):
     return ((codes - zeros.repeat_interleave(repeat, 0)) * scales.repeat_interleave(repeat, 0)).t()
 
 
+def gptq_weight(found, module):
+    """Eight inputs in a word, zero points less one, groups of neighbours."""
+    codes = nibbles(found[f"{module}.qweight"].t().contiguous())
+    zeros = nibbles(found[f"{module}.qzeros"]).t() + 1
+    scales = found[f"{module}.scales"].float().t()
+    repeat = codes.shape[1] // scales.shape[1]
+    return (codes - zeros.repeat_interleave(repeat, 1)) * scales.repeat_interleave(repeat, 1)
+
+
 def fp4_weight(words, scales):
     codes = torch.stack([words & 15, words >> 4], -1).flatten(1).long()
     values = fp8.E2M1[codes & 7] * torch.where(codes > 7, -1.0, 1.0)
@@ -273,6 +283,13 @@ def fp4_weight(words, scales):
 
 def fp8_weight(found, module, block):
     codes = found[f"{module}.weight"].float()
+    stack = re.fullmatch(r"(.*\.experts)\.(\d+)\.(gate|up|down)_proj", module)
+    if stack and f"{stack[1]}.down_proj_scale_inv" in found:  # as transformers leaves them
+        name = "down_proj" if stack[3] == "down" else "gate_up_proj"
+        factors = found[f"{stack[1]}.{name}_scale_inv"][int(stack[2])]
+        if stack[3] != "down":
+            factors = factors.chunk(2)[stack[3] == "up"]
+        return codes * fp8.spread(factors, codes.shape, fp8.BLOCK, fp8.BLOCK)
     for name in ("weight_scale_inv", "weight_scale"):
         factors = found.get(f"{module}.{name}")
         if factors is None:
@@ -287,7 +304,8 @@ def weight_of(found, module, last, block):
     """A weight in f32, or None for a part of another one."""
     tensor = found[f"{module}.{last}"]
     if last == "qweight":
-        return awq_weight(found, module)
+        inputs_first = tensor.shape[1] * 8 == found[f"{module}.scales"].shape[1]
+        return awq_weight(found, module) if inputs_first else gptq_weight(found, module)
     if last == "weight_packed" and tensor.dtype == torch.uint8:
         return fp4_weight(tensor, found[f"{module}.weight_scale"]) / found[
             f"{module}.weight_global_scale"]
@@ -307,8 +325,10 @@ def weights(folder):
     """By the definitions, under the names of the text model."""
     section = json.loads((folder / "config.json").read_text()).get("quantization_config", {})
     block = "block_structure" in json.dumps(section)
-    with safe_open(folder / "model.safetensors", "pt") as file:
-        found = {name: file.get_tensor(name) for name in file.keys()}
+    found = {}
+    for path in sorted(folder.glob("*.safetensors")):
+        with safe_open(path, "pt") as file:
+            found.update({name: file.get_tensor(name) for name in file.keys()})
     result = {}
     for name in found:
         module, _, last = name.rpartition(".")

@@ -12,7 +12,6 @@ it quantizes and converts itself; a few lines here say what weights its files ha
 """
 
 import argparse
-import json
 import os
 import pathlib
 import shutil
@@ -28,6 +27,7 @@ import transformers
 from safetensors import safe_open
 from safetensors.torch import save_file
 
+import compare
 import delta_nets
 import fp8
 import make
@@ -190,30 +190,8 @@ def exact_weights(folder, way):
         return {**opener.weights_of(model, torch.float32), **exact}
 
 
-def with_stacks(weights, names):
-    """Experts as this transformers has them: all of a layer in one parameter, gate before up."""
-    for name in names:
-        if not name.endswith(("experts.gate_up_proj", "experts.down_proj")) or name in weights:
-            continue
-        experts, last = name.rsplit(".", 1)
-        parts = ["gate_proj", "up_proj"] if last == "gate_up_proj" else [last]
-        count = len([n for n in weights if n.startswith(experts) and f".{parts[0]}." in n])
-        weights[name] = torch.stack([
-            torch.cat([weights[f"{experts}.{e}.{part}.weight"] for part in parts])
-            for e in range(count)])
-
-
 def reference(folder, weights):
-    config = json.loads((folder / "config.json").read_text())
-    config.pop("quantization_config", None)
-    made = transformers.AutoConfig.for_model(**config.get("text_config", config))
-    model = transformers.AutoModelForCausalLM.from_config(
-        made, attn_implementation="eager").float().eval()
-    names = model.state_dict().keys()  # some software keeps its scales beside the weights
-    with_stacks(weights, names)
-    if made.tie_word_embeddings:
-        weights["lm_head.weight"] = weights["model.embed_tokens.weight"]
-    model.load_state_dict({name: weights[name] for name in names}, strict=True)
+    model = compare.text_model(folder, weights)
     result = {}
     for i, ids in enumerate(PROMPTS):
         tokens = torch.tensor([ids])
@@ -224,7 +202,7 @@ def reference(folder, weights):
                 best = model(tokens).logits[0, -1].argmax()
                 tokens = torch.cat([tokens, best[None, None]], 1)
         result[f"prompt{i}.greedy"] = tokens[0, len(ids):].int()
-    if "linear_attention" in (getattr(made, "layer_types", None) or []):
+    if "linear_attention" in (getattr(model.config, "layer_types", None) or []):
         tokens = torch.tensor([LONG])
         result["long.ids"] = tokens[0].int()
         with torch.no_grad():

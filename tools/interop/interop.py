@@ -59,6 +59,12 @@ EXPERTS_ELSEWHERE = {
     "nvfp4_pack_quantized": ("tools", "compressor"),
     "mxfp4_pack_quantized": ("tools", "compressor"),
 }
+# transformers drops the factors of NVFP4 experts, and has no modules for experts in AWQ and GPTQ.
+FACTORS_ELSEWHERE = ("tools", "compressor")
+
+
+def has_hybrid_experts(name):
+    return "Qwen3.5-MoE" in name or "Qwen3-Next" in name
 
 
 def readers_of_source(name, environment):
@@ -81,6 +87,8 @@ def readers_of_source(name, environment):
         return READERS["gptq"]
     if name.startswith("golden"):
         return READERS["mxfp4"]
+    if "FP4" in name and has_hybrid_experts(name) or "FP8 beside" in name:
+        return [FACTORS_ELSEWHERE]
     if "FP4" in name and not name.startswith("ModelOpt"):
         return READERS["nvfp4_pack_quantized"]
     if name.startswith("llm-compressor") and environment == "tools":
@@ -92,6 +100,8 @@ def readers_of(source, target):
     """Overrides of single modules are read by GPTQModel's own loader and not by transformers."""
     if "gpt-oss" in source.name and target in EXPERTS_ELSEWHERE:
         return [EXPERTS_ELSEWHERE[target]]
+    if has_hybrid_experts(source.name) and target == "nvfp4_pack_quantized":
+        return [FACTORS_ELSEWHERE]
     if target.startswith("gptq") and "and 8 bits" in source.name:
         return [*READERS[target], ("tools", "gptqmodel")]
     return READERS[target]

@@ -28,7 +28,17 @@ TOKENS = torch.tensor([[3, 17, 42, 5, 99, 100, 7, 23, 64, 1, 88, 31]])
 SIZES = {"hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 2, "vocab_size": 128,
          "num_attention_heads": 32, "max_position_embeddings": 128}
 EXPERTS = {"num_experts_per_tok": 2}
+MIXTURE = {"num_experts": 4, "moe_intermediate_size": 32, "shared_expert_intermediate_size": 48,
+           **EXPERTS}
+DELTA_NET = {"num_hidden_layers": 4, "num_attention_heads": 4, "head_dim": 32,
+             "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 16,
+             "linear_value_head_dim": 16}
 FAMILIES = {
+    "llama": {**SIZES, "num_attention_heads": 4},
+    "qwen2": {**SIZES, "num_key_value_heads": 32},
+    "qwen3_5_text": {**SIZES, **DELTA_NET, "num_key_value_heads": 4},
+    "qwen3_5_moe_text": {**SIZES, **DELTA_NET, **MIXTURE, "num_key_value_heads": 2},
+    "qwen3_next": {**SIZES, **DELTA_NET, **MIXTURE, "num_key_value_heads": 2},
     "qwen3": {**SIZES, "num_key_value_heads": 32, "head_dim": 16},
     "qwen3_moe": {**SIZES, "num_attention_heads": 4, "num_key_value_heads": 4, "head_dim": 16,
                   "num_local_experts": 4, "moe_intermediate_size": 32, **EXPERTS},
@@ -36,7 +46,18 @@ FAMILIES = {
                 **EXPERTS},
 }
 # What a key means where it is absent, as our tables have it.
+RECURRENT = {"rms_norm_eps": 1e-6, "rope_theta": 10000.0, "partial_rotary_factor": 0.25,
+             "full_attention_interval": 4, "linear_conv_kernel_dim": 4, "attention_bias": False,
+             "tie_word_embeddings": False, "hidden_act": "silu"}
 ABSENT = {
+    "llama": {"num_key_value_heads": 4, "rms_norm_eps": 1e-6, "rope_theta": 10000.0,
+              "attention_bias": False, "mlp_bias": False, "tie_word_embeddings": False},
+    "qwen2": {"num_key_value_heads": 32, "rms_norm_eps": 1e-6, "rope_theta": 10000.0,
+              "use_sliding_window": False, "max_window_layers": 28, "tie_word_embeddings": False},
+    "qwen3_5_text": {**RECURRENT, "num_key_value_heads": 4},
+    "qwen3_5_moe_text": {**RECURRENT, "num_key_value_heads": 2},
+    "qwen3_next": {**RECURRENT, "num_key_value_heads": 2, "norm_topk_prob": True,
+                   "decoder_sparse_step": 1, "mlp_only_layers": []},
     "qwen3": {"num_key_value_heads": 32, "rms_norm_eps": 1e-6, "rope_theta": 10000.0,
               "use_sliding_window": False, "tie_word_embeddings": False, "hidden_act": "silu",
               "attention_bias": False, "max_window_layers": 28},
@@ -96,10 +117,15 @@ class Subject:
 
 
 def rows_for(path, family):
-    rows = key_tables.all_rows_of(key_tables.ROOT / path)
-    return [row for row in rows if row["kind"] != "ROPE_KEY"
-            and family.startswith(row.get("family", ""))
+    """The rows that count for a model type: those of its own file come before those of all."""
+    rows = [row for row in key_tables.all_rows_of(key_tables.ROOT / path)
+            if row["kind"] != "ROPE_KEY"
             and (not row.get("scope") or family in row["scope"].split())]
+    files = {file.stem for file in key_tables.family_files()
+             if f'.name = "{family}"' in file.read_text()}
+    own = {row["key"] for row in rows if row.get("family") in files}
+    return [row for row in rows
+            if row.get("family") in files or ("family" not in row and row["key"] not in own)]
 
 
 def changes_of(rows):

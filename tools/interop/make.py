@@ -65,11 +65,15 @@ def bitsandbytes(folder, model=tiny.qwen3, **config):
     model.save_pretrained(folder)
 
 
-def llm_compressor(folder, recipe, model=tiny.qwen3, calibrated=False):
+def llm_compressor(folder, recipe, model=tiny.qwen3, calibrated=False, whole=False):
+    """`whole`: with the parts that see, as published; else the text model that transformers makes
+    of such files, which writes their names under a config of its own."""
     from datasets import Dataset
     from llmcompressor import oneshot
     place = dense(model().to(torch.bfloat16), folder)
-    loaded = transformers.AutoModelForCausalLM.from_pretrained(place, dtype="auto")
+    opened_as = transformers.AutoModelForImageTextToText if whole else \
+        transformers.AutoModelForCausalLM
+    loaded = opened_as.from_pretrained(place, dtype="auto")
     more = {}
     if calibrated:
         rows = {"input_ids": tiny.texts().tolist()}
@@ -268,6 +272,9 @@ def declare_delta_nets():
                              "FP8_BLOCK": fp8_blocks,
                              "FP8 beside NVFP4A16": fp8_beside_nvfp4}.items():
             source("tools", f"llm-compressor {name} {kind}", llm_compressor, recipe, model)
+            if "wrapped" in name:
+                source("tools", f"llm-compressor {name} {kind}, whole", llm_compressor, recipe,
+                       model, whole=True)
         source("tools", f"AutoRound {name} auto_round 4 bits", auto_round, "auto_round", model,
                bits=4, group_size=32)
         source("tools", f"AutoRound {name} auto_awq", auto_round, "auto_awq", model, bits=4,

@@ -86,10 +86,16 @@ def weights_of_bitsandbytes(model):
 
 def by_transformers(folder, dtype=torch.float32, **more):
     older = transformers.__version__ < "4.56"
-    model, report = transformers.AutoModelForCausalLM.from_pretrained(
+    is_wrapper = "text_config" in json.loads((folder / "config.json").read_text())
+    opened_as = transformers.AutoModelForImageTextToText if is_wrapper else \
+        transformers.AutoModelForCausalLM
+    model, report = opened_as.from_pretrained(
         folder, output_loading_info=True, device_map="cpu",
         **{"torch_dtype" if older else "dtype": dtype}, **more)
     wrong = {kind: sorted(map(str, names)) for kind, names in report.items() if names}
+    for parameter in model.parameters():  # stacks of experts have the type of their scales
+        if parameter.ndim == 3 and parameter.is_floating_point() and dtype == torch.float32:
+            parameter.data = parameter.data.float()
     if any(type(module).__name__ == "Linear4bit" for module in model.modules()):
         dtype = torch.bfloat16  # its kernel for CPUs multiplies in this type
     return model.eval(), wrong, dtype if dtype != "auto" else model.dtype
@@ -116,8 +122,9 @@ def by_transformers_mxfp4(folder):
 
 
 def by_transformers_fp8(folder):
-    return by_transformers(folder, "auto", quantization_config=transformers.FineGrainedFP8Config(
-        dequantize=True))  # to bf16, whatever is asked for
+    model, wrong, dtype = by_transformers(
+        folder, quantization_config=transformers.FineGrainedFP8Config(dequantize=True))
+    return torch.nn.Module.float(model), wrong, dtype  # it dequantizes to bf16, whatever it is told
 
 
 def by_gptqmodel(folder):
@@ -144,13 +151,9 @@ def by_modelopt(folder):
     """ModelOpt has no loader of what it exports: its own class of tensors dequantizes each, and the
     names are those that it writes for every linear layer which is not excluded."""
     from modelopt.torch.quantization.qtensor import NVFP4QTensor
-    config = json.loads((folder / "config.json").read_text())
-    section = config.pop("quantization_config")
+    section = json.loads((folder / "config.json").read_text())["quantization_config"]
     excluded = json.loads((folder / "hf_quant_config.json").read_text())["quantization"]
     assert sorted(excluded["exclude_modules"]) == sorted(section["ignore"])
-    with torch.device("cpu"):
-        made = transformers.AutoConfig.for_model(**config)
-        model = transformers.AutoModelForCausalLM.from_config(made, dtype=torch.float32)
     tensors = compare.tensors_of(folder)
     state = {}
     for name in [name for name in tensors if name.endswith("_weight_scale_2")]:
@@ -162,40 +165,35 @@ def by_modelopt(folder):
         weight = NVFP4QTensor(torch.Size(shape), torch.float32, packed).dequantize(
             scale=scale, double_scale=tensors.pop(name), block_sizes={-1: 16})
         state[stack] = weight.transpose(1, 2).contiguous()
-    for name, module in model.named_modules():
-        is_quantized = tensors.get(name + ".weight", module.weight).dtype not in FLOATS \
-            if type(module) is torch.nn.Linear else False
-        if not is_quantized:
+    for name in [name for name in tensors if name.endswith(".weight")]:
+        packed = tensors[name]
+        if packed.dtype in FLOATS:
             continue
-        packed = tensors.pop(name + ".weight")
+        tensors.pop(name)
+        tensors.pop(name.removesuffix("weight") + "input_scale", None)
+        scale = tensors.pop(name + "_scale")
         if packed.dtype == torch.float8_e4m3fn:  # a factor for the tensor
-            tensors.pop(name + ".input_scale", None)
-            state[name + ".weight"] = packed.float() * tensors.pop(name + ".weight_scale")
+            state[name] = packed.float() * scale
             continue
         rows, half = packed.shape
-        assert packed.dtype == torch.uint8 and (rows, 2 * half) == tuple(module.weight.shape)
-        tensors.pop(name + ".input_scale", None)
-        scale, factor = tensors.pop(name + ".weight_scale"), tensors.pop(name + ".weight_scale_2")
+        factor = tensors.pop(name + "_scale_2")
+        assert packed.dtype == torch.uint8
         assert scale.dtype == torch.float8_e4m3fn and factor.shape == ()
-        state[name + ".weight"] = NVFP4QTensor(
-            module.weight.shape, torch.float32, packed).dequantize(
-                scale=scale, double_scale=factor, block_sizes={-1: 16})
+        state[name] = NVFP4QTensor(torch.Size((rows, 2 * half)), torch.float32, packed).dequantize(
+            scale=scale, double_scale=factor, block_sizes={-1: 16})
     state.update({name: tensor.float() for name, tensor in tensors.items()})
-    missing, unexpected = model.load_state_dict(state, strict=False)
-    wrong = {"missing_keys": missing, "unexpected_keys": unexpected}
-    return model.eval(), {kind: names for kind, names in wrong.items() if names}, torch.float32
+    return compare.text_model(folder, state), {}, torch.float32
 
 
 def compressed_weights(folder):
-    """By the compressors of compressed-tensors, with scales in f32: it multiplies in their type."""
+    """By the compressors of compressed-tensors, with scales in f32: it multiplies in their type.
+    A module of several groups is of the first whose compressor knows its tensors."""
     from compressed_tensors.compressors import BaseCompressor
     from compressed_tensors.compressors.nvfp4 import base
     from compressed_tensors.quantization import QuantizationConfig
     base.unpack_fp4_from_uint8 = functools.partial(base.unpack_fp4_from_uint8, dtype=torch.float32)
     section = json.loads((folder / "config.json").read_text())["quantization_config"]
     config = QuantizationConfig.model_validate(section)
-    scheme, = config.config_groups.values()
-    compressor = BaseCompressor.get_value_from_registry(config.format)
     modules = {}
     for name, tensor in compare.tensors_of(folder).items():
         module, local = name.rsplit(".", 1)
@@ -203,7 +201,12 @@ def compressed_weights(folder):
         modules.setdefault(module, {})[local] = tensor.float() if floats else tensor
     weights = {}
     for module, tensors in modules.items():
-        if "weight_packed" in tensors:
+        packed = "weight_packed" if "weight_packed" in tensors else "weight"
+        if packed == "weight_packed" or "weight_scale" in tensors:
+            scheme = next(scheme for scheme in config.config_groups.values()
+                          if ("float-quantized" == (scheme.format or config.format)) ==
+                          (packed == "weight"))
+            compressor = BaseCompressor.get_value_from_registry(scheme.format or config.format)
             done = compressor.decompress(tensors, scheme)
             tensors = {"weight": done["weight"].float(),
                        **{local: tensors[local] for local in tensors if local == "bias"}}
@@ -212,16 +215,9 @@ def compressed_weights(folder):
 
 
 def by_compressor(folder):
-    """Experts of gpt-oss, for which transformers has no modules: as the compressors read them,
-    under the names of transformers."""
-    config = json.loads((folder / "config.json").read_text())
-    config.pop("quantization_config")
-    made = transformers.AutoConfig.for_model(**config)
-    model = transformers.AutoModelForCausalLM.from_config(made, dtype=torch.float32)
-    state = compare.with_stacks(compressed_weights(folder))
-    missing, unexpected = model.load_state_dict(state, strict=False)
-    wrong = {"missing_keys": missing, "unexpected_keys": unexpected}
-    return model.eval(), {kind: names for kind, names in wrong.items() if names}, torch.float32
+    """Experts for which transformers has no modules, or whose factors it drops: as the compressors
+    read them, under the names of transformers."""
+    return compare.text_model(folder, compressed_weights(folder)), {}, torch.float32
 
 
 WAYS = {"modelopt": by_modelopt, "compressor": by_compressor,

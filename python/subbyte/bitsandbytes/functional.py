@@ -230,12 +230,16 @@ def decode_absmax_e4m4(raw: torch.Tensor, bias: int = 11) -> torch.Tensor:
 
 
 def quantize_kbit(A: torch.Tensor, k: int = 4, codebook: torch.Tensor | None = None,
-                  absmax_format: str = "e4m4") -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """packed, absmax, codebook."""
+                  absmax_format: str = "e4m4",
+                  nearest_scales: bool = False) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """packed, absmax, codebook: the original's bytes, whose scales neither carry nor saturate.
+
+    With `nearest_scales` they do, and codes are those nearest with the scale that is stored.
+    """
     if absmax_format != "e4m4":
         raise NotImplementedError(f"absmax_format {absmax_format!r}: only 'e4m4' is here")
     codebook = create_normal_float_codebook(k, A.device) if codebook is None else codebook
-    packed, absmax = ops.quantize_kbit(A, codebook, k)
+    packed, absmax = ops.quantize_kbit(A, codebook, k, nearest_scales=nearest_scales)
     return packed, absmax, codebook
 
 

@@ -65,7 +65,7 @@ def tiled_codes(packed, K_dim, N, planes):
 
 
 @fake("quantize_kbit")
-def _quantize_kbit(A, codebook, k):
+def _quantize_kbit(A, codebook, k, *, nearest_scales=False):
     return flat_codes(A, k)
 
 

@@ -115,9 +115,9 @@ def stacked(weights: list[PackedWeight]) -> PackedWeight | None:
 class SubbyteExperts(Packed):
     """Experts of a transformers model: called with tokens, the experts of each and their weights.
 
-    Their matrices are one operator where they have one format, which torch.compile sees as one; on
-    a GPU, and where some have an order of inputs or formats of their own, they are multiplied
-    expert by expert. `clamp` is alpha, limit and offset of gpt-oss's gate. Empty until fill().
+    Their matrices are one operator where they have one format; where some have an order of inputs
+    or formats of their own they are multiplied expert by expert. `clamp` is alpha, limit and offset
+    of gpt-oss's gate. Empty until fill().
     """
 
     def __init__(self, in_turns: bool, clamp: tuple[float, float, float] | None) -> None:
@@ -170,7 +170,7 @@ class SubbyteExperts(Packed):
 
     def forward(self, hidden_states: torch.Tensor, top_k_index: torch.Tensor,
                 top_k_weights: torch.Tensor) -> torch.Tensor:
-        if self.singles or hidden_states.is_cuda:
+        if self.singles:
             return self._one_by_one(hidden_states, top_k_index, top_k_weights)
         alpha, limit, offset = self.clamp or (1.0, None, 0.0)
         return ops.routed_experts(

@@ -16,12 +16,10 @@ from transformers.quantizers import (HfQuantizer, register_quantization_config,
 from transformers.utils.quantization_config import QuantizationConfigMixin
 
 import subbyte
+from subbyte.torch.checkpoints import EXPERT, fill_experts, original_tensor, stored_tensor
 from subbyte.torch.modules import SubbyteExperts, SubbyteLinear, packed_weight
 
 METHOD = "subbyte"
-# Types of files that numpy has the bits of only.
-BITS = {"BF16": torch.bfloat16, "F8_E4M3": torch.float8_e4m3fn, "F8_E5M2": torch.float8_e5m2}
-EXPERT = re.compile(r"(.*\.experts)(?:\.(\d+))?\.(gate_up_proj|gate_proj|up_proj|down_proj)$")
 
 
 @register_quantization_config(METHOD)
@@ -40,14 +38,21 @@ class SubbyteConfig(QuantizationConfigMixin):
         return self.to_dict()
 
 
-def original_tensor(stored: subbyte.Tensor) -> torch.Tensor:
-    """A tensor of a checkpoint as it is in its file, in memory of torch."""
-    array = stored.numpy().copy()
-    kind = BITS.get(stored.dtype)
-    if stored.dtype == "F8_E8M0":
-        kind = torch.float8_e8m0fnu
-    result = torch.from_numpy(array)
-    return result if kind is None else result.view(kind)
+def gate_of(experts: Any) -> tuple[float, float, float] | None:
+    """Alpha, limit and offset of gpt-oss's gate; None for SiLU alone. Ours compute no others."""
+    x = torch.linspace(-9, 9, 64, device="cpu")
+    act, own = getattr(experts, "act_fn", None), getattr(experts, "_apply_gate", None)
+    found = own(x) if callable(own) else act(x[:32]) * x[32:] if callable(act) else None
+    alpha, limit = getattr(experts, "alpha", None), getattr(experts, "limit", None)
+    if found is not None and alpha is not None and limit is not None:
+        gate, up = x[::2].clamp(max=limit), x[1::2].clamp(-limit, limit)
+        if torch.allclose(found, (up + 1) * gate * torch.sigmoid(alpha * gate), atol=1e-6):
+            return float(alpha), float(limit), 1.0
+    silu = torch.nn.functional.silu(x[:32]) * x[32:]
+    if found is not None and torch.allclose(found, silu, atol=1e-6):
+        return None
+    raise ValueError(f"{type(experts).__name__}: expected experts whose gate is SiLU or that of "
+                     "gpt-oss, found another")
 
 
 @register_quantizer(METHOD)
@@ -124,9 +129,7 @@ class SubbyteQuantizer(HfQuantizer):
         self._replace(model, name, SubbyteLinear(module.in_features, module.out_features))
 
     def _empty_experts(self, module: Any, parts: dict[str, list[str]]) -> SubbyteExperts:
-        clamp = None
-        if getattr(module, "limit", None) is not None:  # gpt-oss
-            clamp = float(module.alpha), float(module.limit), 1.0
+        clamp = gate_of(module)
         return SubbyteExperts(clamp is not None and "gate_up_proj" in parts, clamp)
 
     @staticmethod
@@ -158,7 +161,7 @@ class SubbyteQuantizer(HfQuantizer):
             weight.data.copy_(floats.to(weight.dtype))
         for name, parts in self.experts.items():
             module = model.get_submodule(name)
-            self._fill_experts(module, name, parts)
+            fill_experts(module, self.checkpoint, name, parts)
             module.to(self._device(model, name))
         self.checkpoint = None
         return model
@@ -174,60 +177,4 @@ class SubbyteQuantizer(HfQuantizer):
         return torch.device("cpu")
 
     def _bias(self, name: str) -> torch.Tensor | None:
-        stored = self.checkpoint.tensors
-        return original_tensor(stored[name]) if name in stored else None
-
-    def _fill_experts(self, module: SubbyteExperts, name: str, parts: dict[str, list[str]]) -> None:
-        def weights(kind: str) -> list[Any]:
-            if f"{name}.{kind}" in parts[kind]:  # one stack
-                stack = self.checkpoint[f"{name}.{kind}"]
-                return [packed_weight(m) for m in (stack if isinstance(stack, list) else [stack])]
-            return [packed_weight(self.checkpoint[f"{name}.{e}.{kind}"])
-                    for e in range(len(parts[kind]))]
-
-        def bias(kind: str) -> torch.Tensor | None:
-            stored = self._bias(f"{name}.{kind}_bias")
-            if stored is not None:
-                return stored
-            each = [self._bias(f"{name}.{e}.{kind}.bias") for e in range(len(parts[kind]))]
-            return None if any(b is None for b in each) else torch.stack(each)
-
-        if "gate_up_proj" in parts:
-            gate_up, biases = [[w] for w in weights("gate_up_proj")], bias("gate_up_proj")
-        else:
-            gate_up = [list(both) for both in
-                       zip(weights("gate_proj"), weights("up_proj"), strict=True)]
-            halves = [bias("gate_proj"), bias("up_proj")]
-            biases = None if any(h is None for h in halves) else torch.cat(halves, -1)
-        module.fill(gate_up, weights("down_proj"), biases, bias("down_proj"))
-
-    # ---- saving ----
-
-    def get_state_dict_and_metadata(self, model: Any) -> tuple[dict[str, torch.Tensor], dict]:
-        """Our modules' tensors as they were in the checkpoint, and the others as they are."""
-        floats = {f"{name}.weight" for name in self.routers}
-        state = {k: v for k, v in model.state_dict().items() if k not in floats}
-        stored = subbyte.open_checkpoint(self.folder).tensors
-        for name in self.tensors:
-            state[name] = original_tensor(stored[name])
-        return state, {}
-
-
-def config(path: str | os.PathLike[str], **arguments: Any) -> Any:
-    """The configuration of a checkpoint with quant_method "subbyte", for from_pretrained."""
-    made = transformers.AutoConfig.from_pretrained(path, **arguments)
-    # Nothing of the original: load_in_4bit alone would bring bitsandbytes. The file is read again.
-    made.quantization_config = {"quant_method": METHOD}
-    return made
-
-
-def load(path: str | os.PathLike[str], *, model_class: Any = None, **arguments: Any) -> Any:
-    """A model of transformers whose quantized layers are ours.
-
-    `path` is a directory or a name in the Hugging Face cache, in any form that subbyte reads; the
-    arguments are those of from_pretrained (dtype, device_map, attn_implementation).
-    """
-    chosen = model_class or transformers.AutoModelForCausalLM
-    given = arguments.pop("config", None)
-    return chosen.from_pretrained(path, config=config(path) if given is None else given,
-                                  **arguments)
+        return stored_tensor(self.checkpoint, name)

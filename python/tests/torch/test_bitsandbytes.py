@@ -177,6 +177,23 @@ class Kbit(TorchTest):
             y = ops.kbit_grouped_gemm(x, *many, book, offsets, k_dim, n, k, 3, 3)
             self.assert_product(y, x, exact)
 
+    def test_the_encoder_of_scales_is_chosen_by_a_flag(self):
+        """1.97 becomes 1.9375 and 40 becomes 20 there, where the nearest are 2 and 31."""
+        book = torch.linspace(-1, 1, 16)
+        for largest, theirs, nearest in ((1.97, 1.9375, 2.0), (40.0, 20.0, 31.0), (1.5, 1.5, 1.5)):
+            a = torch.randn(32).clamp(-1, 1) * largest
+            a[7] = largest
+            for flag, want in ((False, theirs), (True, nearest)):
+                packed, absmax = ops.quantize_kbit(a, book, 4, nearest_scales=flag)
+                self.assertEqual(self.scales(absmax[:1]).item(), want)
+                back = ops.dequantize_kbit(packed, book, absmax, 4, 32, torch.float32)
+                self.assertEqual(back[7].item(), want)
+                if flag:  # the nearest of what the stored scale gives
+                    off = (a.unsqueeze(1) - book * want).abs().amin(1)
+                    self.assertTrue(torch.allclose((back - a).abs(), off, atol=1e-6))
+        self.assertTrue(torch.equal(ops.quantize_kbit(a, book, 4)[0],
+                                    ops.quantize_kbit(a, book, 4, nearest_scales=False)[0]))
+
     def test_vectors(self):
         for p in (2, 4):
             n, k_dim = 128, 64

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import time
 import unittest
 
 import torch
@@ -224,6 +225,22 @@ class Linear(TorchTest):
         for worker in workers:
             worker.join()
         self.assertEqual(results, [True] * 400)
+
+    def test_a_call_costs_little_more_than_one_of_torch(self):
+        """What nothing disturbed of many calls; the products are of no time."""
+        x, w = torch.randn(1, 8), torch.randn(8, 8)
+
+        def best(call) -> int:
+            times = []
+            for _ in range(4000):
+                begin = time.perf_counter_ns()
+                call()
+                times.append(time.perf_counter_ns() - begin)
+            return min(times)
+
+        ours = best(lambda: ops.linear(x, w, None, None, "f32"))
+        theirs = best(lambda: torch.nn.functional.linear(x, w))
+        self.assertLess(ours - theirs, 8000)
 
     def test_ten_thousand_calls_do_not_grow(self):
         packed = subbyte.torch.quantize(torch.randn(64, 256), "i5", 32)

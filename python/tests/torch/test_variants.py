@@ -6,6 +6,7 @@ import unittest
 
 import torch
 
+import subbyte.torch
 from support import TorchTest, ops
 from test_layouts import U4, gptq_words, permute, scalar_type
 
@@ -177,6 +178,32 @@ class Out(TorchTest):
                    "vq_scalar_gemv_tiled_")
         self.assertTrue(torch.equal(ops.vq_scalar_gemv_tiled(x, *tiled, vectors, k_dim, n, 2),
                                     ops.vq_scalar_gemv(x, *flat, vectors, k_dim, n, 2)))
+
+    def test_allocates_nothing_of_torch(self):
+        packed = subbyte.torch.quantize(torch.randn(64, 128), "u4")
+        x, full = torch.randn(5, 128), torch.empty(64, 128, dtype=torch.float16)
+        from test_experts import HIDDEN, INNER, stack
+        stacks = [*stack("u4", 2 * INNER, HIDDEN)[0], *stack("u4", HIDDEN, INNER)[0]]
+        tokens, logits = torch.randn(3, HIDDEN), torch.randn(3, 6)
+        for dtype in (torch.float32, torch.bfloat16):
+            rows, y = x.to(dtype), torch.empty(5, 64, dtype=dtype)
+            few, mixed = tokens.to(dtype), torch.empty(3, HIDDEN, dtype=dtype)
+            for name, call in (
+                    ("linear_out", lambda: ops.linear_out(rows, *packed, out=y)),
+                    ("dequantize_out", lambda: ops.dequantize_out(
+                        *packed, dtype=torch.float16, out=full)),
+                    ("experts_out", lambda: ops.experts_out(few, logits, *stacks, 2, out=mixed))):
+                with self.subTest(name=name, dtype=dtype):
+                    call()
+                    with torch.profiler.profile(profile_memory=True) as profile:
+                        call()
+                    events = profile.key_averages()
+                    self.assertTrue(any(name in event.key for event in events))
+                    self.assertEqual(sum(abs(e.self_cpu_memory_usage) for e in events), 0)
+        # What the profiler would have seen.
+        with torch.profiler.profile(profile_memory=True) as profile:
+            subbyte.torch.linear(x, packed)
+        self.assertGreater(sum(abs(e.self_cpu_memory_usage) for e in profile.key_averages()), 0)
 
     def test_scales(self):
         self.check("block_scale_interleave", (torch.randint(0, 255, (5, 6), dtype=torch.uint8),),

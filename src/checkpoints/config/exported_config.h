@@ -14,6 +14,11 @@ struct ExportedConfig {
   json::Value side_content = {};
 };
 
+/// Takes out of config.json all sections that say how weights are quantized but
+/// quantization_config, which is written anew: the older name of it, and those of the text model
+/// inside of a wrapper.
+void erase_other_sections(json::Value& config);
+
 /// Group size as configs say it: -1 for the whole row.
 inline int64_t config_group_size(const WeightFormat& format) {
   return format.group_size == 0 ? -1 : format.group_size;

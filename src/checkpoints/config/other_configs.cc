@@ -102,6 +102,7 @@ Status read_quantized_layers(const json::Object& from, QuantizationConfig& confi
   if (!layers) return from.error("json.missing", "quantized_layers", "an object");
   for (const auto& [name, value] : from.find("quantized_layers")->items()) {
     SUBBYTE_TRY(const auto layer, json::Object::of(value, layers->where() + "." + name));
+    SUBBYTE_CHECK(json::check_keys(layer, quantization_rules("modelopt"), "config.not_computed"));
     SUBBYTE_CHECK(read_algorithm(layer, config));
   }
   return {};

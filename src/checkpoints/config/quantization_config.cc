@@ -7,7 +7,9 @@
 
 #include "base/model_file.h"
 #include "base/quote.h"
+#include "checkpoints/config/exported_config.h"
 #include "checkpoints/config/quantization_methods.h"
+#include "checkpoints/config/side_file_keys.h"
 #include "checkpoints/foreign_software.h"
 #include "json/strict_json.h"
 
@@ -19,6 +21,7 @@ using Method = QuantizationConfig::Method;
 
 constexpr int64_t kMaxGroupSize = int64_t{1} << 24;
 constexpr uint64_t kMaxSideFile = 1 << 20;
+constexpr const char* kSectionKeys[] = {"quantization_config", "compression_config"};
 
 Status read_bits(const json::Object& object, std::string_view key, QuantizationConfig& config) {
   SUBBYTE_TRY(const auto bits, object.integer(key, std::numeric_limits<int64_t>::min(),
@@ -60,11 +63,13 @@ bool is_by_auto_round(const json::Object& object) {
   return object.has("autoround_version") || (provider != nullptr && *provider == "auto-round");
 }
 
-/// GPTQ: {"+:regex": {"bits": 8}, "-:regex": {}}.
+/// GPTQ: {"+:regex": {"bits": 8}, "-:regex": {}}. What stands beside "-:", which keeps modules out,
+/// is read by nobody.
 Status read_overrides(const json::Object& object, QuantizationConfig& config) {
   SUBBYTE_TRY(const auto dynamic, object.object("dynamic"));
   if (!dynamic) return {};
   for (const auto& [pattern, value] : object.find("dynamic")->items()) {
+    if (pattern.starts_with("-:") || value.is_null()) continue;
     SUBBYTE_TRY(const auto rule, json::Object::of(value, dynamic->where() + "." + pattern));
     SUBBYTE_CHECK(read_bits(rule, "bits", config));
     SUBBYTE_CHECK(read_group_size(rule, "group_size", config));
@@ -149,6 +154,7 @@ Status read_extra_config(const json::Object& object, QuantizationConfig& config)
   SUBBYTE_TRY(const auto extra, object.object("extra_config"));
   if (!extra) return {};
   for (const auto& [name, value] : object.find("extra_config")->items()) {
+    if (value.is_null()) continue;
     SUBBYTE_TRY(const auto rule, json::Object::of(value, extra->where() + "." + name));
     const json::Value* bits = rule.find("bits");
     if (bits != nullptr && bits->is_number_integer() && *bits >= 16) continue;
@@ -272,6 +278,28 @@ Result<QuantizationConfig> read_section(const json::Object& object, std::string_
   return config;
 }
 
+struct FoundSection {
+  std::string name;  // "text_config.quantization_config"
+  json::Object section;
+};
+
+/// The section of a config, or that of the text model in a wrapper, where some software has it.
+Result<std::optional<FoundSection>> find_section(const json::Object& config) {
+  for (const char* const key : kSectionKeys) {
+    SUBBYTE_TRY(auto section, config.object(key));
+    if (section) return std::optional<FoundSection>({key, *std::move(section)});
+  }
+  SUBBYTE_TRY(const auto text, config.object("text_config"));
+  if (!text) return std::optional<FoundSection>();
+  for (const char* const key : kSectionKeys) {
+    SUBBYTE_TRY(auto section, text->object(key));
+    if (section) {
+      return std::optional<FoundSection>({std::string("text_config.") + key, *std::move(section)});
+    }
+  }
+  return std::optional<FoundSection>();
+}
+
 /// Appends what no rule of `scope` names.
 void append_unknown(const json::Object& object, const std::string& prefix, std::string_view scope,
                     std::vector<std::string>& keys) {
@@ -281,16 +309,18 @@ void append_unknown(const json::Object& object, const std::string& prefix, std::
 }
 
 /// Of config_groups of compressed-tensors.
-void append_unknown_of_groups(const json::Object& section, std::vector<std::string>& keys) {
+void append_unknown_of_groups(const json::Object& section, const std::string& prefix,
+                              std::vector<std::string>& keys) {
   const auto groups = section.object("config_groups");
   if (!groups.ok() || !*groups) return;
   for (const auto& [name, value] : (*groups)->members()) {
     const auto group = json::Object::of(value, name);
     if (!group.ok()) continue;
-    append_unknown(*group, "config_groups." + name + ".", "ct-group", keys);
+    const std::string path = prefix + "config_groups." + name + ".";
+    append_unknown(*group, path, "ct-group", keys);
     const auto weights = group->object("weights");
     if (!weights.ok() || !*weights) continue;
-    append_unknown(**weights, "config_groups." + name + ".weights.", "ct-weights", keys);
+    append_unknown(**weights, path + "weights.", "ct-weights", keys);
   }
 }
 
@@ -305,10 +335,45 @@ Status refuse_mlx(const json::Object& config) {
                        foreign_method("mlx"));
 }
 
-Result<QuantizationConfig> read_side_file(const fs::path& path, std::string_view method) {
-  SUBBYTE_TRY(const auto value, json::parse_file(path.string(), kMaxSideFile));
-  SUBBYTE_TRY(const auto object, json::Object::of(value, path.string()));
-  return read_section(object, method);
+/// Files that say how weights are quantized where config.json does not, and whose they are.
+struct SideFile {
+  std::string_view name;
+  std::string_view method;
+};
+
+constexpr SideFile kSideFiles[] = {{"quantize_config.json", "gptq"},
+                                   {"quant_config.json", "awq"},
+                                   {"hf_quant_config.json", "modelopt"}};
+
+/// The first that there is; nullptr without one.
+const SideFile* find_side_file(const fs::path& directory) {
+  const auto found = std::ranges::find_if(
+      kSideFiles, [&](const SideFile& file) { return is_there(directory / file.name); });
+  return found == std::end(kSideFiles) ? nullptr : found;
+}
+
+/// Of ModelOpt, whose file has all in a section, and sections of modules in it.
+void append_unknown_of_modelopt(const json::Object& object, const std::string& prefix,
+                                std::vector<std::string>& keys) {
+  const auto inner = object.object("quantization");
+  const bool has_inner = inner.ok() && *inner;
+  const json::Object& section = has_inner ? **inner : object;
+  const std::string path = prefix + (has_inner ? "quantization." : "");
+  if (has_inner) append_unknown(section, path, "modelopt", keys);
+  const auto layers = section.object("quantized_layers");
+  if (!layers.ok() || !*layers) return;
+  for (const auto& [name, value] : (*layers)->members()) {
+    const auto layer = json::Object::of(value, name);
+    if (layer.ok())
+      append_unknown(*layer, path + "quantized_layers." + name + ".", "modelopt", keys);
+  }
+}
+
+void append_unknown_of_section(const json::Object& section, const std::string& prefix,
+                               std::string_view method, std::vector<std::string>& keys) {
+  append_unknown(section, prefix, method, keys);
+  if (method == "compressed-tensors") append_unknown_of_groups(section, prefix, keys);
+  if (method == "modelopt") append_unknown_of_modelopt(section, prefix, keys);
 }
 
 }  // namespace
@@ -324,16 +389,36 @@ std::vector<json::KeyRule> quantization_rules(std::string_view method) {
   return json::rules_of(kRules, table_name(method));
 }
 
+void erase_other_sections(json::Value& config) {
+  config.erase("compression_config");
+  const auto text = config.find("text_config");
+  if (text == config.end() || !text->is_object()) return;
+  for (const char* const key : kSectionKeys) text->erase(key);
+}
+
 std::vector<std::string> unknown_quantization_keys(const json::Object& config) {
   std::vector<std::string> keys;
-  for (const char* const name : {"quantization_config", "compression_config"}) {
-    const auto section = config.object(name);
-    if (!section.ok() || !*section) continue;
-    const auto method = (*section)->string("quant_method");
-    if (!method.ok() || !*method || !foreign_method(**method).empty()) continue;
-    append_unknown(**section, std::string(name) + ".", **method, keys);
-    if (**method == "compressed-tensors") append_unknown_of_groups(**section, keys);
-  }
+  const auto found = find_section(config);
+  if (!found.ok() || !*found) return keys;
+  const auto& [name, section] = **found;
+  const auto method = section.string("quant_method");
+  if (!method.ok() || !*method || !foreign_method(**method).empty()) return keys;
+  append_unknown_of_section(section, name + ".", **method, keys);
+  return keys;
+}
+
+std::vector<std::string> unknown_side_file_keys(const json::Object& config,
+                                                const fs::path& directory) {
+  std::vector<std::string> keys;
+  if (const auto found = find_section(config); !found.ok() || *found) return keys;
+  const SideFile* const file = find_side_file(directory);
+  if (file == nullptr) return keys;
+  const std::string path = (directory / file->name).string();
+  const auto value = json::parse_file(path, kMaxSideFile);
+  if (!value.ok()) return keys;
+  const auto object = json::Object::of(*value, path);
+  if (!object.ok()) return keys;
+  append_unknown_of_section(*object, std::string(file->name) + ": ", file->method, keys);
   return keys;
 }
 
@@ -366,20 +451,16 @@ std::string QuantizationConfig::method_name() const {
 Result<QuantizationConfig> read_quantization_config(const json::Object& config,
                                                     const fs::path& directory) {
   SUBBYTE_CHECK(refuse_mlx(config));
-  for (const char* key : {"quantization_config", "compression_config"}) {
-    SUBBYTE_TRY(const auto section, config.object(key));
-    if (!section) continue;
-    SUBBYTE_TRY(const auto method, section->required_string("quant_method"));
-    return read_section(*section, method);
+  SUBBYTE_TRY(const auto found, find_section(config));
+  if (found) {
+    SUBBYTE_TRY(const auto method, found->section.required_string("quant_method"));
+    return read_section(found->section, method);
   }
-  if (is_there(directory / "quantize_config.json")) {
-    return read_side_file(directory / "quantize_config.json", "gptq");
-  }
-  if (is_there(directory / "quant_config.json")) {
-    return read_side_file(directory / "quant_config.json", "awq");
-  }
-  if (is_there(directory / "hf_quant_config.json")) {
-    return read_side_file(directory / "hf_quant_config.json", "modelopt");
+  if (const SideFile* const file = find_side_file(directory)) {
+    const std::string path = (directory / file->name).string();
+    SUBBYTE_TRY(const auto value, json::parse_file(path, kMaxSideFile));
+    SUBBYTE_TRY(const auto object, json::Object::of(value, path));
+    return read_section(object, file->method);
   }
   QuantizationConfig none;
   none.where = config.where();

@@ -104,6 +104,29 @@ TEST_F(QuantizationConfigTest, collects_the_overrides_of_gptq) {
   EXPECT_EQ(gptq_code(R"("bits": 4, "group_size": 128, "dynamic": [])"), "json.type");
 }
 
+TEST_F(QuantizationConfigTest, asks_nothing_of_what_stands_beside_modules_that_are_kept_out) {
+  EXPECT_EQ(gptq_code(R"("bits": 4, "group_size": 128,
+                         "dynamic": {"-:.*attn.*": null, "-:lm_head": false, "+:.*up": null})"),
+            "");
+  EXPECT_EQ(gptq_code(R"("bits": 4, "group_size": 128, "dynamic": {"+:.*up": false})"),
+            "json.type");
+  EXPECT_EQ(code(R"({"quant_method": "auto-round", "bits": 4, "group_size": 128, "sym": true,
+                     "packing_format": "auto_round:auto_gptq",
+                     "extra_config": {"model.visual": null}})"),
+            "");
+}
+
+TEST_F(QuantizationConfigTest, is_that_of_the_text_model_where_a_wrapper_has_none) {
+  const std::string awq = R"({"quant_method": "awq", "bits": 4, "group_size": 64})";
+  const std::string text = R"("text_config": {"quantization_config": )" + awq + "}}";
+  const auto inner = read("{" + text);
+  const auto both = read(R"({"quantization_config": {"quant_method": "mxfp4"}, )" + text);
+  ASSERT_TRUE(inner.ok() && both.ok());
+  EXPECT_EQ(inner->method, Method::kAwq);
+  EXPECT_EQ(inner->where, "config.json: text_config.quantization_config");
+  EXPECT_EQ(both->method, Method::kMxfp4);
+}
+
 TEST_F(QuantizationConfigTest, reads_the_packings_of_auto_round) {
   const auto with = [&](const std::string& packing, const std::string& rest = "") {
     return read_section(R"({"quant_method": "auto-round", "bits": 4, "group_size": 128,
@@ -432,9 +455,8 @@ TEST_F(QuantizationConfigTest, reads_kbit) {
   const auto several = read_section(kbit(R"("bits": [2, 5], "block_size": 32)"));
   ASSERT_TRUE(several.ok()) << several.error().message;
   EXPECT_EQ(several->bits, (std::vector<int64_t>{2, 5}));
-  for (const char* bits : {"1", "6", "4.5", "\"4\"", "[]", "[4, 8]", "true", "[[4]]"}) {
-    EXPECT_EQ(code(kbit(R"("block_size": 32, "bits": )" + std::string(bits))), "quantization.bits")
-        << bits;
+  for (const std::string bits : {"1", "6", "4.5", "\"4\"", "[]", "[4, 8]", "true", "[[4]]"}) {
+    EXPECT_EQ(code(kbit(R"("block_size": 32, "bits": )" + bits)), "quantization.bits") << bits;
   }
   EXPECT_EQ(code(kbit(R"("block_size": 32)")), "quantization.bits");
   EXPECT_EQ(code(kbit(R"("bits": 4)")), "json.missing");
@@ -454,13 +476,13 @@ TEST_F(QuantizationConfigTest, reads_vq) {
   EXPECT_EQ(read_section(vq(R"("bits": [2, 4], "rotation": 0)"))->bits,
             (std::vector<int64_t>{2, 4}));
   for (const char* bits : {"3", "8", "[]", "[2, 3]", "\"2\""}) {
-    EXPECT_EQ(code(vq(R"("rotation": 0, "bits": )" + std::string(bits))), "quantization.bits")
-        << bits;
+    const std::string keys = R"("rotation": 0, "bits": )" + std::string(bits);
+    EXPECT_EQ(code(vq(keys)), "quantization.bits") << bits;
   }
   EXPECT_EQ(code(vq(R"("bits": 2)")), "json.missing");
   for (const char* rotation : {"32", "128", "512", "1"}) {
-    EXPECT_EQ(code(vq(R"("bits": 2, "rotation": )" + std::string(rotation))),
-              "quantization.rotation");
+    const std::string keys = R"("bits": 2, "rotation": )" + std::string(rotation);
+    EXPECT_EQ(code(vq(keys)), "quantization.rotation") << rotation;
   }
   EXPECT_EQ(code(R"({"quant_method": "vq", "bits": 2, "rotation": 0, "block_size": 64})"),
             "quantization.group_size");

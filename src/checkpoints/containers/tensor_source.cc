@@ -262,8 +262,10 @@ Error no_checkpoint(const fs::path& directory, const FileNames& names) {
                           quote(entry.path().filename().native()))};
     }
   }
-  return {codes::kNoCheckpoint, fmt::format("{}: expected {} or {}, found neither",
-                                            directory.native(), names.single, names.index)};
+  const bool wants_packed = names.single == packed.single;
+  return {codes::kNoCheckpoint,
+          fmt::format("{}: expected {} or {}, found neither{}", directory.native(), names.single,
+                      names.index, wants_packed ? "; `subbyte pack` writes such directories" : "")};
 }
 
 /// The tensors of a model file of OrinMLLM, under the names that Hugging Face gives them.

@@ -61,6 +61,13 @@ json::Value weights_of(const ExportShape& shape) {
   return weights;
 }
 
+/// How the weights of a group are stored, where groups differ.
+std::string_view format_of(const ExportShape& shape) {
+  if (shape.format.element == Format::kE4M3) return "float-quantized";
+  if (shape.format.element != Format::kE2M1) return "pack-quantized";
+  return shape.format.scale == Format::kE4M3 ? "nvfp4-pack-quantized" : "mxfp4-pack-quantized";
+}
+
 /// null where there is none.
 json::Value kv_cache_of(const KvCacheScheme& scheme) {
   if (scheme.form == KvCacheScheme::Form::kFp8) {
@@ -91,11 +98,13 @@ ExportedConfig compressed_config(const ExportedModel& model, std::string_view fo
       const bool embedding = module->name.ends_with("embed_tokens");
       if (!is_only || embedding) targets.push_back(module->name);
     }
+    const std::string_view own =
+        format == kMixedPrecision ? format_of(alike[i].modules.front()->shape) : format;
     groups[fmt::format("group_{}", i)] = {{"targets", targets},
                                           {"weights", alike[i].key},
                                           {"input_activations", nullptr},
                                           {"output_activations", nullptr},
-                                          {"format", format}};
+                                          {"format", own}};
   }
   return {{{"quant_method", "compressed-tensors"},
            {"format", format},

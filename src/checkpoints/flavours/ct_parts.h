@@ -20,8 +20,12 @@ Status require_scheme(const ImportContext& context, std::string_view module,
 /// Says whether compressed_config() has words for it: FP8, and what compressed-tensors said itself.
 bool says_compressed_kv_cache(const KvCacheScheme& scheme, QuantizationConfig::Method from);
 
+/// Groups with formats of their own.
+inline constexpr std::string_view kMixedPrecision = "mixed-precision";
+
 /// The quantization_config of a checkpoint all of whose modules have `format`
-/// ("pack-quantized"): a config group for each kind of weights.
+/// ("pack-quantized"), or each its own with kMixedPrecision: a config group for each kind of
+/// weights.
 ExportedConfig compressed_config(const ExportedModel& model, std::string_view format);
 
 }  // namespace subbyte

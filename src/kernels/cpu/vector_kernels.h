@@ -64,8 +64,18 @@ struct DeltaRule {
   const float* decay = nullptr;
   const float* beta = nullptr;
   int64_t gate_stride = 0;
-  /// [keys][kDeltaScratchColumns], at a multiple of 64 bytes, or nullptr.
+  /// [keys][kDeltaScratchColumns], at a multiple of 64 bytes, or nullptr. In chunks as many floats
+  /// as DeltaChunks says.
   float* scratch = nullptr;
+};
+
+/// The recurrence in chunks of tokens, which are products of matrices: for many tokens, of which
+/// the bits of each depend on where the first one is. scratch_floats(): 0 for heads that it does
+/// not take; nullptr: there is no such form.
+struct DeltaChunks {
+  int64_t (*scratch_floats)(int64_t keys, int64_t columns) = nullptr;
+  void (*run)(const DeltaRule& rule) = nullptr;
+  int64_t min_tokens = 0;  // from which on it is faster
 };
 
 /// Columns of a state that lie together while many tokens go through them, at most.
@@ -114,7 +124,9 @@ struct VectorKernels {
   void (*convolve_silu)(float* y, const float* const* x, const float* const* filters, int64_t taps,
                         int64_t n);
   void (*delta_rule)(const DeltaRule& rule);
-  const BlockKernels* blocks;  // quantizing and dequantizing
+  DeltaChunks delta_chunks;       // as precise as the rule, or nearly so
+  DeltaChunks delta_chunks_bf16;  // may round the operands of its products to bf16
+  const BlockKernels* blocks;     // quantizing and dequantizing
 };
 
 }  // namespace subbyte::cpu

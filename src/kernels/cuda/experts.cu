@@ -8,6 +8,7 @@
 #include "kernels/cuda/experts/experts.h"
 #include "kernels/cuda/experts/kernel_set.h"
 #include "kernels/cuda/experts/launch.h"
+#include "kernels/cuda/plan_launch.h"
 #include "kernels/cuda/small_m/plan.h"
 #include "kernels/cuda/tensor_map.h"
 
@@ -56,10 +57,6 @@ const void* find_kernel(const PackedFormat& format, Number number, KernelKind ki
   return nullptr;
 }
 
-Error failure(const char* what, cudaError_t error) {
-  return {"cuda.launch", std::string(what) + ": " + cudaGetErrorString(error)};
-}
-
 }  // namespace
 
 ExpertArguments expert_arguments(const ExpertsCall& call) {
@@ -89,25 +86,13 @@ ExpertArguments expert_arguments(const ExpertsCall& call) {
 }
 
 Status launch_experts(const void* kernel, const Plan& plan, void** arguments, Stream stream) {
-  cudaError_t error =
+  const cudaError_t error =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, plan.shared_bytes);
-  if (error != cudaSuccess) return failure("experts: shared memory", error);
-  cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(static_cast<unsigned>(plan.ctas));
-  config.blockDim = dim3(static_cast<unsigned>(plan.threads));
-  config.dynamicSmemBytes = static_cast<std::size_t>(plan.shared_bytes);
-  config.stream = stream;
-  std::array<cudaLaunchAttribute, 2> attributes = {};
-  config.attrs = attributes.data();
-  attributes[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attributes[config.numAttrs++].val.programmaticStreamSerializationAllowed = 1;
-  if (plan.cluster > 1) {
-    attributes[config.numAttrs].id = cudaLaunchAttributeClusterDimension;
-    attributes[config.numAttrs++].val.clusterDim = {static_cast<unsigned>(plan.cluster), 1, 1};
+  if (error != cudaSuccess) {
+    return Error{"cuda.launch",
+                 std::string("experts: shared memory: ") + cudaGetErrorString(error)};
   }
-  error = cudaLaunchKernelExC(&config, kernel, arguments);
-  if (error != cudaSuccess) return failure("experts", error);
-  return {};
+  return launch_plan("experts", kernel, plan, arguments, true, stream);
 }
 
 Status run_experts(const ExpertPlan& plan, const ExpertsCall& call, Number number, Stream stream) {

@@ -11,6 +11,7 @@
 #include "kernels/cuda/kernel_set.h"
 #include "kernels/cuda/linear.h"
 #include "kernels/cuda/linear_call.h"
+#include "kernels/cuda/plan_launch.h"
 #include "kernels/cuda/planning.h"
 #include "kernels/cuda/prepare_inputs.h"
 #include "kernels/cuda/tensor_map.h"
@@ -89,24 +90,7 @@ Status allow_shared_memory(const void* kernel, int bytes) {
 Status launch(const void* kernel, const Plan& plan, void** arguments, bool dependent,
               Stream stream) {
   SUBBYTE_CHECK(allow_shared_memory(kernel, plan.shared_bytes));
-  cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(plan.ctas);
-  config.blockDim = dim3(plan.threads);
-  config.dynamicSmemBytes = plan.shared_bytes;
-  config.stream = stream;
-  std::array<cudaLaunchAttribute, 2> attributes = {};
-  config.attrs = attributes.data();
-  if (plan.cluster > 1) {
-    attributes[config.numAttrs].id = cudaLaunchAttributeClusterDimension;
-    attributes[config.numAttrs++].val.clusterDim = {static_cast<unsigned>(plan.cluster), 1, 1};
-  }
-  if (dependent) {
-    attributes[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attributes[config.numAttrs++].val.programmaticStreamSerializationAllowed = 1;
-  }
-  const cudaError_t error = cudaLaunchKernelExC(&config, kernel, arguments);
-  if (error != cudaSuccess) return failure("linear", error);
-  return {};
+  return launch_plan("linear", kernel, plan, arguments, dependent, stream);
 }
 
 /// `gathers`: x is copied to the workspace first.
@@ -152,6 +136,28 @@ Result<LinearCall> with_prepared_inputs(const LinearCall& call, Number number, v
 }
 
 }  // namespace
+
+Status launch_plan(const char* what, const void* kernel, const Plan& plan, void** arguments,
+                   bool dependent, Stream stream) {
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(static_cast<unsigned>(plan.ctas));
+  config.blockDim = dim3(static_cast<unsigned>(plan.threads));
+  config.dynamicSmemBytes = static_cast<std::size_t>(plan.shared_bytes);
+  config.stream = stream;
+  std::array<cudaLaunchAttribute, 2> attributes = {};
+  config.attrs = attributes.data();
+  if (plan.cluster > 1) {
+    attributes[config.numAttrs].id = cudaLaunchAttributeClusterDimension;
+    attributes[config.numAttrs++].val.clusterDim = {static_cast<unsigned>(plan.cluster), 1, 1};
+  }
+  if (dependent) {
+    attributes[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[config.numAttrs++].val.programmaticStreamSerializationAllowed = 1;
+  }
+  const cudaError_t error = cudaLaunchKernelExC(&config, kernel, arguments);
+  if (error != cudaSuccess) return failure(what, error);
+  return {};
+}
 
 const KernelSet* find_kernels(const PackedFormat& format, Number number) {
   for (const WeightKernels& kernels : kWeightKernels) {

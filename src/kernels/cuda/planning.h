@@ -6,6 +6,7 @@
 
 #include "kernels/cuda/cost_model.h"
 #include "kernels/cuda/plan.h"
+#include "kernels/cuda/prepare_inputs.h"
 #include "kernels/gpu/packed_weights.h"
 
 namespace subbyte::cuda {
@@ -37,7 +38,7 @@ inline int table_of(const PackedFormat& f) {
 
 /// Numbers from one token to the next of inputs that prepare_inputs() makes, and bytes of all.
 inline int64_t prepared_stride(int64_t cols) {
-  return divide_up(cols, 16) * 16;
+  return divide_up(cols, kPreparedGrain) * kPreparedGrain;
 }
 inline int64_t prepared_bytes(int64_t m, int64_t cols) {
   return m * prepared_stride(cols) * 2;

@@ -11,6 +11,11 @@ struct CUstream_st;
 
 namespace subbyte::cuda {
 
+/// Rows of prepared inputs are a multiple of as many numbers.
+inline constexpr int64_t kPreparedGrain = 16;
+
+/// Rows that are such multiples and follow each other may be prepared in place: a warp reads the
+/// inputs of a rotation before it writes them.
 struct PrepareInputsCall {
   const gpu::PackedFormat* format = nullptr;
   const void* x = nullptr;  // [m][x_stride]

@@ -51,7 +51,7 @@ Status encode(CUtensorMap& map, const Described& d) {
                CU_TENSOR_MAP_INTERLEAVE_NONE, d.swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
                CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result == CUDA_SUCCESS) return {};
-  return Error{"cuda.launch", "the driver refused the tensor map of activations, error " +
+  return Error{"cuda.launch", "the driver refused a tensor map, error " +
                                   std::to_string(static_cast<int>(result))};
 }
 
@@ -73,6 +73,18 @@ Status describe_pairs_of_bytes(CUtensorMap& map, const uint8_t* x, int64_t m, in
                                int tokens) {
   return encode(map, {x, CU_TENSOR_MAP_DATA_TYPE_UINT8, CU_TENSOR_MAP_SWIZZLE_128B, m, cols, cols,
                       tokens, 2 * kTileCols});
+}
+
+Status describe_strips(CUtensorMap& map, const uint8_t* data, int64_t rows, int64_t row_bytes,
+                       int box) {
+  constexpr int kStrips = 8;
+  constexpr int kLongest = 256;  // elements of a box
+  const bool in_bytes = box <= kLongest;
+  const int element = in_bytes ? 1 : 8;
+  return encode(
+      map,
+      {data, in_bytes ? CU_TENSOR_MAP_DATA_TYPE_UINT8 : CU_TENSOR_MAP_DATA_TYPE_UINT64,
+       CU_TENSOR_MAP_SWIZZLE_NONE, rows, row_bytes / element, row_bytes, kStrips, box / element});
 }
 
 }  // namespace subbyte::cuda

@@ -22,4 +22,9 @@ Status describe_bytes(CUtensorMap& map, const uint8_t* x, int64_t m, int64_t col
 Status describe_pairs_of_bytes(CUtensorMap& map, const uint8_t* x, int64_t m, int64_t cols,
                                int tokens);
 
+/// A map of boxes of `box` bytes, a multiple of 8 or at most 256, by 8 rows of a matrix [rows]
+/// [row_bytes], which is at a multiple of 16 bytes and has rows of a multiple of 16.
+Status describe_strips(CUtensorMap& map, const uint8_t* data, int64_t rows, int64_t row_bytes,
+                       int box);
+
 }  // namespace subbyte::cuda

@@ -25,12 +25,14 @@ __global__ void __launch_bounds__(kLargeMThreads, 1)
     w8a8_kernel(const __grid_constant__ LinearArguments a,
                 const __grid_constant__ LargeMPartition p,
                 const __grid_constant__ CUtensorMap codes,
-                const __grid_constant__ ActivationFactors factors) {
+                const __grid_constant__ ActivationFactors factors,
+                const __grid_constant__ CUtensorMap weights,
+                const __grid_constant__ CUtensorMap scales) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   using Decoder = decltype(decoder_of<E4M3, Number, 8>());
   extern __shared__ uint8_t shared[];
-  run_large_m<ProductsOfBlocks<Number, Decoder>>(a, p, MapsOfBlocks{codes, factors},
-                                                 LargeMItems<kTokens>(a, p), shared);
+  run_large_m<ProductsOfBlocks<Number, Decoder>>(
+      a, p, MapsOfBlocks{codes, factors, weights, scales}, LargeMItems<kTokens>(a, p), shared);
 #endif
 }
 
@@ -46,8 +48,26 @@ void use_numbers(WeightArguments& weights) {
   weights.up_gain /= E4M3<Number>::kGain;
 }
 
+struct Maps {
+  CUtensorMap activations;
+  CUtensorMap weights;
+  CUtensorMap scales;
+};
+
+/// `codes`: of the activations.
+Status describe(Maps& maps, const Plan& plan, const LinearCall& call, const WeightArguments& w,
+                const uint8_t* codes) {
+  constexpr int kTile = tile_bytes(8);
+  SUBBYTE_CHECK(describe_pairs_of_bytes(maps.activations, codes, call.m, w.cols,
+                                        kTokens / plan.large_m.multicast));
+  SUBBYTE_CHECK(describe_strips(maps.weights, w.codes, w.strips, int64_t{w.tiles} * kTile,
+                                LargeMBlockShape::kBatch * kTile));
+  const int scales = kStripRows * w.scale.bytes;
+  return describe_strips(maps.scales, w.scales, w.strips, int64_t{w.blocks} * scales, scales);
+}
+
 template <class Number>
-Status launch_kernel(const Plan& plan, LinearArguments a, const CUtensorMap& codes,
+Status launch_kernel(const Plan& plan, LinearArguments a, const Maps& maps,
                      const ActivationFactors& factors, Stream stream) {
   static SharedMemoryLimit limit;
   use_numbers<Number>(a.weights);
@@ -69,7 +89,8 @@ Status launch_kernel(const Plan& plan, LinearArguments a, const CUtensorMap& cod
     attributes[config.numAttrs++].val.clusterDim = {static_cast<unsigned>(plan.cluster), 1, 1};
   }
   const cudaError_t error =
-      cudaLaunchKernelEx(&config, w8a8_kernel<Number>, a, plan.large_m, codes, factors);
+      cudaLaunchKernelEx(&config, w8a8_kernel<Number>, a, plan.large_m, maps.activations, factors,
+                         maps.weights, maps.scales);
   if (error != cudaSuccess) return failure(cudaGetErrorString(error));
   return {};
 }
@@ -96,12 +117,11 @@ Status run_w8a8(const Plan& plan, const LinearCall& call, Number number, void* w
       stream);
   const cudaError_t error = cudaGetLastError();
   if (error != cudaSuccess) return failure(cudaGetErrorString(error));
-  CUtensorMap map;
-  SUBBYTE_CHECK(
-      describe_pairs_of_bytes(map, codes, call.m, cols, kTokens / plan.large_m.multicast));
+  Maps maps;
+  SUBBYTE_CHECK(describe(maps, plan, call, a.weights, codes));
   const ActivationFactors of_rows = {factors, rows.stride};
-  return number == Number::kF16 ? launch_kernel<F16>(plan, a, map, of_rows, stream)
-                                : launch_kernel<BF16>(plan, a, map, of_rows, stream);
+  return number == Number::kF16 ? launch_kernel<F16>(plan, a, maps, of_rows, stream)
+                                : launch_kernel<BF16>(plan, a, maps, of_rows, stream);
 }
 
 }  // namespace subbyte::cuda

@@ -282,6 +282,14 @@ struct Codebook {
     for (int r = 0; r < 4; ++r) registers[r] = decode_x2(words, step, r, table);
   }
 
+  /// Joins bits 30 and 31 of all words, those of the first one in the lowest bits: the 16th pair of
+  /// 3 and 5 bits.
+  static SUBBYTE_KERNEL_FUNCTION uint32_t last_field(Words words) {
+    uint32_t field = words[kBits - 1] >> 30;
+    for (int i = kBits - 2; i >= 0; --i) field = shift_in(field, words[i]);
+    return field;
+  }
+
  private:
   static SUBBYTE_KERNEL_FUNCTION uint32_t decode_x2(Words words, int step, int r, Table table) {
     if constexpr (kBits == 4) {
@@ -299,12 +307,6 @@ struct Codebook {
     }
   }
 
-  /// Joins bits 30 and 31 of all words, those of the first one in the lowest bits.
-  static SUBBYTE_KERNEL_FUNCTION uint32_t last_field(Words words) {
-    uint32_t field = words[kBits - 1] >> 30;
-    for (int i = kBits - 2; i >= 0; --i) field = shift_in(field, words[i]);
-    return field;
-  }
   /// field * 4 + the two highest bits of the word: one instruction.
   static SUBBYTE_KERNEL_FUNCTION uint32_t shift_in(uint32_t field, uint32_t word) {
     return field << 2 | word >> 30;

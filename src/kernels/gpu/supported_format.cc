@@ -31,9 +31,9 @@ bool is_dense_float(const WeightFormat& format) {
 }
 
 /// Floats are dense outside mixtures of experts.
-bool is_packable(const WeightFormat& format, int64_t rows, int64_t cols) {
+bool is_packable(const WeightFormat& format, int64_t rows, int64_t cols, bool act_order) {
   return !is_dense_float({.element = format.element}) &&
-         packed_bytes(format, rows, cols, false).ok();
+         packed_bytes(format, rows, cols, act_order).ok();
 }
 
 template <class Visit>
@@ -214,27 +214,32 @@ Result<Matrix> as_packed_floats(Matrix matrix, Number number, Executor& executor
   return matrix;
 }
 
-WeightFormat supported_format(const WeightFormat& format, int64_t rows, int64_t cols) {
+WeightFormat supported_format(const WeightFormat& format, int64_t rows, int64_t cols,
+                              bool act_order) {
   if (is_dense_float(format)) return format;
   if (is_dense(format)) return kDenseF16;
-  if (is_packable(format, rows, cols)) return format;
+  if (is_packable(format, rows, cols, act_order)) return format;
   if (format.rotation != 0) return kDenseF16;
   if (const WeightFormat wide = with_whole_bytes(format); wide != format) {
-    return supported_format(wide, rows, cols);
+    return supported_format(wide, rows, cols, act_order);
   }
   const int64_t group = format.group_size == 0 ? cols : format.group_size;
   for (const int64_t smaller : {64, 32, 16}) {
     WeightFormat regrouped = format;
     regrouped.group_size = smaller;
     const bool divides = group > smaller && group % smaller == 0 && cols % group == 0;
-    if (divides && is_packable(regrouped, rows, cols)) return regrouped;
+    if (divides && is_packable(regrouped, rows, cols, act_order)) return regrouped;
   }
   return kDenseF16;
 }
 
+WeightFormat supported_format(const MatrixView& matrix) {
+  return supported_format(matrix.format, matrix.rows, matrix.cols, !matrix.input_order.empty());
+}
+
 Result<Matrix> support(Matrix matrix, Executor& executor) {
   const MatrixView& view = matrix.view;
-  const WeightFormat served = supported_format(view.format, view.rows, view.cols);
+  const WeightFormat served = supported_format(view);
   if (served == view.format) return matrix;
   if (is_dense(served)) return as_dense(matrix, executor);
   if (served.element != view.format.element) {

@@ -14,10 +14,13 @@ namespace subbyte::gpu {
 ///   with smaller groups    where only the groups are too large: scales are repeated, nothing is
 ///                          rounded
 ///   u8 or i8               integers of 5, 6 and 7 bits, which are the same numbers
-///   dense f16              all else, and what is rotated, which is rotated back: each weight is
-///                          rounded, as activations are. Where f16 would
-///                          not hold the largest one, or have too few bits for it, it is bf16
-WeightFormat supported_format(const WeightFormat& format, int64_t rows, int64_t cols);
+///   dense f16              all else, vectors with act-order, and what is rotated and no vectors,
+///                          which is rotated back: each weight is rounded, as activations are.
+///                          Where f16 would not hold the largest one, or have too few bits for
+///                          it, it is bf16
+WeightFormat supported_format(const WeightFormat& format, int64_t rows, int64_t cols,
+                              bool act_order);
+WeightFormat supported_format(const MatrixView& matrix);
 
 /// Says whether f16 holds weights with this largest magnitude, with enough of their bits.
 bool fits_f16(float largest);

@@ -27,7 +27,7 @@ TEST(SupportedFormat, takes_what_there_are_kernels_for_as_it_is) {
        {WeightFormat{kU4, kF16, Zero::kU8, 128}, WeightFormat{kNF4, kF32, Zero::kNone, 64},
         WeightFormat{kE4M3, kBF16, Zero::kNone, 128}, WeightFormat{kE4M3, kF32, Zero::kNone, 0},
         WeightFormat{kF32, kNone, Zero::kNone, 0}, WeightFormat{kBF16, kNone, Zero::kNone, 0}}) {
-    EXPECT_EQ(supported_format(format, 33, 384), format) << to_string(format);
+    EXPECT_EQ(supported_format(format, 33, 384, false), format) << to_string(format);
   }
 }
 
@@ -63,7 +63,7 @@ TEST(SupportedFormat, has_integers_of_five_to_seven_bits_as_eight) {
     ThreadPool pool(2);
     const auto served = support(unowned(random.view), pool);
     ASSERT_TRUE(served.ok()) << served.error().message;
-    EXPECT_EQ(served->view.format, supported_format(format, 19, 192));
+    EXPECT_EQ(served->view.format, supported_format(format, 19, 192, false));
     EXPECT_EQ(info(served->view.format.element).bits, 8) << to_string(format);
     EXPECT_TRUE(packed_format(served->view).ok());
     for (int64_t row = 0; row < 19; ++row) {
@@ -97,6 +97,30 @@ TEST(SupportedFormat, rounds_the_rest_to_sixteen_bits) {
         // FloatRows rounds to float before.
         ASSERT_NEAR(weight_at(served->view, row, col), exact, bound + std::fabs(exact) * 0x1p-23)
             << to_string(format);
+      }
+    }
+  }
+}
+
+/// Inputs of vectors are not gathered by kernels: weights are put where their inputs are.
+TEST(SupportedFormat, vectors_with_an_order_of_inputs_are_dense) {
+  for (const WeightFormat& format :
+       {WeightFormat{kVQ2, kE4M4, Zero::kNone, 32}, WeightFormat{kVQ4, kF16, Zero::kNone, 32}}) {
+    auto random = random_matrix(format, 5, 64, testing::Contents::kReal, 4);
+    std::vector<uint32_t> order(64);
+    for (uint32_t k = 0; k < 64; ++k) order[k] = 63 - k;
+    random.view.input_order = order;
+    EXPECT_EQ(supported_format(format, 5, 64, false), format);
+    EXPECT_TRUE(is_dense(supported_format(random.view)));
+    ThreadPool pool(1);
+    const auto served = support(unowned(random.view), pool);
+    ASSERT_TRUE(served.ok()) << served.error().message;
+    EXPECT_TRUE(served->view.input_order.empty());
+    for (int64_t row = 0; row < 5; ++row) {
+      for (int64_t col = 0; col < 64; ++col) {
+        const double exact = weight_at(random.view, row, 63 - col);
+        ASSERT_NEAR(weight_at(served->view, row, col), exact,
+                    std::max(std::fabs(exact) * 0x1p-11, 0x1p-25) + std::fabs(exact) * 0x1p-23);
       }
     }
   }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 import tempfile
 import unittest
 from pathlib import Path
@@ -14,6 +15,10 @@ from safetensors.torch import load_file
 
 import subbyte
 import subbyte.transformers
+from subbyte.transformers._quantizer import gate_of
+
+sys.path.append(str(Path(__file__).parents[1]))
+import kbit_model  # noqa: E402
 
 GOLDENS = Path(__file__).parents[4] / "tests" / "data" / "goldens"
 # One of each way in which weights are stored, and experts of each.
@@ -23,6 +28,11 @@ MODELS = ("qwen3-awq", "qwen3-gptq-v1", "qwen3-gptq-act-order", "gptqmodel-2-bit
           "llmcompressor-nvfp4", "llmcompressor-mxfp4", "modelopt-nvfp4",
           "bitsandbytes-nf4-double", "qwen3-fp8-blocks", "qwen3-fp8-tensors", "qwen3-fp8-nvfp4")
 EXPERTS = ("autoawq-qwen3-moe", "llmcompressor-qwen3-moe", "qwen3-moe-fp8", "gpt-oss-mxfp4")
+# One of each method that a configuration may name.
+METHODS = ("qwen3-awq", "qwen3-gptq-act-order", "llmcompressor-w4a16-asym",
+           "bitsandbytes-nf4-double", "llmcompressor-nvfp4", "modelopt-nvfp4",
+           "llmcompressor-mxfp4", "qwen3-fp8-blocks", "qwen3-fp8-tensors", "gpt-oss-mxfp4",
+           "qwen3-moe-fp8")
 
 
 def tolerance(config, reference: torch.Tensor) -> float:
@@ -115,9 +125,33 @@ class Models(unittest.TestCase):
                              reference["prompt1.greedy"][:8].tolist(), name)
             self.assertGreater(torch._dynamo.utils.counters["stats"]["unique_graphs"], 0)
 
+    def test_generates_with_each_method(self):
+        for name in METHODS:
+            with self.subTest(name=name):
+                model = load(name)
+                reference = load_file(GOLDENS / name / "reference.safetensors")
+                ids = reference["prompt1.ids"].long().unsqueeze(0)
+                found = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=4,
+                                       do_sample=False, disable_compile=True,
+                                       cache_implementation="static")
+                self.assertEqual(found[0, ids.shape[1]:].tolist(),
+                                 reference["prompt1.greedy"][:4].tolist())
+
+    def test_kbit_beside_dequantized_weights(self):
+        for form in ("kbit2", "kbit3", "kbit4", "kbit5"):
+            with self.subTest(format=form), tempfile.TemporaryDirectory() as folder:
+                path, ids, want = kbit_model.make(Path(folder), form)
+                model = subbyte.transformers.load(path, dtype=torch.float32,
+                                                  attn_implementation="eager")
+                self.assertGreater(count(model, subbyte.transformers.SubbyteLinear), 0)
+                with torch.inference_mode():
+                    found = model(torch.tensor([ids])).logits[0]
+                self.assertEqual(found.shape, want.shape)
+                worst = (found - want).abs().max().item()
+                self.assertLessEqual(worst, tolerance(model.config, want))
+
     def test_saves_the_original_form(self):
-        for name in ("qwen3-gptq-act-order", "llmcompressor-nvfp4", "gpt-oss-mxfp4",
-                     "qwen3-moe-fp8"):
+        for name in METHODS:
             with self.subTest(name=name), tempfile.TemporaryDirectory() as folder:
                 subbyte.transformers.load(GOLDENS / name).save_pretrained(folder)
                 want, found = (subbyte.open_checkpoint(p) for p in (GOLDENS / name, folder))
@@ -158,6 +192,24 @@ class Models(unittest.TestCase):
             (Path(folder) / "config.json").write_text(json.dumps(config))
             with self.assertRaises((subbyte.Error, ValueError)):
                 subbyte.transformers.load(folder)
+
+
+class Gates(unittest.TestCase):
+    SIZES = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2,
+             "num_key_value_heads": 2, "vocab_size": 64, "intermediate_size": 32}
+
+    def experts(self, model_type: str, **keys):
+        config = transformers.AutoConfig.for_model(model_type, **self.SIZES, **keys)
+        with torch.device("meta"):
+            model = transformers.AutoModelForCausalLM.from_config(config)
+        return next(m for name, m in model.named_modules() if name.endswith("experts"))
+
+    def test_experts_with_another_gate_than_ours_are_refused(self):
+        self.assertIsNone(gate_of(self.experts("qwen3_moe", num_experts=2)))
+        clamp = gate_of(self.experts("gpt_oss", num_local_experts=2, swiglu_limit=3.0))
+        self.assertEqual(clamp, (1.702, 3.0, 1.0))
+        with self.assertRaisesRegex(ValueError, "expected experts whose gate is SiLU"):
+            gate_of(self.experts("qwen3_moe", num_experts=2, hidden_act="gelu"))
 
 
 if __name__ == "__main__":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import tempfile
 import unittest
 from pathlib import Path
 
@@ -31,6 +33,7 @@ class Plugin(unittest.TestCase):
         names = vllm.names_of("model.layers.0.self_attn.qkv_proj", packed)
         self.assertEqual(names, [f"model.layers.0.self_attn.{c}_proj" for c in "qkv"])
         self.assertEqual(vllm.names_of("lm_head", packed), ["lm_head"])
+        self.assertEqual(vllm.names_of("a.gate_up_proj", packed), ["a.gate_proj", "a.up_proj"])
         for golden in ("qwen3-gptq-act-order", "gptqmodel-3-bits", "autoround-asymmetric",
                        "bitsandbytes-nf4-double"):
             checkpoint = subbyte.open_checkpoint(GOLDENS / golden)
@@ -41,6 +44,20 @@ class Plugin(unittest.TestCase):
             off = (parts(x, bias) - (x @ whole.T + bias)).abs()
             self.assertTrue((off <= 2.0**-15 * size + 1e-6).all(), golden)
 
+    def test_layers_of_kbit(self):
+        name = "model.layers.0.mlp.down_proj"
+        with tempfile.TemporaryDirectory() as folder:
+            for form in ("kbit2", "kbit5"):
+                path = Path(folder) / form
+                subbyte.quantize(GOLDENS / "qwen3-bf16", path, format=form)
+                self.assertTrue(vllm.claims(json.loads(
+                    (path / "config.json").read_text())["quantization_config"]))
+                checkpoint = subbyte.open_checkpoint(path)
+                whole = torch.from_numpy(checkpoint[name].dequantize())
+                x = torch.randn(3, whole.shape[1])
+                off = (vllm.Parts(checkpoint, [name])(x) - x @ whole.T).abs()
+                self.assertTrue((off <= 2.0**-15 * (x.abs() @ whole.abs().T) + 1e-6).all())
+
     @unittest.skipUnless(torch.cuda.is_available(), "no GPU")
     def test_layers_on_a_gpu(self):
         names = ["model.layers.0.mlp.gate_proj", "model.layers.0.mlp.up_proj"]
@@ -50,6 +67,18 @@ class Plugin(unittest.TestCase):
         want = parts(x)
         found = parts.to("cuda")(x.cuda())
         self.assertTrue(torch.allclose(found.cpu().float(), want.float(), rtol=2e-2, atol=2e-2))
+
+    def test_experts(self):
+        names = {f"a.mlp.experts.{e}.{k}_proj" for e in range(3) for k in ("gate", "up", "down")}
+        kinds = vllm.experts_of("a.mlp.experts", names | {"b.mlp.experts.0.up_proj", "a.mlp.gate"})
+        self.assertEqual({kind: len(found) for kind, found in kinds.items()},
+                         {"gate_proj": 3, "up_proj": 3, "down_proj": 3})
+        logits = torch.tensor([[0.0, 2.0, 1.0, -1.0]])
+        for renormalize in (False, True):
+            weights, chosen = vllm.routes(logits, 2, renormalize)
+            self.assertEqual(chosen.tolist(), [[1, 2]])
+            want = torch.softmax(logits if not renormalize else logits[:, 1:3], -1)
+            self.assertTrue(torch.allclose(weights, want[:, 1:3] if not renormalize else want))
 
     def test_leaves_out_names_of_a_set(self):
         pattern = vllm.Names({"a.qweight"})

@@ -12,11 +12,8 @@
 // sets of the cache, which do not hold them: for more than a few tokens the tile is copied to
 // memory of its own, whose rows follow each other.
 //
-// These passes are four products for each number of the state. The chunked form, which makes
-// products of matrices of it, has as many where chunks are half as long as heads (for 64 tokens and
-// heads of 128: S k, S q and k d cost three, what tokens of a chunk have to do with each other
-// another one and the inverse of a triangle), so on vectors it gains nothing; and in this one a
-// token has the same bits however a prompt is cut.
+// A token has the same bits however a prompt is cut, which chunks of tokens have not
+// (delta_chunks.inl.h).
 
 inline void sigmoid_gate(float* y, const float* x, const float* gate, int64_t n) {
   const auto sigmoid_times = [](Float v, Float g) {
@@ -32,6 +29,21 @@ inline void convolve_silu(float* y, const float* const* x, const float* const* f
                           int64_t taps, int64_t n) {
   const Float one = broadcast(1);
   int64_t i = 0;
+  for (; i + kSwishVectors * kLanes <= n; i += kSwishVectors * kLanes) {
+    Float sums[kSwishVectors];
+    for (int v = 0; v < kSwishVectors; ++v) {
+      sums[v] = mul(load(filters[0] + i + v * kLanes), load(x[0] + i + v * kLanes));
+    }
+    for (int64_t t = 1; t < taps; ++t) {
+      const float* const filter = filters[t] + i;
+      const float* const input = x[t] + i;
+      for (int v = 0; v < kSwishVectors; ++v) {
+        sums[v] = fma(load(filter + v * kLanes), load(input + v * kLanes), sums[v]);
+      }
+    }
+    swish(sums);
+    for (int v = 0; v < kSwishVectors; ++v) store(y + i + v * kLanes, sums[v]);
+  }
   for (; i + kLanes <= n; i += kLanes) {
     Float sum = mul(load(filters[0] + i), load(x[0] + i));
     for (int64_t t = 1; t < taps; ++t) sum = fma(load(filters[t] + i), load(x[t] + i), sum);

@@ -1,7 +1,8 @@
 // The exponential, norms, rotary embedding and gates. Included inside the namespace of an
 // instruction set, after its vector_math.h.
 
-/// e^x within 3u of the exact value, u = 2^-24, and half of the smallest denormal number.
+/// x = e^x within 3u of the exact value, u = 2^-24, and half of the smallest denormal number, of
+/// several vectors step by step: one alone waits for each of its instructions.
 ///
 /// x = n ln 2 + r, n an integer, |r| < 0.3466. n * kHigh is exact (kHigh has nine bits, n eight)
 /// and so is x - n * kHigh; n * kLow brings at most 0.02 u where fma() rounds twice, the
@@ -10,22 +11,34 @@
 /// rounds by u at most (e^r >= 1) or 0.71 u (below); the rounding of what is added, at most
 /// 0.5 * 1.2 u and 0.42 u more where fma() rounds twice, comes in times r; those before it in times
 /// r^2 and less: 0.2 u. Together below 2.5 u. 2^n is exact unless the result is denormal.
-inline Float exponential(Float x) {
+template <int kVectors>
+[[gnu::always_inline]] inline void exponentials(Float (&x)[kVectors]) {
   constexpr float kHigh = 0.693359375F;             // 355 / 512
   constexpr float kLow = -2.12194440054690581e-4F;  // ln 2 - kHigh
-  // Below, e^x is less than half of the smallest denormal number; above, infinite. NaN stays.
-  x = min(broadcast(89), max(broadcast(-104), x));
-  const Float n = nearest(mul(x, broadcast(1.44269504088896341F)));
-  const Float r = fnma(n, broadcast(kLow), fnma(n, broadcast(kHigh), x));
-  Float p = broadcast(1.0F / 5040);
-  p = fma(p, r, broadcast(1.0F / 720));
-  p = fma(p, r, broadcast(1.0F / 120));
-  p = fma(p, r, broadcast(1.0F / 24));
-  p = fma(p, r, broadcast(1.0F / 6));
-  p = fma(p, r, broadcast(0.5F));
-  p = fma(p, r, broadcast(1));
-  p = fma(p, r, broadcast(1));
-  return times_power_of_two(p, n);
+  constexpr float kRest[] = {1.0F / 720, 1.0F / 120, 1.0F / 24, 1.0F / 6, 0.5F, 1, 1};
+  Float n[kVectors];
+  Float p[kVectors];
+#pragma GCC unroll 4
+  for (int i = 0; i < kVectors; ++i) {
+    // Below, e^x is less than half of the smallest denormal number; above, infinite. NaN stays.
+    x[i] = min(broadcast(89), max(broadcast(-104), x[i]));
+    n[i] = nearest(mul(x[i], broadcast(1.44269504088896341F)));
+    x[i] = fnma(n[i], broadcast(kLow), fnma(n[i], broadcast(kHigh), x[i]));
+    p[i] = broadcast(1.0F / 5040);
+  }
+#pragma GCC unroll 8
+  for (const float coefficient : kRest) {
+#pragma GCC unroll 4
+    for (int i = 0; i < kVectors; ++i) p[i] = fma(p[i], x[i], broadcast(coefficient));
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < kVectors; ++i) x[i] = times_power_of_two(p[i], n[i]);
+}
+
+inline Float exponential(Float x) {
+  Float one[1] = {x};
+  exponentials(one);
+  return one[0];
 }
 
 inline float exponential_of_one(float x) {
@@ -119,9 +132,31 @@ inline Float swish(Float x, Float alpha) {
   return div(x, add(one, exponential(fnma(x, alpha, zero()))));
 }
 
+/// x / (1 + e^-x) of several vectors at a time.
+constexpr int kSwishVectors = 4;
+[[gnu::always_inline]] inline void swish(Float (&x)[kSwishVectors]) {
+  const Float one = broadcast(1);
+  Float power[kSwishVectors];
+#pragma GCC unroll 4
+  for (int i = 0; i < kSwishVectors; ++i) power[i] = fnma(x[i], one, zero());
+  exponentials(power);
+#pragma GCC unroll 4
+  for (int i = 0; i < kSwishVectors; ++i) x[i] = div(x[i], add(one, power[i]));
+}
+
 inline void silu_gate(float* gate, const float* up, int64_t n) {
   const Float one = broadcast(1);
   int64_t i = 0;
+  for (; i + kSwishVectors * kLanes <= n; i += kSwishVectors * kLanes) {
+    Float g[kSwishVectors];
+#pragma GCC unroll 4
+    for (int v = 0; v < kSwishVectors; ++v) g[v] = load(gate + i + v * kLanes);
+    swish(g);
+#pragma GCC unroll 4
+    for (int v = 0; v < kSwishVectors; ++v) {
+      store(gate + i + v * kLanes, mul(g[v], load(up + i + v * kLanes)));
+    }
+  }
   for (; i + kLanes <= n; i += kLanes) {
     store(gate + i, mul(swish(load(gate + i), one), load(up + i)));
   }

@@ -6,6 +6,8 @@
 // They use what both define.
 #include "kernels/cpu/generic/attention.inl.h"
 #include "kernels/cpu/generic/delta_net.inl.h"
+// It calls what the one before defines.
+#include "kernels/cpu/generic/delta_chunks.inl.h"
 
 constexpr VectorKernels kVectorTable = {
     .attention_rows = kMaxAttentionRows,
@@ -25,5 +27,7 @@ constexpr VectorKernels kVectorTable = {
     .sigmoid_gate = &sigmoid_gate,
     .convolve_silu = &convolve_silu,
     .delta_rule = &delta_rule,
+    .delta_chunks = kDeltaChunks,
+    .delta_chunks_bf16 = kDeltaChunks,
     .blocks = &kBlockKernels,
 };

@@ -15,6 +15,7 @@ __device__ inline LinearArguments of_expert(const ExpertArguments& a, const Expe
   w.scales += at;
   if (w.zeros != nullptr) w.zeros += at;
   if (w.gather != nullptr) w.gather += at / 4;
+  if (w.vectors != nullptr) w.vectors += at / 4;
   w.gain = is_shared ? a.shared.gain : a.gains[tile.expert];
   w.up_gain = is_shared ? a.shared.up_gain : a.up_gains[tile.expert];
   if (linear.bias != nullptr) {

@@ -1,12 +1,16 @@
 #pragma once
-// Codebooks of 2 and 4 bits and vectors in gemv, for one token: what a byte of codes stands for,
+// Codebooks of 2, 4 and 5 bits and vectors in gemv, for one token: what a byte of codes stands for,
 // two or four weights, lies in shared memory, once for each lane (or for lane and lane + 16, which
 // read at different times), so that no lane waits for another. Rows of the table are 256 bytes
 // apart: one byte permutation makes an address of a byte of codes and of the lane's place.
 //
-//   bits  row of a byte     instructions for two weights
+//   bits  row of an index   instructions for two weights
 //   2     [lane % 16][8]    1    a permutation and a load for four
 //   4     [lane][4]         2    a permutation and a load for two
+//   5     [lane % 16][4]    3.25 a shift, an and_or and a load, for which two lanes may wait; by
+//                                shuffles it is 5.00, and two of those are as long as such a load
+//
+// Of 5 bits an index is a pair, 10 bits, and rows are 64 bytes apart, so all tables are as large.
 
 #include <cstdint>
 
@@ -21,9 +25,15 @@ namespace subbyte::cuda {
 template <class Decoder>
 inline constexpr bool kHasByteTable = false;
 template <class Number, int kBits>
-inline constexpr bool kHasByteTable<Codebook<Number, kBits>> = kBits == 2 || kBits == 4;
+inline constexpr bool kHasByteTable<Codebook<Number, kBits>> = kBits != 3;
 template <class Number, int kBits>
 inline constexpr bool kHasByteTable<Vectors<Number, kBits>> = true;
+
+/// What has pairs for an index instead, of which half of the lanes have one copy.
+template <class Decoder>
+inline constexpr bool kHasPairTable = false;
+template <class Number>
+inline constexpr bool kHasPairTable<Codebook<Number, 5>> = true;
 
 template <class Decoder>
 class ByteTable {
@@ -31,14 +41,26 @@ class ByteTable {
   ByteTable() = default;
   /// `shared` of the whole table.
   __device__ ByteTable(const void* shared, int lane)
-      : shared_(shared_address(shared)), place_(kBits == 2 ? lane % 16 * 8 : lane * 4) {}
+      : shared_(shared_address(shared)),
+        place_(kBits == 2   ? lane % 16 * 8
+               : kBits == 5 ? lane % 16 * 4
+                            : lane * 4) {}
 
   /// Writes the table, by all threads of a CTA, which must synchronize before they use it.
   static __device__ void fill(const WeightArguments& weights, uint8_t* shared) {
     const int lane = threadIdx.x % kLanes;
+    if constexpr (kBits == 5) {
+      for (int index = threadIdx.x; index < 1024; index += blockDim.x) {
+        const uint32_t pair = pair_of(weights, index & 31, index >> 5);
+        auto* const to = reinterpret_cast<uint4*>(shared + (index << kPairTableRowBits));
+#pragma unroll
+        for (int i = 0; i < 4; ++i) to[(i + lane / 2) % 4] = {pair, pair, pair, pair};
+      }
+      return;
+    }
     for (int byte = threadIdx.x; byte < 256; byte += blockDim.x) {
       const uint2 words = words_of(weights, byte);
-      auto* const to = reinterpret_cast<uint32_t*>(shared + byte * kGemvTableRow);
+      auto* const to = reinterpret_cast<uint32_t*>(shared + byte * kByteTableRow);
 #pragma unroll 4
       for (int i = 0; i < kLanes; ++i) {
         const int place = (i + lane) % kLanes;  // all lanes in banks of their own
@@ -59,6 +81,9 @@ class ByteTable {
         registers[HasVectors<Decoder> ? r / 2 : r] = both[0];
         registers[HasVectors<Decoder> ? r / 2 + 2 : r + 1] = both[1];
       }
+    } else if constexpr (kBits == 5) {
+#pragma unroll
+      for (int r = 0; r < 4; ++r) ld_table<1>(registers + r, row_of_pair(words, 4 * step + r));
     } else {
 #pragma unroll
       for (int r = 0; r < 4; ++r) {
@@ -74,12 +99,14 @@ class ByteTable {
     if constexpr (HasVectors<Decoder>) {
       return vector_of<Decoder>(weights, byte);
     } else {
-      const auto pair = [&](int low, int high) {
-        return weights.codebook[low] | uint32_t{weights.codebook[high]} << 16;
-      };
-      if (kBits == 4) return {pair(byte & 15, byte >> 4), 0};
-      return {pair(byte & 3, byte >> 2 & 3), pair(byte >> 4 & 3, byte >> 6)};
+      if (kBits == 4) return {pair_of(weights, byte & 15, byte >> 4), 0};
+      return {pair_of(weights, byte & 3, byte >> 2 & 3),
+              pair_of(weights, byte >> 4 & 3, byte >> 6)};
     }
+  }
+  static __device__ __forceinline__ uint32_t pair_of(const WeightArguments& weights, int low,
+                                                     int high) {
+    return weights.codebook[low] | uint32_t{weights.codebook[high]} << 16;
   }
 
   /// The table does not change while it is read, so that loads may move.
@@ -95,6 +122,15 @@ class ByteTable {
   /// Of byte `i` of a word of codes.
   __device__ __forceinline__ uint32_t row(uint32_t word, int i) const {
     return shared_ + __byte_perm(word, place_, 0x5504 | i << 4);
+  }
+
+  /// Of pair `field` of a tile of 5 bits.
+  __device__ __forceinline__ uint32_t row_of_pair(const uint32_t* words, int field) const {
+    constexpr int kRowBits = kPairTableRowBits;
+    if (field == 15) return shared_ + (Decoder::last_field(words) << kRowBits | place_);
+    const int shift = 10 * (field % 3) - kRowBits;
+    const uint32_t word = words[field / 3];
+    return shared_ + and_or(shift < 0 ? word << -shift : word >> shift, 0x3FFu << kRowBits, place_);
   }
 
   uint32_t shared_;

@@ -67,7 +67,35 @@ class GemvCta {
     }
     stream_.fill_constant_zeros(reader_);
     prepare_tables();
-    // --- wait for the inputs, whose group is before those of the slots unless they come late ---
+    // --- run the code of the end once for nothing, so that it is there when the last weights are:
+    //     fetched then, it would come after those of other CTAs. Next, and once, the inputs ---
+    // --- then multiply batch after batch; reduce the partials of all warps after each ---
+    int begin = keep_in_register(kRehearsal);  // as if any: or there would be that code twice
+#pragma unroll 1
+    while (begin < strips_) {
+      const int strips = min(p_.batch, strips_ - begin);
+      if (begin != kRehearsal) {
+        multiply_batch(begin, strips);
+        __syncthreads();
+      }
+      reduce_segments(begin, strips);
+      if (begin == kRehearsal) {
+        wait_for_inputs();
+        begin = 0;
+        continue;
+      }
+      begin += p_.batch;
+      if (begin < strips_) __syncthreads();  // before the partials are overwritten
+    }
+    cp_async_wait<0>();  // of empty groups: no copy outlives the CTA
+  }
+
+ private:
+  /// Begin of a batch that is not there.
+  static constexpr int kRehearsal = -1;
+
+  /// Waits for the first inputs, whose group is before those of the slots unless they come late.
+  __device__ __forceinline__ void wait_for_inputs() {
     if (a_.is_dependent) {
       griddepcontrol_wait();
       copy_first_inputs();
@@ -76,24 +104,18 @@ class GemvCta {
     } else {
       cp_async_wait<kGemvDepth>();
     }
-    // --- multiply batch after batch; reduce the partials of all warps after each ---
-    for (int begin = 0; begin < strips_; begin += p_.batch) {
-      const int strips = min(p_.batch, strips_ - begin);
-      if (kIsDiagonal && p_.is_diagonal) {
-        main_loop<false, kIsDiagonal>(begin, strips);
-      } else if (kGroups == 1 && p_.one_group) {
-        main_loop<kGroups == 1, false>(begin, strips);
-      } else {
-        main_loop<false, false>(begin, strips);
-      }
-      __syncthreads();
-      reduce_segments(begin, strips);
-      if (begin + p_.batch < strips_) __syncthreads();  // before the partials are overwritten
-    }
-    cp_async_wait<0>();  // of empty groups: no copy outlives the CTA
   }
 
- private:
+  __device__ __forceinline__ void multiply_batch(int begin, int strips) {
+    if (kIsDiagonal && p_.is_diagonal) {
+      main_loop<false, kIsDiagonal>(begin, strips);
+    } else if (kGroups == 1 && p_.one_group) {
+      main_loop<kGroups == 1, false>(begin, strips);
+    } else {
+      main_loop<false, false>(begin, strips);
+    }
+  }
+
   /// The warp's segments of the strips of a batch. Each iteration of the inner loop is one slot.
   template <bool kOneGroup, bool kDiagonal>
   __device__ __forceinline__ void main_loop(int begin, int strips) {
@@ -114,11 +136,13 @@ class GemvCta {
         if constexpr (kDiagonal) {
           const auto multiply = [&](const auto& table) {
             multiply_diagonal<Number>(reader_, {stream_.place(0), stream_.place(1)},
-                                      stream_.own_scales(), table, x_, lane_, to);
+                                      stream_.own_scales(), table, x_[0], lane_, to);
           };
-          if constexpr (kHasByteTable<Decoder>) {
+          if constexpr (!kHasByteTable<Decoder>) {
+            multiply(table_);
+          } else if (!kHasPairTable<Decoder> || p_.has_byte_table) {
             multiply(byte_table_);
-          } else {
+          } else if constexpr (kHasPairTable<Decoder>) {
             multiply(table_);
           }
           to += kPartialStride;
@@ -196,16 +220,15 @@ class GemvCta {
   __device__ __forceinline__ void prepare_tables() {
     const WeightArguments& w = a_.weights;
     fill_scale_values(reinterpret_cast<float*>(shared_ + p_.shared.scale_values), w.scale);
-    if (kIsDiagonal && p_.is_diagonal) {
-      if constexpr (kIsDiagonal && kHasByteTable<Decoder>) {
+    bool is_filled = false;
+    if constexpr (kIsDiagonal && kHasByteTable<Decoder>) {
+      if (p_.has_byte_table) {
         byte_table_ = ByteTable<Decoder>(shared_, lane_);
         byte_table_.fill(w, shared_);
-      } else {
-        table_ = fill_table<Decoder>(w, reinterpret_cast<uint32_t*>(shared_));
+        is_filled = true;
       }
-    } else {
-      table_ = fill_table<Decoder>(w, reinterpret_cast<uint32_t*>(shared_));
     }
+    if (!is_filled) table_ = fill_table<Decoder>(w, reinterpret_cast<uint32_t*>(shared_));
     if (Decoder::kHasTable || w.scale.bytes == 1) __syncthreads();
   }
 
@@ -216,9 +239,25 @@ class GemvCta {
   }
 
   __device__ __forceinline__ void copy_first_inputs() {
+    if (a_.m == 1) return copy_first_inputs_of_one();
     const int end = p_.x_buffers == 1 ? warp_ + 1 : p_.segments;
 #pragma unroll 1
     for (int segment = warp_; segment < end; segment += kGemvWarps) copy_inputs(segment);
+  }
+
+  /// The same for one token, with little to compute: no weights are on their way yet.
+  __device__ __forceinline__ void copy_first_inputs_of_one() {
+    if (!a_.is_aligned) return;
+    const auto* const x = static_cast<const uint16_t*>(a_.x);
+    const int begin = warp_ * kSegmentCols;
+    const int end = p_.x_buffers == 1 ? begin + kSegmentCols : p_.segments * kSegmentCols;
+    uint32_t to = shared_address(inputs(warp_)) + lane_ * 16;
+#pragma unroll 1
+    for (int col = begin + lane_ * 8; col < end; col += kGemvWarps * kSegmentCols) {
+      const bool there = col < a_.weights.cols;
+      cp_async_zfill<16>(to, there ? x + col : x, there);
+      to += kGemvInputStride;
+    }
   }
 
   /// Starts to copy a segment of activations, if they are aligned.
@@ -254,13 +293,20 @@ class GemvCta {
   __device__ __forceinline__ void hold_inputs(int segment) {
     if (!a_.is_aligned) gather_inputs(segment);
     __syncwarp();
+    if (kIsDiagonal && p_.is_diagonal) {
+      // Matrix i has inputs 8 i to 8 i + 7 of each group, a group in a row.
+      ldmatrix_x4(x_[0],
+                  shared_address(inputs(segment)) + lane_ % 8 * kDiagonalCols * 2 + lane_ / 8 * 16);
+      __syncwarp();
+      x_segment_ = segment;
+      return;
+    }
     // Rows of tokens that are not there repeat the last one; their results are not stored.
     const uint32_t row = shared_address(inputs(segment)) +
                          min(lane_ % 8, tokens_ - 1) * kGemvInputStride + lane_ / 8 * 16;
 #pragma unroll
     for (int i = 0; i < kHalves; ++i) {
       ldmatrix_x4(x_[i], row + i * 2 * kStepCols * 2);
-      if constexpr (kIsDiagonal) leave_own_column(x_[i], !p_.is_diagonal || lane_ / 4 == i);
     }
     if constexpr (Decoder::kHasZeros) {
       if (kGroups == 1 && p_.one_group) {
@@ -298,29 +344,45 @@ class GemvCta {
            (segment * p_.batch + strip) * tokens_ * kPartialStride;
   }
 
-  /// Adds the partials of all segments in their order: a thread for two rows of a strip and a
-  /// token.
+  /// Adds the partials of all segments in a fixed order: a warp for a strip and a token, of which
+  /// eight lanes have two rows and every fourth segment each. A rehearsal adds what else is in
+  /// shared memory, and stores nothing.
   __device__ __forceinline__ void reduce_segments(int begin, int strips) {
-    const int stride = p_.batch * tokens_ * kPartialStride;
+    const bool is_rehearsal = begin == kRehearsal;
+    const int stride = is_rehearsal ? 0 : p_.batch * tokens_ * kPartialStride;
+    const int end = is_rehearsal ? kGemvWarps : strips * tokens_;
+    const float* const from = is_rehearsal
+                                  ? reinterpret_cast<const float*>(shared_ + p_.shared.scale_values)
+                                  : partials(lane_ / 8, 0);
     const int row = lane_ % 8;
-    for (int i = threadIdx.x / 8; i < strips * tokens_; i += kGemvWarps * kLanes / 8) {
+    for (int i = warp_; i < end; i += kGemvWarps) {
       const int of_batch = tokens_ == 1 ? i : i / tokens_;
       const int strip = first_strip_ + begin + of_batch;
       const int token = token0_ + i - of_batch * tokens_;
-      const float* at = partials(0, 0) + i * kPartialStride + row;
+      const float* at = from + (is_rehearsal ? 0 : i) * kPartialStride + row;
       float low = 0;
       float high = 0;
 #pragma unroll 8
-      for (int segment = 0; segment < p_.segments; ++segment) {
+      for (int segment = lane_ / 8; segment < p_.segments; segment += 4) {
         low += at[0];
         high += at[8];
-        at += stride;
+        at += 4 * stride;
       }
+#pragma unroll
+      for (int distance = 8; distance < kLanes; distance *= 2) {
+        low += __shfl_xor_sync(~0u, low, distance);
+        high += __shfl_xor_sync(~0u, high, distance);
+      }
+      const bool stores = lane_ < 8 && !is_rehearsal;
       if (is_plain(a_, strip)) {
         auto* const y = static_cast<uint16_t*>(a_.y) + token * a_.y_stride + strip * kStripRows;
-        store_number<Number>(y, row, low * a_.weights.gain);
-        store_number<Number>(y, row + 8, high * a_.weights.gain);
-      } else {
+        low *= a_.weights.gain;
+        high *= a_.weights.gain;
+        if (stores) {
+          store_number<Number>(y, row, low);
+          store_number<Number>(y, row + 8, high);
+        }
+      } else if (stores) {
         finish<Number>(a_, strip, row, token, low, high);
       }
     }

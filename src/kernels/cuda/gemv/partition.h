@@ -20,8 +20,12 @@ inline constexpr int kGemvSlots = kGemvDepth + 1;
 /// Bytes from one token to the next in a warp's inputs: 16 more than the inputs take, so that
 /// neighbours lie in different banks.
 inline constexpr int kGemvInputStride = kSegmentCols * 2 + 16;
-/// Bytes from the row of one byte of codes to the next in a table of 256 (byte_table.cuh).
-inline constexpr int kGemvTableRow = 256;
+
+/// Tables of byte_table.cuh: bytes from the row of a byte of codes to the next, of 256; the same,
+/// as a power of two, of a pair of codes of 5 bits, of 1,024; and of a whole table.
+inline constexpr int kByteTableRow = 256;
+inline constexpr int kPairTableRowBits = 6;
+inline constexpr int kByteTableBytes = 1 << 16;
 
 /// Offsets in the shared memory of a CTA, in bytes. The table of a codebook comes first.
 struct GemvShared {
@@ -41,6 +45,7 @@ struct GemvPartition {
   int32_t batch;            // strips whose partials are in shared memory at a time
   int32_t one_group;        // the two tiles of a pair have the same scales
   int32_t is_diagonal;      // one token, groups of 32 inputs without zero points (diagonal.cuh)
+  int32_t has_byte_table;   // beside that, where the decoder has one (byte_table.cuh)
   int32_t pair_input_sums;  // groups of a pair whose inputs are summed, or 0
   int32_t x_buffers;        // of each warp, for the inputs of its segments: all, or one
   uint32_t strip_codes;     // bytes

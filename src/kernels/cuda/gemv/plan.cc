@@ -57,9 +57,8 @@ double seconds(const Planning& planning, const Plan& plan) {
                                (batches - 1) * cost.batch);
 }
 
-bool has_byte_table(const PackedFormat& f) {
-  return f.decoder == DecoderKind::kVectors ||
-         (f.decoder == DecoderKind::kCodebook && (f.bits == 2 || f.bits == 4));
+bool may_have_byte_table(const PackedFormat& f) {
+  return f.decoder == DecoderKind::kVectors || (f.decoder == DecoderKind::kCodebook && f.bits != 3);
 }
 
 bool may_be_diagonal(const Problem& problem) {
@@ -71,7 +70,7 @@ bool may_be_diagonal(const Problem& problem) {
 bool set_shared(const Planning& planning, int tokens, GemvPartition* p) {
   const Device& device = planning.device;
   const PackedFormat& f = planning.problem.weights;
-  const int table = p->is_diagonal != 0 && has_byte_table(f) ? 256 * kGemvTableRow : table_of(f);
+  const int table = p->has_byte_table != 0 ? kByteTableBytes : table_of(f);
   const int strips = p->strips.size(0);
   for (const int buffers : {static_cast<int>(divide_up(p->segments, kGemvWarps)), 1}) {
     p->x_buffers = buffers;
@@ -102,9 +101,12 @@ void add_gemv_plans(std::vector<Plan>& plans, const Planning& planning) {
   const int64_t ctas = int64_t{p.strip_ctas} * p.token_tiles;
   if (ctas > INT32_MAX) return;
   p.is_diagonal = may_be_diagonal(planning.problem) ? 1 : 0;
+  p.has_byte_table = p.is_diagonal != 0 && may_have_byte_table(f) ? 1 : 0;
   while (!set_shared(planning, tokens, &p)) {
     if (p.is_diagonal == 0) return;
-    p.is_diagonal = 0;  // whose table is smaller
+    // Without that table, which only codebooks of 5 bits can do beside diagonal inputs.
+    if (p.has_byte_table == 0 || f.bits != 5) p.is_diagonal = 0;
+    p.has_byte_table = 0;
   }
   plan.ctas = static_cast<int>(ctas);
   plan.threads = kGemvWarps * kLanes;

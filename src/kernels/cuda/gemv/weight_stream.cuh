@@ -59,7 +59,8 @@ class GemvWeightStream {
 #pragma unroll
     for (int i = 0; i < kCopies; ++i) {
       const uint32_t at = (i * kLanes + lane_) * 16;
-      const bool is_zeros = at >= static_cast<uint32_t>(p_.segment_scales);
+      // Known to the compiler where there are none: what follows is before the first weights.
+      const bool is_zeros = Decoder::kHasZeros && at >= static_cast<uint32_t>(p_.segment_scales);
       const uint32_t block = is_zeros ? p_.block_zeros : p_.block_scales;
       const uint32_t in_area = is_zeros ? at - p_.segment_scales : at;
       ScaleCopy& copy = copies_[i];

@@ -174,8 +174,7 @@ __device__ void produce(const WeightArguments& w, const LargeMPartition& p,
                         uint32_t weights, uint32_t full, const WeightRing& ring) {
   const LargeMCta& cta = items.cta;
   typename Products::Activations activations(maps, p, cta, shared, full);
-  WeightProducer<typename Products::Decoder, Products::kGroups, Products::kBatch> copies(w, weights,
-                                                                                         ring);
+  auto copies = Products::copies(w, maps, weights, ring);
   if (threadIdx.x == 0) griddepcontrol_wait();  // weights do not come from the kernel before
   for (int i = cta.first; items.has(i); i += cta.stride) {
     const LargeMItem item = items.item(i);
@@ -286,6 +285,11 @@ struct ProductsIn16Bits {
   static __device__ void fill(uint8_t* shared, const LargeMShared& at, const WeightArguments& w,
                               const Maps&) {
     fill_scale_values(reinterpret_cast<float*>(shared + at.scale_values), w.scale);
+  }
+  static __device__ WeightProducer<Decoder, kGroups, kBatch> copies(const WeightArguments& w,
+                                                                    const Maps&, uint32_t to,
+                                                                    const WeightRing& ring) {
+    return {w, to, ring};
   }
   static __device__ typename Warp::Weights weights(const WeightArguments& w, const Table& table,
                                                    uint8_t* shared, const LargeMShared& at,

@@ -49,6 +49,7 @@ struct LargeMShape {
   static constexpr int kCtasPerMultiprocessor = kTokens == 64 ? 2 : 1;  // wanted
   static constexpr int kStages = kTokens == 64 ? 5 : kTokens == 128 ? 8 : 4;
   static constexpr int kWeightSlots = kMaxWeightSlots;  // at most
+  static constexpr int kWeightAlignment = 16;
   static constexpr int kRingBytes = kStages * kTileBytes;
   static constexpr int kStagedTokens = kTokens == 64 ? 16 : 32;
   static constexpr int kStagedBytes = 2 * kStagedTokens * kStagedStride * 4;
@@ -66,6 +67,7 @@ struct LargeMBlockShape {
   static constexpr int kCtasPerMultiprocessor = 1;
   static constexpr int kStages = 6;
   static constexpr int kWeightSlots = 6;
+  static constexpr int kWeightAlignment = 128;  // a tensor map copies them
   static constexpr int kRingBytes = kStages * (kTileBytes + kFactorBytes);
   static constexpr int kStagedBytes = LargeMShape<kTokens>::kStagedBytes;
   static_assert(kLargeMRows * kTokens * 4 <= kRingBytes);
@@ -77,7 +79,7 @@ struct LargeMShared {
   int staged;
   int table;
   int scale_values;
-  int weights;  // [slots][8] streams
+  int weights;  // [slots][8] streams; in E4M3 [slots] of [8] codes, then [8] scales
   int bytes;
 };
 
@@ -90,6 +92,8 @@ SUBBYTE_DEVICE constexpr LargeMShared large_m_shared(int table, int stream, int 
   s.table = s.staged + Shape::kStagedBytes;
   s.scale_values = s.table + table;
   s.weights = s.scale_values + kScaleValuesBytes;
+  s.weights =
+      (s.weights + Shape::kWeightAlignment - 1) / Shape::kWeightAlignment * Shape::kWeightAlignment;
   s.bytes = s.weights + slots * (kLargeMRows / kStripRows) * stream + 1024;
   return s;
 }

@@ -298,6 +298,11 @@ struct ProductsIn8Bits {
       tables[i] = scaled_e2m1(i, maps.rows.largest_scale);
     }
   }
+  static __device__ WeightProducer<Decoder, kGroups, kBatch> copies(const WeightArguments& w,
+                                                                    const Maps&, uint32_t to,
+                                                                    const WeightRing& ring) {
+    return {w, to, ring};
+  }
   static __device__ typename Warp::Weights weights(const WeightArguments& w, const Table&,
                                                    uint8_t* shared, const LargeMShared& at,
                                                    const WeightRing& ring, int warp) {

@@ -17,8 +17,14 @@
 // byte 4 t + j of a row of activations is input 2 t + j / 2 + 8 (j % 2), as quantize_groups()
 // writes them. So codes become operand A by a PRMT for four of them.
 //
-// A stage of the ring of activations has 128 inputs, and so has a slot of weights. (With 256 in a
-// slot there was room for two, of which one was on its way: 710 TFLOP/s, as many as in 16 bits.)
+// A stage of the ring of activations has 128 inputs, and so has a slot of weights, which two copies
+// bring by tensor maps: a copy for each strip and kind of bytes, of 64 and 2,048, took longer than
+// the products.
+//
+//   slot   [strip, one for each consumer warp] codes of 2 tiles | [strip] scales
+//
+// Where all rows of a strip have one scale, as in blocks of 128 x 128, a factor is multiplied by it
+// once for both rows of a lane.
 
 #include "kernels/cuda/large_m/kernel.cuh"
 
@@ -31,8 +37,10 @@ struct ActivationFactors {
 };
 
 struct MapsOfBlocks {
-  const CUtensorMap& codes;  // [tokens][inputs]
+  const CUtensorMap& codes;  // of activations, [tokens][inputs]
   const ActivationFactors& factors;
+  const CUtensorMap& weights;  // describe_strips() of codes, two tiles
+  const CUtensorMap& scales;   // of a scale block
 };
 
 /// The thread that copies activations, as ActivationProducer. Factors of all tokens are copied by
@@ -78,6 +86,51 @@ class ProducerOfBlocks {
   ActivationRing<Shape::kStages> ring_;
 };
 
+/// Offsets in a slot of weights.
+struct SlotOfBlocks {
+  static constexpr int kStrips = kLargeMRows / kStripRows;
+  static constexpr int kCodeBytes = LargeMBlockShape::kBatch * tile_bytes(8);  // of a strip
+  static constexpr int kScales = kStrips * kCodeBytes;
+
+  __device__ explicit SlotOfBlocks(const WeightArguments& w)
+      : scale_bytes(kStripRows * w.scale.bytes), bytes(kScales + kStrips * scale_bytes) {}
+
+  int scale_bytes;  // of a strip
+  int bytes;
+};
+
+/// The producer warp, as WeightProducer.
+class CopiesOfBlocks {
+ public:
+  __device__ CopiesOfBlocks(const WeightArguments& w, const MapsOfBlocks& maps, uint32_t to,
+                            const WeightRing& ring)
+      : slot_(w), maps_(maps), to_(to), ring_(ring) {}
+
+  /// Strips beyond the matrix are zeros.
+  __device__ void copy(int64_t, int tile_n, int begin, int end) {
+    constexpr int kBatch = LargeMBlockShape::kBatch;
+    constexpr int kElements = SlotOfBlocks::kCodeBytes / 8;  // of the map of codes, in a box
+    if (threadIdx.x % kLanes != 0) return;
+    const int strip = tile_n * SlotOfBlocks::kStrips;
+#pragma unroll 1
+    for (int block = begin / kBatch; block < end / kBatch; ++block, ring_.next()) {
+      const uint32_t full = ring_.full + ring_.slot * 8;
+      const uint32_t to = to_ + ring_.slot * slot_.bytes;
+      mbarrier_wait(ring_.empty + ring_.slot * 8, ring_.phase ^ 1);
+      mbarrier_arrive_expect_tx(full, slot_.bytes);
+      tma_load_2d(to, maps_.weights, block * kElements, strip, full, 0, false);
+      tma_load_2d(to + SlotOfBlocks::kScales, maps_.scales, block * slot_.scale_bytes, strip, full,
+                  0, false);
+    }
+  }
+
+ private:
+  const SlotOfBlocks slot_;
+  const MapsOfBlocks& maps_;
+  const uint32_t to_;
+  WeightRing ring_;
+};
+
 /// What a lane needs of 128 inputs of a strip.
 struct BlockOfWeights {
   uint32_t words[4][4];  // 32 inputs each
@@ -96,7 +149,6 @@ struct BlockOfWeights {
 template <class Decoder>
 class WeightsInBlocks {
  public:
-  static constexpr int kBatch = LargeMBlockShape::kBatch;
   static_assert(Decoder::kBits == 8);
 
   __device__ WeightsInBlocks(const WeightArguments& weights, uint32_t shared,
@@ -104,33 +156,35 @@ class WeightsInBlocks {
       : w_(weights), ring_(ring) {
     ring_.full = keep_in_register(ring.full);
     ring_.empty = keep_in_register(ring.empty);
-    lane_ = keep_in_register(threadIdx.x % kLanes);
-    stream_ = keep_in_register(stream_sizes<Decoder, 1, kBatch>(weights).stream);
-    first_ = keep_in_register(shared + warp * stream_);
+    const SlotOfBlocks slot(weights);
+    const uint32_t lane = threadIdx.x % kLanes;
+    bytes_ = keep_in_register(slot.bytes);
+    codes_ = keep_in_register(shared + warp * SlotOfBlocks::kCodeBytes + lane * 16);
+    scales_ = keep_in_register(shared + SlotOfBlocks::kScales + warp * slot.scale_bytes +
+                               lane / 4 * 2 * weights.scale.bytes);
   }
 
   /// Waits for the next block, reads it and releases its slot.
   __device__ void take(BlockOfWeights& block) {
     mbarrier_wait(ring_.full + ring_.slot * 8, ring_.phase);
-    const uint32_t slot = first_ + ring_.slot * 8 * stream_;
-    const uint32_t codes = slot + lane_ * 16;
+    const uint32_t codes = codes_ + ring_.slot * bytes_;
+    const uint32_t scales = scales_ + ring_.slot * bytes_;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       ld_shared<4>(block.words[i], codes + i / 2 * kTile + i % 2 * (kTile / 2));
     }
-    const uint32_t scales = slot + kBatch * kTile;
     TwoCodes code;
     if (w_.scale.bytes == 1) {
-      code = ld_shared_two<1>(scales + lane_ / 4 * 2);
+      code = ld_shared_two<1>(scales);
     } else if (w_.scale.bytes == 2) {
-      code = ld_shared_two<2>(scales + lane_ / 4 * 4);
+      code = ld_shared_two<2>(scales);
     } else {
-      code = ld_shared_two<4>(scales + lane_ / 4 * 8);
+      code = ld_shared_two<4>(scales);
     }
     block.scales[0] = scale_value(code.even, w_.scale);
     block.scales[1] = scale_value(code.odd, w_.scale);
     __syncwarp();
-    if (lane_ == 0) mbarrier_arrive(ring_.empty + ring_.slot * 8);
+    if (threadIdx.x % kLanes == 0) mbarrier_arrive(ring_.empty + ring_.slot * 8);
     ring_.next();
   }
 
@@ -139,9 +193,9 @@ class WeightsInBlocks {
 
   const WeightArguments& w_;
   WeightRing ring_;
-  uint32_t lane_;
-  uint32_t stream_;
-  uint32_t first_;
+  uint32_t bytes_;  // of a slot
+  uint32_t codes_;  // of this lane in the first slot
+  uint32_t scales_;
 };
 
 /// A consumer warp, as ConsumerWarp.
@@ -214,10 +268,19 @@ class WarpOfBlocks {
     __syncwarp();  // all lanes have read their factors
     if (releases_) mbarrier_arrive_cluster(empty_ + ring_.stage * 8);
     ring_.next();
+    if (__all_sync(0xffffffff, scales[0] == scales[1])) {
 #pragma unroll
-    for (int i = 0; i < Shape::kTokens / 2; ++i) {
-      const float factor = factors[i / 4 * 2 + i % 2] * scales[i % 4 / 2];
-      accumulators[i] = fmaf(sums[i], factor, accumulators[i]);
+      for (float& factor : factors) factor *= scales[0];
+#pragma unroll
+      for (int i = 0; i < Shape::kTokens / 2; ++i) {
+        accumulators[i] = fmaf(sums[i], factors[i / 4 * 2 + i % 2], accumulators[i]);
+      }
+    } else {
+#pragma unroll
+      for (int i = 0; i < Shape::kTokens / 2; ++i) {
+        const float factor = factors[i / 4 * 2 + i % 2] * scales[i % 4 / 2];
+        accumulators[i] = fmaf(sums[i], factor, accumulators[i]);
+      }
     }
   }
 
@@ -243,6 +306,10 @@ struct ProductsOfBlocks {
   using Warp = WarpOfBlocks<Decoder>;
 
   static __device__ void fill(uint8_t*, const LargeMShared&, const WeightArguments&, const Maps&) {}
+  static __device__ CopiesOfBlocks copies(const WeightArguments& w, const Maps& maps, uint32_t to,
+                                          const WeightRing& ring) {
+    return {w, maps, to, ring};
+  }
   static __device__ typename Warp::Weights weights(const WeightArguments& w, const Table&,
                                                    uint8_t* shared, const LargeMShared& at,
                                                    const WeightRing& ring, int warp) {

@@ -236,7 +236,6 @@ __global__ void __launch_bounds__(kThreadsOfToken, kThreadsOfToken == 256 && kKe
   constexpr int kColumns = kThreadsOfToken / kLanes * kWarpColumns;
   alignas(16) __shared__ TokenOfHead<kKeys> token;
   __shared__ DeltaGates gates;
-  begin_operation();
   const DeltaNetSizes& s = a.sizes;
   const StatePart part = a.parts[blockIdx.y];
   const int value_head = static_cast<int>(blockIdx.x);
@@ -250,7 +249,9 @@ __global__ void __launch_bounds__(kThreadsOfToken, kThreadsOfToken == 256 && kKe
     }
     return columns;
   };
+  // The kernel before has begun, so those before it have ended, and with them what wrote the state.
   StateColumns<kKeys> columns = load(warp * kWarpColumns);
+  begin_operation();
   convolve_token<kThreadsOfToken>(a, part, value_head, token);
   if (threadIdx.x == kThreadsOfToken - 1) gates = gates_of(a, part.first_token, value_head);
   __syncthreads();

@@ -54,7 +54,9 @@ struct DeltaNetCall {
   const float* norm = nullptr;  // [value_size]
   float key_eps = 0;            // added to the sums of squares of queries and of keys
   float norm_eps = 0;           // added to the mean of squares of a result
-  // States: inputs of the convolution [taps - 1][channels], then S of each value head.
+  // States: inputs of the convolution [taps - 1][channels], then S of each value head. The kernel
+  // that was launched just before may write neither them nor the parts: single tokens read both
+  // while it runs.
   float* states = nullptr;   // of the layer, state 0
   int64_t state_stride = 0;  // floats from a state to the next
   const StatePart* parts = nullptr;

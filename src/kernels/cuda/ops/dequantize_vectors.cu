@@ -6,10 +6,10 @@
 #include <string>
 
 #include "formats/rotation.h"
-#include "kernels/cuda/common/prologue_epilogue.cuh"
 #include "kernels/cuda/common/rotate.cuh"
 #include "kernels/cuda/ops/elements.cuh"
 #include "kernels/cuda/ops/launch.cuh"
+#include "kernels/cuda/ops/packed_vectors.cuh"
 #include "kernels/cuda/weight_arguments.h"
 
 namespace subbyte::cuda {
@@ -30,34 +30,9 @@ struct VectorArguments {
   Element number;
 };
 
-/// The byte of inputs `col` to `col` + 8 / kBits - 1 of a row of a strip.
-template <int kBits>
-__device__ __forceinline__ uint32_t load_byte(const WeightArguments& w, int64_t strip, int row,
-                                              int col) {
-  constexpr CodeOrder kOrder = kBits == 2 ? CodeOrder::kFours : CodeOrder::kPairs;
-  const Slot slot = slot_of(row, col % kTileCols, kOrder);
-  const BitPlace place = bit_place(slot, 0, kBits, kOrder);
-  const int64_t tile = strip * w.tiles + col / kTileCols;
-  return w.codes[tile * tile_bytes(kBits) + word_in_tile(slot.lane, place.word, kBits) * 4 +
-                 place.bit / 8];
-}
-
-__device__ __forceinline__ float load_scale(const WeightArguments& w, int64_t strip, int row,
-                                            int col) {
-  const int64_t at =
-      (((strip * w.blocks + col / kTileCols) * 8 + row % 8) * 2 + col % kTileCols / 32) * 2 +
-      row / 8;
-  uint32_t code = w.scales[at * w.scale.bytes];
-  for (int i = 1; i < w.scale.bytes; ++i) {
-    code |= uint32_t{w.scales[at * w.scale.bytes + i]} << 8 * i;
-  }
-  return scale_value(code, w.scale);
-}
-
 template <int kBits>
 __global__ void __launch_bounds__(kWarps* kLanes)
     dequantize(const __grid_constant__ VectorArguments a) {
-  constexpr int kSize = 8 / kBits;  // weights of a byte
   begin_operation();
   const WeightArguments& w = a.weights;
   const int64_t warp = int64_t{blockIdx.x} * kWarps + threadIdx.x / kLanes;
@@ -71,15 +46,7 @@ __global__ void __launch_bounds__(kWarps* kLanes)
   const int col = static_cast<int>(warp % a.warps_of_row) * kOfWarp + lane * kOfLane;
   const bool is_there = col < w.cols;
   float weights[kOfLane] = {};
-  if (is_there) {
-    const float scale = load_scale(w, strip, row, col);
-#pragma unroll
-    for (int i = 0; i < kOfLane; i += kSize) {
-      const float* const vector = w.vectors + load_byte<kBits>(w, strip, row, col + i) * kSize;
-#pragma unroll
-      for (int j = 0; j < kSize; ++j) weights[i + j] = __fmul_rn(vector[j], scale);
-    }
-  }
+  if (is_there) load_vectors<kBits>(w, strip, row, col, weights);
   rotate_in_warp(weights, lane, a.rotation, a.factor);
   if (!is_there) return;
 #pragma unroll

@@ -1,13 +1,18 @@
 #include "kernels/cuda/ops/embed.h"
 
+#include <algorithm>
+
+#include "formats/rotation.h"
 #include "kernels/cuda/common/prologue_epilogue.cuh"
 #include "kernels/cuda/ops/elements.cuh"
 #include "kernels/cuda/ops/launch.cuh"
+#include "kernels/cuda/ops/packed_vectors.cuh"
 
 namespace subbyte::cuda {
 namespace {
 
 constexpr int kThreads = 256;
+constexpr int kWarpCols = kLanes * kRotatedOfLane;
 
 /// What of a packed format the kernel looks at.
 struct PackedTable {
@@ -15,6 +20,8 @@ struct PackedTable {
   int bits;
   CodeOrder order;
   int groups_per_tile;
+  bool is_codebook;
+  float codebook[32];  // of codes, where they have one
 };
 
 /// What EmbedCall has for the rows of y.
@@ -73,7 +80,8 @@ __global__ void __launch_bounds__(kThreads)
     const int64_t at =
         (((strip * w.blocks + block) * 8 + row % 8) * t.groups_per_tile + in_tile) * 2 + row / 8;
     const float scale = scale_value(load_code(w.scales, at, w.scale.bytes), w.scale);
-    const float element = static_cast<float>(code_of(t, strip, row, col));
+    const uint32_t code = code_of(t, strip, row, col);
+    const float element = t.is_codebook ? t.codebook[code] : static_cast<float>(code);
     float zero = static_cast<float>(w.zero);
     float offset = 0;
     if (w.zeros != nullptr && w.zero_kind == ZeroKind::kInteger) {
@@ -87,6 +95,30 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+/// Vectors, by a warp for 256 inputs, the longest rotation.
+template <int kBits>
+__global__ void __launch_bounds__(kThreads)
+    embed_vectors(float* y, Tokens tokens, const __grid_constant__ WeightArguments w, int rotation,
+                  float rotation_factor, float factor) {
+  begin_operation();
+  const int32_t token = tokens[blockIdx.x];
+  const int lane = threadIdx.x % kLanes;
+  for (int first = threadIdx.x / kLanes * kWarpCols; first < w.cols;
+       first += kThreads / kLanes * kWarpCols) {
+    const int col = first + lane * kRotatedOfLane;
+    float weights[kRotatedOfLane] = {};
+    if (col < w.cols) {
+      load_vectors<kBits>(w, token / kStripRows, token % kStripRows, col, weights);
+    }
+    rotate_in_warp(weights, lane, rotation, rotation_factor);
+#pragma unroll
+    for (int i = 0; i < kRotatedOfLane; ++i) {
+      if (col + i >= w.cols) break;
+      y[int64_t{blockIdx.x} * w.cols + col + i] = factor * (weights[i] * w.gain);
+    }
+  }
+}
+
 }  // namespace
 
 void run_embed(const EmbedCall& call, const void* table, Element element, Stream stream) {
@@ -96,9 +128,24 @@ void run_embed(const EmbedCall& call, const void* table, Element element, Stream
 
 void run_embed(const EmbedCall& call, const WeightArguments& table, const PackedFormat& format,
                Stream stream) {
-  const PackedTable t = {table, format.bits, code_order(format), format.groups_per_tile};
-  embed_packed<<<static_cast<unsigned>(call.num_tokens), kThreads, 0, stream>>>(
-      call.y, {call.tokens, call.chosen}, t, call.factor);
+  const auto ctas = static_cast<unsigned>(call.num_tokens);
+  const Tokens tokens = {call.tokens, call.chosen};
+  if (format.decoder == DecoderKind::kVectors) {
+    const auto rotation = static_cast<int>(format.source.rotation);
+    const auto of_rotation = rotation == 0 ? 1 : static_cast<float>(rotation_factor(rotation));
+    const auto kernel = format.bits == 2 ? embed_vectors<2> : embed_vectors<4>;
+    kernel<<<ctas, kThreads, 0, stream>>>(call.y, tokens, table, rotation, of_rotation,
+                                          call.factor);
+    return;
+  }
+  PackedTable t = {table,
+                   format.bits,
+                   code_order(format),
+                   format.groups_per_tile,
+                   format.decoder == DecoderKind::kCodebook,
+                   {}};
+  std::copy(format.codebook.begin(), format.codebook.end(), t.codebook);
+  embed_packed<<<ctas, kThreads, 0, stream>>>(call.y, tokens, t, call.factor);
 }
 
 }  // namespace subbyte::cuda

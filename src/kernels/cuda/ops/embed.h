@@ -19,8 +19,15 @@ struct EmbedCall {
 /// cudaGetLastError().
 void run_embed(const EmbedCall& call, const void* table, Element element, Stream stream);
 
-/// Looks up rows of a packed table of integers (DecoderKind::kIntegers) with rows in natural order,
-/// in float32; `table` is weight_arguments() of it, for any number.
+/// Says whether run_embed() reads packed tables of that kind: integers, codebooks and vectors,
+/// which it rotates back.
+constexpr bool is_embeddable(DecoderKind decoder) {
+  return decoder == DecoderKind::kIntegers || decoder == DecoderKind::kCodebook ||
+         decoder == DecoderKind::kVectors;
+}
+
+/// Looks up rows of a packed table that is_embeddable(), with rows in natural order, in float32;
+/// `table` is weight_arguments() of it, for any number.
 void run_embed(const EmbedCall& call, const WeightArguments& table, const PackedFormat& format,
                Stream stream);
 

@@ -46,73 +46,89 @@ __device__ __forceinline__ uint32_t transpose_bytes(uint32_t word, int lane) {
 
 // --- quantizing ---
 
-struct QuantizeArguments {
-  const uint8_t* numbers;
+struct QuantizeArguments : QuantizedNumbers {
   uint32_t* packed;
-  uint8_t* absmax;
-  int64_t count;
-  int64_t blocks;
   bool is_aligned;
   bool has_tiny_threshold;  // so that quotients which are nearly 0 matter
   KbitThresholds thresholds;
 };
 
-/// As IEEE has it, for a divisor from 2^-40 to 2^60 whose reciprocal is rounded to nearest, where
-/// quotients below 2^-60 do not matter.
+/// As IEEE has it, for a divisor from 2^-40 to 2^60 whose reciprocal is rounded to nearest; of
+/// quotients below 2^-60 only the sign, and whether they are 0.
 __device__ __forceinline__ float quotient_of(float x, float divisor, float reciprocal) {
   const float about = x * reciprocal;
   return fmaf(fmaf(-about, divisor, x), reciprocal, about);
 }
 
-/// How many thresholds are below `value`. The first three are operands, the others in shared
-/// memory, where each has a bank of its own.
+/// Says whether quotient_of() serves these numbers: by none of them that is not 0 a quotient
+/// becomes 0. The least numbers are 2^-24 in f16, 2^-133 in bf16 and 2^-149 in f32.
+template <Element kNumber>
+__device__ __forceinline__ bool divides_quickly(const float (&x)[kOfLane], float divisor) {
+  if (kNumber == Element::kF16) return divisor <= 0x1p60f;
+  if (kNumber == Element::kBF16) return divisor <= 0x1p16f;
+  if (divisor <= 1) return true;
+  uint32_t least = ~0u;  // of twice the bits less 1: 0 is the largest then
+#pragma unroll
+  for (const float number : x) least = min(least, 2 * __float_as_uint(number) - 1);
+  return divisor <= 0x1p60f && least >= 2 * 0x17800000u - 1;  // 2^-80
+}
+
+/// Four times how many thresholds are below `value`, which is the place of that one. The first
+/// three are operands, the others in shared memory, where each has a bank of its own.
 template <int kBits>
-__device__ __forceinline__ uint32_t code_of(float value, const KbitThresholds& thresholds,
-                                            const float* shared) {
+__device__ __forceinline__ uint32_t place_of(float value, const KbitThresholds& thresholds,
+                                             const float* shared) {
   constexpr int kHalf = 1 << (kBits - 1);
   const bool is_upper = value > thresholds.values[kHalf - 1];
   const float second =
       is_upper ? thresholds.values[kHalf + kHalf / 2 - 1] : thresholds.values[kHalf / 2 - 1];
-  uint32_t code = (is_upper ? kHalf : 0) + (value > second ? kHalf / 2 : 0);
+  uint32_t place = (is_upper ? 4 * kHalf : 0) + (value > second ? 2 * kHalf : 0);
 #pragma unroll
   for (int step = kHalf / 4; step > 0; step /= 2) {
-    if (value > shared[code + step - 1]) code += step;
+    const auto* const at = reinterpret_cast<const char*>(shared) + place;
+    if (value > reinterpret_cast<const float*>(at)[step - 1]) place += 4 * step;
   }
-  return code;
+  return place;
+}
+
+/// The places of a lane's numbers by real divisions.
+template <int kBits>
+__device__ __noinline__ void divide_slowly(uint32_t* words, const float* x, float divisor,
+                                           const KbitThresholds& thresholds, const float* shared) {
+#pragma unroll 1
+  for (int i = 0; i < kOfLane; ++i) {
+    words[i / 4] |= place_of<kBits>(__fdiv_rn(x[i], divisor), thresholds, shared) << 8 * (i % 4);
+  }
 }
 
 /// The codes of a lane's numbers, a byte each. All lanes of a block have one divisor.
-template <int kBits>
+template <int kBits, Element kNumber>
 __device__ __forceinline__ void encode(uint32_t (&words)[2], const float (&x)[kOfLane],
-                                       float divisor, const QuantizeArguments& a,
+                                       float divisor, float reciprocal, const QuantizeArguments& a,
                                        const float* shared) {
-  if (a.has_tiny_threshold || divisor > 0x1p60f) {
-#pragma unroll 1
-    for (int i = 0; i < kOfLane; ++i) {  // x is in registers: what is number i is selected
-      float number = 0;
+  if (a.has_tiny_threshold || !divides_quickly<kNumber>(x, divisor)) {
+    float numbers[kOfLane];  // whose address is taken, while `x` stay in registers
+    uint32_t places[2] = {};
 #pragma unroll
-      for (int j = 0; j < kOfLane; ++j) number = i == j ? x[j] : number;
-      const uint32_t code = code_of<kBits>(__fdiv_rn(number, divisor), a.thresholds, shared);
-      words[i < 4 ? 0 : 1] |= code << 8 * (i % 4);
+    for (int i = 0; i < kOfLane; ++i) numbers[i] = x[i];
+    divide_slowly<kBits>(places, numbers, divisor, a.thresholds, shared);
+    words[0] = places[0];
+    words[1] = places[1];
+  } else {
+#pragma unroll
+    for (int i = 0; i < kOfLane; ++i) {
+      const float quotient = quotient_of(x[i], divisor, reciprocal);
+      words[i / 4] |= place_of<kBits>(quotient, a.thresholds, shared) << 8 * (i % 4);
     }
-    return;
   }
-  const float reciprocal = __frcp_rn(divisor);
-#pragma unroll
-  for (int i = 0; i < kOfLane; ++i) {
-    const float quotient = quotient_of(x[i], divisor, reciprocal);
-    words[i / 4] |= code_of<kBits>(quotient, a.thresholds, shared) << 8 * (i % 4);
-  }
+  words[0] >>= 2;
+  words[1] >>= 2;
 }
 
-/// `block` and `blocks` of the CTA, whose first block `packed` and `absmax` have.
+/// Stores the planes of a block, of which a lane has the codes of eight numbers.
 template <int kBits>
-__device__ __forceinline__ void quantize_chunk(const QuantizeArguments& a, uint32_t* packed,
-                                               uint8_t* absmax, int block, int blocks, int lane,
-                                               const float (&x)[kOfLane], const float* shared) {
-  const float largest = largest_of_block(x);
-  uint32_t words[2] = {};
-  encode<kBits>(words, x, fmaxf(largest, kBitsandbytesFloor), a, shared);
+__device__ __forceinline__ void store_planes(uint32_t* packed, uint32_t (&words)[2], int lane,
+                                             bool is_there) {
   transpose_bits(words[0], words[1]);
   const uint32_t plane = transpose_bytes(words[0], lane);
   uint32_t fifth = 0;
@@ -121,56 +137,71 @@ __device__ __forceinline__ void quantize_chunk(const QuantizeArguments& a, uint3
     fifth |= __shfl_xor_sync(~0u, fifth, 1);
     fifth |= __shfl_xor_sync(~0u, fifth, 2);
   }
-  if (block >= blocks) return;
-  if (lane < kBits) packed[block * kBits + lane] = plane;
-  if (lane != 0) return;
-  if constexpr (kBits == 5) packed[block * kBits + 4] = fifth;
-  absmax[block] = static_cast<uint8_t>(e4m4_as_bitsandbytes(largest));
+  if (!is_there) return;
+  if (lane < kBits) packed[lane] = plane;
+  if (kBits == 5 && lane == 0) packed[4] = fifth;
 }
 
+template <Element kNumber>
+__device__ __forceinline__ void load_chunks(const QuantizeArguments& a, const uint8_t* numbers,
+                                            int count, float (&x)[kChunks][kOfLane]) {
+  const int at = static_cast<int>(threadIdx.x) * kOfLane;
+  constexpr int kOfChunk = kThreads * kOfLane;
+  if (a.is_aligned && count == kChunks * kOfChunk) {
+#pragma unroll
+    for (int i = 0; i < kChunks; ++i) load_8(kNumber, numbers, i * kOfChunk + at, x[i]);
+    return;
+  }
+#pragma unroll
+  for (int i = 0; i < kChunks; ++i) {
+    load_8_of(kNumber, numbers, i * kOfChunk + at, count, x[i]);
+  }
+}
+
+/// What is computed once for a block, the first lane does for the first of four blocks, and so on.
 template <int kBits, Element kNumber>
 __global__ void __launch_bounds__(kThreads) quantize(const __grid_constant__ QuantizeArguments a) {
-  constexpr int kNumbersOfCta = kBlocksOfCta * kBlock;
+  static_assert(kChunks == kLanesOfBlock);
   __shared__ float thresholds[32];
   begin_operation();
   if (threadIdx.x < 31) thresholds[threadIdx.x] = a.thresholds.values[threadIdx.x];
   const int64_t first = int64_t{blockIdx.x} * kBlocksOfCta;
   const int blocks = static_cast<int>(min(a.blocks - first, int64_t{kBlocksOfCta}));
-  const int count = static_cast<int>(min(a.count - first * kBlock, int64_t{kNumbersOfCta}));
-  const uint8_t* const numbers = a.numbers + first * kBlock * (kNumber == Element::kF32 ? 4 : 2);
+  const int count = static_cast<int>(min(a.count - first * kBlock, int64_t{kBlocksOfCta} * kBlock));
   float x[kChunks][kOfLane];
-#pragma unroll
-  for (int i = 0; i < kChunks; ++i) {
-    const int at = (i * kThreads + threadIdx.x) * kOfLane;
-    if (a.is_aligned && at + kOfLane <= count) {
-      load_8(kNumber, numbers, at, x[i]);
-    } else {
-      load_8_of(kNumber, numbers, at, count, x[i]);
-    }
-  }
+  load_chunks<kNumber>(a, a.numbers + first * kBlock * (kNumber == Element::kF32 ? 4 : 2), count,
+                       x);
   __syncthreads();
-  uint32_t* const packed = a.packed + first * kBits;
   const int lane = threadIdx.x % kLanesOfBlock;
+  float largest[kChunks];
+  float own = 0;
 #pragma unroll
   for (int i = 0; i < kChunks; ++i) {
-    const int block = (i * kThreads + threadIdx.x) / kLanesOfBlock;
-    quantize_chunk<kBits>(a, packed, a.absmax + first, block, blocks, lane, x[i], thresholds);
+    largest[i] = largest_of_block(x[i]);
+    own = i == lane ? largest[i] : own;
+  }
+  const auto block_of = [](int chunk) {
+    return (chunk * kThreads + static_cast<int>(threadIdx.x)) / kLanesOfBlock;
+  };
+  if (block_of(lane) < blocks) {
+    a.absmax[first + block_of(lane)] = static_cast<uint8_t>(e4m4_as_bitsandbytes(own));
+  }
+  const float reciprocal = __frcp_rn(fmaxf(own, kBitsandbytesFloor));
+#pragma unroll
+  for (int i = 0; i < kChunks; ++i) {
+    const float of_block = __shfl_sync(~0u, reciprocal, i, kLanesOfBlock);
+    uint32_t words[2] = {};
+    encode<kBits, kNumber>(words, x[i], fmaxf(largest[i], kBitsandbytesFloor), of_block, a,
+                           thresholds);
+    store_planes<kBits>(a.packed + (first + block_of(i)) * kBits, words, lane,
+                        block_of(i) < blocks);
   }
 }
 
 // --- dequantizing ---
 
-struct DequantizeArguments {
+struct DequantizeArguments : DequantizedBlocks {
   const uint32_t* packed;
-  const uint8_t* absmax;
-  uint8_t* out;
-  int64_t blocks;
-  int32_t cols;
-  int32_t groups;    // of a row
-  uint32_t tiles_n;  // of 128 outputs; 0: flat
-  int scale_bytes;   // 1, 2 or 4
-  Element number;
-  ScaleRule rule;  // of E4M4
   float codebook[32];
 };
 
@@ -259,16 +290,13 @@ Status quantize_kbit(const void* numbers, Format number, int64_t count,
   SUBBYTE_CHECK(check_buffers(kWhat, to, blocks));
   if (to.scale != Format::kE4M4) return Error{"cuda.shape", "quantize kbit: expected E4M4 scales"};
   if (ctas > INT32_MAX) return wrong_shape(kWhat, "fewer than 2^44 numbers", count);
-  QuantizeArguments a = {};
-  a.numbers = static_cast<const uint8_t*>(numbers);
+  QuantizeArguments a = {quantized_numbers(numbers, count, to)};
   a.packed = to.packed;
-  a.absmax = static_cast<uint8_t*>(to.absmax);
-  a.count = count;
-  a.blocks = blocks;
   a.is_aligned = reinterpret_cast<uintptr_t>(numbers) % 16 == 0;
   a.thresholds = thresholds;
   for (int i = 0; i < (1 << to.k) - 1; ++i) {
-    a.has_tiny_threshold = a.has_tiny_threshold || std::fabs(thresholds.values[i]) < 0x1p-60f;
+    const float size = std::fabs(thresholds.values[i]);
+    a.has_tiny_threshold = a.has_tiny_threshold || (size != 0 && size < 0x1p-60f);
   }
   if (ctas > 0) {
     launch(quantize_kernel(number, to.k), {dim3(static_cast<unsigned>(ctas)), kThreads}, stream, a);
@@ -280,19 +308,9 @@ Status quantize_kbit(const void* numbers, Format number, int64_t count,
 Status dequantize_kbit(const KbitDequantization& call, Stream stream) {
   constexpr const char* kWhat = "dequantize kbit";
   SUBBYTE_TRY(const int64_t blocks, blocks_to_dequantize(kWhat, call));
-  const int64_t groups = call.cols / kBlock;
   const int64_t ctas = (blocks + kBlocksOfCta - 1) / kBlocksOfCta;
-  DequantizeArguments a = {};
+  DequantizeArguments a = {dequantized_blocks(call, blocks)};
   a.packed = call.from.packed;
-  a.absmax = static_cast<const uint8_t*>(call.from.absmax);
-  a.out = static_cast<uint8_t*>(call.out);
-  a.blocks = blocks;
-  a.cols = static_cast<int32_t>(call.cols);
-  a.groups = static_cast<int32_t>(groups);
-  a.tiles_n = call.is_tiled ? static_cast<uint32_t>(call.rows / 128) : 0;
-  a.scale_bytes = bytes_of_scale(call.from.scale);
-  a.number = element_of_number(call.number);
-  a.rule = scale_rule(ScaleKind::kE4M4);
   const std::size_t values = std::min<std::size_t>(call.codebook.size(), 32);
   std::copy_n(call.codebook.begin(), values, a.codebook);
   constexpr void (*kFlat[])(DequantizeArguments) = {dequantize<2, false>, dequantize<3, false>,

@@ -112,6 +112,45 @@ inline int bytes_of_scale(Format scale) {
   return scale == Format::kE4M4 ? 1 : scale == Format::kF16 ? 2 : 4;
 }
 
+/// Numbers that become blocks, and their scales.
+struct QuantizedNumbers {
+  const uint8_t* numbers;
+  uint8_t* absmax;
+  int64_t count;
+  int64_t blocks;
+};
+
+inline QuantizedNumbers quantized_numbers(const void* numbers, int64_t count,
+                                          const KbitBuffers& to) {
+  return {static_cast<const uint8_t*>(numbers), static_cast<uint8_t*>(to.absmax), count,
+          (count + kBlock - 1) / kBlock};
+}
+
+/// Blocks that become numbers: their scales and places.
+struct DequantizedBlocks {
+  const uint8_t* absmax;
+  uint8_t* out;
+  int64_t blocks;
+  int32_t cols;
+  int32_t groups;    // of a row
+  uint32_t tiles_n;  // of 128 outputs; 0: flat
+  int scale_bytes;   // 1, 2 or 4
+  Element number;
+  ScaleRule rule;  // of E4M4
+};
+
+inline DequantizedBlocks dequantized_blocks(const KbitDequantization& call, int64_t blocks) {
+  return {static_cast<const uint8_t*>(call.from.absmax),
+          static_cast<uint8_t*>(call.out),
+          blocks,
+          static_cast<int32_t>(call.cols),
+          static_cast<int32_t>(call.cols / kBlock),
+          call.is_tiled ? static_cast<uint32_t>(call.rows / 128) : 0,
+          bytes_of_scale(call.from.scale),
+          element_of_number(call.number),
+          scale_rule(ScaleKind::kE4M4)};
+}
+
 /// Of 2, 3, 4 or 5 bits.
 template <class Kernel>
 Kernel by_bits(int bits, const Kernel (&kernels)[4]) {

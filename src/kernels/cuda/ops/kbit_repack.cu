@@ -9,10 +9,18 @@ namespace {
 
 using namespace kbit;
 
-constexpr int kRepackRows = 64;
-constexpr int kRepackTiles = 4;
-constexpr int kRepackGroups = 2 * kRepackTiles;
-constexpr int kRepackBlocks = kRepackRows * kRepackGroups;
+constexpr int kRepackBlocks = 512;
+
+/// Sizes of a CTA's part. Its neighbour has the next rows of the same tiles where tiles are
+/// written, or the next groups of the same rows where rows are, so that what one writes goes on
+/// where the other's begins. Runs of rows are whole sectors of memory there, scales included.
+template <bool kToTiled>
+struct RepackShape {
+  static constexpr int kRows = kToTiled ? 64 : 16;
+  static constexpr int kGroups = kRepackBlocks / kRows;
+  static constexpr int kTiles = kGroups / 2;
+  static constexpr int kScalesOfTile = 2 * kRows;
+};
 
 struct RepackArguments {
   const uint32_t* packed_from;
@@ -20,88 +28,101 @@ struct RepackArguments {
   uint32_t* packed;
   uint8_t* absmax;
   int64_t rows;
-  int64_t groups;  // of a row
+  int64_t groups;       // of a row
+  uint32_t neighbours;  // CTAs in a row of neighbours
 };
 
-/// The scales of a CTA, whose first block has these places, and `groups` groups of a row.
-template <bool kToTiled>
-__device__ __forceinline__ void repack_scales(const RepackArguments& a, int64_t flat0,
-                                              int64_t tiled0, int groups) {
-  const int even_groups = (groups + 1) / 2 * 2;
-  const auto tile_blocks = static_cast<uint32_t>(a.rows) * 2;
+/// Places of a block of a CTA on both sides, of elements of which a block has `size`, from the
+/// CTA's first.
+struct Sides {
+  int64_t groups;        // of a row of the matrix
+  uint32_t tile_blocks;  // of a tile of the matrix, all of its rows
+
+  __device__ uint32_t flat(int row, int group, int size) const {
+    return (row * static_cast<uint32_t>(groups) + group) * size;
+  }
+  __device__ uint64_t tiled(int tile, int of_tile, int size) const {
+    return uint64_t{tile_blocks} * static_cast<uint32_t>(tile * size) + of_tile;
+  }
+};
+
+/// Brings scales of the side that is read into shared memory, in the order of the tiles, or stores
+/// them from there.
+template <class Shape, bool kIsFlat, class Visit>
+__device__ __forceinline__ void each_scale(const Sides& sides, const Visit& visit) {
 #pragma unroll
-  for (int j = 0; j < kRepackBlocks / kThreads; ++j) {
-    const int i = j * kThreads + threadIdx.x;  // in the order of the tiles
-    const int row = i / 2 % kRepackRows;
-    const int group = i / (2 * kRepackRows) * 2 + i % 2;
-    const int64_t flat = flat0 + row * a.groups + group;
-    const int64_t tiled = tiled0 + int64_t{tile_blocks} * (group / 2) + row * 2 + group % 2;
-    if (kToTiled && group < even_groups) {
-      a.absmax[tiled] = group < groups ? a.absmax_from[flat] : 0;
-    } else if (!kToTiled && group < groups) {
-      a.absmax[flat] = a.absmax_from[tiled];
+  for (int i = threadIdx.x; i < kRepackBlocks; i += kThreads) {
+    if constexpr (kIsFlat) {
+      const int row = i / Shape::kGroups;
+      const int group = i % Shape::kGroups;
+      visit(sides.flat(row, group, 1), group / 2 * Shape::kScalesOfTile + row * 2 + group % 2,
+            group);
+    } else {
+      const int tile = i / Shape::kScalesOfTile;
+      visit(sides.tiled(tile, i % Shape::kScalesOfTile, 1), i, 2 * tile + i % 2);
     }
   }
 }
 
-/// A CTA has 64 rows of eight groups, four tiles, which lie in shared memory in the order of the
-/// tiles, so that both sides are read and written by whole runs.
+/// The same of codes, of which there are kBits words a block.
+template <class Shape, int kBits, bool kIsFlat, class Visit>
+__device__ __forceinline__ void each_word(const Sides& sides, const Visit& visit) {
+  constexpr int kRun = 2 * kBits;               // words of a row in a tile
+  constexpr int kOfTile = Shape::kRows * kRun;  // words
+  constexpr int kPlaces = kOfTile + kRun;       // so that runs of a row lie in other banks
+#pragma unroll
+  for (int j = 0; j < kRepackBlocks * kBits / kThreads; ++j) {
+    const int i = j * kThreads + static_cast<int>(threadIdx.x);
+    if constexpr (kIsFlat) {
+      const int row = i / (Shape::kGroups * kBits);
+      const int word = i % (Shape::kGroups * kBits);
+      visit(j, sides.flat(row, 0, kBits) + word, word / kRun * kPlaces + row * kRun + word % kRun,
+            word / kBits);
+    } else {
+      const int tile = i / kOfTile;
+      visit(j, sides.tiled(tile, i % kOfTile, kBits), tile * kPlaces + i % kOfTile, 2 * tile);
+    }
+  }
+}
+
+/// Blocks lie in shared memory in the order of the tiles, so that both sides are read and written
+/// by whole runs.
 template <int kBits, bool kToTiled>
 __global__ void __launch_bounds__(kThreads) repack(const __grid_constant__ RepackArguments a) {
-  constexpr int kRun = 2 * kBits;              // words of a row in a tile
-  constexpr int kOfTile = kRepackRows * kRun;  // words
   constexpr int kWords = kRepackBlocks * kBits / kThreads;
-  __shared__ uint32_t words[kRepackTiles * kOfTile];
+  using Shape = RepackShape<kToTiled>;
+  __shared__ uint32_t words[Shape::kTiles * (Shape::kRows + 1) * 2 * kBits];
+  __shared__ uint8_t scales[kRepackBlocks];
   begin_operation();
-  const int64_t row0 = int64_t{blockIdx.x} * kRepackRows;
-  const int64_t group0 = int64_t{blockIdx.y} * kRepackGroups;
-  // The first block in both orders; from there 32 bits are enough.
+  const uint32_t far = blockIdx.x / a.neighbours;
+  const uint32_t near = blockIdx.x - far * a.neighbours;
+  const int64_t row0 = int64_t{kToTiled ? near : far} * Shape::kRows;
+  const int64_t group0 = int64_t{kToTiled ? far : near} * Shape::kGroups;
+  // The first block in both orders.
   const int64_t flat0 = row0 * a.groups + group0;
   const int64_t tiled0 = ((group0 / 2 * (a.rows / 128) + row0 / 128) * 128 + row0 % 128) * 2;
-  const uint32_t* const from = a.packed_from + (kToTiled ? flat0 : tiled0) * kBits;
-  uint32_t* const to = a.packed + (kToTiled ? tiled0 : flat0) * kBits;
-  const auto row_words = static_cast<uint32_t>(a.groups) * kBits;
-  const auto tile_blocks = static_cast<uint32_t>(a.rows) * 2;
-  const int groups = static_cast<int>(min(a.groups - group0, int64_t{kRepackGroups}));
+  const int64_t from0 = kToTiled ? flat0 : tiled0;
+  const int64_t to0 = kToTiled ? tiled0 : flat0;
+  const Sides sides = {a.groups, static_cast<uint32_t>(a.rows) * 2};
+  // Tiles have an even number of groups, of which the last may be none of the matrix.
+  const int groups = static_cast<int>(min(a.groups - group0, int64_t{Shape::kGroups}));
+  const int to_groups = kToTiled ? (groups + 1) / 2 * 2 : groups;
   uint32_t loaded[kWords];
-#pragma unroll
-  for (int j = 0; j < kWords; ++j) {
-    const int i = j * kThreads + threadIdx.x;
-    loaded[j] = 0;
-    if constexpr (kToTiled) {
-      const int word = i % (kRepackGroups * kBits);
-      const uint32_t at = i / (kRepackGroups * kBits) * row_words + word;
-      if (word < groups * kBits) loaded[j] = from[at];
-    } else {
-      const uint32_t at = i / kOfTile * tile_blocks * kBits + i % kOfTile;
-      if (i / kOfTile * 2 < groups) loaded[j] = from[at];
-    }
-  }
-  repack_scales<kToTiled>(a, flat0, tiled0, groups);
-#pragma unroll
-  for (int j = 0; j < kWords; ++j) {
-    const int i = j * kThreads + threadIdx.x;
-    int place = i;
-    if constexpr (kToTiled) {
-      const int word = i % (kRepackGroups * kBits);
-      place = word / kRun * kOfTile + i / (kRepackGroups * kBits) * kRun + word % kRun;
-    }
-    words[place] = loaded[j];
-  }
+  each_word<Shape, kBits, kToTiled>(sides, [&](int j, uint64_t at, int, int group) {
+    loaded[j] = group < groups ? a.packed_from[from0 * kBits + at] : 0;
+  });
+  each_scale<Shape, kToTiled>(sides, [&](uint64_t at, int place, int group) {
+    scales[place] = group < groups ? a.absmax_from[from0 + at] : 0;
+  });
+  each_word<Shape, kBits, kToTiled>(
+      sides, [&](int j, uint64_t, int place, int) { words[place] = loaded[j]; });
   __syncthreads();
-#pragma unroll
-  for (int j = 0; j < kWords; ++j) {
-    const int i = j * kThreads + threadIdx.x;
-    if constexpr (kToTiled) {
-      const uint32_t at = i / kOfTile * tile_blocks * kBits + i % kOfTile;
-      if (i / kOfTile * 2 < groups) to[at] = words[i];
-    } else {
-      const int word = i % (kRepackGroups * kBits);
-      const int row = i / (kRepackGroups * kBits);
-      const int place = word / kRun * kOfTile + row * kRun + word % kRun;
-      if (word < groups * kBits) to[row * row_words + word] = words[place];
-    }
-  }
+  each_word<Shape, kBits, !kToTiled>(sides, [&](int, uint64_t at, int place, int group) {
+    if (group < to_groups) a.packed[to0 * kBits + at] = words[place];
+  });
+  each_scale<Shape, !kToTiled>(sides, [&](uint64_t at, int place, int group) {
+    if (group < to_groups) a.absmax[to0 + at] = scales[place];
+  });
 }
 
 }  // namespace
@@ -118,17 +139,26 @@ Status repack_kbit(const KbitBuffers& from, const KbitBuffers& to, int64_t rows,
   SUBBYTE_CHECK(check_buffers(kWhat, to, to_tiled ? tiled : flat));
   if (from.k != to.k)
     return wrong_shape(kWhat, std::to_string(from.k) + " bits on both sides", to.k);
-  const int64_t tiles = (groups + kRepackGroups - 1) / kRepackGroups;
+  const int64_t of_ctas = to_tiled ? RepackShape<true>::kGroups : RepackShape<false>::kGroups;
+  const int64_t rows_of_cta = kRepackBlocks / of_ctas;
+  const int64_t group_ctas = (groups + of_ctas - 1) / of_ctas;
+  const int64_t row_ctas = rows / rows_of_cta;
+  const int64_t ctas = row_ctas * group_ctas;
   if (cols > kMaxCols) return wrong_shape(kWhat, "at most 2^24 - 512 inputs", cols);
   if (rows > kMaxRows) return wrong_shape(kWhat, "at most 2^26 outputs", rows);
-  const RepackArguments a = {from.packed, static_cast<const uint8_t*>(from.absmax),
-                             to.packed,   static_cast<uint8_t*>(to.absmax),
-                             rows,        groups};
+  if (ctas > INT32_MAX) return wrong_shape(kWhat, "fewer than 2^40 weights", flat * kBlock);
+  const RepackArguments a = {from.packed,
+                             static_cast<const uint8_t*>(from.absmax),
+                             to.packed,
+                             static_cast<uint8_t*>(to.absmax),
+                             rows,
+                             groups,
+                             static_cast<uint32_t>(to_tiled ? row_ctas : group_ctas)};
   constexpr void (*kToTiles[])(RepackArguments) = {repack<2, true>, repack<3, true>,
                                                    repack<4, true>, repack<5, true>};
   constexpr void (*kFromTiles[])(RepackArguments) = {repack<2, false>, repack<3, false>,
                                                      repack<4, false>, repack<5, false>};
-  const dim3 grid(static_cast<unsigned>(rows / kRepackRows), static_cast<unsigned>(tiles));
+  const dim3 grid(static_cast<unsigned>(ctas));
   if (flat > 0) {
     launch(by_bits(to.k, to_tiled ? kToTiles : kFromTiles), {grid, kThreads}, stream, a);
   }

@@ -26,7 +26,7 @@ __device__ bool has_delta(const AddNormCall& a) {
 
 __device__ void load_delta_8(const AddNormCall& a, int64_t row, int64_t col, float (&delta)[8]) {
   if (a.routes.top_k == 0) return load_8(a.element, a.delta, row * a.cols + col, delta);
-  add_routes_8(a.element, a.routes, a.cols, row, col, delta);
+  add_routes_8<kThreads>(a.element, a.routes, a.cols, row, col, delta);
 #pragma unroll
   for (float& value : delta) value = rounded(a.element, value);
 }
@@ -119,6 +119,7 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 bool is_aligned(const AddNormCall& call) {
+  if (call.routes.top_k > 0 && call.element == Element::kF32) return false;
   uintptr_t places = 0;
   for (const void* p : {static_cast<const void*>(call.x), call.delta, call.routes.outputs,
                         static_cast<const void*>(call.weight), static_cast<const void*>(call.y)}) {

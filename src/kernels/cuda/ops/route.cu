@@ -1,6 +1,7 @@
 #include "kernels/cuda/ops/route.h"
 
 #include <algorithm>
+#include <climits>
 
 #include "kernels/cuda/ops/elements.cuh"
 #include "kernels/cuda/ops/launch.cuh"
@@ -45,64 +46,119 @@ __device__ float softmax_sum(const float* logits, int experts, float largest) {
   return sum_of_warp(sum);
 }
 
-/// By a warp: the best expert of those after the last one, top_k <= 32 times; the lower index on
-/// ties, NaN before all. The logits of kHeld experts of a lane stay in registers.
+/// The experts that a warp has not chosen yet. Lane l has those from l on, kLanes apart; the ranks
+/// of kHeld of them stay in its registers, the others are read again.
+template <int kHeld>
+class LeftExperts {
+ public:
+  __device__ LeftExperts(const float* logits, int experts)
+      : logits_(logits), experts_(experts), lane_(static_cast<int>(threadIdx.x) % kLanes) {
+#pragma unroll
+    for (int i = 0; i < kHeld; ++i) {
+      const int expert = i * kLanes + lane_;
+      held_[i] = expert < experts ? rank_of(logits[expert]) : 0;
+    }
+  }
+
+  /// The best, the lower index on ties. All lanes have the rank and the expert.
+  __device__ int take(uint32_t& rank) {
+    Best best = best_held();
+    for (int e = kHeld * kLanes + lane_; e < experts_; e += kLanes) {
+      const uint32_t other = rank_of(logits_[e]);
+      const bool is_left = other < last_.rank || (other == last_.rank && e > last_.expert);
+      if (is_left && other > best.rank) best = {other, e};
+    }
+    rank = __reduce_max_sync(~0u, best.rank);
+    const auto mine = static_cast<unsigned>(best.rank == rank ? best.expert : INT_MAX);
+    const int expert = static_cast<int>(__reduce_min_sync(~0u, mine));
+    last_ = {rank, expert};
+#pragma unroll
+    for (int i = 0; i < kHeld; ++i) {
+      if (i * kLanes + lane_ == expert) held_[i] = 0;
+    }
+    return expert;
+  }
+
+ private:
+  struct Best {
+    uint32_t rank;
+    int expert;
+  };
+
+  /// In a tree, whose left side wins ties.
+  __device__ Best best_held() const {
+    Best best[kHeld];
+#pragma unroll
+    for (int i = 0; i < kHeld; ++i) best[i] = {held_[i], i * kLanes + lane_};
+#pragma unroll
+    for (int level = 0; (1 << level) < kHeld; ++level) {
+#pragma unroll
+      for (int i = 0; i < kHeld; i += 2 << level) {
+        const Best& right = best[i + (1 << level)];
+        if (right.rank > best[i].rank) best[i] = right;
+      }
+    }
+    return best[0];
+  }
+
+  const float* logits_;
+  int experts_;
+  int lane_;
+  uint32_t held_[kHeld];
+  Best last_ = {~0u, -1};
+};
+
+/// By a warp: the best expert of those that are left, top_k <= 32 times, NaN before all.
 template <int kHeld>
 __device__ ChosenExpert choose_experts(const float* logits, int experts, int top_k,
                                        bool weights_of_all) {
   const int lane = static_cast<int>(threadIdx.x) % kLanes;
-  uint32_t held[kHeld];
-#pragma unroll
-  for (int i = 0; i < kHeld; ++i) {
-    const int expert = i * kLanes + lane;
-    held[i] = expert < experts ? rank_of(logits[expert]) : 0;
-  }
-  uint32_t last_rank = ~0u;
-  int last = -1;
-  float largest = 0;
-  double sum = 0;
-  ChosenExpert kept = {0, 0};
+  LeftExperts<kHeld> left(logits, experts);
+  uint32_t my_rank = 0;
+  int mine = 0;
   for (int i = 0; i < top_k; ++i) {
     uint32_t rank = 0;
-    unsigned best = ~0u;
-    const auto look_at = [&](uint32_t of_expert, int expert) {
-      const bool is_left = of_expert < last_rank || (of_expert == last_rank && expert > last);
-      if (!is_left || of_expert <= rank) return;
-      rank = of_expert;
-      best = static_cast<unsigned>(expert);
-    };
-#pragma unroll
-    for (int h = 0; h < kHeld; ++h) look_at(held[h], h * kLanes + lane);
-    for (int e = kHeld * kLanes + lane; e < experts; e += kLanes) {
-      look_at(rank_of(logits[e]), e);
-    }
-    last_rank = __reduce_max_sync(~0u, rank);
-    last = static_cast<int>(__reduce_min_sync(~0u, rank == last_rank ? best : ~0u));
-    const float logit = logit_of(logits, last_rank, last);
-    if (i == 0) largest = logit;
-    const float weight = expf(logit - largest);
-    sum += weight;
-    if (lane == i) kept = {last, weight};
+    const int expert = left.take(rank);
+    if (lane == i) my_rank = rank, mine = expert;
   }
-  if (weights_of_all) sum = softmax_sum(logits, experts, largest);
-  kept.weight = static_cast<float>(kept.weight / sum);
-  return kept;
+  const float logit = lane < top_k ? logit_of(logits, my_rank, mine) : 0;
+  const float largest = __shfl_sync(~0u, logit, 0);
+  const float weight = expf(logit - largest);
+  double sum = 0;
+  if (weights_of_all) {
+    sum = softmax_sum(logits, experts, largest);
+  } else {
+#pragma unroll 4
+    for (int i = 0; i < top_k; ++i) sum += __shfl_sync(~0u, weight, i);
+  }
+  return {mine, static_cast<float>(weight / sum)};
 }
 
-/// By a warp.
-__device__ void choose_of_token(const RouteCall& a, int64_t token) {
-  const int lane = static_cast<int>(threadIdx.x) % kLanes;
+__device__ ChosenExpert choose_experts(const float* logits, int experts, int top_k,
+                                       bool weights_of_all) {
   constexpr int kFew = 4;
-  const float* const logits = a.logits + token * a.experts;
-  const int experts = static_cast<int>(a.experts);
+  if (experts <= kFew * kLanes) {
+    return choose_experts<kFew>(logits, experts, top_k, weights_of_all);
+  }
+  if (experts <= 2 * kFew * kLanes) {
+    return choose_experts<2 * kFew>(logits, experts, top_k, weights_of_all);
+  }
+  return choose_experts<4 * kFew>(logits, experts, top_k, weights_of_all);
+}
+
+/// By a warp. Each lane that has one returns the expert of its route.
+__device__ int choose_of_token(const RouteCall& a, int64_t token) {
+  const int lane = static_cast<int>(threadIdx.x) % kLanes;
   const int top_k = static_cast<int>(a.top_k);
-  ChosenExpert chosen = experts <= kFew * kLanes
-                            ? choose_experts<kFew>(logits, experts, top_k, a.weights_of_all)
-                            : choose_experts<2 * kFew>(logits, experts, top_k, a.weights_of_all);
-  if (lane >= a.routes_of_token()) return;
-  if (lane == top_k) chosen = {experts, 1 / (1 + expf(-a.shared_gate[token]))};
+  const float gate = a.shared_gate != nullptr ? a.shared_gate[token] : 0;  // loaded beside logits
+  const int experts = static_cast<int>(a.experts);
+  ChosenExpert chosen =
+      choose_experts(a.logits + token * a.experts, experts, top_k, a.weights_of_all);
+  if (lane >= a.routes_of_token()) return 0;
+  if (lane == top_k) chosen = {experts, 1 / (1 + expf(-gate))};
   a.expert_of[token * a.routes_of_token() + lane] = chosen.expert;
   a.weights[token * a.routes_of_token() + lane] = chosen.weight;
+  return chosen.expert;
 }
 
 /// A warp for a token.
@@ -112,19 +168,34 @@ __global__ void __launch_bounds__(kThreads) choose(const __grid_constant__ Route
   if (token < a.tokens) choose_of_token(a, token);
 }
 
-/// The whole of few tokens: a warp for a token, then a thread for a route.
+/// A thread for a route.
+__global__ void __launch_bounds__(kThreads)
+    take_chosen(const __grid_constant__ RouteCall a, const void* chosen, bool is_64_bits,
+                const float* weights) {
+  begin_operation();
+  const int64_t route = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (route >= a.tokens * a.top_k) return;
+  const int64_t expert = is_64_bits ? static_cast<const int64_t*>(chosen)[route]
+                                    : static_cast<const int32_t*>(chosen)[route];
+  const bool is_there = expert >= 0 && expert < a.experts;
+  a.expert_of[route] = is_there ? static_cast<int32_t>(expert) : 0;
+  a.weights[route] = is_there ? weights[route] : NAN;
+}
+
+/// The whole of few tokens: a warp for each, then a thread for a route.
 __global__ void __launch_bounds__(kSortThreads)
     choose_and_sort(const __grid_constant__ RouteCall a) {
   begin_operation();
   __shared__ int experts[kFewRoutes];
   __shared__ bool begins_tile[kFewRoutes];
   const int thread = static_cast<int>(threadIdx.x);
-  if (thread / kLanes < a.tokens) choose_of_token(a, thread / kLanes);
+  const int lane = thread % kLanes;
+  const int of_token = static_cast<int>(a.routes_of_token());
+  const int chosen = choose_of_token(a, thread / kLanes);
+  if (lane < of_token) experts[thread / kLanes * of_token + lane] = chosen;
   __syncthreads();
-  const int routes = static_cast<int>(a.tokens * a.routes_of_token());
+  const int routes = static_cast<int>(a.tokens * of_token);
   const bool is_route = thread < routes;
-  if (is_route) experts[thread] = a.expert_of[thread];
-  __syncthreads();
   const int expert = is_route ? experts[thread] : 0;
   const auto is_before = [&](int other) {
     return experts[other] < expert || (experts[other] == expert && other < thread);
@@ -132,7 +203,8 @@ __global__ void __launch_bounds__(kSortThreads)
   int place = 0;  // in the order of the experts
   int nth = 0;    // of its expert
   int count = 0;
-  for (int other = 0; is_route && other < routes; ++other) {
+#pragma unroll 4
+  for (int other = 0; other < routes; ++other) {
     place += is_before(other);
     nth += experts[other] == expert && other < thread;
     count += experts[other] == expert;
@@ -140,7 +212,7 @@ __global__ void __launch_bounds__(kSortThreads)
   const bool begins = is_route && nth % a.tile_tokens == 0;
   if (is_route) {
     a.order[place] = thread;
-    a.token_of[place] = static_cast<int32_t>(thread / a.routes_of_token());
+    a.token_of[place] = thread / of_token;
     begins_tile[thread] = begins;
   }
   const int tiles = __syncthreads_count(begins);
@@ -149,7 +221,7 @@ __global__ void __launch_bounds__(kSortThreads)
     tile += begins_tile[other] && is_before(other);
   }
   if (begins) a.tiles[tile] = {expert, place, min(a.tile_tokens, count - nth)};
-  for (int64_t i = tiles + thread; i < a.num_tiles; i += kSortThreads) a.tiles[i] = {};
+  for (int64_t i = tiles + thread; i < a.num_tiles; i += blockDim.x) a.tiles[i] = {};
 }
 
 /// Where an expert's routes and tiles begin, and how many there are.
@@ -255,7 +327,7 @@ __global__ void __launch_bounds__(kThreads) store_sums_8(const __grid_constant__
   const int64_t stride = int64_t{gridDim.x} * kThreads * 8;
   for (int64_t i = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * 8; i < size; i += stride) {
     float sums[8];
-    add_routes_8(a.element, a.routes, a.cols, i / a.cols, i % a.cols, sums);
+    add_routes_8<kThreads>(a.element, a.routes, a.cols, i / a.cols, i % a.cols, sums);
     store_8(a.element, a.y, i, sums);
   }
 }
@@ -271,18 +343,30 @@ __global__ void __launch_bounds__(kThreads) store_sums(const __grid_constant__ A
   }
 }
 
+void run_sort(const RouteCall& call, Stream stream) {
+  const auto experts = static_cast<unsigned>(call.experts + call.num_shared());
+  launch(sort, {dim3(experts), kSortThreads, static_cast<int>(experts * sizeof(int))}, stream,
+         call);
+}
+
 }  // namespace
 
 void run_route(const RouteCall& call, Stream stream) {
   if (call.tokens <= kFewTokens && call.tokens * call.routes_of_token() <= kFewRoutes) {
-    launch(choose_and_sort, {dim3(1), kSortThreads}, stream, call);
+    launch(choose_and_sort, {dim3(1), static_cast<int>(call.tokens) * kLanes}, stream, call);
     return;
   }
   const auto ctas = static_cast<unsigned>((call.tokens + kWarps - 1) / kWarps);
   launch(choose, {dim3(ctas), kThreads}, stream, call);
-  const auto experts = static_cast<unsigned>(call.experts + call.num_shared());
-  launch(sort, {dim3(experts), kSortThreads, static_cast<int>(experts * sizeof(int))}, stream,
-         call);
+  run_sort(call, stream);
+}
+
+void run_chosen_routes(const RouteCall& call, const void* chosen, bool is_64_bits,
+                       const float* weights, Stream stream) {
+  const int64_t routes = call.tokens * call.top_k;
+  const auto ctas = static_cast<unsigned>((routes + kThreads - 1) / kThreads);
+  launch(take_chosen, {dim3(ctas), kThreads}, stream, call, chosen, is_64_bits, weights);
+  run_sort(call, stream);
 }
 
 void run_gather_rows(const GatherRowsCall& call, Stream stream) {
@@ -292,7 +376,7 @@ void run_gather_rows(const GatherRowsCall& call, Stream stream) {
 void run_add_routes(const AddRoutesCall& call, Stream stream) {
   const auto addresses =
       reinterpret_cast<uintptr_t>(call.y) | reinterpret_cast<uintptr_t>(call.routes.outputs);
-  const bool is_wide = call.cols % 8 == 0 && addresses % 16 == 0;
+  const bool is_wide = call.cols % 8 == 0 && addresses % 16 == 0 && call.element != Element::kF32;
   const int64_t of_cta = kThreads * (is_wide ? 8 : 1);
   const int64_t ctas = std::min((call.tokens * call.cols + of_cta - 1) / of_cta, kMaxCtas);
   launch(is_wide ? store_sums_8 : store_sums, {dim3(static_cast<unsigned>(ctas)), kThreads}, stream,

@@ -42,6 +42,12 @@ struct RouteCall {
 /// a softmax. Errors are left to cudaGetLastError().
 void run_route(const RouteCall& call, Stream stream);
 
+/// The same for experts that were chosen elsewhere, numbers of 32 or 64 bits [tokens][top_k], with
+/// their weights. A number that no expert has is that of expert 0 with a weight of NaN. Errors are
+/// left to cudaGetLastError().
+void run_chosen_routes(const RouteCall& call, const void* chosen, bool is_64_bits,
+                       const float* weights, Stream stream);
+
 struct GatherRowsCall {
   void* to = nullptr;             // [count][cols]
   const void* from = nullptr;     // [..][cols]

@@ -24,12 +24,8 @@ __device__ __forceinline__ void fill_vectors(float* shared, const uint16_t* valu
   __syncthreads();
 }
 
-struct QuantizeArguments {
-  const uint8_t* numbers;
+struct QuantizeArguments : QuantizedNumbers {
   uint8_t* codes;
-  uint8_t* absmax;
-  int64_t count;
-  int64_t blocks;
   Element number;
   uint16_t vectors[kVectors * 4];
 };
@@ -87,17 +83,8 @@ __global__ void __launch_bounds__(kThreads) quantize(const __grid_constant__ Qua
   if (lane == 0) a.absmax[block] = static_cast<uint8_t>(e4m4_as_bitsandbytes(largest));
 }
 
-struct DequantizeArguments {
+struct DequantizeArguments : DequantizedBlocks {
   const uint8_t* codes;
-  const uint8_t* absmax;
-  void* out;
-  int64_t blocks;
-  int64_t cols;
-  int64_t groups;   // of a row
-  int64_t tiles_n;  // of 128 outputs; 0: flat
-  int scale_bytes;  // 1, 2 or 4
-  Element number;
-  ScaleRule rule;  // of E4M4
   uint16_t vectors[kVectors * 4];
 };
 
@@ -165,12 +152,8 @@ Status quantize_vq(const void* numbers, Format number, int64_t count, const VqVe
   SUBBYTE_CHECK(check_buffers(kWhat, to, blocks));
   if (to.scale != Format::kE4M4) return Error{"cuda.shape", "quantize vq: expected E4M4 scales"};
   if (ctas > INT32_MAX) return wrong_shape(kWhat, "fewer than 2^42 numbers", count);
-  QuantizeArguments a = {};
-  a.numbers = static_cast<const uint8_t*>(numbers);
+  QuantizeArguments a = {quantized_numbers(numbers, count, to)};
   a.codes = reinterpret_cast<uint8_t*>(to.packed);
-  a.absmax = static_cast<uint8_t*>(to.absmax);
-  a.count = count;
-  a.blocks = blocks;
   a.number = element_of_number(number);
   std::ranges::copy(vectors.values, a.vectors);
   if (ctas > 0) {
@@ -185,17 +168,8 @@ Status dequantize_vq(const KbitDequantization& call, const VqVectors& vectors, S
   constexpr const char* kWhat = "dequantize vq";
   SUBBYTE_CHECK(check_vectors(kWhat, call.from, vectors));
   SUBBYTE_TRY(const int64_t blocks, blocks_to_dequantize(kWhat, call));
-  DequantizeArguments a = {};
+  DequantizeArguments a = {dequantized_blocks(call, blocks)};
   a.codes = reinterpret_cast<const uint8_t*>(call.from.packed);
-  a.absmax = static_cast<const uint8_t*>(call.from.absmax);
-  a.out = call.out;
-  a.blocks = blocks;
-  a.cols = call.cols;
-  a.groups = call.cols / kBlock;
-  a.tiles_n = call.is_tiled ? call.rows / 128 : 0;
-  a.scale_bytes = bytes_of_scale(call.from.scale);
-  a.number = element_of_number(call.number);
-  a.rule = scale_rule(ScaleKind::kE4M4);
   std::ranges::copy(vectors.values, a.vectors);
   const int64_t ctas = (blocks + 4 * kBlocksOfCta - 1) / (4 * kBlocksOfCta);
   if (ctas == 0) return {};

@@ -1,0 +1,35 @@
+#pragma once
+// What commands that write a directory do around their work.
+
+#include <chrono>
+#include <string>
+#include <utility>
+
+#include "app/command.h"
+#include "app/destination.h"
+
+namespace subbyte::app {
+
+/// The report of what a command wrote, and how long it took.
+template <typename Report>
+struct Written {
+  Report report;
+  double seconds = 0;
+};
+
+/// Prepares `path`, shows a bar with `title` while make(update) writes it, and keeps what is there
+/// then. `make` returns a Result<Report> and calls update(done, total) with bytes.
+template <typename Report, typename Make>
+Result<Written<Report>> write_directory(const Invocation& invocation, const std::string& path,
+                                        const char* title, const Make& make) {
+  SUBBYTE_TRY(Destination destination, Destination::prepare(path));
+  const auto start = std::chrono::steady_clock::now();
+  Progress progress(invocation, title);
+  SUBBYTE_TRY(Report report,
+              make([&](uint64_t done, uint64_t total) { progress.update_bytes(done, total); }));
+  destination.keep();
+  const std::chrono::duration<double> time = std::chrono::steady_clock::now() - start;
+  return Written<Report>{std::move(report), time.count()};
+}
+
+}  // namespace subbyte::app

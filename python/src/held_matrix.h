@@ -1,0 +1,28 @@
+#pragma once
+// What an object of the class Matrix holds.
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <utility>
+
+#include "c_interface/gpu.h"
+#include "matrix/matrix.h"
+
+namespace subbyte::python {
+
+/// What is packed of a matrix in the memory of GPUs, by their numbers.
+struct GpuCopies {
+  std::mutex mutex;
+  std::map<int, std::shared_ptr<c::GpuMatrix>> of_devices;
+};
+
+/// A matrix of the host, and what products on GPUs have made of it.
+struct HeldMatrix {
+  HeldMatrix(Matrix matrix) : host(std::move(matrix)) {}  // NOLINT: what a Matrix is for Python
+
+  Matrix host;
+  std::shared_ptr<GpuCopies> on_gpus = std::make_shared<GpuCopies>();
+};
+
+}  // namespace subbyte::python

@@ -1,0 +1,117 @@
+#include "linear_on_gpu.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "c_interface/products.h"
+#include "errors.h"
+#include "gpu_arrays.h"
+#include "gpu_memory.h"
+#include "host.h"
+#include "linear_shape.h"
+
+namespace subbyte::python {
+
+namespace nb = nanobind;
+
+namespace {
+
+/// The packed matrix, which the first product on a GPU makes there. Codes: those of
+/// GpuMatrix::upload(), cuda.capture.
+Result<std::shared_ptr<c::GpuMatrix>> copy_on_gpu(const HeldMatrix& matrix, int device,
+                                                  void* stream) {
+  const std::scoped_lock lock(matrix.on_gpus->mutex);
+  std::shared_ptr<c::GpuMatrix>& copy = matrix.on_gpus->of_devices[device];
+  if (copy != nullptr) return copy;
+  if (is_captured(device, stream)) {
+    return Error{"cuda.capture",
+                 "the first product of a matrix on a GPU packs it there, which cannot be while the "
+                 "stream is captured: make the call once before"};
+  }
+  SUBBYTE_TRY(Host host, Host::take());
+  auto made = c::GpuMatrix::upload(matrix.host, gpu::RowOrder::kNatural, device, stream,
+                                   host.execution().pool());
+  if (!made.ok()) {
+    return Error{made.error().code,
+                 fmt::format("x lies in the memory of GPU {}: {}", device, made.error().message)};
+  }
+  copy = std::move(made).value();
+  return copy;
+}
+
+Status check_type(const AnyArray& array, std::string_view name, nb::dlpack::dtype expected) {
+  if (array.dtype() == expected) return {};
+  return Error{"array.dtype", fmt::format("{}: expected {}, as x is, found another type", name,
+                                          expected == kFloat16 ? "float16" : "bfloat16")};
+}
+
+struct GpuArguments {
+  int device = 0;
+  void* stream = nullptr;
+  AnyArray x;
+  AnyArray bias;
+  AnyArray out;
+  LinearShape shape;
+};
+
+Result<GpuArguments> read_arguments(const HeldMatrix& matrix, nb::handle x, nb::handle bias,
+                                    nb::handle out) {
+  GpuArguments found;
+  SUBBYTE_TRY(found.device, gpu_of(x));
+  found.stream = stream_of(x, found.device);
+  SUBBYTE_TRY(found.x, import_on_gpu(x, "x", found.device, found.stream, false));
+  const nb::dlpack::dtype type = found.x.dtype();
+  if (type != kFloat16 && type != kBfloat16) {
+    return Error{
+        "array.dtype",
+        "x: expected float16 or bfloat16, which products on GPUs take, found another type"};
+  }
+  SUBBYTE_TRY(found.shape, linear_shape(matrix.host.view, found.x));
+  if (!bias.is_none()) {
+    SUBBYTE_TRY(found.bias, import_on_gpu(bias, "bias", found.device, found.stream, false));
+    SUBBYTE_CHECK(check_type(found.bias, "bias", type));
+    SUBBYTE_CHECK(check_bias(matrix.host.view, found.bias.size()));
+  }
+  if (!out.is_none()) {
+    SUBBYTE_TRY(found.out, import_on_gpu(out, "out", found.device, found.stream, true));
+    SUBBYTE_CHECK(check_type(found.out, "out", type));
+    SUBBYTE_CHECK(check_out(found.shape, sizes_of(found.out)));
+  }
+  return found;
+}
+
+Status multiply(const HeldMatrix& matrix, c::GpuMatrix& packed, const GpuArguments& arguments,
+                void* y) {
+  subbyte_product given = {};
+  given.struct_size = sizeof given;
+  given.x = arguments.x.data();
+  given.y = y;
+  given.bias = arguments.bias.is_valid() ? arguments.bias.data() : nullptr;
+  given.m = arguments.shape.m;
+  given.number = arguments.x.dtype() == kFloat16 ? SUBBYTE_F16 : SUBBYTE_BF16;
+  given.stream = arguments.stream;
+  const MatrixView& view = matrix.host.view;
+  SUBBYTE_TRY(const subbyte_product product,
+              c::read_product(&given, view.rows, view.cols, gpu::RowOrder::kNatural));
+  return packed.multiply(product);
+}
+
+}  // namespace
+
+nb::object linear_on_gpu(const HeldMatrix& matrix, nb::handle x, nb::handle bias, nb::object out) {
+  const GpuArguments arguments = take(read_arguments(matrix, x, bias, out));
+  const std::shared_ptr<c::GpuMatrix> packed =
+      take(without_gil([&] { return copy_on_gpu(matrix, arguments.device, arguments.stream); }));
+  void* y = nullptr;
+  if (out.is_none()) {
+    out = take(new_device_array(arguments.shape.result, arguments.x.dtype(), arguments.device,
+                                arguments.stream, &y));
+  } else {
+    y = const_cast<void*>(arguments.out.data());
+  }
+  take(without_gil([&] { return multiply(matrix, *packed, arguments, y); }));
+  return out;
+}
+
+}  // namespace subbyte::python
