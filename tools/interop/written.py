@@ -88,7 +88,8 @@ class Case:
 def make(options, _):
     import tiny
     import torch
-    models = {"qwen3": lambda: tiny.qwen3(layers=1), "qwen3-moe": lambda: tiny.qwen3_moe(layers=2),
+    # The second layer of qwen3_moe is dense, which GPTQModel does not know.
+    models = {"qwen3": lambda: tiny.qwen3(layers=1), "qwen3-moe": lambda: tiny.qwen3_moe(layers=1),
               "gpt-oss": lambda: tiny.gpt_oss(layers=1),
               "odd": lambda: tiny.qwen3(hidden=96, intermediate=168, layers=1, vocab=263)}
     for family, model in models.items():
