@@ -18,10 +18,7 @@ float sigmoid(float x) {
 /// token is in and there are chunks for such heads.
 cpu::DeltaChunks chunks_of(const Execution& execution, const DeltaNetShape& shape) {
   if (execution.batch_invariant()) return {};
-  const cpu::VectorKernels& kernels = *execution.kernels().vectors;
-  const cpu::DeltaChunks chunks = execution.precision() == cpu::Precision::kF32
-                                      ? kernels.delta_chunks
-                                      : kernels.delta_chunks_bf16;
+  const cpu::DeltaChunks chunks = execution.kernels().vectors->delta_chunks;
   if (chunks.run == nullptr) return {};
   return chunks.scratch_floats(shape.key_size, shape.value_size) == 0 ? cpu::DeltaChunks{} : chunks;
 }

@@ -143,13 +143,8 @@ inline std::vector<DeltaNetShape> delta_net_shapes() {
 /// How far a result in float32 may be from expected(), whose root mean square is `rms`. A token
 /// rounds some 2 key_size times by u of the state, and what is forgotten takes its errors along: a
 /// hundred u of the root mean square, with the largest of thousands 4 times it.
-///
-/// In chunks there are three sums of products in a row: what the state has of a key, the state, and
-/// what it has of a query. Where each product is off by e of itself at most, and so by e / sqrt(3)
-/// in the mean, as a sum of many is then, their errors add up to 3 e / sqrt(3), the largest of
-/// thousands 4 times that: 7 e.
-constexpr double delta_net_tolerance(double rms, double e = 0) {
-  return (400 * 0x1p-24 + 7 * e) * rms;
+constexpr double delta_net_tolerance(double rms) {
+  return 400 * 0x1p-24 * rms;
 }
 
 }  // namespace subbyte::testing

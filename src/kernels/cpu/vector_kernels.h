@@ -124,9 +124,8 @@ struct VectorKernels {
   void (*convolve_silu)(float* y, const float* const* x, const float* const* filters, int64_t taps,
                         int64_t n);
   void (*delta_rule)(const DeltaRule& rule);
-  DeltaChunks delta_chunks;       // as precise as the rule, or nearly so
-  DeltaChunks delta_chunks_bf16;  // may round the operands of its products to bf16
-  const BlockKernels* blocks;     // quantizing and dequantizing
+  DeltaChunks delta_chunks;    // as precise as the rule, or nearly so
+  const BlockKernels* blocks;  // quantizing and dequantizing
 };
 
 }  // namespace subbyte::cpu

@@ -13,12 +13,10 @@ namespace {
 #include "kernels/cpu/amx/attention_panels.inl.h"
 //
 #include "kernels/cpu/amx/attention_tiles.inl.h"
-//
-#include "kernels/cpu/amx/delta_tiles.inl.h"
 
 }  // namespace
 
 extern const VectorKernels kVectorKernels;
-constinit const VectorKernels kVectorKernels = with_delta_tiles(with_tiles(kVectorTable));
+constinit const VectorKernels kVectorKernels = with_tiles(kVectorTable);
 
 }  // namespace subbyte::cpu::amx

@@ -28,6 +28,5 @@ constexpr VectorKernels kVectorTable = {
     .convolve_silu = &convolve_silu,
     .delta_rule = &delta_rule,
     .delta_chunks = kDeltaChunks,
-    .delta_chunks_bf16 = kDeltaChunks,
     .blocks = &kBlockKernels,
 };
