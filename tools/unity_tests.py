@@ -111,7 +111,9 @@ def main() -> int:
                 print(f"{name}: declares something outside of its anonymous namespace now, or a "
                       "macro: configure again (cmake --preset ci)", file=sys.stderr)
                 return 1
-        Path(out).write_text(written(files))
+        made, path = written(files), Path(out)
+        if not path.exists() or path.read_text() != made:  # else nothing is compiled again
+            path.write_text(made)
     else:
         print(__doc__, file=sys.stderr)
         return 2
