@@ -2,20 +2,33 @@
 # to more than a minute, so what runs on this machine only need not have them all.
 set(SUBBYTE_ISAS all CACHE STRING "CPU kernels to build: all, native, scalar, or a list of tiers")
 
+# A build that is tested where it is made need not optimize what nobody runs there.
+option(SUBBYTE_OTHER_ISAS_O0
+  "Compile CPU kernels that this machine cannot run without optimization" OFF)
+
 set(subbyte_isas ${SUBBYTE_ISAS})
+set(subbyte_isas_O0 "")
 if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
   set(subbyte_isas scalar)  # the tiers are of x86-64; these kernels run anywhere
-elseif(SUBBYTE_ISAS STREQUAL "native")
+elseif(SUBBYTE_ISAS STREQUAL "native" OR SUBBYTE_OTHER_ISAS_O0)
   try_run(subbyte_isa_status subbyte_isa_compiled
     SOURCES ${CMAKE_CURRENT_LIST_DIR}/native_isa.cc ${PROJECT_SOURCE_DIR}/src/base/cpu_features.cc
     CMAKE_FLAGS -DINCLUDE_DIRECTORIES=${PROJECT_SOURCE_DIR}/src
     CXX_STANDARD 20 CXX_STANDARD_REQUIRED ON
-    RUN_OUTPUT_VARIABLE subbyte_isas)
-  if(NOT subbyte_isa_compiled OR NOT subbyte_isa_status EQUAL 0)
-    message(FATAL_ERROR "SUBBYTE_ISAS=native: could not ask this machine; name a tier instead")
+    RUN_OUTPUT_VARIABLE native_isas)
+  if(NOT subbyte_isa_compiled OR NOT subbyte_isa_status EQUAL 0 OR
+      NOT native_isas MATCHES "^best ([a-z0-9]+)\nothers ([a-z0-9;]*)\n$")
+    message(FATAL_ERROR "SUBBYTE_ISAS=native, SUBBYTE_OTHER_ISAS_O0: could not ask this machine; "
+      "name a tier instead, or turn the latter off")
   endif()
-  string(STRIP "${subbyte_isas}" subbyte_isas)
-  message(STATUS "CPU kernels for this machine: ${subbyte_isas}")
+  if(SUBBYTE_ISAS STREQUAL "native")
+    set(subbyte_isas ${CMAKE_MATCH_1})
+    message(STATUS "CPU kernels for this machine: ${subbyte_isas}")
+  endif()
+  if(SUBBYTE_OTHER_ISAS_O0)
+    set(subbyte_isas_O0 ${CMAKE_MATCH_2})
+    message(STATUS "CPU kernels that this machine cannot run, not optimized: ${subbyte_isas_O0}")
+  endif()
 endif()
 
 file(GLOB subbyte_known_isas RELATIVE ${PROJECT_SOURCE_DIR}/src/kernels/cpu
@@ -43,6 +56,9 @@ function(subbyte_isa layer isa)
   endif()
   # Else M = 1 gains or loses up to 15 % with where its loop comes to lie.
   list(APPEND ARGN -falign-functions=64 -falign-loops=32)
+  if(isa IN_LIST subbyte_isas_O0)
+    list(APPEND ARGN -O0)
+  endif()
   set_source_files_properties(${sources} PROPERTIES COMPILE_OPTIONS "${ARGN}")
   if(NOT isa IN_LIST subbyte_isas AND NOT subbyte_isas STREQUAL "all")
     if(NOT subbyte_isas STREQUAL "scalar")

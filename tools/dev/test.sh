@@ -78,6 +78,12 @@ label_regex() {
   echo "^($*)\$"
 }
 
+# filter_of SUITE...: for GTEST_FILTER, which ctest hands on to each program.
+filter_of() {
+  local IFS=:
+  echo "${*/%/.*}"
+}
+
 # quick_tests [BASE]: the programs that edits since BASE concern (tools/changed_tests.py), and the
 # checks of the house, which need no program.
 quick_tests() {

@@ -174,9 +174,10 @@ inline void stage_scales_as(const uint8_t* scales, int64_t count, float* staged)
 template <int kCenter, Zero kZero>
 [[gnu::noinline]] void stage_zeros(const Weights& weights, int64_t group, int64_t count,
                                    float* staged) {
-  const uint8_t* zeros = weights.zeros + group * zero_bytes(kZero);
+  constexpr int64_t kZeroBytes = zero_bytes(kZero);
+  const uint8_t* zeros = weights.zeros + group * kZeroBytes;
   const auto stage_vector = [&](int64_t g, int lanes) __attribute__((always_inline)) {
-    const Float zero = load_zeros<kZero>(zeros + g * zero_bytes(kZero), lanes);
+    const Float zero = load_zeros<kZero>(zeros + g * kZeroBytes, lanes);
     store(staged + g, sub(zero, broadcast(kCenter)));
   };
   int64_t g = 0;
