@@ -24,6 +24,7 @@ SHAPES = {  # hidden, inner, layers, heads, heads of keys
     "4b": (2560, 9728, 36, 32, 8),
 }
 GROUP = 128
+KINDS = ("bf16", "u4 g128")
 
 
 class Packed(torch.nn.Module):
@@ -95,6 +96,7 @@ def main() -> None:
     parser.add_argument("--layers", type=int, help="fewer than the model has")
     parser.add_argument("--prompt", type=int, default=512)
     parser.add_argument("--tokens", type=int, default=64)
+    parser.add_argument("--kinds", nargs="*", choices=KINDS, default=KINDS)
     parser.add_argument("--backend", nargs="*", default=["", "cudagraphs"],
                         help="of torch.compile; an empty name: none")
     arguments = parser.parse_args()
@@ -106,10 +108,10 @@ def main() -> None:
     print("|linear layers|compiled|decoding|prompt|")
     print("|---|---|---|---|")
     model = make(arguments.shape, arguments.layers, device)
-    for kind in ("bf16", "u4 g128"):
+    for kind in KINDS:
         if kind != "bf16":
             pack(model, device)
-        for backend in arguments.backend:
+        for backend in arguments.backend if kind in arguments.kinds else ():
             torch._dynamo.reset()
             with torch.inference_mode():
                 decoding, prompt = rate(model, device, arguments.prompt, arguments.tokens,

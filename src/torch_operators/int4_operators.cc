@@ -176,15 +176,15 @@ Status multiply_with_offsets(const Product& in, const char* name, const Unpack& 
     SUBBYTE_CHECK(multiply_on_gpu(in, name, unpack, out));
   } else if (in.x.size(0) > 0) {
     SUBBYTE_TRY(Machine machine, Machine::borrow(in.x.count() * in.rows()));
-    const std::vector<int64_t> sizes = {in.rows(), in.cols(), in.group};
+    const auto make = [&]() -> Result<WithOffsets> {
+      SUBBYTE_TRY(Matrix codes, codes_and_scales(in, unpack));
+      SUBBYTE_TRY(Matrix offsets, offsets_of(in));
+      return WithOffsets{std::move(codes), std::move(offsets), in.group};
+    };
     const std::array sources = {&in.weight, &in.scales};
-    SUBBYTE_TRY(const auto codes,
-                keep({name, sizes, {}}, sources, [&] { return codes_and_scales(in, unpack); }));
-    SUBBYTE_TRY(const auto offsets, keep({"int4 offsets", sizes, {}}, std::array{&in.scales},
-                                         [&] { return offsets_of(in); }));
-    SUBBYTE_TRY(ReadyWeights ready, make_ready(machine, codes->view, sources));
-    SUBBYTE_CHECK(set_offsets(ready, offsets->view, in.group, std::array{&in.scales}));
-    SUBBYTE_CHECK(multiply(machine, in.x, ready, std::nullopt, out));
+    SUBBYTE_TRY(const auto ready,
+                keep_ready(machine, {name, {in.rows(), in.cols(), in.group}, {}}, sources, make));
+    SUBBYTE_CHECK(multiply(machine, in.x, *ready, std::nullopt, out));
   }
   results.add(std::move(out));
   return {};
