@@ -79,8 +79,6 @@ class CudaMoe {
   int64_t device_bytes() const { return memory_.size(); }
 
  private:
-  /// Where things are in the memory.
-  struct Places;
   struct Inputs;
 
   Status multiply(const cuda::ExpertTiles& tiles, const CudaExpertMatrices& matrices,
