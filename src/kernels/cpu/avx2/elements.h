@@ -41,49 +41,51 @@ inline __m256i load_24_bit_lanes(const uint8_t* p) {
   return _mm256_shuffle_epi8(bytes, spread);
 }
 
-/// Entry (index mod 2^kBits) of a table of kSize floats, kSize = 8, 16 or 32.
-template <int kSize>
+/// Entry (index mod 2^kBits) of a table of as many floats.
+template <int kBits>
 inline Float look_up(const float* table, __m256i index) {
-  if constexpr (kSize == 8) {
-    return permute(_mm256_load_ps(table), index);
+  if constexpr (kBits == 2) {  // twice over: the bits of the next code may stay in the index
+    return permute(_mm256_broadcast_ps(reinterpret_cast<const __m128*>(table)), index);
+  } else if constexpr (kBits == 3) {
+    return permute(_mm256_loadu_ps(table), index);
   } else {
     // The bit above those that the halves take, as a sign, chooses between them.
-    constexpr int kShift = kSize == 16 ? 28 : 27;
-    return _mm256_blendv_ps(look_up<kSize / 2>(table, index),
-                            look_up<kSize / 2>(table + kSize / 2, index),
-                            _mm256_castsi256_ps(_mm256_slli_epi32(index, kShift)));
+    return _mm256_blendv_ps(look_up<kBits - 1>(table, index),
+                            look_up<kBits - 1>(table + (1 << (kBits - 1)), index),
+                            _mm256_castsi256_ps(_mm256_slli_epi32(index, 32 - kBits)));
   }
 }
 
 /// Codes of up to four bits: lane i of the register holds its run of 8.
 template <Format kElement>
-struct TableElement {
+struct TableElement : TableTraits<kElement> {
   static constexpr int kBits = Codebook<kElement>::kBits;
-  static constexpr int kCenter = Codebook<kElement>::kCenter;
-  static constexpr InputOrder kOrder = InputOrder::kK8;
-  using Codes = __m256i;
-  static Codes load(const uint8_t* p) {
-    if constexpr (kBits == 2) return _mm256_cvtepu16_epi32(load_16_bytes(p));
-    if constexpr (kBits == 3) return load_24_bit_lanes(p);
-    return load_32_bytes(p);
+  struct Codes {
+    __m256i words;
+    const float* values;
+  };
+  static Codes load(const uint8_t* p, const float* values) {
+    if constexpr (kBits == 2) return {_mm256_cvtepu16_epi32(load_16_bytes(p)), values};
+    if constexpr (kBits == 3) return {load_24_bit_lanes(p), values};
+    return {load_32_bytes(p), values};
   }
   template <int j>
-  static Float value(Codes codes) {
-    constexpr int kSize = kBits == 4 ? 16 : 8;
-    return look_up<kSize>(kFloatTable<kElement, kSize>.values, _mm256_srli_epi32(codes, kBits * j));
+  static Float value(const Codes& codes) {
+    return look_up<kBits>(codes.values, _mm256_srli_epi32(codes.words, kBits * j));
   }
 };
 
 /// Codes of five bits. A run of 8 has 40, so two words of three bytes for each lane: the codes 0 to
 /// 3 lie in the first 20 bits of `low`, 4 to 7 after the first 4 of `high`.
 template <>
-struct Element<Format::kNFL5> : ElementTraits<5> {
+struct Element<Format::kNFL5> : TableTraits<Format::kNFL5> {
   struct Codes {
     __m256i low;
     __m256i high;
+    const float* values;
   };
   /// Four runs of 8 are 20 bytes: 16 from the first one on, and 16 from the fifth.
-  static Codes load(const uint8_t* p) {
+  static Codes load(const uint8_t* p, const float* values) {
     const __m256i first = load_halves(p, p + 20);
     const __m256i fifth = load_halves(p + 4, p + 24);
     const __m128i low_first = _mm_setr_epi8(0, 1, 2, -1, 5, 6, 7, -1, 10, 11, 12, -1,  //
@@ -95,13 +97,14 @@ struct Element<Format::kNFL5> : ElementTraits<5> {
     const __m128i high_fifth = _mm_setr_epi8(-1, -1, -1, -1, 3, 4, 5, -1, 8, 9, 10, -1,  //
                                              13, 14, 15, -1);
     return {_mm256_or_si256(shuffle_halves(first, low_first), shuffle_halves(fifth, low_fifth)),
-            _mm256_or_si256(shuffle_halves(first, high_first), shuffle_halves(fifth, high_fifth))};
+            _mm256_or_si256(shuffle_halves(first, high_first), shuffle_halves(fifth, high_fifth)),
+            values};
   }
   template <int j>
   static Float value(const Codes& codes) {
     const __m256i index =
         _mm256_srli_epi32(j < 4 ? codes.low : codes.high, 5 * j - (j < 4 ? 0 : 16));
-    return look_up<32>(kFloatTable<Format::kNFL5, 32>.values, index);
+    return look_up<5>(codes.values, index);
   }
 };
 
