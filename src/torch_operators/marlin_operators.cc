@@ -179,6 +179,10 @@ struct Marlin {
 Status Marlin::check() const {
   const Numbers& t = numbers();
   SUBBYTE_CHECK(check_dtype(a, {t.f16, t.bf16}));
+  for (const Tensor* tensor : sources()) {
+    if (tensor != nullptr) SUBBYTE_CHECK(check_device(*tensor, a));
+  }
+  if (bias) SUBBYTE_CHECK(check_device(*bias, a));
   if (c) return refuse(*c, "none");
   if (a_scales) return refuse(*a_scales, "none, as activations of 8 bits are not supported");
   if (type == WordType::kOther) {

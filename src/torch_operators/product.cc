@@ -262,6 +262,7 @@ Status multiply_kept(const Tensor& x, const Recipe& recipe, std::span<const Tens
   for (const Tensor* source : sources) {
     if (source != nullptr) SUBBYTE_CHECK(check_device(*source, x));
   }
+  if (bias) SUBBYTE_CHECK(check_device(*bias, x));
   if (!x.on_cpu()) return cuda_functions()->multiply(x, recipe, sources, make, bias, out);
   SUBBYTE_TRY(Machine machine, Machine::borrow(x.count() * out.size(-1)));
   SUBBYTE_TRY(const auto matrix, keep(recipe, sources, make));
