@@ -143,7 +143,8 @@ AnyArray array_of(nb::handle object, const char* name) {
 }
 
 nb::object linear_of(const HeldMatrix& held, nb::handle x, nb::handle bias, nb::object out) {
-  if (is_on_gpu(x)) return linear_on_gpu(held, x, bias, std::move(out));
+  const std::optional<int> gpu = take(gpu_of(x));
+  if (gpu) return linear_on_gpu(held, *gpu, x, bias, std::move(out));
   const Matrix& matrix = held.host;
   const AnyArray inputs = array_of(x, "x");
   std::optional<AnyArray> addends;
