@@ -17,6 +17,7 @@ import torch
 import transformers
 
 import subbyte.torch
+from subbyte.torch.modules import SubbyteLinear
 
 SHAPES = {  # hidden, inner, layers, heads, heads of keys
     "0.6b": (1024, 3072, 28, 16, 8),
@@ -27,19 +28,16 @@ GROUP = 128
 KINDS = ("bf16", "u4 g128")
 
 
-class Packed(torch.nn.Module):
-    """A linear layer of random codes."""
-
-    def __init__(self, old: torch.nn.Linear, device: str) -> None:
-        super().__init__()
-        n, k = old.weight.shape
-        self.codes = torch.randint(0, 256, (n, k // 2), dtype=torch.uint8, device=device)
-        self.scales = torch.rand(n, k // GROUP, device=device).half() * 0.01
-        self.zeros = torch.full((n, k // GROUP), 8, dtype=torch.uint8, device=device)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.ops.subbyte.linear(x, self.codes, self.scales, self.zeros,
-                                        f"u4 g{GROUP} scale f16 zero u8")
+def packed(old: torch.nn.Linear, device: str) -> SubbyteLinear:
+    """A linear layer of random codes, as subbyte.transformers makes them."""
+    n, k = old.weight.shape
+    layer = SubbyteLinear(k, n)
+    layer.fill(subbyte.torch.PackedWeight(
+        torch.randint(0, 256, (n, k // 2), dtype=torch.uint8, device=device),
+        torch.rand(n, k // GROUP, device=device).half() * 0.01,
+        torch.full((n, k // GROUP), 8, dtype=torch.uint8, device=device),
+        f"u4 g{GROUP} scale f16 zero u8"), None)
+    return layer
 
 
 def make(shape: str, layers: int | None, device: str) -> transformers.PreTrainedModel:
@@ -59,7 +57,7 @@ def pack(model: torch.nn.Module, device: str) -> None:
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):
             if isinstance(child, torch.nn.Linear) and name != "lm_head":
-                setattr(parent, name, Packed(child, device))
+                setattr(parent, name, packed(child, device))
 
 
 def rate(model, device: str, prompt: int, tokens: int, backend: str | None) -> tuple[float, float]:
