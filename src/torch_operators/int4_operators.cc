@@ -1,5 +1,6 @@
-// The five int4 operators of aten with their arguments, on CPUs: those that aten has for CPUs, and
-// those for CUDA and XPU with the words of these (foreign_layouts/int4pack.h draws them).
+// The five int4 operators of aten with their arguments, on any device: those that aten has for CPUs
+// alone, with the tiles of this process, and those for CUDA and XPU with the words of these
+// (foreign_layouts/int4pack.h draws them).
 
 #include <algorithm>
 #include <array>
@@ -198,7 +199,7 @@ Status product_for_cpu(Arguments& arguments, Results& results) {
   SUBBYTE_CHECK(check_dtype(in.weight, {numbers().u8}));
   SUBBYTE_CHECK(check_sizes(in.weight, {in.rows(), in.cols() / 2}));
   const auto unpack = [&](std::byte* codes) {
-    unpack_int4_cpu(codes, in.weight.data(), in.rows(), in.cols(), tile_of_aten);
+    unpack_int4_cpu(codes, in.weight.host().data(), in.rows(), in.cols(), tile_of_aten);
   };
   return multiply_with_offsets(in, "int4 of CPUs", unpack, results);
 }
@@ -259,12 +260,12 @@ Status product_with_zeros(Arguments& arguments, Results& results) {
 
 constexpr Operator kOperators[] = {
     {"_convert_weight_to_int4pack_for_cpu(Tensor self, int innerKTiles) -> Tensor",
-     kernel<convert_for_cpu>},
+     kernel<convert_for_cpu>, kernel_by_host<convert_for_cpu>},
     {"_convert_weight_to_int4pack(Tensor self, int innerKTiles) -> Tensor", kernel<convert>,
      kernel_by_host<convert>},
     {"_weight_int4pack_mm_for_cpu(Tensor self, Tensor mat2, int qGroupSize, "
      "Tensor qScaleAndZeros) -> Tensor",
-     kernel<product_for_cpu>},
+     kernel<product_for_cpu>, kernel<product_for_cpu>},
     {"_weight_int4pack_mm(Tensor self, Tensor mat2, int qGroupSize, Tensor qScaleAndZeros) -> "
      "Tensor",
      kernel<product>, kernel<product>},

@@ -8,13 +8,19 @@
 #include <functional>
 #include <list>
 #include <mutex>
+#include <string>
 #include <unordered_map>
 #include <utility>
+
+#include "torch_operators/device.h"
 
 namespace subbyte::torch_operators {
 namespace {
 
-constexpr int64_t kLongTime = 4096;  // calls
+// Calls without a matrix after which it goes, or so many for each that is kept: a model may have
+// thousands, which it asks for in turns.
+constexpr int64_t kLongTime = 4096;
+constexpr int64_t kLongTimeOfEach = 16;
 
 /// Calls a method of torch whose one result is a number.
 Word call(const char* name, const Tensor& tensor) {
@@ -114,9 +120,11 @@ void let_go(Store& all, Entries::iterator entry) {
 }
 
 void let_go_of_old(Store& all) {
+  const auto count = static_cast<int64_t>(all.entries.size());
+  const int64_t long_time = std::max(kLongTime, kLongTimeOfEach * count);
   while (!all.entries.empty()) {
     const auto last = std::prev(all.entries.end());
-    if (all.num_bytes <= most_bytes() && all.calls - last->last_use < kLongTime) return;
+    if (all.num_bytes <= most_bytes() && all.calls - last->last_use < long_time) return;
     let_go(all, last);
   }
 }
@@ -141,6 +149,22 @@ std::shared_ptr<const Matrix> find(Store& all, std::size_t key, const Recipe& re
   return found->matrix;
 }
 
+/// What is made of tensors of a GPU goes through the host, or into memory that outlives a graph.
+Status check_not_captured(const Recipe& recipe, std::span<const Tensor* const> sources) {
+  for (const Tensor* tensor : sources) {
+    if (tensor == nullptr || tensor->on_cpu()) continue;
+    if (!cuda_functions()->is_captured(*tensor)) return {};
+    return Error{
+        "torch.capture",
+        std::string(recipe.name) + ": " + tensor->name() +
+            ": expected weights that a call before the capture of a CUDA graph has packed, "
+            "found others; call once with the same tensors first, and let "
+            "torch.compile take them for parameters (mode=\"reduce-overhead\"), as "
+            "backend=\"cudagraphs\" copies them"};
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<std::shared_ptr<const Matrix>> keep(const Recipe& recipe,
@@ -157,6 +181,7 @@ Result<std::shared_ptr<const Matrix>> keep(const Recipe& recipe,
     const std::lock_guard lock(store().mutex);
     if (auto matrix = find(store(), key, recipe, places); matrix != nullptr) return matrix;
   }
+  SUBBYTE_CHECK(check_not_captured(recipe, sources));
   SUBBYTE_TRY(Matrix made, make());
   auto matrix = std::make_shared<const Matrix>(std::move(made));
   if (!kept) return std::shared_ptr<const Matrix>(std::move(matrix));

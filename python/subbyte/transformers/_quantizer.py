@@ -40,7 +40,7 @@ class SubbyteConfig(QuantizationConfigMixin):
 
 def gate_of(experts: Any) -> tuple[float, float, float] | None:
     """Alpha, limit and offset of gpt-oss's gate; None for SiLU alone. Ours compute no others."""
-    x = torch.linspace(-9, 9, 64, device="cpu")
+    x = torch.linspace(-9, 9, 64, device="cpu", dtype=torch.float32)  # whatever the default is
     act, own = getattr(experts, "act_fn", None), getattr(experts, "_apply_gate", None)
     found = own(x) if callable(own) else act(x[:32]) * x[32:] if callable(act) else None
     alpha, limit = getattr(experts, "alpha", None), getattr(experts, "limit", None)
