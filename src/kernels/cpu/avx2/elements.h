@@ -211,10 +211,49 @@ struct Element<Format::kU6> : LongInteger<6> {};
 template <>
 struct Element<Format::kU7> : LongInteger<7> {};
 
+/// Indices of vectors that come out of words in registers, as each byte that is loaded takes the
+/// place of a load of a vector: 0.91 of the time with four numbers on Zen 4, 0.97 with two.
+template <int kSize>
+struct VectorsByWords : VectorElement<kSize> {
+  static constexpr int kWords = kLanes / kSize;
+  struct Codes {
+    uint64_t words[kWords];
+    const float* vectors;
+
+    /// The vector of index i of the block.
+    [[gnu::always_inline]] const float* vector(int i) const {
+      constexpr int kBytesLog2 = kSize == 4 ? 4 : 3;
+      const int shift = 8 * (i % 8) - kBytesLog2;
+      const uint64_t offset = (shift < 0 ? words[i / 8] << -shift : words[i / 8] >> shift) &
+                              (uint64_t{0xFF} << kBytesLog2);
+      return reinterpret_cast<const float*>(reinterpret_cast<const uint8_t*>(vectors) + offset);
+    }
+  };
+  [[gnu::always_inline]] static Codes load(const uint8_t* p, const float* codebook) {
+    Codes codes;
+    codes.vectors = codebook;
+    for (int i = 0; i < kWords; ++i) {
+      __builtin_memcpy(&codes.words[i], p + 8 * i, 8);
+      asm("" : "+r"(codes.words[i]));  // else the compiler loads each byte again
+    }
+    return codes;
+  }
+  template <int j>
+  [[gnu::always_inline]] static Float value(const Codes& codes) {
+    constexpr int kIndices = 4 / kSize;  // of four lanes
+    const float* vectors[kIndices * kLanes / 4];
+#pragma GCC unroll 8
+    for (int i = 0; i < kIndices * kLanes / 4; ++i) {
+      vectors[i] = codes.vector(i / kIndices * (32 / kSize) + kIndices * j + i % kIndices);
+    }
+    return load_parts(vectors);
+  }
+};
+
 template <>
-struct Element<Format::kVQ2> : VectorElement<4> {};
+struct Element<Format::kVQ2> : VectorsByWords<4> {};
 template <>
-struct Element<Format::kVQ4> : VectorElement<2> {};
+struct Element<Format::kVQ4> : VectorsByWords<2> {};
 
 /// Eight bytes for each lane: the first four in `low`, the others in `high`.
 struct EightBytes {

@@ -177,8 +177,38 @@ struct Element<Format::kU7> : LongInteger<7> {};
 
 template <>
 struct Element<Format::kVQ2> : VectorElement<4> {};
+
+#ifdef __AMX_TILE__
+
+/// Bytes of a quarter, 16 indices, that become two numbers of 64 bits: the indices 2 j and 2 j + 1.
+/// 0x80 makes zeros.
+template <int j>
+constexpr auto kTwoIndices = make_table<uint8_t, 16>([](int i) {
+  return i == 0 ? 2 * j : i == 8 ? 2 * j + 1 : 0x80;
+});
+
+/// Pairs by a gather of eight: 0.6 of the time of loads and shuffles on Emerald Rapids.
+template <>
+struct Element<Format::kVQ4> : VectorElement<2> {
+  struct Codes {
+    __m512i indices;
+    const float* vectors;
+  };
+  static Codes load(const uint8_t* p, const float* codebook) {
+    return {_mm512_loadu_si512(p), codebook};
+  }
+  template <int j>
+  static Float value(const Codes& codes) {
+    const __m128i two = _mm_load_si128(reinterpret_cast<const __m128i*>(kTwoIndices<j>.values));
+    const __m512i index = _mm512_shuffle_epi8(codes.indices, _mm512_broadcast_i32x4(two));
+    return _mm512_castpd_ps(_mm512_i64gather_pd(index, codes.vectors, 8));
+  }
+};
+
+#else
 template <>
 struct Element<Format::kVQ4> : VectorElement<2> {};
+#endif
 
 /// Eight bytes for each lane: the first four in `low`, the others in `high`.
 struct EightBytes {
