@@ -224,6 +224,7 @@ class GemvCta {
     if constexpr (kIsDiagonal && kHasByteTable<Decoder>) {
       if (p_.has_byte_table) {
         byte_table_ = ByteTable<Decoder>(shared_, lane_);
+        byte_table_.hold_values(w);
         byte_table_.fill(w, shared_);
         is_filled = true;
       }
