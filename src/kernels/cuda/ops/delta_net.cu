@@ -293,7 +293,6 @@ bool computes_gates(const DeltaNetCall& call) {
   const auto places = reinterpret_cast<uintptr_t>(product.weights) |
                       reinterpret_cast<uintptr_t>(product.x) | product.cols * 2;
   return product.weights != nullptr && places % 16 == 0 && product.element != Element::kF32 &&
-         call.num_rows == call.num_parts && call.num_rows <= kFusedGateTokens &&
          !call.is_recurrent && serves_usual_tokens(call);
 }
 

@@ -5,9 +5,6 @@
 
 namespace subbyte::cuda {
 
-/// From that many tokens on b and a are a product by themselves, which reads its weights once.
-inline constexpr int64_t kFusedGateTokens = 3;
-
 /// Few single tokens of heads of 128 numbers and four taps, as all published models have them.
 bool serves_usual_tokens(const DeltaNetCall& call);
 void run_usual_tokens(const DeltaNetCall& call, Stream stream);
