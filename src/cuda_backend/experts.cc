@@ -399,8 +399,33 @@ void set_tokens(cuda::RouteCall& route, const cuda::ExpertTiles& tiles, int64_t 
 
 }  // namespace
 
+namespace {
+
+/// Eight multiprocessors have to read a router. Where its rows do not keep all of them busy, or
+/// are more than they read in the time of the launches that are saved, more read it faster.
+bool is_read_by_eight(int64_t experts, int64_t cols) {
+  constexpr int64_t kBusyExperts = 256;
+  constexpr int64_t kMostBytes = 1 << 20;
+  constexpr int64_t kFewBytes = 64 << 10;
+  const int64_t bytes = experts * cols * 2;
+  return bytes <= (experts >= kBusyExperts ? kMostBytes : kFewBytes);
+}
+
+}  // namespace
+
+bool CudaMoe::serves(cuda::RouterCall router, const CudaExperts& experts,
+                     const CudaSharedExpert& shared) const {
+  router.route.tokens = 1;
+  router.route.experts = experts.rules.experts;
+  router.route.top_k = experts.rules.top_k;
+  router.route.shared_gate = shared.gate;
+  return is_read_by_eight(experts.rules.experts, router.cols) &&
+         cuda::serves_router(router, device_.compute_capability);
+}
+
 Result<cuda::RoutedSum> CudaMoe::run(const CudaRows& x, const float* logits,
-                                     const CudaExperts& experts, const CudaSharedExpert& shared) {
+                                     const CudaExperts& experts, const CudaSharedExpert& shared,
+                                     cuda::RouterCall router) {
   const int64_t inner = experts.down.cols;
   cuda::ExpertRules rules = experts.rules;
   if (shared.gate != nullptr) {
@@ -419,7 +444,8 @@ Result<cuda::RoutedSum> CudaMoe::run(const CudaRows& x, const float* logits,
   route.weights_of_all = experts.weights_of_all;
   route.shared_gate = shared.gate;
   set_tokens(route, tiles, x.rows, experts.rules);
-  cuda::run_route(route, stream_);
+  router.route = route;
+  logits != nullptr ? cuda::run_route(route, stream_) : cuda::run_router(router, stream_);
 
   Inputs inputs = {x.data, route.token_of, x.rows, x.cols};
   inputs.spare = memory + places.outputs;  // which come after they have been read
