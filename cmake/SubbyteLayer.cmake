@@ -46,7 +46,8 @@ function(subbyte_layer name)
   if(sources AND fmt::fmt IN_LIST ARG_LIBRARIES)
     subbyte_precompiled_header(subbyte_${name})
   endif()
-  subbyte_unity(subbyte_${name})
+  # At the end of the folder's CMakeLists.txt, which may leave files out.
+  cmake_language(EVAL CODE "cmake_language(DEFER CALL subbyte_unity subbyte_${name})")
   if(ARG_HIDDEN_DEPENDS)
     target_link_libraries(subbyte_${name} PRIVATE ${ARG_HIDDEN_DEPENDS})
   endif()
@@ -164,50 +165,66 @@ function(subbyte_precompiled_header target)
 endfunction()
 
 # subbyte_unity(<target>): with SUBBYTE_UNITY, compiles files of the target as one where their names
-# allow it: half of the time, as templates of the standard library are the larger part of it.
+# allow it (tools/unity_groups.py): half of the time, as templates of the standard library, and what
+# nvcc does with any file, are the larger part of it.
 function(subbyte_unity target)
   get_target_property(type ${target} TYPE)
   if(NOT SUBBYTE_UNITY OR type STREQUAL "INTERFACE_LIBRARY")
     return()
   endif()
-  find_package(Python3 REQUIRED COMPONENTS Interpreter)
-  get_target_property(sources ${target} SOURCES)
-  list(FILTER sources INCLUDE REGEX "\\.cc$")
-  execute_process(
-    COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tools/unity_groups.py ${sources}
-    WORKING_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR}
-    OUTPUT_VARIABLE groups COMMAND_ERROR_IS_FATAL ANY)
-  string(REGEX MATCHALL "[^\n]+" groups "${groups}")
-  foreach(line IN LISTS groups)
-    string(REGEX MATCH "^([0-9]+) (.+)$" line "${line}")
-    set_source_files_properties(${CMAKE_MATCH_2} PROPERTIES UNITY_GROUP ${CMAKE_MATCH_1})
+  get_target_property(all ${target} SOURCES)
+  set(made "")
+  foreach(source IN LISTS all)
+    get_source_file_property(definitions ${source} COMPILE_DEFINITIONS)
+    if(definitions OR source MATCHES "^${PROJECT_BINARY_DIR}/")
+      list(APPEND made ${source})
+    endif()
   endforeach()
-  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+  list(REMOVE_ITEM all ${made})
+  foreach(suffix cc cu)
+    set(sources ${all})
+    list(FILTER sources INCLUDE REGEX "\\.${suffix}$")
+    list(REMOVE_ITEM all ${sources})
+    if(sources)
+      subbyte_unity_sources(combined unity_groups ${target} ${suffix} ${sources})
+      list(APPEND made ${combined})
+    endif()
+  endforeach()
+  set_target_properties(${target} PROPERTIES SOURCES "${all};${made}")
   # g++ takes a type of an anonymous namespace for one of a header.
-  target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
+  target_compile_options(${target} PRIVATE
+    $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-subobject-linkage>)
 endfunction()
 
 # subbyte_unity_tests(<name> <out> <source>...): sets <out> to the sources of a test program.
 # With SUBBYTE_UNITY files of tests are compiled as one, each in a namespace of its own
 # (tools/unity_tests.py): half of the time or less.
 function(subbyte_unity_tests name out)
-  set(${out} ${ARGN} PARENT_SCOPE)
-  if(NOT SUBBYTE_UNITY)
-    return()
+  set(others ${ARGN})
+  if(SUBBYTE_UNITY)
+    set(tests ${ARGN})
+    list(FILTER others EXCLUDE REGEX "_test\\.cc$")
+    list(FILTER tests INCLUDE REGEX "_test\\.cc$")
+    subbyte_unity_sources(combined unity_tests ${name} cc ${tests})
+    list(APPEND others ${combined})
   endif()
+  set(${out} ${others} PARENT_SCOPE)
+endfunction()
+
+# subbyte_unity_sources(<out> <tool> <name> <suffix> <source>...): sets <out> to what is compiled in
+# place of the sources, as tools/<tool>.py plans and writes it.
+function(subbyte_unity_sources out tool name suffix)
   find_package(Python3 REQUIRED COMPONENTS Interpreter)
-  set(tool ${PROJECT_SOURCE_DIR}/tools/unity_tests.py)
+  set(tool ${PROJECT_SOURCE_DIR}/tools/${tool}.py)
   set(sources "")
   foreach(source IN LISTS ARGN)
-    cmake_path(ABSOLUTE_PATH source BASE_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR})
+    cmake_path(ABSOLUTE_PATH source BASE_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR} NORMALIZE)
     list(APPEND sources ${source})
   endforeach()
-  set(tests ${sources})
-  list(FILTER sources EXCLUDE REGEX "_test\\.cc$")
-  list(FILTER tests INCLUDE REGEX "_test\\.cc$")
-  execute_process(COMMAND ${Python3_EXECUTABLE} ${tool} --plan ${tests}
+  execute_process(COMMAND ${Python3_EXECUTABLE} ${tool} --plan ${sources}
     OUTPUT_VARIABLE plan COMMAND_ERROR_IS_FATAL ANY)
   string(REGEX MATCHALL "[^\n]+" plan "${plan}")
+  set(sources "")
   set(groups "")
   foreach(line IN LISTS plan)
     string(REGEX MATCH "^([^ ]+) (.+)$" line "${line}")
@@ -220,7 +237,7 @@ function(subbyte_unity_tests name out)
   endforeach()
   list(REMOVE_DUPLICATES groups)
   foreach(group IN LISTS groups)
-    set(made ${CMAKE_CURRENT_BINARY_DIR}/${name}_${group}.cc)
+    set(made ${CMAKE_CURRENT_BINARY_DIR}/${name}_${group}.${suffix})
     add_custom_command(OUTPUT ${made} DEPENDS ${group_${group}} ${tool} VERBATIM
       COMMAND ${Python3_EXECUTABLE} ${tool} --output ${made} ${group_${group}})
     list(APPEND sources ${made})

@@ -27,7 +27,7 @@
 namespace subbyte::cuda {
 
 /// Parts of K, at most: terms of add_partials().
-inline constexpr int kMaxSplits = 4;
+inline constexpr int kMaxSplitsOfK = 4;
 
 /// Tokens of which a thread has 8 accumulators of a strip, and which one part finishes.
 inline constexpr int kExchangeTokens = 16;
@@ -65,13 +65,13 @@ class Exchange {
 
   /// What a thread loads of 16 tokens: partials of all parts.
   struct Loaded {
-    float of_part[kMaxSplits][8];
+    float of_part[kMaxSplitsOfK][8];
   };
 
   /// Starts the loads of the partials of tokens 16 i to 16 i + 15.
   __device__ void load_partials(Loaded& to, int i) const {
 #pragma unroll
-    for (int part = 0; part < kMaxSplits; ++part) {
+    for (int part = 0; part < kMaxSplitsOfK; ++part) {
       if (part >= p_.splits) break;
       const int rank = part * p_.multicast + row_;
       ld_dsmem_v4(to.of_part[part], at_ + 2 * i * kSlice, rank);
