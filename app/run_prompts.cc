@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "app/interrupt.h"
+#include "app/text_input.h"
 #include "base/version.h"
 #include "completions/job.h"
 #include "completions/job_identity.h"
@@ -162,6 +163,7 @@ Result<ExitCode> run_prompts(const Invocation& invocation, PromptsOptions option
   if (options.json && options.output == "-") {
     return Error{"usage.output", "--json writes to standard output: --output must be a file then"};
   }
+  if (options.prompts == "-") SUBBYTE_CHECK(keep_standard_input());
   SUBBYTE_TRY(ReadyModel ready, open(invocation, options.model));
   SUBBYTE_TRY(std::unique_ptr<TextSetup> text, TextSetup::read(ready.directory, ready.config));
   SUBBYTE_TRY(text->sampling, options.sampling.resolve(ready.directory));

@@ -7,7 +7,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <cstdio>
 #include <limits>
+#include <memory>
 
 #include "app/output.h"
 #include "app/terminal.h"
@@ -19,6 +21,7 @@ namespace subbyte::app {
 namespace {
 
 constexpr std::string_view kEscapes = "\\n, \\t, \\r, \\\\, \\\", \\' and \\xHH";
+constexpr const char* kInputName = "standard input";
 constexpr uint64_t kMaxTextBytes = uint64_t{64} << 20;
 
 Result<std::string> read_to_end(int file, const std::string& name) {
@@ -80,7 +83,7 @@ Result<std::string> read_text(const std::string& path_or_dash) {
     if (is_terminal(stdin)) {
       print_notice("reading the text from the terminal; Ctrl-D in an empty line ends it");
     }
-    return read_to_end(STDIN_FILENO, "standard input");
+    return read_to_end(STDIN_FILENO, kInputName);
   }
   const int file = ::open(path_or_dash.c_str(), O_RDONLY | O_CLOEXEC);
   if (file < 0) return file_error(errno, path_or_dash, "open");
@@ -95,6 +98,29 @@ Result<std::string> read_prompt(const std::string& path_or_dash) {
   text.pop_back();
   if (text.ends_with('\r')) text.pop_back();
   return text;
+}
+
+Status keep_standard_input() {
+  if (is_terminal(stdin)) {
+    print_notice("reading requests from the terminal; Ctrl-D in an empty line ends them");
+  }
+  const std::unique_ptr<std::FILE, decltype(&std::fclose)> copy(std::tmpfile(), &std::fclose);
+  if (copy == nullptr) return file_error(errno, "a temporary file", "create");
+  const int file = ::fileno(copy.get());
+  char buffer[1 << 16];
+  while (true) {
+    const ssize_t count = ::read(STDIN_FILENO, buffer, sizeof buffer);
+    if (count == 0) break;
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return file_error(errno, kInputName, "read");
+    for (ssize_t done = 0; done < count;) {
+      const ssize_t written = ::write(file, buffer + done, static_cast<std::size_t>(count - done));
+      if (written < 0 && errno != EINTR) return file_error(errno, "a temporary file", "write");
+      done += std::max<ssize_t>(written, 0);
+    }
+  }
+  if (::dup2(file, STDIN_FILENO) < 0) return file_error(errno, kInputName, "keep");
+  return {};
 }
 
 Result<std::string> unescaped(const std::string& text) {

@@ -18,6 +18,10 @@ Result<std::string> read_text(const std::string& path_or_dash);
 /// nobody means it.
 Result<std::string> read_prompt(const std::string& path_or_dash);
 
+/// Puts what is left of standard input into a file without a name that becomes standard input, so
+/// that it can be read more than once, from its beginning. Codes: those of file_error().
+Status keep_standard_input();
+
 /// The text with \n, \t, \r, \\, \", \' and \xHH replaced by what they stand for. Code usage.escape
 /// for others.
 Result<std::string> unescaped(const std::string& text);

@@ -17,15 +17,18 @@ constexpr std::size_t kReadBytes = std::size_t{1} << 18;
 }  // namespace
 
 Result<Lines> Lines::open(const std::filesystem::path& path) {
+  const bool is_input = path == "-";
   // Without waiting for the other end of a pipe.
-  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+  const int file =
+      is_input ? STDIN_FILENO : ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
   if (file < 0) return file_error(errno, path, "open");
-  Lines lines(file, path);
-  lines.owns_file_ = true;
+  Lines lines(file, is_input ? "standard input" : path);
+  lines.owns_file_ = !is_input;
   struct stat status {};
-  if (::fstat(file, &status) != 0) return file_error(errno, path, "examine");
+  if (::fstat(file, &status) != 0) return file_error(errno, lines.path_, "examine");
   if (!S_ISREG(status.st_mode)) {
-    return Error{"file.not_regular", path.native() + ": expected a regular file"};
+    return Error{"file.not_regular",
+                 lines.path_.native() + ": expected a regular file; `--prompts -` reads a pipe"};
   }
   return lines;
 }

@@ -14,7 +14,8 @@ inline constexpr std::size_t kMaxLineBytes = std::size_t{64} << 20;
 
 class Lines {
  public:
-  /// A regular file. Codes: file.not_regular, those of file_error().
+  /// A regular file; "-" is standard input, which must be one, too. Codes: file.not_regular, those
+  /// of file_error().
   static Result<Lines> open(const std::filesystem::path& path);
   /// Reads an open file, which must outlive this, from its beginning.
   Lines(int file, std::filesystem::path path) : path_(std::move(path)), file_(file) {}

@@ -5,6 +5,7 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -107,6 +108,27 @@ TEST_F(Prompts, goes_on_after_a_kill_with_the_answers_that_are_there) {
   EXPECT_TRUE(folder_.read("out.jsonl").starts_with(before.substr(0, before.rfind('\n') + 1)));
   ASSERT_EQ(run("whole.jsonl").exit_code, 0);
   EXPECT_EQ(answers("out.jsonl"), answers("whole.jsonl"));
+}
+
+TEST_F(Prompts, may_come_from_standard_input) {
+  const std::string lines = "{\"prompt\": \"The dog\"}\n{\"prompt\": \"It was\"}\n";
+  folder_.write("in.jsonl", lines);
+  ASSERT_EQ(run("out.jsonl").exit_code, 0);
+  std::vector<std::string> arguments = {
+      "run", kModel, "--prompts", "-",      "--output", path("of_a_file.jsonl"),
+      "-q",  "-n",   "8",         "--temp", "0",        "--batch-invariant"};
+  const ProcessResult result = run_program(arguments, {.input = lines});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(answers("of_a_file.jsonl"), answers("out.jsonl"));
+  std::string command = "cat '" + path("in.jsonl") + "' | '" + kProgramPath + "'";
+  arguments[5] = path("of_a_pipe.jsonl");
+  for (const std::string& argument : arguments) command += " '" + argument + "'";
+  EXPECT_EQ(std::system(command.c_str()), 0);
+  EXPECT_EQ(answers("of_a_pipe.jsonl"), answers("out.jsonl"));
+  arguments[5] = path("none.jsonl");
+  EXPECT_NE(
+      run_program(arguments, {.input = "{\"prompt\": \"a\"}\n{}\n"}).err.find("standard input:2: "),
+      std::string::npos);
 }
 
 TEST_F(Prompts, a_wrong_line_is_named_and_nothing_is_written) {
