@@ -81,7 +81,7 @@ inline void write_model(const QuantizedModel& model, const TempDir& folder,
                         const std::string& directory) {
   const Exporter* exporter = find_exporter(model.exporter);
   std::vector<TestTensor> tensors = kept_tensors(model.exporter);
-  ExportedModel exported = {{}, {"lm_head", "model.layers.0.mlp.router"}};
+  ExportedModel exported = {{}, {"lm_head", "model.layers.0.mlp.router"}, {}};
   for (const ModelModule& module : model.modules) {
     for (TestTensor& tensor : tensors_of(module, exporter, dense_dtype(model.exporter))) {
       tensors.push_back(std::move(tensor));

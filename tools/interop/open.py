@@ -188,7 +188,8 @@ def by_modelopt(folder):
 
 def compressed_weights(folder):
     """By the compressors of compressed-tensors, with scales in f32: it multiplies in their type.
-    A module of several groups is of the first whose compressor knows its tensors."""
+    A module of several groups is of the one that names it, else of the first whose compressor
+    knows its tensors."""
     from compressed_tensors.compressors import BaseCompressor
     from compressed_tensors.compressors.nvfp4 import base
     from compressed_tensors.quantization import QuantizationConfig
@@ -204,7 +205,8 @@ def compressed_weights(folder):
     for module, tensors in modules.items():
         packed = "weight_packed" if "weight_packed" in tensors else "weight"
         if packed == "weight_packed" or "weight_scale" in tensors:
-            scheme = next(scheme for scheme in config.config_groups.values()
+            schemes = sorted(config.config_groups.values(), key=lambda s: module not in s.targets)
+            scheme = next(scheme for scheme in schemes
                           if ("float-quantized" == (scheme.format or config.format)) ==
                           (packed == "weight"))
             compressor = BaseCompressor.get_value_from_registry(scheme.format or config.format)

@@ -73,8 +73,9 @@ def ways_of(family, name, options):
     if name in ("mxfp4_pack_quantized", "nvfp4"):
         # transformers drops the factors of experts.
         return ["compressor"] if moe and name == "nvfp4" else ["transformers-auto"]
-    if moe and "--asymmetric" in options:
-        return ["compressor"]  # transformers 5.23 ends while it stacks zero points of experts
+    if moe and ("--asymmetric" in options or "3.4" in options):
+        # transformers 5.23 ends while it stacks zero points of experts, and takes one width.
+        return ["compressor"]
     if "--asymmetric" in options or "--embedding" in options:
         return ["transformers-dequantized"]
     return ["transformers"]
