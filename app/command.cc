@@ -131,8 +131,7 @@ void add_kv_cache_type(Command command, std::string& type) {
 
 Progress::Progress(const Invocation& invocation, std::string title)
     : shown_(!invocation.no_progress && !invocation.quiet && moves_cursor()),
-      title_(std::move(title)),
-      started_(now()) {}
+      title_(std::move(title)) {}
 
 void Progress::clear() {
   if (shown_) print(stderr, "\r\033[K");
@@ -146,8 +145,12 @@ void Progress::update(uint64_t done, uint64_t total, const std::string& note) {
 }
 
 void Progress::update_bytes(uint64_t done, uint64_t total) {
+  if (started_ == 0) {  // not before: what is shown may begin later
+    started_ = now();
+    begun_ = done;
+  }
   const double seconds = now() - started_;
-  const double rate = seconds > 0 ? static_cast<double>(done) / seconds : 0;
+  const double rate = seconds > 0 ? static_cast<double>(done - begun_) / seconds : 0;
   update(done, total,
          fmt::format("{:.0f} of {:.0f} MB, {:.0f} MB/s", static_cast<double>(done) / 1e6,
                      static_cast<double>(total) / 1e6, rate / 1e6));

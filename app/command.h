@@ -50,7 +50,8 @@ class Progress {
  private:
   bool shown_;
   std::string title_;
-  double started_;
+  double started_ = 0;  // when the first bytes were told
+  uint64_t begun_ = 0;  // and how many those were
   double drawn_ = 0;
 };
 

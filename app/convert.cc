@@ -60,7 +60,7 @@ Result<ExitCode> run(const Invocation& invocation, Options options) {
   SUBBYTE_TRY(const auto source, find_model(options.source));
   SUBBYTE_TRY(const auto host, create_host(invocation));
   options.convert.check = [&](const std::filesystem::path& result) {
-    return check_written(source, result, "convert.result", *host);
+    return check_with_bar(invocation, source, result, "convert.result", *host);
   };
   auto converted = write_directory<ConvertReport>(
       invocation, options.destination, "converting", [&](const ByteProgress& update) {
@@ -69,6 +69,11 @@ Result<ExitCode> run(const Invocation& invocation, Options options) {
   if (!converted.ok() && !options.convert.allow_lossy && may_be_rounded(converted.error())) {
     return Error{converted.error().code,
                  converted.error().message + " (--allow-lossy converts anyway)"};
+  }
+  if (!converted.ok() && converted.error().code == "export.format") {
+    return Error{converted.error().code, converted.error().message +
+                                             " (for other codes: --to bf16, then `subbyte "
+                                             "quantize`)"};
   }
   if (!converted.ok() && converted.error().code == "convert.format") {
     return Error{

@@ -58,7 +58,12 @@ Result<ExitCode> run(const Invocation& invocation, const Options& options) {
   SUBBYTE_TRY(const auto first, find_model(options.first));
   SUBBYTE_TRY(const auto second, find_model(options.second));
   SUBBYTE_TRY(const auto host, create_host(invocation));
-  SUBBYTE_TRY(const ModelDiff diff, diff_models(first, second, *host));
+  Result<ModelDiff> compared = [&] {
+    Progress progress(invocation, "comparing");
+    return diff_models(first, second, *host,
+                       [&](uint64_t done, uint64_t total) { progress.update_bytes(done, total); });
+  }();
+  SUBBYTE_TRY(const ModelDiff diff, std::move(compared));
   const std::string text =
       options.json ? json_text(to_json(diff)) : fitted(as_text(diff), stdout, 4);
   print(stdout, text);

@@ -68,7 +68,13 @@ Result<ExitCode> run(const Invocation& invocation, Options options) {
   SUBBYTE_TRY(const auto source, find_model(options.source));
   SUBBYTE_TRY(const auto host, create_host(invocation));
   options.quantize.check = [&](const std::filesystem::path& result) {
-    return check_written(source, result, "quantize.result", *host);
+    return check_with_bar(invocation, source, result, "quantize.result", *host);
+  };
+  Progress choosing(invocation, "choosing widths");
+  options.quantize.measured = [&](int64_t done, int64_t all) {
+    choosing.update(static_cast<uint64_t>(done), static_cast<uint64_t>(all),
+                    fmt::format("{} of {} matrices", done, all));
+    if (done == all) choosing.clear();
   };
   const double bits = options.quantize.bits.value_or(0);
   if (bits != std::floor(bits)) {
@@ -77,21 +83,23 @@ Result<ExitCode> run(const Invocation& invocation, Options options) {
       SUBBYTE_TRY(text, read_text(options.text));
     }
     SUBBYTE_TRY(auto backend, host_backend(invocation));
-    options.quantize.measure = measure_by_text(source, std::move(text), std::move(backend));
+    options.quantize.measure = measure_by_text(
+        source, std::move(text), std::move(backend), [&](int64_t done, int64_t all) {
+          choosing.update(0, 1, fmt::format("{} of {} tokens of samples", done, all));
+        });
   }
   auto quantized = write_directory<QuantizeReport>(
       invocation, options.destination, "quantizing", [&](const ByteProgress& update) {
-        Progress choosing(invocation, "choosing widths");
-        options.quantize.measured = [&](int64_t done, int64_t all) {
-          choosing.update(static_cast<uint64_t>(done), static_cast<uint64_t>(all));
-          if (done == all) choosing.clear();
-        };
         return quantize_model(source, options.destination, options.quantize, *host, update);
       });
   if (!quantized.ok() && quantized.error().code == "quantize.format") {
     return Error{
         "quantize.format",
         quantized.error().message + did_you_mean(options.quantize.format, quantize_format_names())};
+  }
+  if (!quantized.ok() && quantized.error().code == "quantize.already_quantized") {
+    return Error{quantized.error().code,
+                 quantized.error().message + " (`subbyte convert --to bf16` makes floats of them)"};
   }
   if (!quantized.ok() && quantized.error().code == "quantize.loss") {
     return Error{quantized.error().code,

@@ -32,7 +32,7 @@ struct Probe {
 
 /// Samples at temperature 1, each after another token of the vocabulary: what the model itself
 /// finds likely, whatever it was trained on. Ends of texts are tokens like others.
-Status write_samples(Probe& probe) {
+Status write_samples(Probe& probe, const TokensWritten& written) {
   const int64_t length = std::min(kSampleTokens, probe.config.max_positions);
   SUBBYTE_TRY(KvPool pool,
               probe.model->make_kv_pool(*probe.backend, Element::kF32,
@@ -51,11 +51,15 @@ Status write_samples(Probe& probe) {
     SUBBYTE_TRY(const RequestId id, scheduler.add(request));
     samples[id] = request.prompt;
   }
+  int64_t num_written = kSamples;
   while (!scheduler.idle()) {
+    if (written) written(num_written, kSamples * length);
     SUBBYTE_TRY(const std::vector<SampleEvent> events, scheduler.step());
     for (const SampleEvent& event : events) {
       if (event.error) return *event.error;
-      if (event.token) samples[event.request].push_back(*event.token);
+      if (!event.token) continue;
+      samples[event.request].push_back(*event.token);
+      ++num_written;
     }
   }
   for (const auto& [id, tokens] : samples) {
@@ -66,7 +70,7 @@ Status write_samples(Probe& probe) {
 }
 
 /// Loads the model, and has the tokens.
-Status begin(Probe& probe, std::string_view text) {
+Status begin(Probe& probe, std::string_view text, const TokensWritten& written) {
   SUBBYTE_TRY(probe.config, read_model_config(probe.source));
   if (!text.empty()) {
     SUBBYTE_TRY(const Tokenizer tokenizer, load_tokenizer(probe.source));
@@ -74,7 +78,7 @@ Status begin(Probe& probe, std::string_view text) {
     if (std::ssize(probe.tokens) > kProbeTokens) probe.tokens.resize(kProbeTokens);
   }
   SUBBYTE_TRY(probe.model, load_model(probe.source, *probe.backend));
-  return text.empty() ? write_samples(probe) : Status();
+  return text.empty() ? write_samples(probe, written) : Status();
 }
 
 /// The KL divergence of the model with one unit quantized from the model itself.
@@ -91,13 +95,15 @@ Result<double> measure(const Probe& probe, const std::string& unit, const Quanti
 
 decltype(QuantizeOptions::measure) measure_by_text(const std::filesystem::path& source,
                                                    std::string text,
-                                                   std::unique_ptr<Backend> backend) {
+                                                   std::unique_ptr<Backend> backend,
+                                                   TokensWritten written) {
   const auto probe = std::make_shared<Probe>();
   probe->source = source;
   probe->backend = std::move(backend);
-  return [probe, text = std::move(text)](const std::string& unit, const QuantizeFormat& format,
-                                         const QuantizeForm& form) -> Result<double> {
-    if (probe->model == nullptr) SUBBYTE_CHECK(begin(*probe, text));
+  return [probe, text = std::move(text), written = std::move(written)](
+             const std::string& unit, const QuantizeFormat& format,
+             const QuantizeForm& form) -> Result<double> {
+    if (probe->model == nullptr) SUBBYTE_CHECK(begin(*probe, text, written));
     return measure(*probe, unit, format, form);
   };
 }

@@ -7,6 +7,7 @@
 
 #include "app/command.h"
 #include "app/destination.h"
+#include "verify/written_model.h"
 
 namespace subbyte::app {
 
@@ -16,6 +17,15 @@ struct Written {
   Report report;
   double seconds = 0;
 };
+
+/// check_written() with a bar.
+inline Status check_with_bar(const Invocation& invocation, const std::filesystem::path& source,
+                             const std::filesystem::path& result, std::string_view code,
+                             Executor& pool) {
+  Progress progress(invocation, "verifying");
+  return check_written(source, result, code, pool,
+                       [&](uint64_t done, uint64_t total) { progress.update_bytes(done, total); });
+}
 
 /// Prepares `path`, shows a bar with `title` while make(update) writes it, and keeps what is there
 /// then. `make` returns a Result<Report> and calls update(done, total) with bytes.

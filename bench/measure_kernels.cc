@@ -22,6 +22,7 @@ constexpr int kCalls = 24;  // products of one sample
 struct Subject {
   std::string_view name;
   WeightFormat format;
+  bool own_codebook = false;
 };
 
 /// What the issue trackers ask about, one line each.
@@ -80,7 +81,7 @@ Status measure_decode_kernels(Execution& execution, const KernelRun& run) {
              "B GB/s", "us M=1", "GB/s", "% of B", "t2/t1", "t4/t1", "t8/t1", "t16/t1");
   for (const Subject& subject : subjects()) {
     if (!run.only.empty() && subject.name.find(run.only) == std::string_view::npos) continue;
-    RotatingWeights weights(subject.format, rows, cols, kRotation);
+    RotatingWeights weights(subject.format, rows, cols, kRotation, subject.own_codebook);
     SUBBYTE_CHECK(check_linear(execution, weights.next()));
     std::vector<double> bandwidth;
     std::map<int64_t, std::vector<double>> seconds;
@@ -112,7 +113,7 @@ Status measure_prefill_kernels(Execution& execution, const KernelRun& run) {
   fmt::print("{:<14} {:>10} {:>10} {:>10}\n", "format", "ms", "GFLOP/s", "% of peak");
   for (const Subject& subject : subjects()) {
     if (!run.only.empty() && subject.name.find(run.only) == std::string_view::npos) continue;
-    RotatingWeights weights(subject.format, run.rows, run.cols, 0);
+    RotatingWeights weights(subject.format, run.rows, run.cols, 0, subject.own_codebook);
     SUBBYTE_CHECK(check_linear(execution, weights.next()));
     std::vector<double> seconds;
     seconds.reserve(static_cast<std::size_t>(run.rounds));

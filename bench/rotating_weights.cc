@@ -57,24 +57,26 @@ void fill_zeros(std::byte* bytes, int64_t size, int width, uint64_t levels, uint
   }
 }
 
-/// Small numbers as the vectors of a format that needs them; empty for others.
-std::vector<float> codebook_of(const FormatInfo& element) {
-  if (element.vector_size == 1) return {};
+/// Small numbers as the vectors of a format that needs them; with `own`, as values of codes.
+std::vector<float> codebook_of(const FormatInfo& element, bool own) {
+  if (element.vector_size == 1 && !own) return {};
   Random random(4);
-  std::vector<float> values(static_cast<std::size_t>(kVectors * element.vector_size));
+  const int64_t vectors = element.vector_size == 1 ? int64_t{1} << element.bits : kVectors;
+  std::vector<float> values(static_cast<std::size_t>(vectors * element.vector_size));
   for (float& value : values) value = static_cast<float>(random.normal());
+  if (element.vector_size == 1) std::ranges::sort(values);
   return values;
 }
 
 }  // namespace
 
 RotatingWeights::RotatingWeights(const WeightFormat& format, int64_t rows, int64_t cols,
-                                 std::size_t total_bytes) {
+                                 std::size_t total_bytes, bool own_codebook) {
   view_.format = format;
   view_.rows = rows;
   view_.cols = cols;
   const FormatInfo& element = info(format.element);
-  codebook_ = codebook_of(element);
+  codebook_ = codebook_of(element, own_codebook);
   view_.codebook = codebook_;
   const int64_t groups = rows * view_.groups();
   code_bytes_ = rows * view_.row_bytes();

@@ -15,8 +15,10 @@ namespace subbyte::bench {
 class RotatingWeights {
  public:
   /// Copies of a [rows][cols] matrix of `format` with random codes, scales around 0.01 and random
-  /// zero points, as many as `total_bytes` hold, at least two.
-  RotatingWeights(const WeightFormat& format, int64_t rows, int64_t cols, std::size_t total_bytes);
+  /// zero points, as many as `total_bytes` hold, at least two. With `own_codebook`, kbit has values
+  /// that are not the format's.
+  RotatingWeights(const WeightFormat& format, int64_t rows, int64_t cols, std::size_t total_bytes,
+                  bool own_codebook = false);
 
   /// The next copy, round and round.
   const MatrixView& next();

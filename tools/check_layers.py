@@ -9,7 +9,9 @@ files that a build leaves out, and relative includes, which would slip past the 
 
 The name of a family of models (src/models/models.def), in whatever spelling, stands in its own
 file src/models/<name>.cc alone; not in code of src/ or app/ elsewhere. Comments, tests and the
-examples in help texts may name models.
+examples in help texts may name models. So it is with its types, such as qwen3_next of the family
+qwen3_5, in the files of other families. A family is thus one file of code, one line of models.def
+and its goldens, of which each type has one; --families shows them.
 
 include/subbyte/ is what programs of others see: its headers include the standard library and each
 other only, and of src/ the layers that implement them, *_interface, alone include them.
@@ -18,6 +20,7 @@ In src/kernels/cpu/ a file of generic/ is what the folders of at least two instr
 directly or through another one of generic/: what one folder uses lies there.
 
     tools/check_layers.py [--root DIR]    check the tree, print file:line for each bad include
+    tools/check_layers.py --families      check the tree, print what each family consists of
     tools/check_layers.py --self-test     plant bad includes in a copy and see them reported
 """
 from __future__ import annotations
@@ -37,6 +40,9 @@ KEYWORDS = {"DEPENDS", "HIDDEN_DEPENDS", "LIBRARIES", "TEST_DEPENDS"}
 LAYER_CALL = re.compile(r"subbyte_layer\(\s*(\w+)([^)]*)\)")
 LIBRARY = re.compile(r"subbyte::(\w+)")
 FAMILY = re.compile(r"^SUBBYTE_MODEL\((\w+)\)", re.MULTILINE)
+MODEL_TYPES = re.compile(r"ModelType \w+\[\] = \{(.*?)\};", re.DOTALL)
+NAME_OF_TYPE = re.compile(r'\.(name|architecture|wrapper) = "([^"]+)"')
+GOLDEN = re.compile(r'^SUBBYTE_GOLDEN\("([^"]+)", "([^"]+)"', re.MULTILINE)
 FAMILY_SUFFIXES = SUFFIXES | {".cu", ".cuh"}
 # Comments, and what may have slashes inside: raw strings, strings, characters.
 CODE_TOKEN = re.compile(r'//[^\n]*|/\*.*?\*/|R"\(.*?\)"|"(?:\\.|[^"\\\n])*"|'
@@ -162,7 +168,8 @@ def check_tree(root: Path) -> list[str]:
                 problem = check_include(directive[1], layer, seen, set(direct), is_test)
                 if problem:
                     problems.append(f"{path.relative_to(root)}:{number}: {problem}")
-    return problems + check_public(root) + check_generic(root) + check_families(root)
+    return problems + check_public(root) + check_generic(root) + check_families(root) + \
+        check_family_lists(root)
 
 
 def check_public(root: Path) -> list[str]:
@@ -222,6 +229,60 @@ def check_families(root: Path) -> list[str]:
     return problems
 
 
+class Family:
+    """What a family of models consists of, by its line in models.def."""
+
+    def __init__(self, root: Path, name: str, goldens: list[tuple[str, str]]) -> None:
+        self.name = name
+        self.file = root / f"src/models/{name}.cc"
+        code = without_cpp_comments(self.file.read_text()) if self.file.exists() else ""
+        types = MODEL_TYPES.search(code)
+        names = NAME_OF_TYPE.findall(types[1]) if types else []
+        self.types = [name for kind, name in names if kind == "name"]
+        self.names = [name for _, name in names]
+        self.goldens = [folder for folder, of_type in goldens if of_type in self.types]
+        tested = {of_type for _, of_type in goldens}
+        self.untested = [name for name in self.types if name not in tested]
+
+
+def families_of(root: Path) -> list[Family]:
+    goldens = GOLDEN.findall((root / "tests/goldens/goldens.def").read_text())
+    return [Family(root, name, goldens)
+            for name in FAMILY.findall((root / "src/models/models.def").read_text())]
+
+
+def check_family_lists(root: Path) -> list[str]:
+    """One line for each line of models.def that is no family of one file with goldens, and for each
+    place where one family names a type of another."""
+    families = families_of(root)
+    names = [family.name for family in families]
+    problems = []
+    for family in families:
+        where = "src/models/models.def:1: the family " + family.name
+        if names.count(family.name) > 1:
+            problems.append(f"{where} has several lines")
+        if not family.types:
+            problems.append(f"{where} has no types in {family.file.relative_to(root)}")
+        problems += [f"{where} has no golden of its type {name}" for name in family.untested]
+        if not family.file.exists():
+            continue
+        others = {name for other in families if other.name != family.name for name in other.names}
+        code = without_cpp_comments(family.file.read_text())
+        for number, line in enumerate(code.splitlines(), 1):
+            problems += [f"{family.file.relative_to(root)}:{number}: names {name}, a type of "
+                         "another family" for name in others if f'"{name}"' in line]
+    return problems
+
+
+def show_families(root: Path) -> None:
+    for family in families_of(root):
+        lines = len(family.file.read_text().splitlines())
+        print(f"{family.name}: {family.file.relative_to(root)} ({lines} lines), one line of "
+              f"src/models/models.def\n  types: {', '.join(family.types)}\n"
+              f"  goldens: {', '.join(family.goldens)}")
+    print("No other file of src/ or app/ names them.")
+
+
 def check_generic(root: Path) -> list[str]:
     """One line for each file of src/kernels/cpu/generic/ with fewer than two folders of users."""
     folder = root / "src/kernels/cpu"
@@ -271,6 +332,14 @@ PLANTS = [
     ("include/subbyte/planted.h", "#include <fmt/format.h>", "a public header includes"),
 ]
 
+# A line at the end of a file that is there, and words of the complaints about lists of families.
+APPENDED = [
+    ("src/models/qwen3.cc", 'constexpr auto kOther = "qwen3_next";', "a type of another family"),
+    ("src/models/qwen2.cc", 'constexpr auto kOther = "LlamaForCausalLM";', "another family"),
+    ("src/models/models.def", "SUBBYTE_MODEL(llama)", "the family llama has several lines"),
+    ("src/models/models.def", "SUBBYTE_MODEL(unwritten)", "no types in src/models/unwritten.cc"),
+]
+
 
 def self_test(root: Path) -> list[str]:
     """Plants that were not reported, and anything reported about the tree without them."""
@@ -279,6 +348,8 @@ def self_test(root: Path) -> list[str]:
         copy = Path(folder)
         for folder_of_code in ("src", TOP, "include"):
             shutil.copytree(root / folder_of_code, copy / folder_of_code)
+        (copy / "tests/goldens").mkdir(parents=True)
+        shutil.copy(root / "tests/goldens/goldens.def", copy / "tests/goldens")
         before = check_tree(copy)
         for file, line, words in PLANTS:
             planted = copy / file
@@ -287,6 +358,13 @@ def self_test(root: Path) -> list[str]:
             planted.unlink()
             if len(found) != 1 or not found[0].startswith(f"{file}:2: ") or words not in found[0]:
                 failures.append(f"planted {file}: {line}\n  expected '{words}', found {found}")
+        for file, line, words in APPENDED:
+            before_it = (copy / file).read_text()
+            (copy / file).write_text(before_it + line + "\n")
+            found = check_family_lists(copy)
+            (copy / file).write_text(before_it)
+            if not found or any(words not in problem for problem in found):
+                failures.append(f"appended {line} to {file}: expected '{words}', found {found}")
         lonely = "kernels/cpu/generic/planted.inl.h"
         (copy / "src" / lonely).write_text("")
         (copy / "src/kernels/cpu/avx2/planted.inl.h").write_text(f'#include "{lonely}"\n')
@@ -309,6 +387,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--root", type=Path, default=Path(__file__).resolve().parent.parent)
+    parser.add_argument("--families", action="store_true")
     parser.add_argument("--self-test", action="store_true")
     arguments = parser.parse_args()
     try:
@@ -318,6 +397,8 @@ def main() -> int:
         problems = [str(error)]
     for problem in problems:
         print(problem, file=sys.stderr)
+    if arguments.families and not problems:
+        show_families(arguments.root)
     return 1 if problems else 0
 
 

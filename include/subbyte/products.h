@@ -26,7 +26,8 @@ struct Product {
 class Cpu {
  public:
   /// DeviceOptions::device is "cpu" or "auto". Codes: device.unsupported (another device),
-  /// isa.unknown, isa.unsupported, execution.options (threads given and asked for as well).
+  /// isa.unknown, isa.unsupported, execution.options (threads given and asked for as well, or not
+  /// 0 to 4096).
   static Result<Cpu> open(const DeviceOptions& options = {});
 
   Cpu(Cpu&&) noexcept;

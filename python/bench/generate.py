@@ -4,8 +4,9 @@
     PYTHONPATH=build/release/torch_package python3 python/bench/generate.py [--device cuda]
 
 A model of Qwen3's shape with random weights, in bf16, with a static cache: as transformers has it,
-and with its linear layers but the head in 4 bits (u4 g128, what AWQ has). Prefill is of a prompt of
-so many tokens. Other programs must be still.
+and with its linear layers but the head in 4 bits (u4 g128, what AWQ has). Compiled as transformers
+does it by itself, by inductor with CUDA graphs. Prefill is of a prompt of so many tokens. Other
+programs must be still.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import torch
 import transformers
 
 import subbyte.torch
+from subbyte.torch.modules import SubbyteLinear
 
 SHAPES = {  # hidden, inner, layers, heads, heads of keys
     "0.6b": (1024, 3072, 28, 16, 8),
@@ -24,21 +26,19 @@ SHAPES = {  # hidden, inner, layers, heads, heads of keys
     "4b": (2560, 9728, 36, 32, 8),
 }
 GROUP = 128
+KINDS = ("bf16", "u4 g128")
 
 
-class Packed(torch.nn.Module):
-    """A linear layer of random codes."""
-
-    def __init__(self, old: torch.nn.Linear, device: str) -> None:
-        super().__init__()
-        n, k = old.weight.shape
-        self.codes = torch.randint(0, 256, (n, k // 2), dtype=torch.uint8, device=device)
-        self.scales = torch.rand(n, k // GROUP, device=device).half() * 0.01
-        self.zeros = torch.full((n, k // GROUP), 8, dtype=torch.uint8, device=device)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.ops.subbyte.linear(x, self.codes, self.scales, self.zeros,
-                                        f"u4 g{GROUP} scale f16 zero u8")
+def packed(old: torch.nn.Linear, device: str) -> SubbyteLinear:
+    """A linear layer of random codes, as subbyte.transformers makes them."""
+    n, k = old.weight.shape
+    layer = SubbyteLinear(k, n)
+    layer.fill(subbyte.torch.PackedWeight(
+        torch.randint(0, 256, (n, k // 2), dtype=torch.uint8, device=device),
+        torch.rand(n, k // GROUP, device=device).half() * 0.01,
+        torch.full((n, k // GROUP), 8, dtype=torch.uint8, device=device),
+        f"u4 g{GROUP} scale f16 zero u8"), None)
+    return layer
 
 
 def make(shape: str, layers: int | None, device: str) -> transformers.PreTrainedModel:
@@ -58,7 +58,7 @@ def pack(model: torch.nn.Module, device: str) -> None:
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):
             if isinstance(child, torch.nn.Linear) and name != "lm_head":
-                setattr(parent, name, Packed(child, device))
+                setattr(parent, name, packed(child, device))
 
 
 def rate(model, device: str, prompt: int, tokens: int, backend: str | None) -> tuple[float, float]:
@@ -68,7 +68,8 @@ def rate(model, device: str, prompt: int, tokens: int, backend: str | None) -> t
              "cache_implementation": "static", "pad_token_id": 0, "eos_token_id": None}
     if backend is not None:
         named["compile_config"] = transformers.CompileConfig(
-            fullgraph=True, backend=backend, mode=None)
+            fullgraph=True, backend=backend,
+            mode="reduce-overhead" if backend == "inductor" else None)
         named["compile_config"]._compile_all_devices = True
     else:
         named["disable_compile"] = True
@@ -95,7 +96,8 @@ def main() -> None:
     parser.add_argument("--layers", type=int, help="fewer than the model has")
     parser.add_argument("--prompt", type=int, default=512)
     parser.add_argument("--tokens", type=int, default=64)
-    parser.add_argument("--backend", nargs="*", default=["", "cudagraphs"],
+    parser.add_argument("--kinds", nargs="*", choices=KINDS, default=KINDS)
+    parser.add_argument("--backend", nargs="*", default=["", "inductor"],
                         help="of torch.compile; an empty name: none")
     arguments = parser.parse_args()
     device = arguments.device
@@ -106,10 +108,10 @@ def main() -> None:
     print("|linear layers|compiled|decoding|prompt|")
     print("|---|---|---|---|")
     model = make(arguments.shape, arguments.layers, device)
-    for kind in ("bf16", "u4 g128"):
+    for kind in KINDS:
         if kind != "bf16":
             pack(model, device)
-        for backend in arguments.backend:
+        for backend in arguments.backend if kind in arguments.kinds else ():
             torch._dynamo.reset()
             with torch.inference_mode():
                 decoding, prompt = rate(model, device, arguments.prompt, arguments.tokens,

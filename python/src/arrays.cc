@@ -3,9 +3,12 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <string>
 #include <vector>
 
 #include "base/float16.h"
+#include "errors.h"
 
 namespace subbyte::python {
 
@@ -44,6 +47,24 @@ RowReader reader_of(const AnyArray& array) {
 
 }  // namespace
 
+AnyArray array_of(nb::handle object, std::string_view name) {
+  AnyArray array;
+  if (nb::try_cast<AnyArray>(object, array)) return array;
+  if (!nb::hasattr(object, "__dlpack__")) {
+    throw nb::type_error(
+        fmt::format("{}: expected an array of numpy, or one that speaks DLPack", name).c_str());
+  }
+  std::string reason = "it cannot be exchanged by DLPack";
+  try {
+    object.attr("__dlpack__")();
+  } catch (nb::python_error& error) {
+    reason = nb::str(error.value()).c_str();
+  }
+  raise({"array.exchange", fmt::format("{}: expected an array that its framework hands out, found "
+                                       "one of which that says: {}",
+                                       name, reason)});
+}
+
 Status check_array(const AnyArray& array, std::string_view name) {
   if (array.device_type() != nb::device::cpu::value) {
     return Error{"array.device",
@@ -51,10 +72,22 @@ Status check_array(const AnyArray& array, std::string_view name) {
                              "device: copy it",
                              name)};
   }
+  SUBBYTE_CHECK(check_address(array.data(), array.dtype().bits / 8, name));
   return check_order(array, name);
 }
 
+Status check_address(const void* data, uintptr_t number_bytes, std::string_view name) {
+  if (number_bytes == 0 ||
+      reinterpret_cast<uintptr_t>(data) % std::min<uintptr_t>(number_bytes, 8) == 0)
+    return {};
+  return Error{"array.order",
+               fmt::format("{}: expected numbers at addresses that are multiples of their size, "
+                           "found others: numpy.array() makes a copy",
+                           name)};
+}
+
 Status check_order(const AnyArray& array, std::string_view name) {
+  if (array.size() == 0) return {};  // whose strides say nothing
   int64_t stride = 1;
   for (std::size_t i = array.ndim(); i-- > 0;) {
     if (array.shape(i) != 1 && array.stride(i) != stride) {
@@ -74,9 +107,20 @@ Result<std::span<const float>> floats_of(const AnyArray& array, std::string_view
   return std::span(static_cast<const float*>(array.data()), array.size());
 }
 
+Status check_apart(std::span<const float> out, std::span<const float> numbers,
+                   std::string_view name) {
+  const std::less<> before;
+  if (!before(out.data(), numbers.data() + numbers.size()) ||
+      !before(numbers.data(), out.data() + out.size())) {
+    return {};
+  }
+  return Error{"array.overlap",
+               fmt::format("out: expected memory of its own, found some of {}", name)};
+}
+
 Result<RowReader> rows_of(const AnyArray& array, std::string_view name) {
   SUBBYTE_CHECK(check_array(array, name));
-  if (array.ndim() != 2) {
+  if (array.ndim() != 2 || array.size() == 0) {
     return Error{"array.shape",
                  fmt::format("{}: expected [outputs, inputs], found {}", name, shape_of(array))};
   }

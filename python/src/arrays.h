@@ -26,15 +26,26 @@ std::vector<std::size_t> sizes_of(const Array& array) {
   return sizes;
 }
 
-/// Checks that `array` lies in the memory of the host, row after row. Codes: array.device,
-/// array.order.
+/// An array of the host as an argument; one that its framework does not hand out raises an Error
+/// with code array.exchange and the reason, and what is no array TypeError. With the GIL.
+AnyArray array_of(nanobind::handle object, std::string_view name);
+
+/// Checks that `array` lies in the memory of the host, row after row, at addresses that its numbers
+/// may have. Codes: array.device, array.order.
 Status check_array(const AnyArray& array, std::string_view name);
+
+/// Checks that numbers of so many bytes may lie there. Code: array.order.
+Status check_address(const void* data, uintptr_t number_bytes, std::string_view name);
 
 /// Checks that the rows of `array` follow each other, wherever they lie. Code: array.order.
 Status check_order(const AnyArray& array, std::string_view name);
 
 /// Its numbers, where they are float32. Codes: those of check_array, array.dtype.
 Result<std::span<const float>> floats_of(const AnyArray& array, std::string_view name);
+
+/// Checks that what is written to `out` overwrites nothing of `numbers`. Code array.overlap.
+Status check_apart(std::span<const float> out, std::span<const float> numbers,
+                   std::string_view name);
 
 /// Reads the rows of a matrix [rows][cols] of float64, float32, float16 or bfloat16; the array must
 /// outlive it. Codes: those of check_array, array.shape, array.dtype.

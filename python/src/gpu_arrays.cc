@@ -167,21 +167,18 @@ class DeviceArray {
 
 }  // namespace
 
-bool is_on_gpu(nb::handle array) {
-  if (nb::hasattr(array, kPlace)) return place_of(array).is_gpu();
-  return nb::hasattr(array, kInterface);
-}
-
-Result<int> gpu_of(nb::handle array) {
+Result<std::optional<int>> gpu_of(nb::handle array) {
   if (nb::hasattr(array, kPlace)) {
-    const int device = place_of(array).device;
-    SUBBYTE_CHECK(check_gpu(device));
-    return device;
+    const Place place = place_of(array);
+    if (!place.is_gpu()) return std::optional<int>();
+    SUBBYTE_CHECK(check_gpu(place.device));
+    return std::optional(place.device);
   }
+  if (!nb::hasattr(array, kInterface)) return std::optional<int>();
   SUBBYTE_CHECK(check_gpu(0));
   const nb::object data = nb::object(array.attr(kInterface))["data"];
   const int device = c::device_of(reinterpret_cast<const void*>(nb::cast<uintptr_t>(data[0])));
-  if (device >= 0) return device;
+  if (device >= 0) return std::optional(device);
   return Error{"array.device",
                "expected memory of a GPU, as an array says of itself, found an address of none"};
 }
@@ -200,16 +197,16 @@ void* stream_of(nb::handle array, int device) {
 
 Result<AnyArray> import_on_gpu(nb::handle array, std::string_view name, int device, void* stream,
                                bool writable) {
-  if (!is_on_gpu(array)) {
+  SUBBYTE_TRY(const std::optional<int> its_device, gpu_of(array));
+  if (!its_device) {
     return Error{"array.device", fmt::format("{}: expected an array in the memory of GPU {}, where "
                                              "x is, found one of the host",
                                              name, device)};
   }
-  SUBBYTE_TRY(const int its_device, gpu_of(array));
-  if (its_device != device) {
+  if (*its_device != device) {
     return Error{"array.device", fmt::format("{}: expected an array in the memory of GPU {}, where "
                                              "x is, found one of GPU {}",
-                                             name, device, its_device)};
+                                             name, device, *its_device)};
   }
   AnyArray made;
   if (nb::hasattr(array, kExchange)) {

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -13,11 +14,10 @@
 
 namespace subbyte::python {
 
-/// Says whether an array says of itself that it lies in the memory of a GPU of NVIDIA.
-bool is_on_gpu(nanobind::handle array);
-
-/// The number of the GPU of such an array. Codes: array.device, cuda.device.
-Result<int> gpu_of(nanobind::handle array);
+/// The number of the GPU of NVIDIA in whose memory an array says of itself that it lies; none for
+/// what lies elsewhere. It is asked in Python, which takes a microsecond. Codes: array.device,
+/// cuda.device.
+Result<std::optional<int>> gpu_of(nanobind::handle array);
 
 /// The stream that an array belongs to: torch's current one, the one that its
 /// __cuda_array_interface__ names, else the default stream.

@@ -55,10 +55,10 @@ struct GpuArguments {
   LinearShape shape;
 };
 
-Result<GpuArguments> read_arguments(const HeldMatrix& matrix, nb::handle x, nb::handle bias,
-                                    nb::handle out) {
+Result<GpuArguments> read_arguments(const HeldMatrix& matrix, int device, nb::handle x,
+                                    nb::handle bias, nb::handle out) {
   GpuArguments found;
-  SUBBYTE_TRY(found.device, gpu_of(x));
+  found.device = device;
   found.stream = stream_of(x, found.device);
   SUBBYTE_TRY(found.x, import_on_gpu(x, "x", found.device, found.stream, false));
   const nb::dlpack::dtype type = found.x.dtype();
@@ -99,8 +99,9 @@ Status multiply(const HeldMatrix& matrix, c::GpuMatrix& packed, const GpuArgumen
 
 }  // namespace
 
-nb::object linear_on_gpu(const HeldMatrix& matrix, nb::handle x, nb::handle bias, nb::object out) {
-  const GpuArguments arguments = take(read_arguments(matrix, x, bias, out));
+nb::object linear_on_gpu(const HeldMatrix& matrix, int device, nb::handle x, nb::handle bias,
+                         nb::object out) {
+  const GpuArguments arguments = take(read_arguments(matrix, device, x, bias, out));
   const std::shared_ptr<c::GpuMatrix> packed =
       take(without_gil([&] { return copy_on_gpu(matrix, arguments.device, arguments.stream); }));
   void* y = nullptr;

@@ -7,9 +7,9 @@
 
 namespace subbyte::python {
 
-/// x W^T + bias, on the GPU and the stream of x, whose type the result has; `bias` and `out` are
-/// None or arrays there, too. Raises subbyte.Error.
-nanobind::object linear_on_gpu(const HeldMatrix& matrix, nanobind::handle x, nanobind::handle bias,
-                               nanobind::object out);
+/// x W^T + bias, on the GPU of x, `device`, and in its stream; the result has its type. `bias` and
+/// `out` are None or arrays there, too. Raises subbyte.Error.
+nanobind::object linear_on_gpu(const HeldMatrix& matrix, int device, nanobind::handle x,
+                               nanobind::handle bias, nanobind::object out);
 
 }  // namespace subbyte::python

@@ -11,6 +11,7 @@
 #include "base/float16.h"
 #include "bindings.h"
 #include "cpu_backend/linear.h"
+#include "cpu_backend/thread_limit.h"
 #include "errors.h"
 #include "gpu_arrays.h"
 #include "held_matrix.h"
@@ -129,21 +130,18 @@ nb::object linear_into(const Matrix& matrix, const LinearArguments& arguments, n
     raise({"array.dtype",
            "out: expected a writable array of float32 in the memory of the host, row after row"});
   }
+  take(check_address(array.data(), sizeof(float), "out"));
   take(check_out(arguments.shape, sizes_of(array)));
-  take(without_gil([&] { return multiply(matrix, arguments, {array.data(), array.size()}); }));
+  const std::span<float> y = {array.data(), array.size()};
+  take(check_apart(y, arguments.x, "x"));
+  take(check_apart(y, arguments.bias, "bias"));
+  take(without_gil([&] { return multiply(matrix, arguments, y); }));
   return out;
 }
 
-/// An array of the host as an argument.
-AnyArray array_of(nb::handle object, const char* name) {
-  AnyArray array;
-  if (nb::try_cast<AnyArray>(object, array)) return array;
-  throw nb::type_error(
-      fmt::format("{}: expected an array of numpy, or one that speaks DLPack", name).c_str());
-}
-
 nb::object linear_of(const HeldMatrix& held, nb::handle x, nb::handle bias, nb::object out) {
-  if (is_on_gpu(x)) return linear_on_gpu(held, x, bias, std::move(out));
+  const std::optional<int> gpu = take(gpu_of(x));
+  if (gpu) return linear_on_gpu(held, *gpu, x, bias, std::move(out));
   const Matrix& matrix = held.host;
   const AnyArray inputs = array_of(x, "x");
   std::optional<AnyArray> addends;
@@ -164,8 +162,9 @@ Result<const QuantizeFormat*> find_format(const std::string& name) {
                fmt::format("unknown format {}, expected one of {}", quote(name), names)};
 }
 
-HeldMatrix quantize_array(const AnyArray& array, const std::string& name, std::optional<int> bits,
+HeldMatrix quantize_array(nb::handle source, const std::string& name, std::optional<int> bits,
                           std::optional<int64_t> group_size, std::optional<bool> symmetric) {
+  const AnyArray array = array_of(source, "array");
   const QuantizeFormat& format = *take(find_format(name));
   const RowReader read_row = take(rows_of(array, "array"));
   const QuantizeForm form = {.bits = bits.value_or(format.default_bits),
@@ -181,6 +180,11 @@ HeldMatrix quantize_array(const AnyArray& array, const std::string& name, std::o
     WatchedExecutor pool(host.execution().pool(), watch);
     return format.quantize(input, form, pool);
   }));
+}
+
+void set_threads(int64_t num_threads) {
+  take(check_num_threads(num_threads));
+  without_gil([&] { Host::set_threads(static_cast<int>(num_threads)); });
 }
 
 /// "Matrix(384 x 1024, u4 g128 scale f16 zero u8)"
@@ -299,18 +303,18 @@ void add_matrix(nb::module_& module) {
   matrix
       .def("dequantize", &dequantize, nb::arg("dtype") = "float32",
            nb::sig("def dequantize(self, dtype: str = \"float32\") -> typing.Any"), kDequantizeDoc)
-      .def("linear", &linear_of, nb::arg("x"), nb::arg("bias") = nb::none(), nb::kw_only(),
+      .def("linear", &linear_of, nb::arg("x").none(), nb::arg("bias") = nb::none(), nb::kw_only(),
            nb::arg("out") = nb::none(),
            nb::sig("def linear(self, x: typing.Any, bias: typing.Any = None, *, "
                    "out: typing.Any = None) -> typing.Any"),
            kLinearDoc)
       .def("__repr__", &repr);
-  module.def("quantize_array", &quantize_array, nb::arg("array"), nb::kw_only(), nb::arg("format"),
-             nb::arg("bits").none(), nb::arg("group_size").none(), nb::arg("symmetric").none(),
+  module.def("quantize_array", &quantize_array, nb::arg("array").none(), nb::kw_only(),
+             nb::arg("format"), nb::arg("bits").none(), nb::arg("group_size").none(),
+             nb::arg("symmetric").none(),
              nb::sig("def quantize_array(array: typing.Any, *, format: str, bits: int | None, "
                      "group_size: int | None, symmetric: bool | None) -> Matrix"));
-  module.def("set_threads", &Host::set_threads, nb::arg("num_threads"),
-             nb::call_guard<nb::gil_scoped_release>(),
+  module.def("set_threads", &set_threads, nb::arg("num_threads"),
              "Says how many threads work on matrices and checkpoints from now on; 0: one for each "
              "processor. A model has threads of its own (Engine).");
   module.def("forget_threads", &Host::forget);

@@ -15,6 +15,7 @@
 #include "bindings.h"
 #include "checkpoints/config/config_file.h"
 #include "checkpoints/model_path.h"
+#include "cpu_backend/thread_limit.h"
 #include "devices/devices.h"
 #include "errors.h"
 #include "json_objects.h"
@@ -37,13 +38,18 @@ namespace {
 
 using json::Value;
 
+Result<std::unique_ptr<Executor>> host_of(int threads) {
+  SUBBYTE_CHECK(check_num_threads(threads));
+  return make_host(threads);
+}
+
 /// Calls `write(source, pool, notice)`, which writes the directory `destination` and returns its
 /// report, and adds to the report what the program adds.
 template <typename Write>
 Result<Value> write_model(const std::string& from, const std::string& destination, int threads,
                           Watch& watch, const Write& write) {
   SUBBYTE_TRY(const auto source, find_model(from));
-  const std::unique_ptr<Executor> host = make_host(threads);
+  SUBBYTE_TRY(const auto host, host_of(threads));
   WatchedExecutor pool(*host, watch);
   SUBBYTE_TRY(app::Destination target, app::Destination::prepare(destination));
   const auto start = std::chrono::steady_clock::now();
@@ -125,7 +131,7 @@ nb::object verify_model(const std::string& name, bool checksums, int threads, nb
   Watch watch(std::move(progress));
   const Value report = take(without_gil([&]() -> Result<Value> {
     SUBBYTE_TRY(const auto path, find_checkpoint(name));
-    const std::unique_ptr<Executor> host = make_host(threads);
+    SUBBYTE_TRY(const auto host, host_of(threads));
     WatchedExecutor pool(*host, watch);
     SUBBYTE_TRY(const auto backend, host_backend(pool));
     VerifyOptions options;
@@ -142,7 +148,7 @@ nb::object inspect_model(const std::string& name, int threads) {
   Watch watch{nb::none()};
   const Value report = take(without_gil([&]() -> Result<Value> {
     SUBBYTE_TRY(const auto path, find_checkpoint(name));
-    const std::unique_ptr<Executor> host = make_host(threads);
+    SUBBYTE_TRY(const auto host, host_of(threads));
     WatchedExecutor pool(*host, watch);
     SUBBYTE_TRY(const auto backend, host_backend(pool));
     SUBBYTE_TRY(Inspection inspection, inspect(path, pool, backend.get()));
@@ -160,7 +166,7 @@ nb::object diff(const std::string& first_name, const std::string& second_name, i
   const Value report = take(without_gil([&]() -> Result<Value> {
     SUBBYTE_TRY(const auto first, find_model(first_name));
     SUBBYTE_TRY(const auto second, find_model(second_name));
-    const std::unique_ptr<Executor> host = make_host(threads);
+    SUBBYTE_TRY(const auto host, host_of(threads));
     WatchedExecutor pool(*host, watch);
     SUBBYTE_TRY(const ModelDiff found, diff_models(first, second, pool));
     return to_json(found);

@@ -7,6 +7,7 @@ from typing import Any, Union
 
 from . import _core
 from ._core import Matrix
+from ._paths import path_text
 
 #: What a module holds: a matrix, or the matrices of the experts of a stack.
 Weights = Union[Matrix, list[Matrix]]
@@ -115,4 +116,4 @@ def open_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
     safetensors.*, index.*, json.*, quantization.*; import.* for a module when it is asked for, and
     file.changed where the files were written to meanwhile.
     """
-    return Checkpoint(_core.Checkpoint(os.fspath(path)))
+    return Checkpoint(_core.Checkpoint(path_text(path)))

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import asyncio
+import operator
 import os
 import threading
 from collections import deque
@@ -12,6 +13,7 @@ from typing import Any, Union
 from . import _core
 from ._core import Event
 from ._errors import Error
+from ._paths import path_text
 from ._progress import Progress, reporter
 from ._sampling import SamplingParams
 from ._tokenizer import Tokenizer
@@ -102,11 +104,11 @@ class Engine:
             raise TypeError(f"unknown option {name}{hint}")
         with reporter(progress, "loading", "B") as tell:
             self._session = _core.Session(
-                os.fspath(model), device=device, threads=threads, pin_threads=pin_threads, isa=isa,
+                path_text(model), device=device, threads=threads, pin_threads=pin_threads, isa=isa,
                 activations=activations, batch_invariant=batch_invariant, head_bits=head_bits,
                 kv_cache_type=kv_cache_type, context=context, max_sequences=max_sequences,
                 cache_positions=cache_positions, seed=seed, progress=tell)
-        self.model = os.fspath(model)
+        self.model = path_text(model)
         self.tokenizer = Tokenizer._of(self._session.tokenizer)
         self._lock = threading.Lock()  # who has it uses the session
         self._to_cancel: deque[int | Stream] = deque()
@@ -278,4 +280,6 @@ def _plain(prompt: Prompt | None) -> str | list[int]:
         return prompt
     if prompt is None:
         raise Error("expected \"prompt\" or \"prompt_token_ids\"", "completion.prompt")
-    return [int(token) for token in prompt]
+    if isinstance(prompt, (bytes, bytearray)):
+        raise TypeError("a prompt is a text or token ids, not bytes: decode() makes a text of them")
+    return [operator.index(token) for token in prompt]

@@ -4,12 +4,15 @@ The dicts are what --json of the program's commands prints.
 """
 from __future__ import annotations
 
+import operator
 import os
 from collections.abc import Sequence
 from typing import Any, Union, overload
 
 from . import _core
 from ._core import Matrix
+from ._errors import Error
+from ._paths import path_text
 from ._progress import Progress, reporter
 
 Path = Union[str, "os.PathLike[str]"]
@@ -54,17 +57,30 @@ def quantize(source: Any, destination: Path | None = None, *, format: str = "awq
     quantize.*, array.*, file.*, quantize.loss where too little is left of a matrix.
     """
     if destination is None:
-        whole = None if bits is None else int(bits)
-        return _core.quantize_array(source, format=format, bits=whole, group_size=group_size,
-                                    symmetric=symmetric)
+        if isinstance(source, (str, os.PathLike)):
+            raise TypeError("a model needs a destination: the directory to make")
+        return _core.quantize_array(source, format=format, bits=_whole(bits),
+                                    group_size=group_size, symmetric=symmetric)
     with reporter(progress, "quantizing", "B") as tell:
         return _core.quantize_model(
-            os.fspath(source), os.fspath(destination), format=format, bits=bits,
+            path_text(source), path_text(destination), format=format, bits=bits,
             group_size=group_size, symmetric=symmetric, ignore=list(ignore),
-            rules="" if rules is None else os.fspath(rules), head=head, embedding=embedding,
+            rules="" if rules is None else path_text(rules), head=head, embedding=embedding,
             experts_only=experts_only, allow_lossy=allow_lossy,
             text=texts if isinstance(texts, str) else "\n".join(texts), threads=threads,
             progress=tell)
+
+
+def _whole(bits: float | None) -> int | None:
+    """The bits of the codes of an array."""
+    if bits is None:
+        return None
+    if isinstance(bits, float):
+        if not bits.is_integer():
+            raise Error(f"expected whole bits for an array, found {bits}: means are for models",
+                        "quantize.bits")
+        return int(bits)
+    return operator.index(bits)
 
 
 def convert(source: Path, destination: Path, format: str, *, allow_lossy: bool = False,
@@ -80,7 +96,7 @@ def convert(source: Path, destination: Path, format: str, *, allow_lossy: bool =
     convert.*, recast.*, export.*, import.*, file.*.
     """
     with reporter(progress, "converting", "B") as tell:
-        return _core.convert(os.fspath(source), os.fspath(destination), format=format,
+        return _core.convert(path_text(source), path_text(destination), format=format,
                              allow_lossy=allow_lossy, threads=threads, progress=tell)
 
 
@@ -93,7 +109,7 @@ def verify(model: Path, *, checksums: bool = False, threads: int = 0,
     subbyte.Error for what cannot be opened at all.
     """
     with reporter(progress, "verifying", "B") as tell:
-        return _core.verify(os.fspath(model), checksums=checksums, threads=threads, progress=tell)
+        return _core.verify(path_text(model), checksums=checksums, threads=threads, progress=tell)
 
 
 def inspect(model: Path, *, threads: int = 0) -> dict[str, Any]:
@@ -101,7 +117,7 @@ def inspect(model: Path, *, threads: int = 0) -> dict[str, Any]:
 
     "problems" says what keeps it from running. Raises subbyte.Error for what cannot be opened.
     """
-    return _core.inspect(os.fspath(model), threads=threads)
+    return _core.inspect(path_text(model), threads=threads)
 
 
 def diff(first: Path, second: Path, *, threads: int = 0) -> dict[str, Any]:
@@ -110,4 +126,4 @@ def diff(first: Path, second: Path, *, threads: int = 0) -> dict[str, Any]:
     Returns "verdict" ("same_bytes", "same_values" or "different"), "counts" by verdict, "worst" and
     "weights", a dict for each. Raises subbyte.Error: import.*, file.*.
     """
-    return _core.diff(os.fspath(first), os.fspath(second), threads=threads)
+    return _core.diff(path_text(first), path_text(second), threads=threads)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from . import _core
+from ._paths import path_text
 
 
 class Tokenizer:
@@ -16,7 +17,7 @@ class Tokenizer:
     """
 
     def __init__(self, model: str | os.PathLike[str]) -> None:
-        self._text = _core.Tokenizer(os.fspath(model))
+        self._text = _core.Tokenizer(path_text(model))
 
     @classmethod
     def _of(cls, text: _core.Tokenizer) -> Tokenizer:

@@ -183,3 +183,12 @@ def test_what_does_not_open_says_why() -> None:
     assert caught.value.code == "usage.value" and "fp8" in str(caught.value)
     with pytest.raises(TypeError, match="max_model_len; it is called context here"):
         subbyte.LLM(DEMO, max_model_len=100)
+
+
+def test_what_is_neither_text_nor_token_ids_is_refused() -> None:
+    llm = subbyte.LLM(DEMO, device="cpu", threads=1)
+    for prompt in ([[1.5]], [["1"]], b"The", [b"The"], bytearray(b"The")):
+        with pytest.raises(TypeError):
+            llm.generate(prompt, GREEDY)
+    ids = np.array([64, 65])
+    assert llm.generate([ids], GREEDY)[0].prompt_token_ids == [64, 65]

@@ -118,11 +118,26 @@ def test_views_cannot_be_written_and_keep_the_matrix() -> None:
     assert np.array_equal(codes, before)
 
 
+def misaligned(rows: int, cols: int) -> np.ndarray:
+    """Zeros in float32, none of which lies at a multiple of 4."""
+    return np.zeros(4 * rows * cols + 1, np.uint8)[1:].view(np.float32).reshape(rows, cols)
+
+
+def test_what_is_no_array_is_a_type_error() -> None:
+    matrix = subbyte.quantize(WEIGHTS)
+    for thing in ([1.0] * 256, None, 1.0, "demo/model"):
+        with pytest.raises(TypeError, match="array|destination"):
+            matrix.linear(thing)
+        with pytest.raises(TypeError, match="array|destination"):
+            subbyte.quantize(thing)
+
+
 def test_what_does_not_fit_is_refused() -> None:
     matrix = subbyte.quantize(WEIGHTS)
     x = np.zeros((2, 256), np.float32)
     read_only = np.zeros((2, 48), np.float32)
     read_only.flags.writeable = False
+    both = np.zeros(96, np.float32)
     cases = [
         (lambda: matrix.linear(x[:, :255]), "array.order"),
         (lambda: matrix.linear(x[:, :128].copy()), "array.shape"),
@@ -134,6 +149,21 @@ def test_what_does_not_fit_is_refused() -> None:
         (lambda: matrix.linear(x, out=np.zeros((2, 48), np.float64)), "array.dtype"),
         (lambda: matrix.linear(x, out=read_only), "array.dtype"),
         (lambda: matrix.dequantize("int8"), "array.dtype"),
+        (lambda: matrix.linear(np.zeros((0, 256), np.float32)), "array.shape"),
+        (lambda: matrix.linear(np.zeros((2, 0), np.float32)), "array.shape"),
+        (lambda: matrix.linear(x.astype(">f4")), "array.exchange"),
+        (lambda: matrix.linear(x, np.zeros(48, np.longdouble)), "array.exchange"),
+        (lambda: matrix.linear(misaligned(2, 256)), "array.order"),
+        (lambda: matrix.linear(x, out=misaligned(2, 48)), "array.order"),
+        (lambda: matrix.linear(x, out=x.reshape(-1)[:96].reshape(2, 48)), "array.overlap"),
+        (lambda: matrix.linear(x, both[40:88], out=both.reshape(2, 48)), "array.overlap"),
+        (lambda: subbyte.quantize(WEIGHTS.astype(">f4")), "array.exchange"),
+        (lambda: subbyte.quantize(misaligned(48, 256)), "array.order"),
+        (lambda: subbyte.quantize(WEIGHTS[:0]), "array.shape"),
+        (lambda: subbyte.quantize(WEIGHTS[:, :0]), "array.shape"),
+        (lambda: subbyte.quantize(WEIGHTS, format="gptq", bits=3.5), "quantize.bits"),
+        (lambda: subbyte.set_threads(-1), "execution.options"),
+        (lambda: subbyte.set_threads(10**6), "execution.options"),
         (lambda: subbyte.quantize(WEIGHTS[0]), "array.shape"),
         (lambda: subbyte.quantize(WEIGHTS.astype(np.int32)), "array.dtype"),
         (lambda: subbyte.quantize(WEIGHTS, format="q4"), "quantize.format"),

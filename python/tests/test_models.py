@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import textwrap
@@ -171,3 +172,34 @@ def test_ctrl_c_ends_long_work_and_leaves_nothing(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", call], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (0, "interrupted\n", "")
     assert not (tmp_path / "out").exists()
+
+
+def test_threads_that_no_machine_has_are_refused(tmp_path: Path) -> None:
+    calls = [
+        lambda n: subbyte.LLM(DEMO, device="cpu", threads=n),
+        lambda n: subbyte.convert(DEMO, tmp_path / "bf16", "bf16", allow_lossy=True, threads=n),
+        lambda n: subbyte.verify(DEMO, threads=n),
+        lambda n: subbyte.inspect(DEMO, threads=n),
+        lambda n: subbyte.diff(DEMO, DEMO, threads=n),
+    ]
+    for call in calls:
+        for threads in (-1, 4097):
+            with pytest.raises(subbyte.Error) as caught:
+                call(threads)
+            assert caught.value.code == "execution.options", str(caught.value)
+    assert not (tmp_path / "bf16").exists()
+
+
+def test_paths_are_those_of_open(tmp_path: Path) -> None:
+    assert subbyte.inspect(os.fsencode(DEMO)) == subbyte.inspect(DEMO) == subbyte.inspect(str(DEMO))
+    calls = [
+        lambda path: subbyte.LLM(path, device="cpu"),
+        subbyte.Tokenizer,
+        subbyte.open_checkpoint,
+        subbyte.inspect,
+        lambda path: subbyte.convert(DEMO, tmp_path / path, "bf16", allow_lossy=True),
+    ]
+    for call in calls:
+        with pytest.raises(ValueError, match="null"):
+            call("demo\0x")
+    assert not list(tmp_path.iterdir())

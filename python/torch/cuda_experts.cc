@@ -8,7 +8,7 @@
 #include <string>
 
 #include "kernels/cuda/experts/experts.h"
-#include "kernels/cuda/ops/route.h"
+#include "kernels/cuda/experts/routed_memory.h"
 #include "on_device.h"
 #include "torch_operators/machine.h"
 
@@ -119,28 +119,6 @@ Result<std::shared_ptr<const ExpertsOnGpu>> packed(const MixtureTensors& mixture
   return std::static_pointer_cast<const ExpertsOnGpu>(kept->owners.front());
 }
 
-/// Bytes from the begin of the memory of a call.
-struct Places {
-  int64_t expert_of, weights, order, token_of, tiles, activated, outputs;
-  int64_t end = 0;
-
-  Places(int64_t routes, int64_t num_tiles, int64_t inner, int64_t hidden) {
-    const auto take = [this](int64_t bytes) {
-      const int64_t begin = end;
-      end += (bytes + 255) / 256 * 256;
-      return begin;
-    };
-    expert_of = take(routes * int64_t{sizeof(int32_t)});
-    weights = take(routes * int64_t{sizeof(float)});
-    order = take(routes * int64_t{sizeof(int32_t)});
-    token_of = take(routes * int64_t{sizeof(int32_t)});
-    tiles = take(num_tiles * int64_t{sizeof(cuda::ExpertTile)});
-    // Rows of x in the order of the experts lie where the results come after them.
-    activated = take(routes * inner * 2);
-    outputs = take(routes * hidden * 2);
-  }
-};
-
 /// One call.
 class Mixture {
  public:
@@ -165,8 +143,8 @@ class Mixture {
     cuda::ExpertTiles tiles = cuda::expert_tiles(tokens, rules);
     // Experts that a caller has chosen may be the same, so that some tiles are empty.
     if (in_.chosen != nullptr) tiles.are_all_used = false;
-    const Places places(routes, tiles.count, inner, hidden);
-    const Tensor memory = bytes_on_gpu(places.end, x);
+    const cuda::RoutedMemory places(routes, tiles.count, inner, hidden);
+    const Tensor memory = bytes_on_gpu(places.bytes, x);
     std::byte* const at = memory.data();
     const cuda::RouteCall route = find_routes(places, tiles, tokens, at);
 
@@ -208,8 +186,8 @@ class Mixture {
   }
 
  private:
-  cuda::RouteCall find_routes(const Places& places, const cuda::ExpertTiles& tiles, int64_t tokens,
-                              std::byte* at) const {
+  cuda::RouteCall find_routes(const cuda::RoutedMemory& places, const cuda::ExpertTiles& tiles,
+                              int64_t tokens, std::byte* at) const {
     cuda::RouteCall call;
     call.tokens = tokens;
     call.experts = in_.experts;
@@ -217,11 +195,7 @@ class Mixture {
     call.tile_tokens = cuda::tokens_of(tiles.kernel);
     call.num_tiles = tiles.count;
     call.weights_of_all = in_.of_all;
-    call.expert_of = reinterpret_cast<int32_t*>(at + places.expert_of);
-    call.weights = reinterpret_cast<float*>(at + places.weights);
-    call.order = reinterpret_cast<int32_t*>(at + places.order);
-    call.token_of = reinterpret_cast<int32_t*>(at + places.token_of);
-    call.tiles = reinterpret_cast<cuda::ExpertTile*>(at + places.tiles);
+    places.place(call, at);
     const Tensor weights = as_type(*in_.weights, numbers().f32);
     if (in_.chosen == nullptr) {
       call.logits = weights.data<const float>();

@@ -1,5 +1,7 @@
 // Operators on GPUs of NVIDIA: the kernels for CUDA, on torch's current stream.
 
+#include <cuda_runtime_api.h>
+
 #include <array>
 #include <map>
 #include <memory>
@@ -16,6 +18,15 @@
 
 namespace subbyte::torch_operators {
 namespace {
+
+bool is_captured(const Tensor& tensor) {
+  const OnDevice device(tensor);
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  if (cudaStreamIsCapturing(static_cast<cudaStream_t>(device.stream()), &status) != cudaSuccess) {
+    static_cast<void>(cudaGetLastError());
+  }
+  return status != cudaStreamCaptureStatusNone;
+}
 
 Status quantize(const BlockQuantization& blocks, const Tensor& x, Tensor& codes, Tensor& scales) {
   const OnDevice device(x);
@@ -211,7 +222,8 @@ Status linear(const Tensor& x, const WeightTensors& weights, const MatrixView& v
   return launch_rest(epilogue, sums, out, view.rows, device.stream());
 }
 
-constexpr DeviceFunctions kFunctions = {quantize,
+constexpr DeviceFunctions kFunctions = {is_captured,
+                                        quantize,
                                         dequantize,
                                         linear,
                                         multiply,

@@ -29,16 +29,26 @@ std::span<std::byte> add_buffer(Matrix& matrix, int64_t size) {
   return {bytes.get(), static_cast<std::size_t>(size)};
 }
 
+/// body(begin, end) for parts of the outputs.
+void for_rows(Executor* executor, int64_t rows, FunctionRef<void(int64_t, int64_t)> body) {
+  constexpr int64_t kGrain = 16;
+  if (executor == nullptr) return body(0, rows);
+  executor->parallel_for(rows, kGrain, [&](int64_t begin, int64_t end, int) { body(begin, end); });
+}
+
 /// What is not E4M4 or F16 becomes E4M4.
-void put_scales(Matrix& matrix, const KbitCodes& codes, const KbitShape& shape,
-                int64_t first_block) {
+void put_scales(Matrix& matrix, const KbitCodes& codes, const KbitShape& shape, int64_t first_block,
+                Executor* executor) {
   MatrixView& view = matrix.view;
   view.format.scale = codes.absmax_dtype == Format::kF16 ? Format::kF16 : Format::kE4M4;
   const int width = view.format.scale == Format::kF16 ? 2 : 1;
   const std::span<std::byte> scales = add_buffer(matrix, view.rows * view.groups() * width);
   view.scales = scales;
   if (codes.absmax_dtype != Format::kF32) {
-    unpack_kbit_scales(scales.data(), codes.absmax.data() + first_block * width, shape, width);
+    for_rows(executor, shape.rows, [&](int64_t begin, int64_t end) {
+      unpack_kbit_scales_of_rows(scales.data(), codes.absmax.data() + first_block * width, shape,
+                                 width, begin, end);
+    });
     return;
   }
   std::vector<std::byte> bytes(static_cast<std::size_t>(kbit_blocks(shape)));
@@ -56,7 +66,7 @@ Status dequantize(const KbitCodes& codes, const KbitShape& shape, Format dtype,
   SUBBYTE_CHECK(check_kbit_shape(shape));
   SUBBYTE_CHECK(
       check_buffer("out", out.size() / static_cast<std::size_t>(width), shape.rows * shape.cols));
-  SUBBYTE_TRY(const Matrix matrix, to_matrix(codes, shape));
+  SUBBYTE_TRY(const Matrix matrix, to_matrix(codes, shape, 0, &executor));
   SUBBYTE_TRY(const cpu::Kernels* kernels, cpu::select_kernels());
   return cpu::dequantize(matrix.view, dtype, out.data(), *kernels, executor);
 }
@@ -130,7 +140,8 @@ Result<std::array<float, 31>> kbit_thresholds(std::span<const float> codebook, i
   return thresholds;
 }
 
-Result<Matrix> to_matrix(const KbitCodes& codes, const KbitShape& shape, int64_t first_block) {
+Result<Matrix> to_matrix(const KbitCodes& codes, const KbitShape& shape, int64_t first_block,
+                         Executor* executor) {
   SUBBYTE_CHECK(check_kbit_shape(shape));
   const std::string fault = codebook_fault(codes.codebook, kbit_element(shape.bits));
   if (!fault.empty()) return Error{"kbit.codebook", "kbit: codebook: expected " + fault};
@@ -147,13 +158,13 @@ Result<Matrix> to_matrix(const KbitCodes& codes, const KbitShape& shape, int64_t
   view.rows = shape.rows;
   view.cols = shape.cols;
   const std::span<std::byte> canonical = add_buffer(matrix, view.rows * view.row_bytes());
-  unpack_kbit(
-      canonical.data(),
-      std::as_bytes(codes.packed.subspan(static_cast<std::size_t>(first_block * shape.bits)))
-          .data(),
-      shape);
+  const auto planes =
+      std::as_bytes(codes.packed.subspan(static_cast<std::size_t>(first_block * shape.bits)));
+  for_rows(executor, view.rows, [&](int64_t row, int64_t last) {
+    unpack_kbit_rows(canonical.data(), planes.data(), shape, row, last);
+  });
   view.codes = canonical;
-  put_scales(matrix, codes, shape, first_block);
+  put_scales(matrix, codes, shape, first_block, executor);
   if (!std::ranges::equal(codes.codebook, default_codebook(view.format.element))) {
     view.codebook = codes.codebook;
   }

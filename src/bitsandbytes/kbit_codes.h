@@ -46,8 +46,10 @@ Status multiply(const KbitProduct& product, const MatrixView& weights, int64_t f
                 Execution& execution);
 
 /// Codes and scales of a matrix, from their buffers from block `first_block` on.
-/// Codes: kbit.dtype, kbit.buffer, kbit.codebook, layout.shape.
-Result<Matrix> to_matrix(const KbitCodes& codes, const KbitShape& shape, int64_t first_block = 0);
+/// `executor`, if there is one, divides the work by outputs. Codes: kbit.dtype, kbit.buffer,
+/// kbit.codebook, layout.shape.
+Result<Matrix> to_matrix(const KbitCodes& codes, const KbitShape& shape, int64_t first_block = 0,
+                         Executor* executor = nullptr);
 
 /// The same of vectors, in [rows][cols] and one of the orders of blocks. Code vq.p, too.
 Result<Matrix> to_matrix(const VqCodes& codes, int64_t rows, int64_t cols, KbitOrder order);

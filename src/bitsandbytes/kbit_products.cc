@@ -9,18 +9,20 @@
 namespace subbyte::bitsandbytes {
 namespace {
 
-std::vector<float> floats_of(std::span<const std::byte> numbers, Format dtype) {
+std::vector<float> floats_of(std::span<const std::byte> numbers, Format dtype, Executor& executor) {
+  constexpr int64_t kGrain = 1 << 14;
   std::vector<float> floats(numbers.size() / 2);
-  for (std::size_t i = 0; i < floats.size(); ++i) {
-    floats[i] = load_number(numbers.data(), static_cast<int64_t>(i), dtype);
-  }
+  executor.parallel_for(std::ssize(floats), kGrain, [&](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin; i < end; ++i) floats[i] = load_number(numbers.data(), i, dtype);
+  });
   return floats;
 }
 
 Status multiply_all(const KbitProduct& product, const KbitCodes& codes, KbitOrder order, int64_t m,
                     Executor& executor) {
   SUBBYTE_TRY(const auto execution, Execution::create({.executor = &executor}));
-  SUBBYTE_TRY(const Matrix weights, to_matrix(codes, {product.n, product.k_dim, codes.k, order}));
+  SUBBYTE_TRY(const Matrix weights,
+              to_matrix(codes, {product.n, product.k_dim, codes.k, order}, 0, &executor));
   return multiply(product, weights.view, 0, m, *execution);
 }
 
@@ -57,7 +59,7 @@ Status multiply(const KbitProduct& p, const MatrixView& weights, int64_t first, 
   SUBBYTE_CHECK(check_linear(execution, weights));
   const std::vector<float> x = floats_of(p.a.subspan(static_cast<std::size_t>(first * p.k_dim * 2),
                                                      static_cast<std::size_t>(m * p.k_dim * 2)),
-                                         p.dtype);
+                                         p.dtype, execution.pool());
   std::vector<float> y(static_cast<std::size_t>(m * p.n));
   SUBBYTE_CHECK(linear(execution, y, x, m, weights));
   const auto element = p.dtype == Format::kF16 ? Element::kF16 : Element::kBF16;
@@ -89,7 +91,7 @@ Status kbit_grouped_gemm(const KbitProduct& product, const KbitCodes& tiled,
     const int64_t rows = offsets[e + 1] - offsets[e];
     if (rows == 0) continue;
     SUBBYTE_TRY(const Matrix weights,
-                to_matrix(tiled, shape, static_cast<int64_t>(e) * kbit_blocks(shape)));
+                to_matrix(tiled, shape, static_cast<int64_t>(e) * kbit_blocks(shape), &executor));
     SUBBYTE_CHECK(multiply(product, weights.view, offsets[e], rows, *execution));
   }
   return {};

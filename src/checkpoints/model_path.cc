@@ -101,7 +101,8 @@ Result<bool> is_visible(const fs::path& path) {
 /// `path` where it is a model's directory, or the model file in it.
 Result<std::optional<fs::path>> model_at(const fs::path& path) {
   SUBBYTE_TRY(const bool has_config, is_visible(path / "config.json"));
-  if (has_config) {
+  // Reading a link that leads nowhere says so.
+  if (has_config || is_there(path / "config.json")) {
     SUBBYTE_TRY(const fs::path directory, whole(path, path.string()));
     return std::optional(directory);
   }
@@ -132,8 +133,8 @@ Result<fs::path> find_model(std::string_view name) {
 
 Result<fs::path> find_checkpoint(std::string_view name) {
   const fs::path path(name);
-  SUBBYTE_TRY(const bool is_there, is_visible(path));
-  if (!is_there) return find_model(name);
+  SUBBYTE_TRY(const bool is_here, is_visible(path));
+  if (!is_here) return find_model(name);
   SUBBYTE_TRY(const auto model, model_at(path));
   return model.value_or(path);
 }

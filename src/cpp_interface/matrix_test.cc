@@ -280,6 +280,8 @@ TEST(PublicProducts, refuses_operands_of_other_sizes) {
   EXPECT_EQ(code_of(cpu.linear(w, x, y, 1, x)), "linear.argument");
   EXPECT_EQ(Cpu::open({.device = "cuda"}).error().code, "device.unsupported");
   EXPECT_EQ(Cpu::open({.isa = "none"}).error().code, "isa.unknown");
+  EXPECT_EQ(Cpu::open({.num_threads = -1}).error().code, "execution.options");
+  EXPECT_EQ(Cpu::open({.num_threads = 1 << 20}).error().code, "execution.options");
 }
 
 TEST(PublicProducts, dequantizes_to_numbers_of_16_bits) {

@@ -1,9 +1,18 @@
 #include "cpu_backend/execution.h"
 
+#include <string>
+
 #include "base/thread_pool.h"
+#include "cpu_backend/thread_limit.h"
 #include "matrix/matrix.h"
 
 namespace subbyte {
+
+Status check_num_threads(int64_t num_threads) {
+  if (num_threads >= 0 && num_threads <= kMaxThreads) return {};
+  return Error{"execution.options", "expected 0 to " + std::to_string(kMaxThreads) +
+                                        " threads, found " + std::to_string(num_threads)};
+}
 
 Result<std::unique_ptr<Execution>> Execution::create(const ExecutionOptions& options) {
   if (options.executor != nullptr && (options.num_threads != 0 || options.pin_threads)) {
@@ -11,6 +20,7 @@ Result<std::unique_ptr<Execution>> Execution::create(const ExecutionOptions& opt
                  "an executor of the calling program has its own threads: expected num_threads 0 "
                  "and pin_threads false"};
   }
+  SUBBYTE_CHECK(check_num_threads(options.num_threads));
   SUBBYTE_TRY(const cpu::Kernels* kernels, cpu::select_kernels(options.isa));
   return std::unique_ptr<Execution>(new Execution(options, kernels));
 }

@@ -135,12 +135,10 @@ struct Input {
   }
 };
 
-/// Kernels look vectors up in the codebook of the matrix, four lanes at a time, but have the values
-/// of other formats as constants. What they do not multiply so is dequantized to f32, a few rows at
-/// a time, and these are multiplied.
+/// Kernels look vectors up four lanes at a time, which have 32 inputs. With other groups they are
+/// dequantized to f32, a few rows at a time, and these are multiplied.
 bool is_decoded(const MatrixView& weights) {
-  if (needs_codebook(weights.format.element)) return weights.format.group_size % 32 != 0;
-  return !weights.codebook.empty();
+  return needs_codebook(weights.format.element) && weights.format.group_size % 32 != 0;
 }
 
 /// What the kernels multiply.
@@ -421,7 +419,7 @@ constexpr auto kNothingAfter = [](const DonePart&) {};
 
 Status check_linear(const Execution& execution, const MatrixView& weights) {
   SUBBYTE_CHECK(check_shape(weights));
-  if (is_decoded(weights) && !may_have_codebook(weights.format.element)) {
+  if (!weights.codebook.empty() && !may_have_codebook(weights.format.element)) {
     return unsupported(shape_of(weights) + "no kernel for such codes with a codebook");
   }
   if (cpu::find_matmul(execution.kernels(), kernel_format(weights)) == nullptr) {

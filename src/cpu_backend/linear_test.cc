@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "formats/rotation.h"
+#include "matrix/codebook.h"
 #include "support/compare.h"
 #include "support/isa_test.h"
 #include "support/matmul_bounds.h"
@@ -197,8 +198,8 @@ TEST(Linear, numbers_that_bf16_holds_are_multiplied_as_they_are) {
   }
 }
 
-/// A matrix with a codebook of its own is the same as its numbers in f32, to the bit, on every
-/// instruction set.
+/// Products with a codebook that the matrix brings, and inputs in another order, within the bound
+/// of the variant that serves.
 TEST(Linear, codebook_of_a_matrix) {
   constexpr int64_t kRows = 83, kCols = 416;
   const std::vector<float> values = {-0.75f, -0.5f, -0.125f, 0, 0.0625f, 0.25f, 0.3f, 1.5f};
@@ -207,25 +208,23 @@ TEST(Linear, codebook_of_a_matrix) {
   matrix.view.codebook = values;
   std::vector<uint32_t> order(kCols);
   for (uint32_t i = 0; i < kCols; ++i) order[i] = (i * 37 + 11) % kCols;
-  std::vector<float> floats(kRows * kCols);
-  for (int64_t i = 0; i < kRows * kCols; ++i) {
-    floats[i] = static_cast<float>(weight_at(matrix.view, i / kCols, i % kCols));
-  }
-  MatrixView dense;
-  dense.rows = kRows;
-  dense.cols = kCols;
-  dense.codes = std::as_bytes(std::span(floats));
-  matrix.view.input_order = dense.input_order = order;
-  std::vector<float> bias(kRows);
-  for (int64_t i = 0; i < kRows; ++i) bias[i] = static_cast<float>(i);
+  matrix.view.input_order = order;
   const std::vector<float> x = random_inputs(70, kCols, Contents::kReal, 36);
+  const testing::Expected expected = testing::expect(matrix.view, x, 70);
   for (const std::string& isa : testing::isas_of_this_machine()) {
     const auto run = Execution::create({.num_threads = 2, .isa = isa});
     ASSERT_TRUE(run.ok());
     ASSERT_TRUE(check_linear(**run, matrix.view).ok());
+    const cpu::Kernels& kernels = (*run)->kernels();
     for (const int64_t m : {1, 5, 20, 70}) {
-      const std::vector<float> y = multiply(**run, matrix.view, x, m, bias);
-      EXPECT_EQ(y, multiply(**run, dense, x, m, bias)) << isa << ", M " << m;
+      const std::vector<float> y = multiply(**run, matrix.view, x, m);
+      const cpu::KernelVariant& variant =
+          cpu::choose_variant(kernels, *cpu::find_matmul(kernels, matrix.view.format),
+                              cpu::weights_of(matrix.view), m, cpu::Precision::kF32, false);
+      std::vector<double> bounds = testing::bounds_of(kernels, variant, expected, kCols);
+      bounds.resize(y.size());
+      const auto result = compare_matmul(y, std::span(expected.exact.y.data(), y.size()), bounds);
+      EXPECT_TRUE(result) << isa << ", M " << m << ": " << result.message;
     }
   }
   MatrixView wrong = matrix.view;
@@ -235,6 +234,29 @@ TEST(Linear, codebook_of_a_matrix) {
   wrong = integers.view;
   wrong.codebook = values;
   EXPECT_EQ(check_linear(*execution(1), wrong).error().code, "linear.unsupported");
+}
+
+/// A matrix that brings the values of its format has the bits that it has without: the same loops
+/// serve both. (For nfl2 avx512bf16 has one that is made for the values of the format.)
+TEST(Linear, codebook_of_a_matrix_costs_no_other_loop) {
+  constexpr int64_t kRows = 67, kCols = 288;
+  const std::vector<float> x = random_inputs(40, kCols, Contents::kReal, 43);
+  for (const Format element : {Format::kNFL2, Format::kNFL3, Format::kNFL4, Format::kNFL5}) {
+    const RandomMatrix matrix =
+        random_matrix({element, Format::kE4M4, Zero::kNone, 32}, kRows, kCols, Contents::kReal, 44);
+    const std::vector<float> values = default_codebook(element);
+    MatrixView own = matrix.view;
+    own.codebook = values;
+    for (const std::string& isa : testing::isas_of_this_machine()) {
+      if (element == Format::kNFL2 && isa == "avx512bf16") continue;
+      const auto run = Execution::create({.num_threads = 2, .isa = isa});
+      ASSERT_TRUE(run.ok());
+      for (const int64_t m : {1, 5, 40}) {
+        EXPECT_EQ(multiply(**run, own, x, m), multiply(**run, matrix.view, x, m))
+            << isa << ", " << to_string(own.format) << ", M " << m;
+      }
+    }
+  }
 }
 
 /// Vectors by the kernels that look them up, and by rows of f32 where groups are no multiples of

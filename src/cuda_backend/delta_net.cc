@@ -40,15 +40,27 @@ int64_t CudaDeltaNets::memory_bytes(const DeltaNetShape& shape, const StepSize& 
   return bytes;
 }
 
-Status CudaDeltaNets::run(const DeltaNetOp& op, const CudaRows& y, const void* qkvz,
-                          const void* ba) {
+bool CudaDeltaNets::serves(const DeltaNetOp& op, const cuda::DeltaNetGateProduct& product,
+                           int64_t rows) const {
+  cuda::DeltaNetCall call;
+  call.sizes = sizes_of(op.shape);
+  call.gate_product = product;
+  call.num_parts = step_.num_parts();
+  call.num_rows = rows;
+  call.is_recurrent = is_recurrent_;
+  return cuda::computes_gates(call);
+}
+
+Status CudaDeltaNets::run(const DeltaNetOp& op, const CudaRows& y, const void* qkvz, const void* ba,
+                          const cuda::DeltaNetGateProduct& product) {
   const KvGroup& group = step_.pool().groups()[op.cache.group];
   const auto& memory = static_cast<const CudaStateMemory&>(group.memory());
   const DeltaNetColumns columns = delta_net_columns(op.shape);
   cuda::DeltaNetCall call;
   call.y = y.data;
   call.qkvz = qkvz;
-  call.ba = ba;
+  call.ba = product.weights == nullptr ? ba : nullptr;
+  call.gate_product = product;
   call.element = element_;
   call.sizes = sizes_of(op.shape);
   call.q = columns_of(columns.q);

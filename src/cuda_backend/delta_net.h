@@ -22,8 +22,13 @@ class CudaDeltaNets {
   /// Checks that there are kernels for the shape. Code linear.unsupported.
   static Status check(const DeltaNetShape& shape);
 
-  /// See DeltaNetOp. Errors of launches are left to cudaGetLastError(). Code cuda.memory.
-  Status run(const DeltaNetOp& op, const CudaRows& y, const void* qkvz, const void* ba);
+  /// Says whether run() computes b and a of `rows` single tokens, by this product.
+  bool serves(const DeltaNetOp& op, const cuda::DeltaNetGateProduct& product, int64_t rows) const;
+
+  /// See DeltaNetOp. `product`, which serves() has taken, gives `ba`, if it has weights. Errors of
+  /// launches are left to cudaGetLastError(). Code cuda.memory.
+  Status run(const DeltaNetOp& op, const CudaRows& y, const void* qkvz, const void* ba,
+             const cuda::DeltaNetGateProduct& product = {});
 
   /// Memory that steps of up to that size work in.
   int64_t memory_bytes(const DeltaNetShape& shape, const StepSize& size) const;

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "kernels/cuda/experts/routed_memory.h"
 #include "kernels/cuda/experts/w4a8.h"
 #include "kernels/cuda/ops/quantize.h"
 #include "kernels/cuda/prepare_inputs.h"
@@ -296,45 +297,10 @@ Result<int64_t> expert_matrix_bytes(const MatrixShape& shape) {
   return WeightArena::aligned(shape.experts * *bytes) + gains;
 }
 
-/// Bytes from the begin of the memory.
-struct CudaMoe::Places {
-  int64_t expert_of, weights, order, token_of, tiles, activated, outputs, codes, scales, end;
-
-  /// `is_w4a8`: with codes and scales of the inputs of a product.
-  Places(int64_t routes, int64_t num_tiles, int64_t inner, int64_t hidden, bool is_w4a8) {
-    const auto take = [this](int64_t bytes) {
-      const int64_t begin = end;
-      end += WeightArena::aligned(bytes);
-      return begin;
-    };
-    end = 0;
-    expert_of = take(routes * int64_t{sizeof(int32_t)});
-    weights = take(routes * int64_t{sizeof(float)});
-    order = take(routes * int64_t{sizeof(int32_t)});
-    token_of = take(routes * int64_t{sizeof(int32_t)});
-    tiles = take(num_tiles * int64_t{sizeof(cuda::ExpertTile)});
-    activated = take(routes * inner * 2);
-    outputs = take(routes * hidden * 2);
-    codes = take(is_w4a8 ? routes * std::max(inner, hidden) : 0);
-    scales = take(is_w4a8 ? routes * int64_t{sizeof(float)} : 0);
-  }
-
-  /// Where its results go.
-  cuda::RouteCall route(std::byte* memory) const {
-    cuda::RouteCall call;
-    call.expert_of = reinterpret_cast<int32_t*>(memory + expert_of);
-    call.weights = reinterpret_cast<float*>(memory + weights);
-    call.order = reinterpret_cast<int32_t*>(memory + order);
-    call.token_of = reinterpret_cast<int32_t*>(memory + token_of);
-    call.tiles = reinterpret_cast<cuda::ExpertTile*>(memory + tiles);
-    return call;
-  }
-};
-
 int64_t CudaMoe::memory_bytes(const Experts& experts, int64_t tokens) const {
   if (tokens * experts.top_k == 0) return 0;
   const int64_t routes = tokens * (experts.top_k + 1);  // one may be joined
-  return Places(routes, routes, experts.inner, experts.hidden, rounds_inputs_).end;
+  return cuda::RoutedMemory(routes, routes, experts.inner, experts.hidden, rounds_inputs_).bytes;
 }
 
 Status CudaMoe::choose_kernels(CudaExperts& experts) const {
@@ -433,8 +399,33 @@ void set_tokens(cuda::RouteCall& route, const cuda::ExpertTiles& tiles, int64_t 
 
 }  // namespace
 
+namespace {
+
+/// Eight multiprocessors have to read a router. Where its rows do not keep all of them busy, or
+/// are more than they read in the time of the launches that are saved, more read it faster.
+bool is_read_by_eight(int64_t experts, int64_t cols) {
+  constexpr int64_t kBusyExperts = 256;
+  constexpr int64_t kMostBytes = 1 << 20;
+  constexpr int64_t kFewBytes = 64 << 10;
+  const int64_t bytes = experts * cols * 2;
+  return bytes <= (experts >= kBusyExperts ? kMostBytes : kFewBytes);
+}
+
+}  // namespace
+
+bool CudaMoe::serves(cuda::RouterCall router, const CudaExperts& experts,
+                     const CudaSharedExpert& shared) const {
+  router.route.tokens = 1;
+  router.route.experts = experts.rules.experts;
+  router.route.top_k = experts.rules.top_k;
+  router.route.shared_gate = shared.gate;
+  return is_read_by_eight(experts.rules.experts, router.cols) &&
+         cuda::serves_router(router, device_.compute_capability);
+}
+
 Result<cuda::RoutedSum> CudaMoe::run(const CudaRows& x, const float* logits,
-                                     const CudaExperts& experts, const CudaSharedExpert& shared) {
+                                     const CudaExperts& experts, const CudaSharedExpert& shared,
+                                     cuda::RouterCall router) {
   const int64_t inner = experts.down.cols;
   cuda::ExpertRules rules = experts.rules;
   if (shared.gate != nullptr) {
@@ -443,16 +434,18 @@ Result<cuda::RoutedSum> CudaMoe::run(const CudaRows& x, const float* logits,
   }
   const int64_t routes = x.rows * rules.top_k;
   const cuda::ExpertTiles tiles = cuda::expert_tiles(x.rows, rules);
-  const Places places(routes, tiles.count, inner, x.cols, rounds_inputs_);
-  SUBBYTE_CHECK(memory_.grow(places.end));
+  const cuda::RoutedMemory places(routes, tiles.count, inner, x.cols, rounds_inputs_);
+  SUBBYTE_CHECK(memory_.grow(places.bytes));
   std::byte* const memory = memory_.data();
 
-  cuda::RouteCall route = places.route(memory);
+  cuda::RouteCall route;
+  places.place(route, memory);
   route.logits = logits;
   route.weights_of_all = experts.weights_of_all;
   route.shared_gate = shared.gate;
   set_tokens(route, tiles, x.rows, experts.rules);
-  cuda::run_route(route, stream_);
+  router.route = route;
+  logits != nullptr ? cuda::run_route(route, stream_) : cuda::run_router(router, stream_);
 
   Inputs inputs = {x.data, route.token_of, x.rows, x.cols};
   inputs.spare = memory + places.outputs;  // which come after they have been read

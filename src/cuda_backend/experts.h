@@ -6,6 +6,7 @@
 #include "cuda_backend/linear.h"
 #include "kernels/cuda/experts/experts.h"
 #include "kernels/cuda/ops/route.h"
+#include "kernels/cuda/ops/router.h"
 #include "ops/machine_memory.h"
 
 namespace subbyte {
@@ -67,10 +68,16 @@ class CudaMoe {
   /// Sets experts.rules by what this GPU has. Code linear.unsupported where it has none.
   Status choose_kernels(CudaExperts& experts) const;
 
-  /// Computes what is added for each row of x. `logits` [x.rows][experts]. `shared`: that one, too,
-  /// if the experts join it. Stays until the next call. Codes: cuda.memory, cuda.launch.
+  /// Says whether run() can leave the logits, and the gate of `shared`, to one kernel with the
+  /// choice.
+  bool serves(cuda::RouterCall router, const CudaExperts& experts,
+              const CudaSharedExpert& shared) const;
+
+  /// Computes what is added for each row of x. `logits` [x.rows][experts], or nullptr: `router`,
+  /// which serves() has taken, gives them. `shared`: that one, too, if the experts join it. Stays
+  /// until the next call. Codes: cuda.memory, cuda.launch.
   Result<cuda::RoutedSum> run(const CudaRows& x, const float* logits, const CudaExperts& experts,
-                              const CudaSharedExpert& shared = {});
+                              const CudaSharedExpert& shared = {}, cuda::RouterCall router = {});
 
   /// Memory, so that steps which need no more allocate nothing. Code cuda.memory.
   Status reserve(int64_t bytes) { return memory_.grow(bytes); }
@@ -79,8 +86,6 @@ class CudaMoe {
   int64_t device_bytes() const { return memory_.size(); }
 
  private:
-  /// Where things are in the memory.
-  struct Places;
   struct Inputs;
 
   Status multiply(const cuda::ExpertTiles& tiles, const CudaExpertMatrices& matrices,

@@ -1,9 +1,8 @@
 #include "cuda_backend/schedule.h"
 
 #include <algorithm>
-#include <cmath>
 
-#include "cuda_backend/experts.h"
+#include "cuda_backend/joined_operations.h"
 
 namespace subbyte {
 namespace {
@@ -15,71 +14,6 @@ const CudaWeight& open(const Weight& weight) {
 template <class T>
 const T* as(const StepPlan& plan, int64_t op) {
   return std::get_if<T>(&plan.ops[static_cast<std::size_t>(op)].what);
-}
-
-/// The norm that adds the sum of experts, and nothing else reads it; -1: none. The routes must stay
-/// where they are until then.
-int64_t norm_of_sum(const StepPlan& plan, int64_t experts, const std::vector<int64_t>& readers) {
-  if (readers.size() != 1 || as<AddNormOp>(plan, readers.front()) == nullptr) return -1;
-  for (int64_t op = experts + 1; op < readers.front(); ++op) {
-    if (as<ExpertsOp>(plan, op) != nullptr) return -1;
-  }
-  return readers.front();
-}
-
-/// The operation that a value is the result of; -1: none.
-int64_t producer_of(const StepPlan& plan, ValueId id) {
-  for (int64_t op = 0; op < std::ssize(plan.ops); ++op) {
-    const ValueIds results = plan.ops[static_cast<std::size_t>(op)].results();
-    if (id != kNoValue && std::ranges::find(results, id) != results.end()) return op;
-  }
-  return -1;
-}
-
-/// Says whether an expert with these matrices, of which gate and up give SiLU(gate) * up, may be
-/// one of `experts`: whether it is packed as they are.
-bool joins(const CudaExperts& experts, const CudaWeight& gate_up, const CudaWeight& down) {
-  const auto is_alike = [](const CudaWeight& weight, const CudaExpertMatrices& matrices) {
-    if (weight.parts.size() != 1) return false;
-    const CudaMatrix& matrix = weight.parts.front();
-    cuda::PackedFormat format = matrix.format;
-    format.largest_scale = matrices.format.largest_scale;  // few tokens are not scaled by it
-    return matrix.is_packed && matrix.bias.size() == 0 && matrices.bias.size() == 0 &&
-           format == matrices.format;
-  };
-  const SwiGLU& gate = experts.swiglu;
-  const bool is_usual = gate.alpha == 1 && std::isinf(gate.limit) && gate.up_offset == 0;
-  return experts.joins_shared && is_usual && experts.rules.top_k < cuda::kMaxTopK &&
-         is_alike(gate_up, experts.gate_up) && is_alike(down, experts.down);
-}
-
-/// The expert beside a mixture that these experts can take in: nothing else reads what it computes
-/// on its way, its gate is there before them, and only a norm reads the sum.
-JoinedExpert joined_expert(const StepPlan& plan, int64_t op, const ExpertsOp& experts,
-                           const std::vector<std::vector<int64_t>>& readers) {
-  if (readers[experts.y].size() != 1 || experts.experts.storage == nullptr) return {};
-  JoinedExpert joined = {.gated = readers[experts.y].front()};
-  const auto* const gated = as<SigmoidGateOp>(plan, joined.gated);
-  if (gated == nullptr || gated->base != experts.y) return {};
-  const StepValue& gate = plan.value(gated->gate);
-  const int64_t of_gate = producer_of(plan, gated->gate);
-  if (gate.cols != 1 || gate.type != ValueType::kFloat || of_gate < 0 || of_gate > op) return {};
-  joined.down = producer_of(plan, gated->x);
-  const auto* const down = joined.down < 0 ? nullptr : as<LinearOp>(plan, joined.down);
-  if (down == nullptr || readers[down->y].size() != 1) return {};
-  joined.gate_up = producer_of(plan, down->x);
-  const auto* const gate_up =
-      joined.gate_up < 0 ? nullptr : as<GatedLinearOp>(plan, joined.gate_up);
-  if (gate_up == nullptr || readers[gate_up->y].size() != 1 || gate_up->x != experts.x ||
-      gate_up->gate != Gate::kSilu) {
-    return {};
-  }
-  const auto& mixture = *static_cast<const CudaExperts*>(experts.experts.storage.get());
-  if (!joins(mixture, open(gate_up->gate_up), open(down->weight)) ||
-      norm_of_sum(plan, op, readers[gated->y]) < 0) {
-    return {};
-  }
-  return joined;
 }
 
 }  // namespace
@@ -97,28 +31,13 @@ bool Schedule::launches_attention(const StepPlan& plan) const {
 }
 
 Schedule schedule_launches(const StepPlan& plan, bool joins, int64_t tokens) {
+  std::vector<ScheduledLaunch> launches(plan.ops.size());
+  for (int64_t op = 0; op < std::ssize(plan.ops); ++op) launches[op].op = op;
+  const std::vector<bool> is_joined =
+      joins ? join_operations(plan, tokens, launches) : std::vector<bool>(plan.ops.size());
   Schedule schedule;
-  std::vector<bool> adds_routes(plan.ops.size()), is_joined(plan.ops.size());
-  const auto readers = readers_of(plan);
-  for (int64_t op = 0; op < std::ssize(plan.ops); ++op) {
-    if (is_joined[op]) continue;
-    ScheduledLaunch launch = {.op = op, .adds_routes = adds_routes[op]};
-    const auto* const experts = as<ExpertsOp>(plan, op);
-    if (joins && experts != nullptr) {
-      if (tokens > 0 && tokens <= kMaxJoinedTokens) {
-        launch.joined = joined_expert(plan, op, *experts, readers);
-      }
-      const JoinedExpert& joined = launch.joined;
-      ValueId sum = experts->y;
-      if (joined.is_there()) {
-        is_joined[joined.gate_up] = is_joined[joined.down] = is_joined[joined.gated] = true;
-        sum = as<SigmoidGateOp>(plan, joined.gated)->y;
-      }
-      const int64_t norm = norm_of_sum(plan, op, readers[sum]);
-      launch.leaves_sum = norm >= 0;
-      if (norm >= 0) adds_routes[norm] = true;
-    }
-    schedule.items.emplace_back(launch);
+  for (const ScheduledLaunch& launch : launches) {
+    if (!is_joined[launch.op]) schedule.items.emplace_back(launch);
   }
   return schedule;
 }
@@ -434,11 +353,19 @@ namespace {
 std::string line(const ScheduledLaunch& launch, const StepPlan& plan) {
   std::string text = "launch " + plan.ops[launch.op].name;
   if (launch.is_summed) text += ", of the sum that is there";
+  const auto add_name = [&](const char* before, int64_t op) {
+    if (op >= 0) text += before + plan.ops[static_cast<std::size_t>(op)].name;
+  };
+  add_name(", multiplies ", launch.gates);
+  add_name(", normalises ", launch.router.norm);
+  add_name(", multiplies ", launch.router.gate);
+  add_name(", multiplies ", launch.router.router);
   if (launch.joined.is_there()) {
     text += ", with " + plan.ops[static_cast<std::size_t>(launch.joined.gated)].name;
   }
   if (launch.leaves_sum) text += ", the sum left to a norm";
   if (launch.adds_routes) text += ", adds the routes";
+  add_name(" and ", launch.gated);
   return text + "\n";
 }
 

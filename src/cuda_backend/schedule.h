@@ -32,13 +32,26 @@ struct JoinedExpert {
   bool is_there() const { return gated >= 0; }
 };
 
+/// The operations between the stream and the choice of experts, which one kernel does for one token
+/// (kernels/cuda/ops/router.h) where it has their forms, else each by itself.
+struct JoinedRouter {
+  int64_t norm = -1;    // of what the router multiplies; -1: it stays apart
+  int64_t gate = -1;    // of an expert that every token goes to
+  int64_t router = -1;  // -1: all stay apart
+
+  bool is_there() const { return router >= 0; }
+};
+
 /// One operation of the plan by its own kernels.
 struct ScheduledLaunch {
   int64_t op = 0;
   bool is_summed = false;    // a norm: what it adds was added by the product before it
   bool leaves_sum = false;   // experts: the norm that reads the result adds the routes
   bool adds_routes = false;  // that norm
+  int64_t gated = -1;        // that norm: the sigmoid gate between, whose result it adds, too
   JoinedExpert joined = {};  // experts: computed with them, and not launched by itself
+  JoinedRouter router = {};  // experts: the same
+  int64_t gates = -1;        // a gated delta net: the same of the product that gives b and a
 };
 
 /// Where a product or an attention of a program finds its input.
@@ -88,6 +101,10 @@ struct Schedule {
 /// Steps of so many tokens at most take an expert that every token goes to as one of the mixture
 /// beside it. More of them multiply faster apart.
 inline constexpr int64_t kMaxJoinedTokens = 3;
+
+/// Steps of so many tokens at most leave the product of b and a to gated delta nets, of which each
+/// head reads its weights for each token.
+inline constexpr int64_t kMaxGateTokens = 2;
 
 /// Every operation by itself. `joins`: sums of experts are left to norms, and for few `tokens` (0:
 /// any number) experts join that of every token where it has their form.

@@ -273,7 +273,17 @@ TEST(Schedule, sums_of_experts_are_left_to_the_norm_that_adds_them) {
       "launch head\n"
       "launch head.logits\n";
   EXPECT_EQ(to_string(schedule_launches(plan, true), plan), expected);
-  EXPECT_EQ(programs(plan), expected) << "programs between experts are short";
+  EXPECT_EQ(programs(plan, 2), expected) << "programs between experts are short";
+  EXPECT_EQ(programs(plan, 1),
+            "launch table\n"
+            "launch first, normalises norm, multiplies router, the sum left to a norm\n"
+            "launch sum, adds the routes\n"
+            "launch second, multiplies router\n"
+            "launch used\n"
+            "launch sum\n"
+            "launch norm\n"
+            "launch head\n"
+            "launch head.logits\n");
   EXPECT_EQ(to_string(schedule_launches(plan, false), plan).find("left"), std::string::npos);
 }
 
@@ -282,6 +292,7 @@ struct MixtureAndShared {
   CudaExperts mixture;
   CudaMatrix gate_up = packed(2 * kInner, kHidden);
   CudaMatrix down = packed(kHidden, kInner);
+  CudaMatrix router = dense(8, kHidden);
 
   MixtureAndShared() {
     gate_up.format.row_order = cuda::RowOrder::kGateAboveUp;
@@ -296,7 +307,7 @@ struct MixtureAndShared {
   std::string launches(int64_t tokens, bool has_gate_first = true) {
     const Experts experts = {8, 2, kHidden, kInner,
                              std::make_shared<const CudaExperts>(std::move(mixture))};
-    const Weight router = weight_of({dense(8, kHidden)});
+    const Weight of_router = weight_of({std::move(router)});
     const Weight gate_weight = weight_of({dense(1, kHidden)});
     Recorder record;
     ValueId x = record.embed("table", weight_of({dense(kVocab, kHidden)}));
@@ -304,7 +315,7 @@ struct MixtureAndShared {
     ValueId gate = kNoValue;
     if (has_gate_first) gate = record.exact_linear("gate", h, gate_weight);
     const ValueId sum =
-        record.experts("experts", h, record.exact_linear("router", h, router), experts);
+        record.experts("experts", h, record.exact_linear("router", h, of_router), experts);
     if (!has_gate_first) gate = record.exact_linear("gate", h, gate_weight);
     const ValueId inner = record.gated_linear("up", h, weight_of({std::move(gate_up)}));
     const ValueId shared = record.linear("down", inner, weight_of({std::move(down)}));
@@ -315,21 +326,22 @@ struct MixtureAndShared {
     const StepPlan plan = std::move(std::move(record).finish()).value();
     std::string text = programs(plan, tokens);
     text.erase(text.find("launch last"));
-    return text.erase(0, text.find("launch norm\n") + 12);
+    return text.erase(0, text.find("launch table\n") + 13);
   }
 };
 
 constexpr const char* kApart =
+    "launch norm\n"
     "launch gate\n"
     "launch router\n"
-    "launch experts\n"
+    "launch experts, the sum left to a norm\n"
     "launch up\n"
     "launch down\n"
-    "launch shared\n"
-    "launch next\n";
+    "launch next, adds the routes and shared\n";
 
 TEST(Schedule, the_expert_of_every_token_joins_those_of_a_mixture_for_few_tokens) {
-  EXPECT_EQ(MixtureAndShared().launches(1),
+  EXPECT_EQ(MixtureAndShared().launches(2),
+            "launch norm\n"
             "launch gate\n"
             "launch router\n"
             "launch experts, with shared, the sum left to a norm\n"
@@ -337,11 +349,36 @@ TEST(Schedule, the_expert_of_every_token_joins_those_of_a_mixture_for_few_tokens
   EXPECT_EQ(MixtureAndShared().launches(kMaxJoinedTokens + 1), kApart);
 }
 
+TEST(Schedule, the_way_to_the_experts_of_one_token_is_one_kernel) {
+  EXPECT_EQ(MixtureAndShared().launches(1),
+            "launch experts, normalises norm, multiplies gate, multiplies router, with shared, the "
+            "sum left to a norm\n"
+            "launch next, adds the routes\n");
+  // Apart, the shared expert has its gate before the experts, a product that reads the norm.
+  MixtureAndShared apart;
+  apart.mixture.joins_shared = false;
+  EXPECT_EQ(apart.launches(1),
+            "launch norm\n"
+            "launch gate\n"
+            "launch experts, multiplies router, the sum left to a norm\n"
+            "launch up\n"
+            "launch down\n"
+            "launch next, adds the routes and shared\n");
+  MixtureAndShared packed_router;
+  packed_router.router = packed(8, kHidden);
+  EXPECT_EQ(packed_router.launches(1),
+            "launch norm\n"
+            "launch gate\n"
+            "launch router\n"
+            "launch experts, with shared, the sum left to a norm\n"
+            "launch next, adds the routes\n");
+}
+
 TEST(Schedule, the_expert_of_every_token_stays_apart_where_it_differs) {
   const auto launches_of = [](const auto& change) {
     MixtureAndShared layer;
     change(layer);
-    return layer.launches(1);
+    return layer.launches(2);
   };
   using Layer = MixtureAndShared;
   EXPECT_EQ(launches_of([](Layer& l) { l.mixture.joins_shared = false; }), kApart);
@@ -353,11 +390,12 @@ TEST(Schedule, the_expert_of_every_token_stays_apart_where_it_differs) {
               l.gate_up.format.row_order = cuda::RowOrder::kGateAboveUp;
             }),
             kApart);
-  EXPECT_NE(MixtureAndShared().launches(1, false).find("launch experts\n"), std::string::npos)
+  EXPECT_NE(MixtureAndShared().launches(2, false).find("launch experts, the sum left to a norm\n"),
+            std::string::npos)
       << "its gate comes after the experts";
 }
 
-TEST(Schedule, gated_delta_nets_are_launches_with_all_that_is_between_them) {
+std::string launches_of_a_delta_net(CudaMatrix gates, int64_t tokens) {
   constexpr DeltaNetShape kShape = {1, 2, 64, 64, 4, 1e-6f, false};
   const auto vector = [](int64_t size) { return Vector{size, nullptr}; };
   const DeltaNetWeights weights = {vector(4 * kShape.channels()), vector(2), vector(2), vector(64)};
@@ -365,22 +403,34 @@ TEST(Schedule, gated_delta_nets_are_launches_with_all_that_is_between_them) {
   ValueId x = record.embed("table", weight_of({dense(kVocab, kHidden)}));
   ValueId h = record.add_norm("norm", x, kNoValue, norm());
   const ValueId qkvz = record.linear("in", h, weight_of({packed(384, kHidden)}));
-  const ValueId ba = record.linear("gates", h, weight_of({packed(4, kHidden)}));
+  const ValueId ba = record.linear("gates", h, weight_of({std::move(gates)}));
   const ValueId y = record.delta_net("net", qkvz, ba, kShape, weights);
   const ValueId delta = record.linear("out", y, weight_of({packed(kHidden, 128)}));
   record.logits("head", record.head_norm("last", x, delta, norm()),
                 weight_of({dense(kVocab, kHidden)}));
-  const StepPlan plan = std::move(std::move(record).finish()).value();
-  EXPECT_EQ(programs(plan),
-            "launch table\n"
-            "launch norm\n"
-            "launch in\n"
-            "launch gates\n"
-            "launch net\n"
-            "launch out\n"
-            "launch last\n"
-            "launch head\n"
-            "launch head.logits\n");
+  return programs(std::move(std::move(record).finish()).value(), tokens);
+}
+
+TEST(Schedule, gated_delta_nets_are_launches_with_all_that_is_between_them) {
+  const std::string expected =
+      "launch table\n"
+      "launch norm\n"
+      "launch in\n"
+      "launch gates\n"
+      "launch net\n"
+      "launch out\n"
+      "launch last\n"
+      "launch head\n"
+      "launch head.logits\n";
+  EXPECT_EQ(launches_of_a_delta_net(packed(4, kHidden), 1), expected);
+  EXPECT_EQ(launches_of_a_delta_net(dense(4, kHidden), kMaxGateTokens + 1), expected);
+}
+
+TEST(Schedule, gated_delta_nets_multiply_their_gates_for_few_tokens) {
+  const std::string launches = launches_of_a_delta_net(dense(4, kHidden), kMaxGateTokens);
+  EXPECT_NE(launches.find("launch in\nlaunch net, multiplies gates\nlaunch out\n"),
+            std::string::npos)
+      << launches;
 }
 
 }  // namespace

@@ -240,10 +240,16 @@ Status CudaStepRunner::launch(const EmbedOp& op, const ScheduledLaunch&) {
   return {};
 }
 
-Status CudaStepRunner::launch(const AddNormOp& op, const ScheduledLaunch& item) {
+cuda::AddNormCall CudaStepRunner::norm_call(const AddNormOp& op,
+                                            const ScheduledLaunch& item) const {
   cuda::AddNormCall call;
   if (item.adds_routes) {
     call.routes = routes_;
+    if (item.gated >= 0) {
+      const auto& gated =
+          std::get<SigmoidGateOp>(plan_->ops[static_cast<std::size_t>(item.gated)].what);
+      call.gated = {at(gated.x), floats(gated.gate)};
+    }
   } else if (op.delta != kNoValue && !item.is_summed) {
     call.delta = at(op.delta);
   }
@@ -256,7 +262,11 @@ Status CudaStepRunner::launch(const AddNormOp& op, const ScheduledLaunch& item) 
   call.eps = op.norm.eps;
   call.factor = op.factor;
   call.element = element();
-  cuda::run_add_norm(call, stream_);
+  return call;
+}
+
+Status CudaStepRunner::launch(const AddNormOp& op, const ScheduledLaunch& item) {
+  cuda::run_add_norm(norm_call(op, item), stream_);
   return {};
 }
 
@@ -303,10 +313,48 @@ CudaSharedExpert CudaStepRunner::shared_expert(const JoinedExpert& joined) const
           floats(std::get<SigmoidGateOp>(op(joined.gated)).gate)};
 }
 
+cuda::RouterCall CudaStepRunner::router_call(const ExpertsOp& op,
+                                             const JoinedRouter& joined) const {
+  const auto op_of = [this](int64_t i) -> const Operation& {
+    return plan_->ops[static_cast<std::size_t>(i)].what;
+  };
+  const auto matrix_of = [&](int64_t i) -> cuda::RouterMatrix {
+    if (i < 0) return {};
+    const CudaMatrix& matrix = open(std::get<LinearOp>(op_of(i)).weight).parts.front();
+    return {matrix.memory.data(), matrix.element,
+            reinterpret_cast<const float*>(matrix.bias.data())};
+  };
+  cuda::RouterCall call;
+  call.x = at(op.x);
+  call.x_element = element();
+  call.cols = plan_->value(op.x).cols;
+  call.router = matrix_of(joined.router);
+  call.gate = matrix_of(joined.gate);
+  if (joined.norm >= 0) call.norm = norm_call(std::get<AddNormOp>(op_of(joined.norm)), {});
+  return call;
+}
+
+Status CudaStepRunner::launch_apart(std::initializer_list<int64_t> ops) {
+  for (const int64_t op : ops) {
+    if (op >= 0) SUBBYTE_CHECK(launch(ScheduledLaunch{.op = op}));
+  }
+  return {};
+}
+
 Status CudaStepRunner::launch(const ExpertsOp& op, const ScheduledLaunch& item) {
   const auto& experts = *static_cast<const CudaExperts*>(op.experts.storage.get());
-  SUBBYTE_TRY(routes_, moe_.run(activations(op.x), floats(op.router_logits), experts,
-                                shared_expert(item.joined)));
+  const CudaSharedExpert shared = shared_expert(item.joined);
+  const float* logits = floats(op.router_logits);
+  cuda::RouterCall router;
+  if (item.router.is_there()) {
+    router = router_call(op, item.router);
+    if (moe_.serves(router, experts, shared)) {
+      logits = nullptr;
+    } else {
+      SUBBYTE_CHECK(launch_apart({item.router.norm, item.router.gate, item.router.router}));
+    }
+  }
+  SUBBYTE_TRY(routes_, moe_.run(activations(op.x), logits, experts, shared, router));
   if (item.leaves_sum) return {};
   const CudaRows y = activations(op.y);
   cuda::run_add_routes({y.data, routes_, element(), y.rows, y.cols}, stream_);
@@ -356,8 +404,22 @@ Status CudaStepRunner::launch(const SigmoidGateOp& op, const ScheduledLaunch&) {
   return {};
 }
 
-Status CudaStepRunner::launch(const DeltaNetOp& op, const ScheduledLaunch&) {
-  return delta_nets_.run(op, activations(op.y), at(op.qkvz), at(op.ba));
+/// A product that a delta net takes in reads what the delta net must not write over.
+Status CudaStepRunner::launch(const DeltaNetOp& op, const ScheduledLaunch& item) {
+  cuda::DeltaNetGateProduct product;
+  if (item.gates >= 0) {
+    const auto& linear = std::get<LinearOp>(plan_->ops[static_cast<std::size_t>(item.gates)].what);
+    const CudaMatrix& matrix = open(linear.weight).parts.front();
+    product = {matrix.memory.data(), matrix.element, at(linear.x), matrix.cols};
+    const bool is_apart = matrix.bias.size() > 0 || at(linear.x) == at(op.y) ||
+                          at(linear.x) == at(op.qkvz) ||
+                          !delta_nets_.serves(op, product, rows_of(op.y));
+    if (is_apart) {
+      product = {};
+      SUBBYTE_CHECK(launch_apart({item.gates}));
+    }
+  }
+  return delta_nets_.run(op, activations(op.y), at(op.qkvz), at(op.ba), product);
 }
 
 Status CudaStepRunner::launch(const AllReduceOp&, const ScheduledLaunch&) {

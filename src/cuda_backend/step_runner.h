@@ -126,6 +126,11 @@ class CudaStepRunner {
   Status launch(const LogitsOp& op, const ScheduledLaunch& item);
   Status show(const Op& op);
 
+  /// Launches operations by themselves that others have not taken in after all.
+  Status launch_apart(std::initializer_list<int64_t> ops);
+
+  cuda::AddNormCall norm_call(const AddNormOp& op, const ScheduledLaunch& item) const;
+  cuda::RouterCall router_call(const ExpertsOp& op, const JoinedRouter& joined) const;
   CudaSharedExpert shared_expert(const JoinedExpert& joined) const;
   int64_t rows_of(ValueId id) const;
   std::byte* at(ValueId id) const { return pointers_[slots_->slot_of[id]]; }

@@ -9,6 +9,7 @@
 
 #include "base/thread_pool.h"
 #include "cpu_backend/cpu_backend.h"
+#include "cpu_backend/thread_limit.h"
 #include "cuda_backend/cuda_backend.h"
 #include "devices/auto_device.h"
 
@@ -59,6 +60,7 @@ Result<std::unique_ptr<Backend>> make_cpu(const DeviceOptions& options) {
 Result<std::unique_ptr<Backend>> make_gpu(const DeviceOptions& options, int index) {
   const std::string unserved = unsupported_by_gpu(options);
   if (!unserved.empty()) return Error{"device.unsupported", unserved};
+  SUBBYTE_CHECK(check_num_threads(options.num_threads));
   return make_cuda_backend({.index = index,
                             .is_bf16 = options.activations == Activations::kBF16,
                             .mxfp8_experts = options.activations == Activations::kMxfp8,

@@ -24,13 +24,18 @@ constexpr std::array<uint64_t, 256> spread_by(int stride) {
 
 constexpr std::array<uint64_t, 256> kSpreadByBytes = spread_by(8);
 
-/// body(canonical index of a block, its index in the buffer)
+/// body(canonical index of a block, its index in the buffer) for the blocks of outputs [begin, end)
 template <typename Body>
-void for_each_block(const KbitShape& shape, const Body& body) {
+void for_blocks_of_rows(const KbitShape& shape, int64_t begin, int64_t end, const Body& body) {
   const int64_t groups = shape.cols / kBlock;
-  for (int64_t n = 0; n < shape.rows; ++n) {
+  for (int64_t n = begin; n < end; ++n) {
     for (int64_t g = 0; g < groups; ++g) body(n * groups + g, kbit_block(shape, n, g));
   }
+}
+
+template <typename Body>
+void for_each_block(const KbitShape& shape, const Body& body) {
+  for_blocks_of_rows(shape, 0, shape.rows, body);
 }
 
 }  // namespace
@@ -81,10 +86,15 @@ void pack_kbit(std::byte* planes, const std::byte* codes, const KbitShape& shape
 }
 
 void unpack_kbit(std::byte* codes, const std::byte* planes, const KbitShape& shape) {
+  unpack_kbit_rows(codes, planes, shape, 0, shape.rows);
+}
+
+void unpack_kbit_rows(std::byte* codes, const std::byte* planes, const KbitShape& shape,
+                      int64_t begin, int64_t end) {
   const int bits = shape.bits;
   const int64_t block_bytes = 4 * bits;
   const std::array<uint64_t, 256> spread = spread_by(bits);
-  for_each_block(shape, [&](int64_t canonical, int64_t block) {
+  for_blocks_of_rows(shape, begin, end, [&](int64_t canonical, int64_t block) {
     std::byte* to = codes + canonical * block_bytes;
     const std::byte* from = planes + block * block_bytes;
     for (int eight = 0; eight < kBlock / 8; ++eight) {
@@ -106,7 +116,12 @@ void pack_kbit_scales(std::byte* to, const std::byte* scales, const KbitShape& s
 
 void unpack_kbit_scales(std::byte* scales, const std::byte* from, const KbitShape& shape,
                         int width) {
-  for_each_block(shape, [&](int64_t canonical, int64_t block) {
+  unpack_kbit_scales_of_rows(scales, from, shape, width, 0, shape.rows);
+}
+
+void unpack_kbit_scales_of_rows(std::byte* scales, const std::byte* from, const KbitShape& shape,
+                                int width, int64_t begin, int64_t end) {
+  for_blocks_of_rows(shape, begin, end, [&](int64_t canonical, int64_t block) {
     std::copy_n(from + block * width, width, scales + canonical * width);
   });
 }

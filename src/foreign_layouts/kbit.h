@@ -42,10 +42,15 @@ int64_t kbit_block(const KbitShape& shape, int64_t n, int64_t group);
 /// Canonical codes [rows][cols * bits / 8] to planes and back. The shape has been checked.
 void pack_kbit(std::byte* planes, const std::byte* codes, const KbitShape& shape);
 void unpack_kbit(std::byte* codes, const std::byte* planes, const KbitShape& shape);
+/// The same of outputs [begin, end), to where all would go.
+void unpack_kbit_rows(std::byte* codes, const std::byte* planes, const KbitShape& shape,
+                      int64_t begin, int64_t end);
 
 /// Canonical scales [rows][cols / 32] of `width` bytes to the order of the blocks and back.
 void pack_kbit_scales(std::byte* to, const std::byte* scales, const KbitShape& shape, int width);
 void unpack_kbit_scales(std::byte* scales, const std::byte* from, const KbitShape& shape,
                         int width);
+void unpack_kbit_scales_of_rows(std::byte* scales, const std::byte* from, const KbitShape& shape,
+                                int width, int64_t begin, int64_t end);
 
 }  // namespace subbyte

@@ -249,6 +249,9 @@ Result<Value> parse(std::string_view text, std::string_view where, std::span<con
   if (text.starts_with("\xEF\xBB\xBF")) {
     return error("json.syntax", "begins with a byte order mark; save it as UTF-8 without one");
   }
+  if (text.starts_with("\xFF\xFE") || text.starts_with("\xFE\xFF")) {
+    return error("json.utf8", "begins as UTF-16 does; save it as UTF-8");
+  }
   if (const auto bad = find_invalid_utf8(text)) {
     return error("json.utf8", "not UTF-8 at byte " + std::to_string(*bad));
   }

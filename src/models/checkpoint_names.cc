@@ -92,6 +92,7 @@ class Finder {
     }
     for (const FileVector& vector : found.file.vectors) {
       SUBBYTE_TRY(const FileTensor* tensor, require_tensor(context_.tensors, vector.name, ""));
+      SUBBYTE_CHECK(require_shape(*tensor, vector.shape));
       used_.insert(tensor->name);
     }
     return found;

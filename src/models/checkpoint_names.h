@@ -104,7 +104,8 @@ struct FoundTensor {
 
 /// Finds all tensors of `specs` by the headers, before weights are read. Of one that is tied to
 /// another, `file` is empty where the checkpoint does not have it.
-/// Codes: those of describe_module; import.missing for other tensors; model.weight_shape when a
+/// Codes: those of describe_module; import.missing and import.shape for other tensors;
+/// model.weight_shape when a
 /// module disagrees with `specs`; model.surplus for tensors that are not in `specs`: they belong to
 /// another architecture or to layers that config.json does not count; import.config for a
 /// quantization method that no module has.

@@ -72,6 +72,26 @@ std::vector<KeyRule> rope_rules(std::string_view model_type) {
   return rules;
 }
 
+std::vector<std::string> keys_beside_text_part(const json::Object& config) {
+  // Of a wrapper itself, or of the file.
+  constexpr std::array<std::string_view, 6> kOuter = {"model_type",          "text_config",
+                                                      "tie_word_embeddings", "eos_token_id",
+                                                      "quantization_config", "compression_config"};
+  std::vector<std::string> keys;
+  const auto wrapper = config.string("model_type");
+  const auto text = text_part_of(config);
+  if (!wrapper.ok() || !text.ok() || !*text) return keys;
+  const std::vector<KeyRule> rules = config_rules(**wrapper);
+  for (const auto& [key, value] : config.members()) {
+    const KeyRule* const rule = json::find_rule(rules, key);
+    if (rule == nullptr || rule->use != KeyUse::kComputed || value.is_null()) continue;
+    if (std::ranges::find(kOuter, key) != kOuter.end()) continue;
+    const json::Value* const inside = (*text)->find(key);
+    if (inside == nullptr || *inside != value) keys.push_back(key);
+  }
+  return keys;
+}
+
 std::vector<std::string> unknown_config_keys(const json::Object& config,
                                              std::string_view model_type) {
   const auto text = text_part_of(config);

@@ -35,4 +35,8 @@ std::vector<json::KeyRule> rope_rules(std::string_view model_type);
 std::vector<std::string> unknown_config_keys(const json::Object& config,
                                              std::string_view model_type);
 
+/// Keys of the text model that stand beside the text part of a wrapper, where neither the reference
+/// nor this reads them, and say what the text part does not.
+std::vector<std::string> keys_beside_text_part(const json::Object& config);
+
 }  // namespace subbyte

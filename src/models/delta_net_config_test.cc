@@ -157,6 +157,25 @@ TEST(DeltaNetConfigs, know_the_keys_of_both_parts) {
                 {"brand_new", "text_config.other_new", "text_config.rope_parameters.third_new"}));
 }
 
+TEST(DeltaNetConfigs, know_what_is_read_inside_of_the_text_part_alone) {
+  const auto keys = [](const char* beside) {
+    const json::Value value = json::Value::parse(wrapped(kQwen3_5, "qwen3_5", beside));
+    return keys_beside_text_part(*json::Object::of(value, "config.json"));
+  };
+  EXPECT_EQ(keys(R"({"rope_scaling": {"rope_type": "yarn", "factor": 4.0}, "rms_norm_eps": 0.5})"),
+            std::vector<std::string>({"rope_scaling", "rms_norm_eps"}));
+  EXPECT_EQ(keys(R"({"rope_scaling": null, "tie_word_embeddings": true, "eos_token_id": 3,
+                     "use_cache": false, "brand_new": 1})"),
+            std::vector<std::string>());
+  json::Value same = json::Value::parse(wrapped(kQwen3_5, "qwen3_5", "{}"));
+  same["hidden_size"] = same["text_config"]["hidden_size"];
+  EXPECT_EQ(keys_beside_text_part(*json::Object::of(same, "config.json")),
+            std::vector<std::string>());
+  const json::Value flat = json::Value::parse(kQwen3_5);
+  EXPECT_EQ(keys_beside_text_part(*json::Object::of(flat, "config.json")),
+            std::vector<std::string>());
+}
+
 TEST(DeltaNetConfigs, list_the_tensors_of_both_ways_to_join_projections) {
   const auto names = [](const char* text) {
     const ModelConfig config = *parse_text(text);

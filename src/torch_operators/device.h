@@ -56,6 +56,8 @@ struct MixtureTensors {
 /// All tensors are on one GPU but for those of WeightTensors that may be on the CPU. Work is
 /// launched on torch's current stream of that GPU and not waited for.
 struct DeviceFunctions {
+  /// Says whether a CUDA graph is captured on torch's current stream of the GPU of a tensor.
+  bool (*is_captured)(const Tensor& tensor);
   Status (*quantize)(const BlockQuantization& blocks, const Tensor& x, Tensor& codes,
                      Tensor& scales);
   Status (*dequantize)(const WeightTensors& weights, const MatrixView& view, Tensor& out);

@@ -73,7 +73,8 @@ struct FourOverSix {
   BlockError error;
 };
 
-/// [M, K] to bytes [M, K/2] and scales in two dimensions.
+/// [M, K] to bytes [M, K/2] and scales in two dimensions. GPUs have no search: theirs are copied to
+/// the host and back.
 Status quantize_e2m1(BlockQuantization blocks, const Tensor& x, Results& results,
                      const std::optional<FourOverSix>& search = std::nullopt) {
   SUBBYTE_CHECK(check_dim(x, 2));
@@ -81,18 +82,19 @@ Status quantize_e2m1(BlockQuantization blocks, const Tensor& x, Results& results
   blocks.alignment = 32;
   SUBBYTE_CHECK(check_block_quantization(blocks));
   if (blocks.padded_cols() != blocks.cols) return refuse(x, "columns in 32s");
-  Tensor codes = Tensor::empty(std::array{blocks.rows, blocks.row_bytes()}, numbers().u8, x);
+  const Tensor& from = search ? x.host() : x;
+  Tensor codes = Tensor::empty(std::array{blocks.rows, blocks.row_bytes()}, numbers().u8, from);
   Tensor scales =
-      Tensor::empty(std::array{blocks.scale_rows(), blocks.scale_cols()}, numbers().u8, x);
+      Tensor::empty(std::array{blocks.scale_rows(), blocks.scale_cols()}, numbers().u8, from);
   if (search && blocks.rows > 0) {
     SUBBYTE_TRY(Machine machine, Machine::borrow());
-    SUBBYTE_CHECK(quantize_four_over_six(machine, blocks, search->global_scale, search->error, x,
+    SUBBYTE_CHECK(quantize_four_over_six(machine, blocks, search->global_scale, search->error, from,
                                          codes, scales));
   } else {
-    SUBBYTE_CHECK(quantize(blocks, x, codes, scales));
+    SUBBYTE_CHECK(quantize(blocks, from, codes, scales));
   }
-  results.add(std::move(codes));
-  results.add(std::move(scales));
+  results.add(std::move(codes).to_device_of(x));
+  results.add(std::move(scales).to_device_of(x));
   return {};
 }
 
@@ -129,7 +131,6 @@ Status nvfp4_quantize(Arguments& arguments, Results& results) {
   SUBBYTE_TRY(blocks.layout, layout_of(layout));
   if (!error) return quantize_e2m1(blocks, x, results);
   if (*error != "MAE" && *error != "MSE") return refuse("nvfp4_4over6", "MAE or MSE", *error);
-  if (!x.on_cpu()) return refuse("nvfp4_4over6", "none on a GPU", *error);
   const BlockError kind = *error == "MSE" ? BlockError::kSquared : BlockError::kAbsolute;
   return quantize_e2m1(blocks, x, results, FourOverSix{global_scale, kind});
 }

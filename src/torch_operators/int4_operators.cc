@@ -1,5 +1,6 @@
-// The five int4 operators of aten with their arguments, on CPUs: those that aten has for CPUs, and
-// those for CUDA and XPU with the words of these (foreign_layouts/int4pack.h draws them).
+// The five int4 operators of aten with their arguments, on any device: those that aten has for CPUs
+// alone, with the tiles of this process, and those for CUDA and XPU with the words of these
+// (foreign_layouts/int4pack.h draws them).
 
 #include <algorithm>
 #include <array>
@@ -176,15 +177,15 @@ Status multiply_with_offsets(const Product& in, const char* name, const Unpack& 
     SUBBYTE_CHECK(multiply_on_gpu(in, name, unpack, out));
   } else if (in.x.size(0) > 0) {
     SUBBYTE_TRY(Machine machine, Machine::borrow(in.x.count() * in.rows()));
-    const std::vector<int64_t> sizes = {in.rows(), in.cols(), in.group};
+    const auto make = [&]() -> Result<WithOffsets> {
+      SUBBYTE_TRY(Matrix codes, codes_and_scales(in, unpack));
+      SUBBYTE_TRY(Matrix offsets, offsets_of(in));
+      return WithOffsets{std::move(codes), std::move(offsets), in.group};
+    };
     const std::array sources = {&in.weight, &in.scales};
-    SUBBYTE_TRY(const auto codes,
-                keep({name, sizes, {}}, sources, [&] { return codes_and_scales(in, unpack); }));
-    SUBBYTE_TRY(const auto offsets, keep({"int4 offsets", sizes, {}}, std::array{&in.scales},
-                                         [&] { return offsets_of(in); }));
-    SUBBYTE_TRY(ReadyWeights ready, make_ready(machine, codes->view, sources));
-    SUBBYTE_CHECK(set_offsets(ready, offsets->view, in.group, std::array{&in.scales}));
-    SUBBYTE_CHECK(multiply(machine, in.x, ready, std::nullopt, out));
+    SUBBYTE_TRY(const auto ready,
+                keep_ready(machine, {name, {in.rows(), in.cols(), in.group}, {}}, sources, make));
+    SUBBYTE_CHECK(multiply(machine, in.x, *ready, std::nullopt, out));
   }
   results.add(std::move(out));
   return {};
@@ -198,7 +199,7 @@ Status product_for_cpu(Arguments& arguments, Results& results) {
   SUBBYTE_CHECK(check_dtype(in.weight, {numbers().u8}));
   SUBBYTE_CHECK(check_sizes(in.weight, {in.rows(), in.cols() / 2}));
   const auto unpack = [&](std::byte* codes) {
-    unpack_int4_cpu(codes, in.weight.data(), in.rows(), in.cols(), tile_of_aten);
+    unpack_int4_cpu(codes, in.weight.host().data(), in.rows(), in.cols(), tile_of_aten);
   };
   return multiply_with_offsets(in, "int4 of CPUs", unpack, results);
 }
@@ -259,12 +260,12 @@ Status product_with_zeros(Arguments& arguments, Results& results) {
 
 constexpr Operator kOperators[] = {
     {"_convert_weight_to_int4pack_for_cpu(Tensor self, int innerKTiles) -> Tensor",
-     kernel<convert_for_cpu>},
+     kernel<convert_for_cpu>, kernel_by_host<convert_for_cpu>},
     {"_convert_weight_to_int4pack(Tensor self, int innerKTiles) -> Tensor", kernel<convert>,
      kernel_by_host<convert>},
     {"_weight_int4pack_mm_for_cpu(Tensor self, Tensor mat2, int qGroupSize, "
      "Tensor qScaleAndZeros) -> Tensor",
-     kernel<product_for_cpu>},
+     kernel<product_for_cpu>, kernel<product_for_cpu>},
     {"_weight_int4pack_mm(Tensor self, Tensor mat2, int qGroupSize, Tensor qScaleAndZeros) -> "
      "Tensor",
      kernel<product>, kernel<product>},

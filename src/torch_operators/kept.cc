@@ -5,14 +5,22 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <functional>
 #include <list>
 #include <mutex>
+#include <string>
+#include <unordered_map>
 #include <utility>
+
+#include "torch_operators/device.h"
 
 namespace subbyte::torch_operators {
 namespace {
 
-constexpr int64_t kLongTime = 4096;  // calls
+// Calls without a matrix after which it goes, or so many for each that is kept: a model may have
+// thousands, which it asks for in turns.
+constexpr int64_t kLongTime = 4096;
+constexpr int64_t kLongTimeOfEach = 16;
 
 /// Calls a method of torch whose one result is a number.
 Word call(const char* name, const Tensor& tensor) {
@@ -59,11 +67,22 @@ Source source_of(const Tensor* tensor) {
           counted ? call("aten::_version", *tensor) : checksum(tensor->span())};
 }
 
+std::size_t key_of(const Recipe& recipe, const std::vector<Source>& sources) {
+  std::size_t key = std::hash<std::string_view>()(recipe.name);
+  const auto mix = [&key](std::size_t more) {
+    key = std::rotl(key * 0x9E3779B97F4A7C15u, 29) ^ more;
+  };
+  for (const int64_t number : recipe.numbers) mix(static_cast<std::size_t>(number));
+  for (const Source& source : sources) mix(std::hash<const void*>()(source.data));
+  return key;
+}
+
 bool same_place(const Source& a, const Source& b) {
   return a.data == b.data && a.num_bytes == b.num_bytes;
 }
 
 struct Entry {
+  std::size_t key = 0;
   Recipe recipe;
   std::vector<Source> sources;
   std::vector<Tensor> tensors;
@@ -71,9 +90,13 @@ struct Entry {
   int64_t last_use = 0;
 };
 
+using Entries = std::list<Entry>;
+
 struct Store {
   std::mutex mutex;
-  std::list<Entry> entries;  // the one that was used last comes first
+  Entries entries;  // the one that was used last comes first
+  /// By key_of(): a model asks for its matrices in turns, so the next one is the last of the list.
+  std::unordered_multimap<std::size_t, Entries::iterator> by_key;
   int64_t calls = 0;
   int64_t num_bytes = 0;
 };
@@ -89,27 +112,34 @@ int64_t most_bytes() {
   return half;
 }
 
-void let_go(Store& all, std::list<Entry>::iterator entry) {
+void let_go(Store& all, Entries::iterator entry) {
   all.num_bytes -= entry->matrix->view.bytes();
+  const auto [begin, end] = all.by_key.equal_range(entry->key);
+  all.by_key.erase(std::find_if(begin, end, [&](const auto& one) { return one.second == entry; }));
   all.entries.erase(entry);
 }
 
 void let_go_of_old(Store& all) {
+  const auto count = static_cast<int64_t>(all.entries.size());
+  const int64_t long_time = std::max(kLongTime, kLongTimeOfEach * count);
   while (!all.entries.empty()) {
     const auto last = std::prev(all.entries.end());
-    if (all.num_bytes <= most_bytes() && all.calls - last->last_use < kLongTime) return;
+    if (all.num_bytes <= most_bytes() && all.calls - last->last_use < long_time) return;
     let_go(all, last);
   }
 }
 
 /// The matrix of those sources, or nullptr; one whose tensors have changed is let go.
-std::shared_ptr<const Matrix> find(Store& all, const Recipe& recipe,
+std::shared_ptr<const Matrix> find(Store& all, std::size_t key, const Recipe& recipe,
                                    const std::vector<Source>& sources) {
   ++all.calls;
-  const auto found = std::ranges::find_if(all.entries, [&](const Entry& entry) {
+  const auto [begin, end] = all.by_key.equal_range(key);
+  const auto place = std::find_if(begin, end, [&](const auto& one) {
+    const Entry& entry = *one.second;
     return std::ranges::equal(entry.sources, sources, same_place) && entry.recipe == recipe;
   });
-  if (found == all.entries.end()) return nullptr;
+  if (place == end) return nullptr;
+  const Entries::iterator found = place->second;
   if (found->sources != sources) {
     let_go(all, found);
     return nullptr;
@@ -117,6 +147,22 @@ std::shared_ptr<const Matrix> find(Store& all, const Recipe& recipe,
   found->last_use = all.calls;
   all.entries.splice(all.entries.begin(), all.entries, found);
   return found->matrix;
+}
+
+/// What is made of tensors of a GPU goes through the host, or into memory that outlives a graph.
+Status check_not_captured(const Recipe& recipe, std::span<const Tensor* const> sources) {
+  for (const Tensor* tensor : sources) {
+    if (tensor == nullptr || tensor->on_cpu()) continue;
+    if (!cuda_functions()->is_captured(*tensor)) return {};
+    return Error{
+        "torch.capture",
+        std::string(recipe.name) + ": " + tensor->name() +
+            ": expected weights that a call before the capture of a CUDA graph has packed, "
+            "found others; call once with the same tensors first, and let "
+            "torch.compile take them for parameters (mode=\"reduce-overhead\"), as "
+            "backend=\"cudagraphs\" copies them"};
+  }
+  return {};
 }
 
 }  // namespace
@@ -127,15 +173,19 @@ Result<std::shared_ptr<const Matrix>> keep(const Recipe& recipe,
   const auto is_kept = [](const Tensor* tensor) { return tensor == nullptr || !tensor->is_copy(); };
   const bool kept = std::ranges::all_of(sources, is_kept);
   std::vector<Source> places;
+  std::size_t key = 0;
   if (kept) {
+    places.reserve(sources.size());
     for (const Tensor* tensor : sources) places.push_back(source_of(tensor));
+    key = key_of(recipe, places);
     const std::lock_guard lock(store().mutex);
-    if (auto matrix = find(store(), recipe, places); matrix != nullptr) return matrix;
+    if (auto matrix = find(store(), key, recipe, places); matrix != nullptr) return matrix;
   }
+  SUBBYTE_CHECK(check_not_captured(recipe, sources));
   SUBBYTE_TRY(Matrix made, make());
   auto matrix = std::make_shared<const Matrix>(std::move(made));
   if (!kept) return std::shared_ptr<const Matrix>(std::move(matrix));
-  Entry entry = {recipe, std::move(places), {}, matrix, 0};
+  Entry entry = {key, recipe, std::move(places), {}, matrix, 0};
   for (const Tensor* tensor : sources) {
     if (tensor != nullptr) entry.tensors.push_back(tensor->share());
   }
@@ -144,14 +194,16 @@ Result<std::shared_ptr<const Matrix>> keep(const Recipe& recipe,
   entry.last_use = all.calls;
   all.num_bytes += matrix->view.bytes();
   all.entries.push_front(std::move(entry));
+  all.by_key.emplace(key, all.entries.begin());
   let_go_of_old(all);
   return std::shared_ptr<const Matrix>(std::move(matrix));
 }
 
 void forget_all() {
-  std::list<Entry> old;
+  Entries old;
   Store& all = store();
   const std::lock_guard lock(all.mutex);
+  all.by_key.clear();
   std::swap(old, all.entries);
   all.num_bytes = 0;
 }

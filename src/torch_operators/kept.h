@@ -34,7 +34,8 @@ struct Recipe {
   bool operator==(const Recipe&) const = default;
 };
 
-/// The matrix that `make` makes of `sources`, of which absent ones are nullptr.
+/// The matrix that `make` makes of `sources`, of which absent ones are nullptr. Code torch.capture
+/// where it would have to be made of tensors of a GPU while a CUDA graph is captured there.
 Result<std::shared_ptr<const Matrix>> keep(const Recipe& recipe,
                                            std::span<const Tensor* const> sources,
                                            FunctionRef<Result<Matrix>()> make);

@@ -10,7 +10,12 @@
 namespace subbyte::torch_operators {
 namespace {
 
-constexpr int64_t kLeastWork = 1 << 17;  // some ten microseconds of one thread
+/// Products that one thread does while `threads` of torch are woken and waited for: that takes the
+/// longer the more they are, up to some twenty microseconds.
+int64_t least_work(int threads) {
+  constexpr int64_t kOfEach = 28'000;
+  return std::clamp<int64_t>(kOfEach * threads, 1 << 17, 1 << 19);
+}
 
 class TorchThreads : public Executor {
  public:
@@ -60,7 +65,7 @@ Machine::~Machine() {
 
 Result<Machine> Machine::borrow(int64_t work) {
   const int threads_of_torch = num_torch_threads();
-  const int size = work < kLeastWork ? 1 : threads_of_torch;
+  const int size = work < least_work(threads_of_torch) ? 1 : threads_of_torch;
   Idle& all = idle();
   {
     const std::lock_guard lock(all.mutex);

@@ -179,6 +179,10 @@ struct Marlin {
 Status Marlin::check() const {
   const Numbers& t = numbers();
   SUBBYTE_CHECK(check_dtype(a, {t.f16, t.bf16}));
+  for (const Tensor* tensor : sources()) {
+    if (tensor != nullptr) SUBBYTE_CHECK(check_device(*tensor, a));
+  }
+  if (bias) SUBBYTE_CHECK(check_device(*bias, a));
   if (c) return refuse(*c, "none");
   if (a_scales) return refuse(*a_scales, "none, as activations of 8 bits are not supported");
   if (type == WordType::kOther) {
@@ -364,25 +368,20 @@ Result<Tensor> plain_bias(const Tensor& bias, int64_t n) {
   return std::static_pointer_cast<const Tensor>(kept->owners.front())->share();
 }
 
-Status add_offsets(const Marlin& in, std::span<const Tensor* const> sources, int64_t group_size,
-                   ReadyWeights& ready) {
-  const Recipe recipe = {"marlin offsets", {in.n, in.groups()}, {}};
-  SUBBYTE_TRY(auto offsets, keep(recipe, sources, [&] { return in.offsets(); }));
-  SUBBYTE_CHECK(set_offsets(ready, offsets->view, group_size, sources));
-  ready.owners.push_back(std::move(offsets));
-  return {};
-}
-
 /// With float zero points, which products of CPUs add and kernels for GPUs of 16 bits do not hold.
 Status multiply_with_offsets(const Marlin& in, const Recipe& recipe,
                              std::span<const Tensor* const> sources,
                              const std::optional<Tensor>& bias, Tensor& out) {
   if (!in.a.on_cpu()) return refuse("is_zp_float", "False on a GPU", "True");
   SUBBYTE_TRY(Machine machine, Machine::borrow(in.a.count() * in.n));
-  SUBBYTE_TRY(const auto matrix, keep(recipe, sources, [&] { return in.matrix(); }));
-  SUBBYTE_TRY(ReadyWeights ready, make_ready(machine, matrix->view, sources));
-  SUBBYTE_CHECK(add_offsets(in, sources, matrix->view.group_size(), ready));
-  return multiply(machine, in.a, ready, bias, out);
+  const auto make = [&]() -> Result<WithOffsets> {
+    SUBBYTE_TRY(Matrix matrix, in.matrix());
+    SUBBYTE_TRY(Matrix offsets, in.offsets());
+    const int64_t group_size = matrix.view.group_size();
+    return WithOffsets{std::move(matrix), std::move(offsets), group_size};
+  };
+  SUBBYTE_TRY(const auto ready, keep_ready(machine, recipe, sources, make));
+  return multiply(machine, in.a, *ready, bias, out);
 }
 
 Status marlin(const Marlin& in, Results& results) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <bit>
 #include <cstring>
 
@@ -62,22 +63,6 @@ void load_numbers(float* to, const std::byte* from, int64_t count, Format format
 
 namespace {
 
-/// Says whether none of those bf16 is subnormal.
-bool all_normal(const uint16_t* bits, int64_t count) {
-  const auto is_subnormal = [](uint16_t half) {
-    return static_cast<uint16_t>(((half & 0x7F80u) == 0) & ((half & 0x7Fu) != 0));
-  };
-  std::array<uint16_t, kUnroll> found = {};
-  int64_t i = 0;
-  for (; i + kUnroll <= count; i += kUnroll) {
-    for (int64_t j = 0; j < kUnroll; ++j) {
-      found[static_cast<std::size_t>(j)] |= is_subnormal(bits[i + j]);
-    }
-  }
-  for (; i < count; ++i) found[0] |= is_subnormal(bits[i]);
-  return std::ranges::count(found, 0) == kUnroll;
-}
-
 Element element_of(Format format) {
   return format == Format::kF32   ? Element::kF32
          : format == Format::kF16 ? Element::kF16
@@ -86,11 +71,14 @@ Element element_of(Format format) {
 
 }  // namespace
 
-void load_floats(Machine& machine, float* to, const std::byte* from, int64_t count, Format format) {
+bool load_floats(Machine& machine, float* to, const std::byte* from, int64_t count, Format format) {
   const int64_t width = info(format).bits / 8;
+  const auto load = machine.kernels().vectors->blocks->load[static_cast<int>(element_of(format))];
+  std::atomic<bool> is_normal = true;
   machine.executor().parallel_for(count, kGrain, [&](int64_t begin, int64_t end, int) {
-    load_numbers(to + begin, from + begin * width, end - begin, format);
+    if (!load(to + begin, from + begin * width, end - begin)) is_normal = false;
   });
+  return is_normal;
 }
 
 void store_floats(Machine& machine, std::byte* to, const float* from, int64_t count,
@@ -138,39 +126,27 @@ class Pieces {
   float* next_;
 };
 
-/// Sum in double precision; several accumulators, as one would wait for each addition.
-double sum_of(const float* x, int64_t count) {
-  std::array<double, 8> sums = {};
-  int64_t k = 0;
-  for (; k + 8 <= count; k += 8) {
-    for (int64_t i = 0; i < 8; ++i) sums[static_cast<std::size_t>(i)] += double{x[k + i]};
-  }
-  for (; k < count; ++k) sums[0] += double{x[k]};
-  return ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
-}
-
 /// sums[m][g] = factor times the inputs of group g of row m.
 void sum_groups(Machine& machine, std::span<float> sums, std::span<const float> x,
                 const ReadyWeights& weights) {
   const int64_t cols = weights.main.cols;
   const int64_t groups = weights.offsets.cols;
+  const int64_t size = std::max<int64_t>(weights.group_size, 1);
   const std::span<const uint32_t> order = weights.main.input_order;
-  const int64_t count = static_cast<int64_t>(sums.size());
-  const int64_t grain = kGrain / std::max<int64_t>(weights.group_size, 1);
-  machine.executor().parallel_for(count, grain, [&](int64_t begin, int64_t end, int) {
-    for (int64_t i = begin; i < end; ++i) {
-      const float* const row = x.data() + i / groups * cols;
-      const int64_t first = i % groups * weights.group_size;
-      const int64_t inputs = std::min(weights.group_size, cols - first);
-      double sum = 0;
-      if (order.empty()) {
-        sum = sum_of(row + first, inputs);
-      } else {
-        for (int64_t k = first; k < first + inputs; ++k) {
-          sum += double{row[order[static_cast<std::size_t>(k)]]};
-        }
+  const auto sum = machine.kernels().vectors->blocks->sum_groups;
+  const int64_t rows = static_cast<int64_t>(sums.size()) / groups;
+  machine.executor().parallel_for(rows, kGrain / cols, [&](int64_t begin, int64_t end, int) {
+    std::vector<float> gathered(order.size());
+    for (int64_t m = begin; m < end; ++m) {
+      const float* row = x.data() + m * cols;
+      if (!order.empty()) {
+        std::ranges::transform(order, gathered.begin(), [row](uint32_t k) { return row[k]; });
+        row = gathered.data();
       }
-      sums[static_cast<std::size_t>(i)] = static_cast<float>(sum * weights.factor);
+      float* const to = sums.data() + m * groups;
+      const int64_t whole = cols / size;
+      sum(to, row, whole, size, weights.factor);
+      if (whole < groups) sum(to + whole, row + whole * size, 1, cols % size, weights.factor);
     }
   });
 }
@@ -266,10 +242,10 @@ Status multiply(Machine& machine, const Tensor& x, const ReadyWeights& weights,
   product.x = x.span<const float>();
   if (!f32) {
     const std::span<float> floats = pieces.take(x.count());
-    load_floats(machine, floats.data(), x.data(), x.count(), format);
+    const bool is_normal = load_floats(machine, floats.data(), x.data(), x.count(), format);
     product.x = floats;
+    product.x_is_bf16 = format == Format::kBF16 && is_normal;
   }
-  product.x_is_bf16 = format == Format::kBF16 && all_normal(x.data<const uint16_t>(), x.count());
   SUBBYTE_CHECK(multiply_floats(machine, product, weights, pieces));
   if (epilogue != nullptr) {
     finish(machine, *epilogue, y, m, rows, out);
@@ -286,6 +262,7 @@ Status multiply_kept(const Tensor& x, const Recipe& recipe, std::span<const Tens
   for (const Tensor* source : sources) {
     if (source != nullptr) SUBBYTE_CHECK(check_device(*source, x));
   }
+  if (bias) SUBBYTE_CHECK(check_device(*bias, x));
   if (!x.on_cpu()) return cuda_functions()->multiply(x, recipe, sources, make, bias, out);
   SUBBYTE_TRY(Machine machine, Machine::borrow(x.count() * out.size(-1)));
   SUBBYTE_TRY(const auto matrix, keep(recipe, sources, make));

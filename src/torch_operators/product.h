@@ -33,8 +33,9 @@ Status multiply_kept(const Tensor& x, const Recipe& recipe, std::span<const Tens
 /// Converts numbers of f32, f16 or bf16 on this thread.
 void load_numbers(float* to, const std::byte* from, int64_t count, Format format);
 
-/// Converts numbers of f32, f16 or bf16 on all threads; rounds to nearest even.
-void load_floats(Machine& machine, float* to, const std::byte* from, int64_t count, Format format);
+/// Converts numbers of f32, f16 or bf16 on all threads; rounds to nearest even. load_floats() says
+/// whether none is a subnormal bf16.
+bool load_floats(Machine& machine, float* to, const std::byte* from, int64_t count, Format format);
 void store_floats(Machine& machine, std::byte* to, const float* from, int64_t count, Format format);
 
 }  // namespace subbyte::torch_operators

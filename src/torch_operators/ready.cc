@@ -143,12 +143,15 @@ Result<ReadyWeights> make_ready(Machine& machine, const MatrixView& view,
   ReadyWeights ready;
   ready.main = view;
   SUBBYTE_CHECK(split_offsets(ready, sources));
-  part.insert(part.end(), {view.rows, view.cols});
-  const Recipe recipe = {"bytes", std::move(part), to_string(view.format)};
+  const auto recipe_of = [&](const char* name) {
+    Recipe recipe = {name, part, to_string(view.format)};
+    recipe.numbers.insert(recipe.numbers.end(), {view.rows, view.cols});
+    return recipe;
+  };
   if (with_whole_bytes(ready.main.format) != ready.main.format) {
     const std::span<const uint32_t> order = view.input_order;
     const MatrixView narrow = ready.main;
-    SUBBYTE_CHECK(replace(ready, recipe, sources, [&] {
+    SUBBYTE_CHECK(replace(ready, recipe_of("bytes"), sources, [&] {
       return Result<Matrix>(with_whole_bytes(Matrix{narrow, {}}));
     }));
     ready.main.input_order = order;
@@ -156,9 +159,29 @@ Result<ReadyWeights> make_ready(Machine& machine, const MatrixView& view,
   add_zeros(ready);
   if (has_kernel(machine.kernels(), ready.main)) return ready;
   const MatrixView packed = ready.main;
-  SUBBYTE_CHECK(replace(ready, {"f32", recipe.numbers, recipe.text}, sources,
-                        [&] { return dense_copy(machine, packed); }));
+  SUBBYTE_CHECK(
+      replace(ready, recipe_of("f32"), sources, [&] { return dense_copy(machine, packed); }));
   return ready;
+}
+
+Result<std::shared_ptr<const ReadyWeights>> keep_ready(Machine& machine, const Recipe& recipe,
+                                                       std::span<const Tensor* const> sources,
+                                                       FunctionRef<Result<WithOffsets>()> make) {
+  const auto make_all = [&]() -> Result<Matrix> {
+    SUBBYTE_TRY(WithOffsets made, make());
+    SUBBYTE_TRY(ReadyWeights ready, make_ready(machine, made.matrix.view, sources));
+    SUBBYTE_CHECK(set_offsets(ready, made.offsets.view, made.group_size, sources));
+    auto all = std::make_shared<ReadyWeights>(std::move(ready));
+    for (Matrix* part : {&made.matrix, &made.offsets}) {
+      for (auto& owner : part->owners) all->owners.push_back(std::move(owner));
+    }
+    Matrix kept;  // its view says how many bytes are held
+    kept.view = made.matrix.view;
+    kept.owners.push_back(std::move(all));
+    return kept;
+  };
+  SUBBYTE_TRY(const auto kept, keep(recipe, sources, make_all));
+  return std::static_pointer_cast<const ReadyWeights>(kept->owners.front());
 }
 
 }  // namespace subbyte::torch_operators

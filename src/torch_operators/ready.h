@@ -35,4 +35,15 @@ Result<ReadyWeights> make_ready(Machine& machine, const MatrixView& view,
                                 std::span<const Tensor* const> sources,
                                 std::vector<int64_t> part = {});
 
+/// Keeps weights and what `make` makes of them for products in one place, so that a call looks it
+/// up once: `matrix` with its `offsets`, if any, which belong to groups of `group_size`.
+struct WithOffsets {
+  Matrix matrix;
+  Matrix offsets;
+  int64_t group_size = 0;
+};
+Result<std::shared_ptr<const ReadyWeights>> keep_ready(Machine& machine, const Recipe& recipe,
+                                                       std::span<const Tensor* const> sources,
+                                                       FunctionRef<Result<WithOffsets>()> make);
+
 }  // namespace subbyte::torch_operators

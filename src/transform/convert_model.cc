@@ -14,6 +14,7 @@
 #include "json/strict_json.h"
 #include "matrix/alternate_rows.h"
 #include "models/model_family.h"
+#include "transform/config_dtype.h"
 #include "transform/convert_orin.h"
 #include "transform/convert_plan.h"
 #include "transform/dense_writer.h"
@@ -356,8 +357,7 @@ std::string rewritten_config(json::Value config, const ConvertTarget& target,
   const char* dtype = target.dense == DType::kF32    ? "float32"
                       : target.dense == DType::kBF16 ? "bfloat16"
                                                      : "float16";
-  if (config.contains("dtype")) config["dtype"] = dtype;
-  if (config.contains("torch_dtype") || !config.contains("dtype")) config["torch_dtype"] = dtype;
+  set_dtype(config, dtype);
   return json::to_text(config, 2) + "\n";
 }
 

@@ -155,7 +155,8 @@ TEST(ConvertModel, configs_are_those_that_readers_look_for) {
                   R"("lm_head":false,"true_sequential":true,"static_groups":false,)"
                   R"("checkpoint_format":"gptq","pack_dtype":"int32","dynamic":)"
                   R"({"+:^model\\.layers\\.0\\.mlp\\.up_proj$":{"bits":4,"group_size":32},)"
-                  R"("-:^model\\.layers\\.0\\.mlp\\.router$":{}}})");
+                  R"("-:^model\\.layers\\.0\\.mlp\\.router$":{}},)"
+                  R"("modules_in_block_to_quantize":[["mlp.up_proj"]]})");
   EXPECT_EQ(json::parse(folder.read("gptq/quantize_config.json"), "side")->dump(), gptq);
   ASSERT_EQ(code_of(folder / "gptq", folder / "ct", "compressed-tensors"), "ok");
   const json::Value ct = section_of(folder, "ct");

@@ -118,6 +118,14 @@ class Side {
     return part_.view;
   }
 
+  /// Its share of the bytes of its module.
+  uint64_t bytes(const Unit& unit) const {
+    const ModuleInfo& info = *modules_[unit.module].info;
+    uint64_t all = 0;
+    for (const FileTensor* tensor : info.tensors) all += tensor->bytes.size();
+    return all / static_cast<uint64_t>(info.experts) / (unit.turn < 0 ? 1 : 2);
+  }
+
   std::string describe(const Unit& unit) const {
     const ModuleInfo& info = *modules_[unit.module].info;
     return fmt::format("{} {} [{}, {}]", info.importer, to_string(info.format), rows(unit),
@@ -201,8 +209,10 @@ bool same_bytes(const Side& first, const FoundModule& a, const Side& second, con
 
 class Comparison {
  public:
-  Comparison(Side& first, Side& second, Executor& pool)
-      : first_(first), second_(second), pool_(pool) {}
+  Comparison(Side& first, Side& second, Executor& pool, const ByteProgress& progress)
+      : first_(first), second_(second), pool_(pool), progress_(progress) {
+    for (const auto& [name, tensor] : first.tensors().tensors()) all_bytes_ += tensor.bytes.size();
+  }
 
   Result<ModelDiff> run() {
     for (const auto& [key, unit] : first_.units()) {
@@ -212,6 +222,7 @@ class Comparison {
       } else {
         SUBBYTE_CHECK(compare_units(key, unit, other->second));
       }
+      count(first_.bytes(unit));
     }
     for (const auto& [key, unit] : second_.units()) {
       if (first_.units().contains(key)) continue;
@@ -222,6 +233,11 @@ class Comparison {
   }
 
  private:
+  void count(uint64_t bytes) {
+    done_bytes_ += bytes;
+    if (progress_) progress_(done_bytes_, all_bytes_);
+  }
+
   ComparedWeight& add(std::string name, Verdict verdict, std::string first, std::string second) {
     diff_.weights.push_back(
         {std::move(name), verdict, std::move(first), std::move(second), Difference()});
@@ -294,6 +310,7 @@ class Comparison {
       } else {
         SUBBYTE_CHECK(compare_tensors(tensor, *other));
       }
+      count(tensor.bytes.size());
     }
     for (const auto& [name, tensor] : second_.tensors().tensors()) {
       const bool in_first = first_.tensors().find(name) != nullptr && !first_.is_used(name);
@@ -329,6 +346,9 @@ class Comparison {
   Side& first_;
   Side& second_;
   Executor& pool_;
+  const ByteProgress& progress_;
+  uint64_t done_bytes_ = 0;
+  uint64_t all_bytes_ = 0;
   ModelDiff diff_;
   std::pair<std::size_t, std::size_t> compared_ = {~std::size_t{0}, 0};  // modules
   bool same_bytes_ = false;                                              // of these
@@ -376,7 +396,8 @@ bool ModelDiff::same_values() const {
          static_cast<int64_t>(weights.size());
 }
 
-Result<ModelDiff> diff_models(const fs::path& first, const fs::path& second, Executor& pool) {
+Result<ModelDiff> diff_models(const fs::path& first, const fs::path& second, Executor& pool,
+                              const ByteProgress& progress) {
   SUBBYTE_TRY(Side a, Side::open(first));
   SUBBYTE_TRY(Side b, Side::open(second));
   SUBBYTE_CHECK(b.find_units({}, pool));
@@ -385,7 +406,7 @@ Result<ModelDiff> diff_models(const fs::path& first, const fs::path& second, Exe
   SUBBYTE_CHECK(b.find_units(a.stacks(), pool));
   a.take_apart_as(b);
   b.take_apart_as(a);
-  return Comparison(a, b, pool).run();
+  return Comparison(a, b, pool, progress).run();
 }
 
 }  // namespace subbyte

@@ -8,6 +8,7 @@
 
 #include "base/executor.h"
 #include "base/status.h"
+#include "checkpoints/containers/checkpoint_writer.h"
 #include "transform/difference.h"
 
 namespace subbyte {
@@ -46,9 +47,10 @@ struct ModelDiff {
 
 /// Compares what importers make of `first` and `second`, module by module, and the other tensors by
 /// name; floats of different types by value. Configs and side files are only used for reading.
-/// Memory: one module or tensor of each.
+/// Memory: one module or tensor of each. `progress` counts the bytes of `first`.
 /// Codes: those of config.json, of TensorSource and of importers.
 Result<ModelDiff> diff_models(const std::filesystem::path& first,
-                              const std::filesystem::path& second, Executor& pool);
+                              const std::filesystem::path& second, Executor& pool,
+                              const ByteProgress& progress = nullptr);
 
 }  // namespace subbyte

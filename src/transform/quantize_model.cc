@@ -15,6 +15,7 @@
 #include "json/strict_json.h"
 #include "models/model_family.h"
 #include "quantize/quantize_rows.h"
+#include "transform/config_dtype.h"
 #include "transform/quantize_plan.h"
 #include "transform/quantize_scales.h"
 #include "transform/quantize_widths.h"
@@ -228,12 +229,7 @@ class ModelQuantizer {
 /// config.json with its keys in their order, and what stands beside it for other readers.
 Status write_configs(const fs::path& directory, json::Value config, const QuantizeFormat& format,
                      const ExportedModel& exported) {
-  if (format.f16_floats) {
-    if (config.contains("dtype")) config["dtype"] = "float16";
-    if (config.contains("torch_dtype") || !config.contains("dtype")) {
-      config["torch_dtype"] = "float16";
-    }
-  }
+  if (format.f16_floats) set_dtype(config, "float16");
   const ExportedConfig quantization = format.writer().config(named_for_readers(exported, config));
   config["quantization_config"] = quantization.section;
   SUBBYTE_CHECK(write_text(directory / "config.json", json::to_text(config, 2) + "\n"));

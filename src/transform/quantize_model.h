@@ -34,7 +34,8 @@ struct QuantizeOptions {
   std::function<Result<double>(const std::string& unit, const QuantizeFormat& format,
                                const QuantizeForm& form)>
       measure = nullptr;
-  /// Told of units whose errors are known, and of all of them, while widths are chosen.
+  /// Told of units whose errors are known, from none on, and of all of them, while widths are
+  /// chosen.
   std::function<void(int64_t done, int64_t all)> measured = nullptr;
   bool head = false;          // the head is quantized, too
   bool embedding = false;     // and the embedding, with a head that is tied to it

@@ -252,6 +252,8 @@ TEST(quantize_model, copies_side_files_and_nothing_else) {
 /// A one-layer model of F32 weights that a test spoils.
 struct Small {
   int64_t key_rows = 8;
+  uint64_t norm_size = 16;
+  std::string also;     // a tensor that config.json does not ask for
   std::string spoiled;  // the tensor whose element 5 becomes `value`
   float value = 0;
   std::string missing;
@@ -277,7 +279,8 @@ struct Small {
       }
     };
     add("model.embed_tokens.weight", {10, 16});
-    add("model.norm.weight", {16});
+    add("model.norm.weight", {norm_size});
+    if (!also.empty()) add(also, {24, 16});
     const std::string layer = "model.layers.0.";
     add(layer + "input_layernorm.weight", {16});
     add(layer + "post_attention_layernorm.weight", {16});
@@ -400,6 +403,14 @@ TEST(quantize_model, names_the_tensor_that_does_not_fit_the_container) {
   Small incomplete;
   incomplete.missing = "model.layers.0.self_attn.v_proj.weight";
   expect_refused(incomplete, "import.missing", "'model.layers.0.self_attn.v_proj.weight'");
+  incomplete.missing = "model.norm.weight";
+  expect_refused(incomplete, "import.missing", "'model.norm.weight'");
+  Small other;
+  other.norm_size = 8;
+  expect_refused(other, "import.shape", "'model.norm.weight': expected shape [16], found [8]");
+  Small surplus;
+  surplus.also = "model.layers.1.mlp.up_proj.weight";
+  expect_refused(surplus, "model.surplus", "'model.layers.1.mlp.up_proj.weight'");
   const Error group = refusal_of({}, 16);  // 24 inputs of down_proj
   EXPECT_EQ(group.code, "quantize.group_size");
   EXPECT_NE(group.message.find("down_proj.weight': 24 inputs are not a multiple of the group size"),

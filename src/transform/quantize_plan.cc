@@ -445,6 +445,8 @@ Result<QuantizePlan> plan_units(const ImportContext& context, const ModelConfig&
   SUBBYTE_TRY(const auto names,
               CheckpointNames::find(context.tensors, family.experts, family.unread));
   SUBBYTE_TRY(QuantizePlan plan, UnitFinder(context, model, names, request).find());
+  // What does not run now does not run as a result, which takes hours.
+  SUBBYTE_CHECK(find_tensors(context, names, family.tensors(model)));
   for (const TensorSpec& spec : family.tensors(model)) {
     if (spec.role == Role::kVector) plan.exact.insert(names.full(spec.name));
   }

@@ -107,6 +107,7 @@ Status choose_widths(const QuantizeFormat& format, double bits, const MeasureUni
   std::vector<Losses> all;
   double left = 0;
   const int64_t num_units = std::ranges::count(plan.units, false, &QuantizeUnit::has_own_bits);
+  if (measured) measured(0, num_units);
   for (QuantizeUnit& unit : plan.units) {
     if (unit.has_own_bits) continue;
     SUBBYTE_TRY(Losses losses, measure_noise(format, unit, pool));

@@ -111,6 +111,8 @@ void check_config_object(VerifyContext& context, const json::Object& config,
     unknown.insert(unknown.end(), more.begin(), more.end());
   }
   note_unknown_keys(context, kConfig, unknown);
+  note_unknown_keys(context, kConfig, keys_beside_text_part(config),
+                    "keys beside text_config, where they are not read");
 }
 
 /// Calls check(object, value) with what `file` holds.
@@ -132,7 +134,7 @@ Result<ConfigFile> read_generation_file(const fs::path& directory) {
 }  // namespace
 
 void note_unknown_keys(VerifyContext& context, std::string_view file,
-                       const std::vector<std::string>& keys) {
+                       const std::vector<std::string>& keys, std::string_view what) {
   if (keys.empty()) return;
   constexpr std::size_t kMaxNames = 8;
   std::string names;
@@ -140,8 +142,7 @@ void note_unknown_keys(VerifyContext& context, std::string_view file,
     names += (i > 0 ? ", " : "") + quote(keys[i], 60);
   }
   if (keys.size() > kMaxNames) names += fmt::format(" and {} more", keys.size() - kMaxNames);
-  context.findings.add("verify.unknown_keys", file, {},
-                       fmt::format("keys that are not known: {}", names));
+  context.findings.add("verify.unknown_keys", file, {}, fmt::format("{}: {}", what, names));
 }
 
 Status check_config(VerifyContext& context) {

@@ -45,9 +45,11 @@ struct VerifyContext {
   }
 };
 
-/// Notes keys of a file that no table has: whether they change an answer is not known.
+/// Notes keys of a file that no table has, so that nobody knows whether they change an answer, or
+/// that are `what` else.
 void note_unknown_keys(VerifyContext& context, std::string_view file,
-                       const std::vector<std::string>& keys);
+                       const std::vector<std::string>& keys,
+                       std::string_view what = "keys that are not known");
 
 // The checks, each in a file of its own. They report findings; an error that they return ends the
 // verification (file.changed).

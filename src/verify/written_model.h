@@ -6,12 +6,14 @@
 
 #include "base/executor.h"
 #include "base/status.h"
+#include "verify/verify.h"
 
 namespace subbyte {
 
 /// Reads every tensor of `result` as `subbyte verify` does. What is wrong with the source already
-/// is no fault of what was made of it. Codes: `code`, those of find_checkpoint().
+/// is no fault of what was made of it. `progress` counts the bytes of `result`. Codes: `code`,
+/// those of find_checkpoint().
 Status check_written(const std::filesystem::path& source, const std::filesystem::path& result,
-                     std::string_view code, Executor& pool);
+                     std::string_view code, Executor& pool, const LoadProgress& progress = nullptr);
 
 }  // namespace subbyte

@@ -242,6 +242,14 @@ TEST(Clean, removes_leftovers_and_nothing_else) {
   EXPECT_EQ(listed.exit_code, 0);
   EXPECT_NE(listed.out.find("would be removed"), std::string::npos) << listed.out;
   EXPECT_EQ(folder.names(), before);
+  const ProcessResult as_json = run_program({"clean", directory, "--dry-run", "--json"});
+  const auto found = nlohmann::json::parse(as_json.out);
+  ASSERT_EQ(found["leftovers"].size(), 2u) << as_json.out;
+  for (const auto& leftover : found["leftovers"]) {
+    const bool is_strange = leftover["path"].get<std::string>().ends_with(strange);
+    EXPECT_EQ(leftover["state"], is_strange ? "strange" : "abandoned") << as_json.out;
+    EXPECT_EQ(leftover["removed"], false);
+  }
   const ProcessResult result = run_program({"clean", directory});
   EXPECT_EQ(result.exit_code, 0);
   EXPECT_EQ(std::ranges::count(result.out, '\n'), 2) << result.out;

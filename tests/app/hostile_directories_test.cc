@@ -158,6 +158,11 @@ std::vector<Hostile> hostile_paths() {
          for (const char* name : {kIndex, kFirst, kSecond}) remove(dir, name);
          dir.write("model/pytorch_model.bin", "PK\x03\x04");
        }},
+      {"only_a_gguf", "index.no_checkpoint",
+       [](const TempDir& dir) {
+         for (const char* name : {kIndex, kFirst, kSecond}) remove(dir, name);
+         dir.write("model/model-q4.gguf", "GGUF");
+       }},
       {"no_weights", "index.no_checkpoint",
        [](const TempDir& dir) {
          for (const char* name : {kIndex, kFirst, kSecond}) remove(dir, name);
@@ -173,8 +178,12 @@ std::vector<Hostile> hostile_configs() {
       {"config_is_a_pipe", "file.not_regular", [](const TempDir& dir) { make_pipe(dir, kConfig); }},
       {"config_is_an_endless_device", "file.link_outside",
        [](const TempDir& dir) { make_link(dir, kConfig, "/dev/zero"); }},
-      {"config_is_a_loop", "model.not_found",
+      {"config_is_a_loop", "file.not_regular",
        [](const TempDir& dir) { make_link(dir, kConfig, "config.json"); }},
+      {"config_is_a_link_to_nothing", "file.not_found",
+       [](const TempDir& dir) { make_link(dir, kConfig, "gone"); }},
+      {"config_is_utf_16", "json.utf8",
+       [](const TempDir& dir) { dir.write(kConfig, std::string("\xFF\xFE{\0}\0", 6)); }},
       {"config_is_empty", "json.syntax", [](const TempDir& dir) { dir.write(kConfig, ""); }},
       {"config_is_huge", "json.too_large",
        [](const TempDir& dir) { dir.write(kConfig, std::string(17 << 20, ' ')); }},
@@ -416,6 +425,23 @@ TEST(HostileDirectory, the_sound_one_is_not_refused) {
   EXPECT_TRUE(commands.convert().ok());
   const ProcessResult run = run_program({"run", dir / "model", "-p", "Hello", "-n", "1"});
   EXPECT_EQ(run.exit_code, 0) << run.err;
+}
+
+TEST(HostileDirectory, says_what_is_there_instead) {
+  const auto said_of = [](const std::string& name) {
+    const TempDir dir;
+    const auto all = all_hostile();
+    const auto found = std::ranges::find(all, name, &Hostile::name);
+    write_sound(dir);
+    found->damage(dir);
+    return run_program({"run", dir / "model", "-p", "Hello", "-n", "1"}).err;
+  };
+  EXPECT_NE(said_of("only_a_gguf").find("found \"model-q4.gguf\": GGUF files are not read"),
+            std::string::npos);
+  EXPECT_NE(said_of("config_is_utf_16").find("begins as UTF-16 does; save it as UTF-8"),
+            std::string::npos);
+  EXPECT_NE(said_of("config_is_a_link_to_nothing").find("the symbolic link leads to no file"),
+            std::string::npos);
 }
 
 TEST(HostileDirectory, the_documentation_says_how_many_there_are) {

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -158,6 +159,11 @@ TEST_F(QuantizeProgram, head_embedding_and_what_is_ignored) {
   const Json config = Json::parse(folder_.read("ignored/config.json"));
   EXPECT_TRUE(
       config["quantization_config"]["dynamic"].contains(R"(-:^model\.layers\.1\.mlp\.down_proj$)"));
+  // Whole names, as the layer before keeps modules of that name.
+  const Json& listed = config["quantization_config"]["modules_in_block_to_quantize"];
+  ASSERT_EQ(listed.size(), 1u);
+  EXPECT_EQ(listed[0].size(), 6u);
+  EXPECT_EQ(std::ranges::count(listed[0], "model.layers.1.self_attn.q_proj"), 1);
   const ProcessResult experts =
       quantize("qwen3-moe", "experts", {"--format", "gptq_v2", "--bits", "2", "--experts-only"});
   ASSERT_EQ(experts.exit_code, 0) << experts.err;

@@ -211,5 +211,27 @@ TEST(Completion, offers_the_values_that_are_known) {
   offers({"inspect", "a", "--tens"}, "--tensors");
 }
 
+/// The title of a bar and the note after it, for what reads or writes a whole model.
+TEST(Bars, are_shown_by_all_that_takes_long_on_large_models) {
+  const TempDir folder;
+  const std::string dense = (folder.path() / "dense").string();
+  const auto place = [&](const char* name) { return (folder.path() / name).string(); };
+  EXPECT_NE(screen({"synth", dense, "--shape", "tiny", "--format", "bf16"}, 80).find("writing ["),
+            std::string::npos);
+  const std::string quantized =
+      screen({"quantize", dense, place("q"), "--format", "gptq", "--bits", "2.5"}, 80);
+  for (const char* shown : {"choosing widths [", "  0% 0 of ", "quantizing [", "verifying ["}) {
+    EXPECT_NE(quantized.find(shown), std::string::npos) << shown << "\n" << quantized;
+  }
+  const std::string converted = screen({"convert", place("q"), place("f32"), "--to", "f32"}, 80);
+  EXPECT_NE(converted.find("converting ["), std::string::npos) << converted;
+  EXPECT_NE(converted.find("verifying ["), std::string::npos) << converted;
+  const std::string compared = screen({"diff", dense, place("f32")}, 80);
+  EXPECT_NE(compared.find("comparing ["), std::string::npos) << compared;
+  EXPECT_NE(compared.find("100%"), std::string::npos) << compared;
+  EXPECT_EQ(screen({"diff", dense, place("f32"), "--no-progress"}, 80).find("comparing"),
+            std::string::npos);
+}
+
 }  // namespace
 }  // namespace subbyte

@@ -62,9 +62,11 @@ class OnGpu {
   }
 
   const DeltaNetProblem& problem() const { return problem_; }
+  void set_gates(const Numbers& ba) { problem_.ba = ba; }
   int64_t tokens() const { return problem_.tokens; }
 
-  Numbers step(const std::vector<Piece>& pieces) {
+  /// `product`: gives b and a, and nothing else does.
+  Numbers step(const std::vector<Piece>& pieces, const cuda::DeltaNetGateProduct& product = {}) {
     const DeltaNetShape& shape = problem_.shape;
     std::vector<cuda::StatePart> parts;
     int32_t rows = 0;
@@ -104,6 +106,11 @@ class OnGpu {
     call.num_parts = std::ssize(parts);
     call.num_rows = rows;
     call.is_recurrent = is_recurrent_;
+    if (product.weights != nullptr) {
+      call.ba = nullptr;
+      call.gate_product = product;
+      EXPECT_TRUE(cuda::computes_gates(call));
+    }
     const DeviceBytes scratch(
         cuda::delta_net_scratch(call.sizes, rows, call.num_parts, is_recurrent_));
     call.scratch = scratch.data();
@@ -277,6 +284,53 @@ TEST(GpuDeltaNet, of_several_sequences_is_that_of_each_alone) {
     }
     EXPECT_EQ(on.state(0), shared);
     for (const int32_t unused : {9, 10}) EXPECT_TRUE(std::isnan(on.state(unused).front()));
+  }
+}
+
+/// Products and sums of few small integers are exact in whatever order, so the bits are those of a
+/// step that is given b and a.
+TEST(GpuDeltaNet, multiplies_gates_of_single_tokens) {
+  for (const bool by_key_head : {false, true}) {
+    for (const int64_t cols : {64, 2048, 2568, 8712}) {
+      for (const Element element : kHalves) {
+        const DeltaNetShape shape = {2, 6, 128, 128, 4, 1e-6f, by_key_head};
+        constexpr int64_t kTokens = 5;
+        OnGpu on(shape, kTokens, 6, element, false);
+        const int64_t rows = 2 * shape.value_heads;
+        Random random(7);
+        Numbers weights(rows * cols), x(kTokens * cols), ba(kTokens * rows);
+        for (float& w : weights) w = random.uniform() < 0.5 ? -1.0f : 1.0f;
+        for (int64_t t = 0; t < kTokens; ++t) {
+          for (int64_t i = 0; i < 12; ++i) {
+            x[t * cols + (i * 5471 + t * 37) % cols] = static_cast<float>(i + 1) / 16;
+          }
+        }
+        for (std::size_t i = 0; i < ba.size(); ++i) {
+          const auto t = static_cast<int64_t>(i) / rows;
+          const auto row = static_cast<int64_t>(i) % rows;
+          for (int64_t k = 0; k < cols; ++k) ba[i] += weights[row * cols + k] * x[t * cols + k];
+        }
+        on.set_gates(ba);
+        const DeviceNumbers on_device(weights, Element::kBF16);
+        const auto piece_of = [](int64_t t, int32_t from, int32_t to) {
+          return Piece{t, 1, from, to};
+        };
+        const std::string what = std::to_string(cols) + " inputs, " + testing::name_of(element);
+        const auto steps = {std::vector{piece_of(0, -1, 1)}, std::vector{piece_of(1, 1, 2)},
+                            std::vector{piece_of(2, 2, 3), piece_of(3, 1, 4)}};
+        for (const std::vector<Piece>& pieces : steps) {
+          const Numbers given = on.step(pieces);
+          std::vector<Numbers> states;
+          for (const Piece& piece : pieces) states.push_back(on.state(piece.to));
+          const DeviceNumbers inputs(rows_of(x, cols, pieces), element);
+          EXPECT_EQ(on.step(pieces, {on_device.data(), Element::kBF16, inputs.data(), cols}), given)
+              << what;
+          for (std::size_t i = 0; i < pieces.size(); ++i) {
+            EXPECT_EQ(on.state(pieces[i].to), states[i]) << what;
+          }
+        }
+      }
+    }
   }
 }
 

@@ -126,6 +126,17 @@ std::vector<float> odd_codebook(int k) {
   return values;
 }
 
+/// Asymmetric, with values beyond the largest of a block, which none of its numbers is near to.
+std::vector<float> wide_codebook(int k) {
+  const auto size = std::size_t{1} << k;
+  std::vector<float> values = {-1.4f};
+  while (values.size() < size) {
+    values.push_back(values.back() + 2.6f / static_cast<float>(size) +
+                     0.003f * static_cast<float>(values.size() % 3));
+  }
+  return values;
+}
+
 void expect_quantized_as_on_host(const std::vector<float>& codebook, int k, Format number,
                                  const std::vector<std::byte>& numbers, std::size_t offset = 0) {
   SCOPED_TRACE("k " + std::to_string(k) + ' ' + std::string(info(number).name));
@@ -153,6 +164,7 @@ TEST(GpuKbit, every_16_bit_number_and_floats_of_any_size_are_quantized_as_on_the
     for (int k = 2; k <= 5; ++k) {
       expect_quantized_as_on_host(usual_codebook(k), k, number, numbers);
       expect_quantized_as_on_host(odd_codebook(k), k, number, numbers);
+      expect_quantized_as_on_host(wide_codebook(k), k, number, numbers);
     }
   }
 }
@@ -225,7 +237,7 @@ TEST(GpuKbit, codes_are_dequantized_as_on_the_host) {
 
 TEST(GpuKbit, buffers_are_repacked_as_on_the_host) {
   for (int k = 2; k <= 5; ++k) {
-    for (const int64_t k_dim : {32, 64, 96, 512, 544}) {
+    for (const int64_t k_dim : {32, 64, 96, 512, 544, 2112}) {
       for (const int64_t n : {128, 640}) {
         SCOPED_TRACE("k " + std::to_string(k) + " K " + std::to_string(k_dim));
         const std::vector<float> codebook = usual_codebook(k);

@@ -33,7 +33,8 @@ inline std::vector<cpu::KernelVariant> variants_of(const cpu::Kernels& kernels,
   cpu::Weights longer = row;
   if (weights.format.group_size != 0) longer.cols = std::numeric_limits<int64_t>::max();
   std::vector<cpu::KernelVariant> variants;
-  const auto add = [&](const cpu::KernelVariant& variant) {
+  const auto add = [&](const cpu::KernelVariant& entry) {
+    const cpu::KernelVariant& variant = entry.of(row);
     for (const cpu::KernelVariant& other : variants) {
       if (other.multiply == variant.multiply) return;
     }

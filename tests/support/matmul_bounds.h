@@ -51,7 +51,8 @@ struct Expected {
   Oracle blocks;
   int64_t groups;  // of a row of weights
   Format element;
-  double passes;  // over a block of int8_codes.inl.h, at most
+  bool exact_bf16;  // of the format's own codebook
+  double passes;    // over a block of int8_codes.inl.h, at most
 };
 inline Expected expect(const MatrixView& weights, const std::vector<float>& x, int64_t m) {
   return {multiply_in_double(weights, x, m),
@@ -60,6 +61,7 @@ inline Expected expect(const MatrixView& weights, const std::vector<float>& x, i
           multiply_in_double(weights, local_maxima(x, weights.cols, 128), m),
           weights.groups(),
           weights.format.element,
+          has_exact_bf16(weights.format.element) && weights.codebook.empty(),
           weights.format.element == Format::kE2M1 ? 4.0 : 1.0};
 }
 
@@ -215,7 +217,7 @@ inline double relative_bound(const cpu::Kernels& kernels, const cpu::KernelVaria
                                     .fma = kernels.lanes == 1 ? 2.0 : 1.0,
                                     .passes = expected.passes,
                                     .weight_splits = static_cast<double>(variant.weight_splits),
-                                    .exact_bf16 = has_exact_bf16(expected.element),
+                                    .exact_bf16 = expected.exact_bf16,
                                     .element = expected.element});
 }
 

@@ -31,6 +31,22 @@ TEST(VerifyDeltaNets, notes_parts_that_are_not_read_and_does_not_look_at_them) {
   EXPECT_NE(to_string(report.findings[0]).find("2 tensors"), std::string::npos);
 }
 
+TEST(VerifyDeltaNets, notes_keys_beside_the_text_part) {
+  TinyModel model = sound_delta_net();
+  json::Value text = std::move(model.config);
+  model.config = {{"model_type", "qwen3_5"},
+                  {"text_config", text},
+                  {"rope_parameters", {{"rope_type", "yarn"}, {"factor", 4.0}}}};
+  model.config["text_config"]["model_type"] = "qwen3_5_text";
+  const VerifyReport report = verify_model(model);
+  ASSERT_EQ(lines(report), Lines{"note verify.unknown_keys config.json"});
+  EXPECT_NE(to_string(report.findings[0])
+                .find("text_config, where they are not read: "
+                      "\"rope_parameters\""),
+            std::string::npos)
+      << to_string(report.findings[0]);
+}
+
 TEST(VerifyDeltaNets, norms_whose_numbers_are_0_may_be_near_1_but_for_those_of_results) {
   TinyModel model = sound_delta_net();
   set_zero(model, kLayer + "input_layernorm.weight");

@@ -1,9 +1,10 @@
 # ./dev install and door-test.
 
 package_tools=(lintian fakeroot dpkg-dev file gzip)
-door_parts=(packages sanitizers aarch64 jetson cuda-wheel)
+door_parts=(packages sanitizers aarch64 python-abi jetson cuda-wheel)
 # Programs over the interfaces that others call.
 interface_programs=(c_interface_test cpp_interface_test)
+readonly abi_wheel=$PWD/build/python-abi
 readonly cuda_wheel=$PWD/build/cuda-wheel
 readonly cuda_wheel_megabytes=150
 
@@ -49,6 +50,40 @@ door_aarch64() {
   build_aarch64_tests
 }
 
+# One wheel, made by Python 3.12 of the objects of build/ci, for each later version that is here.
+door_python_abi() {
+  local found version python
+  mapfile -t found < <(pythons_of_stable_abi)
+  ((${#found[@]})) || die "door-test: python-abi: there is no Python 3.12"
+  need_packages "${build_packages[@]}"
+  [[ -d build/ci ]] || step "configure build/ci" cmake --preset ci
+  step "tools that make wheels" install_python_tools "$abi_wheel/tools" "${found[0]#* }"
+  step "wheel of Python ${found[0]% *}" build_python_wheel "$abi_wheel/tools" "$abi_wheel/dist"
+  for python in "${found[@]}"; do
+    version=${python%% *} python=${python#* }
+    step "the wheel in a venv of Python $version" install_wheel "$abi_wheel/tools" \
+      "$abi_wheel/packages-$version" "$abi_wheel/venv-$version" \
+      "$abi_wheel"/dist/subbyte-*-cp312-abi3-*.whl "$python"
+    run_python_tests "$abi_wheel/venv-$version" "$abi_wheel/tests-$version.xml"
+    step "its symbols, by the headers of $version" "$python" tools/check_wheel.py \
+      "$abi_wheel"/dist/subbyte-*.whl
+  done
+}
+
+# Lines "3.12 /usr/bin/python3.12": on the PATH, or else of pyenv; none without 3.12, which comes
+# first.
+pythons_of_stable_abi() {
+  local minor python
+  for minor in {12..20}; do
+    for python in "python3.$minor" "${PYENV_ROOT:-$HOME/.pyenv}/versions/3.$minor".*/bin/python3; do
+      "$python" -c "" 2>/dev/null || continue  # what pyenv has on the PATH may not work
+      echo "3.$minor $(command -v "$python")"
+      continue 2
+    done
+    ((minor > 12)) || return 0
+  done
+}
+
 # Device code for Jetson Orin: all files, with the kernels of two kinds of weights.
 door_jetson() {
   command -v nvcc >/dev/null || die "door-test: jetson: there is no nvcc"
@@ -60,7 +95,7 @@ door_jetson() {
 }
 
 # A wheel with the kernels for GPUs, as `pip install .` makes it where nvcc is: its size, and the
-# tests of the package with it, where no driver needs to be.
+# tests of the package with it, which find no driver, whatever this machine has.
 door_cuda_wheel() {
   command -v nvcc >/dev/null || die "door-test: cuda-wheel: there is no nvcc"
   need_packages "${build_packages[@]}" python3-dev python3-venv
@@ -70,7 +105,9 @@ door_cuda_wheel() {
   step "its size and symbols" check_cuda_wheel
   step "the wheel in a new venv" install_wheel "$cuda_wheel/tools" "$cuda_wheel/packages" \
     "$cuda_wheel/venv" "$cuda_wheel"/dist/subbyte-*.whl
-  run_python_tests "$cuda_wheel/venv" "$cuda_wheel/tests.xml"
+  mkdir -p "$cuda_wheel/no-driver"
+  : >"$cuda_wheel/no-driver/libcuda.so.1"  # is found first, and is no library
+  LD_LIBRARY_PATH=$cuda_wheel/no-driver run_python_tests "$cuda_wheel/venv" "$cuda_wheel/tests.xml"
 }
 
 build_cuda_wheel() {
@@ -90,7 +127,7 @@ check_cuda_wheel() {
     echo "expected at most $cuda_wheel_megabytes MB" >&2
     return 1
   }
-  python3 tools/check_wheel.py --cuda "$wheel"
+  "$cuda_wheel/tools/bin/python" tools/check_wheel.py --cuda "$wheel"
 }
 
 make_packages() {

@@ -29,46 +29,47 @@ make_python_wheel() {
     step "configure build/ci" cmake --preset ci || return 1
   fi
   step "tools that make wheels" install_python_tools "$python_tools" || return 1
-  step "wheel of build/ci" build_python_wheel || return 1
+  step "wheel of build/ci" build_python_wheel "$python_tools" build/ci/wheel || return 1
   step "the wheel, ${python_test_packages[*]} in a new venv" install_wheel "$python_tools" \
     build/ci/python-packages "$python_venv" build/ci/wheel/subbyte-*.whl
 }
 
-# install_python_tools VENV
+# install_python_tools VENV [PYTHON]
 install_python_tools() {
-  [[ -x $1/bin/pip ]] || python3 -m venv "$1" || return 1
+  [[ -x $1/bin/pip ]] || "${2:-python3}" -m venv "$1" || return 1
   "$1/bin/pip" --disable-pip-version-check install --quiet --retries 2 \
     "${python_tool_packages[@]}" || no_packages "${python_tool_packages[*]}"
 }
 
-# The build folder is the one of the tests, whose options stay, flags among them: with those that
-# pyproject.toml has for others all would be compiled again.
+# build_python_wheel TOOLS FOLDER: for the interpreter of TOOLS. The build folder is the one of the
+# tests, whose options stay, flags among them: with those that pyproject.toml has for others all
+# would be compiled again.
 build_python_wheel() {
-  local flags
+  local tools=$1 flags
   flags=$(sed -n 's/^CMAKE_CXX_FLAGS_RELWITHDEBINFO:[A-Z]*=//p' build/ci/CMakeCache.txt)
-  rm -rf build/ci/wheel
-  PATH=$python_tools/bin:$PATH CMAKE_BUILD_PARALLEL_LEVEL=$(nproc) \
-    "$python_tools/bin/python" -m pip --disable-pip-version-check wheel . --no-deps \
-    --no-build-isolation --wheel-dir build/ci/wheel --config-settings=build-dir=build/ci \
+  rm -rf "$2"
+  PATH=$tools/bin:$PATH CMAKE_BUILD_PARALLEL_LEVEL=$(nproc) \
+    "$tools/bin/python" -m pip --disable-pip-version-check wheel . --no-deps \
+    --no-build-isolation --wheel-dir "$2" --config-settings=build-dir=build/ci \
     --config-settings=cmake.python-hints=false \
     --config-settings=cmake.define.CMAKE_CXX_FLAGS_RELWITHDEBINFO="$flags" \
-    --config-settings=cmake.define.Python_EXECUTABLE="$python_tools/bin/python"
+    --config-settings=cmake.define.Python_EXECUTABLE="$tools/bin/python"
 }
 
-# install_wheel TOOLS PACKAGES VENV WHEEL: what the tests run with is fetched to the folder PACKAGES
-# once; from then on nothing needs a network.
+# install_wheel TOOLS PACKAGES VENV WHEEL [PYTHON]: into a new VENV of PYTHON. What the tests run
+# with is fetched to the folder PACKAGES once; from then on nothing needs a network.
 install_wheel() {
-  local python=$1/bin/python packages=$2 venv=$3
+  local packages=$2 venv=$3 pip=("$1/bin/python" -m pip --disable-pip-version-check)
+  rm -rf "$venv"
+  "${5:-python3}" -m venv --without-pip "$venv" || return 1
+  pip+=(--python "$venv/bin/python")
   if [[ ! -d $packages ]]; then
-    "$python" -m pip --disable-pip-version-check download --quiet --retries 2 \
-      --only-binary :all: --dest "$packages.part" "${python_test_packages[@]}" ||
-      no_packages "${python_test_packages[*]}" || return 1
+    "${pip[@]}" download --quiet --retries 2 --only-binary :all: --dest "$packages.part" \
+      "${python_test_packages[@]}" || no_packages "${python_test_packages[*]}" || return 1
     mv "$packages.part" "$packages"
   fi
-  rm -rf "$venv"
-  python3 -m venv --without-pip "$venv" &&
-    "$python" -m pip --python "$venv/bin/python" install --quiet --disable-pip-version-check \
-      --no-compile --no-index --find-links "$packages" "$4" "${python_test_packages[@]}"
+  "${pip[@]}" install --quiet --no-compile --no-index --find-links "$packages" "$4" \
+    "${python_test_packages[@]}"
 }
 
 # no_packages NAMES: says what helps, and fails.

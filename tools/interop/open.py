@@ -21,6 +21,7 @@ import traceback
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["CUDA_VISIBLE_DEVICES"] = ""
 os.environ["GPTQMODEL_CPU_WORKERS"] = "2"  # it asks for two and would start one on two cores
+os.environ["TORCH_COMPILE_DISABLE"] = "1"  # compiling a layer takes longer than all else
 
 import torch
 import transformers

@@ -4,7 +4,8 @@ opened by the software of the format.
     tools/interop/install.sh tools          # an environment in build/interop
     build/interop/tools/bin/python tools/interop/written.py --program build/release/app/subbyte
 
-1. tiny models in bf16 with random weights: Qwen3, Qwen3-MoE, gpt-oss, and Qwen3 with odd sizes.
+1. tiny models in bf16 with random weights: Qwen3, Qwen3-MoE, gpt-oss, Qwen3 with odd sizes, and,
+   with gated delta nets, Qwen3.5, Qwen3.5-MoE and Qwen3-Next.
 2. `quantize` to each format with each of its bits, with and without zero points, in groups and
    whole rows; each directory is verified, run, converted to f32 and compared with that by `diff`.
 3. open.py opens each with its own software. "=": nothing is missing, the weights are those that
@@ -22,7 +23,8 @@ import subprocess
 import sys
 
 FOLDER = pathlib.Path(__file__).resolve().parent
-FAMILIES = ("qwen3", "odd", "qwen3-moe", "gpt-oss")
+HYBRID = ("qwen3.5", "qwen3.5-moe", "qwen3-next")
+FAMILIES = ("qwen3", "odd", "qwen3-moe", "gpt-oss", *HYBRID)
 BITS = {"gptq": (2, 3, 4, 8), "gptq_v2": (2, 3, 4, 8), "compressed-tensors": range(2, 9)}
 
 
@@ -50,7 +52,9 @@ def ways_of(family, name, options):
     """How open.py reads it; empty where nothing does."""
     if name.startswith(("kbit", "vq")):
         return []
-    moe, oss = family == "qwen3-moe", family == "gpt-oss"
+    moe, oss = family in ("qwen3-moe", "qwen3.5-moe", "qwen3-next"), family == "gpt-oss"
+    if family in HYBRID and name == "fp8":
+        return []  # transformers divides sides that are no multiples of 128 evenly
     if name == "mxfp4":
         return ["transformers-mxfp4"] if oss else ["transformers-auto"]
     if name in ("gptq", "gptq_v2", "awq"):
@@ -59,7 +63,7 @@ def ways_of(family, name, options):
             return ["gptqmodel"]
         return ["transformers"] if name == "awq" else ["transformers-gptq"]
     if name == "modelopt_nvfp4":
-        return [] if moe else ["modelopt"]
+        return [] if family == "qwen3-moe" else ["modelopt"]
     if name == "nf4":
         return [] if moe or oss else ["transformers"]
     if oss:
@@ -67,7 +71,10 @@ def ways_of(family, name, options):
     if name == "fp8":
         return ["transformers-fp8"]
     if name in ("mxfp4_pack_quantized", "nvfp4"):
-        return ["transformers-auto"]
+        # transformers drops the factors of experts.
+        return ["compressor"] if moe and name == "nvfp4" else ["transformers-auto"]
+    if moe and "--asymmetric" in options:
+        return ["compressor"]  # transformers 5.23 ends while it stacks zero points of experts
     if "--asymmetric" in options or "--embedding" in options:
         return ["transformers-dequantized"]
     return ["transformers"]
@@ -91,7 +98,11 @@ def make(options, _):
     # The second layer of qwen3_moe is dense, which GPTQModel does not know.
     models = {"qwen3": lambda: tiny.qwen3(layers=1), "qwen3-moe": lambda: tiny.qwen3_moe(layers=1),
               "gpt-oss": lambda: tiny.gpt_oss(layers=1),
-              "odd": lambda: tiny.qwen3(hidden=96, intermediate=168, layers=1, vocab=263)}
+              "odd": lambda: tiny.qwen3(hidden=96, intermediate=168, layers=1, vocab=263),
+              # So that groups of 32 inputs divide all sides.
+              "qwen3.5": lambda: tiny.qwen3_5(linear_value_head_dim=32),
+              "qwen3.5-moe": lambda: tiny.qwen3_5_moe(linear_value_head_dim=32),
+              "qwen3-next": lambda: tiny.qwen3_next(linear_value_head_dim=32)}
     for family, model in models.items():
         if options.family and family not in options.family:
             continue
@@ -150,7 +161,7 @@ def open_all(options, cases):
 
 
 def with_fused_experts(weights):
-    """Experts of Qwen3-MoE as transformers has them: gate above up, one stack for all."""
+    """Experts that are modules as transformers has them: gate above up, one stack for all."""
     import re
     import torch
     result, apart = {}, {}

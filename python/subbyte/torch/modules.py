@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import subbyte
 
 ops = torch.ops.subbyte
+linear_op, experts_op = ops.linear.default, ops.routed_experts.default
 NUMBERS = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
 # What a checkpoint must not lose when a model becomes another type: these are no numbers of it.
 TENSORS = ("codes", "scales", "zeros", "tensor_scale", "codebook", "input_order")
@@ -87,11 +88,12 @@ class SubbyteLinear(Packed):
                             self.codebook, self.input_order)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        bias = self.bias
+        held = self._buffers  # as attributes they would take as long as the whole operator
+        bias = held["bias"]
         if bias is not None and bias.dtype != x.dtype and x.is_cuda:
             bias = bias.to(x.dtype)
-        return ops.linear(x, self.codes, self.scales, self.zeros, self.format, self.tensor_scale,
-                          self.codebook, self.input_order, bias)
+        return linear_op(x, held["codes"], held["scales"], held["zeros"], self.format,
+                         held["tensor_scale"], held["codebook"], held["input_order"], bias)
 
     def extra_repr(self) -> str:
         return f"{self.in_features}, {self.out_features}, {self.format!r}"
@@ -173,11 +175,13 @@ class SubbyteExperts(Packed):
         if self.singles:
             return self._one_by_one(hidden_states, top_k_index, top_k_weights)
         alpha, limit, offset = self.clamp or (1.0, None, 0.0)
-        return ops.routed_experts(
-            hidden_states, top_k_weights, top_k_index, self.gate_up_codes, self.gate_up_scales,
-            self.gate_up_zeros, self.formats[0], self.down_codes, self.down_scales, self.down_zeros,
-            self.formats[1], self.in_turns, self.gate_up_factors, self.down_factors,
-            self.gate_up_bias, self.down_bias, alpha, limit, offset)
+        held, formats = self._buffers, self.formats
+        return experts_op(
+            hidden_states, top_k_weights, top_k_index, held["gate_up_codes"],
+            held["gate_up_scales"], held["gate_up_zeros"], formats[0], held["down_codes"],
+            held["down_scales"], held["down_zeros"], formats[1], self.in_turns,
+            held["gate_up_factors"], held["down_factors"], held["gate_up_bias"], held["down_bias"],
+            alpha, limit, offset)
 
     def _products(self, expert: int) -> list[Callable[[torch.Tensor], torch.Tensor]]:
         """gate and up, or both in one, and down of an expert."""

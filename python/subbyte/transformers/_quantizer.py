@@ -40,7 +40,7 @@ class SubbyteConfig(QuantizationConfigMixin):
 
 def gate_of(experts: Any) -> tuple[float, float, float] | None:
     """Alpha, limit and offset of gpt-oss's gate; None for SiLU alone. Ours compute no others."""
-    x = torch.linspace(-9, 9, 64, device="cpu")
+    x = torch.linspace(-9, 9, 64, device="cpu", dtype=torch.float32)  # whatever the default is
     act, own = getattr(experts, "act_fn", None), getattr(experts, "_apply_gate", None)
     found = own(x) if callable(own) else act(x[:32]) * x[32:] if callable(act) else None
     alpha, limit = getattr(experts, "alpha", None), getattr(experts, "limit", None)
@@ -178,3 +178,34 @@ class SubbyteQuantizer(HfQuantizer):
 
     def _bias(self, name: str) -> torch.Tensor | None:
         return stored_tensor(self.checkpoint, name)
+
+    # ---- saving ----
+
+    def get_state_dict_and_metadata(self, model: Any) -> tuple[dict[str, torch.Tensor], dict]:
+        """Our modules' tensors as they were in the checkpoint, and the others as they are."""
+        floats = {f"{name}.weight" for name in self.routers}
+        state = {k: v for k, v in model.state_dict().items() if k not in floats}
+        stored = subbyte.open_checkpoint(self.folder).tensors
+        for name in self.tensors:
+            state[name] = original_tensor(stored[name])
+        return state, {}
+
+
+def config(path: str | os.PathLike[str], **arguments: Any) -> Any:
+    """The configuration of a checkpoint with quant_method "subbyte", for from_pretrained."""
+    made = transformers.AutoConfig.from_pretrained(path, **arguments)
+    # Nothing of the original: load_in_4bit alone would bring bitsandbytes. The file is read again.
+    made.quantization_config = {"quant_method": METHOD}
+    return made
+
+
+def load(path: str | os.PathLike[str], *, model_class: Any = None, **arguments: Any) -> Any:
+    """A model of transformers whose quantized layers are ours.
+
+    `path` is a directory or a name in the Hugging Face cache, in any form that subbyte reads; the
+    arguments are those of from_pretrained (dtype, device_map, attn_implementation).
+    """
+    chosen = model_class or transformers.AutoModelForCausalLM
+    given = arguments.pop("config", None)
+    return chosen.from_pretrained(path, config=config(path) if given is None else given,
+                                  **arguments)

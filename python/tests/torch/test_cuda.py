@@ -168,6 +168,10 @@ class Cuda(TorchTest):
                             to_gpu(weight))
         self.assert_refused("codes: expected a tensor on the device of the others",
                             subbyte.torch.linear, x.half(), weight)
+        packed, absmax = ops.quantize_4bit(torch.randn(64, 256), 64, "nf4", torch.uint8)
+        self.assert_refused("bias: expected a tensor on the device of the others", ops.gemm_4bit,
+                            x.half(), packed.cuda(), [64, 256], absmax.cuda(), 64, "nf4",
+                            torch.zeros(64).half())
 
     def test_opcheck(self):
         gpu = to_gpu(subbyte.torch.quantize(torch.randn(64, 256), "u4"))

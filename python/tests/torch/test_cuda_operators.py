@@ -12,8 +12,8 @@ from support import TorchTest, ops
 from test_cuda import has_kernels, to_gpu
 from test_experts import EXPERTS, HIDDEN, INNER, stack
 
-# Operators whose words are for CPUs alone.
-FOR_CPUS = {"_convert_weight_to_int4pack_for_cpu", "_weight_int4pack_mm_for_cpu"}
+# Of nvfp4_quantize: layout, shuffling, group, hint, backend, scales per token.
+NO_HINTS = (0, False, 16, None, "cuda", False)
 HALF = {torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8}
 
 
@@ -79,7 +79,10 @@ class Calls:
             ("gptq_marlin_repack", (torch.randint(-9, 9, (self.k // 8, self.n),
                                                   dtype=torch.int32), *size, 4)),
             ("awq_marlin_repack", (words, *size, 4)),
-            ("_convert_weight_to_int4pack", (codes, 2)))
+            ("_convert_weight_to_int4pack", (codes, 2)),
+            ("_convert_weight_to_int4pack_for_cpu", (codes[:64].int() % 16, 2)),
+            ("nvfp4_quantize", (self.w, torch.full((1,), 400.0), *NO_HINTS, "MSE")),
+            ("nvfp4_quantize", (self.w.half(), torch.full((1,), 400.0), *NO_HINTS, "MAE")))
 
     def products(self):
         """(operator, arguments) whose weights may be rounded to 16 bits elsewhere."""
@@ -106,6 +109,9 @@ class Calls:
             ("gemm_4bit", (self.x, packed, [self.n, self.k], absmax, 64, "nf4")),
             ("gemv_4bit", (self.x, packed, [self.n, self.k], absmax, code, 64)),
             ("_weight_int4pack_mm", (self.x.bfloat16(), tiles, 64, pairs.bfloat16())),
+            ("_weight_int4pack_mm_for_cpu",
+             (self.x.bfloat16(), ops._convert_weight_to_int4pack_for_cpu(words, 2), 64,
+              pairs.bfloat16())),
             ("_weight_int4pack_mm_with_scales_and_zeros",
              (self.x, xpu, 64, pairs[..., 0].half().contiguous(),
               torch.randint(0, 16, (self.k // 64, self.n), dtype=torch.int8))))
@@ -142,7 +148,7 @@ class EveryOperator(TorchTest):
             found = torch._C._dispatch_get_registrations_for_dispatch_key(device)
             return {name.removeprefix("subbyte::") for name in found if "subbyte::" in name}
 
-        self.assertEqual(names("CPU") - names("CUDA"), FOR_CPUS)
+        self.assertEqual(names("CPU"), names("CUDA"))
 
     def test_same_bits(self):
         for name, arguments in Calls().exact():
@@ -155,6 +161,14 @@ class EveryOperator(TorchTest):
                     self.assertEqual((a.dtype, a.shape, a.device.type), (b.dtype, b.shape, "cuda"))
                     self.assertTrue(torch.equal(*(t.cpu().reshape(-1).view(torch.uint8)
                                                   for t in (a, b))))
+
+    def test_nearest_scales(self):
+        w, book = torch.randn(40, 33), torch.linspace(-1, 1, 8)
+        want = ops.quantize_kbit(w, book, 3, nearest_scales=True)
+        found = ops.quantize_kbit(w.cuda(), book.cuda(), 3, nearest_scales=True)
+        self.assertFalse(torch.equal(want[1], ops.quantize_kbit(w, book, 3)[1]))
+        for a, b in zip(found, want, strict=True):
+            self.assertTrue(a.is_cuda and torch.equal(a.cpu(), b))
 
     def test_products(self):
         for name, arguments in Calls().products():
@@ -354,12 +368,26 @@ class EveryOperator(TorchTest):
         self.assert_near(awq_ext.gemm_forward_cuda(*moved(given)),
                          awq_ext.gemm_forward_cuda(*given))
 
+    def test_refuses_to_pack_in_a_capture(self):
+        weight = to_gpu(subbyte.torch.quantize(torch.randn(64, 64), "u4", 32))
+        x = torch.randn(4, 64).half().cuda()
+        torch.cuda.synchronize()
+        with torch.cuda.graph(torch.cuda.CUDAGraph()):
+            self.assert_refused("[torch.capture]", subbyte.torch.linear, x, weight)
+        want = subbyte.torch.linear(x, weight)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            found = subbyte.torch.linear(x, weight)
+        graph.replay()
+        self.assertTrue(torch.equal(found, want))
+
     def test_refuses_by_name(self):
         x = torch.randn(4, 64).half().cuda()
-        self.assert_refused("nvfp4_4over6: expected none on a GPU", ops.nvfp4_quantize, x,
-                            torch.ones(1).cuda(), nvfp4_4over6="MSE")
-        self.assert_refused("nearest_scales: expected False on a GPU", ops.quantize_kbit, x,
-                            torch.linspace(-1, 1, 4).cuda(), 2, nearest_scales=True)
+        self.assert_refused("nvfp4_4over6: expected MAE or MSE", ops.nvfp4_quantize, x,
+                            torch.ones(1).cuda(), nvfp4_4over6="L1")
+        self.assert_refused("self: expected f16 or bf16 on a GPU", ops._weight_int4pack_mm_for_cpu,
+                            x.float(), torch.zeros(32, 32, dtype=torch.uint8).cuda(), 64,
+                            torch.rand(1, 32, 2).cuda())
         weight = subbyte.torch.quantize(torch.randn(64, 64), "u4", 32)
         own = weight._replace(input_order=torch.randperm(64, dtype=torch.int32))
         self.assert_refused("input_order: expected none on a GPU", subbyte.torch.dequantize,
@@ -418,58 +446,6 @@ class ManyCalls(TorchTest):
         for worker in workers:
             worker.join()
         self.assertEqual(results, [True] * 400)
-
-
-def has_memory(gigabytes: int) -> bool:
-    return has_kernels() and torch.cuda.mem_get_info()[0] > gigabytes << 30
-
-
-@unittest.skipUnless(has_memory(40), "no GPU with 40 GiB that are free")
-class MoreThan31Bits(TorchTest):
-    """Tensors of more than 2^31 elements, whose last rows are compared with the same alone."""
-
-    ROWS, COLS = (1 << 18) + 64, 8192
-
-    def tearDown(self) -> None:
-        torch.cuda.empty_cache()
-
-    def test_activations(self):
-        weight = to_gpu(subbyte.torch.quantize(torch.randn(64, self.COLS) * 0.02, "u4"))
-        x = torch.randn(self.ROWS, self.COLS, device="cuda", dtype=torch.bfloat16)
-        y = subbyte.torch.linear(x, weight)
-        off = (y[-256:] - subbyte.torch.linear(x[-256:].clone(), weight)).abs().max().item()
-        self.assertLessEqual(off, 2.0**-6 * y[-256:].abs().max().item())
-        for name, given in (("mxfp8_quantize", (False,)), ("mxfp4_quantize", ("cuda", None, 2))):
-            whole = getattr(ops, name)(x, *given)
-            last = getattr(ops, name)(x[-64:].clone(), *given)
-            for a, b in zip(whole, last, strict=True):
-                self.assertTrue(torch.equal(a.flatten().view(torch.uint8)[-b.numel():],
-                                            b.flatten().view(torch.uint8)))
-        tail = x[-64:].clone()
-        ops.hadamard_rotate_full_(x, self.COLS)
-        ops.hadamard_rotate_full_(tail, self.COLS)
-        self.assertTrue(torch.equal(x[-64:], tail))
-
-    def test_weights(self):
-        book = torch.linspace(-1, 1, 16).cuda()
-        w = torch.randn(self.ROWS, self.COLS, device="cuda", dtype=torch.bfloat16)
-        packed, absmax = ops.quantize_kbit(w, book, 4)
-        last = ops.quantize_kbit(w[-64:].clone(), book, 4)
-        blocks = 64 * self.COLS // 32
-        self.assertTrue(torch.equal(packed[-(blocks + 1) * 4:-4], last[0][:-4]))
-        del w
-        back = ops.dequantize_kbit(packed, book, absmax, 4, self.ROWS * self.COLS, torch.bfloat16)
-        want = ops.dequantize_kbit(*last[:1], book, last[1], 4, 64 * self.COLS, torch.bfloat16)
-        self.assertTrue(torch.equal(back[-want.numel():], want))
-        del back, packed
-        codes = torch.randint(0, 256, (self.ROWS, self.COLS // 2), dtype=torch.uint8,
-                              device="cuda")
-        scales = torch.rand(self.ROWS, self.COLS // 128, device="cuda").half()
-        whole = subbyte.torch.dequantize(subbyte.torch.PackedWeight(
-            codes, scales, None, "i4 g128 scale f16"), torch.bfloat16)
-        tail = subbyte.torch.dequantize(subbyte.torch.PackedWeight(
-            codes[-64:].clone(), scales[-64:].clone(), None, "i4 g128 scale f16"), torch.bfloat16)
-        self.assertTrue(torch.equal(whole[-64:], tail))
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import unittest
 
 import torch
@@ -375,6 +376,30 @@ class Marlin(TorchTest):
                             U4B8, 2, n, k)
         self.check_operator(ops.gptq_marlin_gemm, x, None, words, None, scales, None, None, None,
                             None, space, U4B8, 2, n, k)
+
+    def test_thousands_are_kept_and_found(self):
+        """As a model has them, which asks for them in turns; a call costs as much as with one."""
+        n, k, count = 16, 32, 5000
+        x = torch.randn(1, k)
+        codes = torch.randint(0, 16, (count, n, k), dtype=torch.int32)
+        words = [ops._convert_weight_to_int4pack_for_cpu(one, 2) for one in codes]
+        scales = torch.rand(1, n, 2)
+
+        def seconds(tiles) -> float:
+            begin = time.thread_time()
+            for one in tiles:
+                ops._weight_int4pack_mm_for_cpu(x, one, 32, scales)
+            return time.thread_time() - begin
+
+        subbyte.torch.forget()
+        seconds(words)
+        kept = subbyte.torch.kept_bytes()
+        of_each = min(seconds(words) for _ in range(3))
+        self.assertEqual(subbyte.torch.kept_bytes(), kept)
+        self.assertGreaterEqual(kept, count * n * k // 2)
+        of_one = min(seconds(words[:1] * count) for _ in range(3))
+        self.assertLess(of_each, 4 * of_one)  # caches forget them, too
+        subbyte.torch.forget()
 
     def test_copies_are_kept_and_let_go(self):
         subbyte.torch.forget()

@@ -130,6 +130,10 @@ Status read_fp8(const json::Object& object, QuantizationConfig& config) {
   }
   SUBBYTE_CHECK(read_kv_cache_scheme(object, config.kv_cache));
   SUBBYTE_TRY(const auto activations, object.string("activation_scheme"));
+  if (activations.value_or("static") != "static" && *activations != "dynamic") {
+    return object.error("quantization.activations", "activation_scheme",
+                        "\"dynamic\" or \"static\"");
+  }
   const json::Value* const size = object.find("weight_block_size");
   if (size == nullptr || size->is_null()) return {};
   const auto is_size = [](const json::Value& value) {

@@ -414,6 +414,8 @@ TEST_F(QuantizationConfigTest, reads_fp8) {
     const auto section = read_section(std::string(R"({"quant_method": "fp8", )") + other + "}");
     EXPECT_FALSE(section->rounds_inputs) << other;
   }
+  EXPECT_EQ(code(R"({"quant_method": "fp8", "activation_scheme": "token"})"),
+            "quantization.activations");
   EXPECT_EQ(
       read_section(R"({"quant_method": "fbgemm_fp8", "activation_scale_ub": 1200.0})")->method,
       Method::kFp8);

@@ -261,6 +261,14 @@ Error no_checkpoint(const fs::path& directory, const FileNames& names) {
                           directory.native(), names.single, names.index,
                           quote(entry.path().filename().native()))};
     }
+    if (ending == ".gguf") {
+      return {
+          codes::kNoCheckpoint,
+          fmt::format("{}: expected {} or {}, found {}: GGUF files are not read; the model that "
+                      "it was made from is",
+                      directory.native(), names.single, names.index,
+                      quote(entry.path().filename().native()))};
+    }
   }
   const bool wants_packed = names.single == packed.single;
   return {codes::kNoCheckpoint,

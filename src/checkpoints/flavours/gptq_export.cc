@@ -1,6 +1,9 @@
 // Writes GPTQ, versions 1 and 2. The layout is drawn in gptq.cc, whose inverse this is. g_idx is
 // always written: some readers want it, none minds it.
 
+#include <algorithm>
+#include <map>
+
 #include "checkpoints/act_order.h"
 #include "checkpoints/code_stream.h"
 #include "checkpoints/config/exported_config.h"
@@ -131,6 +134,38 @@ std::string exactly(std::string_view name) {
   return pattern + "$";
 }
 
+/// A module's name within its layer, which begins after the layer's number; of others the whole.
+std::string_view within_layer(std::string_view name) {
+  for (std::size_t begin = 0; begin < name.size();) {
+    const std::size_t end = std::min(name.find('.', begin), name.size());
+    const std::string_view part = name.substr(begin, end - begin);
+    if (part.find_first_not_of("0123456789") == part.npos && end < name.size()) {
+      return name.substr(end + 1);
+    }
+    begin = end + 1;
+  }
+  return name;
+}
+
+/// The quantized modules for readers that know no `dynamic` (optimum, and so transformers) and make
+/// a layer of codes, without any, of all other linear layers. They look for each name at the end of
+/// a module's, so it is the whole name where another layer keeps a module of that name.
+json::Value quantized_names(const ExportedModel& model) {
+  std::map<std::string_view, bool> is_kept_elsewhere;
+  json::Value names = json::Value::array();
+  for (const ExportedModule& module : model.modules) {
+    const std::string_view local = within_layer(module.name);
+    const auto [found, is_new] = is_kept_elsewhere.try_emplace(local, false);
+    if (is_new) {
+      found->second = std::ranges::any_of(
+          model.kept, [&](const std::string& kept) { return kept.find(local) != kept.npos; });
+      if (!found->second) names.push_back(std::string(local));
+    }
+    if (found->second) names.push_back(module.name);
+  }
+  return names;
+}
+
 ExportedConfig config(const ExportedModel& model, std::string_view version) {
   struct Sizes {
     int bits;
@@ -163,6 +198,9 @@ ExportedConfig config(const ExportedModel& model, std::string_view version) {
       {"checkpoint_format", version},
       {"pack_dtype", "int32"}};
   if (!dynamic.empty()) section["dynamic"] = dynamic;
+  if (std::ranges::any_of(model.kept, [](const auto& name) { return name != "lm_head"; })) {
+    section["modules_in_block_to_quantize"] = json::Value::array({quantized_names(model)});
+  }
   return {section, "quantize_config.json", section};
 }
 

@@ -47,6 +47,11 @@ struct BlockKernels {
   void (*rotate)(float* x, int64_t count, int64_t size);
   /// Rounds to nearest, ties to even.
   void (*store[kBufferElements])(void* to, const float* from, int64_t n);
+  /// Says whether none of the numbers is a subnormal bf16, which instructions for bf16 take for 0.
+  bool (*load[kBufferElements])(float* to, const void* from, int64_t n);
+  /// Rounds sums of x[count * size], `size` numbers each, that were added in double precision and
+  /// multiplied by `factor`; the same bits on all instruction sets.
+  void (*sum_groups)(float* sums, const float* x, int64_t count, int64_t size, double factor);
 };
 
 }  // namespace subbyte::cpu

@@ -45,7 +45,7 @@ Weights weights_of(const MatrixView& matrix) {
           .groups = matrix.groups(),
           .group_size = matrix.group_size(),
           .tensor_scale = static_cast<float>(matrix.tensor_scale),
-          .codebook = matrix.codebook.data()};
+          .codebook = matrix.codebook.empty() ? nullptr : matrix.codebook.data()};
 }
 
 const MatmulKernel* find_matmul(const Kernels& kernels, const WeightFormat& format) {
@@ -73,10 +73,10 @@ const KernelVariant& choose_variant(const Kernels& kernels, const MatmulKernel& 
                                     const Weights& weights, int64_t m, Precision precision,
                                     bool batch_invariant) {
   const VariantList& list = kernel.list(group_kind(kernels, weights), precision);
-  if (batch_invariant) return list.invariant;
+  if (batch_invariant) return list.invariant.of(weights);
   const VariantList::Entry* entry = list.entries;
   while (entry->max_m < m) ++entry;
-  return entry->variant;
+  return entry->variant.of(weights);
 }
 
 std::span<const Kernels* const> all_kernels() {

@@ -55,7 +55,8 @@ struct Weights {
   int64_t groups = 0;      // 0: dense
   int64_t group_size = 0;  // the number of columns when the group is the whole row
   float tensor_scale = 1;
-  const float* codebook = nullptr;  // of vectors: [256][4] or [256][2]
+  /// The matrix's own: 2^bits values, or vectors, [256][4] or [256][2]. nullptr: the format's.
+  const float* codebook = nullptr;
 };
 
 /// The caller has checked the sizes (ops: check_linear).
@@ -102,6 +103,13 @@ struct KernelVariant {
   void (*multiply)(const MatmulTask& task) = nullptr;
   const char* name = "";  // what tests call it; variants of one format have different ones
   int weight_splits = 1;  // bf16 that stand for each weight; 2: hi + lo
+  /// The variant for matrices with a codebook of their own, where this one has the format's as
+  /// constants that its arithmetic is made for.
+  const KernelVariant* own_codebook = nullptr;
+
+  const KernelVariant& of(const Weights& weights) const {
+    return own_codebook != nullptr && weights.codebook != nullptr ? *own_codebook : *this;
+  }
 };
 
 /// Variants for growing M: the first whose max_m is not below M serves.

@@ -12,6 +12,7 @@
 #include "kernels/cuda/linear_call.h"
 #include "kernels/cuda/ops/launch.cuh"
 #include "kernels/cuda/ops/quantize_groups.h"
+#include "kernels/cuda/plan_launch.h"
 #include "kernels/cuda/tensor_map.h"
 
 namespace subbyte::cuda {
@@ -36,8 +37,10 @@ __global__ void __launch_bounds__(kLargeMThreads, 1)
 #endif
 }
 
+constexpr char kWhat[] = "linear in 8 bits";
+
 Error failure(const std::string& what) {
-  return {"cuda.launch", "linear in 8 bits: " + what};
+  return {"cuda.launch", kWhat + (": " + what)};
 }
 
 /// The kernels multiply by scales as they are, and by the numbers of codes.
@@ -67,32 +70,19 @@ Status describe(Maps& maps, const Plan& plan, const LinearCall& call, const Weig
 }
 
 template <class Number>
-Status launch_kernel(const Plan& plan, LinearArguments a, const Maps& maps,
-                     const ActivationFactors& factors, Stream stream) {
+Status launch_kernel(const Plan& plan, LinearArguments a, Maps& maps, ActivationFactors factors,
+                     Stream stream) {
   static SharedMemoryLimit limit;
   use_numbers<Number>(a.weights);
   if (!limit.allow(&w8a8_kernel<Number>, plan.shared_bytes)) {
     return failure("the driver refused " + std::to_string(plan.shared_bytes) +
                    " bytes of shared memory");
   }
-  cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(static_cast<unsigned>(plan.ctas));
-  config.blockDim = dim3(static_cast<unsigned>(plan.threads));
-  config.dynamicSmemBytes = static_cast<std::size_t>(plan.shared_bytes);
-  config.stream = stream;
-  std::array<cudaLaunchAttribute, 2> attributes = {};
-  config.attrs = attributes.data();
-  attributes[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attributes[config.numAttrs++].val.programmaticStreamSerializationAllowed = 1;
-  if (plan.cluster > 1) {
-    attributes[config.numAttrs].id = cudaLaunchAttributeClusterDimension;
-    attributes[config.numAttrs++].val.clusterDim = {static_cast<unsigned>(plan.cluster), 1, 1};
-  }
-  const cudaError_t error =
-      cudaLaunchKernelEx(&config, w8a8_kernel<Number>, a, plan.large_m, maps.activations, factors,
-                         maps.weights, maps.scales);
-  if (error != cudaSuccess) return failure(cudaGetErrorString(error));
-  return {};
+  LargeMPartition partition = plan.large_m;
+  std::array<void*, 6> arguments = {&a,       &partition,    &maps.activations,
+                                    &factors, &maps.weights, &maps.scales};
+  const auto* kernel = reinterpret_cast<const void*>(&w8a8_kernel<Number>);
+  return launch_plan(kWhat, kernel, plan, arguments.data(), true, stream);
 }
 
 }  // namespace

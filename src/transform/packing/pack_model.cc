@@ -10,6 +10,7 @@
 #include "base/output_directory.h"
 #include "checkpoints/config/config_file.h"
 #include "checkpoints/containers/orin_model.h"
+#include "transform/config_dtype.h"
 #include "transform/packing/pack_plan.h"
 #include "transform/packing/pack_tensors.h"
 #include "transform/packing/packed_directory.h"
@@ -21,16 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The type of the activations that config.json says.
-Format dtype_of(const json::Object& config) {
-  for (const char* key : {"dtype", "torch_dtype"}) {
-    const auto dtype = config.string(key);
-    if (dtype.ok() && *dtype == "float16") return Format::kF16;
-  }
-  return Format::kBF16;
-}
-
-Result<PackTarget> choose_target(const PackOptions& options, const json::Object& config) {
+Result<PackTarget> choose_target(const PackOptions& options, const json::Value& config) {
   PackTarget target = {find_pack_layout(options.layout), options.tile, Format::kNone, options.keep};
   if (target.layout == nullptr) {
     return Error{"pack.layout",
@@ -57,7 +49,7 @@ Result<PackTarget> choose_target(const PackOptions& options, const json::Object&
                  fmt::format("{} is the same for all types of activations", target.layout->name)};
   }
   if (options.activations.empty()) {
-    target.activations = dtype_of(config);
+    target.activations = dtype_of(config) == "float16" ? Format::kF16 : Format::kBF16;
     return target;
   }
   if (options.activations != "f16" && options.activations != "bf16") {
@@ -170,7 +162,7 @@ Result<PackReport> pack_model(const fs::path& source, const fs::path& destinatio
   SUBBYTE_CHECK(check_container(source));
   SUBBYTE_TRY(const ConfigFile config, read_config_file(source));
   SUBBYTE_TRY(const json::Object object, config.object());
-  SUBBYTE_TRY(const PackTarget target, choose_target(options, object));
+  SUBBYTE_TRY(const PackTarget target, choose_target(options, config.value));
   SUBBYTE_TRY(const QuantizationConfig quantization, read_quantization_config(object, source));
   SUBBYTE_TRY(const TensorSource tensors, TensorSource::open(source));
   const ImportContext context = {tensors, quantization, pool};

@@ -118,12 +118,14 @@ class MatrixOnGpu(unittest.TestCase):
         want = torch.from_dlpack(matrix.linear(x))
         torch.cuda.synchronize()
         stream = torch.cuda.Stream()
+        results = []  # that are kept: freeing one waits for the GPU
         for wrap in (lambda array: array, lambda array: ByInterface(array, stream.cuda_stream)):
             late = torch.zeros_like(x)
             with torch.cuda.stream(stream):
                 torch.cuda._sleep(100_000_000)  # longer than a call
                 late.copy_(x)
                 found = matrix.linear(wrap(late))
+                results.append(found)
                 self.assertFalse(stream.query())  # nobody waited
             self.assertEqual(found.stream, stream.cuda_stream)
             # Read in another stream, the default one, which from_dlpack() lets wait.

@@ -115,19 +115,35 @@ struct IntegerTables {
   StepGroups groups;
 };
 
-constexpr uint16_t nearest_bf16(float value) {
-  const auto bits = __builtin_bit_cast(uint32_t, value);
-  return static_cast<uint16_t>((bits + 0x7FFFu + (bits >> 16 & 1u)) >> 16);
+/// The values of a codebook, up to four bits over and over. What is in [1] is used with five bits.
+template <Format kElement>
+struct CodebookValues {
+  static constexpr int kBits = Element<kElement>::kBits;
+
+  explicit CodebookValues(const Weights& weights) {
+    const float* const p = codebook_of<Element<kElement>>(weights);
+    values[0] = kBits == 5 ? load(p) : repeat_values<kBits>(p);
+    values[1] = kBits == 5 ? load(p + 16) : zero();
+  }
+
+  Float values[2];
+};
+
+/// Rounds a codebook to bf16, or to two of them: what is left of the first, rounded, is the second.
+template <int kBits, int kSplits>
+[[gnu::always_inline]] inline SplitTable<kSplits> round_values(Float first, Float last) {
+  SplitTable<kSplits> table;
+  for (int part = 0; part < kSplits; ++part) {
+    if constexpr (kBits == 5) {
+      table.parts[part] = round_in_order(first, last);
+      last = sub(last, last_bf16(table.parts[part]));
+    } else {
+      table.parts[part] = round_and_repeat(first);
+    }
+    first = sub(first, first_bf16(table.parts[part]));
+  }
+  return table;
 }
-/// A codebook as bf16, to nearest, repeated, and what is left as another.
-template <Format kElement, bool kLo>
-constexpr auto kRoundedTable = make_table<uint16_t, 32>([](int i) {
-  constexpr int kCodes = 1 << Codebook<kElement>::kBits;
-  const auto value = static_cast<float>(Codebook<kElement>::value(i % kCodes));
-  const uint16_t hi = nearest_bf16(value);
-  const float rest = value - __builtin_bit_cast(float, static_cast<uint32_t>(hi) << 16);
-  return kLo ? nearest_bf16(rest) : hi;
-});
 
 /// Numbers that codes stand for, without scales.
 template <Format kElement, int kNumSplits>
@@ -136,9 +152,9 @@ struct CodebookTables {
   static constexpr int kSplits = kNumSplits;
   static constexpr int kTablesOfBlock = 1;
 
-  explicit CodebookTables(const DecodeTask&) {
-    table.parts[0] = table_of(kRoundedTable<kElement, false>);
-    if constexpr (kSplits == 2) table.parts[1] = table_of(kRoundedTable<kElement, true>);
+  explicit CodebookTables(const DecodeTask& task) {
+    const CodebookValues<kElement> of(task.weights);
+    table = round_values<kBits, kSplits>(of.values[0], of.values[1]);
   }
   [[gnu::always_inline]] SplitTable<kSplits> at(int64_t, int) const { return table; }
 
@@ -163,26 +179,14 @@ struct ScaledTables {
       : scales(task.scales),
         stride(task.scale_stride),
         zeros(staged_half(task.weights.groups)),
-        groups(task.groups) {}
+        groups(task.groups),
+        codebook(task.weights) {}
   [[gnu::always_inline]] SplitTable<kSplits> at(int64_t i, int step) const {
     const float* scale = scales + i * stride + groups.of_step[step];
-    Float values[2] = {scaled<0>(scale), zero()};
-    if constexpr (kBits == 5) values[1] = scaled<16>(scale);
-    SplitTable<kSplits> table;
-    for (int part = 0; part < kSplits; ++part) {
-      if constexpr (kBits == 5) {
-        table.parts[part] = round_in_order(values[0], values[1]);
-        values[1] = sub(values[1], last_bf16(table.parts[part]));
-      } else {
-        table.parts[part] = round_and_repeat(values[0]);
-      }
-      values[0] = sub(values[0], first_bf16(table.parts[part]));
-    }
-    return table;
+    const Float last = kBits == 5 ? scaled(codebook.values[1], scale) : zero();
+    return round_values<kBits, kSplits>(scaled(codebook.values[0], scale), last);
   }
-  template <int kFirst>
-  [[gnu::always_inline]] Float scaled(const float* scale) const {
-    Float value = load(kFloatTable<kElement, (kBits == 5 ? 32 : 16)>.values + kFirst);
+  [[gnu::always_inline]] Float scaled(Float value, const float* scale) const {
     if constexpr (kZero != Zero::kNone) value = sub(value, broadcast(scale[zeros]));
     return mul(broadcast(*scale), value);
   }
@@ -191,6 +195,7 @@ struct ScaledTables {
   int64_t stride;
   int64_t zeros;
   StepGroups groups;
+  CodebookValues<kElement> codebook;
 };
 
 /// The floats of codes of eight bits that are the words kFirst .. kFirst + 15 of a step, which has

@@ -88,46 +88,59 @@ inline __m512i load_run_words(const uint8_t* p) {
 
 #endif
 
+/// The 2^kBits values, kBits at most 4, over and over: then the bits of the next code, which follow
+/// in the same word, may stay in an index.
+template <int kBits>
+inline Float repeat_values(const float* values) {
+  if constexpr (kBits == 2) return _mm512_broadcast_f32x4(_mm_loadu_ps(values));
+  if constexpr (kBits == 3) return _mm512_broadcast_f32x8(_mm256_loadu_ps(values));
+  return cpu::avx512::load(values);
+}
+
 /// Codes of up to four bits: lane i of the register holds its run of 8.
 template <Format kElement>
-struct TableElement {
+struct TableElement : TableTraits<kElement> {
   static constexpr int kBits = Codebook<kElement>::kBits;
-  static constexpr int kCenter = Codebook<kElement>::kCenter;
-  static constexpr InputOrder kOrder = InputOrder::kK8;
   static constexpr int64_t kLoadBytes = kBits == 3 ? kLoadBytes3 : kBits * kLanes;
-  using Codes = __m512i;
-  static Codes load(const uint8_t* p) {
+  struct Codes {
+    __m512i words;
+    const float* values;
+  };
+  static __m512i load_words(const uint8_t* p) {
     if constexpr (kBits == 2) return load_16_bit_lanes(p);
     if constexpr (kBits == 3) return load_24_bit_lanes(p);
     return load_once(p);
   }
+  static Codes load(const uint8_t* p, const float* values) { return {load_words(p), values}; }
   template <int j>
-  static Float value(Codes codes) {
+  static Float value(const Codes& codes) {
+    const Float table = repeat_values<kBits>(codes.values);
     if constexpr (kBits == 2 && j % 2 == 1) {  // four bits are two codes: one shift for both
-      return permute(cpu::avx512::load(kSecondFloatTable<kElement>.values),
-                     _mm512_srli_epi32(codes, kBits * (j - 1)));
+      const __m512i second = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
+      return permute(permute(table, second), _mm512_srli_epi32(codes.words, kBits * (j - 1)));
     }
-    return permute(cpu::avx512::load(kFloatTable<kElement, 16>.values),
-                   _mm512_srli_epi32(codes, kBits * j));
+    return permute(table, _mm512_srli_epi32(codes.words, kBits * j));
   }
 };
 
 /// Codes of five bits. A run of 8 has 40, so two words for each lane: the codes 0 to 3 lie in the
 /// first 20 bits of `low`, 4 to 7 after the first 12 of `high`. The table takes two registers.
 template <>
-struct Element<Format::kNFL5> : ElementTraits<5> {
+struct Element<Format::kNFL5> : TableTraits<Format::kNFL5> {
   struct Codes {
     __m512i low;
     __m512i high;
+    const float* values;
   };
-  static Codes load(const uint8_t* p) { return {load_run_words<5, 0>(p), load_run_words<5, 1>(p)}; }
+  static Codes load(const uint8_t* p, const float* values) {
+    return {load_run_words<5, 0>(p), load_run_words<5, 1>(p), values};
+  }
   template <int j>
   static Float value(const Codes& codes) {
-    constexpr const auto& kTable = kFloatTable<Format::kNFL5, 32>;
     const __m512i index =
         _mm512_srli_epi32(j < 4 ? codes.low : codes.high, 5 * j - (j < 4 ? 0 : 8));
-    return _mm512_permutex2var_ps(cpu::avx512::load(kTable.values), index,
-                                  cpu::avx512::load(kTable.values + 16));
+    return _mm512_permutex2var_ps(cpu::avx512::load(codes.values), index,
+                                  cpu::avx512::load(codes.values + 16));
   }
 };
 
@@ -164,8 +177,38 @@ struct Element<Format::kU7> : LongInteger<7> {};
 
 template <>
 struct Element<Format::kVQ2> : VectorElement<4> {};
+
+#ifdef __AMX_TILE__
+
+/// Bytes of a quarter, 16 indices, that become two numbers of 64 bits: the indices 2 j and 2 j + 1.
+/// 0x80 makes zeros.
+template <int j>
+constexpr auto kTwoIndices = make_table<uint8_t, 16>([](int i) {
+  return i == 0 ? 2 * j : i == 8 ? 2 * j + 1 : 0x80;
+});
+
+/// Pairs by a gather of eight: 0.6 of the time of loads and shuffles on Emerald Rapids.
+template <>
+struct Element<Format::kVQ4> : VectorElement<2> {
+  struct Codes {
+    __m512i indices;
+    const float* vectors;
+  };
+  static Codes load(const uint8_t* p, const float* codebook) {
+    return {_mm512_loadu_si512(p), codebook};
+  }
+  template <int j>
+  static Float value(const Codes& codes) {
+    const __m128i two = _mm_load_si128(reinterpret_cast<const __m128i*>(kTwoIndices<j>.values));
+    const __m512i index = _mm512_shuffle_epi8(codes.indices, _mm512_broadcast_i32x4(two));
+    return _mm512_castpd_ps(_mm512_i64gather_pd(index, codes.vectors, 8));
+  }
+};
+
+#else
 template <>
 struct Element<Format::kVQ4> : VectorElement<2> {};
+#endif
 
 /// Eight bytes for each lane: the first four in `low`, the others in `high`.
 struct EightBytes {

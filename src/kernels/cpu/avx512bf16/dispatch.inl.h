@@ -23,7 +23,9 @@ struct Dispatch : DotDispatch {
   static constexpr KernelVariant few_rows() {
     constexpr Format kElement = Weight::kElement;
     if constexpr (has_bf16<kElement>() && !K8Bytes<kElement>::kExists) {
-      return each_row<Weight, HiLoProduct<kElement>>();
+      KernelVariant variant = each_row<Weight, HiLoProduct<kElement>>();
+      if (Weight::E::kTakesCodebooks) variant.own_codebook = &VectorVariants<Weight>::kRows;
+      return variant;
     } else {
       return rows<Weight>();
     }

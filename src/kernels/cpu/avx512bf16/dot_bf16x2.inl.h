@@ -67,13 +67,16 @@ struct DotBf16Variants {
   static constexpr Format kElement = Weight::kElement;
 
   static DotDecoding bf16(const Weights& weights) {
+    using E = typename Weight::E;
     if constexpr (has_bf16<kElement>()) {
-      return {.decode = &decode_dot_bf16x2<kElement>,
-              .stage = &Weight::Broadcast::stage_vector,
-              .has_zeros = Weight::kZero != Zero::kNone,
-              .factor = Bf16Codebook<kElement>::kFactor};
-    } else {
-      using E = typename Weight::E;
+      if (!E::kTakesCodebooks || weights.codebook == nullptr) {
+        return {.decode = &decode_dot_bf16x2<kElement>,
+                .stage = &Weight::Broadcast::stage_vector,
+                .has_zeros = Weight::kZero != Zero::kNone,
+                .factor = Bf16Codebook<kElement>::kFactor};
+      }
+    }
+    if constexpr (!has_bf16<kElement>() || E::kTakesCodebooks) {
       return {.decode = groups_cover_blocks(weights)
                             ? &decode_dot_weights<E, typename Weight::Broadcast>
                             : &decode_dot_weights<E, typename Weight::Spread>,

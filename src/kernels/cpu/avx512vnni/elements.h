@@ -71,7 +71,8 @@ struct ShortK8Bytes : ByteTraits<kCodeBits, kCodeBits - 1> {
   static Codes load(const uint8_t* p) {
     constexpr int64_t kLane = 2 * kCodeBits * 0x03020100;  // where two codes begin in 64 bits
     const __m512i begins = _mm512_set1_epi64(kLane | ((kLane + 0x20202020) << 32));
-    const __m512i two_codes = _mm512_multishift_epi64_epi8(begins, TableElement<kElement>::load(p));
+    const __m512i two_codes =
+        _mm512_multishift_epi64_epi8(begins, TableElement<kElement>::load_words(p));
     return {and_bits(two_codes, ((1u << kCodeBits) - 1) * 0x01010101u),
             _mm512_permutexvar_epi8(two_codes, _mm512_load_si512(kSecondCodes<kCodeBits>.values))};
   }

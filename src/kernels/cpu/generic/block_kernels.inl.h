@@ -210,6 +210,53 @@ inline void store_bf16(void* to, const float* from, int64_t n) {
   for (int64_t i = 0; i < n; ++i) static_cast<uint16_t*>(to)[i] = bf16_of(f32_bits(from[i]));
 }
 
+/// Numbers whose loop has a known length: g++ makes vectors of these.
+constexpr int64_t kLoadPart = 32;
+
+template <class From>
+inline bool load_numbers(float* __restrict to, const void* __restrict from, int64_t n) {
+  const auto* x = static_cast<const typename From::Number*>(from);
+  uint32_t subnormals[kLoadPart] = {};
+  int64_t k = 0;
+  for (; k + kLoadPart <= n; k += kLoadPart) {
+    for (int64_t i = 0; i < kLoadPart; ++i) {
+      const uint32_t bits = From::bits(x[k + i]);
+      to[k + i] = blocks::as_float(bits);
+      // Of 0 this is 2^32 - 1, and of normal numbers at least 0x7FFFFF.
+      subnormals[i] |= (bits & blocks::kMagnitude) - 1 < 0x7FFFFF ? 1u : 0u;
+    }
+  }
+  uint32_t found = 0;
+  for (; k < n; ++k) {
+    const uint32_t bits = From::bits(x[k]);
+    to[k] = blocks::as_float(bits);
+    found |= (bits & blocks::kMagnitude) - 1 < 0x7FFFFF ? 1u : 0u;
+  }
+  for (int64_t i = 0; i < kLoadPart; ++i) found |= subnormals[i];
+  return found == 0;
+}
+
+/// Sixteen sums, as one would wait for each addition.
+inline void sum_groups(float* sums, const float* x, int64_t count, int64_t size, double factor) {
+  constexpr int64_t kSums = 16;
+  for (int64_t g = 0; g < count; ++g, x += size) {
+    double parts[kSums];
+    int64_t k = kSums;
+    if (size >= kSums) {
+      for (int64_t i = 0; i < kSums; ++i) parts[i] = static_cast<double>(x[i]);
+    } else {
+      for (int64_t i = 0; i < kSums; ++i) parts[i] = i < size ? static_cast<double>(x[i]) : 0;
+    }
+    for (; k + kSums <= size; k += kSums) {
+      for (int64_t i = 0; i < kSums; ++i) parts[i] += static_cast<double>(x[k + i]);
+    }
+    for (int64_t i = 0; k < size; ++k, ++i) parts[i] += static_cast<double>(x[k]);
+    for (int64_t i = 0; i < 8; ++i) parts[i] += parts[i + 8];
+    for (int64_t i = 0; i < 4; ++i) parts[i] += parts[i + 4];
+    sums[g] = static_cast<float>(((parts[0] + parts[2]) + (parts[1] + parts[3])) * factor);
+  }
+}
+
 constexpr BlockKernels kBlockTable = {
     .quantize = {{&quantize_blocks<blocks::E4M3, FromF32, false>,
                   &quantize_blocks<blocks::E4M3, FromF16, false>,
@@ -227,4 +274,6 @@ constexpr BlockKernels kBlockTable = {
     .dequantize_vectors = &dequantize_vectors,
     .rotate = &rotate,
     .store = {&store_f32, &store_f16, &store_bf16},
+    .load = {&load_numbers<FromF32>, &load_numbers<FromF16>, &load_numbers<FromBF16>},
+    .sum_groups = &sum_groups,
 };

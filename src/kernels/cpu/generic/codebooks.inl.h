@@ -11,6 +11,7 @@ struct ElementTraits {
   static constexpr int kBits = kElementBits;
   static constexpr int kCenter = kElementCenter;
   static constexpr InputOrder kOrder = kInputOrder;
+  static constexpr bool kTakesCodebooks = false;
 };
 /// Dense numbers, which are converted where they lie.
 template <int kElementBits, Float (*kLoad)(const uint8_t*)>
@@ -32,6 +33,7 @@ constexpr uint32_t top_bits(int bits, int begin) {
 /// lanes take 32 inputs, whose group is one.
 template <int kSize>
 struct VectorElement : ElementTraits<8 / kSize, 0, InputOrder::kFours> {
+  static constexpr bool kTakesCodebooks = true;
   struct Codes {
     const uint8_t* indices;
     const float* vectors;
@@ -117,18 +119,19 @@ struct Codebook<Format::kE2M1> {
   }
 };
 
-/// A codebook as floats, repeated until there are kSize: then the bits of the next code, which
-/// follow in the same word, may stay in an index.
-template <Format kElement, int kSize>
-constexpr auto kFloatTable = make_table<float, kSize>([](int i) {
-  return Codebook<kElement>::value(i % (1 << Codebook<kElement>::kBits));
+template <Format kElement>
+constexpr auto kFloatTable = make_table<float, 1 << Codebook<kElement>::kBits>([](int i) {
+  return Codebook<kElement>::value(i);
 });
 
-/// Sixteen floats for two codes of two bits: what the second stands for.
+/// Traits of codes that a table turns into floats: that of the format, or where a matrix may have
+/// one of its own (kbit), that.
 template <Format kElement>
-constexpr auto kSecondFloatTable = make_table<float, 16>([](int i) {
-  return Codebook<kElement>::value(i / 4);
-});
+struct TableTraits : ElementTraits<Codebook<kElement>::kBits, Codebook<kElement>::kCenter> {
+  static constexpr const float* kFormatValues = kFloatTable<kElement>.values;
+  static constexpr bool kTakesCodebooks = kElement == Format::kNFL2 || kElement == Format::kNFL3 ||
+                                          kElement == Format::kNFL4 || kElement == Format::kNFL5;
+};
 
 /// Codes as bytes: K8Bytes<format>, where the values of a format are small integers up to a factor.
 /// load() gives value / kFactor + (1 << kShift), unsigned: byte b of lane i is code 2 * b of k8 i

@@ -34,7 +34,18 @@ concept IsVec = requires(V a, const float* p, float* to) {
 };
 static_assert(IsVec<Vec>, "vec.h of this folder lacks a word of IsVec in concepts.inl.h");
 
-/// Loads the codes at p; `codebook` is the matrix's, for those that are indices of vectors.
+/// Finds what codes stand for: the values of the matrix where it has its own, else the format's.
+template <class D>
+inline const float* codebook_of(const Weights& weights) {
+  if constexpr (requires { D::kFormatValues; }) {
+    return D::kTakesCodebooks && weights.codebook != nullptr ? weights.codebook : D::kFormatValues;
+  } else {
+    return weights.codebook;
+  }
+}
+
+/// Loads the codes at p; `codebook` is that of codebook_of(), for those that a table turns into
+/// floats.
 template <class D>
 [[gnu::always_inline]] inline auto load_codes(const uint8_t* p,
                                               [[maybe_unused]] const float* codebook) {

@@ -57,6 +57,7 @@ void decode_row(const Weights& weights, int64_t row, int64_t first_block, int64_
   constexpr int64_t kBlockBytes = Element::kBits * kLanes;
   const uint8_t* codes_of_row = weights.codes + row * weights.row_bytes;
   const int64_t whole_blocks = loadable_blocks<Element>(weights);
+  const float* const codebook = codebook_of<Element>(weights);
   Scaling scaling(weights, first_block);
   stage_blocks<Scaling>(weights, row, first_block, num_blocks, staged);
   for (int64_t b = first_block; b < first_block + num_blocks; ++b) {
@@ -71,7 +72,7 @@ void decode_row(const Weights& weights, int64_t row, int64_t first_block, int64_
       valid_lanes = lanes_of_block<Element::kOrder>(weights, b);
       block = padded;
     }
-    const auto codes = load_codes<Element>(block, weights.codebook);
+    const auto codes = load_codes<Element>(block, codebook);
     const auto lanes = scaling.at(staged, valid_lanes);
     decode_vector<0, Element, Scaling>(codes, lanes, decoded);
     decode_vector<1, Element, Scaling>(codes, lanes, decoded);

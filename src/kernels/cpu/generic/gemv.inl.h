@@ -119,7 +119,7 @@ template <class Product, class Scaling, int kM, int kRows, bool kWhole>
   constexpr int64_t kBlockBytes = Product::kBlockBytes;
   const int64_t blocks = (task.weights.cols + kBlockInputs - 1) / kBlockInputs;
   const int last_lanes = lanes_of_block<Decoder::kOrder>(task.weights, blocks - 1);
-  const float* const codebook = task.weights.codebook;
+  const float* const codebook = codebook_of<Decoder>(task.weights);
   alignas(64) uint8_t padded[kRows][kPads ? kBlockBytes : 1];
   const uint8_t* x[kM];
 #pragma GCC unroll 4

@@ -14,21 +14,22 @@ namespace {
 #include "kernels/cpu/generic/codebooks.inl.h"
 
 template <Format kElement>
-struct TableElement {
+struct TableElement : TableTraits<kElement> {
   static constexpr int kBits = Codebook<kElement>::kBits;
-  static constexpr int kCenter = Codebook<kElement>::kCenter;
-  static constexpr InputOrder kOrder = InputOrder::kK8;
   // Up to four bits the codes are the word of a lane, as on machines with vectors.
-  using Codes = std::conditional_t<kBits <= 4, uint32_t, uint64_t>;
-  static Codes load(const uint8_t* p) {
-    Codes codes = 0;
-    for (int i = 0; i < kBits; ++i) codes |= Codes{p[i]} << (8 * i);
-    return codes;
+  using Word = std::conditional_t<kBits <= 4, uint32_t, uint64_t>;
+  struct Codes {
+    Word word;
+    const float* values;
+  };
+  static Codes load(const uint8_t* p, const float* values) {
+    Word word = 0;
+    for (int i = 0; i < kBits; ++i) word |= Word{p[i]} << (8 * i);
+    return {word, values};
   }
   template <int j>
-  static Float value(Codes codes) {
-    constexpr int kSize = 1 << kBits;
-    return kFloatTable<kElement, kSize>.values[(codes >> (kBits * j)) & (kSize - 1)];
+  static Float value(const Codes& codes) {
+    return codes.values[(codes.word >> (kBits * j)) & ((1 << kBits) - 1)];
   }
 };
 
@@ -58,6 +59,7 @@ struct Element<Format::kU7> : LongInteger<7> {};
 /// Indices of vectors of kSize numbers.
 template <int kSize>
 struct OneOfVectors : ElementTraits<8 / kSize> {
+  static constexpr bool kTakesCodebooks = true;
   struct Codes {
     const uint8_t* indices;
     const float* vectors;

@@ -221,6 +221,17 @@ __device__ __forceinline__ void ld_dsmem_v4(float* v, uint32_t address, int rank
       : "memory");
 }
 
+/// Stores to the shared memory of CTA `rank` of the cluster, at the address that it has in ours.
+__device__ __forceinline__ void st_dsmem(uint32_t address, int rank, float value) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile(
+      "{.reg .b32 remote; mapa.shared::cluster.u32 remote, %0, %1;"
+      "st.shared::cluster.f32 [remote], %2;}" ::"r"(address),
+      "r"(rank), "f"(value)
+      : "memory");
+#endif
+}
+
 // --- mbarriers that count bytes, and the bulk copies that they count (sm_90 on) ---
 
 #if __CUDA_ARCH__ >= 900

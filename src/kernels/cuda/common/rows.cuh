@@ -7,6 +7,7 @@ namespace subbyte::cuda {
 
 /// As many, one after the other.
 struct OwnRows {
+  __device__ void finish_arguments() const {}
   __device__ int64_t of_x(int64_t token) const { return token; }
   __device__ int64_t of_y(int64_t token) const { return token; }
 };

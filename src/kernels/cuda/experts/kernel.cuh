@@ -29,6 +29,18 @@ __device__ inline int used_tiles(const ExpertArguments& a) {
   return used;
 }
 
+/// The rows of a tile. Its gains, which memory has to look for and nothing needs before the sums,
+/// are loaded while the first weights are on their way.
+struct RowsOfTile : RoutedRows {
+  const ExpertArguments& arguments;
+  LinearArguments& linear;
+  int expert;
+
+  __device__ void finish_arguments() const {
+    if (threadIdx.x == 0) set_gains(linear, arguments, expert);
+  }
+};
+
 template <class Number, class Decoder, int kGroups, int kTokens8>
 __global__ void __launch_bounds__(small_m_warps(kTokens8 * 8) * kLanes, 1)
     experts_kernel(const __grid_constant__ ExpertArguments a,
@@ -53,8 +65,8 @@ __global__ void __launch_bounds__(small_m_warps(kTokens8 * 8) * kLanes, 1)
   __syncthreads();
   const Parts strips = parts_of(a.parts.strips, parts);
   const SmallMWork work = {strips.begin(part), strips.size(part), 0, p.pairs.size(0), tile.first};
-  SmallMCta<Number, Decoder, kGroups, kTokens8, RoutedRows>(linear, p, shared, work,
-                                                            {a.x_rows, a.y_rows})
+  SmallMCta<Number, Decoder, kGroups, kTokens8, RowsOfTile>(
+      linear, p, shared, work, {{a.x_rows, a.y_rows}, a, linear, tile.expert})
       .run();
 }
 

@@ -32,7 +32,10 @@ class ExpertItems {
   /// the arguments, and nobody reads them until it has.
   __device__ const LinearArguments& arguments(int i, int warpgroup) const {
     sync_warpgroup();
-    if (threadIdx.x % 128 == 0) results_[warpgroup] = of_expert(a_, tile(i));
+    if (threadIdx.x % 128 == 0) {
+      results_[warpgroup] = of_expert(a_, tile(i));
+      set_gains(results_[warpgroup], a_, tile(i).expert);
+    }
     sync_warpgroup();
     return results_[warpgroup];
   }

@@ -5,7 +5,8 @@
 // apart: one byte permutation makes an address of a byte of codes and of the lane's place.
 //
 //   bits  row of an index   instructions for two weights
-//   2     [lane % 16][8]    1    a permutation and a load for four
+//   2     [lane % 16][8]    1    a permutation and a load for four; a step of each tile comes from
+//                                registers, as loads of all take longer than all else
 //   4     [lane][4]         2    a permutation and a load for two
 //   5     [lane % 16][4]    3.25 a shift, an and_or and a load, for which two lanes may wait; by
 //                                shuffles it is 5.00, and two of those are as long as such a load
@@ -46,6 +47,15 @@ class ByteTable {
                : kBits == 5 ? lane % 16 * 4
                             : lane * 4) {}
 
+  /// The values of 2 bits, for permute().
+  __device__ void hold_values(const WeightArguments& weights) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      low_bytes_ |= (weights.codebook[i] & 0xFFu) << 8 * i;
+      high_bytes_ |= (weights.codebook[i] >> 8u) << 8 * i;
+    }
+  }
+
   /// Writes the table, by all threads of a CTA, which must synchronize before they use it.
   static __device__ void fill(const WeightArguments& weights, uint8_t* shared) {
     const int lane = threadIdx.x % kLanes;
@@ -66,6 +76,26 @@ class ByteTable {
         const int place = (i + lane) % kLanes;  // all lanes in banks of their own
         to[place] = kBits == 4 || place % 2 == 0 ? words.x : words.y;
       }
+    }
+  }
+
+  /// Says whether permute() has the registers of a step, not decode().
+  static __host__ __device__ constexpr bool permutes(int step) {
+    return kBits == 2 && !HasVectors<Decoder> && step == kSteps - 1;
+  }
+
+  /// Of registers 0 and 1 (2 and 3) each has the first (second) weights of two of decode()'s, which
+  /// are of the same row, so operand B has its inputs in that order.
+  __device__ __forceinline__ void permute(const uint32_t* words, int step,
+                                          uint32_t* registers) const {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      // Codes in four bits each, of which a permutation reads the lower 16.
+      const uint32_t codes = (words[step / 2] >> 2 * i & 0x33333333) >> 16 * (step % 2);
+      const uint32_t low = __byte_perm(low_bytes_, 0, codes);
+      const uint32_t high = __byte_perm(high_bytes_, 0, codes);
+      registers[2 * i] = __byte_perm(low, high, 0x6240);
+      registers[2 * i + 1] = __byte_perm(low, high, 0x7351);
     }
   }
 
@@ -135,6 +165,8 @@ class ByteTable {
 
   uint32_t shared_;
   uint32_t place_;
+  uint32_t low_bytes_ = 0;  // of four values
+  uint32_t high_bytes_ = 0;
 };
 
 /// What decode_raw() of other tables is.

@@ -27,6 +27,24 @@ inline constexpr bool kMayBeDiagonal = kGroups == 2 && !Decoder::kHasZeros;
 /// Inputs of a column: those of a group.
 inline constexpr int kDiagonalCols = 32;
 
+/// Multiplies a step. `x`: operand B of the two steps of a group.
+template <class Number, class Decoder, class AnyTable>
+__device__ __forceinline__ void multiply_step(float (&sums)[4], const uint32_t* codes, int step,
+                                              const AnyTable& table, const uint32_t (&x)[4]) {
+  const uint32_t x0 = x[step % 2 * 2];
+  const uint32_t x1 = x[step % 2 * 2 + 1];
+  uint32_t registers[4];
+  if constexpr (requires { table.permutes(step); }) {
+    if (table.permutes(step)) {
+      table.permute(codes, step, registers);
+      mma<Number>(sums, registers, __byte_perm(x0, x1, 0x5410), __byte_perm(x0, x1, 0x7632));
+      return;
+    }
+  }
+  decode_raw<Decoder>(codes, step, table, registers);
+  mma<Number>(sums, registers, x0, x1);
+}
+
 /// Multiplies a segment of a strip and stores its 16 partial sums. `pairs`: places of the codes of
 /// its two pairs of tiles; `x`: operand B of the two steps of a group, of which column j is that of
 /// group j.
@@ -47,9 +65,7 @@ __device__ __forceinline__ void multiply_diagonal(const PairReader<Decoder, kGro
     float sums[2][4] = {};
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
-      uint32_t registers[4];
-      decode_raw<Decoder>(codes, step, table, registers);
-      mma<Number>(sums[step / 2], registers, x[step % 2 * 2], x[step % 2 * 2 + 1]);
+      multiply_step<Number, Decoder>(sums[step / 2], codes, step, table, x);
     }
     if (lane % 4 == tile) {
       own[0] = sums[0][0];

@@ -57,11 +57,11 @@ class GemvCta {
     // --- inputs first: after the weights of all warps they would wait for a microsecond ---
     if (!a_.is_dependent) copy_first_inputs();
     cp_async_commit();
-    // --- fill kGemvDepth slots, before the kernel waits for the one that writes its inputs ---
+    // --- fill all slots but one, before the kernel waits for the one that writes its inputs ---
     fill_segment_ = warp_;
     begin_fills();
 #pragma unroll 1
-    for (int i = 0; i < kGemvDepth; ++i) {
+    for (int i = is_diagonal() ? kGemvDepth - kDiagonalDepth : 0; i < kGemvDepth; ++i) {
       fill_slot();
       stream_.next_slot_to_fill();
     }
@@ -101,13 +101,18 @@ class GemvCta {
       copy_first_inputs();
       cp_async_commit();
       cp_async_wait<0>();
+    } else if (is_diagonal()) {
+      cp_async_wait<kDiagonalDepth>();
     } else {
       cp_async_wait<kGemvDepth>();
     }
   }
+  __device__ bool is_diagonal() const {
+    return kIsDiagonal && p_.is_diagonal;
+  }
 
   __device__ __forceinline__ void multiply_batch(int begin, int strips) {
-    if (kIsDiagonal && p_.is_diagonal) {
+    if (is_diagonal()) {
       main_loop<false, kIsDiagonal>(begin, strips);
     } else if (kGroups == 1 && p_.one_group) {
       main_loop<kGroups == 1, false>(begin, strips);
@@ -119,6 +124,7 @@ class GemvCta {
   /// The warp's segments of the strips of a batch. Each iteration of the inner loop is one slot.
   template <bool kOneGroup, bool kDiagonal>
   __device__ __forceinline__ void main_loop(int begin, int strips) {
+    constexpr int kDepth = kDiagonal ? kDiagonalDepth : kGemvDepth;
     const uint32_t x_sums = shared_address(input_sums()) + lane_ % 4 * 8;
     const bool is_last = begin + p_.batch >= strips_;
 #pragma unroll 1
@@ -128,9 +134,9 @@ class GemvCta {
 #pragma unroll 1
       for (int strip = 0; strip < strips; ++strip) {
         // --- wait for slot i; publish it; that also releases slot i - 1 ---
-        cp_async_wait<kGemvDepth - 1>();
+        cp_async_wait<kDepth - 1>();
         __syncwarp();
-        // --- fill slot i - 1 with what is kGemvDepth ahead ---
+        // --- fill slot i - 1 with what is kDepth ahead ---
         fill_slot();
         // --- read slot i and multiply: the partial of this segment of the strip ---
         if constexpr (kDiagonal) {
@@ -224,6 +230,7 @@ class GemvCta {
     if constexpr (kIsDiagonal && kHasByteTable<Decoder>) {
       if (p_.has_byte_table) {
         byte_table_ = ByteTable<Decoder>(shared_, lane_);
+        byte_table_.hold_values(w);
         byte_table_.fill(w, shared_);
         is_filled = true;
       }
@@ -293,7 +300,7 @@ class GemvCta {
   __device__ __forceinline__ void hold_inputs(int segment) {
     if (!a_.is_aligned) gather_inputs(segment);
     __syncwarp();
-    if (kIsDiagonal && p_.is_diagonal) {
+    if (is_diagonal()) {
       // Matrix i has inputs 8 i to 8 i + 7 of each group, a group in a row.
       ldmatrix_x4(x_[0],
                   shared_address(inputs(segment)) + lane_ % 8 * kDiagonalCols * 2 + lane_ / 8 * 16);

@@ -13,10 +13,10 @@ inline constexpr int kGemvTokens = 8;
 /// Tiles of a strip that a warp multiplies at a time.
 inline constexpr int kSegmentTiles = 4;
 inline constexpr int kSegmentCols = kSegmentTiles * kTileCols;
-/// Segments that a warp has in flight. Three and four were slower (cuda_decisions.md).
+/// Segments that a warp has in flight; where inputs are diagonal, as those of more warps would wait
+/// for each other. Slots of the ring are one more, which is read (cuda_decisions.md).
 inline constexpr int kGemvDepth = 2;
-/// Slots of the ring: one more than in flight, which is read.
-inline constexpr int kGemvSlots = kGemvDepth + 1;
+inline constexpr int kDiagonalDepth = 1;
 /// Bytes from one token to the next in a warp's inputs: 16 more than the inputs take, so that
 /// neighbours lie in different banks.
 inline constexpr int kGemvInputStride = kSegmentCols * 2 + 16;
@@ -56,7 +56,7 @@ struct GemvPartition {
   int32_t segment_scales;  // bytes, at most
   int32_t segment_zeros;   // bytes of zero points or offsets that are copied, at most
   int32_t slot_bytes;      // of a segment: codes, scales, offsets, zero points
-  int32_t ring_bytes;      // of a warp: kGemvSlots slots
+  int32_t ring_bytes;      // of a warp: a slot more than are in flight
   Parts strips;            // by strip_ctas
   GemvShared shared;
 };

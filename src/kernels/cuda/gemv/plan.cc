@@ -32,7 +32,6 @@ void set_slot(const PackedFormat& f, GemvPartition* p) {
   p->segment_zeros = block * f.zero_bytes;
   p->slot_bytes =
       kSegmentTiles * tile_bytes(f.bits) + p->segment_scales + p->segment_zeros + block * zero_size;
-  p->ring_bytes = kGemvSlots * p->slot_bytes;
 }
 
 /// Formats that take more instructions are not told apart.
@@ -72,6 +71,7 @@ bool set_shared(const Planning& planning, int tokens, GemvPartition* p) {
   const PackedFormat& f = planning.problem.weights;
   const int table = p->has_byte_table != 0 ? kByteTableBytes : table_of(f);
   const int strips = p->strips.size(0);
+  p->ring_bytes = ((p->is_diagonal != 0 ? kDiagonalDepth : kGemvDepth) + 1) * p->slot_bytes;
   for (const int buffers : {static_cast<int>(divide_up(p->segments, kGemvWarps)), 1}) {
     p->x_buffers = buffers;
     p->batch = strips;

@@ -39,7 +39,7 @@ class GemvWeightStream {
   __device__ void fill_constant_zeros(const Reader& reader) const {
     if constexpr (Decoder::kHasZeros) {
       if (!Reader::has_constant_zeros(w_)) return;
-      for (int i = 0; i < kGemvSlots; ++i) {
+      for (int i = 0; i <= kGemvDepth; ++i) {
         const uint32_t slot = ring_ + i * p_.slot_bytes;
         reader.fill_zeros(slot + kCodeBytes + p_.segment_scales + p_.segment_zeros,
                           slot + p_.slot_bytes);

@@ -11,6 +11,7 @@
 
 #include "kernels/cuda/ops/delta_net.cuh"
 #include "kernels/cuda/ops/delta_net_chunks.h"
+#include "kernels/cuda/ops/delta_net_token.cuh"
 #include "kernels/cuda/ops/launch.cuh"
 
 namespace subbyte::cuda {
@@ -18,7 +19,7 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / kLanes;
-constexpr int kFewCtas = 264;  // from that on CTAs of single tokens have half as many threads
+constexpr int kFewCtas = 264;  // more have half as many threads for single tokens
 constexpr int kRecurThreads = 128;
 constexpr int kRecurColumns = kRecurThreads / kLanes * kWarpColumns;
 
@@ -172,16 +173,6 @@ __global__ void __launch_bounds__(kThreads) finish(const __grid_constant__ Delta
       [&](int at) { return result_gate(a, row, value_head, at); });
 }
 
-/// A token in shared memory: queries, keys and values, convolved but not yet normalised, and what
-/// the result is multiplied with.
-template <int kKeys>
-struct TokenOfHead {
-  float q[kKeyLanes * kKeys];
-  float k[kKeyLanes * kKeys];
-  float v[kMaxDeltaNetHead];
-  float gates[kMaxDeltaNetHead];
-};
-
 /// A CTA: the convolution of a token of a value head. What is kept of queries and keys is written
 /// by the first value head that reads them.
 template <int kThreadsOfToken, int kKeys>
@@ -209,22 +200,6 @@ __device__ void convolve_token(const DeltaNetCall& a, const StatePart& part, int
     (i < kKey ? to.q : to.k)[at] =
         at < place.size ? convolve(a, part, 0, place.column + at, place.channel + at, keeps_keys)
                         : 0.0f;
-  }
-}
-
-/// A warp: as MixedHead::normalise() has it.
-__device__ void normalise_key(const DeltaNetCall& a, float* x, float length) {
-  float squares = 0;
-#pragma unroll
-  for (int j = 0; j < kOfLane; ++j) {
-    const int i = index_of_lane(j);
-    if (i < a.sizes.key_size) squares = fmaf(x[i], x[i], squares);
-  }
-  const float factor = unit_factor(sum_of_warp(squares), a.key_eps, length);
-#pragma unroll
-  for (int j = 0; j < kOfLane; ++j) {
-    const int i = index_of_lane(j);
-    if (i < a.sizes.key_size) x[i] = __fmul_rn(x[i], factor);
   }
 }
 
@@ -292,6 +267,7 @@ void launch_recurrence(const DeltaNetCall& call, Stream stream) {
 template <int kKeys>
 void launch_for_keys(const DeltaNetCall& call, Stream stream) {
   if (call.num_rows > call.num_parts) return launch_recurrence<kKeys>(call, stream);
+  if (serves_usual_tokens(call)) return run_usual_tokens(call, stream);
   const dim3 ctas(static_cast<unsigned>(call.sizes.value_heads),
                   static_cast<unsigned>(call.num_parts));
   if (call.sizes.value_heads * call.num_parts <= kFewCtas) {
@@ -310,6 +286,14 @@ int64_t delta_net_scratch(const DeltaNetSizes& sizes, int64_t num_rows, int64_t 
     return delta_net_chunk_scratch(sizes, num_rows, num_parts);
   }
   return num_rows * ScratchRow(sizes).size * int64_t{sizeof(float)};
+}
+
+bool computes_gates(const DeltaNetCall& call) {
+  const DeltaNetGateProduct& product = call.gate_product;
+  const auto places = reinterpret_cast<uintptr_t>(product.weights) |
+                      reinterpret_cast<uintptr_t>(product.x) | product.cols * 2;
+  return product.weights != nullptr && places % 16 == 0 && product.element != Element::kF32 &&
+         !call.is_recurrent && serves_usual_tokens(call);
 }
 
 void run_delta_net(const DeltaNetCall& call, Stream stream) {

@@ -11,6 +11,7 @@
 // so that a float4 of a key is read by the eight lanes side by side, and the four c read the same.
 
 #include "kernels/cuda/ops/delta_net.h"
+#include "kernels/cuda/ops/delta_net_gates.cuh"
 #include "kernels/cuda/ops/elements.cuh"
 
 namespace subbyte::cuda {
@@ -201,29 +202,6 @@ __device__ __forceinline__ float unit_factor(float squares, float eps, float len
 
 __device__ __forceinline__ float query_length(const DeltaNetSizes& s) {
   return 1.0f / sqrtf(static_cast<float>(s.key_size));
-}
-
-struct DeltaGates {
-  float decay;
-  float beta;
-};
-
-/// The logarithm of the decay, which is negative, and beta.
-__device__ __forceinline__ float2 log_gates_of(const DeltaNetCall& a, int64_t row, int value_head) {
-  const int per_key = a.sizes.values_per_key;
-  const int head = value_head / per_key;
-  const int member = value_head % per_key;
-  const int64_t at = row * 2 * a.sizes.value_heads + member;
-  const float of_b = load_element(a.element, a.ba, at + a.b.first + head * a.b.stride);
-  const float of_a = load_element(a.element, a.ba, at + a.a.first + head * a.a.stride);
-  const float x = __fadd_rn(of_a, a.dt_bias[value_head]);
-  const float softplus = x > 20 ? x : log1pf(expf(x));
-  return {-__fmul_rn(expf(a.a_log[value_head]), softplus), 1.0f / __fadd_rn(1.0f, expf(-of_b))};
-}
-
-__device__ __forceinline__ DeltaGates gates_of(const DeltaNetCall& a, int64_t row, int value_head) {
-  const float2 gates = log_gates_of(a, row, value_head);
-  return {expf(gates.x), gates.y};
 }
 
 /// The part of a row.

@@ -39,10 +39,19 @@ struct DeltaNetSizes {
   int32_t taps = 0;  // of the convolution, the last one is that of the token itself
 };
 
+/// The product that gives `ba`, of weights of 16 bits without a bias, all rows 16-byte aligned.
+struct DeltaNetGateProduct {
+  const void* weights = nullptr;  // [2 value_heads][cols]
+  Element element = Element::kBF16;
+  const void* x = nullptr;  // [rows][cols], of the type of the projections
+  int64_t cols = 0;
+};
+
 struct DeltaNetCall {
   void* y = nullptr;           // [rows][value_heads * value_size]
   const void* qkvz = nullptr;  // [rows][2 key_heads * key_size + 2 value_heads * value_size]
-  const void* ba = nullptr;    // [rows][2 value_heads]
+  const void* ba = nullptr;    // [rows][2 value_heads], or where computes_gates() nullptr, and
+  DeltaNetGateProduct gate_product;
   Element element = Element::kF16;
   DeltaNetSizes sizes = {};
   DeltaNetColumns q = {}, k = {}, v = {}, z = {};  // of qkvz
@@ -71,6 +80,9 @@ struct DeltaNetCall {
 /// Bytes of `scratch`; 0: none are needed, every part is a single token.
 int64_t delta_net_scratch(const DeltaNetSizes& sizes, int64_t num_rows, int64_t num_parts,
                           bool is_recurrent);
+
+/// Says whether run_delta_net() multiplies call.gate_product itself, and needs no `ba`.
+bool computes_gates(const DeltaNetCall& call);
 
 /// Errors are left to cudaGetLastError().
 void run_delta_net(const DeltaNetCall& call, Stream stream);

@@ -97,4 +97,19 @@ __device__ __forceinline__ T sum_of_cta(T value, T* partials) {
   return sum;
 }
 
+/// The sum over a CTA of kWarps warps, a power of two, the same in every thread: with fewer
+/// additions one after the other than sum_of_cta() has.
+template <int kWarps, class T>
+__device__ __forceinline__ T sum_in_tree(T value, T* partials) {
+  value = sum_of_warp(value);
+  if (threadIdx.x % kLanes == 0) partials[threadIdx.x / kLanes] = value;
+  __syncthreads();
+  T sum = partials[threadIdx.x % kWarps];
+#pragma unroll
+  for (int distance = kWarps / 2; distance > 0; distance /= 2) {
+    sum += __shfl_xor_sync(~0u, sum, distance);
+  }
+  return sum;
+}
+
 }  // namespace subbyte::cuda

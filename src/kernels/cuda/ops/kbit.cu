@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <span>
 #include <string>
 
 #include "kernels/cuda/common/prologue_epilogue.cuh"
@@ -46,11 +48,32 @@ __device__ __forceinline__ uint32_t transpose_bytes(uint32_t word, int lane) {
 
 // --- quantizing ---
 
+/// Quotients from -1 to 1 in cells of equal width, of which each has one threshold at most: a
+/// quotient of a cell has the cell's code, or one more if it is above the threshold.
+struct Cells {
+  static constexpr int kCells = 64;
+  static constexpr int kCount = kCells + 1;  // as they are rounded to the nearest
+  float thresholds[kCount];
+  int32_t codes[kCount];
+
+  /// 2^23 and the cell, as a float: it never falls where the quotient rises, which is all that is
+  /// asked of it. That of NaN is cell 0.
+  static __host__ __device__ float of(float quotient) {
+#ifdef __CUDA_ARCH__
+    return fmaf(__saturatef(fmaf(quotient, 0.5f, 0.5f)), kCells, 0x1p23f);
+#else
+    return std::fma(std::clamp(std::fma(quotient, 0.5f, 0.5f), 0.0f, 1.0f), kCells, 0x1p23f);
+#endif
+  }
+};
+
 struct QuantizeArguments : QuantizedNumbers {
   uint32_t* packed;
   bool is_aligned;
-  bool has_tiny_threshold;  // so that quotients which are nearly 0 matter
+  bool is_slow;  // quotients that are nearly 0 matter, or cells have several thresholds
   KbitThresholds thresholds;
+  Cells cells;
+  uint32_t cells_bias;  // four times the bits of 2^23, which the assembler would subtract each time
 };
 
 /// As IEEE has it, for a divisor from 2^-40 to 2^60 whose reciprocal is rounded to nearest; of
@@ -73,31 +96,31 @@ __device__ __forceinline__ bool divides_quickly(const float (&x)[kOfLane], float
   return divisor <= 0x1p60f && least >= 2 * 0x17800000u - 1;  // 2^-80
 }
 
-/// Four times how many thresholds are below `value`, which is the place of that one. The first
-/// three are operands, the others in shared memory, where each has a bank of its own.
-template <int kBits>
-__device__ __forceinline__ uint32_t place_of(float value, const KbitThresholds& thresholds,
-                                             const float* shared) {
-  constexpr int kHalf = 1 << (kBits - 1);
-  const bool is_upper = value > thresholds.values[kHalf - 1];
-  const float second =
-      is_upper ? thresholds.values[kHalf + kHalf / 2 - 1] : thresholds.values[kHalf / 2 - 1];
-  uint32_t place = (is_upper ? 4 * kHalf : 0) + (value > second ? 2 * kHalf : 0);
-#pragma unroll
-  for (int step = kHalf / 4; step > 0; step /= 2) {
-    const auto* const at = reinterpret_cast<const char*>(shared) + place;
-    if (value > reinterpret_cast<const float*>(at)[step - 1]) place += 4 * step;
-  }
-  return place;
+/// Adds to byte `i` of a word how many thresholds are below `value`. `cells`: where they lie in
+/// shared memory, less four times the bits of 2^23.
+__device__ __forceinline__ void add_code(uint32_t& word, int i, float value, uint32_t cells) {
+  const uint32_t at = __float_as_uint(Cells::of(value)) * 4 + cells;
+  uint32_t code;
+  float threshold;
+  asm("ld.shared.u32 %0, [%1 + %2];" : "=r"(code) : "r"(at), "n"(Cells::kCount * 4));
+  asm("ld.shared.f32 %0, [%1];" : "=f"(threshold) : "r"(at));
+  word += code << 8 * i;
+  if (value > threshold) word += 1u << 8 * i;
 }
 
-/// The places of a lane's numbers by real divisions.
+/// The codes of a lane's numbers by real divisions, for any thresholds that rise.
 template <int kBits>
-__device__ __noinline__ void divide_slowly(uint32_t* words, const float* x, float divisor,
-                                           const KbitThresholds& thresholds, const float* shared) {
+__device__ __noinline__ void encode_slowly(uint32_t* words, const float* x, float divisor,
+                                           const float* thresholds) {
 #pragma unroll 1
   for (int i = 0; i < kOfLane; ++i) {
-    words[i / 4] |= place_of<kBits>(__fdiv_rn(x[i], divisor), thresholds, shared) << 8 * (i % 4);
+    const float quotient = __fdiv_rn(x[i], divisor);
+    uint32_t code = 0;
+#pragma unroll
+    for (int step = 1 << (kBits - 1); step > 0; step /= 2) {
+      if (quotient > thresholds[code + step - 1]) code += step;
+    }
+    words[i / 4] |= code << 8 * (i % 4);
   }
 }
 
@@ -105,24 +128,21 @@ __device__ __noinline__ void divide_slowly(uint32_t* words, const float* x, floa
 template <int kBits, Element kNumber>
 __device__ __forceinline__ void encode(uint32_t (&words)[2], const float (&x)[kOfLane],
                                        float divisor, float reciprocal, const QuantizeArguments& a,
-                                       const float* shared) {
-  if (a.has_tiny_threshold || !divides_quickly<kNumber>(x, divisor)) {
+                                       const float* thresholds, uint32_t cells) {
+  if (a.is_slow || !divides_quickly<kNumber>(x, divisor)) {
     float numbers[kOfLane];  // whose address is taken, while `x` stay in registers
-    uint32_t places[2] = {};
+    uint32_t codes[2] = {};
 #pragma unroll
     for (int i = 0; i < kOfLane; ++i) numbers[i] = x[i];
-    divide_slowly<kBits>(places, numbers, divisor, a.thresholds, shared);
-    words[0] = places[0];
-    words[1] = places[1];
+    encode_slowly<kBits>(codes, numbers, divisor, thresholds);
+    words[0] = codes[0];
+    words[1] = codes[1];
   } else {
 #pragma unroll
     for (int i = 0; i < kOfLane; ++i) {
-      const float quotient = quotient_of(x[i], divisor, reciprocal);
-      words[i / 4] |= place_of<kBits>(quotient, a.thresholds, shared) << 8 * (i % 4);
+      add_code(words[i / 4], i % 4, quotient_of(x[i], divisor, reciprocal), cells);
     }
   }
-  words[0] >>= 2;
-  words[1] >>= 2;
 }
 
 /// Stores the planes of a block, of which a lane has the codes of eight numbers.
@@ -163,8 +183,13 @@ template <int kBits, Element kNumber>
 __global__ void __launch_bounds__(kThreads) quantize(const __grid_constant__ QuantizeArguments a) {
   static_assert(kChunks == kLanesOfBlock);
   __shared__ float thresholds[32];
+  __shared__ Cells cells;
   begin_operation();
   if (threadIdx.x < 31) thresholds[threadIdx.x] = a.thresholds.values[threadIdx.x];
+  if (threadIdx.x < Cells::kCount) {
+    cells.thresholds[threadIdx.x] = a.cells.thresholds[threadIdx.x];
+    cells.codes[threadIdx.x] = a.cells.codes[threadIdx.x];
+  }
   const int64_t first = int64_t{blockIdx.x} * kBlocksOfCta;
   const int blocks = static_cast<int>(min(a.blocks - first, int64_t{kBlocksOfCta}));
   const int count = static_cast<int>(min(a.count - first * kBlock, int64_t{kBlocksOfCta} * kBlock));
@@ -186,13 +211,14 @@ __global__ void __launch_bounds__(kThreads) quantize(const __grid_constant__ Qua
   if (block_of(lane) < blocks) {
     a.absmax[first + block_of(lane)] = static_cast<uint8_t>(e4m4_as_bitsandbytes(own));
   }
+  const uint32_t cells_at = shared_address(&cells) - a.cells_bias;
   const float reciprocal = __frcp_rn(fmaxf(own, kBitsandbytesFloor));
 #pragma unroll
   for (int i = 0; i < kChunks; ++i) {
     const float of_block = __shfl_sync(~0u, reciprocal, i, kLanesOfBlock);
     uint32_t words[2] = {};
     encode<kBits, kNumber>(words, x[i], fmaxf(largest[i], kBitsandbytesFloor), of_block, a,
-                           thresholds);
+                           thresholds, cells_at);
     store_planes<kBits>(a.packed + (first + block_of(i)) * kBits, words, lane,
                         block_of(i) < blocks);
   }
@@ -280,6 +306,23 @@ auto quantize_kernel(Format number, int bits) {
                                   : quantize_kernel_of<Element::kBF16>(bits);
 }
 
+/// Fills cells for thresholds that rise. Says whether none has more than one, of those that a
+/// quotient from -1 to 1 may be on either side of.
+bool fill_cells(std::span<const float> thresholds, Cells& cells) {
+  std::fill_n(cells.thresholds, Cells::kCount, std::numeric_limits<float>::infinity());
+  std::size_t code = 0;
+  while (code < thresholds.size() && thresholds[code] < -1) ++code;
+  for (int i = 0; i < Cells::kCount; ++i) {
+    cells.codes[i] = static_cast<int32_t>(code);
+    for (; code < thresholds.size() && thresholds[code] < 1; ++code) {
+      if (static_cast<int>(Cells::of(thresholds[code]) - 0x1p23f) != i) break;
+      if (!std::isinf(cells.thresholds[i])) return false;
+      cells.thresholds[i] = thresholds[code];
+    }
+  }
+  return true;
+}
+
 }  // namespace
 
 Status quantize_kbit(const void* numbers, Format number, int64_t count,
@@ -294,9 +337,12 @@ Status quantize_kbit(const void* numbers, Format number, int64_t count,
   a.packed = to.packed;
   a.is_aligned = reinterpret_cast<uintptr_t>(numbers) % 16 == 0;
   a.thresholds = thresholds;
-  for (int i = 0; i < (1 << to.k) - 1; ++i) {
-    const float size = std::fabs(thresholds.values[i]);
-    a.has_tiny_threshold = a.has_tiny_threshold || (size != 0 && size < 0x1p-60f);
+  a.cells_bias = 4 * 0x4B000000u;
+  const auto used = std::span(thresholds.values).first((std::size_t{1} << to.k) - 1);
+  a.is_slow = !fill_cells(used, a.cells);
+  for (const float threshold : used) {
+    const float size = std::fabs(threshold);
+    a.is_slow = a.is_slow || (size != 0 && size < 0x1p-60f);
   }
   if (ctas > 0) {
     launch(quantize_kernel(number, to.k), {dim3(static_cast<unsigned>(ctas)), kThreads}, stream, a);

@@ -9,15 +9,15 @@ namespace {
 
 using namespace kbit;
 
-constexpr int kRepackBlocks = 512;
-
 /// Sizes of a CTA's part. Its neighbour has the next rows of the same tiles where tiles are
 /// written, or the next groups of the same rows where rows are, so that what one writes goes on
-/// where the other's begins. Runs of rows are whole sectors of memory there, scales included.
-template <bool kToTiled>
+/// where the other's begins. Runs of rows are whole sectors of memory there, scales included. Few
+/// bits take more blocks, so that enough loads are on their way.
+template <int kBits, bool kToTiled>
 struct RepackShape {
+  static constexpr int kBlocks = kBits == 2 || (kBits == 3 && !kToTiled) ? 1024 : 512;
   static constexpr int kRows = kToTiled ? 64 : 16;
-  static constexpr int kGroups = kRepackBlocks / kRows;
+  static constexpr int kGroups = kBlocks / kRows;
   static constexpr int kTiles = kGroups / 2;
   static constexpr int kScalesOfTile = 2 * kRows;
 };
@@ -51,7 +51,7 @@ struct Sides {
 template <class Shape, bool kIsFlat, class Visit>
 __device__ __forceinline__ void each_scale(const Sides& sides, const Visit& visit) {
 #pragma unroll
-  for (int i = threadIdx.x; i < kRepackBlocks; i += kThreads) {
+  for (int i = threadIdx.x; i < Shape::kBlocks; i += kThreads) {
     if constexpr (kIsFlat) {
       const int row = i / Shape::kGroups;
       const int group = i % Shape::kGroups;
@@ -71,7 +71,7 @@ __device__ __forceinline__ void each_word(const Sides& sides, const Visit& visit
   constexpr int kOfTile = Shape::kRows * kRun;  // words
   constexpr int kPlaces = kOfTile + kRun;       // so that runs of a row lie in other banks
 #pragma unroll
-  for (int j = 0; j < kRepackBlocks * kBits / kThreads; ++j) {
+  for (int j = 0; j < Shape::kBlocks * kBits / kThreads; ++j) {
     const int i = j * kThreads + static_cast<int>(threadIdx.x);
     if constexpr (kIsFlat) {
       const int row = i / (Shape::kGroups * kBits);
@@ -89,10 +89,10 @@ __device__ __forceinline__ void each_word(const Sides& sides, const Visit& visit
 /// by whole runs.
 template <int kBits, bool kToTiled>
 __global__ void __launch_bounds__(kThreads) repack(const __grid_constant__ RepackArguments a) {
-  constexpr int kWords = kRepackBlocks * kBits / kThreads;
-  using Shape = RepackShape<kToTiled>;
+  using Shape = RepackShape<kBits, kToTiled>;
+  constexpr int kWords = Shape::kBlocks * kBits / kThreads;
   __shared__ uint32_t words[Shape::kTiles * (Shape::kRows + 1) * 2 * kBits];
-  __shared__ uint8_t scales[kRepackBlocks];
+  __shared__ uint8_t scales[Shape::kBlocks];
   begin_operation();
   const uint32_t far = blockIdx.x / a.neighbours;
   const uint32_t near = blockIdx.x - far * a.neighbours;
@@ -125,6 +125,19 @@ __global__ void __launch_bounds__(kThreads) repack(const __grid_constant__ Repac
   });
 }
 
+/// A kernel, and what a CTA of it has.
+struct Repack {
+  void (*kernel)(RepackArguments);
+  int64_t rows;
+  int64_t groups;
+};
+
+template <int kBits, bool kToTiled>
+constexpr Repack repack_of() {
+  using Shape = RepackShape<kBits, kToTiled>;
+  return {repack<kBits, kToTiled>, Shape::kRows, Shape::kGroups};
+}
+
 }  // namespace
 
 Status repack_kbit(const KbitBuffers& from, const KbitBuffers& to, int64_t rows, int64_t cols,
@@ -139,10 +152,13 @@ Status repack_kbit(const KbitBuffers& from, const KbitBuffers& to, int64_t rows,
   SUBBYTE_CHECK(check_buffers(kWhat, to, to_tiled ? tiled : flat));
   if (from.k != to.k)
     return wrong_shape(kWhat, std::to_string(from.k) + " bits on both sides", to.k);
-  const int64_t of_ctas = to_tiled ? RepackShape<true>::kGroups : RepackShape<false>::kGroups;
-  const int64_t rows_of_cta = kRepackBlocks / of_ctas;
-  const int64_t group_ctas = (groups + of_ctas - 1) / of_ctas;
-  const int64_t row_ctas = rows / rows_of_cta;
+  constexpr Repack kToTiles[] = {repack_of<2, true>(), repack_of<3, true>(), repack_of<4, true>(),
+                                 repack_of<5, true>()};
+  constexpr Repack kFromTiles[] = {repack_of<2, false>(), repack_of<3, false>(),
+                                   repack_of<4, false>(), repack_of<5, false>()};
+  const Repack repack = by_bits(to.k, to_tiled ? kToTiles : kFromTiles);
+  const int64_t group_ctas = (groups + repack.groups - 1) / repack.groups;
+  const int64_t row_ctas = rows / repack.rows;
   const int64_t ctas = row_ctas * group_ctas;
   if (cols > kMaxCols) return wrong_shape(kWhat, "at most 2^24 - 512 inputs", cols);
   if (rows > kMaxRows) return wrong_shape(kWhat, "at most 2^26 outputs", rows);
@@ -154,13 +170,9 @@ Status repack_kbit(const KbitBuffers& from, const KbitBuffers& to, int64_t rows,
                              rows,
                              groups,
                              static_cast<uint32_t>(to_tiled ? row_ctas : group_ctas)};
-  constexpr void (*kToTiles[])(RepackArguments) = {repack<2, true>, repack<3, true>,
-                                                   repack<4, true>, repack<5, true>};
-  constexpr void (*kFromTiles[])(RepackArguments) = {repack<2, false>, repack<3, false>,
-                                                     repack<4, false>, repack<5, false>};
   const dim3 grid(static_cast<unsigned>(ctas));
   if (flat > 0) {
-    launch(by_bits(to.k, to_tiled ? kToTiles : kFromTiles), {grid, kThreads}, stream, a);
+    launch(repack.kernel, {grid, kThreads}, stream, a);
   }
   pad(to, to_tiled ? tiled : flat, stream);
   return launched(kWhat);

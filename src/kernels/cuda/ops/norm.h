@@ -5,6 +5,12 @@
 
 namespace subbyte::cuda {
 
+/// The result of an expert that every token goes to, times the sigmoid of its gate.
+struct GatedResult {
+  const void* x = nullptr;      // [..][cols]; nullptr: there is none
+  const float* gate = nullptr;  // [..]
+};
+
 /// x[row] += factor * (delta[row] or the rounded sum of the row's routes), then y[i] = x[row] /
 /// sqrt(mean(x[row]^2) + eps) * weight, rounded once to the type of y. The mean is accumulated in
 /// double precision.
@@ -13,6 +19,7 @@ struct AddNormCall {
   float* x = nullptr;
   const void* delta = nullptr;    // as x, of the type of y; nullptr: zero, or
   RoutedSum routes;               // of the rows of x; top_k 0: none
+  GatedResult gated;              // with routes: added to their rounded sum, and rounded
   const int32_t* rows = nullptr;  // [num_rows], different ones, of x and delta; nullptr: row i
   const float* weight = nullptr;  // [cols]; no kernel of the stream may be writing them
   int64_t num_rows = 0;

@@ -179,6 +179,7 @@ class SmallMCta {
       stream_.next_slot();
     }
     prepare_tables();
+    rows_.finish_arguments();
     if (a_.is_dependent) {
       griddepcontrol_wait();
       copy_chunk(0);
