@@ -72,7 +72,6 @@ function(subbyte_isa layer isa)
   string(TOUPPER ${isa} upper)
   target_compile_definitions(${target} PRIVATE SUBBYTE_HAS_${upper})
   if(SUBBYTE_BUILD_TESTS)
-    find_package(Python3 REQUIRED COMPONENTS Interpreter)
     add_test(NAME isa_symbols_${isa}
       COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tools/check_isa_symbols.py
         ${CMAKE_NM} $<TARGET_FILE:${target}> ${isa})

@@ -86,7 +86,6 @@ endfunction()
 # files, each in one process (tools/run_gtest.py, which names those that fail). GPUs are hidden:
 # these tests say what happens without one, and gpu_test is not among them.
 function(subbyte_test_parts name)
-  find_package(Python3 REQUIRED COMPONENTS Interpreter)
   list(LENGTH ARGN num_parts)
   math(EXPR num_parts "(${num_parts} + 2) / 3")
   math(EXPR last "${num_parts} - 1")
@@ -214,7 +213,6 @@ endfunction()
 # subbyte_unity_sources(<out> <tool> <name> <suffix> <source>...): sets <out> to what is compiled in
 # place of the sources, as tools/<tool>.py plans and writes it.
 function(subbyte_unity_sources out tool name suffix)
-  find_package(Python3 REQUIRED COMPONENTS Interpreter)
   set(tool ${PROJECT_SOURCE_DIR}/tools/${tool}.py)
   set(sources "")
   foreach(source IN LISTS ARGN)

@@ -28,6 +28,10 @@ set(SUBBYTE_SANITIZE "" CACHE STRING "Sanitizers to build with: address,undefine
 
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 find_package(Threads REQUIRED)
+if(SUBBYTE_BUILD_TESTS OR SUBBYTE_UNITY)
+  # Once for all folders: each call asks the interpreter anew, for a fifth of a second.
+  find_package(Python3 REQUIRED COMPONENTS Interpreter)
+endif()
 
 # What the headers need, and so all that a program takes over that links a layer.
 add_library(subbyte_interface INTERFACE)
