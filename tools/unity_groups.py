@@ -128,7 +128,8 @@ class Source:
             for header in headers:
                 members |= header.members.get(class_name, set())
         self.visible = {name for header in headers for name in header.names}
-        self.movable = self.declared - members - set(MACRO.findall(code)) - NOT_MOVED
+        self.movable = (self.declared - self.visible - members - set(MACRO.findall(code)) -
+                        NOT_MOVED)
         self.moved: set[str] = set()
 
     def clashes(self, other: Source) -> set[str]:
@@ -227,6 +228,8 @@ def self_test() -> None:
         assert Source(folder + "/f.cc", own.replace("g", "f")).clashes(knows) == {"f"}
         implements = Source(folder + "/i.cc", '#include "b.h"\n' + own + "int A::h() {\n}\n")
         assert knows.movable == {"g"} and implements.movable == set()
+        overloads = '#include "b.h"\nnamespace {\nint f(int) {\n}\n}  // namespace\n' + f
+        assert Source(folder + "/o.cc", overloads).movable == set()
     source = Source("/d/a.cc", '#include "b.h"\n#include "c/f.h"\nT t{.f = f, .g = "f"};  // f\n'
                     'R"(f")" a::f x->f f;\n')
     source.moved = {"f"}
