@@ -109,3 +109,40 @@ def test_the_manual_runs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
     for block in blocks:  # one after the other, as a reader types them
         exec(compile(block, "docs/python.md", "exec"), names)
     assert "model.not_found" in capsys.readouterr().out
+
+
+def names_of(tree: ast.Module) -> set[str]:
+    """What a file defines or imports outside its functions and classes."""
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            names.add(node.name)
+        elif isinstance(node, (ast.Import, ast.ImportFrom)):
+            names.update(alias.asname or alias.name.split(".")[0] for alias in node.names)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+    return names
+
+
+def test_files_import_names_of_each_other_that_are_there() -> None:
+    """Those that need torch, transformers or vLLM, too, which are not here to import them."""
+    source = ROOT / "python" / "subbyte"
+    trees = {path: ast.parse(path.read_text()) for path in sorted(source.rglob("*.py"))}
+    wrong, compared = [], 0
+    for path, tree in trees.items():
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.ImportFrom) or node.level == 0:
+                continue
+            folder = path.parents[node.level - 1]
+            module = folder.joinpath(*(node.module or "").split("."))
+            if (module.parent, module.name) == (source, "_core"):
+                continue  # the extension, which is no file of Python
+            file = module / "__init__.py" if module.is_dir() else module.with_suffix(".py")
+            there = names_of(trees[file])
+            for alias in node.names:
+                compared += 1
+                inner = module / f"{alias.name}.py"
+                if alias.name not in there and alias.name != "_core" and not inner.exists() and \
+                        not (module / alias.name).is_dir():
+                    wrong.append(f"{path.relative_to(source)}: {alias.name} of {file.name}")
+    assert compared > 50 and wrong == []
