@@ -143,7 +143,7 @@ Result<std::vector<std::span<const std::byte>>> views_of(
     views.push_back(tensor->bytes);
   }
   for (const auto& [name, tensor] : tensors.by_name) {
-    const auto is_of_name = [&](const ExportedTensor& one) {
+    const auto is_of_name = [&name = name](const ExportedTensor& one) {
       return short_name(one.suffix) == name;
     };
     if (std::ranges::any_of(described, is_of_name)) continue;

@@ -48,9 +48,10 @@ TEST_F(Dense, transposes_experts) {
         ASSERT_TRUE(matrices.ok()) << matrices.error().message;
         ASSERT_EQ(matrices->size(), shape[0]);
         for (int64_t e = 0; e < experts; ++e) {
-          expect_equal((*matrices)[e].view, rows, cols, [&](int64_t n, int64_t k) {
-            return float_at(weight, (e * cols + k) * rows + n);
-          });
+          expect_equal((*matrices)[e].view, rows, cols,
+                       [&, n_count = rows, first = e * cols](int64_t n, int64_t k) {
+                         return float_at(weight, (first + k) * n_count + n);
+                       });
         }
       }
     }

@@ -73,7 +73,7 @@ TEST_F(Vq, rotates_runs_that_divide_the_inputs) {
   config_.rotation = 256;
   for (const auto& [cols, run] : {std::pair(512, 256), {192, 64}, {96, 16}}) {
     std::vector<TestTensor> tensors = layer(4, 3, static_cast<uint64_t>(cols), DType::kU8);
-    for (char& scale : tensors[1].bytes) scale = static_cast<char>(scale & 0x30 | 0x80);
+    for (char& scale : tensors[1].bytes) scale = static_cast<char>((scale & 0x30) | 0x80);
     const auto expected = [&, width = cols, size = run](int64_t n, int64_t k) {
       double sum = 0;
       for (int64_t j = 0; j < size; ++j) {

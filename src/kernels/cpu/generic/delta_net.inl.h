@@ -84,11 +84,11 @@ inline void copy_state(const StateTile& to, const StateTile& from, int64_t rows)
 template <int kVectors, bool kIsPart>
 [[gnu::always_inline]] inline void delta_token(const DeltaRule& rule, const StateTile& tile,
                                                int64_t token, int64_t column, int64_t last) {
-  const auto get = [last](const float* p) {
+  const auto get = [=](const float* p) {
     if constexpr (kIsPart) return load_part(p, last);
     return load(p);
   };
-  const auto put = [last](float* p, Float v) {
+  const auto put = [=](float* p, Float v) {
     if constexpr (kIsPart) return store_part(p, v, last);
     store(p, v);
   };
