@@ -254,7 +254,9 @@ def main() -> int:
             print(f"{groups[1][0].name}: has a name with which it cannot be compiled together "
                   "with others now: configure again (cmake --preset ci)", file=sys.stderr)
             return 1
-        Path(out).write_text(written(groups[0]))
+        made, path = written(groups[0]), Path(out)
+        if not path.exists() or path.read_text() != made:  # else nothing is compiled again
+            path.write_text(made)
     else:
         print(__doc__, file=sys.stderr)
         return 2
