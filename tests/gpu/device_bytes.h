@@ -24,9 +24,11 @@ class DeviceBytes {
     expect_ok(cudaMalloc(reinterpret_cast<void**>(&memory_), size + 2 * kCanary));
     expect_ok(cudaMemset(memory_, 0xA5, size + 2 * kCanary));
     expect_ok(cudaMemset(data(), poison, size));
+    finish();
   }
   explicit DeviceBytes(std::span<const std::byte> bytes) : DeviceBytes(bytes.size()) {
     expect_ok(cudaMemcpy(data(), bytes.data(), bytes.size(), cudaMemcpyHostToDevice));
+    finish();
   }
   DeviceBytes(const DeviceBytes&) = delete;
   DeviceBytes& operator=(const DeviceBytes&) = delete;
@@ -50,6 +52,10 @@ class DeviceBytes {
   }
 
  private:
+  /// Waits until the memory is written: both calls may return before that, and streams that do not
+  /// block would not wait for it.
+  static void finish() { expect_ok(cudaStreamSynchronize(nullptr)); }
+
   std::byte* memory_ = nullptr;
   std::size_t size_;
 };

@@ -81,6 +81,7 @@ class OnGpu {
     } else {
       expect_ok(cudaMemcpy(buffer.data(), from, bytes, cudaMemcpyHostToDevice));
     }
+    expect_ok(cudaStreamSynchronize(nullptr));  // both calls may return before they are done
     return buffer;
   }
 

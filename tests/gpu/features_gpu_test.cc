@@ -306,6 +306,7 @@ class Shifted {
       : memory_(bytes.size() + offset), span_(memory_.data() + offset, bytes.size()) {
     expect_ok(
         cudaMemcpy(memory_.data() + offset, bytes.data(), bytes.size(), cudaMemcpyHostToDevice));
+    expect_ok(cudaStreamSynchronize(nullptr));  // a small copy may return before it is done
   }
   std::span<const std::byte> span() const { return span_; }
 

@@ -78,6 +78,7 @@ class OnDevice {
   void change_choices(const Problem& problem) const {
     const std::vector<cuda::ChoiceRow> rows = rows_of(problem);
     expect_ok(cudaMemcpy(choices_.data(), rows.data(), choices_.size(), cudaMemcpyHostToDevice));
+    expect_ok(cudaStreamSynchronize(nullptr));  // a small copy may return before it is done
   }
 
  private:
