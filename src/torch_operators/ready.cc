@@ -95,7 +95,6 @@ Matrix transposed(const MatrixView& from) {
 }
 
 bool has_kernel(const cpu::Kernels& kernels, const MatrixView& view) {
-  if (!view.codebook.empty()) return true;  // multiplied as f32
   if (!is_dense(view.format) && (view.cols % 8 != 0 || view.group_size() % 8 != 0)) return false;
   return cpu::find_matmul(kernels, view.format) != nullptr;
 }
