@@ -137,8 +137,12 @@ class SubbyteQuantizer(HfQuantizer):
         parent, _, last = name.rpartition(".")
         setattr(model.get_submodule(parent), last, module)
 
-    def update_weight_conversions(self, weight_conversions: list[Any], model: Any) -> list[Any]:
-        """Experts are not merged into one parameter where they are ours."""
+    def update_weight_conversions(self, weight_conversions: list[Any],
+                                  model: Any = None) -> list[Any]:
+        """Experts are not merged into one parameter where they are ours.
+
+        Before transformers 5.20 or so there is no `model`.
+        """
         if not self.experts:
             return weight_conversions
         def is_of_experts(conversion: Any) -> bool:
