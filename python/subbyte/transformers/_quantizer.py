@@ -141,7 +141,7 @@ class SubbyteQuantizer(HfQuantizer):
                                   model: Any = None) -> list[Any]:
         """Experts are not merged into one parameter where they are ours.
 
-        Before transformers 5.20 or so there is no `model`.
+        transformers 5.17 passes no `model`, 5.23 does.
         """
         if not self.experts:
             return weight_conversions

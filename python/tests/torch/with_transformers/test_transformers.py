@@ -208,7 +208,7 @@ class Gates(unittest.TestCase):
         self.assertIsNone(gate_of(self.experts("qwen3_moe", num_experts=2)))
         experts = self.experts("gpt_oss", num_local_experts=2, swiglu_limit=3.0)
         self.assertEqual(gate_of(experts), (1.702, experts.limit, 1.0))
-        experts.limit = 2.5  # versions before 5.20 or so do not take it from the configuration
+        experts.limit = 2.5  # transformers 5.17 does not take it from the configuration
         self.assertEqual(gate_of(experts), (1.702, 2.5, 1.0))
         with self.assertRaisesRegex(ValueError, "expected experts whose gate is SiLU"):
             gate_of(self.experts("qwen3_moe", num_experts=2, hidden_act="gelu"))
