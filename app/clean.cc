@@ -40,7 +40,7 @@ Result<ExitCode> run(const Options& options) {
   ExitCode code = kOk;
   Json list = Json::array();
   for (const Leftover& leftover : leftovers) {
-    std::string line = describe(leftover);
+    std::string line = leftover_line(leftover);
     bool is_removed = false;
     if (leftover.state == Leftover::State::kAbandoned) {
       const Status removed = options.dry_run ? Status() : remove_leftover(leftover.path);

@@ -11,6 +11,8 @@ of an instruction set) are compiled by themselves.
     tools/unity_groups.py --plan FILE...          prints a line for each file: its group, a number,
                                                   and FILE; a file without company has group -
     tools/unity_groups.py --output OUT FILE...    writes what is compiled in place of the files
+    tools/unity_groups.py --check               says which files of the tree stay apart, and why:
+                                                1 when that costs more than a minute
     tools/unity_groups.py --self-test
 """
 from __future__ import annotations
@@ -24,6 +26,9 @@ from pathlib import Path
 # What one compilation takes: enough to share what templates cost, few enough for two processors.
 MAX_FILES = 12
 MAX_BYTES = 90_000
+
+# Files that names keep apart: one by itself takes 3 to 4 seconds more than in a group.
+MAX_APART = 16
 
 STRING = re.compile(r'"(?:[^"\\\n]|\\.)*"')
 COMMENT = re.compile(r"(?<!^\}  )//[^\n]*", re.MULTILINE)
@@ -71,12 +76,16 @@ NOT_MOVED = {"begin", "data", "end", "get", "max", "min", "move", "size", "swap"
 # Where a name is one of a member or of a namespace: `x.f()`, `Class::f`; not `.f = f`.
 MEMBER = re.compile(r"(?:\.|->)\s*(?:template )?(\w+)\b(?!\s*=[^=])")
 QUALIFIED = re.compile(r"::(\w+)")
+# A member that is defined outside of its class, and a base: there members need no class.
+DEFINED = re.compile(r"^\w[^\n=(]*?\b(\w+)::(~?\w+|operator\W+)\(", re.MULTILINE)
+BASE = re.compile(r"^ *(?:class|struct) \w+(?: final)? : (?:public )?(?:\w+::)*(\w+)",
+                  re.MULTILINE)
 # A declaration within a class, or one within a function, which does no harm.
 INNER = re.compile(r"^ +(?!(?:return|else|throw|case|delete)\b)[\w:][^\n=()]*[ &*](\w+)"
                    r"(?:\(|;| =|\{|\[)", re.MULTILINE)
 TOKEN = re.compile(r'R"(\w*)\((?:.|\n)*?\)\1"|"(?:[^"\\\n]|\\.)*"|//[^\n]*|'
                    r"(?:\.|->|::)\s*\w+|[A-Za-z_]\w*")
-QUALIFYING = re.compile(r"\b(\w+)::")
+NESTED = re.compile(r"^ +(?:class|struct|union|enum(?: class)?|using) (\w+)", re.MULTILINE)
 INCLUDE = re.compile(r'^#include "([^"]+)"', re.MULTILINE)
 BESIDE = re.compile(r'^#include "([^"/]+)"', re.MULTILINE)
 
@@ -95,10 +104,14 @@ class Header:
         text = path.read_text()
         code = code_of(text)
         self.names = set(MACRO.findall(code)) | names_at_line_starts(code)
-        self.members = {name: set(INNER.findall(body)) for name, body in CLASS.findall(code)}
+        self.members = {name: members_of(body) for name, body in CLASS.findall(code)}
         for other in headers_of(text, path.parent):
             self.names |= other.names
             self.members |= other.members
+
+
+def members_of(code: str) -> set[str]:
+    return set(INNER.findall(code)) | set(NESTED.findall(code))
 
 
 def headers_of(text: str, folder: Path) -> list[Header]:
@@ -122,9 +135,12 @@ class Source:
         self.declared = declared(code)
         self.aliases = dict(NAMESPACE_ALIAS.findall(code))
         self.words = set(WORD.findall(code))  # of the ends of namespaces, too: no name of ours
-        members = set(MEMBER.findall(code)) & set(INNER.findall(code))
-        members.update(QUALIFIED.findall(code))
-        for class_name in QUALIFYING.findall(code):  # whose functions say `f()` of a member, too
+        members = set(MEMBER.findall(code) + QUALIFIED.findall(code)) & members_of(code)
+        classes = set(BASE.findall(code))
+        for class_name, member in DEFINED.findall(code):
+            classes.add(class_name)
+            members.add(member)
+        for class_name in classes:  # whose functions say `f()` of a member, too
             for header in headers:
                 members |= header.members.get(class_name, set())
         self.visible = {name for header in headers for name in header.names}
@@ -181,6 +197,32 @@ def written(group: list[Source]) -> str:
     return "".join(source.written(number) for number, source in enumerate(group))
 
 
+def keep_apart(source: Source, sources: list[Source]) -> list[str]:
+    """Names for which a file goes with none, the most frequent first; how many files have them."""
+    found: dict[str, int] = {}
+    for other in sources:
+        if other is not source and not other.alone:
+            for name in source.clashes(other) - source.movable - other.movable:
+                found[name] = found.get(name, 0) + 1
+    return [f"{name} ({found[name]})" for name in sorted(found, key=lambda name: -found[name])]
+
+
+def check() -> int:
+    apart = []
+    for folder in [*sorted((ROOT / "src").iterdir()), ROOT / "app"]:
+        paths = sorted(path for path in folder.rglob("*.cc") if not path.name.endswith("_test.cc"))
+        sources = [Source(str(path), path.read_text()) for path in paths]
+        for source, *others in groups_of(sources):
+            if not others and not source.alone and (names := keep_apart(source, sources)):
+                apart.append(f"{Path(source.name).relative_to(ROOT)}: {', '.join(names)}")
+    print("\n".join(apart))
+    if len(apart) <= MAX_APART:
+        return 0
+    print(f"{len(apart)} files are compiled by themselves for the sake of these names, and "
+          f"{MAX_APART} may be: give those of headers more meaning", file=sys.stderr)
+    return 1
+
+
 def self_test() -> None:
     def groups(*texts: str) -> list[list[Source]]:
         own = ["namespace {\n" + text + "}  // namespace\n" for text in texts]
@@ -198,6 +240,7 @@ def self_test() -> None:
     assert moved(f, f) == [set(), {"f"}]
     assert moved(f, "int g() {  // as f\n}\n") == moved(f, 'int g() {\n  say("f // f");\n}\n')
     member = "struct A {\n  int f();\n};\nint h = x.f();\n"
+    assert moved(f + "int h = s::f();\n", uses) == [{"f"}, set()]
     assert names(f + member, uses) == names(f + "int A::f() {\n", uses) == ["0", "1"]
     assert moved(f + member, f) == [set(), {"f"}]
     assert moved(f + "int h = x.f();\n", uses) == [{"f"}, set()]
@@ -216,6 +259,9 @@ def self_test() -> None:
     assert names("namespace a = b;\n", "namespace a = b::c;\n") == ["0", "1"]
     assert names("#define X 1\n", "int g() {\n  return X;\n}\n") == ["0", "1"]
     assert names("TEST(A, b) {\n", "TEST(A, c) {\n") == ["01"]
+    apart = [Source(text, "namespace {\n" + text + "}  // namespace\n")
+             for text in (f + member, f + member, uses)]
+    assert keep_apart(apart[2], apart) == ["f (2)"] and keep_apart(apart[2], apart[2:]) == []
     assert names('#include "a.inl.h"\n', "int g();\n") == ["0", "1"]
     assert [len(group) for group in groups(*[f"int x{i};\n" for i in range(MAX_FILES + 1)])] == \
         [MAX_FILES, 1]
@@ -226,8 +272,16 @@ def self_test() -> None:
         own = "namespace {\n" + g + "}  // namespace\n"
         knows = Source(folder + "/k.cc", '#include "b.h"\n' + own)
         assert Source(folder + "/f.cc", own.replace("g", "f")).clashes(knows) == {"f"}
-        implements = Source(folder + "/i.cc", '#include "b.h"\n' + own + "int A::h() {\n}\n")
-        assert knows.movable == {"g"} and implements.movable == set()
+        assert knows.movable == {"g"}
+        for text in ("int A::h() {\n}\n", "class B : public A {\n};\n", "struct B : s::A {\n};\n"):
+            implements = Source(folder + "/i.cc", '#include "b.h"\n' + own + text)
+            assert implements.movable == set(), text
+        uses_class = '#include "b.h"\nint h = A::h(g());\n' + own
+        assert Source(folder + "/u.cc", uses_class).movable == {"g"}
+        (Path(folder) / "c.h").write_text("class A {\n  enum class Kind : int { k };\n};\n")
+        alias = '#include "c.h"\nnamespace {\nusing Kind = A::Kind;\n}  // namespace\n'
+        assert Source(folder + "/n.cc", alias).movable == {"Kind"}
+        assert Source(folder + "/n.cc", alias + "int A::f() {\n}\n").movable == set()
         overloads = '#include "b.h"\nnamespace {\nint f(int) {\n}\n}  // namespace\n' + f
         assert Source(folder + "/o.cc", overloads).movable == set()
     source = Source("/d/a.cc", '#include "b.h"\n#include "c/f.h"\nT t{.f = f, .g = "f"};  // f\n'
@@ -242,6 +296,8 @@ def main() -> int:
     mode, *rest = sys.argv[1:] or [""]
     if mode == "--self-test":
         self_test()
+    elif mode == "--check":
+        return check()
     elif mode == "--plan":
         groups = groups_of([Source(name, Path(name).read_text()) for name in rest])
         for number, group in enumerate(groups):

@@ -11,10 +11,12 @@
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <atomic>
 #include <map>
-#include <ranges>
+#include <string>
 #include <tuple>
+#include <vector>
 
 #include "app/command.h"
 #include "arrays.h"
@@ -61,8 +63,10 @@ Result<T> choose(const std::map<std::string, T>& values, const std::string& name
                  std::string_view option) {
   const auto found = values.find(name);
   if (found != values.end()) return found->second;
+  std::vector<std::string> names;
+  for (const auto& value : values) names.push_back(value.first);
   return Error{"usage.value", fmt::format("{}: expected one of {}, found {}", option,
-                                          fmt::join(std::views::keys(values), ", "), quote(name))};
+                                          fmt::join(names, ", "), quote(name))};
 }
 
 void open(HeldSession* self, const std::string& model, const std::string& device, int threads,

@@ -101,7 +101,7 @@ std::vector<std::string> leftovers_in(const Folder& folder, std::string_view tar
 
 }  // namespace
 
-std::string describe(const Leftover& leftover) {
+std::string leftover_line(const Leftover& leftover) {
   std::string text = leftover.path.native();
   switch (leftover.state) {
     case State::kAbandoned:
@@ -131,7 +131,7 @@ Status remove_leftover(const fs::path& path) {
   const std::string name = path.filename().native();
   const leftover::Claim claimed = claim(folder, name, path);
   if (claimed.leftover.state != State::kAbandoned) {
-    return Error{"file.in_use", describe(claimed.leftover)};
+    return Error{"file.in_use", leftover_line(claimed.leftover)};
   }
   if (target_of_partial(name)) return leftover::remove(folder, claimed);
   return Error{"file.in_use", path.native() + ": left alone, it is not what this program makes"};
@@ -145,7 +145,7 @@ void remove_leftovers_of(const fs::path& target, const Notice& notice) {
 void remove_leftovers_of(const Folder& folder, const fs::path& target, const Notice& notice) {
   const std::string name = target.filename().native();
   for (const leftover::Claim& claimed : leftover::claim_all(folder, target.parent_path(), name)) {
-    std::string line = describe(claimed.leftover);
+    std::string line = leftover_line(claimed.leftover);
     if (claimed.leftover.state == State::kAbandoned) {
       // The record of a conversion: that command may still go on with it.
       const bool may_go_on = !leftover::read_record(claimed.lock.file()).empty();

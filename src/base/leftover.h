@@ -31,7 +31,7 @@ struct Leftover {
 };
 
 /// "<path>: 12.0 MB left by a process that did not finish", and why another one is left alone.
-std::string describe(const Leftover& leftover);
+std::string leftover_line(const Leftover& leftover);
 
 /// All of `directory`, or only those of `target_name` in it, in the order of their names. Codes:
 /// those of file_error.

@@ -138,7 +138,7 @@ Result<OutputDirectory> OutputDirectory::resume(const fs::path& path, const Resu
 Status OutputDirectory::take_over(const std::vector<Claim>& claims, const ResumeRecord& record,
                                   const Notice& notice) {
   for (const Claim& claim : claims) {
-    std::string line = describe(claim.leftover);
+    std::string line = leftover_line(claim.leftover);
     if (claim.leftover.state == Leftover::State::kAbandoned) {
       const std::string found = leftover::read_record(claim.lock.file());
       const bool is_other = !found.empty() && !found.starts_with(record.what);

@@ -41,7 +41,7 @@ TEST_P(OfOperations, give_what_the_formulas_give) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Attributes, OfOperations, ::testing::ValuesIn(testing::all_attributes()),
-                         [](const auto& info) { return info.param.name; });
+                         [](const auto& test) { return test.param.name; });
 
 }  // namespace
 }  // namespace subbyte

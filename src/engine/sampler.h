@@ -29,9 +29,9 @@ struct SamplingOptions {
 /// Wishes of one of those who have a say in sampling: a request, a command line, a model. What is
 /// not said is left to the next of them.
 struct SamplingWishes {
-  std::optional<double> temperature, top_p, min_p;
-  std::optional<double> repetition_penalty, frequency_penalty, presence_penalty;
-  std::optional<int64_t> top_k;
+  std::optional<double> temperature{}, top_p{}, min_p{};
+  std::optional<double> repetition_penalty{}, frequency_penalty{}, presence_penalty{};
+  std::optional<int64_t> top_k{};
 
   /// Says whether it has a wish for how tokens are cut: then whatever nobody says of that is
   /// neutral.

@@ -64,12 +64,12 @@ class NearestVectors {
 
   template <int kLanes, int kCount>
   [[gnu::always_inline]] void find_in(const Blocks& x, Bytes& bytes) const {
-    using Floats [[gnu::vector_size(4 * kLanes)]] = float;
+    using FloatLanes [[gnu::vector_size(4 * kLanes)]] = float;
     using Integers [[gnu::vector_size(4 * kLanes)]] = int32_t;
     constexpr int kOfBlock = kKbitBlock / kSize;  // vectors
     constexpr int kParts = kCount * kOfBlock / kLanes;
-    Floats lanes[kSize][kParts];
-    Floats best[kParts];
+    FloatLanes lanes[kSize][kParts];
+    FloatLanes best[kParts];
     Integers nearest[kParts] = {};
     for (int i = 0; i < kCount * kOfBlock; ++i) {
       for (int j = 0; j < kSize; ++j) {
@@ -77,12 +77,12 @@ class NearestVectors {
                                             [static_cast<std::size_t>(i % kOfBlock * kSize + j)];
       }
     }
-    for (Floats& part : best) part = Floats{} - std::numeric_limits<float>::infinity();
+    for (FloatLanes& part : best) part = FloatLanes{} - std::numeric_limits<float>::infinity();
     for (int32_t code = 0; code < kVectors; ++code) {
       const float* const vector = codebook_.data() + code * kSize;
       const float half_square = half_squares_[static_cast<std::size_t>(code)];
       for (int part = 0; part < kParts; ++part) {
-        Floats score = lanes[0][part] * vector[0] - half_square;
+        FloatLanes score = lanes[0][part] * vector[0] - half_square;
         for (int j = 1; j < kSize; ++j) score += lanes[j][part] * vector[j];
         const Integers is_better = score > best[part];
         best[part] = is_better ? score : best[part];

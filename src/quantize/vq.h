@@ -31,7 +31,7 @@ Format vq_element(int bits);
 struct VqOptions {
   int bits = 2;  // or 4
   int64_t rotation = 0;
-  KbitScales scales;  // E4M4 or F16
+  KbitScales scales = {};  // E4M4 or F16
 };
 
 /// `cols` is a multiple of 32 and of the rotation. Codes: quantize.bits, quantize.scale_format,

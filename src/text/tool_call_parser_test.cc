@@ -330,7 +330,9 @@ TEST(ToolCalls, lose_no_text_of_answers_without_white_space) {
          {ToolCallStyle::kJson, ToolCallStyle::kXml, ToolCallStyle::kJsonAnswer}) {
       const std::string found = parse(style, text, 1 + round % 9);
       EXPECT_EQ(parse(style, text, 200), found) << text;
-      if (found.find('[') == std::string::npos) EXPECT_EQ(found, text);
+      if (found.find('[') == std::string::npos) {
+        EXPECT_EQ(found, text);
+      }
     }
   }
 }

@@ -52,7 +52,7 @@ std::vector<Vocabulary::Slot> Vocabulary::hashed_entries() const {
 /// each pass then writes to few places at a time: slots that are sent to their buckets at once wait
 /// for memory, each of them.
 void Vocabulary::divide_into_buckets() {
-  const unsigned bits = std::bit_width(slots_.size() / kSlotsOfBucket);
+  const auto bits = static_cast<unsigned>(std::bit_width(slots_.size() / kSlotsOfBucket));
   shift_ = 32 - bits;
   std::vector<Slot> sorted(slots_.size());
   for (unsigned done = 0; done < bits; done += kDigitBits) {

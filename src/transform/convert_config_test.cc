@@ -106,8 +106,9 @@ TEST(ConvertConfig, matrices_that_readers_join_get_one_factor) {
     expect_weights_of(model, folder / format);
     const auto opened = TensorSource::open(folder / format);
     ASSERT_TRUE(opened.ok());
+    const std::string end = suffix;  // clang 14 captures no structured binding
     const auto factor = [&](const std::string& name) {
-      return load_f32(*opened->find(layer + name + suffix), 0);
+      return load_f32(*opened->find(layer + name + end), 0);
     };
     EXPECT_EQ(factor("self_attn.q_proj"), factor("self_attn.k_proj"));
     EXPECT_EQ(factor("self_attn.q_proj"), factor("self_attn.v_proj"));

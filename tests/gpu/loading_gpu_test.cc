@@ -110,19 +110,22 @@ Usage undisturbed(const Measure& measure) {
 }
 
 TEST(GpuLoading, takes_the_memory_that_it_states) {
-  const std::pair<const char*, int64_t> models[] = {
-      {"demo/model", 2048},
-      {"tests/data/goldens/qwen3-gptq-act-order", 2048},
-      {"tests/data/goldens/qwen3-moe-bf16", 2048},
-      {"tests/data/goldens/qwen3_5-int4", 512}};
-  for (const auto& [name, positions] : models) {
+  struct Case {
+    const char* model;
+    int64_t positions;
+  };
+  const Case cases[] = {{"demo/model", 2048},
+                        {"tests/data/goldens/qwen3-gptq-act-order", 2048},
+                        {"tests/data/goldens/qwen3-moe-bf16", 2048},
+                        {"tests/data/goldens/qwen3_5-int4", 512}};
+  for (const Case& test : cases) {
     for (const bool batch_invariant : {false, true}) {
       const Element type = batch_invariant ? Element::kE4M3 : Element::kF16;
       const auto measure = [&] {
-        return measure_usage(checkout() / name, positions, type, batch_invariant);
+        return measure_usage(checkout() / test.model, test.positions, type, batch_invariant);
       };
       const Usage usage = undisturbed(measure);
-      std::printf("%s: stated %.2f MiB, measured %.2f, of steps %.2f\n", name,
+      std::printf("%s: stated %.2f MiB, measured %.2f, of steps %.2f\n", test.model,
                   static_cast<double>(usage.stated) / kMiB,
                   static_cast<double>(usage.measured) / kMiB,
                   static_cast<double>(usage.of_steps) / kMiB);

@@ -46,7 +46,7 @@ struct Logits {
   Logits(const std::vector<float>& weights, const std::vector<float>& bias,
          const std::vector<float>& x) {
     const auto cols = std::ssize(x);
-    const double roundings = rounding_bound(17 * (cols / 256 + 1) + 16);
+    const double roundings = rounding_bound(17 * double(cols / 256 + 1) + 16);
     for (std::size_t row = 0; row < weights.size() / x.size(); ++row) {
       double sum = bias.empty() ? 0 : bias[row];
       double size = std::fabs(sum);

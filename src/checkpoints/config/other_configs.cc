@@ -179,7 +179,7 @@ Status read_bits_and_block(const json::Object& object, std::initializer_list<int
                                               : json::Value::array({*bits});
   for (const json::Value& width : list) {
     const bool is_known = width.is_number_integer() &&
-                          std::ranges::any_of(allowed, [&](int bits) { return width == bits; });
+                          std::ranges::any_of(allowed, [&](int known) { return width == known; });
     if (!is_known) return object.error("quantization.bits", "bits", std::string(expected));
     config.bits.push_back(width.get<int64_t>());
   }

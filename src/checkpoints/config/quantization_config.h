@@ -65,27 +65,27 @@ struct QuantizationConfig {
   // AWQ, GPTQ, kbit, vq (fixed for ModelOpt). `bits` and `group_sizes` hold the general value and
   // those of the overrides ("dynamic"), which name single modules by regular expressions: the
   // tensors of a module may agree with any of them.
-  std::vector<int64_t> bits;
-  std::vector<int64_t> group_sizes;   // -1: the whole row
-  bool zero_point = true;             // AWQ
-  bool sym = false;                   // GPTQ
-  bool sym_differs = false;           // GPTQ: an override says the opposite
-  bool desc_act = false;              // GPTQ
-  bool stores_zero_minus_one = true;  // GPTQ: checkpoint_format "gptq" (v1), not "gptq_v2"
-  bool zeros_borrow = false;          // GPTQ v1 by GPTQModel: gptq.cc says how it subtracts
-  bool marlin = false;                // GPTQ: words and scales in Marlin's order, no zero points
-  bool by_gptqmodel = false;          // meta.quantizer
-  bool by_auto_round = false;         // its own method or provider
+  std::vector<int64_t> bits = {};
+  std::vector<int64_t> group_sizes = {};  // -1: the whole row
+  bool zero_point = true;                 // AWQ
+  bool sym = false;                       // GPTQ
+  bool sym_differs = false;               // GPTQ: an override says the opposite
+  bool desc_act = false;                  // GPTQ
+  bool stores_zero_minus_one = true;      // GPTQ: checkpoint_format "gptq" (v1), not "gptq_v2"
+  bool zeros_borrow = false;              // GPTQ v1 by GPTQModel: gptq.cc says how it subtracts
+  bool marlin = false;         // GPTQ: words and scales in Marlin's order, no zero points
+  bool by_gptqmodel = false;   // meta.quantizer
+  bool by_auto_round = false;  // its own method or provider
 
   /// Names and patterns of modules that the config says are not quantized (KeptModules).
-  KeptModules kept;
+  KeptModules kept = {};
 
-  std::vector<CompressedScheme> schemes;  // compressed-tensors: agree with any of them
-  bool double_quant = false;              // bitsandbytes: the scales are quantized too
-  KvCacheScheme kv_cache;                 // compressed-tensors and ModelOpt
-  bool e8m0_scales = false;               // ModelOpt: MXFP4, not NVFP4
-  bool has_fp4 = true;                    // ModelOpt: some modules may be NVFP4 or MXFP4
-  bool has_fp8 = false;                   // ModelOpt: some may be FP8
+  std::vector<CompressedScheme> schemes = {};  // compressed-tensors: agree with any of them
+  bool double_quant = false;                   // bitsandbytes: the scales are quantized too
+  KvCacheScheme kv_cache = {};                 // compressed-tensors and ModelOpt
+  bool e8m0_scales = false;                    // ModelOpt: MXFP4, not NVFP4
+  bool has_fp4 = true;                         // ModelOpt: some modules may be NVFP4 or MXFP4
+  bool has_fp8 = false;                        // ModelOpt: some may be FP8
   /// FP8: outputs and inputs that share a factor; 0: factors are of rows or of tensors.
   int64_t block_rows = 0;
   int64_t block_cols = 0;

@@ -39,8 +39,8 @@ Result<Tensors> find_tensors(const ImportContext& context, std::string_view modu
   return Tensors{codes, scales, codebook, factor};
 }
 
-Result<ModuleInfo> describe(const ImportContext& context, std::string_view module,
-                            const Flavour& flavour, const Tensors& tensors, Format element) {
+Result<ModuleInfo> describe_codes(const ImportContext& context, std::string_view module,
+                                  const Flavour& flavour, const Tensors& tensors, Format element) {
   const int bits = info(element).bits;
   const auto bytes = static_cast<uint64_t>(4 * bits);
   const uint64_t blocks = tensors.scales->shape[1];
@@ -131,7 +131,7 @@ json::Value config_of(const ExportedModel& model, const Flavour& flavour) {
           {"modules_to_not_convert", model.kept}};
 }
 
-TargetFormat target(const ExportShape& from) {
+TargetFormat codes_target(const ExportShape& from) {
   return {from.format, TensorFactor::kMultiplies, false};
 }
 

@@ -51,8 +51,8 @@ Result<Tensors> find_tensors(const ImportContext& context, std::string_view modu
 
 /// Describes a module whose element the codebook, or the shapes, have told: checks that the codes
 /// have its width and that the config names it.
-Result<ModuleInfo> describe(const ImportContext& context, std::string_view module,
-                            const Flavour& flavour, const Tensors& tensors, Format element);
+Result<ModuleInfo> describe_codes(const ImportContext& context, std::string_view module,
+                                  const Flavour& flavour, const Tensors& tensors, Format element);
 
 /// The matrix of such a module without its codebook; codes and scales lie where the file has them.
 Result<Matrix> import_codes(const ImportContext& context, const ModuleInfo& info);
@@ -74,6 +74,6 @@ Status store_codes(std::vector<ExportedTensor>& tensors, const MatrixView& matri
 /// The keys of quantization_config that both have.
 json::Value config_of(const ExportedModel& model, const Flavour& flavour);
 
-TargetFormat target(const ExportShape& from);
+TargetFormat codes_target(const ExportShape& from);
 
 }  // namespace subbyte::codebook_blocks

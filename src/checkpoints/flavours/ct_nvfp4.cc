@@ -18,11 +18,11 @@ bool matches(const TensorSource& tensors, std::string_view module) {
 
 Result<ModuleInfo> describe(const ImportContext& context, std::string_view module) {
   SUBBYTE_CHECK(require_scheme(context, module, CompressedScheme::Format::kNvfp4));
-  return nvfp4::describe(context, module, kCompressedTensors);
+  return nvfp4::describe_blocks(context, module, kCompressedTensors);
 }
 
 Result<std::vector<Matrix>> import(const ImportContext& context, const ModuleInfo& info) {
-  return nvfp4::import(context, info, kCompressedTensors);
+  return nvfp4::import_blocks(context, info, kCompressedTensors);
 }
 
 }  // namespace

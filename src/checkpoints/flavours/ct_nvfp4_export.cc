@@ -13,7 +13,7 @@ Result<std::vector<ExportedTensor>> describe(const ExportShape& shape, std::stri
 }
 
 TargetFormat target(const ExportShape& from) {
-  return nvfp4::target(from, kCompressedTensors);
+  return nvfp4::blocks_target(from, kCompressedTensors);
 }
 
 ExportedConfig config(const ExportedModel& model) {
@@ -22,7 +22,7 @@ ExportedConfig config(const ExportedModel& model) {
 
 Result<std::vector<ExportedTensor>> write(const MatrixView& matrix, std::string_view module,
                                           Executor&) {
-  return nvfp4::write(matrix, module, kCompressedTensors);
+  return nvfp4::write_blocks(matrix, module, kCompressedTensors);
 }
 
 }  // namespace

@@ -93,7 +93,7 @@ Result<Format> scale_format(const FileTensor& factors) {
 }
 
 /// Shape that factors of such blocks have.
-Shape shape_of(const Block& block, uint64_t rows, uint64_t cols) {
+Shape scales_shape(const Block& block, uint64_t rows, uint64_t cols) {
   const auto block_rows = static_cast<uint64_t>(fp8::rows_of(block, static_cast<int64_t>(rows)));
   return {ceil_div(rows, block_rows),
           block.cols == 0 ? 1 : ceil_div(cols, static_cast<uint64_t>(block.cols))};
@@ -145,7 +145,7 @@ Result<Block> find_block(const ImportContext& context, const FileTensor& weight,
   const Shape found = plain_shape(factors.shape);
   std::string expected;
   for (const Block& block : blocks_of(context.config)) {
-    const Shape shape = shape_of(block, weight.shape[0], weight.shape[1]);
+    const Shape shape = scales_shape(block, weight.shape[0], weight.shape[1]);
     if (found == shape) return block;
     if (!expected.empty()) expected += " or ";
     expected += to_string(shape);

@@ -55,7 +55,7 @@ Result<ModuleInfo> describe(const ImportContext& context, std::string_view modul
   SUBBYTE_TRY(const auto tensors, codebook_blocks::find_tensors(context, module, kKbit));
   SUBBYTE_TRY(const Format element, element_of(*tensors.codes, *tensors.scales));
   SUBBYTE_CHECK(check_codebook(*tensors.codebook, element));
-  return codebook_blocks::describe(context, module, kKbit, tensors, element);
+  return codebook_blocks::describe_codes(context, module, kKbit, tensors, element);
 }
 
 Result<std::vector<Matrix>> import(const ImportContext& context, const ModuleInfo& info) {

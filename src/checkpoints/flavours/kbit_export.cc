@@ -47,7 +47,7 @@ extern const Exporter kbit_exporter;
 const Exporter kbit_exporter = {.name = "kbit",
                                 .has_factor = true,
                                 .describe = describe,
-                                .target = codebook_blocks::target,
+                                .target = codebook_blocks::codes_target,
                                 .config = config,
                                 .write = write};
 

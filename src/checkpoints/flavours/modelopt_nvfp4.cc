@@ -23,11 +23,11 @@ Result<ModuleInfo> describe(const ImportContext& context, std::string_view modul
                              context.config.where, context.config.has_fp4 ? "MXFP4" : "FP8",
                              quote_name(module))};
   }
-  return nvfp4::describe(context, module, kModelopt);
+  return nvfp4::describe_blocks(context, module, kModelopt);
 }
 
 Result<std::vector<Matrix>> import(const ImportContext& context, const ModuleInfo& info) {
-  return nvfp4::import(context, info, kModelopt);
+  return nvfp4::import_blocks(context, info, kModelopt);
 }
 
 }  // namespace

@@ -13,7 +13,7 @@ Result<std::vector<ExportedTensor>> describe(const ExportShape& shape, std::stri
 }
 
 TargetFormat target(const ExportShape& from) {
-  return nvfp4::target(from, kModelopt);
+  return nvfp4::blocks_target(from, kModelopt);
 }
 
 bool says_kv_cache(const KvCacheScheme& scheme, QuantizationConfig::Method from) {
@@ -49,7 +49,7 @@ ExportedConfig config(const ExportedModel& model) {
 
 Result<std::vector<ExportedTensor>> write(const MatrixView& matrix, std::string_view module,
                                           Executor&) {
-  return nvfp4::write(matrix, module, kModelopt);
+  return nvfp4::write_blocks(matrix, module, kModelopt);
 }
 
 }  // namespace

@@ -32,8 +32,8 @@ const FileTensor* find(const TensorSource& tensors, std::string_view module,
   return tensors.find(fmt::format("{}{}", module, suffix));
 }
 
-Result<ModuleInfo> describe(const ImportContext& context, std::string_view module,
-                            const Names& names) {
+Result<ModuleInfo> describe_blocks(const ImportContext& context, std::string_view module,
+                                   const Names& names) {
   const TensorSource& tensors = context.tensors;
   SUBBYTE_TRY(const FileTensor* codes, require_tensor(tensors, module, names.codes));
   SUBBYTE_TRY(const FileTensor* scales, require_tensor(tensors, module, ".weight_scale"));
@@ -64,8 +64,8 @@ Result<ModuleInfo> describe(const ImportContext& context, std::string_view modul
   return result;
 }
 
-Result<std::vector<Matrix>> import(const ImportContext& context, const ModuleInfo& info,
-                                   const Names& names) {
+Result<std::vector<Matrix>> import_blocks(const ImportContext& context, const ModuleInfo& info,
+                                          const Names& names) {
   const FileTensor& codes = *info.tensors[0];
   const FileTensor& scales = *info.tensors[1];
   SUBBYTE_CHECK(check_scales(context, info));
@@ -100,8 +100,8 @@ Result<std::vector<ExportedTensor>> describe_tensors(const ExportShape& shape,
       {names.factor, DType::kF32, names.factor_divides ? Shape{1} : Shape{}, {}}};
 }
 
-Result<std::vector<ExportedTensor>> write(const MatrixView& matrix, std::string_view module,
-                                          const Names& names) {
+Result<std::vector<ExportedTensor>> write_blocks(const MatrixView& matrix, std::string_view module,
+                                                 const Names& names) {
   SUBBYTE_TRY(auto tensors, describe_tensors(shape_of(matrix), module, names));
   const auto factor =
       static_cast<float>(names.factor_divides ? 1 / matrix.tensor_scale : matrix.tensor_scale);
@@ -118,7 +118,7 @@ Result<std::vector<ExportedTensor>> write(const MatrixView& matrix, std::string_
   return tensors;
 }
 
-TargetFormat target(const ExportShape& from, const Names& names) {
+TargetFormat blocks_target(const ExportShape& from, const Names& names) {
   const bool fp4 = from.format.element == Format::kE2M1;
   return {fp4 ? kFormat : from.format,
           names.factor_divides ? TensorFactor::kDivides : TensorFactor::kMultiplies, false};

@@ -45,19 +45,19 @@ const FileTensor* find(const TensorSource& tensors, std::string_view module,
 /// Codes: import.dtype, import.shape, import.scale_not_finite.
 Status check_factor(const FileTensor& tensor, bool divides);
 
-Result<ModuleInfo> describe(const ImportContext& context, std::string_view module,
-                            const Names& names);
-
-Result<std::vector<Matrix>> import(const ImportContext& context, const ModuleInfo& info,
+Result<ModuleInfo> describe_blocks(const ImportContext& context, std::string_view module,
                                    const Names& names);
+
+Result<std::vector<Matrix>> import_blocks(const ImportContext& context, const ModuleInfo& info,
+                                          const Names& names);
 
 Result<std::vector<ExportedTensor>> describe_tensors(const ExportShape& shape,
                                                      std::string_view module, const Names& names);
 
-Result<std::vector<ExportedTensor>> write(const MatrixView& matrix, std::string_view module,
-                                          const Names& names);
+Result<std::vector<ExportedTensor>> write_blocks(const MatrixView& matrix, std::string_view module,
+                                                 const Names& names);
 
 /// The format that E2M1 weights of any format are brought to.
-TargetFormat target(const ExportShape& from, const Names& names);
+TargetFormat blocks_target(const ExportShape& from, const Names& names);
 
 }  // namespace subbyte::nvfp4

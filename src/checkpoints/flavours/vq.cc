@@ -50,7 +50,8 @@ Result<Format> element_of(const FileTensor& codebook) {
 Result<ModuleInfo> describe(const ImportContext& context, std::string_view module) {
   SUBBYTE_TRY(const auto tensors, codebook_blocks::find_tensors(context, module, kVq));
   SUBBYTE_TRY(const Format element, element_of(*tensors.codebook));
-  SUBBYTE_TRY(ModuleInfo result, codebook_blocks::describe(context, module, kVq, tensors, element));
+  SUBBYTE_TRY(ModuleInfo result,
+              codebook_blocks::describe_codes(context, module, kVq, tensors, element));
   result.format.rotation = rotation_of(result.cols, context.config.rotation);
   return result;
 }

@@ -75,7 +75,7 @@ extern const Exporter vq_exporter;
 const Exporter vq_exporter = {.name = "vq",
                               .has_factor = true,
                               .describe = describe,
-                              .target = codebook_blocks::target,
+                              .target = codebook_blocks::codes_target,
                               .config = config,
                               .write = write};
 

@@ -80,7 +80,7 @@ class SeededFaults : protected FaultyProduct, public ::testing::TestWithParam<in
 
 TEST_P(SeededFaults, the_nibbles_of_one_byte_swapped) {
   for (std::byte& byte : wrong_.codes->span()) {
-    if (byte >> 4 == (byte & std::byte{15})) continue;
+    if ((byte >> 4) == (byte & std::byte{15})) continue;
     byte = (byte << 4) | (byte >> 4);
     break;
   }

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <map>
 #include <optional>
-#include <ranges>
 #include <set>
 
 #include "checkpoints/import_parts.h"
@@ -147,19 +146,19 @@ Status Planner::describe(PackJob& job, std::span<const Matrix> matrices) const {
     packed.experts = static_cast<int64_t>(matrices.size());
   }
   PackedShape& shape = packed.shape;
-  const auto views = matrices | std::views::transform(&Matrix::view);
   shape.format = first.info->format;
   shape.rows = first.info->rows;
   shape.cols = first.info->cols;
   shape.tile = target_.tile;
   shape.activations = target_.activations;
-  shape.symmetric = shape.format.zero != Zero::kNone && std::ranges::all_of(views, is_symmetric);
-  shape.act_order =
-      std::ranges::any_of(views, [](const MatrixView& view) { return !view.input_order.empty(); });
-  shape.has_factor =
-      std::ranges::any_of(views, [](const MatrixView& view) { return view.tensor_scale != 1; });
+  shape.symmetric = shape.format.zero != Zero::kNone &&
+                    std::ranges::all_of(matrices, is_symmetric, &Matrix::view);
+  shape.act_order = std::ranges::any_of(
+      matrices, [](const Matrix& matrix) { return !matrix.view.input_order.empty(); });
+  shape.has_factor = std::ranges::any_of(
+      matrices, [](const Matrix& matrix) { return matrix.view.tensor_scale != 1; });
   if (shape.has_factor) {
-    for (const MatrixView& view : views) packed.factors.push_back(view.tensor_scale);
+    for (const Matrix& matrix : matrices) packed.factors.push_back(matrix.view.tensor_scale);
   }
   Status fits = target_.layout->check(shape);
   if (fits.ok() && target_.layout->complete != nullptr) {

@@ -175,7 +175,7 @@ TEST_F(DamagedPack, an_order_of_inputs_names_each_once) {
 TEST_F(DamagedPack, padding_is_0_and_offsets_are_of_zero_points) {
   pack("llmcompressor-mxfp4", "flashinfer-mxfp4");  // 64 outputs and 64 inputs
   EXPECT_EQ(code([](PackedFile&) {}), "");
-  for (const std::string name :
+  for (const std::string& name :
        {module_ + ".packed.scales", std::string("model.layers.0.mlp.gate_proj.packed.weight")}) {
     EXPECT_EQ(code([&](PackedFile& file) { file.tensors[name].bytes.back() = 1; }),
               "pack.not_exact")

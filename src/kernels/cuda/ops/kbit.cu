@@ -68,12 +68,13 @@ struct Cells {
 };
 
 struct QuantizeArguments : QuantizedNumbers {
-  uint32_t* packed;
-  bool is_aligned;
-  bool is_slow;  // quotients that are nearly 0 matter, or cells have several thresholds
-  KbitThresholds thresholds;
-  Cells cells;
-  uint32_t cells_bias;  // four times the bits of 2^23, which the assembler would subtract each time
+  uint32_t* packed = nullptr;
+  bool is_aligned = false;
+  bool is_slow = false;  // quotients that are nearly 0 matter, or cells have several thresholds
+  KbitThresholds thresholds = {};
+  Cells cells = {};
+  // Four times the bits of 2^23, which the assembler would subtract each time.
+  uint32_t cells_bias = 0;
 };
 
 /// As IEEE has it, for a divisor from 2^-40 to 2^60 whose reciprocal is rounded to nearest; of
@@ -227,8 +228,8 @@ __global__ void __launch_bounds__(kThreads) quantize(const __grid_constant__ Qua
 // --- dequantizing ---
 
 struct DequantizeArguments : DequantizedBlocks {
-  const uint32_t* packed;
-  float codebook[32];
+  const uint32_t* packed = nullptr;
+  float codebook[32] = {};
 };
 
 /// What a lane loads of a block: its plane, and the fifth, which all four have.

@@ -25,9 +25,9 @@ __device__ __forceinline__ void fill_vectors(float* shared, const uint16_t* valu
 }
 
 struct QuantizeArguments : QuantizedNumbers {
-  uint8_t* codes;
-  Element number;
-  uint16_t vectors[kVectors * 4];
+  uint8_t* codes = nullptr;
+  Element number = {};
+  uint16_t vectors[kVectors * 4] = {};
 };
 
 /// The first of the nearest vectors, of each of the lane's.
@@ -84,8 +84,8 @@ __global__ void __launch_bounds__(kThreads) quantize(const __grid_constant__ Qua
 }
 
 struct DequantizeArguments : DequantizedBlocks {
-  const uint8_t* codes;
-  uint16_t vectors[kVectors * 4];
+  const uint8_t* codes = nullptr;
+  uint16_t vectors[kVectors * 4] = {};
 };
 
 /// Where the numbers of a block go, or -1 for padding.
