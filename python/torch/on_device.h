@@ -51,9 +51,31 @@ inline Tensor bytes_on_gpu(int64_t size, const Tensor& like) {
   return Tensor::empty(sizes, numbers().u8, like);
 }
 
+/// Waits for what has been made of weights: another stream may be the next to read it. Code
+/// cuda.launch.
+Status wait_for(cuda::Stream stream);
+
 /// `matrix` in a format that packed kernels have with the same numbers. Code torch.argument where
 /// there is none.
 Result<Matrix> as_packed_format(const MatrixView& matrix);
+
+/// Matrices of one format as the kernels read them, format.bytes each, in memory of a GPU.
+struct PackedOnGpu {
+  cuda::PackedFormat format;
+  Tensor bytes;
+};
+
+/// Packs `parts` matrices of as many rows each, which follow each other in `all`, on the GPU of
+/// `like`, where all their bytes but the codebook lie. `format` has the largest scale of all. The
+/// stream is waited for. Nothing where the kernels have no such format, or where values are wrong,
+/// which the host refuses in words. Code cuda.launch.
+Result<std::optional<PackedOnGpu>> pack_there(const MatrixView& all, int64_t parts,
+                                              cuda::RowOrder order, const Tensor& like,
+                                              cuda::Stream stream);
+
+/// Copies a matrix of the host to the GPU of `like` and packs it there; its format is one that the
+/// kernels have. The stream is waited for. Codes: those of packed_format(), cuda.launch.
+Result<PackedOnGpu> pack_from_host(const MatrixView& host, const Tensor& like, cuda::Stream stream);
 
 // The functions of DeviceFunctions that files of their own have.
 Status quantize_blocks_on_gpu(const Tensor& numbers, const BlockTensors& to);

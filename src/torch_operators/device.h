@@ -44,9 +44,10 @@ struct MixtureTensors {
     const Tensor* bias = nullptr;
     int64_t rows = 0;  // of an expert
     int64_t cols = 0;
-    /// The matrix of an expert in host memory, and for gate and up that have factors of their own
-    /// the one of up.
+    /// The matrix of an expert in host memory, its factor, and for gate and up that have factors of
+    /// their own the one of up.
     FunctionRef<Result<MatrixView>(int64_t expert)> matrix;
+    FunctionRef<double(int64_t expert)> factor;
     FunctionRef<std::optional<double>(int64_t expert)> up_factor;
   };
   Stack gate_up;
