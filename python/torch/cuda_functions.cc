@@ -252,6 +252,11 @@ constexpr DeviceFunctions kFunctions = {is_captured,
                                         repack_blocks_on_gpu,
                                         rotate_on_gpu,
                                         group_gemm_on_gpu,
+                                        quantize_nibbles_on_gpu,
+                                        dequantize_nibbles_on_gpu,
+                                        dequantize_awq_on_gpu,
+                                        dequantize_fp4_on_gpu,
+                                        interleave_scales_on_gpu,
                                         experts_on_gpu};
 
 }  // namespace

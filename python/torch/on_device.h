@@ -87,6 +87,15 @@ Status rotate_on_gpu(const Tensor& data, int64_t dim, const std::optional<Tensor
 Status group_gemm_on_gpu(const flashinfer::GroupGemm& gemm, const Tensor& a, const Tensor& a_scale,
                          const Tensor& b, const Tensor& b_scale, const Tensor& m_indptr,
                          Tensor& out);
+Status quantize_nibbles_on_gpu(const Tensor& numbers, const Rising& rising, int64_t blocksize,
+                               Tensor& packed, Tensor& absmax);
+Status dequantize_nibbles_on_gpu(const Tensor& packed, const Tensor& absmax, const Table& table,
+                                 int64_t blocksize, Tensor& out);
+Status dequantize_awq_on_gpu(const Tensor& words, const Tensor& scales, const Tensor& zeros,
+                             Tensor& out);
+Status dequantize_fp4_on_gpu(const BlockQuantization& blocks, const Tensor& codes,
+                             const Tensor& scales, double factor, Tensor& out);
+Status interleave_scales_on_gpu(const Tensor& in, int64_t experts, Tensor& out);
 Status experts_on_gpu(const MixtureTensors& mixture, Tensor& out);
 
 }  // namespace subbyte::torch_operators
