@@ -5,6 +5,7 @@
 #include <mutex>
 #include <utility>
 
+#include "cpu_backend/check_linear.h"
 #include "kernels/cpu/blocks.h"
 #include "matrix/recast.h"
 #include "matrix/zero_points.h"
@@ -95,9 +96,8 @@ Matrix transposed(const MatrixView& from) {
 }
 
 bool has_kernel(const cpu::Kernels& kernels, const MatrixView& view) {
-  if (!view.codebook.empty()) return true;  // multiplied as f32
   if (!is_dense(view.format) && (view.cols % 8 != 0 || view.group_size() % 8 != 0)) return false;
-  return cpu::find_matmul(kernels, view.format) != nullptr;
+  return cpu::find_matmul(kernels, kernel_format(view)) != nullptr;
 }
 
 Result<Matrix> dense_copy(Machine& machine, const MatrixView& view) {
