@@ -83,6 +83,7 @@ Result<std::shared_ptr<const GroupsOnGpu>> prepared(const flashinfer::GroupGemm&
         std::make_shared<GroupsOnGpu>(GroupsOnGpu{made, bytes_on_gpu(made.weight_bytes(), b)});
     SUBBYTE_CHECK(
         made.prepare(groups->bytes.data(), b.data(), b_scale.data(), memory.data(), stream));
+    SUBBYTE_CHECK(wait_for(stream));
     Matrix matrix;
     matrix.view.codes = groups->bytes.span();  // counted here, and read by the GPU alone
     matrix.owners.push_back(std::move(groups));

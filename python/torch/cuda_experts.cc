@@ -1,6 +1,6 @@
 // Mixtures of experts on GPUs of NVIDIA, from the logits of a router, or from experts that were
-// chosen, to the result. All experts of a layer are packed at its first call; later calls launch
-// and wait for nothing.
+// chosen, to the result. All experts of a layer are packed at its first call, on the GPU where it
+// can; later calls launch and wait for nothing.
 
 #include <cuda_runtime_api.h>
 
@@ -29,55 +29,80 @@ struct ExpertsOnGpu {
 
 using Stack = MixtureTensors::Stack;
 
-/// Packs on the host.
+/// Packs on the GPU of `like`, or what its kernels have in another format on the host.
 class Packer {
  public:
-  Packer(const Stack& stack, int64_t experts, cuda::RowOrder order, cuda::Number number)
-      : stack_(stack), experts_(experts), order_(order), number_(number) {}
+  Packer(const Stack& stack, int64_t experts, cuda::RowOrder order, const Tensor& like)
+      : stack_(stack), experts_(experts), order_(order), like_(like), number_(number_of(like)) {}
 
-  /// To the GPU of `like`.
-  Result<ExpertsOnGpu> run(const Tensor& like) {
+  Result<ExpertsOnGpu> run(cuda::Stream stream) {
+    SUBBYTE_TRY(const cuda::Device device, cuda::query_device(like_.device_index()));
+    SUBBYTE_TRY(std::optional<PackedOnGpu> packed, pack_on_gpu(stream));
+    if (!packed) {
+      SUBBYTE_TRY(PackedOnGpu of_host, pack_by_host());
+      packed.emplace(std::move(of_host));
+    }
+    std::optional<Tensor> ups;
+    if (!up_gains_.empty()) ups.emplace(copied(up_gains_, like_));
+    return ExpertsOnGpu{packed->format,        arguments_,    device, std::move(packed->bytes),
+                        copied(gains_, like_), std::move(ups)};
+  }
+
+ private:
+  Result<std::optional<PackedOnGpu>> pack_on_gpu(cuda::Stream stream) {
+    const auto bytes_of = [](const Tensor* tensor) {
+      return tensor == nullptr ? std::span<const std::byte>() : tensor->span<const std::byte>();
+    };
+    MatrixView all;
+    SUBBYTE_TRY(all.format, parse_format(stack_.words));
+    all.rows = experts_ * stack_.rows;
+    all.cols = stack_.cols;
+    all.codes = bytes_of(stack_.sources[0]);
+    all.scales = bytes_of(stack_.sources[1]);
+    all.zeros = bytes_of(stack_.sources[2]);
+    SUBBYTE_TRY(auto packed, pack_there(all, experts_, order_, like_, stream));
+    for (int64_t e = 0; packed && e < experts_; ++e) add(e, packed->format);
+    return packed;
+  }
+
+  Result<PackedOnGpu> pack_by_host() {
     // The copies on the host of all tensors are made by this thread.
     for (const Tensor* const source : stack_.sources) {
       if (source != nullptr) source->host();
     }
-    SUBBYTE_TRY(const cuda::Device device, cuda::query_device(like.device_index()));
-    SUBBYTE_CHECK(prepare(0));
-    const cuda::PackedFormat first = format_;
-    const int64_t size = first.bytes;
-    Tensor host = Tensor::empty_on_cpu(std::array{size * experts_}, numbers().u8);
+    cuda::PackedFormat first;
+    std::optional<Tensor> host;
     for (int64_t e = 0; e < experts_; ++e) {
-      if (e > 0) SUBBYTE_CHECK(prepare(e));
-      if (format_.bytes != size) {
+      SUBBYTE_TRY(const MatrixView view, stack_.matrix(e));
+      SUBBYTE_TRY(const Matrix made, as_packed_format(view));
+      SUBBYTE_TRY(const cuda::PackedFormat format, cuda::packed_format(made.view, order_));
+      if (e == 0) {
+        first = format;
+        host.emplace(Tensor::empty_on_cpu(std::array{first.bytes * experts_}, numbers().u8));
+      }
+      if (format.bytes != first.bytes) {
         return refuse(*stack_.sources[0], "experts that take as many bytes each");
       }
-      cuda::pack_on_host(host.data() + e * size, made_.view, format_);
+      add(e, format);
+      cuda::pack_on_host(host->data() + e * first.bytes, made.view, format);
     }
-    Tensor bytes = bytes_on_gpu(size * experts_, like);
-    check(functions().aoti_torch_copy_(bytes.handle(), host.handle(), 0), "copy_");
-    std::optional<Tensor> ups;
-    if (!up_gains_.empty()) ups.emplace(copied(up_gains_, like));
-    return ExpertsOnGpu{first,         arguments_, device, std::move(bytes), copied(gains_, like),
-                        std::move(ups)};
+    Tensor bytes = bytes_on_gpu(first.bytes * experts_, like_);
+    check(functions().aoti_torch_copy_(bytes.handle(), host->handle(), 0), "copy_");
+    return PackedOnGpu{first, std::move(bytes)};
   }
 
- private:
-  /// Makes an expert's matrix and what its packed form is, which gives the gains.
-  Status prepare(int64_t expert) {
-    SUBBYTE_TRY(const MatrixView view, stack_.matrix(expert));
-    SUBBYTE_TRY(made_, as_packed_format(view));
-    SUBBYTE_TRY(format_, cuda::packed_format(made_.view, order_));
+  /// Adds the gains of an expert, which is packed so.
+  void add(int64_t expert, const cuda::PackedFormat& format) {
     const auto of = [&](double factor) {
-      return cuda::weight_arguments(nullptr, format_, factor, number_);
+      return cuda::weight_arguments(nullptr, format, factor, number_);
     };
-    const cuda::WeightArguments arguments = of(made_.view.tensor_scale);
+    const cuda::WeightArguments arguments = of(stack_.factor(expert));
     if (expert == 0) arguments_ = arguments;
     // One factor for all, at which the largest scales of none are beyond f16.
     arguments_.scale_factor = std::min(arguments_.scale_factor, arguments.scale_factor);
     gains_.push_back(arguments.gain);
     const std::optional<double> up = stack_.up_factor(expert);
     if (up) up_gains_.push_back(of(*up).gain);
-    return {};
   }
 
   static Tensor copied(const std::vector<float>& values, const Tensor& like) {
@@ -92,23 +117,22 @@ class Packer {
   const Stack& stack_;
   int64_t experts_;
   cuda::RowOrder order_;
+  const Tensor& like_;
   cuda::Number number_;
-  Matrix made_;                // of the expert that was prepared last
-  cuda::PackedFormat format_;  // the same
   cuda::WeightArguments arguments_ = {};
   std::vector<float> gains_, up_gains_;
 };
 
 Result<std::shared_ptr<const ExpertsOnGpu>> packed(const MixtureTensors& mixture,
-                                                   const Stack& stack, cuda::RowOrder order) {
+                                                   const Stack& stack, cuda::RowOrder order,
+                                                   cuda::Stream stream) {
   const Tensor& x = *mixture.x;
-  const cuda::Number number = number_of(x);
   const Recipe recipe = {
       "experts of GPUs",
-      {mixture.experts, static_cast<int64_t>(order), static_cast<int64_t>(number)},
+      {mixture.experts, static_cast<int64_t>(order), static_cast<int64_t>(number_of(x))},
       stack.words};
   const auto make = [&]() -> Result<Matrix> {
-    SUBBYTE_TRY(ExpertsOnGpu made, Packer(stack, mixture.experts, order, number).run(x));
+    SUBBYTE_TRY(ExpertsOnGpu made, Packer(stack, mixture.experts, order, x).run(stream));
     auto experts = std::make_shared<ExpertsOnGpu>(std::move(made));
     Matrix matrix;
     matrix.view.codes = experts->bytes.span();  // counted here, and read by the GPU alone
@@ -258,8 +282,8 @@ Status experts_on_gpu(const MixtureTensors& in, Tensor& out) {
   if (x.size(0) == 0) return {};
   const OnDevice device(x);
   const auto order = in.in_turns ? cuda::RowOrder::kGateUpPairs : cuda::RowOrder::kGateAboveUp;
-  SUBBYTE_TRY(const auto gate_up, packed(in, in.gate_up, order));
-  SUBBYTE_TRY(const auto down, packed(in, in.down, cuda::RowOrder::kNatural));
+  SUBBYTE_TRY(const auto gate_up, packed(in, in.gate_up, order, device.stream()));
+  SUBBYTE_TRY(const auto down, packed(in, in.down, cuda::RowOrder::kNatural, device.stream()));
   return Mixture(in, *gate_up, *down, device.stream()).run(out);
 }
 

@@ -67,24 +67,40 @@ struct OnGpu {
   std::map<std::tuple<cuda::Number, int64_t, bool>, cuda::Plan> plans;
 };
 
-/// Packs a matrix of the host for the GPU of `like`, and copies what is packed there.
-Result<Matrix> put_on_gpu(const Matrix& made, const Tensor& like) {
-  SUBBYTE_TRY(const Matrix host, as_packed_format(made.view));
-  const MatrixView& view = host.view;
-  SUBBYTE_TRY(const cuda::PackedFormat format, cuda::packed_format(view));
-  SUBBYTE_TRY(const cuda::Device device, cuda::query_device(like.device_index()));
-  const std::array sizes = {static_cast<int64_t>(format.bytes)};
-  const Tensor packed = Tensor::empty_on_cpu(sizes, numbers().u8);
-  cuda::pack_on_host(packed.data(), view, format);
-  Tensor bytes = Tensor::empty(sizes, numbers().u8, like);
-  check(functions().aoti_torch_copy_(bytes.handle(), packed.handle(), 0), "copy_");
-  auto on_gpu = std::make_shared<OnGpu>(format, view.tensor_scale, device, std::move(bytes));
+Result<Matrix> with_plans(PackedOnGpu packed, double tensor_scale) {
+  SUBBYTE_TRY(const cuda::Device device, cuda::query_device(packed.bytes.device_index()));
+  auto on_gpu =
+      std::make_shared<OnGpu>(packed.format, tensor_scale, device, std::move(packed.bytes));
   Matrix matrix;
-  matrix.view.rows = view.rows;
-  matrix.view.cols = view.cols;
+  matrix.view.rows = on_gpu->format.rows;
+  matrix.view.cols = on_gpu->format.cols;
   matrix.view.codes = on_gpu->bytes.span();  // counted here, and read by the GPU alone
   matrix.owners.push_back(std::move(on_gpu));
   return matrix;
+}
+
+/// Packs a matrix of the host for the GPU of `like`.
+Result<Matrix> put_on_gpu(const Matrix& made, const Tensor& like, cuda::Stream stream) {
+  SUBBYTE_TRY(const Matrix host, as_packed_format(made.view));
+  SUBBYTE_TRY(PackedOnGpu packed, pack_from_host(host.view, like, stream));
+  return with_plans(std::move(packed), host.view.tensor_scale);
+}
+
+/// Packs weights that lie on the GPU of `like` there, or by the host, which checks them as products
+/// on the CPU do it.
+Result<Matrix> pack_weights(const WeightTensors& weights, const MatrixView& view,
+                            const Tensor& like, cuda::Stream stream) {
+  MatrixView there = view;
+  std::optional<Tensor> codebook;
+  if (weights.codebook) {
+    codebook.emplace(weights.codebook->to_cpu());
+    there.codebook = codebook->span<const float>();
+  }
+  SUBBYTE_TRY(auto packed, pack_there(there, 1, cuda::RowOrder::kNatural, like, stream));
+  if (packed) return with_plans(std::move(*packed), view.tensor_scale);
+  const WeightTensors host = weights.to_cpu();
+  SUBBYTE_TRY(const MatrixView matrix, matrix_of(host, view.cols));
+  return put_on_gpu(Matrix{matrix, {}}, like, stream);
 }
 
 /// Rows of activations and results.
@@ -166,15 +182,24 @@ Status check_numbers(const Tensor& x, const std::optional<Tensor>& bias) {
   return {};
 }
 
-Result<std::shared_ptr<OnGpu>> keep_on_gpu(Recipe recipe, std::span<const Tensor* const> sources,
+/// What with_plans() makes.
+Result<std::shared_ptr<OnGpu>> keep_packed(Recipe recipe, std::span<const Tensor* const> sources,
                                            const Tensor& x, FunctionRef<Result<Matrix>()> make) {
   recipe.numbers.push_back(-1 - x.device_index());
-  SUBBYTE_TRY(const auto kept, keep(recipe, sources, [&]() -> Result<Matrix> {
-                SUBBYTE_TRY(const Matrix host, make());
-                return put_on_gpu(host, x);
-              }));
+  SUBBYTE_TRY(const auto kept, keep(recipe, sources, make));
   return std::const_pointer_cast<OnGpu>(
       std::static_pointer_cast<const OnGpu>(kept->owners.front()));
+}
+
+/// Of a matrix that `make` makes on the host.
+Result<std::shared_ptr<OnGpu>> keep_on_gpu(const Recipe& recipe,
+                                           std::span<const Tensor* const> sources, const Tensor& x,
+                                           cuda::Stream stream,
+                                           FunctionRef<Result<Matrix>()> make) {
+  return keep_packed(recipe, sources, x, [&]() -> Result<Matrix> {
+    SUBBYTE_TRY(const Matrix host, make());
+    return put_on_gpu(host, x, stream);
+  });
 }
 
 Status multiply(const Tensor& x, const Recipe& recipe, std::span<const Tensor* const> sources,
@@ -183,7 +208,7 @@ Status multiply(const Tensor& x, const Recipe& recipe, std::span<const Tensor* c
   SUBBYTE_CHECK(check_numbers(x, bias));
   if (out.count() == 0) return {};
   const OnDevice device(x);
-  SUBBYTE_TRY(const auto packed, keep_on_gpu(recipe, sources, x, make));
+  SUBBYTE_TRY(const auto packed, keep_on_gpu(recipe, sources, x, device.stream(), make));
   return launch(*packed, x, bias, std::nullopt, out, out.size(-1), device.stream());
 }
 
@@ -193,7 +218,7 @@ Status multiply_rows(const Tensor& x, int64_t first, int64_t count, const Recipe
   SUBBYTE_CHECK(check_numbers(x, std::nullopt));
   if (count == 0) return {};
   const OnDevice device(x);
-  SUBBYTE_TRY(const auto packed, keep_on_gpu(recipe, sources, x, make));
+  SUBBYTE_TRY(const auto packed, keep_on_gpu(recipe, sources, x, device.stream(), make));
   constexpr int64_t kNumberBytes = 2;
   const Rows rows = {x.data() + first * x.size(-1) * kNumberBytes,
                      out.data() + first * out.size(-1) * kNumberBytes, count};
@@ -205,15 +230,9 @@ Status linear(const Tensor& x, const WeightTensors& weights, const MatrixView& v
   SUBBYTE_CHECK(check_numbers(x, epilogue.bias));
   if (out.count() == 0) return {};
   const OnDevice device(x);
-  // The tensors are checked on the CPU as products on the CPU do it.
-  std::optional<WeightTensors> host;
-  const auto make = [&]() -> Result<Matrix> {
-    host.emplace(weights.to_cpu());
-    SUBBYTE_TRY(const MatrixView matrix, matrix_of(*host, view.cols));
-    return Matrix{matrix, {}};
-  };
-  SUBBYTE_TRY(const auto packed, keep_on_gpu({"cuda", {view.rows, view.cols}, weights.format},
-                                             weights.sources(), x, make));
+  SUBBYTE_TRY(const auto packed,
+              keep_packed({"cuda", {view.rows, view.cols}, weights.format}, weights.sources(), x,
+                          [&] { return pack_weights(weights, view, x, device.stream()); }));
   if (epilogue.activation == EpilogueActivation::kNone) {
     return launch(*packed, x, epilogue.bias, epilogue.residual, out, view.rows, device.stream());
   }
@@ -233,6 +252,11 @@ constexpr DeviceFunctions kFunctions = {is_captured,
                                         repack_blocks_on_gpu,
                                         rotate_on_gpu,
                                         group_gemm_on_gpu,
+                                        quantize_nibbles_on_gpu,
+                                        dequantize_nibbles_on_gpu,
+                                        dequantize_awq_on_gpu,
+                                        dequantize_fp4_on_gpu,
+                                        interleave_scales_on_gpu,
                                         experts_on_gpu};
 
 }  // namespace

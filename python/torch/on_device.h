@@ -51,9 +51,31 @@ inline Tensor bytes_on_gpu(int64_t size, const Tensor& like) {
   return Tensor::empty(sizes, numbers().u8, like);
 }
 
+/// Waits for what has been made of weights: another stream may be the next to read it. Code
+/// cuda.launch.
+Status wait_for(cuda::Stream stream);
+
 /// `matrix` in a format that packed kernels have with the same numbers. Code torch.argument where
 /// there is none.
 Result<Matrix> as_packed_format(const MatrixView& matrix);
+
+/// Matrices of one format as the kernels read them, format.bytes each, in memory of a GPU.
+struct PackedOnGpu {
+  cuda::PackedFormat format;
+  Tensor bytes;
+};
+
+/// Packs `parts` matrices of as many rows each, which follow each other in `all`, on the GPU of
+/// `like`, where all their bytes but the codebook lie. `format` has the largest scale of all. The
+/// stream is waited for. Nothing where the kernels have no such format, or where values are wrong,
+/// which the host refuses in words. Code cuda.launch.
+Result<std::optional<PackedOnGpu>> pack_there(const MatrixView& all, int64_t parts,
+                                              cuda::RowOrder order, const Tensor& like,
+                                              cuda::Stream stream);
+
+/// Copies a matrix of the host to the GPU of `like` and packs it there; its format is one that the
+/// kernels have. The stream is waited for. Codes: those of packed_format(), cuda.launch.
+Result<PackedOnGpu> pack_from_host(const MatrixView& host, const Tensor& like, cuda::Stream stream);
 
 // The functions of DeviceFunctions that files of their own have.
 Status quantize_blocks_on_gpu(const Tensor& numbers, const BlockTensors& to);
@@ -65,6 +87,15 @@ Status rotate_on_gpu(const Tensor& data, int64_t dim, const std::optional<Tensor
 Status group_gemm_on_gpu(const flashinfer::GroupGemm& gemm, const Tensor& a, const Tensor& a_scale,
                          const Tensor& b, const Tensor& b_scale, const Tensor& m_indptr,
                          Tensor& out);
+Status quantize_nibbles_on_gpu(const Tensor& numbers, const Rising& rising, int64_t blocksize,
+                               Tensor& packed, Tensor& absmax);
+Status dequantize_nibbles_on_gpu(const Tensor& packed, const Tensor& absmax, const Table& table,
+                                 int64_t blocksize, Tensor& out);
+Status dequantize_awq_on_gpu(const Tensor& words, const Tensor& scales, const Tensor& zeros,
+                             Tensor& out);
+Status dequantize_fp4_on_gpu(const BlockQuantization& blocks, const Tensor& codes,
+                             const Tensor& scales, double factor, Tensor& out);
+Status interleave_scales_on_gpu(const Tensor& in, int64_t experts, Tensor& out);
 Status experts_on_gpu(const MixtureTensors& mixture, Tensor& out);
 
 }  // namespace subbyte::torch_operators

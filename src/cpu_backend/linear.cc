@@ -2,115 +2,26 @@
 
 #include <algorithm>
 #include <numeric>
-#include <string>
 #include <vector>
 
 #include "base/checked.h"
-#include "formats/rotation.h"
+#include "cpu_backend/check_linear.h"
 #include "kernels/cpu/block_kernels.h"
 #include "kernels/cpu/blocks.h"
 #include "matrix/alternate_rows.h"
-#include "matrix/codebook.h"
 
 namespace subbyte {
 namespace {
 
 // Activations that a thread takes at a time to pack them: one or two microseconds.
 constexpr int64_t kPackGrain = 1 << 14;
+// Activations that each thread packs for itself: what one thread has packed the others fetch from
+// its cache, which takes as long, and they would be woken once more for it.
+constexpr int64_t kPackedByEach = 1 << 16;
 // Items that a thread should have, so that the last ones are small; and the activations below which
 // a block is not worth decoding the weights once more.
 constexpr int64_t kItemsOfThread = 4;
 constexpr int64_t kLeastBlock = 128;
-
-Error unsupported(const std::string& message) {
-  return {"linear.unsupported", message};
-}
-
-std::string shape_of(const MatrixView& weights) {
-  return "matrix " + std::to_string(weights.rows) + " x " + std::to_string(weights.cols) + ", " +
-         to_string(weights.format) + ": ";
-}
-
-/// "u4 scale f16 zero u8, e2m1 scale e8m0, bf16, ..."
-std::string supported_formats(const cpu::Kernels& kernels) {
-  std::string list;
-  for (const cpu::MatmulKernel& kernel : kernels.matmuls) {
-    if (!list.empty()) list += ", ";
-    list += info(kernel.element).name;
-    if (kernel.scale != Format::kNone) list += " scale " + std::string(info(kernel.scale).name);
-    if (kernel.zero != Zero::kNone) {
-      list += " zero u" + std::to_string(8 * zero_bytes(kernel.zero));
-    }
-  }
-  return list;
-}
-
-Error no_kernel(const cpu::Kernels& kernels, const MatrixView& weights) {
-  return unsupported(shape_of(weights) + "no kernel; expected one of " +
-                     supported_formats(kernels));
-}
-
-/// `found` must be the product of `rows` and `bytes_per_row`.
-Status check_size(const MatrixView& weights, const char* what, std::size_t found,
-                  std::optional<uint64_t> bytes_per_row) {
-  const auto expected = bytes_per_row ? checked_mul(weights.rows, *bytes_per_row) : std::nullopt;
-  if (expected && *expected == found) return {};
-  return unsupported(shape_of(weights) + "expected " +
-                     (expected ? std::to_string(*expected) : "more than 2^64") + " bytes of " +
-                     what + ", found " + std::to_string(found));
-}
-
-Status check_shape(const MatrixView& weights) {
-  if (weights.rows < 1 || weights.cols < 1) {
-    return unsupported(shape_of(weights) + "expected at least one row and one column");
-  }
-  if (!is_dense(weights.format)) {
-    if (weights.cols % 8 != 0) {
-      return unsupported(shape_of(weights) + "expected columns in multiples of 8");
-    }
-    if (weights.format.group_size < 0 || weights.format.group_size % 8 != 0) {
-      return unsupported(shape_of(weights) + "expected groups of a multiple of 8, or 0");
-    }
-  }
-  const int64_t rotation = weights.format.rotation;
-  if (!is_rotation(rotation) || (rotation != 0 && weights.cols % rotation != 0) ||
-      (rotation != 0 && !weights.input_order.empty())) {
-    return unsupported(shape_of(weights) +
-                       "expected a rotation of 16, 64 or 256 inputs that divides the columns, and "
-                       "no input order beside it");
-  }
-  return {};
-}
-
-Status check_sizes(const MatrixView& weights) {
-  const uint64_t bits = info(weights.format.element).bits;
-  const auto row_bits = checked_mul(weights.cols, bits);
-  SUBBYTE_CHECK(
-      check_size(weights, "codes", weights.codes.size(),
-                 row_bits ? std::optional<uint64_t>(ceil_div(*row_bits, 8)) : std::nullopt));
-  const bool dense = is_dense(weights.format);
-  const uint64_t groups = dense ? 0 : ceil_div(weights.cols, weights.group_size());
-  const uint64_t scale_bytes = dense ? 0 : info(weights.format.scale).bits / 8;
-  SUBBYTE_CHECK(
-      check_size(weights, "scales", weights.scales.size(), checked_mul(groups, scale_bytes)));
-  return check_size(weights, "zero points", weights.zeros.size(),
-                    checked_mul(groups, zero_bytes(weights.format.zero)));
-}
-
-Status check_input_order(const MatrixView& weights) {
-  if (weights.input_order.empty()) return {};
-  if (weights.input_order.size() != static_cast<uint64_t>(weights.cols)) {
-    return unsupported(shape_of(weights) + "expected an input order of as many entries, found " +
-                       std::to_string(weights.input_order.size()));
-  }
-  for (const uint32_t input : weights.input_order) {
-    if (input >= static_cast<uint64_t>(weights.cols)) {
-      return unsupported(shape_of(weights) + "input order: expected inputs below " +
-                         std::to_string(weights.cols) + ", found " + std::to_string(input));
-    }
-  }
-  return {};
-}
 
 bool bf16_holds(const WeightFormat& format) {
   return (format.element == Format::kE2M1 && format.scale == Format::kE8M0) ||
@@ -126,6 +37,11 @@ struct Input {
 
   int64_t num_packs() const { return ceil_div(product.m, layout->rows_per_pack); }
 
+  /// Says whether each thread is to pack it for itself.
+  bool is_for_each_thread() const {
+    return product.x_numbers != nullptr && product.m * product.weights->cols <= kPackedByEach;
+  }
+
   bool supports(const LinearProduct& other, const cpu::PackedLayout* its_layout) const {
     return layout == its_layout && product.x.data() == other.x.data() && product.m == other.m &&
            product.weights->cols == other.weights->cols &&
@@ -134,17 +50,6 @@ struct Input {
            std::ranges::equal(product.weights->input_order, other.weights->input_order);
   }
 };
-
-/// Kernels look vectors up four lanes at a time, which have 32 inputs. With other groups they are
-/// dequantized to f32, a few rows at a time, and these are multiplied.
-bool is_decoded(const MatrixView& weights) {
-  return needs_codebook(weights.format.element) && weights.format.group_size % 32 != 0;
-}
-
-/// What the kernels multiply.
-WeightFormat kernel_format(const MatrixView& weights) {
-  return is_decoded(weights) ? WeightFormat{} : weights.format;
-}
 
 cpu::Weights kernel_weights(const MatrixView& weights) {
   if (!is_decoded(weights)) return cpu::weights_of(weights);
@@ -172,9 +77,9 @@ class Group {
 
   Status add(const LinearProduct& product) {
     const cpu::MatmulKernel* kernel = cpu::find_matmul(kernels_, kernel_format(*product.weights));
-    if (kernel == nullptr) return no_kernel(kernels_, *product.weights);
+    if (kernel == nullptr) return refuse_format(kernels_, *product.weights);
     if (product.m < 1) {
-      return unsupported(shape_of(*product.weights) + "expected at least one row of activations");
+      return refuse_weights(*product.weights, "expected at least one row of activations");
     }
     const cpu::Weights weights = kernel_weights(*product.weights);
     const cpu::KernelVariant& variant = choose(product, *kernel, weights);
@@ -193,9 +98,13 @@ class Group {
 
   void run(AfterPart after) {
     scratch_bytes_ = round_up(scratch_bytes_, 64);
-    scratch_ =
-        execution_.buffer(Execution::Slot::kScratch, scratch_bytes_ * execution_.pool().size());
-    pack();
+    const int64_t threads = execution_.pool().size();
+    scratch_ = execution_.buffer(Execution::Slot::kScratch, scratch_bytes_ * threads);
+    const bool alone = threads > 1 && inputs_.size() == 1 && inputs_.front().is_for_each_thread();
+    if (alone) has_packed_.assign(threads, 0);
+    packed_ =
+        execution_.buffer(Execution::Slot::kActivations, packed_bytes_ * (alone ? threads : 1));
+    if (!alone) pack();
     for (Step& step : steps_) {
       const Input& input = inputs_[step.input];
       step.task.x = {packed_ + input.offset, input.product.m, input.stride};
@@ -226,7 +135,8 @@ class Group {
     inputs_.push_back({product, layout, packed_bytes_, layout->bytes(k) + layout->padding});
     packed_bytes_ += inputs_.back().num_packs() * inputs_.back().stride;
     const int64_t copies = layout->rows_per_pack * k * static_cast<int64_t>(sizeof(float));
-    const bool copied = !product.x_rows.empty() || product.weights->format.rotation != 0;
+    const bool copied =
+        !product.x_rows.empty() || product.weights->format.rotation != 0 || reads_numbers(product);
     if (copied) scratch_bytes_ = std::max(scratch_bytes_, copies);
     return inputs_.size() - 1;
   }
@@ -234,7 +144,6 @@ class Group {
   uint8_t* scratch_of(int thread) const { return scratch_ + thread * scratch_bytes_; }
 
   void pack() {
-    packed_ = execution_.buffer(Execution::Slot::kActivations, packed_bytes_);
     int64_t packs = 0;
     int64_t floats = 0;
     for (const Input& input : inputs_) {
@@ -245,21 +154,59 @@ class Group {
     execution_.pool().parallel_for(packs, grain, [this](int64_t begin, int64_t end, int thread) {
       for (const Input& input : inputs_) {
         const int64_t last = std::min(end, input.num_packs());
-        for (int64_t i = std::max<int64_t>(begin, 0); i < last; ++i) pack(input, i, thread);
+        for (int64_t i = std::max<int64_t>(begin, 0); i < last; ++i) {
+          pack(input, i,
+               rows_of(input.product, i * input.layout->rows_per_pack, rows_of_pack(input, i),
+                       scratch_of(thread)),
+               packed_);
+        }
         begin -= input.num_packs();
         end -= input.num_packs();
       }
     });
   }
 
-  void pack(const Input& input, int64_t i, int thread) const {
-    const int64_t first = i * input.layout->rows_per_pack;
-    const int64_t rows = std::min(input.layout->rows_per_pack, input.product.m - first);
+  static int64_t rows_of_pack(const Input& input, int64_t i) {
+    const int64_t most = input.layout->rows_per_pack;
+    return std::min(most, input.product.m - i * most);
+  }
+
+  void pack(const Input& input, int64_t i, const float* rows, uint8_t* packed) const {
     const MatrixView& weights = *input.product.weights;
     const uint32_t* gather = weights.input_order.empty() ? nullptr : weights.input_order.data();
-    input.layout->pack(packed_ + input.offset + i * input.stride,
-                       rows_of(input.product, first, rows, scratch_of(thread)), rows, gather,
-                       weights.cols);
+    input.layout->pack(packed + input.offset + i * input.stride, rows, rows_of_pack(input, i),
+                       gather, weights.cols);
+  }
+
+  /// The packs of a thread alone, where they are not there yet; bytes from packed_ to them.
+  int64_t packed_alone(int thread) {
+    if (has_packed_.empty()) return 0;
+    const int64_t place = thread * packed_bytes_;
+    if (has_packed_[thread] != 0) return place;
+    has_packed_[thread] = 1;
+    const Input& input = inputs_.front();
+    for (int64_t i = 0; i < input.num_packs(); ++i) {
+      pack(input, i, numbers_of(input, i, scratch_of(thread)), packed_ + place);
+    }
+    return place;
+  }
+
+  /// The floats of a pack, rather than those of x, which another thread may have made.
+  const float* numbers_of(const Input& input, int64_t i, uint8_t* scratch) const {
+    const LinearProduct& product = input.product;
+    const int64_t first = i * input.layout->rows_per_pack;
+    const int64_t rows = rows_of_pack(input, i);
+    if (!reads_numbers(product)) return rows_of(product, first, rows, scratch);
+    const int64_t k = product.weights->cols;
+    auto* const floats = reinterpret_cast<float*>(scratch);
+    kernels_.vectors->blocks->load[static_cast<int>(product.x_element)](
+        floats, product.x_numbers + first * k * element_bytes(product.x_element), rows * k);
+    return floats;
+  }
+
+  static bool reads_numbers(const LinearProduct& product) {
+    return product.x_numbers != nullptr && product.x_element != Element::kF32 &&
+           product.x_rows.empty() && product.weights->format.rotation == 0;
   }
 
   /// Rows of the product's activations, one after the other: in x, or copied to `scratch`, where
@@ -315,7 +262,7 @@ class Group {
 
   /// The items of all sets, one set after the other, are one loop whose parts are claimed: a thread
   /// that has got the expert with many tokens takes fewer of the others.
-  void multiply(AfterPart after) const {
+  void multiply(AfterPart after) {
     std::vector<Cut> cuts;
     int64_t items = 0;
     for (int64_t set = 0; set < std::ssize(steps_) / set_size_; ++set) {
@@ -325,17 +272,23 @@ class Group {
     }
     cuts.push_back({items, 1, 1, 1});
     execution_.pool().parallel_for(items, 1, [&](int64_t begin, int64_t end, int task) {
+      const int64_t place = packed_alone(task);
       int64_t set = std::ranges::upper_bound(cuts, begin, {}, &Cut::first_item) - cuts.begin() - 1;
       for (; begin < end; ++set) {
         const int64_t last = std::min(end, cuts[set + 1].first_item);
-        multiply_items(set, cuts[set], begin, last, task, after);
+        multiply_items(set, cuts[set], begin, last, {task, place}, after);
         begin = last;
       }
     });
   }
 
+  struct Task {
+    int number;
+    int64_t packed;  // from packed_ to what it reads
+  };
+
   /// Grains that are not cut are one run of rows.
-  void multiply_items(int64_t set, const Cut& cut, int64_t begin, int64_t end, int task,
+  void multiply_items(int64_t set, const Cut& cut, int64_t begin, int64_t end, Task task,
                       AfterPart after) const {
     begin -= cut.first_item;
     end -= cut.first_item;
@@ -352,17 +305,17 @@ class Group {
     }
   }
 
-  void multiply_part(DonePart part, int task, AfterPart after) const {
+  void multiply_part(DonePart part, Task task, AfterPart after) const {
     part.end = std::min(part.end, steps_of(part.set).front().task.row_end);
     for (const Step& step : steps_of(part.set)) {
       cpu::MatmulTask one = step.task;
       const int64_t packs = part.first_m / step.variant.layout->rows_per_pack;
-      one.x.data += packs * one.x.stride;
+      one.x.data += task.packed + packs * one.x.stride;
       one.x.rows = part.num_m;
       one.y += part.first_m * one.y_stride;
       one.row_begin = part.begin;
       one.row_end = part.end;
-      one.scratch = scratch_of(task);
+      one.scratch = scratch_of(task.number);
       step.decoded == nullptr ? step.variant.multiply(one) : multiply_decoded(step, one);
     }
     after(part);
@@ -400,7 +353,8 @@ class Group {
   std::vector<Step> steps_;
   int64_t packed_bytes_ = 0;
   uint8_t* packed_ = nullptr;
-  int64_t scratch_bytes_ = 0;  // of one thread
+  std::vector<uint8_t> has_packed_;  // of each thread, where each packs for itself
+  int64_t scratch_bytes_ = 0;        // of one thread
   uint8_t* scratch_ = nullptr;
 };
 
@@ -416,22 +370,6 @@ Status run_group(Execution& execution, cpu::Precision precision,
 constexpr auto kNothingAfter = [](const DonePart&) {};
 
 }  // namespace
-
-Status check_linear(const Execution& execution, const MatrixView& weights) {
-  SUBBYTE_CHECK(check_shape(weights));
-  if (!weights.codebook.empty() && !may_have_codebook(weights.format.element)) {
-    return unsupported(shape_of(weights) + "no kernel for such codes with a codebook");
-  }
-  if (cpu::find_matmul(execution.kernels(), kernel_format(weights)) == nullptr) {
-    return no_kernel(execution.kernels(), weights);
-  }
-  if (!weights.codebook.empty() || needs_codebook(weights.format.element)) {
-    const std::string fault = codebook_fault(weights.codebook, weights.format.element);
-    if (!fault.empty()) return unsupported(shape_of(weights) + "codebook: expected " + fault);
-  }
-  SUBBYTE_CHECK(check_sizes(weights));
-  return check_input_order(weights);
-}
 
 Status linear_group(Execution& execution, std::span<const LinearProduct> products) {
   return run_group(execution, execution.precision(), products, 1, kNothingAfter);

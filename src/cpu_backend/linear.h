@@ -5,6 +5,7 @@
 #include <span>
 
 #include "base/function_ref.h"
+#include "base/operands.h"
 #include "base/status.h"
 #include "cpu_backend/execution.h"
 #include "matrix/matrix.h"
@@ -29,6 +30,10 @@ struct LinearProduct {
   /// Every number of x is one that bf16 holds, and no subnormal one. Then weights that bf16 holds,
   /// too, are multiplied by a variant that takes bf16, whatever the precision: it rounds nothing.
   bool x_is_bf16 = false;
+  /// The same numbers as x in the type that they came in, or nullptr. Where they are one piece for
+  /// the kernels, each thread makes that for itself then: less goes from core to core.
+  const std::byte* x_numbers = nullptr;
+  Element x_element = Element::kF32;  // or kF16, kBF16
 };
 
 /// All products in one parallel loop; what several of them read is packed once. No y may overlap

@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/float16.h"
 #include "cpu_backend/gates.h"
 #include "cpu_backend/linear.h"
 #include "support/isa_test.h"
@@ -183,6 +184,43 @@ TEST_P(LinearGroup, is_the_same_bits_as_one_product_after_the_other) {
                      std::to_string(static_cast<int>(precision)) +
                      (batch_invariant ? ", batch invariant" : ""));
         expect_as_one_by_one(products, precision, batch_invariant);
+      }
+    }
+  }
+}
+
+/// Of x of 16 bits each thread makes its own floats where they are few: those of x are not read.
+TEST_P(LinearGroup, threads_pack_what_x_was_made_of) {
+  constexpr int64_t kCols = 264, kRows = 333, kFew = (1 << 16) / kCols;
+  const RandomMatrix matrix = random_matrix(kU4, kRows, kCols, Contents::kReal, 5);
+  const std::vector<uint32_t> order = permutation(kCols, 37);
+  for (const Element element : {Element::kF32, Element::kF16, Element::kBF16}) {
+    for (const int64_t m : {int64_t{1}, int64_t{4}, int64_t{17}, kFew, kFew + 1}) {
+      std::vector<float> x = random_inputs(m, kCols, Contents::kReal, 6);
+      std::vector<uint16_t> numbers;
+      for (float& number : x) {
+        if (element == Element::kF32) continue;
+        const bool is_f16 = element == Element::kF16;
+        numbers.push_back(is_f16 ? to_float16(number).bits : to_bfloat16(number).bits);
+        number = is_f16 ? to_float(Float16{numbers.back()}) : to_float(BFloat16{numbers.back()});
+      }
+      for (const bool ordered : {false, true}) {
+        MatrixView view = matrix.view;
+        if (ordered) view.input_order = order;
+        std::vector<float> expected(m * kRows, NAN);
+        ASSERT_TRUE(linear(*make(1), expected, x, m, view).ok());
+        for (const int threads : {1, 2, 8}) {
+          const bool is_read = threads == 1 || element == Element::kF32 || m > kFew;
+          const std::vector<float> given = is_read ? x : std::vector<float>(x.size(), NAN);
+          std::vector<float> y(m * kRows, NAN);
+          LinearProduct product = {y, given, m, &view};
+          product.x_element = element;
+          product.x_numbers = element == Element::kF32
+                                  ? reinterpret_cast<const std::byte*>(given.data())
+                                  : reinterpret_cast<const std::byte*>(numbers.data());
+          ASSERT_TRUE(linear_group(*make(threads), {&product, 1}).ok());
+          ASSERT_EQ(bits_of(y), bits_of(expected)) << threads << " threads, M " << m;
+        }
       }
     }
   }

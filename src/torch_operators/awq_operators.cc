@@ -5,6 +5,7 @@
 
 #include "kernels/cpu/blocks.h"
 #include "torch_operators/checkpoint_words.h"
+#include "torch_operators/device.h"
 #include "torch_operators/operators.h"
 #include "torch_operators/product.h"
 
@@ -92,9 +93,16 @@ Status awq_dequantize(Arguments& arguments, Results& results) {
   const Tensor zeros = arguments.packed_tensor("zeros");
   const Awq awq = {words, scales, zeros};
   SUBBYTE_CHECK(awq.check());
+  SUBBYTE_CHECK(check_device(scales, words));
+  SUBBYTE_CHECK(check_device(zeros, words));
+  Tensor out = Tensor::empty(std::array{awq.cols(), awq.rows()}, scales.dtype(), scales);
+  if (!words.on_cpu()) {
+    SUBBYTE_CHECK(cuda_functions()->dequantize_awq(words, scales, zeros, out));
+    results.add(std::move(out));
+    return {};
+  }
   SUBBYTE_TRY(const Matrix matrix, awq.matrix());
   SUBBYTE_TRY(Machine machine, Machine::borrow());
-  Tensor out = Tensor::empty(std::array{awq.cols(), awq.rows()}, scales.dtype(), scales);
   std::vector<uint16_t> rows(static_cast<std::size_t>(out.count()));
   SUBBYTE_CHECK(cpu::dequantize(matrix.view, scales.format(), rows.data(), machine.kernels(),
                                 machine.executor()));
@@ -113,7 +121,7 @@ constexpr Operator kOperators[] = {
      kernel<awq_gemm>, kernel<awq_gemm>},
     {"awq_dequantize(Tensor qweight, Tensor scales, Tensor zeros, int split_k_iters, int thx, "
      "int thy) -> Tensor",
-     kernel<awq_dequantize>, kernel_by_host<awq_dequantize>},
+     kernel<awq_dequantize>, kernel<awq_dequantize>},
 };
 
 }  // namespace

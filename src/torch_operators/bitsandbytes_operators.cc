@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <numeric>
 
 #include "kernels/cpu/block_kernels.h"
 #include "torch_operators/bitsandbytes_tables.h"
+#include "torch_operators/device.h"
 #include "torch_operators/operators.h"
 #include "torch_operators/product.h"
 
@@ -15,28 +15,6 @@ namespace {
 
 // ---- to codes --------------------------------------------------------------------------------
 
-/// A table in rising order, with the code of each entry and the middles between neighbours, which
-/// belong to the lower one.
-struct Rising {
-  explicit Rising(const Table& table) {
-    std::array<uint8_t, 16> order{};
-    std::iota(order.begin(), order.end(), uint8_t{0});
-    std::ranges::stable_sort(order, {}, [&](uint8_t code) { return table[code]; });
-    codes = order;
-    for (std::size_t i = 0; i + 1 < order.size(); ++i) {
-      middles[i] = (table[order[i]] + table[order[i + 1]]) / 2;
-    }
-  }
-  uint8_t code(float x) const {
-    int below = 0;
-    for (const float middle : middles) below += x > middle ? 1 : 0;
-    return codes[static_cast<std::size_t>(below)];
-  }
-
-  std::array<uint8_t, 16> codes;
-  std::array<float, 15> middles;
-};
-
 constexpr float kLeastScale = 1e-38F;
 
 /// One block as bitsandbytes has it: whole blocks are multiplied by the inverse of their largest
@@ -44,7 +22,8 @@ constexpr float kLeastScale = 1e-38F;
 float quantize_block(std::span<float> x, bool whole) {
   float largest = 0;
   for (const float value : x) {
-    if (!(std::fabs(value) <= largest)) largest = std::fabs(value);  // NaN stays
+    const float magnitude = std::fabs(value);
+    if (magnitude > largest || std::isnan(magnitude)) largest = magnitude;  // NaN stays
   }
   const float scale = std::max(largest, kLeastScale);
   for (float& value : x) {
@@ -109,7 +88,10 @@ Status quantize_4bit(Arguments& arguments, Results& results) {
   }
   Tensor packed = Tensor::empty(std::array{bytes / width, int64_t{1}}, in.storage, in.a);
   Tensor absmax = Tensor::empty(std::array{in.blocks()}, n.f32, in.a);
-  if (in.a.count() > 0) {
+  if (!in.a.on_cpu()) {
+    SUBBYTE_CHECK(
+        cuda_functions()->quantize_nibbles(in.a, Rising(table), in.blocksize, packed, absmax));
+  } else if (in.a.count() > 0) {
     SUBBYTE_TRY(Machine machine, Machine::borrow());
     quantize_all(machine, in, Rising(table), packed.data(), absmax.data<float>());
   }
@@ -145,6 +127,7 @@ struct Dequantization {
   Result<Table> checked() const {
     SUBBYTE_TRY(const int64_t n, count());
     SUBBYTE_CHECK(check_packed(a, absmax, n, blocksize));
+    SUBBYTE_CHECK(check_device(absmax, a));
     const Numbers& types = numbers();
     if (dtype != types.f32 && dtype != types.f16 && dtype != types.bf16) {
       return refuse("dtype", "f32, f16 or bf16", name_of(dtype));
@@ -174,6 +157,9 @@ struct Dequantization {
 Status dequantize_to(const Dequantization& in, const Table& table, Tensor& out) {
   const int64_t n = out.count();
   if (n == 0) return {};
+  if (!out.on_cpu()) {
+    return cuda_functions()->dequantize_nibbles(in.a, in.absmax, table, in.blocksize, out);
+  }
   SUBBYTE_TRY(Machine machine, Machine::borrow());
   const Format format = out.format();
   const int64_t width = info(format).bits / 8;
@@ -206,13 +192,13 @@ Status dequantize_4bit(Arguments& arguments, Results& results) {
 constexpr Operator kOperators[] = {
     {"quantize_4bit(Tensor A, int blocksize, str quant_type, ScalarType quant_storage) -> "
      "(Tensor, Tensor)",
-     kernel<quantize_4bit>, kernel_by_host<quantize_4bit>},
+     kernel<quantize_4bit>, kernel<quantize_4bit>},
     {"dequantize_4bit(Tensor A, Tensor absmax, int blocksize, str quant_type, int[] shape, "
      "ScalarType dtype) -> Tensor",
-     kernel<dequantize_4bit>, kernel_by_host<dequantize_4bit>},
+     kernel<dequantize_4bit>, kernel<dequantize_4bit>},
     {"dequantize_4bit.out(Tensor A, Tensor absmax, int blocksize, str quant_type, int[] shape, "
      "ScalarType dtype, Tensor(a!) out) -> ()",
-     kernel_out<dequantize_4bit, 6>, kernel_out_by_host<dequantize_4bit, 6>},
+     kernel_out<dequantize_4bit, 6>, kernel_out<dequantize_4bit, 6>},
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "torch_operators/bitsandbytes_tables.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "formats/format.h"
 #include "torch_operators/tensor.h"
@@ -40,6 +41,14 @@ Result<Table> table_of(const std::string& quant_type) {
   if (quant_type == "nf4") return nf4_table();
   if (quant_type == "fp4") return kFp4;
   return refuse("quant_type", "nf4 or fp4", quote(quant_type));
+}
+
+Rising::Rising(const Table& table) {
+  std::iota(codes.begin(), codes.end(), uint8_t{0});
+  std::ranges::stable_sort(codes, {}, [&](uint8_t code) { return table[code]; });
+  for (std::size_t i = 0; i + 1 < codes.size(); ++i) {
+    middles[i] = (table[codes[i]] + table[codes[i + 1]]) / 2;
+  }
 }
 
 Status check_blocksize(int64_t blocksize) {

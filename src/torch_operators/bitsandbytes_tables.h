@@ -19,6 +19,20 @@ Table nf4_table();
 /// The table of "nf4" or "fp4". Code torch.argument.
 Result<Table> table_of(const std::string& quant_type);
 
+/// A table in rising order, with the code of each entry and the middles between neighbours, which
+/// belong to the lower one; NaN has the code of the largest.
+struct Rising {
+  explicit Rising(const Table& table);
+  uint8_t code(float x) const {
+    int below = 0;
+    for (const float middle : middles) below += x <= middle ? 0 : 1;
+    return codes[static_cast<std::size_t>(below)];
+  }
+
+  std::array<uint8_t, 16> codes{};
+  std::array<float, 15> middles{};
+};
+
 /// A power of two from 32 to 4096. Code torch.argument.
 Status check_blocksize(int64_t blocksize);
 

@@ -11,6 +11,7 @@
 #include "base/status.h"
 #include "flashinfer/group_gemm.h"
 #include "kernels/quantized_blocks.h"
+#include "torch_operators/bitsandbytes_tables.h"
 #include "torch_operators/epilogue.h"
 #include "torch_operators/kept.h"
 #include "torch_operators/weights.h"
@@ -44,9 +45,10 @@ struct MixtureTensors {
     const Tensor* bias = nullptr;
     int64_t rows = 0;  // of an expert
     int64_t cols = 0;
-    /// The matrix of an expert in host memory, and for gate and up that have factors of their own
-    /// the one of up.
+    /// The matrix of an expert in host memory, its factor, and for gate and up that have factors of
+    /// their own the one of up.
     FunctionRef<Result<MatrixView>(int64_t expert)> matrix;
+    FunctionRef<double(int64_t expert)> factor;
     FunctionRef<std::optional<double>(int64_t expert)> up_factor;
   };
   Stack gate_up;
@@ -87,6 +89,18 @@ struct DeviceFunctions {
   /// have been checked, values of m_indptr are not: wrong ones read and write nothing else.
   Status (*group_gemm)(const flashinfer::GroupGemm& gemm, const Tensor& a, const Tensor& a_scale,
                        const Tensor& b, const Tensor& b_scale, const Tensor& m_indptr, Tensor& out);
+  /// bitsandbytes' blocks of 4 bits, whose last one need not be whole.
+  Status (*quantize_nibbles)(const Tensor& numbers, const Rising& rising, int64_t blocksize,
+                             Tensor& packed, Tensor& absmax);
+  Status (*dequantize_nibbles)(const Tensor& packed, const Tensor& absmax, const Table& table,
+                               int64_t blocksize, Tensor& out);
+  Status (*dequantize_awq)(const Tensor& words, const Tensor& scales, const Tensor& zeros,
+                           Tensor& out);
+  /// Codes of e2m1 with scales in the layout of `blocks`, to floats.
+  Status (*dequantize_fp4)(const BlockQuantization& blocks, const Tensor& codes,
+                           const Tensor& scales, double factor, Tensor& out);
+  /// Scales [.., M, C] of `experts` to atoms of 128 x 4.
+  Status (*interleave_scales)(const Tensor& in, int64_t experts, Tensor& out);
   /// Rows of tokens that chose an expert which there is not become NaN.
   Status (*experts)(const MixtureTensors& mixture, Tensor& out);
 };

@@ -249,12 +249,18 @@ Status Mixture::multiply_on_gpu(Tensor& out) const {
     return gate_up.rows_of_expert(e, 0, 2 * inner(), hidden(), gate_up_factors,
                                   is_apart() ? 2 * e : e);
   };
+  const auto gate_factor_of = [&](int64_t e) {
+    return gate_up_factors ? factor_of(*gate_up_factors, is_apart() ? 2 * e : e) : 1.0;
+  };
   const auto up_factor_of = [&](int64_t e) -> std::optional<double> {
     if (!is_apart()) return std::nullopt;
     return factor_of(*gate_up_factors, 2 * e + 1);
   };
   const auto down_of = [&](int64_t e) {
     return down.rows_of_expert(e, 0, hidden(), inner(), down_factors, e);
+  };
+  const auto down_factor_of = [&](int64_t e) {
+    return down_factors ? factor_of(*down_factors, e) : 1.0;
   };
   const auto none = [](int64_t) { return std::optional<double>(); };
   using Stack = MixtureTensors::Stack;
@@ -273,6 +279,7 @@ Status Mixture::multiply_on_gpu(Tensor& out) const {
             2 * inner(),
             hidden(),
             gate_up_of,
+            gate_factor_of,
             up_factor_of},
       Stack{{&down.codes, &down.scales, of(down.zeros), of(down_factors)},
             down.words,
@@ -280,6 +287,7 @@ Status Mixture::multiply_on_gpu(Tensor& out) const {
             hidden(),
             inner(),
             down_of,
+            down_factor_of,
             none}};
   return cuda_functions()->experts(mixture, out);
 }

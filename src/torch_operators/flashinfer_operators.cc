@@ -164,6 +164,12 @@ struct Fp4 {
 
   Status to_floats(Results& results) const {
     Tensor out = Tensor::empty(std::array{blocks.rows, blocks.cols}, numbers().f32, codes);
+    SUBBYTE_CHECK(check_device(scales, codes));
+    if (!codes.on_cpu()) {
+      SUBBYTE_CHECK(cuda_functions()->dequantize_fp4(blocks, codes, scales, factor, out));
+      results.add(std::move(out));
+      return {};
+    }
     const int64_t groups = blocks.cols / blocks.group();
     std::vector<std::byte> linear(static_cast<std::size_t>(blocks.rows * groups));
     for (int64_t row = 0; row < blocks.rows; ++row) {
@@ -229,7 +235,7 @@ Status scale_to_float(Arguments& arguments, Results& results) {
   if (global) {
     SUBBYTE_CHECK(check_dtype(*global, {numbers().f32}));
     if (global->count() != 1) return refuse(*global, "one number");
-    factor = *global->data<float>();
+    factor = *global->host().data<float>();
   }
   Fp4 in = {codes, scales, {}, factor};
   in.blocks.format = nv ? BlockFormat::kNvfp4 : BlockFormat::kMxfp4;
@@ -253,6 +259,11 @@ Status block_scale_interleave(Arguments& arguments, Results& results) {
   const int64_t width = in.dtype() == numbers().u8 ? 1 : 2;
   SUBBYTE_TRY(Tensor out,
               results.result(std::array{experts * padded_rows * padded_cols}, in.dtype(), in));
+  if (!in.on_cpu()) {
+    SUBBYTE_CHECK(cuda_functions()->interleave_scales(in, experts, out));
+    results.add(std::move(out));
+    return {};
+  }
   std::ranges::fill(out.span(), std::byte{0});
   BlockQuantization blocks;
   blocks.layout = ScaleLayout::k128x4;
@@ -382,19 +393,19 @@ constexpr Operator kOperators[] = {
      "bool per_token_activation=False, str? nvfp4_4over6=None) -> (Tensor, Tensor)",
      kernel<nvfp4_quantize>, kernel<nvfp4_quantize>},
     {"mxfp4_dequantize(Tensor a_fp4, Tensor a_sf, int sfLayout=0) -> Tensor",
-     kernel<mxfp4_dequantize>, kernel_by_host<mxfp4_dequantize>},
+     kernel<mxfp4_dequantize>, kernel<mxfp4_dequantize>},
     {"mxfp4_dequantize_host(Tensor weight, Tensor scale, int group_size=32) -> Tensor",
-     kernel<mxfp4_dequantize_host>, kernel_by_host<mxfp4_dequantize_host>},
+     kernel<mxfp4_dequantize_host>, kernel<mxfp4_dequantize_host>},
     {"e2m1_and_ufp8sf_scale_to_float(Tensor e2m1_tensor, Tensor ufp8_scale_tensor, "
      "Tensor? global_scale_tensor=None, int sf_vec_size=16, int ufp8_type=1, "
      "bool is_sf_swizzled_layout=True, bool is_sf_8x4_layout=False) -> Tensor",
-     kernel<scale_to_float>, kernel_by_host<scale_to_float>},
+     kernel<scale_to_float>, kernel<scale_to_float>},
     {"block_scale_interleave(Tensor unswizzled_sf) -> Tensor", kernel<block_scale_interleave>,
-     kernel_by_host<block_scale_interleave>},
+     kernel<block_scale_interleave>},
     {"block_scale_interleave_out(Tensor unswizzled_sf, *, Tensor(a!) out) -> ()",
-     kernel_out<block_scale_interleave, 1>, kernel_out_by_host<block_scale_interleave, 1>},
+     kernel_out<block_scale_interleave, 1>, kernel_out<block_scale_interleave, 1>},
     {"nvfp4_block_scale_interleave(Tensor unswizzled_sf) -> Tensor", kernel<block_scale_interleave>,
-     kernel_by_host<block_scale_interleave>},
+     kernel<block_scale_interleave>},
     {"group_gemm_mxfp8_mxfp4_nt_groupwise(" SUBBYTE_GEMM ", ScalarType? out_dtype=None) -> Tensor",
      kernel<group_gemm>, kernel<group_gemm>},
     {"group_gemm_mxfp4_nt_groupwise(" SUBBYTE_GEMM ", ScalarType? out_dtype=None) -> Tensor",

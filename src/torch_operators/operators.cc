@@ -137,18 +137,6 @@ void run_by_host(Body body, Word* stack) {
   results.write(stack);
 }
 
-void run_out_by_host(Body body, Word* stack, int out) {
-  std::optional<Tensor> on_gpu;
-  Arguments arguments(stack, on_gpu);
-  Tensor to = Arguments(stack + out).tensor("out");
-  if (!to.is_contiguous()) throw std::runtime_error(to_string(refuse(to, "a contiguous tensor")));
-  const Tensor host = Tensor::empty_on_cpu(to.sizes(), to.dtype());
-  Results results;
-  results.write_to(host.share());
-  run(body, arguments, results);
-  check(functions().aoti_torch_copy_(to.handle(), host.handle(), 0), "copy_");
-}
-
 Result<Tensor> Results::result(std::span<const int64_t> sizes, int32_t dtype,
                                const Tensor& like) const {
   if (!writes_to_) return Tensor::empty(sizes, dtype, like);

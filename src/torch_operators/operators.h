@@ -84,7 +84,6 @@ void run_out(Body body, Word* stack, int out, int num_unused);
 /// The same on copies in host memory of tensors of a GPU, which is waited for; results go there.
 /// It serves what is done once, to weights.
 void run_by_host(Body body, Word* stack);
-void run_out_by_host(Body body, Word* stack, int out);
 
 template <Body kBody>
 void kernel(Word* stack, uint64_t /*num_arguments*/, uint64_t /*num_results*/) {
@@ -100,11 +99,6 @@ void kernel_out(Word* stack, uint64_t /*num_arguments*/, uint64_t /*num_results*
 template <Body kBody>
 void kernel_by_host(Word* stack, uint64_t /*num_arguments*/, uint64_t /*num_results*/) {
   run_by_host(kBody, stack);
-}
-
-template <Body kBody, int kOut>
-void kernel_out_by_host(Word* stack, uint64_t /*num_arguments*/, uint64_t /*num_results*/) {
-  run_out_by_host(kBody, stack, kOut);
 }
 
 struct Operator {

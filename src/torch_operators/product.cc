@@ -157,6 +157,8 @@ struct FloatProduct {
   std::span<const float> bias;
   int64_t m;
   bool x_is_bf16;
+  const std::byte* x_numbers;
+  Element x_element;
 };
 
 /// Adds offsets times sums of groups to a part of the results.
@@ -197,6 +199,8 @@ Status multiply_floats(Machine& machine, const FloatProduct& p, const ReadyWeigh
   product.weights = &weights.main;
   product.bias = p.bias;
   product.x_is_bf16 = p.x_is_bf16;
+  product.x_numbers = p.x_numbers;
+  product.x_element = p.x_element;
   if (!weights.has_offsets()) return linear_group(machine.execution(), {&product, 1});
   const std::span<float> sums = pieces.take(p.m * weights.offsets.cols);
   if (p.m <= kFewRows && !weights.offsets_by_group.empty()) {
@@ -228,7 +232,7 @@ Status multiply(Machine& machine, const Tensor& x, const ReadyWeights& weights,
   // The buffers are those of experts, which a product alone does not use.
   Pieces pieces(execution, (f32 ? 0 : x.count()) + (convert_bias ? rows : 0) +
                                (weights.has_offsets() ? m * (weights.offsets.cols + rows) : 0));
-  FloatProduct product = {{}, {}, {}, m, false};
+  FloatProduct product = {{}, {}, {}, m, false, x.data(), element_of(format)};
   if (convert_bias) {
     const std::span<float> to = pieces.take(rows);
     load_numbers(to.data(), bias->data(), rows, bias->format());

@@ -5,6 +5,7 @@
 #include <mutex>
 #include <utility>
 
+#include "cpu_backend/check_linear.h"
 #include "kernels/cpu/blocks.h"
 #include "matrix/recast.h"
 #include "matrix/zero_points.h"
@@ -96,7 +97,7 @@ Matrix transposed(const MatrixView& from) {
 
 bool has_kernel(const cpu::Kernels& kernels, const MatrixView& view) {
   if (!is_dense(view.format) && (view.cols % 8 != 0 || view.group_size() % 8 != 0)) return false;
-  return cpu::find_matmul(kernels, view.format) != nullptr;
+  return cpu::find_matmul(kernels, kernel_format(view)) != nullptr;
 }
 
 Result<Matrix> dense_copy(Machine& machine, const MatrixView& view) {

@@ -23,6 +23,19 @@ def half(x: torch.Tensor) -> torch.Tensor:
 
 @unittest.skipUnless(HAS_BNB, "no bitsandbytes in this environment")
 class FourBits(TorchTest):
+    def test_what_is_not_finite(self):
+        """A block with NaN has the scale NaN and the code of the largest number."""
+        a = torch.randn(5 * 64 - 3)
+        a[3], a[64], a[-1], a[130], a[200] = *[float("nan")] * 3, float("inf"), -float("inf")
+        for kind in ("nf4", "fp4"):
+            want = torch.ops.bitsandbytes.quantize_4bit(a, 64, kind, torch.uint8)
+            found = ops.quantize_4bit(a, 64, kind, torch.uint8)
+            self.assertTrue(torch.allclose(found[1], want[1], rtol=0, atol=0, equal_nan=True))
+            # -0 and 0 of FP4 are one number.
+            codes = [half(x[0].flatten()) for x in (found, want)]
+            self.assertTrue(torch.equal(*(torch.where(c == 8, 0, c) if kind == "fp4" else c
+                                          for c in codes)))
+
     def test_same_bytes(self):
         theirs = torch.ops.bitsandbytes
         for kind in ("nf4", "fp4"):

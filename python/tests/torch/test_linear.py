@@ -122,6 +122,21 @@ class Linear(TorchTest):
         self.assert_product(subbyte.torch.linear(x, own), x,
                             subbyte.torch.dequantize(own).double())
 
+    def test_codebooks_that_no_kernel_reads(self):
+        """With scales of f32, groups or inputs that are not in 8s: they become f32 once."""
+        for bits, cols, group in ((4, 128, 64), (4, 40, 8), (2, 36, 12)):
+            with self.subTest(bits=bits, cols=cols, group=group):
+                book = torch.sort(torch.randn(1 << bits))[0]
+                codes = torch.randint(0, 256, (6, cols * bits // 8), dtype=torch.uint8)
+                scales = torch.rand(6, (cols + group - 1) // group) + 0.5
+                own = subbyte.torch.PackedWeight(codes, scales, None,
+                                                 f"nfl{bits} g{group} scale f32", None, book)
+                places = torch.arange(cols) * bits
+                index = codes[:, places // 8] >> (places % 8) & (1 << bits) - 1
+                exact = book[index.long()].double() * scales.repeat_interleave(group, 1)[:, :cols]
+                x = torch.randn(3, cols)
+                self.assert_product(subbyte.torch.linear(x, own), x, exact)
+
     def test_many_dimensions(self):
         packed = subbyte.torch.quantize(torch.randn(16, 64), "u4", 32)
         x = torch.randn(*[1] * 40, 3, 64)
