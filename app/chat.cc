@@ -128,12 +128,13 @@ ExitCode converse(Conversation& conversation, LineReader& reader) {
 }
 
 /// One answer as JSON.
-Result<ExitCode> answer_once(const Options& options, const ChatSettings& settings,
-                             Session& session) {
+Result<ExitCode> answer_once(const Invocation& invocation, const Options& options,
+                             const ChatSettings& settings, Session& session) {
   Question question = {request_of(settings, beginning(options)), {}};
   SUBBYTE_TRY(question.prompt, session.text().encode(question.request));
   const Interruptible ctrl_c;
-  SUBBYTE_TRY(const json::Value answer, answer_as_json(session, question, options.model, ctrl_c));
+  SUBBYTE_TRY(const json::Value answer,
+              answer_as_json(invocation, session, question, options.model, ctrl_c));
   print(stdout, json_text(answer, -1));
   return ctrl_c.interrupted() ? kInterrupted : kOk;
 }
@@ -164,8 +165,8 @@ Result<ExitCode> run(const Invocation& invocation, Options options) {
   SUBBYTE_TRY(const std::unique_ptr<Session> session,
               load_session(invocation, std::move(ready), std::move(text), options.head_bits,
                            one_sequence(options.kv_cache_type, context)));
-  if (options.json) return answer_once(options, settings, *session);
-  Conversation conversation(*session, settings);
+  if (options.json) return answer_once(invocation, options, settings, *session);
+  Conversation conversation(invocation, *session, settings);
   conversation.set_system(options.system);
   if (options.prompt) {
     SUBBYTE_CHECK(conversation.say(*options.prompt));

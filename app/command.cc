@@ -130,8 +130,11 @@ void add_kv_cache_type(Command command, std::string& type) {
 }
 
 Progress::Progress(const Invocation& invocation, std::string title)
-    : shown_(!invocation.no_progress && !invocation.quiet && moves_cursor()),
-      title_(std::move(title)) {}
+    : shown_(is_shown(invocation)), title_(std::move(title)) {}
+
+bool Progress::is_shown(const Invocation& invocation) {
+  return !invocation.no_progress && !invocation.quiet && moves_cursor();
+}
 
 void Progress::clear() {
   if (shown_) print(stderr, "\r\033[K");

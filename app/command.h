@@ -40,6 +40,8 @@ class Progress {
   Progress& operator=(const Progress&) = delete;
   ~Progress() { clear(); }
 
+  static bool is_shown(const Invocation& invocation);
+
   /// Clears the line, for something else that is said there.
   void clear();
   /// `note` stands after the bar. Redraws at most 20 times a second.

@@ -139,9 +139,9 @@ Result<GenerateStats> Conversation::generate_answer(std::vector<TokenId> prompt)
   const auto goes_on = [&] {
     return (ctrl_c_ == nullptr || !ctrl_c_->interrupted()) && std::ferror(stdout) == 0;
   };
-  SUBBYTE_TRY(const SampleEnd end,
-              answer_one(
-                  *session_, question, [&](const Delta& delta) { output.show(delta); }, goes_on));
+  SUBBYTE_TRY(const SampleEnd end, answer_one(
+                                       *invocation_, *session_, question,
+                                       [&](const Delta& delta) { output.show(delta); }, goes_on));
   output.finish();
   messages_.push_back({ChatRole::kAssistant, output.answer(), output.reasoning()});
   return end.stats;

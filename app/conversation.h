@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "app/command.h"
 #include "app/interrupt.h"
-#include "session/session.h"
 
 namespace subbyte::app {
 
@@ -18,9 +18,9 @@ struct ChatSettings {
 
 class Conversation {
  public:
-  /// `session` must outlive this, and answers nothing else meanwhile.
-  Conversation(Session& session, ChatSettings settings)
-      : session_(&session), settings_(std::move(settings)) {}
+  /// Both must outlive this, and `session` answers nothing else meanwhile.
+  Conversation(const Invocation& invocation, Session& session, ChatSettings settings)
+      : invocation_(&invocation), session_(&session), settings_(std::move(settings)) {}
 
   /// Says this and prints the answer. After an error the conversation is what
   /// it was before. Codes: chat.too_long when the message alone fills the context; those of
@@ -49,6 +49,7 @@ class Conversation {
   Result<std::vector<TokenId>> fitting_prompt();
   Result<GenerateStats> generate_answer(std::vector<TokenId> prompt);
 
+  const Invocation* invocation_;
   Session* session_;
   ChatSettings settings_;
   std::vector<ChatMessage> messages_;

@@ -27,10 +27,12 @@ struct Options {
   bool json = false;
 };
 
-std::string as_json(const Options& options, const ConvertReport& report, double seconds) {
+std::string as_json(const Options& options, const ConvertReport& report, double seconds,
+                    json::Value notices) {
   json::Value root = {{"destination", options.destination}};
   root.update(to_json(report));
   root["seconds"] = seconds;
+  root["notices"] = std::move(notices);
   return json_text(root);
 }
 
@@ -59,8 +61,11 @@ bool may_be_rounded(const Error& error) {
 Result<ExitCode> run(const Invocation& invocation, Options options) {
   SUBBYTE_TRY(const auto source, find_model(options.source));
   SUBBYTE_TRY(const auto host, create_host(invocation));
+  json::Value notices = json::Value::array();
+  options.convert.notice = kept_notice(notices);
   options.convert.check = [&](const std::filesystem::path& result) {
-    return check_with_bar(invocation, source, result, "convert.result", *host);
+    return check_with_bar(invocation, source, result, "convert.result", *host,
+                          options.convert.notice);
   };
   auto converted = write_directory<ConvertReport>(
       invocation, options.destination, "converting", [&](const ByteProgress& update) {
@@ -82,7 +87,7 @@ Result<ExitCode> run(const Invocation& invocation, Options options) {
   }
   SUBBYTE_TRY(const auto written, std::move(converted));
   const auto& [report, seconds] = written;
-  if (options.json) print(stdout, as_json(options, report, seconds));
+  if (options.json) print(stdout, as_json(options, report, seconds, std::move(notices)));
   note(line("{}: {} modules as {}, {}; {} tensors kept, {:.1f} MB from {:.1f} MB, {:.1f} s",
             options.destination, report.converted_modules, report.format, loss_of(report),
             report.kept_tensors, static_cast<double>(report.result_bytes) / 1e6,
@@ -101,7 +106,6 @@ void add_convert(Program& program, Invocation& invocation) {
       "  subbyte convert ./Qwen3-8B-AWQ ./Qwen3-8B-ak48 --to ak48\n"
       "  subbyte convert ./Qwen3-8B-NF4 ./Qwen3-8B --to bf16 --allow-lossy --json");
   auto options = std::make_shared<Options>();
-  options->convert.notice = print_notice;
   command.option("SRC", options->source, "directory, ak47 or ak48 file, or org/name[@revision]")
       .required();
   command

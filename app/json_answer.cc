@@ -18,16 +18,17 @@ std::string digest_of(const Question& question, const std::string& model) {
 
 }  // namespace
 
-Result<json::Value> answer_as_json(Session& session, const Question& question,
-                                   const std::string& model, const Interruptible& ctrl_c) {
+Result<json::Value> answer_as_json(const Invocation& invocation, Session& session,
+                                   const Question& question, const std::string& model,
+                                   const Interruptible& ctrl_c) {
   Choice choice(question.request, session.text().tokenizer);
   int64_t held_bytes = 0;  // of the cache, at most after a token
   const auto take = [&](const Delta& delta) {
     choice.take(delta);
     held_bytes = std::max(held_bytes, session.cache().held_bytes());
   };
-  SUBBYTE_TRY(const SampleEnd end,
-              answer_one(session, question, take, [&] { return !ctrl_c.interrupted(); }));
+  SUBBYTE_TRY(const SampleEnd end, answer_one(invocation, session, question, take,
+                                              [&] { return !ctrl_c.interrupted(); }));
   const GenerateStats& stats = end.stats;
   json::Value ids = choice.tokens();
   json::Value answer = choice.take_json(0, {});

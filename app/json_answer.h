@@ -13,7 +13,8 @@ namespace subbyte::app {
 
 /// Generates the answer of `model`, as the user named it. `ctrl_c` ends it: its finish_reason is
 /// "abort" then. Codes: those of answer_one().
-Result<json::Value> answer_as_json(Session& session, const Question& question,
-                                   const std::string& model, const Interruptible& ctrl_c);
+Result<json::Value> answer_as_json(const Invocation& invocation, Session& session,
+                                   const Question& question, const std::string& model,
+                                   const Interruptible& ctrl_c);
 
 }  // namespace subbyte::app

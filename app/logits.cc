@@ -39,9 +39,17 @@ Result<ExitCode> run(const Invocation& invocation, const Options& options) {
               SafetensorsWriter::create(std::move(output),
                                         {{"logits", DType::kF32, {ids.size(), vocab}}}, {}));
   // Chunk by chunk: all of them may be larger than the model.
-  SUBBYTE_CHECK(token_logits(
-      {*loaded.model, *loaded.backend}, kv_type, ids,
-      [&](std::span<const float> rows) { return writer.append(std::as_bytes(rows)); }));
+  const auto write = [&] {
+    Progress progress(invocation, "logits");
+    uint64_t done = 0;
+    return token_logits(
+        {*loaded.model, *loaded.backend}, kv_type, ids, [&](std::span<const float> rows) {
+          done += rows.size() / vocab;
+          progress.update(done, ids.size(), fmt::format("{} of {} tokens", done, ids.size()));
+          return writer.append(std::as_bytes(rows));
+        });
+  };
+  SUBBYTE_CHECK(write());
   SUBBYTE_CHECK(writer.commit());
   return kOk;
 }

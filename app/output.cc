@@ -49,6 +49,10 @@ void print_errors_as_json() {
   errors_as_json = true;
 }
 
+bool prints_errors_as_json() {
+  return errors_as_json;
+}
+
 std::string fitted(std::string_view lines, std::FILE* to, std::size_t indent) {
   return is_terminal(to) ? wrap(lines, columns_of(to), indent) : std::string(lines);
 }

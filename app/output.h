@@ -29,6 +29,7 @@ void print(std::FILE* to, std::string_view text);
 void be_quiet();
 bool is_quiet();
 void print_errors_as_json();
+bool prints_errors_as_json();
 
 /// The lines as `to` shows them: on a terminal broken at blanks, where the rest begins at column
 /// `indent`; else as they are, for programs that look for lines.

@@ -11,6 +11,7 @@
 #include <exception>
 #include <map>
 #include <new>
+#include <string_view>
 
 #include "app/build_info.h"
 #include "app/command.h"
@@ -54,11 +55,19 @@ void write_path(const char* path) {
   write_stderr(plain);
 }
 
+/// A page of a mapped file was not there any more: of weights that another process writes to.
+void write_cut_short() {
+  write_stderr("subbyte: error: a file was cut short while it was read [file.changed]\n");
+  if (!prints_errors_as_json()) return;
+  constexpr std::string_view kJson =
+      R"({"error":{"code":"file.changed","message":"a file was cut short while it was read"}})"
+      "\n";
+  static_cast<void>(::write(STDOUT_FILENO, kJson.data(), kJson.size()) < 0);
+}
+
 extern "C" void remove_outputs_and_exit(int signal) {
   const char* stays = remove_partial_outputs();
-  if (signal == SIGBUS) {
-    write_stderr("subbyte: error: a file was cut short while it was read [file.changed]\n");
-  }
+  if (signal == SIGBUS) write_cut_short();
   write_stop_note();
   if (stays != nullptr) {
     write_stderr("subbyte: stopped; ");
@@ -66,7 +75,7 @@ extern "C" void remove_outputs_and_exit(int signal) {
     write_stderr(
         " keeps what is finished, the same command goes on with it, `subbyte clean` removes it\n");
   }
-  _exit(kSignalBase + signal);
+  _exit(signal == SIGBUS ? static_cast<int>(kFailure) : kSignalBase + signal);
 }
 
 void handle_signals() {

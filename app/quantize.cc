@@ -33,10 +33,12 @@ struct Options {
   bool json = false;
 };
 
-std::string as_json(const Options& options, const QuantizeReport& report, double seconds) {
+std::string as_json(const Options& options, const QuantizeReport& report, double seconds,
+                    json::Value notices) {
   json::Value root = {{"destination", options.destination}};
   root.update(to_json(report));
   root["seconds"] = seconds;
+  root["notices"] = std::move(notices);
   return json_text(root, -1);
 }
 
@@ -67,8 +69,11 @@ Result<ExitCode> run(const Invocation& invocation, Options options) {
   if (options.symmetric || options.asymmetric) options.quantize.symmetric = options.symmetric;
   SUBBYTE_TRY(const auto source, find_model(options.source));
   SUBBYTE_TRY(const auto host, create_host(invocation));
+  json::Value notices = json::Value::array();
+  options.quantize.notice = kept_notice(notices);
   options.quantize.check = [&](const std::filesystem::path& result) {
-    return check_with_bar(invocation, source, result, "quantize.result", *host);
+    return check_with_bar(invocation, source, result, "quantize.result", *host,
+                          options.quantize.notice);
   };
   Progress choosing(invocation, "choosing widths");
   options.quantize.measured = [&](int64_t done, int64_t all) {
@@ -107,7 +112,7 @@ Result<ExitCode> run(const Invocation& invocation, Options options) {
   }
   SUBBYTE_TRY(const auto written, std::move(quantized));
   const auto& [report, seconds] = written;
-  if (options.json) print(stdout, as_json(options, report, seconds));
+  if (options.json) print(stdout, as_json(options, report, seconds, std::move(notices)));
   print_report(options, report, seconds);
   return kOk;
 }
@@ -123,7 +128,6 @@ void add_quantize(Program& program, Invocation& invocation) {
       "  subbyte quantize ./Qwen3-8B ./small --format gptq --bits 3.4 --text novel.txt\n"
       "  subbyte quantize ./gpt-oss-bf16 ./gpt-oss-mxfp4 --format mxfp4");
   auto options = std::make_shared<Options>();
-  options->quantize.notice = print_notice;
   command.option("SRC", options->source, "directory or org/name[@revision], 16 or 32 bits")
       .required();
   command

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <utility>
 
 #include "app/command.h"
 #include "app/interrupt.h"
@@ -115,18 +116,21 @@ Status check_options(const Options& options) {
 }
 
 /// The text and what follows, as it comes.
-Result<ExitCode> run_as_text(const Question& question, Session& session) {
+Result<ExitCode> run_as_text(const Invocation& invocation, const Question& question,
+                             Session& session) {
   Interruptible ctrl_c;
+  std::string prompt = styled(Style::kBold, question.request.prompt, stdout);
   const auto show = [](const std::string& part) {
     print(stdout, part);
     std::fflush(stdout);
   };
-  show(styled(Style::kBold, question.request.prompt, stdout));
+  if (!has_bar(invocation, session, question)) show(std::exchange(prompt, {}));
   SUBBYTE_TRY(const SampleEnd end,
               answer_one(
-                  session, question, [&](const Delta& delta) { show(delta.text()); },
+                  invocation, session, question,
+                  [&](const Delta& delta) { show(std::exchange(prompt, {}) + delta.text()); },
                   [&] { return !ctrl_c.interrupted() && std::ferror(stdout) == 0; }));
-  show("\n");
+  show(prompt + "\n");
   if (ctrl_c.interrupted()) {
     note(describe_stop(end.stats));
     return kInterrupted;
@@ -138,9 +142,11 @@ Result<ExitCode> run_as_text(const Question& question, Session& session) {
   return kOk;
 }
 
-Result<ExitCode> run_as_json(const Options& options, const Question& question, Session& session) {
+Result<ExitCode> run_as_json(const Invocation& invocation, const Options& options,
+                             const Question& question, Session& session) {
   const Interruptible ctrl_c;
-  SUBBYTE_TRY(const json::Value answer, answer_as_json(session, question, options.model, ctrl_c));
+  SUBBYTE_TRY(const json::Value answer,
+              answer_as_json(invocation, session, question, options.model, ctrl_c));
   print(stdout, json_text(answer, -1));
   return ctrl_c.interrupted() ? kInterrupted : kOk;
 }
@@ -175,7 +181,8 @@ Result<ExitCode> run(const Invocation& invocation, Options options) {
   SUBBYTE_TRY(const std::unique_ptr<Session> session,
               load_session(invocation, std::move(ready), std::move(text), options.head_bits,
                            one_sequence(options.kv_cache_type, context)));
-  return options.json ? run_as_json(options, question, *session) : run_as_text(question, *session);
+  return options.json ? run_as_json(invocation, options, question, *session)
+                      : run_as_text(invocation, question, *session);
 }
 
 void add_prompts_options(Command command, Options& options, Argument prompt, Argument file) {

@@ -7,6 +7,8 @@
 
 #include "app/command.h"
 #include "app/destination.h"
+#include "app/output.h"
+#include "json/strict_json.h"
 #include "verify/written_model.h"
 
 namespace subbyte::app {
@@ -18,13 +20,26 @@ struct Written {
   double seconds = 0;
 };
 
+/// print_notice(), and a list of what it said: --json has all that people are told.
+inline Notice kept_notice(json::Value& notices) {
+  return [&notices](const std::string& line) {
+    notices.push_back(line);
+    print_notice(line);
+  };
+}
+
 /// check_written() with a bar.
 inline Status check_with_bar(const Invocation& invocation, const std::filesystem::path& source,
                              const std::filesystem::path& result, std::string_view code,
-                             Executor& pool) {
+                             Executor& pool, const Notice& notice) {
   Progress progress(invocation, "verifying");
-  return check_written(source, result, code, pool,
-                       [&](uint64_t done, uint64_t total) { progress.update_bytes(done, total); });
+  return check_written(
+      source, result, code, pool,
+      [&](uint64_t done, uint64_t total) { progress.update_bytes(done, total); },
+      [&](const std::string& line) {
+        progress.clear();
+        notice(line);
+      });
 }
 
 /// Prepares `path`, shows a bar with `title` while make(update) writes it, and keeps what is there

@@ -77,7 +77,7 @@ nb::object convert(const std::string& source, const std::string& destination,
           options.allow_lossy = allow_lossy;
           options.notice = notice;
           options.check = [&](const std::filesystem::path& result) {
-            return check_written(path, result, "convert.result", pool);
+            return check_written(path, result, "convert.result", pool, nullptr, notice);
           };
           return convert_model(path, destination, options, pool, watch.as_progress());
         });
@@ -114,7 +114,7 @@ nb::object quantize(const std::string& source, const std::string& destination,
           options.experts_only = experts_only;
           options.notice = notice;
           options.check = [&](const std::filesystem::path& result) {
-            return check_written(path, result, "quantize.result", pool);
+            return check_written(path, result, "quantize.result", pool, nullptr, notice);
           };
           if (bits && *bits != std::floor(*bits)) {
             auto backend = host_backend(pool);

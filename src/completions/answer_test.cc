@@ -85,6 +85,19 @@ TEST_F(Answers, have_calls_of_tools_where_there_are_tools) {
   EXPECT_EQ(choice("<tool_call>{<|im_end|>")["finish_reason"], "stop");
 }
 
+TEST_F(Answers, have_one_call_where_no_more_are_wanted) {
+  request_.chat.tools = {{{"name", "f"}}};
+  const std::string call = "<tool_call>{\"name\":\"f\"}</tool_call>";
+  const std::string output = "a " + call + " b " + call + call;
+  EXPECT_EQ(choice(output)["message"]["tool_calls"].size(), 3u);
+  request_.parallel_tool_calls = false;
+  const Value found = choice(output);
+  EXPECT_EQ(found["message"]["tool_calls"].size(), 1u);
+  EXPECT_EQ(found["finish_reason"], "tool_calls");
+  // Those that were taken back as reasoning are none.
+  EXPECT_EQ(choice(call + "</think>" + call)["message"]["tool_calls"].size(), 1u);
+}
+
 TEST_F(Answers, have_no_calls_that_were_reasoning_and_no_stops_in_calls) {
   request_.chat.tools = {{{"name", "f"}}};
   const std::string call = "<tool_call>{\"name\":\"f\"}</tool_call>";

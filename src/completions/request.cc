@@ -335,6 +335,15 @@ Status check_no_chat(const Object& body) {
   return {};
 }
 
+/// What tokenizer.json puts around a prompt; of a chat its template has it.
+Status read_added_tokens(const Object& body, CompletionRequest& request) {
+  SUBBYTE_TRY(const auto adds, body.boolean("add_special_tokens"));
+  if (!request.is_chat) request.adds_tokens = adds.value_or(true);
+  if (!request.is_chat || !adds.value_or(false)) return {};
+  return body.error("completion.field", "add_special_tokens",
+                    "false, as the template of a chat has them");
+}
+
 /// How long the answer may be, and what ends it.
 Status read_ends(const Object& body, const CompletionDefaults& defaults,
                  CompletionRequest& request) {
@@ -395,8 +404,11 @@ Result<CompletionRequest> read_completion(const Object& body, const CompletionDe
   if (!request.is_chat) SUBBYTE_CHECK(check_no_chat(body));
   SUBBYTE_CHECK(read_sampling(body, defaults.sampling, request));
   SUBBYTE_CHECK(read_echo(body, request));
+  SUBBYTE_CHECK(read_added_tokens(body, request));
   SUBBYTE_CHECK(read_ends(body, defaults, request));
   SUBBYTE_CHECK(read_logprobs(body, request));
+  SUBBYTE_TRY(const auto parallel, body.boolean("parallel_tool_calls"));
+  request.parallel_tool_calls = parallel.value_or(true);
   SUBBYTE_TRY(const auto samples, body.integer("n", 1, kMaxSamples));
   request.num_samples = samples.value_or(1);
   request.scores_prompt = request.echo && request.num_top_logprobs;

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include "session/text_setup.h"
+#include "support/small_tokenizer.h"
+
 namespace subbyte {
 namespace {
 
@@ -88,6 +91,35 @@ TEST(Requests, what_is_not_computed_is_refused_by_name_unless_it_is_neutral) {
     EXPECT_TRUE(found.starts_with("completion.field line: messages[1].")) << found;
     EXPECT_NE(found.find(key), std::string::npos) << found;
   }
+}
+
+/// As vLLM has them: prompts get the tokens unless they are not wanted, chats have a template.
+TEST(Requests, tokens_around_a_prompt_are_wanted_or_not) {
+  EXPECT_TRUE(read({{"prompt", "a"}})->adds_tokens);
+  EXPECT_TRUE(read({{"prompt", "a"}, {"add_special_tokens", nullptr}})->adds_tokens);
+  EXPECT_FALSE(read({{"prompt", "a"}, {"add_special_tokens", false}})->adds_tokens);
+  EXPECT_NE(refusal({{"prompt", "a"}, {"add_special_tokens", "no"}}), "");
+  Value body = chat({{"role", "user"}, {"content", "b"}});
+  body["add_special_tokens"] = false;
+  EXPECT_EQ(refusal(body), "");
+  body["add_special_tokens"] = true;
+  EXPECT_TRUE(refusal(body).starts_with("completion.field line: add_special_tokens: "));
+
+  TextSetup text{.tokenizer = golden_tokenizer("llama2").value()};
+  SessionRequest request;
+  request.prompt = "a";
+  const auto with = text.encode(request);
+  request.adds_tokens = false;
+  const auto without = text.encode(request);
+  ASSERT_EQ(with->size(), without->size() + 1);
+  EXPECT_EQ(with->front(), *text.tokenizer.find("<s>"));
+  EXPECT_TRUE(std::equal(without->begin(), without->end(), with->begin() + 1));
+}
+
+TEST(Requests, calls_of_tools_may_be_several_unless_one_is_wanted) {
+  EXPECT_TRUE(read({{"prompt", "a"}, {"parallel_tool_calls", nullptr}})->parallel_tool_calls);
+  EXPECT_FALSE(read({{"prompt", "a"}, {"parallel_tool_calls", false}})->parallel_tool_calls);
+  EXPECT_NE(refusal({{"prompt", "a"}, {"parallel_tool_calls", 1}}), "");
 }
 
 TEST(Requests, what_changes_nothing_may_say_anything) {

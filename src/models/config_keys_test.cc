@@ -13,6 +13,7 @@ using testing::code;
 using testing::kGptOss;
 using testing::kQwen3;
 using testing::kQwen3Moe;
+using testing::kQwen3Next;
 using testing::parse_text;
 using Type = RopeScaling::Type;
 
@@ -88,6 +89,36 @@ TEST(ConfigKeys, null_says_nothing_but_where_the_reference_knows_it) {
                           "hidden_act", "use_sliding_window", "max_position_embeddings",
                           "attention_bias", "layer_types", "max_window_layers"}) {
     EXPECT_TRUE(with_null(kQwen3, key).ok()) << key;
+  }
+}
+
+/// As transformers 5.24: attention is to all tokens then.
+TEST(ConfigKeys, attention_to_later_tokens_is_refused_in_all_families) {
+  for (const char* model : {kQwen3, kGptOss, kQwen3Next}) {
+    EXPECT_EQ(code(model, R"({"is_causal": false})"), "config.not_computed");
+    EXPECT_TRUE(changed(model, R"({"is_causal": true})").ok());
+    EXPECT_TRUE(changed(model, R"({"is_causal": null})").ok());
+  }
+}
+
+/// The cache of the reference forgets what lies before a window, although nothing is masked.
+TEST(ConfigKeys, windows_are_refused_where_the_reference_knows_them_in_its_cache_alone) {
+  constexpr const char* kLlama = R"({"model_type": "llama", "hidden_size": 64, "vocab_size": 96,
+      "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 2})";
+  const int64_t all = parse_text(kLlama)->max_positions;
+  const auto with = [&](const std::string& value) {
+    return code(kLlama, "{\"sliding_window\": " + value + "}");
+  };
+  EXPECT_EQ(with("8"), "config.not_computed");
+  EXPECT_EQ(with(std::to_string(all - 1)), "config.not_computed");
+  EXPECT_TRUE(changed(kLlama, "{\"sliding_window\": " + std::to_string(all) + "}").ok());
+  EXPECT_TRUE(changed(kLlama, R"({"sliding_window": null})").ok());
+  EXPECT_TRUE(changed(kLlama, R"({"sliding_window": 8, "layer_types":
+                                  ["full_attention", "full_attention"]})")
+                  .ok());
+  for (const char* model : {kLlama, kQwen3Moe}) {
+    EXPECT_EQ(code(model, R"({"attention_chunk_size": 8})"), "config.not_computed");
+    EXPECT_TRUE(changed(model, R"({"attention_chunk_size": null})").ok());
   }
 }
 

@@ -2,7 +2,7 @@
 // transformers' LlamaForCausalLM. Attention by groups and a gated block, each after an RMS norm;
 // biases where the config says so.
 
-#include <utility>
+#include <fmt/format.h>
 
 #include "models/config_keys.h"
 #include "models/model_family.h"
@@ -28,6 +28,10 @@ constexpr json::ScopedRule kKeys[] = {
     SUBBYTE_CONFIG_KEY("", "mlp_bias", kComputed, "", "absent: false"),
     SUBBYTE_CONFIG_KEY("", "rope_parameters", kComputed, "", "absent: nothing is scaled"),
     SUBBYTE_CONFIG_KEY("", "rope_theta", kComputed, "", "absent: 10000"),
+    SUBBYTE_CONFIG_KEY("", "layer_types", kComputed, "", "all are full_attention"),
+    SUBBYTE_CONFIG_KEY("", "sliding_window", kComputed, "",
+                       "no less than all positions, unless layer_types are there"),
+    SUBBYTE_CONFIG_KEY("", "attention_chunk_size", kRefused, "", "a cache that forgets"),
     SUBBYTE_CONFIG_KEY("", "pretraining_tp", kIgnored, "", "how it is computed"),
     SUBBYTE_CONFIG_KEY("", "transformers_version", kIgnored, "", "who wrote it"),
 };
@@ -50,7 +54,18 @@ Status read_turns(const json::Object& rope, RopeScaling& scaling) {
 
 constexpr RopeKind kRopeKinds[] = {{"llama3", read_turns}};
 
+/// The reference masks no layer, but its cache drops keys beyond the window of a config that has
+/// one and no layer_types, so that its answers depend on how they are computed.
+Status check_window(const json::Object& config, const ModelConfig& model) {
+  SUBBYTE_TRY(const auto window, config.integer("sliding_window", 0, kMaxPositions));
+  if (!window || *window >= model.max_positions || config.has("layer_types")) return {};
+  return config.error(
+      "config.not_computed", "sliding_window",
+      fmt::format("at least {} positions, as layers do not slide", model.max_positions));
+}
+
 Status read(const json::Object& config, ModelConfig& model) {
+  SUBBYTE_CHECK(check_window(config, model));
   SUBBYTE_TRY(const auto biases, config.boolean("mlp_bias"));
   model.mlp_bias = biases.value_or(false);
   const bool says_eos = config.find("eos_token_id") != nullptr;

@@ -15,6 +15,7 @@ using testing::changed;
 using testing::code;
 using testing::kGptOss;
 using testing::kQwen3;
+using testing::kQwen3_5;
 using testing::kQwen3Moe;
 using testing::parse_text;
 using Type = RopeScaling::Type;
@@ -149,6 +150,21 @@ TEST(ModelConfig, the_base_of_rope_may_stand_in_either_section) {
                                section + "}"),
               "config.rope");
   }
+}
+
+/// Of two sections transformers 5.24 reads rope_scaling alone.
+TEST(ModelConfig, what_only_the_newer_of_two_sections_of_rope_says_is_refused) {
+  const auto with = [](const std::string& newer, const std::string& beside = "") {
+    return "{" + beside + R"("rope_theta": null, "rope_scaling": {"rope_type": "default"},
+                             "rope_parameters": {"rope_type": "default", )" +
+           newer + "}}";
+  };
+  EXPECT_EQ(code(kQwen3, with(R"("rope_theta": 500)")), "config.rope");
+  EXPECT_EQ(changed(kQwen3, with(R"("rope_theta": 10000)"))->rope_theta, 10'000);
+  const std::string half = R"("rope_theta": null, "partial_rotary_factor": 0.5)";
+  EXPECT_EQ(code(kQwen3_5, with(half)), "config.rope");
+  EXPECT_EQ(changed(kQwen3_5, with(half, R"("partial_rotary_factor": 0.5, )"))->rotary_dim, 128);
+  EXPECT_EQ(changed(kQwen3_5, with(R"("rope_theta": null)"))->rotary_dim, 64);
 }
 
 TEST(ModelConfig, reads_linear_scaling_and_yarn_defaults) {

@@ -63,6 +63,7 @@ constexpr json::ScopedRule kKeys[] = {
     SUBBYTE_CONFIG_KEY("qwen3_moe", "mlp_only_layers", kComputed, "", "absent: none"),
     SUBBYTE_CONFIG_KEY("qwen3_moe", "max_window_layers", kIgnored, "",
                        "all layers slide or none does"),
+    SUBBYTE_CONFIG_KEY("qwen3_moe", "attention_chunk_size", kRefused, "", "a cache that forgets"),
     SUBBYTE_CONFIG_KEY("qwen3_moe", "output_router_logits", kIgnored, "",
                        "what is given back beside logits"),
     SUBBYTE_CONFIG_KEY("qwen3_moe", "router_aux_loss_coef", kIgnored, "", "of training"),

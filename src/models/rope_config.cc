@@ -121,21 +121,28 @@ Result<RopeSections> find_sections(const json::Object& config) {
   return sections;
 }
 
-/// The part of a head that turns: what the newer section says, or what stands beside it, where null
-/// means a whole head.
+/// The part of a head that turns: what the sections say, or what stands beside them, where null
+/// means a whole head. Of two sections the reference reads the older one alone.
 Status read_rotary_dim(const json::Object& config, const ConfigDefaults& defaults,
                        ModelConfig& model) {
   constexpr const char* kKey = "partial_rotary_factor";
   SUBBYTE_TRY(const RopeSections sections, find_sections(config));
   SUBBYTE_TRY(auto fraction, config.number(kKey, 0, 1));
   if (!fraction && config.find(kKey) != nullptr) fraction = 1;
-  for (const auto& section : {sections.older, sections.newer}) {
-    if (!section || !section->has(kKey)) continue;
-    SUBBYTE_TRY(fraction, section->number(kKey, 0, 1));
+  const double beside = fraction.value_or(defaults.rotary_fraction);
+  const auto part_of = [&](const std::optional<json::Object>& section) -> Result<double> {
+    if (!section) return beside;
+    SUBBYTE_TRY(const auto own, section->number(kKey, 0, 1));
+    return own.value_or(beside);
+  };
+  SUBBYTE_TRY(const double older, part_of(sections.older));
+  SUBBYTE_TRY(const double newer, part_of(sections.newer));
+  if (sections.older && sections.newer && older != newer) {
+    return sections.older->error("config.rope", kKey,
+                                 fmt::format("the {} of rope_parameters", newer));
   }
-  const double turning =
-      fraction.value_or(defaults.rotary_fraction) * static_cast<double>(model.head_dim);
-  model.rotary_dim = static_cast<int64_t>(turning);
+  const double part = sections.newer ? newer : older;
+  model.rotary_dim = static_cast<int64_t>(part * static_cast<double>(model.head_dim));
   if (model.rotary_dim >= 2 && model.rotary_dim % 2 == 0) return {};
   return config.error(
       "config.rope", kKey,
@@ -160,8 +167,13 @@ Status read_sections(const json::Object& config, const ConfigDefaults& defaults,
   std::optional<double> theta;
   SUBBYTE_CHECK(read_theta(config, theta));
   if (sections.older) SUBBYTE_CHECK(read_theta(*sections.older, theta));
+  const double without_newer = theta.value_or(defaults.rope_theta);
   if (sections.newer) SUBBYTE_CHECK(read_theta(*sections.newer, theta));
   model.rope_theta = theta.value_or(defaults.rope_theta);
+  if (sections.older && model.rope_theta != without_newer) {
+    return sections.older->error("config.rope", "rope_theta",
+                                 fmt::format("the {} of rope_parameters", model.rope_theta));
+  }
   if (!sections.newer && !sections.older) model.rope_scaling = defaults.rope_scaling;
   if (sections.older) SUBBYTE_CHECK(read_scaling(config, *sections.older, model));
   if (!sections.newer) return {};

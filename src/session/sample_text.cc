@@ -17,7 +17,8 @@ SampleText::SampleText(const SessionRequest& request, const Tokenizer& tokenizer
     : decoder_(tokenizer, /*skip_special=*/true),
       calls_(std::move(calls)),
       stops_(request.stops),
-      min_tokens_(request.min_tokens) {
+      min_tokens_(request.min_tokens),
+      takes_one_call_(!request.parallel_tool_calls) {
   if (request.is_chat) chat_.emplace(format, prompt, tokenizer);
 }
 
@@ -30,6 +31,7 @@ void SampleText::push(TokenId token, Delta& delta) {
   add(calls_.finish(), delta);
   add_answer(stops_.finish(), delta);
   delta.takes_answer_back = true;
+  num_calls_ = 0;
 }
 
 void SampleText::finish(Delta& delta) {
@@ -50,7 +52,11 @@ void SampleText::add(std::vector<OutputPiece> pieces, Delta& delta) {
       const bool may_stop = num_tokens_ > min_tokens_;
       add_answer(may_stop ? stops_.push(piece.text) : std::move(piece.text), delta);
     } else if (!stopped()) {
-      if (piece.channel == OutputChannel::kToolCall) add_answer(stops_.finish(), delta);
+      if (piece.channel == OutputChannel::kToolCall) {
+        if (takes_one_call_ && num_calls_ > 0) continue;
+        add_answer(stops_.finish(), delta);
+        ++num_calls_;
+      }
       delta.pieces.push_back(std::move(piece));
     }
   }

@@ -27,8 +27,8 @@ class SampleText {
   /// Tells whether a stop string was found: nothing that comes later is wanted.
   bool stopped() const { return stops_.stopped(); }
   const std::string& stop() const { return stops_.found(); }
-  /// Calls of tools until now.
-  int64_t num_calls() const { return calls_.num_calls(); }
+  /// Calls of tools in the answer until now.
+  int64_t num_calls() const { return num_calls_; }
 
  private:
   void add(std::vector<OutputPiece> pieces, Delta& delta);
@@ -39,6 +39,8 @@ class SampleText {
   ToolCallParser calls_;
   StopStrings stops_;
   int64_t min_tokens_;
+  bool takes_one_call_;
+  int64_t num_calls_ = 0;
   int64_t num_tokens_ = 0;
   bool begins_message_ = true;  // the next piece of the answer
 };

@@ -23,6 +23,8 @@ struct SessionRequest {
   json::Value messages = json::Value::array();
   ChatOptions chat;
   SpecialTokens special = SpecialTokens::kAsText;  // in a prompt that is a text
+  bool adds_tokens = true;          // those that tokenizer.json puts around a prompt that is a text
+  bool parallel_tool_calls = true;  // false: of calls of tools the first alone is in the answer
 
   SamplingOptions sampling;  // sample i has the seed of sample 0 plus i
   int64_t max_tokens = -1;   // -1: until the context is full; 0: the prompt alone

@@ -71,7 +71,8 @@ SessionRequest TextSetup::request() const {
 Result<std::vector<TokenId>> TextSetup::encode(const SessionRequest& request) const {
   if (request.is_chat) return encode_chat(*this, request.messages, request.chat);
   if (!request.prompt_tokens.empty()) return request.prompt_tokens;
-  return tokenizer.encode_prompt(request.prompt, request.special);
+  return request.adds_tokens ? tokenizer.encode_prompt(request.prompt, request.special)
+                             : tokenizer.encode(request.prompt, request.special);
 }
 
 std::vector<TokenId> TextSetup::stop_tokens_of(const SessionRequest& request) const {

@@ -5,15 +5,17 @@
 #include <string_view>
 
 #include "base/executor.h"
+#include "base/leftover.h"
 #include "base/status.h"
 #include "verify/verify.h"
 
 namespace subbyte {
 
 /// Reads every tensor of `result` as `subbyte verify` does. What is wrong with the source already
-/// is no fault of what was made of it. `progress` counts the bytes of `result`. Codes: `code`,
-/// those of find_checkpoint().
+/// is no fault of what was made of it: `notice` is told that neither runs. `progress` counts the
+/// bytes of `result`. Codes: `code`, those of find_checkpoint().
 Status check_written(const std::filesystem::path& source, const std::filesystem::path& result,
-                     std::string_view code, Executor& pool, const LoadProgress& progress = nullptr);
+                     std::string_view code, Executor& pool, const LoadProgress& progress = nullptr,
+                     const Notice& notice = nullptr);
 
 }  // namespace subbyte

@@ -152,6 +152,42 @@ TEST(Quantize, does_not_lose_a_matrix_in_silence) {
   EXPECT_NE(lossy.err.find("in '" + name + "'"), std::string::npos) << lossy.err;
 }
 
+/// convert keeps what it does not know, and says where that is no model.
+TEST(Convert, says_what_keeps_the_source_and_the_result_from_running) {
+  const TempDir folder;
+  const auto convert = [&](const char* name) {
+    return run_program({"convert", (folder / "source").string(), (folder / name).string(), "--to",
+                        "gptq", "--json"});
+  };
+  fs::copy(golden("qwen3-awq"), folder / "source");
+  const ProcessResult sound = convert("sound");
+  ASSERT_EQ(sound.exit_code, 0) << sound.err;
+  EXPECT_TRUE(Json::parse(sound.out).at("notices").empty()) << sound.out;
+
+  const std::string weights = folder.read("source/model.safetensors");
+  std::string renamed = weights;
+  renamed.replace(renamed.find("\"model.norm.weight\""), 19, "\"model.norn.weight\"");
+  folder.write("source/model.safetensors", renamed);
+  const ProcessResult lacking = convert("lacking");
+  EXPECT_EQ(lacking.exit_code, 0) << lacking.err;
+  const std::string notice = Json::parse(lacking.out).at("notices").at(0);
+  EXPECT_EQ(notice,
+            "what was written does not run, as the source does not: \"model.norm.weight\": "
+            "expected this tensor, found none of that name (import.missing); `subbyte verify` has "
+            "all");
+  EXPECT_NE(lacking.err.find("subbyte: " + notice + "\n"), std::string::npos) << lacking.err;
+
+  folder.write("source/model.safetensors", weights);
+  Json config = Json::parse(folder.read("source/config.json"));
+  config["model_type"] = "falcon";
+  folder.write("source/config.json", config.dump());
+  const ProcessResult unknown = convert("unknown");
+  EXPECT_EQ(unknown.exit_code, 0) << unknown.err;
+  EXPECT_NE(unknown.err.find("does not run, as the source does not: \"config.json\": "),
+            std::string::npos)
+      << unknown.err;
+}
+
 TEST(Convert, mistakes_exit_with_2_and_name_the_formats) {
   const TempDir folder;
   const std::string out = (folder / "new").string();

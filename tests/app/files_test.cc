@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
@@ -175,6 +176,39 @@ TEST(Inputs, may_be_more_files_than_may_be_open) {
   EXPECT_EQ(result.exit_code, 3);  // all opened, and none has a tensor of the model
   EXPECT_EQ(result.err.find("Too many open files"), std::string::npos) << result.err;
   EXPECT_NE(result.out.find("t1099"), std::string::npos);
+}
+
+/// A safetensors file with one tensor of zeros, which takes no room on the disk.
+fs::path write_zeros(const TempDir& folder, uint64_t bytes) {
+  const std::string end = std::to_string(bytes);
+  std::string header = R"({"zeros":{"dtype":"BF16","shape":[)" + std::to_string(bytes / 2) +
+                       R"(],"data_offsets":[0,)" + end + "]}}";
+  header.resize((header.size() + 7) / 8 * 8, ' ');
+  const auto size = static_cast<uint64_t>(header.size());
+  std::string begin(sizeof size, '\0');
+  std::memcpy(begin.data(), &size, sizeof size);
+  fs::path file = folder.write("zeros.safetensors", begin + header);
+  fs::resize_file(file, sizeof size + header.size() + bytes);
+  return file;
+}
+
+/// A page that is gone is a SIGBUS, which must look like any other error.
+TEST(Inputs, that_are_cut_short_while_they_are_read_are_an_error) {
+  const TempDir folder;
+  const fs::path file = write_zeros(folder, uint64_t{32} << 30);
+  const ProcessResult result =
+      run_program({"verify", file.string(), "--json"}, {.watch = [&](int pid) {
+                    // Part of the tensor has been read: no check of the length follows.
+                    std::ifstream memory("/proc/" + std::to_string(pid) + "/statm");
+                    int64_t pages = 0, resident = 0, mapped = 0;
+                    memory >> pages >> resident >> mapped;
+                    if (mapped * sysconf(_SC_PAGESIZE) < int64_t{64} << 20) return false;
+                    fs::resize_file(file, 4096);
+                    return true;
+                  }});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_EQ(result.err, "subbyte: error: a file was cut short while it was read [file.changed]\n");
+  EXPECT_EQ(nlohmann::json::parse(result.out).at("error").at("code"), "file.changed");
 }
 
 /// As run and chat refuse them.

@@ -233,5 +233,34 @@ TEST(Bars, are_shown_by_all_that_takes_long_on_large_models) {
             std::string::npos);
 }
 
+/// A prompt of several steps has a bar, after which comes what the terminal would have shown
+/// without one.
+TEST(Bars, are_shown_while_long_prompts_are_computed) {
+  const TempDir folder;
+  const std::string model = (folder / "model").string();
+  ASSERT_EQ(run_program({"synth", model, "--shape", "tiny"}).exit_code, 0);
+  std::string text, ids = "1";
+  for (int i = 0; i < 400; ++i) {  // in steps of 512 tokens, and 128 of logits
+    text += "a1 ";
+    ids += ",1";
+  }
+  folder.write("text", text);
+  const std::string file = (folder / "text").string();
+  const std::string run = screen({"run", model, "-f", file, "-n", "2"}, 80);
+  EXPECT_TRUE(std::regex_search(run, std::regex("prompt \\[ +\\]   0% 0 of 1[0-9]+ tokens")))
+      << run;
+  EXPECT_GT(run.find("a1 a1"), run.find("prompt [")) << run;
+  const std::string quiet = screen({"run", model, "-f", file, "-n", "2", "--no-progress"}, 80);
+  EXPECT_EQ(quiet.find("prompt ["), std::string::npos) << quiet;
+  const std::string brief = screen({"run", model, "-p", "a1", "-n", "2"}, 80);
+  EXPECT_EQ(brief.find("prompt ["), std::string::npos) << brief;
+  const std::string chat = screen({"chat", model, "-p", text, "-n", "2"}, 80);
+  EXPECT_NE(chat.find("prompt ["), std::string::npos) << chat;
+  const std::string logits =
+      screen({"logits", model, "--ids", ids, "-o", (folder / "logits").string()}, 80);
+  EXPECT_NE(logits.find("logits ["), std::string::npos) << logits;
+  EXPECT_NE(logits.find("401 of 401 tokens"), std::string::npos) << logits;
+}
+
 }  // namespace
 }  // namespace subbyte
