@@ -292,6 +292,7 @@ Result<QuantizeReport> quantize_model(const fs::path& source_directory, const fs
   SUBBYTE_TRY(const QuantizeRequest request, read_request(options, source.model));
   const ImportContext context = {source.tensors, source.quantization, pool};
   SUBBYTE_TRY(QuantizePlan plan, plan_units(context, source.model, request));
+  SUBBYTE_CHECK(OutputDirectory::check_place(destination));  // before the time that choices take
   if (const double bits = options.bits.value_or(0); bits != std::floor(bits)) {
     MeasureUnit measure = nullptr;
     if (options.measure) {
