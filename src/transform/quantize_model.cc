@@ -242,7 +242,7 @@ Status write_configs(const fs::path& directory, json::Value config, const Quanti
 json::Value forms_as_json(const QuantizePlan& plan) {
   json::Value forms = json::Value::array();
   for (const QuantizeUnit& unit : plan.units) {
-    forms.push_back({unit.form.bits, unit.form.group_size, unit.form.symmetric,
+    forms.push_back({unit.name, unit.form.bits, unit.form.group_size, unit.form.symmetric,
                      static_cast<int>(unit.form.scale)});
   }
   return forms;
