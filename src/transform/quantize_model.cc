@@ -118,8 +118,8 @@ class ModelQuantizer {
   QuantizeReport report() const {
     QuantizeReport report;
     report.format = format_.name;
-    report.group_size = plan_.units.front().form.group_size;
-    report.symmetric = plan_.units.front().form.symmetric;
+    report.group_size = plan_.usual.group_size;
+    report.symmetric = plan_.usual.symmetric;
     int64_t weights = 0;
     double code_bits = 0;
     uint64_t bytes = 0;

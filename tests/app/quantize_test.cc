@@ -222,6 +222,12 @@ TEST_F(QuantizeProgram, rules_give_single_matrices_forms_of_their_own) {
     EXPECT_EQ(report["modules_of_bits"], Json::parse(R"({"3": 1, "4": 8, "8": 3})"));
     expect_sound(name);
   }
+  folder_.write("rules.json", R"({"re:.*layers\\.0.*[qkv]_proj$":
+                                      {"group_size": 16, "symmetric": false}})");
+  const ProcessResult first = quantize("qwen3", "first", {"--format", "gptq", "--rules", rules});
+  ASSERT_EQ(first.exit_code, 0) << first.err;
+  EXPECT_EQ(Json::parse(first.out)["symmetric"], true);  // of all but what the rule names
+  EXPECT_GT(Json::parse(first.out)["group_size"], 16);
   folder_.write("rules.json", R"({"re:.*[qkv]_proj$": {"bits": 2}, "o_proj": {"bits": 3},
                                   "re:.*(gate|up)_proj$": {"bits": 5}})");
   const ProcessResult kbit =
@@ -242,6 +248,7 @@ TEST_F(QuantizeProgram, rules_give_single_matrices_forms_of_their_own) {
   refuse(R"({"model.layers.0": {"bit": 8}})", "gptq", "[quantize.rules]", "bit");
   refuse(R"({"model.layers.0": {}})", "gptq", "[quantize.rules]", "keep");
   refuse(R"({"model.layers.0": {"keep": true, "bits": 4}})", "gptq", "[quantize.rules]", "keep");
+  refuse(R"({"lm_head": {"bits": 8}})", "gptq", "[quantize.rules]", "--head");
   refuse("[]", "gptq", "[json.type]", "rules.json");
 }
 
