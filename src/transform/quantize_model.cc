@@ -70,7 +70,12 @@ Result<QuantizeRequest> read_request(const QuantizeOptions& options, const Model
   const double bits = options.bits.value_or(format.default_bits);
   // Of a mean that is no whole number the widths are chosen later.
   const bool is_mean = bits != std::floor(bits);
-  request.form.bits = is_mean ? format.default_bits : static_cast<int>(std::clamp(bits, 0.0, 99.0));
+  const bool is_in_range = bits >= format.bits.front() && bits <= format.bits.back();
+  if (std::isnan(bits) || (!is_mean && !is_in_range)) {
+    return Error{"quantize.bits", fmt::format("{} bits, expected {}, which are what {} has", bits,
+                                              list_bits(format), format.name)};
+  }
+  request.form.bits = is_mean ? format.default_bits : static_cast<int>(bits);
   request.form.group_size = options.group_size.value_or(format.default_group);
   request.form.symmetric = options.symmetric.value_or(format.symmetry != Symmetry::kNever);
   SUBBYTE_CHECK(check_form(format, request.form));

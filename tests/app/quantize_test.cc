@@ -174,6 +174,15 @@ TEST_F(QuantizeProgram, head_embedding_and_what_is_ignored) {
 TEST_F(QuantizeProgram, what_a_format_lacks_is_refused_by_name) {
   expect_refused("qwen3", {"--format", "awq", "--bits", "3"}, "[quantize.bits]",
                  "expected 4, which are what awq has");
+  for (const std::string bits : {"nan", "inf", "-1", "400"}) {
+    expect_refused("qwen3", {"--format", "gptq", "--bits", bits}, "[quantize.bits]",
+                   bits + " bits, expected 2, 3, 4, 8");
+  }
+  folder_.write("nothing.txt", "");
+  for (const std::string bits : {"3", "3.4"}) {
+    expect_refused("qwen3", {"--format", "gptq", "--bits", bits, "--text", path("nothing.txt")},
+                   "[usage.text]", bits == "3" ? "--bits" : "nothing.txt");
+  }
   expect_refused("qwen3", {"--format", "awq", "--symmetric"}, "[quantize.symmetry]", "awq");
   expect_refused("qwen3", {"--format", "nvfp4", "--asymmetric"}, "[quantize.symmetry]", "nvfp4");
   expect_refused("qwen3", {"--format", "nvfp4", "--group-size", "32"}, "[quantize.group_size]",
