@@ -15,6 +15,7 @@
 #include "app/quantize_probe.h"
 #include "app/text_input.h"
 #include "app/written_directory.h"
+#include "base/quote.h"
 #include "checkpoints/model_path.h"
 #include "transform/quantize_formats.h"
 #include "transform/report_json.h"
@@ -82,10 +83,19 @@ Result<ExitCode> run(const Invocation& invocation, Options options) {
     if (done == all) choosing.clear();
   };
   const double bits = options.quantize.bits.value_or(0);
-  if (bits != std::floor(bits)) {
+  const bool is_mean = bits != std::floor(bits);
+  if (!options.text.empty() && !is_mean) {
+    return Error{"usage.text",
+                 "--text: expected --bits with a mean of widths, such as 3.4, which it chooses"};
+  }
+  if (is_mean) {
     std::string text;
     if (!options.text.empty()) {
       SUBBYTE_TRY(text, read_text(options.text));
+      if (text.empty()) {
+        return Error{"usage.text",
+                     fmt::format("{}: expected a text, found nothing", quote(options.text))};
+      }
     }
     SUBBYTE_TRY(auto backend, host_backend(invocation));
     options.quantize.measure = measure_by_text(

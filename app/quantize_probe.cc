@@ -72,6 +72,7 @@ Status write_samples(Probe& probe, const TokensWritten& written) {
 /// Loads the model, and has the tokens.
 Status begin(Probe& probe, std::string_view text, const TokensWritten& written) {
   SUBBYTE_TRY(probe.config, read_model_config(probe.source));
+  probe.window = std::min(kProbeWindow, probe.config.max_positions);
   if (!text.empty()) {
     SUBBYTE_TRY(const Tokenizer tokenizer, load_tokenizer(probe.source));
     SUBBYTE_TRY(probe.tokens, tokenizer.encode_prompt(text, SpecialTokens::kAsText));

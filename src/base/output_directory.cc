@@ -114,6 +114,15 @@ Result<OutputDirectory> OutputDirectory::create(const fs::path& path, const Noti
   return make(target, std::move(parent), {});
 }
 
+Status OutputDirectory::check_place(const fs::path& path) {
+  SUBBYTE_TRY(const fs::path target, output_parts::absolute_target(path));
+  SUBBYTE_TRY(const Folder parent, output_parts::folder_of(target));
+  std::error_code ignored;
+  if (fs::exists(fs::symlink_status(target / leftover::kRecordName, ignored))) return {};
+  SUBBYTE_CHECK(output_parts::look_at_place(parent, target, false));
+  return {};
+}
+
 Result<OutputDirectory> OutputDirectory::resume(const fs::path& path, const ResumeRecord& record,
                                                 std::string_view kept, const Notice& notice) {
   SUBBYTE_TRY(const fs::path target, output_parts::absolute_target(path));

@@ -38,6 +38,10 @@ class OutputDirectory {
                                         const ResumeRecord& record, std::string_view kept,
                                         const Notice& notice = nullptr);
 
+  /// Says early what resume() will: file.exists, unless an earlier run may have to finish its last
+  /// steps there, and what is wrong with the folder above.
+  static Status check_place(const std::filesystem::path& path);
+
   OutputDirectory(OutputDirectory&& other) noexcept;
   OutputDirectory& operator=(OutputDirectory&& other) noexcept;
   OutputDirectory(const OutputDirectory&) = delete;

@@ -200,20 +200,33 @@ TEST(QuantizeFormats, kbit_refuses_inputs_that_are_no_blocks) {
   EXPECT_EQ(refused.error().code, "quantize.group_size");
 }
 
-TEST(QuantizeFormats, goes_on_where_it_was_stopped) {
-  const TempDir directory;
-  ThreadPool pool(2);
-  const QuantizeOptions options = {.format = "gptq", .shard_bytes = 40'000};
-  const fs::path killed = directory / partial_name("q", 1, 1);
-  const auto snapshot = [&](uint64_t done, uint64_t total) {
-    if (done < total / 2 || fs::exists(killed)) return;
+/// Keeps what lies in a partial directory when so much is written: as a run that was killed there.
+ByteProgress snapshot_at(const TempDir& directory, const fs::path& killed, double share) {
+  return [&directory, killed, share](uint64_t done, uint64_t total) {
+    if (static_cast<double>(done) < share * static_cast<double>(total) || fs::exists(killed))
+      return;
     for (const auto& entry : fs::directory_iterator(directory.path())) {
       if (entry.path().filename().native().starts_with("q.partial-")) {
         fs::copy(entry.path(), killed);
       }
     }
   };
-  const auto whole = quantize_model(kGolden, directory / "q", options, pool, snapshot);
+}
+
+void expect_same_files(const TempDir& directory, const std::string& a, const std::string& b) {
+  for (const auto& entry : fs::directory_iterator(directory / b)) {
+    const std::string name = entry.path().filename();
+    EXPECT_EQ(directory.read(a + "/" + name), directory.read(b + "/" + name)) << name;
+  }
+}
+
+TEST(QuantizeFormats, goes_on_where_it_was_stopped) {
+  const TempDir directory;
+  ThreadPool pool(2);
+  const QuantizeOptions options = {.format = "gptq", .shard_bytes = 40'000};
+  const fs::path killed = directory / partial_name("q", 1, 1);
+  const auto whole =
+      quantize_model(kGolden, directory / "q", options, pool, snapshot_at(directory, killed, 0.5));
   ASSERT_TRUE(whole.ok()) << whole.error().message;
   EXPECT_EQ(whole->resumed_tensors, 0);
   fs::rename(directory / "q", directory / "clean");
@@ -222,10 +235,33 @@ TEST(QuantizeFormats, goes_on_where_it_was_stopped) {
   EXPECT_GT(resumed->resumed_tensors, 0);
   EXPECT_LT(resumed->resumed_tensors, 25);
   EXPECT_FALSE(fs::exists(killed));
-  for (const auto& entry : fs::directory_iterator(directory / "clean")) {
-    const std::string name = entry.path().filename();
-    EXPECT_EQ(directory.read("q/" + name), directory.read("clean/" + name)) << name;
-  }
+  expect_same_files(directory, "q", "clean");
+}
+
+/// Both rules leave as many matrices, and the third of them alone has zero points, which GPTQ
+/// stores for the others, too: shards that were finished have the headers that they should have.
+TEST(QuantizeFormats, begins_anew_when_rules_give_the_same_forms_to_other_matrices) {
+  const TempDir directory;
+  ThreadPool pool(2);
+  QuantizeOptions options = {.format = "gptq", .shard_bytes = 40'000};
+  options.rules = directory.write("first.json", R"({
+      "re:.*layers\\.0\\.self_attn\\.[qkv]_proj": {"keep": true},
+      "model.layers.0.mlp.down_proj": {"symmetric": false}})");
+  const fs::path killed = directory / partial_name("q", 1, 1);
+  ASSERT_TRUE(
+      quantize_model(kGolden, directory / "q", options, pool, snapshot_at(directory, killed, 0.625))
+          .ok());
+  ASSERT_TRUE(fs::exists(killed));
+  fs::remove_all(directory / "q");
+  options.rules = directory.write("second.json", R"({
+      "model.layers.1.self_attn.o_proj": {"keep": true},
+      "re:.*layers\\.0\\.mlp\\.(gate|up)_proj": {"symmetric": false}})");
+  const auto other = quantize_model(kGolden, directory / "q", options, pool);
+  ASSERT_TRUE(other.ok()) << other.error().message;
+  fs::rename(directory / "q", directory / "resumed");
+  fs::remove_all(killed);
+  ASSERT_TRUE(quantize_model(kGolden, directory / "q", options, pool).ok());
+  expect_same_files(directory, "resumed", "q");
 }
 
 TEST(QuantizeFormats, shards_are_as_large_as_those_of_the_source) {

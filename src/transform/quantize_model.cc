@@ -70,7 +70,12 @@ Result<QuantizeRequest> read_request(const QuantizeOptions& options, const Model
   const double bits = options.bits.value_or(format.default_bits);
   // Of a mean that is no whole number the widths are chosen later.
   const bool is_mean = bits != std::floor(bits);
-  request.form.bits = is_mean ? format.default_bits : static_cast<int>(std::clamp(bits, 0.0, 99.0));
+  const bool is_in_range = bits >= format.bits.front() && bits <= format.bits.back();
+  if (std::isnan(bits) || (!is_mean && !is_in_range)) {
+    return Error{"quantize.bits", fmt::format("{} bits, expected {}, which are what {} has", bits,
+                                              list_bits(format), format.name)};
+  }
+  request.form.bits = is_mean ? format.default_bits : static_cast<int>(bits);
   request.form.group_size = options.group_size.value_or(format.default_group);
   request.form.symmetric = options.symmetric.value_or(format.symmetry != Symmetry::kNever);
   SUBBYTE_CHECK(check_form(format, request.form));
@@ -118,8 +123,8 @@ class ModelQuantizer {
   QuantizeReport report() const {
     QuantizeReport report;
     report.format = format_.name;
-    report.group_size = plan_.units.front().form.group_size;
-    report.symmetric = plan_.units.front().form.symmetric;
+    report.group_size = plan_.usual.group_size;
+    report.symmetric = plan_.usual.symmetric;
     int64_t weights = 0;
     double code_bits = 0;
     uint64_t bytes = 0;
@@ -242,7 +247,7 @@ Status write_configs(const fs::path& directory, json::Value config, const Quanti
 json::Value forms_as_json(const QuantizePlan& plan) {
   json::Value forms = json::Value::array();
   for (const QuantizeUnit& unit : plan.units) {
-    forms.push_back({unit.form.bits, unit.form.group_size, unit.form.symmetric,
+    forms.push_back({unit.name, unit.form.bits, unit.form.group_size, unit.form.symmetric,
                      static_cast<int>(unit.form.scale)});
   }
   return forms;
@@ -292,6 +297,7 @@ Result<QuantizeReport> quantize_model(const fs::path& source_directory, const fs
   SUBBYTE_TRY(const QuantizeRequest request, read_request(options, source.model));
   const ImportContext context = {source.tensors, source.quantization, pool};
   SUBBYTE_TRY(QuantizePlan plan, plan_units(context, source.model, request));
+  SUBBYTE_CHECK(OutputDirectory::check_place(destination));  // before the time that choices take
   if (const double bits = options.bits.value_or(0); bits != std::floor(bits)) {
     MeasureUnit measure = nullptr;
     if (options.measure) {

@@ -237,6 +237,9 @@ TEST(quantize_model, copies_side_files_and_nothing_else) {
   directory.write("source/tokenizer.json", "{tokens}");
   directory.write("source/merges.txt", "");
   directory.write("source/chat_template.jinja", "{{ text }}");
+  const std::set<std::string> others = {"preprocessor_config.json", "processor_config.json",
+                                        "video_preprocessor_config.json"};
+  for (const std::string& name : others) directory.write("source/" + name, "{}");
   directory.write("source/pytorch_model.bin", "old");
   directory.write("source/notes.txt", "mine");
   ASSERT_TRUE(quantize(directory / "source", directory / "awq").ok());
@@ -244,8 +247,10 @@ TEST(quantize_model, copies_side_files_and_nothing_else) {
   for (const auto& entry : fs::directory_iterator(directory / "awq")) {
     names.insert(entry.path().filename().string());
   }
-  EXPECT_EQ(names, (std::set<std::string>{"config.json", "model.safetensors", "tokenizer.json",
-                                          "merges.txt", "chat_template.jinja"}));
+  std::set<std::string> expected = {"config.json", "model.safetensors", "tokenizer.json",
+                                    "merges.txt", "chat_template.jinja"};
+  expected.insert(others.begin(), others.end());  // without which a wrapper has no processor
+  EXPECT_EQ(names, expected);
   EXPECT_EQ(directory.read("awq/tokenizer.json"), "{tokens}");
 }
 
@@ -444,6 +449,17 @@ TEST(quantize_model, does_not_write_over_what_is_there) {
   ASSERT_FALSE(report.ok());
   EXPECT_EQ(report.error().code, "file.exists");
   EXPECT_EQ(directory.read("awq/config.json"), "mine");
+  // Nothing is measured for hours before that is said.
+  QuantizeOptions options = {.format = "gptq", .bits = 3.4};
+  bool is_measured = false;
+  options.measure = [&](const std::string&, const QuantizeFormat&,
+                        const QuantizeForm&) -> Result<double> {
+    is_measured = true;
+    return 1.0;
+  };
+  ThreadPool pool(1);
+  EXPECT_EQ(quantize_model(kGolden, directory / "awq", options, pool).error().code, "file.exists");
+  EXPECT_FALSE(is_measured);
   EXPECT_EQ(directory.names(), std::set<std::string>{"awq"});
 }
 

@@ -42,6 +42,8 @@ class UnitFinder {
   Result<QuantizePlan> find() {
     std::vector<bool> ignores(request_.ignore.size());
     std::vector<bool> rules(request_.rules.size());
+    std::vector<bool> applied(request_.rules.size());
+    plan_.usual = request_.form;
     for (const TensorSpec& spec : family_of(model_).tensors(model_)) {
       if (spec.is_vector()) continue;
       SUBBYTE_TRY(const bool wanted, is_wanted(spec));
@@ -53,10 +55,12 @@ class UnitFinder {
       if (!wanted || ignored) continue;
       if (rule && request_.rules[*rule].keep) continue;
       if (rule) SUBBYTE_CHECK(apply(request_.rules[*rule], unit));
+      if (rule) applied[*rule] = true;
       plan_.units.push_back(std::move(unit));
     }
     SUBBYTE_CHECK(check_used(request_.ignore, std::identity(), ignores, "quantize.ignore"));
     SUBBYTE_CHECK(check_used(request_.rules, &QuantizeRule::pattern, rules, "quantize.rules"));
+    SUBBYTE_CHECK(check_applied(applied));
     if (plan_.units.empty()) {
       return Error{"quantize.nothing",
                    fmt::format("{}: expected matrices that may be quantized as {}, found none",
@@ -219,6 +223,20 @@ class UnitFinder {
     return {};
   }
 
+  /// A form for what is kept anyway, as a head is without --head, would be left out in silence.
+  Status check_applied(const std::vector<bool>& applied) const {
+    for (std::size_t i = 0; i < applied.size(); ++i) {
+      if (applied[i] || request_.rules[i].keep) continue;
+      return Error{
+          "quantize.rules",
+          fmt::format("pattern {}: expected \"keep\": true, or a matrix that is quantized "
+                      "(a head by --head, an embedding by --embedding), found only such as "
+                      "are kept",
+                      quote(request_.rules[i].pattern.text()))};
+    }
+    return {};
+  }
+
   Status apply(const QuantizeRule& rule, QuantizeUnit& unit) const {
     const QuantizeFormat& format = *request_.format;
     const QuantizeForm usual = unit.form;
@@ -243,6 +261,7 @@ class UnitFinder {
            format.holds_group(size / 2)) {
       size /= 2;
     }
+    plan_.usual.group_size = size;
     for (QuantizeUnit& unit : plan_.units) {
       if (!unit.has_own_group) unit.form.group_size = size;
       SUBBYTE_CHECK(check_inputs(unit));

@@ -60,6 +60,7 @@ struct QuantizeJob {
 };
 
 struct QuantizePlan {
+  QuantizeForm usual;                         // of units that no rule gives another
   std::vector<QuantizeUnit> units;            // that the jobs point to
   std::vector<std::vector<MatrixRows>> sets;  // of matrices that share a factor
   std::vector<double> largest;                // magnitude in each set, where it is known already
@@ -75,12 +76,12 @@ Status check_form(const QuantizeFormat& format, const QuantizeForm& form);
 
 /// The units of a model with the form of the request or of the first rule that names them.
 /// Codes: quantize.model_type when experts of this family have no such form, quantize.ignore for a
-/// pattern that names no module or a part of a unit, quantize.rules for such a rule or one that
-/// gives a width to a format with one for all, quantize.nothing when nothing is left,
-/// quantize.bits, quantize.group_size and quantize.symmetry for what the format lacks,
-/// quantize.group_size when a group does not divide the inputs, quantize.head and
-/// quantize.embedding where there is none or the format has none, quantize.already_quantized,
-/// import.*, model.*.
+/// pattern that names no module or a part of a unit, quantize.rules for such a rule, one with a
+/// form for kept matrices alone and one that gives a width to a format with one for all,
+/// quantize.nothing when nothing is left, quantize.bits, quantize.group_size and quantize.symmetry
+/// for what the format lacks, quantize.group_size when a group does not divide the inputs,
+/// quantize.head and quantize.embedding where there is none or the format has none,
+/// quantize.already_quantized, import.*, model.*.
 Result<QuantizePlan> plan_units(const ImportContext& context, const ModelConfig& model,
                                 const QuantizeRequest& request);
 

@@ -174,6 +174,15 @@ TEST_F(QuantizeProgram, head_embedding_and_what_is_ignored) {
 TEST_F(QuantizeProgram, what_a_format_lacks_is_refused_by_name) {
   expect_refused("qwen3", {"--format", "awq", "--bits", "3"}, "[quantize.bits]",
                  "expected 4, which are what awq has");
+  for (const std::string bits : {"nan", "inf", "-1", "400"}) {
+    expect_refused("qwen3", {"--format", "gptq", "--bits", bits}, "[quantize.bits]",
+                   bits + " bits, expected 2, 3, 4, 8");
+  }
+  folder_.write("nothing.txt", "");
+  for (const std::string bits : {"3", "3.4"}) {
+    expect_refused("qwen3", {"--format", "gptq", "--bits", bits, "--text", path("nothing.txt")},
+                   "[usage.text]", bits == "3" ? "--bits" : "nothing.txt");
+  }
   expect_refused("qwen3", {"--format", "awq", "--symmetric"}, "[quantize.symmetry]", "awq");
   expect_refused("qwen3", {"--format", "nvfp4", "--asymmetric"}, "[quantize.symmetry]", "nvfp4");
   expect_refused("qwen3", {"--format", "nvfp4", "--group-size", "32"}, "[quantize.group_size]",
@@ -222,6 +231,12 @@ TEST_F(QuantizeProgram, rules_give_single_matrices_forms_of_their_own) {
     EXPECT_EQ(report["modules_of_bits"], Json::parse(R"({"3": 1, "4": 8, "8": 3})"));
     expect_sound(name);
   }
+  folder_.write("rules.json", R"({"re:.*layers\\.0.*[qkv]_proj$":
+                                      {"group_size": 16, "symmetric": false}})");
+  const ProcessResult first = quantize("qwen3", "first", {"--format", "gptq", "--rules", rules});
+  ASSERT_EQ(first.exit_code, 0) << first.err;
+  EXPECT_EQ(Json::parse(first.out)["symmetric"], true);  // of all but what the rule names
+  EXPECT_GT(Json::parse(first.out)["group_size"], 16);
   folder_.write("rules.json", R"({"re:.*[qkv]_proj$": {"bits": 2}, "o_proj": {"bits": 3},
                                   "re:.*(gate|up)_proj$": {"bits": 5}})");
   const ProcessResult kbit =
@@ -242,6 +257,7 @@ TEST_F(QuantizeProgram, rules_give_single_matrices_forms_of_their_own) {
   refuse(R"({"model.layers.0": {"bit": 8}})", "gptq", "[quantize.rules]", "bit");
   refuse(R"({"model.layers.0": {}})", "gptq", "[quantize.rules]", "keep");
   refuse(R"({"model.layers.0": {"keep": true, "bits": 4}})", "gptq", "[quantize.rules]", "keep");
+  refuse(R"({"lm_head": {"bits": 8}})", "gptq", "[quantize.rules]", "--head");
   refuse("[]", "gptq", "[json.type]", "rules.json");
 }
 
@@ -254,6 +270,12 @@ TEST_F(QuantizeProgram, a_mean_of_bits_is_kept_and_lost_where_it_costs_least) {
   EXPECT_GT(report["code_bits"], 3.3);
   EXPECT_GT(report["modules_of_bits"].size(), 1u);
   expect_sound("mean");
+  // 8 bits take as many words as 7 in the packing of earlier releases.
+  const ProcessResult seven =
+      quantize("qwen3", "seven", {"--format", "compressed-tensors", "--bits", "7.5"});
+  ASSERT_EQ(seven.exit_code, 0) << seven.err;
+  EXPECT_EQ(Json::parse(seven.out)["modules_of_bits"].size(), 2u);
+  expect_sound("seven");
   expect_refused("qwen3", {"--format", "awq", "--bits", "3.4"}, "[quantize.bits]", "awq");
   expect_refused("qwen3", {"--format", "gptq", "--bits", "8.5"}, "[quantize.bits]", "2 to 8");
 }

@@ -7,8 +7,9 @@
 //      "input_activations": null, "output_activations": null}},
 //    "ignore": ["lm_head"], "sparsity_config": {}, "transform_config": {}}
 //
-// A group may have a format of its own, or be the name of a preset: {"W4A16": ["Linear"]}. Which
-// modules a group is for is not read: the tensors of a module have to agree with some group.
+// A group may have a format of its own, or be the name of a preset: {"W4A16": ["Linear"]}. The
+// tensors of a module have to agree with some group; which modules a group has by their names
+// counts where they agree with several. Classes and patterns of targets are not read.
 //
 // Activations stay floats here, whatever input_activations says, as in other weight-only readers.
 
@@ -179,11 +180,21 @@ Result<Scheme> read_weights(const json::Object& weights, Scheme::Format format) 
   return scheme;
 }
 
-Status read_preset(const json::Object& groups, const std::string& name,
+/// The modules that the last scheme is for.
+void read_targets(const json::Value* targets, QuantizationConfig& config) {
+  if (targets == nullptr || !targets->is_array()) return;
+  for (const json::Value& target : *targets) {
+    if (target.is_string())
+      config.name_scheme(target.get_ref<const std::string&>(), config.schemes.size() - 1);
+  }
+}
+
+Status read_preset(const json::Object& groups, const std::string& name, const json::Value& targets,
                    QuantizationConfig& config) {
   for (const Preset& preset : kPresets) {
     if (preset.name != name) continue;
     config.schemes.push_back(preset.scheme);
+    read_targets(&targets, config);
     return {};
   }
   return groups.error("quantization.format", name,
@@ -204,6 +215,7 @@ Status read_group(const json::Object& object, const json::Object& group,
               read_format(own ? group : object, own ? *own : common.value_or("")));
   SUBBYTE_TRY(const Scheme scheme, read_weights(*weights, format));
   config.schemes.push_back(scheme);
+  read_targets(group.find("targets"), config);
   return {};
 }
 
@@ -247,7 +259,7 @@ Status read_compressed_tensors(const json::Object& object, QuantizationConfig& c
   if (!groups) return object.error("json.missing", "config_groups", "an object");
   for (const auto& [name, value] : object.find("config_groups")->items()) {
     if (value.is_array()) {
-      SUBBYTE_CHECK(read_preset(*groups, name, config));
+      SUBBYTE_CHECK(read_preset(*groups, name, value, config));
       continue;
     }
     SUBBYTE_TRY(const auto group, json::Object::of(value, groups->where() + "." + name));

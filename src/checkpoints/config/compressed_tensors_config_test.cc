@@ -54,6 +54,24 @@ TEST_F(CompressedTensorsConfig, reads_what_llm_compressor_writes) {
   EXPECT_EQ(to_string(found[0]), "pack-quantized 4 bits symmetric group 128");
 }
 
+TEST_F(CompressedTensorsConfig, tells_which_group_names_a_module) {
+  const auto config = read(R"("format": "pack-quantized", "config_groups": {
+      "group_0": {"targets": ["Linear", "re:.*up_proj", "model.layers.0.mlp.down_proj"],
+                  "weights": {"num_bits": 7, "group_size": 32}},
+      "group_1": {"targets": ["model.language_model.layers.1.mlp.down_proj", 3],
+                  "weights": {"num_bits": 8, "group_size": 32}},
+      "W4A16": ["model.layers.2.mlp.down_proj"]})");
+  ASSERT_TRUE(config.ok()) << config.error().message;
+  const auto bits_of = [&](const std::string& module) {
+    const Scheme* scheme = config->named_scheme(module);
+    return scheme == nullptr ? 0 : scheme->bits;
+  };
+  EXPECT_EQ(bits_of("model.layers.0.mlp.down_proj"), 7);
+  EXPECT_EQ(bits_of("language_model.model.layers.1.mlp.down_proj"), 8);
+  EXPECT_EQ(bits_of("model.layers.2.mlp.down_proj"), 4);
+  EXPECT_EQ(bits_of("model.layers.0.mlp.up_proj"), 0);  // which a pattern names, that is not read
+}
+
 TEST_F(CompressedTensorsConfig, reads_strategies_and_orders) {
   const std::string start = R"("num_bits": 8, "symmetric": false, )";
   const auto one = [&](const std::string& rest) {

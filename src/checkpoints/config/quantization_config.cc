@@ -422,6 +422,30 @@ std::vector<std::string> unknown_side_file_keys(const json::Object& config,
   return keys;
 }
 
+namespace {
+
+/// The name in a text model: "model.layers.0" for "model.language_model.layers.0".
+std::string without_wrapper(std::string_view module) {
+  constexpr std::string_view kWrapper = "language_model.";
+  std::string name(module);
+  if (const auto found = name.find(kWrapper); found != name.npos) {
+    name.erase(found, kWrapper.size());
+  }
+  return name;
+}
+
+}  // namespace
+
+const CompressedScheme* QuantizationConfig::named_scheme(std::string_view module) const {
+  if (scheme_of.empty()) return nullptr;
+  const auto found = scheme_of.find(without_wrapper(module));
+  return found == scheme_of.end() ? nullptr : &schemes[found->second];
+}
+
+void QuantizationConfig::name_scheme(std::string_view module, std::size_t scheme) {
+  scheme_of.emplace(without_wrapper(module), scheme);
+}
+
 std::string QuantizationConfig::method_name() const {
   switch (method) {
     case Method::kAwq:

@@ -6,6 +6,8 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -81,11 +83,13 @@ struct QuantizationConfig {
   KeptModules kept = {};
 
   std::vector<CompressedScheme> schemes = {};  // compressed-tensors: agree with any of them
-  bool double_quant = false;                   // bitsandbytes: the scales are quantized too
-  KvCacheScheme kv_cache = {};                 // compressed-tensors and ModelOpt
-  bool e8m0_scales = false;                    // ModelOpt: MXFP4, not NVFP4
-  bool has_fp4 = true;                         // ModelOpt: some modules may be NVFP4 or MXFP4
-  bool has_fp8 = false;                        // ModelOpt: some may be FP8
+  /// compressed-tensors: which of `schemes` names a module, for named_scheme().
+  std::map<std::string, std::size_t, std::less<>> scheme_of = {};
+  bool double_quant = false;    // bitsandbytes: the scales are quantized too
+  KvCacheScheme kv_cache = {};  // compressed-tensors and ModelOpt
+  bool e8m0_scales = false;     // ModelOpt: MXFP4, not NVFP4
+  bool has_fp4 = true;          // ModelOpt: some modules may be NVFP4 or MXFP4
+  bool has_fp8 = false;         // ModelOpt: some may be FP8
   /// FP8: outputs and inputs that share a factor; 0: factors are of rows or of tensors.
   int64_t block_rows = 0;
   int64_t block_cols = 0;
@@ -95,6 +99,10 @@ struct QuantizationConfig {
   int64_t rotation = 0;  // vq: the largest run of inputs that are rotated (formats/rotation.h)
 
   std::string method_name() const;
+  /// The one of `schemes` whose targets have this module by its name; nullptr if none has. Wrappers
+  /// of text models may stand in either name.
+  const CompressedScheme* named_scheme(std::string_view module) const;
+  void name_scheme(std::string_view module, std::size_t scheme);
 };
 
 /// The rules of the section of a method, and of "ct-group" and "ct-weights".

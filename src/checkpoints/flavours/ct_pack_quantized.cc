@@ -104,13 +104,15 @@ bool agrees(const CompressedScheme& scheme, const Parts& parts) {
           words == packed_words(parts.cols, bits, Packing::kLanes));
 }
 
-/// The config group that the tensors agree with.
+/// The config group that the tensors agree with: of several that which names the module.
 Result<CompressedScheme> find_scheme(const ImportContext& context, std::string_view module,
                                      const Parts& parts) {
   SUBBYTE_CHECK(require_method(context, module, QuantizationConfig::Method::kCompressedTensors));
+  const CompressedScheme* const named = context.config.named_scheme(module);
+  const bool is_told = named != nullptr && agrees(*named, parts);
   std::optional<CompressedScheme> found;
   for (const CompressedScheme& scheme : context.config.schemes) {
-    if (!agrees(scheme, parts)) continue;
+    if (is_told ? &scheme != named : !agrees(scheme, parts)) continue;
     if (is_ambiguous(parts.cols, static_cast<int>(scheme.bits)) ||
         (found && found->bits != scheme.bits)) {
       return tensor_error("pack_quantized.packing", *parts.packed,

@@ -265,6 +265,16 @@ TEST_F(PackQuantized, widths_that_fit_two_packings_are_refused) {
   EXPECT_EQ(code_with(seven), "");
   config_.schemes.push_back({CompressedScheme::Format::kPackQuantized, 8, true, 32, false});
   EXPECT_EQ(code(), "pack_quantized.packing");
+  config_.name_scheme("other", 1);
+  EXPECT_EQ(code(), "pack_quantized.packing");
+  // The group that names the module tells, if the tensors agree with it.
+  config_.name_scheme("language_model.m", 0);
+  open(seven.tensors());
+  expect_weights(8, 64, [&](int64_t n, int64_t k) { return seven.weight(n, k); });
+  config_.scheme_of.clear();
+  config_.schemes.push_back({CompressedScheme::Format::kNvfp4, 4, true, 16, false});
+  config_.name_scheme("m", 2);
+  EXPECT_EQ(code(), "pack_quantized.packing");
 }
 
 TEST_F(PackQuantized, refuses_wrong_shapes_types_and_values) {
