@@ -13,7 +13,7 @@ namespace subbyte {
 /// dequantized to f32, a few rows at a time, and these are multiplied.
 bool is_decoded(const MatrixView& weights);
 
-/// What the kernels multiply.
+/// The format that the kernels multiply.
 WeightFormat kernel_format(const MatrixView& weights);
 
 /// "matrix 4 x 8, u4 g32 ...: WHAT", code linear.unsupported.

@@ -192,7 +192,8 @@ Status move_scales(const ScaleMove& call, Stream stream) {
   const int64_t scales =
       call.matrices * (call.to_rows ? call.rows * call.cols : call.padded_rows * call.padded_cols);
   if (scales == 0) return {};
-  launch(call.width == 1 ? move_each<uint8_t> : move_each<uint16_t>, grid_for(scales), stream, call);
+  launch(call.width == 1 ? move_each<uint8_t> : move_each<uint16_t>, grid_for(scales), stream,
+         call);
   return launched("scales");
 }
 
