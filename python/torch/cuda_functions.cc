@@ -43,7 +43,12 @@ Status dequantize(const WeightTensors& weights, const MatrixView& view, Tensor& 
 /// Weights as the kernels read them, in memory of the GPU, and plans of the products so far.
 struct OnGpu {
   OnGpu(const cuda::PackedFormat& layout, double factor, const cuda::Device& gpu, Tensor memory)
-      : format(layout), tensor_scale(factor), device(gpu), bytes(std::move(memory)) {}
+      : format(layout), device(gpu), bytes(std::move(memory)) {
+    for (const cuda::Number number : {cuda::Number::kF16, cuda::Number::kBF16}) {
+      arguments[static_cast<std::size_t>(number)] =
+          cuda::weight_arguments(bytes.data(), format, factor, number);
+    }
+  }
 
   /// Planning takes longer than launching.
   Result<cuda::Plan> plan(cuda::Number number, int64_t m, bool aligned) {
@@ -58,7 +63,7 @@ struct OnGpu {
   }
 
   cuda::PackedFormat format;
-  double tensor_scale;
+  std::array<cuda::WeightArguments, 2> arguments;  // by Number
   cuda::Device device;
   Tensor bytes;
 
@@ -115,8 +120,7 @@ Status launch(OnGpu& packed, const Tensor& x, const Rows& part, const std::optio
               const std::optional<Tensor>& residual, int64_t rows, cuda::Stream stream) {
   const cuda::Number number = number_of(x);
   cuda::LinearCall call;
-  call.weights =
-      cuda::weight_arguments(packed.bytes.data(), packed.format, packed.tensor_scale, number);
+  call.weights = packed.arguments[static_cast<std::size_t>(number)];
   call.format = &packed.format;
   call.x = part.x;
   call.y = part.y;
@@ -128,8 +132,8 @@ Status launch(OnGpu& packed, const Tensor& x, const Rows& part, const std::optio
   call.m = part.count;
   const bool aligned = x.size(-1) % 8 == 0 && reinterpret_cast<uintptr_t>(call.x) % 16 == 0;
   SUBBYTE_TRY(const cuda::Plan plan, packed.plan(number, call.m, aligned));
-  const Tensor workspace =
-      Tensor::empty(std::array{static_cast<int64_t>(plan.workspace_bytes)}, numbers().u8, x);
+  if (plan.workspace_bytes == 0) return cuda::run_linear(plan, call, number, nullptr, stream);
+  const Tensor workspace = bytes_on_gpu(plan.workspace_bytes, x);
   return cuda::run_linear(plan, call, number, workspace.data(), stream);
 }
 
