@@ -491,11 +491,9 @@ TEST(quantize_model, groups_are_halved_until_they_divide_the_inputs) {
       quantize_model(directory / "source", directory / "rows",
                      {.format = "compressed-tensors", .group_size = 0, .bits = 4.0}, pool);
   ASSERT_TRUE(rows.ok()) << rows.error().message;
-  const auto backend = testing::make_test_backend(1);
-  EXPECT_TRUE(load_model(directory / "rows", *backend).ok());
-  EXPECT_EQ(
-      quantize_model(directory / "source", directory / "x", {.format = "gptq"}, pool).error().code,
-      "quantize.group_size");
+  EXPECT_TRUE(load_model(directory / "rows", *testing::make_test_backend(1)).ok());
+  const auto gptq = quantize_model(directory / "source", directory / "x", {.format = "gptq"}, pool);
+  EXPECT_EQ(gptq.error().code, "quantize.group_size");
 }
 
 }  // namespace
