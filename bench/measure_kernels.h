@@ -14,9 +14,9 @@ struct KernelRun {
   int64_t rows = 4096;  // N
   int64_t cols = 4096;  // K
   int rounds = 9;       // everything is measured once in each
-  std::string only;     // formats whose name contains this
+  std::string only{};   // formats whose name contains this
   double peak = 0;      // operations per second that prefill is measured against
-  std::string peak_name;
+  std::string peak_name{};
 };
 
 /// Prints a line for each format: share of B at M = 1, and the times of M = 2 to 16 over M = 1.

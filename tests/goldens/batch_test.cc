@@ -123,7 +123,9 @@ class Batches : public ::testing::TestWithParam<const char*> {
       // Of a prefix whose window is gone nothing is shared.
       const int64_t shared = child.sequence.length();
       EXPECT_EQ(shared, parent.sequence.holds(length) ? length : 0);
-      if (length == parent.sequence.length()) EXPECT_EQ(shared, length);
+      if (length == parent.sequence.length()) {
+        EXPECT_EQ(shared, length);
+      }
       child.tokens.assign(parent.tokens.begin(), parent.tokens.begin() + length);
       child.logits.assign(parent.logits.begin(),
                           parent.logits.begin() + shared * model_->config().vocab_size);

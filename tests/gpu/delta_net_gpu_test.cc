@@ -127,7 +127,9 @@ class OnGpu {
     const int64_t size = problem_.shape.state_size();
     for (int64_t i = 0; i < stride(); ++i) {
       const bool is_state = i >= before() && i < before() + size;
-      if (!is_state) EXPECT_TRUE(std::isnan(first[i])) << i;
+      if (!is_state) {
+        EXPECT_TRUE(std::isnan(first[i])) << i;
+      }
     }
     return {first + before(), first + before() + size};
   }
