@@ -229,7 +229,7 @@ class CpuProduct {
   int64_t total_;
 };
 
-Status multiply(const subbyte_matrix* matrix, const subbyte_product* product) {
+Status multiply_matrix(const subbyte_matrix* matrix, const subbyte_product* product) {
   SUBBYTE_CHECK(check_addresses({{"matrix", matrix}}));
   const MatrixView& view = matrix->matrix.view;
   SUBBYTE_TRY(const subbyte_product p,
@@ -248,7 +248,7 @@ Status multiply(const subbyte_matrix* matrix, const subbyte_product* product) {
   return CpuProduct(*matrix, p).run(execution, *matrix->multiplied);
 }
 
-Status reserve(const subbyte_matrix* matrix, const subbyte_product* product) {
+Status reserve_product(const subbyte_matrix* matrix, const subbyte_product* product) {
   SUBBYTE_CHECK(check_addresses({{"matrix", matrix}}));
   const MatrixView& view = matrix->matrix.view;
   SUBBYTE_TRY(const subbyte_product p,
@@ -260,9 +260,9 @@ Status reserve(const subbyte_matrix* matrix, const subbyte_product* product) {
 }  // namespace subbyte::c
 
 int subbyte_multiply(const subbyte_matrix* matrix, const subbyte_product* product) {
-  return subbyte::c::run([&] { return subbyte::c::multiply(matrix, product); });
+  return subbyte::c::run([&] { return subbyte::c::multiply_matrix(matrix, product); });
 }
 
 int subbyte_product_reserve(const subbyte_matrix* matrix, const subbyte_product* product) {
-  return subbyte::c::run([&] { return subbyte::c::reserve(matrix, product); });
+  return subbyte::c::run([&] { return subbyte::c::reserve_product(matrix, product); });
 }
