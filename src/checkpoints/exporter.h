@@ -77,17 +77,17 @@ struct Exporter {
   /// that size, export.act_order when it has no order of inputs of its own, export.experts when it
   /// has one matrix in a tensor.
   Result<std::vector<ExportedTensor>> (*describe)(const ExportShape& shape,
-                                                  std::string_view module);
+                                                  std::string_view module) = nullptr;
   /// How this flavour has weights such as those of `from`: the same codes, with scales and zero
   /// points as its readers want them. describe() says whether it holds the result.
-  TargetFormat (*target)(const ExportShape& from);
+  TargetFormat (*target)(const ExportShape& from) = nullptr;
   /// The quantization_config of a checkpoint; its modules are not empty.
-  ExportedConfig (*config)(const ExportedModel& model);
+  ExportedConfig (*config)(const ExportedModel& model) = nullptr;
   /// The tensors of describe() with their bytes; identical for any number of threads.
   /// Codes: as describe; export.zero_range when the flavour cannot store a zero point,
   /// export.tensor_scale when it cannot store that factor.
   Result<std::vector<ExportedTensor>> (*write)(const MatrixView& matrix, std::string_view module,
-                                               Executor& pool);
+                                               Executor& pool) = nullptr;
   /// The same for all experts under one name, which have one shape; nullptr where the flavour has
   /// one matrix in a tensor.
   Result<std::vector<ExportedTensor>> (*write_experts)(std::span<const Matrix> experts,

@@ -14,7 +14,7 @@
 namespace subbyte {
 
 struct SynthOptions {
-  std::string arch;            // one of shape_archs(); empty: the first
+  std::string arch = {};       // one of shape_archs(); empty: the first
   std::string shape = "0.6b";  // one of shape_names(arch)
   std::string format = "awq";  // one of synthetic_formats()
   int64_t layers = 0;          // at most those of the shape; 0: all of them

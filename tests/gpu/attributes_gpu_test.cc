@@ -34,7 +34,7 @@ TEST_P(GpuAttributes, give_what_the_formulas_give) {
 }
 
 INSTANTIATE_TEST_SUITE_P(all, GpuAttributes, ::testing::ValuesIn(all_attributes()),
-                         [](const auto& info) { return info.param.name; });
+                         [](const auto& test) { return test.param.name; });
 
 }  // namespace
 }  // namespace subbyte::testing
