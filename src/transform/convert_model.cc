@@ -434,7 +434,7 @@ Result<ConvertReport> convert_model(const fs::path& model, const fs::path& desti
   if (!options.allow_lossy) SUBBYTE_CHECK(check_left_out(context, target, plan));
   SUBBYTE_TRY(OutputDirectory directory,
               open_destination(model, source, destination, target, options));
-  SUBBYTE_CHECK(copy_side_files(model_directory(model), directory.path()));
+  SUBBYTE_CHECK(copy_side_files(model_directory(model), directory.path(), options.notice));
   ModelConverter converter(context, target, plan, options.allow_lossy);
   const WriteGroup write = [&](std::size_t group, const PutBytes& put) {
     return converter.write(group, put);

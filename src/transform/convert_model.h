@@ -26,7 +26,7 @@ struct ConvertOptions {
   /// activations left out.
   bool allow_lossy = false;
   uint64_t shard_bytes = uint64_t{4} << 30;
-  Notice notice = nullptr;  // of what earlier runs left behind
+  Notice notice = nullptr;  // of what earlier runs left behind, and what is not copied
   /// Opens what was written, before it has its name; its error ends the conversion, and nothing
   /// appears. The program has verify() here.
   std::function<Status(const std::filesystem::path&)> check = nullptr;

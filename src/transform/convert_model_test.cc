@@ -211,6 +211,21 @@ TEST(ConvertModel, copies_side_files_but_not_those_of_the_old_format) {
   EXPECT_EQ(folder.read("new/tokenizer.json"), "{tokens}");
 }
 
+TEST(ConvertModel, says_that_a_folder_of_templates_is_not_copied) {
+  const TempDir folder;
+  write_model(model_of("gptq", {kU4}), folder, "source");
+  fs::create_directory(folder / "source" / "additional_chat_templates");
+  ThreadPool pool(1);
+  std::vector<std::string> lines;
+  ConvertOptions options;
+  options.format = "awq";
+  options.notice = [&](const std::string& line) { lines.push_back(line); };
+  ASSERT_TRUE(convert_model(folder / "source", folder / "new", options, pool).ok());
+  ASSERT_EQ(lines.size(), 1u);
+  EXPECT_NE(lines[0].find("additional_chat_templates: its chat templates are not copied"),
+            std::string::npos);
+}
+
 TEST(ConvertModel, groups_of_several_sizes_become_the_one_size_of_awq) {
   const TempDir folder;
   const QuantizedModel model = model_of(

@@ -315,7 +315,7 @@ Result<QuantizeReport> quantize_model(const fs::path& source_directory, const fs
               OutputDirectory::resume(destination, record, ".safetensors", options.notice));
   const fs::path& path = directory.path();
   SUBBYTE_CHECK(write_configs(path, source.config, *request.format, plan.exported));
-  SUBBYTE_CHECK(copy_side_files(source_directory, path));
+  SUBBYTE_CHECK(copy_side_files(source_directory, path, options.notice));
   ModelQuantizer quantizer(context, *request.format, plan, options.allow_lossy);
   const WriteGroup write = [&](std::size_t group, const PutBytes& put) {
     return quantizer.write(group, put);

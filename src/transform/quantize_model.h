@@ -43,7 +43,7 @@ struct QuantizeOptions {
   /// At most so much in a shard; 0: 4 GiB, or as much as the largest file of a source that is in
   /// shards.
   uint64_t shard_bytes = 0;
-  Notice notice = nullptr;  // of what earlier runs left behind
+  Notice notice = nullptr;  // of what earlier runs left behind, and what is not copied
   /// Opens what was written, before it has its name; its error ends the work, and nothing appears.
   /// The program has verify() here.
   std::function<Status(const std::filesystem::path&)> check = nullptr;

@@ -17,7 +17,8 @@ namespace {
 namespace fs = std::filesystem;
 using Declaration = SafetensorsWriter::Declaration;
 
-constexpr uint64_t kMaxSideFileBytes = uint64_t{256} << 20;  // what a tokenizer.json may have
+constexpr uint64_t kMaxSideFileBytes = uint64_t{256} << 20;      // what a tokenizer.json may have
+constexpr const char* kTemplates = "additional_chat_templates";  // a folder
 constexpr std::array kSideFiles = {"tokenizer.json",
                                    "tokenizer_config.json",
                                    "tokenizer.model",
@@ -184,7 +185,11 @@ Status write_checkpoint(const fs::path& directory, const std::vector<TensorGroup
   return write_index(directory, groups, shards, files.stem);
 }
 
-Status copy_side_files(const fs::path& from, const fs::path& to) {
+Status copy_side_files(const fs::path& from, const fs::path& to, const Notice& notice) {
+  if (notice && is_there(from / kTemplates)) {
+    notice((from / kTemplates).string() +
+           ": its chat templates are not copied; copy the folder for them");
+  }
   for (const char* name : kSideFiles) {
     if (!is_there(from / name)) continue;
     SUBBYTE_TRY(const MappedFile file, open_model_file(from / name, kMaxSideFileBytes));

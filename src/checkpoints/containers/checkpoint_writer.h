@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/leftover.h"
 #include "checkpoints/containers/safetensors.h"
 
 namespace subbyte {
@@ -53,8 +54,10 @@ uint64_t count_bytes(std::span<const TensorGroup> groups);
 Status write_text(const std::filesystem::path& path, std::string_view text);
 
 /// Copies what stands beside the weights of a model: tokenizer, chat template, generation_config,
-/// README and licence. config.json is not among them. Codes: those of open_model_file (at most
-/// 256 MiB each), file.changed, those of OutputFile.
-Status copy_side_files(const std::filesystem::path& from, const std::filesystem::path& to);
+/// README and licence. config.json is not among them; `notice` hears of a folder of templates, which
+/// is not copied. Codes: those of open_model_file (at most 256 MiB each), file.changed, those of
+/// OutputFile.
+Status copy_side_files(const std::filesystem::path& from, const std::filesystem::path& to,
+                       const Notice& notice = nullptr);
 
 }  // namespace subbyte

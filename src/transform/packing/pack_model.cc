@@ -173,7 +173,7 @@ Result<PackReport> pack_model(const fs::path& source, const fs::path& destinatio
                 if (progress) progress(done, total * 2);
               }));
   SUBBYTE_TRY(OutputDirectory directory, OutputDirectory::create(destination, options.notice));
-  SUBBYTE_CHECK(copy_all_side_files(source, directory.path()));
+  SUBBYTE_CHECK(copy_all_side_files(source, directory.path(), options.notice));
   const uint64_t second_pass = count_bytes(plan.groups);
   Status written = write_checkpoint(
       directory.path(), plan.groups, options.shard_bytes,

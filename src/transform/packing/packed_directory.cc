@@ -6,7 +6,8 @@
 
 namespace subbyte {
 
-Status copy_all_side_files(const std::filesystem::path& from, const std::filesystem::path& to) {
+Status copy_all_side_files(const std::filesystem::path& from, const std::filesystem::path& to,
+                           const Notice& notice) {
   for (const char* name :
        {"config.json", "quantize_config.json", "quant_config.json", "hf_quant_config.json"}) {
     if (!is_there(from / name)) continue;
@@ -16,7 +17,7 @@ Status copy_all_side_files(const std::filesystem::path& from, const std::filesys
         write_text(to / name, {reinterpret_cast<const char*>(bytes.data()), bytes.size()}));
     SUBBYTE_CHECK(file.verify_unchanged());
   }
-  return copy_side_files(from, to);
+  return copy_side_files(from, to, notice);
 }
 
 }  // namespace subbyte

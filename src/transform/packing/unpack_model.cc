@@ -205,7 +205,7 @@ Result<UnpackReport> unpack_model(const fs::path& source, const fs::path& destin
   SUBBYTE_TRY(const TensorSource tensors, TensorSource::open_packed(source));
   SUBBYTE_TRY(const UnpackPlan plan, Planner(tensors).plan());
   SUBBYTE_TRY(OutputDirectory directory, OutputDirectory::create(destination, options.notice));
-  SUBBYTE_CHECK(copy_all_side_files(source, directory.path()));
+  SUBBYTE_CHECK(copy_all_side_files(source, directory.path(), options.notice));
   Status written = write_checkpoint(
       directory.path(), plan.groups, options.shard_bytes,
       [&](std::size_t group, const PutBytes& put) {
