@@ -54,7 +54,7 @@ uint64_t count_bytes(std::span<const TensorGroup> groups);
 Status write_text(const std::filesystem::path& path, std::string_view text);
 
 /// Copies what stands beside the weights of a model: tokenizer, chat template, generation_config,
-/// README and licence. config.json is not among them; `notice` hears of a folder of templates, which
+/// README and licence, not config.json; `notice` hears of a folder of templates, which
 /// is not copied. Codes: those of open_model_file (at most 256 MiB each), file.changed, those of
 /// OutputFile.
 Status copy_side_files(const std::filesystem::path& from, const std::filesystem::path& to,
