@@ -54,9 +54,8 @@ uint64_t count_bytes(std::span<const TensorGroup> groups);
 Status write_text(const std::filesystem::path& path, std::string_view text);
 
 /// Copies what stands beside the weights of a model: tokenizer, chat template, generation_config,
-/// README and licence, not config.json; `notice` hears of a folder of templates, which
-/// is not copied. Codes: those of open_model_file (at most 256 MiB each), file.changed, those of
-/// OutputFile.
+/// README and licence, not config.json; `notice` hears of a folder of templates, which is not
+/// copied. Codes: those of open_model_file (at most 256 MiB each) and of OutputFile, file.changed.
 Status copy_side_files(const std::filesystem::path& from, const std::filesystem::path& to,
                        const Notice& notice = nullptr);
 
