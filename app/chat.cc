@@ -45,8 +45,8 @@ const std::vector<std::string> kEfforts = {"none", "minimal", "low", "medium",
 
 /// What the options and the files of the model say of its chats. Options that do nothing with this
 /// model are refused: nobody should believe that they did.
-Status set_up(Options& options, const std::filesystem::path& directory, TextSetup& text) {
-  SUBBYTE_CHECK(options.chat_template.apply(directory, text));
+Status set_up(Options& options, const ReadyModel& ready, TextSetup& text) {
+  SUBBYTE_CHECK(options.chat_template.apply(ready.directory, text));
   if (options.no_think) {
     const ChatOptions wish = {.thinking = false};
     SUBBYTE_CHECK(check_does_something(text, wish, "--no-think", "usage.no_think"));
@@ -57,7 +57,7 @@ Status set_up(Options& options, const std::filesystem::path& directory, TextSetu
     SUBBYTE_CHECK(check_does_something(text, wish, "--reasoning-effort", "usage.reasoning_effort"));
     text.chat.effort = options.effort;
   }
-  SUBBYTE_TRY(text.sampling, options.sampling.resolve(directory));
+  SUBBYTE_TRY(text.sampling, options.sampling.resolve(ready.path));
   return {};
 }
 
@@ -159,7 +159,7 @@ Result<ExitCode> run(const Invocation& invocation, Options options) {
   const int64_t context =
       options.context.value_or(std::min<int64_t>(kDefaultContext, ready.config.max_positions));
   SUBBYTE_TRY(std::unique_ptr<TextSetup> text, TextSetup::read(ready.directory, ready.config));
-  SUBBYTE_CHECK(set_up(options, ready.directory, *text));
+  SUBBYTE_CHECK(set_up(options, ready, *text));
   const ChatSettings settings = settings_of(options, *text);
   SUBBYTE_CHECK(check_beginning(options, settings, *text, context));
   SUBBYTE_TRY(const std::unique_ptr<Session> session,

@@ -247,12 +247,12 @@ void SamplingFlags::add_to(Command command) {
       .group(group);
 }
 
-Result<SamplingDefaults> SamplingFlags::resolve(const std::filesystem::path& directory) const {
+Result<SamplingDefaults> SamplingFlags::resolve(const std::filesystem::path& model) const {
   uint64_t seed = 0;
   if (seed_) {
     SUBBYTE_TRY(seed, choose_seed(*seed_));
   }
-  return read_sampling_defaults(directory, wishes_, seed);
+  return read_sampling_defaults(model, wishes_, seed);
 }
 
 Result<OutputFile> open_output(const std::string& path_or_dash, bool overwrite) {

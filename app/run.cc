@@ -174,7 +174,7 @@ Result<ExitCode> run(const Invocation& invocation, Options options) {
   SUBBYTE_TRY(ReadyModel ready, open(invocation, options.model));
   SUBBYTE_TRY(std::unique_ptr<TextSetup> text, TextSetup::read(ready.directory, ready.config));
   SUBBYTE_CHECK(check_context(ready.config, options.context));
-  SUBBYTE_TRY(text->sampling, options.sampling.resolve(ready.directory));
+  SUBBYTE_TRY(text->sampling, options.sampling.resolve(ready.path));
   SUBBYTE_TRY(const Question question, question_of(options, *text));
   SUBBYTE_TRY(const int64_t context,
               context_size(options, ready.config, std::ssize(question.prompt)));

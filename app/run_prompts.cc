@@ -166,7 +166,7 @@ Result<ExitCode> run_prompts(const Invocation& invocation, PromptsOptions option
   if (options.prompts == "-") SUBBYTE_CHECK(keep_standard_input());
   SUBBYTE_TRY(ReadyModel ready, open(invocation, options.model));
   SUBBYTE_TRY(std::unique_ptr<TextSetup> text, TextSetup::read(ready.directory, ready.config));
-  SUBBYTE_TRY(text->sampling, options.sampling.resolve(ready.directory));
+  SUBBYTE_TRY(text->sampling, options.sampling.resolve(ready.path));
   SUBBYTE_CHECK(options.chat_template.apply(ready.directory, *text));
   const SamplingOptions sampling = text->sampling.alone;
   std::optional<Job> job;

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <string>
 
 #include "base/model_file.h"
+#include "checkpoints/config/config_file.h"
 #include "models/model_config.h"
 
 namespace subbyte {
@@ -17,17 +19,45 @@ constexpr std::array kRules = {
 #undef SUBBYTE_KEY
 };
 
+constexpr const char* kConfig = "config.json";
+
+/// What a config.json says of generation, of a wrapper also what its text part says where it says
+/// nothing itself.
+json::Value generation_part_of(const json::Object& config) {
+  json::Value part = json::Value::object();
+  const auto text = config.object("text_config");
+  for (const json::KeyRule& rule : kRules) {
+    if (config.has(rule.key)) {
+      part[std::string(rule.key)] = *config.find(rule.key);
+    } else if (text.ok() && *text && (*text)->has(rule.key)) {
+      part[std::string(rule.key)] = *(*text)->find(rule.key);
+    }
+  }
+  return part;
+}
+
 }  // namespace
+
+std::filesystem::path generation_file(const std::filesystem::path& model) {
+  const std::filesystem::path directory = model_directory(model);
+  std::filesystem::path path = directory / "generation_config.json";
+  const bool has_config = directory == model;  // beside a model file there may be any
+  return is_there(path) || !has_config ? path : directory / kConfig;
+}
 
 std::span<const json::KeyRule> generation_config_rules() {
   return kRules;
 }
 
-Result<SamplingWishes> read_generation_config(const std::filesystem::path& directory) {
+Result<SamplingWishes> read_generation_config(const std::filesystem::path& model) {
   SamplingWishes wishes;
-  const std::filesystem::path path = directory / "generation_config.json";
+  const std::filesystem::path path = generation_file(model);
   if (!is_there(path)) return wishes;
-  SUBBYTE_TRY(const json::Value value, json::parse_file(path.string(), kMaxConfigBytes));
+  SUBBYTE_TRY(json::Value value, json::parse_file(path.string(), kMaxConfigBytes));
+  if (path.filename() == kConfig) {
+    SUBBYTE_TRY(const json::Object config, json::Object::of(value, path.string()));
+    value = generation_part_of(config);
+  }
   SUBBYTE_TRY(const json::Object config, json::Object::of(value, path.string()));
   SUBBYTE_CHECK(json::check_keys(config, kRules, "config.not_computed"));
   SUBBYTE_TRY(wishes.temperature, config.number("temperature", 0, 100));
@@ -44,10 +74,10 @@ Result<SamplingWishes> read_generation_config(const std::filesystem::path& direc
   return wishes;
 }
 
-Result<SamplingDefaults> read_sampling_defaults(const std::filesystem::path& directory,
+Result<SamplingDefaults> read_sampling_defaults(const std::filesystem::path& model,
                                                 const SamplingWishes& wishes, uint64_t seed) {
-  SUBBYTE_TRY(const SamplingWishes model, read_generation_config(directory));
-  SamplingDefaults defaults = SamplingDefaults::of(wishes, model, seed);
+  SUBBYTE_TRY(const SamplingWishes others, read_generation_config(model));
+  SamplingDefaults defaults = SamplingDefaults::of(wishes, others, seed);
   SUBBYTE_CHECK(check_sampling(defaults.alone));
   return defaults;
 }

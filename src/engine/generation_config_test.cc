@@ -41,6 +41,28 @@ TEST_F(GenerationConfig, says_what_is_sampled_with) {
   EXPECT_EQ(sampling({{"do_sample", nullptr}, {"top_k", nullptr}}), to_json(SamplingOptions{}));
 }
 
+TEST_F(GenerationConfig, stands_in_config_json_where_there_is_no_file_of_its_own) {
+  dir_.write("config.json", R"({"model_type": "qwen3", "temperature": 0.1, "top_k": null})");
+  const auto wishes = read_generation_config(dir_.path());
+  ASSERT_TRUE(wishes.ok()) << wishes.error().message;
+  EXPECT_EQ(wishes->temperature, 0.1);
+  EXPECT_FALSE(wishes->top_k);
+  // Of a wrapper what it says itself comes first.
+  dir_.write("config.json", R"({"top_p": 0.5, "text_config": {"top_p": 0.7, "top_k": 3}})");
+  EXPECT_EQ(read_generation_config(dir_.path())->top_p, 0.5);
+  EXPECT_EQ(read_generation_config(dir_.path())->top_k, 3);
+  dir_.write("config.json", R"({"model_type": "qwen3", "suppress_tokens": [5]})");
+  const auto refused = read_generation_config(dir_.path());
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, "config.not_computed");
+  EXPECT_NE(refused.error().message.find("config.json: suppress_tokens"), std::string::npos);
+  // The reference asks one of the two. What lies beside a model that is a file is not its config.
+  dir_.write("model.ak48", "");
+  EXPECT_TRUE(read_generation_config(dir_ / "model.ak48").ok());
+  dir_.write("generation_config.json", "{}");
+  EXPECT_TRUE(read_generation_config(dir_.path()).ok());
+}
+
 TEST_F(GenerationConfig, refuses_values_out_of_range) {
   EXPECT_EQ(read({{"temperature", -1}}).error().code, "json.range");
   EXPECT_EQ(read({{"top_k", "5"}}).error().code, "json.type");

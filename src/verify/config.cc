@@ -150,18 +150,23 @@ Status check_config(VerifyContext& context) {
   if (const Status files = check_model_files(context.path); !files.ok()) {
     context.findings.add(files.error(), "adapter_config.json");
   }
+  const auto check_sampling = [&](std::string_view file) {
+    const auto sampling = read_generation_config(context.path);
+    if (!sampling.ok()) context.findings.add(sampling.error(), file);
+  };
+  const bool has_generation = is_there(context.directory / kGeneration);
   with_json(context, kConfig, read_config_file(context.path),
             [&](const json::Object& config, const json::Value& value) {
               check_config_object(context, config, value);
+              if (!has_generation) check_sampling(kConfig);
             });
-  if (!is_there(context.directory / kGeneration)) return {};
+  if (!has_generation) return {};
   with_json(context, kGeneration, read_generation_file(context.directory),
             [&](const json::Object& config, const json::Value&) {
               check_special_tokens(context, config, kGeneration);
               note_unknown_keys(context, kGeneration,
                                 json::unknown_keys(config, generation_config_rules()));
-              const auto sampling = read_generation_config(context.directory);
-              if (!sampling.ok()) context.findings.add(sampling.error(), kGeneration);
+              check_sampling(kGeneration);
             });
   return {};
 }

@@ -7,6 +7,8 @@
 
 namespace subbyte {
 
+constexpr std::string_view kConfig = "config.json";
+
 std::vector<Refusal> find_refusals(const std::filesystem::path& path, Backend& backend,
                                    Reads reads) {
   std::vector<Refusal> refusals;
@@ -15,10 +17,13 @@ std::vector<Refusal> find_refusals(const std::filesystem::path& path, Backend& b
   };
   const std::filesystem::path directory = model_directory(path);
   if (const Status loading = check_loading(path, backend, reads); !loading.ok()) {
-    add("config.json", loading.error());
+    add(kConfig, loading.error());
   }
-  if (const auto sampling = read_generation_config(directory); !sampling.ok()) {
-    add("generation_config.json", sampling.error());
+  // A config.json that is no JSON was an error before.
+  const bool is_config = generation_file(path).filename() == kConfig;
+  const auto sampling = read_generation_config(path);
+  if (!sampling.ok() && (!is_config || refusals.empty())) {
+    add(is_config ? kConfig : "generation_config.json", sampling.error());
   }
   const std::filesystem::path tokenizer_json = directory / "tokenizer.json";
   if (!is_there(tokenizer_json)) return refusals;
