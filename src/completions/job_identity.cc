@@ -20,6 +20,7 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kWeights = ".safetensors";
 constexpr std::array<std::string_view, 2> kSmall = {".json", ".jinja"};
+constexpr std::string_view kTemplates = "additional_chat_templates";  // a folder
 constexpr std::array<std::string_view, 4> kBesideFile = {"generation_config.", "tokenizer",
                                                          "chat_template.", "special_tokens"};
 constexpr std::size_t kDigestCharacters = 16;  // of 64: 2^64 models are not made by chance
@@ -59,7 +60,9 @@ std::string digest_of_weights(const fs::path& path, std::span<const std::byte> b
 Status add_file(const fs::path& path, bool has_weights, bool is_named_by_user, JobRecord& record) {
   SUBBYTE_TRY(const MappedFile file,
               is_named_by_user ? MappedFile::open(path) : open_model_file(path, kAnyFileSize));
-  std::string name = std::string(kJobFile) + path.filename().native();
+  std::string name(kJobFile);
+  if (path.parent_path().filename() == kTemplates) name += std::string(kTemplates) + "/";
+  name += path.filename().native();
   const std::string digest =
       has_weights ? digest_of_weights(path, file.bytes()) : sha256(file.bytes());
   record[std::move(name)] = digest.substr(0, kDigestCharacters);
@@ -83,6 +86,11 @@ Result<std::set<fs::path>> files_in(const fs::path& directory, bool is_beside_fi
     if (has_weights || (is_small && is_of_model)) files.insert(at->path());
   }
   if (failure) return file_error(failure.value(), directory, "read the directory");
+  if (is_beside_file) return files;
+  for (fs::directory_iterator at(directory / kTemplates, failure), end; !failure && at != end;
+       at.increment(failure)) {
+    if (at->path().extension() == ".jinja") files.insert(at->path());
+  }
   return files;
 }
 

@@ -224,6 +224,12 @@ TEST_F(Job, is_not_gone_on_with_by_another_model_or_other_options) {
               std::string::npos);
     folder_.write(std::string("model/") + name, text);
   }
+  // So is a template for tools.
+  fs::create_directory(path("model/additional_chat_templates"));
+  folder_.write("model/additional_chat_templates/tool_use.jinja", "{{ tools[0].name }}");
+  EXPECT_NE(refusal({}).find("the file additional_chat_templates/tool_use.jinja is another one"),
+            std::string::npos);
+  fs::remove_all(path("model/additional_chat_templates"));
   // What changes no answer is no matter.
   EXPECT_EQ(run(model, {}, {"--parallel", "3", "--pin"}).exit_code, 0);
   fs::rename(path("model"), path("moved"));
