@@ -86,15 +86,17 @@ Result<Normalizer> Normalizer::compile(const std::vector<NormalizerStep>& steps,
   return made;
 }
 
-/// Stops early where the text becomes too long.
-void Normalizer::replace(const Step& step, std::size_t max_bytes, Result& result) {
+/// Writes no more than the text may have: then it says how long it would have become.
+std::size_t Normalizer::replace(const Step& step, std::size_t max_bytes, Result& result) {
   const std::string_view text = result.text;
   const NormalizerStep& spec = step.spec;
   std::string made;
   made.reserve(text.size());
   RangeMapper ranges(result.ranges);
+  std::size_t size = 0;
   const auto take = [&](std::size_t begin, std::size_t end, bool is_match) {
-    if (made.size() > max_bytes) return;
+    size += is_match ? spec.text.size() : end - begin;
+    if (size > max_bytes) return;
     const std::size_t to = made.size();
     made += is_match ? std::string_view(spec.text) : text.substr(begin, end - begin);
     is_match ? ranges.replace(begin, end, to, made.size()) : ranges.copy(begin, end, to);
@@ -120,6 +122,7 @@ void Normalizer::replace(const Step& step, std::size_t max_bytes, Result& result
   }
   result.ranges = ranges.take();
   result.text = std::move(made);
+  return size;
 }
 
 void Normalizer::strip(const NormalizerStep& spec, Result& result) {
@@ -147,7 +150,8 @@ Result<Normalizer::Result> Normalizer::normalize(std::string_view text, std::siz
   };
   for (const Step& step : steps_) {
     const NormalizerStep& spec = step.spec;
-    const std::size_t size = result.text.size();
+    const std::size_t before = result.text.size();
+    std::size_t size = 0;  // where it is known before it is written
     switch (spec.kind) {
       case Kind::kForm:
         change([&](std::string_view run) { return to_normal_form(run, spec.form); });
@@ -156,7 +160,7 @@ Result<Normalizer::Result> Normalizer::normalize(std::string_view text, std::siz
         change(lower_case);
         break;
       case Kind::kStripAccents: {
-        const bool loses_first = size > 0 && is_mark(utf8::decode_one(result.text).value);
+        const bool loses_first = before > 0 && is_mark(utf8::decode_one(result.text).value);
         result.begins_at_origin = result.begins_at_origin && !loses_first;
         change(without_accents);
         break;
@@ -165,16 +169,18 @@ Result<Normalizer::Result> Normalizer::normalize(std::string_view text, std::siz
         strip(spec, result);
         break;
       case Kind::kPrepend:
-        prepend(spec, result);
+        size = before > 0 ? before + spec.text.size() : 0;
+        if (size <= max_bytes) prepend(spec, result);
         break;
       case Kind::kReplace:
-        replace(step, max_bytes, result);
+        size = replace(step, max_bytes, result);
         break;
     }
-    if (result.text.size() > max_bytes) {
+    size = std::max(size, result.text.size());
+    if (size > max_bytes) {
       return Error{"tokenizer.too_long",
-                   fmt::format("a text of {} bytes, at most {} are taken after normalization",
-                               result.text.size(), max_bytes)};
+                   fmt::format("a text of {} bytes, at most {} are taken after normalization", size,
+                               max_bytes)};
     }
   }
   return result;

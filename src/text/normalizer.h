@@ -61,7 +61,7 @@ class Normalizer {
     std::vector<RegexAutomaton> pattern;  // one, of kReplace without a literal
   };
 
-  static void replace(const Step& step, std::size_t max_bytes, Result& result);
+  static std::size_t replace(const Step& step, std::size_t max_bytes, Result& result);
   static void strip(const NormalizerStep& spec, Result& result);
   static void prepend(const NormalizerStep& spec, Result& result);
 

@@ -13,6 +13,9 @@ namespace subbyte {
 namespace {
 
 constexpr std::size_t kMaxSteps = 64;
+// Of all steps together, before what tokens are is made for each of them. Known decoders write a
+// space instead of a mark.
+constexpr std::size_t kMaxGrowth = 4096;
 
 using Kind = TextDecoderStep::Kind;
 
@@ -54,6 +57,15 @@ std::string replaced(const TextDecoderStep& spec, const std::vector<RegexAutomat
   }
   made += token;
   return made;
+}
+
+/// How many times as long a step makes a token at most.
+std::size_t growth_of(const TextDecoderStep& step) {
+  // Other patterns may match between any two bytes.
+  const bool is_literal = step.is_literal && !step.pattern.empty();
+  if (!is_literal) return 2 * step.text.size() + 1;
+  return std::max<std::size_t>(1,
+                               (step.text.size() + step.pattern.size() - 1) / step.pattern.size());
 }
 
 /// A space, or nothing, instead of each `mark`.
@@ -109,10 +121,18 @@ Result<TextDecoder> TextDecoder::compile(const std::vector<TextDecoderStep>& ste
   }
   TextDecoder made;
   bool is_fused = false;
+  std::size_t growth = 1;
   for (const TextDecoderStep& step : steps) {
     if (is_fused && step.kind != Kind::kFuse && step.kind != Kind::kStrip) {
       return Error{"tokenizer.unsupported",
                    fmt::format("{} after Fuse or ByteLevel is not supported", name_of(step.kind))};
+    }
+    if (step.kind == Kind::kReplace) growth *= growth_of(step);
+    if (growth > kMaxGrowth) {
+      return Error{"tokenizer.unsupported",
+                   fmt::format("contents that make tokens more than {} times as long are not "
+                               "supported",
+                               kMaxGrowth)};
     }
     Step compiled{step, {}, is_fused};
     const bool is_literal = step.is_literal && !step.pattern.empty();
@@ -121,6 +141,7 @@ Result<TextDecoder> TextDecoder::compile(const std::vector<TextDecoderStep>& ste
       compiled.pattern.push_back(std::move(automaton));
     }
     made.steps_.push_back(std::move(compiled));
+    made.growth_ = growth;
     is_fused = is_fused || step.kind == Kind::kFuse || step.kind == Kind::kBytes;
   }
   return made;

@@ -47,6 +47,9 @@ class TextDecoder {
   /// Appends what is left, and begins anew.
   void finish(State& state, std::string& text) const;
 
+  /// How many times as long as a token its text is at most.
+  std::size_t growth() const { return growth_; }
+
   /// The bytes that a token stands for by itself, wherever it stands but at the start.
   std::string bytes_of(std::string_view token) const;
 
@@ -65,6 +68,7 @@ class TextDecoder {
   void end_run(std::size_t idx, State& state, std::string& text) const;
 
   std::vector<Step> steps_;
+  std::size_t growth_ = 1;
 };
 
 }  // namespace subbyte

@@ -60,6 +60,10 @@ namespace {
 constexpr std::size_t kMaxTextBytes = std::size_t{64} << 20;
 // U+FFFD makes three bytes of one; NFC makes at most three characters of one.
 constexpr std::size_t kMaxNormalizedBytes = kMaxTextBytes * 9;
+// So many times as long a text may become, and this much longer: NFKC makes 33 bytes of the three
+// of U+FDFA, and a mark of three bytes may stand for each of them.
+constexpr std::size_t kMaxGrowth = 33;
+constexpr std::size_t kFreeGrowth = std::size_t{1} << 16;
 // A mark of at most four bytes instead of each space.
 static_assert(kMaxNormalizedBytes * 4 <= Bpe::kMaxSymbols);
 constexpr std::string_view kMark = "\xE2\x96\x81";  // U+2581, which stands for a space
@@ -196,9 +200,12 @@ struct Tokenizer::Data {
     for (TokenId id = 0; id < size; ++id) {
       const std::string key = key_of(id).value_or(std::string());
       num_bytes += key.size();
-      if (!key.empty()) token_texts += decoder.bytes_of(key);
+      // What one long token might become is not made first.
+      const std::size_t most = kMaxTextFactor * num_bytes + kFreeTextBytes;
+      const bool may_fit = key.size() <= most / decoder.growth();
+      if (may_fit && !key.empty()) token_texts += decoder.bytes_of(key);
       text_ends.push_back(static_cast<uint32_t>(token_texts.size()));
-      if (token_texts.size() > kMaxTextFactor * num_bytes + kFreeTextBytes) {
+      if (!may_fit || token_texts.size() > most) {
         return Error{"tokenizer.unsupported",
                      "decoder: a content that makes tokens much longer is not supported"};
       }
@@ -298,6 +305,8 @@ struct Tokenizer::Data {
     ids.reserve(text.size() / 4);  // what most texts need
     Scratch scratch(text.size());
     std::vector<Part> inner;
+    // Of all parts together, so that steps and tokens do not multiply.
+    std::size_t room = std::min(kMaxNormalizedBytes, kMaxGrowth * text.size() + kFreeGrowth);
     for (const Part& part : parts) {
       if (part.id) {
         ids.push_back(*part.id);
@@ -308,7 +317,8 @@ struct Tokenizer::Data {
       ready.ranges = ranges_within(where, begin, begin + part.text.size());
       const bool is_ready = normalizer.changes_nothing();
       if (!is_ready) {
-        SUBBYTE_TRY(ready, normalizer.normalize(part.text, kMaxNormalizedBytes, ready.ranges));
+        SUBBYTE_TRY(ready, normalizer.normalize(part.text, room, ready.ranges));
+        room -= ready.text.size();
       }
       const std::string_view normalized = is_ready ? part.text : ready.text;
       inner.clear();

@@ -173,6 +173,42 @@ TEST(CharacterTokenizer, refuses_a_replacement_that_makes_a_text_endless) {
   EXPECT_EQ(ids.error().code, "tokenizer.too_long");
 }
 
+/// Each step doubles what is there.
+TEST(CharacterTokenizer, refuses_steps_that_multiply_each_other) {
+  const TokenizerJson doubles = {
+      {"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", "aa"}};
+  TokenizerJson json = character_tokenizer();
+  json["normalizer"] = {{"type", "Sequence"}, {"normalizers", TokenizerJson::array()}};
+  for (int i = 0; i < 20; ++i) json["normalizer"]["normalizers"].push_back(doubles);
+  const auto tokenizer = load_tokenizer(json);
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.error().message;
+  const auto ids = tokenizer->encode("a", SpecialTokens::kAsText);
+  ASSERT_FALSE(ids.ok());
+  EXPECT_EQ(ids.error().code, "tokenizer.too_long");
+  EXPECT_TRUE(tokenizer->encode("b", SpecialTokens::kAsText).ok());
+  json = character_tokenizer();
+  json["decoder"] = {{"type", "Sequence"}, {"decoders", TokenizerJson::array()}};
+  for (int i = 0; i < 20; ++i) json["decoder"]["decoders"].push_back(doubles);
+  const auto refused = load_tokenizer(json);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, "tokenizer.unsupported");
+  EXPECT_NE(refused.error().message.find("more than 4096 times"), std::string::npos)
+      << refused.error().message;
+}
+
+/// What a step writes in front of each text between added tokens is counted together.
+TEST(CharacterTokenizer, refuses_a_prefix_for_each_of_many_parts) {
+  TokenizerJson json = character_tokenizer();
+  json["normalizer"] = {{"type", "Prepend"}, {"prepend", std::string(60'000, 'b')}};
+  json["added_tokens"] = {added_token(300, "<|x|>")};
+  const auto tokenizer = load_tokenizer(json);
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.error().message;
+  EXPECT_TRUE(tokenizer->encode("a", SpecialTokens::kRecognize).ok());
+  const auto ids = tokenizer->encode("a<|x|>a<|x|>a", SpecialTokens::kRecognize);
+  ASSERT_FALSE(ids.ok());
+  EXPECT_EQ(ids.error().code, "tokenizer.too_long");
+}
+
 TEST(CharacterTokenizer, other_models_are_refused_by_name) {
   for (const char* type : {"Unigram", "WordPiece", "WordLevel"}) {
     TokenizerJson json = character_tokenizer();
