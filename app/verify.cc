@@ -63,9 +63,11 @@ std::string as_text(const VerifyReport& report, const Options& options) {
     const std::size_t count = report.count(severity);
     return fmt::format("{} {}{}", count, name(severity), count == 1 ? "" : "s");
   };
-  return text + line("{}: {} tensors, {:.1f} MB: {}, {}, {}", options.path, report.num_tensors,
+  const bool runs = report.count(Severity::kError) > 0 || report.is_run_here();
+  return text + line("{}: {} tensors, {:.1f} MB: {}, {}, {}{}", options.path, report.num_tensors,
                      static_cast<double>(report.bytes) / 1e6, counted(Severity::kError),
-                     counted(Severity::kWarning), counted(Severity::kNote));
+                     counted(Severity::kWarning), counted(Severity::kNote),
+                     runs ? "" : "; `subbyte run` refuses it");
 }
 
 Result<ExitCode> run(const Invocation& invocation, const Options& options) {
@@ -85,7 +87,7 @@ Result<ExitCode> run(const Invocation& invocation, const Options& options) {
   const std::string text =
       options.json ? json_text(to_json(report)) : fitted(as_text(report, options), stdout, 9);
   print(stdout, text);
-  const bool bad = report.count(Severity::kError) > 0 ||
+  const bool bad = report.count(Severity::kError) > 0 || !report.is_run_here() ||
                    (options.strict && report.count(Severity::kWarning) > 0);
   return bad ? kProblemsFound : kOk;
 }
@@ -94,7 +96,9 @@ Result<ExitCode> run(const Invocation& invocation, const Options& options) {
 
 void add_verify(Program& program, Invocation& invocation) {
   Command command = program.add_command(
-      "verify", "Read a whole checkpoint and list what is wrong; exit code 3 when there are errors",
+      "verify",
+      "Read a whole checkpoint and list what is wrong; exit code 3 when there are errors, "
+      "or what run refuses",
       "  subbyte verify demo/model\n"
       "  subbyte verify Qwen/Qwen3-8B-AWQ --strict\n"
       "  subbyte verify ./Qwen3-8B-GPTQ --json\n"

@@ -55,11 +55,14 @@ Value to_json(const Inspection& inspection) {
 }
 
 Value to_json(const VerifyReport& report) {
-  Value root = {
-      {"architecture", report.architecture},      {"quantization", report.quantization},
-      {"num_tensors", report.num_tensors},        {"bytes", report.bytes},
-      {"errors", report.count(Severity::kError)}, {"warnings", report.count(Severity::kWarning)},
-      {"notes", report.count(Severity::kNote)}};
+  Value root = {{"architecture", report.architecture},
+                {"quantization", report.quantization},
+                {"num_tensors", report.num_tensors},
+                {"bytes", report.bytes},
+                {"errors", report.count(Severity::kError)},
+                {"warnings", report.count(Severity::kWarning)},
+                {"notes", report.count(Severity::kNote)},
+                {"runs", report.count(Severity::kError) == 0 && report.is_run_here()}};
   root["findings"] = Value::array();
   for (const Finding& finding : report.findings) {
     root["findings"].push_back({{"code", finding.code},

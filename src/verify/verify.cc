@@ -94,6 +94,14 @@ std::size_t VerifyReport::count(Severity severity) const {
   return static_cast<std::size_t>(std::ranges::count(findings, severity, &Finding::severity));
 }
 
+bool VerifyReport::is_run_here() const {
+  constexpr std::string_view kCodes[] = {"config.model_type", "tokenizer.unsupported",
+                                         "verify.no_tokenizer"};
+  return std::ranges::none_of(findings, [&](const Finding& finding) {
+    return std::ranges::find(kCodes, finding.code) != std::end(kCodes);
+  });
+}
+
 Result<VerifyReport> verify(const fs::path& path, const VerifyOptions& options, Executor& pool) {
   std::vector<Error> problems;
   SUBBYTE_TRY(TensorSource tensors, open_tensors(path, problems));

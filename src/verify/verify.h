@@ -45,6 +45,9 @@ struct VerifyReport {
   std::vector<TensorChecksum> checksums;  // by name, when asked for
 
   std::size_t count(Severity severity) const;
+  /// Nothing says that this version does not run what else is sound: an architecture or a tokenizer
+  /// that it does not know, or no tokenizer.
+  bool is_run_here() const;
 };
 
 struct VerifyOptions {

@@ -20,6 +20,7 @@ namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
 const fs::path kData = SUBBYTE_TEST_DATA;
+const std::string kModel = (kData / "../../demo/model").string();
 
 std::string golden(const std::string& name) {
   return (kData / "goldens" / name).string();
@@ -298,12 +299,39 @@ fs::path damaged_golden(const TempDir& folder, const std::string& tensor, uint16
 }
 
 TEST(Verify, a_sound_model_exits_with_0) {
-  const ProcessResult result = run_program({"verify", golden("qwen3-awq")});
+  const ProcessResult result = run_program({"verify", kModel});
   EXPECT_EQ(result.exit_code, 0) << result.err;
-  EXPECT_NE(result.out.find("0 errors, 1 warning, 0 notes"), std::string::npos) << result.out;
-  EXPECT_EQ(run_program({"verify", golden("qwen3-awq"), "--strict"}).exit_code, 3);
+  EXPECT_NE(result.out.find("0 errors, 0 warnings, 0 notes"), std::string::npos) << result.out;
+  EXPECT_EQ(run_program({"verify", kModel, "--strict"}).exit_code, 0);
   EXPECT_EQ(run_program({"verify", "/no/such/model"}).exit_code, 1);
   EXPECT_EQ(run_program({"verify"}).exit_code, 2);
+}
+
+/// However sound its weights are.
+TEST(Verify, what_run_refuses_exits_with_3) {
+  const ProcessResult bare = run_program({"verify", golden("qwen3-awq")});
+  EXPECT_EQ(bare.exit_code, 3) << bare.out;
+  EXPECT_NE(bare.out.find("0 errors, 1 warning, 0 notes; `subbyte run` refuses it"),
+            std::string::npos)
+      << bare.out;
+  const TempDir folder;
+  fs::copy(kModel, folder / "model");
+  const auto expect_refusal = [&](const char* name, Json file, const char* code) {
+    const std::string before = folder.read(std::string("model/") + name);
+    Json changed = Json::parse(before);
+    changed.update(file);
+    folder.write(std::string("model/") + name, changed.dump());
+    const std::string model = (folder / "model").string();
+    const ProcessResult verified = run_program({"verify", model, "--json"});
+    EXPECT_EQ(verified.exit_code, 3) << code;
+    EXPECT_EQ(Json::parse(verified.out).at("runs"), false) << code;
+    EXPECT_NE(verified.out.find(code), std::string::npos) << verified.out;
+    EXPECT_EQ(run_program({"inspect", model}).exit_code, 3) << code;
+    EXPECT_NE(run_program({"run", model, "-p", "a", "-n", "1"}).exit_code, 0) << code;
+    folder.write(std::string("model/") + name, before);
+  };
+  expect_refusal("config.json", {{"model_type", "falcon"}}, "config.model_type");
+  expect_refusal("tokenizer_config.json", {{"add_prefix_space", true}}, "tokenizer.unsupported");
 }
 
 TEST(Verify, errors_exit_with_3_and_stand_in_the_json) {
@@ -332,10 +360,14 @@ TEST(Verify, errors_exit_with_3_and_stand_in_the_json) {
 
 TEST(Verify, warnings_exit_with_3_only_when_told) {
   const TempDir folder;
-  const std::string model = damaged_golden(folder, "model.layers.1.mlp.up_proj.scales", 0).string();
+  fs::copy(kModel, folder / "model");
+  Json config = Json::parse(folder.read("model/tokenizer_config.json"));
+  config["added_tokens_decoder"]["4094"]["lstrip"] = true;
+  folder.write("model/tokenizer_config.json", config.dump());
+  const std::string model = (folder / "model").string();
   const ProcessResult result = run_program({"verify", model});
-  EXPECT_EQ(result.exit_code, 0);
-  EXPECT_NE(result.out.find("warning  verify.scale_zero"), std::string::npos) << result.out;
+  EXPECT_EQ(result.exit_code, 0) << result.out;
+  EXPECT_NE(result.out.find("warning  verify.added_token"), std::string::npos) << result.out;
   EXPECT_EQ(run_program({"verify", model, "--strict"}).exit_code, 3);
 }
 
