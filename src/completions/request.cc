@@ -29,11 +29,12 @@ constexpr std::array kMessageRules = {
 #undef SUBBYTE_KEY
 };
 
-/// Every field has a rule and does not ask for what is not computed.
+/// Every field that asks for something has a rule and does not ask for what is not computed.
 Status check_fields(const Object& object, std::span<const KeyRule> rules,
                     std::span<const std::string_view> others = {}) {
   for (const auto& [name, value] : object.members()) {
-    if (std::ranges::find(others, name) != others.end() || json::find_rule(rules, name)) continue;
+    if (value.is_null() || json::find_rule(rules, name)) continue;
+    if (std::ranges::find(others, name) != others.end()) continue;
     return Error{"completion.field",
                  fmt::format("{}: the field {} is not known", object.where(), quote(name))};
   }
@@ -224,7 +225,8 @@ Result<Value> read_message(const Value& value, const std::string& where) {
   SUBBYTE_CHECK(check_role_fields(message, role));
   Value result = Value::object();
   for (const auto& [key, field] : message.members()) {
-    const bool is_seen = json::find_rule(kMessageRules, key)->use == KeyUse::kComputed;
+    const KeyRule* const rule = json::find_rule(kMessageRules, key);
+    const bool is_seen = rule != nullptr && rule->use == KeyUse::kComputed;
     if (is_seen && find_asked(message, key) != nullptr) result[key] = field;
   }
   const bool calls = result.contains("tool_calls");

@@ -50,6 +50,10 @@ TEST(Requests, null_asks_for_nothing_in_every_field) {
         "")
         << rule.key;
   }
+  // Clients write all fields of their types, also those that are newer than this program.
+  EXPECT_EQ(refusal({{"prompt", "a"}, {"brand_new", nullptr}}), "");
+  EXPECT_EQ(refusal(chat({{"role", "user"}, {"content", "b"}, {"brand_new", nullptr}})), "");
+  EXPECT_NE(refusal({{"prompt", "a"}, {"brand_new", false}}), "");
 }
 
 TEST(Requests, fields_of_chats_are_refused_beside_a_prompt_unless_they_are_neutral) {
