@@ -4,7 +4,6 @@
 
 #include "app/foreign_names.h"
 #include "app/help.h"
-#include "app/wrap.h"
 
 namespace subbyte::app {
 namespace {
@@ -51,12 +50,11 @@ std::string exit_codes() {
 )";
 }
 
-/// The table of foreign_names.def.
+/// The table of foreign_names.def, in lines of any length.
 std::string other_programs() {
-  constexpr int kColumns = 80;
   std::string text =
-      "Options of llama.cpp, vLLM and Hugging Face's tools that are taken as ours, and what to do\n"
-      "instead of the others.\n\n";
+      "Options of llama.cpp, vLLM and Hugging Face's tools that\n"
+      "are taken as ours, and what to do instead of the others.\n\n";
   const auto add = [&](std::string_view names, const std::string& meaning) {
     text += fmt::format("{}\n    {}\n", names, meaning);
   };
@@ -69,7 +67,7 @@ std::string other_programs() {
   for (const ForeignCommand& row : foreign_commands()) {
     add(fmt::format("subbyte {}", row.names), std::string(row.instead));
   }
-  return wrap(text, kColumns, 4);
+  return text;
 }
 
 }  // namespace

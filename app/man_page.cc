@@ -4,10 +4,13 @@
 #include <fmt/ranges.h>
 
 #include "app/help.h"
+#include "app/wrap.h"
 #include "base/version.h"
 
 namespace subbyte::app {
 namespace {
+
+constexpr int kColumns = 80;
 
 /// Nothing in it is taken for a request or an escape of roff, and hyphens can be copied.
 std::string escaped(std::string_view text) {
@@ -65,7 +68,8 @@ std::string man_page(const Program& program) {
     if (shared.by != Shares::kNothing) text += option_entry(shared.option);
   }
   for (const Topic& topic : kTopics) {
-    text += fmt::format(".SH {}\n{}.\n{}", title_of(topic), topic.title, as_is(topic.text()));
+    text += fmt::format(".SH {}\n{}.\n{}", title_of(topic), topic.title,
+                        as_is(wrap(topic.text(), kColumns, 4)));
   }
   return text;
 }

@@ -65,6 +65,15 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{{"pull", "org/name"},
                 "no command \"pull\": `hf download org/name` fetches a model into the cache that "
                 "subbyte reads"},
+        Mistake{{"convert", "D", "x", "--to", "awq", "--w_bit", "4"},
+                "convert: no option --w-bit here; quantize (as --bits) has it"},
+        Mistake{{"run", "D", "-cb"},
+                "run: no option -cb: there is nothing to choose; leave it out"},
+        Mistake{{"quantize", "D", "x", "--scheme", "W4A16"},
+                "quantize: no option --scheme: --format says what is written"},
+        Mistake{{"benchmark", "D"},
+                "no command \"benchmark\": `subbyte bench MODEL` has llama-bench's tests and "
+                "columns"},
         Mistake{{"-v"}, "no option -v: there is no log; -q says less, --version tells the version"},
         Mistake{{"./model", "-p", "Hi"},
                 "no command \"./model\"; `subbyte run MODEL -p TEXT` continues a text"}));
