@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "app/output.h"
+#include "app/terminal.h"
 #include "base/version.h"
 
 namespace subbyte::app {
@@ -68,7 +69,7 @@ struct Column {
   bool is_number = true;
 };
 
-std::vector<Column> columns_of(const BenchSubject& subject, const BenchResult& result) {
+std::vector<Column> table_columns(const BenchSubject& subject, const BenchResult& result) {
   const Spread rate = spread_of(rates_of(result));
   const bool has_share = share_of(result, rate.mean) > 0;
   std::vector<Column> columns = {{"model", 20, subject.type, false},
@@ -83,6 +84,35 @@ std::vector<Column> columns_of(const BenchSubject& subject, const BenchResult& r
       {"read GB/s", 9, has_share ? fmt::format("{:.1f}", result.read_bandwidth / 1e9) : ""});
   columns.push_back(
       {"share", 5, has_share ? fmt::format("{:.0f} %", 100 * share_of(result, rate.mean)) : ""});
+  return columns;
+}
+
+/// What all rows have in common.
+std::string subject_line(const BenchSubject& subject) {
+  return line("{}, {}, {} parameters, on {}", subject.type, size_text(subject.size),
+              count_text(subject.num_parameters), subject.gpu.empty() ? "CPU" : "CUDA");
+}
+
+std::size_t width_of_table(const std::vector<Column>& columns) {
+  std::size_t width = 1;
+  for (const Column& column : columns) width += column.width + 3;
+  return width;
+}
+
+/// The columns that fit a terminal: without those of subject_line(), then without others.
+std::vector<Column> fitted_columns(std::vector<Column> columns, std::size_t width) {
+  if (width_of_table(columns) <= width) return columns;
+  const auto drop = [&](std::string_view title) {
+    std::erase_if(columns, [&](const Column& column) { return column.title == title; });
+  };
+  for (const char* title : {"model", "size", "params", "backend"}) drop(title);
+  for (Column& column : columns) {
+    if (column.title == "test") column.width = 13;
+    if (column.title == "kv") column.width = 4;
+  }
+  for (const char* title : {"read GB/s", "share", "kv", "threads"}) {
+    if (width_of_table(columns) > width) drop(title);
+  }
   return columns;
 }
 
@@ -168,8 +198,14 @@ BenchReport::BenchReport(BenchFormat format, BenchSubject subject)
 
 void BenchReport::add(const BenchResult& result) {
   if (format_ == BenchFormat::kTable) {
-    const std::vector<Column> columns = columns_of(subject_, result);
-    if (num_results_ == 0) print(stdout, table_head(columns));
+    const std::vector<Column> all = table_columns(subject_, result);
+    const std::vector<Column> columns =
+        is_terminal(stdout) ? fitted_columns(all, columns_of(stdout) - 1) : all;
+    const bool has_subject = columns.front().title == all.front().title;
+    if (num_results_ == 0) {
+      print(stdout,
+            (has_subject ? "" : fitted(subject_line(subject_), stdout, 2)) + table_head(columns));
+    }
     std::string row = "|";
     for (const Column& column : columns) row += cell(column, column.text);
     print(stdout, line("{}", row));

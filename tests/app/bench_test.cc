@@ -73,6 +73,13 @@ TEST(Bench, prints_a_table_with_the_columns_of_llama_bench) {
   }
 }
 
+TEST(Bench, takes_the_name_of_llama_bench) {
+  const ProcessResult result =
+      run_bench({"-p", "0", "-n", "0", "-pg", "8,4", "-r", "1", "-o", "csv"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_NE(result.out.find("\"pp8+tg4\""), std::string::npos) << result.out;
+}
+
 TEST(Bench, objects_have_the_keys_of_llama_bench_and_agree_with_their_samples) {
   const ProcessResult result = run_bench({"-p", "8", "-n", "4", "-r", "3", "-t", "1", "--json"});
   ASSERT_EQ(result.exit_code, 0) << result.err;

@@ -117,6 +117,7 @@ TEST_P(Screens, of_commands_fit) {
                               {"diff", demo, (folder / "q").string()},
                               {"clean", folder.path().string()},
                               {"list"},
+                              {"bench", demo, "-p", "8", "-n", "2", "-r", "1", "-d", "0,64"},
                               {"devices"}}) {
     expect_to_fit(screen(arguments, columns, {{"HF_HUB_CACHE", folder.path().string()}}), columns,
                   arguments[0]);
