@@ -58,11 +58,17 @@ std::string digest_of_weights(const fs::path& path, std::span<const std::byte> b
 }
 
 Status add_file(const fs::path& path, bool has_weights, bool is_named_by_user, JobRecord& record) {
-  SUBBYTE_TRY(const MappedFile file,
-              is_named_by_user ? MappedFile::open(path) : open_model_file(path, kAnyFileSize));
+  const Result<MappedFile> opened =
+      is_named_by_user ? MappedFile::open(path) : open_model_file(path, kAnyFileSize);
+  if (!opened.ok() && is_named_by_user) return opened.error();
   std::string name(kJobFile);
   if (path.parent_path().filename() == kTemplates) name += std::string(kTemplates) + "/";
   name += path.filename().native();
+  if (!opened.ok()) {  // whoever reads it says so; of a model nobody may
+    record[std::move(name)] = std::string(opened.error().code);
+    return {};
+  }
+  const MappedFile& file = *opened;
   const std::string digest =
       has_weights ? digest_of_weights(path, file.bytes()) : sha256(file.bytes());
   record[std::move(name)] = digest.substr(0, kDigestCharacters);

@@ -176,6 +176,16 @@ TEST_F(Job, writes_through_no_link_and_into_no_file_of_others) {
 }
 
 /// Each change of what decides an answer is refused by its name.
+TEST_F(Job, is_not_kept_from_running_by_what_no_model_reads) {
+  const std::string model = path("model");
+  fs::copy(kDemo, model);
+  fs::create_symlink("nowhere", path("model/notes.json"));
+  fs::create_directory(path("model/folder.json"));
+  write_lines(1, "");
+  const ProcessResult result = run(model);
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+}
+
 TEST_F(Job, is_not_gone_on_with_by_another_model_or_other_options) {
   const std::string model = path("model");
   fs::copy(kDemo, model);
