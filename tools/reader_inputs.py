@@ -254,6 +254,14 @@ def files_of_model(stage: Stage, count: int) -> Input:
     return Input(["run", str(to), "--prompts", str(to / "in"), "--output", "output"], size_of(to))
 
 
+def chat_templates(stage: Stage, count: int) -> Input:
+    to = stage.copy(stage.qwen)
+    (to / "additional_chat_templates").mkdir()
+    for i in range(count):
+        (to / "additional_chat_templates" / f"t{i}.jinja").write_text("x")
+    return Input(["run", str(to), "-p", "a", "-n", "1"], size_of(to / "additional_chat_templates"))
+
+
 # ---- what was left behind
 
 def partial_name(target: str, number: int) -> str:
@@ -397,6 +405,7 @@ READERS = [
     Reader("results: one answer", "tokens", long_answer, 100_000),
     Reader("conversation", "messages", conversation, 20_000, 700_000),
     Reader("files of a model, for a job", "files", files_of_model, 1_000, 100_000),
+    Reader("chat templates in a folder", "files", chat_templates, 1_000, 100_000),
     Reader("leftovers", "files", leftovers, 1_000, 100_000),
     Reader("resume.json", "bytes", resume_record, 2_000_000, 16_000_000),
     Reader("verify: experts without tensors", "experts of 1,024 layers", experts_in_config, 512,

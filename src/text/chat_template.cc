@@ -55,7 +55,9 @@ Status read_files(const fs::path& directory, std::vector<Source>& sources) {
   }
   std::ranges::sort(paths);
   for (const fs::path& path : paths) {
-    std::erase_if(sources, [&](const Source& source) { return source.name == path.stem(); });
+    if (path.stem() == kDefault) {  // the only name that may be there before
+      std::erase_if(sources, [](const Source& source) { return source.name == kDefault; });
+    }
     SUBBYTE_CHECK(read_file(path, path.stem().string(), sources));
   }
   return {};

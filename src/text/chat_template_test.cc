@@ -104,6 +104,7 @@ TEST(ChatTemplate, has_another_one_for_tools) {
   dir.write("chat_template.jinja", "usual");
   dir.write("additional_chat_templates/tool_use.jinja", "{{ tools[0].name }}");
   dir.write("additional_chat_templates/other.jinja", "{% broken");
+  dir.write("additional_chat_templates/a.jinja", "first of the folder");
   const auto chat = ChatTemplate::read(dir.path());
   ASSERT_TRUE(chat.ok() && *chat);
   TemplateInput input;
@@ -115,6 +116,19 @@ TEST(ChatTemplate, has_another_one_for_tools) {
   EXPECT_EQ((*chat)->render(input).error().code, "template.tools");
   input.messages = json::Value::array();
   EXPECT_EQ((*chat)->render(input).error().code, "template.messages");
+}
+
+TEST(ChatTemplate, of_the_folder_counts_before_the_single_one) {
+  const TempDir dir;
+  std::filesystem::create_directory(dir / "additional_chat_templates");
+  dir.write("chat_template.jinja", "single");
+  dir.write("additional_chat_templates/a.jinja", "a");
+  dir.write("additional_chat_templates/default.jinja", "of the folder");
+  const auto chat = ChatTemplate::read(dir.path());
+  ASSERT_TRUE(chat.ok() && *chat);
+  TemplateInput input;
+  input.messages = {{{"role", "user"}}};
+  EXPECT_EQ((*chat)->render(input)->bytes(), "of the folder");
 }
 
 TEST(ChatTemplate, messages_have_no_nulls_and_reasoning_under_each_name) {

@@ -95,6 +95,18 @@ TEST_F(Work, of_verify_does_not_grow_with_the_square_of_a_template) {
   EXPECT_NE(run({"verify", path("model")}).exit_code, 128 + 24);
 }
 
+TEST_F(Work, of_run_does_not_grow_with_the_square_of_templates_in_a_folder) {
+  make({});
+  fs::create_directory(path("model/additional_chat_templates"));
+  for (int i = 0; i < 20'000; ++i) {
+    folder_.write("model/additional_chat_templates/" + std::to_string(i) + ".jinja", "x");
+  }
+  // One comparison for each pair of them took 27 seconds.
+  const ProcessResult result = run_program({"run", path("model"), "-p", "a", "-n", "1"},
+                                           {.max_cpu_seconds = kManySeconds / 5});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+}
+
 TEST_F(Work, of_diff_and_convert_does_not_grow_with_rows_that_are_empty) {
   make({"--arch", "gpt-oss", "--format", "mxfp4"});
   const std::string stack = "model.layers.0.mlp.experts.gate_up_proj";
