@@ -405,7 +405,7 @@ READERS = [
     Reader("results: one answer", "tokens", long_answer, 100_000),
     Reader("conversation", "messages", conversation, 20_000, 700_000),
     Reader("files of a model, for a job", "files", files_of_model, 1_000, 100_000),
-    Reader("chat templates in a folder", "files", chat_templates, 1_000, 100_000),
+    Reader("chat templates in a folder", "files", chat_templates, 1_000, 200_000),
     Reader("leftovers", "files", leftovers, 1_000, 100_000),
     Reader("resume.json", "bytes", resume_record, 2_000_000, 16_000_000),
     Reader("verify: experts without tensors", "experts of 1,024 layers", experts_in_config, 512,

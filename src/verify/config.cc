@@ -110,6 +110,11 @@ void check_config_object(VerifyContext& context, const json::Object& config,
        {unknown_quantization_keys(config), unknown_side_file_keys(config, context.path)}) {
     unknown.insert(unknown.end(), more.begin(), more.end());
   }
+  if (generation_file(context.path).filename() == kConfig) {
+    std::erase_if(unknown, [](const std::string& key) {
+      return json::find_rule(generation_config_rules(), key) != nullptr;
+    });
+  }
   note_unknown_keys(context, kConfig, unknown);
   note_unknown_keys(context, kConfig, keys_beside_text_part(config),
                     "keys beside text_config, where they are not read");

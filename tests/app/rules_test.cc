@@ -138,6 +138,21 @@ TEST_F(Rules, keys_that_nobody_knows_are_a_note_of_verify) {
   EXPECT_NE(verify.out.find("another_key"), std::string::npos) << verify.out;
 }
 
+/// As the reference reads them.
+TEST_F(Rules, sampling_may_stand_in_config_json_where_it_has_no_file_of_its_own) {
+  fs::remove(model_ / "generation_config.json");
+  change("config.json", {{"temperature", 0.25}, {"min_p", 0.125}, {"do_sample", true}});
+  EXPECT_NE(call({"run", "-p", "a", "-n", "1"})
+                .err.find("sampled temperature 0.25, top-k 0, "
+                          "top-p 1, min-p 0.125"),
+            std::string::npos);
+  const ProcessResult verify = call({"verify", "--notes"});
+  EXPECT_EQ(verify.exit_code, 0) << verify.out;
+  EXPECT_EQ(verify.out.find("min_p"), std::string::npos) << verify.out;
+  change("config.json", {{"suppress_tokens", Json::array({5})}});
+  expect_refused("config.not_computed", "suppress_tokens");
+}
+
 TEST_F(Rules, keys_that_nobody_knows_are_found_where_else_a_quantization_config_lies) {
   Json config = Json::parse(folder_.read("model/config.json"));
   Json section = config["quantization_config"];
