@@ -69,8 +69,8 @@ class QuantizeOddSizes : public ::testing::Test {
   }
 
   void expect_sound() {
-    const ProcessResult verified = run_program({"verify", path("made")});
-    EXPECT_EQ(verified.exit_code, 0) << verified.out << verified.err;
+    const ProcessResult verified = run_program({"verify", path("made")});  // without a tokenizer
+    EXPECT_NE(verified.out.find(": 0 errors"), std::string::npos) << verified.out << verified.err;
     const ProcessResult run =
         run_program({"logits", path("made"), "--ids", "1,2,36", "-o", path("logits"), "--force"});
     EXPECT_EQ(run.exit_code, 0) << run.err;
