@@ -11,6 +11,7 @@
 #include "base/quote.h"
 #include "checkpoints/model_path.h"
 #include "completions/request.h"
+#include "session/chat_prompt.h"
 #include "text/chat_template.h"
 
 namespace subbyte::app {
@@ -58,26 +59,21 @@ Result<json::Value> read_json(const std::string& file) {
   return json::parse(text, name_of(file), {}, json::kTextMemoryFactor);
 }
 
-/// A list of messages, or a request, whose other fields say more of the prompt.
-Status read_messages(const std::string& file, TemplateInput& input) {
+/// A list of messages, which the template gets as it is, or a request, of which it gets what it
+/// does when `run --prompts` answers it.
+Result<TemplateInput> read_messages(const std::string& file, const ChatTemplate& chat) {
   SUBBYTE_TRY(json::Value value, read_json(file));
-  const bool is_request = value.is_object() && value.contains("messages");
-  input.messages = is_request ? value["messages"] : value;
-  if (!input.messages.is_array()) {
-    return Error{"template.messages",
-                 fmt::format("{}: expected a list of messages, or an object with \"messages\"",
-                             name_of(file))};
+  if (value.is_object() && value.contains("messages")) {
+    SUBBYTE_TRY(const json::Object object, json::Object::of(value, name_of(file)));
+    SUBBYTE_TRY(const CompletionRequest request, read_chat(object));
+    return template_input(chat, request.messages, request.chat);
   }
-  if (!is_request) return {};
-  SUBBYTE_TRY(const json::Object request, json::Object::of(value, name_of(file)));
-  ChatOptions chat;
-  SUBBYTE_CHECK(read_prompt_options(request, chat));
-  input.tools = std::move(chat.tools);
-  input.variables = std::move(chat.variables);
-  if (chat.effort) input.variables["reasoning_effort"] = *chat.effort;
-  input.add_generation_prompt = chat.add_generation_prompt;
-  input.continue_final_message = chat.continue_final_message;
-  return {};
+  TemplateInput input;
+  input.messages = std::move(value);
+  if (input.messages.is_array()) return input;
+  return Error{"template.messages",
+               fmt::format("{}: expected a list of messages, or an object with \"messages\"",
+                           name_of(file))};
 }
 
 /// NAME=JSON
@@ -97,9 +93,8 @@ Status add_setting(const std::string& text, json::Value& variables) {
   return {};
 }
 
-Result<TemplateInput> read_input(const Options& options) {
-  TemplateInput input;
-  SUBBYTE_CHECK(read_messages(options.messages, input));
+Result<TemplateInput> read_input(const Options& options, const ChatTemplate& chat) {
+  SUBBYTE_TRY(TemplateInput input, read_messages(options.messages, chat));
   if (!options.tools.empty()) {
     SUBBYTE_TRY(input.tools, read_json(options.tools));
   }
@@ -130,7 +125,7 @@ json::Value as_json(const jinja::OriginText& text) {
 
 Result<ExitCode> run(const Options& options) {
   SUBBYTE_TRY(const ChatTemplate chat, open_template(options.model));
-  SUBBYTE_TRY(const TemplateInput input, read_input(options));
+  SUBBYTE_TRY(const TemplateInput input, read_input(options, chat));
   SUBBYTE_TRY(const jinja::OriginText text, chat.render(input));
   print(stdout, options.json ? json_text(as_json(text), -1) : text.bytes());
   return kOk;

@@ -147,24 +147,29 @@ Status read_prompt(const Object& body, const Value& prompt, CompletionRequest& r
   return {};
 }
 
-/// A text, or a list of parts that are texts. What a caller says of caching changes no answer.
-Result<std::string> read_content(const Object& message) {
+/// A text, or a list of parts that are texts: the template decides what it makes of several. What a
+/// caller says of caching changes no answer.
+Result<Value> read_content(const Object& message) {
   const Value* content = message.find("content");
-  if (content == nullptr || !content->is_array()) return message.required_string("content");
-  std::string text;
+  if (content == nullptr || !content->is_array()) {
+    SUBBYTE_TRY(const std::string text, message.required_string("content"));
+    return Value(text);
+  }
+  Value parts = Value::array();
   for (const Value& value : *content) {
     SUBBYTE_TRY(const Object part, Object::of(value, message.where() + ".content"));
     SUBBYTE_TRY(const std::string type, part.required_string("type"));
     if (type != "text") return part.error("completion.field", "type", "\"text\"");
-    for (const auto& [name, unused] : part.members()) {
-      if (name == "type" || name == "text" || name == "cache_control") continue;
+    for (const auto& [name, field] : part.members()) {
+      if (name == "type" || name == "text" || name == "cache_control" || field.is_null()) continue;
       return Error{"completion.field",
                    fmt::format("{}: the field {} is not known", part.where(), quote(name))};
     }
-    SUBBYTE_TRY(const std::string piece, part.required_string("text"));
-    text += piece;
+    SUBBYTE_TRY(const std::string text, part.required_string("text"));
+    parts.push_back({{"type", "text"}, {"text", text}});
   }
-  return text;
+  if (parts.size() > 1) return parts;
+  return Value(parts.empty() ? std::string() : parts[0]["text"].get<std::string>());
 }
 
 bool is_list_of_objects(const Value& value) {
@@ -182,6 +187,11 @@ const Value* find_asked(const Object& object, std::string_view key) {
 /// The arguments of a call as an object: templates look into it.
 Status read_arguments(Value& call, const std::string& where) {
   SUBBYTE_TRY(const Object object, Object::of(call, where));
+  SUBBYTE_TRY(const auto type, object.string("type"));
+  if (type.value_or("function") != "function") {
+    return object.error("completion.field", "type", "\"function\"");
+  }
+  SUBBYTE_CHECK(object.string("id"));
   SUBBYTE_TRY(const auto function, object.object("function"));
   if (!function) return object.error("json.missing", "function", "an object");
   SUBBYTE_CHECK(function->required_string("name"));
@@ -209,7 +219,10 @@ Status check_role_fields(const Object& message, std::string_view role) {
   for (const char* const key : {"reasoning_content", "reasoning", "name", "tool_call_id"}) {
     SUBBYTE_CHECK(message.string(key));
   }
-  return {};
+  const Value* const older = find_asked(message, "reasoning_content");
+  const Value* const newer = find_asked(message, "reasoning");
+  if (older == nullptr || newer == nullptr || *older == *newer) return {};
+  return message.error("completion.field", "reasoning", "the same text as \"reasoning_content\"");
 }
 
 /// A message with the fields that a template may see.
@@ -366,6 +379,15 @@ Status read_ends(const Object& body, const CompletionDefaults& defaults,
   return read_tokens(body, "stop_token_ids", request.stop_token_ids);
 }
 
+/// Says whether a body has messages, or a prompt.
+Result<bool> is_chat(const Object& body) {
+  const bool has_messages = body.has("messages");
+  if (body.has("prompt") != has_messages) return has_messages;
+  return Error{"completion.prompt",
+               fmt::format("{}: expected either \"prompt\" or \"messages\", found {}", body.where(),
+                           has_messages ? "both" : "neither")};
+}
+
 Status read_echo(const Object& body, CompletionRequest& request) {
   SUBBYTE_TRY(const auto echo, body.boolean("echo"));
   request.echo = echo.value_or(false);
@@ -375,9 +397,14 @@ Status read_echo(const Object& body, CompletionRequest& request) {
 
 }  // namespace
 
-Status read_prompt_options(const Object& body, ChatOptions& chat) {
+Result<CompletionRequest> read_chat(const Object& body) {
+  CompletionRequest request;
+  SUBBYTE_TRY(request.is_chat, is_chat(body));
+  if (!request.is_chat) return body.error("json.missing", "messages", "a list of messages");
   SUBBYTE_CHECK(check_fields(body, kRequestRules));
-  return read_chat_options(body, chat);
+  SUBBYTE_CHECK(read_messages(body, *body.find("messages"), request));
+  SUBBYTE_CHECK(read_chat_options(body, request.chat));
+  return request;
 }
 
 std::span<const KeyRule> request_rules() {
@@ -391,12 +418,7 @@ std::span<const KeyRule> message_rules() {
 Result<CompletionRequest> read_completion(const Object& body, const CompletionDefaults& defaults,
                                           std::span<const std::string_view> others) {
   CompletionRequest request;
-  request.is_chat = body.has("messages");
-  if (body.has("prompt") == request.is_chat) {
-    return Error{"completion.prompt",
-                 fmt::format("{}: expected either \"prompt\" or \"messages\", found {}",
-                             body.where(), request.is_chat ? "both" : "neither")};
-  }
+  SUBBYTE_TRY(request.is_chat, is_chat(body));
   SUBBYTE_CHECK(check_fields(body, kRequestRules, others));
   request.chat = defaults.chat;
   request.stops = defaults.stops;

@@ -44,8 +44,8 @@ Result<CompletionRequest> read_completion(const json::Object& body,
                                           const CompletionDefaults& defaults,
                                           std::span<const std::string_view> others = {});
 
-/// Reads what the fields of a body with messages say of their prompt: tools, documents, variables,
+/// Reads of a body with messages what its prompt is made of: those, tools, documents, variables,
 /// effort, and where it ends. Codes: as above.
-Status read_prompt_options(const json::Object& body, ChatOptions& chat);
+Result<CompletionRequest> read_chat(const json::Object& body);
 
 }  // namespace subbyte

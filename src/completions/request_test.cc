@@ -145,6 +145,10 @@ TEST(Requests, fields_that_are_not_known_are_refused) {
   const std::string found = refusal(chat({{"role", "user"}, {"content", "b"}, {"contnet", "c"}}));
   EXPECT_EQ(found, "completion.field line: messages[1]: the field \"contnet\" is not known");
   EXPECT_NE(refusal(chat({{"role", "user"}, {"content", {{{"type", "text"}, {"txt", "c"}}}}})), "");
+  // Null asks for nothing, as in what SDKs print of an answer.
+  EXPECT_EQ(refusal({{"prompt", "a"}, {"temprature", nullptr}}), "");
+  const Value part = {{"type", "text"}, {"text", "c"}, {"annotations", nullptr}};
+  EXPECT_EQ(refusal(chat({{"role", "user"}, {"content", {part}}, {"parsed", nullptr}})), "");
 }
 
 TEST(Requests, who_says_a_part_of_sampling_leaves_the_rest_neutral) {
@@ -183,6 +187,13 @@ TEST(Requests, the_reasoning_of_an_answer_is_part_of_the_conversation) {
   ASSERT_TRUE(request.ok()) << request.error().message;
   EXPECT_EQ(request->messages[1]["reasoning_content"], "r");
   EXPECT_NE(refusal(chat({{"role", "user"}, {"content", "b"}, {"reasoning_content", "r"}})), "");
+  // By both names it is one text.
+  Value both = {
+      {"role", "assistant"}, {"content", "b"}, {"reasoning", "r"}, {"reasoning_content", "r"}};
+  EXPECT_EQ(refusal(chat(both)), "");
+  both["reasoning_content"] = "s";
+  EXPECT_TRUE(refusal(chat(both)).starts_with("completion.field line: messages[1].reasoning: "))
+      << refusal(chat(both));
 }
 
 TEST(Requests, have_messages_as_templates_see_them) {
@@ -193,7 +204,12 @@ TEST(Requests, have_messages_as_templates_see_them) {
   EXPECT_EQ(messages(R"([{"role": "user", "name": "B", "annotations": [1], "refusal": null,
                           "content": [{"type": "text", "text": "a"},
                                       {"type": "text", "text": "b"}]}])"),
-            R"([{"role":"user","name":"B","content":"ab"}])");
+            R"([{"role":"user","name":"B","content":[{"type":"text","text":"a"},)"
+            R"({"type":"text","text":"b"}]}])");
+  EXPECT_EQ(messages(R"([{"role": "user", "content": [{"type": "text", "text": "a",
+                          "cache_control": {"type": "ephemeral"}}]}])"),
+            R"([{"role":"user","content":"a"}])");
+  EXPECT_EQ(messages(R"([{"role": "user", "content": []}])"), R"([{"role":"user","content":""}])");
   const std::string call = R"({"id":"1","type":"function","function":{"name":"f","arguments":)";
   const auto with_call = [&](const std::string& arguments) {
     return messages((R"([{"role": "assistant", "content": null, "tool_calls": [)" + call +
@@ -216,6 +232,12 @@ TEST(Requests, have_messages_as_templates_see_them) {
             "completion.field");
   EXPECT_EQ(messages(R"([{"role": "assistant", "tool_calls": [{"id": "1"}]}])"), "json.missing");
   EXPECT_EQ(messages(R"([{"role": "assistant", "tool_calls": ["f"]}])"), "json.type");
+  EXPECT_EQ(messages(R"([{"role": "assistant", "tool_calls": [{"id": 1,
+                          "function": {"name": "f"}}]}])"),
+            "json.type");
+  EXPECT_EQ(messages(R"([{"role": "assistant", "tool_calls": [{"type": "custom",
+                          "function": {"name": "f"}}]}])"),
+            "completion.field");
 }
 
 TEST(Requests, have_what_templates_are_told) {

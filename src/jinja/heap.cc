@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "base/utf8.h"
@@ -121,7 +122,15 @@ Value Heap::from_json(const json::Value& value, Origin origin,
     refuse(kValue, fmt::format("the number {} is too large", value.get<uint64_t>()));
   }
   if (value.is_number_integer()) return Value(value.get<int64_t>());
-  if (value.is_number_float()) return Value(value.get<double>());
+  if (value.is_number_float()) {
+    // What the parser makes of whole numbers beyond 64 bits, too, which Python keeps.
+    constexpr double kLargest = 0x1p63;
+    const double number = value.get<double>();
+    if (std::abs(number) >= kLargest) {
+      refuse(kValue, fmt::format("the number {} is too large", number));
+    }
+    return Value(number);
+  }
   if (value.is_array()) {
     std::vector<Value> items;
     items.reserve(value.size());

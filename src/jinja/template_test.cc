@@ -105,6 +105,20 @@ TEST(Template, knows_the_variables_that_it_reads) {
   for (const char* const name : {"a", "d", "defined", "f"}) EXPECT_FALSE(chat->reads(name)) << name;
 }
 
+/// A whole number beyond 64 bits is a float to the parser: Python would print all of its digits.
+TEST(Template, numbers_that_are_no_whole_ones_of_64_bits_are_refused) {
+  const auto of = [](const char* text) {
+    return text_of(render("{{ x | tojson }}", {{"x", json::Value::parse(text), Origin::kInput}}));
+  };
+  EXPECT_EQ(of("[9223372036854775807, -9223372036854775808, 1.5, 9e18]"),
+            "[9223372036854775807, -9223372036854775808, 1.5, 9e+18]");
+  for (const char* const number :
+       {"9223372036854775808", "-9223372036854775809", "123456789012345678901234567890", "1e30"}) {
+    const std::string found = of(number);
+    EXPECT_NE(found.find("is too large [jinja.value]"), std::string::npos) << found;
+  }
+}
+
 TEST(Origins, go_through_whatever_is_done_with_a_text) {
   EXPECT_EQ(marked("a{{ x }}b", "I"), "a[I]b");
   EXPECT_EQ(marked("{{ 'a' + x + 'b' }}{{ 'c' ~ x }}", "I"), "a[I]bc[I]");

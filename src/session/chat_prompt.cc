@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -104,6 +105,44 @@ Value with_system(const Value& messages, const ChatTemplate& own) {
   return changed;
 }
 
+/// Whether the template looks into a content that is a list, and shows its texts one after the
+/// other: others print the list, or nothing. Results of tools are texts for all that we know of.
+bool shows_parts(const ChatTemplate& own, const std::string& role) {
+  constexpr std::string_view kFirst = "7f3c the first";
+  constexpr std::string_view kSecond = "7f3c the second";
+  if (role == "tool") return false;
+  const Value part = {
+      {"role", role},
+      {"content", {{{"type", "text"}, {"text", kFirst}}, {{"type", "text"}, {"text", kSecond}}}}};
+  const Value user = {{"role", "user"}, {"content", "a"}};
+  TemplateInput probe;
+  if (role == "assistant") probe.messages.push_back(user);
+  probe.messages.push_back(part);
+  if (role != "user") probe.messages.push_back(user);
+  const auto text = own.render(probe);
+  if (!text.ok()) return false;
+  const std::string_view bytes = text->bytes();
+  const std::size_t first = bytes.find(kFirst);
+  const std::size_t second = bytes.find(kSecond);
+  if (first == bytes.npos || second == bytes.npos || first > second) return false;
+  return bytes.substr(first, second - first).find("type") == bytes.npos;
+}
+
+/// Lists of parts become texts, but for roles whose lists the template looks into.
+void join_parts(const ChatTemplate& own, Value& messages) {
+  std::map<std::string, bool> shown;  // by role
+  for (Value& message : messages) {
+    if (!message.is_object()) continue;
+    const auto content = message.find("content");
+    if (content == message.end() || !content->is_array()) continue;
+    const Value role = message.value("role", Value());
+    const auto name = role.is_string() ? role.get<std::string>() : std::string();
+    const auto [found, is_new] = shown.try_emplace(name, false);
+    if (is_new) found->second = shows_parts(own, name);
+    if (!found->second) *content = text_of_content(*content);
+  }
+}
+
 /// The variables by the names that templates have for options.
 Value variables_of(const ChatTemplate& own, const ChatOptions& options) {
   Value variables = Value::object();
@@ -123,13 +162,7 @@ Value variables_of(const ChatTemplate& own, const ChatOptions& options) {
 
 Result<std::vector<TokenId>> encode_by_template(const TextSetup& text, const ChatTemplate& own,
                                                 const Value& messages, const ChatOptions& options) {
-  TemplateInput input;
-  input.messages = with_system(messages, own);
-  input.tools = options.tools;
-  input.variables = variables_of(own, options);
-  input.add_generation_prompt = options.add_generation_prompt;
-  input.continue_final_message = options.continue_final_message;
-  input.now = parse_time(options.date).value_or(std::tm{});
+  SUBBYTE_TRY(const TemplateInput input, template_input(own, messages, options));
   SUBBYTE_TRY(const jinja::OriginText prompt, own.render(input));
   std::vector<ByteRange> written;
   std::size_t begin = 0;
@@ -141,6 +174,20 @@ Result<std::vector<TokenId>> encode_by_template(const TextSetup& text, const Cha
 }
 
 }  // namespace
+
+Result<TemplateInput> template_input(const ChatTemplate& own, const Value& messages,
+                                     const ChatOptions& options) {
+  SUBBYTE_CHECK(check_by_template(own, options));
+  TemplateInput input;
+  input.messages = with_system(messages, own);
+  join_parts(own, input.messages);
+  input.tools = options.tools;
+  input.variables = variables_of(own, options);
+  input.add_generation_prompt = options.add_generation_prompt;
+  input.continue_final_message = options.continue_final_message;
+  input.now = parse_time(options.date).value_or(std::tm{});
+  return input;
+}
 
 Status check_chat_options(const TextSetup& text, const ChatOptions& options) {
   if (!text.chat_template) return check_by_format(text, options);

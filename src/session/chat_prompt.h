@@ -18,6 +18,12 @@ namespace subbyte {
 Result<std::vector<TokenId>> encode_chat(const TextSetup& text, const json::Value& messages,
                                          const ChatOptions& options);
 
+/// Makes what the template of a model is rendered with: a `developer` where it knows any, contents
+/// that are lists of parts ({"type": "text", "text": ...}) where it shows them, texts otherwise.
+/// Code chat.option.
+Result<TemplateInput> template_input(const ChatTemplate& own, const json::Value& messages,
+                                     const ChatOptions& options);
+
 /// Checks that the model's chats have these options. Code chat.option.
 Status check_chat_options(const TextSetup& text, const ChatOptions& options);
 

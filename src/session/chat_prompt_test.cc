@@ -264,6 +264,34 @@ TEST(ChatPrompt, says_what_a_developer_does_where_the_template_knows_none) {
   EXPECT_EQ(prompt(setup("qwen", &raises), messages), "[system]b[user]a");
 }
 
+/// As vLLM and llama.cpp: a template that looks into lists sees them, others texts on lines.
+TEST(ChatPrompt, has_parts_of_a_content_as_the_template_takes_them) {
+  const std::string looks =
+      "{% for m in messages %}{{ m.role }}:{% if m.content is string %}{{ m.content }}{% else %}"
+      "{% for part in m.content %}[{{ part.text | trim }}]{% endfor %}{% endif %};{% endfor %}";
+  const std::string prints = "{% for m in messages %}{{ m.role }}:{{ m.content }};{% endfor %}";
+  const std::string passes =
+      "{% for m in messages %}{% if m.content is string %}{{ m.content }}{% endif %};{% endfor %}";
+  const std::string user =
+      "{% for m in messages %}{% if m.role == 'user' and m.content is not string %}"
+      "{% for part in m.content %}[{{ part.text }}]{% endfor %}{% else %}{{ m.content }}{% endif %}"
+      ";{% endfor %}";
+  const Value parts = {{{"type", "text"}, {"text", " a"}}, {{"type", "text"}, {"text", "b "}}};
+  Value messages = Value::array();
+  for (const char* const role : {"system", "user", "assistant", "tool"}) {
+    messages.push_back({{"role", role}, {"content", parts}});
+  }
+  EXPECT_EQ(prompt(setup("qwen", &looks), messages),
+            "system:[a][b];user:[a][b];assistant:[a][b];tool: a\nb ;");
+  EXPECT_EQ(prompt(setup("qwen", &prints), messages),
+            "system: a\nb ;user: a\nb ;assistant: a\nb ;tool: a\nb ;");
+  EXPECT_EQ(prompt(setup("qwen", &passes), messages), " a\nb ; a\nb ; a\nb ; a\nb ;");
+  EXPECT_EQ(prompt(setup("qwen", &user), messages), " a\nb ;[ a][b ]; a\nb ; a\nb ;");
+  const Value one = {{{"role", "user"}, {"content", parts}}};
+  EXPECT_EQ(prompt(setup("qwen", nullptr), one),
+            "<|im_start|>user\n a\nb <|im_end|>\n<|im_start|>assistant\n");
+}
+
 TEST(ChatPrompt, names_the_day_where_the_template_does) {
   TextSetup text = setup("o200k", &kHarmony, ChatFormat::kHarmony);
   ChatOptions options;

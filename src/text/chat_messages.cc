@@ -46,15 +46,26 @@ Result<ChatMessage> plain_message(const Value& message, std::size_t index) {
     if (!is_reasoning || !value.is_string()) return lacks(index, quote_name(key));
     plain.reasoning = value.get<std::string>();
   }
-  const auto content = message.find("content");
-  if (content == message.end() || !content->is_string()) {
-    return lacks(index, "message without a text");
-  }
-  plain.content = content->get<std::string>();
+  const Value content = text_of_content(message.value("content", Value()));
+  if (!content.is_string()) return lacks(index, "message without a text");
+  plain.content = content.get<std::string>();
   return plain;
 }
 
 }  // namespace
+
+Value text_of_content(const Value& content) {
+  const auto has_text = [](const Value& part) {
+    return part.is_object() && part.contains("text") && part["text"].is_string();
+  };
+  if (!content.is_array() || !std::ranges::all_of(content, has_text)) return content;
+  std::string text;
+  for (const Value& part : content) {
+    if (&part != &content.front()) text += '\n';
+    text += part["text"].get_ref<const std::string&>();
+  }
+  return text;
+}
 
 Value to_json(std::span<const ChatMessage> messages) {
   Value list = Value::array();

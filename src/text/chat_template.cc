@@ -9,6 +9,7 @@
 
 #include "base/model_file.h"
 #include "base/quote.h"
+#include "text/tokenizer_config.h"
 #include "text/unicode.h"
 #include "text/utf8.h"
 
@@ -63,22 +64,32 @@ Status read_files(const fs::path& directory, std::vector<Source>& sources) {
   return {};
 }
 
-/// A text, or a list of {"name": ..., "template": ...}.
-void read_config(const Value& config, const std::string& where, std::vector<Source>& sources) {
-  if (!config.is_object() || !config.contains("chat_template")) return;
-  const Value& value = config["chat_template"];
+/// A text, a list of {"name": ..., "template": ...}, or {name: text}.
+Status read_config(const Value& config, const std::string& where, std::vector<Source>& sources) {
+  if (!config.is_object()) return {};
+  SUBBYTE_TRY(const json::Object object, json::Object::of(config, where));
+  const Value* const value = object.find("chat_template");
+  if (value == nullptr || value->is_null()) return {};
   const std::string place = where + ": chat_template";
-  if (value.is_string())
-    sources.push_back({std::string(kDefault), value.get<std::string>(), place});
-  if (!value.is_array()) return;
-  for (const Value& entry : value) {
-    const bool is_template = entry.is_object() && entry.contains("template") &&
-                             entry["template"].is_string() && entry.contains("name") &&
-                             entry["name"].is_string();
-    if (!is_template) continue;
-    const auto name = entry["name"].get<std::string>();
-    sources.push_back({name, entry["template"].get<std::string>(), place + "." + name});
+  const auto add = [&](const Value& name, const Value& text) {
+    if (!name.is_string() || !text.is_string()) return false;
+    const auto& known = name.get_ref<const std::string&>();
+    sources.push_back({known, text.get<std::string>(), place + "." + known});
+    return true;
+  };
+  bool is_read = value->is_structured() || value->is_string();
+  if (value->is_string()) {
+    sources.push_back({std::string(kDefault), value->get<std::string>(), place});
+  } else if (value->is_object()) {
+    for (const auto& [name, text] : value->items()) is_read = is_read && add(name, text);
+  } else if (value->is_array()) {
+    for (const Value& entry : *value) {
+      is_read = is_read && entry.is_object() &&
+                add(entry.value("name", Value()), entry.value("template", Value()));
+    }
   }
+  if (is_read) return {};
+  return object.error("json.type", "chat_template", "a text, or texts with names");
 }
 
 /// A special token is a text, or an object with its content.
@@ -92,15 +103,31 @@ void add_special_token(const std::string& name, const Value& value,
 }
 
 /// Those with names that the reference knows, that end in "_token", or that stand in a section.
-void add_special_tokens(const Value& config, std::vector<jinja::Variable>& tokens) {
+/// `is_map`: of special_tokens_map.json (read_tokenizer_config).
+void add_special_tokens(const Value& config, bool is_map, std::vector<jinja::Variable>& tokens) {
   if (!config.is_object()) return;
   for (const auto& [key, value] : config.items()) {
-    if (key.ends_with("_token")) add_special_token(key, value, tokens);
+    const bool is_token =
+        value.is_string() || is_map || is_special_token_name(key) || is_written_token(value);
+    if (key.ends_with("_token") && is_token) add_special_token(key, value, tokens);
   }
-  for (const char* const section : {"extra_special_tokens", "model_specific_special_tokens"}) {
+  for (const char* const section :
+       {"additional_special_tokens", "extra_special_tokens", "model_specific_special_tokens"}) {
     const auto found = config.find(section);
     if (found == config.end() || !found->is_object()) continue;
     for (const auto& [key, value] : found->items()) add_special_token(key, value, tokens);
+  }
+}
+
+/// What the reference's classes for Qwen have where neither file has a key. Those that it takes for
+/// other families have nothing.
+void add_tokens_of_class(const Value& config, const Value& map,
+                         std::vector<jinja::Variable>& tokens) {
+  const Value name = config.is_object() ? config.value("tokenizer_class", Value()) : Value();
+  if (!name.is_string() || !name.get_ref<const std::string&>().starts_with("Qwen")) return;
+  for (const char* const key : {"eos_token", "pad_token", "unk_token"}) {
+    const bool is_said = config.contains(key) || (map.is_object() && map.contains(key));
+    if (!is_said) add_special_token(key, "<|endoftext|>", tokens);
   }
 }
 
@@ -194,11 +221,13 @@ Result<jinja::OriginText> cut_at_mark(const jinja::OriginText& text, const std::
 Result<std::vector<Source>> read_sources(const fs::path& directory, const Value& config) {
   std::vector<Source> sources;
   SUBBYTE_CHECK(read_files(directory, sources));
-  if (sources.empty()) read_config(config, (directory / kConfig).string(), sources);
+  if (sources.empty()) {
+    SUBBYTE_CHECK(read_config(config, (directory / kConfig).string(), sources));
+  }
   if (sources.empty()) {
     const fs::path older = directory / "chat_template.json";
     SUBBYTE_TRY(const Value alone, read_json(older));
-    read_config(alone, older.string(), sources);
+    SUBBYTE_CHECK(read_config(alone, older.string(), sources));
   }
   return sources;
 }
@@ -235,10 +264,13 @@ Result<ChatTemplate> ChatTemplate::compile(std::string_view source, std::string_
 }
 
 Status ChatTemplate::read_special_tokens(const Value& config, const fs::path& directory) {
-  add_special_tokens(config, special_tokens_);
-  if (config.is_object() && config.contains("added_tokens_decoder")) return {};
-  SUBBYTE_TRY(const Value map, read_json(directory / "special_tokens_map.json"));
-  add_special_tokens(map, special_tokens_);
+  add_special_tokens(config, false, special_tokens_);
+  Value map;
+  if (!config.is_object() || !config.contains("added_tokens_decoder")) {
+    SUBBYTE_TRY(map, read_json(directory / "special_tokens_map.json"));
+    add_special_tokens(map, true, special_tokens_);
+  }
+  add_tokens_of_class(config, map, special_tokens_);
   return {};
 }
 

@@ -33,6 +33,50 @@ TEST(ChatTemplate, is_that_which_the_reference_would_take) {
   EXPECT_EQ(rendered(ChatTemplate::read(dir.path())), "json.syntax");
 }
 
+TEST(ChatTemplate, may_be_named_in_an_object_and_is_refused_where_it_is_no_text) {
+  for (const char* const file : {"chat_template.json", "tokenizer_config.json"}) {
+    const TempDir dir;
+    const auto read = [&](const char* value) {
+      dir.write(file, R"({"chat_template": )" + std::string(value) + "}");
+      return rendered(ChatTemplate::read(dir.path()));
+    };
+    EXPECT_EQ(read(R"({"tool_use": "t", "default": "d"})"), "d");
+    EXPECT_EQ(read("null"), "none");
+    EXPECT_EQ(read("[]"), "none");
+    for (const char* const wrong :
+         {"17", "true", R"(["a"])", R"([{"name": "default"}])",
+          R"([{"name": "default", "template": 1}])", R"({"default": 1})"}) {
+      EXPECT_EQ(read(wrong), "json.type") << file << wrong;
+    }
+    const auto refused = ChatTemplate::read(dir.path());
+    EXPECT_NE(refused.error().message.find(std::string(file) + ": chat_template: "),
+              std::string::npos)
+        << refused.error().message;
+  }
+}
+
+/// As transformers 5.24 reads a directory: its classes for Qwen have these, others have none.
+TEST(ChatTemplate, sees_the_tokens_of_a_class_where_no_file_has_the_key) {
+  const TempDir dir;
+  dir.write("chat_template.jinja",
+            "{{ bos_token }}|{{ eos_token }}|{{ pad_token }}|{{ unk_token }}");
+  const auto read = [&](const char* config) {
+    dir.write("tokenizer_config.json", config);
+    return rendered(ChatTemplate::read(dir.path()));
+  };
+  const std::string all = "|<|endoftext|>|<|endoftext|>|<|endoftext|>";
+  for (const char* const name : {"Qwen2Tokenizer", "Qwen2TokenizerFast", "Qwen3_5Tokenizer"}) {
+    EXPECT_EQ(read((R"({"tokenizer_class": ")" + std::string(name) + "\"}").c_str()), all);
+  }
+  EXPECT_EQ(read(R"({"tokenizer_class": "LlamaTokenizerFast"})"), "|||");
+  EXPECT_EQ(read(R"({"tokenizer_class": 1})"), "|||");
+  const char* const said = R"({"tokenizer_class": "Qwen2Tokenizer", "pad_token": "<p>",
+                               "unk_token": null})";
+  EXPECT_EQ(read(said), "|<|endoftext|>|<p>|");
+  dir.write("special_tokens_map.json", R"({"eos_token": {"content": "<e>"}})");
+  EXPECT_EQ(read(said), "|<e>|<p>|");
+}
+
 TEST(ChatTemplate, from_elsewhere_has_the_special_tokens_of_the_model) {
   const TempDir dir;
   dir.write("tokenizer_config.json", R"({"bos_token": "<s>", "chat_template": "own"})");
@@ -47,12 +91,15 @@ TEST(ChatTemplate, from_elsewhere_has_the_special_tokens_of_the_model) {
 TEST(ChatTemplate, sees_the_special_tokens_that_a_model_has_names_for) {
   const TempDir dir;
   dir.write("tokenizer_config.json", R"({
-    "image_token": "<i>", "messages_token": {"content": "<m>"}, "foo_token": null,
+    "image_token": "<i>", "foo_token": null,
+    "messages_token": {"__type": "AddedToken", "content": "<m>"}, "odd_token": {"content": "<o>"},
     "extra_special_tokens": {"audio_token": "<a>", "messages": "<x>"},
+    "additional_special_tokens": {"eoi": "<e>"},
     "model_specific_special_tokens": {"boi": "<b>"},
     "chat_template": "{{ image_token }}{{ messages_token }}{{ audio_token }}{{ boi }})"
+                                     R"({{ eoi }}{{ odd_token is defined }})"
                                      R"({{ foo_token is defined }}{{ messages[0].content }}"})");
-  EXPECT_EQ(rendered(ChatTemplate::read(dir.path())), "<i><m><a><b>FalseHi");
+  EXPECT_EQ(rendered(ChatTemplate::read(dir.path())), "<i><m><a><b><e>FalseFalseHi");
 }
 
 TEST(ChatTemplate, goes_on_with_the_last_message) {

@@ -120,15 +120,31 @@ Status read_named(const Object& object, const std::string& key, const Value& val
   return {};
 }
 
-/// Keys that name tokens, and lists and sections of tokens.
-Status read_special(const Object& object, TokenizerConfig& result) {
+/// Whether a key of another name than the reference knows names a token: in special_tokens_map.json
+/// that may be an object, in tokenizer_config.json only one that says that it is a token.
+bool names_token(const std::string& key, const Value& value, bool is_map) {
+  if (!key.ends_with("_token") || json::find_rule(kRules, key) != nullptr) return false;
+  return value.is_string() || (value.is_object() && (is_map || is_written_token(value)));
+}
+
+/// Keys that name tokens, and lists and sections of tokens. `is_map`: of special_tokens_map.json.
+Status read_special(const Object& object, bool is_map, TokenizerConfig& result) {
   for (const auto& [key, value] : object.members()) {
-    const bool is_list = key == "additional_special_tokens" || key == "extra_special_tokens" ||
-                         (key == "model_specific_special_tokens" && value.is_object());
-    const bool is_name = key.ends_with("_token") && (value.is_string() || value.is_object());
-    if (is_name) SUBBYTE_CHECK(read_named(object, key, value, result));
-    if (!is_list || !value.is_structured()) continue;
-    for (const Value& token : value) SUBBYTE_CHECK(read_named(object, key, token, result));
+    if (value.is_null()) continue;
+    const bool is_section = key == "model_specific_special_tokens";
+    if (is_special_token_name(key)) {
+      if (!value.is_string() && !value.is_object()) {
+        return object.error("json.type", key, "a token: a text, or an object with its content");
+      }
+      SUBBYTE_CHECK(read_named(object, key, value, result));
+    } else if (key == "additional_special_tokens" || key == "extra_special_tokens" || is_section) {
+      if (!value.is_object() && (is_section || !value.is_array())) {
+        return object.error("json.type", key, is_section ? "tokens by names" : "a list of tokens");
+      }
+      for (const Value& token : value) SUBBYTE_CHECK(read_named(object, key, token, result));
+    } else if (names_token(key, value, is_map)) {
+      SUBBYTE_CHECK(read_named(object, key, value, result));
+    }
   }
   return {};
 }
@@ -148,6 +164,16 @@ void mark_special(std::vector<SideToken>& tokens) {
 
 }  // namespace
 
+bool is_special_token_name(std::string_view key) {
+  constexpr std::array<std::string_view, 7> kNames = {
+      "bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"};
+  return std::ranges::find(kNames, key) != kNames.end();
+}
+
+bool is_written_token(const Value& value) {
+  return value.is_object() && value.value("__type", Value()) == "AddedToken";
+}
+
 std::span<const json::KeyRule> tokenizer_config_rules() {
   return kRules;
 }
@@ -159,7 +185,7 @@ Result<TokenizerConfig> read_tokenizer_config(const fs::path& directory) {
   SUBBYTE_CHECK(json::check_keys(object, kRules, "tokenizer.unsupported"));
   if (object.has(kDecoder)) {
     SUBBYTE_CHECK(read_decoder(object, result));
-    SUBBYTE_CHECK(read_special(object, result));
+    SUBBYTE_CHECK(read_special(object, false, result));
     return result;
   }
   SUBBYTE_TRY(const SideFile special_map, read_file(directory, kSpecialMap));
@@ -167,8 +193,8 @@ Result<TokenizerConfig> read_tokenizer_config(const fs::path& directory) {
   SUBBYTE_TRY(const SideFile added_file, read_file(directory, kAdded));
   SUBBYTE_TRY(const Object added, added_file.object());
   SUBBYTE_CHECK(read_added(added, result));
-  SUBBYTE_CHECK(read_special(object, result));
-  SUBBYTE_CHECK(read_special(special, result));
+  SUBBYTE_CHECK(read_special(object, false, result));
+  SUBBYTE_CHECK(read_special(special, true, result));
   mark_special(result.tokens);
   return result;
 }

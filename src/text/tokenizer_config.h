@@ -26,6 +26,12 @@ struct TokenizerConfig {
   std::optional<std::string> eos_token;
 };
 
+/// Says whether a key is one of the special tokens that the reference has a name for.
+bool is_special_token_name(std::string_view key);
+
+/// Says whether a value is a token as the reference writes it: {"__type": "AddedToken", ...}.
+bool is_written_token(const json::Value& value);
+
 /// The rules of tokenizer_config.json.
 std::span<const json::KeyRule> tokenizer_config_rules();
 

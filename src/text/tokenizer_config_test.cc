@@ -76,6 +76,40 @@ TEST_F(SideFiles, make_special_what_they_name) {
   EXPECT_FALSE(tokenizer->is_special(258));  // tokenizer.json says what it is
 }
 
+/// transformers 5.24 raises for these types, and takes objects of other names for tokens only where
+/// they say that they are.
+TEST_F(SideFiles, tokens_are_texts_or_objects) {
+  const Json wrong[] = {17, 1.5, true, Json::array({"<|b|>"})};
+  for (const char* const key : {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token",
+                                "cls_token", "mask_token"}) {
+    for (const Json& value : wrong) {
+      config({{key, value}});
+      const auto refused = load();
+      ASSERT_FALSE(refused.ok()) << key << value;
+      EXPECT_EQ(refused.error().code, "json.type");
+      EXPECT_NE(refused.error().message.find(key), std::string::npos) << refused.error().message;
+    }
+  }
+  for (const char* const key :
+       {"additional_special_tokens", "extra_special_tokens", "model_specific_special_tokens"}) {
+    for (const Json& value : {Json(17), Json("<|b|>"), Json(true), Json::array({17})}) {
+      config({{key, value}});
+      EXPECT_EQ(ids(""), "json.type") << key << value;
+    }
+  }
+  const Json token = {{"content", "<|b|>"}};
+  const Json written = {{"__type", "AddedToken"}, {"content", "<|b|>"}};
+  config(Json::object());
+  const auto without = ids("<|b|>");
+  config({{"odd_token", token}, {"add_bos_token", "<|b|>"}, {"other_token", true}});
+  EXPECT_EQ(ids("<|b|>"), without);
+  config({{"odd_token", written}});
+  EXPECT_EQ(ids("<|b|>"), "259");
+  config({{"odd_token", nullptr}});
+  dir_.write("special_tokens_map.json", Json{{"odd_token", token}}.dump());
+  EXPECT_EQ(ids("<|b|>"), "259");
+}
+
 TEST_F(SideFiles, that_contradict_tokenizer_json_are_refused) {
   config({{"added_tokens_decoder", {{"300", described("<|a|>", true)}}}});
   EXPECT_EQ(ids(""), "tokenizer.added_token_mismatch");

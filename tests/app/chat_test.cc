@@ -395,6 +395,30 @@ TEST_F(ChatTemplates, get_the_reasoning_of_earlier_answers) {
   EXPECT_EQ(Json::parse(folder_.read("copy.json")), Json::parse(folder_.read("talk.json")));
 }
 
+/// What a conversation has no place for would be lost in silence.
+TEST_F(ChatTemplates, are_told_of_no_conversation_of_which_a_field_would_be_lost) {
+  set_template("{% for m in messages %}{{ m.content }}{{ m.reasoning_content or '' }}{% endfor %}");
+  const std::string file = (folder_.path() / "talk.json").string();
+  const auto load = [&](const std::string& message, const std::string& beside = "") {
+    folder_.write("talk.json", R"({"messages": [{"role": "assistant", "content": "b")" + message +
+                                   "}]" + beside + "}");
+    return chat({}, "/load " + file + "\n");
+  };
+  for (const char* const field : {R"("tool_calls": [{"function": {"name": "f"}}])",
+                                  R"("name": "x")", R"("refusal": "no")", R"("contnet": "x")"}) {
+    const ProcessResult result = load(", " + std::string(field));
+    const std::string key = std::string(field).substr(0, std::string(field).find(':'));
+    EXPECT_EQ(result.exit_code, 1) << field;
+    EXPECT_NE(result.err.find("messages[0]: the field " + key), std::string::npos) << result.err;
+    EXPECT_EQ(load("", ", " + std::string(field)).exit_code, 1) << field;
+  }
+  EXPECT_EQ(load(R"(, "reasoning": "c", "reasoning_content": "d")").exit_code, 1);
+  const ProcessResult kept =
+      load(R"(, "reasoning": "c", "tool_calls": [], "name": null, "annotations": [1])",
+           R"(, "model": "m", "tools": [])");
+  EXPECT_EQ(kept.exit_code, 0) << kept.err;
+}
+
 TEST_F(Chat, options_that_would_do_nothing_are_refused_before_the_model_loads) {
   const auto refused = [](const ProcessResult& result, const std::string& code) {
     EXPECT_EQ(result.exit_code, 2) << result.err;

@@ -44,5 +44,26 @@ TEST(Template, shows_the_prompt_of_a_request_with_all_that_the_request_says_of_i
       << unknown.err;
 }
 
+/// What `run --prompts` makes of messages before the template gets them; a list gets nothing.
+TEST(Template, shows_messages_of_a_request_as_they_are_answered) {
+  const std::string source =
+      "{% for m in messages %}{{ m.role }} {{ m.content }} {{ m.tool_calls }};"
+      "{% endfor %}";
+  const std::string messages = R"([{"role": "developer", "content": "d"},
+      {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]},
+      {"role": "assistant", "content": null, "tool_calls": [{"type": "function",
+          "function": {"name": "f", "arguments": "{\"x\": 1}"}}]}])";
+  EXPECT_EQ(render(source, R"({"messages": )" + messages + "}").out,
+            "developer d ;user a\nb ;assistant  [{'type': 'function', 'function': {'name': 'f', "
+            "'arguments': {'x': 1}}}];");
+  const std::string list = render(source, messages).out;
+  EXPECT_NE(list.find("user [{'type': 'text', 'text': 'a'}"), std::string::npos) << list;
+  const ProcessResult tools =
+      render("{{ messages[0].content }}", R"({"messages": [{"role": "user", "content": "a"}],
+                                      "tools": [{"type": "function"}]})");
+  EXPECT_EQ(tools.exit_code, 1);
+  EXPECT_NE(tools.err.find("chat.option"), std::string::npos) << tools.err;
+}
+
 }  // namespace
 }  // namespace subbyte
