@@ -6,6 +6,7 @@
 #include "checkpoints/model_path.h"
 #include "completions/request.h"
 #include "models/model_config.h"
+#include "session/chat_prompt.h"
 #include "text/chat_template.h"
 
 namespace subbyte::python {
@@ -23,16 +24,18 @@ Result<CompletionRequest> read_chat(const json::Value& body, const TextSetup& se
   return read_completion(object, {.sampling = setup.sampling, .stops = {}, .chat = setup.chat});
 }
 
-Result<TemplateInput> read_input(const json::Value& arguments) {
-  TemplateInput input;
-  input.messages = arguments.value("messages", json::Value::array());
-  input.tools = arguments.value("tools", json::Value());
-  input.variables = arguments.value("variables", json::Value::object());
-  input.add_generation_prompt = arguments.value("add_generation_prompt", true);
-  const auto now = parse_time(today());
-  if (!now) return Error{"internal", "today is no day"};
-  input.now = *now;
-  return input;
+/// The text that becomes the tokens of encode_chat().
+Result<std::string> render(const json::Value& arguments, const ChatTemplate& own,
+                           const TextSetup& setup) {
+  const json::Value body = {
+      {"messages", arguments.value("messages", json::Value::array())},
+      {"tools", arguments.value("tools", json::Value())},
+      {"chat_template_kwargs", arguments.value("variables", json::Value())},
+      {"add_generation_prompt", arguments.value("add_generation_prompt", true)}};
+  SUBBYTE_TRY(const CompletionRequest request, read_chat(body, setup));
+  SUBBYTE_TRY(const TemplateInput input, template_input(own, request.messages, request.chat));
+  SUBBYTE_TRY(const jinja::OriginText text, own.render(input));
+  return text.bytes();
 }
 
 }  // namespace
@@ -59,9 +62,7 @@ Result<std::string> ModelText::render_chat(const json::Value& arguments) const {
   if (directory_.empty()) return no_model();
   if (const auto& chat = setup_->chat_template) {
     if (!chat->ok()) return chat->error();
-    SUBBYTE_TRY(const TemplateInput input, read_input(arguments));
-    SUBBYTE_TRY(const jinja::OriginText text, (*chat)->render(input));
-    return text.bytes();
+    return render(arguments, **chat, *setup_);
   }
   const json::Value messages = arguments.value("messages", json::Value::array());
   SUBBYTE_TRY(const std::vector<TokenId> tokens, encode_chat({{"messages", messages}}));

@@ -58,6 +58,20 @@ def test_a_model_without_a_template_has_the_format_of_its_family(tmp_path: Path)
                 == with_template.apply_chat_template(messages, tokenize=tokenize))
 
 
+def test_a_text_is_that_of_the_tokens(tmp_path: Path) -> None:
+    for name in ("config.json", "tokenizer.json"):
+        shutil.copy(DEMO / name, tmp_path)
+    (tmp_path / "chat_template.jinja").write_text(
+        "{% for m in messages %}{{ m.role }}:{{ m.content }};{% endfor %}")
+    tokenizer = subbyte.Tokenizer(tmp_path)
+    parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
+    messages = [{"role": "user", "content": parts}]
+    text = tokenizer.apply_chat_template(messages, tokenize=False)
+    assert text == "user:a\nb;"
+    assert tokenizer.apply_chat_template(messages) == tokenizer.encode(
+        text, add_special_tokens=False)
+
+
 def test_errors_have_codes(tmp_path: Path) -> None:
     tokenizer = subbyte.Tokenizer(DEMO)
     for call, code in (
