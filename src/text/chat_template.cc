@@ -103,10 +103,12 @@ void add_special_token(const std::string& name, const Value& value,
 }
 
 /// Those with names that the reference knows, that end in "_token", or that stand in a section.
-/// `is_map`: of special_tokens_map.json (read_tokenizer_config).
-void add_special_tokens(const Value& config, bool is_map, std::vector<jinja::Variable>& tokens) {
+/// `is_map`: of special_tokens_map.json, whose keys `map` has (read_tokenizer_config).
+void add_special_tokens(const Value& config, const Value& map, bool is_map,
+                        std::vector<jinja::Variable>& tokens) {
   if (!config.is_object()) return;
   for (const auto& [key, value] : config.items()) {
+    if (!is_map && map.is_object() && map.contains(key)) continue;
     const bool is_token =
         value.is_string() || is_map || is_special_token_name(key) || is_written_token(value);
     if (key.ends_with("_token") && is_token) add_special_token(key, value, tokens);
@@ -264,12 +266,12 @@ Result<ChatTemplate> ChatTemplate::compile(std::string_view source, std::string_
 }
 
 Status ChatTemplate::read_special_tokens(const Value& config, const fs::path& directory) {
-  add_special_tokens(config, false, special_tokens_);
   Value map;
   if (!config.is_object() || !config.contains("added_tokens_decoder")) {
     SUBBYTE_TRY(map, read_json(directory / "special_tokens_map.json"));
-    add_special_tokens(map, true, special_tokens_);
+    add_special_tokens(map, map, true, special_tokens_);
   }
+  add_special_tokens(config, map, false, special_tokens_);
   add_tokens_of_class(config, map, special_tokens_);
   return {};
 }

@@ -75,6 +75,11 @@ TEST(ChatTemplate, sees_the_tokens_of_a_class_where_no_file_has_the_key) {
   EXPECT_EQ(read(said), "|<|endoftext|>|<p>|");
   dir.write("special_tokens_map.json", R"({"eos_token": {"content": "<e>"}})");
   EXPECT_EQ(read(said), "|<e>|<p>|");
+  // Where nothing decodes added tokens, the older file comes before the newer one.
+  dir.write("special_tokens_map.json", R"({"eos_token": "<m>", "pad_token": null})");
+  EXPECT_EQ(read(R"({"eos_token": "<e>", "pad_token": "<p>"})"), "|<m>||");
+  EXPECT_EQ(read(R"({"eos_token": "<e>", "pad_token": "<p>", "added_tokens_decoder": {}})"),
+            "|<e>|<p>|");
 }
 
 TEST(ChatTemplate, from_elsewhere_has_the_special_tokens_of_the_model) {

@@ -127,10 +127,14 @@ bool names_token(const std::string& key, const Value& value, bool is_map) {
   return value.is_string() || (value.is_object() && (is_map || is_written_token(value)));
 }
 
-/// Keys that name tokens, and lists and sections of tokens. `is_map`: of special_tokens_map.json.
-Status read_special(const Object& object, bool is_map, TokenizerConfig& result) {
+/// Keys that name tokens, and lists and sections of tokens. `map`: special_tokens_map.json where it
+/// counts; its keys come before those of tokenizer_config.json.
+Status read_special(const Object& object, const Object* map, TokenizerConfig& result) {
+  const bool is_map = &object == map;
   for (const auto& [key, value] : object.members()) {
-    if (value.is_null()) continue;
+    const bool is_hidden =
+        map != nullptr && !is_map && key != "extra_special_tokens" && map->find(key) != nullptr;
+    if (value.is_null() || is_hidden) continue;
     const bool is_section = key == "model_specific_special_tokens";
     if (is_special_token_name(key)) {
       if (!value.is_string() && !value.is_object()) {
@@ -185,7 +189,7 @@ Result<TokenizerConfig> read_tokenizer_config(const fs::path& directory) {
   SUBBYTE_CHECK(json::check_keys(object, kRules, "tokenizer.unsupported"));
   if (object.has(kDecoder)) {
     SUBBYTE_CHECK(read_decoder(object, result));
-    SUBBYTE_CHECK(read_special(object, false, result));
+    SUBBYTE_CHECK(read_special(object, nullptr, result));
     return result;
   }
   SUBBYTE_TRY(const SideFile special_map, read_file(directory, kSpecialMap));
@@ -193,8 +197,8 @@ Result<TokenizerConfig> read_tokenizer_config(const fs::path& directory) {
   SUBBYTE_TRY(const SideFile added_file, read_file(directory, kAdded));
   SUBBYTE_TRY(const Object added, added_file.object());
   SUBBYTE_CHECK(read_added(added, result));
-  SUBBYTE_CHECK(read_special(object, false, result));
-  SUBBYTE_CHECK(read_special(special, true, result));
+  SUBBYTE_CHECK(read_special(object, &special, result));
+  SUBBYTE_CHECK(read_special(special, &special, result));
   mark_special(result.tokens);
   return result;
 }

@@ -108,6 +108,11 @@ TEST_F(SideFiles, tokens_are_texts_or_objects) {
   config({{"odd_token", nullptr}});
   dir_.write("special_tokens_map.json", Json{{"odd_token", token}}.dump());
   EXPECT_EQ(ids("<|b|>"), "259");
+  // Of a key that both files have, the map counts.
+  config({{"eos_token", "<|b|>"}});
+  dir_.write("special_tokens_map.json", R"({"eos_token": "<|v|>"})");
+  EXPECT_EQ(ids("<|b|><|v|>"), without + ",257");
+  EXPECT_EQ(load()->end_token(), 257);
 }
 
 TEST_F(SideFiles, that_contradict_tokenizer_json_are_refused) {
