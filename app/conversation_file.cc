@@ -28,9 +28,9 @@ Status check_fields(const json::Object& object, std::span<const std::string_view
   for (const auto& [key, value] : object.members()) {
     const json::KeyRule* const rule = json::find_rule(rules, key);
     const bool is_read = std::ranges::find(read, key) != read.end();
-    const bool is_nothing =
-        value.is_null() || (rule != nullptr && (rule->use == json::KeyUse::kIgnored ||
-                                                json::asks_for_nothing(*rule, value)));
+    const bool is_nothing = value.is_null() || (value.is_array() && value.empty()) ||
+                            (rule != nullptr && (rule->use == json::KeyUse::kIgnored ||
+                                                 json::asks_for_nothing(*rule, value)));
     if (is_read || is_nothing) continue;
     return Error{"completion.field",
                  fmt::format("{}: the field {} is none of a conversation that /load goes on with",
