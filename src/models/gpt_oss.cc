@@ -47,7 +47,6 @@ constexpr json::ScopedRule kKeys[] = {
                        "num_experts_per_tok, where that one is absent"),
     SUBBYTE_CONFIG_KEY("", "swiglu_limit", kComputed, "", "absent: 7"),
     SUBBYTE_CONFIG_KEY("", "swiglu_alpha", kComputed, "", "absent: 1.702"),
-    SUBBYTE_CONFIG_KEY("", "is_causal", kComputed, "", "true; null is false to the reference"),
     SUBBYTE_CONFIG_KEY("", "initial_context_length", kIgnored, "", "of OpenAI's own files"),
     SUBBYTE_CONFIG_KEY("", "output_router_logits", kIgnored, "",
                        "what is given back beside logits"),
@@ -79,12 +78,6 @@ Status read(const json::Object& config, ModelConfig& model) {
   SUBBYTE_TRY(const auto alpha, config.number("swiglu_alpha", 1e-3, 1e3));
   model.swiglu = {static_cast<float>(alpha.value_or(1.702)),
                   static_cast<float>(limit.value_or(7.0)), 1};
-  // The reference asks whether it is true, and has no attention for this family that masks what
-  // comes later of its own, as the others do.
-  const json::Value* const causal = config.find("is_causal");
-  if (causal != nullptr && *causal != true) {
-    return config.error("config.not_computed", "is_causal", "true, or nothing at all");
-  }
   model.expert_size = model.intermediate_size;
   model.expert_layers.assign(model.num_layers, true);
   return {};

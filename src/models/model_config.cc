@@ -159,6 +159,14 @@ Status require_activation(const json::Object& config) {
   return config.error("config.hidden_act", "hidden_act", "\"silu\"");
 }
 
+/// The masks of the reference, and vLLM, ask whether it is true, and null is not. transformers does
+/// not show it only where SDPA masks what comes later of its own.
+Status require_causal(const json::Object& config) {
+  const json::Value* const causal = config.find("is_causal");
+  if (causal == nullptr || *causal == true) return {};
+  return config.error("config.not_computed", "is_causal", "true, or nothing at all");
+}
+
 Result<ModelConfig> parse_text_config(const json::Object& config, std::string model_type) {
   ModelConfig model;
   model.model_type = std::move(model_type);
@@ -172,6 +180,7 @@ Result<ModelConfig> parse_text_config(const json::Object& config, std::string mo
   if (is_container) model.model_type = family->model_types.front().name;
   const ConfigDefaults& defaults = type_of(model).defaults;
   SUBBYTE_CHECK(json::check_keys(config, config_rules(model.model_type), "config.not_computed"));
+  SUBBYTE_CHECK(require_causal(config));
   SUBBYTE_CHECK(require_activation(config));
   SUBBYTE_CHECK(read_sizes(config, defaults, model));
   SUBBYTE_CHECK(read_rope(config, model));
@@ -200,6 +209,7 @@ const ModelType* find_wrapped(std::string_view wrapper) {
 Result<ModelConfig> parse_wrapper(const json::Object& config, const ModelType& type,
                                   const json::Object& text) {
   SUBBYTE_CHECK(json::check_keys(config, config_rules(type.wrapper), "config.not_computed"));
+  SUBBYTE_CHECK(require_causal(config));
   SUBBYTE_TRY(const auto inside, text.string("model_type"));
   if (inside && *inside != type.name && *inside != type.wrapper) {
     return text.error("config.model_type", "model_type", quote(type.name));
