@@ -36,6 +36,23 @@ SUBBYTE_BLOCK_FUNCTION double add_square(double sum, double value) {
 #endif
 }
 
+SUBBYTE_BLOCK_FUNCTION double fma_of(double a, double b, double c) {
+#ifdef __CUDA_ARCH__
+  return __fma_rn(a, b, c);
+#else
+  return __builtin_fma(a, b, c);
+#endif
+}
+
+/// a / b as a division rounds it, but for the sign of 0, with `inverse` = 1 / b, rounded; a and b
+/// are far from where exponents end. Markstein's theorem: a quotient that is off by less than a
+/// unit in its last place, as it is after one correction, is rounded by the second.
+SUBBYTE_BLOCK_FUNCTION double divide(double a, double b, double inverse) {
+  double quotient = a * inverse;
+  quotient = fma_of(fma_of(-quotient, b, a), inverse, quotient);
+  return fma_of(fma_of(-quotient, b, a), inverse, quotient);
+}
+
 /// The code of a number that is not negative, rounded to nearest even, at most `most`.
 template <int kMantissa, int kBias>
 SUBBYTE_BLOCK_FUNCTION uint32_t encode(double value, uint32_t most) {
@@ -84,7 +101,8 @@ SUBBYTE_BLOCK_FUNCTION float largest_of(const Range& range) {
 struct Group {
   uint32_t scale = 0;
   uint32_t zero = 0;
-  double step = 1;  // of the codes, as they will be multiplied
+  double step = 1;     // of the codes, as they will be multiplied
+  double inverse = 1;  // 1 / step
 };
 
 /// round_to_nearest.h: f16 scales, and zero points unless kIsSymmetric.
@@ -93,13 +111,16 @@ struct Integers {
   static constexpr bool kSearches = false;
   int q_max;
 
-  /// `value` / `step`, cut to +-2^20, as an integer, ties to even.
-  static SUBBYTE_BLOCK_MEMBER double quotient(double value, double step) {
-    constexpr double kInteger = 0x1.8p52;
-    double result = value / step;
-    result = result < -0x1p20 ? -0x1p20 : result;
-    result = result > 0x1p20 ? 0x1p20 : result;
-    return (result + kInteger) - kInteger;
+  /// A weight over the step, cut to +-2^20, as an integer, ties to even.
+  static SUBBYTE_BLOCK_MEMBER int32_t quotient(float weight, const Group& group) {
+    double value = divide(weight, group.step, group.inverse);
+    value = value < -0x1p20 ? -0x1p20 : value;
+    value = value > 0x1p20 ? 0x1p20 : value;
+    // Numbers of this size have no fraction: their lowest bits are the integer.
+    return static_cast<int32_t>(static_cast<uint32_t>(bits_of(value + 0x1.8p52)));
+  }
+  SUBBYTE_BLOCK_MEMBER uint32_t clamped(int32_t code) const {
+    return static_cast<uint32_t>(code < 0 ? 0 : code > q_max ? q_max : code);
   }
   SUBBYTE_BLOCK_MEMBER Group group(const Range& range, double) const {
     const double size =
@@ -108,13 +129,12 @@ struct Integers {
     group.scale = encode<10, 15>(size / q_max, kF16Infinity);
     group.scale = size == 0 ? 0x3C00 : group.scale == 0 ? 1 : group.scale;
     group.step = decode<10, 15>(group.scale);
-    const double zero = kIsSymmetric ? (q_max + 1) / 2 : quotient(-range.low, group.step);
-    group.zero = static_cast<uint32_t>(zero < 0 ? 0 : zero > q_max ? q_max : zero);
+    group.inverse = 1 / group.step;
+    group.zero = clamped(kIsSymmetric ? (q_max + 1) / 2 : quotient(-range.low, group));
     return group;
   }
   SUBBYTE_BLOCK_MEMBER uint32_t code(const Group& group, float weight) const {
-    const double code = quotient(weight, group.step) + group.zero;
-    return static_cast<uint32_t>(code < 0 ? 0 : code > q_max ? q_max : code);
+    return clamped(quotient(weight, group) + static_cast<int32_t>(group.zero));
   }
   static SUBBYTE_BLOCK_MEMBER bool overflows(const Group& group) {
     return group.scale == kF16Infinity;
@@ -123,13 +143,15 @@ struct Integers {
 
 /// The part that rules with elements of e2m1 share.
 struct Fp4 {
+  static SUBBYTE_BLOCK_MEMBER double quotient(const Group& group, float weight) {
+    return magnitude(divide(weight, group.step, group.inverse));
+  }
   static SUBBYTE_BLOCK_MEMBER uint32_t code(const Group& group, float weight) {
-    const double value = weight / group.step;
-    return e2m1_of(magnitude(value)) | sign_of(value) << 3;
+    return e2m1_of(quotient(group, weight)) | sign_of(weight) << 3;
   }
   /// The squared error of a weight in units of the step, added to `sum`.
   static SUBBYTE_BLOCK_MEMBER double add_error(double sum, const Group& group, float weight) {
-    const double value = magnitude(weight / group.step);
+    const double value = quotient(group, weight);
     return add_square(sum, value - decode<1, 1>(e2m1_of(value)));
   }
   static SUBBYTE_BLOCK_MEMBER bool is_better(const Group& other, double other_error,
@@ -149,6 +171,7 @@ struct Mxfp4 : Fp4 {
     Group group;
     group.scale = blocks::e8m0_of<blocks::E2M1>(blocks::as_bits(largest_of(range)), threshold);
     group.step = power_of_two(static_cast<int>(group.scale) - 127);
+    group.inverse = power_of_two(127 - static_cast<int>(group.scale));
     return group;
   }
   SUBBYTE_BLOCK_MEMBER Group other(const Group& group, const Range&, double) const {
@@ -156,6 +179,7 @@ struct Mxfp4 : Fp4 {
     if (group.scale == 0) return other;
     other.scale = group.scale - 1;
     other.step = group.step / 2;
+    other.inverse = group.inverse * 2;
     return other;
   }
 };
@@ -178,12 +202,13 @@ struct Nvfp4 : Fp4 {
     group.scale = e4m3_of(wanted < 448 ? wanted : 448);
     if (group.scale == 0) group.scale = 1;
     group.step = decode<3, 7>(group.scale) * factor;
+    group.inverse = 1 / group.step;
     return group;
   }
   SUBBYTE_BLOCK_MEMBER Group group(const Range& range, double factor) const {
     const float largest = largest_of(range);
     // All codes of a group of zeros are 0, those of -0 too.
-    if (largest == 0) return {0x38, 0, 0};
+    if (largest == 0) return {0x38, 0, 0, 0};
     return with_largest(largest, 6, factor);
   }
   SUBBYTE_BLOCK_MEMBER Group other(const Group& group, const Range& range, double factor) const {
@@ -203,11 +228,12 @@ struct Nf4 {
     const float largest = largest_of(range);
     Group group;
     group.step = largest == 0 ? 1 : largest;
+    group.inverse = 1 / group.step;
     group.scale = blocks::as_bits(static_cast<float>(group.step));
     return group;
   }
   SUBBYTE_BLOCK_MEMBER uint32_t code(const Group& group, float weight) const {
-    const double value = weight / group.step;
+    const double value = divide(weight, group.step, group.inverse);
     uint32_t code = 0;
     for (const double bound : bounds) code += value > bound ? 1 : 0;
     return code;
@@ -250,9 +276,8 @@ struct Fp8 {
     const float factor = largest / 448;
     return largest == 0 ? 1 : factor > 0x1p-126f ? factor : 0x1p-126f;
   }
-  static SUBBYTE_BLOCK_MEMBER uint32_t code(float factor, float weight) {
-    const double value = weight / double{factor};
-    return e4m3_of(magnitude(value)) | sign_of(value) << 7;
+  static SUBBYTE_BLOCK_MEMBER uint32_t code(double factor, double inverse, float weight) {
+    return e4m3_of(magnitude(divide(weight, factor, inverse))) | sign_of(weight) << 7;
   }
 };
 

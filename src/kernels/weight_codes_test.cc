@@ -205,10 +205,23 @@ TEST(WeightCodes, blocks_are_those_of_fp8) {
     for (int64_t row = 0; row < kRows; ++row) {
       ASSERT_EQ(blocks::as_bits(factor), stored(made->view.scales, row * 2 + g, 4));
       for (int64_t i = g * kFp8Block; i < (g + 1) * kFp8Block; ++i) {
-        ASSERT_EQ(weights::Fp8::code(factor, given.weights[row * kCols + i]),
+        ASSERT_EQ(weights::Fp8::code(factor, 1 / double{factor}, given.weights[row * kCols + i]),
                   code_at(made->view, row, i));
       }
     }
+  }
+}
+
+TEST(WeightCodes, divides_as_a_division_does) {
+  Random random(11);
+  for (int i = 0; i < 2'000'000; ++i) {
+    const auto a = static_cast<float>(std::ldexp(random.normal(), i % 200 - 100));
+    // Also divisors just below and above powers of two, and short ones.
+    // Also divisors beside powers of two, short ones, and such as have all bits.
+    const double b = i % 3 == 0   ? std::ldexp(1 + (random.uniform() - 0.5) * 0x1p-50, i % 7)
+                     : i % 3 == 1 ? static_cast<double>(random.below(2048) + 1)
+                                  : 1 + random.uniform();
+    ASSERT_EQ(weights::divide(a, b, 1 / b), a / b) << a << ' ' << b;
   }
 }
 

@@ -222,6 +222,7 @@ __global__ void __launch_bounds__(kThreads) quantize_fp8(const __grid_constant__
   __syncthreads();
   for (const float other : of_warp) largest = fmaxf(largest, other);
   const float factor = weights::Fp8::factor_of(largest);
+  const double inverse = 1 / double{factor};
   if (seen.is_bad) a.state[1] = 1;
 #pragma unroll
   for (int i = 0; i < kPasses; ++i) {
@@ -232,7 +233,8 @@ __global__ void __launch_bounds__(kThreads) quantize_fp8(const __grid_constant__
     }
     uint64_t word = 0;
 #pragma unroll
-    for (int j = 0; j < kChunk; ++j) word |= uint64_t{weights::Fp8::code(factor, x[i][j])} << 8 * j;
+    for (int j = 0; j < kChunk; ++j)
+      word |= uint64_t{weights::Fp8::code(factor, inverse, x[i][j])} << 8 * j;
     store_bytes(a.codes + row * a.cols + col, word, count);
   }
 }
