@@ -107,7 +107,7 @@ Status quantize_blocks_on_gpu(const Tensor& numbers, const BlockTensors& to) {
   cuda::KbitThresholds thresholds;
   std::ranges::copy(found, thresholds.values);
   return cuda::quantize_kbit(numbers.data(), numbers.format(), numbers.count(), thresholds,
-                             buffers_of(to), device.stream());
+                             buffers_of(to), device.stream(), to.nearest_scales);
 }
 
 Status dequantize_blocks_on_gpu(const BlockTensors& from, int64_t rows, int64_t cols, bool is_tiled,

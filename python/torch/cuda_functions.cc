@@ -19,18 +19,18 @@
 namespace subbyte::torch_operators {
 namespace {
 
-bool is_captured(const Tensor& tensor) {
-  const OnDevice device(tensor);
-  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  if (cudaStreamIsCapturing(static_cast<cudaStream_t>(device.stream()), &status) != cudaSuccess) {
-    static_cast<void>(cudaGetLastError());
-  }
-  return status != cudaStreamCaptureStatusNone;
-}
-
-Status quantize(const BlockQuantization& blocks, const Tensor& x, Tensor& codes, Tensor& scales) {
+Status quantize(const BlockQuantization& blocks, const std::optional<FourOverSix>& search,
+                const Tensor* global_scale, const Tensor& x, Tensor& codes, Tensor& scales) {
   const OnDevice device(x);
-  return cuda::quantize_blocks(blocks, x.data(), codes.data(), scales.data(), device.stream());
+  cuda::Nvfp4Options options;
+  if (global_scale != nullptr) options.global_scale_there = global_scale->data<float>();
+  if (search) {
+    options.four_over_six = true;
+    options.is_squared = search->error == BlockError::kSquared;
+    options.global_scale = search->global_scale;
+  }
+  return cuda::quantize_blocks(blocks, aligned(x).data(), codes.data(), scales.data(),
+                               device.stream(), options);
 }
 
 Status dequantize(const WeightTensors& weights, const MatrixView& view, Tensor& out) {
@@ -245,7 +245,7 @@ Status linear(const Tensor& x, const WeightTensors& weights, const MatrixView& v
   return launch_rest(epilogue, sums, out, view.rows, device.stream());
 }
 
-constexpr DeviceFunctions kFunctions = {is_captured,
+constexpr DeviceFunctions kFunctions = {is_captured_on_gpu,
                                         quantize,
                                         dequantize,
                                         linear,
@@ -256,6 +256,9 @@ constexpr DeviceFunctions kFunctions = {is_captured,
                                         repack_blocks_on_gpu,
                                         rotate_on_gpu,
                                         group_gemm_on_gpu,
+                                        quantize_weights_on_gpu,
+                                        repack_marlin_on_gpu,
+                                        convert_int4_on_gpu,
                                         quantize_nibbles_on_gpu,
                                         dequantize_nibbles_on_gpu,
                                         dequantize_awq_on_gpu,

@@ -13,14 +13,6 @@ cuda::NibbleBlocks blocks_of(const Tensor& packed, const Tensor& absmax, const T
           element_of(numbers.format()), numbers.count(),      blocksize};
 }
 
-/// Itself, or a copy at a multiple of 16 bytes.
-Tensor aligned(const Tensor& tensor) {
-  if (reinterpret_cast<uintptr_t>(tensor.data()) % 16 == 0) return tensor.share();
-  Tensor copy = Tensor::empty(tensor.sizes(), tensor.dtype(), tensor);
-  check(functions().aoti_torch_copy_(copy.handle(), tensor.handle(), 0), "copy_");
-  return copy;
-}
-
 }  // namespace
 
 Status quantize_nibbles_on_gpu(const Tensor& numbers, const Rising& rising, int64_t blocksize,

@@ -45,6 +45,14 @@ inline Tensor as_type(const Tensor& tensor, int32_t dtype) {
   return copy;
 }
 
+/// Itself, or a copy at a multiple of 16 bytes.
+inline Tensor aligned(const Tensor& tensor) {
+  if (reinterpret_cast<uintptr_t>(tensor.data()) % 16 == 0) return tensor.share();
+  Tensor copy = Tensor::empty(tensor.sizes(), tensor.dtype(), tensor);
+  check(functions().aoti_torch_copy_(copy.handle(), tensor.handle(), 0), "copy_");
+  return copy;
+}
+
 /// Memory of the GPU of `like`, at a multiple of 256.
 inline Tensor bytes_on_gpu(int64_t size, const Tensor& like) {
   const int64_t sizes[] = {size};
@@ -87,6 +95,11 @@ Status rotate_on_gpu(const Tensor& data, int64_t dim, const std::optional<Tensor
 Status group_gemm_on_gpu(const flashinfer::GroupGemm& gemm, const Tensor& a, const Tensor& a_scale,
                          const Tensor& b, const Tensor& b_scale, const Tensor& m_indptr,
                          Tensor& out);
+bool is_captured_on_gpu(const Tensor& tensor);
+Result<bool> quantize_weights_on_gpu(const WeightQuantization& how, const Tensor& weights,
+                                     const QuantizedWeights& to);
+Result<bool> repack_marlin_on_gpu(const MarlinWords& from, Tensor& out);
+Result<bool> convert_int4_on_gpu(const Int4Words& from, Tensor& out);
 Status quantize_nibbles_on_gpu(const Tensor& numbers, const Rising& rising, int64_t blocksize,
                                Tensor& packed, Tensor& absmax);
 Status dequantize_nibbles_on_gpu(const Tensor& packed, const Tensor& absmax, const Table& table,

@@ -7,10 +7,11 @@
 #include <cstdint>
 
 #ifdef __CUDACC__
-#define SUBBYTE_BLOCK_FUNCTION static __host__ __device__ __forceinline__
+#define SUBBYTE_BLOCK_MEMBER __host__ __device__ __forceinline__
 #else
-#define SUBBYTE_BLOCK_FUNCTION static inline
+#define SUBBYTE_BLOCK_MEMBER inline
 #endif
+#define SUBBYTE_BLOCK_FUNCTION static SUBBYTE_BLOCK_MEMBER
 
 namespace subbyte::blocks {
 

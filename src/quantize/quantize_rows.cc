@@ -215,7 +215,7 @@ float largest_magnitude(std::span<const float> weights) {
 
 double largest_magnitude(int64_t rows, int64_t cols, const RowReader& read_row, Executor& pool) {
   std::vector<float> largest(pool.size());
-  const int64_t grain = std::max<int64_t>(1, 65536 / cols);
+  const int64_t grain = std::max<int64_t>(1, 65536 / std::max<int64_t>(1, cols));
   pool.parallel_for(rows, grain, [&](int64_t begin, int64_t end, int task) {
     std::vector<float> weights(cols);
     for (int64_t row = begin; row < end; ++row) {

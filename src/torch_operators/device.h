@@ -10,9 +10,12 @@
 #include "base/operands.h"
 #include "base/status.h"
 #include "flashinfer/group_gemm.h"
+#include "foreign_layouts/int4pack.h"
 #include "kernels/quantized_blocks.h"
+#include "kernels/weight_quantization.h"
 #include "torch_operators/bitsandbytes_tables.h"
 #include "torch_operators/epilogue.h"
+#include "torch_operators/four_over_six.h"
 #include "torch_operators/kept.h"
 #include "torch_operators/weights.h"
 
@@ -24,8 +27,37 @@ struct BlockTensors {
   const Tensor* absmax = nullptr;
   const Tensor* codebook = nullptr;  // of 2^bits numbers, or of vectors; not read by repack_blocks
   Format scale = Format::kE4M4;
-  int bits = 4;  // planes of a block, 8 / p of vectors
-  int p = 0;     // numbers of a vector, 0: kbit
+  int bits = 4;                 // planes of a block, 8 / p of vectors
+  int p = 0;                    // numbers of a vector, 0: kbit
+  bool nearest_scales = false;  // of quantize_blocks
+};
+
+/// Results of a quantizer of weights.
+struct QuantizedWeights {
+  Tensor codes;
+  Tensor scales;
+  std::optional<Tensor> zeros;
+  std::optional<Tensor> factor;  // f64
+};
+
+/// Words of GPTQ or AWQ to those of Marlin.
+struct MarlinWords {
+  const Tensor* words = nullptr;
+  const Tensor* perm = nullptr;  // nullptr: none
+  int64_t rows = 0;
+  int64_t cols = 0;
+  int bits = 4;
+  bool is_awq = false;
+};
+
+/// Codes of aten's converters, u8 with the even input in the high half or an i32 each, to its words
+/// for CUDA with so many inner tiles, or with 0 of these to its bytes for CPUs.
+struct Int4Words {
+  const Tensor* codes = nullptr;
+  int64_t rows = 0;
+  int64_t cols = 0;
+  int tiles = 0;
+  CpuTile cpu_tile = CpuTile::kHalves32;
 };
 
 /// A mixture of experts whose arguments have been checked.
@@ -60,8 +92,9 @@ struct MixtureTensors {
 struct DeviceFunctions {
   /// Says whether a CUDA graph is captured on torch's current stream of the GPU of a tensor.
   bool (*is_captured)(const Tensor& tensor);
-  Status (*quantize)(const BlockQuantization& blocks, const Tensor& x, Tensor& codes,
-                     Tensor& scales);
+  /// With `global_scale`, one f32 there, blocks.tensor_scale and search->global_scale are not read.
+  Status (*quantize)(const BlockQuantization& blocks, const std::optional<FourOverSix>& search,
+                     const Tensor* global_scale, const Tensor& x, Tensor& codes, Tensor& scales);
   Status (*dequantize)(const WeightTensors& weights, const MatrixView& view, Tensor& out);
   Status (*linear)(const Tensor& x, const WeightTensors& weights, const MatrixView& view,
                    const Epilogue& epilogue, Tensor& out);
@@ -89,6 +122,13 @@ struct DeviceFunctions {
   /// have been checked, values of m_indptr are not: wrong ones read and write nothing else.
   Status (*group_gemm)(const flashinfer::GroupGemm& gemm, const Tensor& a, const Tensor& a_scale,
                        const Tensor& b, const Tensor& b_scale, const Tensor& m_indptr, Tensor& out);
+  /// Quantizes [rows, cols] to tensors of `to`. False where the host has to say what is wrong: the
+  /// stream is waited for, but in a capture, which has nothing refused.
+  Result<bool> (*quantize_weights)(const WeightQuantization& how, const Tensor& weights,
+                                   const QuantizedWeights& to);
+  /// Both likewise.
+  Result<bool> (*repack_marlin)(const MarlinWords& from, Tensor& out);
+  Result<bool> (*convert_int4)(const Int4Words& from, Tensor& out);
   /// bitsandbytes' blocks of 4 bits, whose last one need not be whole.
   Status (*quantize_nibbles)(const Tensor& numbers, const Rising& rising, int64_t blocksize,
                              Tensor& packed, Tensor& absmax);

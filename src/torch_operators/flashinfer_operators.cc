@@ -37,10 +37,22 @@ Status set_shape(BlockQuantization& blocks, const Tensor& x) {
   return {};
 }
 
-Status quantize(const BlockQuantization& blocks, const Tensor& x, Tensor& codes, Tensor& scales) {
+/// Arguments of nvfp4_quantize alone.
+struct Nvfp4Extras {
+  std::optional<FourOverSix> search;
+  const Tensor* global_scale = nullptr;  // where x is, if that is a GPU
+};
+
+Status quantize(const BlockQuantization& blocks, const Tensor& x, Tensor& codes, Tensor& scales,
+                const Nvfp4Extras& extras = {}) {
   if (blocks.rows == 0) return {};
-  if (!x.on_cpu()) return cuda_functions()->quantize(blocks, x, codes, scales);
+  if (!x.on_cpu()) {
+    return cuda_functions()->quantize(blocks, extras.search, extras.global_scale, x, codes, scales);
+  }
   SUBBYTE_TRY(Machine machine, Machine::borrow());
+  if (extras.search) {
+    return quantize_four_over_six(machine, blocks, *extras.search, x, codes, scales);
+  }
   return cpu::quantize_blocks(blocks, x.data(), codes.data(), scales.data(), machine.kernels(),
                               machine.executor());
 }
@@ -67,34 +79,20 @@ Status mxfp8_quantize(Arguments& arguments, Results& results) {
   return {};
 }
 
-/// The search of scales that nvfp4_quantize is asked for.
-struct FourOverSix {
-  float global_scale;
-  BlockError error;
-};
-
-/// [M, K] to bytes [M, K/2] and scales in two dimensions. GPUs have no search: theirs are copied to
-/// the host and back.
+/// [M, K] to bytes [M, K/2] and scales in two dimensions.
 Status quantize_e2m1(BlockQuantization blocks, const Tensor& x, Results& results,
-                     const std::optional<FourOverSix>& search = std::nullopt) {
+                     const Nvfp4Extras& extras = {}) {
   SUBBYTE_CHECK(check_dim(x, 2));
   SUBBYTE_CHECK(set_shape(blocks, x));
   blocks.alignment = 32;
   SUBBYTE_CHECK(check_block_quantization(blocks));
   if (blocks.padded_cols() != blocks.cols) return refuse(x, "columns in 32s");
-  const Tensor& from = search ? x.host() : x;
-  Tensor codes = Tensor::empty(std::array{blocks.rows, blocks.row_bytes()}, numbers().u8, from);
+  Tensor codes = Tensor::empty(std::array{blocks.rows, blocks.row_bytes()}, numbers().u8, x);
   Tensor scales =
-      Tensor::empty(std::array{blocks.scale_rows(), blocks.scale_cols()}, numbers().u8, from);
-  if (search && blocks.rows > 0) {
-    SUBBYTE_TRY(Machine machine, Machine::borrow());
-    SUBBYTE_CHECK(quantize_four_over_six(machine, blocks, search->global_scale, search->error, from,
-                                         codes, scales));
-  } else {
-    SUBBYTE_CHECK(quantize(blocks, from, codes, scales));
-  }
-  results.add(std::move(codes).to_device_of(x));
-  results.add(std::move(scales).to_device_of(x));
+      Tensor::empty(std::array{blocks.scale_rows(), blocks.scale_cols()}, numbers().u8, x);
+  SUBBYTE_CHECK(quantize(blocks, x, codes, scales, extras));
+  results.add(std::move(codes));
+  results.add(std::move(scales));
   return {};
 }
 
@@ -126,13 +124,22 @@ Status nvfp4_quantize(Arguments& arguments, Results& results) {
   if (per_token) return refuse("per_token_activation", "False", "True");
   BlockQuantization blocks;
   blocks.format = BlockFormat::kNvfp4;
-  const float global_scale = *global.to_cpu().data<float>();
-  blocks.tensor_scale = 1 / global_scale;
   SUBBYTE_TRY(blocks.layout, layout_of(layout));
-  if (!error) return quantize_e2m1(blocks, x, results);
-  if (*error != "MAE" && *error != "MSE") return refuse("nvfp4_4over6", "MAE or MSE", *error);
-  const BlockError kind = *error == "MSE" ? BlockError::kSquared : BlockError::kAbsolute;
-  return quantize_e2m1(blocks, x, results, FourOverSix{global_scale, kind});
+  if (error && *error != "MAE" && *error != "MSE") {
+    return refuse("nvfp4_4over6", "MAE or MSE", *error);
+  }
+  float global_scale = 1;
+  Nvfp4Extras extras;
+  if (!x.on_cpu() && global.same_device(x)) {
+    extras.global_scale = &global;
+  } else {
+    global_scale = *global.to_cpu().data<float>();
+    blocks.tensor_scale = 1 / global_scale;
+  }
+  if (error) {
+    extras.search = {global_scale, *error == "MSE" ? BlockError::kSquared : BlockError::kAbsolute};
+  }
+  return quantize_e2m1(blocks, x, results, extras);
 }
 
 /// Codes of e2m1 with scales in some layout, to floats [M, K].

@@ -48,13 +48,14 @@ void put(const Candidate& best, std::byte* codes, std::byte& scale) {
 
 }  // namespace
 
-Status quantize_four_over_six(Machine& machine, const BlockQuantization& blocks, float global_scale,
-                              BlockError error, const Tensor& x, Tensor& codes, Tensor& scales) {
+Status quantize_four_over_six(Machine& machine, const BlockQuantization& blocks,
+                              const FourOverSix& search, const Tensor& x, Tensor& codes,
+                              Tensor& scales) {
   SUBBYTE_CHECK(cpu::quantize_blocks(blocks, x.data(), codes.data(), scales.data(),
                                      machine.kernels(), machine.executor()));
   const int64_t groups = blocks.cols / kSize;
   const int64_t width = info(blocks.input).bits / 8;
-  const float factor = 1 / global_scale;
+  const float factor = 1 / search.global_scale;
   machine.executor().parallel_for(blocks.rows, 1, [&](int64_t begin, int64_t end, int) {
     for (int64_t i = begin * groups; i < end * groups; ++i) {
       std::array<float, kSize> numbers;
@@ -66,9 +67,9 @@ Status quantize_four_over_six(Machine& machine, const BlockQuantization& blocks,
         largest = std::max(largest, std::fabs(number));
       }
       if (!finite || largest == 0) continue;
-      const float wanted = largest / 6 * global_scale;
-      const Candidate six = candidate(numbers, wanted, factor, error);
-      const Candidate four = candidate(numbers, wanted * 1.5F, factor, error);
+      const float wanted = largest / 6 * search.global_scale;
+      const Candidate six = candidate(numbers, wanted, factor, search.error);
+      const Candidate four = candidate(numbers, wanted * 1.5F, factor, search.error);
       const int64_t row = i / groups;
       const int64_t group = i % groups;
       put(four.error < six.error ? four : six,

@@ -18,9 +18,15 @@ namespace subbyte::torch_operators {
 
 enum class BlockError : uint8_t { kAbsolute, kSquared };
 
+struct FourOverSix {
+  float global_scale;
+  BlockError error;
+};
+
 /// Quantizes x, on a CPU. What is not finite, and zeros, become what they do without the search.
 /// Codes: those of check_block_quantization().
-Status quantize_four_over_six(Machine& machine, const BlockQuantization& blocks, float global_scale,
-                              BlockError error, const Tensor& x, Tensor& codes, Tensor& scales);
+Status quantize_four_over_six(Machine& machine, const BlockQuantization& blocks,
+                              const FourOverSix& search, const Tensor& x, Tensor& codes,
+                              Tensor& scales);
 
 }  // namespace subbyte::torch_operators

@@ -6,6 +6,7 @@
 #include <array>
 
 #include "foreign_layouts/int4pack.h"
+#include "torch_operators/device.h"
 #include "torch_operators/operators.h"
 #include "torch_operators/product.h"
 
@@ -42,10 +43,19 @@ Status convert_for_cpu(Arguments& arguments, Results& results) {
   const int64_t rows = in.codes.size(0);
   const int64_t cols = in.codes.size(1);
   SUBBYTE_CHECK(check_int4pack_cpu_shape(rows, cols));
-  SUBBYTE_TRY(const std::vector<std::byte> canonical, nibbles_of(in.codes));
   Tensor out = Tensor::empty(std::array{rows, cols / 2}, numbers().u8, in.codes);
-  pack_int4_cpu(out.data(), canonical.data(), rows, cols, tile_of_aten);
-  results.add(std::move(out));
+  if (!in.codes.on_cpu()) {
+    SUBBYTE_TRY(const bool is_done,
+                cuda_functions()->convert_int4({&in.codes, rows, cols, 0, tile_of_aten}, out));
+    if (is_done) {
+      results.add(std::move(out));
+      return {};
+    }
+  }
+  SUBBYTE_TRY(const std::vector<std::byte> canonical, nibbles_of(in.codes.host()));
+  Tensor host = Tensor::empty_on_cpu(out.sizes(), out.dtype());
+  pack_int4_cpu(host.data(), canonical.data(), rows, cols, tile_of_aten);
+  results.add(std::move(host).to_device_of(in.codes));
   return {};
 }
 
@@ -67,7 +77,11 @@ Status convert(Arguments& arguments, Results& results) {
   Tensor out = Tensor::empty(
       std::array{rows / 8, cols / (16 * tiles), int64_t{32}, static_cast<int64_t>(tiles / 2)},
       numbers().i32, in.codes);
-  pack_int4_cuda(out.data(), swap_nibbles(in.codes.span()).data(), rows, cols, tiles);
+  if (in.codes.on_cpu()) {
+    pack_int4_cuda(out.data(), swap_nibbles(in.codes.span()).data(), rows, cols, tiles);
+  } else {
+    SUBBYTE_CHECK(cuda_functions()->convert_int4({&in.codes, rows, cols, tiles}, out));
+  }
   results.add(std::move(out));
   return {};
 }
@@ -260,9 +274,9 @@ Status product_with_zeros(Arguments& arguments, Results& results) {
 
 constexpr Operator kOperators[] = {
     {"_convert_weight_to_int4pack_for_cpu(Tensor self, int innerKTiles) -> Tensor",
-     kernel<convert_for_cpu>, kernel_by_host<convert_for_cpu>},
+     kernel<convert_for_cpu>, kernel<convert_for_cpu>},
     {"_convert_weight_to_int4pack(Tensor self, int innerKTiles) -> Tensor", kernel<convert>,
-     kernel_by_host<convert>},
+     kernel<convert>},
     {"_weight_int4pack_mm_for_cpu(Tensor self, Tensor mat2, int qGroupSize, "
      "Tensor qScaleAndZeros) -> Tensor",
      kernel<product_for_cpu>, kernel<product_for_cpu>},

@@ -32,29 +32,27 @@ Status quantize(Arguments& arguments, Results& results) {
   SUBBYTE_CHECK(kVectors ? check_p(k) : check_bits(k));
   if (a.count() == 0) return refuse(a, "at least one number");
   const int planes = planes_of(k, kVectors);
-  // Kernels for GPUs have the original's encoder alone: the nearest scales come from the host.
-  const Tensor& from = nearest_scales ? a.host() : a;
   Tensor packed =
-      Tensor::empty(std::array{bnb::kbit_packed_words(a.count(), planes)}, numbers().i32, from);
-  Tensor absmax =
-      Tensor::empty(std::array{bnb::kbit_absmax_elements(a.count())}, numbers().u8, from);
+      Tensor::empty(std::array{bnb::kbit_packed_words(a.count(), planes)}, numbers().i32, a);
+  Tensor absmax = Tensor::empty(std::array{bnb::kbit_absmax_elements(a.count())}, numbers().u8, a);
   const auto words = packed.span<uint32_t>();
   const auto scales = absmax.span<uint8_t>();
-  if (!from.on_cpu()) {
+  if (!a.on_cpu()) {
     const BlockTensors to = {&packed,       &absmax, &codebook,
-                             Format::kE4M4, planes,  kVectors ? bits_of(k) : 0};
+                             Format::kE4M4, planes,  kVectors ? bits_of(k) : 0,
+                             nearest_scales};
     SUBBYTE_CHECK(cuda_functions()->quantize_blocks(a, to));
   } else if (kVectors) {
-    SUBBYTE_CHECK(bnb::quantize_vq(a.span(), a.format(), codebook.span<const uint16_t>(),
+    SUBBYTE_CHECK(bnb::quantize_vq(a.span(), a.format(), codebook.host().span<const uint16_t>(),
                                    bits_of(k), words, scales));
   } else {
     SUBBYTE_TRY(Machine machine, Machine::borrow());
-    SUBBYTE_CHECK(bnb::quantize_kbit(from.span(), a.format(), codebook.host().span<const float>(),
+    SUBBYTE_CHECK(bnb::quantize_kbit(a.span(), a.format(), codebook.host().span<const float>(),
                                      bits_of(k), words, scales, machine.executor(),
                                      nearest_scales));
   }
-  results.add(std::move(packed).to_device_of(a));
-  results.add(std::move(absmax).to_device_of(a));
+  results.add(std::move(packed));
+  results.add(std::move(absmax));
   return {};
 }
 

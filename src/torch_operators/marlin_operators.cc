@@ -9,6 +9,7 @@
 #include "foreign_layouts/marlin_act_order.h"
 #include "foreign_layouts/marlin_int8.h"
 #include "torch_operators/checkpoint_words.h"
+#include "torch_operators/device.h"
 #include "torch_operators/operators.h"
 #include "torch_operators/product.h"
 
@@ -46,10 +47,14 @@ struct Repacking {
   bool is_a_8bit;
 };
 
-Status check_perm(const Tensor& perm, int64_t k) {
+Status check_perm_shape(const Tensor& perm, int64_t k) {
   if (perm.count() == 0) return {};
   SUBBYTE_CHECK(check_dtype(perm, {numbers().i32}));
-  SUBBYTE_CHECK(check_sizes(perm, {k}));
+  return check_sizes(perm, {k});
+}
+
+Status check_perm(const Tensor& perm, int64_t k) {
+  SUBBYTE_CHECK(check_perm_shape(perm, k));
   for (const int32_t input : perm.span<const int32_t>()) {
     if (input < 0 || input >= k) {
       return refuse("perm", "inputs below " + std::to_string(k), std::to_string(input));
@@ -60,12 +65,27 @@ Status check_perm(const Tensor& perm, int64_t k) {
 
 Status repack(const Repacking& in, bool awq, Results& results) {
   SUBBYTE_CHECK(in.check(awq));
-  if (in.perm) SUBBYTE_CHECK(check_perm(in.perm->host(), in.k));
   const int bits = static_cast<int>(in.bits);
+  const std::array sizes = {in.k / 16, in.n * 16 * bits / 32};
+  if (in.perm) {
+    SUBBYTE_CHECK(check_perm_shape(*in.perm, in.k));
+  }
+  if (!in.words.on_cpu() && (!in.perm || in.perm->same_device(in.words))) {
+    const bool has_perm = in.perm && in.perm->count() > 0;
+    Tensor out = Tensor::empty(sizes, numbers().i32, in.words);
+    SUBBYTE_TRY(const bool is_done,
+                cuda_functions()->repack_marlin(
+                    {&in.words, has_perm ? &*in.perm : nullptr, in.n, in.k, bits, awq}, out));
+    if (is_done) {
+      results.add(std::move(out));
+      return {};
+    }
+  }
+  if (in.perm) SUBBYTE_CHECK(check_perm(in.perm->host(), in.k));
   const std::vector<std::byte> codes = canonical(
       in.words.host().data<const uint32_t>(), in.n, in.k, bits, awq ? awq_code : gptq_code,
       in.perm ? in.perm->host().span<const int32_t>() : std::span<const int32_t>());
-  Tensor out = Tensor::empty_on_cpu(std::array{in.k / 16, in.n * 16 * bits / 32}, numbers().i32);
+  Tensor out = Tensor::empty_on_cpu(sizes, numbers().i32);
   if (bits == 4) {
     pack_marlin(out.data(), codes.data(), in.n, in.k);
   } else {

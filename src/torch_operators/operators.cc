@@ -25,15 +25,8 @@ TextHandle text_of(Word word) {
 
 }  // namespace
 
-Tensor Arguments::tensor_of(Word word, const char* name) {
-  Tensor tensor(std::bit_cast<TensorHandle>(word), name);
-  if (on_gpu_ == nullptr || tensor.on_cpu()) return tensor;
-  if (!*on_gpu_) on_gpu_->emplace(tensor.share());
-  return tensor.to_cpu();
-}
-
 Tensor Arguments::tensor(const char* name) {
-  return tensor_of(*next_++, name);
+  return Tensor(std::bit_cast<TensorHandle>(*next_++), name);
 }
 
 std::optional<Word> Arguments::optional_word() {
@@ -51,7 +44,7 @@ std::optional<Word> Arguments::optional_word() {
 std::optional<Tensor> Arguments::optional_tensor(const char* name) {
   const std::optional<Word> word = optional_word();
   if (!word) return std::nullopt;
-  return tensor_of(*word, name).contiguous();
+  return Tensor(std::bit_cast<TensorHandle>(*word), name).contiguous();
 }
 
 double Arguments::number() {
@@ -105,12 +98,6 @@ void Results::write(Word* stack) {
   for (Tensor& tensor : tensors_) *stack++ = std::bit_cast<Word>(tensor.release());
 }
 
-void Results::write(Word* stack, const Tensor& like) {
-  for (Tensor& tensor : tensors_) {
-    *stack++ = std::bit_cast<Word>(std::move(tensor).to_device_of(like).release());
-  }
-}
-
 namespace {
 
 /// An error becomes an exception of Python.
@@ -125,15 +112,6 @@ void run(Body body, Word* stack) {
   Arguments arguments(stack);
   Results results;
   run(body, arguments, results);
-  results.write(stack);
-}
-
-void run_by_host(Body body, Word* stack) {
-  std::optional<Tensor> on_gpu;
-  Arguments arguments(stack, on_gpu);
-  Results results;
-  run(body, arguments, results);
-  if (on_gpu) return results.write(stack, *on_gpu);
   results.write(stack);
 }
 

@@ -25,8 +25,6 @@ namespace subbyte::torch_operators {
 class Arguments {
  public:
   explicit Arguments(const Word* stack) : next_(stack) {}
-  /// Tensors of a GPU come as copies in host memory; `on_gpu` becomes the first of them.
-  Arguments(const Word* stack, std::optional<Tensor>& on_gpu) : next_(stack), on_gpu_(&on_gpu) {}
 
   Tensor tensor(const char* name);  // as it is
   /// Contiguous: a copy where it was not.
@@ -45,10 +43,8 @@ class Arguments {
 
  private:
   std::optional<Word> optional_word();
-  Tensor tensor_of(Word word, const char* name);
 
   const Word* next_;
-  std::optional<Tensor>* on_gpu_ = nullptr;
 };
 
 /// Results in the order of the schema.
@@ -58,8 +54,6 @@ class Results {
     if (!writes_to_) tensors_.push_back(std::move(tensor));
   }
   void write(Word* stack);
-  /// Writes copies where `like` is.
-  void write(Word* stack, const Tensor& like);
 
   /// A tensor for the one result: a new one like `like`, or that which an operator of the same body
   /// is told to write to, which must be contiguous and of this type and these sizes. Code
@@ -81,10 +75,6 @@ void run(Body body, Word* stack);
 /// after it that choose nothing: tensors, `num_unused` of them.
 void run_out(Body body, Word* stack, int out, int num_unused);
 
-/// The same on copies in host memory of tensors of a GPU, which is waited for; results go there.
-/// It serves what is done once, to weights.
-void run_by_host(Body body, Word* stack);
-
 template <Body kBody>
 void kernel(Word* stack, uint64_t /*num_arguments*/, uint64_t /*num_results*/) {
   run(kBody, stack);
@@ -94,11 +84,6 @@ void kernel(Word* stack, uint64_t /*num_arguments*/, uint64_t /*num_results*/) {
 template <Body kBody, int kOut, int kNumUnused = 0>
 void kernel_out(Word* stack, uint64_t /*num_arguments*/, uint64_t /*num_results*/) {
   run_out(kBody, stack, kOut, kNumUnused);
-}
-
-template <Body kBody>
-void kernel_by_host(Word* stack, uint64_t /*num_arguments*/, uint64_t /*num_results*/) {
-  run_by_host(kBody, stack);
 }
 
 struct Operator {

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <array>
 
+#include "bitsandbytes/kbit_codes.h"
 #include "kernels/quantized_blocks.h"
+#include "matrix/codebook.h"
 #include "quantize/fp8.h"
 #include "quantize/kbit.h"
 #include "quantize/mxfp4.h"
@@ -11,6 +13,7 @@
 #include "quantize/nvfp4.h"
 #include "quantize/quantize_rows.h"
 #include "quantize/round_to_nearest.h"
+#include "torch_operators/device.h"
 #include "torch_operators/operators.h"
 #include "torch_operators/product.h"
 
@@ -28,39 +31,87 @@ struct Weights {
   int64_t rows() const { return tensor.size(0); }
   int64_t cols() const { return tensor.size(1); }
   RowReader reader() const {
-    return [this](int64_t row, float* out) {
+    return [this, &host = tensor.host()](int64_t row, float* out) {
       const int64_t width = info(tensor.format()).bits / 8;
-      load_numbers(out, tensor.data() + row * cols() * width, cols(), tensor.format());
+      load_numbers(out, host.data() + row * cols() * width, cols(), tensor.format());
     };
   }
 
   Tensor tensor;
 };
 
-Tensor tensor_from(std::span<const std::byte> bytes, std::span<const int64_t> sizes, int32_t dtype,
-                   const Tensor& like) {
-  Tensor tensor = Tensor::empty(sizes, dtype, like);
-  std::ranges::copy(bytes, tensor.data());
-  return tensor;
+/// Bytes are u8 whatever they mean: not every torch has a type for E8M0, and none for E4M4.
+int32_t dtype_of_scales(const WeightFormat& format) {
+  return info(format.scale).bits == 8 ? numbers().u8 : dtype_of(format.scale);
 }
 
-/// codes, scales and, where `zeros`, zero points; where `factor`, the tensor's.
-void add(Results& results, const MatrixView& view, const Tensor& like, bool zeros, bool factor) {
+int32_t dtype_of_zeros(const WeightFormat& format) {
+  return format.zero == Zero::kU16 ? numbers().u16 : numbers().u8;
+}
+
+Tensor tensor_from(std::span<const std::byte> bytes, std::span<const int64_t> sizes, int32_t dtype,
+                   const Tensor& like) {
+  Tensor tensor = Tensor::empty(sizes, dtype, like.host());
+  std::ranges::copy(bytes, tensor.data());
+  return std::move(tensor).to_device_of(like);
+}
+
+/// codes, scales and, where there are any, zero points; where `factor`, the tensor's.
+void add(Results& results, const MatrixView& view, const Tensor& like, bool factor) {
   const auto sizes = [&](int64_t cols) { return std::array{view.rows, cols}; };
   const Numbers& n = numbers();
   results.add(tensor_from(view.codes, sizes(view.row_bytes()), n.u8, like));
-  // Bytes are u8 whatever they mean: not every torch has a type for E8M0, and none for E4M4.
-  const bool bytes = info(view.format.scale).bits == 8;
-  results.add(tensor_from(view.scales, sizes(view.groups()),
-                          bytes ? n.u8 : dtype_of(view.format.scale), like));
-  if (zeros) {
-    const int32_t dtype = view.format.zero == Zero::kU16 ? n.u16 : n.u8;
-    results.add(tensor_from(view.zeros, sizes(view.groups()), dtype, like));
+  results.add(tensor_from(view.scales, sizes(view.groups()), dtype_of_scales(view.format), like));
+  if (view.format.zero != Zero::kNone) {
+    results.add(tensor_from(view.zeros, sizes(view.groups()), dtype_of_zeros(view.format), like));
   }
   if (factor) {
     const double value = view.tensor_scale;
     results.add(tensor_from(std::as_bytes(std::span(&value, 1)), {}, n.f64, like));
   }
+}
+
+/// Quantizes weights that lie on a GPU there. False: nothing was done, as they do not, or as the
+/// host has to say what is wrong with them.
+Result<bool> quantize_there(const Weights& weights, const WeightQuantization& how,
+                            Results& results) {
+  const Tensor& like = weights.tensor;
+  MatrixView view;
+  view.format = how.format;
+  view.rows = weights.rows();
+  view.cols = weights.cols();
+  if (like.on_cpu() || view.rows < 1 || view.cols < 1 || view.format.group_size < 0) return false;
+  if (how.rule != WeightRule::kFp8 && view.cols % view.group_size() != 0) return false;
+  const auto sizes = [&](int64_t cols) { return std::array{view.rows, cols}; };
+  const Numbers& n = numbers();
+  QuantizedWeights to = {Tensor::empty(sizes(view.row_bytes()), n.u8, like),
+                         Tensor::empty(sizes(view.groups()), dtype_of_scales(view.format), like),
+                         {},
+                         {}};
+  if (view.format.zero != Zero::kNone) {
+    to.zeros.emplace(Tensor::empty(sizes(view.groups()), dtype_of_zeros(view.format), like));
+  }
+  if (how.rule == WeightRule::kNvfp4 || how.rule == WeightRule::kNfl) {
+    to.factor.emplace(Tensor::empty({}, n.f64, like));
+  }
+  SUBBYTE_TRY(const bool is_done, cuda_functions()->quantize_weights(how, like, to));
+  if (!is_done) return false;
+  results.add(std::move(to.codes));
+  results.add(std::move(to.scales));
+  if (to.zeros) results.add(std::move(*to.zeros));
+  if (to.factor) results.add(std::move(*to.factor));
+  return true;
+}
+
+Result<Matrix> quantize_integers(const Weights& weights, int64_t group_size, int bits,
+                                 bool symmetric) {
+  SUBBYTE_TRY(Machine machine, Machine::borrow());
+  if (symmetric) {
+    return quantize_symmetric(weights.rows(), weights.cols(), group_size, bits, weights.reader(),
+                              machine.executor());
+  }
+  return quantize_min_max(weights.rows(), weights.cols(), group_size, bits, weights.reader(),
+                          machine.executor());
 }
 
 Status quantize_int(Arguments& arguments, Results& results) {
@@ -70,19 +121,21 @@ Status quantize_int(Arguments& arguments, Results& results) {
   const bool symmetric = arguments.boolean();
   SUBBYTE_CHECK(weights.check());
   if (bits < 2 || bits > 8) return refuse("bits", "2 to 8", std::to_string(bits));
-  SUBBYTE_TRY(Machine machine, Machine::borrow());
-  const auto quantize = [&] {
-    return symmetric
-               ? quantize_symmetric(weights.rows(), weights.cols(), group_size,
-                                    static_cast<int>(bits), weights.reader(), machine.executor())
-               : quantize_min_max(weights.rows(), weights.cols(), group_size,
-                                  static_cast<int>(bits), weights.reader(), machine.executor());
-  };
-  SUBBYTE_TRY(const Matrix matrix, quantize());
-  add(results, matrix.view, weights.tensor, !symmetric, false);
+  const std::string element = (symmetric ? "i" : "u") + std::to_string(bits);
+  const Zero zero = symmetric ? Zero::kNone : bits == 8 ? Zero::kU16 : Zero::kU8;
+  SUBBYTE_TRY(const bool is_done,
+              quantize_there(weights,
+                             {symmetric ? WeightRule::kSymmetric : WeightRule::kMinMax,
+                              {find_format(element)->id, Format::kF16, zero, group_size}},
+                             results));
+  if (!is_done) {
+    SUBBYTE_TRY(const Matrix matrix,
+                quantize_integers(weights, group_size, static_cast<int>(bits), symmetric));
+    add(results, matrix.view, weights.tensor, false);
+  }
   if (symmetric) {  // one number of results for both: no zero points are an empty tensor
     results.add(
-        Tensor::empty(std::array{matrix.view.rows, int64_t{0}}, numbers().u8, weights.tensor));
+        Tensor::empty(std::array{weights.rows(), int64_t{0}}, numbers().u8, weights.tensor));
   }
   return {};
 }
@@ -91,17 +144,21 @@ Status quantize_mxfp4_op(Arguments& arguments, Results& results) {
   const Weights weights(arguments);
   const std::string rule = arguments.text();
   SUBBYTE_CHECK(weights.check());
+  WeightQuantization how = {WeightRule::kMxfp4, {Format::kE2M1, Format::kE8M0, Zero::kNone, 32}};
+  how.searches = rule == "search";
+  if (!how.searches) {
+    SUBBYTE_TRY(how.scale_rule, find_scale_rule(rule));
+  }
+  SUBBYTE_TRY(const bool is_done, quantize_there(weights, how, results));
+  if (is_done) return {};
   SUBBYTE_TRY(Machine machine, Machine::borrow());
-  const auto quantize = [&]() -> Result<Matrix> {
-    if (rule == "search") {
-      return quantize_mxfp4(weights.rows(), weights.cols(), weights.reader(), machine.executor());
-    }
-    SUBBYTE_TRY(const ScaleRule known, find_scale_rule(rule));
-    return quantize_mxfp4(weights.rows(), weights.cols(), known, Rounding::kNearestEven,
-                          weights.reader(), machine.executor());
-  };
-  SUBBYTE_TRY(const Matrix matrix, quantize());
-  add(results, matrix.view, weights.tensor, false, false);
+  SUBBYTE_TRY(
+      const Matrix matrix,
+      how.searches
+          ? quantize_mxfp4(weights.rows(), weights.cols(), weights.reader(), machine.executor())
+          : quantize_mxfp4(weights.rows(), weights.cols(), how.scale_rule, Rounding::kNearestEven,
+                           weights.reader(), machine.executor()));
+  add(results, matrix.view, weights.tensor, false);
   return {};
 }
 
@@ -110,10 +167,14 @@ Status quantize_nvfp4_op(Arguments& arguments, Results& results) {
   Nvfp4Options options;
   options.four_over_six = arguments.boolean();
   SUBBYTE_CHECK(weights.check());
+  WeightQuantization how = {WeightRule::kNvfp4, {Format::kE2M1, Format::kE4M3, Zero::kNone, 16}};
+  how.searches = options.four_over_six;
+  SUBBYTE_TRY(const bool is_done, quantize_there(weights, how, results));
+  if (is_done) return {};
   SUBBYTE_TRY(Machine machine, Machine::borrow());
   SUBBYTE_TRY(const Matrix matrix, quantize_nvfp4(weights.rows(), weights.cols(), options,
                                                   weights.reader(), machine.executor()));
-  add(results, matrix.view, weights.tensor, false, true);
+  add(results, matrix.view, weights.tensor, true);
   return {};
 }
 
@@ -121,10 +182,15 @@ Status quantize_nf4_op(Arguments& arguments, Results& results) {
   const Weights weights(arguments);
   const int64_t block = arguments.integer();
   SUBBYTE_CHECK(weights.check());
+  SUBBYTE_TRY(
+      const bool is_done,
+      quantize_there(weights, {WeightRule::kNf4, {Format::kNF4, Format::kF32, Zero::kNone, block}},
+                     results));
+  if (is_done) return {};
   SUBBYTE_TRY(Machine machine, Machine::borrow());
   SUBBYTE_TRY(const Matrix matrix, quantize_nf4(weights.rows(), weights.cols(), block,
                                                 weights.reader(), machine.executor()));
-  add(results, matrix.view, weights.tensor, false, false);
+  add(results, matrix.view, weights.tensor, false);
   return {};
 }
 
@@ -138,42 +204,55 @@ Status quantize_nfl_op(Arguments& arguments, Results& results) {
   options.bits = static_cast<int>(bits);
   if (codebook) {
     SUBBYTE_CHECK(check_dtype(*codebook, {numbers().f32}));
-    options.codebook = codebook->span<const float>();
+    options.codebook = codebook->host().span<const float>();
   }
+  const Format element = kbit_element(options.bits);
+  WeightQuantization how = {WeightRule::kNfl, {element, Format::kE4M4, Zero::kNone, kKbitBlock}};
+  const std::vector<float> values = default_codebook(element);
+  SUBBYTE_TRY(how.thresholds, bitsandbytes::kbit_thresholds(
+                                  codebook ? options.codebook : std::span(values), options.bits));
+  SUBBYTE_TRY(const bool is_done, quantize_there(weights, how, results));
+  if (is_done) return {};
   SUBBYTE_TRY(Machine machine, Machine::borrow());
   const int64_t rows = weights.rows();
   options.scales.factor =
       kbit_factor(largest_magnitude(rows, weights.cols(), weights.reader(), machine.executor()));
   SUBBYTE_TRY(const Matrix matrix,
               quantize_kbit(rows, weights.cols(), options, weights.reader(), machine.executor()));
-  add(results, matrix.view, weights.tensor, false, true);
+  add(results, matrix.view, weights.tensor, true);
   return {};
 }
 
 Status quantize_fp8_op(Arguments& arguments, Results& results) {
   const Weights weights(arguments);
   SUBBYTE_CHECK(weights.check());
+  SUBBYTE_TRY(
+      const bool is_done,
+      quantize_there(weights,
+                     {WeightRule::kFp8, {Format::kE4M3, Format::kF32, Zero::kNone, kFp8Block}},
+                     results));
+  if (is_done) return {};
   SUBBYTE_TRY(Machine machine, Machine::borrow());
   SUBBYTE_TRY(const Matrix matrix,
               quantize_fp8(weights.rows(), weights.cols(), weights.reader(), machine.executor()));
-  add(results, matrix.view, weights.tensor, false, false);
+  add(results, matrix.view, weights.tensor, false);
   return {};
 }
 
 constexpr Operator kOperators[] = {
     {"quantize_int(Tensor weights, int bits, int group_size, bool symmetric=False) -> "
      "(Tensor, Tensor, Tensor)",
-     kernel<quantize_int>, kernel_by_host<quantize_int>},
+     kernel<quantize_int>, kernel<quantize_int>},
     {"quantize_mxfp4(Tensor weights, str rule=\"ceil\") -> (Tensor, Tensor)",
-     kernel<quantize_mxfp4_op>, kernel_by_host<quantize_mxfp4_op>},
+     kernel<quantize_mxfp4_op>, kernel<quantize_mxfp4_op>},
     {"quantize_nvfp4(Tensor weights, bool four_over_six=True) -> (Tensor, Tensor, Tensor)",
-     kernel<quantize_nvfp4_op>, kernel_by_host<quantize_nvfp4_op>},
+     kernel<quantize_nvfp4_op>, kernel<quantize_nvfp4_op>},
     {"quantize_nf4(Tensor weights, int block=64) -> (Tensor, Tensor)", kernel<quantize_nf4_op>,
-     kernel_by_host<quantize_nf4_op>},
+     kernel<quantize_nf4_op>},
     {"quantize_nfl(Tensor weights, int bits, Tensor? codebook=None) -> (Tensor, Tensor, Tensor)",
-     kernel<quantize_nfl_op>, kernel_by_host<quantize_nfl_op>},
+     kernel<quantize_nfl_op>, kernel<quantize_nfl_op>},
     {"quantize_fp8(Tensor weights) -> (Tensor, Tensor)", kernel<quantize_fp8_op>,
-     kernel_by_host<quantize_fp8_op>},
+     kernel<quantize_fp8_op>},
 };
 
 }  // namespace

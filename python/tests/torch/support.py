@@ -14,6 +14,11 @@ FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 HALF_STEP = {torch.float32: 2.0**-24, torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8}
 
 
+def moved(values):
+    """Tensors of a call on the GPU."""
+    return tuple(v.cuda() if isinstance(v, torch.Tensor) else v for v in values)
+
+
 class TorchTest(unittest.TestCase):
     def setUp(self) -> None:
         torch.manual_seed(7)
@@ -47,3 +52,23 @@ class TorchTest(unittest.TestCase):
     def check_operator(self, function, *arguments, **named) -> None:
         """opcheck: schema, fake kernel, tracing."""
         torch.library.opcheck(function, arguments, named)
+
+    def assert_same(self, found, want) -> None:
+        """Tensors of the GPU have the bits of those of the CPU."""
+        for a, b in zip(*((t,) if isinstance(t, torch.Tensor) else t for t in (found, want)),
+                        strict=True):
+            self.assertEqual((a.dtype, a.shape, a.device.type), (b.dtype, b.shape, "cuda"))
+            self.assertTrue(torch.equal(*(t.cpu().reshape(-1).view(torch.uint8) for t in (a, b))))
+
+    def assert_same_as_the_cpu(self, function, *arguments, **named) -> None:
+        self.assert_same(function(*moved(arguments), **named), function(*arguments, **named))
+
+    def assert_same_in_a_graph(self, function, *arguments, **named) -> None:
+        want = function(*arguments, **named)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            found = function(*arguments, **named)
+        graph.replay()
+        torch.cuda.synchronize()
+        self.assert_same(found, [t.cpu() for t in (
+            (want,) if isinstance(want, torch.Tensor) else want)])

@@ -6,25 +6,12 @@ import unittest
 
 import torch
 
-from support import FLOATS, TorchTest, ops
+from support import FLOATS, TorchTest, moved, ops
 from test_cuda import has_kernels
-
-
-def moved(values):
-    return tuple(v.cuda() if isinstance(v, torch.Tensor) else v for v in values)
 
 
 @unittest.skipUnless(has_kernels(), "no GPU, or a build without CUDA")
 class Layouts(TorchTest):
-    def assert_same(self, found, want) -> None:
-        for a, b in zip(*((t,) if isinstance(t, torch.Tensor) else t for t in (found, want)),
-                        strict=True):
-            self.assertEqual((a.dtype, a.shape, a.device.type), (b.dtype, b.shape, "cuda"))
-            self.assertTrue(torch.equal(*(t.cpu().reshape(-1).view(torch.uint8) for t in (a, b))))
-
-    def assert_same_as_the_cpu(self, function, *arguments) -> None:
-        self.assert_same(function(*moved(arguments)), function(*arguments))
-
     def test_nibbles(self):
         for kind in ("nf4", "fp4"):
             for dtype in FLOATS:
@@ -108,13 +95,7 @@ class Layouts(TorchTest):
                 (ops.block_scale_interleave, (scales.view(-1, 4),)),
                 (ops.awq_dequantize, (words, torch.rand(1, 64).half().cuda(), words[:1], 0, 0, 0))):
             with self.subTest(function=str(function)):
-                want = function(*arguments)
-                graph = torch.cuda.CUDAGraph()
-                with torch.cuda.graph(graph):
-                    found = function(*arguments)
-                graph.replay()
-                self.assert_same(found, [t.cpu() for t in (
-                    (want,) if isinstance(want, torch.Tensor) else want)])
+                self.assert_same_in_a_graph(function, *arguments)
 
 
 if __name__ == "__main__":

@@ -8,17 +8,13 @@ import unittest
 import torch
 
 import subbyte.torch
-from support import TorchTest, ops
+from support import TorchTest, moved, ops
 from test_cuda import has_kernels, to_gpu
 from test_experts import EXPERTS, HIDDEN, INNER, stack
 
 # Of nvfp4_quantize: layout, shuffling, group, hint, backend, scales per token.
 NO_HINTS = (0, False, 16, None, "cuda", False)
 HALF = {torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8}
-
-
-def moved(values):
-    return tuple(v.cuda() if isinstance(v, torch.Tensor) else v for v in values)
 
 
 def function_of(name: str):
@@ -161,15 +157,6 @@ class EveryOperator(TorchTest):
                     self.assertEqual((a.dtype, a.shape, a.device.type), (b.dtype, b.shape, "cuda"))
                     self.assertTrue(torch.equal(*(t.cpu().reshape(-1).view(torch.uint8)
                                                   for t in (a, b))))
-
-    def test_nearest_scales(self):
-        w, book = torch.randn(40, 33), torch.linspace(-1, 1, 8)
-        w[::4, 7] = 40  # beyond the range, where the encoders differ
-        want = ops.quantize_kbit(w, book, 3, nearest_scales=True)
-        found = ops.quantize_kbit(w.cuda(), book.cuda(), 3, nearest_scales=True)
-        self.assertFalse(torch.equal(want[1], ops.quantize_kbit(w, book, 3)[1]))
-        for a, b in zip(found, want, strict=True):
-            self.assertTrue(a.is_cuda and torch.equal(a.cpu(), b))
 
     def test_products(self):
         for name, arguments in Calls().products():

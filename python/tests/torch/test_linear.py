@@ -42,6 +42,13 @@ class Linear(TorchTest):
                 x = torch.randn(3, 96)
                 self.assert_product(subbyte.torch.linear(x, packed), x, exact)
 
+    def test_refuses_weights_without_rows_or_columns(self):
+        for function, rest in ((ops.quantize_int, (4, 32)), (ops.quantize_mxfp4, ()),
+                               (ops.quantize_nvfp4, ()), (ops.quantize_nf4, ()),
+                               (ops.quantize_nfl, (3,)), (ops.quantize_fp8, ())):
+            for shape in ((0, 64), (3, 0)):
+                self.assert_refused("[quantize.shape]", function, torch.zeros(shape), *rest)
+
     def test_e2m1_and_nf4_mean_their_tables(self):
         w = torch.randn(16, 128)
         half = torch.tensor([0, .5, 1, 1.5, 2, 3, 4, 6])

@@ -14,6 +14,7 @@
 #include "kernels/cuda/ops/elements.cuh"
 #include "kernels/cuda/ops/kbit_blocks.cuh"
 #include "kernels/cuda/ops/launch.cuh"
+#include "kernels/weight_codes.h"
 
 namespace subbyte::cuda {
 namespace {
@@ -70,7 +71,9 @@ struct Cells {
 struct QuantizeArguments : QuantizedNumbers {
   uint32_t* packed = nullptr;
   bool is_aligned = false;
-  bool is_slow = false;  // quotients that are nearly 0 matter, or cells have several thresholds
+  // Quotients that are nearly 0 matter, or cells have several thresholds, or scales are nearest.
+  bool is_slow = false;
+  bool is_nearest = false;
   KbitThresholds thresholds = {};
   Cells cells = {};
   // Four times the bits of 2^23, which the assembler would subtract each time.
@@ -133,9 +136,13 @@ __device__ __forceinline__ void encode(uint32_t (&words)[2], const float (&x)[kO
   if (a.is_slow || !divides_quickly<kNumber>(x, divisor)) {
     float numbers[kOfLane];  // whose address is taken, while `x` stay in registers
     uint32_t codes[2] = {};
+    if (a.is_nearest) {
+      divisor = static_cast<float>(weights::decode<4, 11>(weights::e4m4_of(divisor)));
+    }
 #pragma unroll
     for (int i = 0; i < kOfLane; ++i) numbers[i] = x[i];
-    encode_slowly<kBits>(codes, numbers, divisor, thresholds);
+    // All codes of a scale of 0 mean 0.
+    if (divisor > 0) encode_slowly<kBits>(codes, numbers, divisor, thresholds);
     words[0] = codes[0];
     words[1] = codes[1];
   } else {
@@ -210,7 +217,8 @@ __global__ void __launch_bounds__(kThreads) quantize(const __grid_constant__ Qua
     return (chunk * kThreads + static_cast<int>(threadIdx.x)) / kLanesOfBlock;
   };
   if (block_of(lane) < blocks) {
-    a.absmax[first + block_of(lane)] = static_cast<uint8_t>(e4m4_as_bitsandbytes(own));
+    const uint32_t scale = a.is_nearest ? weights::e4m4_of(own) : e4m4_as_bitsandbytes(own);
+    a.absmax[first + block_of(lane)] = static_cast<uint8_t>(scale);
   }
   const uint32_t cells_at = shared_address(&cells) - a.cells_bias;
   const float reciprocal = __frcp_rn(fmaxf(own, kBitsandbytesFloor));
@@ -327,7 +335,8 @@ bool fill_cells(std::span<const float> thresholds, Cells& cells) {
 }  // namespace
 
 Status quantize_kbit(const void* numbers, Format number, int64_t count,
-                     const KbitThresholds& thresholds, const KbitBuffers& to, Stream stream) {
+                     const KbitThresholds& thresholds, const KbitBuffers& to, Stream stream,
+                     bool nearest_scales) {
   constexpr const char* kWhat = "quantize kbit";
   const int64_t blocks = (count + kBlock - 1) / kBlock;
   const int64_t ctas = (blocks + kBlocksOfCta - 1) / kBlocksOfCta;
@@ -340,7 +349,8 @@ Status quantize_kbit(const void* numbers, Format number, int64_t count,
   a.thresholds = thresholds;
   a.cells_bias = 4 * 0x4B000000u;
   const auto used = std::span(thresholds.values).first((std::size_t{1} << to.k) - 1);
-  a.is_slow = !fill_cells(used, a.cells);
+  a.is_nearest = nearest_scales;
+  a.is_slow = !fill_cells(used, a.cells) || nearest_scales;
   for (const float threshold : used) {
     const float size = std::fabs(threshold);
     a.is_slow = a.is_slow || (size != 0 && size < 0x1p-60f);

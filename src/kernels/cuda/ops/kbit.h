@@ -29,9 +29,11 @@ struct KbitThresholds {
 };
 
 /// `count` numbers of f32, f16 or bf16 to flat codes and E4M4 scales; the last block is filled up
-/// with zeros. All are finite, which nothing checks. Codes: cuda.shape, cuda.launch.
+/// with zeros. All are finite, which nothing checks. With `nearest_scales` by
+/// KbitRule::kStoredScale (quantize/kbit.h), else kBitsandbytes. Codes: cuda.shape, cuda.launch.
 Status quantize_kbit(const void* numbers, Format number, int64_t count,
-                     const KbitThresholds& thresholds, const KbitBuffers& to, Stream stream);
+                     const KbitThresholds& thresholds, const KbitBuffers& to, Stream stream,
+                     bool nearest_scales = false);
 
 /// To W [rows][cols] of f32, f16 or bf16, at a multiple of 16 bytes; cols in 32s and, where tiled,
 /// rows in 128s. The codebook lies on the host. Codes: cuda.shape, cuda.launch.

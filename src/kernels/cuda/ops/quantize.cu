@@ -30,6 +30,10 @@ struct QuantizeArguments {
   uint32_t threshold;  // blocks::scale_threshold()
   int layout;
   float tensor_scale;
+  // Of NVFP4.
+  const float* global_scale_there;
+  float global_scale;
+  bool is_squared;
 };
 
 /// The bits of the 4 or 8 numbers of 16 bytes as floats.
@@ -135,8 +139,62 @@ __device__ __forceinline__ float larger_magnitude(float a, float b) {
   return larger;
 }
 
+/// A scale of "4 over 6" and the factor of its elements, 1 / (scale * tensor_scale).
+struct Candidate {
+  uint32_t scale;
+  float inverse;
+};
+
+/// The error of a lane's numbers added to `error`, one after the other, each operation rounded: as
+/// candidate() of torch_operators/four_over_six.cc does it.
+template <int kSize>
+__device__ __forceinline__ float add_errors(float error, const Candidate& c, float tensor_scale,
+                                            const uint32_t (&bits)[kSize], bool is_squared) {
+  const float scale = blocks::e4m3_value(c.scale);
+#pragma unroll
+  for (int i = 0; i < kSize; ++i) {
+    const float x = __uint_as_float(bits[i]);
+    const float scaled = fminf(fabsf(__fmul_rn(x, c.inverse)), 6.0f);
+    const float power =
+        __uint_as_float(max(__float_as_uint(scaled) & blocks::kInfinity, 0x3F800000u)) * 0x1p22f;
+    const float rounded = __fsub_rn(__fadd_rn(scaled, power), power);
+    const float value = __fmul_rn(__fmul_rn(rounded, scale), tensor_scale);
+    const float off = __fsub_rn(value, fabsf(x));
+    error = __fadd_rn(error, is_squared ? __fmul_rn(off, off) : fabsf(off));
+  }
+  return error;
+}
+
+__device__ __forceinline__ Candidate candidate(float wanted, float tensor_scale) {
+  const uint32_t scale = blocks::encode<blocks::E4M3>(__float_as_uint(fminf(wanted, 448.0f)));
+  const float product = __fmul_rn(blocks::e4m3_value(scale), tensor_scale);
+  return {scale, fminf(__fdiv_rn(1.0f, product), __uint_as_float(0x7F7FFFFF))};
+}
+
+/// The better of two scales for a group of one or two lanes, whose errors go from the first lane to
+/// the second; that of 6 where they are equal. `amax` is a number above 0.
+template <int kLanesOfGroup, int kSize>
+__device__ __forceinline__ Candidate four_or_six(uint32_t amax, float global_scale,
+                                                 float tensor_scale, const uint32_t (&bits)[kSize],
+                                                 bool is_squared) {
+  const float wanted = __fmul_rn(__fdiv_rn(__uint_as_float(amax), 6.0f), global_scale);
+  const Candidate both[2] = {candidate(wanted, tensor_scale),
+                             candidate(__fmul_rn(wanted, 1.5f), tensor_scale)};
+  float errors[2];
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    errors[i] = add_errors(0, both[i], tensor_scale, bits, is_squared);
+    if constexpr (kLanesOfGroup == 2) {
+      const float first = __shfl_sync(~0u, errors[i], threadIdx.x % kLanes & ~1u);
+      const float all = add_errors(first, both[i], tensor_scale, bits, is_squared);
+      errors[i] = __shfl_sync(~0u, all, threadIdx.x % kLanes | 1u);
+    }
+  }
+  return errors[1] < errors[0] ? both[1] : both[0];
+}
+
 /// A chunk of a group; all lanes of the warp take part.
-template <class Element, bool kIsNv, Format kInput>
+template <class Element, bool kIsNv, Format kInput, bool kSearches>
 __device__ __forceinline__ void quantize_chunk(const QuantizeArguments& a, uint32_t row,
                                                uint32_t chunk, const uint4 (&x)[2]) {
   constexpr int kSize = kChunkSize<kInput>;
@@ -155,12 +213,25 @@ __device__ __forceinline__ void quantize_chunk(const QuantizeArguments& a, uint3
   }
   uint32_t scale;
   float inverse;
+  float global_scale = a.global_scale;
+  float tensor_scale = a.tensor_scale;
   if constexpr (kIsNv) {
-    scale = blocks::e4m3_scale_of(amax, 6 * a.tensor_scale);
-    inverse = blocks::inverse_e4m3(scale, a.tensor_scale);
+    if (a.global_scale_there != nullptr) {
+      global_scale = *a.global_scale_there;
+      tensor_scale = __fdiv_rn(1.0f, global_scale);
+    }
+    scale = blocks::e4m3_scale_of(amax, 6 * tensor_scale);
+    inverse = blocks::inverse_e4m3(scale, tensor_scale);
   } else {
     scale = blocks::e8m0_of<Element>(amax, a.threshold);
     inverse = blocks::inverse_e8m0(scale);
+  }
+  if constexpr (kSearches) {
+    const Candidate best =
+        four_or_six<kLanesOfGroup>(amax, global_scale, tensor_scale, bits, a.is_squared);
+    const bool has_best = amax > 0 && amax < blocks::kInfinity;
+    scale = has_best ? best.scale : scale;
+    inverse = has_best ? best.inverse : inverse;
   }
   if (row < a.rows && chunk < a.code_chunks) {
     uint8_t* const to = a.codes + (int64_t{row} * a.code_chunks + chunk) * kBytes;
@@ -172,7 +243,7 @@ __device__ __forceinline__ void quantize_chunk(const QuantizeArguments& a, uint3
   }
 }
 
-template <class Element, bool kIsNv, Format kInput>
+template <class Element, bool kIsNv, Format kInput, bool kSearches = false>
 __global__ void __launch_bounds__(kThreads) quantize(QuantizeArguments a) {
   begin_operation();
   const uint32_t row = blockIdx.x / a.ctas_of_row;
@@ -188,7 +259,7 @@ __global__ void __launch_bounds__(kThreads) quantize(QuantizeArguments a) {
   }
 #pragma unroll
   for (int i = 0; i < kChunks; ++i) {
-    quantize_chunk<Element, kIsNv, kInput>(a, row, first + i * kThreads, x[i]);
+    quantize_chunk<Element, kIsNv, kInput, kSearches>(a, row, first + i * kThreads, x[i]);
   }
 }
 
@@ -272,11 +343,11 @@ __global__ void __launch_bounds__(kRowThreads)
 
 using Kernel = void (*)(QuantizeArguments);
 
-template <class Element, bool kIsNv>
+template <class Element, bool kIsNv, bool kSearches = false>
 Kernel kernel_of(Format input) {
-  if (input == Format::kF32) return &quantize<Element, kIsNv, Format::kF32>;
-  if (input == Format::kF16) return &quantize<Element, kIsNv, Format::kF16>;
-  return &quantize<Element, kIsNv, Format::kBF16>;
+  if (input == Format::kF32) return &quantize<Element, kIsNv, Format::kF32, kSearches>;
+  if (input == Format::kF16) return &quantize<Element, kIsNv, Format::kF16, kSearches>;
+  return &quantize<Element, kIsNv, Format::kBF16, kSearches>;
 }
 
 Kernel kernel_of(const BlockQuantization& b) {
@@ -313,7 +384,7 @@ void run_quantize_rows(const QuantizeRowsCall& call, Stream stream) {
 }
 
 Status quantize_blocks(const BlockQuantization& blocks, const void* x, void* codes, void* scales,
-                       Stream stream) {
+                       Stream stream, const Nvfp4Options& options) {
   SUBBYTE_CHECK(check_block_quantization(blocks));
   if (blocks.scale_rows() == 0) return {};
   if ((reinterpret_cast<uintptr_t>(x) | reinterpret_cast<uintptr_t>(codes)) % 16 != 0) {
@@ -334,12 +405,17 @@ Status quantize_blocks(const BlockQuantization& blocks, const void* x, void* cod
   a.threshold = threshold_of(blocks);
   a.layout = static_cast<int>(blocks.layout);
   a.tensor_scale = blocks.tensor_scale;
+  a.global_scale_there = options.global_scale_there;
+  a.global_scale = options.global_scale;
+  a.is_squared = options.is_squared;
   const int64_t ctas = blocks.scale_rows() * a.ctas_of_row;
   if (ctas > INT32_MAX) {
     return Error{"cuda.shape", "quantize: expected at most 2^31 parts of rows of 16 KiB, found " +
                                    std::to_string(ctas)};
   }
-  launch(kernel_of(blocks), {dim3(static_cast<unsigned>(ctas)), kThreads}, stream, a);
+  const Kernel kernel =
+      options.four_over_six ? kernel_of<blocks::E2M1, true, true>(blocks.input) : kernel_of(blocks);
+  launch(kernel, {dim3(static_cast<unsigned>(ctas)), kThreads}, stream, a);
   const cudaError_t error = cudaGetLastError();
   if (error == cudaSuccess) return {};
   return Error{"cuda.launch", std::string("quantize: ") + cudaGetErrorString(error)};

@@ -7,12 +7,22 @@
 
 namespace subbyte::cuda {
 
+/// Options of NVFP4 alone.
+struct Nvfp4Options {
+  /// In device memory: blocks.tensor_scale is 1 over this number then, whatever it is.
+  const float* global_scale_there = nullptr;
+  /// "4 over 6", to the bits of torch_operators/four_over_six.h.
+  bool four_over_six = false;
+  bool is_squared = false;  // the error that decides; else absolute
+  float global_scale = 1;   // blocks.tensor_scale is 1 over it
+};
+
 /// x [rows][cols] of blocks.input to blocks.code_bytes() and blocks.scale_bytes(), every one of
 /// which is written. All are device memory, x and codes 16-byte aligned. One launch, which
 /// allocates nothing and can be captured in a graph. Codes: those of check_block_quantization(),
 /// cuda.shape (an address), cuda.launch.
 Status quantize_blocks(const BlockQuantization& blocks, const void* x, void* codes, void* scales,
-                       Stream stream);
+                       Stream stream, const Nvfp4Options& options = {});
 
 struct RoundToMxfp8Call {
   void* to = nullptr;
