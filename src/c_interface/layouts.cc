@@ -183,8 +183,9 @@ Result<Matrix> import_checkpoint(const subbyte_layout& layout, const ReadTensors
   return matrix;
 }
 
-Status import(const subbyte_context* context, const subbyte_layout* from,
-              const subbyte_tensor* tensors, int64_t count, void* stream, subbyte_matrix** to) {
+Status import_matrix(const subbyte_context* context, const subbyte_layout* from,
+                     const subbyte_tensor* tensors, int64_t count, void* stream,
+                     subbyte_matrix** to) {
   SUBBYTE_CHECK(check_addresses({{"context", context}, {"matrix", to}}));
   SUBBYTE_TRY(const subbyte_layout layout, read_layout(from));
   const bool int4pack = is_int4pack(layout.name);
@@ -303,7 +304,8 @@ using namespace subbyte;
 int subbyte_matrix_import(subbyte_context* context, const subbyte_layout* layout,
                           const subbyte_tensor* tensors, int64_t num_tensors, void* stream,
                           subbyte_matrix** matrix) {
-  return c::run([&] { return c::import(context, layout, tensors, num_tensors, stream, matrix); });
+  return c::run(
+      [&] { return c::import_matrix(context, layout, tensors, num_tensors, stream, matrix); });
 }
 
 int subbyte_matrix_export(const subbyte_matrix* matrix, const subbyte_layout* layout,

@@ -141,8 +141,9 @@ Result<QuantizeOptions> read_quantize_options(const json::Object& object) {
   return options;
 }
 
-Status quantize(const subbyte_context* context, const char* source, const char* destination,
-                const char* text, const Progress& progress, char** to) {
+Status quantize_checkpoint(const subbyte_context* context, const char* source,
+                           const char* destination, const char* text, const Progress& progress,
+                           char** to) {
   SUBBYTE_CHECK(check_places(context, source, destination, to));
   SUBBYTE_TRY(const json::Value value,
               read_options(text, {"format", "bits", "group_size", "symmetric", "ignore", "rules",
@@ -190,6 +191,6 @@ int subbyte_quantize(subbyte_context* context, const char* source, const char* d
                      const char* options, subbyte_progress_function progress, void* user,
                      char** json) {
   return c::run([&] {
-    return c::quantize(context, source, destination, options, {progress, user}, json);
+    return c::quantize_checkpoint(context, source, destination, options, {progress, user}, json);
   });
 }
