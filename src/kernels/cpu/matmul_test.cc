@@ -269,17 +269,19 @@ TEST_P(Matmul, results_do_not_depend_on_how_many_rows_go_through_together) {
   for (const int64_t group : {0, 32, 128, 384}) {
     const WeightFormat format = {GetParam().element, GetParam().scale, GetParam().zero, group};
     const RandomMatrix matrix = random_matrix(format, kRows, kCols, Contents::kReal, 7);
-    for_all_variants(matrix.view, {5, 37, 70, 128},
-                     [&](const Kernels& kernels, const KernelVariant& variant, int64_t m) {
-                       if (loop_of(variant).rows_alone) return;
-                       const auto all = multiply(kernels, variant, matrix.view, x, kM);
-                       const auto some = multiply(kernels, variant, matrix.view, x, m);
-                       for (std::size_t i = 0; i < some.size(); ++i) {
-                         ASSERT_EQ(some[i], all[i])
-                             << kernels.name << ", " << variant.name << ", M " << m << ", group "
-                             << group << ", element " << i;
-                       }
-                     });
+    for (const Kernels* kernels : kernels_of_this_machine()) {
+      for (const KernelVariant& variant : variants_of(*kernels, matrix.view)) {
+        if (loop_of(variant).rows_alone) continue;
+        const std::vector<float> all = multiply(*kernels, variant, matrix.view, x, kM);
+        for (const int64_t m : {5, 37, 70, 128}) {
+          const std::vector<float> some = multiply(*kernels, variant, matrix.view, x, m);
+          for (std::size_t i = 0; i < some.size(); ++i) {
+            ASSERT_EQ(some[i], all[i]) << kernels->name << ", " << variant.name << ", M " << m
+                                       << ", group " << group << ", element " << i;
+          }
+        }
+      }
+    }
   }
 }
 
