@@ -19,7 +19,7 @@ SHARED = re.compile(r"^(?P<name>.+) (?P<kind>[WVu])( [0-9a-f]*)*$")
 
 def shared_symbols(nm, library, isa):
     """The weak and unique definitions of the members of `isa`, and whether there are any."""
-    member = re.compile(r"\[" + re.escape(isa) + r"(_\w+)?\.cc\.o\]:$")
+    member = re.compile(r"(^|\[)" + re.escape(isa) + r"(_\w+)?\.cc\.o\]?:$")
     listing = subprocess.run(
         [nm, "--demangle", "--format=posix", "--defined-only", library],
         check=True, capture_output=True, text=True).stdout
@@ -27,7 +27,7 @@ def shared_symbols(nm, library, isa):
     here = False
     symbols = []
     for line in listing.splitlines():
-        if line.endswith("]:"):  # library.a[member.o]:
+        if line.endswith(".o]:") or line.endswith(".o:"):  # GNU has library.a[member.o]:
             here = member.search(line) is not None
             found = found or here
         elif here and not line.startswith("DW.ref.") and (match := SHARED.match(line)):

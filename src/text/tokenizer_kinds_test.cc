@@ -200,7 +200,7 @@ TEST(CharacterTokenizer, refuses_steps_that_multiply_each_other) {
 TEST(CharacterTokenizer, refuses_a_prefix_for_each_of_many_parts) {
   TokenizerJson json = character_tokenizer();
   json["normalizer"] = {{"type", "Prepend"}, {"prepend", std::string(60'000, 'b')}};
-  json["added_tokens"] = {added_token(300, "<|x|>")};
+  json["added_tokens"] = TokenizerJson::array({added_token(300, "<|x|>")});
   const auto tokenizer = load_tokenizer(json);
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.error().message;
   EXPECT_TRUE(tokenizer->encode("a", SpecialTokens::kRecognize).ok());

@@ -19,7 +19,7 @@ struct Case {
 
 TokenizerJson valid_file() {
   TokenizerJson json = small_tokenizer({"ab", "abc"}, TokenizerJson::parse(R"(["a b", "ab c"])"));
-  json["added_tokens"] = {added_token(300, "<x>")};
+  json["added_tokens"] = TokenizerJson::array({added_token(300, "<x>")});
   json["normalizer"] = {{"type", "NFC"}};
   json["pre_tokenizer"] = TokenizerJson::parse(R"({"type": "Sequence", "pretokenizers": [
       {"type": "Split", "pattern": {"Regex": "\\p{L}+"}, "behavior": "Isolated", "invert": false},

@@ -128,7 +128,7 @@ INSTANTIATE_TEST_SUITE_P(Files, RangesOf,
 Result<Tokenizer> with_normalizer(const char* normalizer, std::string_view token = "<t>") {
   TokenizerJson json = small_tokenizer();
   json["normalizer"] = TokenizerJson::parse(normalizer);
-  json["added_tokens"] = {added_token(256, token)};
+  json["added_tokens"] = TokenizerJson::array({added_token(256, token)});
   json["added_tokens"][0]["normalized"] = true;
   return load_tokenizer(json);
 }

@@ -207,7 +207,8 @@ TEST(Tokenizer, ignore_merges_takes_a_whole_piece_from_the_vocabulary) {
 
 TEST(Tokenizer, text_makes_no_added_token_through_merges_or_the_vocabulary) {
   TokenizerJson json = small_tokenizer({"ab", "abc"}, TokenizerJson::parse(R"(["a b", "ab c"])"));
-  json["added_tokens"] = {added_token(257, "abc")};  // also in the vocabulary, with the same id
+  json["added_tokens"] =
+      TokenizerJson::array({added_token(257, "abc")});  // also in the vocabulary, with the same id
   for (const bool ignore_merges : {false, true}) {
     json["model"]["ignore_merges"] = ignore_merges;
     const auto tokenizer = load_tokenizer(json);
@@ -220,7 +221,7 @@ TEST(Tokenizer, text_makes_no_added_token_through_merges_or_the_vocabulary) {
 
 TEST(Tokenizer, finds_tokens_by_their_literal_text) {
   TokenizerJson json = small_tokenizer({"\xC4\xA0the", "\xE4\xBE\xB5"});
-  json["added_tokens"] = {added_token(1000, "<x>")};
+  json["added_tokens"] = TokenizerJson::array({added_token(1000, "<x>")});
   const auto tokenizer = load_tokenizer(json);
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.error().message;
   EXPECT_EQ(tokenizer->find("\xC4\xA0the"), 256);
@@ -235,7 +236,7 @@ TEST(Tokenizer, finds_tokens_by_their_literal_text) {
 
 TEST(Tokenizer, refuses_to_decode_ids_that_do_not_exist) {
   TokenizerJson json = small_tokenizer();
-  json["added_tokens"] = {added_token(300, "<x>")};
+  json["added_tokens"] = TokenizerJson::array({added_token(300, "<x>")});
   const auto tokenizer = load_tokenizer(json);
   ASSERT_TRUE(tokenizer.ok());
   for (const TokenId id : {-1, 256, 299, 301, 2147483647, -2147483647 - 1}) {
