@@ -23,15 +23,18 @@ run_tests() {
 }
 
 # Where tests put their files: in memory where that has room, as they wait for a disk at each fsync.
+# Some become another user on the way, and some look at lines with a path of 40 columns.
 folder_for_files_of_tests() {
-  local available
+  local available folder
   available=$(df --output=avail --block-size=1G /dev/shm 2>/dev/null | tail -n 1)
   if ((${available:-0} >= 8 && $(awk '/^MemAvailable:/ { print $2 }' /proc/meminfo) >= 8 << 20)) &&
     [[ -z ${TMPDIR:-} && -w /dev/shm ]]; then
-    mktemp -d /dev/shm/subbyte-test-XXXXXX
+    folder=$(mktemp -d /dev/shm/XXXX)
   else
-    mktemp -d
+    folder=$(mktemp -d)
   fi
+  chmod 1777 "$folder"
+  echo "$folder"
 }
 
 # run_ctest PRESET [CTEST OPTION...]
