@@ -397,12 +397,6 @@ Status check_output(int64_t ctas, Element number, const void* out, const void* c
                    std::to_string(ctas) + " parts"};
 }
 
-Status launched() {
-  const cudaError_t error = cudaGetLastError();
-  if (error == cudaSuccess) return {};
-  return Error{"cuda.launch", std::string("dequantize: ") + cudaGetErrorString(error)};
-}
-
 }  // namespace
 
 Status check_dequantize(const MatrixView& matrix, Element number, const void* out) {
@@ -459,7 +453,7 @@ Status dequantize(const MatrixView& matrix, Element number, void* out, Stream st
   if (ctas == 0) return {};
   launch(canonical_kernel(info(format.element).bits), {dim3(static_cast<unsigned>(ctas)), kThreads},
          stream, a);
-  return launched();
+  return launched("dequantize");
 }
 
 Status dequantize(const std::byte* packed, const gpu::PackedFormat& format, double tensor_scale,
@@ -485,7 +479,7 @@ Status dequantize(const std::byte* packed, const gpu::PackedFormat& format, doub
   a.warps_of_strip = static_cast<uint32_t>(warps_of_strip);
   const auto kernel = number == Element::kF32 ? packed_kernel<4>(format) : packed_kernel<2>(format);
   launch(kernel, {dim3(static_cast<unsigned>(ctas)), kThreads}, stream, a);
-  return launched();
+  return launched("dequantize");
 }
 
 }  // namespace subbyte::cuda

@@ -79,9 +79,7 @@ Status dequantize_vectors(const std::byte* packed, const gpu::PackedFormat& form
   }
   launch(format.bits == 2 ? dequantize<2> : dequantize<4>,
          {dim3(static_cast<unsigned>(ctas)), kWarps * kLanes}, stream, a);
-  const cudaError_t error = cudaGetLastError();
-  if (error == cudaSuccess) return {};
-  return Error{"cuda.launch", std::string("dequantize: ") + cudaGetErrorString(error)};
+  return launched("dequantize");
 }
 
 }  // namespace subbyte::cuda

@@ -69,9 +69,7 @@ Status run_hadamard(const HadamardCall& call, Stream stream) {
   const Grid grid = {dim3(static_cast<unsigned>(ctas)), kThreads,
                      layout.numbers * static_cast<int>(sizeof(float))};
   launch(rotate_runs, grid, stream, call, layout, factor);
-  const cudaError_t error = cudaGetLastError();
-  if (error == cudaSuccess) return {};
-  return Error{"cuda.launch", std::string("hadamard: ") + cudaGetErrorString(error)};
+  return launched("hadamard");
 }
 
 }  // namespace subbyte::cuda

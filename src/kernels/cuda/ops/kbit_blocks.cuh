@@ -63,12 +63,6 @@ inline Error wrong_shape(const char* what, const std::string& expected, int64_t 
                std::string(what) + ": expected " + expected + ", found " + std::to_string(found)};
 }
 
-inline Status launched(const char* what) {
-  const cudaError_t error = cudaGetLastError();
-  if (error == cudaSuccess) return {};
-  return Error{"cuda.launch", std::string(what) + ": " + cudaGetErrorString(error)};
-}
-
 inline Status check_buffers(const char* what, const KbitBuffers& b, int64_t blocks) {
   if (b.k < 2 || b.k > 5) return wrong_shape(what, "2 to 5 bits", b.k);
   if (b.packed_words < blocks * b.k) {

@@ -6,9 +6,12 @@
 
 #include <cuda_runtime.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
+#include <string>
 
+#include "base/status.h"
 #include "kernels/cuda/common/ptx.cuh"
 #include "kernels/cuda/ops/elements.h"
 
@@ -64,6 +67,21 @@ void launch(void (*kernel)(Parameters...), const Grid& grid, Stream stream,
   config.attrs = &attribute;
   config.numAttrs = 1;
   cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...);
+}
+
+/// CTAs of 256 threads for so many; where these are too many, each has more to do.
+inline Grid grid_for(int64_t threads) {
+  constexpr int kThreadsOfCta = 256;
+  constexpr int64_t kMaxCtas = 1 << 16;
+  const int64_t ctas = (threads + kThreadsOfCta - 1) / kThreadsOfCta;
+  return {dim3(static_cast<unsigned>(std::clamp<int64_t>(ctas, 1, kMaxCtas))), kThreadsOfCta};
+}
+
+/// What launches of `what` left to cudaGetLastError(). Code cuda.launch.
+inline Status launched(const char* what) {
+  const cudaError_t error = cudaGetLastError();
+  if (error == cudaSuccess) return {};
+  return Error{"cuda.launch", std::string(what) + ": " + cudaGetErrorString(error)};
 }
 
 }  // namespace subbyte::cuda

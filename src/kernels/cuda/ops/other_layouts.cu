@@ -13,7 +13,6 @@ namespace subbyte::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int64_t kMaxCtas = 1 << 16;
 constexpr int kChunk = 8;  // numbers, of four bytes
 
 struct Values {
@@ -152,17 +151,6 @@ __global__ void __launch_bounds__(kThreads) from_awq(const __grid_constant__ Awq
       store_element(a.element, a.out, i * 8 + j, __fmul_rn(value, scale));
     }
   }
-}
-
-Grid grid_for(int64_t threads) {
-  const int64_t ctas = (threads + kThreads - 1) / kThreads;
-  return {dim3(static_cast<unsigned>(std::clamp<int64_t>(ctas, 1, kMaxCtas))), kThreads};
-}
-
-Status launched(const char* what) {
-  const cudaError_t error = cudaGetLastError();
-  if (error == cudaSuccess) return {};
-  return Error{"cuda.launch", std::string(what) + ": " + cudaGetErrorString(error)};
 }
 
 }  // namespace

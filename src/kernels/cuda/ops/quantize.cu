@@ -416,9 +416,7 @@ Status quantize_blocks(const BlockQuantization& blocks, const void* x, void* cod
   const Kernel kernel =
       options.four_over_six ? kernel_of<blocks::E2M1, true, true>(blocks.input) : kernel_of(blocks);
   launch(kernel, {dim3(static_cast<unsigned>(ctas)), kThreads}, stream, a);
-  const cudaError_t error = cudaGetLastError();
-  if (error == cudaSuccess) return {};
-  return Error{"cuda.launch", std::string("quantize: ") + cudaGetErrorString(error)};
+  return launched("quantize");
 }
 
 }  // namespace subbyte::cuda

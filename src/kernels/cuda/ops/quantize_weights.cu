@@ -16,7 +16,6 @@ namespace subbyte::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int64_t kMaxCtas = 1 << 16;
 constexpr int kChunk = 8;
 constexpr uint32_t kInfinity = blocks::kInfinity;
 
@@ -239,11 +238,6 @@ __global__ void __launch_bounds__(kThreads) quantize_fp8(const __grid_constant__
   }
 }
 
-Grid grid_for(int64_t threads) {
-  const int64_t ctas = (threads + kThreads - 1) / kThreads;
-  return {dim3(static_cast<unsigned>(std::clamp<int64_t>(ctas, 1, kMaxCtas))), kThreads};
-}
-
 int bits_of(const WeightQuantization& how) {
   return info(how.format.element).bits;
 }
@@ -332,9 +326,7 @@ Status quantize_weights(const WeightQuantization& how, const WeightBuffers& buff
     launch(pack_bytes, grid_for(a.rows * ((a.cols + kChunk - 1) / kChunk)), stream, buffers.codes,
            a.codes, a.rows, a.cols, bits_of(how));
   }
-  const cudaError_t error = cudaGetLastError();
-  if (error == cudaSuccess) return {};
-  return Error{"cuda.launch", std::string("quantize weights: ") + cudaGetErrorString(error)};
+  return launched("quantize weights");
 }
 
 }  // namespace subbyte::cuda

@@ -11,7 +11,6 @@ namespace subbyte::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int64_t kMaxCtas = 1 << 16;
 
 /// The code of input k and output n.
 __device__ __forceinline__ uint32_t code_at(const MarlinRepack& a, int64_t k, int64_t n) {
@@ -70,17 +69,6 @@ __global__ void __launch_bounds__(kThreads) narrow(const __grid_constant__ Nibbl
     if ((low | high) > 15) *a.fault = 1;
     a.to[i] = static_cast<uint8_t>((low & 15) | high << 4);
   }
-}
-
-Grid grid_for(int64_t threads) {
-  const int64_t ctas = (threads + kThreads - 1) / kThreads;
-  return {dim3(static_cast<unsigned>(std::clamp<int64_t>(ctas, 1, kMaxCtas))), kThreads};
-}
-
-Status launched(const char* what) {
-  const cudaError_t error = cudaGetLastError();
-  if (error == cudaSuccess) return {};
-  return Error{"cuda.launch", std::string(what) + ": " + cudaGetErrorString(error)};
 }
 
 }  // namespace
