@@ -93,7 +93,7 @@ function(subbyte_test_parts name)
     add_test(NAME ${name}.part_${part} COMMAND_EXPAND_LISTS COMMAND
       ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tools/run_gtest.py --part ${part}/${num_parts}
       --report ${PROJECT_BINARY_DIR}/test_reports/${name}.part_${part}
-      $<TARGET_PROPERTY:${name},CROSSCOMPILING_EMULATOR> $<TARGET_FILE:${name}>)
+      ${CMAKE_CROSSCOMPILING_EMULATOR} $<TARGET_FILE:${name}>)
     set_tests_properties(${name}.part_${part} PROPERTIES LABELS ${name} COST ${num_parts}
       ENVIRONMENT CUDA_VISIBLE_DEVICES=)
   endforeach()
