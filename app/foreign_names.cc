@@ -8,21 +8,12 @@ namespace {
 constexpr ForeignOption kOptions[] = {
 #define SUBBYTE_ALIAS(names, ours) {names, ours, ""},
 #define SUBBYTE_NO_OPTION(names, instead) {names, "", instead},
-#define SUBBYTE_NO_COMMAND(names, instead)
 #include "app/foreign_names.def"
-#undef SUBBYTE_ALIAS
-#undef SUBBYTE_NO_OPTION
-#undef SUBBYTE_NO_COMMAND
 };
 
 constexpr ForeignCommand kCommands[] = {
-#define SUBBYTE_ALIAS(names, ours)
-#define SUBBYTE_NO_OPTION(names, instead)
 #define SUBBYTE_NO_COMMAND(names, instead) {names, instead},
 #include "app/foreign_names.def"
-#undef SUBBYTE_ALIAS
-#undef SUBBYTE_NO_OPTION
-#undef SUBBYTE_NO_COMMAND
 };
 
 template <class Row>
