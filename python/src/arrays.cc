@@ -51,8 +51,9 @@ AnyArray array_of(nb::handle object, std::string_view name) {
   AnyArray array;
   if (nb::try_cast<AnyArray>(object, array)) return array;
   if (!nb::hasattr(object, "__dlpack__")) {
-    throw nb::type_error(
-        fmt::format("{}: expected an array of numpy, or one that speaks DLPack", name).c_str());
+    raise({"array.type", fmt::format("{}: expected an array of numpy, or one that speaks DLPack, "
+                                     "found {}",
+                                     name, name_of_type(object))});
   }
   std::string reason = "it cannot be exchanged by DLPack";
   try {

@@ -27,7 +27,7 @@ std::vector<std::size_t> sizes_of(const Array& array) {
 }
 
 /// An array of the host as an argument; one that its framework does not hand out raises an Error
-/// with code array.exchange and the reason, and what is no array TypeError. With the GIL.
+/// with code array.exchange and the reason, and what is no array one with array.type. With the GIL.
 AnyArray array_of(nanobind::handle object, std::string_view name);
 
 /// Checks that `array` lies in the memory of the host, row after row, at addresses that its numbers

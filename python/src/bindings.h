@@ -13,6 +13,7 @@ void add_matrix(nanobind::module_& module);
 void add_device_array(nanobind::module_& module);
 void add_checkpoint(nanobind::module_& module);
 void add_models(nanobind::module_& module);
+void add_foreign(nanobind::module_& module);
 void add_program(nanobind::module_& module);
 
 }  // namespace subbyte::python

@@ -16,6 +16,7 @@
 #include "checkpoints/model_path.h"
 #include "checkpoints/modules.h"
 #include "errors.h"
+#include "gil.h"
 #include "held_matrix.h"
 #include "host.h"
 #include "models/model_family.h"

@@ -18,4 +18,8 @@ void raise(const Error& error) {
   nb::raise_python_error();
 }
 
+std::string name_of_type(nb::handle object) {
+  return nb::str(object.type().attr("__name__")).c_str();
+}
+
 }  // namespace subbyte::python

@@ -1,8 +1,9 @@
 #pragma once
-// Results as values and exceptions, and work without the GIL.
+// Results as values and exceptions.
 
 #include <nanobind/nanobind.h>
 
+#include <string>
 #include <utility>
 
 #include "base/status.h"
@@ -15,6 +16,9 @@ nanobind::object exception_of(const Error& error);
 /// Raises it. With the GIL.
 [[noreturn]] void raise(const Error& error);
 
+/// What the type of an object is called, for messages.
+std::string name_of_type(nanobind::handle object);
+
 /// The value of a result, or its error as an exception. With the GIL.
 template <typename T>
 T take(Result<T> result) {
@@ -23,13 +27,6 @@ T take(Result<T> result) {
 }
 inline void take(const Status& status) {
   if (!status.ok()) raise(status.error());
-}
-
-/// The value of `work()`, which is called without the GIL and touches no object of Python.
-template <typename Work>
-auto without_gil(Work&& work) {
-  const nanobind::gil_scoped_release released;
-  return work();
 }
 
 }  // namespace subbyte::python

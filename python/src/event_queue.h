@@ -1,7 +1,7 @@
 #pragma once
 // What has come of some of the requests of a session and nobody has taken yet. A step hands its
 // events out in one go, so that an exception of Python between two of its instructions, as Ctrl-C
-// raises one, loses no end of a request.
+// raises one, loses no end of a request. Who has the turn of the session uses it.
 
 #include <cstdint>
 #include <map>
@@ -33,6 +33,10 @@ class EventQueue {
 
   std::vector<Delta> take() { return std::exchange(events_, {}); }
 
+  /// No request is added to it any more.
+  void close() { is_closed_ = true; }
+  bool is_closed() const { return is_closed_; }
+
   /// Tells whether there are requests that have not ended.
   bool is_open() const { return !open_.empty(); }
   /// Those requests.
@@ -45,6 +49,7 @@ class EventQueue {
  private:
   std::map<RequestId, int64_t> open_;  // samples that have not ended
   std::vector<Delta> events_;
+  bool is_closed_ = false;
 };
 
 }  // namespace subbyte::python

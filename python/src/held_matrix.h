@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "c_interface/gpu.h"
+#include "cpu_backend/linear_weights.h"
 #include "matrix/matrix.h"
 
 namespace subbyte::python {
@@ -17,11 +18,13 @@ struct GpuCopies {
   std::map<int, std::shared_ptr<c::GpuMatrix>> of_devices;
 };
 
-/// A matrix of the host, and what products on GPUs have made of it.
+/// A matrix of the host, and what products have made of it.
 struct HeldMatrix {
   HeldMatrix(Matrix matrix) : host(std::move(matrix)) {}  // NOLINT: what a Matrix is for Python
 
   Matrix host;
+  /// As products of the CPU read it, once there was one: who has the Host makes and reads it.
+  mutable std::shared_ptr<const LinearWeights> multiplied;
   std::shared_ptr<GpuCopies> on_gpus = std::make_shared<GpuCopies>();
 };
 

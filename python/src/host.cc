@@ -3,8 +3,10 @@
 namespace subbyte::python {
 namespace {
 
+constexpr std::string_view kWhat = "the threads of matrices";
+
 struct Shared {
-  std::mutex mutex;
+  Turns turns;
   std::unique_ptr<Execution> execution;
   int num_threads = 0;
 };
@@ -19,18 +21,19 @@ Shared*& shared() {
 
 Result<Host> Host::take() {
   Shared& host = *shared();
-  std::unique_lock lock(host.mutex);
+  SUBBYTE_TRY(Turns::Turn turn, host.turns.take(kWhat));
   if (host.execution == nullptr) {
     SUBBYTE_TRY(host.execution, Execution::create({.num_threads = host.num_threads}));
   }
-  return Host(std::move(lock), host.execution.get());
+  return Host(std::move(turn), host.execution.get());
 }
 
-void Host::set_threads(int num_threads) {
+Status Host::set_threads(int num_threads) {
   Shared& host = *shared();
-  const std::unique_lock lock(host.mutex);
+  SUBBYTE_TRY(const Turns::Turn turn, host.turns.take(kWhat));
   host.num_threads = num_threads;
   host.execution = nullptr;
+  return {};
 }
 
 void Host::forget() {

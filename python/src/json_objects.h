@@ -9,8 +9,9 @@
 
 namespace subbyte::python {
 
-/// The value of an object; a tuple is a list, too. Codes: json.type for objects of other types,
-/// keys that are no texts and numbers that are not finite; json.depth.
+/// The value of an object: numbers, mappings and sequences are what Python's protocols call so.
+/// `where` begins messages. Codes: json.type for objects of other types, keys that are no texts,
+/// texts that are not Unicode and numbers that are not finite; json.depth.
 Result<json::Value> to_json(nanobind::handle object, std::string_view where);
 
 nanobind::object to_object(const json::Value& value);

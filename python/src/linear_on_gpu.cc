@@ -6,6 +6,7 @@
 
 #include "c_interface/products.h"
 #include "errors.h"
+#include "gil.h"
 #include "gpu_arrays.h"
 #include "gpu_memory.h"
 #include "host.h"

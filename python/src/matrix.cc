@@ -10,9 +10,9 @@
 #include "arrays.h"
 #include "base/float16.h"
 #include "bindings.h"
-#include "cpu_backend/linear.h"
 #include "cpu_backend/thread_limit.h"
 #include "errors.h"
+#include "gil.h"
 #include "gpu_arrays.h"
 #include "held_matrix.h"
 #include "host.h"
@@ -76,8 +76,20 @@ nb::object dequantized(const Matrix& matrix, nb::dlpack::dtype dtype, const Conv
   return nb::cast(result.template finish<Array>(dtype));
 }
 
-nb::object dequantize(const HeldMatrix& held, const std::string& dtype) {
+/// The name of a type: a text, or what numpy knows as a type.
+std::string dtype_name(nb::handle dtype) {
+  if (nb::isinstance<nb::str>(dtype)) return nb::cast<std::string>(dtype);
+  try {
+    return nb::cast<std::string>(nb::module_::import_("numpy").attr("dtype")(dtype).attr("name"));
+  } catch (nb::python_error& error) {
+    raise({"array.dtype", fmt::format("dtype: expected a type of numpy or its name, found {}",
+                                      nb::repr(dtype).c_str())});
+  }
+}
+
+nb::object dequantize(const HeldMatrix& held, nb::handle given) {
   const Matrix& matrix = held.host;
+  const std::string dtype = dtype_name(given);
   const auto same = [](auto number) { return number; };
   using Numpy = nb::ndarray<nb::numpy>;
   if (dtype == "float32") {
@@ -94,8 +106,9 @@ nb::object dequantize(const HeldMatrix& held, const std::string& dtype) {
     return dequantized<nb::ndarray<nb::array_api>, FloatRows, uint16_t>(
         matrix, kBfloat16, [](float number) { return to_bfloat16(number).bits; });
   }
-  raise({"array.dtype",
-         fmt::format("expected float32, float64, float16 or bfloat16, found {}", quote(dtype))});
+  raise(
+      {"array.dtype", fmt::format("dtype: expected float32, float64, float16 or bfloat16, found {}",
+                                  quote(dtype))});
 }
 
 /// An array of the caller's that the product is written to.
@@ -118,13 +131,17 @@ Result<LinearArguments> check(const Matrix& matrix, const AnyArray& x,
   return result;
 }
 
-Status multiply(const Matrix& matrix, const LinearArguments& arguments, std::span<float> y) {
+Status multiply(const HeldMatrix& matrix, const LinearArguments& arguments, std::span<float> y) {
   SUBBYTE_TRY(Host host, Host::take());
-  SUBBYTE_CHECK(check_linear(host.execution(), matrix.view));
-  return linear(host.execution(), y, arguments.x, arguments.shape.m, matrix.view, arguments.bias);
+  if (matrix.multiplied == nullptr) {
+    SUBBYTE_TRY(LinearWeights weights, LinearWeights::create(host.execution(), matrix.host));
+    matrix.multiplied = std::make_shared<const LinearWeights>(std::move(weights));
+  }
+  return matrix.multiplied->multiply(host.execution(), y, arguments.x, arguments.shape.m,
+                                     arguments.bias);
 }
 
-nb::object linear_into(const Matrix& matrix, const LinearArguments& arguments, nb::object out) {
+nb::object linear_into(const HeldMatrix& matrix, const LinearArguments& arguments, nb::object out) {
   OutArray array;
   if (!nb::try_cast<OutArray>(out, array, /*convert=*/false)) {
     raise({"array.dtype",
@@ -142,14 +159,13 @@ nb::object linear_into(const Matrix& matrix, const LinearArguments& arguments, n
 nb::object linear_of(const HeldMatrix& held, nb::handle x, nb::handle bias, nb::object out) {
   const std::optional<int> gpu = take(gpu_of(x));
   if (gpu) return linear_on_gpu(held, *gpu, x, bias, std::move(out));
-  const Matrix& matrix = held.host;
   const AnyArray inputs = array_of(x, "x");
   std::optional<AnyArray> addends;
   if (!bias.is_none()) addends = array_of(bias, "bias");
-  const LinearArguments arguments = take(check(matrix, inputs, addends));
-  if (!out.is_none()) return linear_into(matrix, arguments, std::move(out));
+  const LinearArguments arguments = take(check(held.host, inputs, addends));
+  if (!out.is_none()) return linear_into(held, arguments, std::move(out));
   NewArray<float> y(arguments.shape.result);
-  take(without_gil([&] { return multiply(matrix, arguments, y.values()); }));
+  take(without_gil([&] { return multiply(held, arguments, y.values()); }));
   return nb::cast(y.finish<nb::ndarray<nb::numpy>>(nb::dtype<float>()));
 }
 
@@ -184,7 +200,7 @@ HeldMatrix quantize_array(nb::handle source, const std::string& name, std::optio
 
 void set_threads(int64_t num_threads) {
   take(check_num_threads(num_threads));
-  without_gil([&] { Host::set_threads(static_cast<int>(num_threads)); });
+  take(without_gil([&] { return Host::set_threads(static_cast<int>(num_threads)); }));
 }
 
 /// "Matrix(384 x 1024, u4 g128 scale f16 zero u8)"
@@ -277,8 +293,9 @@ void add_bytes(nb::class_<HeldMatrix>& matrix) {
 
 constexpr const char* kDequantizeDoc =
     "The weights as floats [outputs, inputs].\n\n"
-    "dtype: \"float32\", \"float64\" or \"float16\" of numpy; \"bfloat16\", which numpy lacks, is "
-    "an object that speaks DLPack: torch.from_dlpack(matrix.dequantize(\"bfloat16\")). float64 is "
+    "dtype: \"float32\", \"float64\" or \"float16\", or these types of numpy; \"bfloat16\", which "
+    "numpy lacks, is an object that speaks DLPack: "
+    "torch.from_dlpack(matrix.dequantize(\"bfloat16\")). float64 is "
     "exact, the others are the nearest. Raises subbyte.Error with code array.dtype.";
 
 constexpr const char* kLinearDoc =
@@ -301,8 +318,9 @@ void add_matrix(nb::module_& module) {
   add_facts(matrix);
   add_bytes(matrix);
   matrix
-      .def("dequantize", &dequantize, nb::arg("dtype") = "float32",
-           nb::sig("def dequantize(self, dtype: str = \"float32\") -> typing.Any"), kDequantizeDoc)
+      .def("dequantize", &dequantize, nb::arg("dtype").none() = "float32",
+           nb::sig("def dequantize(self, dtype: typing.Any = \"float32\") -> typing.Any"),
+           kDequantizeDoc)
       .def("linear", &linear_of, nb::arg("x").none(), nb::arg("bias") = nb::none(), nb::kw_only(),
            nb::arg("out") = nb::none(),
            nb::sig("def linear(self, x: typing.Any, bias: typing.Any = None, *, "
@@ -317,7 +335,6 @@ void add_matrix(nb::module_& module) {
   module.def("set_threads", &set_threads, nb::arg("num_threads"),
              "Says how many threads work on matrices and checkpoints from now on; 0: one for each "
              "processor. A model has threads of its own (Engine).");
-  module.def("forget_threads", &Host::forget);
 }
 
 }  // namespace subbyte::python

@@ -18,6 +18,7 @@
 #include "cpu_backend/thread_limit.h"
 #include "devices/devices.h"
 #include "errors.h"
+#include "gil.h"
 #include "json_objects.h"
 #include "session/text_setup.h"
 #include "transform/convert_model.h"

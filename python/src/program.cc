@@ -9,6 +9,7 @@
 #include "app/program.h"
 #include "bindings.h"
 #include "errors.h"
+#include "gil.h"
 
 namespace subbyte::python {
 

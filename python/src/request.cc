@@ -5,10 +5,12 @@
 
 namespace subbyte::python {
 
-Result<std::unique_ptr<Request>> Request::read(const json::Value& body, const TextSetup& text,
+Result<std::unique_ptr<Request>> Request::read(const json::Value& body,
+                                               std::shared_ptr<const TextSetup> setup,
                                                bool parse_special,
                                                std::optional<int64_t> num_prompt_logprobs) {
-  std::unique_ptr<Request> result(new Request(text));
+  std::unique_ptr<Request> result(new Request(std::move(setup)));
+  const TextSetup& text = *result->text_;
   SUBBYTE_TRY(const json::Object object, json::Object::of(body, "request"));
   SUBBYTE_TRY(result->request_,
               read_completion(object, {.sampling = text.sampling, .stops = {}, .chat = text.chat}));

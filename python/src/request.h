@@ -3,8 +3,10 @@
 
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "completions/answer.h"
@@ -17,9 +19,9 @@ class Request {
  public:
   /// Reads a body with the fields of OpenAI's and vLLM's requests. `parse_special`: control tokens
   /// in a prompt that is a text are those. `num_prompt_logprobs`: so many alternatives are wanted
-  /// for each token of the prompt. `text` must outlive this. Codes: those of read_completion and
-  /// of TextSetup::encode.
-  static Result<std::unique_ptr<Request>> read(const json::Value& body, const TextSetup& text,
+  /// for each token of the prompt. Codes: those of read_completion and of TextSetup::encode.
+  static Result<std::unique_ptr<Request>> read(const json::Value& body,
+                                               std::shared_ptr<const TextSetup> text,
                                                bool parse_special,
                                                std::optional<int64_t> num_prompt_logprobs);
   Request(const Request&) = delete;
@@ -36,10 +38,10 @@ class Request {
   json::Value take_answer(const std::string& digest, const std::string& model);
 
  private:
-  explicit Request(const TextSetup& text) : text_(&text) {}
+  explicit Request(std::shared_ptr<const TextSetup> text) : text_(std::move(text)) {}
   Status read_echo();
 
-  const TextSetup* text_;
+  std::shared_ptr<const TextSetup> text_;
   CompletionRequest request_;
   std::vector<TokenId> prompt_;
   Echo echo_;

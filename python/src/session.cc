@@ -1,18 +1,14 @@
 // The classes Session, Request and Event of the module.
 
-#include "session/session.h"
-
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <nanobind/stl/optional.h>
-#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
-#include <atomic>
 #include <map>
 #include <string>
 #include <tuple>
@@ -24,9 +20,9 @@
 #include "engine/perplexity.h"
 #include "engine/token_logits.h"
 #include "errors.h"
-#include "event_queue.h"
+#include "gil.h"
+#include "held_session.h"
 #include "json_objects.h"
-#include "request.h"
 #include "text.h"
 #include "watch.h"
 
@@ -35,28 +31,6 @@ namespace subbyte::python {
 namespace nb = nanobind;
 
 namespace {
-
-/// Numbers of samples, for who asks while a step is made.
-struct Counts {
-  std::atomic<int64_t> running{0};
-  std::atomic<int64_t> waiting{0};
-};
-
-/// A session, and what it was opened with and refers to.
-struct HeldSession {
-  std::string device;
-  std::string isa;
-  std::string choice;  // what the device "auto" took, and why
-  Element cache_type = Element::kF16;
-  std::unique_ptr<Session> session;
-  std::map<RequestId, std::shared_ptr<EventQueue>> queues;  // of requests that have not ended
-  std::unique_ptr<Counts> counts = std::make_unique<Counts>();
-
-  void count() {
-    counts->running = session->scheduler().num_running();
-    counts->waiting = session->scheduler().num_waiting();
-  }
-};
 
 template <typename T>
 Result<T> choose(const std::map<std::string, T>& values, const std::string& name,
@@ -73,20 +47,18 @@ void open(HeldSession* self, const std::string& model, const std::string& device
           bool pin_threads, const std::string& isa, const std::string& activations,
           bool batch_invariant, int head_bits, const std::string& kv_cache_type, int64_t context,
           int64_t max_sequences, int64_t cache_positions, uint64_t seed, nb::object progress) {
-  auto held = std::make_unique<HeldSession>();
-  held->device = device;
-  held->isa = isa;
-  held->cache_type = take(choose(app::kKvTypes, kv_cache_type, "kv_cache_type"));
+  const Element cache_type = take(choose(app::kKvTypes, kv_cache_type, "kv_cache_type"));
+  std::string choice;
   SessionOptions options;
-  options.device = {.device = held->device,
+  options.device = {.device = device,
                     .num_threads = threads,
                     .pin_threads = pin_threads,
-                    .isa = held->isa,
+                    .isa = isa,
                     .activations = take(choose(app::kActivations, activations, "activations")),
                     .batch_invariant = batch_invariant};
-  options.auto_device.on_choice = [&](const std::string& choice) { held->choice = choice; };
+  options.auto_device.on_choice = [&](const std::string& chosen) { choice = chosen; };
   options.head_bits = head_bits;
-  options.size = {.cache_type = held->cache_type,
+  options.size = {.cache_type = cache_type,
                   .context = context,
                   .cache_positions = cache_positions,
                   .max_sequences = max_sequences,
@@ -94,66 +66,46 @@ void open(HeldSession* self, const std::string& model, const std::string& device
   options.seed = seed;
   Watch watch(std::move(progress));
   options.progress = watch.as_progress();
-  held->session = take(without_gil([&] { return Session::open(model, options); }));
-  new (self) HeldSession(std::move(*held));
+  std::unique_ptr<Session> session =
+      take(without_gil([&] { return Session::open(model, options); }));
+  new (self) HeldSession(std::move(session), cache_type, std::move(choice));
 }
 
 std::unique_ptr<Request> read_request(const HeldSession& held, nb::dict body, bool parse_special,
                                       std::optional<int64_t> num_prompt_logprobs) {
   const json::Value value = take(to_json(body, "request"));
-  return take(without_gil([&] {
-    return Request::read(value, held.session->text(), parse_special, num_prompt_logprobs);
-  }));
+  return take(without_gil(
+      [&] { return Request::read(value, held.text(), parse_special, num_prompt_logprobs); }));
 }
 
-RequestId add(HeldSession& held, const Request& request, std::shared_ptr<EventQueue> queue) {
-  const RequestId id =
-      take(without_gil([&] { return held.session->add(request.request(), request.prompt()); }));
-  queue->open(id, request.request().num_samples);
-  held.queues[id] = std::move(queue);
-  held.count();
-  return id;
+/// The events of a queue, which Python and the session share.
+struct HeldQueue {
+  std::shared_ptr<EventQueue> events = std::make_shared<EventQueue>();
+};
+
+RequestId add(HeldSession& held, const Request& request, const HeldQueue& queue) {
+  return take(without_gil([&] { return held.add(request, queue.events); }));
 }
 
-Status step(HeldSession& held) {
-  SUBBYTE_TRY(std::vector<Delta> events, held.session->step());
-  for (Delta& event : events) {
-    const auto queue = held.queues.find(event.request);
-    if (queue->second->push(std::move(event))) held.queues.erase(queue);
-  }
-  held.count();
-  return {};
-}
-
-void cancel(HeldSession& held, RequestId id) {
-  held.session->cancel(id);
-  held.count();
-  const auto queue = held.queues.find(id);
-  if (queue == held.queues.end()) return;
-  queue->second->drop(id);
-  held.queues.erase(queue);
-}
-
-/// Nothing else uses the machine while requests are on their way.
-Status check_idle(const HeldSession& held) {
-  if (held.session->idle()) return {};
-  return Error{"session.busy",
-               "expected no requests on their way, found some: wait for their "
-               "last events, or cancel them"};
+std::optional<std::vector<Delta>> step(HeldSession& held, const HeldQueue& queue) {
+  return take(without_gil([&] { return held.step(*queue.events); }));
 }
 
 std::tuple<double, double, int64_t> measure_perplexity(HeldSession& held,
                                                        const std::vector<TokenId>& tokens,
                                                        int64_t window, nb::object progress) {
-  take(check_idle(held));
   Watch watch(std::move(progress));
-  const ReadyModel& ready = held.session->ready();
-  take(check_context(ready.config, window));
-  const Perplexity result = take(without_gil([&] {
-    return perplexity(*ready.model, *ready.backend, held.cache_type, tokens, window,
-                      [&](int64_t done, int64_t total, double) {
-                        watch.progress(static_cast<uint64_t>(done), static_cast<uint64_t>(total));
-                      });
+  Perplexity result;
+  take(without_gil([&] {
+    return held.measure([&](const ReadyModel& ready, Element cache_type) -> Status {
+      SUBBYTE_CHECK(check_context(ready.config, window));
+      SUBBYTE_TRY(result, perplexity(*ready.model, *ready.backend, cache_type, tokens, window,
+                                     [&](int64_t done, int64_t total, double) {
+                                       watch.progress(static_cast<uint64_t>(done),
+                                                      static_cast<uint64_t>(total));
+                                     }));
+      return {};
+    });
   }));
   return {result.per_token, result.nats, result.scored};
 }
@@ -161,25 +113,31 @@ std::tuple<double, double, int64_t> measure_perplexity(HeldSession& held,
 nb::ndarray<nb::numpy, float, nb::ndim<2>> logits_of(HeldSession& held,
                                                      const std::vector<TokenId>& tokens,
                                                      nb::object progress) {
-  take(check_idle(held));
-  const ReadyModel& ready = held.session->ready();
   if (tokens.empty()) raise({"generate.empty_prompt", "expected at least one token, found none"});
-  take(check_context(ready.config, std::ssize(tokens)));
-  const auto vocabulary = static_cast<std::size_t>(ready.config.vocab_size);
-  NewArray<float> result({tokens.size(), vocabulary});
+  const auto vocabulary = static_cast<std::size_t>(held.vocab_size());
+  std::optional<NewArray<float>> result;
   Watch watch(std::move(progress));
   take(without_gil([&] {
-    float* out = result.values().data();
-    const float* const begin = out;
-    return token_logits({*ready.model, *ready.backend}, held.cache_type, tokens,
-                        [&](std::span<const float> rows) -> Status {
-                          out = std::ranges::copy(rows, out).out;
-                          watch.progress(static_cast<uint64_t>(out - begin) / vocabulary,
-                                         tokens.size());
-                          return {};
-                        });
+    return held.measure([&](const ReadyModel& ready, Element cache_type) -> Status {
+      SUBBYTE_CHECK(check_context(ready.config, std::ssize(tokens)));
+      result.emplace(std::vector<std::size_t>{tokens.size(), vocabulary});
+      float* out = result->values().data();
+      const float* const begin = out;
+      return token_logits({*ready.model, *ready.backend}, cache_type, tokens,
+                          [&](std::span<const float> rows) -> Status {
+                            out = std::ranges::copy(rows, out).out;
+                            watch.progress(static_cast<uint64_t>(out - begin) / vocabulary,
+                                           tokens.size());
+                            return {};
+                          });
+    });
   }));
-  return result.finish<nb::ndarray<nb::numpy, float, nb::ndim<2>>>(nb::dtype<float>());
+  return result->finish<nb::ndarray<nb::numpy, float, nb::ndim<2>>>(nb::dtype<float>());
+}
+
+/// How a request is sampled that says nothing of it.
+nb::object sampling_of(const HeldSession& held) {
+  return to_object(to_json(held.text()->sampling.alone));
 }
 
 // --- events
@@ -224,7 +182,6 @@ nb::object stop_reason(const Delta& delta) {
 }
 
 /// The chosen token first, then the most likely ones.
-
 nb::list list_of(const std::vector<Logprobs>& logprobs) {
   nb::list result;
   for (const Logprobs& one : logprobs) {
@@ -294,11 +251,8 @@ void add_event(nb::module_& module) {
 }
 
 void add_queue(nb::module_& module) {
-  nb::class_<EventQueue>(module, "EventQueue", "Events of requests that nobody has taken yet.")
-      .def(nb::init<>())
-      .def("take", &EventQueue::take)
-      .def_prop_ro("is_open", &EventQueue::is_open)
-      .def_prop_ro("open_requests", &EventQueue::open_requests);
+  nb::class_<HeldQueue>(module, "EventQueue", "Events of requests that nobody has taken yet.")
+      .def(nb::init<>());
 }
 
 void add_request(nb::module_& module) {
@@ -334,35 +288,32 @@ void add_session(nb::module_& module) {
            nb::arg("context"), nb::arg("max_sequences"), nb::arg("cache_positions"),
            nb::arg("seed"), nb::arg("progress").none())
       .def("read", &read_request, nb::arg("body"), nb::arg("parse_special"),
-           nb::arg("num_prompt_logprobs").none(), nb::keep_alive<0, 1>())
+           nb::arg("num_prompt_logprobs").none())
       .def("add", &add, nb::arg("request"), nb::arg("queue"))
-      .def("step", [](HeldSession& held) { take(without_gil([&] { return step(held); })); })
-      .def("cancel", &cancel, nb::arg("request_id"))
+      .def("step", &step, nb::arg("queue"))
+      .def(
+          "cancel", [](HeldSession& held, RequestId request) { held.cancel(request); },
+          nb::arg("request_id"))
+      .def(
+          "cancel_all",
+          [](HeldSession& held, const HeldQueue& queue) { held.cancel(queue.events); },
+          nb::arg("queue"))
+      .def("close", [](HeldSession& held) { take(without_gil([&] { return held.close(); })); })
       .def("perplexity", &measure_perplexity, nb::arg("tokens"), nb::arg("window"),
            nb::arg("progress").none())
       .def("logits", &logits_of, nb::arg("tokens"), nb::arg("progress").none())
-      .def_prop_ro(
-          "tokenizer",
-          [](const HeldSession& held) {
-            return ModelText(held.session->text(), held.session->ready().directory);
-          },
-          nb::rv_policy::move, nb::keep_alive<0, 1>())
-      .def_prop_ro("num_running",
-                   [](const HeldSession& held) { return held.counts->running.load(); })
-      .def_prop_ro("num_waiting",
-                   [](const HeldSession& held) { return held.counts->waiting.load(); })
-      .def_prop_ro("context", [](const HeldSession& held) { return held.session->context(); })
-      .def_prop_ro(
-          "device",
-          [](const HeldSession& held) { return held.session->ready().backend->description(); })
-      .def_ro("device_choice", &HeldSession::choice)
-      .def_prop_ro("model_type",
-                   [](const HeldSession& held) { return held.session->ready().config.model_type; })
-      .def_prop_ro("vocab_size",
-                   [](const HeldSession& held) { return held.session->ready().config.vocab_size; })
-      .def_prop_ro("max_positions", [](const HeldSession& held) {
-        return held.session->ready().config.max_positions;
-      });
+      .def_prop_ro("tokenizer",
+                   [](const HeldSession& held) { return ModelText(held.text(), held.directory()); })
+      .def_prop_ro("sampling", &sampling_of, nb::sig("def sampling(self) -> dict[str, typing.Any]"))
+      .def_prop_ro("is_closed", &HeldSession::is_closed)
+      .def_prop_ro("num_running", &HeldSession::num_running)
+      .def_prop_ro("num_waiting", &HeldSession::num_waiting)
+      .def_prop_ro("context", &HeldSession::context)
+      .def_prop_ro("device", &HeldSession::device)
+      .def_prop_ro("device_choice", &HeldSession::choice)
+      .def_prop_ro("model_type", &HeldSession::model_type)
+      .def_prop_ro("vocab_size", &HeldSession::vocab_size)
+      .def_prop_ro("max_positions", &HeldSession::max_positions);
 }
 
 }  // namespace subbyte::python

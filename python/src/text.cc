@@ -25,13 +25,8 @@ Result<CompletionRequest> read_chat(const json::Value& body, const TextSetup& se
 }
 
 /// The text that becomes the tokens of encode_chat().
-Result<std::string> render(const json::Value& arguments, const ChatTemplate& own,
+Result<std::string> render(const json::Value& body, const ChatTemplate& own,
                            const TextSetup& setup) {
-  const json::Value body = {
-      {"messages", arguments.value("messages", json::Value::array())},
-      {"tools", arguments.value("tools", json::Value())},
-      {"chat_template_kwargs", arguments.value("variables", json::Value())},
-      {"add_generation_prompt", arguments.value("add_generation_prompt", true)}};
   SUBBYTE_TRY(const CompletionRequest request, read_chat(body, setup));
   SUBBYTE_TRY(const TemplateInput input, template_input(own, request.messages, request.chat));
   SUBBYTE_TRY(const jinja::OriginText text, own.render(input));
@@ -53,19 +48,17 @@ Result<ModelText> ModelText::open(const std::string& model) {
     SUBBYTE_TRY(const ModelConfig config, read_model_config(found));
     SUBBYTE_TRY(setup, TextSetup::read(text.directory_, config));
   }
-  text.setup_ = setup.get();
-  text.own_ = std::move(setup);
+  text.setup_ = std::move(setup);
   return text;
 }
 
-Result<std::string> ModelText::render_chat(const json::Value& arguments) const {
+Result<std::string> ModelText::render_chat(const json::Value& body) const {
   if (directory_.empty()) return no_model();
   if (const auto& chat = setup_->chat_template) {
     if (!chat->ok()) return chat->error();
-    return render(arguments, **chat, *setup_);
+    return render(body, **chat, *setup_);
   }
-  const json::Value messages = arguments.value("messages", json::Value::array());
-  SUBBYTE_TRY(const std::vector<TokenId> tokens, encode_chat({{"messages", messages}}));
+  SUBBYTE_TRY(const std::vector<TokenId> tokens, encode_chat(body));
   return setup_->tokenizer.decode(tokens, /*skip_special=*/false);
 }
 

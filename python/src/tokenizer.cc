@@ -7,6 +7,7 @@
 
 #include "bindings.h"
 #include "errors.h"
+#include "gil.h"
 #include "json_objects.h"
 #include "text.h"
 
@@ -38,12 +39,14 @@ nb::bytes token_bytes(const ModelText& text, TokenId id) {
   return nb::bytes(bytes.data(), bytes.size());
 }
 
-std::string render_chat(const ModelText& text, nb::dict arguments) {
-  return take(text.render_chat(take(to_json(arguments, "chat"))));
+std::string render_chat(const ModelText& text, nb::dict body) {
+  const json::Value request = take(to_json(body, "chat"));
+  return take(without_gil([&] { return text.render_chat(request); }));
 }
 
 std::vector<TokenId> encode_chat(const ModelText& text, nb::dict body) {
-  return take(text.encode_chat(take(to_json(body, "chat"))));
+  const json::Value request = take(to_json(body, "chat"));
+  return take(without_gil([&] { return text.encode_chat(request); }));
 }
 
 }  // namespace
@@ -71,7 +74,7 @@ void add_tokenizer(nb::module_& module) {
           nb::arg("id"))
       .def_prop_ro("end_token", [](const ModelText& text) { return text.tokenizer().end_token(); })
       .def_prop_ro("size", [](const ModelText& text) { return text.tokenizer().size(); })
-      .def("render_chat", &render_chat, nb::arg("arguments"))
+      .def("render_chat", &render_chat, nb::arg("body"))
       .def("encode_chat", &encode_chat, nb::arg("body"));
 }
 

@@ -1,5 +1,7 @@
 #include "watch.h"
 
+#include "gil.h"
+
 namespace subbyte::python {
 
 namespace nb = nanobind;
@@ -14,6 +16,10 @@ void raise_of_signals() {
 
 }  // namespace
 
+void run_signal_handlers() {
+  with_gil(raise_of_signals);
+}
+
 bool Watch::is_due() {
   const Clock::time_point now = Clock::now();
   if (now - last_ < kInterval) return false;
@@ -22,16 +28,15 @@ bool Watch::is_due() {
 }
 
 void Watch::check() {
-  if (!is_due()) return;
-  const nb::gil_scoped_acquire gil;
-  raise_of_signals();
+  if (is_due()) run_signal_handlers();
 }
 
 void Watch::progress(uint64_t done, uint64_t total) {
   if (!is_due() && done < total) return;
-  const nb::gil_scoped_acquire gil;
-  raise_of_signals();
-  if (!on_progress_.is_none()) on_progress_(done, total);
+  with_gil([&] {
+    raise_of_signals();
+    if (!on_progress_.is_none()) on_progress_(done, total);
+  });
 }
 
 }  // namespace subbyte::python

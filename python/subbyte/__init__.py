@@ -15,11 +15,12 @@ import os as _os
 
 from . import _core
 from ._checkpoint import Checkpoint, Tensor, open_checkpoint
-from ._core import DeviceArray, Event, Matrix, set_threads
+from ._core import DeviceArray, Event, Matrix
 from ._engine import Engine
+from ._engine_args import EngineArgs
 from ._errors import Error
 from ._llm import LLM
-from ._models import convert, diff, inspect, quantize, verify
+from ._models import convert, diff, inspect, quantize, set_threads, verify
 from ._outputs import CompletionOutput, Logprob, RequestOutput
 from ._sampling import SamplingParams
 from ._tokenizer import Tokenizer
@@ -28,9 +29,9 @@ __version__ = _core.version()
 __commit__ = _core.commit()
 
 __all__ = [
-    "Checkpoint", "CompletionOutput", "DeviceArray", "Engine", "Error", "Event", "LLM", "Logprob",
-    "Matrix", "RequestOutput", "SamplingParams", "Tensor", "Tokenizer", "convert", "diff",
-    "inspect", "open_checkpoint", "quantize", "set_threads", "verify",
+    "Checkpoint", "CompletionOutput", "DeviceArray", "Engine", "EngineArgs", "Error", "Event",
+    "LLM", "Logprob", "Matrix", "RequestOutput", "SamplingParams", "Tensor", "Tokenizer", "convert",
+    "diff", "inspect", "open_checkpoint", "quantize", "set_threads", "verify",
 ]
 
 # Threads do not come along into the child of a fork: it makes its own.

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Union
 
 from . import _core
+from ._arguments import path as path_of
+from ._arguments import text
 from ._core import Matrix
-from ._paths import path_text
 
 #: What a module holds: a matrix, or the matrices of the experts of a stack.
 Weights = Union[Matrix, list[Matrix]]
@@ -73,12 +74,18 @@ class Checkpoint(Mapping[str, Weights]):
     A value is read when it is asked for: a Matrix, or of a stack of experts a list of one for each.
     """
 
-    def __init__(self, checkpoint: _core.Checkpoint) -> None:
+    def __init__(self, checkpoint: _core.Checkpoint, path: str) -> None:
         self._checkpoint = checkpoint
+        self._path = path
         self._modules = dict.fromkeys(checkpoint.modules)
         self._tensors = _Tensors(checkpoint)
 
+    def __repr__(self) -> str:
+        return f"Checkpoint({self._path!r}, {self.quantization}, {len(self)} modules)"
+
     def __getitem__(self, name: str) -> Weights:
+        if name not in self._modules:
+            raise KeyError(name)
         return self._checkpoint.load(name)
 
     def __iter__(self) -> Iterator[str]:
@@ -106,7 +113,7 @@ class Checkpoint(Mapping[str, Weights]):
 
         Raises KeyError, and subbyte.Error where its tensors contradict themselves or the config.
         """
-        return self._checkpoint.describe(name)
+        return self._checkpoint.describe(text("name", name))
 
 
 def open_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
@@ -116,4 +123,5 @@ def open_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
     safetensors.*, index.*, json.*, quantization.*; import.* for a module when it is asked for, and
     file.changed where the files were written to meanwhile.
     """
-    return Checkpoint(_core.Checkpoint(path_text(path)))
+    name = path_of("path", path)
+    return Checkpoint(_core.Checkpoint(name), name)

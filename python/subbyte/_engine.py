@@ -2,18 +2,17 @@
 from __future__ import annotations
 
 import asyncio
-import operator
 import os
-import threading
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Union
 
 from . import _core
+from ._arguments import flag, integer, items, path, refusal, text, token_ids
+from ._checkpoint import open_checkpoint
 from ._core import Event
 from ._errors import Error
-from ._paths import path_text
+from ._foreign import takes_foreign
 from ._progress import Progress, reporter
 from ._sampling import SamplingParams
 from ._tokenizer import Tokenizer
@@ -21,12 +20,14 @@ from ._tokenizer import Tokenizer
 #: A text, or token ids, or either as vLLM has it: {"prompt": ..} or {"prompt_token_ids": ..}.
 Prompt = Union[str, Sequence[int], Mapping[str, Any]]
 
-# What other software calls options of a model, and what they are called here.
-_FOREIGN = {
-    "dtype": "activations", "gpu_memory_utilization": "cache_positions", "kv_cache_dtype":
-    "kv_cache_type", "max_model_len": "context", "max_num_seqs": "max_sequences", "model_path":
-    "model", "n_ctx": "context", "n_gpu_layers": "device", "n_threads": "threads",
-}
+#: Messages of a conversation: dicts with "role" and "content".
+Messages = Sequence[Mapping[str, Any]]
+
+# What a template of the formats of llama-cpp-python makes of a user's "Hi".
+_CHAT_FORMATS = {"chatml": "<|im_start|>user\nHi<|im_end|>",
+                 "qwen": "<|im_start|>user\nHi<|im_end|>",
+                 "llama-2": "[INST] Hi [/INST]",
+                 "llama-3": "<|start_header_id|>user<|end_header_id|>\n\nHi<|eot_id|>"}
 
 
 class Stream:
@@ -39,21 +40,28 @@ class Stream:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._queue = _core.EventQueue()
-        self._is_closed = False
 
     def __iter__(self) -> Iterator[Event]:
-        while (events := self._engine._step(self)) is not None:
+        while (events := self._step()) is not None:
             yield from events
 
     async def __aiter__(self) -> AsyncIterator[Event]:
-        while (events := await self._engine._in_thread(self._engine._step, self)) is not None:
+        while (events := await self._engine._in_thread(self._step)) is not None:
             for event in events:
                 yield event
 
+    def _step(self) -> list[Event] | None:
+        """The next events: those that are there, or what comes of a step, perhaps none; None where
+        all requests have ended."""
+        return self._engine._session.step(self._queue)
+
+    def start(self, request: _core.Request) -> int:
+        """Adds a request, whose events come from here, and returns its number."""
+        return self._engine._session.add(request, self._queue)
+
     def close(self) -> None:
         """Cancels what has not ended; nothing can be added any more."""
-        self._is_closed = True
-        self._engine._cancel(self)
+        self._engine._session.cancel_all(self._queue)
 
     def __enter__(self) -> Stream:
         return self
@@ -75,11 +83,15 @@ class Engine:
     meanwhile, and Ctrl-C works between two steps.
     """
 
+    @takes_foreign("LLM")
     def __init__(self, model: str | os.PathLike[str], *, device: str = "auto", threads: int = 0,
                  pin_threads: bool = False, isa: str = "", activations: str = "f32",
                  batch_invariant: bool = False, head_bits: int = 16, kv_cache_type: str = "f16",
                  context: int = 0, max_sequences: int = 8, cache_positions: int = 0, seed: int = 0,
-                 progress: Progress = None, **foreign: object) -> None:
+                 progress: Progress = None, revision: str | None = None,
+                 quantization: str | None = None,
+                 tokenizer: str | os.PathLike[str] | None = None,
+                 chat_format: str | None = None) -> None:
         """Opens and loads a model.
 
         model: a directory with config.json, an ak47 or ak48 file, or org/name[@revision] of the
@@ -96,44 +108,75 @@ class Engine:
             for each.
         seed: of requests that bring none.
         progress: told the bytes that are read and all; True: a bar of tqdm.
+        revision: of an org/name. quantization, tokenizer, chat_format: nothing but what the model
+            has is taken; what other packages know beside these is in docs/python_arguments.md.
 
-        Raises subbyte.Error: what is wrong with a file, an option or the machine.
+        Raises subbyte.Error: what is wrong with a file, an argument or the machine.
         """
-        for name in foreign:
-            hint = f"; it is called {_FOREIGN[name]} here" if name in _FOREIGN else ""
-            raise TypeError(f"unknown option {name}{hint}")
+        self.model = _with_revision(path("model", model), revision)
+        if tokenizer is not None and path("tokenizer", tokenizer) not in (path("", model),
+                                                                          self.model):
+            raise refusal("tokenizer", f"{self.model!r}, as the tokenizer.json beside the model "
+                          "is read", tokenizer)
+        if quantization:
+            _check_quantization(self.model, text("quantization", quantization))
+        options = {
+            "device": text("device", device), "threads": integer("threads", threads, *_INT),
+            "pin_threads": flag("pin_threads", pin_threads), "isa": text("isa", isa),
+            "activations": text("activations", activations),
+            "batch_invariant": flag("batch_invariant", batch_invariant),
+            "head_bits": integer("head_bits", head_bits, *_INT),
+            "kv_cache_type": text("kv_cache_type", kv_cache_type),
+            "context": integer("context", context),
+            "max_sequences": integer("max_sequences", max_sequences),
+            "cache_positions": integer("cache_positions", cache_positions),
+            "seed": integer("seed", seed, 0, 2**64 - 1)}
         with reporter(progress, "loading", "B") as tell:
-            self._session = _core.Session(
-                path_text(model), device=device, threads=threads, pin_threads=pin_threads, isa=isa,
-                activations=activations, batch_invariant=batch_invariant, head_bits=head_bits,
-                kv_cache_type=kv_cache_type, context=context, max_sequences=max_sequences,
-                cache_positions=cache_positions, seed=seed, progress=tell)
-        self.model = path_text(model)
-        self.tokenizer = Tokenizer._of(self._session.tokenizer)
-        self._lock = threading.Lock()  # who has it uses the session
-        self._to_cancel: deque[int | Stream] = deque()
+            self._session = _core.Session(self.model, **options, progress=tell)
+        self.tokenizer = Tokenizer._of(self._session.tokenizer, self.model)
+        if chat_format:
+            _check_chat_format(self.tokenizer, text("chat_format", chat_format))
         self._shared = Stream(self)  # of requests that add() has added
         # One thread for all tasks: each step of it is one for all requests.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="subbyte")
 
+    def __repr__(self) -> str:
+        state = "closed" if self._session.is_closed else self.device
+        return f"{type(self).__name__}({self.model!r}, {self.model_type}, {state})"
+
+    def close(self) -> None:
+        """Ends all requests and gives the memory of the model back; twice is no error. The
+        tokenizer stays. Every later call raises subbyte.Error with code session.closed."""
+        self._session.close()
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     # --- requests
 
+    @takes_foreign("add()")
     def add(self, prompt: Prompt | None = None, sampling_params: SamplingParams | None = None, *,
-            messages: Sequence[Mapping[str, Any]] | None = None,
+            messages: Messages | None = None,
             chat_template_kwargs: Mapping[str, Any] | None = None,
+            tools: Sequence[Mapping[str, Any]] | None = None,
             parse_special: bool = False) -> int:
         """Puts a request at the end of the queue and returns its number; nothing is computed.
 
         It goes on with a prompt or answers messages; chat_template_kwargs are variables of the
-        template, such as {"enable_thinking": False}. `parse_special`: control tokens in a prompt
-        that is a text are those, and not their letters. Raises subbyte.Error, with code
-        model.context_full for a prompt that leaves no room for a token.
+        template, such as {"enable_thinking": False}, and tools are functions that the model may
+        call. `parse_special`: control tokens in a prompt that is a text are those, and not their
+        letters. Raises subbyte.Error, with code model.context_full for a prompt that leaves no
+        room for a token.
         """
         if (prompt is None) == (messages is None):
             raise Error("expected either a prompt or messages", "completion.prompt")
-        head = ({"prompt": _plain(prompt)} if prompt is not None
-                else _chat_of(messages or (), chat_template_kwargs))
-        return self._start(self._read(head, sampling_params, parse_special), self._shared)
+        head = ({"prompt": plain_prompt(prompt)} if prompt is not None
+                else chat_body(messages, chat_template_kwargs=chat_template_kwargs, tools=tools))
+        return self._shared.start(self._read(head, sampling_params,
+                                             flag("parse_special", parse_special)))
 
     def events(self) -> Iterator[Event]:
         """What comes of the requests that add() has added, until all of them have ended."""
@@ -145,16 +188,7 @@ class Engine:
 
     def cancel(self, request_id: int) -> None:
         """Ends a request: at once, or after the step that is being made. No event comes of it."""
-        self._cancel(request_id)
-
-    def _cancel(self, what: int | Stream) -> None:
-        """A request, or all that a stream has."""
-        self._to_cancel.append(what)
-        if self._lock.acquire(blocking=False):  # else who has it does so
-            try:
-                self._cancel_all()
-            finally:
-                self._lock.release()
+        self._session.cancel(integer("request_id", request_id))
 
     @property
     def num_running(self) -> int:
@@ -202,9 +236,10 @@ class Engine:
         "nats_per_byte". Raises subbyte.Error: perplexity.too_short, perplexity.window,
         usage.context, session.busy while requests are on their way.
         """
-        tokens = self.tokenizer.encode(text) if isinstance(text, str) else list(text)
-        with reporter(progress, "perplexity", "token") as tell, self._lock:
-            per_token, nats, scored = self._session.perplexity(tokens, window, tell)
+        tokens = self._tokens_of(text)
+        with reporter(progress, "perplexity", "token") as tell:
+            per_token, nats, scored = self._session.perplexity(
+                tokens, integer("window", window), tell)
         result: dict[str, Any] = {"perplexity": per_token, "nats": nats, "scored": scored,
                                   "tokens": len(tokens), "window": window}
         if isinstance(text, str):
@@ -217,69 +252,87 @@ class Engine:
 
         Raises subbyte.Error: usage.context, model.token_range, session.busy.
         """
-        tokens = self.tokenizer.encode(text) if isinstance(text, str) else list(text)
-        with reporter(progress, "logits", "token") as tell, self._lock:
+        tokens = self._tokens_of(text)
+        with reporter(progress, "logits", "token") as tell:
             return self._session.logits(tokens, tell)
+
+    def _tokens_of(self, text: object) -> list[int]:
+        return self.tokenizer.encode(text) if isinstance(text, str) else token_ids("text", text)
 
     # --- what streams share
 
     def _read(self, body: Mapping[str, Any], sampling_params: SamplingParams | None = None,
               parse_special: bool = False) -> _core.Request:
         """A request in OpenAI's form, with what the parameters add."""
-        params = sampling_params or _NO_PARAMS
-        more = params._body(is_chat="messages" in body) if sampling_params else {}
-        return self._session.read({**body, **more}, parse_special, params.prompt_logprobs)
-
-    def _start(self, request: _core.Request, stream: Stream) -> int:
-        with self._lock:
-            if stream._is_closed:
-                raise Error("the request was cancelled before it was added", "session.cancelled")
-            request_id: int = self._session.add(request, stream._queue)
-            self._cancel_all()
-        return request_id
+        if sampling_params is None:
+            return self._session.read(dict(body), parse_special, None)
+        if not isinstance(sampling_params, SamplingParams):
+            raise refusal("sampling_params", "a SamplingParams", sampling_params)
+        more = sampling_params._body(is_chat="messages" in body)
+        return self._session.read({**body, **more}, parse_special,
+                                  sampling_params.prompt_logprobs)
 
     def _in_thread(self, function: Callable[..., Any], *arguments: Any) -> asyncio.Future[Any]:
         """A call that does not keep a task's loop waiting."""
         return asyncio.get_running_loop().run_in_executor(self._thread, function, *arguments)
 
-    def _step(self, stream: Stream) -> list[Event] | None:
-        """The next events of a stream: those that are there, or what comes of a step, perhaps
-        none; None where all its requests have ended."""
-        with self._lock:
-            self._cancel_all()
-            events = stream._queue.take()
-            if events or not stream._queue.is_open:
-                return events or None
-            self._session.step()
-            self._cancel_all()
-            return stream._queue.take()
 
-    def _cancel_all(self) -> None:
-        while self._to_cancel:
-            what = self._to_cancel.popleft()
-            for request_id in [what] if isinstance(what, int) else what._queue.open_requests:
-                self._session.cancel(request_id)
+_INT = (-2**31, 2**31 - 1)  # of C
 
 
-_NO_PARAMS = SamplingParams()
+def _with_revision(model: str, revision: str | None) -> str:
+    """A model by its name and revision; a path is what it is, whatever the revision."""
+    if not revision or "@" in model or os.path.exists(model):
+        return model
+    return f"{model}@{text('revision', revision)}"
 
 
-def _chat_of(messages: Sequence[Mapping[str, Any]],
-             chat_template_kwargs: Mapping[str, Any] | None) -> dict[str, Any]:
-    chat: dict[str, Any] = {"messages": [dict(message) for message in messages]}
-    if chat_template_kwargs:
-        chat["chat_template_kwargs"] = dict(chat_template_kwargs)
-    return chat
+def _check_quantization(model: str, wanted: str) -> None:
+    """Refuses a method that is not the checkpoint's own; kernels in its name do not count."""
+    own = open_checkpoint(model).quantization
+    plain = wanted.lower().replace("_", "-").removeprefix("gpt-oss-")
+    for kernels in ("-marlin", "-fp4"):
+        plain = plain.removesuffix(kernels)
+    if plain not in (own.replace("_", "-"), "subbyte"):
+        raise refusal("quantization", f"{own!r}, which the checkpoint says, or nothing: "
+                      "subbyte.quantize() makes another checkpoint", wanted)
 
 
-def _plain(prompt: Prompt | None) -> str | list[int]:
+def _check_chat_format(tokenizer: Tokenizer, wanted: str) -> None:
+    """Refuses a format that the model's own template does not write."""
+    expected = _CHAT_FORMATS.get(wanted)
+    hello = [{"role": "user", "content": "Hi"}]
+    if expected is None or expected not in str(tokenizer.apply_chat_template(hello,
+                                                                            tokenize=False)):
+        raise refusal("chat_format", "nothing, or one that the model's own chat template writes: "
+                      "that is always used", wanted)
+
+
+def chat_body(messages: object, **fields: Any) -> dict[str, Any]:
+    """A conversation as the body of a request, with what of `fields` is not None."""
+    what = "a list of dicts with \"role\" and \"content\""
+    chat = items("messages", what, messages)
+    for i, message in enumerate(chat):
+        if not isinstance(message, Mapping):
+            raise refusal(f"messages[{i}]" if len(chat) > 1 else "messages", what, message)
+    return {"messages": chat, **{name: value for name, value in fields.items()
+                                 if value is not None}}
+
+
+def plain_prompt(prompt: object) -> str | list[int]:
+    """A prompt as a text or token ids. Raises subbyte.Error for what is neither."""
     if isinstance(prompt, Mapping):
+        for name, value in prompt.items():
+            if name not in ("prompt", "prompt_token_ids", "type", "cache_salt") and value:
+                raise Error(f"{name}: expected a prompt of a text or token ids alone",
+                            "completion.prompt")
         ids = prompt.get("prompt_token_ids")
         prompt = ids if ids is not None else prompt.get("prompt")
+        if prompt is None:
+            raise Error("prompt: expected \"prompt\" or \"prompt_token_ids\" in it, found neither",
+                        "completion.prompt")
     if isinstance(prompt, str):
         return prompt
-    if prompt is None:
-        raise Error("expected \"prompt\" or \"prompt_token_ids\"", "completion.prompt")
     if isinstance(prompt, (bytes, bytearray)):
-        raise TypeError("a prompt is a text or token ids, not bytes: decode() makes a text of them")
-    return [operator.index(token) for token in prompt]
+        raise refusal("prompt", "a text or token ids: decode() makes a text of bytes", prompt)
+    return token_ids("prompt", prompt)

@@ -7,14 +7,17 @@ import uuid
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import Any, Union
 
-from ._engine import Engine, Prompt, Stream, _chat_of, _plain
+from . import _core
+from ._arguments import flag, is_integer, items, refusal
+from ._engine import Engine, Messages, Prompt, Stream, chat_body, plain_prompt
 from ._errors import Error
+from ._foreign import refuse_member, take_foreign, takes_foreign
 from ._outputs import Collector, RequestOutput
-from ._progress import Progress, reporter
+from ._progress import Progress, bar_if_there_is_one, reporter
 from ._sampling import SamplingParams
 
-#: Messages of a conversation: dicts with "role" and "content".
-Messages = Sequence[Mapping[str, Any]]
+#: Functions that a model may call, as OpenAI describes them.
+Tools = Union[Sequence[Mapping[str, Any]], None]
 #: One for all prompts, or one for each.
 Params = Union[SamplingParams, Sequence[SamplingParams], None]
 
@@ -32,11 +35,41 @@ class LLM:
     their requests are computed together. Methods whose names end in _async do the same for asyncio.
     """
 
-    def __init__(self, model: str | os.PathLike[str], device: str = "auto", **options: Any) -> None:
+    def __init__(self, model: str | os.PathLike[str] | None = None, device: str = "auto",
+                 **options: Any) -> None:
         """Opens and loads a model; the options are those of Engine. Raises subbyte.Error."""
-        self.engine = Engine(model, device=device, **options)
+        if model is not None:
+            options["model"] = model
+        self.engine = Engine(device=device, **options)
         self.tokenizer = self.engine.tokenizer
         self._name = os.path.basename(os.path.normpath(self.engine.model))
+
+    @classmethod
+    def from_pretrained(cls, model: str | os.PathLike[str] | None = None, **options: Any) -> LLM:
+        """The same by the name of transformers and llama-cpp-python; nothing is downloaded."""
+        return cls(model, **options)
+
+    def __repr__(self) -> str:
+        return repr(self.engine).replace("Engine", type(self).__name__, 1)
+
+    def __getattr__(self, name: str) -> Any:
+        raise refuse_member("LLM", name)
+
+    def close(self) -> None:
+        """Ends all requests and gives the memory of the model back: Engine.close()."""
+        self.engine.close()
+
+    def __enter__(self) -> LLM:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def get_default_sampling_params(self) -> SamplingParams:
+        """How a request is sampled that says nothing of it, for changes; 16 tokens, as in vLLM."""
+        usual = self.engine._session.sampling
+        return SamplingParams(**{name: usual[name] for name in
+                                 ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")})
 
     def get_tokenizer(self) -> Any:
         """The subbyte.Tokenizer of the model."""
@@ -53,50 +86,64 @@ class LLM:
 
     # --- as vLLM has it
 
+    @takes_foreign("generate()")
     def generate(self, prompts: Prompt | Sequence[Prompt], sampling_params: Params = None, *,
-                 parse_special: bool = False, progress: Progress = None) -> list[RequestOutput]:
+                 parse_special: bool = False, progress: Progress = None,
+                 use_tqdm: bool = False) -> list[RequestOutput]:
         """Goes on with each of the prompts and returns a RequestOutput for each, in their order.
 
         prompts: a text, token ids, {"prompt": ..} or {"prompt_token_ids": ..}, or a list of these.
         sampling_params: for all prompts or one for each; None: SamplingParams(), 16 tokens.
         parse_special: control tokens in texts are those, and not their letters.
-        progress: told the prompts that are done and all; True: a bar of tqdm.
+        progress: told the prompts that are done and all; True: a bar of tqdm. use_tqdm: a bar
+            where tqdm is installed.
 
         Raises subbyte.Error for the first prompt that is refused or fails; nothing goes on then.
         """
-        return self._run([{"prompt": _plain(each)} for each in _prompts_of(prompts)],
-                         sampling_params or SamplingParams(), parse_special, progress)
+        return self._run(_prompt_bodies(prompts), sampling_params or SamplingParams(),
+                         flag("parse_special", parse_special),
+                         progress or bar_if_there_is_one(use_tqdm))
 
+    @takes_foreign("chat()")
     def chat(self, messages: Messages | Sequence[Messages], sampling_params: Params = None, *,
+             tools: Tools = None, add_generation_prompt: bool | None = None,
+             continue_final_message: bool | None = None,
              chat_template_kwargs: Mapping[str, Any] | None = None,
-             progress: Progress = None) -> list[RequestOutput]:
+             progress: Progress = None, use_tqdm: bool = False) -> list[RequestOutput]:
         """Answers a conversation, or each of several: a RequestOutput for each, in their order.
 
-        messages: dicts with "role" (system, developer, user, assistant) and "content", a text or
-            parts {"type": "text", "text": ..}. Reasoning is apart, in `outputs[0].reasoning`.
+        messages: dicts with "role" (system, developer, user, assistant, tool) and "content", a text
+            or parts {"type": "text", "text": ..}. Reasoning is apart, in `outputs[0].reasoning`.
         sampling_params: None: as the model's makers sample, until it ends or the context is full.
+        tools: functions that the model may call; its calls are `outputs[0].tool_calls`.
+        add_generation_prompt: False: the prompt does not begin an answer.
+        continue_final_message: the answer goes on with the last message.
         chat_template_kwargs: variables of the template, such as {"enable_thinking": False}.
 
         The rest is as in generate().
         """
-        return self._run([_chat_of(each, chat_template_kwargs)
-                          for each in _conversations_of(messages)],
-                         sampling_params, False, progress)
+        bodies = _chat_bodies(messages, tools, add_generation_prompt, continue_final_message,
+                              chat_template_kwargs)
+        return self._run(bodies, sampling_params, False, progress or bar_if_there_is_one(use_tqdm))
 
+    @takes_foreign("generate_async()")
     async def generate_async(self, prompts: Prompt | Sequence[Prompt],
                              sampling_params: Params = None, *,
                              parse_special: bool = False) -> list[RequestOutput]:
         """generate() for asyncio; what is cancelled is not computed any more."""
-        return await self._run_async([{"prompt": _plain(each)} for each in _prompts_of(prompts)],
-                                     sampling_params or SamplingParams(), parse_special)
+        return await self._run_async(_prompt_bodies(prompts), sampling_params or SamplingParams(),
+                                     flag("parse_special", parse_special))
 
+    @takes_foreign("chat_async()")
     async def chat_async(
             self, messages: Messages | Sequence[Messages], sampling_params: Params = None, *,
+            tools: Tools = None, add_generation_prompt: bool | None = None,
+            continue_final_message: bool | None = None,
             chat_template_kwargs: Mapping[str, Any] | None = None) -> list[RequestOutput]:
         """chat() for asyncio; what is cancelled is not computed any more."""
-        return await self._run_async([_chat_of(each, chat_template_kwargs)
-                                      for each in _conversations_of(messages)],
-                                     sampling_params, False)
+        bodies = _chat_bodies(messages, tools, add_generation_prompt, continue_final_message,
+                              chat_template_kwargs)
+        return await self._run_async(bodies, sampling_params, False)
 
     # --- as OpenAI and llama-cpp-python have it
 
@@ -105,12 +152,17 @@ class LLM:
         """Goes on with a prompt: the body of OpenAI's /v1/completions, or with `stream` its chunks.
 
         fields: those of a request of OpenAI or vLLM (docs/prompts.md lists them), such as
-            max_tokens (16), temperature, top_p, stop, logprobs, seed, n, echo. A field that would
-            change the answer and is not computed is refused.
+            max_tokens (16; -1: until the context is full), temperature, top_p, stop, logprobs,
+            seed, n, echo. A field that would change the answer and is not computed is refused.
 
         Raises subbyte.Error: completion.field, json.type, json.range, model.context_full.
         """
-        return self._create({"max_tokens": 16, **fields, "prompt": _plain(prompt)}, stream)
+        return self._create({"max_tokens": 16, **fields, "prompt": plain_prompt(prompt)}, stream)
+
+    def __call__(self, prompt: Prompt, *, stream: bool = False,
+                 **fields: Any) -> dict[str, Any] | Iterator[dict[str, Any]]:
+        """create_completion()."""
+        return self.create_completion(prompt, stream=stream, **fields)
 
     def create_chat_completion(self, messages: Messages, *, stream: bool = False,
                                **fields: Any) -> dict[str, Any] | Iterator[dict[str, Any]]:
@@ -120,29 +172,31 @@ class LLM:
         "reasoning_content" of the message. In a stream, the reasoning of a model that does not
         open it (text/think_parser.h) comes as content.
         """
-        return self._create({**fields, **_chat_of(messages, None)}, stream)
+        return self._create({**fields, **chat_body(messages)}, stream)
 
     async def create_completion_async(
             self, prompt: Prompt, *, stream: bool = False,
             **fields: Any) -> dict[str, Any] | AsyncIterator[dict[str, Any]]:
         """create_completion() for asyncio; with `stream` for `async for`."""
-        return await self._create_async({"max_tokens": 16, **fields, "prompt": _plain(prompt)},
-                                        stream)
+        return await self._create_async(
+            {"max_tokens": 16, **fields, "prompt": plain_prompt(prompt)}, stream)
 
     async def create_chat_completion_async(
             self, messages: Messages, *, stream: bool = False,
             **fields: Any) -> dict[str, Any] | AsyncIterator[dict[str, Any]]:
         """create_chat_completion() for asyncio; with `stream` for `async for`."""
-        return await self._create_async({**fields, **_chat_of(messages, None)}, stream)
+        return await self._create_async({**fields, **chat_body(messages)}, stream)
 
     # --- how they do so
 
     def _start_all(self, stream: Stream, inputs: list[dict[str, Any]], sampling_params: Params,
                    parse_special: bool) -> dict[int, Collector]:
         collectors = {}
-        for body, params in zip(inputs, _params_of(sampling_params, len(inputs))):
-            request = self.engine._read(body, params, parse_special)
-            request_id = self.engine._start(request, stream)
+        all_params = _params_of(sampling_params, len(inputs))
+        requests = [self.engine._read(body, params, parse_special)
+                    for body, params in zip(inputs, all_params)]
+        for body, params, request in zip(inputs, all_params, requests):
+            request_id = stream.start(request)
             prompt = body.get("prompt")
             collectors[request_id] = Collector(request_id, request,
                                                prompt if isinstance(prompt, str) else None, params,
@@ -173,7 +227,7 @@ class LLM:
     def _create(self, body: dict[str, Any],
                 is_stream: bool) -> dict[str, Any] | Iterator[dict[str, Any]]:
         answer = _Answer(self.engine, body, self._name)
-        if is_stream:
+        if flag("stream", is_stream):
             return answer.chunks()
         with answer.stream:
             answer.start()
@@ -184,7 +238,7 @@ class LLM:
     async def _create_async(self, body: dict[str, Any],
                             is_stream: bool) -> dict[str, Any] | AsyncIterator[dict[str, Any]]:
         answer = await self.engine._in_thread(_Answer, self.engine, body, self._name)
-        if is_stream:
+        if flag("stream", is_stream):
             return answer.chunks_async()
         with answer.stream:
             await self.engine._in_thread(answer.start)
@@ -198,8 +252,10 @@ class _Answer:
 
     def __init__(self, engine: Engine, body: dict[str, Any], model: str) -> None:
         options = body.pop("stream_options", None) or {}
+        if not isinstance(options, Mapping):
+            raise refusal("stream_options", "a dict", options)
         self._has_usage = bool(options.get("include_usage"))
-        self._request = engine._read(body)
+        self._request = engine._read(_fields_of(body))
         self._model = str(body.get("model") or model)
         self._digest = uuid.uuid4().hex
         self._created = int(time.time())
@@ -210,7 +266,7 @@ class _Answer:
 
     def start(self) -> None:
         """Not before somebody waits for it: a stream that nobody reads is not computed."""
-        self._engine._start(self._request, self.stream)
+        self.stream.start(self._request)
 
     def take(self, event: Any) -> None:
         if event.error is not None:
@@ -266,25 +322,49 @@ class _Answer:
         return {**self._head(), "choices": [], "usage": self.body()["usage"]}
 
 
-def _is_prompt(value: object) -> bool:
-    if isinstance(value, (str, Mapping)):
-        return True
-    return isinstance(value, Sequence) and len(value) > 0 and isinstance(value[0], int)
+def _fields_of(body: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a request, of those of others those of ours that do the same."""
+    called = "create_chat_completion()" if "messages" in body else "create_completion()"
+    others = {name: body.pop(name) for name in list(body) if not _core.field_rule(name)}
+    take_foreign(called, others, SamplingParams.__dataclass_fields__, "completion.field")
+    if twice := others.keys() & body.keys():
+        raise Error(f"{twice.pop()}: {called} is given it twice, by two names", "usage.argument")
+    body.update(others)
+    limit = body.get("max_tokens")
+    if is_integer(limit) and (limit < 0 or (limit == 0 and not body.get("echo"))):
+        del body["max_tokens"]  # as llama-cpp-python has it: until the context is full
+    return body
 
 
-def _prompts_of(prompts: Any) -> list[Any]:
-    return [prompts] if _is_prompt(prompts) else list(prompts)
+def _prompt_bodies(prompts: Any) -> list[dict[str, Any]]:
+    """The prompts that a caller gives, one or a list of them, as bodies of requests."""
+    if isinstance(prompts, (str, bytes, bytearray, Mapping)):
+        return [{"prompt": plain_prompt(prompts)}]
+    given = items("prompts", "a text, token ids, or a list of these", prompts)
+    if given and is_integer(given[0]):
+        return [{"prompt": plain_prompt(given)}]
+    return [{"prompt": plain_prompt(each)} for each in given]
 
 
-def _conversations_of(messages: Any) -> list[Any]:
-    is_one = not messages or isinstance(messages[0], Mapping)
-    return [messages] if is_one else list(messages)
+def _chat_bodies(messages: Any, tools: Tools, begins: bool | None, goes_on: bool | None,
+                 variables: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+    """One conversation or several as bodies of requests."""
+    what = "a list of dicts with \"role\" and \"content\", or a list of such lists"
+    given = items("messages", what, messages)
+    if not given or isinstance(given[0], Mapping):
+        given = [given]
+    elif isinstance(given[0], (str, bytes)):
+        raise refusal("messages", what, given[0])
+    return [chat_body(chat, tools=tools, add_generation_prompt=begins,
+                      continue_final_message=goes_on, chat_template_kwargs=variables)
+            for chat in given]
 
 
 def _params_of(params: Params, count: int) -> list[SamplingParams | None]:
     if params is None or isinstance(params, SamplingParams):
         return [params] * count
-    if len(params) != count:
-        raise Error(f"expected sampling parameters for {count} prompts, found {len(params)}",
-                    "completion.params")
-    return list(params)
+    given = items("sampling_params", "a SamplingParams, or one for each prompt", params)
+    if len(given) != count:
+        raise Error(f"sampling_params: expected one for each of {count} prompts, found "
+                    f"{len(given)}", "completion.params")
+    return given

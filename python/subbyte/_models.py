@@ -4,15 +4,15 @@ The dicts are what --json of the program's commands prints.
 """
 from __future__ import annotations
 
-import operator
 import os
 from collections.abc import Sequence
 from typing import Any, Union, overload
 
 from . import _core
+from ._arguments import flag, integer, number, path, refusal, text
+from ._arguments import texts as texts_of
 from ._core import Matrix
 from ._errors import Error
-from ._paths import path_text
 from ._progress import Progress, reporter
 
 Path = Union[str, "os.PathLike[str]"]
@@ -21,7 +21,7 @@ Path = Union[str, "os.PathLike[str]"]
 @overload
 def quantize(source: Path, destination: Path, *, format: str = ..., bits: float | None = ...,
              group_size: int | None = ..., symmetric: bool | None = ...,
-             ignore: Sequence[str] = ..., rules: Path | None = ..., head: bool = ...,
+             ignore: str | Sequence[str] = ..., rules: Path | None = ..., head: bool = ...,
              embedding: bool = ..., experts_only: bool = ..., allow_lossy: bool = ...,
              texts: str | Sequence[str] = ..., threads: int = ...,
              progress: Progress = ...) -> dict[str, Any]: ...
@@ -34,9 +34,10 @@ def quantize(source: Any, *, format: str = ..., bits: int | None = ...,
 
 def quantize(source: Any, destination: Path | None = None, *, format: str = "awq",
              bits: float | None = None, group_size: int | None = None,
-             symmetric: bool | None = None, ignore: Sequence[str] = (), rules: Path | None = None,
-             head: bool = False, embedding: bool = False, experts_only: bool = False,
-             allow_lossy: bool = False, texts: str | Sequence[str] = (), threads: int = 0,
+             symmetric: bool | None = None, ignore: str | Sequence[str] = (),
+             rules: Path | None = None, head: bool = False, embedding: bool = False,
+             experts_only: bool = False, allow_lossy: bool = False,
+             texts: str | Sequence[str] = (), threads: int = 0,
              progress: Progress = None) -> Matrix | dict[str, Any]:
     """Rounds an array to a Matrix, or a model of 16 or 32 bits to a model directory of few.
 
@@ -56,31 +57,41 @@ def quantize(source: Any, destination: Path | None = None, *, format: str = "awq
     "worst", "seconds", "notices" (of what earlier runs left behind), ... Raises subbyte.Error:
     quantize.*, array.*, file.*, quantize.loss where too little is left of a matrix.
     """
+    form: dict[str, Any] = {
+        "format": text("format", format),
+        "group_size": None if group_size is None else integer("group_size", group_size),
+        "symmetric": None if symmetric is None else flag("symmetric", symmetric)}
+    width = None if bits is None else number("bits", bits)
     if destination is None:
         if isinstance(source, (str, os.PathLike)):
-            raise TypeError("a model needs a destination: the directory to make")
-        return _core.quantize_array(source, format=format, bits=_whole(bits),
-                                    group_size=group_size, symmetric=symmetric)
+            raise Error("destination: expected the directory to make of a model, found none",
+                        "usage.argument")
+        return _core.quantize_array(source, bits=_whole(width), **form)
     with reporter(progress, "quantizing", "B") as tell:
         return _core.quantize_model(
-            path_text(source), path_text(destination), format=format, bits=bits,
-            group_size=group_size, symmetric=symmetric, ignore=list(ignore),
-            rules="" if rules is None else path_text(rules), head=head, embedding=embedding,
-            experts_only=experts_only, allow_lossy=allow_lossy,
-            text=texts if isinstance(texts, str) else "\n".join(texts), threads=threads,
-            progress=tell)
+            path("source", source), path("destination", destination), bits=width, **form,
+            ignore=texts_of("ignore", ignore), rules="" if rules is None else path("rules", rules),
+            head=flag("head", head), embedding=flag("embedding", embedding),
+            experts_only=flag("experts_only", experts_only),
+            allow_lossy=flag("allow_lossy", allow_lossy), text="\n".join(texts_of("texts", texts)),
+            threads=_threads(threads), progress=tell)
 
 
 def _whole(bits: float | None) -> int | None:
     """The bits of the codes of an array."""
-    if bits is None:
-        return None
-    if isinstance(bits, float):
-        if not bits.is_integer():
-            raise Error(f"expected whole bits for an array, found {bits}: means are for models",
-                        "quantize.bits")
-        return int(bits)
-    return operator.index(bits)
+    if bits is None or (bits.is_integer() and abs(bits) < 2**31):
+        return None if bits is None else int(bits)
+    raise refusal("bits", "whole bits for an array, as means are for models", bits, "quantize.bits")
+
+
+def _threads(threads: object) -> int:
+    return integer("threads", threads, -2**31, 2**31 - 1)
+
+
+def set_threads(num_threads: int) -> None:
+    """Says how many threads work on matrices and checkpoints from now on; 0: one for each
+    processor. A model has threads of its own (Engine). Raises subbyte.Error: execution.options."""
+    _core.set_threads(integer("num_threads", num_threads))
 
 
 def convert(source: Path, destination: Path, format: str, *, allow_lossy: bool = False,
@@ -96,8 +107,10 @@ def convert(source: Path, destination: Path, format: str, *, allow_lossy: bool =
     convert.*, recast.*, export.*, import.*, file.*.
     """
     with reporter(progress, "converting", "B") as tell:
-        return _core.convert(path_text(source), path_text(destination), format=format,
-                             allow_lossy=allow_lossy, threads=threads, progress=tell)
+        return _core.convert(path("source", source), path("destination", destination),
+                             format=text("format", format),
+                             allow_lossy=flag("allow_lossy", allow_lossy),
+                             threads=_threads(threads), progress=tell)
 
 
 def verify(model: Path, *, checksums: bool = False, threads: int = 0,
@@ -109,7 +122,8 @@ def verify(model: Path, *, checksums: bool = False, threads: int = 0,
     subbyte.Error for what cannot be opened at all.
     """
     with reporter(progress, "verifying", "B") as tell:
-        return _core.verify(path_text(model), checksums=checksums, threads=threads, progress=tell)
+        return _core.verify(path("model", model), checksums=flag("checksums", checksums),
+                            threads=_threads(threads), progress=tell)
 
 
 def inspect(model: Path, *, threads: int = 0) -> dict[str, Any]:
@@ -117,7 +131,7 @@ def inspect(model: Path, *, threads: int = 0) -> dict[str, Any]:
 
     "problems" says what keeps it from running. Raises subbyte.Error for what cannot be opened.
     """
-    return _core.inspect(path_text(model), threads=threads)
+    return _core.inspect(path("model", model), threads=_threads(threads))
 
 
 def diff(first: Path, second: Path, *, threads: int = 0) -> dict[str, Any]:
@@ -126,4 +140,4 @@ def diff(first: Path, second: Path, *, threads: int = 0) -> dict[str, Any]:
     Returns "verdict" ("same_bytes", "same_values" or "different"), "counts" by verdict, "worst" and
     "weights", a dict for each. Raises subbyte.Error: import.*, file.*.
     """
-    return _core.diff(path_text(first), path_text(second), threads=threads)
+    return _core.diff(path("first", first), path("second", second), threads=_threads(threads))

@@ -46,6 +46,10 @@ class CompletionOutput:
     tool_calls: list[dict[str, Any]] = field(default_factory=list)
     stats: dict[str, Any] | None = None
 
+    def finished(self) -> bool:
+        """Whether nothing comes after this."""
+        return self.finish_reason is not None
+
 
 @dataclass
 class RequestOutput:

@@ -1,9 +1,14 @@
 """How tokens of an answer are chosen and when it ends, by the names of vLLM."""
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
+
+from . import _core
+from ._arguments import integer, refusal
+from ._foreign import ARGUMENTS, take_foreign
 
 
 @dataclass
@@ -24,6 +29,9 @@ class SamplingParams:
     logprobs: so many of the likeliest tokens beside each token, 0 to 20; None: no probabilities.
     prompt_logprobs: the same for the tokens of the prompt after the first.
     logit_bias: numbers of -100 to 100 that are added to the logits of token ids.
+
+    Raises subbyte.Error where a value is out of its range, and for what vLLM has beside these if
+    it asks for something (docs/python_arguments.md).
     """
 
     n: int = 1
@@ -44,15 +52,39 @@ class SamplingParams:
     prompt_logprobs: int | None = None
     logit_bias: Mapping[int, float] | None = None
 
+    def __post_init__(self) -> None:
+        _core.check_request(self._body(is_chat=False), _WHERE)
+
     def _body(self, is_chat: bool) -> dict[str, Any]:
         """The fields of a request in OpenAI's form."""
         body = {field.name: getattr(self, field.name) for field in fields(self)}
-        del body["prompt_logprobs"]  # which that form has no field for
+        prompt_logprobs = body.pop("prompt_logprobs")  # which that form has no field for
+        if prompt_logprobs is not None:
+            integer("prompt_logprobs", prompt_logprobs, 0, 20)
         if self.logit_bias is not None:
+            if not isinstance(self.logit_bias, Mapping):
+                raise refusal("logit_bias", "a dict of token ids and numbers", self.logit_bias)
             body["logit_bias"] = {str(token): bias for token, bias in self.logit_bias.items()}
-        for name in ("stop", "stop_token_ids"):
-            if body[name] is not None and not isinstance(body[name], str):
-                body[name] = list(body[name])
         if is_chat and self.logprobs is not None:
             body["logprobs"], body["top_logprobs"] = True, self.logprobs
         return {name: value for name, value in body.items() if value is not None}
+
+
+_WHERE = "SamplingParams"
+_NAMES = {field.name: field for field in fields(SamplingParams)}
+ARGUMENTS[_WHERE] = list(_NAMES)
+
+
+def _taking_foreign(make: Any) -> Any:
+    """Fields of other software beside our own."""
+    @functools.wraps(make)
+    def init(self: SamplingParams, *arguments: Any, **named: Any) -> None:
+        for name in [name for name in named if _core.field_rule(name) and name not in _NAMES]:
+            _core.check_field(name, named.pop(name), _WHERE)
+        take_foreign(_WHERE, named, _NAMES, "completion.field")
+        make(self, *arguments, **named)
+
+    return init
+
+
+SamplingParams.__init__ = _taking_foreign(SamplingParams.__init__)  # type: ignore[method-assign]

@@ -6,7 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from . import _core
-from ._paths import path_text
+from ._arguments import flag, integer, is_integer, items, path
+from ._arguments import text as _text
+from ._arguments import token_ids as _token_ids
+from ._foreign import take_foreign
 
 
 class Tokenizer:
@@ -17,13 +20,17 @@ class Tokenizer:
     """
 
     def __init__(self, model: str | os.PathLike[str]) -> None:
-        self._text = _core.Tokenizer(path_text(model))
+        self._name = path("model", model)
+        self._text = _core.Tokenizer(self._name)
 
     @classmethod
-    def _of(cls, text: _core.Tokenizer) -> Tokenizer:
+    def _of(cls, text: _core.Tokenizer, name: str) -> Tokenizer:
         tokenizer = cls.__new__(cls)
-        tokenizer._text = text
+        tokenizer._text, tokenizer._name = text, name
         return tokenizer
+
+    def __repr__(self) -> str:
+        return f"Tokenizer({self._name!r}, {len(self)} tokens)"
 
     def encode(self, text: str, *, add_special_tokens: bool = True,
                parse_special: bool = False) -> list[int]:
@@ -33,27 +40,30 @@ class Tokenizer:
         parse_special: control tokens in the text, such as "<|im_end|>", are those; else their
             letters are encoded, so that no text from elsewhere can end a turn.
         """
-        return self._text.encode(text, add_special_tokens, parse_special)
+        return self._text.encode(_text("text", text),
+                                 flag("add_special_tokens", add_special_tokens),
+                                 flag("parse_special", parse_special))
 
     def decode(self, token_ids: int | Sequence[int], *, skip_special_tokens: bool = False) -> str:
         """The text of token ids; bytes that are no UTF-8 become U+FFFD.
 
         Raises subbyte.Error with code tokenizer.bad_id for ids that do not exist.
         """
-        ids = [token_ids] if isinstance(token_ids, int) else list(token_ids)
-        return self._text.decode(ids, skip_special_tokens)
+        given = [token_ids] if is_integer(token_ids) else _token_ids("token_ids", token_ids)
+        return self._text.decode([_id(each) for each in given],
+                                 flag("skip_special_tokens", skip_special_tokens))
 
     def token_bytes(self, token_id: int) -> bytes:
         """The bytes that a token stands for within a text; perhaps no whole characters."""
-        return self._text.token_bytes(token_id)
+        return self._text.token_bytes(_id(token_id))
 
     def token_to_id(self, token: str) -> int | None:
         """The id of an added token or of an entry of the vocabulary by its literal text."""
-        return self._text.find(token)
+        return self._text.find(_text("token", token))
 
     def is_special(self, token_id: int) -> bool:
         """Whether decode() leaves the token out with skip_special_tokens."""
-        return self._text.is_special(token_id)
+        return self._text.is_special(_id(token_id))
 
     @property
     def eos_token_id(self) -> int | None:
@@ -71,25 +81,33 @@ class Tokenizer:
     def apply_chat_template(self, messages: Sequence[Mapping[str, Any]],
                             tools: Sequence[Mapping[str, Any]] | None = None, *,
                             tokenize: bool = True, add_generation_prompt: bool = True,
+                            continue_final_message: bool = False,
                             **variables: Any) -> list[int] | str:
         """The prompt of a conversation: the token ids that a chat computes, or with
         `tokenize=False` the text that the model's own template makes.
 
-        messages: dicts with "role" (system, developer, user, assistant) and "content".
+        messages: dicts with "role" (system, developer, user, assistant, tool) and "content".
+        tools: functions that the model may call. continue_final_message: the prompt ends in the
+            middle of the last message.
         variables: of the template, such as enable_thinking=False.
 
         Texts of messages are encoded as text: a "<|im_end|>" in one is no control token. Raises
         subbyte.Error: completion.* for what a chat does not compute, template.*.
         """
-        plain = [dict(message) for message in messages]
-        listed = None if tools is None else [dict(tool) for tool in tools]
-        if not tokenize:
-            return self._text.render_chat({
-                "messages": plain, "tools": listed, "variables": variables,
-                "add_generation_prompt": add_generation_prompt})
-        body: dict[str, Any] = {"messages": plain, "add_generation_prompt": add_generation_prompt}
-        if listed is not None:
-            body["tools"] = listed
+        fields = {"messages": items("messages", "a list of dicts", messages), "tools": tools,
+                  "add_generation_prompt": flag("add_generation_prompt", add_generation_prompt),
+                  "continue_final_message": flag("continue_final_message",
+                                                 continue_final_message)}
+        if continue_final_message:
+            del fields["add_generation_prompt"]
+        for name in [name for name in variables if _core.foreign_argument(name)]:
+            take_foreign("apply_chat_template()", {name: variables.pop(name)}, {})
         if variables:
-            body["chat_template_kwargs"] = variables
-        return self._text.encode_chat(body)
+            fields["chat_template_kwargs"] = variables
+        if flag("tokenize", tokenize):
+            return self._text.encode_chat(fields)
+        return self._text.render_chat(fields)
+
+
+def _id(token_id: object) -> int:
+    return integer("token_id", token_id, -2**31, 2**31 - 1)

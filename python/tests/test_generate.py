@@ -140,9 +140,6 @@ def test_one_refused_prompt_ends_all(llm: subbyte.LLM) -> None:
     with pytest.raises(subbyte.Error) as caught:
         llm.generate(["The moor", [10**6]], SamplingParams(max_tokens=900))
     assert caught.value.code == "model.token_range"
-    with pytest.raises(subbyte.Error) as caught:
-        llm.generate("The moor", SamplingParams(temperature=-1))
-    assert caught.value.code == "json.range" and "temperature" in str(caught.value)
     assert llm.engine.num_running == llm.engine.num_waiting == 0
 
 
@@ -181,14 +178,12 @@ def test_what_does_not_open_says_why() -> None:
     with pytest.raises(subbyte.Error) as caught:
         subbyte.LLM(DEMO, kv_cache_type="f64")
     assert caught.value.code == "usage.value" and "fp8" in str(caught.value)
-    with pytest.raises(TypeError, match="max_model_len; it is called context here"):
-        subbyte.LLM(DEMO, max_model_len=100)
 
 
 def test_what_is_neither_text_nor_token_ids_is_refused() -> None:
     llm = subbyte.LLM(DEMO, device="cpu", threads=1)
     for prompt in ([[1.5]], [["1"]], b"The", [b"The"], bytearray(b"The")):
-        with pytest.raises(TypeError):
+        with pytest.raises(subbyte.Error, match="prompt"):
             llm.generate(prompt, GREEDY)
     ids = np.array([64, 65])
     assert llm.generate([ids], GREEDY)[0].prompt_token_ids == [64, 65]

@@ -41,7 +41,20 @@ def test_dequantizes_codes_scales_and_zero_points() -> None:
         assert (np.abs(expected - WEIGHTS) <= step).all()
 
 
-@pytest.mark.parametrize("format", ["awq", "mxfp4", "nvfp4", "nf4", "fp8", "kbit3"])
+FORMATS = ["awq", "gptq", "gptq_v2", "compressed-tensors", "int8", "fp8", "float_quantized",
+           "mxfp4", "mxfp4_pack_quantized", "nvfp4", "modelopt_nvfp4", "nf4", "kbit2", "kbit3",
+           "kbit4", "kbit5", "vq2", "vq4"]
+
+
+def test_the_formats_are_all() -> None:
+    with pytest.raises(subbyte.Error, match="expected one of (.*)") as caught:
+        subbyte.quantize(WEIGHTS, format="none of them")
+    assert all(f"{name}," in f"{caught.value}," for name in FORMATS)
+    listed = str(caught.value).partition("expected one of ")[2].split(";")[0]
+    assert listed.split(", ") == FORMATS
+
+
+@pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("shape", [(256,), (1, 256), (2, 5, 256)])
 def test_linear_is_the_product_with_the_weights(format: str, shape: tuple[int, ...]) -> None:
     matrix = subbyte.quantize(WEIGHTS, format=format)
@@ -55,6 +68,21 @@ def test_linear_is_the_product_with_the_weights(format: str, shape: tuple[int, .
     size = np.abs(x.astype(np.float64)) @ np.abs(weights).T + np.abs(bias)
     bound = (257 * 2.0**-24 + 2.0**-16) * size
     assert (np.abs(y - (x.astype(np.float64) @ weights.T + bias)) <= bound).all()
+
+
+def test_linear_of_other_widths_groups_and_zero_points() -> None:
+    x = RANDOM.standard_normal((3, 256), np.float32)
+    for bits in (2, 3, 4, 8):
+        for symmetric in (True, False):
+            for group in (32, 64, 0):
+                matrix = subbyte.quantize(WEIGHTS, format="gptq", bits=bits, group_size=group,
+                                          symmetric=symmetric)
+                weights = matrix.dequantize("float64")
+                size = np.abs(x.astype(np.float64)) @ np.abs(weights).T
+                bound = (257 * 2.0**-24 + 2.0**-16) * size
+                for _ in range(2):  # the second product has what the first one has made
+                    error = matrix.linear(x) - x.astype(np.float64) @ weights.T
+                    assert (np.abs(error) <= bound).all()
 
 
 def test_out_is_written_and_returned() -> None:
@@ -123,12 +151,12 @@ def misaligned(rows: int, cols: int) -> np.ndarray:
     return np.zeros(4 * rows * cols + 1, np.uint8)[1:].view(np.float32).reshape(rows, cols)
 
 
-def test_what_is_no_array_is_a_type_error() -> None:
+def test_what_is_no_array_is_refused_by_name() -> None:
     matrix = subbyte.quantize(WEIGHTS)
     for thing in ([1.0] * 256, None, 1.0, "demo/model"):
-        with pytest.raises(TypeError, match="array|destination"):
+        with pytest.raises(subbyte.Error, match="x: expected an array"):
             matrix.linear(thing)
-        with pytest.raises(TypeError, match="array|destination"):
+        with pytest.raises(subbyte.Error, match="array: expected an array|destination"):
             subbyte.quantize(thing)
 
 
@@ -197,7 +225,7 @@ def test_memory_of_a_gpu_is_refused_by_name_where_there_is_none() -> None:
         with pytest.raises(subbyte.Error, match="memory of a? ?GPU") as caught:
             matrix.linear(array)
         assert caught.value.code in ("cuda.device", "array.device")
-    with pytest.raises(TypeError, match="x: expected an array"):
+    with pytest.raises(subbyte.Error, match="x: expected an array"):
         matrix.linear("nothing of the kind")
 
 

@@ -200,6 +200,6 @@ def test_paths_are_those_of_open(tmp_path: Path) -> None:
         lambda path: subbyte.convert(DEMO, tmp_path / path, "bf16", allow_lossy=True),
     ]
     for call in calls:
-        with pytest.raises(ValueError, match="null"):
+        with pytest.raises(subbyte.Error, match="null"):
             call("demo\0x")
     assert not list(tmp_path.iterdir())

@@ -15,7 +15,6 @@ from conftest import ROOT
 import subbyte
 
 PACKAGE = Path(subbyte.__file__).parent
-MANUAL = (ROOT / "docs" / "python.md").read_text()
 
 
 def test_it_is_the_installed_one() -> None:
@@ -99,16 +98,20 @@ def test_python_m_subbyte_is_the_program(tmp_path: Path) -> None:
                           check=True).stdout == version.stdout
 
 
-def test_the_manual_runs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
-                         tmp_path: Path) -> None:
-    blocks = re.findall(r"^```python\n(.*?)^```", MANUAL, re.DOTALL | re.MULTILINE)
-    assert len(blocks) >= 5
+@pytest.mark.parametrize("page, least, printed", [
+    ("docs/python.md", 12, "model.not_found"), ("README.md", 1, " ")])
+def test_blocks_of_the_manual_run(page: str, least: int, printed: str,
+                                  monkeypatch: pytest.MonkeyPatch,
+                                  capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text(),
+                        re.DOTALL | re.MULTILINE)
+    assert len(blocks) >= least
     (tmp_path / "demo").symlink_to(ROOT / "demo")
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
     for block in blocks:  # one after the other, as a reader types them
-        exec(compile(block, "docs/python.md", "exec"), names)
-    assert "model.not_found" in capsys.readouterr().out
+        exec(compile(block, page, "exec"), names)
+    assert printed in capsys.readouterr().out
 
 
 def names_of(tree: ast.Module) -> set[str]:

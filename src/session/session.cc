@@ -51,7 +51,7 @@ Result<std::unique_ptr<Session>> Session::open(const std::string& name,
 }
 
 Result<std::unique_ptr<Session>> Session::load(ReadyModel opened,
-                                               std::unique_ptr<const TextSetup> text,
+                                               std::shared_ptr<const TextSetup> text,
                                                const SessionSize& given, int head_bits,
                                                LoadProgress progress) {
   SUBBYTE_CHECK(check_size(given));
@@ -80,7 +80,7 @@ Result<std::unique_ptr<Session>> Session::load(ReadyModel opened,
       new Session(std::move(opened), std::move(text), *std::move(pool), size));
 }
 
-Session::Session(ReadyModel ready, std::unique_ptr<const TextSetup> text, KvPool pool,
+Session::Session(ReadyModel ready, std::shared_ptr<const TextSetup> text, KvPool pool,
                  const SessionSize& size)
     : ready_(std::move(ready)),
       text_(std::move(text)),

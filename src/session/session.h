@@ -66,7 +66,7 @@ class Session {
   /// context; those of ReadyModel::load and Model::make_kv_pool; memory where the machine has too
   /// little.
   static Result<std::unique_ptr<Session>> load(ReadyModel opened,
-                                               std::unique_ptr<const TextSetup> text,
+                                               std::shared_ptr<const TextSetup> text,
                                                const SessionSize& size, int head_bits = 16,
                                                LoadProgress progress = nullptr);
   Session(const Session&) = delete;
@@ -95,6 +95,7 @@ class Session {
   /// The parts that it was made of, and the state of its scheduler.
   const ReadyModel& ready() const { return ready_; }
   const TextSetup& text() const { return *text_; }
+  const std::shared_ptr<const TextSetup>& shared_text() const { return text_; }
   const KvPool& cache() const { return pool_; }
   const Scheduler& scheduler() const { return scheduler_; }
   /// Positions of a sample at most, and those that the conversation of the last turn fills.
@@ -125,7 +126,7 @@ class Session {
   };
   using Conversations = std::list<Conversation>;  // that of the last turn first
 
-  Session(ReadyModel ready, std::unique_ptr<const TextSetup> text, KvPool pool,
+  Session(ReadyModel ready, std::shared_ptr<const TextSetup> text, KvPool pool,
           const SessionSize& size);
 
   Conversation& begin_turn(std::span<const TokenId> prompt);
@@ -137,7 +138,7 @@ class Session {
   void end(Active& active, StopReason reason, Delta& delta);
 
   ReadyModel ready_;
-  std::unique_ptr<const TextSetup> text_;
+  std::shared_ptr<const TextSetup> text_;
   KvPool pool_;
   int64_t context_;
   Conversations kept_;   // as many as sequences run at the same time, at most

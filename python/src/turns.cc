@@ -1,0 +1,61 @@
+#include "turns.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "watch.h"
+
+namespace subbyte::python {
+namespace {
+
+constexpr std::chrono::milliseconds kBetweenSignals{50};
+
+}  // namespace
+
+Result<Turns::Turn> Turns::take(std::string_view what) {
+  const std::thread::id self = std::this_thread::get_id();
+  std::unique_lock lock(mutex_);
+  if (owner_ == self) {
+    return Error{"session.busy",
+                 fmt::format("{}: expected a call from outside, found one within another call of "
+                             "this thread, from a signal handler or a progress function: let that "
+                             "end first, or call from another thread",
+                             what)};
+  }
+  // A signal handler of a thread that waits comes before that thread.
+  const auto place = queue_.insert(std::ranges::find(queue_, self), self);
+  while (place != queue_.begin()) {
+    if (changed_.wait_for(lock, kBetweenSignals) == std::cv_status::no_timeout) continue;
+    lock.unlock();
+    try {
+      run_signal_handlers();
+    } catch (...) {
+      lock.lock();
+      queue_.erase(place);
+      changed_.notify_all();
+      throw;
+    }
+    lock.lock();
+  }
+  owner_ = self;
+  return Turn(*this);
+}
+
+std::optional<Turns::Turn> Turns::take_if_free() {
+  const std::lock_guard lock(mutex_);
+  if (!queue_.empty()) return std::nullopt;
+  owner_ = std::this_thread::get_id();
+  queue_.push_back(owner_);
+  return Turn(*this);
+}
+
+void Turns::end() {
+  const std::lock_guard lock(mutex_);
+  owner_ = {};
+  queue_.pop_front();
+  changed_.notify_all();
+}
+
+}  // namespace subbyte::python
