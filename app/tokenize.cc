@@ -21,6 +21,7 @@ struct Options {
   std::string model;
   std::vector<std::string> words;
   bool from_stdin = false;
+  bool keep_newline = false;
   bool special = false;
   bool pieces = false;
   bool json = false;
@@ -47,7 +48,9 @@ Result<Tokenizer> open_tokenizer(const std::string& name) {
 
 /// What was given as arguments, with a blank between them as `echo` has it, or on standard input.
 Result<std::string> input_of(const Options& options) {
-  if (options.words.empty() || options.from_stdin) return read_prompt("-");
+  if (options.words.empty() || options.from_stdin) {
+    return options.keep_newline ? read_text("-") : read_prompt("-");
+  }
   return fmt::format("{}", fmt::join(options.words, " "));
 }
 
@@ -115,6 +118,8 @@ void add_tokenize(Program& program, Invocation&) {
       "TEXT", options->words,
       "the text; words are joined by blanks (default: stdin, without the newline at its end)");
   command.flag("--stdin", options->from_stdin, "read the text from stdin").excludes(text);
+  command.flag("--keep-newline", options->keep_newline, "with the newline at the end of stdin")
+      .excludes(text);
   command.flag("--special", options->special, "recognise special tokens in the text");
   command.flag("--pieces", options->pieces, "show what each token is");
   command.flag("--json", options->json, "print {\"ids\": [...], \"count\": ...}");

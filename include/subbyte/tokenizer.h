@@ -34,7 +34,7 @@ class Tokenizer {
   Result<std::vector<TokenId>> encode_prompt(std::string_view text,
                                              SpecialTokens special = SpecialTokens::kAsText) const;
   /// The text of tokens; invalid UTF-8 becomes U+FFFD. `skip_special` leaves control tokens out.
-  /// Code: tokenizer.bad_id.
+  /// Code: tokenizer.bad_id of negative ids; those without a token have no text.
   Result<std::string> decode(std::span<const TokenId> ids, bool skip_special = true) const;
 
   /// Bytes that one token stands for within a text, not necessarily whole characters; empty for ids

@@ -47,7 +47,8 @@ class Tokenizer:
     def decode(self, token_ids: int | Sequence[int], *, skip_special_tokens: bool = False) -> str:
         """The text of token ids; bytes that are no UTF-8 become U+FFFD.
 
-        Raises subbyte.Error with code tokenizer.bad_id for ids that do not exist.
+        An id without a token has no text. Raises subbyte.Error with code tokenizer.bad_id for
+        negative ones.
         """
         given = [token_ids] if is_integer(token_ids) else _token_ids("token_ids", token_ids)
         return self._text.decode([_id(each) for each in given],

@@ -79,7 +79,7 @@ TEST(CTokenizer, refuses_what_is_none) {
   char* text = nullptr;
   const char* bytes = nullptr;
   int32_t number = 0;
-  const int32_t ids[] = {1 << 30};
+  const int32_t ids[] = {-1};
   const auto* t = tokenizer.get();
   EXPECT_EQ(code_of(subbyte_tokenizer_open("/nowhere", &made)), "model.not_found");
   EXPECT_EQ(code_of(subbyte_tokenizer_encode(t, "a", -2, 0, &tokens, &count)), "c.argument");

@@ -51,8 +51,9 @@ std::size_t space_at_start(std::string_view text) {
 }  // namespace
 
 AddedTokenMatcher::AddedTokenMatcher(std::vector<AddedToken> tokens) : tokens_(std::move(tokens)) {
-  std::sort(tokens_.begin(), tokens_.end(),
-            [](const AddedToken& a, const AddedToken& b) { return a.content < b.content; });
+  std::ranges::stable_sort(tokens_, {}, &AddedToken::content);
+  const auto twins = std::ranges::unique(tokens_, {}, &AddedToken::content);
+  tokens_.erase(twins.begin(), twins.end());
   for (const AddedToken& token : tokens_) {
     begins_[static_cast<unsigned char>(token.content[0])] = true;
   }

@@ -38,7 +38,7 @@ class AddedTokenMatcher {
     std::optional<TokenId> id;
   };
 
-  /// No content is empty, longer than kMaxNormalizedBytes or twice there.
+  /// No content is empty or longer than kMaxNormalizedBytes; of equal ones the first counts.
   explicit AddedTokenMatcher(std::vector<AddedToken> tokens);
 
   /// Appends the parts of valid UTF-8. Tokens are found inside of the ranges `where` alone; the

@@ -9,6 +9,8 @@
 namespace subbyte {
 namespace {
 
+using Ids = std::vector<TokenId>;
+
 AddedToken token(TokenId id, std::string content) {
   return {id, std::move(content), false, false, false, false, false};
 }
@@ -89,12 +91,38 @@ TEST(AddedTokens, normalized_ones_are_found_after_nfc_and_others_before) {
   const auto ids = [&](std::string_view text) {
     return *tokenizer->encode(text, SpecialTokens::kRecognize);
   };
-  using Ids = std::vector<TokenId>;
   EXPECT_EQ(ids("xe\xCC\x81"), (Ids{'x', 300}));
   EXPECT_EQ(ids("x\xC3\xA9"), (Ids{'x', 0xC3, 0xA9}));
   EXPECT_EQ(ids("xo\xCC\x81"), (Ids{'x', 301}));
   EXPECT_EQ(ids("x\xC3\xB3"), (Ids{'x', 301}));
   EXPECT_EQ(*tokenizer->decode(Ids{301}, false), "o\xCC\x81");
+}
+
+/// As `tokenizers` 0.23.3: the first has the text, with the flags of the last.
+TEST(AddedTokens, of_one_text_are_one) {
+  TokenizerJson json = small_tokenizer();
+  TokenizerJson last = added_token(302, "<a>");
+  last["special"] = true;
+  json["added_tokens"] =
+      TokenizerJson::array({added_token(300, "<a>"), added_token(301, "<b>"), last});
+  const auto tokenizer = load_tokenizer(json);
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.error().message;
+  EXPECT_EQ(*tokenizer->encode("<a><b>", SpecialTokens::kRecognize), (Ids{300, 301}));
+  EXPECT_EQ(*tokenizer->decode(Ids{300, 301, 302}, false), "<a><b>");
+  EXPECT_EQ(*tokenizer->decode(Ids{300, 301, 302}, true), "<b>");
+
+  // Those that only the normalizer makes equal stay two.
+  json["normalizer"] = {{"type", "Lowercase"}};
+  json["added_tokens"] = TokenizerJson::array();
+  for (const auto& [id, content] : {std::pair(300, "<A>"), std::pair(301, "<a>")}) {
+    TokenizerJson token = added_token(id, content);
+    token["normalized"] = true;
+    json["added_tokens"].push_back(token);
+  }
+  const auto lower = load_tokenizer(json);
+  ASSERT_TRUE(lower.ok()) << lower.error().message;
+  EXPECT_EQ(*lower->encode("<a><A>", SpecialTokens::kRecognize), (Ids{300, 300}));
+  EXPECT_EQ(*lower->decode(Ids{300, 301}, false), "<A><a>");
 }
 
 }  // namespace

@@ -3,15 +3,40 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string>
 
+#include "text/byte_alphabet.h"
 #include "text/utf8.h"
 
 namespace subbyte {
 
-FirstTokens FirstTokens::of_bytes(const std::array<TokenId, 256>& byte_ids) {
-  FirstTokens made;
-  made.byte_ids_ = byte_ids;
+FirstTokens::FirstTokens(const Vocabulary& vocab, const Unknown& unknown) : unknown_(unknown) {
+  byte_ids_.fill(kNone);
+  fallback_ids_.fill(kNone);
+  ascii_.fill(kNone);
+  for (unsigned byte = 0; unknown.byte_fallback && byte < 256; ++byte) {
+    fallback_ids_[byte] = fallback_token(vocab, static_cast<uint8_t>(byte)).value_or(kNone);
+  }
+}
+
+FirstTokens FirstTokens::of_bytes(const Vocabulary& vocab, const Unknown& unknown) {
+  FirstTokens made(vocab, unknown);
+  for (unsigned byte = 0; byte < 256; ++byte) {
+    const char letter = static_cast<char>(byte);
+    made.byte_ids_[byte] = vocab.find_bytes({&letter, 1}).value_or(kNone);
+  }
   return made;
+}
+
+bool FirstTokens::has_all_bytes() const {
+  // Those that UTF-8 does not have.
+  const auto is_in_texts = [](unsigned byte) {
+    return byte != 0xC0 && byte != 0xC1 && byte < 0xF5;
+  };
+  for (unsigned byte = 0; byte < 256; ++byte) {
+    if (is_in_texts(byte) && byte_ids_[byte] == kNone) return false;
+  }
+  return true;
 }
 
 std::optional<TokenId> FirstTokens::fallback_token(const Vocabulary& vocab, uint8_t byte) {
@@ -19,14 +44,8 @@ std::optional<TokenId> FirstTokens::fallback_token(const Vocabulary& vocab, uint
 }
 
 FirstTokens FirstTokens::of_characters(const Vocabulary& vocab, const Unknown& unknown) {
-  FirstTokens made;
+  FirstTokens made(vocab, unknown);
   made.are_bytes_ = false;
-  made.unknown_ = unknown;
-  made.byte_ids_.fill(kNone);
-  made.ascii_.fill(kNone);
-  for (unsigned byte = 0; unknown.byte_fallback && byte < 256; ++byte) {
-    made.byte_ids_[byte] = fallback_token(vocab, static_cast<uint8_t>(byte)).value_or(kNone);
-  }
   for (TokenId id = 0; id < vocab.size(); ++id) {
     if (!vocab.contains(id)) continue;
     const std::string key = vocab.key(id);
@@ -52,10 +71,7 @@ TokenId FirstTokens::token_of(char32_t character) const {
 
 void FirstTokens::append(std::string_view piece, const std::vector<bool>* avoided,
                          std::vector<TokenId>& tokens) const {
-  if (are_bytes_) {
-    for (const char byte : piece) tokens.push_back(byte_ids_[static_cast<unsigned char>(byte)]);
-    return;
-  }
+  if (are_bytes_) return append_bytes(piece, tokens);
   // The unknown token comes when a known one follows: those of bytes may overtake it.
   bool is_pending = false;
   while (!piece.empty()) {
@@ -73,9 +89,26 @@ void FirstTokens::append(std::string_view piece, const std::vector<bool>* avoide
   if (is_pending) tokens.push_back(*unknown_.token);
 }
 
+/// A byte is a letter of the alphabet: where it has no token, it is that letter that is unknown.
+void FirstTokens::append_bytes(std::string_view piece, std::vector<TokenId>& tokens) const {
+  bool is_pending = false;
+  for (const char byte : piece) {
+    const TokenId id = byte_ids_[static_cast<unsigned char>(byte)];
+    if (id == kNone) {
+      std::string letter;
+      byte_alphabet::append_characters({&byte, 1}, letter);
+      append_unknown(letter, is_pending, tokens);
+      continue;
+    }
+    if (std::exchange(is_pending, false)) tokens.push_back(*unknown_.token);
+    tokens.push_back(id);
+  }
+  if (is_pending) tokens.push_back(*unknown_.token);
+}
+
 void FirstTokens::append_unknown(std::string_view character, bool& is_pending,
                                  std::vector<TokenId>& tokens) const {
-  const auto byte_id = [&](char byte) { return byte_ids_[static_cast<unsigned char>(byte)]; };
+  const auto byte_id = [&](char byte) { return fallback_ids_[static_cast<unsigned char>(byte)]; };
   const bool has_bytes = unknown_.byte_fallback && std::ranges::all_of(character, [&](char byte) {
                            return byte_id(byte) != kNone;
                          });

@@ -3,13 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <numeric>
 #include <string_view>
 #include <utility>
 
 #include "base/quote.h"
-#include "text/byte_alphabet.h"
-#include "text/utf8.h"
 
 namespace subbyte {
 namespace {
@@ -70,23 +69,22 @@ Status check_content(std::string_view content, std::string_view where) {
                            AddedTokenMatcher::kMaxContentBytes)};
 }
 
-Result<std::string> normalized_content(const Normalizer& normalizer, std::string_view content,
-                                       std::string_view where) {
-  auto made = normalizer.normalize(content, AddedTokenMatcher::kMaxNormalizedBytes);
-  if (made.ok()) return std::move(made->text);
+/// Its normalized form is not too long.
+Status check_normalized(const Normalizer& normalizer, std::string_view content,
+                        std::string_view where) {
+  const auto made = normalizer.normalize(content, AddedTokenMatcher::kMaxNormalizedBytes);
+  if (made.ok()) return {};
   return Error{"tokenizer.added_token_too_long",
                fmt::format("{}: {}", where, made.error().message)};
 }
 
-/// The place of a key that an earlier one equals, if there is one.
+/// The places of keys in the order of those; of equal ones the first comes first.
 template <typename T>
-std::optional<std::size_t> find_twin(const std::vector<T>& keys) {
+std::vector<std::size_t> sorted_places(const std::vector<T>& keys) {
   std::vector<std::size_t> order(keys.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
-  const auto key_of = [&](std::size_t i) -> const T& { return keys[i]; };
-  std::ranges::stable_sort(order, {}, key_of);
-  const auto twin = std::ranges::adjacent_find(order, {}, key_of);
-  return twin == order.end() ? std::nullopt : std::optional(*std::next(twin));
+  std::ranges::stable_sort(order, {}, [&](std::size_t i) -> const T& { return keys[i]; });
+  return order;
 }
 
 }  // namespace
@@ -159,31 +157,16 @@ void TokenTables::index_vocabulary() {
             fmt::format("{}: model.vocab: the key of id {} appears twice", file_, *twin)};
 }
 
-Status TokenTables::finish_vocabulary(bool needs_bytes) {
+Status TokenTables::finish_vocabulary() {
   index_vocabulary();
-  SUBBYTE_CHECK(vocab_status_);
-  byte_ids.fill(-1);
-  if (!needs_bytes) return {};
-  for (unsigned byte = 0; byte < 256; ++byte) {
-    const char character = static_cast<char>(byte);
-    const auto id = vocab.find_bytes({&character, 1});
-    if (!id) {
-      std::string key;
-      utf8::append(key, byte_alphabet::character_of(static_cast<uint8_t>(byte)));
-      return Error{
-          "tokenizer.missing_byte",
-          fmt::format("{}: model.vocab: byte 0x{:02X} ({}) has no token", file_, byte, shown(key))};
-    }
-    byte_ids[byte] = *id;
-  }
-  return {};
+  return vocab_status_;
 }
 
 // ---- merges
 
 void TokenTables::take_merge(const std::string* key, const json::Value& merge) {
   if (key != nullptr || !merge_status_.ok()) return;
-  if (vocab.empty()) {
+  if (vocab.empty() && !is_second_parse_) {
     wants_second_parse_ = true;
     return;
   }
@@ -280,44 +263,44 @@ Status TokenTables::check_against_vocabulary(const AddedToken& token,
                  fmt::format("{}: id {} of {} belongs to another token of the vocabulary", where,
                              token.id, shown(token.content))};
   }
-  if (std::ranges::find(byte_ids, token.id) != byte_ids.end()) {
-    // Text could not be kept from containing this token.
-    return Error{"tokenizer.added_token_is_byte",
-                 fmt::format("{}: {} is the token of a single byte", where, shown(token.content))};
-  }
   return {};
 }
 
-Status TokenTables::check_added_twice(const Normalizer& normalizer) const {
+Status TokenTables::check_added_ids() const {
   std::vector<TokenId> ids;
-  std::vector<std::string_view> contents;
   ids.reserve(added.size());
+  for (const AddedToken& token : added) ids.push_back(token.id);
+  const auto order = sorted_places(ids);
+  const auto id_of = [&](std::size_t i) { return ids[i]; };
+  const auto twin = std::ranges::adjacent_find(order, {}, id_of);
+  if (twin == order.end()) return {};
+  const std::size_t second = *std::next(twin);
+  return Error{"tokenizer.duplicate_id", fmt::format("{}: id {} belongs to another added token",
+                                                     where_added(second), ids[second])};
+}
+
+/// Says which have the content of one before them.
+std::vector<bool> TokenTables::join_twins() {
+  std::vector<std::string_view> contents;
   contents.reserve(added.size());
-  for (const AddedToken& token : added) {
-    ids.push_back(token.id);
-    contents.push_back(token.content);
-  }
-  if (const auto twin = find_twin(ids)) {
-    return Error{"tokenizer.duplicate_id", fmt::format("{}: id {} belongs to another added token",
-                                                       where_added(*twin), ids[*twin])};
-  }
-  auto twin = find_twin(contents);
-  if (!twin && !normalizer.changes_nothing()) {
-    std::vector<std::pair<bool, std::string>> normalized;  // the others: by their place
-    normalized.reserve(added.size());
-    for (std::size_t i = 0; i < added.size(); ++i) {
-      std::string text;
-      if (added[i].normalized) {
-        SUBBYTE_TRY(text, normalized_content(normalizer, added[i].content, where_added(i)));
-      }
-      const bool is_looked_for = !text.empty();
-      normalized.emplace_back(is_looked_for, is_looked_for ? text : std::to_string(i));
+  for (const AddedToken& token : added) contents.push_back(token.content);
+  std::vector<bool> is_twin(added.size());
+  const auto order = sorted_places(contents);
+  for (std::size_t i = 1, first = 0; i < order.size(); ++i) {
+    if (contents[order[i]] != contents[order[first]]) {
+      first = i;
+      continue;
     }
-    twin = find_twin(normalized);
+    is_twin[order[i]] = true;
+    const AddedToken& later = added[order[i]];
+    AddedToken& kept = added[order[first]];
+    kept.single_word = later.single_word;
+    kept.lstrip = later.lstrip;
+    kept.rstrip = later.rstrip;
+    kept.normalized = later.normalized;
+    kept.special = later.special;
   }
-  if (!twin) return {};
-  return Error{"tokenizer.duplicate_added_token",
-               fmt::format("{}: {} is there twice", where_added(*twin), shown(contents[*twin]))};
+  return is_twin;
 }
 
 Status TokenTables::add_tokens(std::vector<SideToken> tokens) {
@@ -354,10 +337,17 @@ Status TokenTables::add_token(SideToken token, AddedIds& ids) {
 
 Status TokenTables::finish_added(const Normalizer& normalizer) {
   SUBBYTE_CHECK(added_status_);
+  SUBBYTE_CHECK(check_added_ids());
+  const std::vector<bool> is_twin = join_twins();
   for (std::size_t i = 0; i < added.size(); ++i) {
+    if (is_twin[i]) continue;
     SUBBYTE_CHECK(check_against_vocabulary(added[i], where_added(i)));
+    if (!added[i].normalized || normalizer.changes_nothing()) continue;
+    SUBBYTE_CHECK(check_normalized(normalizer, added[i].content, where_added(i)));
   }
-  return check_added_twice(normalizer);
+  std::size_t place = 0;
+  std::erase_if(added, [&](const AddedToken&) { return is_twin[place++]; });
+  return {};
 }
 
 }  // namespace subbyte

@@ -3,7 +3,6 @@
 // while the file is parsed, in tables whose memory is bounded by the size of the file.
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <map>
 #include <optional>
@@ -37,10 +36,10 @@ class TokenTables {
   /// another parse with the same streams, after finish_vocabulary().
   bool wants_second_parse();
 
-  /// `needs_bytes`: each byte must have a token. Added tokens may be looked for in normalized text.
-  /// Codes: json.duplicate_key, json.memory and those of ids, vocabularies, merges and added tokens
-  /// at the top of tokenizer.cc.
-  Status finish_vocabulary(bool needs_bytes);
+  /// Added tokens may be looked for in normalized text. Of those with one content the first has it,
+  /// with the flags of the last. Codes: json.duplicate_key, json.memory and those of ids,
+  /// vocabularies, merges and added tokens at the top of tokenizer.cc.
+  Status finish_vocabulary();
   Status finish_merges() const { return merge_status_; }
   Status finish_added(const Normalizer& normalizer);
   /// Before finish_added(): tokens of other files that this one does not have. One that it has must
@@ -50,7 +49,6 @@ class TokenTables {
 
   // After those.
   Vocabulary vocab;
-  std::array<TokenId, 256> byte_ids{};  // where each byte must have one
   std::vector<Bpe::Merge> merges;
   std::vector<AddedToken> added;  // in the order of the file
 
@@ -77,7 +75,8 @@ class TokenTables {
   Result<TokenId> checked_id(const json::Value& value, const std::string& where) const;
   Status check_memory() const;
   Status check_against_vocabulary(const AddedToken& token, const std::string& where) const;
-  Status check_added_twice(const Normalizer& normalizer) const;
+  Status check_added_ids() const;
+  std::vector<bool> join_twins();
   Status add_token(SideToken token, AddedIds& ids);
   std::string where_added(std::size_t index) const;
 

@@ -19,18 +19,15 @@
 //   - ids of added tokens are those of the file; `tokenizers` numbers them anew and warns.
 //   - an added token decodes to its text; `tokenizers` reads the text in the byte alphabet when it
 //     can, so that an added token "e with acute" decodes to the byte E9, which is no UTF-8.
-//   - unknown ids are an error in decode(), not skipped.
 //
 // Codes of load():
 //   tokenizer.unsupported          a kind of model, normalizer, pattern ... not implemented
 //   tokenizer.negative_id, tokenizer.id_out_of_range, tokenizer.duplicate_id
-//   tokenizer.missing_byte         not all 256 bytes have tokens
 //   tokenizer.bad_merge            neither "a b" nor ["a", "b"]
 //   tokenizer.merge_unknown_token, tokenizer.merge_unknown_result
-//   tokenizer.empty_added_token, tokenizer.added_token_too_long, tokenizer.duplicate_added_token
+//   tokenizer.empty_added_token, tokenizer.added_token_too_long
 //   tokenizer.added_token_mismatch the vocabulary has the content with another id
 //   tokenizer.added_token_conflict the vocabulary has the id with another content
-//   tokenizer.added_token_is_byte  it is the token of a single byte
 //   tokenizer.template_token       the template has a token that does not exist
 //   tokenizer.unk_token            unk_token is needed and not in the vocabulary
 //   tokenizer.bad_regex, tokenizer.regex_too_long, tokenizer.regex_too_complex
@@ -123,7 +120,7 @@ struct Tokenizer::Data {
         normalizer(std::move(spec.normalizer)),
         pre_tokenizer(std::move(spec.pre_tokenizer)),
         decoder(std::move(spec.decoder)),
-        first_tokens(has_byte_level ? FirstTokens::of_bytes(spec.byte_ids)
+        first_tokens(has_byte_level ? FirstTokens::of_bytes(vocab, unknown)
                                     : FirstTokens::of_characters(vocab, unknown)),
         bpe(std::move(spec.merges), reserved),
         plain_added(pick(false)),
@@ -158,9 +155,14 @@ struct Tokenizer::Data {
         flags[static_cast<std::size_t>(token.id)] = true;
       }
     }
-    for (unsigned byte = 0; !has_byte_level && unknown.byte_fallback && byte < 256; ++byte) {
-      const auto id = FirstTokens::fallback_token(vocab, static_cast<uint8_t>(byte));
+    // Tokens of single bytes are letters, in whatever list they stand.
+    for (unsigned byte = 0; byte < 256; ++byte) {
+      const char letter = static_cast<char>(byte);
+      const auto id = has_byte_level ? vocab.find_bytes({&letter, 1}) : std::nullopt;
       if (id) flags[static_cast<std::size_t>(*id)] = false;
+      if (!unknown.byte_fallback) continue;
+      const auto fallback = FirstTokens::fallback_token(vocab, static_cast<uint8_t>(byte));
+      if (fallback) flags[static_cast<std::size_t>(*fallback)] = false;
     }
     return flags;
   }
@@ -225,7 +227,6 @@ struct Tokenizer::Data {
   }
 
   bool is_reserved(TokenId id) const { return reserved[static_cast<std::size_t>(id)]; }
-  bool exists(TokenId id) const { return vocab.contains(id) || find_added(id) != nullptr; }
 
   /// The text of a token that the decoder is given: bytes where tokens spell those, else the key.
   /// Of an added token that stands in the vocabulary, too, that of the added token. nullopt for
@@ -407,10 +408,9 @@ Result<std::string> Tokenizer::decode(std::span<const TokenId> ids, bool skip_sp
   std::string text;
   DecoderState state = begin_decoding();
   for (std::size_t i = 0; i < ids.size(); ++i) {
-    if (!data_->exists(ids[i])) {
-      return Error{
-          "tokenizer.bad_id",
-          fmt::format("id {} at place {} does not exist, ids end at {}", ids[i], i, size() - 1)};
+    if (ids[i] < 0) {
+      return Error{"tokenizer.bad_id",
+                   fmt::format("expected ids from 0 on, found {} at place {}", ids[i], i)};
     }
     if (!(skip_special && is_special(ids[i]))) decode_next(ids[i], state, text);
   }

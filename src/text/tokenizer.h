@@ -53,8 +53,9 @@ class Tokenizer {
   /// whole characters. Empty for ids that do not exist.
   std::string_view token_bytes(TokenId id) const;
 
-  /// The text of `ids`; invalid UTF-8 becomes U+FFFD as Hugging Face does. `skip_special` leaves
-  /// out added tokens marked special. Code tokenizer.bad_id.
+  /// The text of `ids`; invalid UTF-8 becomes U+FFFD as Hugging Face does. An id without a token
+  /// has none. `skip_special` leaves out added tokens marked special. Code tokenizer.bad_id for
+  /// negative ones.
   Result<std::string> decode(std::span<const TokenId> ids, bool skip_special) const;
 
   /// The same token by token, from begin_decoding() to end_decoding(), which begins anew: they

@@ -166,6 +166,49 @@ void mark_special(std::vector<SideToken>& tokens) {
   }
 }
 
+/// Whether a version of transformers comes before 5.0.0. None is one of before, too.
+bool is_before_5(const Value& version) {
+  if (!version.is_string()) return true;
+  const auto& text = version.get_ref<const std::string&>();
+  int major = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), major);
+  if (error != std::errc() || major != 5) return major < 5;
+  constexpr std::string_view kFirst = "5.0.0";
+  return text.starts_with(kFirst) && text.find_first_of("abcr.", kFirst.size()) == kFirst.size();
+}
+
+/// GPTQModel writes "fix_mistral_regex": true into every file. In transformers it does nothing but
+/// for the families that once had a wrong pattern, whose files are from before version 5.
+Status check_mistral_flag(const Object& config, const fs::path& directory) {
+  SUBBYTE_TRY(const auto flag, config.boolean("fix_mistral_regex"));
+  if (!flag.value_or(false)) return {};
+  if (!is_there(directory / "config.json")) return {};
+  SUBBYTE_TRY(const SideFile model, read_file(directory, "config.json"));
+  constexpr std::array<std::string_view, 5> kConcerned = {"mistral", "mistral3", "voxtral",
+                                                          "ministral", "pixtral"};
+  const Value type = model.value.is_object() ? model.value.value("model_type", Value()) : Value();
+  const bool is_concerned =
+      !type.is_string() ||
+      std::ranges::find(kConcerned, type.get_ref<const std::string&>()) != kConcerned.end();
+  if (!is_concerned || !model.value.is_object() ||
+      !is_before_5(model.value.value("transformers_version", Value())))
+    return {};
+  return config.error("tokenizer.unsupported", "fix_mistral_regex",
+                      "false, as another pattern than that of tokenizer.json is not computed");
+}
+
+/// Beside added_tokens_decoder the map adds no token; it names the one of end where nothing else
+/// does.
+Status read_end_of_map(const Object& config, const fs::path& directory, TokenizerConfig& result) {
+  if (config.find("eos_token") != nullptr) return {};
+  SUBBYTE_TRY(const SideFile map, read_file(directory, kSpecialMap));
+  SUBBYTE_TRY(const Object special, map.object());
+  const Value* end = special.find("eos_token");
+  if (end != nullptr && end->is_object()) end = end->contains("content") ? &(*end)["content"] : end;
+  if (end != nullptr && end->is_string()) result.eos_token = end->get<std::string>();
+  return {};
+}
+
 }  // namespace
 
 bool is_special_token_name(std::string_view key) {
@@ -187,9 +230,11 @@ Result<TokenizerConfig> read_tokenizer_config(const fs::path& directory) {
   SUBBYTE_TRY(const SideFile config, read_file(directory, kConfig));
   SUBBYTE_TRY(const Object object, config.object());
   SUBBYTE_CHECK(json::check_keys(object, kRules, "tokenizer.unsupported"));
+  SUBBYTE_CHECK(check_mistral_flag(object, directory));
   if (object.has(kDecoder)) {
     SUBBYTE_CHECK(read_decoder(object, result));
     SUBBYTE_CHECK(read_special(object, nullptr, result));
+    SUBBYTE_CHECK(read_end_of_map(object, directory, result));
     return result;
   }
   SUBBYTE_TRY(const SideFile special_map, read_file(directory, kSpecialMap));

@@ -51,6 +51,13 @@ TEST_F(SideFiles, add_the_tokens_of_added_tokens_decoder) {
   dir_.write("special_tokens_map.json", R"({"eos_token": "<|d|>"})");
   EXPECT_EQ(ids("<|c|>").substr(0, 3), "60,");
   EXPECT_FALSE(load()->end_token());
+  // But for the token that ends a text, where nothing else names it.
+  for (const char* const end : {R"("<|v|>")", R"({"content": "<|v|>", "special": true})"}) {
+    dir_.write("special_tokens_map.json", std::string(R"({"eos_token": )") + end + "}");
+    EXPECT_EQ(load()->end_token(), 257);
+  }
+  config({{"added_tokens_decoder", {{"300", described("<|b|>", true)}}}, {"eos_token", "<|b|>"}});
+  EXPECT_EQ(load()->end_token(), 300);
 }
 
 TEST_F(SideFiles, add_the_tokens_of_older_files_where_there_is_no_decoder) {
@@ -128,10 +135,50 @@ TEST_F(SideFiles, that_contradict_tokenizer_json_are_refused) {
   EXPECT_EQ(ids(""), "json.range");
   config({{"added_tokens_decoder", {{"300", {{"special", true}}}}}});
   EXPECT_EQ(ids(""), "json.missing");
-  config({{"eos_token", "a"}});
-  EXPECT_EQ(ids(""), "tokenizer.added_token_is_byte");
   dir_.write("tokenizer_config.json", "{");
   EXPECT_EQ(ids(""), "json.syntax");
+}
+
+/// transformers 5.24 applies it to files of these families that are from before its version 5.
+TEST_F(SideFiles, may_have_a_flag_that_concerns_mistral_alone) {
+  const auto with = [&](const Json& model) {
+    dir_.write("config.json", model.dump());
+    return ids("ab<|a|>");
+  };
+  config({{"fix_mistral_regex", true}});
+  EXPECT_EQ(ids("ab<|a|>"), "256,258");  // nothing says of which family
+  EXPECT_EQ(with({{"model_type", "qwen3"}, {"transformers_version", "4.57.1"}}), "256,258");
+  EXPECT_EQ(with({{"model_type", "mistral"}, {"transformers_version", "5.0.0"}}), "256,258");
+  EXPECT_EQ(with({{"model_type", "mistral"}, {"transformers_version", "5.17.0"}}), "256,258");
+  for (const char* const type : {"mistral", "mistral3", "voxtral", "ministral", "pixtral"}) {
+    EXPECT_EQ(with({{"model_type", type}, {"transformers_version", "4.57.1"}}),
+              "tokenizer.unsupported");
+  }
+  EXPECT_EQ(with({{"model_type", "mistral"}}), "tokenizer.unsupported");
+  EXPECT_EQ(with({{"model_type", "mistral"}, {"transformers_version", "5.0.0.dev0"}}),
+            "tokenizer.unsupported");
+  EXPECT_EQ(with(Json::object()), "tokenizer.unsupported");
+  config({{"fix_mistral_regex", false}});
+  EXPECT_EQ(with({{"model_type", "mistral"}}), "256,258");
+}
+
+/// What TokeNicer 0.0.14, with which GPTQModel saves, makes of tests/data/tokenizers/qwen35 beside
+/// a config.json of Qwen3; ids are those of transformers 5.24.
+TEST(SideFilesOfGptqModel, open_as_they_are) {
+  const std::filesystem::path folder =
+      std::filesystem::path(SUBBYTE_TEST_DATA) / "tokenizers" / "gptqmodel";
+  const auto read = [&](const char* name) {
+    std::ifstream file(folder / name);
+    return Json::parse(file);
+  };
+  ASSERT_EQ(read("tokenizer_config.json").at("fix_mistral_regex"), true);
+  const auto tokenizer = Tokenizer::load(folder / "tokenizer.json");
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.error().message;
+  for (const auto& item : read("cases.json")) {
+    EXPECT_EQ(*tokenizer->encode(item["text"].get<std::string>(), SpecialTokens::kRecognize),
+              item["ids"].get<std::vector<TokenId>>());
+  }
+  EXPECT_EQ(tokenizer->end_token(), tokenizer->find("<|im_end|>"));
 }
 
 TEST_F(SideFiles, are_not_read_for_a_file_by_another_name) {

@@ -193,11 +193,12 @@ Status compile_pipeline(const PipelineSpec& pipeline, std::string_view file, Tok
   return {};
 }
 
-/// The id of unk_token, which is needed where not every character has tokens.
+/// The id of unk_token, which is needed where not every byte or character has tokens.
 Status find_unknown(std::string_view file, TokenizerSpec& spec) {
-  if (spec.has_byte_level || !spec.unk_token) return {};
+  if (!spec.unk_token) return {};
   spec.unknown.token = spec.vocab.find(*spec.unk_token);
   if (spec.unknown.token) return {};
+  if (spec.has_byte_level && FirstTokens::of_bytes(spec.vocab, {}).has_all_bytes()) return {};
   for (unsigned byte = 0; byte < 256; ++byte) {
     const bool is_there = spec.unknown.byte_fallback &&
                           FirstTokens::fallback_token(spec.vocab, static_cast<uint8_t>(byte));
@@ -235,7 +236,7 @@ Result<TokenizerSpec> read_tokenizer_json(const std::filesystem::path& path) {
   SUBBYTE_CHECK(read_post_processor(root, spec));
   SUBBYTE_CHECK(require_tables(root, model));
   SUBBYTE_CHECK(compile_pipeline(pipeline, root.where(), spec));
-  SUBBYTE_CHECK(tables.finish_vocabulary(spec.has_byte_level));
+  SUBBYTE_CHECK(tables.finish_vocabulary());
   if (tables.wants_second_parse()) {
     SUBBYTE_CHECK(json::parse(text, path.string(), tables.streams(), kMemoryFactor));
   }
@@ -248,7 +249,6 @@ Result<TokenizerSpec> read_tokenizer_json(const std::filesystem::path& path) {
   SUBBYTE_CHECK(tables.finish_added(spec.normalizer));
   spec.eos_token = std::move(config.eos_token);
   spec.vocab = std::move(tables.vocab);
-  spec.byte_ids = tables.byte_ids;
   tables.merges.shrink_to_fit();
   spec.merges = std::move(tables.merges);
   spec.added = std::move(tables.added);

@@ -1,7 +1,6 @@
 #pragma once
 // What tokenizer.json says, read and checked.
 
-#include <array>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -21,7 +20,6 @@ namespace subbyte {
 
 struct TokenizerSpec {
   Vocabulary vocab;
-  std::array<TokenId, 256> byte_ids{};
   std::vector<Bpe::Merge> merges;
   std::vector<AddedToken> added;
   Normalizer normalizer;
@@ -30,7 +28,7 @@ struct TokenizerSpec {
   // What the post-processor puts around a text that is a prompt.
   std::vector<TokenId> before;
   std::vector<TokenId> after;
-  FirstTokens::Unknown unknown;          // of tokens that spell no bytes
+  FirstTokens::Unknown unknown;
   std::optional<std::string> unk_token;  // what the file calls it
   bool has_byte_level = false;           // tokens spell bytes
   bool ignore_merges = false;

@@ -80,7 +80,7 @@ INSTANTIATE_TEST_SUITE_P(Files, KindOfTokenizer,
                          ::testing::Values("qwen35", "kimi", "falcon", "roberta", "anchors",
                                            "spaces", "lower", "previous", "next", "llama2",
                                            "mistral", "gemma", "always", "never", "first",
-                                           "some_bytes"),
+                                           "some_bytes", "neox", "deepseek"),
                          NamedByValue());
 
 // ---- without a file of Hugging Face

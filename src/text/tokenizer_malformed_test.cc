@@ -89,11 +89,11 @@ TEST(TokenizerMalformed, ids) {
 
 TEST(TokenizerMalformed, vocabulary_and_merges) {
   check({
-      {"a byte is missing", "tokenizer.missing_byte", [](auto& j) { vocab(j).erase("A"); }},
-      {"the byte of a space is missing", "tokenizer.missing_byte",
-       [](auto& j) { vocab(j).erase("\xC4\xA0"); }},
+      {"a byte is missing", "ok", [](auto& j) { vocab(j).erase("A"); }},
+      {"a byte of merges is missing", "tokenizer.merge_unknown_token",
+       [](auto& j) { vocab(j).erase("a"); }},
       {"no vocabulary", "json.missing", [](auto& j) { model(j).erase("vocab"); }},
-      {"empty vocabulary", "tokenizer.missing_byte",
+      {"empty vocabulary", "tokenizer.merge_unknown_token",
        [](auto& j) { vocab(j) = TokenizerJson::object(); }},
       {"vocabulary is a list", "json.type", [](auto& j) { vocab(j) = TokenizerJson::array(); }},
       {"no model", "json.missing", [](auto& j) { j.erase("model"); }},
@@ -144,9 +144,8 @@ TEST(TokenizerMalformed, added_tokens) {
       {"longest", "ok", [](auto& j) { add(j, added_token(301, std::string(256, 'x'))); }},
       {"too long", "tokenizer.added_token_too_long",
        [](auto& j) { add(j, added_token(301, std::string(257, 'x'))); }},
-      {"twice", "tokenizer.duplicate_added_token",
-       [](auto& j) { add(j, added_token(301, "<x>")); }},
-      {"twice after NFC", "tokenizer.duplicate_added_token",
+      {"twice", "ok", [](auto& j) { add(j, added_token(301, "<x>")); }},
+      {"twice after NFC", "ok",
        [](auto& j) {
          for (const char* content : {"\xE2\x84\xA6", "\xCE\xA9"}) {
            TokenizerJson token = added_token(content[0] == '\xE2' ? 301 : 302, content);
@@ -160,8 +159,7 @@ TEST(TokenizerMalformed, added_tokens) {
        [](auto& j) { add(j, added_token(301, "abc")); }},
       {"the id of another word", "tokenizer.added_token_conflict",
        [](auto& j) { add(j, added_token(257, "<y>")); }},
-      {"a single byte", "tokenizer.added_token_is_byte",
-       [](auto& j) { add(j, added_token('a', "a")); }},
+      {"a single byte", "ok", [](auto& j) { add(j, added_token('a', "a")); }},
       {"no flag", "json.missing", [](auto& j) { j["added_tokens"][0].erase("special"); }},
       {"a flag that is a number", "json.type", [](auto& j) { j["added_tokens"][0]["lstrip"] = 1; }},
       {"no content", "json.missing", [](auto& j) { j["added_tokens"][0].erase("content"); }},

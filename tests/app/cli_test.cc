@@ -282,6 +282,32 @@ TEST(Tokenize, detokenize_gives_the_text_back) {
   EXPECT_EQ(Json::parse(back.out).at("text"), text);
 }
 
+TEST(Tokenize, keeps_the_last_newline_where_it_is_wanted) {
+  const TempDir folder;
+  const std::string model = make_tokenizer_model(folder).string();
+  const auto count = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"tokenize", model, "--stdin", "--json"});
+    const ProcessResult result = run_program(more, {.input = "a\n\n"});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    const ProcessResult back = run_program({"detokenize", model, "--json"}, {.input = result.out});
+    return Json::parse(back.out).at("text").get<std::string>();
+  };
+  EXPECT_EQ(count({}), "a\n");
+  EXPECT_EQ(count({"--keep-newline"}), "a\n\n");
+  EXPECT_EQ(run_program({"tokenize", model, "a", "--keep-newline"}).exit_code, 2);
+}
+
+TEST(Tokenize, detokenize_leaves_out_ids_without_a_token) {
+  const TempDir folder;
+  const std::string model = make_tokenizer_model(folder).string();
+  const ProcessResult ids = run_program({"tokenize", model, "hi", "--json"});
+  auto list = Json::parse(ids.out).at("ids");
+  list.insert(list.begin() + 1, 999999);
+  const ProcessResult back = run_program({"detokenize", model}, {.input = list.dump()});
+  EXPECT_EQ(back.exit_code, 0) << back.err;
+  EXPECT_EQ(back.out, "hi\n");
+}
+
 /// A copy of a golden in which the first 16-bit number of a tensor is infinite or zero.
 fs::path damaged_golden(const TempDir& folder, const std::string& tensor, uint16_t number) {
   fs::copy(golden("qwen3-awq"), folder.path() / "model");

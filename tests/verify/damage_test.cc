@@ -414,8 +414,6 @@ std::vector<Damage> tokenizer_config_damages() {
        },
        "warning verify.special_token tokenizer_config.json",
        "expected \"<272>\" with an id below vocab_size (272), found 272"},
-      {"special_name_of_a_byte", sound_awq, tokenizer_config(R"({"unk_token": "a"})"),
-       "error tokenizer.added_token_is_byte tokenizer_config.json", "the token of a single byte"},
       {"tokenizer_config_text", sound_awq, tokenizer_config("{"),
        "error json.syntax tokenizer_config.json", ""},
       {"tokenizer_config_prefix", sound_awq, tokenizer_config(R"({"add_prefix_space": true})"),

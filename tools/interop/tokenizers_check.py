@@ -31,6 +31,7 @@ KIMI = (r"[\p{Han}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}
         r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
 ANCHORS = r"^ +|\b\w+$|\B'\b|\w+|[^\w\s]+(?=\s|\z)|\s+"
 SIZE = 900  # of vocabularies
+UNUSED = [0xC0, 0xC1, *range(0xF5, 0x100)]  # bytes that UTF-8 does not have
 SPECIAL = ["<s>", "</s>", "<unk>", "<|im_end|>"]
 PARTS = ["a", "B", "the", " the", "The ", "ing", "hello world", "e\u0301", "\u00e9", "\u00c9",
          "\u00df", "\ufb01", "\u4e2d\u6587", "\u65e5\u672c", "\ud55c\uad6d", "\u1112\u1161\u11ab",
@@ -160,6 +161,11 @@ KINDS = {
     "no_unk": lambda c: characters(c, None, P.Sequence([P.Digits(individual_digits=True),
                                                         metaspace("always")]),
                                    decoders.Metaspace(), fallback=False, unk=None),
+    # The bytes that no text has, and two that some have.
+    "neox": lambda c: without_letters(
+        byte_level(c, N.NFC(), [], regex=True), [0x00, 0x7F, *UNUSED]),
+    "deepseek": lambda c: with_letters_added(without_letters(
+        byte_level(c, None, [P.Digits(individual_digits=True)], regex=True), UNUSED)),
     "some_bytes": lambda c: without_bytes(characters(c, prepended(N.NFKC()), None,
                                                      llama2_decoder(), fuse=False)),
 }
@@ -174,6 +180,30 @@ def without_bytes(made):
     for token in text["added_tokens"]:
         token["id"] = text["model"]["vocab"][token["content"]]
     return Tokenizer.from_str(json.dumps(text))
+
+
+def letter(byte):
+    """The character of the alphabet that stands for a byte."""
+    itself = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [b for b in range(256) if b not in itself]
+    return chr(byte if byte in itself else 256 + others.index(byte))
+
+
+def without_letters(made, lacking):
+    """Some bytes have no token, as in the files of GPT-NeoX, MPT, StarCoder and Falcon."""
+    text = json.loads(made.to_str())
+    gone = {letter(byte) for byte in lacking}
+    kept = [key for key in text["model"]["vocab"] if key not in gone]
+    text["model"]["vocab"] = {key: i for i, key in enumerate(kept)}
+    for i, token in enumerate(text["added_tokens"]):
+        token["id"] = text["model"]["vocab"].get(token["content"], len(kept) + i)
+    return Tokenizer.from_str(json.dumps(text))
+
+
+def with_letters_added(made):
+    """Those bytes are added tokens, as in the files of DeepSeek-LLM and DeepSeek-Coder."""
+    made.add_tokens([AddedToken(letter(byte), normalized=True) for byte in UNUSED])
+    return made
 
 
 def texts(count, seed, corpus):
@@ -197,10 +227,13 @@ def id_lists(made, count, seed):
 
 
 def renamed_tokens(made):
-    """Added tokens that `tokenizers` 0.23 decodes to their normalized form, not to their text."""
+    """Added tokens that `tokenizers` 0.23 decodes to their normalized form, or to the byte whose
+    letter they are, not to their text."""
+    letters = {letter(byte) for byte in range(128, 256)}
     return {i for i, token in made.get_added_tokens_decoder().items()
-            if token.normalized and made.normalizer
-            and made.normalizer.normalize_str(token.content) != token.content}
+            if token.content in letters or (
+                token.normalized and made.normalizer
+                and made.normalizer.normalize_str(token.content) != token.content)}
 
 
 def expected(made, item, renamed):
