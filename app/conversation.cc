@@ -9,6 +9,7 @@
 #include "app/chat_output.h"
 #include "app/one_answer.h"
 #include "app/statistics.h"
+#include "app/terminal.h"
 #include "text/chat_messages.h"
 
 namespace subbyte::app {
@@ -130,11 +131,12 @@ Result<std::vector<TokenId>> Conversation::fitting_prompt() {
 }
 
 Result<GenerateStats> Conversation::generate_answer(std::vector<TokenId> prompt) {
-  const PromptEnd beginning = prompt_end(session_->text().tokenizer, prompt);
   Question question = {settings_.request, std::move(prompt)};
   question.request.is_chat = true;
   question.request.is_turn = true;
-  ChatOutput output(session_->text(), beginning, settings_.hide_reasoning);
+  // Models whose template nobody has may reason without opening it.
+  question.request.is_whole = !is_terminal(stdout) && !session_->text().chat_template;
+  ChatOutput output(settings_.hide_reasoning);
   if (ctrl_c_ != nullptr) ctrl_c_->begin();
   const auto goes_on = [&] {
     return (ctrl_c_ == nullptr || !ctrl_c_->interrupted()) && std::ferror(stdout) == 0;

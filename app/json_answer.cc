@@ -23,12 +23,14 @@ Result<json::Value> answer_as_json(const Invocation& invocation, Session& sessio
                                    const Interruptible& ctrl_c) {
   Choice choice(question.request, session.text().tokenizer);
   int64_t held_bytes = 0;  // of the cache, at most after a token
+  Question whole = question;
+  whole.request.is_whole = true;
   const auto take = [&](const Delta& delta) {
     choice.take(delta);
     held_bytes = std::max(held_bytes, session.cache().held_bytes());
   };
-  SUBBYTE_TRY(const SampleEnd end, answer_one(invocation, session, question, take,
-                                              [&] { return !ctrl_c.interrupted(); }));
+  SUBBYTE_TRY(const SampleEnd end,
+              answer_one(invocation, session, whole, take, [&] { return !ctrl_c.interrupted(); }));
   const GenerateStats& stats = end.stats;
   json::Value ids = choice.tokens();
   json::Value answer = choice.take_json(0, {});

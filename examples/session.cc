@@ -23,7 +23,6 @@ Result<std::map<RequestId, std::string>> answer_all(Session& session) {
       if (delta.error) return *delta.error;  // of this sample alone
       std::string& answer = answers[delta.request];
       answer += delta.text();
-      if (delta.takes_answer_back) answer.clear();  // it was reasoning
       if (delta.end && delta.end->reason == StopReason::kStopString) {
         answer += "|" + delta.end->stop;
       }

@@ -135,9 +135,6 @@ struct Delta {
   /// Text that became certain: whole characters, nothing of a stop string. It may be of tokens of
   /// steps before.
   std::vector<Piece> pieces;
-  /// The answer until now, with that of this delta, was reasoning after all; line breaks at its
-  /// ends belong to nothing.
-  bool takes_answer_back = false;
   std::vector<Logprobs> prompt_logprobs;  // of the next tokens of the prompt, where wanted
   std::optional<SampleEnd> end;           // then nothing comes after it
   std::optional<Error> error;             // an end, too: that of this sample alone

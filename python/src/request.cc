@@ -46,6 +46,8 @@ void Request::take(const Delta& delta) {
 json::Value Request::choice_of(const Delta& delta) const {
   Choice choice(request_, text_->tokenizer);
   choice.take(delta);
+  choice.set_offset(choices_[static_cast<std::size_t>(delta.sample)].num_characters() -
+                    choice.num_characters());
   return choice.take_json(delta.sample, {});
 }
 

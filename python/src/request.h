@@ -28,11 +28,13 @@ class Request {
   Request& operator=(const Request&) = delete;
 
   const CompletionRequest& request() const { return request_; }
+  /// Nobody reads the answer before its end.
+  void set_whole(bool is_whole) { request_.is_whole = is_whole; }
   const std::vector<TokenId>& prompt() const { return prompt_; }
 
   /// Adds what a step has given.
   void take(const Delta& delta);
-  /// The element of "choices" that a delta alone makes, for streams.
+  /// The element of "choices" that a delta makes, which was taken, for streams.
   json::Value choice_of(const Delta& delta) const;
   /// All until now as the body of an answer. Once.
   json::Value take_answer(const std::string& digest, const std::string& model);

@@ -143,12 +143,11 @@ nb::object sampling_of(const HeldSession& held) {
 // --- events
 
 std::string text_of(const Delta& delta, bool is_answer) {
-  std::string text;
+  std::string content, reasoning;
   for (const OutputPiece& piece : delta.pieces) {
-    if (piece.channel == OutputChannel::kToolCall) continue;
-    if ((piece.channel == OutputChannel::kFinal) == is_answer) text += piece.text;
+    if (piece.channel != OutputChannel::kToolCall) append_text(piece, content, reasoning);
   }
-  return text;
+  return is_answer ? content : reasoning;
 }
 
 std::optional<std::string> finish_reason(const Delta& delta) {
@@ -209,8 +208,6 @@ void add_event(nb::module_& module) {
       .def_prop_ro("tool_calls", &tool_calls_of,
                    nb::sig("def tool_calls(self) -> list[dict[str, typing.Any]]"),
                    "Calls of tools that became complete, as in the message of an answer.")
-      .def_ro("takes_answer_back", &Delta::takes_answer_back,
-              "True where all text of this sample until now was reasoning after all.")
       .def_prop_ro(
           "logprobs", [](const Delta& delta) { return list_of(delta.logprobs); },
           nb::sig("def logprobs(self) -> list[list[tuple[int, float]]]"),
@@ -260,6 +257,9 @@ void add_request(nb::module_& module) {
       .def_prop_ro("prompt_token_ids", [](const Request& self) { return self.prompt(); })
       .def_prop_ro("is_chat", [](const Request& self) { return self.request().is_chat; })
       .def_prop_ro("num_samples", [](const Request& self) { return self.request().num_samples; })
+      .def_prop_rw(
+          "is_whole", [](const Request& self) { return self.request().is_whole; },
+          &Request::set_whole, "Nobody reads the answer before its end.")
       .def("take", &Request::take, nb::arg("event"))
       .def(
           "choice_of",

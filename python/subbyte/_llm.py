@@ -196,6 +196,7 @@ class LLM:
         requests = [self.engine._read(body, params, parse_special)
                     for body, params in zip(inputs, all_params)]
         for body, params, request in zip(inputs, all_params, requests):
+            request.is_whole = True
             request_id = stream.start(request)
             prompt = body.get("prompt")
             collectors[request_id] = Collector(request_id, request,
@@ -230,7 +231,7 @@ class LLM:
         if flag("stream", is_stream):
             return answer.chunks()
         with answer.stream:
-            answer.start()
+            answer.start(is_whole=True)
             for event in answer.stream:
                 answer.take(event)
         return answer.body()
@@ -241,7 +242,7 @@ class LLM:
         if flag("stream", is_stream):
             return answer.chunks_async()
         with answer.stream:
-            await self.engine._in_thread(answer.start)
+            await self.engine._in_thread(answer.start, True)
             async for event in answer.stream:
                 answer.take(event)
         return answer.body()
@@ -260,12 +261,12 @@ class _Answer:
         self._digest = uuid.uuid4().hex
         self._created = int(time.time())
         self._begun: set[int] = set()  # samples of a chat whose role was said
-        self._offsets: dict[int, int] = {}  # characters of each sample until now
         self._engine = engine
         self.stream = Stream(engine)
 
-    def start(self) -> None:
+    def start(self, is_whole: bool = False) -> None:
         """Not before somebody waits for it: a stream that nobody reads is not computed."""
+        self._request.is_whole = is_whole
         self.stream.start(self._request)
 
     def take(self, event: Any) -> None:
@@ -305,11 +306,6 @@ class _Answer:
                 del delta["role"]
             self._begun.add(event.index)
             choice["delta"] = delta
-        elif choice["logprobs"]:
-            offset = self._offsets.get(event.index, 0)
-            choice["logprobs"]["text_offset"] = [offset + each for each in
-                                                 choice["logprobs"]["text_offset"]]
-            self._offsets[event.index] = offset + len("".join(choice["logprobs"]["tokens"]))
         return {**self._head(), "choices": [choice]}
 
     def _head(self) -> dict[str, Any]:

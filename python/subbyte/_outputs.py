@@ -91,9 +91,6 @@ class Collector:
         sample.text += event.text
         sample.reasoning += event.reasoning
         sample.tool_calls += event.tool_calls
-        if event.takes_answer_back:
-            sample.text, sample.reasoning = "", sample.text.strip("\n")
-            sample.tool_calls = []
         sample.token_ids += event.token_ids
         if sample.logprobs is not None:
             for one in event.logprobs:

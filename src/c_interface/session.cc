@@ -126,14 +126,13 @@ std::string event_of(const Delta& delta) {
       tool_calls.push_back(call_as_json(piece));
       continue;
     }
-    (piece.channel == OutputChannel::kFinal ? content : reasoning) += piece.text;
+    append_text(piece, content, reasoning);
   }
   Value event = {{"id", delta.request},
                  {"index", delta.sample},
                  {"content", content},
                  {"reasoning_content", reasoning},
                  {"tool_calls", std::move(tool_calls)},
-                 {"takes_answer_back", delta.takes_answer_back},
                  {"tokens", delta.tokens},
                  {"logprobs", logprobs_as_json(delta.logprobs)},
                  {"prompt_logprobs", logprobs_as_json(delta.prompt_logprobs)},
@@ -246,7 +245,8 @@ Status complete(subbyte_session* session, const char* text, char** response) {
   SUBBYTE_CHECK(
       c::check_addresses({{"session", session}, {"request", text}, {"response", response}}));
   const std::scoped_lock lock(session->mutex);
-  SUBBYTE_TRY(const CompletionRequest request, read_request(*session, text));
+  SUBBYTE_TRY(CompletionRequest request, read_request(*session, text));
+  request.is_whole = true;
   const TextSetup& setup = session->session->text();
   SUBBYTE_TRY(std::vector<TokenId> prompt, setup.encode(request));
   Answer answer;

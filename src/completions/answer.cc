@@ -1,7 +1,12 @@
 #include "completions/answer.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <iterator>
+
+#include "base/utf8.h"
+#include "text/utf8.h"
 
 namespace subbyte {
 namespace {
@@ -13,12 +18,32 @@ double finite(double logprob) {
   return std::max(logprob, -9999.0);
 }
 
+/// Bytes that do not go on with a character.
+std::size_t characters_in(std::string_view text) {
+  return static_cast<std::size_t>(
+      std::ranges::count_if(text, [](char byte) { return (byte & 0xC0) != 0x80; }));
+}
+
+/// The name of a token whose text does not tell it from others.
+std::string name_by_id(TokenId token) {
+  return fmt::format("token_id:{}", token);
+}
+
 }  // namespace
 
 Value call_as_json(const OutputPiece& call) {
   return {{"id", call.call_id},
           {"type", "function"},
           {"function", {{"name", call.recipient}, {"arguments", call.text}}}};
+}
+
+void append_text(const OutputPiece& piece, std::string& content, std::string& reasoning) {
+  const bool is_for_tool = !piece.recipient.empty();
+  const bool is_remark = piece.channel == OutputChannel::kCommentary && !is_for_tool;
+  std::string& text = piece.channel == OutputChannel::kFinal || is_remark ? content : reasoning;
+  if (piece.wants_break) text += "\n\n";
+  if (is_for_tool && piece.begins_message) text += "to=" + piece.recipient + "\n";
+  text += piece.text;
 }
 
 std::string_view finish_reason(StopReason reason, bool has_calls) {
@@ -42,28 +67,26 @@ void Choice::take(Delta delta) {
     if (piece.channel == OutputChannel::kToolCall) {
       tool_calls_.push_back(call_as_json(piece));
     } else {
-      (piece.channel == OutputChannel::kFinal ? text_ : reasoning_) += piece.text;
+      append_text(piece, text_, reasoning_);
     }
-  }
-  if (delta.takes_answer_back) {
-    reasoning_ = without_breaks(text_);
-    text_.clear();
-    tool_calls_.clear();
   }
   if (delta.end) reason_ = delta.end->stats.reason;
 }
 
-std::string Choice::text_of(TokenId token) const {
-  Result<std::string> text = tokenizer_.decode({&token, 1}, /*skip_special=*/false);
-  return text.ok() ? *std::move(text) : std::string();  // ids beyond the tokenizer have no text
+std::string_view Choice::bytes_of(TokenId token) const {
+  return tokenizer_.token_bytes(token);  // none of ids beyond the tokenizer
+}
+
+std::size_t Choice::num_characters() const {
+  std::size_t count = 0;
+  for (const TokenId token : tokens_) count += characters_in(bytes_of(token));
+  return count;
 }
 
 Value Choice::describe(const TokenLogprob& token) const {
   Value bytes = Value::array();
-  for (const char byte : tokenizer_.token_bytes(token.token)) {
-    bytes.push_back(static_cast<unsigned char>(byte));
-  }
-  return {{"token", text_of(token.token)},
+  for (const char byte : bytes_of(token.token)) bytes.push_back(static_cast<unsigned char>(byte));
+  return {{"token", utf8::replace_invalid(bytes_of(token.token))},
           {"logprob", finite(token.logprob)},
           {"bytes", std::move(bytes)}};
 }
@@ -80,27 +103,39 @@ Value Choice::chat_logprobs() const {
   return {{"content", std::move(content)}};
 }
 
+/// The text of a token, or as OpenAI writes it bytes that are a part of a character: "bytes:\\xe4".
+std::string Choice::name_of(TokenId token) const {
+  const std::string_view bytes = bytes_of(token);
+  if (bytes.empty()) return name_by_id(token);
+  if (!find_invalid_utf8(bytes)) return std::string(bytes);
+  std::string name = "bytes:";
+  for (const char byte : bytes) name += fmt::format("\\x{:02x}", static_cast<unsigned char>(byte));
+  return name;
+}
+
+/// By names that differ: of tokens with the same text the likeliest has it.
+Value Choice::alternatives(const Logprobs& logprobs) const {
+  Value top = Value::object();
+  for (const TokenLogprob& one : logprobs.top) {
+    const std::string name = name_of(one.token);
+    top.emplace(top.contains(name) ? name_by_id(one.token) : name, finite(one.logprob));
+  }
+  return top;
+}
+
 Value Choice::text_logprobs(const Echo& echo) const {
   Value tokens = Value::array();
   Value token_logprobs = Value::array();
   Value top_logprobs = Value::array();
   Value text_offset = Value::array();
-  std::size_t offset = 0;
+  std::size_t offset = offset_;
   const auto add = [&](TokenId token, const Logprobs* logprobs) {
-    const std::string text = text_of(token);
-    tokens.push_back(text);
+    tokens.push_back(name_of(token));
     text_offset.push_back(offset);
-    // Counted in characters: bytes that do not go on with one.
-    offset += std::ranges::count_if(text, [](char byte) { return (byte & 0xC0) != 0x80; });
+    offset += characters_in(bytes_of(token));
     token_logprobs.push_back(logprobs == nullptr ? Value()
                                                  : Value(finite(logprobs->chosen.logprob)));
-    Value top = logprobs == nullptr ? Value() : Value::object();
-    if (logprobs != nullptr) {
-      for (const TokenLogprob& one : logprobs->top) {  // of those that look alike the likeliest
-        top.emplace(text_of(one.token), finite(one.logprob));
-      }
-    }
-    top_logprobs.push_back(std::move(top));
+    top_logprobs.push_back(logprobs == nullptr ? Value() : alternatives(*logprobs));
   };
   // Nothing comes before the first token of a prompt that could say how likely it is.
   for (std::size_t i = 0; i < echo.tokens.size(); ++i) {

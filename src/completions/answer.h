@@ -21,6 +21,11 @@ struct Echo {
 /// A call of a tool as an element of "tool_calls".
 json::Value call_as_json(const OutputPiece& call);
 
+/// Adds a piece that is no call to the content of an answer, or to its reasoning. A remark on what
+/// the model is about to do is for who reads the answer; a message to a tool that is no call keeps
+/// the name of the tool.
+void append_text(const OutputPiece& piece, std::string& content, std::string& reasoning);
+
 /// The "finish_reason" of an answer: "tool_calls" where it has calls and came to its end.
 std::string_view finish_reason(StopReason reason, bool has_calls);
 
@@ -34,6 +39,10 @@ class Choice {
   void take(Delta delta);
 
   const std::vector<TokenId>& tokens() const { return tokens_; }
+  /// Characters that the tokens stand for.
+  std::size_t num_characters() const;
+  /// For a part of an answer: where it begins, in characters.
+  void set_offset(std::size_t offset) { offset_ = offset; }
   /// An element of "choices". Once, after the last delta.
   json::Value take_json(int64_t index, const Echo& echo);
 
@@ -41,7 +50,9 @@ class Choice {
   json::Value chat_logprobs() const;
   json::Value text_logprobs(const Echo& echo) const;
   json::Value describe(const TokenLogprob& token) const;
-  std::string text_of(TokenId token) const;
+  std::string_view bytes_of(TokenId token) const;
+  std::string name_of(TokenId token) const;
+  json::Value alternatives(const Logprobs& logprobs) const;
 
   const SessionRequest& request_;
   const Tokenizer& tokenizer_;
@@ -51,6 +62,7 @@ class Choice {
   std::vector<TokenId> tokens_;
   std::vector<Logprobs> logprobs_;
   StopReason reason_ = StopReason::kLength;
+  std::size_t offset_ = 0;
 };
 
 struct TokenCounts {

@@ -44,6 +44,7 @@ class Answers : public ::testing::Test {
   SessionRequest request_ = [] {
     SessionRequest request;
     request.is_chat = true;
+    request.is_whole = true;
     return request;
   }();
 };
@@ -94,7 +95,7 @@ TEST_F(Answers, have_one_call_where_no_more_are_wanted) {
   const Value found = choice(output);
   EXPECT_EQ(found["message"]["tool_calls"].size(), 1u);
   EXPECT_EQ(found["finish_reason"], "tool_calls");
-  // Those that were taken back as reasoning are none.
+  // Those in reasoning that is known late are none.
   EXPECT_EQ(choice(call + "</think>" + call)["message"]["tool_calls"].size(), 1u);
 }
 
@@ -103,12 +104,74 @@ TEST_F(Answers, have_no_calls_that_were_reasoning_and_no_stops_in_calls) {
   const std::string call = "<tool_call>{\"name\":\"f\"}</tool_call>";
   const Value found = choice("hm " + call + " hm</think>So.");
   EXPECT_EQ(found["message"]["content"], "So.");
+  EXPECT_EQ(found["message"]["reasoning_content"], "hm " + call + " hm");
   EXPECT_FALSE(found["message"].contains("tool_calls"));
   EXPECT_EQ(found["finish_reason"], "stop");
   request_.stops = {"name"};
   EXPECT_EQ(choice("a" + call + "b")["finish_reason"], "tool_calls");
   EXPECT_EQ(choice("a" + call + "name b")["message"]["content"], "a");
   EXPECT_EQ(choice("a <tool_call>{\"name\"")["message"]["content"], "a <tool_call>{\"");
+}
+
+/// The choice that comes of pieces.
+Value choice_of(const std::vector<OutputPiece>& pieces, const Tokenizer& tokenizer) {
+  SessionRequest request;
+  request.is_chat = true;
+  Choice choice(request, tokenizer);
+  Delta delta;
+  delta.pieces = pieces;
+  choice.take(std::move(delta));
+  return choice.take_json(0, {})["message"];
+}
+
+TEST_F(Answers, of_harmony_are_what_their_channels_say) {
+  const Result<Tokenizer> harmony = golden_tokenizer("o200k");
+  SampleText text(request_, *harmony, ChatFormat::kHarmony, PromptEnd::kOpen,
+                  ToolCallParser(ToolCallStyle::kHarmony, Value(), "seed"));  // without any tools
+  const auto ids = harmony->encode(
+      "<|channel|>analysis<|message|>One.<|end|><|start|>assistant<|channel|>analysis<|message|>"
+      "Two.<|end|><|start|>assistant<|channel|>commentary<|message|>I look.<|end|><|start|>"
+      "assistant<|channel|>commentary to=functions.f <|constrain|>json<|message|>{\"n\": 1}"
+      "<|end|><|start|>assistant<|channel|>commentary to=python<|message|>1 + 1<|end|>"
+      "<|start|>assistant<|channel|>final<|message|>So.",
+      SpecialTokens::kRecognize);
+  Delta delta;
+  for (const TokenId id : *ids) text.push(id, delta);
+  text.finish(delta);
+  const Value message = choice_of(delta.pieces, *harmony);
+  EXPECT_EQ(message["content"], "I look.\n\nSo.");
+  EXPECT_EQ(message["reasoning_content"], "One.\n\nTwo.\n\nto=python\n1 + 1");
+  ASSERT_EQ(message["tool_calls"].size(), 1u);
+  EXPECT_EQ(message["tool_calls"][0]["function"]["name"], "f");
+  EXPECT_EQ(message["tool_calls"][0]["function"]["arguments"], "{\"n\": 1}");
+}
+
+/// First bytes of Chinese characters look alike as text, and ids beyond the vocabulary have none.
+TEST_F(Answers, name_each_alternative_otherwise) {
+  TokenizerJson json =
+      small_tokenizer({"\xC4\xA0"
+                       "a"});
+  json["added_tokens"] = TokenizerJson::array({added_token(300, " a")});
+  const Result<Tokenizer> bytes = load_tokenizer(json);
+  SessionRequest request;
+  request.num_top_logprobs = 7;
+  Choice choice(request, *bytes);
+  Delta delta;
+  delta.tokens = {0xE4, 256, 301};
+  Logprobs one;
+  for (const TokenId id : {0xE4, 0xE5, 65, 256, 300, 301, 302}) one.top.push_back({id, -1.0});
+  for (const TokenId id : delta.tokens) {
+    one.chosen = {id, -1.0};
+    delta.logprobs.push_back(one);
+  }
+  choice.take(std::move(delta));
+  const Value found = choice.take_json(0, {})["logprobs"];
+  EXPECT_EQ(found["tokens"], (Value{"bytes:\\xe4", " a", "token_id:301"}));
+  EXPECT_EQ(found["text_offset"], (Value{0, 1, 3}));
+  std::vector<std::string> names;
+  for (const auto& [name, logprob] : found["top_logprobs"][0].items()) names.push_back(name);
+  EXPECT_EQ(names, (std::vector<std::string>{"bytes:\\xe4", "bytes:\\xe5", "A", " a",
+                                             "token_id:300", "token_id:301", "token_id:302"}));
 }
 
 TEST_F(Answers, begin_inside_the_reasoning_where_the_prompt_opens_it) {

@@ -77,8 +77,10 @@ class Completions {
  public:
   explicit Completions(subbyte::Session& session) : session_(session) {}
 
-  subbyte::Status add(const Request& request) {
-    SUBBYTE_TRY(const SessionRequest own, v0::to_own(request, session_.text()));
+  /// `is_whole`: nobody is told of deltas.
+  subbyte::Status add(const Request& request, bool is_whole) {
+    SUBBYTE_TRY(SessionRequest own, v0::to_own(request, session_.text()));
+    own.is_whole = is_whole;
     SUBBYTE_TRY(const RequestId id, session_.add(own));
     first_[id] = completions_.size();
     completions_.resize(completions_.size() + own.num_samples);
@@ -131,7 +133,7 @@ subbyte::Result<std::vector<Completion>> complete(
     const std::function<bool(const Delta&)>& on_delta) {
   Completions completions(session);
   for (const Request& request : requests) {
-    const subbyte::Status added = completions.add(request);
+    const subbyte::Status added = completions.add(request, !on_delta);
     if (!added.ok()) return completions.stop(added.error());
   }
   SUBBYTE_CHECK(completions.run(on_delta));

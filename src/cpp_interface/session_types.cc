@@ -132,7 +132,6 @@ Delta to_public(subbyte::Delta given) {
     delta.pieces.push_back({static_cast<Channel>(piece.channel), std::move(piece.recipient),
                             std::move(piece.text), piece.begins_message, std::move(piece.call_id)});
   }
-  delta.takes_answer_back = given.takes_answer_back;
   delta.prompt_logprobs = to_public(given.prompt_logprobs);
   if (given.end) delta.end = to_public(*given.end);
   if (given.error) delta.error = to_public(*given.error);
@@ -145,11 +144,6 @@ void append(const Delta& delta, Completion& completion) {
   completion.commentary += delta.text_of(Channel::kCommentary);
   for (const Piece& piece : delta.pieces) {
     if (piece.channel == Channel::kToolCall) completion.tool_calls.push_back(piece);
-  }
-  if (delta.takes_answer_back) {
-    completion.reasoning += without_breaks(completion.text);
-    completion.text.clear();
-    completion.tool_calls.clear();
   }
   append_all(delta.tokens, completion.tokens);
   append_all(delta.logprobs, completion.logprobs);

@@ -1,5 +1,7 @@
 #include "session/sample_text.h"
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 namespace subbyte {
@@ -18,54 +20,91 @@ SampleText::SampleText(const SessionRequest& request, const Tokenizer& tokenizer
       calls_(std::move(calls)),
       stops_(request.stops),
       min_tokens_(request.min_tokens),
-      takes_one_call_(!request.parallel_tool_calls) {
-  if (request.is_chat) chat_.emplace(format, prompt, tokenizer);
+      takes_one_call_(!request.parallel_tool_calls),
+      has_messages_(format == ChatFormat::kHarmony) {
+  if (!request.is_chat) return;
+  chat_.emplace(format, prompt, request.is_whole, tokenizer);
+  if (request.is_whole && chat_->is_undecided()) undecided_ = {{}, {}, calls_};
 }
 
 void SampleText::push(TokenId token, Delta& delta) {
   delta.tokens.push_back(token);
   ++num_tokens_;
-  if (!chat_) return add({{OutputChannel::kFinal, {}, decoder_.push(token), false}}, delta);
-  add(calls_.push(chat_->push(token)), delta);
-  if (!chat_->takes_answer_back() || stopped()) return;
-  add(calls_.finish(), delta);
-  add_answer(stops_.finish(), delta);
-  delta.takes_answer_back = true;
-  num_calls_ = 0;
+  if (!chat_) return add({{OutputChannel::kFinal, {}, decoder_.push(token), false}}, delta.pieces);
+  take_chat(chat_->push(token), delta);
+  if (!undecided_ || chat_->is_undecided()) return;
+  if (chat_->has_ended_late() && !stopped()) make_reasoning(delta);
+  release(delta);
 }
 
 void SampleText::finish(Delta& delta) {
   if (chat_) {
-    add(calls_.push(chat_->finish()), delta);
-    add(calls_.finish(), delta);
+    take_chat(chat_->finish(), delta);
+    release(delta);
+    add(calls_.finish(), delta.pieces);
   } else {
-    add({{OutputChannel::kFinal, {}, decoder_.finish(), false}}, delta);
+    add({{OutputChannel::kFinal, {}, decoder_.finish(), false}}, delta.pieces);
   }
-  add_answer(stops_.finish(), delta);
+  add_answer(stops_.finish(), delta.pieces);
 }
 
-void SampleText::add(std::vector<OutputPiece> pieces, Delta& delta) {
+void SampleText::take_chat(std::vector<OutputPiece> pieces, Delta& delta) {
+  if (!undecided_) return add(calls_.push(std::move(pieces)), delta.pieces);
+  for (const OutputPiece& piece : pieces) {
+    if (piece.channel == OutputChannel::kFinal) undecided_->text += piece.text;
+  }
+  add(calls_.push(std::move(pieces)), undecided_->pieces);
+}
+
+/// What came until now is reasoning as a whole: nothing in it was a call, and nothing is held back.
+void SampleText::make_reasoning(Delta& delta) {
+  calls_ = std::move(undecided_->calls);
+  undecided_->pieces.clear();
+  static_cast<void>(stops_.finish());
+  num_calls_ = 0;
+  begins_message_ = true;
+  has_content_ = false;
+  const std::string_view text = without_breaks(undecided_->text);
+  if (!text.empty()) {
+    delta.pieces.push_back({OutputChannel::kAnalysis, {}, std::string(text), true});
+    has_reasoning_ = true;
+  }
+}
+
+void SampleText::release(Delta& delta) {
+  if (!undecided_) return;
+  std::ranges::move(undecided_->pieces, std::back_inserter(delta.pieces));
+  undecided_.reset();
+}
+
+void SampleText::add(std::vector<OutputPiece> pieces, std::vector<OutputPiece>& given) {
   for (OutputPiece& piece : pieces) {
     if (piece.channel == OutputChannel::kFinal) {
       begins_message_ = begins_message_ || piece.begins_message;
       // Stop strings are looked for once there are tokens enough.
       const bool may_stop = num_tokens_ > min_tokens_;
-      add_answer(may_stop ? stops_.push(piece.text) : std::move(piece.text), delta);
+      add_answer(may_stop ? stops_.push(piece.text) : std::move(piece.text), given);
     } else if (!stopped()) {
       if (piece.channel == OutputChannel::kToolCall) {
         if (takes_one_call_ && num_calls_ > 0) continue;
-        add_answer(stops_.finish(), delta);
+        add_answer(stops_.finish(), given);
         ++num_calls_;
       }
-      delta.pieces.push_back(std::move(piece));
+      const bool is_remark = piece.channel == OutputChannel::kCommentary && piece.recipient.empty();
+      bool& has_text = is_remark ? has_content_ : has_reasoning_;
+      const bool is_call = piece.channel == OutputChannel::kToolCall;
+      piece.wants_break = has_messages_ && !is_call && piece.begins_message && has_text;
+      has_text = has_text || !is_call;
+      given.push_back(std::move(piece));
     }
   }
 }
 
-void SampleText::add_answer(std::string text, Delta& delta) {
+void SampleText::add_answer(std::string text, std::vector<OutputPiece>& given) {
   if (text.empty()) return;
   const bool begins = std::exchange(begins_message_, false);
-  delta.pieces.push_back({OutputChannel::kFinal, {}, std::move(text), begins});
+  const bool follows = std::exchange(has_content_, true) && has_messages_;
+  given.push_back({OutputChannel::kFinal, {}, std::move(text), begins, {}, begins && follows});
 }
 
 }  // namespace subbyte

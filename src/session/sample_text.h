@@ -31,8 +31,11 @@ class SampleText {
   int64_t num_calls() const { return num_calls_; }
 
  private:
-  void add(std::vector<OutputPiece> pieces, Delta& delta);
-  void add_answer(std::string text, Delta& delta);
+  void add(std::vector<OutputPiece> pieces, std::vector<OutputPiece>& given);
+  void add_answer(std::string text, std::vector<OutputPiece>& given);
+  void take_chat(std::vector<OutputPiece> pieces, Delta& delta);
+  void make_reasoning(Delta& delta);
+  void release(Delta& delta);
 
   std::optional<ChatParser> chat_;  // of a chat
   StreamDecoder decoder_;           // of a text
@@ -40,9 +43,19 @@ class SampleText {
   StopStrings stops_;
   int64_t min_tokens_;
   bool takes_one_call_;
+  bool has_messages_;  // that follow each other, as harmony has them
   int64_t num_calls_ = 0;
   int64_t num_tokens_ = 0;
   bool begins_message_ = true;  // the next piece of the answer
+  bool has_content_ = false;    // text for who reads the answer, or its reasoning
+  bool has_reasoning_ = false;
+  // Of a text that may still turn out to be reasoning: what it is as an answer, and as that.
+  struct Undecided {
+    std::vector<OutputPiece> pieces;
+    std::string text;
+    ToolCallParser calls;  // that have seen nothing of it
+  };
+  std::optional<Undecided> undecided_;
 };
 
 }  // namespace subbyte

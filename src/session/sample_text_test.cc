@@ -75,7 +75,70 @@ TEST(SampleTexts, have_the_reasoning_of_a_chat_apart) {
   EXPECT_EQ(delta.text(), "Yes");
   EXPECT_TRUE(delta.pieces.front().begins_message);
   EXPECT_EQ(std::ranges::count_if(delta.pieces, &OutputPiece::begins_message), 2);
-  EXPECT_FALSE(delta.takes_answer_back);
+}
+
+/// What a reader has at each token of a chat whose reasoning nothing opened, and in the end.
+std::vector<std::string> late(bool is_whole, std::string_view output,
+                              std::vector<std::string> stops = {}) {
+  const Result<Tokenizer> tokenizer = golden_tokenizer("qwen");
+  SessionRequest request;
+  request.is_chat = true;
+  request.is_whole = is_whole;
+  request.stops = std::move(stops);
+  request.chat.tools = {{{"type", "function"}, {"function", {{"name", "f"}}}}};
+  SampleText sample(request, *tokenizer, ChatFormat::kChatMl, PromptEnd::kOpen,
+                    ToolCallParser(ToolCallStyle::kJson, request.chat.tools, "seed"));
+  std::string seen;
+  std::vector<std::string> all;
+  const auto show = [&](const Delta& delta) {
+    for (const OutputPiece& piece : delta.pieces) {
+      seen += piece.channel == OutputChannel::kAnalysis   ? "(" + piece.text + ")"
+              : piece.channel == OutputChannel::kToolCall ? "[" + piece.recipient + "]"
+                                                          : piece.text;
+    }
+    all.push_back(seen);
+  };
+  const auto ids = tokenizer->encode(output, SpecialTokens::kRecognize);
+  for (const TokenId id : *ids) {
+    Delta delta;
+    if (!sample.stopped()) sample.push(id, delta);
+    show(delta);
+  }
+  Delta last;
+  sample.finish(last);
+  show(last);
+  return all;
+}
+
+const std::string kCall = "<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>";
+
+TEST(SampleTexts, known_late_as_reasoning_are_that_as_they_were_written) {
+  EXPECT_EQ(late(true, "\nmaybe " + kCall + " rest\n</think>\n\nAnswer.").back(),
+            "(maybe " + kCall + " rest)Answer.");
+  EXPECT_EQ(late(true, "maybe " + kCall + " rest\n</think>\n\n" + kCall).back(),
+            "(maybe " + kCall + " rest)[f]");
+  EXPECT_EQ(late(true, "</think>Answer.").back(), "Answer.");
+  EXPECT_EQ(late(true, "hm <think>no</think>So.").back(), "hm (no)So.");
+  EXPECT_EQ(late(true, "Look. " + kCall).back(), "Look.[f]");
+  EXPECT_EQ(late(true, "a END b</think>c", {"END"}).back(), "a ");
+}
+
+/// Nobody can take back what was handed out: what a stream has shown stays there, and no text of
+/// the answer is missing in the end.
+TEST(SampleTexts, that_were_handed_out_are_not_taken_back) {
+  for (const bool is_whole : {false, true}) {
+    for (const std::string& output :
+         {"maybe " + kCall + " rest\n</think>\n\nAnswer.", std::string("a</think>b</think>c"),
+          std::string("a<think>b</think>c"), std::string("<think>a</think>b")}) {
+      const std::vector<std::string> all = late(is_whole, output);
+      for (std::size_t i = 1; i < all.size(); ++i) {
+        EXPECT_TRUE(all[i].starts_with(all[i - 1])) << all[i - 1] << " | " << all[i];
+      }
+    }
+  }
+  const auto all = late(false, "maybe " + kCall + " rest\n</think>\n\nAnswer.");
+  EXPECT_EQ(all.front(), "ma");  // at once
+  EXPECT_EQ(all.back(), "maybe[f]rest\n</think>\n\nAnswer.");
 }
 
 }  // namespace

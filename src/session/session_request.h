@@ -41,6 +41,10 @@ struct SessionRequest {
   std::optional<int64_t> num_top_logprobs;
   /// The same for the tokens of the prompt after the first: deltas of sample 0 bring them.
   bool scores_prompt = false;
+  /// Nobody reads the answer of a chat before its end: where a </think> that nothing opened may
+  /// still make reasoning of its text, that is given out when it is known. Otherwise text is given
+  /// out as it comes, and stays what it was given out as (text/think_parser.h).
+  bool is_whole = false;
   /// The next turn of a conversation that the session keeps in its cache, or the first of another:
   /// what its prompt has in common with the turn before is not computed again. One sample in the
   /// whole context.
@@ -52,7 +56,7 @@ struct SampleEnd {
   /// Why, and how fast it went: prefill_seconds count from add(), tokens of the prompt are those
   /// that were computed.
   GenerateStats stats;
-  std::optional<TokenId> stop_token;  // the one that came, with kStopToken
+  std::optional<TokenId> stop_token;  // that ended it; of kStopString a text that is one token
   std::string stop;                   // the text that was found, with kStopString
   int64_t num_tool_calls = 0;         // that the answer has
 };
@@ -66,9 +70,6 @@ struct Delta {
   /// Text that became certain: whole characters, nothing of a stop string. It may be of tokens of
   /// steps before. All that is no chat is kFinal. Calls of tools come whole (text/tool_calls.h).
   std::vector<OutputPiece> pieces;
-  /// All kFinal pieces until now, those of this delta included, were reasoning after all; line
-  /// breaks at its ends belong to nothing (text/think_parser.h). Calls among them were not meant.
-  bool takes_answer_back = false;
   std::vector<Logprobs> prompt_logprobs;  // of the next tokens of the prompt, where wanted
   std::optional<SampleEnd> end;           // then nothing comes after it
   std::optional<Error> error;             // an end, too: that of this sample alone

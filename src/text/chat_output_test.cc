@@ -139,18 +139,20 @@ TEST_F(HarmonyOutput, takes_any_sequence_of_tokens) {
 
 class ThinkOutput : public ::testing::Test {
  protected:
-  std::string parse(std::string_view output, PromptEnd prompt = PromptEnd::kOpen) {
-    ThinkParser parser(*tokenizer_, prompt);
+  std::string parse(std::string_view output, PromptEnd prompt = PromptEnd::kOpen,
+                    bool may_end_late = true) {
+    ThinkParser parser(*tokenizer_, prompt, may_end_late);
     return run(parser, *tokenizer_->encode(output, SpecialTokens::kRecognize));
   }
-  /// After each token whether the answer is taken back: "..x.".
-  std::string taken_back(std::string_view output, PromptEnd prompt = PromptEnd::kOpen) {
-    ThinkParser parser(*tokenizer_, prompt);
+  /// After each token: '?' undecided, 'x' reasoning that has ended late.
+  std::string states(std::string_view output, PromptEnd prompt = PromptEnd::kOpen,
+                     bool may_end_late = true) {
+    ThinkParser parser(*tokenizer_, prompt, may_end_late);
     std::string marks;
     const auto ids = tokenizer_->encode(output, SpecialTokens::kRecognize);
     for (const TokenId id : *ids) {
       static_cast<void>(parser.push(id));
-      marks += parser.takes_answer_back() ? 'x' : '.';
+      marks += parser.has_ended_late() ? 'x' : parser.is_undecided() ? '?' : '.';
     }
     return marks;
   }
@@ -169,14 +171,16 @@ TEST_F(ThinkOutput, separates_reasoning_and_answer) {
   EXPECT_EQ(parse(""), "");
 }
 
-TEST_F(ThinkOutput, takes_back_what_comes_before_an_end_that_nothing_opened) {
-  EXPECT_EQ(taken_back("a</think>b"), ".x.");
-  EXPECT_EQ(taken_back("</think>b"), "x.");
-  EXPECT_EQ(taken_back("a</think>b</think>c"), ".x...");
-  EXPECT_EQ(taken_back("<think>a</think>b</think>c"), "......");
-  EXPECT_EQ(taken_back("a<think>b</think>c"), ".....");
-  EXPECT_EQ(taken_back("a</think>b", PromptEnd::kReasons), "...");
-  EXPECT_EQ(taken_back("a</think>b", PromptEnd::kAnswers), "...");
+TEST_F(ThinkOutput, may_have_ended_without_a_beginning) {
+  EXPECT_EQ(states("a</think>b"), "?x.");
+  EXPECT_EQ(states("</think>b"), "x.");
+  EXPECT_EQ(states("a</think>b</think>c"), "?x...");
+  EXPECT_EQ(states("<think>a</think>b</think>c"), "......");
+  EXPECT_EQ(states("a<think>b</think>c"), "?....");
+  EXPECT_EQ(states("a</think>b", PromptEnd::kReasons), "...");
+  EXPECT_EQ(states("a</think>b", PromptEnd::kAnswers), "...");
+  EXPECT_EQ(states("a</think>b", PromptEnd::kOpen, false), "?..");
+  EXPECT_EQ(parse("a\n</think>\n\nb", PromptEnd::kOpen, false), "final:a\n</think>\n\nb");
 }
 
 TEST_F(ThinkOutput, survives_broken_output) {
@@ -189,7 +193,7 @@ TEST_F(ThinkOutput, survives_broken_output) {
 TEST_F(ThinkOutput, keeps_tool_calls_and_text_that_only_looks_like_the_tokens) {
   EXPECT_EQ(parse("<tool_call>\n{}\n</tool_call><|im_end|>"),
             "final:<tool_call>\n{}\n</tool_call>");
-  ThinkParser parser(*tokenizer_, PromptEnd::kOpen);
+  ThinkParser parser(*tokenizer_, PromptEnd::kOpen, true);
   EXPECT_EQ(run(parser, *tokenizer_->encode("<think>x", SpecialTokens::kAsText)), "final:<think>x");
 }
 

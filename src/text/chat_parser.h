@@ -12,10 +12,12 @@ namespace subbyte {
 
 class ChatParser {
  public:
-  /// For the answer to a prompt that ends so. `tokenizer` must outlive this.
-  ChatParser(ChatFormat format, PromptEnd prompt, const Tokenizer& tokenizer)
-      : parser_(format == ChatFormat::kHarmony ? Parser(HarmonyParser(tokenizer))
-                                               : Parser(ThinkParser(tokenizer, prompt))) {}
+  /// For the answer to a prompt that ends so; `may_end_late` as ThinkParser has it. `tokenizer`
+  /// must outlive this.
+  ChatParser(ChatFormat format, PromptEnd prompt, bool may_end_late, const Tokenizer& tokenizer)
+      : parser_(format == ChatFormat::kHarmony
+                    ? Parser(HarmonyParser(tokenizer))
+                    : Parser(ThinkParser(tokenizer, prompt, may_end_late))) {}
 
   /// Pieces that became known with this token. Stop tokens may be pushed too.
   std::vector<OutputPiece> push(TokenId id) {
@@ -25,10 +27,14 @@ class ChatParser {
   std::vector<OutputPiece> finish() {
     return std::visit([](auto& parser) { return parser.finish(); }, parser_);
   }
-  /// ThinkParser::takes_answer_back().
-  bool takes_answer_back() const {
+  /// Those of ThinkParser.
+  bool is_undecided() const {
     const auto* const think = std::get_if<ThinkParser>(&parser_);
-    return think != nullptr && think->takes_answer_back();
+    return think != nullptr && think->is_undecided();
+  }
+  bool has_ended_late() const {
+    const auto* const think = std::get_if<ThinkParser>(&parser_);
+    return think != nullptr && think->has_ended_late();
   }
 
  private:

@@ -6,6 +6,9 @@
 namespace subbyte {
 namespace {
 
+constexpr std::string_view kOpen = "<think>";
+constexpr std::string_view kClose = "</think>";
+
 bool is_blank(std::string_view text) {
   return text.find_first_not_of(" \t\r\n") == std::string_view::npos;
 }
@@ -13,8 +16,8 @@ bool is_blank(std::string_view text) {
 }  // namespace
 
 PromptEnd prompt_end(const Tokenizer& tokenizer, std::span<const TokenId> prompt) {
-  const auto open = tokenizer.find("<think>");
-  const auto close = tokenizer.find("</think>");
+  const auto open = tokenizer.find(kOpen);
+  const auto close = tokenizer.find(kClose);
   if (!open || !close) return PromptEnd::kOpen;
   for (; !prompt.empty(); prompt = prompt.first(prompt.size() - 1)) {
     const TokenId last = prompt.back();
@@ -25,23 +28,29 @@ PromptEnd prompt_end(const Tokenizer& tokenizer, std::span<const TokenId> prompt
   return PromptEnd::kOpen;
 }
 
-ThinkParser::ThinkParser(const Tokenizer& tokenizer, PromptEnd prompt)
+ThinkParser::ThinkParser(const Tokenizer& tokenizer, PromptEnd prompt, bool may_end_late)
     : decoder_(tokenizer, true),
-      open_(tokenizer.find("<think>")),
-      close_(tokenizer.find("</think>")),
+      open_(tokenizer.find(kOpen)),
+      close_(tokenizer.find(kClose)),
       thinking_(prompt == PromptEnd::kReasons),
-      may_take_back_(prompt == PromptEnd::kOpen),
+      may_end_late_(may_end_late),
+      is_undecided_(prompt == PromptEnd::kOpen && close_),
       skip_breaks_(thinking_) {}
 
 std::vector<OutputPiece> ThinkParser::push(TokenId id) {
   std::vector<OutputPiece> pieces;
   const bool opens = open_ && id == *open_;
   const bool closes = close_ && id == *close_;
-  takes_answer_back_ = closes && may_take_back_;
+  const bool ends_late = closes && is_undecided_;
+  has_ended_late_ = ends_late && may_end_late_;
   if (opens || closes) {
     take_text(decoder_.finish(), pieces);
-    may_take_back_ = false;
-    enter(opens);
+    is_undecided_ = false;
+    if (!ends_late || may_end_late_) {
+      enter(opens);
+    } else {
+      take_text(std::string(kClose), pieces);
+    }
   } else {
     take_text(decoder_.push(id), pieces);
   }

@@ -5,7 +5,8 @@
 //
 // The line breaks next to the two tokens belong to neither. Only the tokens count, not text that is
 // spelled like them. Of an answer with </think> alone, what comes before it is reasoning: the
-// template of such a model opens it in the prompt.
+// template of such a model opens it in the prompt. Who has given that out by then can make no
+// reasoning of it any more: then the answer goes on, and </think> is text of it.
 
 #include <cstddef>
 #include <cstdint>
@@ -32,16 +33,18 @@ PromptEnd prompt_end(const Tokenizer& tokenizer, std::span<const TokenId> prompt
 
 class ThinkParser {
  public:
-  /// `tokenizer` must outlive this.
-  ThinkParser(const Tokenizer& tokenizer, PromptEnd prompt);
+  /// `tokenizer` must outlive this. `may_end_late`: a </think> that nothing opened ends reasoning.
+  ThinkParser(const Tokenizer& tokenizer, PromptEnd prompt, bool may_end_late);
 
   /// Pieces that became known with this token. Stop tokens may be pushed too.
   std::vector<OutputPiece> push(TokenId id);
   /// Gives what is left at the end.
   std::vector<OutputPiece> finish();
+  /// Says whether what is given out as the answer may still turn out to be reasoning.
+  bool is_undecided() const { return is_undecided_; }
   /// Says whether the token that was pushed last was a </think> that nothing had opened: what was
   /// given out as the answer until then is reasoning.
-  bool takes_answer_back() const { return takes_answer_back_; }
+  bool has_ended_late() const { return has_ended_late_; }
 
  private:
   void take_text(std::string text, std::vector<OutputPiece>& pieces);
@@ -51,8 +54,9 @@ class ThinkParser {
   std::optional<TokenId> open_;
   std::optional<TokenId> close_;
   bool thinking_;
-  bool may_take_back_;  // no mark has come
-  bool takes_answer_back_ = false;
+  bool may_end_late_;
+  bool is_undecided_;  // no mark has come
+  bool has_ended_late_ = false;
   bool skip_breaks_;                 // at the front of a part
   std::size_t num_held_breaks_ = 0;  // of the reasoning, dropped if </think> follows
   bool begins_message_ = true;

@@ -24,7 +24,8 @@ void with_calls(Calls& calls, const Use& use) {
 
 ToolCallParser::ToolCallParser(ToolCallStyle style, const json::Value& tools, std::string seed)
     : seed_(std::move(seed)) {
-  if (!tools.is_array() || tools.empty()) return;
+  const bool are_told = tools.is_array() && !tools.empty();
+  if (!are_told && style != ToolCallStyle::kHarmony) return;
   switch (style) {
     case ToolCallStyle::kNone:
       break;

@@ -15,8 +15,9 @@ class ToolCallParser {
  public:
   /// Leaves all pieces as they are.
   ToolCallParser() = default;
-  /// `tools` are those that the model was told of, without which it calls none. `seed` makes the
-  /// ids of calls: those of other answers have another one.
+  /// `tools` are those that the model was told of, without which it calls none; in harmony a
+  /// message says itself that it is a call. `seed` makes the ids of calls: those of other answers
+  /// have another one.
   ToolCallParser(ToolCallStyle style, const json::Value& tools, std::string seed);
 
   /// The pieces that became certain with these: no part of a call is among them.

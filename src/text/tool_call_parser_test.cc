@@ -190,6 +190,20 @@ TEST(XmlToolCalls, have_values_of_the_types_of_their_parameters) {
   EXPECT_EQ(value("s", ""), "\"\"");
   EXPECT_EQ(value("s", "\"\\"), "\"\\\"\\\\\"");
   EXPECT_EQ(value("unknown", "1"), "\"1\"");
+  // As Python writes values.
+  EXPECT_EQ(value("l", "['a', 1]"), "[\"a\", 1]");
+  EXPECT_EQ(value("l", "\n[\n 'it\\'s', \"\\u00e9\\x41\\101\", (True, None), {'k': 1.5,}, ()]\n"),
+            "[\"it's\", \"\xC3\xA9"
+            "AA\", [true, null], {\"k\": 1.5}, []]");
+  EXPECT_EQ(value("l", "('a',)"), "[\"a\"]");
+  EXPECT_EQ(value("o", "{'a': ['</tool_call>']}"), "{\"a\": [\"</tool_call>\"]}");
+  for (const std::string text :
+       {"['a', 1", "['a' 'b']", "[,]", "[1,,2]", "[a]", "{'a'}", "('a')", "['\\ud800']", "[1_0]",
+        "['a\nb']", "[True", "['\\N{DASH}']", "['\\u12']", "[01]"}) {
+    EXPECT_EQ(value("l", text), json::to_text(Value(text)));
+  }
+  EXPECT_EQ(value("l", std::string(100, '[')), "\"" + std::string(100, '[') + "\"");
+  EXPECT_EQ(value("o", "{1: 2}"), "\"{1: 2}\"");  // a key that is no text
 }
 
 TEST(XmlToolCalls, come_in_several_forms) {

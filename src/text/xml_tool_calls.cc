@@ -13,6 +13,7 @@
 #include <set>
 #include <utility>
 
+#include "text/python_literal.h"
 #include "text/tool_calls.h"
 
 namespace subbyte {
@@ -55,13 +56,6 @@ std::set<std::string> types_of(const Value* function, std::string_view parameter
   return types;
 }
 
-/// What Python's words are in JSON: templates print earlier calls so.
-std::string_view in_json(std::string_view word) {
-  if (word == "True") return "true";
-  if (word == "False") return "false";
-  return word == "None" ? "null" : word;
-}
-
 bool is_of(const Value& value, const std::set<std::string>& types) {
   return (value.is_boolean() && types.contains("boolean")) ||
          (value.is_number_integer() && types.contains("integer")) ||
@@ -71,15 +65,20 @@ bool is_of(const Value& value, const std::set<std::string>& types) {
          (value.is_null() && (types.contains("null") || !types.contains("string")));
 }
 
-/// A value in JSON.
+/// A value in JSON. Templates print earlier calls as Python writes values, and models copy them.
 std::string json_of(std::string_view value, const std::set<std::string>& types) {
   const bool is_text = types.empty() || (types.size() == 1 && types.contains("string"));
+  const auto is_value = [&](std::string_view text) {
+    const auto parsed = json::parse(text, "parameter", {}, json::kTextMemoryFactor);
+    return parsed.ok() && is_of(*parsed, types);
+  };
   if (!is_text) {
     const std::size_t begin = std::min(value.find_first_not_of(kSpace), value.size());
     const std::size_t end = value.find_last_not_of(kSpace) + 1;
-    const std::string_view word = in_json(value.substr(begin, std::max(end, begin) - begin));
-    const auto parsed = json::parse(word, "parameter", {}, json::kTextMemoryFactor);
-    if (parsed.ok() && is_of(*parsed, types)) return std::string(word);
+    const std::string_view word = value.substr(begin, std::max(end, begin) - begin);
+    if (is_value(word)) return std::string(word);
+    const auto literal = python_literal_as_json(word);
+    if (literal && is_value(*literal)) return *literal;
   }
   return json::to_text(Value(std::string(value)));
 }
