@@ -161,9 +161,6 @@ Result<Question> question_of(const Options& options, const TextSetup& text) {
   request.max_tokens = options.max_tokens;
   request.ignore_eos = options.ignore_eos;
   request.stops = options.stops;
-  for (const std::string& stop : options.stops) {
-    if (const auto id = text.tokenizer.find(stop)) request.stop_token_ids.push_back(*id);
-  }
   return question;
 }
 

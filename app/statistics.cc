@@ -16,6 +16,7 @@ std::string_view describe(StopReason reason) {
     case StopReason::kContextFull:
       return "context full";
     case StopReason::kStopString:
+      return "--stop reached";
     case StopReason::kCaller:
       return "stopped";
   }

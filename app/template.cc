@@ -1,17 +1,23 @@
-// subbyte template: the prompt that the chat template of a model makes of messages.
+// subbyte template: the prompt that the chat template of a model makes of messages, or the format
+// of its family where it brings none along.
 
 #include <fmt/format.h>
 
 #include <cstdio>
+#include <memory>
+#include <optional>
 
 #include "app/command.h"
 #include "app/output.h"
 #include "app/text_input.h"
 #include "base/model_file.h"
 #include "base/quote.h"
+#include "checkpoints/config/config_file.h"
 #include "checkpoints/model_path.h"
 #include "completions/request.h"
+#include "models/model_config.h"
 #include "session/chat_prompt.h"
+#include "session/text_setup.h"
 #include "text/chat_template.h"
 
 namespace subbyte::app {
@@ -28,26 +34,46 @@ struct Options {
   bool json = false;
 };
 
+/// What makes prompts: the template of a model, or the format of its family.
+struct Form {
+  std::optional<ChatTemplate> own;
+  std::unique_ptr<TextSetup> built_in;
+};
+
+/// The format of a model that brings no template along.
+Result<Form> open_built_in(const std::filesystem::path& model,
+                           const std::filesystem::path& directory) {
+  std::error_code failure;
+  if (std::filesystem::is_directory(model, failure) && !is_there(model / "config.json")) {
+    return Error{"template.none",
+                 fmt::format("{}: neither chat_template.jinja nor tokenizer_config.json has a chat "
+                             "template, and without a config.json there is no family with a format",
+                             directory.string())};
+  }
+  SUBBYTE_TRY(const ModelConfig config, read_model_config(model));
+  SUBBYTE_TRY(std::unique_ptr<TextSetup> text, TextSetup::read(directory, config));
+  return Form{{}, std::move(text)};
+}
+
 /// A template needs no model: a directory that has one will do, or its file.
-Result<ChatTemplate> open_template(const std::string& name) {
+Result<Form> open_form(const std::string& name) {
   const std::filesystem::path path = name;
   if (path.extension() == ".jinja") {
     SUBBYTE_TRY(const std::string text, read_text(name));
-    return ChatTemplate::compile(text, name);
+    SUBBYTE_TRY(ChatTemplate compiled, ChatTemplate::compile(text, name));
+    return Form{std::move(compiled), {}};
   }
+  std::filesystem::path model = path;
   std::filesystem::path directory = path;
   const bool is_directory_of_texts =
       is_there(directory / "tokenizer_config.json") || is_there(directory / "chat_template.jinja");
   if (!is_directory_of_texts) {
-    SUBBYTE_TRY(const auto found, find_model(name));
-    directory = model_directory(found);
+    SUBBYTE_TRY(model, find_model(name));
+    directory = model_directory(model);
   }
   SUBBYTE_TRY(auto found, ChatTemplate::read(directory));
-  if (found) return std::move(*found);
-  return Error{"template.none",
-               fmt::format("{}: neither chat_template.jinja nor tokenizer_config.json has a chat "
-                           "template; `subbyte chat` uses the format of the family",
-                           directory.string())};
+  if (found) return Form{std::move(*found), {}};
+  return open_built_in(model, directory);
 }
 
 std::string name_of(const std::string& file) {
@@ -59,18 +85,22 @@ Result<json::Value> read_json(const std::string& file) {
   return json::parse(text, name_of(file), {}, json::kTextMemoryFactor);
 }
 
-/// A list of messages, which the template gets as it is, or a request, of which it gets what it
-/// does when `run --prompts` answers it.
-Result<TemplateInput> read_messages(const std::string& file, const ChatTemplate& chat) {
+/// A list of messages, which a template gets as it is, or a request, of which it gets what it does
+/// when `run --prompts` answers it.
+struct Asked {
+  json::Value messages;
+  ChatOptions chat;
+  bool is_request = false;
+};
+
+Result<Asked> read_asked(const std::string& file) {
   SUBBYTE_TRY(json::Value value, read_json(file));
   if (value.is_object() && value.contains("messages")) {
     SUBBYTE_TRY(const json::Object object, json::Object::of(value, name_of(file)));
-    SUBBYTE_TRY(const CompletionRequest request, read_chat(object));
-    return template_input(chat, request.messages, request.chat);
+    SUBBYTE_TRY(CompletionRequest request, read_chat(object));
+    return Asked{std::move(request.messages), std::move(request.chat), true};
   }
-  TemplateInput input;
-  input.messages = std::move(value);
-  if (input.messages.is_array()) return input;
+  if (value.is_array()) return Asked{std::move(value), {}};
   return Error{"template.messages",
                fmt::format("{}: expected a list of messages, or an object with \"messages\"",
                            name_of(file))};
@@ -93,8 +123,9 @@ Status add_setting(const std::string& text, json::Value& variables) {
   return {};
 }
 
-Result<TemplateInput> read_input(const Options& options, const ChatTemplate& chat) {
-  SUBBYTE_TRY(TemplateInput input, read_messages(options.messages, chat));
+/// What the flags say, of a TemplateInput or of ChatOptions.
+template <typename Input>
+Status apply(const Options& options, Input& input) {
   if (!options.tools.empty()) {
     SUBBYTE_TRY(input.tools, read_json(options.tools));
   }
@@ -103,31 +134,78 @@ Result<TemplateInput> read_input(const Options& options, const ChatTemplate& cha
   }
   if (options.no_generation_prompt) input.add_generation_prompt = false;
   if (options.continue_final_message) input.continue_final_message = true;
-  const auto now = parse_time(options.now.value_or(today()));
+  return {};
+}
+
+/// Parts of a prompt, one after the other.
+struct Span {
+  std::string text;
+  bool is_input;
+};
+
+Result<std::vector<Span>> render_own(const Options& options, const ChatTemplate& own, Asked asked,
+                                     const std::tm& now) {
+  TemplateInput input;
+  if (asked.is_request) {
+    SUBBYTE_TRY(input, template_input(own, asked.messages, asked.chat));
+  } else {
+    input.messages = std::move(asked.messages);
+  }
+  SUBBYTE_CHECK(apply(options, input));
+  input.now = now;
+  SUBBYTE_TRY(const jinja::OriginText text, own.render(input));
+  std::vector<Span> spans;
+  std::size_t begin = 0;
+  for (const jinja::OriginText::Run& run : text.runs()) {
+    spans.push_back({std::string(text.bytes().substr(begin, run.end - begin)),
+                     run.origin == jinja::Origin::kInput});
+    begin = run.end;
+  }
+  return spans;
+}
+
+/// Of a format that is built in only the control tokens are known to be no text of a message.
+Result<std::vector<Span>> render_built_in(const Options& options, const TextSetup& text,
+                                          Asked asked, const std::string& day) {
+  SUBBYTE_CHECK(apply(options, asked.chat));
+  asked.chat.date = day;
+  SUBBYTE_TRY(const auto segments, built_in_prompt(text, asked.messages, asked.chat));
+  std::vector<Span> spans;
+  for (const PromptSegment& segment : segments) {
+    spans.push_back({segment.text, !segment.is_control});
+  }
+  return spans;
+}
+
+std::string as_text(const std::vector<Span>& spans) {
+  std::string text;
+  for (const Span& span : spans) text += span.text;
+  return text;
+}
+
+json::Value as_json(const std::vector<Span>& spans) {
+  json::Value list = json::Value::array();
+  for (const Span& span : spans) {
+    list.push_back({{"text", span.text}, {"from", span.is_input ? "input" : "template"}});
+  }
+  return {{"text", as_text(spans)}, {"spans", std::move(list)}};
+}
+
+Result<ExitCode> run(const Options& options) {
+  SUBBYTE_TRY(const Form form, open_form(options.model));
+  const std::string time = options.now.value_or(today());
+  const auto now = parse_time(time);
   if (!now) {
     return Error{"usage.now",
                  "--now: expected a day such as 2025-08-05, or a time such as 2025-08-05T13:30:00"};
   }
-  input.now = *now;
-  return input;
-}
-
-json::Value as_json(const jinja::OriginText& text) {
-  json::Value spans = json::Value::array();
-  std::size_t begin = 0;
-  for (const jinja::OriginText::Run& run : text.runs()) {
-    spans.push_back({{"text", text.bytes().substr(begin, run.end - begin)},
-                     {"from", run.origin == jinja::Origin::kInput ? "input" : "template"}});
-    begin = run.end;
-  }
-  return {{"text", text.bytes()}, {"spans", std::move(spans)}};
-}
-
-Result<ExitCode> run(const Options& options) {
-  SUBBYTE_TRY(const ChatTemplate chat, open_template(options.model));
-  SUBBYTE_TRY(const TemplateInput input, read_input(options, chat));
-  SUBBYTE_TRY(const jinja::OriginText text, chat.render(input));
-  print(stdout, options.json ? json_text(as_json(text), -1) : text.bytes());
+  SUBBYTE_TRY(Asked asked, read_asked(options.messages));
+  constexpr std::size_t kDayLength = 10;
+  SUBBYTE_TRY(const auto spans, form.own
+                                    ? render_own(options, *form.own, std::move(asked), *now)
+                                    : render_built_in(options, *form.built_in, std::move(asked),
+                                                      time.substr(0, kDayLength)));
+  print(stdout, options.json ? json_text(as_json(spans), -1) : as_text(spans));
   return kOk;
 }
 

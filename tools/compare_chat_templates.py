@@ -54,11 +54,12 @@ def expected(template: str, conversation: dict[str, Any]) -> str | None:
 
 def found(program: str, path: Path, conversation: dict[str, Any],
           folder: Path) -> tuple[str | None, str]:
-    chat = folder / "chat.json"
-    chat.write_text(json.dumps({"messages": conversation["messages"],
-                                **({"tools": conversation["tools"]} if "tools" in conversation
-                                   else {})}))
+    chat, tools = folder / "chat.json", folder / "tools.json"
+    chat.write_text(json.dumps(conversation["messages"]))  # a list goes to the template as it is
     command = [program, "template", str(path), "--messages", str(chat), "--now", NOW.isoformat()]
+    if "tools" in conversation:
+        tools.write_text(json.dumps(conversation["tools"]))
+        command += ["--tools", str(tools)]
     for name, value in variables_of(conversation).items():
         command += ["--set", f"{name}={json.dumps(value)}"]
     if not conversation.get("add_generation_prompt", True):

@@ -184,8 +184,9 @@ const Value* find_asked(const Object& object, std::string_view key) {
   return is_nothing ? nullptr : value;
 }
 
-/// The arguments of a call as an object: templates look into it.
-Status read_arguments(Value& call, const std::string& where) {
+/// A call of a function. Its arguments may be anything: the template decides which form they have
+/// (session/call_arguments.h).
+Status check_call(const Value& call, const std::string& where) {
   SUBBYTE_TRY(const Object object, Object::of(call, where));
   SUBBYTE_TRY(const auto type, object.string("type"));
   if (type.value_or("function") != "function") {
@@ -195,15 +196,7 @@ Status read_arguments(Value& call, const std::string& where) {
   SUBBYTE_TRY(const auto function, object.object("function"));
   if (!function) return object.error("json.missing", "function", "an object");
   SUBBYTE_CHECK(function->required_string("name"));
-  Value& arguments = call["function"]["arguments"];
-  if (arguments.is_null() || arguments == "") arguments = Value::object();
-  if (arguments.is_string()) {
-    const auto& text = arguments.get_ref<const std::string&>();
-    auto parsed = json::parse(text, where, {}, json::kTextMemoryFactor);
-    if (parsed.ok()) arguments = *std::move(parsed);
-  }
-  if (arguments.is_object()) return {};
-  return function->error("completion.field", "arguments", "an object, or a text that is one");
+  return {};
 }
 
 /// What only one role has.
@@ -242,44 +235,30 @@ Result<Value> read_message(const Value& value, const std::string& where) {
     const bool is_seen = rule != nullptr && rule->use == KeyUse::kComputed;
     if (is_seen && find_asked(message, key) != nullptr) result[key] = field;
   }
-  const bool calls = result.contains("tool_calls");
-  if (calls && !message.has("content")) {
-    result["content"] = "";  // templates add it to other texts
-  } else {
+  const bool has_calls = result.contains("tool_calls");
+  // Beside calls there may be none, as the reference hands it on.
+  if (!has_calls || message.has("content")) {
     SUBBYTE_TRY(result["content"], read_content(message));
   }
-  if (!calls) return result;
-  Value& list = result["tool_calls"];
+  if (!has_calls) return result;
+  const Value& list = result["tool_calls"];
   if (!is_list_of_objects(list)) {
     return message.error("json.type", "tool_calls", "a list of objects");
   }
   for (std::size_t i = 0; i < list.size(); ++i) {
-    SUBBYTE_CHECK(read_arguments(list[i], fmt::format("{}.tool_calls[{}]", where, i)));
+    SUBBYTE_CHECK(check_call(list[i], fmt::format("{}.tool_calls[{}]", where, i)));
   }
   return result;
 }
 
-Status read_messages(const Object& body, const Value& messages, CompletionRequest& request) {
-  if (!messages.is_array()) return body.error("json.type", "messages", "a list of messages");
-  if (messages.empty()) {
-    return Error{"json.type", body.where() + ": messages: expected at least one, found none"};
-  }
-  for (const Value& value : messages) {
-    const bool root = body.where().find(": ") == std::string::npos;
-    SUBBYTE_TRY(Value message,
-                read_message(value, fmt::format("{}{}messages[{}]", body.where(), root ? ": " : ".",
-                                                request.messages.size())));
-    request.messages.push_back(std::move(message));
-  }
-  return {};
+Status check_tool_choice(const Object& body) {
+  SUBBYTE_TRY(const auto choice, body.string("tool_choice"));
+  if (!choice || *choice == "auto" || *choice == "none") return {};
+  return body.error("completion.field", "tool_choice", "\"auto\" or \"none\"");
 }
 
 /// Functions that the model is told of.
 Status read_tools(const Object& body, ChatOptions& chat) {
-  SUBBYTE_TRY(const auto choice, body.string("tool_choice"));
-  if (choice && *choice != "auto" && *choice != "none") {
-    return body.error("completion.field", "tool_choice", "\"auto\" or \"none\"");
-  }
   const Value* const tools = find_asked(body, "tools");
   if (tools == nullptr) return {};
   if (!is_list_of_objects(*tools)) return body.error("json.type", "tools", "a list of objects");
@@ -289,7 +268,8 @@ Status read_tools(const Object& body, ChatOptions& chat) {
     if (type.value_or("function") != "function")
       return tool.error("completion.field", "type", "\"function\"");
   }
-  if (choice != "none") chat.tools = *tools;
+  const Value* const choice = body.find("tool_choice");
+  if (choice == nullptr || *choice != "none") chat.tools = *tools;
   return {};
 }
 
@@ -318,7 +298,7 @@ Status read_prompt_end(const Object& body, ChatOptions& chat) {
 }
 
 Status read_chat_options(const Object& body, ChatOptions& chat) {
-  SUBBYTE_CHECK(read_tools(body, chat));
+  SUBBYTE_CHECK(check_tool_choice(body));
   SUBBYTE_CHECK(read_effort(body, chat));
   SUBBYTE_CHECK(read_prompt_end(body, chat));
   if (const Value* const documents = find_asked(body, "documents")) {
@@ -397,12 +377,30 @@ Status read_echo(const Object& body, CompletionRequest& request) {
 
 }  // namespace
 
+Status read_conversation(const Object& body, CompletionRequest& request) {
+  if (!request.is_chat) return {};
+  SUBBYTE_CHECK(read_tools(body, request.chat));
+  const Value& messages = *body.find("messages");
+  if (!messages.is_array()) return body.error("json.type", "messages", "a list of messages");
+  if (messages.empty()) {
+    return Error{"json.type", body.where() + ": messages: expected at least one, found none"};
+  }
+  for (const Value& value : messages) {
+    const bool root = body.where().find(": ") == std::string::npos;
+    SUBBYTE_TRY(Value message,
+                read_message(value, fmt::format("{}{}messages[{}]", body.where(), root ? ": " : ".",
+                                                request.messages.size())));
+    request.messages.push_back(std::move(message));
+  }
+  return {};
+}
+
 Result<CompletionRequest> read_chat(const Object& body) {
   CompletionRequest request;
   SUBBYTE_TRY(request.is_chat, is_chat(body));
   if (!request.is_chat) return body.error("json.missing", "messages", "a list of messages");
   SUBBYTE_CHECK(check_fields(body, kRequestRules));
-  SUBBYTE_CHECK(read_messages(body, *body.find("messages"), request));
+  SUBBYTE_CHECK(read_conversation(body, request));
   SUBBYTE_CHECK(read_chat_options(body, request.chat));
   return request;
 }
@@ -417,13 +415,19 @@ std::span<const KeyRule> message_rules() {
 
 Result<CompletionRequest> read_completion(const Object& body, const CompletionDefaults& defaults,
                                           std::span<const std::string_view> others) {
+  SUBBYTE_TRY(CompletionRequest request, read_fields(body, defaults, others));
+  SUBBYTE_CHECK(read_conversation(body, request));
+  return request;
+}
+
+Result<CompletionRequest> read_fields(const Object& body, const CompletionDefaults& defaults,
+                                      std::span<const std::string_view> others) {
   CompletionRequest request;
   SUBBYTE_TRY(request.is_chat, is_chat(body));
   SUBBYTE_CHECK(check_fields(body, kRequestRules, others));
   request.chat = defaults.chat;
   request.stops = defaults.stops;
-  SUBBYTE_CHECK(request.is_chat ? read_messages(body, *body.find("messages"), request)
-                                : read_prompt(body, *body.find("prompt"), request));
+  if (!request.is_chat) SUBBYTE_CHECK(read_prompt(body, *body.find("prompt"), request));
   SUBBYTE_CHECK(read_chat_options(body, request.chat));
   if (!request.is_chat) SUBBYTE_CHECK(check_no_chat(body));
   SUBBYTE_CHECK(read_sampling(body, defaults.sampling, request));

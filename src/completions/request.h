@@ -44,6 +44,12 @@ Result<CompletionRequest> read_completion(const json::Object& body,
                                           const CompletionDefaults& defaults,
                                           std::span<const std::string_view> others = {});
 
+/// The two halves of read_completion(): options, and the messages and tools of a chat, which are
+/// others in each line of a file.
+Result<CompletionRequest> read_fields(const json::Object& body, const CompletionDefaults& defaults,
+                                      std::span<const std::string_view> others = {});
+Status read_conversation(const json::Object& body, CompletionRequest& request);
+
 /// Reads of a body with messages what its prompt is made of: those, tools, documents, variables,
 /// effort, and where it ends. Codes: as above.
 Result<CompletionRequest> read_chat(const json::Object& body);

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/quote.h"
+#include "session/call_arguments.h"
 #include "text/chat_messages.h"
 
 namespace subbyte {
@@ -54,6 +55,10 @@ std::optional<bool> thinking_of(const ChatOptions& options) {
 }
 
 Status check_by_format(const TextSetup& text, const ChatOptions& options) {
+  if (text.format == ChatFormat::kNone) {
+    return Error{"chat.no_template",
+                 "the model has no chat template, and its family no built-in format for chats"};
+  }
   if (!options.tools.is_null()) {
     return no_option("tools: the model has no chat template, and the built-in formats no tools");
   }
@@ -186,6 +191,7 @@ Result<TemplateInput> template_input(const ChatTemplate& own, const Value& messa
   input.add_generation_prompt = options.add_generation_prompt;
   input.continue_final_message = options.continue_final_message;
   input.now = parse_time(options.date).value_or(std::tm{});
+  fit_arguments(own, input);
   return input;
 }
 
@@ -201,10 +207,17 @@ Result<std::vector<TokenId>> encode_chat(const TextSetup& text, const Value& mes
   if (text.chat_template) {
     return encode_by_template(text, text.chat_template->value(), messages, options);
   }
+  SUBBYTE_TRY(const auto segments, built_in_prompt(text, messages, options));
+  return encode_segments(text.tokenizer, segments);
+}
+
+Result<std::vector<PromptSegment>> built_in_prompt(const TextSetup& text, const Value& messages,
+                                                   const ChatOptions& options) {
+  SUBBYTE_CHECK(check_by_format(text, options));
   SUBBYTE_TRY(const std::vector<ChatMessage> plain, plain_messages(messages));
   ChatOptions told = options;
   told.thinking = thinking_of(options);
-  return encode_segments(text.tokenizer, render_chat(text.format, plain, told));
+  return render_chat(text.format, plain, told);
 }
 
 Status add_template_variables(const json::Object& object, Value& variables) {

@@ -19,12 +19,19 @@ Result<std::vector<TokenId>> encode_chat(const TextSetup& text, const json::Valu
                                          const ChatOptions& options);
 
 /// Makes what the template of a model is rendered with: a `developer` where it knows any, contents
-/// that are lists of parts ({"type": "text", "text": ...}) where it shows them, texts otherwise.
-/// Code chat.option.
+/// that are lists of parts ({"type": "text", "text": ...}) where it shows them, texts otherwise,
+/// arguments of calls in its form (session/call_arguments.h). Code chat.option.
 Result<TemplateInput> template_input(const ChatTemplate& own, const json::Value& messages,
                                      const ChatOptions& options);
 
-/// Checks that the model's chats have these options. Code chat.option.
+/// Makes the prompt of a model without a template, in the format of its family. Codes: chat.option,
+/// chat.no_template for messages that the format does not have, or a family without one.
+Result<std::vector<PromptSegment>> built_in_prompt(const TextSetup& text,
+                                                   const json::Value& messages,
+                                                   const ChatOptions& options);
+
+/// Checks that the model's chats have these options. Codes chat.option, and
+/// chat.no_template of a model without any form of chats.
 Status check_chat_options(const TextSetup& text, const ChatOptions& options);
 
 /// Adds the members of an object (chat_template_kwargs) to variables of templates. Codes json.type

@@ -178,6 +178,69 @@ TEST(ChatPrompt, has_tools_their_calls_and_their_results) {
             "<|im_start|>assistant\n<think>\n\n</think>\n\n");
 }
 
+/// A conversation with one call, whose arguments may be anything; "-" is a call without any.
+Value call_with(const std::string& arguments) {
+  Value function = {{"name", "f"}};
+  if (arguments != "-") function["arguments"] = Value::parse(arguments);
+  return {{{"role", "user"}, {"content", "q"}},
+          {{"role", "assistant"},
+           {"content", ""},
+           {"tool_calls", {{{"id", "1"}, {"type", "function"}, {"function", function}}}}},
+          {{"role", "tool"}, {"tool_call_id", "1"}, {"content", "ok"}}};
+}
+
+/// Templates in the ways of DeepSeek-R1, Qwen3-Coder, Qwen2.5 and Qwen3.
+TEST(ChatPrompt, has_arguments_in_the_form_that_the_template_takes) {
+  const auto in_loop = [](const std::string& body) {
+    return "{% for m in messages %}{% for t in m.tool_calls or [] %}" + body +
+           "{% endfor %}{% endfor %}";
+  };
+  const std::string joins = in_loop("{{ '<' + t['function']['arguments'] + '>' }}");
+  const std::string walks =
+      in_loop("{% for k, v in t.function.arguments | items %}<{{ k }}>{% endfor %}");
+  const std::string dumps = in_loop("{{ t.function.arguments | tojson }}");
+  const std::string takes_both = in_loop(
+      "{% if t.function.arguments is string %}{{ t.function.arguments }}{% else %}"
+      "{{ t.function.arguments | tojson }}{% endif %}");
+  const auto shown = [&](const std::string& source, const std::string& arguments) {
+    return prompt(setup("qwen", &source), call_with(arguments));
+  };
+  const std::string text = R"("{\"a\":1, \"b\": [2.0, null]}")";
+  const std::string object = R"({"a": 1, "b": [2.0, null]})";
+  EXPECT_EQ(shown(joins, text), R"(<{"a":1, "b": [2.0, null]}>)");
+  EXPECT_EQ(shown(joins, object), R"(<{"a":1,"b":[2.0,null]}>)");
+  EXPECT_EQ(shown(joins, R"("no JSON")"), "<no JSON>");
+  EXPECT_EQ(shown(joins, R"("")"), "<>");
+  EXPECT_EQ(shown(joins, "-"), "<{}>");
+  for (const std::string& arguments : {text, object}) {
+    EXPECT_EQ(shown(walks, arguments), "<a><b>");
+    EXPECT_EQ(shown(dumps, arguments), object);
+  }
+  EXPECT_EQ(shown(walks, R"("no JSON")"), "jinja.type");
+  for (const char* const nothing : {R"("")", "null", "-"}) {
+    EXPECT_EQ(shown(walks, nothing), "") << nothing;
+    EXPECT_EQ(shown(dumps, nothing), "{}") << nothing;
+  }
+  EXPECT_EQ(shown(takes_both, text), R"({"a":1, "b": [2.0, null]})");
+  EXPECT_EQ(shown(takes_both, object), object);
+  EXPECT_EQ(shown(takes_both, R"("no JSON")"), "no JSON");
+  EXPECT_EQ(shown(takes_both, "-"), "{}");
+}
+
+TEST(ChatPrompt, of_a_family_without_a_format_is_refused_in_a_line) {
+  const TextSetup text = setup("qwen", nullptr, ChatFormat::kNone);
+  const auto ids = encode_chat(text, say("a"), {});
+  ASSERT_FALSE(ids.ok());
+  EXPECT_EQ(to_string(ids.error()),
+            "the model has no chat template, and its family no built-in format for chats "
+            "[chat.no_template]");
+  EXPECT_EQ(prompt(setup("qwen", &kQwen, ChatFormat::kNone), say("a")),
+            prompt(setup("qwen", &kQwen), say("a")));
+  EXPECT_EQ(choose_format({}, text.tokenizer), ChatFormat::kNone);
+  EXPECT_TRUE(stop_tokens(ChatFormat::kNone, text.tokenizer).empty());
+  EXPECT_TRUE(render_chat(ChatFormat::kNone, {}, {}).empty());
+}
+
 TEST(ChatPrompt, ends_where_it_is_told_to) {
   const TextSetup text = setup("qwen", &kQwen);
   const auto end_of = [&](const Value& messages, const ChatOptions& options) {

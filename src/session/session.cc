@@ -116,7 +116,10 @@ Result<RequestId> Session::add(const SessionRequest& request, std::vector<TokenI
   stats.prompt_tokens =
       std::ssize(scheduled.prompt) - (turn == nullptr ? 0 : turn->sequence.length());
   Active& active = active_[id];
-  active = {.start = Clock::now(), .is_prompt_only = request.max_tokens == 0, .samples = {}};
+  active = {.start = Clock::now(),
+            .is_prompt_only = request.max_tokens == 0,
+            .control_stops = text_->control_stops_of(request),
+            .samples = {}};
   const PromptEnd end = prompt_end(text_->tokenizer, scheduled.prompt);
   for (int64_t i = 0; i < request.num_samples; ++i) {
     active.samples.push_back({SampleText(request, text_->tokenizer, text_->format, end,
@@ -229,6 +232,11 @@ void Session::take_token(SampleEvent& event, Active& active, Delta& delta) {
   if (!event.stop || delta.error) return;
   end(active, *event.stop, delta);
   delta.end->stop_token = event.stop_token;
+  if (!event.stop_token) return;
+  const auto stop = active.control_stops.find(*event.stop_token);
+  if (stop == active.control_stops.end()) return;
+  delta.end->stats.reason = StopReason::kStopString;
+  delta.end->stop = stop->second;
 }
 
 void Session::end(Active& active, StopReason reason, Delta& delta) {

@@ -114,6 +114,7 @@ class Session {
   struct Active {
     Clock::time_point start;
     bool is_prompt_only;
+    std::map<TokenId, std::string> control_stops;
     std::deque<Sample> samples;
   };
 

@@ -217,6 +217,20 @@ TEST_P(Sessions, end_at_a_stop_token_and_say_which) {
   EXPECT_EQ(found.end->stats.generated_tokens, std::ssize(found.tokens) + 1);
 }
 
+/// A control token never shows up as text: it is found as a token, and is the reason all the same.
+TEST_P(Sessions, end_at_a_stop_text_that_is_one_token_and_say_which) {
+  SessionRequest wanted = request("It was a dark night", 40, 7);
+  const auto control = session_->text().tokenizer.find("<|im_end|>");
+  ASSERT_TRUE(control.has_value());
+  wanted.stops = {"never", "<|im_end|>"};
+  wanted.sampling.biases = {{*control, 100.0F}};
+  const Answer found = answer(wanted);
+  EXPECT_EQ(found.text, "");
+  EXPECT_EQ(found.end->stats.reason, StopReason::kStopString);
+  EXPECT_EQ(found.end->stop, "<|im_end|>");
+  EXPECT_EQ(found.end->stop_token, *control);
+}
+
 TEST_P(Sessions, have_the_log_probabilities_of_the_engine) {
   SessionRequest wanted = request("It was a dark night", 5, 7);
   wanted.num_top_logprobs = 3;

@@ -54,7 +54,7 @@ Result<std::unique_ptr<TextSetup>> TextSetup::read(const std::filesystem::path& 
 
 ToolCallParser TextSetup::call_parser(const SessionRequest& request,
                                       std::span<const TokenId> prompt, int64_t sample) const {
-  if (!request.is_chat || request.chat.tools.is_null()) return {};
+  if (!request.is_chat) return {};
   const bool has_template = chat_template && chat_template->ok();
   const auto style = tool_call_style(format, has_template ? &chat_template->value() : nullptr);
   const std::string seed = sha256(std::as_bytes(prompt)) + "/" + std::to_string(sample);
@@ -82,11 +82,17 @@ std::vector<TokenId> TextSetup::stop_tokens_of(const SessionRequest& request) co
     ids.insert(ids.end(), end_tokens.begin(), end_tokens.end());
   }
   ids.insert(ids.end(), request.stop_token_ids.begin(), request.stop_token_ids.end());
+  for (const auto& [id, text] : control_stops_of(request)) ids.push_back(id);
+  return ids;
+}
+
+std::map<TokenId, std::string> TextSetup::control_stops_of(const SessionRequest& request) const {
+  std::map<TokenId, std::string> stops;
   for (const std::string& stop : request.stops) {
     const auto id = tokenizer.find(stop);
-    if (id && tokenizer.is_special(*id)) ids.push_back(*id);
+    if (id && tokenizer.is_special(*id)) stops.emplace(*id, stop);
   }
-  return ids;
+  return stops;
 }
 
 }  // namespace subbyte

@@ -2,6 +2,7 @@
 // How texts become tokens of a model and tokens texts, read of the files beside its weights.
 
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -39,9 +40,11 @@ struct TextSetup {
   /// The parser of the calls in sample `sample` of an answer to these tokens.
   ToolCallParser call_parser(const SessionRequest& request, std::span<const TokenId> prompt,
                              int64_t sample) const;
-  /// The tokens that end a request: its own, those of the model and of its chat format, and stop
-  /// strings that are one control token, which never shows up as text.
+  /// The tokens that end a request: its own, those of the model and of its chat format, and those
+  /// of control_stops_of().
   std::vector<TokenId> stop_tokens_of(const SessionRequest& request) const;
+  /// The stop strings of a request that are one control token, which never shows up as text.
+  std::map<TokenId, std::string> control_stops_of(const SessionRequest& request) const;
 };
 
 /// Checks that a model has a tokenizer. Code file.not_found, which says what to do.

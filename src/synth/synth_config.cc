@@ -69,7 +69,7 @@ std::string synthetic_generation_config(const ModelShape& shape) {
                          {"do_sample", true},
                          {"eos_token_id", ids.end},
                          {"pad_token_id", ids.padding}};
-  const ChatFormat chat = family_of(shape).chat.front();
+  const ChatFormat chat = preferred_format(family_of(shape).chat);
   if (chat == ChatFormat::kChatMl) {
     config["temperature"] = 0.6;
     config["top_k"] = 20;

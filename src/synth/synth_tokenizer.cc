@@ -217,7 +217,7 @@ ordered_json begin_template(const ModelShape& shape, const Kind& kind) {
 }  // namespace
 
 std::string synthetic_tokenizer(const ModelShape& shape) {
-  const Kind kind = kind_of(family_of(shape).chat.front());
+  const Kind kind = kind_of(preferred_format(family_of(shape).chat));
   ordered_json root;
   root["version"] = "1.0";
   root["truncation"] = nullptr;
@@ -249,7 +249,7 @@ std::string synthetic_tokenizer(const ModelShape& shape) {
 
 SpecialIds special_ids(const ModelShape& shape) {
   const int64_t first = shape.first_added;
-  const ChatFormat chat = family_of(shape).chat.front();
+  const ChatFormat chat = preferred_format(family_of(shape).chat);
   if (chat == ChatFormat::kHarmony) {
     return {first, first + 1, {first + 4, first + 1, first + 14}};
   }

@@ -229,12 +229,13 @@ struct FormatInfo {
 };
 
 /// The more telling before those whose tokens other tokenizers have, too.
-constexpr std::array<FormatInfo, 5> kFormats = {
+constexpr std::array<FormatInfo, 6> kFormats = {
     {{ChatFormat::kHarmony, "harmony", kHarmonyTokens, kHarmonyStops},
      {ChatFormat::kDeepSeek, "DeepSeek", kDeepSeekTokens, kDeepSeekStops},
      {ChatFormat::kDatedHeaders, "dated headers", kDatedHeaderTokens, kHeaderStops},
      {ChatFormat::kHeaders, "headers", kHeaderTokens, kHeaderStops},
-     {ChatFormat::kChatMl, "ChatML", kChatMlTokens, kChatMlStops}}};
+     {ChatFormat::kChatMl, "ChatML", kChatMlTokens, kChatMlStops},
+     {ChatFormat::kNone, "none", {}, {}}}};
 
 const FormatInfo& info(ChatFormat format) {
   return *std::ranges::find(kFormats, format, &FormatInfo::format);
@@ -250,13 +251,17 @@ std::string_view name(ChatRole role) {
   return role == ChatRole::kSystem ? "system" : role == ChatRole::kUser ? "user" : "assistant";
 }
 
+ChatFormat preferred_format(std::span<const ChatFormat> formats) {
+  return formats.empty() ? ChatFormat::kNone : formats.front();
+}
+
 ChatFormat choose_format(std::span<const ChatFormat> formats, const Tokenizer& tokenizer) {
   for (const FormatInfo& known : kFormats) {
     const bool fits = std::ranges::all_of(
         known.tokens, [&](std::string_view token) { return tokenizer.find(token).has_value(); });
     if (fits && std::ranges::find(formats, known.format) != formats.end()) return known.format;
   }
-  return formats.front();
+  return preferred_format(formats);
 }
 
 std::vector<PromptSegment> render_chat(ChatFormat format, std::span<const ChatMessage> messages,
@@ -271,9 +276,11 @@ std::vector<PromptSegment> render_chat(ChatFormat format, std::span<const ChatMe
     case ChatFormat::kDeepSeek:
       return render_deep_seek(messages, options);
     case ChatFormat::kChatMl:
+      return render_chat_ml(messages, options);
+    case ChatFormat::kNone:
       break;
   }
-  return render_chat_ml(messages, options);
+  return {};
 }
 
 std::string_view without_breaks(std::string_view text) {

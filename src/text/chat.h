@@ -33,7 +33,8 @@
 
 namespace subbyte {
 
-enum class ChatFormat : uint8_t { kChatMl, kHarmony, kHeaders, kDatedHeaders, kDeepSeek };
+/// kNone: a family has no format, and its models no chats without a template of their own.
+enum class ChatFormat : uint8_t { kChatMl, kHarmony, kHeaders, kDatedHeaders, kDeepSeek, kNone };
 enum class ChatRole : uint8_t { kSystem, kUser, kAssistant };
 
 struct ChatMessage {
@@ -74,12 +75,15 @@ std::string_view name(ChatFormat format);
 /// "system"
 std::string_view name(ChatRole role);
 
-/// The format of a tokenizer among `formats`, by its control tokens; the first where it has those
-/// of none.
+/// The format that a family prefers, the first of its formats; kNone where it has none.
+ChatFormat preferred_format(std::span<const ChatFormat> formats);
+
+/// The format of a tokenizer among `formats`, by its control tokens; the preferred one where it has
+/// those of none.
 ChatFormat choose_format(std::span<const ChatFormat> formats, const Tokenizer& tokenizer);
 
 /// The prompt up to where the assistant begins to write. No two segments of text are neighbours:
-/// words could be cut between them.
+/// words could be cut between them. Of kNone there is nothing.
 ///
 /// ChatML follows Qwen3's template: the reasoning of assistant turns before the last user turn is
 /// dropped, as in DeepSeek. In harmony a system message becomes a developer message with

@@ -49,6 +49,22 @@ TEST(Prompt, a_newline_at_the_end_of_a_file_or_a_pipe_is_not_the_text) {
   EXPECT_EQ(run_demo({"-p", "Once\\n"}).out.substr(0, 6), "Once\\n");
 }
 
+/// Also of a text that is one token.
+TEST(Stop, is_the_reason_that_was_given) {
+  const auto run = [](const Arguments& more) {
+    Arguments all = {"run", kModel, "-p", "It was", "-n", "60", "--temp", "0"};
+    all.insert(all.end(), more.begin(), more.end());
+    return run_program(all);
+  };
+  const ProcessResult whole = run({});
+  EXPECT_NE(whole.err.find("(60 tokens, -n reached)"), std::string::npos) << whole.err;
+  ASSERT_NE(whole.out.find('.'), std::string::npos) << whole.out;
+  for (const std::string& stop : {std::string("."), whole.out.substr(20, 3)}) {
+    const ProcessResult stopped = run({"--stop", stop});
+    EXPECT_NE(stopped.err.find("tokens, --stop reached)"), std::string::npos) << stopped.err;
+  }
+}
+
 TEST(Prompt, that_is_empty_or_cannot_be_read_says_why) {
   const TempDir folder;
   const std::string how = "the prompt is empty: give it with --prompt, --file or on standard input";
