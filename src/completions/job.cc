@@ -148,11 +148,12 @@ Result<Job::Line> Job::read_line(const std::string& text, const Lines& lines) co
   SUBBYTE_CHECK(check_url(object));
   SUBBYTE_TRY(const auto body, object.object("body"));
   if (body) {
-    SUBBYTE_TRY(line.request, read_completion(*body, options_.defaults));
+    SUBBYTE_TRY(line.request, read_fields(*body, options_.defaults));
     SUBBYTE_CHECK(check_batch_line(object, line.request));
   } else {
-    SUBBYTE_TRY(line.request, read_completion(object, options_.defaults, kLineFields));
+    SUBBYTE_TRY(line.request, read_fields(object, options_.defaults, kLineFields));
   }
+  line.conversation = read_conversation(body ? *body : object, line.request);
   line.request.special = options_.special;
   SamplingOptions& sampling = line.request.sampling;
   if (!line.request.has_seed) sampling.seed = seed_of_line(sampling.seed, line.number);
@@ -199,10 +200,9 @@ Status Job::check_all(Lines lines) {
       counts_.errors += found->second.is_error ? 1 : 0;
       continue;
     }
-    const auto& own = text_->chat_template;
-    if (line->request.is_chat && own && !own->ok()) return own->error();
+    if (!line->conversation.ok()) continue;  // an error in its results
     const auto prompt = text_->encode(line->request);
-    if (!prompt.ok()) continue;  // an error in its results
+    if (!prompt.ok()) continue;
     longest_ = std::max(longest_, room_for(line->request, std::ssize(*prompt)));
     scores_prompts_ = scores_prompts_ || line->request.scores_prompt;
   }
@@ -227,11 +227,16 @@ Status Job::write(const Line& line, Value response, Value error) {
 }
 
 Status Job::write_error(const Line& line, const Error& error) {
-  if (!is_of_request(error)) return error;
+  return is_of_request(error) ? write_failure(line, error) : Status(error);
+}
+
+Status Job::write_failure(const Line& line, const Error& error) {
   ++counts_.done;
   ++counts_.failed;
   ++counts_.errors;
-  const std::string message = fmt::format("{}: {}", line.where, error.message);
+  const bool names_line = error.message.starts_with(line.where);
+  const std::string message =
+      names_line ? error.message : fmt::format("{}: {}", line.where, error.message);
   return write(line, nullptr, {{"code", error.code}, {"message", message}});
 }
 
@@ -260,12 +265,15 @@ Result<Echo> Job::echo_of(const CompletionRequest& request,
 
 Status Job::start(Session& session, Line line) {
   CompletionRequest& request = line.request;
+  if (!line.conversation.ok()) return write_failure(line, line.conversation.error());
+  // Whatever keeps it from becoming tokens is of this line: nothing else is read here.
   auto prompt = text_->encode(request);
-  if (!prompt.ok()) return write_error(line, prompt.error());
+  if (!prompt.ok()) return write_failure(line, prompt.error());
   Result<Echo> echo = echo_of(request, *prompt);
   if (!echo.ok()) return write_error(line, echo.error());
   const TokenCounts tokens = {std::ssize(*prompt), 0};
   request.max_length = room_for(request, tokens.prompt);
+  request.is_whole = true;
   const auto id = session.add(request, *std::move(prompt));
   if (!id.ok()) return write_error(line, id.error());
   counts_.tokens.prompt += tokens.prompt;

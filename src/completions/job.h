@@ -5,9 +5,10 @@
 //
 // A line is a request (completions/request.h) with a "custom_id" or "id" that comes back, or one of
 // OpenAI's batches: {"custom_id": .., "method": "POST", "url": "/v1/completions", "body": {..}}.
-// Whatever is wrong with the form of a line is refused before anything is computed, by its number.
-// What only the model can say of a request (a prompt longer than the context) is an error in its
-// line of the results, and the others go on. What happens to the machine or to the files is no
+// Whatever is wrong with the form of a line or with its options is refused before anything is
+// computed, by its number. What is wrong with its messages or tools, and what only the model can
+// say of a request (a prompt longer than the context), is an error in its line of the results, and
+// the others go on. What happens to the machine or to the files is no
 // answer: it ends the run, and the next one has those lines again.
 
 #include <deque>
@@ -79,6 +80,7 @@ class Job {
     std::string digest;
     json::Value custom_id;
     CompletionRequest request;
+    Status conversation;  // what is wrong with its messages
   };
   struct Active {
     Line line;
@@ -106,6 +108,7 @@ class Job {
   Result<Echo> echo_of(const CompletionRequest& request, const std::vector<TokenId>& prompt) const;
   Status take(Session& session, Delta delta);
   Status write_answer(Active& active);
+  Status write_failure(const Line& line, const Error& error);
   /// Writes an error of the request down as its answer, and hands any other on.
   Status write_error(const Line& line, const Error& error);
   Status write(const Line& line, json::Value response, json::Value error);

@@ -131,6 +131,36 @@ TEST_F(Prompts, may_come_from_standard_input) {
       std::string::npos);
 }
 
+/// A conversation is another one in each line: what is wrong with one is no mistake of the job.
+TEST_F(Prompts, wrong_messages_and_tools_are_errors_of_their_lines) {
+  const std::pair<const char*, const char*> cases[] = {
+      {R"({"messages": [{"role": "moderator", "content": "a"}]})", "completion.role"},
+      {R"({"messages": [{"role": "user"}]})", "json.missing"},
+      {R"({"messages": []})", "json.type"},
+      {R"({"messages": "a"})", "json.type"},
+      {R"({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]})",
+       "completion.field"},
+      {R"({"messages": [{"role": "user", "content": "a"}], "tools": ["f"]})", "json.type"}};
+  std::string lines = "{\"prompt\": \"It was\", \"max_tokens\": 1}\n";
+  for (const auto& [line, code] : cases) lines += std::string(line) + "\n";
+  folder_.write("in.jsonl", lines);
+  const ProcessResult result = run("out.jsonl");
+  EXPECT_EQ(result.exit_code, 3) << result.err;
+  EXPECT_EQ(Json::parse(result.out).at("failed"), 6);
+  const auto all = answers("out.jsonl");
+  ASSERT_EQ(all.size(), 7u);
+  EXPECT_TRUE(all.at(1).at("error").is_null());
+  for (int line = 2; line < 8; ++line) {
+    EXPECT_TRUE(all.at(line).at("response").is_null());
+    EXPECT_EQ(all.at(line).at("error").at("code"), cases[line - 2].second) << line;
+    const std::string message = all.at(line).at("error").at("message");
+    const std::string where = "in.jsonl:" + std::to_string(line) + ": ";
+    EXPECT_NE(message.find(where), std::string::npos) << message;
+    EXPECT_EQ(message.find(where), message.rfind(where)) << message;
+  }
+  EXPECT_EQ(Json::parse(run("out.jsonl").out).at("done"), 0);  // nothing is left to do
+}
+
 TEST_F(Prompts, a_wrong_line_is_named_and_nothing_is_written) {
   folder_.write("in.jsonl", "{\"prompt\": \"a\"}\n\n{\"prompt\": \"b\", \"temprature\": 1}\n");
   const ProcessResult result = run("out.jsonl");
