@@ -46,7 +46,8 @@ Result<T> choose(const std::map<std::string, T>& values, const std::string& name
 void open(HeldSession* self, const std::string& model, const std::string& device, int threads,
           bool pin_threads, const std::string& isa, const std::string& activations,
           bool batch_invariant, int head_bits, const std::string& kv_cache_type, int64_t context,
-          int64_t max_sequences, int64_t cache_positions, uint64_t seed, nb::object progress) {
+          int64_t max_sequences, int64_t cache_positions, uint64_t seed,
+          const std::string& chat_template, nb::object progress) {
   const Element cache_type = take(choose(app::kKvTypes, kv_cache_type, "kv_cache_type"));
   std::string choice;
   SessionOptions options;
@@ -64,6 +65,7 @@ void open(HeldSession* self, const std::string& model, const std::string& device
                   .max_sequences = max_sequences,
                   .scored_rows = kScoredPromptTokens};
   options.seed = seed;
+  options.chat_template = chat_template;
   Watch watch(std::move(progress));
   options.progress = watch.as_progress();
   std::unique_ptr<Session> session =
@@ -286,7 +288,7 @@ void add_session(nb::module_& module) {
            nb::arg("threads"), nb::arg("pin_threads"), nb::arg("isa"), nb::arg("activations"),
            nb::arg("batch_invariant"), nb::arg("head_bits"), nb::arg("kv_cache_type"),
            nb::arg("context"), nb::arg("max_sequences"), nb::arg("cache_positions"),
-           nb::arg("seed"), nb::arg("progress").none())
+           nb::arg("seed"), nb::arg("chat_template"), nb::arg("progress").none())
       .def("read", &read_request, nb::arg("body"), nb::arg("parse_special"),
            nb::arg("num_prompt_logprobs").none())
       .def("add", &add, nb::arg("request"), nb::arg("queue"))

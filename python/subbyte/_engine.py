@@ -9,6 +9,7 @@ from typing import Any, Union
 
 from . import _core
 from ._arguments import flag, integer, items, path, refusal, text, token_ids
+from ._chat_formats import template_of
 from ._checkpoint import open_checkpoint
 from ._core import Event
 from ._errors import Error
@@ -22,12 +23,6 @@ Prompt = Union[str, Sequence[int], Mapping[str, Any]]
 
 #: Messages of a conversation: dicts with "role" and "content".
 Messages = Sequence[Mapping[str, Any]]
-
-# What a template of the formats of llama-cpp-python makes of a user's "Hi".
-_CHAT_FORMATS = {"chatml": "<|im_start|>user\nHi<|im_end|>",
-                 "qwen": "<|im_start|>user\nHi<|im_end|>",
-                 "llama-2": "[INST] Hi [/INST]",
-                 "llama-3": "<|start_header_id|>user<|end_header_id|>\n\nHi<|eot_id|>"}
 
 
 class Stream:
@@ -91,6 +86,7 @@ class Engine:
                  progress: Progress = None, revision: str | None = None,
                  quantization: str | None = None,
                  tokenizer: str | os.PathLike[str] | None = None,
+                 chat_template: str | os.PathLike[str] | None = None,
                  chat_format: str | None = None) -> None:
         """Opens and loads a model.
 
@@ -108,8 +104,11 @@ class Engine:
             for each.
         seed: of requests that bring none.
         progress: told the bytes that are read and all; True: a bar of tqdm.
-        revision: of an org/name. quantization, tokenizer, chat_format: nothing but what the model
-            has is taken; what other packages know beside these is in docs/python_arguments.md.
+        revision: of an org/name. quantization, tokenizer: nothing but what the model has is taken.
+        chat_template: the text of one, or a file, for messages instead of the model's own.
+            chat_format: one by its name in llama-cpp-python, such as "chatml" or "llama-2".
+
+        What other packages have beside these is in docs/python_arguments.md.
 
         Raises subbyte.Error: what is wrong with a file, an argument or the machine.
         """
@@ -130,12 +129,11 @@ class Engine:
             "context": integer("context", context),
             "max_sequences": integer("max_sequences", max_sequences),
             "cache_positions": integer("cache_positions", cache_positions),
-            "seed": integer("seed", seed, 0, 2**64 - 1)}
+            "seed": integer("seed", seed, 0, 2**64 - 1),
+            "chat_template": template_of(chat_template, chat_format)}
         with reporter(progress, "loading", "B") as tell:
             self._session = _core.Session(self.model, **options, progress=tell)
         self.tokenizer = Tokenizer._of(self._session.tokenizer, self.model)
-        if chat_format:
-            _check_chat_format(self.tokenizer, text("chat_format", chat_format))
         self._shared = Stream(self)  # of requests that add() has added
         # One thread for all tasks: each step of it is one for all requests.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="subbyte")
@@ -296,16 +294,6 @@ def _check_quantization(model: str, wanted: str) -> None:
     if plain not in (own.replace("_", "-"), "subbyte"):
         raise refusal("quantization", f"{own!r}, which the checkpoint says, or nothing: "
                       "subbyte.quantize() makes another checkpoint", wanted)
-
-
-def _check_chat_format(tokenizer: Tokenizer, wanted: str) -> None:
-    """Refuses a format that the model's own template does not write."""
-    expected = _CHAT_FORMATS.get(wanted)
-    hello = [{"role": "user", "content": "Hi"}]
-    if expected is None or expected not in str(tokenizer.apply_chat_template(hello,
-                                                                            tokenize=False)):
-        raise refusal("chat_format", "nothing, or one that the model's own chat template writes: "
-                      "that is always used", wanted)
 
 
 def chat_body(messages: object, **fields: Any) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import asyncio
 import collections
 import shutil
 from collections.abc import Callable
+from pathlib import Path
 from types import MappingProxyType
 
 import numpy as np
@@ -65,7 +66,8 @@ def test_from_pretrained_is_the_same() -> None:
     ("dtype", "float16", "activations and kv_cache_type"),
     ("quantization", "gptq", "'awq'"),
     ("tokenizer", "other", "tokenizer.json"),
-    ("chat_format", "llama-2", "own chat template"),
+    ("chat_format", "vicuna", "one of chatml"),
+    ("chat_template", "nowhere.jinja", "a file of one"),
     ("hf_overrides", {"rope_theta": 1}, "config.json"),
     ("enable_lora", True, "adapters are not read"),
     ("speculative_config", {"model": "small"}, "no such thing"),
@@ -77,7 +79,8 @@ def test_from_pretrained_is_the_same() -> None:
 ])
 def test_other_options_are_refused_with_what_helps(name: str, value: object, helps: str) -> None:
     error = refused(lambda: LLM(DEMO, **{name: value}), name, helps)
-    assert error.code == "usage.argument" and "is called cache_positions" not in str(error)
+    assert error.code in ("usage.argument", "file.not_found")
+    assert "is called cache_positions" not in str(error)
 
 
 def test_revision_belongs_to_a_name_of_the_cache() -> None:
@@ -100,7 +103,7 @@ def test_calls_take_what_vllm_calls_take(llm: LLM) -> None:
     [chat] = llm.chat(MESSAGES, GREEDY, use_tqdm=False, chat_template=None, tools=None,
                       add_generation_prompt=True, chat_template_content_format="auto")
     assert chat.prompt_token_ids == llm.tokenizer.apply_chat_template(MESSAGES)
-    refused(lambda: llm.chat(MESSAGES, GREEDY, chat_template="{{ x }}"), "chat_template", "own")
+    refused(lambda: llm.chat(MESSAGES, GREEDY, chat_template="{{ x }}"), "LLM(chat_template=)")
     refused(lambda: llm.generate("The moor", max_tokens=3), "max_tokens", "SamplingParams")
 
 
@@ -131,6 +134,43 @@ def test_a_chat_ends_where_its_caller_says(templated: LLM) -> None:
     assert prompt(continue_final_message=True) == "user:Who are you?;assistant:I am"
     refused(lambda: templated.chat(messages, add_generation_prompt=True,
                                    continue_final_message=True), "add_generation_prompt")
+
+
+TALK = [{"role": "system", "content": "S"}, {"role": "user", "content": "A"},
+        {"role": "assistant", "content": "B"}, {"role": "user", "content": "C"}]
+
+
+@pytest.mark.parametrize("options, expected", [
+    ({"chat_format": "chatml"}, "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\nA<|im_end|>\n"
+     "<|im_start|>assistant\nB<|im_end|>\n<|im_start|>user\nC<|im_end|>\n<|im_start|>assistant\n"),
+    ({"chat_format": "llama-2"},
+     "<s>[INST] <<SYS>>\nS\n<</SYS>>\n\nA [/INST] B </s><s>[INST] C [/INST]"),
+    ({"chat_format": "llama-3"},
+     "<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\nS<|eot_id|>"
+     "<|start_header_id|>user<|end_header_id|>\n\nA<|eot_id|>"
+     "<|start_header_id|>assistant<|end_header_id|>\n\nB<|eot_id|>"
+     "<|start_header_id|>user<|end_header_id|>\n\nC<|eot_id|>"
+     "<|start_header_id|>assistant<|end_header_id|>\n\n"),
+    ({"chat_format": "mistral-instruct"}, "<s>[INST] S\n\nA [/INST]B</s>[INST] C [/INST]"),
+    ({"chat_format": "gemma"},
+     "<bos><start_of_turn>user\nS\n\nA<end_of_turn>\n<start_of_turn>model\nB<end_of_turn>\n"
+     "<start_of_turn>user\nC<end_of_turn>\n<start_of_turn>model\n"),
+    ({"chat_template": "{{ messages[0].content }}!"}, "S!"),
+])
+def test_another_template_is_taken(options: dict[str, str], expected: str) -> None:
+    llm = LLM(DEMO, device="cpu", **options)
+    assert llm.tokenizer.apply_chat_template(TALK, tokenize=False) == expected
+    [answer] = llm.chat(TALK, GREEDY)
+    assert answer.prompt_token_ids == llm.tokenizer.encode(expected, add_special_tokens=False,
+                                                           parse_special=True)
+
+
+def test_a_template_is_a_file(tmp_path: Path) -> None:
+    (tmp_path / "own.jinja").write_text("{{ messages[0].content }}?")
+    llm = LLM(DEMO, device="cpu", chat_template=tmp_path / "own.jinja")
+    assert llm.tokenizer.apply_chat_template(TALK, tokenize=False) == "S?"
+    refused(lambda: LLM(DEMO, chat_template="{% if %}"), "chat_template")
+    refused(lambda: LLM(DEMO, chat_template="{{ x }}", chat_format="chatml"), "chat_format")
 
 
 def test_tools_reach_the_template(templated: LLM) -> None:

@@ -41,6 +41,11 @@ Result<std::unique_ptr<Session>> Session::open(const std::string& name,
   SUBBYTE_TRY(ReadyModel ready, ReadyModel::open(name, options.device, options.auto_device));
   SUBBYTE_TRY(std::unique_ptr<TextSetup> text, TextSetup::read(ready.directory, ready.config));
   SUBBYTE_TRY(text->sampling, read_sampling_defaults(ready.path, options.sampling, options.seed));
+  if (!options.chat_template.empty()) {
+    text->chat_template =
+        ChatTemplate::compile(options.chat_template, "chat_template", ready.directory);
+    if (!text->chat_template->ok()) return text->chat_template->error();
+  }
   SessionSize size = options.size;
   SUBBYTE_CHECK(check_context(ready.config, size.context));
   if (size.context == 0) size.context = std::min(kUsualContext, ready.config.max_positions);

@@ -50,6 +50,8 @@ struct SessionOptions {
   /// are fewer; cache_positions of 0 are a context for each sequence.
   SessionSize size;
   SamplingWishes sampling;  // before what generation_config.json says
+  /// Messages are put into this template instead of the model's own, unless it is empty.
+  std::string chat_template;
   uint64_t seed = 0;
   LoadProgress progress = nullptr;
 };
@@ -57,8 +59,8 @@ struct SessionOptions {
 class Session {
  public:
   /// Opens the model `name`, a path or a name in the cache of Hugging Face, loads it and makes its
-  /// cache. Codes: those of ReadyModel::open, TextSetup::read, load and read_sampling_defaults;
-  /// usage.context for a context that is longer than the model was made for.
+  /// cache. Codes: those of ReadyModel::open, TextSetup::read, load, read_sampling_defaults and
+  /// ChatTemplate::compile; usage.context for a context that is longer than the model was made for.
   static Result<std::unique_ptr<Session>> open(const std::string& name,
                                                const SessionOptions& options = {});
   /// The second half of it: loads a model that is open; `text` stays where it is. Codes:
