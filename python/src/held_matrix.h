@@ -13,9 +13,22 @@
 namespace subbyte::python {
 
 /// What is packed of a matrix in the memory of GPUs, by their numbers.
-struct GpuCopies {
-  std::mutex mutex;
-  std::map<int, std::shared_ptr<c::GpuMatrix>> of_devices;
+class GpuCopies {
+ public:
+  /// nullptr where there is none.
+  std::shared_ptr<c::GpuMatrix> find(int device) {
+    const std::lock_guard lock(mutex_);
+    const auto found = of_devices_.find(device);
+    return found == of_devices_.end() ? nullptr : found->second;
+  }
+  std::shared_ptr<c::GpuMatrix> keep(int device, std::shared_ptr<c::GpuMatrix> copy) {
+    const std::lock_guard lock(mutex_);
+    return of_devices_[device] = std::move(copy);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<int, std::shared_ptr<c::GpuMatrix>> of_devices_;
 };
 
 /// A matrix of the host, and what products have made of it.

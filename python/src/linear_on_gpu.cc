@@ -22,23 +22,23 @@ namespace {
 /// GpuMatrix::upload(), cuda.capture.
 Result<std::shared_ptr<c::GpuMatrix>> copy_on_gpu(const HeldMatrix& matrix, int device,
                                                   void* stream) {
-  const std::scoped_lock lock(matrix.on_gpus->mutex);
-  std::shared_ptr<c::GpuMatrix>& copy = matrix.on_gpus->of_devices[device];
-  if (copy != nullptr) return copy;
+  GpuCopies& copies = *matrix.on_gpus;
+  if (auto found = copies.find(device)) return found;
   if (is_captured(device, stream)) {
     return Error{"cuda.capture",
                  "the first product of a matrix on a GPU packs it there, which cannot be while the "
                  "stream is captured: make the call once before"};
   }
+  // Who has the host makes copies: signal handlers run while it is waited for, and may come here.
   SUBBYTE_TRY(Host host, Host::take());
+  if (auto found = copies.find(device)) return found;
   auto made = c::GpuMatrix::upload(matrix.host, gpu::RowOrder::kNatural, device, stream,
                                    host.execution().pool());
   if (!made.ok()) {
     return Error{made.error().code,
                  fmt::format("x lies in the memory of GPU {}: {}", device, made.error().message)};
   }
-  copy = std::move(made).value();
-  return copy;
+  return copies.keep(device, std::move(made).value());
 }
 
 Status check_type(const AnyArray& array, std::string_view name, nb::dlpack::dtype expected) {

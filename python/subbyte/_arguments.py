@@ -109,4 +109,4 @@ def path(name: str, value: object) -> str:
     found = os.fsdecode(value)
     if "\0" in found:
         raise refusal(name, "a path without null characters", found)
-    return found
+    return text(name, found)
