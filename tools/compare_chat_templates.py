@@ -7,11 +7,15 @@ FOLDER has templates (*.jinja), such as vendor/llama.cpp/models/templates in the
 distribution of llama-cpp-python, which are not part of this repository; PROGRAM is subbyte. PYTHON
 needs transformers (without torch) and jinja2. Each template is rendered for each conversation of
 chat_conversations.py: texts must be equal byte for byte, and what one refuses the other must
-refuse. Prints the differences and, as the last line, how many agree.
+refuse. A conversation with calls is sent as a request, too, of which arguments may come in the form
+that the template takes: as an object, or as the text of it. Prints the differences and, as the last
+lines, how many agree.
 """
 from __future__ import annotations
 
 import argparse
+import collections
+import copy
 import datetime
 import json
 import os
@@ -52,12 +56,16 @@ def expected(template: str, conversation: dict[str, Any]) -> str | None:
         return None if not os.environ.get("SHOW") else print("  reference:", repr(error))
 
 
-def found(program: str, path: Path, conversation: dict[str, Any],
-          folder: Path) -> tuple[str | None, str]:
+def found(program: str, path: Path, conversation: dict[str, Any], folder: Path,
+          is_request: bool = False) -> tuple[str | None, str]:
     chat, tools = folder / "chat.json", folder / "tools.json"
-    chat.write_text(json.dumps(conversation["messages"]))  # a list goes to the template as it is
+    has_tools = "tools" in conversation
+    request = {"messages": conversation["messages"],
+               **({"tools": conversation["tools"]} if has_tools else {})}
+    # A list goes to the template as it is.
+    chat.write_text(json.dumps(request if is_request else conversation["messages"]))
     command = [program, "template", str(path), "--messages", str(chat), "--now", NOW.isoformat()]
-    if "tools" in conversation:
+    if has_tools and not is_request:
         tools.write_text(json.dumps(conversation["tools"]))
         command += ["--tools", str(tools)]
     for name, value in variables_of(conversation).items():
@@ -69,6 +77,35 @@ def found(program: str, path: Path, conversation: dict[str, Any],
     if done.returncode not in (0, 1) or (done.returncode == 1 and error.count("\n") != 1):
         raise SystemExit(f"{path.name}: exit {done.returncode}: {error}")
     return (done.stdout.decode() if done.returncode == 0 else None), error.strip()
+
+
+def in_form(conversation: dict[str, Any], form: type) -> dict[str, Any]:
+    """The conversation with the arguments of calls as texts (str) or objects (dict)."""
+    changed = copy.deepcopy(conversation)
+    for message in changed["messages"]:
+        for call in message.get("tool_calls") or []:
+            value = call["function"]["arguments"]
+            if form is dict and isinstance(value, str):
+                call["function"]["arguments"] = json.loads(value)
+            if form is str and isinstance(value, dict):
+                call["function"]["arguments"] = json.dumps(value, ensure_ascii=False,
+                                                           separators=(",", ":"))
+    return changed
+
+
+def compare_request(program: str, path: Path, template: str, conversation: dict[str, Any],
+                    folder: Path) -> str:
+    """How the prompt of a request with calls relates to what the reference renders."""
+    text, error = found(program, path, conversation, folder, is_request=True)
+    if text is None and any(f"[{code}" in error for code in ("completion.", "chat.", "json.")):
+        return "refused before the template"
+    if text == expected(template, conversation):
+        return "as sent"
+    for form in (dict, str):
+        if text is not None and text == expected(template, in_form(conversation, form)):
+            return "in the other form"
+    print(f"{path.name}, a request: {error or text}")
+    return "differ"
 
 
 def first_difference(a: str, b: str) -> str:
@@ -84,12 +121,17 @@ def main() -> int:
     options = parser.parse_args()
     chat_template_utils.datetime = FixedClock
     equal = refused = whole = differing = 0
+    requests: collections.Counter[str] = collections.Counter()
     paths = sorted(options.folder.glob("*.jinja"))
     with tempfile.TemporaryDirectory() as folder:
         for path in paths:
             template = path.read_text(encoding="utf-8")
             before = differing
             for index, conversation in enumerate(CONVERSATIONS):
+                if any(m.get("tool_calls") for m in conversation["messages"]):
+                    for form in (dict, str):
+                        requests[compare_request(options.program, path, template,
+                                                 in_form(conversation, form), Path(folder))] += 1
                 wanted = expected(template, conversation)
                 text, error = found(options.program, path, conversation, Path(folder))
                 if wanted == text:
@@ -105,7 +147,8 @@ def main() -> int:
             whole += differing == before
     print(f"{whole} of {len(paths)} templates agree in all of {len(CONVERSATIONS)} conversations: "
           f"{equal} texts equal, {refused} refused by both, {differing} differ")
-    return 1 if differing else 0
+    print("requests with calls: " + ", ".join(f"{n} {how}" for how, n in requests.most_common()))
+    return 1 if differing or requests["differ"] else 0
 
 
 if __name__ == "__main__":
