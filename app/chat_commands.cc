@@ -8,8 +8,8 @@
 
 #include "app/conversation_file.h"
 #include "app/foreign_names.h"
-#include "app/near_words.h"
 #include "app/text_input.h"
+#include "base/near_words.h"
 #include "base/quote.h"
 
 namespace subbyte::app {

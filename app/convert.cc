@@ -10,7 +10,6 @@
 
 #include "app/command.h"
 #include "app/losses.h"
-#include "app/near_words.h"
 #include "app/output.h"
 #include "app/written_directory.h"
 #include "checkpoints/model_path.h"
@@ -75,20 +74,10 @@ Result<ExitCode> run(const Invocation& invocation, Options options) {
     return Error{converted.error().code,
                  converted.error().message + " (--allow-lossy converts anyway)"};
   }
-  if (!converted.ok() && converted.error().code == "export.format") {
-    return Error{converted.error().code, converted.error().message +
-                                             " (for other codes: --to bf16, then `subbyte "
-                                             "quantize`)"};
-  }
-  if (!converted.ok() && converted.error().code == "convert.format") {
-    return Error{
-        converted.error().code,
-        converted.error().message + did_you_mean(options.convert.format, conversion_formats())};
-  }
   SUBBYTE_TRY(const auto written, std::move(converted));
   const auto& [report, seconds] = written;
   if (options.json) print(stdout, as_json(options, report, seconds, std::move(notices)));
-  note(line("{}: {} modules as {}, {}; {} tensors kept, {:.1f} MB from {:.1f} MB, {:.1f} s",
+  note(line("{}: {} modules as {}, {}; {} tensors unchanged, {:.1f} MB from {:.1f} MB, {:.1f} s",
             options.destination, report.converted_modules, report.format, loss_of(report),
             report.kept_tensors, static_cast<double>(report.result_bytes) / 1e6,
             static_cast<double>(report.source_bytes) / 1e6, seconds));

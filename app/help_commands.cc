@@ -7,10 +7,10 @@
 
 #include "app/command.h"
 #include "app/help.h"
-#include "app/near_words.h"
 #include "app/output.h"
 #include "app/terminal.h"
 #include "app/wrap.h"
+#include "base/near_words.h"
 #include "base/quote.h"
 
 namespace subbyte::app {

@@ -5,11 +5,11 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "app/command.h"
-#include "app/near_words.h"
 #include "app/output.h"
 #include "app/written_directory.h"
 #include "checkpoints/model_path.h"
@@ -54,11 +54,8 @@ std::string as_json(const Options& options, const UnpackReport& report, double s
                     {"seconds", seconds}});
 }
 
-/// The error with the option that its words are about, or with a name that is near.
-Error explained(const Error& error, const Options& options) {
-  if (error.code == "pack.layout") {
-    return {error.code, error.message + did_you_mean(options.pack.layout, pack_layout_names())};
-  }
+/// The error with the option that its words are about.
+Error explained(const Error& error) {
   if (error.code == "pack.tile") return {error.code, error.message + " (--tile)"};
   if (error.code == "pack.activations") return {error.code, error.message + " (--dtype)"};
   for (const char* code : {"pack.format", "pack.group_size", "layout.shape", "pack.scale_range"}) {
@@ -76,12 +73,12 @@ Result<ExitCode> pack(const Invocation& invocation, const Options& options) {
       invocation, options.destination, "packing", [&](const ByteProgress& update) {
         return pack_model(source, options.destination, options.pack, *host, update);
       });
-  if (!written.ok()) return explained(written.error(), options);
+  if (!written.ok()) return explained(written.error());
   const PackReport& packed = written->report;
   if (options.json) print(stdout, as_json(options, packed, written->seconds));
   for (const std::string& remark : packed.remarks) note(line("note: {}", remark));
   note(
-      line("{}: {} modules as {} ({}), every weight the same; {} tensors kept, {:.1f} MB from "
+      line("{}: {} modules as {} ({}), every weight the same; {} tensors unchanged, {:.1f} MB from "
            "{:.1f} MB, {:.1f} s",
            options.destination, packed.modules, packed.layout, packed.tile, packed.kept_tensors,
            megabytes(packed.result_bytes), megabytes(packed.source_bytes), written->seconds));
@@ -98,10 +95,21 @@ Result<ExitCode> unpack(const Invocation& invocation, const Options& options) {
                   }));
   const UnpackReport& report = written.report;
   if (options.json) print(stdout, as_json(options, report, written.seconds));
-  note(line("{}: {} modules from {}; {} tensors kept, {:.1f} MB from {:.1f} MB, {:.1f} s",
+  note(line("{}: {} modules from {}; {} tensors unchanged, {:.1f} MB from {:.1f} MB, {:.1f} s",
             options.destination, report.modules, report.layout, report.kept_tensors,
             megabytes(report.result_bytes), megabytes(report.source_bytes), written.seconds));
   return kOk;
+}
+
+/// Of all layouts.
+std::vector<std::string> tiles() {
+  std::vector<std::string> all;
+  for (const PackLayout* layout : all_pack_layouts()) {
+    for (const std::string_view tile : layout->tiles) {
+      if (std::ranges::find(all, tile) == all.end()) all.emplace_back(tile);
+    }
+  }
+  return all;
 }
 
 void add_places(Command command, Options& options, const char* source) {
@@ -136,7 +144,8 @@ void add_pack(Program& program, Invocation& invocation) {
               "int4pack-cpu: 64 (AVX-512), 32 (AVX2), pairs-32 or pairs-16 (other processors), and "
               "must be given; int4pack-cuda: 8, 4 or 2 (inner_k_tiles); flashinfer-mxfp4: 128x4 or "
               "8x4; kbit: tiled or flat; without it the first of these")
-      .value("TILE");
+      .value("TILE")
+      .such_as(tiles());
   command
       .option("--dtype", options->pack.activations,
               "marlin-fp4: the type of the activations, f16 or bf16, for which scales are made; "

@@ -10,7 +10,6 @@
 
 #include "app/command.h"
 #include "app/losses.h"
-#include "app/near_words.h"
 #include "app/output.h"
 #include "app/quantize_probe.h"
 #include "app/text_input.h"
@@ -46,8 +45,9 @@ std::string as_json(const Options& options, const QuantizeReport& report, double
 void print_report(const Options& options, const QuantizeReport& report, double seconds) {
   const int64_t usual_group = find_quantize_format(report.format)->default_group;
   note(line(
-      "{}: {} matrices as {}{}{} in {:.2f} bits per weight, {} tensors kept, {:.1f} MB from {:.1f} "
-      "MB, signal to noise {:.1f} dB{}{}, {:.1f} s",
+      "{}: {} matrices rounded to nearest as {}{}{} in {:.2f} bits per weight, {} tensors "
+      "unchanged, "
+      "{:.1f} MB from {:.1f} MB, signal to noise {:.1f} dB{}{}, {:.1f} s",
       options.destination, report.quantized_tensors, report.format,
       options.quantize.group_size || !options.quantize.rules.empty() ||
               report.group_size == usual_group
@@ -107,11 +107,6 @@ Result<ExitCode> run(const Invocation& invocation, Options options) {
       invocation, options.destination, "quantizing", [&](const ByteProgress& update) {
         return quantize_model(source, options.destination, options.quantize, *host, update);
       });
-  if (!quantized.ok() && quantized.error().code == "quantize.format") {
-    return Error{
-        "quantize.format",
-        quantized.error().message + did_you_mean(options.quantize.format, quantize_format_names())};
-  }
   if (!quantized.ok() && quantized.error().code == "quantize.already_quantized") {
     return Error{quantized.error().code,
                  quantized.error().message + " (`subbyte convert --to bf16` makes floats of them)"};
@@ -177,9 +172,9 @@ void add_quantize(Program& program, Invocation& invocation) {
               "expression works, too, and the option may be repeated")
       .value("PATTERN");
   command.flag("--experts-only", options->quantize.experts_only, "quantize nothing but experts");
-  command.flag("--head", options->quantize.head, "quantize the head, too");
+  command.flag("--head", options->quantize.head, "quantize lm_head, too");
   command.flag("--embedding", options->quantize.embedding,
-               "quantize the embedding, too, with a head that is tied to it");
+               "quantize the embedding, too, with the lm_head that is tied to it");
   command.flag("--allow-lossy", options->quantize.allow_lossy,
                "also where little is left of a matrix; without it less than 10 dB of signal to "
                "noise (4 dB with 3 bits, none with 2) are an error");

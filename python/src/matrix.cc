@@ -169,22 +169,13 @@ nb::object linear_of(const HeldMatrix& held, nb::handle x, nb::handle bias, nb::
   return nb::cast(y.finish<nb::ndarray<nb::numpy>>(nb::dtype<float>()));
 }
 
-Result<const QuantizeFormat*> find_format(const std::string& name) {
-  const QuantizeFormat* const format = find_quantize_format(name);
-  if (format != nullptr) return format;
-  std::string names;
-  for (const std::string& one : quantize_format_names()) names += (names.empty() ? "" : ", ") + one;
-  return Error{"quantize.format",
-               fmt::format("unknown format {}, expected one of {}", quote(name), names)};
-}
-
 HeldMatrix quantize_array(nb::handle source, const std::string& name, std::optional<int> bits,
                           std::optional<int64_t> group_size, std::optional<bool> symmetric) {
   const AnyArray array = array_of(source, "array");
-  const QuantizeFormat& format = *take(find_format(name));
+  const QuantizeFormat& format = *take(choose_quantize_format(name, bits));
   const RowReader read_row = take(rows_of(array, "array"));
   const QuantizeForm form = {.bits = bits.value_or(format.default_bits),
-                             .group_size = group_size.value_or(format.default_group),
+                             .group_size = group_size_of(format, group_size),
                              .symmetric = symmetric.value_or(format.symmetry != Symmetry::kNever)};
   take(check_form(format, form));
   const QuantizeInput input = {.rows = static_cast<int64_t>(array.shape(0)),

@@ -78,11 +78,21 @@ Status count_bytes(const subbyte_matrix* matrix, int64_t* bytes) {
   return {};
 }
 
+Result<const QuantizeFormat*> format_of(const subbyte_quantizer& q) {
+  const QuantizeFormat* const named = find_quantize_format(q.format);
+  if (named == nullptr) {
+    return c::refuse("quantizer.format", "a name of `subbyte quantize --format`", quote(q.format));
+  }
+  if (q.bits != 0 && !named->holds_bits(q.bits)) {
+    return c::refuse("bits", list_bits(*named), q.bits);
+  }
+  return choose_quantize_format(q.format, q.bits == 0 ? std::optional<double>() : q.bits);
+}
+
 /// The form that a quantizer asks for, where the format has it.
 Result<QuantizeForm> form_of(const QuantizeFormat& format, const subbyte_quantizer& q) {
   QuantizeForm form;
   form.bits = q.bits == 0 ? format.default_bits : q.bits;
-  if (!format.holds_bits(form.bits)) return c::refuse("bits", list_bits(format), q.bits);
   form.group_size = q.group_size == 0 ? format.default_group : std::max<int64_t>(q.group_size, 0);
   if (q.group_size < -1 || !format.holds_group(form.group_size)) {
     return c::refuse("group_size", list_groups(format), q.group_size);
@@ -115,11 +125,7 @@ Status quantize(const subbyte_context* context, const subbyte_quantizer* from, c
   SUBBYTE_CHECK(c::check_addresses({{"quantizer.format", quantizer.format}}));
   SUBBYTE_CHECK(c::check_on_host({{"numbers", numbers}}));
   SUBBYTE_TRY(const Format type, c::float_of("number", number));
-  const QuantizeFormat* format = find_quantize_format(quantizer.format);
-  if (format == nullptr) {
-    return c::refuse("quantizer.format", "a name of `subbyte quantize --format`",
-                     quote(quantizer.format));
-  }
+  SUBBYTE_TRY(const QuantizeFormat* const format, format_of(quantizer));
   SUBBYTE_TRY(const QuantizeForm form, form_of(*format, quantizer));
   const RowReader reader = [&](int64_t row, float* out) {
     read_row(numbers, type, row, cols, out);

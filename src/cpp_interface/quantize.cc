@@ -33,13 +33,7 @@ static_assert(static_cast<int>(BlockFormat::kNvfp4) ==
 subbyte::Result<subbyte::Matrix> quantize(std::span<const float> weights, int64_t rows,
                                           int64_t cols, const WeightQuantization& given,
                                           subbyte::Executor& pool) {
-  const QuantizeFormat* format = find_quantize_format(given.format);
-  if (format == nullptr) {
-    std::string known;
-    for (const std::string& name : quantize_format_names()) known += ", " + name;
-    return subbyte::Error{"quantize.format", "unknown format " + quote(given.format) +
-                                                 ", expected one of " + known.substr(2)};
-  }
+  SUBBYTE_TRY(const QuantizeFormat* const format, choose_quantize_format(given.format, given.bits));
   constexpr int64_t kMaxSize = int64_t{1} << 24;
   const bool is_size = rows >= 1 && rows <= kMaxSize && cols >= 1 && cols <= kMaxSize;
   if (!is_size || std::ssize(weights) != rows * cols) {
@@ -50,7 +44,7 @@ subbyte::Result<subbyte::Matrix> quantize(std::span<const float> weights, int64_
   }
   const QuantizeForm form = {
       .bits = given.bits.value_or(format->default_bits),
-      .group_size = given.group_size.value_or(format->default_group),
+      .group_size = group_size_of(*format, given.group_size),
       .symmetric = given.symmetric.value_or(format->symmetry != Symmetry::kNever)};
   SUBBYTE_CHECK(check_form(*format, form));
   if (form.group_size != 0 && !format->short_groups && cols % form.group_size != 0) {

@@ -76,8 +76,10 @@ Error not_enough_memory(const fs::path& path, const ModelConfig& config,
   const FreeMemory free = free_memory();
   return {"memory",
           fmt::format("{}: not enough memory: the weights want about {:.0f} MB, the cache of {} "
-                      "positions {:.0f} MB, and {:.0f} MB are free {}; a shorter context (-c), "
-                      "--kv-cache-type fp8, --head-bits 4 or a smaller model want less",
+                      "tokens {:.0f} MB, the numbers of a step and the stacks of threads as much "
+                      "as is left, and {:.0f} MB are free {}; a shorter context (-c), fewer "
+                      "threads (-t), --kv-cache-type fp8, --head-bits 4 or a smaller model want "
+                      "less",
                       path.string(), weight_bytes(path) / 1e6, options.cache_positions, cache / 1e6,
                       free.bytes / 1e6, free.limit)};
 }

@@ -18,6 +18,8 @@
 #include "transform/convert_orin.h"
 #include "transform/convert_plan.h"
 #include "transform/dense_writer.h"
+#include "transform/format_hints.h"
+#include "transform/quantize_formats.h"
 #include "transform/quantize_tensor.h"
 #include "transform/reader_names.h"
 #include "transform/resume.h"
@@ -104,7 +106,8 @@ const Exporter* choose_compressed(const ImportContext& context) {
   return find_exporter(formats.empty() ? "pack_quantized" : *formats.begin());
 }
 
-Result<ConvertTarget> choose_target(const ImportContext& context, std::string name) {
+Result<ConvertTarget> choose_target(const ImportContext& context, const std::string& typed) {
+  std::string name = typed;
   for (const auto& [dense, dtype] : kDense) {
     if (name == dense) return ConvertTarget{nullptr, dtype};
   }
@@ -121,8 +124,7 @@ Result<ConvertTarget> choose_target(const ImportContext& context, std::string na
       std::ranges::find(kUsualNames, name, [](const auto& row) { return row.first; });
   target.exporter = find_exporter(usual == std::end(kUsualNames) ? name : usual->second);
   if (target.exporter != nullptr) return target;
-  return Error{"convert.format", fmt::format("unknown format {}, expected one of {}", quote(name),
-                                             fmt::join(conversion_formats(), ", "))};
+  return unknown_format("convert.format", typed, conversion_formats());
 }
 
 std::string_view name_of(const ConvertTarget& target) {
@@ -410,6 +412,18 @@ Result<std::optional<OrinPlan>> plan_orin(const fs::path& model, const Source& s
   return std::optional(std::move(orin));
 }
 
+/// What the format does not hold as it is, in the words that it was asked for with.
+Error not_held(const Error& error, const Source& source, const ConvertTarget& target) {
+  if (error.code != "export.format" || target.exporter == nullptr) return error;
+  const QuantizeFormat* const format = quantize_format_of(target.exporter->name);
+  return {error.code,
+          fmt::format("the model is in {}, whose weights {} does not hold as they are; `subbyte "
+                      "convert --to bf16`, then `subbyte quantize{}` rounds them ({})",
+                      source.quantization.method_name(), name_of(target),
+                      format == nullptr ? "" : fmt::format(" --format {}", format->name),
+                      error.message)};
+}
+
 }  // namespace
 
 std::vector<std::string> conversion_formats() {
@@ -429,7 +443,9 @@ Result<ConvertReport> convert_model(const fs::path& model, const fs::path& desti
   const ImportContext context = {source.tensors, source.quantization, pool};
   SUBBYTE_TRY(ConvertTarget target, choose_target(context, options.format));
   if (const ModelFamily* family = family_of(source.config.value)) target.experts = family->experts;
-  SUBBYTE_TRY(const ConvertPlan plan, plan_conversion(context, target));
+  Result<ConvertPlan> planned = plan_conversion(context, target);
+  if (!planned.ok()) return not_held(planned.error(), source, target);
+  const ConvertPlan& plan = *planned;
   SUBBYTE_TRY(const auto orin, plan_orin(model, source, target, plan));
   if (!options.allow_lossy) SUBBYTE_CHECK(check_left_out(context, target, plan));
   SUBBYTE_TRY(OutputDirectory directory,

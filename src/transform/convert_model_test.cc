@@ -297,9 +297,10 @@ TEST(ConvertModel, names_the_scale_that_would_be_rounded_and_measures_it_when_to
   const auto refused = convert(folder / "source", folder / "awq", "awq");
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().code, "recast.scale");
-  EXPECT_EQ(refused.error().message,
-            "'model.layers.1.mlp.up_proj': scale 1.00024414 of output 1, group 2 has no exact form "
-            "in f16");
+  EXPECT_EQ(
+      refused.error().message,
+      "\"model.layers.1.mlp.up_proj\": scale 1.00024414 of output 1, group 2 has no exact form "
+      "in f16");
   EXPECT_EQ(folder.names(), std::set<std::string>{"source"});
   const auto report = convert(folder / "source", folder / "awq", "awq", true);
   ASSERT_TRUE(report.ok()) << report.error().message;
@@ -337,7 +338,7 @@ TEST(ConvertModel, nf4_is_dequantized_to_the_nearest_bf16_only_when_told) {
   const auto refused = convert(folder / "source", folder / "new", "bf16");
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().code, "convert.inexact");
-  EXPECT_NE(refused.error().message.find("'model.layers.0.mlp.up_proj': weight "),
+  EXPECT_NE(refused.error().message.find("\"model.layers.0.mlp.up_proj\": weight "),
             std::string::npos);
   const auto report = convert(folder / "source", folder / "new", "bf16", true);
   ASSERT_TRUE(report.ok()) << report.error().message;

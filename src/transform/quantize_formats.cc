@@ -4,7 +4,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 
+#include "base/quote.h"
 #include "formats/rotation.h"
 #include "quantize/fp8.h"
 #include "quantize/kbit.h"
@@ -13,6 +15,7 @@
 #include "quantize/nvfp4.h"
 #include "quantize/round_to_nearest.h"
 #include "quantize/vq.h"
+#include "transform/format_hints.h"
 
 namespace subbyte {
 namespace {
@@ -99,11 +102,12 @@ Result<Matrix> to_kbit(const QuantizeInput& input, const QuantizeForm& form, Exe
 }
 
 /// Named by its usual width; rules give single matrices others.
-constexpr QuantizeFormat kbit_row(std::string_view name, int bits) {
+constexpr QuantizeFormat kbit_row(std::string_view name, int bits, std::string_view series) {
   return {.name = name,
           .exporter = "kbit",
           .bits = kKbitBits,
           .default_bits = bits,
+          .series = series,
           .group_sizes = k32,
           .default_group = 32,
           .mixed = true,
@@ -124,11 +128,12 @@ Result<Matrix> to_vq(const QuantizeInput& input, const QuantizeForm& form, Execu
   return quantize_vq(input.rows, input.cols, options, input.read_row, pool);
 }
 
-constexpr QuantizeFormat vq_row(std::string_view name, int bits) {
+constexpr QuantizeFormat vq_row(std::string_view name, int bits, std::string_view series) {
   return {.name = name,
           .exporter = "vq",
           .bits = kVqBits,
           .default_bits = bits,
+          .series = series,
           .group_sizes = k32,
           .default_group = 32,
           .rotation = kLargestRotation,
@@ -236,25 +241,65 @@ constexpr QuantizeFormat kFormats[] = {{.name = "awq",
                                         .default_group = 64,
                                         .format = nf4_format,
                                         .quantize = to_nf4},
-                                       kbit_row("kbit2", 2),
-                                       kbit_row("kbit3", 3),
-                                       kbit_row("kbit4", 4),
-                                       kbit_row("kbit5", 5),
-                                       vq_row("vq2", 2),
-                                       vq_row("vq4", 4)};
+                                       kbit_row("kbit2", 2, "kbit"),
+                                       kbit_row("kbit3", 3, "kbit"),
+                                       kbit_row("kbit4", 4, "kbit"),
+                                       kbit_row("kbit5", 5, "kbit"),
+                                       vq_row("vq2", 2, "vq"),
+                                       vq_row("vq4", 4, "vq")};
 
-/// Names that other software has.
-constexpr std::pair<std::string_view, std::string_view> kOtherNames[] = {
-    {"compressed_tensors", "compressed-tensors"},
-    {"pack_quantized", "compressed-tensors"},
-    {"w4a16", "compressed-tensors"},
-    {"w8a16", "int8"},
-    {"nvfp4_pack_quantized", "nvfp4"},
-    {"bnb_nf4", "nf4"},
-    {"bitsandbytes", "nf4"},
-    {"modelopt", "modelopt_nvfp4"},
-    {"kbit", "kbit4"},
-    {"vq", "vq2"}};
+/// What the formats with a width in their names are of; of a mean of widths it is what is written.
+constexpr QuantizeFormat kSeries[] = {kbit_row("kbit", 4, {}), vq_row("vq", 2, {})};
+
+/// A name that other software has.
+struct OtherName {
+  std::string_view name;
+  std::string_view ours;
+  int bits = 0;  // that it says; 0: none
+};
+constexpr OtherName kOtherNames[] = {{"compressed_tensors", "compressed-tensors"},
+                                     {"pack_quantized", "compressed-tensors"},
+                                     {"w4a16", "compressed-tensors", 4},
+                                     {"w8a16", "int8", 8},
+                                     {"nvfp4_pack_quantized", "nvfp4"},
+                                     {"bnb_nf4", "nf4"},
+                                     {"bitsandbytes", "nf4"},
+                                     {"bnb", "nf4"},
+                                     {"modelopt", "modelopt_nvfp4"}};
+
+/// The name without what does not count.
+std::string spelled(std::string_view name) {
+  std::string usual(name);
+  std::ranges::transform(usual, usual.begin(), [](char c) {
+    return c == '-' ? '_' : c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
+  });
+  return usual;
+}
+
+const OtherName* find_other_name(std::string_view usual) {
+  const auto other = std::ranges::find(kOtherNames, usual, &OtherName::name);
+  return other == std::end(kOtherNames) ? nullptr : other;
+}
+
+const QuantizeFormat* find_in(std::span<const QuantizeFormat> formats, std::string_view name) {
+  const auto found = std::ranges::find(formats, name, &QuantizeFormat::name);
+  return found == formats.end() ? nullptr : &*found;
+}
+
+/// The bits that the name says; 0: none.
+int named_bits(const QuantizeFormat& format, const OtherName* other) {
+  if (other != nullptr && other->bits != 0) return other->bits;
+  return format.series.empty() ? 0 : format.default_bits;
+}
+
+Error other_bits(std::string_view name, const QuantizeFormat& format, double bits, int named) {
+  const QuantizeFormat* series = find_in(kSeries, format.series);
+  if (series == nullptr) series = &format;
+  const std::string has =
+      series->bits.size() == 1 ? "" : fmt::format("; {} has {}", series->name, list_bits(*series));
+  return Error{"quantize.bits", fmt::format("{} bits, expected {}, which the name {} says{}", bits,
+                                            named, quote(name), has)};
+}
 
 }  // namespace
 
@@ -283,20 +328,39 @@ std::vector<std::string> quantize_format_names() {
 }
 
 const QuantizeFormat* find_quantize_format(std::string_view name) {
-  std::string usual(name);
-  std::ranges::transform(usual, usual.begin(), [](char c) {
-    return c == '-' ? '_' : c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
+  std::string usual = spelled(name);
+  if (const OtherName* const other = find_other_name(usual)) usual = other->ours;
+  const QuantizeFormat* const found = find_in(kFormats, usual);
+  return found != nullptr ? found : find_in(kSeries, usual);
+}
+
+Result<const QuantizeFormat*> choose_quantize_format(std::string_view name,
+                                                     std::optional<double> bits) {
+  const QuantizeFormat* const found = find_quantize_format(name);
+  if (found == nullptr) {
+    return unknown_format("quantize.format", name, quantize_format_names());
+  }
+  const int named = named_bits(*found, find_other_name(spelled(name)));
+  if (bits && named != 0 && *bits != named) return other_bits(name, *found, *bits, named);
+  const double width = bits.value_or(named != 0 ? named : found->default_bits);
+  if (width != std::floor(width) && !std::isnan(width)) return found;  // a mean of widths
+  if (std::ranges::find(found->bits, width) == found->bits.end()) {
+    return Error{"quantize.bits", fmt::format("{} bits, expected {}, which are what {} has", width,
+                                              list_bits(*found), found->name)};
+  }
+  const auto member = std::ranges::find_if(kFormats, [&](const QuantizeFormat& format) {
+    return format.series == found->name && format.default_bits == width;
   });
-  const auto other = std::ranges::find(kOtherNames, std::string_view(usual),
-                                       [](const auto& row) { return row.first; });
-  if (other != std::end(kOtherNames)) usual = other->second;
-  const auto found = std::ranges::find(kFormats, usual, &QuantizeFormat::name);
-  return found == std::end(kFormats) ? nullptr : &*found;
+  return member == std::end(kFormats) ? found : &*member;
 }
 
 const QuantizeFormat* quantize_format_of(std::string_view exporter) {
   const auto found = std::ranges::find(kFormats, exporter, &QuantizeFormat::exporter);
   return found == std::end(kFormats) ? nullptr : &*found;
+}
+
+int64_t group_size_of(const QuantizeFormat& format, std::optional<int64_t> wanted) {
+  return wanted == -1 ? 0 : wanted.value_or(format.default_group);
 }
 
 std::string list_bits(const QuantizeFormat& format) {

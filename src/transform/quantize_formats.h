@@ -46,6 +46,8 @@ struct QuantizeFormat {
   std::string_view without_stacks = {};
   std::span<const int> bits;  // that it has
   int default_bits = 4;
+  /// The format without a width in its name, of one that says its width ("kbit" of "kbit3").
+  std::string_view series = {};
   /// Inputs that may share a scale; empty: every multiple of 8.
   std::span<const int64_t> group_sizes = {};
   int64_t default_group = 128;  // 0: the whole row
@@ -74,12 +76,24 @@ std::span<const QuantizeFormat> quantize_formats();
 /// Their names.
 std::vector<std::string> quantize_format_names();
 
-/// The format of that name, or of one that other software has for it ("gptq-v2", "w4a16",
-/// "bnb_nf4"); case does not count. nullptr when there is none.
+/// The format of that name, of a series, or of a name that other software has for it ("gptq-v2",
+/// "w4a16", "bnb_nf4"); case does not count. nullptr when there is none.
 const QuantizeFormat* find_quantize_format(std::string_view name);
+
+/// The same for codes of so many bits, so that its name is that of what is written: of a series its
+/// format of that width ("kbit" with 3 bits is kbit3), and for a mean of widths, such as 3.4, the
+/// series itself. nullopt: the bits that the name says, or the usual ones.
+/// Codes: quantize.format (no such name, and what may be meant); quantize.bits (the name says other
+/// bits, or the format has not these).
+Result<const QuantizeFormat*> choose_quantize_format(std::string_view name,
+                                                     std::optional<double> bits);
 
 /// The format that an exporter writes; nullptr where quantize has none.
 const QuantizeFormat* quantize_format_of(std::string_view exporter);
+
+/// The inputs that share a scale, 0 for the whole row: of nullopt the usual ones, and -1, which
+/// other software writes, is the whole row, too.
+int64_t group_size_of(const QuantizeFormat& format, std::optional<int64_t> wanted);
 
 /// Says for messages which bits, or groups, it has: "2, 3, 4 or 8".
 std::string list_bits(const QuantizeFormat& format);

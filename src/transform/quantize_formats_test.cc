@@ -144,10 +144,55 @@ TEST(QuantizeFormats, kbit_of_each_width_and_of_several) {
     EXPECT_TRUE(load_model(directory / name, *backend).ok());
   }
   const auto mixed =
-      quantize_model(kGolden, directory / "mixed", {.format = "kbit3", .bits = 3.4}, pool);
+      quantize_model(kGolden, directory / "mixed", {.format = "kbit", .bits = 3.4}, pool);
   ASSERT_TRUE(mixed.ok()) << mixed.error().message;
   EXPECT_GT(quantization_of(directory / "mixed").bits.size(), 1u);
   EXPECT_TRUE(load_model(directory / "mixed", *backend).ok());
+  EXPECT_EQ(mixed->format, "kbit");
+}
+
+TEST(QuantizeFormats, the_name_of_a_report_is_what_was_written) {
+  const auto name_of = [](std::string_view name, std::optional<double> bits) {
+    const auto format = choose_quantize_format(name, bits);
+    return format.ok() ? std::string((*format)->name) : format.error().code;
+  };
+  EXPECT_EQ(name_of("kbit", {}), "kbit4");
+  EXPECT_EQ(name_of("vq", {}), "vq2");
+  for (int bits = 2; bits <= 5; ++bits) {
+    EXPECT_EQ(name_of("kbit", bits), fmt::format("kbit{}", bits));
+    EXPECT_EQ(name_of(fmt::format("kbit{}", bits), bits), fmt::format("kbit{}", bits));
+    EXPECT_EQ(name_of(fmt::format("KBIT{}", bits), bits == 5 ? 4 : bits + 1), "quantize.bits");
+    EXPECT_EQ(name_of(fmt::format("kbit{}", bits), bits + 0.5), "quantize.bits");
+  }
+  EXPECT_EQ(name_of("vq", 4), "vq4");
+  EXPECT_EQ(name_of("vq4", 2), "quantize.bits");
+  EXPECT_EQ(name_of("kbit", 3.4), "kbit");  // a mean of widths
+  EXPECT_EQ(name_of("vq", 2.5), "vq");
+  EXPECT_EQ(name_of("kbit", 6), "quantize.bits");
+  EXPECT_EQ(name_of("gptq", 3), "gptq");
+  EXPECT_EQ(name_of("awq", 3), "quantize.bits");
+  EXPECT_EQ(name_of("w4a16", {}), "compressed-tensors");
+  EXPECT_EQ(name_of("w4a16", 4), "compressed-tensors");
+  EXPECT_EQ(name_of("W4A16", 8), "quantize.bits");
+  EXPECT_EQ(name_of("w8a16", 8), "int8");
+  EXPECT_EQ(name_of("bnb", {}), "nf4");
+}
+
+TEST(QuantizeFormats, names_of_other_software_say_what_is_meant) {
+  const auto said = [](std::string_view name) {
+    const auto format = choose_quantize_format(name, {});
+    EXPECT_FALSE(format.ok()) << name;
+    return format.ok() ? "" : format.error().message;
+  };
+  EXPECT_NE(said("int4").find("awq, gptq or w4a16"), std::string::npos);
+  EXPECT_NE(said("4bit").find("awq, gptq or w4a16"), std::string::npos);
+  EXPECT_NE(said("W4A16_ASYM").find("w4a16 with --asymmetric"), std::string::npos);
+  EXPECT_NE(said("w8a8").find("int8"), std::string::npos);
+  EXPECT_NE(said("Q4_K_M").find("GGUF"), std::string::npos);
+  EXPECT_NE(said("hqq").find("not written"), std::string::npos);
+  EXPECT_NE(said("marlin").find("`subbyte pack --to marlin`"), std::string::npos);
+  EXPECT_NE(said("bf16").find("`subbyte convert --to bf16`"), std::string::npos);
+  EXPECT_NE(said("nf5").find("expected one of awq, gptq"), std::string::npos);
 }
 
 TEST(QuantizeFormats, kbit_and_vq_of_experts_whose_rows_alternate) {

@@ -56,12 +56,7 @@ Result<Source> open_source(const fs::path& directory) {
 
 Result<QuantizeRequest> read_request(const QuantizeOptions& options, const ModelConfig& model) {
   QuantizeRequest request;
-  request.format = find_quantize_format(options.format);
-  if (request.format == nullptr) {
-    return Error{"quantize.format",
-                 fmt::format("unknown format {}, expected one of {}", quote(options.format),
-                             fmt::join(quantize_format_names(), ", "))};
-  }
+  SUBBYTE_TRY(request.format, choose_quantize_format(options.format, options.bits));
   if (family_of(model).experts != ExpertLayout::kAlternatingStacks &&
       !request.format->without_stacks.empty()) {
     request.format = find_quantize_format(request.format->without_stacks);
@@ -70,13 +65,8 @@ Result<QuantizeRequest> read_request(const QuantizeOptions& options, const Model
   const double bits = options.bits.value_or(format.default_bits);
   // Of a mean that is no whole number the widths are chosen later.
   const bool is_mean = bits != std::floor(bits);
-  const bool is_in_range = bits >= format.bits.front() && bits <= format.bits.back();
-  if (std::isnan(bits) || (!is_mean && !is_in_range)) {
-    return Error{"quantize.bits", fmt::format("{} bits, expected {}, which are what {} has", bits,
-                                              list_bits(format), format.name)};
-  }
   request.form.bits = is_mean ? format.default_bits : static_cast<int>(bits);
-  request.form.group_size = options.group_size.value_or(format.default_group);
+  request.form.group_size = group_size_of(format, options.group_size);
   request.form.symmetric = options.symmetric.value_or(format.symmetry != Symmetry::kNever);
   SUBBYTE_CHECK(check_form(format, request.form));
   request.fits_group = !options.group_size;

@@ -20,8 +20,8 @@ namespace subbyte {
 
 struct QuantizeOptions {
   std::string format = "awq";  // find_quantize_format() of quantize_formats.h
-  /// Inputs that share a scale; 0: the whole row. nullopt: that of the format, halved until it
-  /// divides the inputs of all matrices.
+  /// Inputs that share a scale; 0 and -1: the whole row. nullopt: that of the format, halved until
+  /// it divides the inputs of all matrices.
   std::optional<int64_t> group_size = {};
   /// True where a matrix or tensor may be left with less than least_signal_db().
   bool allow_lossy = false;

@@ -340,12 +340,12 @@ TEST(quantize_model, names_the_tensor_that_f16_or_4_bits_cannot_hold) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
   expect_refused(spoiled("model.norm.weight", 65520), "quantize.f16_overflow",
-                 "'model.norm.weight'");
+                 "\"model.norm.weight\"");
   EXPECT_EQ(refusal_of(spoiled("model.norm.weight", 65519)).code, "ok");
   expect_refused(spoiled("model.embed_tokens.weight", -1e6f), "quantize.f16_overflow",
                  "element 5 is -1000000");
   expect_refused(spoiled("model.embed_tokens.weight", kInfinity), "quantize.not_finite",
-                 "'model.embed_tokens.weight'");
+                 "\"model.embed_tokens.weight\"");
   expect_refused(spoiled(linear, kNan), "quantize.not_finite", linear);
   expect_refused(spoiled(linear, 1e6f), "quantize.scale_overflow", linear);
 }
@@ -356,7 +356,7 @@ TEST(quantize_model, refuses_to_lose_a_tensor_and_names_it) {
     Small small;
     small.scaled = name.ends_with("_proj") ? name + ".weight" : name;
     small.factor = 0x1p-28f;
-    expect_refused(small, "quantize.loss", "'" + name + "'");
+    expect_refused(small, "quantize.loss", "\"" + name + "\"");
     const TempDir directory;
     small.write(directory);
     ThreadPool pool(2);
@@ -407,19 +407,20 @@ TEST(quantize_model, names_the_tensor_that_does_not_fit_the_container) {
   expect_refused(narrow, "export.shape", "self_attn.k_proj");
   Small incomplete;
   incomplete.missing = "model.layers.0.self_attn.v_proj.weight";
-  expect_refused(incomplete, "import.missing", "'model.layers.0.self_attn.v_proj.weight'");
+  expect_refused(incomplete, "import.missing", "\"model.layers.0.self_attn.v_proj.weight\"");
   incomplete.missing = "model.norm.weight";
-  expect_refused(incomplete, "import.missing", "'model.norm.weight'");
+  expect_refused(incomplete, "import.missing", "\"model.norm.weight\"");
   Small other;
   other.norm_size = 8;
-  expect_refused(other, "import.shape", "'model.norm.weight': expected shape [16], found [8]");
+  expect_refused(other, "import.shape", "\"model.norm.weight\": expected shape [16], found [8]");
   Small surplus;
   surplus.also = "model.layers.1.mlp.up_proj.weight";
-  expect_refused(surplus, "model.surplus", "'model.layers.1.mlp.up_proj.weight'");
+  expect_refused(surplus, "model.surplus", "\"model.layers.1.mlp.up_proj.weight\"");
   const Error group = refusal_of({}, 16);  // 24 inputs of down_proj
   EXPECT_EQ(group.code, "quantize.group_size");
-  EXPECT_NE(group.message.find("down_proj.weight': 24 inputs are not a multiple of the group size"),
-            std::string::npos)
+  EXPECT_NE(
+      group.message.find("down_proj.weight\": 24 inputs are not a multiple of the group size"),
+      std::string::npos)
       << group.message;
   for (const int64_t size : {0, -1, 12}) {
     EXPECT_EQ(refusal_of({}, size).code, "quantize.group_size") << size;

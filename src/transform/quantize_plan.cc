@@ -40,8 +40,8 @@ class UnitFinder {
       : context_(context), model_(model), names_(names), request_(request) {}
 
   Result<QuantizePlan> find() {
-    std::vector<bool> ignores(request_.ignore.size());
-    std::vector<bool> rules(request_.rules.size());
+    std::vector<PatternUse> ignores(request_.ignore.size());
+    std::vector<PatternUse> rules(request_.rules.size());
     std::vector<bool> applied(request_.rules.size());
     plan_.usual = request_.form;
     for (const TensorSpec& spec : family_of(model_).tensors(model_)) {
@@ -71,6 +71,12 @@ class UnitFinder {
   }
 
  private:
+  /// Whether a pattern names a matrix, and is the first one that does.
+  struct PatternUse {
+    bool names = false;
+    bool decides = false;
+  };
+
   bool writes_stacks() const { return request_.format->writer().write_experts != nullptr; }
 
   /// What the list lets be quantized, and what was asked for beside it.
@@ -189,17 +195,18 @@ class UnitFinder {
   template <typename List, typename PatternOf>
   static Result<std::optional<std::size_t>> find_pattern(const QuantizeUnit& unit, const List& list,
                                                          const PatternOf& pattern_of,
-                                                         std::vector<bool>& used,
+                                                         std::vector<PatternUse>& uses,
                                                          std::string_view code) {
     std::optional<std::size_t> first;
     const QuantizeModule* other = nullptr;
     for (const QuantizeModule& module : unit.modules) {
-      std::size_t i = 0;
-      while (i < list.size() && !std::invoke(pattern_of, list[i]).matches(module.name)) {
-        ++i;
+      std::optional<std::size_t> found;
+      for (std::size_t i = 0; i < list.size(); ++i) {
+        if (!std::invoke(pattern_of, list[i]).matches(module.name)) continue;
+        uses[i].names = true;
+        if (!found) found = i;
       }
-      if (i < list.size()) used[i] = true;
-      const auto found = i < list.size() ? std::optional(i) : std::nullopt;
+      if (found) uses[*found].decides = true;
       if (&module == &unit.modules.front()) first = found;
       if (found != first && other == nullptr) other = &module;
     }
@@ -212,15 +219,25 @@ class UnitFinder {
   }
 
   template <typename List, typename PatternOf>
-  static Status check_used(const List& list, const PatternOf& pattern_of,
-                           const std::vector<bool>& used, std::string_view code) {
-    for (std::size_t i = 0; i < used.size(); ++i) {
-      if (used[i]) continue;
-      return Error{code, fmt::format("pattern {}: expected one that names a matrix of the model "
-                                     "and that none before it names, found no such matrix",
-                                     quote(std::invoke(pattern_of, list[i]).text()))};
+  Status check_used(const List& list, const PatternOf& pattern_of,
+                    const std::vector<PatternUse>& uses, std::string_view code) const {
+    for (std::size_t i = 0; i < uses.size(); ++i) {
+      if (uses[i].decides) continue;
+      const std::string pattern = quote(std::invoke(pattern_of, list[i]).text());
+      if (uses[i].names) {
+        return Error{code, fmt::format("pattern {}: patterns before it name the same matrices, and "
+                                       "the first one counts",
+                                       pattern)};
+      }
+      return Error{code, fmt::format("no matrix of the model is called {}{}", pattern, example())};
     }
     return {};
+  }
+
+  /// "; names look like model.layers.0.mlp.down_proj" with a name of this model.
+  std::string example() const {
+    if (plan_.units.empty()) return {};
+    return fmt::format("; names look like {}", printable(plan_.units.back().modules.front().name));
   }
 
   /// A form for what is kept anyway, as a head is without --head, would be left out in silence.
@@ -229,10 +246,10 @@ class UnitFinder {
       if (applied[i] || request_.rules[i].keep) continue;
       return Error{
           "quantize.rules",
-          fmt::format("pattern {}: expected \"keep\": true, or a matrix that is quantized "
+          fmt::format("{}: expected \"keep\": true, or a matrix that is quantized "
                       "(a head by --head, an embedding by --embedding), found only such as "
                       "are kept",
-                      quote(request_.rules[i].pattern.text()))};
+                      request_.rules[i].where)};
     }
     return {};
   }
@@ -241,16 +258,18 @@ class UnitFinder {
     const QuantizeFormat& format = *request_.format;
     const QuantizeForm usual = unit.form;
     if (rule.bits) unit.form.bits = *rule.bits;
-    if (rule.group_size) unit.form.group_size = *rule.group_size;
+    if (rule.group_size) unit.form.group_size = group_size_of(format, rule.group_size);
     if (rule.symmetric) unit.form.symmetric = *rule.symmetric;
     unit.has_own_bits = rule.bits.has_value();
     unit.has_own_group = rule.group_size.has_value();
-    SUBBYTE_CHECK(check_form(format, unit.form));
+    if (Status form = check_form(format, unit.form); !form.ok()) {
+      return Error{"quantize.rules", fmt::format("{}: {}", rule.where, form.error().message)};
+    }
     if (format.mixed || unit.form == usual) return {};
     return Error{"quantize.rules",
-                 fmt::format("pattern {}: expected no other form than the rest, as {} has one for "
+                 fmt::format("{}: expected no other form than the rest, as {} has one for "
                              "all matrices; compressed-tensors and gptq have several",
-                             quote(rule.pattern.text()), format.name)};
+                             rule.where, format.name)};
   }
 
   /// One size for all but those that a rule gave one, as many readers know no other.

@@ -16,14 +16,14 @@ constexpr int64_t kMaxGroup = int64_t{1} << 20;
 constexpr std::array<std::string_view, 4> kKeys = {"keep", "bits", "group_size", "symmetric"};
 
 Result<QuantizeRule> read_rule(const json::Object& object, ModulePattern pattern) {
-  QuantizeRule rule = {std::move(pattern), false, {}, {}, {}};
+  QuantizeRule rule = {.pattern = std::move(pattern), .where = object.where()};
   for (const auto& [key, value] : object.members()) {
     if (std::ranges::find(kKeys, key) != kKeys.end()) continue;
     return object.error("quantize.rules", key, "keep, bits, group_size or symmetric as its name");
   }
   SUBBYTE_TRY(const auto keep, object.boolean("keep"));
   SUBBYTE_TRY(const auto bits, object.integer("bits", 2, 8));
-  SUBBYTE_TRY(rule.group_size, object.integer("group_size", 0, kMaxGroup));
+  SUBBYTE_TRY(rule.group_size, object.integer("group_size", -1, kMaxGroup));
   SUBBYTE_TRY(rule.symmetric, object.boolean("symmetric"));
   rule.keep = keep.value_or(false);
   if (bits) rule.bits = static_cast<int>(*bits);
@@ -41,10 +41,13 @@ Result<std::vector<QuantizeRule>> read_quantize_rules(const std::filesystem::pat
   SUBBYTE_TRY(const json::Object rules, json::Object::of(value, file.string()));
   std::vector<QuantizeRule> result;
   for (const auto& [text, settings] : rules.members()) {
-    SUBBYTE_TRY(ModulePattern pattern, ModulePattern::parse(text));
+    Result<ModulePattern> pattern = ModulePattern::parse(text);
+    if (!pattern.ok()) {
+      return Error{"quantize.rules", fmt::format("{}: {}", file.string(), pattern.error().message)};
+    }
     SUBBYTE_TRY(const json::Object object,
                 json::Object::of(settings, fmt::format("{}: {}", file.string(), quote(text))));
-    SUBBYTE_TRY(QuantizeRule rule, read_rule(object, std::move(pattern)));
+    SUBBYTE_TRY(QuantizeRule rule, read_rule(object, std::move(*pattern)));
     result.push_back(std::move(rule));
   }
   return result;

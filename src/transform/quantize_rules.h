@@ -10,6 +10,7 @@
 
 #include <filesystem>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "transform/module_pattern.h"
@@ -18,14 +19,15 @@ namespace subbyte {
 
 struct QuantizeRule {
   ModulePattern pattern;
+  std::string where;  // file and pattern, for messages
   bool keep = false;  // as it is
-  std::optional<int> bits;
-  std::optional<int64_t> group_size;  // 0: the whole row
-  std::optional<bool> symmetric;
+  std::optional<int> bits = {};
+  std::optional<int64_t> group_size = {};  // 0 and -1: the whole row
+  std::optional<bool> symmetric = {};
 };
 
 /// Codes: quantize.rules for a key that is none, a rule that says nothing or keeps what it gives
-/// bits to, quantize.pattern, json.*, file.*.
+/// bits to, or whose key is no pattern, json.*, file.*.
 Result<std::vector<QuantizeRule>> read_quantize_rules(const std::filesystem::path& file);
 
 }  // namespace subbyte

@@ -30,7 +30,11 @@ std::vector<std::string> pack_layout_names() {
 }
 
 const PackLayout* find_pack_layout(std::string_view name) {
-  const auto found = std::ranges::find(kLayouts, name, &PackLayout::name);
+  std::string usual(name);
+  std::ranges::transform(usual, usual.begin(), [](char c) {
+    return c == '_' ? '-' : c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  });
+  const auto found = std::ranges::find(kLayouts, std::string_view(usual), &PackLayout::name);
   return found == kLayouts.end() ? nullptr : *found;
 }
 

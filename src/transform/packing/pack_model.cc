@@ -11,6 +11,7 @@
 #include "checkpoints/config/config_file.h"
 #include "checkpoints/containers/orin_model.h"
 #include "transform/config_dtype.h"
+#include "transform/format_hints.h"
 #include "transform/packing/pack_plan.h"
 #include "transform/packing/pack_tensors.h"
 #include "transform/packing/packed_directory.h"
@@ -25,9 +26,7 @@ namespace fs = std::filesystem;
 Result<PackTarget> choose_target(const PackOptions& options, const json::Value& config) {
   PackTarget target = {find_pack_layout(options.layout), options.tile, Format::kNone, options.keep};
   if (target.layout == nullptr) {
-    return Error{"pack.layout",
-                 fmt::format("unknown layout {}, expected one of {}", quote(options.layout),
-                             fmt::join(pack_layout_names(), ", "))};
+    return unknown_format("pack.layout", options.layout, pack_layout_names());
   }
   const auto tiles = target.layout->tiles;
   if (options.tile.empty() && target.layout->needs_tile) {

@@ -1,11 +1,9 @@
-#include "app/near_words.h"
-
-#include <fmt/format.h>
+#include "base/near_words.h"
 
 #include <algorithm>
 #include <vector>
 
-namespace subbyte::app {
+namespace subbyte {
 namespace {
 
 constexpr std::size_t kMaxWords = 3;
@@ -73,4 +71,4 @@ std::string did_you_mean(std::string_view typed, std::span<const std::string> wo
   return text + "?";
 }
 
-}  // namespace subbyte::app
+}  // namespace subbyte

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-namespace subbyte::app {
+namespace subbyte {
 
 /// Letters that have to be typed, left out, replaced or swapped with their neighbour to make one
 /// word of the other. Case does not count.
@@ -15,4 +15,4 @@ std::size_t edit_distance(std::string_view a, std::string_view b);
 /// near.
 std::string did_you_mean(std::string_view typed, std::span<const std::string> words);
 
-}  // namespace subbyte::app
+}  // namespace subbyte
