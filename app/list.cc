@@ -9,6 +9,7 @@
 #include "app/command.h"
 #include "app/output.h"
 #include "app/terminal.h"
+#include "base/cache_directory.h"
 #include "checkpoints/config/config_file.h"
 #include "checkpoints/config/quantization_config.h"
 #include "checkpoints/model_cache.h"

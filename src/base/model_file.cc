@@ -1,33 +1,81 @@
 #include "base/model_file.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <climits>
 #include <string>
 #include <utility>
+
+#include "base/cache_directory.h"
+#include "base/folder.h"
 
 namespace subbyte {
 namespace {
 
 namespace fs = std::filesystem;
 
-/// The cache entry that `directory` is a snapshot of, or lies in one; empty if it is in none. It is
-/// canonical.
+/// What `directory` is a snapshot of, or lies in one; empty if it is in none.
 fs::path entry_of(const fs::path& directory) {
   for (fs::path at = directory; at.has_relative_path(); at = at.parent_path()) {
-    const fs::path entry = at.parent_path();
-    if (at.filename() == "snapshots" && entry.filename().native().starts_with("models--")) {
-      return entry;
-    }
+    if (at.filename() == "snapshots") return at.parent_path();
   }
   return {};
 }
 
+/// The entry of the user's own cache that `directory` belongs to by its name, whatever of it is a
+/// link; empty if it lies elsewhere.
+fs::path own_entry_of(const fs::path& directory) {
+  std::error_code failure;
+  const fs::path cache = fs::absolute(cache_directory(), failure).lexically_normal();
+  const fs::path inside =
+      fs::absolute(directory, failure).lexically_normal().lexically_relative(cache);
+  if (failure || inside.empty() || inside.begin()->native() == "..") return {};
+  return inside.begin()->native().starts_with("models--") ? cache / *inside.begin() : fs::path();
+}
+
+/// Where a link leads that this user made, or root; empty where there is none of theirs. Others may
+/// write where a cache is, too.
+fs::path trusted_link(const Folder& folder, const char* name) {
+  const int link = ::openat(folder.descriptor(), name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+  if (link < 0) return {};
+  struct stat status {};
+  std::string target(PATH_MAX, '\0');
+  const bool trusted = ::fstat(link, &status) == 0 && S_ISLNK(status.st_mode) &&
+                       (status.st_uid == ::geteuid() || status.st_uid == 0);
+  const ssize_t size = trusted ? ::readlinkat(link, "", target.data(), target.size()) : -1;
+  ::close(link);
+  target.resize(size < 0 ? 0 : static_cast<std::size_t>(size));
+  return target;
+}
+
+/// A directory that is open, by its name without links.
+struct Blobs {
+  Folder folder;
+  fs::path path;
+};
+
 /// The blobs of an entry. Step by step: others may write where the cache is, and put a link in the
 /// place of a directory at any moment.
-Folder open_blobs(const fs::path& entry) {
+Blobs open_blobs(const fs::path& entry) {
   const auto cache = Folder::open(entry.parent_path());
   if (!cache.ok()) return {};
-  return Folder::open_in(Folder::open_in(*cache, entry.filename()), "blobs");
+  return {Folder::open_in(Folder::open_in(*cache, entry.filename()), "blobs"), entry / "blobs"};
+}
+
+/// Those of an entry of the user's own cache: it may be a link, and so may they, as people have
+/// them on another disk.
+Blobs open_own_blobs(const fs::path& entry) {
+  const auto folder = Folder::open(entry);
+  if (!folder.ok()) return {};
+  std::error_code failure;
+  const fs::path link = trusted_link(*folder, "blobs");
+  const fs::path path = fs::canonical(link.empty() ? entry / "blobs" : entry / link, failure);
+  if (failure) return {};
+  if (link.empty()) return {Folder::open_in(*folder, "blobs"), path};
+  auto blobs = Folder::open(path);
+  return blobs.ok() ? Blobs{std::move(*blobs), path} : Blobs{};
 }
 
 Error outside(const fs::path& path, const fs::path& target) {
@@ -46,12 +94,13 @@ Result<MappedFile> open_link(const fs::path& path) {
     Result<MappedFile> file = MappedFile::open(path);  // says what is wrong: no file, or a loop
     return file.ok() ? outside(path, fs::read_symlink(path, failure)) : std::move(file);
   }
-  const fs::path entry = entry_of(home);
-  if (entry.empty() || target.parent_path() != entry / "blobs") return outside(path, target);
+  const fs::path own_entry = own_entry_of(parent.empty() ? "." : parent);
+  const fs::path entry = own_entry.empty() ? entry_of(home) : own_entry;
+  if (entry.empty()) return outside(path, target);
+  const Blobs blobs = own_entry.empty() ? open_blobs(entry) : open_own_blobs(entry);
+  if (!blobs.folder || target.parent_path() != blobs.path) return outside(path, target);
   // The blob itself, so that a link that is changed meanwhile leads nowhere else.
-  const Folder blobs = open_blobs(entry);
-  if (!blobs) return outside(path, target);
-  SUBBYTE_TRY(MappedFile file, MappedFile::open_in(blobs, target.filename(), target));
+  SUBBYTE_TRY(MappedFile file, MappedFile::open_in(blobs.folder, target.filename(), target));
   file.set_path(path);
   return file;
 }

@@ -293,7 +293,7 @@ TEST(exporter, names_what_it_refuses) {
   const auto refused = find_exporter("awq")->describe({kFourBits, 12, 32}, "model.layers.3.x");
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().message,
-            "'model.layers.3.x': AWQ needs multiples of 8, found 12 outputs and 32 inputs");
+            "\"model.layers.3.x\": AWQ needs multiples of 8, found 12 outputs and 32 inputs");
 }
 
 TEST(exporter, describes_what_it_writes) {

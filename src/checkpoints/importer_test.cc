@@ -187,7 +187,7 @@ TEST_F(Importers, names_what_was_looked_for) {
   open({filled<float>("other.weight", DType::kF32, {2, 3}, 1)});
   EXPECT_EQ(code(), "import.missing");
   for (const char* part :
-       {"'m'", "m.qweight", "m.weight_packed", "m_blocks", "m.weight", "model.safetensors"}) {
+       {"\"m\"", "m.qweight", "m.weight_packed", "m_blocks", "m.weight", "model.safetensors"}) {
     EXPECT_NE(message().find(part), std::string::npos) << message();
   }
 }
@@ -226,7 +226,8 @@ TEST_F(Importers, many_modules_are_those_one_by_one_in_their_order) {
   const auto refused = import_matrices(context(), modules);
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().code, "import.missing");
-  EXPECT_NE(refused.error().message.find("'first'"), std::string::npos) << refused.error().message;
+  EXPECT_NE(refused.error().message.find("\"first\""), std::string::npos)
+      << refused.error().message;
   EXPECT_TRUE(import_matrices(context(), {})->empty());
 }
 
@@ -236,7 +237,7 @@ TEST_F(Importers, messages_name_the_file_and_the_tensor) {
   use(Method::kAwq, 32);
   EXPECT_EQ(code_of(tensors), "import.shape");
   EXPECT_EQ(message(), (dir_ / "model.safetensors").string() +
-                           ": tensor 'm.qzeros': expected shape [2, 2], found [2, 3]");
+                           ": tensor \"m.qzeros\": expected shape [2, 2], found [2, 3]");
 }
 
 TEST_F(Importers, vectors_become_float32_exactly) {

@@ -4,9 +4,9 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstdlib>
 #include <map>
 
+#include "base/cache_directory.h"
 #include "base/model_file.h"
 
 namespace subbyte {
@@ -18,12 +18,6 @@ constexpr uint64_t kMaxReferenceBytes = 4096;  // the hash of a commit
 constexpr std::string_view kEntryPrefix = "models--";
 constexpr std::string_view kWeights = ".safetensors";
 
-std::optional<fs::path> environment_path(const char* name) {
-  const char* value = std::getenv(name);
-  if (value == nullptr || *value == '\0') return std::nullopt;
-  return fs::path(value);
-}
-
 /// A part of "org/name@revision" that is safe to put into a path.
 bool is_plain(std::string_view part) {
   if (part.empty() || part == "." || part == "..") return false;
@@ -31,6 +25,16 @@ bool is_plain(std::string_view part) {
     const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
                        c == '-' || c == '_' || c == '.';
     if (!plain) return false;
+  }
+  return true;
+}
+
+/// A revision: parts with slashes between them.
+bool is_plain_path(std::string_view text) {
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find('/', begin), text.size());
+    if (!is_plain(text.substr(begin, end - begin))) return false;
+    begin = end + 1;
   }
   return true;
 }
@@ -47,16 +51,22 @@ std::vector<fs::path> entries_of(const fs::path& directory) {
   return entries;
 }
 
-/// "org/name" of an entry "models--org--name".
+/// "org/name" of an entry "models--org--name", "name" of "models--name".
 std::optional<std::string> name_of_entry(const fs::path& entry) {
   const std::string text = entry.filename().string();
   if (!text.starts_with(kEntryPrefix)) return std::nullopt;
-  const std::size_t between = text.find("--", kEntryPrefix.size());
-  if (between == text.npos) return std::nullopt;
-  const std::string organisation = text.substr(kEntryPrefix.size(), between - kEntryPrefix.size());
-  const std::string name = text.substr(between + 2);
-  if (!is_plain(organisation) || !is_plain(name)) return std::nullopt;
-  return organisation + "/" + name;
+  std::string name = text.substr(kEntryPrefix.size());
+  if (const std::size_t between = name.find("--"); between != name.npos) {
+    name.replace(between, 2, "/");
+  }
+  const auto parsed = parse_cache_name(name);
+  return parsed ? std::optional(name) : std::nullopt;
+}
+
+fs::path entry_of(const CacheName& name) {
+  const bool alone = name.organisation.empty();
+  return cache_directory() /
+         fmt::format("{}{}{}{}", kEntryPrefix, name.organisation, alone ? "" : "--", name.name);
 }
 
 /// The commit that a file in refs/ holds; empty unless it is one.
@@ -123,11 +133,28 @@ uint64_t bytes_of(const fs::path& directory) {
   return sum;
 }
 
+/// The names in refs/, whose files lie in folders where names have slashes.
+std::vector<std::string> references_of(const fs::path& entry) {
+  constexpr int kDeepest = 8;
+  std::vector<std::string> names;
+  std::error_code failure;
+  const fs::path refs = entry / "refs";
+  for (fs::recursive_directory_iterator at(refs, failure), end; !failure && at != end;
+       at.increment(failure)) {
+    if (at.depth() >= kDeepest) at.disable_recursion_pending();
+    std::error_code unknown;
+    if (at->is_regular_file(unknown)) {
+      names.push_back(at->path().lexically_relative(refs).generic_string());
+    }
+  }
+  std::ranges::sort(names);
+  return names;
+}
+
 void list_entry(const fs::path& entry, const std::string& name, std::vector<CachedModel>& models) {
   std::map<std::string, std::string> names;  // of commits
-  for (const fs::path& reference : entries_of(entry / "refs")) {
-    const std::string commit = commit_of(reference);
-    const std::string branch = reference.filename().string();
+  for (const std::string& branch : references_of(entry)) {
+    const std::string commit = commit_of(entry / "refs" / branch);
     if (!commit.empty() && (names[commit].empty() || branch == "main")) names[commit] = branch;
   }
   for (const fs::path& snapshot : entries_of(entry / "snapshots")) {
@@ -143,14 +170,6 @@ void list_entry(const fs::path& entry, const std::string& name, std::vector<Cach
 
 }  // namespace
 
-fs::path cache_directory() {
-  if (const auto path = environment_path("HF_HUB_CACHE")) return *path;
-  if (const auto path = environment_path("HUGGINGFACE_HUB_CACHE")) return *path;
-  if (const auto path = environment_path("HF_HOME")) return *path / "hub";
-  if (const auto path = environment_path("XDG_CACHE_HOME")) return *path / "huggingface" / "hub";
-  return environment_path("HOME").value_or("/") / ".cache" / "huggingface" / "hub";
-}
-
 std::optional<CacheName> parse_cache_name(std::string_view text) {
   CacheName parsed;
   parsed.revision = "main";
@@ -158,25 +177,42 @@ std::optional<CacheName> parse_cache_name(std::string_view text) {
     parsed.revision = text.substr(at + 1);
     text = text.substr(0, at);
   }
-  const auto slash = text.find('/');
-  if (slash == std::string_view::npos) return std::nullopt;
-  parsed.organisation = text.substr(0, slash);
-  parsed.name = text.substr(slash + 1);
-  if (!is_plain(parsed.organisation) || !is_plain(parsed.name) || !is_plain(parsed.revision)) {
-    return std::nullopt;
+  if (const auto slash = text.find('/'); slash != std::string_view::npos) {
+    parsed.organisation = text.substr(0, slash);
+    text = text.substr(slash + 1);
+    if (!is_plain(parsed.organisation)) return std::nullopt;
   }
+  parsed.name = text;
+  if (!is_plain(parsed.name) || !is_plain_path(parsed.revision)) return std::nullopt;
   return parsed;
 }
 
 fs::path snapshot_of(const CacheName& name) {
-  const fs::path entry =
-      cache_directory() / fmt::format("{}{}--{}", kEntryPrefix, name.organisation, name.name);
+  const fs::path entry = entry_of(name);
   const std::string commit = commit_of(entry / "refs" / name.revision);
   return entry / "snapshots" / (commit.empty() ? std::string(name.revision) : commit);
 }
 
+std::string full_name(const CacheName& name) {
+  return fmt::format("{}{}{}", name.organisation, name.organisation.empty() ? "" : "/", name.name);
+}
+
+bool has_entry(const CacheName& name) {
+  return is_there(entry_of(name));
+}
+
+std::vector<std::string> revisions_of(const CacheName& name) {
+  std::vector<CachedModel> models;
+  list_entry(entry_of(name), full_name(name), models);
+  std::vector<std::string> revisions;
+  for (const CachedModel& model : models) {
+    if (is_there(model.snapshot / "config.json")) revisions.push_back(model.revision);
+  }
+  return revisions;
+}
+
 std::vector<std::string> names_in_other_case(const CacheName& name) {
-  const std::string wanted = fmt::format("{}/{}", name.organisation, name.name);
+  const std::string wanted = full_name(name);
   std::vector<std::string> found;
   for (const fs::path& entry : entries_of(cache_directory())) {
     const auto there = name_of_entry(entry);

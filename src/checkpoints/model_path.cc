@@ -4,8 +4,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstring>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/file_error.h"
 #include "base/model_file.h"
@@ -28,18 +30,28 @@ Result<std::optional<fs::path>> orin_model_in(const fs::path& directory) {
   return std::optional(path);
 }
 
+/// By its name, or by its first bytes.
 bool is_gguf(const fs::path& path) {
-  return path.extension() == ".gguf";
+  if (path.extension() == ".gguf") return true;
+  std::error_code ignored;
+  if (!fs::is_regular_file(path, ignored)) return false;
+  const auto file = MappedFile::open(path);
+  constexpr std::string_view kMagic = "GGUF";
+  return file.ok() && file->bytes().size() >= kMagic.size() &&
+         std::memcmp(file->bytes().data(), kMagic.data(), kMagic.size()) == 0;
+}
+
+Error is_a_gguf(const fs::path& file) {
+  return {"model.not_found",
+          fmt::format("{}: a GGUF file; {}, such as the one that it was made from", file.string(),
+                      kForms)};
 }
 
 /// A file that is no model file of OrinMLLM.
 Error not_a_model(const fs::path& file) {
-  if (is_gguf(file)) {
-    return {"model.not_found",
-            fmt::format("{}: a GGUF file; {}, such as the one that it was made from", file.string(),
-                        kForms)};
-  }
-  if (file.extension() == ".safetensors") {
+  if (is_gguf(file)) return is_a_gguf(file);
+  const fs::path directory = file.parent_path().empty() ? "." : file.parent_path();
+  if (file.extension() == ".safetensors" || is_there(directory / "config.json")) {
     return {"model.not_found",
             fmt::format("{}: one file of a model; its directory is the model", file.string())};
   }
@@ -65,16 +77,57 @@ Error not_a_model_directory(const fs::path& directory) {
             fmt::format("{}: the download is not complete: {}; `hf download` goes on with it",
                         directory.string(), unfinished)};
   }
+  if (is_there(directory / "params.json")) {
+    return {"model.not_found",
+            fmt::format("{}: the form of Mistral's or Meta's own software (params.json); {}, which "
+                        "the same model has with a config.json",
+                        directory.string(), kForms)};
+  }
   return {"model.not_found",
           fmt::format("{}: this directory has no config.json", directory.string())};
 }
 
-/// A name that is neither that of a directory nor in the cache.
-Error not_in_cache(std::string_view text, const CacheName& name, const fs::path& snapshot) {
-  const auto others = names_in_other_case(name);
+/// "org/name" of "https://host/org/name/...", "host.org/org/name:tag" and the like; empty of what
+/// is no address.
+std::string name_in_address(std::string_view text) {
+  const std::size_t scheme = text.find("://");
+  if (scheme != text.npos) text.remove_prefix(scheme + 3);
+  const std::size_t host = text.find('/');
+  const bool is_address = scheme != text.npos || text.substr(0, host).find('.') != text.npos;
+  if (host == text.npos || !is_address) return {};
+  text.remove_prefix(host + 1);
+  const std::size_t slash = text.find('/');
+  if (slash == text.npos) return {};
+  const std::string_view rest = text.substr(slash + 1);
+  const std::string name(
+      text.substr(0, slash + 1 + std::min(rest.find_first_of("/?#:@"), rest.size())));
+  return parse_cache_name(name) ? name : std::string();
+}
+
+/// What is neither there nor a name that a cache could have.
+Error no_name(std::string_view text) {
+  const std::string name = name_in_address(text);
   const std::string help =
-      others.empty() ? fmt::format("`hf download {}/{}` fetches it", name.organisation, name.name)
-                     : fmt::format("the cache has {}", fmt::join(others, " and "));
+      name.empty()
+          ? "; `subbyte list` shows the models that are here, `hf download org/name` "
+            "fetches one"
+          : fmt::format("; `hf download {0}` fetches that model, and its name is {0}", name);
+  return {"model.not_found",
+          fmt::format("{}: no such directory, and not a name of the form org/name[@revision]{}",
+                      printable(text), help)};
+}
+
+/// A name that is neither that of a directory nor in the cache, or not with this revision.
+Error not_in_cache(std::string_view text, const CacheName& name, const fs::path& snapshot) {
+  const std::string full = full_name(name);
+  std::vector<std::string> others;
+  for (const std::string& revision : revisions_of(name)) {
+    others.push_back(revision == "main" ? full : fmt::format("{}@{}", full, revision));
+  }
+  if (others.empty()) others = names_in_other_case(name);
+  const std::string help = others.empty()
+                               ? fmt::format("`hf download {}` fetches it", full)
+                               : fmt::format("the cache has {}", fmt::join(others, " and "));
   return {
       "model.not_found",
       fmt::format("{}: no such directory, and not in the Hugging Face cache (looked for {}); {}",
@@ -120,10 +173,10 @@ Result<fs::path> find_model(std::string_view name) {
   if (fs::is_regular_file(path, ignored)) return not_a_model(path);
   if (fs::is_directory(path, ignored)) return not_a_model_directory(path);
   const auto parsed = parse_cache_name(name);
-  if (!parsed) {
-    return Error{"model.not_found", fmt::format("{}: no such directory, and not a name of the form "
-                                                "org/name[@revision]",
-                                                path.string())};
+  // Of a word without a slash nobody knows whose model is meant, unless it is there.
+  const bool is_word = parsed && parsed->organisation.empty();
+  if (!parsed || (is_word && !has_entry(*parsed) && names_in_other_case(*parsed).empty())) {
+    return no_name(name);
   }
   const fs::path snapshot = snapshot_of(*parsed);
   if (fs::exists(snapshot / "config.json", ignored)) return whole(snapshot, name);
@@ -136,6 +189,7 @@ Result<fs::path> find_checkpoint(std::string_view name) {
   SUBBYTE_TRY(const bool is_here, is_visible(path));
   if (!is_here) return find_model(name);
   SUBBYTE_TRY(const auto model, model_at(path));
+  if (!model && is_gguf(path)) return is_a_gguf(path);
   return model.value_or(path);
 }
 

@@ -8,6 +8,8 @@
 #include <optional>
 #include <string>
 
+#include "base/cache_directory.h"
+#include "base/model_file.h"
 #include "checkpoints/model_cache.h"
 #include "support/temp_dir.h"
 
@@ -142,7 +144,8 @@ TEST_F(FindModel, a_download_that_did_not_end_is_named) {
   const auto begun = find_model("org/name");
   ASSERT_FALSE(begun.ok());
   EXPECT_EQ(begun.error().code, "model.unfinished");
-  EXPECT_NE(begun.error().message.find("'abc.incomplete' is left of a download"), std::string::npos)
+  EXPECT_NE(begun.error().message.find("\"abc.incomplete\" is left of a download"),
+            std::string::npos)
       << begun.error().message;
   dir_.write("cache/models--org--name/snapshots/main/model-00001-of-00002.safetensors", "x");
   EXPECT_EQ(found("org/name"), "model.unfinished");
@@ -151,7 +154,7 @@ TEST_F(FindModel, a_download_that_did_not_end_is_named) {
   fs::create_symlink("../../blobs/gone", snapshot / "tokenizer.json");
   const auto dangling = find_model(snapshot.string());
   ASSERT_FALSE(dangling.ok());
-  EXPECT_NE(dangling.error().message.find("'tokenizer.json' leads to no blob"), std::string::npos)
+  EXPECT_NE(dangling.error().message.find("\"tokenizer.json\" leads to no blob"), std::string::npos)
       << dangling.error().message;
 }
 
@@ -210,7 +213,7 @@ TEST_F(FindModel, the_cache_is_listed) {
   dir_.write("cache/models--org--other/blobs/a.incomplete", "");
   dir_.write("cache/models--org--other/snapshots/9/config.json", "{}");
   const auto models = list_cache();
-  ASSERT_EQ(models.size(), 3u);
+  ASSERT_EQ(models.size(), 4u);
   EXPECT_EQ(models[0].name, "org/name");
   EXPECT_EQ(models[0].revision, "main");
   EXPECT_EQ(models[0].snapshot, first);
@@ -219,6 +222,113 @@ TEST_F(FindModel, the_cache_is_listed) {
   EXPECT_EQ(models[1].revision, "4567def");
   EXPECT_EQ(models[2].name, "org/other");
   EXPECT_NE(models[2].unfinished, "");
+  EXPECT_EQ(models[3].name, "x");  // a model without an organisation
+  EXPECT_EQ(found("x"), models[3].snapshot.string());
+}
+
+TEST_F(FindModel, names_of_branches_have_slashes) {
+  const fs::path snapshot = add_snapshot("cache", "0123abc");
+  dir_.write("cache/models--org--name/refs/refs/pr/3", "0123abc");
+  EXPECT_EQ(found("org/name@refs/pr/3"), snapshot.string());
+  EXPECT_EQ(found("org/name@refs/pr/4"), "model.not_found");
+  EXPECT_EQ(found("org/name@refs/../refs/pr/3"), "model.not_found");
+  EXPECT_EQ(list_cache().at(0).revision, "refs/pr/3");
+}
+
+TEST_F(FindModel, variables_are_expanded_as_their_owner_does_it) {
+  const std::string snapshot = add_snapshot("home/hf/hub", "main").string();
+  ::unsetenv("HF_HUB_CACHE");
+  set("HOME", dir_ / "home");
+  for (const char* home : {"~/hf", "$HOME/hf", "${HOME}/hf"}) {
+    set("HF_HOME", home);
+    EXPECT_EQ(found("org/name"), snapshot) << home;
+  }
+  for (const char* home : {"$NO_SUCH_VARIABLE/hf", "${HOME/hf", "~no-such-user/hf", "$"}) {
+    set("HF_HOME", home);
+    EXPECT_EQ(cache_directory(), fs::path(home) / "hub");
+  }
+  set("HF_HUB_CACHE", "~/hf/hub");
+  EXPECT_EQ(found("org/name"), snapshot);
+  set("HF_HUB_CACHE", "");
+  ::unsetenv("HF_HOME");
+  set("XDG_CACHE_HOME", "~/x");
+  EXPECT_EQ(cache_directory(), dir_ / "home/x/huggingface/hub");
+}
+
+TEST_F(FindModel, of_another_revision_the_one_that_is_there_is_named) {
+  const auto help_for = [](std::string_view name) {
+    const std::string message = find_model(name).error().message;
+    return message.substr(message.rfind("; ") + 2);
+  };
+  add_snapshot("cache", "0123abc");
+  EXPECT_EQ(help_for("org/name"), "the cache has org/name@0123abc");
+  add_ref("main", "4567def");  // whose files are gone
+  EXPECT_EQ(help_for("org/name"), "the cache has org/name@0123abc");
+  add_ref("main", "0123abc");
+  EXPECT_EQ(help_for("org/name@v2"), "the cache has org/name");
+  dir_.write("cache/models--org--begun/refs/main", "0123abc");
+  EXPECT_EQ(help_for("org/begun"), "`hf download org/begun` fetches it");
+}
+
+TEST_F(FindModel, an_address_or_a_short_name_leads_to_the_name) {
+  const auto message_of = [](std::string_view name) { return find_model(name).error().message; };
+  for (const char* name : {"https://example.org/Org/Name", "https://example.org/Org/Name/tree/main",
+                           "example.org/Org/Name:Q4_K_M", "http://example.org/Org/Name?x=1"}) {
+    EXPECT_NE(message_of(name).find("`hf download Org/Name` fetches that model"), std::string::npos)
+        << message_of(name);
+  }
+  for (const char* name : {"qwen3", "qwen3:8b", "https://example.org/", "https://example.org/a"}) {
+    EXPECT_TRUE(
+        message_of(name).ends_with("; `subbyte list` shows the models that are here, `hf "
+                                   "download org/name` fetches one"))
+        << message_of(name);
+  }
+}
+
+TEST_F(FindModel, a_file_of_a_model_leads_to_its_directory) {
+  const fs::path config = dir_.write("here/config.json", "{}");
+  dir_.write("here/tokenizer.json", "{}");
+  for (const char* name : {"config.json", "tokenizer.json"}) {
+    const auto model = find_model((config.parent_path() / name).string());
+    EXPECT_NE(model.error().message.find("its directory is the model"), std::string::npos);
+  }
+  const fs::path params = dir_.write("mistral/params.json", "{}");
+  const auto model = find_model(params.parent_path().string());
+  EXPECT_NE(model.error().message.find("params.json"), std::string::npos);
+}
+
+/// How people move a model, or its blobs, to another disk.
+TEST_F(FindModel, folders_of_the_cache_may_be_links) {
+  const fs::path hub = dir_ / "cache";
+  const auto add_model = [&](const fs::path& entry) {
+    fs::create_directories(entry / "blobs");
+    fs::create_directories(entry / "snapshots/0123abc");
+    dir_.write(entry.lexically_relative(dir_.path()).string() + "/blobs/1", "{}");
+    fs::create_symlink("../../blobs/1", entry / "snapshots/0123abc/config.json");
+  };
+  const auto opens = [](const fs::path& snapshot) {
+    return open_model_file(snapshot / "config.json", kAnyFileSize).ok();
+  };
+  fs::create_directories(hub);
+  add_model(dir_ / "disk/moved");
+  fs::create_directory_symlink(dir_ / "disk/moved", hub / "models--org--name");
+  EXPECT_TRUE(opens(hub / "models--org--name/snapshots/0123abc"));
+  EXPECT_TRUE(opens(dir_ / "disk/moved/snapshots/0123abc"));
+  add_model(hub / "models--org--other");
+  fs::rename(hub / "models--org--other/blobs", dir_ / "disk/blobs");
+  fs::create_directory_symlink(dir_ / "disk/blobs", hub / "models--org--other/blobs");
+  EXPECT_TRUE(opens(hub / "models--org--other/snapshots/0123abc"));
+  // Elsewhere the blobs of a gift may not be a folder of the user's.
+  fs::rename(hub / "models--org--other", dir_ / "models--org--other");
+  EXPECT_FALSE(opens(dir_ / "models--org--other/snapshots/0123abc"));
+  // And in the cache a file of the model leads to its blobs, or nowhere.
+  dir_.write("secret", "{}");
+  fs::create_symlink(dir_ / "secret", dir_ / "disk/moved/snapshots/0123abc/tokenizer.json");
+  EXPECT_EQ(
+      open_model_file(hub / "models--org--name/snapshots/0123abc/tokenizer.json", kAnyFileSize)
+          .error()
+          .code,
+      "file.link_outside");
 }
 
 }  // namespace

@@ -406,7 +406,8 @@ Result<SafetensorsHeader> read_safetensors_header(std::span<const std::byte> hea
     const Error& error = header.error();
     const std::string_view hint = wrong_file_hint(head);
     if (hint.empty() || !is_about_the_frame(error.code)) return error;
-    return Error{error.code, fmt::format("{} (the file looks like {})", error.message, hint)};
+    return Error{error.code,
+                 fmt::format("{}: expected safetensors, found what looks like {}", where, hint)};
   }
   SUBBYTE_CHECK(check_names(*header, where));
   header->data_offset = 8 + read_u64(head);

@@ -204,7 +204,7 @@ TEST_F(BnbNf4, describes_what_it_found) {
 TEST_F(BnbNf4, the_config_must_agree) {
   open(nested_layer(8, 128, 64).tensors());
   EXPECT_EQ(code(), "import.config");
-  EXPECT_NE(message().find("bnb_4bit_use_double_quant is false, but 'm' has a nested_absmax"),
+  EXPECT_NE(message().find("bnb_4bit_use_double_quant is false, but \"m\" has a nested_absmax"),
             std::string::npos)
       << message();
   open(plain_layer(8, 128, 64).tensors());
