@@ -15,6 +15,7 @@
 #include <random>
 #include <utility>
 
+#include "app/interrupt.h"
 #include "app/terminal.h"
 #include "base/quote.h"
 #include "engine/generation_config.h"
@@ -24,6 +25,7 @@ namespace {
 
 constexpr int kBarWidth = 24;
 constexpr double kRedrawSeconds = 0.05;
+constexpr double kSureSeconds = 3;  // before the time that is left is told
 
 double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -115,7 +117,9 @@ Result<uint64_t> choose_seed(const std::string& text) {
 }  // namespace
 
 void add_head_bits(Command command, int& bits) {
-  command.option("--head-bits", bits, "quantize embedding and head to 4 or 8 bits; 16: as is")
+  command
+      .option("--head-bits", bits,
+              "quantize the embedding and lm_head to 4 or 8 bits; 16: as they are")
       .one_of({"4", "8", "16"})
       .shows_default();
 }
@@ -137,21 +141,39 @@ bool Progress::is_shown(const Invocation& invocation) {
 }
 
 void Progress::clear() {
-  if (shown_) print(stderr, "\r\033[K");
+  if (!shown_) return;
+  print(stderr, "\r\033[K");
+  set_bar_shown(false);
+}
+
+void Progress::begin(uint64_t done) {
+  if (started_ != 0) return;
+  started_ = now();
+  begun_ = done;
+}
+
+std::string Progress::time_left(uint64_t done, uint64_t total) const {
+  const double seconds = now() - started_;
+  if (seconds < kSureSeconds || done <= begun_ || done >= total) return {};
+  const double left =
+      seconds * static_cast<double>(total - done) / static_cast<double>(done - begun_);
+  return left < 90 ? fmt::format(", {:.0f} s left", left)
+                   : fmt::format(", {:.0f} minutes left", left / 60);
 }
 
 void Progress::update(uint64_t done, uint64_t total, const std::string& note) {
   if (!shown_ || (done < total && now() - drawn_ < kRedrawSeconds)) return;
+  begin(done);
   drawn_ = now();
   const double share = total == 0 ? 1.0 : static_cast<double>(done) / static_cast<double>(total);
-  print(stderr, "\r" + progress_line(title_, share, note, columns_of(stderr)) + "\033[K");
+  set_bar_shown(true);
+  print(stderr,
+        "\r" + progress_line(title_, share, note + time_left(done, total), columns_of(stderr)) +
+            "\033[K");
 }
 
 void Progress::update_bytes(uint64_t done, uint64_t total) {
-  if (started_ == 0) {  // not before: what is shown may begin later
-    started_ = now();
-    begun_ = done;
-  }
+  begin(done);  // not before: what is shown may begin later
   const double seconds = now() - started_;
   const double rate = seconds > 0 ? static_cast<double>(done - begun_) / seconds : 0;
   update(done, total,
@@ -222,7 +244,7 @@ Result<std::unique_ptr<Session>> load_session(const Invocation& invocation, Read
 void SamplingFlags::add_to(Command command) {
   const std::string group = "Sampling (defaults: generation_config.json, else as given)";
   command.option("--temp,--temperature", wishes_.temperature, "0 is greedy (0.8)").group(group);
-  command.option("--top-k", wishes_.top_k, "keep the k most likely tokens, 0 all (40)")
+  command.option("--top-k", wishes_.top_k, "keep the k most likely tokens, 0 and -1 all (40)")
       .group(group);
   command.option("--top-p", wishes_.top_p, "keep the smallest set with this probability (0.95)")
       .group(group);
@@ -262,7 +284,10 @@ Result<OutputFile> open_output(const std::string& path_or_dash, bool overwrite) 
     if (!failure) remove_leftovers_of(target, print_notice);
     return OutputFile::create(path_or_dash, overwrite);
   }
-  if (isatty(STDOUT_FILENO) == 0) return OutputFile::standard_output();
+  if (isatty(STDOUT_FILENO) == 0) {
+    set_written();
+    return OutputFile::standard_output();
+  }
   return Error{"usage.output", "standard output is a terminal, expected a file or a pipe there"};
 }
 

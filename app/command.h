@@ -44,16 +44,20 @@ class Progress {
 
   /// Clears the line, for something else that is said there.
   void clear();
-  /// `note` stands after the bar. Redraws at most 20 times a second.
+  /// `note` stands after the bar, and before the time that is left, once that is known. Redraws at
+  /// most 20 times a second.
   void update(uint64_t done, uint64_t total, const std::string& note = {});
   /// The same for bytes, with MB/s as the note.
   void update_bytes(uint64_t done, uint64_t total);
 
  private:
+  void begin(uint64_t done);
+  std::string time_left(uint64_t done, uint64_t total) const;
+
   bool shown_;
   std::string title_;
-  double started_ = 0;  // when the first bytes were told
-  uint64_t begun_ = 0;  // and how many those were
+  double started_ = 0;  // when something was told first
+  uint64_t begun_ = 0;  // and how much was done then
   double drawn_ = 0;
 };
 

@@ -1,26 +1,54 @@
 #include "app/destination.h"
 
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <filesystem>
 #include <utility>
+#include <vector>
 
 #include "base/file_error.h"
 
 namespace subbyte::app {
+
+/// What was done for one target. A signal handler may read it at any moment, so that it is never
+/// freed, and its texts do not change.
+struct Destination::Record {
+  std::string target;
+  std::vector<std::string> missing;  // folders above it, the outermost first
+  std::atomic<std::size_t> made{0};  // how many of them were made
+  std::atomic<bool> emptied{false};  // whether an empty directory made way
+  std::atomic<bool> undone{false};
+  Record* before = nullptr;
+};
+
 namespace {
 
 namespace fs = std::filesystem;
 
+constinit std::atomic<Destination::Record*> last_record{nullptr};
+
 /// The folders above `path` that are not there, the outermost first.
-std::vector<fs::path> missing_folders(const fs::path& path) {
-  std::vector<fs::path> missing;
+std::vector<std::string> missing_folders(const fs::path& path) {
+  std::vector<std::string> missing;
   std::error_code failure;
   for (fs::path folder = path.parent_path(); !folder.empty(); folder = folder.parent_path()) {
     const fs::file_type type = fs::symlink_status(folder, failure).type();
     if (type != fs::file_type::not_found || folder == folder.parent_path()) break;
-    missing.push_back(folder);
+    missing.push_back(folder.native());
   }
   std::ranges::reverse(missing);
   return missing;
+}
+
+/// Once, whoever comes first. What is not empty stays.
+void undo(Destination::Record& record) noexcept {
+  if (record.undone.exchange(true)) return;
+  if (record.emptied) ::mkdir(record.target.c_str(), 0777);
+  for (std::size_t i = record.made; i > 0; --i) ::rmdir(record.missing[i - 1].c_str());
 }
 
 }  // namespace
@@ -29,34 +57,42 @@ Result<Destination> Destination::prepare(const std::string& path) {
   // "out/" is "out".
   const fs::path target =
       fs::path(path).has_filename() ? fs::path(path) : fs::path(path).parent_path();
-  Destination destination;
-  for (const fs::path& folder : missing_folders(target)) {
-    std::error_code failure;
-    fs::create_directory(folder, failure);
-    if (failure) return file_error(failure.value(), folder, "create");
-    destination.made_.push_back(folder);
+  auto* const record = new Record{.target = target.native(), .missing = missing_folders(target)};
+  record->before = last_record;
+  last_record = record;
+  Destination destination(record);
+  for (const std::string& folder : record->missing) {
+    if (::mkdir(folder.c_str(), 0777) != 0) return file_error(errno, folder, "create");
+    ++record->made;
   }
   std::error_code failure;
   const bool is_directory = fs::symlink_status(target, failure).type() == fs::file_type::directory;
   // Only an empty one can be removed so.
-  if (is_directory && fs::is_empty(target, failure) && !failure && fs::remove(target, failure)) {
-    destination.emptied_ = target;
-  }
+  if (is_directory && ::rmdir(record->target.c_str()) == 0) record->emptied = true;
   return destination;
 }
 
 Destination::Destination(Destination&& other) noexcept
-    : emptied_(std::exchange(other.emptied_, {})), made_(std::exchange(other.made_, {})) {}
+    : record_(std::exchange(other.record_, nullptr)) {}
 
 Destination::~Destination() {
-  std::error_code ignored;
-  if (!emptied_.empty()) fs::create_directory(emptied_, ignored);
-  for (auto folder = made_.rbegin(); folder != made_.rend(); ++folder) fs::remove(*folder, ignored);
+  if (record_ != nullptr) undo(*record_);
 }
 
 void Destination::keep() {
-  emptied_.clear();
-  made_.clear();
+  record_->undone = true;
+  record_ = nullptr;
+}
+
+const char* undo_destinations() noexcept {
+  const char* whole = nullptr;
+  for (Destination::Record* record = last_record; record != nullptr; record = record->before) {
+    struct stat status {};
+    // Of a directory that is not empty nothing is undone, and an empty one made way before.
+    if (::lstat(record->target.c_str(), &status) == 0) whole = record->target.c_str();
+    undo(*record);
+  }
+  return whole;
 }
 
 }  // namespace subbyte::app

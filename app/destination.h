@@ -2,9 +2,7 @@
 // Where a command writes a directory: the folders above it are made, and an empty directory that
 // is there already makes way, so that `mkdir out` before the command does no harm.
 
-#include <filesystem>
 #include <string>
-#include <vector>
 
 #include "base/status.h"
 
@@ -23,11 +21,16 @@ class Destination {
   /// The command has written it.
   void keep();
 
- private:
-  Destination() = default;
+  struct Record;
 
-  std::filesystem::path emptied_;            // a directory that made way
-  std::vector<std::filesystem::path> made_;  // folders, the outermost first
+ private:
+  explicit Destination(Record* record) : record_(record) {}
+
+  Record* record_;  // nullptr: nothing is to be undone
 };
+
+/// Makes all as it was before, as the destructor does, when nothing that is not finished is left in
+/// it: the path of a target that is there whole, nullptr where there is none. For signal handlers.
+const char* undo_destinations() noexcept;
 
 }  // namespace subbyte::app

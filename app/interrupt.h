@@ -1,5 +1,6 @@
 #pragma once
-// Ctrl-C that stops one thing and not the program, and what is said where a signal ends it.
+// What Ctrl-C and other signals do: end the program with a line that says what is left, or stop one
+// thing and not the program.
 
 #include <cstdint>
 
@@ -34,7 +35,15 @@ class StopNote {
   void set(int64_t answered, int64_t lines);
 };
 
-/// Writes the note to standard error, if there is one. For signal handlers.
-void write_stop_note() noexcept;
+/// Says whether a bar stands in the line of the cursor, which is cleared where a signal ends the
+/// program.
+void set_bar_shown(bool shown) noexcept;
+
+/// Says that something stays whatever happens from now on: on standard output, or on the disk.
+void set_written() noexcept;
+
+/// Makes the signals that end a program end this one cleanly: what is not finished is removed, the
+/// bar is cleared, and a line says what is true. The exit code is 128 + signal.
+void handle_signals();
 
 }  // namespace subbyte::app

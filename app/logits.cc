@@ -5,6 +5,7 @@
 #include <span>
 
 #include "app/command.h"
+#include "app/interrupt.h"
 #include "app/text_input.h"
 #include "checkpoints/containers/safetensors.h"
 #include "engine/token_logits.h"
@@ -18,8 +19,14 @@ struct Options {
   std::string ids;
   std::string output;
   bool force = false;
-  std::string kv_cache_type = "f32";
+  std::string kv_cache_type;  // empty: f32, and f16 where a GPU computes
 };
+
+/// The most accurate that the machine has.
+Element cache_type(const Options& options, Backend& backend) {
+  if (!options.kv_cache_type.empty()) return kKvTypes.at(options.kv_cache_type);
+  return backend.memory() == nullptr ? Element::kF32 : Element::kF16;
+}
 
 Result<ExitCode> run(const Invocation& invocation, const Options& options) {
   SUBBYTE_TRY(const auto ids, parse_ids(options.ids));
@@ -27,7 +34,7 @@ Result<ExitCode> run(const Invocation& invocation, const Options& options) {
   SUBBYTE_CHECK(check_context(loaded.config, std::ssize(ids)));
   const auto vocab = static_cast<uint64_t>(loaded.config.vocab_size);
   SUBBYTE_TRY(OutputFile output, open_output(options.output, options.force));
-  const Element kv_type = kKvTypes.at(options.kv_cache_type);
+  const Element kv_type = cache_type(options, *loaded.backend);
   SUBBYTE_CHECK(load(invocation, loaded,
                      {.head_bits = options.head_bits,
                       .cache_type = kv_type,
@@ -51,6 +58,7 @@ Result<ExitCode> run(const Invocation& invocation, const Options& options) {
   };
   SUBBYTE_CHECK(write());
   SUBBYTE_CHECK(writer.commit());
+  set_written();
   return kOk;
 }
 
@@ -69,7 +77,12 @@ void add_logits(Program& program, Invocation& invocation) {
   command.option("-o,--out", options->output, "the file to write; - is standard output").required();
   command.flag("--force", options->force, "replace the file if it is there; never a link");
   add_head_bits(command, options->head_bits);
-  add_kv_cache_type(command, options->kv_cache_type);
+  command
+      .option("--kv-cache-type", options->kv_cache_type,
+              "what the key-value cache is stored as; fp8 is e4m3 with scales; without it f32, on "
+              "a GPU f16")
+      .value("TYPE")
+      .one_of(kKvTypes);
   command.shares(Shares::kModel);
   command.run([options, &invocation] { return run(invocation, *options); });
 }

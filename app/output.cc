@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "app/interrupt.h"
 #include "app/terminal.h"
 #include "app/wrap.h"
 
@@ -34,6 +35,7 @@ std::string_view sequence_of(Style style) {
 }  // namespace
 
 void print(std::FILE* to, std::string_view text) {
+  if (to == stdout && !text.empty()) set_written();
   std::fwrite(text.data(), 1, text.size(), to);
 }
 

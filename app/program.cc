@@ -5,9 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <csignal>
 #include <cstdio>
-#include <cstring>
 #include <exception>
 #include <map>
 #include <new>
@@ -20,8 +18,7 @@
 #include "app/output.h"
 #include "app/parser.h"
 #include "app/terminal.h"
-#include "base/output_directory.h"
-#include "base/quote.h"
+#include "app/usage_codes.h"
 
 namespace subbyte::app {
 
@@ -31,68 +28,13 @@ namespace subbyte::app {
 
 namespace {
 
-constexpr int kSignalBase = 128;
-
 /// The values of --color.
 const std::map<std::string, Colours> kColours = {
     {"auto", Colours::kAuto}, {"always", Colours::kAlways}, {"never", Colours::kNever}};
 
-/// In a handler, which may do no more than this. What it cannot write is lost.
-void write_stderr(const char* text) {
-  static_cast<void>(::write(STDERR_FILENO, text, std::strlen(text)) < 0);
-}
-
-/// A path from the command line, without the characters that a terminal would obey.
-void write_path(const char* path) {
-  char plain[4096];
-  std::size_t size = 0;
-  for (; path[size] != '\0' && size + 1 < sizeof plain; ++size) {
-    const auto c = static_cast<unsigned char>(path[size]);
-    const bool is_c1 = size > 0 && static_cast<unsigned char>(path[size - 1]) == 0xC2 && c < 0xA0;
-    plain[size] = c < 0x20 || c == 0x7F || is_c1 ? '?' : path[size];
-  }
-  plain[size] = '\0';
-  write_stderr(plain);
-}
-
-/// A page of a mapped file was not there any more: of weights that another process writes to.
-void write_cut_short() {
-  write_stderr("subbyte: error: a file was cut short while it was read [file.changed]\n");
-  if (!prints_errors_as_json()) return;
-  constexpr std::string_view kJson =
-      R"({"error":{"code":"file.changed","message":"a file was cut short while it was read"}})"
-      "\n";
-  static_cast<void>(::write(STDOUT_FILENO, kJson.data(), kJson.size()) < 0);
-}
-
-extern "C" void remove_outputs_and_exit(int signal) {
-  const char* stays = remove_partial_outputs();
-  if (signal == SIGBUS) write_cut_short();
-  write_stop_note();
-  if (stays != nullptr) {
-    write_stderr("subbyte: stopped; ");
-    write_path(stays);
-    write_stderr(
-        " keeps what is finished, the same command goes on with it, `subbyte clean` removes it\n");
-  }
-  _exit(signal == SIGBUS ? static_cast<int>(kFailure) : kSignalBase + signal);
-}
-
-void handle_signals() {
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE, SIGXCPU, SIGBUS}) {
-    std::signal(signal, remove_outputs_and_exit);
-  }
-  std::signal(SIGXFSZ, SIG_IGN);  // a file size limit is an error of write(), not a death
-}
-
 int report(const Error& error) {
   print_error(error);
-  // What is wrong with an option or a variable, and not with a file.
-  for (const char* prefix : {"usage.", "isa.", "device.", "sampling.range", "synth.",
-                             "quantize.format", "quantize.group_size", "convert.format"}) {
-    if (error.code.starts_with(prefix)) return kUsage;
-  }
-  return kFailure;
+  return is_usage_error(error.code) ? kUsage : kFailure;
 }
 
 void declare(Program& program, Invocation& invocation) {
@@ -111,7 +53,8 @@ void declare(Program& program, Invocation& invocation) {
   program
       .share(Shares::kThreads, "-t,--threads", invocation.threads,
              "threads to work with (SUBBYTE_THREADS; default: all processors)")
-      .between(1, 1024);
+      .between(1, 1024)
+      .zero_is_default();
   program
       .share(Shares::kModel, "--activations", invocation.activations,
              "precision of activations in matrix products: f32 (most accurate), bf16 (faster "

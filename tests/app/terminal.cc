@@ -3,9 +3,14 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <pty.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include <ctime>
+#include <fstream>
+#include <utility>
 
 #include "support/paths.h"
 
@@ -17,7 +22,12 @@ constexpr int kPatienceMs = 20'000;
 }  // namespace
 
 Terminal::Terminal(const std::vector<std::string>& arguments,
-                   const std::map<std::string, std::string>& environment, int columns) {
+                   const std::map<std::string, std::string>& environment, int columns)
+    : Terminal(arguments, environment, columns, Output::kFlows) {}
+
+Terminal::Terminal(const std::vector<std::string>& arguments,
+                   const std::map<std::string, std::string>& environment, int columns,
+                   Output output) {
   const winsize size = {24, static_cast<unsigned short>(columns), 0, 0};
   child_ = forkpty(&terminal_, nullptr, nullptr, &size);
   if (child_ != 0) return;
@@ -26,8 +36,40 @@ Terminal::Terminal(const std::vector<std::string>& arguments,
   std::vector<char*> argv = {const_cast<char*>("subbyte")};
   for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);
+  // What comes after Ctrl-S can be read once that has had its effect.
+  char line[16];
+  if (output == Output::kStopped && read(STDIN_FILENO, line, sizeof line) <= 0) _exit(126);
   execv(kProgramPath, argv.data());
   _exit(126);
+}
+
+Terminal Terminal::stopped(const std::vector<std::string>& arguments,
+                           const std::map<std::string, std::string>& environment) {
+  Terminal terminal(arguments, environment, 80, Output::kStopped);
+  terminal.type("\x13\n");
+  terminal.wait_for_handler();
+  return terminal;
+}
+
+Terminal::Terminal(Terminal&& other) noexcept
+    : child_(std::exchange(other.child_, -1)),
+      terminal_(std::exchange(other.terminal_, -1)),
+      unread_(std::move(other.unread_)) {}
+
+/// Its status has a mask of the signals that it handles.
+void Terminal::wait_for_handler() const {
+  const std::string status = "/proc/" + std::to_string(child_) + "/status";
+  const time_t begin = time(nullptr);
+  while (time(nullptr) - begin < kPatienceMs / 1000) {
+    std::ifstream file(status);
+    std::string word;
+    while (file >> word && word != "SigCgt:") {
+    }
+    uint64_t mask = 0;
+    if (file >> std::hex >> mask && (mask >> (SIGINT - 1) & 1) != 0) return;
+    sched_yield();
+  }
+  ADD_FAILURE() << "the program does not handle Ctrl-C";
 }
 
 Terminal::~Terminal() {
@@ -35,7 +77,7 @@ Terminal::~Terminal() {
     kill(child_, SIGKILL);
     waitpid(child_, nullptr, 0);
   }
-  close(terminal_);
+  if (terminal_ >= 0) close(terminal_);
 }
 
 void Terminal::type(const std::string& keys) {

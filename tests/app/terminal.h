@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
@@ -15,8 +16,13 @@ class Terminal {
   /// `environment` is put on top of ours, with TERM=xterm.
   Terminal(const std::vector<std::string>& arguments,
            const std::map<std::string, std::string>& environment = {}, int columns = 80);
-  Terminal(const Terminal&) = delete;
-  Terminal& operator=(const Terminal&) = delete;
+  /// The same on a terminal whose output was stopped by Ctrl-S before the program began: it waits
+  /// where it first writes something, until a key such as Ctrl-C lets the output go on. Returns
+  /// when the program handles Ctrl-C.
+  static Terminal stopped(const std::vector<std::string>& arguments,
+                          const std::map<std::string, std::string>& environment = {});
+  Terminal(Terminal&& other) noexcept;
+  Terminal& operator=(Terminal&&) = delete;
   ~Terminal();
 
   void type(const std::string& keys);
@@ -28,6 +34,11 @@ class Terminal {
   int exit_code();
 
  private:
+  enum class Output : uint8_t { kFlows, kStopped };
+
+  Terminal(const std::vector<std::string>& arguments,
+           const std::map<std::string, std::string>& environment, int columns, Output output);
+  void wait_for_handler() const;
   bool read_more();  // false: at the end, or nothing came for too long
 
   pid_t child_ = -1;
