@@ -168,6 +168,10 @@ Argument Argument::between(int64_t least, int64_t most) {
   option_->range = {least, most};
   return *this;
 }
+Argument Argument::zero_is_default() {
+  option_->edges_are_default = true;
+  return *this;
+}
 Argument Argument::one_of(std::vector<std::string> values) {
   option_->choices = std::move(values);
   return *this;

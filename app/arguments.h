@@ -33,6 +33,7 @@ struct Option {
   std::vector<std::string> choices;      // nothing else is taken
   std::vector<std::string> suggestions;  // what a shell completes; other values are taken, too
   std::optional<std::pair<int64_t, int64_t>> range;
+  bool edges_are_default = false;  // 0 and -1 are taken, and change nothing
   bool required = false;
   bool is_list = false;  // takes a value each time that it is given
   std::vector<const Option*> excluded;
@@ -58,6 +59,8 @@ class Argument {
   /// --help shows the value that the variable has now.
   Argument shows_default();
   Argument between(int64_t least, int64_t most);
+  /// 0 and -1 stand for what is done without the option, as in other programs.
+  Argument zero_is_default();
   Argument one_of(std::vector<std::string> values);
   template <class Value>
   Argument one_of(const std::map<std::string, Value>& values) {

@@ -100,7 +100,8 @@ Result<Tests> tests_of(const Options& options) {
   SUBBYTE_TRY(tests.workloads, workloads_of(options));
   SUBBYTE_TRY(tests.kv_types, parse_kv_types(options.kv_cache_types));
   tests.threads = {0};
-  if (!options.threads.empty()) {
+  const bool is_default = options.threads == "0" || options.threads == "-1";
+  if (!options.threads.empty() && !is_default) {
     SUBBYTE_TRY(const auto numbers, parse_numbers("--threads", options.threads, 1, kMaxThreads));
     tests.threads.assign(numbers.begin(), numbers.end());
   }

@@ -209,8 +209,11 @@ void add_chat(Program& program, Invocation& invocation) {
   command.option("-n,--predict", options->max_tokens, "tokens of an answer at most, -1 any")
       .between(-1, int64_t{1} << 40)
       .shows_default();
-  command.option("-c,--ctx-size", options->context, "positions of the context (4096)")
-      .between(16, int64_t{1} << 26);
+  command
+      .option("-c,--ctx-size", options->context,
+              "tokens of the conversation that the model sees, at most (4096)")
+      .between(16, int64_t{1} << 26)
+      .zero_is_default();
   add_head_bits(command, options->head_bits);
   add_kv_cache_type(command, options->kv_cache_type);
   options->chat_template.add_to(command);

@@ -76,8 +76,9 @@ std::string bash_places(const Program& program) {
       text += fmt::format("      {}) words=\"{}\" ;;\n", command.name, fmt::join(words, " "));
     } else if (takes_model(command)) {
       text += fmt::format(
-          "      {}) words=\"$({}) $(compgen -f -- \"$current\")\"\n"
-          "        compopt -o filenames 2>/dev/null ;;\n",
+          "      {}) words=\"$({}) $(compgen -d -X '*.partial-*' -- \"$current\")\"\n"
+          "        words+=\" $(compgen -f -X '!*.ak4[78]' -- \"$current\")\"\n"
+          "        compopt -o filenames +o default 2>/dev/null ;;\n",
           command.name, kListModels);
     }
   }

@@ -104,7 +104,9 @@ std::vector<std::string> foreign_argument_names() {
     }
   };
   for (const NoArgument& row : kArguments) add(row.names);
-  for (const ForeignOption& row : foreign_options()) add(row.names);
+  for (const ForeignOption& row : foreign_options()) {
+    if (row.command.empty()) add(row.names);
+  }
   return names;
 }
 

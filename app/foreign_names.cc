@@ -8,6 +8,7 @@ namespace {
 constexpr ForeignOption kOptions[] = {
 #define SUBBYTE_ALIAS(names, ours) {names, ours, ""},
 #define SUBBYTE_NO_OPTION(names, instead) {names, "", instead},
+#define SUBBYTE_NO_OPTION_OF(command, names, instead) {names, "", instead, command},
 #include "app/foreign_names.def"
 };
 
@@ -42,8 +43,14 @@ std::span<const ForeignCommand> foreign_commands() {
   return kCommands;
 }
 
-const ForeignOption* find_foreign_option(std::string_view name) {
-  return find(foreign_options(), name);
+const ForeignOption* find_foreign_option(std::string_view name, std::string_view command) {
+  const ForeignOption* found = nullptr;
+  for (const ForeignOption& row : foreign_options()) {
+    if (!has_word(row.names, name)) continue;
+    if (!row.command.empty() && row.command == command) return &row;
+    if (row.command.empty() && found == nullptr) found = &row;
+  }
+  return found;
 }
 
 const ForeignCommand* find_foreign_command(std::string_view name) {

@@ -9,9 +9,10 @@
 namespace subbyte::app {
 
 struct ForeignOption {
-  std::string_view names;    // separated by blanks
-  std::string_view ours;     // that takes the same values and does the same; empty: none
-  std::string_view instead;  // where there is none
+  std::string_view names;         // separated by blanks
+  std::string_view ours;          // that takes the same values and does the same; empty: none
+  std::string_view instead;       // where there is none
+  std::string_view command = {};  // that alone it is about; empty: all
 };
 struct ForeignCommand {
   std::string_view names;
@@ -24,8 +25,8 @@ std::span<const ForeignCommand> foreign_commands();
 /// Says whether `name` is one of these, which blanks separate.
 bool has_word(std::string_view names, std::string_view name);
 
-/// nullptr where no other program that we know has it.
-const ForeignOption* find_foreign_option(std::string_view name);
+/// A row about `command` before one about all; nullptr where no other program that we know has it.
+const ForeignOption* find_foreign_option(std::string_view name, std::string_view command = {});
 const ForeignCommand* find_foreign_command(std::string_view name);
 
 }  // namespace subbyte::app

@@ -62,7 +62,10 @@ std::string other_programs() {
     if (!row.ours.empty()) add(row.names, fmt::format("= {}", row.ours));
   }
   for (const ForeignOption& row : foreign_options()) {
-    if (row.ours.empty()) add(row.names, std::string(row.instead));
+    if (!row.ours.empty()) continue;
+    const bool is_of_one = !row.command.empty();
+    add(is_of_one ? fmt::format("{} ({})", row.names, row.command) : std::string(row.names),
+        std::string(row.instead));
   }
   for (const ForeignCommand& row : foreign_commands()) {
     add(fmt::format("subbyte {}", row.names), std::string(row.instead));

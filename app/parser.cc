@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "app/foreign_names.h"
-#include "app/near_words.h"
+#include "base/near_words.h"
 #include "base/quote.h"
 
 namespace subbyte::app {
@@ -119,6 +119,7 @@ class Parser {
   /// `name`: as it was typed.
   Status take(Option& option, const std::string& name, const std::string& text);
   Status read_places();
+  std::string meant_by_place();
   Status check();
 
   Program& program_;
@@ -213,7 +214,7 @@ Error Parser::option_before_command(const std::string& argument) {
 
 Error Parser::no_option(const std::string& argument) {
   const std::string name = spelled(take_apart(argument).name);
-  const ForeignOption* const foreign = find_foreign_option(name);
+  const ForeignOption* const foreign = find_foreign_option(name, command_->name);
   if (foreign != nullptr && foreign->ours.empty()) {
     return mistake(fmt::format("no option {}: {}", shown(name), foreign->instead));
   }
@@ -275,11 +276,22 @@ Status Parser::take(Option& option, const std::string& name, const std::string& 
   if (!option.choices.empty() && std::ranges::find(option.choices, text) == option.choices.end()) {
     expected = fmt::format("one of {}", fmt::join(option.choices, ", "));
     near = did_you_mean(text, option.choices);
-  } else {
+  } else if (!option.edges_are_default || (text != "0" && text != "-1")) {
     expected = option.take(text);
   }
   if (!expected) return {};
   return mistake(fmt::format("{}: expected {}, found {}{}", name, *expected, quote(text), near));
+}
+
+/// The option that a word without a name may be for: "; --format gives the format".
+std::string Parser::meant_by_place() {
+  constexpr std::pair<const char*, const char*> kMeant[] = {
+      {"--prompt", "a text"}, {"--format", "the format"}, {"--to", "the format"}};
+  for (const auto& [name, what] : kMeant) {
+    if (find_option(program_, *command_, name) == nullptr) continue;
+    return fmt::format("; {} gives {}", name, what);
+  }
+  return {};
 }
 
 /// What has no name goes where its place is, unless that was given by name.
@@ -292,10 +304,8 @@ Status Parser::read_places() {
       ++place;
     }
     if (place == command_->options.end()) {
-      const bool has_prompt = find_option(program_, *command_, "--prompt") != nullptr;
       return mistake(fmt::format("{} was not expected{}{}{}", quote(text),
-                                 last.empty() ? "" : " after ", last,
-                                 has_prompt ? "; --prompt gives a text" : ""));
+                                 last.empty() ? "" : " after ", last, meant_by_place()));
     }
     SUBBYTE_CHECK(take(*place, place->place, text));
     last = place->place;

@@ -161,6 +161,7 @@ void add_perplexity(Program& program, Invocation& invocation) {
   command.option("FILE", options->file, "the text (- is stdin)").required();
   command.option("-w,--window", options->window, "tokens per window; the first is not scored")
       .between(2, int64_t{1} << 20)
+      .zero_is_default()
       .shows_default();
   command
       .option("--compare", options->reference,

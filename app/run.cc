@@ -97,8 +97,14 @@ Status read_stops(Options& options) {
 
 /// Options of many prompts are nothing without a file of them.
 Status check_options(const Options& options) {
-  if (options.prompts.empty() != options.output.empty()) {
-    return Error{"usage.prompts", "--prompts and --output are given together"};
+  if (options.prompts.empty() && !options.output.empty()) {
+    return Error{"usage.prompts",
+                 "--output is for the answers to --prompts FILE; the text of one prompt goes to "
+                 "standard output: > FILE"};
+  }
+  if (!options.prompts.empty() && options.output.empty()) {
+    return Error{"usage.prompts",
+                 "--prompts needs --output, the file for the answers (- is stdout)"};
   }
   if (options.prompts.empty() && (options.parallel || options.cache_positions)) {
     return Error{"usage.prompts",
@@ -201,12 +207,15 @@ void add_prompts_options(Command command, Options& options, Argument prompt, Arg
       .group(group);
   command.option("--parallel", options.parallel, "sequences that are computed at once (8)")
       .between(1, 256)
+      .zero_is_default()
       .group(group);
   command
-      .option("--cache-positions", options.cache_positions,
-              "positions of the key-value cache that they share (what they may take, at most 4096 "
-              "each); when it is full, the youngest wait")
+      .option(
+          "--cache-positions", options.cache_positions,
+          "tokens of the key-value cache that they share (what they may take, at most 4096 each); "
+          "when it is full, the youngest wait")
       .between(1, int64_t{1} << 40)
+      .zero_is_default()
       .group(group);
 }
 
@@ -237,8 +246,11 @@ void add_run(Program& program, Invocation& invocation) {
   command.option("-n,--predict", options->max_tokens, "new tokens at most, -1 until the end")
       .between(-1, int64_t{1} << 40)
       .shows_default();
-  command.option("-c,--ctx-size", options->context, "positions of the context (of the model)")
-      .between(1, int64_t{1} << 26);
+  command
+      .option("-c,--ctx-size", options->context,
+              "tokens of prompt and answer together, at most (what the model was made for)")
+      .between(1, int64_t{1} << 26)
+      .zero_is_default();
   command.option("--stop", options->stops, "end when this text appears (repeatable)");
   command.flag("-e,--escape", options->escape,
                "in --prompt and --stop \\n is a newline, \\t a tab, \\\\ a backslash");

@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "app/command.h"
@@ -42,7 +41,9 @@ std::vector<std::string> words_of(const std::string& list) {
 std::vector<std::string> shapes_of(const std::vector<std::string>& archs) {
   std::vector<std::string> shapes;
   for (const std::string& arch : archs) {
-    std::ranges::copy(words_of(shape_names(arch)), std::back_inserter(shapes));
+    for (std::string& shape : words_of(shape_names(arch))) {
+      if (std::ranges::find(shapes, shape) == shapes.end()) shapes.push_back(std::move(shape));
+    }
   }
   return shapes;
 }
@@ -142,6 +143,7 @@ void add_synth(Program& program, Invocation& invocation) {
       .such_as(formats_of(archs));
   command.option("-s,--seed", synth.seed, "same seed, same bytes").shows_default();
   command.option("--layers", synth.layers, "only the first layers, this many of them (0: all)")
+      .zero_is_default()
       .shows_default();
   command.option("--group-size", synth.group_size, "inputs that share a scale (awq, gptq)")
       .shows_default();

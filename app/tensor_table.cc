@@ -21,15 +21,6 @@ struct Row {
   Cells cells;
 };
 
-/// "u4 g128 f16 u8" of "u4 g128 scale f16 zero u8".
-std::string short_format(std::string format) {
-  for (const std::string_view word : {" scale", " zero", " offset"}) {
-    const std::size_t at = format.find(word);
-    if (at != format.npos) format.erase(at, word.size());
-  }
-  return format;
-}
-
 /// The part of a name with its layers: "model.layers.0-7" of "model.layers.0-7.mlp.down_proj".
 std::string heading_of(const std::string& name) {
   for (std::size_t dot = name.find('.'); dot != name.npos; dot = name.find('.', dot + 1)) {
@@ -62,7 +53,7 @@ Row row_of(const TensorKind& kind) {
                fmt::format("{}", kind.count),
                megabytes(weight.bytes),
                fmt::format("{:.4g}", weight.bits_per_weight()),
-               short_format(weight.format),
+               weight.format,
                fmt::format("{}", fmt::join(weight.shape, "x"))};
   if (weight.act_order) row.cells[5] += " act-order";
   for (std::string& cell : row.cells) cell = printable(cell);

@@ -13,7 +13,7 @@ namespace subbyte::app {
 ///   name               #    MB  bits  format          shape
 ///   model.norm         1 0.001    16  bf16            384
 ///   model.layers.0-7
-///     mlp.down_proj    8 2.376 4.156  u4 g128 f16 u8  384x1024
+///     mlp.down_proj    8 2.376 4.156  u4 g128 scale f16 zero u8  384x1024
 ///
 /// "#" says how many there are. As modules are named without ".weight", so are the others. Where
 /// `columns` are too few, each has its numbers below its name.

@@ -81,15 +81,6 @@ void append_escaped(std::string& out, std::string_view text, char mark, bool cut
   }
 }
 
-std::string in_marks(std::string_view text, std::size_t max_bytes, char mark) {
-  const bool cut = text.size() > max_bytes;
-  std::string out(1, mark);
-  append_escaped(out, text.substr(0, max_bytes), mark, cut);
-  if (cut) out.append("...");
-  out.push_back(mark);
-  return out;
-}
-
 }  // namespace
 
 std::string printable(std::string_view text) {
@@ -100,11 +91,16 @@ std::string printable(std::string_view text) {
 }
 
 std::string quote(std::string_view text, std::size_t max_bytes) {
-  return in_marks(text, max_bytes, '"');
+  const bool cut = text.size() > max_bytes;
+  std::string out(1, '"');
+  append_escaped(out, text.substr(0, max_bytes), '"', cut);
+  if (cut) out.append("...");
+  out.push_back('"');
+  return out;
 }
 
 std::string quote_name(std::string_view name, std::size_t max_bytes) {
-  return in_marks(name, max_bytes, '\'');
+  return quote(name, max_bytes);
 }
 
 }  // namespace subbyte

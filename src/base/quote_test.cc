@@ -44,8 +44,8 @@ TEST(Printable, is_one_line_that_tells_a_terminal_nothing) {
   EXPECT_EQ(printable(once), once);
 }
 
-TEST(QuoteName, escapes_its_own_marks) {
-  EXPECT_EQ(quote_name("a'b\"c"), "'a\\'b\"c'");
+TEST(QuoteName, is_quoted_as_values_are) {
+  EXPECT_EQ(quote_name("a'b\"c"), R"("a'b\"c")");
   EXPECT_EQ(quote_name(std::string(300, 'n')).size(), 256u + 5);
 }
 

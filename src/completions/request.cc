@@ -73,7 +73,6 @@ Status read_sampling(const Object& body, const SamplingDefaults& defaults,
   SUBBYTE_TRY(wishes.frequency_penalty, body.number("frequency_penalty", -2, 2));
   SUBBYTE_TRY(wishes.presence_penalty, body.number("presence_penalty", -2, 2));
   SUBBYTE_TRY(const auto seed, body.integer("seed", 0, std::numeric_limits<int64_t>::max()));
-  if (wishes.top_k) wishes.top_k = std::max<int64_t>(*wishes.top_k, 0);  // -1: all, as vLLM's
   request.sampling = defaults.with(wishes);
   if (seed) request.sampling.seed = static_cast<uint64_t>(*seed);
   request.has_seed = seed.has_value();

@@ -66,7 +66,6 @@ Result<SamplingWishes> read_generation_config(const std::filesystem::path& model
   SUBBYTE_TRY(wishes.min_p, config.number("min_p", 0, 1));
   SUBBYTE_TRY(wishes.repetition_penalty, config.number("repetition_penalty", 0.01, 100));
   SUBBYTE_TRY(const auto do_sample, config.boolean("do_sample"));
-  if (wishes.top_k) wishes.top_k = std::max<int64_t>(*wishes.top_k, 0);  // -1 means all, too
   if (do_sample && !*do_sample) wishes.temperature = 0;
   if (do_sample && *do_sample && !wishes.says_how()) {
     wishes.temperature = neutral_sampling().temperature;

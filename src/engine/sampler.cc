@@ -46,7 +46,7 @@ SamplingWishes SamplingWishes::or_else(const SamplingWishes& next) const {
 SamplingOptions SamplingWishes::resolve(const SamplingOptions& rest) const {
   SamplingOptions options = rest;
   options.temperature = temperature.value_or(rest.temperature);
-  options.top_k = top_k.value_or(rest.top_k);
+  options.top_k = top_k == -1 ? 0 : top_k.value_or(rest.top_k);  // -1: all, as in vLLM
   options.top_p = top_p.value_or(rest.top_p);
   options.min_p = min_p.value_or(rest.min_p);
   options.repetition_penalty = repetition_penalty.value_or(rest.repetition_penalty);

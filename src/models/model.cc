@@ -104,7 +104,8 @@ std::string family_names() {
   std::string names;
   for (const ModelFamily* family : kFamilies) {
     for (const ModelType& type : family->model_types) {
-      names += fmt::format("{}{}", names.empty() ? "" : " or ", quote(type.name));
+      names += fmt::format("{}{}", names.empty() ? "" : " or ",
+                           quote(type.wrapper.empty() ? type.name : type.wrapper));
     }
   }
   return names;
@@ -183,8 +184,12 @@ Error Model::locate_not_finite(Backend& backend, const Batch& batch, const Error
   Logits logits;
   const Status again = forward(backend, {batch.parts, &seen}, logits);
   if (!again.ok() || seen.first().empty()) return error;
-  return {error.code, fmt::format("{}; the first numbers that are not finite are those of {}",
-                                  error.message, seen.first())};
+  const bool is_f16 = batch.parts.front().sequence->pool().type() == Element::kF16;
+  return {
+      error.code,
+      fmt::format("{}; the first numbers that are not finite are those of {}{}", error.message,
+                  seen.first(),
+                  is_f16 ? "; --kv-cache-type bf16 also holds keys and values beyond 65504" : "")};
 }
 
 Status Model::verify_unchanged() const {

@@ -85,7 +85,7 @@ TEST(Convert, refuses_loss_with_one_line_and_leaves_nothing) {
   EXPECT_EQ(refused.exit_code, 1);
   EXPECT_TRUE(refused.out.empty());
   EXPECT_EQ(std::ranges::count(refused.err, '\n'), 1) << refused.err;
-  EXPECT_NE(refused.err.find("'model.layers.0.mlp.down_proj'"), std::string::npos) << refused.err;
+  EXPECT_NE(refused.err.find("\"model.layers.0.mlp.down_proj\""), std::string::npos) << refused.err;
   EXPECT_NE(refused.err.find("--allow-lossy"), std::string::npos) << refused.err;
   EXPECT_NE(refused.err.find("[convert.inexact]"), std::string::npos) << refused.err;
   EXPECT_TRUE(folder.names().empty());
@@ -113,7 +113,7 @@ TEST(Convert, refuses_loss_with_one_line_and_leaves_nothing) {
   EXPECT_EQ(largest, report["max_difference"]);
   EXPECT_EQ(found["worst"], worst);
   EXPECT_EQ(report["worst"], worst);
-  const std::string named = "dB in '" + worst["name"].get<std::string>() + "'";
+  const std::string named = "dB in \"" + worst["name"].get<std::string>() + "\"";
   EXPECT_NE(lossy.err.find(named), std::string::npos) << lossy.err;
   const ProcessResult text = run_program({"diff", golden("qwen3-awq"), out});
   EXPECT_NE(text.out.find(named), std::string::npos) << text.out;
@@ -141,7 +141,7 @@ TEST(Quantize, does_not_lose_a_matrix_in_silence) {
   const std::string out = (folder / "awq").string();
   const ProcessResult refused = run_program({"quantize", source.string(), out});
   EXPECT_EQ(refused.exit_code, 1);
-  EXPECT_NE(refused.err.find("'" + name + "'"), std::string::npos) << refused.err;
+  EXPECT_NE(refused.err.find("\"" + name + "\""), std::string::npos) << refused.err;
   EXPECT_NE(refused.err.find("[quantize.loss]"), std::string::npos) << refused.err;
   EXPECT_NE(refused.err.find("--allow-lossy"), std::string::npos) << refused.err;
   EXPECT_EQ(folder.names(), std::set<std::string>{"source"});
@@ -149,7 +149,7 @@ TEST(Quantize, does_not_lose_a_matrix_in_silence) {
       run_program({"quantize", source.string(), out, "--allow-lossy", "--json"});
   ASSERT_EQ(lossy.exit_code, 0) << lossy.err;
   EXPECT_EQ(Json::parse(lossy.out)["worst"]["name"], name);
-  EXPECT_NE(lossy.err.find("in '" + name + "'"), std::string::npos) << lossy.err;
+  EXPECT_NE(lossy.err.find("in \"" + name + "\""), std::string::npos) << lossy.err;
 }
 
 /// convert keeps what it does not know, and says where that is no model.

@@ -270,7 +270,7 @@ TEST(List, shows_the_models_of_the_cache_and_what_they_lack) {
   ASSERT_EQ(json.at("models").size(), 2u);
   EXPECT_EQ(json.at("models").at(0).at("problem"), "");
   const std::string problem = json.at("models").at(1).at("problem");
-  EXPECT_NE(problem.find("'ab.incomplete' is left of a download"), problem.npos) << problem;
+  EXPECT_NE(problem.find("\"ab.incomplete\" is left of a download"), problem.npos) << problem;
   expect_error(run_program({"run", "org/part", "-p", "a"}, here), 1, "[model.unfinished]");
   EXPECT_EQ(run_program({"run", "org/demo", "-p", "a", "-n", "1"}, here).exit_code, 0);
   expect_error(run_program({"run", "Org/Demo", "-p", "a"}, here), 1, "; the cache has org/demo");

@@ -212,6 +212,17 @@ TEST(Completion, offers_the_values_that_are_known) {
   offers({"run", "org/"}, "org/demo");
   offers({"run", "models"}, "models--org--demo");  // a file
   offers({"inspect", "a", "--tens"}, "--tensors");
+  offers({"pack", "a", "b", "--tile", ""}, "128x4");
+}
+
+TEST(Completion, offers_for_a_model_directories_and_model_files_alone) {
+  const TempDir folder;
+  folder.write("model/config.json", "{}");
+  folder.write("other.partial-1-2/config.json", "{}");
+  folder.write("letter.txt", "");
+  folder.write("model.ak48", "");
+  const std::string place = folder.path().string();
+  EXPECT_EQ(completed({"run", ""}, place), (std::set<std::string>{"model", "model.ak48"}));
 }
 
 /// The title of a bar and the note after it, for what reads or writes a whole model.

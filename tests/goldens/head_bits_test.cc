@@ -194,7 +194,7 @@ TEST(HeadBitsErrors, names_the_tensor_whose_weights_are_not_finite) {
   const auto model = load_model(dir.path(), *backend, {.head_bits = 8});
   ASSERT_FALSE(model.ok());
   EXPECT_EQ(model.error().code, "quantize.not_finite");
-  EXPECT_NE(model.error().message.find("'lm_head.weight'"), std::string::npos);
+  EXPECT_NE(model.error().message.find("\"lm_head.weight\""), std::string::npos);
 }
 
 }  // namespace

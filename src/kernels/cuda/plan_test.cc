@@ -330,16 +330,16 @@ TEST(CudaPlan, refuses_kernels_that_are_not_there) {
   Problem problem = {format_of(kInt4, 4096, 4096)};
   expect_error(
       plan_linear(problem, kH200.device, {.kernel = "small_m32"}), "cuda.kernel",
-      "'small_m32'; there are gemv small_m8 small_m16 small_m64 large_m64 large_m128 large_m256");
+      "\"small_m32\"; there are gemv small_m8 small_m16 small_m64 large_m64 large_m128 large_m256");
   for (const int capability : {80, 86, 100, 120}) {
     Device device = kH200.device;
     device.compute_capability = capability;
     expect_error(plan_linear(problem, device, {.kernel = "large_m128"}), "cuda.kernel",
-                 "'large_m128' needs compute capability 9.0");
+                 "\"large_m128\" needs compute capability 9.0");
   }
   expect_error(
       plan_linear(problem, kH200.device, {.batch_invariant = true, .kernel = "large_m128"}),
-      "cuda.kernel", "'large_m128' is not batch-invariant");
+      "cuda.kernel", "\"large_m128\" is not batch-invariant");
 }
 
 /// 9496 strips: the partials of 72 of them for 64 tokens are 360 KiB, more than a CTA has. They
