@@ -144,7 +144,8 @@ function(subbyte_install_package)
     elseif(name STREQUAL "PkgConfig::UTF8PROC")
       string(APPEND subbyte_find "  find_dependency(PkgConfig)\n"
         "  pkg_check_modules(UTF8PROC REQUIRED QUIET IMPORTED_TARGET libutf8proc)\n")
-      list(APPEND subbyte_requires libutf8proc)
+      # Not by its own .pc: that of a static one puts -DUTF8PROC_EXPORTS on files of users.
+      string(APPEND subbyte_libs " -lutf8proc")
     elseif(name STREQUAL "CUDA::cudart_static")
       string(APPEND subbyte_find "  find_dependency(CUDAToolkit)\n")
       string(APPEND subbyte_libs " -L${CUDAToolkit_LIBRARY_DIR} -lcudart_static -ldl -lrt")

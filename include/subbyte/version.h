@@ -1,6 +1,10 @@
 #pragma once
 // The version of the library that a program has linked, for its own --version and its bug reports.
 
+#if __cplusplus < 202002L
+#error "the headers of subbyte want C++20: -std=c++20, or target_compile_features(... cxx_std_20)"
+#endif
+
 #include <string_view>
 
 // Public names are subbyte::X. They lie in an inline namespace, so that a program and a library of

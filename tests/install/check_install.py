@@ -106,11 +106,17 @@ def package_flags(prefix, name, *wanted):
 
 def check_pkg_config(prefix, options, folder):
     program = folder / "by_pkg_config"
+    flags = package_flags(prefix, "subbyte-cpp", "--cflags")
+    expect(all(flag.startswith("-I") for flag in flags), f"flags for all files of users: {flags}")
     run(options.cxx, "-std=c++20", options.source / "examples/continue.cc", "-o", program,
         *package_flags(prefix, "subbyte-cpp", "--cflags", "--libs"))
     if not problems:
         said = run(program, options.source / "demo/model", "Mr. Sherlock Holmes")
         expect(said.strip(), "the program that pkg-config helped to build says nothing")
+    older = subprocess.run([options.cxx, "-std=c++17", "-fsyntax-only", "-x", "c++", *flags, "-"],
+                           input="#include <subbyte/session.h>\n", capture_output=True, text=True)
+    first = next((line for line in older.stderr.splitlines() if "error" in line), "")
+    expect("C++20" in first, f"the first error of an older C++ does not name C++20: {first}")
 
 
 def check_refusals(prefix, options, folder):
