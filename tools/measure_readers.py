@@ -7,7 +7,7 @@ Makes an input that is as hard as its form allows, doubles it until the program 
 CPU time for it (or until the input has the largest size that is read), and runs the program on that
 size, on a half and on a quarter of it, --repeat times each, of which the least counts. --user
 leaves out the time of the system, which grows with what else the machine does. Prints a table for
-docs/readers.md and exits with 1 when the cost of a size, of time or of memory, grows faster than
+docs/promises.md and exits with 1 when the cost of a size, of time or of memory, grows faster than
 the input: when 4 s cost more than 2.3 times as much beyond 2 s as 2 s beyond s. That is 2 of what
 is linear, whatever a program costs before it reads anything, and 4 of a square. Differences below
 30 ms and 4 MB are noise.
