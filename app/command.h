@@ -26,6 +26,7 @@ struct Invocation {
   bool batch_invariant = false;
   bool no_progress = false;
   bool quiet = false;
+  bool follow_links = false;
   std::string color = "auto";
 };
 

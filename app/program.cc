@@ -19,6 +19,7 @@
 #include "app/parser.h"
 #include "app/terminal.h"
 #include "app/usage_codes.h"
+#include "base/link_policy.h"
 
 namespace subbyte::app {
 
@@ -32,8 +33,14 @@ namespace {
 const std::map<std::string, Colours> kColours = {
     {"auto", Colours::kAuto}, {"always", Colours::kAlways}, {"never", Colours::kNever}};
 
+/// The error, with the option that lets what is refused by default.
+Error with_option(const Error& error) {
+  const bool is_link = error.code == "file.link_outside" || error.code == "index.link_outside";
+  return is_link ? Error{error.code, error.message + " (--follow-links follows it)"} : error;
+}
+
 int report(const Error& error) {
-  print_error(error);
+  print_error(with_option(error));
   return is_usage_error(error.code) ? kUsage : kFailure;
 }
 
@@ -73,6 +80,8 @@ void declare(Program& program, Invocation& invocation) {
   program.share_flag(Shares::kNothing, "--no-progress", invocation.no_progress, "no progress bars");
   program.share_flag(Shares::kNothing, "-q,--quiet", invocation.quiet,
                      "nothing on standard error but errors");
+  program.share_flag(Shares::kNothing, "--follow-links", invocation.follow_links,
+                     "links in a model's directory may lead anywhere, not only into the cache");
   program
       .share(Shares::kNothing, "--color", invocation.color,
              "colours; auto: on terminals, unless NO_COLOR is set")
@@ -121,6 +130,7 @@ int run(int argc, char** argv) {
   const Result<CommandInfo*> command = parse(program, arguments);
   choose_colours(kColours.at(invocation.color));
   if (invocation.quiet) be_quiet();
+  if (invocation.follow_links) follow_all_links();
   if (!command.ok()) return report(command.error());
   const std::string text = page(program, *command);
   print(stdout, text);

@@ -4,17 +4,21 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <climits>
 #include <string>
 #include <utility>
 
 #include "base/cache_directory.h"
 #include "base/folder.h"
+#include "base/link_policy.h"
 
 namespace subbyte {
 namespace {
 
 namespace fs = std::filesystem;
+
+constinit std::atomic<bool> follows_all{false};
 
 /// What `directory` is a snapshot of, or lies in one; empty if it is in none.
 fs::path entry_of(const fs::path& directory) {
@@ -108,7 +112,8 @@ Result<MappedFile> open_link(const fs::path& path) {
 }  // namespace
 
 Result<MappedFile> open_model_file(const fs::path& path, uint64_t max_bytes) {
-  Result<MappedFile> file = MappedFile::open(path, Links::kRefuse);
+  Result<MappedFile> file =
+      follows_all ? MappedFile::open(path) : MappedFile::open(path, Links::kRefuse);
   if (!file.ok() && file.error().code == "file.link") file = open_link(path);
   if (file.ok() && file->bytes().size() > max_bytes) {
     return Error{"file.too_large", path.native() + ": expected at most " +
@@ -116,6 +121,10 @@ Result<MappedFile> open_model_file(const fs::path& path, uint64_t max_bytes) {
                                        std::to_string(file->bytes().size())};
   }
   return file;
+}
+
+void follow_all_links() {
+  follows_all = true;
 }
 
 bool is_there(const fs::path& path) {

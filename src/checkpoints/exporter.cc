@@ -75,7 +75,7 @@ Status require_one_expert(const ExportShape& shape, std::string_view module) {
 Status require_input_order(const ExportShape& shape, std::string_view module) {
   if (!shape.act_order) return {};
   return export_error("export.act_order", module,
-                      "inputs are sorted by group (act-order), which this flavour cannot say");
+                      "inputs are sorted by group (act-order), which this format cannot say");
 }
 
 Status require_tensor_scale_1(const MatrixView& matrix, std::string_view module) {

@@ -21,7 +21,7 @@ constexpr int64_t kReleaseBytes = int64_t{4} << 20;  // of the file, after they 
 Status check_head_bits(int bits) {
   if (bits == 4 || bits == 8 || bits == 16) return {};
   return Error{"model.head_bits",
-               fmt::format("expected 4, 8 or 16 bits for embedding and head, found {}", bits)};
+               fmt::format("expected 4, 8 or 16 bits for embedding and lm_head, found {}", bits)};
 }
 
 Result<WeightFormat> head_format(int bits, int64_t cols, const FileTensor& table) {
@@ -29,7 +29,7 @@ Result<WeightFormat> head_format(int bits, int64_t cols, const FileTensor& table
   while (group > kSmallestGroup && cols % group != 0) group /= 2;
   if (cols % group != 0) {
     return Error{"model.head_bits",
-                 fmt::format("{}: {} columns are not a multiple of {}, so {} bits need the head "
+                 fmt::format("{}: {} columns are not a multiple of {}, so {} bits need the lm_head "
                              "as it is (16)",
                              quote_name(table.name), cols, kSmallestGroup, bits)};
   }

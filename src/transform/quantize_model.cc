@@ -81,11 +81,12 @@ Result<QuantizeRequest> read_request(const QuantizeOptions& options, const Model
   request.embedding = options.embedding;
   request.experts_only = options.experts_only;
   const auto refused = [&](std::string_view code, std::string_view what) {
-    return Error{code, fmt::format("expected a format whose software reads a quantized "
-                                   "{}, as compressed-tensors is; that of {} does not",
-                                   what, format.name)};
+    return Error{code,
+                 fmt::format("software of {} reads no quantized {}; that of compressed-tensors "
+                             "does",
+                             format.name, what)};
   };
-  if (options.head && !format.head) return refused("quantize.head", "head");
+  if (options.head && !format.head) return refused("quantize.head", "lm_head");
   if (options.embedding && !format.embedding) return refused("quantize.embedding", "embedding");
   return request;
 }

@@ -84,8 +84,8 @@ class UnitFinder {
     if (spec.role == Role::kHead && request_.head) {
       if (spec.tied_to.empty()) return true;
       return Error{"quantize.head",
-                   "the head of this model is its embedding, so that expected is "
-                   "--embedding, which quantizes both, instead of --head"};
+                   "lm_head of this model is its embedding: --embedding quantizes both, and --head "
+                   "has nothing of its own"};
     }
     if (spec.role == Role::kTable) return request_.embedding;
     if (!spec.may_be_quantized) return false;
@@ -212,10 +212,11 @@ class UnitFinder {
     }
     const bool is_wanted = !unit.modules.front().matrices.empty();
     if (other == nullptr || !is_wanted) return first;
-    return Error{code, fmt::format("expected patterns that name all parts of what is multiplied as "
-                                   "one, or none; of {} they treat {} otherwise than {}",
-                                   quote_name(unit.name), quote_name(other->name),
-                                   quote_name(unit.modules.front().name))};
+    return Error{code,
+                 fmt::format("the matrices of {} are multiplied together, so that patterns name "
+                             "all of them or none; these treat {} and {} differently",
+                             quote_name(unit.name), quote_name(unit.modules.front().name),
+                             quote_name(other->name))};
   }
 
   template <typename List, typename PatternOf>

@@ -35,6 +35,26 @@ ProcessResult logits(const std::string& output, bool force = true) {
   return run_program(arguments);
 }
 
+/// As DVC, git-annex and stow make them of a model.
+TEST(Inputs, may_be_links_to_elsewhere_where_the_user_says_so) {
+  const TempDir folder;
+  fs::create_directory(folder / "m");
+  for (const auto& entry : fs::directory_iterator(kDemo)) {
+    fs::create_symlink(fs::canonical(entry.path()), folder / "m" / entry.path().filename());
+  }
+  const std::string model = (folder / "m").string();
+  const ProcessResult refused = run_program({"run", model, "-p", "a", "-n", "1"});
+  EXPECT_EQ(refused.exit_code, 1);
+  EXPECT_NE(refused.err.find("(--follow-links follows it) [file.link_outside]"), std::string::npos)
+      << refused.err;
+  for (const char* command : {"run", "inspect", "verify"}) {
+    std::vector<std::string> arguments = {command, model, "--follow-links"};
+    if (arguments[0] == "run") arguments.insert(arguments.end(), {"-p", "a", "-n", "1"});
+    const ProcessResult result = run_program(arguments);
+    EXPECT_EQ(result.exit_code, 0) << command << result.err;
+  }
+}
+
 TEST(Outputs, never_replace_or_follow_a_link) {
   const TempDir folder;
   folder.write("precious", "text");

@@ -225,8 +225,9 @@ Result<OrinHeader> read_header(std::span<const std::byte> head, std::string_view
   }
   const int tied = std::to_integer<int>(head[at++]);
   if (tied > 1) {
-    return refuse("orin.range", where,
-                  fmt::format("expected 0 or 1 for a shared head, found {}", tied));
+    return refuse(
+        "orin.range", where,
+        fmt::format("expected 0 or 1 for an lm_head that is the embedding, found {}", tied));
   }
   header.tied = tied == 1;
   if (has_head_dim(header.version)) {
