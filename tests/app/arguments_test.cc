@@ -67,6 +67,26 @@ INSTANTIATE_TEST_SUITE_P(
                 "subbyte reads"},
         Mistake{{"convert", "D", "x", "--to", "awq", "--w_bit", "4"},
                 "convert: no option --w-bit here; quantize (as --bits) has it"},
+        Mistake{{"quantize", "D", "x", "--calib", "text"},
+                "quantize: no option --calib: weights are rounded to nearest, without calibration: "
+                "no texts are read for it (of a mean of --bits, --text FILE says which matrices "
+                "matter)"},
+        Mistake{{"quantize", "D", "x", "--overwrite"},
+                "quantize: no option --overwrite: a directory is never written over; remove it, or "
+                "give another one"},
+        Mistake{{"quantize", "D", "x", "Q4_K_M"},
+                "quantize: \"Q4_K_M\" was not expected after DST; --format gives the format"},
+        Mistake{{"perplexity", "D", "-f", "x"},
+                "perplexity: no option -f: the text is the second word: `subbyte perplexity MODEL "
+                "FILE`"},
+        Mistake{{"perplexity", "D", "x", "-c", "128"},
+                "perplexity: no option -c: --window says how many tokens are predicted from one "
+                "beginning"},
+        Mistake{{"convert", "D", "x", "--to", "awq", "-f", "y"},
+                "convert: no option -f here; run has it"},
+        Mistake{{"run", "D", "-p", "a", "-o", "x"},
+                "--output is for the answers to --prompts FILE; the text of one prompt goes to "
+                "standard output: > FILE"},
         Mistake{{"run", "D", "-cb"},
                 "run: no option -cb: there is nothing to choose; leave it out"},
         Mistake{{"quantize", "D", "x", "--scheme", "W4A16"},
@@ -97,8 +117,8 @@ INSTANTIATE_TEST_SUITE_P(
                 "run: -n: expected a whole number, -1 and up, found \"abc\""},
         Mistake{{"run", "D", "-n", "1e3"},
                 "run: -n: expected a whole number, -1 and up, found \"1e3\""},
-        Mistake{{"run", "D", "--threads", "0"},
-                "run: --threads: expected a whole number, 1 to 1024, found \"0\""},
+        Mistake{{"run", "D", "--threads", "-2"},
+                "run: --threads: expected a whole number, 1 to 1024, found \"-2\""},
         Mistake{{"run", "D", "--temp", "0,5"},
                 "run: --temp: expected a number such as 0.5, found \"0,5\""},
         Mistake{{"run", "D", "--kv-cache-type", "bf61"},
