@@ -19,7 +19,7 @@ std::string printable(std::string_view text);
 /// than `max_bytes` is cut with "...".
 std::string quote(std::string_view text, std::size_t max_bytes = 100);
 
-/// A name of a tensor, a module or a file: the same in single quotes.
+/// A name of a tensor, a module or a file: the same, with the room that names take.
 std::string quote_name(std::string_view name, std::size_t max_bytes = 256);
 
 }  // namespace subbyte
