@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 #include <span>
+#include <utility>
 
 #include "app/foreign_names.h"
 #include "base/quote.h"
@@ -69,11 +70,22 @@ bool is_of_value(char c) {
   return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == ':' || c == 'N';
 }
 
-/// "cuda:N" at the beginning of a text, where that is a value and no word of the sentence.
-std::string_view value_in(std::string_view text) {
-  const auto end = std::ranges::find_if_not(text, is_of_value);
-  const std::string_view value = text.substr(0, static_cast<std::size_t>(end - text.begin()));
-  return value == "cpu" || value.starts_with("cuda") ? value : std::string_view();
+/// Tells whether a word after an option is its value and no word of the sentence.
+bool is_value(std::string_view word) {
+  constexpr std::string_view kTypes[] = {"f16", "bf16", "f32", "fp8"};
+  return word == "cpu" || word.starts_with("cuda") || std::ranges::count(kTypes, word) > 0 ||
+         (!word.empty() && word[0] >= '0' && word[0] <= '9');
+}
+
+/// "=4" or "=\"cuda:N\"" for a text that begins with " 4" or " cuda:N", and how long that is there;
+/// empty where no value follows.
+std::pair<std::string, std::size_t> value_in(std::string_view text) {
+  if (!text.starts_with(' ')) return {};
+  const auto end = std::ranges::find_if_not(text.substr(1), is_of_value);
+  const std::string_view word(text.begin() + 1, end);
+  if (!is_value(word)) return {};
+  const bool is_number = word[0] >= '0' && word[0] <= '9';
+  return {"=" + (is_number ? std::string(word) : quote(word)), 1 + word.size()};
 }
 
 }  // namespace
@@ -119,21 +131,22 @@ std::string in_python(std::string_view sentence) {
   std::string result;
   bool is_quoted = false;
   for (std::size_t i = 0; i < sentence.size();) {
-    if (sentence[i] == '`') is_quoted = !is_quoted;
+    const char c = sentence[i];
+    if (c == '`' || c == '"') is_quoted = !is_quoted;
     const std::string_view rest = sentence.substr(i);
-    if (is_quoted || !rest.starts_with("--")) {
-      result += sentence[i++];
+    const bool begins = result.empty() || result.back() == ' ' || result.back() == '(';
+    const bool is_option = rest.starts_with("--") && rest.size() > 2 && rest[2] >= 'a';
+    if (is_quoted || !begins || !is_option) {
+      result += c;
+      ++i;
       continue;
     }
-    const auto last =
-        std::ranges::find_if_not(rest, [](char c) { return c == '-' || (c >= 'a' && c <= 'z'); });
-    const std::string_view option = rest.substr(0, static_cast<std::size_t>(last - rest.begin()));
-    result += argument_of(option);
-    i += option.size();
-    const std::string_view value = value_in(rest.substr(std::min(option.size() + 1, rest.size())));
-    if (value.empty()) continue;
-    result += "=" + quote(value);
-    i += 1 + value.size();
+    const auto end = std::ranges::find_if_not(
+        rest, [](char letter) { return letter == '-' || (letter >= 'a' && letter <= 'z'); });
+    const std::string_view option(rest.begin(), end);
+    const auto [value, length] = value_in(rest.substr(option.size()));
+    result += argument_of(option) + value;
+    i += option.size() + length;
   }
   return result;
 }

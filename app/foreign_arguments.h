@@ -26,7 +26,7 @@ std::vector<std::string> foreign_argument_names();
 std::string_view instead_of_member(std::string_view name);
 
 /// A sentence of the program in the words of the package: "--device cuda:N" is device="cuda:N", and
-/// "--ctx-size" context. What stands in backquotes stays.
+/// "--ctx-size" context. What stands in quotes or backquotes stays.
 std::string in_python(std::string_view sentence);
 
 }  // namespace subbyte::app

@@ -2,13 +2,16 @@
 
 #include <string>
 
+#include "app/foreign_arguments.h"
+
 namespace subbyte::python {
 
 namespace nb = nanobind;
 
 nb::object exception_of(const Error& error) {
   const nb::object type = nb::module_::import_("subbyte._errors").attr("Error");
-  return type(nb::str(error.message.data(), error.message.size()),
+  const std::string message = app::in_python(error.message);
+  return type(nb::str(message.data(), message.size()),
               nb::str(error.code.data(), error.code.size()));
 }
 

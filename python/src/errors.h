@@ -10,7 +10,8 @@
 
 namespace subbyte::python {
 
-/// The exception subbyte.Error with the message and the code of `error`.
+/// The exception subbyte.Error with the message and the code of `error`; options of the program in
+/// it are called what they are in Python.
 nanobind::object exception_of(const Error& error);
 
 /// Raises it. With the GIL.
