@@ -200,7 +200,7 @@ TEST(LogitsCommand, refuses_ids_outside_the_vocabulary_and_leaves_no_file) {
   const fs::path file = folder.path() / "logits.safetensors";
   const ProcessResult result =
       run_program({"logits", golden("qwen3-awq"), "--ids", "1,512", "--out", file.string()});
-  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_EQ(result.exit_code, 2);
   EXPECT_NE(result.err.find("model.token_range"), std::string::npos);
   EXPECT_TRUE(files_in(folder.path()).empty());
 }

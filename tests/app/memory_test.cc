@@ -68,8 +68,8 @@ TEST_F(Memory, that_does_not_suffice_is_counted) {
   for (const char* part :
        {"/model: not enough memory: the weights want about 9 MB, the cache of "
         "262144 tokens 1074 MB, ",
-        " MB are free below the limit of `ulimit -v`; a shorter context (-c), "
-        "--kv-cache-type fp8, --head-bits 4 or a smaller model want less [memory]"}) {
+        " MB are free below the limit of `ulimit -v`; a shorter context (-c), fewer "
+        "threads (-t), --kv-cache-type fp8, --head-bits 4 or a smaller model want less [memory]"}) {
     EXPECT_NE(result.err.find(part), std::string::npos) << result.err;
   }
 }

@@ -47,7 +47,7 @@ TEST(Pack, the_tile_of_a_cpu_must_be_given_and_the_message_names_the_one_of_this
   const std::string there = (folder / "sub/there").string();
   const ProcessResult missing =
       run_program({"pack", golden("qwen3-awq"), there, "--to", "int4pack-cpu"});
-  EXPECT_EQ(missing.exit_code, 1);
+  EXPECT_EQ(missing.exit_code, 2);
   EXPECT_NE(missing.err.find("PyTorch takes"), std::string::npos) << missing.err;
   EXPECT_NE(missing.err.find("--tile"), std::string::npos) << missing.err;
   EXPECT_FALSE(fs::exists(folder / "sub"));
@@ -71,14 +71,14 @@ TEST(Pack, refuses_with_one_line_and_leaves_nothing) {
   const TempDir folder;
   const std::string there = (folder / "there").string();
   const auto refuse = [&](const std::string& model, const std::string& layout,
-                          const std::string& words) {
+                          const std::string& words, int exit_code = 1) {
     const ProcessResult result = run_program({"pack", golden(model), there, "--to", layout});
-    EXPECT_EQ(result.exit_code, 1);
+    EXPECT_EQ(result.exit_code, exit_code);
     EXPECT_NE(result.err.find(words), std::string::npos) << result.err;
     EXPECT_FALSE(fs::exists(there));
   };
   refuse("gptqmodel-4-bits", "marlin", "--keep NAME");
-  refuse("qwen3-awq", "marlinfp4", "did you mean marlin-fp4");
+  refuse("qwen3-awq", "marlinfp4", "did you mean marlin-fp4", 2);
   refuse("qwen3-awq", "kbit", "`subbyte quantize --format kbit4` makes them");
   refuse("qwen3-bf16", "marlin", "`subbyte quantize` makes some");
 }

@@ -252,7 +252,7 @@ TEST_F(QuantizeProgram, rules_give_single_matrices_forms_of_their_own) {
   };
   refuse(R"({"q_proj": {"bits": 8}})", "gptq", "[quantize.rules]", "k_proj");
   refuse(R"({"mlp": {"bits": 8}})", "gptq", "[quantize.rules]", "\"mlp\"");  // no name ends so
-  refuse(R"({"model": {"bits": 5}})", "gptq", "[quantize.bits]", "gptq");
+  refuse(R"({"model": {"bits": 5}})", "gptq", "[quantize.rules]", "\"model\": 5 bits");
   refuse(R"({"model.layers.0": {"group_size": 64}})", "awq", "[quantize.rules]", "one for all");
   refuse(R"({"model.layers.0": {"bit": 8}})", "gptq", "[quantize.rules]", "bit");
   refuse(R"({"model.layers.0": {}})", "gptq", "[quantize.rules]", "keep");

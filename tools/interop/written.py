@@ -44,8 +44,8 @@ def variants():
              ("awq", []), ("awq", ["--group-size", "32"]), ("fp8", []), ("float_quantized", []),
              ("mxfp4", []), ("mxfp4_pack_quantized", []), ("nvfp4", []), ("modelopt_nvfp4", []),
              ("nf4", []), ("nf4", ["--group-size", "32"]), ("kbit2", []), ("kbit3", []),
-             ("kbit4", []), ("kbit5", []), ("kbit4", ["--bits", "3.4"]), ("vq2", []), ("vq4", []),
-             ("vq2", ["--bits", "2.5"])]
+             ("kbit4", []), ("kbit5", []), ("kbit", ["--bits", "3.4"]), ("vq2", []), ("vq4", []),
+             ("vq", ["--bits", "2.5"])]
     return rows
 
 
