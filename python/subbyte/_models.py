@@ -13,6 +13,7 @@ from ._arguments import flag, integer, number, path, refusal, text
 from ._arguments import texts as texts_of
 from ._core import Matrix
 from ._errors import Error
+from ._foreign import takes_foreign
 from ._progress import Progress, reporter
 
 Path = Union[str, "os.PathLike[str]"]
@@ -32,6 +33,7 @@ def quantize(source: Any, *, format: str = ..., bits: int | None = ...,
              group_size: int | None = ..., symmetric: bool | None = ...) -> Matrix: ...
 
 
+@takes_foreign("quantize()")
 def quantize(source: Any, destination: Path | None = None, *, format: str = "awq",
              bits: float | None = None, group_size: int | None = None,
              symmetric: bool | None = None, ignore: str | Sequence[str] = (),
@@ -94,6 +96,7 @@ def set_threads(num_threads: int) -> None:
     _core.set_threads(integer("num_threads", num_threads))
 
 
+@takes_foreign("convert()")
 def convert(source: Path, destination: Path, format: str, *, allow_lossy: bool = False,
             threads: int = 0, progress: Progress = None) -> dict[str, Any]:
     """Writes the same weights in another format: docs/conversions.md.
@@ -113,6 +116,7 @@ def convert(source: Path, destination: Path, format: str, *, allow_lossy: bool =
                              threads=_threads(threads), progress=tell)
 
 
+@takes_foreign("verify()")
 def verify(model: Path, *, checksums: bool = False, threads: int = 0,
            progress: Progress = None) -> dict[str, Any]:
     """Reads a whole checkpoint and lists what is wrong: docs/verify.md.
@@ -126,6 +130,7 @@ def verify(model: Path, *, checksums: bool = False, threads: int = 0,
                             threads=_threads(threads), progress=tell)
 
 
+@takes_foreign("inspect()")
 def inspect(model: Path, *, threads: int = 0) -> dict[str, Any]:
     """What is in a checkpoint: architecture, formats, sizes, and a dict for each tensor.
 
@@ -134,6 +139,7 @@ def inspect(model: Path, *, threads: int = 0) -> dict[str, Any]:
     return _core.inspect(path("model", model), threads=_threads(threads))
 
 
+@takes_foreign("diff()")
 def diff(first: Path, second: Path, *, threads: int = 0) -> dict[str, Any]:
     """Whether two models hold the same weights, however they store them.
 

@@ -9,7 +9,7 @@ from . import _core
 from ._arguments import flag, integer, is_integer, items, path
 from ._arguments import text as _text
 from ._arguments import token_ids as _token_ids
-from ._foreign import take_foreign
+from ._foreign import take_foreign, takes_foreign
 
 
 class Tokenizer:
@@ -19,9 +19,15 @@ class Tokenizer:
     knows no chats. Raises subbyte.Error: tokenizer.*, file.*, json.*.
     """
 
+    @takes_foreign("Tokenizer")
     def __init__(self, model: str | os.PathLike[str]) -> None:
         self._name = path("model", model)
         self._text = _core.Tokenizer(self._name)
+
+    @classmethod
+    def from_pretrained(cls, *arguments: Any, **named: Any) -> Tokenizer:
+        """Tokenizer() by the name of transformers."""
+        return cls(*arguments, **named)
 
     @classmethod
     def _of(cls, text: _core.Tokenizer, name: str) -> Tokenizer:
@@ -32,6 +38,7 @@ class Tokenizer:
     def __repr__(self) -> str:
         return f"Tokenizer({self._name!r}, {len(self)} tokens)"
 
+    @takes_foreign("encode()")
     def encode(self, text: str, *, add_special_tokens: bool = True,
                parse_special: bool = False) -> list[int]:
         """The token ids of a text.
@@ -44,6 +51,7 @@ class Tokenizer:
                                  flag("add_special_tokens", add_special_tokens),
                                  flag("parse_special", parse_special))
 
+    @takes_foreign("decode()")
     def decode(self, token_ids: int | Sequence[int], *, skip_special_tokens: bool = False) -> str:
         """The text of token ids; bytes that are no UTF-8 become U+FFFD.
 

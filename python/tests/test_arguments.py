@@ -53,6 +53,21 @@ def test_aliases_open_a_model(options: dict[str, object]) -> None:
     assert llm.engine.context == 64 or not {"n_ctx", "max_seq_len"} & set(options)
 
 
+def test_other_functions_take_what_is_known_elsewhere(llm: LLM) -> None:
+    tokenizer = subbyte.Tokenizer.from_pretrained(DEMO, trust_remote_code=True, use_fast=True)
+    ids = tokenizer.encode("The moor", return_tensors=None, truncation=False)
+    assert ids == llm.tokenizer.encode("The moor")
+    assert tokenizer.decode(ids, clean_up_tokenization_spaces=False) == "The moor"
+    refused(lambda: tokenizer.encode("a", return_tensors="pt"), "return_tensors", "list")
+    weights = np.ones((8, 128), np.float32)
+    matrix = subbyte.quantize(weights, q_group_size=64, w_bit=4)
+    assert matrix.group_size == 64 and matrix.element == "u4"
+    refused(lambda: subbyte.quantize(weights, calib_data=["a"]), "calib_data", "calibration")
+    refused(lambda: subbyte.quantize(weights, desc_act=True), "desc_act", "in their order")
+    refused(lambda: subbyte.quantize(weights, group=64), "group", "group_size")
+    refused(lambda: subbyte.verify(), "verify(): missing", "model")
+
+
 def test_from_pretrained_is_the_same() -> None:
     assert LLM.from_pretrained(repo_id=str(DEMO), verbose=False).engine.model == str(DEMO)
     refused(lambda: LLM.from_pretrained(repo_id=str(DEMO), filename="*Q8_0.gguf"), "filename",

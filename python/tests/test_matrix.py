@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import ROOT
 
 import subbyte
 
@@ -68,6 +69,22 @@ def test_linear_is_the_product_with_the_weights(format: str, shape: tuple[int, .
     size = np.abs(x.astype(np.float64)) @ np.abs(weights).T + np.abs(bias)
     bound = (257 * 2.0**-24 + 2.0**-16) * size
     assert (np.abs(y - (x.astype(np.float64) @ weights.T + bias)) <= bound).all()
+
+
+def test_a_name_says_what_was_written(tmp_path: Path) -> None:
+    for format, bits, element in (("kbit", 3, "nfl3"), ("kbit", 5, "nfl5"), ("kbit", None, "nfl4"),
+                                  ("vq", 4, "vq4"), ("vq", 2, "vq2"), ("kbit3", 3, "nfl3")):
+        assert subbyte.quantize(WEIGHTS, format=format, bits=bits).element == element
+    for format, bits in (("kbit3", 4), ("kbit4", 3), ("vq4", 2), ("kbit", 6)):
+        with pytest.raises(subbyte.Error) as caught:
+            subbyte.quantize(WEIGHTS, format=format, bits=bits)
+        assert caught.value.code == "quantize.bits" and f"{bits} bits" in str(caught.value)
+    source = ROOT / "tests" / "data" / "goldens" / "qwen3-bf16"
+    report = subbyte.quantize(source, tmp_path / "three", format="kbit", bits=3)
+    assert report["format"] == "kbit3" and report["modules_of_bits"] == {"3": report["modules"]}
+    with pytest.raises(subbyte.Error, match="kbit3"):
+        subbyte.quantize(source, tmp_path / "four", format="kbit3", bits=4)
+    assert not (tmp_path / "four").exists()
 
 
 def test_linear_of_other_widths_groups_and_zero_points() -> None:
