@@ -54,13 +54,18 @@ class NotFinite : public StepObserver {
  public:
   void observe(const Op& op, ValueId, std::span<const float> numbers) override {
     const auto is_finite = [](float number) { return std::isfinite(number); };
-    if (first_.empty() && !std::ranges::all_of(numbers, is_finite)) first_ = op.name;
+    if (!first_.empty() || std::ranges::all_of(numbers, is_finite)) return;
+    first_ = op.name;
+    reads_cache_ = std::holds_alternative<AttendOp>(op.what);
   }
   /// Empty while all numbers are finite.
   const std::string& first() const { return first_; }
+  /// Says whether they come of keys and values in the cache, whose numbers were finite before.
+  bool reads_cache() const { return reads_cache_; }
 
  private:
   std::string first_;
+  bool reads_cache_ = false;
 };
 
 LoadOptions with_step_tokens(LoadOptions options, const Backend& backend) {
@@ -184,12 +189,14 @@ Error Model::locate_not_finite(Backend& backend, const Batch& batch, const Error
   Logits logits;
   const Status again = forward(backend, {batch.parts, &seen}, logits);
   if (!again.ok() || seen.first().empty()) return error;
-  const bool is_f16 = batch.parts.front().sequence->pool().type() == Element::kF16;
-  return {
-      error.code,
-      fmt::format("{}; the first numbers that are not finite are those of {}{}", error.message,
-                  seen.first(),
-                  is_f16 ? "; --kv-cache-type bf16 also holds keys and values beyond 65504" : "")};
+  const bool is_f16 =
+      seen.reads_cache() && batch.parts.front().sequence->pool().type() == Element::kF16;
+  return {error.code,
+          fmt::format("{}; the first numbers that are not finite are those of {}{}", error.message,
+                      seen.first(),
+                      is_f16 ? ", whose keys or values a cache in f16 does not hold beyond 65504; "
+                               "--kv-cache-type bf16 does"
+                             : "")};
 }
 
 Status Model::verify_unchanged() const {

@@ -252,6 +252,32 @@ TEST(Logits, that_are_no_numbers_are_refused_with_their_place) {
   EXPECT_EQ(folder.names(), Names{"model"});
 }
 
+/// Values of some 500,000, which f32 and bf16 have and f16 has not.
+TEST(Logits, that_a_cache_of_f16_overflows_name_the_option_that_helps) {
+  const TempDir folder;
+  const std::string model = (folder / "model").string();
+  ASSERT_EQ(run_program({"synth", model, "--shape", "tiny", "--format", "bf16"}).exit_code, 0);
+  std::string bytes = folder.read("model/model.safetensors");
+  uint64_t size = 0;
+  std::memcpy(&size, bytes.data(), sizeof size);
+  const auto place = nlohmann::json::parse(bytes.substr(8, size))
+                         .at("model.layers.0.self_attn.v_proj.weight")
+                         .at("data_offsets");
+  for (uint64_t at = place.at(0); at < place.at(1); at += 2) {
+    bytes.replace(8 + size + at, 2, "\xea\x46");  // 29952 in bf16
+  }
+  folder.write("model/model.safetensors", bytes);
+  const auto logits_with = [&](const char* type) {
+    return run_program({"logits", model, "--ids", "1,2,3", "-o", (folder / "logits").string(),
+                        "--force", "--kv-cache-type", type});
+  };
+  const ProcessResult refused = logits_with("f16");
+  EXPECT_EQ(refused.exit_code, 1);
+  EXPECT_NE(refused.err.find("--kv-cache-type bf16 does [logits.not_finite]"), std::string::npos)
+      << refused.err;
+  EXPECT_EQ(logits_with("bf16").exit_code, 0) << logits_with("bf16").err;
+}
+
 TEST(Leftovers, of_a_killed_command_are_named_and_removed_by_the_next) {
   const TempDir folder;
   ASSERT_NO_FATAL_FAILURE(kill_synth(folder));
