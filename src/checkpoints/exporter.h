@@ -35,6 +35,11 @@ struct ExportShape {
   bool act_order = false;
   int64_t experts = 1;
   bool symmetric = false;  // is_symmetric() of the matrix; the config of some flavours says so
+
+  /// Groups of a row, the last of which may be short.
+  int64_t groups() const {
+    return format.group_size == 0 ? 1 : (cols + format.group_size - 1) / format.group_size;
+  }
 };
 
 ExportShape shape_of(const MatrixView& matrix);

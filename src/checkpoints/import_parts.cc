@@ -65,6 +65,14 @@ Status refuse_nan_bytes(const FileTensor& scales, std::byte nan) {
                   std::count_if(first, scales.bytes.end(), is_nan), scales.bytes.size()));
 }
 
+Error group_error(const ImportContext& context, std::string_view module, int64_t cols,
+                  int64_t groups) {
+  return {
+      "import.config",
+      fmt::format("{}: group_size is {}, but {} has {} groups for {} inputs", context.config.where,
+                  fmt::join(context.config.group_sizes, " or "), quote_name(module), groups, cols)};
+}
+
 int64_t groups_for(int64_t group_size, int64_t cols) {
   return group_size == -1 ? 1 : static_cast<int64_t>(ceil_div(cols, group_size));
 }
@@ -145,7 +153,7 @@ Status check_scales(const ImportContext& context, const ModuleInfo& info) {
   if (info.scales == nullptr) return {};
   if (info.format.scale == Format::kE4M4) return {};  // every byte is a number
   if (info.format.scale == Format::kE8M0) return refuse_nan_bytes(*info.scales, std::byte{0xFF});
-  if (info.format.scale == Format::kE4M3) return refuse_nan_bytes(*info.scales, std::byte{0x7F});
+  if (info.scales->dtype == DType::kF8E4M3) return refuse_nan_bytes(*info.scales, std::byte{0x7F});
   return check_scales(*info.scales, context.pool);
 }
 
@@ -184,6 +192,38 @@ Status require_method(const ImportContext& context, std::string_view module,
                            quote(of_tensors.method_name()))};
 }
 
+Status require_modelopt(const ImportContext& context, std::string_view module,
+                        std::initializer_list<ModeloptWeights> kinds) {
+  SUBBYTE_CHECK(require_method(context, module, QuantizationConfig::Method::kModelopt));
+  const std::vector<ModeloptWeights>& said = context.config.modelopt;
+  if (std::ranges::find_first_of(said, kinds) != said.end()) return {};
+  std::vector<std::string_view> names;
+  std::ranges::transform(said, std::back_inserter(names), name_of);
+  return Error{"import.config",
+               fmt::format("{}: quant_algo is one of {}, but the tensors of {} are those of {}",
+                           context.config.where, fmt::join(names, " and "), quote_name(module),
+                           name_of(*kinds.begin()))};
+}
+
+Result<int64_t> modelopt_group_size(const ImportContext& context, std::string_view module,
+                                    const FileTensor& scales, int64_t cols,
+                                    std::initializer_list<int64_t> sizes) {
+  const auto groups = static_cast<int64_t>(scales.shape[1]);
+  const int64_t size = groups > 0 && cols % groups == 0 ? cols / groups : 0;
+  const bool fits =
+      sizes.size() == 0 ? size % 8 == 0 : std::ranges::find(sizes, size) != sizes.end();
+  if (size == 0 || !fits) {
+    return tensor_error("import.shape", scales,
+                        fmt::format("expected a scale for each {} of {} inputs, found {}",
+                                    sizes.size() == 0 ? "multiple of 8"
+                                                      : fmt::format("{}", fmt::join(sizes, " or ")),
+                                    cols, groups));
+  }
+  const std::vector<int64_t>& said = context.config.group_sizes;
+  if (said.empty() || std::ranges::find(said, size) != said.end()) return size;
+  return group_error(context, module, cols, groups);
+}
+
 Status check_config(const ImportContext& context, std::string_view module,
                     QuantizationConfig::Method method, int64_t bits, int64_t cols, int64_t groups) {
   SUBBYTE_CHECK(require_method(context, module, method));
@@ -195,13 +235,7 @@ Status check_config(const ImportContext& context, std::string_view module,
   }
   const bool known = std::ranges::any_of(
       config.group_sizes, [&](int64_t size) { return groups_for(size, cols) == groups; });
-  if (!known) {
-    return Error{
-        "import.config",
-        fmt::format("{}: group_size is {}, but {} has {} groups for {} inputs", config.where,
-                    fmt::join(config.group_sizes, " or "), quote_name(module), groups, cols)};
-  }
-  return {};
+  return known ? Status() : group_error(context, module, cols, groups);
 }
 
 Result<int64_t> group_size_of(const ImportContext& context, const FileTensor& scales, int64_t cols,

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <initializer_list>
 #include <string_view>
 
 #include "checkpoints/importer.h"
@@ -58,6 +59,18 @@ Result<std::shared_ptr<std::byte[]>> transpose_scales(const FileTensor& scales, 
 /// import.config).
 Status require_method(const ImportContext& context, std::string_view module,
                       QuantizationConfig::Method method);
+
+/// The same of ModelOpt: some algorithm makes weights of one of `kinds`, the first of which the
+/// tensors of `module` are.
+Status require_modelopt(const ImportContext& context, std::string_view module,
+                        std::initializer_list<ModeloptWeights> kinds);
+
+/// Inputs that share a scale of ModelOpt, as [rows][groups] of `scales` tell: one of `sizes`
+/// (empty: any) that divides `cols`, and if the config says sizes one of those, too. Codes
+/// import.shape and import.config.
+Result<int64_t> modelopt_group_size(const ImportContext& context, std::string_view module,
+                                    const FileTensor& scales, int64_t cols,
+                                    std::initializer_list<int64_t> sizes);
 
 /// Checks that the config does not contradict the tensors of `module` (code import.config).
 /// `cols` is K, `groups` the number of groups that the tensors have.

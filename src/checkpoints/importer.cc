@@ -74,7 +74,7 @@ Result<ModuleInfo> describe_module(const ImportContext& context, std::string_vie
   SUBBYTE_TRY(const Importer* importer, find_importer(context.tensors, module));
   SUBBYTE_TRY(ModuleInfo info, importer->describe(context, module));
   const std::string_view entry = context.config.kept.entry_of(module);
-  if (entry.empty() || is_dense(info.format)) return info;
+  if (entry.empty() || is_dense(info)) return info;
   return Error{"import.config",
                fmt::format("tensor {}: expected weights that are not quantized, as {} of {} says, "
                            "found {}",

@@ -41,6 +41,11 @@ struct ModuleInfo {
   uint64_t bytes() const;  // in the file
 };
 
+/// Says whether the file has floats, which codes may become only when they are read.
+inline bool is_dense(const ModuleInfo& info) {
+  return is_dense(info.format) && info.scales == nullptr;
+}
+
 struct Importer {
   std::string_view name;    // "awq"
   std::string_view anchor;  // what follows the module's name in that tensor which every module has

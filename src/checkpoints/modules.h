@@ -18,8 +18,4 @@ struct FoundModule {
 /// is the importer's refusal where its tensors contradict themselves or the config.
 std::vector<FoundModule> find_modules(const ImportContext& context);
 
-inline bool is_dense(const ModuleInfo& info) {
-  return is_dense(info.format);
-}
-
 }  // namespace subbyte

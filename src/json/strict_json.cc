@@ -8,6 +8,7 @@
 #include "base/mapped_file.h"
 #include "base/model_file.h"
 #include "base/quote.h"
+#include "base/small_letters.h"
 #include "base/utf8.h"
 #include "json/parser_problem.h"
 
@@ -364,6 +365,12 @@ Result<std::optional<std::string>> Object::string(std::string_view key) const {
   return std::optional<std::string>(value->get_ref<const std::string&>());
 }
 
+Result<std::optional<std::string>> Object::word(std::string_view key) const {
+  SUBBYTE_TRY(std::optional<std::string> value, string(key));
+  if (value) *value = small_letters(*value);
+  return value;
+}
+
 Result<std::optional<Object>> Object::object(std::string_view key) const {
   const Value* value = find(key);
   if (value == nullptr || value->is_null()) return std::optional<Object>();
@@ -382,6 +389,11 @@ Result<std::string> Object::required_string(std::string_view key) const {
   SUBBYTE_TRY(std::optional<std::string> value, string(key));
   if (!value) return error("json.missing", key, "a string");
   return *std::move(value);
+}
+
+Result<std::string> Object::required_word(std::string_view key) const {
+  SUBBYTE_TRY(const std::string value, required_string(key));
+  return small_letters(value);
 }
 
 }  // namespace subbyte::json

@@ -77,11 +77,15 @@ class Object {
   Result<std::optional<double>> number(std::string_view key, double min, double max) const;
   Result<std::optional<bool>> boolean(std::string_view key) const;
   Result<std::optional<std::string>> string(std::string_view key) const;
+  /// A word of a tool in small letters, as tools write one word in cases of their own ("NVFP4",
+  /// "nvfp4"). Messages have it as it stands.
+  Result<std::optional<std::string>> word(std::string_view key) const;
   Result<std::optional<Object>> object(std::string_view key) const;
 
   /// The same for keys that must be there; code json.missing.
   Result<int64_t> required_integer(std::string_view key, int64_t min, int64_t max) const;
   Result<std::string> required_string(std::string_view key) const;
+  Result<std::string> required_word(std::string_view key) const;
 
   /// The error that such a getter would give, for checks of the caller's own.
   Error error(std::string_view code, std::string_view key, std::string_view expected) const;

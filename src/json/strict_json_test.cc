@@ -169,7 +169,7 @@ TEST(StrictJson, reads_files_up_to_a_size) {
 class ObjectTest : public testing::Test {
  protected:
   Value value_ = *parse(R"({"i":7,"neg":-3,"whole":4.0,"f":2.5,"big":18446744073709551615,"e":1e30,
-      "t":true,"s":"32","n":null,"a":[1],"o":{"factor":"x","in":{"k":1}}})",
+      "t":true,"s":"32","W":"Fp8_PB-wo \u00c9","n":null,"a":[1],"o":{"factor":"x","in":{"k":1}}})",
                         "config.json");
   Object object_ = *Object::of(value_, "config.json");
 };
@@ -207,6 +207,17 @@ TEST_F(ObjectTest, reads_numbers_booleans_and_strings) {
   EXPECT_EQ(object_.string("i").error().code, "json.type");
   EXPECT_EQ(*object_.required_string("s"), "32");
   EXPECT_EQ(object_.required_string("n").error().code, "json.missing");
+}
+
+TEST_F(ObjectTest, words_of_tools_are_read_in_small_letters) {
+  EXPECT_EQ(*object_.word("W"), "fp8_pb-wo \u00C9");  // of ASCII alone
+  EXPECT_EQ(*object_.required_word("W"), "fp8_pb-wo \u00C9");
+  EXPECT_EQ(*object_.word("absent"), std::nullopt);
+  EXPECT_EQ(*object_.word("n"), std::nullopt);
+  EXPECT_EQ(object_.word("i").error().code, "json.type");
+  EXPECT_EQ(object_.required_word("n").error().code, "json.missing");
+  EXPECT_EQ(object_.error("x", "W", "another").message,
+            "config.json: W: expected another, found \"Fp8_PB-wo \u00C9\"");
 }
 
 TEST_F(ObjectTest, knows_what_is_present) {

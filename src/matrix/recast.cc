@@ -62,7 +62,8 @@ std::span<const std::byte> regroup(Matrix& matrix, std::span<const std::byte> fr
 template <typename Origin>
 void regroup(Matrix& matrix, int64_t group_size, const Origin& origin) {
   MatrixView& view = matrix.view;
-  const int64_t groups = view.cols / (group_size == 0 ? view.cols : group_size);
+  const int64_t size = group_size == 0 ? view.cols : group_size;
+  const int64_t groups = (view.cols + size - 1) / size;
   const auto scales = regroup(matrix, view.scales, scale_width(view), groups, origin);
   const auto zeros = regroup(matrix, view.zeros, zero_bytes(view.format.zero), groups, origin);
   view.scales = scales;
@@ -265,12 +266,13 @@ Result<Matrix> with_group_size(Matrix matrix, int64_t group_size) {
     matrix.view.format.group_size = group_size;
     return matrix;
   }
-  if (to <= 0 || view.cols % to != 0 || view.cols % from != 0 ||
-      (from % to != 0 && to % from != 0)) {
+  const bool divides = to > 0 && to < from && from % to == 0;  // also where the last one is short
+  const bool joins = to > from && to % from == 0 && view.cols % to == 0;
+  if (!divides && !joins) {
     return Error{"recast.group_size", "groups of " + std::to_string(from) +
                                           " inputs cannot become groups of " + std::to_string(to)};
   }
-  if (to > from) {
+  if (joins) {
     const int64_t different = first_difference(view, to / from);
     if (different >= 0) {
       return Error{"recast.group_size",

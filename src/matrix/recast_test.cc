@@ -99,6 +99,27 @@ TEST(Recast, groups_become_smaller_and_larger_again) {
   }
 }
 
+TEST(Recast, a_short_last_group_is_divided_as_the_others_are) {
+  constexpr int64_t kShort = 160;  // groups of 64, 64 and 32
+  const auto random =
+      random_matrix({Format::kU4, Format::kF16, Zero::kU8, 64}, kRows, kShort, Contents::kReal, 12);
+  Matrix matrix = matrix_of(random);
+  const auto small = with_group_size(matrix, 32);
+  expect_same_weights(matrix, small);
+  EXPECT_EQ(small->view.groups(), 5);
+  EXPECT_EQ(code_of(with_group_size(matrix, 128)), "recast.group_size");
+  EXPECT_EQ(code_of(with_group_size(matrix, 0)), "recast.group_size");
+  std::vector<uint32_t> order;  // groups 1, 0 and the short one
+  for (const uint32_t first : {64, 0, 128}) {
+    const uint32_t count = first == 128 ? 32 : 64;
+    for (uint32_t k = 0; k < count; ++k) order.push_back(first + k);
+  }
+  matrix.view.input_order = order;
+  const auto ordered = with_inputs_in_order(matrix);
+  expect_same_weights(matrix, ordered);
+  EXPECT_EQ(ordered->view.groups(), 3);
+}
+
 TEST(Recast, groups_that_differ_do_not_become_one) {
   auto random =
       random_matrix({Format::kU4, Format::kF16, Zero::kU8, 32}, kRows, kCols, Contents::kReal, 4);

@@ -174,7 +174,7 @@ class WeightChecker {
       if (!absent || context_.complete) context_.findings.add(info.error(), module);
       return {};
     }
-    quantized_ = quantized_ || !is_dense(info->format);
+    quantized_ = quantized_ || !is_dense(*info);
     for (const FileTensor* tensor : info->tensors) {
       used_.insert(tensor->name);
       SUBBYTE_CHECK(tensor->file->verify_unchanged());
@@ -194,7 +194,7 @@ class WeightChecker {
     };
     const MatrixStatistics statistics = collect_statistics(*matrices, context_.pool, release);
     check_module({module, info, import_.config, statistics}, context_.findings);
-    magnitudes_.add(is_dense(info.format) ? info.tensors.front()->name : scale_tensor(info),
+    magnitudes_.add(is_dense(info) ? info.tensors.front()->name : scale_tensor(info),
                     statistics.largest);
   }
 

@@ -15,6 +15,7 @@
 
 #include <limits>
 
+#include "base/small_letters.h"
 #include "checkpoints/config/quantization_methods.h"
 
 namespace subbyte {
@@ -24,7 +25,7 @@ using Scheme = CompressedScheme;
 
 constexpr int64_t kMaxGroupSize = int64_t{1} << 24;
 constexpr int64_t kNvfp4Group = 16;
-constexpr int64_t kMxfp4Group = 32;
+constexpr int64_t kMxGroup = 32;
 constexpr int64_t kFp8Block = 128;
 
 struct Preset {
@@ -38,8 +39,10 @@ const Preset kPresets[] = {
     {"W4A16_ASYM", {Scheme::Format::kPackQuantized, 4, false, 128, false}},
     {"NVFP4A16", {Scheme::Format::kNvfp4, 4, true, kNvfp4Group, false}},
     {"NVFP4", {Scheme::Format::kNvfp4, 4, true, kNvfp4Group, false}},
-    {"MXFP4A16", {Scheme::Format::kMxfp4, 4, true, kMxfp4Group, false}},
-    {"MXFP4", {Scheme::Format::kMxfp4, 4, true, kMxfp4Group, false}},
+    {"MXFP4A16", {Scheme::Format::kMxfp4, 4, true, kMxGroup, false}},
+    {"MXFP4", {Scheme::Format::kMxfp4, 4, true, kMxGroup, false}},
+    {"MXFP8A16", {Scheme::Format::kFp8, 8, true, kMxGroup, false}},
+    {"MXFP8", {Scheme::Format::kFp8, 8, true, kMxGroup, false}},
     {"W8A8", {Scheme::Format::kNaive, 8, true, -1, false}},
     {"FP8", {Scheme::Format::kFp8, 8, true, -1, false, -1}},
     {"FP8_DYNAMIC", {Scheme::Format::kFp8, 8, true, -1, false, 1}},
@@ -51,10 +54,11 @@ Result<Scheme::Format> read_format(const json::Object& object, std::string_view 
   if (format == "nvfp4-pack-quantized") return Scheme::Format::kNvfp4;
   if (format == "mxfp4-pack-quantized") return Scheme::Format::kMxfp4;
   if (format == "naive-quantized" || format == "int-quantized") return Scheme::Format::kNaive;
-  if (format == "float-quantized") return Scheme::Format::kFp8;
+  if (format == "float-quantized" || format == "mxfp8-quantized") return Scheme::Format::kFp8;
   return object.error("quantization.format", "format",
                       "\"pack-quantized\", \"naive-quantized\", \"int-quantized\", "
-                      "\"float-quantized\", \"nvfp4-pack-quantized\" or \"mxfp4-pack-quantized\"");
+                      "\"float-quantized\", \"mxfp8-quantized\", \"nvfp4-pack-quantized\" or "
+                      "\"mxfp4-pack-quantized\"");
 }
 
 Result<int64_t> read_integer(const json::Object& weights, std::string_view key, int64_t absent) {
@@ -63,20 +67,28 @@ Result<int64_t> read_integer(const json::Object& weights, std::string_view key, 
   return value.value_or(absent);
 }
 
-/// Which inputs share a scale: strategy "group" with its size, or "channel", the whole row.
-Result<int64_t> read_group_size(const json::Object& weights, bool floats) {
+/// Which weights share a scale: strategy "group" with its size, "channel", the whole row, or
+/// "tensor".
+Status read_strategy(const json::Object& weights, bool floats, Scheme& scheme) {
   SUBBYTE_TRY(const int64_t size, read_integer(weights, "group_size", 0));
-  SUBBYTE_TRY(const auto given, weights.string("strategy"));
+  SUBBYTE_TRY(const auto given, weights.word("strategy"));
   const std::string strategy = given.value_or(size > 0 ? "group" : size == -1 ? "channel" : "");
-  if (strategy == "channel" && !floats) return int64_t{-1};
+  const bool of_tensor = strategy == "tensor";
+  if ((of_tensor || strategy == "channel") && !floats) {
+    scheme.group_size = -1;
+    scheme.block_rows = of_tensor ? -1 : 1;
+    return {};
+  }
   if (strategy != "group" && (strategy != "tensor_group" || !floats)) {
-    return weights.error("quantization.strategy", "strategy",
-                         floats ? "\"tensor_group\" or \"group\"" : "\"group\" or \"channel\"");
+    return weights.error(
+        "quantization.strategy", "strategy",
+        floats ? "\"tensor_group\" or \"group\"" : "\"group\", \"channel\" or \"tensor\"");
   }
   if (size < 8 || size % 8 != 0 || size > kMaxGroupSize) {
     return weights.error("quantization.group_size", "group_size", "a positive multiple of 8");
   }
-  return size;
+  scheme.group_size = size;
+  return {};
 }
 
 /// null, false, "weight" and "static" leave groups contiguous; true, "group" and "dynamic" do not.
@@ -84,7 +96,7 @@ Result<bool> read_act_order(const json::Object& weights) {
   const json::Value* value = weights.find("actorder");
   if (value == nullptr || value->is_null()) return false;
   if (value->is_boolean()) return value->get<bool>();
-  SUBBYTE_TRY(const std::string order, weights.required_string("actorder"));
+  SUBBYTE_TRY(const std::string order, weights.required_word("actorder"));
   if (order == "group" || order == "dynamic") return true;
   if (order == "weight" || order == "static") return false;
   return weights.error("quantization.activation_order", "actorder",
@@ -92,7 +104,7 @@ Result<bool> read_act_order(const json::Object& weights) {
 }
 
 Status check_floats(const json::Object& weights, const Scheme& scheme) {
-  const int64_t group = scheme.format == Scheme::Format::kNvfp4 ? kNvfp4Group : kMxfp4Group;
+  const int64_t group = scheme.format == Scheme::Format::kNvfp4 ? kNvfp4Group : kMxGroup;
   if (scheme.bits != 4) return weights.error("quantization.bits", "num_bits", "4");
   if (scheme.group_size != group) {
     return weights.error("quantization.group_size", "group_size", group == 16 ? "16" : "32");
@@ -104,7 +116,7 @@ Status check_floats(const json::Object& weights, const Scheme& scheme) {
 /// Outputs and inputs that share a scale of FP8: strategy "tensor", "channel", "group" with its
 /// size, or "block" with "block_structure": [128, 128].
 Status read_fp8_strategy(const json::Object& weights, Scheme& scheme) {
-  SUBBYTE_TRY(const std::string strategy, weights.required_string("strategy"));
+  SUBBYTE_TRY(const std::string strategy, weights.required_word("strategy"));
   scheme.group_size = -1;
   if (strategy == "channel") return {};
   if (strategy == "tensor") {
@@ -140,7 +152,7 @@ Status read_fp8_strategy(const json::Object& weights, Scheme& scheme) {
 Result<Scheme> read_fp8_weights(const json::Object& weights) {
   Scheme scheme;
   scheme.format = Scheme::Format::kFp8;
-  SUBBYTE_TRY(const auto type, weights.string("type"));
+  SUBBYTE_TRY(const auto type, weights.word("type"));
   if (type.value_or("int") != "float") {
     return weights.error("quantization.format", "type", "\"float\"");
   }
@@ -155,14 +167,12 @@ Result<Scheme> read_fp8_weights(const json::Object& weights) {
 }
 
 Result<Scheme> read_weights(const json::Object& weights, Scheme::Format format) {
-  const json::Value* const kind = weights.find("type");
-  const bool naive_fp8 =
-      format == Scheme::Format::kNaive && kind != nullptr && *kind == json::Value("float");
+  SUBBYTE_TRY(const auto type, weights.word("type"));
+  const bool naive_fp8 = format == Scheme::Format::kNaive && type == "float";
   if (format == Scheme::Format::kFp8 || naive_fp8) return read_fp8_weights(weights);
   const bool floats = format == Scheme::Format::kNvfp4 || format == Scheme::Format::kMxfp4;
   Scheme scheme;
   scheme.format = format;
-  SUBBYTE_TRY(const auto type, weights.string("type"));
   if (type.value_or("int") != (floats ? "float" : "int")) {
     return weights.error("quantization.format", "type", floats ? "\"float\"" : "\"int\"");
   }
@@ -174,7 +184,7 @@ Result<Scheme> read_weights(const json::Object& weights, Scheme::Format format) 
   }
   SUBBYTE_TRY(const auto symmetric, weights.boolean("symmetric"));
   scheme.symmetric = symmetric.value_or(true);
-  SUBBYTE_TRY(scheme.group_size, read_group_size(weights, floats));
+  SUBBYTE_CHECK(read_strategy(weights, floats, scheme));
   SUBBYTE_TRY(scheme.act_order, read_act_order(weights));
   if (floats) SUBBYTE_CHECK(check_floats(weights, scheme));
   return scheme;
@@ -192,14 +202,15 @@ void read_targets(const json::Value* targets, QuantizationConfig& config) {
 Status read_preset(const json::Object& groups, const std::string& name, const json::Value& targets,
                    QuantizationConfig& config) {
   for (const Preset& preset : kPresets) {
-    if (preset.name != name) continue;
+    if (small_letters(preset.name) != small_letters(name)) continue;
     config.schemes.push_back(preset.scheme);
     read_targets(&targets, config);
     return {};
   }
   return groups.error("quantization.format", name,
                       "an object, or targets of the preset W8A16, W4A16, W4A16_ASYM, NVFP4A16, "
-                      "NVFP4, MXFP4A16, MXFP4, W8A8, FP8, FP8_DYNAMIC or FP8_BLOCK");
+                      "NVFP4, MXFP4A16, MXFP4, MXFP8A16, MXFP8, W8A8, FP8, FP8_DYNAMIC or "
+                      "FP8_BLOCK");
 }
 
 Status read_group(const json::Object& object, const json::Object& group,
@@ -209,8 +220,8 @@ Status read_group(const json::Object& object, const json::Object& group,
   if (!weights) return {};  // only activations
   SUBBYTE_CHECK(
       json::check_keys(*weights, quantization_rules("ct-weights"), "config.not_computed"));
-  SUBBYTE_TRY(const auto own, group.string("format"));
-  SUBBYTE_TRY(const auto common, object.string("format"));
+  SUBBYTE_TRY(const auto own, group.word("format"));
+  SUBBYTE_TRY(const auto common, object.word("format"));
   SUBBYTE_TRY(const auto format,
               read_format(own ? group : object, own ? *own : common.value_or("")));
   SUBBYTE_TRY(const Scheme scheme, read_weights(*weights, format));
@@ -227,7 +238,7 @@ Status refuse_transforms(const json::Object& object) {
   }
   SUBBYTE_TRY(const auto sparsity, object.object("sparsity_config"));
   if (!sparsity) return {};
-  SUBBYTE_TRY(const auto format, sparsity->string("format"));
+  SUBBYTE_TRY(const auto format, sparsity->word("format"));
   if (format.value_or("dense") != "dense") {
     return sparsity->error("quantization.sparsity", "format", "\"dense\"");
   }
@@ -240,8 +251,8 @@ Status read_kv_cache_scheme(const json::Object& object, KvCacheScheme& scheme) {
   SUBBYTE_TRY(const auto said, object.object("kv_cache_scheme"));
   if (!said) return {};
   SUBBYTE_TRY(const auto bits, said->integer("num_bits", 0, kMaxGroupSize));
-  SUBBYTE_TRY(const auto type, said->string("type"));
-  SUBBYTE_TRY(const auto strategy, said->string("strategy"));
+  SUBBYTE_TRY(const auto type, said->word("type"));
+  SUBBYTE_TRY(const auto strategy, said->word("strategy"));
   SUBBYTE_TRY(const auto dynamic, said->boolean("dynamic"));
   SUBBYTE_TRY(const auto symmetric, said->boolean("symmetric"));
   const bool fp8 = bits.value_or(8) == 8 && type.value_or("int") == "float" &&
@@ -286,7 +297,11 @@ std::string to_string(const CompressedScheme& scheme) {
   std::string text = scheme.format == Scheme::Format::kNaive ? "naive" : "pack";
   text += "-quantized " + std::to_string(scheme.bits) + " bits ";
   text += scheme.symmetric ? "symmetric " : "asymmetric ";
-  text += scheme.group_size == -1 ? "channel" : "group " + std::to_string(scheme.group_size);
+  if (scheme.group_size == -1) {
+    text += scheme.block_rows == -1 ? "tensor" : "channel";
+  } else {
+    text += "group " + std::to_string(scheme.group_size);
+  }
   if (scheme.act_order) text += " actorder group";
   return text;
 }

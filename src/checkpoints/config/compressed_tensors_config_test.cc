@@ -110,8 +110,27 @@ TEST_F(CompressedTensorsConfig, reads_naive_integers) {
       with_group("naive-quantized", R"("num_bits": 5, "strategy": "group", "group_size": 32)"));
   ASSERT_EQ(found.size(), 1u);
   EXPECT_EQ(to_string(found[0]), "naive-quantized 5 bits symmetric group 32");
-  EXPECT_EQ(code("naive-quantized", R"("num_bits": 8, "strategy": "tensor")"),
-            "quantization.strategy");
+  const auto tensor =
+      schemes(with_group("naive-quantized", R"("num_bits": 8, "strategy": "tensor")"));
+  ASSERT_EQ(tensor.size(), 1u);
+  EXPECT_EQ(to_string(tensor[0]), "naive-quantized 8 bits symmetric tensor");
+  const auto packed = schemes(
+      with_group("pack-quantized", R"("num_bits": 4, "strategy": "tensor", "symmetric": false)"));
+  ASSERT_EQ(packed.size(), 1u);
+  EXPECT_EQ(to_string(packed[0]), "pack-quantized 4 bits asymmetric tensor");
+}
+
+/// Powers of two as scales are told by the type of their tensor.
+TEST_F(CompressedTensorsConfig, reads_mxfp8) {
+  const auto found =
+      schemes(with_group("mxfp8-quantized", R"("num_bits": 8, "type": "float", "strategy": "group",
+                                               "group_size": 32, "scale_dtype": "torch.uint8")"));
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_EQ(to_string(found[0]), "float-quantized group 32");
+  const auto presets = schemes(R"("config_groups": {"MXFP8A16": ["a"], "mxfp8": ["b"]})");
+  ASSERT_EQ(presets.size(), 2u);
+  EXPECT_EQ(presets[0], found[0]);
+  EXPECT_EQ(presets[1], found[0]);
 }
 
 TEST_F(CompressedTensorsConfig, reads_int8_with_activations_as_naive_integers) {
@@ -170,7 +189,7 @@ TEST_F(CompressedTensorsConfig, refuses_what_it_cannot_read) {
                    R"("num_bits": 4, "strategy": "group", "group_size": )" + std::string(size)),
               "quantization.group_size");
   }
-  for (const char* strategy : {"tensor", "block", "token", "tensor_group", "attn_head"}) {
+  for (const char* strategy : {"block", "token", "tensor_group", "attn_head"}) {
     EXPECT_EQ(code("pack-quantized", R"("num_bits": 4, "group_size": 128, "strategy": ")" +
                                          std::string(strategy) + "\""),
               "quantization.strategy");

@@ -7,6 +7,7 @@
 
 #include "base/model_file.h"
 #include "base/quote.h"
+#include "base/small_letters.h"
 #include "checkpoints/config/exported_config.h"
 #include "checkpoints/config/quantization_methods.h"
 #include "checkpoints/config/side_file_keys.h"
@@ -59,8 +60,8 @@ Status read_other_symmetry(const json::Object& rule, QuantizationConfig& config)
 
 /// AutoRound names itself in the configs that it writes for others.
 bool is_by_auto_round(const json::Object& object) {
-  const json::Value* provider = object.find("provider");
-  return object.has("autoround_version") || (provider != nullptr && *provider == "auto-round");
+  const auto provider = object.word("provider");
+  return object.has("autoround_version") || (provider.ok() && *provider == "auto-round");
 }
 
 /// GPTQ: {"+:regex": {"bits": 8}, "-:regex": {}}. What stands beside "-:", which keeps modules out,
@@ -91,7 +92,7 @@ bool is_by_gptqmodel(const json::Object& object) {
   const json::Value& value = (*meta)["quantizer"];
   const json::Value list = value.is_array() ? value : json::Value::array({value});
   return std::ranges::any_of(list, [](const json::Value& name) {
-    return name.is_string() && name.get_ref<const std::string&>().starts_with("gptqmodel");
+    return name.is_string() && small_letters(name.get<std::string>()).starts_with("gptqmodel");
   });
 }
 
@@ -102,8 +103,8 @@ Status read_awq(const json::Object& object, QuantizationConfig& config) {
   SUBBYTE_TRY(const auto zero_point, object.boolean("zero_point"));
   config.zero_point = zero_point.value_or(true);
   config.by_gptqmodel = is_by_gptqmodel(object);
-  SUBBYTE_TRY(const auto version, object.string("version"));
-  if (const std::string v = version.value_or("gemm"); v != "gemm" && v != "GEMM") {
+  SUBBYTE_TRY(const auto version, object.word("version"));
+  if (version.value_or("gemm") != "gemm") {
     return object.error("quantization.version", "version",
                         "\"gemm\" (the only AWQ layout supported)");
   }
@@ -122,7 +123,7 @@ Status read_gptq(const json::Object& object, std::string_view method, Quantizati
   SUBBYTE_CHECK(read_overrides(object, config));
   config.desc_act = desc_act.value_or(false);
   const char* key = object.has("checkpoint_format") ? "checkpoint_format" : "format";
-  SUBBYTE_TRY(const auto format, object.string(key));
+  SUBBYTE_TRY(const auto format, object.word(key));
   const std::string version = format.value_or("gptq");
   config.marlin = marlin.value_or(false) || version == "marlin" || method == "marlin";
   if (version != "gptq" && version != "gptq_v2" && version != "marlin") {
@@ -165,20 +166,24 @@ Status read_extra_config(const json::Object& object, QuantizationConfig& config)
   return {};
 }
 
-/// FP4 of AutoRound has the tensors of compressed-tensors, whatever the packing is called:
-/// {"bits": 4, "data_type": "nv_fp", "group_size": 16}, or "mx_fp" and 32.
-Status read_auto_round_fp4(const json::Object& object, std::string_view data_type,
-                           QuantizationConfig& config) {
+/// Floats of AutoRound have the tensors of compressed-tensors, whatever the packing is called:
+/// {"bits": 4, "data_type": "nv_fp", "group_size": 16}, or "mx_fp" of 4 or 8 bits and 32.
+Status read_auto_round_floats(const json::Object& object, std::string_view data_type,
+                              QuantizationConfig& config) {
+  using Format = CompressedScheme::Format;
   const bool nvfp4 = data_type.starts_with("nv_fp");
   if (!nvfp4 && !data_type.starts_with("mx_fp")) {
     return object.error("quantization.format", "data_type", "\"int\", \"nv_fp\" or \"mx_fp\"");
   }
-  CompressedScheme scheme;
-  scheme.format = nvfp4 ? CompressedScheme::Format::kNvfp4 : CompressedScheme::Format::kMxfp4;
-  scheme.group_size = nvfp4 ? 16 : 32;
   SUBBYTE_TRY(const int64_t bits, object.required_integer("bits", 0, 64));
   SUBBYTE_TRY(const int64_t size, object.required_integer("group_size", -1, kMaxGroupSize));
-  if (bits != scheme.bits) return object.error("quantization.bits", "bits", "4");
+  if (bits != 4 && (nvfp4 || bits != 8)) {
+    return object.error("quantization.bits", "bits", nvfp4 ? "4" : "4 or 8");
+  }
+  CompressedScheme scheme;
+  scheme.format = nvfp4 ? Format::kNvfp4 : bits == 4 ? Format::kMxfp4 : Format::kFp8;
+  scheme.bits = bits;
+  scheme.group_size = nvfp4 ? 16 : 32;
   if (size != scheme.group_size) {
     return object.error("quantization.group_size", "group_size", nvfp4 ? "16" : "32");
   }
@@ -189,11 +194,11 @@ Status read_auto_round_fp4(const json::Object& object, std::string_view data_typ
 
 Status read_auto_round(const json::Object& object, QuantizationConfig& config) {
   config.by_auto_round = true;
-  SUBBYTE_TRY(const auto data_type, object.string("data_type"));
+  SUBBYTE_TRY(const auto data_type, object.word("data_type"));
   if (!data_type.value_or("int").starts_with("int"))
-    return read_auto_round_fp4(object, *data_type, config);
+    return read_auto_round_floats(object, *data_type, config);
   const char* key = object.has("packing_format") ? "packing_format" : "backend";
-  SUBBYTE_TRY(const std::string packing, object.required_string(key));
+  SUBBYTE_TRY(const std::string packing, object.required_word(key));
   const auto known = std::ranges::find(kAutoRoundPackings, packing, &AutoRoundPacking::name);
   if (known == std::end(kAutoRoundPackings)) {
     return object.error("quantization.version", key,
@@ -212,9 +217,10 @@ Status read_auto_round(const json::Object& object, QuantizationConfig& config) {
 }
 
 /// Method as tables have it: AutoRound and GPTQ have two names.
-std::string_view table_name(std::string_view method) {
-  if (method == "marlin") return "gptq";
-  return method == "intel/auto-round" ? "auto-round" : method;
+std::string table_name(std::string_view method) {
+  const std::string word = small_letters(method);
+  if (word == "marlin") return "gptq";
+  return word == "intel/auto-round" ? "auto-round" : word;
 }
 
 /// The lists of modules that are not quantized.
@@ -401,7 +407,7 @@ std::vector<std::string> unknown_quantization_keys(const json::Object& config) {
   const auto found = find_section(config);
   if (!found.ok() || !*found) return keys;
   const auto& [name, section] = **found;
-  const auto method = section.string("quant_method");
+  const auto method = section.word("quant_method");
   if (!method.ok() || !*method || !foreign_method(**method).empty()) return keys;
   append_unknown_of_section(section, name + ".", **method, keys);
   return keys;
@@ -477,7 +483,7 @@ Result<QuantizationConfig> read_quantization_config(const json::Object& config,
   SUBBYTE_CHECK(refuse_mlx(config));
   SUBBYTE_TRY(const auto found, find_section(config));
   if (found) {
-    SUBBYTE_TRY(const auto method, found->section.required_string("quant_method"));
+    SUBBYTE_TRY(const auto method, found->section.required_word("quant_method"));
     return read_section(found->section, method);
   }
   if (const SideFile* const file = find_side_file(directory)) {

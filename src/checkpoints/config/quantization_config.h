@@ -27,7 +27,7 @@ struct CompressedScheme {
   bool symmetric = true;
   int64_t group_size = -1;  // -1: the whole row
   bool act_order = false;
-  int64_t block_rows = 1;  // FP8: outputs that share a scale; -1: all of them
+  int64_t block_rows = 1;  // outputs that share a scale; -1: all of them
 
   bool operator==(const CompressedScheme&) const = default;
 };
@@ -47,6 +47,12 @@ struct KvCacheScheme {
   bool operator==(const KvCacheScheme&) const = default;
 };
 
+/// What algorithms of ModelOpt make of weights.
+enum class ModeloptWeights : uint8_t { kNvfp4, kMxfp4, kFp8, kMxfp8, kInt8, kInt4 };
+
+/// "NVFP4"
+std::string_view name_of(ModeloptWeights weights);
+
 struct QuantizationConfig {
   enum class Method : uint8_t {
     kNone,
@@ -64,9 +70,9 @@ struct QuantizationConfig {
   Method method = Method::kNone;
   std::string where = "config.json";  // the file that said so, for messages
 
-  // AWQ, GPTQ, kbit, vq (fixed for ModelOpt). `bits` and `group_sizes` hold the general value and
-  // those of the overrides ("dynamic"), which name single modules by regular expressions: the
-  // tensors of a module may agree with any of them.
+  // AWQ, GPTQ, kbit, vq. `bits` and `group_sizes` hold the general value and those of the overrides
+  // ("dynamic"), which name single modules by regular expressions: the tensors of a module may
+  // agree with any of them. ModelOpt: the sizes that are said of formats with groups.
   std::vector<int64_t> bits = {};
   std::vector<int64_t> group_sizes = {};  // -1: the whole row
   bool zero_point = true;                 // AWQ
@@ -85,11 +91,9 @@ struct QuantizationConfig {
   std::vector<CompressedScheme> schemes = {};  // compressed-tensors: agree with any of them
   /// compressed-tensors: which of `schemes` names a module, for named_scheme().
   std::map<std::string, std::size_t, std::less<>> scheme_of = {};
-  bool double_quant = false;    // bitsandbytes: the scales are quantized too
-  KvCacheScheme kv_cache = {};  // compressed-tensors and ModelOpt
-  bool e8m0_scales = false;     // ModelOpt: MXFP4, not NVFP4
-  bool has_fp4 = true;          // ModelOpt: some modules may be NVFP4 or MXFP4
-  bool has_fp8 = false;         // ModelOpt: some may be FP8
+  bool double_quant = false;                   // bitsandbytes: the scales are quantized too
+  KvCacheScheme kv_cache = {};                 // compressed-tensors and ModelOpt
+  std::vector<ModeloptWeights> modelopt = {};  // ModelOpt: a module may be any of them
   /// FP8: outputs and inputs that share a factor; 0: factors are of rows or of tensors.
   int64_t block_rows = 0;
   int64_t block_cols = 0;

@@ -332,68 +332,49 @@ TEST_F(QuantizationConfigTest, reads_the_side_files_of_older_tools) {
   EXPECT_EQ(read("{}").error().code, "json.syntax");
 }
 
-TEST_F(QuantizationConfigTest, reads_modelopt_from_both_files) {
-  dir_.write("hf_quant_config.json",
-             R"({"producer": {"name": "modelopt"}, "quantization": {"quant_algo": "NVFP4",
-                 "group_size": 16, "kv_cache_quant_algo": "FP8",
-                 "exclude_modules": ["lm_head"]}})");
-  const auto side = read("{}");
-  ASSERT_TRUE(side.ok()) << side.error().message;
-  EXPECT_EQ(side->method, Method::kModelopt);
-  EXPECT_EQ(side->method_name(), "modelopt");
-  EXPECT_EQ(code(R"({"quant_method": "modelopt", "quant_algo": "W4A16_NVFP4"})"), "");
-  EXPECT_EQ(code(R"({"quant_method": "modelopt", "quantization": {"quant_algo": "NVFP4"}})"), "");
-  for (const char* algorithm : {"W4A8_AWQ", "W4A16_AWQ", "nvfp4", ""}) {
-    EXPECT_EQ(
-        code(R"({"quant_method": "modelopt", "quant_algo": ")" + std::string(algorithm) + "\"}"),
-        "quantization.algorithm");
-  }
-  const auto modelopt = [&](const std::string& algorithm, const std::string& rest = "") {
-    return read_section(R"({"quant_method": "modelopt", "quant_algo": ")" + algorithm + "\"" +
-                        rest + "}");
+TEST_F(QuantizationConfigTest, words_have_any_case) {
+  const auto same = [&](const std::string& section) {
+    const auto upper = read_section(section);
+    EXPECT_TRUE(upper.ok()) << upper.error().message;
+    return upper.ok() ? upper->method : Method::kNone;
   };
-  const std::string of_32 = R"(, "group_size": 32)";
-  EXPECT_EQ(modelopt("NVFP4")->group_sizes, std::vector<int64_t>{16});
-  for (const char* algorithm : {"NVFP4", "W4A16_NVFP4", "W4A8_NVFP4_FP8"}) {
-    EXPECT_FALSE(modelopt(algorithm, of_32)->e8m0_scales);
-    EXPECT_EQ(modelopt(algorithm, of_32)->group_sizes, std::vector<int64_t>{32});
-    EXPECT_EQ(modelopt(algorithm, R"(, "group_size": 64)").error().code, "quantization.group_size");
-  }
-  for (const char* algorithm : {"mxfp4", "MXFP4", "W4A8_MXFP4_FP8"}) {
-    EXPECT_TRUE(modelopt(algorithm, R"(, "group_size": 0)")->e8m0_scales);
-    EXPECT_EQ(modelopt(algorithm)->group_sizes, std::vector<int64_t>{32});
-    EXPECT_EQ(modelopt(algorithm, R"(, "group_size": 16)").error().code, "quantization.group_size");
-  }
-  EXPECT_EQ(code(R"({"quant_method": "modelopt"})"), "json.missing");
-  for (const char* algorithm : {"FP8", "FP8_PER_CHANNEL_PER_TOKEN", "FP8_PB_WO"}) {
-    const auto config = modelopt(algorithm);
-    ASSERT_TRUE(config.ok()) << config.error().message;
-    EXPECT_TRUE(config->has_fp8);
-    EXPECT_FALSE(config->has_fp4);
-    EXPECT_EQ(config->block_cols, algorithm == std::string_view("FP8_PB_WO") ? 128 : 0);
-  }
+  EXPECT_EQ(same(R"({"quant_method": "AWQ", "bits": 4, "group_size": 64, "version": "Gemm"})"),
+            Method::kAwq);
+  const auto gptq = read_section(
+      R"({"quant_method": "GPTQ", "bits": 2, "group_size": 64, "checkpoint_format": "GPTQ",
+          "meta": {"quantizer": ["GPTQModel:7.7.0"]}})");
+  ASSERT_TRUE(gptq.ok()) << gptq.error().message;
+  EXPECT_TRUE(gptq->zeros_borrow);
+  EXPECT_EQ(same(R"({"quant_method": "Auto-Round", "bits": 4, "group_size": 128, "data_type": "INT",
+                     "packing_format": "AUTO_ROUND:auto_gptq"})"),
+            Method::kGptq);
+  EXPECT_EQ(same(R"({"quant_method": "MXFP4"})"), Method::kMxfp4);
+  EXPECT_EQ(same(R"({"quant_method": "FP8", "fmt": "E4M3", "activation_scheme": "DYNAMIC"})"),
+            Method::kFp8);
+  EXPECT_EQ(same(R"({"quant_method": "BitsAndBytes", "load_in_4bit": true,
+                     "bnb_4bit_quant_type": "NF4"})"),
+            Method::kBitsandbytes);
+  EXPECT_EQ(same(R"({"quant_method": "Compressed-Tensors", "format": "Pack-Quantized",
+                     "config_groups": {"g": {"weights": {"num_bits": 4, "type": "INT",
+                       "strategy": "GROUP", "group_size": 32, "actorder": "WEIGHT"}},
+                       "w4a16": ["Linear"]}})"),
+            Method::kCompressedTensors);
+  EXPECT_EQ(code(R"({"quant_method": "EXL3"})"), "quantization.method");
+  EXPECT_NE(read_section(R"({"quant_method": "EXL3"})").error().message.find("ExLlamaV3"),
+            std::string::npos);
 }
 
-TEST_F(QuantizationConfigTest, reads_several_algorithms_of_modelopt) {
-  const auto mixed = [&](const std::string& layers) {
-    return read_section(
-        R"({"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION", "quantized_layers": {)" +
-        layers + "}}");
+TEST_F(QuantizationConfigTest, floats_of_autoround_are_those_of_compressed_tensors) {
+  const auto autoround = [&](const std::string& rest) {
+    return read_section(R"({"quant_method": "auto-round", "packing_format": "any", )" + rest + "}");
   };
-  const std::string fp8 = R"("model.layers.0.self_attn.q_proj": {"quant_algo": "FP8"})";
-  const std::string fp4 = R"(, "a": {"quant_algo": "NVFP4", "group_size": 16})";
-  const auto both = mixed(fp8 + fp4);
-  ASSERT_TRUE(both.ok()) << both.error().message;
-  EXPECT_TRUE(both->has_fp8);
-  EXPECT_TRUE(both->has_fp4);
-  EXPECT_EQ(both->group_sizes, std::vector<int64_t>{16});
-  EXPECT_FALSE(mixed(fp8)->has_fp4);
-  EXPECT_EQ(mixed(fp8 + R"(, "a": {"quant_algo": "W4A8_AWQ"})").error().code,
-            "quantization.algorithm");
-  EXPECT_EQ(mixed(fp8 + fp4 + R"(, "b": {"quant_algo": "MXFP4"})").error().code,
-            "quantization.algorithm");
-  EXPECT_EQ(code(R"({"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION"})"),
-            "json.missing");
+  const auto mxfp8 = autoround(R"("data_type": "mx_fp", "bits": 8, "group_size": 32)");
+  ASSERT_TRUE(mxfp8.ok()) << mxfp8.error().message;
+  EXPECT_EQ(to_string(mxfp8->schemes.front()), "float-quantized group 32");
+  EXPECT_EQ(autoround(R"("data_type": "nv_fp", "bits": 8, "group_size": 16)").error().code,
+            "quantization.bits");
+  EXPECT_EQ(autoround(R"("data_type": "mx_fp", "bits": 6, "group_size": 32)").error().code,
+            "quantization.bits");
 }
 
 TEST_F(QuantizationConfigTest, reads_fp8) {

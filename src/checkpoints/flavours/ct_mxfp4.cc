@@ -8,7 +8,6 @@
 // This is the canonical form already, so the bytes are used where they lie in the file. ModelOpt
 // (quant_algo mxfp4, W4A8_MXFP4_FP8) calls the codes weight.
 
-#include "base/quote.h"
 #include "checkpoints/flavours/ct_parts.h"
 
 namespace subbyte {
@@ -44,12 +43,7 @@ Status check_label(const ImportContext& context, std::string_view module, const 
   if (&names == &kCompressedTensors) {
     return require_scheme(context, module, CompressedScheme::Format::kMxfp4);
   }
-  SUBBYTE_CHECK(require_method(context, module, QuantizationConfig::Method::kModelopt));
-  if (context.config.e8m0_scales) return {};
-  return Error{
-      "import.config",
-      fmt::format("{}: quant_algo is one of NVFP4, but the tensors of {} are those of MXFP4",
-                  context.config.where, quote_name(module))};
+  return require_modelopt(context, module, {ModeloptWeights::kMxfp4});
 }
 
 template <const Names& names>

@@ -1,8 +1,12 @@
-// compressed-tensors, format "naive-quantized": integers of 2 to 8 bits, a byte each.
+// compressed-tensors, formats "naive-quantized" and "int-quantized": integers of 2 to 8 bits, a
+// byte each; and those of 8 bits of ModelOpt.
 //
 //   weight             I8 [N, K]    the codes q, signed, -2^(b-1) to 2^(b-1) - 1
-//   weight_scale       F16 [N, K/G] or BF16, F32; [N, 1] for strategy "channel"
+//   weight_scale       F16 [N, K/G] or BF16, F32; [N, 1] for strategy "channel", [1] for "tensor";
+//                                   ModelOpt: [N]. The last group may be short
 //   weight_zero_point  I8 [N, K/G]  when asymmetric, signed as the codes are
+//   input_scale        of activations, which stay floats here: left aside
+//   pre_quant_scale    ModelOpt's SmoothQuant: see modelopt_parts.h
 //   w(n, k) = (q - z) * s
 //
 // The canonical codes are q + 2^(b-1), of b bits: symmetric weights become iN, the offset binary of
@@ -15,6 +19,7 @@
 #include "base/quote.h"
 #include "checkpoints/code_stream.h"
 #include "checkpoints/flavours/ct_parts.h"
+#include "checkpoints/flavours/modelopt_parts.h"
 
 namespace subbyte {
 namespace {
@@ -25,7 +30,7 @@ struct Parts {
   const FileTensor* weight;
   const FileTensor* scale;
   const FileTensor* zero_point;  // nullptr when absent
-  int64_t rows, cols, groups;
+  int64_t rows, cols, groups;    // groups_of_rows()
 };
 
 const FileTensor* find(const TensorSource& tensors, std::string_view module,
@@ -46,31 +51,33 @@ Result<Parts> find_parts(const TensorSource& tensors, std::string_view module) {
   SUBBYTE_TRY(parts.scale, require_tensor(tensors, module, ".weight_scale"));
   parts.zero_point = find(tensors, module, ".weight_zero_point");
   SUBBYTE_CHECK(require_rank(*parts.weight, 2));
-  SUBBYTE_CHECK(require_float(*parts.scale));
-  SUBBYTE_CHECK(require_rank(*parts.scale, 2));
-  SUBBYTE_CHECK(require_shape(*parts.scale, {parts.weight->shape[0], parts.scale->shape[1]}));
+  SUBBYTE_TRY(parts.groups, groups_of_rows(*parts.scale, parts.weight->shape[0]));
   if (parts.zero_point != nullptr) {
     SUBBYTE_CHECK(require_dtype(*parts.zero_point, DType::kI8));
     SUBBYTE_CHECK(require_shape(*parts.zero_point, parts.scale->shape));
   }
   parts.rows = static_cast<int64_t>(parts.weight->shape[0]);
   parts.cols = static_cast<int64_t>(parts.weight->shape[1]);
-  parts.groups = static_cast<int64_t>(parts.scale->shape[1]);
   return parts;
 }
 
 bool agrees(const CompressedScheme& scheme, const Parts& parts) {
-  const int64_t groups =
-      scheme.group_size == -1
-          ? 1
-          : static_cast<int64_t>(ceil_div(parts.cols, static_cast<uint64_t>(scheme.group_size)));
-  return scheme.format == CompressedScheme::Format::kNaive && groups == parts.groups &&
+  return scheme.format == CompressedScheme::Format::kNaive &&
+         groups_of_rows(scheme, parts.cols) == parts.groups &&
          scheme.symmetric == (parts.zero_point == nullptr) && !scheme.act_order;
 }
 
 /// Bytes do not tell how many of their bits are used, so several that could be meant are refused.
 Result<CompressedScheme> find_scheme(const ImportContext& context, std::string_view module,
                                      const Parts& parts) {
+  if (context.config.method == QuantizationConfig::Method::kModelopt) {
+    SUBBYTE_CHECK(require_modelopt(context, module, {ModeloptWeights::kInt8}));
+    const int64_t block_rows = parts.groups == kOneForTensor ? -1 : 1;
+    const CompressedScheme rows = {
+        CompressedScheme::Format::kNaive, 8, true, -1, false, block_rows};
+    if (agrees(rows, parts)) return rows;
+    return tensor_error("import.shape", *parts.scale, "expected a scale for each row of 8 bits");
+  }
   SUBBYTE_CHECK(require_scheme(context, module, CompressedScheme::Format::kNaive));
   std::optional<CompressedScheme> found;
   for (const CompressedScheme& scheme : context.config.schemes) {
@@ -83,22 +90,16 @@ Result<CompressedScheme> find_scheme(const ImportContext& context, std::string_v
     found = scheme;
   }
   if (found) return *found;
-  return Error{
-      "import.config",
-      fmt::format("{}: the weights are {}, but {} has {} groups for {} inputs and {} zero "
-                  "points",
-                  context.config.where, list_of(context.config.schemes), quote_name(module),
-                  parts.groups, parts.cols, parts.zero_point == nullptr ? "no" : "with")};
+  return Error{"import.config",
+               fmt::format("{}: the weights are {}, but {} has {} for {} inputs and {} zero points",
+                           context.config.where, list_of(context.config.schemes),
+                           quote_name(module), groups_text(parts.groups), parts.cols,
+                           parts.zero_point == nullptr ? "no" : "with")};
 }
 
 Result<ModuleInfo> describe(const ImportContext& context, std::string_view module) {
   SUBBYTE_TRY(const Parts parts, find_parts(context.tensors, module));
   SUBBYTE_TRY(const CompressedScheme scheme, find_scheme(context, module, parts));
-  if (parts.groups > 1 && parts.cols % scheme.group_size != 0) {
-    return tensor_error("import.shape", *parts.scale,
-                        fmt::format("{} inputs are not a multiple of the group size {}", parts.cols,
-                                    scheme.group_size));
-  }
   const auto narrow = static_cast<int>(scheme.bits) - 2;
   ModuleInfo result;
   result.importer = "naive_quantized";
@@ -108,12 +109,13 @@ Result<ModuleInfo> describe(const ImportContext& context, std::string_view modul
   result.scales = parts.scale;
   result.format = {static_cast<Format>(static_cast<int>(Format::kI2) + narrow),
                    float_format(parts.scale->dtype), Zero::kNone,
-                   parts.groups == 1 ? 0 : scheme.group_size};
+                   parts.groups > 1 ? scheme.group_size : 0};
   if (parts.zero_point != nullptr) {
     result.tensors.push_back(parts.zero_point);
     result.format.element = static_cast<Format>(static_cast<int>(Format::kU2) + narrow);
     result.format.zero = scheme.bits == 8 ? Zero::kU16 : Zero::kU8;
   }
+  modelopt::add_activations(context, module, result);
   return result;
 }
 
@@ -160,7 +162,7 @@ Result<std::vector<Matrix>> import(const ImportContext& context, const ModuleInf
   view.format = info.format;
   view.rows = info.rows;
   view.cols = info.cols;
-  view.scales = aligned_bytes(*info.scales, matrix.owners);
+  view.scales = scales_of_rows(*info.scales, info.rows, matrix.owners);
   const auto codes = pack_codes(weight, view, context.pool);
   view.codes = {codes.get(), static_cast<std::size_t>(view.rows * view.row_bytes())};
   matrix.owners.push_back(codes);
@@ -168,10 +170,11 @@ Result<std::vector<Matrix>> import(const ImportContext& context, const ModuleInf
   const FileTensor& zero_point = *info.tensors[2];
   SUBBYTE_CHECK(check_range(zero_point, bits));
   const int width = zero_bytes(info.format.zero);
-  const auto count = zero_point.bytes.size();
+  const auto count = static_cast<std::size_t>(view.rows * view.groups());
   const auto zeros = allocate_bytes(count * width);
+  const bool is_one = zero_point.bytes.size() == 1;  // for the tensor
   for (std::size_t i = 0; i < count; ++i) {
-    const int zero = static_cast<int8_t>(zero_point.bytes[i]) + (1 << (bits - 1));
+    const int zero = static_cast<int8_t>(zero_point.bytes[is_one ? 0 : i]) + (1 << (bits - 1));
     const auto stored = static_cast<uint16_t>(zero);
     __builtin_memcpy(zeros.get() + i * width, &stored, width);
   }
@@ -180,10 +183,12 @@ Result<std::vector<Matrix>> import(const ImportContext& context, const ModuleInf
   return std::vector<Matrix>{std::move(matrix)};
 }
 
+using Module = modelopt::WithInputFactors<describe, import>;
+
 }  // namespace
 
 extern const Importer naive_quantized_importer;
-const Importer naive_quantized_importer = {"naive_quantized", ".weight", matches,
-                                           describe,          import,    check_scales};
+const Importer naive_quantized_importer = {"naive_quantized", ".weight",      matches,
+                                           Module::describe,  Module::import, check_scales};
 
 }  // namespace subbyte

@@ -49,6 +49,8 @@ Layer random_layer(int bits, int64_t rows, int64_t cols, int64_t group, bool sym
 
 class NaiveQuantized : public ImportFixture {
  protected:
+  Random random_{77};
+
   void use(int64_t bits, int64_t group, bool symmetric) {
     config_ = {};
     config_.method = Method::kCompressedTensors;
@@ -71,6 +73,66 @@ TEST_F(NaiveQuantized, means_what_the_definition_says) {
       }
     }
   }
+}
+
+TEST_F(NaiveQuantized, one_scale_may_serve_the_tensor) {
+  for (const bool symmetric : {true, false}) {
+    for (const Shape& shape : {Shape{}, Shape{1}, Shape{1, 1}}) {
+      Layer layer = random_layer(8, 5, 96, 96, symmetric, DType::kF32);
+      layer.scale = filled<float>("m.weight_scale", DType::kF32, shape, 0.0123F);
+      if (!symmetric)
+        layer.zero_point = filled<int8_t>("m.weight_zero_point", DType::kI8, shape, -7);
+      use(8, -1, symmetric);
+      config_.schemes.front().block_rows = -1;
+      open(layer.tensors());
+      expect_weights(5, 96, [&](int64_t n, int64_t k) {
+        return (layer.weight.at<int8_t>(n * 96 + k) + (symmetric ? 0 : 7)) * double{0.0123F};
+      });
+      config_.schemes.front().block_rows = 1;  // "channel"
+      EXPECT_EQ(code(), "import.config");
+      EXPECT_NE(message().find("has one scale for 96 inputs"), std::string::npos) << message();
+    }
+  }
+}
+
+TEST_F(NaiveQuantized, the_last_group_may_be_short) {
+  Layer layer = random_layer(8, 5, 80, 16, true, DType::kF32);
+  layer.scale = random_floats("m.weight_scale", DType::kF32, {5, 3}, random_);
+  use(8, 32, true);
+  open(layer.tensors());
+  expect_weights(5, 80, [&](int64_t n, int64_t k) {
+    return layer.weight.at<int8_t>(n * 80 + k) * float_at(layer.scale, n * 3 + k / 32);
+  });
+}
+
+/// W8A16 and W8A8_SQ_PER_CHANNEL: scales of rows, and factors of inputs where SmoothQuant left
+/// some.
+TEST_F(NaiveQuantized, modelopt_has_scales_of_rows_and_may_have_factors_of_inputs) {
+  Layer layer = random_layer(8, 6, 64, 64, true, DType::kF32);
+  layer.scale.shape = {6};
+  config_ = {.method = Method::kModelopt, .modelopt = {ModeloptWeights::kInt8}};
+  std::vector<TestTensor> tensors = layer.tensors();
+  tensors.push_back(filled<float>("m.input_scale", DType::kF32, {}, 0.5F));
+  open(tensors);
+  expect_weights(6, 64, [&](int64_t n, int64_t k) { return layer.at(n, k); });
+  EXPECT_EQ(to_string(matrix_.view.format), "i8 scale f32");
+  EXPECT_EQ(describe_module(context(), "m")->tensors.size(), 3u);
+
+  const TestTensor factors = random_floats("m.pre_quant_scale", DType::kBF16, {64}, random_);
+  tensors.push_back(factors);
+  open(tensors);
+  expect_weights(6, 64, [&](int64_t n, int64_t k) {
+    return static_cast<float>(layer.at(n, k) * float_at(factors, k));  // rounded once
+  });
+  const auto info = describe_module(context(), "m");
+  EXPECT_EQ(to_string(info->format), "f32");
+  EXPECT_EQ(info->tensors.size(), 4u);
+  EXPECT_FALSE(is_dense(*info));  // in the file it is not
+  tensors.back().shape = {32};
+  tensors.back().bytes.resize(64);
+  EXPECT_EQ(code_of(tensors), "import.shape");
+  config_.modelopt = {ModeloptWeights::kFp8};
+  EXPECT_EQ(code_of(layer.tensors()), "import.config");
 }
 
 TEST_F(NaiveQuantized, refuses_what_does_not_fit) {

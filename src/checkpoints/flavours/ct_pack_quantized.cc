@@ -2,10 +2,11 @@
 //
 //   weight_packed      I32 [N, words(K)]  row n holds the codes of its inputs; pack_quantized.h
 //                                         draws the two packings, which the width tells apart
-//   weight_scale       F16 [N, K/G]       or BF16, F32; [N, 1] for strategy "channel"
+//   weight_scale       F16 [N, K/G]       or BF16, F32; [N, 1] for strategy "channel", [1] for
+//                                         "tensor"; the last group may be short
 //   weight_shape       I64 [2]            N, K
 //   weight_zero_point  I32 [words(N), K/G]  when asymmetric: column g holds the zero points of the
-//                                         outputs, packed as the weights are
+//                                         outputs, packed as the weights are; I8 [1] for "tensor"
 //   weight_g_idx       I32 [K]            group of each input, with actorder "group" only
 //   w(n, k) = (q - z) * s
 //
@@ -39,7 +40,7 @@ struct Parts {
   const FileTensor* shape;
   const FileTensor* zero_point;  // nullptr when absent
   const FileTensor* g_idx;       // nullptr when absent
-  int64_t rows, cols, groups;
+  int64_t rows, cols, groups;    // groups_of_rows()
 };
 
 /// The tensors have it, unless they are FP4, whose bytes have the same name.
@@ -78,10 +79,12 @@ Result<Parts> find_parts(const TensorSource& tensors, std::string_view module) {
   SUBBYTE_CHECK(require_rank(*parts.packed, 2));
   SUBBYTE_CHECK(read_shape(parts));
   SUBBYTE_CHECK(require_float(*parts.scale));
-  SUBBYTE_CHECK(require_rank(*parts.scale, 2));
-  SUBBYTE_CHECK(require_shape(*parts.scale, {parts.packed->shape[0], parts.scale->shape[1]}));
-  parts.groups = static_cast<int64_t>(parts.scale->shape[1]);
-  if (parts.zero_point != nullptr) SUBBYTE_CHECK(require_dtype(*parts.zero_point, DType::kI32));
+  SUBBYTE_TRY(parts.groups, groups_of_rows(*parts.scale, parts.packed->shape[0]));
+  if (parts.zero_point != nullptr) {
+    const bool of_tensor = parts.groups == kOneForTensor;
+    SUBBYTE_CHECK(require_dtype(*parts.zero_point, of_tensor ? DType::kI8 : DType::kI32));
+    if (of_tensor) SUBBYTE_CHECK(require_shape(*parts.zero_point, {1}));
+  }
   return parts;
 }
 
@@ -93,11 +96,8 @@ Packing packing_of(const FileTensor& packed, int64_t cols, int bits) {
 bool agrees(const CompressedScheme& scheme, const Parts& parts) {
   const auto bits = static_cast<int>(scheme.bits);
   const auto words = static_cast<int64_t>(parts.packed->shape[1]);
-  const int64_t groups =
-      scheme.group_size == -1
-          ? 1
-          : static_cast<int64_t>(ceil_div(parts.cols, static_cast<uint64_t>(scheme.group_size)));
-  return scheme.format == CompressedScheme::Format::kPackQuantized && groups == parts.groups &&
+  return scheme.format == CompressedScheme::Format::kPackQuantized &&
+         groups_of_rows(scheme, parts.cols) == parts.groups &&
          scheme.symmetric == (parts.zero_point == nullptr) &&
          scheme.act_order == (parts.g_idx != nullptr) &&
          (words == packed_words(parts.cols, bits, Packing::kDense) ||
@@ -125,15 +125,16 @@ Result<CompressedScheme> find_scheme(const ImportContext& context, std::string_v
   if (found) return *found;
   return Error{
       "import.config",
-      fmt::format("{}: the weights are {}, but {} has {} words and {} groups for {} inputs, {} "
-                  "zero points and {} g_idx",
+      fmt::format("{}: the weights are {}, but {} has {} words and {} for {} inputs, {} zero "
+                  "points and {} g_idx",
                   context.config.where, list_of(context.config.schemes), quote_name(module),
-                  parts.packed->shape[1], parts.groups, parts.cols,
+                  parts.packed->shape[1], groups_text(parts.groups), parts.cols,
                   parts.zero_point == nullptr ? "no" : "with",
                   parts.g_idx == nullptr ? "no" : "a")};
 }
 
 Status check_zero_point(const Parts& parts, int bits) {
+  if (parts.groups == kOneForTensor) return {};
   const Packing packing = packing_of(*parts.packed, parts.cols, bits);
   return require_shape(*parts.zero_point,
                        {static_cast<uint64_t>(packed_words(parts.rows, bits, packing)),
@@ -143,11 +144,6 @@ Status check_zero_point(const Parts& parts, int bits) {
 Result<ModuleInfo> describe(const ImportContext& context, std::string_view module) {
   SUBBYTE_TRY(const Parts parts, find_parts(context.tensors, module));
   SUBBYTE_TRY(const CompressedScheme scheme, find_scheme(context, module, parts));
-  if (scheme.group_size != -1 && parts.groups > 1 && parts.cols % scheme.group_size != 0) {
-    return tensor_error("import.shape", *parts.scale,
-                        fmt::format("{} inputs are not a multiple of the group size {}", parts.cols,
-                                    scheme.group_size));
-  }
   ModuleInfo result;
   result.importer = "pack_quantized";
   result.rows = parts.rows;
@@ -155,7 +151,7 @@ Result<ModuleInfo> describe(const ImportContext& context, std::string_view modul
   result.tensors = {parts.packed, parts.scale, parts.shape};
   result.scales = parts.scale;
   const Format scale = float_format(parts.scale->dtype);
-  const int64_t group_size = parts.groups == 1 ? 0 : scheme.group_size;
+  const int64_t group_size = parts.groups > 1 ? scheme.group_size : 0;
   if (parts.zero_point == nullptr) {
     result.format = {kSigned[scheme.bits - 2], scale, Zero::kNone, group_size};
   } else {
@@ -201,6 +197,14 @@ std::shared_ptr<std::byte[]> unpack_zeros(const FileTensor& zero_point, const Fi
   const int64_t groups = view.groups();
   const Packing packing = packing_of(packed, view.cols, bits);
   auto zeros = allocate_bytes(view.rows * groups * width);
+  if (zero_point.dtype == DType::kI8) {  // one for the tensor, not packed
+    const int zero = std::to_integer<int8_t>(zero_point.bytes.front()) + (1 << (bits - 1));
+    const auto stored = static_cast<uint16_t>(zero);
+    for (int64_t n = 0; n < view.rows; ++n) {
+      __builtin_memcpy(zeros.get() + n * width, &stored, width);
+    }
+    return zeros;
+  }
   for (int64_t g = 0; g < groups; ++g) {
     const auto word = [&](int64_t i) { return load_u32(zero_point, i * groups + g); };
     for (int64_t n = 0; n < view.rows; ++n) {
@@ -220,7 +224,7 @@ Result<std::vector<Matrix>> import(const ImportContext& context, const ModuleInf
   view.format = info.format;
   view.rows = info.rows;
   view.cols = info.cols;
-  view.scales = aligned_bytes(scale, matrix.owners);
+  view.scales = scales_of_rows(scale, info.rows, matrix.owners);
   if (info.act_order) {
     SUBBYTE_TRY(auto order, input_order(*info.tensors.back(), info.cols, view.groups(),
                                         info.format.group_size, kGroupIndexCodes));

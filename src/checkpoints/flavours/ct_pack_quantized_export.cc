@@ -36,7 +36,6 @@ Result<std::vector<ExportedTensor>> describe(const ExportShape& shape, std::stri
                                     to_string(format)));
   }
   SUBBYTE_TRY(const DType scale, scale_dtype(format.scale, module));
-  SUBBYTE_TRY(const int64_t groups, count_groups(format, shape.cols, module));
   const int bits = info(format.element).bits;
   if (shape.rows <= 0 || is_ambiguous(shape.cols, bits)) {
     return export_error("export.shape", module,
@@ -46,7 +45,7 @@ Result<std::vector<ExportedTensor>> describe(const ExportShape& shape, std::stri
   }
   const auto rows = static_cast<uint64_t>(shape.rows);
   const auto cols = static_cast<uint64_t>(shape.cols);
-  const auto num_groups = static_cast<uint64_t>(groups);
+  const auto num_groups = static_cast<uint64_t>(shape.groups());
   const auto words = [&](int64_t count) {
     return static_cast<uint64_t>(packed_words(count, bits, packing));
   };

@@ -13,6 +13,43 @@ std::string list_of(const std::vector<CompressedScheme>& schemes) {
   return text;
 }
 
+Result<int64_t> groups_of_rows(const FileTensor& scale, uint64_t rows) {
+  SUBBYTE_CHECK(require_float(scale));
+  const Shape& shape = scale.shape;
+  if (shape.empty() || shape == Shape{1} || (shape == Shape{1, 1} && rows > 1)) {
+    return kOneForTensor;
+  }
+  if (shape.size() == 1) {
+    SUBBYTE_CHECK(require_shape(scale, {rows}));
+    return 1;
+  }
+  SUBBYTE_CHECK(require_rank(scale, 2));
+  SUBBYTE_CHECK(require_shape(scale, {rows, shape[1]}));
+  return static_cast<int64_t>(shape[1]);
+}
+
+int64_t groups_of_rows(const CompressedScheme& scheme, int64_t cols) {
+  if (scheme.group_size == -1) return scheme.block_rows == -1 ? kOneForTensor : 1;
+  return (cols + scheme.group_size - 1) / scheme.group_size;
+}
+
+std::string groups_text(int64_t groups) {
+  return groups == kOneForTensor ? "one scale" : std::to_string(groups) + " groups";
+}
+
+std::span<const std::byte> scales_of_rows(const FileTensor& scale, int64_t rows,
+                                          std::vector<std::shared_ptr<const void>>& owners) {
+  const std::size_t width = static_cast<std::size_t>(bits(scale.dtype)) / 8;
+  if (scale.bytes.size() > width || rows == 1) return aligned_bytes(scale, owners);
+  const auto size = static_cast<std::size_t>(rows) * width;
+  const auto repeated = allocate_bytes(size);
+  for (std::size_t at = 0; at < size; at += width) {
+    std::ranges::copy(scale.bytes, repeated.get() + at);
+  }
+  owners.push_back(repeated);
+  return {repeated.get(), size};
+}
+
 Status require_scheme(const ImportContext& context, std::string_view module,
                       CompressedScheme::Format format) {
   SUBBYTE_CHECK(require_method(context, module, QuantizationConfig::Method::kCompressedTensors));

@@ -12,6 +12,22 @@ namespace subbyte {
 /// For people: "pack-quantized 4 bits symmetric group 128, or nvfp4-pack-quantized".
 std::string list_of(const std::vector<CompressedScheme>& schemes);
 
+/// Groups of a row, where one scale serves the whole tensor.
+inline constexpr int64_t kOneForTensor = 0;
+
+/// Groups of a row of `rows` as the scales have them: [rows, groups], [rows], or one number for the
+/// tensor. Codes import.dtype, import.shape.
+Result<int64_t> groups_of_rows(const FileTensor& scale, uint64_t rows);
+/// The same as a scheme has them for so many inputs; the last one may be short.
+int64_t groups_of_rows(const CompressedScheme& scheme, int64_t cols);
+/// For people: "3 groups".
+std::string groups_text(int64_t groups);
+
+/// Scales as a canonical matrix has them: the number of a tensor is repeated. What keeps them alive
+/// is added to `owners`.
+std::span<const std::byte> scales_of_rows(const FileTensor& scale, int64_t rows,
+                                          std::vector<std::shared_ptr<const void>>& owners);
+
 /// Checks that some config group has the format that the tensors of `module` have. Code
 /// import.config.
 Status require_scheme(const ImportContext& context, std::string_view module,

@@ -111,6 +111,7 @@ Shape plain_shape(const Shape& shape) {
 std::vector<Block> blocks_of(const QuantizationConfig& config) {
   constexpr Block kTensor = {-1, 0};
   constexpr Block kRows = {1, 0};
+  constexpr Block kMx = {1, 32};
   std::vector<Block> blocks;
   if (config.method == Method::kCompressedTensors) {
     for (const CompressedScheme& scheme : config.schemes) {
@@ -120,7 +121,11 @@ std::vector<Block> blocks_of(const QuantizationConfig& config) {
     return blocks;
   }
   if (config.block_cols != 0) blocks.push_back({config.block_rows, config.block_cols});
-  if (config.block_cols == 0 || config.method == Method::kModelopt) {
+  const auto makes = [&](ModeloptWeights weights) {
+    return std::ranges::find(config.modelopt, weights) != config.modelopt.end();
+  };
+  if (makes(ModeloptWeights::kMxfp8)) blocks.push_back(kMx);
+  if (blocks.empty() || makes(ModeloptWeights::kFp8)) {
     blocks.insert(blocks.end(), {kTensor, kRows});
   }
   return blocks;
@@ -131,13 +136,10 @@ Status check_method(const ImportContext& context, std::string_view module) {
   if (config.method == Method::kCompressedTensors) {
     return require_scheme(context, module, CompressedScheme::Format::kFp8);
   }
-  if (config.method == Method::kModelopt && !config.has_fp8) {
-    return Error{"import.config",
-                 fmt::format("{}: quant_algo is one of FP4, but the tensors of {} are those of FP8",
-                             config.where, quote_name(module))};
+  if (config.method == Method::kModelopt) {
+    return require_modelopt(context, module, {ModeloptWeights::kFp8, ModeloptWeights::kMxfp8});
   }
-  return config.method == Method::kModelopt ? Status()
-                                            : require_method(context, module, Method::kFp8);
+  return require_method(context, module, Method::kFp8);
 }
 
 Result<Block> find_block(const ImportContext& context, const FileTensor& weight,

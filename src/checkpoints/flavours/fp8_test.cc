@@ -179,7 +179,7 @@ TEST_F(Fp8, compressed_tensors_says_which_by_its_strategy) {
 }
 
 TEST_F(Fp8, modelopt_has_factors_of_tensors_and_scales_of_activations) {
-  config_ = QuantizationConfig{.method = Method::kModelopt, .has_fp4 = false, .has_fp8 = true};
+  config_ = QuantizationConfig{.method = Method::kModelopt, .modelopt = {ModeloptWeights::kFp8}};
   std::vector<TestTensor> tensors = layer(24, 40, {".weight_scale", DType::kF32, {}, 24, 40});
   tensors.push_back(filled<float>("m.input_scale", DType::kF32, {}, 0.5F));
   open(tensors);
@@ -189,8 +189,29 @@ TEST_F(Fp8, modelopt_has_factors_of_tensors_and_scales_of_activations) {
   EXPECT_EQ(info->tensors.size(), 3u);
   config_.block_rows = config_.block_cols = 128;  // FP8_PB_WO
   expect_definition(256, 136, {".weight_scale", DType::kF32, {2, 1, 2, 1}, 128, 128});
-  config_.has_fp8 = false;
+  config_.modelopt = {ModeloptWeights::kNvfp4};
   EXPECT_EQ(code(), "import.config");
+}
+
+/// w = e4m3 * 2^(byte - 127): MXFP8 of ModelOpt and of compressed-tensors has one file.
+TEST_F(Fp8, mxfp8_has_a_power_of_two_for_32_inputs) {
+  std::vector<TestTensor> tensors = layer(6, 64, {".weight_scale", DType::kU8, {6, 2}, 1, 32});
+  for (std::size_t i = 0; i < 12; ++i) tensors[1].set(i, static_cast<uint8_t>(100 + 3 * i));
+  const auto expect_definition_of = [&] {
+    open(tensors);
+    expect_weights(6, 64, [&](int64_t n, int64_t k) {
+      const auto index = static_cast<std::size_t>(n * 2 + k / 32);
+      return std::ldexp(ieee_value(tensors[0].at<uint8_t>(n * 64 + k), 4, 3),
+                        tensors[1].at<uint8_t>(index) - 127);
+    });
+    EXPECT_EQ(to_string(matrix_.view.format), "e4m3 g32 scale e8m0");
+  };
+  config_ = QuantizationConfig{.method = Method::kModelopt, .modelopt = {ModeloptWeights::kMxfp8}};
+  expect_definition_of();
+  config_.modelopt = {ModeloptWeights::kFp8};
+  EXPECT_EQ(code(), "import.shape");
+  use_scheme(1, 32);
+  expect_definition_of();
 }
 
 TEST_F(Fp8, refuses_wrong_shapes_types_and_factors_that_are_not_finite) {

@@ -4,7 +4,7 @@
 //                             0 .. K-1 (3-bit codes cross words: 32 codes in 3 words)
 //   qzeros  I32 [G, N*b/32]   row g is such a stream of the zero points of the outputs 0 .. N-1;
 //                             where they fill no word (the head of an odd vocabulary), rounded up
-//   scales  F16 [G, N]
+//   scales  F16 [G, N]        of groups of inputs, the last of which may be short
 //   g_idx   I32 [K]           group of each input; optional, k / group_size without act-order
 //   w(n, k) = (q - z) * s
 //
@@ -20,6 +20,8 @@
 //
 // With act-order g_idx is not sorted. The canonical matrix keeps groups contiguous: inputs are
 // sorted by group (a stable sort) and input_order remembers where each stored column came from.
+
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstring>
@@ -86,6 +88,7 @@ Result<Parts> find_parts(const TensorSource& tensors, std::string_view module) {
   SUBBYTE_TRY(parts.qzeros, require_tensor(tensors, module, ".qzeros"));
   SUBBYTE_TRY(parts.scales, require_tensor(tensors, module, ".scales"));
   parts.g_idx = tensors.find(fmt::format("{}.g_idx", module));
+  if (parts.g_idx != nullptr) SUBBYTE_CHECK(require_dtype(*parts.g_idx, DType::kI32));
   for (const FileTensor* tensor : {parts.qweight, parts.qzeros}) {
     SUBBYTE_CHECK(require_dtype(*tensor, DType::kI32));
     SUBBYTE_CHECK(require_rank(*tensor, 2));
@@ -118,6 +121,34 @@ Status check_version(const ImportContext& context, const FileTensor& qzeros, int
                                   quote(v1 ? "gptq" : "gptq_v2"), of_label));
 }
 
+/// Inputs of the first group, which is no short one.
+int64_t first_group(const FileTensor& g_idx) {
+  int64_t inputs = 0;
+  for (std::size_t k = 0; k < g_idx.bytes.size() / 4; ++k) inputs += load_u32(g_idx, k) == 0;
+  return inputs;
+}
+
+/// Inputs of a group, of those sizes that the config has: what g_idx says. Without one an even
+/// division is preferred to one that leaves the last group short.
+Result<int64_t> group_size_of(const ImportContext& context, const Parts& parts, int64_t cols,
+                              int64_t groups) {
+  if (groups == 1) return 0;
+  std::vector<int64_t> sizes;
+  std::ranges::copy_if(context.config.group_sizes, std::back_inserter(sizes), [&](int64_t size) {
+    return size > 0 && (cols + size - 1) / size == groups;
+  });
+  const int64_t told = parts.g_idx == nullptr ? 0 : first_group(*parts.g_idx);
+  const auto chosen = std::ranges::find_if(
+      sizes, [&](int64_t size) { return told > 0 ? size == told : cols % size == 0; });
+  if (chosen != sizes.end()) return *chosen;
+  const bool is_only = std::ranges::count(sizes, sizes.front()) == std::ssize(sizes);
+  if (is_only) return sizes.front();
+  return tensor_error("import.shape", *parts.scales,
+                      fmt::format("{} inputs in {} groups may be groups of {}, and g_idx does not "
+                                  "say which",
+                                  cols, groups, fmt::join(sizes, " or ")));
+}
+
 Result<ModuleInfo> describe(const ImportContext& context, std::string_view module) {
   SUBBYTE_TRY(const Parts parts, find_parts(context.tensors, module));
   const uint64_t groups = parts.scales->shape[0];
@@ -145,8 +176,7 @@ Result<ModuleInfo> describe(const ImportContext& context, std::string_view modul
   const auto num_groups = static_cast<int64_t>(groups);
   SUBBYTE_CHECK(check_config(context, module, QuantizationConfig::Method::kGptq, bits, result.cols,
                              num_groups));
-  SUBBYTE_TRY(const int64_t group_size,
-              group_size_of(context, *parts.scales, result.cols, num_groups));
+  SUBBYTE_TRY(const int64_t group_size, group_size_of(context, parts, result.cols, num_groups));
   result.format = {element_of(bits), float_format(parts.scales->dtype),
                    bits == 8 ? Zero::kU16 : Zero::kU8, group_size};
   SUBBYTE_CHECK(check_version(context, *parts.qzeros, static_cast<int>(bits), result.rows));

@@ -28,7 +28,6 @@ Result<std::vector<ExportedTensor>> describe(const ExportShape& shape, std::stri
                                     to_string(format)));
   }
   SUBBYTE_TRY(const DType scale, scale_dtype(format.scale, module));
-  SUBBYTE_TRY(const int64_t groups, count_groups(format, cols, module));
   if (std::ranges::find(kGroupSizes, format.group_size) == std::end(kGroupSizes)) {
     return export_error("export.group_size", module,
                         fmt::format("readers of GPTQ take groups of 16, 32, 64, 128, 256, 512 or "
@@ -41,7 +40,7 @@ Result<std::vector<ExportedTensor>> describe(const ExportShape& shape, std::stri
                         fmt::format("{} outputs and {} inputs of {} bits do not fill words of 32",
                                     rows, cols, bits));
   }
-  const auto num_groups = static_cast<uint64_t>(groups);
+  const auto num_groups = static_cast<uint64_t>(shape.groups());
   const auto num_rows = static_cast<uint64_t>(rows);
   return std::vector<ExportedTensor>{
       {".g_idx", DType::kI32, {static_cast<uint64_t>(cols)}, {}},

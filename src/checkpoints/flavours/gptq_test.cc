@@ -53,7 +53,8 @@ struct Layer {
 
 Layer random_layer(int bits, int64_t rows, int64_t cols, int64_t group_size, bool v1) {
   Random random(bits * 10'000 + rows * 100 + cols + group_size + (v1 ? 7 : 0));
-  const auto groups = static_cast<uint64_t>(group_size == -1 ? 1 : cols / group_size);
+  const auto groups =
+      static_cast<uint64_t>(group_size == -1 ? 1 : (cols + group_size - 1) / group_size);
   const auto n = static_cast<uint64_t>(rows);
   const auto k = static_cast<uint64_t>(cols);
   const auto b = static_cast<uint64_t>(bits);
@@ -383,8 +384,25 @@ TEST_F(Gptq, an_override_that_divides_is_preferred_to_one_that_does_not) {
   config_.group_sizes = {64, 48};
   open(layer.tensors());
   expect_weights(64, 96, [&](int64_t n, int64_t k) { return layer.weight(n, k); });
-  config_.group_sizes = {64};
+}
+
+/// GPTQModel writes what is left of the inputs as a group of their own.
+TEST_F(Gptq, the_last_group_may_be_short) {
+  for (const bool act_order : {false, true}) {
+    Layer layer = random_layer(4, 64, 192, 128, true);
+    layer.g_idx = group_index(layer, act_order);
+    expect_layer(layer);
+    EXPECT_EQ(matrix_.view.groups(), 2);
+    EXPECT_EQ(matrix_.view.format.group_size, 128);
+    EXPECT_EQ(matrix_.view.input_order.empty(), !act_order);
+    config_.group_sizes = {96, 128};  // two sizes that give two groups: g_idx says which
+    expect_weights(64, 192, [&](int64_t n, int64_t k) { return layer.weight(n, k); });
+  }
+  Layer layer = random_layer(4, 64, 192, 128, true);
+  expect_layer(layer);  // without g_idx
+  config_.group_sizes = {128, 104};
   EXPECT_EQ(code(), "import.shape");
+  EXPECT_NE(message().find("may be groups of 128 or 104"), std::string::npos) << message();
 }
 
 TEST_F(Gptq, three_bits_want_inputs_in_multiples_of_32) {

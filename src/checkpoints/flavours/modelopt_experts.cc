@@ -25,7 +25,7 @@ bool matches(const TensorSource& tensors, std::string_view module) {
 }
 
 Result<ModuleInfo> describe(const ImportContext& context, std::string_view module) {
-  SUBBYTE_CHECK(require_method(context, module, QuantizationConfig::Method::kModelopt));
+  SUBBYTE_CHECK(require_modelopt(context, module, {ModeloptWeights::kNvfp4}));
   SUBBYTE_TRY(const FileTensor* codes, require_tensor(context.tensors, module, ""));
   SUBBYTE_TRY(const FileTensor* scales, require_tensor(context.tensors, module, kScales));
   SUBBYTE_TRY(const FileTensor* factor, require_tensor(context.tensors, module, "_weight_scale_2"));

@@ -41,6 +41,7 @@ class ModeloptExperts : public ImportFixture {
   void SetUp() override {
     config_ = {};
     config_.method = Method::kModelopt;
+    config_.modelopt = {ModeloptWeights::kNvfp4};
   }
 };
 

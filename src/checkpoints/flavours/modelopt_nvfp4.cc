@@ -1,6 +1,6 @@
 // NVFP4 of ModelOpt: see nvfp4_parts.h.
 
-#include "base/quote.h"
+#include "checkpoints/flavours/modelopt_parts.h"
 #include "checkpoints/flavours/nvfp4_parts.h"
 
 namespace subbyte {
@@ -15,14 +15,7 @@ bool matches(const TensorSource& tensors, std::string_view module) {
 }
 
 Result<ModuleInfo> describe(const ImportContext& context, std::string_view module) {
-  SUBBYTE_CHECK(require_method(context, module, QuantizationConfig::Method::kModelopt));
-  if (context.config.e8m0_scales || !context.config.has_fp4) {
-    return Error{"import.config",
-                 fmt::format("{}: quant_algo is one of {}, but the tensors of {} are those of "
-                             "NVFP4",
-                             context.config.where, context.config.has_fp4 ? "MXFP4" : "FP8",
-                             quote_name(module))};
-  }
+  SUBBYTE_CHECK(require_modelopt(context, module, {ModeloptWeights::kNvfp4}));
   return nvfp4::describe_blocks(context, module, kModelopt);
 }
 
@@ -30,10 +23,12 @@ Result<std::vector<Matrix>> import(const ImportContext& context, const ModuleInf
   return nvfp4::import_blocks(context, info, kModelopt);
 }
 
+using Module = modelopt::WithInputFactors<describe, import>;
+
 }  // namespace
 
 extern const Importer modelopt_nvfp4_importer;
 const Importer modelopt_nvfp4_importer = {kModelopt.importer, kModelopt.codes, matches,
-                                          describe,           import,          check_scales};
+                                          Module::describe,   Module::import,  check_scales};
 
 }  // namespace subbyte

@@ -8,11 +8,11 @@ namespace {
 constexpr uint64_t kGroup = 16;
 constexpr WeightFormat kFormat = {Format::kE2M1, Format::kE4M3, Zero::kNone, kGroup};
 
-/// 16, or 32 where the config of ModelOpt says so.
-uint64_t group_of(const QuantizationConfig& config, const Names& names) {
-  const auto& sizes = config.group_sizes;
-  const bool is_given = !names.factor_divides && !sizes.empty();
-  return is_given ? static_cast<uint64_t>(sizes.front()) : kGroup;
+/// 16; of ModelOpt what the scales tell.
+Result<int64_t> group_of(const ImportContext& context, std::string_view module, const Names& names,
+                         const FileTensor& scales, int64_t cols) {
+  if (names.factor_divides) return int64_t{kGroup};
+  return modelopt_group_size(context, module, scales, cols, {16, 32});
 }
 
 }  // namespace
@@ -42,20 +42,22 @@ Result<ModuleInfo> describe_blocks(const ImportContext& context, std::string_vie
   SUBBYTE_CHECK(require_rank(*codes, 2));
   const uint64_t rows = codes->shape[0];
   const uint64_t row_bytes = codes->shape[1];
-  const uint64_t group = group_of(context.config, names);
-  if (row_bytes % (group / 2) != 0) {
+  if (row_bytes % (kGroup / 2) != 0) {
     return tensor_error("import.shape", *codes,
-                        fmt::format("{} inputs are not a multiple of {}", 2 * row_bytes, group));
+                        fmt::format("{} inputs are not a multiple of {}", 2 * row_bytes, kGroup));
   }
   SUBBYTE_CHECK(require_dtype(*scales, DType::kF8E4M3));
-  SUBBYTE_CHECK(require_shape(*scales, {rows, row_bytes / (group / 2)}));
+  SUBBYTE_CHECK(require_rank(*scales, 2));
+  const auto cols = static_cast<int64_t>(row_bytes * 2);
+  SUBBYTE_TRY(const int64_t group, group_of(context, module, names, *scales, cols));
+  SUBBYTE_CHECK(require_shape(*scales, {rows, row_bytes * 2 / static_cast<uint64_t>(group)}));
   SUBBYTE_CHECK(check_factor(*factor, names.factor_divides));
   ModuleInfo result;
   result.importer = names.importer;
   result.format = kFormat;
-  result.format.group_size = static_cast<int64_t>(group);
+  result.format.group_size = group;
   result.rows = static_cast<int64_t>(rows);
-  result.cols = static_cast<int64_t>(row_bytes * 2);
+  result.cols = cols;
   result.tensors = {codes, scales, factor};
   result.scales = scales;
   if (const FileTensor* unused = find(tensors, module, names.activations)) {

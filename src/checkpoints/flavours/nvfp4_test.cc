@@ -49,6 +49,7 @@ class Nvfp4 : public RoundTripFixture {
   void use(bool compressed) {
     config_ = {};
     config_.method = compressed ? Method::kCompressedTensors : Method::kModelopt;
+    config_.modelopt = {ModeloptWeights::kNvfp4};
     config_.schemes = {{CompressedScheme::Format::kNvfp4, 4, true, 16, false}};
   }
   static std::string_view flavour(bool compressed) {
@@ -144,18 +145,29 @@ TEST_F(Nvfp4, powers_of_two_become_the_other_flavour_exactly) {
 
 TEST_F(Nvfp4, of_modelopt_may_have_a_scale_for_32) {
   use(false);
-  config_.group_sizes = {32};
   Layer layer = random_layer(false, 8, 64, 0.00123F);
   layer.scales.shape = {8, 2};
   layer.scales.bytes.resize(16);
-  open(layer.tensors());
-  expect_weights(8, 64, [&](int64_t n, int64_t k) {
-    const auto byte = layer.codes.at<uint8_t>((n * 64 + k) / 2);
-    const double element = kE2M1[k % 2 == 0 ? byte & 0xF : byte >> 4];
-    return element * ieee_value(layer.scales.at<uint8_t>((n * 64 + k) / 32), 4, 3) *
-           float_at(layer.factor, 0);
-  });
-  EXPECT_EQ(code_of(random_layer(false, 8, 64, 1).tensors()), "import.shape");
+  for (const auto& said : {std::vector<int64_t>{}, {32}, {16, 32}}) {  // or the shapes tell
+    config_.group_sizes = said;
+    open(layer.tensors());
+    expect_weights(8, 64, [&](int64_t n, int64_t k) {
+      const auto byte = layer.codes.at<uint8_t>((n * 64 + k) / 2);
+      const double element = kE2M1[k % 2 == 0 ? byte & 0xF : byte >> 4];
+      return element * ieee_value(layer.scales.at<uint8_t>((n * 64 + k) / 32), 4, 3) *
+             float_at(layer.factor, 0);
+    });
+  }
+  config_.group_sizes = {16};
+  EXPECT_EQ(code(), "import.config");
+  EXPECT_NE(message().find("group_size is 16, but 'm' has 2 groups for 64 inputs"),
+            std::string::npos)
+      << message();
+  config_.group_sizes = {32};
+  EXPECT_EQ(code_of(random_layer(false, 8, 64, 1).tensors()), "import.config");
+  layer.scales.shape = {8, 1};
+  layer.scales.bytes.resize(8);
+  EXPECT_EQ(code_of(layer.tensors()), "import.shape");
 }
 
 TEST_F(Nvfp4, of_modelopt_without_a_factor_is_mxfp4) {
@@ -164,7 +176,7 @@ TEST_F(Nvfp4, of_modelopt_without_a_factor_is_mxfp4) {
   TestTensor scales = random_bits("m.weight_scale", DType::kU8, {8, 2}, random);
   for (std::size_t i = 0; i < 16; ++i) scales.set(i, static_cast<uint8_t>(110 + i));
   use(false);
-  config_.e8m0_scales = true;
+  config_.modelopt = {ModeloptWeights::kMxfp4};
   const TestTensor of_activations = filled<float>("m.input_scale", DType::kF32, {}, 3);
   open({codes, scales, of_activations});
   expect_weights(8, 64, [&](int64_t n, int64_t k) {
@@ -177,7 +189,7 @@ TEST_F(Nvfp4, of_modelopt_without_a_factor_is_mxfp4) {
   EXPECT_EQ(info->importer, "modelopt_mxfp4");
   EXPECT_EQ(info->tensors.size(), 3u);
   EXPECT_EQ(code_of(random_layer(false, 8, 64, 1).tensors()), "import.config");
-  config_.e8m0_scales = false;
+  config_.modelopt = {ModeloptWeights::kNvfp4};
   EXPECT_EQ(code_of({codes, scales}), "import.config");
 }
 

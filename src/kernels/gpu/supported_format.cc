@@ -227,7 +227,7 @@ WeightFormat supported_format(const WeightFormat& format, int64_t rows, int64_t 
   for (const int64_t smaller : {64, 32, 16}) {
     WeightFormat regrouped = format;
     regrouped.group_size = smaller;
-    const bool divides = group > smaller && group % smaller == 0 && cols % group == 0;
+    const bool divides = group > smaller && group % smaller == 0;
     if (divides && is_packable(regrouped, rows, cols, act_order)) return regrouped;
   }
   return kDenseF16;
