@@ -20,6 +20,7 @@ struct Prefix {
   std::string_view head;
 };
 
+constexpr std::string_view kBias = ".bias";
 constexpr std::array<Prefix, 4> kPrefixes = {{{"model.", "lm_head"},
                                               {"model.language_model.", "lm_head"},
                                               {"language_model.model.", "language_model.lm_head"},
@@ -50,6 +51,13 @@ const FileTensor* find_with_other_prefix(const TensorSource& tensors) {
 
 uint64_t size(int64_t value) {
   return static_cast<uint64_t>(value);
+}
+
+/// "model.layers..mlp.up_proj" of "model.layers.3.mlp.up_proj"
+std::string without_layer(std::string_view module) {
+  std::string name(module);
+  std::erase_if(name, [](char c) { return c >= '0' && c <= '9'; });
+  return name;
 }
 
 /// The bias of a module that is no stack.
@@ -138,6 +146,10 @@ class Finder {
 Result<CheckpointNames> CheckpointNames::find(const TensorSource& tensors, ExpertLayout experts,
                                               std::span<const std::string_view> unread) {
   CheckpointNames names(tensors, experts, unread);
+  for (const auto& [name, tensor] : tensors.tensors()) {
+    if (!name.ends_with(kBias)) continue;
+    names.biased_.insert(without_layer(name.substr(0, name.size() - kBias.size())));
+  }
   for (const Prefix& prefix : kPrefixes) {
     if (!has_prefix(tensors, prefix.body)) continue;
     names.prefix_ = prefix.body;
@@ -154,6 +166,12 @@ Result<CheckpointNames> CheckpointNames::find(const TensorSource& tensors, Exper
 
 bool CheckpointNames::is_unread(std::string_view name) const {
   return std::ranges::any_of(unread_, [&](auto beginning) { return name.starts_with(beginning); });
+}
+
+bool CheckpointNames::has_biases(const TensorSpec& spec, std::span<const PartSpec> parts) const {
+  if (!spec.has_bias || spec.role != Role::kLinear) return spec.has_bias;
+  return std::ranges::any_of(
+      parts, [&](const PartSpec& part) { return biased_.contains(without_layer(part.name)); });
 }
 
 std::string CheckpointNames::full(std::string_view name) const {
@@ -248,8 +266,9 @@ FileTensors CheckpointNames::tensors_of(const TensorSpec& spec) const {
     parts = {{name, spec.rows}};
     found.rows = found.biases = PartOrder::kOneByOne;
   }
+  const bool has_bias = has_biases(spec, parts);
   for (const PartSpec& part : parts) {
-    if (spec.has_bias) found.vectors.push_back(bias_of(part.name, part.rows));
+    if (has_bias) found.vectors.push_back(bias_of(part.name, part.rows));
     found.matrices.push_back({part.name, 1, part.rows, spec.cols});
   }
   return found;

@@ -14,6 +14,7 @@
 //     joined    layers.3.mlp.experts.E.gate_up_proj
 //     a stack   layers.3.mlp.experts.gate_up_proj
 
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -81,6 +82,9 @@ class CheckpointNames {
                   std::span<const std::string_view> unread)
       : tensors_(&tensors), experts_(experts), unread_(unread) {}
 
+  /// Says whether the biases that config.json speaks of are there: of linear layers transformers
+  /// takes zeros where a file has none for the modules of that name in any layer.
+  bool has_biases(const TensorSpec& spec, std::span<const PartSpec> parts) const;
   std::vector<PartSpec> stacks_apart(const TensorSpec& spec) const;
   FileTensors experts_of(const TensorSpec& spec) const;
   bool has_inputs_first(const TensorSpec& spec) const;
@@ -90,6 +94,7 @@ class CheckpointNames {
   std::span<const std::string_view> unread_;
   std::string_view prefix_ = "model.";
   std::string_view head_ = "lm_head";
+  std::set<std::string> biased_;  // modules with a bias, without the layer's number
 };
 
 /// describe_module() and the import with the dimensions in their order.

@@ -15,6 +15,7 @@
 #include "support/temp_dir.h"
 #include "support/test_context.h"
 #include "support/test_tensors.h"
+#include "transform/convert_model.h"
 #include "transform/diff_models.h"
 #include "transform/quantize_model.h"
 #include "verify/inspect.h"
@@ -255,6 +256,82 @@ TEST(Names, of_experts_in_stacks_are_quantized_to_the_same_modules) {
   std::ofstream(awq.path() / "config.json") << config.dump();
   EXPECT_FALSE(awq.logits().empty());
   EXPECT_EQ(awq.errors(), std::vector<std::string>());
+}
+
+/// transformers gives linear layers whose biases a file does not have zeros for them.
+TEST(Names, of_linear_layers_without_biases_give_the_bits_of_zeros) {
+  const std::string golden = "llama2-biases-bf16";
+  const auto is_bias = [](const TestTensor& tensor) { return tensor.name.ends_with(".bias"); };
+  Tensors zeros = read_golden(golden);
+  for (TestTensor& tensor : zeros) {
+    if (is_bias(tensor)) tensor.bytes.assign(tensor.bytes.size(), '\0');
+  }
+  Tensors none = zeros;
+  ASSERT_NE(std::erase_if(none, is_bias), 0u);
+  const Checkpoint without(golden, none);
+  EXPECT_EQ(without.logits(), Checkpoint(golden, zeros).logits());
+  EXPECT_EQ(without.errors(), std::vector<std::string>());
+  Tensors some = zeros;  // those of one layer are lost
+  std::erase_if(some, [&](const TestTensor& tensor) {
+    return is_bias(tensor) && tensor.name.find("layers.1.self_attn.q_proj") != std::string::npos;
+  });
+  EXPECT_EQ(Checkpoint(golden, some).load_code(), "import.missing");
+}
+
+/// The stacks of gpt-oss in bf16, [experts][inputs][outputs], as unsloth has them.
+Tensors with_unsloth_names(const Tensors& tensors) {
+  Tensors result;
+  for (const TestTensor& tensor : tensors) {
+    const std::size_t at = tensor.name.find(".experts.");
+    if (at == std::string::npos) {
+      result.push_back(tensor);
+      const std::size_t router = tensor.name.find(".mlp.router.");
+      if (router != std::string::npos) result.back().name.insert(router + 12, "linear.");
+      continue;
+    }
+    const bool is_bias = tensor.name.ends_with("_bias");
+    const std::string list = tensor.name.substr(0, tensor.name.size() - (is_bias ? 5 : 0)) + "s.";
+    for (uint64_t e = 0; e < tensor.shape[0]; ++e) {
+      const Shape shape(tensor.shape.begin() + 1, tensor.shape.end());
+      TestTensor one = {"", tensor.dtype, shape, row_of(tensor, e)};
+      if (!is_bias) {
+        one.bytes = transposed(one);
+        std::swap(one.shape[0], one.shape[1]);
+      }
+      one.name = list + std::to_string(e) + (is_bias ? ".bias" : ".weight");
+      result.push_back(one);
+    }
+  }
+  return result;
+}
+
+TEST(Names, of_unsloth_give_the_same_bits) {
+  const std::string golden = "gpt-oss-mxfp4";
+  const TempDir folder;
+  ThreadPool pool(2);
+  const auto converted =
+      convert_model(testing::golden_folder(golden), folder / "bf16", {.format = "bf16"}, pool);
+  ASSERT_TRUE(converted.ok()) << converted.error().message;
+  const auto file = json::parse_file((folder / "bf16/config.json").string(), 1 << 20);
+  const auto checkpoint_of = [&](const Tensors& tensors) {
+    auto checkpoint = std::make_unique<Checkpoint>(golden, tensors);
+    std::ofstream(checkpoint->path() / "config.json") << file->dump();
+    return checkpoint;
+  };
+  const Tensors stacks = read_tensors(folder / "bf16/model.safetensors");
+  const auto apart = checkpoint_of(with_unsloth_names(stacks));
+  const std::vector<float> logits = apart->logits();
+  EXPECT_FALSE(logits.empty());
+  EXPECT_EQ(logits, checkpoint_of(stacks)->logits());
+  EXPECT_EQ(apart->errors(), std::vector<std::string>());
+  const auto found = inspect(apart->path(), pool);
+  ASSERT_TRUE(found.ok()) << found.error().message;
+  EXPECT_NE(std::ranges::find(found->weights, "model.layers.0.mlp.experts.3.gate_up_proj",
+                              &InspectedWeight::name),
+            found->weights.end());
+  Tensors twice = with_unsloth_names(stacks);
+  twice.push_back(find(stacks, "model.layers.0.mlp.router.weight"));
+  EXPECT_EQ(checkpoint_of(twice)->load_code(), "index.tensor_twice");
 }
 
 TEST(Names, of_missing_experts_are_one_finding) {

@@ -18,6 +18,7 @@ using Names = std::pair<std::string_view, std::string_view>;
 
 constexpr std::string_view kBlock = "block.";
 constexpr std::string_view kQkv = "attn.qkv.";
+constexpr std::string_view kOwner = "OpenAI";
 
 constexpr std::array kOutside = {
     Names{"embedding.weight", "model.embed_tokens.weight"},
@@ -67,15 +68,6 @@ std::string renamed(std::string_view name) {
   return block ? fmt::format("model.layers.{}.{}", block->first, found) : std::string(found);
 }
 
-Status add(TensorMap& to, FileTensor tensor) {
-  const std::string name = tensor.name;
-  const std::string file = tensor.file->path().string();
-  if (to.emplace(name, std::move(tensor)).second) return {};
-  return Error{index_codes::kTensorTwice,
-               fmt::format("{}: tensor {}: expected it once, found it also by OpenAI's name", file,
-                           quote(name))};
-}
-
 /// Queries, keys and values are rows after each other; there are as many queries as the projection
 /// after attention has inputs, and as many keys as values.
 Status add_parts(TensorMap& to, const TensorMap& from, const FileTensor& qkv, const Names& block) {
@@ -106,7 +98,7 @@ Status add_parts(TensorMap& to, const TensorMap& from, const FileTensor& qkv, co
     tensor.shape[0] = size;
     tensor.bytes = qkv.bytes.subspan(begin * row_bytes, size * row_bytes);
     begin += size;
-    SUBBYTE_CHECK(add(to, std::move(tensor)));
+    SUBBYTE_CHECK(add_renamed(to, std::move(tensor), kOwner));
   }
   return {};
 }
@@ -116,6 +108,15 @@ bool is_qkv(const std::optional<Names>& block) {
 }
 
 }  // namespace
+
+Status add_renamed(TensorMap& to, FileTensor tensor, std::string_view whose) {
+  const std::string name = tensor.name;
+  const std::string file = tensor.file->path().string();
+  if (to.emplace(name, std::move(tensor)).second) return {};
+  return Error{index_codes::kTensorTwice,
+               fmt::format("{}: tensor {}: expected it once, found it also by the name of {}", file,
+                           quote(name), whose)};
+}
 
 bool has_openai_names(const TensorMap& tensors) {
   return tensors.contains("block.0.attn.qkv.weight");
@@ -131,7 +132,7 @@ Result<TensorMap> with_hugging_face_names(const TensorMap& tensors) {
     }
     FileTensor other = tensor;
     other.name = renamed(name);
-    SUBBYTE_CHECK(add(result, std::move(other)));
+    SUBBYTE_CHECK(add_renamed(result, std::move(other), kOwner));
   }
   return result;
 }

@@ -16,6 +16,7 @@
 
 #include <map>
 #include <string>
+#include <string_view>
 
 #include "base/status.h"
 #include "checkpoints/containers/safetensors.h"
@@ -25,6 +26,10 @@ namespace subbyte {
 using TensorMap = std::map<std::string, FileTensor, std::less<>>;
 
 bool has_openai_names(const TensorMap& tensors);
+
+/// Adds a tensor under its new name. Code index.tensor_twice where that is taken; `whose` are the
+/// names that it had.
+Status add_renamed(TensorMap& to, FileTensor tensor, std::string_view whose);
 
 /// The tensors under the names of transformers; others keep theirs. Codes: import.missing and
 /// import.shape where queries, keys and values cannot be told apart, index.tensor_twice where two

@@ -11,6 +11,7 @@
 #include "checkpoints/containers/openai_names.h"
 #include "checkpoints/containers/orin_model.h"
 #include "checkpoints/containers/safetensors_codes.h"
+#include "checkpoints/containers/unsloth_names.h"
 #include "json/strict_json.h"
 
 namespace subbyte {
@@ -333,7 +334,7 @@ Result<TensorSource> TensorSource::open_files(const fs::path& path, std::vector<
     return source;
   }
   SUBBYTE_TRY(source, open_directory(path, kStem, problems));
-  SUBBYTE_CHECK(source.rename_openai());
+  SUBBYTE_CHECK(source.rename_tensors());
   return source;
 }
 
@@ -360,9 +361,12 @@ Result<TensorSource> TensorSource::open_directory(const fs::path& directory, std
   return source;
 }
 
-Status TensorSource::rename_openai() {
-  if (!has_openai_names(tensors_)) return {};
-  SUBBYTE_TRY(tensors_, with_hugging_face_names(tensors_));
+Status TensorSource::rename_tensors() {
+  if (has_openai_names(tensors_)) {
+    SUBBYTE_TRY(tensors_, with_hugging_face_names(tensors_));
+  } else if (has_unsloth_names(tensors_)) {
+    SUBBYTE_TRY(tensors_, without_unsloth_names(tensors_));
+  }
   return {};
 }
 

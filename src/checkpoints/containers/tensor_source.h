@@ -24,11 +24,12 @@ class TensorSource {
   /// the index begin with "index." and are listed in docs/safetensors.md. With `problems`, what is
   /// wrong with single shards, and where index and shards disagree, is added there and the rest is
   /// opened; of a tensor in two shards the first counts. Besides, the codes of
-  /// with_hugging_face_names(), and model.two_checkpoints for shards beside a whole file.
+  /// with_hugging_face_names() and without_unsloth_names(), and model.two_checkpoints for shards
+  /// beside a whole file.
   static Result<TensorSource> open(const std::filesystem::path& path,
                                    std::vector<Error>* problems = nullptr);
   /// The same of a directory that `subbyte pack` wrote, whose files are called "packed" for
-  /// "model"; without other names of OpenAI's.
+  /// "model"; under the names that they have there.
   static Result<TensorSource> open_packed(const std::filesystem::path& directory);
   /// No tensors at all.
   static TensorSource empty() { return {}; }
@@ -59,7 +60,8 @@ class TensorSource {
                                              std::string_view stem, std::vector<Error>* problems);
   void add(const SafetensorsFile& file);
   Result<TensorSource> counted() &&;
-  Status rename_openai();
+  /// To the names of transformers, where other software has its own.
+  Status rename_tensors();
 
   TensorMap tensors_;
   uint64_t total_bytes_ = 0;  // loading asks for every module, of which there may be many
