@@ -31,8 +31,10 @@ import compare
 import delta_nets
 import fp8
 import make
+import modelopt_formats
 import open as opener
 import tiny
+import unsloth_names
 
 tiny.VOCAB = 128
 PROMPTS = [[1, 2, 3, 4, 5], [100, 7, 63, 7, 99, 12, 31, 5, 80], list(range(11, 127, 7))]
@@ -70,6 +72,16 @@ def small_moe(**more):
 
 def biased():
     return tiny.with_weights(tiny.qwen3(hidden=64, intermediate=64, layers=1, attention_bias=True))
+
+
+def short():
+    """Rows of 96 inputs, of which 32 are left after a group of 64."""
+    return tiny.qwen3(hidden=96, intermediate=160, layers=1)
+
+
+def modelopt(preset, group=32):
+    return (lambda folder: make.modelopt(folder, preset, tiny.small, group=group),
+            "modelopt-formats")
 
 
 def converted(folder, model, to):
@@ -125,6 +137,17 @@ GOLDENS = {
                            "modelopt"),
         "modelopt-gpt-oss-nvfp4": (lambda f: make.modelopt(f, "NVFP4_DEFAULT_CFG",
                                                            tiny.small_gpt_oss), "modelopt"),
+        "modelopt-mxfp8": modelopt("MXFP8_DEFAULT_CFG"),
+        "modelopt-w4a8-nvfp4-fp8": modelopt("W4A8_NVFP4_FP8_CFG"),
+        "modelopt-fp8-pb-wo": modelopt("FP8_2D_BLOCKWISE_WEIGHT_ONLY_CFG", 128),
+        "modelopt-int8-smoothquant": modelopt("INT8_SMOOTHQUANT_CFG"),
+        "modelopt-int4-awq": modelopt("INT4_AWQ_CFG"),
+        "llmcompressor-mxfp8": compressed(make.rounded(scheme="MXFP8A16")),
+        "llmcompressor-int4-tensor": compressed(
+            make.rounded(**make.integers(4, -1, strategy="tensor"))),
+        "gptqmodel-short-group": (lambda f: make.gptqmodel(f, short, bits=4, group_size=64),
+                                  "gptq"),
+        "unsloth-gpt-oss-nf4": (unsloth_names.write, "unsloth"),
         "bitsandbytes-nf4-double": (lambda f: make.bitsandbytes(
             f, tiny.small, bnb_4bit_use_double_quant=True), "transformers"),
     },
@@ -180,6 +203,10 @@ def exact_weights(folder, way):
         return gptq_weights(folder)
     if way == "fp8":
         return fp8.weights(folder)
+    if way == "modelopt-formats":
+        return modelopt_formats.weights(folder)
+    if way == "unsloth":
+        return unsloth_names.weights(folder)
     model, wrong, _ = opener.WAYS[way](folder)
     assert not wrong, wrong
     with torch.no_grad():

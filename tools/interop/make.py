@@ -6,7 +6,6 @@ The first argument names the environment: each makes the sources of its own tool
 """
 
 import argparse
-import copy
 import functools
 import json
 import os
@@ -22,6 +21,7 @@ os.environ["GPTQMODEL_CPU_WORKERS"] = "2"  # it asks for two, and would start on
 import torch
 import transformers
 
+import modelopt_formats
 import tiny
 
 SOURCES = {}  # environment -> name -> function of the folder
@@ -122,7 +122,7 @@ def auto_round(folder, export, model=tiny.qwen3, **config):
         folder.with_suffix(".inner").rename(folder)
 
 
-def modelopt(folder, config, model=tiny.qwen3):
+def modelopt(folder, config, model=tiny.qwen3, group=128):
     import modelopt.torch.quantization as mtq
     from modelopt.torch.export import export_hf_checkpoint
 
@@ -133,7 +133,7 @@ def modelopt(folder, config, model=tiny.qwen3):
     made = transformers.AutoModelForCausalLM.from_pretrained(
         dense(model().to(torch.bfloat16), folder), dtype=torch.bfloat16)
     with torch.no_grad():
-        quantized = mtq.quantize(made, copy.deepcopy(getattr(mtq, config)), forward)
+        quantized = mtq.quantize(made, modelopt_formats.config(config, group), forward)
         export_hf_checkpoint(quantized, export_dir=folder)
 
 

@@ -207,8 +207,8 @@ def compressed_weights(folder):
         if packed == "weight_packed" or "weight_scale" in tensors:
             schemes = sorted(config.config_groups.values(), key=lambda s: module not in s.targets)
             scheme = next(scheme for scheme in schemes
-                          if ("float-quantized" == (scheme.format or config.format)) ==
-                          (packed == "weight"))
+                          if ("pack" in (scheme.format or config.format)) ==
+                          (packed == "weight_packed"))
             compressor = BaseCompressor.get_value_from_registry(scheme.format or config.format)
             done = compressor.decompress(tensors, scheme)
             tensors = {"weight": done["weight"].float(),
