@@ -1,16 +1,22 @@
 # SUBBYTE_ISAS: the tiers of CPU kernels that are built, besides scalar. A tier takes half a minute
 # to more than a minute, so what runs on this machine only need not have them all.
-set(SUBBYTE_ISAS all CACHE STRING "CPU kernels to build: all, native, scalar, or a list of tiers")
+set(SUBBYTE_ISAS all CACHE STRING
+  "CPU kernels to build: all, native (this machine's best), runnable (all of this machine), scalar, \
+or a list of tiers")
 
-# A build that is tested where it is made need not optimize what nobody runs there.
-option(SUBBYTE_OTHER_ISAS_O0
-  "Compile CPU kernels that this machine cannot run without optimization" OFF)
+# A build that is used where it is made need not optimize what nobody runs there.
+option(SUBBYTE_OTHER_ISAS_O0 "Compile CPU kernels without optimization that this machine cannot \
+run, or, with SUBBYTE_ISAS=native, that it runs only when asked to" OFF)
+
+file(GLOB subbyte_known_isas RELATIVE ${PROJECT_SOURCE_DIR}/src/kernels/cpu
+  ${PROJECT_SOURCE_DIR}/src/kernels/cpu/*)
+list(FILTER subbyte_known_isas EXCLUDE REGEX "[.]|generic")
 
 set(subbyte_isas ${SUBBYTE_ISAS})
 set(subbyte_isas_O0 "")
 if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
   set(subbyte_isas scalar)  # the tiers are of x86-64; these kernels run anywhere
-elseif(SUBBYTE_ISAS STREQUAL "native" OR SUBBYTE_OTHER_ISAS_O0)
+elseif(SUBBYTE_ISAS MATCHES "^(native|runnable)$" OR SUBBYTE_OTHER_ISAS_O0)
   try_run(subbyte_isa_status subbyte_isa_compiled
     SOURCES ${CMAKE_CURRENT_LIST_DIR}/native_isa.cc ${PROJECT_SOURCE_DIR}/src/base/cpu_features.cc
     CMAKE_FLAGS -DINCLUDE_DIRECTORIES=${PROJECT_SOURCE_DIR}/src
@@ -18,26 +24,28 @@ elseif(SUBBYTE_ISAS STREQUAL "native" OR SUBBYTE_OTHER_ISAS_O0)
     RUN_OUTPUT_VARIABLE native_isas)
   if(NOT subbyte_isa_compiled OR NOT subbyte_isa_status EQUAL 0 OR
       NOT native_isas MATCHES "^best ([a-z0-9]+)\nothers ([a-z0-9;]*)\n$")
-    message(FATAL_ERROR "SUBBYTE_ISAS=native, SUBBYTE_OTHER_ISAS_O0: could not ask this machine; "
-      "name a tier instead, or turn the latter off")
+    message(FATAL_ERROR "SUBBYTE_ISAS=${SUBBYTE_ISAS}, SUBBYTE_OTHER_ISAS_O0: could not ask this "
+      "machine; name a tier instead, or turn the latter off")
   endif()
+  set(subbyte_isas_O0 ${CMAKE_MATCH_2})
   if(SUBBYTE_ISAS STREQUAL "native")
     set(subbyte_isas ${CMAKE_MATCH_1})
-    message(STATUS "CPU kernels for this machine: ${subbyte_isas}")
+    set(subbyte_isas_O0 scalar)
+    list(REMOVE_ITEM subbyte_isas_O0 ${subbyte_isas})
+  elseif(SUBBYTE_ISAS STREQUAL "runnable")
+    set(subbyte_isas ${subbyte_known_isas})
+    list(REMOVE_ITEM subbyte_isas ${subbyte_isas_O0})
   endif()
-  if(SUBBYTE_OTHER_ISAS_O0)
-    set(subbyte_isas_O0 ${CMAKE_MATCH_2})
-    message(STATUS "CPU kernels that this machine cannot run, not optimized: ${subbyte_isas_O0}")
+  if(NOT SUBBYTE_OTHER_ISAS_O0)
+    set(subbyte_isas_O0 "")
   endif()
+  message(STATUS "CPU kernels: ${subbyte_isas}; without optimization: ${subbyte_isas_O0}")
 endif()
 
-file(GLOB subbyte_known_isas RELATIVE ${PROJECT_SOURCE_DIR}/src/kernels/cpu
-  ${PROJECT_SOURCE_DIR}/src/kernels/cpu/*)
-list(FILTER subbyte_known_isas EXCLUDE REGEX "[.]|generic")
 foreach(isa IN LISTS subbyte_isas)
   if(NOT isa IN_LIST subbyte_known_isas AND NOT isa STREQUAL "all")
     message(FATAL_ERROR
-      "SUBBYTE_ISAS: ${isa}: expected all, native or some of ${subbyte_known_isas}")
+      "SUBBYTE_ISAS: ${isa}: expected all, native, runnable or some of ${subbyte_known_isas}")
   endif()
 endforeach()
 
@@ -61,8 +69,8 @@ function(subbyte_isa layer isa)
   endif()
   set_source_files_properties(${sources} PROPERTIES COMPILE_OPTIONS "${ARGN}")
   if(NOT isa IN_LIST subbyte_isas AND NOT subbyte_isas STREQUAL "all")
-    if(NOT subbyte_isas STREQUAL "scalar")
-      list(FILTER sources EXCLUDE REGEX "_vectors\\.cc$")  # other tiers share them
+    if(isa STREQUAL "avx512" AND "${subbyte_isas}" MATCHES "avx512(vnni|bf16)")
+      list(FILTER sources EXCLUDE REGEX "_vectors\\.cc$")  # these tiers share them
     endif()
     get_target_property(all ${target} SOURCES)
     list(REMOVE_ITEM all ${sources})
@@ -70,7 +78,9 @@ function(subbyte_isa layer isa)
     return()
   endif()
   string(TOUPPER ${isa} upper)
-  target_compile_definitions(${target} PRIVATE SUBBYTE_HAS_${upper})
+  # Of the one file that asks, so that another choice compiles that one again and not all kernels.
+  set_property(SOURCE ${CMAKE_CURRENT_SOURCE_DIR}/cpu/cpu_kernels.cc APPEND PROPERTY
+    COMPILE_DEFINITIONS SUBBYTE_HAS_${upper})
   if(SUBBYTE_BUILD_TESTS)
     add_test(NAME isa_symbols_${isa}
       COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tools/check_isa_symbols.py

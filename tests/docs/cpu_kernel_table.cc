@@ -1,6 +1,7 @@
 #include "docs/cpu_kernel_table.h"
 
 #include <algorithm>
+#include <sstream>
 #include <string_view>
 #include <vector>
 
@@ -86,6 +87,29 @@ bool holds(const std::string& list, const std::string& word) {
   return (", " + list + ",").find(", " + word + ",") != std::string::npos;
 }
 
+struct Tier {
+  std::string name;
+  std::string rows;
+};
+
+const Tier* find_tier(const std::vector<Tier>& tiers, std::string_view name) {
+  const auto found = std::ranges::find(tiers, name, &Tier::name);
+  return found == tiers.end() ? nullptr : &*found;
+}
+
+/// The tiers that the lines "|`tier`|..." of a table are about, in its order.
+std::vector<Tier> tiers_of(const std::string& table) {
+  std::vector<Tier> tiers;
+  std::istringstream lines(table);
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.starts_with("|`")) continue;
+    const std::string name = line.substr(2, line.find('`', 2) - 2);
+    if (tiers.empty() || tiers.back().name != name) tiers.push_back({name, ""});
+    tiers.back().rows += line + "\n";
+  }
+  return tiers;
+}
+
 }  // namespace
 
 std::string kernel_table_rows(const Kernels& kernels) {
@@ -111,20 +135,23 @@ std::string kernel_table_rows(const Kernels& kernels) {
   return text;
 }
 
-std::string kernel_table() {
-  std::string text =
-      "|tier|weights|groups|`f32`: M, variant|`bf16`|`int8`|batch-invariant|\n"
-      "|---|---|---|---|---|---|---|\n";
-  for (const Kernels* kernels : all_kernels()) text += kernel_table_rows(*kernels);
-  return text;
-}
-
 std::string with_kernel_table(const std::string& page) {
   const std::size_t begin = page.find(kTableBegin);
   const std::size_t end = page.find(kTableEnd);
   if (begin == std::string::npos || end == std::string::npos || end < begin) return {};
   const std::size_t first = begin + std::string_view(kTableBegin).size();
-  return page.substr(0, first) + kernel_table() + page.substr(end);
+  const std::vector<Tier> stated = tiers_of(page.substr(first, end - first));
+  std::string made =
+      "|tier|weights|groups|`f32`: M, variant|`bf16`|`int8`|batch-invariant|\n"
+      "|---|---|---|---|---|---|---|\n";
+  for (const Kernels* kernels : all_kernels()) {
+    if (!find_tier(stated, kernels->name)) made += kernel_table_rows(*kernels);
+  }
+  for (const Tier& tier : stated) {
+    const auto built = std::ranges::find(all_kernels(), tier.name, &Kernels::name);
+    made += built == all_kernels().end() ? tier.rows : kernel_table_rows(**built);
+  }
+  return page.substr(0, first) + made + page.substr(end);
 }
 
 }  // namespace subbyte::cpu

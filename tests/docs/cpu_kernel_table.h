@@ -11,10 +11,8 @@ namespace subbyte::cpu {
 /// The rows of one tier, each with its newline. Formats with equal entries share a row.
 std::string kernel_table_rows(const Kernels& kernels);
 
-/// Title and rows of all tiers that are compiled in, best first.
-std::string kernel_table();
-
-/// `page` with what stands between kTableBegin and kTableEnd replaced; empty without these lines.
+/// `page` with the rows between kTableBegin and kTableEnd of all tiers that are compiled in; those
+/// of others stay, and a tier that has none yet comes first. Empty without these two lines.
 std::string with_kernel_table(const std::string& page);
 
 inline constexpr const char* kTableBegin = "<!-- made by write_cpu_kernel_table: begin -->\n";

@@ -95,8 +95,8 @@ expect "a pytest that has not begun" "0 passed, 1 failed"
 
 # A phase that computes, one that fails and the table of both.
 busy() {
-  local end=$((wall + 40)) i
-  while ((wall < end)); do
+  local end=$((wall + 40)) cpu_end=$((cpu + 10)) i
+  while ((wall < end || cpu < cpu_end)); do
     for ((i = 0; i < 1000; ++i)); do :; done
     read_clocks
   done
@@ -125,6 +125,21 @@ awk '
       apart(wall["all"], wall["computes"] + wall["fails"]) < 0.15)
   }' "$folder/errors" || die "times of phases are wrong: $(cat "$folder/errors")"
 ! awk 'length > 79 && !/^== /' "$folder/errors" | grep -q . || die "a line of the table is too long"
+
+# A build says how far it is; what it prints otherwise is shown if it fails.
+builds() {
+  local i
+  for ((i = 1; i <= 40; ++i)); do echo "[$i/40] Building a file"; done
+  echo "what it says"
+  return "$1"
+}
+step "builds" builds 0 2>"$folder/errors"
+[[ $(grep -c '^   [0-9]*0 %$' "$folder/errors") == 10 ]] || die "a build does not say each tenth"
+! grep -q "what it says" "$folder/errors" || die "a build that succeeds shows what it printed"
+status=0
+step "builds" builds 4 2>"$folder/errors" || status=$?
+((status == 4)) || die "a build that fails has status 4, not $status"
+grep -q '^what it says$' "$folder/errors" || die "a build that fails does not show what it printed"
 
 slowest_labels >"$folder/slowest" <<'TXT'
 100% tests passed

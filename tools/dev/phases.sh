@@ -37,7 +37,7 @@ seconds() {
 
 # step TITLE COMMAND...: a phase whose command writes to the error stream, where standard output
 # belongs to the result (`./dev demo > story.txt`). On a terminal the output is shown as it comes;
-# elsewhere only when the command fails.
+# elsewhere how much of a build is done, and all of it when the command fails.
 step() {
   phase "$1" run_quietly "${@:2}"
 }
@@ -50,10 +50,19 @@ run_quietly() {
     return
   fi
   log=$(mktemp)
-  "$@" >"$log" 2>&1 || status=$?
+  "$@" 2>&1 | tee "$log" | tenths >&2 || status=$?
   ((status == 0)) || cat "$log" >&2
   rm -f "$log"
   return "$status"
+}
+
+# tenths: a line for each tenth that the lines `[3/40] ...` of a build say is done.
+tenths() {
+  awk 'match($0, /^\[[0-9]+\/[0-9]+\] /) {
+    split(substr($0, 2, RLENGTH - 3), done, "/")
+    tenth = int(10 * done[1] / done[2])
+    if (tenth > shown) { print "   " 10 * tenth " %"; fflush(); shown = tenth }
+  }'
 }
 
 # print_phases: the table of all phases until now, on the error stream.
