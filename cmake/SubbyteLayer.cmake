@@ -250,10 +250,17 @@ function(subbyte_quick_compile target)
     $<$<CONFIG:RelWithDebInfo>:-O1> $<$<BOOL:${SUBBYTE_TESTS_O0}>:-O0>)
 endfunction()
 
-# subbyte_only_compiles(<target>): for programs that are run elsewhere, where all CUDA kernels are
-# built: a build without them only has to show that they compile and link.
+# subbyte_only_compiles(<target>): for programs that no test runs. A build without all CUDA kernels,
+# as ci is, only has to show that they compile and link, and does that where the target only_compiled
+# is named (./dev test --all).
 function(subbyte_only_compiles target)
-  if(NOT SUBBYTE_CUDA_WEIGHTS STREQUAL "all")
-    target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-O0>)
+  if(SUBBYTE_CUDA_WEIGHTS STREQUAL "all")
+    return()
   endif()
+  target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-O0>)
+  set_target_properties(${target} PROPERTIES EXCLUDE_FROM_ALL ON)
+  if(NOT TARGET only_compiled)
+    add_custom_target(only_compiled)
+  endif()
+  add_dependencies(only_compiled ${target})
 endfunction()

@@ -79,16 +79,19 @@ count_tests() {
   num_failed=$((num_failed + failed))
 }
 
-# build_and_test PRESET [PROGRAM...]: all programs if none is named. A build that fails is a failed
-# test, and the end.
+# build_or_end PRESET [TARGET...]: a build that fails is a failed test, and the end.
+build_or_end() {
+  build "$@" && return
+  num_failed=$((num_failed + 1))
+  print_phases
+  report_tests || exit 1
+}
+
+# build_and_test PRESET [PROGRAM...]: all programs if none is named.
 build_and_test() {
   local preset=$1
   shift
-  if ! build "$preset" "$@"; then
-    num_failed=$((num_failed + 1))
-    print_phases
-    report_tests || exit 1
-  fi
+  build_or_end "$preset" "$@"
   if (($#)); then
     run_tests "$preset" --label-regex "$(label_regex "$@")"
   else
@@ -98,14 +101,18 @@ build_and_test() {
 
 # Every test carries the name of its program as a label.
 label_regex() {
-  local IFS='|'
-  echo "^($*)\$"
+  echo "^($(joined '|' "$@"))\$"
+}
+
+# joined SEPARATOR WORD...
+joined() {
+  local IFS=$1
+  echo "${*:2}"
 }
 
 # filter_of SUITE...: for GTEST_FILTER, which ctest hands on to each program.
 filter_of() {
-  local IFS=:
-  echo "${*/%/.*}"
+  joined : "${@/%/.*}"
 }
 
 # quick_tests [BASE]: the programs that edits since BASE concern (tools/changed_tests.py), and the
@@ -122,11 +129,7 @@ quick_tests() {
     esac
   done <<<"$chosen"
   echo "== changed: ${targets[*]:-nothing that has tests}" >&2
-  if ((${#targets[@]})) && ! build ci "${targets[@]}"; then
-    num_failed=$((num_failed + 1))
-    print_phases
-    report_tests || exit 1
-  fi
+  if ((${#targets[@]})); then build_or_end ci "${targets[@]}"; fi
   run_tests ci --label-regex "$(label_regex tools "${programs[@]}")"
 }
 

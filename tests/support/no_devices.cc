@@ -1,0 +1,35 @@
+// In place of src/devices/devices.cc for programs that read and never multiply: the sanitizers need
+// no kernels then.
+
+#include "devices/devices.h"
+
+namespace subbyte {
+namespace {
+
+Error no_devices() {
+  return {"device.unsupported", "this program was built without machines that multiply"};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Backend>> make_backend(const DeviceOptions&) {
+  return no_devices();
+}
+
+bool has_gpu() {
+  return false;
+}
+
+Result<int> first_usable_gpu() {
+  return no_devices();
+}
+
+std::string unsupported_by_gpu(const DeviceOptions&) {
+  return {};
+}
+
+Result<DeviceList> list_devices(const DeviceOptions&, bool) {
+  return no_devices();
+}
+
+}  // namespace subbyte
