@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "base/file_error.h"
+#include "base/output_parts.h"
 #include "base/partial_name.h"
 
 namespace subbyte {
@@ -22,6 +23,8 @@ namespace fs = std::filesystem;
 using State = Leftover::State;
 
 constexpr off_t kMaxRecordBytes = 16 << 20;
+/// Of a record that there is, and that no command of this program wrote.
+constexpr const char* kUnreadable = "?";
 
 std::string megabytes(uint64_t bytes) {
   char text[32];
@@ -207,22 +210,26 @@ bool is_private(const Claim& claim) {
 
 std::string read_record(int directory) {
   const int file = ::openat(directory, kRecordName, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-  if (file < 0) return {};
+  if (file < 0) return errno == ENOENT ? "" : kUnreadable;
   struct stat status {};
   std::string text;
-  if (::fstat(file, &status) == 0 && S_ISREG(status.st_mode) && status.st_size <= kMaxRecordBytes) {
+  const bool is_known = ::fstat(file, &status) == 0;
+  if (is_known && S_ISREG(status.st_mode) && status.st_size <= kMaxRecordBytes) {
     text.resize(static_cast<std::size_t>(status.st_size));
     std::size_t size = 0;
-    while (size < text.size()) {
-      const ssize_t count = ::read(file, text.data() + size, text.size() - size);
-      if (count < 0 && errno == EINTR) continue;
-      if (count <= 0) break;
-      size += static_cast<std::size_t>(count);
+    ssize_t count = 1;
+    while (size < text.size() && count > 0) {
+      count = ::read(file, text.data() + size, text.size() - size);
+      if (count < 0 && errno == EINTR)
+        count = 1;
+      else if (count > 0)
+        size += static_cast<std::size_t>(count);
     }
     text.resize(size);
+    if (count < 0) text = kUnreadable;
   }
   ::close(file);
-  return text;
+  return is_known ? text : kUnreadable;
 }
 
 std::vector<std::string> finished_files(int directory, std::string_view kept) {
@@ -243,12 +250,16 @@ bool is_empty(int directory) {
 }
 
 int unlink_all(int directory, std::string& failed) {
-  for (const std::string& name : names_in(directory).value_or(std::vector<std::string>())) {
-    if (::unlinkat(directory, name.c_str(), 0) == 0 || errno == ENOENT) continue;
+  const auto names = names_in(directory);
+  if (!names) return EIO;
+  int failure = 0;
+  for (const std::string& name : *names) {
+    const int of_this = output_parts::unlink_surely(directory, name.c_str(), 0);
+    if (of_this == 0 || failure != 0) continue;
     failed = name;
-    return errno;
+    failure = of_this;
   }
-  return 0;
+  return failure;
 }
 
 Status remove(const Folder& folder, const Claim& claim) {
@@ -263,8 +274,8 @@ Status remove(const Folder& folder, const Claim& claim) {
   }
   if (!folder.names(name, claim.lock.file())) return file_error(ENOENT, path, "remove");
   const int flags = is_directory ? AT_REMOVEDIR : 0;
-  if (::unlinkat(folder.descriptor(), name.c_str(), flags) == 0) return {};
-  return file_error(errno, path, "remove");
+  const int failure = output_parts::unlink_surely(folder.descriptor(), name.c_str(), flags);
+  return failure == 0 ? Status() : file_error(failure, path, "remove");
 }
 
 }  // namespace leftover

@@ -5,11 +5,13 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <climits>
 #include <string>
 #include <utility>
 
 #include "base/cache_directory.h"
+#include "base/file_error.h"
 #include "base/folder.h"
 #include "base/link_policy.h"
 
@@ -129,7 +131,14 @@ void follow_all_links() {
 
 bool is_there(const fs::path& path) {
   struct stat status {};
-  return ::lstat(path.c_str(), &status) == 0;
+  return ::lstat(path.c_str(), &status) == 0 || (errno != ENOENT && errno != ENOTDIR);
+}
+
+Result<bool> is_folder(const fs::path& path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) == 0) return S_ISDIR(status.st_mode);
+  if (errno == ENOENT || errno == ENOTDIR) return false;
+  return file_error(errno, path, "open");
 }
 
 }  // namespace subbyte

@@ -18,8 +18,13 @@ inline constexpr uint64_t kAnyFileSize = UINT64_MAX;
 /// file.too_large beyond `max_bytes`, those of MappedFile::open.
 Result<MappedFile> open_model_file(const std::filesystem::path& path, uint64_t max_bytes);
 
-/// Says whether anything has that name, be it a link that leads nowhere. Optional files are asked
-/// for with this, so that what cannot be opened is refused and not overlooked.
+/// Says whether anything has that name, be it a link that leads nowhere, or may have it for all
+/// that the system says. Optional files are asked for with this, so that what cannot be opened is
+/// refused and not overlooked.
 bool is_there(const std::filesystem::path& path);
+
+/// Says whether it is a directory, or a link to one; nothing of that name is none. Codes: those of
+/// file_error() where the system does not say.
+Result<bool> is_folder(const std::filesystem::path& path);
 
 }  // namespace subbyte

@@ -32,7 +32,7 @@ mode_t usual_mode(int directory) {
   struct stat status {};
   const mode_t mode = ::fstat(file, &status) == 0 ? status.st_mode & 0666 : 0;
   ::close(file);
-  ::unlinkat(directory, kProbe, 0);
+  output_parts::unlink_surely(directory, kProbe, 0);
   return kPrivate | mode | (mode & 0444) >> 2;
 }
 
@@ -41,7 +41,7 @@ void open_to_others(int directory, mode_t mode) {
   struct stat status {};
   const bool found = ::fstat(directory, &status) == 0;
   ::fchmod(directory, mode | (found ? status.st_mode & S_ISGID : 0));
-  ::unlinkat(directory, leftover::kRecordName, 0);
+  output_parts::unlink_surely(directory, leftover::kRecordName, 0);
 }
 
 /// Whether `target` is the whole result of a run that was stopped before open_to_others(), which
@@ -76,6 +76,8 @@ Result<bool> OutputDirectory::make_temporary() {
   const int failure = ::mkdirat(parent, name.c_str(), kPrivate) == 0 ? 0 : errno;
   if (failure == 0) own_ = Folder::open_in(parent_, name);
   if (failure != 0 || !is_fresh()) {
+    // What is not known to be this one's is removed only where nothing is in it.
+    if (failure == 0) output_parts::unlink_surely(parent, name.c_str(), AT_REMOVEDIR);
     partial_outputs::forget(temporary.native());
     own_ = {};
     if (failure == EEXIST || failure == 0) return false;
@@ -223,9 +225,15 @@ void OutputDirectory::release() {
 
 void OutputDirectory::discard() {
   if (temporary_.empty()) return;
-  std::string ignored;
-  leftover::unlink_all(own_.descriptor(), ignored);
-  ::unlinkat(parent_.descriptor(), temporary_.filename().c_str(), AT_REMOVEDIR);
+  // Again where the system does not say once what is in it.
+  constexpr int kAttempts = 3;
+  int failure = ENOTEMPTY;
+  for (int attempt = 0; failure != 0 && attempt < kAttempts; ++attempt) {
+    std::string ignored;
+    leftover::unlink_all(own_.descriptor(), ignored);
+    failure = output_parts::unlink_surely(parent_.descriptor(), temporary_.filename().c_str(),
+                                          AT_REMOVEDIR);
+  }
   partial_outputs::forget(temporary_.native());
   temporary_.clear();
   lock_ = {};

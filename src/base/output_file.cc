@@ -100,7 +100,7 @@ OutputFile::~OutputFile() {
 void OutputFile::discard() {
   if (file_ >= 0) ::close(std::exchange(file_, -1));
   if (temporary_.empty()) return;
-  ::unlinkat(folder_.descriptor(), temporary_.c_str(), 0);
+  output_parts::unlink_surely(folder_.descriptor(), temporary_.c_str(), 0);
   lock_ = {};
   partial_outputs::forget((path_.parent_path() / temporary_).native());
   temporary_.clear();
@@ -187,7 +187,7 @@ int OutputFile::rename_to_target() {
 
 void remove_output(const fs::path& path) {
   const auto folder = output_parts::folder_of(path);
-  if (folder.ok()) ::unlinkat(folder->descriptor(), path.filename().c_str(), 0);
+  if (folder.ok()) output_parts::unlink_surely(folder->descriptor(), path.filename().c_str(), 0);
 }
 
 }  // namespace subbyte

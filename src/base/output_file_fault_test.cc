@@ -185,5 +185,26 @@ TEST(OutputFileFaults, commits_on_file_systems_that_cannot_sync_a_directory) {
   EXPECT_EQ(write_file(dir / "out", false, {5, EINVAL}).code, "ok");
 }
 
+/// One call that fails leaves nothing beside the target.
+TEST(OutputFileFaults, an_output_that_is_given_up_leaves_nothing_whatever_call_fails) {
+  for (const auto& [unlinks, listings] :
+       {std::pair(0, 0), {1, 0}, {2, 0}, {0, 1}, {0, 2}, {1, 1}}) {
+    const TempDir dir;
+    Fault with;
+    {
+      auto made = OutputDirectory::create(dir / "out");
+      ASSERT_TRUE(made.ok()) << made.error().message;
+      auto file = OutputFile::create(made->path() / "a", false);
+      ASSERT_TRUE(file.ok() && file->write("text").ok() && file->commit().ok());
+      with.failing_unlinks = unlinks;
+      with.failing_listings = listings;
+      fault = &with;
+    }
+    fault = nullptr;
+    EXPECT_EQ(dir.names(), Names()) << unlinks << " " << listings;
+    EXPECT_EQ(with.failing_unlinks + with.failing_listings, 0);
+  }
+}
+
 }  // namespace
 }  // namespace subbyte

@@ -49,7 +49,8 @@ Result<Place> look_at_place(const Folder& folder, const fs::path& path, bool ove
   struct stat status {};
   const fs::path name = path.filename();
   if (::fstatat(folder.descriptor(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0) {
-    return Place{};
+    if (errno == ENOENT) return Place{};
+    return file_error(errno, path, "create");
   }
   if (!overwrite) return Error{"file.exists", path.native() + ": exists already"};
   if (S_ISLNK(status.st_mode)) return link_error(path);
@@ -58,6 +59,16 @@ Result<Place> look_at_place(const Folder& folder, const fs::path& path, bool ove
     return Error{"file.not_regular", path.native() + ": is not a regular file, not overwritten"};
   }
   return Place{true, status.st_mode & 0777, status.st_uid, status.st_gid};
+}
+
+int unlink_surely(int directory, const char* name, int flags) {
+  constexpr int kAttempts = 3;
+  int failure = 0;
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    failure = ::unlinkat(directory, name, flags) == 0 || errno == ENOENT ? 0 : errno;
+    if (failure == 0 || failure == ENOTEMPTY) break;
+  }
+  return failure;
 }
 
 SignalBlock::SignalBlock() {

@@ -50,4 +50,8 @@ class SignalBlock {
   sigset_t previous_;
 };
 
+/// Unlinks what is in an open directory, again where the system fails once. 0 when it is gone, else
+/// errno.
+int unlink_surely(int directory, const char* name, int flags);
+
 }  // namespace subbyte::output_parts

@@ -2,6 +2,8 @@
 // System calls of an output that fail, or kill the process, when a test says so: the definitions
 // here take the place of the C library's. For one file of a program only.
 
+#include <dirent.h>
+#include <dlfcn.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -23,6 +25,8 @@ struct Fault {
   int signal_at_rename = 0;
   bool kills = false;
   std::function<void()> after_rename = {};  // what somebody else does then
+  int failing_unlinks = 0;                  // so many, none of which is logged
+  int failing_listings = 0;                 // the same of directories that are opened to be listed
 };
 
 inline Fault* fault = nullptr;
@@ -36,9 +40,28 @@ inline bool fails(char letter) {
   return true;
 }
 
+inline bool is_one_of(int Fault::*calls) {
+  if (fault == nullptr || fault->*calls == 0) return false;
+  --(fault->*calls);
+  errno = EIO;
+  return true;
+}
+
 }  // namespace subbyte
 
 extern "C" {
+
+int unlinkat(int directory, const char* name, int flags) noexcept {
+  if (subbyte::is_one_of(&subbyte::Fault::failing_unlinks)) return -1;
+  return static_cast<int>(::syscall(SYS_unlinkat, directory, name, flags));
+}
+
+DIR* fdopendir(int directory) {
+  if (subbyte::is_one_of(&subbyte::Fault::failing_listings)) return nullptr;
+  using Function = DIR* (*)(int);
+  static const auto kOriginal = reinterpret_cast<Function>(::dlsym(RTLD_NEXT, "fdopendir"));
+  return kOriginal(directory);
+}
 
 ssize_t write(int file, const void* data, size_t size) {
   using namespace subbyte;
