@@ -202,12 +202,22 @@ TEST(ConvertModel, copies_side_files_but_not_those_of_the_old_format) {
   folder.write("source/tokenizer.json", "{tokens}");
   folder.write("source/quantize_config.json", "{}");
   folder.write("source/notes.txt", "mine");
-  ASSERT_EQ(code_of(folder / "source", folder / "new", "awq"), "ok");
+  folder.write("source/.gitattributes", "");
+  folder.write("source/Licence.md", "terms");
+  folder.write("source/NOTICE", "names");
+  std::string said;
+  ThreadPool pool(1);
+  ConvertOptions options;
+  options.format = "awq";
+  options.notice = [&](const std::string& line) { said += line; };
+  ASSERT_TRUE(convert_model(folder / "source", folder / "new", options, pool).ok());
+  EXPECT_TRUE(said.ends_with("source: not copied: 'notes.txt'")) << said;
   std::set<std::string> names;
   for (const auto& entry : fs::directory_iterator(folder / "new")) {
     names.insert(entry.path().filename().string());
   }
-  EXPECT_EQ(names, (std::set<std::string>{"config.json", "model.safetensors", "tokenizer.json"}));
+  EXPECT_EQ(names, (std::set<std::string>{"Licence.md", "NOTICE", "config.json",
+                                          "model.safetensors", "tokenizer.json"}));
   EXPECT_EQ(folder.read("new/tokenizer.json"), "{tokens}");
 }
 

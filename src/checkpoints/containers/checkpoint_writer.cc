@@ -2,13 +2,17 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "base/file_error.h"
 #include "base/free_space.h"
 #include "base/model_file.h"
 #include "base/output_file.h"
+#include "base/quote.h"
+#include "base/small_letters.h"
 #include "json/strict_json.h"
 
 namespace subbyte {
@@ -31,11 +35,19 @@ constexpr std::array kSideFiles = {"tokenizer.json",
                                    "chat_template.jinja",
                                    "preprocessor_config.json",  // of a wrapper's other inputs
                                    "processor_config.json",
-                                   "video_preprocessor_config.json",
-                                   "README.md",
-                                   "LICENSE",
-                                   "LICENSE.txt",
-                                   "LICENSE.md"};
+                                   "video_preprocessor_config.json"};
+/// What the names of texts about a model, which go with it, begin with, in small letters.
+constexpr std::array<std::string_view, 7> kTexts = {
+    "readme", "license", "licence", "copying", "notice", "use_policy", "usage_policy"};
+/// Weights, and what says how they are stored: these are written anew.
+constexpr std::array<std::string_view, 10> kWeightEndings = {
+    ".safetensors", ".safetensors.index.json",
+    ".bin",         ".bin.index.json",
+    ".pt",          ".pth",
+    ".gguf",        ".ak42",
+    ".ak47",        ".ak48"};
+constexpr std::array<std::string_view, 4> kWrittenAnew = {
+    "config.json", "quantize_config.json", "quant_config.json", "hf_quant_config.json"};
 
 /// Groups [begin, end).
 struct Shard {
@@ -138,6 +150,58 @@ Status write_shard(const fs::path& path, const std::vector<TensorGroup>& groups,
   return writer.commit();
 }
 
+Result<std::vector<std::string>> names_in(const fs::path& directory) {
+  std::vector<std::string> names;
+  std::error_code failure;
+  fs::directory_iterator at(directory.empty() ? "." : directory, failure);
+  for (const fs::directory_iterator end; !failure && at != end; at.increment(failure)) {
+    names.push_back(at->path().filename().native());
+  }
+  if (failure) return file_error(failure.value(), directory, "read the directory");
+  std::ranges::sort(names);
+  return names;
+}
+
+/// `has` is how a name begins or ends.
+template <typename List, typename Has>
+bool has_one_of(const List& list, std::string_view name, Has has) {
+  return std::ranges::any_of(list, [&](std::string_view part) { return has(name, part); });
+}
+
+bool begins_with(std::string_view name, std::string_view part) {
+  return name.starts_with(part);
+}
+
+bool ends_with(std::string_view name, std::string_view part) {
+  return name.ends_with(part);
+}
+
+/// Whether somebody may miss a file that is not copied.
+bool belongs_to_model(std::string_view name) {
+  return !name.starts_with('.') && name != kTemplates &&
+         !has_one_of(kWeightEndings, name, ends_with) &&
+         std::ranges::find(kWrittenAnew, name) == kWrittenAnew.end();
+}
+
+std::string describe_left(const fs::path& from, const std::vector<std::string>& left) {
+  constexpr std::size_t kMost = 8;
+  std::string text = fmt::format("{}: not copied: ", from.string());
+  for (std::size_t i = 0; i < std::min(left.size(), kMost); ++i) {
+    text += (i > 0 ? ", " : "") + quote_name(left[i]);
+  }
+  if (left.size() > kMost) text += fmt::format(" and {} more", left.size() - kMost);
+  return text;
+}
+
+Status copy_side_file(const fs::path& from, const fs::path& to) {
+  SUBBYTE_TRY(const MappedFile file, open_model_file(from, kMaxSideFileBytes));
+  const auto bytes = file.bytes();
+  const Status written =
+      write_text(to, {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+  SUBBYTE_CHECK(file.verify_unchanged());  // a write from what was cut off fails, too
+  return written;
+}
+
 }  // namespace
 
 uint64_t count_bytes(std::span<const Declaration> tensors) {
@@ -190,15 +254,20 @@ Status copy_side_files(const fs::path& from, const fs::path& to, const Notice& n
     notice((from / kTemplates).string() +
            ": its chat templates are not copied; copy the folder for them");
   }
-  for (const char* name : kSideFiles) {
-    if (!is_there(from / name)) continue;
-    SUBBYTE_TRY(const MappedFile file, open_model_file(from / name, kMaxSideFileBytes));
-    const auto bytes = file.bytes();
-    const Status written =
-        write_text(to / name, {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
-    SUBBYTE_CHECK(file.verify_unchanged());  // a write from what was cut off fails, too
-    SUBBYTE_CHECK(written);
+  SUBBYTE_TRY(const std::vector<std::string> names, names_in(from));
+  std::vector<std::string> left;
+  for (const std::string& name : names) {
+    SUBBYTE_TRY(const bool is_directory, is_folder(from / name));
+    const bool is_text = !is_directory && has_one_of(kTexts, small_letters(name), begins_with);
+    if (is_text || std::ranges::find(kSideFiles, name) != kSideFiles.end()) {
+      SUBBYTE_CHECK(copy_side_file(from / name, to / name));
+    } else if (belongs_to_model(name)) {
+      left.push_back(name);
+    }
   }
+  // Beside a model file lies whatever its user has there.
+  const bool is_model = std::ranges::find(names, "config.json") != names.end();
+  if (notice && is_model && !left.empty()) notice(describe_left(from, left));
   return {};
 }
 

@@ -54,8 +54,9 @@ uint64_t count_bytes(std::span<const TensorGroup> groups);
 Status write_text(const std::filesystem::path& path, std::string_view text);
 
 /// Copies what stands beside the weights of a model: tokenizer, chat template, generation_config,
-/// README and licence, not config.json; `notice` hears of a folder of templates, which is not
-/// copied. Codes: those of open_model_file (at most 256 MiB each) and of OutputFile, file.changed.
+/// README, licence and the like, not config.json; `notice` hears of what is not copied. Codes:
+/// those of open_model_file (at most 256 MiB each) and of OutputFile, file.changed, and those of
+/// file_error() where the directory cannot be read.
 Status copy_side_files(const std::filesystem::path& from, const std::filesystem::path& to,
                        const Notice& notice = nullptr);
 
