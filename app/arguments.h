@@ -6,6 +6,7 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -95,6 +96,7 @@ struct CommandInfo {
   Shares shares = Shares::kNothing;
   std::deque<Option> options;
   std::function<Result<ExitCode>()> run;
+  std::function<nlohmann::ordered_json()> error_members;  // that --json has beside "error"
 };
 
 /// A command while it is declared.
@@ -111,6 +113,10 @@ class Command {
   void shares(Shares what) { info_->shares = what; }
   /// Called when the command was named and its arguments are in their variables.
   void run(std::function<Result<ExitCode>()> function) { info_->run = std::move(function); }
+  /// Called when run() has failed and --json was given.
+  void error_members(std::function<nlohmann::ordered_json()> function) {
+    info_->error_members = std::move(function);
+  }
 
  private:
   CommandInfo* info_;

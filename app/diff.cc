@@ -6,6 +6,7 @@
 
 #include <cstdio>
 
+#include "app/checkpoint_json.h"
 #include "app/command.h"
 #include "app/losses.h"
 #include "app/output.h"
@@ -54,6 +55,14 @@ std::string as_text(const ModelDiff& diff) {
   return text + worst_as_text(diff.worst()) + "\n";
 }
 
+/// What A is and what B is, and the members of `rest`.
+json::Value as_json(const Options& options, const json::Value& rest = json::Value::object()) {
+  json::Value root =
+      with_checkpoint(options.first, {{"second_checkpoint", checkpoint_as_json(options.second)}});
+  root.update(rest);
+  return root;
+}
+
 Result<ExitCode> run(const Invocation& invocation, const Options& options) {
   SUBBYTE_TRY(const auto first, find_model(options.first));
   SUBBYTE_TRY(const auto second, find_model(options.second));
@@ -65,7 +74,7 @@ Result<ExitCode> run(const Invocation& invocation, const Options& options) {
   }();
   SUBBYTE_TRY(const ModelDiff diff, std::move(compared));
   const std::string text =
-      options.json ? json_text(to_json(diff)) : fitted(as_text(diff), stdout, 4);
+      options.json ? json_text(as_json(options, to_json(diff))) : fitted(as_text(diff), stdout, 4);
   print(stdout, text);
   return diff.same_values() ? kOk : kProblemsFound;
 }
@@ -87,6 +96,7 @@ void add_diff(Program& program, Invocation& invocation) {
   command.flag("--json", options->json, "print one JSON object");
   command.shares(Shares::kThreads);
   command.run([options, &invocation] { return run(invocation, *options); });
+  command.error_members([options] { return as_json(*options); });
 }
 
 }  // namespace subbyte::app

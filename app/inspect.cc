@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <utility>
 
+#include "app/checkpoint_json.h"
 #include "app/command.h"
 #include "app/output.h"
 #include "app/tensor_table.h"
@@ -116,8 +117,9 @@ Result<ExitCode> run(const Invocation& invocation, const Options& options) {
     const Status tokenizer = check_tokenizer(model_directory(path));
     if (!tokenizer.ok()) inspection.problems.push_back(tokenizer.error().message);
   }
-  const std::string text =
-      options.json ? json_text(to_json(inspection)) : as_page(inspection, options.tensors);
+  const std::string text = options.json
+                               ? json_text(with_checkpoint(options.path, to_json(inspection)))
+                               : as_page(inspection, options.tensors);
   print(stdout, text);
   return inspection.problems.empty() ? kOk : kProblemsFound;
 }
@@ -140,6 +142,7 @@ void add_inspect(Program& program, Invocation& invocation) {
   command.flag("--json", options->json, "print one JSON object");
   command.shares(Shares::kThreads);
   command.run([options, &invocation] { return run(invocation, *options); });
+  command.error_members([options] { return with_checkpoint(options->path); });
 }
 
 }  // namespace subbyte::app

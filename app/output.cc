@@ -71,12 +71,14 @@ void print_notice(const std::string& text) {
   note(line("subbyte: {}", text));
 }
 
-void print_error(const Error& error) {
+void print_error(const Error& error, const nlohmann::ordered_json& beside) {
   const std::string text = styled(Style::kError, "subbyte: error:", stderr) +
                            line(" {} [{}]", error.message, error.code);
   print(stderr, fitted(text, stderr, kErrorIndent));
   if (!errors_as_json) return;
-  print(stdout, json_text({{"error", {{"code", error.code}, {"message", error.message}}}}, -1));
+  nlohmann::ordered_json object = beside;
+  object["error"] = {{"code", error.code}, {"message", error.message}};
+  print(stdout, json_text(object, -1));
   std::fflush(stdout);
 }
 

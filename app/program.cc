@@ -9,6 +9,7 @@
 #include <exception>
 #include <map>
 #include <new>
+#include <nlohmann/json.hpp>
 #include <string_view>
 
 #include "app/build_info.h"
@@ -39,8 +40,9 @@ Error with_option(const Error& error) {
   return is_link ? Error{error.code, error.message + " (--follow-links follows it)"} : error;
 }
 
-int report(const Error& error) {
-  print_error(with_option(error));
+int report(const Error& error,
+           const nlohmann::ordered_json& beside = nlohmann::ordered_json::object()) {
+  print_error(with_option(error), beside);
   return is_usage_error(error.code) ? kUsage : kFailure;
 }
 
@@ -135,7 +137,11 @@ int run(int argc, char** argv) {
   const std::string text = page(program, *command);
   print(stdout, text);
   const Result<ExitCode> result = text.empty() ? (*command)->run() : Result(kOk);
-  if (!result.ok()) return report(result.error());
+  if (!result.ok()) {
+    const bool has_members = prints_errors_as_json() && (*command)->error_members;
+    return report(result.error(),
+                  has_members ? (*command)->error_members() : nlohmann::ordered_json());
+  }
   return finish_output(*result);
 }
 

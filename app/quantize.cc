@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "app/checkpoint_json.h"
 #include "app/command.h"
 #include "app/losses.h"
 #include "app/output.h"
@@ -35,7 +36,7 @@ struct Options {
 
 std::string as_json(const Options& options, const QuantizeReport& report, double seconds,
                     json::Value notices) {
-  json::Value root = {{"destination", options.destination}};
+  json::Value root = with_checkpoint(options.source, {{"destination", options.destination}});
   root.update(to_json(report));
   root["seconds"] = seconds;
   root["notices"] = std::move(notices);
@@ -181,6 +182,7 @@ void add_quantize(Program& program, Invocation& invocation) {
   command.flag("--json", options->json, "print one JSON object");
   command.shares(Shares::kThreads);
   command.run([options, &invocation] { return run(invocation, *options); });
+  command.error_members([options] { return with_checkpoint(options->source); });
 }
 
 }  // namespace subbyte::app

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <utility>
 
+#include "app/checkpoint_json.h"
 #include "app/command.h"
 #include "app/interrupt.h"
 #include "app/json_answer.h"
@@ -151,8 +152,9 @@ Result<ExitCode> run_as_text(const Invocation& invocation, const Question& quest
 Result<ExitCode> run_as_json(const Invocation& invocation, const Options& options,
                              const Question& question, Session& session) {
   const Interruptible ctrl_c;
-  SUBBYTE_TRY(const json::Value answer,
+  SUBBYTE_TRY(json::Value answer,
               answer_as_json(invocation, session, question, options.model, ctrl_c));
+  answer["checkpoint"] = checkpoint_as_json(options.model);
   print(stdout, json_text(answer, -1));
   return ctrl_c.interrupted() ? kInterrupted : kOk;
 }
@@ -266,6 +268,7 @@ void add_run(Program& program, Invocation& invocation) {
   options->sampling.add_to(command);
   command.shares(Shares::kModel);
   command.run([options, &invocation] { return run(invocation, *options); });
+  command.error_members([options] { return with_checkpoint(options->model); });
 }
 
 }  // namespace subbyte::app

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <optional>
 
+#include "app/checkpoint_json.h"
 #include "app/interrupt.h"
 #include "app/text_input.h"
 #include "base/version.h"
@@ -110,7 +111,8 @@ void report(const PromptsOptions& options, const SamplingOptions& sampling, cons
                                  {"sampling", to_json(sampling)},
                                  {"load_seconds", load_seconds},
                                  {"seconds", seconds},
-                                 {"completion_tokens_per_second", rate}};
+                                 {"completion_tokens_per_second", rate},
+                                 {"checkpoint", checkpoint_as_json(options.model)}};
     print(stdout, json_text(summary, -1));
     return;
   }

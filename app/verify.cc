@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <map>
 
+#include "app/checkpoint_json.h"
 #include "app/command.h"
 #include "app/output.h"
 #include "checkpoints/model_path.h"
@@ -84,11 +85,10 @@ Result<ExitCode> run(const Invocation& invocation, const Options& options) {
     return verify(path, verify_options, backend->host());
   }();
   SUBBYTE_TRY(const VerifyReport report, std::move(verified));
-  const std::string text =
-      options.json ? json_text(to_json(report)) : fitted(as_text(report, options), stdout, 9);
+  const std::string text = options.json ? json_text(with_checkpoint(options.path, to_json(report)))
+                                        : fitted(as_text(report, options), stdout, 9);
   print(stdout, text);
-  const bool bad = report.count(Severity::kError) > 0 || !report.is_run_here() ||
-                   (options.strict && report.count(Severity::kWarning) > 0);
+  const bool bad = !report.is_sound() || (options.strict && report.count(Severity::kWarning) > 0);
   return bad ? kProblemsFound : kOk;
 }
 
@@ -98,7 +98,7 @@ void add_verify(Program& program, Invocation& invocation) {
   Command command = program.add_command(
       "verify",
       "Read a whole checkpoint and list what is wrong; exit code 3 when there are errors, "
-      "or what run refuses",
+      "or what is not known here",
       "  subbyte verify demo/model\n"
       "  subbyte verify Qwen/Qwen3-8B-AWQ --strict\n"
       "  subbyte verify ./Qwen3-8B-GPTQ --json\n"
@@ -114,6 +114,7 @@ void add_verify(Program& program, Invocation& invocation) {
   command.flag("--strict", options->strict, "exit with 3 for warnings, too");
   command.shares(Shares::kThreads);
   command.run([options, &invocation] { return run(invocation, *options); });
+  command.error_members([options] { return with_checkpoint(options->path); });
 }
 
 }  // namespace subbyte::app
