@@ -99,6 +99,9 @@ void check_config_object(VerifyContext& context, const json::Object& config,
   if (context.model && !context.vocab_size) context.vocab_size = context.model->vocab_size;
   auto quantization = read_quantization_config(config, context.path);
   if (quantization.ok()) {
+    for (const Disagreement& other : quantization->differs) {
+      context.findings.add("verify.config_differs", other.file, other.expected, other.found);
+    }
     context.quantization = std::move(quantization).value();
   } else {
     context.findings.add(quantization.error(), kConfig);

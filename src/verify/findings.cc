@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <utility>
 
 namespace subbyte {
@@ -51,7 +52,45 @@ void split(std::string_view message, Finding& finding) {
   finding.found = message.substr(found + kFound.size());
 }
 
+/// Of tensors that are missing, or are none of the model's, one line for all whose names differ in
+/// numbers alone: what is wrong is how they are named.
+std::vector<Finding> join_alike(std::vector<Finding> findings) {
+  std::map<std::pair<std::string_view, std::string>, std::size_t> first_of;  // place in `joined`
+  std::vector<std::pair<Finding, std::size_t>> joined;  // with how many there are
+  for (Finding& finding : findings) {
+    const bool may_join = finding.code == "import.missing" || finding.code == "model.surplus";
+    const auto [found, is_new] =
+        may_join ? first_of.try_emplace({finding.code, tensor_kind(finding.where)}, joined.size())
+                 : std::pair(first_of.end(), true);
+    if (is_new) {
+      joined.emplace_back(std::move(finding), 1);
+    } else {
+      ++joined[found->second].second;
+    }
+  }
+  std::vector<Finding> result;
+  for (auto& [finding, count] : joined) {
+    if (count > 1) finding.found += fmt::format(" (and {} more of this kind)", count - 1);
+    result.push_back(std::move(finding));
+  }
+  return result;
+}
+
 }  // namespace
+
+std::string tensor_kind(std::string_view name) {
+  std::string kind;
+  while (true) {
+    const std::size_t dot = name.find('.');
+    const std::string_view part = name.substr(0, dot);
+    const bool is_number =
+        !part.empty() && part.find_first_not_of("0123456789") == std::string_view::npos;
+    kind += is_number ? "#" : part;
+    if (dot == std::string_view::npos) return kind;
+    kind += '.';
+    name.remove_prefix(dot + 1);
+  }
+}
 
 std::string_view name(Severity severity) {
   switch (severity) {
@@ -113,7 +152,7 @@ bool Findings::has(std::string_view code) const {
 
 std::vector<Finding> Findings::take() {
   std::ranges::stable_sort(findings_, {}, &Finding::severity);
-  return std::move(findings_);
+  return join_alike(std::move(findings_));
 }
 
 }  // namespace subbyte

@@ -19,6 +19,9 @@ struct VerifyCode {
 
 std::span<const VerifyCode> verify_codes();
 
+/// The name with # for the numbers between dots.
+std::string tensor_kind(std::string_view name);
+
 class Findings {
  public:
   /// `code` lives forever.
@@ -32,7 +35,8 @@ class Findings {
   bool has_errors() const;
   bool has(std::string_view code) const;
 
-  /// All of them, errors first; else in the order in which they were added.
+  /// All of them, errors first; else in the order in which they were added. Tensors that are
+  /// missing, or surplus, are one for each kind.
   std::vector<Finding> take();
 
  private:

@@ -7,9 +7,9 @@
 #include "base/model_file.h"
 #include "checkpoints/containers/orin_model.h"
 #include "checkpoints/modules.h"
-#include "models/checkpoint_names.h"
+#include "checkpoints/unread_parts.h"
+#include "models/checkpoint.h"
 #include "models/model.h"
-#include "models/model_family.h"
 #include "verify/refusals.h"
 
 namespace subbyte {
@@ -19,31 +19,11 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kUsualStepTokens = 512;  // of a prompt, on CPUs
 
-/// What importers recognize, and stacks of floats: which tensors those are, the list of the family
-/// knows. Counts what is not read.
-std::vector<FoundModule> modules_of(const ImportContext& context, Inspection& inspection) {
-  std::vector<FoundModule> modules = find_modules(context);
-  if (!inspection.model) return modules;
-  const ModelFamily& family = family_of(*inspection.model);
-  const auto names = CheckpointNames::find(context.tensors, family.experts, family.unread);
-  if (!names.ok()) return modules;
-  for (const auto& [name, tensor] : context.tensors.tensors()) {
-    if (names->is_unread(name)) ++inspection.unread;
-  }
-  for (const TensorSpec& spec : family.tensors(*inspection.model)) {
-    if (!spec.is_of_experts() || names->has_experts_apart(spec)) continue;
-    const FileMatrix stack = names->tensors_of(spec).matrices.front();
-    if (context.tensors.find(stack.module) == nullptr) continue;
-    modules.push_back({stack.module, describe_module(context_of(context, stack), stack.module)});
-  }
-  return modules;
-}
-
-void add_modules(const ImportContext& context, std::set<std::string, std::less<>>& used,
+void add_modules(std::span<const FoundModule> modules, std::set<std::string, std::less<>>& used,
                  Inspection& inspection) {
-  for (const FoundModule& module : modules_of(context, inspection)) {
-    if (!module.info.ok()) {
-      inspection.problems.push_back(module.info.error().message);
+  for (const FoundModule& module : modules) {
+    if (!module.info.ok()) {  // its tensors are listed as they are
+      if (module.is_read) inspection.problems.push_back(module.info.error().message);
       continue;
     }
     const ModuleInfo& info = *module.info;
@@ -82,26 +62,34 @@ void add_plain_tensors(const TensorSource& tensors, const std::set<std::string, 
 
 /// The config of a directory or a model file. What this version cannot run is a problem, and no
 /// error here.
-Result<QuantizationConfig> read_configs(const fs::path& path, Inspection& inspection) {
-  SUBBYTE_TRY(const ConfigFile file, read_config_file(path));
-  SUBBYTE_TRY(const json::Object config, file.object());
-  SUBBYTE_TRY(const auto type, config.string("model_type"));
-  inspection.architecture = type.value_or("unknown");
-  auto model = read_model_config(path);
-  if (model.ok()) {
-    inspection.architecture = model->model_type;  // a container has none
-    inspection.model = *std::move(model);
+Status add_configs(const Checkpoint& checkpoint, Inspection& inspection) {
+  if (!checkpoint.config.ok()) return checkpoint.config.error();
+  SUBBYTE_TRY(const json::Object config, checkpoint.config->object());
+  SUBBYTE_CHECK(config.string("model_type"));
+  inspection.architecture = checkpoint.kind();
+  if (!checkpoint.beside.ok()) inspection.problems.push_back(checkpoint.beside.error().message);
+  if (checkpoint.model.ok()) {
+    inspection.model = *checkpoint.model;
   } else {
-    inspection.problems.push_back(model.error().message);
+    inspection.problems.push_back(checkpoint.model.error().message);
   }
-  auto quantization = read_quantization_config(config, path);
-  if (quantization.ok()) {
-    inspection.quantization = quantization->method_name();
-    return quantization;
+  if (checkpoint.quantization.ok()) {
+    inspection.quantization = checkpoint.quantization->method_name();
+  } else {
+    inspection.quantization = "unsupported";
+    inspection.problems.push_back(checkpoint.quantization.error().message);
   }
-  inspection.quantization = "unsupported";
-  inspection.problems.push_back(quantization.error().message);
-  return QuantizationConfig{};
+  return {};
+}
+
+void add_refusals(const fs::path& path, Backend& backend, Inspection& inspection) {
+  inspection.reads_scales = inspection.scale_bytes <= kMaxScaleBytes;
+  const Reads reads = inspection.reads_scales ? Reads::kScales : Reads::kHeaders;
+  for (const Refusal& refusal : find_refusals(path, backend, reads)) {
+    const std::string& message = refusal.error.message;
+    const bool known = std::ranges::find(inspection.problems, message) != inspection.problems.end();
+    if (!known) inspection.problems.push_back(message);
+  }
 }
 
 }  // namespace
@@ -134,34 +122,27 @@ uint64_t full_context_bytes(const Inspection& inspection, const ModelConfig& mod
 
 Result<Inspection> inspect(const fs::path& path, Executor& pool, Backend* backend) {
   Inspection inspection;
-  QuantizationConfig quantization;
-  std::error_code ignored;
-  const bool has_config = is_there(path / "config.json");
-  if ((has_config && fs::is_directory(path, ignored)) || is_orin_model(path)) {
-    SUBBYTE_TRY(quantization, read_configs(path, inspection));
-  }
-  SUBBYTE_TRY(const TensorSource tensors, TensorSource::open(path));
+  SUBBYTE_TRY(const bool is_directory, is_folder(path));
+  const bool is_model = is_directory || is_orin_model(path);
+  const Checkpoint checkpoint = open_checkpoint(path);
+  const bool has_config = is_model && (!is_directory || is_there(path / "config.json"));
+  if (has_config) SUBBYTE_CHECK(add_configs(checkpoint, inspection));
+  if (!checkpoint.tensors.ok()) return checkpoint.tensors.error();
+  const TensorSource& tensors = *checkpoint.tensors;
   for (const fs::path& file : tensors.files()) inspection.files.push_back(file.string());
+  inspection.unread = std::ranges::count_if(
+      tensors.tensors(), [](const auto& tensor) { return is_in_unread_part(tensor.first); });
   std::set<std::string, std::less<>> used;
-  const bool understood =
-      !inspection.architecture.empty() && inspection.quantization != "unsupported";
-  if (understood) add_modules({tensors, quantization, pool}, used, inspection);
+  if (has_config && checkpoint.quantization.ok()) {
+    add_modules(checkpoint.find_modules(checkpoint.context(pool)), used, inspection);
+  }
   add_plain_tensors(tensors, used, inspection);
   std::ranges::sort(inspection.weights, {}, &InspectedWeight::name);
   for (const InspectedWeight& weight : inspection.weights) {
     inspection.parameters += weight.parameters;
     inspection.bytes += weight.bytes;
   }
-  if (backend != nullptr && (fs::is_directory(path, ignored) || is_orin_model(path))) {
-    inspection.reads_scales = inspection.scale_bytes <= kMaxScaleBytes;
-    const Reads reads = inspection.reads_scales ? Reads::kScales : Reads::kHeaders;
-    for (const Refusal& refusal : find_refusals(path, *backend, reads)) {
-      const std::string& message = refusal.error.message;
-      const bool known =
-          std::ranges::find(inspection.problems, message) != inspection.problems.end();
-      if (!known) inspection.problems.push_back(message);
-    }
-  }
+  if (backend != nullptr && is_model) add_refusals(path, *backend, inspection);
   return inspection;
 }
 

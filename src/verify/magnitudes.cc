@@ -13,25 +13,10 @@ namespace {
 constexpr double kFar = 1024;  // times the median
 constexpr std::size_t kFewest = 3;
 
-/// The name with # for the numbers between dots.
-std::string kind_of(std::string_view name) {
-  std::string kind;
-  while (true) {
-    const std::size_t dot = name.find('.');
-    const std::string_view part = name.substr(0, dot);
-    const bool is_number =
-        !part.empty() && part.find_first_not_of("0123456789") == std::string_view::npos;
-    kind += is_number ? "#" : part;
-    if (dot == std::string_view::npos) return kind;
-    kind += '.';
-    name.remove_prefix(dot + 1);
-  }
-}
-
 }  // namespace
 
 void Magnitudes::add(std::string_view tensor, double largest) {
-  kinds_[kind_of(tensor)].push_back({largest, std::string(tensor)});
+  kinds_[tensor_kind(tensor)].push_back({largest, std::string(tensor)});
 }
 
 void Magnitudes::report(Findings& findings) const {
@@ -42,7 +27,7 @@ void Magnitudes::report(Findings& findings) const {
     const Entry& median = entries[(entries.size() - 1) / 2];
     if (median.largest == 0) continue;
     for (const Entry& entry : entries) {
-      if (entry.largest <= kFar * median.largest || entry.largest > kLargestWeight) continue;
+      if (entry.largest <= kFar * median.largest || entry.largest > kLargestFactor) continue;
       findings.add("verify.outlier", entry.tensor,
                    fmt::format("numbers like those of {}, the median of {} of its kind (up to "
                                "{:.3g})",

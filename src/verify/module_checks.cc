@@ -73,14 +73,15 @@ void check_negative_scales(const CheckedModule& module, Findings& findings) {
 
 void check_magnitude(const CheckedModule& module, Findings& findings) {
   const MatrixStatistics& s = module.statistics;
+  const std::string_view code = magnitude_code(s.largest);
   const std::string expected = fmt::format("weights up to {}", kLargestWeight);
   if (s.large_scales.count > 0) {
-    findings.add("verify.magnitude", scale_tensor(module.info), expected,
+    findings.add(code, scale_tensor(module.info), expected,
                  describe(s.large_scales, s.num_scales, "scales that make larger ones", module.info,
                           groups_of(module), "group"));
   }
   if (s.large.count > 0) {
-    findings.add("verify.magnitude", module.info.tensors.front()->name, expected,
+    findings.add(code, module.info.tensors.front()->name, expected,
                  describe(s.large, s.num_weights, "that are larger", module.info, module.info.cols,
                           "input"));
   }

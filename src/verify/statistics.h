@@ -55,9 +55,16 @@ using BytesRead = std::function<void(std::span<const std::byte>)>;
 MatrixStatistics collect_statistics(std::span<const Matrix> experts, Executor& pool,
                                     const BytesRead& bytes_read = nullptr);
 
-/// The largest number of F16: no sound model has a weight or a factor of a norm beyond it, and few
-/// machines multiply by one.
+/// The largest number of F16. Larger ones are right in other types, and not for machines that
+/// multiply in F16.
 inline constexpr double kLargestWeight = 65504;
+/// Two numbers beyond it have a product that is no float: what a bit of an exponent makes.
+inline constexpr double kLargestFactor = 0x1p64;
+
+/// Gives the code for numbers beyond kLargestWeight, the largest of which is `largest`.
+inline std::string_view magnitude_code(double largest) {
+  return largest > kLargestFactor ? "verify.magnitude" : "verify.beyond_f16";
+}
 
 struct NumberTallies {
   Tally not_finite;

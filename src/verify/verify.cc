@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 
+#include "base/model_file.h"
 #include "checkpoints/config/config_file.h"
 #include "checkpoints/containers/orin_model.h"
 #include "checkpoints/containers/safetensors_codes.h"
@@ -29,17 +30,16 @@ bool is_unopened(const Error& error) {
 }
 
 /// What can be opened. Problems of the container go to `problems`.
-Result<TensorSource> open_tensors(const fs::path& path, std::vector<Error>& problems) {
-  auto source = TensorSource::open(path, &problems);
+Result<TensorSource> tensors_of(Result<TensorSource> source, std::vector<Error>& problems) {
   if (source.ok() || is_unopened(source.error())) return source;
   problems.push_back(std::move(source).error());
   return TensorSource::empty();
 }
 
 /// A directory, or a model file of OrinMLLM whose header is sound: it stands for config.json.
-bool has_config(const fs::path& path, const TensorSource& tensors) {
-  std::error_code ignored;
-  return fs::is_directory(path, ignored) || (is_orin_model(path) && !tensors.files().empty());
+Result<bool> has_config(const fs::path& path, const TensorSource& tensors) {
+  SUBBYTE_TRY(const bool is_directory, is_folder(path));
+  return is_directory || (is_orin_model(path) && !tensors.files().empty());
 }
 
 /// Whether nothing but the order of tensors among the shards is wrong.
@@ -95,17 +95,25 @@ std::size_t VerifyReport::count(Severity severity) const {
 }
 
 bool VerifyReport::is_run_here() const {
-  constexpr std::string_view kCodes[] = {"config.model_type", "tokenizer.unsupported",
-                                         "verify.no_tokenizer"};
-  return std::ranges::none_of(findings, [&](const Finding& finding) {
-    return std::ranges::find(kCodes, finding.code) != std::end(kCodes);
+  const bool has_tokenizer = std::ranges::none_of(
+      findings, [](const Finding& finding) { return finding.code == "verify.no_tokenizer"; });
+  return has_tokenizer && is_known();
+}
+
+bool VerifyReport::is_sound() const {
+  return count(Severity::kError) == 0 && is_known();
+}
+
+bool VerifyReport::is_known() const {
+  return std::ranges::none_of(findings, [](const Finding& finding) {
+    return finding.code == "config.model_type" || finding.code == "tokenizer.unsupported";
   });
 }
 
 Result<VerifyReport> verify(const fs::path& path, const VerifyOptions& options, Executor& pool) {
   std::vector<Error> problems;
-  SUBBYTE_TRY(TensorSource tensors, open_tensors(path, problems));
-  const bool is_model = has_config(path, tensors);
+  SUBBYTE_TRY(TensorSource tensors, tensors_of(TensorSource::open(path, &problems), problems));
+  SUBBYTE_TRY(const bool is_model, has_config(path, tensors));
   VerifyContext context{path, is_model ? model_directory(path) : fs::path(), pool, tensors};
   context.complete = all_files_open(problems);
   context.progress = options.progress;

@@ -48,6 +48,10 @@ struct VerifyReport {
   /// Nothing says that this version does not run what else is sound: an architecture or a tokenizer
   /// that it does not know, or no tokenizer.
   bool is_run_here() const;
+  /// Its architecture and its tokenizer are none that this version does not know.
+  bool is_known() const;
+  /// No errors, and known well enough to say so; a tokenizer may be missing.
+  bool is_sound() const;
 };
 
 struct VerifyOptions {

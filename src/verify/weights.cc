@@ -11,6 +11,7 @@
 #include "base/quote.h"
 #include "checkpoints/import_parts.h"
 #include "checkpoints/modules.h"
+#include "checkpoints/unread_parts.h"
 #include "models/checkpoint_names.h"
 #include "models/model_family.h"
 #include "verify/context.h"
@@ -39,17 +40,18 @@ class WeightChecker {
 
   Status run() {
     const ModelFamily* family = context_.model ? find_family(context_.model->model_type) : nullptr;
-    auto names = CheckpointNames::find(context_.tensors, family ? family->experts : ExpertLayout(),
-                                       family ? family->unread : decltype(family->unread)());
+    auto names = CheckpointNames::find(context_.tensors, family ? family->experts : ExpertLayout());
     if (!names.ok() && family != nullptr) context_.findings.add(names.error(), "config.json");
+    const bool has_names = family != nullptr && names.ok();
     // Without a quantization config it is not known how to read the modules.
-    const bool all_known = context_.quantization && family != nullptr && names.ok();
+    const bool all_known = context_.quantization && has_names && check_layout(*names, *family);
+    note_unread();
     if (all_known) {
-      note_unread(*names);
       SUBBYTE_CHECK(check_expected(family->tensors(*context_.model), *names));
     }
-    if (context_.quantization && !all_known) {
+    if (context_.quantization && !has_names) {
       for (const FoundModule& module : find_modules(import_)) {
+        if (!module.is_read) continue;
         SUBBYTE_CHECK(check(import_, module.name, module.info));
       }
     }
@@ -60,6 +62,15 @@ class WeightChecker {
   }
 
  private:
+  /// False where names are those of a layout that is known and not read, which is one finding.
+  bool check_layout(const CheckpointNames& names, const ModelFamily& family) {
+    const auto found = find_tensors(import_, names, family.tensors(*context_.model));
+    if (found.ok() || found.error().code != "model.layout") return true;
+    refused_ = true;
+    if (context_.complete) context_.findings.add(found.error(), "config.json");
+    return false;
+  }
+
   bool has_layer(std::string_view layer) const {
     const auto& all = context_.tensors.tensors();
     const auto first = all.lower_bound(layer);
@@ -256,9 +267,10 @@ class WeightChecker {
                                         total, what, tally.first));
     };
     report("import.not_finite", "finite numbers", tallies.not_finite, "NaN or infinite");
-    report("verify.magnitude", fmt::format("numbers up to {}", kLargestWeight), tallies.large,
+    const double largest = info(format).decode(tallies.largest);
+    report(magnitude_code(largest), fmt::format("numbers up to {}", kLargestWeight), tallies.large,
            "larger");
-    magnitudes_.add(tensor.name, info(format).decode(tallies.largest));
+    magnitudes_.add(tensor.name, largest);
     const bool is_norm =
         tensor.name.ends_with("norm.weight") && !offset_norms_.contains(tensor.name);
     if (is_norm && total > 0 && tallies.nonzero.count == 0) {
@@ -283,11 +295,11 @@ class WeightChecker {
   }
 
   /// Other parts of the same checkpoint, which are not looked at here.
-  void note_unread(const CheckpointNames& names) {
+  void note_unread() {
     int64_t count = 0;
     std::string first;
     for (const auto& [name, tensor] : context_.tensors.tensors()) {
-      if (!names.is_unread(name)) continue;
+      if (!is_in_unread_part(name)) continue;
       if (count++ == 0) first = name;
       unread_.insert(name);
     }
@@ -320,6 +332,7 @@ class WeightChecker {
   void check_method() {
     const QuantizationConfig& config = import_.config;
     if (config.method == QuantizationConfig::Method::kNone || quantized_ || refused_) return;
+    if (!unread_.empty()) return;  // which may be all that is quantized
     context_.findings.add("import.config", "config.json",
                           fmt::format("weights of the method {}", quote(config.method_name())),
                           "none that is quantized");

@@ -241,7 +241,7 @@ TEST(Synthetic, models_have_no_errors_and_no_warnings) {
 TEST(Goldens, lack_a_tokenizer_and_nothing_else) {
   for (const char* name : testing::goldens(testing::kEveryWay)) {
     EXPECT_EQ(lines(verify_path(testing::golden_folder(name))),
-              Lines{"warning verify.no_tokenizer tokenizer.json"})
+              Lines{"note verify.no_tokenizer tokenizer.json"})
         << name;
   }
 }
@@ -252,7 +252,7 @@ TEST(Containers, model_files_are_checked_as_directories_are) {
   const fs::path golden = fs::path(SUBBYTE_TEST_DATA) / "goldens/qwen3-awq";
   ASSERT_TRUE(convert_model(golden, dir / "new", {"ak48"}, pool).ok());
   const fs::path file = dir / "new/model.ak48";
-  const Lines no_tokenizer = {"warning verify.no_tokenizer tokenizer.json"};
+  const Lines no_tokenizer = {"note verify.no_tokenizer tokenizer.json"};
   const VerifyReport report = verify_path(file);
   EXPECT_EQ(lines(report), no_tokenizer);
   EXPECT_EQ(report.architecture, "qwen3");

@@ -58,7 +58,7 @@ std::vector<Damage> scale_damages() {
       {"scale_infinite", gptq, [](TinyModel& m) { m.up(".scales").set<uint16_t>(70, 0x7C00); },
        "error import.scale_not_finite " + kModule + ".scales", "first at [1, 6]"},
       {"scale_huge", sound_awq, [](TinyModel& m) { m.up(".scales").set<uint16_t>(5, 0x7BFF); },
-       "error verify.magnitude " + kModule + ".scales", "1 of 128 scales that make larger ones"},
+       "note verify.beyond_f16 " + kModule + ".scales", "1 of 128 scales that make larger ones"},
       {"norm_huge", sound_mxfp4,
        [](TinyModel& m) { m.tensor("model.norm.weight").set<uint16_t>(31, 0x7F70); },
        "error verify.magnitude model.norm.weight", "1 of 32 that are larger"},
@@ -345,6 +345,17 @@ std::vector<Damage> key_damages() {
       {"module_that_is_not_to_be_quantized", sound_awq,
        [](TinyModel& m) { m.quantization()["modules_to_not_convert"] = {"mlp.up_proj"}; },
        "error import.config " + kModule + ".qweight", "\"mlp.up_proj\" of"},
+      {"two_names_of_one_field", [] { return sound_gptq(); },
+       [](TinyModel& m) {
+         m.quantization()["checkpoint_format"] = "gptq";
+         m.quantization()["format"] = "gptq_v2";
+       },
+       "error quantization.contradiction config.json", "what checkpoint_format says, \"gptq\""},
+      {"two_files", sound_nvfp4,
+       [](TinyModel& m) {
+         set_file(m, "hf_quant_config.json", R"({"quantization": {"quant_algo": "FP8"}})");
+       },
+       "warning verify.config_differs hf_quant_config.json", "quant_algo \"NVFP4\", as "},
       {"adapter", sound_awq, [](TinyModel& m) { set_file(m, "adapter_config.json", "{}"); },
        "error model.adapter adapter_config.json", "adapter"},
       {"cache_scales", sound_nvfp4,
@@ -367,7 +378,7 @@ std::vector<Damage> tokenizer_damages() {
   };
   return {
       {"tokenizer_missing", sound_awq, [](TinyModel& m) { m.other_files.clear(); },
-       "warning verify.no_tokenizer tokenizer.json", "no such file"},
+       "note verify.no_tokenizer tokenizer.json", "no such file"},
       {"tokenizer_text", sound_awq, [](TinyModel& m) { set_file(m, "tokenizer.json", "{]"); },
        "error json.syntax tokenizer.json", ""},
       {"tokenizer_kind", sound_awq,
