@@ -9,16 +9,13 @@
 #include <vector>
 
 #include "arrays.h"
-#include "base/model_file.h"
 #include "bindings.h"
-#include "checkpoints/config/config_file.h"
-#include "checkpoints/containers/orin_model.h"
 #include "checkpoints/model_path.h"
-#include "checkpoints/modules.h"
 #include "errors.h"
 #include "gil.h"
 #include "held_matrix.h"
 #include "host.h"
+#include "models/checkpoint.h"
 #include "models/model_family.h"
 #include "watch.h"
 
@@ -32,18 +29,11 @@ class Checkpoint {
  public:
   static Result<Checkpoint> open(const std::string& name, Executor& pool) {
     SUBBYTE_TRY(const auto path, find_checkpoint(name));
-    QuantizationConfig config;
-    bool alternates = true;
-    if (is_there(path / "config.json") || is_orin_model(path)) {
-      SUBBYTE_TRY(const ConfigFile file, read_config_file(path));
-      SUBBYTE_TRY(const json::Object object, file.object());
-      SUBBYTE_TRY(config, read_quantization_config(object, path));
-      SUBBYTE_TRY(const auto type, object.string("model_type"));
-      const ModelFamily* const family = type ? find_family(*type) : nullptr;
-      alternates = family == nullptr || family->experts == ExpertLayout::kAlternatingStacks;
-    }
-    SUBBYTE_TRY(TensorSource tensors, TensorSource::open(path));
-    Checkpoint checkpoint(std::move(tensors), std::move(config), alternates);
+    SUBBYTE_TRY(subbyte::Checkpoint files, open_matrices(path));
+    const ModelFamily* const family = find_family(files.kind());
+    const bool alternates =
+        family == nullptr || family->experts == ExpertLayout::kAlternatingStacks;
+    Checkpoint checkpoint(std::move(files), alternates);
     for (FoundModule& module : find_modules(checkpoint.context(pool))) {
       checkpoint.modules_.emplace(std::move(module.name), std::move(module.info));
     }
@@ -51,8 +41,8 @@ class Checkpoint {
   }
 
   const std::map<std::string, Result<ModuleInfo>>& modules() const { return modules_; }
-  const TensorSource& tensors() const { return tensors_; }
-  const QuantizationConfig& config() const { return config_; }
+  const TensorSource& tensors() const { return *files_.tensors; }
+  const QuantizationConfig& config() const { return *files_.quantization; }
 
   /// What the tensors of a module hold; nullptr where there is none of that name.
   const Result<ModuleInfo>* find(const std::string& name) const {
@@ -68,13 +58,16 @@ class Checkpoint {
   }
 
  private:
-  Checkpoint(TensorSource tensors, QuantizationConfig config, bool alternates)
-      : tensors_(std::move(tensors)), config_(std::move(config)), alternates_(alternates) {}
+  Checkpoint(subbyte::Checkpoint files, bool alternates)
+      : files_(std::move(files)), alternates_(alternates) {}
 
-  ImportContext context(Executor& pool) const { return {tensors_, config_, pool, alternates_}; }
+  ImportContext context(Executor& pool) const {
+    ImportContext context = files_.context(pool);
+    context.stacks_have_inputs_first = alternates_;
+    return context;
+  }
 
-  TensorSource tensors_;
-  QuantizationConfig config_;
+  subbyte::Checkpoint files_;
   bool alternates_;  // gate and up in a stack of experts
   std::map<std::string, Result<ModuleInfo>> modules_;
 };

@@ -5,18 +5,16 @@
 #include "base/quote.h"
 #include "c_interface/context.h"
 #include "c_interface/errors.h"
-#include "checkpoints/config/config_file.h"
 #include "checkpoints/model_path.h"
-#include "checkpoints/modules.h"
 #include "json/strict_json.h"
+#include "models/checkpoint.h"
 
 struct subbyte_checkpoint {
   std::shared_ptr<subbyte::c::Context> context;
-  subbyte::TensorSource tensors = subbyte::TensorSource::empty();
-  subbyte::QuantizationConfig config;
+  subbyte::Checkpoint files;
 
   /// The context's mutex is held.
-  subbyte::ImportContext imports() const { return {tensors, config, context->execution->pool()}; }
+  subbyte::ImportContext imports() const { return files.context(context->execution->pool()); }
 };
 
 using namespace subbyte;
@@ -26,13 +24,8 @@ namespace {
 Status open(const subbyte_context* context, const char* path, subbyte_checkpoint** to) {
   SUBBYTE_CHECK(c::check_addresses({{"context", context}, {"path", path}, {"checkpoint", to}}));
   SUBBYTE_TRY(const auto model, find_model(path));
-  auto made = std::make_unique<subbyte_checkpoint>();
-  made->context = context->shared;
-  SUBBYTE_TRY(made->tensors, TensorSource::open(model));
-  SUBBYTE_TRY(const ConfigFile file, read_config_file(model));
-  SUBBYTE_TRY(const json::Object object, file.object());
-  SUBBYTE_TRY(made->config, read_quantization_config(object, model_directory(model)));
-  *to = made.release();
+  SUBBYTE_TRY(Checkpoint files, open_weights(model));
+  *to = new subbyte_checkpoint{context->shared, std::move(files)};
   return {};
 }
 

@@ -70,9 +70,15 @@ bool has_module(const TensorSource& tensors, std::string_view module) {
       kImporters, [&](const Importer* importer) { return importer->matches(tensors, module); });
 }
 
+Result<ModuleInfo> describe_with(const Importer& importer, const ImportContext& context,
+                                 std::string_view module) {
+  SUBBYTE_CHECK(context.config.check_named(module));
+  return importer.describe(context, module);
+}
+
 Result<ModuleInfo> describe_module(const ImportContext& context, std::string_view module) {
   SUBBYTE_TRY(const Importer* importer, find_importer(context.tensors, module));
-  SUBBYTE_TRY(ModuleInfo info, importer->describe(context, module));
+  SUBBYTE_TRY(ModuleInfo info, describe_with(*importer, context, module));
   const std::string_view entry = context.config.kept.entry_of(module);
   if (entry.empty() || is_dense(info)) return info;
   return Error{"import.config",
@@ -84,7 +90,7 @@ Result<ModuleInfo> describe_module(const ImportContext& context, std::string_vie
 
 Result<std::vector<Matrix>> import_experts(const ImportContext& context, std::string_view module) {
   SUBBYTE_TRY(const Importer* importer, find_importer(context.tensors, module));
-  SUBBYTE_TRY(const ModuleInfo info, importer->describe(context, module));
+  SUBBYTE_TRY(const ModuleInfo info, describe_with(*importer, context, module));
   return importer->import(context, info);
 }
 
@@ -101,7 +107,7 @@ Status require_one_matrix(const ModuleInfo& info) {
 
 Result<Matrix> import_matrix(const ImportContext& context, std::string_view module) {
   SUBBYTE_TRY(const Importer* importer, find_importer(context.tensors, module));
-  SUBBYTE_TRY(const ModuleInfo info, importer->describe(context, module));
+  SUBBYTE_TRY(const ModuleInfo info, describe_with(*importer, context, module));
   SUBBYTE_CHECK(require_one_matrix(info));
   SUBBYTE_TRY(auto matrices, importer->import(context, info));
   return std::move(matrices.front());

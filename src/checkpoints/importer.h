@@ -63,6 +63,10 @@ std::span<const Importer* const> all_importers();
 /// Says whether there are tensors of that name that some importer knows, sound or not.
 bool has_module(const TensorSource& tensors, std::string_view module);
 
+/// Describes a module that the importer matches(), unless the config refuses it by its name.
+Result<ModuleInfo> describe_with(const Importer& importer, const ImportContext& context,
+                                 std::string_view module);
+
 /// Codes: import.missing when no importer knows tensors of that name, those of the importers, and
 /// import.config for contradictions.
 Result<ModuleInfo> describe_module(const ImportContext& context, std::string_view module);

@@ -65,7 +65,7 @@ Error not_a_model_directory(const fs::path& directory) {
   std::error_code failure;
   for (fs::directory_iterator at(directory, failure), end; !failure && at != end;
        at.increment(failure)) {
-    if (!is_gguf(at->path())) continue;
+    if (at->path().extension() != ".gguf") continue;
     return {"model.not_found",
             fmt::format("{}: a GGUF file ({}) and no config.json; {}, such as the one that it was "
                         "made from",
@@ -190,6 +190,7 @@ Result<fs::path> find_checkpoint(std::string_view name) {
   if (!is_here) return find_model(name);
   SUBBYTE_TRY(const auto model, model_at(path));
   if (!model && is_gguf(path)) return is_a_gguf(path);
+  if (!model && path.extension() == ".json") return not_a_model(path);
   return model.value_or(path);
 }
 

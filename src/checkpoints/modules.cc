@@ -2,6 +2,8 @@
 
 #include <set>
 
+#include "checkpoints/unread_parts.h"
+
 namespace subbyte {
 namespace {
 
@@ -24,12 +26,13 @@ std::vector<FoundModule> find_modules(const ImportContext& context) {
     for (const Importer* importer : all_importers()) {
       if (used.contains(name) || !starts_module(context, *importer, tensor)) continue;
       std::string module = name.substr(0, name.size() - importer->anchor.size());
-      auto info = importer->describe(context, module);
+      auto info = describe_with(*importer, context, module);
       const bool understood = info.ok();
       if (understood) {
         for (const FileTensor* part : info->tensors) used.insert(part->name);
       }
-      modules.push_back({std::move(module), std::move(info)});
+      const bool is_read = !is_in_unread_part(module);
+      modules.push_back({std::move(module), std::move(info), is_read});
       if (!understood) break;
     }
   }

@@ -2,50 +2,28 @@
 
 #include <utility>
 
-#include "base/model_file.h"
 #include "base/quote.h"
-#include "checkpoints/config/config_file.h"
-#include "checkpoints/containers/orin_model.h"
 #include "checkpoints/model_path.h"
-#include "checkpoints/modules.h"
 #include "cpp_interface/matrix_data.h"
 #include "cpp_interface/threads.h"
+#include "models/checkpoint.h"
 
 namespace subbyte::v0 {
 
 struct Checkpoint::State {
-  TensorSource tensors;
-  QuantizationConfig config;
+  subbyte::Checkpoint files;
   Threads threads;
 
-  ImportContext context() const { return {tensors, config, *threads}; }
+  ImportContext context() const { return files.context(*threads); }
 };
 
 namespace {
 
 using v0::to_public;
 
-/// What config.json and its like say of how weights are quantized; nothing beside a lone file.
-subbyte::Result<QuantizationConfig> read_config(const std::filesystem::path& path) {
-  std::error_code ignored;
-  const bool has_config =
-      std::filesystem::is_directory(path, ignored) && is_there(path / "config.json");
-  if (!has_config && !is_orin_model(path)) return QuantizationConfig{};
-  SUBBYTE_TRY(const ConfigFile file, read_config_file(path));
-  SUBBYTE_TRY(const json::Object object, file.object());
-  return read_quantization_config(object, path);
-}
-
-struct Opened {
-  TensorSource tensors;
-  QuantizationConfig config;
-};
-
-subbyte::Result<Opened> open_files(const std::filesystem::path& model) {
+subbyte::Result<subbyte::Checkpoint> open_files(const std::filesystem::path& model) {
   SUBBYTE_TRY(const auto path, find_checkpoint(model.string()));
-  SUBBYTE_TRY(QuantizationConfig config, read_config(path));
-  SUBBYTE_TRY(TensorSource tensors, TensorSource::open(path));
-  return Opened{std::move(tensors), std::move(config)};
+  return open_matrices(path);
 }
 
 Tensor to_public(const FileTensor& tensor) {
@@ -87,32 +65,32 @@ Result<Checkpoint> Checkpoint::open(const std::filesystem::path& model,
                                     std::shared_ptr<Executor> threads) {
   auto opened = open_files(model);
   if (!opened.ok()) return to_public(std::move(opened).error());
-  return Checkpoint(std::unique_ptr<State>(new State{
-      std::move(opened->tensors), std::move(opened->config), Threads(std::move(threads))}));
+  return Checkpoint(
+      std::unique_ptr<State>(new State{std::move(opened).value(), Threads(std::move(threads))}));
 }
 
 const std::vector<std::filesystem::path>& Checkpoint::files() const {
-  return state_->tensors.files();
+  return state_->files.tensors->files();
 }
 
 std::vector<Tensor> Checkpoint::tensors() const {
   std::vector<Tensor> tensors;
-  for (const auto& [name, tensor] : state_->tensors.tensors()) {
+  for (const auto& [name, tensor] : state_->files.tensors->tensors()) {
     tensors.push_back(to_public(tensor));
   }
   return tensors;
 }
 
 Result<Tensor> Checkpoint::tensor(std::string_view name) const {
-  const FileTensor* found = state_->tensors.find(name);
+  const FileTensor* found = state_->files.tensors->find(name);
   if (found == nullptr) return missing(name);
   return to_public(*found);
 }
 
 Result<std::vector<float>> Checkpoint::numbers(std::string_view name) const {
-  const FileTensor* found = state_->tensors.find(name);
+  const FileTensor* found = state_->files.tensors->find(name);
   if (found == nullptr) return missing(name);
-  return to_public(import_vector(state_->tensors, name, found->shape));
+  return to_public(import_vector(*state_->files.tensors, name, found->shape));
 }
 
 std::vector<Module> Checkpoint::modules() const {
@@ -138,7 +116,7 @@ Result<std::vector<Matrix>> Checkpoint::experts(std::string_view module) const {
 }
 
 Status Checkpoint::verify_unchanged() const {
-  return to_public(state_->tensors.verify_unchanged());
+  return to_public(state_->files.tensors->verify_unchanged());
 }
 
 }  // namespace subbyte::v0

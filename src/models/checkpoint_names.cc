@@ -11,6 +11,8 @@
 #include "base/quote.h"
 #include "checkpoints/expert_names.h"
 #include "checkpoints/import_parts.h"
+#include "checkpoints/unread_parts.h"
+#include "models/unread_layouts.h"
 
 namespace subbyte {
 namespace {
@@ -107,17 +109,20 @@ class Finder {
   }
 
   Status check_rest() const {
+    bool has_unread = false;  // which may be all that is quantized
     for (const auto& [name, tensor] : context_.tensors.tensors()) {
-      if (used_.contains(name) || is_ignored_tensor(name) || names_.is_unread(name) ||
-          is_zero_bias(tensor)) {
+      if (is_in_unread_part(name)) {
+        has_unread = true;
         continue;
       }
+      if (used_.contains(name) || is_ignored_tensor(name) || is_zero_bias(tensor)) continue;
       return Error{"model.surplus",
                    fmt::format("{}: tensor {}: not part of the model that config.json describes",
                                tensor.file->path().string(), quote_name(name))};
     }
     const QuantizationConfig& config = context_.config;
-    if (config.method == QuantizationConfig::Method::kNone || is_quantized_) return {};
+    if (config.method == QuantizationConfig::Method::kNone || is_quantized_ || has_unread)
+      return {};
     return Error{"import.config", fmt::format("{}: the method is {}, but no weight is quantized",
                                               config.where, quote(config.method_name()))};
   }
@@ -143,9 +148,8 @@ class Finder {
 
 }  // namespace
 
-Result<CheckpointNames> CheckpointNames::find(const TensorSource& tensors, ExpertLayout experts,
-                                              std::span<const std::string_view> unread) {
-  CheckpointNames names(tensors, experts, unread);
+Result<CheckpointNames> CheckpointNames::find(const TensorSource& tensors, ExpertLayout experts) {
+  CheckpointNames names(tensors, experts);
   for (const auto& [name, tensor] : tensors.tensors()) {
     if (!name.ends_with(kBias)) continue;
     names.biased_.insert(without_layer(name.substr(0, name.size() - kBias.size())));
@@ -162,10 +166,6 @@ Result<CheckpointNames> CheckpointNames::find(const TensorSource& tensors, Exper
                       "expected a name that begins with model., model.language_model., "
                       "language_model.model. or embed_tokens.: save the model itself, without what "
                       "is wrapped around it");
-}
-
-bool CheckpointNames::is_unread(std::string_view name) const {
-  return std::ranges::any_of(unread_, [&](auto beginning) { return name.starts_with(beginning); });
 }
 
 bool CheckpointNames::has_biases(const TensorSpec& spec, std::span<const PartSpec> parts) const {
@@ -287,10 +287,12 @@ Result<std::vector<FoundTensor>> find_tensors(const ImportContext& context,
   std::vector<FoundTensor> tensors;
   tensors.reserve(specs.size());
   for (TensorSpec& spec : specs) {
-    SUBBYTE_TRY(FoundTensor found, finder.find(std::move(spec)));
-    tensors.push_back(std::move(found));
+    auto found = finder.find(std::move(spec));
+    if (!found.ok()) return with_unread_layout(context.tensors, std::move(found).error());
+    tensors.push_back(std::move(found).value());
   }
-  SUBBYTE_CHECK(finder.check_rest());
+  const Status rest = finder.check_rest();
+  if (!rest.ok()) return with_unread_layout(context.tensors, rest.error());
   return tensors;
 }
 

@@ -59,9 +59,7 @@ class CheckpointNames {
  public:
   /// `tensors` must outlive this. Code model.names when the tensors have a prefix that no software
   /// writes.
-  /// `unread` is that of the family, and must outlive this.
-  static Result<CheckpointNames> find(const TensorSource& tensors, ExpertLayout experts,
-                                      std::span<const std::string_view> unread = {});
+  static Result<CheckpointNames> find(const TensorSource& tensors, ExpertLayout experts);
 
   /// The name in the checkpoint: "model.layers.3.mlp.gate" of "layers.3.mlp.gate".
   std::string full(std::string_view name) const;
@@ -74,13 +72,10 @@ class CheckpointNames {
     return spec.is_of_experts() && !stacks_apart(spec).empty();
   }
   ExpertLayout experts() const { return experts_; }
-  /// Says whether a tensor is of another part of the checkpoint than the text model.
-  bool is_unread(std::string_view name) const;
 
  private:
-  CheckpointNames(const TensorSource& tensors, ExpertLayout experts,
-                  std::span<const std::string_view> unread)
-      : tensors_(&tensors), experts_(experts), unread_(unread) {}
+  CheckpointNames(const TensorSource& tensors, ExpertLayout experts)
+      : tensors_(&tensors), experts_(experts) {}
 
   /// Says whether the biases that config.json speaks of are there: of linear layers transformers
   /// takes zeros where a file has none for the modules of that name in any layer.
@@ -91,7 +86,6 @@ class CheckpointNames {
 
   const TensorSource* tensors_;
   ExpertLayout experts_;
-  std::span<const std::string_view> unread_;
   std::string_view prefix_ = "model.";
   std::string_view head_ = "lm_head";
   std::set<std::string> biased_;  // modules with a bias, without the layer's number
@@ -109,7 +103,8 @@ struct FoundTensor {
 
 /// Finds all tensors of `specs` by the headers, before weights are read. Of one that is tied to
 /// another, `file` is empty where the checkpoint does not have it.
-/// Codes: those of describe_module; import.missing and import.shape for other tensors;
+/// Codes: those of describe_module; import.missing and import.shape for other tensors; model.layout
+/// in their place for names that other software has for them;
 /// model.weight_shape when a
 /// module disagrees with `specs`; model.surplus for tensors that are not in `specs`: they belong to
 /// another architecture or to layers that config.json does not count; import.config for a

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "checkpoints/config/agreement.h"
 #include "models/config_keys.h"
 #include "models/model_family.h"
 #include "models/step_recorder.h"
@@ -70,9 +71,11 @@ Result<StepPlan> record(const ModelConfig& config, const ModelWeights& weights) 
 }
 
 Status read(const json::Object& config, ModelConfig& model) {
-  const char* count = config.has("num_local_experts") ? "num_local_experts" : "num_experts";
+  SUBBYTE_TRY(const auto count,
+              one_name(config, {"num_local_experts", "num_experts"}, "config.contradiction"));
   SUBBYTE_TRY(model.num_experts, config.required_integer(count, 1, kMaxExperts));
-  const char* key = config.has("num_experts_per_tok") ? "num_experts_per_tok" : "experts_per_token";
+  SUBBYTE_TRY(const auto key, one_name(config, {"num_experts_per_tok", "experts_per_token"},
+                                       "config.contradiction"));
   SUBBYTE_TRY(model.experts_per_token, config.required_integer(key, 1, model.num_experts));
   SUBBYTE_TRY(const auto limit, config.number("swiglu_limit", 1e-3, 1e6));
   SUBBYTE_TRY(const auto alpha, config.number("swiglu_alpha", 1e-3, 1e3));

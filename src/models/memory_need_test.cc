@@ -51,7 +51,7 @@ Counted count(const std::string& golden, const LoadOptions& options) {
   ThreadPool pool(1);
   const ImportContext context = {tensors, quantization, pool};
   const ModelFamily& family = *find_family(counted.config.model_type);
-  const CheckpointNames names = *CheckpointNames::find(tensors, family.experts, family.unread);
+  const CheckpointNames names = *CheckpointNames::find(tensors, family.experts);
   const auto found = find_tensors(context, names, family.tensors(counted.config));
   EXPECT_TRUE(found.ok()) << found.error().message;
   auto need = memory_need(*found, *plan_of(counted.config), options, counted.memory);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/quote.h"
+#include "models/checkpoint.h"
 #include "models/head_bits.h"
 #include "models/memory_need.h"
 #include "models/model_family.h"
@@ -27,26 +28,10 @@ constexpr std::array kFamilies = {
 #undef SUBBYTE_MODEL
 };
 
-/// All that is read before weights are.
-struct OpenedModel {
-  ModelConfig config;
-  QuantizationConfig quantization;
-  TensorSource tensors;
-
-  Result<std::vector<FoundTensor>> find_tensors(const ImportContext& context) const {
-    const ModelFamily& family = family_of(config);
-    SUBBYTE_TRY(const auto names, CheckpointNames::find(tensors, family.experts, family.unread));
-    return subbyte::find_tensors(context, names, family.tensors(config));
-  }
-};
-
-Result<OpenedModel> open_model(const std::filesystem::path& path) {
-  SUBBYTE_TRY(ModelConfig config, read_model_config(path));
-  SUBBYTE_TRY(const ConfigFile file, read_config_file(path));
-  SUBBYTE_TRY(const json::Object object, file.object());
-  SUBBYTE_TRY(QuantizationConfig quantization, read_quantization_config(object, path));
-  SUBBYTE_TRY(TensorSource tensors, TensorSource::open(path));
-  return OpenedModel{std::move(config), std::move(quantization), std::move(tensors)};
+Result<Checkpoint> open_model(const std::filesystem::path& path) {
+  Checkpoint checkpoint = open_checkpoint(path);
+  SUBBYTE_CHECK(checkpoint.check_model());
+  return checkpoint;
 }
 
 /// Finds the first operation of a step whose results are not all finite.
@@ -226,12 +211,12 @@ Result<std::unique_ptr<CompiledStep>> compile(const ModelConfig& config,
 }  // namespace
 
 Status check_loading(const std::filesystem::path& path, Backend& backend, Reads reads) {
-  SUBBYTE_TRY(const OpenedModel opened, open_model(path));
-  const ImportContext context = {opened.tensors, opened.quantization, backend.host()};
+  SUBBYTE_TRY(const Checkpoint opened, open_model(path));
+  const ImportContext context = opened.context(backend.host());
   SUBBYTE_TRY(const auto tensors, opened.find_tensors(context));
-  WeightLoader loader(context, opened.config, backend, {}, reads);
+  WeightLoader loader(context, *opened.model, backend, {}, reads);
   SUBBYTE_CHECK(loader.load(tensors));
-  const auto step = compile(opened.config, loader.weights(), backend);
+  const auto step = compile(*opened.model, loader.weights(), backend);
   return step.ok() ? Status() : step.error();
 }
 
@@ -239,9 +224,9 @@ Result<std::unique_ptr<Model>> load_model(const std::filesystem::path& path, Bac
                                           const LoadOptions& given) {
   const LoadOptions options = with_step_tokens(given, backend);
   SUBBYTE_CHECK(check_head_bits(options.head_bits));
-  SUBBYTE_TRY(const OpenedModel opened, open_model(path));
-  const ModelConfig& config = opened.config;
-  const ImportContext context = {opened.tensors, opened.quantization, backend.host()};
+  SUBBYTE_TRY(const Checkpoint opened, open_model(path));
+  const ModelConfig& config = *opened.model;
+  const ImportContext context = opened.context(backend.host());
   SUBBYTE_TRY(const auto tensors, opened.find_tensors(context));
   MachineMemory* const memory = backend.memory();
   if (memory != nullptr) {
@@ -257,7 +242,7 @@ Result<std::unique_ptr<Model>> load_model(const std::filesystem::path& path, Bac
   const Status finished = memory == nullptr ? Status() : memory->finish_loading();
   SUBBYTE_CHECK(loaded);
   SUBBYTE_CHECK(finished);
-  SUBBYTE_CHECK(opened.tensors.verify_unchanged());
+  SUBBYTE_CHECK(opened.tensors->verify_unchanged());
   SUBBYTE_TRY(auto step, compile(config, loader.weights(), backend));
   return loader.finish(std::move(step));
 }

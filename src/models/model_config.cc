@@ -242,6 +242,10 @@ Result<ModelConfig> parse_model_config(const json::Object& config) {
 Result<ModelConfig> read_model_config(const fs::path& model) {
   SUBBYTE_CHECK(check_model_files(model));
   SUBBYTE_TRY(const ConfigFile file, read_config_file(model));
+  return model_config_of(file, model);
+}
+
+Result<ModelConfig> model_config_of(const ConfigFile& file, const fs::path& model) {
   SUBBYTE_TRY(const json::Object object, file.object());
   SUBBYTE_TRY(ModelConfig config, parse_model_config(object));
   const fs::path generation = model_directory(model) / "generation_config.json";

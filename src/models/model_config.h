@@ -70,6 +70,9 @@ inline constexpr int64_t kMaxPositions = int64_t{1} << 26;
 /// file.*, orin.*, model.adapter.
 Result<ModelConfig> read_model_config(const std::filesystem::path& model);
 
+/// The same of a config that was read, whatever lies beside it.
+Result<ModelConfig> model_config_of(const ConfigFile& file, const std::filesystem::path& model);
+
 /// The same from a parsed config.json, without generation_config.json.
 Result<ModelConfig> parse_model_config(const json::Object& config);
 

@@ -48,8 +48,6 @@ struct ModelFamily {
   /// Lists the tensors of a model.
   std::vector<TensorSpec> (*tensors)(const ModelConfig& config) = nullptr;
   ExpertLayout experts = ExpertLayout::kModules;
-  /// How names of tensors begin that are of no use for text: other parts of the same checkpoint.
-  std::span<const std::string_view> unread = {};
   /// Writes the operations of a step. Code plan.shape.
   Result<StepPlan> (*record)(const ModelConfig& config, const ModelWeights& weights) = nullptr;
   /// Those that its models were trained with, the usual one first; which one it is, is seen by the

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "checkpoints/config/agreement.h"
 #include "models/config_keys.h"
 #include "models/model_family.h"
 #include "models/step_recorder.h"
@@ -106,7 +107,8 @@ Status read_expert_layers(const json::Object& config, ModelConfig& model) {
 
 Status read(const json::Object& config, ModelConfig& model) {
   if (model.model_type == kDense.name) return {};
-  const char* key = config.has("num_local_experts") ? "num_local_experts" : "num_experts";
+  SUBBYTE_TRY(const auto key,
+              one_name(config, {"num_local_experts", "num_experts"}, "config.contradiction"));
   SUBBYTE_TRY(model.num_experts, config.required_integer(key, 1, kMaxExperts));
   SUBBYTE_TRY(model.experts_per_token,
               config.required_integer("num_experts_per_tok", 1, model.num_experts));

@@ -52,8 +52,6 @@ constexpr const ModelType& kDense = kModelTypes[0];
 constexpr const ModelType& kMoe = kModelTypes[1];
 constexpr const ModelType& kNext = kModelTypes[2];
 constexpr ChatFormat kChat[] = {ChatFormat::kChatMl};
-/// Parts that see, and that draft several tokens.
-constexpr std::string_view kUnread[] = {"model.visual.", "visual.", "mtp."};
 
 constexpr json::ScopedRule kKeys[] = {
     SUBBYTE_CONFIG_KEY("qwen3_5_text", "intermediate_size", kComputed, "", "absent: 12288"),
@@ -340,7 +338,6 @@ const ModelFamily qwen3_5_family = {.model_types = kModelTypes,
                                     .rope_keys = kRopeKeys,
                                     .read = read,
                                     .tensors = tensors,
-                                    .unread = kUnread,
                                     .record = record,
                                     .chat = kChat,
                                     .shapes = kShapes,

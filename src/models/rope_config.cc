@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/quote.h"
+#include "checkpoints/config/agreement.h"
 #include "models/config_keys.h"
 #include "models/model_family.h"
 
@@ -87,7 +88,7 @@ Status require_nothing_to_scale(const json::Object& rope, const ModelConfig& mod
 
 Status read_scaling(const json::Object& config, const json::Object& rope, ModelConfig& model) {
   SUBBYTE_CHECK(json::check_keys(rope, rope_rules(model.model_type), "config.rope"));
-  const char* key = rope.has("rope_type") ? "rope_type" : "type";
+  SUBBYTE_TRY(const auto key, one_name(rope, {"rope_type", "type"}, "config.rope"));
   SUBBYTE_TRY(const auto type, rope.string(key));
   if (!type) return require_nothing_to_scale(rope, model);
   if (*type == "default") return {};

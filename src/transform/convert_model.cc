@@ -8,11 +8,11 @@
 
 #include "base/output_directory.h"
 #include "base/quote.h"
-#include "checkpoints/config/config_file.h"
 #include "checkpoints/config/exported_config.h"
 #include "checkpoints/import_parts.h"
 #include "json/strict_json.h"
 #include "matrix/alternate_rows.h"
+#include "models/checkpoint.h"
 #include "models/model_family.h"
 #include "transform/config_dtype.h"
 #include "transform/convert_orin.h"
@@ -35,12 +35,6 @@ constexpr std::string_view kCompressedTensors = "compressed-tensors";
 constexpr std::string_view kOrin = "ak48";
 constexpr std::pair<std::string_view, DType> kDense[] = {
     {"f32", DType::kF32}, {"bf16", DType::kBF16}, {"f16", DType::kF16}};
-
-struct Source {
-  ConfigFile config;
-  QuantizationConfig quantization;
-  TensorSource tensors;
-};
 
 /// What a model file of OrinMLLM has to say for a config.json, and what readers of that ask for in
 /// addition.
@@ -72,14 +66,13 @@ void name_model(json::Value& config) {
   config["architectures"] = json::Value::array({type.architecture});
 }
 
-Result<Source> open_source(const fs::path& model) {
-  SUBBYTE_TRY(ConfigFile config, read_config_file(model));
-  SUBBYTE_TRY(const json::Object object, config.object());
-  SUBBYTE_TRY(QuantizationConfig quantization, read_quantization_config(object, model));
-  SUBBYTE_TRY(TensorSource tensors, TensorSource::open(model));
-  if (is_orin_model(model)) SUBBYTE_CHECK(complete_config(config.value, object));
-  name_model(config.value);
-  return Source{std::move(config), std::move(quantization), std::move(tensors)};
+Result<Checkpoint> open_source(const fs::path& model) {
+  SUBBYTE_TRY(Checkpoint source, open_weights(model));
+  json::Value& config = source.config->value;
+  SUBBYTE_TRY(const json::Object object, source.config->object());
+  if (is_orin_model(model)) SUBBYTE_CHECK(complete_config(config, object));
+  name_model(config);
+  return source;
 }
 
 /// What people call formats whose names here tell who writes them, too.
@@ -94,7 +87,7 @@ constexpr std::string_view kMixture = "mixed_precision";
 const Exporter* choose_compressed(const ImportContext& context) {
   std::set<std::string_view> formats;
   for (const FoundModule& module : find_modules(context)) {
-    if (!module.info.ok() || is_dense(*module.info)) continue;
+    if (!module.is_read || !module.info.ok() || is_dense(*module.info)) continue;
     const WeightFormat& format = module.info->format;
     const bool nvfp4 = format.scale == Format::kE4M3;
     formats.insert(format.element == Format::kE4M3   ? "float_quantized"
@@ -363,26 +356,24 @@ std::string rewritten_config(json::Value config, const ConvertTarget& target,
   return json::to_text(config, 2) + "\n";
 }
 
-Status write_configs(const fs::path& directory, const Source& source, const ConvertTarget& target,
-                     const ConvertPlan& plan) {
+Status write_configs(const fs::path& directory, const Checkpoint& source,
+                     const ConvertTarget& target, const ConvertPlan& plan) {
+  const json::Value& before = source.config->value;
   if (target.exporter == nullptr) {
-    return write_text(directory / "config.json",
-                      rewritten_config(source.config.value, target, nullptr));
+    return write_text(directory / "config.json", rewritten_config(before, target, nullptr));
   }
-  const ExportedConfig config =
-      target.exporter->config(named_for_readers(plan.exported, source.config.value));
-  SUBBYTE_CHECK(write_text(directory / "config.json",
-                           rewritten_config(source.config.value, target, &config)));
+  const ExportedConfig config = target.exporter->config(named_for_readers(plan.exported, before));
+  SUBBYTE_CHECK(write_text(directory / "config.json", rewritten_config(before, target, &config)));
   if (config.side_file.empty()) return {};
   return write_text(directory / config.side_file, json::to_text(config.side_content, 2) + "\n");
 }
 
 /// Only what is exact goes on where it was stopped: the loss of a finished shard is not known.
-Result<OutputDirectory> open_destination(const fs::path& source, const Source& opened,
+Result<OutputDirectory> open_destination(const fs::path& source, const Checkpoint& opened,
                                          const fs::path& destination, const ConvertTarget& target,
                                          const ConvertOptions& options) {
   if (options.allow_lossy) return OutputDirectory::create(destination, options.notice);
-  SUBBYTE_TRY(const ResumeRecord record, resume_record(source, opened.tensors,
+  SUBBYTE_TRY(const ResumeRecord record, resume_record(source, *opened.tensors,
                                                        {{"revision", kResumeRevision},
                                                         {"format", name_of(target)},
                                                         {"shard_bytes", options.shard_bytes}}));
@@ -391,7 +382,7 @@ Result<OutputDirectory> open_destination(const fs::path& source, const Source& o
 }
 
 /// The weights and what stands for them in config.json, as shards or as one file of OrinMLLM.
-Status write_model(const fs::path& model, const Source& source, const ConvertTarget& target,
+Status write_model(const fs::path& model, const Checkpoint& source, const ConvertTarget& target,
                    const ConvertPlan& plan, const std::optional<OrinPlan>& orin,
                    const fs::path& directory, uint64_t shard_bytes, const WriteGroup& write,
                    const ByteProgress& progress) {
@@ -403,25 +394,33 @@ Status write_model(const fs::path& model, const Source& source, const ConvertTar
   return write_checkpoint(directory, plan.groups, shard_bytes, write, progress);
 }
 
-Result<std::optional<OrinPlan>> plan_orin(const fs::path& model, const Source& source,
+Result<std::optional<OrinPlan>> plan_orin(const fs::path& model, const Checkpoint& source,
                                           const ConvertTarget& target, const ConvertPlan& plan) {
   if (!target.orin) return std::optional<OrinPlan>();
-  ConfigFile config = source.config;
+  ConfigFile config = *source.config;
   config.value["quantization_config"] = target.exporter->config(plan.exported).section;
   SUBBYTE_TRY(OrinPlan orin, plan_orin_model(model, config, plan.groups));
   return std::optional(std::move(orin));
 }
 
 /// What the format does not hold as it is, in the words that it was asked for with.
-Error not_held(const Error& error, const Source& source, const ConvertTarget& target) {
+Error not_held(const Error& error, const Checkpoint& source, const ConvertTarget& target) {
   if (error.code != "export.format" || target.exporter == nullptr) return error;
   const QuantizeFormat* const format = quantize_format_of(target.exporter->name);
   return {error.code,
           fmt::format("the model is in {}, whose weights {} does not hold as they are; `subbyte "
                       "convert --to bf16`, then `subbyte quantize{}` rounds them ({})",
-                      source.quantization.method_name(), name_of(target),
+                      source.quantization->method_name(), name_of(target),
                       format == nullptr ? "" : fmt::format(" --format {}", format->name),
                       error.message)};
+}
+
+/// What the new config cannot say.
+std::string describe_unread(const Checkpoint& source, const ConvertPlan& plan) {
+  return fmt::format(
+      "{}: {} quantized modules of parts that are not read ({}, ...) stay what they "
+      "are, and the new config.json does not say what that is",
+      source.path.string(), plan.unread.size(), quote_name(plan.unread.front()));
 }
 
 }  // namespace
@@ -439,10 +438,11 @@ std::vector<std::string> conversion_formats() {
 Result<ConvertReport> convert_model(const fs::path& model, const fs::path& destination,
                                     const ConvertOptions& options, Executor& pool,
                                     const ByteProgress& progress) {
-  SUBBYTE_TRY(const Source source, open_source(model));
-  const ImportContext context = {source.tensors, source.quantization, pool};
+  SUBBYTE_TRY(const Checkpoint source, open_source(model));
+  const ImportContext context = source.context(pool);
   SUBBYTE_TRY(ConvertTarget target, choose_target(context, options.format));
-  if (const ModelFamily* family = family_of(source.config.value)) target.experts = family->experts;
+  if (const ModelFamily* family = family_of(source.config->value)) target.experts = family->experts;
+  target.expert_count = ExpertCount::of(source.config, source.model);
   Result<ConvertPlan> planned = plan_conversion(context, target);
   if (!planned.ok()) return not_held(planned.error(), source, target);
   const ConvertPlan& plan = *planned;
@@ -451,6 +451,7 @@ Result<ConvertReport> convert_model(const fs::path& model, const fs::path& desti
   SUBBYTE_TRY(OutputDirectory directory,
               open_destination(model, source, destination, target, options));
   SUBBYTE_CHECK(copy_side_files(model_directory(model), directory.path(), options.notice));
+  if (options.notice && !plan.unread.empty()) options.notice(describe_unread(source, plan));
   ModelConverter converter(context, target, plan, options.allow_lossy);
   const WriteGroup write = [&](std::size_t group, const PutBytes& put) {
     return converter.write(group, put);
@@ -459,7 +460,7 @@ Result<ConvertReport> convert_model(const fs::path& model, const fs::path& desti
                                options.shard_bytes, write, progress);
   // A source that is cut short meanwhile is met as an error of writing what it held, and one that
   // changes would be half in the result.
-  if (Status same = source.tensors.verify_unchanged(); !same.ok()) written = std::move(same);
+  if (Status same = source.tensors->verify_unchanged(); !same.ok()) written = std::move(same);
   if (written.ok() && options.check) written = options.check(directory.path());
   if (written.ok()) written = directory.commit();
   if (!written.ok()) return stopped_by(std::move(written).error(), directory);

@@ -11,6 +11,7 @@
 #include "checkpoints/expert_names.h"
 #include "checkpoints/export_parts.h"
 #include "checkpoints/import_parts.h"
+#include "checkpoints/unread_parts.h"
 #include "transform/expert_stacks.h"
 #include "transform/quantize_formats.h"
 
@@ -81,7 +82,13 @@ class Planner {
   Status find() {
     plan_.modules = find_modules(context_);
     for (const FoundModule& module : plan_.modules) {
+      if (!module.is_read) {
+        const bool is_plain = module.info.ok() && is_dense(*module.info);
+        if (!is_plain) plan_.unread.push_back(module.name);
+        continue;
+      }
       if (!module.info.ok()) return module.info.error();
+      SUBBYTE_CHECK(target_.expert_count.check_module(module));
       if (is_dense(*module.info)) {
         // The factors that stand for nothing beside it: only readers of their format know them.
         const auto& tensors = module.info->tensors;
@@ -127,7 +134,7 @@ class Planner {
 
   /// Whether the experts that this bias of a stack is for become modules.
   bool is_bias_of_parts(const FileTensor& tensor) const {
-    if (!writes_apart() || !bias_parts(tensor)) return false;
+    if (!writes_apart() || !is_stacked_bias(tensor)) return false;
     const std::string stack = tensor.name.substr(0, tensor.name.rfind("_bias"));
     return quantized_.contains(stack) || quantized_.contains(expert_name(stack, 0));
   }
@@ -181,7 +188,11 @@ class Planner {
         job.names = {bias->second->name + "_bias"};
       } else if (found == by_tensor_.end()) {
         job.tensor = &tensor;
-        if (is_bias_of_parts(tensor)) job.bias_parts = bias_parts(tensor);
+        if (is_bias_of_parts(tensor)) {
+          const auto experts = static_cast<int64_t>(tensor.shape[0]);
+          SUBBYTE_CHECK(target_.expert_count.check_stack(name, experts, tensor.file->path()));
+          job.bias_parts = bias_parts(tensor);
+        }
       } else if (!done.insert(found->second).second) {
         continue;
       } else if (const auto stack = stack_of.find(found->second); stack != stack_of.end()) {
@@ -306,7 +317,8 @@ class Planner {
       head = head || module.name.ends_with("lm_head");
       // Embeddings are no linear layers: no reader looks for them among those.
       const bool embedding = module.name.ends_with("embed_tokens");
-      if (is_dense(*module.info) && !embedding) plan_.exported.kept.push_back(module.name);
+      const bool is_kept = !module.is_read || is_dense(*module.info);
+      if (is_kept && !embedding) plan_.exported.kept.push_back(module.name);
     }
     if (!head) plan_.exported.kept.emplace_back("lm_head");  // tied to the embedding
   }
@@ -379,9 +391,10 @@ class Planner {
     return group;
   }
 
-  /// Tensors beside quantized weights stay what they are; those of a model without any are what the
-  /// conversion is about.
+  /// Tensors beside quantized weights stay what they are, and so does what nobody reads; those of a
+  /// model without any are what the conversion is about.
   DType kept_dtype(const FileTensor& tensor) const {
+    if (is_in_unread_part(tensor.name)) return tensor.dtype;
     const bool floats = float_format(tensor.dtype) != Format::kNone;
     if (target_.orin && floats) return DType::kF16;
     return exporter_ == nullptr && by_tensor_.empty() && floats ? target_.dense : tensor.dtype;

@@ -21,6 +21,8 @@ struct ConvertTarget {
   /// here, whose modules become stacks one by one.
   std::optional<ExpertLayout> experts = {};
 
+  ExpertCount expert_count = {};  // of the source
+
   bool has_alternating_stacks() const { return experts == ExpertLayout::kAlternatingStacks; }
 };
 
@@ -42,6 +44,7 @@ struct ConvertPlan {
   std::vector<TensorGroup> groups;  // of each job
   ExportedModel exported;           // for the config, when there is an exporter
   int64_t activation_scales = 0;    // that will not be written
+  std::vector<std::string> unread;  // quantized modules that nobody reads: they stay what they are
   bool drops_kv_cache = false;      // the new config cannot say how the cache is quantized
 };
 

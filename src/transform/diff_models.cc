@@ -7,11 +7,11 @@
 #include <map>
 #include <set>
 
-#include "checkpoints/config/config_file.h"
 #include "checkpoints/import_parts.h"
 #include "checkpoints/modules.h"
 #include "json/strict_json.h"
 #include "matrix/alternate_rows.h"
+#include "models/checkpoint.h"
 #include "models/model_family.h"
 #include "transform/dense_writer.h"
 #include "transform/expert_stacks.h"
@@ -43,23 +43,21 @@ struct Unit {
 class Side {
  public:
   static Result<Side> open(const fs::path& directory) {
-    SUBBYTE_TRY(const ConfigFile file, read_config_file(directory));
-    SUBBYTE_TRY(const json::Object object, file.object());
-    SUBBYTE_TRY(QuantizationConfig config, read_quantization_config(object, directory));
-    SUBBYTE_TRY(TensorSource tensors, TensorSource::open(directory));
-    SUBBYTE_TRY(const auto type, object.string("model_type"));
-    const ModelFamily* family = type ? find_family(*type) : nullptr;
+    SUBBYTE_TRY(Checkpoint checkpoint, open_weights(directory));
+    const ModelFamily* family = find_family(checkpoint.kind());
     const bool alternates =
         family == nullptr || family->experts == ExpertLayout::kAlternatingStacks;
-    return Side(std::move(tensors), std::move(config), alternates);
+    return Side(std::move(checkpoint), alternates);
   }
 
   /// `stacks` are names that the other side has as experts: here they may be one plain tensor.
   Status find_units(const std::set<std::string>& stacks, Executor& pool) {
     const ImportContext context = context_with(pool);
     modules_ = find_modules(context);
+    // Of parts that nobody reads the bytes are compared.
+    std::erase_if(modules_, [](const FoundModule& module) { return !module.is_read; });
     for (const std::string& stack : stacks) {
-      const FileTensor* tensor = tensors_.find(stack);
+      const FileTensor* tensor = tensors().find(stack);
       if (tensor == nullptr || tensor->shape.size() != 3) continue;
       modules_.push_back({stack, describe_module(context, stack)});
     }
@@ -94,6 +92,18 @@ class Side {
                                                                        turn};
       }
     }
+  }
+
+  /// A head that is tied to the embedding, where `other` has one of its own: the embedding is what
+  /// it is compared with.
+  void untie_as(const Side& other) {
+    if (!checkpoint_.model.ok() || !checkpoint_.model->tie_word_embeddings) return;
+    const auto names = CheckpointNames::find(tensors(), ExpertLayout());
+    if (!names.ok()) return;
+    const UnitKey head = {names->full(kHead)};
+    const auto table = units_.find({names->full(kTable)});
+    if (table == units_.end() || !other.units_.contains(head)) return;
+    units_.try_emplace(head, table->second);
   }
 
   int64_t rows(const Unit& unit) const {
@@ -134,16 +144,18 @@ class Side {
 
   const FoundModule& module(const Unit& unit) const { return modules_[unit.module]; }
   const std::map<UnitKey, Unit>& units() const { return units_; }
-  const TensorSource& tensors() const { return tensors_; }
-  const QuantizationConfig& config() const { return config_; }
+  const TensorSource& tensors() const { return *checkpoint_.tensors; }
+  const QuantizationConfig& config() const { return *checkpoint_.quantization; }
   bool is_used(const std::string& tensor) const { return used_.contains(tensor); }
 
  private:
-  Side(TensorSource tensors, QuantizationConfig config, bool alternates)
-      : tensors_(std::move(tensors)), config_(std::move(config)), alternates_(alternates) {}
+  Side(Checkpoint checkpoint, bool alternates)
+      : checkpoint_(std::move(checkpoint)), alternates_(alternates) {}
 
   ImportContext context_with(Executor& pool) const {
-    return {tensors_, config_, pool, alternates_};  // stacks of either kind
+    ImportContext context = checkpoint_.context(pool);
+    context.stacks_have_inputs_first = alternates_;  // stacks of either kind
+    return context;
   }
 
   void add_units(std::size_t m) {
@@ -169,8 +181,7 @@ class Side {
     imported_ = -1;
   }
 
-  TensorSource tensors_;
-  QuantizationConfig config_;
+  Checkpoint checkpoint_;
   bool alternates_;  // rows of gate and up, where a stack has both
   std::vector<FoundModule> modules_;
   std::map<UnitKey, Unit> units_;
@@ -406,6 +417,8 @@ Result<ModelDiff> diff_models(const fs::path& first, const fs::path& second, Exe
   SUBBYTE_CHECK(b.find_units(a.stacks(), pool));
   a.take_apart_as(b);
   b.take_apart_as(a);
+  a.untie_as(b);
+  b.untie_as(a);
   return Comparison(a, b, pool, progress).run();
 }
 

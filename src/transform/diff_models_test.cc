@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "support/goldens.h"
+#include "support/model_configs.h"
 #include "support/quantized_model.h"
 
 namespace subbyte {
@@ -144,6 +145,33 @@ TEST(DiffModels, experts_of_a_stack_are_those_with_names_of_their_own) {
     EXPECT_EQ(weight->verdict, Verdict::kDifferent);
     EXPECT_EQ(weight->difference.unequal, 1);
   }
+}
+
+/// A head that is tied is its embedding, written out or not.
+TEST(DiffModels, a_tied_head_is_its_embedding) {
+  const TempDir folder;
+  const TestTensor table = floats("model.embed_tokens.weight", DType::kF16, {4, 8}, 1);
+  TestTensor head = floats("lm_head.weight", DType::kF16, {4, 8}, 1);
+  const auto write = [&](const char* name, bool tied, const std::vector<TestTensor>& tensors) {
+    write_plain(folder, name, tensors);
+    json::Value config = json::Value::parse(testing::kQwen3);
+    config["tie_word_embeddings"] = tied;
+    folder.write(std::string(name) + "/config.json", config.dump());
+  };
+  write("tied", true, {table});
+  write("written", true, {table, head});
+  write("untied", false, {table, head});
+  write("headless", false, {table});
+  for (const char* other : {"tied", "written", "untied"}) {
+    EXPECT_TRUE(diff_of(folder / "tied", folder / other).same_bytes()) << other;
+    EXPECT_TRUE(diff_of(folder / other, folder / "tied").same_bytes()) << other;
+  }
+  EXPECT_FALSE(diff_of(folder / "headless", folder / "untied").same_values());
+  head = floats("lm_head.weight", DType::kF16, {4, 8}, 2);
+  write("other", false, {table, head});
+  const ModelDiff diff = diff_of(folder / "tied", folder / "other");
+  EXPECT_EQ(diff.count(Verdict::kDifferent), 1);
+  EXPECT_EQ(find(diff, "lm_head")->verdict, Verdict::kDifferent);
 }
 
 TEST(DiffModels, the_same_sums_for_any_number_of_threads) {

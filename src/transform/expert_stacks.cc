@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 
+#include "base/quote.h"
 #include "checkpoints/expert_names.h"
 
 namespace subbyte {
@@ -24,6 +25,7 @@ bool alike(const FoundModule& a, const FoundModule& b) {
 Stacks complete_stacks(const std::vector<FoundModule>& modules) {
   std::map<std::string, std::map<int64_t, const FoundModule*>> experts;
   for (const FoundModule& module : modules) {
+    if (!module.is_read) continue;
     const auto name = parse_expert_name(module.name);
     if (name && !is_dense(*module.info)) experts[name->stack][name->expert] = &module;
   }
@@ -77,7 +79,61 @@ void join_gate_up(Stacks& stacks, std::vector<ExpertStack>& result) {
   }
 }
 
+/// The stacks whose rows a bias has, one or gate and up; empty for other tensors.
+std::vector<std::string> biased_stacks(const FileTensor& tensor) {
+  constexpr std::string_view kBias = "_bias";
+  std::string_view stack = tensor.name;
+  if (tensor.shape.size() != 2 || !stack.ends_with(kBias)) return {};
+  if (tensor.shape[1] == 0) return {};  // then there may be any number of rows
+  stack.remove_suffix(kBias.size());
+  std::vector<std::string> modules = names_apart(stack);
+  if (modules.empty() && stack.ends_with("experts.down_proj")) modules = {std::string(stack)};
+  if (!modules.empty() && tensor.shape[1] % modules.size() != 0) modules.clear();
+  return modules;
+}
+
+/// Keys of config.json that say how many experts a layer has, whoever wrote it.
+constexpr const char* kExpertKeys[] = {"num_local_experts", "num_experts", "n_routed_experts",
+                                       "moe_num_experts"};
+
+Error not_asked_for(const std::filesystem::path& file, std::string_view module,
+                    const std::string& found, int64_t expected) {
+  return {"model.weight_shape",
+          fmt::format("{}: {}: expected {} experts of a layer (config.json), found {}",
+                      file.string(), quote_name(module), expected, found)};
+}
+
 }  // namespace
+
+ExpertCount ExpertCount::of(const Result<ConfigFile>& config, const Result<ModelConfig>& model) {
+  if (model.ok()) return {model->num_experts, true};
+  ExpertCount count;
+  if (!config.ok() || !config->value.is_object()) return count;
+  const auto text = config->value.find(kTextConfig);
+  const bool is_wrapper = text != config->value.end() && text->is_object();
+  for (const char* const key : kExpertKeys) {
+    const auto& section = is_wrapper ? *text : config->value;
+    const auto found = section.find(key);
+    if (found == section.end() || !found->is_number_unsigned()) continue;
+    count.experts = static_cast<int64_t>(std::min<uint64_t>(found->get<uint64_t>(), kMaxExperts));
+    break;
+  }
+  return count;
+}
+
+Status ExpertCount::check_stack(std::string_view stack, int64_t count,
+                                const std::filesystem::path& file) const {
+  if (count <= experts && (count == experts || !is_exact)) return {};
+  return not_asked_for(file, stack, std::to_string(count), experts);
+}
+
+Status ExpertCount::check_module(const FoundModule& module) const {
+  const std::filesystem::path& file = module.info->tensors.front()->file->path();
+  if (module.info->experts > 1) return check_stack(module.name, module.info->experts, file);
+  const auto name = parse_expert_name(module.name);
+  if (!name || name->expert < experts) return {};
+  return not_asked_for(file, module.name, fmt::format("number {}", name->expert), experts);
+}
 
 std::vector<std::string> names_apart(std::string_view joint) {
   if (!joint.ends_with("." + std::string(kGateUp))) return {};
@@ -91,15 +147,13 @@ std::string joint_name(std::string_view gate) {
   return std::string(gate.substr(0, gate.size() - kGate.size())) + std::string(kGateUp);
 }
 
+bool is_stacked_bias(const FileTensor& tensor) {
+  return !biased_stacks(tensor).empty();
+}
+
 std::optional<BiasParts> bias_parts(const FileTensor& tensor) {
-  constexpr std::string_view kBias = "_bias";
-  std::string_view stack = tensor.name;
-  if (tensor.shape.size() != 2 || !stack.ends_with(kBias)) return std::nullopt;
-  if (tensor.shape[1] == 0) return std::nullopt;  // then there may be any number of rows
-  stack.remove_suffix(kBias.size());
-  std::vector<std::string> modules = names_apart(stack);
-  if (modules.empty() && stack.ends_with("experts.down_proj")) modules = {std::string(stack)};
-  if (modules.empty() || tensor.shape[1] % modules.size() != 0) return std::nullopt;
+  const std::vector<std::string> modules = biased_stacks(tensor);
+  if (modules.empty()) return std::nullopt;
   BiasParts parts = {{}, modules.size()};
   for (uint64_t e = 0; e < tensor.shape[0]; ++e) {
     for (const std::string& module : modules) {

@@ -1,6 +1,7 @@
 #pragma once
 // Experts that are modules of their own, as the stacks that other formats keep them in.
 
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -8,6 +9,7 @@
 
 #include "checkpoints/importer.h"
 #include "checkpoints/modules.h"
+#include "models/model_config.h"
 
 namespace subbyte {
 
@@ -20,6 +22,22 @@ struct ExpertStack {
   std::vector<const FileTensor*> biases;  // of the modules; empty where they have none
 
   int64_t num_experts() const { return static_cast<int64_t>(modules.size()) / (gate_up ? 2 : 1); }
+};
+
+/// How many experts a layer may have, asked before anything is made for each of them.
+struct ExpertCount {
+  int64_t experts = kMaxExperts;
+  bool is_exact = false;  // a model that this version knows has so many in each stack
+
+  /// Reads what config.json says; of families that are not known here it is the most, if it is
+  /// said.
+  static ExpertCount of(const Result<ConfigFile>& config, const Result<ModelConfig>& model);
+
+  /// Checks a stack of `count`, or a module that may be an expert; `file` has it. Code
+  /// model.weight_shape.
+  Status check_stack(std::string_view stack, int64_t count,
+                     const std::filesystem::path& file) const;
+  Status check_module(const FoundModule& module) const;
 };
 
 /// Names of the modules of gate and up, whose rows take turns in `joint`, a stack of gpt-oss or one
@@ -36,6 +54,8 @@ struct BiasParts {
   std::vector<std::string> names;  // of expert 0, of expert 1, ...
   std::size_t turns = 1;           // 2: gate and up, element by element in turns
 };
+/// Says whether it is such a bias, without making a name for each part.
+bool is_stacked_bias(const FileTensor& tensor);
 /// nullopt for other tensors.
 std::optional<BiasParts> bias_parts(const FileTensor& tensor);
 

@@ -11,8 +11,10 @@
 #include "base/output_directory.h"
 #include "base/quote.h"
 #include "checkpoints/config/exported_config.h"
+#include "checkpoints/containers/orin_model.h"
 #include "checkpoints/import_parts.h"
 #include "json/strict_json.h"
+#include "models/checkpoint.h"
 #include "models/model_family.h"
 #include "quantize/quantize_rows.h"
 #include "transform/config_dtype.h"
@@ -32,26 +34,29 @@ constexpr uint64_t kShardBytes = uint64_t{4} << 30;
 constexpr int kResumeRevision = 2;
 constexpr int kBitsOfF16 = 16;
 
-struct Source {
-  ModelConfig model;
-  json::Value config;
-  QuantizationConfig quantization;
-  TensorSource tensors;
-};
+/// Whether a matrix of the model is quantized; the parts that nobody reads may be.
+bool has_quantized(const Checkpoint& source, Executor& pool) {
+  return std::ranges::any_of(find_modules(source.context(pool)), [](const FoundModule& module) {
+    return module.is_read && !(module.info.ok() && is_dense(*module.info));
+  });
+}
 
-Result<Source> open_source(const fs::path& directory) {
-  const std::string where = (directory / "config.json").string();
-  SUBBYTE_TRY(ModelConfig model, read_model_config(directory));
-  SUBBYTE_TRY(json::Value config, json::parse_file(where, kMaxConfigBytes));
-  SUBBYTE_TRY(const json::Object object, json::Object::of(config, where));
-  SUBBYTE_TRY(QuantizationConfig quantization, read_quantization_config(object, directory));
-  if (quantization.method != QuantizationConfig::Method::kNone) {
-    return Error{"quantize.already_quantized",
-                 fmt::format("{}: the weights are quantized already ({})", quantization.where,
-                             quote(quantization.method_name()))};
+Result<Checkpoint> open_source(const fs::path& directory, Executor& pool) {
+  if (is_orin_model(directory)) {
+    return Error{"quantize.container",
+                 fmt::format("{}: expected a directory of Hugging Face, found a model file of "
+                             "OrinMLLM; `subbyte convert --to bf16` makes one of it",
+                             directory.string())};
   }
-  SUBBYTE_TRY(TensorSource tensors, TensorSource::open(directory));
-  return Source{std::move(model), std::move(config), std::move(quantization), std::move(tensors)};
+  Checkpoint source = open_checkpoint(directory);
+  SUBBYTE_CHECK(source.check_model());
+  const QuantizationConfig& quantization = *source.quantization;
+  if (quantization.method == QuantizationConfig::Method::kNone || !has_quantized(source, pool)) {
+    return source;
+  }
+  return Error{"quantize.already_quantized",
+               fmt::format("{}: the weights are quantized already ({})", quantization.where,
+                           quote(quantization.method_name()))};
 }
 
 Result<QuantizeRequest> read_request(const QuantizeOptions& options, const ModelConfig& model) {
@@ -284,10 +289,10 @@ double least_signal_db(int bits) {
 Result<QuantizeReport> quantize_model(const fs::path& source_directory, const fs::path& destination,
                                       const QuantizeOptions& options, Executor& pool,
                                       const ByteProgress& progress) {
-  SUBBYTE_TRY(const Source source, open_source(source_directory));
-  SUBBYTE_TRY(const QuantizeRequest request, read_request(options, source.model));
-  const ImportContext context = {source.tensors, source.quantization, pool};
-  SUBBYTE_TRY(QuantizePlan plan, plan_units(context, source.model, request));
+  SUBBYTE_TRY(const Checkpoint source, open_source(source_directory, pool));
+  SUBBYTE_TRY(const QuantizeRequest request, read_request(options, *source.model));
+  const ImportContext context = source.context(pool);
+  SUBBYTE_TRY(QuantizePlan plan, plan_units(context, *source.model, request));
   SUBBYTE_CHECK(OutputDirectory::check_place(destination));  // before the time that choices take
   if (const double bits = options.bits.value_or(0); bits != std::floor(bits)) {
     MeasureUnit measure = nullptr;
@@ -300,21 +305,21 @@ Result<QuantizeReport> quantize_model(const fs::path& source_directory, const fs
   }
   SUBBYTE_CHECK(choose_scales(*request.format, plan, pool));
   SUBBYTE_CHECK(plan_jobs(context, *request.format, plan));
-  SUBBYTE_TRY(const ResumeRecord record, resume_record(source_directory, source.tensors,
+  SUBBYTE_TRY(const ResumeRecord record, resume_record(source_directory, *source.tensors,
                                                        options_as_json(options, request, plan)));
   SUBBYTE_TRY(OutputDirectory directory,
               OutputDirectory::resume(destination, record, ".safetensors", options.notice));
   const fs::path& path = directory.path();
-  SUBBYTE_CHECK(write_configs(path, source.config, *request.format, plan.exported));
+  SUBBYTE_CHECK(write_configs(path, source.config->value, *request.format, plan.exported));
   SUBBYTE_CHECK(copy_side_files(source_directory, path, options.notice));
   ModelQuantizer quantizer(context, *request.format, plan, options.allow_lossy);
   const WriteGroup write = [&](std::size_t group, const PutBytes& put) {
     return quantizer.write(group, put);
   };
-  Status written =
-      write_checkpoint(path, plan.groups, shard_bytes_of(options, source.tensors), write, progress);
+  Status written = write_checkpoint(path, plan.groups, shard_bytes_of(options, *source.tensors),
+                                    write, progress);
   // The cause, if writing failed for its sake.
-  if (Status same = source.tensors.verify_unchanged(); !same.ok()) written = std::move(same);
+  if (Status same = source.tensors->verify_unchanged(); !same.ok()) written = std::move(same);
   if (written.ok() && options.check) written = options.check(path);
   if (written.ok()) written = directory.commit();
   if (!written.ok()) return stopped_by(std::move(written).error(), directory);

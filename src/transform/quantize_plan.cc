@@ -435,7 +435,11 @@ class JobPlanner {
     for (const FoundModule& module : find_modules(context_)) {
       head = head || module.name.ends_with("lm_head");
       const bool embedding = module.name.ends_with("embed_tokens");
-      if (embedding || !module.info.ok()) continue;
+      if (embedding || (module.is_read && !module.info.ok())) continue;
+      if (!module.is_read) {
+        plan_.exported.kept.push_back(module.name);
+        continue;
+      }
       const auto& tensors = module.info->tensors;
       const bool is_kept = std::ranges::none_of(
           tensors, [&](const FileTensor* tensor) { return quantized_.contains(tensor->name); });
@@ -481,8 +485,7 @@ Status check_form(const QuantizeFormat& format, const QuantizeForm& form) {
 Result<QuantizePlan> plan_units(const ImportContext& context, const ModelConfig& model,
                                 const QuantizeRequest& request) {
   const ModelFamily& family = family_of(model);
-  SUBBYTE_TRY(const auto names,
-              CheckpointNames::find(context.tensors, family.experts, family.unread));
+  SUBBYTE_TRY(const auto names, CheckpointNames::find(context.tensors, family.experts));
   SUBBYTE_TRY(QuantizePlan plan, UnitFinder(context, model, names, request).find());
   // What does not run now does not run as a result, which takes hours.
   SUBBYTE_CHECK(find_tensors(context, names, family.tensors(model)));

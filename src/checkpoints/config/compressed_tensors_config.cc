@@ -13,10 +13,12 @@
 //
 // Activations stay floats here, whatever input_activations says, as in other weight-only readers.
 
+#include <algorithm>
 #include <limits>
 
 #include "base/small_letters.h"
 #include "checkpoints/config/quantization_methods.h"
+#include "checkpoints/unread_parts.h"
 
 namespace subbyte {
 namespace {
@@ -213,6 +215,18 @@ Status read_preset(const json::Object& groups, const std::string& name, const js
                       "FP8_BLOCK");
 }
 
+/// Whether all targets of a group, or of a preset, are modules of parts that nobody reads.
+bool is_for_unread_parts(const json::Value& group) {
+  const auto own = group.is_object() ? group.find("targets") : group.end();
+  const json::Value* const targets = group.is_array()     ? &group
+                                     : own != group.end() ? &*own
+                                                          : nullptr;
+  if (targets == nullptr || !targets->is_array() || targets->empty()) return false;
+  return std::ranges::all_of(*targets, [](const json::Value& target) {
+    return target.is_string() && names_unread_part(target.get_ref<const std::string&>());
+  });
+}
+
 Status read_group(const json::Object& object, const json::Object& group,
                   QuantizationConfig& config) {
   SUBBYTE_CHECK(json::check_keys(group, quantization_rules("ct-group"), "config.not_computed"));
@@ -268,7 +282,12 @@ Status read_compressed_tensors(const json::Object& object, QuantizationConfig& c
   SUBBYTE_CHECK(read_kv_cache_scheme(object, config.kv_cache));
   SUBBYTE_TRY(const auto groups, object.object("config_groups"));
   if (!groups) return object.error("json.missing", "config_groups", "an object");
+  bool has_unread = false;
   for (const auto& [name, value] : object.find("config_groups")->items()) {
+    if (is_for_unread_parts(value)) {
+      has_unread = true;
+      continue;
+    }
     if (value.is_array()) {
       SUBBYTE_CHECK(read_preset(*groups, name, value, config));
       continue;
@@ -276,7 +295,7 @@ Status read_compressed_tensors(const json::Object& object, QuantizationConfig& c
     SUBBYTE_TRY(const auto group, json::Object::of(value, groups->where() + "." + name));
     SUBBYTE_CHECK(read_group(object, group, config));
   }
-  if (config.schemes.empty()) {
+  if (config.schemes.empty() && !has_unread) {
     return object.error("json.missing", "config_groups", "a group with weights");
   }
   return {};

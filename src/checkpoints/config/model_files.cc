@@ -30,6 +30,10 @@ bool is_in(const std::filesystem::path& directory, std::string_view name) {
 Status check_model_files(const std::filesystem::path& directory) {
   for (const ModelFile& file : kFiles) {
     if (file.use != KeyUse::kRefused || !is_in(directory, file.name)) continue;
+    if (!std::string_view(file.name).ends_with('/')) {  // else the system may not have said
+      SUBBYTE_TRY([[maybe_unused]] const MappedFile beside,
+                  open_model_file(directory / file.name, kAnyFileSize));
+    }
     return Error{"model.adapter", (directory / file.name).native() +
                                       ": expected the weights of a whole model, found an adapter "
                                       "beside them; merge it into them, or move it away"};

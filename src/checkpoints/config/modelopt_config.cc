@@ -12,6 +12,7 @@
 #include <limits>
 
 #include "checkpoints/config/quantization_methods.h"
+#include "checkpoints/unread_parts.h"
 
 namespace subbyte {
 namespace {
@@ -109,14 +110,22 @@ Status read_algorithm(const json::Object& from, QuantizationConfig& config) {
   return has_groups ? read_group_size(from, known->weights, config) : Status();
 }
 
-/// What modules have, each by its name: the tensors of a module may agree with any of them.
+Status read_quantized_layer(const json::Value& value, const std::string& where,
+                            QuantizationConfig& config) {
+  SUBBYTE_TRY(const auto layer, json::Object::of(value, where));
+  SUBBYTE_CHECK(json::check_keys(layer, quantization_rules("modelopt"), "config.not_computed"));
+  return read_algorithm(layer, config);
+}
+
+/// What modules have, each by its name: the tensors of a module may agree with any of them. An
+/// entry that is not understood is an error of its module, if that is read.
 Status read_quantized_layers(const json::Object& from, QuantizationConfig& config) {
   SUBBYTE_TRY(const auto layers, from.object("quantized_layers"));
   if (!layers) return from.error("json.missing", "quantized_layers", "an object");
   for (const auto& [name, value] : from.find("quantized_layers")->items()) {
-    SUBBYTE_TRY(const auto layer, json::Object::of(value, layers->where() + "." + name));
-    SUBBYTE_CHECK(json::check_keys(layer, quantization_rules("modelopt"), "config.not_computed"));
-    SUBBYTE_CHECK(read_algorithm(layer, config));
+    if (is_in_unread_part(name)) continue;
+    Status read = read_quantized_layer(value, layers->where() + "." + name, config);
+    if (!read.ok()) config.refuse(name, std::move(read).error());
   }
   return {};
 }

@@ -5,13 +5,12 @@
 #include <algorithm>
 #include <limits>
 
-#include "base/model_file.h"
 #include "base/quote.h"
 #include "base/small_letters.h"
-#include "checkpoints/config/exported_config.h"
 #include "checkpoints/config/quantization_methods.h"
-#include "checkpoints/config/side_file_keys.h"
+#include "checkpoints/config/quantization_sections.h"
 #include "checkpoints/foreign_software.h"
+#include "checkpoints/unread_parts.h"
 #include "json/strict_json.h"
 
 namespace subbyte {
@@ -21,8 +20,7 @@ namespace fs = std::filesystem;
 using Method = QuantizationConfig::Method;
 
 constexpr int64_t kMaxGroupSize = int64_t{1} << 24;
-constexpr uint64_t kMaxSideFile = 1 << 20;
-constexpr const char* kSectionKeys[] = {"quantization_config", "compression_config"};
+constexpr std::string_view kContradiction = "quantization.contradiction";
 
 Status read_bits(const json::Object& object, std::string_view key, QuantizationConfig& config) {
   SUBBYTE_TRY(const auto bits, object.integer(key, std::numeric_limits<int64_t>::min(),
@@ -70,7 +68,7 @@ Status read_overrides(const json::Object& object, QuantizationConfig& config) {
   SUBBYTE_TRY(const auto dynamic, object.object("dynamic"));
   if (!dynamic) return {};
   for (const auto& [pattern, value] : object.find("dynamic")->items()) {
-    if (pattern.starts_with("-:") || value.is_null()) continue;
+    if (pattern.starts_with("-:") || value.is_null() || names_unread_part(pattern)) continue;
     SUBBYTE_TRY(const auto rule, json::Object::of(value, dynamic->where() + "." + pattern));
     SUBBYTE_CHECK(read_bits(rule, "bits", config));
     SUBBYTE_CHECK(read_group_size(rule, "group_size", config));
@@ -97,9 +95,10 @@ bool is_by_gptqmodel(const json::Object& object) {
 }
 
 Status read_awq(const json::Object& object, QuantizationConfig& config) {
-  SUBBYTE_CHECK(read_bits(object, object.has("bits") ? "bits" : "w_bit", config));
-  SUBBYTE_CHECK(
-      read_group_size(object, object.has("group_size") ? "group_size" : "q_group_size", config));
+  SUBBYTE_TRY(const auto bits, one_name(object, {"bits", "w_bit"}, kContradiction));
+  SUBBYTE_CHECK(read_bits(object, bits, config));
+  SUBBYTE_TRY(const auto size, one_name(object, {"group_size", "q_group_size"}, kContradiction));
+  SUBBYTE_CHECK(read_group_size(object, size, config));
   SUBBYTE_TRY(const auto zero_point, object.boolean("zero_point"));
   config.zero_point = zero_point.value_or(true);
   config.by_gptqmodel = is_by_gptqmodel(object);
@@ -122,7 +121,8 @@ Status read_gptq(const json::Object& object, std::string_view method, Quantizati
   config.sym = sym.value_or(false);
   SUBBYTE_CHECK(read_overrides(object, config));
   config.desc_act = desc_act.value_or(false);
-  const char* key = object.has("checkpoint_format") ? "checkpoint_format" : "format";
+  SUBBYTE_TRY(const std::string_view key,
+              one_name(object, {"checkpoint_format", "format"}, kContradiction));
   SUBBYTE_TRY(const auto format, object.word(key));
   const std::string version = format.value_or("gptq");
   config.marlin = marlin.value_or(false) || version == "marlin" || method == "marlin";
@@ -155,7 +155,7 @@ Status read_extra_config(const json::Object& object, QuantizationConfig& config)
   SUBBYTE_TRY(const auto extra, object.object("extra_config"));
   if (!extra) return {};
   for (const auto& [name, value] : object.find("extra_config")->items()) {
-    if (value.is_null()) continue;
+    if (value.is_null() || names_unread_part(name)) continue;
     SUBBYTE_TRY(const auto rule, json::Object::of(value, extra->where() + "." + name));
     const json::Value* bits = rule.find("bits");
     if (bits != nullptr && bits->is_number_integer() && *bits >= 16) continue;
@@ -284,52 +284,6 @@ Result<QuantizationConfig> read_section(const json::Object& object, std::string_
   return config;
 }
 
-struct FoundSection {
-  std::string name;  // "text_config.quantization_config"
-  json::Object section;
-};
-
-/// The section of a config, or that of the text model in a wrapper, where some software has it.
-Result<std::optional<FoundSection>> find_section(const json::Object& config) {
-  for (const char* const key : kSectionKeys) {
-    SUBBYTE_TRY(auto section, config.object(key));
-    if (section) return std::optional<FoundSection>({key, *std::move(section)});
-  }
-  SUBBYTE_TRY(const auto text, config.object("text_config"));
-  if (!text) return std::optional<FoundSection>();
-  for (const char* const key : kSectionKeys) {
-    SUBBYTE_TRY(auto section, text->object(key));
-    if (section) {
-      return std::optional<FoundSection>({std::string("text_config.") + key, *std::move(section)});
-    }
-  }
-  return std::optional<FoundSection>();
-}
-
-/// Appends what no rule of `scope` names.
-void append_unknown(const json::Object& object, const std::string& prefix, std::string_view scope,
-                    std::vector<std::string>& keys) {
-  for (const std::string& key : json::unknown_keys(object, quantization_rules(scope))) {
-    keys.push_back(prefix + key);
-  }
-}
-
-/// Of config_groups of compressed-tensors.
-void append_unknown_of_groups(const json::Object& section, const std::string& prefix,
-                              std::vector<std::string>& keys) {
-  const auto groups = section.object("config_groups");
-  if (!groups.ok() || !*groups) return;
-  for (const auto& [name, value] : (*groups)->members()) {
-    const auto group = json::Object::of(value, name);
-    if (!group.ok()) continue;
-    const std::string path = prefix + "config_groups." + name + ".";
-    append_unknown(*group, path, "ct-group", keys);
-    const auto weights = group->object("weights");
-    if (!weights.ok() || !*weights) continue;
-    append_unknown(**weights, path + "weights.", "ct-weights", keys);
-  }
-}
-
 /// MLX says {"quantization": {"group_size": 64, "bits": 4}}, and no method.
 Status refuse_mlx(const json::Object& config) {
   const json::Value* section = config.find("quantization");
@@ -339,47 +293,6 @@ Status refuse_mlx(const json::Object& config) {
   }
   return foreign_error("quantization.method", config.where() + ": quantization",
                        foreign_method("mlx"));
-}
-
-/// Files that say how weights are quantized where config.json does not, and whose they are.
-struct SideFile {
-  std::string_view name;
-  std::string_view method;
-};
-
-constexpr SideFile kSideFiles[] = {{"quantize_config.json", "gptq"},
-                                   {"quant_config.json", "awq"},
-                                   {"hf_quant_config.json", "modelopt"}};
-
-/// The first that there is; nullptr without one.
-const SideFile* find_side_file(const fs::path& directory) {
-  const auto found = std::ranges::find_if(
-      kSideFiles, [&](const SideFile& file) { return is_there(directory / file.name); });
-  return found == std::end(kSideFiles) ? nullptr : found;
-}
-
-/// Of ModelOpt, whose file has all in a section, and sections of modules in it.
-void append_unknown_of_modelopt(const json::Object& object, const std::string& prefix,
-                                std::vector<std::string>& keys) {
-  const auto inner = object.object("quantization");
-  const bool has_inner = inner.ok() && *inner;
-  const json::Object& section = has_inner ? **inner : object;
-  const std::string path = prefix + (has_inner ? "quantization." : "");
-  if (has_inner) append_unknown(section, path, "modelopt", keys);
-  const auto layers = section.object("quantized_layers");
-  if (!layers.ok() || !*layers) return;
-  for (const auto& [name, value] : (*layers)->members()) {
-    const auto layer = json::Object::of(value, name);
-    if (layer.ok())
-      append_unknown(*layer, path + "quantized_layers." + name + ".", "modelopt", keys);
-  }
-}
-
-void append_unknown_of_section(const json::Object& section, const std::string& prefix,
-                               std::string_view method, std::vector<std::string>& keys) {
-  append_unknown(section, prefix, method, keys);
-  if (method == "compressed-tensors") append_unknown_of_groups(section, prefix, keys);
-  if (method == "modelopt") append_unknown_of_modelopt(section, prefix, keys);
 }
 
 }  // namespace
@@ -393,39 +306,6 @@ std::vector<json::KeyRule> quantization_rules(std::string_view method) {
 #undef SUBBYTE_QUANTIZATION_KEY
   };
   return json::rules_of(kRules, table_name(method));
-}
-
-void erase_other_sections(json::Value& config) {
-  config.erase("compression_config");
-  const auto text = config.find("text_config");
-  if (text == config.end() || !text->is_object()) return;
-  for (const char* const key : kSectionKeys) text->erase(key);
-}
-
-std::vector<std::string> unknown_quantization_keys(const json::Object& config) {
-  std::vector<std::string> keys;
-  const auto found = find_section(config);
-  if (!found.ok() || !*found) return keys;
-  const auto& [name, section] = **found;
-  const auto method = section.word("quant_method");
-  if (!method.ok() || !*method || !foreign_method(**method).empty()) return keys;
-  append_unknown_of_section(section, name + ".", **method, keys);
-  return keys;
-}
-
-std::vector<std::string> unknown_side_file_keys(const json::Object& config,
-                                                const fs::path& directory) {
-  std::vector<std::string> keys;
-  if (const auto found = find_section(config); !found.ok() || *found) return keys;
-  const SideFile* const file = find_side_file(directory);
-  if (file == nullptr) return keys;
-  const std::string path = (directory / file->name).string();
-  const auto value = json::parse_file(path, kMaxSideFile);
-  if (!value.ok()) return keys;
-  const auto object = json::Object::of(*value, path);
-  if (!object.ok()) return keys;
-  append_unknown_of_section(*object, std::string(file->name) + ": ", file->method, keys);
-  return keys;
 }
 
 namespace {
@@ -450,6 +330,16 @@ const CompressedScheme* QuantizationConfig::named_scheme(std::string_view module
 
 void QuantizationConfig::name_scheme(std::string_view module, std::size_t scheme) {
   scheme_of.emplace(without_wrapper(module), scheme);
+}
+
+Status QuantizationConfig::check_named(std::string_view module) const {
+  if (refused.empty()) return {};
+  const auto found = refused.find(without_wrapper(module));
+  return found == refused.end() ? Status() : Status(found->second);
+}
+
+void QuantizationConfig::refuse(std::string_view module, Error error) {
+  refused.emplace(without_wrapper(module), std::move(error));
 }
 
 std::string QuantizationConfig::method_name() const {
@@ -481,14 +371,16 @@ std::string QuantizationConfig::method_name() const {
 Result<QuantizationConfig> read_quantization_config(const json::Object& config,
                                                     const fs::path& directory) {
   SUBBYTE_CHECK(refuse_mlx(config));
-  SUBBYTE_TRY(const auto found, find_section(config));
+  SUBBYTE_TRY(const auto found, find_quantization_section(config));
   if (found) {
     SUBBYTE_TRY(const auto method, found->section.required_word("quant_method"));
-    return read_section(found->section, method);
+    SUBBYTE_TRY(QuantizationConfig quantization, read_section(found->section, method));
+    SUBBYTE_CHECK(compare_other_sections(config, found->section, directory, quantization.differs));
+    return quantization;
   }
   if (const SideFile* const file = find_side_file(directory)) {
     const std::string path = (directory / file->name).string();
-    SUBBYTE_TRY(const auto value, json::parse_file(path, kMaxSideFile));
+    SUBBYTE_TRY(const auto value, json::parse_file(path, kMaxSideFileBytes));
     SUBBYTE_TRY(const auto object, json::Object::of(value, path));
     return read_section(object, file->method);
   }

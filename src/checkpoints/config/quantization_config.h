@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "checkpoints/config/agreement.h"
 #include "checkpoints/config/kept_modules.h"
 #include "json/key_rules.h"
 
@@ -81,6 +82,8 @@ struct QuantizationConfig {
   bool desc_act = false;                  // GPTQ
   bool stores_zero_minus_one = true;      // GPTQ: checkpoint_format "gptq" (v1), not "gptq_v2"
   bool zeros_borrow = false;              // GPTQ v1 by GPTQModel: gptq.cc says how it subtracts
+  /// Fields of which other sections and files say something else, which changes no number.
+  std::vector<Disagreement> differs = {};
   bool marlin = false;         // GPTQ: words and scales in Marlin's order, no zero points
   bool by_gptqmodel = false;   // meta.quantizer
   bool by_auto_round = false;  // its own method or provider
@@ -91,6 +94,8 @@ struct QuantizationConfig {
   std::vector<CompressedScheme> schemes = {};  // compressed-tensors: agree with any of them
   /// compressed-tensors: which of `schemes` names a module, for named_scheme().
   std::map<std::string, std::size_t, std::less<>> scheme_of = {};
+  /// Errors of entries for single modules, by their names: they concern who reads that module.
+  std::map<std::string, Error, std::less<>> refused = {};
   bool double_quant = false;                   // bitsandbytes: the scales are quantized too
   KvCacheScheme kv_cache = {};                 // compressed-tensors and ModelOpt
   std::vector<ModeloptWeights> modelopt = {};  // ModelOpt: a module may be any of them
@@ -107,6 +112,9 @@ struct QuantizationConfig {
   /// of text models may stand in either name.
   const CompressedScheme* named_scheme(std::string_view module) const;
   void name_scheme(std::string_view module, std::size_t scheme);
+  void refuse(std::string_view module, Error error);
+  /// The error of the entry that names the module, if it has one.
+  Status check_named(std::string_view module) const;
 };
 
 /// The rules of the section of a method, and of "ct-group" and "ct-weights".

@@ -252,6 +252,15 @@ Error no_checkpoint(const fs::path& directory, const FileNames& names) {
                         "`subbyte unpack` reads them back",
                         directory.native(), names.single, names.index)};
   }
+  for (const char* const own : {"consolidated.safetensors", "consolidated.00.pth"}) {
+    if (!is_there(directory / own)) continue;
+    return {
+        codes::kNoCheckpoint,
+        fmt::format("{}: expected {} or {}, found {}: the weights as their makers' own software "
+                    "has them, which is not read; take the files for transformers of the same "
+                    "model",
+                    directory.native(), names.single, names.index, own)};
+  }
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(directory, ignored)) {
     const fs::path ending = entry.path().extension();
@@ -320,15 +329,15 @@ void TensorSource::add(const SafetensorsFile& file) {
 
 Result<TensorSource> TensorSource::open_files(const fs::path& path, std::vector<Error>* problems) {
   TensorSource source;
-  std::error_code ignored;
-  if (is_orin_model(path)) {
+  SUBBYTE_TRY(const bool is_directory, is_folder(path));
+  if (!is_directory && is_orin_model(path)) {
     SUBBYTE_TRY(const auto tensors, open_orin_model(path));
     source.files_.push_back(path);
     source.metadata_.emplace_back();
     for (const FileTensor& tensor : tensors) source.tensors_.emplace(tensor.name, tensor);
     return source;
   }
-  if (!fs::is_directory(path, ignored)) {
+  if (!is_directory) {
     SUBBYTE_TRY(const SafetensorsFile file, SafetensorsFile::open(path));
     source.add(file);
     return source;

@@ -10,6 +10,7 @@
 #include "base/output_directory.h"
 #include "checkpoints/config/config_file.h"
 #include "checkpoints/containers/orin_model.h"
+#include "models/checkpoint.h"
 #include "transform/config_dtype.h"
 #include "transform/format_hints.h"
 #include "transform/packing/pack_plan.h"
@@ -159,12 +160,11 @@ Result<PackReport> pack_model(const fs::path& source, const fs::path& destinatio
                               const PackOptions& options, Executor& pool,
                               const ByteProgress& progress) {
   SUBBYTE_CHECK(check_container(source));
-  SUBBYTE_TRY(const ConfigFile config, read_config_file(source));
-  SUBBYTE_TRY(const json::Object object, config.object());
-  SUBBYTE_TRY(const PackTarget target, choose_target(options, config.value));
-  SUBBYTE_TRY(const QuantizationConfig quantization, read_quantization_config(object, source));
-  SUBBYTE_TRY(const TensorSource tensors, TensorSource::open(source));
-  const ImportContext context = {tensors, quantization, pool};
+  SUBBYTE_TRY(const Checkpoint checkpoint, open_weights(source));
+  SUBBYTE_TRY(PackTarget target, choose_target(options, checkpoint.config->value));
+  target.expert_count = ExpertCount::of(checkpoint.config, checkpoint.model);
+  const TensorSource& tensors = *checkpoint.tensors;
+  const ImportContext context = checkpoint.context(pool);
   // Every weight is read twice: to prove that it comes back, and to write it.
   const uint64_t first_pass = tensors.total_bytes();
   SUBBYTE_TRY(const PackPlan plan,

@@ -90,7 +90,9 @@ Status Planner::find() {
   plan_.modules = find_modules(context_);
   std::set<std::string_view> chosen;
   for (const FoundModule& module : plan_.modules) {
+    if (!module.is_read) continue;
     if (!module.info.ok()) return module.info.error();
+    SUBBYTE_CHECK(target_.expert_count.check_module(module));
     const bool kept = std::ranges::any_of(
         keep, [&](const ModulePattern& pattern) { return pattern.matches(module.name); });
     if (!is_dense(*module.info) && !kept) chosen.insert(module.name);

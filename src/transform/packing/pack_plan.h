@@ -6,6 +6,7 @@
 
 #include "checkpoints/containers/checkpoint_writer.h"
 #include "checkpoints/modules.h"
+#include "transform/expert_stacks.h"
 #include "transform/packing/packed_module.h"
 
 namespace subbyte {
@@ -30,6 +31,7 @@ struct PackTarget {
   std::string tile;
   Format activations = Format::kNone;
   std::vector<std::string> keep;
+  ExpertCount expert_count = {};  // of the model
 };
 
 /// The matrices of a job, in the order of its experts.

@@ -6,6 +6,8 @@
 
 #include "base/output_directory.h"
 #include "checkpoints/import_parts.h"
+#include "models/checkpoint.h"
+#include "transform/expert_stacks.h"
 #include "transform/packing/pack_model.h"
 #include "transform/packing/pack_tensors.h"
 #include "transform/packing/packed_directory.h"
@@ -52,7 +54,8 @@ std::vector<FoundLine> find_lines(const TensorSource& tensors) {
 
 class Planner {
  public:
-  explicit Planner(const TensorSource& tensors) : tensors_(tensors) {}
+  Planner(const TensorSource& tensors, const ExpertCount& count)
+      : tensors_(tensors), count_(count) {}
 
   Result<UnpackPlan> plan() {
     const auto lines = find_lines(tensors_);
@@ -71,6 +74,9 @@ class Planner {
   Status add_module(const FoundLine& line) {
     UnpackJob job;
     SUBBYTE_TRY(job.packed, parse_line(line.module, line.line, line.file->string()));
+    if (job.packed.experts > 0) {
+      SUBBYTE_CHECK(count_.check_stack(line.module, job.packed.experts, *line.file));
+    }
     for (const auto& expected : packed_tensors(job.packed)) {
       SUBBYTE_TRY(const FileTensor* tensor, find(expected, *line.file));
       job.tensors.push_back(tensor);
@@ -144,6 +150,7 @@ class Planner {
   }
 
   const TensorSource& tensors_;
+  const ExpertCount& count_;
   UnpackPlan plan_;
   std::set<std::string, std::less<>> used_;   // packed tensors
   std::set<std::string, std::less<>> names_;  // that the model will have
@@ -203,7 +210,10 @@ Result<UnpackReport> unpack_model(const fs::path& source, const fs::path& destin
                                   const UnpackOptions& options, Executor& pool,
                                   const ByteProgress& progress) {
   SUBBYTE_TRY(const TensorSource tensors, TensorSource::open_packed(source));
-  SUBBYTE_TRY(const UnpackPlan plan, Planner(tensors).plan());
+  const Checkpoint beside = open_checkpoint(source);  // config.json is that of the model
+  const ExpertCount experts = ExpertCount::of(beside.config, beside.model);
+  SUBBYTE_CHECK(beside.beside);
+  SUBBYTE_TRY(const UnpackPlan plan, Planner(tensors, experts).plan());
   SUBBYTE_TRY(OutputDirectory directory, OutputDirectory::create(destination, options.notice));
   SUBBYTE_CHECK(copy_all_side_files(source, directory.path(), options.notice));
   Status written = write_checkpoint(

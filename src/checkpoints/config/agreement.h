@@ -1,0 +1,33 @@
+#pragma once
+// Two names of one field, and two files that say how the same weights are quantized: where they
+// differ and a number depends on it, nobody knows which is meant.
+
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "json/strict_json.h"
+
+namespace subbyte {
+
+/// The name under which a field is there, of several that writers have for it; the first where it
+/// is not. Values that differ, but for the case of words, are refused with `code`.
+Result<std::string_view> one_name(const json::Object& object,
+                                  std::initializer_list<std::string_view> names,
+                                  std::string_view code);
+
+/// A field of which another file says something else than the one that counts.
+struct Disagreement {
+  std::string file;      // "hf_quant_config.json"
+  std::string expected;  // "quant_algo \"NVFP4\", as config.json says"
+  std::string found;     // "\"FP8\"; config.json counts"
+};
+
+/// Compares what two sections say of the same fields; what only one says is no difference. Code
+/// quantization.contradiction for what decides what the weights are: the version of GPTQ.
+Status compare_sections(const json::Object& counts, std::string_view method,
+                        const json::Object& other, std::string_view other_method,
+                        const std::string& other_file, std::vector<Disagreement>& found);
+
+}  // namespace subbyte

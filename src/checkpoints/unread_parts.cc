@@ -1,0 +1,48 @@
+#include "checkpoints/unread_parts.h"
+
+#include <algorithm>
+#include <string>
+
+namespace subbyte {
+namespace {
+
+/// The part that drafts several tokens lies beside the model; those with other inputs than text may
+/// lie in it.
+constexpr std::string_view kDraft = "mtp";
+constexpr std::string_view kInputs[] = {"visual",         "vision_tower",          "vision_model",
+                                        "vision_encoder", "multi_modal_projector", "audio_tower"};
+constexpr std::string_view kModel = "model.";
+
+bool is_input_part(std::string_view part) {
+  return std::ranges::find(kInputs, part) != std::end(kInputs);
+}
+
+/// Skips what stands for any text at the beginning of a pattern.
+std::string_view without_wildcard(std::string_view pattern) {
+  const std::size_t begin = pattern.find_first_not_of(".*");
+  return begin == pattern.npos ? std::string_view() : pattern.substr(begin);
+}
+
+}  // namespace
+
+bool is_in_unread_part(std::string_view name) {
+  if (name.substr(0, name.find('.')) == kDraft) return true;
+  if (name.starts_with(kModel)) name.remove_prefix(kModel.size());
+  return is_input_part(name.substr(0, name.find('.')));
+}
+
+bool names_unread_part(std::string_view entry) {
+  if (entry.starts_with("re:")) entry.remove_prefix(3);
+  if (entry.size() > 1 && (entry[0] == '+' || entry[0] == '-') && entry[1] == ':') {
+    entry.remove_prefix(2);  // of GPTQ's "dynamic"
+  }
+  if (entry.starts_with('^')) entry.remove_prefix(1);
+  std::string plain(entry);
+  std::erase(plain, '\\');
+  std::string_view name = without_wildcard(plain);
+  if (name.starts_with(kModel)) name = without_wildcard(name.substr(kModel.size()));
+  const std::string_view part = name.substr(0, name.find_first_of(".*$"));
+  return part == kDraft || is_input_part(part);
+}
+
+}  // namespace subbyte
