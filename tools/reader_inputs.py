@@ -111,6 +111,15 @@ def gptq_dynamic(stage: Stage, count: int) -> Input:
     return of_model(stage, "verify", "config.json", stage.qwen, change)
 
 
+def quantized_layers(stage: Stage, count: int) -> Input:
+    """Of ModelOpt; none is understood, and the module of none is there."""
+    def change(value: dict) -> None:
+        value["quantization_config"] = {
+            "quant_method": "modelopt", "quant_algo": "MIXED_PRECISION",
+            "quantized_layers": {f"layer{i}": {"quant_algo": "NEW"} for i in range(count)}}
+    return of_model(stage, "verify", "config.json", stage.qwen, change)
+
+
 # ---- tokenizers
 
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
@@ -172,6 +181,14 @@ def pattern(stage: Stage, count: int) -> Input:
         value["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] = "|".join(
             f"a{i}" for i in range(count))
     return of_tokenizer(stage, change, "a" * 1000)
+
+
+def literal(stage: Stage, count: int) -> Input:
+    """A normalizer's literal whose end alone differs from the text everywhere."""
+    def change(value: dict) -> None:
+        value["normalizer"] = {"type": "Replace", "pattern": {"String": "a" * (count // 2) + "b"},
+                               "content": "c"}
+    return of_tokenizer(stage, change, "a" * count)
 
 
 def text(stage: Stage, count: int) -> Input:
@@ -346,6 +363,49 @@ def single_experts(stage: Stage, count: int) -> Input:
     return Input(["convert", str(to), "output", "--to", "mxfp4"], size_of(to))
 
 
+def diff_of_stack(stage: Stage, count: int) -> Input:
+    made = stack_of_experts(stage, count)
+    return Input(["diff", made.arguments[1], made.arguments[1]], made.size)
+
+
+def layers_of_stacks(stage: Stage, count: int) -> Input:
+    """As many experts as there may be in each of `count` layers, which become modules."""
+    to = stage.copy(stage.gpt_oss)
+    experts = 4096
+    changed(to / "config.json", lambda c: c.update(num_local_experts=experts))
+    tensors = {}
+    for i in range(count):
+        name = f"model.layers.{i}.mlp.experts.gate_up_proj"
+        tensors[name + "_blocks"] = ("U8", [experts, 2, 1, 16], b"\x7f" * (32 * experts))
+        tensors[name + "_scales"] = ("U8", [experts, 2, 1], b"\x7f" * (2 * experts))
+    write_tensors(to / "model.safetensors", tensors)
+    return Input(["convert", str(to), "output", "--to", "mxfp4_pack_quantized"], size_of(to))
+
+
+def unread_parts(stage: Stage, count: int) -> Input:
+    """Modules of a draft head that no importer takes."""
+    to = stage.copy(stage.dense)
+    file = to / "model.safetensors"
+    write_tensors(file, {f"mtp.layers.{i}.up_proj.{part}": ("U8", [1, 1], b"\0")
+                         for i in range(count) for part in ("weight_packed", "weight_scale")})
+    return Input(["convert", str(to), "output", "--to", "f32"], size_of(to))
+
+
+def packed_experts(stage: Stage, count: int) -> Input:
+    """Lines of metadata of experts that config.json does not have."""
+    to = stage.copy(stage.qwen)
+    (to / "model.safetensors").unlink()
+    line = {"layout": "int4pack-xpu", "version": 1, "tile": "", "shape": [2, 8, 32],
+            "modules": True, "element": "u4", "scale": "f16", "zero": "u8", "group_size": 32,
+            "flavour": "awq", "tensors": [".qweight"]}
+    text = json.dumps({"__metadata__": {f"m{i}.experts.packed": json.dumps(line)
+                                        for i in range(count)},
+                       "t": {"dtype": "U8", "shape": [0], "data_offsets": [0, 0]}}).encode()
+    file = to / "packed.safetensors"
+    file.write_bytes(struct.pack("<Q", len(text)) + text)
+    return Input(["unpack", str(to), "output"], size_of(to))
+
+
 def modules(command: str, *options: str) -> Callable[[Stage, int], Input]:
     def make(stage: Stage, count: int) -> Input:
         to = stage.copy(stage.dense)
@@ -389,10 +449,12 @@ READERS = [
     Reader("quantization_config: groups and patterns", "of each", quantization_groups, 1_000,
            60_000),
     Reader("quantization_config: dynamic", "patterns", gptq_dynamic, 10_000, 300_000),
+    Reader("quantization_config: quantized_layers", "entries", quantized_layers, 10_000, 200_000),
     Reader("tokenizer.json: vocabulary", "tokens", vocabulary, 20_000),
     Reader("tokenizer.json: merges", "merges", merges, 20_000),
     Reader("tokenizer.json: added tokens", "tokens", added_tokens, 1_000, 200_000),
     Reader("tokenizer.json: pattern", "alternatives", pattern, 200, 10_000, capped=1),
+    Reader("text and a literal of its normalizer", "letters", literal, 100_000, 1_000_000),
     Reader("text", "lines", text, 50_000, 6_000_000),
     Reader("text of one word", "letters", one_word, 500_000, 60_000_000),
     Reader("tokenizer_config.json: chat_template", "beginnings", chat_template, 20_000, 8_000_000),
@@ -417,6 +479,10 @@ READERS = [
     Reader("convert: stacks", "stacks", stacks_of_experts, 500),
     Reader("convert: to a stack", "experts", single_experts, 1_000),
     Reader("convert: modules", "modules", modules("convert", "--to", "f32"), 1_000),
+    Reader("convert: layers of stacks", "layers of 4,096 experts", layers_of_stacks, 4, 256),
+    Reader("convert: parts that nobody reads", "modules", unread_parts, 5_000, 200_000),
+    Reader("unpack: experts of nobody", "lines", packed_experts, 2_000, 100_000),
     Reader("quantize", "layers", layers, 16, 512),
     Reader("diff: modules", "modules", modules("diff"), 1_000),
+    Reader("diff: a stack", "experts", diff_of_stack, 1_000),
 ]

@@ -34,6 +34,15 @@ class SessionOpen : public ::testing::Test {
   SessionOptions options_;
 };
 
+TEST_F(SessionOpen, names_a_tokenizer_in_another_form) {
+  fs::remove(folder_ / "tokenizer.json");
+  folder_.write("tekken.json", "{}");
+  const auto session = Session::open(folder_.path(), options_);
+  ASSERT_FALSE(session.ok());
+  EXPECT_NE(session.error().message.find("found tekken.json, which is not read"), std::string::npos)
+      << session.error().message;
+}
+
 TEST_F(SessionOpen, has_the_context_of_the_model_where_that_is_short) {
   options_.size.max_sequences = 2;
   const auto session = Session::open(folder_.path(), options_);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/find_text.h"
 #include "text/unicode.h"
 #include "text/utf8.h"
 
@@ -109,8 +110,8 @@ std::size_t Normalizer::replace(const Step& step, std::size_t max_bytes, Result&
   };
   if (spec.is_literal) {
     std::size_t done = 0;
-    for (std::size_t pos = text.find(spec.pattern); pos != std::string_view::npos;
-         pos = text.find(spec.pattern, done)) {
+    for (std::size_t pos = find_text(text, spec.pattern); pos != std::string_view::npos;
+         pos = find_text(text, spec.pattern, done)) {
       if (pos > done) take(done, pos, false);
       done = pos + spec.pattern.size();
       take(pos, done, true);

@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/find_text.h"
 #include "base/utf8.h"
 #include "text/utf8.h"
 
@@ -49,8 +50,8 @@ std::string replaced(const TextDecoderStep& spec, const std::vector<RegexAutomat
         });
     return made;
   }
-  for (std::size_t pos = token.find(spec.pattern); pos != std::string_view::npos;
-       pos = token.find(spec.pattern)) {
+  for (std::size_t pos = find_text(token, spec.pattern); pos != std::string_view::npos;
+       pos = find_text(token, spec.pattern)) {
     made += token.substr(0, pos);
     made += spec.text;
     token.remove_prefix(pos + spec.pattern.size());

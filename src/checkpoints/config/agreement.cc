@@ -36,7 +36,46 @@ std::string_view name_in(const json::Object& object, const Field& field) {
   return {};
 }
 
+/// Names of modules that have an entry of their own: ModelOpt's and AutoRound's, and exact targets
+/// of compressed-tensors.
+std::vector<std::string> modules_with_entries(const json::Object& section) {
+  std::vector<std::string> names;
+  for (const char* const key : {"quantized_layers", "extra_config"}) {
+    const auto entries = section.object(key);
+    if (!entries.ok() || !*entries) continue;
+    for (const auto& [name, value] : (*entries)->members()) {
+      const bool is_object = value.is_object();
+      const auto bits = is_object ? value.find("bits") : value.end();
+      const bool keeps = is_object && bits != value.end() && bits->is_number() && *bits >= 16;
+      if (is_object && !keeps) names.push_back(name);
+    }
+  }
+  const auto groups = section.object("config_groups");
+  if (!groups.ok() || !*groups) return names;
+  for (const auto& [group, value] : (*groups)->members()) {
+    const auto targets = value.is_object() ? value.find("targets") : value.end();
+    if (!value.is_object() || targets == value.end() || !targets->is_array()) continue;
+    for (const json::Value& target : *targets) {
+      const auto* const name = target.get_ptr<const std::string*>();
+      if (name != nullptr && !name->starts_with("re:")) names.push_back(*name);
+    }
+  }
+  return names;
+}
+
 }  // namespace
+
+void find_named_twice(const json::Object& section, const KeptModules& kept,
+                      std::vector<Disagreement>& found) {
+  for (const std::string& name : modules_with_entries(section)) {
+    const std::string_view entry = kept.entry_of(name);
+    if (entry.empty()) continue;
+    found.push_back(
+        {"config.json", fmt::format("{} in one list of {}", quote(name), section.where()),
+         fmt::format("it among what is quantized and, as {}, among what is not", quote(entry))});
+    return;  // one says enough
+  }
+}
 
 Result<std::string_view> one_name(const json::Object& object,
                                   std::initializer_list<std::string_view> names,

@@ -83,6 +83,19 @@ TEST_F(Agreement, what_tensors_tell_is_said_alone) {
   EXPECT_EQ(differing(config), std::vector<std::string>());
 }
 
+TEST_F(Agreement, a_module_in_two_lists_is_said) {
+  const auto lists = [](const char* ignored) {
+    return R"({"quantization_config": {"quant_method": "modelopt", "ignore": [")" +
+           std::string(ignored) +
+           R"("], "quant_algo": "MIXED_PRECISION", "quantized_layers":
+             {"model.layers.0.mlp.up_proj": {"quant_algo": "NVFP4"}}}})";
+  };
+  EXPECT_EQ(differing(lists("lm_head")), std::vector<std::string>());
+  const auto both = differing(lists("model.layers.0*"));
+  ASSERT_EQ(both.size(), 1u);
+  EXPECT_NE(both[0].find("model.layers.0.mlp.up_proj"), std::string::npos) << both[0];
+}
+
 TEST_F(Agreement, methods_and_sections_of_wrappers_are_compared) {
   dir_.write("quant_config.json", R"({"w_bit": 4, "q_group_size": 128})");
   const std::string gptq =

@@ -375,6 +375,7 @@ Result<QuantizationConfig> read_quantization_config(const json::Object& config,
   if (found) {
     SUBBYTE_TRY(const auto method, found->section.required_word("quant_method"));
     SUBBYTE_TRY(QuantizationConfig quantization, read_section(found->section, method));
+    find_named_twice(found->section, quantization.kept, quantization.differs);
     SUBBYTE_CHECK(compare_other_sections(config, found->section, directory, quantization.differs));
     return quantization;
   }
