@@ -71,6 +71,10 @@ void print_notice(const std::string& text) {
   note(line("subbyte: {}", text));
 }
 
+void print_error(const Error& error) {
+  print_error(error, nlohmann::ordered_json::object());
+}
+
 void print_error(const Error& error, const nlohmann::ordered_json& beside) {
   const std::string text = styled(Style::kError, "subbyte: error:", stderr) +
                            line(" {} [{}]", error.message, error.code);

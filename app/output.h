@@ -44,6 +44,7 @@ void note(std::string_view lines);
 void print_notice(const std::string& text);
 /// "subbyte: error: ... [code]" on stderr: one line, which a terminal has broken at blanks. With
 /// --json, {"error": {"code": ..., "message": ...}} on stdout, too, after the members of `beside`.
+void print_error(const Error& error);
 void print_error(const Error& error, const nlohmann::ordered_json& beside);
 
 enum class Style : uint8_t { kPlain, kBold, kDim, kError, kWarning, kGood };

@@ -140,7 +140,7 @@ int run(int argc, char** argv) {
   if (!result.ok()) {
     const bool has_members = prints_errors_as_json() && (*command)->error_members;
     return report(result.error(),
-                  has_members ? (*command)->error_members() : nlohmann::ordered_json());
+                  has_members ? (*command)->error_members() : nlohmann::ordered_json::object());
   }
   return finish_output(*result);
 }

@@ -210,7 +210,7 @@ bool is_private(const Claim& claim) {
 
 std::string read_record(int directory) {
   const int file = ::openat(directory, kRecordName, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-  if (file < 0) return errno == ENOENT ? "" : kUnreadable;
+  if (file < 0) return errno == ENOENT || errno == ENOTDIR ? "" : kUnreadable;
   struct stat status {};
   std::string text;
   const bool is_known = ::fstat(file, &status) == 0;

@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 
 Result<ConfigFile> config_of(const fs::path& path) {
   SUBBYTE_TRY(const bool is_folder, is_folder(path));
-  if (is_folder || is_orin_model(path)) return read_config_file(path);
+  if (is_folder || is_orin_model(path) || !is_there(path)) return read_config_file(path);
   return Error{"model.not_found",
                fmt::format("{}: one file of a model; its directory is the model", path.string())};
 }

@@ -117,6 +117,7 @@ TEST_F(CommandsAgree, on_synthetic_models) {
     SynthOptions options;
     options.arch = arch;
     options.shape = "tiny";
+    options.format = std::string_view(arch) == "gpt-oss" ? "mxfp4" : "bf16";
     ASSERT_TRUE(synthesize(dir_ / arch, options, pool_).ok());
     expect_agreement(dir_ / arch, true);
   }
@@ -151,6 +152,10 @@ void change(json::Value& config, Random& random) {
                                 false,
                                 json::Value::array(),
                                 json::Value::object()};
+  if (random.below(3) == 0) {
+    config["nobody_knows"] = 1;
+    return;
+  }
   json::Value* object = &config;
   for (const char* const inner : {"quantization_config", "text_config"}) {
     if (config.contains(inner) && random.below(2) == 0) object = &config[inner];
@@ -164,13 +169,15 @@ void change(json::Value& config, Random& random) {
   }
 }
 
-TEST_F(CommandsAgree, on_500_changed_configs) {
+/// tools/check_verdicts.py asks the program, of more.
+TEST_F(CommandsAgree, on_changed_configs) {
   using Make = TinyModel (*)();
   const Make makes[] = {sound_dense, sound_awq,    [] { return sound_gptq(); },
                         sound_mxfp4, sound_nvfp4,  sound_fp8,
                         sound_nf4,   sound_packed, sound_delta_net};
+  constexpr int kConfigs = 100;
   Random random(57);
-  for (int i = 0; i < 500; ++i) {
+  for (int i = 0; i < kConfigs; ++i) {
     TinyModel model = makes[i % std::size(makes)]();
     change(model.config, random);
     SCOPED_TRACE(std::to_string(i) + ": " + model.config.dump());
@@ -178,8 +185,8 @@ TEST_F(CommandsAgree, on_500_changed_configs) {
     write_model(model, dir);
     expect_agreement(dir.path(), i % 10 == 0);
   }
-  EXPECT_GT(verdicts_["ok"], 100);
-  EXPECT_GT(verdicts_.size(), 15u);
+  EXPECT_GT(verdicts_["ok"], kConfigs / 4);
+  EXPECT_GT(verdicts_.size(), 8u);
 }
 
 /// What lies beside the weights and changes the model is asked for in one place.

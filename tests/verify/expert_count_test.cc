@@ -77,7 +77,9 @@ TEST_F(ExpertCounts, of_packed_modules_are_those_of_config) {
     dir_.write("packed/config.json", config.dump());
     const auto report = unpack_model(dir_ / "packed", dir_ / "back", {}, pool_);
     EXPECT_EQ(report.ok(), experts == 2);
-    if (!report.ok()) EXPECT_EQ(report.error().code, "model.weight_shape");
+    if (!report.ok()) {
+      EXPECT_EQ(report.error().code, "model.weight_shape");
+    }
   }
 }
 

@@ -126,7 +126,7 @@ TEST_F(UnreadParts, may_have_an_algorithm_that_nobody_knows) {
   write(tiny);
   const Status loaded = check_loading(model(), *backend_, Reads::kHeaders);
   ASSERT_EQ(loaded.error().code, "quantization.algorithm") << loaded.error().message;
-  EXPECT_NE(loaded.error().message.find("down_proj: quant_algo"), std::string::npos)
+  EXPECT_NE(loaded.error().message.find("down_proj.quant_algo"), std::string::npos)
       << loaded.error().message;
 }
 
