@@ -23,8 +23,6 @@ struct KnownLayout {
 };
 
 constexpr KnownLayout kLayouts[] = {
-    {".experts.gate_up_projs.", "experts as unsloth stores them one by one", kSave},
-    {".router.linear.", "a router as unsloth stores it", kSave},
     {".lora_A.", "factors of an adapter among the weights", kMerge},
     {".base_layer.", "weights with an adapter around them", kMerge},
     {"_orig_mod.", "weights as torch.compile names them", kUnwrap},
