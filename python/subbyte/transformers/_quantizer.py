@@ -20,6 +20,37 @@ from subbyte.torch.checkpoints import EXPERT, fill_experts, original_tensor, sto
 from subbyte.torch.modules import SubbyteExperts, SubbyteLinear, packed_weight
 
 METHOD = "subbyte"
+# How names of checkpoints may begin, in the order of src/models/checkpoint_names.cc, and how those
+# of the class for the text alone do.
+PREFIXES = (("model.language_model.", "model."), ("language_model.model.", "model."),
+            ("language_model.lm_head", "lm_head"), ("", "model."))
+
+
+Place = tuple[str, str]  # a module's name in the checkpoint and in the model
+
+
+def module_of(name: str, modules: dict[str, Any]) -> str | None:
+    """The module of a model that a checkpoint has as `name`; None: the model has none."""
+    if name in modules:
+        return name
+    places = (own + name[len(stored):] for stored, own in PREFIXES if name.startswith(stored))
+    return next((place for place in places if place in modules), None)
+
+
+def place_of(name: str, modules: dict[str, Any]) -> Place | None:
+    """Where weights of a checkpoint belong: experts to their layer, all else to its module."""
+    found = EXPERT.match(name)
+    for stored in (found.group(1), name) if found else (name,):
+        module = module_of(stored, modules)
+        if module is not None:
+            return stored, module
+    return None
+
+
+def is_unread(model: Any, name: str) -> bool:
+    """Draft heads and towers of models that read pictures: classes say what they leave out."""
+    return any(re.search(rule, f"{name}.weight")
+               for rule in model._keys_to_ignore_on_load_unexpected or ())
 
 
 @register_quantization_config(METHOD)
@@ -63,10 +94,12 @@ class SubbyteQuantizer(HfQuantizer):
         super().__init__(quantization_config, **arguments)
         self.folder = Path()
         self.checkpoint: subbyte.Checkpoint | None = None  # open while a model is loaded
-        self.linears: dict[str, str] = {}  # modules of the model to those of the checkpoint
+        self.stored: dict[str, str] = {}  # modules of the model to their names in the checkpoint
+        self.linears: list[str] = []
         self.routers: list[str] = []  # modules whose weights become floats
         self.experts: dict[str, dict[str, list[str]]] = {}  # to names of each kind of matrix
-        self.tensors: list[str] = []  # of the checkpoint, which our modules hold
+        # Tensors of the checkpoint that our modules hold, and what the model would call them.
+        self.tensors: dict[str, str] = {}
 
     @property
     def is_trainable(self) -> bool:
@@ -90,43 +123,44 @@ class SubbyteQuantizer(HfQuantizer):
         modules = dict(model.named_modules())
         for name in self.checkpoint:
             # A module that contradicts itself raises here, with its tensors in the message.
+            place = place_of(name, modules)
+            if place is None and is_unread(model, name):
+                continue
             if self.checkpoint.describe(name)["kind"] != "dense":
-                self._claim(model, modules, name)
+                self._claim(model, modules, name, place)
         for name, parts in self.experts.items():
             self._replace(model, name, self._empty_experts(modules[name], parts))
         model._keys_to_ignore_on_load_unexpected = {
             *(model._keys_to_ignore_on_load_unexpected or ()),
-            *(f"^{re.escape(name)}$" for name in self.tensors)}
+            *(f"^{re.escape(name)}$" for both in self.tensors.items() for name in both)}
         model._keys_to_ignore_on_load_missing = {
             *(model._keys_to_ignore_on_load_missing or ()),
             *(f"^{re.escape(name)}\\.weight$" for name in self.routers)}
         return model
 
-    def _claim(self, model: Any, modules: dict[str, Any], name: str) -> None:
-        found = EXPERT.match(name)
-        target = found.group(1) if found and found.group(1) in modules else name
-        if target not in modules:
+    def _claim(self, model: Any, modules: dict[str, Any], name: str, place: Place | None) -> None:
+        if place is None:
             raise ValueError(f"{name}: the checkpoint has quantized weights for it, and "
                              f"{type(model).__name__} no such module")
-        self.tensors += self.checkpoint.describe(name)["tensors"]
-        bias = f"{name}.bias"
-        if bias in self.checkpoint.tensors and bias not in self.tensors:
-            self.tensors.append(bias)
-        if target != name:
+        stored, target = place
+        self.stored[target] = stored
+        tensors = self.checkpoint.describe(name)["tensors"]
+        for tensor in (*tensors, f"{name}.bias", f"{name}_bias"):
+            if tensor in self.checkpoint.tensors:
+                is_below = tensor.startswith(stored)
+                self.tensors[tensor] = target + tensor[len(stored):] if is_below else tensor
+        if stored != name:
             kinds = self.experts.setdefault(target, {})
-            kinds.setdefault(found.group(3), []).append(name)
-            stacked_bias = f"{name}_bias"
-            if stacked_bias in self.checkpoint.tensors:
-                self.tensors.append(stacked_bias)
+            kinds.setdefault(EXPERT.match(name).group(3), []).append(name)
             return
-        module = modules[name]
+        module = modules[target]
         if name.endswith(".gate") and getattr(module, "weight", None) is not None:
-            self.routers.append(name)  # which has a function of its own, and few weights
+            self.routers.append(target)  # which has a function of its own, and few weights
             return
         if not isinstance(module, torch.nn.Linear):
             raise ValueError(f"{name}: expected a linear layer, found {type(module).__name__}")
-        self.linears[name] = name
-        self._replace(model, name, SubbyteLinear(module.in_features, module.out_features))
+        self.linears.append(target)
+        self._replace(model, target, SubbyteLinear(module.in_features, module.out_features))
 
     def _empty_experts(self, module: Any, parts: dict[str, list[str]]) -> SubbyteExperts:
         clamp = gate_of(module)
@@ -157,15 +191,16 @@ class SubbyteQuantizer(HfQuantizer):
     def _process_model_after_weight_loading(self, model: Any, **unused: Any) -> Any:
         for name in self.linears:
             module = model.get_submodule(name)
-            module.fill(packed_weight(self.checkpoint[name]), self._bias(f"{name}.bias"))
+            stored = self.stored[name]
+            module.fill(packed_weight(self.checkpoint[stored]), self._bias(f"{stored}.bias"))
             module.to(self._device(model, name))
         for name in self.routers:
             weight = model.get_submodule(name).weight
-            floats = torch.from_numpy(self.checkpoint[name].dequantize())
+            floats = torch.from_numpy(self.checkpoint[self.stored[name]].dequantize())
             weight.data.copy_(floats.to(weight.dtype))
         for name, parts in self.experts.items():
             module = model.get_submodule(name)
-            fill_experts(module, self.checkpoint, name, parts)
+            fill_experts(module, self.checkpoint, self.stored[name], parts)
             module.to(self._device(model, name))
         self.checkpoint = None
         return model
@@ -190,8 +225,8 @@ class SubbyteQuantizer(HfQuantizer):
         floats = {f"{name}.weight" for name in self.routers}
         state = {k: v for k, v in model.state_dict().items() if k not in floats}
         stored = subbyte.open_checkpoint(self.folder).tensors
-        for name in self.tensors:
-            state[name] = original_tensor(stored[name])
+        for name, own in self.tensors.items():
+            state[own] = original_tensor(stored[name])
         return state, {}
 
 
