@@ -161,6 +161,15 @@ class Layers {
     return cuda::StepResult{words_.as<uint32_t>() + place->begin, cols, place->tag};
   }
 
+  /// A model of these sizes has no such step either: its tokens go through kernels of their own.
+  Error no_room() const {
+    return {"bench.step",
+            fmt::format("a step of {} tokens of these sizes has no room in the shared "
+                        "memory; fewer tokens, a smaller --hidden or a smaller "
+                        "--intermediate have",
+                        s_.tokens)};
+  }
+
   Status add_product(const cuda::PackedFormat& format, const char* x, bool has_norm, const char* y,
                      std::byte*& at) {
     cuda::StepOperation operation = {};
@@ -168,7 +177,7 @@ class Layers {
     p.weights = cuda::weight_arguments(at, format, 1, cuda::Number::kF16);
     at += format.bytes;
     layout_ = layout_->with_product(format, p.weights);
-    if (!layout_) return Error{"bench.step", "no room in the shared memory"};
+    if (!layout_) return no_room();
     p.x = input(x, format.cols);
     p.norm = has_norm ? norm_.as<float>() : nullptr;
     p.eps = 1e-6f;
@@ -188,7 +197,7 @@ class Layers {
 
   Status add_attention(int layer) {
     layout_ = layout_->with_attention(s_.heads / s_.kv_heads, s_.head_dim);
-    if (!layout_) return Error{"bench.step", "no room in the shared memory"};
+    if (!layout_) return no_room();
     cuda::StepOperation operation = {};
     operation.is_attention = 1;
     cuda::StepAttention& a = operation.attention;

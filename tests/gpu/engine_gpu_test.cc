@@ -107,8 +107,7 @@ class GpuEngineShape : public ::testing::Test {
 constexpr int64_t kPage = kPagePositions;
 
 KvPool make_pool(const LoadedModel& on, int64_t num_pages) {
-  return std::move(on.model->make_kv_pool(*on.backend, Element::kF16, {num_pages * kPage, 16}))
-      .value();
+  return value_of(on.model->make_kv_pool(*on.backend, Element::kF16, {num_pages * kPage, 16}));
 }
 
 /// Tokens that several sequences append in one step, with the logits of their last tokens.

@@ -15,6 +15,7 @@
 #include "ops/recorder.h"
 #include "support/random_matrix.h"
 #include "support/test_context.h"
+#include "support/value_of.h"
 
 namespace subbyte {
 namespace {
@@ -25,6 +26,7 @@ using testing::decibels;
 using testing::kF16Decibels;
 using testing::random_matrix;
 using testing::RandomMatrix;
+using testing::value_of;
 using enum Format;
 
 constexpr int64_t kMiB = int64_t{1} << 20;
@@ -43,13 +45,8 @@ int64_t free_bytes() {
 }
 
 std::unique_ptr<Backend> backend_of(std::string_view device, bool batch_invariant = false) {
-  auto backend =
-      make_backend({.device = device, .num_threads = 2, .batch_invariant = batch_invariant});
-  if (!backend.ok()) {
-    ADD_FAILURE() << backend.error().message;
-    std::abort();
-  }
-  return std::move(backend).value();
+  return value_of(
+      make_backend({.device = device, .num_threads = 2, .batch_invariant = batch_invariant}));
 }
 
 struct Usage {
@@ -65,15 +62,13 @@ Usage measure_usage(const std::filesystem::path& directory, int64_t positions, E
   Usage usage;
   const int64_t prompt = positions / 4;
   const int64_t before = free_bytes();
-  const auto model = load_model(
+  const auto model = value_of(load_model(
       directory, *backend,
-      {.cache_type = type, .cache_positions = positions, .step_tokens = prompt, .step_logits = 1});
-  EXPECT_TRUE(model.ok()) << model.error().message;
-  usage.has_states = std::ranges::any_of((*model)->plan().cache.groups, &CacheGroup::is_state);
-  auto pool = (*model)->make_kv_pool(*backend, type, {positions});
-  EXPECT_TRUE(pool.ok());
+      {.cache_type = type, .cache_positions = positions, .step_tokens = prompt, .step_logits = 1}));
+  usage.has_states = std::ranges::any_of(model->plan().cache.groups, &CacheGroup::is_state);
+  auto pool = value_of(model->make_kv_pool(*backend, type, {positions}));
   const int64_t loaded = free_bytes();
-  Sequence sequence(*pool, positions);
+  Sequence sequence(pool, positions);
   const std::vector<int32_t> tokens(positions, 7);
   TokenChoice choice = {.temperature = 1, .repetition_penalty = 1.1, .uniform = 0.5};
   Logits logits;
@@ -81,12 +76,12 @@ Usage measure_usage(const std::filesystem::path& directory, int64_t positions, E
     const std::span<const int32_t> history = std::span(tokens).first(sequence.length() + count);
     choice.history = history;
     const Part part = {&sequence, history.last(count), 1, choice};
-    EXPECT_TRUE((*model)->forward(*backend, {{&part, 1}}, logits).ok());
+    EXPECT_TRUE(model->forward(*backend, {{&part, 1}}, logits).ok());
   }
   usage.of_steps = loaded - free_bytes();
   usage.measured = before - loaded;
   MemoryNeed held = backend->memory()->held();
-  held.cache = pool->total_bytes();
+  held.cache = pool.total_bytes();
   usage.stated = held.sum();
   EXPECT_EQ(held.staging, 0);
   return usage;

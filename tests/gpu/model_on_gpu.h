@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <span>
@@ -16,6 +15,7 @@
 #include "devices/devices.h"
 #include "models/model.h"
 #include "support/goldens.h"
+#include "support/value_of.h"
 
 namespace subbyte::testing {
 
@@ -53,17 +53,9 @@ struct LoadedModel {
 
 inline LoadedModel load(const std::filesystem::path& directory, const DeviceOptions& options,
                         int head_bits = 16) {
-  auto backend = make_backend(options);
-  if (!backend.ok()) {
-    ADD_FAILURE() << backend.error().message;
-    std::abort();
-  }
-  auto model = load_model(directory, **backend, {.head_bits = head_bits});
-  if (!model.ok()) {
-    ADD_FAILURE() << model.error().message;
-    std::abort();
-  }
-  return {std::move(backend).value(), std::move(model).value()};
+  auto backend = value_of(make_backend(options));
+  auto model = value_of(load_model(directory, *backend, {.head_bits = head_bits}));
+  return {std::move(backend), std::move(model)};
 }
 
 inline std::vector<int32_t> random_tokens(const LoadedModel& on, int64_t count, uint64_t seed) {

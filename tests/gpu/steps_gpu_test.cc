@@ -52,9 +52,8 @@ DeviceOptions launches(bool has_graphs) {
 
 /// What requests of unequal lengths draw, with log probabilities of one of them.
 std::vector<std::vector<int32_t>> scheduled_tokens(const LoadedModel& on, Backend& backend) {
-  auto pool = on.model->make_kv_pool(backend, Element::kF16, {40 * kPage, 16});
-  EXPECT_TRUE(pool.ok());
-  Scheduler scheduler(*on.model, backend, *pool, {.max_sequences = 5, .step_tokens = 64});
+  auto pool = value_of(on.model->make_kv_pool(backend, Element::kF16, {40 * kPage, 16}));
+  Scheduler scheduler(*on.model, backend, pool, {.max_sequences = 5, .step_tokens = 64});
   std::vector<std::vector<int32_t>> tokens(6);
   for (std::size_t i = 0; i < tokens.size(); ++i) {
     ScheduledRequest request;
