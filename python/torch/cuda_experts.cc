@@ -54,7 +54,8 @@ class Packer {
       return tensor == nullptr ? std::span<const std::byte>() : tensor->span<const std::byte>();
     };
     MatrixView all;
-    SUBBYTE_TRY(all.format, parse_format(stack_.words));
+    SUBBYTE_TRY(const WordedFormat worded, parse_format(stack_.words));
+    all.format = worded.format;
     all.rows = experts_ * stack_.rows;
     all.cols = stack_.cols;
     all.codes = bytes_of(stack_.sources[0]);

@@ -94,6 +94,7 @@ Result<std::optional<PackedOnGpu>> pack_there(const MatrixView& all, int64_t par
   }
   const Tensor memory = bytes_on_gpu(cuda::facts_bytes(all.cols), like);
   SUBBYTE_TRY(const cuda::MatrixFacts facts, cuda::find_facts(all, memory.data(), stream));
+  if (facts.bad_input >= 0) return std::optional<PackedOnGpu>();
   const Result<cuda::PackedFormat> format = cuda::packed_format(first, order, facts.packed);
   if (!format.ok()) return std::optional<PackedOnGpu>();
   PackedOnGpu packed = {*format, bytes_on_gpu(format->bytes * parts, like)};

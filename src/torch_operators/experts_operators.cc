@@ -46,15 +46,18 @@ std::span<const std::byte> rows_of(const Tensor& tensor, int64_t expert, int64_t
 }
 
 Status Stacked::check(int64_t experts, int64_t rows, int64_t cols) const {
-  SUBBYTE_TRY(const WeightFormat format, parse_format(words));
+  SUBBYTE_TRY(const WordedFormat worded, parse_format(words));
+  const WeightFormat& format = worded.format;
   if (is_dense(format) || is_offset(format.zero)) {
     return refuse("format", "codes with scales and no offsets", words);
   }
   const Numbers& n = numbers();
   SUBBYTE_CHECK(check_dtype(codes, {n.u8}));
   SUBBYTE_CHECK(check_sizes(codes, {experts, rows, (cols * info(format.element).bits + 7) / 8}));
+  SUBBYTE_TRY(const int64_t held, cols_of(worded, codes.size(2)));
+  if (held != cols) return refuse(codes, "rows of " + std::to_string(cols) + " codes");
   const int64_t group = format.group_size == 0 ? cols : format.group_size;
-  const int64_t groups = (cols + group - 1) / group;
+  const int64_t groups = (cols - 1) / group + 1;
   const FormatInfo& scale = info(format.scale);
   if (scale.bits != 8) SUBBYTE_CHECK(check_dtype(scales, {dtype_of(scale.id)}));
   if (scale.bits == 8 && scales.num_bytes() != scales.count()) return refuse(scales, "bytes");
@@ -77,7 +80,8 @@ Result<MatrixView> Stacked::rows_of_expert(int64_t expert, int64_t first, int64_
                                            int64_t cols, const std::optional<Tensor>& factors,
                                            int64_t factor) const {
   MatrixView view;
-  SUBBYTE_TRY(view.format, parse_format(words));
+  SUBBYTE_TRY(const WordedFormat worded, parse_format(words));
+  view.format = worded.format;
   view.rows = rows;
   view.cols = cols;
   view.codes = rows_of(codes, expert, first, rows);
@@ -93,7 +97,8 @@ Result<Matrix> Stacked::part(Machine& machine, int64_t expert, int64_t first, in
   SUBBYTE_TRY(const MatrixView view, rows_of_expert(expert, first, rows, cols, factors, factor));
   // Copies that products may need are kept by their tensors, so each part has a name of its own.
   const std::array<const Tensor*, 3> sources = {&codes, &scales, zeros ? &*zeros : nullptr};
-  SUBBYTE_TRY(ReadyWeights ready, make_ready(machine, view, sources, {expert, first}));
+  SUBBYTE_TRY(ReadyWeights ready,
+              make_ready(machine, view, sources, {"experts", {expert, first}, {}}));
   return Matrix{ready.main, std::move(ready.owners)};
 }
 

@@ -22,7 +22,7 @@ namespace {
 constexpr int64_t kLongTime = 4096;
 constexpr int64_t kLongTimeOfEach = 16;
 
-/// Calls a method of torch whose one result is a number.
+/// Calls a method of torch that has one result.
 Word call(const char* name, const Tensor& tensor) {
   Tensor handle = tensor.share();  // which the call takes
   Word stack = std::bit_cast<Word>(handle.release());
@@ -51,9 +51,11 @@ uint64_t checksum(std::span<const std::byte> bytes) {
   return all;
 }
 
+/// What a tensor is: the same bytes mean something else in another type or shape.
 struct Source {
   const void* data = nullptr;
-  int64_t num_bytes = 0;
+  int32_t dtype = -1;
+  std::vector<int64_t> sizes;
   uint64_t stamp = 0;  // the counter of what was written, or a checksum
 
   bool operator==(const Source&) const = default;
@@ -61,10 +63,21 @@ struct Source {
 
 Source source_of(const Tensor* tensor) {
   if (tensor == nullptr) return {};
+  Source source = {
+      tensor->data(), tensor->dtype(), {tensor->sizes().begin(), tensor->sizes().end()}};
   const bool counted = (call("aten::is_inference", *tensor) & 1) == 0;
-  if (!counted && !tensor->on_cpu()) return {tensor->data(), tensor->num_bytes(), 0};
-  return {tensor->data(), tensor->num_bytes(),
-          counted ? call("aten::_version", *tensor) : checksum(tensor->span())};
+  if (counted) {
+    source.stamp = call("aten::_version", *tensor);
+  } else if (tensor->on_cpu()) {
+    source.stamp = checksum(tensor->span());
+  }
+  return source;
+}
+
+/// A tensor of its own with the same memory, which then lives as long, whatever the one of the
+/// caller is set to.
+Tensor hold(const Tensor& tensor) {
+  return Tensor(std::bit_cast<TensorHandle>(call("aten::detach", tensor)), tensor.name());
 }
 
 std::size_t key_of(const Recipe& recipe, const std::vector<Source>& sources) {
@@ -78,7 +91,7 @@ std::size_t key_of(const Recipe& recipe, const std::vector<Source>& sources) {
 }
 
 bool same_place(const Source& a, const Source& b) {
-  return a.data == b.data && a.num_bytes == b.num_bytes;
+  return a.data == b.data && a.dtype == b.dtype && a.sizes == b.sizes;
 }
 
 struct Entry {
@@ -97,8 +110,25 @@ struct Store {
   Entries entries;  // the one that was used last comes first
   /// By key_of(): a model asks for its matrices in turns, so the next one is the last of the list.
   std::unordered_multimap<std::size_t, Entries::iterator> by_key;
+  /// How many entries hold on to memory of the host at an address: it is counted once.
+  std::unordered_map<const void*, int64_t> holders;
   int64_t calls = 0;
   int64_t num_bytes = 0;
+
+  void count(const Entry& entry) {
+    num_bytes += entry.matrix->view.bytes();
+    for (const Tensor& tensor : entry.tensors) {
+      if (tensor.on_cpu() && ++holders[tensor.data()] == 1) num_bytes += tensor.num_bytes();
+    }
+  }
+  void discount(const Entry& entry) {
+    num_bytes -= entry.matrix->view.bytes();
+    for (const Tensor& tensor : entry.tensors) {
+      if (!tensor.on_cpu() || --holders[tensor.data()] > 0) continue;
+      num_bytes -= tensor.num_bytes();
+      holders.erase(tensor.data());
+    }
+  }
 };
 
 /// Never destroyed: torch calls as long as the process lives.
@@ -108,12 +138,12 @@ Store& store() {
 }
 
 int64_t most_bytes() {
-  static const int64_t half = sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE) / 2;
-  return half;
+  static const int64_t most = sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE) / 4 * 3;
+  return most;
 }
 
 void let_go(Store& all, Entries::iterator entry) {
-  all.num_bytes -= entry->matrix->view.bytes();
+  all.discount(*entry);
   const auto [begin, end] = all.by_key.equal_range(entry->key);
   all.by_key.erase(std::find_if(begin, end, [&](const auto& one) { return one.second == entry; }));
   all.entries.erase(entry);
@@ -187,12 +217,12 @@ Result<std::shared_ptr<const Matrix>> keep(const Recipe& recipe,
   if (!kept) return std::shared_ptr<const Matrix>(std::move(matrix));
   Entry entry = {key, recipe, std::move(places), {}, matrix, 0};
   for (const Tensor* tensor : sources) {
-    if (tensor != nullptr) entry.tensors.push_back(tensor->share());
+    if (tensor != nullptr) entry.tensors.push_back(hold(*tensor));
   }
   Store& all = store();
   const std::lock_guard lock(all.mutex);
   entry.last_use = all.calls;
-  all.num_bytes += matrix->view.bytes();
+  all.count(entry);
   all.entries.push_front(std::move(entry));
   all.by_key.emplace(key, all.entries.begin());
   let_go_of_old(all);
@@ -205,6 +235,7 @@ void forget_all() {
   const std::lock_guard lock(all.mutex);
   all.by_key.clear();
   std::swap(old, all.entries);
+  all.holders.clear();
   all.num_bytes = 0;
 }
 

@@ -2,14 +2,14 @@
 // Matrices that operators make of the tensors of others, kept so that the next call with the same
 // tensors need not make them again: words of Marlin, tiles of aten, nibbles of bitsandbytes.
 //
-// A matrix is found by the addresses of its tensors. It holds on to them, so that no other tensor
-// can come to lie there; and it is made again when torch's counter says that one was written to,
+// A matrix is found by the addresses, types and sizes of its tensors. It holds on to their memory, so
+// that no other tensor can come to lie there; and it is made again when torch's counter says that one was written to,
 // or, as tensors of inference mode have no counter, when a checksum of its bytes is another one.
 // Nothing sees what was written in inference mode to memory of a GPU.
 // Tensors that had to be copied because they were not contiguous are not kept.
 //
-// What no call has used for a long time is let go, and the oldest first when all of it takes more
-// than half of the memory of the machine.
+// What no call has used for a long time is let go, and the oldest first when all of it, with the
+// tensors that it holds on to in host memory, takes more than three quarters of that.
 
 #include <array>
 #include <cstdint>
@@ -25,7 +25,8 @@
 
 namespace subbyte::torch_operators {
 
-/// A word for how a matrix is made, a string literal, and the numbers that decide it.
+/// How a matrix is made of its tensors: a word for that, a string literal, and every number and text
+/// that decides a bit of it.
 struct Recipe {
   const char* name = "";
   std::vector<int64_t> numbers;
@@ -43,7 +44,7 @@ Result<std::shared_ptr<const Matrix>> keep(const Recipe& recipe,
 /// Lets go of all of them.
 void forget_all();
 
-/// Bytes of all of them, without the tensors that they are made of.
+/// Bytes of all of them, and of the tensors of host memory that they hold on to.
 int64_t kept_bytes();
 
 }  // namespace subbyte::torch_operators

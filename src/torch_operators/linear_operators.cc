@@ -55,7 +55,10 @@ Status compute(const Linear& in, const MatrixView& view, Tensor& out) {
 
 Result<MatrixView> checked(const Linear& in) {
   if (in.x.dim() < 1) return refuse(in.x, "a dimension of inputs");
-  SUBBYTE_TRY(const MatrixView view, matrix_of(in.weights, in.x.size(-1)));
+  SUBBYTE_TRY(const MatrixView view, matrix_of(in.weights));
+  if (in.x.size(-1) != view.cols) {
+    return refuse(in.x, "a last dimension of " + std::to_string(view.cols));
+  }
   SUBBYTE_CHECK(in.epilogue.check(in.x, view));
   return view;
 }
@@ -87,16 +90,11 @@ struct Dequantize {
 };
 
 Result<MatrixView> checked(const Dequantize& in) {
-  SUBBYTE_TRY(const WeightFormat format, parse_format(in.weights.format));
-  SUBBYTE_CHECK(check_dim(in.weights.codes, 2));
-  const int64_t stored = is_dense(format)
-                             ? in.weights.codes.size(1)
-                             : in.weights.codes.size(1) * 8 / info(format.element).bits;
   const Numbers& n = numbers();
   if (in.dtype != n.f32 && in.dtype != n.f16 && in.dtype != n.bf16) {
     return refuse("dtype", "f32, f16 or bf16", name_of(in.dtype));
   }
-  return matrix_of(in.weights, in.cols.value_or(stored));
+  return matrix_of(in.weights, in.cols);
 }
 
 Status compute(const Dequantize& in, const MatrixView& view, Tensor& out) {

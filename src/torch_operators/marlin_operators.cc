@@ -8,6 +8,7 @@
 
 #include "foreign_layouts/marlin_act_order.h"
 #include "foreign_layouts/marlin_int8.h"
+#include "matrix/input_order.h"
 #include "torch_operators/checkpoint_words.h"
 #include "torch_operators/device.h"
 #include "torch_operators/operators.h"
@@ -55,12 +56,8 @@ Status check_perm_shape(const Tensor& perm, int64_t k) {
 
 Status check_perm(const Tensor& perm, int64_t k) {
   SUBBYTE_CHECK(check_perm_shape(perm, k));
-  for (const int32_t input : perm.span<const int32_t>()) {
-    if (input < 0 || input >= k) {
-      return refuse("perm", "inputs below " + std::to_string(k), std::to_string(input));
-    }
-  }
-  return {};
+  const std::string fault = input_order_fault(perm.span<const uint32_t>());
+  return fault.empty() ? Status() : Error{"torch.argument", "perm: expected " + fault};
 }
 
 Status repack(const Repacking& in, bool awq, Results& results) {
@@ -69,6 +66,9 @@ Status repack(const Repacking& in, bool awq, Results& results) {
   const std::array sizes = {in.k / 16, in.n * 16 * bits / 32};
   if (in.perm) {
     SUBBYTE_CHECK(check_perm_shape(*in.perm, in.k));
+    // A capture lets nothing be waited for, and has nothing refused.
+    const bool is_readable = in.perm->on_cpu() || !cuda_functions()->is_captured(*in.perm);
+    if (is_readable) SUBBYTE_CHECK(check_perm(in.perm->host(), in.k));
   }
   if (!in.words.on_cpu() && (!in.perm || in.perm->same_device(in.words))) {
     const bool has_perm = in.perm && in.perm->count() > 0;
@@ -81,7 +81,6 @@ Status repack(const Repacking& in, bool awq, Results& results) {
       return {};
     }
   }
-  if (in.perm) SUBBYTE_CHECK(check_perm(in.perm->host(), in.k));
   const std::vector<std::byte> codes = canonical(
       in.words.host().data<const uint32_t>(), in.n, in.k, bits, awq ? awq_code : gptq_code,
       in.perm ? in.perm->host().span<const int32_t>() : std::span<const int32_t>());

@@ -4,11 +4,13 @@
 #include <array>
 #include <atomic>
 #include <bit>
+#include <cmath>
 #include <cstring>
 
 #include "base/float16.h"
 #include "cpu_backend/linear.h"
 #include "kernels/cpu/block_kernels.h"
+#include "matrix/float_rows.h"
 #include "torch_operators/device.h"
 #include "torch_operators/epilogue.h"
 
@@ -218,6 +220,50 @@ Status multiply_floats(Machine& machine, const FloatProduct& p, const ReadyWeigh
 
 }  // namespace
 
+namespace {
+
+/// Row n of the weights as floats, offsets included.
+void whole_row(const FloatRows& main, const FloatRows& offsets, const ReadyWeights& weights,
+               int64_t n, std::vector<float>& row, std::vector<float>& of_groups) {
+  main.row(n, row.data());
+  if (!weights.has_offsets()) return;
+  offsets.row(n, of_groups.data());
+  const std::span<const uint32_t> order = weights.main.input_order;
+  const int64_t size = std::max<int64_t>(weights.group_size, 1);
+  for (int64_t k = 0; k < weights.main.cols; ++k) {
+    const std::size_t input = order.empty() ? static_cast<std::size_t>(k) : order[k];
+    row[input] +=
+        of_groups[static_cast<std::size_t>(k / size)] * static_cast<float>(weights.factor);
+  }
+}
+
+/// Computes rows of x with infinities and NaN anew, by the definition of a product: kernels, which
+/// take numbers apart and add zero points by themselves, make all of their results NaN or infinite.
+void multiply_special_rows(Machine& machine, const FloatProduct& p, const ReadyWeights& weights) {
+  const int64_t cols = weights.main.cols;
+  const int64_t rows = weights.main.rows;
+  for (int64_t m = 0; m < p.m; ++m) {
+    if (std::isfinite(p.y[static_cast<std::size_t>(m * rows)])) continue;
+    const std::span<const float> x =
+        p.x.subspan(static_cast<std::size_t>(m * cols), static_cast<std::size_t>(cols));
+    if (std::ranges::all_of(x, [](float number) { return std::isfinite(number); })) continue;
+    const FloatRows main(weights.main);
+    const FloatRows offsets(weights.offsets);
+    machine.executor().parallel_for(rows, 1, [&](int64_t begin, int64_t end, int) {
+      std::vector<float> row(static_cast<std::size_t>(cols));
+      std::vector<float> of_groups(static_cast<std::size_t>(weights.offsets.cols));
+      for (int64_t n = begin; n < end; ++n) {
+        whole_row(main, offsets, weights, n, row, of_groups);
+        double sum = p.bias.empty() ? 0 : p.bias[static_cast<std::size_t>(n)];
+        for (std::size_t k = 0; k < row.size(); ++k) sum += double{row[k]} * x[k];
+        p.y[static_cast<std::size_t>(m * rows + n)] = static_cast<float>(sum);
+      }
+    });
+  }
+}
+
+}  // namespace
+
 Status multiply(Machine& machine, const Tensor& x, const ReadyWeights& weights,
                 const std::optional<Tensor>& bias, Tensor& out, const Epilogue* epilogue) {
   const int64_t rows = weights.main.rows;
@@ -251,6 +297,7 @@ Status multiply(Machine& machine, const Tensor& x, const ReadyWeights& weights,
     product.x_is_bf16 = format == Format::kBF16 && is_normal;
   }
   SUBBYTE_CHECK(multiply_floats(machine, product, weights, pieces));
+  multiply_special_rows(machine, product, weights);
   if (epilogue != nullptr) {
     finish(machine, *epilogue, y, m, rows, out);
   } else if (!in_place) {
@@ -270,7 +317,7 @@ Status multiply_kept(const Tensor& x, const Recipe& recipe, std::span<const Tens
   if (!x.on_cpu()) return cuda_functions()->multiply(x, recipe, sources, make, bias, out);
   SUBBYTE_TRY(Machine machine, Machine::borrow(x.count() * out.size(-1)));
   SUBBYTE_TRY(const auto matrix, keep(recipe, sources, make));
-  SUBBYTE_TRY(const ReadyWeights ready, make_ready(machine, matrix->view, sources));
+  SUBBYTE_TRY(const ReadyWeights ready, make_ready(machine, matrix->view, sources, recipe));
   return multiply(machine, x, ready, bias, out);
 }
 

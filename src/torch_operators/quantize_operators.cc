@@ -8,6 +8,7 @@
 #include "matrix/codebook.h"
 #include "quantize/fp8.h"
 #include "quantize/kbit.h"
+#include "quantize/loss.h"
 #include "quantize/mxfp4.h"
 #include "quantize/nf4.h"
 #include "quantize/nvfp4.h"
@@ -71,6 +72,15 @@ void add(Results& results, const MatrixView& view, const Tensor& like, bool fact
   }
 }
 
+/// Says whether a scale of a GPU is so small that f16 may leave little of the weights. In a capture,
+/// which lets nothing be waited for, nobody looks.
+bool has_small_scales(const Tensor& scales) {
+  constexpr uint16_t kSmall = 64;  // as the code of f16, 2^-18
+  if (scales.dtype() != numbers().f16 || cuda_functions()->is_captured(scales)) return false;
+  return std::ranges::any_of(scales.host().span<const uint16_t>(),
+                             [](uint16_t scale) { return scale < kSmall; });
+}
+
 /// Quantizes weights that lie on a GPU there. False: nothing was done, as they do not, or as the
 /// host has to say what is wrong with them.
 Result<bool> quantize_there(const Weights& weights, const WeightQuantization& how,
@@ -95,7 +105,7 @@ Result<bool> quantize_there(const Weights& weights, const WeightQuantization& ho
     to.factor.emplace(Tensor::empty({}, n.f64, like));
   }
   SUBBYTE_TRY(const bool is_done, cuda_functions()->quantize_weights(how, like, to));
-  if (!is_done) return false;
+  if (!is_done || has_small_scales(to.scales)) return false;
   results.add(std::move(to.codes));
   results.add(std::move(to.scales));
   if (to.zeros) results.add(std::move(*to.zeros));
@@ -103,15 +113,19 @@ Result<bool> quantize_there(const Weights& weights, const WeightQuantization& ho
   return true;
 }
 
+/// Refuses what f16, which scales are in, leaves little of. Other quantizers have scales or a factor
+/// that reach as far as floats do.
 Result<Matrix> quantize_integers(const Weights& weights, int64_t group_size, int bits,
                                  bool symmetric) {
   SUBBYTE_TRY(Machine machine, Machine::borrow());
-  if (symmetric) {
-    return quantize_symmetric(weights.rows(), weights.cols(), group_size, bits, weights.reader(),
-                              machine.executor());
-  }
-  return quantize_min_max(weights.rows(), weights.cols(), group_size, bits, weights.reader(),
-                          machine.executor());
+  const RowReader reader = weights.reader();
+  SUBBYTE_TRY(Matrix matrix, symmetric
+                                 ? quantize_symmetric(weights.rows(), weights.cols(), group_size,
+                                                      bits, reader, machine.executor())
+                                 : quantize_min_max(weights.rows(), weights.cols(), group_size,
+                                                    bits, reader, machine.executor()));
+  SUBBYTE_CHECK(check_loss(matrix.view, reader, machine.executor()));
+  return matrix;
 }
 
 Status quantize_int(Arguments& arguments, Results& results) {

@@ -59,7 +59,8 @@ void add_zeros(ReadyWeights& ready) {
 }
 
 /// Moves offsets out of the format, into a matrix of their own.
-Status split_offsets(ReadyWeights& ready, std::span<const Tensor* const> sources) {
+Status split_offsets(ReadyWeights& ready, std::span<const Tensor* const> sources,
+                     const Recipe& of) {
   MatrixView& view = ready.main;
   if (!is_offset(view.format.zero)) return {};
   MatrixView offsets;
@@ -67,7 +68,7 @@ Status split_offsets(ReadyWeights& ready, std::span<const Tensor* const> sources
   offsets.rows = view.rows;
   offsets.cols = view.groups();
   offsets.codes = view.zeros;
-  SUBBYTE_CHECK(set_offsets(ready, offsets, view.group_size(), sources));
+  SUBBYTE_CHECK(set_offsets(ready, offsets, view.group_size(), sources, of));
   ready.factor = view.tensor_scale;
   view.zeros = {};
   view.format.zero = Zero::kNone;
@@ -100,7 +101,9 @@ bool has_kernel(const cpu::Kernels& kernels, const MatrixView& view) {
   return cpu::find_matmul(kernels, kernel_format(view)) != nullptr;
 }
 
-Result<Matrix> dense_copy(Machine& machine, const MatrixView& view) {
+/// Without the factor of the tensor, which the product has.
+Result<Matrix> dense_copy(Machine& machine, MatrixView view) {
+  view.tensor_scale = 1;
   Matrix dense;
   dense.view.rows = view.rows;
   dense.view.cols = view.cols;
@@ -113,11 +116,34 @@ Result<Matrix> dense_copy(Machine& machine, const MatrixView& view) {
   return dense;
 }
 
-/// Replaces the matrix by a kept copy. The order of its inputs is in the caller's tensors.
-Status replace(ReadyWeights& ready, const Recipe& recipe, std::span<const Tensor* const> sources,
-               FunctionRef<Result<Matrix>()> make) {
-  SUBBYTE_TRY(std::shared_ptr<const Matrix> copy, keep(recipe, sources, make));
-  ready.main = copy->view;
+/// How a copy of `view` is made, which is made of its sources by `of` itself. The factor of the
+/// tensor is no part of that, as no copy holds it.
+Recipe recipe_within(const Recipe& of, const char* name, const MatrixView& view) {
+  Recipe recipe = {name, of.numbers,
+                   std::string(of.name) + ' ' + of.text + ' ' + to_string(view.format)};
+  recipe.numbers.insert(recipe.numbers.end(), {view.rows, view.cols});
+  return recipe;
+}
+
+/// Codes in bytes, and zero points where they get another type; the rest stays the caller's.
+Matrix wide_codes(const MatrixView& narrow) {
+  Matrix wide = with_whole_bytes(Matrix{narrow, {}});
+  wide.view.scales = {};
+  if (wide.view.format.zero == narrow.format.zero) wide.view.zeros = {};
+  wide.view.input_order = {};
+  return wide;
+}
+
+/// Puts codes of 5 to 7 bits into bytes, in a kept copy.
+Status widen_codes(ReadyWeights& ready, std::span<const Tensor* const> sources, const Recipe& of) {
+  const MatrixView narrow = ready.main;
+  if (with_whole_bytes(narrow.format) == narrow.format) return {};
+  SUBBYTE_TRY(std::shared_ptr<const Matrix> copy,
+              keep(recipe_within(of, "bytes", narrow), sources,
+                   [&] { return Result<Matrix>(wide_codes(narrow)); }));
+  ready.main.format = copy->view.format;
+  ready.main.codes = copy->view.codes;
+  if (!copy->view.zeros.empty()) ready.main.zeros = copy->view.zeros;
   ready.owners.push_back(std::move(copy));
   return {};
 }
@@ -125,12 +151,12 @@ Status replace(ReadyWeights& ready, const Recipe& recipe, std::span<const Tensor
 }  // namespace
 
 Status set_offsets(ReadyWeights& ready, const MatrixView& matrix, int64_t group_size,
-                   std::span<const Tensor* const> sources) {
+                   std::span<const Tensor* const> sources, const Recipe& of) {
   ready.offsets = matrix;
   ready.group_size = group_size;
   if (matrix.rows == 0) return {};
   SUBBYTE_TRY(std::shared_ptr<const Matrix> by_group,
-              keep({"offsets by group", {matrix.rows, matrix.cols}, {}}, sources,
+              keep(recipe_within(of, "offsets by group", matrix), sources,
                    [&] { return Result<Matrix>(transposed(matrix)); }));
   ready.offsets_by_group = {reinterpret_cast<const float*>(by_group->view.codes.data()),
                             static_cast<std::size_t>(matrix.rows * matrix.cols)};
@@ -139,28 +165,20 @@ Status set_offsets(ReadyWeights& ready, const MatrixView& matrix, int64_t group_
 }
 
 Result<ReadyWeights> make_ready(Machine& machine, const MatrixView& view,
-                                std::span<const Tensor* const> sources, std::vector<int64_t> part) {
+                                std::span<const Tensor* const> sources, const Recipe& of) {
   ReadyWeights ready;
   ready.main = view;
-  SUBBYTE_CHECK(split_offsets(ready, sources));
-  const auto recipe_of = [&](const char* name) {
-    Recipe recipe = {name, part, to_string(view.format)};
-    recipe.numbers.insert(recipe.numbers.end(), {view.rows, view.cols});
-    return recipe;
-  };
-  if (with_whole_bytes(ready.main.format) != ready.main.format) {
-    const std::span<const uint32_t> order = view.input_order;
-    const MatrixView narrow = ready.main;
-    SUBBYTE_CHECK(replace(ready, recipe_of("bytes"), sources, [&] {
-      return Result<Matrix>(with_whole_bytes(Matrix{narrow, {}}));
-    }));
-    ready.main.input_order = order;
-  }
+  SUBBYTE_CHECK(split_offsets(ready, sources, of));
+  SUBBYTE_CHECK(widen_codes(ready, sources, of));
   add_zeros(ready);
   if (has_kernel(machine.kernels(), ready.main)) return ready;
   const MatrixView packed = ready.main;
-  SUBBYTE_CHECK(
-      replace(ready, recipe_of("f32"), sources, [&] { return dense_copy(machine, packed); }));
+  SUBBYTE_TRY(
+      std::shared_ptr<const Matrix> floats,
+      keep(recipe_within(of, "f32", packed), sources, [&] { return dense_copy(machine, packed); }));
+  ready.main = floats->view;
+  ready.main.tensor_scale = view.tensor_scale;
+  ready.owners.push_back(std::move(floats));
   return ready;
 }
 
@@ -169,8 +187,8 @@ Result<std::shared_ptr<const ReadyWeights>> keep_ready(Machine& machine, const R
                                                        FunctionRef<Result<WithOffsets>()> make) {
   const auto make_all = [&]() -> Result<Matrix> {
     SUBBYTE_TRY(WithOffsets made, make());
-    SUBBYTE_TRY(ReadyWeights ready, make_ready(machine, made.matrix.view, sources));
-    SUBBYTE_CHECK(set_offsets(ready, made.offsets.view, made.group_size, sources));
+    SUBBYTE_TRY(ReadyWeights ready, make_ready(machine, made.matrix.view, sources, recipe));
+    SUBBYTE_CHECK(set_offsets(ready, made.offsets.view, made.group_size, sources, recipe));
     auto all = std::make_shared<ReadyWeights>(std::move(ready));
     for (Matrix* part : {&made.matrix, &made.offsets}) {
       for (auto& owner : part->owners) all->owners.push_back(std::move(owner));

@@ -23,17 +23,17 @@ struct ReadyWeights {
   bool has_offsets() const { return offsets.rows > 0; }
 };
 
-/// Sets the offsets to those of `matrix`, numbers of f32, f16 or bf16 that are made of `sources`.
+/// Sets the offsets to those of `matrix`, numbers of f32, f16 or bf16 that are made of `sources` by
+/// `of`.
 Status set_offsets(ReadyWeights& ready, const MatrixView& matrix, int64_t group_size,
-                   std::span<const Tensor* const> sources);
+                   std::span<const Tensor* const> sources, const Recipe& of);
 
-/// Makes `view`, whose bytes are those of `sources`, ready: integers get the zero points that
-/// kernels want. What no kernel reads (5 to 7 bits, other scales, inputs or groups that are not in
-/// 8s) is copied once to bytes or to f32 and kept. `part` are numbers that tell apart the matrices
-/// which the same sources hold.
+/// Makes `view` ready: integers get the zero points that kernels want. What no kernel reads (5 to 7
+/// bits, other scales, inputs or groups that are not in 8s) is copied once to bytes or to f32 and
+/// kept. `of` is how the bytes and the format of the view are made of `sources`: nothing where they
+/// are theirs. Its tensor_scale may be another one in each call.
 Result<ReadyWeights> make_ready(Machine& machine, const MatrixView& view,
-                                std::span<const Tensor* const> sources,
-                                std::vector<int64_t> part = {});
+                                std::span<const Tensor* const> sources, const Recipe& of = {});
 
 /// Keeps weights and what `make` makes of them for products in one place, so that a call looks it
 /// up once: `matrix` with its `offsets`, if any, which belong to groups of `group_size`.

@@ -3,12 +3,16 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cmath>
 
 #include "base/quote.h"
 #include "matrix/codebook.h"
+#include "matrix/input_order.h"
 
 namespace subbyte::torch_operators {
 namespace {
+
+constexpr int64_t kMaxSize = int64_t{1} << 24;
 
 /// Words of a text, one after the other.
 class Words {
@@ -29,18 +33,23 @@ class Words {
 Error bad_format(std::string_view text) {
   return refuse("format",
                 "words like \"u4 g128 scale f16 zero u8\", \"e2m1 g32 scale e8m0\", "
-                "\"nf4 per row scale f32\" or \"bf16\"",
+                "\"nf4 per row scale f32\" or \"bf16\", and of at most 2^24 inputs in a group",
                 quote(text));
+}
+
+/// A number of 1 to 2^24, as to_string() writes it.
+std::optional<int64_t> size_of(std::string_view word) {
+  int64_t size = 0;
+  const auto [end, failed] = std::from_chars(word.data(), word.data() + word.size(), size);
+  const bool whole =
+      failed == std::errc() && end == word.data() + word.size() && !word.starts_with('0');
+  return whole && size >= 1 && size <= kMaxSize ? std::optional(size) : std::nullopt;
 }
 
 std::optional<int64_t> group_of(Words& words) {
   const std::string_view word = words.next();
   if (word == "per") return words.next() == "row" ? std::optional<int64_t>(0) : std::nullopt;
-  int64_t size = 0;
-  if (!word.starts_with('g')) return std::nullopt;
-  const auto [end, failed] = std::from_chars(word.data() + 1, word.data() + word.size(), size);
-  const bool whole = failed == std::errc() && end == word.data() + word.size() && size >= 1;
-  return whole ? std::optional(size) : std::nullopt;
+  return word.starts_with('g') ? size_of(word.substr(1)) : std::nullopt;
 }
 
 std::optional<Zero> zero_of(std::string_view kind, std::string_view type) {
@@ -48,7 +57,37 @@ std::optional<Zero> zero_of(std::string_view kind, std::string_view type) {
   if (kind == "zero" && type == "u16") return Zero::kU16;
   if (kind == "offset" && type == "f16") return Zero::kF16;
   if (kind == "offset" && type == "bf16") return Zero::kBF16;
+  if (kind == "offset" && type == "f32") return Zero::kF32;
   return std::nullopt;
+}
+
+/// Format and columns of words whose element is known; nullopt for other words than those.
+std::optional<WordedFormat> parse(Words& words, const FormatInfo& element) {
+  WordedFormat worded;
+  WeightFormat& format = worded.format;
+  format.element = element.id;
+  if (words.done()) return worded;
+  const std::optional<int64_t> group = group_of(words);
+  const bool has_scale = words.next() == "scale";
+  const FormatInfo* scale = find_format(words.next());
+  if (!group || !has_scale || scale == nullptr || scale->bits % 8 != 0 || element.bits > 8) {
+    return std::nullopt;
+  }
+  format.group_size = *group;
+  format.scale = scale->id;
+  if (words.done()) return worded;
+  std::string_view kind = words.next();
+  if (kind != "cols") {
+    const std::optional<Zero> zero = zero_of(kind, words.next());
+    if (!zero) return std::nullopt;
+    format.zero = *zero;
+    if (words.done()) return worded;
+    kind = words.next();
+  }
+  const std::optional<int64_t> cols = kind == "cols" ? size_of(words.next()) : std::nullopt;
+  if (!cols || !words.done()) return std::nullopt;
+  worded.cols = *cols;
+  return worded;
 }
 
 bool is_float(Format format) {
@@ -117,7 +156,10 @@ Result<double> scale_of_tensor(const std::optional<Tensor>& tensor) {
   SUBBYTE_CHECK(check_dtype(*tensor, {numbers().f32, numbers().f64}));
   if (tensor->count() != 1) return refuse(*tensor, "one number");
   const Tensor host = tensor->to_cpu();
-  return host.dtype() == numbers().f32 ? double{*host.data<float>()} : *host.data<double>();
+  const double scale =
+      host.dtype() == numbers().f32 ? double{*host.data<float>()} : *host.data<double>();
+  if (std::isfinite(scale)) return scale;
+  return refuse("tensor_scale", "a finite number", std::to_string(scale));
 }
 
 Status add_codebook(const WeightTensors& tensors, MatrixView& view) {
@@ -140,39 +182,33 @@ Status add_input_order(const WeightTensors& tensors, MatrixView& view) {
   SUBBYTE_CHECK(check_sizes(order, {view.cols}));
   view.input_order = order.span<const uint32_t>();
   if (!order.on_cpu()) return {};
-  const auto beyond = std::ranges::find_if(
-      view.input_order, [&](uint32_t input) { return input >= static_cast<uint64_t>(view.cols); });
-  if (beyond == view.input_order.end()) return {};
-  return refuse("input_order", "inputs below " + std::to_string(view.cols),
-                std::to_string(static_cast<int32_t>(*beyond)));
+  const std::string fault = input_order_fault(view.input_order);
+  return fault.empty() ? Status() : Error{"torch.argument", "input_order: expected " + fault};
 }
 
 }  // namespace
 
-Result<WeightFormat> parse_format(std::string_view text) {
+Result<WordedFormat> parse_format(std::string_view text) {
   Words words(text);
   const FormatInfo* element = find_format(words.next());
-  if (element == nullptr) return bad_format(text);
-  WeightFormat format;
-  format.element = element->id;
-  if (words.done()) {
-    if (!is_float(format.element)) return bad_format(text);
-    return format;
-  }
-  const std::optional<int64_t> group = group_of(words);
-  const bool has_scale = words.next() == "scale";
-  const FormatInfo* scale = find_format(words.next());
-  if (!group || !has_scale || scale == nullptr || scale->bits % 8 != 0 || element->bits > 8) {
+  const std::optional<WordedFormat> worded =
+      element == nullptr ? std::nullopt : parse(words, *element);
+  if (!worded || text.ends_with(' ') || (is_dense(worded->format) && !is_float(element->id)))
     return bad_format(text);
-  }
-  format.group_size = *group;
-  format.scale = scale->id;
-  if (words.done()) return format;
-  const std::string_view kind = words.next();
-  const std::optional<Zero> zero = zero_of(kind, words.next());
-  if (!zero || !words.done()) return bad_format(text);
-  format.zero = *zero;
-  return format;
+  return *worded;
+}
+
+Result<int64_t> cols_of(const WordedFormat& worded, int64_t row_size) {
+  if (worded.cols != 0) return worded.cols;
+  if (is_dense(worded.format)) return row_size;
+  const int bits = info(worded.format.element).bits;
+  const int64_t cols = row_size * 8 / bits;
+  const bool is_whole = row_size * 8 % bits == 0;
+  if (is_whole || ((cols - 1) * bits + 7) / 8 < row_size) return cols;
+  return refuse("format",
+                "the columns of rows that end within a byte, as in \"" + to_string(worded.format) +
+                    " cols " + std::to_string(cols) + "\"",
+                "none, and rows of " + std::to_string(row_size) + " bytes");
 }
 
 WeightTensors::WeightTensors(Arguments& arguments)
@@ -202,18 +238,26 @@ WeightTensors WeightTensors::to_cpu() const {
   return host;
 }
 
-Result<MatrixView> matrix_of(const WeightTensors& tensors, int64_t cols) {
+Result<MatrixView> matrix_of(const WeightTensors& tensors, std::optional<int64_t> given) {
   MatrixView view;
-  SUBBYTE_TRY(view.format, parse_format(tensors.format));
+  SUBBYTE_TRY(const WordedFormat worded, parse_format(tensors.format));
+  view.format = worded.format;
   SUBBYTE_CHECK(check_dim(tensors.codes, 2));
-  constexpr int64_t kMaxSize = int64_t{1} << 24;
-  if (cols < 1 || cols > kMaxSize || tensors.codes.size(0) > kMaxSize) {
-    return refuse("weights", "1 to 2^24 inputs and up to 2^24 outputs",
-                  std::to_string(cols) + " and " + std::to_string(tensors.codes.size(0)));
-  }
-  SUBBYTE_CHECK(check_codes(tensors.codes, view.format, cols));
   view.rows = tensors.codes.size(0);
-  view.cols = cols;
+  if (given) {
+    view.cols = *given;
+  } else {
+    SUBBYTE_TRY(view.cols, cols_of(worded, tensors.codes.size(1)));
+  }
+  if (view.cols < 1 || view.cols > kMaxSize || view.rows > kMaxSize) {
+    return refuse("weights", "1 to 2^24 inputs and up to 2^24 outputs",
+                  std::to_string(view.cols) + " and " + std::to_string(view.rows));
+  }
+  if (worded.cols != 0 && worded.cols != view.cols) {
+    return refuse("cols", "the " + std::to_string(worded.cols) + " of the format",
+                  std::to_string(view.cols));
+  }
+  SUBBYTE_CHECK(check_codes(tensors.codes, view.format, view.cols));
   view.codes = tensors.codes.span();
   SUBBYTE_CHECK(add_scales(tensors, view));
   SUBBYTE_CHECK(add_zeros(tensors, view));

@@ -212,9 +212,12 @@ def create_normal_float_codebook(k: int, device=None) -> torch.Tensor:
 
 
 def encode_absmax_e4m4(absmax: torch.Tensor, bias: int = 11) -> torch.Tensor:
-    """Bytes of 4 bits exponent and 4 bits mantissa, which is clamped and does not carry."""
+    """Bytes of 4 bits exponent and 4 bits mantissa, which is clamped and does not carry.
+
+    The logarithm is a float, as the original's: just below a power of two it is a whole number.
+    """
     x = absmax.double()
-    exponent = torch.floor(torch.log2(x.clamp(min=2.0**-60)))
+    exponent = torch.floor(torch.log2(x.clamp(min=2.0**-60)).float()).double()
     stored = (exponent + bias).clamp(max=15)
     mantissa = torch.round((x / torch.exp2(exponent) - 1) * 16).clamp(0, 15)
     small = torch.round(x * 2.0 ** (bias - 1) * 16).clamp(0, 15)

@@ -7,18 +7,13 @@ from __future__ import annotations
 
 import torch
 
+from ._formats import bits_of
+
 FLOATS = (torch.float32, torch.float16, torch.bfloat16)
-BITS = {"f32": 32, "f16": 16, "bf16": 16, "e2m1": 4, "e4m3": 8, "e5m2": 8, "nf4": 4}
 
 
 def fake(name: str):
     return torch.library.register_fake(f"subbyte::{name}")
-
-
-def bits_of(fmt: str) -> int:
-    """Bits of the element that a format begins with."""
-    element = fmt.split(" ")[0]
-    return BITS.get(element) or int("".join(c for c in element if c.isdigit()))
 
 
 def check_floats(x: torch.Tensor, name: str) -> None:
@@ -80,6 +75,8 @@ def _routed_experts_out(x, expert_weights, expert_ids, gate_up_codes, gate_up_sc
 def dequantized_cols(codes, fmt, cols):
     if cols is not None:
         return cols
+    if " cols " in fmt:
+        return int(fmt.rpartition(" ")[2])
     return codes.shape[1] if " " not in fmt else codes.shape[1] * 8 // bits_of(fmt)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy
 import torch
 
-from .weights import PackedWeight, linear
+from .weights import PackedWeight, linear, with_cols
 
 if TYPE_CHECKING:
     import subbyte
@@ -43,11 +43,11 @@ def packed_weight(matrix: subbyte.Matrix) -> PackedWeight:
         zeros = tensor(matrix.zeros).view(NUMBERS[words[-1]])
     factor = matrix.tensor_scale
     order, book = matrix.input_order, matrix.codebook
-    return PackedWeight(
+    return with_cols(PackedWeight(
         codes, scales, zeros, matrix.format,
         None if factor == 1 else torch.tensor(factor, dtype=torch.float64),
         tensor(book) if book.size else None,
-        tensor(order.view(numpy.int32)) if order.size else None)
+        tensor(order.view(numpy.int32)) if order.size else None), matrix.shape[1])
 
 
 class Packed(torch.nn.Module):

@@ -175,6 +175,17 @@ class Bitsandbytes(TorchTest):
         for value, want in ((1.99, 1.9375), (40.0, 20.0), (0.0, 0.0), (2.0**-14, 2.0**-14)):
             code = F.encode_absmax_e4m4(torch.tensor([value]))
             self.assertEqual(F.decode_absmax_e4m4(code).item(), want)
+        # One place below a power of two its logarithm is a float, a whole number.
+        for power in range(-10, 5):
+            below = torch.tensor([2.0**power]).nextafter(torch.zeros(1))
+            want = ops.quantize_kbit(below, book, 5)[1][0].item()
+            self.assertEqual(F.encode_absmax_e4m4(below).item(), want, power)
+        self.assertEqual(F.encode_absmax_e4m4(torch.tensor([0.0019531248835846782])).item(), 0x20)
+        for size, words in ((1e30, "[quantize.scale_overflow]"), (32.0, "[quantize.scale_overflow]"),
+                            (1e-30, "[quantize.loss]")):
+            self.assert_refused(words, ops.quantize_kbit, torch.full((64,), size), book, 5)
+            vectors = torch.randn(512).half()
+            self.assert_refused(words, ops.quantize_vq, torch.full((64,), size), vectors, 2)
         x = torch.randn(2, 512).half()
         self.assertIs(F.hadamard_rotate(x, 0), x)
         with self.assertRaises(ValueError):

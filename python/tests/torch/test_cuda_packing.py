@@ -147,7 +147,7 @@ class Packing(TorchTest):
         order = torch.arange(192, dtype=torch.int32)
         order[5] = 192
         weight = random_weight(40, 192, "u4", 4, 64, "f16", None)._replace(input_order=order)
-        self.assert_refused("input_order: expected inputs below 192", subbyte.torch.linear,
+        self.assert_refused("input_order: expected every input once", subbyte.torch.linear,
                             x.cuda(), to_gpu(weight))
         book = torch.full((8,), float("nan"))
         weight = random_weight(40, 192, "nfl3", 3, 32, "f16", None)._replace(codebook=book)

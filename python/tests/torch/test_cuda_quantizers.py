@@ -190,9 +190,9 @@ class Repacking(TorchTest):
                                                 bits)
                 columns = torch.randint(-2**31, 2**31 - 1, (k, n * bits // 32), dtype=torch.int32)
                 self.assert_same_as_the_cpu(ops.awq_marlin_repack, columns, k, n, bits)
-        for wrong in (-1, k):
+        for wrong in (-1, int(order[5]), k):
             order[3] = wrong
-            self.assert_refused(f"perm: expected inputs below {k}, found {wrong}",
+            self.assert_refused(f"perm: expected every input once, found {wrong} at column 3",
                                 ops.gptq_marlin_repack.perm, words.cuda(), order.cuda(), k, n, 8)
 
     def test_aten(self):

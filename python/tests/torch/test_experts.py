@@ -110,6 +110,33 @@ class Experts(TorchTest):
         self.assert_refused("expert_ids: expected sizes [7, 2]", ops.routed_experts, x, weights,
                             wrong[:, :1], *gate_up, *down)
 
+    def test_factors_are_of_each_call(self):
+        """Copies of weights that no kernel reads hold none, and so need not be made anew."""
+        for kind, group in (("u4", 32), ("u5", 32), ("i6", 16), ("u7", 32), ("u4", 20)):
+            hidden = inner = 64 if group != 20 else 60
+            def stacked(rows, cols):
+                parts = [subbyte.torch.quantize(torch.randn(rows, cols), kind, group)
+                         for _ in range(EXPERTS)]
+                return [None if parts[0][i] is None else torch.stack([p[i] for p in parts])
+                        for i in range(3)] + [parts[0].format]
+            gate_up, down = stacked(2 * inner, hidden), stacked(hidden, inner)
+            x, logits = torch.randn(3, hidden), torch.randn(3, EXPERTS)
+
+            def call(up, last):
+                return ops.experts(x, logits, *gate_up, *down, 2, gate_up_factors=up,
+                                   down_factors=last)
+
+            one, three = torch.ones(EXPERTS), torch.full((EXPERTS,), 3.0)
+            found = [call(one, one), call(three, one), call(three, three), call(None, None)]
+            kept = subbyte.torch.kept_bytes()
+            three.mul_(2)
+            found.append(call(three, one))
+            self.assertEqual(subbyte.torch.kept_bytes(), kept)
+            for y, factors in zip(found, ((1, 1), (3, 1), (3, 3), (1, 1), (6, 1)), strict=True):
+                subbyte.torch.forget()
+                want = call(*(torch.full((EXPERTS,), float(f)) for f in factors))
+                self.assertTrue(torch.equal(y, want), (kind, factors))
+
     def test_refuses_and_opcheck(self):
         gate_up, _, _ = stack("u4", 2 * INNER, HIDDEN)
         down, _, _ = stack("u4", HIDDEN, INNER)

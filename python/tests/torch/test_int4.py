@@ -45,6 +45,19 @@ class Int4(TorchTest):
                         self.assertEqual(y.shape, theirs.shape)
                         self.assertEqual(y.dtype, theirs.dtype)
 
+    def test_infinite_activations_are_those_of_aten(self):
+        q, scales, _, _ = problem(32, 64, 32, torch.float32)
+        tiles = ops._convert_weight_to_int4pack_for_cpu(q, 2)
+        for value in (float("inf"), float("-inf"), float("nan")):
+            x = torch.randn(3, 64)
+            x[1, 5] = value
+            y = ops._weight_int4pack_mm_for_cpu(x, tiles, 32, scales)
+            theirs = aten._weight_int4pack_mm_for_cpu(x, aten._convert_weight_to_int4pack_for_cpu(
+                q, 2), 32, scales)
+            self.assertTrue(torch.equal(y[1].isnan(), theirs[1].isnan()), value)
+            self.assertTrue(torch.equal(y[1].nan_to_num(), theirs[1].nan_to_num()), value)
+            self.assertTrue(torch.allclose(y[::2], theirs[::2], rtol=1e-4, atol=1e-4))
+
     def test_words_of_cuda(self):
         """Every word by the picture: word j of lane L, from the low nibble up."""
         for tiles in (2, 4, 8):

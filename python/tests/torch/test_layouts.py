@@ -253,6 +253,11 @@ class Marlin(TorchTest):
             perm = torch.randperm(48, dtype=torch.int32)
             found = ops.gptq_marlin_repack(gptq_words(q, bits), perm, 48, 128, bits)
             self.assertTrue(torch.equal(found, marlin_words(q[perm.long()], bits)))
+            for wrong in (-1, int(perm[5]), 48):
+                perm[9] = wrong
+                self.assert_refused(f"perm: expected every input once, found {wrong} at column 9",
+                                    ops.gptq_marlin_repack.perm, gptq_words(q, bits), perm, 48,
+                                    128, bits)
         empty = torch.empty(0, dtype=torch.int32)
         found = ops.gptq_marlin_repack(gptq_words(q, 8), empty, 48, 128, 8)
         self.assertTrue(torch.equal(found, want))
@@ -408,7 +413,8 @@ class Marlin(TorchTest):
         scales, x = torch.ones(2, n).half(), torch.randn(2, k).half()
         first = self.gemm(x, words, scales, U4B8, n, k)
         kept = subbyte.torch.kept_bytes()
-        self.assertEqual(kept, n * k // 2 + n * 2 * 2)
+        # Words and scales are held, beside what was made of them.
+        self.assertEqual(kept, 2 * (n * k // 2 + n * 2 * 2))
         self.assertTrue(torch.equal(self.gemm(x, words, scales, U4B8, n, k), first))
         self.assertEqual(subbyte.torch.kept_bytes(), kept)
         scales.mul_(2)

@@ -84,13 +84,84 @@ class Linear(TorchTest):
             name = {torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16"}[dtype]
             self.assert_product(ops.linear(x, w, None, None, name), x, w.double())
 
+    def test_dense_with_the_factor_of_the_tensor(self):
+        order = torch.randperm(24, dtype=torch.int32)
+        for dtype, name in zip(FLOATS, ("f32", "f16", "bf16"), strict=True):
+            w, x, factor = torch.randn(5, 24).to(dtype), torch.randn(3, 24), torch.tensor(0.37)
+            for perm in (None, order):
+                weight = (w, None, None, name, factor, None, perm)
+                exact = w.double() * factor.double()
+                if perm is not None:
+                    exact = torch.empty_like(exact).index_copy_(1, perm.long(), exact)
+                self.assert_product(ops.linear(x, *weight), x, exact)
+                found = ops.dequantize(*weight, dtype=torch.float32)
+                self.assertTrue(torch.equal(found, (exact.float())), (name, perm))
+
     def test_odd_sizes_and_groups(self):
         """No kernel takes inputs or groups that are not in 8s: they become f32 once."""
-        for cols, group in ((21, 0), (30, 10), (66, 33), (1, 0)):
-            packed = subbyte.torch.quantize(torch.randn(3, cols), "u4", group)
-            exact = subbyte.torch.dequantize(packed, cols=cols).double()
+        for kind, cols, group in (("u4", 21, 0), ("u4", 30, 10), ("u4", 66, 33), ("u4", 1, 0),
+                                  ("u3", 41, 0), ("u3", 42, 14), ("u5", 60, 12), ("i7", 9, 3)):
+            packed = subbyte.torch.quantize(torch.randn(3, cols), kind, group)
+            exact = subbyte.torch.dequantize(packed).double()
+            self.assertEqual(exact.shape, (3, cols))
+            self.assertTrue(torch.equal(subbyte.torch.dequantize(packed, cols=cols).double(),
+                                        exact))
             x = torch.randn(2, cols)
             self.assert_product(subbyte.torch.linear(x, packed), x, exact)
+            self.assert_refused(f"x: expected a last dimension of {cols}", subbyte.torch.linear,
+                                torch.randn(2, cols + 1), packed)
+
+    def test_columns_are_said_where_bytes_do_not_tell(self):
+        packed = subbyte.torch.quantize(torch.randn(3, 41), "u3", 0)
+        self.assertEqual(packed.format, "u3 per row scale f16 zero u8 cols 41")
+        bare = packed._replace(format="u3 per row scale f16 zero u8")
+        self.assert_refused("format: expected the columns of rows that end within a byte",
+                            subbyte.torch.dequantize, bare)
+        self.assertTrue(torch.equal(subbyte.torch.dequantize(bare, cols=41),
+                                    subbyte.torch.dequantize(packed)))
+        self.assert_refused("cols: expected the 41 of the format, found 42",
+                            subbyte.torch.dequantize, packed, cols=42)
+        fake = torch._subclasses.FakeTensorMode()
+        with fake:
+            shapes = [fake.from_tensor(t) for t in packed[:3]]
+            self.assertEqual(ops.dequantize(*shapes, packed.format, dtype=torch.float32).shape,
+                             (3, 41))
+
+    def test_an_infinite_input_is_one_of_the_product(self):
+        """Of kernels, which take numbers apart, all results of its row would be NaN."""
+        weight = torch.randn(16, 64)
+        for kind in ("u4", "i4", "u5", "mxfp4", "i8"):
+            packed = subbyte.torch.quantize(weight, kind, 32 if kind[0] in "ui" else None)
+            exact = subbyte.torch.dequantize(packed)
+            for dtype in FLOATS:
+                x = torch.randn(3, 64).to(dtype)
+                x[1, 5], x[2, 7] = float("inf"), float("nan")
+                y, want = subbyte.torch.linear(x, packed), x.float() @ exact.T
+                self.assertTrue(torch.equal(y[1].isinf(), want[1].isinf()), (kind, dtype))
+                self.assertTrue(torch.equal(y[1].float()[want[1].isinf()],
+                                            want[1][want[1].isinf()]))
+                self.assertTrue(y[0].isfinite().all() and y[2].isnan().all())
+
+    def test_says_what_is_lost_in_rounding(self):
+        for bits, symmetric in ((3, False), (4, False), (8, True)):
+            for size, words in ((1e-30, "[quantize.loss]"), (1e30, "[quantize.scale_overflow]")):
+                self.assert_refused(words, ops.quantize_int, torch.full((16, 128), size), bits, 128,
+                                    symmetric)
+            zeros = ops.quantize_int(torch.zeros(16, 128), bits, 128, symmetric)
+            self.assertEqual(zeros[0].shape, (16, 16 * bits))
+        for kind in ("mxfp4", "nvfp4", "nf4", "nfl3", "fp8"):  # with a factor, or scales of f32
+            for size in (1e-30, 1e30):
+                packed = subbyte.torch.quantize(torch.full((16, 128), size), kind)
+                ratio = subbyte.torch.dequantize(packed).double() / size
+                self.assertTrue(((ratio - 1).abs() < 0.2).all(), (kind, size))
+
+    def test_takes_the_names_of_the_program(self):
+        w = torch.randn(128, 128)
+        for name, kind, group in (("awq", "u4", 128), ("gptq", "i4", 128), ("int8", "i8", 0),
+                                  ("kbit3", "nfl3", None), ("compressed-tensors", "i4", 128)):
+            for a, b in zip(subbyte.torch.quantize(w, name), subbyte.torch.quantize(w, kind, group),
+                            strict=True):
+                self.assertTrue(a == b if not isinstance(a, torch.Tensor) else torch.equal(a, b))
 
     def test_offsets(self):
         """Float zero points: w = (q - 8) s + z."""
@@ -179,13 +250,80 @@ class Linear(TorchTest):
                     exact = subbyte.torch.dequantize(packed).double()
                     self.assert_product(subbyte.torch.linear(x, packed), x, exact)
 
+    def test_copies_are_of_one_type_one_shape_one_format(self):
+        """The key of a kept copy holds all that it was made of."""
+        x = torch.randn(2, 64)
+        base = subbyte.torch.quantize(torch.randn(16, 64), "i5", 32)
+        # Offsets: the same bytes as f16 and as bf16.
+        z = torch.randn(16, 2).half()
+        for view in (z, z.view(torch.bfloat16), z):
+            name = "f16" if view.dtype == torch.float16 else "bf16"
+            weight = base._replace(zeros=view, format=f"i5 g32 scale f16 offset {name}")
+            subbyte.torch.linear(x, weight)
+            subbyte_now = subbyte.torch.linear(x, weight)
+            subbyte.torch.forget()
+            self.assertTrue(torch.equal(subbyte_now, subbyte.torch.linear(x, weight)), name)
+        # Codes: the same bytes in another shape, of other bits, with other scales.
+        codes = torch.randint(0, 256, (16, 40), dtype=torch.uint8)
+        for shape, fmt, cols in (((16, 40), "u5 g32 scale f32", 64), ((32, 20), "u5 g32 scale f32", 32),
+                                 ((16, 40), "i5 g32 scale f32", 64)):
+            scales = torch.ones(shape[0], cols // 32)
+            weight = subbyte.torch.PackedWeight(codes.view(shape), scales, None, fmt)
+            y = subbyte.torch.linear(x[:, :cols], weight)
+            exact = subbyte.torch.dequantize(weight).double()
+            self.assert_product(y, x[:, :cols].contiguous(), exact)
+
+    def test_factors_are_of_each_call(self):
+        x, factor = torch.randn(2, 64), torch.tensor(1.0)
+        packed = subbyte.torch.quantize(torch.randn(16, 64), "u5", 32)._replace(tensor_scale=factor)
+        one = subbyte.torch.linear(x, packed)
+        factor.mul_(3)
+        self.assertTrue(torch.allclose(subbyte.torch.linear(x, packed), 3 * one, rtol=1e-6))
+        self.assertTrue(torch.allclose(
+            subbyte.torch.linear(x, packed._replace(tensor_scale=None)), one, rtol=1e-6))
+
+    def test_memory_that_is_set_to_another_is_held(self):
+        """No tensor comes to lie where a copy was made of."""
+        subbyte.torch.forget()
+        packed = subbyte.torch.quantize(torch.randn(64, 512), "u5", 32)
+        x, codes = torch.randn(2, 512), packed.codes
+        subbyte.torch.linear(x, packed)
+        for _ in range(8):
+            old = codes.data_ptr()
+            codes.data = torch.randint_like(codes, 256)
+            fresh = torch.randint_like(codes, 256)
+            self.assertNotEqual(fresh.data_ptr(), old)
+            for weight in (packed, packed._replace(codes=fresh)):
+                self.assert_product(subbyte.torch.linear(x, weight), x,
+                                    subbyte.torch.dequantize(weight).double())
+
+    def test_kept_bytes_count_the_tensors_that_copies_hold(self):
+        subbyte.torch.forget()
+        x = torch.randn(1, 256)
+        for _ in range(50):
+            subbyte.torch.linear(x, subbyte.torch.quantize(torch.randn(64, 256), "u5", 32))
+        codes, scales, zeros = 64 * 256 * 5 // 8, 64 * 8 * 2, 64 * 8
+        copy = 64 * 256 + 64 * 8 * 2  # bytes, and zero points of 16 bits
+        self.assertEqual(subbyte.torch.kept_bytes(), 50 * (codes + scales + zeros + copy))
+        subbyte.torch.forget()
+        self.assertEqual(subbyte.torch.kept_bytes(), 0)
+
     def test_refuses(self):
         p = subbyte.torch.quantize(torch.randn(16, 64), "u4", 32)
         x = torch.randn(2, 64)
         linear = subbyte.torch.linear
-        self.assert_refused("codes: expected sizes [16, 30], found u8 [16, 32] [torch.argument]",
-                            linear, torch.randn(2, 60), p)
-        self.assert_refused("format: expected words like", linear, x, p._replace(format="u4 g0"))
+        for cols in (60, 63, 65):  # rows of 63 would have as many bytes
+            self.assert_refused("x: expected a last dimension of 64, found f32 "
+                                f"[2, {cols}] [torch.argument]", linear, torch.randn(2, cols), p)
+        for words in ("u4 g0", "u4 g032 scale f16 zero u8", p.format + " ", " " + p.format,
+                      "u4  g32 scale f16 zero u8", p.format + " cols", p.format + " cols 0",
+                      "u4 g-1 scale f16", f"u4 g{2**63 - 1} scale f16", f"u4 g{2**64} scale f16",
+                      "u4 g16777217 scale f16"):
+            self.assert_refused("format: expected words like", linear, x, p._replace(format=words))
+            self.assert_refused("format: expected words like", ops.dequantize,
+                                *p._replace(format=words), dtype=torch.float32)
+        self.assert_refused("tensor_scale: expected a finite number", linear, x,
+                            p._replace(tensor_scale=torch.tensor(float("inf"))))
         self.assert_refused("scales: expected f16 [16, 2], found none", linear, x,
                             p._replace(scales=None))
         self.assert_refused("scales: expected f16 [16, 2], found f32 [16, 2]", linear, x,
@@ -196,8 +334,16 @@ class Linear(TorchTest):
                             x.double(), p)
         self.assert_refused("bias: expected sizes [16], found f32 [3]", linear, x, p,
                             torch.randn(3))
-        self.assert_refused("input_order: expected inputs below 64, found 64", linear, x,
-                            p._replace(input_order=torch.full((64,), 64, dtype=torch.int32)))
+        order = torch.arange(64, dtype=torch.int32)
+        for wrong in (-1, 5, 64, 2**31 - 1):
+            order[9] = wrong
+            words = f"input_order: expected every input once, found {wrong} at column 9"
+            bad = p._replace(input_order=order)
+            self.assert_refused(words, linear, x, bad)
+            self.assert_refused(words, ops.dequantize, *bad, dtype=torch.float32)
+            out = torch.full((16, 64), 7.0)
+            self.assert_refused(words, ops.dequantize_out, *bad, dtype=torch.float32, out=out)
+            self.assertTrue((out == 7).all())
         self.assert_refused("codebook: expected none", linear, x,
                             p._replace(codebook=torch.zeros(16)))
         self.assert_refused("quantize.not_finite", subbyte.torch.quantize,
