@@ -178,14 +178,13 @@ HeldMatrix quantize_array(nb::handle source, const std::string& name, std::optio
                              .group_size = group_size_of(format, group_size),
                              .symmetric = symmetric.value_or(format.symmetry != Symmetry::kNever)};
   take(check_form(format, form));
-  const QuantizeInput input = {.rows = static_cast<int64_t>(array.shape(0)),
-                               .cols = static_cast<int64_t>(array.shape(1)),
-                               .read_row = read_row};
+  const auto rows = static_cast<int64_t>(array.shape(0));
+  const auto cols = static_cast<int64_t>(array.shape(1));
   Watch watch{nb::none()};
   return take(without_gil([&]() -> Result<Matrix> {
     SUBBYTE_TRY(Host host, Host::take());
     WatchedExecutor pool(host.execution().pool(), watch);
-    return format.quantize(input, form, pool);
+    return quantize_one(format, rows, cols, read_row, form, pool);
   }));
 }
 

@@ -10,6 +10,7 @@
 #include "matrix/codebook.h"
 #include "quantize/codebook_encoder.h"
 #include "quantize/kbit.h"
+#include "quantize/quantize_rows.h"
 
 namespace subbyte::bitsandbytes {
 namespace {
@@ -120,6 +121,19 @@ Result<int64_t> number_bytes(std::string_view name, Format dtype, bool halves) {
                                  (dtype == Format::kNone ? "none" : std::string(info(dtype).name))};
 }
 
+Status check_e4m4_range(double largest) {
+  constexpr double kEnd = 32;
+  if (largest >= kEnd) {
+    return Error{"quantize.scale_overflow",
+                 "kbit: a: expected numbers below 32, as scales of E4M4 hold, found one of " +
+                     std::to_string(largest)};
+  }
+  if (largest == 0 || encode_e4m4_as_bitsandbytes(static_cast<float>(largest)) != 0) return {};
+  return Error{"quantize.loss",
+               "kbit: a: expected numbers from 2^-15 on, as scales of E4M4 hold, found none among "
+               "those that are not 0"};
+}
+
 float load_number(const std::byte* from, int64_t i, Format dtype) {
   uint32_t bits = 0;
   const int64_t width = info(dtype).bits / 8;
@@ -200,6 +214,7 @@ Status quantize_kbit(std::span<const std::byte> a, Format dtype, std::span<const
   options.codebook = codebook;
   SUBBYTE_TRY(const Matrix matrix,
               subbyte::quantize_kbit(blocks, kBlock, options, read_block, executor));
+  SUBBYTE_CHECK(check_e4m4_range(largest_magnitude(blocks, kBlock, read_block, executor)));
   pack_kbit(std::as_writable_bytes(packed).data(), matrix.view.codes.data(),
             flat_blocks(blocks, k));
   std::memcpy(absmax.data(), matrix.view.scales.data(), static_cast<std::size_t>(blocks));

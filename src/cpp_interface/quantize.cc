@@ -55,11 +55,7 @@ subbyte::Result<subbyte::Matrix> quantize(std::span<const float> weights, int64_
   const RowReader read_row = [&](int64_t row, float* out) {
     std::ranges::copy(weights.subspan(row * cols, cols), out);
   };
-  float largest = 0;  // of those that are finite: the quantizer names the others
-  for (const float weight : weights) {
-    if (std::isfinite(weight)) largest = std::max(largest, std::fabs(weight));
-  }
-  return format->quantize({rows, cols, read_row, largest}, form, pool);
+  return quantize_one(*format, rows, cols, read_row, form, pool);
 }
 
 subbyte::BlockQuantization to_own(const BlockQuantization& blocks) {

@@ -10,9 +10,11 @@
 #include "formats/rotation.h"
 #include "quantize/fp8.h"
 #include "quantize/kbit.h"
+#include "quantize/loss.h"
 #include "quantize/mxfp4.h"
 #include "quantize/nf4.h"
 #include "quantize/nvfp4.h"
+#include "quantize/quantize_rows.h"
 #include "quantize/round_to_nearest.h"
 #include "quantize/vq.h"
 #include "transform/format_hints.h"
@@ -361,6 +363,21 @@ const QuantizeFormat* quantize_format_of(std::string_view exporter) {
 
 int64_t group_size_of(const QuantizeFormat& format, std::optional<int64_t> wanted) {
   return wanted == -1 ? 0 : wanted.value_or(format.default_group);
+}
+
+Result<Matrix> quantize_one(const QuantizeFormat& format, int64_t rows, int64_t cols,
+                            const RowReader& read_row, const QuantizeForm& form, Executor& pool) {
+  constexpr int64_t kMaxSize = int64_t{1} << 24;
+  if (rows < 1 || rows > kMaxSize || cols < 1 || cols > kMaxSize) {
+    return Error{"quantize.shape",
+                 fmt::format("expected 1 to 2^24 rows and columns, found {} and {}", rows, cols)};
+  }
+  const double largest = largest_magnitude(rows, cols, read_row, pool);
+  // The quantizer names what is no number.
+  const QuantizeInput input = {rows, cols, read_row, std::isfinite(largest) ? largest : 0};
+  SUBBYTE_TRY(Matrix matrix, format.quantize(input, form, pool));
+  SUBBYTE_CHECK(check_loss(matrix.view, read_row, pool));
+  return matrix;
 }
 
 std::string list_bits(const QuantizeFormat& format) {

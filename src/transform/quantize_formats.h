@@ -95,6 +95,11 @@ const QuantizeFormat* quantize_format_of(std::string_view exporter);
 /// other software writes, is the whole row, too.
 int64_t group_size_of(const QuantizeFormat& format, std::optional<int64_t> wanted);
 
+/// Quantizes a matrix that shares a factor with no other. Codes: quantize.shape for sizes that are
+/// not 1 to 2^24, quantize.loss, those of the quantizer.
+Result<Matrix> quantize_one(const QuantizeFormat& format, int64_t rows, int64_t cols,
+                            const RowReader& read_row, const QuantizeForm& form, Executor& pool);
+
 /// Says for messages which bits, or groups, it has: "2, 3, 4 or 8".
 std::string list_bits(const QuantizeFormat& format);
 std::string list_groups(const QuantizeFormat& format);

@@ -16,6 +16,7 @@
 #include "json/strict_json.h"
 #include "models/checkpoint.h"
 #include "models/model_family.h"
+#include "quantize/loss.h"
 #include "quantize/quantize_rows.h"
 #include "transform/config_dtype.h"
 #include "transform/quantize_plan.h"
@@ -281,10 +282,6 @@ uint64_t shard_bytes_of(const QuantizeOptions& options, const TensorSource& tens
 }
 
 }  // namespace
-
-double least_signal_db(int bits) {
-  return std::max(0.0, 10.0 - 6.0 * std::max(0, 4 - bits));
-}
 
 Result<QuantizeReport> quantize_model(const fs::path& source_directory, const fs::path& destination,
                                       const QuantizeOptions& options, Executor& pool,

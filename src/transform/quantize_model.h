@@ -49,10 +49,6 @@ struct QuantizeOptions {
   std::function<Status(const std::filesystem::path&)> check = nullptr;
 };
 
-/// The signal to noise that so many bits leave of weights of any ordinary distribution, and more:
-/// 10 dB with 4 bits or more, 6 less for each bit below; at least 0, as much as zeros leave.
-double least_signal_db(int bits);
-
 struct QuantizeReport {
   std::string format;  // the name of the format that was written
   int64_t group_size = 0;

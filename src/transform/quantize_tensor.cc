@@ -5,12 +5,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <limits>
 
 #include "base/float16.h"
 #include "checkpoints/import_parts.h"
-#include "matrix/dequantize.h"
-#include "quantize/quantize_rows.h"
 
 namespace subbyte {
 namespace {
@@ -66,43 +63,6 @@ RoundedPart round_to_float16(const float* from, std::byte* to, int64_t count) {
   return part;
 }
 
-/// Rows whose sums go along together: each sum waits for its last addition.
-constexpr int64_t kRowsAtOnce = 4;
-
-class RowErrors {
- public:
-  explicit RowErrors(int64_t cols)
-      : cols_(cols), weights_(kRowsAtOnce * cols), made_(weights_.size()) {}
-
-  /// Fills `sums`, those of the rows from `first` on.
-  void add(const Dequantizer& dequantizer, const RowReader& read_row,
-           std::span<SignalAndNoise> sums, int64_t first) {
-    for (int64_t r = 0; r < std::ssize(sums); ++r) {
-      read_row(first + r, weights_.data() + r * cols_);
-      dequantizer.row(first + r, made_.data() + r * cols_);
-    }
-    double signal[kRowsAtOnce] = {};
-    double noise[kRowsAtOnce] = {};
-    for (int64_t k = 0; k < cols_; ++k) {
-      for (int64_t r = 0; r < kRowsAtOnce; ++r) {  // those that are left over are not read
-        const double weight = weights_[r * cols_ + k];
-        const double error = weight - made_[r * cols_ + k];
-        signal[r] += weight * weight;
-        noise[r] += error * error;
-      }
-    }
-    for (int64_t r = 0; r < std::ssize(sums); ++r) {
-      const float largest = largest_magnitude(std::span(weights_).subspan(r * cols_, cols_));
-      sums[r] = {signal[r], noise[r], largest};
-    }
-  }
-
- private:
-  int64_t cols_;
-  std::vector<float> weights_;
-  std::vector<double> made_;
-};
-
 Error overflow(const FileTensor& tensor, int64_t index) {
   const int64_t width = bits(tensor.dtype) / 8;
   float value = 0;
@@ -122,26 +82,6 @@ RowReader row_reader(const MatrixRows& matrix) {
              int64_t row, float* out) {
     load_floats(dtype, data + row * row_step * width, col_step, out, cols);
   };
-}
-
-SignalAndNoise quantization_error(const MatrixView& matrix, const RowReader& read_row,
-                                  Executor& pool) {
-  const Dequantizer dequantizer(matrix);
-  std::vector<SignalAndNoise> rows(matrix.rows);
-  pool.parallel_for(matrix.rows, 16, [&](int64_t begin, int64_t end, int) {
-    RowErrors errors(matrix.cols);
-    for (int64_t n = begin; n < end; n += kRowsAtOnce) {
-      errors.add(dequantizer, read_row, std::span(rows).subspan(n, std::min(kRowsAtOnce, end - n)),
-                 n);
-    }
-  });
-  SignalAndNoise sum;
-  for (const SignalAndNoise& row : rows) sum += row;
-  return sum;
-}
-
-double SignalAndNoise::db() const {
-  return noise == 0 ? std::numeric_limits<double>::infinity() : 10 * std::log10(signal / noise);
 }
 
 Result<SignalAndNoise> write_as_float16(const FileTensor& tensor, Executor& pool,

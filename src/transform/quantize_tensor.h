@@ -1,13 +1,11 @@
 #pragma once
 // Pieces of quantize_model: reading, converting and judging single tensors.
 
-#include <algorithm>
-#include <cmath>
-
 #include "base/executor.h"
 #include "checkpoints/containers/checkpoint_writer.h"
 #include "checkpoints/containers/tensor_source.h"
 #include "matrix/matrix.h"
+#include "quantize/loss.h"
 #include "quantize/row_reader.h"
 
 namespace subbyte {
@@ -27,33 +25,6 @@ struct MatrixRows {
 
 /// Its rows as floats. The tensor, of F16, BF16 or F32, must outlive the reader.
 RowReader row_reader(const MatrixRows& matrix);
-
-/// Sums over weights: w^2, and (w - w')^2 with w' what became of it.
-struct SignalAndNoise {
-  double signal = 0;
-  double noise = 0;
-  double largest = 0;  // of |w|
-
-  void add(double weight, double error) {
-    signal += weight * weight;
-    noise += error * error;
-    largest = std::max(largest, std::abs(weight));
-  }
-  SignalAndNoise& operator+=(const SignalAndNoise& other) {
-    signal += other.signal;
-    noise += other.noise;
-    largest = std::max(largest, other.largest);
-    return *this;
-  }
-
-  /// Infinite without noise.
-  double db() const;
-};
-
-/// Compares a matrix with the floats that it was made of. The same sum, in the same order, for any
-/// number of threads.
-SignalAndNoise quantization_error(const MatrixView& matrix, const RowReader& read_row,
-                                  Executor& pool);
 
 /// Appends bytes to the tensor that is being written.
 using AppendBytes = std::function<Status(std::span<const std::byte>)>;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "checkpoints/import_parts.h"
+#include "quantize/loss.h"
 
 namespace subbyte {
 namespace {
