@@ -63,8 +63,9 @@ uint32_t encode(Format format, double value);
 ///
 ///   kNone         w = element(code) * scale
 ///   kU8, kU16     w = (element(code) - zero) * scale
-///   kF16, kBF16   w = element(code) * scale + zero, of integers
-enum class Zero : uint8_t { kNone, kU8, kU16, kF16, kBF16 };
+///   kF16, kBF16,  w = element(code) * scale + zero, of integers
+///   kF32
+enum class Zero : uint8_t { kNone, kU8, kU16, kF16, kBF16, kF32 };
 
 /// How the weights of a matrix are stored.
 struct WeightFormat {

@@ -17,7 +17,12 @@
  * function asks the driver. `stream` is a cudaStream_t of that GPU, and nothing for the host.
  *
  * A handle may be used by several threads; calls of the threads of one context take turns on the
- * CPU. What was made from a handle stays valid when the handle is destroyed. */
+ * CPU, as those of one session do. What was made from a handle stays valid when the handle is
+ * destroyed.
+ *
+ * A function of the caller's runs within the call that it was given to. It may call this library,
+ * but for what takes a turn on the same context or session: that has the code context.busy or
+ * session.busy and changes nothing. It must return: leaving it by longjmp() keeps the turn. */
 
 #include <stddef.h>
 #include <stdint.h>
@@ -122,7 +127,7 @@ SUBBYTE_API int subbyte_devices(subbyte_context* context, char** json);
 
 /* ---- matrices */
 
-/* w(n, k) = (element(code) - zero) * scale * tensor_scale, or with zeros of f16 or bf16
+/* w(n, k) = (element(code) - zero) * scale * tensor_scale, or with zeros of f16, bf16 or f32
  *           (element(code) * scale + zero) * tensor_scale
  *
  * [rows][cols] = [outputs N][inputs K]. The codes of a row are one stream of bits from the low bits
@@ -131,9 +136,9 @@ typedef struct subbyte_weights {
   size_t struct_size;
   int32_t element;    /* enum subbyte_format */
   int32_t scale;      /* SUBBYTE_NONE: elements of f32, f16 or bf16 alone */
-  int32_t zero;       /* SUBBYTE_NONE, SUBBYTE_U8, SUBBYTE_U16; SUBBYTE_F16, SUBBYTE_BF16 */
+  int32_t zero;       /* SUBBYTE_NONE, SUBBYTE_U8, SUBBYTE_U16; SUBBYTE_F16, _BF16, _F32 */
   int32_t row_order;  /* enum subbyte_row_order: where gate and up are */
-  int64_t group_size; /* inputs that share a scale; 0: the whole row */
+  int64_t group_size; /* inputs that share a scale, up to 2^24; 0: the whole row */
   int64_t rows;       /* up to 2^24, as cols */
   int64_t cols;
   const void* codes;
@@ -306,7 +311,7 @@ typedef struct subbyte_group_call {
   int64_t out_bytes;
   int32_t a_dtype;   /* SUBBYTE_E4M3, SUBBYTE_E5M2; 0: SUBBYTE_E4M3 */
   int32_t out_dtype; /* SUBBYTE_BF16, SUBBYTE_F16; 0: SUBBYTE_BF16 */
-  int32_t mma_sm;    /* hints, which FlashInfer checks; 0: 1, 128, 128, 128 */
+  int32_t mma_sm;    /* hints: checked as FlashInfer does, choose nothing; 0: 1, 128, 128, 128 */
   int32_t tile_m;
   int32_t tile_n;
   int32_t tile_k;

@@ -57,7 +57,7 @@ SUBBYTE_API int subbyte_session_describe(subbyte_session* session, char** json);
 
 /* A body of OpenAI's (chat) completions, with the fields of docs/prompts.md. */
 SUBBYTE_API int subbyte_session_add(subbyte_session* session, const char* request, uint64_t* id);
-/* One step; `event`, which must not use the session, gets its events (docs/c.md) in this thread. */
+/* One step; `event` gets its events (docs/c.md) in this thread, and the session is busy then. */
 typedef void (*subbyte_event_function)(void* user, const char* json);
 SUBBYTE_API int subbyte_session_step(subbyte_session* session, subbyte_event_function event,
                                      void* user);
@@ -71,7 +71,8 @@ SUBBYTE_API int subbyte_session_idle(subbyte_session* session, int32_t* idle);
 SUBBYTE_API int subbyte_session_complete(subbyte_session* session, const char* request,
                                          char** response);
 
-/* ---- checkpoints as a whole: the reports of the commands with --json. Options are optional */
+/* ---- checkpoints as a whole: the reports of the commands with --json. Options are optional, as
+ * is `progress`, while which the context is busy */
 typedef void (*subbyte_progress_function)(void* user, uint64_t done, uint64_t total);
 SUBBYTE_API int subbyte_inspect(subbyte_context* context, const char* path, char** json);
 /* {"checksums": true} */

@@ -67,7 +67,7 @@ Status quantize(const subbyte_context* context, const subbyte_blocks* from, cons
   const int device = c::device_of(x);
   if (device >= 0) return c::quantize_blocks_on_gpu(blocks, x, codes, scales, device, stream);
   SUBBYTE_CHECK(c::check_on_host({{"codes", codes}, {"scales", scales}}));
-  const std::scoped_lock lock(context->shared->mutex);
+  SUBBYTE_TRY(const auto turn, c::Turn::take(context->shared));
   Execution& execution = *context->shared->execution;
   return cpu::quantize_blocks(blocks, x, codes, scales, execution.kernels(), execution.pool());
 }

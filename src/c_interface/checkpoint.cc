@@ -13,7 +13,7 @@ struct subbyte_checkpoint {
   std::shared_ptr<subbyte::c::Context> context;
   subbyte::Checkpoint files;
 
-  /// The context's mutex is held.
+  /// The thread has a turn on the context.
   subbyte::ImportContext imports() const { return files.context(context->execution->pool()); }
 };
 
@@ -32,7 +32,7 @@ Status open(const subbyte_context* context, const char* path, subbyte_checkpoint
 Status list(const subbyte_checkpoint* checkpoint, char** json) {
   SUBBYTE_CHECK(c::check_addresses({{"checkpoint", checkpoint}, {"json", json}}));
   json::Value root = json::Value::array();
-  const std::scoped_lock lock(checkpoint->context->mutex);
+  SUBBYTE_TRY(const auto turn, c::Turn::take(checkpoint->context));
   for (const FoundModule& module : find_modules(checkpoint->imports())) {
     json::Value entry = {{"name", module.name}};
     if (module.info.ok()) {
@@ -57,7 +57,7 @@ Status import(const subbyte_checkpoint* checkpoint, const char* module, int64_t 
       c::check_addresses({{"checkpoint", checkpoint}, {"module", module}, {"matrix", to}}));
   auto made = std::make_unique<subbyte_matrix>();
   made->context = checkpoint->context;
-  const std::scoped_lock lock(checkpoint->context->mutex);
+  SUBBYTE_TRY(const auto turn, c::Turn::take(checkpoint->context));
   SUBBYTE_TRY(std::vector<Matrix> experts, import_experts(checkpoint->imports(), module));
   if (expert < 0 || expert >= std::ssize(experts)) {
     return c::refuse("expert", "0 to " + std::to_string(std::ssize(experts) - 1), expert);

@@ -3,11 +3,11 @@
 
 #include <subbyte/subbyte.h>
 #include <memory>
-#include <mutex>
 
 #include "base/executor.h"
 #include "base/status.h"
 #include "c_interface/gpu.h"
+#include "c_interface/turns.h"
 #include "cpu_backend/execution.h"
 #include "cpu_backend/linear_weights.h"
 #include "matrix/matrix.h"
@@ -15,8 +15,9 @@
 namespace subbyte::c {
 
 /// Threads and buffers of the CPU, which one call at a time uses.
-struct Context {
-  std::mutex mutex;
+struct Context : Turns {
+  Context() : Turns("context") {}
+
   std::unique_ptr<Execution> execution;
 };
 
@@ -31,6 +32,6 @@ struct subbyte_matrix {
   subbyte::Matrix matrix;  // of the host; without bytes where the matrix is packed
   subbyte::gpu::RowOrder row_order = subbyte::gpu::RowOrder::kNatural;
   std::shared_ptr<subbyte::c::GpuMatrix> on_gpu;  // nullptr: on the host
-  /// Form that products on the CPU read, made by the first of them under the context's mutex.
+  /// Form that products on the CPU read, made by the first of them in its turn on the context.
   mutable std::unique_ptr<const subbyte::LinearWeights> multiplied;
 };

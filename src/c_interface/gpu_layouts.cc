@@ -65,7 +65,8 @@ std::span<const std::byte> span_of(const GpuBytes& bytes, int64_t size) {
   return {bytes.data(), static_cast<std::size_t>(size)};
 }
 
-/// Where z is what no zero point makes, the offsets stay as they are; only 16 bits have a format.
+/// Where z is what no zero point makes, the offsets stay as they are; the kernels have those of 16
+/// bits.
 Status unpack_groups(const Int4Operand& from, cudaStream_t stream, Unpacked& to) {
   const int64_t count = from.rows * from.groups();
   const int width = info(from.type).bits / 8;
@@ -96,7 +97,8 @@ Status unpack_groups(const Int4Operand& from, cudaStream_t stream, Unpacked& to)
   if (width != 2) {
     return Error{"layout.zero_range", "the offset" + place_of(fault.index, from.groups()) +
                                           " is no multiple of the scale that a zero point of 0 to "
-                                          "16 gives"};
+                                          "16 gives; offsets that are none stay on a GPU in f16 "
+                                          "and bf16"};
   }
   to.view.zeros = span_of(to.offsets, count * 2);
   to.view.format = from.format(true);
@@ -195,6 +197,7 @@ Result<std::byte*> add_tensor(const char* name, DType dtype, const Shape& shape,
 }
 
 Status check_groups(const Int4Target& target, const MatrixView& view) {
+  SUBBYTE_CHECK(check_int4pack_order(view));
   if (!is_offset(view.format.zero)) {
     if (!target.is_xpu || view.group_size() % 32 == 0) return {};
     return Error{"layout.groups",

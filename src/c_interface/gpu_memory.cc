@@ -10,7 +10,11 @@ Error gpu_error(std::string_view code, const std::string& what, cudaError_t erro
 }
 
 CurrentDevice::CurrentDevice(int device) : device_(device) {
-  error_ = cudaGetDevice(&before_);
+  int count = 0;
+  error_ = cudaGetDeviceCount(&count);
+  // A device that is not there is not set: tools that watch the driver would count an error.
+  if (error_ == cudaSuccess && (device < 0 || device >= count)) error_ = cudaErrorInvalidDevice;
+  if (error_ == cudaSuccess) error_ = cudaGetDevice(&before_);
   if (error_ == cudaSuccess && before_ != device) error_ = cudaSetDevice(device);
 }
 

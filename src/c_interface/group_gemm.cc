@@ -99,7 +99,7 @@ Status run(const subbyte_group_gemm* gemm, const subbyte_group_call* from) {
   g.m_indptr = {call.m_indptr, static_cast<std::size_t>(gemm->weights.groups + 1)};
   g.out = {static_cast<std::byte*>(call.out),
            call.out == nullptr ? 0 : static_cast<std::size_t>(call.out_bytes)};
-  const std::scoped_lock lock(gemm->context->mutex);
+  SUBBYTE_TRY(const auto turn, c::Turn::take(gemm->context));
   return flashinfer::group_gemm_mxfp8_mxfp4_nt_groupwise(g, *gemm->context->execution);
 }
 

@@ -143,9 +143,7 @@ Status add_scales_and_zeros(const Int4Operand& from, Int4Matrix& to) {
     to.set_scales(std::move(integers->scales), std::move(integers->zeros), from.format(false));
     return {};
   }
-  if (from.type == Format::kF32 || integers.error().code != "layout.zero_range") {
-    return integers.error();
-  }
+  if (integers.error().code != "layout.zero_range") return integers.error();
   SUBBYTE_TRY(ScalesAndZeros floats,
               unpack_scales_and_offsets(bytes, from.type, from.rows, from.groups()));
   to.set_scales(std::move(floats.scales), std::move(floats.zeros), from.format(true));
@@ -175,7 +173,7 @@ Shape shape_of(std::initializer_list<int64_t> sizes) {
 
 WeightFormat Int4Operand::format(bool has_offsets) const {
   if (!has_offsets) return {Format::kU4, type, Zero::kU8, group_size};
-  return {Format::kI4, type, type == Format::kF16 ? Zero::kF16 : Zero::kBF16, group_size};
+  return {Format::kI4, type, zero_of_offsets(type), group_size};
 }
 
 Result<Int4Operand> read_int4pack(std::string_view layout, const char* tile,
@@ -208,6 +206,12 @@ Result<Matrix> import_int4pack(const Int4Operand& from) {
   return std::move(made.matrix);
 }
 
+Status check_int4pack_order(const MatrixView& matrix) {
+  if (matrix.input_order.empty()) return {};
+  return Error{"layout.input_order",
+               "int4pack: expected inputs in their own order, found them sorted (act-order)"};
+}
+
 Result<Int4Target> plan_int4pack(std::string_view layout, const char* tile, Format number,
                                  const MatrixView& from) {
   const WeightFormat& f = from.format;
@@ -218,6 +222,7 @@ Result<Int4Target> plan_int4pack(std::string_view layout, const char* tile, Form
   if (from.tensor_scale != 1 || from.cols % from.group_size() != 0) {
     return Error{"layout.format", "int4pack: expected no factor and groups that fill the inputs"};
   }
+  SUBBYTE_CHECK(check_int4pack_order(from));
   Int4Target to;
   to.type = number == Format::kNone ? f.scale : number;
   const int64_t rows = from.rows, cols = from.cols, groups = from.groups();

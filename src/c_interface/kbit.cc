@@ -154,7 +154,7 @@ Status quantize(const subbyte_context* context, const void* numbers, int32_t num
   }
   const auto a = bytes_of(numbers, numbers_of(b, false), type);
   if (b.p != 0) return quantize_vq(a, type, vq_codebook(b), b.p, words_of(b), absmax);
-  const std::scoped_lock lock(context->shared->mutex);
+  SUBBYTE_TRY(const auto turn, c::Turn::take(context->shared));
   return quantize_kbit(a, type, kbit_codebook(b), b.k, words_of(b), absmax,
                        context->shared->execution->pool());
 }
@@ -171,7 +171,7 @@ Status dequantize(const subbyte_context* context, const subbyte_kbit* from, int3
     return c::dequantize_kbit_on_gpu(b, type, out, device);
   }
   const int64_t count = numbers_of(b, false);
-  const std::scoped_lock lock(context->shared->mutex);
+  SUBBYTE_TRY(const auto turn, c::Turn::take(context->shared));
   Executor& pool = context->shared->execution->pool();
   if (b.tiled != 0) {
     const auto to = bytes_of(out, count, type);
@@ -226,11 +226,16 @@ Status multiply(const subbyte_context* context, const subbyte_kbit* weights, con
   SUBBYTE_TRY(const Format type, c::float_of("number", number));
   if (m < 0 || m > std::numeric_limits<int32_t>::max()) return c::refuse("m", "0 to 2^31 - 1", m);
   if (b.n < 1 || b.k_dim < 1) return c::refuse("weights.n and k_dim", "1 or more of both", b.k_dim);
+  for (const int64_t width : {b.k_dim, b.n}) {
+    const auto numbers = checked_mul(m, width);
+    if (numbers && *numbers <= static_cast<uint64_t>(kMaxNumbers)) continue;
+    return c::refuse("m", "rows of up to 2^40 numbers in all", m);
+  }
   SUBBYTE_CHECK(c::check_on_host(
       {{"weights.packed", b.packed}, {"weights.absmax", b.absmax}, {"a", a}, {"out", out}}));
   const KbitProduct product = {bytes_of(a, m * b.k_dim, type), bytes_of(out, m * b.n, type), type,
                                b.k_dim, b.n};
-  const std::scoped_lock lock(context->shared->mutex);
+  SUBBYTE_TRY(const auto turn, c::Turn::take(context->shared));
   Executor& pool = context->shared->execution->pool();
   if (offsets != nullptr) return multiply_experts(b, product, offsets, num_experts, pool);
   if (b.p != 0) {

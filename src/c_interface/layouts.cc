@@ -165,7 +165,7 @@ Result<std::shared_ptr<const MappedFile>> no_file() {
   return std::make_shared<const MappedFile>(std::move(mapped));
 }
 
-/// The context's mutex is held.
+/// The thread has a turn on the context.
 Result<Matrix> import_checkpoint(const subbyte_layout& layout, const ReadTensors& tensors,
                                  Executor& pool) {
   SUBBYTE_TRY(const QuantizationConfig config, read_config(layout.config));
@@ -192,7 +192,7 @@ Status import_matrix(const subbyte_context* context, const subbyte_layout* from,
   SUBBYTE_TRY(const ReadTensors read, read_tensors(tensors, count, stream, int4pack));
   auto made = std::make_unique<subbyte_matrix>();
   made->context = context->shared;
-  const std::scoped_lock lock(context->shared->mutex);
+  SUBBYTE_TRY(const auto turn, Turn::take(context->shared));
   Executor& pool = context->shared->execution->pool();
   if (int4pack) {
     SUBBYTE_TRY(const Int4Operand operand, read_int4pack(layout.name, layout.tile, read));
@@ -217,7 +217,7 @@ Status import_matrix(const subbyte_context* context, const subbyte_layout* from,
   return {};
 }
 
-/// The context's mutex is held.
+/// The thread has a turn on the context.
 Status export_checkpoint(const Exporter& exporter, const Matrix& from, Executor& pool,
                          subbyte_tensors& to) {
   const std::string module(kModule);
@@ -244,7 +244,7 @@ Status export_matrix(const subbyte_matrix* matrix, const subbyte_layout* from,
     SUBBYTE_TRY(number, float_of("layout.number", layout.number));
   }
   const bool int4pack = is_int4pack(layout.name);
-  const std::scoped_lock lock(matrix->context->mutex);
+  SUBBYTE_TRY(const auto turn, Turn::take(matrix->context));
   Executor& pool = matrix->context->execution->pool();
   if (matrix->on_gpu != nullptr && int4pack) {
     const GpuMatrix& packed = *matrix->on_gpu;

@@ -287,24 +287,47 @@ TEST(CLayouts, of_aten_come_back_and_multiply) {
 
 TEST(CLayouts, keep_zeros_of_aten_that_were_fitted_freely) {
   const CContext context = c_context();
-  const CMatrix matrix = random_int4(context, Format::kBF16, 32);
-  const CTensors tensors = export_to(matrix, c_layout("int4pack-cpu", "64"));
-  std::vector<subbyte_tensor> all = list(tensors);
-  std::vector<uint16_t> numbers(8 * 64 * 2);
-  std::memcpy(numbers.data(), all[1].data, numbers.size() * 2);
-  const FormatInfo& bf16 = info(Format::kBF16);
-  numbers[1] = static_cast<uint16_t>(bf16.encode(0.3, Rounding::kNearestEven));  // z of output 0
-  all[1].data = numbers.data();
-  const CMatrix back = import_from(context, c_layout("int4pack-cpu", "64"), all);
-  auto w = c_struct<subbyte_weights>();
-  ASSERT_EQ(subbyte_matrix_describe(back.get(), &w), SUBBYTE_OK);
-  EXPECT_EQ(w.element, SUBBYTE_I4);
-  EXPECT_EQ(w.zero, SUBBYTE_BF16);
-  const int code = static_cast<const uint8_t*>(w.codes)[0] & 15;
-  const double s = bf16.decode(numbers[0]), z = bf16.decode(numbers[1]);
-  EXPECT_EQ(weights_of(back)[0], static_cast<float>((code - 8) * s + z));
-  const CTensors again = export_to(back, c_layout("int4pack-cpu", "64"));
-  EXPECT_EQ(std::memcmp(list(again)[1].data, numbers.data(), numbers.size() * 2), 0);
+  for (const Format type : {Format::kF16, Format::kBF16, Format::kF32}) {
+    const CMatrix matrix = random_int4(context, type, 32);
+    const CTensors tensors = export_to(matrix, c_layout("int4pack-cpu", "64"));
+    std::vector<subbyte_tensor> all = list(tensors);
+    const FormatInfo& number = info(type);
+    const std::size_t width = number.bits / 8;
+    std::vector<std::byte> numbers(8 * 64 * 2 * width);
+    std::memcpy(numbers.data(), all[1].data, numbers.size());
+    const uint32_t offset = number.encode(0.3, Rounding::kNearestEven);
+    std::memcpy(numbers.data() + width, &offset, width);  // z of output 0
+    all[1].data = numbers.data();
+    const CMatrix back = import_from(context, c_layout("int4pack-cpu", "64"), all);
+    auto w = c_struct<subbyte_weights>();
+    ASSERT_EQ(subbyte_matrix_describe(back.get(), &w), SUBBYTE_OK);
+    EXPECT_EQ(w.element, SUBBYTE_I4);
+    EXPECT_EQ(w.zero, static_cast<int32_t>(type));
+    const int code = static_cast<const uint8_t*>(w.codes)[0] & 15;
+    uint32_t scale = 0;
+    std::memcpy(&scale, numbers.data(), width);
+    const double exact = (code - 8) * number.decode(scale) + number.decode(offset);
+    EXPECT_EQ(weights_of(back)[0], static_cast<float>(exact));
+    const CTensors again = export_to(back, c_layout("int4pack-cpu", "64"));
+    EXPECT_EQ(std::memcmp(list(again)[1].data, numbers.data(), numbers.size()), 0);
+  }
+}
+
+TEST(CLayouts, of_aten_have_no_place_for_an_order_of_inputs) {
+  const CContext context = c_context();
+  RandomMatrix random =
+      random_matrix({Format::kU4, Format::kBF16, Zero::kU8, 32}, 64, 256, Contents::kReal, 7);
+  std::vector<uint32_t> order(256);
+  for (uint32_t k = 0; k < 256; ++k) order[k] = 255 - k;
+  random.view.input_order = order;
+  const CMatrix matrix = c_matrix(context, c_weights(random.view));
+  for (const auto& [name, tile] : {std::pair("int4pack-cpu", "64"), std::pair("int4pack-cuda", "8"),
+                                   std::pair<const char*, const char*>("int4pack-xpu", nullptr)}) {
+    const subbyte_layout layout = c_layout(name, tile);
+    subbyte_tensors* made = nullptr;
+    EXPECT_EQ(code_of(subbyte_matrix_export(matrix.get(), &layout, &made)), "layout.input_order")
+        << name;
+  }
 }
 
 TEST(CLayouts, refuse_by_name) {

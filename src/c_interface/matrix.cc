@@ -32,7 +32,7 @@ Status create(const subbyte_context* context, const subbyte_weights* weights, vo
   auto made = std::make_unique<subbyte_matrix>();
   made->context = context->shared;
   made->row_order = description.row_order;
-  const std::scoped_lock lock(context->shared->mutex);
+  SUBBYTE_TRY(const auto turn, c::Turn::take(context->shared));
   Executor& pool = context->shared->execution->pool();
   if (description.device >= 0) {
     SUBBYTE_TRY(made->on_gpu, c::GpuMatrix::pack(description, stream, pool));
@@ -57,7 +57,7 @@ Status to_gpu(const subbyte_matrix* matrix, int32_t device, int32_t row_order, v
   auto made = std::make_unique<subbyte_matrix>();
   made->context = matrix->context;
   made->row_order = static_cast<gpu::RowOrder>(row_order);
-  const std::scoped_lock lock(matrix->context->mutex);
+  SUBBYTE_TRY(const auto turn, c::Turn::take(matrix->context));
   SUBBYTE_TRY(made->on_gpu, c::GpuMatrix::upload(matrix->matrix, made->row_order, device, stream,
                                                  matrix->context->execution->pool()));
   made->matrix.view = outline(matrix->matrix.view);
@@ -132,18 +132,19 @@ Status quantize(const subbyte_context* context, const subbyte_quantizer* from, c
   };
   auto made = std::make_unique<subbyte_matrix>();
   made->context = context->shared;
-  const std::scoped_lock lock(context->shared->mutex);
-  SUBBYTE_TRY(made->matrix, format->quantize({.rows = rows, .cols = cols, .read_row = reader}, form,
-                                             context->shared->execution->pool()));
+  SUBBYTE_TRY(const auto turn, c::Turn::take(context->shared));
+  SUBBYTE_TRY(made->matrix,
+              quantize_one(*format, rows, cols, reader, form, context->shared->execution->pool()));
   *to = made.release();
   return {};
 }
 
-Status dequantize_on_host(c::Context& context, const MatrixView& view, Format number, void* out) {
+Status dequantize_on_host(const std::shared_ptr<c::Context>& context, const MatrixView& view,
+                          Format number, void* out) {
   if (view.rows == 0) return {};
-  const std::scoped_lock lock(context.mutex);
-  return cpu::dequantize(view, number, out, context.execution->kernels(),
-                         context.execution->pool());
+  SUBBYTE_TRY(const auto turn, c::Turn::take(context));
+  return cpu::dequantize(view, number, out, context->execution->kernels(),
+                         context->execution->pool());
 }
 
 Status dequantize(const subbyte_matrix* matrix, int32_t number, void* out, void* stream) {
@@ -151,7 +152,7 @@ Status dequantize(const subbyte_matrix* matrix, int32_t number, void* out, void*
   SUBBYTE_TRY(const Format type, c::float_of("number", number));
   if (matrix->on_gpu != nullptr) return matrix->on_gpu->dequantize(type, out, stream);
   SUBBYTE_CHECK(c::check_on_host({{"out", out}}));
-  return dequantize_on_host(*matrix->context, matrix->matrix.view, type, out);
+  return dequantize_on_host(matrix->context, matrix->matrix.view, type, out);
 }
 
 Status dequantize_weights(const subbyte_context* context, const subbyte_weights* weights,
@@ -169,11 +170,11 @@ Status dequantize_weights(const subbyte_context* context, const subbyte_weights*
   }
   SUBBYTE_CHECK(c::check_on_host({{"out", out}}));
   description.borrows = true;
-  SUBBYTE_TRY(const Matrix matrix, [&] {
-    const std::scoped_lock lock(context->shared->mutex);
+  SUBBYTE_TRY(const Matrix matrix, [&]() -> Result<Matrix> {
+    SUBBYTE_TRY(const auto turn, c::Turn::take(context->shared));
     return c::to_host(description, stream, context->shared->execution->pool());
   }());
-  return dequantize_on_host(*context->shared, matrix.view, type, out);
+  return dequantize_on_host(context->shared, matrix.view, type, out);
 }
 
 }  // namespace

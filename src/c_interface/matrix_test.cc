@@ -52,10 +52,12 @@ TEST(CMatrix, gives_the_weights_of_the_oracle_in_every_format) {
     const Format scale = element->id == Format::kE2M1 ? Format::kE8M0 : Format::kF32;
     formats.push_back({element->id, scale, Zero::kNone, 32});
     if (is_integer) formats.push_back({element->id, Format::kBF16, Zero::kBF16, 0});
+    if (is_integer) formats.push_back({element->id, Format::kF32, Zero::kF32, 32});
     if (element->id == Format::kU4) formats.push_back({element->id, Format::kF16, Zero::kU8, 24});
   }
   for (const WeightFormat& format : formats) {
-    const RandomMatrix random = random_matrix(format, 3, 96, Contents::kExact, 7);
+    RandomMatrix random = random_matrix(format, 3, 96, Contents::kExact, 7);
+    random.view.tensor_scale = 0.25;
     if (format.element == Format::kE8M0 || format.element == Format::kE5M2) continue;  // NaN codes
     const CMatrix matrix = c_matrix(context, c_weights(random.view));
     ASSERT_NE(matrix, nullptr);
@@ -179,6 +181,9 @@ TEST(CMatrix, refuses_descriptions_that_say_nothing) {
   EXPECT_EQ(code([](auto& w) { w.scale = SUBBYTE_NONE; }), "c.argument");
   EXPECT_EQ(code([](auto& w) { w.zero = SUBBYTE_U4; }), "c.argument");
   EXPECT_EQ(code([](auto& w) { w.group_size = -1; }), "c.argument");
+  EXPECT_EQ(code([](auto& w) { w.group_size = INT64_MAX; }), "c.argument");
+  EXPECT_EQ(code([](auto& w) { w.group_size = INT64_MIN; }), "c.argument");
+  EXPECT_EQ(code([](auto& w) { w.tensor_scale = INFINITY; }), "c.argument");
   EXPECT_EQ(code([](auto& w) { w.rows = -1; }), "c.argument");
   EXPECT_EQ(code([](auto& w) { w.rows = int64_t{1} << 40; }), "c.argument");
   EXPECT_EQ(code([](auto& w) { w.cols = 0; }), "c.argument");
@@ -234,9 +239,36 @@ TEST(CMatrix, quantizes_to_every_format) {
   quantizer.bits = 4;
   quantizer.group_size = 100;
   EXPECT_NE(quantize(), "ok");
+  quantizer.group_size = INT64_MAX;
+  EXPECT_NE(quantize(), "ok");
   numbers[5] = NAN;
   quantizer.group_size = 0;
   EXPECT_EQ(quantize(), "quantize.not_finite");
+}
+
+TEST(CMatrix, says_what_is_lost_in_rounding) {
+  const CContext context = c_context();
+  for (const float size : {1e-30f, 1.0f, 1e30f}) {
+    const std::vector<float> numbers(4 * 128, size);
+    for (const char* format : {"awq", "gptq", "nvfp4", "nf4", "kbit"}) {
+      auto quantizer = c_struct<subbyte_quantizer>();
+      quantizer.format = format;
+      subbyte_matrix* made = nullptr;
+      const std::string code = code_of(subbyte_matrix_quantize(
+          context.get(), &quantizer, numbers.data(), SUBBYTE_F32, 4, 128, &made));
+      const CMatrix matrix(made);
+      // AWQ and GPTQ have scales in f16, the others a factor or scales in f32.
+      const bool is_f16 = *format == 'a' || *format == 'g';
+      if (is_f16 && size != 1) {
+        EXPECT_EQ(code, size < 1 ? "quantize.loss" : "quantize.scale_overflow") << format;
+        continue;
+      }
+      ASSERT_EQ(code, "ok") << format << ' ' << size << ": " << subbyte_last_error();
+      float first[4 * 128];
+      ASSERT_EQ(subbyte_matrix_dequantize(made, SUBBYTE_F32, first, nullptr), SUBBYTE_OK);
+      EXPECT_NEAR(first[0] / size, 1, 0.2) << format << ' ' << size;
+    }
+  }
 }
 
 TEST(CMatrix, describes_without_a_handle_what_it_dequantizes) {

@@ -241,6 +241,51 @@ TEST(CSession, cancels_and_answers_beside_others) {
   EXPECT_EQ(subbyte_session_cancel(s, id), SUBBYTE_OK) << "it has ended";
 }
 
+/// What an event function got that used its session.
+struct FromWithin {
+  subbyte_session* session;
+  std::vector<std::string> codes;
+};
+
+TEST(CSession, refuses_calls_of_its_own_event_function) {
+  const CSession session = open_session();
+  uint64_t id = 0;
+  ASSERT_EQ(subbyte_session_add(session.get(), kRequest, &id), SUBBYTE_OK);
+  FromWithin within = {session.get(), {}};
+  const subbyte_event_function event = [](void* user, const char*) {
+    auto& from = *static_cast<FromWithin*>(user);
+    int32_t idle = 0;
+    uint64_t other = 0;
+    char* text = nullptr;
+    from.codes.push_back(code_of(subbyte_session_idle(from.session, &idle)));
+    from.codes.push_back(code_of(subbyte_session_add(from.session, kRequest, &other)));
+    from.codes.push_back(code_of(subbyte_session_poll(from.session, &text)));
+    from.codes.push_back(code_of(subbyte_session_cancel(from.session, 1)));
+    from.codes.push_back(code_of(subbyte_session_complete(from.session, kRequest, &text)));
+    from.codes.push_back(code_of(subbyte_session_describe(from.session, &text)));
+  };
+  int32_t idle = 0;
+  while (within.codes.empty()) {
+    ASSERT_EQ(subbyte_session_step(session.get(), event, &within), SUBBYTE_OK);
+  }
+  EXPECT_EQ(within.codes, std::vector<std::string>(within.codes.size(), "session.busy"));
+  EXPECT_EQ(subbyte_session_idle(session.get(), &idle), SUBBYTE_OK) << "the step is over";
+  EXPECT_EQ(idle, 0) << "nothing was cancelled";
+}
+
+TEST(CSession, may_be_destroyed_by_its_event_function) {
+  CSession session = open_session();
+  uint64_t id = 0;
+  ASSERT_EQ(subbyte_session_add(session.get(), kRequest, &id), SUBBYTE_OK);
+  subbyte_session* const handle = session.get();
+  int result = SUBBYTE_OK;
+  while (session != nullptr && result == SUBBYTE_OK) {
+    result = subbyte_session_step(
+        handle, [](void* user, const char*) { static_cast<CSession*>(user)->reset(); }, &session);
+  }
+  EXPECT_EQ(result, SUBBYTE_OK);
+}
+
 TEST(CSession, of_two_models_run_in_one_process) {
   const CSession first = open_session(), second = open_session(64);
   std::string answers[2];
@@ -335,6 +380,48 @@ TEST(CTools, give_the_reports_of_the_commands) {
   EXPECT_EQ(same["verdict"], "same_bytes");
   const json::Value other = take(subbyte_diff(context.get(), copy.c_str(), small.c_str(), &text));
   EXPECT_EQ(other["verdict"], "different");
+}
+
+/// A context that a progress function uses, and what it got.
+struct Progressing {
+  CContext context;
+  std::string code;
+  std::string of_other;
+};
+
+TEST(CTools, refuse_a_context_to_their_own_progress_function) {
+  Progressing within = {c_context(), "", ""};
+  const subbyte_progress_function progress = [](void* user, uint64_t, uint64_t) {
+    auto& from = *static_cast<Progressing*>(user);
+    char* text = nullptr;
+    from.code = code_of(subbyte_inspect(from.context.get(), demo_model().c_str(), &text));
+    const CContext other = c_context();
+    from.of_other = code_of(subbyte_inspect(other.get(), demo_model().c_str(), &text));
+    subbyte_free(text);
+  };
+  char* text = nullptr;
+  ASSERT_EQ(
+      subbyte_verify(within.context.get(), demo_model().c_str(), nullptr, progress, &within, &text),
+      SUBBYTE_OK)
+      << subbyte_last_error();
+  EXPECT_EQ(within.code, "context.busy");
+  EXPECT_EQ(within.of_other, "ok");
+  subbyte_free(text);
+  ASSERT_EQ(subbyte_inspect(within.context.get(), demo_model().c_str(), &text), SUBBYTE_OK);
+  subbyte_free(text);
+}
+
+TEST(CTools, go_on_when_their_progress_function_destroys_the_context) {
+  CContext context = c_context();
+  char* text = nullptr;
+  ASSERT_EQ(subbyte_verify(
+                context.get(), demo_model().c_str(), nullptr,
+                [](void* user, uint64_t, uint64_t) { static_cast<CContext*>(user)->reset(); },
+                &context, &text),
+            SUBBYTE_OK)
+      << subbyte_last_error();
+  EXPECT_EQ(context, nullptr);
+  subbyte_free(text);
 }
 
 TEST(CTools, refuse_by_name) {

@@ -16,22 +16,37 @@ namespace {
 
 constexpr int64_t kMaxRows = int64_t{1} << 31;
 
-Status read_stride(const char* name, int64_t& stride, int64_t least, bool may_be_shorter) {
+Status read_stride(const std::string& name, int64_t& stride, int64_t least, bool may_be_shorter) {
   if (stride == 0) stride = least;
   if (stride >= (may_be_shorter ? 0 : least) && stride < (int64_t{1} << 40)) return {};
-  return refuse(std::string("product.") + name, "0 or at least " + std::to_string(least), stride);
+  return refuse("product." + name, "0 or at least " + std::to_string(least), stride);
+}
+
+/// Checks that so many strides can be counted in bytes, which are added to an address.
+Status check_extent(const std::string& name, int64_t count, int64_t stride) {
+  constexpr uint64_t kMaxExtent = uint64_t{1} << 58;
+  const auto extent = stride < 0 ? std::nullopt : checked_mul(count, stride);
+  if (extent && *extent <= kMaxExtent) return {};
+  return refuse("product." + name,
+                "0 or more, and " + std::to_string(count) + " of it up to 2^58 numbers", stride);
 }
 
 Status read_strides(subbyte_product& p, int64_t outputs, int64_t cols) {
+  struct Strides {
+    std::string name;
+    int64_t& row;
+    int64_t& matrix;
+    int64_t least;
+  };
   const bool has_one = p.m <= 1;
-  SUBBYTE_CHECK(read_stride("x_stride", p.x_stride, cols, has_one));
-  SUBBYTE_CHECK(read_stride("y_stride", p.y_stride, outputs, has_one));
-  SUBBYTE_CHECK(read_stride("residual_stride", p.residual_stride, outputs, has_one));
-  if (p.x_batch_stride == 0) p.x_batch_stride = p.m * p.x_stride;
-  if (p.y_batch_stride == 0) p.y_batch_stride = p.m * p.y_stride;
-  if (p.residual_batch_stride == 0) p.residual_batch_stride = p.m * p.residual_stride;
-  for (const int64_t stride : {p.x_batch_stride, p.y_batch_stride, p.residual_batch_stride}) {
-    if (stride < 0) return refuse("product: a batch stride", "0 or more", stride);
+  for (const Strides& s :
+       {Strides{"x_", p.x_stride, p.x_batch_stride, cols},
+        Strides{"y_", p.y_stride, p.y_batch_stride, outputs},
+        Strides{"residual_", p.residual_stride, p.residual_batch_stride, outputs}}) {
+    SUBBYTE_CHECK(read_stride(s.name + "stride", s.row, s.least, has_one));
+    SUBBYTE_CHECK(check_extent(s.name + "stride", p.m, s.row));
+    if (s.matrix == 0) s.matrix = p.m * s.row;
+    SUBBYTE_CHECK(check_extent(s.name + "batch_stride", p.batch, s.matrix));
   }
   const int64_t y_end = p.m == 0 ? 0 : (p.m - 1) * p.y_stride + outputs;
   if (p.batch > 1 && p.y_batch_stride < y_end) {
@@ -239,7 +254,7 @@ Status multiply_matrix(const subbyte_matrix* matrix, const subbyte_product* prod
                                {"product.y", p.y},
                                {"product.bias", p.bias},
                                {"product.residual", p.residual}}));
-  const std::scoped_lock lock(matrix->context->mutex);
+  SUBBYTE_TRY(const auto turn, Turn::take(matrix->context));
   Execution& execution = *matrix->context->execution;
   if (matrix->multiplied == nullptr) {
     SUBBYTE_TRY(LinearWeights made, LinearWeights::create(execution, matrix->matrix));

@@ -154,11 +154,14 @@ TEST(CProducts, have_a_batch_and_strides) {
 
 TEST(CProducts, take_float_zero_points_and_formats_without_a_kernel) {
   const CContext context = c_context();
-  for (const WeightFormat& format : {WeightFormat{Format::kI4, Format::kBF16, Zero::kBF16, 32},
-                                     WeightFormat{Format::kU4, Format::kF16, Zero::kF16, 0},
-                                     WeightFormat{Format::kU6, Format::kF32, Zero::kU8, 12}}) {
+  for (const WeightFormat& format :
+       {WeightFormat{Format::kI4, Format::kBF16, Zero::kBF16, 32},
+        WeightFormat{Format::kU4, Format::kF16, Zero::kF16, 0},
+        WeightFormat{Format::kI4, Format::kF32, Zero::kF32, 32}, WeightFormat{Format::kF32},
+        WeightFormat{Format::kU6, Format::kF32, Zero::kU8, 12}}) {
     const int64_t cols = format.group_size == 12 ? 60 : 64;
-    const RandomMatrix random = random_matrix(format, 9, cols, Contents::kExact, 5);
+    RandomMatrix random = random_matrix(format, 9, cols, Contents::kExact, 5);
+    random.view.tensor_scale = 0.5;
     const CMatrix matrix = c_matrix(context, c_weights(random.view));
     const std::vector<float> x = random_inputs(2, cols, Contents::kExact, 6);
     std::vector<float> y(2 * 9);

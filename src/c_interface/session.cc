@@ -4,7 +4,7 @@
 
 #include <deque>
 #include <map>
-#include <mutex>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -12,16 +12,26 @@
 #include "base/random.h"
 #include "base/sha256.h"
 #include "c_interface/errors.h"
+#include "c_interface/turns.h"
 #include "completions/answer.h"
 #include "completions/request.h"
 
-struct subbyte_session {
-  std::mutex mutex;
+namespace {
+
+struct State : subbyte::c::Turns {
+  State() : Turns("session") {}
+
   std::string name;
   std::unique_ptr<subbyte::Session> session;
   uint64_t seed = 0;
   uint64_t num_added = 0;
   std::vector<subbyte::Delta> pending;  // of requests that ended outside of a step
+};
+
+}  // namespace
+
+struct subbyte_session {
+  std::shared_ptr<State> state;
 };
 
 using namespace subbyte;
@@ -67,16 +77,16 @@ Status open(const char* model, const subbyte_session_options* from, subbyte_sess
   if (o.max_sequences > 0) options.size.max_sequences = o.max_sequences;
   options.size.scored_rows = kScoredPromptTokens;
   options.seed = o.seed;
-  auto made = std::make_unique<subbyte_session>();
+  auto made = std::make_shared<State>();
   SUBBYTE_TRY(made->session, Session::open(model, options));
   made->name = model;
   made->seed = o.seed;
-  *to = made.release();
+  *to = new subbyte_session{std::move(made)};
   return {};
 }
 
-/// The mutex is held, here and below.
-Result<CompletionRequest> read_request(subbyte_session& session, const char* text) {
+/// The thread has a turn on the session, here and below.
+Result<CompletionRequest> read_request(State& session, const char* text) {
   SUBBYTE_TRY(const Value value, json::parse(text, "request", {}, json::kTextMemoryFactor));
   SUBBYTE_TRY(const json::Object body, json::Object::of(value, "request"));
   const TextSetup& setup = session.session->text();
@@ -146,15 +156,16 @@ std::string event_of(const Delta& delta) {
 
 Status add(subbyte_session* session, const char* text, uint64_t* id) {
   SUBBYTE_CHECK(c::check_addresses({{"session", session}, {"request", text}, {"id", id}}));
-  const std::scoped_lock lock(session->mutex);
-  SUBBYTE_TRY(const CompletionRequest request, read_request(*session, text));
-  SUBBYTE_TRY(const RequestId added, session->session->add(request));
+  SUBBYTE_TRY(const auto turn, c::Turn::take(session->state));
+  State& state = *session->state;
+  SUBBYTE_TRY(const CompletionRequest request, read_request(state, text));
+  SUBBYTE_TRY(const RequestId added, state.session->add(request));
   *id = static_cast<uint64_t>(added);
   return {};
 }
 
 /// What waits, and what a step gives.
-Result<std::vector<Delta>> take_step(subbyte_session& session) {
+Result<std::vector<Delta>> take_step(State& session) {
   std::vector<Delta> deltas = std::move(session.pending);
   session.pending.clear();
   if (session.session->idle()) return deltas;
@@ -170,16 +181,18 @@ Result<std::vector<Delta>> take_step(subbyte_session& session) {
 Status step(subbyte_session* session, subbyte_event_function function, void* user) {
   SUBBYTE_CHECK(c::check_addresses(
       {{"session", session}, {"event", reinterpret_cast<const void*>(function)}}));
-  const std::scoped_lock lock(session->mutex);
-  SUBBYTE_TRY(const std::vector<Delta> deltas, take_step(*session));
+  SUBBYTE_TRY(const auto turn, c::Turn::take(session->state));
+  State& state = *session->state;
+  SUBBYTE_TRY(const std::vector<Delta> deltas, take_step(state));
   for (const Delta& delta : deltas) function(user, event_of(delta).c_str());
   return {};
 }
 
 Status poll(subbyte_session* session, char** json) {
   SUBBYTE_CHECK(c::check_addresses({{"session", session}, {"json", json}}));
-  const std::scoped_lock lock(session->mutex);
-  SUBBYTE_TRY(const std::vector<Delta> deltas, take_step(*session));
+  SUBBYTE_TRY(const auto turn, c::Turn::take(session->state));
+  State& state = *session->state;
+  SUBBYTE_TRY(const std::vector<Delta> deltas, take_step(state));
   std::string text = "[";
   for (const Delta& delta : deltas) text += (text.size() > 1 ? "," : "") + event_of(delta);
   return c::hand_out(text + "]", json);
@@ -187,25 +200,28 @@ Status poll(subbyte_session* session, char** json) {
 
 Status cancel(subbyte_session* session, uint64_t id) {
   SUBBYTE_CHECK(c::check_addresses({{"session", session}}));
-  const std::scoped_lock lock(session->mutex);
-  for (Delta& delta : session->session->cancel(static_cast<RequestId>(id))) {
-    session->pending.push_back(std::move(delta));
+  SUBBYTE_TRY(const auto turn, c::Turn::take(session->state));
+  State& state = *session->state;
+  for (Delta& delta : state.session->cancel(static_cast<RequestId>(id))) {
+    state.pending.push_back(std::move(delta));
   }
   return {};
 }
 
 Status ask_idle(subbyte_session* session, int32_t* idle) {
   SUBBYTE_CHECK(c::check_addresses({{"session", session}, {"idle", idle}}));
-  const std::scoped_lock lock(session->mutex);
-  *idle = session->session->idle() && session->pending.empty() ? 1 : 0;
+  SUBBYTE_TRY(const auto turn, c::Turn::take(session->state));
+  State& state = *session->state;
+  *idle = state.session->idle() && state.pending.empty() ? 1 : 0;
   return {};
 }
 
 Status describe(subbyte_session* session, char** json) {
   SUBBYTE_CHECK(c::check_addresses({{"session", session}, {"json", json}}));
-  const std::scoped_lock lock(session->mutex);
-  const Session& s = *session->session;
-  const Value root = {{"model", session->name},
+  SUBBYTE_TRY(const auto turn, c::Turn::take(session->state));
+  State& state = *session->state;
+  const Session& s = *state.session;
+  const Value root = {{"model", state.name},
                       {"device", s.ready().backend->description()},
                       {"context", s.context()},
                       {"max_context", s.ready().config.max_positions},
@@ -225,7 +241,7 @@ struct Answer {
 };
 
 /// Keeps a delta of the request, and hands on any other.
-Status take(subbyte_session& session, Answer& answer, Delta delta) {
+Status take(State& session, Answer& answer, Delta delta) {
   if (delta.request != answer.id) {
     session.pending.push_back(std::move(delta));
     return {};
@@ -244,38 +260,39 @@ Status take(subbyte_session& session, Answer& answer, Delta delta) {
 Status complete(subbyte_session* session, const char* text, char** response) {
   SUBBYTE_CHECK(
       c::check_addresses({{"session", session}, {"request", text}, {"response", response}}));
-  const std::scoped_lock lock(session->mutex);
-  SUBBYTE_TRY(CompletionRequest request, read_request(*session, text));
+  SUBBYTE_TRY(const auto turn, c::Turn::take(session->state));
+  State& state = *session->state;
+  SUBBYTE_TRY(CompletionRequest request, read_request(state, text));
   request.is_whole = true;
-  const TextSetup& setup = session->session->text();
+  const TextSetup& setup = state.session->text();
   SUBBYTE_TRY(std::vector<TokenId> prompt, setup.encode(request));
   Answer answer;
   answer.counts.prompt = std::ssize(prompt);
   answer.num_left = request.num_samples;
-  SUBBYTE_TRY(answer.id, session->session->add(request, std::move(prompt)));
+  SUBBYTE_TRY(answer.id, state.session->add(request, std::move(prompt)));
   for (int64_t i = 0; i < request.num_samples; ++i) {
     answer.choices.emplace_back(request, setup.tokenizer);
   }
   while (answer.num_left > 0) {
-    auto deltas = session->session->step();
+    auto deltas = state.session->step();
     Status status = deltas.ok() ? Status() : Status(deltas.error());
     if (deltas.ok()) {
       for (Delta& delta : *deltas) {
-        Status taken = take(*session, answer, std::move(delta));
+        Status taken = take(state, answer, std::move(delta));
         if (status.ok()) status = std::move(taken);
       }
     }
     if (status.ok()) continue;
-    session->session->cancel(answer.id);
+    state.session->cancel(answer.id);
     return status;
   }
   Value choices = Value::array();
   for (Choice& choice : answer.choices)
     choices.push_back(choice.take_json(std::ssize(choices), {}));
   const std::string digest = sha256(std::as_bytes(std::span(std::string_view(text))));
-  return c::hand_out(json::to_text(response_body(request, digest, session->name, std::move(choices),
-                                                 answer.counts)),
-                     response);
+  return c::hand_out(
+      json::to_text(response_body(request, digest, state.name, std::move(choices), answer.counts)),
+      response);
 }
 
 }  // namespace

@@ -75,8 +75,10 @@ struct Int4Target {
   Shape weight_shape;
   Shape groups_shape;  // of scales_and_zeros, or of scales and of zeros
 };
+/// Refuses an order of inputs, which the operands have no place for. Code layout.input_order.
+Status check_int4pack_order(const MatrixView& matrix);
 /// Reads no bytes of the matrix. `number`: of the scales, kNone for their own type. Codes:
-/// layout.format, layout.shape, c.argument.
+/// layout.format, layout.shape, layout.input_order, c.argument.
 Result<Int4Target> plan_int4pack(std::string_view layout, const char* tile, Format number,
                                  const MatrixView& matrix);
 /// The tensors of a matrix of the host. Codes: layout.*.

@@ -34,7 +34,7 @@ class Progress {
   void* user_;
 };
 
-/// A backend on the threads of the context, whose mutex is held.
+/// A backend on the threads of the context, on which this thread has a turn.
 Result<std::unique_ptr<Backend>> host_backend(const subbyte_context& context) {
   DeviceOptions options;
   options.device = "cpu";
@@ -45,7 +45,7 @@ Result<std::unique_ptr<Backend>> host_backend(const subbyte_context& context) {
 Status inspect(const subbyte_context* context, const char* name, char** to) {
   SUBBYTE_CHECK(check_addresses({{"context", context}, {"path", name}, {"json", to}}));
   SUBBYTE_TRY(const path found, find_checkpoint(name));
-  const std::scoped_lock lock(context->shared->mutex);
+  SUBBYTE_TRY(const auto turn, Turn::take(context->shared));
   SUBBYTE_TRY(const auto backend, host_backend(*context));
   SUBBYTE_TRY(Inspection inspection, subbyte::inspect(found, backend->host(), backend.get()));
   if (!inspection.architecture.empty()) {  // a model, which sessions open with its tokenizer
@@ -62,7 +62,7 @@ Status verify(const subbyte_context* context, const char* name, const char* text
   SUBBYTE_TRY(const json::Object object, json::Object::of(value, "options"));
   SUBBYTE_TRY(const auto checksums, object.boolean("checksums"));
   SUBBYTE_TRY(const path found, find_checkpoint(name));
-  const std::scoped_lock lock(context->shared->mutex);
+  SUBBYTE_TRY(const auto turn, Turn::take(context->shared));
   SUBBYTE_TRY(const auto backend, host_backend(*context));
   VerifyOptions options;
   options.checksums = checksums.value_or(false);
@@ -77,7 +77,7 @@ Status diff(const subbyte_context* context, const char* first, const char* secon
       check_addresses({{"context", context}, {"first", first}, {"second", second}, {"json", to}}));
   SUBBYTE_TRY(const path a, find_model(first));
   SUBBYTE_TRY(const path b, find_model(second));
-  const std::scoped_lock lock(context->shared->mutex);
+  SUBBYTE_TRY(const auto turn, Turn::take(context->shared));
   SUBBYTE_TRY(const ModelDiff found, diff_models(a, b, context->shared->execution->pool()));
   return hand_out(json::to_text(to_json(found)), to);
 }
@@ -99,7 +99,7 @@ Status convert(const subbyte_context* context, const char* source, const char* d
   SUBBYTE_TRY(const auto allow_lossy, object.boolean("allow_lossy"));
   options.allow_lossy = allow_lossy.value_or(false);
   SUBBYTE_TRY(const path found, find_model(source));
-  const std::scoped_lock lock(context->shared->mutex);
+  SUBBYTE_TRY(const auto turn, Turn::take(context->shared));
   Executor& pool = context->shared->execution->pool();
   options.check = [&](const path& result) {
     return check_written(found, result, "convert.result", pool);
@@ -151,7 +151,7 @@ Status quantize_checkpoint(const subbyte_context* context, const char* source,
   SUBBYTE_TRY(const json::Object object, json::Object::of(value, "options"));
   SUBBYTE_TRY(QuantizeOptions options, read_quantize_options(object));
   SUBBYTE_TRY(const path found, find_model(source));
-  const std::scoped_lock lock(context->shared->mutex);
+  SUBBYTE_TRY(const auto turn, Turn::take(context->shared));
   Executor& pool = context->shared->execution->pool();
   options.check = [&](const path& result) {
     return check_written(found, result, "quantize.result", pool);

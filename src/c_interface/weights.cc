@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "c_interface/gpu.h"
 #include "checkpoints/act_order.h"
 #include "matrix/codebook.h"
+#include "matrix/input_order.h"
 
 namespace subbyte::c {
 namespace {
@@ -29,15 +31,19 @@ Result<Zero> zero_of(int32_t zero) {
       return Zero::kF16;
     case SUBBYTE_BF16:
       return Zero::kBF16;
+    case SUBBYTE_F32:
+      return Zero::kF32;
     default:
       return refuse("weights.zero",
-                    "SUBBYTE_NONE, SUBBYTE_U8, SUBBYTE_U16, SUBBYTE_F16 or SUBBYTE_BF16", zero);
+                    "SUBBYTE_NONE, SUBBYTE_U8, SUBBYTE_U16, SUBBYTE_F16, SUBBYTE_BF16 or "
+                    "SUBBYTE_F32",
+                    zero);
   }
 }
 
 int32_t number_of_zero(Zero zero) {
-  constexpr std::array<int32_t, 5> kNumbers = {SUBBYTE_NONE, SUBBYTE_U8, SUBBYTE_U16, SUBBYTE_F16,
-                                               SUBBYTE_BF16};
+  constexpr std::array<int32_t, 6> kNumbers = {SUBBYTE_NONE, SUBBYTE_U8,   SUBBYTE_U16,
+                                               SUBBYTE_F16,  SUBBYTE_BF16, SUBBYTE_F32};
   return kNumbers[static_cast<std::size_t>(zero)];
 }
 
@@ -58,7 +64,9 @@ Result<WeightFormat> read_format(const subbyte_weights& w) {
   if (element.bits > kMaxElementBits) {
     return refuse("weights.element", "up to 8 bits where there is a scale", element.name);
   }
-  if (w.group_size < 0) return refuse("weights.group_size", "0 or more", w.group_size);
+  if (w.group_size < 0 || w.group_size > kMaxSize) {
+    return refuse("weights.group_size", "0 to 2^24", w.group_size);
+  }
   format.group_size = w.group_size;
   return format;
 }
@@ -226,14 +234,9 @@ Status sort_inputs(const Description& description, void* stream, Executor& pool,
 }  // namespace
 
 Status check_input_order(std::span<const uint32_t> order) {
-  std::vector<bool> seen(order.size());
-  for (const uint32_t input : order) {
-    if (input >= order.size() || seen[input]) {
-      return refuse("weights.input_order", "every input once", input);
-    }
-    seen[input] = true;
-  }
-  return {};
+  const std::string fault = input_order_fault(order);
+  if (fault.empty()) return {};
+  return Error{"c.argument", "weights.input_order: expected " + fault};
 }
 
 Result<Description> read_weights(const subbyte_weights* from) {
@@ -244,6 +247,9 @@ Result<Description> read_weights(const subbyte_weights* from) {
   SUBBYTE_CHECK(read_shape(w, view));
   SUBBYTE_CHECK(read_parts(w, description));
   SUBBYTE_CHECK(read_codebook(w, view));
+  if (!std::isfinite(w.tensor_scale)) {
+    return refuse("weights.tensor_scale", "a finite number", std::to_string(w.tensor_scale));
+  }
   if (w.tensor_scale != 0) view.tensor_scale = w.tensor_scale;
   if (w.row_order < SUBBYTE_ROWS_NATURAL || w.row_order > SUBBYTE_ROWS_GATE_UP_PAIRS) {
     return refuse("weights.row_order", "0 to 2 (enum subbyte_row_order)", w.row_order);

@@ -7,6 +7,7 @@
 #include "matrix/codebook.h"
 #include "matrix/dequantize.h"
 #include "matrix/float_rows.h"
+#include "matrix/input_order.h"
 
 namespace subbyte::v0 {
 namespace {
@@ -23,6 +24,7 @@ static_assert(static_cast<int>(Zero::kU8) == static_cast<int>(subbyte::Zero::kU8
 static_assert(static_cast<int>(Zero::kU16) == static_cast<int>(subbyte::Zero::kU16));
 static_assert(static_cast<int>(Zero::kF16) == static_cast<int>(subbyte::Zero::kF16));
 static_assert(static_cast<int>(Zero::kBF16) == static_cast<int>(subbyte::Zero::kBF16));
+static_assert(static_cast<int>(Zero::kF32) == static_cast<int>(subbyte::Zero::kF32));
 
 constexpr int64_t kMaxSize = int64_t{1} << 24;
 constexpr int kMaxScaledBits = 8;
@@ -47,11 +49,11 @@ subbyte::Status check_format(const WeightFormat& format) {
   if (!is_known(format.element) || format.element == Format::kNone) {
     return refuse("element", "a format", shown(format.element));
   }
-  if (format.group_size < 0) {
-    return refuse("group_size", "0 or more", std::to_string(format.group_size));
+  if (format.group_size < 0 || format.group_size > kMaxSize) {
+    return refuse("group_size", "0 to 2^24", std::to_string(format.group_size));
   }
-  if (format.zero > Zero::kBF16) {
-    return refuse("zero", "none, u8, u16, f16 or bf16",
+  if (format.zero > Zero::kF32) {
+    return refuse("zero", "none, u8, u16, f16, bf16 or f32",
                   std::to_string(static_cast<int>(format.zero)));
   }
   if (format.scale == Format::kNone) {
@@ -70,14 +72,9 @@ subbyte::Status check_order(const MatrixParts& parts) {
     return refuse("input_order", std::to_string(parts.cols) + " inputs",
                   std::to_string(parts.input_order.size()));
   }
-  std::vector<bool> seen(parts.cols);
-  for (const uint32_t input : parts.input_order) {
-    if (input >= parts.cols || seen[input]) {
-      return refuse("input_order", "each input once", std::to_string(input));
-    }
-    seen[input] = true;
-  }
-  return {};
+  const std::string fault = input_order_fault(parts.input_order);
+  if (fault.empty()) return {};
+  return subbyte::Error{"matrix.argument", "matrix: input_order: expected " + fault};
 }
 
 subbyte::Status check_size(const char* what, std::span<const std::byte> bytes, int64_t expected) {

@@ -95,7 +95,7 @@ TEST(PublicMatrix, refuses_bytes_that_disagree_with_the_description) {
   EXPECT_EQ(with([](auto& p) { p.rows = int64_t{1} << 40; }),
             "matrix: rows and cols: expected up to 2^24, and a column, found 1099511627776 and 4");
   EXPECT_EQ(with([](auto& p) { p.format.group_size = -1; }),
-            "matrix: group_size: expected 0 or more, found -1");
+            "matrix: group_size: expected 0 to 2^24, found -1");
   EXPECT_EQ(with([](auto& p) { p.format.scale = Format::kE2M1; }),
             "matrix: scale: expected whole bytes, found e2m1");
   EXPECT_EQ(with([](auto& p) { p.format.element = static_cast<Format>(200); }),
@@ -104,7 +104,7 @@ TEST(PublicMatrix, refuses_bytes_that_disagree_with_the_description) {
             "matrix: tensor_scale: expected a finite number, found nan");
   const std::array<uint32_t, 4> twice = {0, 1, 1, 3};
   EXPECT_EQ(with([&](auto& p) { p.input_order = twice; }),
-            "matrix: input_order: expected each input once, found 1");
+            "matrix: input_order: expected every input once, found 1 at column 1");
 }
 
 TEST(PublicMatrix, refuses_rows_that_are_not_there) {

@@ -32,9 +32,14 @@ Status check_hint(std::string_view code, const char* name, int value,
   return refuse(code, name, expected, std::to_string(value));
 }
 
-Status check_bytes(std::string_view code, const char* name, std::size_t found, int64_t expected) {
-  if (found == static_cast<std::size_t>(expected)) return {};
-  return refuse(code, name, std::to_string(expected) + " bytes", std::to_string(found));
+/// As many bytes as the product of `sizes`.
+Status check_bytes(std::string_view code, const char* name, std::size_t found,
+                   std::initializer_list<int64_t> sizes) {
+  const std::vector<uint64_t> factors(sizes.begin(), sizes.end());
+  const auto expected = checked_product(factors);
+  if (expected && found == *expected) return {};
+  return refuse(code, name, (expected ? std::to_string(*expected) : "more than 2^64") + " bytes",
+                std::to_string(found));
 }
 
 std::string name_of(Format format) {
@@ -320,13 +325,13 @@ Status check_group_gemm(const GroupGemm& g) {
   const int64_t groups = groups_of(g);
   const int64_t m = g.m_indptr.back();
   const int64_t a_scale_rows = flashinfer_group_row(g.m_indptr, groups);
-  SUBBYTE_CHECK(check_bytes("group_gemm.a", "a", g.a.size(), m * g.k));
-  SUBBYTE_CHECK(check_bytes("group_gemm.b", "b", g.b.size(), groups * g.n * (g.k / 2)));
+  SUBBYTE_CHECK(check_bytes("group_gemm.a", "a", g.a.size(), {m, g.k}));
+  SUBBYTE_CHECK(check_bytes("group_gemm.b", "b", g.b.size(), {groups, g.n, g.k / 2}));
   SUBBYTE_CHECK(check_bytes("group_gemm.a_scale", "a_scale", g.a_scale.size(),
-                            a_scale_rows * (g.k / kBlockInputs)));
+                            {a_scale_rows, g.k / kBlockInputs}));
   SUBBYTE_CHECK(check_bytes("group_gemm.b_scale", "b_scale", g.b_scale.size(),
-                            groups * FlashinferShape{g.n, g.k}.scale_bytes()));
-  return check_bytes("group_gemm.out", "out", g.out.size(), m * g.n * 2);
+                            {groups, FlashinferShape{g.n, g.k}.scale_bytes()}));
+  return check_bytes("group_gemm.out", "out", g.out.size(), {m, g.n, 2});
 }
 
 Status group_gemm_mxfp8_mxfp4_nt_groupwise(const GroupGemm& gemm, Execution& execution) try {

@@ -176,13 +176,14 @@ Result<std::vector<std::byte>> pack_scales_and_zeros(const MatrixView& matrix) {
                  "scales_and_zeros with offsets are of i4 with scales of the same type, not " +
                      to_string(format)};
   }
+  const int64_t width = info(format.scale).bits / 8;
   std::vector<std::byte> tensor(matrix.scales.size() + matrix.zeros.size());
   for (int64_t n = 0; n < matrix.rows; ++n) {
     for (int64_t g = 0; g < matrix.groups(); ++g) {
       const int64_t index = n * matrix.groups() + g;
-      std::byte* pair = tensor.data() + (g * matrix.rows + n) * 4;
-      store(pair, load(matrix.scales.data() + index * 2, 2), 2);
-      store(pair + 2, load(matrix.zeros.data() + index * 2, 2), 2);
+      std::byte* pair = tensor.data() + (g * matrix.rows + n) * 2 * width;
+      store(pair, load(matrix.scales.data() + index * width, width), width);
+      store(pair + width, load(matrix.zeros.data() + index * width, width), width);
     }
   }
   return tensor;
@@ -223,11 +224,12 @@ Result<ScalesAndZeros> unpack_scales_and_zeros(std::span<const std::byte> tensor
 
 Result<ScalesAndZeros> unpack_scales_and_offsets(std::span<const std::byte> tensor, Format type,
                                                  int64_t rows, int64_t groups) {
-  if (type != Format::kF16 && type != Format::kBF16) {
+  if (!is_float(type)) {
     return Error{"layout.format",
-                 "expected offsets in f16 or bf16, found " + std::string(info(type).name)};
+                 "expected offsets in f16, bf16 or f32, found " + std::string(info(type).name)};
   }
-  if (static_cast<int64_t>(tensor.size()) != 4 * rows * groups) {
+  const int64_t width = info(type).bits / 8;
+  if (static_cast<int64_t>(tensor.size()) != 2 * width * rows * groups) {
     return shape_error("scales_and_zeros of " + std::to_string(tensor.size()) + " bytes", rows,
                        groups);
   }
@@ -236,9 +238,10 @@ Result<ScalesAndZeros> unpack_scales_and_offsets(std::span<const std::byte> tens
   result.zeros.resize(tensor.size() / 2);
   for (int64_t n = 0; n < rows; ++n) {
     for (int64_t g = 0; g < groups; ++g) {
-      const std::byte* from = tensor.data() + (g * rows + n) * 4;
-      store(result.scales.data() + (n * groups + g) * 2, load(from, 2), 2);
-      store(result.zeros.data() + (n * groups + g) * 2, load(from + 2, 2), 2);
+      const std::byte* from = tensor.data() + (g * rows + n) * 2 * width;
+      const int64_t to = (n * groups + g) * width;
+      store(result.scales.data() + to, load(from, width), width);
+      store(result.zeros.data() + to, load(from + width, width), width);
     }
   }
   return result;

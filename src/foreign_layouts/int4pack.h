@@ -75,9 +75,9 @@ struct ScalesAndZeros {
 Result<ScalesAndZeros> unpack_scales_and_zeros(std::span<const std::byte> tensor, Format type,
                                                int64_t rows, int64_t groups);
 
-/// Scales and offsets, as a canonical matrix of i4 with Zero::kF16 or kBF16 has them, of any such
-/// tensor in f16 or bf16: no bit is changed, so z that were fitted freely come, too. `zeros` are
-/// the offsets. Codes: layout.format, layout.shape.
+/// Scales and offsets, as a canonical matrix of i4 with zeros of that type has them, of any such
+/// tensor in f16, bf16 or f32: no bit is changed, so z that were fitted freely come, too. `zeros`
+/// are the offsets. Codes: layout.format, layout.shape.
 Result<ScalesAndZeros> unpack_scales_and_offsets(std::span<const std::byte> tensor, Format type,
                                                  int64_t rows, int64_t groups);
 

@@ -169,12 +169,13 @@ TEST(Int4pack, offsets_are_the_nearest_to_their_definition_and_come_back) {
 
 /// Random bits, NaN and infinities among them: 256 outputs, 256 groups.
 TEST(Int4pack, offsets_come_and_go_as_they_are) {
-  for (const Format type : {Format::kF16, Format::kBF16}) {
-    const Bytes tensor = random_bytes(256 * 256 * 4, 17);
+  for (const Format type : {Format::kF16, Format::kBF16, Format::kF32}) {
+    const int64_t width = info(type).bits / 8;
+    const Bytes tensor = random_bytes(256 * 256 * 2 * width, 17);
     const auto parts = unpack_scales_and_offsets(tensor, type, 256, 256);
     ASSERT_TRUE(parts.ok()) << parts.error().message;
     MatrixView view;
-    view.format = {Format::kI4, type, type == Format::kF16 ? Zero::kF16 : Zero::kBF16, 32};
+    view.format = {Format::kI4, type, zero_of_offsets(type), 32};
     view.rows = 256;
     view.cols = 256 * 32;
     view.scales = parts->scales;
@@ -185,10 +186,11 @@ TEST(Int4pack, offsets_come_and_go_as_they_are) {
     const FormatInfo& number = info(type);
     for (int64_t n = 0; n < 256; n += 5) {
       for (int64_t k = 0; k < view.cols; k += 7) {
-        uint32_t pair = 0;
-        std::memcpy(&pair, tensor.data() + (k / 32 * 256 + n) * 4, 4);
-        const double s = number.decode(pair & 0xFFFF);
-        const double z = number.decode(pair >> 16);
+        uint32_t pair[2] = {};
+        const std::byte* const at = tensor.data() + (k / 32 * 256 + n) * 2 * width;
+        for (int i = 0; i < 2; ++i) std::memcpy(&pair[i], at + i * width, width);
+        const double s = number.decode(pair[0]);
+        const double z = number.decode(pair[1]);
         const double expected = (code_of(codes, view.cols, n, k) - 8) * s + z;
         const double found = weight_at(view, n, k);
         ASSERT_TRUE(found == expected || (std::isnan(found) && std::isnan(expected))) << n << k;
@@ -207,7 +209,7 @@ TEST(Int4pack, offsets_come_and_go_as_they_are) {
     view.format = {Format::kI4, Format::kF32, Zero::kF16, 32};
     EXPECT_EQ(pack_scales_and_zeros(view).error().code, "layout.format");
   }
-  EXPECT_EQ(unpack_scales_and_offsets(Bytes(8), Format::kF32, 1, 1).error().code, "layout.format");
+  EXPECT_EQ(unpack_scales_and_offsets(Bytes(8), Format::kE4M3, 1, 1).error().code, "layout.format");
   EXPECT_EQ(unpack_scales_and_offsets(Bytes(8), Format::kF16, 1, 1).error().code, "layout.shape");
 }
 

@@ -4,9 +4,9 @@ namespace subbyte {
 
 double bits_per_weight(const WeightFormat& format, int64_t cols) {
   const int element_bits = info(format.element).bits;
-  if (is_dense(format)) return element_bits;
+  if (is_dense(format) || cols < 1) return element_bits;
   const int64_t group_size = format.group_size == 0 ? cols : format.group_size;
-  const int64_t groups = (cols + group_size - 1) / group_size;
+  const int64_t groups = (cols - 1) / group_size + 1;
   const int group_bits = info(format.scale).bits + 8 * zero_bytes(format.zero);
   return element_bits + static_cast<double>(groups * group_bits) / static_cast<double>(cols);
 }

@@ -16,9 +16,9 @@ namespace subbyte {
 ///   kNone         w = element(code) * scale
 ///   kU8, kU16     w = (element(code) - zero) * scale; kU16 is for 8-bit codes, where GPTQ v1 can
 ///                 mean 256
-///   kF16, kBF16   w = element(code) * scale + offset, a float zero point, of integers: with iN
-///                 that is tinygemm's (q - 2^(N-1)) * s + z
-enum class Zero : uint8_t { kNone, kU8, kU16, kF16, kBF16 };
+///   kF16, kBF16,  w = element(code) * scale + offset, a float zero point, of integers: with iN
+///   kF32          that is tinygemm's (q - 2^(N-1)) * s + z
+enum class Zero : uint8_t { kNone, kU8, kU16, kF16, kBF16, kF32 };
 
 struct WeightFormat {
   Format element = Format::kF32;
@@ -37,16 +37,21 @@ inline bool is_dense(const WeightFormat& format) {
 }
 
 constexpr bool is_offset(Zero zero) {
-  return zero == Zero::kF16 || zero == Zero::kBF16;
+  return zero == Zero::kF16 || zero == Zero::kBF16 || zero == Zero::kF32;
+}
+
+/// How offsets of f16, bf16 or f32 are stored.
+constexpr Zero zero_of_offsets(Format number) {
+  return number == Format::kF32 ? Zero::kF32 : number == Format::kBF16 ? Zero::kBF16 : Zero::kF16;
 }
 
 /// The number that an offset is.
 constexpr Format offset_format(Zero zero) {
-  return zero == Zero::kBF16 ? Format::kBF16 : Format::kF16;
+  return zero == Zero::kF32 ? Format::kF32 : zero == Zero::kBF16 ? Format::kBF16 : Format::kF16;
 }
 
 constexpr int zero_bytes(Zero zero) {
-  return zero == Zero::kNone ? 0 : zero == Zero::kU8 ? 1 : 2;
+  return zero == Zero::kNone ? 0 : zero == Zero::kU8 ? 1 : zero == Zero::kF32 ? 4 : 2;
 }
 
 /// Bits for each weight with scales and zero points counted as stored here: 4.25 for MXFP4,

@@ -14,11 +14,14 @@ TEST(WeightFormat, counts_bits_with_scales_and_zero_points) {
   EXPECT_EQ(bits_per_weight({Format::kE2M1, Format::kE4M3, Zero::kNone, 16}, 4096), 4.5);
   EXPECT_EQ(bits_per_weight({Format::kU8, Format::kF16, Zero::kU16, 32}, 64), 9.0);
   EXPECT_EQ(bits_per_weight({Format::kI4, Format::kF16, Zero::kF16, 32}, 64), 5.0);
+  EXPECT_EQ(bits_per_weight({Format::kI4, Format::kF32, Zero::kF32, 32}, 64), 6.0);
   EXPECT_EQ(bits_per_weight({.element = Format::kBF16}, 100), 16);
 }
 
 TEST(WeightFormat, counts_a_group_that_is_not_full) {
   EXPECT_EQ(bits_per_weight(kMxfp4, 40), 4 + 2 * 8 / 40.0);
+  EXPECT_EQ(bits_per_weight({Format::kU4, Format::kF16, Zero::kNone, INT64_MAX}, 64), 4.25);
+  EXPECT_EQ(bits_per_weight(kMxfp4, 0), 4);
 }
 
 TEST(WeightFormat, group_size_zero_is_the_row) {
@@ -33,6 +36,7 @@ TEST(WeightFormat, names_what_it_is) {
   EXPECT_EQ(to_string({Format::kI4, Format::kBF16, Zero::kBF16, 32}),
             "i4 g32 scale bf16 offset bf16");
   EXPECT_EQ(to_string({Format::kU2, Format::kF16, Zero::kF16, 64}), "u2 g64 scale f16 offset f16");
+  EXPECT_EQ(to_string({Format::kI4, Format::kF32, Zero::kF32, 32}), "i4 g32 scale f32 offset f32");
   EXPECT_EQ(to_string({.element = Format::kBF16}), "bf16");
 }
 

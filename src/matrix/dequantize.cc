@@ -88,16 +88,17 @@ double Dequantizer::offset(int64_t group) const {
 
 void Dequantizer::dense_row(int64_t row, double* out) const {
   const std::byte* bytes = matrix_.codes.data() + row * matrix_.row_bytes();
+  const double factor = matrix_.tensor_scale;
   for (int64_t k = 0; k < matrix_.cols; ++k) {
     switch (matrix_.format.element) {
       case Format::kF16:
-        put(out, k, to_float(load<Float16>(bytes, k)));
+        put(out, k, to_float(load<Float16>(bytes, k)) * factor);
         break;
       case Format::kBF16:
-        put(out, k, to_float(load<BFloat16>(bytes, k)));
+        put(out, k, to_float(load<BFloat16>(bytes, k)) * factor);
         break;
       default:
-        put(out, k, load<float>(bytes, k));
+        put(out, k, load<float>(bytes, k) * factor);
         break;
     }
   }

@@ -22,6 +22,7 @@ const WeightFormat kFormats[] = {{Format::kU4, Format::kF16, Zero::kU8, 32},
                                  {Format::kNF4, Format::kF32, Zero::kNone, 64},
                                  {Format::kI4, Format::kBF16, Zero::kBF16, 32},
                                  {Format::kU3, Format::kF32, Zero::kF16, 64},
+                                 {Format::kI4, Format::kF32, Zero::kF32, 32},
                                  {Format::kF32, Format::kNone, Zero::kNone, 0},
                                  {Format::kF16, Format::kNone, Zero::kNone, 0},
                                  {Format::kBF16, Format::kNone, Zero::kNone, 0}};
@@ -33,7 +34,7 @@ TEST(Dequantizer, gives_the_bits_of_weight_at_in_the_order_of_the_inputs) {
       std::vector<uint32_t> order(192);
       std::iota(order.rbegin(), order.rend(), 0u);
       if (sorted) matrix.view.input_order = order;
-      matrix.view.tensor_scale = is_dense(format) ? 1 : 1 / 3.0;
+      matrix.view.tensor_scale = 1 / 3.0;
       const Dequantizer dequantizer(matrix.view);
       std::vector<double> row(192);
       for (int64_t n = 0; n < 5; ++n) {

@@ -11,12 +11,10 @@ namespace {
 constexpr int kTableBits = 8;
 
 template <typename T>
-void convert_row(float* out, const std::byte* row, int64_t size) {
-  for (int64_t i = 0; i < size; ++i) {
-    T value;
-    std::memcpy(&value, row + i * sizeof(T), sizeof(T));
-    out[i] = to_float(value);
-  }
+T load(const std::byte* row, int64_t i) {
+  T value;
+  std::memcpy(&value, row + i * sizeof(T), sizeof(T));
+  return value;
 }
 
 }  // namespace
@@ -59,15 +57,28 @@ void FloatRows::rotated_row(int64_t row, float* out) const {
   std::ranges::transform(weights, out, [](double weight) { return static_cast<float>(weight); });
 }
 
+template <typename T>
+void FloatRows::convert_row(const std::byte* codes, float* out) const {
+  const int64_t cols = matrix_.cols;
+  if (matrix_.input_order.empty() && tensor_scale_ == 1) {
+    for (int64_t k = 0; k < cols; ++k) out[k] = to_float(load<T>(codes, k));
+    return;
+  }
+  for (int64_t k = 0; k < cols; ++k) {
+    const int64_t input = matrix_.input_order.empty() ? k : matrix_.input_order[k];
+    out[input] = to_float(load<T>(codes, k)) * tensor_scale_;
+  }
+}
+
 void FloatRows::dense_row(int64_t row, float* out) const {
   const std::byte* codes = matrix_.codes.data() + row * matrix_.row_bytes();
   switch (matrix_.format.element) {
     case Format::kF16:
-      return convert_row<Float16>(out, codes, matrix_.cols);
+      return convert_row<Float16>(codes, out);
     case Format::kBF16:
-      return convert_row<BFloat16>(out, codes, matrix_.cols);
+      return convert_row<BFloat16>(codes, out);
     default:
-      return convert_row<float>(out, codes, matrix_.cols);
+      return convert_row<float>(codes, out);
   }
 }
 
@@ -77,15 +88,15 @@ float FloatRows::element_at(int64_t row, int64_t col) const {
   return static_cast<float>(info(matrix_.format.element).decode(code));
 }
 
-uint16_t FloatRows::zero_code(int64_t index) const {
-  uint16_t zero = 0;
+uint32_t FloatRows::zero_code(int64_t index) const {
+  uint32_t zero = 0;
   const int width = zero_bytes(matrix_.format.zero);
   if (width > 0) std::memcpy(&zero, matrix_.zeros.data() + index * width, width);
   return zero;
 }
 
 float FloatRows::zero_at(int64_t index) const {
-  return is_offset(matrix_.format.zero) ? 0 : zero_code(index);
+  return is_offset(matrix_.format.zero) ? 0 : static_cast<float>(zero_code(index));
 }
 
 /// Adding -0 changes nothing.

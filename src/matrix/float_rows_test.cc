@@ -65,14 +65,20 @@ TEST(FloatRows, rows_of_quantized_tables_are_the_floats_next_to_the_weights) {
 }
 
 TEST(FloatRows, puts_sorted_columns_back_in_their_places) {
-  RandomMatrix table =
-      random_matrix({Format::kU4, Format::kF16, Zero::kU8, 8}, 2, 16, Contents::kReal, 4);
+  const WeightFormat formats[] = {{Format::kU4, Format::kF16, Zero::kU8, 8},
+                                  {Format::kI4, Format::kF32, Zero::kF32, 8},
+                                  {Format::kF32},
+                                  {Format::kF16},
+                                  {Format::kBF16}};
   std::vector<uint32_t> order(16);
   for (uint32_t k = 0; k < 16; ++k) order[k] = (k * 5 + 3) % 16;
-  table.view.input_order = order;
-  const std::vector<float> y = rows_of(table.view, {1});
-  for (int64_t k = 0; k < 16; ++k) {
-    EXPECT_EQ(y[order[k]], static_cast<float>(weight_at(table.view, 1, k)));
+  for (const WeightFormat& format : formats) {
+    RandomMatrix table = random_matrix(format, 2, 16, Contents::kExact, 4);
+    table.view.input_order = order;
+    const std::vector<float> y = rows_of(table.view, {1});
+    for (int64_t k = 0; k < 16; ++k) {
+      EXPECT_EQ(y[order[k]], static_cast<float>(weight_at(table.view, 1, k))) << to_string(format);
+    }
   }
 }
 
@@ -91,13 +97,18 @@ TEST(FloatRows, keeps_nan_in_its_row) {
 }
 
 TEST(FloatRows, a_factor_of_the_tensor_is_in_every_weight) {
-  RandomMatrix table =
-      random_matrix({Format::kE2M1, Format::kE4M3, Zero::kNone, 16}, 3, 48, Contents::kReal, 5);
-  table.view.tensor_scale = 0.37;
-  const std::vector<float> y = rows_of(table.view, {2});
-  for (int64_t k = 0; k < 48; ++k) {
-    const double weight = weight_at(table.view, 2, k);
-    EXPECT_NEAR(y[k], weight, 0x1p-22 * std::abs(weight));
+  const WeightFormat formats[] = {{Format::kE2M1, Format::kE4M3, Zero::kNone, 16},
+                                  {Format::kF32},
+                                  {Format::kF16},
+                                  {Format::kBF16}};
+  for (const WeightFormat& format : formats) {
+    RandomMatrix table = random_matrix(format, 3, 48, Contents::kReal, 5);
+    table.view.tensor_scale = 0.37;
+    const std::vector<float> y = rows_of(table.view, {2});
+    for (int64_t k = 0; k < 48; ++k) {
+      const double weight = weight_at(table.view, 2, k);
+      EXPECT_NEAR(y[k], weight, 0x1p-22 * std::abs(weight)) << to_string(format);
+    }
   }
 }
 

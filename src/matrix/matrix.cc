@@ -17,7 +17,7 @@ uint32_t load_code(std::span<const std::byte> bytes, std::size_t index, int widt
 /// Without the rotation.
 double stored_weight(const MatrixView& matrix, int64_t row, int64_t col) {
   const double value = matrix.value_of(code_at(matrix, row, col));
-  if (is_dense(matrix.format)) return value;
+  if (is_dense(matrix.format)) return value * matrix.tensor_scale;
   const std::size_t group = row * matrix.groups() + col / matrix.group_size();
   const FormatInfo& scale = info(matrix.format.scale);
   const double factor = scale.decode(load_code(matrix.scales, group, scale.bits / 8));

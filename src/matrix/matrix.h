@@ -15,7 +15,9 @@
 // Scales and zero points are [rows][groups]; group g covers inputs [g*group_size, ...).
 //   dequantized w(n, k) = (element(code) - zero(n, g)) * scale(n, g) * tensor_scale
 //
-// or, where float zero points are kept (Zero::kF16, kBF16: offsets, which are in `zeros` then),
+// without zero point and scale where the format is dense,
+//
+// or, where float zero points are kept (Zero::kF16, kBF16, kF32: offsets, in `zeros` then),
 //
 //                w(n, k) = (element(code) * scale(n, g) + offset(n, g)) * tensor_scale
 //
@@ -65,7 +67,10 @@ struct MatrixView {
   }
   int64_t row_bytes() const { return (cols * info(format.element).bits + 7) / 8; }
   int64_t group_size() const { return format.group_size == 0 ? cols : format.group_size; }
-  int64_t groups() const { return is_dense(format) ? 0 : (cols + group_size() - 1) / group_size(); }
+  /// A group may be larger than a row, up to the largest number.
+  int64_t groups() const {
+    return is_dense(format) || cols < 1 ? 0 : (cols - 1) / group_size() + 1;
+  }
   /// All that a product with this matrix has to read.
   int64_t bytes() const {
     return static_cast<int64_t>(codes.size() + scales.size() + zeros.size() +

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -104,6 +105,26 @@ TEST(Matrix, dense_weights_are_their_elements) {
   EXPECT_EQ(matrix.groups(), 0);
   EXPECT_EQ(weight_at(matrix, 0, 0), 1);
   EXPECT_EQ(weight_at(matrix, 1, 0), -2);
+}
+
+TEST(Matrix, dense_weights_have_the_factor_of_the_tensor) {
+  const Bytes codes = bytes_of({0x80, 0x3F, 0x00, 0xC0});  // 1, -2 as bf16
+  MatrixView matrix = view_of({.element = Format::kBF16}, 2, 1, codes);
+  matrix.tensor_scale = 0.37;
+  EXPECT_EQ(weight_at(matrix, 0, 0), 0.37);
+  EXPECT_EQ(weight_at(matrix, 1, 0), -0.74);
+}
+
+TEST(Matrix, a_group_of_any_size_covers_a_row) {
+  for (const int64_t cols : {1, 2, 64}) {
+    for (const int64_t size :
+         {cols, cols + 1, int64_t{1} << 40, std::numeric_limits<int64_t>::max()}) {
+      const WeightFormat format = {Format::kU4, Format::kF16, Zero::kNone, size};
+      EXPECT_EQ(view_of(format, 1, cols, {}).groups(), 1) << cols << " in groups of " << size;
+    }
+  }
+  EXPECT_EQ(view_of({Format::kU4, Format::kF16, Zero::kNone, 24}, 1, 64, {}).groups(), 3);
+  EXPECT_EQ(view_of({Format::kU4, Format::kF16, Zero::kNone, 0}, 1, 0, {}).groups(), 0);
 }
 
 TEST(Matrix, each_group_has_its_scale_and_zero_point) {

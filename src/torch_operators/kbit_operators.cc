@@ -24,8 +24,8 @@ int64_t whole_blocks(int64_t n) {
   return (n + bnb::kBlock - 1) / bnb::kBlock * bnb::kBlock;
 }
 
-/// Looks at scales that were made on a GPU, and only where they may be none of the numbers at those.
-/// In a capture, which lets nothing be waited for, nobody looks.
+/// Looks at scales that were made on a GPU, and only where they may be none of the numbers at
+/// those. In a capture, which lets nothing be waited for, nobody looks.
 Status check_scales_there(const Tensor& a, const Tensor& absmax) {
   constexpr uint8_t kLargeExponent = 0xF0;
   if (cuda_functions()->is_captured(a)) return {};

@@ -2,9 +2,10 @@
 // Matrices that operators make of the tensors of others, kept so that the next call with the same
 // tensors need not make them again: words of Marlin, tiles of aten, nibbles of bitsandbytes.
 //
-// A matrix is found by the addresses, types and sizes of its tensors. It holds on to their memory, so
-// that no other tensor can come to lie there; and it is made again when torch's counter says that one was written to,
-// or, as tensors of inference mode have no counter, when a checksum of its bytes is another one.
+// A matrix is found by the addresses, types and sizes of its tensors. It holds on to their memory,
+// so that no other tensor can come to lie there; and it is made again when torch's counter says that
+// one was written to, or, as tensors of inference mode have no counter, when a checksum of its bytes
+// is another one.
 // Nothing sees what was written in inference mode to memory of a GPU.
 // Tensors that had to be copied because they were not contiguous are not kept.
 //
@@ -25,8 +26,8 @@
 
 namespace subbyte::torch_operators {
 
-/// How a matrix is made of its tensors: a word for that, a string literal, and every number and text
-/// that decides a bit of it.
+/// How a matrix is made of its tensors: a word for that, a string literal, and every number and
+/// text that decides a bit of it.
 struct Recipe {
   const char* name = "";
   std::vector<int64_t> numbers;

@@ -72,8 +72,8 @@ void add(Results& results, const MatrixView& view, const Tensor& like, bool fact
   }
 }
 
-/// Says whether a scale of a GPU is so small that f16 may leave little of the weights. In a capture,
-/// which lets nothing be waited for, nobody looks.
+/// Says whether a scale of a GPU is so small that f16 may leave little of the weights. In a
+/// capture, which lets nothing be waited for, nobody looks.
 bool has_small_scales(const Tensor& scales) {
   constexpr uint16_t kSmall = 64;  // as the code of f16, 2^-18
   if (scales.dtype() != numbers().f16 || cuda_functions()->is_captured(scales)) return false;
@@ -113,8 +113,8 @@ Result<bool> quantize_there(const Weights& weights, const WeightQuantization& ho
   return true;
 }
 
-/// Refuses what f16, which scales are in, leaves little of. Other quantizers have scales or a factor
-/// that reach as far as floats do.
+/// Refuses what f16, which scales are in, leaves little of. Other quantizers have scales or a
+/// factor that reach as far as floats do.
 Result<Matrix> quantize_integers(const Weights& weights, int64_t group_size, int bits,
                                  bool symmetric) {
   SUBBYTE_TRY(Machine machine, Machine::borrow());

@@ -206,8 +206,8 @@ Result<int64_t> cols_of(const WordedFormat& worded, int64_t row_size) {
   const bool is_whole = row_size * 8 % bits == 0;
   if (is_whole || ((cols - 1) * bits + 7) / 8 < row_size) return cols;
   return refuse("format",
-                "the columns of rows that end within a byte, as in \"" + to_string(worded.format) +
-                    " cols " + std::to_string(cols) + "\"",
+                "the columns of rows that end within a byte, as in " +
+                    quote(to_string(worded.format) + " cols " + std::to_string(cols)),
                 "none, and rows of " + std::to_string(row_size) + " bytes");
 }
 

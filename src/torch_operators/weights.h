@@ -13,7 +13,7 @@
 
 namespace subbyte::torch_operators {
 
-/// What the words for a format say: the format, and where rows end within a byte, so that their
+/// Words for a format as they were read: the format, and where rows end within a byte, so that their
 /// bytes do not tell, how many columns they have: "u4 g21 scale f16 zero u8 cols 21".
 struct WordedFormat {
   WeightFormat format;

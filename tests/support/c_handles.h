@@ -47,7 +47,8 @@ inline CContext c_context(int threads = 2) {
 
 /// The description of a canonical matrix.
 inline subbyte_weights c_weights(const MatrixView& view) {
-  constexpr int32_t kZeros[] = {SUBBYTE_NONE, SUBBYTE_U8, SUBBYTE_U16, SUBBYTE_F16, SUBBYTE_BF16};
+  constexpr int32_t kZeros[] = {SUBBYTE_NONE, SUBBYTE_U8,   SUBBYTE_U16,
+                                SUBBYTE_F16,  SUBBYTE_BF16, SUBBYTE_F32};
   auto w = c_struct<subbyte_weights>();
   w.element = static_cast<int32_t>(view.format.element);
   w.scale = static_cast<int32_t>(view.format.scale);

@@ -181,8 +181,8 @@ class Bitsandbytes(TorchTest):
             want = ops.quantize_kbit(below, book, 5)[1][0].item()
             self.assertEqual(F.encode_absmax_e4m4(below).item(), want, power)
         self.assertEqual(F.encode_absmax_e4m4(torch.tensor([0.0019531248835846782])).item(), 0x20)
-        for size, words in ((1e30, "[quantize.scale_overflow]"), (32.0, "[quantize.scale_overflow]"),
-                            (1e-30, "[quantize.loss]")):
+        for size, code in ((1e30, "scale_overflow"), (32.0, "scale_overflow"), (1e-30, "loss")):
+            words = f"[quantize.{code}]"
             self.assert_refused(words, ops.quantize_kbit, torch.full((64,), size), book, 5)
             vectors = torch.randn(512).half()
             self.assert_refused(words, ops.quantize_vq, torch.full((64,), size), vectors, 2)

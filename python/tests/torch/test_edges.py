@@ -1,4 +1,4 @@
-"""Whole numbers at the edges of 64 bits, for every operator that takes any: a result or one line."""
+"""Whole numbers at the edges of 64 bits, of every operator that takes any: a result or a line."""
 
 from __future__ import annotations
 

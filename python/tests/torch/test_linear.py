@@ -265,10 +265,10 @@ class Linear(TorchTest):
             self.assertTrue(torch.equal(subbyte_now, subbyte.torch.linear(x, weight)), name)
         # Codes: the same bytes in another shape, of other bits, with other scales.
         codes = torch.randint(0, 256, (16, 40), dtype=torch.uint8)
-        for shape, fmt, cols in (((16, 40), "u5 g32 scale f32", 64), ((32, 20), "u5 g32 scale f32", 32),
-                                 ((16, 40), "i5 g32 scale f32", 64)):
+        for shape, kind, cols in (((16, 40), "u5", 64), ((32, 20), "u5", 32), ((16, 40), "i5", 64)):
             scales = torch.ones(shape[0], cols // 32)
-            weight = subbyte.torch.PackedWeight(codes.view(shape), scales, None, fmt)
+            weight = subbyte.torch.PackedWeight(codes.view(shape), scales, None,
+                                                f"{kind} g32 scale f32")
             y = subbyte.torch.linear(x[:, :cols], weight)
             exact = subbyte.torch.dequantize(weight).double()
             self.assert_product(y, x[:, :cols].contiguous(), exact)

@@ -64,7 +64,11 @@ float load_number(Format format, std::span<const std::byte> bytes, int64_t i) {
 class RowDequantizer {
  public:
   RowDequantizer(const MatrixView& matrix, Format number, void* out, const BlockKernels& kernels)
-      : matrix_(matrix), kernels_(kernels), number_(number), out_(static_cast<uint8_t*>(out)) {
+      : matrix_(matrix),
+        kernels_(kernels),
+        number_(number),
+        out_(static_cast<uint8_t*>(out)),
+        tensor_scale_(static_cast<float>(matrix.tensor_scale)) {
     if (is_dense(matrix.format)) return;
     are_vectors_ = info(matrix.format.element).vector_size > 1;
     if (!matrix.codebook.empty()) return;
@@ -95,7 +99,7 @@ class RowDequantizer {
     if (is_dense(format)) {
       for (int64_t k = task.begin; k < task.end; ++k) {
         task.out[k - task.begin] =
-            load_number(format.element, matrix_.codes, row * matrix_.cols + k);
+            load_number(format.element, matrix_.codes, row * matrix_.cols + k) * tensor_scale_;
       }
       return;
     }
@@ -104,7 +108,7 @@ class RowDequantizer {
     task.bits = info(format.element).bits;
     task.values = matrix_.codebook.empty() ? values_.data() : matrix_.codebook.data();
     task.scale = load_number(format.scale, matrix_.scales, i);
-    task.tensor_scale = static_cast<float>(matrix_.tensor_scale);
+    task.tensor_scale = tensor_scale_;
     if (is_offset(format.zero)) {
       task.offset = load_number(offset_format(format.zero), matrix_.zeros, i);
     } else if (format.zero != Zero::kNone) {
@@ -129,6 +133,7 @@ class RowDequantizer {
   const BlockKernels& kernels_;
   Format number_;
   uint8_t* out_;
+  float tensor_scale_;
   bool are_vectors_ = false;
   std::array<float, 256> values_ = {};  // where the matrix brings none
 };

@@ -345,6 +345,22 @@ TEST(Dequantize, every_format_gives_the_weights_of_the_oracle) {
   }
 }
 
+TEST(Dequantize, dense_weights_have_the_factor_of_the_tensor_and_their_order) {
+  std::vector<uint32_t> order(96);
+  for (uint32_t k = 0; k < 96; ++k) order[k] = (k * 77 + 5) % 96;
+  for (const Format format : {Format::kF32, Format::kF16, Format::kBF16}) {
+    testing::RandomMatrix matrix =
+        testing::random_matrix({format}, 3, 96, testing::Contents::kExact, 5);
+    matrix.view.tensor_scale = 0x1.8p-3;  // by which products are exact
+    matrix.view.input_order = order;
+    for (const cpu::Kernels* kernels : kernels_of_this_machine()) {
+      EXPECT_EQ(dequantized(matrix.view, Format::kF32, *kernels),
+                exact_weights(matrix.view, Format::kF32))
+          << to_string(matrix.view.format) << ' ' << kernels->name;
+    }
+  }
+}
+
 TEST(Dequantize, all_scale_bytes_of_mxfp4) {
   std::vector<std::byte> codes(256 * 16);
   std::vector<std::byte> scales(256);
@@ -363,14 +379,18 @@ TEST(Dequantize, all_scale_bytes_of_mxfp4) {
 }
 
 TEST(Dequantize, follows_act_order_and_offsets) {
-  testing::RandomMatrix matrix = testing::random_matrix({Format::kU4, Format::kF16, Zero::kF16, 64},
-                                                        3, 256, testing::Contents::kExact, 5);
   std::vector<uint32_t> order(256);
   for (uint32_t k = 0; k < 256; ++k) order[k] = (k * 77 + 5) % 256;
-  matrix.view.input_order = order;
-  for (const cpu::Kernels* kernels : kernels_of_this_machine()) {
-    EXPECT_EQ(dequantized(matrix.view, Format::kF32, *kernels),
-              exact_weights(matrix.view, Format::kF32));
+  for (const WeightFormat& format : {WeightFormat{Format::kU4, Format::kF16, Zero::kF16, 64},
+                                     WeightFormat{Format::kI4, Format::kF32, Zero::kF32, 32}}) {
+    testing::RandomMatrix matrix =
+        testing::random_matrix(format, 3, 256, testing::Contents::kExact, 5);
+    matrix.view.input_order = order;
+    for (const cpu::Kernels* kernels : kernels_of_this_machine()) {
+      EXPECT_EQ(dequantized(matrix.view, Format::kF32, *kernels),
+                exact_weights(matrix.view, Format::kF32))
+          << to_string(format) << ' ' << kernels->name;
+    }
   }
 }
 

@@ -83,10 +83,10 @@ bool is_signed_integer(const Element& element) {
   return element.decoder == DecoderKind::kIntegers && info(element.id).min < 0;
 }
 
-/// Zero points stand beside unsigned integers, offsets beside all.
+/// Zero points stand beside unsigned integers, offsets of 16 bits beside all.
 bool supports_zero(const Element& element, Zero zero) {
   if (zero == Zero::kNone) return true;
-  if (element.decoder != DecoderKind::kIntegers) return false;
+  if (element.decoder != DecoderKind::kIntegers || zero == Zero::kF32) return false;
   return is_offset(zero) || !is_signed_integer(element);
 }
 
@@ -94,7 +94,8 @@ Error unsupported(const WeightFormat& format) {
   return {"cuda.format",
           "the CUDA kernels have no " + to_string(format) +
               "; they have u2 u3 u4 u8 (with or without zero points) and i2 i3 i4 i8, all with "
-              "offsets too, g16, g32, groups of multiples of 64 or per row; e2m1 g16 g32; e4m3 in "
+              "offsets of 16 bits too, g16, g32, groups of multiples of 64 or per row; e2m1 g16 "
+              "g32; e4m3 in "
               "groups of multiples of 64 or per row; nf4 nfl4 g32 g64; nfl2 nfl3 nfl5 g32; vq2 vq4 "
               "g32 without act-order, rotated or not; scales "
               "f32 f16 bf16 e8m0 e4m3 e4m4"};

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/float16.h"
@@ -200,12 +201,14 @@ WeightFormat packed_floats(Number number) {
 Result<Matrix> as_packed_floats(Matrix matrix, Number number, Executor& executor) {
   const WeightFormat format = packed_floats(number);
   MatrixView& view = matrix.view;
-  view.tensor_scale = 1;
+  // Of the numbers alone, as the factor stays that of the matrix.
+  const double factor = std::exchange(view.tensor_scale, 1);
   if (view.format.element == Format::kBF16 && number == Number::kF16) {
     SUBBYTE_CHECK(bf16_as_f16(matrix, executor));
   } else if (view.format.element != format.element) {
     SUBBYTE_CHECK(as_exact_numbers(matrix, number, executor));
   }
+  view.tensor_scale *= factor;
   constexpr uint16_t kOne = 0x3C00;  // of f16
   const auto ones = std::make_shared<std::vector<uint16_t>>(view.rows, kOne);
   view.format = format;

@@ -201,6 +201,22 @@ TEST(PackedFloats, of_bf16_in_f16_keep_all_bits_down_to_a_tiny_part_of_the_large
   }
 }
 
+TEST(PackedFloats, keep_the_factor_of_the_tensor) {
+  ThreadPool pool(2);
+  const std::vector<uint16_t> numbers = bfloats_below(4);
+  Matrix dense = dense_of(numbers, kBF16, 2);
+  dense.view.tensor_scale = 0.375;
+  for (const Number number : {Number::kBF16, Number::kF16}) {
+    const auto packed = as_packed_floats(dense, number, pool);
+    ASSERT_TRUE(packed.ok()) << packed.error().message;
+    for (int64_t row = dense.view.rows / 2; row < dense.view.rows; ++row) {
+      const double weight = to_float(BFloat16{numbers[2 * row]});
+      if (std::fabs(weight) < 0x1p-10) continue;
+      ASSERT_EQ(weight_at(packed->view, row, 0), weight * 0.375);
+    }
+  }
+}
+
 TEST(PackedFloats, refuse_what_they_would_round) {
   ThreadPool pool(2);
   const std::vector<float> short_ones = {1.5f, -0.375f, 0x1.004p3f, 0x1.01p-29f};
