@@ -39,7 +39,7 @@ SessionRequest request_of(const ChatSettings& settings, std::span<const ChatMess
   SessionRequest request = settings.request;
   request.is_chat = true;
   request.messages = to_json(messages);
-  request.chat.date = today();
+  request.chat.date = time_now();
   return request;
 }
 

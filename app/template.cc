@@ -193,7 +193,7 @@ json::Value as_json(const std::vector<Span>& spans) {
 
 Result<ExitCode> run(const Options& options) {
   SUBBYTE_TRY(const Form form, open_form(options.model));
-  const std::string time = options.now.value_or(today());
+  const std::string time = options.now.value_or(time_now());
   const auto now = parse_time(time);
   if (!now) {
     return Error{"usage.now",
@@ -235,7 +235,7 @@ void add_template(Program& program, Invocation&) {
                "end after the last message");
   command.flag("--continue-final-message", options->continue_final_message,
                "end within the last message, to go on with it");
-  command.option("--now", options->now, "the day or time that the template sees (today)")
+  command.option("--now", options->now, "the day or time that the template sees (now)")
       .value("TIME");
   command.flag("--json", options->json, "print the text and where its parts come from");
   command.run([options] { return run(*options); });

@@ -31,6 +31,20 @@ case $target in
     printf '\x02\x02\x00\x00\x00\x00\x00\x00\x00{}' >"$folder/shard_as_text"
     printf '\x03{}\n' >"$folder/record_as_text"
     ;;
+  template)  # numbers at the ends of 64 bits in whatever takes one
+    operations=("'a' * N" "'abc'.ljust(N)" "'abc'.center(N)" "'abc'.zfill(N)"
+      "'b'.replace('b', '', N)" "'a b'.split(' ', N)" "'abc'[N:]" "'abc'[::N]" "'abc'.find('b', N)"
+      "'abc'|indent(N)"
+      "'abc'|truncate(N, true, '', N)" "'a'|center(N)" "[1]|tojson(indent=N)" "'\\t'.expandtabs(N)"
+      "1.5|round(N)" "7|round(N, 'ceil')" "[1]|batch(N, 0)|list" "[1]|slice(N)|list" "range(N)"
+      "range(0, N, N)" "[1, 2].index(2, N)" "7 // N" "N % 7" "N|abs" "-N" "N ** 2" "'%d' % N"
+      "'{:>9}'.format(N)")
+    for i in "${!operations[@]}"; do
+      for number in "(-9223372036854775807 - 1)" -1 9223372036854775807 18446744073709551615; do
+        printf '{{ %s }}' "${operations[$i]//N/$number}" >"$folder/edge_${i}_${number//[^0-9]/}"
+      done
+    done
+    ;;
   config | quantization) add tests/data/goldens/*/config.json ;;
 esac
 if [[ -d fuzz/seeds/$target ]]; then add fuzz/seeds/"$target"/*; fi

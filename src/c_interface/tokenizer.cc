@@ -120,7 +120,7 @@ Result<TemplateInput> read_input(const char* text) {
   SUBBYTE_TRY(const auto prompt, object.boolean("add_generation_prompt"));
   input.add_generation_prompt = prompt.value_or(true);
   SUBBYTE_TRY(const auto now, object.string("now"));
-  const auto time = parse_time(now.value_or(today()));
+  const auto time = parse_time(now.value_or(time_now()));
   if (!time) {
     return object.error("c.argument", "now", "a day such as 2025-08-05, or a time");
   }

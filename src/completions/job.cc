@@ -11,6 +11,7 @@
 #include "base/quote.h"
 #include "base/random.h"
 #include "base/sha256.h"
+#include "text/chat_template.h"
 
 namespace subbyte {
 namespace {
@@ -36,13 +37,6 @@ bool is_of_request(const Error& error) {
       "template.",   "jinja."};
   return std::ranges::any_of(kCodes,
                              [&](std::string_view code) { return error.code.starts_with(code); });
-}
-
-bool is_date(std::string_view text) {
-  constexpr std::string_view kForm = "0000-00-00";
-  return std::ranges::equal(text, kForm, [](char found, char form) {
-    return form == '0' ? found >= '0' && found <= '9' : found == form;
-  });
 }
 
 /// 'temperature is "0.8" and was "1", the file tokenizer.json is another one'.
@@ -128,7 +122,7 @@ Result<Job> Job::open(const std::filesystem::path& prompts, const std::filesyste
 Status Job::take_record() {
   const JobRecord& before = results_.record();
   const auto date = before.find(kJobDate);
-  if (date != before.end() && options_.identity.contains(kJobDate) && is_date(date->second)) {
+  if (date != before.end() && options_.identity.contains(kJobDate) && parse_time(date->second)) {
     options_.identity[kJobDate] = options_.defaults.chat.date = date->second;
   }
   if (before.empty() || before == options_.identity) return {};

@@ -398,13 +398,13 @@ TEST_F(Jobs, are_known_by_every_line) {
 
 /// The date of a prompt is that of the beginning, also tomorrow.
 TEST_F(Jobs, keep_the_date_of_their_beginning) {
-  identity_[kJobDate] = "2026-11-25";
+  identity_[kJobDate] = "2026-11-25T23:59:50";
   write(kThree);
   run();
   const std::string first = written().substr(0, written().find('\n') + 1);
   const auto whole = answers();
   std::ofstream(results_, std::ios::binary) << first;
-  identity_[kJobDate] = "2026-11-26";
+  identity_[kJobDate] = "2026-11-26T00:00:10";
   EXPECT_EQ(run().done, 2);
   EXPECT_EQ(answers(), whole);
 }

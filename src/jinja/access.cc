@@ -13,32 +13,24 @@
 namespace subbyte::jinja {
 namespace {
 
-[[noreturn]] void refuse_undefined(const Undefined& undefined) {
-  refuse(undefined.is_unsafe ? kUnsafeUse : kUndefined,
-         undefined.why ? *undefined.why : "the value is undefined");
-}
-
 Value missing(Heap& heap, const Value& value, const Value& key) {
-  return heap.undefined(fmt::format("{} has no item {}", type_name(value),
-                                    to_repr(heap, key).bytes().substr(0, 100)));
+  return heap.undefined(fmt::format("{} has no item {}", type_name(value), shown(heap, key)));
 }
 
 /// A method, an attribute of an object, or nothing.
 std::optional<Value> member(Evaluator& evaluator, const Value& value, std::string_view name) {
-  if (Object* const object = value.object()) {
-    const Value* const found = object->attribute(evaluator, name);
-    return found == nullptr ? std::nullopt : std::optional(*found);
-  }
+  if (Object* const object = value.object()) return object->attribute(evaluator, name);
   const Sequence* const sequence = value.sequence();
-  if (sequence != nullptr && sequence->kind == SequenceKind::kGroup) {
-    if (name == "grouper") return sequence->items[0];
-    if (name == "list") return sequence->items[1];
+  if (sequence != nullptr && sequence->kind() == SequenceKind::kGroup) {
+    if (name == "grouper") return sequence->at(evaluator.heap(), 0);
+    if (name == "list") return sequence->at(evaluator.heap(), 1);
   }
   switch (member_of(value, name)) {
     case Member::kNone:
       return std::nullopt;
     case Member::kMethod:
-      return Value(static_cast<Object*>(evaluator.heap().object<BoundMethod>(value, name)));
+      return Value(static_cast<Object*>(
+          evaluator.heap().object<BoundMethod>(evaluator.heap(), value, name)));
     case Member::kUnsafe:
       break;
   }
@@ -52,25 +44,22 @@ std::optional<Value> member(Evaluator& evaluator, const Value& value, std::strin
 std::optional<Value> item(Evaluator& evaluator, const Value& value, const Value& key) {
   Heap& heap = evaluator.heap();
   if (const Dictionary* const dictionary = value.dictionary()) {
-    const bool is_hashable = key.dictionary() == nullptr && key.sequence() == nullptr;
-    const Value* const found = is_hashable ? find(heap, *dictionary, key) : nullptr;
+    const Value* const found = is_hashable(key) ? dictionary->find(heap, key) : nullptr;
     return found == nullptr ? std::nullopt : std::optional(*found);
   }
   int64_t index = 0;
   if (!key.integer(index)) return std::nullopt;
   if (const Sequence* const sequence = value.sequence()) {
-    const auto place = index_in(index, sequence->items.size());
-    if (!place || sequence->kind > SequenceKind::kRange) return std::nullopt;
-    return sequence->items[*place];
+    const auto place = index_in(index, sequence->size());
+    if (!place || sequence->kind() > SequenceKind::kRange) return std::nullopt;
+    return sequence->at(heap, *place);
   }
   const String* const text = value.string();
   if (text == nullptr) return std::nullopt;
-  const std::string& bytes = text->bytes();
-  const auto place = index_in(index, count_characters(bytes));
-  heap.step(1 + static_cast<int64_t>(bytes.size() / 16));
+  const auto place = index_in(index, (*text)->length(heap));
   if (!place) return std::nullopt;
-  const std::size_t begin = byte_of_character(bytes, *place);
-  return heap.part(*text, begin, begin + character_at(bytes, begin).length);
+  const std::size_t begin = (*text)->byte_of(heap, *place);
+  return heap.part(*text, begin, begin + (*text)->character(heap, begin).length);
 }
 
 struct Slice {
@@ -80,11 +69,13 @@ struct Slice {
 };
 
 /// Python's slice.indices().
-std::optional<Slice> slice_in(int64_t size, const Value& begin, const Value& end,
+std::optional<Slice> slice_in(std::size_t length, const Value& begin, const Value& end,
                               const Value& step) {
+  const auto size = static_cast<int64_t>(length);
   Slice slice = {0, 0, 1};
   for (const Value* const value : {&begin, &end, &step}) {
     int64_t unused = 0;
+    if (value->is<LongInteger>()) refuse_long_integer();
     if (!value->is_none() && !value->integer(unused)) return std::nullopt;
   }
   step.integer(slice.step);
@@ -96,7 +87,7 @@ std::optional<Slice> slice_in(int64_t size, const Value& begin, const Value& end
   const auto place = [&](const Value& value, int64_t otherwise) {
     int64_t index = 0;
     if (!value.integer(index)) return otherwise;
-    return std::clamp(index < 0 ? index + size : index, least, most);
+    return std::clamp(index < 0 ? clamped_sum(index, size) : index, least, most);
   };
   slice.begin = place(begin, is_back ? most : least);
   slice.end = place(end, is_back ? least : most);
@@ -111,29 +102,35 @@ void walk(const Slice& slice, const Take& take) {
 }
 
 Value text_slice(Heap& heap, const String& text, const Slice& slice) {
-  const std::string& bytes = text.bytes();
+  const auto place = [&](int64_t i) { return text->byte_of(heap, static_cast<std::size_t>(i)); };
   if (slice.step == 1) {
     if (slice.begin >= slice.end) return heap.text("");
-    return heap.part(text, byte_of_character(bytes, static_cast<std::size_t>(slice.begin)),
-                     byte_of_character(bytes, static_cast<std::size_t>(slice.end)));
+    return heap.part(text, place(slice.begin), place(slice.end));
   }
-  std::vector<std::size_t> places;
-  heap.take_bytes(static_cast<int64_t>(bytes.size() * sizeof(std::size_t)));
+  const std::string_view bytes = text.bytes(heap);
+  List<uint32_t> places(heap);
+  places.reserve(text->length(heap));
   for (std::size_t at = 0; at < bytes.size(); at += character_at(bytes, at).length) {
-    places.push_back(at);
+    places.push_back(static_cast<uint32_t>(at));
   }
-  OriginText result;
+  TextBuilder result(heap);
   walk(slice, [&](std::size_t i) {
-    result.append(*text.text, places[i], places[i] + character_at(bytes, places[i]).length);
+    result.append(*text, places[i], places[i] + character_at(bytes, places[i]).length);
   });
-  return heap.text(std::move(result));
+  return heap.text(result);
 }
 
 }  // namespace
 
+std::size_t place_in(int64_t index, std::size_t size) {
+  const auto count = static_cast<int64_t>(size);
+  return static_cast<std::size_t>(
+      std::clamp<int64_t>(index < 0 ? clamped_sum(index, count) : index, 0, count));
+}
+
 std::optional<std::size_t> index_in(int64_t index, std::size_t size) {
   const auto count = static_cast<int64_t>(size);
-  if (index < 0) index += count;
+  if (index < 0) index = clamped_sum(index, count);
   if (index < 0 || index >= count) return std::nullopt;
   return static_cast<std::size_t>(index);
 }
@@ -143,26 +140,23 @@ bool is_iterable(const Value& value) {
          value.dictionary() != nullptr || value.iterator() != nullptr;
 }
 
-std::vector<Value> items_of(Heap& heap, const Value& value) {
-  heap.step();
+Values items_of(Heap& heap, const Value& value) {
+  Values items(heap);
   if (const Sequence* const sequence = value.sequence()) {
-    heap.take_bytes(static_cast<int64_t>(sequence->items.size() * sizeof(Value)));
-    return sequence->items;
-  }
-  std::vector<Value> items;
-  if (const Dictionary* const dictionary = value.dictionary()) {
-    heap.take_bytes(static_cast<int64_t>(dictionary->entries.size() * sizeof(Value)));
-    for (const auto& [key, unused] : dictionary->entries) items.push_back(key);
+    const std::span<const Value> all = sequence->items(heap);
+    items.assign(all.begin(), all.end());
+  } else if (const Dictionary* const dictionary = value.dictionary()) {
+    items.reserve(dictionary->size());
+    for (const auto& [key, unused] : dictionary->entries(heap)) items.push_back(key);
   } else if (const String* const text = value.string()) {
-    for (std::size_t at = 0; at < text->bytes().size();) {
-      const std::size_t length = character_at(text->bytes(), at).length;
+    const std::string_view bytes = text->bytes(heap);
+    for (std::size_t at = 0; at < bytes.size();) {
+      const std::size_t length = character_at(bytes, at).length;
       items.push_back(heap.part(*text, at, at + length));
       at += length;
     }
   } else if (Iterator* const iterator = value.iterator()) {
-    items.assign(iterator->items.begin() + static_cast<std::ptrdiff_t>(iterator->next),
-                 iterator->items.end());
-    iterator->next = iterator->items.size();
+    items = iterator->take(heap);
   } else if (const auto* const undefined = value.as<Undefined>()) {
     if (undefined->is_unsafe) refuse_undefined(*undefined);
   } else {
@@ -171,14 +165,10 @@ std::vector<Value> items_of(Heap& heap, const Value& value) {
   return items;
 }
 
-std::optional<int64_t> length_of(const Value& value) {
-  if (const String* const text = value.string()) {
-    return static_cast<int64_t>(count_characters(text->bytes()));
-  }
-  if (const Sequence* const sequence = value.sequence()) return std::ssize(sequence->items);
-  if (const Dictionary* const dictionary = value.dictionary()) {
-    return std::ssize(dictionary->entries);
-  }
+std::optional<std::size_t> length_of(Meter& meter, const Value& value) {
+  if (const String* const text = value.string()) return (*text)->length(meter);
+  if (const Sequence* const sequence = value.sequence()) return sequence->size();
+  if (const Dictionary* const dictionary = value.dictionary()) return dictionary->size();
   if (value.is_undefined()) return 0;
   return std::nullopt;
 }
@@ -188,7 +178,9 @@ Value item_of(Evaluator& evaluator, const Value& value, const Value& key) {
   if (const auto* const undefined = value.as<Undefined>()) refuse_undefined(*undefined);
   if (auto found = item(evaluator, value, key)) return std::move(*found);
   if (const String* const name = key.string()) {
-    if (auto found = member(evaluator, value, name->bytes())) return std::move(*found);
+    if (auto found = member(evaluator, value, name->bytes(evaluator.heap()))) {
+      return std::move(*found);
+    }
   }
   return missing(evaluator.heap(), value, key);
 }
@@ -199,7 +191,7 @@ Value attribute_of(Evaluator& evaluator, const Value& value, std::string_view na
   if (const auto* const undefined = value.as<Undefined>()) refuse_undefined(*undefined);
   if (auto found = member(evaluator, value, name)) return std::move(*found);
   if (const Dictionary* const dictionary = value.dictionary()) {
-    if (const Value* const found = find(*dictionary, name)) return *found;
+    if (const Value* const found = dictionary->find(heap, name)) return *found;
   }
   return heap.undefined(
       fmt::format("{} has no attribute {}", type_name(value), quote_name(name, 60)));
@@ -210,17 +202,17 @@ Value slice_of(Heap& heap, const Value& value, const Value& begin, const Value& 
   heap.step();
   if (const auto* const undefined = value.as<Undefined>()) refuse_undefined(*undefined);
   const Sequence* const sequence = value.sequence();
-  const bool is_sliced = sequence != nullptr && sequence->kind <= SequenceKind::kRange;
+  const bool is_sliced = sequence != nullptr && sequence->kind() <= SequenceKind::kRange;
   if (!is_sliced && value.string() == nullptr) {
     return heap.undefined(fmt::format("{} has no slices", type_name(value)));
   }
-  const auto slice = slice_in(*length_of(value), begin, end, step);
+  const auto slice = slice_in(*length_of(heap, value), begin, end, step);
   if (!slice) return heap.undefined("the ends of a slice are no integers");
   if (!is_sliced) return text_slice(heap, *value.string(), *slice);
-  std::vector<Value> items;
-  walk(*slice, [&](std::size_t i) { items.push_back(sequence->items[i]); });
-  return heap.list(std::move(items),
-                   sequence->kind == SequenceKind::kGroup ? SequenceKind::kTuple : sequence->kind);
+  Values items(heap);
+  walk(*slice, [&](std::size_t i) { items.push_back(sequence->at(heap, i)); });
+  const auto kind = sequence->kind();
+  return heap.list(std::move(items), kind == SequenceKind::kGroup ? SequenceKind::kTuple : kind);
 }
 
 }  // namespace subbyte::jinja

@@ -1,7 +1,10 @@
+// The operators of numbers, and those that join and repeat.
+
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "jinja/operations.h"
 
@@ -12,10 +15,8 @@ constexpr std::string_view kSigns[] = {"+", "-", "*", "/", "//", "%", "**"};
 
 [[noreturn]] void refuse_operands(Operator operation, const Value& a, const Value& b) {
   for (const Value* const value : {&a, &b}) {
-    const auto* const undefined = value->as<Undefined>();
-    if (undefined == nullptr) continue;
-    refuse(undefined->is_unsafe ? kUnsafeUse : kUndefined,
-           undefined->why ? *undefined->why : "the value is undefined");
+    if (const auto* const undefined = value->as<Undefined>()) refuse_undefined(*undefined);
+    if (value->is<LongInteger>()) refuse_long_integer();
   }
   refuse(kType,
          fmt::format("there is no {} of {} and {}", kSigns[static_cast<std::size_t>(operation)],
@@ -110,52 +111,70 @@ Value of_floats(Operator operation, double a, double b) {
 /// a + b of Markup and text: the text is escaped first.
 Value joined(Heap& heap, const String& a, const String& b) {
   const bool is_markup = a.is_markup || b.is_markup;
-  heap.take_bytes(static_cast<int64_t>(a.text->size() + b.text->size()));
-  OriginText text = is_markup && !a.is_markup ? escaped(*a.text) : *a.text;
-  text.append(is_markup && !b.is_markup ? escaped(*b.text) : *b.text);
-  return heap.text(std::move(text), is_markup);
+  TextBuilder text(heap);
+  text.reserve(a->size() + b->size());
+  for (const String* const part : {&a, &b}) {
+    text.append(is_markup ? **escaped(heap, *part).string() : **part);
+  }
+  return heap.text(text, is_markup);
 }
 
-bool is_plain_sequence(const Sequence& sequence) {
-  return sequence.kind == SequenceKind::kList || sequence.kind == SequenceKind::kTuple;
+bool is_plain(const Sequence& sequence) {
+  return sequence.kind() == SequenceKind::kList || sequence.kind() == SequenceKind::kTuple;
+}
+
+Value joined(Heap& heap, const Sequence& a, const Sequence& b) {
+  Values items(heap);
+  items.reserve(a.size() + b.size());
+  for (const Sequence* const part : {&a, &b}) {
+    const std::span<const Value> more = part->items(heap);
+    items.insert(items.end(), more.begin(), more.end());
+  }
+  return heap.list(std::move(items), a.kind());
 }
 
 Value repeated(Heap& heap, const Value& value, int64_t count) {
-  const auto times = static_cast<std::size_t>(std::max<int64_t>(count, 0));
-  const auto charge = [&](std::size_t bytes) {
-    int64_t all = 0;
-    if (__builtin_mul_overflow(static_cast<int64_t>(bytes), static_cast<int64_t>(times), &all)) {
-      refuse(kLimit, "the result of * is too long");
-    }
-    heap.take_bytes(all);
-  };
   if (const String* const text = value.string()) {
-    charge(text->text->size());
-    OriginText result;
-    if (text->text->size() > 0) {
-      for (std::size_t i = 0; i < times; ++i) result.append(*text->text);
-    }
-    return heap.text(std::move(result), text->is_markup);
+    TextBuilder result(heap);
+    result.repeat(**text, count);
+    return heap.text(result, text->is_markup);
   }
   const Sequence& sequence = *value.sequence();
-  charge(sequence.items.size() * sizeof(Value));
-  std::vector<Value> items;
-  if (!sequence.items.empty()) {
-    for (std::size_t i = 0; i < times; ++i) {
-      items.insert(items.end(), sequence.items.begin(), sequence.items.end());
-    }
+  const auto times = static_cast<std::size_t>(std::max<int64_t>(count, 0));
+  const std::size_t bytes = heap.checked_size(sequence.size(), sizeof(Value));
+  Values items(heap);
+  items.reserve(heap.checked_size(bytes, times) / sizeof(Value));
+  const std::span<const Value> once = sequence.items(heap);
+  for (std::size_t i = 0; i < times && !once.empty(); ++i) {
+    items.insert(items.end(), once.begin(), once.end());
   }
-  return heap.list(std::move(items), sequence.kind);
+  return heap.list(std::move(items), sequence.kind());
 }
 
 bool is_repeatable(const Value& value) {
-  return value.string() != nullptr ||
-         (value.sequence() != nullptr && is_plain_sequence(*value.sequence()));
+  return value.string() != nullptr || (value.sequence() != nullptr && is_plain(*value.sequence()));
 }
 
 }  // namespace
 
+void refuse_long_integer() {
+  refuse(kValue, "a number of more than 64 bits is computed with, which templates cannot do here");
+}
+
+int64_t clamped_sum(int64_t a, int64_t b) {
+  int64_t sum = 0;
+  if (!__builtin_add_overflow(a, b, &sum)) return sum;
+  return a < 0 ? std::numeric_limits<int64_t>::min() : std::numeric_limits<int64_t>::max();
+}
+
+int64_t clamped_difference(int64_t a, int64_t b) {
+  int64_t difference = 0;
+  if (!__builtin_sub_overflow(a, b, &difference)) return difference;
+  return a < 0 ? std::numeric_limits<int64_t>::min() : std::numeric_limits<int64_t>::max();
+}
+
 std::optional<double> number(const Value& value) {
+  if (value.is<LongInteger>()) refuse_long_integer();
   if (const auto* const real = value.as<double>()) return *real;
   int64_t whole = 0;
   if (!value.integer(whole)) return std::nullopt;
@@ -169,18 +188,14 @@ Value arithmetic(Heap& heap, Operator operation, const Value& a, const Value& b)
   const bool a_is_whole = a.integer(left);
   const bool b_is_whole = b.integer(right);
   if (a_is_whole && b_is_whole) return of_integers(operation, left, right);
-  const auto x = number(a);
-  const auto y = number(b);
-  if (x && y) return of_floats(operation, *x, *y);
+  if (is_numeric(a) && is_numeric(b)) return of_floats(operation, *number(a), *number(b));
   if (operation == Operator::kAdd) {
     if (a.string() != nullptr && b.string() != nullptr)
       return joined(heap, *a.string(), *b.string());
     const Sequence* const s = a.sequence();
     const Sequence* const t = b.sequence();
-    if (s != nullptr && t != nullptr && s->kind == t->kind && is_plain_sequence(*s)) {
-      std::vector<Value> items = s->items;
-      items.insert(items.end(), t->items.begin(), t->items.end());
-      return heap.list(std::move(items), s->kind);
+    if (s != nullptr && t != nullptr && s->kind() == t->kind() && is_plain(*s)) {
+      return joined(heap, *s, *t);
     }
   }
   if (operation == Operator::kMultiply && b_is_whole && is_repeatable(a)) {

@@ -23,43 +23,10 @@ char32_t to_title(char32_t c) {
   return static_cast<char32_t>(utf8proc_totitle(static_cast<utf8proc_int32_t>(c)));
 }
 
-constexpr char32_t kSharpS = 0xDF;
-
-bool is_cased(char32_t c) {
-  return is_upper(c) || is_lower(c) || category(c) == UTF8PROC_CATEGORY_LT;
-}
-
-template <typename Change>
-std::string changed(std::string_view text, const Change& change) {
-  std::string result;
-  result.reserve(text.size());
-  for (std::size_t at = 0; at < text.size();) {
-    const Character c = character_at(text, at);
-    change(c.value, result);
-    at += c.length;
-  }
-  return result;
-}
-
-void append_upper(std::string& text, char32_t c) {
-  if (c == kSharpS) {
-    text += "SS";
-  } else {
-    append_character(text, to_upper(c));
-  }
-}
-
-void append_title(std::string& text, char32_t c) {
-  if (c == kSharpS) {
-    text += "Ss";
-  } else {
-    append_character(text, to_title(c));
-  }
-}
-
 }  // namespace
 
 Character character_at(std::string_view text, std::size_t at) {
+  if (static_cast<unsigned char>(text[at]) < 0x80) return {static_cast<char32_t>(text[at]), 1};
   const std::string_view rest = text.substr(at);
   const std::size_t length = utf8_sequence_length(rest);
   if (length == 0) return {0xFFFD, 1};
@@ -89,10 +56,9 @@ std::size_t byte_of_character(std::string_view text, std::size_t index) {
   return at;
 }
 
-void append_character(std::string& text, char32_t value) {
-  utf8proc_uint8_t bytes[4];
-  const auto length = utf8proc_encode_char(static_cast<utf8proc_int32_t>(value), bytes);
-  text.append(reinterpret_cast<const char*>(bytes), static_cast<std::size_t>(length));
+std::size_t encode(char32_t value, char (&bytes)[4]) {
+  return static_cast<std::size_t>(utf8proc_encode_char(static_cast<utf8proc_int32_t>(value),
+                                                       reinterpret_cast<utf8proc_uint8_t*>(bytes)));
 }
 
 bool is_space(char32_t c) {
@@ -148,78 +114,27 @@ bool is_line_break(char32_t c) {
          c == 0x2029;
 }
 
-std::string upper(std::string_view text) {
-  return changed(text, [](char32_t c, std::string& result) { append_upper(result, c); });
+bool is_cased(char32_t c) {
+  return is_upper(c) || is_lower(c) || category(c) == UTF8PROC_CATEGORY_LT;
 }
 
-std::string lower(std::string_view text) {
-  return changed(text,
-                 [](char32_t c, std::string& result) { append_character(result, to_lower(c)); });
+Letters upper(char32_t c, char32_t& one) {
+  if (const SpecialCase* const special = special_case(c)) return special->upper;
+  return one = to_upper(c), Letters(&one, 1);
 }
 
-std::string title(std::string_view text) {
-  bool inside = false;
-  return changed(text, [&](char32_t c, std::string& result) {
-    if (inside) {
-      append_character(result, to_lower(c));
-    } else {
-      append_title(result, c);
-    }
-    inside = is_cased(c);
-  });
+Letters lower(char32_t c, char32_t& one) {
+  if (c == U'\u0130') return U"i\u0307";  // the only one that becomes two
+  return one = to_lower(c), Letters(&one, 1);
 }
 
-std::string capitalized(std::string_view text) {
-  bool first = true;
-  return changed(text, [&](char32_t c, std::string& result) {
-    if (first) {
-      append_title(result, c);
-    } else {
-      append_character(result, to_lower(c));
-    }
-    first = false;
-  });
+Letters titled(char32_t c, char32_t& one) {
+  if (const SpecialCase* const special = special_case(c)) return special->title;
+  return one = to_title(c), Letters(&one, 1);
 }
-
-std::string swapped_case(std::string_view text) {
-  return changed(text, [](char32_t c, std::string& result) {
-    if (is_lower(c)) {
-      append_upper(result, c);
-    } else {
-      append_character(result, to_lower(c));
-    }
-  });
-}
-
-namespace {
-
-template <typename Drops>
-Range stripped_by(std::string_view text, bool left, bool right, const Drops& drops) {
-  Range range = {0, text.size()};
-  while (left && range.begin < range.end) {
-    const Character c = character_at(text, range.begin);
-    if (!drops(range.begin, c)) break;
-    range.begin += c.length;
-  }
-  while (right && range.begin < range.end) {
-    const std::size_t last = character_before(text, range.end);
-    if (!drops(last, character_at(text, last))) break;
-    range.end = last;
-  }
-  return range;
-}
-
-}  // namespace
 
 Range stripped(std::string_view text, bool left, bool right) {
-  return stripped_by(text, left, right,
-                     [](std::size_t, const Character& c) { return is_space(c.value); });
-}
-
-Range stripped(std::string_view text, std::string_view set, bool left, bool right) {
-  return stripped_by(text, left, right, [&](std::size_t at, const Character& c) {
-    return set.find(text.substr(at, c.length)) != std::string_view::npos;
-  });
+  return stripped_by(text, left, right, is_space);
 }
 
 }  // namespace subbyte::jinja

@@ -19,7 +19,13 @@ std::size_t character_before(std::string_view text, std::size_t end);
 std::size_t count_characters(std::string_view text);
 /// The byte where character `index` begins, or the end of the text.
 std::size_t byte_of_character(std::string_view text, std::size_t index);
-void append_character(std::string& text, char32_t value);
+/// Writes a character, gives how many bytes it has.
+std::size_t encode(char32_t value, char (&bytes)[4]);
+template <typename Bytes>
+void append_character(Bytes& text, char32_t value) {
+  char bytes[4];
+  text.append(bytes, encode(value, bytes));
+}
 
 bool is_space(char32_t c);      // str.isspace
 bool is_printable(char32_t c);  // what repr() shows as it is
@@ -30,12 +36,22 @@ bool is_upper(char32_t c);
 bool is_lower(char32_t c);
 bool is_line_break(char32_t c);  // for str.splitlines
 
-std::string upper(std::string_view text);
-std::string lower(std::string_view text);
-/// The first letter of each word upper, the others lower.
-std::string title(std::string_view text);
-std::string capitalized(std::string_view text);
-std::string swapped_case(std::string_view text);
+bool is_cased(char32_t c);
+
+struct SpecialCase {
+  char32_t letter;
+  std::u32string_view title;
+  std::u32string_view upper;
+};
+/// nullptr for letters that become one.
+const SpecialCase* special_case(char32_t c);
+
+/// Characters that one becomes, which may be several.
+using Letters = std::u32string_view;
+/// Gives the change of a character; `one` holds it where it is one.
+Letters upper(char32_t c, char32_t& one);
+Letters lower(char32_t c, char32_t& one);
+Letters titled(char32_t c, char32_t& one);
 
 /// The part of [0, text.size()) without white space at its ends.
 struct Range {
@@ -43,7 +59,21 @@ struct Range {
   std::size_t end;
 };
 Range stripped(std::string_view text, bool left, bool right);
-/// The same for the characters of `set`.
-Range stripped(std::string_view text, std::string_view set, bool left, bool right);
+/// The same for the characters that `drops` says.
+template <typename Drops>
+Range stripped_by(std::string_view text, bool left, bool right, const Drops& drops) {
+  Range range = {0, text.size()};
+  while (left && range.begin < range.end) {
+    const Character c = character_at(text, range.begin);
+    if (!drops(c.value)) break;
+    range.begin += c.length;
+  }
+  while (right && range.begin < range.end) {
+    const std::size_t last = character_before(text, range.end);
+    if (!drops(character_at(text, last).value)) break;
+    range.end = last;
+  }
+  return range;
+}
 
 }  // namespace subbyte::jinja

@@ -10,28 +10,32 @@ namespace subbyte::jinja {
 namespace {
 
 /// Arguments after the first `count` ones.
-Arguments rest_of(const Arguments& arguments, std::size_t count) {
-  return {{arguments.positional.begin() + static_cast<std::ptrdiff_t>(count),
-           arguments.positional.end()},
-          arguments.named};
+Arguments rest_of(Heap& heap, const Arguments& arguments, std::size_t count) {
+  Arguments rest(heap);
+  rest.positional.assign(arguments.positional.begin() + static_cast<std::ptrdiff_t>(count),
+                         arguments.positional.end());
+  rest.named = arguments.named;
+  return rest;
 }
 
 /// What is false, such as none, has no items here.
-std::vector<Value> items_if_any(Evaluator& evaluator, const Value& value) {
-  return truth(value) ? items_of(evaluator.heap(), value) : std::vector<Value>();
+Values items_if_any(Heap& heap, const Value& value) {
+  return truth(value) ? items_of(heap, value) : Values(heap);
 }
 
-const String& name_in(const Arguments& arguments, std::size_t index, std::string_view filter) {
+/// The name of a filter or test.
+std::string_view name_in(Meter& meter, const Arguments& arguments, std::size_t index,
+                         std::string_view filter) {
   const String* const name = arguments.positional[index].string();
   if (name == nullptr) refuse(kType, fmt::format("{} takes the name of a filter or test", filter));
-  return *name;
+  return name->bytes(meter);
 }
 
 Value map_attributes(Evaluator& evaluator, const Value& value, const Arguments& arguments) {
   constexpr std::string_view kNames[] = {"attribute", "default"};
   const Bound bound("map", arguments, kNames, 1);
-  std::vector<Value> results;
-  for (const Value& item : items_if_any(evaluator, value)) {
+  Values results(evaluator.heap());
+  for (const Value& item : items_if_any(evaluator.heap(), value)) {
     results.push_back(attribute_at(evaluator, item, *bound[0], bound.says(1) ? bound[1] : nullptr));
   }
   return evaluator.heap().iterator(std::move(results));
@@ -42,11 +46,11 @@ Value run_map(Evaluator& evaluator, const Value& value, const Arguments& argumen
     return map_attributes(evaluator, value, arguments);
   }
   if (arguments.positional.empty()) refuse(kType, "map takes the name of a filter");
-  const String& name = name_in(arguments, 0, "map");
-  const Arguments rest = rest_of(arguments, 1);
-  std::vector<Value> results;
-  for (const Value& item : items_if_any(evaluator, value)) {
-    results.push_back(call_filter(evaluator, name.bytes(), item, rest));
+  const std::string_view name = name_in(evaluator.heap(), arguments, 0, "map");
+  const Arguments rest = rest_of(evaluator.heap(), arguments, 1);
+  Values results(evaluator.heap());
+  for (const Value& item : items_if_any(evaluator.heap(), value)) {
+    results.push_back(call_filter(evaluator, name, item, rest));
   }
   return evaluator.heap().iterator(std::move(results));
 }
@@ -57,13 +61,15 @@ Value choose(Evaluator& evaluator, const Value& value, const Arguments& argument
   const std::size_t before = has_attribute ? 1 : 0;
   if (arguments.positional.size() < before) refuse(kType, "an attribute is missing");
   const bool has_test = arguments.positional.size() > before;
-  const Arguments rest = has_test ? rest_of(arguments, before + 1) : Arguments();
-  std::vector<Value> chosen;
-  for (Value& item : items_if_any(evaluator, value)) {
+  const Arguments rest =
+      has_test ? rest_of(evaluator.heap(), arguments, before + 1) : Arguments(evaluator.heap());
+  Values chosen(evaluator.heap());
+  for (Value& item : items_if_any(evaluator.heap(), value)) {
     const Value seen =
         has_attribute ? attribute_at(evaluator, item, arguments.positional[0]) : item;
     const bool fits =
-        has_test ? call_test(evaluator, name_in(arguments, before, "select").bytes(), seen, rest)
+        has_test ? call_test(evaluator, name_in(evaluator.heap(), arguments, before, "select"),
+                             seen, rest)
                  : truth(seen);
     if (fits == keeps) chosen.push_back(std::move(item));
   }
@@ -87,7 +93,8 @@ Value run_rejectattr(Evaluator& evaluator, const Value& value, const Arguments& 
 Value run_attr(Evaluator& evaluator, const Value& value, const Arguments& arguments) {
   constexpr std::string_view kNames[] = {"name"};
   const Bound bound("attr", arguments, kNames, 1);
-  const std::string name = to_text(evaluator.heap(), *bound[0]).bytes();
+  const String text = to_text(evaluator.heap(), *bound[0]);
+  const std::string_view name = text.bytes(evaluator.heap());
   const bool has_items_alone =
       value.dictionary() != nullptr && member_of(value, name) == Member::kNone;
   if (has_items_alone) return evaluator.heap().undefined("a dict has no such attribute");

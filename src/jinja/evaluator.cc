@@ -9,11 +9,26 @@
 #include "jinja/operations.h"
 
 namespace subbyte::jinja {
+namespace {
+
+/// What it takes to see of so many names that they are other ones than `name`.
+std::size_t look_at_names(std::size_t count, std::string_view name) {
+  return count * (1 + name.size() / Meter::kLookBytes);
+}
+
+}  // namespace
+
+const Value* Scope::own(std::string_view name) const {
+  values_.get_allocator().meter()->look_at(look_at_names(values_.size(), name));
+  for (const auto& [known, value] : values_) {
+    if (known == name) return &value;
+  }
+  return nullptr;
+}
 
 void Scope::set(std::string_view name, Value value) {
-  for (auto& [known, held] : values_) {
-    if (known != name) continue;
-    held = std::move(value);
+  if (const Value* const held = own(name)) {
+    *const_cast<Value*>(held) = std::move(value);  // of a scope of ours
     return;
   }
   values_.emplace_back(name, std::move(value));
@@ -21,15 +36,14 @@ void Scope::set(std::string_view name, Value value) {
 
 const Value* Scope::find(std::string_view name) const {
   for (const Scope* scope = this; scope != nullptr; scope = scope->parent_) {
-    for (const auto& [known, value] : scope->values_) {
-      if (known == name) return &value;
-    }
+    if (const Value* const found = scope->own(name)) return found;
   }
   return nullptr;
 }
 
-void Scope::keep() {
+void Scope::keep(List<std::shared_ptr<Scope>>& kept) {
   for (Scope* scope = this; scope != nullptr && !scope->is_kept_; scope = scope->parent_) {
+    kept.push_back(scope->shared_from_this());
     scope->is_kept_ = true;
   }
 }
@@ -38,36 +52,41 @@ void Scope::keep() {
 class Evaluator::OwnScope {
  public:
   OwnScope(Evaluator& evaluator, Scope* parent)
-      : evaluator_(evaluator), scope_(std::make_unique<Scope>(parent)) {}
-  ~OwnScope() {
-    if (scope_->is_kept()) evaluator_.kept_.push_back(std::move(scope_));
-  }
+      : evaluator_(evaluator), parent_(parent), scope_(made()) {}
   OwnScope(const OwnScope&) = delete;
   OwnScope& operator=(const OwnScope&) = delete;
   Scope& operator*() { return *scope_; }
   Scope* operator->() { return scope_.get(); }
   /// An empty one for the next item of a loop.
-  void renew(Scope* parent) {
-    if (!scope_->is_kept()) return scope_->clear();
-    evaluator_.kept_.push_back(std::exchange(scope_, std::make_unique<Scope>(parent)));
+  void renew() {
+    if (scope_->is_kept()) {
+      scope_ = made();
+    } else {
+      scope_->clear();
+    }
   }
 
  private:
+  std::shared_ptr<Scope> made() {
+    Heap& heap = evaluator_.heap_;
+    return std::allocate_shared<Scope>(Allocator<Scope>(heap), heap, parent_);
+  }
+
   Evaluator& evaluator_;
-  std::unique_ptr<Scope> scope_;
+  Scope* parent_;
+  std::shared_ptr<Scope> scope_;
 };
 
-OriginText Evaluator::run(const Body& body,
-                          const std::vector<std::pair<std::string, Value>>& variables) {
+OriginText Evaluator::run(const Body& body, const Inputs& variables) {
   OwnScope input(*this, nullptr);
   for (const auto& [name, value] : variables) input->set(name, value);
   OwnScope top(*this, &*input);
-  OriginText out;
+  TextBuilder out(heap_);
   run_body(body, *top, out);
-  return out;
+  return out.finish()->copy(heap_);
 }
 
-Evaluator::Flow Evaluator::run_body(const Body& body, Scope& scope, OriginText& out) {
+Evaluator::Flow Evaluator::run_body(const Body& body, Scope& scope, TextBuilder& out) {
   const Deeper deeper(*this);
   for (const auto& node : body) {
     line_ = node->line;
@@ -78,12 +97,11 @@ Evaluator::Flow Evaluator::run_body(const Body& body, Scope& scope, OriginText& 
   return Flow::kNext;
 }
 
-Evaluator::Flow Evaluator::run_node(const Node& node, Scope& scope, OriginText& out) {
+Evaluator::Flow Evaluator::run_node(const Node& node, Scope& scope, TextBuilder& out) {
   switch (node.kind) {
     case NodeKind::kText:
-      heap_.take_bytes(std::ssize(node.text));
+      heap_.check_output(out.size() + node.text.size());
       out.append(node.text, Origin::kTemplate);
-      heap_.check_output(out.size());
       break;
     case NodeKind::kPrint:
       for (const auto& value : node.values) write(evaluate(*value, scope), out);
@@ -99,7 +117,7 @@ Evaluator::Flow Evaluator::run_node(const Node& node, Scope& scope, OriginText& 
     case NodeKind::kFilterBlock:
       return run_block(node, scope, out);
     case NodeKind::kMacro:
-      scope.keep();
+      scope.keep(kept_);
       scope.set(node.text, Value(static_cast<Object*>(heap_.object<Macro>(node, scope))));
       break;
     case NodeKind::kCallBlock:
@@ -119,17 +137,13 @@ Evaluator::Flow Evaluator::run_node(const Node& node, Scope& scope, OriginText& 
   return Flow::kNext;
 }
 
-void Evaluator::write(const Value& value, OriginText& out) {
-  if (const String* const text = value.string()) {
-    heap_.take_bytes(static_cast<int64_t>(text->text->size()));
-    out.append(*text->text);
-  } else {
-    out.append(to_text(heap_, value));
-  }
-  heap_.check_output(out.size());
+void Evaluator::write(const Value& value, TextBuilder& out) {
+  const String text = to_text(heap_, value);
+  heap_.check_output(out.size() + text->size());
+  out.append(*text);
 }
 
-Evaluator::Flow Evaluator::run_if(const Node& node, Scope& scope, OriginText& out) {
+Evaluator::Flow Evaluator::run_if(const Node& node, Scope& scope, TextBuilder& out) {
   for (const Branch& branch : node.branches) {
     if (branch.test && !truth(evaluate(*branch.test, scope))) continue;
     return run_body(branch.body, scope, out);
@@ -137,22 +151,22 @@ Evaluator::Flow Evaluator::run_if(const Node& node, Scope& scope, OriginText& ou
   return Flow::kNext;
 }
 
-std::vector<Value> Evaluator::filtered(const Node& node, Scope& scope, std::vector<Value> items) {
+Values Evaluator::filtered(const Node& node, Scope& scope, Values items) {
   const Expression* const test = node.branches[0].test.get();
   if (test == nullptr) return items;
-  std::vector<Value> chosen;
+  Values chosen(heap_);
   OwnScope inner(*this, &scope);
   for (Value& item : items) {
-    inner.renew(&scope);
+    inner.renew();
     assign(node.targets[0], item, *inner);
     if (truth(evaluate(*test, *inner))) chosen.push_back(std::move(item));
   }
   return chosen;
 }
 
-Evaluator::Flow Evaluator::run_for(const Node& node, Scope& scope, OriginText& out) {
+Evaluator::Flow Evaluator::run_for(const Node& node, Scope& scope, TextBuilder& out) {
   const Value iterated = evaluate(*node.values[0], scope);
-  std::vector<Value> items = filtered(node, scope, items_of(heap_, iterated));
+  Values items = filtered(node, scope, items_of(heap_, iterated));
   if (items.empty() && node.branches.size() == 1) return Flow::kNext;
   if (items.empty()) {
     OwnScope inner(*this, &scope);
@@ -164,19 +178,19 @@ Evaluator::Flow Evaluator::run_for(const Node& node, Scope& scope, OriginText& o
   return flow;
 }
 
-Evaluator::Flow Evaluator::run_items(const Node& node, Scope& scope, Loop& loop, OriginText& out) {
+Evaluator::Flow Evaluator::run_items(const Node& node, Scope& scope, Loop& loop, TextBuilder& out) {
   OwnScope inner(*this, &scope);
-  for (std::size_t i = 0; i < loop.items().size(); ++i) {
+  for (std::size_t i = 0; i < loop.size(); ++i) {
     loop.move_to(i);
-    inner.renew(&scope);
+    inner.renew();
     inner->set("loop", Value(static_cast<Object*>(&loop)));
-    assign(node.targets[0], loop.items()[i], *inner);
+    assign(node.targets[0], loop.item(i), *inner);
     if (run_body(node.branches[0].body, *inner, out) == Flow::kBreak) break;
   }
   return Flow::kNext;
 }
 
-Evaluator::Flow Evaluator::run_with(const Node& node, Scope& scope, OriginText& out) {
+Evaluator::Flow Evaluator::run_with(const Node& node, Scope& scope, TextBuilder& out) {
   OwnScope inner(*this, &scope);
   for (std::size_t i = 0; i < node.targets.size(); ++i) {
     assign(node.targets[i], evaluate(*node.values[i], scope), *inner);
@@ -185,11 +199,11 @@ Evaluator::Flow Evaluator::run_with(const Node& node, Scope& scope, OriginText& 
 }
 
 /// {% set x %}...{% endset %} and {% filter x %}...{% endfilter %}.
-Evaluator::Flow Evaluator::run_block(const Node& node, Scope& scope, OriginText& out) {
-  OriginText text;
+Evaluator::Flow Evaluator::run_block(const Node& node, Scope& scope, TextBuilder& out) {
+  TextBuilder text(heap_);
   OwnScope inner(*this, &scope);
   const Flow flow = run_body(node.branches[0].body, *inner, text);
-  Value value = heap_.text(std::move(text));
+  Value value = heap_.text(text);
   if (!node.values.empty()) {
     const Value outer = std::exchange(block_, value);
     value = evaluate(*node.values[0], scope);
@@ -203,8 +217,8 @@ Evaluator::Flow Evaluator::run_block(const Node& node, Scope& scope, OriginText&
   return flow;
 }
 
-void Evaluator::run_call_block(const Node& node, Scope& scope, OriginText& out) {
-  scope.keep();
+void Evaluator::run_call_block(const Node& node, Scope& scope, TextBuilder& out) {
+  scope.keep(kept_);
   extra_caller_ = Value(static_cast<Object*>(heap_.object<Macro>(node, scope)));
   has_caller_ = true;
   write(evaluate(*node.values[0], scope), out);
@@ -222,7 +236,7 @@ void Evaluator::assign(const Target& target, const Value& value, Scope& scope) {
     return space->set(heap_, target.attribute, value);
   }
   if (target.parts.empty()) return scope.set(target.name, value);
-  const std::vector<Value> items = items_of(heap_, value);
+  const Values items = items_of(heap_, value);
   if (items.size() != target.parts.size()) {
     refuse(kValue, fmt::format("{} names get {} values", target.parts.size(), items.size()));
   }
@@ -231,10 +245,7 @@ void Evaluator::assign(const Target& target, const Value& value, Scope& scope) {
 
 Value Evaluator::call(const Value& function, const Arguments& arguments) {
   heap_.step();
-  if (const auto* const undefined = function.as<Undefined>()) {
-    refuse(undefined->is_unsafe ? kUnsafeUse : kUndefined,
-           undefined->why ? *undefined->why : "what is called is undefined");
-  }
+  if (const auto* const undefined = function.as<Undefined>()) refuse_undefined(*undefined);
   Object* const object = function.object();
   if (object == nullptr) {
     refuse(kType, fmt::format("a value of the type {} cannot be called", type_name(function)));
@@ -247,17 +258,19 @@ Value Evaluator::call_macro(const Node& macro, Scope& scope, const Arguments& ar
   const int line = line_;
   OwnScope inner(*this, &scope);
   bind(macro, arguments, *inner);
-  OriginText text;
+  TextBuilder text(heap_);
   run_body(macro.branches[0].body, *inner, text);
   line_ = line;
-  return heap_.text(std::move(text));
+  return heap_.text(text);
 }
 
 void Evaluator::bind(const Node& macro, const Arguments& arguments, Scope& inner) {
   for (std::size_t i = 0; i < macro.parameters.size(); ++i) {
     const Parameter& parameter = macro.parameters[i];
-    const auto named = std::ranges::find_if(
-        arguments.named, [&](const auto& argument) { return argument.first == parameter.name; });
+    heap_.look_at(look_at_names(arguments.named.size(), parameter.name));
+    const auto named = std::ranges::find_if(arguments.named, [&](const auto& argument) {
+      return std::string_view(argument.first) == parameter.name;
+    });
     const bool has_name = named != arguments.named.end();
     if (i < arguments.positional.size()) {
       if (has_name) {
@@ -280,14 +293,16 @@ void Evaluator::bind(const Node& macro, const Arguments& arguments, Scope& inner
 /// caller, varargs and kwargs; what a macro does not take is refused.
 void Evaluator::bind_rest(const Node& macro, const Arguments& arguments, Scope& inner) {
   const std::size_t num_taken = std::min(macro.parameters.size(), arguments.positional.size());
-  std::vector<Value> more(arguments.positional.begin() + static_cast<std::ptrdiff_t>(num_taken),
-                          arguments.positional.end());
-  std::vector<std::pair<Value, Value>> names;
+  Values more(arguments.positional.begin() + static_cast<std::ptrdiff_t>(num_taken),
+              arguments.positional.end(), heap_);
+  Entries names(heap_);
   const Value* caller = nullptr;
   for (const auto& [name, value] : arguments.named) {
-    if (std::ranges::find(macro.parameters, name, &Parameter::name) != macro.parameters.end()) {
-      continue;
-    }
+    heap_.look_at(look_at_names(macro.parameters.size(), name));
+    const bool is_parameter = std::ranges::any_of(
+        macro.parameters,
+        [&](const Parameter& parameter) { return parameter.name == std::string_view(name); });
+    if (is_parameter) continue;
     if (name == "caller" && macro.uses_caller) {
       caller = &value;
     } else {
@@ -300,7 +315,7 @@ void Evaluator::bind_rest(const Node& macro, const Arguments& arguments, Scope& 
   }
   if (!macro.uses_kwargs && !names.empty()) {
     refuse(kType, fmt::format("the macro {} has no argument {}", quote_name(macro.text),
-                              quote_name(names[0].first.string()->bytes())));
+                              quote_name(names[0].first.string()->bytes(heap_))));
   }
   if (macro.uses_varargs) inner.set("varargs", heap_.tuple(std::move(more)));
   if (macro.uses_kwargs) inner.set("kwargs", heap_.dictionary(std::move(names)));

@@ -2,7 +2,7 @@
 // Runs a syntax tree: statements write into a text, expressions give values.
 
 #include <ctime>
-#include <string>
+#include <memory>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -13,32 +13,38 @@
 namespace subbyte::jinja {
 
 /// Names and their values, in a chain of scopes.
-class Scope {
+class Scope : public std::enable_shared_from_this<Scope> {
  public:
-  explicit Scope(Scope* parent) : parent_(parent) {}
+  Scope(Meter& meter, Scope* parent) : values_(meter), parent_(parent) {}
 
   void set(std::string_view name, Value value);
   const Value* find(std::string_view name) const;
   void clear() { values_.clear(); }
   /// Macros were made here, which may be called later: the scope stays, and those around it.
-  void keep();
+  void keep(List<std::shared_ptr<Scope>>& kept);
   bool is_kept() const { return is_kept_; }
 
  private:
+  /// Looks at the names of this scope alone, and charges it.
+  const Value* own(std::string_view name) const;
+
+  List<std::pair<std::string_view, Value>> values_;  // names stand in the syntax tree
   Scope* parent_;
-  std::vector<std::pair<std::string_view, Value>> values_;  // names stand in the syntax tree
   bool is_kept_ = false;
 };
 
 class Loop;
 
+/// Variables that a template is given.
+using Inputs = List<std::pair<std::string_view, Value>>;
+
 class Evaluator {
  public:
-  Evaluator(Heap& heap, const std::tm& now) : heap_(heap), now_(now) {}
+  Evaluator(Heap& heap, const std::tm& now) : heap_(heap), now_(now), kept_(heap) {}
   Evaluator(const Evaluator&) = delete;
   Evaluator& operator=(const Evaluator&) = delete;
 
-  OriginText run(const Body& body, const std::vector<std::pair<std::string, Value>>& variables);
+  OriginText run(const Body& body, const Inputs& variables);
 
   Heap& heap() { return heap_; }
   const std::tm& now() const { return now_; }
@@ -56,19 +62,19 @@ class Evaluator {
   class OwnScope;
 
   // evaluator.cc: statements.
-  Flow run_body(const Body& body, Scope& scope, OriginText& out);
-  Flow run_node(const Node& node, Scope& scope, OriginText& out);
-  Flow run_if(const Node& node, Scope& scope, OriginText& out);
-  Flow run_for(const Node& node, Scope& scope, OriginText& out);
-  Flow run_items(const Node& node, Scope& scope, Loop& loop, OriginText& out);
-  Flow run_with(const Node& node, Scope& scope, OriginText& out);
-  Flow run_block(const Node& node, Scope& scope, OriginText& out);
-  void run_call_block(const Node& node, Scope& scope, OriginText& out);
-  std::vector<Value> filtered(const Node& node, Scope& scope, std::vector<Value> items);
+  Flow run_body(const Body& body, Scope& scope, TextBuilder& out);
+  Flow run_node(const Node& node, Scope& scope, TextBuilder& out);
+  Flow run_if(const Node& node, Scope& scope, TextBuilder& out);
+  Flow run_for(const Node& node, Scope& scope, TextBuilder& out);
+  Flow run_items(const Node& node, Scope& scope, Loop& loop, TextBuilder& out);
+  Flow run_with(const Node& node, Scope& scope, TextBuilder& out);
+  Flow run_block(const Node& node, Scope& scope, TextBuilder& out);
+  void run_call_block(const Node& node, Scope& scope, TextBuilder& out);
+  Values filtered(const Node& node, Scope& scope, Values items);
   void bind(const Node& macro, const Arguments& arguments, Scope& inner);
   void bind_rest(const Node& macro, const Arguments& arguments, Scope& inner);
   void assign(const Target& target, const Value& value, Scope& scope);
-  void write(const Value& value, OriginText& out);
+  void write(const Value& value, TextBuilder& out);
 
   // expressions.cc
   Value evaluate(const Expression& expression, Scope& scope);
@@ -90,7 +96,7 @@ class Evaluator {
   Value block_;         // the text that the filters of a block begin with
   Value extra_caller_;  // of a call block, for the macro that is called next
   bool has_caller_ = false;
-  std::vector<std::unique_ptr<Scope>> kept_;
+  List<std::shared_ptr<Scope>> kept_;
 };
 
 /// A level deeper while it lives. Code jinja.limit.
@@ -115,5 +121,6 @@ class Evaluator::Deeper {
 /// The value of a name that every template knows: range, namespace, raise_exception and others;
 /// nullptr for other names.
 Object* global(Heap& heap, std::string_view name);
+std::vector<std::string_view> global_names();
 
 }  // namespace subbyte::jinja

@@ -32,8 +32,10 @@ constexpr Sign kProducts[] = {{"*", Operator::kMultiply},
                               {"//", Operator::kFloorDivide},
                               {"%", Operator::kModulo}};
 
-Value constant_text(std::string text) {
-  return Value(String{std::make_shared<const OriginText>(text, Origin::kTemplate)});
+std::shared_ptr<const Text> constant_text(Meter& meter, std::string_view text) {
+  TextBuilder builder(meter);
+  builder.append(text, Origin::kTemplate);
+  return builder.finish();
 }
 
 }  // namespace
@@ -219,7 +221,7 @@ ExpressionPtr Parser::primary() {
     std::string text;
     while (at(TokenKind::kString)) text += take().text;
     auto made = make(Kind::kConstant, line);
-    made->constant = constant_text(std::move(text));
+    made->constant = Value(String{constant_text(meter_, text)});
     return made;
   }
   if (skip_operator("(")) {
@@ -274,7 +276,12 @@ ExpressionPtr Parser::number() {
   if (base != 10) text.remove_prefix(2);
   int64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, base);
-  if (error != std::errc() || end != text.data() + text.size()) {
+  const bool is_whole = end == text.data() + text.size();
+  if (is_whole && base == 10 && error == std::errc::result_out_of_range) {
+    made->constant = Value(LongInteger{constant_text(meter_, text)});
+    return made;
+  }
+  if (error != std::errc() || !is_whole) {
     refuse(kSyntax, fmt::format("{} is no integer of 64 bits", quote(token.text)), token.line);
   }
   made->constant = Value(value);

@@ -80,12 +80,13 @@ Value Evaluator::evaluate_name(const Expression& expression, Scope& scope) {
 }
 
 Value Evaluator::evaluate_items(const Expression& expression, Scope& scope) {
-  std::vector<Value> items;
+  Values items(heap_);
   items.reserve(expression.children.size());
   for (const auto& child : expression.children) items.push_back(evaluate(*child, scope));
   if (expression.kind == Kind::kList) return heap_.list(std::move(items));
   if (expression.kind == Kind::kTuple) return heap_.tuple(std::move(items));
-  std::vector<std::pair<Value, Value>> entries;
+  Entries entries(heap_);
+  entries.reserve(items.size() / 2);
   for (std::size_t i = 0; i < items.size(); i += 2) {
     entries.emplace_back(std::move(items[i]), std::move(items[i + 1]));
   }
@@ -110,7 +111,7 @@ Value Evaluator::evaluate_call(const Expression& expression, Scope& scope) {
   const Expression& function = *expression.children[0];
   const auto arguments = [&] {
     Arguments made = evaluate_arguments(expression, scope);
-    if (has_caller) made.named.emplace_back("caller", caller);
+    if (has_caller) made.named.emplace_back(Bytes("caller", heap_), caller);
     line_ = expression.line;
     return made;
   };
@@ -145,13 +146,16 @@ Value Evaluator::evaluate_comparison(const Expression& expression, Scope& scope)
 }
 
 Value Evaluator::evaluate_concat(const Expression& expression, Scope& scope) {
-  OriginText text;
+  List<String> parts(heap_);
+  std::size_t size = 0;
   for (const auto& child : expression.children) {
-    const OriginText part = to_text(heap_, evaluate(*child, scope));
-    heap_.take_bytes(static_cast<int64_t>(part.size()));
-    text.append(part);
+    parts.push_back(to_text(heap_, evaluate(*child, scope)));
+    size += parts.back()->size();
   }
-  return heap_.text(std::move(text));
+  TextBuilder text(heap_);
+  text.reserve(size);
+  for (const String& part : parts) text.append(*part);
+  return heap_.text(text);
 }
 
 Value Evaluator::evaluate_conditional(const Expression& expression, Scope& scope) {
@@ -164,7 +168,7 @@ Value Evaluator::evaluate_conditional(const Expression& expression, Scope& scope
 }
 
 Arguments Evaluator::evaluate_arguments(const Expression& expression, Scope& scope) {
-  Arguments arguments;
+  Arguments arguments(heap_);
   for (const Argument& argument : expression.arguments) {
     Value value = evaluate(*argument.value, scope);
     switch (argument.kind) {
@@ -172,16 +176,16 @@ Arguments Evaluator::evaluate_arguments(const Expression& expression, Scope& sco
         arguments.positional.push_back(std::move(value));
         break;
       case Argument::Kind::kNamed:
-        arguments.named.emplace_back(argument.name, std::move(value));
+        arguments.named.emplace_back(Bytes(argument.name, heap_), std::move(value));
         break;
       case Argument::Kind::kList:
         for (Value& item : items_of(heap_, value)) arguments.positional.push_back(std::move(item));
         break;
       case Argument::Kind::kDictionary:
         if (value.dictionary() == nullptr) refuse(kType, "** takes a dict");
-        for (const auto& [key, item] : value.dictionary()->entries) {
+        for (const auto& [key, item] : value.dictionary()->entries(heap_)) {
           if (key.string() == nullptr) refuse(kType, "** takes a dict with names");
-          arguments.named.emplace_back(key.string()->bytes(), item);
+          arguments.named.emplace_back(Bytes(key.string()->bytes(heap_), heap_), item);
         }
         break;
     }

@@ -4,6 +4,7 @@
 
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "jinja/methods.h"
 #include "jinja/value.h"
@@ -25,6 +26,9 @@ struct Test {
 
 bool is_filter(std::string_view name);
 bool is_test(std::string_view name);
+/// All, with those that are refused by name.
+std::vector<std::string_view> filter_names();
+std::vector<std::string_view> test_names();
 
 /// Codes: jinja.syntax for names that there are not, jinja.unsupported.
 Value call_filter(Evaluator& evaluator, std::string_view name, const Value& value,

@@ -43,6 +43,15 @@ std::string with_commas(std::string digits) {
   return digits;
 }
 
+/// Digits are made one by one of a number that may have 309 of them before the point.
+std::size_t steps_of_digits(const Value& value, const Spec& spec) {
+  constexpr std::size_t kUsual = 16;
+  const double real = std::abs(number(value).value_or(0));
+  const auto before =
+      std::isfinite(real) && real > 1 ? static_cast<std::size_t>(std::log10(real)) : 0;
+  return kUsual + before + static_cast<std::size_t>(std::max<int64_t>(spec.precision, 0));
+}
+
 /// A number without its sign.
 std::string digits_of(const Value& value, const Spec& spec) {
   int64_t whole = 0;
@@ -75,68 +84,70 @@ std::string digits_of(const Value& value, const Spec& spec) {
   }
 }
 
-OriginText padded(OriginText text, const Spec& spec, char usual_align) {
-  const auto length = static_cast<int64_t>(count_characters(text.bytes()));
-  if (length >= spec.width) return text;
-  const int64_t missing = spec.width - length;
+/// Adds a text with what fills it up.
+void append_padded(TextBuilder& out, const String& text, const Spec& spec, char usual_align) {
+  Meter& meter = out.meter();
+  const std::size_t end = spec.precision < 0
+                              ? text->size()
+                              : text->byte_of(meter, static_cast<std::size_t>(spec.precision));
+  const std::size_t length =
+      end == text->size() ? text->length(meter) : static_cast<std::size_t>(spec.precision);
+  const int64_t missing = std::max<int64_t>(spec.width - static_cast<int64_t>(length), 0);
   const char align = spec.align != 0 ? spec.align : usual_align;
   const int64_t before = align == '<' ? 0 : align == '^' ? missing / 2 : missing;
-  OriginText result;
-  for (int64_t i = 0; i < before; ++i) result.append(spec.fill, Origin::kTemplate);
-  result.append(text);
-  for (int64_t i = before; i < missing; ++i) result.append(spec.fill, Origin::kTemplate);
-  return result;
+  out.repeat(spec.fill, before, Origin::kTemplate);
+  out.append(*text, 0, end);
+  out.repeat(spec.fill, missing - before, Origin::kTemplate);
 }
 
-OriginText formatted_number(const Value& value, const Spec& spec) {
+void append_number(Heap& heap, TextBuilder& out, const Value& value, Spec spec) {
+  heap.step(steps_of_digits(value, spec));
   std::string digits = digits_of(value, spec);
   if (spec.commas) digits = with_commas(std::move(digits));
   int64_t whole = 0;
   const bool is_negative = value.integer(whole) ? whole < 0 : std::signbit(*number(value));
   std::string sign = is_negative ? "-" : spec.sign == '-' ? "" : std::string(1, spec.sign);
+  TextBuilder text(heap);
+  text.append(sign, Origin::kTemplate);
   if (spec.zeros || spec.align == '=') {
-    const std::string fill = spec.zeros ? "0" : spec.fill;
-    while (static_cast<int64_t>(sign.size() + digits.size()) < spec.width) digits.insert(0, fill);
+    const auto size = static_cast<int64_t>(sign.size() + digits.size());
+    text.repeat(spec.zeros ? "0" : spec.fill, spec.width - size, Origin::kTemplate);
   }
-  return padded(OriginText(sign + digits, Origin::kTemplate), spec, '>');
-}
-
-OriginText formatted_text(const OriginText& text, const Spec& spec, char usual_align) {
-  if (spec.precision < 0) return padded(text, spec, usual_align);
-  const std::size_t end = byte_of_character(text.bytes(), static_cast<std::size_t>(spec.precision));
-  return padded(text.part(0, end), spec, usual_align);
+  text.append(digits, Origin::kTemplate);
+  spec.precision = -1;
+  append_padded(out, {text.finish()}, spec, '>');
 }
 
 /// "%s %(name)d".
 class PercentFormat {
  public:
   PercentFormat(Heap& heap, const String& format, const Value& values)
-      : heap_(heap), format_(format), values_(values) {
+      : heap_(heap), format_(format), values_(values), result_(heap) {
     const Sequence* const sequence = values.sequence();
-    is_tuple_ = sequence != nullptr && sequence->kind == SequenceKind::kTuple;
+    is_tuple_ = sequence != nullptr && sequence->kind() == SequenceKind::kTuple;
   }
 
   Value run() {
-    const std::string_view text = format_.bytes();
+    const std::string_view text = format_.scan(heap_);
     std::size_t at = 0;
     while (true) {
       const std::size_t mark = text.find('%', at);
-      result_.append(*format_.text, at, std::min(mark, text.size()));
+      result_.append(*format_, at, std::min(mark, text.size()));
       if (mark == std::string_view::npos) break;
       at = mark + 1;
       convert(text, at);
     }
-    const bool is_left = is_tuple_ ? next_ < values_.sequence()->items.size()
+    const bool is_left = is_tuple_ ? next_ < values_.sequence()->size()
                                    : next_ == 0 && values_.dictionary() == nullptr && !named_;
     if (is_left) refuse(kType, "not all values of % were formatted");
-    return heap_.text(std::move(result_));
+    return heap_.text(result_);
   }
 
  private:
   const Value& next() {
     const std::size_t index = next_++;
-    if (is_tuple_ && index < values_.sequence()->items.size()) {
-      return values_.sequence()->items[index];
+    if (is_tuple_ && index < values_.sequence()->size()) {
+      return values_.sequence()->at(heap_, index);
     }
     if (is_tuple_ || index > 0) refuse(kType, "there are too few values for %");
     return values_;
@@ -148,7 +159,7 @@ class PercentFormat {
     if (end == std::string_view::npos) refuse(kValue, "a name after % has no end");
     const Dictionary* const dictionary = values_.dictionary();
     if (dictionary == nullptr) refuse(kType, "% with names needs a dict");
-    const Value* const found = find(*dictionary, text.substr(at + 1, end - at - 1));
+    const Value* const found = dictionary->find(heap_, text.substr(at + 1, end - at - 1));
     if (found == nullptr) refuse(kValue, "a name of % is not in the dict");
     at = end + 1;
     named_ = true;
@@ -176,20 +187,23 @@ class PercentFormat {
   }
 
   void add(const Value& value, char type, Spec spec) {
-    heap_.take_bytes(spec.width);
+    heap_.step();
     if (type == 's' || type == 'r') {
-      return result_.append(
-          formatted_text(type == 's' ? to_text(heap_, value) : to_repr(heap_, value), spec, '>'));
+      const String text = type == 's' ? to_text(heap_, value) : to_repr(heap_, value);
+      return append_padded(result_, text, spec, '>');
     }
     if (std::string_view("diuxXoeEfFgG").find(type) == std::string_view::npos) {
       refuse(kValue, fmt::format("the format %{} is not supported", type));
     }
+    const bool is_decimal = std::string_view("diu").find(type) != std::string_view::npos;
+    if (is_decimal && value.is<LongInteger>()) {
+      return append_padded(result_, to_text(heap_, value), spec, '>');
+    }
     const auto real = number(value);
     if (!real) refuse(kType, fmt::format("%{} needs a number, found {}", type, type_name(value)));
-    const bool is_whole = std::string_view("diu").find(type) != std::string_view::npos;
-    spec.type = is_whole ? 0 : type;
-    const bool truncates = is_whole && value.is<double>();
-    result_.append(formatted_number(truncates ? Value(whole_of(*real)) : value, spec));
+    spec.type = is_decimal ? 0 : type;
+    const bool truncates = is_decimal && value.is<double>();
+    append_number(heap_, result_, truncates ? Value(whole_of(*real)) : value, spec);
   }
 
   Heap& heap_;
@@ -198,7 +212,7 @@ class PercentFormat {
   bool is_tuple_ = false;
   bool named_ = false;
   std::size_t next_ = 0;
-  OriginText result_;
+  TextBuilder result_;
 };
 
 bool is_align(char c) {
@@ -236,17 +250,17 @@ Spec read_spec(std::string_view text) {
 class BraceFormat {
  public:
   BraceFormat(Evaluator& evaluator, const String& format, const Arguments& arguments)
-      : evaluator_(evaluator), format_(format), arguments_(arguments) {}
+      : evaluator_(evaluator), format_(format), arguments_(arguments), result_(evaluator.heap()) {}
 
   Value run() {
-    const std::string_view text = format_.bytes();
+    const std::string_view text = format_.scan(evaluator_.heap());
     for (std::size_t at = 0; at < text.size();) {
       const std::size_t mark = text.find_first_of("{}", at);
-      result_.append(*format_.text, at, std::min(mark, text.size()));
+      result_.append(*format_, at, std::min(mark, text.size()));
       if (mark == std::string_view::npos) break;
       at = mark + 1;
       if (at < text.size() && text[at] == text[mark]) {
-        result_.append(*format_.text, at, at + 1);
+        result_.append(*format_, at, at + 1);
         ++at;
         continue;
       }
@@ -257,7 +271,7 @@ class BraceFormat {
       add(text.substr(at, end - at));
       at = end + 1;
     }
-    return evaluator_.heap().text(std::move(result_));
+    return evaluator_.heap().text(result_);
   }
 
  private:
@@ -270,19 +284,20 @@ class BraceFormat {
       refuse(kUnsupported, "a field inside the format of a field is not supported");
     }
     const Spec spec = read_spec(after);
-    heap.take_bytes(spec.width);
+    heap.step();
     const std::size_t mark = name.find('!');
     const std::string_view conversion = mark == std::string_view::npos ? "" : name.substr(mark + 1);
     if (!conversion.empty() && conversion != "r" && conversion != "s") {
       refuse(kValue, "a conversion of a format is neither !r nor !s");
     }
     const Value value = value_of(name.substr(0, mark));
-    if (conversion.empty() && number(value) && !value.is<bool>() && spec.type != 's') {
-      return result_.append(formatted_number(value, spec));
+    const bool is_plain = value.is<bool>() || value.is<LongInteger>();
+    if (conversion.empty() && is_numeric(value) && !is_plain && spec.type != 's') {
+      return append_number(heap, result_, value, spec);
     }
     if (value.is_undefined() && conversion.empty()) return;
-    result_.append(
-        formatted_text(conversion == "r" ? to_repr(heap, value) : to_text(heap, value), spec, '<'));
+    append_padded(result_, conversion == "r" ? to_repr(heap, value) : to_text(heap, value), spec,
+                  value.is<LongInteger>() ? '>' : '<');
   }
 
   Value value_of(std::string_view name) {
@@ -308,8 +323,10 @@ class BraceFormat {
       if (index < arguments_.positional.size()) return arguments_.positional[index];
       refuse(kValue, "there are too few values for a format");
     }
-    const auto found = std::ranges::find_if(
-        arguments_.named, [&](const auto& argument) { return argument.first == name; });
+    evaluator_.heap().look_at(arguments_.named.size() * (1 + name.size() / Meter::kLookBytes));
+    const auto found = std::ranges::find_if(arguments_.named, [&](const auto& argument) {
+      return std::string_view(argument.first) == name;
+    });
     if (found != arguments_.named.end()) return found->second;
     refuse(kValue, "a name of a format has no value");
   }
@@ -318,7 +335,7 @@ class BraceFormat {
   const String& format_;
   const Arguments& arguments_;
   std::size_t next_ = 0;
-  OriginText result_;
+  TextBuilder result_;
 };
 
 }  // namespace

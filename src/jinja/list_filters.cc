@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
+#include <utility>
 
 #include "jinja/evaluator.h"
 #include "jinja/filters.h"
@@ -20,11 +22,13 @@ Value run_first(Evaluator& evaluator, const Value& value, const Arguments& argum
   const Bound bound("first", arguments, {}, 0);
   Heap& heap = evaluator.heap();
   if (Iterator* const iterator = value.iterator()) {
-    if (iterator->next < iterator->items.size()) return iterator->items[iterator->next++];
-  } else if (const String* const text = value.string(); text && text->text->size() > 0) {
-    return heap.part(*text, 0, character_at(text->bytes(), 0).length);
+    if (const Value* const next = iterator->next(heap)) return *next;
+  } else if (const String* const text = value.string(); text && !(*text)->empty()) {
+    return heap.part(*text, 0, (*text)->character(heap, 0).length);
+  } else if (const Sequence* const list = value.sequence(); list && !list->empty()) {
+    return list->at(heap, 0);
   } else {
-    std::vector<Value> items = items_of(heap, value);
+    Values items = items_of(heap, value);
     if (!items.empty()) return items.front();
   }
   return heap.undefined("there is no first item in an empty list");
@@ -32,62 +36,77 @@ Value run_first(Evaluator& evaluator, const Value& value, const Arguments& argum
 
 Value run_last(Evaluator& evaluator, const Value& value, const Arguments& arguments) {
   const Bound bound("last", arguments, {}, 0);
+  Heap& heap = evaluator.heap();
   if (value.iterator() != nullptr) refuse(kType, "last takes what has a length, found generator");
-  std::vector<Value> items = items_of(evaluator.heap(), value);
+  if (const Sequence* const list = value.sequence(); list && !list->empty()) {
+    return list->at(heap, list->size() - 1);
+  }
+  Values items = items_of(heap, value);
   if (!items.empty()) return items.back();
-  return evaluator.heap().undefined("there is no last item in an empty list");
+  return heap.undefined("there is no last item in an empty list");
 }
 
 Value run_join(Evaluator& evaluator, const Value& value, const Arguments& arguments) {
   constexpr std::string_view kNames[] = {"d", "attribute"};
   const Bound bound("join", arguments, kNames, 0);
   Heap& heap = evaluator.heap();
-  const OriginText between = bound.has(0) ? to_text(heap, *bound[0]) : OriginText();
-  OriginText result;
+  const String between = bound.has(0) ? to_text(heap, *bound[0]) : *heap.text("").string();
+  TextBuilder result(heap);
   bool is_first = true;
   for (const Value& item : items_of(heap, value)) {
-    const OriginText text =
+    const String text =
         to_text(heap, bound.says(1) ? attribute_at(evaluator, item, *bound[1]) : item);
-    heap.take_bytes(static_cast<int64_t>(between.size() + text.size()));
-    if (!is_first) result.append(between);
+    if (!is_first) result.append(*between);
     is_first = false;
-    result.append(text);
+    result.append(*text);
   }
-  return heap.text(std::move(result));
+  return heap.text(result);
 }
 
 Value run_reverse(Evaluator& evaluator, const Value& value, const Arguments& arguments) {
   const Bound bound("reverse", arguments, {}, 0);
   Heap& heap = evaluator.heap();
-  std::vector<Value> items = items_of(heap, value);
+  if (value.string() != nullptr) {
+    return slice_of(heap, value, Value(None{}), Value(None{}), Value(int64_t{-1}));
+  }
+  Values items = items_of(heap, value);
   std::ranges::reverse(items);
-  if (value.string() == nullptr) return heap.iterator(std::move(items));
-  OriginText text;
-  for (const Value& item : items) text.append(*item.string()->text);
-  return heap.text(std::move(text));
+  return heap.iterator(std::move(items));
 }
 
 Value run_items(Evaluator& evaluator, const Value& value, const Arguments& arguments) {
   const Bound bound("items", arguments, {}, 0);
   Heap& heap = evaluator.heap();
-  if (value.is_undefined()) return heap.iterator({});
+  if (value.is_undefined()) return heap.iterator(Values(heap));
   if (value.dictionary() == nullptr) {
     refuse(kType, fmt::format("items takes a dict, found {}", type_name(value)));
   }
-  const Value pairs = call_method(evaluator, value, "items", {});
-  return heap.iterator(pairs.sequence()->items);
+  const Value pairs = call_method(evaluator, value, "items", Arguments(heap));
+  return heap.iterator(items_of(heap, pairs));
 }
 
-/// Sorts by keys, equal ones in their order.
-std::vector<Value> sorted(Heap& heap, const std::vector<Value>& items,
-                          const std::vector<Value>& keys, bool is_reverse) {
-  std::vector<std::size_t> order(items.size());
-  for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
-  std::ranges::stable_sort(order, [&](std::size_t a, std::size_t b) {
+/// Sorts by keys, equal ones in their order, by merging runs that double.
+Values sorted(Heap& heap, const Values& items, const Values& keys, bool is_reverse) {
+  using Order = List<std::size_t>;
+  const std::size_t size = items.size();
+  const auto is_before = [&](std::size_t a, std::size_t b) {
     return is_reverse ? less(heap, keys[b], keys[a]) : less(heap, keys[a], keys[b]);
-  });
-  std::vector<Value> result;
-  result.reserve(items.size());
+  };
+  Order order(size, 0, heap);
+  std::iota(order.begin(), order.end(), 0U);
+  Order merged(size, 0, heap);
+  for (std::size_t run = 1; run < size; run *= 2) {
+    for (std::size_t begin = 0; begin < size; begin += 2 * run) {
+      const auto at = [&](std::size_t place) {
+        return order.begin() + static_cast<std::ptrdiff_t>(std::min(place, size));
+      };
+      std::merge(at(begin), at(begin + run), at(begin + run), at(begin + 2 * run),
+                 merged.begin() + static_cast<std::ptrdiff_t>(begin), is_before);
+    }
+    order.swap(merged);
+  }
+  Values result(heap);
+  result.reserve(size);
   for (const std::size_t i : order) result.push_back(items[i]);
   return result;
 }
@@ -105,9 +124,9 @@ Value keys_of(Evaluator& evaluator, const Value& item, const Value* attribute,
   if (attribute == nullptr || attribute->string() == nullptr) {
     return heap.tuple({key_of(evaluator, item, attribute, case_sensitive)});
   }
-  const Value paths = call_method(evaluator, *attribute, "split", {{heap.text(",")}, {}});
-  std::vector<Value> keys;
-  for (const Value& path : paths.sequence()->items) {
+  const Value paths = call_method(evaluator, *attribute, "split", {heap, heap.text(",")});
+  Values keys(heap);
+  for (const Value& path : paths.sequence()->items(heap)) {
     keys.push_back(key_of(evaluator, item, &path, case_sensitive));
   }
   return heap.tuple(std::move(keys));
@@ -117,8 +136,8 @@ Value run_sort(Evaluator& evaluator, const Value& value, const Arguments& argume
   constexpr std::string_view kNames[] = {"reverse", "case_sensitive", "attribute"};
   const Bound bound("sort", arguments, kNames, 0);
   Heap& heap = evaluator.heap();
-  const std::vector<Value> items = items_of(heap, value);
-  std::vector<Value> keys;
+  const Values items = items_of(heap, value);
+  Values keys(heap);
   for (const Value& item : items) {
     keys.push_back(
         keys_of(evaluator, item, bound.says(2) ? bound[2] : nullptr, bound.truth(1, false)));
@@ -131,37 +150,41 @@ Value run_dictsort(Evaluator& evaluator, const Value& value, const Arguments& ar
   const Bound bound("dictsort", arguments, kNames, 0);
   Heap& heap = evaluator.heap();
   if (const auto* const undefined = value.as<Undefined>(); undefined && undefined->why) {
-    refuse(kUndefined, *undefined->why);
+    refuse_undefined(*undefined);
   }
   if (value.dictionary() == nullptr) {
     refuse(kType, fmt::format("dictsort takes a dict, found {}", type_name(value)));
   }
-  const std::string by = bound.has(1) ? bound.text(1).bytes() : "key";
+  const std::string_view by = bound.has(1) ? bound.text(1).bytes(heap) : "key";
   if (by != "key" && by != "value") refuse(kValue, "dictsort sorts by key or by value");
-  const Value pairs = call_method(evaluator, value, "items", {});
-  std::vector<Value> keys;
-  for (const Value& pair : pairs.sequence()->items) {
-    keys.push_back(
-        sort_key(evaluator, pair.sequence()->items[by == "key" ? 0 : 1], bound.truth(0, false)));
+  const Values pairs = items_of(heap, call_method(evaluator, value, "items", Arguments(heap)));
+  Values keys(heap);
+  for (const Value& pair : pairs) {
+    const Value& key = pair.sequence()->at(heap, by == "key" ? 0 : 1);
+    keys.push_back(sort_key(evaluator, key, bound.truth(0, false)));
   }
-  return heap.list(sorted(heap, pairs.sequence()->items, keys, bound.truth(2, false)));
+  return heap.list(sorted(heap, pairs, keys, bound.truth(2, false)));
 }
 
 Value run_unique(Evaluator& evaluator, const Value& value, const Arguments& arguments) {
   constexpr std::string_view kNames[] = {"case_sensitive", "attribute"};
   const Bound bound("unique", arguments, kNames, 0);
   Heap& heap = evaluator.heap();
-  std::vector<Value> seen;
-  std::vector<Value> chosen;
-  for (Value& item : items_of(heap, value)) {
-    Value key = key_of(evaluator, item, bound.says(1) ? bound[1] : nullptr, bound.truth(0, false));
-    check_hashable(key);
-    const bool is_known =
-        std::ranges::any_of(seen, [&](const Value& known) { return equal(heap, known, key); });
-    if (is_known) continue;
-    seen.push_back(std::move(key));
-    chosen.push_back(std::move(item));
+  Values items = items_of(heap, value);
+  Entries entries(heap);  // the place of the first item of a key replaces those of later ones
+  for (std::size_t i = items.size(); i > 0; --i) {
+    entries.emplace_back(
+        key_of(evaluator, items[i - 1], bound.says(1) ? bound[1] : nullptr, bound.truth(0, false)),
+        Value(static_cast<int64_t>(i - 1)));
   }
+  const Value firsts = heap.dictionary(std::move(entries));
+  List<int64_t> places(heap);
+  for (const auto& [key, place] : firsts.dictionary()->entries(heap)) {
+    places.push_back(*place.as<int64_t>());
+  }
+  std::ranges::sort(places);
+  Values chosen(heap);
+  for (const int64_t place : places) chosen.push_back(items[static_cast<std::size_t>(place)]);
   return heap.iterator(std::move(chosen));
 }
 
@@ -173,18 +196,19 @@ Value run_groupby(Evaluator& evaluator, const Value& value, const Arguments& arg
   const auto grouper = [&](const Value& item) {
     return attribute_at(evaluator, item, *bound[0], bound[1]);
   };
-  const std::vector<Value> items = items_of(heap, value);
-  std::vector<Value> keys;
+  const Values items = items_of(heap, value);
+  Values keys(heap);
   for (const Value& item : items)
     keys.push_back(sort_key(evaluator, grouper(item), case_sensitive));
-  std::vector<Value> groups;
-  std::vector<Value> members;
+  Values groups(heap);
+  Values members(heap);
   Value key;
   const auto end_group = [&] {
     if (members.empty()) return;
     Value shown = case_sensitive ? key : grouper(members[0]);
+    Value list = heap.list(std::exchange(members, Values(heap)));
     groups.push_back(
-        heap.list({std::move(shown), heap.list(std::exchange(members, {}))}, SequenceKind::kGroup));
+        heap.list(Values({std::move(shown), std::move(list)}, heap), SequenceKind::kGroup));
   };
   for (Value& item : sorted(heap, items, keys, false)) {
     Value next = sort_key(evaluator, grouper(item), case_sensitive);
@@ -201,17 +225,14 @@ Value run_batch(Evaluator& evaluator, const Value& value, const Arguments& argum
   const Bound bound("batch", arguments, kNames, 1);
   Heap& heap = evaluator.heap();
   const int64_t size = bound.integer(0, 1);
-  std::vector<Value> batches;
-  std::vector<Value> batch;
+  Values batches(heap);
+  Values batch(heap);
   for (Value& item : items_of(heap, value)) {
-    if (std::ssize(batch) == size) batches.push_back(heap.list(std::exchange(batch, {})));
+    if (std::ssize(batch) == size) batches.push_back(heap.list(std::exchange(batch, Values(heap))));
     batch.push_back(std::move(item));
   }
   if (!batch.empty()) {
-    while (bound.says(1) && std::ssize(batch) < size) {
-      heap.take_bytes(sizeof(Value));
-      batch.push_back(*bound[1]);
-    }
+    while (bound.says(1) && std::ssize(batch) < size) batch.push_back(*bound[1]);
     batches.push_back(heap.list(std::move(batch)));
   }
   return heap.iterator(std::move(batches));
@@ -221,16 +242,16 @@ Value run_slice(Evaluator& evaluator, const Value& value, const Arguments& argum
   constexpr std::string_view kNames[] = {"slices", "fill_with"};
   const Bound bound("slice", arguments, kNames, 1);
   Heap& heap = evaluator.heap();
-  const std::vector<Value> items = items_of(heap, value);
+  const Values items = items_of(heap, value);
   const int64_t count = bound.integer(0, 1);
   if (count <= 0) refuse(kValue, "slice makes at least one part");
   const int64_t length = std::ssize(items) / count;
   const int64_t longer = std::ssize(items) % count;
-  std::vector<Value> parts;
+  Values parts(heap);
   auto next = items.begin();
   for (int64_t i = 0; i < count; ++i) {
     const auto end = next + length + (i < longer ? 1 : 0);
-    std::vector<Value> part(next, end);
+    Values part(next, end, heap);
     if (bound.says(1) && i >= longer) part.push_back(*bound[1]);
     parts.push_back(heap.list(std::move(part)));
     next = end;

@@ -28,6 +28,11 @@ constexpr std::string_view kListMethods[] = {"copy", "count", "index"};
 constexpr std::string_view kTupleMethods[] = {"count", "index"};
 constexpr std::string_view kDictionaryMethods[] = {"copy", "get", "items", "keys", "values"};
 constexpr std::string_view kFloatMethods[] = {"is_integer"};
+constexpr Methods kMethods[] = {{"str", kTextMethods},
+                                {"list", kListMethods},
+                                {"tuple", kTupleMethods},
+                                {"dict", kDictionaryMethods},
+                                {"float", kFloatMethods}};
 constexpr std::string_view kUnsafeOfLists[] = {"append", "clear",  "extend",  "insert",
                                                "pop",    "remove", "reverse", "sort"};
 constexpr std::string_view kUnsafeOfDictionaries[] = {"clear",   "fromkeys",   "pop",
@@ -43,14 +48,14 @@ Names methods_of(const Value& value) {
   if (value.is<double>()) return kFloatMethods;
   const Sequence* const sequence = value.sequence();
   if (sequence == nullptr) return {};
-  if (sequence->kind == SequenceKind::kList) return kListMethods;
-  return sequence->kind <= SequenceKind::kRange ? Names(kTupleMethods) : Names();
+  if (sequence->kind() == SequenceKind::kList) return kListMethods;
+  return sequence->kind() <= SequenceKind::kRange ? Names(kTupleMethods) : Names();
 }
 
 Names unsafe_of(const Value& value) {
   if (value.dictionary() != nullptr) return kUnsafeOfDictionaries;
   const Sequence* const sequence = value.sequence();
-  const bool is_list = sequence != nullptr && sequence->kind == SequenceKind::kList;
+  const bool is_list = sequence != nullptr && sequence->kind() == SequenceKind::kList;
   return is_list ? Names(kUnsafeOfLists) : Names();
 }
 
@@ -64,18 +69,15 @@ Value call_sequence_method(Heap& heap, const Value& self, std::string_view name,
   constexpr std::string_view kNames[] = {"value", "start", "stop"};
   const bool counts = name == "count";
   const Bound bound(name, arguments, Names(kNames).first(counts ? 1 : 3), 1);
-  if (counts) {
-    return Value(static_cast<int64_t>(std::ranges::count_if(
-        sequence.items, [&](const Value& item) { return equal(heap, item, *bound[0]); })));
+  const std::size_t end =
+      counts || !bound.has(2) ? sequence.size() : place_in(bound.integer(2, 0), sequence.size());
+  int64_t count = 0;
+  for (std::size_t i = counts ? 0 : place_in(bound.integer(1, 0), sequence.size()); i < end; ++i) {
+    if (!equal(heap, sequence.at(heap, i), *bound[0])) continue;
+    if (!counts) return Value(static_cast<int64_t>(i));
+    ++count;
   }
-  const auto size = static_cast<int64_t>(sequence.items.size());
-  const auto place = [&](std::size_t index, int64_t otherwise) {
-    const int64_t at = bound.integer(index, otherwise);
-    return std::clamp<int64_t>(at < 0 ? at + size : at, 0, size);
-  };
-  for (int64_t i = place(1, 0), end = place(2, size); i < end; ++i) {
-    if (equal(heap, sequence.items[static_cast<std::size_t>(i)], *bound[0])) return Value(i);
-  }
+  if (counts) return Value(count);
   refuse(kValue, fmt::format("the value is not in the {}", type_name(self)));
 }
 
@@ -85,15 +87,15 @@ Value call_dictionary_method(Heap& heap, const Value& self, std::string_view nam
   if (name == "get") {
     constexpr std::string_view kNames[] = {"key", "default"};
     const Bound bound(name, arguments, kNames, 1);
-    const Value* const found = find(heap, dictionary, *bound[0]);
+    const Value* const found = dictionary.find(heap, *bound[0]);
     if (found != nullptr) return *found;
     return bound.has(1) ? *bound[1] : Value(None{});
   }
   const Bound bound(name, arguments, {}, 0);
   if (name == "copy") return self;
-  std::vector<Value> items;
-  items.reserve(dictionary.entries.size());
-  for (const auto& [key, value] : dictionary.entries) {
+  Values items(heap);
+  items.reserve(dictionary.size());
+  for (const auto& [key, value] : dictionary.entries(heap)) {
     items.push_back(name == "keys" ? key : name == "values" ? value : heap.tuple({key, value}));
   }
   return heap.list(std::move(items), name == "keys"     ? SequenceKind::kKeys
@@ -102,6 +104,10 @@ Value call_dictionary_method(Heap& heap, const Value& self, std::string_view nam
 }
 
 }  // namespace
+
+std::span<const Methods> all_methods() {
+  return kMethods;
+}
 
 Member member_of(const Value& value, std::string_view name) {
   if (has(methods_of(value), name)) return Member::kMethod;
@@ -134,7 +140,7 @@ Bound::Bound(std::string_view function, const Arguments& arguments, Names names,
     values_[i] = &arguments.positional[i];
   }
   for (const auto& [name, value] : arguments.named) {
-    const auto found = std::ranges::find(names, name);
+    const auto found = std::ranges::find(names, std::string_view(name));
     const auto index = static_cast<std::size_t>(found - names.begin());
     if (found == names.end() || values_[index] != nullptr) {
       refuse(kType, fmt::format("{} has {} argument {}", function,
@@ -169,8 +175,9 @@ const String& Bound::text(std::size_t index) const {
 void Bound::refuse_type(std::size_t index, std::string_view expected) const {
   const Value& value = *values_[index];
   if (const auto* const undefined = value.as<Undefined>(); undefined && undefined->why) {
-    refuse(kUndefined, *undefined->why);
+    refuse_undefined(*undefined);
   }
+  if (value.is<LongInteger>() && expected == "int") refuse_long_integer();
   refuse(kType, fmt::format("{}: the argument {} should be {}, found {}", function_,
                             quote_name(names_[index]), expected, type_name(value)));
 }

@@ -26,17 +26,33 @@ Value call_text_method(Evaluator& evaluator, const String& self, std::string_vie
 std::optional<bool> answer_of_text(std::string_view name, std::string_view text);
 
 /// The lines of a text with their breaks.
-std::vector<Range> lines_of(std::string_view text);
+List<Range> lines_of(Meter& meter, std::string_view text);
+/// `line` without the breaks at its end.
+Range without_break(std::string_view text, Range line);
+/// strip, lstrip, rstrip: of white space, or of the characters of `set`.
+Value stripped(Heap& heap, const String& text, const String* set, bool left, bool right);
 /// `text` with the first `most` places of `old` replaced; all for a negative number.
-Value replaced(Heap& heap, const OriginText& text, const OriginText& old,
-               const OriginText& replacement, int64_t most);
-/// The text with the letters of upper, lower, title, capitalize or swapcase.
-Value with_letters(Heap& heap, const OriginText& text, std::string_view method);
+Value replaced(Heap& heap, const String& text, const String& old, const String& replacement,
+               int64_t most);
+/// ljust, rjust, center, zfill.
+Value padded(Heap& heap, const String& text, std::string_view method, int64_t width,
+             std::string_view fill);
+/// The text with the letters of upper, lower, title, capitalize, swapcase or casefold.
+bool changes_letters(std::string_view method);
+Value with_letters(Heap& heap, const String& text, std::string_view method);
+
+struct Methods {
+  std::string_view type;
+  std::span<const std::string_view> names;
+};
+/// Those of each type.
+std::span<const Methods> all_methods();
 
 /// A method that is taken as a value.
 class BoundMethod : public Object {
  public:
-  BoundMethod(Value self, std::string_view name) : self_(std::move(self)), name_(name) {}
+  BoundMethod(Meter& meter, Value self, std::string_view name)
+      : self_(std::move(self)), name_(name, meter) {}
   std::string_view type() const override { return "method"; }
   bool is_callable() const override { return true; }
   Value call(Evaluator& evaluator, const Arguments& arguments) override {
@@ -45,7 +61,7 @@ class BoundMethod : public Object {
 
  private:
   Value self_;
-  std::string name_;
+  Bytes name_;
 };
 
 /// Arguments by the names of parameters, of which the first `required` must be there.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <limits>
 
 #include "jinja/evaluator.h"
 #include "jinja/filters.h"
@@ -13,13 +14,12 @@
 namespace subbyte::jinja {
 namespace {
 
-[[noreturn]] void refuse_undefined(const Undefined& undefined) {
-  refuse(kUndefined, undefined.why ? *undefined.why : "the value is undefined");
-}
-
-/// Digits with underscores between them, as Python's literals may have.
-std::optional<std::string> without_underscores(std::string_view text) {
-  std::string result;
+/// A number as Python's literals have it, with white space around it and underscores between its
+/// digits, in a form that from_chars() takes; empty for what is none.
+Bytes digits_of(Meter& meter, std::string_view text) {
+  const Range range = stripped(text, true, true);
+  text = text.substr(range.begin, range.end - range.begin);
+  Bytes result(meter);
   for (std::size_t i = 0; i < text.size(); ++i) {
     if (text[i] != '_') {
       result += text[i];
@@ -27,50 +27,51 @@ std::optional<std::string> without_underscores(std::string_view text) {
     }
     const bool is_between =
         i > 0 && i + 1 < text.size() && text[i - 1] != '_' && text[i + 1] != '_';
-    if (!is_between) return std::nullopt;
+    if (!is_between) return Bytes(meter);
   }
   return result;
 }
 
-std::optional<int64_t> integer_of(std::string_view text, int64_t base) {
-  const Range range = stripped(text, true, true);
-  auto digits = without_underscores(text.substr(range.begin, range.end - range.begin));
-  if (!digits || digits->empty()) return std::nullopt;
-  const bool is_negative = (*digits)[0] == '-';
-  if (is_negative || (*digits)[0] == '+') digits->erase(0, 1);
-  const std::string_view prefix = base == 16 ? "0x" : base == 8 ? "0o" : base == 2 ? "0b" : "";
-  if (!prefix.empty() && lower(digits->substr(0, 2)) == prefix) digits->erase(0, 2);
-  if (digits->empty() || (*digits)[0] == '-') return std::nullopt;
+std::optional<Value> integer_of(Heap& heap, std::string_view text, int64_t base) {
+  const Bytes held = digits_of(heap, text);
+  std::string_view digits = held;
+  if (digits.empty()) return std::nullopt;
+  const bool is_negative = digits[0] == '-';
+  if (is_negative || digits[0] == '+') digits.remove_prefix(1);
+  const char prefix = base == 16 ? 'x' : base == 8 ? 'o' : base == 2 ? 'b' : '\0';
+  const bool has_prefix =
+      prefix != 0 && digits.size() > 1 && digits[0] == '0' && (digits[1] | 0x20) == prefix;
+  if (has_prefix) digits.remove_prefix(2);
+  if (digits.empty() || digits[0] == '-') return std::nullopt;
   int64_t value = 0;
-  const auto [end, error] = std::from_chars(digits->data(), digits->data() + digits->size(), value,
-                                            static_cast<int>(base));
-  if (error == std::errc::result_out_of_range) {
-    refuse(kValue, "the number is too large: integers have 64 bits");
-  }
-  if (error != std::errc() || end != digits->data() + digits->size()) return std::nullopt;
-  return is_negative ? -value : value;
+  const auto [end, error] =
+      std::from_chars(digits.data(), digits.data() + digits.size(), value, static_cast<int>(base));
+  if (end != digits.data() + digits.size()) return std::nullopt;
+  if (error == std::errc::result_out_of_range) refuse_long_integer();
+  if (error != std::errc()) return std::nullopt;
+  return Value(is_negative ? -value : value);
 }
 
-std::optional<double> float_of(std::string_view text) {
-  const Range range = stripped(text, true, true);
-  auto digits = without_underscores(text.substr(range.begin, range.end - range.begin));
-  if (!digits || digits->empty()) return std::nullopt;
-  if ((*digits)[0] == '+') digits->erase(0, 1);
-  if (digits->empty() || (*digits)[0] == '+') return std::nullopt;
-  if (digits->find_first_of("xX(") != std::string::npos) return std::nullopt;
+std::optional<double> float_of(Heap& heap, std::string_view text) {
+  const Bytes held = digits_of(heap, text);
+  std::string_view digits = held;
+  if (!digits.empty() && digits[0] == '+') digits.remove_prefix(1);
+  if (digits.empty() || digits[0] == '+') return std::nullopt;
+  if (digits.find_first_of("xX(") != std::string_view::npos) return std::nullopt;
   double value = 0;
-  const auto [end, error] = std::from_chars(digits->data(), digits->data() + digits->size(), value);
-  if (error != std::errc() || end != digits->data() + digits->size()) return std::nullopt;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+  if (error != std::errc() || end != digits.data() + digits.size()) return std::nullopt;
   return value;
 }
 
-Value run_int(Evaluator&, const Value& value, const Arguments& arguments) {
+Value run_int(Evaluator& evaluator, const Value& value, const Arguments& arguments) {
   constexpr std::string_view kNames[] = {"default", "base"};
   const Bound bound("int", arguments, kNames, 0);
   const Value otherwise = bound.has(0) ? *bound[0] : Value(int64_t{0});
   if (const auto* const undefined = value.as<Undefined>()) refuse_undefined(*undefined);
   int64_t whole = 0;
   if (value.integer(whole)) return Value(whole);
+  if (value.is<LongInteger>()) return value;
   if (const auto* const real = value.as<double>()) {
     if (!std::isfinite(*real)) return otherwise;
     return Value(whole_of(*real));
@@ -79,19 +80,26 @@ Value run_int(Evaluator&, const Value& value, const Arguments& arguments) {
   if (text == nullptr) return otherwise;
   const int64_t base = bound.integer(1, 10);
   if (base < 2 || base > 36) refuse(kUnsupported, "int takes a base from 2 to 36");
-  if (const auto found = integer_of(text->bytes(), base)) return Value(*found);
-  const auto real = float_of(text->bytes());
+  Heap& heap = evaluator.heap();
+  if (const auto found = integer_of(heap, text->bytes(heap), base)) return *found;
+  const auto real = float_of(heap, text->bytes(heap));
   if (!real || !std::isfinite(*real)) return otherwise;
   return Value(whole_of(*real));
 }
 
-Value run_float(Evaluator&, const Value& value, const Arguments& arguments) {
+Value run_float(Evaluator& evaluator, const Value& value, const Arguments& arguments) {
   constexpr std::string_view kNames[] = {"default"};
   const Bound bound("float", arguments, kNames, 0);
   if (const auto* const undefined = value.as<Undefined>()) refuse_undefined(*undefined);
+  Heap& heap = evaluator.heap();
+  if (const auto* const digits = value.as<LongInteger>()) {
+    const auto found = float_of(heap, digits->digits->bytes(heap));
+    if (!found) refuse(kValue, "the number is too large for a float");
+    return Value(*found);
+  }
   if (const auto found = number(value)) return Value(*found);
   if (const String* const text = value.string()) {
-    if (const auto found = float_of(text->bytes())) return Value(*found);
+    if (const auto found = float_of(heap, text->bytes(heap))) return Value(*found);
   }
   return bound.has(0) ? *bound[0] : Value(0.0);
 }
@@ -107,11 +115,15 @@ Value run_abs(Evaluator&, const Value& value, const Arguments& arguments) {
 
 /// Python's round(): to the nearest number with so many digits, to an even one from the middle.
 double rounded(double value, int64_t digits) {
-  if (!std::isfinite(value) || digits > 20) return value;
+  constexpr double kWhole = 0x1p53;  // from there on there are no digits after the point
+  constexpr int64_t kMost = std::numeric_limits<double>::max_exponent10;
+  if (!std::isfinite(value) || digits > 20 || value == 0) return value;
   if (digits < 0) {
+    if (digits < -kMost) return std::copysign(0.0, value);
     const double unit = std::pow(10.0, static_cast<double>(-digits));
     return std::nearbyint(value / unit) * unit;
   }
+  if (std::abs(value) >= kWhole) return value;
   const std::string text = fmt::format("{:.{}f}", value, digits);
   double result = 0;
   std::from_chars(text.data(), text.data() + text.size(), result);
@@ -122,8 +134,10 @@ Value run_round(Evaluator& evaluator, const Value& value, const Arguments& argum
   constexpr std::string_view kNames[] = {"precision", "method"};
   const Bound bound("round", arguments, kNames, 0);
   const int64_t digits = bound.integer(0, 0);
-  const std::string method = bound.has(1) ? bound.text(1).bytes() : "common";
+  Heap& heap = evaluator.heap();
+  const std::string_view method = bound.has(1) ? bound.text(1).bytes(heap) : "common";
   if (const auto* const undefined = value.as<Undefined>()) refuse_undefined(*undefined);
+  if (value.is<LongInteger>() && method == "common" && digits >= 0) return value;
   const auto real = number(value);
   if (!real) refuse(kType, fmt::format("round takes a number, found {}", type_name(value)));
   if (method != "common" && method != "ceil" && method != "floor") {
@@ -134,15 +148,16 @@ Value run_round(Evaluator& evaluator, const Value& value, const Arguments& argum
     if (!value.integer(whole)) return Value(rounded(*real, digits));
     return digits >= 0 ? Value(whole) : Value(whole_of(rounded(*real, digits)));
   }
-  const Value unit =
-      arithmetic(evaluator.heap(), Operator::kPower, Value(int64_t{10}), Value(digits));
+  const Value unit = arithmetic(heap, Operator::kPower, Value(int64_t{10}), Value(digits));
   const double scaled = *real * *number(unit);
   return Value((method == "ceil" ? std::ceil(scaled) : std::floor(scaled)) / *number(unit));
 }
 
-Value run_length(Evaluator&, const Value& value, const Arguments& arguments) {
+Value run_length(Evaluator& evaluator, const Value& value, const Arguments& arguments) {
   const Bound bound("length", arguments, {}, 0);
-  if (const auto length = length_of(value)) return Value(*length);
+  if (const auto length = length_of(evaluator.heap(), value)) {
+    return Value(static_cast<int64_t>(*length));
+  }
   refuse(kType, fmt::format("a value of the type {} has no length", type_name(value)));
 }
 
@@ -171,7 +186,7 @@ Value least(Evaluator& evaluator, const Value& value, const Arguments& arguments
   constexpr std::string_view kNames[] = {"case_sensitive", "attribute"};
   const Bound bound(is_max ? "max" : "min", arguments, kNames, 0);
   Heap& heap = evaluator.heap();
-  const std::vector<Value> items = items_of(heap, value);
+  const Values items = items_of(heap, value);
   if (items.empty()) return heap.undefined("there is no item in an empty list");
   const auto key = [&](const Value& item) {
     return sort_key(evaluator, bound.says(1) ? attribute_at(evaluator, item, *bound[1]) : item,

@@ -9,63 +9,66 @@
 
 namespace subbyte::jinja {
 
-const Value* Namespace::attribute(Evaluator& evaluator, std::string_view name) {
-  evaluator.heap().step(std::ssize(values_) / 8);
+Value* Namespace::find(Meter& meter, std::string_view name) {
+  meter.look_at(values_.size() * (1 + name.size() / Meter::kLookBytes));
   const auto found = std::ranges::find(
       values_, name, [](const auto& entry) { return std::string_view(entry.first); });
   return found == values_.end() ? nullptr : &found->second;
 }
 
-void Namespace::set(Heap& heap, std::string_view name, Value value) {
+std::optional<Value> Namespace::attribute(Evaluator& evaluator, std::string_view name) {
+  const Value* const found = find(evaluator.heap(), name);
+  return found == nullptr ? std::nullopt : std::optional(*found);
+}
+
+std::optional<Value> Namespace::shown(Heap& heap) const {
+  heap.step(values_.size());
+  Entries entries(heap);
+  for (const auto& [name, value] : values_) entries.emplace_back(heap.text(name), value);
+  return heap.dictionary(std::move(entries));
+}
+
+void Namespace::set(Meter& meter, std::string_view name, Value value) {
   if (name.starts_with('_')) {
     refuse(kUnsafeUse, "a namespace has no names that begin with an underscore");
   }
-  heap.step(1 + std::ssize(values_) / 8);
-  const auto found = std::ranges::find(
-      values_, name, [](const auto& entry) { return std::string_view(entry.first); });
-  if (found != values_.end()) {
-    found->second = std::move(value);
-    return;
+  if (Value* const found = find(meter, name)) {
+    *found = std::move(value);
+  } else {
+    values_.emplace_back(Bytes(name, meter), std::move(value));
   }
-  heap.take_bytes(static_cast<int64_t>(name.size() + sizeof(Value)));
-  values_.emplace_back(name, std::move(value));
 }
 
-const Value* Macro::attribute(Evaluator& evaluator, std::string_view name) {
-  if (name != "name") return nullptr;
-  name_ = evaluator.heap().text(node_.text);
-  return &name_;
+std::optional<Value> Macro::attribute(Evaluator& evaluator, std::string_view name) {
+  if (name != "name") return std::nullopt;
+  return evaluator.heap().text(node_.text);
 }
 
-const Value* Loop::attribute(Evaluator& evaluator, std::string_view name) {
+std::optional<Value> Loop::attribute(Evaluator& evaluator, std::string_view name) {
   Heap& heap = evaluator.heap();
   const auto index = static_cast<int64_t>(index_);
   const auto size = static_cast<int64_t>(items_.size());
-  const auto answer = [&](Value value) {
-    answer_ = std::move(value);
-    return &answer_;
-  };
-  if (name == "index") return answer(Value(index + 1));
-  if (name == "index0") return answer(Value(index));
-  if (name == "revindex") return answer(Value(size - index));
-  if (name == "revindex0") return answer(Value(size - index - 1));
-  if (name == "first") return answer(Value(index == 0));
-  if (name == "last") return answer(Value(index + 1 == size));
-  if (name == "length") return answer(Value(size));
-  if (name == "depth") return answer(Value(int64_t{1}));
-  if (name == "depth0") return answer(Value(int64_t{0}));
+  if (name == "index") return Value(index + 1);
+  if (name == "index0") return Value(index);
+  if (name == "revindex") return Value(size - index);
+  if (name == "revindex0") return Value(size - index - 1);
+  if (name == "first") return Value(index == 0);
+  if (name == "last") return Value(index + 1 == size);
+  if (name == "length") return Value(size);
+  if (name == "depth") return Value(int64_t{1});
+  if (name == "depth0") return Value(int64_t{0});
   if (name == "previtem") {
     const bool has = index_ > 0 && index_ <= items_.size();
-    return answer(has ? items_[index_ - 1] : heap.undefined("there is no item before the first"));
+    return has ? items_[index_ - 1] : heap.undefined("there is no item before the first");
   }
   if (name == "nextitem") {
     const bool has = index_ + 1 < items_.size();
-    return answer(has ? items_[index_ + 1] : heap.undefined("there is no item after the last"));
+    return has ? items_[index_ + 1] : heap.undefined("there is no item after the last");
   }
   if (name == "cycle" || name == "changed") {
-    return answer(Value(static_cast<Object*>(heap.object<LoopMethod>(*this, name == "cycle"))));
+    return Value(static_cast<Object*>(heap.object<LoopMethod>(*this, name == "cycle")));
   }
-  return nullptr;
+  return std::nullopt;
 }
 
 Value Loop::call(Evaluator&, const Arguments&) {
@@ -85,12 +88,10 @@ Value Loop::changed(Heap& heap, const Arguments& arguments) {
   return Value(!is_same);
 }
 
-const Value* Cycler::attribute(Evaluator& evaluator, std::string_view name) {
-  if (name == "current") return &items_[index_ % items_.size()];
-  if (name != "next" && name != "reset") return nullptr;
-  answer_ =
-      Value(static_cast<Object*>(evaluator.heap().object<CyclerMethod>(*this, name == "reset")));
-  return &answer_;
+std::optional<Value> Cycler::attribute(Evaluator& evaluator, std::string_view name) {
+  if (name == "current") return items_[index_ % items_.size()];
+  if (name != "next" && name != "reset") return std::nullopt;
+  return Value(static_cast<Object*>(evaluator.heap().object<CyclerMethod>(*this, name == "reset")));
 }
 
 namespace {
@@ -104,11 +105,11 @@ Value run_range(Evaluator& evaluator, const Arguments& arguments) {
   const int64_t stop = bound.integer(is_short ? 0 : 1, 0);
   const int64_t step = bound.integer(2, 1);
   if (step == 0) refuse(kValue, "the step of a range is 0");
-  const auto distance = static_cast<double>(stop) - static_cast<double>(start);
+  const double distance = static_cast<double>(stop) - static_cast<double>(start);
   if (distance / static_cast<double>(step) > kMax) {
     refuse(kLimit, fmt::format("a range has more than {} items", kMax));
   }
-  std::vector<Value> items;
+  Values items(evaluator.heap());
   for (int64_t i = start; step > 0 ? i < stop : i > stop;) {
     items.push_back(Value(i));
     if (__builtin_add_overflow(i, step, &i)) break;
@@ -119,17 +120,17 @@ Value run_range(Evaluator& evaluator, const Arguments& arguments) {
 }
 
 /// Entries of dict(...) and namespace(...): a dictionary or pairs, then names.
-std::vector<std::pair<Value, Value>> entries_of(Evaluator& evaluator, const Arguments& arguments) {
-  Heap& heap = evaluator.heap();
-  std::vector<std::pair<Value, Value>> entries;
+Entries entries_of(Heap& heap, const Arguments& arguments) {
+  Entries entries(heap);
   if (arguments.positional.size() > 1) refuse(kType, "dict takes one value and names");
   if (!arguments.positional.empty()) {
     const Value& first = arguments.positional[0];
     if (const Dictionary* const dictionary = first.dictionary()) {
-      entries = dictionary->entries;
+      const auto known = dictionary->entries(heap);
+      entries.assign(known.begin(), known.end());
     } else {
       for (const Value& item : items_of(heap, first)) {
-        std::vector<Value> pair = items_of(heap, item);
+        Values pair = items_of(heap, item);
         if (pair.size() != 2) refuse(kValue, "dict takes pairs");
         entries.emplace_back(std::move(pair[0]), std::move(pair[1]));
       }
@@ -140,14 +141,15 @@ std::vector<std::pair<Value, Value>> entries_of(Evaluator& evaluator, const Argu
 }
 
 Value run_dict(Evaluator& evaluator, const Arguments& arguments) {
-  return evaluator.heap().dictionary(entries_of(evaluator, arguments));
+  return evaluator.heap().dictionary(entries_of(evaluator.heap(), arguments));
 }
 
 Value run_namespace(Evaluator& evaluator, const Arguments& arguments) {
-  auto* const made = evaluator.heap().object<Namespace>();
-  for (auto& [key, value] : entries_of(evaluator, arguments)) {
+  Heap& heap = evaluator.heap();
+  auto* const made = heap.object<Namespace>(heap);
+  for (auto& [key, value] : entries_of(heap, arguments)) {
     if (key.string() == nullptr) refuse(kType, "the names of a namespace are texts");
-    made->set(evaluator.heap(), key.string()->bytes(), std::move(value));
+    made->set(heap, key.string()->bytes(heap), std::move(value));
   }
   return Value(static_cast<Object*>(made));
 }
@@ -155,19 +157,22 @@ Value run_namespace(Evaluator& evaluator, const Arguments& arguments) {
 Value run_raise(Evaluator& evaluator, const Arguments& arguments) {
   constexpr std::string_view kNames[] = {"message"};
   const Bound bound("raise_exception", arguments, kNames, 1);
-  refuse(kRaised, to_text(evaluator.heap(), *bound[0]).bytes());
+  Heap& heap = evaluator.heap();
+  refuse(kRaised, std::string(to_text(heap, *bound[0]).bytes(heap)));
 }
 
 Value run_strftime(Evaluator& evaluator, const Arguments& arguments) {
+  constexpr std::size_t kStepsOfField = 8;  // of two bytes, such as %c
   constexpr std::string_view kNames[] = {"format"};
   const Bound bound("strftime_now", arguments, kNames, 1);
-  const std::string format = bound.text(0).bytes() + "x";  // no empty result, which says nothing
-  constexpr std::size_t kMaxBytes = 4096;
-  std::string text(kMaxBytes, '\0');
-  const std::size_t size =
-      std::strftime(text.data(), text.size(), format.c_str(), &evaluator.now());
+  Heap& heap = evaluator.heap();
+  heap.step(kStepsOfField * bound.text(0)->size() / 2);
+  Bytes format(bound.text(0).bytes(heap), heap);
+  format += 'x';  // no empty result, which says nothing
+  char text[4096];
+  const std::size_t size = std::strftime(text, sizeof(text), format.c_str(), &evaluator.now());
   if (size == 0) refuse(kLimit, "strftime_now writes too much");
-  return evaluator.heap().text(std::string_view(text).substr(0, size - 1));
+  return heap.text({text, size - 1});
 }
 
 Value run_joiner(Evaluator& evaluator, const Arguments& arguments) {
@@ -200,6 +205,12 @@ constexpr Global kGlobals[] = {{"range", run_range},           {"dict", run_dict
 Object* global(Heap& heap, std::string_view name) {
   const auto* const found = std::ranges::find(kGlobals, name, &Global::name);
   return found == std::end(kGlobals) ? nullptr : heap.object<Function>(found->run);
+}
+
+std::vector<std::string_view> global_names() {
+  std::vector<std::string_view> names;
+  for (const Global& known : kGlobals) names.push_back(known.name);
+  return names;
 }
 
 }  // namespace subbyte::jinja

@@ -1,10 +1,9 @@
 #pragma once
 // What templates make that can change, or be called.
 
-#include <string>
+#include <optional>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include "jinja/evaluator.h"
 
@@ -12,20 +11,25 @@ namespace subbyte::jinja {
 
 class Namespace : public Object {
  public:
+  explicit Namespace(Meter& meter) : values_(meter) {}
   std::string_view type() const override { return "Namespace"; }
-  const Value* attribute(Evaluator&, std::string_view name) override;
+  std::optional<Value> attribute(Evaluator& evaluator, std::string_view name) override;
+  std::optional<Value> shown(Heap& heap) const override;
   /// Code jinja.unsafe for names that begin with an underscore.
-  void set(Heap& heap, std::string_view name, Value value);
+  void set(Meter& meter, std::string_view name, Value value);
 
  private:
-  std::vector<std::pair<std::string, Value>> values_;
+  /// nullptr without one of that name.
+  Value* find(Meter& meter, std::string_view name);
+
+  List<std::pair<Bytes, Value>> values_;
 };
 
 class Macro : public Object {
  public:
-  Macro(const Node& node, Scope& scope) : node_(node), scope_(scope), name_(Value(None{})) {}
+  Macro(const Node& node, Scope& scope) : node_(node), scope_(scope) {}
   std::string_view type() const override { return "Macro"; }
-  const Value* attribute(Evaluator& evaluator, std::string_view name) override;
+  std::optional<Value> attribute(Evaluator& evaluator, std::string_view name) override;
   bool is_callable() const override { return true; }
   Value call(Evaluator& evaluator, const Arguments& arguments) override {
     return evaluator.call_macro(node_, scope_, arguments);
@@ -34,29 +38,28 @@ class Macro : public Object {
  private:
   const Node& node_;
   Scope& scope_;
-  Value name_;
 };
 
 /// The variable `loop`.
 class Loop : public Object {
  public:
-  explicit Loop(std::vector<Value> items) : items_(std::move(items)) {}
+  explicit Loop(Values items) : items_(std::move(items)) {}
   std::string_view type() const override { return "LoopContext"; }
-  const Value* attribute(Evaluator& evaluator, std::string_view name) override;
+  std::optional<Value> attribute(Evaluator& evaluator, std::string_view name) override;
   bool is_callable() const override { return true; }
   Value call(Evaluator&, const Arguments&) override;
 
-  const std::vector<Value>& items() const { return items_; }
+  std::size_t size() const { return items_.size(); }
+  const Value& item(std::size_t index) const { return items_[index]; }
   void move_to(std::size_t index) { index_ = index; }
   /// Forgets the items: nothing is left of them once the loop has ended.
-  void end() { items_.clear(); }
+  void end() { items_ = Values(items_.get_allocator()); }
   Value cycle(const Arguments& arguments) const;
   Value changed(Heap& heap, const Arguments& arguments);
 
  private:
-  std::vector<Value> items_;
+  Values items_;
   std::size_t index_ = 0;
-  Value answer_;
   Value seen_;
   bool has_seen_ = false;
 };
@@ -109,16 +112,15 @@ class Joiner : public Object {
 /// cycler(): the next of its values.
 class Cycler : public Object {
  public:
-  explicit Cycler(std::vector<Value> items) : items_(std::move(items)) {}
+  explicit Cycler(Values items) : items_(std::move(items)) {}
   std::string_view type() const override { return "Cycler"; }
-  const Value* attribute(Evaluator& evaluator, std::string_view name) override;
+  std::optional<Value> attribute(Evaluator& evaluator, std::string_view name) override;
   Value next() { return items_[index_++ % items_.size()]; }
   void reset() { index_ = 0; }
 
  private:
-  std::vector<Value> items_;
+  Values items_;
   std::size_t index_ = 0;
-  Value answer_;
 };
 
 class CyclerMethod : public Object {

@@ -8,8 +8,8 @@
 #include "jinja/refusal.h"
 
 namespace subbyte::jinja {
-Syntax parse(std::string_view source) {
-  return Parser(tokenize(source)).run();
+Syntax parse(std::string_view source, Meter& meter) {
+  return Parser(tokenize(source), meter).run();
 }
 
 Syntax Parser::run() {

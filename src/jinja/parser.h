@@ -18,11 +18,12 @@ struct Syntax {
 };
 
 /// Codes: jinja.syntax; jinja.limit for a template that is nested too deeply; jinja.unsupported.
-Syntax parse(std::string_view source);
+/// The constants of the tree are taken from `meter`.
+Syntax parse(std::string_view source, Meter& meter);
 
 class Parser {
  public:
-  explicit Parser(std::vector<Token> tokens) : tokens_(std::move(tokens)) {}
+  Parser(std::vector<Token> tokens, Meter& meter) : meter_(meter), tokens_(std::move(tokens)) {}
   Syntax run();
 
  private:
@@ -109,6 +110,7 @@ class Parser {
   [[noreturn]] void fail(const std::string& message) const;
   std::string found() const;
 
+  Meter& meter_;
   std::vector<Token> tokens_;
   std::size_t next_ = 0;
   int depth_ = 0;

@@ -49,13 +49,13 @@ bool is_false(const Value& value) {
   return value.is<bool>() && !*value.as<bool>();
 }
 bool is_integer(const Value& value) {
-  return value.is<int64_t>();
+  return value.is<int64_t>() || value.is<LongInteger>();
 }
 bool is_float(const Value& value) {
   return value.is<double>();
 }
 bool is_any_number(const Value& value) {
-  return number(value).has_value();
+  return is_numeric(value);
 }
 bool is_string(const Value& value) {
   return value.string() != nullptr;
@@ -71,7 +71,7 @@ bool is_escaped(const Value& value) {
 }
 bool is_sequence(const Value& value) {
   const Sequence* const sequence = value.sequence();
-  if (sequence != nullptr) return sequence->kind <= SequenceKind::kRange;
+  if (sequence != nullptr) return sequence->kind() <= SequenceKind::kRange;
   return value.string() != nullptr || value.dictionary() != nullptr || value.is_undefined();
 }
 
@@ -100,12 +100,14 @@ bool run_divisible(Evaluator& evaluator, const Value& value, const Arguments& ar
 
 bool run_lower(Evaluator& evaluator, const Value& value, const Arguments& arguments) {
   check_no_arguments(arguments);
-  return *answer_of_text("islower", to_text(evaluator.heap(), value).bytes());
+  Heap& heap = evaluator.heap();
+  return *answer_of_text("islower", to_text(heap, value).bytes(heap));
 }
 
 bool run_upper(Evaluator& evaluator, const Value& value, const Arguments& arguments) {
   check_no_arguments(arguments);
-  return *answer_of_text("isupper", to_text(evaluator.heap(), value).bytes());
+  Heap& heap = evaluator.heap();
+  return *answer_of_text("isupper", to_text(heap, value).bytes(heap));
 }
 
 /// Python's `is`: the same object. Values without an identity of their own are compared.
@@ -119,12 +121,14 @@ bool run_sameas(Evaluator& evaluator, const Value& value, const Arguments& argum
 
 bool run_filter(Evaluator& evaluator, const Value& value, const Arguments& arguments) {
   check_no_arguments(arguments);
-  return is_filter(to_text(evaluator.heap(), value).bytes());
+  Heap& heap = evaluator.heap();
+  return is_filter(to_text(heap, value).bytes(heap));
 }
 
 bool run_test(Evaluator& evaluator, const Value& value, const Arguments& arguments) {
   check_no_arguments(arguments);
-  return is_test(to_text(evaluator.heap(), value).bytes());
+  Heap& heap = evaluator.heap();
+  return is_test(to_text(heap, value).bytes(heap));
 }
 
 constexpr Test kTests[] = {{"defined", run_kind<is_defined>},
@@ -168,6 +172,12 @@ constexpr Test kTests[] = {{"defined", run_kind<is_defined>},
                            {">=", run_comparison<Operator::kGreaterEqual>}};
 
 }  // namespace
+
+std::vector<std::string_view> test_names() {
+  std::vector<std::string_view> names;
+  for (const Test& test : kTests) names.push_back(test.name);
+  return names;
+}
 
 bool is_test(std::string_view name) {
   return std::ranges::find(kTests, name, &Test::name) != std::end(kTests);

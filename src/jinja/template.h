@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "jinja/heap.h"
+#include "jinja/meter.h"
 #include "jinja/origin_text.h"
 #include "json/strict_json.h"
 
@@ -34,6 +34,7 @@ struct RenderOptions {
   /// of them.
   std::span<const std::string_view> roles;
   Limits limits;
+  Usage* usage = nullptr;  // gets what it took
 };
 
 class Template {

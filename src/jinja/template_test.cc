@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <ctime>
 #include <string>
 
 #include "support/paths.h"
@@ -105,18 +106,68 @@ TEST(Template, knows_the_variables_that_it_reads) {
   for (const char* const name : {"a", "d", "defined", "f"}) EXPECT_FALSE(chat->reads(name)) << name;
 }
 
-/// A whole number beyond 64 bits is a float to the parser: Python would print all of its digits.
-TEST(Template, numbers_that_are_no_whole_ones_of_64_bits_are_refused) {
-  const auto of = [](const char* text) {
-    return text_of(render("{{ x | tojson }}", {{"x", json::Value::parse(text), Origin::kInput}}));
+/// A number of a request is printed as Python prints it, however long it is.
+TEST(Numbers, of_more_than_64_bits_keep_their_digits) {
+  const auto of = [](std::string_view source, const char* text) {
+    const auto value = json::parse(text, "x");
+    return text_of(render(source, {{"x", *value, Origin::kInput}}));
   };
-  EXPECT_EQ(of("[9223372036854775807, -9223372036854775808, 1.5, 9e18]"),
-            "[9223372036854775807, -9223372036854775808, 1.5, 9e+18]");
-  for (const char* const number :
-       {"9223372036854775808", "-9223372036854775809", "123456789012345678901234567890", "1e30"}) {
-    const std::string found = of(number);
-    EXPECT_NE(found.find("is too large [jinja.value]"), std::string::npos) << found;
+  constexpr std::string_view kNumbers =
+      "[9223372036854775807, -9223372036854775808, 9223372036854775808, 18446744073709551615, "
+      "18446744073709551616, -9223372036854775809, 100000000000000000000, 1e+20, 1.5, 1e+30]";
+  EXPECT_EQ(of("{{ x | tojson }}", std::string(kNumbers).c_str()), kNumbers);
+  EXPECT_EQ(of("{{ x }}", std::string(kNumbers).c_str()), kNumbers);
+  constexpr const char* kU64 = "18446744073709551615";
+  EXPECT_EQ(of("{{ x }} {{ x|string }} {{ x|int }} {{ '%d' % x }} {{ '{}'.format(x) }}", kU64),
+            "18446744073709551615 18446744073709551615 18446744073709551615 18446744073709551615 "
+            "18446744073709551615");
+  EXPECT_EQ(of("{{ x is number }} {{ x is integer }} {{ x is string }} {{ x|float }}", kU64),
+            "True True False 1.8446744073709552e+19");
+  EXPECT_EQ(of("{{ x > 1 }} {{ x == x }} {{ x < 18446744073709551616 }} {{ 1e30 > x }} "
+               "{{ {x: 'a'}[18446744073709551615] }} {{ [2, x, 1]|sort }}",
+               kU64),
+            "True True True True a [1, 2, 18446744073709551615]");
+  EXPECT_EQ(of("{{ 18446744073709551616.0 == 18446744073709551616 }} {{ 2.5 < x }}", kU64),
+            "True True");
+  for (const char* const source : {"\n{{ x + 1 }}", "\n{{ x * 'a' }}", "\n{{ 'a'.ljust(x) }}",
+                                   "\n{{ 'abc'[x:] }}", "\n{{ x is odd }}", "\n{{ x|abs }}"}) {
+    EXPECT_EQ(of(source, kU64),
+              "chat.jinja:2: a number of more than 64 bits is computed with, which templates "
+              "cannot do here [jinja.value]")
+        << source;
   }
+}
+
+TEST(Numbers, of_different_types_are_compared_as_they_are) {
+  EXPECT_EQ(text_of(render("{{ 9007199254740993 == 9007199254740992.0 }} {{ 1 == 1.0 }} "
+                           "{{ {1: 'a'}[1.0] }} {{ {1: 'a'}[true] }} {{ 2 > 1.5 }} "
+                           "{{ [3, 1.5, 2]|sort }} {{ [1, 1.0, true, '1']|unique|list }}")),
+            "False True a a True [1.5, 2, 3] [1, '1']");
+}
+
+TEST(Texts, change_letters_that_become_several) {
+  EXPECT_EQ(text_of(render(
+                "{{ '\u0130'|lower|length }} {{ '\uFB01n'|capitalize }} {{ 'stra\u00DFe'|upper }} "
+                "{{ '\u0149 \u01F0'.upper()|length }} {{ '\uFB01n \uFB02'|title }} {{ 'ab "
+                "Cd'.swapcase() }}")),
+            "2 Fin STRASSE 5 Fin Fl AB cD");
+}
+
+TEST(Texts, are_found_from_both_ends) {
+  // Longer than what is compared at each place, and almost everywhere.
+  constexpr std::string_view kSets =
+      "{% set a = 'ab' * 100 %}{% set t = a ~ 'x' ~ a ~ 'abx' ~ a %}";
+  EXPECT_EQ(text_of(render(std::string(kSets) +
+                           "{{ t.find(a ~ 'x') }} {{ t.rfind(a ~ 'x') }} {{ t.count(a) }} "
+                           "{{ (a ~ 'y') in t }} {{ t.split(a ~ 'x')|map('length')|list }} "
+                           "{{ t.rsplit(a, 1)|map('length')|list }} {{ t.index('x' ~ a) }} "
+                           "{{ t.replace(a, '-') }} {{ t.rpartition('bx')|map('length')|list }}")),
+            "0 203 3 False [0, 2, 200] [404, 0] 200 -x-abx- [402, 2, 200]");
+}
+
+TEST(Namespaces, are_printed) {
+  EXPECT_EQ(text_of(render("{% set n = namespace(a=1) %}{% set n.b = 'c' %}{{ n }}")),
+            "<Namespace {'a': 1, 'b': 'c'}>");
 }
 
 TEST(Origins, go_through_whatever_is_done_with_a_text) {
@@ -163,6 +214,22 @@ constexpr std::string_view kHostile[] = {
     "{{ 'a' * 9999999999 }}",
     "{{ [1] * 9999999999 }}",
     "{{ 'abc' * 9223372036854775807 }}",
+    "{{ 'abc'.ljust(-9223372036854775807 - 1) }}",
+    "{{ 'abc'.zfill(-9223372036854775807 - 1) }}",
+    "{{ 'abc'.zfill(9223372036854775807) }}",
+    "{{ 'abc'.replace('b', 'c', -9223372036854775807 - 1) }}",
+    "{{ 'abc'|truncate(9223372036854775807, true, '', 9223372036854775807) }}",
+    "{{ 'abc'|indent(9223372036854775807) }}{{ 'a'|center(9223372036854775807) }}",
+    "{{ '\t'.expandtabs(9223372036854775807) }}",
+    "{{ [1]|tojson(indent=9223372036854775807) }}",
+    "{{ 1.5|round(-9223372036854775807 - 1) }}",
+    "{{ 1.5|round(-9223372036854775807 - 1, 'ceil') }}",
+    "{{ 'abc'[-9223372036854775807 - 1:9223372036854775807] }}",
+    "{{ [1, 2].index(1, -9223372036854775807 - 1, 9223372036854775807) }}",
+    "{{ 'abc'.find('b', -9223372036854775807 - 1, 9223372036854775807) }}",
+    "{{ [1]|batch(9223372036854775807, 0)|list }}",
+    "{{ [1, 2]|slice(9223372036854775807)|list }}",
+    "{{ range(-9223372036854775807 - 1, 9223372036854775807) }}",
     "{{ 9 ** 9 ** 9 }}",
     "{{ 9223372036854775807 + 1 }}",
     "{{ -9223372036854775807 - 2 }}",
@@ -315,6 +382,68 @@ TEST(Hostile, templates_end_within_their_limits) {
       EXPECT_LT(text.error().message.size(), 600U) << shown;
     }
   }
+}
+
+double processor_seconds() {
+  std::timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+// Each took seconds to for ever for steps that were charged for a thousandth of the work, or
+// memory without an end.
+TEST(Hostile, steps_and_bytes_are_those_of_the_work) {
+  constexpr Limits kLimits = {.steps = 1'000'000};
+  constexpr double kMostSeconds = 2;  // a quarter of a second and less by itself
+  const std::string loop = "{% for i in range(20000) %}";
+  const std::string texts = "{% set a = 'a' * 4000000 %}";
+  const std::vector<std::string> sources = {
+      std::string("{{ 'a'.ljust(4611686018427387905, '\U0001D54F') }}"),
+      std::string("{{ 'a'.center(4611686018427387905, '\U0001D54F') }}"),
+      std::string("{{ 'a'.rjust(4611686018427387905, '\U0001D54F') }}"),
+      "{% set ns = namespace(t=(1,)) %}{% for i in range(60) %}{% set ns.t = (ns.t, ns.t) %}"
+      "{% endfor %}{{ {ns.t: 1}|length }}{{ {ns.t: 1}.get(ns.t) }}{{ [ns.t]|unique|length }}",
+      "{% set ns = namespace(t=(1,), u=(1,)) %}{% for i in range(60) %}{% set ns.t = (ns.t, "
+      "ns.t) %}{% set ns.u = (ns.u, ns.u) %}{% endfor %}{{ {ns.t: 1}[ns.u] }}",
+      texts + loop + "{% set b = a[3999999:] %}{% endfor %}",
+      texts + "{% set b = 'a' * 2000000 ~ 'b' %}{{ b in a }}{{ a.rfind('b' ~ b) }}",
+      texts + "{{ a.count('a' * 2000000 ~ 'b') }}{{ a.replace('a' * 30 ~ 'b', '') }}",
+      texts + "{% set b = 'b' * 2000000 %}{{ b.strip(a ~ 'b')|length }}",
+      texts + "{% set b = 'a' * 4000000 %}{{ ([a] * 20000).count(b) }}",
+      texts + "{% set b = 'a' * 4000000 %}" + loop + "{% if a < b %}{% endif %}{% endfor %}",
+      texts + "{% set d = {a: 1, a ~ 'b': 2} %}" + loop + "{{ a in d }}{% endfor %}",
+      texts + loop + "{% set b = a|length %}{% endfor %}",
+      texts + loop + "{% set b = a|wordcount %}{% endfor %}",
+      texts + loop + "{% set b = a is upper %}{% endfor %}",
+      texts + loop + "{% set b = a|truncate(3999000, true) %}{% endfor %}",
+      "{% macro f() %}{{ kwargs|length }}{% endmacro %}{% set d = {'a' * 4000000: 1} %}" + loop +
+          "{{ f(**d) }}{% endfor %}",
+      "{% set r = range(100000) %}{% for i in r %}{% for k in r "
+      "%}{% set x = '%f' % 1e300 %}{% endfor %}{% endfor %}",
+      "{% set r = range(20000) %}{% for i in r %}{% macro f() %}{% endmacro %}{% endfor %}"};
+  for (const std::string& source : sources) {
+    SCOPED_TRACE(source.substr(0, 160));
+    Usage usage;
+    const auto chat = Template::compile(source, kName);
+    const double before = processor_seconds();
+    const auto text =
+        chat->render({}, {.now = noon(), .roles = {}, .limits = kLimits, .usage = &usage});
+    EXPECT_LT(processor_seconds() - before, kMostSeconds);
+    EXPECT_LE(usage.steps, kLimits.steps);
+    EXPECT_LE(usage.bytes, kLimits.bytes);
+    EXPECT_TRUE(text.ok() || text.error().code == "jinja.limit") << text_of(text);
+  }
+}
+
+/// What is free again is not charged a second time.
+TEST(Hostile, memory_is_that_which_lives) {
+  constexpr Limits kLimits = {.bytes = 4 << 20};
+  Usage usage;
+  const auto chat = Template::compile(
+      "{% for i in range(1000) %}{% set a = 'a' * 1000000 %}{% endfor %}done", kName);
+  const auto text = chat->render({}, {.now = {}, .roles = {}, .limits = kLimits, .usage = &usage});
+  EXPECT_EQ(text_of(text), "done");
+  EXPECT_GE(usage.bytes, 1'000'000);
 }
 
 TEST(Hostile, limits_are_refused_by_their_code) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "jinja/evaluator.h"
 #include "jinja/filters.h"
@@ -13,8 +14,12 @@ namespace {
 
 Value run_string(Evaluator& evaluator, const Value& value, const Arguments& arguments) {
   const Bound bound("string", arguments, {}, 0);
-  if (value.string() != nullptr) return value;
-  return evaluator.heap().text(to_text(evaluator.heap(), value));
+  return value.string() != nullptr ? value : Value(to_text(evaluator.heap(), value));
+}
+
+bool begins_word_after(char32_t c) {
+  constexpr std::string_view kBrackets = "-({[<";
+  return is_space(c) || (c < 0x80 && kBrackets.find(static_cast<char>(c)) != kBrackets.npos);
 }
 
 template <const std::string_view& method>
@@ -31,43 +36,31 @@ constexpr std::string_view kCapitalize = "capitalize";
 Value run_title(Evaluator& evaluator, const Value& value, const Arguments& arguments) {
   const Bound bound("title", arguments, {}, 0);
   Heap& heap = evaluator.heap();
-  const OriginText text = to_text(heap, value);
-  heap.take_bytes(static_cast<int64_t>(2 * text.size()));
-  const std::string& bytes = text.bytes();
-  OriginText result;
-  const auto add_word = [&](std::size_t begin, std::size_t end) {
-    if (begin == end) return;
-    const std::size_t rest = begin + character_at(bytes, begin).length;
-    const std::string_view all = bytes;
-    result.append(upper(all.substr(begin, rest - begin)), text.part(begin, rest).origin());
-    result.append(lower(all.substr(rest, end - rest)), text.part(rest, end).origin());
-  };
-  std::size_t begin = 0;
-  for (std::size_t at = 0; at < bytes.size();) {
-    const Character c = character_at(bytes, at);
-    const bool is_border =
-        is_space(c.value) ||
-        (c.value < 0x80 &&
-         std::string_view("-({[<").find(static_cast<char>(c.value)) != std::string_view::npos);
-    if (is_border) {
-      add_word(begin, at);
-      result.append(text, at, at + c.length);
-      begin = at + c.length;
+  const String text = to_text(heap, value);
+  const std::string_view bytes = text.bytes(heap);
+  heap.look_at(bytes.size());  // once more: characters are looked up in tables
+  TextBuilder result(heap);
+  bool inside = false;
+  std::size_t at = 0;
+  for (const Text::Run& run : text->runs()) {
+    while (at < run.end) {
+      const Character c = character_at(bytes, at);
+      at += c.length;
+      char32_t one = 0;
+      const bool is_inside = std::exchange(inside, !begins_word_after(c.value));
+      for (const char32_t letter : is_inside ? lower(c.value, one) : titled(c.value, one)) {
+        result.append_character(letter, run.origin);
+      }
     }
-    at += c.length;
   }
-  add_word(begin, bytes.size());
-  return heap.text(std::move(result));
+  return heap.text(result);
 }
 
 Value run_trim(Evaluator& evaluator, const Value& value, const Arguments& arguments) {
   constexpr std::string_view kNames[] = {"chars"};
   const Bound bound("trim", arguments, kNames, 0);
   Heap& heap = evaluator.heap();
-  const OriginText text = to_text(heap, value);
-  const Range range = bound.says(0) ? stripped(text.bytes(), bound.text(0).bytes(), true, true)
-                                    : stripped(text.bytes(), true, true);
-  return heap.text(text.part(range.begin, range.end));
+  return stripped(heap, to_text(heap, value), bound.says(0) ? &bound.text(0) : nullptr, true, true);
 }
 
 Value run_replace(Evaluator& evaluator, const Value& value, const Arguments& arguments) {
@@ -78,6 +71,14 @@ Value run_replace(Evaluator& evaluator, const Value& value, const Arguments& arg
                   bound.integer(2, -1));
 }
 
+/// An argument that is a text, or a number of blanks.
+String indentation(Heap& heap, const Bound& bound, std::size_t index, int64_t otherwise) {
+  if (bound.has(index) && bound[index]->string() != nullptr) return bound.text(index);
+  TextBuilder blanks(heap);
+  blanks.repeat(" ", bound.integer(index, otherwise), Origin::kTemplate);
+  return {blanks.finish()};
+}
+
 Value run_indent(Evaluator& evaluator, const Value& value, const Arguments& arguments) {
   constexpr std::string_view kNames[] = {"width", "first", "blank"};
   const Bound bound("indent", arguments, kNames, 0);
@@ -85,39 +86,32 @@ Value run_indent(Evaluator& evaluator, const Value& value, const Arguments& argu
   if (value.string() == nullptr) {
     refuse(kType, fmt::format("indent takes a text, found {}", type_name(value)));
   }
-  const bool has_text = bound.has(0) && bound[0]->string() != nullptr;
-  const int64_t width = has_text ? 0 : std::max<int64_t>(bound.integer(0, 4), 0);
-  heap.take_bytes(width);
-  const OriginText space =
-      has_text ? *bound.text(0).text
-               : OriginText(std::string(static_cast<std::size_t>(width), ' '), Origin::kTemplate);
-  OriginText text = *value.string()->text;
-  text.append("\n", Origin::kTemplate);
-  OriginText result;
+  const String space = indentation(heap, bound, 0, 4);
+  TextBuilder copy(heap);
+  copy.append(**value.string());
+  copy.append("\n", Origin::kTemplate);
+  const Value with_end = heap.text(copy);
+  const String& text = *with_end.string();
+  const std::string_view bytes = text.bytes(heap);
+  TextBuilder result(heap);
   bool is_first = true;
-  for (const Range& line : lines_of(text.bytes())) {
-    std::size_t end = line.end;
-    while (end > line.begin &&
-           is_line_break(character_at(text.bytes(), character_before(text.bytes(), end)).value)) {
-      end = character_before(text.bytes(), end);
-    }
+  for (const Range& whole : lines_of(heap, bytes)) {
+    const Range line = without_break(bytes, whole);
     if (!is_first) result.append("\n", Origin::kTemplate);
     const bool indents =
-        is_first ? bound.truth(1, false) : bound.truth(2, false) || end > line.begin;
+        is_first ? bound.truth(1, false) : bound.truth(2, false) || line.end > line.begin;
     is_first = false;
-    heap.take_bytes(static_cast<int64_t>(end - line.begin + space.size()));
-    if (indents) result.append(space);
-    result.append(text, line.begin, end);
+    if (indents) result.append(*space);
+    result.append(*text, line.begin, line.end);
   }
-  return heap.text(std::move(result));
+  return heap.text(result);
 }
 
 Value run_center(Evaluator& evaluator, const Value& value, const Arguments& arguments) {
   constexpr std::string_view kNames[] = {"width"};
   const Bound bound("center", arguments, kNames, 0);
-  const Arguments width = {{Value(bound.integer(0, 80))}, {}};
-  const Value text = evaluator.heap().text(to_text(evaluator.heap(), value));
-  return call_method(evaluator, text, "center", width);
+  Heap& heap = evaluator.heap();
+  return padded(heap, to_text(heap, value), "center", bound.integer(0, 80), " ");
 }
 
 Value run_format(Evaluator& evaluator, const Value& value, const Arguments& arguments) {
@@ -125,13 +119,13 @@ Value run_format(Evaluator& evaluator, const Value& value, const Arguments& argu
   if (!arguments.named.empty() && !arguments.positional.empty()) {
     refuse(kType, "format takes values or names, not both");
   }
-  const Value text = heap.text(to_text(heap, value));
+  const String text = to_text(heap, value);
   if (arguments.named.empty()) {
-    return percent_format(heap, *text.string(), heap.tuple(arguments.positional));
+    return percent_format(heap, text, heap.tuple(Values(arguments.positional)));
   }
-  std::vector<std::pair<Value, Value>> entries;
+  Entries entries(heap);
   for (const auto& [name, item] : arguments.named) entries.emplace_back(heap.text(name), item);
-  return percent_format(heap, *text.string(), heap.dictionary(std::move(entries)));
+  return percent_format(heap, text, heap.dictionary(std::move(entries)));
 }
 
 Value run_truncate(Evaluator& evaluator, const Value& value, const Arguments& arguments) {
@@ -139,31 +133,32 @@ Value run_truncate(Evaluator& evaluator, const Value& value, const Arguments& ar
   const Bound bound("truncate", arguments, kNames, 0);
   Heap& heap = evaluator.heap();
   if (value.string() == nullptr) refuse(kType, "truncate takes a text");
-  const OriginText& text = *value.string()->text;
-  const OriginText end = bound.has(2) ? *bound.text(2).text : OriginText("...", Origin::kTemplate);
+  const String& text = *value.string();
+  const String end = bound.has(2) ? bound.text(2) : *heap.text("...").string();
   const int64_t length = bound.integer(0, 255);
-  const auto end_length = static_cast<int64_t>(count_characters(end.bytes()));
+  const auto end_length = static_cast<int64_t>(end->length(heap));
   if (length < end_length) refuse(kValue, "truncate has less room than its end");
-  if (static_cast<int64_t>(count_characters(text.bytes())) <= length + bound.integer(3, 5)) {
-    return value;
-  }
-  std::size_t cut = byte_of_character(text.bytes(), static_cast<std::size_t>(length - end_length));
+  const int64_t most = clamped_sum(length, bound.integer(3, 5));
+  if (static_cast<int64_t>(text->length(heap)) <= most) return value;
+  std::size_t cut = text->byte_of(heap, static_cast<std::size_t>(length - end_length));
   if (!bound.truth(1, false)) {
-    const std::size_t blank = std::string_view(text.bytes()).substr(0, cut).rfind(' ');
+    const std::size_t blank = text->scan(heap, 0, cut).rfind(' ');
     if (blank != std::string_view::npos) cut = blank;
   }
-  OriginText result = text.part(0, cut);
-  result.append(end);
-  return heap.text(std::move(result));
+  TextBuilder result(heap);
+  result.append(*text, 0, cut);
+  result.append(*end);
+  return heap.text(result);
 }
 
 Value run_wordcount(Evaluator& evaluator, const Value& value, const Arguments& arguments) {
   const Bound bound("wordcount", arguments, {}, 0);
-  const OriginText text = to_text(evaluator.heap(), value);
+  const String held = to_text(evaluator.heap(), value);
+  const std::string_view text = held.bytes(evaluator.heap());
   int64_t count = 0;
   bool inside = false;
   for (std::size_t at = 0; at < text.size();) {
-    const Character c = character_at(text.bytes(), at);
+    const Character c = character_at(text, at);
     const bool is_word = c.value == '_' || is_alpha(c.value) || is_number(c.value);
     if (is_word && !inside) ++count;
     inside = is_word;
@@ -175,53 +170,52 @@ Value run_wordcount(Evaluator& evaluator, const Value& value, const Arguments& a
 Value run_striptags(Evaluator& evaluator, const Value& value, const Arguments& arguments) {
   const Bound bound("striptags", arguments, {}, 0);
   Heap& heap = evaluator.heap();
-  const OriginText text = to_text(heap, value);
-  OriginText result;
-  for (std::size_t at = 0; at < text.size();) {
-    const std::size_t open = std::min(text.bytes().find('<', at), text.size());
-    const std::size_t close = text.bytes().find('>', open);
-    const std::size_t stop = close == std::string::npos ? text.size() : open;
-    result.append(text, at, stop);
-    at = close == std::string::npos ? text.size() : close + 1;
+  const String text = to_text(heap, value);
+  const std::string_view bytes = text.scan(heap);
+  TextBuilder result(heap);
+  for (std::size_t at = 0; at < bytes.size();) {
+    const std::size_t open = std::min(bytes.find('<', at), bytes.size());
+    const std::size_t close = bytes.find('>', open);
+    const std::size_t stop = close == std::string_view::npos ? bytes.size() : open;
+    result.append(*text, at, stop);
+    at = close == std::string_view::npos ? bytes.size() : close + 1;
   }
-  const Value whole = heap.text(std::move(result));
-  const Value words = call_method(evaluator, whole, "split", {});
-  return call_method(evaluator, heap.text(" "), "join", {{words}, {}});
+  const Value words = call_method(evaluator, heap.text(result), "split", Arguments(heap));
+  return call_method(evaluator, heap.text(" "), "join", {heap, words});
 }
 
 Value run_urlencode(Evaluator& evaluator, const Value& value, const Arguments& arguments) {
   const Bound bound("urlencode", arguments, {}, 0);
   const bool is_text = value.string() != nullptr || !is_iterable(value);
   if (!is_text) refuse(kUnsupported, "urlencode of a list or dict is not supported");
-  const OriginText text = to_text(evaluator.heap(), value);
-  std::string result;
-  for (const char c : text.bytes()) {
+  Heap& heap = evaluator.heap();
+  const String text = to_text(heap, value);
+  TextBuilder result(heap);
+  for (const char c : text.bytes(heap)) {
+    constexpr std::string_view kDigits = "0123456789ABCDEF";
+    const auto code = static_cast<unsigned char>(c);
+    const char quoted[] = {'%', kDigits[code >> 4], kDigits[code & 15]};
     const bool is_plain = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') ||
                           (c >= 'A' && c <= 'Z') ||
                           std::string_view("_.-~/").find(c) != std::string_view::npos;
-    if (is_plain) {
-      result += c;
-    } else {
-      result += fmt::format("%{:02X}", static_cast<unsigned char>(c));
-    }
+    result.append(is_plain ? std::string_view(&c, 1) : std::string_view(quoted, 3), text->origin());
   }
-  return evaluator.heap().text(result, text.origin());
+  return heap.text(result);
 }
 
 Value run_safe(Evaluator& evaluator, const Value& value, const Arguments& arguments) {
   const Bound bound("safe", arguments, {}, 0);
-  return evaluator.heap().text(to_text(evaluator.heap(), value), /*is_markup=*/true);
+  return Value(String{to_text(evaluator.heap(), value).text, /*is_markup=*/true});
 }
 
 Value run_escape(Evaluator& evaluator, const Value& value, const Arguments& arguments) {
   const Bound bound("escape", arguments, {}, 0);
-  if (value.string() != nullptr && value.string()->is_markup) return value;
-  return evaluator.heap().text(escaped(to_text(evaluator.heap(), value)), /*is_markup=*/true);
+  return escaped(evaluator.heap(), to_text(evaluator.heap(), value));
 }
 
 Value run_forceescape(Evaluator& evaluator, const Value& value, const Arguments& arguments) {
   const Bound bound("forceescape", arguments, {}, 0);
-  return evaluator.heap().text(escaped(to_text(evaluator.heap(), value)), /*is_markup=*/true);
+  return escaped(evaluator.heap(), {to_text(evaluator.heap(), value).text});
 }
 
 /// json.dumps() with the arguments that transformers lets through.
@@ -232,23 +226,19 @@ Value run_tojson(Evaluator& evaluator, const Value& value, const Arguments& argu
   JsonStyle style;
   style.ascii = bound.truth(0, false);
   if (bound.says(1)) {
-    style.item_separator = ",";
-    const bool has_text = bound[1]->string() != nullptr;
-    const int64_t width = has_text ? 0 : std::max<int64_t>(bound.integer(1, 0), 0);
-    heap.take_bytes(width);
-    style.indent =
-        has_text ? bound.text(1).bytes() : std::string(static_cast<std::size_t>(width), ' ');
+    style.item_separator = *heap.text(",").string();
+    style.indent = indentation(heap, bound, 1, 0);
   }
   if (bound.says(2)) {
-    const std::vector<Value> separators = items_of(heap, *bound[2]);
+    const Values separators = items_of(heap, *bound[2]);
     if (separators.size() != 2 || !separators[0].string() || !separators[1].string()) {
       refuse(kType, "tojson takes two texts as separators");
     }
-    style.item_separator = separators[0].string()->bytes();
-    style.key_separator = separators[1].string()->bytes();
+    style.item_separator = *separators[0].string();
+    style.key_separator = *separators[1].string();
   }
   style.sort_keys = bound.truth(3, false);
-  return heap.text(to_json(heap, value, style));
+  return to_json(heap, value, style);
 }
 
 constexpr Filter kFilters[] = {{"string", run_string},

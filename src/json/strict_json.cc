@@ -19,6 +19,8 @@ namespace {
 // grows, twice in the other.
 constexpr std::size_t kParserStrings = 5;
 
+constexpr std::uint8_t kLongInteger = 1;  // of `binary`: its bytes are digits
+
 /// Builds a value from the parser's events. Finished values wait on one stack until their array or
 /// object ends. Not the library's own builder: that one searches all earlier members for each new
 /// one, which is quadratic, and keeps the last of two equal keys.
@@ -34,7 +36,11 @@ class Builder {
   bool boolean(bool value) { return add(value); }
   bool number_integer(int64_t value) { return add(value); }
   bool number_unsigned(uint64_t value) { return add(value); }
-  bool number_float(double value, const std::string&) { return add(value); }
+  bool number_float(double value, const std::string& text) {
+    if (text.find_first_not_of("-0123456789") != std::string::npos) return add(value);
+    return spend(kStringBytes + 2 * text.size()) &&
+           add(Value::binary({text.begin(), text.end()}, kLongInteger));
+  }
   bool string(std::string& value) {
     return spend(kStringBytes + 2 * value.size()) && add(std::move(value));
   }
@@ -223,6 +229,34 @@ std::string describe(const Value& value) {
   }
 }
 
+/// Whether `value` is an integer of more than 64 bits or has one in it.
+bool holds_long_integer(const Value& value) {
+  if (value.is_structured()) return std::ranges::any_of(value, holds_long_integer);
+  return value.is_binary();
+}
+
+/// As the library writes it, with the long integers of which it knows nothing.
+void write(const Value& value, int indent, int level, std::string& text) {
+  if (!value.is_structured() || value.empty()) {
+    text += value.is_binary() ? *long_digits(value) : to_text(value);
+    return;
+  }
+  const auto break_line = [&](int depth) {
+    if (indent < 0) return;
+    text.append("\n").append(static_cast<std::size_t>(indent) * static_cast<std::size_t>(depth),
+                             ' ');
+  };
+  text += value.is_object() ? '{' : '[';
+  for (auto at = value.begin(); at != value.end(); ++at) {
+    if (at != value.begin()) text += ',';
+    break_line(level + 1);
+    if (value.is_object()) text += to_text(Value(at.key())) + (indent < 0 ? ":" : ": ");
+    write(*at, indent, level + 1, text);
+  }
+  break_line(level);
+  text += value.is_object() ? '}' : ']';
+}
+
 std::string format(double number) {
   return to_text(Value(number));
 }
@@ -271,7 +305,21 @@ Result<Value> parse(std::string_view text, std::string_view where, std::span<con
   return builder.take();
 }
 
+std::optional<std::string> long_digits(const Value& value) {
+  if (value.is_binary()) {
+    const auto& digits = value.get_binary();
+    return std::string(digits.begin(), digits.end());
+  }
+  if (!value.is_number_unsigned() || whole_number(value)) return std::nullopt;
+  return std::to_string(value.get<uint64_t>());
+}
+
 std::string to_text(const Value& value, int indent) {
+  if (holds_long_integer(value)) {
+    std::string text;
+    write(value, indent, 0, text);
+    return text;
+  }
   return value.dump(indent, ' ', /*ensure_ascii=*/false, Value::error_handler_t::replace);
 }
 
@@ -329,9 +377,9 @@ Result<std::optional<int64_t>> Object::integer(std::string_view key, int64_t min
                                                int64_t max) const {
   const Value* value = find(key);
   if (value == nullptr || value->is_null()) return std::optional<int64_t>();
-  if (!value->is_number()) return error("json.type", key, "a whole number");
-  const bool huge = value->is_number_unsigned() && !whole_number(*value);
-  const std::optional<int64_t> number = whole_number(*value);
+  const bool huge = long_digits(*value).has_value();
+  if (!value->is_number() && !huge) return error("json.type", key, "a whole number");
+  const std::optional<int64_t> number = huge ? std::nullopt : whole_number(*value);
   if (!number && !huge) return error("json.type", key, "a whole number");
   if (huge || *number < min || *number > max) {
     return error("json.range", key,
@@ -343,8 +391,9 @@ Result<std::optional<int64_t>> Object::integer(std::string_view key, int64_t min
 Result<std::optional<double>> Object::number(std::string_view key, double min, double max) const {
   const Value* value = find(key);
   if (value == nullptr || value->is_null()) return std::optional<double>();
-  if (!value->is_number()) return error("json.type", key, "a number");
-  const auto number = value->get<double>();
+  const auto digits = value->is_binary() ? long_digits(*value) : std::nullopt;
+  if (!value->is_number() && !digits) return error("json.type", key, "a number");
+  const double number = digits ? std::stod(*digits) : value->get<double>();
   if (!(number >= min && number <= max)) {
     return error("json.range", key, "a number from " + format(min) + " to " + format(max));
   }

@@ -43,6 +43,12 @@ Result<Value> parse(std::string_view text, std::string_view where,
                     std::span<const Stream> streams = {},
                     std::size_t memory_factor = kMemoryFactor);
 
+/// An integer that no int64_t holds keeps all of its digits, after its sign: they are given here,
+/// printed by to_text(), and a number to Object::number(). nullopt for all other values. The
+/// library has no such type; up to 64 bits without a sign are its own, longer ones lie in its
+/// `binary`.
+std::optional<std::string> long_digits(const Value& value);
+
 /// JSON of any value: strings that are not UTF-8, such as paths, get U+FFFD where the library's own
 /// dump() throws. `indent`: -1 is one line.
 std::string to_text(const Value& value, int indent = -1);

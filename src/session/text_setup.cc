@@ -51,8 +51,8 @@ Result<Tokenizer> load_tokenizer(const std::filesystem::path& directory) {
   return Tokenizer::load(directory / "tokenizer.json");
 }
 
-std::string today() {
-  return fmt::format("{:%Y-%m-%d}", fmt::localtime(std::time(nullptr)));
+std::string time_now() {
+  return fmt::format("{:%Y-%m-%dT%H:%M:%S}", fmt::localtime(std::time(nullptr)));
 }
 
 Result<std::unique_ptr<TextSetup>> TextSetup::read(const std::filesystem::path& directory,
@@ -61,7 +61,7 @@ Result<std::unique_ptr<TextSetup>> TextSetup::read(const std::filesystem::path& 
   auto text = std::make_unique<TextSetup>(TextSetup{.tokenizer = std::move(tokenizer)});
   text->format = choose_format(family_of(config).chat, text->tokenizer);
   text->end_tokens = subbyte::end_tokens(config, text->tokenizer);
-  text->chat.date = today();
+  text->chat.date = time_now();
   Result<std::optional<ChatTemplate>> chat = ChatTemplate::read(directory);
   if (!chat.ok()) {
     text->chat_template = std::move(chat).error();

@@ -52,7 +52,7 @@ Status check_tokenizer(const std::filesystem::path& directory);
 /// The tokenizer of a model. Codes: that of check_tokenizer, those of Tokenizer::load.
 Result<Tokenizer> load_tokenizer(const std::filesystem::path& directory);
 
-/// Today's date here, as ChatOptions::date has it.
-std::string today();
+/// The time here, as ChatOptions::date has it.
+std::string time_now();
 
 }  // namespace subbyte

@@ -98,10 +98,12 @@ std::vector<PromptSegment> render_chat_ml(std::span<const ChatMessage> messages,
   return prompt.take();
 }
 
+constexpr std::size_t kDaySize = std::string_view("2025-08-05").size();
+
 std::string harmony_system(const ChatOptions& options) {
   std::string text =
       "You are ChatGPT, a large language model trained by OpenAI.\nKnowledge cutoff: 2024-06\n";
-  if (!options.date.empty()) text += "Current date: " + options.date + "\n";
+  if (!options.date.empty()) text += "Current date: " + options.date.substr(0, kDaySize) + "\n";
   text += "\nReasoning: ";
   text += options.effort.value_or("medium");
   text += "\n\n# Valid channels: analysis, commentary, final. ";

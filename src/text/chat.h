@@ -52,8 +52,9 @@ struct ChatOptions {
   /// "low", "medium" (where nothing is said) or "high" in harmony. A template sees it as
   /// reasoning_effort, and may have other words.
   std::optional<std::string> effort{};
-  /// Today, as "2025-08-05", in harmony, dated headers and templates. Harmony leaves the line out
-  /// when this is empty, dated headers have the day that the reference has then.
+  /// Today, as "2025-08-05", in harmony and dated headers, which leave out the time that may
+  /// follow, as "2025-08-05T13:30:00", for templates. Harmony leaves the line out when this is
+  /// empty, dated headers have the day that the reference has then.
   std::string date{};
   /// The rest is for templates alone: functions that the model may call, a list of objects or null;
   /// other variables by name; whether the prompt ends where an answer begins; whether it ends in
