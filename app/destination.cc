@@ -22,6 +22,7 @@ struct Destination::Record {
   std::atomic<std::size_t> made{0};  // how many of them were made
   std::atomic<bool> emptied{false};  // whether an empty directory made way
   std::atomic<bool> undone{false};
+  std::atomic<bool> was_there{true};  // what the command will not write over
   Record* before = nullptr;
 };
 
@@ -66,9 +67,10 @@ Result<Destination> Destination::prepare(const std::string& path) {
     ++record->made;
   }
   std::error_code failure;
-  const bool is_directory = fs::symlink_status(target, failure).type() == fs::file_type::directory;
+  const fs::file_type type = fs::symlink_status(target, failure).type();
   // Only an empty one can be removed so.
-  if (is_directory && ::rmdir(record->target.c_str()) == 0) record->emptied = true;
+  record->emptied = type == fs::file_type::directory && ::rmdir(record->target.c_str()) == 0;
+  record->was_there = type != fs::file_type::not_found && !record->emptied;
   return destination;
 }
 
@@ -89,7 +91,8 @@ const char* undo_destinations() noexcept {
   for (Destination::Record* record = last_record; record != nullptr; record = record->before) {
     struct stat status {};
     // Of a directory that is not empty nothing is undone, and an empty one made way before.
-    if (::lstat(record->target.c_str(), &status) == 0) whole = record->target.c_str();
+    const bool is_there = ::lstat(record->target.c_str(), &status) == 0;
+    if (is_there && !record->was_there) whole = record->target.c_str();
     undo(*record);
   }
   return whole;
