@@ -114,6 +114,17 @@ double stored(double factor, TensorFactor as) {
   return divides ? 1.0 / static_cast<double>(written) : static_cast<double>(written);
 }
 
+Error no_float(double factor, TensorFactor as, double nearest) {
+  const bool divides = as == TensorFactor::kDivides;
+  std::string message = "the factor of the tensor, " + number(factor) + " (1 / " +
+                        number(1 / factor) + "), is " +
+                        (divides ? "1 divided by no f32" : "no f32");
+  if (nearest != 0) {
+    message += "; the nearest one is off by " + number(std::fabs(nearest / factor - 1)) + " of it";
+  }
+  return {"recast.factor", std::move(message)};
+}
+
 /// The power of two that scales are divided by so that the largest fits the top of `scale`.
 double shift_for(double largest, Format scale) {
   if (largest == 0) return 1;
@@ -312,9 +323,7 @@ Result<Matrix> with_scales(Matrix matrix, Format scale, TensorFactor factor, Rou
     const bool nothing = view.tensor_scale == 0 && factor == TensorFactor::kMultiplies;
     const double kept = nothing ? 0 : stored(view.tensor_scale, factor);
     if ((kept == 0 && !nothing) || (kept != view.tensor_scale && rounded == Rounded::kNever)) {
-      return Error{"recast.factor",
-                   "the factor of the tensor, " + number(view.tensor_scale) + ", is not " +
-                       (factor == TensorFactor::kDivides ? "1 divided by a float" : "a float")};
+      return no_float(view.tensor_scale, factor, kept);
     }
     view.tensor_scale = kept;
   }

@@ -247,6 +247,9 @@ TEST(Recast, a_factor_goes_where_a_float_holds_it) {
   EXPECT_EQ(code(0.25, TensorFactor::kMultiplies), "ok");
   EXPECT_EQ(code(0.25, TensorFactor::kDivides), "ok");
   EXPECT_EQ(code(1 / 3.0, TensorFactor::kMultiplies), "recast.factor");
+  EXPECT_EQ(with_scales(matrix, Format::kE4M3, TensorFactor::kMultiplies).error().message,
+            "the factor of the tensor, 0.333333333 (1 / 3), is no f32; the nearest one is off by "
+            "2.98023224e-08 of it");
   EXPECT_EQ(code(1 / 3.0, TensorFactor::kDivides), "ok");
   EXPECT_EQ(code(3, TensorFactor::kMultiplies), "ok");
   EXPECT_EQ(code(3, TensorFactor::kDivides), "recast.factor");

@@ -132,10 +132,11 @@ class Planner {
            exporter_->write_experts == nullptr;
   }
 
-  /// Whether the experts that this bias of a stack is for become modules.
+  /// Whether the experts that this bias of a stack, or of one of them, is for become modules of gate
+  /// and up.
   bool is_bias_of_parts(const FileTensor& tensor) const {
-    if (!writes_apart() || !is_stacked_bias(tensor)) return false;
-    const std::string stack = tensor.name.substr(0, tensor.name.rfind("_bias"));
+    if (!writes_apart() || !has_bias_parts(tensor)) return false;
+    const std::string stack = tensor.name.substr(0, tensor.name.size() - 5);  // "_bias", ".bias"
     return quantized_.contains(stack) || quantized_.contains(expert_name(stack, 0));
   }
 
@@ -189,8 +190,10 @@ class Planner {
       } else if (found == by_tensor_.end()) {
         job.tensor = &tensor;
         if (is_bias_of_parts(tensor)) {
-          const auto experts = static_cast<int64_t>(tensor.shape[0]);
-          SUBBYTE_CHECK(target_.expert_count.check_stack(name, experts, tensor.file->path()));
+          if (tensor.shape.size() == 2) {
+            const auto experts = static_cast<int64_t>(tensor.shape[0]);
+            SUBBYTE_CHECK(target_.expert_count.check_stack(name, experts, tensor.file->path()));
+          }
           job.bias_parts = bias_parts(tensor);
         }
       } else if (!done.insert(found->second).second) {
@@ -362,7 +365,7 @@ class Planner {
     if (!job.bias_parts) return {{tensor.name, kept_dtype(tensor), tensor.shape}};
     TensorGroup group;
     for (const std::string& name : job.bias_parts->names) {
-      group.push_back({name, tensor.dtype, {tensor.shape[1] / job.bias_parts->turns}});
+      group.push_back({name, tensor.dtype, {job.bias_parts->rows}});
     }
     return group;
   }

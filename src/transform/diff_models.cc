@@ -280,11 +280,13 @@ class Comparison {
   /// Biases of experts that one side has as one tensor and the other in parts.
   Status compare_biases(const Side& joint, const Side& apart, Verdict only_joint) {
     for (const auto& [name, tensor] : joint.tensors().tensors()) {
-      const auto parts = bias_parts(tensor);
-      if (!parts || joint.is_used(name) || apart.tensors().find(name) != nullptr ||
-          apart.tensors().find(parts->names.front()) == nullptr) {
-        continue;
-      }
+      if (joint.is_used(name) || apart.tensors().find(name) != nullptr) continue;
+      const auto is_there = [&](const std::optional<BiasParts>& parts) {
+        return parts && apart.tensors().find(parts->names.front()) != nullptr;
+      };
+      auto parts = bias_parts(tensor);
+      if (!is_there(parts)) parts = bias_of_each_expert(tensor);
+      if (!is_there(parts)) continue;
       SUBBYTE_CHECK(tensor.file->verify_unchanged());
       compared_biases_.insert(name);
       for (std::size_t i = 0; i < parts->names.size(); ++i) {
@@ -297,8 +299,7 @@ class Comparison {
         compared_biases_.insert(part);
         SUBBYTE_CHECK(other->file->verify_unchanged());
         const std::string what = describe(*other);
-        const bool like =
-            other->dtype == tensor.dtype && other->shape == Shape{tensor.shape[1] / parts->turns};
+        const bool like = other->dtype == tensor.dtype && other->shape == Shape{parts->rows};
         const bool same = like && std::ranges::equal(bias_part(tensor, *parts, i), other->bytes);
         add(part,
             same   ? Verdict::kSameValues

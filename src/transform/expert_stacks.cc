@@ -79,16 +79,25 @@ void join_gate_up(Stacks& stacks, std::vector<ExpertStack>& result) {
   }
 }
 
-/// The stacks whose rows a bias has, one or gate and up; empty for other tensors.
-std::vector<std::string> biased_stacks(const FileTensor& tensor) {
-  constexpr std::string_view kBias = "_bias";
-  std::string_view stack = tensor.name;
-  if (tensor.shape.size() != 2 || !stack.ends_with(kBias)) return {};
-  if (tensor.shape[1] == 0) return {};  // then there may be any number of rows
-  stack.remove_suffix(kBias.size());
-  std::vector<std::string> modules = names_apart(stack);
-  if (modules.empty() && stack.ends_with("experts.down_proj")) modules = {std::string(stack)};
-  if (!modules.empty() && tensor.shape[1] % modules.size() != 0) modules.clear();
+/// "experts.gate_up_proj" of "experts.gate_up_proj_bias", "experts.3.up_proj" of
+/// "experts.3.up_proj.bias".
+std::string_view without_bias(std::string_view name) {
+  name.remove_suffix(std::string_view("_bias").size());
+  return name;
+}
+
+/// The modules, or stacks of them, that a stacked bias is for, or that of one expert's joined gate
+/// and up; none of other tensors.
+std::vector<std::string> biased_modules(const FileTensor& tensor) {
+  const std::string_view name = tensor.name;
+  const bool is_of_all = tensor.shape.size() == 2 && name.ends_with("_bias");
+  const bool is_of_one = tensor.shape.size() == 1 && name.ends_with(".bias");
+  if (!is_of_all && !is_of_one) return {};
+  if (tensor.shape.back() == 0) return {};  // then there may be any number of rows
+  const std::string_view module = without_bias(name);
+  std::vector<std::string> modules = names_apart(module);
+  if (is_of_all && module.ends_with("experts.down_proj")) modules = {std::string(module)};
+  if (!modules.empty() && tensor.shape.back() % modules.size() != 0) modules.clear();
   return modules;
 }
 
@@ -147,14 +156,28 @@ std::string joint_name(std::string_view gate) {
   return std::string(gate.substr(0, gate.size() - kGate.size())) + std::string(kGateUp);
 }
 
-bool is_stacked_bias(const FileTensor& tensor) {
-  return !biased_stacks(tensor).empty();
+bool has_bias_parts(const FileTensor& tensor) {
+  return !biased_modules(tensor).empty();
+}
+
+std::optional<BiasParts> bias_of_each_expert(const FileTensor& tensor) {
+  if (tensor.shape.size() != 2 || !has_bias_parts(tensor)) return std::nullopt;
+  const std::string_view stack = without_bias(tensor.name);
+  BiasParts parts = {{}, 1, tensor.shape[1]};
+  for (uint64_t e = 0; e < tensor.shape[0]; ++e) {
+    parts.names.push_back(expert_name(stack, static_cast<int64_t>(e)) + ".bias");
+  }
+  return parts;
 }
 
 std::optional<BiasParts> bias_parts(const FileTensor& tensor) {
-  const std::vector<std::string> modules = biased_stacks(tensor);
+  const std::vector<std::string> modules = biased_modules(tensor);
   if (modules.empty()) return std::nullopt;
-  BiasParts parts = {{}, modules.size()};
+  BiasParts parts = {{}, modules.size(), tensor.shape.back() / modules.size()};
+  if (tensor.shape.size() == 1) {
+    for (const std::string& module : modules) parts.names.push_back(module + ".bias");
+    return parts;
+  }
   for (uint64_t e = 0; e < tensor.shape[0]; ++e) {
     for (const std::string& module : modules) {
       parts.names.push_back(expert_name(module, static_cast<int64_t>(e)) + ".bias");
@@ -166,7 +189,7 @@ std::optional<BiasParts> bias_parts(const FileTensor& tensor) {
 std::vector<std::byte> bias_part(const FileTensor& tensor, const BiasParts& parts,
                                  std::size_t index) {
   const auto width = static_cast<std::size_t>(bits(tensor.dtype)) / 8;
-  const std::size_t row = tensor.shape[1] * width;
+  const std::size_t row = parts.rows * parts.turns * width;
   const std::byte* from =
       tensor.bytes.data() + index / parts.turns * row + index % parts.turns * width;
   std::vector<std::byte> bytes(row / parts.turns);

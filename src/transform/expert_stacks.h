@@ -48,16 +48,21 @@ std::vector<std::string> names_apart(std::string_view joint);
 /// The inverse for a gate: "experts.gate_up_proj" of "experts.gate_proj". Empty for other names.
 std::string joint_name(std::string_view gate);
 
-/// A stacked bias of gpt-oss, [experts][rows], as the tensors that llm-compressor and AutoRound
-/// write of it: experts.E.gate_proj.bias and experts.E.up_proj.bias, experts.E.down_proj.bias.
+/// A bias of experts as several.
 struct BiasParts {
   std::vector<std::string> names;  // of expert 0, of expert 1, ...
   std::size_t turns = 1;           // 2: gate and up, element by element in turns
+  uint64_t rows = 0;               // of each
 };
-/// Says whether it is such a bias, without making a name for each part.
-bool is_stacked_bias(const FileTensor& tensor);
-/// nullopt for other tensors.
+/// A stacked bias of gpt-oss, [experts][rows], or that of the joined gate and up of one expert, as
+/// the tensors that llm-compressor and AutoRound write of it: experts.E.gate_proj.bias and
+/// experts.E.up_proj.bias, experts.E.down_proj.bias. nullopt for other tensors.
 std::optional<BiasParts> bias_parts(const FileTensor& tensor);
+/// Says whether there are such parts, without making a name for each.
+bool has_bias_parts(const FileTensor& tensor);
+/// A stacked bias as one for each expert, gate and up joined: experts.E.gate_up_proj.bias. nullopt
+/// for other tensors.
+std::optional<BiasParts> bias_of_each_expert(const FileTensor& tensor);
 
 /// The bytes of one of those tensors.
 std::vector<std::byte> bias_part(const FileTensor& tensor, const BiasParts& parts,

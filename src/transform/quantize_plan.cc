@@ -412,7 +412,7 @@ class JobPlanner {
     if (is_bias_of_parts(tensor)) {
       job.bias_parts = bias_parts(tensor);
       for (const std::string& part : job.bias_parts->names) {
-        group.push_back({part, tensor.dtype, {tensor.shape[1] / job.bias_parts->turns}});
+        group.push_back({part, tensor.dtype, {job.bias_parts->rows}});
       }
     } else {
       group = {{tensor.name, kept_dtype(tensor), tensor.shape}};

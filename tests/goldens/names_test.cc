@@ -334,6 +334,28 @@ TEST(Names, of_unsloth_give_the_same_bits) {
   EXPECT_EQ(checkpoint_of(twice)->load_code(), "index.tensor_twice");
 }
 
+/// Other software has gate and up of an expert apart, or all experts in one tensor, with biases.
+TEST(Names, of_unsloth_become_those_of_other_software) {
+  const fs::path golden = testing::golden_folder("unsloth-gpt-oss-nf4");
+  const TempDir folder;
+  ThreadPool pool(2);
+  for (const char* format : {"nf4", "f32"}) {
+    const auto converted =
+        convert_model(golden, folder / format, {.format = format, .allow_lossy = true}, pool);
+    ASSERT_TRUE(converted.ok()) << converted.error().message;
+    const auto backend = testing::make_test_backend(2);
+    const auto model = load_model(folder / format, *backend);
+    EXPECT_TRUE(model.ok()) << model.error().message;
+    const auto diff = diff_models(golden, folder / format, pool);
+    ASSERT_TRUE(diff.ok()) << diff.error().message;
+    using Verdict = ComparedWeight::Verdict;
+    for (const Verdict verdict : {Verdict::kOnlyFirst, Verdict::kOnlySecond, Verdict::kShape}) {
+      EXPECT_EQ(diff->count(verdict), 0) << format << ": " << name_of(verdict);
+    }
+    if (format == std::string_view("nf4")) EXPECT_TRUE(diff->same_values());
+  }
+}
+
 TEST(Names, of_missing_experts_are_one_finding) {
   Tensors tensors = read_golden("qwen3-moe-bf16");
   std::erase_if(tensors, [](const TestTensor& tensor) {
