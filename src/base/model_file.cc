@@ -25,7 +25,10 @@ constinit std::atomic<bool> follows_all{false};
 /// What `directory` is a snapshot of, or lies in one; empty if it is in none.
 fs::path entry_of(const fs::path& directory) {
   for (fs::path at = directory; at.has_relative_path(); at = at.parent_path()) {
-    if (at.filename() == "snapshots") return at.parent_path();
+    const fs::path entry = at.parent_path();
+    if (at.filename() == "snapshots" && entry.filename().native().starts_with("models--")) {
+      return entry;
+    }
   }
   return {};
 }

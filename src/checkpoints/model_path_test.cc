@@ -334,7 +334,6 @@ TEST_F(FindModel, folders_of_the_cache_may_be_links) {
   add_model(dir_ / "disk/moved");
   fs::create_directory_symlink(dir_ / "disk/moved", hub / "models--org--name");
   EXPECT_TRUE(opens(hub / "models--org--name/snapshots/0123abc"));
-  EXPECT_TRUE(opens(dir_ / "disk/moved/snapshots/0123abc"));
   add_model(hub / "models--org--other");
   fs::rename(hub / "models--org--other/blobs", dir_ / "disk/blobs");
   fs::create_directory_symlink(dir_ / "disk/blobs", hub / "models--org--other/blobs");

@@ -154,7 +154,7 @@ TEST(QuantizeFormats, kbit_of_each_width_and_of_several) {
 TEST(QuantizeFormats, the_name_of_a_report_is_what_was_written) {
   const auto name_of = [](std::string_view name, std::optional<double> bits) {
     const auto format = choose_quantize_format(name, bits);
-    return format.ok() ? std::string((*format)->name) : format.error().code;
+    return std::string(format.ok() ? (*format)->name : format.error().code);
   };
   EXPECT_EQ(name_of("kbit", {}), "kbit4");
   EXPECT_EQ(name_of("vq", {}), "vq2");

@@ -84,8 +84,7 @@ class UnitFinder {
     if (spec.role == Role::kHead && request_.head) {
       if (spec.tied_to.empty()) return true;
       return Error{"quantize.head",
-                   "lm_head of this model is its embedding: --embedding quantizes both, and --head "
-                   "has nothing of its own"};
+                   "lm_head of this model is its embedding, which --embedding quantizes"};
     }
     if (spec.role == Role::kTable) return request_.embedding;
     if (!spec.may_be_quantized) return false;
@@ -224,21 +223,21 @@ class UnitFinder {
                     const std::vector<PatternUse>& uses, std::string_view code) const {
     for (std::size_t i = 0; i < uses.size(); ++i) {
       if (uses[i].decides) continue;
-      const std::string pattern = quote(std::invoke(pattern_of, list[i]).text());
-      if (uses[i].names) {
-        return Error{code, fmt::format("pattern {}: patterns before it name the same matrices, and "
-                                       "the first one counts",
-                                       pattern)};
-      }
-      return Error{code, fmt::format("no matrix of the model is called {}{}", pattern, example())};
+      const std::string_view problem =
+          uses[i].names ? "patterns before it name the same matrices, and the first one counts"
+                        : "no matrix of the model is called so";
+      return Error{code,
+                   fmt::format("pattern {}: {}{}", quote(std::invoke(pattern_of, list[i]).text()),
+                               problem, uses[i].names ? "" : example())};
     }
     return {};
   }
 
   /// "; names look like model.layers.0.mlp.down_proj" with a name of this model.
   std::string example() const {
-    if (plan_.units.empty()) return {};
-    return fmt::format("; names look like {}", printable(plan_.units.back().modules.front().name));
+    return plan_.units.empty()
+               ? ""
+               : "; names look like " + printable(plan_.units.back().modules.front().name);
   }
 
   /// A form for what is kept anyway, as a head is without --head, would be left out in silence.
@@ -247,9 +246,8 @@ class UnitFinder {
       if (applied[i] || request_.rules[i].keep) continue;
       return Error{
           "quantize.rules",
-          fmt::format("{}: expected \"keep\": true, or a matrix that is quantized "
-                      "(a head by --head, an embedding by --embedding), found only such as "
-                      "are kept",
+          fmt::format("{}: the matrices that it names are not quantized (--head and --embedding "
+                      "quantize theirs); expected \"keep\": true",
                       request_.rules[i].where)};
     }
     return {};

@@ -4,9 +4,11 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <set>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -23,12 +25,6 @@ using Arguments = std::vector<std::string>;
 
 const std::string kModel = (fs::path(SUBBYTE_TEST_DATA) / "../../demo/model").string();
 const std::string kNothing = "subbyte: stopped; nothing was written\r\n";
-
-const std::vector<std::string> kCommands = {
-#define SUBBYTE_COMMAND(name) #name,
-#include "app/commands.def"
-#undef SUBBYTE_COMMAND
-};
 
 /// What each command is given; DIR is a folder that is empty but for the directory `m`, a model in
 /// bf16, `p`, a packed one, and the file `text`.
@@ -80,10 +76,24 @@ class Stopped : public testing::TestWithParam<std::string> {
   static inline TempDir* folder_ = nullptr;
 };
 
-TEST(Stopped, has_arguments_for_every_command) {
-  std::set<std::string> named;
-  for (const auto& [command, arguments] : kArguments) named.insert(command);
-  EXPECT_EQ(named, std::set<std::string>(kCommands.begin(), kCommands.end()));
+std::vector<std::string> commands() {
+  std::vector<std::string> names;
+  for (const auto& [command, arguments] : kArguments) names.push_back(command);
+  return names;
+}
+
+/// As the help lists them.
+TEST(Interrupt, is_tried_in_every_command) {
+  std::istringstream help(run_program({"--help"}, {.environment = {{"COLUMNS", "200"}}}).out);
+  std::vector<std::string> listed;
+  std::string line;
+  while (std::getline(help, line) && line != "Commands:") {
+  }
+  while (std::getline(help, line) && line.starts_with("  ")) {
+    if (line[2] != ' ') listed.push_back(line.substr(2, line.find(' ', 2) - 2));
+  }
+  std::ranges::sort(listed);
+  EXPECT_EQ(listed, commands());
 }
 
 /// Wherever the program is: it waits for the terminal at the latest where it writes its result.
@@ -106,7 +116,7 @@ TEST_P(Stopped, says_so_and_leaves_nothing) {
   EXPECT_EQ(folder_->names(), before);
 }
 
-INSTANTIATE_TEST_SUITE_P(Commands, Stopped, testing::ValuesIn(kCommands),
+INSTANTIATE_TEST_SUITE_P(Commands, Stopped, testing::ValuesIn(commands()),
                          [](const auto& test) { return test.param; });
 
 /// On a terminal that shows the bar.

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "app/process.h"
-#include "app/usage_codes.h"
 #include "support/paths.h"
 #include "support/temp_dir.h"
 
@@ -121,15 +120,6 @@ TEST(Usage, errors_of_files_and_models_have_another) {
   EXPECT_EQ(result.exit_code, 1) << result.err;
   EXPECT_NE(result.err.find("rules.json: \"mlp.up_proj\": 8 bits, expected 4"), std::string::npos)
       << result.err;
-}
-
-TEST(Usage, codes_are_those_of_what_was_typed) {
-  for (const char* code : {"usage.arguments", "quantize.bits", "synth.shape", "pack.layout"}) {
-    EXPECT_TRUE(app::is_usage_error(code)) << code;
-  }
-  for (const char* code : {"file.exists", "quantize.rules", "quantize.loss", "model.not_found"}) {
-    EXPECT_FALSE(app::is_usage_error(code)) << code;
-  }
 }
 
 /// 0 and -1 are what llama.cpp and vLLM take for "as usual" or "all".
