@@ -211,7 +211,7 @@ TEST(ConvertModel, copies_side_files_but_not_those_of_the_old_format) {
   options.format = "awq";
   options.notice = [&](const std::string& line) { said += line; };
   ASSERT_TRUE(convert_model(folder / "source", folder / "new", options, pool).ok());
-  EXPECT_TRUE(said.ends_with("source: not copied: 'notes.txt'")) << said;
+  EXPECT_TRUE(said.ends_with("source: not copied: \"notes.txt\"")) << said;
   std::set<std::string> names;
   for (const auto& entry : fs::directory_iterator(folder / "new")) {
     names.insert(entry.path().filename().string());

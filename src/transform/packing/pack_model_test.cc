@@ -362,7 +362,8 @@ TEST(Pack, refuses_odd_sizes_and_groups_and_zero_points_with_the_name_of_the_mod
     const auto report = pack(folder / name, folder / "out", to(form.layout, form.tile));
     ASSERT_FALSE(report.ok()) << name;
     EXPECT_EQ(report.error().code, code) << report.error().message;
-    EXPECT_NE(report.error().message.find("model.safetensors: 'model.layers.0."), std::string::npos)
+    EXPECT_NE(report.error().message.find("model.safetensors: \"model.layers.0."),
+              std::string::npos)
         << report.error().message;
     EXPECT_FALSE(fs::exists(folder / "out"));
   };
