@@ -21,8 +21,8 @@ std::size_t count_characters(std::string_view text);
 std::size_t byte_of_character(std::string_view text, std::size_t index);
 /// Writes a character, gives how many bytes it has.
 std::size_t encode(char32_t value, char (&bytes)[4]);
-template <typename Bytes>
-void append_character(Bytes& text, char32_t value) {
+template <typename Result>
+void append_character(Result& text, char32_t value) {
   char bytes[4];
   text.append(bytes, encode(value, bytes));
 }

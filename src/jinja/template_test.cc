@@ -79,7 +79,7 @@ TEST(Goldens, are_what_the_reference_renders) {
 
 TEST(Template, names_the_line_of_an_error) {
   EXPECT_EQ(text_of(render("a\n{% if x %}\n{{ y.z }}{% endif %}", {{"x", true}})),
-            "chat.jinja:3: 'y' is undefined [jinja.undefined]");
+            "chat.jinja:3: \"y\" is undefined [jinja.undefined]");
   EXPECT_EQ(text_of(render("\n\n{% for %}")),
             "chat.jinja:3: expected a name, found the end of the tag [jinja.syntax]");
   EXPECT_EQ(text_of(render("{{ raise_exception('a\nb') }}")),
@@ -402,7 +402,7 @@ TEST(Hostile, steps_and_bytes_are_those_of_the_work) {
       std::string("{{ 'a'.center(4611686018427387905, '\U0001D54F') }}"),
       std::string("{{ 'a'.rjust(4611686018427387905, '\U0001D54F') }}"),
       "{% set ns = namespace(t=(1,)) %}{% for i in range(60) %}{% set ns.t = (ns.t, ns.t) %}"
-      "{% endfor %}{{ {ns.t: 1}|length }}{{ {ns.t: 1}.get(ns.t) }}{{ [ns.t]|unique|length }}",
+      "{% endfor %}{{ {ns.t: 1}|length }}{{ {ns.t: 1}.get(ns.t) }}{{ [ns.t]|unique|list|length }}",
       "{% set ns = namespace(t=(1,), u=(1,)) %}{% for i in range(60) %}{% set ns.t = (ns.t, "
       "ns.t) %}{% set ns.u = (ns.u, ns.u) %}{% endfor %}{{ {ns.t: 1}[ns.u] }}",
       texts + loop + "{% set b = a[3999999:] %}{% endfor %}",

@@ -18,6 +18,7 @@
 
 namespace subbyte::jinja {
 
+class Heap;
 class Object;
 class Sequence;
 class Dictionary;
@@ -216,7 +217,7 @@ class Object {
   virtual bool is_callable() const { return false; }
   virtual Value call(Evaluator& evaluator, const Arguments& arguments);
   /// A dict of what is printed of it; nothing where it has no text.
-  virtual std::optional<Value> shown(class Heap&) const { return std::nullopt; }
+  virtual std::optional<Value> shown(Heap&) const { return std::nullopt; }
 };
 
 }  // namespace subbyte::jinja
