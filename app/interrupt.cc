@@ -132,7 +132,11 @@ extern "C" void note_interrupt(int signal) {
 
 }  // namespace
 
-Interruptible::Interruptible() : usual_(std::signal(SIGINT, SIG_IGN)) {
+/// Asked without setting another one, which would miss a Ctrl-C.
+Interruptible::Interruptible() {
+  struct sigaction usual {};
+  sigaction(SIGINT, nullptr, &usual);
+  usual_ = usual.sa_handler;
   usual_handler = usual_;
   begin();
 }

@@ -150,7 +150,7 @@ TEST(Bench, says_what_is_wrong_with_its_arguments) {
       {{"-p", "1,,2"}, 2, "found \"\" [usage.numbers]"},
       {{"-n", "8-4"}, 2, "found \"8-4\" [usage.numbers]"},
       {{"-d", "0-8*2"}, 2, "found \"0-8*2\" [usage.numbers]"},
-      {{"-t", "0"}, 2, "--threads: expected numbers from 1 to 1024"},
+      {{"-t", "1,0"}, 2, "--threads: expected numbers from 1 to 1024"},
       {{"-n", "0-9223372036854775807"}, 2, "[usage.numbers]"},
       {{"-p", "0-2000"}, 2, "--n-prompt: more than 1000 numbers"},
       {{"-p", "0", "-n", "0"}, 2, "no test: --n-prompt and --n-gen are 0"},

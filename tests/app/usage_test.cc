@@ -114,11 +114,12 @@ TEST(Usage, errors_of_files_and_models_have_another) {
     EXPECT_EQ(result.exit_code, 1) << arguments[0] << result.err;
   }
   // A rule is the content of a file, and is named with its pattern.
-  const std::string rules = folder.write("rules.json", R"({"mlp.up_proj": {"bits": 8}})").string();
+  const std::string rules =
+      folder.write("rules.json", R"({"mlp.down_proj": {"bits": 8}})").string();
   const ProcessResult result =
       run_program({"quantize", kDense, target, "--format", "awq", "--rules", rules});
   EXPECT_EQ(result.exit_code, 1) << result.err;
-  EXPECT_NE(result.err.find("rules.json: \"mlp.up_proj\": 8 bits, expected 4"), std::string::npos)
+  EXPECT_NE(result.err.find("rules.json: \"mlp.down_proj\": 8 bits, expected 4"), std::string::npos)
       << result.err;
 }
 
