@@ -89,7 +89,7 @@ def test_a_name_says_what_was_written(tmp_path: Path) -> None:
 
 def test_linear_of_other_widths_groups_and_zero_points() -> None:
     x = RANDOM.standard_normal((3, 256), np.float32)
-    for bits in (2, 3, 4, 8):
+    for bits in (3, 4, 8):
         for symmetric in (True, False):
             for group in (32, 64, 0):
                 matrix = subbyte.quantize(WEIGHTS, format="gptq", bits=bits, group_size=group,
