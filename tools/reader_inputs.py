@@ -475,7 +475,7 @@ READERS = [
     Reader("verify: experts", "experts", experts, 500, 200_000),
     Reader("verify: modules", "modules", modules("verify"), 1_000),
     Reader("inspect: modules", "modules", modules("inspect"), 1_000),
-    Reader("convert: a stack", "experts", stack_of_experts, 1_000),
+    Reader("convert: a stack", "experts", stack_of_experts, 1_000, 4_096),
     Reader("convert: stacks", "stacks", stacks_of_experts, 500),
     Reader("convert: to a stack", "experts", single_experts, 1_000),
     Reader("convert: modules", "modules", modules("convert", "--to", "f32"), 1_000),

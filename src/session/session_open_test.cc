@@ -96,7 +96,7 @@ TEST_F(SessionOpen, refuses_by_code) {
   EXPECT_EQ(refusal(), "json.syntax");
   fs::remove(folder_ / "generation_config.json");
   fs::remove(folder_ / "tokenizer.json");
-  EXPECT_EQ(refusal(), "file.not_found");
+  EXPECT_EQ(refusal(), "tokenizer.missing");
   fs::remove(folder_ / "config.json");
   EXPECT_EQ(refusal(), "model.not_found");
   EXPECT_EQ(Session::open(folder_ / "none").error().code, "model.not_found");

@@ -43,7 +43,7 @@ Status check_tokenizer(const std::filesystem::path& directory) {
         "(AutoTokenizer.from_pretrained and save_pretrained)",
         other, help);
   }
-  return Error{"file.not_found", fmt::format("{}: not found; {}", path.string(), help)};
+  return Error{"tokenizer.missing", fmt::format("{}: not found; {}", path.string(), help)};
 }
 
 Result<Tokenizer> load_tokenizer(const std::filesystem::path& directory) {
