@@ -132,8 +132,8 @@ class Planner {
            exporter_->write_experts == nullptr;
   }
 
-  /// Whether the experts that this bias of a stack, or of one of them, is for become modules of gate
-  /// and up.
+  /// Whether the experts that this bias of a stack, or of one of them, is for become modules of
+  /// gate and up.
   bool is_bias_of_parts(const FileTensor& tensor) const {
     if (!writes_apart() || !has_bias_parts(tensor)) return false;
     const std::string stack = tensor.name.substr(0, tensor.name.size() - 5);  // "_bias", ".bias"

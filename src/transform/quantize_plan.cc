@@ -434,13 +434,11 @@ class JobPlanner {
       head = head || module.name.ends_with("lm_head");
       const bool embedding = module.name.ends_with("embed_tokens");
       if (embedding || (module.is_read && !module.info.ok())) continue;
-      if (!module.is_read) {
-        plan_.exported.kept.push_back(module.name);
-        continue;
-      }
-      const auto& tensors = module.info->tensors;
-      const bool is_kept = std::ranges::none_of(
-          tensors, [&](const FileTensor* tensor) { return quantized_.contains(tensor->name); });
+      const auto is_quantized = [&](const FileTensor* tensor) {
+        return quantized_.contains(tensor->name);
+      };
+      const bool is_kept =
+          !module.is_read || std::ranges::none_of(module.info->tensors, is_quantized);
       if (is_kept) plan_.exported.kept.push_back(module.name);
     }
     if (!head) plan_.exported.kept.emplace_back("lm_head");  // tied to the embedding

@@ -19,9 +19,8 @@ constexpr std::array kCodes = {
 /// What stands around the name of a tensor in messages of importers, and of the index of shards.
 /// Those about one file are about the file first.
 constexpr std::pair<std::string_view, std::string_view> kTensorMarks[] = {
-    {"tensor '", "': "},
-    {"tensor '", "' "},
     {"tensor \"", "\": "},
+    {"tensor \"", "\" "},
 };
 
 Severity severity_of(std::string_view code) {

@@ -44,7 +44,7 @@ void add_groups(MetadataList& list) {
   add("gptq_group_2_to_the_63", uint64_t{1} << 63, "json.range");
   add("gptq_group_text", "16", "json.type");
   add("gptq_group_null", nullptr, "json.missing");
-  add("gptq_group_not_dividing", 24, "import.shape");  // 32 inputs, 2 groups
+  add("gptq_group_not_dividing", 24, "gptq.g_idx_counts");  // 32 inputs in 2 groups of 16
   add("gptq_group_other_than_the_tensors", 32, "import.config");
   add("gptq_group_whole_row_beside_2_groups", -1, "import.config");
   TinyModel model = awq_model();

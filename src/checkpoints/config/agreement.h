@@ -31,8 +31,8 @@ Status compare_sections(const json::Object& counts, std::string_view method,
                         const json::Object& other, std::string_view other_method,
                         const std::string& other_file, std::vector<Disagreement>& found);
 
-/// Finds modules that a section names twice: among those that are quantized, each in an entry of its
-/// own, and among those that are kept. Tensors tell which is right.
+/// Finds modules that a section names twice: among those that are quantized, each in an entry of
+/// its own, and among those that are kept. Tensors tell which is right.
 void find_named_twice(const json::Object& section, const KeptModules& kept,
                       std::vector<Disagreement>& found);
 

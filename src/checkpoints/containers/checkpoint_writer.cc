@@ -35,8 +35,12 @@ constexpr std::array kSideFiles = {"tokenizer.json",
                                    "chat_template.jinja",
                                    "preprocessor_config.json",  // of a wrapper's other inputs
                                    "processor_config.json",
-                                   "video_preprocessor_config.json"};
-/// What the names of texts about a model, which go with it, begin with, in small letters.
+                                   "video_preprocessor_config.json",
+                                   "README.md",
+                                   "LICENSE",
+                                   "LICENSE.txt",
+                                   "LICENSE.md"};
+/// What the names of other texts about a model, which go with it, begin with, in small letters.
 constexpr std::array<std::string_view, 7> kTexts = {
     "readme", "license", "licence", "copying", "notice", "use_policy", "usage_policy"};
 /// Weights, and what says how they are stored: these are written anew.
@@ -257,9 +261,11 @@ Status copy_side_files(const fs::path& from, const fs::path& to, const Notice& n
   SUBBYTE_TRY(const std::vector<std::string> names, names_in(from));
   std::vector<std::string> left;
   for (const std::string& name : names) {
-    SUBBYTE_TRY(const bool is_directory, is_folder(from / name));
-    const bool is_text = !is_directory && has_one_of(kTexts, small_letters(name), begins_with);
-    if (is_text || std::ranges::find(kSideFiles, name) != kSideFiles.end()) {
+    const bool is_known = std::ranges::find(kSideFiles, name) != kSideFiles.end();
+    const auto is_directory = is_folder(from / name);
+    const bool is_text = has_one_of(kTexts, small_letters(name), begins_with) &&
+                         !(is_directory.ok() && *is_directory);
+    if (is_known || is_text) {
       SUBBYTE_CHECK(copy_side_file(from / name, to / name));
     } else if (belongs_to_model(name)) {
       left.push_back(name);
