@@ -1,6 +1,7 @@
 #include "bitsandbytes/kbit.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "base/checked.h"
@@ -10,7 +11,6 @@
 #include "matrix/codebook.h"
 #include "quantize/codebook_encoder.h"
 #include "quantize/kbit.h"
-#include "quantize/quantize_rows.h"
 
 namespace subbyte::bitsandbytes {
 namespace {
@@ -121,16 +121,21 @@ Result<int64_t> number_bytes(std::string_view name, Format dtype, bool halves) {
                                  (dtype == Format::kNone ? "none" : std::string(info(dtype).name))};
 }
 
-Status check_e4m4_range(double largest) {
-  constexpr double kEnd = 32;
+Status check_e4m4_range(std::span<const std::byte> numbers, Format dtype) {
+  constexpr float kEnd = 32;
+  float largest = 0;  // of those that are finite: the quantizers name others
+  for (int64_t i = 0; i < std::ssize(numbers) * 8 / info(dtype).bits; ++i) {
+    const float magnitude = std::fabs(load_number(numbers.data(), i, dtype));
+    if (std::isfinite(magnitude)) largest = std::max(largest, magnitude);
+  }
   if (largest >= kEnd) {
     return Error{"quantize.scale_overflow",
-                 "kbit: a: expected numbers below 32, as scales of E4M4 hold, found one of " +
+                 "kbit: expected numbers below 32, as scales of E4M4 hold, found one of " +
                      std::to_string(largest)};
   }
-  if (largest == 0 || encode_e4m4_as_bitsandbytes(static_cast<float>(largest)) != 0) return {};
+  if (largest == 0 || encode_e4m4_as_bitsandbytes(largest) != 0) return {};
   return Error{"quantize.loss",
-               "kbit: a: expected numbers from 2^-15 on, as scales of E4M4 hold, found none among "
+               "kbit: expected numbers from 2^-15 on, as scales of E4M4 hold, found none among "
                "those that are not 0"};
 }
 
@@ -214,7 +219,6 @@ Status quantize_kbit(std::span<const std::byte> a, Format dtype, std::span<const
   options.codebook = codebook;
   SUBBYTE_TRY(const Matrix matrix,
               subbyte::quantize_kbit(blocks, kBlock, options, read_block, executor));
-  SUBBYTE_CHECK(check_e4m4_range(largest_magnitude(blocks, kBlock, read_block, executor)));
   pack_kbit(std::as_writable_bytes(packed).data(), matrix.view.codes.data(),
             flat_blocks(blocks, k));
   std::memcpy(absmax.data(), matrix.view.scales.data(), static_cast<std::size_t>(blocks));

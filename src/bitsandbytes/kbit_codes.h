@@ -2,6 +2,7 @@
 // Buffers of bitsandbytes as canonical matrices, and products: what its functions here share.
 
 #include <array>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -28,10 +29,10 @@ Result<int64_t> number_bytes(std::string_view name, Format dtype, bool halves = 
 /// Number i of a buffer of f16, bf16 or f32.
 float load_number(const std::byte* from, int64_t i, Format dtype);
 
-/// Refuses numbers of which no more than their signs is left in blocks whose scales are E4M4 as
-/// bitsandbytes encodes it: 32 and more, which would come back as 16 to 31, and less than 2^-15, as
-/// 0. `largest` is the magnitude of all. Codes: quantize.scale_overflow, quantize.loss.
-Status check_e4m4_range(double largest);
+/// Refuses numbers (f16, bf16 or f32) of which a quantizer with scales as bitsandbytes encodes them
+/// keeps no more than signs: 32 and more, which come back as 16 to 31, and where all are less than
+/// 2^-15, which come back as 0. Codes: quantize.scale_overflow, quantize.loss.
+Status check_e4m4_range(std::span<const std::byte> numbers, Format dtype);
 
 /// Where codes of a codebook begin, for what quantizes on a GPU (CodebookEncoder); zeros after the
 /// last. Codes: quantize.bits, quantize.codebook.

@@ -9,6 +9,7 @@
 #include <iterator>
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/random.h"
@@ -223,7 +224,15 @@ TEST(CEdges, of_kbit_with_buffers) {
   kbit.packed = packed.data();
   kbit.absmax = absmax.data();
   kbit.codebook = codebook.data();
+  kbit.packed_words = kbit.absmax_elements = kBytes;
   kbit.k = 2;
+  kbit.n = kbit.k_dim = 64;
+  for (const auto& [size, code] : {std::pair(0.5f, "ok"), std::pair(1e-30f, "quantize.loss"),
+                                   std::pair(32.0f, "quantize.scale_overflow")}) {
+    std::ranges::fill(numbers, size);
+    EXPECT_EQ(code_of(subbyte_kbit_quantize(context.get(), numbers.data(), SUBBYTE_F32, &kbit)),
+              code);
+  }
   kbit.n = 1;
   kbit.k_dim = (int64_t{1} << 39);
   EXPECT_EQ(code_of(subbyte_kbit_multiply(context.get(), &kbit, numbers.data(), numbers.data(),

@@ -6,6 +6,7 @@
 
 #include "base/checked.h"
 #include "bitsandbytes/hadamard.h"
+#include "bitsandbytes/kbit_codes.h"
 #include "bitsandbytes/vq.h"
 #include "c_interface/context.h"
 #include "c_interface/errors.h"
@@ -153,10 +154,14 @@ Status quantize(const subbyte_context* context, const void* numbers, int32_t num
     return c::quantize_kbit_on_gpu(b, numbers, type, numbers_of(b, false), device);
   }
   const auto a = bytes_of(numbers, numbers_of(b, false), type);
-  if (b.p != 0) return quantize_vq(a, type, vq_codebook(b), b.p, words_of(b), absmax);
+  if (b.p != 0) {
+    SUBBYTE_CHECK(quantize_vq(a, type, vq_codebook(b), b.p, words_of(b), absmax));
+    return check_e4m4_range(a, type);
+  }
   SUBBYTE_TRY(const auto turn, c::Turn::take(context->shared));
-  return quantize_kbit(a, type, kbit_codebook(b), b.k, words_of(b), absmax,
-                       context->shared->execution->pool());
+  SUBBYTE_CHECK(quantize_kbit(a, type, kbit_codebook(b), b.k, words_of(b), absmax,
+                              context->shared->execution->pool()));
+  return check_e4m4_range(a, type);
 }
 
 Status dequantize(const subbyte_context* context, const subbyte_kbit* from, int32_t number,

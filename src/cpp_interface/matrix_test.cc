@@ -104,7 +104,7 @@ TEST(PublicMatrix, refuses_bytes_that_disagree_with_the_description) {
             "matrix: tensor_scale: expected a finite number, found nan");
   const std::array<uint32_t, 4> twice = {0, 1, 1, 3};
   EXPECT_EQ(with([&](auto& p) { p.input_order = twice; }),
-            "matrix: input_order: expected every input once, found 1 at column 1");
+            "matrix: input_order: expected every input once, found 1 at column 2");
 }
 
 TEST(PublicMatrix, refuses_rows_that_are_not_there) {

@@ -3,11 +3,9 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 
 #include "bitsandbytes/hadamard.h"
 #include "bitsandbytes/kbit_codes.h"
-#include "quantize/quantize_rows.h"
 #include "torch_operators/kbit_tensors.h"
 #include "torch_operators/product.h"
 
@@ -33,11 +31,7 @@ Status check_scales_there(const Tensor& a, const Tensor& absmax) {
   const bool is_large = std::ranges::any_of(codes, [](uint8_t c) { return c >= kLargeExponent; });
   const bool is_nothing = std::ranges::all_of(codes, [](uint8_t c) { return c == 0; });
   if (!is_large && !is_nothing) return {};
-  const Tensor& host = a.host();
-  std::vector<float> numbers_of(static_cast<std::size_t>(a.count()));
-  load_numbers(numbers_of.data(), host.data(), a.count(), a.format());
-  const float largest = largest_magnitude(numbers_of);
-  return std::isfinite(largest) ? bnb::check_e4m4_range(largest) : Status();
+  return bnb::check_e4m4_range(a.host().span(), a.format());
 }
 
 template <bool kVectors>
@@ -71,6 +65,7 @@ Status quantize(Arguments& arguments, Results& results) {
                                      bits_of(k), words, scales, machine.executor(),
                                      nearest_scales));
   }
+  if (a.on_cpu()) SUBBYTE_CHECK(bnb::check_e4m4_range(a.span(), a.format()));
   results.add(std::move(packed));
   results.add(std::move(absmax));
   return {};
