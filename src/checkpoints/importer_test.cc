@@ -46,8 +46,8 @@ TEST_F(Importers, are_tried_in_the_order_of_the_list) {
   for (const Importer* importer : all_importers()) names += std::string(importer->name) + " ";
   EXPECT_EQ(names,
             "marlin marlin_qweight awq gptq pack_quantized naive_quantized nvfp4_pack_quantized "
-            "mxfp4_pack_quantized modelopt_mxfp4 modelopt_nvfp4 modelopt_experts fp8 bnb_nf4 mxfp4 "
-            "mxfp4_original kbit vq q8_0 dense ");
+            "mxfp4_pack_quantized modelopt_int4 modelopt_mxfp4 modelopt_nvfp4 modelopt_experts fp8 "
+            "bnb_nf4 mxfp4 mxfp4_original kbit vq q8_0 dense ");
 }
 
 TEST_F(Importers, name_the_software_whose_tensors_are_not_supported) {
@@ -149,10 +149,21 @@ TEST_F(Importers, each_takes_its_own_tensors_and_all_of_them) {
   EXPECT_EQ(seen({packed, nvfp4_scale}), "import.missing and others");
   EXPECT_EQ(seen({packed, bytes("m.weight_scale", DType::kU8, {4, 1})}), "mxfp4_pack_quantized");
   use(Method::kModelopt, 16);
+  config_.modelopt = {ModeloptWeights::kNvfp4, ModeloptWeights::kMxfp4, ModeloptWeights::kInt4,
+                      ModeloptWeights::kInt8};
   const TestTensor factor = filled<float>("m.weight_scale_2", DType::kF32, {}, 1);
   EXPECT_EQ(seen({bytes("m.weight", DType::kU8, {4, 16}), nvfp4_scale, factor,
                   filled<float>("m.input_scale", DType::kF32, {}, 1)}),
             "modelopt_nvfp4");
+  EXPECT_EQ(seen({bytes("m.weight", DType::kU8, {2, 32}),
+                  filled<float>("m.weight_scale", DType::kF32, {4, 2}, 1),
+                  filled<float>("m.pre_quant_scale", DType::kF32, {32}, 1)}),
+            "modelopt_int4");
+  EXPECT_EQ(seen({bytes("m.weight", DType::kI8, {4, 32}),
+                  filled<float>("m.weight_scale", DType::kF32, {4}, 1),
+                  filled<float>("m.input_scale", DType::kF32, {}, 1),
+                  filled<float>("m.pre_quant_scale", DType::kF32, {32}, 1)}),
+            "naive_quantized");
   EXPECT_EQ(seen({filled<float>("m.weight", DType::kF32, {2, 3}, 1)}), "dense");
 }
 

@@ -99,9 +99,9 @@ Status read_algorithm(const json::Object& from, QuantizationConfig& config) {
   const auto known = std::ranges::find(kAlgorithms, name, &Algorithm::name);
   if (known == std::end(kAlgorithms)) {
     return from.error("quantization.algorithm", "quant_algo",
-                      "one of NVFP4, MXFP4, FP8, MXFP8, INT8 or INT4 without weights of FP8 "
-                      "(\"W4A16_NVFP4\", \"FP8_PB_WO\", \"W8A8_SQ_PER_CHANNEL\", "
-                      "\"W4A16_AWQ\", ...) or \"MIXED_PRECISION\" of these");
+                      "\"MIXED_PRECISION\" or one whose weights are NVFP4, MXFP4, FP8, MXFP8, INT8 "
+                      "or INT4, such as \"W4A16_NVFP4\", \"FP8_PB_WO\", \"W8A8_SQ_PER_CHANNEL\" "
+                      "and \"W4A16_AWQ\"");
   }
   config.modelopt.push_back(known->weights);
   if (known->in_blocks) config.block_rows = config.block_cols = kFp8Block;

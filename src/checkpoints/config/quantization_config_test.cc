@@ -176,7 +176,7 @@ TEST_F(QuantizationConfigTest, reads_fp4_of_auto_round_as_that_of_compressed_ten
   ASSERT_TRUE(mx.ok()) << mx.error().message;
   EXPECT_EQ(mx->schemes.at(0).format, CompressedScheme::Format::kMxfp4);
   const auto code_with = [&](const std::string& rest) { return with(rest).error().code; };
-  EXPECT_EQ(code_with(R"("bits": 8, "group_size": 32, "data_type": "mx_fp")"), "quantization.bits");
+  EXPECT_EQ(code_with(R"("bits": 6, "group_size": 32, "data_type": "mx_fp")"), "quantization.bits");
   EXPECT_EQ(code_with(R"("bits": 4, "group_size": 16, "data_type": "mx_fp")"),
             "quantization.group_size");
   EXPECT_EQ(code_with(R"("bits": 8, "group_size": 128, "data_type": "fp")"), "quantization.format");
@@ -246,7 +246,7 @@ TEST_F(QuantizationConfigTest, reads_mxfp4_and_none) {
 }
 
 TEST_F(QuantizationConfigTest, refuses_other_methods) {
-  for (const char* method : {"quark", "AWQ", "hqq", "torchao", ""}) {
+  for (const char* method : {"quark", "A.W.Q", "HQQ", "torchao", ""}) {
     EXPECT_EQ(code(R"({"quant_method": ")" + std::string(method) + "\"}"), "quantization.method");
   }
   EXPECT_EQ(code("{}"), "json.missing");

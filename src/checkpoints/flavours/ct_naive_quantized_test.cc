@@ -78,13 +78,15 @@ TEST_F(NaiveQuantized, means_what_the_definition_says) {
 TEST_F(NaiveQuantized, one_scale_may_serve_the_tensor) {
   for (const bool symmetric : {true, false}) {
     for (const Shape& shape : {Shape{}, Shape{1}, Shape{1, 1}}) {
-      Layer layer = random_layer(8, 5, 96, 96, symmetric, DType::kF32);
-      layer.scale = filled<float>("m.weight_scale", DType::kF32, shape, 0.0123F);
-      if (!symmetric)
-        layer.zero_point = filled<int8_t>("m.weight_zero_point", DType::kI8, shape, -7);
+      const Layer layer = random_layer(8, 5, 96, 96, symmetric, DType::kF32);
+      std::vector<TestTensor> tensors = {
+          layer.weight, filled<float>("m.weight_scale", DType::kF32, shape, 0.0123F)};
+      if (!symmetric) {
+        tensors.push_back(filled<int8_t>("m.weight_zero_point", DType::kI8, shape, -7));
+      }
       use(8, -1, symmetric);
       config_.schemes.front().block_rows = -1;
-      open(layer.tensors());
+      open(tensors);
       expect_weights(5, 96, [&](int64_t n, int64_t k) {
         return (layer.weight.at<int8_t>(n * 96 + k) + (symmetric ? 0 : 7)) * double{0.0123F};
       });
@@ -115,7 +117,7 @@ TEST_F(NaiveQuantized, modelopt_has_scales_of_rows_and_may_have_factors_of_input
   tensors.push_back(filled<float>("m.input_scale", DType::kF32, {}, 0.5F));
   open(tensors);
   expect_weights(6, 64, [&](int64_t n, int64_t k) { return layer.at(n, k); });
-  EXPECT_EQ(to_string(matrix_.view.format), "i8 scale f32");
+  EXPECT_EQ(to_string(matrix_.view.format), "i8 per row scale f32");
   EXPECT_EQ(describe_module(context(), "m")->tensors.size(), 3u);
 
   const TestTensor factors = random_floats("m.pre_quant_scale", DType::kBF16, {64}, random_);

@@ -77,8 +77,9 @@ TEST_F(ModeloptInt4, refuses_what_does_not_fit) {
   EXPECT_EQ(code_of({codes, scale}), "");
   config_.modelopt = {ModeloptWeights::kNvfp4};
   EXPECT_EQ(code_of({codes, scale}), "import.config");
-  EXPECT_NE(message().find("quant_algo is one of NVFP4, but the tensors of 'm' are those of INT4"),
-            std::string::npos)
+  EXPECT_NE(
+      message().find("quant_algo is one of NVFP4, but the tensors of \"m\" are those of INT4"),
+      std::string::npos)
       << message();
 }
 

@@ -160,7 +160,7 @@ TEST_F(Nvfp4, of_modelopt_may_have_a_scale_for_32) {
   }
   config_.group_sizes = {16};
   EXPECT_EQ(code(), "import.config");
-  EXPECT_NE(message().find("group_size is 16, but 'm' has 2 groups for 64 inputs"),
+  EXPECT_NE(message().find("group_size is 16, but \"m\" has 2 groups for 64 inputs"),
             std::string::npos)
       << message();
   config_.group_sizes = {32};
