@@ -57,7 +57,7 @@ std::optional<std::string> name_of_entry(const fs::path& entry) {
   if (!text.starts_with(kEntryPrefix)) return std::nullopt;
   std::string name = text.substr(kEntryPrefix.size());
   if (const std::size_t between = name.find("--"); between != name.npos) {
-    name.replace(between, 2, "/");
+    name = fmt::format("{}/{}", name.substr(0, between), name.substr(between + 2));
   }
   const auto parsed = parse_cache_name(name);
   return parsed ? std::optional(name) : std::nullopt;
