@@ -70,7 +70,6 @@ const std::vector<Wrong> kWrong = {
     {{"logits", kModel, "-o", "DIR/new"}, {"--ids", "1,x"}},
     {{"logits", kModel, "-o", "DIR/new"}, {"--ids", "99999999"}},
     {{"detokenize", kModel}, {"1,,2"}},
-    {{"detokenize", kModel}, {"99999999"}},
     {{"bench", kModel}, {"-p", "x"}},
     {{"bench", kModel}, {"-o", "xml"}},
     {{"synth", "DIR/new"}, {"--arch", "nothing"}},
