@@ -251,7 +251,7 @@ function(subbyte_quick_compile target)
 endfunction()
 
 # subbyte_only_compiles(<target>): for programs that no test runs. A build without all CUDA kernels,
-# as ci is, only has to show that they compile and link, and does that where the target only_compiled
+# as ci is, only has to show that they compile and link, and does so where the target only_compiled
 # is named (./dev test --all).
 function(subbyte_only_compiles target)
   if(SUBBYTE_CUDA_WEIGHTS STREQUAL "all")

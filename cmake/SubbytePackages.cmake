@@ -4,8 +4,12 @@
 function(subbyte_packages)
   set(CPACK_GENERATOR DEB)
   set(CPACK_PACKAGE_NAME subbyte)
+  # Who makes packages says who he is, as Debian's tools ask for it.
   set(CPACK_PACKAGE_CONTACT
     "Seed 2f455a69 maintainers <maintainers@users.noreply.a-seed-2f455a69.example>")
+  if(DEFINED ENV{DEBEMAIL})
+    set(CPACK_PACKAGE_CONTACT "$ENV{DEBFULLNAME} <$ENV{DEBEMAIL}>")
+  endif()
   set(CPACK_PACKAGE_VERSION ${PROJECT_VERSION})
   set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
   set(CPACK_STRIP_FILES ON)
@@ -19,8 +23,12 @@ function(subbyte_packages)
   set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS ON)
   set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
   set(revision ${PROJECT_VERSION}-1)
+  set(machines "processors")
+  if(TARGET subbyte::kernels_cuda)
+    set(machines "processors and on GPUs")
+  endif()
   set(about "Language models whose weights have 2 to 8 bits are run, verified,\n\
-converted and quantized on processors and on GPUs, without Python and\n\
+converted and quantized on ${machines}, without Python and\n\
 without a framework.")
   set(title "language models with weights below eight bits")
 

@@ -7,7 +7,7 @@ Asks inspect, verify, run, convert, diff and quantize with --json for all golden
 for each architecture, and so many of these with one thing changed in their config.json. Prints
 name, kind, matrices by format and verdict, and exits with 1 where the six do not say the same, or
 where a command refuses what the verdict takes with a code that is none of its own
-(docs/model_files.md). tests/verify/commands_agree_test.cc does the same within the library.
+(docs/model_files.md). tests/loading/commands_agree_test.cc does the same within the library.
 """
 from __future__ import annotations
 
