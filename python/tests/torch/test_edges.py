@@ -38,7 +38,7 @@ def calls():
     yield ops.gptq_marlin_repack.perm, (words, torch.arange(64, dtype=torch.int32), 64, 64, 4)
     yield ops.awq_marlin_repack, (torch.zeros(64, 8, dtype=torch.int32), 64, 64, 4)
     yield ops.marlin_gemm, (x.half(), None, torch.zeros(4, 128, dtype=torch.int32), None, scales,
-                            None, None, None, None, 1125899906843648, 2, 64, 64)
+                            None, None, None, None, 4 << 8 | 8 << 17, 2, 64, 64)
     yield ops.quantize_kbit, (torch.randn(64), BOOK, 2)
     yield ops.dequantize_kbit, (packed, BOOK, absmax, 2, 128 * 64, torch.float32)
     yield ops.dequantize_kbit_tiled, (packed, BOOK, absmax, 2, 64, 128, torch.float32)
