@@ -1,7 +1,7 @@
 # SUBBYTE_ISAS: the tiers of CPU kernels that are built, besides scalar. A tier takes half a minute
 # to more than a minute, so what runs on this machine only need not have them all.
 set(SUBBYTE_ISAS all CACHE STRING
-  "CPU kernels to build: all, native (the best here), runnable (all that run here), scalar, or tiers")
+  "CPU kernels to build: all, native (the best here), runnable (all that run here), scalar, a list")
 
 # A build that is used where it is made need not optimize what nobody runs there.
 option(SUBBYTE_OTHER_ISAS_O0 "Compile CPU kernels without optimization that this machine cannot \
