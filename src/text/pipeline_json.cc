@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <optional>
 #include <string>
@@ -310,6 +311,18 @@ Status check_decoder(const PipelineSpec& spec, std::string_view file) {
 }
 
 }  // namespace
+
+bool PipelineSpec::adds_prefix() const {
+  return std::ranges::any_of(normalizer,
+                             [](const NormalizerStep& step) {
+                               return step.kind == NormalizerStep::Kind::kPrepend;
+                             }) ||
+         std::ranges::any_of(pre_tokenizer, [](const PreTokenizerStep& step) {
+           return step.kind == PreTokenizerStep::Kind::kPrefixSpace ||
+                  (step.kind == PreTokenizerStep::Kind::kMetaspace &&
+                   step.prefix != PreTokenizerStep::Prefix::kNever);
+         });
+}
 
 Error unsupported_part(std::string_view where, std::string_view what) {
   return {"tokenizer.unsupported", fmt::format("{}: {} is not supported", where, what)};

@@ -18,6 +18,9 @@ struct PipelineSpec {
   std::vector<PreTokenizerStep> pre_tokenizer;
   std::vector<TextDecoderStep> decoder;
   bool has_byte_level = false;  // the pre-tokenizer: tokens spell bytes
+
+  /// Says whether something comes before a text.
+  bool adds_prefix() const;
 };
 
 /// Reads "normalizer", "pre_tokenizer" and "decoder" of the file. Patterns are not compiled yet.

@@ -179,28 +179,24 @@ bool is_before_5(const Value& version) {
 
 /// GPTQModel writes "fix_mistral_regex": true into every file. In transformers it does nothing but
 /// for the families that once had a wrong pattern, whose files are from before version 5.
-Status check_mistral_flag(const Object& config, const fs::path& directory) {
+Result<bool> has_mistral_pattern(const Object& config, const fs::path& directory) {
   SUBBYTE_TRY(const auto flag, config.boolean("fix_mistral_regex"));
-  if (!flag.value_or(false)) return {};
-  if (!is_there(directory / "config.json")) return {};
+  if (!flag.value_or(false) || !is_there(directory / "config.json")) return false;
   SUBBYTE_TRY(const SideFile model, read_file(directory, "config.json"));
   constexpr std::array<std::string_view, 5> kConcerned = {"mistral", "mistral3", "voxtral",
                                                           "ministral", "pixtral"};
-  const Value type = model.value.is_object() ? model.value.value("model_type", Value()) : Value();
+  if (!model.value.is_object()) return false;
+  const Value type = model.value.value("model_type", Value());
   const bool is_concerned =
       !type.is_string() ||
       std::ranges::find(kConcerned, type.get_ref<const std::string&>()) != kConcerned.end();
-  if (!is_concerned || !model.value.is_object() ||
-      !is_before_5(model.value.value("transformers_version", Value())))
-    return {};
-  return config.error("tokenizer.unsupported", "fix_mistral_regex",
-                      "false, as another pattern than that of tokenizer.json is not computed");
+  return is_concerned && is_before_5(model.value.value("transformers_version", Value()));
 }
 
 /// Beside added_tokens_decoder the map adds no token; it names the one of end where nothing else
 /// does.
 Status read_end_of_map(const Object& config, const fs::path& directory, TokenizerConfig& result) {
-  if (config.find("eos_token") != nullptr) return {};
+  if (config.has("eos_token")) return {};
   SUBBYTE_TRY(const SideFile map, read_file(directory, kSpecialMap));
   SUBBYTE_TRY(const Object special, map.object());
   const Value* end = special.find("eos_token");
@@ -230,7 +226,9 @@ Result<TokenizerConfig> read_tokenizer_config(const fs::path& directory) {
   SUBBYTE_TRY(const SideFile config, read_file(directory, kConfig));
   SUBBYTE_TRY(const Object object, config.object());
   SUBBYTE_CHECK(json::check_keys(object, kRules, "tokenizer.unsupported"));
-  SUBBYTE_CHECK(check_mistral_flag(object, directory));
+  SUBBYTE_TRY(result.has_mistral_pattern, has_mistral_pattern(object, directory));
+  SUBBYTE_TRY(const auto adds_prefix, object.boolean("add_prefix_space"));
+  result.adds_prefix = adds_prefix.value_or(false);
   if (object.has(kDecoder)) {
     SUBBYTE_CHECK(read_decoder(object, result));
     SUBBYTE_CHECK(read_special(object, nullptr, result));

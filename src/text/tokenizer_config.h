@@ -24,6 +24,9 @@ struct SideToken {
 struct TokenizerConfig {
   std::vector<SideToken> tokens;  // those with an id first
   std::optional<std::string> eos_token;
+  // What tokenizer.json has, or would have to be changed for:
+  bool adds_prefix = false;          // a space before each text
+  bool has_mistral_pattern = false;  // instead of the first one, in large vocabularies
 };
 
 /// Says whether a key is one of the special tokens that the reference has a name for.

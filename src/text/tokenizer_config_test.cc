@@ -56,6 +56,8 @@ TEST_F(SideFiles, add_the_tokens_of_added_tokens_decoder) {
     dir_.write("special_tokens_map.json", std::string(R"({"eos_token": )") + end + "}");
     EXPECT_EQ(load()->end_token(), 257);
   }
+  config({{"added_tokens_decoder", {{"300", described("<|b|>", true)}}}, {"eos_token", nullptr}});
+  EXPECT_EQ(load()->end_token(), 257);
   config({{"added_tokens_decoder", {{"300", described("<|b|>", true)}}}, {"eos_token", "<|b|>"}});
   EXPECT_EQ(load()->end_token(), 300);
 }
@@ -139,27 +141,31 @@ TEST_F(SideFiles, that_contradict_tokenizer_json_are_refused) {
   EXPECT_EQ(ids(""), "json.syntax");
 }
 
-/// transformers 5.24 applies it to files of these families that are from before its version 5.
+/// transformers 5.24 applies it to files of these families that are from before its version 5 and
+/// have more than 100,000 tokens.
 TEST_F(SideFiles, may_have_a_flag_that_concerns_mistral_alone) {
-  const auto with = [&](const Json& model) {
+  const auto is_concerned = [&](const Json& model) {
     dir_.write("config.json", model.dump());
-    return ids("ab<|a|>");
+    return read_tokenizer_config(dir_.path())->has_mistral_pattern;
   };
   config({{"fix_mistral_regex", true}});
-  EXPECT_EQ(ids("ab<|a|>"), "256,258");  // nothing says of which family
-  EXPECT_EQ(with({{"model_type", "qwen3"}, {"transformers_version", "4.57.1"}}), "256,258");
-  EXPECT_EQ(with({{"model_type", "mistral"}, {"transformers_version", "5.0.0"}}), "256,258");
-  EXPECT_EQ(with({{"model_type", "mistral"}, {"transformers_version", "5.17.0"}}), "256,258");
+  EXPECT_FALSE(read_tokenizer_config(dir_.path())->has_mistral_pattern);  // of no family
+  EXPECT_FALSE(is_concerned({{"model_type", "qwen3"}, {"transformers_version", "4.57.1"}}));
+  EXPECT_FALSE(is_concerned({{"model_type", "mistral"}, {"transformers_version", "5.0.0"}}));
+  EXPECT_FALSE(is_concerned({{"model_type", "mistral"}, {"transformers_version", "5.17.0"}}));
   for (const char* const type : {"mistral", "mistral3", "voxtral", "ministral", "pixtral"}) {
-    EXPECT_EQ(with({{"model_type", type}, {"transformers_version", "4.57.1"}}),
-              "tokenizer.unsupported");
+    EXPECT_TRUE(is_concerned({{"model_type", type}, {"transformers_version", "4.57.1"}})) << type;
   }
-  EXPECT_EQ(with({{"model_type", "mistral"}}), "tokenizer.unsupported");
-  EXPECT_EQ(with({{"model_type", "mistral"}, {"transformers_version", "5.0.0.dev0"}}),
-            "tokenizer.unsupported");
-  EXPECT_EQ(with(Json::object()), "tokenizer.unsupported");
+  EXPECT_TRUE(is_concerned({{"model_type", "mistral"}, {"transformers_version", "5.0.0.dev0"}}));
+  EXPECT_TRUE(is_concerned(Json::object()));
+  EXPECT_TRUE(is_concerned({{"model_type", "mistral"}}));
+  EXPECT_EQ(ids("ab<|a|>"), "256,258");  // few tokens
+  std::vector<std::string> words = {"ab"};
+  for (int i = 0; i < 100'000; ++i) words.push_back("<" + std::to_string(i) + ">");
+  dir_.write("tokenizer.json", small_tokenizer(words, {"a b"}).dump());
+  EXPECT_EQ(ids("ab"), "tokenizer.unsupported");
   config({{"fix_mistral_regex", false}});
-  EXPECT_EQ(with({{"model_type", "mistral"}}), "256,258");
+  EXPECT_FALSE(is_concerned({{"model_type", "mistral"}}));
 }
 
 /// What TokeNicer 0.0.14, with which GPTQModel saves, makes of tests/data/tokenizers/qwen35 beside
@@ -179,6 +185,30 @@ TEST(SideFilesOfGptqModel, open_as_they_are) {
               item["ids"].get<std::vector<TokenId>>());
   }
   EXPECT_EQ(tokenizer->end_token(), tokenizer->find("<|im_end|>"));
+}
+
+TEST_F(SideFiles, may_ask_for_a_space_that_is_there) {
+  config({{"add_prefix_space", true}});
+  const auto refused = load();
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(to_string(refused.error()),
+            "tokenizer_config.json: add_prefix_space: expected false, as tokenizer.json puts no "
+            "space before a text, found true [tokenizer.unsupported]");
+  const Json plain = small_tokenizer();
+  const auto opens = [&](const char* part, const char* value) {
+    Json json = plain;
+    json[part] = Json::parse(value);
+    if (json["pre_tokenizer"]["type"] == "Metaspace") json["decoder"] = Json::parse(value);
+    dir_.write("tokenizer.json", json.dump());
+    return load().ok();
+  };
+  EXPECT_TRUE(opens("pre_tokenizer", R"({"type": "ByteLevel", "add_prefix_space": true})"));
+  EXPECT_TRUE(opens("pre_tokenizer", R"({"type": "Metaspace", "replacement": "\u2581",
+                                        "prepend_scheme": "first"})"));
+  EXPECT_FALSE(opens("pre_tokenizer", R"({"type": "Metaspace", "replacement": "\u2581",
+                                         "prepend_scheme": "never"})"));
+  EXPECT_TRUE(opens("normalizer", R"({"type": "Prepend", "prepend": " "})"));
+  EXPECT_FALSE(opens("normalizer", R"({"type": "NFC"})"));
 }
 
 TEST_F(SideFiles, are_not_read_for_a_file_by_another_name) {

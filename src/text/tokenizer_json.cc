@@ -210,6 +210,26 @@ Status find_unknown(std::string_view file, TokenizerSpec& spec) {
   return {};
 }
 
+/// What tokenizer_config.json wants of the way from a text to pieces is there already.
+Status check_config(const TokenizerConfig& config, const PipelineSpec& pipeline,
+                    const TokenTables& tables) {
+  const auto refuse = [](std::string_view key, std::string_view why) {
+    return Error{
+        "tokenizer.unsupported",
+        fmt::format("tokenizer_config.json: {}: expected false, as {}, found true", key, why)};
+  };
+  if (config.adds_prefix && !pipeline.adds_prefix()) {
+    return refuse("add_prefix_space", "tokenizer.json puts no space before a text");
+  }
+  // Transformers leaves smaller ones as they are.
+  constexpr std::size_t kLarge = 100'000;
+  const std::size_t num_tokens =
+      static_cast<std::size_t>(tables.vocab.size()) + tables.added.size();
+  const bool has_pre_tokenizer = pipeline.has_byte_level || !pipeline.pre_tokenizer.empty();
+  if (!config.has_mistral_pattern || num_tokens <= kLarge || !has_pre_tokenizer) return {};
+  return refuse("fix_mistral_regex", "another pattern than that of tokenizer.json is not computed");
+}
+
 /// The containers are empty in `root`: their elements are in `tables`.
 Status require_tables(const json::Object& root, const json::Object& model) {
   SUBBYTE_TRY(const auto vocab, model.object("vocab"));
@@ -245,6 +265,7 @@ Result<TokenizerSpec> read_tokenizer_json(const std::filesystem::path& path) {
   if (path.filename() == "tokenizer.json") {
     SUBBYTE_TRY(config, read_tokenizer_config(path.parent_path()));
   }
+  SUBBYTE_CHECK(check_config(config, pipeline, tables));
   SUBBYTE_CHECK(tables.add_tokens(std::move(config.tokens)));
   SUBBYTE_CHECK(tables.finish_added(spec.normalizer));
   spec.eos_token = std::move(config.eos_token);
