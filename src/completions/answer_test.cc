@@ -79,6 +79,7 @@ TEST_F(Answers, have_calls_of_tools_where_there_are_tools) {
   EXPECT_EQ(calls[0], (Value{{"type", "function"},
                              {"function", {{"name", "f"}, {"arguments", "{\"n\": 1}"}}}}));
 
+  EXPECT_EQ(choice("Look. " + call + " Done.")["message"]["content"], "Look.\n\nDone.");
   found = choice(call);
   EXPECT_TRUE(found["message"]["content"].is_null());
   EXPECT_EQ(choice(call, StopReason::kLength)["finish_reason"], "length");

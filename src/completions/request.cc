@@ -235,8 +235,10 @@ Result<Value> read_message(const Value& value, const std::string& where) {
     if (is_seen && find_asked(message, key) != nullptr) result[key] = field;
   }
   const bool has_calls = result.contains("tool_calls");
-  // Beside calls there may be none, as the reference hands it on.
-  if (!has_calls || message.has("content")) {
+  // Beside calls, and where an assistant has only thought, there may be none: the reference leaves
+  // it out.
+  const bool is_null = role == "assistant" && message.find("content") && !message.has("content");
+  if (!is_null && (!has_calls || message.has("content"))) {
     SUBBYTE_TRY(result["content"], read_content(message));
   }
   if (!has_calls) return result;

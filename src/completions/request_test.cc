@@ -224,6 +224,9 @@ TEST(Requests, have_messages_as_templates_see_them) {
   for (const char* const sent : {R"("{\"a\":[1]}")", R"({"a":[1]})", R"("")", R"("7")", "[1]"}) {
     EXPECT_EQ(with_call(sent), expected(sent));
   }
+  EXPECT_EQ(messages(R"([{"role": "assistant", "content": null, "reasoning": "r"}])"),
+            R"([{"role":"assistant","reasoning":"r"}])");
+  EXPECT_EQ(messages(R"([{"role": "user", "content": null}])"), "json.missing");
   EXPECT_EQ(messages(R"([{"role": "assistant"}])"), "json.missing");
   EXPECT_EQ(messages(R"([{"role": "tool"}])"), "json.missing");
   EXPECT_EQ(messages(R"([{"role": "function", "content": "7"}])"), "completion.role");

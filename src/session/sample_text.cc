@@ -64,6 +64,7 @@ void SampleText::make_reasoning(Delta& delta) {
   num_calls_ = 0;
   begins_message_ = true;
   has_content_ = false;
+  follows_call_ = false;
   const std::string_view text = without_breaks(undecided_->text);
   if (!text.empty()) {
     delta.pieces.push_back({OutputChannel::kAnalysis, {}, std::string(text), true});
@@ -95,6 +96,7 @@ void SampleText::add(std::vector<OutputPiece> pieces, std::vector<OutputPiece>& 
       const bool is_call = piece.channel == OutputChannel::kToolCall;
       piece.wants_break = has_messages_ && !is_call && piece.begins_message && has_text;
       has_text = has_text || !is_call;
+      follows_call_ = follows_call_ || is_call;
       given.push_back(std::move(piece));
     }
   }
@@ -103,8 +105,9 @@ void SampleText::add(std::vector<OutputPiece> pieces, std::vector<OutputPiece>& 
 void SampleText::add_answer(std::string text, std::vector<OutputPiece>& given) {
   if (text.empty()) return;
   const bool begins = std::exchange(begins_message_, false);
-  const bool follows = std::exchange(has_content_, true) && has_messages_;
-  given.push_back({OutputChannel::kFinal, {}, std::move(text), begins, {}, begins && follows});
+  const bool is_apart = std::exchange(follows_call_, false) || (begins && has_messages_);
+  const bool follows = std::exchange(has_content_, true);
+  given.push_back({OutputChannel::kFinal, {}, std::move(text), begins, {}, is_apart && follows});
 }
 
 }  // namespace subbyte

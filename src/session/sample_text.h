@@ -49,6 +49,7 @@ class SampleText {
   bool begins_message_ = true;  // the next piece of the answer
   bool has_content_ = false;    // text for who reads the answer, or its reasoning
   bool has_reasoning_ = false;
+  bool follows_call_ = false;  // the next text of the answer
   // Of a text that may still turn out to be reasoning: what it is as an answer, and as that.
   struct Undecided {
     std::vector<OutputPiece> pieces;

@@ -17,7 +17,7 @@ struct OutputPiece {
   std::string text;       // valid UTF-8, not empty; of a call the arguments, an object in JSON
   bool begins_message;    // the first piece of its message
   std::string call_id{};  // of a call: unlike those of other calls
-  bool wants_break = false;  // begins a message after others that the same reader has
+  bool wants_break = false;  // is apart from text before it that the same reader has
 };
 
 }  // namespace subbyte

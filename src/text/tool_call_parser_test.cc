@@ -21,7 +21,12 @@ Value tools() {
       "type": "object", "properties": {"n": {"type": "integer"}, "x": {"type": "number"},
       "s": {"type": "string"}, "b": {"type": "boolean"}, "l": {"type": "array"},
       "o": {"anyOf": [{"type": "object"}, {"type": "null"}]},
-      "e": {"type": ["integer", "string"]}}}}}, {"name": "g"}])",
+      "e": {"type": ["integer", "string"]},
+      "r": {"$ref": "#/$defs/point"}, "a": {"allOf": [{"$ref": "#/$defs/list"}]},
+      "k": {"enum": [1, 2, null]}, "p": {"properties": {"x": {}}}, "c": {"$ref": "#/$defs/cycle"}},
+      "$defs": {"point": {"type": "object"}, "list": {"items": {}},
+                "cycle": {"anyOf": [{"$ref": "#/$defs/cycle"}, {"type": "boolean"}]}}}}},
+      {"name": "g"}])",
                                   "tools");
   return *parsed;
 }
@@ -190,6 +195,13 @@ TEST(XmlToolCalls, have_values_of_the_types_of_their_parameters) {
   EXPECT_EQ(value("s", ""), "\"\"");
   EXPECT_EQ(value("s", "\"\\"), "\"\\\"\\\\\"");
   EXPECT_EQ(value("unknown", "1"), "\"1\"");
+  EXPECT_EQ(value("r", "{\"x\": 1}"), "{\"x\": 1}");
+  EXPECT_EQ(value("r", "[1]"), "\"[1]\"");
+  EXPECT_EQ(value("a", "[1]"), "[1]");
+  EXPECT_EQ(value("k", "2"), "2");
+  EXPECT_EQ(value("k", "two"), "\"two\"");
+  EXPECT_EQ(value("p", "{}"), "{}");
+  EXPECT_EQ(value("c", "true"), "true");
   // As Python writes values.
   EXPECT_EQ(value("l", "['a', 1]"), "[\"a\", 1]");
   EXPECT_EQ(value("l", "\n[\n 'it\\'s', \"\\u00e9\\x41\\101\", (True, None), {'k': 1.5,}, ()]\n"),

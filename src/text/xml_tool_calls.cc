@@ -28,32 +28,79 @@ constexpr std::string_view kFunctionEnd = "</function>";
 constexpr std::string_view kParameter = "<parameter=";
 constexpr std::string_view kParameterEnd = "</parameter>";
 
-/// The types of a parameter by the description of its function: none where it says nothing.
-std::set<std::string> types_of(const Value* function, std::string_view parameter) {
-  std::set<std::string> types;
-  const auto member = [](const Value* object, std::string_view key) -> const Value* {
-    if (object == nullptr || !object->is_object()) return nullptr;
-    const auto found = object->find(key);
-    return found == object->end() ? nullptr : &*found;
-  };
-  const Value* const schema =
-      member(member(member(function, "parameters"), "properties"), parameter);
-  const auto add = [&](const Value* one) {
-    const Value* const type = member(one, "type");
-    if (type == nullptr) return;
-    if (type->is_string()) types.insert(type->get<std::string>());
-    if (!type->is_array()) return;
-    for (const Value& name : *type) {
+const Value* member(const Value* object, std::string_view key) {
+  if (object == nullptr || !object->is_object()) return nullptr;
+  const auto found = object->find(key);
+  return found == object->end() ? nullptr : &*found;
+}
+
+std::string_view type_of(const Value& value) {
+  if (value.is_number_integer()) return "integer";
+  if (value.is_number()) return "number";
+  return value.is_string() ? "string" : value.type_name();  // null, boolean, object, array
+}
+
+/// The types that a schema allows, by its own words alone.
+class SchemaTypes {
+ public:
+  /// `root` has the definitions that "$ref" names.
+  explicit SchemaTypes(const Value* root) : root_(root) {}
+
+  void add(const Value* schema, int depth = 0) {
+    constexpr int kMaxDepth = 8;  // a definition may name itself
+    if (schema == nullptr || !schema->is_object() || depth > kMaxDepth) return;
+    if (const Value* const type = member(schema, "type")) {
+      add_names(*type);
+    } else if (member(schema, "properties") != nullptr) {
+      types.insert("object");
+    } else if (member(schema, "items") != nullptr) {
+      types.insert("array");
+    }
+    if (const Value* const value = member(schema, "const")) types.emplace(type_of(*value));
+    if (const Value* const values = member(schema, "enum"); values && values->is_array()) {
+      for (const Value& value : *values) types.emplace(type_of(value));
+    }
+    for (const char* const key : {"anyOf", "oneOf", "allOf"}) {
+      const Value* const several = member(schema, key);
+      if (several == nullptr || !several->is_array()) continue;
+      for (const Value& one : *several) add(&one, depth + 1);
+    }
+    add(definition(member(schema, "$ref")), depth + 1);
+  }
+
+  std::set<std::string> types;  // none where nothing is said
+
+ private:
+  void add_names(const Value& type) {
+    if (type.is_string()) types.insert(type.get<std::string>());
+    if (!type.is_array()) return;
+    for (const Value& name : type) {
       if (name.is_string()) types.insert(name.get<std::string>());
     }
-  };
-  add(schema);
-  for (const char* const key : {"anyOf", "oneOf"}) {
-    const Value* const several = member(schema, key);
-    if (several == nullptr || !several->is_array()) continue;
-    for (const Value& one : *several) add(&one);
   }
-  return types;
+
+  /// What "#/$defs/NAME" or "#/definitions/NAME" names.
+  const Value* definition(const Value* reference) const {
+    if (reference == nullptr || !reference->is_string()) return nullptr;
+    const std::string_view path = reference->get_ref<const std::string&>();
+    for (const std::string_view section : {"$defs", "definitions"}) {
+      const std::string front = "#/" + std::string(section) + "/";
+      if (path.starts_with(front)) {
+        return member(member(root_, section), path.substr(front.size()));
+      }
+    }
+    return nullptr;
+  }
+
+  const Value* root_;
+};
+
+/// The types of a parameter by the description of its function.
+std::set<std::string> types_of(const Value* function, std::string_view parameter) {
+  const Value* const parameters = member(function, "parameters");
+  SchemaTypes found(parameters);
+  found.add(member(member(parameters, "properties"), parameter));
+  return std::move(found.types);
 }
 
 bool is_of(const Value& value, const std::set<std::string>& types) {
