@@ -8,7 +8,7 @@
 
 namespace subbyte::app {
 
-/// {"kind": ..., "formats": {...}, "verdict": ...} (models/checkpoint.h) of a directory, a file or
+/// {"kind": ..., "formats": [...], "verdict": ...} (models/checkpoint.h) of a directory, a file or
 /// org/name; null where there is none.
 json::Value checkpoint_as_json(const std::string& name);
 

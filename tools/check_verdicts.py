@@ -73,7 +73,7 @@ def changed(config: dict, choice: random.Random) -> None:
 def check(name: str, found: dict[str, dict], own: list[str]) -> bool:
     said = {command: answer.get("checkpoint") for command, answer in found.items()}
     one = said["inspect"] or {}
-    formats = ", ".join(f"{n} {f}" for f, n in one.get("formats", {}).items())
+    formats = ", ".join(f"{f['matrices']} {f['format']}" for f in one.get("formats", []))
     print(f"{name}: {one.get('kind')}; {formats or 'no matrices'}; {one.get('verdict')}")
     right = True
     for command, other in said.items():

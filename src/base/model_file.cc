@@ -134,7 +134,8 @@ void follow_all_links() {
 
 bool is_there(const fs::path& path) {
   struct stat status {};
-  return ::lstat(path.c_str(), &status) == 0 || (errno != ENOENT && errno != ENOTDIR);
+  return ::lstat(path.c_str(), &status) == 0 ||
+         (errno != ENOENT && errno != ENOTDIR && errno != ELOOP);
 }
 
 Result<bool> is_folder(const fs::path& path) {

@@ -110,8 +110,10 @@ CheckpointSummary summarize(const Checkpoint& checkpoint, Executor& pool) {
 }
 
 json::Value to_json(const CheckpointSummary& summary) {
-  json::Value formats = json::Value::object();
-  for (const auto& [format, count] : summary.formats) formats[format] = count;
+  json::Value formats = json::Value::array();
+  for (const auto& [format, count] : summary.formats) {
+    formats.push_back({{"format", format}, {"matrices", count}});
+  }
   return {{"kind", summary.kind},
           {"formats", std::move(formats)},
           {"verdict", summary.verdict.ok() ? "ok" : summary.verdict.error().code}};

@@ -62,7 +62,8 @@ struct CheckpointSummary {
 };
 CheckpointSummary summarize(const Checkpoint& checkpoint, Executor& pool);
 
-/// {"kind": "qwen3", "formats": {"bf16": 2, ...}, "verdict": "ok"}, or the code of what is refused.
+/// {"kind": "qwen3", "formats": [{"format": "bf16", "matrices": 2}, ...], "verdict": "ok"}, or the
+/// code of what is refused.
 json::Value to_json(const CheckpointSummary& summary);
 
 }  // namespace subbyte
