@@ -143,7 +143,9 @@ Value repeated(Heap& heap, const Value& value, int64_t count) {
   const auto times = static_cast<std::size_t>(std::max<int64_t>(count, 0));
   const std::size_t bytes = heap.checked_size(sequence.size(), sizeof(Value));
   Values items(heap);
+  constexpr std::size_t kValuesPerStep = 4;
   items.reserve(heap.checked_size(bytes, times) / sizeof(Value));
+  heap.step(items.capacity() / kValuesPerStep);
   const std::span<const Value> once = sequence.items(heap);
   for (std::size_t i = 0; i < times && !once.empty(); ++i) {
     items.insert(items.end(), once.begin(), once.end());

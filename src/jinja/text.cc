@@ -5,6 +5,11 @@
 #include "jinja/characters.h"
 
 namespace subbyte::jinja {
+namespace {
+
+constexpr std::size_t kPartsPerStep = 8;  // that are repeated
+
+}  // namespace
 
 std::size_t Text::length(Meter& meter) const {
   std::size_t length = length_.load(std::memory_order_relaxed);
@@ -65,6 +70,7 @@ void TextBuilder::repeat(std::string_view bytes, int64_t count, Origin origin) {
     bytes_.append(static_cast<std::size_t>(count), bytes[0]);
     return;
   }
+  meter_.step(static_cast<std::size_t>(count) / kPartsPerStep);
   for (int64_t i = 0; i < count; ++i) bytes_ += bytes;
 }
 
@@ -72,6 +78,7 @@ void TextBuilder::repeat(const Text& text, int64_t count) {
   if (count <= 0 || text.empty()) return;
   if (text.runs().size() == 1) return repeat(std::string_view(text.bytes_), count, text.origin());
   reserve(size() + meter_.checked_size(static_cast<std::size_t>(count), text.size()));
+  meter_.step(static_cast<std::size_t>(count) / kPartsPerStep);
   for (int64_t i = 0; i < count; ++i) append(text);
 }
 
