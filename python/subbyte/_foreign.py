@@ -56,7 +56,7 @@ def _refusal(called: str, name: str, value: object, own: Mapping[str, Any], ours
              instead: str) -> str:
     """What to say of an argument that is none of a function."""
     owners = [other for other, names in ARGUMENTS.items() if (ours or name) in names]
-    if owners:
+    if owners and (not instead or {"LLM", "SamplingParams"} & set(owners)):
         return (f"{name}: {called} has no such argument; {' and '.join(owners)} "
                 f"{'has' if len(owners) == 1 else 'have'} it{f' as {ours}' if ours else ''}")
     if instead:

@@ -87,6 +87,7 @@ def test_from_pretrained_is_the_same() -> None:
     ("enable_lora", True, "adapters are not read"),
     ("speculative_config", {"model": "small"}, "no such thing"),
     ("served_model_name", "me", "directory"),
+    ("embedding", True, "texts are generated"),
     ("max_token", 5, "LLM has no such argument"),
     ("contexts", 5, "did you mean context?"),
     ("temperature", 0, "SamplingParams has it"),
