@@ -119,7 +119,8 @@ def test_calls_take_what_vllm_calls_take(llm: LLM) -> None:
     [chat] = llm.chat(MESSAGES, GREEDY, use_tqdm=False, chat_template=None, tools=None,
                       add_generation_prompt=True, chat_template_content_format="auto")
     assert chat.prompt_token_ids == llm.tokenizer.apply_chat_template(MESSAGES)
-    refused(lambda: llm.chat(MESSAGES, GREEDY, chat_template="{{ x }}"), "chat_template", "LLM has it")
+    refused(lambda: llm.chat(MESSAGES, GREEDY, chat_template="{{ x }}"), "chat_template",
+            "LLM has it")
     refused(lambda: llm.generate("The moor", max_tokens=3), "max_tokens", "SamplingParams")
 
 
