@@ -39,6 +39,29 @@ class Importers : public ImportFixture {
             random_bits("m.qzeros", DType::kI32, {2, 2}, random),
             random_floats("m.scales", DType::kF16, {2, 16}, random)};
   }
+
+  /// As `inspect` goes through a file: by the names of tensors, with the importers in their order.
+  std::string seen(const std::vector<TestTensor>& tensors) {
+    open(tensors);
+    std::string names;
+    std::set<std::string> used;
+    for (const auto& [name, tensor] : source_->tensors()) {
+      for (const Importer* importer : all_importers()) {
+        if (used.contains(name) || !name.ends_with(importer->anchor)) continue;
+        const std::string module = name.substr(0, name.size() - importer->anchor.size());
+        if (!importer->matches(*source_, module)) continue;
+        const auto info = importer->describe(context(), module);
+        names += info.ok() ? std::string(info->importer) : std::string(info.error().code);
+        if (!info.ok()) break;
+        for (const FileTensor* part : info->tensors) used.insert(part->name);
+      }
+    }
+    return names + (used.size() == tensors.size() ? "" : " and others");
+  }
+
+  static TestTensor bytes(std::string name, DType dtype, Shape shape) {
+    return filled<uint8_t>(std::move(name), dtype, std::move(shape), 0x38);
+  }
 };
 
 TEST_F(Importers, are_tried_in_the_order_of_the_list) {
@@ -99,27 +122,6 @@ TEST_F(Importers, are_chosen_by_the_tensors) {
 }
 
 TEST_F(Importers, each_takes_its_own_tensors_and_all_of_them) {
-  // As `inspect` goes through a file: by the names of tensors, with the importers in their order.
-  const auto seen = [&](const std::vector<TestTensor>& tensors) {
-    open(tensors);
-    std::string names;
-    std::set<std::string> used;
-    for (const auto& [name, tensor] : source_->tensors()) {
-      for (const Importer* importer : all_importers()) {
-        if (used.contains(name) || !name.ends_with(importer->anchor)) continue;
-        const std::string module = name.substr(0, name.size() - importer->anchor.size());
-        if (!importer->matches(*source_, module)) continue;
-        const auto info = importer->describe(context(), module);
-        names += info.ok() ? std::string(info->importer) : std::string(info.error().code);
-        if (!info.ok()) break;
-        for (const FileTensor* part : info->tensors) used.insert(part->name);
-      }
-    }
-    return names + (used.size() == tensors.size() ? "" : " and others");
-  };
-  const auto bytes = [](std::string name, DType dtype, Shape shape) {
-    return filled<uint8_t>(std::move(name), dtype, std::move(shape), 0x38);
-  };
   const TestTensor one = filled<float>("m.weight_global_scale", DType::kF32, {1}, 1);
   const TestTensor packed = bytes("m.weight_packed", DType::kU8, {4, 16});
   const TestTensor nvfp4_scale = bytes("m.weight_scale", DType::kF8E4M3, {4, 2});
@@ -148,13 +150,18 @@ TEST_F(Importers, each_takes_its_own_tensors_and_all_of_them) {
       "nvfp4_pack_quantized");
   EXPECT_EQ(seen({packed, nvfp4_scale}), "import.missing and others");
   EXPECT_EQ(seen({packed, bytes("m.weight_scale", DType::kU8, {4, 1})}), "mxfp4_pack_quantized");
+  EXPECT_EQ(seen({filled<float>("m.weight", DType::kF32, {2, 3}, 1)}), "dense");
+}
+
+TEST_F(Importers, those_of_modelopt_take_its_tensors_and_all_of_them) {
   use(Method::kModelopt, 16);
   config_.modelopt = {ModeloptWeights::kNvfp4, ModeloptWeights::kMxfp4, ModeloptWeights::kInt4,
                       ModeloptWeights::kInt8};
   const TestTensor factor = filled<float>("m.weight_scale_2", DType::kF32, {}, 1);
-  EXPECT_EQ(seen({bytes("m.weight", DType::kU8, {4, 16}), nvfp4_scale, factor,
-                  filled<float>("m.input_scale", DType::kF32, {}, 1)}),
-            "modelopt_nvfp4");
+  EXPECT_EQ(
+      seen({bytes("m.weight", DType::kU8, {4, 16}), bytes("m.weight_scale", DType::kF8E4M3, {4, 2}),
+            factor, filled<float>("m.input_scale", DType::kF32, {}, 1)}),
+      "modelopt_nvfp4");
   EXPECT_EQ(seen({bytes("m.weight", DType::kU8, {2, 32}),
                   filled<float>("m.weight_scale", DType::kF32, {4, 2}, 1),
                   filled<float>("m.pre_quant_scale", DType::kF32, {32}, 1)}),
@@ -164,7 +171,6 @@ TEST_F(Importers, each_takes_its_own_tensors_and_all_of_them) {
                   filled<float>("m.input_scale", DType::kF32, {}, 1),
                   filled<float>("m.pre_quant_scale", DType::kF32, {32}, 1)}),
             "naive_quantized");
-  EXPECT_EQ(seen({filled<float>("m.weight", DType::kF32, {2, 3}, 1)}), "dense");
 }
 
 TEST_F(Importers, a_wrong_label_is_refused_with_both_names) {

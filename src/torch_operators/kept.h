@@ -3,9 +3,9 @@
 // tensors need not make them again: words of Marlin, tiles of aten, nibbles of bitsandbytes.
 //
 // A matrix is found by the addresses, types and sizes of its tensors. It holds on to their memory,
-// so that no other tensor can come to lie there; and it is made again when torch's counter says that
-// one was written to, or, as tensors of inference mode have no counter, when a checksum of its bytes
-// is another one.
+// so that no other tensor can come to lie there; and it is made again when torch's counter says
+// that one was written to, or, as tensors of inference mode have no counter, when a checksum of its
+// bytes is another one.
 // Nothing sees what was written in inference mode to memory of a GPU.
 // Tensors that had to be copied because they were not contiguous are not kept.
 //

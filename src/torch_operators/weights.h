@@ -13,8 +13,8 @@
 
 namespace subbyte::torch_operators {
 
-/// Words for a format as they were read: the format, and where rows end within a byte, so that their
-/// bytes do not tell, how many columns they have: "u4 g21 scale f16 zero u8 cols 21".
+/// Words for a format as they were read: the format, and where rows end within a byte, so that
+/// their bytes do not tell, how many columns they have: "u4 g21 scale f16 zero u8 cols 21".
 struct WordedFormat {
   WeightFormat format;
   int64_t cols = 0;  // 0: not said

@@ -48,7 +48,7 @@ struct KvCacheScheme {
   bool operator==(const KvCacheScheme&) const = default;
 };
 
-/// What algorithms of ModelOpt make of weights.
+/// Kinds of weights that algorithms of ModelOpt make.
 enum class ModeloptWeights : uint8_t { kNvfp4, kMxfp4, kFp8, kMxfp8, kInt8, kInt4 };
 
 /// "NVFP4"

@@ -23,7 +23,7 @@ Result<ModuleInfo> with_input_factors(const FileTensor& factors, ModuleInfo stor
 Result<std::vector<Matrix>> with_input_factors(const FileTensor& factors,
                                                const std::vector<Matrix>& stored, Executor& pool);
 
-/// What an importer that knows no factors of inputs makes of modules that may have some.
+/// Lets an importer that knows no factors of inputs read modules that may have some.
 template <auto describe_stored, auto import_stored>
 struct WithInputFactors {
   static Result<ModuleInfo> describe(const ImportContext& context, std::string_view module) {
