@@ -403,7 +403,10 @@ typedef struct subbyte_kbit {
 /* Words and elements with padding of buffers for k (or p), n, k_dim and tiled. */
 SUBBYTE_API int subbyte_kbit_measure(const subbyte_kbit* kbit, int64_t* packed_words,
                                      int64_t* absmax_elements);
-/* n (times k_dim) f32, f16 or bf16 to flat codes; codes to those; flat to tiled, of kbit back. */
+/* n (times k_dim) f32, f16 or bf16 to flat codes; codes to those; flat to tiled, of kbit back.
+ * Scales of E4M4 hold from 2^-15 to below 32. Numbers beyond that have the code
+ * quantize.scale_overflow, and quantize.loss if all are below: on the host, once the codes are
+ * written. On a GPU, whose work is not waited for, nothing looks at them. */
 SUBBYTE_API int subbyte_kbit_quantize(subbyte_context* context, const void* numbers, int32_t number,
                                       const subbyte_kbit* to);
 SUBBYTE_API int subbyte_kbit_dequantize(subbyte_context* context, const subbyte_kbit* from,

@@ -45,7 +45,7 @@ TEST(Usage, mistakes_exit_with_2) {
   EXPECT_EQ(
       run_program({"logits", golden("qwen3-awq"), "--ids", "1,x", "--out", "/dev/null"}).exit_code,
       2);
-  EXPECT_EQ(run_program({"inspect", golden("qwen3-awq"), "--threads", "0"}).exit_code, 2);
+  EXPECT_EQ(run_program({"inspect", golden("qwen3-awq"), "--threads", "x"}).exit_code, 2);
 }
 
 TEST(Usage, help_has_examples_and_exits_with_0) {

@@ -192,7 +192,7 @@ TEST(Convert, mistakes_exit_with_2_and_name_the_formats) {
   const TempDir folder;
   const std::string out = (folder / "new").string();
   EXPECT_EQ(run_program({"convert", golden("qwen3-awq"), out}).exit_code, 2);
-  const ProcessResult unknown = run_program({"convert", golden("qwen3-awq"), out, "--to", "gguf"});
+  const ProcessResult unknown = run_program({"convert", golden("qwen3-awq"), out, "--to", "sqz"});
   EXPECT_EQ(unknown.exit_code, 2);
   const ProcessResult help = run_program({"convert", "--help"});
   for (const char* format : {"awq", "gptq_v2", "compressed-tensors", "mxfp4", "bnb_nf4", "bf16"}) {
