@@ -167,6 +167,7 @@ class PercentFormat {
   }
 
   void convert(std::string_view text, std::size_t& at) {
+    heap_.step();
     const std::size_t before = at;
     const Value& by_name = chosen(text, at);
     const bool has_name = at != before;
@@ -187,7 +188,6 @@ class PercentFormat {
   }
 
   void add(const Value& value, char type, Spec spec) {
-    heap_.step();
     if (type == 's' || type == 'r') {
       const String text = type == 's' ? to_text(heap_, value) : to_repr(heap_, value);
       return append_padded(result_, text, spec, '>');
@@ -240,6 +240,7 @@ Spec read_spec(std::string_view text) {
   spec.zeros = take("0") != 0 && spec.align == 0;
   spec.width = read_number(text, at);
   spec.commas = take(",") != 0;
+  if (spec.zeros && spec.commas) refuse(kValue, "zeros before commas are not supported");
   if (take(".") != 0) spec.precision = read_number(text, at);
   spec.type = take("sdxXobeEfFgG%");
   if (at != text.size()) refuse(kValue, "a format after : is not supported");
@@ -260,6 +261,7 @@ class BraceFormat {
       if (mark == std::string_view::npos) break;
       at = mark + 1;
       if (at < text.size() && text[at] == text[mark]) {
+        evaluator_.heap().step();
         result_.append(*format_, at, at + 1);
         ++at;
         continue;

@@ -168,6 +168,7 @@ Value run_strftime(Evaluator& evaluator, const Arguments& arguments) {
   Heap& heap = evaluator.heap();
   heap.step(kStepsOfField * bound.text(0)->size() / 2);
   Bytes format(bound.text(0).bytes(heap), heap);
+  if (format.find('\0') != Bytes::npos) refuse(kValue, "strftime_now takes no character 0");
   format += 'x';  // no empty result, which says nothing
   char text[4096];
   const std::size_t size = std::strftime(text, sizeof(text), format.c_str(), &evaluator.now());

@@ -18,6 +18,7 @@ void Search::find_borders(bool is_back) {
 }
 
 std::size_t Search::next(std::size_t from) {
+  borders_.get_allocator().meter()->step();  // a place may lie next to the one before
   if (text_.size() - from < pattern_.size()) return kNowhere;
   if (pattern_.empty()) return from;
   // Most places are known by their first character to be others, at the speed of memory. Where many
@@ -46,6 +47,7 @@ std::size_t Search::next(std::size_t from) {
 }
 
 std::size_t Search::last(std::size_t end) {
+  borders_.get_allocator().meter()->step();
   if (end < pattern_.size()) return kNowhere;
   if (pattern_.empty()) return end;
   find_borders(true);

@@ -174,6 +174,7 @@ Value run_striptags(Evaluator& evaluator, const Value& value, const Arguments& a
   const std::string_view bytes = text.scan(heap);
   TextBuilder result(heap);
   for (std::size_t at = 0; at < bytes.size();) {
+    heap.step();
     const std::size_t open = std::min(bytes.find('<', at), bytes.size());
     const std::size_t close = bytes.find('>', open);
     const std::size_t stop = close == std::string_view::npos ? bytes.size() : open;

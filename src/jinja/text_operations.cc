@@ -108,6 +108,7 @@ Value replaced(Heap& heap, const String& text, const String& old, const String& 
   TextBuilder result(heap);
   std::size_t begin = 0;
   for (int64_t count = 0; most < 0 || count < most; ++count) {
+    heap.step();
     const std::size_t at = old->empty() ? begin : search.next(begin);
     if (at == Search::kNowhere) break;
     result.append(*text, begin, at);
