@@ -63,7 +63,9 @@ Result<Destination> Destination::prepare(const std::string& path) {
   last_record = record;
   Destination destination(record);
   for (const std::string& folder : record->missing) {
-    if (::mkdir(folder.c_str(), 0777) != 0) return file_error(errno, folder, "create");
+    const bool is_made = ::mkdir(folder.c_str(), 0777) == 0;
+    // Another process may make it first.
+    if (!is_made && errno != EEXIST) return file_error(errno, folder, "create");
     ++record->made;
   }
   std::error_code failure;

@@ -13,6 +13,7 @@
 #include <set>
 #include <utility>
 
+#include "json/strict_json.h"
 #include "text/python_literal.h"
 #include "text/tool_calls.h"
 
@@ -34,8 +35,13 @@ const Value* member(const Value* object, std::string_view key) {
   return found == object->end() ? nullptr : &*found;
 }
 
+/// Integers of more than 64 bits keep their digits (json::parse).
+bool is_integer(const Value& value) {
+  return value.is_number_integer() || json::long_digits(value).has_value();
+}
+
 std::string_view type_of(const Value& value) {
-  if (value.is_number_integer()) return "integer";
+  if (is_integer(value)) return "integer";
   if (value.is_number()) return "number";
   return value.is_string() ? "string" : value.type_name();  // null, boolean, object, array
 }
@@ -49,6 +55,7 @@ class SchemaTypes {
   void add(const Value* schema, int depth = 0) {
     constexpr int kMaxDepth = 8;  // a definition may name itself
     if (schema == nullptr || !schema->is_object() || depth > kMaxDepth) return;
+    if (!seen_.insert(schema).second) return;
     if (const Value* const type = member(schema, "type")) {
       add_names(*type);
     } else if (member(schema, "properties") != nullptr) {
@@ -93,6 +100,7 @@ class SchemaTypes {
   }
 
   const Value* root_;
+  std::set<const Value*> seen_;  // each schema once, whatever names it
 };
 
 /// The types of a parameter by the description of its function.
@@ -105,8 +113,8 @@ std::set<std::string> types_of(const Value* function, std::string_view parameter
 
 bool is_of(const Value& value, const std::set<std::string>& types) {
   return (value.is_boolean() && types.contains("boolean")) ||
-         (value.is_number_integer() && types.contains("integer")) ||
-         (value.is_number() && types.contains("number")) ||
+         (is_integer(value) && types.contains("integer")) ||
+         ((value.is_number() || is_integer(value)) && types.contains("number")) ||
          (value.is_object() && types.contains("object")) ||
          (value.is_array() && types.contains("array")) ||
          (value.is_null() && (types.contains("null") || !types.contains("string")));
