@@ -110,7 +110,8 @@ Status HeldSession::measure(
 
 Status HeldSession::close() {
   if (is_closed_) return {};
-  SUBBYTE_TRY(const Visit visit, enter());
+  const Result<Visit> visit = enter();
+  if (!visit.ok()) return is_closed_ ? Status() : Status(visit.error());  // by another thread
   std::vector<RequestId> open;
   for (const auto& [id, queue] : queues_) open.push_back(id);
   for (const RequestId id : open) cancel_one(id);

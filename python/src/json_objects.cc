@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "errors.h"
+#include "json/strict_json.h"
 
 namespace subbyte::python {
 
@@ -72,11 +73,14 @@ Result<Value> integer_of(nb::handle object, const Place& place) {
     if (PyErr_Occurred() == nullptr) return Value(static_cast<uint64_t>(large));
     PyErr_Clear();
   }
-  // As a parser has what 64 bits do not hold.
-  const nb::object rounded = nb::steal(PyNumber_Float(object.ptr()));
-  if (rounded.is_valid()) return float_of(rounded, place);
+  // As a parser has what 64 bits do not hold: by its digits.
+  const nb::object digits = nb::steal(PyNumber_ToBase(object.ptr(), 10));
+  if (digits.is_valid()) {
+    auto parsed = json::parse(nb::cast<std::string>(digits), "number");
+    if (parsed.ok()) return parsed;
+  }
   PyErr_Clear();
-  return wrong(place, "a number that a double holds", "a larger one");
+  return wrong(place, "a number of at most 308 digits", "a larger one");
 }
 
 /// What Python's protocols call a number: an int is what has __index__, a float what has __float__.

@@ -88,6 +88,13 @@ def takes_foreign(called: str) -> Callable[[Function], Function]:
                 raise Error(f"{called}: {error}", "usage.argument") from None
             return function(*arguments, **named)
 
-        return call  # type: ignore[return-value]
+        if not inspect.iscoroutinefunction(function):
+            return call  # type: ignore[return-value]
+
+        @functools.wraps(function)
+        async def call_async(*arguments: Any, **named: Any) -> Any:
+            return await call(*arguments, **named)
+
+        return call_async  # type: ignore[return-value]
 
     return decorate

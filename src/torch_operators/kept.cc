@@ -7,6 +7,7 @@
 #include <cstring>
 #include <functional>
 #include <list>
+#include <map>
 #include <mutex>
 #include <string>
 #include <unordered_map>
@@ -110,23 +111,25 @@ struct Store {
   Entries entries;  // the one that was used last comes first
   /// By key_of(): a model asks for its matrices in turns, so the next one is the last of the list.
   std::unordered_multimap<std::size_t, Entries::iterator> by_key;
-  /// How many entries hold on to memory of the host at an address: it is counted once.
-  std::unordered_map<const void*, int64_t> holders;
+  using Memory = std::pair<const void*, int64_t>;  // an address and bytes
+  static Memory memory_of(const Tensor& tensor) { return {tensor.data(), tensor.num_bytes()}; }
+  /// How many entries hold on to memory of the host: it is counted once.
+  std::map<Memory, int64_t> holders;
   int64_t calls = 0;
   int64_t num_bytes = 0;
 
   void count(const Entry& entry) {
     num_bytes += entry.matrix->view.bytes();
     for (const Tensor& tensor : entry.tensors) {
-      if (tensor.on_cpu() && ++holders[tensor.data()] == 1) num_bytes += tensor.num_bytes();
+      if (tensor.on_cpu() && ++holders[memory_of(tensor)] == 1) num_bytes += tensor.num_bytes();
     }
   }
   void discount(const Entry& entry) {
     num_bytes -= entry.matrix->view.bytes();
     for (const Tensor& tensor : entry.tensors) {
-      if (!tensor.on_cpu() || --holders[tensor.data()] > 0) continue;
+      if (!tensor.on_cpu() || --holders[memory_of(tensor)] > 0) continue;
       num_bytes -= tensor.num_bytes();
-      holders.erase(tensor.data());
+      holders.erase(memory_of(tensor));
     }
   }
 };

@@ -134,7 +134,7 @@ void sum_groups(Machine& machine, std::span<float> sums, std::span<const float> 
   const int64_t cols = weights.main.cols;
   const int64_t groups = weights.offsets.cols;
   const int64_t size = std::max<int64_t>(weights.group_size, 1);
-  const std::span<const uint32_t> order = weights.main.input_order;
+  const std::span<const uint32_t> order = weights.order;
   const auto sum = machine.kernels().vectors->blocks->sum_groups;
   const int64_t rows = static_cast<int64_t>(sums.size()) / groups;
   machine.executor().parallel_for(rows, kGrain / cols, [&](int64_t begin, int64_t end, int) {
@@ -228,7 +228,7 @@ void whole_row(const FloatRows& main, const FloatRows& offsets, const ReadyWeigh
   main.row(n, row.data());
   if (!weights.has_offsets()) return;
   offsets.row(n, of_groups.data());
-  const std::span<const uint32_t> order = weights.main.input_order;
+  const std::span<const uint32_t> order = weights.order;
   const int64_t size = std::max<int64_t>(weights.group_size, 1);
   for (int64_t k = 0; k < weights.main.cols; ++k) {
     const std::size_t input = order.empty() ? static_cast<std::size_t>(k) : order[k];
@@ -242,24 +242,31 @@ void whole_row(const FloatRows& main, const FloatRows& offsets, const ReadyWeigh
 void multiply_special_rows(Machine& machine, const FloatProduct& p, const ReadyWeights& weights) {
   const int64_t cols = weights.main.cols;
   const int64_t rows = weights.main.rows;
+  const auto x_row = [&](int64_t m) {
+    return p.x.subspan(static_cast<std::size_t>(m * cols), static_cast<std::size_t>(cols));
+  };
+  std::vector<int64_t> special;
   for (int64_t m = 0; m < p.m; ++m) {
     if (std::isfinite(p.y[static_cast<std::size_t>(m * rows)])) continue;
-    const std::span<const float> x =
-        p.x.subspan(static_cast<std::size_t>(m * cols), static_cast<std::size_t>(cols));
-    if (std::ranges::all_of(x, [](float number) { return std::isfinite(number); })) continue;
-    const FloatRows main(weights.main);
-    const FloatRows offsets(weights.offsets);
-    machine.executor().parallel_for(rows, 1, [&](int64_t begin, int64_t end, int) {
-      std::vector<float> row(static_cast<std::size_t>(cols));
-      std::vector<float> of_groups(static_cast<std::size_t>(weights.offsets.cols));
-      for (int64_t n = begin; n < end; ++n) {
-        whole_row(main, offsets, weights, n, row, of_groups);
+    const auto is_finite = [](float number) { return std::isfinite(number); };
+    if (!std::ranges::all_of(x_row(m), is_finite)) special.push_back(m);
+  }
+  if (special.empty()) return;
+  const FloatRows main(weights.main);
+  const FloatRows offsets(weights.offsets);
+  machine.executor().parallel_for(rows, 1, [&](int64_t begin, int64_t end, int) {
+    std::vector<float> row(static_cast<std::size_t>(cols));
+    std::vector<float> of_groups(static_cast<std::size_t>(weights.offsets.cols));
+    for (int64_t n = begin; n < end; ++n) {
+      whole_row(main, offsets, weights, n, row, of_groups);
+      for (const int64_t m : special) {
+        const std::span<const float> x = x_row(m);
         double sum = p.bias.empty() ? 0 : p.bias[static_cast<std::size_t>(n)];
         for (std::size_t k = 0; k < row.size(); ++k) sum += double{row[k]} * x[k];
         p.y[static_cast<std::size_t>(m * rows + n)] = static_cast<float>(sum);
       }
-    });
-  }
+    }
+  });
 }
 
 }  // namespace

@@ -168,6 +168,7 @@ Result<ReadyWeights> make_ready(Machine& machine, const MatrixView& view,
                                 std::span<const Tensor* const> sources, const Recipe& of) {
   ReadyWeights ready;
   ready.main = view;
+  ready.order = view.input_order;
   SUBBYTE_CHECK(split_offsets(ready, sources, of));
   SUBBYTE_CHECK(widen_codes(ready, sources, of));
   add_zeros(ready);

@@ -1,7 +1,10 @@
 #pragma once
 // Weights as products read them.
 
+#include <cstdint>
 #include <memory>
+#include <span>
+#include <vector>
 
 #include "base/status.h"
 #include "torch_operators/kept.h"
@@ -14,6 +17,9 @@ namespace subbyte::torch_operators {
 struct ReadyWeights {
   MatrixView main;
   MatrixView offsets;  // of no rows where there are none
+  /// The order of inputs in which groups of offsets follow each other, also where `main` is a copy
+  /// in the order of x; empty: that of x.
+  std::span<const uint32_t> order;
   /// The same numbers as f32 [groups][N], for few rows of activations.
   std::span<const float> offsets_by_group;
   int64_t group_size = 0;
