@@ -220,7 +220,8 @@ Result<int64_t> modelopt_group_size(const ImportContext& context, std::string_vi
                                     cols, groups));
   }
   const std::vector<int64_t>& said = context.config.group_sizes;
-  if (said.empty() || std::ranges::find(said, size) != said.end()) return size;
+  const bool is_said = std::ranges::find(said, size) != said.end();
+  if (said.empty() || context.config.has_unsaid_group_size || is_said) return size;
   return group_error(context, module, cols, groups);
 }
 

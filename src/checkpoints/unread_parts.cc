@@ -1,7 +1,10 @@
 #include "checkpoints/unread_parts.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
-#include <string>
+
+#include "base/quote.h"
 
 namespace subbyte {
 namespace {
@@ -32,6 +35,7 @@ bool is_in_unread_part(std::string_view name) {
 }
 
 bool names_unread_part(std::string_view entry) {
+  if (entry.find('|') != entry.npos) return false;  // one of its ways may name what is read
   if (entry.starts_with("re:")) entry.remove_prefix(3);
   if (entry.size() > 1 && (entry[0] == '+' || entry[0] == '-') && entry[1] == ':') {
     entry.remove_prefix(2);  // of GPTQ's "dynamic"
@@ -43,6 +47,14 @@ bool names_unread_part(std::string_view entry) {
   if (name.starts_with(kModel)) name = without_wildcard(name.substr(kModel.size()));
   const std::string_view part = name.substr(0, name.find_first_of(".*$"));
   return part == kDraft || is_input_part(part);
+}
+
+std::string describe_unread(const std::filesystem::path& model,
+                            std::span<const std::string> modules) {
+  return fmt::format(
+      "{}: {} quantized modules of parts that are not read ({}, ...) stay what they are, and the "
+      "new config.json does not say what that is",
+      model.string(), modules.size(), quote_name(modules.front()));
 }
 
 }  // namespace subbyte

@@ -3,6 +3,9 @@
 // tensors nor what a config says of them may keep the rest from being read; commands that write a
 // checkpoint copy their bytes.
 
+#include <filesystem>
+#include <span>
+#include <string>
 #include <string_view>
 
 namespace subbyte {
@@ -13,5 +16,10 @@ bool is_in_unread_part(std::string_view name);
 /// Says whether an entry of a config, a name or a pattern, is for modules of such a part alone:
 /// "mtp.fc", "model.visual*", "re:.*visual.*".
 bool names_unread_part(std::string_view entry);
+
+/// A notice for who writes a checkpoint: quantized `modules` (at least one) of such parts keep their
+/// bytes, and the new config.json has no words for them.
+std::string describe_unread(const std::filesystem::path& model,
+                            std::span<const std::string> modules);
 
 }  // namespace subbyte

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <set>
+#include <string>
 #include <utility>
 
 #include "base/model_file.h"
@@ -56,10 +58,12 @@ std::vector<FoundModule> Checkpoint::find_modules(const ImportContext& context) 
   const ModelFamily& family = family_of(*model);
   const auto names = CheckpointNames::find(*tensors, family.experts);
   if (!names.ok()) return modules;
+  std::set<std::string> found;  // those of ModelOpt carry the name of their stack
+  for (const FoundModule& module : modules) found.insert(module.name);
   for (const TensorSpec& spec : family.tensors(*model)) {
     if (!spec.is_of_experts() || names->has_experts_apart(spec)) continue;
     const FileMatrix stack = names->tensors_of(spec).matrices.front();
-    if (tensors->find(stack.module) == nullptr) continue;
+    if (tensors->find(stack.module) == nullptr || found.contains(stack.module)) continue;
     modules.push_back({stack.module, describe_module(context_of(context, stack), stack.module)});
   }
   return modules;

@@ -10,6 +10,7 @@
 #include "base/quote.h"
 #include "checkpoints/config/exported_config.h"
 #include "checkpoints/import_parts.h"
+#include "checkpoints/unread_parts.h"
 #include "json/strict_json.h"
 #include "matrix/alternate_rows.h"
 #include "models/checkpoint.h"
@@ -415,14 +416,6 @@ Error not_held(const Error& error, const Checkpoint& source, const ConvertTarget
                       error.message)};
 }
 
-/// What the new config cannot say.
-std::string describe_unread(const Checkpoint& source, const ConvertPlan& plan) {
-  return fmt::format(
-      "{}: {} quantized modules of parts that are not read ({}, ...) stay what they "
-      "are, and the new config.json does not say what that is",
-      source.path.string(), plan.unread.size(), quote_name(plan.unread.front()));
-}
-
 }  // namespace
 
 std::vector<std::string> conversion_formats() {
@@ -451,7 +444,8 @@ Result<ConvertReport> convert_model(const fs::path& model, const fs::path& desti
   SUBBYTE_TRY(OutputDirectory directory,
               open_destination(model, source, destination, target, options));
   SUBBYTE_CHECK(copy_side_files(model_directory(model), directory.path(), options.notice));
-  if (options.notice && !plan.unread.empty()) options.notice(describe_unread(source, plan));
+  if (options.notice && !plan.unread.empty())
+    options.notice(describe_unread(source.path, plan.unread));
   ModelConverter converter(context, target, plan, options.allow_lossy);
   const WriteGroup write = [&](std::size_t group, const PutBytes& put) {
     return converter.write(group, put);

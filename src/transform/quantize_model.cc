@@ -13,6 +13,7 @@
 #include "checkpoints/config/exported_config.h"
 #include "checkpoints/containers/orin_model.h"
 #include "checkpoints/import_parts.h"
+#include "checkpoints/unread_parts.h"
 #include "json/strict_json.h"
 #include "models/checkpoint.h"
 #include "models/model_family.h"
@@ -40,6 +41,17 @@ bool has_quantized(const Checkpoint& source, Executor& pool) {
   return std::ranges::any_of(find_modules(source.context(pool)), [](const FoundModule& module) {
     return module.is_read && !(module.info.ok() && is_dense(*module.info));
   });
+}
+
+/// Of parts that are not read.
+std::vector<std::string> unread_quantized(const Checkpoint& source, const ImportContext& context) {
+  std::vector<std::string> names;
+  if (source.quantization->method == QuantizationConfig::Method::kNone) return names;
+  for (const FoundModule& module : find_modules(context)) {
+    const bool is_plain = module.info.ok() && is_dense(*module.info);
+    if (!module.is_read && !is_plain) names.push_back(module.name);
+  }
+  return names;
 }
 
 Result<Checkpoint> open_source(const fs::path& directory, Executor& pool) {
@@ -309,6 +321,8 @@ Result<QuantizeReport> quantize_model(const fs::path& source_directory, const fs
   const fs::path& path = directory.path();
   SUBBYTE_CHECK(write_configs(path, source.config->value, *request.format, plan.exported));
   SUBBYTE_CHECK(copy_side_files(source_directory, path, options.notice));
+  const std::vector<std::string> unread = unread_quantized(source, context);
+  if (options.notice && !unread.empty()) options.notice(describe_unread(source.path, unread));
   ModelQuantizer quantizer(context, *request.format, plan, options.allow_lossy);
   const WriteGroup write = [&](std::size_t group, const PutBytes& put) {
     return quantizer.write(group, put);

@@ -12,6 +12,7 @@
 #include "checkpoints/export_parts.h"
 #include "checkpoints/import_parts.h"
 #include "checkpoints/modules.h"
+#include "checkpoints/unread_parts.h"
 #include "formats/rotation.h"
 #include "models/checkpoint_names.h"
 #include "models/model_family.h"
@@ -398,11 +399,10 @@ class JobPlanner {
 
   Status add_kept(const FileTensor& tensor) {
     const bool is_float = float_format(tensor.dtype) != Format::kNone;
-    if (format_.f16_floats && !is_float) {
-      return tensor_error("dense.dtype", tensor,
-                          fmt::format("expected dtype F16, BF16 or F32, "
-                                      "found {}",
-                                      name(tensor.dtype)));
+    if (becomes_f16(tensor) && !is_float) {
+      return tensor_error(
+          "dense.dtype", tensor,
+          fmt::format("expected dtype F16, BF16 or F32, found {}", name(tensor.dtype)));
     }
     QuantizeJob job;
     job.tensor = &tensor;
@@ -421,10 +421,13 @@ class JobPlanner {
   }
 
   /// F32 stays what a number is very sensitive to, such as the rates by which a state is forgotten,
-  /// of which an exponential is taken.
-  DType kept_dtype(const FileTensor& tensor) const {
+  /// of which an exponential is taken; and parts that are not read stay what they are.
+  bool becomes_f16(const FileTensor& tensor) const {
     const bool stays = tensor.dtype == DType::kF32 && plan_.exact.contains(tensor.name);
-    return format_.f16_floats && !stays ? DType::kF16 : tensor.dtype;
+    return format_.f16_floats && !stays && !is_in_unread_part(tensor.name);
+  }
+  DType kept_dtype(const FileTensor& tensor) const {
+    return becomes_f16(tensor) ? DType::kF16 : tensor.dtype;
   }
 
   /// Linear layers that stay floats; embeddings are none, and no reader looks for them there.

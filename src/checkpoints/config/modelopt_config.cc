@@ -81,7 +81,10 @@ Status read_group_size(const json::Object& from, ModeloptWeights weights,
                        QuantizationConfig& config) {
   SUBBYTE_TRY(const auto size, from.integer("group_size", std::numeric_limits<int64_t>::min(),
                                             std::numeric_limits<int64_t>::max()));
-  if (size.value_or(0) == 0) return {};
+  if (size.value_or(0) == 0) {
+    config.has_unsaid_group_size = true;
+    return {};
+  }
   const std::vector<int64_t> sizes = sizes_of(weights);
   const bool is_any = sizes.empty() && *size >= 8 && *size % 8 == 0 && *size <= kLargestGroup;
   if (!is_any && std::ranges::find(sizes, *size) == sizes.end()) {

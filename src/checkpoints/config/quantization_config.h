@@ -76,6 +76,7 @@ struct QuantizationConfig {
   // agree with any of them. ModelOpt: the sizes that are said of formats with groups.
   std::vector<int64_t> bits = {};
   std::vector<int64_t> group_sizes = {};  // -1: the whole row
+  bool has_unsaid_group_size = false;     // of ModelOpt: tensors of some modules tell theirs
   bool zero_point = true;                 // AWQ
   bool sym = false;                       // GPTQ
   bool sym_differs = false;               // GPTQ: an override says the opposite

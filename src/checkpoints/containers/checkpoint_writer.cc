@@ -265,9 +265,10 @@ Status copy_side_files(const fs::path& from, const fs::path& to, const Notice& n
     const auto is_directory = is_folder(from / name);
     const bool is_text = has_one_of(kTexts, small_letters(name), begins_with) &&
                          !(is_directory.ok() && *is_directory);
-    if (is_known || is_text) {
+    // What no one computes with stops nothing: a text that cannot be read is named.
+    if (is_known || (is_text && open_model_file(from / name, kMaxSideFileBytes).ok())) {
       SUBBYTE_CHECK(copy_side_file(from / name, to / name));
-    } else if (belongs_to_model(name)) {
+    } else if (is_text || belongs_to_model(name)) {
       left.push_back(name);
     }
   }

@@ -9,6 +9,7 @@
 // (quant_algo mxfp4, W4A8_MXFP4_FP8) calls the codes weight.
 
 #include "checkpoints/flavours/ct_parts.h"
+#include "checkpoints/flavours/modelopt_parts.h"
 
 namespace subbyte {
 namespace {
@@ -97,7 +98,9 @@ const Importer mxfp4_pack_quantized_importer = {kCompressedTensors.importer,
                                                 describe<kCompressedTensors>,
                                                 import,
                                                 check_scales};
-const Importer modelopt_mxfp4_importer = {kModelopt.importer,  kModelopt.codes, matches<kModelopt>,
-                                          describe<kModelopt>, import,          check_scales};
+using ModeloptModule = modelopt::WithInputFactors<describe<kModelopt>, import>;
+const Importer modelopt_mxfp4_importer = {kModelopt.importer,     kModelopt.codes,
+                                          matches<kModelopt>,     ModeloptModule::describe,
+                                          ModeloptModule::import, check_scales};
 
 }  // namespace subbyte

@@ -190,6 +190,17 @@ std::shared_ptr<std::byte[]> unpack_rows(const FileTensor& packed, const MatrixV
   return codes;
 }
 
+/// Refuses a zero point of the tensor (I8) that codes of so many bits do not have.
+Status check_tensor_zero(const FileTensor& zero_point, int bits) {
+  if (zero_point.dtype != DType::kI8) return {};
+  const int half = 1 << (bits - 1);
+  const int zero = std::to_integer<int8_t>(zero_point.bytes.front());
+  if (zero >= -half && zero < half) return {};
+  return tensor_error(
+      "pack_quantized.range", zero_point,
+      fmt::format("expected {} to {}, which {} bits hold, found {}", -half, half - 1, bits, zero));
+}
+
 std::shared_ptr<std::byte[]> unpack_zeros(const FileTensor& zero_point, const FileTensor& packed,
                                           const MatrixView& view) {
   const int bits = info(view.format.element).bits;
@@ -243,6 +254,7 @@ Result<std::vector<Matrix>> import(const ImportContext& context, const ModuleInf
     matrix.owners.push_back(codes);
   }
   if (info.format.zero != Zero::kNone) {
+    SUBBYTE_CHECK(check_tensor_zero(*info.tensors[3], bits));
     const auto zeros = unpack_zeros(*info.tensors[3], packed, view);
     view.zeros = {zeros.get(), static_cast<std::size_t>(view.rows * view.groups() *
                                                         zero_bytes(info.format.zero))};

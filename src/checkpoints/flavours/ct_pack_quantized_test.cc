@@ -136,6 +136,11 @@ TEST_F(PackQuantized, one_scale_may_serve_the_tensor) {
     config_.schemes.front().block_rows = 1;  // "channel"
     EXPECT_EQ(code(), "import.config");
     EXPECT_NE(message().find("one scale for 64 inputs"), std::string::npos) << message();
+    if (symmetric) continue;
+    config_.schemes.front().block_rows = -1;
+    tensors.back() = filled<int8_t>("m.weight_zero_point", DType::kI8, {1}, -9);
+    open(tensors);
+    EXPECT_EQ(code(), "pack_quantized.range");
   }
 }
 

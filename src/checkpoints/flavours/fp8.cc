@@ -10,6 +10,7 @@
 #include "base/quote.h"
 #include "checkpoints/expert_names.h"
 #include "checkpoints/flavours/ct_parts.h"
+#include "checkpoints/flavours/modelopt_parts.h"
 #include "checkpoints/import_parts.h"
 
 namespace subbyte {
@@ -226,6 +227,8 @@ Result<std::vector<Matrix>> import(const ImportContext& context, const ModuleInf
 
 }  // namespace
 
-const Importer fp8_importer = {"fp8", ".weight", matches, describe, import, check_scales};
+using Module = modelopt::WithInputFactors<describe, import>;
+const Importer fp8_importer = {"fp8",          ".weight",   matches, Module::describe,
+                               Module::import, check_scales};
 
 }  // namespace subbyte

@@ -214,6 +214,16 @@ TEST_F(Fp8, mxfp8_has_a_power_of_two_for_32_inputs) {
   expect_definition_of();
 }
 
+TEST_F(Fp8, factors_of_inputs_that_modelopt_leaves_beside_weights_count) {
+  std::vector<TestTensor> tensors = {
+      filled<uint8_t>("m.weight", DType::kF8E4M3, {6, 64}, 0x38),   // 1
+      filled<uint8_t>("m.weight_scale", DType::kU8, {6, 2}, 128)};  // 2
+  config_ = QuantizationConfig{.method = Method::kModelopt, .modelopt = {ModeloptWeights::kMxfp8}};
+  tensors.push_back(filled<float>("m.pre_quant_scale", DType::kF32, {64}, 3.0F));
+  open(tensors);
+  expect_weights(6, 64, [](int64_t, int64_t) { return 6.0; });
+}
+
 TEST_F(Fp8, refuses_wrong_shapes_types_and_factors_that_are_not_finite) {
   const Factors factors = {".weight_scale_inv", DType::kF32, {3, 2}, 128, 128};
   const std::vector<TestTensor> good = layer(320, 192, factors);

@@ -163,6 +163,9 @@ TEST_F(Nvfp4, of_modelopt_may_have_a_scale_for_32) {
   EXPECT_NE(message().find("group_size is 16, but \"m\" has 2 groups for 64 inputs"),
             std::string::npos)
       << message();
+  config_.has_unsaid_group_size = true;  // of another entry, which may be this module's
+  EXPECT_EQ(code(), "");
+  config_.has_unsaid_group_size = false;
   config_.group_sizes = {32};
   EXPECT_EQ(code_of(random_layer(false, 8, 64, 1).tensors()), "import.config");
   layer.scales.shape = {8, 1};
