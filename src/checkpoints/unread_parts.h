@@ -17,8 +17,8 @@ bool is_in_unread_part(std::string_view name);
 /// "mtp.fc", "model.visual*", "re:.*visual.*".
 bool names_unread_part(std::string_view entry);
 
-/// A notice for who writes a checkpoint: quantized `modules` (at least one) of such parts keep their
-/// bytes, and the new config.json has no words for them.
+/// A notice for who writes a checkpoint: quantized `modules` (at least one) of such parts keep
+/// their bytes, and the new config.json has no words for them.
 std::string describe_unread(const std::filesystem::path& model,
                             std::span<const std::string> modules);
 

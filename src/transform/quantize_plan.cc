@@ -400,9 +400,8 @@ class JobPlanner {
   Status add_kept(const FileTensor& tensor) {
     const bool is_float = float_format(tensor.dtype) != Format::kNone;
     if (becomes_f16(tensor) && !is_float) {
-      return tensor_error(
-          "dense.dtype", tensor,
-          fmt::format("expected dtype F16, BF16 or F32, found {}", name(tensor.dtype)));
+      const std::string found(name(tensor.dtype));
+      return tensor_error("dense.dtype", tensor, "expected dtype F16, BF16 or F32, found " + found);
     }
     QuantizeJob job;
     job.tensor = &tensor;
