@@ -160,9 +160,15 @@ TEST_F(SideFiles, may_have_a_flag_that_concerns_mistral_alone) {
   EXPECT_TRUE(is_concerned(Json::object()));
   EXPECT_TRUE(is_concerned({{"model_type", "mistral"}}));
   EXPECT_EQ(ids("ab<|a|>"), "256,258");  // few tokens
-  std::vector<std::string> words = {"ab"};
-  for (int i = 0; i < 100'000; ++i) words.push_back("<" + std::to_string(i) + ">");
-  dir_.write("tokenizer.json", small_tokenizer(words, {"a b"}).dump());
+  // In the text, as objects of JSON that keep their order look through all of it for each key.
+  std::string many = small_tokenizer({"ab"}, {"a b"}).dump();
+  const std::string last = "\"ab\":256";
+  std::string more;
+  for (int i = 0; i < 100'000; ++i) {
+    more += ",\"<" + std::to_string(i) + ">\":" + std::to_string(257 + i);
+  }
+  many.insert(many.find(last) + last.size(), more);
+  dir_.write("tokenizer.json", many);
   EXPECT_EQ(ids("ab"), "tokenizer.unsupported");
   config({{"fix_mistral_regex", false}});
   EXPECT_FALSE(is_concerned({{"model_type", "mistral"}}));
