@@ -20,6 +20,7 @@
 #include "errors.h"
 #include "gil.h"
 #include "json_objects.h"
+#include "models/checkpoint.h"
 #include "session/text_setup.h"
 #include "transform/convert_model.h"
 #include "transform/diff_models.h"
@@ -44,6 +45,11 @@ Result<std::unique_ptr<Executor>> host_of(int threads) {
   return make_host(threads);
 }
 
+/// What the program says of a checkpoint with --json.
+Value checkpoint_of(const std::filesystem::path& path, Executor& pool) {
+  return to_json(summarize(open_checkpoint(path), pool));
+}
+
 /// Calls `write(source, pool, notice)`, which writes the directory `destination` and returns its
 /// report, and adds to the report what the program adds.
 template <typename Write>
@@ -58,8 +64,9 @@ Result<Value> write_model(const std::string& from, const std::string& destinatio
   SUBBYTE_TRY(const auto report,
               write(source, pool, [&](const std::string& line) { notices.push_back(line); }));
   target.keep();
-  Value root = {{"destination", destination}};
-  root.update(to_json(report));
+  Value root = to_json(report);
+  root["destination"] = destination;
+  root["checkpoint"] = checkpoint_of(source, pool);
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
   root["seconds"] = seconds.count();
   root["notices"] = std::move(notices);
@@ -140,7 +147,9 @@ nb::object verify_model(const std::string& name, bool checksums, int threads, nb
     options.progress = watch.as_progress();
     options.backend = backend.get();
     SUBBYTE_TRY(const VerifyReport found, verify(path, options, pool));
-    return to_json(found);
+    Value report = to_json(found);
+    report["checkpoint"] = checkpoint_of(path, pool);
+    return report;
   }));
   return to_object(report);
 }
@@ -157,7 +166,9 @@ nb::object inspect_model(const std::string& name, int threads) {
       const Status tokenizer = check_tokenizer(model_directory(path));
       if (!tokenizer.ok()) inspection.problems.push_back(tokenizer.error().message);
     }
-    return to_json(inspection);
+    Value report = to_json(inspection);
+    report["checkpoint"] = checkpoint_of(path, pool);
+    return report;
   }));
   return to_object(report);
 }
@@ -170,7 +181,10 @@ nb::object diff(const std::string& first_name, const std::string& second_name, i
     SUBBYTE_TRY(const auto host, host_of(threads));
     WatchedExecutor pool(*host, watch);
     SUBBYTE_TRY(const ModelDiff found, diff_models(first, second, pool));
-    return to_json(found);
+    Value report = to_json(found);
+    report["checkpoint"] = checkpoint_of(first, pool);
+    report["second_checkpoint"] = checkpoint_of(second, pool);
+    return report;
   }));
   return to_object(report);
 }
