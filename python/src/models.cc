@@ -147,9 +147,9 @@ nb::object verify_model(const std::string& name, bool checksums, int threads, nb
     options.progress = watch.as_progress();
     options.backend = backend.get();
     SUBBYTE_TRY(const VerifyReport found, verify(path, options, pool));
-    Value report = to_json(found);
-    report["checkpoint"] = checkpoint_of(path, pool);
-    return report;
+    Value said = to_json(found);
+    said["checkpoint"] = checkpoint_of(path, pool);
+    return said;
   }));
   return to_object(report);
 }
@@ -166,9 +166,9 @@ nb::object inspect_model(const std::string& name, int threads) {
       const Status tokenizer = check_tokenizer(model_directory(path));
       if (!tokenizer.ok()) inspection.problems.push_back(tokenizer.error().message);
     }
-    Value report = to_json(inspection);
-    report["checkpoint"] = checkpoint_of(path, pool);
-    return report;
+    Value said = to_json(inspection);
+    said["checkpoint"] = checkpoint_of(path, pool);
+    return said;
   }));
   return to_object(report);
 }
@@ -181,10 +181,10 @@ nb::object diff(const std::string& first_name, const std::string& second_name, i
     SUBBYTE_TRY(const auto host, host_of(threads));
     WatchedExecutor pool(*host, watch);
     SUBBYTE_TRY(const ModelDiff found, diff_models(first, second, pool));
-    Value report = to_json(found);
-    report["checkpoint"] = checkpoint_of(first, pool);
-    report["second_checkpoint"] = checkpoint_of(second, pool);
-    return report;
+    Value said = to_json(found);
+    said["checkpoint"] = checkpoint_of(first, pool);
+    said["second_checkpoint"] = checkpoint_of(second, pool);
+    return said;
   }));
   return to_object(report);
 }
