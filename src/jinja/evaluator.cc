@@ -9,17 +9,8 @@
 #include "jinja/operations.h"
 
 namespace subbyte::jinja {
-namespace {
-
-/// What it takes to see of so many names that they are other ones than `name`.
-std::size_t look_at_names(std::size_t count, std::string_view name) {
-  return count * (1 + name.size() / Meter::kLookBytes);
-}
-
-}  // namespace
-
 const Value* Scope::own(std::string_view name) const {
-  values_.get_allocator().meter()->look_at(look_at_names(values_.size(), name));
+  values_.get_allocator().meter()->compare_names(values_.size(), name);
   for (const auto& [known, value] : values_) {
     if (known == name) return &value;
   }
@@ -267,7 +258,7 @@ Value Evaluator::call_macro(const Node& macro, Scope& scope, const Arguments& ar
 void Evaluator::bind(const Node& macro, const Arguments& arguments, Scope& inner) {
   for (std::size_t i = 0; i < macro.parameters.size(); ++i) {
     const Parameter& parameter = macro.parameters[i];
-    heap_.look_at(look_at_names(arguments.named.size(), parameter.name));
+    heap_.compare_names(arguments.named.size(), parameter.name);
     const auto named = std::ranges::find_if(arguments.named, [&](const auto& argument) {
       return std::string_view(argument.first) == parameter.name;
     });
@@ -298,7 +289,7 @@ void Evaluator::bind_rest(const Node& macro, const Arguments& arguments, Scope& 
   Entries names(heap_);
   const Value* caller = nullptr;
   for (const auto& [name, value] : arguments.named) {
-    heap_.look_at(look_at_names(macro.parameters.size(), name));
+    heap_.compare_names(macro.parameters.size(), name);
     const bool is_parameter = std::ranges::any_of(
         macro.parameters,
         [&](const Parameter& parameter) { return parameter.name == std::string_view(name); });

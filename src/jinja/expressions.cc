@@ -76,7 +76,7 @@ Value Evaluator::evaluate_operation(const Expression& expression, Scope& scope) 
 Value Evaluator::evaluate_name(const Expression& expression, Scope& scope) {
   if (const Value* const found = scope.find(expression.name)) return *found;
   if (Object* const known = global(heap_, expression.name)) return Value(known);
-  return heap_.undefined(fmt::format("{} is undefined", quote_name(expression.name)));
+  return heap_.undefined(fmt::format("{} is undefined", quote_name(expression.name, 60)));
 }
 
 Value Evaluator::evaluate_items(const Expression& expression, Scope& scope) {

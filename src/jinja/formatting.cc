@@ -254,7 +254,7 @@ class BraceFormat {
       : evaluator_(evaluator), format_(format), arguments_(arguments), result_(evaluator.heap()) {}
 
   Value run() {
-    const std::string_view text = format_.scan(evaluator_.heap());
+    const std::string_view text = format_.bytes(evaluator_.heap());
     for (std::size_t at = 0; at < text.size();) {
       const std::size_t mark = text.find_first_of("{}", at);
       result_.append(*format_, at, std::min(mark, text.size()));
@@ -325,7 +325,7 @@ class BraceFormat {
       if (index < arguments_.positional.size()) return arguments_.positional[index];
       refuse(kValue, "there are too few values for a format");
     }
-    evaluator_.heap().look_at(arguments_.named.size() * (1 + name.size() / Meter::kLookBytes));
+    evaluator_.heap().compare_names(arguments_.named.size(), name);
     const auto found = std::ranges::find_if(arguments_.named, [&](const auto& argument) {
       return std::string_view(argument.first) == name;
     });

@@ -6,8 +6,10 @@
 //   - the bytes of a text, the items of a list, the entries of a dict are private, and whoever
 //     wants to look at them hands over the meter, which charges the look before it begins.
 //
-// A step is a bounded amount of work: an operation, a value, or so many bytes, fewer where each
-// character is looked at and more where functions such as memchr and memcpy go over them.
+// A step is a bounded amount of work: an operation, a value, or so many bytes: few where each
+// character is looked up in tables or written by itself, more where it is looked at, and most where
+// functions such as memchr and memcpy go over them. What is begun of so many bytes counts as a
+// whole, so that nothing is free.
 
 #include <algorithm>
 #include <bit>
@@ -15,6 +17,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace subbyte::jinja {
@@ -35,6 +38,7 @@ struct Usage {
 class Meter {
  public:
   // In the time of a step.
+  static constexpr std::size_t kLetterBytes = 4;
   static constexpr std::size_t kLookBytes = 16;
   static constexpr std::size_t kScanBytes = 64;
   static constexpr std::size_t kFillBytes = 256;  // of new memory
@@ -51,8 +55,13 @@ class Meter {
     if (count > steps_left_) refuse_steps();
     steps_left_ -= count;
   }
-  void look_at(std::size_t bytes) { step(bytes / kLookBytes); }
-  void scan(std::size_t bytes) { step(bytes / kScanBytes); }
+  void look_up(std::size_t bytes) { step(steps_of(bytes, kLetterBytes)); }
+  void look_at(std::size_t bytes) { step(steps_of(bytes, kLookBytes)); }
+  void scan(std::size_t bytes) { step(steps_of(bytes, kScanBytes)); }
+  /// Charges what it takes to see of so many names that they are other ones than `name`.
+  void compare_names(std::size_t count, std::string_view name) {
+    look_at(count * (1 + name.size() / kLookBytes));
+  }
   void* allocate(std::size_t bytes);
   void deallocate(void* block, std::size_t bytes) noexcept;
   /// For what will be made of a number of the template: `count` times `size` bytes.
@@ -76,6 +85,9 @@ class Meter {
   static constexpr std::size_t kHeadBytes = 16;  // of a block, before its bytes
   static constexpr int kLeastBits = 4;
 
+  static std::size_t steps_of(std::size_t bytes, std::size_t in_a_step) {
+    return bytes / in_a_step + (bytes % in_a_step != 0 ? 1 : 0);
+  }
   static Size size_of(std::size_t bytes) {
     bytes = std::max<std::size_t>(bytes, 1);
     const int bits = std::max(kLeastBits, static_cast<int>(std::bit_width(bytes - 1)) - 4);

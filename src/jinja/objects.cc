@@ -10,7 +10,7 @@
 namespace subbyte::jinja {
 
 Value* Namespace::find(Meter& meter, std::string_view name) {
-  meter.look_at(values_.size() * (1 + name.size() / Meter::kLookBytes));
+  meter.compare_names(values_.size(), name);
   const auto found = std::ranges::find(
       values_, name, [](const auto& entry) { return std::string_view(entry.first); });
   return found == values_.end() ? nullptr : &found->second;

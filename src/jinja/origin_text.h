@@ -28,6 +28,10 @@ class OriginText {
   /// kInput where any byte is.
   Origin origin() const;
 
+  void reserve(std::size_t num_bytes, std::size_t num_runs) {
+    bytes_.reserve(num_bytes);
+    runs_.reserve(num_runs);
+  }
   void append(std::string_view bytes, Origin origin);
   void append(const OriginText& text) { append(text, 0, text.size()); }
   /// Adds the bytes of `text` from `begin` up to `end`.

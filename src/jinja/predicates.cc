@@ -101,13 +101,13 @@ bool run_divisible(Evaluator& evaluator, const Value& value, const Arguments& ar
 bool run_lower(Evaluator& evaluator, const Value& value, const Arguments& arguments) {
   check_no_arguments(arguments);
   Heap& heap = evaluator.heap();
-  return *answer_of_text("islower", to_text(heap, value).bytes(heap));
+  return *answer_of_text("islower", to_text(heap, value).letters(heap));
 }
 
 bool run_upper(Evaluator& evaluator, const Value& value, const Arguments& arguments) {
   check_no_arguments(arguments);
   Heap& heap = evaluator.heap();
-  return *answer_of_text("isupper", to_text(heap, value).bytes(heap));
+  return *answer_of_text("isupper", to_text(heap, value).letters(heap));
 }
 
 /// Python's `is`: the same object. Values without an identity of their own are compared.

@@ -121,7 +121,7 @@ void write_repr(Writer& writer, const Value& value, int depth) {
   if (const String* const text = value.string()) {
     writer.note(**text);
     if (text->is_markup) writer.add("Markup(");
-    write_quoted(writer, text->bytes(writer.heap()));
+    write_quoted(writer, text->letters(writer.heap()));
     return text->is_markup ? writer.add(")") : void();
   }
   if (value.is_undefined()) return writer.add("Undefined");
@@ -184,7 +184,7 @@ std::string json_float(double value) {
 void write_json_key(Writer& writer, const Value& key, bool ascii) {
   if (const String* const text = key.string()) {
     writer.note(**text);
-    return write_json_text(writer, text->bytes(writer.heap()), ascii);
+    return write_json_text(writer, text->letters(writer.heap()), ascii);
   }
   writer.add("\"");
   if (key.is_none()) {
@@ -211,7 +211,7 @@ class JsonWriter {
     writer_.heap().step();
     if (const String* const text = value.string()) {
       writer_.note(**text);
-      return write_json_text(writer_, text->bytes(writer_.heap()), style_.ascii);
+      return write_json_text(writer_, text->letters(writer_.heap()), style_.ascii);
     }
     if (value.is_none()) return writer_.add("null");
     if (const auto* const is_true = value.as<bool>()) {
@@ -325,7 +325,7 @@ Value to_json(Heap& heap, const Value& value, const JsonStyle& style) {
 
 Value escaped(Heap& heap, const String& text) {
   if (text.is_markup) return Value(text);
-  const std::string_view bytes = text.bytes(heap);
+  const std::string_view bytes = text.letters(heap);
   TextBuilder result(heap);
   std::size_t at = 0;
   for (const Text::Run& run : text->runs()) {

@@ -9,7 +9,7 @@ Search::Search(Meter& meter, std::string_view text, std::string_view pattern)
 
 void Search::find_borders(bool is_back) {
   if (!borders_.empty()) return;
-  borders_.get_allocator().meter()->look_at(pattern_.size());
+  meter().look_at(pattern_.size());
   borders_.reserve(pattern_.size());
   borders_.push_back(0);
   for (std::size_t i = 1; i < pattern_.size(); ++i) {
@@ -18,7 +18,7 @@ void Search::find_borders(bool is_back) {
 }
 
 std::size_t Search::next(std::size_t from) {
-  borders_.get_allocator().meter()->step();  // a place may lie next to the one before
+  meter().step();  // a place may lie next to the one before
   if (text_.size() - from < pattern_.size()) return kNowhere;
   if (pattern_.empty()) return from;
   // Most places are known by their first character to be others, at the speed of memory. Where many
@@ -40,6 +40,7 @@ std::size_t Search::next(std::size_t from) {
   find_borders(false);
   std::size_t matched = 0;
   for (; at < text_.size(); ++at) {
+    charge_walk(at);
     matched = longer(matched, text_[at], false);
     if (matched == pattern_.size()) return at + 1 - matched;
   }
@@ -47,12 +48,13 @@ std::size_t Search::next(std::size_t from) {
 }
 
 std::size_t Search::last(std::size_t end) {
-  borders_.get_allocator().meter()->step();
+  meter().step();
   if (end < pattern_.size()) return kNowhere;
   if (pattern_.empty()) return end;
   find_borders(true);
   std::size_t matched = 0;
   for (std::size_t at = end; at > 0; --at) {
+    charge_walk(at);
     matched = longer(matched, text_[at - 1], true);
     if (matched == pattern_.size()) return at - 1;
   }

@@ -21,6 +21,11 @@ class Search {
   std::size_t last(std::size_t end);
 
  private:
+  Meter& meter() const { return *borders_.get_allocator().meter(); }
+  /// Pays for a walk that looks at each character, while it goes on.
+  void charge_walk(std::size_t at) const {
+    if (at % Meter::kLookBytes == 0) meter().step();
+  }
   /// Makes the table of Knuth, Morris and Pratt: for each length of a beginning of the pattern,
   /// that of the longest shorter beginning with which it ends. last() reads it from its end.
   void find_borders(bool is_back);

@@ -69,6 +69,10 @@ Template& Template::operator=(Template&&) noexcept = default;
 Template::~Template() = default;
 
 Result<Template> Template::compile(std::string_view source, std::string_view where) {
+  if (source.size() > kMaxSourceBytes) {
+    return Error{kLimit, fmt::format("{}: the template has {} bytes, more than {}", where,
+                                     source.size(), kMaxSourceBytes)};
+  }
   if (const auto bad = find_invalid_utf8(source)) {
     return Error{kSyntax, fmt::format("{}: byte {} is no UTF-8", where, *bad)};
   }

@@ -8,6 +8,7 @@
 // A template comes from strangers: it can change nothing outside of its result, and steps, depth,
 // memory and output have limits.
 
+#include <cstddef>
 #include <ctime>
 #include <memory>
 #include <span>
@@ -39,6 +40,9 @@ struct RenderOptions {
 
 class Template {
  public:
+  /// A syntax tree takes up to 200 times the bytes of its source. Known models have 20 KiB.
+  static constexpr std::size_t kMaxSourceBytes = 256 << 10;
+
   /// `where` (a file name) begins all messages. Codes: jinja.syntax, jinja.limit,
   /// jinja.unsupported.
   static Result<Template> compile(std::string_view source, std::string_view where);

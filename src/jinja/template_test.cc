@@ -446,6 +446,28 @@ TEST(Hostile, memory_is_that_which_lives) {
   EXPECT_GE(usage.bytes, 1'000'000);
 }
 
+/// A comment of so many bytes beside the text "x".
+std::string source_of(std::size_t bytes) {
+  return "{#" + std::string(bytes - 5, '-') + "#}x";
+}
+
+TEST(Hostile, sources_have_a_size) {
+  EXPECT_EQ(text_of(render(source_of(Template::kMaxSourceBytes))), "x");
+  EXPECT_EQ(text_of(render(source_of(Template::kMaxSourceBytes + 1))),
+            "chat.jinja: the template has 262145 bytes, more than 262144 [jinja.limit]");
+}
+
+/// Where each byte comes from is part of an output, and takes its room.
+TEST(Hostile, outputs_count_with_their_origins) {
+  constexpr Limits kLimits = {.output_bytes = 100'000};
+  const auto size_of = [&](std::string_view source) {
+    return render(source, {{"x", "b", Origin::kInput}}, kLimits);
+  };
+  EXPECT_EQ(size_of("{{ 'ab' * 40000 }}")->size(), 80'000U);
+  EXPECT_EQ(size_of("{{ ('a' ~ x) * 2000 }}")->size(), 4000U);
+  EXPECT_EQ(size_of("{{ ('a' ~ x) * 40000 }}").error().code, "jinja.limit");
+}
+
 TEST(Hostile, limits_are_refused_by_their_code) {
   for (const char* const source :
        {"{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",

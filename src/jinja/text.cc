@@ -28,7 +28,9 @@ std::size_t Text::byte_of(Meter& meter, std::size_t index) const {
 }
 
 OriginText Text::copy(Meter& meter) const {
+  meter.check_output(size() + runs_.size() * sizeof(Run));
   OriginText result;
+  result.reserve(size(), runs_.size());
   const std::string_view all = scan(meter);
   std::size_t begin = 0;
   for (const Run& run : runs()) {

@@ -45,6 +45,11 @@ class Text {
     meter.look_at(end - begin);
     return std::string_view(bytes_).substr(begin, end - begin);
   }
+  /// The same for what looks up each character in tables, or writes it by itself.
+  std::string_view letters(Meter& meter) const {
+    meter.look_up(size());
+    return bytes_;
+  }
   /// The same for what goes over the bytes without a look at each character.
   std::string_view scan(Meter& meter) const { return scan(meter, 0, size()); }
   std::string_view scan(Meter& meter, std::size_t begin, std::size_t end) const {

@@ -37,8 +37,7 @@ Value run_title(Evaluator& evaluator, const Value& value, const Arguments& argum
   const Bound bound("title", arguments, {}, 0);
   Heap& heap = evaluator.heap();
   const String text = to_text(heap, value);
-  const std::string_view bytes = text.bytes(heap);
-  heap.look_at(bytes.size());  // once more: characters are looked up in tables
+  const std::string_view bytes = text.letters(heap);
   TextBuilder result(heap);
   bool inside = false;
   std::size_t at = 0;
@@ -154,7 +153,7 @@ Value run_truncate(Evaluator& evaluator, const Value& value, const Arguments& ar
 Value run_wordcount(Evaluator& evaluator, const Value& value, const Arguments& arguments) {
   const Bound bound("wordcount", arguments, {}, 0);
   const String held = to_text(evaluator.heap(), value);
-  const std::string_view text = held.bytes(evaluator.heap());
+  const std::string_view text = held.letters(evaluator.heap());
   int64_t count = 0;
   bool inside = false;
   for (std::size_t at = 0; at < text.size();) {
@@ -192,7 +191,7 @@ Value run_urlencode(Evaluator& evaluator, const Value& value, const Arguments& a
   Heap& heap = evaluator.heap();
   const String text = to_text(heap, value);
   TextBuilder result(heap);
-  for (const char c : text.bytes(heap)) {
+  for (const char c : text.letters(heap)) {
     constexpr std::string_view kDigits = "0123456789ABCDEF";
     const auto code = static_cast<unsigned char>(c);
     const char quoted[] = {'%', kDigits[code >> 4], kDigits[code & 15]};

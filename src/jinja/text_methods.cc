@@ -251,7 +251,7 @@ Value expandtabs(Heap& heap, const String& self, const Arguments& arguments) {
   constexpr std::string_view kNames[] = {"tabsize"};
   const Bound bound("expandtabs", arguments, kNames, 0);
   const int64_t size = bound.integer(0, 8);
-  const std::string_view text = self.bytes(heap);
+  const std::string_view text = self.letters(heap);
   TextBuilder result(heap);
   int64_t column = 0;  // of what is made, which is bounded
   for (std::size_t at = 0; at < text.size();) {
@@ -305,7 +305,7 @@ Value call_text_method(Evaluator& evaluator, const String& self, std::string_vie
     const Bound bound(name, arguments, {}, 0);
     return with_letters(heap, self, name);
   }
-  if (const auto answer = answer_of_text(name, self.bytes(heap))) {
+  if (const auto answer = answer_of_text(name, self.letters(heap))) {
     const Bound bound(name, arguments, {}, 0);
     return Value(*answer);
   }

@@ -90,13 +90,13 @@ Range without_break(std::string_view text, Range line) {
 }
 
 Value stripped(Heap& heap, const String& text, const String* set, bool left, bool right) {
-  const std::string_view bytes = text.bytes(heap);
   Range range = {0, 0};
   if (set == nullptr) {
-    range = stripped(bytes, left, right);
+    range = stripped(text.bytes(heap), left, right);
   } else {
-    const CharacterSet drops(heap, set->bytes(heap));
-    range = stripped_by(bytes, left, right, [&](char32_t c) { return drops.contains(c); });
+    const CharacterSet drops(heap, set->letters(heap));
+    range =
+        stripped_by(text.letters(heap), left, right, [&](char32_t c) { return drops.contains(c); });
   }
   return heap.part(text, range.begin, range.end);
 }
@@ -151,8 +151,7 @@ bool changes_letters(std::string_view method) {
 }
 
 Value with_letters(Heap& heap, const String& text, std::string_view method) {
-  const std::string_view bytes = text.bytes(heap);
-  heap.look_at(bytes.size());  // once more: characters are looked up in tables
+  const std::string_view bytes = text.letters(heap);
   Recasing recasing(method);
   TextBuilder result(heap);
   result.reserve(bytes.size());

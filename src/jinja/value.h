@@ -38,6 +38,7 @@ struct String {
   const Text* operator->() const { return text.get(); }
   const Text& operator*() const { return *text; }
   std::string_view bytes(Meter& meter) const { return text->bytes(meter); }
+  std::string_view letters(Meter& meter) const { return text->letters(meter); }
   std::string_view scan(Meter& meter) const { return text->scan(meter); }
 };
 /// An integer of more than 64 bits: printed and compared, and refused by what computes.
@@ -171,6 +172,7 @@ class Iterator {
   }
   /// All that are left, which are none then.
   Values take(Meter& meter) {
+    meter.step(items_.size() - next_);
     Values rest(items_.begin() + static_cast<std::ptrdiff_t>(next_), items_.end(), meter);
     next_ = items_.size();
     return rest;

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <ctime>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -102,6 +103,25 @@ TEST(Template, sees_no_content_beside_calls_where_it_is_null) {
 }
 
 /// The demo model has none: what is printed are the tokens that an answer begins with.
+/// The time here, which stands between those before and after; or the time that is asked for.
+TEST(Template, sees_the_time) {
+  const std::string source = "{{ strftime_now('%Y-%m-%d %H:%M:%S') }}";
+  const std::string messages = R"([{"role": "user", "content": "q"}])";
+  const auto here = [] {
+    const std::time_t seconds = std::time(nullptr);
+    char text[20];
+    std::strftime(text, sizeof(text), "%Y-%m-%d %H:%M:%S", std::localtime(&seconds));
+    return std::string(text);
+  };
+  const std::string before = here();
+  const std::string seen = render(source, messages).out;
+  const std::string after = here();
+  EXPECT_LE(before, seen);
+  EXPECT_LE(seen, after);
+  EXPECT_EQ(render(source, messages, {"--now", "2025-08-05T13:30:07"}).out, "2025-08-05 13:30:07");
+  EXPECT_EQ(render(source, messages, {"--now", "2025-08-05"}).out, "2025-08-05 00:00:00");
+}
+
 TEST(Template, that_is_not_there_is_the_format_of_the_family) {
   const std::string model =
       (std::filesystem::path(SUBBYTE_TEST_DATA) / "../../demo/model").string();

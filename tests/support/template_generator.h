@@ -58,15 +58,17 @@ inline constexpr Construct<NodeKind> kStatements[] = {
     {NodeKind::kFilterBlock, "{% filter upper %}{{ a }}{% endfilter %}"},
     {NodeKind::kWith, "{% with w = a %}{% endwith %}"},
     {NodeKind::kScope, "{% generation %}{{ a }}{% endgeneration %}"},
+    {NodeKind::kScope, "SCOPES"},
     {NodeKind::kBreak, "{% break %}"},
     {NodeKind::kContinue, "{% continue %}"}};
 
 // N is the size, an even number; x is a value of the input.
-inline constexpr std::string_view kTexts[] = {
-    "'a' * N",       "'ab' * N",  "'\\u00e4' * N", "'a\\n' * N", "' ' * N",
-    "'a b ' * N",    "'9' * N",   "'<b>' * N",     "'%s' * N",   "'{}' * N",
-    "'a' * N ~ 'b'", "'\\t' * N", "('a' ~ x) * N", "'a.' * N",   "'%.300f'",
-    "'a'",           "''"};
+inline constexpr std::string_view kTexts[] = {"'a' * N",    "'ab' * N",      "'\\u00e4' * N",
+                                              "'a\\n' * N", "' ' * N",       "'a b ' * N",
+                                              "'9' * N",    "'<b>' * N",     "'%s' * N",
+                                              "'{}' * N",   "'a' * N ~ 'b'", "'a' * N * 2 ~ 'c'",
+                                              "'\\t' * N",  "('a' ~ x) * N", "'a.' * N",
+                                              "'%.300f'",   "'a'",           "''"};
 inline constexpr std::string_view kLists[] = {"[1] * N",
                                               "['a' * 9] * N",
                                               "range([N, 90000]|min)|list",
@@ -87,6 +89,22 @@ inline constexpr std::string_view kOthers[] = {
     "range", "joiner()", "cycler(1, 2)", "([1] * N)|map('string')",
     "x",     "m"};
 
+/// A name of the outermost of many scopes, each with names of its own, and one that is nowhere.
+inline std::string many_scopes() {
+  constexpr int kScopes = 80;
+  constexpr int kNames = 15;
+  std::string begin;
+  std::string end;
+  for (int i = 0; i < kScopes; ++i) {
+    for (int k = 0; k < kNames; ++k)
+      begin += (k == 0 ? "{% with v" : ", v") + std::to_string(k) + "=1";
+    begin += " %}";
+    end += "{% endwith %}";
+  }
+  return begin + "{% for k in range(50) %}{% set z = a %}{% set z = " + std::string(250, 'v') +
+         " %}{% endfor %}" + end;
+}
+
 class TemplateGenerator {
  public:
   explicit TemplateGenerator(uint64_t seed) : random_(seed) {
@@ -95,6 +113,7 @@ class TemplateGenerator {
     for (const auto& made : kStatements) {
       operations_.push_back(
           {"statement " + std::string(made.source), std::string(made.source), ""});
+      replace(operations_.back().source, "SCOPES", many_scopes());
     }
     for (const std::string_view name : filter_names()) {
       operations_.push_back(
