@@ -115,7 +115,13 @@ run_gpu_tests() {
     count_gpu_tests "$logs/$i" "$status"
   done
   rm -r "$logs"
+  say_counts
   if ((num_passed + num_failed + num_skipped == 0)); then die "no test of $program was chosen"; fi
+}
+
+# A run that is cut off has shown what it did.
+say_counts() {
+  echo "   so far $num_passed passed, $num_failed failed, $num_skipped skipped" >&2
 }
 
 # What this machine lacks for the tests that were skipped, each with their number.
@@ -156,6 +162,7 @@ sanitize_gpu_tests() {
     # Not every tool turns what it finds into the status.
     if ((status == 0)) && ! grep -q 'SUMMARY: 0 ' "$log"; then status=9; fi
     count_gpu_tests "$log" "$status"
+    say_counts
   done
   rm "$log"
 }

@@ -168,9 +168,16 @@ class NearestScales(TorchTest):
                     for shape in ((1,), (33,), (40, 33), (300, 256)):
                         with self.subTest(k=k, dtype=dtype, shape=shape):
                             w = some_numbers(*shape).to(dtype)
-                            w.view(-1)[::100] = 40  # beyond the range, where the encoders differ
+                            w.view(-1)[::100] = 31.6  # where the encoders differ
                             self.assert_same_as_the_cpu(ops.quantize_kbit, w, book, k,
                                                         nearest_scales=True)
+
+    def test_refuses_what_no_scale_holds(self):
+        book = torch.linspace(-1, 1, 8)
+        for size, code in ((32.0, "quantize.scale_overflow"), (1e-30, "quantize.loss")):
+            for w in (torch.full((64,), size), torch.full((64,), size).cuda()):
+                self.assert_refused(code, ops.quantize_kbit, w, book.to(w.device), 3,
+                                    nearest_scales=True)
 
     def test_graphs(self):
         w, book = torch.randn(40, 64).cuda(), torch.linspace(-1, 1, 8).cuda()
@@ -190,9 +197,9 @@ class Repacking(TorchTest):
                                                 bits)
                 columns = torch.randint(-2**31, 2**31 - 1, (k, n * bits // 32), dtype=torch.int32)
                 self.assert_same_as_the_cpu(ops.awq_marlin_repack, columns, k, n, bits)
-        for wrong in (-1, int(order[5]), k):
+        for wrong, column in ((-1, 3), (int(order[5]), 5), (k, 3)):
             order[3] = wrong
-            self.assert_refused(f"perm: expected every input once, found {wrong} at column 3",
+            self.assert_refused(f"perm: expected every input once, found {wrong} at column {column}",
                                 ops.gptq_marlin_repack.perm, words.cuda(), order.cuda(), k, n, 8)
 
     def test_aten(self):
