@@ -191,9 +191,9 @@ class Kbit(TorchTest):
             self.assert_product(y, x, exact)
 
     def test_the_encoder_of_scales_is_chosen_by_a_flag(self):
-        """1.97 becomes 1.9375 and 40 becomes 20 there, where the nearest are 2 and 31."""
+        """1.97 becomes 1.9375 there, where the nearest is 2; 40 would become 20."""
         book = torch.linspace(-1, 1, 16)
-        for largest, theirs, nearest in ((1.97, 1.9375, 2.0), (40.0, 20.0, 31.0), (1.5, 1.5, 1.5)):
+        for largest, theirs, nearest in ((1.97, 1.9375, 2.0), (31.6, 31.0, 31.0), (1.5, 1.5, 1.5)):
             a = torch.randn(32).clamp(-1, 1) * largest
             a[7] = largest
             for flag, want in ((False, theirs), (True, nearest)):
@@ -206,6 +206,10 @@ class Kbit(TorchTest):
                     self.assertTrue(torch.allclose((back - a).abs(), off, atol=1e-6))
         self.assertTrue(torch.equal(ops.quantize_kbit(a, book, 4)[0],
                                     ops.quantize_kbit(a, book, 4, nearest_scales=False)[0]))
+        a[7] = 40
+        for flag in (False, True):
+            self.assert_refused("expected numbers below 32", ops.quantize_kbit, a, book, 4,
+                                nearest_scales=flag)
 
     def test_vectors(self):
         for p in (2, 4):

@@ -184,6 +184,28 @@ class Linear(TorchTest):
                 found = subbyte.torch.dequantize(weight).double()
                 self.assertTrue(torch.allclose(found, exact, rtol=0, atol=1e-6))
 
+    def test_offsets_follow_the_order_of_inputs_where_the_matrix_is_a_copy(self):
+        """Groups that no kernel reads become f32 in the order of x; offsets are of groups still."""
+        for kind, cols, group in (("i4", 60, 12), ("i3", 42, 14), ("i4", 21, 7), ("i7", 72, 24)):
+            packed = subbyte.torch.quantize(torch.randn(16, cols), kind, group)
+            z, order = torch.randn(16, cols // group), torch.randperm(cols, dtype=torch.int32)
+            words = packed.format.replace("scale f16", "scale f16 offset f32")
+            weight = packed._replace(zeros=z, format=words, input_order=order)
+            parts = (subbyte.torch.dequantize(packed).double(),
+                     z.double().repeat_interleave(group, 1))
+            exact, size = (torch.empty(16, cols, dtype=torch.float64).index_copy_(
+                1, order.long(), of) for of in (sum(parts), sum(part.abs() for part in parts)))
+            for rows in (1, 5, 40):  # few rows have their offsets added by the same thread
+                with self.subTest(kind=kind, cols=cols, rows=rows):
+                    x = torch.randn(rows, cols)
+                    self.assert_product(subbyte.torch.linear(x, weight), x, exact, terms=size)
+                    x[0, 9] = float("inf")  # computed by the definition of a product
+                    y = subbyte.torch.linear(x, weight)
+                    self.assertTrue(torch.equal(y[0], x[0] @ exact.T.float()))
+                    self.assert_product(y[1:], x[1:], exact, terms=size)
+            found = subbyte.torch.dequantize(weight).double()
+            self.assertTrue(torch.allclose(found, exact, rtol=0, atol=1e-6))
+
     def test_act_order_and_codebook(self):
         order = torch.randperm(64, dtype=torch.int32)
         packed = subbyte.torch.quantize(torch.randn(8, 64), "u4", 32)
