@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -29,6 +30,9 @@ MODELS = ("qwen3-awq", "qwen3-gptq-v1", "qwen3-gptq-act-order", "gptqmodel-2-bit
           "llmcompressor-nvfp4", "llmcompressor-mxfp4", "modelopt-nvfp4",
           "bitsandbytes-nf4-double", "qwen3-fp8-blocks", "qwen3-fp8-tensors", "qwen3-fp8-nvfp4")
 EXPERTS = ("autoawq-qwen3-moe", "llmcompressor-qwen3-moe", "qwen3-moe-fp8", "gpt-oss-mxfp4")
+# Layers with a state, as modules that only their classes have, and in a mixture of experts.
+DELTA_NETS = ("qwen3_5-awq", "qwen3_5-int4", "qwen3_5-fp8", "qwen3_5-fp8-nvfp4")
+DELTA_NET_EXPERTS = ("qwen3_5-moe-awq", "qwen3_5-moe-fp8", "qwen3_5-moe-fp8-nvfp4")
 # One of each method that a configuration may name.
 METHODS = ("qwen3-awq", "qwen3-gptq-act-order", "llmcompressor-w4a16-asym",
            "bitsandbytes-nf4-double", "llmcompressor-nvfp4", "modelopt-nvfp4",
@@ -40,9 +44,7 @@ def tolerance(config, reference: torch.Tensor) -> float:
     """The bound of tests/support/golden_bound.h, which derives it."""
     tokens = reference.shape[0]
     experts = getattr(config, "num_experts", None) or getattr(config, "num_local_experts", None)
-    inner = config.intermediate_size
-    if experts and hasattr(config, "moe_intermediate_size"):
-        inner = config.moe_intermediate_size
+    inner = experts and getattr(config, "moe_intermediate_size", None) or config.intermediate_size
     heads = config.num_attention_heads * config.head_dim
     terms = config.num_hidden_layers * (2 * config.hidden_size + inner + config.head_dim + tokens +
                                         heads) + config.hidden_size
@@ -74,14 +76,33 @@ class Models(unittest.TestCase):
             self.assertLessEqual(worst, tolerance(model.config, want), f"{name}, prompt {i}")
 
     def test_logits_are_those_of_the_reference(self):
-        for name in (*MODELS, *EXPERTS):
+        for name in (*MODELS, *EXPERTS, *DELTA_NETS, *DELTA_NET_EXPERTS):
             with self.subTest(name=name):
                 model = load(name)
                 kind = subbyte.transformers.SubbyteLinear
-                if name in EXPERTS:
+                if name in (*EXPERTS, *DELTA_NET_EXPERTS):
                     kind = subbyte.transformers.SubbyteExperts
                 self.assertGreater(count(model, kind), 0)
                 self.check_logits(name, model)
+
+    def test_a_wrapped_model_is_what_the_program_computes(self):
+        """The class for the text alone, and the one that sees, too."""
+        ids = [3, 17, 9, 44, 5, 100, 23]
+        with tempfile.TemporaryDirectory() as folder:
+            path, logits = Path(folder) / "awq", Path(folder) / "logits.safetensors"
+            subbyte.quantize(GOLDENS / "qwen3_5-wrapped-bf16", path, format="awq")
+            subprocess.run([sys.executable, "-m", "subbyte", "logits", path, "--device", "cpu",
+                            "--ids", ",".join(map(str, ids)), "-o", logits], check=True)
+            want = load_file(logits)["logits"]
+            for model_class in (transformers.AutoModelForCausalLM,
+                                transformers.AutoModelForImageTextToText):
+                model = subbyte.transformers.load(path, model_class=model_class,
+                                                  dtype=torch.float32, attn_implementation="eager")
+                self.assertEqual(count(model, subbyte.transformers.SubbyteLinear), 25)
+                with torch.inference_mode():
+                    found = model(torch.tensor([ids])).logits[0]
+                worst = (found - want).abs().max().item()
+                self.assertLessEqual(worst, tolerance(model.config.get_text_config(), want))
 
     def test_from_pretrained_takes_the_configuration(self):
         path = GOLDENS / "qwen3-awq"
@@ -127,7 +148,7 @@ class Models(unittest.TestCase):
             self.assertGreater(torch._dynamo.utils.counters["stats"]["unique_graphs"], 0)
 
     def test_generates_with_each_method(self):
-        for name in METHODS:
+        for name in (*METHODS, *DELTA_NETS[:1], *DELTA_NET_EXPERTS[:1]):
             with self.subTest(name=name):
                 model = load(name)
                 reference = load_file(GOLDENS / name / "reference.safetensors")
@@ -152,9 +173,11 @@ class Models(unittest.TestCase):
                 self.assertLessEqual(worst, tolerance(model.config, want))
 
     def test_saves_the_original_form(self):
-        for name in METHODS:
+        for name in (*METHODS, "qwen3_5-awq", "qwen3_5-moe-fp8"):
             with self.subTest(name=name), tempfile.TemporaryDirectory() as folder:
-                subbyte.transformers.load(GOLDENS / name).save_pretrained(folder)
+                # A_log of a delta net is f32, which transformers rounds to the config's type.
+                dtype = {"dtype": torch.float32} if name.startswith("qwen3_5") else {}
+                subbyte.transformers.load(GOLDENS / name, **dtype).save_pretrained(folder)
                 want, found = (subbyte.open_checkpoint(p) for p in (GOLDENS / name, folder))
                 self.assertEqual(set(found), set(want))
                 for tensor in {t for m in want if want.describe(m)["kind"] != "dense"
