@@ -1,0 +1,38 @@
+#!/usr/bin/env python3
+"""What users have, beside what was written down in tests/users/kept/: README.md there.
+
+    tests/users/users.py --build build/ci            says what differs, and fails then
+    tests/users/users.py --build build/ci --write    writes it anew
+    tests/users/users.py PART...                     of these parts alone
+"""
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from pathlib import Path
+
+import kept
+
+PARTS = ["c_header"]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(PARTS))
+    parser.add_argument("--build", type=Path, default=kept.ROOT / "build/ci")
+    parser.add_argument("--write", action="store_true")
+    arguments = parser.parse_args()
+    differ = ""
+    for part in arguments.parts or PARTS:
+        texts = importlib.import_module(part).texts(arguments.build.resolve())
+        if arguments.write:
+            kept.write(texts)
+        else:
+            differ += kept.differences(texts)
+    print(differ, file=sys.stderr, end="\n" if differ else "")
+    return 1 if differ else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
