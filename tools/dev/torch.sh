@@ -52,6 +52,7 @@ torch_test() {
   if has_python_package "$python" nanobind; then module=ON targets+=(subbyte_python); fi
   need_packages "${build_packages[@]}"
   step "configure build/torch" cmake --preset release -B build/torch -DSUBBYTE_BUILD_TORCH=ON \
+    -DSUBBYTE_UNITY=ON -DSUBBYTE_ISAS=runnable \
     -DSUBBYTE_CUDA="$cuda" -DSUBBYTE_BUILD_TESTS=OFF -DSUBBYTE_BUILD_PROGRAM=OFF \
     -DSUBBYTE_BUILD_PYTHON="$module" -DPython_EXECUTABLE="$python"
   step "build build/torch" cmake --build build/torch --parallel "$(nproc)" --target "${targets[@]}"

@@ -199,7 +199,8 @@ class Repacking(TorchTest):
                 self.assert_same_as_the_cpu(ops.awq_marlin_repack, columns, k, n, bits)
         for wrong, column in ((-1, 3), (int(order[5]), 5), (k, 3)):
             order[3] = wrong
-            self.assert_refused(f"perm: expected every input once, found {wrong} at column {column}",
+            expected = f"perm: expected every input once, found {wrong} at column {column}"
+            self.assert_refused(expected,
                                 ops.gptq_marlin_repack.perm, words.cuda(), order.cuda(), k, n, 8)
 
     def test_aten(self):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import subprocess
@@ -21,6 +22,7 @@ from subbyte.transformers._quantizer import gate_of
 
 sys.path.append(str(Path(__file__).parents[1]))
 import kbit_model  # noqa: E402
+import test_manual  # noqa: E402
 
 GOLDENS = Path(__file__).parents[4] / "tests" / "data" / "goldens"
 # One of each way in which weights are stored, and experts of each.
@@ -117,6 +119,14 @@ class Models(unittest.TestCase):
         types = [t.dtype for t in linear.weight if isinstance(t, torch.Tensor)]
         linear.to(torch.bfloat16)  # what packed weights are made of is no number of the model
         self.assertEqual([t.dtype for t in linear.weight if isinstance(t, torch.Tensor)], types)
+
+    def test_blocks_of_the_manual_run(self):
+        with contextlib.chdir(test_manual.PAGE.parents[1]):
+            names = test_manual.run_blocks()
+        self.assertEqual(tuple(names["x_q"].shape), (128, 256))
+        prompt = names["tokenizer"]("The moor").input_ids
+        self.assertEqual(names["tokens"][0, :len(prompt)].tolist(), prompt)
+        self.assertGreater(count(names["model"], subbyte.transformers.SubbyteLinear), 0)
 
     def test_experts_one_by_one_are_the_same(self):
         for name in EXPERTS:
