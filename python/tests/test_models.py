@@ -106,16 +106,19 @@ def test_verify_finds_what_is_damaged(dense: Path, tmp_path: Path) -> None:
     assert any("NaN" in finding["found"] for finding in damaged["findings"])
 
 
-def test_texts_choose_the_bits_as_in_the_program(dense: Path, tmp_path: Path) -> None:
+def test_texts_choose_the_bits_as_in_the_program(tmp_path: Path) -> None:
+    model = tmp_path / "model"  # a small one: the texts run through it for each matrix and width
+    subprocess.run([sys.executable, "-m", "subbyte", "synth", model, "--arch", "llama", "--shape",
+                    "tiny", "--format", "bf16"], check=True, capture_output=True, timeout=60)
     texts = ["The moor was silent.", "Mr. Sherlock Holmes rose from his chair."]
-    options = {"format": "gptq", "bits": 3.5, "group_size": 64}
-    report = subbyte.quantize(dense, tmp_path / "here", **options, texts=texts)
+    options = {"format": "gptq", "bits": 3.5, "group_size": 32}
+    report = subbyte.quantize(model, tmp_path / "here", **options, texts=texts)
     (tmp_path / "text").write_text("\n".join(texts))
-    there = program("quantize", dense, tmp_path / "there", "--format", "gptq", "--bits", 3.5,
-                    "--group-size", 64, "--text", tmp_path / "text")
+    there = program("quantize", model, tmp_path / "there", "--format", "gptq", "--bits", 3.5,
+                    "--group-size", 32, "--text", tmp_path / "text")
     assert report["bits_per_weight"] == there["bits_per_weight"]
     assert subbyte.diff(tmp_path / "here", tmp_path / "there")["verdict"] == "same_bytes"
-    subbyte.quantize(dense, tmp_path / "blind", **options)
+    subbyte.quantize(model, tmp_path / "blind", **options)
     assert subbyte.diff(tmp_path / "here", tmp_path / "blind")["verdict"] == "different"
 
 
