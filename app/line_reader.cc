@@ -1,7 +1,4 @@
 #include "app/line_reader.h"
-#include "app/output.h"
-
-#include <histedit.h>
 
 #include <algorithm>
 #include <clocale>
@@ -11,6 +8,8 @@
 #include <iostream>
 #include <string_view>
 
+#include "app/libedit.h"
+#include "app/output.h"
 #include "app/terminal.h"
 
 namespace subbyte::app {
@@ -34,43 +33,46 @@ class LineReader::Editor {
   Editor(std::string note, std::vector<std::string> words)
       : note_(std::move(note)), words_(std::move(words)) {
     choose_encoding();
-    edit_ = el_init("subbyte", stdin, stderr, stderr);
-    history_ = history_init();
+    edit_ = libedit()->el_init("subbyte", stdin, stderr, stderr);
+    history_ = libedit()->history_init();
     HistEvent event;
-    history(history_, &event, H_SETSIZE, kHistoryLines);
-    history(history_, &event, H_SETUNIQUE, 1);
-    el_set(edit_, EL_CLIENTDATA, this);
-    el_set(edit_, EL_PROMPT_ESC, prompt_of, kLiteral);
-    el_set(edit_, EL_EDITOR, "emacs");
-    el_set(edit_, EL_HIST, history, history_);
-    el_set(edit_, EL_SIGNAL, 1);
-    el_set(edit_, EL_ADDFN, "abandon-line", "Begin the line anew", abandon_line);
-    el_set(edit_, EL_ADDFN, "paste", "Insert what is pasted", paste);
-    el_set(edit_, EL_ADDFN, "complete-word", "Complete the word", complete);
-    el_set(edit_, EL_ADDFN, "suspend", "Suspend the program", suspend);
-    el_set(edit_, EL_SETTY, "-d", "-isig", nullptr);  // Ctrl-C is a key while a line is typed
-    el_set(edit_, EL_BIND, "^C", "abandon-line", nullptr);
-    el_set(edit_, EL_BIND, "^Z", "suspend", nullptr);
-    el_set(edit_, EL_BIND, "\\e[200~", "paste", nullptr);
-    el_set(edit_, EL_BIND, "^I", "complete-word", nullptr);
-    el_set(edit_, EL_BIND, "^R", "em-inc-search-prev", nullptr);
-    el_set(edit_, EL_BIND, "\\e[3~", "ed-delete-next-char", nullptr);
-    el_set(edit_, EL_BIND, "\\e[H", "ed-move-to-beg", nullptr);
-    el_set(edit_, EL_BIND, "\\e[F", "ed-move-to-end", nullptr);
+    libedit()->history(history_, &event, H_SETSIZE, kHistoryLines);
+    libedit()->history(history_, &event, H_SETUNIQUE, 1);
+    libedit()->el_set(edit_, EL_CLIENTDATA, this);
+    libedit()->el_set(edit_, EL_PROMPT_ESC, prompt_of, kLiteral);
+    libedit()->el_set(edit_, EL_EDITOR, "emacs");
+    libedit()->el_set(edit_, EL_HIST, libedit()->history, history_);
+    libedit()->el_set(edit_, EL_SIGNAL, 1);
+    libedit()->el_set(edit_, EL_ADDFN, "abandon-line", "Begin the line anew", abandon_line);
+    libedit()->el_set(edit_, EL_ADDFN, "paste", "Insert what is pasted", paste);
+    libedit()->el_set(edit_, EL_ADDFN, "complete-word", "Complete the word", complete);
+    libedit()->el_set(edit_, EL_ADDFN, "suspend", "Suspend the program", suspend);
+    // Ctrl-C is a key while a line is typed.
+    libedit()->el_set(edit_, EL_SETTY, "-d", "-isig", nullptr);
+    libedit()->el_set(edit_, EL_BIND, "^C", "abandon-line", nullptr);
+    libedit()->el_set(edit_, EL_BIND, "^Z", "suspend", nullptr);
+    libedit()->el_set(edit_, EL_BIND, "\\e[200~", "paste", nullptr);
+    libedit()->el_set(edit_, EL_BIND, "^I", "complete-word", nullptr);
+    libedit()->el_set(edit_, EL_BIND, "^R", "em-inc-search-prev", nullptr);
+    libedit()->el_set(edit_, EL_BIND, "\\e[3~", "ed-delete-next-char", nullptr);
+    libedit()->el_set(edit_, EL_BIND, "\\e[H", "ed-move-to-beg", nullptr);
+    libedit()->el_set(edit_, EL_BIND, "\\e[F", "ed-move-to-end", nullptr);
   }
   Editor(const Editor&) = delete;
   Editor& operator=(const Editor&) = delete;
   ~Editor() {
-    history_end(history_);
-    el_end(edit_);
+    libedit()->history_end(history_);
+    libedit()->el_end(edit_);
   }
 
   std::optional<std::string> read(const std::string& prompt) {
     prompt_ = literal(Style::kGood, prompt);
-    el_set(edit_, EL_PREP_TERM, 1);  // before the prompt: what is typed from then on is edited
-    print(stderr, "\033[?2004h");    // what is pasted comes between "ESC [200~" and "ESC [201~"
+    // Before the prompt: what is typed from then on is edited, and what is pasted comes between
+    // "ESC [200~" and "ESC [201~".
+    libedit()->el_set(edit_, EL_PREP_TERM, 1);
+    print(stderr, "\033[?2004h");
     int length = 0;
-    const char* line = el_gets(edit_, &length);
+    const char* line = libedit()->el_gets(edit_, &length);
     print(stderr, "\033[?2004l");
     if (line == nullptr || length <= 0) {
       print(stderr, "\n");
@@ -79,7 +81,7 @@ class LineReader::Editor {
     std::string text(line, static_cast<std::size_t>(length));
     if (text.find_first_not_of(" \r\n") != std::string::npos) {
       HistEvent event;
-      history(history_, &event, H_ENTER, text.c_str());
+      libedit()->history(history_, &event, H_ENTER, text.c_str());
     }
     return text;
   }
@@ -87,7 +89,7 @@ class LineReader::Editor {
  private:
   static Editor& of(EditLine* edit) {
     void* self = nullptr;
-    el_get(edit, EL_CLIENTDATA, &self);
+    libedit()->el_get(edit, EL_CLIENTDATA, &self);
     return *static_cast<Editor*>(self);
   }
 
@@ -106,17 +108,17 @@ class LineReader::Editor {
     constexpr std::wstring_view kEnd = L"\033[201~";
     std::wstring text;
     wchar_t c = 0;
-    while (!text.ends_with(kEnd) && el_wgetc(edit, &c) == 1) text += c;
+    while (!text.ends_with(kEnd) && libedit()->el_wgetc(edit, &c) == 1) text += c;
     if (text.ends_with(kEnd)) text.resize(text.size() - kEnd.size());
     std::ranges::replace(text, L'\r', L'\n');
     text.resize(text.find_last_not_of(L'\n') + 1);
     std::erase_if(text, [](wchar_t each) { return each < L' ' && each != L'\n' && each != L'\t'; });
-    return el_winsertstr(edit, text.c_str()) == 0 ? CC_REFRESH : CC_ERROR;
+    return libedit()->el_winsertstr(edit, text.c_str()) == 0 ? CC_REFRESH : CC_ERROR;
   }
 
   /// Completes the first word of the line as far as it is clear.
   static unsigned char complete(EditLine* edit, int) {
-    const LineInfo* line = el_line(edit);
+    const LineInfo* line = libedit()->el_line(edit);
     const std::string_view typed(line->buffer,
                                  static_cast<std::size_t>(line->cursor - line->buffer));
     std::string common;
@@ -129,14 +131,15 @@ class LineReader::Editor {
       common.erase(different, common.end());
     }
     if (!found || common.size() == typed.size()) return CC_REFRESH_BEEP;
-    return el_insertstr(edit, common.c_str() + typed.size()) == 0 ? CC_REFRESH : CC_ERROR;
+    return libedit()->el_insertstr(edit, common.c_str() + typed.size()) == 0 ? CC_REFRESH
+                                                                             : CC_ERROR;
   }
 
   static unsigned char abandon_line(EditLine* edit, int) {
-    const LineInfo* line = el_line(edit);
+    const LineInfo* line = libedit()->el_line(edit);
     const bool empty = line->lastchar == line->buffer;
-    el_cursor(edit, static_cast<int>(line->lastchar - line->cursor));
-    el_deletestr(edit, static_cast<int>(line->lastchar - line->buffer));
+    libedit()->el_cursor(edit, static_cast<int>(line->lastchar - line->cursor));
+    libedit()->el_deletestr(edit, static_cast<int>(line->lastchar - line->buffer));
     print(stderr, empty ? "\n" + of(edit).note_ + "\n" : "^C\n");
     return CC_REDISPLAY;
   }
@@ -155,7 +158,7 @@ class LineReader::Editor {
 
 LineReader::LineReader(std::string note, std::vector<std::string> words)
     : interactive_(is_terminal(stdin)) {
-  if (interactive_ && moves_cursor()) {
+  if (interactive_ && moves_cursor() && libedit() != nullptr) {
     editor_ = std::make_unique<Editor>(std::move(note), std::move(words));
   }
 }

@@ -205,6 +205,17 @@ TEST_F(Chat, a_dumb_terminal_gets_plain_lines) {
   EXPECT_EQ(answer.find('\x1b'), std::string::npos) << answer;
 }
 
+TEST_F(Chat, without_libedit_lines_are_read_as_they_come) {
+  TempDir folder;
+  for (const char* name : {"libedit.so.2", "libedit.so.0"}) folder.write(name, "no library");
+  Terminal terminal(command({"-n", "2"}), {{"LD_LIBRARY_PATH", folder.path().string()}});
+  terminal.read_until(
+      "\n> ");  // with libedit the terminal is told first how to mark what is pasted
+  terminal.type("Hello\n");
+  const std::string answer = terminal.read_until("as -n says)");
+  EXPECT_EQ(answer.find('\x1b'), std::string::npos) << answer;
+}
+
 TEST_F(Chat, carriage_returns_before_line_feeds_are_no_part_of_a_message) {
   const std::vector<std::string> arguments = command({"-n", "4"});
   const ProcessResult unix_lines = run_program(arguments, {.input = "One\nTwo\n"});
