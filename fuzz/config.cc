@@ -22,7 +22,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, std::size_t size) {
   }
   // Later code divides and allocates by these.
   const ModelConfig& model = *config;
-  fuzz::require(model.hidden_size > 0 && model.intermediate_size > 0, "sizes");
+  const bool has_experts = model.num_experts > 0;
+  fuzz::require(model.hidden_size > 0, "a size");
+  fuzz::require(has_experts ? model.expert_size > 0 : model.intermediate_size > 0, "inner sizes");
   fuzz::require(model.num_kv_heads > 0 && model.num_heads % model.num_kv_heads == 0, "heads");
   fuzz::require(model.head_dim > 0 && model.head_dim % 2 == 0, "a head size");
   fuzz::require(model.num_layers == std::ssize(model.windows), "a window for every layer");
@@ -31,6 +33,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, std::size_t size) {
   for (const int32_t id : model.eos_tokens) {
     fuzz::require(id >= 0 && id < model.vocab_size, "tokens of end");
   }
-  fuzz::require(model.num_experts == 0 || model.experts_per_token <= model.num_experts, "experts");
+  fuzz::require(!has_experts || model.experts_per_token <= model.num_experts, "experts");
   return 0;
 }

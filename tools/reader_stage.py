@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import struct
 import subprocess
@@ -37,9 +38,10 @@ class Cost:
 class Stage:
     """Sound models to start from, and the program."""
 
-    def __init__(self, program: str, folder: Path, is_user_time: bool = False) -> None:
+    def __init__(self, program: str, folder: Path, clock: str = "processor") -> None:
+        """`clock`: processor, user, or instructions, of which a billion is a second."""
         self.program = program
-        self.is_user_time = is_user_time
+        self.clock = clock
         self.folder = folder
         self.qwen = self.synth("qwen", "--shape", "tiny")
         self.dense = self.synth("dense", "--shape", "tiny", "--format", "bf16")
@@ -76,14 +78,23 @@ class Stage:
         for left in self.folder.glob("output*"):
             shutil.rmtree(left, ignore_errors=True)
             left.unlink(missing_ok=True)
+        counts = self.folder / "counts"
+        counter = []
+        if self.clock == "instructions":
+            counter = [shutil.which("valgrind") or "valgrind", "--tool=cachegrind",
+                       "--cache-sim=no", "--cachegrind-out-file=/dev/null", f"--log-file={counts}"]
         with open(text or os.devnull, encoding="utf-8") as source:
-            launched = subprocess.run([sys.executable, "-I", "-S", "-c", LAUNCHER, self.program,
-                                       *arguments], stdin=source, stdout=subprocess.PIPE, text=True,
-                                      cwd=self.folder, check=True)
+            launched = subprocess.run([sys.executable, "-I", "-S", "-c", LAUNCHER, *counter,
+                                       self.program, *arguments], stdin=source,
+                                      stdout=subprocess.PIPE, text=True, cwd=self.folder,
+                                      check=True)
         status, user, system, kilobytes = launched.stdout.split()
         if int(status) not in (0, 1, 3):
             raise SystemExit(f"{arguments}: ended with {status}")
-        seconds = float(user) + (0.0 if self.is_user_time else float(system))
+        if counter:  # whose own memory would be measured
+            found = re.search(r"I\s+refs:\s+([0-9,]+)", counts.read_text(encoding="utf-8"))
+            return Cost(int(found[1].replace(",", "")) * 1e-9, 0)
+        seconds = float(user) + (0.0 if self.clock == "user" else float(system))
         return Cost(seconds, int(kilobytes) * 1024)
 
 
