@@ -14,7 +14,7 @@ from pathlib import Path
 
 import kept
 
-PARTS = ["c_header"]
+PARTS = ["c_header", "c_requests"]
 
 
 def main() -> int:
