@@ -4,6 +4,8 @@
     tests/users/users.py --build build/ci            says what differs, and fails then
     tests/users/users.py --build build/ci --write    writes it anew
     tests/users/users.py PART...                     of these parts alone
+
+The parts python_names and torch_names want an interpreter that has the package, and torch.
 """
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from pathlib import Path
 
 import kept
 
-PARTS = ["c_header", "c_requests"]
+PARTS = ["c_header", "c_requests", "commands", "codes"]
 
 
 def main() -> int:
