@@ -89,13 +89,17 @@ function(subbyte_test_parts name)
   list(LENGTH ARGN num_parts)
   math(EXPR num_parts "(${num_parts} + 2) / 3")
   math(EXPR last "${num_parts} - 1")
+  set(traps "")
+  if(SUBBYTE_SANITIZE_QUICK)
+    set(traps ASAN_OPTIONS=handle_sigill=1)
+  endif()
   foreach(part RANGE ${last})
     add_test(NAME ${name}.part_${part} COMMAND_EXPAND_LISTS COMMAND
       ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tools/run_gtest.py --part ${part}/${num_parts}
       --report ${PROJECT_BINARY_DIR}/test_reports/${name}.part_${part}
       ${CMAKE_CROSSCOMPILING_EMULATOR} $<TARGET_FILE:${name}>)
     set_tests_properties(${name}.part_${part} PROPERTIES LABELS ${name} COST ${num_parts}
-      ENVIRONMENT CUDA_VISIBLE_DEVICES=)
+      ENVIRONMENT "CUDA_VISIBLE_DEVICES=;${traps}")
   endforeach()
 endfunction()
 

@@ -22,6 +22,7 @@ option(SUBBYTE_BUILD_TORCH "Build the operators of PyTorch (needs no torch)" OFF
 option(SUBBYTE_BUILD_FUZZERS "Build the fuzz targets (clang)" OFF)
 option(SUBBYTE_CUDA "Build the CUDA kernels where nvcc is found" ${PROJECT_IS_TOP_LEVEL})
 option(SUBBYTE_TESTS_O0 "Compile tests without optimization: sanitizers take half as long then" OFF)
+option(SUBBYTE_SANITIZE_QUICK "Sanitizers without what takes long to compile" OFF)
 set(SUBBYTE_LAYERS_O0 "" CACHE STRING "Layers to compile without optimization")
 option(SUBBYTE_UNITY "Compile several files as one: where another build has each by itself" OFF)
 set(SUBBYTE_SANITIZE "" CACHE STRING "Sanitizers to build with: address,undefined or thread")
@@ -56,6 +57,12 @@ endif()
 if(SUBBYTE_SANITIZE)
   target_compile_options(subbyte_options INTERFACE
     -fsanitize=${SUBBYTE_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  if(SUBBYTE_SANITIZE_QUICK)
+    # The address sanitizer reports each use of a null pointer by itself, and what is undefined ends
+    # the program where it is found: the stack says the line (see subbyte_test_parts).
+    target_compile_options(subbyte_options INTERFACE
+      -fno-sanitize=null,vptr -fsanitize-undefined-trap-on-error)
+  endif()
   # A program that is linked from such objects needs the runtime, whoever makes it.
   target_link_options(subbyte_interface INTERFACE -fsanitize=${SUBBYTE_SANITIZE})
 endif()
