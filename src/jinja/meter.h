@@ -41,7 +41,7 @@ class Meter {
   static constexpr std::size_t kLetterBytes = 4;
   static constexpr std::size_t kLookBytes = 16;
   static constexpr std::size_t kScanBytes = 64;
-  static constexpr std::size_t kFillBytes = 256;  // of new memory
+  static constexpr std::size_t kFillBytes = 128;  // of new memory
 
   explicit Meter(const Limits& limits)
       : limits_(limits),
