@@ -8,7 +8,9 @@
 #include <string.h>
 #include <subbyte/subbyte.h>
 
-static void show(void* user, const char* json) { printf("%s %s\n", (const char*)user, json); }
+static void show(void* user, const char* json) {
+  printf("%s %s\n", (const char*)user, json);
+}
 
 static int fails(const char* what, int status) {
   if (status != SUBBYTE_OK) printf("%s refused %d %s\n", what, status, subbyte_last_error_code());

@@ -1,7 +1,7 @@
 """PyTorch: the schemas of all operators that are registered, calls of each with what `opcheck` is
 given in the tests, and the modules with names of other software.
 
-Run by an interpreter that has torch and the package; PYTHONPATH leads to it."""
+Run by an interpreter that has torch; PYTHONPATH leads to the operators."""
 from __future__ import annotations
 
 import importlib
@@ -16,8 +16,6 @@ import python_names
 from kept import ROOT, Texts, as_text
 
 TESTS = ROOT / "python/tests/torch"
-MODULES = ["subbyte.torch", "subbyte.flashinfer", "subbyte.awq_ext",
-           "subbyte.bitsandbytes.functional"]
 
 
 def schemas() -> set[str]:
@@ -54,17 +52,16 @@ def tests_of_opcheck() -> unittest.TestSuite:
 
 def opcheck_cases() -> set[str]:
     """Those of the tests, on the CPU; without what is compiled there."""
-    sys.path.insert(0, str(TESTS))
     recorder = Recorder()
     opcheck, compiled = torch.library.opcheck, torch.compile
     torch.library.opcheck = recorder
     torch.compile = lambda function, **_: function
     try:
         result = unittest.TextTestRunner(stream=io.StringIO()).run(tests_of_opcheck())
-        # Of those that run on GPUs alone the arguments are there as tensors of the CPU.
-        from test_cuda_operators import Calls, function_of
-        for name, arguments in Calls().exact():
-            recorder(function_of(name).default if "." not in name else function_of(name), arguments)
+        import torch_cases
+        for operator, arguments, named in torch_cases.cases():
+            operator(*arguments, **named)
+            recorder(operator, arguments, named)
     finally:
         torch.library.opcheck, torch.compile = opcheck, compiled
     for _, trace in result.failures + result.errors:
@@ -74,15 +71,19 @@ def opcheck_cases() -> set[str]:
 
 def texts(build: Path) -> Texts:
     before = schemas()
-    modules = [importlib.import_module(name) for name in MODULES]
+    modules = [importlib.import_module("subbyte.torch")]
+    sys.path.insert(0, str(TESTS))
+    from test_compatible import F, awq_ext, flashinfer
+    modules += [F, awq_ext, flashinfer]
     registered = sorted(schemas() - before)
     cases = opcheck_cases()
     called = {case.partition("(")[0].replace(".", "::", 1) for case in cases}
     names = [schema.partition("(")[0] for schema in registered]
-    lines = sorted(cases) + [f"no case: {name}" for name in names if name not in called]
+    if missing := [name for name in names if name not in called]:
+        raise SystemExit(f"tests/users/torch_cases.py: no call of {', '.join(missing)}")
     return {
         "torch_schemas.txt": as_text(registered),
-        "torch_opcheck.txt": as_text(lines),
+        "torch_opcheck.txt": as_text(sorted(cases)),
         "torch_modules.txt": as_text([line for module in modules
                                       for line in python_names.described(module)]),
     }

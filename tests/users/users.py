@@ -16,7 +16,7 @@ from pathlib import Path
 
 import kept
 
-PARTS = ["c_header", "c_requests", "commands", "codes"]
+PARTS = ["c_header", "c_calls", "c_requests", "commands", "codes"]
 
 
 def main() -> int:
