@@ -1,6 +1,7 @@
 """Programs in C of this folder, compiled with its headers and run with the library of today."""
 from __future__ import annotations
 
+import os
 import subprocess
 import tempfile
 from pathlib import Path
@@ -15,8 +16,9 @@ def run(source: str, build: Path, *arguments: str | Path, lines: str = "") -> st
         subprocess.run(["cc", "-std=c11", "-D_GNU_SOURCE", "-Wall", "-Werror", "-I",
                         FOLDER / "header", FOLDER / source, "-o", program, "-L", build,
                         f"-Wl,-rpath,{build}", "-lsubbyte"], check=True)
-        ended = subprocess.run([program, *arguments], input=lines, text=True,
-                               stdout=subprocess.PIPE, timeout=300)
+        ended = subprocess.run([program, *arguments], input=lines, text=True, timeout=300,
+                               stdout=subprocess.PIPE,
+                               env={**os.environ, "CUDA_VISIBLE_DEVICES": ""})
     if ended.returncode != 0:
         raise SystemExit(f"{source} ended with {ended.returncode}:\n{ended.stdout}")
     return ended.stdout

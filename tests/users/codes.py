@@ -15,8 +15,9 @@ python quantization quantize recast resume results safetensors sampling schedule
 template text tokenizer torch usage verify vq""".split()
 LITERAL = re.compile(rf'["`]((?:{"|".join(FAMILIES)})\.[a-z0-9_]+)["`]')
 # Names of files, and of modules of models.
-NO_CODE = re.compile(r"(?<!^usage)\.(json|h|safetensors|model|norm|layers|embed_tokens|visual|language_model)$"
-                     r"|^linear\.weight$|^torch\.(float8_e4m3fn|uint8)$|^session\.(h|cc)$")
+NO_CODE = re.compile(
+    r"(?<!^usage)\.(json|h|cc|safetensors|model|norm|layers|embed_tokens|visual|language_model)$"
+    r"|^linear\.weight$|^torch\.(float8_e4m3fn|uint8)$")
 
 
 def sources() -> list[Path]:
