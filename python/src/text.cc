@@ -25,9 +25,7 @@ Result<CompletionRequest> read_chat(const json::Value& body, const TextSetup& se
 }
 
 /// The text that becomes the tokens of encode_chat().
-Result<std::string> render(const json::Value& body, const ChatTemplate& own,
-                           const TextSetup& setup) {
-  SUBBYTE_TRY(const CompletionRequest request, read_chat(body, setup));
+Result<std::string> render(const CompletionRequest& request, const ChatTemplate& own) {
   SUBBYTE_TRY(const TemplateInput input, template_input(own, request.messages, request.chat));
   SUBBYTE_TRY(const jinja::OriginText text, own.render(input));
   return text.bytes();
@@ -54,11 +52,10 @@ Result<ModelText> ModelText::open(const std::string& model) {
 
 Result<std::string> ModelText::render_chat(const json::Value& body) const {
   if (directory_.empty()) return no_model();
-  if (const auto& chat = setup_->chat_template) {
-    if (!chat->ok()) return chat->error();
-    return render(body, **chat, *setup_);
-  }
-  SUBBYTE_TRY(const std::vector<TokenId> tokens, encode_chat(body));
+  SUBBYTE_TRY(const CompletionRequest request, read_chat(body, *setup_));
+  SUBBYTE_TRY(const auto own, setup_->template_of(request.chat));
+  if (own != nullptr) return render(request, *own);
+  SUBBYTE_TRY(const std::vector<TokenId> tokens, setup_->encode(request));
   return setup_->tokenizer.decode(tokens, /*skip_special=*/false);
 }
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Union
 
 from ._arguments import path, refusal, text
 from ._errors import Error
@@ -48,7 +49,11 @@ FORMATS = {
 }
 
 
-def template_of(chat_template: object, chat_format: object) -> str:
+#: The text of a template, or a file of one; None: the model's own.
+Template = Union[str, os.PathLike[str], None]
+
+
+def template_of(chat_template: object, chat_format: object = None) -> str:
     """The source of a template: a text or a file of one, or a format by its name; empty for that of
     the model. Raises subbyte.Error."""
     if chat_format and chat_template:

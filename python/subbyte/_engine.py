@@ -9,7 +9,7 @@ from typing import Any, Union
 
 from . import _core
 from ._arguments import flag, integer, items, path, refusal, text, token_ids
-from ._chat_formats import template_of
+from ._chat_formats import Template, template_of
 from ._checkpoint import open_checkpoint
 from ._core import Event
 from ._errors import Error
@@ -86,7 +86,7 @@ class Engine:
                  progress: Progress = None, revision: str | None = None,
                  quantization: str | None = None,
                  tokenizer: str | os.PathLike[str] | None = None,
-                 chat_template: str | os.PathLike[str] | None = None,
+                 chat_template: Template = None,
                  chat_format: str | None = None) -> None:
         """Opens and loads a model.
 
@@ -157,22 +157,24 @@ class Engine:
 
     @takes_foreign("add()")
     def add(self, prompt: Prompt | None = None, sampling_params: SamplingParams | None = None, *,
-            messages: Messages | None = None,
+            messages: Messages | None = None, chat_template: Template = None,
             chat_template_kwargs: Mapping[str, Any] | None = None,
             tools: Sequence[Mapping[str, Any]] | None = None,
             parse_special: bool = False) -> int:
         """Puts a request at the end of the queue and returns its number; nothing is computed.
 
-        It goes on with a prompt or answers messages; chat_template_kwargs are variables of the
-        template, such as {"enable_thinking": False}, and tools are functions that the model may
-        call. `parse_special`: control tokens in a prompt that is a text are those, and not their
+        It goes on with a prompt or answers messages; chat_template is the text of one, or a file,
+        instead of the model's own, chat_template_kwargs are variables of the template, such as
+        {"enable_thinking": False}, and tools are functions that the model may call.
+        `parse_special`: control tokens in a prompt that is a text are those, and not their
         letters. Raises subbyte.Error, with code model.context_full for a prompt that leaves no
         room for a token.
         """
         if (prompt is None) == (messages is None):
             raise Error("expected either a prompt or messages", "completion.prompt")
         head = ({"prompt": plain_prompt(prompt)} if prompt is not None
-                else chat_body(messages, chat_template_kwargs=chat_template_kwargs, tools=tools))
+                else chat_body(messages, chat_template=template_of(chat_template) or None,
+                               chat_template_kwargs=chat_template_kwargs, tools=tools))
         return self._shared.start(self._read(head, sampling_params,
                                              flag("parse_special", parse_special)))
 

@@ -9,6 +9,7 @@ from typing import Any, Union
 
 from . import _core
 from ._arguments import flag, is_integer, items, refusal
+from ._chat_formats import Template, template_of
 from ._engine import Engine, Messages, Prompt, Stream, chat_body, plain_prompt
 from ._errors import Error
 from ._foreign import refuse_member, take_foreign, takes_foreign
@@ -107,7 +108,7 @@ class LLM:
     @takes_foreign("chat()")
     def chat(self, messages: Messages | Sequence[Messages], sampling_params: Params = None, *,
              tools: Tools = None, add_generation_prompt: bool | None = None,
-             continue_final_message: bool | None = None,
+             continue_final_message: bool | None = None, chat_template: Template = None,
              chat_template_kwargs: Mapping[str, Any] | None = None,
              progress: Progress = None, use_tqdm: bool = False) -> list[RequestOutput]:
         """Answers a conversation, or each of several: a RequestOutput for each, in their order.
@@ -118,12 +119,15 @@ class LLM:
         tools: functions that the model may call; its calls are `outputs[0].tool_calls`.
         add_generation_prompt: False: the prompt does not begin an answer.
         continue_final_message: the answer goes on with the last message.
+        chat_template: the text of one, or a file, instead of the model's own.
         chat_template_kwargs: variables of the template, such as {"enable_thinking": False}.
 
         The rest is as in generate().
         """
-        bodies = _chat_bodies(messages, tools, add_generation_prompt, continue_final_message,
-                              chat_template_kwargs)
+        bodies = _chat_bodies(messages, tools=tools, add_generation_prompt=add_generation_prompt,
+                              continue_final_message=continue_final_message,
+                              chat_template=template_of(chat_template) or None,
+                              chat_template_kwargs=chat_template_kwargs)
         return self._run(bodies, sampling_params, False, progress or bar_if_there_is_one(use_tqdm))
 
     @takes_foreign("generate_async()")
@@ -138,11 +142,13 @@ class LLM:
     async def chat_async(
             self, messages: Messages | Sequence[Messages], sampling_params: Params = None, *,
             tools: Tools = None, add_generation_prompt: bool | None = None,
-            continue_final_message: bool | None = None,
+            continue_final_message: bool | None = None, chat_template: Template = None,
             chat_template_kwargs: Mapping[str, Any] | None = None) -> list[RequestOutput]:
         """chat() for asyncio; what is cancelled is not computed any more."""
-        bodies = _chat_bodies(messages, tools, add_generation_prompt, continue_final_message,
-                              chat_template_kwargs)
+        bodies = _chat_bodies(messages, tools=tools, add_generation_prompt=add_generation_prompt,
+                              continue_final_message=continue_final_message,
+                              chat_template=template_of(chat_template) or None,
+                              chat_template_kwargs=chat_template_kwargs)
         return await self._run_async(bodies, sampling_params, False)
 
     # --- as OpenAI and llama-cpp-python have it
@@ -342,18 +348,15 @@ def _prompt_bodies(prompts: Any) -> list[dict[str, Any]]:
     return [{"prompt": plain_prompt(each)} for each in given]
 
 
-def _chat_bodies(messages: Any, tools: Tools, begins: bool | None, goes_on: bool | None,
-                 variables: Mapping[str, Any] | None) -> list[dict[str, Any]]:
-    """One conversation or several as bodies of requests."""
+def _chat_bodies(messages: Any, **fields: Any) -> list[dict[str, Any]]:
+    """One conversation or several as bodies of requests, each with the same fields."""
     what = "a list of dicts with \"role\" and \"content\", or a list of such lists"
     given = items("messages", what, messages)
     if not given or isinstance(given[0], Mapping):
         given = [given]
     elif isinstance(given[0], (str, bytes)):
         raise refusal("messages", what, given[0])
-    return [chat_body(chat, tools=tools, add_generation_prompt=begins,
-                      continue_final_message=goes_on, chat_template_kwargs=variables)
-            for chat in given]
+    return [chat_body(chat, **fields) for chat in given]
 
 
 def _params_of(params: Params, count: int) -> list[SamplingParams | None]:

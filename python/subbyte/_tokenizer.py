@@ -9,6 +9,7 @@ from . import _core
 from ._arguments import flag, integer, is_integer, items, path
 from ._arguments import text as _text
 from ._arguments import token_ids as _token_ids
+from ._chat_formats import Template, template_of
 from ._foreign import take_foreign, takes_foreign
 
 
@@ -91,13 +92,15 @@ class Tokenizer:
                             tools: Sequence[Mapping[str, Any]] | None = None, *,
                             tokenize: bool = True, add_generation_prompt: bool = True,
                             continue_final_message: bool = False,
+                            chat_template: Template = None,
                             **variables: Any) -> list[int] | str:
         """The prompt of a conversation: the token ids that a chat computes, or with
         `tokenize=False` the text that the model's own template makes.
 
         messages: dicts with "role" (system, developer, user, assistant, tool) and "content".
         tools: functions that the model may call. continue_final_message: the prompt ends in the
-            middle of the last message.
+            middle of the last message. chat_template: the text of one, or a file, instead of the
+            model's own.
         variables: of the template, such as enable_thinking=False.
 
         Texts of messages are encoded as text: a "<|im_end|>" in one is no control token. Raises
@@ -111,6 +114,8 @@ class Tokenizer:
             del fields["add_generation_prompt"]
         for name in [name for name in variables if _core.foreign_argument(name)]:
             take_foreign("apply_chat_template()", {name: variables.pop(name)}, {})
+        if chat_template is not None:
+            fields["chat_template"] = template_of(chat_template)
         if variables:
             fields["chat_template_kwargs"] = variables
         if flag("tokenize", tokenize):

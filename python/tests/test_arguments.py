@@ -119,8 +119,7 @@ def test_calls_take_what_vllm_calls_take(llm: LLM) -> None:
     [chat] = llm.chat(MESSAGES, GREEDY, use_tqdm=False, chat_template=None, tools=None,
                       add_generation_prompt=True, chat_template_content_format="auto")
     assert chat.prompt_token_ids == llm.tokenizer.apply_chat_template(MESSAGES)
-    refused(lambda: llm.chat(MESSAGES, GREEDY, chat_template="{{ x }}"), "chat_template",
-            "LLM has it")
+    refused(lambda: llm.generate("The moor", GREEDY, chat_template="{{ x }}"), "chat_template")
     refused(lambda: llm.generate("The moor", max_tokens=3), "max_tokens", "SamplingParams")
 
 
@@ -135,6 +134,34 @@ def templated(tmp_path_factory: pytest.TempPathFactory) -> LLM:
         "{% for m in messages %}{{ m.role }}:{{ m.content }};{% endfor %}"
         "{% if add_generation_prompt %}answer:{% endif %}")
     return LLM(folder, device="cpu")
+
+
+def test_a_chat_has_the_template_of_its_caller(templated: LLM, tmp_path: Path) -> None:
+    """For this chat alone; its variables, and the tokens that the model's files name, are there."""
+    source = "{% for m in messages %}<{{ m.content }}>{% endfor %}{{ mood }}"
+    text = "<Who are you?>calm"
+    file = tmp_path / "own.jinja"
+    file.write_text(source)
+    encode = templated.tokenizer.encode
+    for chat_template in (source, file, str(file)):
+        own = {"chat_template": chat_template, "chat_template_kwargs": {"mood": "calm"}}
+        [answer] = templated.chat(MESSAGES, GREEDY, **own)
+        assert answer.prompt_token_ids == encode(text, add_special_tokens=False)
+        [answer] = asyncio.run(templated.chat_async(MESSAGES, GREEDY, **own))
+        assert answer.prompt_token_ids == encode(text, add_special_tokens=False)
+        assert templated.tokenizer.apply_chat_template(
+            MESSAGES, chat_template=chat_template, mood="calm", tokenize=False) == text
+        templated.engine.add(None, GREEDY, messages=MESSAGES, **own)
+        assert {event.error for event in templated.engine.events()} == {None}
+    body = templated.create_chat_completion(MESSAGES, chat_template=source, max_tokens=1)
+    assert body["usage"]["prompt_tokens"] == len(encode("<Who are you?>"))
+    [answer] = templated.chat(MESSAGES, GREEDY)  # the model's own again
+    assert answer.prompt_token_ids == templated.tokenizer.apply_chat_template(MESSAGES)
+    error = refused(lambda: templated.chat(MESSAGES, GREEDY, chat_template="{% if %}"),
+                    "chat_template:1")
+    assert error.code == "jinja.syntax"
+    refused(lambda: templated.chat(MESSAGES, GREEDY, chat_template="x.jinja"), "a file of one")
+    refused(lambda: templated.create_completion("a", chat_template=source), "chat_template")
 
 
 def test_a_chat_ends_where_its_caller_says(templated: LLM) -> None:

@@ -302,6 +302,8 @@ Status read_chat_options(const Object& body, ChatOptions& chat) {
   SUBBYTE_CHECK(check_tool_choice(body));
   SUBBYTE_CHECK(read_effort(body, chat));
   SUBBYTE_CHECK(read_prompt_end(body, chat));
+  SUBBYTE_TRY(const auto own, body.string("chat_template"));
+  chat.own_template = own.value_or("");
   if (const Value* const documents = find_asked(body, "documents")) {
     if (!is_list_of_objects(*documents)) {
       return body.error("json.type", "documents", "a list of objects");
@@ -319,6 +321,7 @@ Status check_no_chat(const Object& body) {
       KeyRule{"tools", KeyUse::kRefused, "[]"},
       KeyRule{"documents", KeyUse::kRefused, "[]"},
       KeyRule{"reasoning_effort", KeyUse::kRefused, ""},
+      KeyRule{"chat_template", KeyUse::kRefused, "\"\""},
       KeyRule{"chat_template_kwargs", KeyUse::kRefused, "{}"},
       KeyRule{"add_generation_prompt", KeyUse::kRefused, "true"},
       KeyRule{"continue_final_message", KeyUse::kRefused, "false"},

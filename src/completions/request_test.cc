@@ -61,6 +61,7 @@ TEST(Requests, fields_of_chats_are_refused_beside_a_prompt_unless_they_are_neutr
       {"tools", Value::array({{{"type", "function"}}})},
       {"documents", Value::array({{{"text", "a"}}})},
       {"reasoning_effort", "low"},
+      {"chat_template", "{{ messages }}"},
       {"chat_template_kwargs", {{"enable_thinking", false}}},
       {"add_generation_prompt", false},
       {"continue_final_message", true}};
@@ -71,6 +72,7 @@ TEST(Requests, fields_of_chats_are_refused_beside_a_prompt_unless_they_are_neutr
   }
   EXPECT_EQ(refusal({{"prompt", "a"},
                      {"tools", Value::array()},
+                     {"chat_template", ""},
                      {"chat_template_kwargs", Value::object()},
                      {"add_generation_prompt", true},
                      {"continue_final_message", false}}),
@@ -258,6 +260,8 @@ TEST(Requests, have_what_templates_are_told) {
                         "chat_template_kwargs": {"enable_thinking": false, "x": [1]}})")
                 .variables.dump(),
             R"({"documents":[{"text":"t"}],"enable_thinking":false,"x":[1]})");
+  EXPECT_EQ(options(R"({"chat_template": "{{ a }}"})").own_template, "{{ a }}");
+  EXPECT_EQ(options(R"({"chat_template": null})").own_template, "");
   EXPECT_TRUE(options("{}").add_generation_prompt);
   EXPECT_FALSE(options(R"({"add_generation_prompt": false})").add_generation_prompt);
   const ChatOptions goes_on = options(R"({"continue_final_message": true})");

@@ -196,17 +196,14 @@ Result<TemplateInput> template_input(const ChatTemplate& own, const Value& messa
 }
 
 Status check_chat_options(const TextSetup& text, const ChatOptions& options) {
-  if (!text.chat_template) return check_by_format(text, options);
-  if (!text.chat_template->ok()) return text.chat_template->error();
-  return check_by_template(text.chat_template->value(), options);
+  SUBBYTE_TRY(const auto own, text.template_of(options));
+  return own == nullptr ? check_by_format(text, options) : check_by_template(*own, options);
 }
 
 Result<std::vector<TokenId>> encode_chat(const TextSetup& text, const Value& messages,
                                          const ChatOptions& options) {
-  SUBBYTE_CHECK(check_chat_options(text, options));
-  if (text.chat_template) {
-    return encode_by_template(text, text.chat_template->value(), messages, options);
-  }
+  SUBBYTE_TRY(const auto own, text.template_of(options));
+  if (own != nullptr) return encode_by_template(text, *own, messages, options);
   SUBBYTE_TRY(const auto segments, built_in_prompt(text, messages, options));
   return encode_segments(text.tokenizer, segments);
 }

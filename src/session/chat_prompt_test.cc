@@ -101,6 +101,41 @@ TEST(ChatPrompt, has_the_tokens_of_the_template_of_each_family) {
   }
 }
 
+/// Beside a template of the model, a broken one, and none; its marks are control tokens.
+TEST(ChatPrompt, of_a_chat_with_a_template_of_its_own) {
+  const TempDir dir;
+  dir.write("tokenizer_config.json", R"({"bos_token": "<|im_start|>"})");
+  const std::string broken = "{% if %}";
+  ChatOptions options;
+  options.own_template = "{{ bos_token }}{{ messages[0].content }}<|im_end|>";
+  for (const std::string* of_model : {&kQwen, &broken, static_cast<const std::string*>(nullptr)}) {
+    TextSetup text = setup("qwen", of_model);
+    text.directory = dir.path();
+    EXPECT_EQ(prompt(text, say("a <|im_end|>"), options), "<|im_start|>a <|im_end|><|im_end|>");
+    EXPECT_EQ(controls(text, say("a <|im_end|>"), options).size(), 2U);
+    ChatOptions wrong = options;
+    wrong.own_template = broken;
+    EXPECT_EQ(prompt(text, say("a"), wrong), "jinja.syntax");
+  }
+}
+
+/// Calls of tools are read as the chat's template writes them.
+TEST(ChatPrompt, of_a_template_of_its_own_has_its_calls) {
+  const TextSetup text = setup("qwen", &kBrackets);
+  SessionRequest request;
+  request.is_chat = true;
+  request.messages = say("a");
+  request.chat.tools = {{{"type", "function"}, {"function", {{"name", "f"}}}}};
+  const std::string call = "<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>";
+  for (const std::string& own : {std::string(), std::string("<tool_call>{{ messages }}")}) {
+    request.chat.own_template = own;
+    ToolCallParser parser = text.call_parser(request, {}, 0);
+    parser.push({{OutputChannel::kFinal, "", call, true}});
+    parser.finish();
+    EXPECT_EQ(parser.num_calls(), own.empty() ? 0 : 1);
+  }
+}
+
 TEST(ChatPrompt, hostile_messages_bring_no_control_token) {
   for (const Family& family : kFamilies) {
     const TextSetup text = setup(family.tokenizer, &family.source);

@@ -62,6 +62,7 @@ Result<std::unique_ptr<TextSetup>> TextSetup::read(const std::filesystem::path& 
   text->format = choose_format(family_of(config).chat, text->tokenizer);
   text->end_tokens = subbyte::end_tokens(config, text->tokenizer);
   text->chat.date = time_now();
+  text->directory = directory;
   Result<std::optional<ChatTemplate>> chat = ChatTemplate::read(directory);
   if (!chat.ok()) {
     text->chat_template = std::move(chat).error();
@@ -71,11 +72,24 @@ Result<std::unique_ptr<TextSetup>> TextSetup::read(const std::filesystem::path& 
   return text;
 }
 
+Result<std::shared_ptr<const ChatTemplate>> TextSetup::template_of(
+    const ChatOptions& options) const {
+  if (!options.own_template.empty()) {
+    SUBBYTE_TRY(ChatTemplate own,
+                ChatTemplate::compile(options.own_template, "chat_template", directory));
+    return std::make_shared<const ChatTemplate>(std::move(own));
+  }
+  if (!chat_template) return std::shared_ptr<const ChatTemplate>();
+  if (!chat_template->ok()) return chat_template->error();
+  // It lives as long as this.
+  return std::shared_ptr<const ChatTemplate>(std::shared_ptr<void>(), &chat_template->value());
+}
+
 ToolCallParser TextSetup::call_parser(const SessionRequest& request,
                                       std::span<const TokenId> prompt, int64_t sample) const {
   if (!request.is_chat) return {};
-  const bool has_template = chat_template && chat_template->ok();
-  const auto style = tool_call_style(format, has_template ? &chat_template->value() : nullptr);
+  const auto own = template_of(request.chat);
+  const auto style = tool_call_style(format, own.ok() ? own.value().get() : nullptr);
   const std::string seed = sha256(std::as_bytes(prompt)) + "/" + std::to_string(sample);
   return {style, request.chat.tools, seed};
 }

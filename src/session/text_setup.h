@@ -26,13 +26,17 @@ struct TextSetup {
   /// Without any, a chat has the format.
   std::optional<Result<ChatTemplate>> chat_template{};
   ChatOptions chat{};
-  SamplingDefaults sampling{};  // read_sampling_defaults() reads them
+  SamplingDefaults sampling{};        // read_sampling_defaults() reads them
+  std::filesystem::path directory{};  // of its files; empty without a model
 
   /// Reads the tokenizer and the chat template of the model whose files are in `directory`. Codes:
   /// those of load_tokenizer.
   static Result<std::unique_ptr<TextSetup>> read(const std::filesystem::path& directory,
                                                  const ModelConfig& config);
 
+  /// The template of a chat: that of its options, or the model's own, and nullptr without any.
+  /// Codes: those of ChatTemplate::compile, why the model's own cannot be used.
+  Result<std::shared_ptr<const ChatTemplate>> template_of(const ChatOptions& options) const;
   /// A request that is sampled as the model wants it.
   SessionRequest request() const;
   /// The tokens that a request goes on with. Codes: those of Tokenizer::encode and encode_chat.

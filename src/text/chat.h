@@ -63,6 +63,8 @@ struct ChatOptions {
   json::Value variables = json::Value::object();
   bool add_generation_prompt = true;
   bool continue_final_message = false;
+  /// The source of the template of this chat; empty: the model's own.
+  std::string own_template{};
 };
 
 /// Either one control token, or text that is never searched for any.
