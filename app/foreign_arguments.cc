@@ -19,14 +19,6 @@ constexpr Same kSame[] = {
 #include "app/foreign_names.def"
 };
 
-struct Neutral {
-  std::string_view names, values;
-};
-constexpr Neutral kNeutral[] = {
-#define SUBBYTE_NEUTRAL(names, values) {names, values},
-#include "app/foreign_names.def"
-};
-
 struct NoArgument {
   std::string_view names, neutral, instead;
 };
@@ -99,10 +91,8 @@ std::optional<ForeignArgument> find_foreign_argument(std::string_view name) {
   if (same != std::end(kSame)) return ForeignArgument{std::string(same->argument), {}, {}};
   const ForeignOption* const row = find_foreign_option(option);
   if (row == nullptr) return std::nullopt;
-  const Neutral* const neutral = find<Neutral>(kNeutral, name);
   return ForeignArgument{row->ours.empty() ? "" : argument_of(row->ours),
-                         std::string(neutral == nullptr ? "" : neutral->values),
-                         in_python(row->instead)};
+                         std::string(neutral_values(option).value_or("")), in_python(row->instead)};
 }
 
 std::vector<std::string> foreign_argument_names() {

@@ -1,6 +1,9 @@
 #include "app/foreign_names.h"
 
 #include <algorithm>
+#include <string>
+
+#include "json/strict_json.h"
 
 namespace subbyte::app {
 namespace {
@@ -8,12 +11,27 @@ namespace {
 constexpr ForeignOption kOptions[] = {
 #define SUBBYTE_ALIAS(names, ours) {names, ours, ""},
 #define SUBBYTE_NO_OPTION(names, instead) {names, "", instead},
+#define SUBBYTE_NO_SETTING(names, neutral, instead) {names, "", instead},
 #define SUBBYTE_NO_OPTION_OF(command, names, instead) {names, "", instead, command},
 #include "app/foreign_names.def"
 };
 
 constexpr ForeignCommand kCommands[] = {
 #define SUBBYTE_NO_COMMAND(names, instead) {names, instead},
+#include "app/foreign_names.def"
+};
+
+struct Neutral {
+  std::string_view names, values;
+};
+constexpr Neutral kNeutral[] = {
+#define SUBBYTE_NEUTRAL(names, values) {names, values},
+#define SUBBYTE_NO_SETTING(names, neutral, instead) {names, neutral},
+#include "app/foreign_names.def"
+};
+
+constexpr std::string_view kFlags[] = {
+#define SUBBYTE_FLAG(names) names,
 #include "app/foreign_names.def"
 };
 
@@ -55,6 +73,28 @@ const ForeignOption* find_foreign_option(std::string_view name, std::string_view
 
 const ForeignCommand* find_foreign_command(std::string_view name) {
   return find(foreign_commands(), name);
+}
+
+std::optional<std::string_view> neutral_values(std::string_view name) {
+  const Neutral* const row = find<Neutral>(kNeutral, name);
+  if (row == nullptr) return std::nullopt;
+  return row->values;
+}
+
+bool is_neutral(std::string_view values, std::string_view typed) {
+  if (values == "*") return true;
+  const auto number = json::Value::parse(typed, nullptr, /*allow_exceptions=*/false);
+  for (const json::Value& value : json::Value::parse("[" + std::string(values) + "]")) {
+    if (value.is_string() ? value.get_ref<const std::string&>() == typed : value == number) {
+      return true;
+    }
+  }
+  return false;
+}
+
+bool is_foreign_flag(std::string_view name) {
+  return name.starts_with("--enable-") || name.starts_with("--disable-") ||
+         std::ranges::any_of(kFlags, [&](std::string_view names) { return has_word(names, name); });
 }
 
 }  // namespace subbyte::app

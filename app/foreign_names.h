@@ -1,8 +1,9 @@
 #pragma once
 // What people know from other programs, by the name that they type: options that are ours under
 // another name, and options and commands that there are not here, each with a sentence that says
-// what to do instead. foreign_names.def has them.
+// what to do instead, and some with values that ask for nothing. foreign_names.def has them.
 
+#include <optional>
 #include <span>
 #include <string_view>
 
@@ -28,5 +29,15 @@ bool has_word(std::string_view names, std::string_view name);
 /// A row about `command` before one about all; nullptr where no other program that we know has it.
 const ForeignOption* find_foreign_option(std::string_view name, std::string_view command = {});
 const ForeignCommand* find_foreign_command(std::string_view name);
+
+/// The values of an option of another program that ask for nothing: JSON with commas between them,
+/// "*" for all. nullopt where there are none.
+std::optional<std::string_view> neutral_values(std::string_view name);
+/// Says whether a value is one of these, as it is typed: a text without its quotes, a number in any
+/// of its spellings.
+bool is_neutral(std::string_view values, std::string_view typed);
+
+/// Says whether another program has such an option without a value, as --trust-remote-code.
+bool is_foreign_flag(std::string_view name);
 
 }  // namespace subbyte::app

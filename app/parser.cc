@@ -115,6 +115,7 @@ class Parser {
   Error no_option(const std::string& argument);
 
   Status read_option(const std::string& argument);
+  bool skip_neutral(const Typed& typed);
   Result<std::string> value_of(const Option& option, const Typed& typed);
   /// `name`: as it was typed.
   Status take(Option& option, const std::string& name, const std::string& text);
@@ -248,13 +249,41 @@ Status Parser::read_option(const std::string& argument) {
   Typed typed = take_apart(argument);
   typed.name = spelled(typed.name);
   Option* const option = find_option_or_alias(program_, *command_, typed.name);
-  if (option == nullptr) return no_option(argument);
+  if (option == nullptr) return skip_neutral(typed) ? Status() : Status(no_option(argument));
   if (!option->is_flag()) {
     SUBBYTE_TRY(const std::string value, value_of(*option, typed));
     return take(*option, typed.name, value);
   }
   if (typed.value) return mistake(fmt::format("{} takes no value", typed.name));
   return take(*option, typed.name, "");
+}
+
+/// Takes an option of another program that asks for nothing, such as --tensor-parallel-size 1, with
+/// its value. False: it is none, or asks for something.
+bool Parser::skip_neutral(const Typed& typed) {
+  std::string name = typed.name;
+  bool is_off = false;
+  if (name.starts_with("--no-") && is_foreign_flag("--" + name.substr(5))) {
+    name = "--" + name.substr(5);
+    is_off = true;
+  }
+  const std::optional<std::string_view> values = neutral_values(name);
+  if (!values) return false;
+  if (typed.value) return is_neutral(*values, *typed.value);
+  const bool has_word = !at_end() && is_neutral(*values, arguments_[next_]);
+  if (is_foreign_flag(name)) {
+    if (has_word && *values != "*") {  // "-fa on" is written, too
+      ++next_;
+      return true;
+    }
+    return is_neutral(*values, is_off ? "false" : "true");
+  }
+  if (!has_word ||
+      find_option(program_, *command_, take_apart(arguments_[next_]).name) != nullptr) {
+    return false;
+  }
+  ++next_;
+  return true;
 }
 
 Result<std::string> Parser::value_of(const Option& option, const Typed& typed) {

@@ -5,7 +5,8 @@
 //
 // --name VALUE, --name=VALUE, -x VALUE, -x=VALUE; -n5 where -n takes a whole number. "_" in a long
 // name is "-". An option that is given twice has the last value. Names that other programs have for
-// our options are taken, and their other options are explained (foreign_names.h).
+// our options are taken, those that ask for nothing are skipped, and their others are explained
+// (foreign_names.h).
 
 #include <span>
 #include <string>

@@ -8,10 +8,11 @@ TEST_DEPENDS, too. The include path already enforces this for what is compiled; 
 files that a build leaves out, and relative includes, which would slip past the include path.
 
 The name of a family of models (src/models/models.def), in whatever spelling, stands in its own
-file src/models/<name>.cc alone; not in code of src/ or app/ elsewhere. Comments, tests and the
-examples in help texts may name models. So it is with its types, such as qwen3_next of the family
-qwen3_5, in the files of other families. A family is thus one file of code, one line of models.def
-and its goldens, of which each type has one; --families shows them.
+file src/models/<name>.cc alone; not in code of src/ or app/ elsewhere. Comments, tests, examples in
+help texts and what other programs call theirs (app/foreign_names.def) may name models. So it is
+with its types, such as qwen3_next of the family qwen3_5, in the files of other families. A family
+is thus one file of code, one line of models.def and its goldens, of which each type has one;
+--families shows them.
 
 include/subbyte/ is what programs of others see: its headers include the standard library and each
 other only, and of src/ the layers that implement them, *_interface, alone include them.
@@ -210,7 +211,7 @@ def check_families(root: Path) -> list[str]:
     for folder in (root / "src", root / TOP):
         for path in sorted(folder.rglob("*")):
             is_code = path.suffix in FAMILY_SUFFIXES and not path.name.endswith("_test.cc")
-            if not is_code or path.name == "models.def":
+            if not is_code or path.name in ("models.def", "foreign_names.def"):
                 continue
             text = path.read_text()
             squeezed = text.lower().translate(SEPARATORS)  # quicker than the patterns, on each file

@@ -12,6 +12,7 @@ docs/python.md is the manual.
 from __future__ import annotations
 
 import os as _os
+from typing import Any as _Any
 
 from . import _core
 from ._checkpoint import Checkpoint, Tensor, open_checkpoint
@@ -36,3 +37,11 @@ __all__ = [
 
 # Threads do not come along into the child of a fork: it makes its own.
 _os.register_at_fork(after_in_child=_core.forget_threads)
+
+
+def __getattr__(name: str) -> _Any:
+    """Classes of vLLM and llama-cpp-python: `from subbyte import` shows ImportError alone."""
+    instead = _core.instead_of_member(name)
+    if instead and name[:1].isupper():
+        raise ImportError(f"subbyte has no {name}: {instead}", name=name)
+    raise AttributeError(f"module 'subbyte' has no attribute {name!r}")

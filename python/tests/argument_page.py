@@ -31,6 +31,17 @@ empty lists, dicts and texts ask for nothing anywhere.
 
 The page is made of `app/foreign_names.def` and `src/completions/request_keys.def`, which the
 program reads, too.
+
+`tools/interop/python_examples.py` runs examples of theirs, of which the imports and the model alone
+differ. Tried on 2026-11-28:
+
+|file|commit|what came of it|
+|---|---|---|
+|vLLM, examples/basic/offline_inference/basic.py|995b9265|runs|
+|vLLM, examples/basic/offline_inference/chat.py|41c5903d|runs, with `--chat-template-path`, too|
+|llama-cpp-python, `README.md`, "High-level API"|3691546f|of 12 blocks 3 run; refused in a line: a \
+GGUF file, JSON (2 blocks), `chatml-function-calling`, a tokenizer of its own, images (2), a draft \
+model, embeddings|
 """
 
 

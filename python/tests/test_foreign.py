@@ -40,3 +40,14 @@ def take(called: str, has_fields: bool, name: str, value: object) -> None:
         subbyte.SamplingParams(**{name: value})
     else:
         take_foreign(called, {name: value}, dict.fromkeys(ARGUMENTS[called]))
+
+
+def test_classes_of_others_say_what_to_do_instead() -> None:
+    for name, words in (("Llama", "LLM as Llama"), ("LlamaGrammar", "grammar"),
+                        ("AsyncLLMEngine", "subbyte.Engine"), ("PoolingParams", "generated"),
+                        ("Llava15ChatHandler", "text alone")):
+        with pytest.raises(ImportError, match=f"subbyte has no {name}: .*{words}"):
+            exec(f"from subbyte import {name}")
+    with pytest.raises(ImportError, match="cannot import name 'Nothing'"):
+        exec("from subbyte import Nothing")
+    assert not hasattr(subbyte, "nothing")

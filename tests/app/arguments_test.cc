@@ -46,8 +46,20 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{{"run", "D", "-ctk", "q8_0"},
                 "run: no option -ctk: keys and values have one type: --kv-cache-type f16, bf16, "
                 "f32 or fp8"},
-        Mistake{{"run", "D", "-fa", "on"},
-                "run: no option -fa: there is nothing to choose; leave it out"},
+        Mistake{{"run", "D", "-tp", "2"},
+                "run: no option -tp: a model runs on one GPU: --device cuda:N"},
+        Mistake{{"run", "D", "--tensor-parallel-size", "--temp", "0"},
+                "run: no option --tensor-parallel-size: a model runs on one GPU: --device cuda:N"},
+        Mistake{{"run", "D", "--enable-lora"},
+                "run: no option --enable-lora: adapters are not read; merge them into the model "
+                "first"},
+        Mistake{{"run", "D", "--max_logprobs=50"},
+                "run: no option --max-logprobs: 20 alternatives are the most"},
+        Mistake{{"run", "D", "--no-trust-remote-cod"},
+                "run: no option --no-trust-remote-cod; `subbyte run --help` lists them"},
+        Mistake{{"run", "D", "-b"},
+                "run: no option -b: the size of a step follows from the model and the device; "
+                "leave it out"},
         Mistake{{"run", "D", "-np", "4"},
                 "--parallel and --cache-positions are for --prompts FILE --output FILE"},
         Mistake{{"run", "D", "-sys", "x"}, "run: no option -sys here; chat (as --system) has it"},
@@ -87,8 +99,6 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{{"run", "D", "-p", "a", "-o", "x"},
                 "--output is for the answers to --prompts FILE; the text of one prompt goes to "
                 "standard output: > FILE"},
-        Mistake{{"run", "D", "-cb"},
-                "run: no option -cb: there is nothing to choose; leave it out"},
         Mistake{{"quantize", "D", "x", "--scheme", "W4A16"},
                 "quantize: no option --scheme: --format says what is written"},
         Mistake{{"benchmark", "D"},
@@ -144,6 +154,27 @@ TEST(Spellings, of_one_call_are_the_same) {
     const ProcessResult result = run_program(arguments);
     EXPECT_EQ(result.exit_code, 0) << result.err;
     EXPECT_EQ(result.out, expected.out) << testing::PrintToString(arguments);
+  }
+}
+
+/// What people type for vLLM and llama.cpp, where it is what happens here anyway.
+TEST(Spellings, of_nothing_change_nothing) {
+  const Arguments call = {"run", kModel, "-p", "It was", "-n", "4", "--temp", "0"};
+  const std::string expected = run_program(call).out;
+  for (const Arguments& more : std::vector<Arguments>{
+           {"--tensor-parallel-size", "1", "-pp", "1", "--data_parallel_size=1"},
+           {"--trust-remote-code", "--enforce-eager", "--no-enable-lora", "--load-in-4bit=false"},
+           {"--dtype", "auto", "--load-format=safetensors", "--gpu-memory-utilization", "0.90"},
+           {"-fa", "on", "-fa", "-fa=auto", "-ngl", "-1", "-b", "2048", "-ub", "512", "--no-mmap"},
+           {"--enable-prefix-caching", "--no-enable-chunked-prefill", "--max-num-batched-tokens",
+            "8192", "--hf-overrides", "{}", "--swap-space", "4.0", "-cb"},
+           {"--disable-log-stats", "--distributed-executor-backend", "mp", "--max-logprobs", "20",
+            "--language-model-only", "--scheduling-policy", "fcfs", "--seed", "0"}}) {
+    Arguments typed = call;
+    typed.insert(typed.end(), more.begin(), more.end());
+    const ProcessResult result = run_program(typed);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_EQ(result.out, expected) << testing::PrintToString(more);
   }
 }
 
