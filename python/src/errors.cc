@@ -8,11 +8,20 @@ namespace subbyte::python {
 
 namespace nb = nanobind;
 
+namespace {
+
+PyObject* error_type = nullptr;  // never freed: errors come until the interpreter has ended
+
+}  // namespace
+
+void set_error_type(nb::object type) {
+  error_type = type.release().ptr();
+}
+
 nb::object exception_of(const Error& error) {
-  const nb::object type = nb::module_::import_("subbyte._errors").attr("Error");
   const std::string message = app::in_python(error.message);
-  return type(nb::str(message.data(), message.size()),
-              nb::str(error.code.data(), error.code.size()));
+  return nb::borrow(error_type)(nb::str(message.data(), message.size()),
+                                nb::str(error.code.data(), error.code.size()));
 }
 
 void raise(const Error& error) {

@@ -10,6 +10,10 @@
 
 namespace subbyte::python {
 
+/// Takes the class subbyte.Error, which the package defines: while the interpreter ends nothing can
+/// be imported.
+void set_error_type(nanobind::object type);
+
 /// The exception subbyte.Error with the message and the code of `error`; options of the program in
 /// it are called what they are in Python.
 nanobind::object exception_of(const Error& error);

@@ -18,12 +18,9 @@ class HeldSession::Visit {
   /// Who cancels while somebody has the turn leaves it to that one, be it in the last moment.
   ~Visit() {
     if (session_ == nullptr) return;
-    do {
-      session_->cancel_all();
-      turn_.reset();
-      if (!session_->has_cancelled()) return;
-      if (auto again = session_->turns_->take_if_free()) turn_.emplace(*std::move(again));
-    } while (turn_.has_value());
+    session_->cancel_all();
+    turn_.reset();
+    session_->cancel_if_free();
   }
 
  private:
@@ -60,7 +57,14 @@ Result<HeldSession::Visit> HeldSession::enter() {
                  "expected the process that has loaded the model, found a fork of it, without the "
                  "model's threads: load it after forking, or start processes by spawn"};
   }
-  SUBBYTE_TRY(Turns::Turn turn, turns_->take("the model"));
+  std::optional<Result<Turns::Turn>> taken;
+  try {
+    taken.emplace(turns_->take("the model"));
+  } catch (...) {  // a signal handler ends this call: what was left to it is done now
+    cancel_if_free();
+    throw;
+  }
+  SUBBYTE_TRY(Turns::Turn turn, *std::move(taken));
   Visit visit(*this, std::move(turn));
   if (session_ == nullptr) return Error{"session.closed", "the model is closed: open it again"};
   cancel_all();
@@ -111,7 +115,10 @@ Status HeldSession::measure(
 Status HeldSession::close() {
   if (is_closed_) return {};
   const Result<Visit> visit = enter();
-  if (!visit.ok()) return is_closed_ ? Status() : Status(visit.error());  // by another thread
+  if (!visit.ok()) {
+    const bool is_done = is_closed_ || visit.error().code == "session.ending";
+    return is_done ? Status() : Status(visit.error());
+  }
   std::vector<RequestId> open;
   for (const auto& [id, queue] : queues_) open.push_back(id);
   for (const RequestId id : open) cancel_one(id);
@@ -126,7 +133,16 @@ void HeldSession::cancel_later(Cancelled what) {
     const std::lock_guard lock(mutex_);
     cancelled_.push_back(std::move(what));
   }
-  if (auto turn = turns_->take_if_free()) const Visit visit(*this, *std::move(turn));
+  cancel_if_free();
+}
+
+/// Ends what was cancelled unless somebody has the turn or waits for it, who does it then.
+void HeldSession::cancel_if_free() {
+  while (has_cancelled()) {
+    const std::optional<Turns::Turn> turn = turns_->take_if_free();
+    if (!turn) return;
+    cancel_all();
+  }
 }
 
 bool HeldSession::has_cancelled() {

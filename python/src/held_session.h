@@ -52,7 +52,8 @@ class HeldSession {
   Result<std::optional<std::vector<Delta>>> step(EventQueue& queue);
   /// Calls `work` while no requests are on their way. Codes: session.busy, those of `work`.
   Status measure(const std::function<Status(const ReadyModel&, Element cache_type)>& work);
-  /// Ends all requests and gives the memory back; closing twice does nothing.
+  /// Ends all requests and gives the memory back; closing twice does nothing, nor does closing
+  /// while the interpreter ends and another thread is at work: the memory goes with the process.
   Status close();
 
   /// Ends a request, or all that a queue has and will have: at once, or when the turn ends that
@@ -72,6 +73,7 @@ class HeldSession {
 
   Status make_step();
   void cancel_later(Cancelled what);
+  void cancel_if_free();
   void cancel_all();
   void cancel_one(RequestId request);
   bool has_cancelled();

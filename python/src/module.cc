@@ -7,6 +7,7 @@
 #include <nanobind/stl/string.h>
 
 #include "base/version.h"
+#include "errors.h"
 #include "held_session.h"
 #include "host.h"
 
@@ -27,6 +28,8 @@ NB_MODULE(_core, module) {
         subbyte::python::HeldSession::forget();
       },
       "Tells the child of a fork that no threads have come along.");
+  module.def("set_error_type", &subbyte::python::set_error_type, nanobind::arg("type"),
+             "Takes the class of errors, which is part of the package.");
   subbyte::python::add_tokenizer(module);
   subbyte::python::add_session(module);
   subbyte::python::add_matrix(module);

@@ -29,18 +29,30 @@ Result<Turns::Turn> Turns::take(std::string_view what) {
   while (place != queue_.begin()) {
     if (changed_.wait_for(lock, kBetweenSignals) == std::cv_status::no_timeout) continue;
     lock.unlock();
+    bool is_ending = false;
     try {
       run_signal_handlers();
+      is_ending = is_interpreter_ending();
     } catch (...) {
       lock.lock();
-      queue_.erase(place);
-      changed_.notify_all();
+      leave(place);
       throw;
     }
     lock.lock();
+    if (!is_ending) continue;
+    leave(place);
+    return Error{"session.ending",
+                 fmt::format("{}: expected a call before the interpreter ends, found another "
+                             "thread at work, which never comes back: end that first",
+                             what)};
   }
   owner_ = self;
   return Turn(*this);
+}
+
+void Turns::leave(std::list<std::thread::id>::iterator place) {
+  queue_.erase(place);
+  changed_.notify_all();
 }
 
 std::optional<Turns::Turn> Turns::take_if_free() {

@@ -32,8 +32,9 @@ class Turns {
   };
 
   /// Waits for a turn, without the GIL; Python's signal handlers run meanwhile, and throw what they
-  /// raise. Code session.busy where this thread has the turn already, as one of its signal handlers
-  /// or progress functions calls: it would wait for itself. `what` is used, for the message.
+  /// raise. Codes: session.busy where this thread has the turn already, as one of its signal
+  /// handlers or progress functions calls: it would wait for itself; session.ending where it would
+  /// wait for a thread that the interpreter has outrun. `what` is used, for the message.
   Result<Turn> take(std::string_view what);
 
   /// The turn if nobody has it or waits for it.
@@ -41,6 +42,7 @@ class Turns {
 
  private:
   void end();
+  void leave(std::list<std::thread::id>::iterator place);
 
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -20,6 +20,15 @@ void run_signal_handlers() {
   with_gil(raise_of_signals);
 }
 
+bool is_interpreter_ending() {
+  bool is_ending = true;
+  with_gil([&] {
+    PyObject* const asked = PySys_GetObject("is_finalizing");
+    if (asked != nullptr) is_ending = nb::cast<bool>(nb::borrow(asked)());
+  });
+  return is_ending;
+}
+
 bool Watch::is_due() {
   const Clock::time_point now = Clock::now();
   if (now - last_ < kInterval) return false;

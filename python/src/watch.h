@@ -16,6 +16,9 @@ namespace subbyte::python {
 /// Calls the signal handlers of Python that are due, and throws what they raise. Without the GIL.
 void run_signal_handlers();
 
+/// Says whether the interpreter ends, so that other threads never come back. Without the GIL.
+bool is_interpreter_ending();
+
 class Watch {
  public:
   /// `on_progress(done, total)` is called by progress(); None: nobody is told. With the GIL, as its

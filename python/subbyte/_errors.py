@@ -1,6 +1,8 @@
 """The exception of the package."""
 from __future__ import annotations
 
+from . import _core
+
 
 class Error(Exception):
     """Something that cannot be done because of a file, an argument or the machine.
@@ -17,3 +19,6 @@ class Error(Exception):
 
     def __reduce__(self) -> tuple[type[Error], tuple[str, str]]:
         return type(self), (str(self), self.code)
+
+
+_core.set_error_type(Error)

@@ -125,6 +125,63 @@ def test_ctrl_c_ends_a_call_that_waits_for_its_turn() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "interrupted\n3\n", "")
 
 
+def test_ctrl_c_of_a_call_that_waits_ends_what_others_cancelled() -> None:
+    """Who waits for a turn ends what is cancelled meanwhile, also where its handler raises."""
+    done = run("""
+        llm = LLM(DEMO, device="cpu", threads=1)
+        started, go_on = threading.Event(), threading.Event()
+        def progress(done, total):
+            started.set()
+            go_on.wait()
+        worker = threading.Thread(target=lambda: llm.logits([5, 6], progress=progress))
+        worker.start()
+        started.wait()
+        def handler(*_):  # the call that waits is the next one from here on
+            go_on.set()
+            worker.join()
+            stream = llm.create_completion("The moor", max_tokens=900, ignore_eos=True, stream=True)
+            next(stream)
+            print(llm.engine.num_running)
+            stream.close()
+            raise KeyboardInterrupt
+        signal.signal(signal.SIGALRM, handler)
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        try:
+            llm.logits([5])
+        except KeyboardInterrupt:
+            print(llm.engine.num_running)
+    """)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "1\n0\n", "")
+
+
+@pytest.mark.parametrize("last", ["llm.generate, 'The moor', short", "matrix.linear, x"])
+def test_what_ends_with_the_interpreter_waits_for_no_daemon_thread(last: str) -> None:
+    """A generator is closed when daemon threads stand still, with the turns that it asks for."""
+    done = run(f"""
+        import functools
+        llm = LLM(DEMO, device="cpu", threads=1)
+        matrix, x = subbyte.quantize(np.ones((8, 128), np.float32)), np.ones(128, np.float32)
+        large = np.random.default_rng(0).standard_normal((8192, 8192), np.float32)
+        def scope(llm, last, error):
+            with llm:
+                try:
+                    yield
+                finally:
+                    try:
+                        last()
+                    except error as caught:
+                        print(caught.code)
+        generator = scope(llm, functools.partial({last}), subbyte.Error)
+        next(generator)
+        # Functions of this file would keep its names alive, and the generator open.
+        threading.Thread(target=llm.perplexity, args=["The moor. " * 50000], daemon=True).start()
+        threading.Thread(target=subbyte.quantize, args=[large], kwargs={{"format": "kbit3"}},
+                         daemon=True).start()
+        threading.Event().wait(0.5)
+    """)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "session.ending\n", "")
+
+
 @pytest.mark.parametrize("call", [
     "llm.generate('The moor', long)",
     "list(llm.create_completion('The moor', max_tokens=900, ignore_eos=True, stream=True))",
