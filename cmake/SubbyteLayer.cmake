@@ -67,13 +67,18 @@ function(subbyte_test name)
   target_link_libraries(${name} PRIVATE ${ARG_LIBRARIES} subbyte_options subbyte_test_paths
     GTest::gtest_main)
   subbyte_quick_compile(${name})
-  if(NOT TARGET subbyte_test_header)
-    add_library(subbyte_test_header OBJECT ${PROJECT_SOURCE_DIR}/tests/support/test_header.cc)
-    target_precompile_headers(subbyte_test_header PRIVATE <gtest/gtest.h> <filesystem> <fstream>)
-    target_link_libraries(subbyte_test_header PRIVATE subbyte_options GTest::gtest)
-    subbyte_quick_compile(subbyte_test_header)
+  set(header subbyte_test_header)
+  subbyte_is_O0(${name} is_O0)
+  if(is_O0)
+    string(APPEND header _O0)  # g++ takes only those of the same optimization
   endif()
-  target_precompile_headers(${name} REUSE_FROM subbyte_test_header)
+  if(NOT TARGET ${header})
+    add_library(${header} OBJECT ${PROJECT_SOURCE_DIR}/tests/support/test_header.cc)
+    target_precompile_headers(${header} PRIVATE <gtest/gtest.h> <filesystem> <fstream>)
+    target_link_libraries(${header} PRIVATE subbyte_options GTest::gtest)
+    subbyte_quick_compile(${header})
+  endif()
+  target_precompile_headers(${name} REUSE_FROM ${header})
   subbyte_test_program(test ${name} SOURCES ${ARG_UNPARSED_ARGUMENTS} LIBRARIES ${ARG_LIBRARIES})
   subbyte_test_parts(${name} ${ARG_UNPARSED_ARGUMENTS})
   # Names of parameterised cases are those that the tests give: values of structs are bytes.
@@ -250,8 +255,18 @@ endfunction()
 # subbyte_quick_compile(<target>): for code that does not decide how fast anything is. What it saves
 # is half of the time that a build takes.
 function(subbyte_quick_compile target)
+  subbyte_is_O0(${target} is_O0)
   target_compile_options(${target} PRIVATE
-    $<$<CONFIG:RelWithDebInfo>:-O1> $<$<BOOL:${SUBBYTE_TESTS_O0}>:-O0>)
+    $<$<CONFIG:RelWithDebInfo>:-O1> $<$<BOOL:${is_O0}>:-O0>)
+endfunction()
+
+# subbyte_is_O0(<target> <out>): whether SUBBYTE_TESTS_O0 names it, or its own name ends so.
+function(subbyte_is_O0 target out)
+  if(SUBBYTE_TESTS_O0 STREQUAL "all" OR target IN_LIST SUBBYTE_TESTS_O0 OR target MATCHES "_O0$")
+    set(${out} TRUE PARENT_SCOPE)
+  else()
+    set(${out} FALSE PARENT_SCOPE)
+  endif()
 endfunction()
 
 # subbyte_only_compiles(<target>): for programs that no test runs. A build without all CUDA kernels,
