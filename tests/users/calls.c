@@ -1,6 +1,6 @@
 /* calls MODEL GOLDEN FOLDER: calls the functions of the C interface beside those of sessions, with
- * numbers whose sums are exact, and prints what they return: statuses, codes of errors, numbers, and
- * a digest of bytes. MODEL has a tokenizer, GOLDEN weights of bf16; FOLDER is for what is written.
+ * numbers whose sums are exact, and prints what they return: statuses, codes of errors, numbers,
+ * digests of bytes. MODEL has a tokenizer, GOLDEN weights of bf16; FOLDER is for what is written.
  * Compiled with the headers of this folder. */
 
 #include <inttypes.h>

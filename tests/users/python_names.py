@@ -10,9 +10,10 @@ import re
 from pathlib import Path
 from types import ModuleType
 
+import python_files
 from kept import Texts, as_text
 
-# Without what these need they cannot be imported: torch_names.py has them.
+# Without what these need they cannot be imported.
 NEED_TORCH = ("awq_ext", "bitsandbytes", "flashinfer", "torch", "transformers", "vllm")
 
 
@@ -77,8 +78,10 @@ def modules(package: ModuleType) -> list[str]:
 
 def texts(build: Path) -> Texts:
     package = importlib.import_module("subbyte")
-    lines = [f"module subbyte.{name}" for name in modules(package)]
+    lines: list[str] = []
     for name in modules(package):
-        if name not in NEED_TORCH:
+        if name in NEED_TORCH:
+            lines += python_files.texts_of(Path(package.__file__).parent, name)
+        else:
             lines += described(importlib.import_module(f"subbyte.{name}"))
     return {"python.txt": as_text(lines + described(package))}
