@@ -290,10 +290,9 @@ void Evaluator::bind_rest(const Node& macro, const Arguments& arguments, Scope& 
   const Value* caller = nullptr;
   for (const auto& [name, value] : arguments.named) {
     heap_.compare_names(macro.parameters.size(), name);
-    const bool is_parameter = std::ranges::any_of(
-        macro.parameters,
-        [&](const Parameter& parameter) { return parameter.name == std::string_view(name); });
-    if (is_parameter) continue;
+    const auto parameter =
+        std::ranges::find(macro.parameters, std::string_view(name), &Parameter::name);
+    if (parameter != macro.parameters.end()) continue;
     if (name == "caller" && macro.uses_caller) {
       caller = &value;
     } else {
