@@ -62,11 +62,28 @@ function(subbyte_closure objects externals)
   set(${externals} ${others} PARENT_SCOPE)
 endfunction()
 
+# subbyte_objects_of(<archive> <objects>): the object files of an archive of others.
+function(subbyte_objects_of archive objects)
+  cmake_path(GET archive STEM name)
+  set(folder ${PROJECT_BINARY_DIR}/package/${name})
+  file(REMOVE_RECURSE ${folder})
+  file(MAKE_DIRECTORY ${folder})
+  execute_process(COMMAND ${CMAKE_AR} x ${archive} WORKING_DIRECTORY ${folder}
+    COMMAND_ERROR_IS_FATAL ANY)
+  file(GLOB found ${folder}/*.o)
+  set(${objects} ${found} PARENT_SCOPE)
+endfunction()
+
 # The C++ library: both interfaces and all layers below them in one archive, as the C interface is
 # what has products on GPUs.
 function(subbyte_install_cpp)
   subbyte_closure(objects externals subbyte_cpp_interface subbyte_c_interface)
   list(REMOVE_ITEM externals nlohmann_json::nlohmann_json)  # headers alone
+  if(SUBBYTE_STATIC_DEPENDENCIES)
+    list(REMOVE_ITEM externals fmt::fmt ${SUBBYTE_UTF8PROC_ARCHIVE})
+    subbyte_objects_of(${SUBBYTE_UTF8PROC_ARCHIVE} others)
+    list(APPEND objects ${others})
+  endif()
   find_package(fmt REQUIRED)  # imported targets are known in the folders that look for them
   find_package(PkgConfig REQUIRED)
   pkg_check_modules(UTF8PROC REQUIRED QUIET IMPORTED_TARGET libutf8proc)

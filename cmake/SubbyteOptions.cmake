@@ -26,6 +26,8 @@ set(SUBBYTE_KERNELS_OPTIMIZATION -O3 CACHE STRING "Optimization of CPU kernels")
 set(SUBBYTE_TESTS_O0 "" CACHE STRING "Tests to compile without optimization: their targets, or all")
 set(SUBBYTE_LAYERS_O0 "" CACHE STRING "Layers to compile without optimization")
 option(SUBBYTE_UNITY "Compile several files as one: where another build has each by itself" OFF)
+option(SUBBYTE_STATIC_DEPENDENCIES "Put fmt, utf8proc and the C++ library into what is linked, \
+which needs the C library alone then" OFF)
 set(SUBBYTE_SANITIZE "" CACHE STRING "Sanitizers to build with: address,undefined or thread")
 
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
@@ -53,6 +55,13 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   target_compile_options(subbyte_options INTERFACE
     "$<$<COMPILE_LANGUAGE:CXX>:SHELL:--param ggc-min-expand=400>"
     "$<$<COMPILE_LANGUAGE:CXX>:SHELL:--param ggc-min-heapsize=262144>")
+endif()
+
+if(SUBBYTE_STATIC_DEPENDENCIES)
+  # Debian has no archive of fmt; what nothing is taken from is not needed.
+  target_compile_definitions(subbyte_options INTERFACE FMT_HEADER_ONLY)
+  target_link_options(subbyte_options INTERFACE -static-libstdc++ -static-libgcc
+    LINKER:--as-needed)
 endif()
 
 if(SUBBYTE_SANITIZE)

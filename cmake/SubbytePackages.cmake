@@ -1,6 +1,20 @@
 # Debian packages, made by cpack from the components of SubbyteInstall.cmake: libsubbyte0,
 # libsubbyte-dev and subbyte. Libraries lie where Debian has them if CMAKE_INSTALL_PREFIX is /usr.
-# ./dev door-test makes them, asks lintian, and uses what is in them.
+# ./dev package makes them (preset packages).
+
+# subbyte_library_licenses(<file>): what those of the libraries inside ask to be handed on.
+function(subbyte_library_licenses file)
+  set(text "")
+  if(SUBBYTE_STATIC_DEPENDENCIES)
+    string(REGEX MATCH "^[0-9]+" major ${CMAKE_CXX_COMPILER_VERSION})
+    foreach(package libfmt-dev libutf8proc-dev nlohmann-json3-dev libstdc++-${major}-dev)
+      file(READ /usr/share/doc/${package}/copyright part)
+      string(APPEND text "\n==== ${package}\n\n${part}")
+    endforeach()
+  endif()
+  file(CONFIGURE OUTPUT ${file} @ONLY CONTENT "@text@")
+endfunction()
+
 function(subbyte_packages)
   set(CPACK_GENERATOR DEB)
   set(CPACK_PACKAGE_NAME subbyte)
@@ -18,15 +32,17 @@ function(subbyte_packages)
   set(CPACK_COMPONENTS_GROUPING IGNORE)
   set(CPACK_COMPONENTS_ALL runtime dev tools)
   set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+  set(CPACK_DEBIAN_COMPRESSION_TYPE xz)
   set(CPACK_DEBIAN_PACKAGE_RELEASE 1)
   set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
   set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS ON)
   set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
-  set(revision ${PROJECT_VERSION}-1)
   set(machines "processors")
   if(TARGET subbyte::kernels_cuda)
+    set(CPACK_DEBIAN_PACKAGE_RELEASE 1+cuda)  # newer than without
     set(machines "processors and on GPUs")
   endif()
+  set(revision ${PROJECT_VERSION}-${CPACK_DEBIAN_PACKAGE_RELEASE})
   set(about "Language models whose weights have 2 to 8 bits are run, verified,\n\
 converted and quantized on ${machines}, without Python and\n\
 without a framework.")
@@ -35,13 +51,16 @@ without a framework.")
   set(CPACK_DEBIAN_DEV_PACKAGE_NAME libsubbyte-dev)
   set(CPACK_DEBIAN_DEV_PACKAGE_SECTION libdevel)
   set(runtime libsubbyte${PROJECT_VERSION_MAJOR})
-  set(CPACK_DEBIAN_DEV_PACKAGE_DEPENDS
-    "${runtime} (= ${revision}), libfmt-dev, libutf8proc-dev")
+  set(CPACK_DEBIAN_DEV_PACKAGE_DEPENDS "${runtime} (= ${revision})")
+  if(NOT SUBBYTE_STATIC_DEPENDENCIES)
+    string(APPEND CPACK_DEBIAN_DEV_PACKAGE_DEPENDS ", libfmt-dev, libutf8proc-dev")
+  endif()
   set(CPACK_COMPONENT_DEV_DESCRIPTION "${title} - development files\n${about}\n\n\
 Headers for C++20 and C, the static library of the C++ interface, and what\n\
 CMake and pkg-config need.")
   set(CPACK_DEBIAN_TOOLS_PACKAGE_NAME subbyte)
   set(CPACK_DEBIAN_TOOLS_PACKAGE_SECTION science)
+  set(CPACK_DEBIAN_TOOLS_PACKAGE_RECOMMENDS libedit2)
   set(CPACK_COMPONENT_TOOLS_DESCRIPTION "${title} - command line\n${about}")
   set(CPACK_DEBIAN_RUNTIME_PACKAGE_NAME ${runtime})
   set(CPACK_DEBIAN_RUNTIME_PACKAGE_SECTION libs)
@@ -57,10 +76,18 @@ The C interface.")
   * Release @PROJECT_VERSION@.\n
  -- @CPACK_PACKAGE_CONTACT@  @date@\n")
   execute_process(COMMAND gzip -9nkf ${made}/changelog.Debian COMMAND_ERROR_IS_FATAL ANY)
+  subbyte_library_licenses(${made}/LICENSES-OF-LIBRARIES)
+  file(READ ${PROJECT_SOURCE_DIR}/cmake/debian/copyright ours)
+  file(READ ${made}/LICENSES-OF-LIBRARIES others)
+  file(CONFIGURE OUTPUT ${made}/copyright @ONLY CONTENT "@ours@@others@")
+  if(SUBBYTE_STATIC_DEPENDENCIES)
+    install(FILES ${made}/LICENSES-OF-LIBRARIES DESTINATION subbyte COMPONENT python
+      EXCLUDE_FROM_ALL)
+  endif()
   foreach(component IN LISTS CPACK_COMPONENTS_ALL)
     string(TOUPPER ${component} upper)
     set(documents ${CMAKE_INSTALL_DATADIR}/doc/${CPACK_DEBIAN_${upper}_PACKAGE_NAME})
-    install(FILES ${PROJECT_SOURCE_DIR}/cmake/debian/copyright ${made}/changelog.Debian.gz
+    install(FILES ${made}/copyright ${made}/changelog.Debian.gz
       DESTINATION ${documents} COMPONENT ${component} EXCLUDE_FROM_ALL)
   endforeach()
   include(CPack)
