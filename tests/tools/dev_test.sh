@@ -153,3 +153,31 @@ TXT
 [[ $(grep -c sec.proc "$folder/slowest") == 2 ]] || die "programs are missing"
 [[ $(grep -m 1 sec.proc "$folder/slowest") == b_test* ]] || die "the slowest program is not first"
 grep -q '^Total Test time' "$folder/slowest" || die "the last line of ctest is missing"
+
+# Packages that are too large, that leave a file, or whose answer is not that of the others.
+(
+  root=$PWD
+  cd "$folder"
+  source "$root/tools/dev/package.sh"
+  source "$root/tools/dev/package_roots.sh"
+  as_root() { "$@"; }
+  in_root() {
+    echo "$answered"
+    [[ -z $left ]] || : >"$1/$left"
+  }
+  ln -s "$root/demo" "$root/tools" .
+  mkdir -p build/dist/cpu build/package-roots/suite/proc
+  package=build/dist/cpu/subbyte-1.0-1cuda-cp312-abi3-linux_x86_64.whl
+  truncate --size=2000000 "$package"
+  check_sizes build/dist/cpu 2 >/dev/null || die "a package of 2 MB is refused"
+  ! check_sizes build/dist/cpu 1 >/dev/null 2>&1 || die "a package that is too large passes"
+  [[ $(wheel_for cpu 13) == "$PWD/$package" ]] || die "Python 3.13 does not take the wheel of 3.12"
+  [[ -z $(wheel_for cpu 11) ]] || die "Python 3.11 takes the wheel of 3.12"
+  answered=words left=
+  try_in_root suite deb "$package" || die "a package that leaves nothing is refused"
+  left=rest
+  ! try_in_root suite deb "$package" >/dev/null || die "a package that leaves a file passes"
+  rm build/package-roots/suite/rest
+  answered="other words" left=
+  ! try_in_root suite deb "$package" >/dev/null || die "a package that answers otherwise passes"
+)

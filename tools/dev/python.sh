@@ -29,7 +29,8 @@ make_python_wheel() {
     step "configure build/ci" cmake --preset ci || return 1
   fi
   step "tools that make wheels" install_python_tools "$python_tools" || return 1
-  step "wheel of build/ci" build_python_wheel "$python_tools" build/ci/wheel || return 1
+  rm -rf build/ci/wheel
+  step "wheel of build/ci" build_python_wheel build/ci "$python_tools" build/ci/wheel || return 1
   step "the wheel, ${python_test_packages[*]} in a new venv" install_wheel "$python_tools" \
     build/ci/python-packages "$python_venv" build/ci/wheel/subbyte-*.whl
 }
@@ -41,19 +42,20 @@ install_python_tools() {
     "${python_tool_packages[@]}" || no_packages "${python_tool_packages[*]}"
 }
 
-# build_python_wheel TOOLS FOLDER: for the interpreter of TOOLS. The build folder is the one of the
-# tests, whose options stay, flags among them: with those that pyproject.toml has for others all
-# would be compiled again.
+# build_python_wheel BUILD TOOLS FOLDER [OPTION...]: for the interpreter of TOOLS. The options of
+# the folder BUILD stay, flags among them: with those that pyproject.toml has for others all would
+# be compiled again.
 build_python_wheel() {
-  local tools=$1 flags
-  flags=$(sed -n 's/^CMAKE_CXX_FLAGS_RELWITHDEBINFO:[A-Z]*=//p' build/ci/CMakeCache.txt)
-  rm -rf "$2"
+  local build=$1 tools=$2 folder=$3 flags
+  shift 3
+  flags=$(sed -n 's/^CMAKE_CXX_FLAGS_RELWITHDEBINFO:[A-Z]*=//p' "$build/CMakeCache.txt")
   PATH=$tools/bin:$PATH CMAKE_BUILD_PARALLEL_LEVEL=$(nproc) \
     "$tools/bin/python" -m pip --disable-pip-version-check wheel . --no-deps \
-    --no-build-isolation --wheel-dir "$2" --config-settings=build-dir=build/ci \
+    --no-build-isolation --wheel-dir "$folder" \
+    --config-settings=build-dir="$build" \
     --config-settings=cmake.python-hints=false \
     --config-settings=cmake.define.CMAKE_CXX_FLAGS_RELWITHDEBINFO="$flags" \
-    --config-settings=cmake.define.Python_EXECUTABLE="$tools/bin/python"
+    --config-settings=cmake.define.Python_EXECUTABLE="$tools/bin/python" "$@"
 }
 
 # install_wheel TOOLS PACKAGES VENV WHEEL [PYTHON]: into a new VENV of PYTHON. What the tests run

@@ -1,0 +1,51 @@
+#!/bin/sh
+# in_root.sh FORM: within a root that has nothing else, installs what lies in /try (a tarball is
+# unpacked in /opt), lets the program answer, and removes it. The answer goes to standard output.
+set -eu
+exec 3>&1 >&2
+cd /try
+
+answers() {
+  "$@" --version
+  "$@" inspect model
+  "$@" run model -p "Mr. Sherlock Holmes" -n 12 --temp 0 --threads 2 | tee answer >&3
+  test -s answer
+}
+
+# finds_all FILE...: every library that these are linked with.
+finds_all() {
+  for file; do
+    if ldd "$file" | grep "not found"; then
+      echo "$file: expected it to need what a bare root has" >&2
+      exit 1
+    fi
+  done
+}
+
+try_deb() {
+  dpkg --install ./*.deb
+  finds_all /usr/bin/subbyte /usr/lib/*/libsubbyte.so.0
+  answers subbyte
+  dpkg --purge subbyte libsubbyte-dev libsubbyte0
+}
+
+try_tarball() {
+  finds_all /opt/subbyte-*/bin/subbyte /opt/subbyte-*/lib/libsubbyte.so.0
+  answers /opt/subbyte-*/bin/subbyte
+  rm -r /opt/subbyte-*
+}
+
+try_wheel() {
+  /venv/bin/pip install --no-index --no-cache-dir ./*.whl
+  answers /venv/bin/subbyte
+  /venv/bin/python - <<'PYTHON'
+import subbyte
+
+llm = subbyte.LLM("/try/model", threads=2)
+[answer] = llm.generate("Mr. Sherlock Holmes", subbyte.SamplingParams(max_tokens=12, temperature=0))
+assert answer.outputs[0].text in open("/try/answer").read(), answer.outputs[0].text
+PYTHON
+  /venv/bin/pip uninstall --yes subbyte
+}
+
+"try_$1"
