@@ -1,10 +1,9 @@
 #include "app/output.h"
 
-#include <nlohmann/json.hpp>
-
 #include "app/interrupt.h"
 #include "app/terminal.h"
 #include "app/wrap.h"
+#include "json/shown_json.h"
 
 namespace subbyte::app {
 namespace {
@@ -93,8 +92,7 @@ std::string styled(Style style, std::string_view text, std::FILE* to) {
 }
 
 std::string json_text(const nlohmann::ordered_json& object, int indent) {
-  constexpr auto kReplace = nlohmann::ordered_json::error_handler_t::replace;
-  return object.dump(indent, ' ', /*ensure_ascii=*/true, kReplace) + "\n";
+  return json::to_ascii(object, indent) + "\n";
 }
 
 }  // namespace subbyte::app

@@ -11,6 +11,7 @@
 #include "base/small_letters.h"
 #include "base/utf8.h"
 #include "json/parser_problem.h"
+#include "json/shown_json.h"
 
 namespace subbyte::json {
 namespace {
@@ -214,47 +215,50 @@ std::size_t longest_string(std::string_view text) {
   return longest;
 }
 
-std::string describe(const Value& value) {
-  switch (value.type()) {
-    case Value::value_t::null:
-      return "null";
-    case Value::value_t::object:
-      return "an object";
-    case Value::value_t::array:
-      return "an array";
-    case Value::value_t::string:
-      return quote(value.get_ref<const std::string&>());
-    default:
-      return to_text(value);  // a number or a boolean
-  }
-}
-
 /// Whether `value` is an integer of more than 64 bits or has one in it.
 bool holds_long_integer(const Value& value) {
   if (value.is_structured()) return std::ranges::any_of(value, holds_long_integer);
   return value.is_binary();
 }
 
-/// As the library writes it, with the long integers of which it knows nothing.
-void write(const Value& value, int indent, int level, std::string& text) {
+struct Layout {
+  int indent;
+  bool ascii;
+};
+
+std::string as_library_writes(const Value& value, const Layout& layout) {
+  return value.dump(layout.indent, ' ', layout.ascii, Value::error_handler_t::replace);
+}
+
+/// The same with the long integers of which it knows nothing.
+void write(const Value& value, const Layout& layout, int level, std::string& text) {
   if (!value.is_structured() || value.empty()) {
-    text += value.is_binary() ? *long_digits(value) : to_text(value);
+    text += value.is_binary() ? *long_digits(value) : as_library_writes(value, layout);
     return;
   }
   const auto break_line = [&](int depth) {
-    if (indent < 0) return;
-    text.append("\n").append(static_cast<std::size_t>(indent) * static_cast<std::size_t>(depth),
-                             ' ');
+    if (layout.indent < 0) return;
+    text.append("\n").append(
+        static_cast<std::size_t>(layout.indent) * static_cast<std::size_t>(depth), ' ');
   };
   text += value.is_object() ? '{' : '[';
   for (auto at = value.begin(); at != value.end(); ++at) {
     if (at != value.begin()) text += ',';
     break_line(level + 1);
-    if (value.is_object()) text += to_text(Value(at.key())) + (indent < 0 ? ":" : ": ");
-    write(*at, indent, level + 1, text);
+    if (value.is_object()) {
+      text += as_library_writes(Value(at.key()), layout) + (layout.indent < 0 ? ":" : ": ");
+    }
+    write(*at, layout, level + 1, text);
   }
   break_line(level);
   text += value.is_object() ? '}' : ']';
+}
+
+std::string written(const Value& value, const Layout& layout) {
+  if (!holds_long_integer(value)) return as_library_writes(value, layout);
+  std::string text;
+  write(value, layout, 0, text);
+  return text;
 }
 
 std::string format(double number) {
@@ -315,16 +319,33 @@ std::optional<std::string> long_digits(const Value& value) {
 }
 
 std::string to_text(const Value& value, int indent) {
-  if (holds_long_integer(value)) {
-    std::string text;
-    write(value, indent, 0, text);
-    return text;
-  }
-  return value.dump(indent, ' ', /*ensure_ascii=*/false, Value::error_handler_t::replace);
+  return written(value, {indent, false});
+}
+
+std::string to_ascii(const Value& value, int indent) {
+  return written(value, {indent, true});
 }
 
 std::string to_text(const nlohmann::json& value, int indent) {
   return value.dump(indent, ' ', /*ensure_ascii=*/false, nlohmann::json::error_handler_t::replace);
+}
+
+std::string describe(const Value& value) {
+  switch (value.type()) {
+    case Value::value_t::null:
+      return "null";
+    case Value::value_t::object:
+      return "an object";
+    case Value::value_t::array:
+      return "an array";
+    case Value::value_t::string:
+      return quote(value.get_ref<const std::string&>());
+    default: {  // a number, whose digits have no end, or a boolean
+      constexpr std::size_t kMaxDigits = 100;
+      const std::string text = to_text(value);
+      return text.size() > kMaxDigits ? text.substr(0, kMaxDigits) + "..." : text;
+    }
+  }
 }
 
 Result<MappedFile> open_file(const std::string& path, uint64_t max_bytes) {

@@ -5,6 +5,7 @@
 #include <limits>
 #include <string>
 
+#include "json/shown_json.h"
 #include "support/temp_dir.h"
 
 namespace subbyte::json {
@@ -114,6 +115,20 @@ TEST(StrictJson, refuses_what_takes_many_times_its_size) {
   const std::string text = "[\"" + half + "\"]";
   EXPECT_EQ(code(text), "json.memory");
   EXPECT_TRUE(parse(text, "t", {}, kTextMemoryFactor).ok());
+}
+
+TEST(StrictJson, integers_of_any_length_are_written_and_described_by_their_digits) {
+  const std::string digits = "123456789012345678901234567890";
+  const auto value = parse(R"({"a": [)" + digits + R"(, "é"], "b": -)" + digits + "}", "t");
+  ASSERT_TRUE(value.ok());
+  EXPECT_EQ(to_text(*value), R"({"a":[)" + digits + R"(,"é"],"b":-)" + digits + "}");
+  EXPECT_EQ(to_ascii(*value), R"({"a":[)" + digits + R"(,"\u00e9"],"b":-)" + digits + "}");
+  EXPECT_EQ(to_ascii(*value, 1),
+            "{\n \"a\": [\n  " + digits + ",\n  \"\\u00e9\"\n ],\n \"b\": -" + digits + "\n}");
+  EXPECT_EQ(describe((*value)["a"][0]), digits);
+  EXPECT_EQ(describe((*value)["a"]), "an array");
+  const auto endless = parse(std::string(300, '9'), "t");
+  EXPECT_EQ(describe(*endless), std::string(100, '9') + "...");
 }
 
 /// What a stream of the container at `path` gets of `text`, and what is left.

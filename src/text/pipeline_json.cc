@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/quote.h"
+#include "json/shown_json.h"
 #include "text/regex_syntax.h"
 #include "text/utf8.h"
 
@@ -338,7 +339,7 @@ Result<const json::Value*> array_of(const json::Object& object, std::string_view
   const json::Value* value = object.has(key) ? object.find(key) : nullptr;
   if (value != nullptr && !value->is_array()) {
     return Error{"json.type", fmt::format("{}: {}: expected an array, found {}", object.where(),
-                                          key, value->type_name())};
+                                          key, json::describe(*value))};
   }
   return value;
 }

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/quote.h"
+#include "json/shown_json.h"
 
 namespace subbyte {
 namespace {
@@ -29,7 +30,7 @@ std::string shown(std::string_view text) {
 
 Error wrong_type(std::string_view where, std::string_view expected, const json::Value& found) {
   return {"json.type",
-          fmt::format("{}: expected {}, found {}", where, expected, found.type_name())};
+          fmt::format("{}: expected {}, found {}", where, expected, json::describe(found))};
 }
 
 struct Pair {
@@ -184,8 +185,7 @@ Status TokenTables::add_merge(const json::Value& merge) {
   if (!pair) {
     return Error{"tokenizer.bad_merge",
                  fmt::format("{}: expected \"a b\" or [\"a\", \"b\"], found {}", where(),
-                             shown(is_text ? merge.get_ref<const std::string&>()
-                                           : std::string(merge.type_name())))};
+                             json::describe(merge))};
   }
   const auto left = vocab.find(pair->left);
   const auto right = vocab.find(pair->right);

@@ -12,6 +12,7 @@
 #include "checkpoints/containers/orin_model.h"
 #include "checkpoints/containers/safetensors_codes.h"
 #include "checkpoints/containers/unsloth_names.h"
+#include "json/shown_json.h"
 #include "json/strict_json.h"
 
 namespace subbyte {
@@ -127,7 +128,7 @@ Status Index::add(const std::string& tensor, const json::Value& shard) {
   if (name == nullptr) {
     return refuse(codes::kShardType,
                   fmt::format("tensor {}: expected the name of a shard, found {}", quote(tensor),
-                              shard.type_name()));
+                              json::describe(shard)));
   }
   if (const std::string_view problem = name_problem(*name); !problem.empty()) {
     return refuse(codes::kShardName,
