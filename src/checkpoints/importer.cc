@@ -10,6 +10,7 @@
 #include "base/float16.h"
 #include "base/quote.h"
 #include "base/serial_executor.h"
+#include "checkpoints/flavours/modelopt_parts.h"
 #include "checkpoints/foreign_software.h"
 #include "checkpoints/import_parts.h"
 
@@ -53,6 +54,19 @@ float load_float(const std::byte* bytes, Format format) {
   return format == Format::kF16 ? to_float(Float16{bits}) : to_float(BFloat16{bits});
 }
 
+/// Refuses factors of inputs beside weights whose importer does not know them.
+Status check_input_factors(const TensorSource& tensors, std::string_view module,
+                           const ModuleInfo& info) {
+  const FileTensor* const factors = modelopt::input_factors(tensors, module);
+  const bool is_known =
+      factors == nullptr || std::ranges::find(info.tensors, factors) != info.tensors.end();
+  if (is_known) return {};
+  return tensor_error("import.config", *factors,
+                      fmt::format("expected no factors of inputs beside weights that are read as "
+                                  "{}, which has none",
+                                  info.importer));
+}
+
 }  // namespace
 
 uint64_t ModuleInfo::bytes() const {
@@ -73,7 +87,9 @@ bool has_module(const TensorSource& tensors, std::string_view module) {
 Result<ModuleInfo> describe_with(const Importer& importer, const ImportContext& context,
                                  std::string_view module) {
   SUBBYTE_CHECK(context.config.check_named(module));
-  return importer.describe(context, module);
+  SUBBYTE_TRY(ModuleInfo info, importer.describe(context, module));
+  SUBBYTE_CHECK(check_input_factors(context.tensors, module, info));
+  return info;
 }
 
 Result<ModuleInfo> describe_module(const ImportContext& context, std::string_view module) {

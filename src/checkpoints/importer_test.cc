@@ -173,6 +173,17 @@ TEST_F(Importers, those_of_modelopt_take_its_tensors_and_all_of_them) {
             "naive_quantized");
 }
 
+TEST_F(Importers, factors_of_inputs_that_nobody_multiplies_by_are_refused) {
+  use(Method::kAwq, 32);
+  std::vector<TestTensor> tensors = awq();
+  EXPECT_EQ(code_of(tensors), "");
+  tensors.push_back(filled<float>("m.pre_quant_scale", DType::kF32, {32}, 2));
+  EXPECT_EQ(code_of(tensors), "import.config");
+  EXPECT_NE(message().find("\"m.pre_quant_scale\": expected no factors of inputs"),
+            std::string::npos)
+      << message();
+}
+
 TEST_F(Importers, a_wrong_label_is_refused_with_both_names) {
   use(Method::kAwq, 32);
   EXPECT_EQ(code_of(gptq()), "import.config");

@@ -55,7 +55,8 @@ Result<MemoryNeed> memory_need(std::span<const FoundTensor> tensors, const StepP
                                  bytes.error().message)};
       }
       need.weights += *bytes;
-      if (is_dense(shape.format) && !shape.is_of_moe) continue;
+      // Floats are used where they lie, unless codes become them (factors of inputs).
+      if (is_dense(shape.format) && is_dense(tensor.infos[i]) && !shape.is_of_moe) continue;
       // Experts are packed one after the other.
       const int64_t at_once = shape.experts > 1 ? *bytes / shape.experts : kMaxJoined * *bytes;
       need.staging = std::max(need.staging, at_once);

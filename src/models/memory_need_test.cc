@@ -111,6 +111,24 @@ TEST(MemoryNeed, takes_embedding_and_head_in_the_bits_that_they_will_have) {
   EXPECT_EQ(quantized.memory.quantized_ - as_is.memory.quantized_, tables);
 }
 
+TEST(MemoryNeed, what_becomes_floats_when_it_is_read_is_staged) {
+  FileTensor codes, scales;
+  FoundTensor tensor;
+  tensor.file.matrices.resize(1);
+  ModuleInfo info = {.format = {Format::kF32, Format::kNone, Zero::kNone, 0},
+                     .rows = 6,
+                     .cols = 64,
+                     .tensors = {&codes}};
+  const auto staging = [&] {
+    tensor.infos = {info};
+    const CountingMemory memory;
+    return memory_need({&tensor, 1}, StepPlan{}, {}, memory)->staging;
+  };
+  EXPECT_EQ(staging(), 0);  // used where it lies
+  info.scales = &scales;    // with factors of inputs
+  EXPECT_EQ(staging(), 3 * 6 * 64);
+}
+
 TEST(MemoryNeed, the_peak_has_staging_or_the_cache) {
   MemoryNeed need = {.weights = 100, .cache = 10, .workspace = 5, .staging = 30};
   EXPECT_EQ(need.peak(), 135);

@@ -6,9 +6,11 @@
 //   X_weight_scale    F8_E4M3 [E, K/16, N]
 //   X_weight_scale_2  F32 []               one for all experts
 //   X_input_scale     F32 []               of the activations, which stay floats here; optional
+//   X_pre_quant_scale float [K]            optional, see modelopt_parts.h
 //
 // The canonical matrix has rows of outputs, so codes and scales are transposed byte by byte.
 
+#include "checkpoints/flavours/modelopt_parts.h"
 #include "checkpoints/flavours/nvfp4_parts.h"
 #include "checkpoints/transpose.h"
 
@@ -83,10 +85,12 @@ Result<std::vector<Matrix>> import(const ImportContext& context, const ModuleInf
   return experts;
 }
 
+using Module = modelopt::WithInputFactors<describe, import>;
+
 }  // namespace
 
 extern const Importer modelopt_experts_importer;
-const Importer modelopt_experts_importer = {"modelopt_experts", kScales, matches,
-                                            describe,           import,  check_scales};
+const Importer modelopt_experts_importer = {"modelopt_experts", kScales,        matches,
+                                            Module::describe,   Module::import, check_scales};
 
 }  // namespace subbyte

@@ -79,6 +79,32 @@ TEST_F(ModeloptExperts, are_one_module_with_the_scale_of_activations) {
   EXPECT_EQ(modules[0].info->tensors.size(), 4u);
 }
 
+TEST_F(ModeloptExperts, factors_of_inputs_make_them_floats) {
+  const Experts made = random_experts(2, 10, 48);
+  Random random(7);
+  for (const char* const name : {"m_pre_quant_scale", "m.pre_quant_scale"}) {
+    const TestTensor factors = random_floats(name, DType::kBF16, {48}, random);
+    open({made.codes, made.scales, made.factor, factors});
+    EXPECT_EQ(describe_module(context(), "m")->experts, 2);
+    const auto matrices = import_experts(context(), "m");
+    ASSERT_TRUE(matrices.ok()) << matrices.error().message;
+    ASSERT_EQ(matrices->size(), 2u);
+    for (int64_t e = 0; e < 2; ++e) {
+      const MatrixView& view = (*matrices)[static_cast<std::size_t>(e)].view;
+      EXPECT_EQ(to_string(view.format), "f32");
+      for (int64_t n = 0; n < 10; ++n) {
+        for (int64_t k = 0; k < 48; ++k) {
+          const auto weight = static_cast<float>(made.weight(e, n, k) * float_at(factors, k));
+          ASSERT_EQ(weight_at(view, n, k), weight) << e << " " << n << " " << k;
+        }
+      }
+    }
+  }
+  open({made.codes, made.scales, made.factor,
+        filled<float>("m_pre_quant_scale", DType::kF32, {2, 48}, 1)});
+  EXPECT_EQ(describe_module(context(), "m").error().code, "import.shape");
+}
+
 TEST_F(ModeloptExperts, refuse_what_contradicts_itself) {
   const Experts made = random_experts(2, 8, 32);
   const auto code = [&](const Experts& experts) {

@@ -20,7 +20,9 @@ double number_at(const FileTensor& tensor, std::size_t index) {
 }  // namespace
 
 const FileTensor* input_factors(const TensorSource& tensors, std::string_view module) {
-  return tensors.find(fmt::format("{}.pre_quant_scale", module));
+  const FileTensor* const of_module = tensors.find(fmt::format("{}.pre_quant_scale", module));
+  if (of_module != nullptr) return of_module;
+  return tensors.find(fmt::format("{}_pre_quant_scale", module));
 }
 
 void add_activations(const ImportContext& context, std::string_view module, ModuleInfo& info) {

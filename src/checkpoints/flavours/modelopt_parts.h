@@ -3,6 +3,7 @@
 // not be multiplied into.
 //
 //   X.pre_quant_scale  float [K]   y = W (s * x), so that a weight is w(n, k) * s(k)
+//   X_pre_quant_scale              the same of a parameter that holds all experts
 //
 // No format here has a factor for each input: a matrix with them becomes floats (f32) when it is
 // read, each rounded once.
@@ -34,8 +35,8 @@ struct WithInputFactors {
   }
 
   static Result<std::vector<Matrix>> import(const ImportContext& context, const ModuleInfo& info) {
-    const std::string_view codes = info.tensors.front()->name;
-    const std::string_view module = codes.substr(0, codes.rfind('.'));
+    std::string_view module = info.tensors.front()->name;
+    if (module.ends_with(".weight")) module.remove_suffix(std::string_view(".weight").size());
     const FileTensor* const factors = input_factors(context.tensors, module);
     if (factors == nullptr) return import_stored(context, info);
     SUBBYTE_TRY(const ModuleInfo stored, describe_stored(context, module));
