@@ -2,6 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+
 #include "base/small_letters.h"
 
 namespace subbyte {
@@ -22,6 +27,10 @@ constexpr Field kFields[] = {{{"quant_algo", ""}},
                              {{"sym", ""}},
                              {{"desc_act", ""}}};
 
+/// What single modules have instead, by names, patterns or regular expressions.
+constexpr std::string_view kOverrides[] = {"dynamic", "extra_config", "quantized_layers",
+                                           "config_groups"};
+
 bool are_same(const json::Value& a, const json::Value& b) {
   if (!a.is_string() || !b.is_string()) return a == b;
   return small_letters(a.get_ref<const std::string&>()) ==
@@ -34,6 +43,85 @@ std::string_view name_in(const json::Object& object, const Field& field) {
     if (!name.empty() && object.has(name)) return name;
   }
   return {};
+}
+
+using Entries = std::set<std::string, std::less<>>;
+
+/// Of a list of modules that are not quantized; nullopt where there is none.
+std::optional<Entries> entries_of(const json::Object& section, std::string_view key) {
+  const json::Value* const list = section.find(key);
+  if (list == nullptr || !list->is_array()) return std::nullopt;
+  Entries entries;
+  for (const json::Value& value : *list) {
+    if (const auto* const entry = value.get_ptr<const std::string*>()) entries.insert(*entry);
+  }
+  return entries;
+}
+
+/// Those of all lists of a section.
+std::optional<Entries> kept_entries(const json::Object& section) {
+  std::optional<Entries> all;
+  for (const std::string_view key : kListsOfKept) {
+    auto entries = entries_of(section, key);
+    if (!entries) continue;
+    if (!all) all.emplace();
+    all->merge(*entries);
+  }
+  return all;
+}
+
+/// Adds the first entry that one list has and the other has not. Names and patterns are compared as
+/// they are written: of two patterns nobody says that they mean the same.
+void compare_lists(const std::optional<Entries>& counts, const std::string& where,
+                   const std::optional<Entries>& other, const std::string& other_where,
+                   std::vector<Disagreement>& found) {
+  if (!counts || !other) return;
+  const auto add_first = [&](const Entries& of, const Entries& without, std::string_view expected,
+                             std::string_view seen) {
+    const auto lacks = [&](const std::string& entry) { return !without.contains(entry); };
+    const auto entry = std::ranges::find_if(of, lacks);
+    if (entry == of.end()) return false;
+    found.push_back({other_where,
+                     fmt::format("{}{} among what is not quantized, as {} says", expected,
+                                 quote(*entry), where),
+                     std::string(seen)});
+    return true;
+  };
+  if (add_first(*counts, *other, "", "a list without it")) return;
+  add_first(*other, *counts, "no ", "a list with it");
+}
+
+using Overrides = std::map<std::string_view, const json::Value*>;
+
+Overrides overrides_of(const json::Value& section) {
+  Overrides overrides;
+  for (const auto& [name, value] : section.get_ref<const json::Value::object_t&>()) {
+    overrides.emplace(name, &value);
+  }
+  return overrides;
+}
+
+/// One text for values that say the same, whatever the order of keys and the case of words is.
+std::string meaning_of(const Overrides& overrides, std::string_view name) {
+  const auto found = overrides.find(name);
+  if (found == overrides.end()) return "nothing";
+  return small_letters(json::to_text(nlohmann::json(*found->second)));
+}
+
+/// Adds the first entry of which two sections say something else.
+void compare_overrides(const json::Value& counts, const std::string& what, const json::Value& other,
+                       const std::string& other_where, std::vector<Disagreement>& found) {
+  if (!counts.is_object() || !other.is_object()) return;
+  const Overrides a = overrides_of(counts), b = overrides_of(other);
+  Overrides all = a;
+  all.insert(b.begin(), b.end());
+  for (const auto& [name, value] : all) {
+    const std::string expected = meaning_of(a, name), seen = meaning_of(b, name);
+    if (expected == seen) continue;
+    found.push_back({other_where, fmt::format("{} for {}, as {}", expected, quote(name), what),
+                     fmt::format("{}, which does not count", seen)});
+    return;
+  }
 }
 
 /// Names of modules that have an entry of their own: ModelOpt's and AutoRound's, and exact targets
@@ -73,7 +161,14 @@ void find_named_twice(const json::Object& section, const KeptModules& kept,
     found.push_back(
         {"config.json", fmt::format("{} in one list of {}", quote(name), section.where()),
          fmt::format("it among what is quantized and, as {}, among what is not", quote(entry))});
-    return;  // one says enough
+    break;  // one says enough
+  }
+  std::string_view first;
+  for (const std::string_view key : kListsOfKept) {
+    if (!entries_of(section, key)) continue;
+    if (first.empty()) first = key;
+    compare_lists(entries_of(section, first), std::string(first), entries_of(section, key),
+                  fmt::format("{}.{}", section.where(), key), found);
   }
 }
 
@@ -117,6 +212,13 @@ Status compare_sections(const json::Object& counts, std::string_view method,
     found.push_back({other_file,
                      fmt::format("{} {}, as {} says", name, json::to_text(value), counts.where()),
                      fmt::format("{}, which does not count", json::to_text(other_value))});
+  }
+  if (method != other_method) return {};  // which has words of its own
+  compare_lists(kept_entries(counts), counts.where(), kept_entries(other), other_file, found);
+  for (const std::string_view key : kOverrides) {
+    if (!counts.has(key) || !other.has(key)) continue;
+    compare_overrides(*counts.find(key), fmt::format("{} of {} says", key, counts.where()),
+                      *other.find(key), other_file, found);
   }
   return {};
 }

@@ -25,14 +25,17 @@ struct Disagreement {
   std::string found;     // "\"FP8\"; config.json counts"
 };
 
-/// Compares what two sections say of the same fields; what only one says is no difference. Code
+/// Compares what two sections say of the same fields, lists and overrides; what only one says is no
+/// difference. Names, patterns and regular expressions are compared as they are written. Code
 /// quantization.contradiction for what decides what the weights are: the version of GPTQ.
 Status compare_sections(const json::Object& counts, std::string_view method,
                         const json::Object& other, std::string_view other_method,
                         const std::string& other_file, std::vector<Disagreement>& found);
 
 /// Finds modules that a section names twice: among those that are quantized, each in an entry of
-/// its own, and among those that are kept. Tensors tell which is right.
+/// its own, and among those that are kept, and lists of one meaning with two names. Tensors tell
+/// which is right. A regular expression among those that are quantized names modules that others
+/// take out again, in all tools: that is no contradiction.
 void find_named_twice(const json::Object& section, const KeptModules& kept,
                       std::vector<Disagreement>& found);
 

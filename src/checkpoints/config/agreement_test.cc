@@ -96,6 +96,56 @@ TEST_F(Agreement, a_module_in_two_lists_is_said) {
   EXPECT_NE(both[0].find("model.layers.0.mlp.up_proj"), std::string::npos) << both[0];
 }
 
+TEST_F(Agreement, lists_of_one_meaning_are_compared) {
+  const std::string config = R"({"quantization_config": {"quant_method": "modelopt",
+      "quant_algo": "NVFP4", "ignore": ["lm_head", "re:.*gate"])";
+  const auto file = [&](const char* list) {
+    dir_.write("hf_quant_config.json",
+               R"({"quantization": {"quant_algo": "NVFP4", "exclude_modules": )" +
+                   std::string(list) + "}}");
+    return differing(config + "}}");
+  };
+  EXPECT_EQ(file(R"(["re:.*gate", "lm_head"])"), std::vector<std::string>());
+  EXPECT_EQ(file("null"), std::vector<std::string>());
+  EXPECT_EQ(file(R"(["re:.*gate"])"),
+            std::vector<std::string>{"hf_quant_config.json: \"lm_head\" among what is not "
+                                     "quantized, as config.json: quantization_config says / a "
+                                     "list without it"});
+  EXPECT_EQ(file(R"(["re:.*gate", "lm_head", "model.layers.0*"])"),
+            std::vector<std::string>{"hf_quant_config.json: no \"model.layers.0*\" among what is "
+                                     "not quantized, as config.json: quantization_config says / a "
+                                     "list with it"});
+  dir_.write("hf_quant_config.json", "{}");
+  EXPECT_EQ(differing(config + R"(, "exclude_modules": ["re:.*gate", "lm_head"]}})"),
+            std::vector<std::string>());
+  const auto two = differing(config + R"(, "exclude_modules": ["lm_head"]}})");
+  ASSERT_EQ(two.size(), 1u);
+  EXPECT_NE(two[0].find("\"re:.*gate\" among what is not quantized, as "), std::string::npos)
+      << two[0];
+}
+
+TEST_F(Agreement, overrides_of_single_modules_are_compared) {
+  const auto differ = [&](const std::string& config, const std::string& file) {
+    const std::string gptq = R"("quant_method": "gptq", "bits": 4, "group_size": 128, "dynamic": )";
+    dir_.write("quantize_config.json", "{" + gptq + file + "}");
+    return differing(R"({"quantization_config": {)" + gptq + config + "}}");
+  };
+  const std::string down = R"({"+:.*down.*": {"bits": 8, "group_size": 64}, "-:.*gate.*": {}})";
+  EXPECT_EQ(differ(down, down), std::vector<std::string>());
+  EXPECT_EQ(differ(down, R"({"-:.*gate.*": {}, "+:.*down.*": {"group_size": 64, "bits": 8}})"),
+            std::vector<std::string>());
+  EXPECT_EQ(differ(down, "null"), std::vector<std::string>());
+  EXPECT_EQ(differ(down, R"({"+:.*down.*": {"bits": 4, "group_size": 64}, "-:.*gate.*": {}})"),
+            std::vector<std::string>{
+                "quantize_config.json: {\"bits\":8,\"group_size\":64} for \"+:.*down.*\", as "
+                "dynamic of config.json: quantization_config says / {\"bits\":4,\"group_size\":64}"
+                ", which does not count"});
+  const auto fewer = differ(down, R"({"+:.*down.*": {"bits": 8, "group_size": 64}})");
+  ASSERT_EQ(fewer.size(), 1u);
+  EXPECT_NE(fewer[0].find("{} for \"-:.*gate.*\""), std::string::npos) << fewer[0];
+  EXPECT_NE(fewer[0].find("/ nothing, which does not count"), std::string::npos) << fewer[0];
+}
+
 TEST_F(Agreement, methods_and_sections_of_wrappers_are_compared) {
   dir_.write("quant_config.json", R"({"w_bit": 4, "q_group_size": 128})");
   const std::string gptq =

@@ -13,6 +13,11 @@
 
 namespace subbyte {
 
+/// The names that tools have for such a list.
+inline constexpr std::string_view kListsOfKept[] = {"modules_to_not_convert", "ignore",
+                                                    "ignored_layers", "exclude_modules",
+                                                    "llm_int8_skip_modules"};
+
 class KeptModules {
  public:
   /// Adds the list `key` of a section, if it is there. Code json.type.

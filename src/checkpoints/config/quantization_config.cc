@@ -225,10 +225,7 @@ std::string table_name(std::string_view method) {
 
 /// The lists of modules that are not quantized.
 Status read_kept(const json::Object& object, KeptModules& kept) {
-  for (const char* const key : {"modules_to_not_convert", "ignore", "ignored_layers",
-                                "exclude_modules", "llm_int8_skip_modules"}) {
-    SUBBYTE_CHECK(kept.add(object, key));
-  }
+  for (const std::string_view key : kListsOfKept) SUBBYTE_CHECK(kept.add(object, key));
   return {};
 }
 
