@@ -102,7 +102,10 @@ std::string as_page(const Inspection& inspection, bool all_tensors) {
                         megabytes(inspection.scale_bytes)),
                    stdout, 2);
   }
-  if (!inspection.problems.empty()) text += "\n";
+  if (!inspection.problems.empty() || !inspection.notes.empty()) text += "\n";
+  for (const std::string& note : inspection.notes) {
+    text += fitted(line("note: {}", note), stdout, 2);
+  }
   for (const std::string& problem : inspection.problems) {
     text += fitted(styled(Style::kError, "problem:", stdout) + line(" {}", problem), stdout, 2);
   }
@@ -112,11 +115,7 @@ std::string as_page(const Inspection& inspection, bool all_tensors) {
 Result<ExitCode> run(const Invocation& invocation, const Options& options) {
   SUBBYTE_TRY(const auto path, find_checkpoint(options.path));
   SUBBYTE_TRY(const auto backend, host_backend(invocation));
-  SUBBYTE_TRY(Inspection inspection, inspect(path, backend->host(), backend.get()));
-  if (!inspection.architecture.empty()) {  // a model, which run opens with its tokenizer
-    const Status tokenizer = check_tokenizer(model_directory(path));
-    if (!tokenizer.ok()) inspection.problems.push_back(tokenizer.error().message);
-  }
+  SUBBYTE_TRY(const Inspection inspection, inspect(path, backend->host(), backend.get()));
   const std::string text = options.json
                                ? json_text(with_checkpoint(options.path, to_json(inspection)))
                                : as_page(inspection, options.tensors);

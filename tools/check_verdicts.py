@@ -5,9 +5,10 @@
 
 Asks inspect, verify, run, convert, diff and quantize with --json for all goldens, a model of synth
 for each architecture, and so many of these with one thing changed in their config.json. Prints
-name, kind, matrices by format and verdict, and exits with 1 where the six do not say the same, or
+name, kind, matrices by format and verdict, and exits with 1 where the six do not say the same,
 where a command refuses what the verdict takes with a code that is none of its own
-(docs/model_files.md). tests/loading/commands_agree_test.cc does the same within the library.
+(docs/model_files.md), and where `inspect` finds problems and `verify` none.
+tests/loading/commands_agree_test.cc does the same within the library.
 """
 from __future__ import annotations
 
@@ -53,7 +54,7 @@ def answers(program: str, model: Path, to: Path) -> dict[str, dict]:
     for name, command in commands.items():
         done = subprocess.run([program, *command, "--json", "-q"], capture_output=True, text=True,
                               check=False)
-        found[name] = json.loads(done.stdout)
+        found[name] = json.loads(done.stdout) | {"exit code": done.returncode}
     for made in ("c", "q"):
         shutil.rmtree(to / made, ignore_errors=True)
     return found
@@ -84,6 +85,9 @@ def check(name: str, found: dict[str, dict], own: list[str]) -> bool:
         if one.get("verdict") == "ok" and code and not is_own(code, own):
             right = False
             print(f"  {command} refuses it with {code}, which is none of its own codes")
+    if found["inspect"]["exit code"] != 0 and found["verify"]["exit code"] == 0:
+        right = False
+        print(f"  inspect has problems, verify has none: {found['inspect'].get('problems')}")
     return right
 
 

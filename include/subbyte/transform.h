@@ -149,6 +149,7 @@ struct Inspection {
   std::string architecture;
   std::string quantization;
   std::vector<std::string> problems;  // what was not understood or contradicts itself
+  std::vector<std::string> notes;     // what it lacks for text: a tokenizer
   std::vector<Weight> weights;
   uint64_t parameters = 0;
   uint64_t bytes = 0;

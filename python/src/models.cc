@@ -21,7 +21,6 @@
 #include "gil.h"
 #include "json_objects.h"
 #include "models/checkpoint.h"
-#include "session/text_setup.h"
 #include "transform/convert_model.h"
 #include "transform/diff_models.h"
 #include "transform/quantize_model.h"
@@ -161,11 +160,7 @@ nb::object inspect_model(const std::string& name, int threads) {
     SUBBYTE_TRY(const auto host, host_of(threads));
     WatchedExecutor pool(*host, watch);
     SUBBYTE_TRY(const auto backend, host_backend(pool));
-    SUBBYTE_TRY(Inspection inspection, inspect(path, pool, backend.get()));
-    if (!inspection.architecture.empty()) {  // a model, which is opened with its tokenizer
-      const Status tokenizer = check_tokenizer(model_directory(path));
-      if (!tokenizer.ok()) inspection.problems.push_back(tokenizer.error().message);
-    }
+    SUBBYTE_TRY(const Inspection inspection, inspect(path, pool, backend.get()));
     Value said = to_json(inspection);
     said["checkpoint"] = checkpoint_of(path, pool);
     return said;

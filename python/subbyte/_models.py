@@ -134,7 +134,8 @@ def verify(model: Path, *, checksums: bool = False, threads: int = 0,
 def inspect(model: Path, *, threads: int = 0) -> dict[str, Any]:
     """What is in a checkpoint: architecture, formats, sizes, and a dict for each tensor.
 
-    "problems" says what keeps it from running. Raises subbyte.Error for what cannot be opened.
+    "problems" says what keeps it from running, "notes" what it lacks for text. Raises subbyte.Error
+    for what cannot be opened.
     """
     return _core.inspect(path("model", model), threads=_threads(threads))
 

@@ -9,7 +9,6 @@
 #include "checkpoints/config/config_file.h"
 #include "checkpoints/model_path.h"
 #include "devices/devices.h"
-#include "session/text_setup.h"
 #include "transform/report_json.h"
 #include "verify/report_json.h"
 #include "verify/written_model.h"
@@ -47,11 +46,7 @@ Status inspect(const subbyte_context* context, const char* name, char** to) {
   SUBBYTE_TRY(const path found, find_checkpoint(name));
   SUBBYTE_TRY(const auto turn, Turn::take(context->shared));
   SUBBYTE_TRY(const auto backend, host_backend(*context));
-  SUBBYTE_TRY(Inspection inspection, subbyte::inspect(found, backend->host(), backend.get()));
-  if (!inspection.architecture.empty()) {  // a model, which sessions open with its tokenizer
-    const Status tokenizer = check_tokenizer(model_directory(found));
-    if (!tokenizer.ok()) inspection.problems.push_back(tokenizer.error().message);
-  }
+  SUBBYTE_TRY(const Inspection inspection, subbyte::inspect(found, backend->host(), backend.get()));
   return hand_out(json::to_text(to_json(inspection)), to);
 }
 

@@ -97,6 +97,7 @@ Result<Inspection> inspect(const std::filesystem::path& model, std::shared_ptr<E
   inspection.architecture = found->architecture;
   inspection.quantization = found->quantization;
   inspection.problems = found->problems;
+  inspection.notes = found->notes;
   inspection.parameters = found->parameters;
   inspection.bytes = found->bytes;
   for (const InspectedWeight& weight : found->weights) {

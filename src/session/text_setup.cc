@@ -6,48 +6,16 @@
 #include <ctime>
 #include <utility>
 
-#include "base/model_file.h"
 #include "base/sha256.h"
-#include "checkpoints/config/config_file.h"
+#include "checkpoints/config/model_files.h"
 #include "engine/end_tokens.h"
 #include "models/model_family.h"
 #include "session/chat_prompt.h"
 
 namespace subbyte {
 
-namespace {
-
-/// The first file of a tokenizer in another form; empty without one.
-std::string_view other_tokenizer(const std::filesystem::path& directory) {
-  for (const char* const name :
-       {"tokenizer.model", "tekken.json", "tiktoken.model", "vocab.json", "spiece.model"}) {
-    if (is_there(directory / name)) return name;
-  }
-  return {};
-}
-
-}  // namespace
-
-Status check_tokenizer(const std::filesystem::path& directory) {
-  const std::filesystem::path path = directory / "tokenizer.json";
-  if (is_there(path)) return {};
-  const std::string_view other = other_tokenizer(directory);
-  std::string help = "copy it from the model that this one was made from";
-  if (is_openai_directory(directory)) {
-    help =
-        "OpenAI's own files have no tokenizer: copy that of Hugging Face's directory here or "
-        "one directory up";
-  } else if (!other.empty()) {
-    help = fmt::format(
-        "found {}, which is not read: {}, or write it with transformers "
-        "(AutoTokenizer.from_pretrained and save_pretrained)",
-        other, help);
-  }
-  return Error{"tokenizer.missing", fmt::format("{}: not found; {}", path.string(), help)};
-}
-
 Result<Tokenizer> load_tokenizer(const std::filesystem::path& directory) {
-  SUBBYTE_CHECK(check_tokenizer(directory));
+  SUBBYTE_CHECK(check_tokenizer_file(directory));
   return Tokenizer::load(directory / "tokenizer.json");
 }
 

@@ -51,9 +51,7 @@ struct TextSetup {
   std::map<TokenId, std::string> control_stops_of(const SessionRequest& request) const;
 };
 
-/// Checks that a model has a tokenizer. Code tokenizer.missing, which says what to do.
-Status check_tokenizer(const std::filesystem::path& directory);
-/// The tokenizer of a model. Codes: that of check_tokenizer, those of Tokenizer::load.
+/// The tokenizer of a model. Codes: that of check_tokenizer_file, those of Tokenizer::load.
 Result<Tokenizer> load_tokenizer(const std::filesystem::path& directory);
 
 /// The time here, as ChatOptions::date has it.

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/model_file.h"
+#include "checkpoints/config/model_files.h"
 #include "checkpoints/containers/orin_model.h"
 #include "checkpoints/modules.h"
 #include "checkpoints/unread_parts.h"
@@ -126,7 +127,11 @@ Result<Inspection> inspect(const fs::path& path, Executor& pool, Backend* backen
   const bool is_model = is_directory || is_orin_model(path);
   const Checkpoint checkpoint = open_checkpoint(path);
   const bool has_config = is_model && (!is_directory || is_there(path / "config.json"));
-  if (has_config) SUBBYTE_CHECK(add_configs(checkpoint, inspection));
+  if (has_config) {
+    SUBBYTE_CHECK(add_configs(checkpoint, inspection));
+    const Status tokenizer = check_tokenizer_file(model_directory(path));
+    if (!tokenizer.ok()) inspection.notes.push_back(tokenizer.error().message);
+  }
   if (!checkpoint.tensors.ok()) return checkpoint.tensors.error();
   const TensorSource& tensors = *checkpoint.tensors;
   for (const fs::path& file : tensors.files()) inspection.files.push_back(file.string());

@@ -33,6 +33,7 @@ struct Inspection {
   std::string quantization;           // "awq", "none", ...
   std::optional<ModelConfig> model;   // where this version runs the architecture
   std::vector<std::string> problems;  // what was not understood or contradicts itself
+  std::vector<std::string> notes;     // what it lacks for text: `run` wants a tokenizer
   std::vector<InspectedWeight> weights;
   std::vector<std::string> files;
   uint64_t parameters = 0;

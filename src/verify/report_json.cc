@@ -36,6 +36,7 @@ Value to_json(const Inspection& inspection) {
   }
   if (inspection.model) root["model"] = model_as_json(inspection, *inspection.model);
   root["problems"] = inspection.problems;
+  root["notes"] = inspection.notes;
   root["unread_tensors"] = inspection.unread;
   root["scales_read"] = inspection.reads_scales;
   root["scale_bytes"] = inspection.scale_bytes;

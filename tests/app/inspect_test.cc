@@ -69,19 +69,24 @@ TEST(Inspect, a_page_joins_layers_and_says_what_a_run_takes) {
   EXPECT_EQ(run_program({"inspect", file}).out.find("a weight"), std::string::npos);
 }
 
-TEST(Inspect, a_model_without_a_tokenizer_has_a_problem_that_says_what_to_do) {
+/// It is right for `logits` and `convert`, as `verify` says, too.
+TEST(Inspect, a_model_without_a_tokenizer_has_a_note_that_says_what_to_do) {
   const ProcessResult inspected = run_program({"inspect", golden("qwen3-awq"), "--json"});
-  EXPECT_EQ(inspected.exit_code, 3);
-  const Json problems = Json::parse(inspected.out).at("problems");
-  ASSERT_EQ(problems.size(), 1u);
-  EXPECT_NE(
-      problems[0].get<std::string>().find("copy it from the model that this one was made from"),
-      std::string::npos);
+  EXPECT_EQ(inspected.exit_code, 0);
+  EXPECT_EQ(Json::parse(inspected.out).at("problems"), Json::array());
+  const Json notes = Json::parse(inspected.out).at("notes");
+  ASSERT_EQ(notes.size(), 1u);
+  const auto note = notes[0].get<std::string>();
+  EXPECT_NE(note.find("copy it from the model that this one was made from"), std::string::npos);
+  EXPECT_NE(run_program({"inspect", golden("qwen3-awq")}).out.find("\nnote: " + note),
+            std::string::npos);
   const ProcessResult run = run_program({"run", golden("qwen3-awq"), "-p", "a"});
   EXPECT_EQ(run.exit_code, 1);
-  EXPECT_NE(run.err.find(problems[0].get<std::string>()), std::string::npos) << run.err;
+  EXPECT_NE(run.err.find(note), std::string::npos) << run.err;
   const TempDir folder;
-  EXPECT_EQ(run_program({"inspect", golden_with_tokenizer(folder, "qwen3-awq")}).exit_code, 0);
+  const ProcessResult whole =
+      run_program({"inspect", golden_with_tokenizer(folder, "qwen3-awq"), "--json"});
+  EXPECT_EQ(Json::parse(whole.out).at("notes"), Json::array());
 }
 
 TEST(Inspect, contradictions_are_listed_and_exit_with_3) {

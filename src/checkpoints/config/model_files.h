@@ -11,4 +11,7 @@ namespace subbyte {
 /// model.adapter.
 Status check_model_files(const std::filesystem::path& directory);
 
+/// Says what to do where a directory has no tokenizer.json. Code tokenizer.missing.
+Status check_tokenizer_file(const std::filesystem::path& directory);
+
 }  // namespace subbyte
