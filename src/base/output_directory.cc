@@ -19,6 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 using leftover::Claim;
 using output_parts::registry_error;
+using output_parts::Target;
 
 constexpr mode_t kPrivate = 0700;
 
@@ -46,8 +47,9 @@ void open_to_others(int directory, mode_t mode) {
 
 /// Whether `target` is the whole result of a run that was stopped before open_to_others(), which
 /// then does that.
-bool open_unopened(const Folder& parent, const fs::path& target, const ResumeRecord& record) {
-  const Claim claim = {{.path = target}, leftover::Lock::take(parent, target.filename().native())};
+bool open_unopened(const Folder& parent, const Target& target, const ResumeRecord& record) {
+  const Claim claim = {{.path = target.path},
+                       leftover::Lock::take(parent, target.path.filename().native())};
   const bool is_unopened = leftover::is_private(claim) &&
                            leftover::read_record(claim.lock.file()) == record.what + record.from;
   if (is_unopened) open_to_others(claim.lock.file(), usual_mode(claim.lock.file()));
@@ -67,8 +69,8 @@ bool OutputDirectory::is_fresh() const {
 
 /// False when another process took it for a leftover before it was locked.
 Result<bool> OutputDirectory::make_temporary() {
-  const std::string name = partial_name(target_.filename().native());
-  const fs::path temporary = target_.parent_path() / name;
+  const std::string name = partial_name(target_.path.filename().native());
+  const fs::path temporary = target_.path.parent_path() / name;
   const int parent = parent_.descriptor();
   if (!partial_outputs::add(temporary.native(), parent, partial_outputs::Kind::kDirectory, kept_)) {
     return registry_error(target_);
@@ -81,7 +83,7 @@ Result<bool> OutputDirectory::make_temporary() {
     partial_outputs::forget(temporary.native());
     own_ = {};
     if (failure == EEXIST || failure == 0) return false;
-    return file_error(failure, target_, "create");
+    return file_error(failure, target_.given, "create");
   }
   temporary_ = temporary;
   partial_outputs::set_directory(temporary.native(), own_.descriptor());
@@ -93,7 +95,7 @@ Result<bool> OutputDirectory::make_temporary() {
   return true;
 }
 
-Result<OutputDirectory> OutputDirectory::make(const fs::path& target, Folder parent,
+Result<OutputDirectory> OutputDirectory::make(const Target& target, Folder parent,
                                               std::string_view kept) {
   OutputDirectory output;
   output.target_ = target;
@@ -105,38 +107,38 @@ Result<OutputDirectory> OutputDirectory::make(const fs::path& target, Folder par
     if (partial_outputs::stopping()) return registry_error(target);
     return output;
   }
-  return file_error(EEXIST, target, "create a temporary name");
+  return file_error(EEXIST, target.given, "create a temporary name");
 }
 
 Result<OutputDirectory> OutputDirectory::create(const fs::path& path, const Notice& notice) {
-  SUBBYTE_TRY(const fs::path target, output_parts::absolute_target(path));
+  SUBBYTE_TRY(const Target target, output_parts::target_of(path));
   SUBBYTE_TRY(Folder parent, output_parts::folder_of(target));
   SUBBYTE_CHECK(output_parts::look_at_place(parent, target, false));
-  remove_leftovers_of(parent, target, notice);
+  remove_leftovers_of(parent, target.path, notice);
   return make(target, std::move(parent), {});
 }
 
 Status OutputDirectory::check_place(const fs::path& path) {
-  SUBBYTE_TRY(const fs::path target, output_parts::absolute_target(path));
+  SUBBYTE_TRY(const Target target, output_parts::target_of(path));
   SUBBYTE_TRY(const Folder parent, output_parts::folder_of(target));
   std::error_code ignored;
-  if (fs::exists(fs::symlink_status(target / leftover::kRecordName, ignored))) return {};
+  if (fs::exists(fs::symlink_status(target.path / leftover::kRecordName, ignored))) return {};
   SUBBYTE_CHECK(output_parts::look_at_place(parent, target, false));
   return {};
 }
 
 Result<OutputDirectory> OutputDirectory::resume(const fs::path& path, const ResumeRecord& record,
                                                 std::string_view kept, const Notice& notice) {
-  SUBBYTE_TRY(const fs::path target, output_parts::absolute_target(path));
+  SUBBYTE_TRY(const Target target, output_parts::target_of(path));
   SUBBYTE_TRY(Folder parent, output_parts::folder_of(target));
   if (open_unopened(parent, target, record)) {
-    return Error{"file.exists", target.native() +
+    return Error{"file.exists", target.given.native() +
                                     ": exists already, and is whole: an earlier run "
                                     "of this command made it"};
   }
   SUBBYTE_CHECK(output_parts::look_at_place(parent, target, false));
   const std::vector<Claim> claims =
-      leftover::claim_all(parent, target.parent_path(), target.filename().native());
+      leftover::claim_all(parent, target.path.parent_path(), target.path.filename().native());
   SUBBYTE_TRY(OutputDirectory output, make(target, std::move(parent), kept));
   SUBBYTE_TRY(OutputFile file, OutputFile::create(output.path() / leftover::kRecordName, false));
   SUBBYTE_CHECK(file.write(record.what));
@@ -244,7 +246,7 @@ int OutputDirectory::publish() {
   if (!partial_outputs::begin_commit(temporary_.native())) return EINTR;
   const mode_t mode = usual_mode(own_.descriptor());
   const int failure =
-      parent_.rename_exclusive(temporary_.filename(), parent_, target_.filename(), true);
+      parent_.rename_exclusive(temporary_.filename(), parent_, target_.path.filename(), true);
   if (failure != 0) return failure;
   open_to_others(own_.descriptor(), mode);
   partial_outputs::forget(temporary_.native());
@@ -254,7 +256,7 @@ int OutputDirectory::publish() {
 }
 
 Status OutputDirectory::commit() {
-  if (temporary_.empty()) return file_error(EBADF, target_, "commit");
+  if (temporary_.empty()) return file_error(EBADF, target_.given, "commit");
   int failure = own_.sync();
   if (failure != 0) return file_error(failure, temporary_, "sync the directory");
   {
@@ -269,10 +271,10 @@ Status OutputDirectory::commit() {
       release();
     }
   }
-  if (failure != 0) return file_error(failure, target_, "create");
+  if (failure != 0) return file_error(failure, target_.given, "create");
   failure = parent_.sync();
   if (failure == 0) return {};
-  return file_error(failure, target_.parent_path(), "sync the directory");
+  return file_error(failure, target_.path.parent_path(), "sync the directory");
 }
 
 }  // namespace subbyte

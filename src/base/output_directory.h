@@ -11,6 +11,7 @@
 
 #include "base/folder.h"
 #include "base/leftover.h"
+#include "base/output_parts.h"
 #include "base/status.h"
 
 namespace subbyte {
@@ -59,7 +60,7 @@ class OutputDirectory {
 
  private:
   OutputDirectory() = default;
-  static Result<OutputDirectory> make(const std::filesystem::path& target, Folder parent,
+  static Result<OutputDirectory> make(const output_parts::Target& target, Folder parent,
                                       std::string_view kept);
   Result<bool> make_temporary();
   Status take_over(const std::vector<leftover::Claim>& claims, const ResumeRecord& record,
@@ -69,7 +70,7 @@ class OutputDirectory {
   int publish();
   void release();
 
-  std::filesystem::path target_;
+  output_parts::Target target_;
   std::filesystem::path temporary_;
   Folder parent_;
   Folder own_;        // of that name

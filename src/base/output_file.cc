@@ -24,26 +24,26 @@ constexpr mode_t kOfGroup = 0070;
 }  // namespace
 
 Result<OutputFile> OutputFile::create(const fs::path& path, bool overwrite) {
-  SUBBYTE_TRY(fs::path target, output_parts::absolute_target(path));
   OutputFile output;
-  SUBBYTE_TRY(output.folder_, output_parts::folder_of(target));
-  SUBBYTE_TRY(output.place_, output_parts::look_at_place(output.folder_, target, overwrite));
-  output.path_ = std::move(target);
+  SUBBYTE_TRY(output.target_, output_parts::target_of(path));
+  SUBBYTE_TRY(output.folder_, output_parts::folder_of(output.target_));
+  SUBBYTE_TRY(output.place_,
+              output_parts::look_at_place(output.folder_, output.target_, overwrite));
   output.overwrite_ = overwrite;
   for (int attempt = 0; attempt < 10 && output.file_ < 0; ++attempt) {
     SUBBYTE_CHECK(output.create_temporary());
   }
-  if (output.file_ < 0) return file_error(EEXIST, output.path_, "create a temporary name");
-  if (partial_outputs::stopping()) return registry_error(output.path_);
+  if (output.file_ < 0) return file_error(EEXIST, output.target_.given, "create a temporary name");
+  if (partial_outputs::stopping()) return registry_error(output.target_);
   return output;
 }
 
 /// Leaves file_ as it is when the name was taken, to be tried again.
 Status OutputFile::create_temporary() {
-  const std::string name = partial_name(path_.filename().native());
-  const std::string full = path_.parent_path() / name;
+  const std::string name = partial_name(target_.path.filename().native());
+  const std::string full = target_.path.parent_path() / name;
   if (!partial_outputs::add(full, folder_.descriptor(), partial_outputs::Kind::kFile)) {
-    return registry_error(path_);
+    return registry_error(target_);
   }
   // Who may not read the file that is replaced may not read the new one while it is written.
   const mode_t mode = place_.is_taken ? kPrivate : 0666;
@@ -53,7 +53,7 @@ Status OutputFile::create_temporary() {
     const int error_number = errno;
     partial_outputs::forget(full);
     if (error_number == EEXIST || error_number == EINTR) return {};
-    return file_error(error_number, path_, "create");
+    return file_error(error_number, target_.given, "create");
   }
   temporary_ = name;
   file_ = file;
@@ -65,14 +65,14 @@ Status OutputFile::create_temporary() {
 
 Result<OutputFile> OutputFile::standard_output() {
   OutputFile output;
-  output.path_ = "standard output";
+  output.target_.given = "standard output";
   output.file_ = ::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);
-  if (output.file_ < 0) return file_error(errno, output.path_, "open");
+  if (output.file_ < 0) return file_error(errno, output.target_.given, "open");
   return output;
 }
 
 OutputFile::OutputFile(OutputFile&& other) noexcept
-    : path_(std::move(other.path_)),
+    : target_(std::move(other.target_)),
       folder_(std::move(other.folder_)),
       temporary_(std::exchange(other.temporary_, {})),
       place_(other.place_),
@@ -83,7 +83,7 @@ OutputFile::OutputFile(OutputFile&& other) noexcept
 OutputFile& OutputFile::operator=(OutputFile&& other) noexcept {
   if (this == &other) return *this;
   discard();
-  path_ = std::move(other.path_);
+  target_ = std::move(other.target_);
   folder_ = std::move(other.folder_);
   temporary_ = std::exchange(other.temporary_, {});
   place_ = other.place_;
@@ -102,28 +102,28 @@ void OutputFile::discard() {
   if (temporary_.empty()) return;
   output_parts::unlink_surely(folder_.descriptor(), temporary_.c_str(), 0);
   lock_ = {};
-  partial_outputs::forget((path_.parent_path() / temporary_).native());
+  partial_outputs::forget((target_.path.parent_path() / temporary_).native());
   temporary_.clear();
 }
 
 Status OutputFile::write(std::span<const std::byte> bytes) {
-  if (file_ < 0) return file_error(EBADF, path_, "write");
+  if (file_ < 0) return file_error(EBADF, target_.given, "write");
   while (!bytes.empty()) {
     const ssize_t written = ::write(file_, bytes.data(), bytes.size());
     if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return file_error(written < 0 ? errno : EIO, path_, "write");
+    if (written <= 0) return file_error(written < 0 ? errno : EIO, target_.given, "write");
     bytes = bytes.subspan(static_cast<std::size_t>(written));
   }
   return {};
 }
 
 Status OutputFile::write_at(uint64_t offset, std::span<const std::byte> bytes) {
-  if (file_ < 0) return file_error(EBADF, path_, "write");
-  if (temporary_.empty()) return file_error(ESPIPE, path_, "write out of order to");
+  if (file_ < 0) return file_error(EBADF, target_.given, "write");
+  if (temporary_.empty()) return file_error(ESPIPE, target_.given, "write out of order to");
   while (!bytes.empty()) {
     const ssize_t written = ::pwrite(file_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
     if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return file_error(written < 0 ? errno : EIO, path_, "write");
+    if (written <= 0) return file_error(written < 0 ? errno : EIO, target_.given, "write");
     bytes = bytes.subspan(static_cast<std::size_t>(written));
     offset += static_cast<uint64_t>(written);
   }
@@ -135,10 +135,10 @@ Status OutputFile::write(std::string_view text) {
 }
 
 Status OutputFile::commit() {
-  if (file_ < 0) return file_error(EBADF, path_, "commit");
+  if (file_ < 0) return file_error(EBADF, target_.given, "commit");
   if (temporary_.empty()) {
     const bool closed = ::close(std::exchange(file_, -1)) == 0 || errno == EINTR;
-    return closed ? Status() : file_error(errno, path_, "write");
+    return closed ? Status() : file_error(errno, target_.given, "write");
   }
   int failure = take_mode();
   do {
@@ -147,18 +147,19 @@ Status OutputFile::commit() {
   // close() reports late write errors (NFS, quota). After EINTR the descriptor is closed on Linux.
   if (::close(std::exchange(file_, -1)) != 0 && errno != EINTR && failure == 0) failure = errno;
   // What is to be replaced may have become a link meanwhile.
-  const auto place = output_parts::look_at_place(folder_, path_, overwrite_);
+  const auto place = output_parts::look_at_place(folder_, target_, overwrite_);
   const bool may_replace = !overwrite_ || place.ok();  // else the rename will say it
   if (failure == 0 && may_replace) failure = rename_to_target();
   if (failure != 0 || !may_replace) {
     discard();
-    return failure != 0 ? file_error(failure, path_, "write") : place.error();
+    return failure != 0 ? file_error(failure, target_.given, "write") : place.error();
   }
-  partial_outputs::forget((path_.parent_path() / temporary_).native());
+  partial_outputs::forget((target_.path.parent_path() / temporary_).native());
   temporary_.clear();
   lock_ = {};
   failure = folder_.sync();
-  return failure == 0 ? Status() : file_error(failure, path_.parent_path(), "sync the directory");
+  return failure == 0 ? Status()
+                      : file_error(failure, target_.path.parent_path(), "sync the directory");
 }
 
 /// 0 or errno. Gives the file what the one has that it replaces. Where the group cannot be the same
@@ -179,14 +180,14 @@ int OutputFile::take_mode() {
 
 /// 0 or errno.
 int OutputFile::rename_to_target() {
-  const std::string name = path_.filename().native();
+  const std::string name = target_.path.filename().native();
   if (!overwrite_) return folder_.rename_exclusive(temporary_, folder_, name, false);
   const int folder = folder_.descriptor();
   return ::renameat(folder, temporary_.c_str(), folder, name.c_str()) == 0 ? 0 : errno;
 }
 
 void remove_output(const fs::path& path) {
-  const auto folder = output_parts::folder_of(path);
+  const auto folder = output_parts::folder_of({path, path});
   if (folder.ok()) output_parts::unlink_surely(folder->descriptor(), path.filename().c_str(), 0);
 }
 

@@ -54,7 +54,7 @@ class OutputFile {
   int rename_to_target();
   void discard();
 
-  std::filesystem::path path_;
+  output_parts::Target target_;
   Folder folder_;          // that it lies in
   std::string temporary_;  // its name there; empty: standard output, or nothing any more
   output_parts::Place place_;

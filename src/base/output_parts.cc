@@ -22,32 +22,34 @@ Error link_error(const fs::path& path) {
               ", which is neither replaced nor followed (name the file itself)"};
 }
 
-Result<fs::path> absolute_target(const fs::path& path) {
+Result<Target> target_of(const fs::path& given) {
   std::error_code failure;
-  fs::path target = fs::absolute(path, failure);
-  if (!target.has_filename()) target = target.parent_path();
-  if (failure || path.empty() || path.native().find('\0') != std::string::npos) {
-    return Error{"file.io", std::string(path.c_str()) + ": not a name for an output"};
+  fs::path path = fs::absolute(given, failure);
+  if (!path.has_filename()) path = path.parent_path();
+  if (failure || given.empty() || given.native().find('\0') != std::string::npos) {
+    return Error{"file.io", std::string(given.c_str()) + ": not a name for an output"};
   }
-  return target;
+  return Target{std::move(path), given};
 }
 
-Result<Folder> folder_of(const fs::path& target) {
-  const fs::path parent = target.parent_path();
+Result<Folder> folder_of(const Target& target) {
+  const fs::path parent = target.path.parent_path();
   Folder own = Folder::copy_of(partial_outputs::directory_of(parent.native()));
   if (own) return Result<Folder>(std::move(own));
-  return Folder::open(parent, target, "create");
+  return Folder::open(parent, target.given, "create");
 }
 
-Error registry_error(const fs::path& path) {
-  return {"file.io", path.native() + (partial_outputs::stopping()
-                                          ? ": not created, the process is being stopped"
-                                          : ": too many outputs at a time or too long a name")};
+Error registry_error(const Target& target) {
+  return {"file.io",
+          target.given.native() + (partial_outputs::stopping()
+                                       ? ": not created, the process is being stopped"
+                                       : ": too many outputs at a time or too long a name")};
 }
 
-Result<Place> look_at_place(const Folder& folder, const fs::path& path, bool overwrite) {
+Result<Place> look_at_place(const Folder& folder, const Target& target, bool overwrite) {
   struct stat status {};
-  const fs::path name = path.filename();
+  const fs::path& path = target.given;
+  const fs::path name = target.path.filename();
   if (::fstatat(folder.descriptor(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0) {
     if (errno == ENOENT) return Place{};
     return file_error(errno, path, "create");

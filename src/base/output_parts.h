@@ -10,16 +10,21 @@
 
 namespace subbyte::output_parts {
 
-/// Absolute, so that neither the registry nor the rename depends on the current directory; without
-/// the slash at the end of "out/".
-Result<std::filesystem::path> absolute_target(const std::filesystem::path& path);
+/// The place of an output: absolute, so that neither the registry nor the rename depends on the
+/// current directory, without the slash at the end of "out/"; and as it was given, for messages.
+struct Target {
+  std::filesystem::path path;
+  std::filesystem::path given;
+};
+
+Result<Target> target_of(const std::filesystem::path& given);
 
 /// The directory that an output of that absolute path lies in. One that this process is making is
 /// known by its descriptor, so that a link that has taken its name leads nowhere.
-Result<Folder> folder_of(const std::filesystem::path& target);
+Result<Folder> folder_of(const Target& target);
 
 /// Why partial_outputs::add() said no.
-Error registry_error(const std::filesystem::path& path);
+Error registry_error(const Target& target);
 
 /// State of the place that an output will take.
 struct Place {
@@ -29,11 +34,10 @@ struct Place {
   uint32_t group = 0;
 };
 
-/// Checks whether an output may take the place of what is at `path`, in `folder`: of nothing, or
+/// Checks whether an output may take the place of what is at `target`, in `folder`: of nothing, or
 /// with `overwrite` of a regular file. A link is never replaced, nor written through: what it names
 /// may be anything.
-Result<Place> look_at_place(const Folder& folder, const std::filesystem::path& path,
-                            bool overwrite);
+Result<Place> look_at_place(const Folder& folder, const Target& target, bool overwrite);
 
 /// Error for a link in the place of an output. Code file.not_regular.
 Error link_error(const std::filesystem::path& path);
