@@ -8,6 +8,9 @@ there without backquotes is wrong in that meaning only, which a reader must see.
 
 Not looked at: the changelog and the decisions, which say what was called so then.
 
+Pages for users, and texts between quotes in the program and the packages, do without the words of
+the house: doors, flavours, what takes what, where bytes lie.
+
 A doc comment (///) of a header in src/, include/ and app/ names its object: "Stores a row", "Bytes
 of a row". One that begins with "What", "Of" or "Whether" has no subject, and is understood from the
 code alone.
@@ -36,6 +39,21 @@ NOT_LOOKED_AT = re.compile(r"(^|/)data/|^docs/kernels/\w+_decisions"
                            r"|^tools/check_words\.py$")
 # A retired word in a phrase of its own.
 ALLOWED = re.compile(r"(left|leaves?|nothing)[_ ]behind|look-?behind", re.IGNORECASE)
+
+# What only the house says, with what others say.
+HOUSE_WORDS = {
+    r"\bdoors?\b(?! [a-z-]*packages)": "interface, command, package",
+    r"\bflavou?rs?\b": "format",
+    r"\btakes what\b": "accepts",
+    r"\b(tied|own) head\b|\bhead of (its|their) own\b|\bthe head is\b": "lm_head",
+    r"\b(lie|lies|lay) (in|on|where|beside)\b": "is, are",
+    r"multiplied as one|none before it names": "a sentence",
+}
+ALLOWED_TO_USERS = re.compile(r"\bdoor-test\b|`[^`]*`|\(#?[\w./#-]+\)|include \"")
+PAGES = re.compile(r"^(README|CHANGELOG|SECURITY)\.md$"
+                   r"|^docs/(?!promises|test_run|cuda_backend)\w+\.md$")
+TEXTS = re.compile(r"^(src|app)/.*(?<!_test)\.(cc|def)$|^python/(src|subbyte)/.*\.(cc|py)$")
+TEXT = re.compile(r'"(?:[^"\\]|\\.)*"')
 
 DOC_COMMENT = re.compile(r"\s*///(?!/) ?(.*)")
 COMMENTED = ["src", "include", "app"]  # whose headers others include
@@ -91,6 +109,22 @@ def check_doc_comments(root: Path) -> Iterator[str]:
                 yield f"{name}:{number}: '{begin[0]}': a comment begins with a verb or a noun"
 
 
+def house_words(root: Path) -> Iterator[str]:
+    """In what users read: pages, and texts with a blank between quotes."""
+    for path in [*files(root), *(p for p in [root / "CHANGELOG.md", root / "SECURITY.md"]
+                                 if p.is_file())]:
+        name = path.relative_to(root).as_posix()
+        is_page = PAGES.match(name)
+        if not is_page and not TEXTS.match(name):
+            continue
+        for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1):
+            said = line if is_page else " ".join(t for t in TEXT.findall(line) if " " in t)
+            said = ALLOWED_TO_USERS.sub("", said)
+            for word, better in HOUSE_WORDS.items():
+                if found := re.search(word, said, re.IGNORECASE):
+                    yield f"{name}:{number}: '{found[0]}': users know it as {better}"
+
+
 def check_tree(root: Path) -> list[str]:
     words = glossary(root)
     if not words:
@@ -103,7 +137,7 @@ def check_tree(root: Path) -> list[str]:
             if found:
                 name = path.relative_to(root).as_posix()
                 problems.append(f"{name}:{number}: '{found[0]}' is retired: see the glossary")
-    return problems + list(check_doc_comments(root))
+    return problems + list(house_words(root)) + list(check_doc_comments(root))
 
 
 PLANTED_GLOSSARY = """# Developing
@@ -128,6 +162,10 @@ PLANTS = [  # a file, its text, the lines that are reported
     ("include/d.h", "/// Of a row.\n", [1]),
     ("src/b.cc", "/// What it holds.\n", []),
     ("tests/b.h", "/// What it holds.\n", []),
+    ("docs/b.md", "All doors.\n`./dev door-test`\nA head of its own.\nA head of 64.\n", [1, 3]),
+    ("docs/promises.md", "All doors.\n", []),
+    ("src/c.cc", 'f("it lies in memory");\n// it lies in memory\ng("flavour");\n', [1]),
+    ("CHANGELOG.md", "Each flavour.\n", [1]),
 ]
 
 

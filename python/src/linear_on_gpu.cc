@@ -36,7 +36,7 @@ Result<std::shared_ptr<c::GpuMatrix>> copy_on_gpu(const HeldMatrix& matrix, int 
                                    host.execution().pool());
   if (!made.ok()) {
     return Error{made.error().code,
-                 fmt::format("x lies in the memory of GPU {}: {}", device, made.error().message)};
+                 fmt::format("x is in the memory of GPU {}: {}", device, made.error().message)};
   }
   return copies.keep(device, std::move(made).value());
 }

@@ -20,10 +20,10 @@ Status check_gpu(int device) {
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
   if (error != cudaSuccess) {
-    return c::gpu_error("cuda.device", "an array lies in the memory of a GPU", error);
+    return c::gpu_error("cuda.device", "an array is in the memory of a GPU", error);
   }
   if (device >= 0 && device < count) return {};
-  return Error{"cuda.device", "an array lies in the memory of GPU " + std::to_string(device) +
+  return Error{"cuda.device", "an array is in the memory of GPU " + std::to_string(device) +
                                   ", of which there are " + std::to_string(count) + ", from 0"};
 }
 

@@ -7,7 +7,7 @@ namespace {
 
 Error none() {
   return {"cuda.device",
-          "an array lies in the memory of a GPU, and this subbyte was built without CUDA "
+          "an array is in the memory of a GPU, and this subbyte was built without CUDA "
           "(" SUBBYTE_NO_CUDA "): copy the array to the host"};
 }
 

@@ -37,7 +37,8 @@ Value run_first(Evaluator& evaluator, const Value& value, const Arguments& argum
 Value run_last(Evaluator& evaluator, const Value& value, const Arguments& arguments) {
   const Bound bound("last", arguments, {}, 0);
   Heap& heap = evaluator.heap();
-  if (value.iterator() != nullptr) refuse(kType, "last takes what has a length, found generator");
+  if (value.iterator() != nullptr)
+    refuse(kType, "last needs a value with a length, found generator");
   if (const Sequence* const list = value.sequence(); list && !list->empty()) {
     return list->at(heap, list->size() - 1);
   }

@@ -236,7 +236,7 @@ Result<Matrix> with_inputs_in_order(Matrix matrix) {
     return Error{"recast.act_order",
                  "inputs are sorted by group (act-order), and in their own "
                  "order groups of " +
-                     std::to_string(size) + " lie in runs of " + std::to_string(run)};
+                     std::to_string(size) + " are runs of " + std::to_string(run)};
   }
   if (run != size) {
     regroup(matrix, run, [&](int64_t g) { return column_of[g * run] / size; });

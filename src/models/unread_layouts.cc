@@ -42,7 +42,7 @@ constexpr KnownLayout kLayouts[] = {
     {".self_attn.W_pack.", "queries, keys and values as Baichuan joins them", kSave},
     {"transformer.h.", "weights as GPT-2 names them", kSave},
     {"gpt_neox.layers.", "weights as GPT-NeoX names them", kSave},
-    {"embed_out.", "a head as GPT-NeoX names it", kSave},
+    {"embed_out.", "an lm_head as GPT-NeoX names it", kSave},
 };
 
 bool has_part(std::string_view name, std::string_view part) {
