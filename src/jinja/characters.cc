@@ -118,6 +118,37 @@ bool is_cased(char32_t c) {
   return is_upper(c) || is_lower(c) || category(c) == UTF8PROC_CATEGORY_LT;
 }
 
+bool is_case_ignorable(char32_t c) {
+  constexpr std::u32string_view kWithinWords =
+      U"'.:\u00b7\u0387\u055f\u05f4\u2018\u2019\u2024\u2027\ufe13\ufe52\ufe55\uff07\uff0e\uff1a";
+  const auto kind = category(c);
+  return kind == UTF8PROC_CATEGORY_MN || kind == UTF8PROC_CATEGORY_ME ||
+         kind == UTF8PROC_CATEGORY_CF || kind == UTF8PROC_CATEGORY_LM ||
+         kind == UTF8PROC_CATEGORY_SK || kWithinWords.find(c) != kWithinWords.npos;
+}
+
+namespace {
+
+/// Whether text[begin, end) is the last letter of a word of several.
+bool ends_word(std::string_view text, std::size_t begin, std::size_t end) {
+  std::size_t before = begin;
+  char32_t c = 0;
+  do {
+    if (before == 0) return false;
+    before = character_before(text, before);
+    c = character_at(text, before).value;
+  } while (is_case_ignorable(c));
+  if (!is_cased(c)) return false;
+  for (std::size_t at = end; at < text.size();) {
+    const Character next = character_at(text, at);
+    if (!is_case_ignorable(next.value)) return !is_cased(next.value);
+    at += next.length;
+  }
+  return true;
+}
+
+}  // namespace
+
 Letters upper(char32_t c, char32_t& one) {
   if (const SpecialCase* const special = special_case(c)) return special->upper;
   return one = to_upper(c), Letters(&one, 1);
@@ -126,6 +157,13 @@ Letters upper(char32_t c, char32_t& one) {
 Letters lower(char32_t c, char32_t& one) {
   if (c == U'\u0130') return U"i\u0307";  // the only one that becomes two
   return one = to_lower(c), Letters(&one, 1);
+}
+
+Letters small(std::string_view text, std::size_t begin, std::size_t end, char32_t& one) {
+  constexpr char32_t kSigma = U'\u03a3';
+  const char32_t c = character_at(text, begin).value;
+  if (c == kSigma && ends_word(text, begin, end)) return U"\u03c2";
+  return lower(c, one);
 }
 
 Letters titled(char32_t c, char32_t& one) {

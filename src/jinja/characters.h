@@ -37,6 +37,7 @@ bool is_lower(char32_t c);
 bool is_line_break(char32_t c);  // for str.splitlines
 
 bool is_cased(char32_t c);
+bool is_case_ignorable(char32_t c);  // marks and signs that do not end a word
 
 struct SpecialCase {
   char32_t letter;
@@ -51,6 +52,9 @@ using Letters = std::u32string_view;
 /// Gives the change of a character; `one` holds it where it is one.
 Letters upper(char32_t c, char32_t& one);
 Letters lower(char32_t c, char32_t& one);
+/// The same of the character text[begin, end): a capital sigma that ends a word of several letters
+/// becomes another one. Looks no farther than to the letters next to it.
+Letters small(std::string_view text, std::size_t begin, std::size_t end, char32_t& one);
 Letters titled(char32_t c, char32_t& one);
 
 /// The part of [0, text.size()) without white space at its ends.

@@ -153,6 +153,19 @@ TEST(Texts, change_letters_that_become_several) {
             "2 Fin STRASSE 5 Fin Fl AB cD");
 }
 
+/// As Python has it: the last letter of a word, over marks and signs within words.
+TEST(Texts, a_capital_sigma_ends_words_in_a_letter_of_its_own) {
+  EXPECT_EQ(text_of(render("{{ '\u0391\u03A3'|lower }} {{ '\u0391\u03A3'.lower() }} "
+                           "{{ '\u0391\u03A3.\u0391 \u0391.\u03A3 1\u03A3 \u03A3\u03A3'.lower() }} "
+                           "{{ '\u0391\u03A3'.title() }} {{ '\u0391\u03A3'|capitalize }} "
+                           "{{ '\u0391\u03A3'.swapcase() }} {{ '\u0391\u03A3'.casefold() }} "
+                           "{{ '\u0391\u03A3\u0301'.lower() }} "
+                           "{{ '\u0391\u0392\u03A3 \u0391\u03A3'|title }}")),
+            "\u03B1\u03C2 \u03B1\u03C2 \u03B1\u03C3.\u03B1 \u03B1.\u03C2 1\u03C3 \u03C3\u03C2 "
+            "\u0391\u03C2 \u0391\u03C2 \u03B1\u03C2 \u03B1\u03C3 \u03B1\u03C2\u0301 "
+            "\u0391\u03B2\u03C2 \u0391\u03C3");
+}
+
 TEST(Texts, are_found_from_both_ends) {
   // Longer than what is compared at each place, and almost everywhere.
   constexpr std::string_view kSets =

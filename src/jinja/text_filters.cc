@@ -40,14 +40,19 @@ Value run_title(Evaluator& evaluator, const Value& value, const Arguments& argum
   const std::string_view bytes = text.letters(heap);
   TextBuilder result(heap);
   bool inside = false;
+  std::size_t rest = 0;  // of a word, after its first letter
   std::size_t at = 0;
   for (const Text::Run& run : text->runs()) {
     while (at < run.end) {
+      const std::size_t begin = at;
       const Character c = character_at(bytes, at);
       at += c.length;
       char32_t one = 0;
       const bool is_inside = std::exchange(inside, !begins_word_after(c.value));
-      for (const char32_t letter : is_inside ? lower(c.value, one) : titled(c.value, one)) {
+      if (!is_inside) rest = at;
+      const Letters letters = is_inside ? small(bytes.substr(rest), begin - rest, at - rest, one)
+                                        : titled(c.value, one);
+      for (const char32_t letter : letters) {
         result.append_character(letter, run.origin);
       }
     }

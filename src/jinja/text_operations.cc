@@ -46,18 +46,23 @@ class Recasing {
   explicit Recasing(std::string_view method)
       : uppers_(method == "upper"),
         swaps_(method == "swapcase"),
+        folds_(method == "casefold"),
         has_words_(method == "title"),
         has_title_(has_words_ || method == "capitalize") {}
 
-  Letters change(char32_t c, char32_t& one) {
-    const bool begins = !std::exchange(inside_, has_words_ ? is_cased(c) : true);
+  /// Of the character text[begin, end).
+  Letters change(std::string_view text, std::size_t begin, std::size_t end, char32_t& one) {
+    const char32_t c = character_at(text, begin).value;
+    const bool is_first = !std::exchange(inside_, has_words_ ? is_cased(c) : true);
     if (uppers_ || (swaps_ && is_lower(c))) return upper(c, one);
-    return begins && has_title_ ? titled(c, one) : lower(c, one);
+    if (is_first && has_title_) return titled(c, one);
+    return folds_ ? lower(c, one) : small(text, begin, end, one);
   }
 
  private:
   bool uppers_;
   bool swaps_;
+  bool folds_;
   bool has_words_;
   bool has_title_;
   bool inside_ = false;  // of a word, or of the text
@@ -158,10 +163,10 @@ Value with_letters(Heap& heap, const String& text, std::string_view method) {
   std::size_t at = 0;
   for (const Text::Run& run : text->runs()) {
     while (at < run.end) {
-      const Character c = character_at(bytes, at);
-      at += c.length;
+      const std::size_t begin = at;
+      at += character_at(bytes, at).length;
       char32_t one = 0;
-      for (const char32_t letter : recasing.change(c.value, one)) {
+      for (const char32_t letter : recasing.change(bytes, begin, at, one)) {
         result.append_character(letter, run.origin);
       }
     }
