@@ -78,6 +78,15 @@ TEST(OutputDirectory, never_replaces_anything) {
   EXPECT_EQ(dir.names(), Names{"model"});
 }
 
+TEST(OutputDirectory, is_named_as_it_was_given) {
+  const TempDir dir;
+  fs::create_directory(dir / "model");
+  const std::string given = (fs::relative(dir.path()) / "model/").native();
+  const auto existing = OutputDirectory::create(given);
+  ASSERT_FALSE(existing.ok());
+  EXPECT_EQ(existing.error().message, given + ": exists already");
+}
+
 TEST(OutputDirectory, is_private_until_commit_and_then_as_umask_says) {
   const TempDir dir;
   for (const mode_t mask : {002, 022, 077}) {
