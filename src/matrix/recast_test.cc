@@ -289,7 +289,7 @@ TEST(Recast, act_order_is_undone_where_groups_lie_in_runs) {
     matrix.view.input_order = order;
     const auto refused = with_inputs_in_order(matrix);
     EXPECT_EQ(code_of(refused), "recast.act_order");
-    EXPECT_NE(refused.error().message.find("groups of 32 lie in runs of 4"), std::string::npos);
+    EXPECT_NE(refused.error().message.find("groups of 32 are runs of 4"), std::string::npos);
   }
 }
 
