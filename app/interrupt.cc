@@ -29,6 +29,7 @@ struct Note {
 constinit Note job_note;
 constinit std::atomic<bool> bar_shown{false};
 constinit std::atomic<bool> written{false};
+constinit std::atomic_flag ending = ATOMIC_FLAG_INIT;
 
 /// A line that is put together without allocating.
 class SignalText {
@@ -106,7 +107,18 @@ bool is_said(int signal) {
   return signal != SIGPIPE && signal != SIGBUS && !is_quiet();
 }
 
+/// A thread handles one signal at a time.
+void set_handler(int signal, void (*handler)(int)) {
+  struct sigaction action {};
+  action.sa_handler = handler;
+  action.sa_flags = SA_RESTART;
+  sigfillset(&action.sa_mask);
+  sigaction(signal, &action, nullptr);
+}
+
 extern "C" void end_by_signal(int signal) {
+  // A page that is not there meets several threads at once: the first of them speaks.
+  while (ending.test_and_set()) ::pause();
   const char* const unfinished = remove_partial_outputs();
   const char* const whole = undo_destinations();
   SignalText text;
@@ -127,7 +139,7 @@ extern "C" void end_by_signal(int signal) {
 
 extern "C" void note_interrupt(int signal) {
   was_interrupted = 1;
-  std::signal(signal, usual_handler);
+  set_handler(signal, usual_handler);
 }
 
 }  // namespace
@@ -142,12 +154,12 @@ Interruptible::Interruptible() {
 }
 
 Interruptible::~Interruptible() {
-  std::signal(SIGINT, usual_);
+  set_handler(SIGINT, usual_);
 }
 
 void Interruptible::begin() {
   was_interrupted = 0;
-  std::signal(SIGINT, note_interrupt);
+  set_handler(SIGINT, note_interrupt);
 }
 
 bool Interruptible::interrupted() const {
@@ -177,7 +189,7 @@ void set_written() noexcept {
 
 void handle_signals() {
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE, SIGXCPU, SIGBUS}) {
-    std::signal(signal, end_by_signal);
+    set_handler(signal, end_by_signal);
   }
   std::signal(SIGXFSZ, SIG_IGN);  // a file size limit is an error of write(), not a death
 }

@@ -217,7 +217,7 @@ TEST(Inputs, that_are_cut_short_while_they_are_read_are_an_error) {
   const TempDir folder;
   const fs::path file = write_zeros(folder, uint64_t{32} << 30);
   const ProcessResult result =
-      run_program({"verify", file.string(), "--json"}, {.watch = [&](int pid) {
+      run_program({"verify", file.string(), "--json", "--threads", "16"}, {.watch = [&](int pid) {
                     // Part of the tensor has been read: no check of the length follows.
                     std::ifstream memory("/proc/" + std::to_string(pid) + "/statm");
                     int64_t pages = 0, resident = 0, mapped = 0;
