@@ -129,7 +129,9 @@ TEST(ChatPrompt, of_a_template_of_its_own_has_its_calls) {
   const std::string call = "<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>";
   for (const std::string& own : {std::string(), std::string("<tool_call>{{ messages }}")}) {
     request.chat.own_template = own;
-    ToolCallParser parser = text.call_parser(request, {}, 0);
+    auto parsers = text.call_parsers(request, {});
+    ASSERT_TRUE(parsers.ok()) << parsers.error().message;
+    ToolCallParser& parser = parsers->at(0);
     parser.push({{OutputChannel::kFinal, "", call, true}});
     parser.finish();
     EXPECT_EQ(parser.num_calls(), own.empty() ? 0 : 1);

@@ -114,6 +114,7 @@ Result<RequestId> Session::add(const SessionRequest& request, std::vector<TokenI
       request.max_length == 0 ? context() : std::min(request.max_length, context());
   scheduled.num_top_logprobs = request.num_top_logprobs;
   scheduled.scores_prompt = request.scores_prompt;
+  SUBBYTE_TRY(auto call_parsers, text_->call_parsers(request, scheduled.prompt));
   Conversation* const turn = request.is_turn ? &begin_turn(scheduled.prompt) : nullptr;
   if (turn != nullptr) scheduled.sequence = &turn->sequence;
   SUBBYTE_TRY(const RequestId id, scheduler_.add(scheduled));
@@ -126,10 +127,9 @@ Result<RequestId> Session::add(const SessionRequest& request, std::vector<TokenI
             .control_stops = text_->control_stops_of(request),
             .samples = {}};
   const PromptEnd end = prompt_end(text_->tokenizer, scheduled.prompt);
-  for (int64_t i = 0; i < request.num_samples; ++i) {
-    active.samples.push_back({SampleText(request, text_->tokenizer, text_->format, end,
-                                         text_->call_parser(request, scheduled.prompt, i)),
-                              stats});
+  for (ToolCallParser& calls : call_parsers) {
+    active.samples.push_back(
+        {SampleText(request, text_->tokenizer, text_->format, end, std::move(calls)), stats});
   }
   if (turn != nullptr) {
     turn->turn = id;

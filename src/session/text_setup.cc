@@ -53,13 +53,17 @@ Result<std::shared_ptr<const ChatTemplate>> TextSetup::template_of(
   return std::shared_ptr<const ChatTemplate>(std::shared_ptr<void>(), &chat_template->value());
 }
 
-ToolCallParser TextSetup::call_parser(const SessionRequest& request,
-                                      std::span<const TokenId> prompt, int64_t sample) const {
-  if (!request.is_chat) return {};
-  const auto own = template_of(request.chat);
-  const auto style = tool_call_style(format, own.ok() ? own.value().get() : nullptr);
-  const std::string seed = sha256(std::as_bytes(prompt)) + "/" + std::to_string(sample);
-  return {style, request.chat.tools, seed};
+Result<std::vector<ToolCallParser>> TextSetup::call_parsers(const SessionRequest& request,
+                                                            std::span<const TokenId> prompt) const {
+  std::vector<ToolCallParser> parsers(static_cast<std::size_t>(request.num_samples));
+  if (!request.is_chat) return parsers;
+  SUBBYTE_TRY(const auto own, template_of(request.chat));
+  const ToolCallStyle style = tool_call_style(format, own.get());
+  const std::string seed = sha256(std::as_bytes(prompt)) + "/";
+  for (std::size_t i = 0; i < parsers.size(); ++i) {
+    parsers[i] = ToolCallParser(style, request.chat.tools, seed + std::to_string(i));
+  }
+  return parsers;
 }
 
 SessionRequest TextSetup::request() const {

@@ -41,9 +41,10 @@ struct TextSetup {
   SessionRequest request() const;
   /// The tokens that a request goes on with. Codes: those of Tokenizer::encode and encode_chat.
   Result<std::vector<TokenId>> encode(const SessionRequest& request) const;
-  /// The parser of the calls in sample `sample` of an answer to these tokens.
-  ToolCallParser call_parser(const SessionRequest& request, std::span<const TokenId> prompt,
-                             int64_t sample) const;
+  /// The parsers of the calls in each sample of an answer to these tokens. Codes: those of
+  /// template_of.
+  Result<std::vector<ToolCallParser>> call_parsers(const SessionRequest& request,
+                                                   std::span<const TokenId> prompt) const;
   /// The tokens that end a request: its own, those of the model and of its chat format, and those
   /// of control_stops_of().
   std::vector<TokenId> stop_tokens_of(const SessionRequest& request) const;
