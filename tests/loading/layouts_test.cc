@@ -28,7 +28,7 @@ TEST(Layouts, that_are_known_and_not_read_are_one_line) {
       {renamed(dense, "self_attn.q_proj.", "self_attn.q_proj.base_layer."), "adapter around them"},
       {renamed(dense, "mlp.", "block_sparse_moe.experts.0."), "as Mixtral names them"},
       {renamed(dense, "self_attn.q_proj.", "self_attn.W_pack."), "as Baichuan joins them"},
-      {renamed(dense, "lm_head.", "embed_out."), "a head as GPT-NeoX names it"},
+      {renamed(dense, "lm_head.", "embed_out."), "an lm_head as GPT-NeoX names it"},
       {renamed(dense, "mlp.up_proj.", "mlp.linear_fc1."), "as Megatron names them"}};
   const auto backend = testing::make_test_backend(1);
   for (const auto& [model, what] : models) {
