@@ -27,7 +27,7 @@ set(SUBBYTE_TESTS_O0 "" CACHE STRING "Tests to compile without optimization: the
 set(SUBBYTE_LAYERS_O0 "" CACHE STRING "Layers to compile without optimization")
 option(SUBBYTE_UNITY "Compile several files as one: where another build has each by itself" OFF)
 option(SUBBYTE_STATIC_DEPENDENCIES "Put fmt, utf8proc and the C++ library into what is linked, \
-which needs the C library alone then" OFF)
+which needs the C library and libgcc alone then" OFF)
 set(SUBBYTE_SANITIZE "" CACHE STRING "Sanitizers to build with: address,undefined or thread")
 
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
@@ -58,10 +58,10 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
 endif()
 
 if(SUBBYTE_STATIC_DEPENDENCIES)
-  # Debian has no archive of fmt; what nothing is taken from is not needed.
+  # Debian has no archive of fmt; what nothing is taken from is not needed. libgcc stays outside, as
+  # the C library needs it anyway and unwinds the stacks of threads with it.
   target_compile_definitions(subbyte_options INTERFACE FMT_HEADER_ONLY)
-  target_link_options(subbyte_options INTERFACE -static-libstdc++ -static-libgcc
-    LINKER:--as-needed)
+  target_link_options(subbyte_options INTERFACE -static-libstdc++ LINKER:--as-needed)
 endif()
 
 if(SUBBYTE_SANITIZE)

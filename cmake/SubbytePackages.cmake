@@ -11,6 +11,11 @@ function(subbyte_library_licenses file)
       file(READ /usr/share/doc/${package}/copyright part)
       string(APPEND text "\n==== ${package}\n\n${part}")
     endforeach()
+    if(TARGET subbyte::kernels_cuda)
+      string(APPEND text "\n==== cudart_static\n\nThe CUDA runtime of NVIDIA's CUDA toolkit \
+${CUDAToolkit_VERSION}, a library that the toolkit's End User License Agreement lets programs\n\
+bring along, and to which that agreement applies.\n")
+    endif()
   endif()
   file(CONFIGURE OUTPUT ${file} @ONLY CONTENT "@text@")
 endfunction()

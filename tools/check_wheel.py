@@ -3,7 +3,7 @@
 
     tools/check_wheel.py [--cuda] WHEEL
 
-All libraries in it need the C library alone. Of the module that Python loads nothing but
+All libraries in it need the C library and libgcc alone. Of the module that Python loads nothing but
 PyInit__core is seen from outside; in a wheel whose tag is abi3, every function of Python that it
 calls is one that Python.h declares for the limited API of the version in the tag. That is asked of
 the headers of this interpreter, which has to be that version or a later one. --cuda: the module has
@@ -21,7 +21,7 @@ import zipfile
 from pathlib import Path
 
 
-C_LIBRARY = re.compile(r"(?:lib(?:c|m|dl|rt|pthread)|ld-linux[\w-]*)\.so\.\d+$")
+C_LIBRARY = re.compile(r"(?:lib(?:c|m|dl|rt|pthread|gcc_s)|ld-linux[\w-]*)\.so\.\d+$")
 
 
 def output_of(*command: object) -> str:
@@ -30,7 +30,7 @@ def output_of(*command: object) -> str:
 
 
 def needs_of(library: Path) -> list[str]:
-    """What it is linked with beyond the C library."""
+    """What it is linked with beyond the C library and libgcc."""
     needed = re.findall(r"\(NEEDED\).*\[(.*)\]", output_of("readelf", "--dynamic", library))
     return [name for name in needed if not C_LIBRARY.match(name)]
 
