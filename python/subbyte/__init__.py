@@ -12,6 +12,7 @@ docs/python.md is the manual.
 from __future__ import annotations
 
 import os as _os
+import sys as _sys
 from typing import Any as _Any
 
 from . import _core
@@ -40,8 +41,10 @@ _os.register_at_fork(after_in_child=_core.forget_threads)
 
 
 def __getattr__(name: str) -> _Any:
-    """Classes of vLLM and llama-cpp-python: `from subbyte import` shows ImportError alone."""
+    """Classes of vLLM and llama-cpp-python: what to use instead. `from subbyte import`, which asks
+    through importlib, shows the words of an ImportError alone."""
     instead = _core.instead_of_member(name)
-    if instead and name[:1].isupper():
-        raise ImportError(f"subbyte has no {name}: {instead}", name=name)
-    raise AttributeError(f"module 'subbyte' has no attribute {name!r}")
+    if not instead or not name[:1].isupper():
+        raise AttributeError(f"module 'subbyte' has no attribute {name!r}")
+    importing = _sys._getframe(1).f_globals.get("__name__") == "importlib._bootstrap"
+    raise (ImportError if importing else AttributeError)(f"subbyte has no {name}: {instead}")

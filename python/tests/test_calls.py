@@ -29,8 +29,10 @@ short = SamplingParams(temperature=0, max_tokens=3)
 
 
 def run(program: str, seconds: float = 60) -> subprocess.CompletedProcess[str]:
-    """A program in a process of its own, which is ended if it waits for ever."""
-    return subprocess.run([sys.executable, "-c", START + textwrap.dedent(program)],
+    """A program in a process of its own, which is ended if it waits for ever. Later Pythons warn of
+    each fork of a process with threads."""
+    return subprocess.run([sys.executable, "-W", "ignore::DeprecationWarning", "-c",
+                           START + textwrap.dedent(program)],
                           capture_output=True, text=True, timeout=seconds)
 
 

@@ -48,6 +48,9 @@ def test_classes_of_others_say_what_to_do_instead() -> None:
                         ("Llava15ChatHandler", "text alone")):
         with pytest.raises(ImportError, match=f"subbyte has no {name}: .*{words}"):
             exec(f"from subbyte import {name}")
+        assert not hasattr(subbyte, name)
+        with pytest.raises(AttributeError, match=f"subbyte has no {name}: .*{words}"):
+            getattr(subbyte, name)
     with pytest.raises(ImportError, match="cannot import name 'Nothing'"):
         exec("from subbyte import Nothing")
     assert not hasattr(subbyte, "nothing")
