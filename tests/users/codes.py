@@ -3,7 +3,6 @@ manual of the C interface. A list that may grow, so that what is new does not di
 from __future__ import annotations
 
 import re
-import subprocess
 from pathlib import Path
 
 from kept import ROOT, Texts, as_text
@@ -21,14 +20,15 @@ NO_CODE = re.compile(
 
 
 def sources() -> list[Path]:
-    listed = subprocess.run(["git", "-C", ROOT, "ls-files", "src", "app", "include", "python",
-                             "docs/c.md"], check=True, capture_output=True, text=True).stdout
-    return [ROOT / name for name in listed.splitlines()
-            if re.search(r"\.(cc|h|def|py|cu|cuh)$|^docs/c\.md$", name)
-            and not re.search(r"_test\.cc$|^python/tests/", name)]
+    found = [ROOT / "docs/c.md"]
+    for folder in ("src", "app", "include", "python"):
+        found += [path for path in (ROOT / folder).rglob("*")
+                  if re.search(r"\.(cc|h|def|py|cu|cuh)$", path.name)
+                  and not path.name.endswith("_test.cc")]
+    return [path for path in found if ROOT / "python/tests" not in path.parents]
 
 
 def texts(build: Path) -> Texts:
-    found = {code for path in sources() if path.exists()
-             for code in LITERAL.findall(path.read_text())}
+    found = {code for path in sources()
+             for code in LITERAL.findall(path.read_text(encoding="utf-8"))}
     return {"codes.txt": as_text(sorted(code for code in found if not NO_CODE.search(code)))}

@@ -63,8 +63,8 @@ def opcheck_cases() -> set[str]:
             recorder(operator, arguments, named)
     finally:
         torch.library.opcheck, torch.compile = opcheck, compiled
-    for _, trace in result.failures + result.errors:
-        print(trace, file=sys.stderr)
+    if traces := [trace for _, trace in result.failures + result.errors]:
+        raise SystemExit("".join(traces))
     return recorder.cases
 
 
