@@ -27,6 +27,18 @@ long = SamplingParams(max_tokens=900, ignore_eos=True)
 short = SamplingParams(temperature=0, max_tokens=3)
 """
 
+# A model that is at work until go_on is set.
+AT_WORK = """
+        llm = LLM(DEMO, device="cpu", threads=1)
+        started, go_on = threading.Event(), threading.Event()
+        def progress(done, total):
+            started.set()
+            go_on.wait()
+        worker = threading.Thread(target=lambda: llm.logits([5, 6], progress=progress))
+        worker.start()
+        started.wait()
+"""
+
 
 def run(program: str, seconds: float = 60) -> subprocess.CompletedProcess[str]:
     """A program in a process of its own, which is ended if it waits for ever. Later Pythons warn of
@@ -106,15 +118,7 @@ def test_progress_functions_that_call_back_are_refused(llm: LLM) -> None:
 
 
 def test_ctrl_c_ends_a_call_that_waits_for_its_turn() -> None:
-    done = run("""
-        llm = LLM(DEMO, device="cpu", threads=1)
-        started, go_on = threading.Event(), threading.Event()
-        def progress(done, total):
-            started.set()
-            go_on.wait()
-        worker = threading.Thread(target=lambda: llm.logits([5, 6], progress=progress))
-        worker.start()
-        started.wait()
+    done = run(AT_WORK + """
         threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
         try:
             llm.generate("The moor", short)
@@ -129,15 +133,7 @@ def test_ctrl_c_ends_a_call_that_waits_for_its_turn() -> None:
 
 def test_ctrl_c_of_a_call_that_waits_ends_what_others_cancelled() -> None:
     """Who waits for a turn ends what is cancelled meanwhile, also where its handler raises."""
-    done = run("""
-        llm = LLM(DEMO, device="cpu", threads=1)
-        started, go_on = threading.Event(), threading.Event()
-        def progress(done, total):
-            started.set()
-            go_on.wait()
-        worker = threading.Thread(target=lambda: llm.logits([5, 6], progress=progress))
-        worker.start()
-        started.wait()
+    done = run(AT_WORK + """
         def handler(*_):  # the call that waits is the next one from here on
             go_on.set()
             worker.join()
