@@ -59,9 +59,14 @@ def ratios_of(found: dict[int, Cost], sizes: list[int]) -> list[float]:
 
 def measure(stage: Stage, reader: Reader, seconds: float, repeat: int) -> tuple[str, bool]:
     """A row of the table, and whether it is as it should be."""
-    count, found = reader.first, {}
+    count, found, status = reader.first, {}, None
     while True:
         found[count], size = cost(stage, reader, count, repeat)
+        if stage.status != status and status == 0:
+            count //= 2  # the largest that is read: what is refused early says nothing of growth
+            size = reader.make(stage, count).size
+            break
+        status = stage.status
         if 2 * count > reader.most or (found[count].seconds >= seconds and not reader.capped):
             break
         count *= 2

@@ -74,7 +74,7 @@ class Stage:
         return path
 
     def run(self, arguments: list[str], text: Path | None) -> Cost:
-        """The command, whatever it says: a refusal has read its input, too."""
+        """The command, whatever it says."""
         for left in self.folder.glob("output*"):
             shutil.rmtree(left, ignore_errors=True)
             left.unlink(missing_ok=True)
@@ -89,7 +89,8 @@ class Stage:
                                       stdout=subprocess.PIPE, text=True, cwd=self.folder,
                                       check=True)
         status, user, system, kilobytes = launched.stdout.split()
-        if int(status) not in (0, 1, 3):
+        self.status = int(status)  # of the last run
+        if self.status not in (0, 1, 3):
             raise SystemExit(f"{arguments}: ended with {status}")
         if counter:  # whose own memory would be measured
             found = re.search(r"I\s+refs:\s+([0-9,]+)", counts.read_text(encoding="utf-8"))
