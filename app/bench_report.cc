@@ -10,7 +10,7 @@
 
 #include "app/output.h"
 #include "app/terminal.h"
-#include "base/version.h"
+#include "subbyte/version.h"
 
 namespace subbyte::app {
 namespace {
@@ -150,7 +150,7 @@ Json object_of(const BenchSubject& subject, const BenchResult& result) {
   for (const double seconds : result.seconds) nanoseconds.push_back(1e9 * seconds);
   const Spread time = spread_of(nanoseconds);
   const Spread rate = spread_of(rates_of(result));
-  Json object = {{"build_commit", library_commit()},
+  Json object = {{"build_commit", subbyte::commit()},
                  {"cpu_info", subject.processor},
                  {"gpu_info", subject.gpu},
                  {"backends", subject.gpu.empty() ? "CPU" : "CUDA"},

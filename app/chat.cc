@@ -15,7 +15,7 @@
 #include "app/template_flags.h"
 #include "app/text_input.h"
 #include "base/quote.h"
-#include "base/version.h"
+#include "subbyte/version.h"
 
 namespace subbyte::app {
 namespace {
@@ -84,7 +84,7 @@ Status check_beginning(const Options& options, const ChatSettings& settings, con
 
 void print_banner(const Options& options, const Session& session, const ChatSettings& settings) {
   const ModelConfig& config = session.ready().config;
-  std::string text = line("subbyte {}: {} ({}) on {}", library_version(), options.model,
+  std::string text = line("subbyte {}: {} ({}) on {}", subbyte::version(), options.model,
                           config.model_type, session.ready().backend->description());
   text += line("context {} of {} positions (-c), key-value cache {}", session.context(),
                config.max_positions, options.kv_cache_type);

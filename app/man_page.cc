@@ -5,7 +5,7 @@
 
 #include "app/help.h"
 #include "app/wrap.h"
-#include "base/version.h"
+#include "subbyte/version.h"
 
 namespace subbyte::app {
 namespace {
@@ -51,7 +51,7 @@ std::string as_is(std::string_view text) {
 }  // namespace
 
 std::string man_page(const Program& program) {
-  std::string text = fmt::format(".TH SUBBYTE 1 \"\" \"subbyte {}\"\n", library_version());
+  std::string text = fmt::format(".TH SUBBYTE 1 \"\" \"subbyte {}\"\n", subbyte::version());
   text += ".SH NAME\nsubbyte \\- " + escaped(program.summary) + "\n";
   text += ".SH SYNOPSIS\n.B subbyte\n.I COMMAND\n[\\fIOPTIONS\\fR] ...\n.SH COMMANDS\n";
   for (const CommandInfo& command : program.commands) {

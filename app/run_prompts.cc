@@ -11,10 +11,10 @@
 #include "app/checkpoint_json.h"
 #include "app/interrupt.h"
 #include "app/text_input.h"
-#include "base/version.h"
 #include "completions/job.h"
 #include "completions/job_identity.h"
 #include "session/chat_prompt.h"
+#include "subbyte/version.h"
 
 namespace subbyte::app {
 namespace {
@@ -42,7 +42,7 @@ Result<JobRecord> identity_of(const Invocation& invocation, const PromptsOptions
                               const JobOptions& job) {
   const auto text = [](const json::Value& value) { return json::to_text(value); };
   JobRecord record = {
-      {"program", std::string("subbyte ").append(library_version())},
+      {"program", std::string("subbyte ").append(subbyte::version())},
       {"device", kind_of(*ready.backend)},
       {"activations", invocation.activations},
       {"batch_invariant", text(invocation.batch_invariant)},

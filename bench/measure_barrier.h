@@ -1,7 +1,7 @@
 #pragma once
 // What it costs to divide a loop among the threads and to wait for all of them.
 
-#include "base/executor.h"
+#include "subbyte/executor.h"
 
 namespace subbyte::bench {
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "base/executor.h"
+#include "subbyte/executor.h"
 
 namespace subbyte::bench {
 

@@ -15,7 +15,8 @@ is thus one file of code, one line of models.def and its goldens, of which each 
 --families shows them.
 
 include/subbyte/ is what programs of others see: its headers include the standard library and each
-other only, and of src/ the layers that implement them, *_interface, alone include them.
+other only. A header there belongs to the layer that implements it (PUBLIC_HEADERS), and is seen
+where that layer is; those of no layer are for *_interface, which wrap types of their own in them.
 
 In src/kernels/cpu/ a file of generic/ is what the folders of at least two instruction sets include,
 directly or through another one of generic/: what one folder uses lies there.
@@ -36,6 +37,10 @@ from pathlib import Path
 SUFFIXES = {".h", ".cc", ".def"}
 TOP = "app"  # the only folder outside src/ that is checked
 PUBLIC = "subbyte"  # the folder of include/
+PUBLIC_HEADERS = {  # of include/subbyte/, by the layer that they belong to
+    "base": {"executor", "function_ref", "sampling", "status", "version"},
+    "formats": {"format"},
+}
 TEST_ONLY = {"support", "gtest", "gmock"}  # for *_test.cc; support is tests/support
 KEYWORDS = {"DEPENDS", "HIDDEN_DEPENDS", "LIBRARIES", "TEST_DEPENDS"}
 LAYER_CALL = re.compile(r"subbyte_layer\(\s*(\w+)([^)]*)\)")
@@ -135,7 +140,13 @@ def check_include(spelling: str, layer: str, visible: set[str], layers: set[str]
     if target == PUBLIC:
         if layer.endswith("_interface"):
             return None
-        return f'"{name}" is for programs of others, and for layers that implement it'
+        stem = Path(name).stem
+        owner = next((one for one, stems in PUBLIC_HEADERS.items() if stem in stems), None)
+        if owner in visible:
+            return None
+        if owner:
+            return f'layer {layer} must not include "{name}", which belongs to {owner}'
+        return f'"{name}" is for programs of others, and for layers that wrap it'
     if target in TEST_ONLY:
         return None if is_test else f'"{name}" is for tests only'
     if quote == '"':
@@ -329,6 +340,7 @@ PLANTS = [
     ("src/models/gpt_oss_planted.cc", "bool is_qwen3 = true;  // gpt_oss", "the family qwen3"),
     ("app/planted.cc", 'print("for Qwen-3");', "names the family qwen3"),
     ("src/engine/planted.cc", '#include "subbyte/session.h"', "for programs of others"),
+    ("src/base/planted.cc", '#include "subbyte/format.h"', "belongs to formats"),
     ("include/subbyte/planted.h", '#include "base/status.h"', "a public header includes"),
     ("include/subbyte/planted.h", "#include <fmt/format.h>", "a public header includes"),
 ]

@@ -15,7 +15,7 @@
 #include "subbyte/device.h"
 #include "subbyte/matrix.h"
 
-SUBBYTE_BEGIN_NAMESPACE
+SUBBYTE_BEGIN_WRAPPED_NAMESPACE
 
 /// A tensor as it lies in a mapped file.
 struct Tensor {

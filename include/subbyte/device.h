@@ -2,28 +2,14 @@
 // The machine that something runs on, and its threads.
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "subbyte/executor.h"
 #include "subbyte/status.h"
 
-SUBBYTE_BEGIN_NAMESPACE
-
-/// Who runs data-parallel loops. A program with threads of its own (TBB, OpenMP, the pool of a
-/// server) lends them by implementing this. Results do not depend on the number of threads.
-class Executor {
- public:
-  virtual ~Executor() = default;
-
-  /// How many tasks can run at once, at least 1. Must not change.
-  virtual int size() const = 0;
-  /// Calls task(0) ... task(num_tasks - 1), each once, on any threads and in any order, and returns
-  /// when all have returned; what they wrote is visible to the caller then.
-  /// 1 <= num_tasks <= size(). Tasks throw nothing and do not wait for each other.
-  virtual void run(int num_tasks, const std::function<void(int task)>& task) = 0;
-};
+SUBBYTE_BEGIN_WRAPPED_NAMESPACE
 
 /// Threads of the library's own: 0 is one for each processor that this process may run on. With
 /// `pin` each stays on a processor of its own, and the calling thread, too, until the last owner of

@@ -9,7 +9,7 @@
 #include "subbyte/device.h"
 #include "subbyte/matrix.h"
 
-SUBBYTE_BEGIN_NAMESPACE
+SUBBYTE_BEGIN_WRAPPED_NAMESPACE
 
 /// y[i][n] = sum over k of x[i][k] w(n, k), + bias[n], for i < m: a product of `m` rows of
 /// activations. It multiplies by the weights as they are stored; nothing is unpacked before.

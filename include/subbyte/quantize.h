@@ -13,7 +13,7 @@
 #include "subbyte/matrix.h"
 #include "subbyte/products.h"
 
-SUBBYTE_BEGIN_NAMESPACE
+SUBBYTE_BEGIN_WRAPPED_NAMESPACE
 
 /// How to store weights. What is not said is what the format usually has.
 struct WeightQuantization {

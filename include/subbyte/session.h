@@ -19,7 +19,7 @@
 #include "subbyte/device.h"
 #include "subbyte/tokenizer.h"
 
-SUBBYTE_BEGIN_NAMESPACE
+SUBBYTE_BEGIN_WRAPPED_NAMESPACE
 
 using RequestId = uint64_t;
 
@@ -35,27 +35,6 @@ struct Message {
 
 /// Effort of reasoning, for models that have such a setting (gpt-oss).
 enum class ReasoningEffort : uint8_t { kLow, kMedium, kHigh };
-
-/// An amount that is added to the logit of a token; -infinity: it is never chosen.
-struct LogitBias {
-  TokenId token = 0;
-  float bias = 0;
-};
-
-/// How tokens are chosen. What is not said is what the model's generation_config.json says, or the
-/// number in the comment where it says nothing; whoever says temperature, top_k, top_p or min_p
-/// gets the others neutral (1, 0, 1, 0) instead.
-struct Sampling {
-  std::optional<double> temperature = {};         // 0.8; 0: always the most likely token
-  std::optional<int64_t> top_k = {};              // 40; 0: all
-  std::optional<double> top_p = {};               // 0.95; (0, 1], 1: all
-  std::optional<double> min_p = {};               // 0.05; relative to the most likely token, 0: all
-  std::optional<double> repetition_penalty = {};  // 1: none
-  std::optional<double> frequency_penalty = {};   // 0: none
-  std::optional<double> presence_penalty = {};    // 0: none
-  uint64_t seed = 0;                              // of sample 0; sample i has that plus i
-  std::vector<LogitBias> biases = {};             // each token once; at most 1024
-};
 
 /// A text, tokens or a chat to go on with: one of the first three, and how.
 struct Request {

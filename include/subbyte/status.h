@@ -18,17 +18,20 @@
 
 SUBBYTE_BEGIN_NAMESPACE
 
-/// One refusal. `code` is stable and for programs ("file.not_found"); `message` is one printable
-/// line for people and names file, tensor, what was expected and what was found.
+/// One refusal. `code` is stable and for programs ("safetensors.header_too_large"), of static
+/// storage; `message` is one printable line for people and names file, tensor, what was expected
+/// and what was found.
 struct Error {
-  std::string_view code;  // of static storage
+  Error() = default;
+  /// Escapes in `text` what would leave the line or cannot be seen.
+  Error(std::string_view stable_code, std::string_view text);
+
+  std::string_view code;
   std::string message;
 };
 
 /// One line for people, with the code: `model.safetensors: cannot open [file.not_found]`.
-inline std::string to_string(const Error& error) {
-  return error.message + " [" + std::string(error.code) + "]";
-}
+std::string to_string(const Error& error);
 
 /// An Error for those who ask for a value that is not there.
 class Exception : public std::runtime_error {
@@ -67,7 +70,8 @@ class [[nodiscard]] Result {
   const T* operator->() const noexcept { return std::get_if<0>(&state_); }
 
   /// The error, only when not ok().
-  const Error& error() const noexcept { return *std::get_if<1>(&state_); }
+  const Error& error() const& noexcept { return *std::get_if<1>(&state_); }
+  Error&& error() && noexcept { return std::move(*std::get_if<1>(&state_)); }
 
  private:
   void check() const {
@@ -92,7 +96,8 @@ class [[nodiscard]] Result<void> {
   void value() const {
     if (!ok_) throw Exception(error_);
   }
-  const Error& error() const noexcept { return error_; }
+  const Error& error() const& noexcept { return error_; }
+  Error&& error() && noexcept { return std::move(error_); }
 
  private:
   Error error_;

@@ -10,11 +10,10 @@
 #include <string_view>
 #include <vector>
 
+#include "subbyte/sampling.h"
 #include "subbyte/status.h"
 
-SUBBYTE_BEGIN_NAMESPACE
-
-using TokenId = int32_t;
+SUBBYTE_BEGIN_WRAPPED_NAMESPACE
 
 /// Treatment of control tokens in a text. What a user typed is encoded with kAsText: then
 /// "<|im_end|>" is ten or so ordinary tokens and cannot end a turn.

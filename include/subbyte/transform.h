@@ -14,7 +14,7 @@
 
 #include "subbyte/checkpoint.h"
 
-SUBBYTE_BEGIN_NAMESPACE
+SUBBYTE_BEGIN_WRAPPED_NAMESPACE
 
 /// Called with the bytes done and in all.
 using Progress = std::function<void(uint64_t done, uint64_t total)>;

@@ -8,20 +8,23 @@
 #include <string_view>
 
 // Public names are subbyte::X. They lie in an inline namespace, so that a program and a library of
-// different major versions do not link. The library's own files have other types of these names,
-// and see it as what it is.
-#ifdef SUBBYTE_OWN_FILE
-#define SUBBYTE_BEGIN_NAMESPACE \
-  namespace subbyte {           \
-  namespace v0 {
-#else
+// different major versions do not link. The library's own files use them by the same names.
 #define SUBBYTE_BEGIN_NAMESPACE \
   namespace subbyte {           \
   inline namespace v0 {
-#endif
 #define SUBBYTE_END_NAMESPACE \
   }                           \
   }
+// Of these names the library's own files have other types, and see this namespace as what it is.
+#ifdef SUBBYTE_OWN_FILE
+#define SUBBYTE_BEGIN_WRAPPED_NAMESPACE \
+  namespace subbyte {                   \
+  namespace wrapped {
+#else
+#define SUBBYTE_BEGIN_WRAPPED_NAMESPACE \
+  namespace subbyte {                   \
+  inline namespace wrapped {
+#endif
 
 SUBBYTE_BEGIN_NAMESPACE
 

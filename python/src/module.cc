@@ -6,20 +6,20 @@
 
 #include <nanobind/stl/string.h>
 
-#include "base/version.h"
 #include "errors.h"
 #include "held_session.h"
 #include "host.h"
+#include "subbyte/version.h"
 
 NB_MODULE(_core, module) {
   // A daemon thread that the interpreter outruns keeps what it uses (gil.h): no mistake of callers.
   nanobind::set_leak_warnings(false);
   module.doc() = "The layers of subbyte. Use the package `subbyte`, which is made of these.";
   module.def(
-      "version", [] { return std::string(subbyte::library_version()); },
+      "version", [] { return std::string(subbyte::version()); },
       "The version of the library, such as \"0.1.0\".");
   module.def(
-      "commit", [] { return std::string(subbyte::library_commit()); },
+      "commit", [] { return std::string(subbyte::commit()); },
       "The commit that the library was built from; \"unknown\" outside of a checkout.");
   module.def(
       "forget_threads",

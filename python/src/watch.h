@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <functional>
 
-#include "base/executor.h"
+#include "subbyte/executor.h"
 
 namespace subbyte::python {
 

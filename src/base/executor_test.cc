@@ -1,4 +1,4 @@
-#include "base/executor.h"
+#include "subbyte/executor.h"
 
 #include <gtest/gtest.h>
 

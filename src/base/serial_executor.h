@@ -1,7 +1,7 @@
 #pragma once
 // Loops in the thread that calls them: for what runs inside a task of another executor.
 
-#include "base/executor.h"
+#include "subbyte/executor.h"
 
 namespace subbyte {
 

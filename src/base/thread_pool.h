@@ -6,7 +6,7 @@
 
 #include <memory>
 
-#include "base/executor.h"
+#include "subbyte/executor.h"
 
 namespace subbyte {
 

@@ -22,9 +22,9 @@
 #include <cstdint>
 #include <span>
 
-#include "base/executor.h"
 #include "base/status.h"
 #include "formats/format.h"
+#include "subbyte/executor.h"
 
 namespace subbyte::bitsandbytes {
 

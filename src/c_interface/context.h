@@ -4,13 +4,13 @@
 #include <subbyte/subbyte.h>
 #include <memory>
 
-#include "base/executor.h"
 #include "base/status.h"
 #include "c_interface/gpu.h"
 #include "c_interface/turns.h"
 #include "cpu_backend/execution.h"
 #include "cpu_backend/linear_weights.h"
 #include "matrix/matrix.h"
+#include "subbyte/executor.h"
 
 namespace subbyte::c {
 

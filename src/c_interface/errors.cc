@@ -5,7 +5,7 @@
 #include <cstdlib>
 
 #include "base/quote.h"
-#include "base/version.h"
+#include "subbyte/version.h"
 
 namespace subbyte::c {
 namespace {
@@ -155,11 +155,11 @@ const char* subbyte_last_error_code(void) {
 }
 
 const char* subbyte_version(void) {
-  return library_version().data();
+  return subbyte::version().data();
 }
 
 const char* subbyte_commit(void) {
-  return library_commit().data();
+  return subbyte::commit().data();
 }
 
 int subbyte_version_number(void) {
@@ -187,9 +187,9 @@ int subbyte_find_format(const char* name, int32_t* format) {
         return {};
       }
     }
-    const FormatInfo* found = find_format(name);
-    if (found == nullptr) return c::refuse("name", "the name of a format", quote(name));
-    *format = c::number_of(found->id);
+    const std::optional<Format> found = subbyte::find_format(name);
+    if (!found) return c::refuse("name", "the name of a format", quote(name));
+    *format = c::number_of(*found);
     return {};
   });
 }

@@ -10,8 +10,8 @@
 #include <thread>
 #include <vector>
 
-#include "base/version.h"
 #include "formats/format.h"
+#include "subbyte/version.h"
 #include "support/c_handles.h"
 #include "support/paths.h"
 
@@ -84,8 +84,8 @@ TEST(CFormats, have_the_numbers_and_names_of_the_library) {
 }
 
 TEST(CVersion, is_that_of_the_library) {
-  EXPECT_EQ(subbyte_version(), library_version());
-  EXPECT_EQ(subbyte_commit(), library_commit());
+  EXPECT_EQ(subbyte_version(), subbyte::version());
+  EXPECT_EQ(subbyte_commit(), subbyte::commit());
   EXPECT_EQ(subbyte_version_number(), SUBBYTE_HEADER_VERSION);
   int major = 0, minor = 0, patch = 0;
   ASSERT_EQ(std::sscanf(subbyte_version(), "%d.%d.%d", &major, &minor, &patch), 3);

@@ -8,7 +8,6 @@
 #include <memory>
 #include <vector>
 
-#include "base/executor.h"
 #include "base/operands.h"
 #include "base/status.h"
 #include "c_interface/errors.h"
@@ -18,6 +17,7 @@
 #include "kernels/gpu/packed_weights.h"
 #include "kernels/quantized_blocks.h"
 #include "matrix/matrix.h"
+#include "subbyte/executor.h"
 
 namespace subbyte::c {
 

@@ -4,10 +4,10 @@
 #include <subbyte/subbyte.h>
 #include <span>
 
-#include "base/executor.h"
 #include "base/status.h"
 #include "kernels/gpu/tile_order.h"
 #include "matrix/matrix.h"
+#include "subbyte/executor.h"
 
 namespace subbyte::c {
 

@@ -9,11 +9,11 @@
 #include <string_view>
 #include <vector>
 
-#include "base/executor.h"
 #include "base/status.h"
 #include "checkpoints/config/quantization_config.h"
 #include "checkpoints/containers/safetensors.h"
 #include "matrix/recast.h"
+#include "subbyte/executor.h"
 
 namespace subbyte {
 

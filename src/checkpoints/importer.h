@@ -10,11 +10,11 @@
 #include <string_view>
 #include <vector>
 
-#include "base/executor.h"
 #include "base/status.h"
 #include "checkpoints/config/quantization_config.h"
 #include "checkpoints/containers/tensor_source.h"
 #include "matrix/matrix.h"
+#include "subbyte/executor.h"
 
 namespace subbyte {
 

@@ -8,8 +8,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "base/executor.h"
 #include "base/mapped_file.h"
+#include "subbyte/executor.h"
 
 namespace subbyte {
 

@@ -42,11 +42,11 @@ Status check_fields(const Object& object, std::span<const KeyRule> rules,
 }
 
 /// {"1234": -100, "5": 2.5}: a bias for each token.
-Status read_biases(const Object& body, std::vector<TokenBias>& biases) {
+Status read_biases(const Object& body, std::vector<LogitBias>& biases) {
   SUBBYTE_TRY(const auto section, body.object("logit_bias"));
   if (!section) return {};
   for (const auto& [key, value] : section->members()) {
-    TokenBias bias{};
+    LogitBias bias{};
     const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), bias.token);
     const bool is_id = error == std::errc() && end == key.data() + key.size() && bias.token >= 0;
     if (!is_id) return section->error("json.range", key, "a token id as the name of a bias");
@@ -55,8 +55,8 @@ Status read_biases(const Object& body, std::vector<TokenBias>& biases) {
     bias.bias = static_cast<float>(*number);
     biases.push_back(bias);
   }
-  std::ranges::sort(biases, {}, &TokenBias::token);
-  const auto twin = std::ranges::adjacent_find(biases, {}, &TokenBias::token);
+  std::ranges::sort(biases, {}, &LogitBias::token);
+  const auto twin = std::ranges::adjacent_find(biases, {}, &LogitBias::token);
   if (twin == biases.end()) return {};
   return Error{"json.duplicate_key",
                fmt::format("{}: token {} is there twice", section->where(), twin->token)};

@@ -170,7 +170,7 @@ TEST(Requests, have_biases_by_tokens) {
   const auto request =
       read({{"prompt", "a"}, {"logit_bias", {{"70", 2.5}, {"9", -100}, {"3", nullptr}}}});
   ASSERT_TRUE(request.ok()) << request.error().message;
-  EXPECT_EQ(request->sampling.biases, (std::vector<TokenBias>{{9, -100}, {70, 2.5}}));
+  EXPECT_EQ(request->sampling.biases, (std::vector<LogitBias>{{9, -100}, {70, 2.5}}));
   Value many = Value::object();
   for (int64_t i = 0; i <= kMaxBiases; ++i) many[std::to_string(i)] = 1;
   EXPECT_TRUE(refusal({{"prompt", "a"}, {"logit_bias", many}}).starts_with("sampling.range"));

@@ -8,20 +8,18 @@
 #include "cpp_interface/threads.h"
 #include "models/checkpoint.h"
 
-namespace subbyte::v0 {
+namespace subbyte::wrapped {
 
 struct Checkpoint::State {
   subbyte::Checkpoint files;
-  Threads threads;
+  std::shared_ptr<Executor> threads;
 
   ImportContext context() const { return files.context(*threads); }
 };
 
 namespace {
 
-using v0::to_public;
-
-subbyte::Result<subbyte::Checkpoint> open_files(const std::filesystem::path& model) {
+Result<subbyte::Checkpoint> open_files(const std::filesystem::path& model) {
   SUBBYTE_TRY(const auto path, find_checkpoint(model.string()));
   return open_matrices(path);
 }
@@ -35,12 +33,12 @@ Module to_public(const FoundModule& found) {
   Module module;
   module.name = found.name;
   if (!found.info.ok()) {
-    module.error = to_public(found.info.error());
+    module.error = found.info.error();
     return module;
   }
   const subbyte::ModuleInfo& info = *found.info;
   module.flavour = info.importer;
-  module.format = to_public(info.format);
+  module.format = info.format;
   module.experts = info.experts;
   module.rows = info.rows;
   module.cols = info.cols;
@@ -50,8 +48,8 @@ Module to_public(const FoundModule& found) {
 }
 
 Error missing(std::string_view name) {
-  return to_public(subbyte::Error{
-      "import.missing", "expected a tensor " + quote_name(name) + ", found none of that name"});
+  return Error{"import.missing",
+               "expected a tensor " + quote_name(name) + ", found none of that name"};
 }
 
 }  // namespace
@@ -64,9 +62,9 @@ Checkpoint::~Checkpoint() = default;
 Result<Checkpoint> Checkpoint::open(const std::filesystem::path& model,
                                     std::shared_ptr<Executor> threads) {
   auto opened = open_files(model);
-  if (!opened.ok()) return to_public(std::move(opened).error());
-  return Checkpoint(
-      std::unique_ptr<State>(new State{std::move(opened).value(), Threads(std::move(threads))}));
+  if (!opened.ok()) return std::move(opened).error();
+  return Checkpoint(std::unique_ptr<State>(
+      new State{std::move(opened).value(), threads_or_own(std::move(threads))}));
 }
 
 const std::vector<std::filesystem::path>& Checkpoint::files() const {
@@ -90,7 +88,7 @@ Result<Tensor> Checkpoint::tensor(std::string_view name) const {
 Result<std::vector<float>> Checkpoint::numbers(std::string_view name) const {
   const FileTensor* found = state_->files.tensors->find(name);
   if (found == nullptr) return missing(name);
-  return to_public(import_vector(*state_->files.tensors, name, found->shape));
+  return (import_vector(*state_->files.tensors, name, found->shape));
 }
 
 std::vector<Module> Checkpoint::modules() const {
@@ -103,20 +101,20 @@ std::vector<Module> Checkpoint::modules() const {
 
 Result<Matrix> Checkpoint::matrix(std::string_view module) const {
   auto matrix = import_matrix(state_->context(), module);
-  if (!matrix.ok()) return to_public(std::move(matrix).error());
+  if (!matrix.ok()) return std::move(matrix).error();
   return to_public(std::move(matrix).value());
 }
 
 Result<std::vector<Matrix>> Checkpoint::experts(std::string_view module) const {
   auto found = import_experts(state_->context(), module);
-  if (!found.ok()) return to_public(std::move(found).error());
+  if (!found.ok()) return std::move(found).error();
   std::vector<Matrix> experts;
   for (subbyte::Matrix& expert : *found) experts.push_back(to_public(std::move(expert)));
   return experts;
 }
 
 Status Checkpoint::verify_unchanged() const {
-  return to_public(state_->files.tensors->verify_unchanged());
+  return (state_->files.tensors->verify_unchanged());
 }
 
-}  // namespace subbyte::v0
+}  // namespace subbyte::wrapped

@@ -7,11 +7,11 @@
 #include "cpu_backend/execution.h"
 #include "subbyte/products.h"
 
-namespace subbyte::v0 {
+namespace subbyte::wrapped {
 
 struct Cpu::State {
-  std::unique_ptr<Threads> threads;  // of the caller, if there are some
+  std::shared_ptr<Executor> threads;  // of the caller, if there are some
   std::unique_ptr<Execution> execution;
 };
 
-}  // namespace subbyte::v0
+}  // namespace subbyte::wrapped

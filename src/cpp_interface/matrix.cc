@@ -4,33 +4,19 @@
 #include <vector>
 
 #include "cpp_interface/matrix_data.h"
+#include "formats/rotation.h"
 #include "matrix/codebook.h"
 #include "matrix/dequantize.h"
 #include "matrix/float_rows.h"
 #include "matrix/input_order.h"
 
-namespace subbyte::v0 {
+namespace subbyte::wrapped {
 namespace {
-
-// The public enumerations are the own ones, number by number.
-static_assert(static_cast<int>(Format::kNone) == static_cast<int>(subbyte::Format::kNone));
-#define SUBBYTE_FORMAT(Id, file) \
-  static_assert(static_cast<int>(Format::Id) == static_cast<int>(subbyte::Format::Id));
-#define SUBBYTE_VECTOR_FORMAT SUBBYTE_FORMAT
-#include "formats/formats.def"
-#undef SUBBYTE_FORMAT
-#undef SUBBYTE_VECTOR_FORMAT
-static_assert(static_cast<int>(Zero::kU8) == static_cast<int>(subbyte::Zero::kU8));
-static_assert(static_cast<int>(Zero::kU16) == static_cast<int>(subbyte::Zero::kU16));
-static_assert(static_cast<int>(Zero::kF16) == static_cast<int>(subbyte::Zero::kF16));
-static_assert(static_cast<int>(Zero::kBF16) == static_cast<int>(subbyte::Zero::kBF16));
-static_assert(static_cast<int>(Zero::kF32) == static_cast<int>(subbyte::Zero::kF32));
 
 constexpr int64_t kMaxSize = int64_t{1} << 24;
 constexpr int kMaxScaledBits = 8;
 
-subbyte::Error refuse(const std::string& what, const std::string& expected,
-                      const std::string& found) {
+Error refuse(const std::string& what, const std::string& expected, const std::string& found) {
   return {"matrix.argument", "matrix: " + what + ": expected " + expected + ", found " + found};
 }
 
@@ -42,7 +28,7 @@ bool is_scale(Format format) {
   return is_known(format) && format != Format::kNone && bits(format) % 8 == 0;
 }
 
-subbyte::Status check_format(const WeightFormat& format) {
+Status check_format(const WeightFormat& format) {
   const auto shown = [](Format of) {
     return is_known(of) ? std::string(name(of)) : std::to_string(static_cast<int>(of));
   };
@@ -51,6 +37,9 @@ subbyte::Status check_format(const WeightFormat& format) {
   }
   if (format.group_size < 0 || format.group_size > kMaxSize) {
     return refuse("group_size", "0 to 2^24", std::to_string(format.group_size));
+  }
+  if (!is_rotation(format.rotation)) {
+    return refuse("rotation", "0, 16, 64 or 256", std::to_string(format.rotation));
   }
   if (format.zero > Zero::kF32) {
     return refuse("zero", "none, u8, u16, f16, bf16 or f32",
@@ -66,7 +55,7 @@ subbyte::Status check_format(const WeightFormat& format) {
   return refuse("element", "up to 8 bits beside scales", shown(format.element));
 }
 
-subbyte::Status check_order(const MatrixParts& parts) {
+Status check_order(const MatrixParts& parts) {
   if (parts.input_order.empty()) return {};
   if (std::ssize(parts.input_order) != parts.cols) {
     return refuse("input_order", std::to_string(parts.cols) + " inputs",
@@ -74,35 +63,39 @@ subbyte::Status check_order(const MatrixParts& parts) {
   }
   const std::string fault = input_order_fault(parts.input_order);
   if (fault.empty()) return {};
-  return subbyte::Error{"matrix.argument", "matrix: input_order: expected " + fault};
+  return Error{"matrix.argument", "matrix: input_order: expected " + fault};
 }
 
-subbyte::Status check_size(const char* what, std::span<const std::byte> bytes, int64_t expected) {
+Status check_size(const char* what, std::span<const std::byte> bytes, int64_t expected) {
   if (std::ssize(bytes) == expected && (bytes.data() != nullptr || expected == 0)) return {};
   return refuse(what, std::to_string(expected) + " bytes", std::to_string(bytes.size()));
 }
 
-subbyte::Status check_codebook(const MatrixParts& parts) {
+Status check_codebook(const MatrixParts& parts) {
   if (parts.codebook.empty()) return {};
-  if (!may_have_codebook(to_own(parts.format.element))) {
+  if (!may_have_codebook(parts.format.element)) {
     return refuse("codebook", "elements of nfl2 to nfl5, vq2 or vq4",
                   std::string(name(parts.format.element)));
   }
-  const std::string fault = codebook_fault(parts.codebook, to_own(parts.format.element));
+  const std::string fault = codebook_fault(parts.codebook, parts.format.element);
   if (fault.empty()) return {};
-  return subbyte::Error{"matrix.argument", "matrix: codebook: expected " + fault};
+  return Error{"matrix.argument", "matrix: codebook: expected " + fault};
 }
 
-subbyte::Result<MatrixView> view_of(const MatrixParts& parts) {
+Result<MatrixView> view_of(const MatrixParts& parts) {
   SUBBYTE_CHECK(check_format(parts.format));
   if (parts.rows < 0 || parts.rows > kMaxSize || parts.cols < 1 || parts.cols > kMaxSize) {
     return refuse("rows and cols", "up to 2^24, and a column",
                   std::to_string(parts.rows) + " and " + std::to_string(parts.cols));
   }
   MatrixView view;
-  view.format = to_own(parts.format);
+  view.format = parts.format;
   view.rows = parts.rows;
   view.cols = parts.cols;
+  if (view.format.rotation != 0 && view.cols % view.format.rotation != 0) {
+    return refuse("rotation", "a part of " + std::to_string(view.cols) + " columns",
+                  std::to_string(view.format.rotation));
+  }
   const int64_t groups = view.rows * view.groups();
   const int64_t scale_bytes = bits(parts.format.scale) / 8;
   SUBBYTE_CHECK(check_size("codes", parts.codes, view.rows * view.row_bytes()));
@@ -123,7 +116,7 @@ subbyte::Result<MatrixView> view_of(const MatrixParts& parts) {
 }
 
 MatrixParts parts_of(const MatrixView& view) {
-  return {.format = to_public(view.format),
+  return {.format = view.format,
           .rows = view.rows,
           .cols = view.cols,
           .codes = view.codes,
@@ -135,7 +128,7 @@ MatrixParts parts_of(const MatrixView& view) {
 }
 
 template <typename Rows, typename Number>
-subbyte::Status dequantize_rows(const MatrixView& view, int64_t first, std::span<Number> out) {
+Status dequantize_rows(const MatrixView& view, int64_t first, std::span<Number> out) {
   const int64_t num_rows = std::ssize(out) / view.cols;
   if (num_rows * view.cols != std::ssize(out)) {
     return refuse("dequantize", "whole rows of " + std::to_string(view.cols),
@@ -152,37 +145,6 @@ subbyte::Status dequantize_rows(const MatrixView& view, int64_t first, std::span
 
 }  // namespace
 
-std::string_view name(Format format) {
-  if (format == Format::kNone || !is_known(format)) return "none";
-  return info(to_own(format)).name;
-}
-
-std::optional<Format> find_format(std::string_view name) {
-  const FormatInfo* found = subbyte::find_format(name);
-  if (found == nullptr) return std::nullopt;
-  return to_public(found->id);
-}
-
-int bits(Format format) {
-  return format == Format::kNone || !is_known(format) ? 0 : info(to_own(format)).bits;
-}
-
-double decode(Format format, uint32_t code) {
-  return info(to_own(format)).decode(code);
-}
-
-uint32_t encode(Format format, double value) {
-  return info(to_own(format)).encode(value, Rounding::kNearestEven);
-}
-
-std::string to_string(const WeightFormat& format) {
-  return subbyte::to_string(to_own(format));
-}
-
-double bits_per_weight(const WeightFormat& format, int64_t cols) {
-  return subbyte::bits_per_weight(to_own(format), cols);
-}
-
 Matrix::Data::Data(subbyte::Matrix of) : matrix(std::move(of)), parts(parts_of(matrix.view)) {}
 
 const MatrixView& Matrix::Data::for_kernels() const {
@@ -190,7 +152,7 @@ const MatrixView& Matrix::Data::for_kernels() const {
   return for_kernels_.view;
 }
 
-subbyte::Result<const LinearWeights*> Matrix::Data::without_kernel(Execution& execution) const {
+Result<const LinearWeights*> Matrix::Data::without_kernel(Execution& execution) const {
   const std::lock_guard lock(mutex_);
   const cpu::Kernels* const kernels = &execution.kernels();
   auto found = without_kernel_.find(kernels);
@@ -207,7 +169,7 @@ Matrix to_public(subbyte::Matrix matrix) {
 
 Result<Matrix> Matrix::of(const MatrixParts& parts, std::shared_ptr<const void> owner) {
   auto view = view_of(parts);
-  if (!view.ok()) return to_public(std::move(view).error());
+  if (!view.ok()) return std::move(view).error();
   return to_public(subbyte::Matrix{*view, {std::move(owner)}});
 }
 
@@ -220,11 +182,11 @@ int64_t Matrix::num_bytes() const {
 }
 
 Status Matrix::dequantize(int64_t first, std::span<float> out) const {
-  return to_public(dequantize_rows<FloatRows>(data_->matrix.view, first, out));
+  return (dequantize_rows<FloatRows>(data_->matrix.view, first, out));
 }
 
 Status Matrix::dequantize(int64_t first, std::span<double> out) const {
-  return to_public(dequantize_rows<Dequantizer>(data_->matrix.view, first, out));
+  return (dequantize_rows<Dequantizer>(data_->matrix.view, first, out));
 }
 
-}  // namespace subbyte::v0
+}  // namespace subbyte::wrapped

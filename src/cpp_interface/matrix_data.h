@@ -4,11 +4,11 @@
 #include <map>
 #include <mutex>
 
-#include "cpp_interface/convert.h"
 #include "cpu_backend/linear_weights.h"
 #include "matrix/zero_points.h"
+#include "subbyte/matrix.h"
 
-namespace subbyte::v0 {
+namespace subbyte::wrapped {
 
 struct Matrix::Data {
   explicit Data(subbyte::Matrix of);
@@ -17,7 +17,7 @@ struct Matrix::Data {
   const MatrixView& for_kernels() const;
 
   /// The same for formats that no kernel of `execution` reads. Codes: those of LinearWeights.
-  subbyte::Result<const LinearWeights*> without_kernel(Execution& execution) const;
+  Result<const LinearWeights*> without_kernel(Execution& execution) const;
 
   subbyte::Matrix matrix;
   MatrixParts parts;  // a view of it
@@ -31,4 +31,4 @@ struct Matrix::Data {
 
 Matrix to_public(subbyte::Matrix matrix);
 
-}  // namespace subbyte::v0
+}  // namespace subbyte::wrapped

@@ -9,11 +9,10 @@
 #include "cpu_backend/linear.h"
 #include "kernels/cpu/blocks.h"
 
-namespace subbyte::v0 {
+namespace subbyte::wrapped {
 namespace {
 
-subbyte::Error refuse(const std::string& what, const std::string& expected,
-                      const std::string& found) {
+Error refuse(const std::string& what, const std::string& expected, const std::string& found) {
   return {"linear.argument", "linear: " + what + ": expected " + expected + ", found " + found};
 }
 
@@ -23,12 +22,12 @@ cpu::Precision precision_of(Activations activations) {
   return cpu::Precision::kF32;
 }
 
-subbyte::Status check_size(const char* what, int64_t found, int64_t expected) {
+Status check_size(const char* what, int64_t found, int64_t expected) {
   if (found == expected) return {};
   return refuse(what, std::to_string(expected) + " numbers", std::to_string(found));
 }
 
-subbyte::Status check_sizes(const Product& given) {
+Status check_sizes(const Product& given) {
   constexpr int64_t kMaxM = int64_t{1} << 24;
   if (given.m < 1 || given.m > kMaxM) return refuse("m", "1 to 2^24", std::to_string(given.m));
   SUBBYTE_CHECK(check_size("x", std::ssize(given.x), given.m * given.weights.cols()));
@@ -37,7 +36,7 @@ subbyte::Status check_sizes(const Product& given) {
   return check_size("bias", std::ssize(given.bias), given.weights.rows());
 }
 
-subbyte::Status run(Execution& execution, std::span<const Product> given) {
+Status run(Execution& execution, std::span<const Product> given) {
   std::vector<LinearProduct> products;
   std::vector<std::pair<const Product*, const LinearWeights*>> without_kernel;
   for (const Product& product : given) {
@@ -61,15 +60,14 @@ subbyte::Status run(Execution& execution, std::span<const Product> given) {
   return {};
 }
 
-subbyte::Status dequantize_all(Execution& execution, const MatrixView& view, subbyte::Format number,
-                               std::span<std::byte> out) {
+Status dequantize_all(Execution& execution, const MatrixView& view, Format number,
+                      std::span<std::byte> out) {
   const std::size_t width = static_cast<std::size_t>(info(number).bits) / 8;
   const std::size_t expected = static_cast<std::size_t>(view.rows * view.cols) * width;
   if (out.size() != expected || reinterpret_cast<uintptr_t>(out.data()) % width != 0) {
-    return subbyte::Error{"matrix.argument", "dequantize: expected " + std::to_string(expected) +
-                                                 " bytes at a multiple of " +
-                                                 std::to_string(width) + ", found " +
-                                                 std::to_string(out.size())};
+    return Error{"matrix.argument", "dequantize: expected " + std::to_string(expected) +
+                                        " bytes at a multiple of " + std::to_string(width) +
+                                        ", found " + std::to_string(out.size())};
   }
   return cpu::dequantize(view, number, out.data(), execution.kernels(), execution.pool());
 }
@@ -83,20 +81,19 @@ Cpu::~Cpu() = default;
 
 Result<Cpu> Cpu::open(const DeviceOptions& options) {
   if (options.device != "cpu" && options.device != "auto") {
-    return to_public(subbyte::Error{"device.unsupported",
-                                    "expected device cpu or auto, found " + quote(options.device)});
+    return Error{"device.unsupported",
+                 "expected device cpu or auto, found " + quote(options.device)};
   }
   auto state = std::make_unique<State>();
-  if (options.threads != nullptr) state->threads = std::make_unique<Threads>(options.threads);
-  auto execution =
-      Execution::create({.num_threads = options.num_threads,
-                         .isa = options.isa,
-                         .pin_threads = options.pin_threads,
-                         .executor = state->threads == nullptr ? nullptr : state->threads->get(),
-                         .precision = precision_of(options.activations),
-                         .mxfp8_experts = false,
-                         .batch_invariant = options.batch_invariant});
-  if (!execution.ok()) return to_public(std::move(execution).error());
+  state->threads = options.threads;
+  auto execution = Execution::create({.num_threads = options.num_threads,
+                                      .isa = options.isa,
+                                      .pin_threads = options.pin_threads,
+                                      .executor = state->threads.get(),
+                                      .precision = precision_of(options.activations),
+                                      .mxfp8_experts = false,
+                                      .batch_invariant = options.batch_invariant});
+  if (!execution.ok()) return std::move(execution).error();
   state->execution = std::move(execution).value();
   return Cpu(std::move(state));
 }
@@ -106,7 +103,7 @@ std::string Cpu::isa() const {
 }
 
 Status Cpu::check(const Matrix& weights) const {
-  return to_public(check_linear(*state_->execution, weights.data().for_kernels()));
+  return (check_linear(*state_->execution, weights.data().for_kernels()));
 }
 
 Status Cpu::linear(const Matrix& weights, std::span<const float> x, std::span<float> y, int64_t m,
@@ -116,17 +113,15 @@ Status Cpu::linear(const Matrix& weights, std::span<const float> x, std::span<fl
 }
 
 Status Cpu::linear(std::span<const Product> products) {
-  return to_public(run(*state_->execution, products));
+  return (run(*state_->execution, products));
 }
 
 Status Cpu::dequantize(const Matrix& matrix, Format number, std::span<std::byte> out) {
   if (number == Format::kNone || number > Format::kBF16) {
-    return to_public(subbyte::Error{
-        "blocks.input",
-        "dequantize: expected f32, f16 or bf16, found " + std::string(name(number))});
+    return Error{"blocks.input",
+                 "dequantize: expected f32, f16 or bf16, found " + std::string(name(number))};
   }
-  return to_public(
-      dequantize_all(*state_->execution, matrix.data().matrix.view, to_own(number), out));
+  return (dequantize_all(*state_->execution, matrix.data().matrix.view, number, out));
 }
 
-}  // namespace subbyte::v0
+}  // namespace subbyte::wrapped

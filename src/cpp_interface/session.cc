@@ -10,7 +10,7 @@
 #include "engine/perplexity.h"
 #include "engine/token_logits.h"
 
-namespace subbyte::v0 {
+namespace subbyte::wrapped {
 
 static_assert(static_cast<int>(CacheType::kE4M3) == static_cast<int>(Element::kE4M3));
 static_assert(static_cast<int>(CacheType::kBF16) == static_cast<int>(Element::kBF16));
@@ -22,7 +22,7 @@ namespace {
 struct Loaded {
   explicit Loaded(const DeviceOptions& options) : device(options) {}
 
-  OwnDevice device;
+  DeviceOptions device;
   std::unique_ptr<subbyte::Session> session;
 };
 
@@ -36,17 +36,17 @@ struct Session::State {
 
   subbyte::Session& session() const { return *loaded->session; }
 
-  subbyte::Status check_idle() const {
+  Status check_idle() const {
     if (session().idle()) return {};
-    return subbyte::Error{"session.busy", "expected no other request, found some that run"};
+    return Error{"session.busy", "expected no other request, found some that run"};
   }
 };
 
 namespace {
 
-subbyte::SessionOptions to_own(const SessionOptions& given, const OwnDevice& device) {
+subbyte::SessionOptions to_own(const SessionOptions& given, const DeviceOptions& device) {
   subbyte::SessionOptions own;
-  own.device = device.options();
+  own.device = wrapped::to_own(device);
   own.auto_device.on_choice = given.on_device;
   own.head_bits = given.head_bits;
   own.size.cache_type = static_cast<Element>(given.cache_type);
@@ -78,8 +78,8 @@ class Completions {
   explicit Completions(subbyte::Session& session) : session_(session) {}
 
   /// `is_whole`: nobody is told of deltas.
-  subbyte::Status add(const Request& request, bool is_whole) {
-    SUBBYTE_TRY(SessionRequest own, v0::to_own(request, session_.text()));
+  Status add(const Request& request, bool is_whole) {
+    SUBBYTE_TRY(SessionRequest own, wrapped::to_own(request, session_.text()));
     own.is_whole = is_whole;
     SUBBYTE_TRY(const RequestId id, session_.add(own));
     first_[id] = completions_.size();
@@ -88,7 +88,7 @@ class Completions {
   }
 
   /// Steps until all have ended. An error ends all of them.
-  subbyte::Status run(const std::function<bool(const Delta&)>& on_delta) {
+  Status run(const std::function<bool(const Delta&)>& on_delta) {
     while (!session_.idle()) {
       auto deltas = session_.step();
       if (!deltas.ok()) return stop(std::move(deltas).error());
@@ -102,7 +102,7 @@ class Completions {
     return {};
   }
 
-  subbyte::Error stop(subbyte::Error error) {
+  Error stop(Error error) {
     for (const auto& [id, index] : first_) session_.cancel(id);
     return error;
   }
@@ -128,21 +128,20 @@ class Completions {
   std::vector<Completion> completions_;
 };
 
-subbyte::Result<std::vector<Completion>> complete(
-    subbyte::Session& session, std::span<const Request> requests,
-    const std::function<bool(const Delta&)>& on_delta) {
+Result<std::vector<Completion>> complete(subbyte::Session& session,
+                                         std::span<const Request> requests,
+                                         const std::function<bool(const Delta&)>& on_delta) {
   Completions completions(session);
   for (const Request& request : requests) {
-    const subbyte::Status added = completions.add(request, !on_delta);
+    const Status added = completions.add(request, !on_delta);
     if (!added.ok()) return completions.stop(added.error());
   }
   SUBBYTE_CHECK(completions.run(on_delta));
   return std::move(completions).completions();
 }
 
-subbyte::Result<subbyte::Perplexity> perplexity_of(const ReadyModel& ready, Element cache_type,
-                                                   std::span<const TokenId> tokens,
-                                                   int64_t window) {
+Result<subbyte::Perplexity> perplexity_of(const ReadyModel& ready, Element cache_type,
+                                          std::span<const TokenId> tokens, int64_t window) {
   SUBBYTE_CHECK(check_context(ready.config, window));
   SUBBYTE_CHECK(ready.model->check_tokens(tokens));
   SUBBYTE_TRY(const subbyte::Perplexity found,
@@ -151,15 +150,15 @@ subbyte::Result<subbyte::Perplexity> perplexity_of(const ReadyModel& ready, Elem
   return found;
 }
 
-subbyte::Result<std::vector<float>> logits_of(const ReadyModel& ready, Element cache_type,
-                                              std::span<const TokenId> tokens) {
+Result<std::vector<float>> logits_of(const ReadyModel& ready, Element cache_type,
+                                     std::span<const TokenId> tokens) {
   SUBBYTE_CHECK(check_context(ready.config, std::ssize(tokens)));
   SUBBYTE_CHECK(ready.model->check_tokens(tokens));
   std::vector<float> all;
   if (tokens.empty()) return all;
   all.reserve(tokens.size() * static_cast<std::size_t>(ready.config.vocab_size));
   SUBBYTE_CHECK(token_logits({*ready.model, *ready.backend}, cache_type, tokens,
-                             [&](std::span<const float> rows) -> subbyte::Status {
+                             [&](std::span<const float> rows) -> Status {
                                all.insert(all.end(), rows.begin(), rows.end());
                                return {};
                              }));
@@ -176,7 +175,7 @@ Session::~Session() = default;
 Result<Session> Session::open(const std::filesystem::path& model, const SessionOptions& options) {
   auto loaded = std::make_shared<Loaded>(options.device);
   auto opened = subbyte::Session::open(model.string(), to_own(options, loaded->device));
-  if (!opened.ok()) return to_public(std::move(opened).error());
+  if (!opened.ok()) return std::move(opened).error();
   loaded->session = std::move(opened).value();
   const subbyte::Session& session = *loaded->session;
   Tokenizer tokenizer(
@@ -201,13 +200,13 @@ int64_t Session::context() const {
 
 Result<RequestId> Session::add(const Request& request) {
   const auto own = to_own(request, state_->session().text());
-  if (!own.ok()) return to_public(own.error());
-  return to_public(state_->session().add(*own));
+  if (!own.ok()) return own.error();
+  return state_->session().add(*own);
 }
 
 Result<std::vector<Delta>> Session::step() {
   auto stepped = state_->session().step();
-  if (!stepped.ok()) return to_public(std::move(stepped).error());
+  if (!stepped.ok()) return std::move(stepped).error();
   std::vector<Delta> deltas;
   for (subbyte::Delta& delta : *stepped) deltas.push_back(to_public(std::move(delta)));
   return deltas;
@@ -228,36 +227,36 @@ bool Session::idle() const {
 Result<Completion> Session::generate(const Request& request,
                                      const std::function<bool(const Delta&)>& on_delta) {
   if (request.num_samples != 1) {
-    return to_public(subbyte::Error{
-        "session.samples", "expected one sample, found " + std::to_string(request.num_samples)});
+    return Error{"session.samples",
+                 "expected one sample, found " + std::to_string(request.num_samples)};
   }
-  if (const auto idle = state_->check_idle(); !idle.ok()) return to_public(idle.error());
+  if (const auto idle = state_->check_idle(); !idle.ok()) return idle.error();
   auto completions = complete(state_->session(), {&request, 1}, on_delta);
-  if (!completions.ok()) return to_public(std::move(completions).error());
+  if (!completions.ok()) return std::move(completions).error();
   return std::move(completions->front());
 }
 
 Result<std::vector<Completion>> Session::generate_all(std::span<const Request> requests) {
-  if (const auto idle = state_->check_idle(); !idle.ok()) return to_public(idle.error());
-  return to_public(complete(state_->session(), requests, nullptr));
+  if (const auto idle = state_->check_idle(); !idle.ok()) return idle.error();
+  return (complete(state_->session(), requests, nullptr));
 }
 
 Result<std::vector<TokenId>> Session::encode(const Request& request) const {
   const auto own = to_own(request, state_->session().text());
-  if (!own.ok()) return to_public(own.error());
-  return to_public(state_->session().text().encode(*own));
+  if (!own.ok()) return own.error();
+  return state_->session().text().encode(*own);
 }
 
 Result<Perplexity> Session::perplexity(std::span<const TokenId> tokens, int64_t window) {
-  if (const auto idle = state_->check_idle(); !idle.ok()) return to_public(idle.error());
+  if (const auto idle = state_->check_idle(); !idle.ok()) return idle.error();
   const auto found = perplexity_of(state_->session().ready(), state_->cache_type, tokens, window);
-  if (!found.ok()) return to_public(found.error());
+  if (!found.ok()) return found.error();
   return Perplexity{found->per_token, found->nats, found->scored};
 }
 
 Result<std::vector<float>> Session::logits(std::span<const TokenId> tokens) {
-  if (const auto idle = state_->check_idle(); !idle.ok()) return to_public(idle.error());
-  return to_public(logits_of(state_->session().ready(), state_->cache_type, tokens));
+  if (const auto idle = state_->check_idle(); !idle.ok()) return idle.error();
+  return (logits_of(state_->session().ready(), state_->cache_type, tokens));
 }
 
-}  // namespace subbyte::v0
+}  // namespace subbyte::wrapped

@@ -158,7 +158,7 @@ TEST(PublicSession, refuses_what_it_cannot_do) {
 class CountingThreads : public Executor {
  public:
   int size() const override { return 2; }
-  void run(int num_tasks, const std::function<void(int)>& task) override {
+  void run(int num_tasks, Task task) override {
     ++runs;
     for (int i = num_tasks - 1; i >= 0; --i) task(i);
   }

@@ -6,11 +6,8 @@
 
 #include "text/chat_messages.h"
 
-namespace subbyte::v0 {
+namespace subbyte::wrapped {
 namespace {
-
-using v0::to_own;
-using v0::to_public;
 
 static_assert(static_cast<int>(Role::kSystem) == static_cast<int>(ChatRole::kSystem));
 static_assert(static_cast<int>(Role::kUser) == static_cast<int>(ChatRole::kUser));
@@ -41,8 +38,8 @@ SamplingOptions to_own(const Sampling& given, const SamplingDefaults& defaults) 
   wishes.frequency_penalty = given.frequency_penalty;
   wishes.presence_penalty = given.presence_penalty;
   SamplingOptions options = defaults.with(wishes);
-  options.seed = given.seed;
-  for (const LogitBias& bias : given.biases) options.biases.push_back({bias.token, bias.bias});
+  options.seed = given.seed.value_or(0);
+  options.biases = given.biases;
   return options;
 }
 
@@ -92,13 +89,12 @@ void append_all(const std::vector<T>& from, std::vector<T>& to) {
 
 }  // namespace
 
-subbyte::Result<SessionRequest> to_own(const Request& request, const TextSetup& text) {
+Result<SessionRequest> to_own(const Request& request, const TextSetup& text) {
   const int prompts = int{!request.prompt.empty()} + int{!request.prompt_tokens.empty()} +
                       int{!request.messages.empty()};
   if (prompts > 1) {
-    return subbyte::Error{
-        "session.prompt",
-        "expected one of prompt, prompt_tokens and messages, found " + std::to_string(prompts)};
+    return Error{"session.prompt", "expected one of prompt, prompt_tokens and messages, found " +
+                                       std::to_string(prompts)};
   }
   SessionRequest own = text.request();
   own.is_chat = !request.messages.empty();
@@ -134,7 +130,7 @@ Delta to_public(subbyte::Delta given) {
   }
   delta.prompt_logprobs = to_public(given.prompt_logprobs);
   if (given.end) delta.end = to_public(*given.end);
-  if (given.error) delta.error = to_public(*given.error);
+  delta.error = std::move(given.error);
   return delta;
 }
 
@@ -159,4 +155,4 @@ std::string Delta::text_of(Channel channel) const {
   return text;
 }
 
-}  // namespace subbyte::v0
+}  // namespace subbyte::wrapped

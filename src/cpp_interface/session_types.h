@@ -5,18 +5,17 @@
 #include <string_view>
 #include <vector>
 
-#include "cpp_interface/convert.h"
 #include "session/session.h"
 #include "subbyte/session.h"
 
-namespace subbyte::v0 {
+namespace subbyte::wrapped {
 
 /// Code: session.prompt (not one of prompt, tokens and messages).
-subbyte::Result<SessionRequest> to_own(const Request& request, const TextSetup& text);
+Result<SessionRequest> to_own(const Request& request, const TextSetup& text);
 
 Delta to_public(subbyte::Delta delta);
 
 /// Adds what a step gave to the sample of a completion.
 void append(const Delta& delta, Completion& completion);
 
-}  // namespace subbyte::v0
+}  // namespace subbyte::wrapped

@@ -2,10 +2,9 @@
 
 #include <utility>
 
-#include "cpp_interface/convert.h"
 #include "cpp_interface/tokenizer_data.h"
 
-namespace subbyte::v0 {
+namespace subbyte::wrapped {
 
 static_assert(static_cast<int>(SpecialTokens::kRecognize) ==
               static_cast<int>(subbyte::SpecialTokens::kRecognize));
@@ -17,24 +16,23 @@ struct StreamDecoder::State {
 
 Result<Tokenizer> Tokenizer::load(const std::filesystem::path& tokenizer_json) {
   auto loaded = subbyte::Tokenizer::load(tokenizer_json);
-  if (!loaded.ok()) return to_public(std::move(loaded).error());
+  if (!loaded.ok()) return std::move(loaded).error();
   auto own = std::make_shared<const subbyte::Tokenizer>(std::move(loaded).value());
   const subbyte::Tokenizer* const address = own.get();
   return Tokenizer(std::make_shared<const Data>(Data{std::move(own), address}));
 }
 
 Result<std::vector<TokenId>> Tokenizer::encode(std::string_view text, SpecialTokens special) const {
-  return to_public(data_->tokenizer->encode(text, static_cast<subbyte::SpecialTokens>(special)));
+  return (data_->tokenizer->encode(text, static_cast<subbyte::SpecialTokens>(special)));
 }
 
 Result<std::vector<TokenId>> Tokenizer::encode_prompt(std::string_view text,
                                                       SpecialTokens special) const {
-  return to_public(
-      data_->tokenizer->encode_prompt(text, static_cast<subbyte::SpecialTokens>(special)));
+  return (data_->tokenizer->encode_prompt(text, static_cast<subbyte::SpecialTokens>(special)));
 }
 
 Result<std::string> Tokenizer::decode(std::span<const TokenId> ids, bool skip_special) const {
-  return to_public(data_->tokenizer->decode(ids, skip_special));
+  return (data_->tokenizer->decode(ids, skip_special));
 }
 
 std::string_view Tokenizer::token_bytes(TokenId id) const {
@@ -69,4 +67,4 @@ std::string StreamDecoder::finish() {
   return text;
 }
 
-}  // namespace subbyte::v0
+}  // namespace subbyte::wrapped

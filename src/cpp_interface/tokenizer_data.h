@@ -6,11 +6,11 @@
 #include "subbyte/tokenizer.h"
 #include "text/tokenizer.h"
 
-namespace subbyte::v0 {
+namespace subbyte::wrapped {
 
 struct Tokenizer::Data {
   std::shared_ptr<const void> owner;  // of the tokenizer
   const subbyte::Tokenizer* tokenizer = nullptr;
 };
 
-}  // namespace subbyte::v0
+}  // namespace subbyte::wrapped

@@ -3,25 +3,22 @@
 #include <utility>
 
 #include "checkpoints/model_path.h"
-#include "cpp_interface/convert.h"
 #include "cpp_interface/threads.h"
 #include "transform/convert_model.h"
 #include "transform/quantize_model.h"
 #include "verify/written_model.h"
 
-namespace subbyte::v0 {
+namespace subbyte::wrapped {
 namespace {
-
-using v0::to_public;
 
 WorstLoss to_public(const subbyte::WorstLoss& worst) {
   return {worst.name, worst.signal_to_noise_db};
 }
 
-subbyte::Result<subbyte::QuantizeReport> quantize(const std::filesystem::path& given,
-                                                  const std::filesystem::path& destination,
-                                                  const QuantizeOptions& options) {
-  const Threads threads(options.threads);
+Result<subbyte::QuantizeReport> quantize(const std::filesystem::path& given,
+                                         const std::filesystem::path& destination,
+                                         const QuantizeOptions& options) {
+  const auto threads = threads_or_own(options.threads);
   SUBBYTE_TRY(const auto source, find_model(given.string()));
   subbyte::QuantizeOptions own;
   own.format = options.format;
@@ -40,10 +37,10 @@ subbyte::Result<subbyte::QuantizeReport> quantize(const std::filesystem::path& g
   return subbyte::quantize_model(source, destination, own, *threads, options.progress);
 }
 
-subbyte::Result<subbyte::ConvertReport> convert(const std::filesystem::path& given,
-                                                const std::filesystem::path& destination,
-                                                const ConvertOptions& options) {
-  const Threads threads(options.threads);
+Result<subbyte::ConvertReport> convert(const std::filesystem::path& given,
+                                       const std::filesystem::path& destination,
+                                       const ConvertOptions& options) {
+  const auto threads = threads_or_own(options.threads);
   SUBBYTE_TRY(const auto source, find_model(given.string()));
   subbyte::ConvertOptions own;
   own.format = options.format;
@@ -61,7 +58,7 @@ Result<QuantizeReport> quantize_model(const std::filesystem::path& source,
                                       const std::filesystem::path& destination,
                                       const QuantizeOptions& options) {
   const auto made = quantize(source, destination, options);
-  if (!made.ok()) return to_public(made.error());
+  if (!made.ok()) return made.error();
   return QuantizeReport{.format = made->format,
                         .group_size = made->group_size,
                         .symmetric = made->symmetric,
@@ -83,7 +80,7 @@ Result<ConvertReport> convert_model(const std::filesystem::path& source,
                                     const std::filesystem::path& destination,
                                     const ConvertOptions& options) {
   const auto made = convert(source, destination, options);
-  if (!made.ok()) return to_public(made.error());
+  if (!made.ok()) return made.error();
   return ConvertReport{.format = made->format,
                        .converted_matrices = made->converted_modules,
                        .kept_tensors = made->kept_tensors,
@@ -94,4 +91,4 @@ Result<ConvertReport> convert_model(const std::filesystem::path& source,
                        .worst = to_public(made->worst)};
 }
 
-}  // namespace subbyte::v0
+}  // namespace subbyte::wrapped

@@ -5,14 +5,13 @@
 #include <utility>
 
 #include "checkpoints/model_path.h"
-#include "cpp_interface/convert.h"
 #include "cpp_interface/threads.h"
 #include "devices/devices.h"
 #include "subbyte/transform.h"
 #include "transform/diff_models.h"
 #include "verify/inspect.h"
 
-namespace subbyte::v0 {
+namespace subbyte::wrapped {
 namespace {
 
 static_assert(static_cast<int>(Severity::kError) == static_cast<int>(subbyte::Severity::kError));
@@ -26,34 +25,32 @@ static_assert(static_cast<int>(Verdict::kOnlyFirst) == static_cast<int>(OwnVerdi
 static_assert(static_cast<int>(Verdict::kOnlySecond) == static_cast<int>(OwnVerdict::kOnlySecond));
 
 /// A machine that computes in the memory of the host, to see whether a model would run there.
-subbyte::Result<std::unique_ptr<Backend>> make_host_backend(const Threads& threads) {
-  return make_backend({.device = "cpu", .executor = threads.get()});
+Result<std::unique_ptr<Backend>> make_host_backend(Executor& threads) {
+  return make_backend({.device = "cpu", .executor = &threads});
 }
 
-subbyte::Result<subbyte::VerifyReport> verify_all(const std::filesystem::path& model,
-                                                  const VerifyOptions& options) {
-  const Threads threads(options.threads);
+Result<subbyte::VerifyReport> verify_all(const std::filesystem::path& model,
+                                         const VerifyOptions& options) {
+  const auto threads = threads_or_own(options.threads);
   SUBBYTE_TRY(const auto path, find_checkpoint(model.string()));
-  SUBBYTE_TRY(const auto backend, make_host_backend(threads));
+  SUBBYTE_TRY(const auto backend, make_host_backend(*threads));
   return subbyte::verify(
       path,
       {.checksums = options.checksums, .progress = options.progress, .backend = backend.get()},
       *threads);
 }
 
-subbyte::Result<subbyte::Inspection> inspect_all(const std::filesystem::path& model,
-                                                 const Threads& threads) {
+Result<subbyte::Inspection> inspect_all(const std::filesystem::path& model, Executor& threads) {
   SUBBYTE_TRY(const auto path, find_checkpoint(model.string()));
   SUBBYTE_TRY(const auto backend, make_host_backend(threads));
-  return subbyte::inspect(path, *threads, backend.get());
+  return subbyte::inspect(path, threads, backend.get());
 }
 
-subbyte::Result<subbyte::ModelDiff> diff(const std::filesystem::path& first,
-                                         const std::filesystem::path& second,
-                                         const Threads& threads) {
+Result<subbyte::ModelDiff> diff(const std::filesystem::path& first,
+                                const std::filesystem::path& second, Executor& threads) {
   SUBBYTE_TRY(const auto a, find_model(first.string()));
   SUBBYTE_TRY(const auto b, find_model(second.string()));
-  return subbyte::diff_models(a, b, *threads);
+  return subbyte::diff_models(a, b, threads);
 }
 
 }  // namespace
@@ -73,7 +70,7 @@ int64_t VerifyReport::count(Severity severity) const {
 
 Result<VerifyReport> verify(const std::filesystem::path& model, const VerifyOptions& options) {
   auto verified = verify_all(model, options);
-  if (!verified.ok()) return to_public(std::move(verified).error());
+  if (!verified.ok()) return std::move(verified).error();
   VerifyReport report;
   report.architecture = verified->architecture;
   report.quantization = verified->quantization;
@@ -90,9 +87,9 @@ Result<VerifyReport> verify(const std::filesystem::path& model, const VerifyOpti
 }
 
 Result<Inspection> inspect(const std::filesystem::path& model, std::shared_ptr<Executor> given) {
-  const Threads threads(std::move(given));
-  auto found = inspect_all(model, threads);
-  if (!found.ok()) return to_public(std::move(found).error());
+  const auto threads = threads_or_own(std::move(given));
+  auto found = inspect_all(model, *threads);
+  if (!found.ok()) return std::move(found).error();
   Inspection inspection;
   inspection.architecture = found->architecture;
   inspection.quantization = found->quantization;
@@ -117,9 +114,9 @@ bool ModelDiff::same_values() const {
 Result<ModelDiff> diff_models(const std::filesystem::path& first,
                               const std::filesystem::path& second,
                               std::shared_ptr<Executor> given) {
-  const Threads threads(std::move(given));
-  const auto found = diff(first, second, threads);
-  if (!found.ok()) return to_public(found.error());
+  const auto threads = threads_or_own(std::move(given));
+  const auto found = diff(first, second, *threads);
+  if (!found.ok()) return found.error();
   ModelDiff result;
   for (const subbyte::ComparedWeight& weight : found->weights) {
     result.weights.push_back({weight.name, static_cast<ComparedWeight::Verdict>(weight.verdict),
@@ -129,4 +126,4 @@ Result<ModelDiff> diff_models(const std::filesystem::path& first,
   return result;
 }
 
-}  // namespace subbyte::v0
+}  // namespace subbyte::wrapped

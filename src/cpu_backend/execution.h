@@ -6,9 +6,9 @@
 #include <string_view>
 #include <vector>
 
-#include "base/executor.h"
 #include "base/status.h"
 #include "kernels/cpu/cpu_kernels.h"
+#include "subbyte/executor.h"
 
 namespace subbyte {
 

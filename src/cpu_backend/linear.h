@@ -4,11 +4,11 @@
 #include <cstdint>
 #include <span>
 
-#include "base/function_ref.h"
 #include "base/operands.h"
 #include "base/status.h"
 #include "cpu_backend/execution.h"
 #include "matrix/matrix.h"
+#include "subbyte/function_ref.h"
 
 namespace subbyte {
 

@@ -17,7 +17,7 @@ void append_changes(const TokenChoice& choice, std::vector<int32_t>& tokens, cud
   tokens.insert(tokens.end(), history.begin(), history.end());
   row.biases_begin = std::ssize(tokens);
   row.num_biases = std::ssize(choice.biases);
-  for (const TokenBias& bias : choice.biases) {
+  for (const LogitBias& bias : choice.biases) {
     tokens.push_back(bias.token);
     tokens.push_back(std::bit_cast<int32_t>(bias.bias));
   }

@@ -55,7 +55,7 @@ int64_t choice_bytes(int64_t vocabulary, const StepSize& size) {
   call.num_choices = size.sequences;
   call.has_changes = true;
   const int64_t rows = size.sequences * static_cast<int64_t>(sizeof(cuda::ChoiceRow));
-  const int64_t biases = size.sequences * kMaxBiases * static_cast<int64_t>(sizeof(TokenBias));
+  const int64_t biases = size.sequences * kMaxBiases * static_cast<int64_t>(sizeof(LogitBias));
   return cuda::sample_scratch_bytes(call) + 2 * (rows + biases + size.positions * 4);
 }
 

@@ -12,8 +12,8 @@
 #include <array>
 #include <span>
 
-#include "base/executor.h"
 #include "cuda_backend/device_memory.h"
+#include "subbyte/executor.h"
 
 struct CUevent_st;  // cudaEvent_t, without the toolkit's headers
 

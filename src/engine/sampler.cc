@@ -24,7 +24,7 @@ Status check_sampling(const SamplingOptions& options) {
   SUBBYTE_CHECK(check_range("frequency penalty", options.frequency_penalty, -2, 2));
   SUBBYTE_CHECK(check_range("presence penalty", options.presence_penalty, -2, 2));
   SUBBYTE_CHECK(check_range("repetition penalty", options.repetition_penalty, 0.01, 100));
-  for (const TokenBias& bias : options.biases) {
+  for (const LogitBias& bias : options.biases) {
     SUBBYTE_CHECK(check_range("a bias", bias.bias, -100, 100));
   }
   if (std::ssize(options.biases) <= kMaxBiases) return {};
@@ -104,7 +104,7 @@ Sampler::Sampler(const SamplingOptions& options, int64_t min_tokens,
       uniform_(random_.uniform()) {
   if (min_tokens <= 0) return;
   std::map<int32_t, float> biases;
-  for (const TokenBias& bias : options.biases) biases[bias.token] = bias.bias;
+  for (const LogitBias& bias : options.biases) biases[bias.token] = bias.bias;
   for (const int32_t token : held_back) biases[token] = -std::numeric_limits<float>::infinity();
   for (const auto& [token, bias] : biases) first_biases_.push_back({token, bias});
 }

@@ -23,7 +23,7 @@ struct SamplingOptions {
   double frequency_penalty = 0;     // for each time that a token was generated; 0: none
   double presence_penalty = 0;      // for tokens that were generated; 0: none
   uint64_t seed = 0;
-  std::vector<TokenBias> biases{};  // by their tokens, each once; at most kMaxBiases
+  std::vector<LogitBias> biases{};  // by their tokens, each once; at most kMaxBiases
 };
 
 /// Wishes of one of those who have a say in sampling: a request, a command line, a model. What is
@@ -92,7 +92,7 @@ class Sampler {
  private:
   SamplingOptions options_;
   int64_t min_tokens_;
-  std::vector<TokenBias> first_biases_;  // of the first `min_tokens_`
+  std::vector<LogitBias> first_biases_;  // of the first `min_tokens_`
   Random random_;
   double uniform_;  // of the next choice
   TokenChooser chooser_;

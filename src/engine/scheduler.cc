@@ -28,7 +28,7 @@ Status Scheduler::check(const ScheduledRequest& request, int64_t max_length) con
   }
   SUBBYTE_CHECK(check_sampling(request.options.sampling));
   SUBBYTE_CHECK(model_.check_tokens(request.prompt));
-  for (const TokenBias& bias : request.options.sampling.biases) {
+  for (const LogitBias& bias : request.options.sampling.biases) {
     SUBBYTE_CHECK(model_.check_tokens({&bias.token, 1}));
   }
   if (std::ssize(request.prompt) <= max_length) return {};

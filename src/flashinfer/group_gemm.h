@@ -32,9 +32,9 @@
 #include <cstdint>
 #include <span>
 
-#include "base/executor.h"
 #include "base/status.h"
 #include "formats/format.h"
+#include "subbyte/executor.h"
 
 namespace subbyte {
 class Execution;

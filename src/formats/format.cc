@@ -33,11 +33,31 @@ std::span<const FormatInfo* const> all_formats() {
   return std::span(kFormats).first(std::size(kFormats) - kVectorFormats);
 }
 
-const FormatInfo* find_format(std::string_view name) {
-  for (const FormatInfo* format : all_formats()) {
-    if (format->name == name) return format;
-  }
-  return nullptr;
+}  // namespace subbyte
+
+SUBBYTE_BEGIN_NAMESPACE
+
+std::string_view name(Format format) {
+  return format == Format::kNone ? "none" : info(format).name;
 }
 
-}  // namespace subbyte
+std::optional<Format> find_format(std::string_view name) {
+  for (const FormatInfo* format : all_formats()) {
+    if (format->name == name) return format->id;
+  }
+  return std::nullopt;
+}
+
+int bits(Format format) {
+  return format == Format::kNone ? 0 : info(format).bits;
+}
+
+double decode(Format format, uint32_t code) {
+  return info(format).decode(code);
+}
+
+uint32_t encode(Format format, double value) {
+  return info(format).encode(value, Rounding::kNearestEven);
+}
+
+SUBBYTE_END_NAMESPACE

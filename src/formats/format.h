@@ -1,21 +1,15 @@
 #pragma once
-// Numeric formats as data. A format says what each code word means; formats.def lists them all,
-// and everything else (names, enumeration, tests, documentation table) follows from that list.
+// Numeric formats as data. A format says what each code word means; formats.def lists them all in
+// the order of the enumeration (subbyte/format.h), and everything else (names, tests, documentation
+// table) follows from that list.
 
 #include <cstdint>
 #include <span>
 #include <string_view>
 
-namespace subbyte {
+#include "subbyte/format.h"
 
-enum class Format : uint8_t {
-  kNone,
-#define SUBBYTE_FORMAT(Id, file) Id,
-#define SUBBYTE_VECTOR_FORMAT(Id, file) Id,
-#include "formats/formats.def"
-#undef SUBBYTE_FORMAT
-#undef SUBBYTE_VECTOR_FORMAT
-};
+namespace subbyte {
 
 /// How a value between two neighbouring codes is rounded.
 enum class Rounding : uint8_t {
@@ -59,8 +53,5 @@ const FormatInfo& info(Format format);
 
 /// All formats but those of vectors, in the order of formats.def.
 std::span<const FormatInfo* const> all_formats();
-
-/// nullptr when none of all_formats() has that name.
-const FormatInfo* find_format(std::string_view name);
 
 }  // namespace subbyte

@@ -12,7 +12,7 @@ namespace {
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
 const FormatInfo& integer(char kind, int bits) {
-  return *find_format(std::string(1, kind) + std::to_string(bits));
+  return info(find_format(std::string(1, kind) + std::to_string(bits)).value());
 }
 
 TEST(Integers, decode_all_codes) {

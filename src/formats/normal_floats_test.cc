@@ -48,7 +48,7 @@ TEST(NormalFloats, nf4_follows_its_formula) {
 
 TEST(NormalFloats, nfl_codebooks_are_scaled_bin_medians) {
   for (int bits = 2; bits <= 5; ++bits) {
-    const FormatInfo& format = *find_format("nfl" + std::to_string(bits));
+    const FormatInfo& format = info(find_format("nfl" + std::to_string(bits)).value());
     ASSERT_EQ(format.bits, bits);
     const int size = 1 << bits;
     const double max = normal_quantile((size - 0.5) / size);

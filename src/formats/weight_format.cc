@@ -1,6 +1,6 @@
 #include "formats/weight_format.h"
 
-namespace subbyte {
+SUBBYTE_BEGIN_NAMESPACE
 
 double bits_per_weight(const WeightFormat& format, int64_t cols) {
   const int element_bits = info(format.element).bits;
@@ -25,4 +25,4 @@ std::string to_string(const WeightFormat& format) {
   return text;
 }
 
-}  // namespace subbyte
+SUBBYTE_END_NAMESPACE

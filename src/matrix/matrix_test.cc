@@ -71,8 +71,8 @@ TEST(Matrix, two_bit_and_whole_byte_codes) {
 TEST(Matrix, every_width_reads_what_bit_by_bit_packing_wrote) {
   Random random(11);
   for (const char* name : {"u2", "u3", "u4", "u5", "u6", "u7", "u8", "f16", "f32"}) {
-    const WeightFormat format = {.element = find_format(name)->id};
-    const int width = find_format(name)->bits;
+    const WeightFormat format = {.element = find_format(name).value()};
+    const int width = bits(format.element);
     const int64_t rows = 3;
     for (int64_t cols = 1; cols <= 19; ++cols) {
       const int64_t row_bytes = (cols * width + 7) / 8;

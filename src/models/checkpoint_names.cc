@@ -169,7 +169,7 @@ Result<CheckpointNames> CheckpointNames::find(const TensorSource& tensors, Exper
 }
 
 bool CheckpointNames::has_biases(const TensorSpec& spec, std::span<const PartSpec> parts) const {
-  if (!spec.has_bias || spec.role != Role::kLinear) return spec.has_bias;
+  if (!spec.has_bias || spec.role != TensorRole::kLinear) return spec.has_bias;
   return std::ranges::any_of(
       parts, [&](const PartSpec& part) { return biased_.contains(without_layer(part.name)); });
 }
@@ -192,7 +192,7 @@ bool CheckpointNames::has_inputs_first(const TensorSpec& spec) const {
   int64_t cols = spec.cols;
   if (rows == cols) {
     stack.erase(stack.rfind('.') + 1);
-    const bool is_down = spec.role == Role::kExpertsDown;
+    const bool is_down = spec.role == TensorRole::kExpertsDown;
     stack += is_down ? "gate_up_proj" : "down_proj";
     (is_down ? rows : cols) = is_down ? 2 * rows : cols / 2;
   }
@@ -253,9 +253,9 @@ FileTensors CheckpointNames::tensors_of(const TensorSpec& spec) const {
   FileTensors found;
   const std::string name = full(spec.name);
   if (spec.is_vector()) {
-    const bool is_module = spec.role != Role::kVector;
+    const bool is_module = spec.role != TensorRole::kVector;
     FileVector vector = {is_module ? name + ".weight" : name, {size(spec.rows)}};
-    if (spec.role == Role::kFilters) vector.shape = {size(spec.rows), 1, size(spec.cols)};
+    if (spec.role == TensorRole::kFilters) vector.shape = {size(spec.rows), 1, size(spec.cols)};
     found.vectors.push_back(std::move(vector));
     return found;
   }

@@ -4,10 +4,10 @@
 
 #include <string_view>
 
-#include "base/executor.h"
 #include "base/status.h"
 #include "checkpoints/importer.h"
 #include "matrix/matrix.h"
+#include "subbyte/executor.h"
 
 namespace subbyte {
 

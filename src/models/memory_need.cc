@@ -22,7 +22,7 @@ int64_t elements_of(const Shape& shape) {
 Result<MatrixShape> shape_of(const TensorSpec& spec, const ModuleInfo& info, int head_bits) {
   MatrixShape shape = {info.format,  info.rows,      info.cols,
                        info.experts, info.act_order, spec.is_of_experts()};
-  const bool is_table = spec.role == Role::kTable || spec.role == Role::kHead;
+  const bool is_table = spec.role == TensorRole::kTable || spec.role == TensorRole::kHead;
   if (is_table && head_bits != 16 && is_dense(info.format)) {
     SUBBYTE_TRY(shape.format, head_format(head_bits, info.cols, *info.tensors.front()));
   }

@@ -18,18 +18,18 @@ std::string in_layer(int64_t layer, std::string_view name) {
 TensorList::TensorList(const ModelConfig& config, float norm_offset)
     : config_(config), norm_offset_(norm_offset) {
   specs_.push_back({.name = std::string(kTable),
-                    .role = Role::kTable,
+                    .role = TensorRole::kTable,
                     .rows = config.vocab_size,
                     .cols = config.hidden_size});
 }
 
 void TensorList::norm(std::string name, int64_t size) {
   specs_.push_back(
-      {.name = std::move(name), .role = Role::kNorm, .rows = size, .offset = norm_offset_});
+      {.name = std::move(name), .role = TensorRole::kNorm, .rows = size, .offset = norm_offset_});
 }
 
 void TensorList::vector(std::string name, int64_t size) {
-  specs_.push_back({.name = std::move(name), .role = Role::kVector, .rows = size});
+  specs_.push_back({.name = std::move(name), .role = TensorRole::kVector, .rows = size});
 }
 
 void TensorList::linear(std::string name, int64_t rows, int64_t cols, Split split, bool has_bias) {
@@ -98,7 +98,7 @@ void TensorList::delta_net(int64_t layer) {
     specs_.back().parts = {{prefix + "in_proj_b", gates}, {prefix + "in_proj_a", gates}};
   }
   specs_.push_back({.name = prefix + "conv1d",
-                    .role = Role::kFilters,
+                    .role = TensorRole::kFilters,
                     .rows = shape.channels(),
                     .cols = shape.taps});
   vector(prefix + "A_log", gates);
@@ -118,24 +118,24 @@ void TensorList::experts(int64_t layer, std::string_view router, bool has_bias) 
   const int64_t inner = config_.expert_size;
   const std::string prefix = in_layer(layer, "mlp.");
   specs_.push_back({.name = prefix + std::string(router),
-                    .role = Role::kRouter,
+                    .role = TensorRole::kRouter,
                     .rows = config_.num_experts,
                     .cols = config_.hidden_size,
                     .has_bias = has_bias});
   const std::string experts = prefix + "experts.";
   linear(experts + "gate_up_proj", 2 * inner, config_.hidden_size, Split::kOutputs, has_bias);
   specs_.back().parts = {{experts + "gate_proj", inner}, {experts + "up_proj", inner}};
-  specs_.back().role = Role::kExpertsGateUp;
+  specs_.back().role = TensorRole::kExpertsGateUp;
   specs_.back().experts = config_.num_experts;
   linear(experts + "down_proj", config_.hidden_size, inner, Split::kInputs, has_bias);
-  specs_.back().role = Role::kExpertsDown;
+  specs_.back().role = TensorRole::kExpertsDown;
   specs_.back().experts = config_.num_experts;
 }
 
 std::vector<TensorSpec> TensorList::finish() {
   norm(std::string(kFinalNorm), config_.hidden_size);
   specs_.push_back({.name = std::string(kHead),
-                    .role = Role::kHead,
+                    .role = TensorRole::kHead,
                     .rows = config_.vocab_size,
                     .cols = config_.hidden_size,
                     .split = Split::kOutputs,

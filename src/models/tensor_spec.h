@@ -17,7 +17,7 @@ namespace subbyte {
 
 struct ModelConfig;
 
-enum class Role : uint8_t {
+enum class TensorRole : uint8_t {
   kTable,          // a matrix whose rows are looked up
   kLinear,         // a matrix that is multiplied
   kRouter,         // a matrix whose results choose experts
@@ -51,7 +51,7 @@ struct PartSpec {
 
 struct TensorSpec {
   std::string name;  // of the module; of a kVector of the tensor
-  Role role = Role::kLinear;
+  TensorRole role = TensorRole::kLinear;
   int64_t rows = 0;     // outputs; the numbers of norms and vectors
   int64_t cols = 0;     // inputs, or taps; 0 for norms and vectors
   int64_t experts = 0;  // each with such a matrix; 0: one matrix
@@ -69,9 +69,11 @@ struct TensorSpec {
   /// "layers.3.mlp.experts" of what stands under it.
   std::string_view parent() const { return std::string_view(name).substr(0, name.rfind('.')); }
   bool is_vector() const {
-    return role == Role::kNorm || role == Role::kVector || role == Role::kFilters;
+    return role == TensorRole::kNorm || role == TensorRole::kVector || role == TensorRole::kFilters;
   }
-  bool is_of_experts() const { return role == Role::kExpertsGateUp || role == Role::kExpertsDown; }
+  bool is_of_experts() const {
+    return role == TensorRole::kExpertsGateUp || role == TensorRole::kExpertsDown;
+  }
 };
 
 inline constexpr std::string_view kTable = "embed_tokens";

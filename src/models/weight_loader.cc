@@ -87,22 +87,22 @@ Status WeightLoader::load(std::span<const FoundTensor> tensors) {
 
 Status WeightLoader::load_tensor(const FoundTensor& tensor) {
   switch (tensor.spec.role) {
-    case Role::kTable:
+    case TensorRole::kTable:
       return load_table(tensor);
-    case Role::kLinear:
-    case Role::kRouter:
+    case TensorRole::kLinear:
+    case TensorRole::kRouter:
       return load_linear(tensor);
-    case Role::kExpertsGateUp: {
+    case TensorRole::kExpertsGateUp: {
       SUBBYTE_TRY(gate_up_, experts_of(tensor));
       return {};
     }
-    case Role::kExpertsDown:
+    case TensorRole::kExpertsDown:
       return load_experts(tensor);
-    case Role::kHead:
+    case TensorRole::kHead:
       return load_head(tensor);
-    case Role::kNorm:
-    case Role::kVector:
-    case Role::kFilters:
+    case TensorRole::kNorm:
+    case TensorRole::kVector:
+    case TensorRole::kFilters:
       break;
   }
   return load_vector(tensor);
@@ -355,7 +355,7 @@ Status WeightLoader::load_vector(const FoundTensor& tensor) {
   if (tensor.spec.offset != 0) {
     for (float& value : values) value += tensor.spec.offset;
   }
-  if (tensor.spec.role == Role::kFilters) values = transposed(values, tensor.spec.cols);
+  if (tensor.spec.role == TensorRole::kFilters) values = transposed(values, tensor.spec.cols);
   SUBBYTE_TRY(weights_.vectors_[tensor.spec.name],
               naming(vector.name, backend_->upload(std::move(values))));
   return {};

@@ -15,11 +15,11 @@
 #include <memory>
 #include <string>
 
-#include "base/executor.h"
 #include "base/status.h"
 #include "ops/batch.h"
 #include "ops/machine_memory.h"
 #include "ops/step_plan.h"
+#include "subbyte/executor.h"
 
 namespace subbyte {
 

@@ -2,8 +2,8 @@
 // Tensor parallelism as a pass over a plan: where each rank has a part of a sum, an AllReduceOp
 // follows. One rank has nothing to do there, and the results are the same bits.
 
-#include "base/function_ref.h"
 #include "ops/step_plan.h"
+#include "subbyte/function_ref.h"
 
 namespace subbyte {
 

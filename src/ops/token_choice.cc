@@ -106,7 +106,7 @@ void TokenChooser::find_changes(const TokenChoice& choice, std::size_t vocabular
   for (const int32_t token : changed_) changes_[token] = {};
   changed_.clear();
   changes_.resize(vocabulary);
-  for (const TokenBias& bias : choice.biases) {
+  for (const LogitBias& bias : choice.biases) {
     if (bias.bias == 0) continue;
     if (LogitChange* const change = change_of(bias.token)) change->bias = bias.bias;
   }

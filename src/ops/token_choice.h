@@ -10,15 +10,9 @@
 
 #include "base/status.h"
 #include "base/token_weight.h"
+#include "subbyte/sampling.h"
 
 namespace subbyte {
-
-struct TokenBias {
-  int32_t token;
-  float bias;  // finite, or -infinity: the token is never chosen
-
-  bool operator==(const TokenBias&) const = default;
-};
 
 /// Biases that one request may have.
 inline constexpr int64_t kMaxBiases = 1024;
@@ -37,7 +31,7 @@ struct TokenChoice {
   std::span<const int32_t> history{};   // the tokens that the repetition penalty applies to; those
                                         // outside of the vocabulary do not count
   int64_t num_generated = 0;            // the last so many of them count for the other penalties
-  std::span<const TokenBias> biases{};  // no token twice
+  std::span<const LogitBias> biases{};  // no token twice
 
   bool counts_generated() const { return frequency_penalty != 0 || presence_penalty != 0; }
   bool has_penalty() const { return repetition_penalty != 1 || counts_generated(); }

@@ -21,7 +21,7 @@ struct Distribution {
 
 Distribution distribution_of(const std::vector<float>& logits, const TokenChoice& choice) {
   std::vector<long double> values(logits.begin(), logits.end());
-  for (const TokenBias& bias : choice.biases) {
+  for (const LogitBias& bias : choice.biases) {
     if (bias.token < std::ssize(values)) values[bias.token] += bias.bias;
   }
   const auto generated = choice.history.last(choice.num_generated);
@@ -60,7 +60,7 @@ TEST(TokenChooser, the_draw_falls_on_the_token_of_the_full_distribution) {
   // three times 32 * 2^-25 / 0.5 of its own, and so is the best one.
   const long double bound = 700 * 0x1p-38L;
   const long double bound_changed = bound + 2 * 3 * 64 * 0x1p-25L;
-  const std::vector<TokenBias> biases = {{1, 2.5f}, {5, -3}, {42, 6}, {300, -INFINITY}, {900, 4}};
+  const std::vector<LogitBias> biases = {{1, 2.5f}, {5, -3}, {42, 6}, {300, -INFINITY}, {900, 4}};
   Random random(1);
   TokenChooser chooser;
   const std::vector<int32_t> history = {3, 5, 699, 5, 100, 101, 102, 103};
@@ -113,7 +113,7 @@ TEST(TokenChooser, changes_logits_in_the_order_of_vllm) {
   // The bias makes a negative logit positive, so the repetition penalty divides it; then the token
   // that was generated twice loses 2 * 0.5 + 0.25.
   const std::vector<int32_t> history = {1, 0, 0};
-  const std::vector<TokenBias> biases = {{0, 5}};
+  const std::vector<LogitBias> biases = {{0, 5}};
   TokenChoice choice = {.repetition_penalty = 2,
                         .frequency_penalty = 0.5,
                         .presence_penalty = 0.25,
@@ -131,7 +131,7 @@ TEST(TokenChooser, changes_logits_in_the_order_of_vllm) {
 TEST(TokenChooser, a_bias_leaves_what_is_not_finite) {
   TokenChooser chooser;
   const float infinity = std::numeric_limits<float>::infinity();
-  const std::vector<TokenBias> biases = {{0, -infinity}, {1, 100}};
+  const std::vector<LogitBias> biases = {{0, -infinity}, {1, 100}};
   EXPECT_EQ(*chooser.choose(std::vector<float>{5, -infinity, 1}, {.biases = biases}), 2);
   EXPECT_EQ(chooser.choose(std::vector<float>{infinity, 1}, {.biases = biases}).error().code,
             "sampling.not_finite");

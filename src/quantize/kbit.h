@@ -24,10 +24,10 @@
 #include <cstdint>
 #include <span>
 
-#include "base/executor.h"
 #include "base/status.h"
 #include "matrix/matrix.h"
 #include "quantize/row_reader.h"
+#include "subbyte/executor.h"
 
 namespace subbyte {
 

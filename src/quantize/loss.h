@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/executor.h"
 #include "base/status.h"
 #include "matrix/matrix.h"
 #include "quantize/row_reader.h"
+#include "subbyte/executor.h"
 
 namespace subbyte {
 

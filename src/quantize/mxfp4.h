@@ -3,11 +3,11 @@
 
 #include <cstdint>
 
-#include "base/executor.h"
 #include "base/status.h"
 #include "formats/mx_scale.h"
 #include "matrix/matrix.h"
 #include "quantize/row_reader.h"
+#include "subbyte/executor.h"
 
 namespace subbyte {
 

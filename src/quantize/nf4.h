@@ -3,10 +3,10 @@
 
 #include <cstdint>
 
-#include "base/executor.h"
 #include "base/status.h"
 #include "matrix/matrix.h"
 #include "quantize/row_reader.h"
+#include "subbyte/executor.h"
 
 namespace subbyte {
 

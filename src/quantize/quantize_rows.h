@@ -6,10 +6,10 @@
 #include <functional>
 #include <span>
 
-#include "base/executor.h"
 #include "base/status.h"
 #include "matrix/matrix.h"
 #include "quantize/row_reader.h"
+#include "subbyte/executor.h"
 
 namespace subbyte {
 

@@ -119,7 +119,7 @@ void symmetric_group(std::span<const float> weights, int q_max, GroupCodes& grou
 
 /// uN or iN, "quantize.bits" where there is none.
 Result<Format> integer_format(char kind, int bits) {
-  if (bits >= 2 && bits <= 8) return find_format(kind + std::to_string(bits))->id;
+  if (bits >= 2 && bits <= 8) return *find_format(kind + std::to_string(bits));
   return Error{"quantize.bits", "expected 2 to 8 bits for a weight, found " + std::to_string(bits)};
 }
 

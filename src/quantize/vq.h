@@ -14,11 +14,11 @@
 #include <cstdint>
 #include <span>
 
-#include "base/executor.h"
 #include "base/status.h"
 #include "matrix/matrix.h"
 #include "quantize/kbit.h"
 #include "quantize/row_reader.h"
+#include "subbyte/executor.h"
 
 namespace subbyte {
 

@@ -6,10 +6,10 @@
 #include <filesystem>
 #include <string>
 
-#include "base/executor.h"
 #include "base/leftover.h"
 #include "base/status.h"
 #include "checkpoints/containers/checkpoint_writer.h"
+#include "subbyte/executor.h"
 
 namespace subbyte {
 

@@ -75,7 +75,7 @@ class TensorWriter {
       }
     }
     for (const FileVector& vector : file.vectors) {
-      if (spec.role == Role::kNorm) {
+      if (spec.role == TensorRole::kNorm) {
         add_dense(vector.name, vector.shape, 1 - spec.offset, kNormDeviation);
       } else {
         add_dense(vector.name, vector.shape, 0,

@@ -12,12 +12,11 @@
 #include <vector>
 
 #include "base/status.h"
+#include "subbyte/sampling.h"
 #include "text/byte_range.h"
 #include "text/decoder_state.h"
 
 namespace subbyte {
-
-using TokenId = int32_t;
 
 /// Treatment of added tokens in the text. Text that a user typed is encoded with kAsText: then
 /// "<|im_end|>" is ten or so ordinary tokens and cannot end the turn, also where a file has it in

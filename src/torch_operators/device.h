@@ -6,13 +6,13 @@
 #include <optional>
 #include <string>
 
-#include "base/function_ref.h"
 #include "base/operands.h"
 #include "base/status.h"
 #include "flashinfer/group_gemm.h"
 #include "foreign_layouts/int4pack.h"
 #include "kernels/quantized_blocks.h"
 #include "kernels/weight_quantization.h"
+#include "subbyte/function_ref.h"
 #include "torch_operators/bitsandbytes_tables.h"
 #include "torch_operators/epilogue.h"
 #include "torch_operators/four_over_six.h"

@@ -19,9 +19,9 @@
 #include <string_view>
 #include <vector>
 
-#include "base/function_ref.h"
 #include "base/status.h"
 #include "matrix/matrix.h"
+#include "subbyte/function_ref.h"
 #include "torch_operators/tensor.h"
 
 namespace subbyte::torch_operators {

@@ -140,7 +140,7 @@ Status quantize_int(Arguments& arguments, Results& results) {
   SUBBYTE_TRY(const bool is_done,
               quantize_there(weights,
                              {symmetric ? WeightRule::kSymmetric : WeightRule::kMinMax,
-                              {find_format(element)->id, Format::kF16, zero, group_size}},
+                              {*find_format(element), Format::kF16, zero, group_size}},
                              results));
   if (!is_done) {
     SUBBYTE_TRY(const Matrix matrix,

@@ -62,19 +62,19 @@ std::optional<Zero> zero_of(std::string_view kind, std::string_view type) {
 }
 
 /// Format and columns of words whose element is known; nullopt for other words than those.
-std::optional<WordedFormat> parse(Words& words, const FormatInfo& element) {
+std::optional<WordedFormat> parse(Words& words, Format element) {
   WordedFormat worded;
   WeightFormat& format = worded.format;
-  format.element = element.id;
+  format.element = element;
   if (words.done()) return worded;
   const std::optional<int64_t> group = group_of(words);
   const bool has_scale = words.next() == "scale";
-  const FormatInfo* scale = find_format(words.next());
-  if (!group || !has_scale || scale == nullptr || scale->bits % 8 != 0 || element.bits > 8) {
+  const std::optional<Format> scale = find_format(words.next());
+  if (!group || !has_scale || !scale || bits(*scale) % 8 != 0 || bits(element) > 8) {
     return std::nullopt;
   }
   format.group_size = *group;
-  format.scale = scale->id;
+  format.scale = *scale;
   if (words.done()) return worded;
   std::string_view kind = words.next();
   if (kind != "cols") {
@@ -190,10 +190,9 @@ Status add_input_order(const WeightTensors& tensors, MatrixView& view) {
 
 Result<WordedFormat> parse_format(std::string_view text) {
   Words words(text);
-  const FormatInfo* element = find_format(words.next());
-  const std::optional<WordedFormat> worded =
-      element == nullptr ? std::nullopt : parse(words, *element);
-  if (!worded || text.ends_with(' ') || (is_dense(worded->format) && !is_float(element->id)))
+  const std::optional<Format> element = find_format(words.next());
+  const std::optional<WordedFormat> worded = element ? parse(words, *element) : std::nullopt;
+  if (!worded || text.ends_with(' ') || (is_dense(worded->format) && !is_float(*element)))
     return bad_format(text);
   return *worded;
 }

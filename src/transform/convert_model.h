@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "base/executor.h"
 #include "base/leftover.h"
 #include "base/status.h"
 #include "checkpoints/containers/checkpoint_writer.h"
+#include "subbyte/executor.h"
 #include "transform/difference.h"
 
 namespace subbyte {

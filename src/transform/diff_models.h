@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "base/executor.h"
 #include "base/status.h"
 #include "checkpoints/containers/checkpoint_writer.h"
+#include "subbyte/executor.h"
 #include "transform/difference.h"
 
 namespace subbyte {

@@ -6,8 +6,8 @@
 #include <string>
 #include <string_view>
 
-#include "base/executor.h"
 #include "matrix/matrix.h"
+#include "subbyte/executor.h"
 
 namespace subbyte {
 

@@ -8,11 +8,11 @@
 #include <string_view>
 #include <vector>
 
-#include "base/executor.h"
 #include "base/status.h"
 #include "checkpoints/exporter.h"
 #include "matrix/recast.h"
 #include "quantize/row_reader.h"
+#include "subbyte/executor.h"
 
 namespace subbyte {
 

@@ -9,10 +9,10 @@
 #include <string>
 #include <vector>
 
-#include "base/executor.h"
 #include "base/leftover.h"
 #include "base/status.h"
 #include "checkpoints/containers/checkpoint_writer.h"
+#include "subbyte/executor.h"
 #include "transform/difference.h"
 #include "transform/quantize_formats.h"
 

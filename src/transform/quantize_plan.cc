@@ -82,12 +82,12 @@ class UnitFinder {
 
   /// What the list lets be quantized, and what was asked for beside it.
   Result<bool> is_wanted(const TensorSpec& spec) const {
-    if (spec.role == Role::kHead && request_.head) {
+    if (spec.role == TensorRole::kHead && request_.head) {
       if (spec.tied_to.empty()) return true;
       return Error{"quantize.head",
                    "lm_head of this model is its embedding, which --embedding quantizes"};
     }
-    if (spec.role == Role::kTable) return request_.embedding;
+    if (spec.role == TensorRole::kTable) return request_.embedding;
     if (!spec.may_be_quantized) return false;
     return spec.is_of_experts() || !(request_.experts_only || writes_stacks());
   }
@@ -488,7 +488,7 @@ Result<QuantizePlan> plan_units(const ImportContext& context, const ModelConfig&
   // What does not run now does not run as a result, which takes hours.
   SUBBYTE_CHECK(find_tensors(context, names, family.tensors(model)));
   for (const TensorSpec& spec : family.tensors(model)) {
-    if (spec.role == Role::kVector) plan.exact.insert(names.full(spec.name));
+    if (spec.role == TensorRole::kVector) plan.exact.insert(names.full(spec.name));
   }
   return plan;
 }

@@ -8,6 +8,7 @@
 //     "re:.*\\.down_proj$": {"bits": 6, "group_size": 32, "symmetric": false}
 //   }
 
+#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>

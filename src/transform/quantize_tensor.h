@@ -1,12 +1,12 @@
 #pragma once
 // Pieces of quantize_model: reading, converting and judging single tensors.
 
-#include "base/executor.h"
 #include "checkpoints/containers/checkpoint_writer.h"
 #include "checkpoints/containers/tensor_source.h"
 #include "matrix/matrix.h"
 #include "quantize/loss.h"
 #include "quantize/row_reader.h"
+#include "subbyte/executor.h"
 
 namespace subbyte {
 

@@ -17,8 +17,8 @@
 #include <functional>
 #include <string>
 
-#include "base/executor.h"
 #include "base/status.h"
+#include "subbyte/executor.h"
 #include "transform/quantize_plan.h"
 
 namespace subbyte {

@@ -8,11 +8,11 @@
 #include <string>
 #include <vector>
 
-#include "base/executor.h"
 #include "base/status.h"
 #include "models/model_config.h"
 #include "ops/backend.h"
 #include "ops/cache_layout.h"
+#include "subbyte/executor.h"
 
 namespace subbyte {
 

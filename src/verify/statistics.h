@@ -7,8 +7,8 @@
 #include <functional>
 #include <span>
 
-#include "base/executor.h"
 #include "matrix/matrix.h"
+#include "subbyte/executor.h"
 
 namespace subbyte {
 

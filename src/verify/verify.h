@@ -8,9 +8,9 @@
 #include <string_view>
 #include <vector>
 
-#include "base/executor.h"
 #include "base/status.h"
 #include "models/model.h"
+#include "subbyte/executor.h"
 
 namespace subbyte {
 

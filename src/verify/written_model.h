@@ -4,9 +4,9 @@
 #include <filesystem>
 #include <string_view>
 
-#include "base/executor.h"
 #include "base/leftover.h"
 #include "base/status.h"
+#include "subbyte/executor.h"
 #include "verify/verify.h"
 
 namespace subbyte {

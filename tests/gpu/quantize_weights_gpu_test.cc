@@ -123,8 +123,8 @@ void expect_same(const WeightQuantization& how, int64_t rows, int64_t cols) {
 
 TEST(GpuQuantizeWeights, integers) {
   for (int bits = 2; bits <= 8; ++bits) {
-    const Format u = find_format("u" + std::to_string(bits))->id;
-    const Format i = find_format("i" + std::to_string(bits))->id;
+    const Format u = find_format("u" + std::to_string(bits)).value();
+    const Format i = find_format("i" + std::to_string(bits)).value();
     const Zero zero = bits == 8 ? Zero::kU16 : Zero::kU8;
     for (const int64_t group : {0, 1, 5, 24, 64, 512}) {
       const int64_t cols = group == 0 ? 37 : group * 3;

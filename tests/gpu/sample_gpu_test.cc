@@ -24,7 +24,7 @@ struct Problem {
   std::vector<float> logits = {};
   std::vector<TokenChoice> choices = {};
   std::vector<std::vector<int32_t>> histories = {};  // of the choices
-  std::vector<std::vector<TokenBias>> biases = {};   // likewise
+  std::vector<std::vector<LogitBias>> biases = {};   // likewise
 
   /// With its history and its biases.
   TokenChoice choice(std::size_t i) const {
@@ -119,7 +119,7 @@ class OnDevice {
       const TokenChoice choice = problem.choice(i);
       const std::span<const int32_t> history = choice.penalized();
       all.insert(all.end(), history.begin(), history.end());
-      for (const TokenBias& bias : choice.biases) {
+      for (const LogitBias& bias : choice.biases) {
         all.push_back(bias.token);
         all.push_back(std::bit_cast<int32_t>(bias.bias));
       }
@@ -211,8 +211,8 @@ void append_logits(Problem& problem, Kind kind, Random& random) {
 }
 
 /// None, or of some tokens, the best one and one beyond the vocabulary among them.
-std::vector<TokenBias> some_biases(int64_t vocabulary, int32_t best, Random& random) {
-  std::vector<TokenBias> biases;
+std::vector<LogitBias> some_biases(int64_t vocabulary, int32_t best, Random& random) {
+  std::vector<LogitBias> biases;
   if (random.below(2) == 0) return biases;
   std::set<int32_t> tokens = {best, static_cast<int32_t>(vocabulary) + 3};
   for (uint64_t i = random.below(40); i > 0; --i) {

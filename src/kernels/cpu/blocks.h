@@ -2,10 +2,10 @@
 // Quantizing to blocks and dequantizing to a buffer on the CPU, rows spread over threads. Results
 // depend neither on the instruction set nor on the number of threads.
 
-#include "base/executor.h"
 #include "base/status.h"
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/quantized_blocks.h"
+#include "subbyte/executor.h"
 
 namespace subbyte::cpu {
 

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <span>
 
-#include "base/executor.h"
+#include "subbyte/executor.h"
 
 namespace subbyte::cpu {
 

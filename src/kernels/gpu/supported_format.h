@@ -2,10 +2,10 @@
 // Formats that the packed kernels do not have, as one that they have: every matrix that runs on the
 // CPU runs on a GPU, if not always in as few bytes.
 
-#include "base/executor.h"
 #include "base/status.h"
 #include "kernels/gpu/packed_weights.h"
 #include "matrix/matrix.h"
+#include "subbyte/executor.h"
 
 namespace subbyte::gpu {
 

@@ -14,10 +14,10 @@
 #include <utility>
 #include <vector>
 
-#include "base/executor.h"
 #include "base/leftover.h"
 #include "base/status.h"
 #include "checkpoints/containers/checkpoint_writer.h"
+#include "subbyte/executor.h"
 
 namespace subbyte {
 

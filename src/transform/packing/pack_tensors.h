@@ -5,8 +5,8 @@
 #include <span>
 #include <vector>
 
-#include "base/executor.h"
 #include "base/status.h"
+#include "subbyte/executor.h"
 #include "transform/packing/packed_module.h"
 
 namespace subbyte {

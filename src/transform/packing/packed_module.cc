@@ -89,15 +89,15 @@ Status Line::read_format(WeightFormat& format) const {
   SUBBYTE_TRY(const std::string element, object_.required_string("element"));
   SUBBYTE_TRY(const std::string scale, object_.required_string("scale"));
   SUBBYTE_TRY(const auto zero, object_.string("zero"));
-  const FormatInfo* of_element = find_format(element);
-  const FormatInfo* of_scale = find_format(scale);
-  if (of_element == nullptr) return error("element", "the name of a format");
-  if (of_scale == nullptr) return error("scale", "the name of a format");
+  const std::optional<Format> of_element = find_format(element);
+  const std::optional<Format> of_scale = find_format(scale);
+  if (!of_element) return error("element", "the name of a format");
+  if (!of_scale) return error("scale", "the name of a format");
   const auto of_zero =
       std::ranges::find(kZeros, zero.value_or(""), [](const auto& row) { return row.second; });
   if (of_zero == std::end(kZeros)) return error("zero", "\"u8\" or \"u16\"");
-  format.element = of_element->id;
-  format.scale = of_scale->id;
+  format.element = *of_element;
+  format.scale = *of_scale;
   format.zero = of_zero->first;
   SUBBYTE_TRY(format.group_size, object_.required_integer("group_size", 0, kMaxSize));
   return {};
@@ -111,9 +111,9 @@ Status Line::read_numbers(PackedModule& module) const {
   }
   SUBBYTE_TRY(const auto activations, object_.string("activations"));
   if (activations) {
-    const FormatInfo* type = find_format(*activations);
-    if (type == nullptr) return error("activations", "\"f16\" or \"bf16\"");
-    module.shape.activations = type->id;
+    const std::optional<Format> type = find_format(*activations);
+    if (!type) return error("activations", "\"f16\" or \"bf16\"");
+    module.shape.activations = *type;
   }
   SUBBYTE_TRY(const auto scale_factor, object_.number("scale_factor", 0x1p-100, 0x1p100));
   if (scale_factor) {

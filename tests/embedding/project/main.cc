@@ -2,7 +2,6 @@
 
 #include <cstdio>
 
-#include "base/version.h"
 #include "checkpoints/containers/tensor_source.h"
 #include "checkpoints/importer.h"
 #include "cpu_backend/execution.h"
@@ -22,6 +21,7 @@
 #include "quantize/mxfp4.h"
 #include "quantize/round_to_nearest.h"
 #include "session/session.h"
+#include "subbyte/version.h"
 #include "text/chat.h"
 #include "text/tokenizer.h"
 #include "transform/convert_model.h"
@@ -48,7 +48,7 @@ Status look(const char* argument) {
 int main() {
   const auto backend = make_backend({.device = "cpu", .num_threads = 1});
   if (!backend.ok() || !look("").ok() || Session::open("none").ok()) return 1;
-  std::printf("%s\n%s\n", std::string(library_version()).c_str(),
+  std::printf("%s\n%s\n", std::string(subbyte::version()).c_str(),
               to_string(look(nullptr).error()).c_str());
   return 0;
 }

@@ -17,9 +17,9 @@
 
 #include <cstdint>
 
-#include "base/function_ref.h"
+#include "subbyte/function_ref.h"
 
-namespace subbyte {
+SUBBYTE_BEGIN_NAMESPACE
 
 class Executor {
  public:
@@ -52,4 +52,4 @@ class Executor {
   void parallel_for(int64_t count, int64_t grain, Body body);
 };
 
-}  // namespace subbyte
+SUBBYTE_END_NAMESPACE

@@ -6,7 +6,9 @@
 #include <type_traits>
 #include <utility>
 
-namespace subbyte {
+#include "subbyte/version.h"
+
+SUBBYTE_BEGIN_NAMESPACE
 
 template <typename Signature>
 class FunctionRef;
@@ -30,4 +32,4 @@ class FunctionRef<R(Args...)> {
   R (*call_)(void* object, Args... args);
 };
 
-}  // namespace subbyte
+SUBBYTE_END_NAMESPACE
