@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "bindings.h"
-#include "c_interface/gpu.h"
 #include "errors.h"
 #include "gpu_memory.h"
 
@@ -93,7 +92,7 @@ Result<AnyArray> import_interface(nb::handle array, std::string_view name, int d
   if (!own.is_none()) {
     const intptr_t first = number_of(nb::cast<intptr_t>(own));
     if (address_of(first) != stream) {
-      SUBBYTE_CHECK(put_in_order(device, address_of(first), stream));
+      SUBBYTE_CHECK(device::put_in_order(device, address_of(first), stream));
     }
   }
   return AnyArray(reinterpret_cast<const void*>(nb::cast<uintptr_t>(data[0])), ndim, shape.data(),
@@ -103,15 +102,15 @@ Result<AnyArray> import_interface(nb::handle array, std::string_view name, int d
 /// An array that subbyte has made. It keeps the memory, and its consumers keep it.
 class DeviceArray {
  public:
-  DeviceArray(const std::shared_ptr<void>& memory, std::vector<std::size_t> shape,
+  DeviceArray(const device::Buffer& memory, std::vector<std::size_t> shape,
               nb::dlpack::dtype dtype, int device, void* stream)
       : shape_(std::move(shape)),
         dtype_(dtype),
         device_(device),
         stream_(stream),
-        data_(memory.get()) {
-    const nb::capsule owner(new std::shared_ptr<void>(memory), [](void* held) noexcept {
-      delete static_cast<std::shared_ptr<void>*>(held);
+        data_(memory.data()) {
+    const nb::capsule owner(new device::Buffer(memory), [](void* held) noexcept {
+      delete static_cast<device::Buffer*>(held);
     });
     exchanged_ =
         nb::cast(nb::ndarray<nb::array_api>(data_, shape_.size(), shape_.data(), owner, nullptr,
@@ -133,7 +132,7 @@ class DeviceArray {
                       nb::handle copy) const {
     const intptr_t later = stream.is_none() ? kDefaultStream : nb::cast<intptr_t>(stream);
     if (later != kNoOrder && address_of(number_of(later)) != stream_) {
-      take(put_in_order(device_, stream_, address_of(number_of(later))));
+      take(device::put_in_order(device_, stream_, address_of(number_of(later))));
     }
     return exchanged_.attr(kExchange)("max_version"_a = max_version, "dl_device"_a = dl_device,
                                       "copy"_a = copy);
@@ -177,7 +176,7 @@ Result<std::optional<int>> gpu_of(nb::handle array) {
   if (!nb::hasattr(array, kInterface)) return std::optional<int>();
   SUBBYTE_CHECK(check_gpu(0));
   const nb::object data = nb::object(array.attr(kInterface))["data"];
-  const int device = c::device_of(reinterpret_cast<const void*>(nb::cast<uintptr_t>(data[0])));
+  const int device = device::gpu_of(reinterpret_cast<const void*>(nb::cast<uintptr_t>(data[0])));
   if (device >= 0) return std::optional(device);
   return Error{"array.device",
                "expected memory of a GPU, as an array says of itself, found an address of none"};
@@ -227,8 +226,8 @@ Result<nb::object> new_device_array(std::vector<std::size_t> shape, nb::dlpack::
                                     int device, void* stream, void** memory) {
   int64_t bytes = 2;
   for (const std::size_t size : shape) bytes *= static_cast<int64_t>(size);
-  SUBBYTE_TRY(const std::shared_ptr<void> made, allocate_on_gpu(device, bytes, stream));
-  *memory = made.get();
+  SUBBYTE_TRY(const device::Buffer made, allocate_on_gpu(device, bytes, stream));
+  *memory = made.data();
   return nb::cast(DeviceArray(made, std::move(shape), dtype, device, stream));
 }
 

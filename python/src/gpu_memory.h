@@ -1,11 +1,7 @@
 #pragma once
-// What arrays in the memory of GPUs need of the driver: with_cuda.cc has it, and in builds without
-// CUDA without_cuda.cc says so.
+// What arrays in the memory of GPUs need of the driver.
 
-#include <cstdint>
-#include <memory>
-
-#include "base/status.h"
+#include "device/gpu.h"
 
 namespace subbyte::python {
 
@@ -13,14 +9,8 @@ namespace subbyte::python {
 /// cuda.device.
 Status check_gpu(int device);
 
-/// Memory of a GPU, which waits for that GPU when it is freed. Codes: cuda.device, cuda.memory,
-/// cuda.capture while `stream` is captured.
-Result<std::shared_ptr<void>> allocate_on_gpu(int device, int64_t bytes, void* stream);
-
-/// Says whether work of `stream` is recorded instead of run.
-bool is_captured(int device, void* stream);
-
-/// Lets what comes to `later` wait for what `first` has. Code cuda.launch.
-Status put_in_order(int device, void* first, void* later);
+/// Memory of a GPU for a result. Codes: cuda.device, cuda.memory, cuda.capture while `stream` is
+/// captured.
+Result<device::Buffer> allocate_on_gpu(int device, int64_t bytes, void* stream);
 
 }  // namespace subbyte::python

@@ -6,8 +6,8 @@
 #include <mutex>
 #include <utility>
 
-#include "c_interface/gpu.h"
 #include "cpu_backend/linear_weights.h"
+#include "device/packed_matrix.h"
 #include "matrix/matrix.h"
 
 namespace subbyte::python {
@@ -16,19 +16,25 @@ namespace subbyte::python {
 class GpuCopies {
  public:
   /// nullptr where there is none.
-  std::shared_ptr<c::GpuMatrix> find(int device) {
+  std::shared_ptr<const device::PackedMatrix> find(int device) {
     const std::lock_guard lock(mutex_);
     const auto found = of_devices_.find(device);
     return found == of_devices_.end() ? nullptr : found->second;
   }
-  std::shared_ptr<c::GpuMatrix> keep(int device, std::shared_ptr<c::GpuMatrix> copy) {
+  std::shared_ptr<const device::PackedMatrix> keep(int device, std::shared_ptr<const device::PackedMatrix> copy) {
     const std::lock_guard lock(mutex_);
     return of_devices_[device] = std::move(copy);
+  }
+  /// Of products there.
+  device::Workspaces& workspaces(int device) {
+    const std::lock_guard lock(mutex_);
+    return workspaces_[device];
   }
 
  private:
   std::mutex mutex_;
-  std::map<int, std::shared_ptr<c::GpuMatrix>> of_devices_;
+  std::map<int, device::Workspaces> workspaces_;
+  std::map<int, std::shared_ptr<const device::PackedMatrix>> of_devices_;
 };
 
 /// A matrix of the host, and what products have made of it.

@@ -4,7 +4,6 @@
 
 #include <utility>
 
-#include "c_interface/products.h"
 #include "errors.h"
 #include "gil.h"
 #include "gpu_arrays.h"
@@ -19,12 +18,13 @@ namespace nb = nanobind;
 namespace {
 
 /// The packed matrix, which the first product on a GPU makes there. Codes: those of
-/// GpuMatrix::upload(), cuda.capture.
-Result<std::shared_ptr<c::GpuMatrix>> copy_on_gpu(const HeldMatrix& matrix, int device,
-                                                  void* stream) {
+/// PackedMatrix::upload(), cuda.capture.
+Result<std::shared_ptr<const device::PackedMatrix>> copy_on_gpu(const HeldMatrix& matrix,
+                                                                int device, void* stream) {
   GpuCopies& copies = *matrix.on_gpus;
   if (auto found = copies.find(device)) return found;
-  if (is_captured(device, stream)) {
+  SUBBYTE_TRY(const device::Gpu gpu, device::Gpu::use(device, stream));
+  if (gpu.is_captured()) {
     return Error{"cuda.capture",
                  "the first product of a matrix on a GPU packs it there, which cannot be while the "
                  "stream is captured: make the call once before"};
@@ -32,8 +32,8 @@ Result<std::shared_ptr<c::GpuMatrix>> copy_on_gpu(const HeldMatrix& matrix, int 
   // Who has the host makes copies: signal handlers run while it is waited for, and may come here.
   SUBBYTE_TRY(Host host, Host::take());
   if (auto found = copies.find(device)) return found;
-  auto made = c::GpuMatrix::upload(matrix.host, gpu::RowOrder::kNatural, device, stream,
-                                   host.execution().pool());
+  auto made = device::PackedMatrix::upload(matrix.host, gpu::RowOrder::kNatural, gpu,
+                                           host.execution().pool());
   if (!made.ok()) {
     return Error{made.error().code,
                  fmt::format("x is in the memory of GPU {}: {}", device, made.error().message)};
@@ -82,20 +82,19 @@ Result<GpuArguments> read_arguments(const HeldMatrix& matrix, int device, nb::ha
   return found;
 }
 
-Status multiply(const HeldMatrix& matrix, c::GpuMatrix& packed, const GpuArguments& arguments,
-                void* y) {
-  subbyte_product given = {};
-  given.struct_size = sizeof given;
-  given.x = arguments.x.data();
-  given.y = y;
-  given.bias = arguments.bias.is_valid() ? arguments.bias.data() : nullptr;
-  given.m = arguments.shape.m;
-  given.number = arguments.x.dtype() == kFloat16 ? SUBBYTE_F16 : SUBBYTE_BF16;
-  given.stream = arguments.stream;
-  const MatrixView& view = matrix.host.view;
-  SUBBYTE_TRY(const subbyte_product product,
-              c::read_product(&given, view.rows, view.cols, gpu::RowOrder::kNatural));
-  return packed.multiply(product);
+Status multiply(const device::PackedMatrix& packed, device::Workspaces& workspaces,
+                const GpuArguments& arguments, void* y) {
+  SUBBYTE_TRY(const device::Gpu gpu,
+              device::Gpu::use(arguments.device, arguments.stream, workspaces));
+  device::Product product;
+  product.number = arguments.x.dtype() == kFloat16 ? Format::kF16 : Format::kBF16;
+  product.m = arguments.shape.m;
+  product.x = arguments.x.data();
+  product.y = y;
+  product.bias = arguments.bias.is_valid() ? arguments.bias.data() : nullptr;
+  product.x_stride = packed.cols();
+  product.y_stride = packed.rows();
+  return packed.multiply(product, gpu);
 }
 
 }  // namespace
@@ -103,7 +102,7 @@ Status multiply(const HeldMatrix& matrix, c::GpuMatrix& packed, const GpuArgumen
 nb::object linear_on_gpu(const HeldMatrix& matrix, int device, nb::handle x, nb::handle bias,
                          nb::object out) {
   const GpuArguments arguments = take(read_arguments(matrix, device, x, bias, out));
-  const std::shared_ptr<c::GpuMatrix> packed =
+  const std::shared_ptr<const device::PackedMatrix> packed =
       take(without_gil([&] { return copy_on_gpu(matrix, arguments.device, arguments.stream); }));
   void* y = nullptr;
   if (out.is_none()) {
@@ -112,7 +111,7 @@ nb::object linear_on_gpu(const HeldMatrix& matrix, int device, nb::handle x, nb:
   } else {
     y = const_cast<void*>(arguments.out.data());
   }
-  take(without_gil([&] { return multiply(matrix, *packed, arguments, y); }));
+  take(without_gil([&] { return multiply(*packed, matrix.on_gpus->workspaces(arguments.device), arguments, y); }));
   return out;
 }
 

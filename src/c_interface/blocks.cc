@@ -5,7 +5,9 @@
 #include "base/quote.h"
 #include "c_interface/context.h"
 #include "c_interface/errors.h"
+#include "c_interface/gpu.h"
 #include "kernels/cpu/blocks.h"
+#include "kernels/cuda/ops/quantize.h"
 
 using namespace subbyte;
 
@@ -64,8 +66,11 @@ Status quantize(const subbyte_context* context, const subbyte_blocks* from, cons
   SUBBYTE_CHECK(c::check_addresses({{"x", blocks.rows > 0 ? x : &kNothing},
                                     {"codes", blocks.rows > 0 ? codes : &kNothing},
                                     {"scales", blocks.rows > 0 ? scales : &kNothing}}));
-  const int device = c::device_of(x);
-  if (device >= 0) return c::quantize_blocks_on_gpu(blocks, x, codes, scales, device, stream);
+  const int device = device::gpu_of(x);
+  if (device >= 0) {
+    SUBBYTE_TRY(const auto gpu, device::Gpu::use(device, stream));
+    return cuda::quantize_blocks(blocks, x, codes, scales, gpu.stream());
+  }
   SUBBYTE_CHECK(c::check_on_host({{"codes", codes}, {"scales", scales}}));
   SUBBYTE_TRY(const auto turn, c::Turn::take(context->shared));
   Execution& execution = *context->shared->execution;

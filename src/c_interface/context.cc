@@ -5,18 +5,6 @@
 #include "devices/devices.h"
 #include "json/strict_json.h"
 
-namespace subbyte::c {
-
-Status check_on_host(std::initializer_list<NamedAddress> addresses) {
-  for (const NamedAddress& one : addresses) {
-    if (device_of(one.address) < 0) continue;
-    return refuse(one.name, "memory of the host", "that of a GPU");
-  }
-  return {};
-}
-
-}  // namespace subbyte::c
-
 using namespace subbyte;
 
 namespace {

@@ -5,10 +5,10 @@
 #include <memory>
 
 #include "base/status.h"
-#include "c_interface/gpu.h"
 #include "c_interface/turns.h"
 #include "cpu_backend/execution.h"
 #include "cpu_backend/linear_weights.h"
+#include "device/packed_matrix.h"
 #include "matrix/matrix.h"
 #include "subbyte/executor.h"
 
@@ -31,7 +31,8 @@ struct subbyte_matrix {
   std::shared_ptr<subbyte::c::Context> context;
   subbyte::Matrix matrix;  // of the host; without bytes where the matrix is packed
   subbyte::gpu::RowOrder row_order = subbyte::gpu::RowOrder::kNatural;
-  std::shared_ptr<subbyte::c::GpuMatrix> on_gpu;  // nullptr: on the host
+  std::shared_ptr<const subbyte::device::PackedMatrix> on_gpu;  // nullptr: on the host
+  mutable subbyte::device::Workspaces workspaces;                // of products on the GPU
   /// Form that products on the CPU read, made by the first of them in its turn on the context.
   mutable std::unique_ptr<const subbyte::LinearWeights> multiplied;
 };

@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "base/quote.h"
+#include "device/operands.h"
 #include "subbyte/version.h"
 
 namespace subbyte::c {
@@ -74,9 +75,10 @@ int fail(std::string_view code, const char* message) noexcept {
 }
 
 int fail(const Error& error) noexcept {
+  const std::string_view code = error.code == device::kArgument ? "c.argument" : error.code;
   keep(last_error.message, error.message);
-  keep(last_error.code, error.code);
-  return status_of(error.code);
+  keep(last_error.code, code);
+  return status_of(code);
 }
 
 Status check_addresses(std::initializer_list<NamedAddress> addresses) {

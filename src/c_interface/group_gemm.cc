@@ -6,12 +6,15 @@
 
 #include "c_interface/context.h"
 #include "c_interface/errors.h"
+#include "c_interface/gpu.h"
+#include "device/group_weights.h"
 #include "foreign_layouts/flashinfer.h"
 
 struct subbyte_group_gemm {
   std::shared_ptr<subbyte::c::Context> context;
   subbyte_group_weights weights;
-  std::shared_ptr<subbyte::c::GpuGroupGemm> on_gpu;  // nullptr: on the host
+  std::shared_ptr<const subbyte::device::GroupWeights> on_gpu;  // nullptr: on the host
+  mutable subbyte::device::Workspaces workspaces;                // of calls on the GPU
 };
 
 using namespace subbyte;
@@ -46,9 +49,14 @@ Status create(const subbyte_context* context, const subbyte_group_weights* from,
   auto made = std::make_unique<subbyte_group_gemm>();
   made->context = context->shared;
   made->weights = weights;
-  const int device = c::device_of(weights.b);
+  const int device = device::gpu_of(weights.b);
   if (device >= 0) {
-    SUBBYTE_TRY(made->on_gpu, c::GpuGroupGemm::create(weights, device, stream));
+    SUBBYTE_TRY(const auto gpu, device::Gpu::use(device, stream));
+    const auto order = weights.checkpoint_order != 0 ? cuda::GroupWeights::kCheckpoint
+                                                     : cuda::GroupWeights::kFlashinfer;
+    SUBBYTE_TRY(made->on_gpu, device::GroupWeights::pack(
+                                  {weights.groups, weights.n, weights.k, order}, weights.b,
+                                  weights.b_scale, gpu));
   } else if (weights.checkpoint_order != 0) {
     return c::refuse("weights.checkpoint_order", "0 on the host", weights.checkpoint_order);
   }
@@ -75,6 +83,26 @@ Result<flashinfer::GroupGemm> read_call(const subbyte_group_gemm& gemm,
   return g;
 }
 
+Status run_on_gpu(const subbyte_group_gemm& gemm, const subbyte_group_call& call,
+                  const flashinfer::GroupGemm& options) {
+  SUBBYTE_TRY(const auto gpu,
+              device::Gpu::use(gemm.on_gpu->index(), call.stream, gemm.workspaces));
+  cuda::GroupGemmCall to;
+  to.a = call.a;
+  to.a_scale = call.a_scale;
+  to.m_indptr = call.m_indptr;
+  to.m = call.m;
+  to.out = call.out;
+  to.a_dtype = options.a_dtype;
+  to.out_dtype = options.out_dtype;
+  to.mma_sm = options.mma_sm;
+  to.tile_m = options.tile_m;
+  to.tile_n = options.tile_n;
+  to.tile_k = options.tile_k;
+  to.swap_ab = options.swap_ab;
+  return gemm.on_gpu->run(to, gpu);
+}
+
 Status run(const subbyte_group_gemm* gemm, const subbyte_group_call* from) {
   SUBBYTE_CHECK(c::check_addresses({{"gemm", gemm}}));
   SUBBYTE_TRY(const subbyte_group_call call, c::read_struct("call", from));
@@ -84,7 +112,7 @@ Status run(const subbyte_group_gemm* gemm, const subbyte_group_call* from) {
   }
   SUBBYTE_CHECK(c::check_addresses({{"call.m_indptr", call.m_indptr}}));
   SUBBYTE_TRY(flashinfer::GroupGemm g, read_call(*gemm, call));
-  if (gemm->on_gpu != nullptr) return gemm->on_gpu->run(call, g);
+  if (gemm->on_gpu != nullptr) return run_on_gpu(*gemm, call, g);
   SUBBYTE_CHECK(check_bytes({{"call.a_bytes", call.a_bytes},
                              {"call.a_scale_bytes", call.a_scale_bytes},
                              {"call.out_bytes", call.out_bytes}}));
@@ -108,7 +136,9 @@ Status reserve(const subbyte_group_gemm* gemm, int64_t m, void* stream) {
   if (m < 0 || m > std::numeric_limits<int32_t>::max()) {
     return c::refuse("m", "0 to 2^31 - 1", m);
   }
-  return gemm->on_gpu == nullptr ? Status() : gemm->on_gpu->reserve(m, stream);
+  if (gemm->on_gpu == nullptr) return {};
+  SUBBYTE_TRY(const auto gpu, device::Gpu::use(gemm->on_gpu->index(), stream, gemm->workspaces));
+  return gemm->on_gpu->reserve(m, gpu);
 }
 
 Status find_row(const int32_t* m_indptr, int64_t groups, int64_t group, int64_t* row) {

@@ -11,6 +11,7 @@
 #include "c_interface/context.h"
 #include "c_interface/errors.h"
 #include "c_interface/gpu.h"
+#include "device/kbit.h"
 
 using namespace subbyte;
 using namespace subbyte::bitsandbytes;
@@ -66,22 +67,6 @@ Result<subbyte_kbit> read_buffers(const char* name, const subbyte_kbit* from, bo
   return b;
 }
 
-/// The GPU that all addresses lead to, or -1 where none leads to one. Codes: c.argument.
-Result<int> common_device(std::initializer_list<c::NamedAddress> addresses) {
-  const int device = c::device_of(addresses.begin()->address);
-  if (device < 0) {
-    SUBBYTE_CHECK(c::check_on_host(addresses));
-    return device;
-  }
-  for (const c::NamedAddress& a : addresses) {
-    const int found = c::device_of(a.address);
-    if (found == device) continue;
-    return c::refuse(a.name, "an address of device " + std::to_string(device),
-                     found < 0 ? "one of the host" : "one of device " + std::to_string(found));
-  }
-  return device;
-}
-
 std::span<uint32_t> words_of(const subbyte_kbit& b) {
   return {b.packed, static_cast<std::size_t>(b.packed_words)};
 }
@@ -108,9 +93,22 @@ std::span<const uint16_t> vq_codebook(const subbyte_kbit& b) {
   return {static_cast<const uint16_t*>(b.codebook), static_cast<std::size_t>(256 * b.p)};
 }
 
-/// Code kbit.codebook.
-Status check_vectors(const subbyte_kbit& b) {
-  return b.p == 0 ? Status() : check_vq_codebook(vq_codebook(b), b.p);
+/// Buffers of a GPU: VQ has the words of as many planes.
+device::KbitBlocks blocks_of(const subbyte_kbit& b) {
+  device::KbitBlocks blocks;
+  blocks.buffers.packed = b.packed;
+  blocks.buffers.absmax = b.absmax;
+  blocks.buffers.packed_words = b.packed_words;
+  blocks.buffers.absmax_elements = b.absmax_elements;
+  blocks.buffers.scale = static_cast<Format>(b.absmax_dtype);
+  blocks.buffers.k = planes_of(b);
+  blocks.p = b.p;
+  if (b.p == 0) {
+    blocks.codebook = kbit_codebook(b);
+  } else {
+    blocks.vectors = vq_codebook(b);
+  }
+  return blocks;
 }
 
 KbitCodes kbit_codes(const subbyte_kbit& b) {
@@ -148,10 +146,10 @@ Status quantize(const subbyte_context* context, const void* numbers, int32_t num
   if (b.tiled != 0) return c::refuse("to.tiled", "0: subbyte_kbit_repack() makes tiles", b.tiled);
   SUBBYTE_TRY(
       const int device,
-      common_device({{"to.packed", b.packed}, {"to.absmax", b.absmax}, {"numbers", numbers}}));
+      c::common_device({{"to.packed", b.packed}, {"to.absmax", b.absmax}, {"numbers", numbers}}));
   if (device >= 0) {
-    SUBBYTE_CHECK(check_vectors(b));
-    return c::quantize_kbit_on_gpu(b, numbers, type, numbers_of(b, false), device);
+    SUBBYTE_TRY(const auto gpu, device::Gpu::use(device, b.stream));
+    return device::quantize_kbit(numbers, type, numbers_of(b, false), blocks_of(b), false, gpu);
   }
   const auto a = bytes_of(numbers, numbers_of(b, false), type);
   if (b.p != 0) {
@@ -170,10 +168,13 @@ Status dequantize(const subbyte_context* context, const subbyte_kbit* from, int3
   SUBBYTE_TRY(const subbyte_kbit b, read_buffers("from", from, true));
   SUBBYTE_TRY(const Format type, c::float_of("number", number));
   SUBBYTE_TRY(const int device,
-              common_device({{"from.packed", b.packed}, {"from.absmax", b.absmax}, {"out", out}}));
+              c::common_device({{"from.packed", b.packed}, {"from.absmax", b.absmax}, {"out", out}}));
   if (device >= 0) {
-    SUBBYTE_CHECK(check_vectors(b));
-    return c::dequantize_kbit_on_gpu(b, type, out, device);
+    SUBBYTE_TRY(const auto gpu, device::Gpu::use(device, b.stream));
+    // Flat blocks are whole, however they are divided into rows.
+    const int64_t rows = b.tiled != 0 ? b.n : (numbers_of(b, false) + 31) / 32;
+    return device::dequantize_kbit(blocks_of(b), rows, b.tiled != 0 ? b.k_dim : 32, b.tiled != 0,
+                                   type, out, gpu);
   }
   const int64_t count = numbers_of(b, false);
   SUBBYTE_TRY(const auto turn, c::Turn::take(context->shared));
@@ -199,11 +200,15 @@ Status repack(const subbyte_kbit* from, const subbyte_kbit* to) {
   if ((a.tiled != 0) == (b.tiled != 0)) {
     return c::refuse("to.tiled", "another order than that of from", b.tiled);
   }
-  SUBBYTE_TRY(const int device, common_device({{"from.packed", a.packed},
+  SUBBYTE_TRY(const int device, c::common_device({{"from.packed", a.packed},
                                                {"from.absmax", a.absmax},
                                                {"to.packed", b.packed},
                                                {"to.absmax", b.absmax}}));
-  if (device >= 0) return c::repack_kbit_on_gpu(a, b, device);
+  if (device >= 0) {
+    SUBBYTE_TRY(const auto gpu, device::Gpu::use(device, b.stream));
+    return cuda::repack_kbit(blocks_of(a).buffers, blocks_of(b).buffers, b.n, b.k_dim, b.tiled != 0,
+                             gpu.stream());
+  }
   if (b.tiled == 0) {
     if (b.p != 0) return c::refuse("to.tiled", "1 for VQ, which has no way back", b.tiled);
     return flatten_kbit(words_of(a), a_absmax, a.k_dim, a.n, a.k, words_of(b), b_absmax);

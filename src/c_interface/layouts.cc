@@ -85,7 +85,7 @@ Result<ReadTensors> read_tensors(const subbyte_tensor* tensors, int64_t count, v
     SUBBYTE_TRY(const subbyte_tensor from,
                 read_struct("tensors", reinterpret_cast<const subbyte_tensor*>(at)));
     SUBBYTE_TRY(FileTensor tensor, read_tensor(from));
-    const int device = device_of(from.data);
+    const int device = device::gpu_of(from.data);
     if (i == 0) read.device = device;
     if (device != read.device && !tensor.bytes.empty()) {
       return refuse("tensors", "all on the host or on one GPU",
@@ -95,7 +95,7 @@ Result<ReadTensors> read_tensors(const subbyte_tensor* tensors, int64_t count, v
     if (device < 0 || !stays_on_gpu) {
       const auto copy = allocate_bytes(tensor.bytes.size());
       const auto size = static_cast<int64_t>(tensor.bytes.size());
-      if (size > 0) SUBBYTE_CHECK(copy_rows(copy.get(), from.data, 1, size, size, device, stream));
+      if (size > 0) SUBBYTE_CHECK(fetch(copy.get(), from.data, size, device, stream));
       tensor.bytes = {copy.get(), tensor.bytes.size()};
       read.owners.push_back(copy);
     }
@@ -197,7 +197,8 @@ Status import_matrix(const subbyte_context* context, const subbyte_layout* from,
   if (int4pack) {
     SUBBYTE_TRY(const Int4Operand operand, read_int4pack(layout.name, layout.tile, read));
     if (read.device >= 0) {
-      SUBBYTE_TRY(made->on_gpu, import_int4pack_on_gpu(operand, read.device, stream, pool));
+      SUBBYTE_TRY(const auto gpu, device::Gpu::use(read.device, stream));
+      SUBBYTE_TRY(made->on_gpu, import_int4pack(operand, gpu, pool));
       made->matrix = {made->on_gpu->view(), {}};
       *to = made.release();
       return {};
@@ -209,8 +210,9 @@ Status import_matrix(const subbyte_context* context, const subbyte_layout* from,
                                   : import_checkpoint(layout, read, pool));
   }
   if (read.device >= 0) {
+    SUBBYTE_TRY(const auto gpu, device::Gpu::use(read.device, stream));
     SUBBYTE_TRY(made->on_gpu,
-                GpuMatrix::upload(made->matrix, made->row_order, read.device, stream, pool));
+                device::PackedMatrix::upload(made->matrix, made->row_order, gpu, pool));
     made->matrix = {made->on_gpu->view(), {}};
   }
   *to = made.release();
@@ -247,14 +249,17 @@ Status export_matrix(const subbyte_matrix* matrix, const subbyte_layout* from,
   SUBBYTE_TRY(const auto turn, Turn::take(matrix->context));
   Executor& pool = matrix->context->execution->pool();
   if (matrix->on_gpu != nullptr && int4pack) {
-    const GpuMatrix& packed = *matrix->on_gpu;
+    const device::PackedMatrix& packed = *matrix->on_gpu;
+    SUBBYTE_TRY(const auto gpu, device::Gpu::use(packed.index(), layout.stream));
     SUBBYTE_TRY(const Int4Target target,
                 plan_int4pack(layout.name, layout.tile, number, packed.held()));
-    SUBBYTE_CHECK(packed.export_int4pack(target, layout.stream, made->tensors));
+    SUBBYTE_CHECK(export_int4pack(packed, target, gpu, made->tensors));
   } else {
     Matrix held = matrix->matrix;
     if (matrix->on_gpu != nullptr) {
-      SUBBYTE_TRY(held, matrix->on_gpu->to_host(layout.stream));
+      SUBBYTE_TRY(const auto gpu, device::Gpu::use(matrix->on_gpu->index(), layout.stream));
+      SUBBYTE_TRY(const device::StagedMatrix unpacked, matrix->on_gpu->unpack(gpu));
+      SUBBYTE_TRY(held, unpacked.to_host(gpu));
     }
     if (int4pack) {
       SUBBYTE_TRY(const Int4Target target,

@@ -7,23 +7,15 @@
 #include "base/quote.h"
 #include "c_interface/context.h"
 #include "c_interface/errors.h"
+#include "c_interface/gpu.h"
 #include "c_interface/weights.h"
+#include "device/dequantize.h"
 #include "kernels/cpu/blocks.h"
 #include "transform/quantize_formats.h"
 
 using namespace subbyte;
 
 namespace {
-
-/// Shape and format without bytes, of a matrix that lies packed on a GPU.
-MatrixView outline(MatrixView view) {
-  view.codes = {};
-  view.scales = {};
-  view.zeros = {};
-  view.codebook = {};
-  view.input_order = {};
-  return view;
-}
 
 Status create(const subbyte_context* context, const subbyte_weights* weights, void* stream,
               subbyte_matrix** to) {
@@ -35,10 +27,12 @@ Status create(const subbyte_context* context, const subbyte_weights* weights, vo
   SUBBYTE_TRY(const auto turn, c::Turn::take(context->shared));
   Executor& pool = context->shared->execution->pool();
   if (description.device >= 0) {
-    SUBBYTE_TRY(made->on_gpu, c::GpuMatrix::pack(description, stream, pool));
-    made->matrix.view = outline(description.view);
+    SUBBYTE_TRY(const auto gpu, device::Gpu::use(description.device, stream));
+    SUBBYTE_TRY(made->on_gpu,
+                device::PackedMatrix::pack(description, description.row_order, gpu, pool));
+    made->matrix.view = made->on_gpu->view();
   } else {
-    SUBBYTE_TRY(made->matrix, c::to_host(description, stream, pool));
+    SUBBYTE_TRY(made->matrix, c::to_matrix(description, pool));
   }
   *to = made.release();
   return {};
@@ -58,16 +52,17 @@ Status to_gpu(const subbyte_matrix* matrix, int32_t device, int32_t row_order, v
   made->context = matrix->context;
   made->row_order = static_cast<gpu::RowOrder>(row_order);
   SUBBYTE_TRY(const auto turn, c::Turn::take(matrix->context));
-  SUBBYTE_TRY(made->on_gpu, c::GpuMatrix::upload(matrix->matrix, made->row_order, device, stream,
-                                                 matrix->context->execution->pool()));
-  made->matrix.view = outline(matrix->matrix.view);
+  SUBBYTE_TRY(const auto gpu, device::Gpu::use(device, stream));
+  SUBBYTE_TRY(made->on_gpu, device::PackedMatrix::upload(matrix->matrix, made->row_order, gpu,
+                                                         matrix->context->execution->pool()));
+  made->matrix.view = made->on_gpu->view();
   *to = made.release();
   return {};
 }
 
 Status describe(const subbyte_matrix* matrix, subbyte_weights* weights) {
   SUBBYTE_CHECK(c::check_addresses({{"matrix", matrix}}));
-  const int device = matrix->on_gpu == nullptr ? -1 : matrix->on_gpu->device();
+  const int device = matrix->on_gpu == nullptr ? -1 : matrix->on_gpu->index();
   return c::write_struct("weights", weights,
                          c::describe(matrix->matrix.view, matrix->row_order, device));
 }
@@ -150,7 +145,12 @@ Status dequantize_on_host(const std::shared_ptr<c::Context>& context, const Matr
 Status dequantize(const subbyte_matrix* matrix, int32_t number, void* out, void* stream) {
   SUBBYTE_CHECK(c::check_addresses({{"matrix", matrix}, {"out", out}}));
   SUBBYTE_TRY(const Format type, c::float_of("number", number));
-  if (matrix->on_gpu != nullptr) return matrix->on_gpu->dequantize(type, out, stream);
+  if (matrix->on_gpu != nullptr) {
+    const int index = matrix->on_gpu->index();
+    SUBBYTE_TRY(const auto gpu, device::Gpu::use(index, stream));
+    SUBBYTE_CHECK(c::check_on_gpu({"out", out}, index));
+    return matrix->on_gpu->dequantize(type, out, gpu);
+  }
   SUBBYTE_CHECK(c::check_on_host({{"out", out}}));
   return dequantize_on_host(matrix->context, matrix->matrix.view, type, out);
 }
@@ -160,19 +160,15 @@ Status dequantize_weights(const subbyte_context* context, const subbyte_weights*
   SUBBYTE_CHECK(c::check_addresses({{"context", context}, {"out", out}}));
   SUBBYTE_TRY(c::Description description, c::read_weights(weights));
   SUBBYTE_TRY(const Format type, c::float_of("number", number));
-  if (description.device >= 0 && !description.has_strides() &&
-      description.group_indices == nullptr) {
-    return c::dequantize_on_gpu(description.view, type, out, description.device, stream);
-  }
   if (description.device >= 0) {
-    return c::refuse("weights", "rows that follow each other and no group_indices on a GPU",
-                     "others");
+    SUBBYTE_TRY(const auto gpu, device::Gpu::use(description.device, stream));
+    return device::dequantize(description, type, out, gpu);
   }
   SUBBYTE_CHECK(c::check_on_host({{"out", out}}));
   description.borrows = true;
   SUBBYTE_TRY(const Matrix matrix, [&]() -> Result<Matrix> {
     SUBBYTE_TRY(const auto turn, c::Turn::take(context->shared));
-    return c::to_host(description, stream, context->shared->execution->pool());
+    return c::to_matrix(description, context->shared->execution->pool());
   }());
   return dequantize_on_host(context->shared, matrix.view, type, out);
 }

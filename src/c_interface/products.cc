@@ -9,6 +9,7 @@
 #include "base/float16.h"
 #include "c_interface/context.h"
 #include "c_interface/errors.h"
+#include "c_interface/gpu.h"
 #include "kernels/cpu/vector_kernels.h"
 
 namespace subbyte::c {
@@ -244,12 +245,54 @@ class CpuProduct {
   int64_t total_;
 };
 
+static_assert(static_cast<int>(device::Activation::kClampedGate) == SUBBYTE_CLAMPED_GATE);
+
+device::Product product_of(const subbyte_product& p) {
+  device::Product product;
+  product.number = static_cast<Format>(p.number);
+  product.m = p.m;
+  product.batch = p.batch;
+  product.x = p.x;
+  product.y = p.y;
+  product.bias = p.bias;
+  product.residual = p.residual;
+  product.x_stride = p.x_stride;
+  product.y_stride = p.y_stride;
+  product.residual_stride = p.residual_stride;
+  product.x_batch_stride = p.x_batch_stride;
+  product.y_batch_stride = p.y_batch_stride;
+  product.residual_batch_stride = p.residual_batch_stride;
+  product.activation = static_cast<device::Activation>(p.activation);
+  product.clamp = clamp_of(p);
+  product.batch_invariant = p.batch_invariant != 0;
+  product.dependent_launch = p.dependent_launch != 0;
+  return product;
+}
+
+/// Calls `body` with the packed matrix, the product and the GPU.
+template <typename Body>
+Status with_gpu_product(const subbyte_matrix& matrix, const subbyte_product& p, const Body& body) {
+  const int index = matrix.on_gpu->index();
+  SUBBYTE_TRY(const auto gpu, device::Gpu::use(index, p.stream, matrix.workspaces));
+  SUBBYTE_CHECK(check_on_gpu({"product.x", p.x}, index));
+  SUBBYTE_CHECK(check_on_gpu({"product.y", p.y}, index));
+  if (p.number == SUBBYTE_F32) {
+    return refuse("product.number", "SUBBYTE_F16 or SUBBYTE_BF16 on a GPU", p.number);
+  }
+  return body(*matrix.on_gpu, product_of(p), gpu);
+}
+
 Status multiply_matrix(const subbyte_matrix* matrix, const subbyte_product* product) {
   SUBBYTE_CHECK(check_addresses({{"matrix", matrix}}));
   const MatrixView& view = matrix->matrix.view;
   SUBBYTE_TRY(const subbyte_product p,
               read_product(product, view.rows, view.cols, matrix->row_order));
-  if (matrix->on_gpu != nullptr) return matrix->on_gpu->multiply(p);
+  if (matrix->on_gpu != nullptr) {
+    return with_gpu_product(*matrix, p, [](const device::PackedMatrix& weights,
+                                           const device::Product& checked, const device::Gpu& gpu) {
+      return weights.multiply(checked, gpu);
+    });
+  }
   SUBBYTE_CHECK(check_on_host({{"product.x", p.x},
                                {"product.y", p.y},
                                {"product.bias", p.bias},
@@ -268,7 +311,11 @@ Status reserve_product(const subbyte_matrix* matrix, const subbyte_product* prod
   const MatrixView& view = matrix->matrix.view;
   SUBBYTE_TRY(const subbyte_product p,
               read_product(product, view.rows, view.cols, matrix->row_order, true));
-  return matrix->on_gpu == nullptr ? Status() : matrix->on_gpu->reserve(p);
+  if (matrix->on_gpu == nullptr) return {};
+  return with_gpu_product(*matrix, p, [](const device::PackedMatrix& weights,
+                                         const device::Product& checked, const device::Gpu& gpu) {
+    return weights.reserve(checked, gpu);
+  });
 }
 
 }  // namespace

@@ -5,34 +5,13 @@
 
 #include "base/operands.h"
 #include "base/status.h"
-#include "kernels/cuda/common/arguments.h"
+#include "device/product.h"
 #include "kernels/gpu/tile_order.h"
 
 namespace subbyte::c {
 
 inline bool is_gate(int32_t activation) {
   return activation >= SUBBYTE_SILU_GATE;
-}
-
-/// The gate as kernels call it.
-constexpr cuda::Activation gate_of(int32_t activation) {
-  switch (activation) {
-    case SUBBYTE_SILU_GATE:
-      return cuda::Activation::kSwiGLU;
-    case SUBBYTE_GELU_GATE:
-      return cuda::Activation::kGeGLU;
-    case SUBBYTE_CLAMPED_GATE:
-      return cuda::Activation::kClampedSwiGLU;
-    default:
-      return cuda::Activation::kNone;
-  }
-}
-
-/// The activation without a gate as kernels call it.
-constexpr cuda::Unary unary_of(int32_t activation) {
-  return activation == SUBBYTE_RELU   ? cuda::Unary::kRelu
-         : activation == SUBBYTE_GELU ? cuda::Unary::kGelu
-                                      : cuda::Unary::kNone;
 }
 
 /// Constants of the clamped gate.

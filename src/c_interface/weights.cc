@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstring>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -153,7 +154,7 @@ Status find_device(Description& description) {
   bool is_first = true;
   for (const void* address : addresses) {
     if (address == nullptr) continue;
-    const int device = device_of(address);
+    const int device = device::gpu_of(address);
     if (!is_first && device != description.device) {
       return Error{"c.argument",
                    "weights: expected all buffers on the host or on one GPU, found some on " +
@@ -191,35 +192,26 @@ Result<std::vector<uint32_t>> sort_by_group(std::span<const int32_t> indices, in
 }
 
 /// A copy in which rows follow each other, unless they do so where they are and may stay.
-Status gather(std::span<const std::byte>& part, int64_t rows, int64_t stride, bool borrows,
-              int device, void* stream, Matrix& owner) {
-  if (part.empty() || (borrows && stride == 0 && device < 0)) return {};
+void gather(std::span<const std::byte>& part, int64_t rows, int64_t stride, bool borrows,
+            Matrix& owner) {
+  if (part.empty() || (borrows && stride == 0)) return;
   const auto bytes = allocate_bytes(part.size());
   const auto size = static_cast<int64_t>(part.size());
   const int64_t copies = stride == 0 ? 1 : rows;
   const int64_t width = size / copies;
-  SUBBYTE_CHECK(copy_rows(bytes.get(), part.data(), copies, width, stride == 0 ? width : stride,
-                          device, stream));
+  for (int64_t row = 0; row < copies; ++row) {
+    std::memcpy(bytes.get() + row * width, part.data() + row * stride,
+                static_cast<std::size_t>(width));
+  }
   part = {bytes.get(), part.size()};
   owner.owners.push_back(bytes);
-  return {};
 }
 
-template <typename T>
-Result<std::shared_ptr<std::vector<T>>> copy_indices(const T* from, int64_t count, int device,
-                                                     void* stream) {
-  auto copy = std::make_shared<std::vector<T>>(count);
-  SUBBYTE_CHECK(copy_rows(reinterpret_cast<std::byte*>(copy->data()), from, 1,
-                          count * static_cast<int64_t>(sizeof(T)), 0, device, stream));
-  return copy;
-}
-
-Status sort_inputs(const Description& description, void* stream, Executor& pool, Matrix& matrix) {
+Status sort_inputs(const Description& description, Executor& pool, Matrix& matrix) {
   MatrixView& view = matrix.view;
-  SUBBYTE_TRY(const auto indices,
-              copy_indices(description.group_indices, view.cols, description.device, stream));
+  const std::span indices(description.group_indices, static_cast<std::size_t>(view.cols));
   auto order = std::make_shared<std::vector<uint32_t>>();
-  SUBBYTE_TRY(*order, sort_by_group(*indices, view.group_size(), view.groups()));
+  SUBBYTE_TRY(*order, sort_by_group(indices, view.group_size(), view.groups()));
   if (std::ranges::is_sorted(*order)) return {};
   const auto codes = allocate_bytes(view.codes.size());
   std::ranges::copy(view.codes, codes.get());
@@ -232,12 +224,6 @@ Status sort_inputs(const Description& description, void* stream, Executor& pool,
 }
 
 }  // namespace
-
-Status check_input_order(std::span<const uint32_t> order) {
-  const std::string fault = input_order_fault(order);
-  if (fault.empty()) return {};
-  return Error{"c.argument", "weights.input_order: expected " + fault};
-}
 
 Result<Description> read_weights(const subbyte_weights* from) {
   SUBBYTE_TRY(const subbyte_weights w, read_struct("weights", from));
@@ -273,14 +259,13 @@ Result<Description> read_weights(const subbyte_weights* from) {
   return description;
 }
 
-Result<Matrix> to_host(const Description& description, void* stream, Executor& pool) {
+Result<Matrix> to_matrix(const Description& description, Executor& pool) {
   Matrix matrix{description.view, {}};
   MatrixView& view = matrix.view;
   const bool borrows = description.borrows;
   std::span<const std::byte>* const parts[] = {&view.codes, &view.scales, &view.zeros};
   for (int i = 0; i < 3; ++i) {
-    SUBBYTE_CHECK(gather(*parts[i], view.rows, description.strides[i], borrows, description.device,
-                         stream, matrix));
+    gather(*parts[i], view.rows, description.strides[i], borrows, matrix);
   }
   if (!view.codebook.empty() && !borrows) {
     auto codebook =
@@ -289,15 +274,16 @@ Result<Matrix> to_host(const Description& description, void* stream, Executor& p
     matrix.owners.push_back(codebook);
   }
   if (description.group_indices != nullptr) {
-    SUBBYTE_CHECK(sort_inputs(description, stream, pool, matrix));
+    SUBBYTE_CHECK(sort_inputs(description, pool, matrix));
   } else if (!view.input_order.empty()) {
-    if (!borrows || description.device >= 0) {
-      SUBBYTE_TRY(const auto order,
-                  copy_indices(view.input_order.data(), view.cols, description.device, stream));
+    if (!borrows) {
+      const auto order = std::make_shared<std::vector<uint32_t>>(view.input_order.begin(),
+                                                                 view.input_order.end());
       view.input_order = *order;
       matrix.owners.push_back(order);
     }
-    SUBBYTE_CHECK(check_input_order(view.input_order));
+    const std::string fault = input_order_fault(view.input_order);
+    if (!fault.empty()) return Error{"c.argument", "weights.input_order: expected " + fault};
   }
   return matrix;
 }

@@ -1,0 +1,181 @@
+// What the library asks the runtime of CUDA.
+
+#include "device/gpu.h"
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+
+namespace subbyte::device {
+namespace {
+
+/// Code and "what: unspecified launch failure"; the runtime forgets the error.
+Error error_of(std::string_view code, std::string_view what, cudaError_t error) {
+  static_cast<void>(cudaGetLastError());  // told here
+  return {code, std::string(what) + ": " + cudaGetErrorString(error)};
+}
+
+Status status_of(std::string_view code, std::string_view what, cudaError_t error) {
+  return error == cudaSuccess ? Status() : error_of(code, what, error);
+}
+
+/// Asked once: without a driver each question would look for one again.
+bool has_gpus() {
+  static const bool found = [] {
+    int count = 0;
+    const cudaError_t error = cudaGetDeviceCount(&count);
+    if (error != cudaSuccess) static_cast<void>(cudaGetLastError());
+    return error == cudaSuccess && count > 0;
+  }();
+  return found;
+}
+
+bool is_stream_captured(Stream stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  if (cudaStreamIsCapturing(static_cast<cudaStream_t>(stream), &status) != cudaSuccess) {
+    static_cast<void>(cudaGetLastError());
+  }
+  return status != cudaStreamCaptureStatusNone;
+}
+
+/// Gives back also while some stream is captured, which forbids it to its thread otherwise.
+void give_back(const void* memory) {
+  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+  static_cast<void>(cudaThreadExchangeStreamCaptureMode(&mode));
+  static_cast<void>(cudaFree(const_cast<void*>(memory)));
+  static_cast<void>(cudaThreadExchangeStreamCaptureMode(&mode));
+}
+
+class DriverMemory : public Memory {
+ public:
+  Result<Buffer> allocate(int64_t bytes, Stream) override {
+    if (bytes == 0) return Buffer();
+    void* memory = nullptr;
+    const cudaError_t error = cudaMalloc(&memory, static_cast<std::size_t>(bytes));
+    if (error != cudaSuccess) {
+      return error_of("cuda.memory", std::to_string(bytes) + " bytes of GPU memory", error);
+    }
+    return Buffer(std::shared_ptr<const void>(memory, &give_back), static_cast<std::byte*>(memory),
+                  bytes);
+  }
+};
+
+}  // namespace
+
+Memory& driver_memory() {
+  static DriverMemory memory;
+  return memory;
+}
+
+Result<Buffer> Workspaces::allocate(int64_t bytes, Stream stream) {
+  if (bytes == 0) return Buffer();
+  const std::scoped_lock lock(mutex_);
+  Buffer& workspace = of_streams_[stream];
+  if (workspace.size() >= bytes) return workspace;
+  if (is_stream_captured(stream)) {
+    return Error{"cuda.capture", "this call needs " + std::to_string(bytes) +
+                                     " bytes of workspace, which cannot be allocated while its "
+                                     "stream is captured: reserve them before, or make the call "
+                                     "once before the capture"};
+  }
+  SUBBYTE_TRY(Buffer made, driver_memory().allocate(std::max(bytes, 2 * workspace.size()), stream));
+  if (workspace.size() > 0) outgrown_.push_back(workspace);
+  workspace = std::move(made);
+  return workspace;
+}
+
+Result<int> count_gpus() {
+  int count = 0;
+  const cudaError_t error = cudaGetDeviceCount(&count);
+  if (error != cudaSuccess) return error_of("cuda.device", "the GPUs of this machine", error);
+  return count;
+}
+
+int gpu_of(const void* address) {
+  if (address == nullptr || !has_gpus()) return -1;
+  cudaPointerAttributes attributes = {};
+  if (cudaPointerGetAttributes(&attributes, address) != cudaSuccess) {
+    static_cast<void>(cudaGetLastError());
+    return -1;
+  }
+  const bool is_there =
+      attributes.type == cudaMemoryTypeDevice || attributes.type == cudaMemoryTypeManaged;
+  return is_there ? attributes.device : -1;
+}
+
+Result<Gpu> Gpu::use(int index, void* stream, Memory& memory) {
+  int before = -1;
+  int count = 0;
+  cudaError_t error = cudaGetDevice(&before);
+  if (error == cudaSuccess && before != index) {
+    // A device that is not there is not set: tools that watch the driver would count an error.
+    error = cudaGetDeviceCount(&count);
+    if (error == cudaSuccess && (index < 0 || index >= count)) error = cudaErrorInvalidDevice;
+    if (error == cudaSuccess) error = cudaSetDevice(index);
+  }
+  if (error != cudaSuccess) {
+    return error_of("cuda.device", "device " + std::to_string(index), error);
+  }
+  return Gpu(index, before, static_cast<Stream>(stream), memory);
+}
+
+Gpu::Gpu(Gpu&& other) noexcept
+    : index_(other.index_),
+      before_(std::exchange(other.before_, other.index_)),
+      stream_(other.stream_),
+      memory_(other.memory_) {}
+
+Gpu::~Gpu() {
+  if (before_ != index_) static_cast<void>(cudaSetDevice(before_));
+}
+
+Gpu Gpu::with(Memory& memory) const {
+  return {index_, index_, stream_, memory};
+}
+
+bool Gpu::is_captured() const {
+  return is_stream_captured(stream_);
+}
+
+Status Gpu::wait(std::string_view what) const {
+  return status_of("cuda.launch", what, cudaStreamSynchronize(static_cast<cudaStream_t>(stream_)));
+}
+
+Status Gpu::check_launch(std::string_view what) const {
+  return status_of("cuda.launch", what, cudaGetLastError());
+}
+
+Status Gpu::copy(std::byte* to, const void* from, int64_t bytes) const {
+  if (bytes == 0) return {};
+  return status_of("cuda.copy", "copying " + std::to_string(bytes) + " bytes",
+                   cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDefault,
+                                   static_cast<cudaStream_t>(stream_)));
+}
+
+Status Gpu::copy_rows(std::byte* to, int64_t to_stride, const void* from, int64_t from_stride,
+                      int64_t width, int64_t rows) const {
+  if (width == 0 || rows == 0) return {};
+  const auto size = [](int64_t count) { return static_cast<std::size_t>(count); };
+  return status_of("cuda.copy", "copying " + std::to_string(rows) + " rows",
+                   cudaMemcpy2DAsync(to, size(to_stride), from, size(from_stride), size(width),
+                                     size(rows), cudaMemcpyDefault,
+                                     static_cast<cudaStream_t>(stream_)));
+}
+
+Status Gpu::fetch(void* to, const void* from, int64_t bytes) const {
+  SUBBYTE_CHECK(copy(static_cast<std::byte*>(to), from, bytes));
+  const cudaError_t error = cudaStreamSynchronize(static_cast<cudaStream_t>(stream_));
+  return status_of("cuda.copy", "copying from the GPU", error);
+}
+
+Status put_in_order(int index, void* first, void* later) {
+  SUBBYTE_TRY(const Gpu gpu, Gpu::use(index, first));  // events belong to the current one
+  cudaEvent_t event = nullptr;
+  cudaError_t error = cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
+  if (error == cudaSuccess) error = cudaEventRecord(event, static_cast<cudaStream_t>(first));
+  if (error == cudaSuccess) error = cudaStreamWaitEvent(static_cast<cudaStream_t>(later), event, 0);
+  if (event != nullptr) static_cast<void>(cudaEventDestroy(event));
+  return status_of("cuda.launch", "a stream that waits for another", error);
+}
+
+}  // namespace subbyte::device

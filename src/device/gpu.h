@@ -1,0 +1,67 @@
+#pragma once
+// A GPU of NVIDIA as the functions of this library use it: its stream and where memory comes from.
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "base/status.h"
+#include "device/memory.h"
+
+namespace subbyte::device {
+
+/// How many GPUs the driver knows. Code cuda.device: this build has no CUDA, there is no driver.
+Result<int> count_gpus();
+
+/// The GPU whose memory an address leads to, or managed memory is on; -1: the host.
+int gpu_of(const void* address);
+
+/// The GPU of a call, which is the current one of the thread as long as this object lives. Nothing
+/// here waits for the stream but what says so.
+class Gpu {
+ public:
+  /// Code cuda.device.
+  static Result<Gpu> use(int index, void* stream, Memory& memory = driver_memory());
+  Gpu(Gpu&& other) noexcept;
+  Gpu& operator=(Gpu&& other) = delete;
+  ~Gpu();
+
+  int index() const { return index_; }
+  Stream stream() const { return stream_; }
+
+  /// As Memory has it.
+  Result<Buffer> allocate(int64_t bytes) const { return memory_->allocate(bytes, stream_); }
+  /// The same GPU and stream with other memory.
+  Gpu with(Memory& memory) const;
+
+  /// Says whether the stream is captured into a graph.
+  bool is_captured() const;
+  /// Waits for the stream. `what` begins the message. Code cuda.launch.
+  Status wait(std::string_view what) const;
+  /// The error of a launch that tells none itself. Code cuda.launch.
+  Status check_launch(std::string_view what) const;
+  /// Copies between any two places of this GPU and the host, in the order of the stream. Code
+  /// cuda.copy.
+  Status copy(std::byte* to, const void* from, int64_t bytes) const;
+  /// Rows of `width` bytes, so many bytes apart.
+  Status copy_rows(std::byte* to, int64_t to_stride, const void* from, int64_t from_stride,
+                   int64_t width, int64_t rows) const;
+  /// Copies to the host, and waits for the stream.
+  Status fetch(void* to, const void* from, int64_t bytes) const;
+
+ private:
+  Gpu(int index, int before, Stream stream, Memory& memory)
+      : index_(index), before_(before), stream_(stream), memory_(&memory) {}
+
+  int index_;
+  int before_;  // the current GPU to go back to; index_: nothing to do
+  Stream stream_;
+  Memory* memory_;
+};
+
+/// Makes what comes to `later` wait for all that was launched on `first`, streams of a GPU. Codes:
+/// cuda.device, cuda.launch.
+Status put_in_order(int index, void* first, void* later);
+
+}  // namespace subbyte::device

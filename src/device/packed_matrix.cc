@@ -1,0 +1,306 @@
+#include "device/packed_matrix.h"
+
+#include <string>
+
+#include "device/operands.h"
+#include "kernels/cuda/ops/activations.h"
+#include "kernels/cuda/ops/dense.h"
+#include "kernels/cuda/ops/dequantize.h"
+#include "kernels/gpu/supported_format.h"
+#include "matrix/input_order.h"
+
+namespace subbyte::device {
+namespace {
+
+using gpu::Number;
+using gpu::RowOrder;
+
+Element element_of(Format format) {
+  return format == Format::kF32   ? Element::kF32
+         : format == Format::kF16 ? Element::kF16
+                                  : Element::kBF16;
+}
+
+Format format_of(Element element) {
+  return element == Element::kF32   ? Format::kF32
+         : element == Element::kF16 ? Format::kF16
+                                    : Format::kBF16;
+}
+
+Number number_of(const Product& product) {
+  return product.number == Format::kBF16 ? Number::kBF16 : Number::kF16;
+}
+
+cuda::Activation gate_of(Activation activation) {
+  switch (activation) {
+    case Activation::kSiluGate:
+      return cuda::Activation::kSwiGLU;
+    case Activation::kGeluGate:
+      return cuda::Activation::kGeGLU;
+    case Activation::kClampedGate:
+      return cuda::Activation::kClampedSwiGLU;
+    default:
+      return cuda::Activation::kNone;
+  }
+}
+
+cuda::Unary unary_of(Activation activation) {
+  return activation == Activation::kRelu   ? cuda::Unary::kRelu
+         : activation == Activation::kGelu ? cuda::Unary::kGelu
+                                           : cuda::Unary::kNone;
+}
+
+MatrixView outline(MatrixView view) {
+  view.codes = view.scales = view.zeros = {};
+  view.codebook = {};
+  view.input_order = {};
+  return view;
+}
+
+constexpr int64_t aligned(int64_t bytes) {
+  constexpr int64_t kAlignment = 256;
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<const PackedMatrix>> PackedMatrix::make(const StagedMatrix& staged,
+                                                               const MatrixView& given,
+                                                               RowOrder order,
+                                                               const gpu::PackedFormat& format,
+                                                               const Gpu& gpu) {
+  std::shared_ptr<PackedMatrix> made(new PackedMatrix);
+  const MatrixView& view = staged.view();
+  made->index_ = gpu.index();
+  SUBBYTE_TRY(made->device_, cuda::query_device(gpu.index()));
+  made->view_ = outline(given);
+  made->row_order_ = order;
+  made->format_ = format;
+  made->tensor_scale_ = view.tensor_scale;
+  made->codebook_.assign(view.codebook.begin(), view.codebook.end());
+  SUBBYTE_TRY(made->memory_, gpu.allocate(format.bytes));
+  SUBBYTE_CHECK(cuda::pack_on_device(made->memory_.data(), view, format, gpu.stream()));
+  SUBBYTE_CHECK(gpu.wait("packing the weights"));
+  for (const Number number : {Number::kF16, Number::kBF16}) {
+    made->arguments_[static_cast<std::size_t>(number)] =
+        cuda::weight_arguments(made->memory_.data(), format, view.tensor_scale, number);
+  }
+  return std::shared_ptr<const PackedMatrix>(std::move(made));
+}
+
+Result<std::shared_ptr<const PackedMatrix>> PackedMatrix::make_dense(const MatrixView& codes,
+                                                                     const MatrixView& given,
+                                                                     RowOrder order,
+                                                                     const Gpu& gpu) {
+  if (!codes.input_order.empty()) {
+    return refuse("weights.input_order", "none with dense weights on a GPU", "one");
+  }
+  std::shared_ptr<PackedMatrix> made(new PackedMatrix);
+  made->index_ = gpu.index();
+  made->view_ = outline(given);
+  made->row_order_ = order;
+  made->dense_ = element_of(codes.format.element);
+  made->tensor_scale_ = codes.tensor_scale;
+  SUBBYTE_TRY(made->memory_, gpu.allocate(std::ssize(codes.codes)));
+  SUBBYTE_CHECK(gpu.copy(made->memory_.data(), codes.codes.data(), std::ssize(codes.codes)));
+  SUBBYTE_CHECK(gpu.wait("copying the weights"));
+  return std::shared_ptr<const PackedMatrix>(std::move(made));
+}
+
+Result<std::shared_ptr<const PackedMatrix>> PackedMatrix::upload(Matrix matrix, RowOrder order,
+                                                                 const Gpu& gpu, Executor& host) {
+  const MatrixView given = outline(matrix.view);
+  SUBBYTE_TRY(matrix, gpu::support(std::move(matrix), host));
+  if (subbyte::is_dense(matrix.view.format)) return make_dense(matrix.view, given, order, gpu);
+  SUBBYTE_TRY(const gpu::PackedFormat format, gpu::packed_format(matrix.view, order));
+  SUBBYTE_TRY(const StagedMatrix staged, StagedMatrix::copy(matrix.view, gpu));
+  return make(staged, given, order, format, gpu);
+}
+
+Result<std::shared_ptr<const PackedMatrix>> PackedMatrix::pack(const StridedMatrix& from,
+                                                               RowOrder order, const Gpu& gpu,
+                                                               Executor& host) {
+  SUBBYTE_TRY(StagedMatrix staged, StagedMatrix::gather(from, gpu));
+  if (!staged.can_be_supported()) {
+    SUBBYTE_TRY(Matrix copy, staged.to_host(gpu));
+    const std::string fault = input_order_fault(copy.view.input_order);
+    if (!fault.empty()) {
+      return Error{std::string(kArgument), "weights.input_order: expected " + fault};
+    }
+    return upload(std::move(copy), order, gpu, host);
+  }
+  SUBBYTE_CHECK(staged.support(gpu));
+  if (subbyte::is_dense(staged.view().format)) {
+    return make_dense(staged.view(), from.view, order, gpu);
+  }
+  SUBBYTE_TRY(const gpu::PackedFacts facts, staged.find_facts(gpu));
+  SUBBYTE_TRY(const gpu::PackedFormat format, gpu::packed_format(staged.view(), order, facts));
+  return make(staged, from.view, order, format, gpu);
+}
+
+MatrixView PackedMatrix::held() const {
+  MatrixView held;
+  held.rows = view_.rows;
+  held.cols = view_.cols;
+  held.tensor_scale = tensor_scale_;
+  if (is_dense()) {
+    held.format.element = format_of(*dense_);
+    held.format.scale = Format::kNone;
+    return held;
+  }
+  held.format = format_.source;
+  return held;
+}
+
+Result<StagedMatrix> PackedMatrix::unpack(const Gpu& gpu) const {
+  MatrixView shape = held();
+  if (is_dense()) {
+    shape.codes = memory_.span();
+    return StagedMatrix::of(shape);
+  }
+  shape.codebook = codebook_;
+  return StagedMatrix::unpack(memory_.data(), format_, shape, gpu);
+}
+
+Result<cuda::Plan> PackedMatrix::plan_of(const Product& p, int64_t m, bool aligned) const {
+  return plans_.find(format_, device_, {m, number_of(p), aligned, p.batch_invariant, false});
+}
+
+Status PackedMatrix::multiply(const Product& p, const Gpu& gpu) const {
+  if (p.m * p.batch == 0) return {};
+  if (p.is_joined()) return run(p, p.m * p.batch, gpu);
+  const int64_t width = info(p.number).bits / 8;
+  Product one = p;
+  for (int64_t i = 0; i < p.batch; ++i) {
+    one.x = static_cast<const std::byte*>(p.x) + width * i * p.x_batch_stride;
+    one.y = static_cast<std::byte*>(p.y) + width * i * p.y_batch_stride;
+    if (p.residual != nullptr) {
+      one.residual =
+          static_cast<const std::byte*>(p.residual) + width * i * p.residual_batch_stride;
+    }
+    SUBBYTE_CHECK(run(one, p.m, gpu));
+  }
+  return {};
+}
+
+/// Sums of a gate whose halves no kernel has side by side, with the workspace behind them.
+int64_t PackedMatrix::workspace_bytes(const Product& p, int64_t m, const cuda::Plan& plan) const {
+  if (is_fused(p)) return plan.workspace_bytes;
+  return aligned(2 * m * view_.rows) + plan.workspace_bytes;
+}
+
+Status PackedMatrix::reserve(const Product& p, const Gpu& gpu) const {
+  const int64_t m = p.is_joined() ? p.m * p.batch : p.m;
+  if (m == 0) return {};
+  if (is_dense()) {
+    SUBBYTE_CHECK(gpu.allocate(4 * m * view_.rows));
+    return {};
+  }
+  for (const bool is_aligned : {false, true}) {  // batches may begin anywhere
+    SUBBYTE_TRY(const cuda::Plan plan, plan_of(p, m, is_aligned));
+    SUBBYTE_CHECK(gpu.allocate(workspace_bytes(p, m, plan)));
+  }
+  return {};
+}
+
+Status PackedMatrix::run(const Product& p, int64_t m, const Gpu& gpu) const {
+  if (is_dense()) return run_dense(p, m, gpu);
+  const bool is_aligned =
+      ((p.x_stride | view_.cols) % 8) == 0 && reinterpret_cast<uintptr_t>(p.x) % 16 == 0;
+  SUBBYTE_TRY(const cuda::Plan plan, plan_of(p, m, is_aligned));
+  SUBBYTE_TRY(const Buffer memory, gpu.allocate(workspace_bytes(p, m, plan)));
+  if (is_fused(p)) return launch(p, m, plan, memory.data(), gpu);
+  Product sums = p;
+  sums.y = memory.data();
+  sums.y_stride = view_.rows;
+  sums.residual = nullptr;
+  sums.activation = Activation::kNone;
+  SUBBYTE_CHECK(launch(sums, m, plan, memory.data() + aligned(2 * m * view_.rows), gpu));
+  Product rest = p;
+  rest.bias = nullptr;
+  return finish(rest, m, sums.y, element_of(p.number), gpu);
+}
+
+Status PackedMatrix::launch(const Product& p, int64_t m, const cuda::Plan& plan,
+                            std::byte* workspace, const Gpu& gpu) const {
+  const Number number = number_of(p);
+  cuda::LinearCall call;
+  call.weights = arguments_[static_cast<std::size_t>(number)];
+  call.format = &format_;
+  call.x = p.x;
+  call.y = p.y;
+  call.bias = p.bias;
+  call.residual = p.residual;
+  call.x_stride = p.x_stride;
+  call.y_stride = p.y_stride;
+  call.residual_stride = p.residual_stride;
+  call.m = m;
+  call.activation = gate_of(p.activation);
+  call.unary = unary_of(p.activation);
+  call.swiglu = p.clamp;
+  call.dependent_launch = p.dependent_launch;
+  return cuda::run_linear(plan, call, number, plan.workspace_bytes > 0 ? workspace : nullptr,
+                          gpu.stream());
+}
+
+Status PackedMatrix::run_dense(const Product& p, int64_t m, const Gpu& gpu) const {
+  SUBBYTE_TRY(const Buffer sums, gpu.allocate(4 * m * view_.rows));
+  cuda::run_dense({.weights = memory_.data(),
+                   .weights_element = *dense_,
+                   .x = p.x,
+                   .x_element = element_of(p.number),
+                   .y = sums.data(),
+                   .y_element = Element::kF32,
+                   .m = m,
+                   .rows = view_.rows,
+                   .cols = view_.cols,
+                   .x_stride = p.x_stride,
+                   .y_stride = view_.rows,
+                   .batch_invariant = p.batch_invariant},
+                  gpu.stream());
+  SUBBYTE_CHECK(gpu.check_launch("linear"));
+  return finish(p, m, sums.data(), Element::kF32, gpu);
+}
+
+/// All that comes after the sums of a dense matrix, or of a gate that no kernel of a packed one has.
+Status PackedMatrix::finish(const Product& p, int64_t m, const void* sums, Element sums_element,
+                            const Gpu& gpu) const {
+  const bool natural = row_order_ == RowOrder::kNatural;
+  return cuda::run_epilogue(
+      {.sums = sums,
+       .sums_element = sums_element,
+       .y = p.y,
+       .bias = p.bias,
+       .residual = p.residual,
+       .element = element_of(p.number),
+       .m = m,
+       .cols = is_gate(p.activation) ? view_.rows / 2 : view_.rows,
+       .sums_stride = view_.rows,
+       .y_stride = p.y_stride,
+       .residual_stride = p.residual_stride,
+       .gain = is_dense() ? static_cast<float>(tensor_scale_) : 1,
+       .unary = unary_of(p.activation),
+       .gate = gate_of(p.activation),
+       .swiglu = p.clamp,
+       .gate_up_pairs = natural ? p.gate_in_turns : row_order_ == RowOrder::kGateUpPairs},
+      gpu.stream());
+}
+
+Status PackedMatrix::dequantize(Format number, void* out, const Gpu& gpu) const {
+  const Element element = element_of(number);
+  if (!is_dense()) {
+    return cuda::dequantize(memory_.data(), format_, tensor_scale_, element, out, gpu.stream());
+  }
+  return cuda::run_epilogue({.sums = memory_.data(),
+                             .sums_element = *dense_,
+                             .y = out,
+                             .element = element,
+                             .m = view_.rows,
+                             .cols = view_.cols,
+                             .sums_stride = view_.cols,
+                             .y_stride = view_.cols,
+                             .gain = static_cast<float>(tensor_scale_)},
+                            gpu.stream());
+}
+
+}  // namespace subbyte::device

@@ -1,0 +1,101 @@
+#pragma once
+// Weights in the memory of a GPU in the form of its kernels, with their products. Immutable: threads
+// and streams may share one.
+//
+//   SUBBYTE_TRY(auto gpu, Gpu::use(0, stream, memory));
+//   SUBBYTE_TRY(auto weights, PackedMatrix::upload(matrix, order, gpu, host));
+//   SUBBYTE_CHECK(weights->multiply(product, gpu));
+//
+// A product takes its workspace from the memory of `gpu`, allocates nothing else, and does not wait.
+// It may be captured into a graph where that memory can be allocated then.
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "base/executor.h"
+#include "base/status.h"
+#include "device/gpu.h"
+#include "device/plans.h"
+#include "device/product.h"
+#include "device/staged_matrix.h"
+#include "kernels/cuda/linear.h"
+#include "matrix/matrix.h"
+
+namespace subbyte::device {
+
+class PackedMatrix {
+ public:
+  /// A matrix of the host. Formats that the kernels lack become others (gpu::support()). The stream
+  /// is waited for. Codes: recast.*, linear.unsupported, cuda.*.
+  static Result<std::shared_ptr<const PackedMatrix>> upload(Matrix matrix, gpu::RowOrder order,
+                                                            const Gpu& gpu, Executor& host);
+  /// A matrix of the memory of this GPU, which is gathered, recast and packed by kernels there.
+  /// Only where cuda::dequantize() does not take a format that the packed kernels do not have it
+  /// goes over the host. The stream is waited for. Codes: as upload(), argument (act-order).
+  static Result<std::shared_ptr<const PackedMatrix>> pack(const StridedMatrix& from,
+                                                          gpu::RowOrder order, const Gpu& gpu,
+                                                          Executor& host);
+
+  int index() const { return index_; }  // of the GPU
+  int64_t rows() const { return view_.rows; }
+  int64_t cols() const { return view_.cols; }
+  int64_t bytes() const { return memory_.size(); }
+  gpu::RowOrder row_order() const { return row_order_; }
+  /// Format and shape as they were given, without bytes.
+  const MatrixView& view() const { return view_; }
+  /// The same of what unpack() gives: the format may be another.
+  MatrixView held() const;
+
+  /// Operands that were checked; nothing for m = 0. Codes: cuda.*, linear.unsupported.
+  Status multiply(const Product& product, const Gpu& gpu) const;
+  /// Asks the memory of `gpu` for what that product will ask for; its addresses are not read.
+  Status reserve(const Product& product, const Gpu& gpu) const;
+  /// The weights as numbers [rows][cols] of f32, f16 or bf16. Does not wait. Codes: cuda.*.
+  Status dequantize(Format number, void* out, const Gpu& gpu) const;
+  /// The canonical matrix; its order of inputs, and the codes of a dense one, lie in this. Does not
+  /// wait. Codes: cuda.*.
+  Result<StagedMatrix> unpack(const Gpu& gpu) const;
+
+ private:
+  PackedMatrix() = default;
+  static Result<std::shared_ptr<const PackedMatrix>> make(const StagedMatrix& staged,
+                                                          const MatrixView& given,
+                                                          gpu::RowOrder order,
+                                                          const gpu::PackedFormat& format,
+                                                          const Gpu& gpu);
+  static Result<std::shared_ptr<const PackedMatrix>> make_dense(const MatrixView& codes,
+                                                                const MatrixView& given,
+                                                                gpu::RowOrder order,
+                                                                const Gpu& gpu);
+
+  bool is_dense() const { return dense_.has_value(); }
+  /// Whether the kernel of the product computes the activation, too.
+  bool is_fused(const Product& product) const {
+    return !is_gate(product.activation) || row_order_ != gpu::RowOrder::kNatural;
+  }
+  Result<cuda::Plan> plan_of(const Product& product, int64_t m, bool aligned) const;
+  int64_t workspace_bytes(const Product& product, int64_t m, const cuda::Plan& plan) const;
+  Status run(const Product& product, int64_t m, const Gpu& gpu) const;
+  Status run_dense(const Product& product, int64_t m, const Gpu& gpu) const;
+  Status launch(const Product& product, int64_t m, const cuda::Plan& plan, std::byte* workspace,
+                const Gpu& gpu) const;
+  Status finish(const Product& product, int64_t m, const void* sums, Element sums_element,
+                const Gpu& gpu) const;
+
+  int index_ = 0;
+  cuda::Device device_;
+  MatrixView view_;
+  gpu::RowOrder row_order_ = gpu::RowOrder::kNatural;
+  Buffer memory_;
+  double tensor_scale_ = 1;
+  std::optional<Element> dense_;  // nullopt: what follows
+  gpu::PackedFormat format_;
+  std::vector<float> codebook_;                        // of its own
+  std::array<cuda::WeightArguments, 2> arguments_ = {};  // by Number
+  mutable Plans plans_;
+};
+
+}  // namespace subbyte::device
