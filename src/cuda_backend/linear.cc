@@ -10,7 +10,6 @@ namespace subbyte {
 namespace {
 
 constexpr int64_t kAligned = 8;  // 16-bit numbers that are 16 bytes
-constexpr std::size_t kMaxPlans = 1024;
 /// Fewer read their weights about as long as they multiply.
 constexpr int64_t kLeastTokensInFp8 = 256;
 
@@ -32,18 +31,12 @@ bool CudaProducts::rounds_inputs(const CudaMatrix& matrix, int64_t m, bool align
 }
 
 Result<cuda::Plan> CudaProducts::plan_of(const CudaMatrix& matrix, int64_t m, bool aligned) const {
-  const int64_t key = 2 * m + (aligned ? 1 : 0);
-  const auto known = matrix.plans.find(key);
-  if (known != matrix.plans.end()) return known->second;
-  const cuda::Problem problem = {matrix.format, number_, m, aligned};
-  SUBBYTE_TRY(
-      const cuda::Plan plan,
-      rounds_inputs(matrix, m, aligned)
-          ? cuda::plan_w8a8(problem, device_)
-          : cuda::plan_linear(problem, device_, {.batch_invariant = options_.batch_invariant}));
-  if (matrix.plans.size() >= kMaxPlans) matrix.plans.clear();
-  matrix.plans.emplace(key, plan);
-  return plan;
+  return matrix.plans->find(matrix.format, device_,
+                            {.m = m,
+                             .number = number_,
+                             .aligned = aligned,
+                             .batch_invariant = options_.batch_invariant,
+                             .fp8_inputs = rounds_inputs(matrix, m, aligned)});
 }
 
 Status CudaProducts::check(const CudaWeight& weight) const {

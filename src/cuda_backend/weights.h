@@ -3,12 +3,13 @@
 
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "cuda_backend/uploader.h"
 #include "cuda_backend/weight_arena.h"
+#include "device/plans.h"
 #include "kernels/cuda/linear.h"
 #include "kernels/cuda/ops/elements.h"
 #include "matrix/matrix.h"
@@ -27,8 +28,7 @@ struct CudaMatrix {
   cuda::PackedFormat format = {};        // packed
   cuda::WeightArguments arguments = {};  // packed
   Element element = Element::kF32;       // dense
-  /// By tokens: planning takes longer than launching.
-  mutable std::unordered_map<int64_t, cuda::Plan> plans = {};
+  std::shared_ptr<device::Plans> plans = std::make_shared<device::Plans>();
 };
 
 /// The numbers of an uploaded vector; nullptr: it has none.

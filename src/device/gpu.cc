@@ -91,6 +91,10 @@ Result<int> count_gpus() {
   return count;
 }
 
+bool has_kernels_for_gpus() {
+  return true;
+}
+
 int gpu_of(const void* address) {
   if (address == nullptr || !has_gpus()) return -1;
   cudaPointerAttributes attributes = {};

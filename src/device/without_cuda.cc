@@ -2,14 +2,20 @@
 // of the kernels below is ever asked for anything.
 
 #include "device/gpu.h"
+#include "kernels/cuda/experts/experts.h"
 #include "kernels/cuda/group_gemm.h"
 #include "kernels/cuda/ops/activations.h"
 #include "kernels/cuda/ops/dense.h"
 #include "kernels/cuda/ops/dequantize.h"
+#include "kernels/cuda/ops/hadamard.h"
 #include "kernels/cuda/ops/int4_operands.h"
 #include "kernels/cuda/ops/kbit.h"
+#include "kernels/cuda/ops/other_layouts.h"
 #include "kernels/cuda/ops/quantize.h"
+#include "kernels/cuda/ops/quantize_weights.h"
 #include "kernels/cuda/ops/recast.h"
+#include "kernels/cuda/ops/repack.h"
+#include "kernels/cuda/ops/route.h"
 #include "kernels/cuda/packed_facts.h"
 
 namespace subbyte {
@@ -42,6 +48,10 @@ Result<Buffer> Workspaces::allocate(int64_t, Stream) {
 
 Result<int> count_gpus() {
   return none();
+}
+
+bool has_kernels_for_gpus() {
+  return false;
 }
 
 int gpu_of(const void*) {
@@ -225,6 +235,64 @@ Status GroupGemm::prepare(std::byte*, const void*, const void*, std::byte*, Stre
 Status GroupGemm::run(const GroupGemmCall&, std::byte*, Stream) const {
   return none();
 }
+
+Status run_hadamard(const HadamardCall&, Stream) {
+  return none();
+}
+
+bool needs_byte_codes(const WeightQuantization&, int64_t) {
+  return false;
+}
+
+Status quantize_weights(const WeightQuantization&, const WeightBuffers&, Stream) {
+  return none();
+}
+
+Status repack_marlin(const MarlinRepack&, Stream) {
+  return none();
+}
+
+Status narrow_nibbles(const NibbleCodes&, Stream) {
+  return none();
+}
+
+Status quantize_nibbles(const NibbleBlocks&, const RisingCodes&, Stream) {
+  return none();
+}
+
+Status dequantize_nibbles(const NibbleBlocks&, const std::array<float, 16>&, Stream) {
+  return none();
+}
+
+Status dequantize_awq(const AwqWords&, Stream) {
+  return none();
+}
+
+Status move_scales(const ScaleMove&, Stream) {
+  return none();
+}
+
+bool has_large_m(const PackedFormat&, Number, const Device&) {
+  return false;
+}
+
+ExpertTiles expert_tiles(int64_t, const ExpertRules&) {
+  return {};
+}
+
+Result<ExpertPlan> plan_experts(const PackedFormat&, Number, const ExpertTiles&, const Device&,
+                                bool) {
+  return none();
+}
+
+Status run_experts(const ExpertPlan&, const ExpertsCall&, Number, Stream) {
+  return none();
+}
+
+void run_route(const RouteCall&, Stream) {}
+void run_chosen_routes(const RouteCall&, const void*, bool, const float*, Stream) {}
+void run_gather_rows(const GatherRowsCall&, Stream) {}
+void run_add_routes(const AddRoutesCall&, Stream) {}
 
 }  // namespace cuda
 }  // namespace subbyte

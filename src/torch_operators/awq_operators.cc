@@ -4,8 +4,9 @@
 #include <array>
 
 #include "kernels/cpu/blocks.h"
+#include "kernels/cuda/ops/other_layouts.h"
 #include "torch_operators/checkpoint_words.h"
-#include "torch_operators/device.h"
+#include "torch_operators/gpu.h"
 #include "torch_operators/operators.h"
 #include "torch_operators/product.h"
 
@@ -97,7 +98,16 @@ Status awq_dequantize(Arguments& arguments, Results& results) {
   SUBBYTE_CHECK(check_device(zeros, words));
   Tensor out = Tensor::empty(std::array{awq.cols(), awq.rows()}, scales.dtype(), scales);
   if (!words.on_cpu()) {
-    SUBBYTE_CHECK(cuda_functions()->dequantize_awq(words, scales, zeros, out));
+    SUBBYTE_TRY(const device::Gpu gpu, gpu_of(words));
+    SUBBYTE_CHECK(cuda::dequantize_awq({.out = out.data(),
+                                        .words = words.data<const uint32_t>(),
+                                        .scales = scales.data(),
+                                        .zeros = zeros.data<const uint32_t>(),
+                                        .element = element_of(out.format()),
+                                        .rows = out.size(1),
+                                        .cols = out.size(0),
+                                        .groups = scales.size(0)},
+                                       gpu.stream()));
     results.add(std::move(out));
     return {};
   }

@@ -5,13 +5,21 @@
 #include <cmath>
 
 #include "kernels/cpu/block_kernels.h"
+#include "kernels/cuda/ops/other_layouts.h"
 #include "torch_operators/bitsandbytes_tables.h"
-#include "torch_operators/device.h"
+#include "torch_operators/gpu.h"
 #include "torch_operators/operators.h"
 #include "torch_operators/product.h"
 
 namespace subbyte::torch_operators {
 namespace {
+
+/// Of a GPU.
+cuda::NibbleBlocks blocks_of(const Tensor& packed, const Tensor& absmax, const Tensor& numbers,
+                             int64_t blocksize) {
+  return {packed.data<uint8_t>(),       absmax.data<float>(), numbers.data(),
+          element_of(numbers.format()), numbers.count(),      blocksize};
+}
 
 // ---- to codes --------------------------------------------------------------------------------
 
@@ -89,8 +97,10 @@ Status quantize_4bit(Arguments& arguments, Results& results) {
   Tensor packed = Tensor::empty(std::array{bytes / width, int64_t{1}}, in.storage, in.a);
   Tensor absmax = Tensor::empty(std::array{in.blocks()}, n.f32, in.a);
   if (!in.a.on_cpu()) {
-    SUBBYTE_CHECK(
-        cuda_functions()->quantize_nibbles(in.a, Rising(table), in.blocksize, packed, absmax));
+    SUBBYTE_TRY(const device::Gpu gpu, gpu_of(in.a));
+    const Rising rising(table);
+    SUBBYTE_CHECK(cuda::quantize_nibbles(blocks_of(packed, absmax, in.a, in.blocksize),
+                                         {rising.codes, rising.middles}, gpu.stream()));
   } else if (in.a.count() > 0) {
     SUBBYTE_TRY(Machine machine, Machine::borrow());
     quantize_all(machine, in, Rising(table), packed.data(), absmax.data<float>());
@@ -158,7 +168,9 @@ Status dequantize_to(const Dequantization& in, const Table& table, Tensor& out) 
   const int64_t n = out.count();
   if (n == 0) return {};
   if (!out.on_cpu()) {
-    return cuda_functions()->dequantize_nibbles(in.a, in.absmax, table, in.blocksize, out);
+    SUBBYTE_TRY(const device::Gpu gpu, gpu_of(out));
+    return cuda::dequantize_nibbles(blocks_of(in.a, in.absmax, out, in.blocksize), table,
+                                    gpu.stream());
   }
   SUBBYTE_TRY(Machine machine, Machine::borrow());
   const Format format = out.format();

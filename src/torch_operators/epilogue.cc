@@ -13,15 +13,15 @@ constexpr int64_t kBlock = 512;  // results that are made at a time, on the stac
 
 struct Named {
   const char* name;
-  EpilogueActivation activation;
+  device::Activation activation;
 };
 
 constexpr Named kActivations[] = {
-    {"relu", EpilogueActivation::kRelu},
-    {"gelu", EpilogueActivation::kGelu},
-    {"silu_gate", EpilogueActivation::kSiluGate},
-    {"gelu_gate", EpilogueActivation::kGeluGate},
-    {"clamped_gate", EpilogueActivation::kClampedGate},
+    {"relu", device::Activation::kRelu},
+    {"gelu", device::Activation::kGelu},
+    {"silu_gate", device::Activation::kSiluGate},
+    {"gelu_gate", device::Activation::kGeluGate},
+    {"clamped_gate", device::Activation::kClampedGate},
 };
 
 const Named* find_activation(const std::string& name) {
@@ -43,28 +43,28 @@ class Block {
 
   float* compute() {
     switch (epilogue_.activation) {
-      case EpilogueActivation::kNone:
+      case device::Activation::kNone:
         std::copy_n(row_ + first_, count_, gate_);
         break;
-      case EpilogueActivation::kRelu:
+      case device::Activation::kRelu:
         for (int64_t i = 0; i < count_; ++i) {
           gate_[i] = row_[first_ + i] < 0 ? 0 : row_[first_ + i];  // NaN stays
         }
         break;
-      case EpilogueActivation::kGelu:
+      case device::Activation::kGelu:
         std::copy_n(row_ + first_, count_, gate_);
         std::fill_n(up_, count_, 1.0F);
         kernels_.gelu_gate(gate_, up_, count_);
         break;
-      case EpilogueActivation::kSiluGate:
+      case device::Activation::kSiluGate:
         split();
         kernels_.silu_gate(gate_, up_, count_);
         break;
-      case EpilogueActivation::kGeluGate:
+      case device::Activation::kGeluGate:
         split();
         kernels_.gelu_gate(gate_, up_, count_);
         break;
-      case EpilogueActivation::kClampedGate:
+      case device::Activation::kClampedGate:
         clamped();
         break;
     }

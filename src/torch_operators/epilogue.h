@@ -17,13 +17,12 @@
 
 #include "base/operands.h"
 #include "base/status.h"
+#include "device/product.h"
 #include "matrix/matrix.h"
 #include "torch_operators/machine.h"
 #include "torch_operators/operators.h"
 
 namespace subbyte::torch_operators {
-
-enum class EpilogueActivation : uint8_t { kNone, kRelu, kGelu, kSiluGate, kGeluGate, kClampedGate };
 
 struct Epilogue {
   /// Reads bias, residual, activation, in_turns, alpha, limit and up_offset from the stack.
@@ -32,9 +31,9 @@ struct Epilogue {
   /// Checks them beside x and the weights, on any device. Code torch.argument.
   Status check(const Tensor& x, const MatrixView& weights) const;
 
-  bool has_gate() const { return activation >= EpilogueActivation::kSiluGate; }
+  bool has_gate() const { return device::is_gate(activation); }
   /// Says whether a product with its bias is all there is.
-  bool is_plain() const { return activation == EpilogueActivation::kNone && !residual; }
+  bool is_plain() const { return activation == device::Activation::kNone && !residual; }
   int64_t outputs(int64_t rows) const { return has_gate() ? rows / 2 : rows; }
 
   std::optional<Tensor> bias;
@@ -42,7 +41,7 @@ struct Epilogue {
   std::optional<std::string> name;  // of the activation
   bool in_turns;                    // gate and up alternate
   SwiGLU clamp;
-  EpilogueActivation activation = EpilogueActivation::kNone;
+  device::Activation activation = device::Activation::kNone;
 };
 
 /// y = the rest of the epilogue for sums [m][rows] in f32, which have their bias; rounded once, to

@@ -6,7 +6,8 @@
 #include <array>
 #include <cmath>
 
-#include "torch_operators/device.h"
+#include "device/experts.h"
+#include "torch_operators/gpu.h"
 #include "torch_operators/product.h"
 #include "torch_operators/weights.h"
 
@@ -22,6 +23,8 @@ struct Stacked {
         words(arguments.text()) {}
 
   Status check(int64_t experts, int64_t rows, int64_t cols) const;
+  /// All experts one below the other, where they lie.
+  Result<MatrixView> all_rows(int64_t rows, int64_t cols) const;
   /// Rows [first, first + rows) of an expert in host memory, with factor `factor` of those.
   Result<MatrixView> rows_of_expert(int64_t expert, int64_t first, int64_t rows, int64_t cols,
                                     const std::optional<Tensor>& factors, int64_t factor) const;
@@ -68,6 +71,18 @@ Status Stacked::check(int64_t experts, int64_t rows, int64_t cols) const {
   if (!zeros) return {};
   SUBBYTE_CHECK(check_dtype(*zeros, {format.zero == Zero::kU16 ? n.u16 : n.u8}));
   return check_sizes(*zeros, {experts, rows, groups});
+}
+
+Result<MatrixView> Stacked::all_rows(int64_t rows, int64_t cols) const {
+  MatrixView all;
+  SUBBYTE_TRY(const WordedFormat worded, parse_format(words));
+  all.format = worded.format;
+  all.rows = codes.size(0) * rows;
+  all.cols = cols;
+  all.codes = codes.span();
+  all.scales = scales.span();
+  if (zeros) all.zeros = zeros->span();
+  return all;
 }
 
 double factor_of(const Tensor& factors, int64_t i) {
@@ -133,6 +148,12 @@ struct Mixture {
   Status check() const;
   Result<ExpertMatrices> matrices(Machine& machine) const;
   Status multiply_on_gpu(Tensor& out) const;
+  Status check_gpu_limits() const;
+  Result<std::shared_ptr<const device::PackedExperts>> packed_on_gpu(
+      const Stacked& stack, const std::optional<Tensor>& factors, gpu::RowOrder order,
+      const device::ExpertStack& matrices, const device::Gpu& gpu) const;
+  Status run_on_gpu(const device::PackedExperts& first, const device::PackedExperts& second,
+                    Tensor& out, const device::Gpu& gpu) const;
   /// Gate and up have a factor each.
   bool is_apart() const { return gate_up_factors && gate_up_factors->dim() == 2; }
 
@@ -268,33 +289,80 @@ Status Mixture::multiply_on_gpu(Tensor& out) const {
     return down_factors ? factor_of(*down_factors, e) : 1.0;
   };
   const auto none = [](int64_t) { return std::optional<double>(); };
-  using Stack = MixtureTensors::Stack;
-  const MixtureTensors mixture = {
-      &x,
-      &logits,
-      of(chosen),
-      experts(),
-      top_k,
-      of_all,
-      in_turns,
-      swiglu,
-      Stack{{&gate_up.codes, &gate_up.scales, of(gate_up.zeros), of(gate_up_factors)},
-            gate_up.words,
-            of(gate_up_bias),
-            2 * inner(),
-            hidden(),
-            gate_up_of,
-            gate_factor_of,
-            up_factor_of},
-      Stack{{&down.codes, &down.scales, of(down.zeros), of(down_factors)},
-            down.words,
-            of(down_bias),
-            hidden(),
-            inner(),
-            down_of,
-            down_factor_of,
-            none}};
-  return cuda_functions()->experts(mixture, out);
+  const auto order = in_turns ? gpu::RowOrder::kGateUpPairs : gpu::RowOrder::kGateAboveUp;
+  SUBBYTE_CHECK(check_gpu_limits());
+  if (tokens() == 0) return {};
+  SUBBYTE_TRY(const device::Gpu gpu, gpu_of(x));
+  SUBBYTE_TRY(const MatrixView all_gate_up, gate_up.all_rows(2 * inner(), hidden()));
+  SUBBYTE_TRY(const MatrixView all_down, down.all_rows(hidden(), inner()));
+  SUBBYTE_TRY(
+      const auto first,
+      packed_on_gpu(gate_up, gate_up_factors, order,
+                    {all_gate_up, experts(), gate_up_of,
+                     gate_factor_of, up_factor_of},
+                    gpu));
+  SUBBYTE_TRY(const auto second,
+              packed_on_gpu(down, down_factors, gpu::RowOrder::kNatural,
+                            {all_down, experts(), down_of, down_factor_of,
+                             none},
+                            gpu));
+  return run_on_gpu(*first, *second, out, gpu);
+}
+
+Result<std::shared_ptr<const device::PackedExperts>> Mixture::packed_on_gpu(
+    const Stacked& stack, const std::optional<Tensor>& factors, gpu::RowOrder order,
+    const device::ExpertStack& matrices, const device::Gpu& gpu) const {
+  const Recipe recipe = {
+      "experts of GPUs",
+      {experts(), static_cast<int64_t>(order), static_cast<int64_t>(number_of(x))},
+      stack.words};
+  const std::array sources = {&stack.codes, &stack.scales, stack.zeros ? &*stack.zeros : nullptr,
+                              factors ? &*factors : nullptr};
+  return keep_shared<device::PackedExperts>(
+      recipe, sources, [&]() -> Result<std::shared_ptr<const device::PackedExperts>> {
+        SUBBYTE_TRY(Machine machine, Machine::borrow());
+        return device::PackedExperts::pack(matrices, order, number_of(x), gpu,
+                                           machine.executor());
+      });
+}
+
+Status Mixture::check_gpu_limits() const {
+  if (x.format() == Format::kF32) return refuse(x, "f16 or bf16 on a GPU");
+  if (hidden() % 8 != 0 || inner() % 8 != 0) {
+    return refuse(x, "inputs and an inner size in 8s on a GPU");
+  }
+  if (top_k <= cuda::kMaxTopK && experts() <= cuda::kMaxExperts) return {};
+  return refuse("experts", "at most 32 of 4096 on a GPU",
+                std::to_string(top_k) + " of " + std::to_string(experts()));
+}
+
+Status Mixture::run_on_gpu(const device::PackedExperts& first, const device::PackedExperts& second,
+                           Tensor& out, const device::Gpu& gpu) const {
+  const Tensor weights = as_type(logits, numbers().f32);
+  const auto bias_of = [&](const std::optional<Tensor>& bias) {
+    return bias ? std::optional(as_type(*bias, x.dtype())) : std::nullopt;
+  };
+  const std::optional<Tensor> of_gate_up = bias_of(gate_up_bias);
+  const std::optional<Tensor> of_down = bias_of(down_bias);
+  device::Mixture mixture;
+  mixture.x = x.data();
+  mixture.out = out.data();
+  mixture.weights = weights.data<const float>();
+  if (chosen) {
+    mixture.chosen = chosen->data();
+    mixture.chosen_is_64_bits = chosen->dtype() == numbers().i64;
+  }
+  mixture.gate_up_bias = of_gate_up ? of_gate_up->data() : nullptr;
+  mixture.down_bias = of_down ? of_down->data() : nullptr;
+  mixture.tokens = tokens();
+  mixture.hidden = hidden();
+  mixture.inner = inner();
+  mixture.experts = experts();
+  mixture.top_k = top_k;
+  mixture.of_all = of_all;
+  mixture.number = number_of(x);
+  mixture.swiglu = swiglu;
+  return device::run_mixture(mixture, first, second, gpu);
 }
 
 template <bool kRouted>

@@ -5,11 +5,16 @@
 #include <array>
 #include <cmath>
 
+#include "device/conversions.h"
+#include "device/group_weights.h"
 #include "flashinfer/group_gemm.h"
 #include "foreign_layouts/flashinfer.h"
 #include "kernels/cpu/blocks.h"
-#include "torch_operators/device.h"
+#include "kernels/cuda/ops/other_layouts.h"
+#include "kernels/cuda/ops/quantize.h"
 #include "torch_operators/four_over_six.h"
+#include "torch_operators/gpu.h"
+#include "torch_operators/kept.h"
 #include "torch_operators/operators.h"
 #include "torch_operators/product.h"
 
@@ -43,11 +48,27 @@ struct Nvfp4Extras {
   const Tensor* global_scale = nullptr;  // where x is, if that is a GPU
 };
 
+Status quantize_there(const BlockQuantization& blocks, const Tensor& x, Tensor& codes,
+                      Tensor& scales, const Nvfp4Extras& extras) {
+  SUBBYTE_TRY(const device::Gpu gpu, gpu_of(x));
+  cuda::Nvfp4Options options;
+  if (extras.global_scale != nullptr) {
+    options.global_scale_there = extras.global_scale->data<float>();
+  }
+  if (extras.search) {
+    options.four_over_six = true;
+    options.is_squared = extras.search->error == BlockError::kSquared;
+    options.global_scale = extras.search->global_scale;
+  }
+  return cuda::quantize_blocks(blocks, aligned(x).data(), codes.data(), scales.data(),
+                               gpu.stream(), options);
+}
+
 Status quantize(const BlockQuantization& blocks, const Tensor& x, Tensor& codes, Tensor& scales,
                 const Nvfp4Extras& extras = {}) {
   if (blocks.rows == 0) return {};
   if (!x.on_cpu()) {
-    return cuda_functions()->quantize(blocks, extras.search, extras.global_scale, x, codes, scales);
+    return quantize_there(blocks, x, codes, scales, extras);
   }
   SUBBYTE_TRY(Machine machine, Machine::borrow());
   if (extras.search) {
@@ -173,7 +194,12 @@ struct Fp4 {
     Tensor out = Tensor::empty(std::array{blocks.rows, blocks.cols}, numbers().f32, codes);
     SUBBYTE_CHECK(check_device(scales, codes));
     if (!codes.on_cpu()) {
-      SUBBYTE_CHECK(cuda_functions()->dequantize_fp4(blocks, codes, scales, factor, out));
+      if (out.count() > 0) {
+        SUBBYTE_TRY(const device::Gpu gpu, gpu_of(out));
+        const Tensor from = aligned(codes);
+        SUBBYTE_CHECK(device::dequantize_blocks(blocks, from.data(), scales.data(), factor,
+                                                out.data<float>(), gpu));
+      }
       results.add(std::move(out));
       return {};
     }
@@ -267,7 +293,16 @@ Status block_scale_interleave(Arguments& arguments, Results& results) {
   SUBBYTE_TRY(Tensor out,
               results.result(std::array{experts * padded_rows * padded_cols}, in.dtype(), in));
   if (!in.on_cpu()) {
-    SUBBYTE_CHECK(cuda_functions()->interleave_scales(in, experts, out));
+    SUBBYTE_TRY(const device::Gpu gpu, gpu_of(in));
+    SUBBYTE_CHECK(cuda::move_scales({.to = out.data(),
+                                     .from = in.data(),
+                                     .matrices = experts,
+                                     .rows = rows,
+                                     .cols = cols,
+                                     .padded_rows = padded_rows,
+                                     .padded_cols = padded_cols,
+                                     .width = static_cast<int>(width)},
+                                    gpu.stream()));
     results.add(std::move(out));
     return {};
   }
@@ -344,11 +379,34 @@ struct Gemm {
     if (b_scale.num_bytes() == of_weights) return {};
     return refuse(b_scale, std::to_string(of_weights) + " bytes");
   }
+  Status multiply_on_gpu(Tensor& out) const {
+    SUBBYTE_TRY(const device::Gpu gpu, gpu_of(a));
+    const cuda::GroupGemmShape shape = {b.size(0), gemm.n, gemm.k, cuda::GroupWeights::kFlashinfer};
+    SUBBYTE_TRY(const auto weights,
+                keep_shared<device::GroupWeights>(
+                    {"groups", {gemm.n, gemm.k}, {}}, std::array{&b, &b_scale}, [&] {
+                      return device::GroupWeights::pack(shape, b.data(), b_scale.data(), gpu);
+                    }));
+    cuda::GroupGemmCall call;
+    call.a = a.data();
+    call.a_scale = a_scale.data();
+    call.m_indptr = m_indptr.data<const int32_t>();
+    call.m = a.size(0);
+    call.out = out.data();
+    call.a_dtype = gemm.a_dtype;
+    call.out_dtype = gemm.out_dtype;
+    call.mma_sm = gemm.mma_sm;
+    call.tile_m = gemm.tile_m;
+    call.tile_n = gemm.tile_n;
+    call.tile_k = gemm.tile_k;
+    call.swap_ab = gemm.swap_ab;
+    return weights->run(call, gpu);
+  }
   Status multiply_to(Tensor& out) {
     gemm.out = out.span();
     if (!a.on_cpu()) {
       SUBBYTE_CHECK(check_on_gpu());
-      return cuda_functions()->group_gemm(gemm, a, a_scale, b, b_scale, m_indptr, out);
+      return multiply_on_gpu(out);
     }
     SUBBYTE_CHECK(check_group_gemm(gemm));
     SUBBYTE_TRY(Machine machine, Machine::borrow());

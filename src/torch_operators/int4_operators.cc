@@ -5,8 +5,9 @@
 #include <algorithm>
 #include <array>
 
+#include "device/conversions.h"
 #include "foreign_layouts/int4pack.h"
-#include "torch_operators/device.h"
+#include "torch_operators/gpu.h"
 #include "torch_operators/operators.h"
 #include "torch_operators/product.h"
 
@@ -36,6 +37,20 @@ Result<std::vector<std::byte>> nibbles_of(const Tensor& codes) {
   return to;
 }
 
+/// Codes of u8 with the even input in the high half, or an i32 each. False: the host has to say what
+/// is wrong.
+Result<bool> convert_on_gpu(const Tensor& from, const cuda::Int4Codes& shape, const Tensor& out) {
+  SUBBYTE_TRY(const device::Gpu gpu, gpu_of(from));
+  cuda::NibbleCodes codes;
+  codes.count = out.num_bytes();
+  if (from.dtype() == numbers().i32) {
+    codes.words = from.data<const int32_t>();
+  } else {
+    codes.bytes = from.data<const uint8_t>();
+  }
+  return device::convert_int4(codes, out.data(), shape, gpu);
+}
+
 Status convert_for_cpu(Arguments& arguments, Results& results) {
   const Packing in(arguments);
   SUBBYTE_CHECK(check_dtype(in.codes, {numbers().i32}));
@@ -45,8 +60,10 @@ Status convert_for_cpu(Arguments& arguments, Results& results) {
   SUBBYTE_CHECK(check_int4pack_cpu_shape(rows, cols));
   Tensor out = Tensor::empty(std::array{rows, cols / 2}, numbers().u8, in.codes);
   if (!in.codes.on_cpu()) {
-    SUBBYTE_TRY(const bool is_done,
-                cuda_functions()->convert_int4({&in.codes, rows, cols, 0, tile_of_aten}, out));
+    constexpr std::array kOrders = {cuda::Int4Order::kHalves64, cuda::Int4Order::kHalves32,
+                                    cuda::Int4Order::kPairs32, cuda::Int4Order::kPairs16};
+    const cuda::Int4Order order = kOrders[static_cast<std::size_t>(tile_of_aten)];
+    SUBBYTE_TRY(const bool is_done, convert_on_gpu(in.codes, {order, rows, cols}, out));
     if (is_done) {
       results.add(std::move(out));
       return {};
@@ -80,7 +97,10 @@ Status convert(Arguments& arguments, Results& results) {
   if (in.codes.on_cpu()) {
     pack_int4_cuda(out.data(), swap_nibbles(in.codes.span()).data(), rows, cols, tiles);
   } else {
-    SUBBYTE_CHECK(cuda_functions()->convert_int4({&in.codes, rows, cols, tiles}, out));
+    const auto order = tiles == 2   ? cuda::Int4Order::kTiles2
+                       : tiles == 4 ? cuda::Int4Order::kTiles4
+                                    : cuda::Int4Order::kTiles8;
+    SUBBYTE_CHECK(convert_on_gpu(in.codes, {order, rows, cols}, out));
   }
   results.add(std::move(out));
   return {};

@@ -6,6 +6,7 @@
 
 #include "bitsandbytes/hadamard.h"
 #include "bitsandbytes/kbit_codes.h"
+#include "kernels/cuda/ops/hadamard.h"
 #include "torch_operators/kbit_tensors.h"
 #include "torch_operators/product.h"
 
@@ -26,7 +27,7 @@ int64_t whole_blocks(int64_t n) {
 /// those. In a capture, which lets nothing be waited for, nobody looks.
 Status check_scales_there(const Tensor& a, const Tensor& absmax) {
   constexpr uint8_t kLargeExponent = 0xF0;
-  if (cuda_functions()->is_captured(a)) return {};
+  if (is_captured(a)) return {};
   const auto codes = absmax.host().span<const uint8_t>();
   const bool is_large = std::ranges::any_of(codes, [](uint8_t c) { return c >= kLargeExponent; });
   const bool is_nothing = std::ranges::all_of(codes, [](uint8_t c) { return c == 0; });
@@ -51,10 +52,11 @@ Status quantize(Arguments& arguments, Results& results) {
   const auto words = packed.span<uint32_t>();
   const auto scales = absmax.span<uint8_t>();
   if (!a.on_cpu()) {
-    const BlockTensors to = {&packed,       &absmax, &codebook,
-                             Format::kE4M4, planes,  kVectors ? bits_of(k) : 0,
-                             nearest_scales};
-    SUBBYTE_CHECK(cuda_functions()->quantize_blocks(a, to));
+    SUBBYTE_TRY(const device::Gpu gpu, gpu_of(a));
+    SUBBYTE_TRY(const BlocksThere to,
+                blocks_there(packed, absmax, &codebook, Format::kE4M4, k, kVectors));
+    SUBBYTE_CHECK(device::quantize_kbit(a.data(), a.format(), a.count(), to.blocks, nearest_scales,
+                                        gpu));
     SUBBYTE_CHECK(check_scales_there(a, absmax));
   } else if (kVectors) {
     SUBBYTE_CHECK(bnb::quantize_vq(a.span(), a.format(), codebook.host().span<const uint16_t>(),
@@ -95,9 +97,10 @@ template <bool kVectors>
 Status dequantize_to(const Dequantization& in, Tensor& out) {
   const int64_t count = whole_blocks(in.n);
   if (!out.on_cpu()) {
-    SUBBYTE_TRY(const BlockTensors blocks, in.codes.blocks(in.k, kVectors));
-    return cuda_functions()->dequantize_blocks(blocks, count / bnb::kBlock, bnb::kBlock, false,
-                                               out);
+    SUBBYTE_TRY(const device::Gpu gpu, gpu_of(out));
+    SUBBYTE_TRY(const BlocksThere from, in.codes.blocks(in.k, kVectors));
+    return device::dequantize_kbit(from.blocks, count / bnb::kBlock, bnb::kBlock, false,
+                                   out.format(), out.data(), gpu);
   }
   const auto bytes =
       out.span().first(static_cast<std::size_t>(count * info(out.format()).bits / 8));
@@ -155,9 +158,12 @@ Status dequantize_tiled(Arguments& arguments, Results& results) {
   SUBBYTE_CHECK(check_sizes_of(in.k_dim, in.n));
   SUBBYTE_TRY(Tensor out, results.result(std::array{in.n, in.k_dim}, in.dtype, in.codes.packed));
   if (!out.on_cpu()) {
-    SUBBYTE_TRY(const BlockTensors blocks, in.codes.blocks(in.k, kVectors));
-    SUBBYTE_CHECK(check_kbit_shape({in.n, in.k_dim, blocks.bits, KbitOrder::kTiled}));
-    SUBBYTE_CHECK(cuda_functions()->dequantize_blocks(blocks, in.n, in.k_dim, true, out));
+    SUBBYTE_TRY(const device::Gpu gpu, gpu_of(out));
+    SUBBYTE_TRY(const BlocksThere from, in.codes.blocks(in.k, kVectors));
+    SUBBYTE_CHECK(
+        check_kbit_shape({in.n, in.k_dim, from.blocks.buffers.k, KbitOrder::kTiled}));
+    SUBBYTE_CHECK(device::dequantize_kbit(from.blocks, in.n, in.k_dim, true, out.format(),
+                                          out.data(), gpu));
   } else if (kVectors) {
     SUBBYTE_TRY(const bnb::VqCodes codes, in.codes.vq(in.k));
     SUBBYTE_CHECK(bnb::dequantize_vq_tiled(codes, in.k_dim, in.n, out.format(), out.span()));
@@ -190,9 +196,13 @@ Status repack(Arguments& arguments, Results& results) {
   Tensor scales = Tensor::empty(std::array{blocks}, numbers().u8, packed);
   if (!packed.on_cpu()) {
     SUBBYTE_CHECK(check_device(absmax, packed));
-    const BlockTensors from = {&packed, &absmax, nullptr, Format::kE4M4, planes, 0};
-    const BlockTensors to = {&words, &scales, nullptr, Format::kE4M4, planes, 0};
-    SUBBYTE_CHECK(cuda_functions()->repack_blocks(from, to, n, k_dim));
+    SUBBYTE_TRY(const device::Gpu gpu, gpu_of(packed));
+    SUBBYTE_TRY(const BlocksThere from,
+                blocks_there(packed, absmax, nullptr, Format::kE4M4, k, kVectors));
+    SUBBYTE_TRY(const BlocksThere to,
+                blocks_there(words, scales, nullptr, Format::kE4M4, k, kVectors));
+    SUBBYTE_CHECK(cuda::repack_kbit(from.blocks.buffers, to.blocks.buffers, n, k_dim, true,
+                                    gpu.stream()));
   } else {
     const auto function = kVectors ? bnb::repack_vq : bnb::repack_kbit;
     SUBBYTE_CHECK(function(packed.span<const uint32_t>(), absmax.span<const uint8_t>(), k_dim, n,
@@ -219,7 +229,13 @@ Status rotate(Arguments& arguments, Results&) {
     if (signs) SUBBYTE_CHECK(check_device(*signs, data));
     SUBBYTE_CHECK(
         bnb::check_hadamard(data.count(), data.format(), dim, signs ? signs->count() : 0));
-    return cuda_functions()->rotate(data, dim, signs);
+    SUBBYTE_TRY(const device::Gpu gpu, gpu_of(data));
+    return cuda::run_hadamard({.data = data.data(),
+                               .signs = signs ? signs->data<const uint32_t>() : nullptr,
+                               .element = element_of(data.format()),
+                               .runs = data.count() / dim,
+                               .dim = static_cast<int32_t>(dim)},
+                              gpu.stream());
   }
   return bnb::hadamard_rotate(data.span(), data.format(), dim,
                               signs ? signs->span<const uint32_t>() : std::span<const uint32_t>());

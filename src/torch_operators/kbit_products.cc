@@ -6,6 +6,7 @@
 #include "bitsandbytes/kbit_codes.h"
 #include "torch_operators/kbit_tensors.h"
 #include "torch_operators/product.h"
+#include "torch_operators/products_on_gpu.h"
 
 namespace subbyte::torch_operators {
 namespace {
@@ -81,9 +82,10 @@ Status multiply_groups_on_gpu(const Tensor& a, const Codes& tensors, const Tenso
       SUBBYTE_TRY(const bnb::KbitCodes codes, tensors.kbit(shape.bits));
       return bnb::to_matrix(codes, shape, e * kbit_blocks(shape));
     };
-    SUBBYTE_CHECK(cuda_functions()->multiply_rows(
+    SUBBYTE_CHECK(multiply_on_gpu(
         a, rows[at], rows[at + 1] - rows[at],
-        {"kbit of an expert", {shape.rows, shape.cols, shape.bits, e}, {}}, sources, make, out));
+        {"kbit of an expert", {shape.rows, shape.cols, shape.bits, e}, {}}, sources, make,
+        std::nullopt, out));
   }
   return {};
 }

@@ -7,7 +7,9 @@
 
 #include "bitsandbytes/kbit.h"
 #include "bitsandbytes/vq.h"
-#include "torch_operators/device.h"
+#include "device/kbit.h"
+#include "torch_operators/gpu.h"
+#include "torch_operators/kept.h"
 #include "torch_operators/operators.h"
 
 namespace subbyte::torch_operators {
@@ -43,6 +45,36 @@ inline Status check_sizes_of(int64_t k_dim, int64_t n) {
   return refuse("K_dim and N", "1 to 2^24", std::to_string(k_dim) + " and " + std::to_string(n));
 }
 
+/// Blocks in the memory of a GPU, with a copy of their codebook on the host, which is kept, so that
+/// later calls wait for nothing.
+struct BlocksThere {
+  device::KbitBlocks blocks;
+  std::shared_ptr<const Matrix> codebook;
+};
+
+/// `k` is p of vectors; a codebook is not needed to repack. The types have been checked.
+inline Result<BlocksThere> blocks_there(const Tensor& packed, const Tensor& absmax,
+                                        const Tensor* codebook, Format scale, int64_t k,
+                                        bool vectors) {
+  BlocksThere there;
+  there.blocks.buffers.packed = packed.data<uint32_t>();
+  there.blocks.buffers.absmax = absmax.data();
+  there.blocks.buffers.packed_words = packed.count();
+  there.blocks.buffers.absmax_elements = absmax.count();
+  there.blocks.buffers.scale = scale;
+  there.blocks.buffers.k = planes_of(k, vectors);
+  there.blocks.p = vectors ? bits_of(k) : 0;
+  if (codebook == nullptr) return there;
+  SUBBYTE_TRY(there.codebook, keep_on_host(*codebook, "codebook on the host"));
+  const std::span<const std::byte> bytes = there.codebook->view.codes;
+  if (vectors) {
+    there.blocks.vectors = {reinterpret_cast<const uint16_t*>(bytes.data()), bytes.size() / 2};
+  } else {
+    there.blocks.codebook = {reinterpret_cast<const float*>(bytes.data()), bytes.size() / 4};
+  }
+  return there;
+}
+
 /// packed, absmax and a codebook in the order of `codebook_first`, which operators differ in.
 struct Codes {
   Codes(Arguments& arguments, bool codebook_first)
@@ -69,14 +101,13 @@ struct Codes {
                         codebook.host().span<const uint16_t>(), static_cast<int>(p), scale};
   }
   /// The same for functions of a GPU; `k` is p of vectors.
-  Result<BlockTensors> blocks(int64_t k, bool vectors) const {
+  Result<BlocksThere> blocks(int64_t k, bool vectors) const {
     SUBBYTE_CHECK(vectors ? check_p(k) : check_bits(k));
     SUBBYTE_CHECK(check_dtype(packed, {numbers().i32}));
     SUBBYTE_CHECK(check_dtype(codebook, {vectors ? numbers().f16 : numbers().f32}));
     SUBBYTE_CHECK(check_device(absmax, packed));
     SUBBYTE_TRY(const Format scale, scale_type(absmax));
-    return BlockTensors{
-        &packed, &absmax, &codebook, scale, planes_of(k, vectors), vectors ? bits_of(k) : 0};
+    return blocks_there(packed, absmax, &codebook, scale, k, vectors);
   }
 
   Tensor packed;

@@ -13,7 +13,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "torch_operators/device.h"
+#include "torch_operators/gpu.h"
 
 namespace subbyte::torch_operators {
 namespace {
@@ -100,7 +100,7 @@ struct Entry {
   Recipe recipe;
   std::vector<Source> sources;
   std::vector<Tensor> tensors;
-  std::shared_ptr<const Matrix> matrix;
+  Kept kept;
   int64_t last_use = 0;
 };
 
@@ -119,13 +119,13 @@ struct Store {
   int64_t num_bytes = 0;
 
   void count(const Entry& entry) {
-    num_bytes += entry.matrix->view.bytes();
+    num_bytes += entry.kept.bytes;
     for (const Tensor& tensor : entry.tensors) {
       if (tensor.on_cpu() && ++holders[memory_of(tensor)] == 1) num_bytes += tensor.num_bytes();
     }
   }
   void discount(const Entry& entry) {
-    num_bytes -= entry.matrix->view.bytes();
+    num_bytes -= entry.kept.bytes;
     for (const Tensor& tensor : entry.tensors) {
       if (!tensor.on_cpu() || --holders[memory_of(tensor)] > 0) continue;
       num_bytes -= tensor.num_bytes();
@@ -162,8 +162,8 @@ void let_go_of_old(Store& all) {
   }
 }
 
-/// The matrix of those sources, or nullptr; one whose tensors have changed is let go.
-std::shared_ptr<const Matrix> find(Store& all, std::size_t key, const Recipe& recipe,
+/// What is kept of those sources, or nullptr; one whose tensors have changed is let go.
+std::shared_ptr<const void> find(Store& all, std::size_t key, const Recipe& recipe,
                                    const std::vector<Source>& sources) {
   ++all.calls;
   const auto [begin, end] = all.by_key.equal_range(key);
@@ -179,14 +179,14 @@ std::shared_ptr<const Matrix> find(Store& all, std::size_t key, const Recipe& re
   }
   found->last_use = all.calls;
   all.entries.splice(all.entries.begin(), all.entries, found);
-  return found->matrix;
+  return found->kept.object;
 }
 
 /// What is made of tensors of a GPU goes through the host, or into memory that outlives a graph.
 Status check_not_captured(const Recipe& recipe, std::span<const Tensor* const> sources) {
   for (const Tensor* tensor : sources) {
     if (tensor == nullptr || tensor->on_cpu()) continue;
-    if (!cuda_functions()->is_captured(*tensor)) return {};
+    if (!is_captured(*tensor)) return {};
     return Error{
         "torch.capture",
         std::string(recipe.name) + ": " + tensor->name() +
@@ -200,25 +200,26 @@ Status check_not_captured(const Recipe& recipe, std::span<const Tensor* const> s
 
 }  // namespace
 
-Result<std::shared_ptr<const Matrix>> keep(const Recipe& recipe,
-                                           std::span<const Tensor* const> sources,
-                                           FunctionRef<Result<Matrix>()> make) {
-  const auto is_kept = [](const Tensor* tensor) { return tensor == nullptr || !tensor->is_copy(); };
-  const bool kept = std::ranges::all_of(sources, is_kept);
+Result<std::shared_ptr<const void>> keep_object(const Recipe& recipe,
+                                                std::span<const Tensor* const> sources,
+                                                FunctionRef<Result<Kept>()> make) {
+  const auto may_keep = [](const Tensor* tensor) {
+    return tensor == nullptr || !tensor->is_copy();
+  };
+  const bool is_kept = std::ranges::all_of(sources, may_keep);
   std::vector<Source> places;
   std::size_t key = 0;
-  if (kept) {
+  if (is_kept) {
     places.reserve(sources.size());
     for (const Tensor* tensor : sources) places.push_back(source_of(tensor));
     key = key_of(recipe, places);
     const std::lock_guard lock(store().mutex);
-    if (auto matrix = find(store(), key, recipe, places); matrix != nullptr) return matrix;
+    if (auto object = find(store(), key, recipe, places); object != nullptr) return object;
   }
   SUBBYTE_CHECK(check_not_captured(recipe, sources));
-  SUBBYTE_TRY(Matrix made, make());
-  auto matrix = std::make_shared<const Matrix>(std::move(made));
-  if (!kept) return std::shared_ptr<const Matrix>(std::move(matrix));
-  Entry entry = {key, recipe, std::move(places), {}, matrix, 0};
+  SUBBYTE_TRY(Kept made, make());
+  if (!is_kept) return std::move(made.object);
+  Entry entry = {key, recipe, std::move(places), {}, made, 0};
   for (const Tensor* tensor : sources) {
     if (tensor != nullptr) entry.tensors.push_back(hold(*tensor));
   }
@@ -229,7 +230,30 @@ Result<std::shared_ptr<const Matrix>> keep(const Recipe& recipe,
   all.entries.push_front(std::move(entry));
   all.by_key.emplace(key, all.entries.begin());
   let_go_of_old(all);
-  return std::shared_ptr<const Matrix>(std::move(matrix));
+  return std::move(made.object);
+}
+
+Result<std::shared_ptr<const Matrix>> keep(const Recipe& recipe,
+                                           std::span<const Tensor* const> sources,
+                                           FunctionRef<Result<Matrix>()> make) {
+  SUBBYTE_TRY(auto kept, keep_object(recipe, sources, [&]() -> Result<Kept> {
+                SUBBYTE_TRY(Matrix made, make());
+                const int64_t bytes = made.view.bytes();
+                return Kept{std::make_shared<const Matrix>(std::move(made)), bytes};
+              }));
+  return std::static_pointer_cast<const Matrix>(std::move(kept));
+}
+
+Result<std::shared_ptr<const Matrix>> keep_on_host(const Tensor& tensor, const char* name) {
+  return keep({name, {tensor.count()}, {}}, std::array{&tensor}, [&]() -> Result<Matrix> {
+    Matrix matrix;
+    const auto size = static_cast<std::size_t>(tensor.num_bytes());
+    auto bytes = allocate_bytes(size);
+    std::memcpy(bytes.get(), tensor.host().data(), size);
+    matrix.view.codes = {bytes.get(), size};
+    matrix.owners.push_back(std::move(bytes));
+    return matrix;
+  });
 }
 
 void forget_all() {

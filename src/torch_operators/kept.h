@@ -36,11 +36,38 @@ struct Recipe {
   bool operator==(const Recipe&) const = default;
 };
 
-/// The matrix that `make` makes of `sources`, of which absent ones are nullptr. Code torch.capture
-/// where it would have to be made of tensors of a GPU while a CUDA graph is captured there.
+/// What is kept, and the bytes that it takes.
+struct Kept {
+  std::shared_ptr<const void> object;
+  int64_t bytes = 0;
+};
+
+/// What `make` makes of `sources`, of which absent ones are nullptr. Code torch.capture where it
+/// would have to be made of tensors of a GPU while a CUDA graph is captured there.
+Result<std::shared_ptr<const void>> keep_object(const Recipe& recipe,
+                                                std::span<const Tensor* const> sources,
+                                                FunctionRef<Result<Kept>()> make);
+
+/// The same of `make`, which returns a Result of a shared pointer to a T that has bytes().
+template <typename T, typename Make>
+Result<std::shared_ptr<const T>> keep_shared(const Recipe& recipe,
+                                             std::span<const Tensor* const> sources,
+                                             const Make& make) {
+  SUBBYTE_TRY(auto kept, keep_object(recipe, sources, [&]() -> Result<Kept> {
+                SUBBYTE_TRY(std::shared_ptr<const T> made, make());
+                const int64_t bytes = made->bytes();
+                return Kept{std::move(made), bytes};
+              }));
+  return std::static_pointer_cast<const T>(std::move(kept));
+}
+
+/// The same of a matrix of the host.
 Result<std::shared_ptr<const Matrix>> keep(const Recipe& recipe,
                                            std::span<const Tensor* const> sources,
                                            FunctionRef<Result<Matrix>()> make);
+
+/// A copy of a tensor in memory of the host, where it may be already. `name` is a string literal.
+Result<std::shared_ptr<const Matrix>> keep_on_host(const Tensor& tensor, const char* name);
 
 /// Lets go of all of them.
 void forget_all();

@@ -3,9 +3,9 @@
 #include <array>
 
 #include "kernels/cpu/blocks.h"
-#include "torch_operators/device.h"
 #include "torch_operators/epilogue.h"
 #include "torch_operators/product.h"
+#include "torch_operators/products_on_gpu.h"
 #include "torch_operators/weights.h"
 
 namespace subbyte::torch_operators {
@@ -46,7 +46,7 @@ struct Linear {
 
 Status compute(const Linear& in, const MatrixView& view, Tensor& out) {
   SUBBYTE_CHECK(check_same_device(in.x, in.weights, &in.epilogue));
-  if (!in.x.on_cpu()) return cuda_functions()->linear(in.x, in.weights, view, in.epilogue, out);
+  if (!in.x.on_cpu()) return linear_on_gpu(in.x, in.weights, view, in.epilogue, out);
   SUBBYTE_TRY(Machine machine, Machine::borrow(in.x.count() * view.rows));
   SUBBYTE_TRY(const ReadyWeights ready, make_ready(machine, view, in.weights.sources()));
   const Epilogue* const rest = in.epilogue.is_plain() ? nullptr : &in.epilogue;
@@ -100,7 +100,7 @@ Result<MatrixView> checked(const Dequantize& in) {
 Status compute(const Dequantize& in, const MatrixView& view, Tensor& out) {
   SUBBYTE_CHECK(check_same_device(out, in.weights));
   if (view.rows == 0) return {};
-  if (!out.on_cpu()) return cuda_functions()->dequantize(in.weights, view, out);
+  if (!out.on_cpu()) return dequantize_on_gpu(in.weights, view, out);
   SUBBYTE_TRY(Machine machine, Machine::borrow());
   return cpu::dequantize(view, out.format(), out.data(), machine.kernels(), machine.executor());
 }

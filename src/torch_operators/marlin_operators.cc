@@ -6,11 +6,12 @@
 #include <algorithm>
 #include <array>
 
+#include "device/conversions.h"
 #include "foreign_layouts/marlin_act_order.h"
 #include "foreign_layouts/marlin_int8.h"
 #include "matrix/input_order.h"
 #include "torch_operators/checkpoint_words.h"
-#include "torch_operators/device.h"
+#include "torch_operators/gpu.h"
 #include "torch_operators/operators.h"
 #include "torch_operators/product.h"
 
@@ -67,15 +68,23 @@ Status repack(const Repacking& in, bool awq, Results& results) {
   if (in.perm) {
     SUBBYTE_CHECK(check_perm_shape(*in.perm, in.k));
     // A capture lets nothing be waited for, and has nothing refused.
-    const bool is_readable = in.perm->on_cpu() || !cuda_functions()->is_captured(*in.perm);
+    const bool is_readable = in.perm->on_cpu() || !is_captured(*in.perm);
     if (is_readable) SUBBYTE_CHECK(check_perm(in.perm->host(), in.k));
   }
   if (!in.words.on_cpu() && (!in.perm || in.perm->same_device(in.words))) {
     const bool has_perm = in.perm && in.perm->count() > 0;
     Tensor out = Tensor::empty(sizes, numbers().i32, in.words);
+    SUBBYTE_TRY(const device::Gpu gpu, gpu_of(in.words));
     SUBBYTE_TRY(const bool is_done,
-                cuda_functions()->repack_marlin(
-                    {&in.words, has_perm ? &*in.perm : nullptr, in.n, in.k, bits, awq}, out));
+                device::repack_marlin(
+                    {.to = out.data<uint32_t>(),
+                     .words = in.words.data<const uint32_t>(),
+                     .order = has_perm ? in.perm->data<const int32_t>() : nullptr,
+                     .rows = in.n,
+                     .cols = in.k,
+                     .bits = bits,
+                     .is_awq = awq},
+                    gpu));
     if (is_done) {
       results.add(std::move(out));
       return {};

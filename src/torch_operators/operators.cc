@@ -3,7 +3,8 @@
 #include <bit>
 #include <stdexcept>
 
-#include "torch_operators/device.h"
+#include "device/operands.h"
+#include "torch_operators/gpu.h"
 
 namespace subbyte::torch_operators {
 namespace {
@@ -103,7 +104,10 @@ namespace {
 /// An error becomes an exception of Python.
 void run(Body body, Arguments& arguments, Results& results) {
   const Status status = body(arguments, results);
-  if (!status.ok()) throw std::runtime_error(to_string(status.error()));
+  if (status.ok()) return;
+  Error error = status.error();
+  if (error.code == device::kArgument) error.code = "torch.argument";
+  throw std::runtime_error(to_string(error));
 }
 
 }  // namespace
@@ -183,9 +187,8 @@ Status register_operators() {
     }
   }
   SUBBYTE_CHECK(implement("CPU", lists));
-  const bool has_cuda = cuda_functions() != nullptr &&
-                        f.aoti_torch_get_current_cuda_stream != nullptr &&
-                        f.aoti_torch_create_cuda_guard != nullptr;
+  const bool has_cuda = device::has_kernels_for_gpus() &&
+                        f.aoti_torch_get_current_cuda_stream != nullptr;
   return has_cuda ? implement("CUDA", lists) : Status();
 }
 

@@ -11,8 +11,8 @@
 #include "cpu_backend/linear.h"
 #include "kernels/cpu/block_kernels.h"
 #include "matrix/float_rows.h"
-#include "torch_operators/device.h"
 #include "torch_operators/epilogue.h"
+#include "torch_operators/products_on_gpu.h"
 
 namespace subbyte::torch_operators {
 namespace {
@@ -321,7 +321,9 @@ Status multiply_kept(const Tensor& x, const Recipe& recipe, std::span<const Tens
     if (source != nullptr) SUBBYTE_CHECK(check_device(*source, x));
   }
   if (bias) SUBBYTE_CHECK(check_device(*bias, x));
-  if (!x.on_cpu()) return cuda_functions()->multiply(x, recipe, sources, make, bias, out);
+  if (!x.on_cpu()) {
+    return multiply_on_gpu(x, 0, x.count() / x.size(-1), recipe, sources, make, bias, out);
+  }
   SUBBYTE_TRY(Machine machine, Machine::borrow(x.count() * out.size(-1)));
   SUBBYTE_TRY(const auto matrix, keep(recipe, sources, make));
   SUBBYTE_TRY(const ReadyWeights ready, make_ready(machine, matrix->view, sources, recipe));

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "bitsandbytes/kbit_codes.h"
+#include "device/conversions.h"
 #include "kernels/quantized_blocks.h"
 #include "matrix/codebook.h"
 #include "quantize/fp8.h"
@@ -14,7 +15,7 @@
 #include "quantize/nvfp4.h"
 #include "quantize/quantize_rows.h"
 #include "quantize/round_to_nearest.h"
-#include "torch_operators/device.h"
+#include "torch_operators/gpu.h"
 #include "torch_operators/operators.h"
 #include "torch_operators/product.h"
 
@@ -76,7 +77,7 @@ void add(Results& results, const MatrixView& view, const Tensor& like, bool fact
 /// capture, which lets nothing be waited for, nobody looks.
 bool has_small_scales(const Tensor& scales) {
   constexpr uint16_t kSmall = 64;  // as the code of f16, 2^-18
-  if (scales.dtype() != numbers().f16 || cuda_functions()->is_captured(scales)) return false;
+  if (scales.dtype() != numbers().f16 || is_captured(scales)) return false;
   return std::ranges::any_of(scales.host().span<const uint16_t>(),
                              [](uint16_t scale) { return scale < kSmall; });
 }
@@ -94,22 +95,31 @@ Result<bool> quantize_there(const Weights& weights, const WeightQuantization& ho
   if (how.rule != WeightRule::kFp8 && view.cols % view.group_size() != 0) return false;
   const auto sizes = [&](int64_t cols) { return std::array{view.rows, cols}; };
   const Numbers& n = numbers();
-  QuantizedWeights to = {Tensor::empty(sizes(view.row_bytes()), n.u8, like),
-                         Tensor::empty(sizes(view.groups()), dtype_of_scales(view.format), like),
-                         {},
-                         {}};
+  Tensor codes = Tensor::empty(sizes(view.row_bytes()), n.u8, like);
+  Tensor scales = Tensor::empty(sizes(view.groups()), dtype_of_scales(view.format), like);
+  cuda::WeightBuffers buffers;
+  buffers.weights = like.data();
+  buffers.element = element_of(like.format());
+  buffers.rows = view.rows;
+  buffers.cols = view.cols;
+  buffers.codes = codes.data<uint8_t>();
+  buffers.scales = scales.data<uint8_t>();
+  std::optional<Tensor> zeros, factor;
   if (view.format.zero != Zero::kNone) {
-    to.zeros.emplace(Tensor::empty(sizes(view.groups()), dtype_of_zeros(view.format), like));
+    zeros.emplace(Tensor::empty(sizes(view.groups()), dtype_of_zeros(view.format), like));
+    buffers.zeros = zeros->data<uint8_t>();
   }
   if (how.rule == WeightRule::kNvfp4 || how.rule == WeightRule::kNfl) {
-    to.factor.emplace(Tensor::empty({}, n.f64, like));
+    factor.emplace(Tensor::empty({}, n.f64, like));
+    buffers.factor = factor->data<double>();
   }
-  SUBBYTE_TRY(const bool is_done, cuda_functions()->quantize_weights(how, like, to));
-  if (!is_done || has_small_scales(to.scales)) return false;
-  results.add(std::move(to.codes));
-  results.add(std::move(to.scales));
-  if (to.zeros) results.add(std::move(*to.zeros));
-  if (to.factor) results.add(std::move(*to.factor));
+  SUBBYTE_TRY(const device::Gpu gpu, gpu_of(like));
+  SUBBYTE_TRY(const bool is_done, device::quantize_weights(how, buffers, gpu));
+  if (!is_done || has_small_scales(scales)) return false;
+  results.add(std::move(codes));
+  results.add(std::move(scales));
+  if (zeros) results.add(std::move(*zeros));
+  if (factor) results.add(std::move(*factor));
   return true;
 }
 

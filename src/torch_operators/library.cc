@@ -7,13 +7,6 @@
 #include "torch_operators/kept.h"
 #include "torch_operators/operators.h"
 
-namespace subbyte::torch_operators {
-
-/// Sets the functions of GPUs where the build has them: cuda_functions.cc or without_cuda.cc.
-void use_cuda();
-
-}  // namespace subbyte::torch_operators
-
 #define SUBBYTE_EXPORT extern "C" __attribute__((visibility("default")))
 
 /// Registers the operators with the torch of this process, once; `capability` is what
@@ -23,7 +16,6 @@ SUBBYTE_EXPORT const char* subbyte_torch_register(const char* capability) {
   static std::string& line = *new std::string;
   try {
     subbyte::torch_operators::set_int4_tile(capability);
-    subbyte::torch_operators::use_cuda();
     const subbyte::Status status = subbyte::torch_operators::register_operators();
     if (status.ok()) return nullptr;
     line = to_string(status.error());
