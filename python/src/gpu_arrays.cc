@@ -102,16 +102,15 @@ Result<AnyArray> import_interface(nb::handle array, std::string_view name, int d
 /// An array that subbyte has made. It keeps the memory, and its consumers keep it.
 class DeviceArray {
  public:
-  DeviceArray(const device::Buffer& memory, std::vector<std::size_t> shape,
-              nb::dlpack::dtype dtype, int device, void* stream)
+  DeviceArray(const device::Buffer& memory, std::vector<std::size_t> shape, nb::dlpack::dtype dtype,
+              int device, void* stream)
       : shape_(std::move(shape)),
         dtype_(dtype),
         device_(device),
         stream_(stream),
         data_(memory.data()) {
-    const nb::capsule owner(new device::Buffer(memory), [](void* held) noexcept {
-      delete static_cast<device::Buffer*>(held);
-    });
+    const nb::capsule owner(new device::Buffer(memory),
+                            [](void* held) noexcept { delete static_cast<device::Buffer*>(held); });
     exchanged_ =
         nb::cast(nb::ndarray<nb::array_api>(data_, shape_.size(), shape_.data(), owner, nullptr,
                                             dtype_, nb::device::cuda::value, device_));

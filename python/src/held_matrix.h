@@ -21,7 +21,8 @@ class GpuCopies {
     const auto found = of_devices_.find(device);
     return found == of_devices_.end() ? nullptr : found->second;
   }
-  std::shared_ptr<const device::PackedMatrix> keep(int device, std::shared_ptr<const device::PackedMatrix> copy) {
+  std::shared_ptr<const device::PackedMatrix> keep(
+      int device, std::shared_ptr<const device::PackedMatrix> copy) {
     const std::lock_guard lock(mutex_);
     return of_devices_[device] = std::move(copy);
   }

@@ -111,7 +111,9 @@ nb::object linear_on_gpu(const HeldMatrix& matrix, int device, nb::handle x, nb:
   } else {
     y = const_cast<void*>(arguments.out.data());
   }
-  take(without_gil([&] { return multiply(*packed, matrix.on_gpus->workspaces(arguments.device), arguments, y); }));
+  take(without_gil([&] {
+    return multiply(*packed, matrix.on_gpus->workspaces(arguments.device), arguments, y);
+  }));
   return out;
 }
 

@@ -32,7 +32,7 @@ struct subbyte_matrix {
   subbyte::Matrix matrix;  // of the host; without bytes where the matrix is packed
   subbyte::gpu::RowOrder row_order = subbyte::gpu::RowOrder::kNatural;
   std::shared_ptr<const subbyte::device::PackedMatrix> on_gpu;  // nullptr: on the host
-  mutable subbyte::device::Workspaces workspaces;                // of products on the GPU
+  mutable subbyte::device::Workspaces workspaces;               // of products on the GPU
   /// Form that products on the CPU read, made by the first of them in its turn on the context.
   mutable std::unique_ptr<const subbyte::LinearWeights> multiplied;
 };

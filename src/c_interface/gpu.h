@@ -23,7 +23,8 @@ Status check_on_gpu(const NamedAddress& address, int device);
 /// The GPU that all addresses lead to, or -1 where none leads to one. Code c.argument.
 Result<int> common_device(std::initializer_list<NamedAddress> addresses);
 
-/// Copies bytes of any machine to the host, and waits for the stream. Codes: cuda.device, cuda.copy.
+/// Copies bytes of any machine to the host, and waits for the stream. Codes: cuda.device,
+/// cuda.copy.
 Status fetch(std::byte* to, const void* from, int64_t bytes, int device, void* stream);
 
 /// The packed matrix of an operand of aten whose tensors lie on a GPU. The stream is waited for.

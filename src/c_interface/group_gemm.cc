@@ -14,7 +14,7 @@ struct subbyte_group_gemm {
   std::shared_ptr<subbyte::c::Context> context;
   subbyte_group_weights weights;
   std::shared_ptr<const subbyte::device::GroupWeights> on_gpu;  // nullptr: on the host
-  mutable subbyte::device::Workspaces workspaces;                // of calls on the GPU
+  mutable subbyte::device::Workspaces workspaces;               // of calls on the GPU
 };
 
 using namespace subbyte;
@@ -54,9 +54,9 @@ Status create(const subbyte_context* context, const subbyte_group_weights* from,
     SUBBYTE_TRY(const auto gpu, device::Gpu::use(device, stream));
     const auto order = weights.checkpoint_order != 0 ? cuda::GroupWeights::kCheckpoint
                                                      : cuda::GroupWeights::kFlashinfer;
-    SUBBYTE_TRY(made->on_gpu, device::GroupWeights::pack(
-                                  {weights.groups, weights.n, weights.k, order}, weights.b,
-                                  weights.b_scale, gpu));
+    SUBBYTE_TRY(made->on_gpu,
+                device::GroupWeights::pack({weights.groups, weights.n, weights.k, order}, weights.b,
+                                           weights.b_scale, gpu));
   } else if (weights.checkpoint_order != 0) {
     return c::refuse("weights.checkpoint_order", "0 on the host", weights.checkpoint_order);
   }
@@ -85,8 +85,7 @@ Result<flashinfer::GroupGemm> read_call(const subbyte_group_gemm& gemm,
 
 Status run_on_gpu(const subbyte_group_gemm& gemm, const subbyte_group_call& call,
                   const flashinfer::GroupGemm& options) {
-  SUBBYTE_TRY(const auto gpu,
-              device::Gpu::use(gemm.on_gpu->index(), call.stream, gemm.workspaces));
+  SUBBYTE_TRY(const auto gpu, device::Gpu::use(gemm.on_gpu->index(), call.stream, gemm.workspaces));
   cuda::GroupGemmCall to;
   to.a = call.a;
   to.a_scale = call.a_scale;

@@ -112,7 +112,8 @@ Result<std::shared_ptr<const device::PackedMatrix>> import_int4pack(const Int4Op
   SUBBYTE_TRY(made.codes, gpu.allocate(bytes));
   cuda::Int4Codes codes = {cuda::Int4Order::kRows, operand.rows, operand.cols};
   if (operand.zeros == nullptr) codes.order = order_of(operand.cpu_tile, operand.cuda_tiles);
-  SUBBYTE_CHECK(cuda::unpack_int4(made.codes.data(), operand.weight->bytes.data(), codes, gpu.stream()));
+  SUBBYTE_CHECK(
+      cuda::unpack_int4(made.codes.data(), operand.weight->bytes.data(), codes, gpu.stream()));
   SUBBYTE_CHECK(unpack_groups(operand, gpu, made));
   made.view.rows = operand.rows;
   made.view.cols = operand.cols;
@@ -128,8 +129,7 @@ namespace {
 Result<std::byte*> add_tensor(const char* name, DType dtype, const Shape& shape,
                               const device::Gpu& gpu, std::vector<subbyte_tensors::Tensor>& to) {
   ExportedTensor tensor = {"", dtype, shape, {}};
-  SUBBYTE_TRY(const device::Buffer bytes,
-              gpu.allocate(static_cast<int64_t>(tensor.num_bytes())));
+  SUBBYTE_TRY(const device::Buffer bytes, gpu.allocate(static_cast<int64_t>(tensor.num_bytes())));
   std::byte* const data = bytes.data();
   const auto kept = std::make_shared<device::Buffer>(bytes);
   to.push_back({name, std::move(tensor), std::shared_ptr<const std::byte>(kept, data)});
@@ -182,8 +182,9 @@ Status export_int4pack(const device::PackedMatrix& matrix, const Int4Target& tar
   groups.groups = view.groups();
   groups.has_offsets = !target.is_xpu;
   groups.step = target.is_xpu ? 1 : 2;
-  SUBBYTE_TRY(std::byte* const scales, add_tensor(target.is_xpu ? "scales" : "scales_and_zeros",
-                                                  target.groups_dtype, target.groups_shape, gpu, to));
+  SUBBYTE_TRY(std::byte* const scales,
+              add_tensor(target.is_xpu ? "scales" : "scales_and_zeros", target.groups_dtype,
+                         target.groups_shape, gpu, to));
   groups.scales = scales;
   groups.zeros = scales + info(target.type).bits / 8;
   if (target.is_xpu) {
@@ -197,9 +198,9 @@ Status export_int4pack(const device::PackedMatrix& matrix, const Int4Target& tar
   from.offsets = has_offsets ? zeros : nullptr;
   from.zeros = view.zeros.empty() || has_offsets ? nullptr : zeros;
   SUBBYTE_TRY(const device::Buffer memory, gpu.allocate(kFaultBytes));
-  SUBBYTE_TRY(
-      const cuda::Int4Fault fault,
-      cuda::pack_groups(groups, from, target.is_xpu ? kMaxXpuZero : kMaxZero, memory.data(), gpu.stream()));
+  SUBBYTE_TRY(const cuda::Int4Fault fault,
+              cuda::pack_groups(groups, from, target.is_xpu ? kMaxXpuZero : kMaxZero, memory.data(),
+                                gpu.stream()));
   if (fault.index < 0) return {};
   return fault_of(fault, target, view.groups());
 }

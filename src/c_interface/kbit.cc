@@ -167,8 +167,9 @@ Status dequantize(const subbyte_context* context, const subbyte_kbit* from, int3
   SUBBYTE_CHECK(c::check_addresses({{"context", context}, {"out", out}}));
   SUBBYTE_TRY(const subbyte_kbit b, read_buffers("from", from, true));
   SUBBYTE_TRY(const Format type, c::float_of("number", number));
-  SUBBYTE_TRY(const int device,
-              c::common_device({{"from.packed", b.packed}, {"from.absmax", b.absmax}, {"out", out}}));
+  SUBBYTE_TRY(
+      const int device,
+      c::common_device({{"from.packed", b.packed}, {"from.absmax", b.absmax}, {"out", out}}));
   if (device >= 0) {
     SUBBYTE_TRY(const auto gpu, device::Gpu::use(device, b.stream));
     // Flat blocks are whole, however they are divided into rows.
@@ -201,9 +202,9 @@ Status repack(const subbyte_kbit* from, const subbyte_kbit* to) {
     return c::refuse("to.tiled", "another order than that of from", b.tiled);
   }
   SUBBYTE_TRY(const int device, c::common_device({{"from.packed", a.packed},
-                                               {"from.absmax", a.absmax},
-                                               {"to.packed", b.packed},
-                                               {"to.absmax", b.absmax}}));
+                                                  {"from.absmax", a.absmax},
+                                                  {"to.packed", b.packed},
+                                                  {"to.absmax", b.absmax}}));
   if (device >= 0) {
     SUBBYTE_TRY(const auto gpu, device::Gpu::use(device, b.stream));
     return cuda::repack_kbit(blocks_of(a).buffers, blocks_of(b).buffers, b.n, b.k_dim, b.tiled != 0,

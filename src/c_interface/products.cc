@@ -288,10 +288,9 @@ Status multiply_matrix(const subbyte_matrix* matrix, const subbyte_product* prod
   SUBBYTE_TRY(const subbyte_product p,
               read_product(product, view.rows, view.cols, matrix->row_order));
   if (matrix->on_gpu != nullptr) {
-    return with_gpu_product(*matrix, p, [](const device::PackedMatrix& weights,
-                                           const device::Product& checked, const device::Gpu& gpu) {
-      return weights.multiply(checked, gpu);
-    });
+    return with_gpu_product(*matrix, p,
+                            [](const device::PackedMatrix& weights, const device::Product& checked,
+                               const device::Gpu& gpu) { return weights.multiply(checked, gpu); });
   }
   SUBBYTE_CHECK(check_on_host({{"product.x", p.x},
                                {"product.y", p.y},
@@ -312,10 +311,9 @@ Status reserve_product(const subbyte_matrix* matrix, const subbyte_product* prod
   SUBBYTE_TRY(const subbyte_product p,
               read_product(product, view.rows, view.cols, matrix->row_order, true));
   if (matrix->on_gpu == nullptr) return {};
-  return with_gpu_product(*matrix, p, [](const device::PackedMatrix& weights,
-                                         const device::Product& checked, const device::Gpu& gpu) {
-    return weights.reserve(checked, gpu);
-  });
+  return with_gpu_product(*matrix, p,
+                          [](const device::PackedMatrix& weights, const device::Product& checked,
+                             const device::Gpu& gpu) { return weights.reserve(checked, gpu); });
 }
 
 }  // namespace

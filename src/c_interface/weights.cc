@@ -277,8 +277,8 @@ Result<Matrix> to_matrix(const Description& description, Executor& pool) {
     SUBBYTE_CHECK(sort_inputs(description, pool, matrix));
   } else if (!view.input_order.empty()) {
     if (!borrows) {
-      const auto order = std::make_shared<std::vector<uint32_t>>(view.input_order.begin(),
-                                                                 view.input_order.end());
+      const auto order =
+          std::make_shared<std::vector<uint32_t>>(view.input_order.begin(), view.input_order.end());
       view.input_order = *order;
       matrix.owners.push_back(order);
     }

@@ -30,5 +30,4 @@ Result<Matrix> to_matrix(const Description& description, Executor& pool);
 /// The description of a matrix.
 subbyte_weights describe(const MatrixView& view, gpu::RowOrder row_order, int device);
 
-
 }  // namespace subbyte::c

@@ -60,8 +60,7 @@ Status dequantize_blocks(const BlockQuantization& blocks, const std::byte* codes
   view.codes = {codes, static_cast<std::size_t>(blocks.rows * view.row_bytes())};
   view.tensor_scale = factor;
   const int64_t count = blocks.rows * view.groups();
-  SUBBYTE_TRY(const Buffer linear,
-              gpu.allocate(blocks.layout == ScaleLayout::kLinear ? 0 : count));
+  SUBBYTE_TRY(const Buffer linear, gpu.allocate(blocks.layout == ScaleLayout::kLinear ? 0 : count));
   if (blocks.layout != ScaleLayout::kLinear) {
     cuda::ScaleMove move;
     move.to = linear.data();

@@ -1,7 +1,7 @@
 #pragma once
 // What is done to weights once, on the GPU where they lie, to the bits of the host. The functions
-// that return a bool look at what a kernel has found, for which the stream is waited for; false: the
-// host has to say what is wrong. In a capture, which cannot wait, they look at nothing.
+// that return a bool look at what a kernel has found, for which the stream is waited for; false:
+// the host has to say what is wrong. In a capture, which cannot wait, they look at nothing.
 
 #include "device/gpu.h"
 #include "kernels/cuda/ops/int4_operands.h"

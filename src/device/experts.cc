@@ -13,9 +13,8 @@ namespace subbyte::device {
 using gpu::RowOrder;
 
 Result<std::shared_ptr<const PackedExperts>> PackedExperts::pack(const ExpertStack& stack,
-                                                                 RowOrder order,
-                                                                 gpu::Number number, const Gpu& gpu,
-                                                                 Executor& host) {
+                                                                 RowOrder order, gpu::Number number,
+                                                                 const Gpu& gpu, Executor& host) {
   std::shared_ptr<PackedExperts> made(new PackedExperts);
   SUBBYTE_TRY(made->device_, cuda::query_device(gpu.index()));
   made->number_ = number;
@@ -25,8 +24,8 @@ Result<std::shared_ptr<const PackedExperts>> PackedExperts::pack(const ExpertSta
   return std::shared_ptr<const PackedExperts>(std::move(made));
 }
 
-/// False where the kernels have no such format, or where values are wrong, which the host refuses in
-/// words.
+/// False where the kernels have no such format, or where values are wrong, which the host refuses
+/// in words.
 Result<bool> PackedExperts::pack_on_gpu(const ExpertStack& stack, RowOrder order, const Gpu& gpu) {
   const StagedMatrix all = StagedMatrix::of(stack.all);
   const MatrixView first = all.part(0, stack.experts);
@@ -86,8 +85,7 @@ void PackedExperts::add_gains(const ExpertStack& stack, int64_t expert,
 }
 
 Status PackedExperts::finish(const Gpu& gpu) {
-  const cuda::WeightArguments placed =
-      cuda::weight_arguments(memory_.data(), format_, 1, number_);
+  const cuda::WeightArguments placed = cuda::weight_arguments(memory_.data(), format_, 1, number_);
   arguments_.codes = placed.codes;
   arguments_.scales = placed.scales;
   arguments_.zeros = placed.zeros;

@@ -160,10 +160,10 @@ Status Gpu::copy_rows(std::byte* to, int64_t to_stride, const void* from, int64_
                       int64_t width, int64_t rows) const {
   if (width == 0 || rows == 0) return {};
   const auto size = [](int64_t count) { return static_cast<std::size_t>(count); };
-  return status_of("cuda.copy", "copying " + std::to_string(rows) + " rows",
-                   cudaMemcpy2DAsync(to, size(to_stride), from, size(from_stride), size(width),
-                                     size(rows), cudaMemcpyDefault,
-                                     static_cast<cudaStream_t>(stream_)));
+  return status_of(
+      "cuda.copy", "copying " + std::to_string(rows) + " rows",
+      cudaMemcpy2DAsync(to, size(to_stride), from, size(from_stride), size(width), size(rows),
+                        cudaMemcpyDefault, static_cast<cudaStream_t>(stream_)));
 }
 
 Status Gpu::fetch(void* to, const void* from, int64_t bytes) const {

@@ -11,7 +11,7 @@
 
 namespace subbyte::device {
 
-/// Whether this build has CUDA.
+/// Says that this build has CUDA.
 bool has_kernels_for_gpus();
 
 /// How many GPUs the driver knows. Code cuda.device: this build has no CUDA, there is no driver.

@@ -48,8 +48,8 @@ class Memory {
 Memory& driver_memory();
 
 /// Memory that calls on a stream use one after the other: each call gets the same bytes, so it asks
-/// once. Calls on two streams have some each. What became too small stays allocated as long as this:
-/// a graph may have its address.
+/// once. Calls on two streams have some each. What became too small stays allocated as long as
+/// this: a graph may have its address.
 class Workspaces : public Memory {
  public:
   /// Allocates where there are fewer bytes than asked for, which cannot be while the stream is

@@ -9,8 +9,8 @@
 
 namespace subbyte::device {
 
-/// Code of errors about an operand of the caller's, whom each interface calls by a prefix of its own
-/// (c.argument, torch.argument).
+/// Code of errors about an operand of the caller's, whom each interface calls by a prefix of its
+/// own (c.argument, torch.argument).
 inline constexpr std::string_view kArgument = "argument";
 
 /// "NAME: expected EXPECTED, found FOUND", code kArgument.

@@ -183,7 +183,7 @@ Status PackedMatrix::multiply(const Product& p, const Gpu& gpu) const {
   return {};
 }
 
-/// Sums of a gate whose halves no kernel has side by side, with the workspace behind them.
+/// Sums of a gate whose halves no kernel has side by side come first.
 int64_t PackedMatrix::workspace_bytes(const Product& p, int64_t m, const cuda::Plan& plan) const {
   if (is_fused(p)) return plan.workspace_bytes;
   return aligned(2 * m * view_.rows) + plan.workspace_bytes;
@@ -262,7 +262,7 @@ Status PackedMatrix::run_dense(const Product& p, int64_t m, const Gpu& gpu) cons
   return finish(p, m, sums.data(), Element::kF32, gpu);
 }
 
-/// All that comes after the sums of a dense matrix, or of a gate that no kernel of a packed one has.
+/// Computes what follows the sums of a dense matrix, or of a gate that no packed kernel has.
 Status PackedMatrix::finish(const Product& p, int64_t m, const void* sums, Element sums_element,
                             const Gpu& gpu) const {
   const bool natural = row_order_ == RowOrder::kNatural;

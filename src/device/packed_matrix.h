@@ -1,13 +1,13 @@
 #pragma once
-// Weights in the memory of a GPU in the form of its kernels, with their products. Immutable: threads
-// and streams may share one.
+// Weights in the memory of a GPU in the form of its kernels, with their products. Immutable:
+// threads and streams may share one.
 //
 //   SUBBYTE_TRY(auto gpu, Gpu::use(0, stream, memory));
 //   SUBBYTE_TRY(auto weights, PackedMatrix::upload(matrix, order, gpu, host));
 //   SUBBYTE_CHECK(weights->multiply(product, gpu));
 //
-// A product takes its workspace from the memory of `gpu`, allocates nothing else, and does not wait.
-// It may be captured into a graph where that memory can be allocated then.
+// A product takes its workspace from the memory of `gpu`, allocates nothing else, and does not
+// wait. It may be captured into a graph where that memory can be allocated then.
 
 #include <array>
 #include <cstdint>
@@ -72,7 +72,7 @@ class PackedMatrix {
                                                                 const Gpu& gpu);
 
   bool is_dense() const { return dense_.has_value(); }
-  /// Whether the kernel of the product computes the activation, too.
+  /// Says that the kernel of the product computes the activation, too.
   bool is_fused(const Product& product) const {
     return !is_gate(product.activation) || row_order_ != gpu::RowOrder::kNatural;
   }
@@ -93,7 +93,7 @@ class PackedMatrix {
   double tensor_scale_ = 1;
   std::optional<Element> dense_;  // nullopt: what follows
   gpu::PackedFormat format_;
-  std::vector<float> codebook_;                        // of its own
+  std::vector<float> codebook_;                          // of its own
   std::array<cuda::WeightArguments, 2> arguments_ = {};  // by Number
   mutable Plans plans_;
 };

@@ -21,11 +21,10 @@ Result<cuda::Plan> Plans::find(const gpu::PackedFormat& weights, const cuda::Dev
   const std::scoped_lock lock(mutex_);
   if (const auto found = plans_.find(key); found != plans_.end()) return found->second;
   const cuda::Problem problem = {weights, key.number, key.m, key.aligned};
-  SUBBYTE_TRY(
-      const cuda::Plan plan,
-      key.fp8_inputs
-          ? cuda::plan_w8a8(problem, device)
-          : cuda::plan_linear(problem, device, {.batch_invariant = key.batch_invariant}));
+  SUBBYTE_TRY(const cuda::Plan plan,
+              key.fp8_inputs
+                  ? cuda::plan_w8a8(problem, device)
+                  : cuda::plan_linear(problem, device, {.batch_invariant = key.batch_invariant}));
   if (plans_.size() >= kMaxPlans) plans_.clear();
   plans_.emplace(key, plan);
   return plan;

@@ -8,8 +8,8 @@
 
 namespace subbyte::device {
 
-/// What follows the sums of a product. A gate makes one column of two: rows of the weights are gate
-/// and up, as their row order says.
+/// An activation of the sums of a product. A gate makes one column of two: rows of the weights are
+/// gate and up, as their row order says.
 enum class Activation : uint8_t { kNone, kRelu, kGelu, kSiluGate, kGeluGate, kClampedGate };
 
 constexpr bool is_gate(Activation activation) {
@@ -33,8 +33,8 @@ struct Product {
   int64_t residual_batch_stride = 0;
   Activation activation = Activation::kNone;
   SwiGLU clamp = kUsualClamp;  // of kClampedGate
-  /// Of a gate with weights in natural row order: gate and up alternate, else all of gate come
-  /// first. Other orders say it themselves.
+  /// The gate and up of weights in natural row order alternate, else all of gate come first. Other
+  /// orders say it themselves.
   bool gate_in_turns = false;
   /// A row's results are the same bits whatever m is.
   bool batch_invariant = false;

@@ -76,8 +76,7 @@ Result<StagedMatrix> StagedMatrix::copy(const MatrixView& host, const Gpu& gpu) 
 }
 
 /// `stride`: 0 where rows follow each other already.
-Status StagedMatrix::gather_rows(std::span<const std::byte>& part, int64_t stride,
-                                const Gpu& gpu) {
+Status StagedMatrix::gather_rows(std::span<const std::byte>& part, int64_t stride, const Gpu& gpu) {
   if (part.empty() || stride == 0) return {};
   const int64_t width = std::ssize(part) / view_.rows;
   SUBBYTE_TRY(std::byte* const bytes, allocate(std::ssize(part), gpu));
@@ -105,9 +104,8 @@ Status StagedMatrix::sort_inputs(const int32_t* group_indices, const Gpu& gpu) {
   SUBBYTE_TRY(std::byte* const order_bytes, allocate(4 * view_.cols, gpu));
   SUBBYTE_TRY(std::byte* const memory, allocate(cuda::sort_bytes(view_.cols, groups), gpu));
   auto* const order = reinterpret_cast<uint32_t*>(order_bytes);
-  SUBBYTE_TRY(
-      const cuda::SortedInputs sorted,
-      cuda::sort_by_group(order, group_indices, view_.cols, size, memory, gpu.stream()));
+  SUBBYTE_TRY(const cuda::SortedInputs sorted,
+              cuda::sort_by_group(order, group_indices, view_.cols, size, memory, gpu.stream()));
   if (sorted.count < 0) {
     return refuse("weights.group_indices", "groups from 0 to " + std::to_string(groups - 1),
                   sorted.bad_group);
@@ -129,8 +127,7 @@ Status StagedMatrix::sort_inputs(const int32_t* group_indices, const Gpu& gpu) {
 Result<gpu::PackedFacts> StagedMatrix::find_facts(const Gpu& gpu) const {
   SUBBYTE_CHECK(check_may_wait(gpu));
   SUBBYTE_TRY(const Buffer memory, gpu.allocate(cuda::facts_bytes(view_.cols)));
-  SUBBYTE_TRY(const cuda::MatrixFacts facts,
-              cuda::find_facts(view_, memory.data(), gpu.stream()));
+  SUBBYTE_TRY(const cuda::MatrixFacts facts, cuda::find_facts(view_, memory.data(), gpu.stream()));
   if (facts.bad_input < 0) return facts.packed;
   return refuse("weights.input_order", "every input once", facts.bad_input);
 }
@@ -214,11 +211,11 @@ Status StagedMatrix::make_dense(const Gpu& gpu) {
   return {};
 }
 
-Result<StagedMatrix> StagedMatrix::unpack(const std::byte* packed,
-                                          const gpu::PackedFormat& format, const MatrixView& shape,
-                                          const Gpu& gpu) {
+Result<StagedMatrix> StagedMatrix::unpack(const std::byte* packed, const gpu::PackedFormat& format,
+                                          const MatrixView& shape, const Gpu& gpu) {
   const int64_t count = shape.rows * shape.groups();
-  const int64_t sizes[] = {shape.rows * shape.row_bytes(), count * info(shape.format.scale).bits / 8,
+  const int64_t sizes[] = {shape.rows * shape.row_bytes(),
+                           count * info(shape.format.scale).bits / 8,
                            count * zero_bytes(shape.format.zero)};
   StagedMatrix made;
   std::byte* at[3];

@@ -14,8 +14,8 @@ namespace subbyte::device {
 
 /// A canonical matrix where a caller has it: rows may be apart, and inputs may say their groups.
 struct StridedMatrix {
-  MatrixView view;                  // spans as if rows followed each other
-  int64_t strides[3] = {0, 0, 0};   // bytes, of codes, scales and zeros; 0: rows follow each other
+  MatrixView view;                 // spans as if rows followed each other
+  int64_t strides[3] = {0, 0, 0};  // bytes, of codes, scales and zeros; 0: rows follow each other
   const int32_t* group_indices = nullptr;  // of each input, instead of an order
 
   bool has_strides() const { return (strides[0] | strides[1] | strides[2]) != 0; }
@@ -37,7 +37,7 @@ class StagedMatrix {
   static StagedMatrix of(const MatrixView& view);
 
   const MatrixView& view() const { return view_; }
-  /// What one of `parts` matrices of as many rows each is, which follow each other.
+  /// One of `parts` matrices of as many rows each, which follow each other.
   MatrixView part(int64_t index, int64_t parts) const;
 
   /// Finds what packed_format() asks of a matrix with scales; waits. Codes: argument for an order

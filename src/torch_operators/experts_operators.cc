@@ -298,14 +298,10 @@ Status Mixture::multiply_on_gpu(Tensor& out) const {
   SUBBYTE_TRY(
       const auto first,
       packed_on_gpu(gate_up, gate_up_factors, order,
-                    {all_gate_up, experts(), gate_up_of,
-                     gate_factor_of, up_factor_of},
-                    gpu));
+                    {all_gate_up, experts(), gate_up_of, gate_factor_of, up_factor_of}, gpu));
   SUBBYTE_TRY(const auto second,
               packed_on_gpu(down, down_factors, gpu::RowOrder::kNatural,
-                            {all_down, experts(), down_of, down_factor_of,
-                             none},
-                            gpu));
+                            {all_down, experts(), down_of, down_factor_of, none}, gpu));
   return run_on_gpu(*first, *second, out, gpu);
 }
 
@@ -321,8 +317,7 @@ Result<std::shared_ptr<const device::PackedExperts>> Mixture::packed_on_gpu(
   return keep_shared<device::PackedExperts>(
       recipe, sources, [&]() -> Result<std::shared_ptr<const device::PackedExperts>> {
         SUBBYTE_TRY(Machine machine, Machine::borrow());
-        return device::PackedExperts::pack(matrices, order, number_of(x), gpu,
-                                           machine.executor());
+        return device::PackedExperts::pack(matrices, order, number_of(x), gpu, machine.executor());
       });
 }
 

@@ -60,8 +60,8 @@ Status quantize_there(const BlockQuantization& blocks, const Tensor& x, Tensor& 
     options.is_squared = extras.search->error == BlockError::kSquared;
     options.global_scale = extras.search->global_scale;
   }
-  return cuda::quantize_blocks(blocks, aligned(x).data(), codes.data(), scales.data(),
-                               gpu.stream(), options);
+  return cuda::quantize_blocks(blocks, aligned(x).data(), codes.data(), scales.data(), gpu.stream(),
+                               options);
 }
 
 Status quantize(const BlockQuantization& blocks, const Tensor& x, Tensor& codes, Tensor& scales,

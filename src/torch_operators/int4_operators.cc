@@ -37,8 +37,8 @@ Result<std::vector<std::byte>> nibbles_of(const Tensor& codes) {
   return to;
 }
 
-/// Codes of u8 with the even input in the high half, or an i32 each. False: the host has to say what
-/// is wrong.
+/// Codes of u8 with the even input in the high half, or an i32 each. False: the host has to say
+/// what is wrong.
 Result<bool> convert_on_gpu(const Tensor& from, const cuda::Int4Codes& shape, const Tensor& out) {
   SUBBYTE_TRY(const device::Gpu gpu, gpu_of(from));
   cuda::NibbleCodes codes;

@@ -55,8 +55,8 @@ Status quantize(Arguments& arguments, Results& results) {
     SUBBYTE_TRY(const device::Gpu gpu, gpu_of(a));
     SUBBYTE_TRY(const BlocksThere to,
                 blocks_there(packed, absmax, &codebook, Format::kE4M4, k, kVectors));
-    SUBBYTE_CHECK(device::quantize_kbit(a.data(), a.format(), a.count(), to.blocks, nearest_scales,
-                                        gpu));
+    SUBBYTE_CHECK(
+        device::quantize_kbit(a.data(), a.format(), a.count(), to.blocks, nearest_scales, gpu));
     SUBBYTE_CHECK(check_scales_there(a, absmax));
   } else if (kVectors) {
     SUBBYTE_CHECK(bnb::quantize_vq(a.span(), a.format(), codebook.host().span<const uint16_t>(),
@@ -160,10 +160,9 @@ Status dequantize_tiled(Arguments& arguments, Results& results) {
   if (!out.on_cpu()) {
     SUBBYTE_TRY(const device::Gpu gpu, gpu_of(out));
     SUBBYTE_TRY(const BlocksThere from, in.codes.blocks(in.k, kVectors));
+    SUBBYTE_CHECK(check_kbit_shape({in.n, in.k_dim, from.blocks.buffers.k, KbitOrder::kTiled}));
     SUBBYTE_CHECK(
-        check_kbit_shape({in.n, in.k_dim, from.blocks.buffers.k, KbitOrder::kTiled}));
-    SUBBYTE_CHECK(device::dequantize_kbit(from.blocks, in.n, in.k_dim, true, out.format(),
-                                          out.data(), gpu));
+        device::dequantize_kbit(from.blocks, in.n, in.k_dim, true, out.format(), out.data(), gpu));
   } else if (kVectors) {
     SUBBYTE_TRY(const bnb::VqCodes codes, in.codes.vq(in.k));
     SUBBYTE_CHECK(bnb::dequantize_vq_tiled(codes, in.k_dim, in.n, out.format(), out.span()));
@@ -201,8 +200,8 @@ Status repack(Arguments& arguments, Results& results) {
                 blocks_there(packed, absmax, nullptr, Format::kE4M4, k, kVectors));
     SUBBYTE_TRY(const BlocksThere to,
                 blocks_there(words, scales, nullptr, Format::kE4M4, k, kVectors));
-    SUBBYTE_CHECK(cuda::repack_kbit(from.blocks.buffers, to.blocks.buffers, n, k_dim, true,
-                                    gpu.stream()));
+    SUBBYTE_CHECK(
+        cuda::repack_kbit(from.blocks.buffers, to.blocks.buffers, n, k_dim, true, gpu.stream()));
   } else {
     const auto function = kVectors ? bnb::repack_vq : bnb::repack_kbit;
     SUBBYTE_CHECK(function(packed.span<const uint32_t>(), absmax.span<const uint8_t>(), k_dim, n,

@@ -82,10 +82,10 @@ Status multiply_groups_on_gpu(const Tensor& a, const Codes& tensors, const Tenso
       SUBBYTE_TRY(const bnb::KbitCodes codes, tensors.kbit(shape.bits));
       return bnb::to_matrix(codes, shape, e * kbit_blocks(shape));
     };
-    SUBBYTE_CHECK(multiply_on_gpu(
-        a, rows[at], rows[at + 1] - rows[at],
-        {"kbit of an expert", {shape.rows, shape.cols, shape.bits, e}, {}}, sources, make,
-        std::nullopt, out));
+    SUBBYTE_CHECK(
+        multiply_on_gpu(a, rows[at], rows[at + 1] - rows[at],
+                        {"kbit of an expert", {shape.rows, shape.cols, shape.bits, e}, {}}, sources,
+                        make, std::nullopt, out));
   }
   return {};
 }

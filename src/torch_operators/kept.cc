@@ -164,7 +164,7 @@ void let_go_of_old(Store& all) {
 
 /// What is kept of those sources, or nullptr; one whose tensors have changed is let go.
 std::shared_ptr<const void> find(Store& all, std::size_t key, const Recipe& recipe,
-                                   const std::vector<Source>& sources) {
+                                 const std::vector<Source>& sources) {
   ++all.calls;
   const auto [begin, end] = all.by_key.equal_range(key);
   const auto place = std::find_if(begin, end, [&](const auto& one) {

@@ -36,14 +36,14 @@ struct Recipe {
   bool operator==(const Recipe&) const = default;
 };
 
-/// What is kept, and the bytes that it takes.
+/// An object that is kept, and the bytes that it takes.
 struct Kept {
   std::shared_ptr<const void> object;
   int64_t bytes = 0;
 };
 
-/// What `make` makes of `sources`, of which absent ones are nullptr. Code torch.capture where it
-/// would have to be made of tensors of a GPU while a CUDA graph is captured there.
+/// The object that `make` makes of `sources`, of which absent ones are nullptr. Code torch.capture
+/// where it would have to be made of tensors of a GPU while a CUDA graph is captured there.
 Result<std::shared_ptr<const void>> keep_object(const Recipe& recipe,
                                                 std::span<const Tensor* const> sources,
                                                 FunctionRef<Result<Kept>()> make);

@@ -76,15 +76,14 @@ Status repack(const Repacking& in, bool awq, Results& results) {
     Tensor out = Tensor::empty(sizes, numbers().i32, in.words);
     SUBBYTE_TRY(const device::Gpu gpu, gpu_of(in.words));
     SUBBYTE_TRY(const bool is_done,
-                device::repack_marlin(
-                    {.to = out.data<uint32_t>(),
-                     .words = in.words.data<const uint32_t>(),
-                     .order = has_perm ? in.perm->data<const int32_t>() : nullptr,
-                     .rows = in.n,
-                     .cols = in.k,
-                     .bits = bits,
-                     .is_awq = awq},
-                    gpu));
+                device::repack_marlin({.to = out.data<uint32_t>(),
+                                       .words = in.words.data<const uint32_t>(),
+                                       .order = has_perm ? in.perm->data<const int32_t>() : nullptr,
+                                       .rows = in.n,
+                                       .cols = in.k,
+                                       .bits = bits,
+                                       .is_awq = awq},
+                                      gpu));
     if (is_done) {
       results.add(std::move(out));
       return {};

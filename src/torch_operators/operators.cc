@@ -187,8 +187,8 @@ Status register_operators() {
     }
   }
   SUBBYTE_CHECK(implement("CPU", lists));
-  const bool has_cuda = device::has_kernels_for_gpus() &&
-                        f.aoti_torch_get_current_cuda_stream != nullptr;
+  const bool has_cuda =
+      device::has_kernels_for_gpus() && f.aoti_torch_get_current_cuda_stream != nullptr;
   return has_cuda ? implement("CUDA", lists) : Status();
 }
 

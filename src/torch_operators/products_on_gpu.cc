@@ -68,10 +68,10 @@ Status linear_on_gpu(const Tensor& x, const WeightTensors& weights, const Matrix
   SUBBYTE_CHECK(check_numbers(x, epilogue.bias));
   if (out.count() == 0) return {};
   SUBBYTE_TRY(const Gpu gpu, gpu_of(x));
-  SUBBYTE_TRY(const Packed packed,
-              keep_shared<PackedMatrix>(
-                  on_gpu({"cuda", {view.rows, view.cols}, weights.format}, gpu),
-                  weights.sources(), [&] { return pack(weights, view, gpu); }));
+  SUBBYTE_TRY(
+      const Packed packed,
+      keep_shared<PackedMatrix>(on_gpu({"cuda", {view.rows, view.cols}, weights.format}, gpu),
+                                weights.sources(), [&] { return pack(weights, view, gpu); }));
   device::Product product = product_of(*packed, x, epilogue.bias, out);
   product.residual = epilogue.residual ? epilogue.residual->data() : nullptr;
   product.residual_stride = out.size(-1);

@@ -15,8 +15,8 @@ namespace subbyte::torch_operators {
 Status linear_on_gpu(const Tensor& x, const WeightTensors& weights, const MatrixView& view,
                      const Epilogue& epilogue, Tensor& out);
 
-/// x W^T + bias of rows [first, first + count) with a matrix that `make` makes on the host of copies
-/// of `sources`.
+/// x W^T + bias of rows [first, first + count) with a matrix that `make` makes on the host of
+/// copies of `sources`.
 Status multiply_on_gpu(const Tensor& x, int64_t first, int64_t count, const Recipe& recipe,
                        std::span<const Tensor* const> sources, FunctionRef<Result<Matrix>()> make,
                        const std::optional<Tensor>& bias, Tensor& out);
