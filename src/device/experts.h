@@ -6,12 +6,12 @@
 #include <optional>
 #include <vector>
 
-#include "base/executor.h"
-#include "base/function_ref.h"
 #include "device/gpu.h"
 #include "kernels/cuda/experts/experts.h"
 #include "kernels/cuda/ops/route.h"
 #include "matrix/matrix.h"
+#include "subbyte/executor.h"
+#include "subbyte/function_ref.h"
 
 namespace subbyte::device {
 

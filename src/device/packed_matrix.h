@@ -15,7 +15,6 @@
 #include <optional>
 #include <vector>
 
-#include "base/executor.h"
 #include "base/status.h"
 #include "device/gpu.h"
 #include "device/plans.h"
@@ -23,6 +22,7 @@
 #include "device/staged_matrix.h"
 #include "kernels/cuda/linear.h"
 #include "matrix/matrix.h"
+#include "subbyte/executor.h"
 
 namespace subbyte::device {
 
