@@ -232,7 +232,7 @@ typedef struct subbyte_product {
   int64_t x_batch_stride;  /* numbers from one matrix to the next; 0: they follow each other */
   int64_t y_batch_stride;
   int64_t residual_batch_stride;
-  int32_t number;     /* of all of them: SUBBYTE_F16, SUBBYTE_BF16; on the CPU SUBBYTE_F32, too */
+  int32_t number;     /* of all of them: SUBBYTE_F32, SUBBYTE_F16, SUBBYTE_BF16 */
   int32_t activation; /* enum subbyte_activation */
   float alpha;        /* of the clamped gate; all three 0: 1.702, 7, 1 */
   float limit;

@@ -83,6 +83,8 @@ class NewArray {
   std::unique_ptr<T[]> values_;
 };
 
+inline constexpr nanobind::dlpack::dtype kFloat32 = {
+    static_cast<uint8_t>(nanobind::dlpack::dtype_code::Float), 32, 1};
 inline constexpr nanobind::dlpack::dtype kFloat16 = {
     static_cast<uint8_t>(nanobind::dlpack::dtype_code::Float), 16, 1};
 inline constexpr nanobind::dlpack::dtype kBfloat16 = {

@@ -121,7 +121,7 @@ class DeviceArray {
     for (const std::size_t size : shape_) sizes.append(size);
     return nb::tuple(sizes);
   }
-  const char* dtype() const { return dtype_ == kBfloat16 ? "bfloat16" : "float16"; }
+  const char* dtype() const { return name_of(dtype_); }
   int device() const { return device_; }
   intptr_t stream() const { return reinterpret_cast<intptr_t>(stream_); }
 
@@ -142,7 +142,7 @@ class DeviceArray {
     nb::dict made;
     made["version"] = 3;
     made["shape"] = shape();
-    made["typestr"] = "<f2";
+    made["typestr"] = dtype_ == kFloat32 ? "<f4" : "<f2";
     made["data"] = nb::make_tuple(reinterpret_cast<uintptr_t>(data_), false);
     made["strides"] = nb::none();
     made["stream"] = stream();
@@ -164,6 +164,10 @@ class DeviceArray {
 };
 
 }  // namespace
+
+const char* name_of(nb::dlpack::dtype type) {
+  return type == kFloat32 ? "float32" : type == kFloat16 ? "float16" : "bfloat16";
+}
 
 Result<std::optional<int>> gpu_of(nb::handle array) {
   if (nb::hasattr(array, kPlace)) {
@@ -223,7 +227,7 @@ Result<AnyArray> import_on_gpu(nb::handle array, std::string_view name, int devi
 
 Result<nb::object> new_device_array(std::vector<std::size_t> shape, nb::dlpack::dtype dtype,
                                     int device, void* stream, void** memory) {
-  int64_t bytes = 2;
+  int64_t bytes = dtype.bits / 8;
   for (const std::size_t size : shape) bytes *= static_cast<int64_t>(size);
   SUBBYTE_TRY(const device::Buffer made, allocate_on_gpu(device, bytes, stream));
   *memory = made.data();
@@ -237,7 +241,7 @@ void add_device_array(nb::module_& module) {
                           "is freed with the last that uses it, which waits for the GPU.")
       .def_prop_ro("shape", &DeviceArray::shape, nb::sig("def shape(self) -> tuple[int, ...]"),
                    "The sizes.")
-      .def_prop_ro("dtype", &DeviceArray::dtype, "\"float16\" or \"bfloat16\".")
+      .def_prop_ro("dtype", &DeviceArray::dtype, "\"float32\", \"float16\" or \"bfloat16\".")
       .def_prop_ro("device", &DeviceArray::device, "The number of the GPU.")
       .def_prop_ro("stream", &DeviceArray::stream,
                    "The stream, a cudaStream_t, in which the numbers come to be.")

@@ -14,6 +14,9 @@
 
 namespace subbyte::python {
 
+/// "float32", "float16" or "bfloat16", the types of numbers on GPUs.
+const char* name_of(nanobind::dlpack::dtype type);
+
 /// The number of the GPU of NVIDIA in whose memory an array says of itself that it lies; none for
 /// what lies elsewhere. It is asked in Python, which takes a microsecond. Codes: array.device,
 /// cuda.device.

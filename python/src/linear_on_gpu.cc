@@ -41,10 +41,14 @@ Result<std::shared_ptr<const device::PackedMatrix>> copy_on_gpu(const HeldMatrix
   return copies.keep(device, std::move(made).value());
 }
 
+Format format_of(nb::dlpack::dtype type) {
+  return type == kFloat32 ? Format::kF32 : type == kFloat16 ? Format::kF16 : Format::kBF16;
+}
+
 Status check_type(const AnyArray& array, std::string_view name, nb::dlpack::dtype expected) {
   if (array.dtype() == expected) return {};
   return Error{"array.dtype", fmt::format("{}: expected {}, as x is, found another type", name,
-                                          expected == kFloat16 ? "float16" : "bfloat16")};
+                                          name_of(expected))};
 }
 
 struct GpuArguments {
@@ -63,10 +67,8 @@ Result<GpuArguments> read_arguments(const HeldMatrix& matrix, int device, nb::ha
   found.stream = stream_of(x, found.device);
   SUBBYTE_TRY(found.x, import_on_gpu(x, "x", found.device, found.stream, false));
   const nb::dlpack::dtype type = found.x.dtype();
-  if (type != kFloat16 && type != kBfloat16) {
-    return Error{
-        "array.dtype",
-        "x: expected float16 or bfloat16, which products on GPUs take, found another type"};
+  if (type != kFloat32 && type != kFloat16 && type != kBfloat16) {
+    return Error{"array.dtype", "x: expected float32, float16 or bfloat16, found another type"};
   }
   SUBBYTE_TRY(found.shape, linear_shape(matrix.host.view, found.x));
   if (!bias.is_none()) {
@@ -87,7 +89,7 @@ Status multiply(const device::PackedMatrix& packed, device::Workspaces& workspac
   SUBBYTE_TRY(const device::Gpu gpu,
               device::Gpu::use(arguments.device, arguments.stream, workspaces));
   device::Product product;
-  product.number = arguments.x.dtype() == kFloat16 ? Format::kF16 : Format::kBF16;
+  product.number = format_of(arguments.x.dtype());
   product.m = arguments.shape.m;
   product.x = arguments.x.data();
   product.y = y;

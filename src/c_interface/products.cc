@@ -276,9 +276,6 @@ Status with_gpu_product(const subbyte_matrix& matrix, const subbyte_product& p, 
   SUBBYTE_TRY(const auto gpu, device::Gpu::use(index, p.stream, matrix.workspaces));
   SUBBYTE_CHECK(check_on_gpu({"product.x", p.x}, index));
   SUBBYTE_CHECK(check_on_gpu({"product.y", p.y}, index));
-  if (p.number == SUBBYTE_F32) {
-    return refuse("product.number", "SUBBYTE_F16 or SUBBYTE_BF16 on a GPU", p.number);
-  }
   return body(*matrix.on_gpu, product_of(p), gpu);
 }
 

@@ -189,11 +189,17 @@ int64_t PackedMatrix::workspace_bytes(const Product& p, int64_t m, const cuda::P
   return aligned(2 * m * view_.rows) + plan.workspace_bytes;
 }
 
+/// Sums, and the weights as floats where they are packed.
+int64_t PackedMatrix::dense_workspace(int64_t m) const {
+  const int64_t weights = is_dense() ? 0 : 4 * view_.rows * view_.cols;
+  return aligned(4 * m * view_.rows) + weights;
+}
+
 Status PackedMatrix::reserve(const Product& p, const Gpu& gpu) const {
   const int64_t m = p.is_joined() ? p.m * p.batch : p.m;
   if (m == 0) return {};
-  if (is_dense()) {
-    SUBBYTE_CHECK(gpu.allocate(4 * m * view_.rows));
+  if (multiplies_floats(p)) {
+    SUBBYTE_CHECK(gpu.allocate(dense_workspace(m)));
     return {};
   }
   for (const bool is_aligned : {false, true}) {  // batches may begin anywhere
@@ -204,7 +210,7 @@ Status PackedMatrix::reserve(const Product& p, const Gpu& gpu) const {
 }
 
 Status PackedMatrix::run(const Product& p, int64_t m, const Gpu& gpu) const {
-  if (is_dense()) return run_dense(p, m, gpu);
+  if (multiplies_floats(p)) return run_dense(p, m, gpu);
   const bool is_aligned =
       ((p.x_stride | view_.cols) % 8) == 0 && reinterpret_cast<uintptr_t>(p.x) % 16 == 0;
   SUBBYTE_TRY(const cuda::Plan plan, plan_of(p, m, is_aligned));
@@ -244,12 +250,14 @@ Status PackedMatrix::launch(const Product& p, int64_t m, const cuda::Plan& plan,
 }
 
 Status PackedMatrix::run_dense(const Product& p, int64_t m, const Gpu& gpu) const {
-  SUBBYTE_TRY(const Buffer sums, gpu.allocate(4 * m * view_.rows));
-  cuda::run_dense({.weights = memory_.data(),
-                   .weights_element = *dense_,
+  SUBBYTE_TRY(const Buffer memory, gpu.allocate(dense_workspace(m)));
+  std::byte* const weights = memory.data() + aligned(4 * m * view_.rows);
+  if (!is_dense()) SUBBYTE_CHECK(dequantize(Format::kF32, weights, gpu));
+  cuda::run_dense({.weights = is_dense() ? memory_.data() : weights,
+                   .weights_element = dense_.value_or(Element::kF32),
                    .x = p.x,
                    .x_element = element_of(p.number),
-                   .y = sums.data(),
+                   .y = memory.data(),
                    .y_element = Element::kF32,
                    .m = m,
                    .rows = view_.rows,
@@ -259,7 +267,7 @@ Status PackedMatrix::run_dense(const Product& p, int64_t m, const Gpu& gpu) cons
                    .batch_invariant = p.batch_invariant},
                   gpu.stream());
   SUBBYTE_CHECK(gpu.check_launch("linear"));
-  return finish(p, m, sums.data(), Element::kF32, gpu);
+  return finish(p, m, memory.data(), Element::kF32, gpu);
 }
 
 /// Computes what follows the sums of a dense matrix, or of a gate that no packed kernel has.

@@ -7,7 +7,8 @@
 //   SUBBYTE_CHECK(weights->multiply(product, gpu));
 //
 // A product takes its workspace from the memory of `gpu`, allocates nothing else, and does not
-// wait. It may be captured into a graph where that memory can be allocated then.
+// wait. It may be captured into a graph where that memory can be allocated then. Beside x in f32
+// the weights become floats in that workspace, 4 bytes each.
 
 #include <array>
 #include <cstdint>
@@ -72,6 +73,11 @@ class PackedMatrix {
                                                                 const Gpu& gpu);
 
   bool is_dense() const { return dense_.has_value(); }
+  /// Says that the product is one of floats: x in f32 is rounded by no kernel of packed weights.
+  bool multiplies_floats(const Product& product) const {
+    return is_dense() || product.number == Format::kF32;
+  }
+  int64_t dense_workspace(int64_t m) const;
   /// Says that the kernel of the product computes the activation, too.
   bool is_fused(const Product& product) const {
     return !is_gate(product.activation) || row_order_ != gpu::RowOrder::kNatural;

@@ -14,7 +14,6 @@ using device::PackedMatrix;
 using Packed = std::shared_ptr<const PackedMatrix>;
 
 Status check_numbers(const Tensor& x, const std::optional<Tensor>& bias) {
-  if (x.format() == Format::kF32) return refuse(x, "f16 or bf16 on a GPU");
   if (bias && bias->dtype() != x.dtype()) return refuse(*bias, "the type of x on a GPU");
   return {};
 }
@@ -94,11 +93,11 @@ Status multiply_on_gpu(const Tensor& x, int64_t first, int64_t count, const Reci
                 return PackedMatrix::upload(std::move(host), gpu::RowOrder::kNatural, gpu,
                                             machine.executor());
               }));
-  constexpr int64_t kNumberBytes = 2;
   device::Product product = product_of(*packed, x, bias, out);
+  const int64_t width = info(x.format()).bits / 8;
   product.m = count;
-  product.x = x.data() + first * product.x_stride * kNumberBytes;
-  product.y = out.data() + first * product.y_stride * kNumberBytes;
+  product.x = x.data() + first * product.x_stride * width;
+  product.y = out.data() + first * product.y_stride * width;
   return packed->multiply(product, gpu);
 }
 

@@ -10,8 +10,8 @@
 namespace subbyte::torch_operators {
 
 /// y = activation(x W^T + bias) + residual; the arguments have been checked. Launches on torch's
-/// current stream, and waits for nothing but while weights are packed. Codes: torch.argument for x
-/// in f32 and a bias of another type than x, argument, cuda.*.
+/// current stream, and waits for nothing but while weights are packed. Codes: torch.argument for a
+/// bias of another type than x, argument, cuda.*.
 Status linear_on_gpu(const Tensor& x, const WeightTensors& weights, const MatrixView& view,
                      const Epilogue& epilogue, Tensor& out);
 

@@ -274,9 +274,6 @@ TEST(CInterfaceGpu, refuses_what_would_end_the_process) {
   product.y = memory.data() + 512;
   product.x = numbers.data();
   EXPECT_EQ(code_of(subbyte_multiply(matrix.get(), &product)), "c.argument");
-  product.x = memory.data();
-  product.number = SUBBYTE_F32;
-  EXPECT_EQ(code_of(subbyte_multiply(matrix.get(), &product)), "c.argument");
   subbyte_weights mixed = device.weights;
   mixed.scales = random.view.scales.data();
   subbyte_matrix* made = nullptr;

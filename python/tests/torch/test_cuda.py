@@ -164,8 +164,8 @@ class Cuda(TorchTest):
     def test_refuses(self):
         weight = subbyte.torch.quantize(torch.randn(64, 256), "u4")
         x = torch.randn(2, 256).cuda()
-        self.assert_refused("x: expected f16 or bf16 on a GPU", subbyte.torch.linear, x,
-                            to_gpu(weight))
+        self.assert_refused("bias: expected the type of x on a GPU", subbyte.torch.linear, x,
+                            to_gpu(weight), torch.zeros(64).half().cuda())
         self.assert_refused("codes: expected a tensor on the device of the others",
                             subbyte.torch.linear, x.half(), weight)
         packed, absmax = ops.quantize_4bit(torch.randn(64, 256), 64, "nf4", torch.uint8)

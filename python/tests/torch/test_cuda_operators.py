@@ -373,13 +373,33 @@ class EveryOperator(TorchTest):
         x = torch.randn(4, 64).half().cuda()
         self.assert_refused("nvfp4_4over6: expected MAE or MSE", ops.nvfp4_quantize, x,
                             torch.ones(1).cuda(), nvfp4_4over6="L1")
-        self.assert_refused("self: expected f16 or bf16 on a GPU", ops._weight_int4pack_mm_for_cpu,
-                            x.float(), torch.zeros(32, 32, dtype=torch.uint8).cuda(), 64,
-                            torch.rand(1, 32, 2).cuda())
         weight = subbyte.torch.quantize(torch.randn(64, 64), "u4", 32)
-        own = weight._replace(input_order=torch.randperm(64, dtype=torch.int32))
-        self.assert_refused("input_order: expected none on a GPU", subbyte.torch.dequantize,
+        own = weight._replace(input_order=torch.zeros(64, dtype=torch.int32))
+        self.assert_refused("input_order: expected every input once", subbyte.torch.dequantize,
                             to_gpu(own))
+
+    def test_floats_and_orders(self):
+        """x in f32, dense weights, codebooks and orders of inputs, to the numbers of the CPU."""
+        dense = torch.randn(96, 128)
+        order = torch.randperm(128, dtype=torch.int32)
+        weights = [subbyte.torch.quantize(dense, name, 32) for name in ("u4", "i8", "nf4")]
+        weights.append(subbyte.torch.quantize(dense, "nfl3"))
+        weights.append(weights[0]._replace(input_order=order))
+        weights.append(subbyte.torch.Weight(dense.half(), None, None, "f16"))
+        for weight in weights:
+            for dtype in (torch.float32, torch.float16):
+                found = subbyte.torch.dequantize(to_gpu(weight), dtype=dtype)
+                want = subbyte.torch.dequantize(weight, dtype=dtype)
+                self.assertTrue(torch.equal(found.cpu(), want), weight.format)
+            exact = subbyte.torch.dequantize(weight, dtype=torch.float32).double()
+            for m in (1, 7, 64, 300):
+                x = torch.randn(m, 128)
+                bias = torch.randn(96)
+                found = subbyte.torch.linear(x.cuda(), to_gpu(weight), bias.cuda()).cpu()
+                want = x.double() @ exact.T + bias.double()
+                # Each of 129 sums in f32 rounds once, and each weight and the factor.
+                bound = 140 * 2.0**-24 * (x.double().abs() @ exact.abs().T + bias.abs())
+                self.assertTrue(((found - want).abs() <= bound).all(), (weight.format, m))
 
     def test_aten_on_cuda(self):
         """Beside aten's own operators, which run here."""

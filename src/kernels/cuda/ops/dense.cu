@@ -347,14 +347,16 @@ bool has_aligned_rows(const DenseCall& call) {
 }
 
 void run_dense(const DenseCall& call, Stream stream) {
-  if ((call.m >= kDense16bitTokens || call.batch_invariant) && serves_16bit_dense(call)) {
+  const bool is_exact = call.x_element == Element::kF32;  // tensor cores would round it
+  const bool is_many = call.m >= kDense16bitTokens || call.batch_invariant;
+  if (!is_exact && is_many && serves_16bit_dense(call)) {
     return run_dense_16bit(call, stream);
   }
-  if (serves_gemv_ahead(call)) return run_gemv_ahead(call, stream);
+  if (!is_exact && serves_gemv_ahead(call)) return run_gemv_ahead(call, stream);
   if (call.m == 1) return launch_gemv<1>(call, stream);
   if (call.m == 2) return launch_gemv<2>(call, stream);
   if (call.m <= 4) return launch_gemv<4>(call, stream);
-  if (call.m <= kDenseGemvTokens || call.batch_invariant) {
+  if (call.m <= kDenseGemvTokens || call.batch_invariant || is_exact) {
     return launch_gemv<kDenseGemvTokens>(call, stream);
   }
   const bool whole = call.cols % kEight == 0;

@@ -3,7 +3,8 @@
 //
 //   gemv_ahead    each warp reads some rows of W once, products in float32: one or two tokens,
 //                 weights of 16 bits with aligned rows
-//   gemv          the same for one to eight tokens of what these cannot take
+//   gemv          the same for one to eight tokens of what these cannot take, and for any number
+//                 of them where x is f32
 //   dense_16bit   mma in 16 bits, exact in both types: weights of 16 bits with aligned rows
 //   gemm          tiles of 64 outputs by 64 tokens, mma in tf32, which holds f16 and bf16 exactly;
 //                 f32 weights are rounded to it (2^-11)
@@ -21,7 +22,7 @@ inline constexpr int kDense16bitTokens = 3;  // from here on dense_16bit, where 
 struct DenseCall {
   const void* weights = nullptr;  // [rows][cols]; no kernel of the stream may be writing them
   Element weights_element = Element::kF32;
-  const void* x = nullptr;  // [m][x_stride], 16 bits
+  const void* x = nullptr;  // [m][x_stride]
   Element x_element = Element::kF16;
   void* y = nullptr;  // [m][y_stride]
   Element y_element = Element::kF16;

@@ -1,0 +1,237 @@
+// The device library under its interfaces: C and the engine multiply to the same bits, a captured
+// call allocates nothing, and x in f32 is multiplied as such.
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <vector>
+
+#include "base/float16.h"
+#include "base/random.h"
+#include "base/thread_pool.h"
+#include "cuda_backend/linear.h"
+#include "device/packed_matrix.h"
+#include "device_bytes.h"
+#include "matrix/float_rows.h"
+#include "support/c_handles.h"
+#include "support/random_matrix.h"
+
+namespace subbyte::testing {
+namespace {
+
+const WeightFormat kFormats[] = {
+    {Format::kU4, Format::kF16, Zero::kU8, 128},
+    {Format::kI4, Format::kBF16, Zero::kNone, 32},
+    {Format::kU8, Format::kF16, Zero::kU16, 64},
+    {Format::kU3, Format::kF16, Zero::kU8, 32},
+    {Format::kU2, Format::kF16, Zero::kU8, 16},
+    {Format::kE2M1, Format::kE8M0, Zero::kNone, 32},
+    {Format::kE2M1, Format::kE4M3, Zero::kNone, 16},
+    {Format::kE4M3, Format::kF32, Zero::kNone, 128},
+    {Format::kNF4, Format::kF32, Zero::kNone, 64},
+    {Format::kI4, Format::kF16, Zero::kF16, 32},
+};
+
+struct Shape {
+  int64_t rows;
+  int64_t cols;
+};
+
+/// Rows that end within a strip, and inputs that end within a tile.
+std::vector<Shape> shapes() {
+  std::vector<Shape> all;
+  for (const int64_t rows : {8, 24, 128, 520, 1032}) {
+    for (const int64_t cols : {128, 384, 1024, 2176}) all.push_back({rows, cols});
+  }
+  return all;
+}
+
+std::vector<uint16_t> random_numbers(int64_t count, uint64_t seed) {
+  Random random(seed);
+  std::vector<uint16_t> numbers(static_cast<std::size_t>(count));
+  for (uint16_t& number : numbers) number = to_float16(static_cast<float>(random.normal())).bits;
+  return numbers;
+}
+
+/// Counts what it is asked for.
+class CountingMemory : public device::Memory {
+ public:
+  Result<device::Buffer> allocate(int64_t bytes, device::Stream stream) override {
+    if (bytes > 0) ++calls;
+    return device::driver_memory().allocate(bytes, stream);
+  }
+  int calls = 0;
+};
+
+/// A weight as the engine holds it, and its products.
+class Engine {
+ public:
+  Engine() : device_(*cuda::query_device(0)) {}
+
+  std::vector<std::byte> multiply(const MatrixView& view, const DeviceBytes& x, int64_t m) {
+    std::vector<Matrix> matrices;
+    matrices.push_back(Matrix{view, {}});
+    const WeightTarget target = {arena_, uploader_, host_, cuda::Number::kF16};
+    auto weight = upload_weight(std::move(matrices), {}, target);
+    EXPECT_TRUE(weight.ok());
+    if (!weight.ok()) return {};
+    const DeviceBytes y(static_cast<std::size_t>(2 * m * view.rows));
+    CudaProducts products(device_, cuda::Number::kF16, {}, nullptr);
+    const Status status =
+        products.multiply({y.data(), m, view.rows}, {x.data(), m, view.cols}, *weight);
+    EXPECT_TRUE(status.ok());
+    expect_ok(cudaDeviceSynchronize());
+    return y.read();
+  }
+
+ private:
+  cuda::Device device_;
+  ThreadPool host_{ThreadPoolOptions{2}};
+  WeightArena arena_;
+  CudaUploader uploader_{nullptr, host_};
+};
+
+std::vector<std::byte> multiply_in_c(const CContext& context, const MatrixView& view,
+                                     const DeviceBytes& x, int64_t m) {
+  const CMatrix host = c_matrix(context, c_weights(view));
+  subbyte_matrix* packed = nullptr;
+  EXPECT_EQ(subbyte_matrix_to_gpu(host.get(), 0, 0, nullptr, &packed), SUBBYTE_OK)
+      << subbyte_last_error();
+  const CMatrix matrix(packed);
+  const DeviceBytes y(static_cast<std::size_t>(2 * m * view.rows));
+  auto product = c_struct<subbyte_product>();
+  product.x = x.data();
+  product.y = y.data();
+  product.m = m;
+  product.number = SUBBYTE_F16;
+  EXPECT_EQ(subbyte_multiply(matrix.get(), &product), SUBBYTE_OK) << subbyte_last_error();
+  expect_ok(cudaDeviceSynchronize());
+  return y.read();
+}
+
+TEST(Device, c_and_the_engine_multiply_to_the_same_bits) {
+  const CContext context = c_context();
+  Engine engine;
+  for (const WeightFormat& format : kFormats) {
+    for (const Shape& shape : shapes()) {
+      const RandomMatrix weights =
+          random_matrix(format, shape.rows, shape.cols, Contents::kReal, 11);
+      for (const int64_t m : {1, 7, 64, 300}) {
+        SCOPED_TRACE(to_string(format) + " " + std::to_string(shape.rows) + " x " +
+                     std::to_string(shape.cols) + " m " + std::to_string(m));
+        const std::vector<uint16_t> numbers = random_numbers(m * shape.cols, 12);
+        const DeviceBytes x(std::as_bytes(std::span(numbers)));
+        ASSERT_EQ(multiply_in_c(context, weights.view, x, m), engine.multiply(weights.view, x, m));
+      }
+    }
+  }
+}
+
+TEST(Device, a_captured_product_allocates_nothing_and_does_not_wait) {
+  const RandomMatrix weights = random_matrix(kFormats[0], 520, 1024, Contents::kReal, 3);
+  ThreadPool host{ThreadPoolOptions{2}};
+  cudaStream_t stream = nullptr;
+  expect_ok(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  const auto plain = device::Gpu::use(0, stream);
+  ASSERT_TRUE(plain.ok());
+  const auto packed =
+      device::PackedMatrix::upload(Matrix{weights.view, {}}, gpu::RowOrder::kNatural, *plain, host);
+  ASSERT_TRUE(packed.ok());
+  const DeviceBytes x(2 * 300 * 1024), y(2 * 300 * 520);
+  device::Workspaces workspaces;
+  const auto gpu = device::Gpu::use(0, stream, workspaces);
+  ASSERT_TRUE(gpu.ok());
+  for (const int64_t m : {1, 7, 64, 300}) {
+    device::Product product;
+    product.m = m;
+    product.x = x.data();
+    product.y = y.data();
+    product.x_stride = 1024;
+    product.y_stride = 520;
+    ASSERT_TRUE((*packed)->reserve(product, *gpu).ok());
+    cudaGraph_t graph = nullptr;
+    // Any allocation or wait in this thread ends a capture of this mode with an error.
+    expect_ok(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+    EXPECT_TRUE((*packed)->multiply(product, *gpu).ok());
+    expect_ok(cudaStreamEndCapture(stream, &graph));
+    cudaGraphDestroy(graph);
+  }
+  cudaStreamDestroy(stream);
+}
+
+TEST(Device, each_product_asks_its_memory_once) {
+  const RandomMatrix weights = random_matrix({Format::kBF16}, 40, 256, Contents::kReal, 3);
+  ThreadPool host{ThreadPoolOptions{2}};
+  CountingMemory memory;
+  const auto gpu = device::Gpu::use(0, nullptr, memory);
+  ASSERT_TRUE(gpu.ok());
+  const auto packed =
+      device::PackedMatrix::upload(Matrix{weights.view, {}}, gpu::RowOrder::kNatural, *gpu, host);
+  ASSERT_TRUE(packed.ok());
+  EXPECT_EQ(memory.calls, 1);
+  const DeviceBytes x(2 * 4 * 256), y(2 * 4 * 40);
+  device::Product product;
+  product.m = 4;
+  product.x = x.data();
+  product.y = y.data();
+  product.x_stride = 256;
+  product.y_stride = 40;
+  EXPECT_TRUE((*packed)->multiply(product, *gpu).ok());
+  EXPECT_EQ(memory.calls, 2);
+  expect_ok(cudaDeviceSynchronize());
+}
+
+TEST(Device, floats_are_multiplied_as_floats) {
+  ThreadPool host{ThreadPoolOptions{2}};
+  const auto gpu = device::Gpu::use(0, nullptr);
+  ASSERT_TRUE(gpu.ok());
+  std::vector<WeightFormat> formats(std::begin(kFormats), std::end(kFormats));
+  formats.push_back({Format::kF32});
+  formats.push_back({Format::kBF16});
+  for (const WeightFormat& format : formats) {
+    constexpr int64_t kRows = 72, kCols = 384;
+    const RandomMatrix weights = random_matrix(format, kRows, kCols, Contents::kReal, 5);
+    const auto packed =
+        device::PackedMatrix::upload(Matrix{weights.view, {}}, gpu::RowOrder::kNatural, *gpu, host);
+    ASSERT_TRUE(packed.ok()) << packed.error().message;
+    const FloatRows rows(weights.view);
+    for (const int64_t m : {1, 3, 7, 64, 300}) {
+      SCOPED_TRACE(to_string(format) + " m " + std::to_string(m));
+      Random random(6);
+      std::vector<float> x(static_cast<std::size_t>(m * kCols));
+      for (float& number : x) number = static_cast<float>(random.normal());
+      const DeviceBytes there(std::as_bytes(std::span(x)));
+      const DeviceBytes y(static_cast<std::size_t>(4 * m * kRows));
+      device::Product product;
+      product.number = Format::kF32;
+      product.m = m;
+      product.x = there.data();
+      product.y = y.data();
+      product.x_stride = kCols;
+      product.y_stride = kRows;
+      ASSERT_TRUE((*packed)->multiply(product, *gpu).ok());
+      expect_ok(cudaDeviceSynchronize());
+      const std::vector<std::byte> bytes = y.read();
+      EXPECT_TRUE(y.canaries_are_whole());
+      std::vector<float> row(kCols);
+      for (int64_t n = 0; n < kRows; ++n) {
+        rows.row(n, row.data());
+        for (int64_t i = 0; i < m; ++i) {
+          double sum = 0, magnitude = 0;
+          for (int64_t k = 0; k < kCols; ++k) {
+            const double term = double{row[k]} * x[i * kCols + k];
+            sum += term;
+            magnitude += std::abs(term);
+          }
+          float found = 0;
+          std::memcpy(&found, bytes.data() + 4 * (i * kRows + n), 4);
+          // Each weight and each of K sums rounds once, and the factor twice more.
+          ASSERT_NEAR(found, sum, std::ldexp((kCols + 4) * magnitude, -24)) << n << " " << i;
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace subbyte::testing
