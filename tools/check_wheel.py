@@ -6,8 +6,8 @@
 All libraries in it need the C library and libgcc alone. Of the module that Python loads nothing but
 PyInit__core is seen from outside; in a wheel whose tag is abi3, every function of Python that it
 calls is one that Python.h declares for the limited API of the version in the tag. That is asked of
-the headers of this interpreter, which has to be that version or a later one. --cuda: the module has
-code for GPUs.
+the headers of this interpreter, which has to be that version or a later one. The licences of the
+package and of all libraries inside lie beside it. --cuda: the module has code for GPUs.
 """
 from __future__ import annotations
 
@@ -22,6 +22,12 @@ from pathlib import Path
 
 
 C_LIBRARY = re.compile(r"(?:lib(?:c|m|dl|rt|pthread|gcc_s)|ld-linux[\w-]*)\.so\.\d+$")
+
+LIBRARIES_FILE = "subbyte/LICENSES-OF-LIBRARIES"
+LICENSES = ["licenses/LICENSE", LIBRARIES_FILE, "subbyte/LICENSE-OF-NANOBIND",
+            "subbyte/LICENSE-OF-ROBIN-MAP"]
+# Packages of Debian whose libraries are inside, as cmake/SubbytePackages.cmake names them.
+LIBRARIES = ["libfmt-dev", "libutf8proc-dev", "nlohmann-json3-dev", r"libstdc\+\+-\d+-dev"]
 
 
 def output_of(*command: object) -> str:
@@ -69,6 +75,19 @@ def faults_of(module: Path, version: int | None, wants_cuda: bool) -> list[str]:
     return faults
 
 
+def lacking_licenses(wheel: zipfile.ZipFile, wants_cuda: bool) -> list[str]:
+    """Files of licences that are missing or empty, and libraries that theirs leaves out."""
+    sizes = {re.sub(r"^[^/]*\.dist-info/", "", entry.filename): entry.file_size
+             for entry in wheel.infolist()}
+    lacking = [name for name in LICENSES if not sizes.get(name)]
+    libraries = [*LIBRARIES, "cudart_static"] if wants_cuda else LIBRARIES
+    if LIBRARIES_FILE not in lacking:
+        heads = re.findall(r"^==== (\S+)$", wheel.read(LIBRARIES_FILE).decode(), re.MULTILINE)
+        lacking += [f"{LIBRARIES_FILE} of {library}" for library in libraries
+                    if not any(re.fullmatch(library, head) for head in heads)]
+    return [f"expected {name}" for name in lacking]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -85,6 +104,7 @@ def main() -> int:
         [module] = [library for library in libraries if library.name.startswith("_core.")]
         faults += [f"{module.name}: {fault}"
                    for fault in faults_of(module, version, options.cuda)]
+        faults += lacking_licenses(wheel, options.cuda)
     for fault in faults:
         print(f"{options.wheel.name}: {fault}")
     print(f"{options.wheel.name}: {options.wheel.stat().st_size / 1e6:.1f} MB, tag "
