@@ -5,6 +5,7 @@ package_tools=(lintian fakeroot dpkg-dev file gzip xz-utils python3-dev python3-
 package_parts=(cpu cuda tests roots)
 declare -A package_megabytes=([cpu]=40 [cuda]=150)  # of each file
 readonly dist=$PWD/build/dist  # a folder for each kind
+made_kinds=()  # those that this call made
 readonly package_trials=$PWD/build/package-trials
 
 # package [PART...]
@@ -55,6 +56,7 @@ make_packages() {
   ((found)) || die "package: expected Python 3.11 or 3.12 to make wheels, found neither"
   phase "sizes, at most ${package_megabytes[$kind]} MB" check_sizes "$folder" \
     "${package_megabytes[$kind]}"
+  made_kinds+=("$kind")
 }
 
 make_debian_packages() {
@@ -128,21 +130,25 @@ check_sizes() {
   return "$status"
 }
 
-# made_kinds: the kinds of packages that are there.
-made_kinds() {
-  local kind found=
-  for kind in cpu cuda; do
-    [[ ! -d $dist/$kind ]] || found+="$kind "
-  done
-  [[ -n $found ]] || die "package: there is nothing in $dist: ./dev package cpu makes it"
-  echo "$found"
+# kinds_to_try: those that this call made; where it made none, those that are there, which it says.
+kinds_to_try() {
+  local kind kinds=("${made_kinds[@]}")
+  if ((!${#kinds[@]})); then
+    for kind in cpu cuda; do
+      [[ -d $dist/$kind ]] || continue
+      kinds+=("$kind")
+      echo "dev: tries build/dist/$kind, made on $(date --reference "$dist/$kind" '+%F %R')" >&2
+    done
+  fi
+  ((${#kinds[@]})) || die "package: there is nothing in $dist: ./dev package cpu makes it"
+  echo "${kinds[@]}"
 }
 
 # What is in the packages, used with what is here: the examples with the libraries, the tests of
 # the Python package with each wheel in each Python that takes it.
 package_tests() {
   local kind kinds wheel minor python
-  kinds=$(made_kinds)
+  kinds=$(kinds_to_try)
   need_packages "${build_packages[@]}" "${package_tools[@]}"
   mkdir -p "$package_trials/no-driver"
   : >"$package_trials/no-driver/libcuda.so.1"  # is found first, and is no library

@@ -5,7 +5,7 @@ readonly roots=$PWD/build/package-roots
 
 package_roots() {
   local suite kind kinds
-  kinds=$(made_kinds)
+  kinds=$(kinds_to_try)
   need_packages debootstrap
   mkdir -p "$roots"
   rm -f "$roots/answer"
