@@ -31,6 +31,20 @@ try_deb() {
   dpkg --purge subbyte libsubbyte-dev libsubbyte0
 }
 
+# Programs that use the C++ interface, where nothing of what is inside it is installed.
+try_dev() {
+  dpkg --install ./*.deb
+  cmake -S examples -B by_cmake -DCMAKE_BUILD_TYPE=Debug
+  cmake --build by_cmake --target example_continue
+  c++ -std=c++20 examples/continue.cc -o by_pkg_config $(pkg-config --cflags --libs subbyte-cpp)
+  for program in by_cmake/example_continue ./by_pkg_config; do
+    "$program" model "Mr. Sherlock Holmes" >said
+    test -s said
+  done
+  answers subbyte
+  dpkg --purge subbyte libsubbyte-dev libsubbyte0
+}
+
 try_tarball() {
   finds_all /opt/subbyte-*/bin/subbyte /opt/subbyte-*/lib/libsubbyte.so.0
   answers /opt/subbyte-*/bin/subbyte

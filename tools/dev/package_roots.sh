@@ -4,7 +4,7 @@ package_suites=(bookworm trixie)
 readonly roots=$PWD/build/package-roots
 
 package_roots() {
-  local suite kind kinds
+  local suite kind kinds debian
   kinds=$(kinds_to_try)
   need_packages debootstrap
   mkdir -p "$roots"
@@ -12,8 +12,11 @@ package_roots() {
   for suite in "${package_suites[@]}"; do
     step "root of $suite" make_root "$suite"
     step "root of $suite with Python" make_python_root "$suite"
+    step "root of $suite with a compiler" make_compiler_root "$suite"
     for kind in $kinds; do
-      step "$kind, Debian packages in $suite" try_in_root "$suite" deb "$dist/$kind"/*.deb
+      debian=("$dist/$kind"/*.deb)
+      step "$kind, Debian packages in $suite" try_in_root "$suite" deb "${debian[@]}"
+      step "$kind, programs with them in $suite" try_in_root "$suite-compiler" dev "${debian[@]}"
       step "$kind, tarball in $suite" try_in_root "$suite" tarball "$dist/$kind"/*.tar.?z
       step "$kind, wheel in $suite" try_wheel "$suite" "$kind"
     done
@@ -39,13 +42,28 @@ make_root() {
 make_python_root() {
   local root=$roots/$1-python
   [[ ! -f $root.complete ]] || return 0
-  as_root rm -rf "$root" &&
-    as_root cp --archive "$roots/$1" "$root" &&
-    as_root cp /etc/resolv.conf "$root/etc/resolv.conf" &&
-    in_root "$root" apt-get update &&
-    in_root "$root" apt-get install --yes --no-install-recommends python3-venv python3-numpy &&
+  extend_root "$1" "$root" python3-venv python3-numpy &&
     in_root "$root" python3 -m venv --system-site-packages /venv &&
     touch "$root.complete"
+}
+
+# make_compiler_root SUITE: the same with what builds a program in C++.
+make_compiler_root() {
+  local root=$roots/$1-compiler
+  [[ ! -f $root.complete ]] || return 0
+  extend_root "$1" "$root" g++ cmake make pkg-config &&
+    touch "$root.complete"
+}
+
+# extend_root SUITE ROOT PACKAGE...
+extend_root() {
+  local suite=$1 root=$2
+  shift 2
+  as_root rm -rf "$root" &&
+    as_root cp --archive "$roots/$suite" "$root" &&
+    as_root cp /etc/resolv.conf "$root/etc/resolv.conf" &&
+    in_root "$root" apt-get update &&
+    in_root "$root" apt-get install --yes --no-install-recommends "$@"
 }
 
 # try_wheel SUITE KIND
@@ -68,7 +86,7 @@ try_in_root() {
   shift 2
   as_root rm -rf "$root/try" &&
     as_root mkdir "$root/try" &&
-    as_root cp --recursive demo/model tools/dev/in_root.sh "$@" "$root/try" || return
+    as_root cp --recursive demo/model examples tools/dev/in_root.sh "$@" "$root/try" || return
   files_of "$root" >"$root.before"
   [[ $form != tarball ]] || as_root tar --extract --directory "$root/opt" --file "$1" || status=1
   in_root "$root" unshare --net sh /try/in_root.sh "$form" >"$root.answer" || status=1
