@@ -92,6 +92,25 @@ Result<const FileTensor*> require_tensor(const TensorSource& tensors, std::strin
                fmt::format("tensor {} is missing from the checkpoint", quote_name(name))};
 }
 
+Result<std::vector<const FileTensor*>> find_same(const TensorSource& tensors,
+                                                 std::initializer_list<std::string> names) {
+  std::vector<const FileTensor*> found;
+  for (const std::string& name : names) {
+    const FileTensor* const tensor = tensors.find(name);
+    if (tensor == nullptr) continue;
+    found.push_back(tensor);
+    const FileTensor& first = *found.front();
+    if (tensor->dtype == first.dtype && tensor->shape == first.shape &&
+        std::ranges::equal(tensor->bytes, first.bytes)) {
+      continue;
+    }
+    return tensor_error("import.config", *tensor,
+                        fmt::format("expected the numbers of {}, which mean the same, found others",
+                                    quote_name(first.name)));
+  }
+  return found;
+}
+
 Status require_dtype(const FileTensor& tensor, DType expected) {
   if (tensor.dtype == expected) return {};
   return tensor_error(

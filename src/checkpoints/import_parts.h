@@ -4,7 +4,9 @@
 #include <fmt/format.h>
 
 #include <initializer_list>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "checkpoints/importer.h"
 
@@ -16,6 +18,11 @@ Error tensor_error(std::string_view code, const FileTensor& tensor, std::string_
 /// Code import.missing when absent.
 Result<const FileTensor*> require_tensor(const TensorSource& tensors, std::string_view module,
                                          std::string_view suffix);
+
+/// The tensors that are there of `names`, which mean the same: the first counts. Code import.config
+/// where two differ, naming both.
+Result<std::vector<const FileTensor*>> find_same(const TensorSource& tensors,
+                                                 std::initializer_list<std::string> names);
 
 /// Code import.dtype / import.shape, naming both.
 Status require_dtype(const FileTensor& tensor, DType expected);

@@ -57,11 +57,11 @@ float load_float(const std::byte* bytes, Format format) {
 /// Refuses factors of inputs beside weights whose importer does not know them.
 Status check_input_factors(const TensorSource& tensors, std::string_view module,
                            const ModuleInfo& info) {
-  const FileTensor* const factors = modelopt::input_factors(tensors, module);
-  const bool is_known =
-      factors == nullptr || std::ranges::find(info.tensors, factors) != info.tensors.end();
-  if (is_known) return {};
-  return tensor_error("import.config", *factors,
+  SUBBYTE_TRY(const modelopt::InputFactors factors, modelopt::input_factors(tensors, module));
+  if (factors.empty()) return {};
+  const FileTensor* const first = factors.front();
+  if (std::ranges::find(info.tensors, first) != info.tensors.end()) return {};
+  return tensor_error("import.config", *first,
                       fmt::format("expected no factors of inputs beside weights that are read as "
                                   "{}, which has none",
                                   info.importer));

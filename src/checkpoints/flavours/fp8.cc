@@ -166,6 +166,8 @@ Result<ModuleInfo> describe(const ImportContext& context, std::string_view modul
   SUBBYTE_CHECK(require_rank(*weight, 2));
   const Factors factors = find_factors(tensors, module);
   if (factors.tensor == nullptr) return require_tensor(tensors, module, kFactors[0]).error();
+  SUBBYTE_TRY(const auto named, find_same(tensors, {fmt::format("{}{}", module, kFactors[0]),
+                                                    fmt::format("{}{}", module, kFactors[1])}));
   SUBBYTE_CHECK(check_method(context, module));
   ModuleInfo result;
   SUBBYTE_TRY(result.format.scale, scale_format(*factors.tensor));
@@ -176,6 +178,7 @@ Result<ModuleInfo> describe(const ImportContext& context, std::string_view modul
   result.rows = static_cast<int64_t>(weight->shape[0]);
   result.cols = static_cast<int64_t>(weight->shape[1]);
   result.tensors = {weight, factors.tensor};
+  if (named.size() > 1) result.tensors.push_back(named.back());
   result.scales = factors.tensor;
   for (const std::string_view suffix : kActivations) {
     if (const FileTensor* unused = find(tensors, module, suffix)) result.tensors.push_back(unused);

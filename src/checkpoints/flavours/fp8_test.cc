@@ -256,6 +256,21 @@ TEST_F(Fp8, refuses_wrong_shapes_types_and_factors_that_are_not_finite) {
   EXPECT_EQ(code_of(nan), "import.scale_not_finite");
 }
 
+TEST_F(Fp8, two_names_of_factors_say_the_same) {
+  std::vector<TestTensor> tensors =
+      layer(128, 128, {".weight_scale_inv", DType::kF32, {1, 1}, 128, 128});
+  tensors.push_back(tensors[1]);
+  tensors[2].name = "m.weight_scale";
+  EXPECT_EQ(code_of(tensors), "");
+  EXPECT_EQ(describe_module(context(), "m")->tensors.size(), 3u);  // nobody misses the second
+  tensors[2].set(0, 2 * tensors[1].at<float>(0));
+  EXPECT_EQ(code_of(tensors), "import.config");
+  EXPECT_NE(message().find("tensor \"m.weight_scale\": expected the numbers of "
+                           "\"m.weight_scale_inv\""),
+            std::string::npos)
+      << message();
+}
+
 TEST_F(Fp8, a_module_that_the_config_keeps_must_not_have_a_factor) {
   const std::vector<TestTensor> tensors =
       layer(128, 128, {".weight_scale_inv", DType::kF32, {1, 1}, 128, 128});

@@ -105,6 +105,30 @@ TEST_F(ModeloptExperts, factors_of_inputs_make_them_floats) {
   EXPECT_EQ(describe_module(context(), "m").error().code, "import.shape");
 }
 
+TEST_F(ModeloptExperts, factors_of_inputs_with_two_names_are_equal) {
+  const Experts made = random_experts(2, 8, 32);
+  Random random(8);
+  TestTensor of_module = random_floats("m.pre_quant_scale", DType::kF32, {32}, random);
+  TestTensor of_stack = of_module;
+  of_stack.name = "m_pre_quant_scale";
+  const auto describe = [&] {
+    open({made.codes, made.scales, made.factor, of_module, of_stack});
+    return describe_module(context(), "m");
+  };
+  const auto equal = describe();
+  ASSERT_TRUE(equal.ok()) << equal.error().message;
+  EXPECT_EQ(equal->tensors.size(), 5u);  // nobody misses the second
+  of_stack.set(31, of_module.at<float>(31) + 1);
+  const auto different = describe();
+  ASSERT_FALSE(different.ok());
+  EXPECT_EQ(different.error().code, "import.config");
+  EXPECT_NE(different.error().message.find("tensor \"m_pre_quant_scale\": expected the numbers of "
+                                           "\"m.pre_quant_scale\", which mean the same"),
+            std::string::npos)
+      << different.error().message;
+  EXPECT_EQ(import_experts(context(), "m").error().code, "import.config");
+}
+
 TEST_F(ModeloptExperts, refuse_what_contradicts_itself) {
   const Experts made = random_experts(2, 8, 32);
   const auto code = [&](const Experts& experts) {

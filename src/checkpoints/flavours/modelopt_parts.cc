@@ -19,10 +19,9 @@ double number_at(const FileTensor& tensor, std::size_t index) {
 
 }  // namespace
 
-const FileTensor* input_factors(const TensorSource& tensors, std::string_view module) {
-  const FileTensor* const of_module = tensors.find(fmt::format("{}.pre_quant_scale", module));
-  if (of_module != nullptr) return of_module;
-  return tensors.find(fmt::format("{}_pre_quant_scale", module));
+Result<InputFactors> input_factors(const TensorSource& tensors, std::string_view module) {
+  return find_same(tensors, {fmt::format("{}.pre_quant_scale", module),
+                             fmt::format("{}_pre_quant_scale", module)});
 }
 
 void add_activations(const ImportContext& context, std::string_view module, ModuleInfo& info) {
@@ -32,19 +31,20 @@ void add_activations(const ImportContext& context, std::string_view module, Modu
   }
 }
 
-Result<ModuleInfo> with_input_factors(const FileTensor& factors, ModuleInfo stored) {
-  SUBBYTE_CHECK(require_float(factors));
-  SUBBYTE_CHECK(require_shape(factors, {static_cast<uint64_t>(stored.cols)}));
+Result<ModuleInfo> with_input_factors(const InputFactors& factors, ModuleInfo stored) {
+  SUBBYTE_CHECK(require_float(*factors.front()));
+  SUBBYTE_CHECK(require_shape(*factors.front(), {static_cast<uint64_t>(stored.cols)}));
   stored.format = kFloats;
-  stored.tensors.push_back(&factors);
+  stored.tensors.insert(stored.tensors.end(), factors.begin(), factors.end());
   return stored;
 }
 
-Result<std::vector<Matrix>> with_input_factors(const FileTensor& factors,
+Result<std::vector<Matrix>> with_input_factors(const InputFactors& factors,
                                                const std::vector<Matrix>& stored, Executor& pool) {
-  SUBBYTE_CHECK(check_scales(factors, pool));
-  std::vector<double> factor(factors.shape[0]);
-  for (std::size_t k = 0; k < factor.size(); ++k) factor[k] = number_at(factors, k);
+  const FileTensor& counts = *factors.front();
+  SUBBYTE_CHECK(check_scales(counts, pool));
+  std::vector<double> factor(counts.shape[0]);
+  for (std::size_t k = 0; k < factor.size(); ++k) factor[k] = number_at(counts, k);
   std::vector<Matrix> result;
   for (const Matrix& matrix : stored) {
     const MatrixView& view = matrix.view;
