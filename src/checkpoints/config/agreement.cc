@@ -101,11 +101,20 @@ Overrides overrides_of(const json::Value& section) {
   return overrides;
 }
 
+/// The same in sorted order, and the words of fields in small letters. What lists hold is names and
+/// patterns, which stay as they are written.
+nlohmann::json with_small_words(const json::Value& value) {
+  if (value.is_string()) return small_letters(value.get_ref<const std::string&>());
+  if (!value.is_object()) return value;
+  nlohmann::json sorted = nlohmann::json::object();
+  for (const auto& [name, member] : value.items()) sorted[name] = with_small_words(member);
+  return sorted;
+}
+
 /// One text for values that say the same, whatever the order of keys and the case of words is.
 std::string meaning_of(const Overrides& overrides, std::string_view name) {
   const auto found = overrides.find(name);
-  if (found == overrides.end()) return "nothing";
-  return small_letters(json::to_text(nlohmann::json(*found->second)));
+  return found == overrides.end() ? "nothing" : json::to_text(with_small_words(*found->second));
 }
 
 /// Adds the first entry of which two sections say something else.

@@ -146,6 +146,23 @@ TEST_F(Agreement, overrides_of_single_modules_are_compared) {
   EXPECT_NE(fewer[0].find("/ nothing, which does not count"), std::string::npos) << fewer[0];
 }
 
+TEST_F(Agreement, of_overrides_only_words_are_the_same_in_any_case) {
+  const auto differ = [&](const std::string& config, const std::string& file) {
+    const std::string fields = R"("quant_method": "modelopt", "quant_algo": "MIXED_PRECISION",)"
+                               R"("quantized_layers": {"model.up": )";
+    dir_.write("hf_quant_config.json", R"({"quantization": {)" + fields + file + "}}}");
+    return differing(R"({"quantization_config": {)" + fields + config + "}}}");
+  };
+  const std::string upper = R"({"quant_algo": "NVFP4", "targets": ["re:.*Up"]})";
+  EXPECT_EQ(differ(upper, R"({"targets": ["re:.*Up"], "quant_algo": "nvfp4"})"),
+            std::vector<std::string>());
+  const auto lower = differ(upper, R"({"quant_algo": "NVFP4", "targets": ["re:.*up"]})");
+  ASSERT_EQ(lower.size(), 1u);
+  EXPECT_NE(lower[0].find("re:.*Up"), std::string::npos) << lower[0];
+  EXPECT_NE(lower[0].find("re:.*up"), std::string::npos) << lower[0];
+  EXPECT_EQ(differ(upper, R"({"quant_algo": "NVFP4", "Targets": ["re:.*Up"]})").size(), 1u);
+}
+
 TEST_F(Agreement, methods_and_sections_of_wrappers_are_compared) {
   dir_.write("quant_config.json", R"({"w_bit": 4, "q_group_size": 128})");
   const std::string gptq =
