@@ -35,6 +35,15 @@ constexpr std::string_view kFlags[] = {
 #include "app/foreign_names.def"
 };
 
+constexpr std::string_view kLists[] = {
+#define SUBBYTE_LIST(names) names,
+#include "app/foreign_names.def"
+};
+
+bool is_in(std::span<const std::string_view> rows, std::string_view name) {
+  return std::ranges::any_of(rows, [&](std::string_view names) { return has_word(names, name); });
+}
+
 template <class Row>
 const Row* find(std::span<const Row> rows, std::string_view name) {
   const auto row =
@@ -93,8 +102,11 @@ bool is_neutral(std::string_view values, std::string_view typed) {
 }
 
 bool is_foreign_flag(std::string_view name) {
-  return name.starts_with("--enable-") || name.starts_with("--disable-") ||
-         std::ranges::any_of(kFlags, [&](std::string_view names) { return has_word(names, name); });
+  return name.starts_with("--enable-") || name.starts_with("--disable-") || is_in(kFlags, name);
+}
+
+bool is_foreign_list(std::string_view name) {
+  return is_in(kLists, name);
 }
 
 }  // namespace subbyte::app

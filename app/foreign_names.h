@@ -39,5 +39,7 @@ bool is_neutral(std::string_view values, std::string_view typed);
 
 /// Says whether another program has such an option without a value, as --trust-remote-code.
 bool is_foreign_flag(std::string_view name);
+/// Says whether another program has such an option with several values: --ignore-patterns a b.
+bool is_foreign_list(std::string_view name);
 
 }  // namespace subbyte::app

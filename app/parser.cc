@@ -116,6 +116,7 @@ class Parser {
 
   Status read_option(const std::string& argument);
   bool skip_neutral(const Typed& typed);
+  bool skip_list(std::string_view neutral);
   Result<std::string> value_of(const Option& option, const Typed& typed);
   /// `name`: as it was typed.
   Status take(Option& option, const std::string& name, const std::string& text);
@@ -270,6 +271,7 @@ bool Parser::skip_neutral(const Typed& typed) {
   const std::optional<std::string_view> values = neutral_values(name);
   if (!values) return false;
   if (typed.value) return is_neutral(*values, *typed.value);
+  if (is_foreign_list(name)) return skip_list(*values);
   const bool has_word = !at_end() && is_neutral(*values, arguments_[next_]);
   if (is_foreign_flag(name)) {
     if (has_word && *values != "*") {  // "-fa on" is written, too
@@ -284,6 +286,15 @@ bool Parser::skip_neutral(const Typed& typed) {
   }
   ++next_;
   return true;
+}
+
+/// Takes all values before the next option.
+bool Parser::skip_list(std::string_view neutral) {
+  const std::size_t first = next_;
+  while (!at_end() && !is_option(arguments_[next_])) {
+    if (!is_neutral(neutral, arguments_[next_++])) return false;
+  }
+  return next_ > first;
 }
 
 Result<std::string> Parser::value_of(const Option& option, const Typed& typed) {

@@ -169,7 +169,9 @@ TEST(Spellings, of_nothing_change_nothing) {
            {"--enable-prefix-caching", "--no-enable-chunked-prefill", "--max-num-batched-tokens",
             "8192", "--hf-overrides", "{}", "--swap-space", "4.0", "-cb"},
            {"--disable-log-stats", "--distributed-executor-backend", "mp", "--max-logprobs", "20",
-            "--language-model-only", "--scheduling-policy", "fcfs", "--seed", "0"}}) {
+            "--language-model-only", "--scheduling-policy", "fcfs", "--seed", "0"},
+           {"--cudagraph-capture-sizes", "1", "2", "4", "--ignore-patterns", "*.pt", "*.bin",
+            "--seed", "0", "--allowed-media-domains", "a.org", "b.org"}}) {
     Arguments typed = call;
     typed.insert(typed.end(), more.begin(), more.end());
     const ProcessResult result = run_program(typed);
