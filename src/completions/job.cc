@@ -122,13 +122,28 @@ Result<Job> Job::open(const std::filesystem::path& prompts, const std::filesyste
 Status Job::take_record() {
   const JobRecord& before = results_.record();
   const auto date = before.find(kJobDate);
-  if (date != before.end() && options_.identity.contains(kJobDate) && parse_time(date->second)) {
+  if (date != before.end() && parse_time(date->second)) {
     options_.identity[kJobDate] = options_.defaults.chat.date = date->second;
   }
   if (before.empty() || before == options_.identity) return {};
   return other_results(results_.path().native(),
                        fmt::format("was begun with other options or files: {}",
                                    differences(options_.identity, before)));
+}
+
+/// A line with a template of its own may name the day in a job whose other lines do not: from then
+/// on the job has a date.
+Status Job::keep_date_for(const Line& line) {
+  if (line.request.chat.own_template.empty() || options_.identity.contains(kJobDate)) return {};
+  const auto own = text_->template_of(line.request.chat);
+  if (!own.ok() || !(*own)->reads("strftime_now")) return {};
+  if (!results_.done().empty()) {
+    return other_results(line.where, fmt::format("its template names the day, and {} was begun "
+                                                 "without one",
+                                                 results_.path().native()));
+  }
+  options_.identity[kJobDate] = options_.defaults.chat.date;
+  return {};
 }
 
 Result<Job::Line> Job::read_line(const std::string& text, const Lines& lines) const {
@@ -195,6 +210,7 @@ Status Job::check_all(Lines lines) {
       continue;
     }
     if (!line->conversation.ok()) continue;  // an error in its results
+    SUBBYTE_CHECK(keep_date_for(*line));
     const auto prompt = text_->encode(line->request);
     if (!prompt.ok()) continue;
     longest_ = std::max(longest_, room_for(line->request, std::ssize(*prompt)));

@@ -32,8 +32,8 @@ struct JobOptions {
   SpecialTokens special = SpecialTokens::kAsText;  // in prompts that are texts
   int64_t context = 0;  // positions of a sample at most, at most those of the model
   std::string model;    // its name in the results
-  /// Tells this model and these options from others. Of a job that is gone on with the date is that
-  /// of its beginning, where one is given: a prompt may name it (defaults.chat.date).
+  /// Tells this model and these options from others. It has a date where a prompt may name it
+  /// (defaults.chat.date); of a job that is gone on with that is the date of its beginning.
   JobRecord identity;
 };
 
@@ -98,6 +98,7 @@ class Job {
 
   Status take_record();
   Status check_all(Lines lines);
+  Status keep_date_for(const Line& line);
   Error other_results(const std::string& where, std::string_view problem) const;
   Result<std::optional<Line>> next_line(Lines& lines) const;
   Result<Line> read_line(const std::string& text, const Lines& lines) const;

@@ -10,8 +10,7 @@
 #include <sstream>
 
 #include "engine/generate.h"
-#include "support/paths.h"
-#include "support/temp_dir.h"
+#include "support/jobs_fixture.h"
 #include "support/test_context.h"
 
 namespace subbyte {
@@ -20,87 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 using json::Value;
 
-const fs::path kModel = fs::path(SUBBYTE_TEST_DATA) / "../../demo/model";
-
-class Jobs : public ::testing::Test {
- protected:
-  static void SetUpTestSuite() {
-    SessionOptions options;
-    options.device = {.device = "cpu", .num_threads = 2, .batch_invariant = true};
-    options.size = {.cache_type = Element::kF32,
-                    .context = 512,
-                    .cache_positions = 1024,
-                    .max_sequences = 3,
-                    .step_tokens = 64};
-    session_ = std::move(Session::open(kModel, options)).value();
-    backend_ = session_->ready().backend.get();
-    model_ = session_->ready().model.get();
-    tokenizer_ = &session_->text().tokenizer;
-  }
-  static void TearDownTestSuite() { session_.reset(); }
-
-  JobOptions options() {
-    JobOptions made;
-    made.defaults.max_tokens = 12;
-    made.defaults.sampling = {neutral_sampling(), neutral_sampling()};
-    made.context = 400;
-    made.model = "demo";
-    made.identity = identity_;
-    return made;
-  }
-
-  void write(const std::string& text) { std::ofstream(prompts_, std::ios::binary) << text; }
-  std::string written() const {
-    std::ostringstream text;
-    text << std::ifstream(results_, std::ios::binary).rdbuf();
-    return text.str();
-  }
-
-  Result<Job> open() { return Job::open(prompts_, results_, session_->text(), options()); }
-
-  JobCounts run() {
-    auto job = open();
-    EXPECT_TRUE(job.ok()) << job.error().message;
-    if (!job.ok()) return {};
-    const Status status = job->run(*session_, [](const JobCounts&) {});
-    EXPECT_TRUE(status.ok()) << status.error().message;
-    for (const KvGroup& group : session_->cache().groups())
-      EXPECT_EQ(group.num_free(), group.num_units());
-    return job->counts();
-  }
-
-  /// By the number of the line of the prompts.
-  std::map<int64_t, Value> answers() const {
-    std::map<int64_t, Value> all;
-    std::istringstream lines(written());
-    for (std::string line; std::getline(lines, line);) {
-      auto value = json::parse(line, "results");
-      EXPECT_TRUE(value.ok()) << value.error().message;
-      const auto number = (*value)["line"].get<int64_t>();
-      EXPECT_TRUE(all.emplace(number, *std::move(value)).second);
-    }
-    return all;
-  }
-
-  std::string refusal(const std::string& prompts) {
-    write(prompts);
-    const auto job = open();
-    return job.ok() ? "" : std::string(job.error().code) + " " + job.error().message;
-  }
-
-  static std::unique_ptr<Session> session_;
-  static Backend* backend_;
-  static const Model* model_;
-  static const Tokenizer* tokenizer_;
-  TempDir folder_;
-  fs::path prompts_ = folder_.path() / "prompts.jsonl";
-  fs::path results_ = folder_.path() / "results.jsonl";
-  JobRecord identity_ = {{"seed", "1"}, {"file config.json", "abc"}};
-};
-std::unique_ptr<Session> Jobs::session_;
-Backend* Jobs::backend_ = nullptr;
-const Model* Jobs::model_ = nullptr;
-const Tokenizer* Jobs::tokenizer_ = nullptr;
+class Jobs : public JobsFixture {};
 
 const std::string kThree =
     "{\"prompt\": \"It was\", \"custom_id\": \"a\", \"seed\": 5}\n"
@@ -407,6 +326,32 @@ TEST_F(Jobs, keep_the_date_of_their_beginning) {
   identity_[kJobDate] = "2026-11-26T00:00:10";
   EXPECT_EQ(run().done, 2);
   EXPECT_EQ(answers(), whole);
+}
+
+/// Of a template that comes with a line, too: it counts the seconds in tokens.
+TEST_F(Jobs, keep_the_date_of_templates_of_lines) {
+  const std::string line =
+      R"({"messages": [{"role": "user", "content": "a"}], "max_tokens": 1, "chat_template":)"
+      R"( "{% for i in range(strftime_now('%S')|int) %}{{ messages[0].content }} {% endfor %}"})"
+      "\n";
+  write("{\"prompt\": \"A\", \"max_tokens\": 1}\n" + line + line);
+  date_ = "2026-11-25T23:59:50";
+  run();
+  const std::string whole = written();
+  const auto expected = answers();
+  const auto tokens = expected.at(3)["response"]["body"]["usage"]["prompt_tokens"].get<int64_t>();
+  EXPECT_GE(tokens, 50);
+  date_ = "2026-11-26T00:00:10";
+  std::ofstream(results_, std::ios::binary) << whole.substr(0, whole.find('\n') + 1);
+  EXPECT_EQ(run().done, 2);
+  EXPECT_EQ(answers(), expected);
+
+  fs::remove(results_);
+  write("{\"prompt\": \"A\", \"max_tokens\": 1}\n");
+  run();  // has no date
+  const std::string refused = refusal("{\"prompt\": \"A\", \"max_tokens\": 1}\n" + line);
+  EXPECT_TRUE(refused.starts_with("job.other_results")) << refused;
+  EXPECT_NE(refused.find("its template names the day"), std::string::npos) << refused;
 }
 
 TEST_F(Jobs, say_that_answers_are_errors_in_later_runs_too) {
