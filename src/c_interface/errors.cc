@@ -174,16 +174,19 @@ void subbyte_free(void* memory) {
 
 namespace {
 
-/// Names of what is no format of weights: words and zero points.
-constexpr std::pair<const char*, int32_t> kWords[] = {
-    {"u16", SUBBYTE_U16}, {"i32", SUBBYTE_I32}, {"u32", SUBBYTE_U32}};
+/// Names of what all_formats() has not: vectors, words and zero points.
+constexpr std::pair<const char*, int32_t> kOthers[] = {{"vq2", SUBBYTE_VQ2},
+                                                       {"vq4", SUBBYTE_VQ4},
+                                                       {"u16", SUBBYTE_U16},
+                                                       {"i32", SUBBYTE_I32},
+                                                       {"u32", SUBBYTE_U32}};
 
 }  // namespace
 
 int subbyte_find_format(const char* name, int32_t* format) {
   return c::run([&]() -> Status {
     SUBBYTE_CHECK(c::check_addresses({{"name", name}, {"format", format}}));
-    for (const auto& [word, number] : kWords) {
+    for (const auto& [word, number] : kOthers) {
       if (std::string_view(word) == name) {
         *format = number;
         return {};
@@ -197,7 +200,7 @@ int subbyte_find_format(const char* name, int32_t* format) {
 }
 
 const char* subbyte_format_name(int32_t format) {
-  for (const auto& [word, number] : kWords) {
+  for (const auto& [word, number] : kOthers) {
     if (number == format) return word;
   }
   for (const FormatInfo* one : all_formats()) {

@@ -73,11 +73,19 @@ TEST(CFormats, have_the_numbers_and_names_of_the_library) {
       {SUBBYTE_F32, "f32"},   {SUBBYTE_BF16, "bf16"}, {SUBBYTE_E2M1, "e2m1"},
       {SUBBYTE_E4M4, "e4m4"}, {SUBBYTE_U4, "u4"},     {SUBBYTE_U8, "u8"},
       {SUBBYTE_I2, "i2"},     {SUBBYTE_NF4, "nf4"},   {SUBBYTE_NFL5, "nfl5"},
-      {SUBBYTE_U16, "u16"},   {SUBBYTE_I32, "i32"}};
-  for (const auto& [number, name] : kept) EXPECT_STREQ(subbyte_format_name(number), name);
+      {SUBBYTE_VQ2, "vq2"},   {SUBBYTE_VQ4, "vq4"},   {SUBBYTE_U16, "u16"},
+      {SUBBYTE_I32, "i32"},   {SUBBYTE_U32, "u32"}};
+  int32_t number = 0;
+  for (const auto& [expected, name] : kept) {
+    EXPECT_STREQ(subbyte_format_name(expected), name);
+    EXPECT_EQ(subbyte_find_format(name, &number), SUBBYTE_OK);
+    EXPECT_EQ(number, expected);
+  }
+  for (int32_t any = SUBBYTE_F32; any <= SUBBYTE_U32; ++any) {
+    EXPECT_NE(subbyte_format_name(any), nullptr) << any;
+  }
   EXPECT_EQ(subbyte_format_name(0), nullptr);
   EXPECT_EQ(subbyte_format_name(1000), nullptr);
-  int32_t number = 0;
   EXPECT_EQ(subbyte_find_format("u9", &number), SUBBYTE_ARGUMENT);
   EXPECT_STREQ(subbyte_last_error(), "name: expected the name of a format, found \"u9\"");
   expect_nulls_refused("subbyte_find_format", &subbyte_find_format, {}, {"u4", &number});
