@@ -10,6 +10,7 @@
 
 #include "app/libedit.h"
 #include "app/output.h"
+#include "app/plain_line.h"
 #include "app/terminal.h"
 
 namespace subbyte::app {
@@ -169,8 +170,9 @@ std::optional<std::string> LineReader::read(const std::string& prompt) {
   std::optional<std::string> line;
   if (editor_ != nullptr) {
     line = editor_->read(prompt);
+  } else if (interactive_) {
+    line = read_plain_line(prompt);
   } else {
-    if (interactive_) print(stderr, prompt);
     std::string text;
     if (std::getline(std::cin, text)) line = std::move(text);
   }

@@ -27,7 +27,7 @@ class LineReader {
   class Editor;
 
   bool interactive_;
-  std::unique_ptr<Editor> editor_;  // none: lines are read as they come
+  std::unique_ptr<Editor> editor_;  // none: plain lines
 };
 
 /// A message: a line, or the lines from one that begins with """ to one that ends with """. None

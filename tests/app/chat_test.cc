@@ -205,6 +205,41 @@ TEST_F(Chat, a_dumb_terminal_gets_plain_lines) {
   EXPECT_EQ(answer.find('\x1b'), std::string::npos) << answer;
 }
 
+TEST_F(Chat, a_plain_line_has_any_length_and_the_keys_of_the_terminal) {
+  const TempDir folder;
+  Terminal terminal(command({"-c", "500", "-n", "2"}), {{"TERM", "dumb"}});
+  terminal.read_until("\n> ");
+  const std::string part(2000, 'z');
+  for (int i = 0; i < 3; ++i) {  // a terminal collects 4,095 bytes, and shows no more of them
+    terminal.type(part);
+    terminal.read_until(part);
+  }
+  terminal.type("\n");
+  const std::string refused = terminal.read_until("[chat.too_long]");
+  EXPECT_NE(refused.find("6016 tokens"), std::string::npos) << refused;
+  terminal.read_until("\n> ");
+  terminal.type("gone\x15some words\x17lines\xC3\xBC" + std::string(kRubout) + "\n");
+  terminal.read_until("as -n says)");
+  terminal.read_until("\n> ");
+  terminal.type("/save " + (folder.path() / "talk.json").string() + "\n");
+  terminal.read_until("2 messages");
+  terminal.read_until("\n> ");
+  terminal.type(kCtrlD);
+  terminal.read_to_end();
+  EXPECT_EQ(terminal.exit_code(), 0);
+  EXPECT_EQ(saved_messages("talk.json", folder), std::vector<std::string>{"some lines"});
+
+  Terminal stopped(command({"-n", "2"}), {{"TERM", "dumb"}});
+  stopped.read_until("\n> ");
+  stopped.type("not this");
+  stopped.read_until("not this");
+  stopped.type(kCtrlC);
+  stopped.read_until("^C\r\n> ");
+  stopped.type(kCtrlC);
+  EXPECT_NE(stopped.read_to_end().find("subbyte: stopped"), std::string::npos);
+  EXPECT_EQ(stopped.exit_code(), 130);
+}
+
 TEST_F(Chat, without_libedit_lines_are_read_as_they_come) {
   TempDir folder;
   for (const char* name : {"libedit.so.2", "libedit.so.0"}) folder.write(name, "no library");
