@@ -4,6 +4,7 @@
 #include <exception>
 #include <string>
 
+#include "torch_operators/gradients.h"
 #include "torch_operators/kept.h"
 #include "torch_operators/operators.h"
 
@@ -33,4 +34,9 @@ SUBBYTE_EXPORT void subbyte_torch_forget() {
 /// Bytes of those copies.
 SUBBYTE_EXPORT int64_t subbyte_torch_kept_bytes() {
   return subbyte::torch_operators::kept_bytes();
+}
+
+/// Says why the call that Python has been handed on this thread is refused.
+SUBBYTE_EXPORT void subbyte_torch_refuse_call(const char* line) {
+  subbyte::torch_operators::refuse_call(line);
 }

@@ -5,6 +5,7 @@
 
 #include "device/operands.h"
 #include "torch_operators/gpu.h"
+#include "torch_operators/gradients.h"
 
 namespace subbyte::torch_operators {
 namespace {
@@ -189,7 +190,8 @@ Status register_operators() {
   SUBBYTE_CHECK(implement("CPU", lists));
   const bool has_cuda =
       device::has_kernels_for_gpus() && f.aoti_torch_get_current_cuda_stream != nullptr;
-  return has_cuda ? implement("CUDA", lists) : Status();
+  if (has_cuda) SUBBYTE_CHECK(implement("CUDA", lists));
+  return register_gradients(lists, has_cuda);
 }
 
 }  // namespace subbyte::torch_operators

@@ -71,7 +71,7 @@ def quantize_4bit(A: torch.Tensor, absmax: torch.Tensor | None = None,
     if A.dtype not in FLOATS:
         raise ValueError(
             f"Blockwise 4bit quantization only supports 16/32-bit floats, but got {A.dtype}")
-    packed, largest = ops.quantize_4bit(A, blocksize, quant_type, quant_storage)
+    packed, largest = ops.quantize_4bit(A.detach(), blocksize, quant_type, quant_storage)
     state = QuantState(largest, A.shape, get_4bit_type(quant_type, A.device), blocksize, quant_type,
                        A.dtype)
     if compress_statistics:

@@ -63,6 +63,7 @@ def quantize(weights: torch.Tensor, kind: str, group: int | None = None,
     a scale, 0 the whole row; integers have 128 without it and nf4 has 64, the others have one size
     only. `codebook` is for nfl2 to nfl5.
     """
+    weights = weights.detach()  # what is quantized is constant
     name = kind
     kind, usual = PROGRAM_NAMES.get(kind, (kind, None))
     group = usual if group is None else group
