@@ -272,19 +272,6 @@ Status move_scales(const ScaleMove&, Stream) {
   return none();
 }
 
-bool has_large_m(const PackedFormat&, Number, const Device&) {
-  return false;
-}
-
-ExpertTiles expert_tiles(int64_t, const ExpertRules&) {
-  return {};
-}
-
-Result<ExpertPlan> plan_experts(const PackedFormat&, Number, const ExpertTiles&, const Device&,
-                                bool) {
-  return none();
-}
-
 Status run_experts(const ExpertPlan&, const ExpertsCall&, Number, Stream) {
   return none();
 }
