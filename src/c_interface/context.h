@@ -16,7 +16,7 @@ namespace subbyte::c {
 
 /// Threads and buffers of the CPU, which one call at a time uses.
 struct Context : Turns {
-  Context() : Turns("context") {}
+  Context() : Turns("context", "context.busy") {}
 
   std::unique_ptr<Execution> execution;
 };

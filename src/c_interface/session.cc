@@ -19,7 +19,7 @@
 namespace {
 
 struct State : subbyte::c::Turns {
-  State() : Turns("session") {}
+  State() : Turns("session", "session.busy") {}
 
   std::string name;
   std::unique_ptr<subbyte::Session> session;

@@ -16,15 +16,15 @@ namespace subbyte::c {
 /// not over yet, so that a call of that function would wait for itself: it is refused.
 class Turns {
  public:
-  /// Code "`handle`.busy" of what is refused.
-  explicit Turns(const char* handle) : handle_(handle) {}
+  /// The name of the handle, and the code of what is refused; string literals.
+  Turns(const char* handle, const char* busy) : handle_(handle), busy_(busy) {}
 
  private:
   friend class Turn;
   Status begin() {
     const std::thread::id self = std::this_thread::get_id();
     if (owner_.load(std::memory_order_relaxed) == self) {
-      return Error{std::string(handle_) + ".busy",
+      return Error{busy_,
                    std::string(handle_) +
                        ": expected no call with it before the one that runs has returned, found "
                        "one of a function that this calls, in the same thread"};
@@ -39,6 +39,7 @@ class Turns {
   }
 
   const char* handle_;
+  const char* busy_;
   std::mutex mutex_;
   /// A thread compares it with itself, and no other one stores that.
   std::atomic<std::thread::id> owner_;

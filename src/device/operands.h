@@ -17,7 +17,7 @@ inline constexpr std::string_view kArgument = "argument";
 inline Error refuse(std::string_view name, std::string_view expected, std::string_view found) {
   std::string line(name);
   line.append(": expected ").append(expected).append(", found ").append(found);
-  return {std::string(kArgument), std::move(line)};
+  return {kArgument, line};
 }
 inline Error refuse(std::string_view name, std::string_view expected, int64_t found) {
   return refuse(name, expected, std::to_string(found));

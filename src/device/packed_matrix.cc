@@ -125,7 +125,7 @@ Result<std::shared_ptr<const PackedMatrix>> PackedMatrix::pack(const StridedMatr
     SUBBYTE_TRY(Matrix copy, staged.to_host(gpu));
     const std::string fault = input_order_fault(copy.view.input_order);
     if (!fault.empty()) {
-      return Error{std::string(kArgument), "weights.input_order: expected " + fault};
+      return Error{kArgument, "weights.input_order: expected " + fault};
     }
     return upload(std::move(copy), order, gpu, host);
   }

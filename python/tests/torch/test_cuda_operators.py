@@ -385,7 +385,8 @@ class EveryOperator(TorchTest):
         weights = [subbyte.torch.quantize(dense, name, 32) for name in ("u4", "i8", "nf4")]
         weights.append(subbyte.torch.quantize(dense, "nfl3"))
         weights.append(weights[0]._replace(input_order=order))
-        weights.append(subbyte.torch.Weight(dense.half(), None, None, "f16"))
+        weights.append(weights[0]._replace(codes=dense.half(), scales=None, zeros=None,
+                                           format="f16"))
         for weight in weights:
             for dtype in (torch.float32, torch.float16):
                 found = subbyte.torch.dequantize(to_gpu(weight), dtype=dtype)

@@ -167,7 +167,8 @@ class NearestScales(TorchTest):
                 for dtype in FLOATS:
                     for shape in ((1,), (33,), (40, 33), (300, 256)):
                         with self.subTest(k=k, dtype=dtype, shape=shape):
-                            w = some_numbers(*shape).to(dtype)
+                            # Scales of E4M4 end below 32.
+                            w = some_numbers(*shape).clamp(-31, 31).to(dtype)
                             w.view(-1)[::100] = 1.97  # where the encoders differ
                             self.assert_same_as_the_cpu(ops.quantize_kbit, w, book, k,
                                                         nearest_scales=True)
