@@ -44,13 +44,15 @@ install_python_tools() {
 
 # build_python_wheel BUILD TOOLS FOLDER [OPTION...]: for the interpreter of TOOLS. The options of
 # the folder BUILD stay, flags among them: with those that pyproject.toml has for others all would
-# be compiled again. scikit-build-core empties the cache of a folder that it has used from another
-# interpreter; so it is not told.
+# be compiled again. What another interpreter left there is forgotten: scikit-build-core would empty
+# the whole cache, and CMake would keep its headers. Comments go, too, as CMake takes none without
+# an entry.
 build_python_wheel() {
   local build=$1 tools=$2 folder=$3 flags
   shift 3
   flags=$(sed -n 's/^CMAKE_CXX_FLAGS_RELWITHDEBINFO:[A-Z]*=//p' "$build/CMakeCache.txt")
   rm -f "$build/.skbuild-info.json"
+  sed -i -E '/^(_?Python_|nanobind_|\/\/)/d' "$build/CMakeCache.txt"
   PATH=$tools/bin:$PATH CMAKE_BUILD_PARALLEL_LEVEL=$(nproc) \
     "$tools/bin/python" -m pip --disable-pip-version-check wheel . --no-deps \
     --no-build-isolation --wheel-dir "$folder" \
