@@ -17,13 +17,19 @@ namespace subbyte::python {
 /// Where a thread stays that the interpreter has outrun.
 [[noreturn]] void sleep_for_ever();
 
-/// Takes the GIL that PyEval_SaveThread() has given.
+/// Gives the GIL away. The state is kept for with_gil() of this thread, too.
+PyThreadState* give_gil();
+
+/// Takes the GIL that give_gil() has given.
 void take_gil(PyThreadState* state);
+
+/// The state with which this thread has given the GIL; null where it has it or never had one.
+PyThreadState* given_state();
 
 /// The value of `work()`, which is called without the GIL and touches no object of Python.
 template <typename Work>
 auto without_gil(Work&& work) {
-  PyThreadState* const state = PyEval_SaveThread();
+  PyThreadState* const state = give_gil();
   try {
     auto result = work();
     take_gil(state);
@@ -36,20 +42,27 @@ auto without_gil(Work&& work) {
   }
 }
 
-/// Calls `work()` with the GIL, from a thread that has none.
+/// Calls `work()` with the GIL, from a thread that has none. PyGILState_Ensure() may not be called
+/// once the interpreter has ended; what a thread gave can be asked back even then.
 template <typename Work>
 void with_gil(Work&& work) {
-  PyGILState_STATE state{};
+  PyThreadState* const state = given_state();
+  PyGILState_STATE ensured{};
+  const auto give_back = [&] { state != nullptr ? void(give_gil()) : PyGILState_Release(ensured); };
   try {
-    state = PyGILState_Ensure();
+    if (state != nullptr) {
+      take_gil(state);
+    } else {
+      ensured = PyGILState_Ensure();
+    }
     work();
   } catch (abi::__forced_unwind&) {
     sleep_for_ever();
   } catch (...) {
-    PyGILState_Release(state);
+    give_back();
     throw;
   }
-  PyGILState_Release(state);
+  give_back();
 }
 
 }  // namespace subbyte::python
