@@ -172,19 +172,15 @@ nb::object linear_of(const HeldMatrix& held, nb::handle x, nb::handle bias, nb::
 HeldMatrix quantize_array(nb::handle source, const std::string& name, std::optional<int> bits,
                           std::optional<int64_t> group_size, std::optional<bool> symmetric) {
   const AnyArray array = array_of(source, "array");
-  const QuantizeFormat& format = *take(choose_quantize_format(name, bits));
   const RowReader read_row = take(rows_of(array, "array"));
-  const QuantizeForm form = {.bits = bits.value_or(format.default_bits),
-                             .group_size = group_size_of(format, group_size),
-                             .symmetric = symmetric.value_or(format.symmetry != Symmetry::kNever)};
-  take(check_form(format, form));
   const auto rows = static_cast<int64_t>(array.shape(0));
   const auto cols = static_cast<int64_t>(array.shape(1));
+  const NamedForm named = take(named_form(name, {bits, group_size, symmetric}, cols));
   Watch watch{nb::none()};
   return take(without_gil([&]() -> Result<Matrix> {
     SUBBYTE_TRY(Host host, Host::take());
     WatchedExecutor pool(host.execution().pool(), watch);
-    return quantize_one(format, rows, cols, read_row, form, pool);
+    return quantize_one(*named.format, rows, cols, read_row, named.form, pool);
   }));
 }
 

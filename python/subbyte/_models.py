@@ -47,8 +47,10 @@ def quantize(source: Any, destination: Path | None = None, *, format: str = "awq
         bfloat16, of numpy or of whatever speaks DLPack, in the memory of the host, which is not
         copied; or with a destination a model directory or org/name of the cache.
     destination: the directory to make, which appears whole or not at all.
-    format: "awq", "gptq", "mxfp4", "nvfp4", "nf4", ... (docs/quantize.md).
-    bits, group_size, symmetric: as the format usually has it; a group_size of 0 is a whole row.
+    format: "awq", "gptq", "mxfp4", "nvfp4", "nf4", ... (docs/quantize.md); of an array also an
+        element ("u4") or what Matrix.format says ("u4 g128 scale f16 zero u8").
+    bits, group_size, symmetric: as the format usually has it; a group_size of 0 is a whole row, and
+        without one the usual size is halved until it divides the inputs.
     The rest is for models, as `subbyte quantize` has it: ignore (names or patterns that are kept),
     rules (a JSON file), head, embedding, experts_only, allow_lossy; threads 0 are all processors;
     progress is told bytes and all. With `bits` that are a mean, such as 3.4, what each matrix gets

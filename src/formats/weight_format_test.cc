@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "formats/weight_format_text.h"
+
 namespace subbyte {
 namespace {
 
@@ -38,6 +40,40 @@ TEST(WeightFormat, names_what_it_is) {
   EXPECT_EQ(to_string({Format::kU2, Format::kF16, Zero::kF16, 64}), "u2 g64 scale f16 offset f16");
   EXPECT_EQ(to_string({Format::kI4, Format::kF32, Zero::kF32, 32}), "i4 g32 scale f32 offset f32");
   EXPECT_EQ(to_string({.element = Format::kBF16}), "bf16");
+}
+
+TEST(WeightFormat, is_read_from_its_text) {
+  for (const WeightFormat& format :
+       {kAwq, kMxfp4, WeightFormat{Format::kU8, Format::kF16, Zero::kU16, 64},
+        WeightFormat{Format::kI4, Format::kBF16, Zero::kBF16, 0},
+        WeightFormat{Format::kI4, Format::kF32, Zero::kF32, int64_t{1} << 24},
+        WeightFormat{.element = Format::kBF16}}) {
+    EXPECT_EQ(find_weight_format(to_string(format)), format) << to_string(format);
+  }
+  EXPECT_EQ(find_weight_format("u4"), WeightFormat{.element = Format::kU4});
+  for (const char* const text : {"",
+                                 "u9",
+                                 "none",
+                                 "awq",
+                                 "u4 ",
+                                 " u4",
+                                 "u4 g32",
+                                 "u4 g0 scale f16",
+                                 "u4 g032 scale f16",
+                                 "u4 g-1 scale f16",
+                                 "u4 g16777217 scale f16",
+                                 "u4 g9223372036854775808 scale f16",
+                                 "u4 g32 scale",
+                                 "u4 g32 scale u4",
+                                 "u4 g32 scale f16 ",
+                                 "u4  g32 scale f16",
+                                 "u4 g32 scale f16 zero u4",
+                                 "u4 g32 scale f16 zero u8 zero u8",
+                                 "u4 per col scale f16",
+                                 "bf16 g32 scale f16",
+                                 "u4 g32 scale f16 cols 64"}) {
+    EXPECT_EQ(find_weight_format(text), std::nullopt) << text;
+  }
 }
 
 TEST(WeightFormat, only_a_scale_makes_it_quantized) {

@@ -4,6 +4,7 @@
 #include <exception>
 #include <string>
 
+#include "quantize/named_form.h"
 #include "torch_operators/gradients.h"
 #include "torch_operators/kept.h"
 #include "torch_operators/operators.h"
@@ -39,4 +40,14 @@ SUBBYTE_EXPORT int64_t subbyte_torch_kept_bytes() {
 /// Says why the call that Python has been handed on this thread is refused.
 SUBBYTE_EXPORT void subbyte_torch_refuse_call(const char* line) {
   subbyte::torch_operators::refuse_call(line);
+}
+
+/// The canonical text of a format for weights with so many inputs, by any name of it; the line of
+/// an error where `failed` becomes 1. It lives until the next call of this thread.
+SUBBYTE_EXPORT const char* subbyte_torch_format(const char* name, int64_t cols, int32_t* failed) {
+  thread_local std::string text;
+  const auto named = subbyte::named_form(name, {}, cols, nullptr);
+  *failed = named.ok() ? 0 : 1;
+  text = named.ok() ? to_string(named->weights()) : to_string(named.error());
+  return text.c_str();
 }

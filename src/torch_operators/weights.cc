@@ -2,92 +2,25 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
 
 #include "base/quote.h"
+#include "formats/weight_format.h"
+#include "formats/weight_format_text.h"
 #include "matrix/codebook.h"
 #include "matrix/input_order.h"
+#include "quantize/named_form.h"
 
 namespace subbyte::torch_operators {
 namespace {
 
 constexpr int64_t kMaxSize = int64_t{1} << 24;
 
-/// Words of a text, one after the other.
-class Words {
- public:
-  explicit Words(std::string_view text) : rest_(text) {}
-  std::string_view next() {
-    const std::size_t end = std::min(rest_.find(' '), rest_.size());
-    const std::string_view word = rest_.substr(0, end);
-    rest_.remove_prefix(std::min(end + 1, rest_.size()));
-    return word;
-  }
-  bool done() const { return rest_.empty(); }
-
- private:
-  std::string_view rest_;
-};
-
 Error bad_format(std::string_view text) {
   return refuse("format",
                 "words like \"u4 g128 scale f16 zero u8\", \"e2m1 g32 scale e8m0\", "
                 "\"nf4 per row scale f32\" or \"bf16\", and of at most 2^24 inputs in a group",
                 quote(text));
-}
-
-/// A number of 1 to 2^24, as to_string() writes it.
-std::optional<int64_t> size_of(std::string_view word) {
-  int64_t size = 0;
-  const auto [end, failed] = std::from_chars(word.data(), word.data() + word.size(), size);
-  const bool whole =
-      failed == std::errc() && end == word.data() + word.size() && !word.starts_with('0');
-  return whole && size >= 1 && size <= kMaxSize ? std::optional(size) : std::nullopt;
-}
-
-std::optional<int64_t> group_of(Words& words) {
-  const std::string_view word = words.next();
-  if (word == "per") return words.next() == "row" ? std::optional<int64_t>(0) : std::nullopt;
-  return word.starts_with('g') ? size_of(word.substr(1)) : std::nullopt;
-}
-
-std::optional<Zero> zero_of(std::string_view kind, std::string_view type) {
-  if (kind == "zero" && type == "u8") return Zero::kU8;
-  if (kind == "zero" && type == "u16") return Zero::kU16;
-  if (kind == "offset" && type == "f16") return Zero::kF16;
-  if (kind == "offset" && type == "bf16") return Zero::kBF16;
-  if (kind == "offset" && type == "f32") return Zero::kF32;
-  return std::nullopt;
-}
-
-/// Format and columns of words whose element is known; nullopt for other words than those.
-std::optional<WordedFormat> parse(Words& words, Format element) {
-  WordedFormat worded;
-  WeightFormat& format = worded.format;
-  format.element = element;
-  if (words.done()) return worded;
-  const std::optional<int64_t> group = group_of(words);
-  const bool has_scale = words.next() == "scale";
-  const std::optional<Format> scale = find_format(words.next());
-  if (!group || !has_scale || !scale || bits(*scale) % 8 != 0 || bits(element) > 8) {
-    return std::nullopt;
-  }
-  format.group_size = *group;
-  format.scale = *scale;
-  if (words.done()) return worded;
-  std::string_view kind = words.next();
-  if (kind != "cols") {
-    const std::optional<Zero> zero = zero_of(kind, words.next());
-    if (!zero) return std::nullopt;
-    format.zero = *zero;
-    if (words.done()) return worded;
-    kind = words.next();
-  }
-  const std::optional<int64_t> cols = kind == "cols" ? size_of(words.next()) : std::nullopt;
-  if (!cols || !words.done()) return std::nullopt;
-  worded.cols = *cols;
-  return worded;
 }
 
 bool is_float(Format format) {
@@ -189,12 +122,22 @@ Status add_input_order(const WeightTensors& tensors, MatrixView& view) {
 }  // namespace
 
 Result<WordedFormat> parse_format(std::string_view text) {
-  Words words(text);
-  const std::optional<Format> element = find_format(words.next());
-  const std::optional<WordedFormat> worded = element ? parse(words, *element) : std::nullopt;
-  if (!worded || text.ends_with(' ') || (is_dense(worded->format) && !is_float(*element)))
-    return bad_format(text);
-  return *worded;
+  const std::optional<Format> element = find_format(text);
+  if (text.find(' ') == std::string_view::npos && !(element && is_float(*element))) {
+    SUBBYTE_TRY(const NamedForm named, named_form(text, {}, 0, nullptr));  // its usual form
+    return WordedFormat{named.weights()};
+  }
+  constexpr std::string_view kCols = " cols ";
+  const std::size_t end = std::min(text.rfind(kCols), text.size());
+  const std::optional<WeightFormat> format = find_weight_format(text.substr(0, end));
+  if (!format) return bad_format(text);
+  WordedFormat worded = {*format};
+  if (end == text.size()) return worded;
+  if (is_dense(worded.format)) return bad_format(text);
+  const std::optional<int64_t> cols = find_matrix_size(text.substr(end + kCols.size()));
+  if (!cols) return bad_format(text);
+  worded.cols = *cols;
+  return worded;
 }
 
 Result<int64_t> cols_of(const WordedFormat& worded, int64_t row_size) {

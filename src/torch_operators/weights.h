@@ -19,7 +19,8 @@ struct WordedFormat {
   WeightFormat format;
   int64_t cols = 0;  // 0: not said
 };
-/// The inverse of to_string(WeightFormat), but for the columns. Code torch.argument.
+/// The inverse of to_string(WeightFormat), but for the columns; any other name of a format is its
+/// usual form. Codes torch.argument, quantize.format.
 Result<WordedFormat> parse_format(std::string_view text);
 
 /// K of codes with rows of `row_size` elements: what the words say, or as many codes as there are.

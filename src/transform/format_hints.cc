@@ -1,95 +1,44 @@
 #include "transform/format_hints.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 
-#include "base/near_words.h"
-#include "base/quote.h"
+#include "quantize/format_hints.h"
+#include "quantize/quantize_formats.h"
 #include "transform/convert_model.h"
 #include "transform/packing/pack_layout.h"
-#include "transform/quantize_formats.h"
 
 namespace subbyte {
 namespace {
 
-struct Hint {
-  std::string_view names;
-  std::string_view meant;
-};
-constexpr Hint kHints[] = {
-#define SUBBYTE_FORMAT_HINT(names, meant) {names, meant},
-#include "transform/format_hints.def"
-#undef SUBBYTE_FORMAT_HINT
-};
-
-std::string spelled(std::string_view name, char between) {
+std::string dashed(std::string_view name) {
   std::string usual(name);
-  std::ranges::transform(usual, usual.begin(), [between](char c) {
-    return c == '-' || c == '_'   ? between
-           : c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a')
-                                  : c;
+  std::ranges::transform(usual, usual.begin(), [](char c) {
+    return c == '_' ? '-' : c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
   });
   return usual;
 }
 
-bool has_word(std::string_view words, std::string_view word) {
-  for (std::size_t begin = 0; begin < words.size();) {
-    const std::size_t end = std::min(words.find(' ', begin), words.size());
-    if (words.substr(begin, end - begin) == word) return true;
-    begin = end + 1;
-  }
-  return false;
-}
+}  // namespace
 
-/// "q4_k_m", "iq2_xs": a type of llama.cpp.
-bool is_gguf_type(std::string_view usual) {
-  for (const std::string_view begin : {"q", "iq", "tq"}) {
-    const bool begins = usual.starts_with(begin) && usual.size() > begin.size() + 1;
-    const char digit = begins ? usual[begin.size()] : '\0';
-    if (digit >= '1' && digit <= '8' && usual[begin.size() + 1] == '_') return true;
-  }
-  return false;
-}
-
-/// The command that has a format of that name; empty: none.
 std::string command_with(std::string_view name) {
-  const std::string dashed = spelled(name, '-');
-  if (find_pack_layout(dashed) != nullptr) {
-    return fmt::format("`subbyte pack --to {}` writes that layout", dashed);
+  const std::string usual = dashed(name);
+  if (find_pack_layout(usual) != nullptr) {
+    return fmt::format("`subbyte pack --to {}` writes that layout", usual);
   }
   if (const QuantizeFormat* const format = find_quantize_format(name)) {
     return fmt::format("`subbyte quantize --format {}` writes it", format->name);
   }
   for (const std::string& format : conversion_formats()) {
-    if (spelled(format, '-') == dashed) {
-      return fmt::format("`subbyte convert --to {}` writes it", format);
-    }
+    if (dashed(format) == usual) return fmt::format("`subbyte convert --to {}` writes it", format);
   }
   return {};
 }
 
-std::string meaning_of(std::string_view name) {
-  const std::string usual = spelled(name, '_');
-  const auto hint =
-      std::ranges::find_if(kHints, [&](const Hint& row) { return has_word(row.names, usual); });
-  if (hint != std::end(kHints)) return std::string(hint->meant);
-  if (is_gguf_type(usual)) {
-    return "types of GGUF are not written; of 4 bits there are awq, gptq, w4a16, nf4, mxfp4 and "
-           "nvfp4";
-  }
-  return command_with(name);
-}
-
-}  // namespace
-
 Error unknown_format(std::string_view code, std::string_view name,
                      std::span<const std::string> known) {
-  const std::string meant = meaning_of(name);
-  if (!meant.empty()) return {code, fmt::format("no format {} here: {}", quote(name), meant)};
-  return {code, fmt::format("unknown format {}, expected one of {}{}", quote(name),
-                            fmt::join(known, ", "), did_you_mean(name, known))};
+  return unknown_format(code, name, known, command_with);
 }
 
 }  // namespace subbyte

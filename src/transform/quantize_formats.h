@@ -1,107 +1,28 @@
 #pragma once
-// The formats that `quantize` writes: a quantizer makes a canonical matrix, an exporter writes it,
-// and a row of the table in quantize_formats.cc joins the two. One format more is one row.
+// The formats of quantize/quantize_formats.h as commands have them: with what writes a checkpoint,
+// and with the names of all commands in errors.
 
 #include <optional>
-#include <span>
-#include <string>
 #include <string_view>
-#include <vector>
 
-#include "base/status.h"
 #include "checkpoints/exporter.h"
-#include "matrix/recast.h"
-#include "quantize/row_reader.h"
-#include "subbyte/executor.h"
+#include "quantize/named_form.h"
+#include "quantize/quantize_formats.h"
+#include "transform/format_hints.h"
 
 namespace subbyte {
 
-/// How the weights of one matrix are to be stored.
-struct QuantizeForm {
-  int bits = 4;
-  int64_t group_size = 128;  // 0: the whole row
-  bool symmetric = false;
-  Format scale = Format::kNone;  // kF16, or what the format usually has (quantize_scales.h)
+inline const Exporter& writer_of(const QuantizeFormat& format) {
+  return *find_exporter(format.exporter);
+}
 
-  bool operator==(const QuantizeForm&) const = default;
-};
+inline Result<const QuantizeFormat*> choose_quantize_format(std::string_view name,
+                                                            std::optional<double> bits) {
+  return choose_quantize_format(name, bits, command_with);
+}
 
-/// A matrix that is to be quantized.
-struct QuantizeInput {
-  int64_t rows = 0;
-  int64_t cols = 0;
-  const RowReader& read_row;
-  /// The largest magnitude of all matrices that shall have one factor; 0 where formats have none.
-  double largest = 0;
-};
-
-/// Codes lie around zero always, never (each group has a zero point), or unless the other is asked
-/// for.
-enum class Symmetry : uint8_t { kAlways, kNever, kByDefault };
-
-struct QuantizeFormat {
-  std::string_view name;      // "gptq"
-  std::string_view exporter;  // that writes it
-  /// Where it is for stacks of experts: the format for models whose experts are modules.
-  std::string_view without_stacks = {};
-  std::span<const int> bits;  // that it has
-  int default_bits = 4;
-  /// The format without a width in its name, of one that says its width ("kbit" of "kbit3").
-  std::string_view series = {};
-  /// Inputs that may share a scale; empty: every multiple of 8.
-  std::span<const int64_t> group_sizes = {};
-  int64_t default_group = 128;  // 0: the whole row
-  bool whole_rows = false;      // whether a scale may be that of a row
-  bool short_groups = false;    // whether the last group of a row may be short
-  int64_t rotation = 0;         // the largest run of inputs that are rotated; 0: none are
-  Symmetry symmetry = Symmetry::kAlways;
-  /// True where matrices of one checkpoint may have other bits and groups than the rest.
-  bool mixed = false;
-  bool head = true;         // whether the head may be quantized
-  bool embedding = false;   // whether the embedding may be
-  bool f16_scales = false;  // whether scales may be F16 instead of E4M4
-  bool f16_floats = false;  // whether its readers want everything else as f16
-  WeightFormat (*format)(const QuantizeForm& form) = nullptr;  // without the rotation
-  Result<Matrix> (*quantize)(const QuantizeInput& input, const QuantizeForm& form,
-                             Executor& pool) = nullptr;
-
-  bool holds_bits(int64_t width) const;
-  bool holds_group(int64_t group_size) const;
-  bool holds_symmetry(bool symmetric) const;
-  const Exporter& writer() const { return *find_exporter(exporter); }
-};
-
-std::span<const QuantizeFormat> quantize_formats();
-
-/// Their names.
-std::vector<std::string> quantize_format_names();
-
-/// The format of that name, of a series, or of a name that other software has for it ("gptq-v2",
-/// "w4a16", "bnb_nf4"); case does not count. nullptr when there is none.
-const QuantizeFormat* find_quantize_format(std::string_view name);
-
-/// The same for codes of so many bits, so that its name is that of what is written: of a series its
-/// format of that width ("kbit" with 3 bits is kbit3), and for a mean of widths, such as 3.4, the
-/// series itself. nullopt: the bits that the name says, or the usual ones.
-/// Codes: quantize.format (no such name, and what may be meant); quantize.bits (the name says other
-/// bits, or the format has not these).
-Result<const QuantizeFormat*> choose_quantize_format(std::string_view name,
-                                                     std::optional<double> bits);
-
-/// The format that an exporter writes; nullptr where quantize has none.
-const QuantizeFormat* quantize_format_of(std::string_view exporter);
-
-/// The inputs that share a scale, 0 for the whole row: of nullopt the usual ones, and -1, which
-/// other software writes, is the whole row, too.
-int64_t group_size_of(const QuantizeFormat& format, std::optional<int64_t> wanted);
-
-/// Quantizes a matrix that shares a factor with no other. Codes: quantize.shape for sizes that are
-/// not 1 to 2^24, quantize.loss, those of the quantizer.
-Result<Matrix> quantize_one(const QuantizeFormat& format, int64_t rows, int64_t cols,
-                            const RowReader& read_row, const QuantizeForm& form, Executor& pool);
-
-/// Says for messages which bits, or groups, it has: "2, 3, 4 or 8".
-std::string list_bits(const QuantizeFormat& format);
-std::string list_groups(const QuantizeFormat& format);
+inline Result<NamedForm> named_form(std::string_view name, const AskedForm& asked, int64_t cols) {
+  return named_form(name, asked, cols, command_with);
+}
 
 }  // namespace subbyte

@@ -179,7 +179,7 @@ class ModelQuantizer {
   Status write_matrix(const QuantizeJob& job, const MatrixRows& rows, const std::string& name,
                       const PutBytes& put) {
     const FileTensor& tensor = *rows.tensor;
-    const Exporter& exporter = format_.writer();
+    const Exporter& exporter = writer_of(format_);
     SUBBYTE_CHECK(tensor.file->verify_unchanged());
     const RowReader read_row = row_reader(rows);
     const double largest = exporter.has_factor ? largest_of_set(job.module->set) : 0;
@@ -244,7 +244,7 @@ class ModelQuantizer {
 Status write_configs(const fs::path& directory, json::Value config, const QuantizeFormat& format,
                      const ExportedModel& exported) {
   if (format.f16_floats) set_dtype(config, "float16");
-  const ExportedConfig quantization = format.writer().config(named_for_readers(exported, config));
+  const ExportedConfig quantization = writer_of(format).config(named_for_readers(exported, config));
   config["quantization_config"] = quantization.section;
   SUBBYTE_CHECK(write_text(directory / "config.json", json::to_text(config, 2) + "\n"));
   if (quantization.side_file.empty()) return {};

@@ -20,8 +20,6 @@
 namespace subbyte {
 namespace {
 
-constexpr int64_t kSmallestGroup = 8;
-
 /// The rows of a part of one expert of a stack: `part_row` rows lie before it, or it has every
 /// `turns`th row from there.
 MatrixRows rows_of_stack(const FileTensor& tensor, const FileMatrix& stack, int64_t expert,
@@ -78,7 +76,7 @@ class UnitFinder {
     bool decides = false;
   };
 
-  bool writes_stacks() const { return request_.format->writer().write_experts != nullptr; }
+  bool writes_stacks() const { return writer_of(*request_.format).write_experts != nullptr; }
 
   /// What the list lets be quantized, and what was asked for beside it.
   Result<bool> is_wanted(const TensorSpec& spec) const {
@@ -132,7 +130,7 @@ class UnitFinder {
   /// the file as modules is not made a stack.
   Status check_experts(const FileTensors& file) const {
     const bool alternate = family_of(model_).experts == ExpertLayout::kAlternatingStacks;
-    const Exporter& writer = request_.format->writer();
+    const Exporter& writer = writer_of(*request_.format);
     const std::string where = (context_.tensors.files().front().parent_path() / "config.json");
     if (alternate && !writer.instead_for_alternating.empty()) {
       const QuantizeFormat* other = quantize_format_of(writer.instead_for_alternating);
@@ -276,9 +274,10 @@ class UnitFinder {
   Status choose_group() {
     const QuantizeFormat& format = *request_.format;
     int64_t size = request_.form.group_size;
-    while (request_.fits_group && find_odd(size) != nullptr && size / 2 >= kSmallestGroup &&
-           format.holds_group(size / 2)) {
-      size /= 2;
+    while (request_.fits_group && find_odd(size) != nullptr) {
+      const std::optional<int64_t> half = half_group(format, size);
+      if (!half) break;
+      size = *half;
     }
     plan_.usual.group_size = size;
     for (QuantizeUnit& unit : plan_.units) {
@@ -334,7 +333,7 @@ class UnitFinder {
 class JobPlanner {
  public:
   JobPlanner(const ImportContext& context, const QuantizeFormat& format, QuantizePlan& plan)
-      : context_(context), format_(format), exporter_(format.writer()), plan_(plan) {}
+      : context_(context), format_(format), exporter_(writer_of(format)), plan_(plan) {}
 
   Status plan() {
     struct Planned {
@@ -462,22 +461,6 @@ int64_t QuantizeUnit::weights() const {
     for (const MatrixRows& matrix : module.matrices) sum += matrix.weights();
   }
   return sum;
-}
-
-Status check_form(const QuantizeFormat& format, const QuantizeForm& form) {
-  if (!format.holds_bits(form.bits)) {
-    return Error{"quantize.bits", fmt::format("{} bits, expected {}, which are what {} has",
-                                              form.bits, list_bits(format), format.name)};
-  }
-  if (!format.holds_group(form.group_size)) {
-    return Error{"quantize.group_size",
-                 fmt::format("group size {}, expected {}, which is what {} has", form.group_size,
-                             list_groups(format), format.name)};
-  }
-  if (format.holds_symmetry(form.symmetric)) return {};
-  const char* other = form.symmetric ? "asymmetric" : "symmetric";
-  return Error{"quantize.symmetry",
-               fmt::format("expected {} weights, as {} has no others", other, format.name)};
 }
 
 Result<QuantizePlan> plan_units(const ImportContext& context, const ModelConfig& model,

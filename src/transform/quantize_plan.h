@@ -70,10 +70,6 @@ struct QuantizePlan {
   std::set<std::string, std::less<>> exact;  // vectors that stay in f32 where they are so
 };
 
-/// Checks that a format has such weights. Codes: quantize.bits, quantize.group_size,
-/// quantize.symmetry.
-Status check_form(const QuantizeFormat& format, const QuantizeForm& form);
-
 /// The units of a model with the form of the request or of the first rule that names them.
 /// Codes: quantize.model_type when experts of this family have no such form, quantize.ignore for a
 /// pattern that names no module or a part of a unit, quantize.rules for such a rule, one with a

@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 import torch
 
+from ._formats import is_dense
+
 ops = torch.ops.subbyte
 aten = torch.ops.aten
 PIECE = 1 << 24  # numbers of a piece
@@ -85,7 +87,7 @@ def times_weights(grad: torch.Tensor, cols: int, w: object) -> torch.Tensor:
     number = number_of(grad)
 
     def piece(first: int, last: int) -> torch.Tensor:
-        if " " not in w.format:
+        if is_dense(w.format):
             return dense(w.codes[first:last], w.tensor_scale)
         parts = [None if t is None else t[first:last] for t in (w.codes, w.scales, w.zeros)]
         return ops.dequantize(*parts, w.format, w.tensor_scale, w.codebook, None, cols=cols,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import torch
 
-from ._formats import bits_of
+from ._formats import bits_of, is_dense
 
 FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 
@@ -77,7 +77,7 @@ def dequantized_cols(codes, fmt, cols):
         return cols
     if " cols " in fmt:
         return int(fmt.rpartition(" ")[2])
-    return codes.shape[1] if " " not in fmt else codes.shape[1] * 8 // bits_of(fmt)
+    return codes.shape[1] if is_dense(fmt) else codes.shape[1] * 8 // bits_of(fmt)
 
 
 @fake("dequantize")

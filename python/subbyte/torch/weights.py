@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 
 from . import _library
-from ._formats import bits_of
+from ._formats import bits_of, canonical, group_of, is_dense
 
 ops = torch.ops.subbyte
 
@@ -24,19 +24,12 @@ class PackedWeight(NamedTuple):
     input_order: torch.Tensor | None = None
 
 
-# What the names of `subbyte quantize --format` mean here: kind and group.
-PROGRAM_NAMES: dict[str, tuple[str, int | None]] = {
-    "awq": ("u4", 128), "gptq": ("i4", 128), "gptq_v2": ("i4", 128),
-    "compressed-tensors": ("i4", 128), "int8": ("i8", 0), "kbit": ("nfl4", None),
-    **{f"kbit{bits}": (f"nfl{bits}", None) for bits in (2, 3, 4, 5)}}
-
-
 def with_cols(weight: PackedWeight, cols: int) -> PackedWeight:
     """The weight with its number of columns in the format, where bytes of a row do not tell it."""
     row, bits = weight.codes.shape[1], bits_of(weight.format)
     held = row * 8 // bits
     is_told = row * 8 % bits == 0 or ((held - 1) * bits + 7) // 8 < row
-    if " " not in weight.format or (is_told and held == cols):
+    if is_dense(weight.format) or (is_told and held == cols):
         return weight
     return weight._replace(format=f"{weight.format} cols {cols}")
 
@@ -56,36 +49,36 @@ def quantize_integers(weights: torch.Tensor, kind: str, group: int) -> PackedWei
 
 def quantize(weights: torch.Tensor, kind: str, group: int | None = None,
              codebook: torch.Tensor | None = None) -> PackedWeight:
-    """Quantizes [N, K] to nearest: u2 to u8, i2 to i8, mxfp4, nvfp4, nf4, nfl2 to nfl5, fp8.
+    """Quantizes [N, K] to nearest, to a format by any name of it (docs/quantize.md).
 
-    The program's names are taken, too: awq (u4), gptq, gptq_v2 and compressed-tensors (i4), int8
-    (i8 with a scale for each row), kbit2 to kbit5 (nfl2 to nfl5). `group` is how many inputs share
-    a scale, 0 the whole row; integers have 128 without it and nf4 has 64, the others have one size
-    only. `codebook` is for nfl2 to nfl5.
+    `kind` is an element (u2 to u8, i2 to i8, nfl2 to nfl5), a name of `subbyte quantize --format`
+    (awq, gptq, mxfp4, nvfp4, nf4, fp8, kbit4), or the canonical text ("u4 g128 scale f16 zero u8").
+    `group` is how many inputs of integers and nf4 share a scale, 0 the whole row; without it, it is
+    what the format usually has, halved until it divides the inputs. `codebook` is for nfl2 to nfl5.
     """
     weights = weights.detach()  # what is quantized is constant
-    name = kind
-    kind, usual = PROGRAM_NAMES.get(kind, (kind, None))
-    group = usual if group is None else group
-    if kind[:1] in "ui" and kind[1:] in tuple("2345678"):
-        packed = quantize_integers(weights, kind, 128 if group is None else group)
-    elif kind == "nf4":
-        block = 64 if group is None else group
-        codes, scales = ops.quantize_nf4(weights, block)
-        packed = PackedWeight(codes, scales, None, f"nf4 {group_words(block)} scale f32")
-    elif kind == "mxfp4":
-        packed = PackedWeight(*ops.quantize_mxfp4(weights), None, "e2m1 g32 scale e8m0")
-    elif kind == "fp8":
-        packed = PackedWeight(*ops.quantize_fp8(weights), None, "e4m3 g128 scale f32")
-    elif kind == "nvfp4":
+    words = canonical(kind, weights.shape[-1] if weights.dim() else 0)
+    if " " in kind and group not in (None, group_of(words)):
+        raise ValueError(f"group: expected that of {kind!r}, or none, found {group}")
+    group = group_of(words) if group is None else group
+    element, scale = words.split(" ")[0], words.partition(" scale ")[2].split(" ")[0]
+    if element[0] in "ui":
+        packed = quantize_integers(weights, element, group)
+    elif element == "nf4":
+        codes, scales = ops.quantize_nf4(weights, group)
+        packed = PackedWeight(codes, scales, None, f"nf4 {group_words(group)} scale f32")
+    elif (element, scale) == ("e2m1", "e8m0"):
+        packed = PackedWeight(*ops.quantize_mxfp4(weights), None, words)
+    elif (element, scale) == ("e2m1", "e4m3"):
         codes, scales, factor = ops.quantize_nvfp4(weights)
-        packed = PackedWeight(codes, scales, None, "e2m1 g16 scale e4m3", factor)
-    elif kind in ("nfl2", "nfl3", "nfl4", "nfl5"):
-        codes, scales, factor = ops.quantize_nfl(weights, int(kind[3:]), codebook)
-        packed = PackedWeight(codes, scales, None, f"{kind} g32 scale e4m4", factor, codebook)
+        packed = PackedWeight(codes, scales, None, words, factor)
+    elif element == "e4m3":
+        packed = PackedWeight(*ops.quantize_fp8(weights), None, words)
+    elif element.startswith("nfl"):
+        codes, scales, factor = ops.quantize_nfl(weights, int(element[3:]), codebook)
+        packed = PackedWeight(codes, scales, None, words, factor, codebook)
     else:
-        raise ValueError("kind: expected u2 to u8, i2 to i8, mxfp4, nvfp4, nf4, nfl2 to nfl5, fp8 "
-                         f"or one of {', '.join(PROGRAM_NAMES)}, found {name!r}")
+        raise ValueError(f"kind: expected a format that is not rotated, found {kind!r}")
     return with_cols(packed, weights.shape[1])
 
 

@@ -163,6 +163,41 @@ class Linear(TorchTest):
                             strict=True):
                 self.assertTrue(a == b if not isinstance(a, torch.Tensor) else torch.equal(a, b))
 
+    def test_takes_elements_names_and_texts(self):
+        w, x = torch.randn(64, 128), torch.randn(3, 128)
+        for name, text in (("u4", "u4 g128 scale f16 zero u8"), ("nf4", "nf4 g64 scale f32"),
+                           ("W4A16", "i4 g128 scale f16"), ("mxfp4", "e2m1 g32 scale e8m0"),
+                           ("kbit", "nfl4 g32 scale e4m4"), ("nvfp4", "e2m1 g16 scale e4m3")):
+            packed = subbyte.torch.quantize(w, name)
+            self.assertEqual(packed.format, text)
+            again = subbyte.torch.quantize(w, text)
+            self.assertTrue(torch.equal(packed.codes, again.codes))
+            named = packed._replace(format=name)  # of operators, too
+            self.assertTrue(torch.equal(subbyte.torch.linear(x, named),
+                                        subbyte.torch.linear(x, packed)))
+            compiled = torch.compile(lambda n: subbyte.torch.dequantize(n), backend="aot_eager")
+            self.assertTrue(torch.equal(compiled(named), subbyte.torch.dequantize(packed)))
+            torch._dynamo.reset()
+            quantize = torch.compile(lambda w: subbyte.torch.quantize(w, name).codes,
+                                     fullgraph=True, backend="aot_eager")
+            self.assertTrue(torch.equal(quantize(w), packed.codes))
+        meant = 'no format "int4" here: integers of 4 bits are awq, gptq or w4a16'
+        with self.assertRaisesRegex(ValueError, meant):
+            subbyte.torch.quantize(w, "int4")
+        self.assert_refused(meant, subbyte.torch.linear, x, packed._replace(format="int4"))
+        with self.assertRaisesRegex(ValueError, "group: expected that of"):
+            subbyte.torch.quantize(w, "u4 g128 scale f16 zero u8", 64)
+
+    def test_halves_the_usual_group_until_it_divides_the_inputs(self):
+        for kind, cols, group in (("u4", 96, 32), ("i8", 40, 8), ("u2", 192, 64), ("awq", 72, 8),
+                                  ("gptq", 48, 16), ("nf4", 96, 32)):
+            packed = subbyte.torch.quantize(torch.randn(8, cols), kind)
+            self.assertIn(f" g{group} ", packed.format)
+            self.assertEqual(packed.scales.shape, (8, cols // group))
+        for kind, cols in (("u4", 41), ("gptq", 40), ("mxfp4", 48)):  # by what is asked for alone
+            with self.assertRaises(RuntimeError):
+                subbyte.torch.quantize(torch.randn(8, cols), kind)
+
     def test_offsets(self):
         """Float zero points: w = (q - 8) s + z."""
         packed = subbyte.torch.quantize(torch.randn(16, 64), "i4", 32)

@@ -1,9 +1,7 @@
-#include "transform/quantize_formats.h"
-
-#include <fmt/format.h>
-#include <fmt/ranges.h>
+#include "quantize/quantize_formats.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 
 #include "base/quote.h"
@@ -17,7 +15,6 @@
 #include "quantize/quantize_rows.h"
 #include "quantize/round_to_nearest.h"
 #include "quantize/vq.h"
-#include "transform/format_hints.h"
 
 namespace subbyte {
 namespace {
@@ -33,7 +30,6 @@ constexpr int64_t kNf4Groups[] = {32, 64, 128, 256, 512, 1024, 2048, 4096};
 constexpr int64_t k16[] = {16};
 constexpr int64_t k32[] = {32};
 constexpr int64_t kFp8Groups[] = {kFp8Block};
-constexpr int64_t kSmallestGroup = 8;
 
 WeightFormat integer_format(const QuantizeForm& form) {
   const int step = form.bits - 2;
@@ -294,13 +290,33 @@ int named_bits(const QuantizeFormat& format, const OtherName* other) {
   return format.series.empty() ? 0 : format.default_bits;
 }
 
+/// The shortest text of a number: "4", "3.4".
+std::string shown(double number) {
+  char text[32];
+  const auto [end, failed] = std::to_chars(std::begin(text), std::end(text), number);
+  return failed == std::errc() ? std::string(text, end) : std::string();
+}
+
+template <typename T>
+std::string listed(std::span<const T> numbers) {
+  std::string text;
+  for (const T number : numbers) text += (text.empty() ? "" : ", ") + std::to_string(number);
+  return text;
+}
+
 Error other_bits(std::string_view name, const QuantizeFormat& format, double bits, int named) {
   const QuantizeFormat* series = find_in(kSeries, format.series);
   if (series == nullptr) series = &format;
-  const std::string has =
-      series->bits.size() == 1 ? "" : fmt::format("; {} has {}", series->name, list_bits(*series));
-  return Error{"quantize.bits", fmt::format("{} bits, expected {}, which the name {} says{}", bits,
-                                            named, quote(name), has)};
+  std::string has;
+  if (series->bits.size() > 1)
+    has = "; " + std::string(series->name) + " has " + list_bits(*series);
+  return Error{"quantize.bits", shown(bits) + " bits, expected " + std::to_string(named) +
+                                    ", which the name " + quote(name) + " says" + has};
+}
+
+Error no_such_bits(const QuantizeFormat& format, double bits) {
+  return Error{"quantize.bits", shown(bits) + " bits, expected " + list_bits(format) +
+                                    ", which are what " + std::string(format.name) + " has"};
 }
 
 }  // namespace
@@ -337,18 +353,18 @@ const QuantizeFormat* find_quantize_format(std::string_view name) {
 }
 
 Result<const QuantizeFormat*> choose_quantize_format(std::string_view name,
-                                                     std::optional<double> bits) {
+                                                     std::optional<double> bits,
+                                                     ElsewhereFormat elsewhere) {
   const QuantizeFormat* const found = find_quantize_format(name);
   if (found == nullptr) {
-    return unknown_format("quantize.format", name, quantize_format_names());
+    return unknown_format("quantize.format", name, quantize_format_names(), elsewhere);
   }
   const int named = named_bits(*found, find_other_name(spelled(name)));
   if (bits && named != 0 && *bits != named) return other_bits(name, *found, *bits, named);
   const double width = bits.value_or(named != 0 ? named : found->default_bits);
   if (width != std::floor(width) && !std::isnan(width)) return found;  // a mean of widths
   if (std::ranges::find(found->bits, width) == found->bits.end()) {
-    return Error{"quantize.bits", fmt::format("{} bits, expected {}, which are what {} has", width,
-                                              list_bits(*found), found->name)};
+    return no_such_bits(*found, width);
   }
   const auto member = std::ranges::find_if(kFormats, [&](const QuantizeFormat& format) {
     return format.series == found->name && format.default_bits == width;
@@ -361,16 +377,35 @@ const QuantizeFormat* quantize_format_of(std::string_view exporter) {
   return found == std::end(kFormats) ? nullptr : &*found;
 }
 
+Status check_form(const QuantizeFormat& format, const QuantizeForm& form) {
+  const std::string name(format.name);
+  if (!format.holds_bits(form.bits)) return no_such_bits(format, form.bits);
+  if (!format.holds_group(form.group_size)) {
+    return Error{"quantize.group_size", "group size " + std::to_string(form.group_size) +
+                                            ", expected " + list_groups(format) +
+                                            ", which is what " + name + " has"};
+  }
+  if (format.holds_symmetry(form.symmetric)) return {};
+  return Error{"quantize.symmetry", std::string("expected ") +
+                                        (form.symmetric ? "asymmetric" : "symmetric") +
+                                        " weights, as " + name + " has no others"};
+}
+
 int64_t group_size_of(const QuantizeFormat& format, std::optional<int64_t> wanted) {
   return wanted == -1 ? 0 : wanted.value_or(format.default_group);
+}
+
+std::optional<int64_t> half_group(const QuantizeFormat& format, int64_t group_size) {
+  const int64_t half = group_size / 2;
+  return half >= kSmallestGroup && format.holds_group(half) ? std::optional(half) : std::nullopt;
 }
 
 Result<Matrix> quantize_one(const QuantizeFormat& format, int64_t rows, int64_t cols,
                             const RowReader& read_row, const QuantizeForm& form, Executor& pool) {
   constexpr int64_t kMaxSize = int64_t{1} << 24;
   if (rows < 1 || rows > kMaxSize || cols < 1 || cols > kMaxSize) {
-    return Error{"quantize.shape",
-                 fmt::format("expected 1 to 2^24 rows and columns, found {} and {}", rows, cols)};
+    return Error{"quantize.shape", "expected 1 to 2^24 rows and columns, found " +
+                                       std::to_string(rows) + " and " + std::to_string(cols)};
   }
   const double largest = largest_magnitude(rows, cols, read_row, pool);
   // The quantizer names what is no number.
@@ -381,13 +416,13 @@ Result<Matrix> quantize_one(const QuantizeFormat& format, int64_t rows, int64_t 
 }
 
 std::string list_bits(const QuantizeFormat& format) {
-  return fmt::format("{}", fmt::join(format.bits, ", "));
+  return listed(format.bits);
 }
 
 std::string list_groups(const QuantizeFormat& format) {
   const std::string sizes = format.group_sizes.empty()
-                                ? fmt::format("a positive multiple of {}", kSmallestGroup)
-                                : fmt::format("{}", fmt::join(format.group_sizes, ", "));
+                                ? "a positive multiple of " + std::to_string(kSmallestGroup)
+                                : listed(format.group_sizes);
   return format.whole_rows ? sizes + ", or 0 for whole rows" : sizes;
 }
 
