@@ -6,7 +6,7 @@
 #include <mutex>
 #include <utility>
 
-#include "cpu_backend/linear_weights.h"
+#include "device/host_weights.h"
 #include "device/packed_matrix.h"
 #include "matrix/matrix.h"
 
@@ -44,7 +44,7 @@ struct HeldMatrix {
 
   Matrix host;
   /// As products of the CPU read it, once there was one: who has the Host makes and reads it.
-  mutable std::shared_ptr<const LinearWeights> multiplied;
+  mutable std::shared_ptr<const device::HostWeights> multiplied;
   std::shared_ptr<GpuCopies> on_gpus = std::make_shared<GpuCopies>();
 };
 

@@ -11,6 +11,7 @@
 #include "base/float16.h"
 #include "bindings.h"
 #include "cpu_backend/thread_limit.h"
+#include "device/host_product.h"
 #include "errors.h"
 #include "gil.h"
 #include "gpu_arrays.h"
@@ -134,11 +135,19 @@ Result<LinearArguments> check(const Matrix& matrix, const AnyArray& x,
 Status multiply(const HeldMatrix& matrix, const LinearArguments& arguments, std::span<float> y) {
   SUBBYTE_TRY(Host host, Host::take());
   if (matrix.multiplied == nullptr) {
-    SUBBYTE_TRY(LinearWeights weights, LinearWeights::create(host.execution(), matrix.host));
-    matrix.multiplied = std::make_shared<const LinearWeights>(std::move(weights));
+    SUBBYTE_TRY(device::HostWeights weights,
+                device::HostWeights::create(host.execution(), matrix.host));
+    matrix.multiplied = std::make_shared<const device::HostWeights>(std::move(weights));
   }
-  return matrix.multiplied->multiply(host.execution(), y, arguments.x, arguments.shape.m,
-                                     arguments.bias);
+  device::Product product;
+  product.number = Format::kF32;
+  product.m = arguments.shape.m;
+  product.x = arguments.x.data();
+  product.y = y.data();
+  product.bias = arguments.bias.empty() ? nullptr : arguments.bias.data();
+  product.x_stride = matrix.host.view.cols;
+  product.y_stride = matrix.host.view.rows;
+  return device::multiply(host.execution(), *matrix.multiplied, product);
 }
 
 nb::object linear_into(const HeldMatrix& matrix, const LinearArguments& arguments, nb::object out) {

@@ -7,7 +7,7 @@
 #include "base/status.h"
 #include "c_interface/turns.h"
 #include "cpu_backend/execution.h"
-#include "cpu_backend/linear_weights.h"
+#include "device/host_weights.h"
 #include "device/packed_matrix.h"
 #include "matrix/matrix.h"
 #include "subbyte/executor.h"
@@ -34,5 +34,5 @@ struct subbyte_matrix {
   std::shared_ptr<const subbyte::device::PackedMatrix> on_gpu;  // nullptr: on the host
   mutable subbyte::device::Workspaces workspaces;               // of products on the GPU
   /// Form that products on the CPU read, made by the first of them in its turn on the context.
-  mutable std::unique_ptr<const subbyte::LinearWeights> multiplied;
+  mutable std::unique_ptr<const subbyte::device::HostWeights> multiplied;
 };

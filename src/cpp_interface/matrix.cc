@@ -152,12 +152,12 @@ const MatrixView& Matrix::Data::for_kernels() const {
   return for_kernels_.view;
 }
 
-Result<const LinearWeights*> Matrix::Data::without_kernel(Execution& execution) const {
+Result<const device::HostWeights*> Matrix::Data::without_kernel(Execution& execution) const {
   const std::lock_guard lock(mutex_);
   const cpu::Kernels* const kernels = &execution.kernels();
   auto found = without_kernel_.find(kernels);
   if (found == without_kernel_.end()) {
-    SUBBYTE_TRY(LinearWeights made, LinearWeights::create(execution, matrix));
+    SUBBYTE_TRY(device::HostWeights made, device::HostWeights::create(execution, matrix));
     found = without_kernel_.emplace(kernels, std::move(made)).first;
   }
   return &found->second;

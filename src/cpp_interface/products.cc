@@ -7,6 +7,7 @@
 #include "cpp_interface/cpu_state.h"
 #include "cpp_interface/matrix_data.h"
 #include "cpu_backend/linear.h"
+#include "device/host_product.h"
 #include "kernels/cpu/blocks.h"
 
 namespace subbyte::wrapped {
@@ -38,7 +39,7 @@ Status check_sizes(const Product& given) {
 
 Status run(Execution& execution, std::span<const Product> given) {
   std::vector<LinearProduct> products;
-  std::vector<std::pair<const Product*, const LinearWeights*>> without_kernel;
+  std::vector<std::pair<const Product*, const device::HostWeights*>> without_kernel;
   for (const Product& product : given) {
     SUBBYTE_CHECK(check_sizes(product));
     const MatrixView& weights = product.weights.data().for_kernels();
@@ -55,7 +56,15 @@ Status run(Execution& execution, std::span<const Product> given) {
   }
   if (!products.empty()) SUBBYTE_CHECK(linear_group(execution, products));
   for (const auto& [product, weights] : without_kernel) {
-    SUBBYTE_CHECK(weights->multiply(execution, product->y, product->x, product->m, product->bias));
+    device::Product on_host;
+    on_host.number = Format::kF32;
+    on_host.m = product->m;
+    on_host.x = product->x.data();
+    on_host.y = product->y.data();
+    on_host.bias = product->bias.empty() ? nullptr : product->bias.data();
+    on_host.x_stride = product->weights.cols();
+    on_host.y_stride = product->weights.rows();
+    SUBBYTE_CHECK(device::multiply(execution, *weights, on_host));
   }
   return {};
 }

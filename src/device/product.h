@@ -18,8 +18,9 @@ constexpr bool is_gate(Activation activation) {
 
 /// Operands lie where the matrix does. Strides are in numbers, all of them filled in.
 struct Product {
-  Format number = Format::kF16;  // of x, y, bias and residual
-  int64_t m = 0;                 // rows of x of a batch
+  Format number = Format::kF16;        // of x, y, bias and residual
+  Format bias_number = Format::kNone;  // of a bias of another type, on the CPU; kNone: `number`
+  int64_t m = 0;                       // rows of x of a batch
   int64_t batch = 1;
   const void* x = nullptr;
   void* y = nullptr;

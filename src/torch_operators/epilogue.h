@@ -19,7 +19,6 @@
 #include "base/status.h"
 #include "device/product.h"
 #include "matrix/matrix.h"
-#include "torch_operators/machine.h"
 #include "torch_operators/operators.h"
 
 namespace subbyte::torch_operators {
@@ -43,10 +42,5 @@ struct Epilogue {
   SwiGLU clamp;
   device::Activation activation = device::Activation::kNone;
 };
-
-/// y = the rest of the epilogue for sums [m][rows] in f32, which have their bias; rounded once, to
-/// nearest even. `out` has the type of x.
-void finish(Machine& machine, const Epilogue& epilogue, const float* sums, int64_t m, int64_t rows,
-            Tensor& out);
 
 }  // namespace subbyte::torch_operators

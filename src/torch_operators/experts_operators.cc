@@ -112,7 +112,7 @@ Result<Matrix> Stacked::part(Machine& machine, int64_t expert, int64_t first, in
   SUBBYTE_TRY(const MatrixView view, rows_of_expert(expert, first, rows, cols, factors, factor));
   // Copies that products may need are kept by their tensors, so each part has a name of its own.
   const std::array<const Tensor*, 3> sources = {&codes, &scales, zeros ? &*zeros : nullptr};
-  SUBBYTE_TRY(ReadyWeights ready,
+  SUBBYTE_TRY(device::HostWeights ready,
               make_ready(machine, view, sources, {"experts", {expert, first}, {}}));
   return Matrix{ready.main, std::move(ready.owners)};
 }
@@ -374,10 +374,10 @@ Status experts(Arguments& arguments, Results& results) {
     float* const floats = machine.execution().floats(Execution::Slot::kGate, 2 * count);
     const std::span<float> x(floats, static_cast<std::size_t>(count));
     const std::span<float> y(floats + count, static_cast<std::size_t>(count));
-    load_floats(machine, x.data(), in.x.data(), count, in.x.format());
+    load_floats(machine.execution(), x.data(), in.x.data(), count, in.x.format());
     SUBBYTE_TRY(const std::vector<Route> routes, in.routes());
     SUBBYTE_CHECK(moe(machine.execution(), y, x, routes, matrices));
-    store_floats(machine, out.data(), y.data(), count, in.x.format());
+    store_floats(machine.execution(), out.data(), y.data(), count, in.x.format());
   }
   results.add(std::move(out));
   return {};

@@ -48,7 +48,7 @@ Status compute(const Linear& in, const MatrixView& view, Tensor& out) {
   SUBBYTE_CHECK(check_same_device(in.x, in.weights, &in.epilogue));
   if (!in.x.on_cpu()) return linear_on_gpu(in.x, in.weights, view, in.epilogue, out);
   SUBBYTE_TRY(Machine machine, Machine::borrow(in.x.count() * view.rows));
-  SUBBYTE_TRY(const ReadyWeights ready, make_ready(machine, view, in.weights.sources()));
+  SUBBYTE_TRY(const device::HostWeights ready, make_ready(machine, view, in.weights.sources()));
   const Epilogue* const rest = in.epilogue.is_plain() ? nullptr : &in.epilogue;
   return multiply(machine, in.x, ready, in.epilogue.bias, out, rest);
 }

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "device/host_numbers.h"
 #include "torch_operators/ready.h"
 #include "torch_operators/tensor.h"
 
@@ -16,12 +17,16 @@ std::vector<int64_t> product_sizes(const Tensor& x, int64_t rows);
 /// Checks x [..., K] of f32, f16 or bf16, and a bias [N] of any of these. Code torch.argument.
 Status check_product(const Tensor& x, const MatrixView& weights, const std::optional<Tensor>& bias);
 
+using device::load_floats;
+using device::load_numbers;
+using device::store_floats;
+
 struct Epilogue;
 
 /// Multiplies; the arguments have been checked, and `out` is contiguous, of x's type. Sums are in
 /// f32 and rounded once, to nearest even; the bias is theirs whatever `epilogue` has. Allocates
 /// nothing after the first call of a size. Codes: linear.unsupported.
-Status multiply(Machine& machine, const Tensor& x, const ReadyWeights& weights,
+Status multiply(Machine& machine, const Tensor& x, const device::HostWeights& weights,
                 const std::optional<Tensor>& bias, Tensor& out, const Epilogue* epilogue = nullptr);
 
 /// x W^T + bias with a matrix that `make` makes of Tensor::host() of `sources`; keep() keeps it, on
@@ -29,13 +34,5 @@ Status multiply(Machine& machine, const Tensor& x, const ReadyWeights& weights,
 Status multiply_kept(const Tensor& x, const Recipe& recipe, std::span<const Tensor* const> sources,
                      FunctionRef<Result<Matrix>()> make, const std::optional<Tensor>& bias,
                      Tensor& out);
-
-/// Converts numbers of f32, f16 or bf16 on this thread.
-void load_numbers(float* to, const std::byte* from, int64_t count, Format format);
-
-/// Converts numbers of f32, f16 or bf16 on all threads; rounds to nearest even. load_floats() says
-/// whether none is a subnormal bf16.
-bool load_floats(Machine& machine, float* to, const std::byte* from, int64_t count, Format format);
-void store_floats(Machine& machine, std::byte* to, const float* from, int64_t count, Format format);
 
 }  // namespace subbyte::torch_operators

@@ -1,6 +1,6 @@
-// Every format through LinearWeights against the sum in double precision.
+// Every format through HostWeights and multiply() against the sum in double precision.
 
-#include "cpu_backend/linear_weights.h"
+#include "device/host_weights.h"
 
 #include <gtest/gtest.h>
 
@@ -9,15 +9,17 @@
 #include <string>
 #include <vector>
 
+#include "cpu_backend/execution.h"
+#include "device/host_product.h"
 #include "support/random_matrix.h"
 
-namespace subbyte {
+namespace subbyte::device {
 namespace {
 
-using testing::Contents;
-using testing::random_inputs;
-using testing::random_matrix;
-using testing::RandomMatrix;
+using subbyte::testing::Contents;
+using subbyte::testing::random_inputs;
+using subbyte::testing::random_matrix;
+using subbyte::testing::RandomMatrix;
 
 std::unique_ptr<Execution> execution() {
   auto made = Execution::create({.num_threads = 2});
@@ -25,11 +27,24 @@ std::unique_ptr<Execution> execution() {
   return std::move(*made);
 }
 
+Product product_of(const HostWeights& weights, const std::vector<float>& x,
+                   const std::vector<float>& bias, std::vector<float>& y, int64_t m) {
+  Product product;
+  product.number = Format::kF32;
+  product.m = m;
+  product.x = x.data();
+  product.y = y.data();
+  product.bias = bias.empty() ? nullptr : bias.data();
+  product.x_stride = weights.main.cols;
+  product.y_stride = weights.main.rows;
+  return product;
+}
+
 /// Products with contents that are exact, so that any order of additions gives the same numbers.
 void expect_exact(const MatrixView& view, bool has_offsets) {
   SCOPED_TRACE(to_string(view.format));
   const auto run = execution();
-  const auto weights = LinearWeights::create(*run, {view, {}});
+  const auto weights = HostWeights::create(*run, Matrix{view, {}});
   ASSERT_TRUE(weights.ok()) << weights.error().message;
   EXPECT_EQ(weights->has_offsets(), has_offsets);
   for (const int64_t m : {1, 3, 40}) {
@@ -37,7 +52,7 @@ void expect_exact(const MatrixView& view, bool has_offsets) {
     std::vector<float> bias(view.rows);
     std::iota(bias.begin(), bias.end(), -2.0f);
     std::vector<float> y(m * view.rows, NAN);
-    ASSERT_TRUE(weights->multiply(*run, y, x, m, bias).ok());
+    ASSERT_TRUE(multiply(*run, *weights, product_of(*weights, x, bias, y, m)).ok());
     for (int64_t i = 0; i < m * view.rows; ++i) {
       double sum = bias[i % view.rows];
       for (int64_t k = 0; k < view.cols; ++k) {
@@ -49,7 +64,7 @@ void expect_exact(const MatrixView& view, bool has_offsets) {
   }
 }
 
-TEST(LinearWeights, multiplies_offsets_beside_the_kernel_of_the_codes) {
+TEST(HostWeights, multiplies_offsets_beside_the_kernel_of_the_codes) {
   for (const Format element : {Format::kI4, Format::kU4, Format::kI8, Format::kU8, Format::kI3}) {
     for (const Zero zero : {Zero::kF16, Zero::kBF16}) {
       for (const int64_t group : {32, 128, 0}) {
@@ -67,7 +82,7 @@ TEST(LinearWeights, multiplies_offsets_beside_the_kernel_of_the_codes) {
   }
 }
 
-TEST(LinearWeights, multiplies_what_has_no_kernel_as_floats) {
+TEST(HostWeights, multiplies_what_has_no_kernel_as_floats) {
   for (const WeightFormat& format : {WeightFormat{Format::kU5, Format::kF32, Zero::kU8, 32},
                                      WeightFormat{Format::kI4, Format::kF32, Zero::kF16, 12},
                                      WeightFormat{Format::kU4, Format::kF16, Zero::kU8, 20}}) {
@@ -79,11 +94,11 @@ TEST(LinearWeights, multiplies_what_has_no_kernel_as_floats) {
   const RandomMatrix matrix =
       random_matrix({Format::kNF4, Format::kF16, Zero::kNone, 32}, 5, 64, Contents::kReal, 8);
   const auto run = execution();
-  const auto weights = LinearWeights::create(*run, {matrix.view, {}});
+  const auto weights = HostWeights::create(*run, Matrix{matrix.view, {}});
   ASSERT_TRUE(weights.ok());
   const std::vector<float> x = random_inputs(1, 64, Contents::kReal, 4);
   std::vector<float> y(5);
-  ASSERT_TRUE(weights->multiply(*run, y, x, 1).ok());
+  ASSERT_TRUE(multiply(*run, *weights, product_of(*weights, x, {}, y, 1)).ok());
   for (int64_t n = 0; n < 5; ++n) {
     double sum = 0, magnitude = 0;
     for (int64_t k = 0; k < 64; ++k) {
@@ -94,10 +109,10 @@ TEST(LinearWeights, multiplies_what_has_no_kernel_as_floats) {
   }
 }
 
-TEST(LinearWeights, refuses_nothing_to_multiply) {
+TEST(HostWeights, refuses_nothing_to_multiply) {
   const auto run = execution();
-  EXPECT_EQ(LinearWeights::create(*run, {}).error().code, "linear.unsupported");
+  EXPECT_EQ(HostWeights::create(*run, Matrix{}).error().code, "linear.unsupported");
 }
 
 }  // namespace
-}  // namespace subbyte
+}  // namespace subbyte::device
