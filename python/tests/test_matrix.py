@@ -71,6 +71,20 @@ def test_linear_is_the_product_with_the_weights(format: str, shape: tuple[int, .
     assert (np.abs(y - (x.astype(np.float64) @ weights.T + bias)) <= bound).all()
 
 
+def test_a_format_is_also_an_element_or_the_text_of_a_matrix() -> None:
+    for name, text in (("awq", "u4 g128 scale f16 zero u8"), ("u4", "u4 g128 scale f16 zero u8"),
+                       ("nf4", "nf4 g64 scale f32"), ("kbit3", "nfl3 g32 scale e4m4")):
+        matrix = subbyte.quantize(WEIGHTS, format=name)
+        assert matrix.format == text
+        assert np.array_equal(subbyte.quantize(WEIGHTS, format=text).codes, matrix.codes)
+    # The usual group is halved until it divides the inputs, one that is asked for is not.
+    assert subbyte.quantize(WEIGHTS[:, :96].copy(), format="awq").group_size == 32
+    with pytest.raises(subbyte.Error, match="96"):
+        subbyte.quantize(WEIGHTS[:, :96].copy(), format="awq", group_size=64)
+    with pytest.raises(subbyte.Error, match="awq, gptq or w4a16"):
+        subbyte.quantize(WEIGHTS, format="int4")
+
+
 def test_a_name_says_what_was_written(tmp_path: Path) -> None:
     for format, bits, element in (("kbit", 3, "nfl3"), ("kbit", 5, "nfl5"), ("kbit", None, "nfl4"),
                                   ("vq", 4, "vq4"), ("vq", 2, "vq2"), ("kbit3", 3, "nfl3")):

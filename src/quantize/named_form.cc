@@ -13,6 +13,7 @@ std::optional<NamedForm> maker_of(const WeightFormat& wanted) {
   for (const QuantizeFormat& format : quantize_formats()) {
     // What these have compressed-tensors has, too, with any groups.
     if (format.name == "awq" || format.name.starts_with("gptq")) continue;
+    if (format.rotation != 0) continue;  // of which the text says more
     for (const int bits : format.bits) {
       for (const bool symmetric : {true, false}) {
         NamedForm named = {&format, {bits, format.default_group, symmetric, Format::kNone}};

@@ -61,7 +61,7 @@ TEST(NamedForm, says_what_is_meant_by_names_of_others) {
             "no format \"int4\" here: integers of 4 bits are awq, gptq or w4a16 "
             "(compressed-tensors) [quantize.format]");
   for (const char* const name : {"nf5", "e2m1", "bf16 g32 scale f16", "i4 g32 scale f16 offset f16",
-                                 "u4 g9 scale f16 zero u8", ""}) {
+                                 "u4 g9 scale f16 zero u8", "vq2 g32 scale e4m4", ""}) {
     EXPECT_EQ(form_of(name, 256).error().code, "quantize.format") << name;
   }
 }
