@@ -84,7 +84,7 @@ Result<std::vector<std::string>> parse_kv_types(const std::string& text) {
   for (std::size_t begin = 0; begin <= text.size();) {
     const std::size_t end = std::min(text.find(',', begin), text.size());
     types.push_back(text.substr(begin, end - begin));
-    if (!kKvTypes.contains(types.back())) {
+    if (!find_cache_type(types.back())) {
       return Error{
           "usage.kv_cache_type",
           fmt::format("--kv-cache-type: expected a list of f32, f16, bf16 and fp8, found {}",
@@ -117,7 +117,7 @@ class Bench {
 
   Status run(const Tests& tests) {
     for (const std::string& type : tests.kv_types) {
-      SUBBYTE_TRY(KvPool pool, loaded_.model->make_kv_pool(*loaded_.backend, kKvTypes.at(type),
+      SUBBYTE_TRY(KvPool pool, loaded_.model->make_kv_pool(*loaded_.backend, kv_element(type),
                                                            {.positions = tests.positions()}));
       Sequence sequence(pool, tests.positions());
       WorkloadRunner runner(*loaded_.model, *loaded_.backend, sequence);
@@ -195,7 +195,7 @@ Result<BenchSubject> describe(const Invocation& invocation, const ReadyModel& lo
 Status run_tests(Invocation invocation, const Options& options, const Tests& tests,
                  std::optional<BenchReport>& report) {
   const auto largest = std::ranges::max(tests.kv_types, {}, [](const std::string& type) {
-    return KvShape{.layers = 1, .kv_heads = 1, .head_dim = 128, .type = kKvTypes.at(type)}
+    return KvShape{.layers = 1, .kv_heads = 1, .head_dim = 128, .type = kv_element(type)}
         .bytes_per_position();
   });
   for (const int threads : tests.threads) {
@@ -204,7 +204,7 @@ Status run_tests(Invocation invocation, const Options& options, const Tests& tes
     SUBBYTE_CHECK(check_context(loaded.config, tests.positions()));
     SUBBYTE_CHECK(load(invocation, loaded,
                        {.head_bits = options.head_bits,
-                        .cache_type = kKvTypes.at(largest),
+                        .cache_type = kv_element(largest),
                         .cache_positions = tests.positions()}));
     if (!report) {
       SUBBYTE_TRY(BenchSubject subject, describe(invocation, loaded, tests));

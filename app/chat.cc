@@ -45,33 +45,27 @@ const std::vector<std::string> kEfforts = {"none", "minimal", "low", "medium",
 
 /// What the options and the files of the model say of its chats. Options that do nothing with this
 /// model are refused: nobody should believe that they did.
-Status set_up(Options& options, const ReadyModel& ready, TextSetup& text) {
-  SUBBYTE_CHECK(options.chat_template.apply(ready.directory, text));
+Status set_up(Options& options, const ReadyModel& ready, TextSetup& text, Request& request) {
+  SUBBYTE_CHECK(options.chat_template.apply(ready.directory, text, request));
   if (options.no_think) {
-    const ChatOptions wish = {.thinking = false};
+    const Request wish = {.thinking = false};
     SUBBYTE_CHECK(check_does_something(text, wish, "--no-think", "usage.no_think"));
-    text.chat.thinking = false;
+    request.thinking = false;
   }
   if (options.effort) {
-    const ChatOptions wish = {.effort = options.effort};
+    const Request wish = {.effort = options.effort};
     SUBBYTE_CHECK(check_does_something(text, wish, "--reasoning-effort", "usage.reasoning_effort"));
-    text.chat.effort = options.effort;
+    request.effort = options.effort;
   }
   SUBBYTE_TRY(text.sampling, options.sampling.resolve(ready.path));
   return {};
 }
 
-ChatSettings settings_of(const Options& options, const TextSetup& text) {
-  ChatSettings settings = {text.request(), options.hide_reasoning};
-  settings.request.max_tokens = options.max_tokens;
-  return settings;
-}
-
 /// What is said first, by option.
-std::vector<ChatMessage> beginning(const Options& options) {
-  std::vector<ChatMessage> messages;
-  if (!options.system.empty()) messages.push_back({ChatRole::kSystem, options.system});
-  messages.push_back({ChatRole::kUser, options.prompt.value_or("")});
+std::vector<Message> beginning(const Options& options) {
+  std::vector<Message> messages;
+  if (!options.system.empty()) messages.push_back({Role::kSystem, options.system});
+  messages.push_back({Role::kUser, options.prompt.value_or("")});
   return messages;
 }
 
@@ -88,7 +82,7 @@ void print_banner(const Options& options, const Session& session, const ChatSett
                           config.model_type, session.ready().backend->description());
   text += line("context {} of {} positions (-c), key-value cache {}", session.context(),
                config.max_positions, options.kv_cache_type);
-  text += line("sampled {}", to_string(settings.request.sampling));
+  text += line("sampled {}", to_string(session.text().sampling.with(settings.request.sampling)));
   text += session.text().chat_template
               ? line("template of the model")
               : line("template {}, built in: the model has none", name(session.text().format));
@@ -159,14 +153,14 @@ Result<ExitCode> run(const Invocation& invocation, Options options) {
   const int64_t context =
       options.context.value_or(std::min<int64_t>(kDefaultContext, ready.config.max_positions));
   SUBBYTE_TRY(std::unique_ptr<TextSetup> text, TextSetup::read(ready.directory, ready.config));
-  SUBBYTE_CHECK(set_up(options, ready, *text));
-  const ChatSettings settings = settings_of(options, *text);
+  ChatSettings settings = {{.max_tokens = options.max_tokens}, options.hide_reasoning};
+  SUBBYTE_CHECK(set_up(options, ready, *text, settings.request));
   SUBBYTE_CHECK(check_beginning(options, settings, *text, context));
-  SUBBYTE_TRY(const std::unique_ptr<Session> session,
-              load_session(invocation, std::move(ready), std::move(text), options.head_bits,
-                           one_sequence(options.kv_cache_type, context)));
-  if (options.json) return answer_once(invocation, options, settings, *session);
-  Conversation conversation(invocation, *session, settings);
+  SUBBYTE_TRY(Session session,
+              load_session(invocation, std::move(ready), std::move(text),
+                           one_sequence(options.kv_cache_type, options.head_bits, context)));
+  if (options.json) return answer_once(invocation, options, settings, session);
+  Conversation conversation(invocation, session, settings);
   conversation.set_system(options.system);
   if (options.prompt) {
     SUBBYTE_CHECK(conversation.say(*options.prompt));
@@ -177,7 +171,7 @@ Result<ExitCode> run(const Invocation& invocation, Options options) {
   std::optional<Interruptible> ctrl_c;
   if (reader.interactive()) {
     conversation.stop_by(ctrl_c.emplace());
-    print_banner(options, *session, settings);
+    print_banner(options, session, settings);
   }
   return converse(conversation, reader);
 }

@@ -8,10 +8,10 @@
 namespace subbyte::app {
 namespace {
 
-std::string title_of(const OutputPiece& piece) {
+std::string title_of(const Piece& piece) {
   if (!piece.recipient.empty())
     return "\n" + printable(fmt::format("[call of {}] ", piece.recipient));
-  return piece.channel == OutputChannel::kAnalysis ? "\n[thinking] " : "\n[commentary] ";
+  return piece.channel == Channel::kReasoning ? "\n[thinking] " : "\n[commentary] ";
 }
 
 }  // namespace
@@ -22,13 +22,13 @@ void ChatOutput::finish() {
 }
 
 void ChatOutput::show(const Delta& delta) {
-  for (const OutputPiece& piece : delta.pieces) {
-    if (piece.channel == OutputChannel::kFinal) {
+  for (const Piece& piece : delta.pieces) {
+    if (piece.channel == Channel::kAnswer) {
       answer_ += piece.text;
       print(stdout, piece.text);
       std::fflush(stdout);
     } else {
-      if (piece.channel == OutputChannel::kAnalysis) {
+      if (piece.channel == Channel::kReasoning) {
         reasoning_ += (piece.wants_break ? "\n\n" : "") + piece.text;
       }
       show_reasoning((piece.begins_message ? title_of(piece) : "") + piece.text);

@@ -129,8 +129,12 @@ void add_kv_cache_type(Command command, std::string& type) {
       .option("--kv-cache-type", type,
               "what the key-value cache is stored as; fp8 is e4m3 with scales")
       .value("TYPE")
-      .one_of(kKvTypes)
+      .one_of(cache_type_names())
       .shows_default();
+}
+
+Element kv_element(const std::string& type) {
+  return element_of(*find_cache_type(type));
 }
 
 Progress::Progress(const Invocation& invocation, std::string title)
@@ -181,10 +185,10 @@ void Progress::update_bytes(uint64_t done, uint64_t total) {
                      static_cast<double>(total) / 1e6, rate / 1e6));
 }
 
-Result<std::unique_ptr<Executor>> create_host(const Invocation& invocation) {
+Result<std::shared_ptr<Executor>> create_host(const Invocation& invocation) {
   SUBBYTE_TRY(const int threads, thread_count(invocation));
   SUBBYTE_TRY(const bool pin, pin_threads(invocation));
-  return make_host(threads, pin);
+  return make_threads(threads, pin);
 }
 
 Result<DeviceOptions> device_options(const Invocation& invocation) {
@@ -192,7 +196,7 @@ Result<DeviceOptions> device_options(const Invocation& invocation) {
   SUBBYTE_TRY(const bool pin, pin_threads(invocation));
   SUBBYTE_TRY(const int step_tokens, step_kernel_tokens());
   const char* isa = std::getenv("SUBBYTE_ISA");
-  return DeviceOptions{.device = invocation.device ? std::string_view(*invocation.device) : "auto",
+  return DeviceOptions{.device = invocation.device.value_or("auto"),
                        .num_threads = threads,
                        .pin_threads = pin,
                        .isa = isa == nullptr ? "" : isa,
@@ -225,20 +229,20 @@ Status load(const Invocation& invocation, ReadyModel& ready, LoadOptions options
   return ready.load(options);
 }
 
-SessionSize one_sequence(const std::string& kv_cache_type, int64_t context) {
-  return {.cache_type = kKvTypes.at(kv_cache_type),
-          .context = context,
+SessionOptions one_sequence(const std::string& kv_cache_type, int head_bits, int64_t context) {
+  return {.context = context,
+          .max_sequences = 1,
           .cache_positions = context,
-          .max_sequences = 1};
+          .cache_type = *find_cache_type(kv_cache_type),
+          .head_bits = head_bits};
 }
 
-Result<std::unique_ptr<Session>> load_session(const Invocation& invocation, ReadyModel ready,
-                                              std::unique_ptr<const TextSetup> text, int head_bits,
-                                              const SessionSize& size) {
+Result<Session> load_session(const Invocation& invocation, ReadyModel ready,
+                             std::unique_ptr<const TextSetup> text, SessionOptions options) {
   SUBBYTE_CHECK(check_activations(invocation, ready));
   Progress progress(invocation, "loading");
-  return Session::load(std::move(ready), std::move(text), size, head_bits,
-                       [&](uint64_t done, uint64_t total) { progress.update_bytes(done, total); });
+  options.progress = [&](uint64_t done, uint64_t total) { progress.update_bytes(done, total); };
+  return Session::load(std::move(ready), std::move(text), options);
 }
 
 void SamplingFlags::add_to(Command command) {
@@ -270,11 +274,11 @@ void SamplingFlags::add_to(Command command) {
 }
 
 Result<SamplingDefaults> SamplingFlags::resolve(const std::filesystem::path& model) const {
-  uint64_t seed = 0;
+  Sampling wishes = wishes_;
   if (seed_) {
-    SUBBYTE_TRY(seed, choose_seed(*seed_));
+    SUBBYTE_TRY(wishes.seed, choose_seed(*seed_));
   }
-  return read_sampling_defaults(model, wishes_, seed);
+  return read_sampling_defaults(model, wishes);
 }
 
 Result<OutputFile> open_output(const std::string& path_or_dash, bool overwrite) {

@@ -69,20 +69,13 @@ inline const std::map<std::string, Activations> kActivations = {{"f32", Activati
                                                                 {"mxfp8", Activations::kMxfp8},
                                                                 {"fp8", Activations::kFp8}};
 
-/// The values of --kv-cache-type.
-inline const std::map<std::string, Element> kKvTypes = {{"f32", Element::kF32},
-                                                        {"f16", Element::kF16},
-                                                        {"bf16", Element::kBF16},
-                                                        {"fp8", Element::kE4M3},
-                                                        {"fp8_e4m3", Element::kE4M3}};
-
-/// The option --kv-cache-type.
+/// The option --kv-cache-type, and how its values are stored.
 void add_kv_cache_type(Command command, std::string& type);
+Element kv_element(const std::string& type);
 
 /// Threads from --threads or SUBBYTE_THREADS, pinned by --pin or SUBBYTE_PIN.
-Result<std::unique_ptr<Executor>> create_host(const Invocation& invocation);
-/// Options for make_backend() and list_devices(): threads as above, kernels from SUBBYTE_ISA. The
-/// names in them belong to the invocation and the environment.
+Result<std::shared_ptr<Executor>> create_host(const Invocation& invocation);
+/// Options for make_backend() and list_devices(): threads as above, kernels from SUBBYTE_ISA.
 Result<DeviceOptions> device_options(const Invocation& invocation);
 /// The processors of this machine whatever --device says, for commands that only look at a model.
 Result<std::unique_ptr<Backend>> host_backend(const Invocation& invocation);
@@ -91,12 +84,11 @@ Result<std::unique_ptr<Backend>> host_backend(const Invocation& invocation);
 Result<ReadyModel> open(const Invocation& invocation, const std::string& name);
 /// ReadyModel::load() with `options` but for the progress bar.
 Status load(const Invocation& invocation, ReadyModel& ready, LoadOptions options);
-/// The size of a session for one sequence at a time; the type is a value of --kv-cache-type.
-SessionSize one_sequence(const std::string& kv_cache_type, int64_t context);
-/// Session::load() with the same.
-Result<std::unique_ptr<Session>> load_session(const Invocation& invocation, ReadyModel ready,
-                                              std::unique_ptr<const TextSetup> text, int head_bits,
-                                              const SessionSize& size);
+/// A session for one sequence at a time; the type is a value of --kv-cache-type.
+SessionOptions one_sequence(const std::string& kv_cache_type, int head_bits, int64_t context);
+/// Session::load() with the same, and a progress bar.
+Result<Session> load_session(const Invocation& invocation, ReadyModel ready,
+                             std::unique_ptr<const TextSetup> text, SessionOptions options);
 
 /// Sampling options on a command line; what is not given comes from the model or the defaults.
 class SamplingFlags {
@@ -106,7 +98,7 @@ class SamplingFlags {
   Result<SamplingDefaults> resolve(const std::filesystem::path& model) const;
 
  private:
-  SamplingWishes wishes_;
+  Sampling wishes_;
   std::optional<std::string> seed_;
 };
 

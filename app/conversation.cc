@@ -23,7 +23,7 @@ void aside(const std::string& text) {
 }
 
 /// Why an answer ended, where it is not that the model ended it.
-void note_end(const GenerateStats& stats, int64_t context) {
+void note_end(const SampleEnd& stats, int64_t context) {
   if (stats.reason == StopReason::kCaller) aside("stopped");
   if (stats.reason == StopReason::kLength) {
     aside(fmt::format("cut after {} tokens, as -n says", stats.generated_tokens));
@@ -35,11 +35,9 @@ void note_end(const GenerateStats& stats, int64_t context) {
 
 }  // namespace
 
-SessionRequest request_of(const ChatSettings& settings, std::span<const ChatMessage> messages) {
-  SessionRequest request = settings.request;
-  request.is_chat = true;
-  request.messages = to_json(messages);
-  request.chat.date = time_now();
+Request request_of(const ChatSettings& settings, std::span<const Message> messages) {
+  Request request = settings.request;
+  request.messages.assign(messages.begin(), messages.end());
   return request;
 }
 
@@ -52,21 +50,22 @@ Status check_prompt(int64_t tokens, int64_t context) {
 }
 
 Status Conversation::say(const std::string& text) {
-  const std::vector<ChatMessage> before = messages_;
-  messages_.push_back({ChatRole::kUser, text});
+  const std::vector<Message> before = messages_;
+  messages_.push_back({Role::kUser, text});
   Status answered = answer();
   if (!answered.ok()) messages_ = before;
   return answered;
 }
 
 Status Conversation::answer_again() {
-  const std::vector<ChatMessage> before = messages_;
-  if (!messages_.empty() && messages_.back().role == ChatRole::kAssistant) messages_.pop_back();
-  if (messages_.empty() || messages_.back().role != ChatRole::kUser) {
+  const std::vector<Message> before = messages_;
+  if (!messages_.empty() && messages_.back().role == Role::kAssistant) messages_.pop_back();
+  if (messages_.empty() || messages_.back().role != Role::kUser) {
     messages_ = before;
     return Error{"chat.no_message", "there is no message to answer again"};
   }
-  ++settings_.request.sampling.seed;
+  std::optional<uint64_t>& seed = settings_.request.sampling.seed;
+  seed = sampling().seed + 1;
   Status answered = answer();
   if (!answered.ok()) messages_ = before;
   return answered;
@@ -79,22 +78,26 @@ void Conversation::clear() {
 }
 
 std::string Conversation::system() const {
-  const bool has = !messages_.empty() && messages_[0].role == ChatRole::kSystem;
+  const bool has = !messages_.empty() && messages_[0].role == Role::kSystem;
   return has ? messages_[0].content : "";
 }
 
 void Conversation::set_system(const std::string& text) {
-  if (!messages_.empty() && messages_[0].role == ChatRole::kSystem) {
+  if (!messages_.empty() && messages_[0].role == Role::kSystem) {
     messages_.erase(messages_.begin());
   }
-  if (!text.empty()) messages_.insert(messages_.begin(), {ChatRole::kSystem, text});
+  if (!text.empty()) messages_.insert(messages_.begin(), {Role::kSystem, text});
 }
 
 std::string Conversation::statistics() const {
   if (!stats_) return {};
   return describe_statistics(*session_, *stats_) +
          line("context {} of {} positions", session_->kept_positions(), session_->context()) +
-         line("sampled {}", to_string(settings_.request.sampling));
+         line("sampled {}", to_string(sampling()));
+}
+
+SamplingOptions Conversation::sampling() const {
+  return session_->text().sampling.with(settings_.request.sampling);
 }
 
 Status Conversation::answer() {
@@ -130,9 +133,8 @@ Result<std::vector<TokenId>> Conversation::fitting_prompt() {
   }
 }
 
-Result<GenerateStats> Conversation::generate_answer(std::vector<TokenId> prompt) {
-  Question question = {settings_.request, std::move(prompt)};
-  question.request.is_chat = true;
+Result<SampleEnd> Conversation::generate_answer(std::vector<TokenId> prompt) {
+  Question question = {request_of(settings_, messages_), std::move(prompt)};
   question.request.is_turn = true;
   // Models whose template nobody has may reason without opening it.
   question.request.is_whole = !is_terminal(stdout) && !session_->text().chat_template;
@@ -145,8 +147,8 @@ Result<GenerateStats> Conversation::generate_answer(std::vector<TokenId> prompt)
                                        *invocation_, *session_, question,
                                        [&](const Delta& delta) { output.show(delta); }, goes_on));
   output.finish();
-  messages_.push_back({ChatRole::kAssistant, output.answer(), output.reasoning()});
-  return end.stats;
+  messages_.push_back({Role::kAssistant, output.answer(), output.reasoning()});
+  return end;
 }
 
 }  // namespace subbyte::app

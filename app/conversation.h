@@ -12,7 +12,7 @@
 namespace subbyte::app {
 
 struct ChatSettings {
-  SessionRequest request;  // but for the messages
+  Request request;  // but for the messages
   bool hide_reasoning = false;
 };
 
@@ -38,27 +38,28 @@ class Conversation {
   std::string system() const;
   void set_system(const std::string& text);
 
-  const std::vector<ChatMessage>& messages() const { return messages_; }
-  void set_messages(std::vector<ChatMessage> messages) { messages_ = std::move(messages); }
+  const std::vector<Message>& messages() const { return messages_; }
+  void set_messages(std::vector<Message> messages) { messages_ = std::move(messages); }
 
   /// The report on the last answer; empty where there is none.
   std::string statistics() const;
 
  private:
+  SamplingOptions sampling() const;
   Status answer();
   Result<std::vector<TokenId>> fitting_prompt();
-  Result<GenerateStats> generate_answer(std::vector<TokenId> prompt);
+  Result<SampleEnd> generate_answer(std::vector<TokenId> prompt);
 
   const Invocation* invocation_;
   Session* session_;
   ChatSettings settings_;
-  std::vector<ChatMessage> messages_;
-  std::optional<GenerateStats> stats_;
+  std::vector<Message> messages_;
+  std::optional<SampleEnd> stats_;
   Interruptible* ctrl_c_ = nullptr;
 };
 
-/// A request with these messages, of today.
-SessionRequest request_of(const ChatSettings& settings, std::span<const ChatMessage> messages);
+/// A request with these messages.
+Request request_of(const ChatSettings& settings, std::span<const Message> messages);
 
 /// Code chat.too_long unless a prompt of so many tokens leaves room in the context.
 Status check_prompt(int64_t tokens, int64_t context);

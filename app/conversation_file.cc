@@ -19,8 +19,7 @@ namespace subbyte::app {
 namespace {
 
 constexpr uint64_t kMaxBytes = uint64_t{64} << 20;
-constexpr std::array<ChatRole, 3> kRoles = {ChatRole::kSystem, ChatRole::kUser,
-                                            ChatRole::kAssistant};
+constexpr std::array<Role, 3> kRoles = {Role::kSystem, Role::kUser, Role::kAssistant};
 
 /// Nothing of a file is passed over: a field is read here, asks for nothing, or changes no answer.
 Status check_fields(const json::Object& object, std::span<const std::string_view> read,
@@ -47,8 +46,7 @@ Result<std::optional<std::string>> read_reasoning(const json::Object& message) {
   return message.error("completion.field", "reasoning", "the same text as \"reasoning_content\"");
 }
 
-Result<ChatMessage> read_message(const json::Value& value, std::size_t index,
-                                 const std::string& path) {
+Result<Message> read_message(const json::Value& value, std::size_t index, const std::string& path) {
   const std::string where = fmt::format("{}: messages[{}]", path, index);
   SUBBYTE_TRY(const json::Object object, json::Object::of(value, where));
   SUBBYTE_TRY(const std::string role, object.required_string("role"));
@@ -57,9 +55,9 @@ Result<ChatMessage> read_message(const json::Value& value, std::size_t index,
                                                        "reasoning"};
   SUBBYTE_CHECK(check_fields(object, kFields, message_rules()));
   SUBBYTE_TRY(auto reasoning, read_reasoning(object));
-  for (const ChatRole known : kRoles) {
-    if (role != name(known) || (known == ChatRole::kSystem && index > 0)) continue;
-    return ChatMessage{known, std::move(content), std::move(reasoning)};
+  for (const Role known : kRoles) {
+    if (role != name(known) || (known == Role::kSystem && index > 0)) continue;
+    return Message{known, std::move(content), std::move(reasoning)};
   }
   return object.error("chat.role", "role",
                       index == 0 ? "system, user or assistant" : "user or assistant");
@@ -67,7 +65,7 @@ Result<ChatMessage> read_message(const json::Value& value, std::size_t index,
 
 }  // namespace
 
-Status save_conversation(const std::filesystem::path& path, std::span<const ChatMessage> messages,
+Status save_conversation(const std::filesystem::path& path, std::span<const Message> messages,
                          bool overwrite) {
   json::Value root;
   root["messages"] = to_json(messages);
@@ -76,7 +74,7 @@ Status save_conversation(const std::filesystem::path& path, std::span<const Chat
   return file.commit();
 }
 
-Result<std::vector<ChatMessage>> load_conversation(const std::filesystem::path& path) {
+Result<std::vector<Message>> load_conversation(const std::filesystem::path& path) {
   SUBBYTE_TRY(const json::Value root,
               json::parse_file(path.string(), kMaxBytes, {}, json::kTextMemoryFactor));
   SUBBYTE_TRY(const json::Object object, json::Object::of(root, path.string()));
@@ -86,9 +84,9 @@ Result<std::vector<ChatMessage>> load_conversation(const std::filesystem::path& 
   }
   constexpr std::array<std::string_view, 1> kFields = {"messages"};
   SUBBYTE_CHECK(check_fields(object, kFields, request_rules()));
-  std::vector<ChatMessage> messages;
+  std::vector<Message> messages;
   for (const json::Value& value : *list) {
-    SUBBYTE_TRY(ChatMessage message, read_message(value, messages.size(), path.string()));
+    SUBBYTE_TRY(Message message, read_message(value, messages.size(), path.string()));
     messages.push_back(std::move(message));
   }
   return messages;

@@ -13,11 +13,11 @@
 namespace subbyte::app {
 
 /// Codes: those of OutputFile; file.exists unless `overwrite`.
-Status save_conversation(const std::filesystem::path& path, std::span<const ChatMessage> messages,
+Status save_conversation(const std::filesystem::path& path, std::span<const Message> messages,
                          bool overwrite);
 
 /// At most 64 MiB, the instructions first, if there are any. Codes: those of json::parse_file,
 /// json.type, json.missing; chat.role for other roles and instructions in the middle.
-Result<std::vector<ChatMessage>> load_conversation(const std::filesystem::path& path);
+Result<std::vector<Message>> load_conversation(const std::filesystem::path& path);
 
 }  // namespace subbyte::app

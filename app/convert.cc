@@ -38,9 +38,9 @@ std::string as_json(const Options& options, const ConvertReport& report, double 
 
 std::string loss_of(const ConvertReport& report) {
   std::string text = "every weight the same";
-  if (report.rounded_modules > 0) {
+  if (report.rounded_matrices > 0) {
     text = fmt::format("{} of them rounded (max difference {:.3g}, mean {:.3g}, SQNR {:.1f} dB{})",
-                       report.rounded_modules, report.loss.max, report.loss.mean(),
+                       report.rounded_matrices, report.loss.max, report.loss.mean(),
                        report.loss.signal_to_noise_db(), worst_as_text(report.worst));
   }
   if (report.dropped_activation_scales > 0) {
@@ -79,7 +79,7 @@ Result<ExitCode> run(const Invocation& invocation, Options options) {
   const auto& [report, seconds] = written;
   if (options.json) print(stdout, as_json(options, report, seconds, std::move(notices)));
   note(line("{}: {} modules as {}, {}; {} tensors unchanged, {:.1f} MB from {:.1f} MB, {:.1f} s",
-            options.destination, report.converted_modules, report.format, loss_of(report),
+            options.destination, report.converted_matrices, report.format, loss_of(report),
             report.kept_tensors, static_cast<double>(report.result_bytes) / 1e6,
             static_cast<double>(report.source_bytes) / 1e6, seconds));
   return kOk;

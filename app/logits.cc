@@ -24,7 +24,7 @@ struct Options {
 
 /// The most accurate that the machine has.
 Element cache_type(const Options& options, Backend& backend) {
-  if (!options.kv_cache_type.empty()) return kKvTypes.at(options.kv_cache_type);
+  if (!options.kv_cache_type.empty()) return kv_element(options.kv_cache_type);
   return backend.memory() == nullptr ? Element::kF32 : Element::kF16;
 }
 
@@ -82,7 +82,7 @@ void add_logits(Program& program, Invocation& invocation) {
               "what the key-value cache is stored as; fp8 is e4m3 with scales; without it f32, on "
               "a GPU f16")
       .value("TYPE")
-      .one_of(kKvTypes);
+      .one_of(cache_type_names());
   command.shares(Shares::kModel);
   command.run([options, &invocation] { return run(invocation, *options); });
 }

@@ -49,7 +49,7 @@ Result<SampleEnd> answer_one(const Invocation& invocation, Session& session,
                              const std::function<bool()>& goes_on) {
   if (question.request.max_tokens == 0) {  // nothing is wanted, not even what the prompt computes
     SampleEnd nothing;
-    nothing.stats.prompt_tokens = std::ssize(question.prompt);
+    nothing.prompt_tokens = std::ssize(question.prompt);
     return nothing;
   }
   SUBBYTE_TRY(const RequestId id, session.add(question.request, question.prompt));

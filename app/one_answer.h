@@ -9,7 +9,7 @@
 namespace subbyte::app {
 
 struct Question {
-  SessionRequest request;       // of one sample
+  Request request;              // of one sample
   std::vector<TokenId> prompt;  // what it is as tokens
 };
 

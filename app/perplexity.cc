@@ -30,7 +30,7 @@ struct Options {
 
 LoadOptions load_options(const Options& options, int head_bits) {
   return {.head_bits = head_bits,
-          .cache_type = kKvTypes.at(options.kv_cache_type),
+          .cache_type = kv_element(options.kv_cache_type),
           .cache_positions = options.window,
           .step_tokens = kScoredChunk,
           .step_logits = kScoredChunk};
@@ -84,7 +84,7 @@ Result<ExitCode> compare(const Invocation& invocation, const Options& options,
   Result<Divergence> measured = [&] {
     Progress progress(invocation, "divergence");
     return divergence({*loaded.model, *loaded.backend}, {*reference.model, *reference.backend},
-                      kKvTypes.at(options.kv_cache_type), tokens, options.window,
+                      kv_element(options.kv_cache_type), tokens, options.window,
                       [&](int64_t done, int64_t total, double value) {
                         progress.update(done, total, fmt::format("{:.6f}", value));
                       });
@@ -115,7 +115,7 @@ Result<ExitCode> run(const Invocation& invocation, const Options& options) {
   if (tokens.size() < 2) {
     return Error{"perplexity.too_short", options.file + ": the text has fewer than two tokens"};
   }
-  const Element kv_type = kKvTypes.at(options.kv_cache_type);
+  const Element kv_type = kv_element(options.kv_cache_type);
   SUBBYTE_CHECK(load(invocation, loaded, load_options(options, options.head_bits)));
   if (!options.reference.empty()) return compare(invocation, options, loaded, text, tokens);
   Result<Perplexity> measured = [&] {

@@ -49,15 +49,15 @@ void print_report(const Options& options, const QuantizeReport& report, double s
       "{}: {} matrices rounded to nearest as {}{}{} in {:.2f} bits per weight, {} tensors "
       "unchanged, "
       "{:.1f} MB from {:.1f} MB, signal to noise {:.1f} dB{}{}, {:.1f} s",
-      options.destination, report.quantized_tensors, report.format,
+      options.destination, report.quantized_matrices, report.format,
       options.quantize.group_size || !options.quantize.rules.empty() ||
               report.group_size == usual_group
           ? ""
           : fmt::format(" in groups of {}, which divide the inputs of all", report.group_size),
-      report.modules_with_f16_scales == 0
+      report.matrices_with_f16_scales == 0
           ? ""
           : fmt::format(" ({} with scales in f16, as their blocks differ by more than e4m4 holds)",
-                        report.modules_with_f16_scales),
+                        report.matrices_with_f16_scales),
       report.bits_per_weight, report.kept_tensors, static_cast<double>(report.result_bytes) / 1e6,
       static_cast<double>(report.source_bytes) / 1e6, report.signal_to_noise_db,
       worst_as_text(report.worst),

@@ -139,12 +139,12 @@ Result<ExitCode> run_as_text(const Invocation& invocation, const Question& quest
                   [&] { return !ctrl_c.interrupted() && std::ferror(stdout) == 0; }));
   show(prompt + "\n");
   if (ctrl_c.interrupted()) {
-    note(describe_stop(end.stats));
+    note(describe_stop(end));
     return kInterrupted;
   }
   if (std::ferror(stdout) == 0) {
-    note(describe_statistics(session, end.stats) +
-         line("sampled {}", to_string(question.request.sampling)));
+    note(describe_statistics(session, end) +
+         line("sampled {}", to_string(session.text().sampling.with(question.request.sampling))));
   }
   return kOk;
 }
@@ -161,8 +161,7 @@ Result<ExitCode> run_as_json(const Invocation& invocation, const Options& option
 
 Result<Question> question_of(const Options& options, const TextSetup& text) {
   Question question;
-  SessionRequest& request = question.request;
-  request = text.request();
+  Request& request = question.request;
   SUBBYTE_TRY(request.prompt, prompt_text(options));  // may wait for a person to type it
   request.special = options.special ? SpecialTokens::kRecognize : SpecialTokens::kAsText;
   SUBBYTE_TRY(question.prompt, text.encode(request));
@@ -183,11 +182,11 @@ Result<ExitCode> run(const Invocation& invocation, Options options) {
   SUBBYTE_TRY(const Question question, question_of(options, *text));
   SUBBYTE_TRY(const int64_t context,
               context_size(options, ready.config, std::ssize(question.prompt)));
-  SUBBYTE_TRY(const std::unique_ptr<Session> session,
-              load_session(invocation, std::move(ready), std::move(text), options.head_bits,
-                           one_sequence(options.kv_cache_type, context)));
-  return options.json ? run_as_json(invocation, options, question, *session)
-                      : run_as_text(invocation, question, *session);
+  SUBBYTE_TRY(Session session,
+              load_session(invocation, std::move(ready), std::move(text),
+                           one_sequence(options.kv_cache_type, options.head_bits, context)));
+  return options.json ? run_as_json(invocation, options, question, session)
+                      : run_as_text(invocation, question, session);
 }
 
 void add_prompts_options(Command command, Options& options, Argument prompt, Argument file) {

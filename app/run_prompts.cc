@@ -53,30 +53,31 @@ Result<JobRecord> identity_of(const Invocation& invocation, const PromptsOptions
       {"special", text(options.special)},
       {"ignore_eos", text(options.ignore_eos)},
       {"stop", text(options.stops)}};
-  const json::Value sampling = to_json(job.defaults.sampling.alone);
+  const json::Value sampling = to_json(texts.sampling.alone);
   for (const auto& [name, value] : sampling.items()) {
     record[name] = text(value);
   }
-  record["sampling_beside"] = text(to_json(job.defaults.sampling.beside));
+  record["sampling_beside"] = text(to_json(texts.sampling.beside));
   if (ready.backend->memory() != nullptr) {
     SUBBYTE_TRY(const DeviceOptions device, device_options(invocation));
     record["step_tokens"] = text(device.step_kernel_tokens);
   }
-  if (chats_name_the_day(texts)) record[kJobDate] = job.defaults.chat.date;
+  if (chats_name_the_day(texts)) record[kJobDate] = *job.defaults.date;
   options.chat_template.describe(record);
   SUBBYTE_CHECK(add_model_files(ready.path, ready.directory, record));
   return record;
 }
 
 Result<JobOptions> job_options(const Invocation& invocation, const PromptsOptions& options,
-                               const ReadyModel& ready, const TextSetup& text) {
+                               const ReadyModel& ready, const TextSetup& text,
+                               const Request& chat) {
   JobOptions job;
-  job.defaults.sampling = text.sampling;
+  job.defaults = chat;
+  job.seed = text.sampling.alone.seed;
   job.defaults.max_tokens = options.max_tokens;
   job.defaults.stops = options.stops;
   job.defaults.ignore_eos = options.ignore_eos;
-  job.defaults.chat = text.chat;
-  job.special = options.special ? SpecialTokens::kRecognize : SpecialTokens::kAsText;
+  job.defaults.special = options.special ? SpecialTokens::kRecognize : SpecialTokens::kAsText;
   job.context = options.context > 0 ? options.context : ready.config.max_positions;
   SUBBYTE_CHECK(check_context(ready.config, job.context));
   job.model = options.model;
@@ -127,14 +128,15 @@ void report(const PromptsOptions& options, const SamplingOptions& sampling, cons
 }
 
 /// Room for the longest request, and the sequences that run at the same time.
-Result<SessionSize> session_size(const PromptsOptions& options, const Job& job) {
+Result<SessionOptions> session_options(const PromptsOptions& options, const Job& job) {
   SUBBYTE_TRY(const int64_t positions, cache_positions(options, job.longest()));
   const int64_t some = std::max<int64_t>(positions, 1);  // none where no line is a prompt
-  return SessionSize{.cache_type = kKvTypes.at(options.kv_cache_type),
-                     .context = some,
-                     .cache_positions = some,
-                     .max_sequences = options.parallel,
-                     .scored_rows = job.scored_rows()};
+  return SessionOptions{.context = some,
+                        .max_sequences = options.parallel,
+                        .cache_positions = some,
+                        .cache_type = *find_cache_type(options.kv_cache_type),
+                        .head_bits = options.head_bits,
+                        .scores_prompts = job.scores_prompts()};
 }
 
 /// Answers what is left.
@@ -151,9 +153,10 @@ Status answer(const Invocation& invocation, Session& session, Job& job, StopNote
 }
 
 Status open_job(const Invocation& invocation, const PromptsOptions& options,
-                const ReadyModel& ready, const TextSetup& text, std::optional<Job>& job) {
+                const ReadyModel& ready, const TextSetup& text, const Request& chat,
+                std::optional<Job>& job) {
   job.reset();  // which holds the lock on the output
-  SUBBYTE_TRY(JobOptions settings, job_options(invocation, options, ready, text));
+  SUBBYTE_TRY(JobOptions settings, job_options(invocation, options, ready, text, chat));
   SUBBYTE_TRY(Job opened, Job::open(options.prompts, options.output, text, std::move(settings)));
   job.emplace(std::move(opened));
   return {};
@@ -169,27 +172,26 @@ Result<ExitCode> run_prompts(const Invocation& invocation, PromptsOptions option
   SUBBYTE_TRY(ReadyModel ready, open(invocation, options.model));
   SUBBYTE_TRY(std::unique_ptr<TextSetup> text, TextSetup::read(ready.directory, ready.config));
   SUBBYTE_TRY(text->sampling, options.sampling.resolve(ready.path));
-  SUBBYTE_CHECK(options.chat_template.apply(ready.directory, *text));
+  Request chat = {.date = time_now()};
+  SUBBYTE_CHECK(options.chat_template.apply(ready.directory, *text, chat));
   const SamplingOptions sampling = text->sampling.alone;
   std::optional<Job> job;
-  SUBBYTE_CHECK(open_job(invocation, options, ready, *text, job));
+  SUBBYTE_CHECK(open_job(invocation, options, ready, *text, chat, job));
   StopNote note(options.output != "-");
   note.set(job->counts().skipped, job->counts().lines);
   double start = now();
   double load_seconds = ready.load_seconds;
   if (!job->is_done()) {
-    SUBBYTE_TRY(const SessionSize size, session_size(options, *job));
+    SUBBYTE_TRY(const SessionOptions size, session_options(options, *job));
     const std::string machine = kind_of(*ready.backend);
-    SUBBYTE_TRY(
-        const std::unique_ptr<Session> session,
-        load_session(invocation, std::move(ready), std::move(text), options.head_bits, size));
-    const ReadyModel& loaded = session->ready();
+    SUBBYTE_TRY(Session session, load_session(invocation, std::move(ready), std::move(text), size));
+    const ReadyModel& loaded = session.ready();
     if (kind_of(*loaded.backend) != machine) {  // --device auto chose again
-      SUBBYTE_CHECK(open_job(invocation, options, loaded, session->text(), job));
+      SUBBYTE_CHECK(open_job(invocation, options, loaded, session.text(), chat, job));
     }
     start += loaded.load_seconds - load_seconds;
     load_seconds = loaded.load_seconds;
-    SUBBYTE_CHECK(answer(invocation, *session, *job, note));
+    SUBBYTE_CHECK(answer(invocation, session, *job, note));
   }
   report(options, sampling, job->counts(), load_seconds, now() - start);
   return job->counts().errors > 0 ? kProblemsFound : kOk;

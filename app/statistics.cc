@@ -23,7 +23,7 @@ std::string_view describe(StopReason reason) {
   return "";
 }
 
-std::string bandwidth_text(const Session& session, const GenerateStats& stats) {
+std::string bandwidth_text(const Session& session, const SampleEnd& stats) {
   const ReadyModel& ready = session.ready();
   const KvPool& cache = session.cache();
   const double tokens_per_second = stats.decode_tokens_per_second();
@@ -54,7 +54,7 @@ std::string device_memory_line(const Session& session) {
 
 }  // namespace
 
-std::string describe_statistics(const Session& session, const GenerateStats& stats) {
+std::string describe_statistics(const Session& session, const SampleEnd& stats) {
   const ReadyModel& ready = session.ready();
   return "\n" + line("load    {:8.2f} s   ({})", ready.load_seconds, ready.backend->description()) +
          line("prefill {:8.1f} tokens/s ({} tokens)", stats.prefill_tokens_per_second(),
@@ -64,7 +64,7 @@ std::string describe_statistics(const Session& session, const GenerateStats& sta
          line("memory {}", bandwidth_text(session, stats)) + device_memory_line(session);
 }
 
-std::string describe_stop(const GenerateStats& stats) {
+std::string describe_stop(const SampleEnd& stats) {
   return line("(stopped after {} tokens: prefill {:.1f} tokens/s, decode {:.1f} tokens/s)",
               stats.generated_tokens, stats.prefill_tokens_per_second(),
               stats.decode_tokens_per_second());

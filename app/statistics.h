@@ -10,9 +10,9 @@ namespace subbyte::app {
 /// the read bandwidth of this machine that is. The bandwidth is measured now, on the weights
 /// themselves, when they are well beyond the caches; else it is left out, since it would be a
 /// cache's.
-std::string describe_statistics(const Session& session, const GenerateStats& stats);
+std::string describe_statistics(const Session& session, const SampleEnd& stats);
 
 /// A line for a generation that Ctrl-C ended.
-std::string describe_stop(const GenerateStats& stats);
+std::string describe_stop(const SampleEnd& stats);
 
 }  // namespace subbyte::app

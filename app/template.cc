@@ -15,9 +15,11 @@
 #include "checkpoints/config/config_file.h"
 #include "checkpoints/model_path.h"
 #include "completions/request.h"
+#include "json/opaque.h"
 #include "models/model_config.h"
 #include "session/chat_prompt.h"
 #include "session/text_setup.h"
+#include "text/chat_messages.h"
 #include "text/chat_template.h"
 
 namespace subbyte::app {
@@ -88,8 +90,7 @@ Result<json::Value> read_json(const std::string& file) {
 /// A list of messages, which a template gets as it is, or a request, of which it gets what it does
 /// when `run --prompts` answers it.
 struct Asked {
-  json::Value messages;
-  ChatOptions chat;
+  Request request;
   bool is_request = false;
 };
 
@@ -98,9 +99,9 @@ Result<Asked> read_asked(const std::string& file) {
   if (value.is_object() && value.contains("messages")) {
     SUBBYTE_TRY(const json::Object object, json::Object::of(value, name_of(file)));
     SUBBYTE_TRY(CompletionRequest request, read_chat(object));
-    return Asked{std::move(request.messages), std::move(request.chat), true};
+    return Asked{std::move(request), true};
   }
-  if (value.is_array()) return Asked{std::move(value), {}};
+  if (value.is_array()) return Asked{{.messages = messages_of(value)}, false};
   return Error{"template.messages",
                fmt::format("{}: expected a list of messages, or an object with \"messages\"",
                            name_of(file))};
@@ -123,17 +124,19 @@ Status add_setting(const std::string& text, json::Value& variables) {
   return {};
 }
 
-/// What the flags say, of a TemplateInput or of ChatOptions.
-template <typename Input>
-Status apply(const Options& options, Input& input) {
+/// What the flags say.
+Status apply(const Options& options, Request& request) {
   if (!options.tools.empty()) {
-    SUBBYTE_TRY(input.tools, read_json(options.tools));
+    SUBBYTE_TRY(json::Value tools, read_json(options.tools));
+    request.tools = json::opaque(std::move(tools));
   }
+  json::Value variables = json::value_of(request.template_variables);
   for (const std::string& setting : options.settings) {
-    SUBBYTE_CHECK(add_setting(setting, input.variables));
+    SUBBYTE_CHECK(add_setting(setting, variables));
   }
-  if (options.no_generation_prompt) input.add_generation_prompt = false;
-  if (options.continue_final_message) input.continue_final_message = true;
+  request.template_variables = json::opaque(std::move(variables));
+  if (options.no_generation_prompt) request.add_generation_prompt = false;
+  if (options.continue_final_message) request.continue_final_message = true;
   return {};
 }
 
@@ -143,15 +146,24 @@ struct Span {
   bool is_input;
 };
 
+/// Flags are not asked whether the template has a place for what they say.
 Result<std::vector<Span>> render_own(const Options& options, const ChatTemplate& own, Asked asked,
                                      const std::tm& now) {
   TemplateInput input;
   if (asked.is_request) {
-    SUBBYTE_TRY(input, template_input(own, asked.messages, asked.chat));
+    SUBBYTE_TRY(input, template_input(own, asked.request));
   } else {
-    input.messages = std::move(asked.messages);
+    input.messages = to_json(asked.request.messages);
   }
-  SUBBYTE_CHECK(apply(options, input));
+  Request flags = {.add_generation_prompt = input.add_generation_prompt,
+                   .continue_final_message = input.continue_final_message};
+  SUBBYTE_CHECK(apply(options, flags));
+  if (!flags.tools.is_null()) input.tools = json::value_of(flags.tools);
+  for (const auto& [name, value] : json::value_of(flags.template_variables).items()) {
+    input.variables[name] = value;
+  }
+  input.add_generation_prompt = flags.add_generation_prompt;
+  input.continue_final_message = flags.continue_final_message;
   input.now = now;
   SUBBYTE_TRY(const jinja::OriginText text, own.render(input));
   std::vector<Span> spans;
@@ -167,9 +179,9 @@ Result<std::vector<Span>> render_own(const Options& options, const ChatTemplate&
 /// Of a format that is built in only the control tokens are known to be no text of a message.
 Result<std::vector<Span>> render_built_in(const Options& options, const TextSetup& text,
                                           Asked asked, const std::string& day) {
-  SUBBYTE_CHECK(apply(options, asked.chat));
-  asked.chat.date = day;
-  SUBBYTE_TRY(const auto segments, built_in_prompt(text, asked.messages, asked.chat));
+  SUBBYTE_CHECK(apply(options, asked.request));
+  asked.request.date = day;
+  SUBBYTE_TRY(const auto segments, built_in_prompt(text, asked.request));
   std::vector<Span> spans;
   for (const PromptSegment& segment : segments) {
     spans.push_back({segment.text, !segment.is_control});

@@ -4,6 +4,7 @@
 
 #include "app/text_input.h"
 #include "base/sha256.h"
+#include "json/opaque.h"
 #include "session/chat_prompt.h"
 
 namespace subbyte::app {
@@ -22,7 +23,8 @@ void TemplateFlags::add_to(Command command) {
       .group(group);
 }
 
-Status TemplateFlags::apply(const std::filesystem::path& directory, TextSetup& text) {
+Status TemplateFlags::apply(const std::filesystem::path& directory, TextSetup& text,
+                            Request& request) {
   if (file_) {
     SUBBYTE_TRY(source_, read_text(*file_));
     text.chat_template = ChatTemplate::compile(source_, *file_, directory);
@@ -33,12 +35,13 @@ Status TemplateFlags::apply(const std::filesystem::path& directory, TextSetup& t
   const auto value = json::parse(*variables_, kName);
   const auto object = value.ok() ? json::Object::of(*value, kName) : value.error();
   if (!object.ok()) return Error{"usage.chat_template_kwargs", object.error().message};
-  ChatOptions option;
-  if (const Status added = add_template_variables(*object, option.variables); !added) {
+  json::Value variables = json::Value::object();
+  if (const Status added = add_template_variables(*object, variables); !added) {
     return Error{"usage.chat_template_kwargs", added.error().message};
   }
+  const Request option = {.template_variables = json::opaque(std::move(variables))};
   SUBBYTE_CHECK(check_does_something(text, option, kName, "usage.chat_template_kwargs"));
-  text.chat.variables = std::move(option.variables);
+  request.template_variables = option.template_variables;
   return {};
 }
 
@@ -47,7 +50,7 @@ void TemplateFlags::describe(JobRecord& record) const {
   if (variables_) record["chat_template_kwargs"] = *variables_;
 }
 
-Status check_does_something(const TextSetup& text, const ChatOptions& option, std::string_view name,
+Status check_does_something(const TextSetup& text, const Request& option, std::string_view name,
                             std::string_view code) {
   const Status status = check_chat_options(text, option);
   if (status.ok() || status.error().code != "chat.option") return status;

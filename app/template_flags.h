@@ -16,10 +16,10 @@ class TemplateFlags {
   void add_to(Command command);
   bool are_given() const { return file_ || variables_; }
 
-  /// Gives `text`, of the model in `directory`, the template and the variables. Codes: those of
-  /// read_text and ChatTemplate::compile; usage.chat_template_kwargs for what is no object of JSON,
-  /// and for variables that its chats do not have.
-  Status apply(const std::filesystem::path& directory, TextSetup& text);
+  /// Gives `text`, of the model in `directory`, the template, and `request` the variables. Codes:
+  /// those of read_text and ChatTemplate::compile; usage.chat_template_kwargs for what is no object
+  /// of JSON, and for variables that its chats do not have.
+  Status apply(const std::filesystem::path& directory, TextSetup& text, Request& request);
 
   /// Adds what decides answers to the record of a job.
   void describe(JobRecord& record) const;
@@ -31,7 +31,7 @@ class TemplateFlags {
 };
 
 /// Refuses an option with this name that does nothing with the model. `code` is for that.
-Status check_does_something(const TextSetup& text, const ChatOptions& option, std::string_view name,
+Status check_does_something(const TextSetup& text, const Request& option, std::string_view name,
                             std::string_view code);
 
 }  // namespace subbyte::app

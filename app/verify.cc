@@ -53,15 +53,15 @@ std::string notes_as_lines(const VerifyReport& report) {
 
 std::string as_text(const VerifyReport& report, const Options& options) {
   std::string text;
-  for (const TensorChecksum& checksum : report.checksums) {
-    text += line("{}  {}", checksum.sha256, checksum.tensor);
+  for (const auto& [tensor, sha256] : report.checksums) {
+    text += line("{}  {}", sha256, tensor);
   }
   for (const Finding& finding : report.findings) {
     if (finding.severity != Severity::kNote || options.notes) text += as_line(finding);
   }
   if (!options.notes) text += notes_as_lines(report);
   const auto counted = [&](Severity severity) {
-    const std::size_t count = report.count(severity);
+    const int64_t count = report.count(severity);
     return fmt::format("{} {}{}", count, name(severity), count == 1 ? "" : "s");
   };
   const bool runs = report.count(Severity::kError) > 0 || report.is_run_here();
@@ -81,8 +81,7 @@ Result<ExitCode> run(const Invocation& invocation, const Options& options) {
     verify_options.progress = [&](uint64_t done, uint64_t total) {
       progress.update_bytes(done, total);
     };
-    verify_options.backend = backend.get();
-    return verify(path, verify_options, backend->host());
+    return verify(path, verify_options, backend->host(), backend.get());
   }();
   SUBBYTE_TRY(const VerifyReport report, std::move(verified));
   const std::string text = options.json ? json_text(with_checkpoint(options.path, to_json(report)))

@@ -25,7 +25,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, std::size_t size) {
   directory().write("generation_config.json", file.text());
   const auto sampling = read_generation_config(directory().path());
   if (sampling.ok()) {
-    const SamplingOptions options = sampling->resolve(neutral_sampling());
+    const SamplingOptions options = resolve(*sampling, neutral_sampling());
     fuzz::require(check_sampling(options).ok(), "sampling in its ranges");
   } else {
     fuzz::require_line(sampling.error(), "generation_config.json");

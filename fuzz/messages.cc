@@ -49,7 +49,7 @@ bool is_control(TokenId id) {
   return tokenizer().is_added(id) || (text.starts_with("<|") && text.ends_with("|>"));
 }
 
-void check_prompt(std::span<const ChatMessage> messages, ChatFormat format, bool thinking) {
+void check_prompt(std::span<const Message> messages, ChatFormat format, bool thinking) {
   const auto segments = render_chat(format, messages, {.thinking = thinking});
   std::vector<TokenId> expected;
   std::string text;
@@ -68,7 +68,7 @@ void check_prompt(std::span<const ChatMessage> messages, ChatFormat format, bool
   fuzz::require(decoded.ok() && *decoded == text, "the text of the messages");
 }
 
-void check(std::span<const ChatMessage> messages) {
+void check(std::span<const Message> messages) {
   for (const bool thinking : {true, false}) {
     check_prompt(messages, ChatFormat::kChatMl, thinking);
     check_prompt(messages, ChatFormat::kHarmony, thinking);
@@ -85,7 +85,7 @@ void check_template(const CompletionRequest& request) {
         "fuzz.jinja");
     return made;
   }();
-  const auto ids = encode_chat(text, request.messages, {});
+  const auto ids = encode_chat(text, {.messages = request.messages});
   fuzz::require(ids.ok(), "a prompt");
   std::size_t num_controls = 0;
   for (const TokenId id : *ids) num_controls += is_control(id) ? 1 : 0;
@@ -96,19 +96,20 @@ void check_request(std::string_view text) {
   const auto value = json::parse(text, "input", {}, json::kTextMemoryFactor);
   if (!value.ok()) {
     fuzz::require_line(value.error(), "input");
-    const ChatMessage typed[] = {{ChatRole::kUser, std::string(text)}};
+    const Message typed[] = {{Role::kUser, std::string(text)}};
     return check(typed);
   }
   const auto body = json::Object::of(*value, "input");
   if (!body.ok()) return;
   const auto request = read_completion(*body, {});
   if (!request.ok()) return fuzz::require_line(request.error(), "input");
-  fuzz::require(check_sampling(request->sampling).ok(), "sampling in its ranges");
+  fuzz::require(check_sampling(SamplingDefaults().with(request->sampling)).ok(),
+                "sampling in its ranges");
   fuzz::require(request->num_samples > 0 && std::ssize(request->stops) <= kMaxStops, "counts");
-  fuzz::require(!request->is_chat || !request->messages.empty(), "a message");
-  if (!request->is_chat) return;
+  fuzz::require(!request->is_chat() || !request->messages.empty(), "a message");
+  if (!request->is_chat()) return;
   check_template(*request);
-  const auto plain = plain_messages(request->messages);
+  const auto plain = plain_messages(to_json(request->messages));
   if (plain.ok()) check(*plain);
 }
 

@@ -40,6 +40,12 @@ PUBLIC = "subbyte"  # the folder of include/
 PUBLIC_HEADERS = {  # of include/subbyte/, by the layer that they belong to
     "base": {"executor", "function_ref", "sampling", "status", "version"},
     "formats": {"format"},
+    "json": {"json"},
+    "text": {"answer", "request", "tokenizer"},
+    "devices": {"device"},
+    "session": {"session"},
+    "transform": {"transform"},
+    "verify": {"verify"},
 }
 TEST_ONLY = {"support", "gtest", "gmock"}  # for *_test.cc; support is tests/support
 KEYWORDS = {"DEPENDS", "HIDDEN_DEPENDS", "LIBRARIES", "TEST_DEPENDS"}
@@ -339,7 +345,8 @@ PLANTS = [
     ("src/kernels/planted.cuh", "constexpr int kGptOssRows = 8;", "names the family gpt_oss"),
     ("src/models/gpt_oss_planted.cc", "bool is_qwen3 = true;  // gpt_oss", "the family qwen3"),
     ("app/planted.cc", 'print("for Qwen-3");', "names the family qwen3"),
-    ("src/engine/planted.cc", '#include "subbyte/session.h"', "for programs of others"),
+    ("src/engine/planted.cc", '#include "subbyte/matrix.h"', "for programs of others"),
+    ("src/engine/planted.cc", '#include "subbyte/session.h"', "belongs to session"),
     ("src/base/planted.cc", '#include "subbyte/format.h"', "belongs to formats"),
     ("include/subbyte/planted.h", '#include "base/status.h"', "a public header includes"),
     ("include/subbyte/planted.h", "#include <fmt/format.h>", "a public header includes"),

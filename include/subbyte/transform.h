@@ -1,6 +1,7 @@
 #pragma once
-// Whole checkpoints: what is in them, what is wrong with them, and others that are made of them.
+// Checkpoints that are made of others, and how far two are apart.
 
+#include <cmath>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -12,17 +13,42 @@
 #include <string_view>
 #include <vector>
 
-#include "subbyte/checkpoint.h"
+#include "subbyte/verify.h"
 
-SUBBYTE_BEGIN_WRAPPED_NAMESPACE
+namespace subbyte {  // of the library's own layers
+struct QuantizeForm;
+struct QuantizeFormat;
+}  // namespace subbyte
 
-/// Called with the bytes done and in all.
-using Progress = std::function<void(uint64_t done, uint64_t total)>;
+SUBBYTE_BEGIN_NAMESPACE
 
-/// The matrix that lost most when it was written.
+/// Sums over weights w of the first version and v of the second.
+struct Difference {
+  int64_t weights = 0;
+  int64_t unequal = 0;  // w != v; 0 and -0 are equal, and so are two NaN
+  double max = 0;       // of |w - v|
+  double sum = 0;       // of |w - v|
+  double signal = 0;    // of w^2
+  double noise = 0;     // of (w - v)^2
+
+  void add(double w, double v);
+  Difference& operator+=(const Difference& other);
+  double mean() const { return weights == 0 ? 0 : sum / static_cast<double>(weights); }
+  /// 10 log10(signal / noise); infinite without noise.
+  double signal_to_noise_db() const;
+};
+
+/// The matrix or tensor that lost most: the ratio of many together hides one that is gone.
 struct WorstLoss {
-  std::string name;  // empty where nothing lost anything
+  std::string name = {};  // empty while nothing lost anything
   double signal_to_noise_db = std::numeric_limits<double>::infinity();
+
+  /// The first of those that lost as much stays.
+  void add(std::string_view of, double db) {
+    if (!(db < signal_to_noise_db)) return;
+    name = of;
+    signal_to_noise_db = db;
+  }
 };
 
 // --- Quantizing ----------------------------------------------------------------------------------
@@ -30,37 +56,64 @@ struct WorstLoss {
 struct QuantizeOptions {
   /// One of weight_quantizations() of quantize.h.
   std::string format = "awq";
-  std::optional<double> bits = {};         // 3.4 is the mean of widths that are chosen for matrices
-  std::optional<int64_t> group_size = {};  // inputs that share a scale; 0: the whole row
-  std::optional<bool> symmetric = {};      // no zero points
-  std::vector<std::string> ignore = {};    // names of modules, or "re:" and a pattern: stay floats
-  bool head = false;                       // the head is quantized, too
-  bool embedding = false;                  // and the embedding
-  bool experts_only = false;               // nothing but experts is
-  bool allow_lossy = false;                // also where little is left of a matrix
-  uint64_t shard_bytes = 0;                // of a file at most; 0: as the source has it
+  /// Inputs that share a scale; 0 and -1: the whole row. nullopt: that of the format, halved until
+  /// it divides the inputs of all matrices.
+  std::optional<int64_t> group_size = {};
+  bool allow_lossy = false;              // also where little is left of a matrix
+  std::optional<double> bits = {};       // of a code; 3.4 is the mean of widths that are chosen
+  std::optional<bool> symmetric = {};    // no zero points; nullopt: as the format usually has it
+  std::vector<std::string> ignore = {};  // names of modules, or "re:" and a pattern: stay floats
+  std::string rules = {};                // a file with forms of single matrices (docs/quantize.md)
+  bool head = false;                     // the head is quantized, too
+  bool embedding = false;                // and the embedding, with a head that is tied to it
+  bool experts_only = false;             // nothing but experts is
+  /// At most so much in a file; 0: 4 GiB, or as much as the largest file of a source that has
+  /// several.
+  uint64_t shard_bytes = 0;
   std::shared_ptr<Executor> threads = {};  // nullptr: the library's own
   Progress progress = {};
+  /// Told of what earlier runs left behind, and what is not copied.
+  std::function<void(const std::string& line)> notice = {};
+  /// Opens what was written before it has its name; its error ends the work, and nothing appears.
+  /// nullptr: verify() does.
+  std::function<Status(const std::filesystem::path&)> check = {};
+
+  // Of the library, for `bits` that are a mean.
+
+  /// Measures what a unit of the plan costs: by predictions of a text (probing_backend.h is for
+  /// that). nullptr: by the weights alone.
+  std::function<Result<double>(const std::string& unit, const QuantizeFormat& format,
+                               const QuantizeForm& form)>
+      measure = {};
+  /// Told of units whose errors are known, from none on, and of all of them, while widths are
+  /// chosen.
+  std::function<void(int64_t done, int64_t all)> measured = {};
 };
 
 struct QuantizeReport {
-  std::string format;
+  std::string format = {};  // that was written
   int64_t group_size = 0;
   bool symmetric = false;
   int64_t quantized_matrices = 0;
-  int64_t kept_tensors = 0;
+  int64_t kept_tensors = 0;     // embeddings, norms, the head
+  int64_t resumed_tensors = 0;  // groups of tensors that an earlier run had finished
   uint64_t source_bytes = 0;
   uint64_t result_bytes = 0;
-  std::map<int, int64_t> matrices_of_bits;  // how many have codes of so many bits
-  double bits_per_weight = 0;     // of the quantized matrices, with scales and zero points
-  double signal_to_noise_db = 0;  // of all of them; infinite without errors
-  WorstLoss worst;
+  std::map<int, int64_t> matrices_of_bits = {};  // how many have codes of so many bits
+  int64_t matrices_with_f16_scales = 0;          // instead of E4M4, which lacks their range
+  double code_bits = 0;           // of the quantized matrices, on average, without scales
+  double bits_per_weight = 0;     // of the quantized matrices, with all that is stored beside codes
+  double signal_to_noise_db = 0;  // of all quantized weights together; infinite without errors
+  WorstLoss worst = {};           // of all matrices and kept tensors
 };
 
 /// Reads an unquantized model and writes a quantized directory, which appears at `destination`
-/// whole or not at all, and only after verify() has read it. A run that was stopped is gone on
-/// with. Identical bytes for any number of threads. Codes: quantize.*, model.*, config.*, import.*,
-/// export.*, file.*.
+/// whole or not at all, and only after `check`. Matrices that the family's list lets be quantized
+/// are rounded to nearest; everything else is kept byte for byte (AWQ: as f16, as its readers have
+/// it). A run that was stopped is gone on with; the loss of what was finished then is not in the
+/// report. Beside the mapped source no more than one matrix and its result are in memory. Identical
+/// bytes for any number of threads. Codes: quantize.*, model.*, config.*, import.*, export.*,
+/// file.*; a message about a tensor names it.
 Result<QuantizeReport> quantize_model(const std::filesystem::path& source,
                                       const std::filesystem::path& destination,
                                       const QuantizeOptions& options = {});
@@ -68,123 +121,88 @@ Result<QuantizeReport> quantize_model(const std::filesystem::path& source,
 // --- Converting ----------------------------------------------------------------------------------
 
 struct ConvertOptions {
-  std::string format;        // one of conversion_formats()
-  bool allow_lossy = false;  // scales and dequantized weights may be rounded
+  /// The name of a format ("-" may stand for "_"), "nvfp4" (nvfp4_pack_quantized), "nf4" (bnb_nf4),
+  /// "w4a16" (pack_quantized), "compressed-tensors" for the one of its formats that has such
+  /// weights, "ak48" (a model file of OrinMLLM, for Qwen3), or "f32", "bf16", "f16", which
+  /// dequantize.
+  std::string format = {};
+  /// Scales, factors and dequantized weights may be rounded to nearest even, and scales of
+  /// activations left out.
+  bool allow_lossy = false;
   uint64_t shard_bytes = uint64_t{4} << 30;
   std::shared_ptr<Executor> threads = {};  // nullptr: the library's own
   Progress progress = {};
+  // As in QuantizeOptions.
+  std::function<void(const std::string& line)> notice = {};
+  std::function<Status(const std::filesystem::path&)> check = {};
 };
 
 struct ConvertReport {
-  std::string format;  // that was chosen
+  std::string format = {};  // that was chosen
   int64_t converted_matrices = 0;
   int64_t kept_tensors = 0;
-  int64_t rounded_matrices = 0;  // 0: every weight is what it was, to the bit
   uint64_t source_bytes = 0;
   uint64_t result_bytes = 0;
-  double signal_to_noise_db = std::numeric_limits<double>::infinity();  // of the rounded ones
-  WorstLoss worst;
+  int64_t rounded_matrices = 0;  // 0: every weight is what it was, to the bit
+  Difference loss = {};          // of these matrices
+  WorstLoss worst = {};          // the matrix, or expert of a stack, that lost most
+  int64_t dropped_activation_scales = 0;
 };
 
-/// The names: "awq", "gptq", "compressed-tensors", ..., "f32", "bf16", "f16".
+/// The values of ConvertOptions::format.
 std::vector<std::string> conversion_formats();
 
 /// Stores the same weights in another format, without loss unless that is allowed; what cannot be
-/// said exactly is refused, naming the tensor. The result appears as that of quantize_model().
-/// Codes: convert.*, recast.*, export.*, import.*, model.*, file.*.
+/// said exactly is refused, naming the tensor. The result appears as that of quantize_model(), and
+/// an exact conversion that was stopped is gone on with.
+///
+/// Everything that is not quantized is kept byte for byte; only where nothing is quantized are
+/// floats turned into f32, bf16 or f16. A stack of experts becomes modules "experts.E.NAME" where a
+/// format has one matrix in a tensor, and back. Codes: convert.*, recast.*, export.*, import.*,
+/// quantization.*, model.*, file.*.
 Result<ConvertReport> convert_model(const std::filesystem::path& source,
                                     const std::filesystem::path& destination,
                                     const ConvertOptions& options);
 
-// --- Looking at checkpoints ----------------------------------------------------------------------
-
-/// kError: loaders refuse it, or the model is not the one that was saved. kWarning: it loads, and
-/// something is odd. kNote: a fact worth knowing about a sound checkpoint.
-enum class Severity : uint8_t { kError, kWarning, kNote };
-
-struct Finding {
-  std::string code;  // "verify.scale_zero", or that of a loader: "import.shape"
-  Severity severity = Severity::kError;
-  std::string where;     // a tensor, a module or a file
-  std::string expected;  // empty when `found` says it all
-  std::string found;
-};
-
-/// For people: "expected 2 groups, found 3".
-std::string to_string(const Finding& finding);
-
-struct VerifyOptions {
-  bool checksums = false;                  // SHA-256 of every tensor, too
-  std::shared_ptr<Executor> threads = {};  // nullptr: the library's own
-  Progress progress = {};
-};
-
-struct VerifyReport {
-  std::string architecture;  // "qwen3"; empty for a lone safetensors file
-  std::string quantization;  // "awq", "none"; "unknown" when config.json does not tell
-  uint64_t num_tensors = 0;
-  uint64_t bytes = 0;                            // of all tensors
-  std::vector<Finding> findings;                 // errors first, notes last
-  std::map<std::string, std::string> checksums;  // by tensor, 64 hexadecimal digits
-
-  int64_t count(Severity severity) const;
-};
-
-/// Reads a whole checkpoint, weights included, and lists what is wrong with it. Codes, for what
-/// cannot be opened at all: model.not_found, file.*, index.*.
-Result<VerifyReport> verify(const std::filesystem::path& model, const VerifyOptions& options = {});
-
-/// The contents of a checkpoint, from its headers.
-struct Inspection {
-  struct Weight {
-    std::string name;             // of the module or of the tensor
-    std::string flavour;          // "awq", "dense", ...; "tensor" for what is no matrix
-    std::string format;           // "u4 g128 scale f16 zero u8", "bf16"
-    std::vector<uint64_t> shape;  // [outputs, inputs] or [experts, outputs, inputs]
-    uint64_t parameters = 0;
-    uint64_t bytes = 0;  // in the files, with scales, zero points and order
-    bool act_order = false;
-  };
-
-  std::string architecture;
-  std::string quantization;
-  std::vector<std::string> problems;  // what was not understood or contradicts itself
-  std::vector<std::string> notes;     // what it lacks for text: a tokenizer
-  std::vector<Weight> weights;
-  uint64_t parameters = 0;
-  uint64_t bytes = 0;
-};
-
-Result<Inspection> inspect(const std::filesystem::path& model,
-                           std::shared_ptr<Executor> threads = nullptr);
+// --- Comparing -----------------------------------------------------------------------------------
 
 /// Two versions of one weight.
 struct ComparedWeight {
   enum class Verdict : uint8_t {
-    kSameBytes,
+    kSameBytes,   // the same tensors
     kSameValues,  // stored differently, the same numbers
-    kDifferent,
-    kShape,  // not comparable: sizes or types differ
+    kDifferent,   // `difference` says how far, unless the tensors are no floats
+    kShape,       // not comparable: sizes or types differ
     kOnlyFirst,
     kOnlySecond
   };
+  static constexpr Verdict kVerdicts[] = {Verdict::kSameBytes, Verdict::kSameValues,
+                                          Verdict::kDifferent, Verdict::kShape,
+                                          Verdict::kOnlyFirst, Verdict::kOnlySecond};
 
-  std::string name;
+  std::string name = {};  // of a module, of one expert of a stack, or of another tensor
   Verdict verdict = Verdict::kSameBytes;
-  std::string first;  // how it is stored: "awq [64, 32]"; empty where it is missing
-  std::string second;
-  double max_difference = 0;
-  double signal_to_noise_db = std::numeric_limits<double>::infinity();
+  std::string first = {};  // how it is stored: "awq [64, 32]"; empty where it is missing
+  std::string second = {};
+  Difference difference = {};  // all zeros for kSameBytes
 };
+
+std::string_view name_of(ComparedWeight::Verdict verdict);  // "same bytes"
 
 struct ModelDiff {
-  std::vector<ComparedWeight> weights;  // by name
+  std::vector<ComparedWeight> weights = {};  // by name, experts of a stack by their number
 
-  /// Says whether nothing is missing and all numbers are the same.
+  /// Bytes or values, nothing missing and nothing else.
   bool same_values() const;
+  bool same_bytes() const;
+  int64_t count(ComparedWeight::Verdict verdict) const;
+  /// Worst of those that differ and have a difference: the one whose weights are furthest apart.
+  WorstLoss worst() const;
 };
 
-/// Compares the weights of two models, however they store them.
+/// Compares the weights of two models, however they store them, module by module, and the other
+/// tensors by name; floats of different types by value. Codes: model.*, json.*, config.*, import.*,
+/// file.*.
 Result<ModelDiff> diff_models(const std::filesystem::path& first,
                               const std::filesystem::path& second,
                               std::shared_ptr<Executor> threads = nullptr);

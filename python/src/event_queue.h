@@ -8,7 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "session/session_request.h"
+#include "subbyte/answer.h"
+#include "subbyte/request.h"
 
 namespace subbyte::python {
 

@@ -28,18 +28,18 @@ class HeldSession::Visit {
   std::optional<Turns::Turn> turn_;
 };
 
-HeldSession::HeldSession(std::unique_ptr<Session> session, Element cache_type, std::string choice)
-    : text_(session->shared_text()),
-      directory_(session->ready().directory),
-      device_(session->ready().backend->description()),
+HeldSession::HeldSession(Session session, Element cache_type, std::string choice)
+    : text_(session.shared_text()),
+      directory_(session.ready().directory),
+      device_(session.ready().backend->description()),
       choice_(std::move(choice)),
-      model_type_(session->ready().config.model_type),
-      context_(session->context()),
-      vocab_size_(session->ready().config.vocab_size),
-      max_positions_(session->ready().config.max_positions),
+      model_type_(session.ready().config.model_type),
+      context_(session.context()),
+      vocab_size_(session.ready().config.vocab_size),
+      max_positions_(session.ready().config.max_positions),
       cache_type_(cache_type),
       num_forks_(num_forks),
-      session_(std::move(session)) {}
+      session_(std::make_unique<Session>(std::move(session))) {}
 
 HeldSession::~HeldSession() {
   if (num_forks_ == num_forks) return;

@@ -22,7 +22,7 @@ namespace subbyte::python {
 class HeldSession {
  public:
   /// `choice`: what the device "auto" took, and why.
-  HeldSession(std::unique_ptr<Session> session, Element cache_type, std::string choice);
+  HeldSession(Session session, Element cache_type, std::string choice);
   /// In the child of a fork nothing is freed: threads that are not there cannot be joined.
   ~HeldSession();
   HeldSession(const HeldSession&) = delete;

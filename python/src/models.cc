@@ -39,9 +39,9 @@ namespace {
 
 using json::Value;
 
-Result<std::unique_ptr<Executor>> host_of(int threads) {
+Result<std::shared_ptr<Executor>> host_of(int threads) {
   SUBBYTE_CHECK(check_num_threads(threads));
-  return make_host(threads);
+  return make_threads(threads);
 }
 
 /// What the program says of a checkpoint with --json.
@@ -94,7 +94,7 @@ nb::object convert(const std::string& source, const std::string& destination,
 
 /// The processors of this machine, which say what keeps a model from running and measure.
 Result<std::unique_ptr<Backend>> host_backend(Executor& pool) {
-  return make_backend({.device = "cpu", .executor = &pool});
+  return make_backend({.device = "cpu", .threads = lent(pool)});
 }
 
 nb::object quantize(const std::string& source, const std::string& destination,
@@ -144,8 +144,7 @@ nb::object verify_model(const std::string& name, bool checksums, int threads, nb
     VerifyOptions options;
     options.checksums = checksums;
     options.progress = watch.as_progress();
-    options.backend = backend.get();
-    SUBBYTE_TRY(const VerifyReport found, verify(path, options, pool));
+    SUBBYTE_TRY(const VerifyReport found, verify(path, options, pool, backend.get()));
     Value said = to_json(found);
     said["checkpoint"] = checkpoint_of(path, pool);
     return said;

@@ -12,9 +12,9 @@ Result<std::unique_ptr<Request>> Request::read(const json::Value& body,
   std::unique_ptr<Request> result(new Request(std::move(setup)));
   const TextSetup& text = *result->text_;
   SUBBYTE_TRY(const json::Object object, json::Object::of(body, "request"));
-  SUBBYTE_TRY(result->request_,
-              read_completion(object, {.sampling = text.sampling, .stops = {}, .chat = text.chat}));
+  SUBBYTE_TRY(result->request_, read_completion(object, {}));
   CompletionRequest& request = result->request_;
+  if (!request.sampling.seed) request.sampling.seed = text.sampling.alone.seed;
   if (parse_special) request.special = SpecialTokens::kRecognize;
   if (num_prompt_logprobs) {
     request.scores_prompt = true;

@@ -43,12 +43,18 @@ Result<T> choose(const std::map<std::string, T>& values, const std::string& name
                                           fmt::join(names, ", "), quote(name))};
 }
 
+Result<CacheType> read_cache_type(const std::string& name) {
+  if (const auto found = find_cache_type(name)) return *found;
+  return Error{"usage.value", fmt::format("kv_cache_type: expected one of {}, found {}",
+                                          fmt::join(cache_type_names(), ", "), quote(name))};
+}
+
 void open(HeldSession* self, const std::string& model, const std::string& device, int threads,
           bool pin_threads, const std::string& isa, const std::string& activations,
           bool batch_invariant, int head_bits, const std::string& kv_cache_type, int64_t context,
           int64_t max_sequences, int64_t cache_positions, uint64_t seed,
           const std::string& chat_template, nb::object progress) {
-  const Element cache_type = take(choose(app::kKvTypes, kv_cache_type, "kv_cache_type"));
+  const CacheType cache_type = take(read_cache_type(kv_cache_type));
   std::string choice;
   SessionOptions options;
   options.device = {.device = device,
@@ -57,20 +63,19 @@ void open(HeldSession* self, const std::string& model, const std::string& device
                     .isa = isa,
                     .activations = take(choose(app::kActivations, activations, "activations")),
                     .batch_invariant = batch_invariant};
-  options.auto_device.on_choice = [&](const std::string& chosen) { choice = chosen; };
+  options.on_device = [&](const std::string& chosen) { choice = chosen; };
+  options.context = context;
+  options.max_sequences = max_sequences;
+  options.cache_positions = cache_positions;
+  options.cache_type = cache_type;
   options.head_bits = head_bits;
-  options.size = {.cache_type = cache_type,
-                  .context = context,
-                  .cache_positions = cache_positions,
-                  .max_sequences = max_sequences,
-                  .scored_rows = kScoredPromptTokens};
-  options.seed = seed;
+  options.scores_prompts = true;
+  options.sampling.seed = seed;
   options.chat_template = chat_template;
   Watch watch(std::move(progress));
   options.progress = watch.as_progress();
-  std::unique_ptr<Session> session =
-      take(without_gil([&] { return Session::open(model, options); }));
-  new (self) HeldSession(std::move(session), cache_type, std::move(choice));
+  Session session = take(without_gil([&] { return Session::open(model, options); }));
+  new (self) HeldSession(std::move(session), element_of(cache_type), std::move(choice));
 }
 
 std::unique_ptr<Request> read_request(const HeldSession& held, nb::dict body, bool parse_special,
@@ -146,23 +151,22 @@ nb::object sampling_of(const HeldSession& held) {
 
 std::string text_of(const Delta& delta, bool is_answer) {
   std::string content, reasoning;
-  for (const OutputPiece& piece : delta.pieces) {
-    if (piece.channel != OutputChannel::kToolCall) append_text(piece, content, reasoning);
+  for (const Piece& piece : delta.pieces) {
+    if (piece.channel != Channel::kToolCall) append_text(piece, content, reasoning);
   }
   return is_answer ? content : reasoning;
 }
 
 std::optional<std::string> finish_reason(const Delta& delta) {
   if (!delta.end) return std::nullopt;
-  return std::string(
-      subbyte::finish_reason(delta.end->stats.reason, delta.end->num_tool_calls > 0));
+  return std::string(subbyte::finish_reason(delta.end->reason, delta.end->num_tool_calls > 0));
 }
 
 /// As in the message of an answer.
 nb::list tool_calls_of(const Delta& delta) {
   nb::list result;
-  for (const OutputPiece& piece : delta.pieces) {
-    if (piece.channel != OutputChannel::kToolCall) continue;
+  for (const Piece& piece : delta.pieces) {
+    if (piece.channel != Channel::kToolCall) continue;
     nb::dict function;
     function["name"] = piece.recipient;
     function["arguments"] = piece.text;
@@ -237,7 +241,7 @@ void add_event(nb::module_& module) {
           "stats",
           [](const Delta& delta) -> nb::object {
             if (!delta.end) return nb::none();
-            const GenerateStats& stats = delta.end->stats;
+            const SampleEnd& stats = *delta.end;
             nb::dict result;
             result["prompt_tokens"] = stats.prompt_tokens;
             result["generated_tokens"] = stats.generated_tokens;
@@ -257,7 +261,7 @@ void add_queue(nb::module_& module) {
 void add_request(nb::module_& module) {
   nb::class_<Request>(module, "Request", "A request that was read, and what came of it.")
       .def_prop_ro("prompt_token_ids", [](const Request& self) { return self.prompt(); })
-      .def_prop_ro("is_chat", [](const Request& self) { return self.request().is_chat; })
+      .def_prop_ro("is_chat", [](const Request& self) { return self.request().is_chat(); })
       .def_prop_ro("num_samples", [](const Request& self) { return self.request().num_samples; })
       .def_prop_rw(
           "is_whole", [](const Request& self) { return self.request().is_whole; },

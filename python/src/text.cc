@@ -19,14 +19,14 @@ Error no_model() {
           "expected the tokenizer of a model for a chat, found that of a file alone"};
 }
 
-Result<CompletionRequest> read_chat(const json::Value& body, const TextSetup& setup) {
+Result<CompletionRequest> read_chat(const json::Value& body) {
   SUBBYTE_TRY(const json::Object object, json::Object::of(body, kWhere));
-  return read_completion(object, {.sampling = setup.sampling, .stops = {}, .chat = setup.chat});
+  return read_completion(object, {});
 }
 
 /// The text that becomes the tokens of encode_chat().
 Result<std::string> render(const CompletionRequest& request, const ChatTemplate& own) {
-  SUBBYTE_TRY(const TemplateInput input, template_input(own, request.messages, request.chat));
+  SUBBYTE_TRY(const TemplateInput input, template_input(own, request));
   SUBBYTE_TRY(const jinja::OriginText text, own.render(input));
   return text.bytes();
 }
@@ -52,8 +52,8 @@ Result<ModelText> ModelText::open(const std::string& model) {
 
 Result<std::string> ModelText::render_chat(const json::Value& body) const {
   if (directory_.empty()) return no_model();
-  SUBBYTE_TRY(const CompletionRequest request, read_chat(body, *setup_));
-  SUBBYTE_TRY(const auto own, setup_->template_of(request.chat));
+  SUBBYTE_TRY(const CompletionRequest request, read_chat(body));
+  SUBBYTE_TRY(const auto own, setup_->template_of(request));
   if (own != nullptr) return render(request, *own);
   SUBBYTE_TRY(const std::vector<TokenId> tokens, setup_->encode(request));
   return setup_->tokenizer.decode(tokens, /*skip_special=*/false);
@@ -61,7 +61,7 @@ Result<std::string> ModelText::render_chat(const json::Value& body) const {
 
 Result<std::vector<TokenId>> ModelText::encode_chat(const json::Value& body) const {
   if (directory_.empty()) return no_model();
-  SUBBYTE_TRY(const CompletionRequest request, read_chat(body, *setup_));
+  SUBBYTE_TRY(const CompletionRequest request, read_chat(body));
   return setup_->encode(request);
 }
 

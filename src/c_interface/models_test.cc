@@ -143,17 +143,17 @@ std::string expected_text() {
   options.device.device = "cpu";
   options.device.num_threads = 2;
   options.device.batch_invariant = true;
-  options.size.context = 128;
-  const auto session = Session::open(demo_model(), options);
+  options.context = 128;
+  auto session = Session::open(demo_model(), options);
   EXPECT_TRUE(session.ok());
-  SessionRequest request = (*session)->text().request();
+  Request request;
   request.prompt = "It was a dark night";
   request.max_tokens = 12;
   request.sampling.temperature = 0;
-  EXPECT_TRUE((*session)->add(request).ok());
+  EXPECT_TRUE(session->add(request).ok());
   std::string text;
-  while (!(*session)->idle()) {
-    const auto deltas = (*session)->step();
+  while (!session->idle()) {
+    const auto deltas = session->step();
     for (const Delta& delta : *deltas) text += delta.text();
   }
   return text;

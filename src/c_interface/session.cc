@@ -22,7 +22,7 @@ struct State : subbyte::c::Turns {
   State() : Turns("session", "session.busy") {}
 
   std::string name;
-  std::unique_ptr<subbyte::Session> session;
+  std::optional<subbyte::Session> session;
   uint64_t seed = 0;
   uint64_t num_added = 0;
   std::vector<subbyte::Delta> pending;  // of requests that ended outside of a step
@@ -40,14 +40,10 @@ namespace {
 
 using json::Value;
 
-Result<Element> read_cache_type(const char* name) {
-  constexpr std::pair<std::string_view, Element> kTypes[] = {{"f16", Element::kF16},
-                                                             {"bf16", Element::kBF16},
-                                                             {"f32", Element::kF32},
-                                                             {"e4m3", Element::kE4M3}};
-  for (const auto& [known, type] : kTypes) {
-    if (name == nullptr || known == name) return type;
-  }
+Result<CacheType> read_cache_type(const char* name) {
+  if (name == nullptr) return CacheType::kF16;
+  const std::optional<CacheType> found = find_cache_type(name);
+  if (found) return *found;
   return c::refuse("options.cache_type", "\"f16\", \"bf16\", \"f32\" or \"e4m3\"", quote(name));
 }
 
@@ -71,12 +67,12 @@ Status open(const char* model, const subbyte_session_options* from, subbyte_sess
   if (o.device != nullptr) options.device.device = o.device;
   options.device.num_threads = o.num_threads;
   options.device.batch_invariant = o.batch_invariant != 0;
-  SUBBYTE_TRY(options.size.cache_type, read_cache_type(o.cache_type));
-  options.size.context = o.context;
-  options.size.cache_positions = o.cache_positions;
-  if (o.max_sequences > 0) options.size.max_sequences = o.max_sequences;
-  options.size.scored_rows = kScoredPromptTokens;
-  options.seed = o.seed;
+  SUBBYTE_TRY(options.cache_type, read_cache_type(o.cache_type));
+  options.context = o.context;
+  options.cache_positions = o.cache_positions;
+  if (o.max_sequences > 0) options.max_sequences = o.max_sequences;
+  options.scores_prompts = true;
+  options.sampling.seed = o.seed;
   auto made = std::make_shared<State>();
   SUBBYTE_TRY(made->session, Session::open(model, options));
   made->name = model;
@@ -89,15 +85,11 @@ Status open(const char* model, const subbyte_session_options* from, subbyte_sess
 Result<CompletionRequest> read_request(State& session, const char* text) {
   SUBBYTE_TRY(const Value value, json::parse(text, "request", {}, json::kTextMemoryFactor));
   SUBBYTE_TRY(const json::Object body, json::Object::of(value, "request"));
-  const TextSetup& setup = session.session->text();
-  CompletionDefaults defaults;
-  defaults.sampling = setup.sampling;
-  defaults.chat = setup.chat;
-  SUBBYTE_TRY(CompletionRequest request, read_completion(body, defaults));
+  SUBBYTE_TRY(CompletionRequest request, read_completion(body, {}));
   if (request.echo) {
     return body.error("completion.field", "echo", "false: a session does not repeat the prompt");
   }
-  if (!request.has_seed) {  // one that fits into the numbers of every reader of JSON
+  if (!request.sampling.seed) {  // one that fits into the numbers of every reader of JSON
     request.sampling.seed = Random(session.seed + session.num_added).next() >> 11;
   }
   ++session.num_added;
@@ -119,20 +111,20 @@ Value logprobs_as_json(const std::vector<Logprobs>& logprobs) {
 }
 
 Value end_as_json(const SampleEnd& end) {
-  return {{"finish_reason", finish_reason(end.stats.reason, end.num_tool_calls > 0)},
+  return {{"finish_reason", finish_reason(end.reason, end.num_tool_calls > 0)},
           {"stop", end.stop.empty() ? Value() : Value(end.stop)},
-          {"prompt_tokens", end.stats.prompt_tokens},
-          {"completion_tokens", end.stats.generated_tokens},
-          {"prefill_seconds", end.stats.prefill_seconds},
-          {"decode_seconds", end.stats.decode_seconds}};
+          {"prompt_tokens", end.prompt_tokens},
+          {"completion_tokens", end.generated_tokens},
+          {"prefill_seconds", end.prefill_seconds},
+          {"decode_seconds", end.decode_seconds}};
 }
 
 /// docs/c.md has the fields.
 std::string event_of(const Delta& delta) {
   std::string content, reasoning;
   Value tool_calls = Value::array();
-  for (const OutputPiece& piece : delta.pieces) {
-    if (piece.channel == OutputChannel::kToolCall) {
+  for (const Piece& piece : delta.pieces) {
+    if (piece.channel == Channel::kToolCall) {
       tool_calls.push_back(call_as_json(piece));
       continue;
     }

@@ -37,7 +37,7 @@ class Progress {
 Result<std::unique_ptr<Backend>> host_backend(const subbyte_context& context) {
   DeviceOptions options;
   options.device = "cpu";
-  options.executor = &context.shared->execution->pool();
+  options.threads = lent(context.shared->execution->pool());
   return make_backend(options);
 }
 
@@ -62,8 +62,8 @@ Status verify(const subbyte_context* context, const char* name, const char* text
   VerifyOptions options;
   options.checksums = checksums.value_or(false);
   options.progress = progress;
-  options.backend = backend.get();
-  SUBBYTE_TRY(const VerifyReport report, subbyte::verify(found, options, backend->host()));
+  SUBBYTE_TRY(const VerifyReport report,
+              subbyte::verify(found, options, backend->host(), backend.get()));
   return hand_out(json::to_text(to_json(report)), to);
 }
 

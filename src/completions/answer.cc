@@ -31,16 +31,16 @@ std::string name_by_id(TokenId token) {
 
 }  // namespace
 
-Value call_as_json(const OutputPiece& call) {
+Value call_as_json(const Piece& call) {
   return {{"id", call.call_id},
           {"type", "function"},
           {"function", {{"name", call.recipient}, {"arguments", call.text}}}};
 }
 
-void append_text(const OutputPiece& piece, std::string& content, std::string& reasoning) {
+void append_text(const Piece& piece, std::string& content, std::string& reasoning) {
   const bool is_for_tool = !piece.recipient.empty();
-  const bool is_remark = piece.channel == OutputChannel::kCommentary && !is_for_tool;
-  std::string& text = piece.channel == OutputChannel::kFinal || is_remark ? content : reasoning;
+  const bool is_remark = piece.channel == Channel::kCommentary && !is_for_tool;
+  std::string& text = piece.channel == Channel::kAnswer || is_remark ? content : reasoning;
   if (piece.wants_break) text += "\n\n";
   if (is_for_tool && piece.begins_message) text += "to=" + piece.recipient + "\n";
   text += piece.text;
@@ -63,14 +63,14 @@ std::string_view finish_reason(StopReason reason, bool has_calls) {
 void Choice::take(Delta delta) {
   tokens_.insert(tokens_.end(), delta.tokens.begin(), delta.tokens.end());
   std::ranges::move(delta.logprobs, std::back_inserter(logprobs_));
-  for (const OutputPiece& piece : delta.pieces) {
-    if (piece.channel == OutputChannel::kToolCall) {
+  for (const Piece& piece : delta.pieces) {
+    if (piece.channel == Channel::kToolCall) {
       tool_calls_.push_back(call_as_json(piece));
     } else {
       append_text(piece, text_, reasoning_);
     }
   }
-  if (delta.end) reason_ = delta.end->stats.reason;
+  if (delta.end) reason_ = delta.end->reason;
 }
 
 std::string_view Choice::bytes_of(TokenId token) const {
@@ -152,7 +152,7 @@ Value Choice::take_json(int64_t index, const Echo& echo) {
   const bool has_calls = !tool_calls_.empty();
   const bool has_logprobs = request_.num_top_logprobs.has_value();
   Value choice = {{"index", index}};
-  if (request_.is_chat) {
+  if (request_.is_chat()) {
     choice["message"] = {{"role", "assistant"}, {"content", nullptr}};
     if (!has_calls || !text_.empty()) choice["message"]["content"] = std::move(text_);
     if (!reasoning_.empty()) choice["message"]["reasoning_content"] = std::move(reasoning_);
@@ -160,22 +160,22 @@ Value Choice::take_json(int64_t index, const Echo& echo) {
   } else {
     choice["text"] = echo.text + text_;
   }
-  choice["logprobs"] = !has_logprobs      ? Value()
-                       : request_.is_chat ? chat_logprobs()
-                                          : text_logprobs(echo);
+  choice["logprobs"] = !has_logprobs        ? Value()
+                       : request_.is_chat() ? chat_logprobs()
+                                            : text_logprobs(echo);
   choice["finish_reason"] = finish_reason(reason_, has_calls);
   return choice;
 }
 
-Value response_body(const SessionRequest& request, std::string_view digest, std::string_view model,
+Value response_body(const Request& request, std::string_view digest, std::string_view model,
                     Value choices, const TokenCounts& counts) {
   const std::string id =
-      (request.is_chat ? "chatcmpl-" : "cmpl-") + std::string(digest.substr(0, 32));
+      (request.is_chat() ? "chatcmpl-" : "cmpl-") + std::string(digest.substr(0, 32));
   return {{"id", id},
-          {"object", request.is_chat ? "chat.completion" : "text_completion"},
+          {"object", request.is_chat() ? "chat.completion" : "text_completion"},
           {"created", 0},
           {"model", model},
-          {"seed", request.sampling.seed},
+          {"seed", request.sampling.seed.value_or(0)},
           {"choices", std::move(choices)},
           {"usage",
            {{"prompt_tokens", counts.prompt},

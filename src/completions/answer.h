@@ -6,7 +6,8 @@
 #include <vector>
 
 #include "json/strict_json.h"
-#include "session/session_request.h"
+#include "subbyte/answer.h"
+#include "subbyte/request.h"
 #include "text/tokenizer.h"
 
 namespace subbyte {
@@ -19,12 +20,12 @@ struct Echo {
 };
 
 /// A call of a tool as an element of "tool_calls".
-json::Value call_as_json(const OutputPiece& call);
+json::Value call_as_json(const Piece& call);
 
 /// Adds a piece that is no call to the content of an answer, or to its reasoning. A remark on what
 /// the model is about to do is for who reads the answer; a message to a tool that is no call keeps
 /// the name of the tool.
-void append_text(const OutputPiece& piece, std::string& content, std::string& reasoning);
+void append_text(const Piece& piece, std::string& content, std::string& reasoning);
 
 /// The "finish_reason" of an answer: "tool_calls" where it has calls and came to its end.
 std::string_view finish_reason(StopReason reason, bool has_calls);
@@ -33,7 +34,7 @@ std::string_view finish_reason(StopReason reason, bool has_calls);
 class Choice {
  public:
   /// Both must outlive this.
-  Choice(const SessionRequest& request, const Tokenizer& tokenizer)
+  Choice(const Request& request, const Tokenizer& tokenizer)
       : request_(request), tokenizer_(tokenizer) {}
 
   void take(Delta delta);
@@ -54,7 +55,7 @@ class Choice {
   std::string name_of(TokenId token) const;
   json::Value alternatives(const Logprobs& logprobs) const;
 
-  const SessionRequest& request_;
+  const Request& request_;
   const Tokenizer& tokenizer_;
   std::string text_;
   std::string reasoning_;
@@ -70,9 +71,9 @@ struct TokenCounts {
   int64_t generated = 0;
 };
 
-/// The body of a response. `digest`, of the request, makes its id, and "created" is 0: the same
-/// request has the same answer at any time.
-json::Value response_body(const SessionRequest& request, std::string_view digest,
-                          std::string_view model, json::Value choices, const TokenCounts& counts);
+/// The body of a response, with the seed of the request. `digest`, of the request, makes its id,
+/// and "created" is 0: the same request has the same answer at any time.
+json::Value response_body(const Request& request, std::string_view digest, std::string_view model,
+                          json::Value choices, const TokenCounts& counts);
 
 }  // namespace subbyte

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "json/opaque.h"
 #include "session/sample_text.h"
 #include "support/small_tokenizer.h"
 
@@ -15,7 +16,7 @@ class Answers : public ::testing::Test {
   /// The choice that comes of tokens, which are text with control tokens.
   Value choice(std::string_view output, StopReason reason = StopReason::kStopToken) {
     SampleText text(request_, *tokenizer_, ChatFormat::kChatMl, prompt_,
-                    ToolCallParser(ToolCallStyle::kJson, request_.chat.tools, "seed"));
+                    ToolCallParser(ToolCallStyle::kJson, json::value_of(request_.tools), "seed"));
     Choice choice(request_, *tokenizer_);
     const auto ids = tokenizer_->encode(output, SpecialTokens::kRecognize);
     for (const TokenId id : *ids) {
@@ -25,7 +26,7 @@ class Answers : public ::testing::Test {
     }
     Delta last;
     text.finish(last);
-    last.end.emplace().stats.reason = text.stopped() ? StopReason::kStopString : reason;
+    last.end.emplace().reason = text.stopped() ? StopReason::kStopString : reason;
     choice.take(last);
     return choice.take_json(0, {});
   }
@@ -41,9 +42,9 @@ class Answers : public ::testing::Test {
 
   Result<Tokenizer> tokenizer_ = golden_tokenizer("qwen");
   PromptEnd prompt_ = PromptEnd::kOpen;
-  SessionRequest request_ = [] {
-    SessionRequest request;
-    request.is_chat = true;
+  Request request_ = [] {
+    Request request;
+    request.messages = {{Role::kUser, "a"}};
     request.is_whole = true;
     return request;
   }();
@@ -67,7 +68,7 @@ TEST_F(Answers, have_calls_of_tools_where_there_are_tools) {
   EXPECT_FALSE(found["message"].contains("tool_calls"));
   EXPECT_EQ(found["finish_reason"], "stop");
 
-  request_.chat.tools = {{{"type", "function"}, {"function", {{"name", "f"}}}}};
+  request_.tools = json::opaque({{{"type", "function"}, {"function", {{"name", "f"}}}}});
   found = choice(output);
   EXPECT_EQ(found["message"]["content"], "Look.");
   EXPECT_EQ(found["message"]["reasoning_content"], call);
@@ -88,7 +89,7 @@ TEST_F(Answers, have_calls_of_tools_where_there_are_tools) {
 }
 
 TEST_F(Answers, have_one_call_where_no_more_are_wanted) {
-  request_.chat.tools = {{{"name", "f"}}};
+  request_.tools = json::opaque({{{"name", "f"}}});
   const std::string call = "<tool_call>{\"name\":\"f\"}</tool_call>";
   const std::string output = "a " + call + " b " + call + call;
   EXPECT_EQ(choice(output)["message"]["tool_calls"].size(), 3u);
@@ -101,7 +102,7 @@ TEST_F(Answers, have_one_call_where_no_more_are_wanted) {
 }
 
 TEST_F(Answers, have_no_calls_that_were_reasoning_and_no_stops_in_calls) {
-  request_.chat.tools = {{{"name", "f"}}};
+  request_.tools = json::opaque({{{"name", "f"}}});
   const std::string call = "<tool_call>{\"name\":\"f\"}</tool_call>";
   const Value found = choice("hm " + call + " hm</think>So.");
   EXPECT_EQ(found["message"]["content"], "So.");
@@ -115,9 +116,9 @@ TEST_F(Answers, have_no_calls_that_were_reasoning_and_no_stops_in_calls) {
 }
 
 /// The choice that comes of pieces.
-Value choice_of(const std::vector<OutputPiece>& pieces, const Tokenizer& tokenizer) {
-  SessionRequest request;
-  request.is_chat = true;
+Value choice_of(const std::vector<Piece>& pieces, const Tokenizer& tokenizer) {
+  Request request;
+  request.messages = {{Role::kUser, "a"}};
   Choice choice(request, tokenizer);
   Delta delta;
   delta.pieces = pieces;
@@ -154,7 +155,7 @@ TEST_F(Answers, name_each_alternative_otherwise) {
                        "a"});
   json["added_tokens"] = TokenizerJson::array({added_token(300, " a")});
   const Result<Tokenizer> bytes = load_tokenizer(json);
-  SessionRequest request;
+  Request request;
   request.num_top_logprobs = 7;
   Choice choice(request, *bytes);
   Delta delta;
@@ -190,7 +191,7 @@ TEST_F(Answers, look_for_stop_strings_after_the_reasoning) {
 }
 
 TEST_F(Answers, look_for_stop_strings_once_there_are_tokens_enough) {
-  request_.is_chat = false;
+  request_.messages.clear();
   request_.stops = {"b"};
   EXPECT_EQ(choice("a b c b d")["text"], "a ");
   request_.min_tokens = 2;  // "a", " b"

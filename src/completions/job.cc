@@ -86,7 +86,7 @@ Status check_url(const Object& line) {
 }
 
 /// A line of OpenAI's batches: what is beside the body has to agree with it.
-Status check_batch_line(const Object& line, const CompletionRequest& request) {
+Status check_batch_line(const Object& line, const Object& body) {
   for (const auto& [name, value] : line.members()) {
     if (name == "body" || std::ranges::find(kLineFields, name) != kLineFields.end()) continue;
     return line.error("job.line", name, "fields of the request in \"body\" only");
@@ -94,7 +94,7 @@ Status check_batch_line(const Object& line, const CompletionRequest& request) {
   SUBBYTE_TRY(const auto method, line.string("method"));
   if (method && *method != "POST") return line.error("job.line", "method", "\"POST\"");
   SUBBYTE_TRY(const auto url, line.string("url"));
-  const std::string_view expected = request.is_chat ? kChatUrl : kTextUrl;
+  const std::string_view expected = body.has("messages") ? kChatUrl : kTextUrl;
   if (url && *url != expected) {
     return line.error("job.line", "url", quote(expected) + " for this body");
   }
@@ -123,7 +123,8 @@ Status Job::take_record() {
   const JobRecord& before = results_.record();
   const auto date = before.find(kJobDate);
   if (date != before.end() && parse_time(date->second)) {
-    options_.identity[kJobDate] = options_.defaults.chat.date = date->second;
+    options_.identity[kJobDate] = date->second;
+    options_.defaults.date = date->second;
   }
   if (before.empty() || before == options_.identity) return {};
   return other_results(results_.path().native(),
@@ -134,15 +135,15 @@ Status Job::take_record() {
 /// A line with a template of its own may name the day in a job whose other lines do not: from then
 /// on the job has a date.
 Status Job::keep_date_for(const Line& line) {
-  if (line.request.chat.own_template.empty() || options_.identity.contains(kJobDate)) return {};
-  const auto own = text_->template_of(line.request.chat);
+  if (line.request.chat_template.empty() || options_.identity.contains(kJobDate)) return {};
+  const auto own = text_->template_of(line.request);
   if (!own.ok() || !(*own)->reads("strftime_now")) return {};
   if (!results_.done().empty()) {
     return other_results(line.where, fmt::format("its template names the day, and {} was begun "
                                                  "without one",
                                                  results_.path().native()));
   }
-  options_.identity[kJobDate] = options_.defaults.chat.date;
+  options_.identity[kJobDate] = options_.defaults.date.value_or("");
   return {};
 }
 
@@ -158,14 +159,13 @@ Result<Job::Line> Job::read_line(const std::string& text, const Lines& lines) co
   SUBBYTE_TRY(const auto body, object.object("body"));
   if (body) {
     SUBBYTE_TRY(line.request, read_fields(*body, options_.defaults));
-    SUBBYTE_CHECK(check_batch_line(object, line.request));
+    SUBBYTE_CHECK(check_batch_line(object, *body));
   } else {
     SUBBYTE_TRY(line.request, read_fields(object, options_.defaults, kLineFields));
   }
   line.conversation = read_conversation(body ? *body : object, line.request);
-  line.request.special = options_.special;
-  SamplingOptions& sampling = line.request.sampling;
-  if (!line.request.has_seed) sampling.seed = seed_of_line(sampling.seed, line.number);
+  std::optional<uint64_t>& seed = line.request.sampling.seed;
+  if (!seed) seed = seed_of_line(options_.seed, line.number);
   return line;
 }
 

@@ -28,12 +28,12 @@
 namespace subbyte {
 
 struct JobOptions {
-  CompletionDefaults defaults;
-  SpecialTokens special = SpecialTokens::kAsText;  // in prompts that are texts
+  Request defaults;     // what a line does not say
+  uint64_t seed = 0;    // that seeds of lines which say none are made of
   int64_t context = 0;  // positions of a sample at most, at most those of the model
   std::string model;    // its name in the results
   /// Tells this model and these options from others. It has a date where a prompt may name it
-  /// (defaults.chat.date); of a job that is gone on with that is the date of its beginning.
+  /// (defaults.date); of a job that is gone on with that is the date of its beginning.
   JobRecord identity;
 };
 
@@ -64,8 +64,8 @@ class Job {
   bool is_done() const { return counts_.skipped == counts_.lines; }
   /// Positions that the longest sample may take.
   int64_t longest() const { return longest_; }
-  /// Rows of logits of a step at most, beside one for each sequence.
-  int64_t scored_rows() const { return scores_prompts_ ? kScoredPromptTokens : 0; }
+  /// Says whether some lines want scores of their prompts.
+  bool scores_prompts() const { return scores_prompts_; }
 
   /// Answers what has no answer yet, with the text setup that the job was opened with. `progress`
   /// is called after each step and each answer. An error is one of the machine or of the files,

@@ -9,6 +9,9 @@
 #include <utility>
 
 #include "base/quote.h"
+#include "engine/sampler.h"
+#include "engine/scheduler.h"
+#include "json/opaque.h"
 #include "session/chat_prompt.h"
 
 namespace subbyte {
@@ -62,22 +65,20 @@ Status read_biases(const Object& body, std::vector<LogitBias>& biases) {
                fmt::format("{}: token {} is there twice", section->where(), twin->token)};
 }
 
-Status read_sampling(const Object& body, const SamplingDefaults& defaults,
-                     CompletionRequest& request) {
-  SamplingWishes wishes;
-  SUBBYTE_TRY(wishes.temperature, body.number("temperature", 0, 100));
-  SUBBYTE_TRY(wishes.top_k, body.integer("top_k", -1, 1'000'000'000));
-  SUBBYTE_TRY(wishes.top_p, body.number("top_p", 1e-6, 1));
-  SUBBYTE_TRY(wishes.min_p, body.number("min_p", 0, 1));
-  SUBBYTE_TRY(wishes.repetition_penalty, body.number("repetition_penalty", 0.01, 100));
-  SUBBYTE_TRY(wishes.frequency_penalty, body.number("frequency_penalty", -2, 2));
-  SUBBYTE_TRY(wishes.presence_penalty, body.number("presence_penalty", -2, 2));
+Status read_sampling(const Object& body, Sampling& sampling) {
+  Sampling said;
+  SUBBYTE_TRY(said.temperature, body.number("temperature", 0, 100));
+  SUBBYTE_TRY(said.top_k, body.integer("top_k", -1, 1'000'000'000));
+  SUBBYTE_TRY(said.top_p, body.number("top_p", 1e-6, 1));
+  SUBBYTE_TRY(said.min_p, body.number("min_p", 0, 1));
+  SUBBYTE_TRY(said.repetition_penalty, body.number("repetition_penalty", 0.01, 100));
+  SUBBYTE_TRY(said.frequency_penalty, body.number("frequency_penalty", -2, 2));
+  SUBBYTE_TRY(said.presence_penalty, body.number("presence_penalty", -2, 2));
   SUBBYTE_TRY(const auto seed, body.integer("seed", 0, std::numeric_limits<int64_t>::max()));
-  request.sampling = defaults.with(wishes);
-  if (seed) request.sampling.seed = static_cast<uint64_t>(*seed);
-  request.has_seed = seed.has_value();
-  SUBBYTE_CHECK(read_biases(body, request.sampling.biases));
-  return check_sampling(request.sampling);
+  if (seed) said.seed = static_cast<uint64_t>(*seed);
+  SUBBYTE_CHECK(read_biases(body, said.biases));
+  sampling = or_else(said, sampling);
+  return check_sampling(resolve(sampling, {}));
 }
 
 /// A list of token ids, perhaps absent.
@@ -111,9 +112,14 @@ Status read_stops(const Object& body, std::vector<std::string>& stops) {
   return {};
 }
 
+/// Whether it asks for a chat.
+bool has_messages(const Object& body) {
+  return body.has("messages");
+}
+
 /// A number for texts, true or false with a number beside it for chats.
 Status read_logprobs(const Object& body, CompletionRequest& request) {
-  if (!request.is_chat) {
+  if (!has_messages(body)) {
     SUBBYTE_TRY(const auto beside, body.integer("top_logprobs", 0, kMaxTopLogprobs));
     if (beside.value_or(0) != 0) {
       return body.error("completion.field", "top_logprobs", "0: \"logprobs\" is the number");
@@ -259,7 +265,7 @@ Status check_tool_choice(const Object& body) {
 }
 
 /// Functions that the model is told of.
-Status read_tools(const Object& body, ChatOptions& chat) {
+Status read_tools(const Object& body, Request& request) {
   const Value* const tools = find_asked(body, "tools");
   if (tools == nullptr) return {};
   if (!is_list_of_objects(*tools)) return body.error("json.type", "tools", "a list of objects");
@@ -270,11 +276,11 @@ Status read_tools(const Object& body, ChatOptions& chat) {
       return tool.error("completion.field", "type", "\"function\"");
   }
   const Value* const choice = body.find("tool_choice");
-  if (choice == nullptr || *choice != "none") chat.tools = *tools;
+  if (choice == nullptr || *choice != "none") request.tools = json::opaque(*tools);
   return {};
 }
 
-Status read_effort(const Object& body, ChatOptions& chat) {
+Status read_effort(const Object& body, Request& request) {
   constexpr std::array<std::string_view, 7> kEfforts = {"none", "minimal", "low", "medium",
                                                         "high", "xhigh",   "max"};
   SUBBYTE_TRY(const auto effort, body.string("reasoning_effort"));
@@ -283,36 +289,38 @@ Status read_effort(const Object& body, ChatOptions& chat) {
     return body.error("json.range", "reasoning_effort",
                       "none, minimal, low, medium, high, xhigh or max");
   }
-  chat.effort = effort;
+  request.effort = effort;
   return {};
 }
 
 /// Where the prompt ends.
-Status read_prompt_end(const Object& body, ChatOptions& chat) {
+Status read_prompt_end(const Object& body, Request& request) {
   SUBBYTE_TRY(const auto begins, body.boolean("add_generation_prompt"));
   SUBBYTE_TRY(const auto goes_on, body.boolean("continue_final_message"));
-  chat.continue_final_message = goes_on.value_or(false);
-  chat.add_generation_prompt = begins.value_or(!chat.continue_final_message);
-  if (!chat.continue_final_message || !chat.add_generation_prompt) return {};
+  request.continue_final_message = goes_on.value_or(false);
+  request.add_generation_prompt = begins.value_or(!request.continue_final_message);
+  if (!request.continue_final_message || !request.add_generation_prompt) return {};
   return body.error("completion.field", "add_generation_prompt",
                     "false with \"continue_final_message\"");
 }
 
-Status read_chat_options(const Object& body, ChatOptions& chat) {
+Status read_chat_options(const Object& body, Request& request) {
   SUBBYTE_CHECK(check_tool_choice(body));
-  SUBBYTE_CHECK(read_effort(body, chat));
-  SUBBYTE_CHECK(read_prompt_end(body, chat));
+  SUBBYTE_CHECK(read_effort(body, request));
+  SUBBYTE_CHECK(read_prompt_end(body, request));
   SUBBYTE_TRY(const auto own, body.string("chat_template"));
-  chat.own_template = own.value_or("");
+  request.chat_template = own.value_or("");
+  Value variables = json::value_of(request.template_variables);
   if (const Value* const documents = find_asked(body, "documents")) {
     if (!is_list_of_objects(*documents)) {
       return body.error("json.type", "documents", "a list of objects");
     }
-    chat.variables["documents"] = *documents;
+    variables["documents"] = *documents;
   }
   SUBBYTE_TRY(const auto arguments, body.object("chat_template_kwargs"));
-  if (!arguments) return {};
-  return add_template_variables(*arguments, chat.variables);
+  if (arguments) SUBBYTE_CHECK(add_template_variables(*arguments, variables));
+  request.template_variables = json::opaque(std::move(variables));
+  return {};
 }
 
 /// Fields that are for messages ask for nothing beside a prompt.
@@ -337,15 +345,15 @@ Status check_no_chat(const Object& body) {
 /// What tokenizer.json puts around a prompt; of a chat its template has it.
 Status read_added_tokens(const Object& body, CompletionRequest& request) {
   SUBBYTE_TRY(const auto adds, body.boolean("add_special_tokens"));
-  if (!request.is_chat) request.adds_tokens = adds.value_or(true);
-  if (!request.is_chat || !adds.value_or(false)) return {};
+  const bool is_chat = has_messages(body);
+  if (!is_chat) request.adds_tokens = adds.value_or(true);
+  if (!is_chat || !adds.value_or(false)) return {};
   return body.error("completion.field", "add_special_tokens",
                     "false, as the template of a chat has them");
 }
 
 /// How long the answer may be, and what ends it.
-Status read_ends(const Object& body, const CompletionDefaults& defaults,
-                 CompletionRequest& request) {
+Status read_ends(const Object& body, const Request& defaults, CompletionRequest& request) {
   constexpr int64_t kMaxTokens = int64_t{1} << 40;
   const int64_t least = request.echo ? 0 : 1;
   SUBBYTE_TRY(const auto max_tokens, body.integer("max_tokens", least, kMaxTokens));
@@ -363,27 +371,26 @@ Status read_ends(const Object& body, const CompletionDefaults& defaults,
   return read_tokens(body, "stop_token_ids", request.stop_token_ids);
 }
 
-/// Says whether a body has messages, or a prompt.
-Result<bool> is_chat(const Object& body) {
-  const bool has_messages = body.has("messages");
-  if (body.has("prompt") != has_messages) return has_messages;
+/// Checks that a body has either messages or a prompt.
+Status check_prompt(const Object& body) {
+  if (body.has("prompt") != has_messages(body)) return {};
   return Error{"completion.prompt",
                fmt::format("{}: expected either \"prompt\" or \"messages\", found {}", body.where(),
-                           has_messages ? "both" : "neither")};
+                           has_messages(body) ? "both" : "neither")};
 }
 
 Status read_echo(const Object& body, CompletionRequest& request) {
   SUBBYTE_TRY(const auto echo, body.boolean("echo"));
   request.echo = echo.value_or(false);
-  if (!request.echo || !request.is_chat) return {};
+  if (!request.echo || !has_messages(body)) return {};
   return body.error("completion.field", "echo", "false, as messages are no text to go on with");
 }
 
 }  // namespace
 
 Status read_conversation(const Object& body, CompletionRequest& request) {
-  if (!request.is_chat) return {};
-  SUBBYTE_CHECK(read_tools(body, request.chat));
+  if (!has_messages(body)) return {};
+  SUBBYTE_CHECK(read_tools(body, request));
   const Value& messages = *body.find("messages");
   if (!messages.is_array()) return body.error("json.type", "messages", "a list of messages");
   if (messages.empty()) {
@@ -394,18 +401,18 @@ Status read_conversation(const Object& body, CompletionRequest& request) {
     SUBBYTE_TRY(Value message,
                 read_message(value, fmt::format("{}{}messages[{}]", body.where(), root ? ": " : ".",
                                                 request.messages.size())));
-    request.messages.push_back(std::move(message));
+    request.messages.push_back({.json = json::opaque(std::move(message))});
   }
   return {};
 }
 
 Result<CompletionRequest> read_chat(const Object& body) {
   CompletionRequest request;
-  SUBBYTE_TRY(request.is_chat, is_chat(body));
-  if (!request.is_chat) return body.error("json.missing", "messages", "a list of messages");
+  SUBBYTE_CHECK(check_prompt(body));
+  if (!has_messages(body)) return body.error("json.missing", "messages", "a list of messages");
   SUBBYTE_CHECK(check_fields(body, kRequestRules));
   SUBBYTE_CHECK(read_conversation(body, request));
-  SUBBYTE_CHECK(read_chat_options(body, request.chat));
+  SUBBYTE_CHECK(read_chat_options(body, request));
   return request;
 }
 
@@ -417,24 +424,23 @@ std::span<const KeyRule> message_rules() {
   return kMessageRules;
 }
 
-Result<CompletionRequest> read_completion(const Object& body, const CompletionDefaults& defaults,
+Result<CompletionRequest> read_completion(const Object& body, const Request& defaults,
                                           std::span<const std::string_view> others) {
   SUBBYTE_TRY(CompletionRequest request, read_fields(body, defaults, others));
   SUBBYTE_CHECK(read_conversation(body, request));
   return request;
 }
 
-Result<CompletionRequest> read_fields(const Object& body, const CompletionDefaults& defaults,
+Result<CompletionRequest> read_fields(const Object& body, const Request& defaults,
                                       std::span<const std::string_view> others) {
   CompletionRequest request;
-  SUBBYTE_TRY(request.is_chat, is_chat(body));
+  SUBBYTE_CHECK(check_prompt(body));
   SUBBYTE_CHECK(check_fields(body, kRequestRules, others));
-  request.chat = defaults.chat;
-  request.stops = defaults.stops;
-  if (!request.is_chat) SUBBYTE_CHECK(read_prompt(body, *body.find("prompt"), request));
-  SUBBYTE_CHECK(read_chat_options(body, request.chat));
-  if (!request.is_chat) SUBBYTE_CHECK(check_no_chat(body));
-  SUBBYTE_CHECK(read_sampling(body, defaults.sampling, request));
+  static_cast<Request&>(request) = defaults;
+  if (!has_messages(body)) SUBBYTE_CHECK(read_prompt(body, *body.find("prompt"), request));
+  SUBBYTE_CHECK(read_chat_options(body, request));
+  if (!has_messages(body)) SUBBYTE_CHECK(check_no_chat(body));
+  SUBBYTE_CHECK(read_sampling(body, request.sampling));
   SUBBYTE_CHECK(read_echo(body, request));
   SUBBYTE_CHECK(read_added_tokens(body, request));
   SUBBYTE_CHECK(read_ends(body, defaults, request));

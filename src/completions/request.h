@@ -11,22 +11,13 @@
 #include <vector>
 
 #include "json/key_rules.h"
-#include "session/session_request.h"
+#include "subbyte/answer.h"
+#include "subbyte/request.h"
 
 namespace subbyte {
 
-/// Values of fields that a request does not have.
-struct CompletionDefaults {
-  SamplingDefaults sampling;
-  int64_t max_tokens = -1;  // -1: until the context is full
-  std::vector<std::string> stops;
-  bool ignore_eos = false;
-  ChatOptions chat;
-};
-
-struct CompletionRequest : SessionRequest {
-  bool has_seed = false;  // of its own
-  bool echo = false;      // the prompt comes before the answer
+struct CompletionRequest : Request {
+  bool echo = false;  // the prompt comes before the answer
 };
 
 inline constexpr int64_t kMaxTopLogprobs = 20;
@@ -37,16 +28,16 @@ std::span<const json::KeyRule> request_rules();
 std::span<const json::KeyRule> message_rules();
 
 /// Reads a body. Fields that would change the result and are not computed are refused, unless they
-/// ask for nothing; so are those that are not known. `others` are fields that the caller reads.
+/// ask for nothing; so are those that are not known. What a body does not say is as in `defaults`.
+/// `others` are fields that the caller reads.
 /// Codes: those of json::Object and check_sampling, completion.field for fields that there are not,
 /// completion.prompt without exactly one of prompt and messages, completion.role.
-Result<CompletionRequest> read_completion(const json::Object& body,
-                                          const CompletionDefaults& defaults,
+Result<CompletionRequest> read_completion(const json::Object& body, const Request& defaults,
                                           std::span<const std::string_view> others = {});
 
 /// The two halves of read_completion(): options, and the messages and tools of a chat, which are
 /// others in each line of a file.
-Result<CompletionRequest> read_fields(const json::Object& body, const CompletionDefaults& defaults,
+Result<CompletionRequest> read_fields(const json::Object& body, const Request& defaults,
                                       std::span<const std::string_view> others = {});
 Status read_conversation(const json::Object& body, CompletionRequest& request);
 

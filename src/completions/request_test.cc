@@ -2,8 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include "json/opaque.h"
 #include "session/text_setup.h"
+
 #include "support/small_tokenizer.h"
+#include "text/chat_messages.h"
 
 namespace subbyte {
 namespace {
@@ -12,8 +15,8 @@ using json::KeyRule;
 using json::KeyUse;
 using json::Value;
 
-CompletionDefaults defaults() {
-  CompletionDefaults made;
+Request defaults() {
+  Request made;
   made.max_tokens = 12;
   return made;
 }
@@ -30,6 +33,11 @@ Value chat(const Value& message) {
 std::string refusal(const Value& body) {
   const auto request = read(body);
   return request.ok() ? "" : std::string(request.error().code) + " " + request.error().message;
+}
+
+/// What a request is sampled with where nobody else has wishes.
+Value sampling_of(const CompletionRequest& request) {
+  return to_json(SamplingDefaults().with(request.sampling));
 }
 
 /// The values of a table's list.
@@ -112,7 +120,7 @@ TEST(Requests, tokens_around_a_prompt_are_wanted_or_not) {
   EXPECT_TRUE(refusal(body).starts_with("completion.field line: add_special_tokens: "));
 
   TextSetup text{.tokenizer = golden_tokenizer("llama2").value()};
-  SessionRequest request;
+  Request request;
   request.prompt = "a";
   const auto with = text.encode(request);
   request.adds_tokens = false;
@@ -135,7 +143,7 @@ TEST(Requests, what_changes_nothing_may_say_anything) {
     for (const Value& value : {Value("x"), Value(17), Value(true), Value::array({1, "y"})}) {
       const auto request = read({{"prompt", "a"}, {std::string(rule.key), value}});
       ASSERT_TRUE(request.ok()) << rule.key << ": " << request.error().message;
-      EXPECT_EQ(to_json(request->sampling), to_json(plain.sampling)) << rule.key;
+      EXPECT_EQ(sampling_of(*request), sampling_of(plain)) << rule.key;
       EXPECT_EQ(request->max_tokens, plain.max_tokens);
       EXPECT_EQ(request->stops, plain.stops);
     }
@@ -154,16 +162,16 @@ TEST(Requests, fields_that_are_not_known_are_refused) {
 }
 
 TEST(Requests, who_says_a_part_of_sampling_leaves_the_rest_neutral) {
-  EXPECT_EQ(to_json(read({{"prompt", "a"}})->sampling), to_json(SamplingOptions{}));
+  EXPECT_EQ(sampling_of(*read({{"prompt", "a"}})), to_json(SamplingOptions{}));
   for (const auto& [key, value] : std::map<std::string, Value>{
            {"temperature", 0.7}, {"top_p", 0.5}, {"top_k", 3}, {"min_p", 0.2}}) {
     Value expected = to_json(neutral_sampling());
     expected[key] = value;
-    EXPECT_EQ(to_json(read({{"prompt", "a"}, {key, value}})->sampling), expected);
+    EXPECT_EQ(sampling_of(*read({{"prompt", "a"}, {key, value}})), expected);
   }
   // A penalty or a seed says nothing of that.
-  EXPECT_EQ(read({{"prompt", "a"}, {"presence_penalty", 1}, {"seed", 4}})->sampling.top_k,
-            SamplingOptions{}.top_k);
+  const auto other = read({{"prompt", "a"}, {"presence_penalty", 1}, {"seed", 4}});
+  EXPECT_EQ(SamplingDefaults().with(other->sampling).top_k, SamplingOptions{}.top_k);
 }
 
 TEST(Requests, have_biases_by_tokens) {
@@ -187,7 +195,7 @@ TEST(Requests, the_reasoning_of_an_answer_is_part_of_the_conversation) {
   const auto request =
       read(chat({{"role", "assistant"}, {"content", "b"}, {"reasoning_content", "r"}}));
   ASSERT_TRUE(request.ok()) << request.error().message;
-  EXPECT_EQ(request->messages[1]["reasoning_content"], "r");
+  EXPECT_EQ(json::value_of(request->messages[1].json)["reasoning_content"], "r");
   EXPECT_NE(refusal(chat({{"role", "user"}, {"content", "b"}, {"reasoning_content", "r"}})), "");
   // By both names it is one text.
   Value both = {
@@ -201,7 +209,7 @@ TEST(Requests, the_reasoning_of_an_answer_is_part_of_the_conversation) {
 TEST(Requests, have_messages_as_templates_see_them) {
   const auto messages = [](const char* text) {
     const auto request = read({{"messages", Value::parse(text)}});
-    return request.ok() ? request->messages.dump() : std::string(request.error().code);
+    return request.ok() ? to_json(request->messages).dump() : std::string(request.error().code);
   };
   EXPECT_EQ(messages(R"([{"role": "user", "name": "B", "annotations": [1], "refusal": null,
                           "content": [{"type": "text", "text": "a"},
@@ -248,23 +256,23 @@ TEST(Requests, have_what_templates_are_told) {
   const auto options = [](const char* text) {
     Value body = Value::parse(text);
     body["messages"] = {{{"role", "user"}, {"content", "a"}}};
-    return read(body)->chat;
+    return *read(body);
   };
   EXPECT_TRUE(options("{}").tools.is_null());
-  EXPECT_EQ(options(R"({"tools": [{"type": "function"}], "tool_choice": "auto"})").tools.size(),
-            1U);
+  EXPECT_EQ(options(R"({"tools": [{"type": "function"}], "tool_choice": "auto"})").tools.text(),
+            R"([{"type":"function"}])");
   EXPECT_TRUE(
       options(R"({"tools": [{"type": "function"}], "tool_choice": "none"})").tools.is_null());
   EXPECT_EQ(options(R"({"reasoning_effort": "minimal"})").effort, "minimal");
   EXPECT_EQ(options(R"({"documents": [{"text": "t"}],
                         "chat_template_kwargs": {"enable_thinking": false, "x": [1]}})")
-                .variables.dump(),
+                .template_variables.text(),
             R"({"documents":[{"text":"t"}],"enable_thinking":false,"x":[1]})");
-  EXPECT_EQ(options(R"({"chat_template": "{{ a }}"})").own_template, "{{ a }}");
-  EXPECT_EQ(options(R"({"chat_template": null})").own_template, "");
+  EXPECT_EQ(options(R"({"chat_template": "{{ a }}"})").chat_template, "{{ a }}");
+  EXPECT_EQ(options(R"({"chat_template": null})").chat_template, "");
   EXPECT_TRUE(options("{}").add_generation_prompt);
   EXPECT_FALSE(options(R"({"add_generation_prompt": false})").add_generation_prompt);
-  const ChatOptions goes_on = options(R"({"continue_final_message": true})");
+  const Request goes_on = options(R"({"continue_final_message": true})");
   EXPECT_TRUE(goes_on.continue_final_message && !goes_on.add_generation_prompt);
 }
 

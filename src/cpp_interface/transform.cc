@@ -1,4 +1,4 @@
-#include "subbyte/transform.h"
+// Making checkpoints of others, on threads of the caller's or own ones; what was made is opened.
 
 #include <utility>
 
@@ -8,48 +8,19 @@
 #include "transform/quantize_model.h"
 #include "verify/written_model.h"
 
-namespace subbyte::wrapped {
+SUBBYTE_BEGIN_NAMESPACE
+
 namespace {
 
-WorstLoss to_public(const subbyte::WorstLoss& worst) {
-  return {worst.name, worst.signal_to_noise_db};
-}
-
-Result<subbyte::QuantizeReport> quantize(const std::filesystem::path& given,
-                                         const std::filesystem::path& destination,
-                                         const QuantizeOptions& options) {
-  const auto threads = threads_or_own(options.threads);
-  SUBBYTE_TRY(const auto source, find_model(given.string()));
-  subbyte::QuantizeOptions own;
-  own.format = options.format;
-  own.group_size = options.group_size;
-  own.allow_lossy = options.allow_lossy;
-  own.bits = options.bits;
-  own.symmetric = options.symmetric;
-  own.ignore = options.ignore;
-  own.head = options.head;
-  own.embedding = options.embedding;
-  own.experts_only = options.experts_only;
-  own.shard_bytes = options.shard_bytes;
-  own.check = [&](const std::filesystem::path& result) {
-    return check_written(source, result, "quantize.result", *threads);
+/// Opens what was made unless the options say how.
+template <typename Options>
+Options checked(Options options, const std::filesystem::path& source, const char* code) {
+  options.threads = wrapped::threads_or_own(std::move(options.threads));
+  if (options.check) return options;
+  options.check = [source, code, threads = options.threads](const std::filesystem::path& result) {
+    return check_written(source, result, code, *threads);
   };
-  return subbyte::quantize_model(source, destination, own, *threads, options.progress);
-}
-
-Result<subbyte::ConvertReport> convert(const std::filesystem::path& given,
-                                       const std::filesystem::path& destination,
-                                       const ConvertOptions& options) {
-  const auto threads = threads_or_own(options.threads);
-  SUBBYTE_TRY(const auto source, find_model(given.string()));
-  subbyte::ConvertOptions own;
-  own.format = options.format;
-  own.allow_lossy = options.allow_lossy;
-  own.shard_bytes = options.shard_bytes;
-  own.check = [&](const std::filesystem::path& result) {
-    return check_written(source, result, "convert.result", *threads);
-  };
-  return subbyte::convert_model(source, destination, own, *threads, options.progress);
+  return options;
 }
 
 }  // namespace
@@ -57,38 +28,17 @@ Result<subbyte::ConvertReport> convert(const std::filesystem::path& given,
 Result<QuantizeReport> quantize_model(const std::filesystem::path& source,
                                       const std::filesystem::path& destination,
                                       const QuantizeOptions& options) {
-  const auto made = quantize(source, destination, options);
-  if (!made.ok()) return made.error();
-  return QuantizeReport{.format = made->format,
-                        .group_size = made->group_size,
-                        .symmetric = made->symmetric,
-                        .quantized_matrices = made->quantized_tensors,
-                        .kept_tensors = made->kept_tensors,
-                        .source_bytes = made->source_bytes,
-                        .result_bytes = made->result_bytes,
-                        .matrices_of_bits = made->modules_of_bits,
-                        .bits_per_weight = made->bits_per_weight,
-                        .signal_to_noise_db = made->signal_to_noise_db,
-                        .worst = to_public(made->worst)};
-}
-
-std::vector<std::string> conversion_formats() {
-  return subbyte::conversion_formats();
+  SUBBYTE_TRY(const auto found, find_model(source.string()));
+  const QuantizeOptions all = checked(options, found, "quantize.result");
+  return subbyte::quantize_model(found, destination, all, *all.threads, all.progress);
 }
 
 Result<ConvertReport> convert_model(const std::filesystem::path& source,
                                     const std::filesystem::path& destination,
                                     const ConvertOptions& options) {
-  const auto made = convert(source, destination, options);
-  if (!made.ok()) return made.error();
-  return ConvertReport{.format = made->format,
-                       .converted_matrices = made->converted_modules,
-                       .kept_tensors = made->kept_tensors,
-                       .rounded_matrices = made->rounded_modules,
-                       .source_bytes = made->source_bytes,
-                       .result_bytes = made->result_bytes,
-                       .signal_to_noise_db = made->loss.signal_to_noise_db(),
-                       .worst = to_public(made->worst)};
+  SUBBYTE_TRY(const auto found, find_model(source.string()));
+  const ConvertOptions all = checked(options, found, "convert.result");
+  return subbyte::convert_model(found, destination, all, *all.threads, all.progress);
 }
 
-}  // namespace subbyte::wrapped
+SUBBYTE_END_NAMESPACE

@@ -61,7 +61,7 @@ class Machines {
 
   /// Loads the model and makes a cache, on the machine of that name.
   Status load(std::string_view device) {
-    const DeviceOptions options = {.device = device};
+    const DeviceOptions options = {.device = std::string(device)};
     SUBBYTE_TRY(machine_, choose_machine(options, device_));
     return load_on_machine(options, device_, machine_, [this]() -> Status {
       const auto path = std::string(SUBBYTE_TEST_DATA) + "/goldens/qwen3-moe-bf16";

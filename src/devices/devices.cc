@@ -51,7 +51,7 @@ Result<std::unique_ptr<Backend>> make_cpu(const DeviceOptions& options) {
   return make_cpu_backend({.num_threads = options.num_threads,
                            .isa = options.isa,
                            .pin_threads = options.pin_threads,
-                           .executor = options.executor,
+                           .executor = options.threads.get(),
                            .precision = precision_of(options.activations),
                            .mxfp8_experts = options.activations == Activations::kMxfp8,
                            .batch_invariant = options.batch_invariant});
@@ -161,25 +161,9 @@ std::string unsupported_by_gpu(const DeviceOptions& options) {
   if (options.activations == Activations::kFp8 && options.batch_invariant) {
     return "activations in fp8 are those of many tokens alone, so results are not batch-invariant";
   }
-  if (options.executor != nullptr) return "the GPU takes no executor";
+  if (options.threads != nullptr) return "the GPU takes no executor";
   if (options.pin_threads) return "pinned threads are for models on the CPU";
   return {};
-}
-
-Result<DeviceList> list_devices(const DeviceOptions& options, bool measures) {
-  DeviceList list;
-  SUBBYTE_TRY(const auto cpu, make_cpu(options));
-  list.devices.push_back({"cpu", cpu->description(), {}});
-  if (measures) list.devices.back().read_bandwidth = measure_bandwidth(*cpu);
-  const auto gpus = list_gpus();
-  if (!gpus.ok()) {
-    list.no_gpu = gpus.error().message;
-    return list;
-  }
-  for (const Gpu& gpu : *gpus) {
-    list.devices.push_back(info_of(gpu, options, measures));
-  }
-  return list;
 }
 
 std::string processor_name() {
@@ -192,8 +176,28 @@ std::string processor_name() {
   return "unknown processor";
 }
 
-std::unique_ptr<Executor> make_host(int num_threads, bool pin_threads) {
-  return std::make_unique<ThreadPool>(ThreadPoolOptions{num_threads, pin_threads});
+}  // namespace subbyte
+
+SUBBYTE_BEGIN_NAMESPACE
+
+Result<DeviceList> list_devices(const DeviceOptions& options, bool measures) {
+  DeviceList list;
+  SUBBYTE_TRY(const auto cpu, make_cpu(options));
+  list.devices.push_back({.device = "cpu", .description = cpu->description(), .kernels = {}});
+  if (measures) list.devices.back().read_bandwidth = measure_bandwidth(*cpu);
+  const auto gpus = list_gpus();
+  if (!gpus.ok()) {
+    list.no_gpu = gpus.error().message;
+    return list;
+  }
+  for (const Gpu& gpu : *gpus) {
+    list.devices.push_back(info_of(gpu, options, measures));
+  }
+  return list;
 }
 
-}  // namespace subbyte
+std::shared_ptr<Executor> make_threads(int num_threads, bool pin) {
+  return std::make_shared<ThreadPool>(ThreadPoolOptions{num_threads, pin});
+}
+
+SUBBYTE_END_NAMESPACE

@@ -29,19 +29,10 @@ Status enqueue_steps(StepQueue& steps, Generation& generation, Sequence& sequenc
 
 }  // namespace
 
-double GenerateStats::prefill_tokens_per_second() const {
-  return prefill_seconds > 0 ? static_cast<double>(prompt_tokens) / prefill_seconds : 0;
-}
-
-double GenerateStats::decode_tokens_per_second() const {
-  if (decode_seconds <= 0 || generated_tokens < 2) return 0;
-  return static_cast<double>(generated_tokens - 1) / decode_seconds;
-}
-
-Result<GenerateStats> generate(const Model& model, Backend& backend, Sequence& sequence,
-                               std::span<const int32_t> prompt, const GenerateOptions& options,
-                               const OnToken& on_token, const std::function<bool()>& goes_on) {
-  GenerateStats stats;
+Result<SampleEnd> generate(const Model& model, Backend& backend, Sequence& sequence,
+                           std::span<const int32_t> prompt, const GenerateOptions& options,
+                           const OnToken& on_token, const std::function<bool()>& goes_on) {
+  SampleEnd stats;
   stats.prompt_tokens = std::ssize(prompt);
   if (prompt.empty()) return Error{"generate.empty_prompt", "the prompt has no tokens"};
   if (options.max_tokens == 0) return stats;

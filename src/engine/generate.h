@@ -9,17 +9,6 @@
 
 namespace subbyte {
 
-struct GenerateStats {
-  int64_t prompt_tokens = 0;
-  int64_t generated_tokens = 0;  // those handed out and the stop token
-  double prefill_seconds = 0;    // up to the logits of the first new token
-  double decode_seconds = 0;     // of all later ones
-  StopReason reason = StopReason::kLength;
-
-  double prefill_tokens_per_second() const;
-  double decode_tokens_per_second() const;  // 0 when nothing was decoded after the first token
-};
-
 /// Called with each token; false ends the generation.
 using OnToken = std::function<bool(int32_t token)>;
 
@@ -28,9 +17,8 @@ using OnToken = std::function<bool(int32_t token)>;
 /// a long prompt, too; false ends the generation.
 /// Codes: generate.empty_prompt, those of Model::forward, Sampler::sample and
 /// Model::verify_unchanged, at the end.
-Result<GenerateStats> generate(const Model& model, Backend& backend, Sequence& sequence,
-                               std::span<const int32_t> prompt, const GenerateOptions& options,
-                               const OnToken& on_token,
-                               const std::function<bool()>& goes_on = nullptr);
+Result<SampleEnd> generate(const Model& model, Backend& backend, Sequence& sequence,
+                           std::span<const int32_t> prompt, const GenerateOptions& options,
+                           const OnToken& on_token, const std::function<bool()>& goes_on = nullptr);
 
 }  // namespace subbyte

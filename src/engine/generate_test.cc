@@ -45,7 +45,7 @@ class Generate : public ::testing::TestWithParam<int> {
     model_ = std::move(model).value();
   }
 
-  GenerateStats run(int64_t capacity, std::vector<int32_t> prompt = {1, 2, 3}) {
+  SampleEnd run(int64_t capacity, std::vector<int32_t> prompt = {1, 2, 3}) {
     tokens_.clear();
     testing::TestContext context(*model_, *backend_, capacity);
     const auto stats =
@@ -154,7 +154,7 @@ TEST_P(Generate, goes_on_when_the_file_is_replaced) {
 
 TEST_P(Generate, ends_at_the_wanted_length) {
   options_.max_tokens = 5;
-  const GenerateStats stats = run(64);
+  const SampleEnd stats = run(64);
   EXPECT_EQ(stats.reason, StopReason::kLength);
   EXPECT_EQ(stats.prompt_tokens, 3);
   EXPECT_EQ(stats.generated_tokens, 5);
@@ -184,7 +184,7 @@ TEST_P(Generate, a_generation_knows_that_it_has_ended) {
 }
 
 TEST_P(Generate, ends_when_the_context_is_full) {
-  const GenerateStats stats = run(8);
+  const SampleEnd stats = run(8);
   EXPECT_EQ(stats.reason, StopReason::kContextFull);
   EXPECT_EQ(cached_, 8);
   EXPECT_EQ(tokens_.size(), 6u);  // the last one has no place and needs none
@@ -192,7 +192,7 @@ TEST_P(Generate, ends_when_the_context_is_full) {
 
 TEST_P(Generate, ends_when_the_caller_says_so) {
   stop_after_ = 2;
-  const GenerateStats stats = run(64);
+  const SampleEnd stats = run(64);
   EXPECT_EQ(stats.reason, StopReason::kCaller);
   EXPECT_EQ(tokens_.size(), 2u);
   EXPECT_EQ(cached_, 3 + 1);
@@ -204,7 +204,7 @@ TEST_P(Generate, a_stop_token_is_not_handed_out) {
   const std::vector<int32_t> all = tokens_;
   options_.stop_tokens = {511, all[3]};
   const auto first = std::ranges::find(all, all[3]) - all.begin();
-  const GenerateStats stats = run(64);
+  const SampleEnd stats = run(64);
   EXPECT_EQ(stats.reason, StopReason::kStopToken);
   EXPECT_EQ(tokens_, std::vector<int32_t>(all.begin(), all.begin() + first));
   EXPECT_EQ(stats.generated_tokens, first + 1);
@@ -214,7 +214,7 @@ TEST_P(Generate, a_stop_token_is_not_handed_out) {
 
 TEST_P(Generate, nothing_is_wanted_nothing_is_done) {
   options_.max_tokens = 0;
-  const GenerateStats stats = run(64);
+  const SampleEnd stats = run(64);
   EXPECT_EQ(stats.generated_tokens, 0);
   EXPECT_EQ(cached_, 0);
   EXPECT_EQ(stats.decode_tokens_per_second(), 0);

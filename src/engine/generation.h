@@ -16,6 +16,7 @@
 
 #include "engine/sampler.h"
 #include "ops/batch.h"
+#include "subbyte/answer.h"
 
 namespace subbyte {
 
@@ -25,8 +26,6 @@ struct GenerateOptions {
   std::vector<int32_t> stop_tokens{};  // end the generation and are not handed out
   int64_t min_tokens = 0;              // before these no stop token is chosen
 };
-
-enum class StopReason : uint8_t { kStopToken, kLength, kContextFull, kStopString, kCaller };
 
 class Generation {
  public:

@@ -49,8 +49,8 @@ std::span<const json::KeyRule> generation_config_rules() {
   return kRules;
 }
 
-Result<SamplingWishes> read_generation_config(const std::filesystem::path& model) {
-  SamplingWishes wishes;
+Result<Sampling> read_generation_config(const std::filesystem::path& model) {
+  Sampling wishes;
   const std::filesystem::path path = generation_file(model);
   if (!is_there(path)) return wishes;
   SUBBYTE_TRY(json::Value value, json::parse_file(path.string(), kMaxConfigBytes));
@@ -67,16 +67,16 @@ Result<SamplingWishes> read_generation_config(const std::filesystem::path& model
   SUBBYTE_TRY(wishes.repetition_penalty, config.number("repetition_penalty", 0.01, 100));
   SUBBYTE_TRY(const auto do_sample, config.boolean("do_sample"));
   if (do_sample && !*do_sample) wishes.temperature = 0;
-  if (do_sample && *do_sample && !wishes.says_how()) {
+  if (do_sample && *do_sample && !says_how(wishes)) {
     wishes.temperature = neutral_sampling().temperature;
   }
   return wishes;
 }
 
 Result<SamplingDefaults> read_sampling_defaults(const std::filesystem::path& model,
-                                                const SamplingWishes& wishes, uint64_t seed) {
-  SUBBYTE_TRY(const SamplingWishes others, read_generation_config(model));
-  SamplingDefaults defaults = SamplingDefaults::of(wishes, others, seed);
+                                                const Sampling& wishes) {
+  SUBBYTE_TRY(const Sampling others, read_generation_config(model));
+  SamplingDefaults defaults = SamplingDefaults::of(wishes, others);
   SUBBYTE_CHECK(check_sampling(defaults.alone));
   return defaults;
 }

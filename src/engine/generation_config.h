@@ -20,11 +20,11 @@ std::filesystem::path generation_file(const std::filesystem::path& model);
 /// Reads the wishes of that file; there are none where there is none. "do_sample": true alone asks
 /// for temperature 1 without cuts, false for the most likely token. Codes: json.*, file.*,
 /// config.not_computed for keys that would change answers and are not computed.
-Result<SamplingWishes> read_generation_config(const std::filesystem::path& model);
+Result<Sampling> read_generation_config(const std::filesystem::path& model);
 
 /// Sampling by these wishes, then by those of the file. Codes: those of read_generation_config and
 /// check_sampling.
 Result<SamplingDefaults> read_sampling_defaults(const std::filesystem::path& model,
-                                                const SamplingWishes& wishes, uint64_t seed);
+                                                const Sampling& wishes);
 
 }  // namespace subbyte

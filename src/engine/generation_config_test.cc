@@ -14,21 +14,21 @@ using json::Value;
 
 class GenerationConfig : public ::testing::Test {
  protected:
-  Result<SamplingWishes> read(const Value& config) {
+  Result<Sampling> read(const Value& config) {
     dir_.write("generation_config.json", config.dump());
     return read_generation_config(dir_.path());
   }
   Value sampling(const Value& config) {
     const auto wishes = read(config);
     EXPECT_TRUE(wishes.ok()) << wishes.error().message;
-    return to_json(SamplingDefaults::of({}, *wishes, 0).alone);
+    return to_json(SamplingDefaults::of({}, *wishes).alone);
   }
 
   TempDir dir_;
 };
 
 TEST_F(GenerationConfig, says_what_is_sampled_with) {
-  EXPECT_EQ(to_json(SamplingDefaults::of({}, *read_generation_config(dir_.path()), 0).alone),
+  EXPECT_EQ(to_json(SamplingDefaults::of({}, *read_generation_config(dir_.path())).alone),
             to_json(SamplingOptions{}));
   EXPECT_EQ(sampling(Value::object()), to_json(SamplingOptions{}));
   EXPECT_EQ(

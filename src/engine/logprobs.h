@@ -4,19 +4,10 @@
 
 #include <cstdint>
 #include <span>
-#include <vector>
+
+#include "subbyte/answer.h"
 
 namespace subbyte {
-
-struct TokenLogprob {
-  int32_t token = 0;
-  double logprob = 0;  // natural; -infinity where the logit is
-};
-
-struct Logprobs {
-  TokenLogprob chosen;
-  std::vector<TokenLogprob> top;  // the most likely first, the lower id first on ties
-};
 
 /// Log probabilities of one row of logits [vocabulary] without NaN or +infinity; `token` is inside.
 /// At most `num_top` alternatives, among which the token itself may be. Computed in double

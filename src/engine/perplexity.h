@@ -7,14 +7,9 @@
 
 #include "engine/scored_windows.h"
 #include "models/model.h"
+#include "subbyte/answer.h"
 
 namespace subbyte {
-
-struct Perplexity {
-  double per_token = 0;
-  double nats = 0;     // the sum of the negative log likelihoods
-  int64_t scored = 0;  // tokens that were predicted
-};
 
 /// The tokens are cut into windows of `window` tokens that do not overlap; each window starts with
 /// an empty context, so its first token is not scored. A last window of one token is left out.

@@ -32,40 +32,45 @@ Status check_sampling(const SamplingOptions& options) {
                                              kMaxBiases, options.biases.size())};
 }
 
-SamplingWishes SamplingWishes::or_else(const SamplingWishes& next) const {
-  const auto first = [](const auto& a, const auto& b) { return a ? a : b; };
-  return {.temperature = first(temperature, next.temperature),
-          .top_p = first(top_p, next.top_p),
-          .min_p = first(min_p, next.min_p),
-          .repetition_penalty = first(repetition_penalty, next.repetition_penalty),
-          .frequency_penalty = first(frequency_penalty, next.frequency_penalty),
-          .presence_penalty = first(presence_penalty, next.presence_penalty),
-          .top_k = first(top_k, next.top_k)};
+bool says_how(const Sampling& wishes) {
+  return wishes.temperature || wishes.top_k || wishes.top_p || wishes.min_p;
 }
 
-SamplingOptions SamplingWishes::resolve(const SamplingOptions& rest) const {
-  SamplingOptions options = rest;
-  options.temperature = temperature.value_or(rest.temperature);
-  options.top_k = top_k == -1 ? 0 : top_k.value_or(rest.top_k);  // -1: all, as in vLLM
-  options.top_p = top_p.value_or(rest.top_p);
-  options.min_p = min_p.value_or(rest.min_p);
-  options.repetition_penalty = repetition_penalty.value_or(rest.repetition_penalty);
-  options.frequency_penalty = frequency_penalty.value_or(rest.frequency_penalty);
-  options.presence_penalty = presence_penalty.value_or(rest.presence_penalty);
-  return options;
+Sampling or_else(const Sampling& wishes, const Sampling& next) {
+  const auto first = [](const auto& a, const auto& b) { return a ? a : b; };
+  return {.temperature = first(wishes.temperature, next.temperature),
+          .top_k = first(wishes.top_k, next.top_k),
+          .top_p = first(wishes.top_p, next.top_p),
+          .min_p = first(wishes.min_p, next.min_p),
+          .repetition_penalty = first(wishes.repetition_penalty, next.repetition_penalty),
+          .frequency_penalty = first(wishes.frequency_penalty, next.frequency_penalty),
+          .presence_penalty = first(wishes.presence_penalty, next.presence_penalty),
+          .seed = first(wishes.seed, next.seed),
+          .biases = wishes.biases.empty() ? next.biases : wishes.biases};
+}
+
+SamplingOptions resolve(const Sampling& wishes, const SamplingOptions& rest) {
+  const auto top_k = wishes.top_k.value_or(rest.top_k);
+  return {.temperature = wishes.temperature.value_or(rest.temperature),
+          .top_k = top_k == -1 ? 0 : top_k,  // -1: all, as in vLLM
+          .top_p = wishes.top_p.value_or(rest.top_p),
+          .min_p = wishes.min_p.value_or(rest.min_p),
+          .repetition_penalty = wishes.repetition_penalty.value_or(rest.repetition_penalty),
+          .frequency_penalty = wishes.frequency_penalty.value_or(rest.frequency_penalty),
+          .presence_penalty = wishes.presence_penalty.value_or(rest.presence_penalty),
+          .seed = wishes.seed.value_or(rest.seed),
+          .biases = wishes.biases.empty() ? rest.biases : wishes.biases};
 }
 
 SamplingOptions neutral_sampling() {
   return {.temperature = 1, .top_k = 0, .top_p = 1, .min_p = 0};
 }
 
-SamplingDefaults SamplingDefaults::of(const SamplingWishes& options, const SamplingWishes& model,
-                                      uint64_t seed) {
-  const SamplingWishes wishes = options.or_else(model);
+SamplingDefaults SamplingDefaults::of(const Sampling& options, const Sampling& model) {
+  const Sampling wishes = or_else(options, model);
   SamplingDefaults defaults;
-  defaults.beside = wishes.resolve(neutral_sampling());
-  defaults.alone = model.says_how() ? defaults.beside : wishes.resolve(SamplingOptions{});
-  defaults.beside.seed = defaults.alone.seed = seed;
+  defaults.beside = resolve(wishes, neutral_sampling());
+  defaults.alone = says_how(model) ? defaults.beside : resolve(wishes, SamplingOptions{});
   return defaults;
 }
 

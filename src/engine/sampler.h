@@ -2,7 +2,6 @@
 // How the tokens of a request are chosen: options, and one stream of random numbers.
 
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -11,9 +10,11 @@
 #include "base/status.h"
 #include "json/strict_json.h"
 #include "ops/token_choice.h"
+#include "subbyte/sampling.h"
 
 namespace subbyte {
 
+/// The wishes of all together, and our own numbers where nobody has any.
 struct SamplingOptions {
   double temperature = 0.8;         // 0: always the most likely token (the lowest id on ties)
   int64_t top_k = 40;               // 0: all
@@ -26,21 +27,13 @@ struct SamplingOptions {
   std::vector<LogitBias> biases{};  // by their tokens, each once; at most kMaxBiases
 };
 
-/// Wishes of one of those who have a say in sampling: a request, a command line, a model. What is
-/// not said is left to the next of them.
-struct SamplingWishes {
-  std::optional<double> temperature{}, top_p{}, min_p{};
-  std::optional<double> repetition_penalty{}, frequency_penalty{}, presence_penalty{};
-  std::optional<int64_t> top_k{};
-
-  /// Says whether it has a wish for how tokens are cut: then whatever nobody says of that is
-  /// neutral.
-  bool says_how() const { return temperature || top_k || top_p || min_p; }
-  /// These wishes, and those of `next` where there are none.
-  SamplingWishes or_else(const SamplingWishes& next) const;
-  /// With the values of `rest` for what is not said.
-  SamplingOptions resolve(const SamplingOptions& rest) const;
-};
+/// Says whether there is a wish for how tokens are cut: then whatever nobody says of that is
+/// neutral.
+bool says_how(const Sampling& wishes);
+/// These wishes, and those of `next` where there are none.
+Sampling or_else(const Sampling& wishes, const Sampling& next);
+/// With the values of `rest` for what is not said.
+SamplingOptions resolve(const Sampling& wishes, const SamplingOptions& rest);
 
 /// Temperature 1, and no cut: what someone who says a part of it leaves unsaid.
 SamplingOptions neutral_sampling();
@@ -52,10 +45,9 @@ struct SamplingDefaults {
 
   /// Defaults of a command line and a model: what neither says is our own default, or neutral where
   /// the model says a part of it.
-  static SamplingDefaults of(const SamplingWishes& options, const SamplingWishes& model,
-                             uint64_t seed);
-  SamplingOptions with(const SamplingWishes& request) const {
-    return request.resolve(request.says_how() ? beside : alone);
+  static SamplingDefaults of(const Sampling& options, const Sampling& model);
+  SamplingOptions with(const Sampling& request) const {
+    return resolve(request, says_how(request) ? beside : alone);
   }
 };
 

@@ -269,16 +269,17 @@ TEST(SamplingOptions, say_what_is_sampled_with) {
 }
 
 TEST(SamplingDefaults, what_nobody_says_is_neutral_beside_a_part_that_a_model_or_request_says) {
-  const SamplingDefaults ours = SamplingDefaults::of({}, {}, 3);
+  const SamplingDefaults ours = SamplingDefaults::of({.seed = 3}, {});
   EXPECT_EQ(to_json(ours.with({})), to_json({.seed = 3}));
   EXPECT_EQ(ours.with({.top_p = 0.5}).top_k, 0);
   EXPECT_EQ(ours.with({.top_p = 0.5}).temperature, 1);
-  const SamplingDefaults model = SamplingDefaults::of({}, {.temperature = 0.6, .top_k = 20}, 3);
+  const SamplingDefaults model =
+      SamplingDefaults::of({.seed = 3}, {.temperature = 0.6, .top_k = 20});
   EXPECT_EQ(model.alone.min_p, 0);
   EXPECT_EQ(model.alone.top_p, 1);
   EXPECT_EQ(model.with({.min_p = 0.1}).top_k, 20);
   // An option of the command line stands beside our defaults, as it always did.
-  const SamplingDefaults options = SamplingDefaults::of({.temperature = 0.3}, {}, 3);
+  const SamplingDefaults options = SamplingDefaults::of({.temperature = 0.3, .seed = 3}, {});
   EXPECT_EQ(options.alone.top_k, 40);
   EXPECT_EQ(options.with({.top_p = 1}).temperature, 0.3);
   EXPECT_EQ(options.with({.top_p = 1}).top_k, 0);

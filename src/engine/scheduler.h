@@ -37,8 +37,6 @@
 
 namespace subbyte {
 
-using RequestId = uint64_t;
-
 struct ScheduledRequest {
   std::vector<int32_t> prompt;  // at least one token
   GenerateOptions options;      // max_tokens is not 0; sample i has the seed of sample 0 plus i

@@ -29,7 +29,7 @@ Result<WorkloadTimes> WorkloadRunner::run(const Workload& workload) {
   options.sampling.temperature = 0;
   options.max_tokens = workload.generated + (has_prompt ? 1 : 0);
   const auto on_token = [](int32_t) { return true; };
-  SUBBYTE_TRY(const GenerateStats stats,
+  SUBBYTE_TRY(const SampleEnd stats,
               generate(model_, backend_, sequence_, prompt, options, on_token));
   if (!has_prompt) return WorkloadTimes{0, stats.prefill_seconds + stats.decode_seconds};
   return WorkloadTimes{stats.prefill_seconds, workload.generated > 0 ? stats.decode_seconds : 0};

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/quote.h"
+#include "json/opaque.h"
 #include "session/call_arguments.h"
 #include "text/chat_messages.h"
 
@@ -27,18 +28,18 @@ Error no_option(std::string_view problem) {
   return {"chat.option", std::string(problem)};
 }
 
-Status check_by_template(const ChatTemplate& own, const ChatOptions& options) {
-  if (!options.tools.is_null() && !own.reads("tools")) {
+Status check_by_template(const ChatTemplate& own, const Request& request) {
+  if (!request.tools.is_null() && !own.reads("tools")) {
     return no_option("tools: the model's chat template has no place for them");
   }
-  if (options.thinking && !own.reads(kThinking) && !own.reads(kOlderThinking)) {
+  if (request.thinking && !own.reads(kThinking) && !own.reads(kOlderThinking)) {
     return no_option(fmt::format("{}: the model's chat template does not read it{}", kThinking,
                                  own.reads(kEffort) ? "; it has reasoning_effort" : ""));
   }
-  if (options.effort && !own.reads(kEffort)) {
+  if (request.effort && !own.reads(kEffort)) {
     return no_option(fmt::format("{}: the model's chat template does not read it", kEffort));
   }
-  for (const auto& [name, value] : options.variables.items()) {
+  for (const auto& [name, value] : json::value_of(request.template_variables).items()) {
     if (!value.is_null() && !own.reads(name)) {
       return no_option(
           fmt::format("{}: the model's chat template does not read it", quote_name(name)));
@@ -48,26 +49,27 @@ Status check_by_template(const ChatTemplate& own, const ChatOptions& options) {
 }
 
 /// What is said of thinking, by either name.
-std::optional<bool> thinking_of(const ChatOptions& options) {
-  const auto found = options.variables.find(kThinking);
-  const bool is_said = found != options.variables.end() && found->is_boolean();
-  return is_said ? found->get<bool>() : options.thinking;
+std::optional<bool> thinking_of(const Request& request) {
+  const Value& variables = json::value_of(request.template_variables);
+  const auto found = variables.find(kThinking);
+  const bool is_said = found != variables.end() && found->is_boolean();
+  return is_said ? found->get<bool>() : request.thinking;
 }
 
-Status check_by_format(const TextSetup& text, const ChatOptions& options) {
+Status check_by_format(const TextSetup& text, const Request& request) {
   if (text.format == ChatFormat::kNone) {
     return Error{"chat.no_template",
                  "the model has no chat template, and its family no built-in format for chats"};
   }
-  if (!options.tools.is_null()) {
+  if (!request.tools.is_null()) {
     return no_option("tools: the model has no chat template, and the built-in formats no tools");
   }
-  if (!options.add_generation_prompt || options.continue_final_message) {
+  if (!request.add_generation_prompt || request.continue_final_message) {
     return no_option(fmt::format(
         "{}: the model has no chat template, which it is for",
-        options.continue_final_message ? "continue_final_message" : "add_generation_prompt"));
+        request.continue_final_message ? "continue_final_message" : "add_generation_prompt"));
   }
-  for (const auto& [name, value] : options.variables.items()) {
+  for (const auto& [name, value] : json::value_of(request.template_variables).items()) {
     if (!value.is_null() && name != kThinking) {
       return no_option(
           fmt::format("{}: the model has no chat template that could read it", quote_name(name)));
@@ -75,16 +77,16 @@ Status check_by_format(const TextSetup& text, const ChatOptions& options) {
   }
   const bool is_harmony = text.format == ChatFormat::kHarmony;
   const bool has_marks = text.tokenizer.find("<think>") && text.tokenizer.find("</think>");
-  if (!thinking_of(options).value_or(true) && (is_harmony || !has_marks)) {
+  if (!thinking_of(request).value_or(true) && (is_harmony || !has_marks)) {
     return no_option(fmt::format("{}: {}", kThinking,
                                  is_harmony ? "the model always reasons; it has reasoning_effort"
                                             : "the model's tokenizer has no <think>"));
   }
-  if (!options.effort) return {};
+  if (!request.effort) return {};
   if (!is_harmony) return no_option(fmt::format("{}: the model has no such setting", kEffort));
-  if (std::ranges::find(kHarmonyEfforts, *options.effort) != kHarmonyEfforts.end()) return {};
+  if (std::ranges::find(kHarmonyEfforts, *request.effort) != kHarmonyEfforts.end()) return {};
   return no_option(
-      fmt::format("{}: expected low, medium or high, found {}", kEffort, quote(*options.effort)));
+      fmt::format("{}: expected low, medium or high, found {}", kEffort, quote(*request.effort)));
 }
 
 /// Whether the template shows what a developer says.
@@ -97,17 +99,16 @@ bool knows_developers(const ChatTemplate& own) {
   return text.ok() && text->bytes().find(kSaid) != std::string::npos;
 }
 
-Value with_system(const Value& messages, const ChatTemplate& own) {
+Value with_system(Value messages, const ChatTemplate& own) {
   const auto is_developer = [](const Value& message) {
     const auto role = message.is_object() ? message.find("role") : message.end();
     return message.is_object() && role != message.end() && *role == "developer";
   };
   if (!std::ranges::any_of(messages, is_developer) || knows_developers(own)) return messages;
-  Value changed = messages;
-  for (Value& message : changed) {
+  for (Value& message : messages) {
     if (is_developer(message)) message["role"] = "system";
   }
-  return changed;
+  return messages;
 }
 
 /// Whether the template looks into a content that is a list, and shows its texts one after the
@@ -148,26 +149,26 @@ void join_parts(const ChatTemplate& own, Value& messages) {
   }
 }
 
-/// The variables by the names that templates have for options.
-Value variables_of(const ChatTemplate& own, const ChatOptions& options) {
+/// The variables by the names that templates have for request.
+Value variables_of(const ChatTemplate& own, const Request& request) {
   Value variables = Value::object();
   const auto set = [&](std::string_view name, Value value) {
     if (own.reads(name)) variables[std::string(name)] = std::move(value);
   };
-  if (options.thinking) {
-    set(kThinking, *options.thinking);
-    set(kOlderThinking, *options.thinking);
+  if (request.thinking) {
+    set(kThinking, *request.thinking);
+    set(kOlderThinking, *request.thinking);
   }
-  if (options.effort) set(kEffort, *options.effort);
-  for (const auto& [name, value] : options.variables.items()) {
+  if (request.effort) set(kEffort, *request.effort);
+  for (const auto& [name, value] : json::value_of(request.template_variables).items()) {
     if (!value.is_null()) variables[name] = value;
   }
   return variables;
 }
 
 Result<std::vector<TokenId>> encode_by_template(const TextSetup& text, const ChatTemplate& own,
-                                                const Value& messages, const ChatOptions& options) {
-  SUBBYTE_TRY(const TemplateInput input, template_input(own, messages, options));
+                                                const Request& request) {
+  SUBBYTE_TRY(const TemplateInput input, template_input(own, request));
   SUBBYTE_TRY(const jinja::OriginText prompt, own.render(input));
   std::vector<ByteRange> written;
   std::size_t begin = 0;
@@ -175,45 +176,43 @@ Result<std::vector<TokenId>> encode_by_template(const TextSetup& text, const Cha
     if (run.origin == jinja::Origin::kTemplate) written.push_back({begin, run.end});
     begin = run.end;
   }
-  return text.tokenizer.encode(prompt.bytes(), written);
+  return encode(text.tokenizer, prompt.bytes(), written);
 }
 
 }  // namespace
 
-Result<TemplateInput> template_input(const ChatTemplate& own, const Value& messages,
-                                     const ChatOptions& options) {
-  SUBBYTE_CHECK(check_by_template(own, options));
+Result<TemplateInput> template_input(const ChatTemplate& own, const Request& request) {
+  SUBBYTE_CHECK(check_by_template(own, request));
   TemplateInput input;
-  input.messages = with_system(messages, own);
+  input.messages = with_system(to_json(request.messages), own);
   join_parts(own, input.messages);
-  input.tools = options.tools;
-  input.variables = variables_of(own, options);
-  input.add_generation_prompt = options.add_generation_prompt;
-  input.continue_final_message = options.continue_final_message;
-  input.now = parse_time(options.date).value_or(std::tm{});
+  input.tools = json::value_of(request.tools);
+  input.variables = variables_of(own, request);
+  input.add_generation_prompt = request.add_generation_prompt;
+  input.continue_final_message = request.continue_final_message;
+  input.now = parse_time(request.date ? *request.date : time_now()).value_or(std::tm{});
   fit_arguments(own, input);
   return input;
 }
 
-Status check_chat_options(const TextSetup& text, const ChatOptions& options) {
-  SUBBYTE_TRY(const auto own, text.template_of(options));
-  return own == nullptr ? check_by_format(text, options) : check_by_template(*own, options);
+Status check_chat_options(const TextSetup& text, const Request& request) {
+  SUBBYTE_TRY(const auto own, text.template_of(request));
+  return own == nullptr ? check_by_format(text, request) : check_by_template(*own, request);
 }
 
-Result<std::vector<TokenId>> encode_chat(const TextSetup& text, const Value& messages,
-                                         const ChatOptions& options) {
-  SUBBYTE_TRY(const auto own, text.template_of(options));
-  if (own != nullptr) return encode_by_template(text, *own, messages, options);
-  SUBBYTE_TRY(const auto segments, built_in_prompt(text, messages, options));
+Result<std::vector<TokenId>> encode_chat(const TextSetup& text, const Request& request) {
+  SUBBYTE_TRY(const auto own, text.template_of(request));
+  if (own != nullptr) return encode_by_template(text, *own, request);
+  SUBBYTE_TRY(const auto segments, built_in_prompt(text, request));
   return encode_segments(text.tokenizer, segments);
 }
 
-Result<std::vector<PromptSegment>> built_in_prompt(const TextSetup& text, const Value& messages,
-                                                   const ChatOptions& options) {
-  SUBBYTE_CHECK(check_by_format(text, options));
-  SUBBYTE_TRY(const std::vector<ChatMessage> plain, plain_messages(messages));
-  ChatOptions told = options;
-  told.thinking = thinking_of(options);
+Result<std::vector<PromptSegment>> built_in_prompt(const TextSetup& text, const Request& request) {
+  SUBBYTE_CHECK(check_by_format(text, request));
+  SUBBYTE_TRY(const std::vector<Message> plain, plain_messages(to_json(request.messages)));
+  const Request told = {.thinking = thinking_of(request),
+                        .effort = request.effort,
+                        .date = request.date ? *request.date : time_now()};
   return render_chat(text.format, plain, told);
 }
 

@@ -8,8 +8,10 @@
 
 #include <algorithm>
 
+#include "json/opaque.h"
 #include "support/small_tokenizer.h"
 #include "support/temp_dir.h"
+#include "text/chat_messages.h"
 #include "text/think_parser.h"
 
 namespace subbyte {
@@ -67,15 +69,21 @@ Value say(const std::string& text) {
   return {{{"role", "user"}, {"content", text}}};
 }
 
+/// A request of these messages.
+Request of(const Value& messages, Request options = {}) {
+  options.messages = messages_of(messages);
+  return options;
+}
+
 /// The text of the prompt with all its tokens, or the code of the error.
-std::string prompt(const TextSetup& text, const Value& messages, const ChatOptions& options = {}) {
-  const auto ids = encode_chat(text, messages, options);
+std::string prompt(const TextSetup& text, const Value& messages, const Request& options = {}) {
+  const auto ids = encode_chat(text, of(messages, options));
   return ids.ok() ? *text.tokenizer.decode(*ids, false) : std::string(ids.error().code);
 }
 
 /// The tokens of a prompt that stand among the added ones.
-Ids controls(const TextSetup& text, const Value& messages, const ChatOptions& options = {}) {
-  const auto ids = encode_chat(text, messages, options);
+Ids controls(const TextSetup& text, const Value& messages, const Request& options = {}) {
+  const auto ids = encode_chat(text, of(messages, options));
   EXPECT_TRUE(ids.ok()) << ids.error().message;
   Ids found = ids.ok() ? *ids : Ids();
   std::erase_if(found, [&](TokenId id) {
@@ -94,7 +102,7 @@ TEST(ChatPrompt, has_the_tokens_of_the_template_of_each_family) {
                       {{"role", "user"}, {"content", "Go on:\n\n  now"}}};
     const auto whole = text.chat_template->value().render(input);
     ASSERT_TRUE(whole.ok()) << whole.error().message;
-    EXPECT_EQ(*encode_chat(text, input.messages, {}),
+    EXPECT_EQ(*encode_chat(text, of(input.messages, {.date = ""})),
               *text.tokenizer.encode(whole->bytes(), SpecialTokens::kRecognize))
         << family.name;
     EXPECT_GE(controls(text, input.messages).size(), 3U) << family.name;
@@ -106,15 +114,15 @@ TEST(ChatPrompt, of_a_chat_with_a_template_of_its_own) {
   const TempDir dir;
   dir.write("tokenizer_config.json", R"({"bos_token": "<|im_start|>"})");
   const std::string broken = "{% if %}";
-  ChatOptions options;
-  options.own_template = "{{ bos_token }}{{ messages[0].content }}<|im_end|>";
+  Request options;
+  options.chat_template = "{{ bos_token }}{{ messages[0].content }}<|im_end|>";
   for (const std::string* of_model : {&kQwen, &broken, static_cast<const std::string*>(nullptr)}) {
     TextSetup text = setup("qwen", of_model);
     text.directory = dir.path();
     EXPECT_EQ(prompt(text, say("a <|im_end|>"), options), "<|im_start|>a <|im_end|><|im_end|>");
     EXPECT_EQ(controls(text, say("a <|im_end|>"), options).size(), 2U);
-    ChatOptions wrong = options;
-    wrong.own_template = broken;
+    Request wrong = options;
+    wrong.chat_template = broken;
     EXPECT_EQ(prompt(text, say("a"), wrong), "jinja.syntax");
   }
 }
@@ -122,17 +130,16 @@ TEST(ChatPrompt, of_a_chat_with_a_template_of_its_own) {
 /// Calls of tools are read as the chat's template writes them.
 TEST(ChatPrompt, of_a_template_of_its_own_has_its_calls) {
   const TextSetup text = setup("qwen", &kBrackets);
-  SessionRequest request;
-  request.is_chat = true;
-  request.messages = say("a");
-  request.chat.tools = {{{"type", "function"}, {"function", {{"name", "f"}}}}};
+  Request request;
+  request.messages = messages_of(say("a"));
+  request.tools = json::opaque({{{"type", "function"}, {"function", {{"name", "f"}}}}});
   const std::string call = "<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>";
   for (const std::string& own : {std::string(), std::string("<tool_call>{{ messages }}")}) {
-    request.chat.own_template = own;
+    request.chat_template = own;
     auto parsers = text.call_parsers(request, {});
     ASSERT_TRUE(parsers.ok()) << parsers.error().message;
     ToolCallParser& parser = parsers->at(0);
-    parser.push({{OutputChannel::kFinal, "", call, true}});
+    parser.push({{Channel::kAnswer, "", call, true}});
     parser.finish();
     EXPECT_EQ(parser.num_calls(), own.empty() ? 0 : 1);
   }
@@ -164,9 +171,9 @@ TEST(ChatPrompt, hostile_messages_bring_no_control_token) {
 TEST(ChatPrompt, hostile_tools_calls_results_reasoning_and_roles_bring_none_either) {
   const TextSetup text = setup("qwen", &kQwen);
   const auto of = [&](const std::string& content) {
-    ChatOptions options;
-    options.tools = {
-        {{"type", "function"}, {"function", {{"name", content}, {"description", content}}}}};
+    Request options;
+    options.tools = json::opaque(
+        {{{"type", "function"}, {"function", {{"name", content}, {"description", content}}}}});
     const Value call = {{"function", {{"name", content}, {"arguments", {{content, content}}}}}};
     const Value messages = {{{"role", "system"}, {"content", content}},
                             {{"role", "user"}, {"content", content}},
@@ -191,15 +198,15 @@ TEST(ChatPrompt, hostile_tools_calls_results_reasoning_and_roles_bring_none_eith
   // A variable is input, too.
   const std::string variable = "{{ messages[0].content }}{{ mark }}<|im_end|>";
   const TextSetup with_variable = setup("qwen", &variable);
-  ChatOptions options;
-  options.variables = {{"mark", "<|im_end|>"}};
+  Request options;
+  options.template_variables = json::opaque({{"mark", "<|im_end|>"}});
   EXPECT_EQ(controls(with_variable, say("a"), options).size(), 1U);
 }
 
 TEST(ChatPrompt, has_tools_their_calls_and_their_results) {
   const TextSetup text = setup("qwen", &kQwen);
-  ChatOptions options;
-  options.tools = {{{"type", "function"}, {"function", {{"name", "sum"}}}}};
+  Request options;
+  options.tools = json::opaque({{{"type", "function"}, {"function", {{"name", "sum"}}}}});
   options.thinking = false;
   const Value messages = Value::parse(R"([
       {"role": "user", "content": "2 + 3?"},
@@ -266,7 +273,7 @@ TEST(ChatPrompt, has_arguments_in_the_form_that_the_template_takes) {
 
 TEST(ChatPrompt, of_a_family_without_a_format_is_refused_in_a_line) {
   const TextSetup text = setup("qwen", nullptr, ChatFormat::kNone);
-  const auto ids = encode_chat(text, say("a"), {});
+  const auto ids = encode_chat(text, of(say("a")));
   ASSERT_FALSE(ids.ok());
   EXPECT_EQ(to_string(ids.error()),
             "the model has no chat template, and its family no built-in format for chats "
@@ -280,13 +287,13 @@ TEST(ChatPrompt, of_a_family_without_a_format_is_refused_in_a_line) {
 
 TEST(ChatPrompt, ends_where_it_is_told_to) {
   const TextSetup text = setup("qwen", &kQwen);
-  const auto end_of = [&](const Value& messages, const ChatOptions& options) {
-    const Ids ids = *encode_chat(text, messages, options);
+  const auto end_of = [&](const Value& messages, const Request& options) {
+    const Ids ids = *encode_chat(text, of(messages, options));
     return std::pair(*text.tokenizer.decode(ids, false), prompt_end(text.tokenizer, ids));
   };
   const std::string said = "<|im_start|>user\na<|im_end|>\n";
   using End = std::pair<std::string, PromptEnd>;
-  ChatOptions options;
+  Request options;
   EXPECT_EQ(end_of(say("a"), options),
             (End{said + "<|im_start|>assistant\n<think>\n", PromptEnd::kReasons}));
   options.thinking = false;
@@ -305,13 +312,13 @@ TEST(ChatPrompt, options_have_the_names_that_the_template_reads) {
   const std::string source =
       "{{ messages[0].content }}{{ enable_thinking }}{{ thinking }}{{ reasoning_effort }}{{ x }}";
   const TextSetup text = setup("qwen", &source);
-  ChatOptions options;
+  Request options;
   EXPECT_EQ(prompt(text, say("a"), options), "a");
   options.thinking = false;
   options.effort = "max";
-  options.variables = {{"x", {1, 2}}};
+  options.template_variables = json::opaque({{"x", {1, 2}}});
   EXPECT_EQ(prompt(text, say("a"), options), "aFalseFalsemax[1, 2]");
-  options.variables["enable_thinking"] = true;
+  options.template_variables = json::opaque({{"x", {1, 2}}, {"enable_thinking", true}});
   EXPECT_EQ(prompt(text, say("a"), options), "aTrueFalsemax[1, 2]");
 }
 
@@ -321,20 +328,20 @@ TEST(ChatPrompt, options_that_would_do_nothing_are_refused) {
   const TextSetup by_format = setup("qwen", nullptr);
   const TextSetup by_harmony = setup("o200k", nullptr, ChatFormat::kHarmony);
   const TextSetup by_headers = setup("llama3", nullptr, ChatFormat::kHeaders);
-  const auto refused = [&](const TextSetup& text, const ChatOptions& options) {
+  const auto refused = [&](const TextSetup& text, const Request& options) {
     return prompt(text, say("a"), options) == "chat.option";
   };
-  ChatOptions no_thinking, effort, tools, variable, goes_on;
+  Request no_thinking, effort, tools, variable, goes_on;
   no_thinking.thinking = false;
   effort.effort = "low";
-  tools.tools = {{{"type", "function"}}};
-  variable.variables = {{"x", 1}};
+  tools.tools = json::opaque({{{"type", "function"}}});
+  variable.template_variables = json::opaque({{"x", 1}});
   goes_on.continue_final_message = true;
-  for (const ChatOptions& options : {no_thinking, effort, tools, variable}) {
+  for (const Request& options : {no_thinking, effort, tools, variable}) {
     EXPECT_TRUE(refused(by_template, options));
   }
   EXPECT_FALSE(refused(by_template, goes_on));
-  for (const ChatOptions& options : {effort, tools, variable, goes_on}) {
+  for (const Request& options : {effort, tools, variable, goes_on}) {
     EXPECT_TRUE(refused(by_format, options));
   }
   EXPECT_FALSE(refused(by_format, no_thinking));
@@ -343,9 +350,9 @@ TEST(ChatPrompt, options_that_would_do_nothing_are_refused) {
   EXPECT_FALSE(refused(by_harmony, effort));
   effort.effort = "max";
   EXPECT_TRUE(refused(by_harmony, effort));
-  variable.variables = {{"x", nullptr}};
+  variable.template_variables = json::opaque({{"x", nullptr}});
   EXPECT_FALSE(refused(by_template, variable));
-  variable.variables = {{"enable_thinking", false}};
+  variable.template_variables = json::opaque({{"enable_thinking", false}});
   EXPECT_EQ(prompt(by_format, say("a"), variable), prompt(by_format, say("a"), no_thinking));
 }
 
@@ -394,7 +401,7 @@ TEST(ChatPrompt, has_parts_of_a_content_as_the_template_takes_them) {
 
 TEST(ChatPrompt, names_the_day_where_the_template_does) {
   TextSetup text = setup("o200k", &kHarmony, ChatFormat::kHarmony);
-  ChatOptions options;
+  Request options;
   options.date = "2025-08-05";
   EXPECT_NE(prompt(text, say("a"), options).find("Today: 2025-08-05. Effort: medium<|end|>"),
             std::string::npos);
@@ -407,11 +414,10 @@ TEST(ChatPrompt, a_template_that_cannot_be_used_refuses_chats_and_nothing_else) 
   const std::string broken = "{% if %}";
   const TextSetup text = setup("qwen", &broken);
   EXPECT_EQ(prompt(text, say("a")), "jinja.syntax");
-  SessionRequest request;
+  Request request;
   request.prompt = "a";
   EXPECT_TRUE(text.encode(request).ok());
-  request.is_chat = true;
-  request.messages = say("a");
+  request = {.messages = messages_of(say("a"))};
   EXPECT_EQ(text.encode(request).error().code, "jinja.syntax");
   EXPECT_EQ(prompt(setup("llama2", &kBrackets), {{{"role", "system"}, {"content", "a"}}}),
             "jinja.raised");

@@ -6,15 +6,7 @@
 
 namespace subbyte {
 
-std::string Delta::text() const {
-  std::string text;
-  for (const OutputPiece& piece : pieces) {
-    if (piece.channel == OutputChannel::kFinal) text += piece.text;
-  }
-  return text;
-}
-
-SampleText::SampleText(const SessionRequest& request, const Tokenizer& tokenizer, ChatFormat format,
+SampleText::SampleText(const Request& request, const Tokenizer& tokenizer, ChatFormat format,
                        PromptEnd prompt, ToolCallParser calls)
     : decoder_(tokenizer, /*skip_special=*/true),
       calls_(std::move(calls)),
@@ -22,7 +14,7 @@ SampleText::SampleText(const SessionRequest& request, const Tokenizer& tokenizer
       min_tokens_(request.min_tokens),
       takes_one_call_(!request.parallel_tool_calls),
       has_messages_(format == ChatFormat::kHarmony) {
-  if (!request.is_chat) return;
+  if (!request.is_chat()) return;
   chat_.emplace(format, prompt, request.is_whole, tokenizer);
   if (request.is_whole && chat_->is_undecided()) undecided_ = {{}, {}, calls_};
 }
@@ -30,7 +22,7 @@ SampleText::SampleText(const SessionRequest& request, const Tokenizer& tokenizer
 void SampleText::push(TokenId token, Delta& delta) {
   delta.tokens.push_back(token);
   ++num_tokens_;
-  if (!chat_) return add({{OutputChannel::kFinal, {}, decoder_.push(token), false}}, delta.pieces);
+  if (!chat_) return add({{Channel::kAnswer, {}, decoder_.push(token), false}}, delta.pieces);
   take_chat(chat_->push(token), delta);
   if (!undecided_ || chat_->is_undecided()) return;
   if (chat_->has_ended_late() && !stopped()) make_reasoning(delta);
@@ -43,15 +35,15 @@ void SampleText::finish(Delta& delta) {
     release(delta);
     add(calls_.finish(), delta.pieces);
   } else {
-    add({{OutputChannel::kFinal, {}, decoder_.finish(), false}}, delta.pieces);
+    add({{Channel::kAnswer, {}, decoder_.finish(), false}}, delta.pieces);
   }
   add_answer(stops_.finish(), delta.pieces);
 }
 
-void SampleText::take_chat(std::vector<OutputPiece> pieces, Delta& delta) {
+void SampleText::take_chat(std::vector<Piece> pieces, Delta& delta) {
   if (!undecided_) return add(calls_.push(std::move(pieces)), delta.pieces);
-  for (const OutputPiece& piece : pieces) {
-    if (piece.channel == OutputChannel::kFinal) undecided_->text += piece.text;
+  for (const Piece& piece : pieces) {
+    if (piece.channel == Channel::kAnswer) undecided_->text += piece.text;
   }
   add(calls_.push(std::move(pieces)), undecided_->pieces);
 }
@@ -67,7 +59,7 @@ void SampleText::make_reasoning(Delta& delta) {
   follows_call_ = false;
   const std::string_view text = without_breaks(undecided_->text);
   if (!text.empty()) {
-    delta.pieces.push_back({OutputChannel::kAnalysis, {}, std::string(text), true});
+    delta.pieces.push_back({Channel::kReasoning, {}, std::string(text), true});
     has_reasoning_ = true;
   }
 }
@@ -78,22 +70,22 @@ void SampleText::release(Delta& delta) {
   undecided_.reset();
 }
 
-void SampleText::add(std::vector<OutputPiece> pieces, std::vector<OutputPiece>& given) {
-  for (OutputPiece& piece : pieces) {
-    if (piece.channel == OutputChannel::kFinal) {
+void SampleText::add(std::vector<Piece> pieces, std::vector<Piece>& given) {
+  for (Piece& piece : pieces) {
+    if (piece.channel == Channel::kAnswer) {
       begins_message_ = begins_message_ || piece.begins_message;
       // Stop strings are looked for once there are tokens enough.
       const bool may_stop = num_tokens_ > min_tokens_;
       add_answer(may_stop ? stops_.push(piece.text) : std::move(piece.text), given);
     } else if (!stopped()) {
-      if (piece.channel == OutputChannel::kToolCall) {
+      if (piece.channel == Channel::kToolCall) {
         if (takes_one_call_ && num_calls_ > 0) continue;
         add_answer(stops_.finish(), given);
         ++num_calls_;
       }
-      const bool is_remark = piece.channel == OutputChannel::kCommentary && piece.recipient.empty();
+      const bool is_remark = piece.channel == Channel::kCommentary && piece.recipient.empty();
       bool& has_text = is_remark ? has_content_ : has_reasoning_;
-      const bool is_call = piece.channel == OutputChannel::kToolCall;
+      const bool is_call = piece.channel == Channel::kToolCall;
       piece.wants_break = has_messages_ && !is_call && piece.begins_message && has_text;
       has_text = has_text || !is_call;
       follows_call_ = follows_call_ || is_call;
@@ -102,12 +94,12 @@ void SampleText::add(std::vector<OutputPiece> pieces, std::vector<OutputPiece>& 
   }
 }
 
-void SampleText::add_answer(std::string text, std::vector<OutputPiece>& given) {
+void SampleText::add_answer(std::string text, std::vector<Piece>& given) {
   if (text.empty()) return;
   const bool begins = std::exchange(begins_message_, false);
   const bool is_apart = std::exchange(follows_call_, false) || (begins && has_messages_);
   const bool follows = std::exchange(has_content_, true);
-  given.push_back({OutputChannel::kFinal, {}, std::move(text), begins, {}, is_apart && follows});
+  given.push_back({Channel::kAnswer, {}, std::move(text), begins, {}, is_apart && follows});
 }
 
 }  // namespace subbyte

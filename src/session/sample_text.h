@@ -6,7 +6,8 @@
 #include <string>
 
 #include "engine/stop_strings.h"
-#include "session/session_request.h"
+#include "subbyte/answer.h"
+#include "subbyte/request.h"
 #include "text/chat_parser.h"
 #include "text/tool_call_parser.h"
 
@@ -16,7 +17,7 @@ class SampleText {
  public:
   /// The tokenizer must outlive this. `prompt` is how that of a chat ends; `calls` takes calls of
   /// tools out of the answer.
-  SampleText(const SessionRequest& request, const Tokenizer& tokenizer, ChatFormat format,
+  SampleText(const Request& request, const Tokenizer& tokenizer, ChatFormat format,
              PromptEnd prompt = PromptEnd::kOpen, ToolCallParser calls = {});
 
   /// Adds a token, and the text that became certain, to a delta.
@@ -31,9 +32,9 @@ class SampleText {
   int64_t num_calls() const { return num_calls_; }
 
  private:
-  void add(std::vector<OutputPiece> pieces, std::vector<OutputPiece>& given);
-  void add_answer(std::string text, std::vector<OutputPiece>& given);
-  void take_chat(std::vector<OutputPiece> pieces, Delta& delta);
+  void add(std::vector<Piece> pieces, std::vector<Piece>& given);
+  void add_answer(std::string text, std::vector<Piece>& given);
+  void take_chat(std::vector<Piece> pieces, Delta& delta);
   void make_reasoning(Delta& delta);
   void release(Delta& delta);
 
@@ -52,7 +53,7 @@ class SampleText {
   bool follows_call_ = false;  // the next text of the answer
   // Of a text that may still turn out to be reasoning: what it is as an answer, and as that.
   struct Undecided {
-    std::vector<OutputPiece> pieces;
+    std::vector<Piece> pieces;
     std::string text;
     ToolCallParser calls;  // that have seen nothing of it
   };

@@ -10,7 +10,7 @@ namespace subbyte {
 namespace {
 
 /// The texts that come with each byte of `output`, and at its end.
-std::vector<std::string> texts(std::string_view output, const SessionRequest& request) {
+std::vector<std::string> texts(std::string_view output, const Request& request) {
   const Result<Tokenizer> tokenizer = load_tokenizer(small_tokenizer());
   SampleText sample(request, *tokenizer, ChatFormat::kChatMl);
   std::vector<std::string> found;
@@ -35,7 +35,7 @@ TEST(SampleTexts, are_whole_characters) {
 }
 
 TEST(SampleTexts, hold_back_what_may_be_a_stop_string) {
-  SessionRequest request;
+  Request request;
   request.stops = {"abc"};
   EXPECT_EQ(texts("xabd", request), (Texts{"x", "", "", "abd", ""}));
   EXPECT_EQ(texts("xab", request), (Texts{"x", "", "", "ab"}));
@@ -46,7 +46,7 @@ TEST(SampleTexts, hold_back_what_may_be_a_stop_string) {
 
 TEST(SampleTexts, tell_the_stop_string_that_was_found) {
   const Result<Tokenizer> tokenizer = load_tokenizer(small_tokenizer());
-  SessionRequest request;
+  Request request;
   request.stops = {"bc", "x", "abc", "c"};  // three end together: the longest
   SampleText sample(request, *tokenizer, ChatFormat::kChatMl);
   Delta delta;
@@ -58,8 +58,8 @@ TEST(SampleTexts, tell_the_stop_string_that_was_found) {
 
 TEST(SampleTexts, have_the_reasoning_of_a_chat_apart) {
   const Result<Tokenizer> tokenizer = golden_tokenizer("qwen");
-  SessionRequest request;
-  request.is_chat = true;
+  Request request;
+  request.messages = {{Role::kUser, "a"}};
   SampleText sample(request, *tokenizer, ChatFormat::kChatMl);
   Delta delta;
   const auto ids = tokenizer->encode("<think>\nhm\n</think>\n\nYes", SpecialTokens::kRecognize);
@@ -68,33 +68,33 @@ TEST(SampleTexts, have_the_reasoning_of_a_chat_apart) {
   }
   sample.finish(delta);
   std::string reasoning;
-  for (const OutputPiece& piece : delta.pieces) {
-    if (piece.channel == OutputChannel::kAnalysis) reasoning += piece.text;
+  for (const Piece& piece : delta.pieces) {
+    if (piece.channel == Channel::kReasoning) reasoning += piece.text;
   }
   EXPECT_EQ(reasoning, "hm");
   EXPECT_EQ(delta.text(), "Yes");
   EXPECT_TRUE(delta.pieces.front().begins_message);
-  EXPECT_EQ(std::ranges::count_if(delta.pieces, &OutputPiece::begins_message), 2);
+  EXPECT_EQ(std::ranges::count_if(delta.pieces, &Piece::begins_message), 2);
 }
 
 /// What a reader has at each token of a chat whose reasoning nothing opened, and in the end.
 std::vector<std::string> late(bool is_whole, std::string_view output,
                               std::vector<std::string> stops = {}) {
   const Result<Tokenizer> tokenizer = golden_tokenizer("qwen");
-  SessionRequest request;
-  request.is_chat = true;
+  Request request;
+  request.messages = {{Role::kUser, "a"}};
   request.is_whole = is_whole;
   request.stops = std::move(stops);
-  request.chat.tools = {{{"type", "function"}, {"function", {{"name", "f"}}}}};
+  request.tools = json::opaque({{{"type", "function"}, {"function", {{"name", "f"}}}}});
   SampleText sample(request, *tokenizer, ChatFormat::kChatMl, PromptEnd::kOpen,
-                    ToolCallParser(ToolCallStyle::kJson, request.chat.tools, "seed"));
+                    ToolCallParser(ToolCallStyle::kJson, json::value_of(request.tools), "seed"));
   std::string seen;
   std::vector<std::string> all;
   const auto show = [&](const Delta& delta) {
-    for (const OutputPiece& piece : delta.pieces) {
-      seen += piece.channel == OutputChannel::kAnalysis   ? "(" + piece.text + ")"
-              : piece.channel == OutputChannel::kToolCall ? "[" + piece.recipient + "]"
-                                                          : piece.text;
+    for (const Piece& piece : delta.pieces) {
+      seen += piece.channel == Channel::kReasoning  ? "(" + piece.text + ")"
+              : piece.channel == Channel::kToolCall ? "[" + piece.recipient + "]"
+                                                    : piece.text;
     }
     all.push_back(seen);
   };

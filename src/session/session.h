@@ -1,16 +1,9 @@
 #pragma once
-// A model that answers many requests at once, step by step: what makes it ready, its cache, its
-// scheduler (engine/scheduler.h) and the texts of what it generates.
-//
-//   Session::open(name) -> add(request) ... -> step() -> deltas -> step() -> ... -> idle()
-//                                     ^                    |
-//                                     +--- add, cancel ----+
+// What a session (subbyte/session.h) is made of: what makes a model ready, its cache, its scheduler
+// (engine/scheduler.h) and the texts of what it generates.
 //
 // Conversations whose requests say that they are turns stay in the cache, so that the next turn
 // computes only what is new. Whose turn it is follows from its prompt.
-//
-// One thread at a time uses a session. A server that streams calls step() in one thread, hands out
-// the deltas, and adds and cancels between two steps. Nothing here prints.
 
 #include <chrono>
 #include <cstdint>
@@ -25,92 +18,19 @@
 #include "engine/scheduler.h"
 #include "session/ready_model.h"
 #include "session/sample_text.h"
-#include "session/session_request.h"
 #include "session/text_setup.h"
+#include "subbyte/session.h"
 
 namespace subbyte {
 
-/// How much a session computes at a time.
-struct SessionSize {
-  Element cache_type = Element::kF16;
-  int64_t context = 0;          // positions of a sample at most
-  int64_t cache_positions = 0;  // of all samples together, at least one context
-  int64_t max_sequences = 8;    // that run at the same time
-  int64_t step_tokens = 0;      // of a step at most; 0: Backend::prompt_chunk()
-  /// Rows of logits that a step takes for scores of prompts, for the account of memory: 0, or
-  /// kScoredPromptTokens where requests have scores_prompt.
-  int64_t scored_rows = 0;
-};
+/// How the kernels know a type.
+Element element_of(CacheType type);
 
-struct SessionOptions {
-  DeviceOptions device;
-  AutoDevice auto_device;
-  int head_bits = 16;  // LoadOptions::head_bits
-  /// A context of 0 is one of 4096 positions, or of those that the model was made for where they
-  /// are fewer; cache_positions of 0 are a context for each sequence.
-  SessionSize size;
-  SamplingWishes sampling;  // before what generation_config.json says
-  /// Messages are put into this template instead of the model's own, unless it is empty.
-  std::string chat_template;
-  uint64_t seed = 0;
-  LoadProgress progress = nullptr;
-};
-
-class Session {
- public:
-  /// Opens the model `name`, a path or a name in the cache of Hugging Face, loads it and makes its
-  /// cache. Codes: those of ReadyModel::open, TextSetup::read, load, read_sampling_defaults and
-  /// ChatTemplate::compile; usage.context for a context that is longer than the model was made for.
-  static Result<std::unique_ptr<Session>> open(const std::string& name,
-                                               const SessionOptions& options = {});
-  /// The second half of it: loads a model that is open; `text` stays where it is. Codes:
-  /// session.size for a context or max_sequences below 1, or a cache of fewer positions than a
-  /// context; those of ReadyModel::load and Model::make_kv_pool; memory where the machine has too
-  /// little.
-  static Result<std::unique_ptr<Session>> load(ReadyModel opened,
-                                               std::shared_ptr<const TextSetup> text,
-                                               const SessionSize& size, int head_bits = 16,
-                                               LoadProgress progress = nullptr);
-  Session(const Session&) = delete;
-  Session& operator=(const Session&) = delete;
-
-  /// Puts a request at the end of the queue; nothing is computed. Codes: those of
-  /// TextSetup::encode and Scheduler::add.
-  Result<RequestId> add(const SessionRequest& request);
-  /// The same for a prompt that TextSetup::encode() has made tokens of.
-  Result<RequestId> add(const SessionRequest& request, std::vector<TokenId> prompt);
-
-  /// One step and what came of it, in the order of the requests and their samples; nothing where
-  /// idle(), and of steps that compute prompts alone. An error is one of the machine, those of
-  /// Model::forward: the requests stay as they were, and may be cancelled.
-  Result<std::vector<Delta>> step();
-
-  /// Ends a request; its pages are free at once, but those of a turn stay with its conversation.
-  /// The last deltas of its samples that had not ended, with text that was held back and the reason
-  /// kCaller, or error file.changed when the weights were written to since they were loaded; none
-  /// where it has ended.
-  std::vector<Delta> cancel(RequestId request);
-
-  /// Tells whether all requests have ended.
-  bool idle() const { return scheduler_.idle(); }
-
-  /// The parts that it was made of, and the state of its scheduler.
-  const ReadyModel& ready() const { return ready_; }
-  const TextSetup& text() const { return *text_; }
-  const std::shared_ptr<const TextSetup>& shared_text() const { return text_; }
-  const KvPool& cache() const { return pool_; }
-  const Scheduler& scheduler() const { return scheduler_; }
-  /// Positions of a sample at most, and those that the conversation of the last turn fills.
-  int64_t context() const { return context_; }
-  int64_t kept_positions() const { return kept_.empty() ? 0 : kept_.front().sequence.length(); }
-  /// Forgets the conversations that are kept, but those that a turn of is answered.
-  void forget();
-
- private:
+struct Session::State {
   using Clock = std::chrono::steady_clock;
   struct Sample {
     SampleText text;
-    GenerateStats stats;
+    SampleEnd end;  // what is known of it
     bool has_ended = false;
   };
   struct Active {
@@ -129,9 +49,12 @@ class Session {
   };
   using Conversations = std::list<Conversation>;  // that of the last turn first
 
-  Session(ReadyModel ready, std::shared_ptr<const TextSetup> text, KvPool pool,
-          const SessionSize& size);
+  State(ReadyModel ready, std::shared_ptr<const TextSetup> text, KvPool pool,
+        const SessionOptions& options);
 
+  Result<RequestId> add(const Request& request, std::vector<TokenId> prompt);
+  Result<std::vector<Delta>> step();
+  std::vector<Delta> cancel(RequestId request);
   Conversation& begin_turn(std::span<const TokenId> prompt);
   Conversation* find_turn(RequestId request);
   void end_turn(Conversation& conversation, bool is_known);
@@ -140,13 +63,14 @@ class Session {
   void take_token(SampleEvent& event, Active& active, Delta& delta);
   void end(Active& active, StopReason reason, Delta& delta);
 
-  ReadyModel ready_;
-  std::shared_ptr<const TextSetup> text_;
-  KvPool pool_;
-  int64_t context_;
-  Conversations kept_;   // as many as sequences run at the same time, at most
-  Scheduler scheduler_;  // ends before their sequences
-  std::map<RequestId, Active> active_;
+  ReadyModel ready;
+  std::shared_ptr<const TextSetup> text;
+  KvPool pool;
+  int64_t context;
+  Element cache_type;
+  Conversations kept;   // as many as sequences run at the same time, at most
+  Scheduler scheduler;  // ends before their sequences
+  std::map<RequestId, Active> active_requests;
 };
 
 }  // namespace subbyte

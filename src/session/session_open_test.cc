@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "session/session.h"
+#include "support/open_session.h"
 #include "support/paths.h"
 #include "support/refusing_gpu.h"
 #include "support/temp_dir.h"
@@ -22,7 +23,7 @@ class SessionOpen : public ::testing::Test {
       fs::copy(file, folder_ / file.path().filename().string());
     }
     options_.device = {.device = "cpu", .num_threads = 1};
-    options_.size.max_sequences = 1;
+    options_.max_sequences = 1;
   }
 
   std::string refusal() {
@@ -44,22 +45,22 @@ TEST_F(SessionOpen, names_a_tokenizer_in_another_form) {
 }
 
 TEST_F(SessionOpen, has_the_context_of_the_model_where_that_is_short) {
-  options_.size.max_sequences = 2;
+  options_.max_sequences = 2;
   const auto session = Session::open(folder_.path(), options_);
   ASSERT_TRUE(session.ok()) << session.error().message;
-  EXPECT_EQ((*session)->context(), 1024);
-  EXPECT_EQ((*session)->cache().max_positions(), 2048);
-  EXPECT_EQ((*session)->cache().type(), Element::kF16);
-  EXPECT_GT((*session)->ready().load_seconds, 0);
+  EXPECT_EQ(session->context(), 1024);
+  EXPECT_EQ(session->cache().max_positions(), 2048);
+  EXPECT_EQ(session->cache().type(), Element::kF16);
+  EXPECT_GT(session->ready().load_seconds, 0);
 }
 
 TEST_F(SessionOpen, samples_as_the_caller_wants_then_as_the_model_does) {
   folder_.write("generation_config.json", R"({"temperature": 0.3, "top_k": 7})");
   options_.sampling.temperature = 0.9;
-  options_.seed = 11;
+  options_.sampling.seed = 11;
   const auto session = Session::open(folder_.path(), options_);
   ASSERT_TRUE(session.ok()) << session.error().message;
-  const SamplingOptions sampling = (*session)->text().request().sampling;
+  const SamplingOptions sampling = session->text().sampling.alone;
   EXPECT_EQ(sampling.temperature, 0.9);
   EXPECT_EQ(sampling.top_k, 7);
   EXPECT_EQ(sampling.seed, 11u);
@@ -75,17 +76,20 @@ TEST_F(SessionOpen, tells_how_far_loading_is) {
 }
 
 TEST_F(SessionOpen, refuses_by_code) {
-  options_.size.cache_positions = 500;  // less than a context, which is 1024
+  options_.cache_positions = 500;  // less than a context, which is 1024
   EXPECT_EQ(refusal(), "session.size");
-  options_.size = {.context = 1025, .max_sequences = 1};
+  options_.context = 1025;
+  options_.cache_positions = 0;
   EXPECT_EQ(refusal(), "usage.context");
-  options_.size = {.context = -1, .max_sequences = 1};
+  options_.context = -1;
+  options_.cache_positions = 0;
   EXPECT_EQ(refusal(), "session.size");
-  options_.size = {.max_sequences = 0};
+  options_.context = 0;
+  options_.max_sequences = 0;
   EXPECT_EQ(refusal(), "session.size");
-  options_.size = {.max_sequences = int64_t{1} << 60};
+  options_.max_sequences = int64_t{1} << 60;
   EXPECT_EQ(refusal(), "session.size");
-  options_.size = {.max_sequences = 1};
+  options_.max_sequences = 1;
   options_.head_bits = 5;
   EXPECT_EQ(refusal(), "model.head_bits");
   options_.head_bits = 16;
@@ -103,9 +107,11 @@ TEST_F(SessionOpen, refuses_by_code) {
 }
 
 TEST_F(SessionOpen, has_a_cache_of_a_context_at_least) {
-  options_.size = {.context = 100, .cache_positions = 100, .max_sequences = 1};
+  options_.context = 100;
+  options_.cache_positions = 100;
   EXPECT_EQ(refusal(), "");
-  options_.size = {.context = 129, .cache_positions = 128, .max_sequences = 1};
+  options_.context = 129;
+  options_.cache_positions = 128;
   EXPECT_EQ(refusal(), "session.size");
 }
 
@@ -113,9 +119,10 @@ TEST_F(SessionOpen, goes_to_the_cpu_where_the_gpu_does_not_take_the_model_or_its
   for (const auto asked : {testing::Asked::kRoom, testing::Asked::kCache}) {
     std::vector<std::string> choices;
     options_.device.device = "auto";
-    options_.auto_device.find_gpu = [] { return 0; };
-    options_.auto_device.on_choice = [&](const std::string& one) { choices.push_back(one); };
-    options_.auto_device.make = [&](DeviceOptions device) -> Result<std::unique_ptr<Backend>> {
+    AutoDevice machines;
+    machines.find_gpu = [] { return 0; };
+    machines.on_choice = [&](const std::string& one) { choices.push_back(one); };
+    machines.make = [&](DeviceOptions device) -> Result<std::unique_ptr<Backend>> {
       const bool is_gpu = device.device != "cpu";
       device.device = "cpu";
       SUBBYTE_TRY(std::unique_ptr<Backend> cpu, make_backend(device));
@@ -124,12 +131,13 @@ TEST_F(SessionOpen, goes_to_the_cpu_where_the_gpu_does_not_take_the_model_or_its
       return std::unique_ptr<Backend>(
           std::make_unique<testing::RefusingGpu>(std::move(cpu), asked, error));
     };
-    const auto session = Session::open(folder_.path(), options_);
+    const auto session = testing::open_session(folder_.path(), options_, machines);
     ASSERT_TRUE(session.ok()) << session.error().message;
-    EXPECT_EQ((*session)->ready().backend->memory(), nullptr);
+    EXPECT_EQ(session->ready().backend->memory(), nullptr);
     EXPECT_EQ(choices, std::vector<std::string>{"takes the CPU: full"});
     options_.device.device = "cuda:0";
-    EXPECT_EQ(refusal(), asked == testing::Asked::kRoom ? "memory.device" : "kv.memory");
+    EXPECT_EQ(testing::open_session(folder_.path(), options_, machines).error().code,
+              asked == testing::Asked::kRoom ? "memory.device" : "kv.memory");
   }
 }
 

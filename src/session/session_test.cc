@@ -8,6 +8,7 @@
 #include "engine/generate.h"
 #include "support/failing_backend.h"
 #include "support/lagging_backend.h"
+#include "support/open_session.h"
 #include "support/paths.h"
 #include "support/test_context.h"
 
@@ -36,11 +37,11 @@ Result<std::unique_ptr<Backend>> make(const DeviceOptions& device) {
 SessionOptions batch_invariant_options() {
   SessionOptions options;
   options.device = {.device = "cpu", .num_threads = 2, .batch_invariant = true};
-  options.size = {.cache_type = Element::kF32,
-                  .context = 300,
-                  .cache_positions = 1024,
-                  .max_sequences = 3,
-                  .step_tokens = 16};
+  options.context = 300;
+  options.max_sequences = 3;
+  options.cache_positions = 1024;
+  options.cache_type = CacheType::kF32;
+  options.step_tokens = 16;
   return options;
 }
 
@@ -79,7 +80,7 @@ Answers run(Session& session) {
   return answers;
 }
 
-RequestId add(Session& session, const SessionRequest& request) {
+RequestId add(Session& session, const Request& request) {
   const auto id = session.add(request);
   EXPECT_TRUE(id.ok()) << id.error().message;
   return id.ok() ? *id : 0;
@@ -90,33 +91,35 @@ class Sessions : public ::testing::TestWithParam<int> {
  protected:
   void SetUp() override {
     SessionOptions options = batch_invariant_options();
-    if (GetParam() == 2) options.auto_device.make = make<testing::LaggingBackend>;
-    auto opened = Session::open(kModel, options);
+    open(options);
+  }
+
+  void open(const SessionOptions& options) {
+    AutoDevice machines;
+    if (GetParam() == 2) machines.make = make<testing::LaggingBackend>;
+    auto opened = testing::open_session(kModel, options, machines);
     ASSERT_TRUE(opened.ok()) << opened.error().message;
-    session_ = std::move(opened).value();
+    session_ = std::make_unique<Session>(std::move(opened).value());
   }
 
-  SessionRequest request(const std::string& prompt, int64_t max_tokens, uint64_t seed = 0) {
-    SessionRequest made = session_->text().request();
-    made.prompt = prompt;
-    made.max_tokens = max_tokens;
-    made.sampling = neutral_sampling();
-    made.sampling.seed = seed;
-    return made;
+  Request request(const std::string& prompt, int64_t max_tokens, uint64_t seed = 0) {
+    return {.prompt = prompt,
+            .sampling = {.temperature = 1, .top_k = 0, .top_p = 1, .min_p = 0, .seed = seed},
+            .max_tokens = max_tokens};
   }
 
-  Answer answer(const SessionRequest& request) {
+  Answer answer(const Request& request) {
     const RequestId id = add(*session_, request);
     return run(*session_)[{id, 0}];
   }
 
   /// What generate() makes of a request, by itself.
-  std::vector<TokenId> generated(const SessionRequest& request) {
+  std::vector<TokenId> generated(const Request& request) {
     const ReadyModel& ready = session_->ready();
     testing::TestContext context(*ready.model, *ready.backend, session_->context());
     std::vector<TokenId> tokens;
-    const GenerateOptions options = {request.sampling, request.max_tokens,
-                                     session_->text().stop_tokens_of(request)};
+    const GenerateOptions options = {session_->text().sampling.with(request.sampling),
+                                     request.max_tokens, session_->text().stop_tokens_of(request)};
     const auto stats = generate(*ready.model, *ready.backend, context.sequence(),
                                 *session_->text().encode(request), options, [&](TokenId token) {
                                   tokens.push_back(token);
@@ -136,24 +139,24 @@ class Sessions : public ::testing::TestWithParam<int> {
 INSTANTIATE_TEST_SUITE_P(StepsOnTheirWay, Sessions, ::testing::Values(1, 2));
 
 TEST_P(Sessions, give_the_tokens_of_generate_and_their_whole_text) {
-  const SessionRequest wanted = request("It was a dark night", 40, 7);
+  const Request wanted = request("It was a dark night", 40, 7);
   const Answer found = answer(wanted);
   EXPECT_EQ(found.tokens, generated(wanted));
   EXPECT_EQ(found.tokens.size(), 40u);
   EXPECT_EQ(found.text, decoded(found.tokens));
   ASSERT_TRUE(found.end.has_value());
-  EXPECT_EQ(found.end->stats.reason, StopReason::kLength);
-  EXPECT_EQ(found.end->stats.generated_tokens, 40);
-  EXPECT_EQ(found.end->stats.prompt_tokens, std::ssize(*session_->text().encode(wanted)));
-  EXPECT_GT(found.end->stats.prefill_seconds, 0);
-  EXPECT_GT(found.end->stats.decode_seconds, 0);
+  EXPECT_EQ(found.end->reason, StopReason::kLength);
+  EXPECT_EQ(found.end->generated_tokens, 40);
+  EXPECT_EQ(found.end->prompt_tokens, std::ssize(*session_->text().encode(wanted)));
+  EXPECT_GT(found.end->prefill_seconds, 0);
+  EXPECT_GT(found.end->decode_seconds, 0);
   EXPECT_EQ(session_->cache().held_bytes(), 0);
 }
 
 TEST_P(Sessions, answer_requests_between_each_other_as_alone) {
-  SessionRequest first = request("The dog that did not bark, and the moor", 30, 1);
+  Request first = request("The dog that did not bark, and the moor", 30, 1);
   first.num_samples = 2;
-  const SessionRequest second = request("It was", 25, 9);
+  const Request second = request("It was", 25, 9);
   Answers answers;
   const RequestId first_id = add(*session_, first);
   for (int i = 0; i < 8; ++i) step(*session_, answers);
@@ -161,12 +164,12 @@ TEST_P(Sessions, answer_requests_between_each_other_as_alone) {
   while (!session_->idle()) step(*session_, answers);
   EXPECT_EQ((answers[{first_id, 0}].tokens), generated(first));
   EXPECT_EQ((answers[{second_id, 0}].tokens), generated(second));
-  ++first.sampling.seed;
+  ++*first.sampling.seed;
   EXPECT_EQ((answers[{first_id, 1}].tokens), generated(first));
 }
 
 TEST_P(Sessions, that_are_cancelled_give_back_their_pages_and_the_rest_of_the_text) {
-  SessionRequest wanted = request("It was a dark night", 60, 7);
+  Request wanted = request("It was a dark night", 60, 7);
   const std::string whole = answer(wanted).text;
   wanted.stops = {whole.substr(10, 20) + "|"};  // never there, and held back as long as it may be
   const RequestId other = add(*session_, request("The dog", 20, 3));
@@ -178,7 +181,7 @@ TEST_P(Sessions, that_are_cancelled_give_back_their_pages_and_the_rest_of_the_te
   ASSERT_EQ(last.size(), 1u);
   take(last, answers);
   const Answer& found = answers[{id, 0}];
-  EXPECT_EQ(found.end->stats.reason, StopReason::kCaller);
+  EXPECT_EQ(found.end->reason, StopReason::kCaller);
   EXPECT_EQ(found.text, decoded(found.tokens));
   EXPECT_LT(session_->cache().held_bytes(), held);
   EXPECT_TRUE(session_->cancel(id).empty());
@@ -188,7 +191,7 @@ TEST_P(Sessions, that_are_cancelled_give_back_their_pages_and_the_rest_of_the_te
 }
 
 TEST_P(Sessions, end_at_a_stop_string_that_is_cut_across_tokens) {
-  SessionRequest wanted = request("It was a dark night", 40, 7);
+  Request wanted = request("It was a dark night", 40, 7);
   const Answer whole = answer(wanted);
   const std::string before = decoded(std::span(whole.tokens).first(12));
   // The last character of one token and the first one of the next.
@@ -196,7 +199,7 @@ TEST_P(Sessions, end_at_a_stop_string_that_is_cut_across_tokens) {
   const auto at = whole.text.find(wanted.stops[1]);
   const Answer found = answer(wanted);
   EXPECT_EQ(found.text, whole.text.substr(0, at));
-  EXPECT_EQ(found.end->stats.reason, StopReason::kStopString);
+  EXPECT_EQ(found.end->reason, StopReason::kStopString);
   EXPECT_EQ(found.end->stop, wanted.stops[1]);
   EXPECT_FALSE(found.end->stop_token.has_value());
   EXPECT_TRUE(std::ranges::equal(found.tokens, std::span(whole.tokens).first(found.tokens.size())));
@@ -204,7 +207,7 @@ TEST_P(Sessions, end_at_a_stop_string_that_is_cut_across_tokens) {
 }
 
 TEST_P(Sessions, end_at_a_stop_token_and_say_which) {
-  SessionRequest wanted = request("It was a dark night", 40, 7);
+  Request wanted = request("It was a dark night", 40, 7);
   const Answer whole = answer(wanted);
   const TokenId stop = whole.tokens[9];
   wanted.stop_token_ids = {stop};
@@ -212,27 +215,27 @@ TEST_P(Sessions, end_at_a_stop_token_and_say_which) {
   const auto until = std::ranges::find(whole.tokens, stop);
   EXPECT_TRUE(std::ranges::equal(found.tokens, std::span(whole.tokens.begin(), until)));
   EXPECT_EQ(found.text, decoded(found.tokens));
-  EXPECT_EQ(found.end->stats.reason, StopReason::kStopToken);
+  EXPECT_EQ(found.end->reason, StopReason::kStopToken);
   EXPECT_EQ(found.end->stop_token, stop);
-  EXPECT_EQ(found.end->stats.generated_tokens, std::ssize(found.tokens) + 1);
+  EXPECT_EQ(found.end->generated_tokens, std::ssize(found.tokens) + 1);
 }
 
 /// A control token never shows up as text: it is found as a token, and is the reason all the same.
 TEST_P(Sessions, end_at_a_stop_text_that_is_one_token_and_say_which) {
-  SessionRequest wanted = request("It was a dark night", 40, 7);
+  Request wanted = request("It was a dark night", 40, 7);
   const auto control = session_->text().tokenizer.find("<|im_end|>");
   ASSERT_TRUE(control.has_value());
   wanted.stops = {"never", "<|im_end|>"};
   wanted.sampling.biases = {{*control, 100.0F}};
   const Answer found = answer(wanted);
   EXPECT_EQ(found.text, "");
-  EXPECT_EQ(found.end->stats.reason, StopReason::kStopString);
+  EXPECT_EQ(found.end->reason, StopReason::kStopString);
   EXPECT_EQ(found.end->stop, "<|im_end|>");
   EXPECT_EQ(found.end->stop_token, *control);
 }
 
 TEST_P(Sessions, have_the_log_probabilities_of_the_engine) {
-  SessionRequest wanted = request("It was a dark night", 5, 7);
+  Request wanted = request("It was a dark night", 5, 7);
   wanted.num_top_logprobs = 3;
   wanted.scores_prompt = true;
   const Answer found = answer(wanted);
@@ -258,7 +261,7 @@ TEST_P(Sessions, have_the_log_probabilities_of_the_engine) {
 }
 
 TEST_P(Sessions, read_a_prompt_alone) {
-  SessionRequest wanted = request("It was a dark night", 0);
+  Request wanted = request("It was a dark night", 0);
   wanted.num_top_logprobs = 0;
   wanted.scores_prompt = true;
   const Answer found = answer(wanted);
@@ -266,12 +269,12 @@ TEST_P(Sessions, read_a_prompt_alone) {
   EXPECT_TRUE(found.logprobs.empty());
   EXPECT_EQ(found.text, "");
   EXPECT_EQ(std::ssize(found.prompt_logprobs), std::ssize(*session_->text().encode(wanted)) - 1);
-  EXPECT_EQ(found.end->stats.reason, StopReason::kLength);
-  EXPECT_EQ(found.end->stats.generated_tokens, 0);
+  EXPECT_EQ(found.end->reason, StopReason::kLength);
+  EXPECT_EQ(found.end->generated_tokens, 0);
 }
 
 TEST_P(Sessions, compute_of_a_turn_what_is_new_and_answer_as_without) {
-  SessionRequest turn = request("It was a dark night", 12, 5);
+  Request turn = request("It was a dark night", 12, 5);
   turn.is_turn = true;
   turn.sampling.repetition_penalty = 1.3;  // of the whole conversation
   const Answer first = answer(turn);
@@ -281,21 +284,22 @@ TEST_P(Sessions, compute_of_a_turn_what_is_new_and_answer_as_without) {
   const std::vector<TokenId> more =
       *session_->text().tokenizer.encode(" And the moor was silent.", SpecialTokens::kAsText);
   std::ranges::copy(more, std::back_inserter(tokens));
+  turn.prompt.clear();
   turn.prompt_tokens = tokens;
   const Answer second = answer(turn);
   EXPECT_EQ(second.tokens, generated(turn));
   // The last token of the first answer is not in the cache either.
-  EXPECT_EQ(second.end->stats.prompt_tokens, std::ssize(more) + 1);
+  EXPECT_EQ(second.end->prompt_tokens, std::ssize(more) + 1);
   EXPECT_EQ(session_->kept_positions(), std::ssize(tokens) + 11);
 
   turn.prompt_tokens.resize(tokens.size() - 2);  // another end of the message
   const Answer third = answer(turn);
   EXPECT_EQ(third.tokens, generated(turn));
-  EXPECT_EQ(third.end->stats.prompt_tokens, 1);
+  EXPECT_EQ(third.end->prompt_tokens, 1);
 }
 
 TEST_P(Sessions, keep_of_a_turn_that_is_cancelled_what_was_computed) {
-  SessionRequest turn = request("It was a dark night", 40, 5);
+  Request turn = request("It was a dark night", 40, 5);
   turn.is_turn = true;
   const std::vector<TokenId> prompt = *session_->text().encode(turn);
   const RequestId id = add(*session_, turn);
@@ -305,11 +309,11 @@ TEST_P(Sessions, keep_of_a_turn_that_is_cancelled_what_was_computed) {
   EXPECT_EQ(session_->kept_positions(), std::ssize(prompt) + 2);
   const Answer again = answer(turn);
   EXPECT_EQ(again.tokens, generated(turn));
-  EXPECT_EQ(again.end->stats.prompt_tokens, 1);
+  EXPECT_EQ(again.end->prompt_tokens, 1);
 }
 
 TEST_P(Sessions, keep_a_conversation_beside_other_requests) {
-  SessionRequest turn = request("It was a dark night", 12, 5);
+  Request turn = request("It was a dark night", 12, 5);
   turn.is_turn = true;
   const Answer first = answer(turn);
   EXPECT_EQ(answer(request("The dog", 12, 5)).tokens, generated(request("The dog", 12, 5)));
@@ -317,7 +321,7 @@ TEST_P(Sessions, keep_a_conversation_beside_other_requests) {
   const RequestId id = add(*session_, turn);
   Answers answers = run(*session_);
   EXPECT_EQ((answers[{id, 0}].tokens), first.tokens);
-  EXPECT_EQ((answers[{id, 0}].end->stats.prompt_tokens), 1);
+  EXPECT_EQ((answers[{id, 0}].end->prompt_tokens), 1);
   EXPECT_EQ((answers[{other, 0}].tokens), generated(request("The dog", 60, 5)));
   session_->forget();
   EXPECT_EQ(session_->cache().held_bytes(), 0);
@@ -325,8 +329,8 @@ TEST_P(Sessions, keep_a_conversation_beside_other_requests) {
 }
 
 /// The tokens of a turn's prompt and its answer, and those of `more`.
-std::vector<TokenId> next_prompt(const Session& session, const SessionRequest& turn,
-                                 const Answer& answer, const std::string& more) {
+std::vector<TokenId> next_prompt(const Session& session, const Request& turn, const Answer& answer,
+                                 const std::string& more) {
   std::vector<TokenId> tokens = *session.text().encode(turn);
   std::ranges::copy(answer.tokens, std::back_inserter(tokens));
   std::ranges::copy(*session.text().tokenizer.encode(more, SpecialTokens::kAsText),
@@ -336,9 +340,9 @@ std::vector<TokenId> next_prompt(const Session& session, const SessionRequest& t
 
 TEST_P(Sessions, keep_several_conversations_that_take_turns) {
   const std::string beginning = "It was a dark night in December, and ";  // of both
-  SessionRequest turns[] = {request(beginning + "the moor", 12, 5),
-                            request(beginning + "Holmes said", 12, 6)};
-  for (SessionRequest& turn : turns) turn.is_turn = true;
+  Request turns[] = {request(beginning + "the moor", 12, 5),
+                     request(beginning + "Holmes said", 12, 6)};
+  for (Request& turn : turns) turn.is_turn = true;
   const auto both = [&] {
     const RequestId ids[] = {add(*session_, turns[0]), add(*session_, turns[1])};
     Answers answers = run(*session_);
@@ -347,37 +351,36 @@ TEST_P(Sessions, keep_several_conversations_that_take_turns) {
   const std::array first = both();  // at the same time
   for (int i = 0; i < 2; ++i) {
     turns[i].prompt_tokens = next_prompt(*session_, turns[i], first[i], " And then");
+    turns[i].prompt.clear();
   }
   const std::array second = both();
   const auto more =
       std::ssize(*session_->text().tokenizer.encode(" And then", SpecialTokens::kAsText));
   for (int i = 0; i < 2; ++i) {
     EXPECT_EQ(second[i].tokens, generated(turns[i]));
-    EXPECT_EQ(second[i].end->stats.prompt_tokens, more + 1) << i;
+    EXPECT_EQ(second[i].end->prompt_tokens, more + 1) << i;
   }
   // A third one shares the beginning, and takes it from nobody.
-  SessionRequest third = request(beginning + "a dog", 12, 7);
+  Request third = request(beginning + "a dog", 12, 7);
   third.is_turn = true;
   const Answer shared = answer(third);
   EXPECT_EQ(shared.tokens, generated(third));
-  EXPECT_LT(shared.end->stats.prompt_tokens, 6);
-  for (const SessionRequest& turn : turns) EXPECT_EQ(answer(turn).end->stats.prompt_tokens, 1);
+  EXPECT_LT(shared.end->prompt_tokens, 6);
+  for (const Request& turn : turns) EXPECT_EQ(answer(turn).end->prompt_tokens, 1);
 }
 
 TEST_P(Sessions, forget_the_oldest_conversation_beyond_max_sequences_and_where_pages_lack) {
-  std::vector<SessionRequest> turns;
+  std::vector<Request> turns;
   for (const char* prompt : {"It was a dark night", "The dog", "Holmes said", "She opened"}) {
     turns.push_back(request(prompt, 4, 5));
     turns.back().is_turn = true;
     answer(turns.back());
   }
-  const auto computed = [&](const SessionRequest& turn) {
-    return answer(turn).end->stats.prompt_tokens;
-  };
+  const auto computed = [&](const Request& turn) { return answer(turn).end->prompt_tokens; };
   EXPECT_EQ(computed(turns[3]), 1);
   EXPECT_GT(computed(turns[0]), 1);  // the oldest of four, where three run at the same time
   // Three of eight pages are kept, and two requests for six preempt nobody.
-  SessionRequest wanted = request("It was", 290, 5);
+  Request wanted = request("It was", 290, 5);
   wanted.ignore_eos = true;
   const RequestId ids[] = {add(*session_, wanted), add(*session_, wanted)};
   Answers answers = run(*session_);
@@ -387,13 +390,12 @@ TEST_P(Sessions, forget_the_oldest_conversation_beyond_max_sequences_and_where_p
 
 TEST_P(Sessions, share_a_cache_that_is_too_small_for_a_turn_and_the_others) {
   SessionOptions options = batch_invariant_options();
-  options.size.cache_positions = 384;  // three pages
-  if (GetParam() == 2) options.auto_device.make = make<testing::LaggingBackend>;
-  session_ = std::move(Session::open(kModel, options)).value();
-  SessionRequest turn = request("It was a dark night", 200, 5);
+  options.cache_positions = 384;  // three pages
+  open(options);
+  Request turn = request("It was a dark night", 200, 5);
   turn.is_turn = true;
   turn.ignore_eos = true;
-  SessionRequest other = request("The dog", 200, 5);
+  Request other = request("The dog", 200, 5);
   other.ignore_eos = true;
   const RequestId other_id = add(*session_, other);
   const RequestId turn_id = add(*session_, turn);
@@ -405,10 +407,13 @@ TEST_P(Sessions, share_a_cache_that_is_too_small_for_a_turn_and_the_others) {
 
 TEST_P(Sessions, refuse_requests_by_code) {
   EXPECT_EQ(session_->add(request("", 4)).error().code, "generate.empty_prompt");
-  SessionRequest wrong = request("It was", 4);
+  Request wrong = request("It was", 4);
   wrong.num_samples = 0;
   EXPECT_EQ(session_->add(wrong).error().code, "scheduler.request");
   wrong = request("It was", 4);
+  wrong.prompt_tokens = {7};
+  EXPECT_EQ(session_->add(wrong).error().code, "session.prompt");
+  wrong.prompt.clear();
   wrong.prompt_tokens = {1'000'000};
   EXPECT_EQ(session_->add(wrong).error().code, "model.token_range");
   wrong.prompt_tokens.assign(301, 1);
@@ -423,9 +428,8 @@ TEST_P(Sessions, refuse_requests_by_code) {
 
 TEST(SessionSteps, that_the_machine_fails_can_be_tried_again) {
   SessionOptions options = batch_invariant_options();
-  options.auto_device.make = make<testing::FailingBackend>;
-  const auto session = std::move(Session::open(kModel, options)).value();
-  SessionRequest request = session->text().request();
+  auto session = testing::open_session(kModel, options, {.make = make<testing::FailingBackend>});
+  Request request;
   request.prompt = "It was a dark night";
   request.max_tokens = 12;
   const RequestId first = add(*session, request);

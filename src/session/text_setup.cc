@@ -9,6 +9,7 @@
 #include "base/sha256.h"
 #include "checkpoints/config/model_files.h"
 #include "engine/end_tokens.h"
+#include "json/opaque.h"
 #include "models/model_family.h"
 #include "session/chat_prompt.h"
 
@@ -29,7 +30,6 @@ Result<std::unique_ptr<TextSetup>> TextSetup::read(const std::filesystem::path& 
   auto text = std::make_unique<TextSetup>(TextSetup{.tokenizer = std::move(tokenizer)});
   text->format = choose_format(family_of(config).chat, text->tokenizer);
   text->end_tokens = subbyte::end_tokens(config, text->tokenizer);
-  text->chat.date = time_now();
   text->directory = directory;
   Result<std::optional<ChatTemplate>> chat = ChatTemplate::read(directory);
   if (!chat.ok()) {
@@ -40,11 +40,10 @@ Result<std::unique_ptr<TextSetup>> TextSetup::read(const std::filesystem::path& 
   return text;
 }
 
-Result<std::shared_ptr<const ChatTemplate>> TextSetup::template_of(
-    const ChatOptions& options) const {
-  if (!options.own_template.empty()) {
+Result<std::shared_ptr<const ChatTemplate>> TextSetup::template_of(const Request& request) const {
+  if (!request.chat_template.empty()) {
     SUBBYTE_TRY(ChatTemplate own,
-                ChatTemplate::compile(options.own_template, "chat_template", directory));
+                ChatTemplate::compile(request.chat_template, "chat_template", directory));
     return std::make_shared<const ChatTemplate>(std::move(own));
   }
   if (!chat_template) return std::shared_ptr<const ChatTemplate>();
@@ -53,37 +52,37 @@ Result<std::shared_ptr<const ChatTemplate>> TextSetup::template_of(
   return std::shared_ptr<const ChatTemplate>(std::shared_ptr<void>(), &chat_template->value());
 }
 
-Result<std::vector<ToolCallParser>> TextSetup::call_parsers(const SessionRequest& request,
+Result<std::vector<ToolCallParser>> TextSetup::call_parsers(const Request& request,
                                                             std::span<const TokenId> prompt) const {
   std::vector<ToolCallParser> parsers(static_cast<std::size_t>(request.num_samples));
-  if (!request.is_chat) return parsers;
-  SUBBYTE_TRY(const auto own, template_of(request.chat));
+  if (!request.is_chat()) return parsers;
+  SUBBYTE_TRY(const auto own, template_of(request));
   const ToolCallStyle style = tool_call_style(format, own.get());
   const std::string seed = sha256(std::as_bytes(prompt)) + "/";
   for (std::size_t i = 0; i < parsers.size(); ++i) {
-    parsers[i] = ToolCallParser(style, request.chat.tools, seed + std::to_string(i));
+    parsers[i] = ToolCallParser(style, json::value_of(request.tools), seed + std::to_string(i));
   }
   return parsers;
 }
 
-SessionRequest TextSetup::request() const {
-  SessionRequest request;
-  request.sampling = sampling.alone;
-  request.chat = chat;
-  return request;
-}
-
-Result<std::vector<TokenId>> TextSetup::encode(const SessionRequest& request) const {
-  if (request.is_chat) return encode_chat(*this, request.messages, request.chat);
+Result<std::vector<TokenId>> TextSetup::encode(const Request& request) const {
+  const int prompts =
+      int{!request.prompt.empty()} + int{!request.prompt_tokens.empty()} + int{request.is_chat()};
+  if (prompts > 1) {
+    return Error{
+        "session.prompt",
+        fmt::format("expected one of prompt, prompt_tokens and messages, found {}", prompts)};
+  }
+  if (request.is_chat()) return encode_chat(*this, request);
   if (!request.prompt_tokens.empty()) return request.prompt_tokens;
   return request.adds_tokens ? tokenizer.encode_prompt(request.prompt, request.special)
                              : tokenizer.encode(request.prompt, request.special);
 }
 
-std::vector<TokenId> TextSetup::stop_tokens_of(const SessionRequest& request) const {
+std::vector<TokenId> TextSetup::stop_tokens_of(const Request& request) const {
   std::vector<TokenId> ids;
   if (!request.ignore_eos) {
-    if (request.is_chat) ids = stop_tokens(format, tokenizer);
+    if (request.is_chat()) ids = stop_tokens(format, tokenizer);
     ids.insert(ids.end(), end_tokens.begin(), end_tokens.end());
   }
   ids.insert(ids.end(), request.stop_token_ids.begin(), request.stop_token_ids.end());
@@ -91,7 +90,7 @@ std::vector<TokenId> TextSetup::stop_tokens_of(const SessionRequest& request) co
   return ids;
 }
 
-std::map<TokenId, std::string> TextSetup::control_stops_of(const SessionRequest& request) const {
+std::map<TokenId, std::string> TextSetup::control_stops_of(const Request& request) const {
   std::map<TokenId, std::string> stops;
   for (const std::string& stop : request.stops) {
     const auto id = tokenizer.find(stop);

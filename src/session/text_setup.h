@@ -10,7 +10,9 @@
 #include <vector>
 
 #include "engine/sampler.h"
-#include "session/session_request.h"
+#include "models/model_config.h"
+#include "subbyte/answer.h"
+#include "subbyte/request.h"
 #include "text/chat.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
@@ -25,7 +27,6 @@ struct TextSetup {
   /// The model's own template; of one that cannot be used the reason, with which chats are refused.
   /// Without any, a chat has the format.
   std::optional<Result<ChatTemplate>> chat_template{};
-  ChatOptions chat{};
   SamplingDefaults sampling{};        // read_sampling_defaults() reads them
   std::filesystem::path directory{};  // of its files; empty without a model
 
@@ -34,28 +35,27 @@ struct TextSetup {
   static Result<std::unique_ptr<TextSetup>> read(const std::filesystem::path& directory,
                                                  const ModelConfig& config);
 
-  /// The template of a chat: that of its options, or the model's own, and nullptr without any.
+  /// The template of a chat: that of the request, or the model's own, and nullptr without any.
   /// Codes: those of ChatTemplate::compile, why the model's own cannot be used.
-  Result<std::shared_ptr<const ChatTemplate>> template_of(const ChatOptions& options) const;
-  /// A request that is sampled as the model wants it.
-  SessionRequest request() const;
-  /// The tokens that a request goes on with. Codes: those of Tokenizer::encode and encode_chat.
-  Result<std::vector<TokenId>> encode(const SessionRequest& request) const;
+  Result<std::shared_ptr<const ChatTemplate>> template_of(const Request& request) const;
+  /// The tokens that a request goes on with. Codes: those of Tokenizer::encode and encode_chat,
+  /// session.prompt for more than one of prompt, tokens and messages.
+  Result<std::vector<TokenId>> encode(const Request& request) const;
   /// The parsers of the calls in each sample of an answer to these tokens. Codes: those of
   /// template_of.
-  Result<std::vector<ToolCallParser>> call_parsers(const SessionRequest& request,
+  Result<std::vector<ToolCallParser>> call_parsers(const Request& request,
                                                    std::span<const TokenId> prompt) const;
   /// The tokens that end a request: its own, those of the model and of its chat format, and those
   /// of control_stops_of().
-  std::vector<TokenId> stop_tokens_of(const SessionRequest& request) const;
+  std::vector<TokenId> stop_tokens_of(const Request& request) const;
   /// The stop strings of a request that are one control token, which never shows up as text.
-  std::map<TokenId, std::string> control_stops_of(const SessionRequest& request) const;
+  std::map<TokenId, std::string> control_stops_of(const Request& request) const;
 };
 
 /// The tokenizer of a model. Codes: that of check_tokenizer_file, those of Tokenizer::load.
 Result<Tokenizer> load_tokenizer(const std::filesystem::path& directory);
 
-/// The time here, as ChatOptions::date has it.
+/// The time here, as Request::date has it.
 std::string time_now();
 
 }  // namespace subbyte

@@ -58,25 +58,25 @@ Answer split_reasoning(std::string_view text) {
 
 /// Index of the last user turn; the last message when there is none. Tool results stand in user
 /// turns too and do not count.
-std::size_t last_query(std::span<const ChatMessage> messages) {
+std::size_t last_query(std::span<const Message> messages) {
   for (std::size_t i = messages.size(); i > 0; --i) {
-    const ChatMessage& message = messages[i - 1];
+    const Message& message = messages[i - 1];
     const std::string_view content = message.content;
     const bool is_tool_result =
         content.starts_with("<tool_response>") && content.ends_with("</tool_response>");
-    if (message.role == ChatRole::kUser && !is_tool_result) return i - 1;
+    if (message.role == Role::kUser && !is_tool_result) return i - 1;
   }
   return messages.empty() ? 0 : messages.size() - 1;
 }
 
-std::vector<PromptSegment> render_chat_ml(std::span<const ChatMessage> messages,
-                                          const ChatOptions& options) {
+std::vector<PromptSegment> render_chat_ml(std::span<const Message> messages,
+                                          const Request& request) {
   Prompt prompt;
   const std::size_t query = last_query(messages);
   for (std::size_t i = 0; i < messages.size(); ++i) {
-    const ChatMessage& message = messages[i];
+    const Message& message = messages[i];
     prompt.control("<|im_start|>");
-    if (message.role == ChatRole::kAssistant) {
+    if (message.role == Role::kAssistant) {
       const Answer answer = message.reasoning ? Answer{*message.reasoning, message.content}
                                               : split_reasoning(message.content);
       prompt.text("assistant\n");
@@ -87,12 +87,12 @@ std::vector<PromptSegment> render_chat_ml(std::span<const ChatMessage> messages,
         prompt.text(answer.content);
       }
     } else {
-      prompt.text(message.role == ChatRole::kSystem ? "system\n" : "user\n").text(message.content);
+      prompt.text(message.role == Role::kSystem ? "system\n" : "user\n").text(message.content);
     }
     prompt.control("<|im_end|>").text("\n");
   }
   prompt.control("<|im_start|>").text("assistant\n");
-  if (!options.thinking.value_or(true)) {
+  if (!request.thinking.value_or(true)) {
     prompt.control("<think>").text("\n\n").control("</think>").text("\n\n");
   }
   return prompt.take();
@@ -100,32 +100,33 @@ std::vector<PromptSegment> render_chat_ml(std::span<const ChatMessage> messages,
 
 constexpr std::size_t kDaySize = std::string_view("2025-08-05").size();
 
-std::string harmony_system(const ChatOptions& options) {
+std::string harmony_system(const Request& request) {
   std::string text =
       "You are ChatGPT, a large language model trained by OpenAI.\nKnowledge cutoff: 2024-06\n";
-  if (!options.date.empty()) text += "Current date: " + options.date.substr(0, kDaySize) + "\n";
+  const std::string date = request.date.value_or("");
+  if (!date.empty()) text += "Current date: " + date.substr(0, kDaySize) + "\n";
   text += "\nReasoning: ";
-  text += options.effort.value_or("medium");
+  text += request.effort.value_or("medium");
   text += "\n\n# Valid channels: analysis, commentary, final. ";
   text += "Channel must be included for every message.";
   return text;
 }
 
-std::vector<PromptSegment> render_harmony(std::span<const ChatMessage> messages,
-                                          const ChatOptions& options) {
+std::vector<PromptSegment> render_harmony(std::span<const Message> messages,
+                                          const Request& request) {
   Prompt prompt;
-  prompt.control("<|start|>").text("system").control("<|message|>").text(harmony_system(options));
+  prompt.control("<|start|>").text("system").control("<|message|>").text(harmony_system(request));
   prompt.control("<|end|>");
-  for (const ChatMessage& message : messages) {
+  for (const Message& message : messages) {
     prompt.control("<|start|>");
     switch (message.role) {
-      case ChatRole::kSystem:
+      case Role::kSystem:
         prompt.text("developer").control("<|message|>").text("# Instructions\n\n");
         break;
-      case ChatRole::kUser:
+      case Role::kUser:
         prompt.text("user").control("<|message|>");
         break;
-      case ChatRole::kAssistant:
+      case Role::kAssistant:
         prompt.text("assistant").control("<|channel|>").text("final").control("<|message|>");
         break;
     }
@@ -152,8 +153,8 @@ std::string day_of(const std::string& date) {
                      kMonths.substr(3 * (static_cast<std::size_t>(month) - 1), 3), year);
 }
 
-std::vector<PromptSegment> render_headers(std::span<const ChatMessage> messages,
-                                          const ChatOptions& options, bool dated) {
+std::vector<PromptSegment> render_headers(std::span<const Message> messages, const Request& request,
+                                          bool dated) {
   Prompt prompt;
   prompt.control("<|begin_of_text|>");
   const auto begin = [&](std::string_view role) -> Prompt& {
@@ -161,15 +162,16 @@ std::vector<PromptSegment> render_headers(std::span<const ChatMessage> messages,
     return prompt.text("\n\n");
   };
   if (dated) {
-    const std::string day = options.date.empty() ? "26 Jul 2024" : day_of(options.date);
+    const std::string date = request.date.value_or("");
+    const std::string day = date.empty() ? "26 Jul 2024" : day_of(date);
     begin("system").text("Cutting Knowledge Date: December 2023\nToday Date: " + day + "\n\n");
-    if (!messages.empty() && messages.front().role == ChatRole::kSystem) {
+    if (!messages.empty() && messages.front().role == Role::kSystem) {
       prompt.text(trim(messages.front().content));
       messages = messages.subspan(1);
     }
     prompt.control("<|eot_id|>");
   }
-  for (const ChatMessage& message : messages) {
+  for (const Message& message : messages) {
     begin(name(message.role)).text(trim(message.content)).control("<|eot_id|>");
   }
   begin("assistant");
@@ -182,26 +184,26 @@ constexpr std::string_view kDeepSeekUser = "<\uFF5CUser\uFF5C>";
 constexpr std::string_view kDeepSeekAssistant = "<\uFF5CAssistant\uFF5C>";
 
 /// The system message that comes last stands in front; reasoning of earlier turns is dropped.
-std::vector<PromptSegment> render_deep_seek(std::span<const ChatMessage> messages,
-                                            const ChatOptions& options) {
+std::vector<PromptSegment> render_deep_seek(std::span<const Message> messages,
+                                            const Request& request) {
   Prompt prompt;
   prompt.control(kDeepSeekBegin);
   std::string_view system;
-  for (const ChatMessage& message : messages) {
-    if (message.role == ChatRole::kSystem) system = message.content;
+  for (const Message& message : messages) {
+    if (message.role == Role::kSystem) system = message.content;
   }
   prompt.text(system);
-  for (const ChatMessage& message : messages) {
+  for (const Message& message : messages) {
     constexpr std::string_view kClose = "</think>";
     std::string_view content = message.content;
-    if (message.role == ChatRole::kUser) prompt.control(kDeepSeekUser).text(content);
-    if (message.role != ChatRole::kAssistant) continue;
+    if (message.role == Role::kUser) prompt.control(kDeepSeekUser).text(content);
+    if (message.role != Role::kAssistant) continue;
     const std::size_t close = content.rfind(kClose);
     if (close != std::string_view::npos) content.remove_prefix(close + kClose.size());
     prompt.control(kDeepSeekAssistant).text(content).control(kDeepSeekEnd);
   }
   prompt.control(kDeepSeekAssistant);
-  if (!options.thinking.value_or(true)) {
+  if (!request.thinking.value_or(true)) {
     prompt.control("<think>").text("\n\n").control("</think>").text("\n\n");
   }
   return prompt.take();
@@ -249,8 +251,8 @@ std::string_view name(ChatFormat format) {
   return info(format).name;
 }
 
-std::string_view name(ChatRole role) {
-  return role == ChatRole::kSystem ? "system" : role == ChatRole::kUser ? "user" : "assistant";
+std::string_view name(Role role) {
+  return role == Role::kSystem ? "system" : role == Role::kUser ? "user" : "assistant";
 }
 
 ChatFormat preferred_format(std::span<const ChatFormat> formats) {
@@ -266,19 +268,19 @@ ChatFormat choose_format(std::span<const ChatFormat> formats, const Tokenizer& t
   return preferred_format(formats);
 }
 
-std::vector<PromptSegment> render_chat(ChatFormat format, std::span<const ChatMessage> messages,
-                                       const ChatOptions& options) {
+std::vector<PromptSegment> render_chat(ChatFormat format, std::span<const Message> messages,
+                                       const Request& request) {
   switch (format) {
     case ChatFormat::kHarmony:
-      return render_harmony(messages, options);
+      return render_harmony(messages, request);
     case ChatFormat::kHeaders:
-      return render_headers(messages, options, false);
+      return render_headers(messages, request, false);
     case ChatFormat::kDatedHeaders:
-      return render_headers(messages, options, true);
+      return render_headers(messages, request, true);
     case ChatFormat::kDeepSeek:
-      return render_deep_seek(messages, options);
+      return render_deep_seek(messages, request);
     case ChatFormat::kChatMl:
-      return render_chat_ml(messages, options);
+      return render_chat_ml(messages, request);
     case ChatFormat::kNone:
       break;
   }

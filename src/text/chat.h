@@ -22,50 +22,18 @@
 // contains "<|im_end|>" is encoded as those ten characters.
 
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "json/strict_json.h"
-#include "text/tokenizer.h"
+#include "base/status.h"
+#include "subbyte/request.h"
 
 namespace subbyte {
 
 /// kNone: a family has no format, and its models no chats without a template of their own.
 enum class ChatFormat : uint8_t { kChatMl, kHarmony, kHeaders, kDatedHeaders, kDeepSeek, kNone };
-enum class ChatRole : uint8_t { kSystem, kUser, kAssistant };
-
-struct ChatMessage {
-  ChatRole role;
-  std::string content;
-  /// Reasoning of an assistant, where it does not stand in the content, between <think> and
-  /// </think>.
-  std::optional<std::string> reasoning{};
-};
-
-struct ChatOptions {
-  /// False closes the reasoning before the model begins, in ChatML and DeepSeek, for models whose
-  /// tokenizer has <think> and </think>. A template sees it as enable_thinking or thinking.
-  std::optional<bool> thinking{};
-  /// "low", "medium" (where nothing is said) or "high" in harmony. A template sees it as
-  /// reasoning_effort, and may have other words.
-  std::optional<std::string> effort{};
-  /// Today, as "2025-08-05", in harmony and dated headers, which leave out the time that may
-  /// follow, as "2025-08-05T13:30:00", for templates. Harmony leaves the line out when this is
-  /// empty, dated headers have the day that the reference has then.
-  std::string date{};
-  /// The rest is for templates alone: functions that the model may call, a list of objects or null;
-  /// other variables by name; whether the prompt ends where an answer begins; whether it ends in
-  /// the middle of the last message, which the answer goes on with.
-  json::Value tools{};
-  json::Value variables = json::Value::object();
-  bool add_generation_prompt = true;
-  bool continue_final_message = false;
-  /// The source of the template of this chat; empty: the model's own.
-  std::string own_template{};
-};
 
 /// Either one control token, or text that is never searched for any.
 struct PromptSegment {
@@ -76,7 +44,7 @@ struct PromptSegment {
 /// "ChatML"
 std::string_view name(ChatFormat format);
 /// "system"
-std::string_view name(ChatRole role);
+std::string_view name(Role role);
 
 /// The format that a family prefers, the first of its formats; kNone where it has none.
 ChatFormat preferred_format(std::span<const ChatFormat> formats);
@@ -90,9 +58,11 @@ ChatFormat choose_format(std::span<const ChatFormat> formats, const Tokenizer& t
 ///
 /// ChatML follows Qwen3's template: the reasoning of assistant turns before the last user turn is
 /// dropped, as in DeepSeek. In harmony a system message becomes a developer message with
-/// instructions, and assistant turns are shown as their final channel.
-std::vector<PromptSegment> render_chat(ChatFormat format, std::span<const ChatMessage> messages,
-                                       const ChatOptions& options);
+/// instructions, and assistant turns are shown as their final channel. Dated headers without a date
+/// have the day that the reference has then.
+/// Of the request thinking, effort and date count.
+std::vector<PromptSegment> render_chat(ChatFormat format, std::span<const Message> messages,
+                                       const Request& request);
 
 /// Text without the line breaks at its ends, as reasoning is shown.
 std::string_view without_breaks(std::string_view text);

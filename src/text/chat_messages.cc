@@ -7,6 +7,7 @@
 #include <string>
 
 #include "base/quote.h"
+#include "json/opaque.h"
 #include "text/utf8.h"
 
 namespace subbyte {
@@ -25,21 +26,21 @@ Error lacks(std::size_t index, std::string_view what) {
                       index, what)};
 }
 
-std::optional<ChatRole> role_of(const Value& message) {
+std::optional<Role> role_of(const Value& message) {
   const auto found = message.find("role");
   if (found == message.end() || !found->is_string()) return std::nullopt;
   const auto& role = found->get_ref<const std::string&>();
-  if (role == "developer") return ChatRole::kSystem;
-  for (const ChatRole known : {ChatRole::kSystem, ChatRole::kUser, ChatRole::kAssistant}) {
+  if (role == "developer") return Role::kSystem;
+  for (const Role known : {Role::kSystem, Role::kUser, Role::kAssistant}) {
     if (role == name(known)) return known;
   }
   return std::nullopt;
 }
 
-Result<ChatMessage> plain_message(const Value& message, std::size_t index) {
+Result<Message> plain_message(const Value& message, std::size_t index) {
   const auto role = message.is_object() ? role_of(message) : std::nullopt;
   if (!role) return lacks(index, "such role");
-  ChatMessage plain{*role, {}};
+  Message plain{*role, {}};
   for (const auto& [key, value] : message.items()) {
     if (value.is_null() || std::ranges::find(kPassedOver, key) != kPassedOver.end()) continue;
     const bool is_reasoning = std::ranges::find(kReasoning, key) != kReasoning.end();
@@ -67,9 +68,13 @@ Value text_of_content(const Value& content) {
   return text;
 }
 
-Value to_json(std::span<const ChatMessage> messages) {
+Value to_json(std::span<const Message> messages) {
   Value list = Value::array();
-  for (const ChatMessage& message : messages) {
+  for (const Message& message : messages) {
+    if (!message.json.is_null()) {
+      list.push_back(json::value_of(message.json));
+      continue;
+    }
     Value one = {{"role", name(message.role)}, {"content", utf8::replace_invalid(message.content)}};
     if (message.reasoning) one["reasoning_content"] = utf8::replace_invalid(*message.reasoning);
     list.push_back(std::move(one));
@@ -77,13 +82,19 @@ Value to_json(std::span<const ChatMessage> messages) {
   return list;
 }
 
-Result<std::vector<ChatMessage>> plain_messages(const Value& messages) {
-  std::vector<ChatMessage> plain;
+Result<std::vector<Message>> plain_messages(const Value& messages) {
+  std::vector<Message> plain;
   for (const Value& message : messages) {
-    SUBBYTE_TRY(ChatMessage one, plain_message(message, plain.size()));
+    SUBBYTE_TRY(Message one, plain_message(message, plain.size()));
     plain.push_back(std::move(one));
   }
   return plain;
+}
+
+std::vector<Message> messages_of(const Value& list) {
+  std::vector<Message> messages;
+  for (const Value& message : list) messages.push_back({.json = json::opaque(message)});
+  return messages;
 }
 
 }  // namespace subbyte

@@ -12,10 +12,10 @@ namespace subbyte {
 namespace {
 
 /// Pieces as one line: "analysis:hm|final:Hello". Pieces of one message are joined.
-std::string shown(const std::vector<OutputPiece>& pieces) {
+std::string shown(const std::vector<Piece>& pieces) {
   constexpr const char* kNames[] = {"analysis", "commentary", "final"};
   std::string text;
-  for (const OutputPiece& piece : pieces) {
+  for (const Piece& piece : pieces) {
     EXPECT_FALSE(piece.text.empty());
     EXPECT_EQ(utf8::replace_invalid(piece.text), piece.text);
     if (piece.begins_message) {
@@ -31,11 +31,11 @@ std::string shown(const std::vector<OutputPiece>& pieces) {
 
 template <typename Parser>
 std::string run(Parser& parser, const std::vector<TokenId>& ids) {
-  std::vector<OutputPiece> pieces;
+  std::vector<Piece> pieces;
   for (const TokenId id : ids) {
-    for (OutputPiece& piece : parser.push(id)) pieces.push_back(std::move(piece));
+    for (Piece& piece : parser.push(id)) pieces.push_back(std::move(piece));
   }
-  for (OutputPiece& piece : parser.finish()) pieces.push_back(std::move(piece));
+  for (Piece& piece : parser.finish()) pieces.push_back(std::move(piece));
   return shown(pieces);
 }
 

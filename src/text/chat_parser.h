@@ -20,11 +20,11 @@ class ChatParser {
                     : Parser(ThinkParser(tokenizer, prompt, may_end_late))) {}
 
   /// Pieces that became known with this token. Stop tokens may be pushed too.
-  std::vector<OutputPiece> push(TokenId id) {
+  std::vector<Piece> push(TokenId id) {
     return std::visit([&](auto& parser) { return parser.push(id); }, parser_);
   }
   /// Gives what is left at the end.
-  std::vector<OutputPiece> finish() {
+  std::vector<Piece> finish() {
     return std::visit([](auto& parser) { return parser.finish(); }, parser_);
   }
   /// Those of ThinkParser.

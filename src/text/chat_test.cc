@@ -12,14 +12,14 @@
 namespace subbyte {
 namespace {
 
-using Messages = std::vector<ChatMessage>;
+using Messages = std::vector<Message>;
 constexpr auto kChatMl = ChatFormat::kChatMl;
 constexpr auto kHarmony = ChatFormat::kHarmony;
 constexpr auto kHeaders = ChatFormat::kHeaders;
 constexpr auto kDatedHeaders = ChatFormat::kDatedHeaders;
 constexpr auto kDeepSeek = ChatFormat::kDeepSeek;
 
-std::string rendered(ChatFormat format, const Messages& messages, const ChatOptions& options = {}) {
+std::string rendered(ChatFormat format, const Messages& messages, const Request& options = {}) {
   std::string text;
   bool was_text = false;
   for (const PromptSegment& segment : render_chat(format, messages, options)) {
@@ -31,14 +31,14 @@ std::string rendered(ChatFormat format, const Messages& messages, const ChatOpti
   return text;
 }
 
-ChatMessage system(std::string text) {
-  return {ChatRole::kSystem, std::move(text)};
+Message system(std::string text) {
+  return {Role::kSystem, std::move(text)};
 }
-ChatMessage user(std::string text) {
-  return {ChatRole::kUser, std::move(text)};
+Message user(std::string text) {
+  return {Role::kUser, std::move(text)};
 }
-ChatMessage assistant(std::string text) {
-  return {ChatRole::kAssistant, std::move(text)};
+Message assistant(std::string text) {
+  return {Role::kAssistant, std::move(text)};
 }
 
 TEST(ChatMlPrompt, renders_turns) {
@@ -54,7 +54,7 @@ TEST(ChatMlPrompt, renders_turns) {
 }
 
 TEST(ChatMlPrompt, thinking_off_closes_the_reasoning) {
-  ChatOptions options;
+  Request options;
   options.thinking = false;
   EXPECT_EQ(rendered(kChatMl, {user("Hi")}, options),
             "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n");
@@ -81,7 +81,7 @@ TEST(ChatMlPrompt, drops_the_reasoning_of_earlier_turns) {
 }
 
 TEST(HarmonyPrompt, renders_turns) {
-  ChatOptions options;
+  Request options;
   options.date = "2025-08-05";
   options.effort = "high";
   EXPECT_EQ(rendered(kHarmony, {system("Be brief."), user("Hi"), assistant("Hello!"), user("Bye")},
@@ -99,7 +99,7 @@ TEST(HarmonyPrompt, renders_turns) {
 
 TEST(HarmonyPrompt, names_each_effort_and_leaves_an_unknown_date_out) {
   const auto text = [](const char* effort) {
-    ChatOptions options;
+    Request options;
     options.effort = effort;
     return rendered(kHarmony, {}, options);
   };
@@ -127,7 +127,7 @@ TEST(HeadersPrompt, with_dates_always_has_a_system_turn) {
       "<|start_header_id|>assistant<|end_header_id|>\n\n";
   EXPECT_EQ(rendered(kDatedHeaders, {user("Hi")}),
             begin + "Cutting Knowledge Date: December 2023\nToday Date: 26 Jul 2024\n\n" + end);
-  ChatOptions options;
+  Request options;
   options.date = "2025-08-05";
   EXPECT_EQ(
       rendered(kDatedHeaders, {system(" Be brief. "), user("Hi")}, options),
@@ -143,7 +143,7 @@ TEST(DeepSeekPrompt, renders_turns_without_earlier_reasoning) {
                                  assistant("<think>\nhm\n</think>\n\nHello!"), user("Bye")}),
             token("begin" + of) + "Be brief." + token("User") + "Hi" + token("Assistant") +
                 "\n\nHello!" + token("end" + of) + token("User") + "Bye" + token("Assistant"));
-  ChatOptions options;
+  Request options;
   options.thinking = false;
   EXPECT_EQ(
       rendered(kDeepSeek, {user("Hi")}, options),
@@ -245,10 +245,9 @@ TEST(Chat, knows_the_tokens_that_end_a_turn) {
 }
 
 TEST(Chat, reasoning_beside_the_content_is_that_between_the_marks) {
-  const ChatMessage inside[] = {{ChatRole::kUser, "a"},
-                                {ChatRole::kAssistant, "<think>\nr\n</think>\n\nb"}};
-  const ChatMessage beside[] = {{ChatRole::kUser, "a"}, {ChatRole::kAssistant, "b", "r"}};
-  const auto texts = [](std::span<const ChatMessage> messages, ChatFormat format) {
+  const Message inside[] = {{Role::kUser, "a"}, {Role::kAssistant, "<think>\nr\n</think>\n\nb"}};
+  const Message beside[] = {{Role::kUser, "a"}, {Role::kAssistant, "b", "r"}};
+  const auto texts = [](std::span<const Message> messages, ChatFormat format) {
     std::string text;
     for (const PromptSegment& segment : render_chat(format, messages, {})) text += segment.text;
     return text;
@@ -257,7 +256,7 @@ TEST(Chat, reasoning_beside_the_content_is_that_between_the_marks) {
   EXPECT_NE(texts(beside, ChatFormat::kChatMl).find("<think>\nr\n</think>\n\nb"),
             std::string::npos);
   // Before the last question it is left out, and always in harmony.
-  const ChatMessage earlier[] = {beside[0], beside[1], {ChatRole::kUser, "c"}};
+  const Message earlier[] = {beside[0], beside[1], {Role::kUser, "c"}};
   EXPECT_EQ(texts(earlier, ChatFormat::kChatMl).find("r\n</think>"), std::string::npos);
   EXPECT_EQ(texts(earlier, ChatFormat::kHarmony).find("\nr"), std::string::npos);
 }
@@ -281,7 +280,7 @@ TEST(Chat, a_prompt_ends_in_the_reasoning_or_after_it_where_a_mark_says_so) {
 }
 
 TEST(ChatMessages, are_those_of_apis_and_back) {
-  const Messages messages = {system("Be brief."), user("Hi"), {ChatRole::kAssistant, "b", "r"}};
+  const Messages messages = {system("Be brief."), user("Hi"), {Role::kAssistant, "b", "r"}};
   const json::Value value = to_json(messages);
   EXPECT_EQ(value.dump(),
             R"([{"role":"system","content":"Be brief."},{"role":"user","content":"Hi"},)"

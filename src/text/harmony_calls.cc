@@ -14,24 +14,24 @@ constexpr std::string_view kFunctions = "functions.";
 
 }  // namespace
 
-bool HarmonyCalls::is_call(const OutputPiece& piece) {
-  return piece.channel != OutputChannel::kToolCall && piece.recipient.size() > kFunctions.size() &&
+bool HarmonyCalls::is_call(const Piece& piece) {
+  return piece.channel != Channel::kToolCall && piece.recipient.size() > kFunctions.size() &&
          piece.recipient.starts_with(kFunctions);
 }
 
-void HarmonyCalls::push(const OutputPiece& piece, std::vector<OutputPiece>& pieces) {
+void HarmonyCalls::push(const Piece& piece, std::vector<Piece>& pieces) {
   if (piece.begins_message) finish(pieces);
   held_.push_back(piece);
 }
 
-void HarmonyCalls::finish(std::vector<OutputPiece>& pieces) {
+void HarmonyCalls::finish(std::vector<Piece>& pieces) {
   if (held_.empty()) return;
   std::string text;
-  for (const OutputPiece& piece : held_) text += piece.text;
+  for (const Piece& piece : held_) text += piece.text;
   const auto arguments = json::parse(text, "arguments", {}, json::kTextMemoryFactor);
   if (arguments.ok() && arguments->is_object()) {
-    pieces.push_back({OutputChannel::kToolCall, held_[0].recipient.substr(kFunctions.size()),
-                      std::move(text), true});
+    pieces.push_back(
+        {Channel::kToolCall, held_[0].recipient.substr(kFunctions.size()), std::move(text), true});
   } else {
     std::ranges::move(held_, std::back_inserter(pieces));
   }

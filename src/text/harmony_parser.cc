@@ -36,10 +36,10 @@ std::string recipient_in(std::string_view header) {
 }
 
 /// By the first letter, so that a misspelt name still goes where it was meant to.
-OutputChannel channel_of(std::string_view name) {
-  if (name.starts_with('a')) return OutputChannel::kAnalysis;
-  if (name.starts_with('c')) return OutputChannel::kCommentary;
-  return OutputChannel::kFinal;
+Channel channel_of(std::string_view name) {
+  if (name.starts_with('a')) return Channel::kReasoning;
+  if (name.starts_with('c')) return Channel::kCommentary;
+  return Channel::kAnswer;
 }
 
 }  // namespace
@@ -63,7 +63,7 @@ HarmonyParser::HarmonyParser(const Tokenizer& tokenizer)
   }
 }
 
-std::vector<OutputPiece> HarmonyParser::push(TokenId id) {
+std::vector<Piece> HarmonyParser::push(TokenId id) {
   if (const auto control = control_of(id)) {
     take_text(decoder_.finish());
     take_control(*control);
@@ -73,7 +73,7 @@ std::vector<OutputPiece> HarmonyParser::push(TokenId id) {
   return std::exchange(pieces_, {});
 }
 
-std::vector<OutputPiece> HarmonyParser::finish() {
+std::vector<Piece> HarmonyParser::finish() {
   take_text(decoder_.finish());
   end_header();
   begin_header(false);
@@ -135,8 +135,8 @@ void HarmonyParser::begin_content() {
   recipient_ = recipient_in(channel_text_);
   if (recipient_.empty()) recipient_ = recipient_in(role_text_);
   const bool named = state_ == State::kChannel;
-  channel_ = named ? channel_of(skip_spaces(channel_text_)) : OutputChannel::kFinal;
-  if (!named && !recipient_.empty()) channel_ = OutputChannel::kCommentary;
+  channel_ = named ? channel_of(skip_spaces(channel_text_)) : Channel::kAnswer;
+  if (!named && !recipient_.empty()) channel_ = Channel::kCommentary;
   state_ = State::kContent;
   begins_message_ = true;
 }

@@ -14,7 +14,7 @@
 #include <string_view>
 #include <vector>
 
-#include "text/chat_output.h"
+#include "subbyte/answer.h"
 #include "text/tokenizer.h"
 
 namespace subbyte {
@@ -25,9 +25,9 @@ class HarmonyParser {
   explicit HarmonyParser(const Tokenizer& tokenizer);
 
   /// Pieces that became known with this token. Stop tokens may be pushed too.
-  std::vector<OutputPiece> push(TokenId id);
+  std::vector<Piece> push(TokenId id);
   /// Gives what is left at the end.
-  std::vector<OutputPiece> finish();
+  std::vector<Piece> finish();
 
  private:
   enum class State : uint8_t { kRole, kChannel, kContent };
@@ -53,10 +53,10 @@ class HarmonyParser {
   bool has_role_ = false;     // <|start|> was seen: the header begins with a role
   std::string role_text_;     // header in front of <|channel|>
   std::string channel_text_;  // header after it
-  OutputChannel channel_ = OutputChannel::kFinal;
+  Channel channel_ = Channel::kAnswer;
   std::string recipient_;
   bool begins_message_ = true;
-  std::vector<OutputPiece> pieces_;
+  std::vector<Piece> pieces_;
 };
 
 }  // namespace subbyte

@@ -4,7 +4,7 @@
 
 namespace subbyte {
 
-void JsonAnswerCalls::push(const OutputPiece& piece, std::vector<OutputPiece>& pieces) {
+void JsonAnswerCalls::push(const Piece& piece, std::vector<Piece>& pieces) {
   if (is_text_) {
     pieces.push_back(piece);
     return;
@@ -16,14 +16,14 @@ void JsonAnswerCalls::push(const OutputPiece& piece, std::vector<OutputPiece>& p
   finish(pieces);
 }
 
-void JsonAnswerCalls::finish(std::vector<OutputPiece>& pieces) {
+void JsonAnswerCalls::finish(std::vector<Piece>& pieces) {
   if (held_.empty()) return;
   const CallText text = parse_json_answer(held_, tools_);
   for (const ToolCall& call : text.calls) {
-    pieces.push_back({OutputChannel::kToolCall, call.name, call.arguments, true});
+    pieces.push_back({Channel::kToolCall, call.name, call.arguments, true});
   }
   is_text_ = text.calls.empty();
-  if (is_text_) pieces.push_back({OutputChannel::kFinal, {}, held_, begins_message_});
+  if (is_text_) pieces.push_back({Channel::kAnswer, {}, held_, begins_message_});
   held_.clear();
 }
 

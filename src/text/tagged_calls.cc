@@ -20,14 +20,14 @@ std::size_t begun(std::string_view text, std::string_view mark) {
 
 }  // namespace
 
-void TaggedCalls::push(const OutputPiece& piece, std::vector<OutputPiece>& pieces) {
+void TaggedCalls::push(const Piece& piece, std::vector<Piece>& pieces) {
   begins_message_ = begins_message_ || piece.begins_message;
   held_ += piece.text;
   while (in_call_ ? end_call(false, pieces) : find_call(false, pieces)) {
   }
 }
 
-void TaggedCalls::finish(std::vector<OutputPiece>& pieces) {
+void TaggedCalls::finish(std::vector<Piece>& pieces) {
   while (in_call_ ? end_call(true, pieces) : find_call(true, pieces)) {
   }
 }
@@ -68,7 +68,7 @@ void TaggedCalls::drop_space_after_call() {
 }
 
 /// Looks for the beginning of a call. Whether something is left to do.
-bool TaggedCalls::find_call(bool at_end, std::vector<OutputPiece>& pieces) {
+bool TaggedCalls::find_call(bool at_end, std::vector<Piece>& pieces) {
   if (follows_call_) drop_space_after_call();
   const std::size_t begin = opening(0);
   if (begin != std::string::npos) {
@@ -100,7 +100,7 @@ CallText TaggedCalls::parse(std::size_t end, bool is_closed) const {
 }
 
 /// Looks for the end of the call that is held. Whether something is left to do.
-bool TaggedCalls::end_call(bool at_end, std::vector<OutputPiece>& pieces) {
+bool TaggedCalls::end_call(bool at_end, std::vector<Piece>& pieces) {
   const std::size_t found = held_.find(marks_.close, from_);
   const bool is_closed = found != std::string::npos;
   if (!is_closed && !at_end) {
@@ -118,7 +118,7 @@ bool TaggedCalls::end_call(bool at_end, std::vector<OutputPiece>& pieces) {
     return true;
   }
   for (const ToolCall& call : text.calls) {
-    pieces.push_back({OutputChannel::kToolCall, call.name, call.arguments, true});
+    pieces.push_back({Channel::kToolCall, call.name, call.arguments, true});
   }
   held_.erase(0, end);
   in_call_ = false;
@@ -128,7 +128,7 @@ bool TaggedCalls::end_call(bool at_end, std::vector<OutputPiece>& pieces) {
 }
 
 /// What is held up to `end` is text, unless another call begins in it.
-void TaggedCalls::fail(std::size_t end, std::vector<OutputPiece>& pieces) {
+void TaggedCalls::fail(std::size_t end, std::vector<Piece>& pieces) {
   const std::size_t next = last_opening(end);
   in_call_ = false;
   if (next == std::string::npos) return emit(end, pieces);
@@ -137,12 +137,12 @@ void TaggedCalls::fail(std::size_t end, std::vector<OutputPiece>& pieces) {
   begin_call(next - count);
 }
 
-void TaggedCalls::emit(std::size_t count, std::vector<OutputPiece>& pieces) {
+void TaggedCalls::emit(std::size_t count, std::vector<Piece>& pieces) {
   if (count == 0) return;
   follows_call_ = false;
   lacks_front_ = false;
   pieces.push_back(
-      {OutputChannel::kFinal, {}, held_.substr(0, count), std::exchange(begins_message_, false)});
+      {Channel::kAnswer, {}, held_.substr(0, count), std::exchange(begins_message_, false)});
   held_.erase(0, count);
 }
 

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "text/chat_output.h"
+#include "subbyte/answer.h"
 #include "text/tool_calls.h"
 
 namespace subbyte {
@@ -19,9 +19,9 @@ class TaggedCalls {
   TaggedCalls(ToolCallStyle style, json::Value tools) : style_(style), tools_(std::move(tools)) {}
 
   /// Adds pieces that became certain with this one, which is of the answer.
-  void push(const OutputPiece& piece, std::vector<OutputPiece>& pieces);
+  void push(const Piece& piece, std::vector<Piece>& pieces);
   /// Adds what is held back at the end.
-  void finish(std::vector<OutputPiece>& pieces);
+  void finish(std::vector<Piece>& pieces);
 
  private:
   struct Marks {
@@ -31,16 +31,16 @@ class TaggedCalls {
   static constexpr Marks kTag = {"<tool_call>", "</tool_call>"};
   static constexpr Marks kFunction = {"<function=", "</function>"};
 
-  bool find_call(bool at_end, std::vector<OutputPiece>& pieces);
-  bool end_call(bool at_end, std::vector<OutputPiece>& pieces);
-  void fail(std::size_t end, std::vector<OutputPiece>& pieces);
+  bool find_call(bool at_end, std::vector<Piece>& pieces);
+  bool end_call(bool at_end, std::vector<Piece>& pieces);
+  void fail(std::size_t end, std::vector<Piece>& pieces);
   void begin_call(std::size_t begin);
   CallText parse(std::size_t end, bool is_closed) const;
   std::size_t opening(std::size_t from) const;
   std::size_t last_opening(std::size_t end) const;
   std::size_t certain() const;
   void drop_space_after_call();
-  void emit(std::size_t count, std::vector<OutputPiece>& pieces);
+  void emit(std::size_t count, std::vector<Piece>& pieces);
 
   ToolCallStyle style_;
   json::Value tools_;

@@ -37,8 +37,8 @@ ThinkParser::ThinkParser(const Tokenizer& tokenizer, PromptEnd prompt, bool may_
       is_undecided_(prompt == PromptEnd::kOpen && close_),
       skip_breaks_(thinking_) {}
 
-std::vector<OutputPiece> ThinkParser::push(TokenId id) {
-  std::vector<OutputPiece> pieces;
+std::vector<Piece> ThinkParser::push(TokenId id) {
+  std::vector<Piece> pieces;
   const bool opens = open_ && id == *open_;
   const bool closes = close_ && id == *close_;
   const bool ends_late = closes && is_undecided_;
@@ -57,8 +57,8 @@ std::vector<OutputPiece> ThinkParser::push(TokenId id) {
   return pieces;
 }
 
-std::vector<OutputPiece> ThinkParser::finish() {
-  std::vector<OutputPiece> pieces;
+std::vector<Piece> ThinkParser::finish() {
+  std::vector<Piece> pieces;
   take_text(decoder_.finish(), pieces);
   num_held_breaks_ = 0;
   return pieces;
@@ -71,7 +71,7 @@ void ThinkParser::enter(bool thinking) {
   begins_message_ = true;
 }
 
-void ThinkParser::take_text(std::string text, std::vector<OutputPiece>& pieces) {
+void ThinkParser::take_text(std::string text, std::vector<Piece>& pieces) {
   if (skip_breaks_) text.erase(0, std::min(text.find_first_not_of('\n'), text.size()));
   if (text.empty()) return;
   skip_breaks_ = false;
@@ -85,7 +85,7 @@ void ThinkParser::take_text(std::string text, std::vector<OutputPiece>& pieces) 
     text.resize(end);
     text.insert(0, std::exchange(num_held_breaks_, num_breaks), '\n');
   }
-  const auto channel = thinking_ ? OutputChannel::kAnalysis : OutputChannel::kFinal;
+  const auto channel = thinking_ ? Channel::kReasoning : Channel::kAnswer;
   pieces.push_back({channel, {}, std::move(text), begins_message_});
   begins_message_ = false;
 }

@@ -1,5 +1,5 @@
 #pragma once
-// The output of Qwen3, taken apart into reasoning (kAnalysis) and answer (kFinal):
+// The output of Qwen3, taken apart into reasoning (kReasoning) and answer (kAnswer):
 //
 //   <think>\n reasoning \n</think>\n\n answer
 //
@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "text/chat_output.h"
+#include "subbyte/answer.h"
 #include "text/tokenizer.h"
 
 namespace subbyte {
@@ -37,9 +37,9 @@ class ThinkParser {
   ThinkParser(const Tokenizer& tokenizer, PromptEnd prompt, bool may_end_late);
 
   /// Pieces that became known with this token. Stop tokens may be pushed too.
-  std::vector<OutputPiece> push(TokenId id);
+  std::vector<Piece> push(TokenId id);
   /// Gives what is left at the end.
-  std::vector<OutputPiece> finish();
+  std::vector<Piece> finish();
   /// Says whether what is given out as the answer may still turn out to be reasoning.
   bool is_undecided() const { return is_undecided_; }
   /// Says whether the token that was pushed last was a </think> that nothing had opened: what was
@@ -47,7 +47,7 @@ class ThinkParser {
   bool has_ended_late() const { return has_ended_late_; }
 
  private:
-  void take_text(std::string text, std::vector<OutputPiece>& pieces);
+  void take_text(std::string text, std::vector<Piece>& pieces);
   void enter(bool thinking);
 
   StreamDecoder decoder_;

@@ -44,6 +44,7 @@
 #include "base/utf8.h"
 #include "text/added_tokens.h"
 #include "text/bpe.h"
+#include "text/decoder_state.h"
 #include "text/pretokenizer.h"
 #include "text/tokenizer_json.h"
 #include "text/unicode.h"
@@ -361,14 +362,9 @@ struct Tokenizer::Data {
   std::vector<uint32_t> text_ends;
 };
 
-Tokenizer::Tokenizer(std::unique_ptr<const Data> data) : data_(std::move(data)) {}
-Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
-Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
-Tokenizer::~Tokenizer() = default;
-
 Result<Tokenizer> Tokenizer::load(const std::filesystem::path& tokenizer_json) {
   SUBBYTE_TRY(TokenizerSpec spec, read_tokenizer_json(tokenizer_json));
-  auto data = std::make_unique<Data>(spec);
+  auto data = std::make_shared<Data>(spec);
   if (const Status status = data->make_texts(); !status) {
     return Error{status.error().code,
                  fmt::format("{}: {}", tokenizer_json.filename().string(), status.error().message)};
@@ -382,9 +378,9 @@ Result<std::vector<TokenId>> Tokenizer::encode(std::string_view text, SpecialTok
   return data_->encode(text, std::span(whole).first(recognizes ? 1 : 0), !recognizes);
 }
 
-Result<std::vector<TokenId>> Tokenizer::encode(std::string_view text,
-                                               std::span<const ByteRange> recognized) const {
-  return data_->encode(text, recognized, /*avoid_added=*/true);
+Result<std::vector<TokenId>> encode(const Tokenizer& tokenizer, std::string_view text,
+                                    std::span<const ByteRange> recognized) {
+  return tokenizer.data().encode(text, recognized, /*avoid_added=*/true);
 }
 
 Result<std::vector<TokenId>> Tokenizer::encode_prompt(std::string_view text,
@@ -406,28 +402,16 @@ std::string_view Tokenizer::token_bytes(TokenId id) const {
 
 Result<std::string> Tokenizer::decode(std::span<const TokenId> ids, bool skip_special) const {
   std::string text;
-  DecoderState state = begin_decoding();
+  DecoderState state = data_->decoder.begin();
   for (std::size_t i = 0; i < ids.size(); ++i) {
     if (ids[i] < 0) {
       return Error{"tokenizer.bad_id",
                    fmt::format("expected ids from 0 on, found {} at place {}", ids[i], i)};
     }
-    if (!(skip_special && is_special(ids[i]))) decode_next(ids[i], state, text);
+    if (!(skip_special && is_special(ids[i]))) data_->decode_next(ids[i], state, text);
   }
-  end_decoding(state, text);
-  return text;
-}
-
-DecoderState Tokenizer::begin_decoding() const {
-  return data_->decoder.begin();
-}
-
-void Tokenizer::decode_next(TokenId id, DecoderState& state, std::string& text) const {
-  data_->decode_next(id, state, text);
-}
-
-void Tokenizer::end_decoding(DecoderState& state, std::string& text) const {
   data_->decoder.finish(state, text);
+  return text;
 }
 
 std::optional<TokenId> Tokenizer::find(std::string_view token) const {
@@ -450,6 +434,31 @@ std::optional<TokenId> Tokenizer::end_token() const {
 
 TokenId Tokenizer::size() const {
   return data_->size;
+}
+
+struct StreamDecoder::State {
+  Tokenizer tokenizer;
+  bool skip_special;
+  DecoderState decoder;
+};
+
+StreamDecoder::StreamDecoder(const Tokenizer& tokenizer, bool skip_special)
+    : state_(new State{tokenizer, skip_special, tokenizer.data().decoder.begin()}) {}
+StreamDecoder::StreamDecoder(StreamDecoder&&) noexcept = default;
+StreamDecoder& StreamDecoder::operator=(StreamDecoder&&) noexcept = default;
+StreamDecoder::~StreamDecoder() = default;
+
+std::string StreamDecoder::push(TokenId id) {
+  std::string text;
+  if (state_->skip_special && state_->tokenizer.is_special(id)) return text;
+  state_->tokenizer.data().decode_next(id, state_->decoder, text);
+  return text;
+}
+
+std::string StreamDecoder::finish() {
+  std::string text;
+  state_->tokenizer.data().decoder.finish(state_->decoder, text);
+  return text;
 }
 
 }  // namespace subbyte

@@ -32,7 +32,7 @@ Ids encode(const Tokenizer& tokenizer, const std::vector<Part>& parts) {
     }
     text += part.text;
   }
-  const auto ids = tokenizer.encode(text, written);
+  const auto ids = encode(tokenizer, text, written);
   EXPECT_TRUE(ids.ok()) << text;
   return ids.ok() ? *ids : Ids();
 }

@@ -42,18 +42,18 @@ ToolCallParser::ToolCallParser(ToolCallStyle style, const json::Value& tools, st
   }
 }
 
-std::vector<OutputPiece> ToolCallParser::push(std::vector<OutputPiece> given) {
+std::vector<Piece> ToolCallParser::push(std::vector<Piece> given) {
   if (std::holds_alternative<std::monostate>(calls_)) return given;
-  std::vector<OutputPiece> pieces;
-  for (OutputPiece& piece : given) push(std::move(piece), pieces);
+  std::vector<Piece> pieces;
+  for (Piece& piece : given) push(std::move(piece), pieces);
   name(pieces);
   return pieces;
 }
 
-void ToolCallParser::push(OutputPiece piece, std::vector<OutputPiece>& pieces) {
+void ToolCallParser::push(Piece piece, std::vector<Piece>& pieces) {
   const bool is_wanted = std::holds_alternative<HarmonyCalls>(calls_)
                              ? HarmonyCalls::is_call(piece)
-                             : piece.channel == OutputChannel::kFinal;
+                             : piece.channel == Channel::kAnswer;
   if (is_wanted) {
     with_calls(calls_, [&](auto& calls) { calls.push(piece, pieces); });
     return;
@@ -62,20 +62,20 @@ void ToolCallParser::push(OutputPiece piece, std::vector<OutputPiece>& pieces) {
   pieces.push_back(std::move(piece));
 }
 
-std::vector<OutputPiece> ToolCallParser::finish() {
-  std::vector<OutputPiece> pieces;
+std::vector<Piece> ToolCallParser::finish() {
+  std::vector<Piece> pieces;
   finish(pieces);
   name(pieces);
   return pieces;
 }
 
-void ToolCallParser::finish(std::vector<OutputPiece>& pieces) {
+void ToolCallParser::finish(std::vector<Piece>& pieces) {
   with_calls(calls_, [&](auto& calls) { calls.finish(pieces); });
 }
 
-void ToolCallParser::name(std::vector<OutputPiece>& pieces) {
-  for (OutputPiece& piece : pieces) {
-    if (piece.channel != OutputChannel::kToolCall || !piece.call_id.empty()) continue;
+void ToolCallParser::name(std::vector<Piece>& pieces) {
+  for (Piece& piece : pieces) {
+    if (piece.channel != Channel::kToolCall || !piece.call_id.empty()) continue;
     const std::string text = seed_ + "/" + std::to_string(num_calls_++);
     piece.call_id = "call_" + sha256(std::as_bytes(std::span(text))).substr(0, kIdDigits);
   }

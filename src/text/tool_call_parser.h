@@ -21,17 +21,17 @@ class ToolCallParser {
   ToolCallParser(ToolCallStyle style, const json::Value& tools, std::string seed);
 
   /// The pieces that became certain with these: no part of a call is among them.
-  std::vector<OutputPiece> push(std::vector<OutputPiece> given);
+  std::vector<Piece> push(std::vector<Piece> given);
   /// Gives what is left at the end, or where what came was no answer.
-  std::vector<OutputPiece> finish();
+  std::vector<Piece> finish();
 
   /// Calls that were found.
   int64_t num_calls() const { return num_calls_; }
 
  private:
-  void push(OutputPiece piece, std::vector<OutputPiece>& pieces);
-  void finish(std::vector<OutputPiece>& pieces);
-  void name(std::vector<OutputPiece>& pieces);
+  void push(Piece piece, std::vector<Piece>& pieces);
+  void finish(std::vector<Piece>& pieces);
+  void name(std::vector<Piece>& pieces);
 
   std::variant<std::monostate, TaggedCalls, JsonAnswerCalls, HarmonyCalls> calls_;
   std::string seed_;

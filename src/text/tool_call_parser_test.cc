@@ -32,22 +32,22 @@ Value tools() {
 }
 
 /// Pieces in one line: text of the answer, [calls], (reasoning), {messages to others}.
-std::string shown(const std::vector<OutputPiece>& pieces) {
+std::string shown(const std::vector<Piece>& pieces) {
   std::string text;
-  for (const OutputPiece& piece : pieces) {
+  for (const Piece& piece : pieces) {
     EXPECT_FALSE(piece.text.empty());
     switch (piece.channel) {
-      case OutputChannel::kFinal:
+      case Channel::kAnswer:
         text += piece.text;
         break;
-      case OutputChannel::kToolCall:
+      case Channel::kToolCall:
         EXPECT_TRUE(json::parse(piece.text, "arguments").ok()) << piece.text;
         text += "[" + piece.recipient + " " + piece.text + "]";
         break;
-      case OutputChannel::kAnalysis:
+      case Channel::kReasoning:
         text += "(" + piece.text + ")";
         break;
-      case OutputChannel::kCommentary:
+      case Channel::kCommentary:
         text += "{" + piece.recipient + ":" + piece.text + "}";
         break;
     }
@@ -58,13 +58,12 @@ std::string shown(const std::vector<OutputPiece>& pieces) {
 /// The same answer in pieces of `bytes` each; what is shown before the end must not change.
 std::string parse(ToolCallStyle style, std::string_view answer, std::size_t bytes) {
   ToolCallParser parser(style, tools(), "seed");
-  std::vector<OutputPiece> pieces;
+  std::vector<Piece> pieces;
   for (std::size_t i = 0; i < answer.size(); i += bytes) {
-    const OutputPiece piece = {
-        OutputChannel::kFinal, {}, std::string(answer.substr(i, bytes)), i == 0};
-    for (OutputPiece& one : parser.push({piece})) pieces.push_back(std::move(one));
+    const Piece piece = {Channel::kAnswer, {}, std::string(answer.substr(i, bytes)), i == 0};
+    for (Piece& one : parser.push({piece})) pieces.push_back(std::move(one));
   }
-  for (OutputPiece& one : parser.finish()) pieces.push_back(std::move(one));
+  for (Piece& one : parser.finish()) pieces.push_back(std::move(one));
   return shown(pieces);
 }
 
@@ -279,27 +278,27 @@ TEST(JsonAnswers, are_the_whole_answer) {
 }
 
 TEST(HarmonyToolCalls, are_messages_to_functions) {
-  const auto parse = [](std::vector<OutputPiece> given) {
+  const auto parse = [](std::vector<Piece> given) {
     ToolCallParser parser(ToolCallStyle::kHarmony, tools(), "seed");
-    std::vector<OutputPiece> pieces;
-    for (OutputPiece& piece : given) {
-      for (OutputPiece& one : parser.push({piece})) pieces.push_back(std::move(one));
+    std::vector<Piece> pieces;
+    for (Piece& piece : given) {
+      for (Piece& one : parser.push({piece})) pieces.push_back(std::move(one));
     }
-    for (OutputPiece& one : parser.finish()) pieces.push_back(std::move(one));
+    for (Piece& one : parser.finish()) pieces.push_back(std::move(one));
     return shown(pieces);
   };
-  using enum OutputChannel;
-  EXPECT_EQ(parse({{kAnalysis, {}, "hm", true},
+  using enum Channel;
+  EXPECT_EQ(parse({{kReasoning, {}, "hm", true},
                    {kCommentary, "functions.f", "{\"n\"", true},
                    {kCommentary, "functions.f", ": 1}", false},
                    {kCommentary, "functions.f", "{}", true},
-                   {kFinal, {}, "so", true}}),
+                   {kAnswer, {}, "so", true}}),
             "(hm)[f {\"n\": 1}][f {}]so");
   EXPECT_EQ(parse({{kCommentary, "functions.f", "{\"n\"", true},
                    {kCommentary, "functions.f", ": ", false},
                    {kCommentary, "python", "1 + 1", true},
                    {kCommentary, {}, "I look", true},
-                   {kFinal, {}, "<tool_call>{\"name\":\"f\"}</tool_call>", true}}),
+                   {kAnswer, {}, "<tool_call>{\"name\":\"f\"}</tool_call>", true}}),
             "{functions.f:{\"n\"}{functions.f:: }{python:1 + 1}{:I look}"
             "<tool_call>{\"name\":\"f\"}</tool_call>");
 }
@@ -309,17 +308,17 @@ TEST(ToolCalls, have_ids_of_their_own_and_are_looked_for_in_the_answer_alone) {
   const std::string call = "<tool_call>{\"name\":\"f\"}</tool_call>";
   for (const char* const seed : {"a", "b"}) {
     ToolCallParser parser(ToolCallStyle::kJson, tools(), seed);
-    for (const auto& piece : parser.push({{OutputChannel::kFinal, {}, call + call, true}})) {
+    for (const auto& piece : parser.push({{Channel::kAnswer, {}, call + call, true}})) {
       EXPECT_TRUE(piece.call_id.starts_with("call_"));
       ids.insert(piece.call_id);
     }
     EXPECT_EQ(parser.num_calls(), 2);
-    const OutputPiece thought = {OutputChannel::kAnalysis, {}, call, true};
+    const Piece thought = {Channel::kReasoning, {}, call, true};
     EXPECT_EQ(shown(parser.push({thought})), "(" + call + ")");
   }
   EXPECT_EQ(ids.size(), 4u);
   ToolCallParser without(ToolCallStyle::kJson, Value(), "a");
-  EXPECT_EQ(shown(without.push({{OutputChannel::kFinal, {}, call, true}})), call);
+  EXPECT_EQ(shown(without.push({{Channel::kAnswer, {}, call, true}})), call);
 }
 
 /// Half a call ends where the answer does; nothing of it is shown before.
@@ -327,7 +326,7 @@ TEST(ToolCalls, are_never_shown_in_part) {
   ToolCallParser parser(ToolCallStyle::kJson, tools(), "seed");
   std::string seen;
   for (const char c : std::string("a <b> \n<tool_call>{\"name\": \"f\", \"arguments\"")) {
-    seen += shown(parser.push({{OutputChannel::kFinal, {}, std::string(1, c), false}}));
+    seen += shown(parser.push({{Channel::kAnswer, {}, std::string(1, c), false}}));
   }
   EXPECT_EQ(seen, "a <b>");
   EXPECT_EQ(shown(parser.finish()), " \n<tool_call>{\"name\": \"f\", \"arguments\"");

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "text/chat_output.h"
+#include "subbyte/answer.h"
 #include "text/tool_calls.h"
 
 namespace subbyte {
@@ -16,9 +16,9 @@ class JsonAnswerCalls {
   explicit JsonAnswerCalls(json::Value tools) : tools_(std::move(tools)) {}
 
   /// Adds pieces that became certain with this one, which is of the answer.
-  void push(const OutputPiece& piece, std::vector<OutputPiece>& pieces);
+  void push(const Piece& piece, std::vector<Piece>& pieces);
   /// Adds what is held back at the end.
-  void finish(std::vector<OutputPiece>& pieces);
+  void finish(std::vector<Piece>& pieces);
 
  private:
   json::Value tools_;
@@ -30,15 +30,15 @@ class JsonAnswerCalls {
 class HarmonyCalls {
  public:
   /// Says whether a piece is of a message to a function.
-  static bool is_call(const OutputPiece& piece);
+  static bool is_call(const Piece& piece);
 
   /// Adds calls that are complete when this piece comes, which is of a message to a function.
-  void push(const OutputPiece& piece, std::vector<OutputPiece>& pieces);
+  void push(const Piece& piece, std::vector<Piece>& pieces);
   /// Adds the call that is held back, or what it is if it is none.
-  void finish(std::vector<OutputPiece>& pieces);
+  void finish(std::vector<Piece>& pieces);
 
  private:
-  std::vector<OutputPiece> held_;
+  std::vector<Piece> held_;
 };
 
 }  // namespace subbyte

@@ -153,12 +153,12 @@ class ModelConverter {
     ConvertReport report;
     report.format = name_of(target_);
     for (const ConvertJob& job : plan_.jobs) {
-      report.converted_modules += static_cast<int64_t>(job.modules.size());
+      report.converted_matrices += static_cast<int64_t>(job.modules.size());
       if (job.modules.empty()) ++report.kept_tensors;
     }
     report.source_bytes = context_.tensors.total_bytes();
     report.result_bytes = count_bytes(plan_.groups);
-    report.rounded_modules = rounding_.rounded;
+    report.rounded_matrices = rounding_.rounded;
     report.loss = rounding_.loss;
     report.worst = rounding_.worst;
     report.dropped_activation_scales = plan_.activation_scales;
@@ -418,16 +418,6 @@ Error not_held(const Error& error, const Checkpoint& source, const ConvertTarget
 
 }  // namespace
 
-std::vector<std::string> conversion_formats() {
-  std::vector<std::string> names = {std::string(kCompressedTensors)};
-  for (const Exporter* exporter : all_exporters()) {
-    if (exporter->name != kMixture) names.emplace_back(exporter->name);
-  }
-  names.emplace_back(kOrin);
-  for (const auto& [name, dtype] : kDense) names.emplace_back(name);
-  return names;
-}
-
 Result<ConvertReport> convert_model(const fs::path& model, const fs::path& destination,
                                     const ConvertOptions& options, Executor& pool,
                                     const ByteProgress& progress) {
@@ -462,3 +452,17 @@ Result<ConvertReport> convert_model(const fs::path& model, const fs::path& desti
 }
 
 }  // namespace subbyte
+
+SUBBYTE_BEGIN_NAMESPACE
+
+std::vector<std::string> conversion_formats() {
+  std::vector<std::string> names = {std::string(kCompressedTensors)};
+  for (const Exporter* exporter : all_exporters()) {
+    if (exporter->name != kMixture) names.emplace_back(exporter->name);
+  }
+  names.emplace_back(kOrin);
+  for (const auto& [name, dtype] : kDense) names.emplace_back(name);
+  return names;
+}
+
+SUBBYTE_END_NAMESPACE

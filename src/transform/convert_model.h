@@ -12,40 +12,10 @@
 #include "base/status.h"
 #include "checkpoints/containers/checkpoint_writer.h"
 #include "subbyte/executor.h"
+#include "subbyte/transform.h"
 #include "transform/difference.h"
 
 namespace subbyte {
-
-struct ConvertOptions {
-  /// The name of an exporter ("-" may stand for "_"), "nvfp4" (nvfp4_pack_quantized), "nf4"
-  /// (bnb_nf4), "w4a16" (pack_quantized), "compressed-tensors" for the one of its
-  /// formats that has such weights, "ak48" (a model file of OrinMLLM, for Qwen3), or "f32", "bf16",
-  /// "f16", which dequantize.
-  std::string format;
-  /// Scales, factors and dequantized weights may be rounded to nearest even, and scales of
-  /// activations left out.
-  bool allow_lossy = false;
-  uint64_t shard_bytes = uint64_t{4} << 30;
-  Notice notice = nullptr;  // of what earlier runs left behind, and what is not copied
-  /// Opens what was written, before it has its name; its error ends the conversion, and nothing
-  /// appears. The program has verify() here.
-  std::function<Status(const std::filesystem::path&)> check = nullptr;
-};
-
-struct ConvertReport {
-  std::string format;  // the name that was chosen
-  int64_t converted_modules = 0;
-  int64_t kept_tensors = 0;
-  uint64_t source_bytes = 0;
-  uint64_t result_bytes = 0;
-  int64_t rounded_modules = 0;  // 0: every weight is what it was, to the bit
-  Difference loss;              // of these modules
-  WorstLoss worst;              // the module, or expert of a stack, that lost most
-  int64_t dropped_activation_scales = 0;
-};
-
-/// The values of ConvertOptions::format.
-std::vector<std::string> conversion_formats();
 
 /// Reads a model directory of any architecture, or a model file of OrinMLLM, and writes a directory
 /// that appears at `destination` whole or not at all. Dequantized weights are the same bits before

@@ -314,7 +314,7 @@ TEST(ConvertModel, names_the_scale_that_would_be_rounded_and_measures_it_when_to
   EXPECT_EQ(folder.names(), std::set<std::string>{"source"});
   const auto report = convert(folder / "source", folder / "awq", "awq", true);
   ASSERT_TRUE(report.ok()) << report.error().message;
-  EXPECT_EQ(report->rounded_modules, 1);
+  EXPECT_EQ(report->rounded_matrices, 1);
   double max = 0, sum = 0, signal = 0, noise = 0;
   for (int64_t n = 0; n < 32; ++n) {
     for (int64_t k = 0; k < 128; ++k) {
@@ -352,7 +352,7 @@ TEST(ConvertModel, nf4_is_dequantized_to_the_nearest_bf16_only_when_told) {
             std::string::npos);
   const auto report = convert(folder / "source", folder / "new", "bf16", true);
   ASSERT_TRUE(report.ok()) << report.error().message;
-  EXPECT_EQ(report->rounded_modules, 1);
+  EXPECT_EQ(report->rounded_matrices, 1);
   const auto opened = OpenModel::open(folder / "new");
   ASSERT_TRUE(opened.ok());
   const auto matrix = opened->matrix(model.modules[0].name, 0, 1);
@@ -398,7 +398,7 @@ TEST(ConvertModel, scales_of_activations_are_left_out_only_when_told) {
   const auto report = convert(folder / "source", folder / "new", "nvfp4-pack-quantized", true);
   ASSERT_TRUE(report.ok()) << report.error().message;
   EXPECT_EQ(report->dropped_activation_scales, 1);
-  EXPECT_EQ(report->rounded_modules, 0);
+  EXPECT_EQ(report->rounded_matrices, 0);
   EXPECT_EQ(code_of(folder / "source", folder / "f32", "f32"), "ok");
 }
 

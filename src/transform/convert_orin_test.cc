@@ -102,8 +102,8 @@ TEST_F(OrinConversion, goes_there_and_comes_back_to_the_byte) {
   const auto there = convert(golden, folder_ / "there", "ak48");
   ASSERT_TRUE(there.ok()) << there.error().message;
   EXPECT_EQ(there->format, "ak48");
-  EXPECT_EQ(there->converted_modules, 14);
-  EXPECT_EQ(there->rounded_modules, 0);
+  EXPECT_EQ(there->converted_matrices, 14);
+  EXPECT_EQ(there->rounded_matrices, 0);
   const auto file = find_model((folder_ / "there").string());
   ASSERT_TRUE(file.ok()) << file.error().message;
   EXPECT_EQ(*file, folder_ / "there" / kOrinFileName);
@@ -228,7 +228,7 @@ TEST_F(OrinConversion, floats_become_f16_when_that_holds_them) {
   EXPECT_EQ(refusal(), "convert.inexact");
   const auto lossy = convert(folder_ / "source", folder_ / "new", "ak48", true);
   ASSERT_TRUE(lossy.ok()) << lossy.error().message;
-  EXPECT_EQ(lossy->rounded_modules, 1);
+  EXPECT_EQ(lossy->rounded_matrices, 1);
   EXPECT_GT(lossy->loss.max, 0);
 }
 

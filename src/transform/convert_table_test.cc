@@ -201,7 +201,7 @@ std::string outcome(const Row& row, const std::string& target) {
     EXPECT_EQ(folder.names(), (std::set<std::string>{"source"}));
     return std::string(report.error().code);
   }
-  EXPECT_EQ(report->rounded_modules, 0);
+  EXPECT_EQ(report->rounded_matrices, 0);
   EXPECT_EQ(report->loss.unequal, 0);
   const bool dense = find_exporter(row.exporter) == nullptr;
   const bool joins =

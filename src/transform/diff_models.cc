@@ -369,24 +369,6 @@ class Comparison {
 
 }  // namespace
 
-std::string_view name_of(Verdict verdict) {
-  switch (verdict) {
-    case Verdict::kSameBytes:
-      return "same bytes";
-    case Verdict::kSameValues:
-      return "same values";
-    case Verdict::kDifferent:
-      return "different";
-    case Verdict::kShape:
-      return "other shape";
-    case Verdict::kOnlyFirst:
-      return "only in the first";
-    case Verdict::kOnlySecond:
-      break;
-  }
-  return "only in the second";
-}
-
 int64_t ModelDiff::count(Verdict verdict) const {
   return std::ranges::count(weights, verdict, &ComparedWeight::verdict);
 }
@@ -424,3 +406,25 @@ Result<ModelDiff> diff_models(const fs::path& first, const fs::path& second, Exe
 }
 
 }  // namespace subbyte
+
+SUBBYTE_BEGIN_NAMESPACE
+
+std::string_view name_of(ComparedWeight::Verdict verdict) {
+  switch (verdict) {
+    case ComparedWeight::Verdict::kSameBytes:
+      return "same bytes";
+    case ComparedWeight::Verdict::kSameValues:
+      return "same values";
+    case ComparedWeight::Verdict::kDifferent:
+      return "different";
+    case ComparedWeight::Verdict::kShape:
+      return "other shape";
+    case ComparedWeight::Verdict::kOnlyFirst:
+      return "only in the first";
+    case ComparedWeight::Verdict::kOnlySecond:
+      break;
+  }
+  return "only in the second";
+}
+
+SUBBYTE_END_NAMESPACE

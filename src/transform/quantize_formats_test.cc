@@ -336,7 +336,7 @@ TEST(ProbingBackend, gives_the_logits_of_a_directory_with_one_unit_quantized) {
       .ignore = {"model.layers.0", "model.layers.1.self_attn", "model.layers.1.mlp.down_proj"}};
   const auto report = quantize_model(kGolden, directory / "q", options, pool);
   ASSERT_TRUE(report.ok()) << report.error().message;
-  EXPECT_EQ(report->quantized_tensors, 2);  // gate and up
+  EXPECT_EQ(report->quantized_matrices, 2);  // gate and up
   const auto backend = testing::make_test_backend(1);
   const auto config = read_model_config(kGolden);
   ASSERT_TRUE(config.ok());

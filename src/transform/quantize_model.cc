@@ -139,12 +139,12 @@ class ModelQuantizer {
     uint64_t bytes = 0;
     for (std::size_t i = 0; i < plan_.jobs.size(); ++i) {
       const QuantizeModule* module = plan_.jobs[i].module;
-      ++(module == nullptr ? report.kept_tensors : report.quantized_tensors);
+      ++(module == nullptr ? report.kept_tensors : report.quantized_matrices);
       if (module == nullptr) continue;
       bytes += count_bytes(plan_.groups[i]);
       const int bits = plan_.jobs[i].form.bits;
-      ++report.modules_of_bits[bits];
-      report.modules_with_f16_scales += plan_.jobs[i].form.scale == Format::kF16 ? 1 : 0;
+      ++report.matrices_of_bits[bits];
+      report.matrices_with_f16_scales += plan_.jobs[i].form.scale == Format::kF16 ? 1 : 0;
       for (const MatrixRows& matrix : module->matrices) {
         weights += matrix.weights();
         code_bits += static_cast<double>(matrix.weights()) * bits;

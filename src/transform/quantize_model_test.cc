@@ -121,7 +121,7 @@ TEST(quantize_model, weights_are_those_of_the_formula_in_double_precision) {
       }
     }
   }
-  EXPECT_EQ(report->quantized_tensors, 14);
+  EXPECT_EQ(report->quantized_matrices, 14);
   EXPECT_NEAR(report->signal_to_noise_db, 10 * std::log10(signal / noise), 1e-9);
   EXPECT_GT(report->signal_to_noise_db, 10 * std::log10(signal / largest_noise));
   // Errors spread evenly over a step have a third of the largest square: 4.77 dB. A quantizer

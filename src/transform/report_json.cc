@@ -35,11 +35,11 @@ std::string key_of(std::string_view text) {
 
 Value to_json(const ConvertReport& report) {
   Value root = {{"format", report.format},
-                {"modules", report.converted_modules},
+                {"modules", report.converted_matrices},
                 {"kept_tensors", report.kept_tensors},
                 {"source_bytes", report.source_bytes},
                 {"result_bytes", report.result_bytes},
-                {"rounded_modules", report.rounded_modules},
+                {"rounded_modules", report.rounded_matrices},
                 {"max_difference", report.loss.max},
                 {"mean_difference", report.loss.mean()}};
   root["signal_to_noise_db"] = finite(report.loss.signal_to_noise_db());
@@ -50,7 +50,7 @@ Value to_json(const ConvertReport& report) {
 
 Value to_json(const QuantizeReport& report) {
   Value root = {{"format", report.format},
-                {"modules", report.quantized_tensors},
+                {"modules", report.quantized_matrices},
                 {"kept_tensors", report.kept_tensors},
                 {"source_bytes", report.source_bytes},
                 {"result_bytes", report.result_bytes},
@@ -58,11 +58,11 @@ Value to_json(const QuantizeReport& report) {
                 {"symmetric", report.symmetric},
                 {"code_bits", report.code_bits},
                 {"bits_per_weight", report.bits_per_weight}};
-  for (const auto& [bits, modules] : report.modules_of_bits) {
+  for (const auto& [bits, modules] : report.matrices_of_bits) {
     root["modules_of_bits"][std::to_string(bits)] = modules;
   }
   if (find_quantize_format(report.format)->f16_scales) {
-    root["f16_scales"] = report.modules_with_f16_scales;
+    root["f16_scales"] = report.matrices_with_f16_scales;
   }
   root["signal_to_noise_db"] = finite(report.signal_to_noise_db);
   root["worst"] = worst_of(report.worst);

@@ -24,10 +24,10 @@ std::string hash_tensor(const FileTensor& tensor) {
 
 }  // namespace
 
-Result<std::vector<TensorChecksum>> compute_checksums(VerifyContext& context) {
+Result<std::map<std::string, std::string>> compute_checksums(VerifyContext& context) {
   std::vector<const FileTensor*> tensors;
   for (const auto& [name, tensor] : context.tensors.tensors()) tensors.push_back(&tensor);
-  std::vector<TensorChecksum> checksums(tensors.size());
+  std::vector<std::string> checksums(tensors.size());
   for (std::size_t begin = 0; begin < tensors.size();) {
     uint64_t bytes = 0;
     std::size_t end = begin;
@@ -39,13 +39,17 @@ Result<std::vector<TensorChecksum>> compute_checksums(VerifyContext& context) {
     std::atomic<std::size_t> next = begin;
     context.pool.run(context.pool.size(), [&](int) {
       for (std::size_t i = next++; i < end; i = next++) {
-        checksums[i] = {tensors[i]->name, hash_tensor(*tensors[i])};
+        checksums[i] = hash_tensor(*tensors[i]);
       }
     });
     begin = end;
     context.advance(bytes);
   }
-  return checksums;
+  std::map<std::string, std::string> by_name;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    by_name[tensors[i]->name] = std::move(checksums[i]);
+  }
+  return by_name;
 }
 
 }  // namespace subbyte

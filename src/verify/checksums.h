@@ -6,6 +6,6 @@
 namespace subbyte {
 
 /// By name. Tensors are hashed side by side, each by one thread. Code file.changed.
-Result<std::vector<TensorChecksum>> compute_checksums(VerifyContext& context);
+Result<std::map<std::string, std::string>> compute_checksums(VerifyContext& context);
 
 }  // namespace subbyte

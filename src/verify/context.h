@@ -8,6 +8,7 @@
 
 #include "checkpoints/importer.h"
 #include "models/model_config.h"
+#include "subbyte/verify.h"
 #include "verify/findings.h"
 
 namespace subbyte {
@@ -35,7 +36,7 @@ struct VerifyContext {
   std::optional<int64_t> vocab_size = {};
   std::vector<SpecialToken> special_tokens = {};
 
-  LoadProgress progress = nullptr;
+  Progress progress = nullptr;
   uint64_t done_bytes = 0;
   uint64_t total_bytes = 0;
 

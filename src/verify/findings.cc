@@ -54,8 +54,8 @@ void split(std::string_view message, Finding& finding) {
 /// Of tensors that are missing, or are none of the model's, one line for all whose names differ in
 /// numbers alone: what is wrong is how they are named.
 std::vector<Finding> join_alike(std::vector<Finding> findings) {
-  std::map<std::pair<std::string_view, std::string>, std::size_t> first_of;  // place in `joined`
-  std::vector<std::pair<Finding, std::size_t>> joined;  // with how many there are
+  std::map<std::pair<std::string, std::string>, std::size_t> first_of;  // place in `joined`
+  std::vector<std::pair<Finding, std::size_t>> joined;                  // with how many there are
   for (Finding& finding : findings) {
     const bool may_join = finding.code == "import.missing" || finding.code == "model.surplus";
     const auto [found, is_new] =
@@ -91,35 +91,18 @@ std::string tensor_kind(std::string_view name) {
   }
 }
 
-std::string_view name(Severity severity) {
-  switch (severity) {
-    case Severity::kError:
-      return "error";
-    case Severity::kWarning:
-      return "warning";
-    case Severity::kNote:
-      break;
-  }
-  return "note";
-}
-
-std::string to_string(const Finding& finding) {
-  if (finding.expected.empty()) return finding.found;
-  return fmt::format("expected {}, found {}", finding.expected, finding.found);
-}
-
 std::span<const VerifyCode> verify_codes() {
   return kCodes;
 }
 
 void Findings::add(std::string_view code, std::string_view where, std::string expected,
                    std::string found) {
-  findings_.push_back(
-      {code, severity_of(code), std::string(where), std::move(expected), std::move(found)});
+  findings_.push_back({std::string(code), severity_of(code), std::string(where),
+                       std::move(expected), std::move(found)});
 }
 
 void Findings::add(const Error& error, std::string_view where) {
-  Finding finding = {error.code, severity_of(error.code), std::string(where), {}, {}};
+  Finding finding = {std::string(error.code), severity_of(error.code), std::string(where), {}, {}};
   std::string_view rest = after_file(error.message, where);
   for (const auto& [before, after] : kTensorMarks) {
     if (error.code.starts_with("safetensors.")) break;
@@ -155,3 +138,24 @@ std::vector<Finding> Findings::take() {
 }
 
 }  // namespace subbyte
+
+SUBBYTE_BEGIN_NAMESPACE
+
+std::string_view name(Severity severity) {
+  switch (severity) {
+    case Severity::kError:
+      return "error";
+    case Severity::kWarning:
+      return "warning";
+    case Severity::kNote:
+      break;
+  }
+  return "note";
+}
+
+std::string to_string(const Finding& finding) {
+  if (finding.expected.empty()) return finding.found;
+  return fmt::format("expected {}, found {}", finding.expected, finding.found);
+}
+
+SUBBYTE_END_NAMESPACE

@@ -30,7 +30,7 @@ void add_modules(std::span<const FoundModule> modules, std::set<std::string, std
     const ModuleInfo& info = *module.info;
     InspectedWeight weight;
     weight.name = module.name;
-    weight.importer = info.importer;
+    weight.flavour = info.importer;
     weight.format = to_string(info.format);
     weight.shape = {static_cast<uint64_t>(info.rows), static_cast<uint64_t>(info.cols)};
     if (info.experts > 1) weight.shape.insert(weight.shape.begin(), info.experts);
@@ -49,7 +49,7 @@ void add_plain_tensors(const TensorSource& tensors, const std::set<std::string, 
     if (used.contains(name)) continue;
     InspectedWeight weight;
     weight.name = name;
-    weight.importer = "tensor";
+    weight.flavour = "tensor";
     weight.format = std::string(subbyte::name(tensor.dtype));
     std::ranges::transform(weight.format, weight.format.begin(), [](char c) {
       return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
@@ -70,7 +70,7 @@ Status add_configs(const Checkpoint& checkpoint, Inspection& inspection) {
   inspection.architecture = checkpoint.kind();
   if (!checkpoint.beside.ok()) inspection.problems.push_back(checkpoint.beside.error().message);
   if (checkpoint.model.ok()) {
-    inspection.model = *checkpoint.model;
+    inspection.model = std::make_shared<const ModelConfig>(*checkpoint.model);
   } else {
     inspection.problems.push_back(checkpoint.model.error().message);
   }

@@ -50,14 +50,14 @@ TEST_F(Inspect, finds_awq) {
   EXPECT_EQ(found.quantization, "awq");
   EXPECT_TRUE(found.problems.empty());
   const InspectedWeight& down = weight(found, "model.layers.1.mlp.down_proj");
-  EXPECT_EQ(down.importer, "awq");
+  EXPECT_EQ(down.flavour, "awq");
   EXPECT_EQ(down.format, "u4 g128 scale f16 zero u8");
   EXPECT_EQ(down.shape, (std::vector<uint64_t>{256, 512}));
   EXPECT_EQ(down.parameters, 256u * 512);
   EXPECT_EQ(down.bytes, 256u * 512 / 2 + 4 * 256 / 2 + 4 * 256 * 2);
   EXPECT_DOUBLE_EQ(down.bits_per_weight(), 4 + 20.0 / 128);  // 4-bit zero, 16-bit scale
-  EXPECT_EQ(weight(found, "lm_head").importer, "dense");
-  EXPECT_EQ(weight(found, "model.norm.weight").importer, "tensor");
+  EXPECT_EQ(weight(found, "lm_head").flavour, "dense");
+  EXPECT_EQ(weight(found, "model.norm.weight").flavour, "tensor");
   EXPECT_EQ(weight(found, "model.norm.weight").format, "f16");
   // 14 matrices of 2 layers, embedding, head; 4 norms a layer and the last one.
   EXPECT_EQ(found.weights.size(), 14u + 2 + 9);
@@ -82,7 +82,7 @@ TEST_F(Inspect, finds_mxfp4) {
   EXPECT_EQ(found.architecture, "gpt_oss");
   EXPECT_EQ(found.quantization, "mxfp4");
   const InspectedWeight& experts = weight(found, "model.layers.3.mlp.experts.gate_up_proj");
-  EXPECT_EQ(experts.importer, "mxfp4");
+  EXPECT_EQ(experts.flavour, "mxfp4");
   EXPECT_EQ(experts.format, "e2m1 g32 scale e8m0");
   EXPECT_EQ(experts.shape, (std::vector<uint64_t>{8, 256, 128}));
   EXPECT_DOUBLE_EQ(experts.bits_per_weight(), 4.25);
@@ -104,7 +104,7 @@ TEST_F(Inspect, lists_the_tensors_of_a_lone_file) {
   ASSERT_TRUE(found.ok()) << found.error().message;
   EXPECT_EQ(found->architecture, "");
   ASSERT_EQ(found->weights.size(), 2u);
-  EXPECT_EQ(found->weights[0].importer, "tensor");
+  EXPECT_EQ(found->weights[0].flavour, "tensor");
   EXPECT_EQ(found->weights[0].format, "f4");
   EXPECT_EQ(found->weights[0].parameters, 8u);
   EXPECT_EQ(found->weights[0].bytes, 4u);
@@ -147,8 +147,8 @@ TEST_F(Inspect, lists_weights_that_contradict_the_config_as_tensors) {
   for (std::size_t i = 1; i < found->problems.size(); ++i) {
     EXPECT_NE(found->problems[i].find("\"gptq\""), std::string::npos) << found->problems[i];
   }
-  EXPECT_EQ(weight(*found, "model.layers.0.mlp.up_proj.qweight").importer, "tensor");
-  EXPECT_EQ(weight(*found, "lm_head").importer, "dense");
+  EXPECT_EQ(weight(*found, "model.layers.0.mlp.up_proj.qweight").flavour, "tensor");
+  EXPECT_EQ(weight(*found, "lm_head").flavour, "dense");
   expect_all_bytes(*found);
 }
 

@@ -44,7 +44,7 @@ Value to_json(const Inspection& inspection) {
   root["tensors"] = Value::array();
   for (const InspectedWeight& weight : inspection.weights) {
     root["tensors"].push_back({{"name", weight.name},
-                               {"kind", weight.importer},
+                               {"kind", weight.flavour},
                                {"format", weight.format},
                                {"shape", weight.shape},
                                {"parameters", weight.parameters},
@@ -73,9 +73,7 @@ Value to_json(const VerifyReport& report) {
                                 {"found", finding.found}});
   }
   root["sha256"] = Value::object();
-  for (const TensorChecksum& checksum : report.checksums) {
-    root["sha256"][checksum.tensor] = checksum.sha256;
-  }
+  for (const auto& [tensor, sha256] : report.checksums) root["sha256"][tensor] = sha256;
   return root;
 }
 

@@ -76,7 +76,7 @@ std::vector<TensorKind> join(std::vector<TensorKind> kinds, std::size_t place) {
     }
     parts[place] = "#";
     const InspectedWeight& weight = kind.weight;
-    Group& group = groups[{fmt::format("{}", fmt::join(parts, ".")), weight.importer, weight.format,
+    Group& group = groups[{fmt::format("{}", fmt::join(parts, ".")), weight.flavour, weight.format,
                            weight.shape, weight.act_order}];
     group.numbers.push_back(*number);
     if (group.numbers.size() == 1) {

@@ -90,8 +90,8 @@ VerifyReport make_report(VerifyContext& context) {
 
 }  // namespace
 
-std::size_t VerifyReport::count(Severity severity) const {
-  return static_cast<std::size_t>(std::ranges::count(findings, severity, &Finding::severity));
+int64_t VerifyReport::count(Severity severity) const {
+  return std::ranges::count(findings, severity, &Finding::severity);
 }
 
 bool VerifyReport::is_run_here() const {
@@ -110,7 +110,8 @@ bool VerifyReport::is_known() const {
   });
 }
 
-Result<VerifyReport> verify(const fs::path& path, const VerifyOptions& options, Executor& pool) {
+Result<VerifyReport> verify(const fs::path& path, const VerifyOptions& options, Executor& pool,
+                            Backend* backend) {
   std::vector<Error> problems;
   SUBBYTE_TRY(TensorSource tensors, tensors_of(TensorSource::open(path, &problems), problems));
   SUBBYTE_TRY(const bool is_model, has_config(path, tensors));
@@ -123,7 +124,7 @@ Result<VerifyReport> verify(const fs::path& path, const VerifyOptions& options, 
       is_model ? std::span<const Check>(kModelChecks) : std::span<const Check>(kFileChecks);
   if (problems.empty()) check_total_size(context);
   for (const Check check : checks) SUBBYTE_CHECK(check(context));
-  if (is_model && options.backend != nullptr) check_refusals(context, *options.backend);
+  if (is_model && backend != nullptr) check_refusals(context, *backend);
   VerifyReport report = make_report(context);
   if (!options.checksums) return report;
   SUBBYTE_TRY(report.checksums, compute_checksums(context));

@@ -12,7 +12,7 @@ namespace {
 
 /// What keeps a model from running: errors, and a family that is not known.
 Result<std::vector<Finding>> obstacles_of(const std::filesystem::path& model, Executor& pool,
-                                          const LoadProgress& progress) {
+                                          const Progress& progress) {
   VerifyOptions options;
   options.progress = progress;
   SUBBYTE_TRY(VerifyReport report, verify(model, options, pool));
@@ -25,7 +25,7 @@ Result<std::vector<Finding>> obstacles_of(const std::filesystem::path& model, Ex
 }  // namespace
 
 Status check_written(const std::filesystem::path& source, const std::filesystem::path& result,
-                     std::string_view code, Executor& pool, const LoadProgress& progress,
+                     std::string_view code, Executor& pool, const Progress& progress,
                      const Notice& notice) {
   SUBBYTE_TRY(const auto written, find_checkpoint(result.string()));
   SUBBYTE_TRY(const auto obstacles, obstacles_of(written, pool, progress));

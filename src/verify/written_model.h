@@ -15,7 +15,7 @@ namespace subbyte {
 /// is no fault of what was made of it: `notice` is told that neither runs. `progress` counts the
 /// bytes of `result`. Codes: `code`, those of find_checkpoint().
 Status check_written(const std::filesystem::path& source, const std::filesystem::path& result,
-                     std::string_view code, Executor& pool, const LoadProgress& progress = nullptr,
+                     std::string_view code, Executor& pool, const Progress& progress = nullptr,
                      const Notice& notice = nullptr);
 
 }  // namespace subbyte

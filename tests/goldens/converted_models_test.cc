@@ -43,7 +43,7 @@ void convert(const fs::path& from, const fs::path& to, const std::string& format
   ThreadPool pool(2);
   const auto report = convert_model(from, to, {.format = format}, pool);
   ASSERT_TRUE(report.ok()) << report.error().message;
-  EXPECT_EQ(report->rounded_modules, 0);
+  EXPECT_EQ(report->rounded_matrices, 0);
 }
 
 /// The codes of what verify calls an error.

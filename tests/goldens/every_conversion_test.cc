@@ -138,7 +138,7 @@ class EveryConversion : public ::testing::TestWithParam<Source> {
 
   void expect_sound(const fs::path& path) const {
     ThreadPool pool(2);
-    const auto report = verify(path, {.backend = backend_.get()}, pool);
+    const auto report = verify(path, {}, pool, backend_.get());
     ASSERT_TRUE(report.ok()) << report.error().message;
     for (const Finding& finding : report->findings) {
       EXPECT_NE(finding.severity, Severity::kError)

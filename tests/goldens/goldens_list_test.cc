@@ -46,7 +46,7 @@ TEST(GoldensList, says_what_the_files_are) {
     const auto report = inspect(golden_folder(golden.name), pool);
     ASSERT_TRUE(report.ok()) << golden.name << ": " << report.error().message;
     std::set<std::string> importers;
-    for (const auto& entry : report->weights) importers.insert(entry.importer);
+    for (const auto& entry : report->weights) importers.insert(entry.flavour);
     EXPECT_TRUE(importers.contains(golden.importer)) << golden.name;
     if (std::string_view(golden.importer) != "dense") continue;
     EXPECT_EQ(importers, (std::set<std::string>{"dense", "tensor"})) << golden.name;

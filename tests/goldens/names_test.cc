@@ -213,7 +213,7 @@ TEST(Names, of_experts_in_stacks_give_the_same_bits) {
     const auto stack = std::ranges::find(found->weights, "model.layers.0.mlp.experts.gate_up_proj",
                                          &InspectedWeight::name);
     ASSERT_NE(stack, found->weights.end());
-    EXPECT_EQ(stack->importer, "dense");
+    EXPECT_EQ(stack->flavour, "dense");
     EXPECT_EQ(stack->shape, (std::vector<uint64_t>{4, 128, 64}));
     // What diff says of stacks with inputs first is of their shapes.
     if (inputs_first) continue;

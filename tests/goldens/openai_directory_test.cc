@@ -163,7 +163,7 @@ TEST_F(OpenaiDirectory, is_inspected_and_verified) {
   EXPECT_EQ(inspection->quantization, "mxfp4");
   EXPECT_EQ(inspection->problems, std::vector<std::string>());
   EXPECT_EQ(inspection->parameters, inspect(kGolden, pool)->parameters);
-  const auto report = verify(original_, {.checksums = true, .backend = backend.get()}, pool);
+  const auto report = verify(original_, {.checksums = true}, pool, backend.get());
   ASSERT_TRUE(report.ok()) << report.error().message;
   for (const Finding& finding : report->findings) {
     EXPECT_NE(finding.severity, Severity::kError) << finding.where << ": " << to_string(finding);

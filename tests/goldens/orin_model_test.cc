@@ -85,7 +85,7 @@ TEST_F(OrinModels, that_cannot_run_are_inspected_all_the_same) {
   const auto weight =
       std::ranges::find(found->weights, "model.layers.1.mlp.up_proj", &InspectedWeight::name);
   ASSERT_NE(weight, found->weights.end());
-  EXPECT_EQ(weight->importer, "q8_0");
+  EXPECT_EQ(weight->flavour, "q8_0");
   EXPECT_EQ(load_model(path, *backend_).error().code, "config.model_type");
 
   OrinBytes longer;

@@ -45,8 +45,8 @@ int64_t free_bytes() {
 }
 
 std::unique_ptr<Backend> backend_of(std::string_view device, bool batch_invariant = false) {
-  return value_of(
-      make_backend({.device = device, .num_threads = 2, .batch_invariant = batch_invariant}));
+  return value_of(make_backend(
+      {.device = std::string(device), .num_threads = 2, .batch_invariant = batch_invariant}));
 }
 
 struct Usage {

@@ -64,7 +64,7 @@ class CommandsAgree : public ::testing::Test {
     const auto inspected = inspect(path, pool_, backend_.get());
     const bool is_clean = inspected.ok() && inspected->problems.empty();
     EXPECT_TRUE(loaded == "ok" || !is_clean) << loaded;
-    const auto verified = verify(path, {.backend = backend_.get()}, pool_);
+    const auto verified = verify(path, {}, pool_, backend_.get());
     const bool is_sound = verified.ok() && verified->is_sound();
     EXPECT_TRUE(verdict == "ok" || !is_sound) << verdict;
     expect_of_weights(code_of(diff_models(path, path, pool_)), checkpoint, verdict);

@@ -35,7 +35,7 @@ TEST(Layouts, that_are_known_and_not_read_are_one_line) {
     const TempDir dir;
     write_model(model, dir);
     const VerifyReport report = verify_path(dir.path());
-    ASSERT_EQ(report.count(Severity::kError), 1u) << what << " " << lines(report).back();
+    ASSERT_EQ(report.count(Severity::kError), 1) << what << " " << lines(report).back();
     EXPECT_EQ(report.findings[0].code, "model.layout");
     EXPECT_NE(report.findings[0].found.find(what), std::string::npos) << report.findings[0].found;
     const Status loaded = check_loading(dir.path(), *backend, Reads::kHeaders);

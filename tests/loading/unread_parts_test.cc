@@ -54,7 +54,7 @@ class UnreadParts : public ::testing::Test {
 
   void expect_sound() {
     const VerifyReport report = verify_path(model());
-    EXPECT_EQ(report.count(Severity::kError), 0u) << lines(report).front();
+    EXPECT_EQ(report.count(Severity::kError), 0) << lines(report).front();
     const auto found = inspect(model(), backend_->host(), backend_.get());
     ASSERT_TRUE(found.ok()) << found.error().message;
     EXPECT_EQ(found->problems, std::vector<std::string>());
@@ -141,7 +141,7 @@ TEST_F(UnreadParts, may_be_all_that_is_quantized) {
   ASSERT_TRUE(made.ok()) << made.error().message;
   expect_copied(dir_.path() / "q");
   const VerifyReport report = verify_path(dir_.path() / "q");
-  EXPECT_EQ(report.count(Severity::kError), 0u) << lines(report).front();
+  EXPECT_EQ(report.count(Severity::kError), 0) << lines(report).front();
 }
 
 TEST_F(UnreadParts, may_have_broken_tensors) {

@@ -23,12 +23,12 @@ class JobsFixture : public ::testing::Test {
         std::filesystem::path(SUBBYTE_TEST_DATA) / "../../demo/model";
     SessionOptions options;
     options.device = {.device = "cpu", .num_threads = 2, .batch_invariant = true};
-    options.size = {.cache_type = Element::kF32,
-                    .context = 512,
-                    .cache_positions = 1024,
-                    .max_sequences = 3,
-                    .step_tokens = 64};
-    session_ = std::move(Session::open(demo, options)).value();
+    options.context = 512;
+    options.max_sequences = 3;
+    options.cache_positions = 1024;
+    options.cache_type = CacheType::kF32;
+    options.step_tokens = 64;
+    session_ = std::make_unique<Session>(Session::open(demo, options).value());
     backend_ = session_->ready().backend.get();
     model_ = session_->ready().model.get();
     tokenizer_ = &session_->text().tokenizer;
@@ -38,11 +38,11 @@ class JobsFixture : public ::testing::Test {
   JobOptions options() {
     JobOptions made;
     made.defaults.max_tokens = 12;
-    made.defaults.sampling = {neutral_sampling(), neutral_sampling()};
+    made.defaults.sampling = {.temperature = 1, .top_k = 0, .top_p = 1, .min_p = 0};
     made.context = 400;
     made.model = "demo";
     made.identity = identity_;
-    made.defaults.chat.date = date_;
+    made.defaults.date = date_;
     return made;
   }
 

@@ -28,8 +28,12 @@ std::string unsupported_by_gpu(const DeviceOptions&) {
   return {};
 }
 
+}  // namespace subbyte
+
+SUBBYTE_BEGIN_NAMESPACE
+
 Result<DeviceList> list_devices(const DeviceOptions&, bool) {
   return no_devices();
 }
 
-}  // namespace subbyte
+SUBBYTE_END_NAMESPACE

@@ -15,7 +15,7 @@
 namespace subbyte::testing {
 
 inline std::unique_ptr<Backend> make_test_backend(int threads, std::string_view isa = {}) {
-  auto backend = make_backend({.device = "cpu", .num_threads = threads, .isa = isa});
+  auto backend = make_backend({.device = "cpu", .num_threads = threads, .isa = std::string(isa)});
   EXPECT_TRUE(backend.ok()) << backend.error().message;
   return std::move(backend).value();
 }

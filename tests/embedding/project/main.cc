@@ -32,9 +32,9 @@ namespace {
 
 using namespace subbyte;
 
-Result<GenerateStats> stats_of(const char* argument) {
+Result<SampleEnd> stats_of(const char* argument) {
   if (argument == nullptr) return Error{"mine.argument", "expected an argument"};
-  return GenerateStats{};
+  return SampleEnd{};
 }
 
 /// A trivial value that is not looked at: no reason for a warning in a file of the caller's.

@@ -1,6 +1,5 @@
-// Public sessions on the demo model, held to each other and to sums over their logits.
-#include "subbyte/session.h"
-
+// Sessions as programs of others have them, on the demo model, held to each other and to sums over
+// their logits.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "subbyte/session.h"
 #include "subbyte/version.h"
 #include "support/paths.h"
 
@@ -140,6 +140,28 @@ TEST(PublicSession, answers_end_where_the_caller_says) {
   EXPECT_EQ(answer.end.stop, "olm");
 }
 
+TEST(PublicSession, tells_a_template_of_tools_messages_and_variables) {
+  const Session session = open();
+  Request request;
+  request.messages = {
+      {Role::kUser, "a"},
+      {.json = Json::parse(R"({"role": "tool", "content": "7", "name": "f"})").value()}};
+  request.tools = Json::parse(R"([{"type": "function", "function": {"name": "f"}}])").value();
+  request.template_variables = Json::parse(R"({"x": [1, 2]})").value();
+  request.effort = "max";
+  request.date = "2025-08-05";
+  request.chat_template =
+      "{% for m in messages %}{{ m.role }} {{ m.content }} {{ m.name }};{% endfor %}"
+      "{{ tools[0].function.name }} {{ x[1] }} {{ reasoning_effort }} {{ strftime_now('%d') }}";
+  const auto tokens = session.encode(request).value();
+  EXPECT_EQ(session.tokenizer().decode(tokens).value(), "user a ;tool 7 f;f 2 max 05");
+  request.chat_template = "{{ messages[0].content }}";
+  EXPECT_EQ(session.encode(request).error().code, "chat.option");
+  EXPECT_EQ(Json::parse("{").error().code, "json.syntax");
+  EXPECT_EQ(request.template_variables.text(), R"({"x":[1,2]})");
+  EXPECT_EQ(Json().text(), "null");
+}
+
 TEST(PublicSession, refuses_what_it_cannot_do) {
   Session session = open();
   Request both = greedy("a");
@@ -176,15 +198,16 @@ TEST(PublicSession, runs_on_threads_of_the_caller) {
   EXPECT_EQ(text, open().generate(greedy("Mr. Sherlock Holmes")).value().text);
 }
 
-TEST(PublicSession, a_tokenizer_keeps_all_that_it_stands_on) {
+TEST(PublicSession, a_tokenizer_outlives_its_session_alone) {
   SessionOptions options;
   options.device.threads = std::make_shared<CountingThreads>();
   const std::weak_ptr<const Executor> watch = options.device.threads;
   std::optional<Tokenizer> kept = open(std::exchange(options, {})).tokenizer();
-  EXPECT_FALSE(watch.expired());
-  EXPECT_EQ(kept->decode(kept->encode("Holmes").value()).value(), "Holmes");
-  kept.reset();
   EXPECT_TRUE(watch.expired());
+  EXPECT_EQ(kept->decode(kept->encode("Holmes").value()).value(), "Holmes");
+  StreamDecoder decoder(*kept);
+  kept.reset();
+  EXPECT_EQ(decoder.push(1), decoder.push(1));  // which keeps what it decodes with
 }
 
 TEST(PublicSession, a_loop_over_a_temporary_is_sound) {

@@ -1,0 +1,162 @@
+// Opening a session, the names of its options, and its parts.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/generation_config.h"
+#include "session/not_enough_memory.h"
+#include "session/session.h"
+
+namespace subbyte {
+namespace {
+
+constexpr int64_t kUsualContext = 4096;
+constexpr int64_t kMaxSequences = 65536;
+
+constexpr std::pair<std::string_view, CacheType> kCacheTypes[] = {{"bf16", CacheType::kBF16},
+                                                                  {"f16", CacheType::kF16},
+                                                                  {"f32", CacheType::kF32},
+                                                                  {"fp8", CacheType::kE4M3},
+                                                                  {"fp8_e4m3", CacheType::kE4M3}};
+
+Status check_size(const SessionOptions& size) {
+  const bool has_sequences = size.max_sequences >= 1 && size.max_sequences <= kMaxSequences;
+  const bool has_room =
+      size.cache_positions >= 1 && kv_pages(size.cache_positions) * kPagePositions >= size.context;
+  if (size.context >= 1 && has_sequences && has_room) return {};
+  return Error{"session.size",
+               fmt::format("expected 1 to {} sequences, a context of at least one position, and a "
+                           "cache that holds it; found {}, {} and a cache of {} positions",
+                           kMaxSequences, size.max_sequences, size.context, size.cache_positions)};
+}
+
+}  // namespace
+
+Element element_of(CacheType type) {
+  switch (type) {
+    case CacheType::kF32:
+      return Element::kF32;
+    case CacheType::kBF16:
+      return Element::kBF16;
+    case CacheType::kE4M3:
+      return Element::kE4M3;
+    case CacheType::kF16:
+      break;
+  }
+  return Element::kF16;
+}
+
+Result<Session> Session::open(const std::filesystem::path& model, const SessionOptions& options) {
+  SUBBYTE_TRY(ReadyModel ready,
+              ReadyModel::open(model.string(), options.device, {.on_choice = options.on_device}));
+  SUBBYTE_TRY(std::unique_ptr<TextSetup> text, TextSetup::read(ready.directory, ready.config));
+  SUBBYTE_TRY(text->sampling, read_sampling_defaults(ready.path, options.sampling));
+  if (!options.chat_template.empty()) {
+    text->chat_template =
+        ChatTemplate::compile(options.chat_template, "chat_template", ready.directory);
+    if (!text->chat_template->ok()) return text->chat_template->error();
+  }
+  SUBBYTE_CHECK(check_context(ready.config, options.context));
+  return load(std::move(ready), std::move(text), options);
+}
+
+Result<Session> Session::load(ReadyModel opened, std::shared_ptr<const TextSetup> text,
+                              const SessionOptions& given) {
+  SessionOptions size = given;
+  if (size.context == 0) size.context = std::min(kUsualContext, opened.config.max_positions);
+  if (size.cache_positions == 0 && size.max_sequences <= kMaxSequences) {
+    size.cache_positions = size.max_sequences * size.context;
+  }
+  SUBBYTE_CHECK(check_size(size));
+  const int64_t scored_rows = size.scores_prompts ? kScoredPromptTokens : 0;
+  const LoadOptions options = {.head_bits = size.head_bits,
+                               .progress = size.progress,
+                               .cache_type = element_of(size.cache_type),
+                               .cache_positions = size.cache_positions,
+                               .step_tokens = size.step_tokens,
+                               .step_sequences = size.max_sequences,
+                               .step_logits = size.max_sequences + scored_rows};
+  std::optional<KvPool> pool;
+  SUBBYTE_CHECK(opened.load(options, [&](const Model& model) -> Status {
+    Backend& machine = *opened.backend;
+    if (given.step_tokens <= 0) size.step_tokens = machine.prompt_chunk();
+    auto made = model.make_kv_pool(machine, options.cache_type,
+                                   {size.cache_positions, size.max_sequences, size.step_tokens});
+    const bool is_on_host = machine.memory() == nullptr;
+    if (!made.ok() && made.error().code == "kv.memory" && is_on_host) {
+      return not_enough_memory(opened.path, opened.config, options);
+    }
+    SUBBYTE_TRY(pool, std::move(made));
+    return {};
+  }));
+  return Session(
+      std::make_unique<State>(std::move(opened), std::move(text), *std::move(pool), size));
+}
+
+Session::Session(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Session::Session(Session&&) noexcept = default;
+Session& Session::operator=(Session&&) noexcept = default;
+Session::~Session() = default;
+
+ModelInfo Session::model() const {
+  const ModelConfig& config = ready().config;
+  return {.type = config.model_type,
+          .num_layers = config.num_layers,
+          .hidden_size = config.hidden_size,
+          .vocab_size = config.vocab_size,
+          .max_positions = config.max_positions,
+          .weight_bytes = ready().model->weight_bytes(),
+          .stop_tokens = config.eos_tokens,
+          .directory = ready().directory,
+          .device = ready().backend->description()};
+}
+
+const Tokenizer& Session::tokenizer() const {
+  return text().tokenizer;
+}
+
+int64_t Session::context() const {
+  return state_->context;
+}
+
+const ReadyModel& Session::ready() const {
+  return state_->ready;
+}
+
+const TextSetup& Session::text() const {
+  return *state_->text;
+}
+
+const std::shared_ptr<const TextSetup>& Session::shared_text() const {
+  return state_->text;
+}
+
+const KvPool& Session::cache() const {
+  return state_->pool;
+}
+
+const Scheduler& Session::scheduler() const {
+  return state_->scheduler;
+}
+
+}  // namespace subbyte
+
+SUBBYTE_BEGIN_NAMESPACE
+
+std::optional<CacheType> find_cache_type(std::string_view name) {
+  if (name == "e4m3") return CacheType::kE4M3;
+  for (const auto& [known, type] : kCacheTypes) {
+    if (known == name) return type;
+  }
+  return std::nullopt;
+}
+
+std::vector<std::string> cache_type_names() {
+  std::vector<std::string> names;
+  for (const auto& [name, type] : kCacheTypes) names.emplace_back(name);
+  return names;
+}
+
+SUBBYTE_END_NAMESPACE
