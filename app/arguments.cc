@@ -1,11 +1,15 @@
 #include "app/arguments.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <charconv>
 #include <concepts>
 #include <filesystem>
+#include <limits>
+
+#include "app/number_list.h"
 
 namespace subbyte::app {
 namespace {
@@ -66,6 +70,16 @@ std::optional<std::string> take(const Option&, const std::string& text,
   return std::nullopt;
 }
 
+std::optional<std::string> take(const Option& option, const std::string& text,
+                                std::vector<int64_t>& values) {
+  const auto [least, most] =
+      option.range.value_or(std::pair(int64_t{0}, std::numeric_limits<int64_t>::max()));
+  auto numbers = parse_numbers(option.name(), text, least, most);
+  if (!numbers.ok()) return fmt::format("numbers from {} to {}, such as 1,2,4 or 1-8", least, most);
+  values = *std::move(numbers);
+  return std::nullopt;
+}
+
 template <class Value>
 std::optional<std::string> take(const Option& option, const std::string& text,
                                 std::optional<Value>& value) {
@@ -81,6 +95,8 @@ std::string value_word() {
     return value_word<typename Value::value_type>();
   } else if constexpr (std::integral<Value>) {
     return "N";
+  } else if constexpr (std::same_as<Value, std::vector<int64_t>>) {
+    return "NUMBERS";
   } else if constexpr (std::floating_point<Value>) {
     return "NUMBER";
   } else if constexpr (std::same_as<Value, std::filesystem::path>) {
@@ -95,6 +111,8 @@ std::string text_of(const Value& value) {
   if constexpr (std::integral<Value> || std::floating_point<Value> ||
                 std::same_as<Value, std::string>) {
     return fmt::format("{}", value);
+  } else if constexpr (std::same_as<Value, std::vector<int64_t>>) {
+    return fmt::format("{}", fmt::join(value, ","));
   } else {
     return {};
   }
@@ -211,6 +229,7 @@ template Argument Command::option(const std::string&, std::optional<int64_t>&, c
 template Argument Command::option(const std::string&, std::optional<double>&, const std::string&);
 template Argument Command::option(const std::string&, std::vector<std::string>&,
                                   const std::string&);
+template Argument Command::option(const std::string&, std::vector<int64_t>&, const std::string&);
 
 Argument Command::flag(const std::string& names, bool& value, const std::string& help) {
   Option& option = info_->options.emplace_back();
@@ -248,8 +267,8 @@ Argument Program::share_flag(Shares by, const std::string& names, bool& value,
   return Argument(added.option);
 }
 
-CommandInfo* Program::find(const std::string& name) {
-  const auto found = std::ranges::find(commands, name, &CommandInfo::name);
+CommandInfo* Program::find(const std::string& command) {
+  const auto found = std::ranges::find(commands, command, &CommandInfo::name);
   return found == commands.end() ? nullptr : &*found;
 }
 

@@ -8,7 +8,9 @@
 #include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/status.h"
@@ -105,8 +107,8 @@ class Command {
   explicit Command(CommandInfo& info) : info_(&info) {}
 
   /// Names: "-n,--predict"; "FILE" for what is given by place; "MODEL,-m,--model" for both. Value:
-  /// std::string, std::filesystem::path, int, int64_t, uint64_t, double, an optional of these, or a
-  /// list of strings; arguments.cc instantiates each.
+  /// std::string, std::filesystem::path, int, int64_t, uint64_t, double, an optional of these, a
+  /// list of strings, or one of numbers (number_list.h); arguments.cc instantiates each.
   template <class Value>
   Argument option(const std::string& names, Value& value, const std::string& help);
   Argument flag(const std::string& names, bool& value, const std::string& help);
@@ -127,8 +129,17 @@ struct SharedOption {
   Option option;
 };
 
+/// A page about something that is no command.
+struct Topic {
+  std::string_view name;
+  std::string_view title;
+  std::string (*text)();  // lines of at most 79 columns
+};
+
 /// The program as it was declared, and what of it was asked for instead of a command.
 struct Program {
+  std::string name = "subbyte";
+  std::span<const Topic> topics{};
   std::string summary;
   std::string footer;
   std::deque<CommandInfo> commands;
@@ -143,7 +154,7 @@ struct Program {
   Argument share(Shares by, const std::string& names, Value& value, const std::string& help);
   Argument share_flag(Shares by, const std::string& names, bool& value, const std::string& help);
 
-  CommandInfo* find(const std::string& name);
+  CommandInfo* find(const std::string& command);
   /// The options of a command: its own, then the shared ones that it takes and has not itself.
   std::vector<Option*> options_of(CommandInfo& command);
   std::vector<const SharedOption*> shared_of(const CommandInfo& command) const;

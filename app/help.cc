@@ -49,6 +49,11 @@ std::string option_row(const Option& option, int columns) {
   return row(head_of(option), help_of(option), columns);
 }
 
+/// Rows under their title; nothing without any.
+std::string section(const std::string& title, const std::string& rows, int columns) {
+  return rows.empty() ? rows : heading(title, columns) + rows;
+}
+
 /// The options of a command in their groups, those with a place first.
 std::string own_rows(const CommandInfo& command, int columns) {
   std::vector<std::string> groups = {""};
@@ -64,7 +69,7 @@ std::string own_rows(const CommandInfo& command, int columns) {
       const bool here = option.place.empty() ? option.group == group : group.empty();
       if (here) rows += option_row(option, columns);
     }
-    if (!rows.empty()) text += heading((group.empty() ? "Arguments" : group) + ":", columns) + rows;
+    text += section((group.empty() ? "Arguments" : group) + ":", rows, columns);
   }
   return text;
 }
@@ -90,8 +95,9 @@ std::string help_of(const Option& option) {
 }
 
 std::string program_text(const Program& program, int columns) {
-  std::string text = wrapped(program.summary, 0, 0, columns) + "\n" +
-                     wrapped("Usage: subbyte COMMAND [OPTIONS] ...", 0, 6, columns);
+  std::string text =
+      wrapped(program.summary, 0, 0, columns) + "\n" +
+      wrapped(fmt::format("Usage: {} COMMAND [OPTIONS] ...", program.name), 0, 6, columns);
   text += heading("Commands:", columns);
   for (const CommandInfo& command : program.commands) {
     text += row(command.name, command.summary, columns);
@@ -99,19 +105,20 @@ std::string program_text(const Program& program, int columns) {
   CommandInfo any;
   any.shares = Shares::kModel;
   const auto shared = program.shared_of(any);
-  text += heading("Options of every command:", columns) + shared_rows(shared, true, columns);
+  text += section("Options of every command:", shared_rows(shared, true, columns), columns);
   text +=
-      heading("Options of commands that compute:", columns) + shared_rows(shared, false, columns);
-  text += heading("Help on other things (subbyte help NAME):", columns);
-  for (const Topic& topic : kTopics) {
-    text += row(std::string(topic.name), std::string(topic.title), columns);
+      section("Options of commands that compute:", shared_rows(shared, false, columns), columns);
+  std::string topics;
+  for (const Topic& topic : program.topics) {
+    topics += row(std::string(topic.name), std::string(topic.title), columns);
   }
+  text += section("Help on other things (subbyte help NAME):", topics, columns);
   return text + "\n" + wrapped(program.footer, 0, 0, columns);
 }
 
 std::string command_text(const Program& program, const CommandInfo& command, int columns) {
   std::string text = wrapped(command.summary, 0, 0, columns);
-  std::string usage = fmt::format("Usage: subbyte {} [OPTIONS]", command.name);
+  std::string usage = fmt::format("Usage: {} {} [OPTIONS]", program.name, command.name);
   for (const Option& option : command.options) {
     if (option.place.empty()) continue;
     const std::string place = option.place + (option.is_list ? "..." : "");
@@ -119,9 +126,8 @@ std::string command_text(const Program& program, const CommandInfo& command, int
   }
   text += "\n" + wrapped(usage, 0, 6, columns) + own_rows(command, columns);
   const auto shared = program.shared_of(command);
-  const std::string machine = shared_rows(shared, false, columns);
-  if (!machine.empty()) text += heading("Machine:", columns) + machine;
-  text += heading("Options of every command:", columns) + shared_rows(shared, true, columns);
+  text += section("Machine:", shared_rows(shared, false, columns), columns);
+  text += section("Options of every command:", shared_rows(shared, true, columns), columns);
   return text + heading("Examples:", columns) + wrapped(command.examples, 0, 6, columns);
 }
 

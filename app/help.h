@@ -9,12 +9,7 @@
 
 namespace subbyte::app {
 
-/// A page about something that is no command.
-struct Topic {
-  std::string_view name;
-  std::string_view title;
-  std::string (*text)();  // lines of at most 79 columns
-};
+/// The pages of `subbyte help`.
 extern const std::vector<Topic> kTopics;
 
 /// The help of an option, with the values that it takes and its default.

@@ -20,14 +20,14 @@ namespace {
 std::vector<std::string> names_of(const Program& program) {
   std::vector<std::string> names;
   for (const CommandInfo& command : program.commands) names.push_back(command.name);
-  for (const Topic& topic : kTopics) names.emplace_back(topic.name);
+  for (const Topic& topic : program.topics) names.emplace_back(topic.name);
   return names;
 }
 
 Result<std::string> help_on(const Program& program, const std::string& name) {
   if (name.empty()) return program_text(program, columns_of(stdout));
-  const auto topic = std::ranges::find(kTopics, name, &Topic::name);
-  if (topic != kTopics.end()) {
+  const auto topic = std::ranges::find(program.topics, name, &Topic::name);
+  if (topic != program.topics.end()) {
     const int columns = columns_of(stdout);
     return wrap(topic->title, columns) + "\n\n" + wrap(topic->text(), columns, 4);
   }
@@ -54,7 +54,7 @@ void add_help(Program& program, Invocation&) {
 #define SUBBYTE_COMMAND(name) names.emplace_back(#name);
 #include "app/commands.def"
 #undef SUBBYTE_COMMAND
-  for (const Topic& topic : kTopics) names.emplace_back(topic.name);
+  for (const Topic& topic : program.topics) names.emplace_back(topic.name);
   command
       .option("NAME", *name,
               "a command or one of these other things: environment, exit-codes, other-programs")

@@ -67,7 +67,7 @@ std::string man_page(const Program& program) {
   for (const SharedOption& shared : program.shared) {
     if (shared.by != Shares::kNothing) text += option_entry(shared.option);
   }
-  for (const Topic& topic : kTopics) {
+  for (const Topic& topic : program.topics) {
     text += fmt::format(".SH {}\n{}.\n{}", title_of(topic), topic.title,
                         as_is(wrap(topic.text(), kColumns, 4)));
   }

@@ -239,8 +239,8 @@ Error Parser::no_option(const std::string& argument) {
   }
   const std::string near = did_you_mean(name, names);
   if (!near.empty()) return mistake(fmt::format("no option {}{}", shown(name), near));
-  return mistake(
-      fmt::format("no option {}; `subbyte {} --help` lists them", shown(name), command_->name));
+  return mistake(fmt::format("no option {}; `{} {} --help` lists them", shown(name), program_.name,
+                             command_->name));
 }
 
 Status Parser::read_option(const std::string& argument) {

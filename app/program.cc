@@ -47,6 +47,7 @@ int report(const Error& error,
 }
 
 void declare(Program& program, Invocation& invocation) {
+  program.topics = kTopics;
   program.summary = "Runs, verifies and converts language models with weights below eight bits.";
   program.footer =
       "MODEL is a directory with config.json, an ak47 or ak48 file, or org/name[@revision] from "

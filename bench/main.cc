@@ -3,11 +3,11 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <ctime>
 #include <map>
 
+#include "bench/command_line.h"
 #include "bench/make_model.h"
 #include "bench/measure_barrier.h"
 #include "bench/measure_delta_net.h"
@@ -212,47 +212,69 @@ Status run_all(const Arguments& arguments) {
   return {};
 }
 
+struct Suite {
+  const char* name;
+  const char* summary;
+};
+constexpr Suite kSuites[] = {
+    {"cpu", "Kernels, models and loading"},
+    {"kernels", "Products of the CPU's kernels"},
+    {"decode", "Kernels of 1 to 16 tokens"},
+    {"models", "Whole models"},
+    {"group", "FlashInfer's group GEMM beside linear()"},
+    {"delta-net", "Gated delta nets beside the products of their layers"},
+};
+
+void add_suite(app::Program& program, const Suite& suite, Arguments& arguments) {
+  app::Command command = program.add_command(
+      suite.name, suite.summary, fmt::format("  subbyte_bench {} --rounds 3", suite.name));
+  ModelRun& run = arguments.run;
+  command.option("--folder", arguments.folder, "where synthetic models are kept (8 GB)")
+      .shows_default();
+  command.option("--only", arguments.only, "only formats or models whose name contains this");
+  command.option("--rows", arguments.rows, "outputs of the matrices of kernels")
+      .between(1, 1 << 20)
+      .shows_default();
+  command.option("--cols", arguments.cols, "their inputs, a multiple of 256")
+      .between(256, 1 << 20)
+      .shows_default();
+  command.option("--device", arguments.device, "where models run: cpu, cuda, cuda:N or auto")
+      .shows_default();
+  command.option("--isa", arguments.isa,
+                 "kernels to use (SUBBYTE_ISA; default: the best of this machine)");
+  command.option("--activations", arguments.activations, "as for subbyte run")
+      .one_of({"f32", "bf16", "int8"})
+      .shows_default();
+  command.option("--kv-cache-type", arguments.kv_cache_type, "as for subbyte run")
+      .one_of(kKvTypes)
+      .shows_default();
+  command.flag("--pin", arguments.pin, "keep each thread on a processor of its own");
+  command.option("-t,--threads", run.threads, "0: all processors").shows_default();
+  command.option("--rounds", run.rounds, "of which the median is taken")
+      .between(1, 1000)
+      .shows_default();
+  command.option("--prompt", run.prompt, "tokens of a prefill").between(1, 32768).shows_default();
+  command.option("--decode", run.decode, "tokens of a decode").between(1, 32768).shows_default();
+  command.run([name = suite.name, &arguments]() -> Result<app::ExitCode> {
+    arguments.suite = name;
+    SUBBYTE_CHECK(run_all(arguments));
+    return app::kOk;
+  });
+}
+
+int run(int argc, char** argv) {
+  Arguments arguments;
+  arguments.isa = variable("SUBBYTE_ISA");
+  app::Program program;
+  program.name = "subbyte_bench";
+  program.summary = "Measures kernels and whole models on this machine; without a command, cpu.";
+  for (const Suite& suite : kSuites) add_suite(program, suite, arguments);
+  return run_program(program, argc, argv);
+}
+
 }  // namespace
 }  // namespace subbyte::bench
 
 int main(int argc, char** argv) {
-  CLI::App app("Measures kernels and whole models on this machine.", "subbyte_bench");
-  subbyte::bench::Arguments arguments;
-  subbyte::bench::ModelRun& run = arguments.run;
-  app.add_option(
-         "suite", arguments.suite,
-         "cpu: kernels, models and loading; kernels; decode: kernels of 1 to 16 tokens; models; "
-         "group: FlashInfer's group GEMM beside linear(); "
-         "delta-net: gated delta nets beside the products of their layers")
-      ->check(CLI::IsMember({"cpu", "kernels", "decode", "models", "group", "delta-net"}))
-      ->capture_default_str();
-  app.add_option("--folder", arguments.folder, "where synthetic models are kept (8 GB)")
-      ->capture_default_str();
-  app.add_option("--only", arguments.only, "only formats or models whose name contains this");
-  app.add_option("--rows", arguments.rows, "outputs of the matrices of kernels")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1 << 20));
-  app.add_option("--cols", arguments.cols, "their inputs, a multiple of 256")
-      ->capture_default_str()
-      ->check(CLI::Range(256, 1 << 20));
-  app.add_option("--device", arguments.device, "where models run: cpu, cuda, cuda:N or auto")
-      ->capture_default_str();
-  app.add_option("--isa", arguments.isa, "kernels to use; default: the best of this machine")
-      ->envname("SUBBYTE_ISA");
-  app.add_option("--activations", arguments.activations, "as for subbyte run")
-      ->check(CLI::IsMember({"f32", "bf16", "int8"}))
-      ->capture_default_str();
-  app.add_option("--kv-cache-type", arguments.kv_cache_type, "as for subbyte run")
-      ->check(CLI::IsMember({"f32", "f16", "bf16", "fp8"}))
-      ->capture_default_str();
-  app.add_flag("--pin", arguments.pin, "keep each thread on a processor of its own");
-  app.add_option("-t,--threads", run.threads, "0: all processors")->capture_default_str();
-  app.add_option("--rounds", run.rounds)->capture_default_str()->check(CLI::Range(1, 1000));
-  app.add_option("--prompt", run.prompt)->capture_default_str()->check(CLI::Range(1, 32768));
-  app.add_option("--decode", run.decode)->capture_default_str()->check(CLI::Range(1, 32768));
-  CLI11_PARSE(app, argc, argv);
-  const subbyte::Status status = subbyte::bench::run_all(arguments);
-  if (status.ok()) return 0;
-  fmt::print(stderr, "subbyte_bench: {}\n", status.error().message);
-  return 1;
+  return subbyte::bench::run(argc, argv);
 }

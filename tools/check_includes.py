@@ -91,8 +91,7 @@ BROUGHT = {"gtest/gtest.h": {"string", "vector", "memory", "tuple", "ostream", "
            "nlohmann/json.hpp": {"string", "vector", "map", "memory", "initializer_list",
                                  "utility", "iterator", "cstdint", "functional"},
            "fmt/format.h": {"string", "string_view", "cstdint", "limits"},
-           "metal_stdlib": {"cstdint"},
-           "CLI/CLI.hpp": {"string", "vector", "memory", "functional", "map", "set", "iostream"}}
+           "metal_stdlib": {"cstdint"}}
 
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^">]+)[">]', re.MULTILINE)
 NOISE = re.compile(r'R"(\w*)\((?:.|\n)*?\)\1"|"(?:[^"\\\n]|\\.)*"|//[^\n]*|/\*(?:.|\n)*?\*/')

@@ -4,14 +4,15 @@
 
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
-#include <CLI/CLI.hpp>
 
 #include <algorithm>
 #include <chrono>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "bench/command_line.h"
 #include "bench/cuda/decoder_time.h"
 #include "bench/cuda/device_times.h"
 #include "bench/cuda/graph_timer.h"
@@ -351,93 +352,61 @@ class Bench {
   double bandwidth_ = 0;
 };
 
+void add_kernels(app::Program& program) {
+  auto options = std::make_shared<Options>();
+  options->kernel = variable("SUBBYTE_KERNEL");
+  options->print_plan = variable("SUBBYTE_PRINT_PLAN") == "1";
+  app::Command command = program.add_command("kernels", "The CUDA kernels of products",
+                                             "  ./dev gpu-bench --shape qkv --m 1,16");
+  command.option("--shape", options->shapes,
+                 "qkv o gate_up down 8192 oss_gate_up oss_down; may be given several times");
+  command.option("--format", options->formats,
+                 "int4 mxfp4 nvfp4 fp8 w8a8 nf4 kbit2 kbit3 kbit4 kbit5 vq2 vq4; may be given "
+                 "several times");
+  command.option("--m", options->m, "numbers of tokens").between(1, 1 << 20);
+  command.option("--kernel", options->kernel,
+                 "only this kernel: gemv, small_m8, large_m128, ... (SUBBYTE_KERNEL)");
+  command.option("--replays", options->replays, "of which the median is taken").between(1, 1000);
+  command.flag("--dependent", options->dependent, "with programmatic dependent launches");
+  command.flag("--batch-invariant", options->batch_invariant, "in the batch-invariant mode");
+  command.flag("--sweep", options->sweep, "time all plans and print them");
+  command.flag("--print-plan", options->print_plan,
+               "print what was chosen, on standard error (SUBBYTE_PRINT_PLAN)");
+  command.flag("--bf16", options->bf16, "bf16 activations (default: fp16)");
+  command.flag("--chain", options->chain,
+               "also a layer's four products in a chain, packing, and host time");
+  command.flag("--decoders", options->decoders,
+               "only the decoders, without loads, products and stores");
+  command.flag("--no-cublas", options->no_cublas, "without the vendor's library");
+  command.run([options]() -> Result<app::ExitCode> {
+    Bench bench(*options);
+    if (options->decoders) {
+      bench.measure_decoders();
+      return app::kOk;
+    }
+    bench.run();
+    if (!options->chain) return app::kOk;
+    bench.measure_chain();
+    bench.measure_packing();
+    bench.measure_host();
+    return app::kOk;
+  });
+}
+
+int run(int argc, char** argv) {
+  app::Program program;
+  program.name = "subbyte_gpu_bench";
+  program.summary =
+      "Measures the CUDA kernels beside the GPU's read bandwidth and cuBLAS; without a command, "
+      "kernels.";
+  add_kernels(program);
+  add_suites(program);
+  return run_program(program, argc, argv);
+}
+
 }  // namespace
 }  // namespace subbyte::bench
 
-namespace {
-
-using subbyte::bench::BlocksSuite;
-using subbyte::bench::CallsSuite;
-using subbyte::bench::DeltaNetSuite;
-using subbyte::bench::GroupSuite;
-using subbyte::bench::ModelSuite;
-using subbyte::bench::MoeSuite;
-using subbyte::bench::Options;
-using subbyte::bench::StepSuite;
-
-void add_kernel_options(CLI::App& app, Options& options) {
-  app.add_option("--shape", options.shapes, "qkv o gate_up down 8192 oss_gate_up oss_down");
-  app.add_option("--format", options.formats,
-                 "int4 mxfp4 nvfp4 fp8 w8a8 nf4 kbit2 kbit3 kbit4 kbit5 vq2 vq4");
-  app.add_option("--m", options.m, "Numbers of tokens");
-  app.add_option("--kernel", options.kernel, "Only this kernel: gemv, small_m8, large_m128, ...")
-      ->envname("SUBBYTE_KERNEL");
-  app.add_option("--replays", options.replays, "Of which the median is taken");
-  app.add_flag("--dependent", options.dependent, "With programmatic dependent launches");
-  app.add_flag("--batch-invariant", options.batch_invariant, "In the batch-invariant mode");
-  app.add_flag("--sweep", options.sweep, "Time all plans and print them");
-  app.add_flag("--print-plan", options.print_plan, "Print what was chosen, on standard error")
-      ->envname("SUBBYTE_PRINT_PLAN");
-  app.add_flag("--bf16", options.bf16, "bf16 activations (default: fp16)");
-  app.add_flag("--chain", options.chain,
-               "Also a layer's four products in a chain, packing, and host time");
-  app.add_flag("--decoders", options.decoders,
-               "Only the decoders, without loads, products and stores");
-  app.add_flag("--no-cublas", options.no_cublas, "Without the vendor's library");
-}
-
-int exit_code(const subbyte::Status& status) {
-  if (status.ok()) return 0;
-  fmt::print(stderr, "subbyte_gpu_bench: {}\n", status.error().message);
-  return 1;
-}
-
-}  // namespace
-
 int main(int argc, char** argv) {
-  Options options;
-  ModelSuite suite;
-  CLI::App app("Measures the CUDA kernels beside the GPU's read bandwidth and cuBLAS",
-               "subbyte_gpu_bench");
-  add_kernel_options(app, options);
-  const CLI::App* models = add_model_suite(app, suite);
-  BlocksSuite blocks_suite;
-  const CLI::App* blocks = add_blocks_suite(app, blocks_suite);
-  CallsSuite calls_suite;
-  const CLI::App* calls = add_calls_suite(app, calls_suite);
-  DeltaNetSuite delta_net_suite;
-  const CLI::App* delta_nets = add_delta_net_suite(app, delta_net_suite);
-  GroupSuite group_suite;
-  const CLI::App* group = add_group_suite(app, group_suite);
-  MoeSuite moe_suite;
-  const CLI::App* moe = add_moe_suite(app, moe_suite);
-  StepSuite step_suite;
-  const CLI::App* step = add_step_suite(app, step_suite);
-  CLI11_PARSE(app, argc, argv);
-  if (step->parsed()) return exit_code(subbyte::bench::run_step_suite(step_suite));
-  if (models->parsed()) return exit_code(subbyte::bench::run_model_suite(suite));
-  if (group->parsed()) return exit_code(subbyte::bench::run_group_suite(group_suite));
-  if (moe->parsed()) return exit_code(subbyte::bench::run_moe_suite(moe_suite));
-  if (blocks->parsed()) {
-    subbyte::bench::run_blocks_suite(blocks_suite);
-    return 0;
-  }
-  if (calls->parsed()) {
-    subbyte::bench::run_calls_suite(calls_suite);
-    return 0;
-  }
-  if (delta_nets->parsed()) {
-    subbyte::bench::run_delta_net_suite(delta_net_suite);
-    return 0;
-  }
-  subbyte::bench::Bench bench(options);
-  if (options.decoders) {
-    bench.measure_decoders();
-    return 0;
-  }
-  bench.run();
-  if (!options.chain) return 0;
-  bench.measure_chain();
-  bench.measure_packing();
-  bench.measure_host();
+  return subbyte::bench::run(argc, argv);
 }

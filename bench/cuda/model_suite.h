@@ -11,7 +11,7 @@
 namespace subbyte::bench {
 
 struct ModelSuite {
-  std::vector<std::string> models = {"8b", "0.6b"};  // shapes that `subbyte synth` has
+  std::vector<std::string> models;  // shapes that `subbyte synth` has
   std::vector<int64_t> batches = {8, 16, 64, 256};
   int64_t context = 16384;  // of the stream with a long one
   int rounds = 5;

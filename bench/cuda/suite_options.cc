@@ -1,147 +1,176 @@
 #include "bench/cuda/suite_options.h"
 
+#include <memory>
+
+#include "bench/command_line.h"
+#include "bench/cuda/blocks_suite.h"
+#include "bench/cuda/calls_suite.h"
+#include "bench/cuda/delta_net_suite.h"
+#include "bench/cuda/group_suite.h"
+#include "bench/cuda/model_suite.h"
+#include "bench/cuda/moe_suite.h"
+#include "bench/cuda/step_suite.h"
+
 namespace subbyte::bench {
+namespace {
 
-CLI::App* add_model_suite(CLI::App& app, ModelSuite& suite) {
-  CLI::App* command = app.add_subcommand(
-      "model", "Whole models with random weights: decode, batches, prefill, beside the limits");
-  command
-      ->add_option(
-          "--model", suite.models,
-          "Shapes of Qwen3: 0.6b 1.7b 4b 8b 14b 32b, with experts 30b-a3b; of gpt-oss: "
-          "oss-20b oss-120b; of Qwen3.5: 3.5-27b 3.5-35b-a3b; with :16 the first 16 layers")
-      ->capture_default_str();
-  command->add_option("--batches", suite.batches, "Numbers of sequences that are decoded together")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1024));
-  command->add_option("--context", suite.context, "Tokens before the decode with a long context")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 40000));
-  command->add_option("--rounds", suite.rounds, "Of which the median is taken")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1000));
-  command->add_option("--folder", suite.folder, "Where the models are kept (8b: 6 GB)")
-      ->capture_default_str();
-  command
-      ->add_option("--step-tokens", suite.step_tokens,
-                   "Steps of at most so many single tokens as one kernel; 0: none")
-      ->capture_default_str()
-      ->envname("SUBBYTE_STEP_TOKENS")
-      ->check(CLI::Range(0, 8));
-  command
-      ->add_option("--in-flight", suite.in_flight,
-                   "Steps on their way at once; 1: the host waits for the tokens of each")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 2));
-  command->add_flag("--no-graphs", suite.no_graphs, "Without CUDA graphs of steps that repeat");
-  command->add_option("--json", suite.json, "A file for the figures");
-  command->add_flag("--no-cublas", suite.no_cublas, "Without the vendor's library");
-  command->footer(
-      "example:\n  ./dev gpu-bench model --model 8b --batches 16 64 --json figures.json");
-  return command;
+constexpr int64_t kMaxSize = 65536;
+
+template <class Value>
+void sized(app::Command& command, const char* names, Value& value, const char* help,
+           int64_t least = 1, int64_t most = kMaxSize) {
+  command.option(names, value, help).between(least, most).shows_default();
 }
 
-CLI::App* add_blocks_suite(CLI::App& app, BlocksSuite& suite) {
-  CLI::App* command = app.add_subcommand(
-      "blocks", "Quantizing to MXFP8, MXFP4 and NVFP4, and dequantizing, beside a copy");
-  command->add_option("--rows", suite.rows)->capture_default_str()->check(CLI::Range(1, 65536));
-  command->add_option("--cols", suite.cols, "In 256s")
-      ->capture_default_str()
-      ->check(CLI::Range(256, 65536));
-  command->footer("example:\n  ./dev gpu-bench blocks");
-  return command;
+void add_replays(app::Command& command, int& replays) {
+  sized(command, "--replays", replays, "of which the median is taken", 1, 1000);
 }
 
-CLI::App* add_calls_suite(CLI::App& app, CallsSuite& suite) {
-  CLI::App* command = app.add_subcommand(
-      "calls", "Host time of products through the C interface, beside a bare launch");
-  command->add_option("--m", suite.m, "Numbers of tokens")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 65536));
-  command->add_option("--rows", suite.rows)->capture_default_str()->check(CLI::Range(1, 65536));
-  command->add_option("--cols", suite.cols, "In 128s")
-      ->capture_default_str()
-      ->check(CLI::Range(128, 65536));
-  command->footer("example:\n  ./dev gpu-bench calls --m 1 64");
-  return command;
+void add_cublas(app::Command& command, bool& no_cublas) {
+  command.flag("--no-cublas", no_cublas, "without the vendor's library");
 }
 
-CLI::App* add_delta_net_suite(CLI::App& app, DeltaNetSuite& suite) {
-  CLI::App* command = app.add_subcommand(
-      "delta-net",
-      "Gated delta nets of Qwen3.5: single tokens beside the bytes of states, prompts");
-  command->add_option("--key-heads", suite.key_heads)
-      ->capture_default_str()
-      ->check(CLI::Range(1, 256));
-  command->add_option("--value-heads", suite.value_heads, "A multiple of the key heads")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1024));
-  command->add_option("--sequences", suite.sequences, "With a token each")->capture_default_str();
-  command->add_option("--prompts", suite.prompts, "Tokens of one sequence")->capture_default_str();
-  command->add_option("--replays", suite.replays, "Of which the median is taken")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1000));
-  command->add_flag("--bf16", suite.bf16, "bf16 activations (default: f16)");
-  command->add_flag("--recurrent", suite.recurrent, "Token after token, never in chunks");
-  command->footer("example:\n  ./dev gpu-bench delta-net --value-heads 32");
-  return command;
+void add_model_suite(app::Program& program) {
+  auto suite = std::make_shared<ModelSuite>();
+  suite->step_tokens = std::atoi(variable("SUBBYTE_STEP_TOKENS", "8").c_str());
+  app::Command command = program.add_command(
+      "model", "Whole models with random weights: decode, batches, prefill, beside the limits",
+      "  ./dev gpu-bench model --model 8b --batches 16,64 --json figures.json");
+  command.option("--model", suite->models,
+                 "shapes of Qwen3: 0.6b 1.7b 4b 8b 14b 32b, with experts 30b-a3b; of gpt-oss: "
+                 "oss-20b oss-120b; of Qwen3.5: 3.5-27b 3.5-35b-a3b; with :16 the first 16 layers; "
+                 "may be given several times (default: 8b and 0.6b)");
+  sized(command, "--batches", suite->batches, "numbers of sequences that are decoded together", 1,
+        1024);
+  sized(command, "--context", suite->context, "tokens before the decode with a long context", 1,
+        40000);
+  sized(command, "--rounds", suite->rounds, "of which the median is taken", 1, 1000);
+  command.option("--folder", suite->folder, "where the models are kept (8b: 6 GB)").shows_default();
+  sized(command, "--step-tokens", suite->step_tokens,
+        "steps of at most so many single tokens as one kernel; 0: none (SUBBYTE_STEP_TOKENS)", 0,
+        8);
+  sized(command, "--in-flight", suite->in_flight,
+        "steps on their way at once; 1: the host waits for the tokens of each", 1, 2);
+  command.flag("--no-graphs", suite->no_graphs, "without CUDA graphs of steps that repeat");
+  command.option("--json", suite->json, "a file for the figures");
+  add_cublas(command, suite->no_cublas);
+  command.run([suite]() -> Result<app::ExitCode> {
+    if (suite->models.empty()) suite->models = {"8b", "0.6b"};
+    SUBBYTE_CHECK(run_model_suite(*suite));
+    return app::kOk;
+  });
 }
 
-CLI::App* add_moe_suite(CLI::App& app, MoeSuite& suite) {
-  CLI::App* command = app.add_subcommand(
-      "moe", "A mixture of experts of MXFP4, beside the limit and cuBLAS on the same routes");
-  command->add_option("--experts", suite.experts)
-      ->capture_default_str()
-      ->check(CLI::Range(1, 4096));
-  command->add_option("--tokens", suite.tokens)->capture_default_str()->check(CLI::Range(1, 65536));
-  command->add_option("--hidden", suite.hidden)
-      ->capture_default_str()
-      ->check(CLI::Range(32, 65536));
-  command->add_option("--intermediate", suite.intermediate)
-      ->capture_default_str()
-      ->check(CLI::Range(32, 65536));
-  command->add_option("--top-k", suite.top_k)->capture_default_str()->check(CLI::Range(1, 32));
-  command->add_option("--replays", suite.replays, "Of which the median is taken")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1000));
-  command->add_flag("--mxfp8", suite.mxfp8, "Activations in MXFP8 (W4A8)");
-  command->add_flag("--no-cublas", suite.no_cublas, "Without the vendor's library");
-  command->footer("example:\n  ./dev gpu-bench moe --experts 32 --tokens 1 16 256");
-  return command;
+void add_blocks_suite(app::Program& program) {
+  auto suite = std::make_shared<BlocksSuite>();
+  app::Command command = program.add_command(
+      "blocks", "Quantizing to MXFP8, MXFP4 and NVFP4, and dequantizing, beside a copy",
+      "  ./dev gpu-bench blocks");
+  sized(command, "--rows", suite->rows, "outputs of the matrix");
+  sized(command, "--cols", suite->cols, "its inputs, in 256s", 256);
+  command.run([suite]() -> Result<app::ExitCode> {
+    run_blocks_suite(*suite);
+    return app::kOk;
+  });
 }
 
-CLI::App* add_group_suite(CLI::App& app, GroupSuite& suite) {
-  CLI::App* command =
-      app.add_subcommand("group", "FlashInfer's group GEMM, MXFP8 by MXFP4, beside cuBLAS");
-  command->add_option("--groups", suite.groups)->capture_default_str()->check(CLI::Range(1, 4096));
-  command->add_option("--n", suite.n, "In 8s")->capture_default_str()->check(CLI::Range(8, 65536));
-  command->add_option("--k", suite.k, "In 32s")
-      ->capture_default_str()
-      ->check(CLI::Range(32, 65536));
-  command->add_option("--m", suite.m, "Rows of all groups, in 4s")
-      ->capture_default_str()
-      ->check(CLI::Range(4, 1 << 20));
-  command->add_option("--replays", suite.replays, "Of which the median is taken")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1000));
-  command->add_flag("--no-cublas", suite.no_cublas, "Without the vendor's library");
-  command->footer("example:\n  ./dev gpu-bench group --groups 128 --m 1024 8192");
-  return command;
+void add_calls_suite(app::Program& program) {
+  auto suite = std::make_shared<CallsSuite>();
+  app::Command command = program.add_command(
+      "calls", "Host time of products through the C interface, beside a bare launch",
+      "  ./dev gpu-bench calls --m 1,64");
+  sized(command, "--m", suite->m, "numbers of tokens");
+  sized(command, "--rows", suite->rows, "outputs of the matrix");
+  sized(command, "--cols", suite->cols, "its inputs, in 128s", 128);
+  command.run([suite]() -> Result<app::ExitCode> {
+    run_calls_suite(*suite);
+    return app::kOk;
+  });
 }
 
-CLI::App* add_step_suite(CLI::App& app, StepSuite& suite) {
-  CLI::App* command = app.add_subcommand(
-      "step", "Where the time of a step that is one kernel goes, of a Qwen3 with AWQ weights");
-  command->add_option("--layers", suite.layers)->capture_default_str()->check(CLI::Range(4, 40));
-  command->add_option("--hidden", suite.hidden)->capture_default_str();
-  command->add_option("--intermediate", suite.intermediate)->capture_default_str();
-  command->add_option("--heads", suite.heads)->capture_default_str();
-  command->add_option("--kv-heads", suite.kv_heads)->capture_default_str();
-  command->add_option("--head-dim", suite.head_dim)->capture_default_str();
-  command->add_option("--tokens", suite.tokens)->capture_default_str()->check(CLI::Range(1, 8));
-  command->add_option("--keys", suite.keys)->capture_default_str()->check(CLI::Range(1, 40000));
-  command->footer("example:\n  ./dev gpu-bench step --hidden 1024 --intermediate 3072 --heads 16");
-  return command;
+void add_delta_net_suite(app::Program& program) {
+  auto suite = std::make_shared<DeltaNetSuite>();
+  app::Command command = program.add_command(
+      "delta-net", "Gated delta nets of Qwen3.5: single tokens beside the bytes of states, prompts",
+      "  ./dev gpu-bench delta-net --value-heads 32");
+  sized(command, "--key-heads", suite->key_heads, "heads of keys", 1, 256);
+  sized(command, "--value-heads", suite->value_heads, "a multiple of the key heads", 1, 1024);
+  sized(command, "--sequences", suite->sequences, "with a token each");
+  sized(command, "--prompts", suite->prompts, "tokens of one sequence");
+  add_replays(command, suite->replays);
+  command.flag("--bf16", suite->bf16, "bf16 activations (default: f16)");
+  command.flag("--recurrent", suite->recurrent, "token after token, never in chunks");
+  command.run([suite]() -> Result<app::ExitCode> {
+    run_delta_net_suite(*suite);
+    return app::kOk;
+  });
+}
+
+void add_moe_suite(app::Program& program) {
+  auto suite = std::make_shared<MoeSuite>();
+  app::Command command = program.add_command(
+      "moe", "A mixture of experts of MXFP4, beside the limit and cuBLAS on the same routes",
+      "  ./dev gpu-bench moe --experts 32 --tokens 1,16,256");
+  sized(command, "--experts", suite->experts, "numbers of experts", 1, 4096);
+  sized(command, "--tokens", suite->tokens, "numbers of tokens");
+  sized(command, "--hidden", suite->hidden, "width of a token", 32);
+  sized(command, "--intermediate", suite->intermediate, "width inside an expert", 32);
+  sized(command, "--top-k", suite->top_k, "experts of a token", 1, 32);
+  add_replays(command, suite->replays);
+  command.flag("--mxfp8", suite->mxfp8, "activations in MXFP8 (W4A8)");
+  add_cublas(command, suite->no_cublas);
+  command.run([suite]() -> Result<app::ExitCode> {
+    SUBBYTE_CHECK(run_moe_suite(*suite));
+    return app::kOk;
+  });
+}
+
+void add_group_suite(app::Program& program) {
+  auto suite = std::make_shared<GroupSuite>();
+  app::Command command =
+      program.add_command("group", "FlashInfer's group GEMM, MXFP8 by MXFP4, beside cuBLAS",
+                          "  ./dev gpu-bench group --groups 128 --m 1024,8192");
+  sized(command, "--groups", suite->groups, "groups of rows", 1, 4096);
+  sized(command, "--n", suite->n, "outputs, in 8s", 8);
+  sized(command, "--k", suite->k, "inputs, in 32s", 32);
+  sized(command, "--m", suite->m, "rows of all groups, in 4s", 4, 1 << 20);
+  add_replays(command, suite->replays);
+  add_cublas(command, suite->no_cublas);
+  command.run([suite]() -> Result<app::ExitCode> {
+    SUBBYTE_CHECK(run_group_suite(*suite));
+    return app::kOk;
+  });
+}
+
+void add_step_suite(app::Program& program) {
+  auto suite = std::make_shared<StepSuite>();
+  app::Command command = program.add_command(
+      "step", "Where the time of a step that is one kernel goes, of a Qwen3 with AWQ weights",
+      "  ./dev gpu-bench step --hidden 1024 --intermediate 3072 --heads 16");
+  sized(command, "--layers", suite->layers, "layers of the model", 4, 40);
+  sized(command, "--hidden", suite->hidden, "width of a token");
+  sized(command, "--intermediate", suite->intermediate, "width inside a block");
+  sized(command, "--heads", suite->heads, "heads of queries");
+  sized(command, "--kv-heads", suite->kv_heads, "heads of keys and values");
+  sized(command, "--head-dim", suite->head_dim, "width of a head");
+  sized(command, "--tokens", suite->tokens, "single tokens of a step", 1, 8);
+  sized(command, "--keys", suite->keys, "keys of each", 1, 40000);
+  command.run([suite]() -> Result<app::ExitCode> {
+    SUBBYTE_CHECK(run_step_suite(*suite));
+    return app::kOk;
+  });
+}
+
+}  // namespace
+
+void add_suites(app::Program& program) {
+  add_model_suite(program);
+  add_blocks_suite(program);
+  add_calls_suite(program);
+  add_delta_net_suite(program);
+  add_moe_suite(program);
+  add_group_suite(program);
+  add_step_suite(program);
 }
 
 }  // namespace subbyte::bench

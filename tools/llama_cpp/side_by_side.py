@@ -74,9 +74,11 @@ def our_figures(arguments: argparse.Namespace) -> dict:
         return json.loads(arguments.ours.read_text())
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "figures.json"
-        print(output_of(["./dev", "gpu-bench", "model", "--model", *arguments.models, "--batches",
-                         *map(str, arguments.batches), "--context", str(arguments.context),
-                         "--folder", arguments.folder, "--json", file]), flush=True)
+        models = [f"--model={model}" for model in arguments.models]
+        batches = ",".join(map(str, arguments.batches))
+        print(output_of(["./dev", "gpu-bench", "model", *models, "--batches", batches, "--context",
+                         str(arguments.context), "--folder", arguments.folder, "--json", file]),
+              flush=True)
         return json.loads(file.read_text())
 
 
