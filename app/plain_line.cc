@@ -10,7 +10,7 @@
 
 #include "app/output.h"
 #include "app/wrap.h"
-#include "text/utf8.h"
+#include "unicode/utf8.h"
 
 namespace subbyte::app {
 namespace {

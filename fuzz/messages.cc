@@ -11,7 +11,7 @@
 #include "session/chat_prompt.h"
 #include "tests/support/small_tokenizer.h"
 #include "text/chat_messages.h"
-#include "text/utf8.h"
+#include "unicode/utf8.h"
 
 using namespace subbyte;
 

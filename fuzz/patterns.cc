@@ -7,7 +7,7 @@
 #include "base/utf8.h"
 #include "fuzz/fuzz.h"
 #include "text/pretokenizer.h"
-#include "text/utf8.h"
+#include "unicode/utf8.h"
 
 using namespace subbyte;
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the tables of Unicode 16.0 that src/text/ reads: src/text/unicode_*_data.cc.
+"""Writes the tables of Unicode 16.0 that src/unicode/ reads: src/unicode/*_data.cc.
 
     python3 -m venv VENV
     VENV/bin/pip install unicodedata2==16.0.0 fonttools==4.55.0
@@ -36,7 +36,7 @@ CATEGORIES = ("Cn Lu Ll Lt Lm Lo Mn Mc Me Nd Nl No Pc Pd Ps Pe Pi Pf Po Sm Sc Sk
 NEW_LOWER = {0x1C89: 0x1C8A, 0xA7CB: 0x264, 0xA7CC: 0xA7CD, 0xA7DA: 0xA7DB, 0xA7DC: 0x19B} | {
     point: point + 0x20 for point in range(0x10D50, 0x10D66)}
 
-FOLDER = Path(__file__).resolve().parent.parent / "src/text"
+FOLDER = Path(__file__).resolve().parent.parent / "src/unicode"
 
 
 def number(value: int) -> str:
@@ -102,7 +102,7 @@ def literal(name: str, text: str) -> str:
 def write(name: str, what: str, tables: dict[str, str]) -> None:
     head = (f"// {what} of Unicode {VERSION},\n// written by tools/write_unicode_tables.py.\n\n"
             "// clang-format off\n"
-            '#include "text/unicode_data.h"\n\n'
+            '#include "unicode/unicode_data.h"\n\n'
             "namespace subbyte::unicode_data {\n\n")
     body = "\n".join(literal(*table) for table in tables.items())
     (FOLDER / name).write_text(f"{head}{body}\n}}  // namespace subbyte::unicode_data\n")

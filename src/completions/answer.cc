@@ -6,7 +6,7 @@
 #include <iterator>
 
 #include "base/utf8.h"
-#include "text/utf8.h"
+#include "unicode/utf8.h"
 
 namespace subbyte {
 namespace {

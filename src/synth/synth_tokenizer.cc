@@ -4,7 +4,7 @@
 
 #include "json/strict_json.h"
 #include "text/byte_alphabet.h"
-#include "text/utf8.h"
+#include "unicode/utf8.h"
 
 namespace subbyte {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <array>
 
-#include "text/utf8.h"
+#include "unicode/utf8.h"
 
 namespace subbyte::byte_alphabet {
 namespace {

@@ -5,7 +5,7 @@
 #include <span>
 #include <utility>
 
-#include "text/unicode.h"
+#include "unicode/unicode.h"
 
 namespace subbyte {
 namespace {

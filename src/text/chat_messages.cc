@@ -8,7 +8,7 @@
 
 #include "base/quote.h"
 #include "json/opaque.h"
-#include "text/utf8.h"
+#include "unicode/utf8.h"
 
 namespace subbyte {
 namespace {

@@ -6,7 +6,7 @@
 #include "support/small_tokenizer.h"
 #include "text/harmony_parser.h"
 #include "text/think_parser.h"
-#include "text/utf8.h"
+#include "unicode/utf8.h"
 
 namespace subbyte {
 namespace {

@@ -10,8 +10,8 @@
 #include "base/model_file.h"
 #include "base/quote.h"
 #include "text/tokenizer_config.h"
-#include "text/unicode.h"
-#include "text/utf8.h"
+#include "unicode/unicode.h"
+#include "unicode/utf8.h"
 
 namespace subbyte {
 namespace {

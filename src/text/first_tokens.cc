@@ -6,7 +6,7 @@
 #include <string>
 
 #include "text/byte_alphabet.h"
-#include "text/utf8.h"
+#include "unicode/utf8.h"
 
 namespace subbyte {
 

@@ -12,8 +12,8 @@
 #include <optional>
 #include <vector>
 
-#include "text/unicode.h"
-#include "text/utf8.h"
+#include "unicode/unicode.h"
+#include "unicode/utf8.h"
 
 namespace subbyte {
 namespace {

@@ -9,7 +9,7 @@ namespace subbyte {
 
 enum class NormalForm : uint8_t { kNfc, kNfd, kNfkc, kNfkd };
 
-/// The form of valid UTF-8, by the tables of Unicode 16 (text/unicode.h). The tables of Hugging
+/// The form of valid UTF-8, by the tables of Unicode 16 (unicode/unicode.h). The tables of Hugging
 /// Face's `tokenizers` are those of Unicode 11 or so: it leaves alone what was added since then.
 std::string to_normal_form(std::string_view text, NormalForm form);
 

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "support/paths.h"
-#include "text/utf8.h"
+#include "unicode/utf8.h"
 
 namespace subbyte {
 namespace {
@@ -87,6 +87,30 @@ TEST(Nfc, keeps_nul_and_orders_long_runs_of_marks) {
   for (int i = 0; i < 100000; ++i) sorted += text_of(U"\u0323");
   for (int i = 0; i < 100000; ++i) sorted += text_of(U"\u0301");
   EXPECT_TRUE(to_nfc(marks) == text_of(U"x") + sorted.substr(1));
+}
+
+// NormalizationTest.txt of Unicode 16.0: source, NFC, NFD, NFKC, NFKD.
+TEST(NormalForms, are_all_four) {
+  const std::u32string_view cases[][5] = {
+      {U"\u1E0A", U"\u1E0A", U"D\u0307", U"\u1E0A", U"D\u0307"},
+      {U"\uFB01", U"\uFB01", U"\uFB01", U"fi", U"fi"},
+      {U"\u1E9B\u0323", U"\u1E9B\u0323", U"\u017F\u0323\u0307", U"\u1E69", U"s\u0323\u0307"},
+      {U"\uAC01", U"\uAC01", U"\u1100\u1161\u11A8", U"\uAC01", U"\u1100\u1161\u11A8"},
+      {U"\u3300", U"\u3300", U"\u3300", U"\u30A2\u30D1\u30FC\u30C8",
+       U"\u30A2\u30CF\u309A\u30FC\u30C8"},
+      {U"\uFF76\uFF9E", U"\uFF76\uFF9E", U"\uFF76\uFF9E", U"\u30AC", U"\u30AB\u3099"},
+      {U"\u2126", U"\u03A9", U"\u03A9", U"\u03A9", U"\u03A9"},
+      {U"\U000105C9", U"\U000105C9", U"\U000105D2\u0307", U"\U000105C9", U"\U000105D2\u0307"},
+      {U"a\u0315\u0300\u05AE\u0310b", U"\u00E0\u05AE\u0310\u0315b", U"a\u05AE\u0300\u0310\u0315b",
+       U"\u00E0\u05AE\u0310\u0315b", U"a\u05AE\u0300\u0310\u0315b"},
+  };
+  for (const auto& item : cases) {
+    const std::string source = text_of(item[0]);
+    EXPECT_EQ(to_normal_form(source, NormalForm::kNfc), text_of(item[1])) << source;
+    EXPECT_EQ(to_normal_form(source, NormalForm::kNfd), text_of(item[2])) << source;
+    EXPECT_EQ(to_normal_form(source, NormalForm::kNfkc), text_of(item[3])) << source;
+    EXPECT_EQ(to_normal_form(source, NormalForm::kNfkd), text_of(item[4])) << source;
+  }
 }
 
 }  // namespace

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "base/find_text.h"
-#include "text/unicode.h"
-#include "text/utf8.h"
+#include "unicode/unicode.h"
+#include "unicode/utf8.h"
 
 namespace subbyte {
 namespace {

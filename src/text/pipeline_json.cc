@@ -11,7 +11,7 @@
 #include "base/quote.h"
 #include "json/shown_json.h"
 #include "text/regex_syntax.h"
-#include "text/utf8.h"
+#include "unicode/utf8.h"
 
 namespace subbyte {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "text/utf8.h"
+#include "unicode/utf8.h"
 
 namespace subbyte {
 namespace {

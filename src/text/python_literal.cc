@@ -3,7 +3,7 @@
 #include <charconv>
 
 #include "json/strict_json.h"
-#include "text/utf8.h"
+#include "unicode/utf8.h"
 
 namespace subbyte {
 namespace {

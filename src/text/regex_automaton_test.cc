@@ -18,7 +18,7 @@
 #include "support/patterns.h"
 #include "support/sanitized.h"
 #include "text/pretokenizer.h"
-#include "text/utf8.h"
+#include "unicode/utf8.h"
 
 namespace subbyte {
 namespace {

@@ -6,8 +6,8 @@
 
 #include "base/quote.h"
 #include "text/regex_sets.h"
-#include "text/unicode.h"
-#include "text/utf8.h"
+#include "unicode/unicode.h"
+#include "unicode/utf8.h"
 
 namespace subbyte {
 

@@ -1,6 +1,6 @@
 #include "text/regex_scanner.h"
 
-#include "text/utf8.h"
+#include "unicode/utf8.h"
 
 namespace subbyte {
 

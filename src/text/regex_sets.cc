@@ -1,6 +1,6 @@
 #include "text/regex_sets.h"
 
-#include "text/unicode.h"
+#include "unicode/unicode.h"
 
 namespace subbyte {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "base/find_text.h"
 #include "base/utf8.h"
-#include "text/utf8.h"
+#include "unicode/utf8.h"
 
 namespace subbyte {
 namespace {

@@ -47,10 +47,10 @@
 #include "text/decoder_state.h"
 #include "text/pretokenizer.h"
 #include "text/tokenizer_json.h"
-#include "text/unicode.h"
-#include "text/utf8.h"
 #include "text/vocabulary.h"
 #include "text/word_cache.h"
+#include "unicode/unicode.h"
+#include "unicode/utf8.h"
 
 namespace subbyte {
 namespace {

@@ -9,7 +9,7 @@
 #include "support/small_tokenizer.h"
 #include "support/test_names.h"
 #include "text/tokenizer.h"
-#include "text/utf8.h"
+#include "unicode/utf8.h"
 
 namespace subbyte {
 namespace {

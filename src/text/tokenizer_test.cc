@@ -7,7 +7,7 @@
 
 #include "base/random.h"
 #include "support/small_tokenizer.h"
-#include "text/utf8.h"
+#include "unicode/utf8.h"
 
 namespace subbyte {
 namespace {

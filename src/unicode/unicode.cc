@@ -1,4 +1,4 @@
-#include "text/unicode.h"
+#include "unicode/unicode.h"
 
 #include <algorithm>
 #include <array>
@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "text/unicode_data.h"
+#include "unicode/unicode_data.h"
 
 namespace subbyte::unicode {
 namespace {

@@ -2,7 +2,7 @@
 // written by tools/write_unicode_tables.py.
 
 // clang-format off
-#include "text/unicode_data.h"
+#include "unicode/unicode_data.h"
 
 namespace subbyte::unicode_data {
 
