@@ -26,7 +26,7 @@ set(SUBBYTE_KERNELS_OPTIMIZATION -O3 CACHE STRING "Optimization of CPU kernels")
 set(SUBBYTE_TESTS_O0 "" CACHE STRING "Tests to compile without optimization: their targets, or all")
 set(SUBBYTE_LAYERS_O0 "" CACHE STRING "Layers to compile without optimization")
 option(SUBBYTE_UNITY "Compile several files as one: where another build has each by itself" OFF)
-option(SUBBYTE_STATIC_DEPENDENCIES "Put fmt, utf8proc and the C++ library into what is linked, \
+option(SUBBYTE_STATIC_DEPENDENCIES "Put fmt and the C++ library into what is linked, \
 which needs the C library and libgcc alone then" OFF)
 set(SUBBYTE_SANITIZE "" CACHE STRING "Sanitizers to build with: address,undefined or thread")
 

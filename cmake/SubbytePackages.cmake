@@ -2,12 +2,14 @@
 # libsubbyte-dev and subbyte. Libraries lie where Debian has them if CMAKE_INSTALL_PREFIX is /usr.
 # ./dev package makes them (preset packages).
 
-# subbyte_library_licenses(<file>): what those of the libraries inside ask to be handed on.
+# subbyte_library_licenses(<file>): what the licences of data and libraries inside ask to be handed
+# on.
 function(subbyte_library_licenses file)
-  set(text "")
+  file(READ ${PROJECT_SOURCE_DIR}/cmake/debian/unicode-license part)
+  set(text "\n==== unicode-character-database\n\nTables of letters are made of it.\n\n${part}")
   if(SUBBYTE_STATIC_DEPENDENCIES)
     string(REGEX MATCH "^[0-9]+" major ${CMAKE_CXX_COMPILER_VERSION})
-    foreach(package libfmt-dev libutf8proc-dev nlohmann-json3-dev libstdc++-${major}-dev)
+    foreach(package libfmt-dev nlohmann-json3-dev libstdc++-${major}-dev)
       file(READ /usr/share/doc/${package}/copyright part)
       string(APPEND text "\n==== ${package}\n\n${part}")
     endforeach()
@@ -58,7 +60,7 @@ without a framework.")
   set(runtime libsubbyte${PROJECT_VERSION_MAJOR})
   set(CPACK_DEBIAN_DEV_PACKAGE_DEPENDS "${runtime} (= ${revision})")
   if(NOT SUBBYTE_STATIC_DEPENDENCIES)
-    string(APPEND CPACK_DEBIAN_DEV_PACKAGE_DEPENDS ", libfmt-dev, libutf8proc-dev")
+    string(APPEND CPACK_DEBIAN_DEV_PACKAGE_DEPENDS ", libfmt-dev")
   endif()
   set(CPACK_COMPONENT_DEV_DESCRIPTION "${title} - development files\n${about}\n\n\
 Headers for C++20 and C, the static library of the C++ interface, and what\n\
@@ -85,10 +87,7 @@ The C interface.")
   file(READ ${PROJECT_SOURCE_DIR}/cmake/debian/copyright ours)
   file(READ ${made}/LICENSES-OF-LIBRARIES others)
   file(CONFIGURE OUTPUT ${made}/copyright @ONLY CONTENT "@ours@@others@")
-  if(SUBBYTE_STATIC_DEPENDENCIES)
-    install(FILES ${made}/LICENSES-OF-LIBRARIES DESTINATION subbyte COMPONENT python
-      EXCLUDE_FROM_ALL)
-  endif()
+  install(FILES ${made}/LICENSES-OF-LIBRARIES DESTINATION subbyte COMPONENT python EXCLUDE_FROM_ALL)
   foreach(component IN LISTS CPACK_COMPONENTS_ALL)
     string(TOUPPER ${component} upper)
     set(documents ${CMAKE_INSTALL_DATADIR}/doc/${CPACK_DEBIAN_${upper}_PACKAGE_NAME})

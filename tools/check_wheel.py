@@ -26,8 +26,9 @@ C_LIBRARY = re.compile(r"(?:lib(?:c|m|dl|rt|pthread|gcc_s)|ld-linux[\w-]*)\.so\.
 LIBRARIES_FILE = "subbyte/LICENSES-OF-LIBRARIES"
 LICENSES = ["licenses/LICENSE", LIBRARIES_FILE, "subbyte/LICENSE-OF-NANOBIND",
             "subbyte/LICENSE-OF-ROBIN-MAP"]
-# Packages of Debian whose libraries are inside, as cmake/SubbytePackages.cmake names them.
-LIBRARIES = ["libfmt-dev", "libutf8proc-dev", "nlohmann-json3-dev", r"libstdc\+\+-\d+-dev"]
+# Data and packages of Debian whose libraries are inside, as cmake/SubbytePackages.cmake names them.
+LIBRARIES = ["unicode-character-database", "libfmt-dev", "nlohmann-json3-dev",
+             r"libstdc\+\+-\d+-dev"]
 
 
 def output_of(*command: object) -> str:

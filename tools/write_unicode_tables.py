@@ -2,12 +2,12 @@
 """Writes the tables of Unicode 16.0 that src/unicode/ reads: src/unicode/*_data.cc.
 
     python3 -m venv VENV
-    VENV/bin/pip install unicodedata2==16.0.0 fonttools==4.55.0
+    VENV/bin/pip install unicodedata2==16.0.0 fonttools==4.55.0 PyICU-wheels==2.15.2
     VENV/bin/python tools/write_unicode_tables.py
 
 unicodedata2 has general categories, combining classes and decompositions of the version in its
-name; that release of fonttools has the scripts. Python's own str.lower() knows the case pairs of
-its version, and the pairs that are newer stand below.
+name; those releases of fonttools and of ICU have the scripts, and cases and what else Python asks
+of letters.
 
 A table is a list of numbers without a sign, each in groups of five bits from the lowest on; a
 group is a character of DIGITS, plus 32 where another group follows. Signed numbers are folded:
@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import fontTools.unicodedata as scripts
+import icu
 import unicodedata2 as unicode
 from fontTools.unicodedata import Scripts
 
@@ -32,10 +33,6 @@ COLUMNS = 92
 # In the order of kCategories in unicode.cc.
 CATEGORIES = ("Cn Lu Ll Lt Lm Lo Mn Mc Me Nd Nl No Pc Pd Ps Pe Pi Pf Po Sm Sc Sk So Zs Zl Zp Cc Cf "
               "Cs Co").split()
-# Of Unicode 15 and 16.
-NEW_LOWER = {0x1C89: 0x1C8A, 0xA7CB: 0x264, 0xA7CC: 0xA7CD, 0xA7DA: 0xA7DB, 0xA7DC: 0x19B} | {
-    point: point + 0x20 for point in range(0x10D50, 0x10D66)}
-
 FOLDER = Path(__file__).resolve().parent.parent / "src/unicode"
 
 
@@ -88,10 +85,39 @@ def excluded() -> list[tuple[int, list[int]]]:
             if len(parts) == 2 and unicode.normalize("NFC", chr(point)) != chr(point)]
 
 
-def lower_case() -> list[tuple[int, list[int]]]:
-    pairs = {point: [ord(part) for part in chr(point).lower()] for point in range(NUM_POINTS)
-             if chr(point).lower() != chr(point)}
-    return sorted((pairs | {point: [lower] for point, lower in NEW_LOWER.items()}).items())
+def changed(change: Callable[[str], str],
+            usual: Callable[[str], str] = str) -> list[tuple[int, list[int]]]:
+    """What becomes something else than is usual."""
+    text = (chr(point) for point in range(NUM_POINTS) if not 0xD800 <= point < 0xE000)
+    return [(ord(letter), [ord(part) for part in change(letter)]) for letter in text
+            if change(letter) != usual(letter)]
+
+
+def lower(letter: str) -> str:
+    return str(icu.UnicodeString(letter).toLower(icu.Locale.getRoot()))
+
+
+def upper(letter: str) -> str:
+    return str(icu.UnicodeString(letter).toUpper(icu.Locale.getRoot()))
+
+
+def title(letter: str) -> str:
+    whole = str(icu.UnicodeString(letter).toTitle(icu.Locale.getRoot()))
+    return whole if whole != letter else icu.Char.totitle(letter)  # of a mark alone
+
+
+def folded_case(letter: str) -> str:
+    return str(icu.UnicodeString(letter).foldCase(0))
+
+
+def first_of(*properties: int) -> Callable[[int], int]:
+    """The number of the first property that a code point has, from 1 on; 0 without any."""
+    return lambda point: next((i for i, one in enumerate(properties, 1)
+                               if icu.Char.hasBinaryProperty(point, one)), 0)
+
+
+def numeric_type(point: int) -> int:
+    return icu.Char.getIntPropertyValue(point, icu.UProperty.NUMERIC_TYPE)
 
 
 def literal(name: str, text: str) -> str:
@@ -100,8 +126,9 @@ def literal(name: str, text: str) -> str:
 
 
 def write(name: str, what: str, tables: dict[str, str]) -> None:
-    head = (f"// {what} of Unicode {VERSION},\n// written by tools/write_unicode_tables.py.\n\n"
-            "// clang-format off\n"
+    head = (f"// {what} of Unicode {VERSION},\n// written by tools/write_unicode_tables.py. Made "
+            "of the Unicode Character Database, whose\n// licence is "
+            "cmake/debian/unicode-license.\n\n// clang-format off\n"
             '#include "unicode/unicode_data.h"\n\n'
             "namespace subbyte::unicode_data {\n\n")
     body = "\n".join(literal(*table) for table in tables.items())
@@ -109,18 +136,25 @@ def write(name: str, what: str, tables: dict[str, str]) -> None:
 
 
 def main() -> None:
-    if unicode.unidata_version != VERSION or f"Scripts-{VERSION}" not in Path(
-            Scripts.__file__).read_text(encoding="utf-8"):
+    has_scripts = f"Scripts-{VERSION}" in Path(Scripts.__file__).read_text(encoding="utf-8")
+    if unicode.unidata_version != VERSION or not has_scripts or icu.UNICODE_VERSION != "16.0":
         raise SystemExit(f"expected packages with Unicode {VERSION}")
     # surrogates are no text, and fonttools calls them unknown
     codes = sorted({scripts.script(chr(point)) for point in range(NUM_POINTS)})
     names = [f"{code}={scripts.script_name(code)}" for code in codes]
     number_of = {code: i for i, code in enumerate(codes)}
-    write("unicode_properties_data.cc", "General categories, scripts and lower case", {
+    write("unicode_properties_data.cc", "General categories and scripts", {
         "kCategoryRuns": runs(lambda point: CATEGORIES.index(unicode.category(chr(point)))),
         "kScriptNames": ",".join(names) + ",",
-        "kScriptRuns": runs(lambda point: number_of[scripts.script(chr(point))]),
-        "kLowerCase": mappings(lower_case())})
+        "kScriptRuns": runs(lambda point: number_of[scripts.script(chr(point))])})
+    write("unicode_cases_data.cc", "Cases of letters, numbers and identifiers", {
+        "kLowerCase": mappings(changed(lower)),
+        "kUpperCase": mappings(changed(upper)),
+        "kTitleCase": mappings(changed(title, upper)),
+        "kFoldedCase": mappings(changed(folded_case, lower)),
+        "kCaseRuns": runs(first_of(icu.UProperty.UPPERCASE, icu.UProperty.LOWERCASE)),
+        "kNumericRuns": runs(numeric_type),
+        "kIdentifierRuns": runs(first_of(icu.UProperty.XID_START, icu.UProperty.XID_CONTINUE))})
     write("unicode_normalization_data.cc", "Decompositions and combining classes", {
         "kCombiningRuns": runs(lambda point: unicode.combining(chr(point))),
         "kCanonical": mappings(decompositions(False)),

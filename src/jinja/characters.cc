@@ -1,39 +1,18 @@
 #include "jinja/characters.h"
 
-#include <utf8proc.h>
-
 #include <algorithm>
 
-#include "base/utf8.h"
+#include "unicode/unicode.h"
+#include "unicode/utf8.h"
 
 namespace subbyte::jinja {
-namespace {
 
-utf8proc_category_t category(char32_t c) {
-  return utf8proc_category(static_cast<utf8proc_int32_t>(c));
-}
-
-char32_t to_upper(char32_t c) {
-  return static_cast<char32_t>(utf8proc_toupper(static_cast<utf8proc_int32_t>(c)));
-}
-char32_t to_lower(char32_t c) {
-  return static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c)));
-}
-char32_t to_title(char32_t c) {
-  return static_cast<char32_t>(utf8proc_totitle(static_cast<utf8proc_int32_t>(c)));
-}
-
-}  // namespace
+using unicode::LetterCase;
+using unicode::NumericType;
 
 Character character_at(std::string_view text, std::size_t at) {
-  if (static_cast<unsigned char>(text[at]) < 0x80) return {static_cast<char32_t>(text[at]), 1};
-  const std::string_view rest = text.substr(at);
-  const std::size_t length = utf8_sequence_length(rest);
-  if (length == 0) return {0xFFFD, 1};
-  utf8proc_int32_t value = 0;
-  utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(rest.data()),
-                   static_cast<utf8proc_ssize_t>(length), &value);
-  return {static_cast<char32_t>(value), length};
+  const utf8::Decoded c = utf8::decode_one(text.substr(at));
+  return c.valid ? Character{c.value, c.length} : Character{0xFFFD, 1};
 }
 
 std::size_t character_before(std::string_view text, std::size_t end) {
@@ -56,11 +35,6 @@ std::size_t byte_of_character(std::string_view text, std::size_t index) {
   return at;
 }
 
-std::size_t encode(char32_t value, char (&bytes)[4]) {
-  return static_cast<std::size_t>(utf8proc_encode_char(static_cast<utf8proc_int32_t>(value),
-                                                       reinterpret_cast<utf8proc_uint8_t*>(bytes)));
-}
-
 bool is_space(char32_t c) {
   return (c >= 0x9 && c <= 0xD) || (c >= 0x1C && c <= 0x20) || c == 0x85 || c == 0xA0 ||
          c == 0x1680 || (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F ||
@@ -68,45 +42,39 @@ bool is_space(char32_t c) {
 }
 
 bool is_printable(char32_t c) {
-  if (c == ' ') return true;
-  switch (category(c)) {
-    case UTF8PROC_CATEGORY_CN:
-    case UTF8PROC_CATEGORY_CC:
-    case UTF8PROC_CATEGORY_CF:
-    case UTF8PROC_CATEGORY_CS:
-    case UTF8PROC_CATEGORY_CO:
-    case UTF8PROC_CATEGORY_ZS:
-    case UTF8PROC_CATEGORY_ZL:
-    case UTF8PROC_CATEGORY_ZP:
-      return false;
-    default:
-      return true;
-  }
+  static const uint32_t hidden = unicode::category_bits("C") | unicode::category_bits("Z");
+  return c == ' ' || !unicode::is_in(c, hidden);
 }
 
 bool is_alpha(char32_t c) {
-  const auto kind = category(c);
-  return kind == UTF8PROC_CATEGORY_LU || kind == UTF8PROC_CATEGORY_LL ||
-         kind == UTF8PROC_CATEGORY_LT || kind == UTF8PROC_CATEGORY_LM ||
-         kind == UTF8PROC_CATEGORY_LO;
+  static const uint32_t letters = unicode::category_bits("L");
+  return unicode::is_in(c, letters);
 }
 
 bool is_decimal(char32_t c) {
-  return category(c) == UTF8PROC_CATEGORY_ND;
+  return unicode::numeric_type(c) == NumericType::kDecimal;
+}
+
+bool is_digit(char32_t c) {
+  const NumericType type = unicode::numeric_type(c);
+  return type == NumericType::kDecimal || type == NumericType::kDigit;
 }
 
 bool is_number(char32_t c) {
-  const auto kind = category(c);
-  return kind == UTF8PROC_CATEGORY_ND || kind == UTF8PROC_CATEGORY_NL ||
-         kind == UTF8PROC_CATEGORY_NO;
+  return unicode::numeric_type(c) != NumericType::kNone;
 }
 
 bool is_upper(char32_t c) {
-  return category(c) == UTF8PROC_CATEGORY_LU;
+  return unicode::is_upper(c);
 }
 
 bool is_lower(char32_t c) {
-  return category(c) == UTF8PROC_CATEGORY_LL;
+  return unicode::is_lower(c);
+}
+
+bool is_title(char32_t c) {
+  static const uint32_t titles = unicode::category_bits("Lt");
+  return unicode::is_in(c, titles);
 }
 
 bool is_line_break(char32_t c) {
@@ -115,16 +83,16 @@ bool is_line_break(char32_t c) {
 }
 
 bool is_cased(char32_t c) {
-  return is_upper(c) || is_lower(c) || category(c) == UTF8PROC_CATEGORY_LT;
+  return is_upper(c) || is_lower(c) || is_title(c);
 }
 
 bool is_case_ignorable(char32_t c) {
   constexpr std::u32string_view kWithinWords =
       U"'.:\u00b7\u0387\u055f\u05f4\u2018\u2019\u2024\u2027\ufe13\ufe52\ufe55\uff07\uff0e\uff1a";
-  const auto kind = category(c);
-  return kind == UTF8PROC_CATEGORY_MN || kind == UTF8PROC_CATEGORY_ME ||
-         kind == UTF8PROC_CATEGORY_CF || kind == UTF8PROC_CATEGORY_LM ||
-         kind == UTF8PROC_CATEGORY_SK || kWithinWords.find(c) != kWithinWords.npos;
+  static const uint32_t marks = unicode::category_bits("Mn") | unicode::category_bits("Me") |
+                                unicode::category_bits("Cf") | unicode::category_bits("Lm") |
+                                unicode::category_bits("Sk");
+  return unicode::is_in(c, marks) || kWithinWords.find(c) != kWithinWords.npos;
 }
 
 namespace {
@@ -147,16 +115,25 @@ bool ends_word(std::string_view text, std::size_t begin, std::size_t end) {
   return true;
 }
 
+Letters changed(char32_t c, LetterCase letter_case, char32_t& one) {
+  const Letters letters = unicode::in_case(c, letter_case);
+  if (!letters.empty()) return letters;
+  one = c;
+  return {&one, 1};
+}
+
 }  // namespace
 
 Letters upper(char32_t c, char32_t& one) {
-  if (const SpecialCase* const special = special_case(c)) return special->upper;
-  return one = to_upper(c), Letters(&one, 1);
+  return changed(c, LetterCase::kUpper, one);
 }
 
 Letters lower(char32_t c, char32_t& one) {
-  if (c == U'\u0130') return U"i\u0307";  // the only one that becomes two
-  return one = to_lower(c), Letters(&one, 1);
+  return changed(c, LetterCase::kLower, one);
+}
+
+Letters folded(char32_t c, char32_t& one) {
+  return changed(c, LetterCase::kFolded, one);
 }
 
 Letters small(std::string_view text, std::size_t begin, std::size_t end, char32_t& one) {
@@ -167,8 +144,7 @@ Letters small(std::string_view text, std::size_t begin, std::size_t end, char32_
 }
 
 Letters titled(char32_t c, char32_t& one) {
-  if (const SpecialCase* const special = special_case(c)) return special->title;
-  return one = to_title(c), Letters(&one, 1);
+  return changed(c, LetterCase::kTitle, one);
 }
 
 Range stripped(std::string_view text, bool left, bool right) {

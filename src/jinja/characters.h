@@ -2,7 +2,6 @@
 // Characters of UTF-8 as Python's str sees them.
 
 #include <cstddef>
-#include <string>
 #include <string_view>
 
 namespace subbyte::jinja {
@@ -19,39 +18,27 @@ std::size_t character_before(std::string_view text, std::size_t end);
 std::size_t count_characters(std::string_view text);
 /// The byte where character `index` begins, or the end of the text.
 std::size_t byte_of_character(std::string_view text, std::size_t index);
-/// Writes a character, gives how many bytes it has.
-std::size_t encode(char32_t value, char (&bytes)[4]);
-template <typename Result>
-void append_character(Result& text, char32_t value) {
-  char bytes[4];
-  text.append(bytes, encode(value, bytes));
-}
 
 bool is_space(char32_t c);      // str.isspace
 bool is_printable(char32_t c);  // what repr() shows as it is
 bool is_alpha(char32_t c);
 bool is_decimal(char32_t c);
-bool is_number(char32_t c);  // str.isnumeric, but for letters that count
+bool is_digit(char32_t c);
+bool is_number(char32_t c);  // str.isnumeric
 bool is_upper(char32_t c);
 bool is_lower(char32_t c);
+bool is_title(char32_t c);       // neither: one letter that looks like two, as U+01C5
 bool is_line_break(char32_t c);  // for str.splitlines
 
 bool is_cased(char32_t c);
 bool is_case_ignorable(char32_t c);  // marks and signs that do not end a word
-
-struct SpecialCase {
-  char32_t letter;
-  std::u32string_view title;
-  std::u32string_view upper;
-};
-/// nullptr for letters that become one.
-const SpecialCase* special_case(char32_t c);
 
 /// Characters that one becomes, which may be several.
 using Letters = std::u32string_view;
 /// Gives the change of a character; `one` holds it where it is one.
 Letters upper(char32_t c, char32_t& one);
 Letters lower(char32_t c, char32_t& one);
+Letters folded(char32_t c, char32_t& one);
 /// The same of the character text[begin, end): a capital sigma that ends a word of several letters
 /// becomes another one. Looks no farther than to the letters next to it.
 Letters small(std::string_view text, std::size_t begin, std::size_t end, char32_t& one);

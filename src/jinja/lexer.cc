@@ -7,6 +7,7 @@
 #include "base/quote.h"
 #include "jinja/characters.h"
 #include "jinja/refusal.h"
+#include "unicode/utf8.h"
 
 namespace subbyte::jinja {
 namespace {
@@ -256,7 +257,7 @@ class Lexer {
       if (known != kNowhere) {
         result += kMeanings[known];
       } else if (length > 0) {
-        append_character(result, code_of(text.substr(at + 1), length, 16));
+        utf8::append(result, code_of(text.substr(at + 1), length, 16));
         at += length;
       } else if (c >= '0' && c <= '7') {
         std::size_t count = 1;
@@ -264,7 +265,7 @@ class Lexer {
                text[at + count] <= '7') {
           ++count;
         }
-        append_character(result, code_of(text.substr(at), count, 8));
+        utf8::append(result, code_of(text.substr(at), count, 8));
         at += count - 1;
       } else if (c != '\n') {
         if (c == 'N') fail("names of characters (\\N) are not supported");

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "jinja/characters.h"
+#include "unicode/utf8.h"
 
 namespace subbyte::jinja {
 namespace {
@@ -86,7 +87,7 @@ void TextBuilder::repeat(const Text& text, int64_t count) {
 
 void TextBuilder::append_character(char32_t c, Origin origin) {
   begin_run(origin);
-  jinja::append_character(bytes_, c);
+  utf8::append(bytes_, c);
 }
 
 void TextBuilder::mark_input() {

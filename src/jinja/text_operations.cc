@@ -56,7 +56,10 @@ class Recasing {
     const bool is_first = !std::exchange(inside_, has_words_ ? is_cased(c) : true);
     if (uppers_ || (swaps_ && is_lower(c))) return upper(c, one);
     if (is_first && has_title_) return titled(c, one);
-    return folds_ ? lower(c, one) : small(text, begin, end, one);
+    if (folds_) return folded(c, one);
+    if (!swaps_ || is_upper(c)) return small(text, begin, end, one);
+    one = c;
+    return {&one, 1};
   }
 
  private:

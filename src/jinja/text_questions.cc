@@ -4,6 +4,7 @@
 
 #include "jinja/characters.h"
 #include "jinja/methods.h"
+#include "unicode/unicode.h"
 
 namespace subbyte::jinja {
 namespace {
@@ -24,18 +25,19 @@ bool has_case(std::string_view text, const Fits& fits, const Other& other) {
   bool found = false;
   const bool all = all_of(text, [&](char32_t c) {
     found = found || fits(c);
-    return !other(c);
+    return !other(c) && !is_title(c);
   });
   return all && found;
 }
 
-bool is_title(std::string_view text) {
+bool has_titles(std::string_view text) {
   bool inside = false;
   bool found = false;
   const bool fits = all_of(text, [&](char32_t c) {
-    if (is_upper(c) && inside) return false;
+    const bool begins = is_upper(c) || is_title(c);
+    if (begins && inside) return false;
     if (is_lower(c) && !inside) return false;
-    inside = is_upper(c) || is_lower(c);
+    inside = is_cased(c);
     found = found || inside;
     return true;
   });
@@ -43,14 +45,10 @@ bool is_title(std::string_view text) {
 }
 
 bool is_identifier(std::string_view text) {
-  if (text.empty() || is_decimal(character_at(text, 0).value)) return false;
-  return all_of(text, [](char32_t c) { return c == '_' || is_alpha(c) || is_decimal(c); });
-}
-
-bool is_digit(char32_t c) {
-  constexpr std::u32string_view kRaised = U"\u00B2\u00B3\u00B9";
-  return is_decimal(c) || kRaised.find(c) != std::u32string_view::npos ||
-         (c >= 0x2070 && c <= 0x2089 && c != 0x2071 && (c < 0x207A || c > 0x207F));
+  if (text.empty()) return false;
+  const char32_t first = character_at(text, 0).value;
+  return (first == '_' || unicode::begins_identifier(first)) &&
+         all_of(text, unicode::continues_identifier);
 }
 
 }  // namespace
@@ -68,7 +66,7 @@ std::optional<bool> answer_of_text(std::string_view name, std::string_view text)
   if (name == "isascii") return text.empty() || all_of(text, [](char32_t c) { return c < 0x80; });
   if (name == "islower") return has_case(text, is_lower, is_upper);
   if (name == "isupper") return has_case(text, is_upper, is_lower);
-  if (name == "istitle") return is_title(text);
+  if (name == "istitle") return has_titles(text);
   if (name == "isidentifier") return is_identifier(text);
   return std::nullopt;
 }

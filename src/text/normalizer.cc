@@ -24,13 +24,12 @@ std::size_t num_characters(std::string_view text) {
 std::string lower_case(std::string_view text) {
   std::string made;
   made.reserve(text.size());
-  std::vector<char32_t> points;
   while (!text.empty()) {
     const utf8::Decoded c = utf8::decode_one(text);
     text.remove_prefix(c.length);
-    points.clear();
-    unicode::append_lower(c.value, points);
-    for (const char32_t point : points) utf8::append(made, point);
+    const std::u32string_view lower = unicode::in_case(c.value, unicode::LetterCase::kLower);
+    if (lower.empty()) utf8::append(made, c.value);
+    for (const char32_t letter : lower) utf8::append(made, letter);
   }
   return made;
 }

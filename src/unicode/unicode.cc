@@ -4,6 +4,7 @@
 #include <array>
 #include <iterator>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "unicode/unicode_data.h"
@@ -138,6 +139,21 @@ const Mappings& excluded() {
   return mappings;
 }
 
+// Values of their runs.
+constexpr uint8_t kUpper = 1;
+constexpr uint8_t kLower = 2;
+constexpr uint8_t kBegins = 1;
+
+const Runs& cases() {
+  static const Runs runs(unicode_data::kCaseRuns);
+  return runs;
+}
+
+const Runs& identifiers() {
+  static const Runs runs(unicode_data::kIdentifierRuns);
+  return runs;
+}
+
 struct Composition {
   char32_t first;
   char32_t second;
@@ -226,14 +242,38 @@ bool is_alphabetic_symbol(char32_t c) {
          (c >= 0x1F150 && c <= 0x1F169) || (c >= 0x1F170 && c <= 0x1F189);
 }
 
-void append_lower(char32_t point, std::vector<char32_t>& out) {
+std::u32string_view in_case(char32_t point, LetterCase letter_case) {
   static const Mappings lower(unicode_data::kLowerCase);
-  const auto [begin, end] = lower.find(point);
-  if (begin == end) {
-    out.push_back(point);
-  } else {
-    out.insert(out.end(), begin, end);
-  }
+  static const Mappings upper(unicode_data::kUpperCase);
+  static const Mappings title(unicode_data::kTitleCase);
+  static const Mappings folded(unicode_data::kFoldedCase);
+  const bool rises = letter_case == LetterCase::kUpper || letter_case == LetterCase::kTitle;
+  auto found = std::pair<const char32_t*, const char32_t*>();
+  if (letter_case == LetterCase::kTitle) found = title.find(point);
+  if (letter_case == LetterCase::kFolded) found = folded.find(point);
+  if (found.first == found.second) found = (rises ? upper : lower).find(point);
+  return {found.first, found.second};
+}
+
+bool is_upper(char32_t point) {
+  return cases()[point] == kUpper;
+}
+
+bool is_lower(char32_t point) {
+  return cases()[point] == kLower;
+}
+
+NumericType numeric_type(char32_t point) {
+  static const Runs runs(unicode_data::kNumericRuns);
+  return static_cast<NumericType>(runs[point]);
+}
+
+bool begins_identifier(char32_t point) {
+  return identifiers()[point] == kBegins;
+}
+
+bool continues_identifier(char32_t point) {
+  return identifiers()[point] != 0;
 }
 
 uint8_t combining_class(char32_t point) {

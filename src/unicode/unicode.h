@@ -1,5 +1,6 @@
 #pragma once
-// What the tokenizer knows of Unicode 16: one version for patterns, normal forms and all else.
+// Unicode 16: one version for patterns and normal forms of tokenizers, for chat templates and all
+// else.
 
 #include <cstdint>
 #include <optional>
@@ -39,8 +40,22 @@ bool is_space(char32_t point);
 /// The only symbols that are Alphabetic: letters in circles and squares.
 bool is_alphabetic_symbol(char32_t point);
 
-/// Appends the lower case of one code point, without regard to its neighbours.
-void append_lower(char32_t point, std::vector<char32_t>& out);
+enum class LetterCase : uint8_t { kLower, kUpper, kTitle, kFolded };
+/// The letters that one becomes, without regard to its neighbours: several for some; empty where it
+/// stays what it is.
+std::u32string_view in_case(char32_t point, LetterCase letter_case);
+
+/// Uppercase and Lowercase, which some symbols are, too.
+bool is_upper(char32_t point);
+bool is_lower(char32_t point);
+
+/// Numeric_Type: 7 is decimal, a raised 2 is a digit, a half is numeric alone.
+enum class NumericType : uint8_t { kNone, kDecimal, kDigit, kNumeric };
+NumericType numeric_type(char32_t point);
+
+/// XID_Start and XID_Continue.
+bool begins_identifier(char32_t point);
+bool continues_identifier(char32_t point);
 
 uint8_t combining_class(char32_t point);
 

@@ -1,5 +1,6 @@
 // Decompositions and combining classes of Unicode 16.0.0,
-// written by tools/write_unicode_tables.py.
+// written by tools/write_unicode_tables.py. Made of the Unicode Character Database, whose
+// licence is cmake/debian/unicode-license.
 
 // clang-format off
 #include "unicode/unicode_data.h"

@@ -2,8 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include <string>
-#include <vector>
+#include <string_view>
 
 namespace subbyte {
 namespace {
@@ -41,9 +40,7 @@ TEST(Unicode, scripts_have_names_and_codes) {
 
 TEST(Unicode, lower_case_goes_character_by_character) {
   const auto lower = [](char32_t point) {
-    std::vector<char32_t> out;
-    unicode::append_lower(point, out);
-    return std::u32string(out.begin(), out.end());
+    return unicode::in_case(point, unicode::LetterCase::kLower);
   };
   EXPECT_EQ(lower('Q'), U"q");
   EXPECT_EQ(lower(0x130), U"i\u0307");

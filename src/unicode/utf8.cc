@@ -77,23 +77,4 @@ std::size_t unfinished_bytes(std::string_view text) {
   return 0;
 }
 
-void append(std::string& text, char32_t value) {
-  const auto push = [&text](char32_t byte) { text.push_back(static_cast<char>(byte)); };
-  if (value < 0x80) {
-    push(value);
-  } else if (value < 0x800) {
-    push(0xC0 | value >> 6);
-    push(0x80 | (value & 0x3F));
-  } else if (value < 0x10000) {
-    push(0xE0 | value >> 12);
-    push(0x80 | (value >> 6 & 0x3F));
-    push(0x80 | (value & 0x3F));
-  } else {
-    push(0xF0 | value >> 18);
-    push(0x80 | (value >> 12 & 0x3F));
-    push(0x80 | (value >> 6 & 0x3F));
-    push(0x80 | (value & 0x3F));
-  }
-}
-
 }  // namespace subbyte::utf8

@@ -1,6 +1,6 @@
 # ./dev aarch64-test: the portable kernels on 64-bit ARM, by a cross compiler and qemu.
 
-aarch64_packages=(libfmt-dev libfmt9 libgtest-dev libonig-dev libonig5 libutf8proc-dev libutf8proc2
+aarch64_packages=(libfmt-dev libfmt9 libgtest-dev libonig-dev libonig5
   libedit-dev nlohmann-json3-dev)
 aarch64_programs=(base_test json_test formats_test matrix_test foreign_layouts_test
   checkpoints_test)
