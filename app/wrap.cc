@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "unicode/unicode.h"
+#include "unicode/utf8.h"
+
 namespace subbyte::app {
 namespace {
 
@@ -43,8 +46,9 @@ std::size_t width_of(std::string_view text) {
       i = end;
       continue;
     }
-    if ((static_cast<unsigned char>(text[i]) & 0xC0) != 0x80) ++width;  // begins a character
-    ++i;
+    const utf8::Decoded c = utf8::decode_one(text.substr(i));
+    width += static_cast<std::size_t>(unicode::width(c.value));
+    i += c.length;
   }
   return width;
 }

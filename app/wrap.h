@@ -7,7 +7,8 @@
 
 namespace subbyte::app {
 
-/// Columns that the text takes: its characters, without escape sequences for colours.
+/// Columns that the text takes on a terminal, without escape sequences for colours: two for wide
+/// characters, none for marks.
 std::size_t width_of(std::string_view text);
 
 /// Each line of `text` in lines of fewer than `columns`, so that the cursor stays in the last

@@ -120,6 +120,17 @@ def numeric_type(point: int) -> int:
     return icu.Char.getIntPropertyValue(point, icu.UProperty.NUMERIC_TYPE)
 
 
+def width(point: int) -> int:
+    """Columns of a terminal: marks, signs that are not seen, and vowels and trails that join a lead
+    of Hangul take none."""
+    letter = chr(point)
+    if unicode.category(letter) in ("Mn", "Me") or 0x1160 <= point <= 0x11FF:
+        return 0
+    if unicode.category(letter) == "Cf" and point != 0xAD:
+        return 0
+    return 2 if unicode.east_asian_width(letter) in ("W", "F") else 1
+
+
 def literal(name: str, text: str) -> str:
     lines = [f'    "{text[i:i + COLUMNS]}"' for i in range(0, len(text), COLUMNS)]
     return f"const std::string_view {name} =\n" + "\n".join(lines) + ";\n"
@@ -143,10 +154,11 @@ def main() -> None:
     codes = sorted({scripts.script(chr(point)) for point in range(NUM_POINTS)})
     names = [f"{code}={scripts.script_name(code)}" for code in codes]
     number_of = {code: i for i, code in enumerate(codes)}
-    write("unicode_properties_data.cc", "General categories and scripts", {
+    write("unicode_properties_data.cc", "General categories, scripts and widths", {
         "kCategoryRuns": runs(lambda point: CATEGORIES.index(unicode.category(chr(point)))),
         "kScriptNames": ",".join(names) + ",",
-        "kScriptRuns": runs(lambda point: number_of[scripts.script(chr(point))])})
+        "kScriptRuns": runs(lambda point: number_of[scripts.script(chr(point))]),
+        "kWidthRuns": runs(width)})
     write("unicode_cases_data.cc", "Cases of letters, numbers and identifiers", {
         "kLowerCase": mappings(changed(lower)),
         "kUpperCase": mappings(changed(upper)),

@@ -231,6 +231,11 @@ std::optional<std::vector<Range>> script(std::string_view name) {
   return std::nullopt;
 }
 
+int width(char32_t point) {
+  static const Runs runs(unicode_data::kWidthRuns);
+  return runs[point];
+}
+
 bool is_space(char32_t c) {
   return (c >= 0x9 && c <= 0xD) || c == 0x20 || c == 0x85 || c == 0xA0 || c == 0x1680 ||
          (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F ||

@@ -34,6 +34,9 @@ const std::vector<char32_t>& category_starts();
 /// and ' ' do not count; nullopt when there is none.
 std::optional<std::vector<Range>> script(std::string_view name);
 
+/// Columns that it takes on a terminal: 0 to 2.
+int width(char32_t point);
+
 /// White_Space, which is that of patterns and of Rust's char::is_whitespace, too.
 bool is_space(char32_t point);
 

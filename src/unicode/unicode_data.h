@@ -9,6 +9,7 @@ namespace subbyte::unicode_data {
 extern const std::string_view kCategoryRuns;    // runs
 extern const std::string_view kScriptNames;     // "Hani=Han,...", by number
 extern const std::string_view kScriptRuns;      // runs
+extern const std::string_view kWidthRuns;       // runs
 extern const std::string_view kLowerCase;       // mappings
 extern const std::string_view kUpperCase;       // mappings
 extern const std::string_view kTitleCase;       // mappings, where it is not the upper case

@@ -38,6 +38,19 @@ TEST(Unicode, scripts_have_names_and_codes) {
   EXPECT_FALSE(unicode::script("Klingon").has_value());
 }
 
+// EastAsianWidth.txt; marks and signs that are not seen take no column.
+TEST(Unicode, characters_take_no_one_or_two_columns) {
+  for (const char32_t point : {U'a', U'\u00E9', U'\u00AD', U'\u2026', U'\uFF71'}) {
+    EXPECT_EQ(unicode::width(point), 1) << static_cast<uint32_t>(point);
+  }
+  for (const char32_t point : {U'\u0301', U'\u20DD', U'\u200D', U'\u1161', U'\uFE0F'}) {
+    EXPECT_EQ(unicode::width(point), 0) << static_cast<uint32_t>(point);
+  }
+  for (const char32_t point : {U'\u4E00', U'\uAC00', U'\u1100', U'\uFF21', U'\U0001F600'}) {
+    EXPECT_EQ(unicode::width(point), 2) << static_cast<uint32_t>(point);
+  }
+}
+
 TEST(Unicode, lower_case_goes_character_by_character) {
   const auto lower = [](char32_t point) {
     return unicode::in_case(point, unicode::LetterCase::kLower);

@@ -142,6 +142,27 @@ TEST_P(Screens, of_a_conversation_fit) {
 INSTANTIATE_TEST_SUITE_P(Columns, Screens, testing::Values(79, 40),
                          testing::PrintToStringParamName());
 
+/// Of lines of wide characters and of such with marks: a line has as many as fit.
+TEST(Screens, count_columns_and_not_characters) {
+  constexpr std::size_t kColumns = 40;
+  const auto longest = [](const std::string& letter) {
+    std::string path;
+    for (int i = 0; i < 30; ++i) path += letter + letter + " ";
+    std::istringstream lines(screen({"inspect", path + "x"}, kColumns));
+    std::size_t most = 0;
+    for (std::string line; std::getline(lines, line);) {
+      std::size_t count = 0;
+      for (std::size_t at = line.find(letter); at != line.npos; at = line.find(letter, at + 1)) {
+        ++count;
+      }
+      most = std::max(most, count);
+    }
+    return most;
+  };
+  EXPECT_EQ(longest("\u4E00"), 14u);   // five columns for two and a blank, less an indent of two
+  EXPECT_EQ(longest("e\u0301"), 24u);  // three columns
+}
+
 TEST(Pipes, have_no_broken_lines_and_no_colours) {
   const ProcessResult error =
       run_program({"run", "org/name", "-p", "a"}, {.environment = {{"COLUMNS", "40"}}});
