@@ -84,12 +84,16 @@ Error tensor_error(std::string_view code, const FileTensor& tensor, std::string_
                             quote_name(tensor.name), what)};
 }
 
+const FileTensor* find_tensor(const TensorSource& tensors, std::string_view module,
+                              std::string_view suffix) {
+  return tensors.find(fmt::format("{}{}", module, suffix));
+}
+
 Result<const FileTensor*> require_tensor(const TensorSource& tensors, std::string_view module,
                                          std::string_view suffix) {
-  const std::string name = fmt::format("{}{}", module, suffix);
-  if (const FileTensor* tensor = tensors.find(name)) return tensor;
-  return Error{"import.missing",
-               fmt::format("tensor {} is missing from the checkpoint", quote_name(name))};
+  if (const FileTensor* tensor = find_tensor(tensors, module, suffix)) return tensor;
+  return Error{"import.missing", fmt::format("tensor {} is missing from the checkpoint",
+                                             quote_name(fmt::format("{}{}", module, suffix)))};
 }
 
 Result<std::vector<const FileTensor*>> find_same(const TensorSource& tensors,

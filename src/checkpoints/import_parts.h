@@ -15,6 +15,10 @@ namespace subbyte {
 /// "FILE: tensor 'NAME': WHAT".
 Error tensor_error(std::string_view code, const FileTensor& tensor, std::string_view what);
 
+/// nullptr when absent.
+const FileTensor* find_tensor(const TensorSource& tensors, std::string_view module,
+                              std::string_view suffix);
+
 /// Code import.missing when absent.
 Result<const FileTensor*> require_tensor(const TensorSource& tensors, std::string_view module,
                                          std::string_view suffix);

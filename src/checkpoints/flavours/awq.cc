@@ -21,10 +21,10 @@ namespace subbyte {
 namespace {
 
 bool matches(const TensorSource& tensors, std::string_view module) {
-  const FileTensor* qweight = tensors.find(fmt::format("{}.qweight", module));
-  const FileTensor* scales = tensors.find(fmt::format("{}.scales", module));
+  const FileTensor* qweight = find_tensor(tensors, module, ".qweight");
+  const FileTensor* scales = find_tensor(tensors, module, ".scales");
   // GPTQ packs along the inputs: its words are as many as the outputs, and it may have g_idx.
-  return qweight != nullptr && tensors.find(fmt::format("{}.g_idx", module)) == nullptr &&
+  return qweight != nullptr && find_tensor(tensors, module, ".g_idx") == nullptr &&
          (scales == nullptr || scales->shape.empty() || qweight->shape.empty() ||
           qweight->shape.back() != scales->shape.back());
 }

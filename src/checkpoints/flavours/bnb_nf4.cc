@@ -43,19 +43,14 @@ struct Parts {
   const FileTensor* nested_quant_map;  // the same
 };
 
-const FileTensor* find(const TensorSource& tensors, std::string_view module,
-                       std::string_view suffix) {
-  return tensors.find(fmt::format("{}{}", module, suffix));
-}
-
 bool matches(const TensorSource& tensors, std::string_view module) {
-  return find(tensors, module, ".weight.absmax") != nullptr ||
-         find(tensors, module, kBnbNf4State) != nullptr ||
-         find(tensors, module, kBnbFp4State) != nullptr;
+  return find_tensor(tensors, module, ".weight.absmax") != nullptr ||
+         find_tensor(tensors, module, kBnbNf4State) != nullptr ||
+         find_tensor(tensors, module, kBnbFp4State) != nullptr;
 }
 
 Result<Parts> find_parts(const TensorSource& tensors, std::string_view module) {
-  if (const FileTensor* fp4 = find(tensors, module, kBnbFp4State)) {
+  if (const FileTensor* fp4 = find_tensor(tensors, module, kBnbFp4State)) {
     return tensor_error("bnb_nf4.quant_type", *fp4,
                         "quant_type fp4 of bitsandbytes is not supported, nf4 is");
   }
@@ -64,7 +59,7 @@ Result<Parts> find_parts(const TensorSource& tensors, std::string_view module) {
   SUBBYTE_TRY(parts.state, require_tensor(tensors, module, kBnbNf4State));
   SUBBYTE_TRY(parts.quant_map, require_tensor(tensors, module, ".weight.quant_map"));
   SUBBYTE_TRY(parts.absmax, require_tensor(tensors, module, ".weight.absmax"));
-  parts.nested_absmax = find(tensors, module, ".weight.nested_absmax");
+  parts.nested_absmax = find_tensor(tensors, module, ".weight.nested_absmax");
   if (parts.nested_absmax != nullptr) {
     SUBBYTE_TRY(parts.nested_quant_map,
                 require_tensor(tensors, module, ".weight.nested_quant_map"));

@@ -34,7 +34,7 @@ Result<Tensors> find_tensors(const ImportContext& context, std::string_view modu
   }
   SUBBYTE_CHECK(require_rank(*scales, 2));
   SUBBYTE_CHECK(require_shape(*scales, {codes->shape[0], scales->shape[1]}));
-  const FileTensor* factor = context.tensors.find(fmt::format("{}{}", module, flavour.factor));
+  const FileTensor* factor = find_tensor(context.tensors, module, flavour.factor);
   if (factor != nullptr) SUBBYTE_CHECK(check_factor(*factor));
   return Tensors{codes, scales, codebook, factor};
 }

@@ -25,18 +25,13 @@ struct Names {
 constexpr Names kCompressedTensors = {"mxfp4_pack_quantized", ".weight_packed"};
 constexpr Names kModelopt = {"modelopt_mxfp4", ".weight"};
 
-const FileTensor* find(const TensorSource& tensors, std::string_view module,
-                       std::string_view suffix) {
-  return tensors.find(fmt::format("{}{}", module, suffix));
-}
-
 /// Tried after NVFP4 of compressed-tensors, which has the same names and one more.
 template <const Names& names>
 bool matches(const TensorSource& tensors, std::string_view module) {
-  const FileTensor* codes = find(tensors, module, names.codes);
+  const FileTensor* codes = find_tensor(tensors, module, names.codes);
   if (codes == nullptr || codes->dtype != DType::kU8) return false;
   if (&names == &kCompressedTensors) return true;
-  const FileTensor* scales = find(tensors, module, ".weight_scale");
+  const FileTensor* scales = find_tensor(tensors, module, ".weight_scale");
   return scales != nullptr && scales->dtype == DType::kU8;
 }
 
@@ -68,7 +63,7 @@ Result<ModuleInfo> describe(const ImportContext& context, std::string_view modul
   result.cols = static_cast<int64_t>(row_bytes * 2);
   result.tensors = {packed, scales};
   result.scales = scales;
-  if (const FileTensor* unused = find(context.tensors, module, ".input_scale")) {
+  if (const FileTensor* unused = find_tensor(context.tensors, module, ".input_scale")) {
     result.tensors.push_back(unused);  // of activations, which stay floats here
   }
   return result;

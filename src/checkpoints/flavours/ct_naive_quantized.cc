@@ -33,23 +33,18 @@ struct Parts {
   int64_t rows, cols, groups;    // groups_of_rows()
 };
 
-const FileTensor* find(const TensorSource& tensors, std::string_view module,
-                       std::string_view suffix) {
-  return tensors.find(fmt::format("{}{}", module, suffix));
-}
-
 /// bitsandbytes has bytes of that name, too, without such a scale.
 bool matches(const TensorSource& tensors, std::string_view module) {
-  const FileTensor* weight = find(tensors, module, ".weight");
+  const FileTensor* weight = find_tensor(tensors, module, ".weight");
   return weight != nullptr && weight->dtype == DType::kI8 &&
-         find(tensors, module, ".weight_scale") != nullptr;
+         find_tensor(tensors, module, ".weight_scale") != nullptr;
 }
 
 Result<Parts> find_parts(const TensorSource& tensors, std::string_view module) {
   Parts parts = {};
   SUBBYTE_TRY(parts.weight, require_tensor(tensors, module, ".weight"));
   SUBBYTE_TRY(parts.scale, require_tensor(tensors, module, ".weight_scale"));
-  parts.zero_point = find(tensors, module, ".weight_zero_point");
+  parts.zero_point = find_tensor(tensors, module, ".weight_zero_point");
   SUBBYTE_CHECK(require_rank(*parts.weight, 2));
   SUBBYTE_TRY(parts.groups, groups_of_rows(*parts.scale, parts.weight->shape[0]));
   if (parts.zero_point != nullptr) {

@@ -9,10 +9,10 @@ namespace {
 using nvfp4::kCompressedTensors;
 
 bool matches(const TensorSource& tensors, std::string_view module) {
-  const FileTensor* codes = nvfp4::find(tensors, module, kCompressedTensors.codes);
+  const FileTensor* codes = find_tensor(tensors, module, kCompressedTensors.codes);
   if (codes == nullptr || codes->dtype != DType::kU8) return false;
-  const FileTensor* scale = nvfp4::find(tensors, module, ".weight_scale");
-  return nvfp4::find(tensors, module, kCompressedTensors.factor) != nullptr ||
+  const FileTensor* scale = find_tensor(tensors, module, ".weight_scale");
+  return find_tensor(tensors, module, kCompressedTensors.factor) != nullptr ||
          (scale != nullptr && scale->dtype == DType::kF8E4M3);
 }
 

@@ -45,7 +45,7 @@ struct Parts {
 
 /// The tensors have it, unless they are FP4, whose bytes have the same name.
 bool matches(const TensorSource& tensors, std::string_view module) {
-  const FileTensor* packed = tensors.find(fmt::format("{}.weight_packed", module));
+  const FileTensor* packed = find_tensor(tensors, module, ".weight_packed");
   return packed != nullptr && packed->dtype != DType::kU8;
 }
 
@@ -73,8 +73,8 @@ Result<Parts> find_parts(const TensorSource& tensors, std::string_view module) {
   SUBBYTE_TRY(parts.packed, require_tensor(tensors, module, ".weight_packed"));
   SUBBYTE_TRY(parts.scale, require_tensor(tensors, module, ".weight_scale"));
   SUBBYTE_TRY(parts.shape, require_tensor(tensors, module, ".weight_shape"));
-  parts.zero_point = tensors.find(fmt::format("{}.weight_zero_point", module));
-  parts.g_idx = tensors.find(fmt::format("{}.weight_g_idx", module));
+  parts.zero_point = find_tensor(tensors, module, ".weight_zero_point");
+  parts.g_idx = find_tensor(tensors, module, ".weight_g_idx");
   SUBBYTE_CHECK(require_dtype(*parts.packed, DType::kI32));
   SUBBYTE_CHECK(require_rank(*parts.packed, 2));
   SUBBYTE_CHECK(read_shape(parts));

@@ -16,12 +16,11 @@ namespace subbyte {
 namespace {
 
 bool matches(const TensorSource& tensors, std::string_view module) {
-  return tensors.find(fmt::format("{}.weight", module)) != nullptr ||
-         tensors.find(module) != nullptr;
+  return find_tensor(tensors, module, ".weight") != nullptr || tensors.find(module) != nullptr;
 }
 
 Result<ModuleInfo> describe(const ImportContext& context, std::string_view module) {
-  const FileTensor* plain = context.tensors.find(fmt::format("{}.weight", module));
+  const FileTensor* plain = find_tensor(context.tensors, module, ".weight");
   const FileTensor& tensor = plain != nullptr ? *plain : *context.tensors.find(module);
   const Format format = float_format(tensor.dtype);
   if (format == Format::kNone) {
@@ -43,10 +42,9 @@ Result<ModuleInfo> describe(const ImportContext& context, std::string_view modul
   result.format = {format, Format::kNone, Zero::kNone, 0};
   result.tensors = {&tensor};
   if (plain != nullptr) {
-    const FileTensor* const unused =
-        context.config.method == QuantizationConfig::Method::kFp8
-            ? context.tensors.find(fmt::format("{}.weight_scale_inv", module))
-            : nullptr;
+    const FileTensor* const unused = context.config.method == QuantizationConfig::Method::kFp8
+                                         ? find_tensor(context.tensors, module, ".weight_scale_inv")
+                                         : nullptr;
     if (unused != nullptr) result.tensors.push_back(unused);
     result.rows = static_cast<int64_t>(tensor.shape[0]);
     result.cols = static_cast<int64_t>(tensor.shape[1]);

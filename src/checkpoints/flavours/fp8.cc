@@ -28,11 +28,6 @@ constexpr std::string_view kFactorsOfStack = "_scale_inv";
 constexpr std::string_view kActivations[] = {".input_scale", ".input_scale_inv",
                                              ".activation_scale", ".activation_scale_inv"};
 
-const FileTensor* find(const TensorSource& tensors, std::string_view module,
-                       std::string_view suffix) {
-  return tensors.find(fmt::format("{}{}", module, suffix));
-}
-
 /// Factors of a module, which may be a part of a tensor.
 struct Factors {
   const FileTensor* tensor = nullptr;
@@ -64,13 +59,14 @@ Factors find_factors_of_expert(const TensorSource& tensors, std::string_view mod
 
 Factors find_factors(const TensorSource& tensors, std::string_view module) {
   for (const std::string_view suffix : kFactors) {
-    if (const FileTensor* factors = find(tensors, module, suffix)) return {factors, factors->shape};
+    if (const FileTensor* factors = find_tensor(tensors, module, suffix))
+      return {factors, factors->shape};
   }
   return find_factors_of_expert(tensors, module);
 }
 
 bool matches(const TensorSource& tensors, std::string_view module) {
-  const FileTensor* weight = find(tensors, module, ".weight");
+  const FileTensor* weight = find_tensor(tensors, module, ".weight");
   return weight != nullptr && weight->dtype == DType::kF8E4M3 &&
          find_factors(tensors, module).tensor != nullptr;
 }
@@ -181,7 +177,8 @@ Result<ModuleInfo> describe(const ImportContext& context, std::string_view modul
   if (named.size() > 1) result.tensors.push_back(named.back());
   result.scales = factors.tensor;
   for (const std::string_view suffix : kActivations) {
-    if (const FileTensor* unused = find(tensors, module, suffix)) result.tensors.push_back(unused);
+    if (const FileTensor* unused = find_tensor(tensors, module, suffix))
+      result.tensors.push_back(unused);
   }
   return result;
 }

@@ -38,7 +38,7 @@ namespace {
 constexpr GroupIndexCodes kGroupIndexCodes = {"gptq.g_idx_range", "gptq.g_idx_counts"};
 
 bool matches(const TensorSource& tensors, std::string_view module) {
-  return tensors.find(fmt::format("{}.qweight", module)) != nullptr;
+  return find_tensor(tensors, module, ".qweight") != nullptr;
 }
 
 Format element_of(int64_t bits) {
@@ -87,7 +87,7 @@ Result<Parts> find_parts(const TensorSource& tensors, std::string_view module) {
   SUBBYTE_TRY(parts.qweight, require_tensor(tensors, module, ".qweight"));
   SUBBYTE_TRY(parts.qzeros, require_tensor(tensors, module, ".qzeros"));
   SUBBYTE_TRY(parts.scales, require_tensor(tensors, module, ".scales"));
-  parts.g_idx = tensors.find(fmt::format("{}.g_idx", module));
+  parts.g_idx = find_tensor(tensors, module, ".g_idx");
   if (parts.g_idx != nullptr) SUBBYTE_CHECK(require_dtype(*parts.g_idx, DType::kI32));
   for (const FileTensor* tensor : {parts.qweight, parts.qzeros}) {
     SUBBYTE_CHECK(require_dtype(*tensor, DType::kI32));

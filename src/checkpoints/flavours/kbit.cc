@@ -25,7 +25,7 @@ using codebook_blocks::kKbit;
 constexpr Format kElements[] = {Format::kNFL2, Format::kNFL3, Format::kNFL4, Format::kNFL5};
 
 bool matches(const TensorSource& tensors, std::string_view module) {
-  return tensors.find(fmt::format("{}{}", module, kKbit.codes)) != nullptr;
+  return find_tensor(tensors, module, kKbit.codes) != nullptr;
 }
 
 /// The element, of codes [N, K/32 * 4k] with absmax [N, K/32].

@@ -47,9 +47,9 @@ int bits_of(const FileTensor& words, const FileTensor& scales) {
 /// GPTQ has N words in a row, AWQ N / 8, and both have zero points.
 template <const Names& names>
 bool matches(const TensorSource& tensors, std::string_view module) {
-  if (tensors.find(fmt::format("{}.qzeros", module)) != nullptr) return false;
-  const FileTensor* words = tensors.find(fmt::format("{}{}", module, names.words));
-  const FileTensor* scales = tensors.find(fmt::format("{}{}", module, names.scales));
+  if (find_tensor(tensors, module, ".qzeros") != nullptr) return false;
+  const FileTensor* words = find_tensor(tensors, module, names.words);
+  const FileTensor* scales = find_tensor(tensors, module, names.scales);
   return words != nullptr && scales != nullptr && bits_of(*words, *scales) != 0;
 }
 
@@ -72,7 +72,7 @@ Result<ModuleInfo> describe_words(const ImportContext& context, std::string_view
   SUBBYTE_CHECK(require_rank(*scales, 2));
   SUBBYTE_CHECK(require_float(*scales));
   for (const char* suffix : {".g_idx", ".perm"}) {
-    const FileTensor* other = context.tensors.find(fmt::format("{}{}", module, suffix));
+    const FileTensor* other = find_tensor(context.tensors, module, suffix);
     if (other == nullptr || other->bytes.empty()) continue;
     return tensor_error("import.shape", *other,
                         "expected Marlin's layout without zero points and act-order");
@@ -94,7 +94,7 @@ Result<ModuleInfo> describe_words(const ImportContext& context, std::string_view
                    group_size};
   result.tensors = {words, scales};
   result.scales = scales;
-  const auto* workspace = context.tensors.find(fmt::format("{}{}", module, kWorkspace));
+  const auto* workspace = find_tensor(context.tensors, module, kWorkspace);
   if (workspace != nullptr) result.tensors.push_back(workspace);
   return result;
 }

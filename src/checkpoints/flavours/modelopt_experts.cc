@@ -23,7 +23,7 @@ constexpr std::string_view kScales = "_weight_scale";
 bool matches(const TensorSource& tensors, std::string_view module) {
   const FileTensor* codes = tensors.find(module);
   return codes != nullptr && codes->dtype == DType::kU8 && codes->shape.size() == 3 &&
-         nvfp4::find(tensors, module, kScales) != nullptr;
+         find_tensor(tensors, module, kScales) != nullptr;
 }
 
 Result<ModuleInfo> describe(const ImportContext& context, std::string_view module) {
@@ -48,7 +48,7 @@ Result<ModuleInfo> describe(const ImportContext& context, std::string_view modul
   result.cols = static_cast<int64_t>(row_bytes * 2);
   result.tensors = {codes, scales, factor};
   result.scales = scales;
-  if (const FileTensor* unused = nvfp4::find(context.tensors, module, "_input_scale")) {
+  if (const FileTensor* unused = find_tensor(context.tensors, module, "_input_scale")) {
     result.tensors.push_back(unused);
   }
   return result;

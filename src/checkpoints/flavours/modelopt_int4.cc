@@ -17,18 +17,13 @@ namespace {
 constexpr int64_t kRowGrain = 16;
 constexpr uint32_t kHalf = 8;
 
-const FileTensor* find(const TensorSource& tensors, std::string_view module,
-                       std::string_view suffix) {
-  return tensors.find(fmt::format("{}{}", module, suffix));
-}
-
 /// FP4 has bytes of that name, too, with scales of a byte.
 bool matches(const TensorSource& tensors, std::string_view module) {
-  const FileTensor* const codes = find(tensors, module, ".weight");
-  const FileTensor* const scales = find(tensors, module, ".weight_scale");
+  const FileTensor* const codes = find_tensor(tensors, module, ".weight");
+  const FileTensor* const scales = find_tensor(tensors, module, ".weight_scale");
   return codes != nullptr && codes->dtype == DType::kU8 && scales != nullptr &&
          float_format(scales->dtype) != Format::kNone &&
-         find(tensors, module, ".weight_scale_2") == nullptr;
+         find_tensor(tensors, module, ".weight_scale_2") == nullptr;
 }
 
 Result<ModuleInfo> describe(const ImportContext& context, std::string_view module) {

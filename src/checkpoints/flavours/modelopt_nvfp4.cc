@@ -9,9 +9,9 @@ namespace {
 using nvfp4::kModelopt;
 
 bool matches(const TensorSource& tensors, std::string_view module) {
-  const FileTensor* codes = nvfp4::find(tensors, module, kModelopt.codes);
+  const FileTensor* codes = find_tensor(tensors, module, kModelopt.codes);
   return codes != nullptr && codes->dtype == DType::kU8 &&
-         nvfp4::find(tensors, module, ".weight_scale") != nullptr;
+         find_tensor(tensors, module, ".weight_scale") != nullptr;
 }
 
 Result<ModuleInfo> describe(const ImportContext& context, std::string_view module) {

@@ -26,7 +26,7 @@ Result<InputFactors> input_factors(const TensorSource& tensors, std::string_view
 
 void add_activations(const ImportContext& context, std::string_view module, ModuleInfo& info) {
   for (const char* const suffix : {".input_scale", ".input_zero_point"}) {
-    const FileTensor* const unused = context.tensors.find(fmt::format("{}{}", module, suffix));
+    const FileTensor* const unused = find_tensor(context.tensors, module, suffix);
     if (unused != nullptr) info.tensors.push_back(unused);
   }
 }

@@ -30,7 +30,7 @@ constexpr Names kOriginal = {"mxfp4_original", ".blocks", ".scales"};
 
 template <const Names& names>
 bool matches(const TensorSource& tensors, std::string_view module) {
-  return tensors.find(fmt::format("{}{}", module, names.blocks)) != nullptr;
+  return find_tensor(tensors, module, names.blocks) != nullptr;
 }
 
 Result<ModuleInfo> describe_experts(const ImportContext& context, std::string_view module,

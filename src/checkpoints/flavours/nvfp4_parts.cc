@@ -27,11 +27,6 @@ Status check_factor(const FileTensor& tensor, bool divides) {
                       fmt::format("expected a positive number, found {}", factor));
 }
 
-const FileTensor* find(const TensorSource& tensors, std::string_view module,
-                       std::string_view suffix) {
-  return tensors.find(fmt::format("{}{}", module, suffix));
-}
-
 Result<ModuleInfo> describe_blocks(const ImportContext& context, std::string_view module,
                                    const Names& names) {
   const TensorSource& tensors = context.tensors;
@@ -60,7 +55,7 @@ Result<ModuleInfo> describe_blocks(const ImportContext& context, std::string_vie
   result.cols = cols;
   result.tensors = {codes, scales, factor};
   result.scales = scales;
-  if (const FileTensor* unused = find(tensors, module, names.activations)) {
+  if (const FileTensor* unused = find_tensor(tensors, module, names.activations)) {
     result.tensors.push_back(unused);
   }
   return result;

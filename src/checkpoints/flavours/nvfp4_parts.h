@@ -37,10 +37,6 @@ inline constexpr Names kCompressedTensors = {"nvfp4_pack_quantized", ".weight_pa
 inline constexpr Names kModelopt = {"modelopt_nvfp4", ".weight", ".weight_scale_2", false,
                                     ".input_scale"};
 
-/// The tensor of `module` with that suffix; nullptr if there is none.
-const FileTensor* find(const TensorSource& tensors, std::string_view module,
-                       std::string_view suffix);
-
 /// The factor of a tensor: one positive number; 0 only where it is multiplied by.
 /// Codes: import.dtype, import.shape, import.scale_not_finite.
 Status check_factor(const FileTensor& tensor, bool divides);

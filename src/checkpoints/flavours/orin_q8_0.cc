@@ -13,8 +13,8 @@ namespace subbyte {
 namespace {
 
 bool matches(const TensorSource& tensors, std::string_view module) {
-  return tensors.find(fmt::format("{}.weight", module)) != nullptr &&
-         tensors.find(fmt::format("{}.weight.scales", module)) != nullptr;
+  return find_tensor(tensors, module, ".weight") != nullptr &&
+         find_tensor(tensors, module, ".weight.scales") != nullptr;
 }
 
 Result<ModuleInfo> describe(const ImportContext& context, std::string_view module) {

@@ -22,7 +22,7 @@ namespace {
 using codebook_blocks::kVq;
 
 bool matches(const TensorSource& tensors, std::string_view module) {
-  return tensors.find(fmt::format("{}{}", module, kVq.codes)) != nullptr;
+  return find_tensor(tensors, module, kVq.codes) != nullptr;
 }
 
 std::vector<float> numbers_of(const FileTensor& halves) {

@@ -249,8 +249,7 @@ std::optional<Flavour> Planner::try_exporter(const Exporter& exporter, const Fou
   const auto described = exporter.describe(shape, module.name);
   if (!described.ok()) return std::nullopt;
   const auto in_source = [&](const ExportedTensor& tensor) {
-    const FileTensor* found =
-        context_.tensors.find(fmt::format("{}{}", module.name, tensor.suffix));
+    const FileTensor* found = find_tensor(context_.tensors, module.name, tensor.suffix);
     const bool alike =
         found != nullptr && found->dtype == tensor.dtype && found->shape == tensor.shape;
     return alike ? found : nullptr;
