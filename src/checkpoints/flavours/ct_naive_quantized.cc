@@ -95,21 +95,14 @@ Result<CompressedScheme> find_scheme(const ImportContext& context, std::string_v
 Result<ModuleInfo> describe(const ImportContext& context, std::string_view module) {
   SUBBYTE_TRY(const Parts parts, find_parts(context.tensors, module));
   SUBBYTE_TRY(const CompressedScheme scheme, find_scheme(context, module, parts));
-  const auto narrow = static_cast<int>(scheme.bits) - 2;
   ModuleInfo result;
   result.importer = "naive_quantized";
   result.rows = parts.rows;
   result.cols = parts.cols;
   result.tensors = {parts.weight, parts.scale};
   result.scales = parts.scale;
-  result.format = {static_cast<Format>(static_cast<int>(Format::kI2) + narrow),
-                   float_format(parts.scale->dtype), Zero::kNone,
-                   parts.groups > 1 ? scheme.group_size : 0};
-  if (parts.zero_point != nullptr) {
-    result.tensors.push_back(parts.zero_point);
-    result.format.element = static_cast<Format>(static_cast<int>(Format::kU2) + narrow);
-    result.format.zero = scheme.bits == 8 ? Zero::kU16 : Zero::kU8;
-  }
+  result.format = integers_of(scheme, *parts.scale, parts.groups, parts.zero_point != nullptr);
+  if (parts.zero_point != nullptr) result.tensors.push_back(parts.zero_point);
   modelopt::add_activations(context, module, result);
   return result;
 }

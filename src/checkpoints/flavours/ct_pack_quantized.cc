@@ -29,10 +29,6 @@ namespace {
 
 constexpr GroupIndexCodes kGroupIndexCodes = {"pack_quantized.g_idx_range",
                                               "pack_quantized.g_idx_counts"};
-constexpr Format kSigned[] = {Format::kI2, Format::kI3, Format::kI4, Format::kI5,
-                              Format::kI6, Format::kI7, Format::kI8};
-constexpr Format kUnsigned[] = {Format::kU2, Format::kU3, Format::kU4, Format::kU5,
-                                Format::kU6, Format::kU7, Format::kU8};
 
 struct Parts {
   const FileTensor* packed;
@@ -150,20 +146,15 @@ Result<ModuleInfo> describe(const ImportContext& context, std::string_view modul
   result.cols = parts.cols;
   result.tensors = {parts.packed, parts.scale, parts.shape};
   result.scales = parts.scale;
-  const Format scale = float_format(parts.scale->dtype);
-  const int64_t group_size = parts.groups > 1 ? scheme.group_size : 0;
-  if (parts.zero_point == nullptr) {
-    result.format = {kSigned[scheme.bits - 2], scale, Zero::kNone, group_size};
-  } else {
+  result.format = integers_of(scheme, *parts.scale, parts.groups, parts.zero_point != nullptr);
+  if (parts.zero_point != nullptr) {
     result.tensors.push_back(parts.zero_point);
-    const Zero zero = scheme.bits == 8 ? Zero::kU16 : Zero::kU8;
-    result.format = {kUnsigned[scheme.bits - 2], scale, zero, group_size};
     SUBBYTE_CHECK(check_zero_point(parts, static_cast<int>(scheme.bits)));
   }
   if (parts.g_idx != nullptr) {
     result.tensors.push_back(parts.g_idx);
-    SUBBYTE_TRY(const auto order,
-                input_order(*parts.g_idx, parts.cols, parts.groups, group_size, kGroupIndexCodes));
+    SUBBYTE_TRY(const auto order, input_order(*parts.g_idx, parts.cols, parts.groups,
+                                              result.format.group_size, kGroupIndexCodes));
     result.act_order = !order.empty();
   }
   return result;

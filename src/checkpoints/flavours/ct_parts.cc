@@ -37,6 +37,20 @@ std::string groups_text(int64_t groups) {
   return groups == kOneForTensor ? "one scale" : std::to_string(groups) + " groups";
 }
 
+WeightFormat integers_of(const CompressedScheme& scheme, const FileTensor& scale, int64_t groups,
+                         bool has_zeros) {
+  constexpr Format kSigned[] = {Format::kI2, Format::kI3, Format::kI4, Format::kI5,
+                                Format::kI6, Format::kI7, Format::kI8};
+  constexpr Format kUnsigned[] = {Format::kU2, Format::kU3, Format::kU4, Format::kU5,
+                                  Format::kU6, Format::kU7, Format::kU8};
+  WeightFormat format = {kSigned[scheme.bits - 2], float_format(scale.dtype), Zero::kNone,
+                         groups > 1 ? scheme.group_size : 0};
+  if (!has_zeros) return format;
+  format.element = kUnsigned[scheme.bits - 2];
+  format.zero = scheme.bits == 8 ? Zero::kU16 : Zero::kU8;
+  return format;
+}
+
 std::span<const std::byte> scales_of_rows(const FileTensor& scale, int64_t rows,
                                           std::vector<std::shared_ptr<const void>>& owners) {
   const std::size_t width = static_cast<std::size_t>(bits(scale.dtype)) / 8;

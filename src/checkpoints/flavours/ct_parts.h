@@ -23,6 +23,10 @@ int64_t groups_of_rows(const CompressedScheme& scheme, int64_t cols);
 /// For people: "3 groups".
 std::string groups_text(int64_t groups);
 
+/// The canonical format of a scheme's integers: iN where they have no zero points, else uN.
+WeightFormat integers_of(const CompressedScheme& scheme, const FileTensor& scale, int64_t groups,
+                         bool has_zeros);
+
 /// Scales as a canonical matrix has them: the number of a tensor is repeated. What keeps them alive
 /// is added to `owners`.
 std::span<const std::byte> scales_of_rows(const FileTensor& scale, int64_t rows,
