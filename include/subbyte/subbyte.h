@@ -201,7 +201,9 @@ SUBBYTE_API int subbyte_matrix_quantize(subbyte_context* context,
 SUBBYTE_API int subbyte_matrix_dequantize(const subbyte_matrix* matrix, int32_t number, void* out,
                                           void* stream);
 /* The same of a description, without a matrix: on a GPU codes and out at multiples of 16 bytes,
- * scaled elements of 2 to 8 bits, cols and groups in 8s. */
+ * floats, or scaled elements of 2 to 8 bits with cols and groups in 8s. There input_order and
+ * group_indices are looked at, for which the stream is waited for, and rows that are apart are
+ * copied: neither can be captured. */
 SUBBYTE_API int subbyte_dequantize(subbyte_context* context, const subbyte_weights* weights,
                                    int32_t number, void* out, void* stream);
 
@@ -232,7 +234,8 @@ typedef struct subbyte_product {
   int64_t x_batch_stride;  /* numbers from one matrix to the next; 0: they follow each other */
   int64_t y_batch_stride;
   int64_t residual_batch_stride;
-  int32_t number;     /* of all of them: SUBBYTE_F32, SUBBYTE_F16, SUBBYTE_BF16 */
+  int32_t number;     /* of all of them: SUBBYTE_F16, SUBBYTE_BF16, or SUBBYTE_F32, beside which a
+                         packed matrix of a GPU has its weights as floats in its workspace */
   int32_t activation; /* enum subbyte_activation */
   float alpha;        /* of the clamped gate; all three 0: 1.702, 7, 1 */
   float limit;

@@ -17,14 +17,19 @@ namespace nb = nanobind;
 
 namespace {
 
+Result<bool> is_captured(int device, void* stream) {
+  SUBBYTE_TRY(const device::Gpu gpu, device::Gpu::use(device, stream));
+  return gpu.is_captured();
+}
+
 /// The packed matrix, which the first product on a GPU makes there. Codes: those of
 /// PackedMatrix::upload(), cuda.capture.
 Result<std::shared_ptr<const device::PackedMatrix>> copy_on_gpu(const HeldMatrix& matrix,
                                                                 int device, void* stream) {
   GpuCopies& copies = *matrix.on_gpus;
   if (auto found = copies.find(device)) return found;
-  SUBBYTE_TRY(const device::Gpu gpu, device::Gpu::use(device, stream));
-  if (gpu.is_captured()) {
+  SUBBYTE_TRY(const bool captured, is_captured(device, stream));
+  if (captured) {
     return Error{"cuda.capture",
                  "the first product of a matrix on a GPU packs it there, which cannot be while the "
                  "stream is captured: make the call once before"};
@@ -32,6 +37,7 @@ Result<std::shared_ptr<const device::PackedMatrix>> copy_on_gpu(const HeldMatrix
   // Who has the host makes copies: signal handlers run while it is waited for, and may come here.
   SUBBYTE_TRY(Host host, Host::take());
   if (auto found = copies.find(device)) return found;
+  SUBBYTE_TRY(const device::Gpu gpu, device::Gpu::use(device, stream));
   auto made = device::PackedMatrix::upload(matrix.host, gpu::RowOrder::kNatural, gpu,
                                            host.execution().pool());
   if (!made.ok()) {

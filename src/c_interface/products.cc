@@ -117,8 +117,6 @@ template <typename Body>
 Status with_gpu_product(const subbyte_matrix& matrix, const subbyte_product& p, const Body& body) {
   const int index = matrix.on_gpu->index();
   SUBBYTE_TRY(const auto gpu, device::Gpu::use(index, p.stream, matrix.workspaces));
-  SUBBYTE_CHECK(check_on_gpu({"product.x", p.x}, index));
-  SUBBYTE_CHECK(check_on_gpu({"product.y", p.y}, index));
   return body(*matrix.on_gpu, product_of(p, matrix.row_order), gpu);
 }
 
@@ -128,9 +126,15 @@ Status multiply_matrix(const subbyte_matrix* matrix, const subbyte_product* prod
   SUBBYTE_TRY(const subbyte_product p,
               read_product(product, view.rows, view.cols, matrix->row_order));
   if (matrix->on_gpu != nullptr) {
-    return with_gpu_product(*matrix, p,
-                            [](const device::PackedMatrix& weights, const device::Product& checked,
-                               const device::Gpu& gpu) { return weights.multiply(checked, gpu); });
+    return with_gpu_product(
+        *matrix, p,
+        [](const device::PackedMatrix& weights, const device::Product& checked,
+           const device::Gpu& gpu) -> Status {
+          if (checked.m * checked.batch == 0) return {};
+          SUBBYTE_CHECK(check_on_gpu({"product.x", checked.x}, weights.index()));
+          SUBBYTE_CHECK(check_on_gpu({"product.y", checked.y}, weights.index()));
+          return weights.multiply(checked, gpu);
+        });
   }
   SUBBYTE_CHECK(check_on_host({{"product.x", p.x},
                                {"product.y", p.y},

@@ -48,8 +48,13 @@ void give_back(const void* memory) {
 
 class DriverMemory : public Memory {
  public:
-  Result<Buffer> allocate(int64_t bytes, Stream) override {
+  Result<Buffer> allocate(int64_t bytes, Stream stream) override {
     if (bytes == 0) return Buffer();
+    if (is_stream_captured(stream)) {
+      return Error{"cuda.capture", "this call allocates " + std::to_string(bytes) +
+                                       " bytes of GPU memory, which cannot be while its stream is "
+                                       "captured: make it before the capture"};
+    }
     void* memory = nullptr;
     const cudaError_t error = cudaMalloc(&memory, static_cast<std::size_t>(bytes));
     if (error != cudaSuccess) {
@@ -131,10 +136,6 @@ Gpu::Gpu(Gpu&& other) noexcept
 
 Gpu::~Gpu() {
   if (before_ != index_) static_cast<void>(cudaSetDevice(before_));
-}
-
-Gpu Gpu::with(Memory& memory) const {
-  return {index_, index_, stream_, memory};
 }
 
 bool Gpu::is_captured() const {

@@ -35,8 +35,6 @@ class Gpu {
 
   /// As Memory has it.
   Result<Buffer> allocate(int64_t bytes) const { return memory_->allocate(bytes, stream_); }
-  /// The same GPU and stream with other memory.
-  Gpu with(Memory& memory) const;
 
   /// Says whether the stream is captured into a graph.
   bool is_captured() const;

@@ -116,7 +116,8 @@ Status multiply_floats(Execution& execution, const FloatProduct& p, const HostWe
   product.x_element = p.x_element;
   if (!weights.has_offsets()) return linear_group(execution, {&product, 1});
   const std::span<float> sums = pieces.take(p.m * weights.offsets.cols);
-  if (p.m <= kFewRows && !weights.offsets_by_group.empty()) {
+  const bool is_few = p.m <= kFewRows && !execution.batch_invariant();
+  if (is_few && !weights.offsets_by_group.empty()) {
     sum_groups(execution, sums, p.x, weights);
     return linear_group(execution, {&product, 1}, 1,
                         [&](const DonePart& part) { add_offsets(part, p, weights, sums); });
@@ -124,7 +125,7 @@ Status multiply_floats(Execution& execution, const FloatProduct& p, const HostWe
   SUBBYTE_CHECK(linear_group(execution, {&product, 1}));
   const std::span<float> added = pieces.take(p.m * weights.main.rows);
   sum_groups(execution, sums, p.x, weights);
-  SUBBYTE_CHECK(linear(execution, added, sums, p.m, weights.offsets));
+  SUBBYTE_CHECK(exact_linear(execution, added, sums, p.m, weights.offsets));
   for (std::size_t i = 0; i < added.size(); ++i) p.y[i] += added[i];
   return {};
 }
@@ -289,7 +290,7 @@ class HostProduct {
       const std::span<float> floats = pieces.take(total_ * cols_);
       const bool is_normal = load_x(floats);
       product.x = floats;
-      product.x_is_bf16 = p_.number == Format::kBF16 && is_normal;
+      product.x_is_bf16 = p_.number == Format::kBF16 && is_normal && !execution_.batch_invariant();
     }
     const bool in_place = writes_in_place() && !(reads_x && overlaps());
     float* const y = in_place ? static_cast<float*>(p_.y)

@@ -97,6 +97,7 @@ Matrix transposed(const MatrixView& from) {
 }
 
 bool has_kernel(const cpu::Kernels& kernels, const MatrixView& view) {
+  if (view.format.rotation != 0 && !view.input_order.empty()) return false;
   if (!is_dense(view.format) && (view.cols % 8 != 0 || view.group_size() % 8 != 0)) return false;
   return cpu::find_matmul(kernels, kernel_format(view)) != nullptr;
 }
@@ -173,7 +174,9 @@ Result<HostWeights> HostWeights::create(Execution& execution, const MatrixView& 
   HostWeights ready;
   ready.main = view;
   ready.order = view.input_order;
-  if (!is_offset(view.format.zero) || has_kernel_of_codes(execution.kernels(), view)) {
+  const bool has_offsets = is_offset(view.format.zero);  // which are of rotated weights, if any are
+  if (!has_offsets ||
+      (view.format.rotation == 0 && has_kernel_of_codes(execution.kernels(), view))) {
     SUBBYTE_CHECK(split_offsets(ready, keep));
     SUBBYTE_CHECK(widen_codes(ready, keep));
     add_zeros(ready);

@@ -109,6 +109,34 @@ TEST(HostWeights, multiplies_what_has_no_kernel_as_floats) {
   }
 }
 
+/// Offsets are floats beside any precision, and in batch-invariant mode a row is the same bits
+/// however many there are.
+TEST(HostWeights, rows_do_not_depend_on_their_number_nor_offsets_on_the_precision) {
+  const RandomMatrix matrix =
+      random_matrix({Format::kI4, Format::kF16, Zero::kF16, 32}, 24, 256, Contents::kExact, 5);
+  const auto invariant = Execution::create({.num_threads = 2, .batch_invariant = true});
+  const auto in_bf16 = Execution::create({.num_threads = 2, .precision = cpu::Precision::kBF16});
+  ASSERT_TRUE(invariant.ok() && in_bf16.ok());
+  const std::vector<float> real = random_inputs(40, 256, Contents::kReal, 3);
+  const auto weights = HostWeights::create(**invariant, Matrix{matrix.view, {}});
+  ASSERT_TRUE(weights.ok());
+  std::vector<float> all(40 * 24), one(24);
+  ASSERT_TRUE(multiply(**invariant, *weights, product_of(*weights, real, {}, all, 40)).ok());
+  ASSERT_TRUE(multiply(**invariant, *weights, product_of(*weights, real, {}, one, 1)).ok());
+  EXPECT_TRUE(std::equal(one.begin(), one.end(), all.begin()));
+  // Small integers, whose products and sums bf16 would round, but not float32.
+  std::vector<float> x(40 * 256);
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i % 7 == 0 ? 128 : 1);
+  ASSERT_TRUE(multiply(**in_bf16, *weights, product_of(*weights, x, {}, all, 40)).ok());
+  for (int64_t i = 0; i < 40 * 24; ++i) {
+    double sum = 0;
+    for (int64_t k = 0; k < 256; ++k) {
+      sum += weight_at(matrix.view, i % 24, k) * x[static_cast<std::size_t>(i / 24 * 256 + k)];
+    }
+    ASSERT_EQ(all[static_cast<std::size_t>(i)], static_cast<float>(sum)) << i;
+  }
+}
+
 TEST(HostWeights, refuses_nothing_to_multiply) {
   const auto run = execution();
   EXPECT_EQ(HostWeights::create(*run, Matrix{}).error().code, "linear.unsupported");

@@ -30,7 +30,7 @@ namespace subbyte::device {
 class PackedMatrix {
  public:
   /// A matrix of the host. Formats that the kernels lack become others (gpu::support()). The stream
-  /// is waited for. Codes: recast.*, linear.unsupported, cuda.*.
+  /// is waited for. Codes: recast.*, linear.unsupported, argument, cuda.*.
   static Result<std::shared_ptr<const PackedMatrix>> upload(Matrix matrix, gpu::RowOrder order,
                                                             const Gpu& gpu, Executor& host);
   /// A matrix of the memory of this GPU, which is gathered, recast and packed by kernels there.
@@ -44,7 +44,6 @@ class PackedMatrix {
   int64_t rows() const { return view_.rows; }
   int64_t cols() const { return view_.cols; }
   int64_t bytes() const { return memory_.size(); }
-  gpu::RowOrder row_order() const { return row_order_; }
   /// Format and shape as they were given, without bytes.
   const MatrixView& view() const { return view_; }
   /// The same of what unpack() gives: the format may be another.

@@ -17,8 +17,6 @@ struct StridedMatrix {
   MatrixView view;                 // spans as if rows followed each other
   int64_t strides[3] = {0, 0, 0};  // bytes, of codes, scales and zeros; 0: rows follow each other
   const int32_t* group_indices = nullptr;  // of each input, instead of an order
-
-  bool has_strides() const { return (strides[0] | strides[1] | strides[2]) != 0; }
 };
 
 /// A canonical matrix of which all spans but the codebook lead to memory of a GPU: the caller's, or

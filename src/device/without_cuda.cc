@@ -70,10 +70,6 @@ Gpu::Gpu(Gpu&& other) noexcept
 
 Gpu::~Gpu() = default;
 
-Gpu Gpu::with(Memory& memory) const {
-  return {index_, before_, stream_, memory};
-}
-
 bool Gpu::is_captured() const {
   return false;
 }

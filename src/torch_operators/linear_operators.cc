@@ -46,6 +46,7 @@ struct Linear {
 
 Status compute(const Linear& in, const MatrixView& view, Tensor& out) {
   SUBBYTE_CHECK(check_same_device(in.x, in.weights, &in.epilogue));
+  if (out.count() == 0) return {};
   if (!in.x.on_cpu()) return linear_on_gpu(in.x, in.weights, view, in.epilogue, out);
   SUBBYTE_TRY(Machine machine, Machine::borrow(in.x.count() * view.rows));
   SUBBYTE_TRY(const device::HostWeights ready, make_ready(machine, view, in.weights.sources()));

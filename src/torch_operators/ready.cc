@@ -29,8 +29,7 @@ Result<device::HostWeights> make_ready(Machine& machine, const MatrixView& view,
 Result<std::shared_ptr<const device::HostWeights>> keep_ready(
     Machine& machine, const Recipe& recipe, std::span<const Tensor* const> sources,
     FunctionRef<Result<WithOffsets>()> make) {
-  using Weights = std::shared_ptr<const device::HostWeights>;
-  return keep_shared<device::HostWeights>(recipe, sources, [&]() -> Result<Weights> {
+  const auto make_all = [&]() -> Result<Kept> {
     SUBBYTE_TRY(WithOffsets made, make());
     const auto keep_copy = [&](const char* name, const MatrixView& copied,
                                FunctionRef<Result<Matrix>()> make_copy) {
@@ -42,8 +41,12 @@ Result<std::shared_ptr<const device::HostWeights>> keep_ready(
     for (Matrix* part : {&made.matrix, &made.offsets}) {
       for (auto& owner : part->owners) ready.owners.push_back(std::move(owner));
     }
-    return std::make_shared<const device::HostWeights>(std::move(ready));
-  });
+    // Copies are counted where they are kept.
+    const int64_t bytes = made.matrix.view.bytes() + made.offsets.view.bytes();
+    return Kept{std::make_shared<const device::HostWeights>(std::move(ready)), bytes};
+  };
+  SUBBYTE_TRY(auto kept, keep_object(recipe, sources, make_all));
+  return std::static_pointer_cast<const device::HostWeights>(std::move(kept));
 }
 
 }  // namespace subbyte::torch_operators
