@@ -1,6 +1,7 @@
 #include "base/thread_pool.h"
 
 #include <sched.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -18,6 +19,26 @@ namespace {
 // other within a few: so a thread that waits spins before it sleeps. No longer than this unless it
 // is to stay awake, since another thread may need the processor.
 constexpr std::chrono::microseconds kSpin{40};
+
+/// Threads that are started while this lives take no signals from outside. Those come to the threads
+/// of the program, so that a handler runs while the thread that it interrupts makes nothing.
+class WithoutSignals {
+ public:
+  WithoutSignals() {
+    sigset_t outside;
+    ::sigfillset(&outside);
+    for (const int own : {SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGSYS, SIGTRAP}) {
+      ::sigdelset(&outside, own);
+    }
+    ::pthread_sigmask(SIG_BLOCK, &outside, &previous_);
+  }
+  WithoutSignals(const WithoutSignals&) = delete;
+  WithoutSignals& operator=(const WithoutSignals&) = delete;
+  ~WithoutSignals() { ::pthread_sigmask(SIG_SETMASK, &previous_, nullptr); }
+
+ private:
+  sigset_t previous_;
+};
 
 /// The processors that the calling thread may run on, in ascending order; empty when unknown.
 std::vector<int> allowed_processors() {
@@ -154,6 +175,7 @@ struct ThreadPool::State {
   }
 
   void start(const std::vector<int>& processors, bool pin) {
+    const WithoutSignals without_signals;
     int started = 1;
     try {
       for (; started < size; ++started) {
