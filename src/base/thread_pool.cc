@@ -20,8 +20,8 @@ namespace {
 // is to stay awake, since another thread may need the processor.
 constexpr std::chrono::microseconds kSpin{40};
 
-/// Threads that are started while this lives take no signals from outside. Those come to the threads
-/// of the program, so that a handler runs while the thread that it interrupts makes nothing.
+/// Threads that are started while this lives take no signals from outside. Those come to threads of
+/// the program, so that a handler runs while the thread that it interrupts makes nothing.
 class WithoutSignals {
  public:
   WithoutSignals() {
