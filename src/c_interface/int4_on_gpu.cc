@@ -5,6 +5,7 @@
 
 #include "c_interface/errors.h"
 #include "c_interface/gpu.h"
+#include "device/operands.h"
 #include "kernels/cuda/ops/int4_operands.h"
 #include "matrix/zero_points.h"
 
@@ -36,12 +37,6 @@ cuda::Int4Order order_of(CpuTile cpu_tile, int cuda_tiles) {
     default:
       return cuda::Int4Order::kPairs16;
   }
-}
-
-Element element_of(Format format) {
-  return format == Format::kF32   ? Element::kF32
-         : format == Format::kF16 ? Element::kF16
-                                  : Element::kBF16;
 }
 
 std::string place_of(int64_t index, int64_t groups) {
@@ -78,7 +73,7 @@ Status unpack_groups(const Int4Operand& from, const device::Gpu& gpu, Unpacked& 
   cuda::Int4Groups groups;
   groups.scales = scales;
   groups.zeros = has_offsets ? scales + width : const_cast<std::byte*>(from.zeros->bytes.data());
-  groups.type = element_of(from.type);
+  groups.type = device::element_of(from.type);
   groups.has_offsets = has_offsets;
   groups.step = has_offsets ? 2 : 1;
   groups.rows = from.rows;
@@ -177,7 +172,7 @@ Status export_int4pack(const device::PackedMatrix& matrix, const Int4Target& tar
   if (!target.is_xpu) codes.order = order_of(target.cpu_tile, target.cuda_tiles);
   SUBBYTE_CHECK(cuda::pack_int4(words, view.codes.data(), codes, gpu.stream()));
   cuda::Int4Groups groups;
-  groups.type = element_of(target.type);
+  groups.type = device::element_of(target.type);
   groups.rows = view.rows;
   groups.groups = view.groups();
   groups.has_offsets = !target.is_xpu;
@@ -191,7 +186,7 @@ Status export_int4pack(const device::PackedMatrix& matrix, const Int4Target& tar
     SUBBYTE_TRY(groups.zeros, add_tensor("zeros", DType::kI8, target.groups_shape, gpu, to));
   }
   cuda::CanonicalGroups from;
-  from.type = element_of(view.format.scale);
+  from.type = device::element_of(view.format.scale);
   from.scales = const_cast<std::byte*>(view.scales.data());
   auto* const zeros = const_cast<std::byte*>(view.zeros.data());
   const bool has_offsets = is_offset(view.format.zero);

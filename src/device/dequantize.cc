@@ -5,16 +5,6 @@
 #include "kernels/cuda/ops/dequantize.h"
 
 namespace subbyte::device {
-namespace {
-
-Element element_of(Format format) {
-  return format == Format::kF32   ? Element::kF32
-         : format == Format::kF16 ? Element::kF16
-                                  : Element::kBF16;
-}
-
-}  // namespace
-
 Status dequantize(const StridedMatrix& from, Format number, void* out, const Gpu& gpu) {
   if (from.view.rows == 0) return {};
   SUBBYTE_TRY(const StagedMatrix staged, StagedMatrix::gather(from, gpu));

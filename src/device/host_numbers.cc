@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "cpu_backend/execution.h"
+#include "device/operands.h"
 #include "kernels/cpu/block_kernels.h"
 
 namespace subbyte::device {
@@ -67,16 +68,6 @@ void load_numbers(float* to, const std::byte* from, int64_t count, Format format
             [](uint16_t half) { return std::bit_cast<float>(static_cast<uint32_t>(half) << 16); });
   }
 }
-
-namespace {
-
-Element element_of(Format format) {
-  return format == Format::kF32   ? Element::kF32
-         : format == Format::kF16 ? Element::kF16
-                                  : Element::kBF16;
-}
-
-}  // namespace
 
 bool load_floats(Execution& execution, float* to, const std::byte* from, int64_t count,
                  Format format) {

@@ -9,6 +9,7 @@
 #include "cpu_backend/check_linear.h"
 #include "cpu_backend/linear.h"
 #include "device/host_numbers.h"
+#include "device/operands.h"
 #include "kernels/cpu/block_kernels.h"
 #include "matrix/float_rows.h"
 
@@ -252,12 +253,6 @@ class Block {
   alignas(64) float gate_[kBlock];
   alignas(64) float up_[kBlock];
 };
-
-Element element_of(Format format) {
-  return format == Format::kF32   ? Element::kF32
-         : format == Format::kF16 ? Element::kF16
-                                  : Element::kBF16;
-}
 
 /// One call.
 class HostProduct {

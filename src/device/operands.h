@@ -1,11 +1,13 @@
 #pragma once
-// What a function asks of its operands, in the caller's words for them.
+// Operands of functions: their types, and refusals in the caller's words for them.
 
 #include <cstdint>
 #include <string>
 #include <string_view>
 
+#include "base/operands.h"
 #include "base/status.h"
+#include "subbyte/format.h"
 
 namespace subbyte::device {
 
@@ -21,6 +23,13 @@ inline Error refuse(std::string_view name, std::string_view expected, std::strin
 }
 inline Error refuse(std::string_view name, std::string_view expected, int64_t found) {
   return refuse(name, expected, std::to_string(found));
+}
+
+/// The element that kernels call f32, f16 or bf16.
+constexpr Element element_of(Format format) {
+  return format == Format::kF32   ? Element::kF32
+         : format == Format::kF16 ? Element::kF16
+                                  : Element::kBF16;
 }
 
 }  // namespace subbyte::device

@@ -15,12 +15,6 @@ namespace {
 using gpu::Number;
 using gpu::RowOrder;
 
-Element element_of(Format format) {
-  return format == Format::kF32   ? Element::kF32
-         : format == Format::kF16 ? Element::kF16
-                                  : Element::kBF16;
-}
-
 Format format_of(Element element) {
   return element == Element::kF32   ? Format::kF32
          : element == Element::kF16 ? Format::kF16

@@ -2,6 +2,7 @@
 // The GPU of a tensor: torch's current stream there, and memory of torch's caching allocator.
 
 #include "device/gpu.h"
+#include "device/operands.h"
 #include "torch_operators/tensor.h"
 
 namespace subbyte::torch_operators {
@@ -12,11 +13,7 @@ Result<device::Gpu> gpu_of(const Tensor& tensor);
 /// Says whether a CUDA graph is captured on torch's current stream of the GPU of a tensor.
 bool is_captured(const Tensor& tensor);
 
-inline Element element_of(Format format) {
-  return format == Format::kF32   ? Element::kF32
-         : format == Format::kF16 ? Element::kF16
-                                  : Element::kBF16;
-}
+using device::element_of;
 
 inline gpu::Number number_of(const Tensor& x) {
   return x.format() == Format::kBF16 ? gpu::Number::kBF16 : gpu::Number::kF16;
