@@ -165,7 +165,7 @@ grep -q '^Total Test time' "$folder/slowest" || die "the last line of ctest is m
     echo "$answered"
     [[ -z $left ]] || : >"$1/$left"
   }
-  ln -s "$root/demo" "$root/tools" .
+  ln -s "$root/demo" "$root/examples" "$root/tools" .
   mkdir -p build/dist/cpu build/package-roots/suite/proc
   package=build/dist/cpu/subbyte-1.0-1cuda-cp312-abi3-linux_x86_64.whl
   truncate --size=2000000 "$package"
