@@ -45,8 +45,6 @@ struct HostWeights {
   static Result<HostWeights> create(Execution& execution, const Matrix& matrix);
 
   bool has_offsets() const { return offsets.rows > 0; }
-  /// Bytes that a product reads.
-  int64_t bytes() const { return main.bytes() + offsets.bytes(); }
   /// Sets the offsets to numbers of f32, f16 or bf16 [rows][groups].
   Status set_offsets(const MatrixView& numbers, int64_t size_of_group, KeepCopy keep);
 };

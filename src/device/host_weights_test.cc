@@ -138,6 +138,29 @@ TEST(HostWeights, rows_do_not_depend_on_their_number_nor_offsets_on_the_precisio
   }
 }
 
+/// A row that is not finite is multiplied by the definition, and its neighbours as ever.
+TEST(HostWeights, infinities_and_nan_stay_where_they_belong) {
+  RandomMatrix matrix =
+      random_matrix({Format::kU4, Format::kF16, Zero::kU8, 32}, 24, 64, Contents::kExact, 5);
+  const auto run = execution();
+  const auto weights = HostWeights::create(*run, Matrix{matrix.view, {}});
+  ASSERT_TRUE(weights.ok());
+  std::vector<float> x = random_inputs(3, 64, Contents::kExact, 3);
+  x[64 + 7] = INFINITY;
+  std::vector<float> y(3 * 24);
+  ASSERT_TRUE(multiply(*run, *weights, product_of(*weights, x, {}, y, 3)).ok());
+  for (int64_t i = 0; i < 3 * 24; ++i) {
+    double sum = 0;
+    for (int64_t k = 0; k < 64; ++k) sum += weight_at(matrix.view, i % 24, k) * x[i / 24 * 64 + k];
+    const float found = y[static_cast<std::size_t>(i)];
+    if (std::isnan(sum)) {
+      EXPECT_TRUE(std::isnan(found)) << i;
+    } else {
+      EXPECT_EQ(found, static_cast<float>(sum)) << i;
+    }
+  }
+}
+
 TEST(HostWeights, refuses_nothing_to_multiply) {
   const auto run = execution();
   EXPECT_EQ(HostWeights::create(*run, Matrix{}).error().code, "linear.unsupported");

@@ -37,7 +37,7 @@ struct Product {
   /// The gate and up of weights in natural row order alternate, else all of gate come first. Other
   /// orders say it themselves.
   bool gate_in_turns = false;
-  /// A row's results are the same bits whatever m is.
+  /// On a GPU: a row's results are the same bits whatever m is. On the CPU its Execution says so.
   bool batch_invariant = false;
   /// On a GPU: the launch before may not have ended yet, and writes no weights
   /// (cuda::LinearCall::dependent_launch).
