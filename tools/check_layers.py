@@ -39,7 +39,7 @@ TOP = "app"  # the only folder outside src/ that is checked
 PUBLIC = "subbyte"  # the folder of include/
 PUBLIC_HEADERS = {  # of include/subbyte/, by the layer that they belong to
     "base": {"executor", "function_ref", "sampling", "status", "version"},
-    "formats": {"format"},
+    "formats": {"blocks", "format"},
     "json": {"json"},
     "text": {"answer", "request", "tokenizer"},
     "devices": {"device"},

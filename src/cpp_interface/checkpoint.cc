@@ -88,7 +88,7 @@ Result<Tensor> Checkpoint::tensor(std::string_view name) const {
 Result<std::vector<float>> Checkpoint::numbers(std::string_view name) const {
   const FileTensor* found = state_->files.tensors->find(name);
   if (found == nullptr) return missing(name);
-  return (import_vector(*state_->files.tensors, name, found->shape));
+  return import_vector(*state_->files.tensors, name, found->shape);
 }
 
 std::vector<Module> Checkpoint::modules() const {
@@ -114,7 +114,7 @@ Result<std::vector<Matrix>> Checkpoint::experts(std::string_view module) const {
 }
 
 Status Checkpoint::verify_unchanged() const {
-  return (state_->files.tensors->verify_unchanged());
+  return state_->files.tensors->verify_unchanged();
 }
 
 }  // namespace subbyte::wrapped

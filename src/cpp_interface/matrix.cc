@@ -182,11 +182,11 @@ int64_t Matrix::num_bytes() const {
 }
 
 Status Matrix::dequantize(int64_t first, std::span<float> out) const {
-  return (dequantize_rows<FloatRows>(data_->matrix.view, first, out));
+  return dequantize_rows<FloatRows>(data_->matrix.view, first, out);
 }
 
 Status Matrix::dequantize(int64_t first, std::span<double> out) const {
-  return (dequantize_rows<Dequantizer>(data_->matrix.view, first, out));
+  return dequantize_rows<Dequantizer>(data_->matrix.view, first, out);
 }
 
 }  // namespace subbyte::wrapped

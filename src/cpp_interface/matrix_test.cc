@@ -303,9 +303,9 @@ TEST(PublicBlocks, an_mxfp4_block_has_the_scale_of_its_largest) {
   x[3] = -12;  // 12 / 6 is 2: the scale is 2^1
   const BlockQuantization blocks = {
       .format = BlockFormat::kMxfp4, .input = Format::kF32, .rows = 1, .cols = 32};
-  const BlockSizes sizes = block_sizes(blocks).value();
-  ASSERT_EQ(sizes.code_bytes, 16);
-  ASSERT_EQ(sizes.scale_bytes(), 1);
+  ASSERT_TRUE(check_block_quantization(blocks).ok());
+  ASSERT_EQ(blocks.code_bytes(), 16);
+  ASSERT_EQ(blocks.scale_bytes(), 1);
   std::vector<std::byte> codes(16);
   std::vector<std::byte> scales(1);
   Cpu cpu = Cpu::open().value();
@@ -315,7 +315,7 @@ TEST(PublicBlocks, an_mxfp4_block_has_the_scale_of_its_largest) {
   // 0.25 lies between 0 and 0.5, and goes to the even code, 0.
   EXPECT_EQ(static_cast<uint32_t>(codes[0]), 0u);
   EXPECT_EQ(quantize_blocks(cpu, blocks, {}, codes, scales).error().code, "blocks.buffer");
-  EXPECT_EQ(block_sizes({.rows = 1, .cols = 31}).error().code, "blocks.shape");
+  EXPECT_EQ(check_block_quantization({.rows = 1, .cols = 31}).error().code, "blocks.shape");
 }
 
 }  // namespace

@@ -112,7 +112,7 @@ std::string Cpu::isa() const {
 }
 
 Status Cpu::check(const Matrix& weights) const {
-  return (check_linear(*state_->execution, weights.data().for_kernels()));
+  return check_linear(*state_->execution, weights.data().for_kernels());
 }
 
 Status Cpu::linear(const Matrix& weights, std::span<const float> x, std::span<float> y, int64_t m,
@@ -122,7 +122,7 @@ Status Cpu::linear(const Matrix& weights, std::span<const float> x, std::span<fl
 }
 
 Status Cpu::linear(std::span<const Product> products) {
-  return (run(*state_->execution, products));
+  return run(*state_->execution, products);
 }
 
 Status Cpu::dequantize(const Matrix& matrix, Format number, std::span<std::byte> out) {
@@ -130,7 +130,7 @@ Status Cpu::dequantize(const Matrix& matrix, Format number, std::span<std::byte>
     return Error{"blocks.input",
                  "dequantize: expected f32, f16 or bf16, found " + std::string(name(number))};
   }
-  return (dequantize_all(*state_->execution, matrix.data().matrix.view, number, out));
+  return dequantize_all(*state_->execution, matrix.data().matrix.view, number, out);
 }
 
 }  // namespace subbyte::wrapped

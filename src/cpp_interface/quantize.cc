@@ -14,21 +14,6 @@
 namespace subbyte::wrapped {
 namespace {
 
-static_assert(static_cast<int>(ScaleRule::kFloor) ==
-              static_cast<int>(subbyte::ScaleRule::kOcpFloor));
-static_assert(static_cast<int>(ScaleRule::kCeil) == static_cast<int>(subbyte::ScaleRule::kCeil));
-static_assert(static_cast<int>(ScaleRule::kBump175) ==
-              static_cast<int>(subbyte::ScaleRule::kBump175));
-static_assert(static_cast<int>(ScaleLayout::k8x4) == static_cast<int>(subbyte::ScaleLayout::k8x4));
-static_assert(static_cast<int>(ScaleLayout::k128x4) ==
-              static_cast<int>(subbyte::ScaleLayout::k128x4));
-static_assert(static_cast<int>(BlockFormat::kMxfp8E5M2) ==
-              static_cast<int>(subbyte::BlockFormat::kMxfp8E5M2));
-static_assert(static_cast<int>(BlockFormat::kMxfp4) ==
-              static_cast<int>(subbyte::BlockFormat::kMxfp4));
-static_assert(static_cast<int>(BlockFormat::kNvfp4) ==
-              static_cast<int>(subbyte::BlockFormat::kNvfp4));
-
 Result<subbyte::Matrix> quantize(std::span<const float> weights, int64_t rows, int64_t cols,
                                  const WeightQuantization& given, Executor& pool) {
   SUBBYTE_TRY(const QuantizeFormat* const format, choose_quantize_format(given.format, given.bits));
@@ -55,19 +40,6 @@ Result<subbyte::Matrix> quantize(std::span<const float> weights, int64_t rows, i
   return quantize_one(*format, rows, cols, read_row, form, pool);
 }
 
-subbyte::BlockQuantization to_own(const BlockQuantization& blocks) {
-  subbyte::BlockQuantization own;
-  own.format = static_cast<subbyte::BlockFormat>(blocks.format);
-  own.input = blocks.input;
-  own.rule = static_cast<subbyte::ScaleRule>(blocks.rule);
-  own.layout = static_cast<subbyte::ScaleLayout>(blocks.layout);
-  own.rows = blocks.rows;
-  own.cols = blocks.cols;
-  own.alignment = blocks.alignment;
-  own.tensor_scale = blocks.tensor_scale;
-  return own;
-}
-
 Status check_buffer(const char* what, std::size_t found, int64_t expected) {
   if (static_cast<int64_t>(found) == expected) return {};
   return Error{"blocks.buffer", std::string("blocks: ") + what + ": expected " +
@@ -75,7 +47,7 @@ Status check_buffer(const char* what, std::size_t found, int64_t expected) {
                                     std::to_string(found)};
 }
 
-Status quantize_checked(Execution& execution, const subbyte::BlockQuantization& blocks,
+Status quantize_checked(Execution& execution, const BlockQuantization& blocks,
                         std::span<const std::byte> x, std::span<std::byte> codes,
                         std::span<std::byte> scales) {
   SUBBYTE_CHECK(check_block_quantization(blocks));
@@ -106,17 +78,9 @@ Result<Matrix> quantize_weights(std::span<const float> weights, int64_t rows, in
   return to_public(std::move(matrix).value());
 }
 
-Result<BlockSizes> block_sizes(const BlockQuantization& blocks) {
-  const subbyte::BlockQuantization own = to_own(blocks);
-  if (auto status = check_block_quantization(own); !status.ok()) {
-    return std::move(status).error();
-  }
-  return BlockSizes{own.padded_cols(), own.code_bytes(), own.scale_rows(), own.scale_cols()};
-}
-
 Status quantize_blocks(Cpu& cpu, const BlockQuantization& blocks, std::span<const std::byte> x,
                        std::span<std::byte> codes, std::span<std::byte> scales) {
-  return (quantize_checked(*cpu.state().execution, to_own(blocks), x, codes, scales));
+  return quantize_checked(*cpu.state().execution, blocks, x, codes, scales);
 }
 
 }  // namespace subbyte::wrapped

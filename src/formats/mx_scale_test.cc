@@ -25,24 +25,24 @@ TEST(MxScale, rules_for_e2m1) {
       {1.5, -2, -2, -2}, {1.75, -2, -1, -1}, {0.75, -3, -3, -3}, {3, -1, -1, -1},   {3.5, -1, 0, 0},
   };
   for (const Case& c : cases) {
-    EXPECT_EQ(exponent(c.amax, Format::kE2M1, ScaleRule::kOcpFloor), c.ocp_floor) << c.amax;
+    EXPECT_EQ(exponent(c.amax, Format::kE2M1, ScaleRule::kFloor), c.ocp_floor) << c.amax;
     EXPECT_EQ(exponent(c.amax, Format::kE2M1, ScaleRule::kCeil), c.ceil) << c.amax;
     EXPECT_EQ(exponent(c.amax, Format::kE2M1, ScaleRule::kBump175), c.bump175) << c.amax;
   }
 }
 
 TEST(MxScale, rules_for_e4m3_and_e5m2) {
-  EXPECT_EQ(exponent(448, Format::kE4M3, ScaleRule::kOcpFloor), 0);
+  EXPECT_EQ(exponent(448, Format::kE4M3, ScaleRule::kFloor), 0);
   EXPECT_EQ(exponent(448, Format::kE4M3, ScaleRule::kCeil), 0);
   EXPECT_EQ(exponent(448, Format::kE4M3, ScaleRule::kBump175), 1);
   EXPECT_EQ(exponent(449, Format::kE4M3, ScaleRule::kCeil), 1);
-  EXPECT_EQ(exponent(449, Format::kE4M3, ScaleRule::kOcpFloor), 0);
-  EXPECT_EQ(exponent(256, Format::kE4M3, ScaleRule::kOcpFloor), 0);
-  EXPECT_EQ(exponent(255, Format::kE4M3, ScaleRule::kOcpFloor), -1);
+  EXPECT_EQ(exponent(449, Format::kE4M3, ScaleRule::kFloor), 0);
+  EXPECT_EQ(exponent(256, Format::kE4M3, ScaleRule::kFloor), 0);
+  EXPECT_EQ(exponent(255, Format::kE4M3, ScaleRule::kFloor), -1);
   EXPECT_EQ(exponent(57344, Format::kE5M2, ScaleRule::kCeil), 0);
   EXPECT_EQ(exponent(57345, Format::kE5M2, ScaleRule::kCeil), 1);
-  EXPECT_EQ(exponent(32768, Format::kE5M2, ScaleRule::kOcpFloor), 0);
-  EXPECT_EQ(exponent(32767, Format::kE5M2, ScaleRule::kOcpFloor), -1);
+  EXPECT_EQ(exponent(32768, Format::kE5M2, ScaleRule::kFloor), 0);
+  EXPECT_EQ(exponent(32767, Format::kE5M2, ScaleRule::kFloor), -1);
 }
 
 TEST(MxScale, ceil_is_exact_at_every_power_of_two) {
@@ -65,7 +65,7 @@ TEST(MxScale, ceil_never_clips_and_is_the_smallest_such_scale) {
 
 TEST(MxScale, edges_of_the_range) {
   const FormatInfo& e2m1 = info(Format::kE2M1);
-  for (const ScaleRule rule : {ScaleRule::kOcpFloor, ScaleRule::kCeil, ScaleRule::kBump175}) {
+  for (const ScaleRule rule : {ScaleRule::kFloor, ScaleRule::kCeil, ScaleRule::kBump175}) {
     EXPECT_EQ(shared_exponent(0, e2m1, rule), 0u);
     EXPECT_EQ(shared_exponent(5e-324, e2m1, rule), 0u);
     EXPECT_EQ(shared_exponent(std::ldexp(1, -149), e2m1, rule), 0u);
@@ -76,7 +76,7 @@ TEST(MxScale, edges_of_the_range) {
     EXPECT_EQ(shared_exponent(std::numeric_limits<double>::infinity(), e2m1, rule), 254u);
     EXPECT_EQ(shared_exponent(std::nan(""), e2m1, rule), 255u);
   }
-  EXPECT_EQ(shared_exponent(std::numeric_limits<float>::max(), e2m1, ScaleRule::kOcpFloor), 252u);
+  EXPECT_EQ(shared_exponent(std::numeric_limits<float>::max(), e2m1, ScaleRule::kFloor), 252u);
   EXPECT_EQ(shared_exponent(std::numeric_limits<float>::max(), e2m1, ScaleRule::kCeil), 253u);
 }
 

@@ -54,6 +54,26 @@ int64_t BlockQuantization::scale_rows() const {
   return rounded_up(rows, layout == ScaleLayout::k128x4 ? 128 : 8);
 }
 
+Result<ScaleRule> find_scale_rule(std::string_view name) {
+  for (std::size_t i = 0; i < kRules.size(); ++i) {
+    if (kRules[i] == name) return static_cast<ScaleRule>(i);
+  }
+  return Error{"blocks.rule",
+               "scale rule: expected ocp_floor, ceil or bump_175, found " + quote(name)};
+}
+
+int64_t scale_byte(const BlockQuantization& blocks, int64_t row, int64_t group) {
+  return blocks::scale_place(static_cast<int>(blocks.layout), row, group, blocks.scale_cols());
+}
+
+void round_to_mxfp8(std::span<float> x) {
+  for (; !x.empty(); x = x.subspan(kMxGroup)) round_group(x.first(kMxGroup));
+}
+
+}  // namespace subbyte
+
+SUBBYTE_BEGIN_NAMESPACE
+
 Status check_block_quantization(const BlockQuantization& blocks) {
   const auto& [format, input, rule, layout, rows, cols, alignment, tensor_scale] = blocks;
   if (input != Format::kF32 && input != Format::kF16 && input != Format::kBF16) {
@@ -78,20 +98,4 @@ Status check_block_quantization(const BlockQuantization& blocks) {
   return {};
 }
 
-Result<ScaleRule> find_scale_rule(std::string_view name) {
-  for (std::size_t i = 0; i < kRules.size(); ++i) {
-    if (kRules[i] == name) return static_cast<ScaleRule>(i);
-  }
-  return Error{"blocks.rule",
-               "scale rule: expected ocp_floor, ceil or bump_175, found " + quote(name)};
-}
-
-int64_t scale_byte(const BlockQuantization& blocks, int64_t row, int64_t group) {
-  return blocks::scale_place(static_cast<int>(blocks.layout), row, group, blocks.scale_cols());
-}
-
-void round_to_mxfp8(std::span<float> x) {
-  for (; !x.empty(); x = x.subspan(kMxGroup)) round_group(x.first(kMxGroup));
-}
-
-}  // namespace subbyte
+SUBBYTE_END_NAMESPACE

@@ -37,40 +37,10 @@
 #include <span>
 
 #include "base/status.h"
-#include "formats/format.h"
 #include "formats/mx_scale.h"
+#include "subbyte/blocks.h"
 
 namespace subbyte {
-
-enum class BlockFormat : uint8_t { kMxfp8E4M3, kMxfp8E5M2, kMxfp4, kNvfp4 };
-enum class ScaleLayout : uint8_t { kLinear, k128x4, k8x4 };
-
-struct BlockQuantization {
-  BlockFormat format = BlockFormat::kMxfp8E4M3;
-  Format input = Format::kBF16;  // or kF16, kF32
-  ScaleRule rule = ScaleRule::kCeil;
-  ScaleLayout layout = ScaleLayout::kLinear;
-  int64_t rows = 0;
-  int64_t cols = 0;        // in groups
-  int64_t alignment = 32;  // of the columns of the codes: a multiple of 32
-  float tensor_scale = 1;  // of NVFP4: w = element * scale * tensor_scale; 2^-100 to 2^100
-
-  int64_t group() const { return format == BlockFormat::kNvfp4 ? 16 : 32; }
-  Format element() const;
-  Format scale() const;
-  int64_t padded_cols() const { return (cols + alignment - 1) / alignment * alignment; }
-  /// Bytes of a row of codes, and of all.
-  int64_t row_bytes() const { return padded_cols() * info(element()).bits / 8; }
-  int64_t code_bytes() const { return rows * row_bytes(); }
-  /// Scales of a row and rows of scales, with padding; their product is the bytes of all.
-  int64_t scale_cols() const;
-  int64_t scale_rows() const;
-  int64_t scale_bytes() const { return scale_rows() * scale_cols(); }
-};
-
-/// Rows from 0, columns from 1 up to 2^24. Codes: blocks.shape, blocks.input, blocks.alignment,
-/// blocks.tensor_scale.
-Status check_block_quantization(const BlockQuantization& blocks);
 
 /// "ocp_floor", "ceil", "bump_175"; code blocks.rule.
 Result<ScaleRule> find_scale_rule(std::string_view name);

@@ -132,7 +132,7 @@ TEST(WeightCodes, scales_beyond_f16_are_seen) {
 
 TEST(WeightCodes, mxfp4_has_every_rule_and_the_search) {
   Given given{some_weights(1)};
-  for (const ScaleRule rule : {ScaleRule::kOcpFloor, ScaleRule::kCeil, ScaleRule::kBump175}) {
+  for (const ScaleRule rule : {ScaleRule::kFloor, ScaleRule::kCeil, ScaleRule::kBump175}) {
     const uint32_t threshold = blocks::scale_threshold<blocks::E2M1>(static_cast<int>(rule));
     expect_same(
         weights::Mxfp4<false>{{}, threshold}, given,

@@ -15,7 +15,7 @@ namespace subbyte {
 /// saturated at +-6. The rules of known tools:
 ///   transformers        kCeil, kNearestEven
 ///   compressed-tensors  kBump175, kNearestEven
-///   ggml                kOcpFloor, kNearestLowerIndex
+///   ggml                kFloor, kNearestLowerIndex
 /// Blocks of zeros get scale code 0. Codes: those of quantize_rows, without scale_overflow: every
 /// binary32 number is in range.
 Result<Matrix> quantize_mxfp4(int64_t rows, int64_t cols, ScaleRule rule, Rounding rounding,

@@ -27,7 +27,7 @@ int scale_at(const Matrix& matrix, std::size_t index) {
 }
 
 TEST(QuantizeMxfp4, block_by_hand) {
-  const auto matrix = mxfp4(block({6, -4, 3, 0.5f, 0.25f, 0.75f, -2.5f, 5}), ScaleRule::kOcpFloor);
+  const auto matrix = mxfp4(block({6, -4, 3, 0.5f, 0.25f, 0.75f, -2.5f, 5}), ScaleRule::kFloor);
   ASSERT_TRUE(matrix.ok());
   EXPECT_EQ(to_string(matrix->view.format), "e2m1 g32 scale e8m0");
   EXPECT_EQ(scale_at(*matrix, 0), 127);
@@ -41,7 +41,7 @@ TEST(QuantizeMxfp4, block_by_hand) {
 
 TEST(QuantizeMxfp4, rules_differ_between_six_and_eight) {
   const Weights weights = block({6.5f, 7.5f});
-  const auto floor = mxfp4(weights, ScaleRule::kOcpFloor);
+  const auto floor = mxfp4(weights, ScaleRule::kFloor);
   const auto ceil = mxfp4(weights, ScaleRule::kCeil);
   ASSERT_TRUE(floor.ok() && ceil.ok());
   EXPECT_EQ(scale_at(*floor, 0), 127);
@@ -57,8 +57,8 @@ TEST(QuantizeMxfp4, rules_differ_between_six_and_eight) {
 
 TEST(QuantizeMxfp4, ties_follow_the_rounding) {
   const Weights weights = block({4, 0.75f, 1.75f, 3.5f});
-  const auto even = mxfp4(weights, ScaleRule::kOcpFloor);
-  const auto lower = mxfp4(weights, ScaleRule::kOcpFloor, Rounding::kNearestLowerIndex);
+  const auto even = mxfp4(weights, ScaleRule::kFloor);
+  const auto lower = mxfp4(weights, ScaleRule::kFloor, Rounding::kNearestLowerIndex);
   ASSERT_TRUE(even.ok() && lower.ok());
   const double expected[3][2] = {{1, 0.5}, {2, 1.5}, {4, 3}};
   for (int64_t i = 0; i < 3; ++i) {
@@ -76,7 +76,7 @@ TEST(QuantizeMxfp4, representable_blocks_are_exact) {
       values.push_back(-std::ldexp(value, exponent));
     }
     const Weights weights = block(values);
-    for (const ScaleRule rule : {ScaleRule::kOcpFloor, ScaleRule::kCeil, ScaleRule::kBump175}) {
+    for (const ScaleRule rule : {ScaleRule::kFloor, ScaleRule::kCeil, ScaleRule::kBump175}) {
       const auto matrix = mxfp4(weights, rule);
       ASSERT_TRUE(matrix.ok());
       EXPECT_EQ(scale_at(*matrix, 0), exponent + 127);
@@ -88,12 +88,12 @@ TEST(QuantizeMxfp4, representable_blocks_are_exact) {
 }
 
 TEST(QuantizeMxfp4, zeros_and_the_ends_of_binary32) {
-  const auto zeros = mxfp4(block({}), ScaleRule::kOcpFloor);
+  const auto zeros = mxfp4(block({}), ScaleRule::kFloor);
   ASSERT_TRUE(zeros.ok());
   EXPECT_EQ(scale_at(*zeros, 0), 0);
   for (int64_t col = 0; col < 32; ++col) EXPECT_EQ(weight_at(zeros->view, 0, col), 0);
 
-  const auto tiny = mxfp4(block({0x1p-126f, 0x1p-149f}), ScaleRule::kOcpFloor);
+  const auto tiny = mxfp4(block({0x1p-126f, 0x1p-149f}), ScaleRule::kFloor);
   ASSERT_TRUE(tiny.ok());
   EXPECT_EQ(scale_at(*tiny, 0), 0);
   EXPECT_EQ(weight_at(tiny->view, 0, 0), 0x1p-126);
@@ -112,7 +112,7 @@ TEST(QuantizeMxfp4, noise_on_normal_weights) {
     const auto matrix = mxfp4(weights, rule);
     return matrix.ok() ? signal_to_noise(weights, matrix->view) : 0;
   };
-  EXPECT_NEAR(sqnr(ScaleRule::kOcpFloor), 18.78, 0.1);
+  EXPECT_NEAR(sqnr(ScaleRule::kFloor), 18.78, 0.1);
   EXPECT_NEAR(sqnr(ScaleRule::kCeil), 18.76, 0.1);
   EXPECT_NEAR(sqnr(ScaleRule::kBump175), 19.02, 0.1);
 }
@@ -168,7 +168,7 @@ TEST(QuantizeMxfp4, without_a_rule_no_other_power_of_two_has_a_smaller_error) {
       squares += found;
     }
   }
-  for (const ScaleRule rule : {ScaleRule::kOcpFloor, ScaleRule::kCeil, ScaleRule::kBump175}) {
+  for (const ScaleRule rule : {ScaleRule::kFloor, ScaleRule::kCeil, ScaleRule::kBump175}) {
     const auto other = mxfp4(weights, rule);
     ASSERT_TRUE(other.ok());
     double sum = 0;

@@ -22,7 +22,7 @@ using testing::DeviceBytes;
 
 constexpr BlockFormat kFormats[] = {BlockFormat::kMxfp8E4M3, BlockFormat::kMxfp8E5M2,
                                     BlockFormat::kMxfp4, BlockFormat::kNvfp4};
-constexpr ScaleRule kRules[] = {ScaleRule::kOcpFloor, ScaleRule::kCeil, ScaleRule::kBump175};
+constexpr ScaleRule kRules[] = {ScaleRule::kFloor, ScaleRule::kCeil, ScaleRule::kBump175};
 constexpr ScaleLayout kLayouts[] = {ScaleLayout::kLinear, ScaleLayout::k128x4, ScaleLayout::k8x4};
 
 /// Every code of a 16-bit type, beside its neighbours and as the amax of a group.

@@ -136,7 +136,7 @@ TEST(GpuQuantizeWeights, integers) {
 
 TEST(GpuQuantizeWeights, floats_of_4_bits) {
   WeightQuantization how = {WeightRule::kMxfp4, {Format::kE2M1, Format::kE8M0, Zero::kNone, 32}};
-  for (const ScaleRule rule : {ScaleRule::kOcpFloor, ScaleRule::kCeil, ScaleRule::kBump175}) {
+  for (const ScaleRule rule : {ScaleRule::kFloor, ScaleRule::kCeil, ScaleRule::kBump175}) {
     how.scale_rule = rule;
     expect_same(how, 300, 480);
   }

@@ -23,7 +23,7 @@ using Bytes = std::vector<uint8_t>;
 
 constexpr BlockFormat kFormats[] = {BlockFormat::kMxfp8E4M3, BlockFormat::kMxfp8E5M2,
                                     BlockFormat::kMxfp4, BlockFormat::kNvfp4};
-constexpr ScaleRule kRules[] = {ScaleRule::kOcpFloor, ScaleRule::kCeil, ScaleRule::kBump175};
+constexpr ScaleRule kRules[] = {ScaleRule::kFloor, ScaleRule::kCeil, ScaleRule::kBump175};
 constexpr Format kInputs[] = {Format::kF32, Format::kF16, Format::kBF16};
 
 std::vector<const cpu::Kernels*> kernels_of_this_machine() {
