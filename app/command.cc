@@ -17,6 +17,7 @@
 
 #include "app/interrupt.h"
 #include "app/terminal.h"
+#include "base/leftover.h"
 #include "base/quote.h"
 #include "engine/generation_config.h"
 

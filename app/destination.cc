@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/file_error.h"
-#include "base/output_parts.h"
+#include "base/signal_block.h"
 
 namespace subbyte::app {
 
@@ -63,7 +63,7 @@ Result<Destination> Destination::prepare(const std::string& path) {
   record->before = last_record;
   last_record = record;
   Destination destination(record);
-  const output_parts::SignalBlock block;  // a signal finds all that was made counted
+  const SignalBlock block;  // a signal finds all that was made counted
   for (const std::string& folder : record->missing) {
     const bool is_made = ::mkdir(folder.c_str(), 0777) == 0;
     // Another process may make it first.

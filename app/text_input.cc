@@ -13,6 +13,7 @@
 
 #include "app/output.h"
 #include "app/terminal.h"
+#include "base/descriptor.h"
 #include "base/file_error.h"
 #include "base/quote.h"
 #include "json/strict_json.h"
@@ -85,11 +86,9 @@ Result<std::string> read_text(const std::string& path_or_dash) {
     }
     return read_to_end(STDIN_FILENO, kInputName);
   }
-  const int file = ::open(path_or_dash.c_str(), O_RDONLY | O_CLOEXEC);
-  if (file < 0) return file_error(errno, path_or_dash, "open");
-  auto text = read_to_end(file, path_or_dash);
-  ::close(file);
-  return text;
+  const Descriptor file(::open(path_or_dash.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file) return file_error(errno, path_or_dash, "open");
+  return read_to_end(file.number(), path_or_dash);
 }
 
 Result<std::string> read_prompt(const std::string& path_or_dash) {

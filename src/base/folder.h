@@ -1,49 +1,56 @@
 #pragma once
-// A directory that is held open: what is done in it is done there, whoever renames it, or puts
-// something else in its place, meanwhile.
+// What is done in a directory that is held open: it is done there, whoever renames the directory,
+// or puts something else in its place, meanwhile. All but open_folder() may be called by signal
+// handlers: nothing here allocates, and what is not a Descriptor is 0 or errno.
 
+#include <dirent.h>
+
+#include <cerrno>
 #include <filesystem>
 #include <string>
 #include <string_view>
 
-#include "base/status.h"
+#include "base/descriptor.h"
 
 namespace subbyte {
 
-class Folder {
- public:
-  Folder() = default;
-  /// Follows links: how a directory is reached is the user's own affair. Codes: those of
-  /// file_error().
-  static Result<Folder> open(const std::filesystem::path& path);
-  /// The same for the sake of something in it: the error is "<subject>: cannot <action>: ...".
-  static Result<Folder> open(const std::filesystem::path& path,
-                             const std::filesystem::path& subject, std::string_view action);
-  /// The directory of that name in another one, and no link; empty when there is none.
-  static Folder open_in(const Folder& parent, const std::string& name);
-  /// Another descriptor of a directory that is open; empty when `directory` is negative.
-  static Folder copy_of(int directory);
-  Folder(Folder&& other) noexcept;
-  Folder& operator=(Folder&& other) noexcept;
-  ~Folder();
+/// Follows links: how a directory is reached is the user's own affair. Nothing, and errno, when it
+/// cannot be opened.
+Descriptor open_folder(const std::filesystem::path& path);
+/// The directory of that name in another one, and no link.
+Descriptor open_folder_in(int folder, const char* name);
 
-  explicit operator bool() const { return directory_ >= 0; }
-  /// The descriptor, for the calls of the system that end in "at".
-  int descriptor() const { return directory_; }
+/// Says whether `name` is the file or directory that `file` has open.
+bool names(int folder, const char* name, int file);
 
-  /// Says whether `name` in it is the file or directory that `descriptor` has open.
-  bool names(const std::string& name, int descriptor) const;
-  /// 0 or errno. Renames `from` in it to `to` in `other` unless there is something of that name;
-  /// `is_directory` is what `from` is.
-  int rename_exclusive(const std::string& from, const Folder& other, const std::string& to,
-                       bool is_directory) const;
-  /// 0 or errno. Waits until what was renamed or created in it is on the disk.
-  int sync() const;
+/// Calls visit(name) for all names but "." and "..".
+template <typename F>
+int for_each_name(int folder, F&& visit) {
+  alignas(dirent64) char buffer[4096];
+  ::lseek(folder, 0, SEEK_SET);
+  for (;;) {
+    const ssize_t size = ::getdents64(folder, buffer, sizeof buffer);
+    if (size <= 0) return size == 0 ? 0 : errno;
+    for (ssize_t at = 0; at < size;) {
+      const auto* entry = reinterpret_cast<const dirent64*>(buffer + at);
+      at += entry->d_reclen;
+      const std::string_view name = entry->d_name;
+      if (name != "." && name != "..") visit(entry->d_name);
+    }
+  }
+}
 
- private:
-  explicit Folder(int directory) : directory_(directory) {}
+/// Renames a file, or with `is_directory` a directory, unless there is something of that name.
+int rename_exclusive(int from_folder, const char* from, int to_folder, const char* to,
+                     bool is_directory);
+/// Waits until what was renamed or created in it is on the disk.
+int sync_folder(int folder);
 
-  int directory_ = -1;
-};
+/// Unlinks, again where the system fails once. What is not there is no failure.
+int unlink_surely(int folder, const char* name, int flags);
+
+/// Removes the directory `name`, which `directory` has open, with the files in it. The name of one
+/// that stays is put into `file`, if that is not null.
+int remove_directory(int folder, const char* name, int directory, std::string* file = nullptr);
 
 }  // namespace subbyte

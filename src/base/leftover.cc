@@ -1,10 +1,7 @@
 #include "base/leftover.h"
 
-#include <dirent.h>
 #include <fcntl.h>
-#include <sys/file.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -13,7 +10,8 @@
 #include <utility>
 
 #include "base/file_error.h"
-#include "base/output_parts.h"
+#include "base/folder.h"
+#include "base/partial.h"
 #include "base/partial_name.h"
 
 namespace subbyte {
@@ -22,47 +20,25 @@ namespace {
 namespace fs = std::filesystem;
 using State = Leftover::State;
 
-constexpr off_t kMaxRecordBytes = 16 << 20;
-/// Of a record that there is, and that no command of this program wrote.
-constexpr const char* kUnreadable = "?";
+constexpr int kOpen = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
 
-std::string megabytes(uint64_t bytes) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.1f MB", static_cast<double>(bytes) / 1e6);
-  return text;
-}
-
-/// The names in an open directory but "." and "..". Another descriptor, so that its place is its
-/// own. Nullopt when it cannot be read.
-std::optional<std::vector<std::string>> names_in(int directory) {
-  const int copy = ::openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  DIR* stream = copy < 0 ? nullptr : ::fdopendir(copy);
-  if (stream == nullptr) {
-    if (copy >= 0) ::close(copy);
-    return std::nullopt;
-  }
-  std::vector<std::string> names;
-  while (const dirent* entry = ::readdir(stream)) {
-    const std::string_view name = entry->d_name;
-    if (name != "." && name != "..") names.emplace_back(name);
-  }
-  ::closedir(stream);
-  return names;
-}
+/// A leftover; what is abandoned stays locked for as long as this lives.
+struct Claim {
+  Leftover leftover;
+  Descriptor held;
+};
 
 /// Bytes of the files in an open directory; nullopt when something else is in it, which no output
 /// has.
 std::optional<uint64_t> bytes_in(int directory) {
-  const auto names = names_in(directory);
-  if (!names) return std::nullopt;
-  uint64_t bytes = 0;
-  for (const std::string& name : *names) {
+  std::optional<uint64_t> bytes = 0;
+  const int failure = for_each_name(directory, [&](const char* name) {
     struct stat status {};
-    if (::fstatat(directory, name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0) continue;
-    if (!S_ISREG(status.st_mode)) return std::nullopt;
-    bytes += static_cast<uint64_t>(status.st_size);
-  }
-  return bytes;
+    if (::fstatat(directory, name, &status, AT_SYMLINK_NOFOLLOW) != 0) return;
+    if (!S_ISREG(status.st_mode)) bytes = std::nullopt;
+    if (bytes) *bytes += static_cast<uint64_t>(status.st_size);
+  });
+  return failure == 0 ? bytes : std::nullopt;
 }
 
 /// What may be made of what is at `status`, unless a process holds it.
@@ -71,211 +47,184 @@ State state_of(const struct stat& status) {
   return status.st_uid == ::geteuid() ? State::kAbandoned : State::kForeign;
 }
 
-leftover::Claim claim(const Folder& folder, const std::string& name, const fs::path& path) {
-  leftover::Claim claim;
-  claim.leftover.path = path;
+Claim claim(int folder, const fs::path& path) {
+  const std::string name = path.filename();
+  Claim claim = {{.path = path}, {}};
+  Leftover& leftover = claim.leftover;
   struct stat status {};
-  const int found = ::fstatat(folder.descriptor(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW);
-  if (found == 0) claim.leftover.state = state_of(status);
-  if (found == 0 && claim.leftover.state != State::kAbandoned) return claim;
-  claim.leftover.state = State::kHeld;  // also what has just got its final name
-  claim.lock = leftover::Lock::take(folder, name);
+  const int found = ::fstatat(folder, name.c_str(), &status, AT_SYMLINK_NOFOLLOW);
+  if (found == 0) leftover.state = state_of(status);
+  if (found == 0 && leftover.state != State::kAbandoned) return claim;
+  leftover.state = State::kHeld;  // also what has just got its final name
+  Descriptor file(::openat(folder, name.c_str(), kOpen));
+  if (!file || lock(folder, name, file.number()) != Lock::kTaken) return claim;
   // Of what is locked, whatever had the name before.
-  if (!claim.lock || ::fstat(claim.lock.file(), &status) != 0) return claim;
-  claim.leftover.state = state_of(status);
+  if (::fstat(file.number(), &status) != 0) return claim;
+  leftover.state = state_of(status);
   std::optional<uint64_t> bytes = static_cast<uint64_t>(status.st_size);
-  if (S_ISDIR(status.st_mode)) bytes = bytes_in(claim.lock.file());
-  if (!bytes && claim.leftover.state == State::kAbandoned) claim.leftover.state = State::kStrange;
-  claim.leftover.bytes = bytes.value_or(0);
+  if (S_ISDIR(status.st_mode)) bytes = bytes_in(file.number());
+  if (!bytes && leftover.state == State::kAbandoned) leftover.state = State::kStrange;
+  leftover.bytes = bytes.value_or(0);
+  claim.held = std::move(file);
   return claim;
 }
 
-/// The names in `folder` that are those of leftovers, of `target` if that is not empty.
-std::vector<std::string> leftovers_in(const Folder& folder, std::string_view target) {
-  std::vector<std::string> names =
-      names_in(folder.descriptor()).value_or(std::vector<std::string>());
-  std::erase_if(names, [&](const std::string& name) {
-    const auto found = target_of_partial(name);
-    return !found || (!target.empty() && *found != target);
+/// The record in a directory that is open; empty when there is none, "?" when it cannot be read:
+/// then it is none that a command of this program wrote.
+std::string read_record(int directory) {
+  constexpr std::size_t kMaxRecordBytes = 16 << 20;
+  const Descriptor file(::openat(directory, ResumeRecord::kName, kOpen));
+  if (!file) return errno == ENOENT || errno == ENOTDIR ? "" : "?";
+  std::string text;
+  char part[4096];
+  ssize_t count = 1;
+  while (count > 0) {
+    do {
+      count = ::read(file.number(), part, sizeof part);
+    } while (count < 0 && errno == EINTR);
+    if (count > 0) text.append(part, static_cast<std::size_t>(count));
+    if (text.size() > kMaxRecordBytes) return {};
+  }
+  return count == 0 ? text : "?";
+}
+
+bool is_private(int file) {
+  struct stat status {};
+  return ::fstat(file, &status) == 0 && status.st_uid == ::geteuid() && (status.st_mode & 077) == 0;
+}
+
+Status remove(int folder, const Claim& claim) {
+  const fs::path& path = claim.leftover.path;
+  const std::string name = path.filename();
+  struct stat status {};
+  if (::fstat(claim.held.number(), &status) != 0) return file_error(errno, path, "look at");
+  if (!names(folder, name.c_str(), claim.held.number())) return file_error(ENOENT, path, "remove");
+  std::string file;
+  const int failure = S_ISDIR(status.st_mode)
+                          ? remove_directory(folder, name.c_str(), claim.held.number(), &file)
+                          : unlink_surely(folder, name.c_str(), 0);
+  if (failure == 0) return {};
+  return file_error(failure, file.empty() ? path : path / file, "remove");
+}
+
+/// Moves the finished files of a claimed directory. How many there were.
+Result<std::size_t> take_files(const Claim& claim, const leftover::Heir& heir) {
+  const int directory = claim.held.number();
+  std::vector<std::string> names;
+  for_each_name(directory, [&](const char* name) {
+    if (is_finished(directory, name, heir.kept)) names.emplace_back(name);
   });
-  std::ranges::sort(names);
-  return names;
+  for (const std::string& name : names) {
+    const int failure =
+        rename_exclusive(directory, name.c_str(), heir.directory, name.c_str(), false);
+    // Two leftovers may have it: then one of them will do.
+    if (failure != 0 && failure != EEXIST) {
+      return file_error(failure, claim.leftover.path / name, "rename");
+    }
+  }
+  return names.size();
+}
+
+/// What becomes of an abandoned one, as the end of a line.
+Result<std::string> settle_claim(int folder, const Claim& claim,
+                                 const std::optional<leftover::Heir>& heir) {
+  const std::string record = read_record(claim.held.number());
+  if (!record.empty() && (!heir || !record.starts_with(heir->record.what))) {
+    return std::string(", kept for the command that made it (or for `subbyte clean`)");
+  }
+  std::string line;
+  std::string end = ", removed";
+  if (heir && record == heir->record.what + heir->record.from && is_private(claim.held.number())) {
+    SUBBYTE_TRY(const std::size_t count, take_files(claim, *heir));
+    line = count == 0 ? "; nothing of it was finished"
+                      : "; what is finished is gone on with (" + std::to_string(count) +
+                            (count == 1 ? " file)" : " files)");
+    if (count > 0) end = ", the rest is removed";
+  }
+  const Status removed = remove(folder, claim);
+  return line + (removed.ok() ? end : ", not removed: " + removed.error().message);
 }
 
 }  // namespace
 
 std::string leftover_line(const Leftover& leftover) {
-  std::string text = leftover.path.native();
+  const std::string& path = leftover.path.native();
+  char megabytes[32];
   switch (leftover.state) {
     case State::kAbandoned:
-      return text + ": " + megabytes(leftover.bytes) + " left by a process that did not finish";
+      std::snprintf(megabytes, sizeof megabytes, "%.1f", static_cast<double>(leftover.bytes) / 1e6);
+      return path + ": " + megabytes + " MB left by a process that did not finish";
     case State::kHeld:
-      return text + ": left alone, a process is writing it";
+      return path + ": left alone, a process is writing it";
     case State::kForeign:
-      return text + ": left alone, another user made it";
+      return path + ": left alone, another user made it";
     case State::kStrange:
       break;
   }
-  return text + ": left alone, it is not what this program makes";
+  return path + ": left alone, it is not what this program makes";
 }
 
-Result<std::vector<Leftover>> find_leftovers(const fs::path& directory,
-                                             std::string_view target_name) {
-  SUBBYTE_TRY(const Folder folder, Folder::open(directory));
+Result<std::vector<Leftover>> find_leftovers(const fs::path& directory) {
+  const Descriptor folder = open_folder(directory);
+  if (!folder) return file_error(errno, directory, "open the directory");
   std::vector<Leftover> found;
-  for (const leftover::Claim& claim : leftover::claim_all(folder, directory, target_name)) {
-    found.push_back(claim.leftover);
+  for (const std::string& name : leftover::names_in(folder.number(), {})) {
+    found.push_back(claim(folder.number(), directory / name).leftover);
   }
   return found;
 }
 
 Status remove_leftover(const fs::path& path) {
-  SUBBYTE_TRY(const Folder folder, Folder::open(path.parent_path()));
-  const std::string name = path.filename().native();
-  const leftover::Claim claimed = claim(folder, name, path);
-  if (claimed.leftover.state != State::kAbandoned) {
-    return Error{"file.in_use", leftover_line(claimed.leftover)};
+  const Descriptor folder = open_folder(path.parent_path());
+  if (!folder) return file_error(errno, path.parent_path(), "open the directory");
+  Claim claimed = claim(folder.number(), path);
+  const bool is_ours = target_of_partial(path.filename().native()).has_value();
+  if (!is_ours && claimed.leftover.state == State::kAbandoned) {
+    claimed.leftover.state = State::kStrange;
   }
-  if (target_of_partial(name)) return leftover::remove(folder, claimed);
-  return Error{"file.in_use", path.native() + ": left alone, it is not what this program makes"};
+  if (claimed.leftover.state == State::kAbandoned) return remove(folder.number(), claimed);
+  return Error{"file.in_use", leftover_line(claimed.leftover)};
 }
 
 void remove_leftovers_of(const fs::path& target, const Notice& notice) {
-  const auto folder = Folder::open(target.parent_path());
-  if (folder.ok()) remove_leftovers_of(*folder, target, notice);  // else the output will say why
-}
-
-void remove_leftovers_of(const Folder& folder, const fs::path& target, const Notice& notice) {
-  const std::string name = target.filename().native();
-  for (const leftover::Claim& claimed : leftover::claim_all(folder, target.parent_path(), name)) {
-    std::string line = leftover_line(claimed.leftover);
-    if (claimed.leftover.state == State::kAbandoned) {
-      // The record of a conversion: that command may still go on with it.
-      const bool may_go_on = !leftover::read_record(claimed.lock.file()).empty();
-      const Status removed = may_go_on ? Status() : leftover::remove(folder, claimed);
-      line += may_go_on      ? ", kept for the command that made it (or for `subbyte clean`)"
-              : removed.ok() ? ", removed"
-                             : ", not removed: " + removed.error().message;
-    }
-    if (notice) notice(line);
-  }
+  const Descriptor folder = open_folder(target.parent_path());
+  if (!folder) return;  // the output will say why
+  const auto names = leftover::names_in(folder.number(), target.filename().native());
+  static_cast<void>(leftover::settle(folder.number(), target.parent_path(), names, notice));
 }
 
 namespace leftover {
 
-Lock Lock::take(const Folder& folder, const std::string& name) {
-  Lock lock;
-  const int flags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
-  lock.file_ = ::openat(folder.descriptor(), name.c_str(), flags);
-  if (lock.file_ < 0) {
-    lock.contended_ = errno == ENOENT;
-    return lock;
-  }
-  const int failure = ::flock(lock.file_, LOCK_EX | LOCK_NB) == 0 ? 0 : errno;
-  // Who held it may have given it its final name before the lock came free.
-  const bool is_same = folder.names(name, lock.file_);
-  if (failure == 0 && is_same) return lock;
-  Lock none;
-  none.contended_ = failure == EWOULDBLOCK || !is_same;
-  return none;
-}
-
-Lock::Lock(Lock&& other) noexcept
-    : file_(std::exchange(other.file_, -1)), contended_(other.contended_) {}
-
-Lock& Lock::operator=(Lock&& other) noexcept {
-  std::swap(file_, other.file_);
-  contended_ = other.contended_;
-  return *this;
-}
-
-Lock::~Lock() {
-  if (file_ >= 0) ::close(file_);
-}
-
-std::vector<Claim> claim_all(const Folder& folder, const fs::path& directory,
-                             std::string_view target) {
-  std::vector<Claim> claims;
-  for (const std::string& name : leftovers_in(folder, target)) {
-    claims.push_back(claim(folder, name, directory / name));
-  }
-  return claims;
-}
-
-bool is_private(const Claim& claim) {
-  struct stat status {};
-  return claim.lock && ::fstat(claim.lock.file(), &status) == 0 && status.st_uid == ::geteuid() &&
-         (status.st_mode & 077) == 0;
-}
-
-std::string read_record(int directory) {
-  const int file = ::openat(directory, kRecordName, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-  if (file < 0) return errno == ENOENT || errno == ENOTDIR ? "" : kUnreadable;
-  struct stat status {};
-  std::string text;
-  const bool is_known = ::fstat(file, &status) == 0;
-  if (is_known && S_ISREG(status.st_mode) && status.st_size <= kMaxRecordBytes) {
-    text.resize(static_cast<std::size_t>(status.st_size));
-    std::size_t size = 0;
-    ssize_t count = 1;
-    while (size < text.size() && count > 0) {
-      count = ::read(file, text.data() + size, text.size() - size);
-      if (count < 0 && errno == EINTR)
-        count = 1;
-      else if (count > 0)
-        size += static_cast<std::size_t>(count);
-    }
-    text.resize(size);
-    if (count < 0) text = kUnreadable;
-  }
-  ::close(file);
-  return is_known ? text : kUnreadable;
-}
-
-std::vector<std::string> finished_files(int directory, std::string_view kept) {
-  std::vector<std::string> names = names_in(directory).value_or(std::vector<std::string>());
-  std::erase_if(names, [&](const std::string& name) {
-    struct stat status {};
-    return !name.ends_with(kept) || target_of_partial(name) ||
-           ::fstatat(directory, name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0 ||
-           !S_ISREG(status.st_mode) || status.st_uid != ::geteuid() || status.st_nlink != 1;
+std::vector<std::string> names_in(int folder, std::string_view target) {
+  std::vector<std::string> names;
+  for_each_name(folder, [&](const char* name) {
+    const auto found = target_of_partial(name);
+    if (found && (target.empty() || *found == target)) names.emplace_back(name);
   });
   std::ranges::sort(names);
   return names;
 }
 
-bool is_empty(int directory) {
-  const auto names = names_in(directory);
-  return names && names->empty();
+Status settle(int folder, const fs::path& directory, const std::vector<std::string>& names,
+              const Notice& notice, const std::optional<Heir>& heir) {
+  for (const std::string& name : names) {
+    const Claim claimed = claim(folder, directory / name);
+    std::string line = leftover_line(claimed.leftover);
+    if (claimed.leftover.state == State::kAbandoned) {
+      SUBBYTE_TRY(const std::string end, settle_claim(folder, claimed, heir));
+      line += end;
+    }
+    if (notice) notice(line);
+  }
+  return {};
 }
 
-int unlink_all(int directory, std::string& failed) {
-  const auto names = names_in(directory);
-  if (!names) return EIO;
-  int failure = 0;
-  for (const std::string& name : *names) {
-    const int of_this = output_parts::unlink_surely(directory, name.c_str(), 0);
-    if (of_this == 0 || failure != 0) continue;
-    failed = name;
-    failure = of_this;
-  }
-  return failure;
-}
-
-Status remove(const Folder& folder, const Claim& claim) {
-  const fs::path& path = claim.leftover.path;
-  const std::string name = path.filename().native();
-  struct stat status {};
-  if (::fstat(claim.lock.file(), &status) != 0) return file_error(errno, path, "look at");
-  const bool is_directory = S_ISDIR(status.st_mode);
-  std::string failed;
-  if (const int failure = is_directory ? unlink_all(claim.lock.file(), failed) : 0; failure != 0) {
-    return file_error(failure, path / failed, "remove");
-  }
-  if (!folder.names(name, claim.lock.file())) return file_error(ENOENT, path, "remove");
-  const int flags = is_directory ? AT_REMOVEDIR : 0;
-  const int failure = output_parts::unlink_surely(folder.descriptor(), name.c_str(), flags);
-  return failure == 0 ? Status() : file_error(failure, path, "remove");
+Descriptor claim_recorded(int folder, const std::string& name, const ResumeRecord& record) {
+  Descriptor directory(::openat(folder, name.c_str(), kOpen));
+  const bool is_held = directory && lock(folder, name, directory.number()) == Lock::kTaken;
+  const bool is_known = is_held && is_private(directory.number()) &&
+                        read_record(directory.number()) == record.what + record.from;
+  return is_known ? std::move(directory) : Descriptor();
 }
 
 }  // namespace leftover

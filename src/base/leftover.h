@@ -6,11 +6,12 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "base/folder.h"
+#include "base/descriptor.h"
 #include "base/status.h"
 
 namespace subbyte {
@@ -33,10 +34,8 @@ struct Leftover {
 /// "<path>: 12.0 MB left by a process that did not finish", and why another one is left alone.
 std::string leftover_line(const Leftover& leftover);
 
-/// All of `directory`, or only those of `target_name` in it, in the order of their names. Codes:
-/// those of file_error.
-Result<std::vector<Leftover>> find_leftovers(const std::filesystem::path& directory,
-                                             std::string_view target_name = {});
+/// All of `directory`, in the order of their names. Codes: those of file_error.
+Result<std::vector<Leftover>> find_leftovers(const std::filesystem::path& directory);
 
 /// Removes what is still abandoned. Codes: file.in_use when it is not any more, those of
 /// file_error.
@@ -46,64 +45,39 @@ Status remove_leftover(const std::filesystem::path& path);
 /// before an output of that name is begun.
 void remove_leftovers_of(const std::filesystem::path& target, const Notice& notice);
 
-/// The same for the output of that name in a directory that is open.
-void remove_leftovers_of(const Folder& folder, const std::filesystem::path& target,
-                         const Notice& notice);
+/// By what an output that was not finished is known again. Both parts are text of the caller's own.
+struct ResumeRecord {
+  std::string what;  // is being made, and how
+  std::string from;  // which state of which sources
 
-namespace leftover {  // for output_file.cc and output_directory.cc
-
-inline constexpr const char* kRecordName = "resume.json";
-
-/// A lock on a file or a directory, held until the process or this object ends.
-class Lock {
- public:
-  Lock() = default;
-  /// Empty when there is no such file or directory, when it is a link, when another process has the
-  /// lock, or when the file system has no locks.
-  static Lock take(const Folder& folder, const std::string& name);
-  Lock(Lock&& other) noexcept;
-  Lock& operator=(Lock&& other) noexcept;
-  ~Lock();
-
-  explicit operator bool() const { return file_ >= 0; }
-  /// Says whether another process has the lock, or had it until it removed or renamed the file.
-  bool contended() const { return contended_; }
-  int file() const { return file_; }
-
- private:
-  int file_ = -1;
-  bool contended_ = false;
+  /// The file of a directory that has it until the directory is whole.
+  static constexpr const char* kName = "resume.json";
 };
 
-/// One leftover; what is abandoned stays locked for as long as this lives.
-struct Claim {
-  Leftover leftover;
-  Lock lock;
+namespace leftover {  // for output_directory.cc
+
+/// The names of leftovers in the open directory `folder`, of the output `target` if that is not
+/// empty, in order.
+std::vector<std::string> names_in(int folder, std::string_view target);
+
+/// The output that goes on with finished files of leftovers.
+struct Heir {
+  int directory;  // open
+  ResumeRecord record;
+  std::string kept;
 };
 
-/// Claims those of the output `target` in `folder`, whose path is `directory`.
-std::vector<Claim> claim_all(const Folder& folder, const std::filesystem::path& directory,
-                             std::string_view target);
+/// Removes those of `names` in `folder`, which is `directory`, and tells of it. One with a record
+/// is kept for the command that made it. Where that is `heir`, the finished files of a directory
+/// that nobody else could write into become its own first; one with the same `what` and another
+/// `from` is removed.
+Status settle(int folder, const std::filesystem::path& directory,
+              const std::vector<std::string>& names, const Notice& notice,
+              const std::optional<Heir>& heir = std::nullopt);
 
-/// Says whether nobody but this user could have written into the claimed directory.
-bool is_private(const Claim& claim);
-
-/// The record in a directory that is open; empty when there is none.
-std::string read_record(int directory);
-
-/// Says whether there is nothing in a directory that is open.
-bool is_empty(int directory);
-
-/// Unlinks all that is in a directory that is open and is no directory. 0, or errno of the first
-/// one that stays, whose name `failed` gets.
-int unlink_all(int directory, std::string& failed);
-
-/// The names of regular files of this user, with this one name only, that end in `kept` and were
-/// committed.
-std::vector<std::string> finished_files(int directory, std::string_view kept);
-
-/// Removes a claimed leftover of `folder`.
-Status remove(const Folder& folder, const Claim& claim);
+/// The directory of that name in `folder`, locked, where it has `record`, belongs to this user, and
+/// nobody else could have written into it; else nothing.
+Descriptor claim_recorded(int folder, const std::string& name, const ResumeRecord& record);
 
 }  // namespace leftover
 }  // namespace subbyte

@@ -42,15 +42,15 @@ Error open_error(int error_number, const std::filesystem::path& path, Links link
   return file_error(error_number, path, "open");
 }
 
-/// A descriptor, or -1 and errno.
-int open_quietly(int folder, const char* name, Links links) {
+/// Nothing, and errno, where it cannot be opened.
+Descriptor open_quietly(int folder, const char* name, Links links) {
   // Without O_NONBLOCK the open of a pipe waits for a writer, for ever.
   const int flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | (links == Links::kRefuse ? O_NOFOLLOW : 0);
   int file = -1;
   do {
     file = ::openat(folder, name, flags);
   } while (file < 0 && errno == EINTR);
-  return file;
+  return Descriptor(file);
 }
 
 /// Descriptors from this one on are not kept: the lowest that is free is the one that is given, so
@@ -78,69 +78,46 @@ Result<MappedFile> MappedFile::open(const std::filesystem::path& path, Links lin
   if (path.native().find('\0') != std::string::npos) {
     return Error{"file.not_found", std::string(path.c_str()) + ": a NUL byte in the file name"};
   }
-  const int file = open_quietly(AT_FDCWD, path.c_str(), links);
-  return file < 0 ? open_error(errno, path, links) : map(file, path);
+  Descriptor file = open_quietly(AT_FDCWD, path.c_str(), links);
+  return file ? map(std::move(file), path) : open_error(errno, path, links);
 }
 
-Result<MappedFile> MappedFile::open_in(const Folder& folder, const std::string& name,
+Result<MappedFile> MappedFile::open_in(int folder, const std::string& name,
                                        const std::filesystem::path& path) {
-  const int file = open_quietly(folder.descriptor(), name.c_str(), Links::kRefuse);
-  return file < 0 ? open_error(errno, path, Links::kRefuse) : map(file, path);
+  Descriptor file = open_quietly(folder, name.c_str(), Links::kRefuse);
+  return file ? map(std::move(file), path) : open_error(errno, path, Links::kRefuse);
 }
 
-/// Takes the descriptor.
-Result<MappedFile> MappedFile::map(int file, const std::filesystem::path& path) {
-  MappedFile mapped;  // closes the file from here on
+Result<MappedFile> MappedFile::map(Descriptor file, const std::filesystem::path& path) {
+  MappedFile mapped;
   mapped.path_ = path;
-  mapped.file_ = file;
   struct stat status {};
-  if (::fstat(file, &status) != 0) return file_error(errno, path, "read the size");
+  if (::fstat(file.number(), &status) != 0) return file_error(errno, path, "read the size");
   if (!S_ISREG(status.st_mode)) return not_regular(path, kind_of(status.st_mode));
   mapped.identity_ = identity_of(status);
   mapped.device_ = status.st_dev;
   if (status.st_size > 0) {
     const auto size = static_cast<std::size_t>(status.st_size);
-    void* data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file, 0);
+    void* data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.number(), 0);
     if (data == MAP_FAILED) return file_error(errno, path, "map into memory");
-    mapped.data_ = static_cast<const std::byte*>(data);
-    mapped.size_ = size;
+    mapped.data_ = {static_cast<const std::byte*>(data), Unmap{size}};
   }
-  if (file >= max_descriptors()) {
+  if (file.number() >= max_descriptors()) {
     std::error_code failure;
     mapped.location_ = std::filesystem::absolute(path, failure);
-    ::close(std::exchange(mapped.file_, -1));
+  } else {
+    mapped.file_ = std::move(file);
   }
   return mapped;
 }
 
-MappedFile::MappedFile(MappedFile&& other) noexcept
-    : path_(std::move(other.path_)),
-      data_(std::exchange(other.data_, nullptr)),
-      size_(std::exchange(other.size_, 0)),
-      identity_(other.identity_),
-      device_(other.device_),
-      file_(std::exchange(other.file_, -1)),
-      location_(std::move(other.location_)) {}
-
-MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
-  std::swap(path_, other.path_);
-  std::swap(data_, other.data_);
-  std::swap(size_, other.size_);
-  std::swap(identity_, other.identity_);
-  std::swap(device_, other.device_);
-  std::swap(file_, other.file_);
-  std::swap(location_, other.location_);
-  return *this;
-}
-
-MappedFile::~MappedFile() {
-  if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
-  if (file_ >= 0) ::close(file_);
+void MappedFile::Unmap::operator()(const std::byte* data) const {
+  ::munmap(const_cast<std::byte*>(data), size);
 }
 
 /// False when the file is not to be found any more under its name, where only that is known.
 bool MappedFile::examine(struct stat& status) const {
-  if (file_ >= 0) return ::fstat(file_, &status) == 0;
+  if (file_) return ::fstat(file_.number(), &status) == 0;
   return ::stat(location_.c_str(), &status) == 0 && status.st_ino == identity_.inode &&
          status.st_dev == device_;
 }
@@ -158,8 +135,8 @@ Status MappedFile::verify_unchanged() const {
 Status MappedFile::verify_unwritten() const {
   struct stat status {};
   if (!examine(status)) return {};
-  if (static_cast<std::size_t>(status.st_size) != size_) {
-    return Error{"file.changed", path_.native() + ": was " + std::to_string(size_) +
+  if (static_cast<uint64_t>(status.st_size) != identity_.bytes) {
+    return Error{"file.changed", path_.native() + ": was " + std::to_string(identity_.bytes) +
                                      " bytes long when it was opened, is " +
                                      std::to_string(status.st_size) + " bytes now"};
   }
@@ -172,10 +149,11 @@ Status MappedFile::verify_unwritten() const {
 void MappedFile::release(std::span<const std::byte> part) const {
   if (data_ == nullptr) return;
   const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
-  const auto start = reinterpret_cast<std::uintptr_t>(data_);
+  const auto start = reinterpret_cast<std::uintptr_t>(data_.get());
   const auto address = reinterpret_cast<std::uintptr_t>(part.data());
   const std::uintptr_t first = (std::max(address, start) + page - 1) / page * page;
-  const std::uintptr_t last = std::min(address + part.size(), start + size_) / page * page;
+  const std::uintptr_t last =
+      std::min(address + part.size(), start + data_.get_deleter().size) / page * page;
   // An advice: when the system does not take it, nothing is lost but memory.
   if (first < last) ::madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
 }

@@ -4,10 +4,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <span>
 #include <utility>
 
-#include "base/folder.h"
+#include "base/descriptor.h"
 #include "base/status.h"
 
 struct stat;
@@ -33,16 +34,10 @@ class MappedFile {
   /// An empty file maps to an empty span.
   static Result<MappedFile> open(const std::filesystem::path& path, Links links = Links::kFollow);
   /// The file `name` in a directory that is open, and no link; `path` is where it lies.
-  static Result<MappedFile> open_in(const Folder& folder, const std::string& name,
+  static Result<MappedFile> open_in(int folder, const std::string& name,
                                     const std::filesystem::path& path);
 
-  MappedFile(MappedFile&& other) noexcept;
-  MappedFile& operator=(MappedFile&& other) noexcept;
-  MappedFile(const MappedFile&) = delete;
-  MappedFile& operator=(const MappedFile&) = delete;
-  ~MappedFile();
-
-  std::span<const std::byte> bytes() const { return {data_, size_}; }
+  std::span<const std::byte> bytes() const { return {data_.get(), data_ ? identity_.bytes : 0}; }
   const std::filesystem::path& path() const { return path_; }
   /// Another name of the file, by which messages call it from now on.
   void set_path(std::filesystem::path path) { path_ = std::move(path); }
@@ -62,17 +57,21 @@ class MappedFile {
 
  private:
   MappedFile() = default;
-  static Result<MappedFile> map(int file, const std::filesystem::path& path);
+  static Result<MappedFile> map(Descriptor file, const std::filesystem::path& path);
   bool examine(struct stat& status) const;
 
+  struct Unmap {
+    std::size_t size;
+    void operator()(const std::byte* data) const;
+  };
+
   std::filesystem::path path_;
-  const std::byte* data_ = nullptr;
-  std::size_t size_ = 0;
+  std::unique_ptr<const std::byte[], Unmap> data_;
   FileIdentity identity_;
   uint64_t device_ = 0;  // whose inode it is
   // The mapping outlives the descriptor, which is kept as long as the process has many to spare: a
   // checkpoint may have more shards than files may be open. Without it the name is looked at.
-  int file_ = -1;
+  Descriptor file_;
   std::filesystem::path location_;  // absolute, where there is no descriptor
 };
 

@@ -46,45 +46,42 @@ fs::path own_entry_of(const fs::path& directory) {
 
 /// Where a link leads that this user made, or root; empty where there is none of theirs. Others may
 /// write where a cache is, too.
-fs::path trusted_link(const Folder& folder, const char* name) {
-  const int link = ::openat(folder.descriptor(), name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
-  if (link < 0) return {};
+fs::path trusted_link(int folder, const char* name) {
+  const Descriptor link(::openat(folder, name, O_PATH | O_NOFOLLOW | O_CLOEXEC));
+  if (!link) return {};
   struct stat status {};
   std::string target(PATH_MAX, '\0');
-  const bool trusted = ::fstat(link, &status) == 0 && S_ISLNK(status.st_mode) &&
+  const bool trusted = ::fstat(link.number(), &status) == 0 && S_ISLNK(status.st_mode) &&
                        (status.st_uid == ::geteuid() || status.st_uid == 0);
-  const ssize_t size = trusted ? ::readlinkat(link, "", target.data(), target.size()) : -1;
-  ::close(link);
+  const ssize_t size = trusted ? ::readlinkat(link.number(), "", target.data(), target.size()) : -1;
   target.resize(size < 0 ? 0 : static_cast<std::size_t>(size));
   return target;
 }
 
 /// A directory that is open, by its name without links.
 struct Blobs {
-  Folder folder;
+  Descriptor folder;
   fs::path path;
 };
 
 /// The blobs of an entry. Step by step: others may write where the cache is, and put a link in the
 /// place of a directory at any moment.
 Blobs open_blobs(const fs::path& entry) {
-  const auto cache = Folder::open(entry.parent_path());
-  if (!cache.ok()) return {};
-  return {Folder::open_in(Folder::open_in(*cache, entry.filename()), "blobs"), entry / "blobs"};
+  const Descriptor cache = open_folder(entry.parent_path());
+  const Descriptor folder = open_folder_in(cache.number(), entry.filename().c_str());
+  return {open_folder_in(folder.number(), "blobs"), entry / "blobs"};
 }
 
 /// Those of an entry of the user's own cache: it may be a link, and so may they, as people have
 /// them on another disk.
 Blobs open_own_blobs(const fs::path& entry) {
-  const auto folder = Folder::open(entry);
-  if (!folder.ok()) return {};
+  const Descriptor folder = open_folder(entry);
+  if (!folder) return {};
   std::error_code failure;
-  const fs::path link = trusted_link(*folder, "blobs");
+  const fs::path link = trusted_link(folder.number(), "blobs");
   const fs::path path = fs::canonical(link.empty() ? entry / "blobs" : entry / link, failure);
   if (failure) return {};
-  if (link.empty()) return {Folder::open_in(*folder, "blobs"), path};
-  auto blobs = Folder::open(path);
-  return blobs.ok() ? Blobs{std::move(*blobs), path} : Blobs{};
+  return {link.empty() ? open_folder_in(folder.number(), "blobs") : open_folder(path), path};
 }
 
 Error outside(const fs::path& path, const fs::path& target) {
@@ -109,7 +106,8 @@ Result<MappedFile> open_link(const fs::path& path) {
   const Blobs blobs = own_entry.empty() ? open_blobs(entry) : open_own_blobs(entry);
   if (!blobs.folder || target.parent_path() != blobs.path) return outside(path, target);
   // The blob itself, so that a link that is changed meanwhile leads nowhere else.
-  SUBBYTE_TRY(MappedFile file, MappedFile::open_in(blobs.folder, target.filename(), target));
+  SUBBYTE_TRY(MappedFile file,
+              MappedFile::open_in(blobs.folder.number(), target.filename(), target));
   file.set_path(path);
   return file;
 }

@@ -5,22 +5,14 @@
 
 #include <cstddef>
 #include <filesystem>
-#include <string>
+#include <memory>
 #include <string_view>
-#include <vector>
 
-#include "base/folder.h"
 #include "base/leftover.h"
-#include "base/output_parts.h"
+#include "base/partial.h"
 #include "base/status.h"
 
 namespace subbyte {
-
-/// By what an output that was not finished is known again. Both parts are text of the caller's own.
-struct ResumeRecord {
-  std::string what;  // is being made, and how
-  std::string from;  // which state of which sources
-};
 
 class OutputDirectory {
  public:
@@ -43,44 +35,21 @@ class OutputDirectory {
   /// steps there, and what is wrong with the folder above.
   static Status check_place(const std::filesystem::path& path);
 
-  OutputDirectory(OutputDirectory&& other) noexcept;
-  OutputDirectory& operator=(OutputDirectory&& other) noexcept;
-  OutputDirectory(const OutputDirectory&) = delete;
-  OutputDirectory& operator=(const OutputDirectory&) = delete;
-  /// Without commit(): removes the directory, unless it has files that resume() would take over.
-  ~OutputDirectory();
-
   /// Where to create files until commit().
-  const std::filesystem::path& path() const { return temporary_; }
-  /// Files that another run would take over.
-  std::size_t num_finished() const;
+  const std::filesystem::path& path() const { return partial_->path(); }
+  /// Files that another run would take over. Without commit() the directory stays where there are
+  /// any, and is removed where there are none.
+  std::size_t num_finished() const { return partial_->num_finished(); }
   /// Removes the directory, with what is finished in it.
-  void discard();
+  void discard() { partial_->discard(); }
   Status commit();
 
  private:
-  OutputDirectory() = default;
-  static Result<OutputDirectory> make(const output_parts::Target& target, Folder parent,
-                                      std::string_view kept);
-  Result<bool> make_temporary();
-  Status take_over(const std::vector<leftover::Claim>& claims, const ResumeRecord& record,
-                   const Notice& notice);
-  Result<std::size_t> take_files(const leftover::Claim& claim);
-  bool is_fresh() const;
-  int publish();
-  void release();
+  explicit OutputDirectory(std::unique_ptr<Partial> partial) : partial_(std::move(partial)) {}
+  static Result<OutputDirectory> open(Place place, const ResumeRecord* record,
+                                      std::string_view kept, const Notice& notice);
 
-  output_parts::Target target_;
-  std::filesystem::path temporary_;
-  Folder parent_;
-  Folder own_;        // of that name
-  std::string kept_;  // empty: nothing is taken over
-  leftover::Lock lock_;
+  std::unique_ptr<Partial> partial_;
 };
-
-/// Removes every temporary output of this process but directories with files that resume() would
-/// take over, and lets it create no others. For handlers of SIGINT, SIGTERM and SIGHUP that end
-/// the process: async-signal-safe. The path of a directory that stays, nullptr if there is none.
-const char* remove_partial_outputs() noexcept;
 
 }  // namespace subbyte

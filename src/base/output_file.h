@@ -5,13 +5,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <memory>
+#include <optional>
 #include <span>
-#include <string>
 #include <string_view>
 
-#include "base/folder.h"
-#include "base/leftover.h"
-#include "base/output_parts.h"
+#include "base/partial.h"
 #include "base/status.h"
 
 namespace subbyte {
@@ -29,13 +28,6 @@ class OutputFile {
   /// happens. Codes: file.io.
   static Result<OutputFile> standard_output();
 
-  OutputFile(OutputFile&& other) noexcept;
-  OutputFile& operator=(OutputFile&& other) noexcept;
-  OutputFile(const OutputFile&) = delete;
-  OutputFile& operator=(const OutputFile&) = delete;
-  /// Removes the temporary file unless commit() succeeded.
-  ~OutputFile();
-
   /// Appends. Short writes and EINTR are handled.
   Status write(std::span<const std::byte> bytes);
   Status write(std::string_view text);
@@ -49,17 +41,14 @@ class OutputFile {
 
  private:
   OutputFile() = default;
-  Status create_temporary();
-  int take_mode();
-  int rename_to_target();
-  void discard();
+  int file() const { return partial_ ? partial_->descriptor() : standard_output_.number(); }
+  std::filesystem::path name() const;
+  Status put(std::span<const std::byte> bytes, std::optional<uint64_t> offset);
+  int finish();
 
-  output_parts::Target target_;
-  Folder folder_;          // that it lies in
-  std::string temporary_;  // its name there; empty: standard output, or nothing any more
-  output_parts::Place place_;
-  leftover::Lock lock_;
-  int file_ = -1;
+  std::unique_ptr<Partial> partial_;
+  Descriptor standard_output_;           // in its place
+  std::optional<struct stat> replaced_;  // the file there
   bool overwrite_ = false;
 };
 

@@ -156,11 +156,10 @@ Result<QuantizationConfig> read_config(const char* text) {
 /// The file that tensors of memory are said to be of: one without bytes, so that importers have
 /// nothing to give back to the system.
 Result<std::shared_ptr<const MappedFile>> no_file() {
-  const int file = ::memfd_create("tensors", MFD_CLOEXEC);
-  if (file < 0) return Error{"file.io", "tensors: the system gives no file without a name"};
-  auto opened = MappedFile::open("/proc/self/fd/" + std::to_string(file));
-  ::close(file);
-  SUBBYTE_TRY(MappedFile mapped, std::move(opened));
+  const Descriptor file(::memfd_create("tensors", MFD_CLOEXEC));
+  if (!file) return Error{"file.io", "tensors: the system gives no file without a name"};
+  SUBBYTE_TRY(MappedFile mapped,
+              MappedFile::open("/proc/self/fd/" + std::to_string(file.number())));
   mapped.set_path("tensors");
   return std::make_shared<const MappedFile>(std::move(mapped));
 }

@@ -23,7 +23,7 @@ Result<Lines> Lines::open(const std::filesystem::path& path) {
       is_input ? STDIN_FILENO : ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
   if (file < 0) return file_error(errno, path, "open");
   Lines lines(file, is_input ? "standard input" : path);
-  lines.owns_file_ = !is_input;
+  if (!is_input) lines.own_ = Descriptor(file);
   struct stat status {};
   if (::fstat(file, &status) != 0) return file_error(errno, lines.path_, "examine");
   if (!S_ISREG(status.st_mode)) {
@@ -31,22 +31,6 @@ Result<Lines> Lines::open(const std::filesystem::path& path) {
                  lines.path_.native() + ": expected a regular file; `--prompts -` reads a pipe"};
   }
   return lines;
-}
-
-Lines::Lines(Lines&& other) noexcept
-    : path_(std::move(other.path_)),
-      file_(other.file_),
-      owns_file_(std::exchange(other.owns_file_, false)),
-      buffer_(std::move(other.buffer_)),
-      begin_(other.begin_),
-      read_bytes_(other.read_bytes_),
-      at_end_(other.at_end_),
-      number_(other.number_),
-      offset_(other.offset_),
-      is_whole_(other.is_whole_) {}
-
-Lines::~Lines() {
-  if (owns_file_) ::close(file_);
 }
 
 std::string Lines::where() const {

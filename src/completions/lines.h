@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "base/descriptor.h"
 #include "base/status.h"
 
 namespace subbyte {
@@ -19,9 +20,6 @@ class Lines {
   static Result<Lines> open(const std::filesystem::path& path);
   /// Reads an open file, which must outlive this, from its beginning.
   Lines(int file, std::filesystem::path path) : path_(std::move(path)), file_(file) {}
-  Lines(Lines&& other) noexcept;
-  Lines& operator=(Lines&& other) = delete;
-  ~Lines();
 
   /// The next line without its end, nullopt after the last one. Codes: file.line_too_long (over
   /// kMaxLineBytes), file.io.
@@ -39,8 +37,8 @@ class Lines {
   Status fill();
 
   std::filesystem::path path_;
-  int file_;
-  bool owns_file_ = false;
+  Descriptor own_;
+  int file_;               // that one, or the caller's
   std::string buffer_;     // what was read
   std::size_t begin_ = 0;  // and not handed out
   uint64_t read_bytes_ = 0;

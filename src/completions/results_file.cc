@@ -11,7 +11,8 @@
 #include <utility>
 
 #include "base/file_error.h"
-#include "base/output_parts.h"
+#include "base/folder.h"
+#include "base/partial.h"
 
 namespace subbyte {
 namespace {
@@ -65,49 +66,40 @@ bool may_be_begin_of_ours(std::string_view text) {
 
 Result<ResultsFile> ResultsFile::open(const fs::path& path) {
   if (path == "-") {
-    ResultsFile results(STDOUT_FILENO, -1, "standard output");
+    ResultsFile results("standard output");
+    results.file_ = Descriptor(::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3));
+    if (!results.file_) return file_error(errno, results.path_, "open");
     results.is_stdout_ = true;
     return results;
   }
   const fs::path parent = path.has_parent_path() ? path.parent_path() : ".";
-  const int directory = ::open(parent.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
-  if (directory < 0) return file_error(errno, path, "open");
-  ResultsFile results(-1, directory, path);
+  ResultsFile results(path);
+  results.directory_ = Descriptor(::open(parent.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  if (!results.directory_) return file_error(errno, path, "open");
   const fs::path name = path.filename();
   const int flags = O_RDWR | O_APPEND | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | O_NOFOLLOW;
-  int file = ::openat(directory, name.c_str(), flags | O_CREAT | O_EXCL, 0666);
-  const bool is_new = file >= 0;
-  if (!is_new && errno == EEXIST) file = ::openat(directory, name.c_str(), flags);
-  if (file < 0 && errno == ELOOP) return output_parts::link_error(path);
-  if (file < 0) return file_error(errno, path, "open");
-  results.file_ = file;
+  const int directory = results.directory_.number();
+  Descriptor& file = results.file_;
+  file = Descriptor(::openat(directory, name.c_str(), flags | O_CREAT | O_EXCL, 0666));
+  const bool is_new = static_cast<bool>(file);
+  if (!is_new && errno == EEXIST) file = Descriptor(::openat(directory, name.c_str(), flags));
+  if (!file && errno == ELOOP) return link_error(path);
+  if (!file) return file_error(errno, path, "open");
   SUBBYTE_CHECK(results.lock());
   results.is_new_ = is_new;  // not before it is locked: it may be another job's by then
   SUBBYTE_CHECK(results.read());
   return results;
 }
 
-ResultsFile::ResultsFile(ResultsFile&& other) noexcept
-    : path_(std::move(other.path_)),
-      file_(std::exchange(other.file_, -1)),
-      directory_(std::exchange(other.directory_, -1)),
-      is_stdout_(other.is_stdout_),
-      is_new_(std::exchange(other.is_new_, false)),
-      size_(other.size_),
-      done_(std::move(other.done_)),
-      record_(std::move(other.record_)) {}
-
 ResultsFile::~ResultsFile() {
-  if (file_ >= 0 && !is_stdout_) {
-    if (is_new_ && has_its_name()) ::unlinkat(directory_, path_.filename().c_str(), 0);
-    ::close(file_);
+  if (file_ && is_new_ && has_its_name()) {
+    ::unlinkat(directory_.number(), path_.filename().c_str(), 0);
   }
-  if (directory_ >= 0) ::close(directory_);
 }
 
 Status ResultsFile::lock() {
   struct stat status {};
-  if (::fstat(file_, &status) != 0) return file_error(errno, path_, "examine");
+  if (::fstat(file_.number(), &status) != 0) return file_error(errno, path_, "examine");
   if (!S_ISREG(status.st_mode)) {
     return Error{"file.not_regular", path_.native() + ": expected a regular file"};
   }
@@ -117,17 +109,17 @@ Status ResultsFile::lock() {
                      ": belongs to another user, and what is in it is not gone on with; name "
                      "another file"};
   }
-  const bool is_locked = ::flock(file_, LOCK_EX | LOCK_NB) == 0;
+  const bool is_locked = ::flock(file_.number(), LOCK_EX | LOCK_NB) == 0;
   if (!is_locked && errno != EWOULDBLOCK) return file_error(errno, path_, "lock");
-  if (::fstat(file_, &status) != 0) return file_error(errno, path_, "examine");
+  if (::fstat(file_.number(), &status) != 0) return file_error(errno, path_, "examine");
   size_ = static_cast<uint64_t>(status.st_size);
   if (is_locked && status.st_nlink > 0) return {};  // else the other job has removed it by now
   return Error{"file.locked", path_.native() + ": another job is writing to it"};
 }
 
 Status ResultsFile::read() {
-  SUBBYTE_TRY(const uint64_t end, end_of_lines(file_, size_, path_));
-  ResultLines lines(file_, path_, end);
+  SUBBYTE_TRY(const uint64_t end, end_of_lines(file_.number(), size_, path_));
+  ResultLines lines(file_.number(), path_, end);
   while (true) {
     SUBBYTE_TRY(std::optional<ResultLine> line, lines.next());
     if (!line) break;
@@ -144,15 +136,16 @@ Status ResultsFile::read() {
 /// nobody else would have written it.
 Status ResultsFile::remove_cut_line(uint64_t begin, uint64_t end) {
   constexpr std::size_t kLongestBegin = 64;
-  SUBBYTE_TRY(const std::string text,
-              read_part(file_, begin, std::min<uint64_t>(kLongestBegin, end - begin), path_));
+  SUBBYTE_TRY(
+      const std::string text,
+      read_part(file_.number(), begin, std::min<uint64_t>(kLongestBegin, end - begin), path_));
   const bool is_ours = done_.empty() ? is_begin_of_ours(text) : may_be_begin_of_ours(text);
   if (!is_ours) {
     return Error{"results.foreign",
                  path_.native() + ": expected an output of this command to go on with, found " +
                      "something else; name another file"};
   }
-  if (::ftruncate(file_, static_cast<off_t>(begin)) != 0) {
+  if (::ftruncate(file_.number(), static_cast<off_t>(begin)) != 0) {
     return file_error(errno, path_, "remove the line that was cut off");
   }
   size_ = begin;
@@ -160,17 +153,13 @@ Status ResultsFile::remove_cut_line(uint64_t begin, uint64_t end) {
 }
 
 bool ResultsFile::has_its_name() const {
-  struct stat opened {};
-  struct stat named {};
-  return ::fstat(file_, &opened) == 0 &&
-         ::fstatat(directory_, path_.filename().c_str(), &named, AT_SYMLINK_NOFOLLOW) == 0 &&
-         opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
+  return names(directory_.number(), path_.filename().c_str(), file_.number());
 }
 
 Status ResultsFile::verify_unchanged() const {
   if (is_stdout_) return {};
   struct stat status {};
-  if (::fstat(file_, &status) != 0) return file_error(errno, path_, "examine");
+  if (::fstat(file_.number(), &status) != 0) return file_error(errno, path_, "examine");
   if (!has_its_name()) {
     return Error{"file.changed", path_.native() + ": was deleted, renamed or replaced by others"};
   }
@@ -186,7 +175,7 @@ Status ResultsFile::append(std::string_view line) {
   is_new_ = false;
   std::size_t done = 0;
   while (done < text.size()) {
-    const ssize_t count = ::write(file_, text.data() + done, text.size() - done);
+    const ssize_t count = ::write(file_.number(), text.data() + done, text.size() - done);
     if (count >= 0) {
       done += static_cast<std::size_t>(count);
       continue;
@@ -194,7 +183,7 @@ Status ResultsFile::append(std::string_view line) {
     if (errno == EINTR) continue;
     const int error_number = errno;
     // Without the part that was written; where even that fails, the next run removes it.
-    if (!is_stdout_) static_cast<void>(::ftruncate(file_, static_cast<off_t>(size_)) == 0);
+    if (!is_stdout_) static_cast<void>(::ftruncate(file_.number(), static_cast<off_t>(size_)) == 0);
     return file_error(error_number, path_, "write");
   }
   size_ += text.size();

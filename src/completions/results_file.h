@@ -13,6 +13,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/descriptor.h"
 #include "base/status.h"
 #include "completions/result_lines.h"
 
@@ -27,8 +28,7 @@ class ResultsFile {
   /// that answers a line a second time (nothing is changed then), file.not_regular,
   /// file.permission, those of file_error().
   static Result<ResultsFile> open(const std::filesystem::path& path);
-  ResultsFile(ResultsFile&& other) noexcept;
-  ResultsFile& operator=(ResultsFile&& other) = delete;
+  ResultsFile(ResultsFile&& other) = default;
   ~ResultsFile();
 
   struct Answer {
@@ -55,16 +55,15 @@ class ResultsFile {
   Status verify_unchanged() const;
 
  private:
-  ResultsFile(int file, int directory, std::filesystem::path path)
-      : path_(std::move(path)), file_(file), directory_(directory) {}
+  explicit ResultsFile(std::filesystem::path path) : path_(std::move(path)) {}
   Status lock();
   Status read();
   Status remove_cut_line(uint64_t begin, uint64_t end);
   bool has_its_name() const;
 
   std::filesystem::path path_;
-  int file_;
-  int directory_;  // that it lies in
+  Descriptor directory_;  // that it lies in
+  Descriptor file_;
   bool is_stdout_ = false;
   bool is_new_ = false;  // created here, and without a line
   uint64_t size_ = 0;

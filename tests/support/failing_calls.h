@@ -3,7 +3,6 @@
 // here take the place of the C library's. For one file of a program only.
 
 #include <dirent.h>
-#include <dlfcn.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -26,7 +25,7 @@ struct Fault {
   bool kills = false;
   std::function<void()> after_rename = {};  // what somebody else does then
   int failing_unlinks = 0;                  // so many, none of which is logged
-  int failing_listings = 0;                 // the same of directories that are opened to be listed
+  int failing_listings = 0;                 // the same of calls that list a directory
 };
 
 inline Fault* fault = nullptr;
@@ -56,11 +55,9 @@ int unlinkat(int directory, const char* name, int flags) noexcept {
   return static_cast<int>(::syscall(SYS_unlinkat, directory, name, flags));
 }
 
-DIR* fdopendir(int directory) {
-  if (subbyte::is_one_of(&subbyte::Fault::failing_listings)) return nullptr;
-  using Function = DIR* (*)(int);
-  static const auto kOriginal = reinterpret_cast<Function>(::dlsym(RTLD_NEXT, "fdopendir"));
-  return kOriginal(directory);
+ssize_t getdents64(int directory, void* buffer, size_t size) noexcept {
+  if (subbyte::is_one_of(&subbyte::Fault::failing_listings)) return -1;
+  return ::syscall(SYS_getdents64, directory, buffer, size);
 }
 
 ssize_t write(int file, const void* data, size_t size) {
