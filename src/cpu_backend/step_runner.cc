@@ -233,27 +233,6 @@ Status StepRunner::run(const ExpertsOp& op) {
   return moe(execution_, numbers(op.y), numbers(op.x), routes, experts);
 }
 
-Status StepRunner::run(const RunningSumOp& op) {
-  const CpuStateMemory& memory = states(op.cache);
-  const int64_t cols = plan_->value(op.x).cols;
-  const float* x = numbers(op.x).data();
-  float* y = numbers(op.y).data();
-  for (const Part& part : batch_->parts) {
-    const int32_t from = part.sequence->state(op.cache.group);
-    const int32_t to = part.sequence->next_state(op.cache.group);
-    const std::span<float> sum = memory.state(to, op.cache.layer);
-    if (from == kNoPage) {
-      std::ranges::fill(sum, 0.0f);
-    } else {
-      std::ranges::copy(memory.state(from, op.cache.layer), sum.begin());
-    }
-    for (std::size_t t = 0; t < part.tokens.size(); ++t, x += cols, y += cols) {
-      for (int64_t i = 0; i < cols; ++i) y[i] = sum[i] += x[i];
-    }
-  }
-  return {};
-}
-
 Status StepRunner::run(const ColumnsOp& op) {
   const int64_t from_cols = plan_->value(op.x).cols;
   const int64_t cols = plan_->value(op.y).cols;

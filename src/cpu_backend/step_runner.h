@@ -61,7 +61,6 @@ class StepRunner {
   Status run(const RotateOp& op);
   Status run(const AttendOp& op);
   Status run(const ExpertsOp& op);
-  Status run(const RunningSumOp& op);
   Status run(const ColumnsOp& op);
   Status run(const SigmoidGateOp& op);
   Status run(const DeltaNetOp& op);

@@ -10,7 +10,6 @@
 #include "kernels/cuda/ops/embed.h"
 #include "kernels/cuda/ops/gates.h"
 #include "kernels/cuda/ops/norm.h"
-#include "kernels/cuda/ops/running_sum.h"
 
 namespace subbyte {
 namespace {
@@ -358,22 +357,6 @@ Status CudaStepRunner::launch(const ExpertsOp& op, const ScheduledLaunch& item) 
   if (item.leaves_sum) return {};
   const CudaRows y = activations(op.y);
   cuda::run_add_routes({y.data, routes_, element(), y.rows, y.cols}, stream_);
-  return {};
-}
-
-Status CudaStepRunner::launch(const RunningSumOp& op, const ScheduledLaunch&) {
-  const KvGroup& group = step_.pool().groups()[op.cache.group];
-  const auto& memory = static_cast<const CudaStateMemory&>(group.memory());
-  cuda::RunningSumCall call;
-  call.y = at(op.y);
-  call.x = at(op.x);
-  call.element = element();
-  call.cols = plan_->value(op.x).cols;
-  call.states = memory.layer(op.cache.layer);
-  call.state_stride = memory.stride();
-  call.parts = step_.states(op.cache.group);
-  call.num_parts = std::ssize(batch_->parts);
-  cuda::run_running_sum(call, stream_);
   return {};
 }
 

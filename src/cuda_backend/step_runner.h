@@ -118,7 +118,6 @@ class CudaStepRunner {
   Status launch(const RotateOp& op, const ScheduledLaunch& item);
   Status launch(const AttendOp& op, const ScheduledLaunch& item);
   Status launch(const ExpertsOp& op, const ScheduledLaunch& item);
-  Status launch(const RunningSumOp& op, const ScheduledLaunch& item);
   Status launch(const ColumnsOp& op, const ScheduledLaunch& item);
   Status launch(const SigmoidGateOp& op, const ScheduledLaunch& item);
   Status launch(const DeltaNetOp& op, const ScheduledLaunch& item);

@@ -1,5 +1,5 @@
-// A model whose layers keep states instead of positions, by the scheduler: samples that share a
-// prompt, steps ahead that are taken back, sequences that are pre-empted and resumed.
+// A model of which most layers keep states instead of positions, by the scheduler: samples that
+// share a prompt, steps ahead that are taken back, sequences that are pre-empted and resumed.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -7,8 +7,8 @@
 #include "base/random.h"
 #include "engine/generate.h"
 #include "engine/scheduler.h"
+#include "support/goldens.h"
 #include "support/lagging_backend.h"
-#include "support/running_sum_model.h"
 #include "support/test_context.h"
 
 namespace subbyte {
@@ -20,16 +20,16 @@ class SchedulingStates : public ::testing::TestWithParam<int> {
  protected:
   SchedulingStates() {
     if (GetParam() == 2) backend_ = &lagging_;
-    ModelConfig config;
-    config.vocab_size = testing::RunningSumModel::kVocab;
-    config.max_positions = 1024;
-    model_ = std::make_unique<Model>(config, sums_.take_step());
+    auto model = load_model(testing::golden_folder("qwen3-next-bf16"), *machine_);
+    EXPECT_TRUE(model.ok()) << model.error().message;
+    model_ = std::move(model).value();
   }
 
   ScheduledRequest request(int64_t prompt, int64_t num_samples) {
     ScheduledRequest made;
+    const auto vocab = static_cast<uint64_t>(model_->config().vocab_size);
     for (int64_t i = 0; i < prompt; ++i) {
-      made.prompt.push_back(static_cast<int32_t>(random_.below(testing::RunningSumModel::kVocab)));
+      made.prompt.push_back(static_cast<int32_t>(random_.below(vocab)));
     }
     made.options.max_tokens = 40;
     made.options.stop_tokens = {7};
@@ -65,10 +65,10 @@ class SchedulingStates : public ::testing::TestWithParam<int> {
     return tokens;
   }
 
-  std::unique_ptr<Backend> machine_ = testing::make_test_backend(1);
+  std::unique_ptr<Backend> machine_ =
+      std::move(make_backend({.device = "cpu", .num_threads = 1, .batch_invariant = true})).value();
   testing::LaggingBackend lagging_{*machine_};
   Backend* backend_ = machine_.get();
-  testing::RunningSumModel sums_{*machine_};  // has the weights
   std::unique_ptr<Model> model_;
   Random random_{11};
 };

@@ -124,12 +124,6 @@ ValueId Recorder::experts(std::string_view name, ValueId x, ValueId router_logit
   return y;
 }
 
-ValueId Recorder::running_sum(std::string_view name, ValueId x) {
-  const ValueId y = value(cols(x), ValueType::kActivation);
-  append(name, RunningSumOp{y, x, add_to_cache({.state_size = cols(x)})});
-  return y;
-}
-
 ValueId Recorder::columns(std::string_view name, ValueId x, std::vector<ColumnsOp::Range> ranges) {
   int64_t count = 0;
   for (const ColumnsOp::Range& range : ranges) {

@@ -56,7 +56,6 @@ class Recorder {
   /// Keeps a state of its own; `shape` says how the projections lie.
   ValueId delta_net(std::string_view name, ValueId qkvz, ValueId ba, const DeltaNetShape& shape,
                     const DeltaNetWeights& weights);
-  ValueId running_sum(std::string_view name, ValueId x);
   /// `x` has the head rows, as head_norm() leaves them; `factor` and `cap` are those of LogitsOp.
   void logits(std::string_view name, ValueId x, const Weight& head, float factor = 1,
               float cap = 0);

@@ -30,7 +30,6 @@ struct Description {
     return "experts, " + std::to_string(op.experts.top_k) + " of " +
            std::to_string(op.experts.count);
   }
-  std::string operator()(const RunningSumOp&) const { return "running sum"; }
   std::string operator()(const ColumnsOp&) const { return "columns"; }
   std::string operator()(const SigmoidGateOp& op) const {
     return op.base == kNoValue ? "sigmoid gate" : "sigmoid gate, add";

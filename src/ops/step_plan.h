@@ -178,17 +178,6 @@ struct ExpertsOp {
   ValueIds results() const { return value_ids(y); }
 };
 
-/// y[t] = the sum of x over the tokens of the sequence up to t, in float32: a state as large as a
-/// row. It is the simplest operation that keeps one, for tests.
-struct RunningSumOp {
-  ValueId y = kNoValue;
-  ValueId x = kNoValue;
-  CacheSlot cache;
-
-  ValueIds operands() const { return value_ids(x); }
-  ValueIds results() const { return value_ids(y); }
-};
-
 /// y = some columns of x, range after range.
 struct ColumnsOp {
   struct Range {
@@ -257,9 +246,9 @@ struct LogitsOp {
   ValueIds results() const { return value_ids(); }
 };
 
-using Operation = std::variant<EmbedOp, AddNormOp, NormOp, LinearOp, GatedLinearOp, AnglesOp,
-                               RotateOp, AttendOp, ExpertsOp, RunningSumOp, ColumnsOp,
-                               SigmoidGateOp, DeltaNetOp, AllReduceOp, LogitsOp>;
+using Operation =
+    std::variant<EmbedOp, AddNormOp, NormOp, LinearOp, GatedLinearOp, AnglesOp, RotateOp, AttendOp,
+                 ExpertsOp, ColumnsOp, SigmoidGateOp, DeltaNetOp, AllReduceOp, LogitsOp>;
 
 struct Op {
   std::string name;  // "layers.3.self_attn.o_proj"

@@ -1,9 +1,7 @@
-// What no family of models has and plans may hold: operations that keep a running sum, and the
-// exchanges of tensor parallelism, of which one GPU has nothing to do.
+// The exchanges of tensor parallelism, of which one GPU has nothing to do.
 
 #include <gtest/gtest.h>
 
-#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -11,54 +9,12 @@
 #include "model_on_gpu.h"
 #include "models/model_family.h"
 #include "ops/exchanges.h"
-#include "support/running_sum_model.h"
 #include "support/test_context.h"
 
 namespace subbyte {
 namespace {
 
 using namespace testing;  // of tests/gpu/model_on_gpu.h
-
-/// A way in which the GPU runs steps, and what it rounds activations by.
-struct Way {
-  const char* name;
-  Activations activations;
-  bool batch_invariant;
-  double rounding;
-};
-constexpr Way kWays[] = {{"f16", Activations::kF32, false, 0x1p-11},
-                         {"bf16", Activations::kBF16, false, 0x1p-8},
-                         {"batch_invariant", Activations::kF32, true, 0x1p-11}};
-
-class GpuRunningSums : public ::testing::TestWithParam<Way> {
- protected:
-  void SetUp() override {
-    DeviceOptions options = gpu(GetParam().activations);
-    options.batch_invariant = GetParam().batch_invariant;
-    auto backend = make_backend(options);
-    ASSERT_TRUE(backend.ok()) << backend.error().message;
-    backend_ = std::move(backend).value();
-    model_.emplace(*backend_, GetParam().rounding);
-  }
-
-  std::unique_ptr<Backend> backend_;
-  std::optional<RunningSumModel> model_;
-};
-
-TEST_P(GpuRunningSums, are_those_of_all_tokens_however_they_are_cut) {
-  expect_sums_however_tokens_are_cut(*model_);
-}
-
-TEST_P(GpuRunningSums, go_on_from_where_a_step_was_taken_back_to) {
-  expect_sums_after_a_step_is_taken_back(*model_);
-}
-
-TEST_P(GpuRunningSums, of_shared_prefixes_go_on_apart) {
-  expect_sums_of_shared_prefixes(*model_);
-}
-
-INSTANTIATE_TEST_SUITE_P(Ways, GpuRunningSums, ::testing::ValuesIn(kWays),
-                         [](const auto& param) { return std::string(param.param.name); });
 
 /// The logits of a prompt and of three tokens after it, one a step.
 std::vector<float> logits_in_steps(const Model& model, Backend& backend) {
