@@ -274,10 +274,6 @@ Status StepRunner::run(const DeltaNetOp& op) {
   return {};
 }
 
-Status StepRunner::run(const AllReduceOp&) {
-  return {};
-}
-
 Status StepRunner::run(const LogitsOp& op) {
   const std::span<float> logits = numbers(op.logits);  // none, where no part asks for any
   if (op.cap > 0) {

@@ -64,7 +64,6 @@ class StepRunner {
   Status run(const ColumnsOp& op);
   Status run(const SigmoidGateOp& op);
   Status run(const DeltaNetOp& op);
-  Status run(const AllReduceOp& op);
   Status run(const LogitsOp& op);
   void show(const Op& op);
 

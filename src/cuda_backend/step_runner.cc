@@ -405,10 +405,6 @@ Status CudaStepRunner::launch(const DeltaNetOp& op, const ScheduledLaunch& item)
   return delta_nets_.run(op, activations(op.y), at(op.qkvz), at(op.ba), product);
 }
 
-Status CudaStepRunner::launch(const AllReduceOp&, const ScheduledLaunch&) {
-  return {};
-}
-
 Status CudaStepRunner::launch(const LogitsOp& op, const ScheduledLaunch&) {
   if (step_.num_head_rows() == 0) return {};
   results_.logits = floats(op.logits);

@@ -121,7 +121,6 @@ class CudaStepRunner {
   Status launch(const ColumnsOp& op, const ScheduledLaunch& item);
   Status launch(const SigmoidGateOp& op, const ScheduledLaunch& item);
   Status launch(const DeltaNetOp& op, const ScheduledLaunch& item);
-  Status launch(const AllReduceOp& op, const ScheduledLaunch& item);
   Status launch(const LogitsOp& op, const ScheduledLaunch& item);
   Status show(const Op& op);
 

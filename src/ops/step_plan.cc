@@ -37,7 +37,6 @@ struct Description {
   std::string operator()(const DeltaNetOp& op) const {
     return "gated delta net, " + std::to_string(op.shape.value_heads) + " heads";
   }
-  std::string operator()(const AllReduceOp&) const { return "all-reduce"; }
   std::string operator()(const LogitsOp&) const { return "logits, choices"; }
 };
 

@@ -225,15 +225,6 @@ struct DeltaNetOp {
   ValueIds results() const { return value_ids(y); }
 };
 
-/// The sum of x over all ranks of a tensor-parallel group, in place. One rank has nothing to do.
-struct AllReduceOp {
-  ValueId sum = kNoValue;
-  ValueId x = kNoValue;
-
-  ValueIds operands() const { return value_ids(x); }
-  ValueIds results() const { return value_ids(sum); }
-};
-
 /// logits = cap * tanh(factor * logits / cap), or factor * logits where `cap` is 0: what the step
 /// gives [head rows][vocabulary], and what the tokens are chosen by. The last operation of every
 /// plan.
@@ -248,7 +239,7 @@ struct LogitsOp {
 
 using Operation =
     std::variant<EmbedOp, AddNormOp, NormOp, LinearOp, GatedLinearOp, AnglesOp, RotateOp, AttendOp,
-                 ExpertsOp, ColumnsOp, SigmoidGateOp, DeltaNetOp, AllReduceOp, LogitsOp>;
+                 ExpertsOp, ColumnsOp, SigmoidGateOp, DeltaNetOp, LogitsOp>;
 
 struct Op {
   std::string name;  // "layers.3.self_attn.o_proj"
