@@ -47,7 +47,7 @@ def test_operators_of_pytorch_are_there_and_torch_is_asked_for() -> None:
     # Beside them are templates of the C++ library that every library has.
     assert {line.split()[-1] for line in listed.stdout.splitlines() if "subbyte" in line} == {
         "subbyte_torch_register", "subbyte_torch_forget", "subbyte_torch_kept_bytes",
-        "subbyte_torch_format", "subbyte_torch_refuse_call"}
+        "subbyte_torch_format", "subbyte_torch_refuse_call", "subbyte_torch_signatures"}
     # Nothing of torch is linked: the library that Python has loaded is looked into.
     needed = subprocess.run(["readelf", "--dynamic", library], capture_output=True, text=True,
                             check=True)

@@ -5,7 +5,6 @@
 #include <cstdlib>
 
 #include "base/quote.h"
-#include "device/operands.h"
 #include "subbyte/version.h"
 
 namespace subbyte::c {
@@ -87,15 +86,6 @@ Status check_addresses(std::initializer_list<NamedAddress> addresses) {
     return Error{"c.null", std::string(one.name) + ": expected an address, found NULL"};
   }
   return {};
-}
-
-Error refuse(std::string_view name, std::string_view expected, std::string_view found) {
-  return {"c.argument", std::string(name) + ": expected " + std::string(expected) + ", found " +
-                            std::string(found)};
-}
-
-Error refuse(std::string_view name, std::string_view expected, int64_t found) {
-  return refuse(name, expected, std::to_string(found));
 }
 
 Status check_struct_size(const char* name, const void* from, std::size_t size, std::size_t known) {

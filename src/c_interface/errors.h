@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "base/status.h"
+#include "device/operands.h"
 #include "formats/format.h"
 
 namespace subbyte::c {
@@ -42,9 +43,15 @@ struct NamedAddress {
 /// Code c.null for the first one that is NULL.
 Status check_addresses(std::initializer_list<NamedAddress> addresses);
 
-/// Error c.argument: "NAME: expected EXPECTED, found FOUND".
-Error refuse(std::string_view name, std::string_view expected, std::string_view found);
-Error refuse(std::string_view name, std::string_view expected, int64_t found);
+using device::refuse;
+
+/// A result of the device library for operands that are fields of the structure `name`: a refusal
+/// has the whole name, "weights.input_order: expected ...".
+template <typename R>
+R within(std::string_view name, R result) {
+  if (result.ok() || result.error().code != device::kArgument) return result;
+  return Error{device::kArgument, std::string(name) + "." + result.error().message};
+}
 
 /// Code c.struct_size: neither a size that this version knows nor a larger one whose end is 0.
 Status check_struct_size(const char* name, const void* from, std::size_t size, std::size_t known);

@@ -29,7 +29,8 @@ Status create(const subbyte_context* context, const subbyte_weights* weights, vo
   if (description.device >= 0) {
     SUBBYTE_TRY(const auto gpu, device::Gpu::use(description.device, stream));
     SUBBYTE_TRY(made->on_gpu,
-                device::PackedMatrix::pack(description, description.row_order, gpu, pool));
+                c::within("weights", device::PackedMatrix::pack(description, description.row_order,
+                                                                gpu, pool)));
     made->matrix.view = made->on_gpu->view();
   } else {
     SUBBYTE_TRY(made->matrix, c::to_matrix(description, pool));
@@ -162,7 +163,7 @@ Status dequantize_weights(const subbyte_context* context, const subbyte_weights*
   SUBBYTE_TRY(const Format type, c::float_of("number", number));
   if (description.device >= 0) {
     SUBBYTE_TRY(const auto gpu, device::Gpu::use(description.device, stream));
-    return device::dequantize(description, type, out, gpu);
+    return c::within("weights", device::dequantize(description, type, out, gpu));
   }
   SUBBYTE_CHECK(c::check_on_host({{"out", out}}));
   description.borrows = true;

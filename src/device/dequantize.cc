@@ -16,7 +16,7 @@ Status dequantize(const StridedMatrix& from, Format number, void* out, const Gpu
     return cuda::dequantize(view, element, out, gpu.stream());
   }
   if (!view.input_order.empty()) {
-    return refuse("weights.input_order", "none with dense weights on a GPU", "one");
+    return refuse("input_order", "none with dense weights on a GPU", "one");
   }
   return cuda::run_epilogue({.sums = view.codes.data(),
                              .sums_element = element_of(view.format.element),

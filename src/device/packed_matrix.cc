@@ -87,7 +87,7 @@ Result<std::shared_ptr<const PackedMatrix>> PackedMatrix::make_dense(const Matri
                                                                      RowOrder order,
                                                                      const Gpu& gpu) {
   if (!codes.input_order.empty()) {
-    return refuse("weights.input_order", "none with dense weights on a GPU", "one");
+    return refuse("input_order", "none with dense weights on a GPU", "one");
   }
   std::shared_ptr<PackedMatrix> made(new PackedMatrix);
   made->index_ = gpu.index();
@@ -119,7 +119,7 @@ Result<std::shared_ptr<const PackedMatrix>> PackedMatrix::pack(const StridedMatr
     SUBBYTE_TRY(Matrix copy, staged.to_host(gpu));
     const std::string fault = input_order_fault(copy.view.input_order);
     if (!fault.empty()) {
-      return Error{kArgument, "weights.input_order: expected " + fault};
+      return Error{kArgument, "input_order: expected " + fault};
     }
     return upload(std::move(copy), order, gpu, host);
   }

@@ -107,12 +107,12 @@ Status StagedMatrix::sort_inputs(const int32_t* group_indices, const Gpu& gpu) {
   SUBBYTE_TRY(const cuda::SortedInputs sorted,
               cuda::sort_by_group(order, group_indices, view_.cols, size, memory, gpu.stream()));
   if (sorted.count < 0) {
-    return refuse("weights.group_indices", "groups from 0 to " + std::to_string(groups - 1),
+    return refuse("group_indices", "groups from 0 to " + std::to_string(groups - 1),
                   sorted.bad_group);
   }
   if (sorted.bad_group >= 0) {
     const int64_t expected = std::min(size, view_.cols - sorted.bad_group * size);
-    return refuse("weights.group_indices",
+    return refuse("group_indices",
                   std::to_string(expected) + " inputs of group " + std::to_string(sorted.bad_group),
                   sorted.count);
   }
@@ -129,7 +129,7 @@ Result<gpu::PackedFacts> StagedMatrix::find_facts(const Gpu& gpu) const {
   SUBBYTE_TRY(const Buffer memory, gpu.allocate(cuda::facts_bytes(view_.cols)));
   SUBBYTE_TRY(const cuda::MatrixFacts facts, cuda::find_facts(view_, memory.data(), gpu.stream()));
   if (facts.bad_input < 0) return facts.packed;
-  return refuse("weights.input_order", "every input once", facts.bad_input);
+  return refuse("input_order", "every input once", facts.bad_input);
 }
 
 bool StagedMatrix::can_be_supported() const {

@@ -24,14 +24,6 @@ struct Awq {
   int64_t groups() const { return scales.size(0); }
 
   Status check() const {
-    const Numbers& t = numbers();
-    SUBBYTE_CHECK(check_dtype(words, {t.i32}));
-    SUBBYTE_CHECK(check_dim(words, 2));
-    SUBBYTE_CHECK(check_dtype(scales, {t.f16, t.bf16}));
-    SUBBYTE_CHECK(check_dim(scales, 2));
-    SUBBYTE_CHECK(check_sizes(scales, {groups(), rows()}));
-    SUBBYTE_CHECK(check_dtype(zeros, {t.i32}));
-    SUBBYTE_CHECK(check_sizes(zeros, {groups(), rows() / 8}));
     if (cols() > 0 && rows() > 0 && groups() > 0 && cols() % groups() == 0 && cols() % 2 == 0) {
       return {};
     }
@@ -67,36 +59,31 @@ struct Awq {
   }
 };
 
-Status awq_gemm(Arguments& arguments, Results& results) {
-  const Tensor x = arguments.packed_tensor("input");
-  const Tensor words = arguments.packed_tensor("qweight");
-  const Tensor scales = arguments.packed_tensor("scales");
-  const Tensor zeros = arguments.packed_tensor("qzeros");
-  arguments.integer();  // split_k_iters chooses nothing
+Status awq_gemm(Call& call) {
+  const Tensor x = call.tensor();
+  const Tensor words = call.tensor();
+  const Tensor scales = call.tensor();
+  const Tensor zeros = call.tensor();
   const Awq awq = {words, scales, zeros};
+  SUBBYTE_CHECK(call.check());
   SUBBYTE_CHECK(awq.check());
-  SUBBYTE_CHECK(check_dtype(x, {scales.dtype()}));
-  SUBBYTE_CHECK(check_dim(x, 2));
-  SUBBYTE_CHECK(check_sizes(x, {x.size(0), awq.cols()}));
-  Tensor out = Tensor::empty(std::array{x.size(0), awq.rows()}, x.dtype(), x);
+  SUBBYTE_TRY(Tensor out, call.result());
   const std::array sources = {&words, &scales, &zeros};
   SUBBYTE_CHECK(multiply_kept(
       x, {"awq", {awq.rows(), awq.cols()}, {}}, sources, [&] { return awq.matrix(); }, std::nullopt,
       out));
-  results.add(std::move(out));
-  return {};
+  return call.add(std::move(out));
 }
 
 /// Weights [K, N].
-Status awq_dequantize(Arguments& arguments, Results& results) {
-  const Tensor words = arguments.packed_tensor("qweight");
-  const Tensor scales = arguments.packed_tensor("scales");
-  const Tensor zeros = arguments.packed_tensor("zeros");
+Status awq_dequantize(Call& call) {
+  const Tensor words = call.tensor();
+  const Tensor scales = call.tensor();
+  const Tensor zeros = call.tensor();
   const Awq awq = {words, scales, zeros};
+  SUBBYTE_CHECK(call.check());
   SUBBYTE_CHECK(awq.check());
-  SUBBYTE_CHECK(check_device(scales, words));
-  SUBBYTE_CHECK(check_device(zeros, words));
-  Tensor out = Tensor::empty(std::array{awq.cols(), awq.rows()}, scales.dtype(), scales);
+  SUBBYTE_TRY(Tensor out, call.result());
   if (!words.on_cpu()) {
     SUBBYTE_TRY(const device::Gpu gpu, gpu_of(words));
     SUBBYTE_CHECK(cuda::dequantize_awq({.out = out.data(),
@@ -108,8 +95,7 @@ Status awq_dequantize(Arguments& arguments, Results& results) {
                                         .cols = out.size(0),
                                         .groups = scales.size(0)},
                                        gpu.stream()));
-    results.add(std::move(out));
-    return {};
+    return call.add(std::move(out));
   }
   SUBBYTE_TRY(const Matrix matrix, awq.matrix());
   SUBBYTE_TRY(Machine machine, Machine::borrow());
@@ -121,17 +107,21 @@ Status awq_dequantize(Arguments& arguments, Results& results) {
       out.data<uint16_t>()[k * awq.rows() + n] = rows[static_cast<std::size_t>(n * awq.cols() + k)];
     }
   }
-  results.add(std::move(out));
-  return {};
+  return call.add(std::move(out));
 }
 
+#define SUBBYTE_AWQ(zeros)                                                         \
+  "Tensor qweight{i32 [K=, W=]}, Tensor scales{halves [G=, W * 8]}, Tensor " zeros \
+  "{i32 [G, "                                                                      \
+  "W]}, "
+
 constexpr Operator kOperators[] = {
-    {"awq_gemm(Tensor input, Tensor qweight, Tensor scales, Tensor qzeros, int split_k_iters) -> "
-     "Tensor",
-     kernel<awq_gemm>, kernel<awq_gemm>},
-    {"awq_dequantize(Tensor qweight, Tensor scales, Tensor zeros, int split_k_iters, int thx, "
-     "int thy) -> Tensor",
-     kernel<awq_dequantize>, kernel<awq_dequantize>},
+    {"awq_gemm(Tensor input{scales [M=, K]}, " SUBBYTE_AWQ("qzeros") "int split_k_iters) -> "
+                                                                     "Tensor{input [M, W * 8]}",
+     awq_gemm},
+    {"awq_dequantize(" SUBBYTE_AWQ("zeros") "int split_k_iters, int thx, int thy) -> "
+                                            "Tensor{scales [K, W * 8]}",
+     awq_dequantize},
 };
 
 }  // namespace

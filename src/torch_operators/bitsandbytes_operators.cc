@@ -1,4 +1,4 @@
-// quantize_4bit and dequantize_4bit of bitsandbytes with their arguments.
+// quantize_4bit and dequantize_4bit of bitsandbytes with their call.
 
 #include <algorithm>
 #include <array>
@@ -41,17 +41,11 @@ float quantize_block(std::span<float> x, bool whole) {
 }
 
 struct Quantization {
-  explicit Quantization(Arguments& arguments)
-      : a(arguments.packed_tensor("A")),
-        blocksize(arguments.integer()),
-        quant_type(arguments.text()),
-        storage(arguments.dtype()) {}
-
   int64_t blocks() const { return (a.count() + blocksize - 1) / blocksize; }
 
   Tensor a;
   int64_t blocksize;
-  std::string quant_type;
+  int64_t quant_type;
   int32_t storage;
 };
 
@@ -77,25 +71,18 @@ void quantize_all(Machine& machine, const Quantization& in, const Rising& table,
   });
 }
 
-Status quantize_4bit(Arguments& arguments, Results& results) {
-  const Quantization in(arguments);
-  SUBBYTE_CHECK(check_floats(in.a));
+Status quantize_4bit(Call& call) {
+  const Quantization in = {call.tensor(), call.integer(), call.choice(), call.dtype()};
+  SUBBYTE_CHECK(call.check());
   SUBBYTE_CHECK(check_blocksize(in.blocksize));
-  SUBBYTE_TRY(const Table table, table_of(in.quant_type));
-  const Numbers& n = numbers();
-  const int64_t width = in.storage == n.f32                           ? 4
-                        : in.storage == n.f16 || in.storage == n.bf16 ? 2
-                                                                      : 1;
-  if (width == 1 && in.storage != n.u8) {
-    return refuse("quant_storage", "u8, f16, bf16 or f32", name_of(in.storage));
-  }
+  const Table& table = table_of(in.quant_type);
   const int64_t bytes = (in.a.count() + 1) / 2;
-  if (bytes % width != 0) {
+  if (bytes % bytes_of(in.storage) != 0) {
     return refuse("quant_storage", "a type whose elements fill " + std::to_string(bytes) + " bytes",
                   name_of(in.storage));
   }
-  Tensor packed = Tensor::empty(std::array{bytes / width, int64_t{1}}, in.storage, in.a);
-  Tensor absmax = Tensor::empty(std::array{in.blocks()}, n.f32, in.a);
+  SUBBYTE_TRY(Tensor packed, call.result(0));
+  SUBBYTE_TRY(Tensor absmax, call.result(1));
   if (!in.a.on_cpu()) {
     SUBBYTE_TRY(const device::Gpu gpu, gpu_of(in.a));
     const Rising rising(table);
@@ -105,63 +92,34 @@ Status quantize_4bit(Arguments& arguments, Results& results) {
     SUBBYTE_TRY(Machine machine, Machine::borrow());
     quantize_all(machine, in, Rising(table), packed.data(), absmax.data<float>());
   }
-  results.add(std::move(packed));
-  results.add(std::move(absmax));
-  return {};
+  SUBBYTE_CHECK(call.add(std::move(packed)));
+  return call.add(std::move(absmax));
 }
 
 // ---- from codes ------------------------------------------------------------------------------
 
-/// Bytes and scales for n numbers. Codes torch.argument.
-Status check_packed(const Tensor& packed, const Tensor& absmax, int64_t n, int64_t blocksize) {
-  SUBBYTE_CHECK(check_blocksize(blocksize));
-  if (packed.num_bytes() != (n + 1) / 2) {
-    return refuse(packed,
-                  std::to_string((n + 1) / 2) + " bytes for " + std::to_string(n) + " numbers");
-  }
-  SUBBYTE_CHECK(check_dtype(absmax, {numbers().f32}));
-  const int64_t blocks = (n + blocksize - 1) / blocksize;
-  if (absmax.count() == blocks) return {};
-  return refuse(absmax, std::to_string(blocks) + " scales");
-}
-
 struct Dequantization {
-  explicit Dequantization(Arguments& arguments)
-      : a(arguments.packed_tensor("A")),
-        absmax(arguments.packed_tensor("absmax")),
-        blocksize(arguments.integer()),
-        quant_type(arguments.text()),
-        shape(arguments.integers()),
-        dtype(arguments.dtype()) {}
-
-  Result<Table> checked() const {
-    SUBBYTE_TRY(const int64_t n, count());
-    SUBBYTE_CHECK(check_packed(a, absmax, n, blocksize));
-    SUBBYTE_CHECK(check_device(absmax, a));
-    const Numbers& types = numbers();
-    if (dtype != types.f32 && dtype != types.f16 && dtype != types.bf16) {
-      return refuse("dtype", "f32, f16 or bf16", name_of(dtype));
-    }
-    return table_of(quant_type);
-  }
-
-  Tensor a;
-  Tensor absmax;
-  int64_t blocksize;
-  std::string quant_type;
-  std::vector<int64_t> shape;
-  int32_t dtype;
-
- private:
-  Result<int64_t> count() const {
+  Status check(Call& call) const {
     int64_t n = 1;
     for (const int64_t size : shape) {
       if (size < 0 || __builtin_mul_overflow(n, size, &n)) {
         return refuse("shape", "sizes of a tensor", shown(shape));
       }
     }
-    return n;
+    SUBBYTE_CHECK(check_blocksize(blocksize));
+    if (a.num_bytes() != (n + 1) / 2) {
+      return refuse(a,
+                    std::to_string((n + 1) / 2) + " bytes for " + std::to_string(n) + " numbers");
+    }
+    return call.check();
   }
+
+  Tensor a;
+  Tensor absmax;
+  int64_t blocksize;
+  int64_t quant_type;
+  std::vector<int64_t> shape;
+  int32_t dtype;
 };
 
 Status dequantize_to(const Dequantization& in, const Table& table, Tensor& out) {
@@ -175,10 +133,7 @@ Status dequantize_to(const Dequantization& in, const Table& table, Tensor& out) 
   SUBBYTE_TRY(Machine machine, Machine::borrow());
   const Format format = out.format();
   const int64_t width = info(format).bits / 8;
-  const auto element = format == Format::kF32   ? Element::kF32
-                       : format == Format::kF16 ? Element::kF16
-                                                : Element::kBF16;
-  const auto store = machine.kernels().vectors->blocks->store[static_cast<int>(element)];
+  const auto store = machine.kernels().vectors->blocks->store[static_cast<int>(element_of(format))];
   constexpr int64_t kRun = 1024;
   machine.executor().parallel_for(n, 16 * kRun, [&](int64_t begin, int64_t end, int) {
     std::array<float, kRun> x;
@@ -192,25 +147,28 @@ Status dequantize_to(const Dequantization& in, const Table& table, Tensor& out) 
   return {};
 }
 
-Status dequantize_4bit(Arguments& arguments, Results& results) {
-  const Dequantization in(arguments);
-  SUBBYTE_TRY(const Table table, in.checked());
-  SUBBYTE_TRY(Tensor out, results.result(in.shape, in.dtype, in.a));
-  SUBBYTE_CHECK(dequantize_to(in, table, out));
-  results.add(std::move(out));
-  return {};
+Status dequantize_4bit(Call& call) {
+  const Dequantization in = {call.tensor(), call.tensor(),   call.integer(),
+                             call.choice(), call.integers(), call.dtype()};
+  SUBBYTE_CHECK(in.check(call));
+  SUBBYTE_TRY(Tensor out, call.result());
+  SUBBYTE_CHECK(dequantize_to(in, table_of(in.quant_type), out));
+  return call.add(std::move(out));
 }
 
+#define SUBBYTE_DEQUANTIZE                                                            \
+  "Tensor A{any}, Tensor absmax{f32 (per(rows, blocksize): scales)}, int blocksize, " \
+  "str quant_type{nf4|fp4}, int[] shape{...}, ScalarType dtype{floats}"
+
 constexpr Operator kOperators[] = {
-    {"quantize_4bit(Tensor A, int blocksize, str quant_type, ScalarType quant_storage) -> "
-     "(Tensor, Tensor)",
-     kernel<quantize_4bit>, kernel<quantize_4bit>},
-    {"dequantize_4bit(Tensor A, Tensor absmax, int blocksize, str quant_type, int[] shape, "
-     "ScalarType dtype) -> Tensor",
-     kernel<dequantize_4bit>, kernel<dequantize_4bit>},
-    {"dequantize_4bit.out(Tensor A, Tensor absmax, int blocksize, str quant_type, int[] shape, "
-     "ScalarType dtype, Tensor(a!) out) -> ()",
-     kernel_out<dequantize_4bit, 6>, kernel_out<dequantize_4bit, 6>},
+    {"quantize_4bit(Tensor A{floats (n=)}, int blocksize, str quant_type{nf4|fp4}, "
+     "ScalarType quant_storage{floats|u8}) -> "
+     "(Tensor{quant_storage [per(n, 2) // bytes(quant_storage), 1]}, "
+     "Tensor{f32 [per(n, blocksize)]})",
+     quantize_4bit},
+    {"dequantize_4bit(" SUBBYTE_DEQUANTIZE ") -> Tensor{dtype [...]}", dequantize_4bit},
+    {"dequantize_4bit.out(" SUBBYTE_DEQUANTIZE ", Tensor(a!) out{dtype [...]}) -> ()",
+     dequantize_4bit},
 };
 
 }  // namespace

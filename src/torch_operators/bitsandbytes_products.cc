@@ -1,4 +1,4 @@
-// gemv_4bit and gemm_4bit of bitsandbytes with their arguments.
+// gemv_4bit and gemm_4bit of bitsandbytes with their call.
 
 #include <algorithm>
 #include <array>
@@ -92,30 +92,15 @@ Matrix dense_matrix(const Packed& in) {
 }
 
 struct Product {
-  explicit Product(Arguments& arguments)
-      : a(arguments.packed_tensor("A")),
-        b(arguments.packed_tensor("B")),
-        shape(arguments.integers()),
-        absmax(arguments.packed_tensor("absmax")) {}
-
-  Status check(int64_t blocksize, int64_t scales) const {
-    SUBBYTE_CHECK(check_floats(a));
-    if (shape.size() != 2 || shape[0] < 0 || shape[1] < 1 || shape[0] > 1 << 24 ||
-        shape[1] > 1 << 24) {
-      return refuse("shapeB", "[N, K] up to 2^24", shown(shape));
-    }
-    if (a.dim() < 1 || a.size(-1) != shape[1]) {
-      return refuse(a, "a last dimension of " + std::to_string(shape[1]));
+  Status check(Call& call, int64_t blocksize) const {
+    for (const int64_t size : shape) {
+      if (size < 0 || size > 1 << 24) return refuse("shapeB", "[N, K] up to 2^24", shown(shape));
     }
     SUBBYTE_CHECK(check_blocksize(blocksize));
-    const int64_t n = shape[0] * shape[1];
-    if (b.num_bytes() != (n + 1) / 2) {
-      return refuse(b, std::to_string((n + 1) / 2) + " bytes");
-    }
-    const int64_t blocks = (n + blocksize - 1) / blocksize;
-    return scales == blocks
-               ? Status()
-               : refuse("absmax", std::to_string(blocks) + " scales", std::to_string(scales));
+    SUBBYTE_CHECK(call.check());
+    if (shape[1] < 1) return refuse("shapeB", "an input", shown(shape));
+    const int64_t bytes = (shape[0] * shape[1] + 1) / 2;
+    return b.num_bytes() == bytes ? Status() : refuse(b, std::to_string(bytes) + " bytes");
   }
 
   Tensor a;
@@ -130,15 +115,6 @@ Matrix matrix_of_packed(const Packed& packed) {
 }
 
 struct Gemv {
-  explicit Gemv(Arguments& arguments)
-      : product(arguments), code(arguments.packed_tensor("code")), blocksize(arguments.integer()) {}
-
-  Status check() const {
-    SUBBYTE_CHECK(check_dtype(product.absmax, {numbers().f32}));
-    SUBBYTE_CHECK(product.check(blocksize, product.absmax.count()));
-    SUBBYTE_CHECK(check_dtype(code, {numbers().f32}));
-    return code.count() == 16 ? Status() : refuse(code, "16 values");
-  }
   Status multiply_to(Tensor& out) const {
     const auto make = [&] {
       Packed packed = {product.b.host(), product.absmax.host().span<const float>(),
@@ -158,45 +134,27 @@ struct Gemv {
   int64_t blocksize;
 };
 
-Status gemv_4bit(Arguments& arguments, Results& results) {
-  const Gemv in(arguments);
-  SUBBYTE_CHECK(in.check());
-  Tensor out = Tensor::empty(product_sizes(in.product.a, in.product.shape[0]), in.product.a.dtype(),
-                             in.product.a);
+Status gemv_4bit(Call& call) {
+  const Gemv in = {{call.tensor(), call.tensor(), call.integers(), call.tensor()},
+                   call.tensor(),
+                   call.integer()};
+  SUBBYTE_CHECK(in.product.check(call, in.blocksize));
+  SUBBYTE_TRY(Tensor out, call.result());
   SUBBYTE_CHECK(in.multiply_to(out));
-  results.add(std::move(out));
-  return {};
-}
-
-Status gemv_4bit_out(Arguments& arguments, Results&) {
-  const Gemv in(arguments);
-  Tensor out = arguments.tensor("out");
-  SUBBYTE_CHECK(in.check());
-  SUBBYTE_CHECK(
-      check_out(out, product_sizes(in.product.a, in.product.shape[0]), in.product.a.dtype()));
-  return in.multiply_to(out);
+  return call.add(std::move(out));
 }
 
 /// The second quantization of scales: bytes of a table, in blocks of 256 that have a factor.
 struct Nested {
-  explicit Nested(Arguments& arguments)
-      : bytes(arguments.optional_tensor("absmax_8bit")),
-        code(arguments.optional_tensor("absmax_code")),
-        offset(arguments.optional_tensor("absmax_offset")) {}
-
   static constexpr int64_t kBlock = 256;
 
-  Status check(const Tensor& absmax) const {
-    SUBBYTE_CHECK(check_dtype(absmax, {numbers().f32}));
+  Status check(const Tensor& absmax, int64_t blocks) const {
+    const int64_t scales = bytes ? bytes->count() : absmax.count();
+    if (scales != blocks) return refuse("absmax", std::to_string(blocks) + " scales", scales);
     if (!bytes) return {};
-    SUBBYTE_CHECK(check_dtype(*bytes, {numbers().u8}));
-    if (!code || code->dtype() != numbers().f32 || code->count() != kBlock) {
-      return refuse("absmax_code", "f32 [256]", code ? shown(code->sizes()) : "none");
-    }
-    if (!offset || offset->dtype() != numbers().f32 || offset->count() != 1) {
-      return refuse("absmax_offset", "one f32", offset ? shown(offset->sizes()) : "none");
-    }
-    if (absmax.count() == (bytes->count() + kBlock - 1) / kBlock) return {};
+    if (!code) return refuse("absmax_code", "f32 [256]", "none");
+    if (!offset) return refuse("absmax_offset", "one f32", "none");
+    if (absmax.count() == (scales + kBlock - 1) / kBlock) return {};
     return refuse(absmax, "a factor for each 256 of absmax_8bit");
   }
   std::vector<float> scales(const Tensor& absmax) const {
@@ -215,19 +173,16 @@ struct Nested {
   std::optional<Tensor> offset;
 };
 
-Status gemm_4bit(Arguments& arguments, Results& results) {
-  const Product in(arguments);
-  const int64_t blocksize = arguments.integer();
-  const std::string quant_type = arguments.text();
-  const std::optional<Tensor> bias = arguments.optional_tensor("bias");
-  const Nested nested(arguments);
-  SUBBYTE_CHECK(nested.check(in.absmax));
-  SUBBYTE_CHECK(in.check(blocksize, nested.bytes ? nested.bytes->count() : in.absmax.count()));
-  SUBBYTE_TRY(const Table table, table_of(quant_type));
-  if (bias) {
-    SUBBYTE_CHECK(check_floats(*bias));
-    SUBBYTE_CHECK(check_sizes(*bias, {in.shape[0]}));
-  }
+Status gemm_4bit(Call& call) {
+  const Product in = {call.tensor(), call.tensor(), call.integers(), call.tensor()};
+  const int64_t blocksize = call.integer();
+  const int64_t quant_type = call.choice();
+  const std::optional<Tensor> bias = call.optional_tensor();
+  const Nested nested = {call.optional_tensor(), call.optional_tensor(), call.optional_tensor()};
+  SUBBYTE_CHECK(in.check(call, blocksize));
+  const int64_t n = in.shape[0] * in.shape[1];
+  SUBBYTE_CHECK(nested.check(in.absmax, (n + blocksize - 1) / blocksize));
+  const Table table = table_of(quant_type);
   const auto make = [&] {
     std::vector<float> scales;
     if (nested.bytes) scales = nested.scales(in.absmax);
@@ -240,25 +195,27 @@ Status gemm_4bit(Arguments& arguments, Results& results) {
   const auto address = [](const std::optional<Tensor>& t) { return t ? &*t : nullptr; };
   const std::array<const Tensor*, 5> sources = {&in.b, &in.absmax, address(nested.bytes),
                                                 address(nested.code), address(nested.offset)};
-  Tensor out = Tensor::empty(product_sizes(in.a, in.shape[0]), in.a.dtype(), in.a);
+  SUBBYTE_TRY(Tensor out, call.result());
   SUBBYTE_CHECK(multiply_kept(in.a,
-                              {"gemm_4bit", {in.shape[0], in.shape[1], blocksize}, quant_type},
+                              {"gemm_4bit", {in.shape[0], in.shape[1], blocksize, quant_type}, {}},
                               sources, make, bias, out));
-  results.add(std::move(out));
-  return {};
+  return call.add(std::move(out));
 }
 
+#define SUBBYTE_PRODUCT "Tensor A{floats [..., K]}, Tensor B{any}, int[] shapeB{N=, K=}, "
+#define SUBBYTE_GEMV                                     \
+  SUBBYTE_PRODUCT                                        \
+  "Tensor absmax{f32 (per(N * K, blocksize): scales)}, " \
+  "Tensor code{f32 (16: values)}, int blocksize"
+
 constexpr Operator kOperators[] = {
-    {"gemv_4bit(Tensor A, Tensor B, int[] shapeB, Tensor absmax, Tensor code, int blocksize) -> "
-     "Tensor",
-     kernel<gemv_4bit>, kernel<gemv_4bit>},
-    {"gemv_4bit.out(Tensor A, Tensor B, int[] shapeB, Tensor absmax, Tensor code, int blocksize, "
-     "Tensor(a!) out) -> ()",
-     kernel<gemv_4bit_out>, kernel<gemv_4bit_out>},
-    {"gemm_4bit(Tensor A, Tensor B, int[] shapeB, Tensor absmax, int blocksize, str quant_type, "
-     "Tensor? bias=None, Tensor? absmax_8bit=None, Tensor? absmax_code=None, "
-     "Tensor? absmax_offset=None) -> Tensor",
-     kernel<gemm_4bit>, kernel<gemm_4bit>},
+    {"gemv_4bit(" SUBBYTE_GEMV ") -> Tensor{A [..., N]}", gemv_4bit},
+    {"gemv_4bit.out(" SUBBYTE_GEMV ", Tensor(a!) out{A [..., N]}) -> ()", gemv_4bit},
+    {"gemm_4bit(" SUBBYTE_PRODUCT "Tensor absmax{f32}, int blocksize, str quant_type{nf4|fp4}, "
+     "Tensor? bias{floats [N]}=None, Tensor? absmax_8bit{u8}=None, "
+     "Tensor? absmax_code{f32 (256)}=None, Tensor? absmax_offset{f32 (1: number)}=None) -> "
+     "Tensor{A [..., N]}",
+     gemm_4bit},
 };
 
 }  // namespace

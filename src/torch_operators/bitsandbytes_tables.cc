@@ -37,10 +37,8 @@ Table nf4_table() {
   return table;
 }
 
-Result<Table> table_of(const std::string& quant_type) {
-  if (quant_type == "nf4") return nf4_table();
-  if (quant_type == "fp4") return kFp4;
-  return refuse("quant_type", "nf4 or fp4", quote(quant_type));
+Table table_of(int64_t quant_type) {
+  return quant_type == 2 ? kFp4 : nf4_table();
 }
 
 Rising::Rising(const Table& table) {

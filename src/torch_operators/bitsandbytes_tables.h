@@ -17,7 +17,7 @@ using Table = std::array<float, 16>;
 Table nf4_table();
 
 /// The table of "nf4" or "fp4". Code torch.argument.
-Result<Table> table_of(const std::string& quant_type);
+Table table_of(int64_t quant_type);
 
 /// A table in rising order, with the code of each entry and the middles between neighbours, which
 /// belong to the lower one; NaN has the code of the largest.

@@ -13,7 +13,6 @@
 // g are the first half of the sums s and u the second; where they alternate, s = g, u, g, u ...
 
 #include <optional>
-#include <vector>
 
 #include "base/operands.h"
 #include "base/status.h"
@@ -24,11 +23,16 @@
 namespace subbyte::torch_operators {
 
 struct Epilogue {
-  /// Reads bias, residual, activation, in_turns, alpha, limit and up_offset from the stack.
-  explicit Epilogue(Arguments& arguments);
-
-  /// Checks them beside x and the weights, on any device. Code torch.argument.
-  Status check(const Tensor& x, const MatrixView& weights) const;
+  /// Reads bias, residual, activation, in_turns, alpha, limit and up_offset.
+  explicit Epilogue(Call& call)
+      : bias(call.optional_tensor()),
+        residual(call.optional_tensor()),
+        activation(static_cast<device::Activation>(call.choice())),
+        in_turns(call.boolean()) {
+    clamp.alpha = static_cast<float>(call.number());
+    clamp.limit = static_cast<float>(call.number());
+    clamp.up_offset = static_cast<float>(call.number());
+  }
 
   bool has_gate() const { return device::is_gate(activation); }
   /// Says whether a product with its bias is all there is.
@@ -37,10 +41,9 @@ struct Epilogue {
 
   std::optional<Tensor> bias;
   std::optional<Tensor> residual;
-  std::optional<std::string> name;  // of the activation
-  bool in_turns;                    // gate and up alternate
+  device::Activation activation;  // in the order of the signature
+  bool in_turns;                  // gate and up alternate
   SwiGLU clamp;
-  device::Activation activation = device::Activation::kNone;
 };
 
 }  // namespace subbyte::torch_operators

@@ -16,11 +16,11 @@ namespace {
 
 /// The matrices of all experts, one tensor of each kind with the experts as first dimension.
 struct Stacked {
-  Stacked(Arguments& arguments, const char* codes_name)
-      : codes(arguments.packed_tensor(codes_name)),
-        scales(arguments.packed_tensor("scales")),
-        zeros(arguments.optional_tensor("zeros")),
-        words(arguments.text()) {}
+  explicit Stacked(Call& call)
+      : codes(call.tensor()),
+        scales(call.tensor()),
+        zeros(call.optional_tensor()),
+        words(call.text()) {}
 
   Status check(int64_t experts, int64_t rows, int64_t cols) const;
   /// All experts one below the other, where they lie.
@@ -54,8 +54,6 @@ Status Stacked::check(int64_t experts, int64_t rows, int64_t cols) const {
   if (is_dense(format) || is_offset(format.zero)) {
     return refuse("format", "codes with scales and no offsets", words);
   }
-  const Numbers& n = numbers();
-  SUBBYTE_CHECK(check_dtype(codes, {n.u8}));
   SUBBYTE_CHECK(check_sizes(codes, {experts, rows, (cols * info(format.element).bits + 7) / 8}));
   SUBBYTE_TRY(const int64_t held, cols_of(worded, codes.size(2)));
   if (held != cols) return refuse(codes, "rows of " + std::to_string(cols) + " codes");
@@ -69,7 +67,7 @@ Status Stacked::check(int64_t experts, int64_t rows, int64_t cols) const {
     return refuse("zeros", zeros ? "none" : "zero points", zeros ? "some" : "none");
   }
   if (!zeros) return {};
-  SUBBYTE_CHECK(check_dtype(*zeros, {format.zero == Zero::kU16 ? n.u16 : n.u8}));
+  SUBBYTE_CHECK(check_dtype(*zeros, {format.zero == Zero::kU16 ? numbers().u16 : numbers().u8}));
   return check_sizes(*zeros, {experts, rows, groups});
 }
 
@@ -120,29 +118,29 @@ Result<Matrix> Stacked::part(Machine& machine, int64_t expert, int64_t first, in
 /// The arguments of `experts`, or with `routed` those of `routed_experts`, which has chosen experts
 /// and their weights in the place of logits and rules.
 struct Mixture {
-  Mixture(Arguments& arguments, bool routed)
-      : x(arguments.packed_tensor("x")),
-        logits(arguments.packed_tensor(routed ? "expert_weights" : "router_logits")),
-        chosen(routed ? std::optional(arguments.packed_tensor("expert_ids")) : std::nullopt),
-        gate_up(arguments, "gate_up_codes"),
-        down(arguments, "down_codes"),
-        top_k(!routed             ? arguments.integer()
+  Mixture(Call& call, bool routed)
+      : x(call.tensor()),
+        logits(call.tensor()),
+        chosen(routed ? std::optional(call.tensor()) : std::nullopt),
+        gate_up(call),
+        down(call),
+        top_k(!routed             ? call.integer()
               : logits.dim() == 2 ? logits.size(1)
                                   : 0),
-        in_turns(arguments.boolean()),
-        of_all(!routed && arguments.boolean()),
-        gate_up_factors(arguments.optional_tensor("gate_up_factors")),
-        down_factors(arguments.optional_tensor("down_factors")),
-        gate_up_bias(arguments.optional_tensor("gate_up_bias")),
-        down_bias(arguments.optional_tensor("down_bias")) {
-    swiglu.alpha = static_cast<float>(arguments.number());
-    swiglu.limit = static_cast<float>(arguments.optional_number().value_or(INFINITY));
-    swiglu.up_offset = static_cast<float>(arguments.number());
+        in_turns(call.boolean()),
+        of_all(!routed && call.boolean()),
+        gate_up_factors(call.optional_tensor()),
+        down_factors(call.optional_tensor()),
+        gate_up_bias(call.optional_tensor()),
+        down_bias(call.optional_tensor()) {
+    swiglu.alpha = static_cast<float>(call.number());
+    swiglu.limit = static_cast<float>(call.optional_number().value_or(INFINITY));
+    swiglu.up_offset = static_cast<float>(call.number());
   }
 
   int64_t tokens() const { return x.size(0); }
   int64_t hidden() const { return x.size(1); }
-  int64_t experts() const { return chosen ? gate_up.codes.size(0) : logits.size(1); }
+  int64_t experts() const { return gate_up.codes.size(0); }
   int64_t inner() const { return gate_up.codes.size(1) / 2; }
 
   Status check() const;
@@ -157,7 +155,6 @@ struct Mixture {
   /// Gate and up have a factor each.
   bool is_apart() const { return gate_up_factors && gate_up_factors->dim() == 2; }
 
-  Status check_routes() const;
   Result<std::vector<Route>> routes() const;
 
   Tensor x;
@@ -174,21 +171,6 @@ struct Mixture {
   std::optional<Tensor> down_bias;
   SwiGLU swiglu;
 };
-
-Status check_vectors(const std::optional<Tensor>& tensor, std::initializer_list<int64_t> sizes,
-                     bool factors) {
-  if (!tensor) return {};
-  const Numbers& n = numbers();
-  SUBBYTE_CHECK(factors ? check_dtype(*tensor, {n.f32, n.f64}) : check_floats(*tensor));
-  return check_sizes(*tensor, sizes);
-}
-
-Status Mixture::check_routes() const {
-  if (!chosen) return check_sizes(logits, {tokens(), experts()});
-  SUBBYTE_CHECK(check_dtype(*chosen, {numbers().i64, numbers().i32}));
-  SUBBYTE_CHECK(check_sizes(logits, {tokens(), top_k}));
-  return check_sizes(*chosen, {tokens(), top_k});
-}
 
 Result<std::vector<Route>> Mixture::routes() const {
   std::vector<Route> routes(static_cast<std::size_t>(tokens() * top_k));
@@ -213,12 +195,6 @@ Result<std::vector<Route>> Mixture::routes() const {
 }
 
 Status Mixture::check() const {
-  SUBBYTE_CHECK(check_floats(x));
-  SUBBYTE_CHECK(check_dim(x, 2));
-  SUBBYTE_CHECK(check_floats(logits));
-  SUBBYTE_CHECK(check_dim(logits, 2));
-  SUBBYTE_CHECK(check_dim(gate_up.codes, 3));
-  SUBBYTE_CHECK(check_routes());
   if (experts() < 1 || hidden() < 1 || inner() < 1 || gate_up.codes.size(1) % 2 != 0) {
     return refuse(gate_up.codes, "[experts, twice the inner size, bytes]");
   }
@@ -227,14 +203,9 @@ Status Mixture::check() const {
   }
   SUBBYTE_CHECK(gate_up.check(experts(), 2 * inner(), hidden()));
   SUBBYTE_CHECK(down.check(experts(), hidden(), inner()));
-  if (gate_up_factors && gate_up_factors->dim() == 2 && !in_turns) {
-    SUBBYTE_CHECK(check_vectors(gate_up_factors, {experts(), 2}, true));
-  } else {
-    SUBBYTE_CHECK(check_vectors(gate_up_factors, {experts()}, true));
-  }
-  SUBBYTE_CHECK(check_vectors(down_factors, {experts()}, true));
-  SUBBYTE_CHECK(check_vectors(gate_up_bias, {experts(), 2 * inner()}, false));
-  return check_vectors(down_bias, {experts(), hidden()}, false);
+  if (!gate_up_factors) return {};
+  if (gate_up_factors->dim() == 1 || in_turns) return check_sizes(*gate_up_factors, {experts()});
+  return check_sizes(*gate_up_factors, {experts(), 2});
 }
 
 std::vector<float> floats_of(const std::optional<Tensor>& tensor) {
@@ -265,12 +236,6 @@ Result<ExpertMatrices> Mixture::matrices(Machine& machine) const {
 }
 
 Status Mixture::multiply_on_gpu(Tensor& out) const {
-  const auto of = [](const std::optional<Tensor>& tensor) { return tensor ? &*tensor : nullptr; };
-  for (const Tensor* tensor :
-       {&logits, of(chosen), &gate_up.codes, &gate_up.scales, of(gate_up.zeros), &down.codes,
-        &down.scales, of(down.zeros), of(gate_up_bias), of(down_bias)}) {
-    if (tensor != nullptr) SUBBYTE_CHECK(check_device(*tensor, x));
-  }
   const auto gate_up_of = [&](int64_t e) {
     return gate_up.rows_of_expert(e, 0, 2 * inner(), hidden(), gate_up_factors,
                                   is_apart() ? 2 * e : e);
@@ -361,10 +326,11 @@ Status Mixture::run_on_gpu(const device::PackedExperts& first, const device::Pac
 }
 
 template <bool kRouted>
-Status experts(Arguments& arguments, Results& results) {
-  const Mixture in(arguments, kRouted);
+Status experts(Call& call) {
+  const Mixture in(call, kRouted);
+  SUBBYTE_CHECK(call.check());
   SUBBYTE_CHECK(in.check());
-  SUBBYTE_TRY(Tensor out, results.result(in.x.sizes(), in.x.dtype(), in.x));
+  SUBBYTE_TRY(Tensor out, call.result());
   if (!in.x.on_cpu()) {
     SUBBYTE_CHECK(in.multiply_on_gpu(out));
   } else if (in.tokens() > 0) {
@@ -379,32 +345,32 @@ Status experts(Arguments& arguments, Results& results) {
     SUBBYTE_CHECK(moe(machine.execution(), y, x, routes, matrices));
     store_floats(machine.execution(), out.data(), y.data(), count, in.x.format());
   }
-  results.add(std::move(out));
-  return {};
+  return call.add(std::move(out));
 }
 
-#define SUBBYTE_STACKS                                                              \
-  "Tensor gate_up_codes, Tensor gate_up_scales, Tensor? gate_up_zeros, "            \
-  "str gate_up_format, Tensor down_codes, Tensor down_scales, Tensor? down_zeros, " \
-  "str down_format, "
-#define SUBBYTE_REST                                                     \
-  "Tensor? gate_up_factors=None, Tensor? down_factors=None, "            \
-  "Tensor? gate_up_bias=None, Tensor? down_bias=None, float alpha=1.0, " \
-  "float? limit=None, float up_offset=0.0"
-#define SUBBYTE_EXPERTS                             \
-  "Tensor x, Tensor router_logits, " SUBBYTE_STACKS \
+// The formats say how many bytes and groups there are.
+#define SUBBYTE_STACKS                                                                          \
+  "Tensor gate_up_codes{u8 [E=, I=, _]}, Tensor gate_up_scales{any [E, I, _]}, "                \
+  "Tensor? gate_up_zeros{any [E, I, _]}, str gate_up_format, Tensor down_codes{u8 [E, H, _]}, " \
+  "Tensor down_scales{any [E, H, _]}, Tensor? down_zeros{any [E, H, _]}, str down_format, "
+#define SUBBYTE_REST                                                                            \
+  "Tensor? gate_up_factors{anywhere f32|f64}=None, "                                            \
+  "Tensor? down_factors{anywhere f32|f64 [E]}=None, Tensor? gate_up_bias{floats [E, I]}=None, " \
+  "Tensor? down_bias{floats [E, H]}=None, float alpha=1.0, float? limit=None, "                 \
+  "float up_offset=0.0"
+#define SUBBYTE_EXPERTS                                                             \
+  "Tensor x{floats [T=, H=]}, Tensor router_logits{floats [T, E]}, " SUBBYTE_STACKS \
   "int top_k, bool in_turns=False, bool of_all=False, " SUBBYTE_REST
-#define SUBBYTE_ROUTED                                                  \
-  "Tensor x, Tensor expert_weights, Tensor expert_ids, " SUBBYTE_STACKS \
-  "bool in_turns=False, " SUBBYTE_REST
+#define SUBBYTE_ROUTED                                                 \
+  "Tensor x{floats [T=, H=]}, Tensor expert_weights{floats [T, k=]}, " \
+  "Tensor expert_ids{i64|i32 [T, k]}, " SUBBYTE_STACKS "bool in_turns=False, " SUBBYTE_REST
+#define SUBBYTE_OUT ", *, Tensor(a!) out{x [T, H]}) -> ()"
 
 constexpr Operator kOperators[] = {
-    {"experts(" SUBBYTE_EXPERTS ") -> Tensor", kernel<experts<false>>, kernel<experts<false>>},
-    {"experts_out(" SUBBYTE_EXPERTS ", *, Tensor(a!) out) -> ()", kernel_out<experts<false>, 20>,
-     kernel_out<experts<false>, 20>},
-    {"routed_experts(" SUBBYTE_ROUTED ") -> Tensor", kernel<experts<true>>, kernel<experts<true>>},
-    {"routed_experts_out(" SUBBYTE_ROUTED ", *, Tensor(a!) out) -> ()",
-     kernel_out<experts<true>, 19>, kernel_out<experts<true>, 19>},
+    {"experts(" SUBBYTE_EXPERTS ") -> Tensor{x [T, H]}", experts<false>},
+    {"experts_out(" SUBBYTE_EXPERTS SUBBYTE_OUT, experts<false>},
+    {"routed_experts(" SUBBYTE_ROUTED ") -> Tensor{x [T, H]}", experts<true>},
+    {"routed_experts_out(" SUBBYTE_ROUTED SUBBYTE_OUT, experts<true>},
 };
 
 }  // namespace

@@ -24,18 +24,14 @@ namespace {
 constexpr std::array<ScaleLayout, 3> kLayouts = {ScaleLayout::k128x4, ScaleLayout::k8x4,
                                                  ScaleLayout::kLinear};
 
-/// Layouts by FlashInfer's numbers.
-Result<ScaleLayout> layout_of(int64_t number) {
-  if (number >= 0 && number < std::ssize(kLayouts)) {
-    return kLayouts[static_cast<std::size_t>(number)];
-  }
-  return refuse("sfLayout", "0 (128x4), 1 (8x4) or 2 (linear)", std::to_string(number));
+/// Layouts by FlashInfer's numbers, which have been checked.
+ScaleLayout layout_of(int64_t number) {
+  return kLayouts[static_cast<std::size_t>(number)];
 }
 
 /// Rows and columns of [..., K].
 Status set_shape(BlockQuantization& blocks, const Tensor& x) {
-  SUBBYTE_CHECK(check_floats(x));
-  if (x.dim() < 1 || x.size(-1) < 1) return refuse(x, "at least one column");
+  if (x.size(-1) < 1) return refuse(x, "at least one column");
   blocks.input = x.format();
   blocks.cols = x.size(-1);
   blocks.rows = x.count() / blocks.cols;
@@ -78,77 +74,60 @@ Status quantize(const BlockQuantization& blocks, const Tensor& x, Tensor& codes,
                               machine.executor());
 }
 
-Status mxfp8_quantize(Arguments& arguments, Results& results) {
-  const Tensor x = arguments.packed_tensor("input");
-  const bool swizzled = arguments.boolean();
-  const int64_t alignment = arguments.integer();
-  arguments.optional_boolean();  // enable_pdl
-  arguments.text();              // backend
-  const std::optional<int64_t> layout = arguments.optional_integer();
+Status mxfp8_quantize(Call& call) {
+  const Tensor x = call.tensor();
+  const bool swizzled = call.boolean();
+  const int64_t alignment = call.integer();
+  call.skip(2);  // enable_pdl, backend
+  const std::optional<int64_t> layout = call.optional_integer();
   BlockQuantization blocks;
+  SUBBYTE_CHECK(call.check());
   SUBBYTE_CHECK(set_shape(blocks, x));
-  SUBBYTE_TRY(blocks.layout, layout_of(layout.value_or(swizzled ? 0 : 2)));
+  blocks.layout = layout_of(layout.value_or(swizzled ? 0 : 2));
   blocks.alignment = alignment;
   SUBBYTE_CHECK(check_block_quantization(blocks));
-  std::vector<int64_t> sizes(x.sizes().begin(), x.sizes().end());
-  sizes.back() = blocks.padded_cols();
-  Tensor codes = Tensor::empty(sizes, numbers().e4m3, x);
-  Tensor scales = Tensor::empty(std::array{blocks.scale_bytes()}, numbers().u8, x);
+  SUBBYTE_TRY(Tensor codes, call.result(0));
+  SUBBYTE_TRY(Tensor scales, call.result(1));
   SUBBYTE_CHECK(quantize(blocks, x, codes, scales));
-  results.add(std::move(codes));
-  results.add(std::move(scales));
-  return {};
+  SUBBYTE_CHECK(call.add(std::move(codes)));
+  return call.add(std::move(scales));
 }
 
 /// [M, K] to bytes [M, K/2] and scales in two dimensions.
-Status quantize_e2m1(BlockQuantization blocks, const Tensor& x, Results& results,
+Status quantize_e2m1(BlockQuantization blocks, const Tensor& x, Call& call,
                      const Nvfp4Extras& extras = {}) {
-  SUBBYTE_CHECK(check_dim(x, 2));
   SUBBYTE_CHECK(set_shape(blocks, x));
   blocks.alignment = 32;
   SUBBYTE_CHECK(check_block_quantization(blocks));
   if (blocks.padded_cols() != blocks.cols) return refuse(x, "columns in 32s");
-  Tensor codes = Tensor::empty(std::array{blocks.rows, blocks.row_bytes()}, numbers().u8, x);
-  Tensor scales =
-      Tensor::empty(std::array{blocks.scale_rows(), blocks.scale_cols()}, numbers().u8, x);
+  SUBBYTE_TRY(Tensor codes, call.result(0));
+  SUBBYTE_TRY(Tensor scales, call.result(1));
   SUBBYTE_CHECK(quantize(blocks, x, codes, scales, extras));
-  results.add(std::move(codes));
-  results.add(std::move(scales));
-  return {};
+  SUBBYTE_CHECK(call.add(std::move(codes)));
+  return call.add(std::move(scales));
 }
 
-Status mxfp4_quantize(Arguments& arguments, Results& results) {
-  const Tensor x = arguments.packed_tensor("a");
-  arguments.text();              // backend
-  arguments.optional_boolean();  // enable_pdl
-  const int64_t layout = arguments.integer();
+Status mxfp4_quantize(Call& call) {
+  const Tensor x = call.tensor();
+  call.skip(2);  // backend, enable_pdl
+  const int64_t layout = call.integer();
   BlockQuantization blocks;
+  SUBBYTE_CHECK(call.check());
   blocks.format = BlockFormat::kMxfp4;
-  SUBBYTE_TRY(blocks.layout, layout_of(layout));
-  return quantize_e2m1(blocks, x, results);
+  blocks.layout = layout_of(layout);
+  return quantize_e2m1(blocks, x, call);
 }
 
-Status nvfp4_quantize(Arguments& arguments, Results& results) {
-  const Tensor x = arguments.packed_tensor("a");
-  const Tensor global = arguments.packed_tensor("a_global_sf");
-  const int64_t layout = arguments.integer();
-  const bool shuffle = arguments.boolean();
-  const int64_t vector = arguments.integer();
-  arguments.optional_boolean();  // enable_pdl
-  arguments.text();              // backend
-  const bool per_token = arguments.boolean();
-  const std::optional<std::string> error = arguments.optional_text();
-  SUBBYTE_CHECK(check_dtype(global, {numbers().f32}));
-  if (global.count() != 1) return refuse(global, "one number");
-  if (shuffle) return refuse("do_shuffle", "False", "True");
-  if (vector != 16) return refuse("sf_vec_size", "16", std::to_string(vector));
-  if (per_token) return refuse("per_token_activation", "False", "True");
+Status nvfp4_quantize(Call& call) {
+  const Tensor x = call.tensor();
+  const Tensor global = call.tensor();
+  const int64_t layout = call.integer();
+  call.skip(5);  // do_shuffle, sf_vec_size, enable_pdl, backend, per_token_activation
+  const int64_t error = call.choice();
+  SUBBYTE_CHECK(call.check());
   BlockQuantization blocks;
   blocks.format = BlockFormat::kNvfp4;
-  SUBBYTE_TRY(blocks.layout, layout_of(layout));
-  if (error && *error != "MAE" && *error != "MSE") {
-    return refuse("nvfp4_4over6", "MAE or MSE", *error);
-  }
+  blocks.layout = layout_of(layout);
   float global_scale = 1;
   Nvfp4Extras extras;
   if (!x.on_cpu() && global.same_device(x)) {
@@ -157,10 +136,10 @@ Status nvfp4_quantize(Arguments& arguments, Results& results) {
     global_scale = *global.to_cpu().data<float>();
     blocks.tensor_scale = 1 / global_scale;
   }
-  if (error) {
-    extras.search = {global_scale, *error == "MSE" ? BlockError::kSquared : BlockError::kAbsolute};
+  if (error != 0) {
+    extras.search = {global_scale, error == 2 ? BlockError::kSquared : BlockError::kAbsolute};
   }
-  return quantize_e2m1(blocks, x, results, extras);
+  return quantize_e2m1(blocks, x, call, extras);
 }
 
 /// Codes of e2m1 with scales in some layout, to floats [M, K].
@@ -170,9 +149,8 @@ struct Fp4 {
   BlockQuantization blocks;
   double factor;
 
-  Status check() {
-    SUBBYTE_CHECK(check_dtype(codes, {numbers().u8}));
-    SUBBYTE_CHECK(check_dim(codes, 2));
+  Status check(Call& call) {
+    SUBBYTE_CHECK(call.check());
     blocks.rows = codes.size(0);
     blocks.cols = codes.size(1) * 2;
     blocks.input = Format::kF32;
@@ -180,8 +158,6 @@ struct Fp4 {
       return refuse(codes, "columns of whole groups of " + std::to_string(blocks.group()));
     }
     SUBBYTE_CHECK(check_block_quantization(blocks));
-    SUBBYTE_CHECK(check_dtype(scales, {numbers().u8, numbers().e4m3,
-                                       numbers().e8m0 >= 0 ? numbers().e8m0 : numbers().u8}));
     // Linear scales have no padding, whatever the columns of the codes are filled up to.
     const int64_t expected = blocks.layout == ScaleLayout::kLinear
                                  ? blocks.rows * blocks.cols / blocks.group()
@@ -190,9 +166,8 @@ struct Fp4 {
     return refuse(scales, std::to_string(expected) + " scales");
   }
 
-  Status to_floats(Results& results) const {
-    Tensor out = Tensor::empty(std::array{blocks.rows, blocks.cols}, numbers().f32, codes);
-    SUBBYTE_CHECK(check_device(scales, codes));
+  Status to_floats(Call& call) const {
+    SUBBYTE_TRY(Tensor out, call.result());
     if (!codes.on_cpu()) {
       if (out.count() > 0) {
         SUBBYTE_TRY(const device::Gpu gpu, gpu_of(out));
@@ -200,8 +175,7 @@ struct Fp4 {
         SUBBYTE_CHECK(device::dequantize_blocks(blocks, from.data(), scales.data(), factor,
                                                 out.data<float>(), gpu));
       }
-      results.add(std::move(out));
-      return {};
+      return call.add(std::move(out));
     }
     const int64_t groups = blocks.cols / blocks.group();
     std::vector<std::byte> linear(static_cast<std::size_t>(blocks.rows * groups));
@@ -224,74 +198,59 @@ struct Fp4 {
       SUBBYTE_CHECK(
           cpu::dequantize(view, Format::kF32, out.data(), machine.kernels(), machine.executor()));
     }
-    results.add(std::move(out));
-    return {};
+    return call.add(std::move(out));
   }
 };
 
-Status mxfp4_dequantize(Arguments& arguments, Results& results) {
-  const Tensor codes = arguments.packed_tensor("a_fp4");
-  const Tensor scales = arguments.packed_tensor("a_sf");
+/// The third argument chooses the layout, or is the size of groups.
+template <bool kLinear>
+Status mxfp4_dequantize(Call& call) {
+  const Tensor codes = call.tensor();
+  const Tensor scales = call.tensor();
+  const int64_t layout = call.integer();
   Fp4 in = {codes, scales, {}, 1};
   in.blocks.format = BlockFormat::kMxfp4;
-  SUBBYTE_TRY(in.blocks.layout, layout_of(arguments.integer()));
-  SUBBYTE_CHECK(in.check());
-  return in.to_floats(results);
+  SUBBYTE_CHECK(call.bind());
+  in.blocks.layout = kLinear ? ScaleLayout::kLinear : layout_of(layout);
+  SUBBYTE_CHECK(in.check(call));
+  return in.to_floats(call);
 }
 
-Status mxfp4_dequantize_host(Arguments& arguments, Results& results) {
-  const Tensor codes = arguments.packed_tensor("weight");
-  const Tensor scales = arguments.packed_tensor("scale");
-  const int64_t group = arguments.integer();
-  if (group != 32) return refuse("group_size", "32", std::to_string(group));
-  Fp4 in = {codes, scales, {}, 1};
-  in.blocks.format = BlockFormat::kMxfp4;
-  in.blocks.layout = ScaleLayout::kLinear;
-  SUBBYTE_CHECK(in.check());
-  return in.to_floats(results);
-}
-
-Status scale_to_float(Arguments& arguments, Results& results) {
-  const Tensor codes = arguments.packed_tensor("e2m1_tensor");
-  const Tensor scales = arguments.packed_tensor("ufp8_scale_tensor");
-  const std::optional<Tensor> global = arguments.optional_tensor("global_scale_tensor");
-  const int64_t vector = arguments.integer();
-  const int64_t type = arguments.integer();
-  const bool swizzled = arguments.boolean();
-  const bool eight = arguments.boolean();
+Status scale_to_float(Call& call) {
+  const Tensor codes = call.tensor();
+  const Tensor scales = call.tensor();
+  const std::optional<Tensor> global = call.optional_tensor();
+  const int64_t vector = call.integer();
+  const int64_t type = call.integer();
+  const bool swizzled = call.boolean();
+  const bool eight = call.boolean();
   const bool nv = vector == 16 && type == 1;
   if (!nv && !(vector == 32 && type == 0)) {
     return refuse("sf_vec_size and ufp8_type", "16 and 1 (E4M3), or 32 and 0 (E8M0)",
                   std::to_string(vector) + " and " + std::to_string(type));
   }
-  double factor = 1;
-  if (global) {
-    SUBBYTE_CHECK(check_dtype(*global, {numbers().f32}));
-    if (global->count() != 1) return refuse(*global, "one number");
-    factor = *global->host().data<float>();
-  }
-  Fp4 in = {codes, scales, {}, factor};
+  Fp4 in = {codes, scales, {}, 1};
   in.blocks.format = nv ? BlockFormat::kNvfp4 : BlockFormat::kMxfp4;
   in.blocks.layout = !swizzled ? ScaleLayout::kLinear
                      : eight   ? ScaleLayout::k8x4
                                : ScaleLayout::k128x4;
-  SUBBYTE_CHECK(in.check());
-  return in.to_floats(results);
+  SUBBYTE_CHECK(in.check(call));
+  if (global) in.factor = *global->host().data<float>();
+  return in.to_floats(call);
 }
 
 /// Scales [M, C] or [E, M, C] to atoms of 128 x 4, each expert for itself.
-Status block_scale_interleave(Arguments& arguments, Results& results) {
-  const Tensor in = arguments.packed_tensor("unswizzled_sf");
-  SUBBYTE_CHECK(check_dtype(in, {numbers().u8, numbers().bf16}));
-  if (in.dim() != 2 && in.dim() != 3) return refuse(in, "2 or 3 dimensions");
+Status block_scale_interleave(Call& call) {
+  const Tensor in = call.tensor();
+  SUBBYTE_CHECK(call.check());
+  if (in.dim() > 3) return refuse(in, "2 or 3 dimensions");
   const int64_t experts = in.dim() == 3 ? in.size(0) : 1;
   const int64_t rows = in.size(-2);
   const int64_t cols = in.size(-1);
   const int64_t padded_rows = (rows + 127) / 128 * 128;
   const int64_t padded_cols = (cols + 3) / 4 * 4;
-  const int64_t width = in.dtype() == numbers().u8 ? 1 : 2;
-  SUBBYTE_TRY(Tensor out,
-              results.result(std::array{experts * padded_rows * padded_cols}, in.dtype(), in));
+  const int64_t width = bytes_of(in.dtype());
+  SUBBYTE_TRY(Tensor out, call.result());
   if (!in.on_cpu()) {
     SUBBYTE_TRY(const device::Gpu gpu, gpu_of(in));
     SUBBYTE_CHECK(cuda::move_scales({.to = out.data(),
@@ -303,8 +262,7 @@ Status block_scale_interleave(Arguments& arguments, Results& results) {
                                      .padded_cols = padded_cols,
                                      .width = static_cast<int>(width)},
                                     gpu.stream()));
-    results.add(std::move(out));
-    return {};
+    return call.add(std::move(out));
   }
   std::ranges::fill(out.span(), std::byte{0});
   BlockQuantization blocks;
@@ -320,40 +278,29 @@ Status block_scale_interleave(Arguments& arguments, Results& results) {
       }
     }
   }
-  results.add(std::move(out));
-  return {};
+  return call.add(std::move(out));
 }
 
 struct Gemm {
-  explicit Gemm(Arguments& arguments)
-      : a(arguments.packed_tensor("a")),
-        b(arguments.packed_tensor("b")),
-        a_scale(arguments.packed_tensor("a_scale")),
-        b_scale(arguments.packed_tensor("b_scale")),
-        m_indptr(arguments.packed_tensor("m_indptr")) {
-    gemm.mma_sm = small(arguments.integer());
-    gemm.tile_m = small(arguments.integer());
-    gemm.tile_n = small(arguments.integer());
-    gemm.tile_k = small(arguments.integer());
-    gemm.swap_ab = arguments.boolean();
+  explicit Gemm(Call& call)
+      : a(call.tensor()),
+        b(call.tensor()),
+        a_scale(call.tensor()),
+        b_scale(call.tensor()),
+        m_indptr(call.tensor()) {
+    gemm.mma_sm = small(call.integer());
+    gemm.tile_m = small(call.integer());
+    gemm.tile_n = small(call.integer());
+    gemm.tile_k = small(call.integer());
+    gemm.swap_ab = call.boolean();
   }
 
   static int small(int64_t number) {
     return static_cast<int>(std::clamp<int64_t>(number, -1, 4096));
   }
 
-  Status check(int32_t out_dtype) {
-    const Numbers& n = numbers();
-    SUBBYTE_CHECK(check_dtype(a, {n.e4m3, n.e5m2}));
-    SUBBYTE_CHECK(check_dim(a, 2));
-    SUBBYTE_CHECK(check_dtype(b, {n.u8}));
-    SUBBYTE_CHECK(check_dim(b, 3));
-    SUBBYTE_CHECK(check_dtype(m_indptr, {n.i32}));
-    SUBBYTE_CHECK(check_sizes(m_indptr, {b.size(0) + 1}));
-    SUBBYTE_CHECK(check_sizes(b, {b.size(0), b.size(1), a.size(1) / 2}));
-    if (out_dtype != n.bf16 && out_dtype != n.f16) {
-      return refuse("out_dtype", "bf16 or f16", name_of(out_dtype));
-    }
+  /// Sets what the call, which has been checked, says.
+  void set(int32_t out_dtype) {
     gemm.a = a.span();
     gemm.b = b.span();
     gemm.a_scale = a_scale.span();
@@ -362,14 +309,10 @@ struct Gemm {
     gemm.n = b.size(1);
     gemm.k = a.size(1);
     gemm.a_dtype = a.format();
-    gemm.out_dtype = out_dtype == n.bf16 ? Format::kBF16 : Format::kF16;
-    return {};
+    gemm.out_dtype = out_dtype == numbers().bf16 ? Format::kBF16 : Format::kF16;
   }
   /// What check_group_gemm() checks on the host, but for the values of m_indptr.
   Status check_on_gpu() const {
-    for (const Tensor* tensor : {&b, &a_scale, &b_scale, &m_indptr}) {
-      SUBBYTE_CHECK(check_device(*tensor, a));
-    }
     const int64_t groups = b.size(0);
     const int64_t rows = (a.size(0) + 127 * groups) / 128 * 128;
     if (a_scale.num_bytes() != rows * (gemm.k / 32)) {
@@ -421,62 +364,72 @@ struct Gemm {
   flashinfer::GroupGemm gemm;
 };
 
-Status group_gemm(Arguments& arguments, Results& results) {
-  Gemm in(arguments);
-  const std::optional<int64_t> dtype = arguments.optional_integer();
-  const int32_t out_dtype = dtype ? static_cast<int32_t>(*dtype) : numbers().bf16;
-  SUBBYTE_CHECK(in.check(out_dtype));
-  Tensor out = Tensor::empty(std::array{in.a.size(0), in.gemm.n}, out_dtype, in.a);
+Status group_gemm(Call& call) {
+  Gemm in(call);
+  const int32_t out_dtype = call.writes() ? call.out().dtype() : call.dtype_or_first();
+  SUBBYTE_CHECK(call.check());
+  in.set(out_dtype);
+  SUBBYTE_TRY(Tensor out, call.result());
   SUBBYTE_CHECK(in.multiply_to(out));
-  results.add(std::move(out));
-  return {};
+  return call.add(std::move(out));
 }
 
-Status group_gemm_out(Arguments& arguments, Results&) {
-  Gemm in(arguments);
-  Tensor out = arguments.tensor("out");
-  SUBBYTE_CHECK(in.check(out.dtype()));
-  SUBBYTE_CHECK(check_device(out, in.a));
-  SUBBYTE_CHECK(check_out(out, std::array{in.a.size(0), in.gemm.n}, out.dtype()));
-  return in.multiply_to(out);
-}
-
-#define SUBBYTE_GEMM                                                                    \
-  "Tensor a, Tensor b, Tensor a_scale, Tensor b_scale, Tensor m_indptr, int mma_sm=1, " \
-  "int tile_m=128, int tile_n=128, int tile_k=128, bool swap_ab=True"
+#define SUBBYTE_GEMM                                                                   \
+  "Tensor a{e4m3|e5m2 [M=, K=]}, Tensor b{u8 [E=, N=, K // 2]}, Tensor a_scale{any}, " \
+  "Tensor b_scale{any}, Tensor m_indptr{i32 [E + 1]}, int mma_sm=1, "                  \
+  "int tile_m=128, int tile_n=128, int tile_k=128, bool swap_ab=True, "
+#define SUBBYTE_NEW "ScalarType? out_dtype{bf16|f16}=None) -> Tensor{out_dtype [M, N]}"
+#define SUBBYTE_FP4(group)                                                              \
+  "(Tensor{u8 [M, K // 2]}, Tensor{u8 [scale_rows(M, sfLayout), scale_cols(K // " group \
+  ", sfLayout)]})"
+#define SUBBYTE_LAYOUT \
+  "(0 if is_sf_swizzled_layout else 2) if sf_swizzle_layout < 0 else sf_swizzle_layout"
+#define SUBBYTE_FLOATS "Tensor{f32 [M, B * 2]}"
+#define SUBBYTE_INTERLEAVED "{unswizzled_sf [rows * up(R, 128) * up(C, 4)]}"
 
 constexpr Operator kOperators[] = {
-    {"mxfp8_quantize(Tensor input, bool is_sf_swizzled_layout=True, int alignment=32, "
-     "bool? enable_pdl=None, str backend=\"cuda\", int? sf_swizzle_layout=None) -> "
-     "(Tensor, Tensor)",
-     kernel<mxfp8_quantize>, kernel<mxfp8_quantize>},
-    {"mxfp4_quantize(Tensor a, str backend=\"cuda\", bool? enable_pdl=None, int sfLayout=0) -> "
-     "(Tensor, Tensor)",
-     kernel<mxfp4_quantize>, kernel<mxfp4_quantize>},
-    {"nvfp4_quantize(Tensor a, Tensor a_global_sf, int sfLayout=0, bool do_shuffle=False, "
-     "int sf_vec_size=16, bool? enable_pdl=None, str backend=\"cuda\", "
-     "bool per_token_activation=False, str? nvfp4_4over6=None) -> (Tensor, Tensor)",
-     kernel<nvfp4_quantize>, kernel<nvfp4_quantize>},
-    {"mxfp4_dequantize(Tensor a_fp4, Tensor a_sf, int sfLayout=0) -> Tensor",
-     kernel<mxfp4_dequantize>, kernel<mxfp4_dequantize>},
-    {"mxfp4_dequantize_host(Tensor weight, Tensor scale, int group_size=32) -> Tensor",
-     kernel<mxfp4_dequantize_host>, kernel<mxfp4_dequantize_host>},
-    {"e2m1_and_ufp8sf_scale_to_float(Tensor e2m1_tensor, Tensor ufp8_scale_tensor, "
-     "Tensor? global_scale_tensor=None, int sf_vec_size=16, int ufp8_type=1, "
-     "bool is_sf_swizzled_layout=True, bool is_sf_8x4_layout=False) -> Tensor",
-     kernel<scale_to_float>, kernel<scale_to_float>},
-    {"block_scale_interleave(Tensor unswizzled_sf) -> Tensor", kernel<block_scale_interleave>,
-     kernel<block_scale_interleave>},
-    {"block_scale_interleave_out(Tensor unswizzled_sf, *, Tensor(a!) out) -> ()",
-     kernel_out<block_scale_interleave, 1>, kernel_out<block_scale_interleave, 1>},
-    {"nvfp4_block_scale_interleave(Tensor unswizzled_sf) -> Tensor", kernel<block_scale_interleave>,
-     kernel<block_scale_interleave>},
-    {"group_gemm_mxfp8_mxfp4_nt_groupwise(" SUBBYTE_GEMM ", ScalarType? out_dtype=None) -> Tensor",
-     kernel<group_gemm>, kernel<group_gemm>},
-    {"group_gemm_mxfp4_nt_groupwise(" SUBBYTE_GEMM ", ScalarType? out_dtype=None) -> Tensor",
-     kernel<group_gemm>, kernel<group_gemm>},
-    {"group_gemm_mxfp8_mxfp4_nt_groupwise_out(" SUBBYTE_GEMM ", *, Tensor(a!) out) -> ()",
-     kernel<group_gemm_out>, kernel<group_gemm_out>},
+    {"mxfp8_quantize(Tensor input{floats [..., K=]}, bool is_sf_swizzled_layout=True, "
+     "int alignment=32, bool? enable_pdl=None, str backend=\"cuda\", "
+     "int? sf_swizzle_layout{0 (128x4)|1 (8x4)|2 (linear)}=None) -> (Tensor{e4m3 [..., up(K, "
+     "alignment)]}, "
+     "Tensor{u8 [scale_rows(rows, " SUBBYTE_LAYOUT ") * "
+     "scale_cols(up(K, alignment) // 32, " SUBBYTE_LAYOUT ")]})",
+     mxfp8_quantize},
+    {"mxfp4_quantize(Tensor a{floats [M=, K=]}, str backend=\"cuda\", bool? enable_pdl=None, "
+     "int sfLayout{0 (128x4)|1 (8x4)|2 (linear)}=0) -> " SUBBYTE_FP4("32"),
+     mxfp4_quantize},
+    {"nvfp4_quantize(Tensor a{floats [M=, K=]}, Tensor a_global_sf{anywhere f32 (1: number)}, "
+     "int sfLayout{0 (128x4)|1 (8x4)|2 (linear)}=0, bool do_shuffle{False}=False, int "
+     "sf_vec_size{16}=16, "
+     "bool? enable_pdl=None, str backend=\"cuda\", bool per_token_activation{False}=False, "
+     "str? nvfp4_4over6{MAE|MSE}=None) -> " SUBBYTE_FP4("16"),
+     nvfp4_quantize},
+    {"mxfp4_dequantize(Tensor a_fp4{u8 [M=, B=]}, Tensor a_sf{u8|e4m3|e8m0}, "
+     "int sfLayout{0 (128x4)|1 (8x4)|2 (linear)}=0) -> " SUBBYTE_FLOATS,
+     mxfp4_dequantize<false>},
+    {"mxfp4_dequantize_host(Tensor weight{u8 [M=, B=]}, Tensor scale{u8|e4m3|e8m0}, "
+     "int group_size{32}=32) -> " SUBBYTE_FLOATS,
+     mxfp4_dequantize<true>},
+    {"e2m1_and_ufp8sf_scale_to_float(Tensor e2m1_tensor{u8 [M=, B=]}, "
+     "Tensor ufp8_scale_tensor{u8|e4m3|e8m0}, "
+     "Tensor? global_scale_tensor{anywhere f32 (1: number)}=None, int sf_vec_size=16, "
+     "int ufp8_type=1, bool is_sf_swizzled_layout=True, bool is_sf_8x4_layout=False) "
+     "-> " SUBBYTE_FLOATS,
+     scale_to_float},
+    {"block_scale_interleave(Tensor unswizzled_sf{u8|bf16 [..., R=, C=]}) -> "
+     "Tensor" SUBBYTE_INTERLEAVED,
+     block_scale_interleave},
+    {"block_scale_interleave_out(Tensor unswizzled_sf{u8|bf16 [..., R=, C=]}, *, "
+     "Tensor(a!) out" SUBBYTE_INTERLEAVED ") -> ()",
+     block_scale_interleave},
+    {"nvfp4_block_scale_interleave(Tensor unswizzled_sf{u8|bf16 [..., R=, C=]}) -> "
+     "Tensor" SUBBYTE_INTERLEAVED,
+     block_scale_interleave},
+    {"group_gemm_mxfp8_mxfp4_nt_groupwise(" SUBBYTE_GEMM SUBBYTE_NEW, group_gemm},
+    {"group_gemm_mxfp4_nt_groupwise(" SUBBYTE_GEMM SUBBYTE_NEW, group_gemm},
+    {"group_gemm_mxfp8_mxfp4_nt_groupwise_out(" SUBBYTE_GEMM
+     "*, Tensor(a!) out{bf16|f16 [M, N]}) -> ()",
+     group_gemm},
 };
 
 }  // namespace

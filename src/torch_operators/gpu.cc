@@ -52,7 +52,7 @@ Tensor copy_of(const Tensor& tensor, int32_t dtype) {
 }  // namespace
 
 Result<device::Gpu> gpu_of(const Tensor& tensor) {
-  const int index = tensor.device_index();
+  const int index = tensor.device().index;
   void* stream = nullptr;
   check(functions().aoti_torch_get_current_cuda_stream(index, &stream), "get_current_cuda_stream");
   return device::Gpu::use(index, stream, memory_of(index));

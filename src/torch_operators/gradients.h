@@ -6,7 +6,6 @@
 // to the operator of the same name in the namespace kGradientSpace, whose kernels are in Python
 // (python/subbyte/torch/_gradients.py): it computes the gradients that there are, or refuses.
 
-#include <span>
 #include <string_view>
 
 #include "base/status.h"
@@ -18,7 +17,7 @@ inline constexpr const char* kGradientSpace = "subbyte_gradients";
 
 /// Gives all operators these kernels; `has_cuda` where they have some for GPUs. Codes:
 /// torch.library.
-Status register_gradients(std::span<const std::span<const Operator>> lists, bool has_cuda);
+Status register_gradients(bool has_cuda);
 
 /// Says why the call that Python has been handed on this thread is refused: no exception of it
 /// comes through libtorch with its text.

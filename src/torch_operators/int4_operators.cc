@@ -18,9 +18,6 @@ namespace {
 CpuTile tile_of_aten = CpuTile::kHalves32;
 
 struct Packing {
-  explicit Packing(Arguments& arguments)
-      : codes(arguments.packed_tensor("self")), inner_k_tiles(arguments.integer()) {}
-
   Tensor codes;
   int64_t inner_k_tiles;
 };
@@ -51,29 +48,26 @@ Result<bool> convert_on_gpu(const Tensor& from, const cuda::Int4Codes& shape, co
   return device::convert_int4(codes, out.data(), shape, gpu);
 }
 
-Status convert_for_cpu(Arguments& arguments, Results& results) {
-  const Packing in(arguments);
-  SUBBYTE_CHECK(check_dtype(in.codes, {numbers().i32}));
-  SUBBYTE_CHECK(check_dim(in.codes, 2));
+Status convert_for_cpu(Call& call) {
+  const Packing in = {call.tensor(), call.integer()};
+  SUBBYTE_CHECK(call.check());
   const int64_t rows = in.codes.size(0);
   const int64_t cols = in.codes.size(1);
   SUBBYTE_CHECK(check_int4pack_cpu_shape(rows, cols));
-  Tensor out = Tensor::empty(std::array{rows, cols / 2}, numbers().u8, in.codes);
+  SUBBYTE_TRY(Tensor out, call.result());
   if (!in.codes.on_cpu()) {
     constexpr std::array kOrders = {cuda::Int4Order::kHalves64, cuda::Int4Order::kHalves32,
                                     cuda::Int4Order::kPairs32, cuda::Int4Order::kPairs16};
     const cuda::Int4Order order = kOrders[static_cast<std::size_t>(tile_of_aten)];
     SUBBYTE_TRY(const bool is_done, convert_on_gpu(in.codes, {order, rows, cols}, out));
     if (is_done) {
-      results.add(std::move(out));
-      return {};
+      return call.add(std::move(out));
     }
   }
   SUBBYTE_TRY(const std::vector<std::byte> canonical, nibbles_of(in.codes.host()));
   Tensor host = Tensor::empty_on_cpu(out.sizes(), out.dtype());
   pack_int4_cpu(host.data(), canonical.data(), rows, cols, tile_of_aten);
-  results.add(std::move(host).to_device_of(in.codes));
-  return {};
+  return call.add(std::move(host).to_device_of(in.codes));
 }
 
 /// Bytes with the halves changed: aten's words for CUDA come from bytes with the even input high.
@@ -83,17 +77,14 @@ std::vector<std::byte> swap_nibbles(std::span<const std::byte> from) {
   return to;
 }
 
-Status convert(Arguments& arguments, Results& results) {
-  const Packing in(arguments);
-  SUBBYTE_CHECK(check_dtype(in.codes, {numbers().u8}));
-  SUBBYTE_CHECK(check_dim(in.codes, 2));
+Status convert(Call& call) {
+  const Packing in = {call.tensor(), call.integer()};
+  SUBBYTE_CHECK(call.check());
   const int64_t rows = in.codes.size(0);
   const int64_t cols = in.codes.size(1) * 2;
   const int tiles = static_cast<int>(std::clamp<int64_t>(in.inner_k_tiles, 0, 64));
   SUBBYTE_CHECK(check_int4pack_cuda_shape(rows, cols, tiles));
-  Tensor out = Tensor::empty(
-      std::array{rows / 8, cols / (16 * tiles), int64_t{32}, static_cast<int64_t>(tiles / 2)},
-      numbers().i32, in.codes);
+  SUBBYTE_TRY(Tensor out, call.result());
   if (in.codes.on_cpu()) {
     pack_int4_cuda(out.data(), swap_nibbles(in.codes.span()).data(), rows, cols, tiles);
   } else {
@@ -102,17 +93,10 @@ Status convert(Arguments& arguments, Results& results) {
                                     : cuda::Int4Order::kTiles8;
     SUBBYTE_CHECK(convert_on_gpu(in.codes, {order, rows, cols}, out));
   }
-  results.add(std::move(out));
-  return {};
+  return call.add(std::move(out));
 }
 
 struct Product {
-  explicit Product(Arguments& arguments)
-      : x(arguments.packed_tensor("self")),
-        weight(arguments.packed_tensor("mat2")),
-        group(arguments.integer()),
-        scales(arguments.packed_tensor("scales")) {}
-
   int64_t rows() const { return scales.size(1); }
   int64_t cols() const { return x.size(1); }
   int64_t groups() const { return cols() / group; }
@@ -123,20 +107,10 @@ struct Product {
   Tensor scales;
 };
 
-/// x, the group size and [K/g, N, 2] or [K/g, N] scales of x's type.
-Status check_common(const Product& in, int64_t scale_dims) {
-  SUBBYTE_CHECK(check_floats(in.x));
-  SUBBYTE_CHECK(check_dim(in.x, 2));
-  SUBBYTE_CHECK(check_dtype(in.scales, {in.x.dtype()}));
-  SUBBYTE_CHECK(check_dim(in.scales, scale_dims));
-  constexpr std::array<int64_t, 4> kGroups = {32, 64, 128, 256};
-  if (std::ranges::find(kGroups, in.group) == kGroups.end() || in.cols() % in.group != 0 ||
-      in.cols() == 0) {
-    return refuse("qGroupSize", "32, 64, 128 or 256 that divides " + std::to_string(in.cols()),
-                  std::to_string(in.group));
-  }
-  if (scale_dims == 3) return check_sizes(in.scales, {in.groups(), in.rows(), 2});
-  return check_sizes(in.scales, {in.groups(), in.rows()});
+Status check_common(const Product& in) {
+  if (in.cols() > 0 && in.cols() % in.group == 0) return {};
+  return refuse("qGroupSize", "32, 64, 128 or 256 that divides " + std::to_string(in.cols()),
+                std::to_string(in.group));
 }
 
 /// i4 codes with scales of x's type, unpacked by `unpack`.
@@ -205,8 +179,8 @@ Status multiply_on_gpu(const Product& in, const char* name, const Unpack& unpack
 
 template <typename Unpack>
 Status multiply_with_offsets(const Product& in, const char* name, const Unpack& unpack,
-                             Results& results) {
-  Tensor out = Tensor::empty(std::array{in.x.size(0), in.rows()}, in.x.dtype(), in.x);
+                             Call& call) {
+  SUBBYTE_TRY(Tensor out, call.result());
   if (!in.x.on_cpu()) {
     SUBBYTE_CHECK(multiply_on_gpu(in, name, unpack, out));
   } else if (in.x.size(0) > 0) {
@@ -221,37 +195,31 @@ Status multiply_with_offsets(const Product& in, const char* name, const Unpack& 
                 keep_ready(machine, {name, {in.rows(), in.cols(), in.group}, {}}, sources, make));
     SUBBYTE_CHECK(multiply(machine, in.x, *ready, std::nullopt, out));
   }
-  results.add(std::move(out));
-  return {};
+  return call.add(std::move(out));
 }
 
-Status product_for_cpu(Arguments& arguments, Results& results) {
-  const Product in(arguments);
-  SUBBYTE_CHECK(check_dim(in.scales, 3));
-  SUBBYTE_CHECK(check_common(in, 3));
+Status product_for_cpu(Call& call) {
+  const Product in = {call.tensor(), call.tensor(), call.integer(), call.tensor()};
+  SUBBYTE_CHECK(call.check());
+  SUBBYTE_CHECK(check_common(in));
   SUBBYTE_CHECK(check_int4pack_cpu_shape(in.rows(), in.cols()));
-  SUBBYTE_CHECK(check_dtype(in.weight, {numbers().u8}));
-  SUBBYTE_CHECK(check_sizes(in.weight, {in.rows(), in.cols() / 2}));
   const auto unpack = [&](std::byte* codes) {
     unpack_int4_cpu(codes, in.weight.host().data(), in.rows(), in.cols(), tile_of_aten);
   };
-  return multiply_with_offsets(in, "int4 of CPUs", unpack, results);
+  return multiply_with_offsets(in, "int4 of CPUs", unpack, call);
 }
 
-Status product(Arguments& arguments, Results& results) {
-  const Product in(arguments);
-  SUBBYTE_CHECK(check_dim(in.scales, 3));
-  SUBBYTE_CHECK(check_common(in, 3));
-  SUBBYTE_CHECK(check_dtype(in.weight, {numbers().i32}));
-  SUBBYTE_CHECK(check_dim(in.weight, 4));
+Status product(Call& call) {
+  const Product in = {call.tensor(), call.tensor(), call.integer(), call.tensor()};
+  SUBBYTE_CHECK(call.check());
+  SUBBYTE_CHECK(check_common(in));
   const int64_t tiles = in.weight.size(3) * 2;
   SUBBYTE_CHECK(check_int4pack_cuda_shape(in.rows(), in.cols(),
                                           static_cast<int>(std::min<int64_t>(tiles, 64))));
-  SUBBYTE_CHECK(check_sizes(in.weight, {in.rows() / 8, in.cols() / (16 * tiles), 32, tiles / 2}));
   const auto unpack = [&](std::byte* codes) {
     unpack_int4_cuda(codes, in.weight.host().data(), in.rows(), in.cols(), static_cast<int>(tiles));
   };
-  return multiply_with_offsets(in, "int4 of CUDA", unpack, results);
+  return multiply_with_offsets(in, "int4 of CUDA", unpack, call);
 }
 
 /// z of XPU: w = s (q - z), with z of any signed byte.
@@ -274,38 +242,40 @@ Result<Matrix> xpu_matrix(const Product& in, const Tensor& zeros) {
   return matrix;
 }
 
-Status product_with_zeros(Arguments& arguments, Results& results) {
-  const Product in(arguments);
-  const Tensor zeros = arguments.packed_tensor("qZeros");
-  SUBBYTE_CHECK(check_dim(in.scales, 2));
-  SUBBYTE_CHECK(check_common(in, 2));
-  SUBBYTE_CHECK(check_dtype(in.weight, {numbers().i32}));
-  SUBBYTE_CHECK(check_sizes(in.weight, {in.rows(), in.cols() / 8}));
-  SUBBYTE_CHECK(check_dtype(zeros, {numbers().i8}));
-  SUBBYTE_CHECK(check_sizes(zeros, {in.groups(), in.rows()}));
-  Tensor out = Tensor::empty(std::array{in.x.size(0), in.rows()}, in.x.dtype(), in.x);
+Status product_with_zeros(Call& call) {
+  const Product in = {call.tensor(), call.tensor(), call.integer(), call.tensor()};
+  const Tensor zeros = call.tensor();
+  SUBBYTE_CHECK(call.check());
+  SUBBYTE_CHECK(check_common(in));
+  SUBBYTE_TRY(Tensor out, call.result());
   SUBBYTE_CHECK(multiply_kept(
       in.x, {"int4 of XPU", {in.rows(), in.cols(), in.group}, {}},
       std::array{&in.weight, &in.scales, &zeros}, [&] { return xpu_matrix(in, zeros); },
       std::nullopt, out));
-  results.add(std::move(out));
-  return {};
+  return call.add(std::move(out));
 }
 
+#define SUBBYTE_PRODUCT(weight) \
+  "(Tensor self{floats [M=, K=]}, Tensor mat2{" weight "}, int qGroupSize{32|64|128|256}, "
+#define SUBBYTE_SCALES "Tensor qScaleAndZeros{self [K // qGroupSize, N=, 2]}) -> "
+#define SUBBYTE_Y "Tensor{self [M, N]}"
+
 constexpr Operator kOperators[] = {
-    {"_convert_weight_to_int4pack_for_cpu(Tensor self, int innerKTiles) -> Tensor",
-     kernel<convert_for_cpu>, kernel<convert_for_cpu>},
-    {"_convert_weight_to_int4pack(Tensor self, int innerKTiles) -> Tensor", kernel<convert>,
-     kernel<convert>},
-    {"_weight_int4pack_mm_for_cpu(Tensor self, Tensor mat2, int qGroupSize, "
-     "Tensor qScaleAndZeros) -> Tensor",
-     kernel<product_for_cpu>, kernel<product_for_cpu>},
-    {"_weight_int4pack_mm(Tensor self, Tensor mat2, int qGroupSize, Tensor qScaleAndZeros) -> "
-     "Tensor",
-     kernel<product>, kernel<product>},
-    {"_weight_int4pack_mm_with_scales_and_zeros(Tensor self, Tensor mat2, int qGroupSize, "
-     "Tensor qScale, Tensor qZeros) -> Tensor",
-     kernel<product_with_zeros>, kernel<product_with_zeros>},
+    {"_convert_weight_to_int4pack_for_cpu(Tensor self{i32 [N=, K=]}, int innerKTiles) -> "
+     "Tensor{u8 [N, K // 2]}",
+     convert_for_cpu},
+    {"_convert_weight_to_int4pack(Tensor self{u8 [N=, B=]}, int innerKTiles{2|4|8}) -> "
+     "Tensor{i32 [N // 8, B // (innerKTiles * 8), 32, innerKTiles // 2]}",
+     convert},
+    {"_weight_int4pack_mm_for_cpu" SUBBYTE_PRODUCT("u8 [N, K // 2]") SUBBYTE_SCALES SUBBYTE_Y,
+     product_for_cpu},
+    {"_weight_int4pack_mm" SUBBYTE_PRODUCT("i32 [N // 8, K // (t * 32), 32, t=]")
+         SUBBYTE_SCALES SUBBYTE_Y,
+     product},
+    {"_weight_int4pack_mm_with_scales_and_zeros" SUBBYTE_PRODUCT(
+         "i32 [N, K // 8]") "Tensor qScale{self [K // qGroupSize, N=]}, Tensor qZeros{i8 [K // "
+                            "qGroupSize, N]}) -> " SUBBYTE_Y,
+     product_with_zeros},
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
 // The kbit, vector and Hadamard operators of bitsandbytes' branch archive/kbit-gemv-v8 with their
-// arguments, but for products.
+// call, but for products.
 
 #include <algorithm>
 #include <array>
@@ -12,12 +12,6 @@
 
 namespace subbyte::torch_operators {
 namespace {
-
-Status check_number_type(int32_t dtype) {
-  const Numbers& n = numbers();
-  if (dtype == n.f32 || dtype == n.f16 || dtype == n.bf16) return {};
-  return refuse("dtype", "f32, f16 or bf16", name_of(dtype));
-}
 
 int64_t whole_blocks(int64_t n) {
   return (n + bnb::kBlock - 1) / bnb::kBlock * bnb::kBlock;
@@ -36,19 +30,15 @@ Status check_scales_there(const Tensor& a, const Tensor& absmax) {
 }
 
 template <bool kVectors>
-Status quantize(Arguments& arguments, Results& results) {
-  const Tensor a = arguments.packed_tensor("A");
-  const Tensor codebook = arguments.packed_tensor("codebook");
-  const int64_t k = arguments.integer();  // or p
-  const bool nearest_scales = !kVectors && arguments.boolean();
-  SUBBYTE_CHECK(check_floats(a));
-  SUBBYTE_CHECK(check_dtype(codebook, {kVectors ? numbers().f16 : numbers().f32}));
-  SUBBYTE_CHECK(kVectors ? check_p(k) : check_bits(k));
+Status quantize(Call& call) {
+  const Tensor a = call.tensor();
+  const Tensor codebook = call.tensor();
+  const int64_t k = call.integer();  // or p
+  const bool nearest_scales = !kVectors && call.boolean();
+  SUBBYTE_CHECK(call.check());
   if (a.count() == 0) return refuse(a, "at least one number");
-  const int planes = planes_of(k, kVectors);
-  Tensor packed =
-      Tensor::empty(std::array{bnb::kbit_packed_words(a.count(), planes)}, numbers().i32, a);
-  Tensor absmax = Tensor::empty(std::array{bnb::kbit_absmax_elements(a.count())}, numbers().u8, a);
+  SUBBYTE_TRY(Tensor packed, call.result(0));
+  SUBBYTE_TRY(Tensor absmax, call.result(1));
   const auto words = packed.span<uint32_t>();
   const auto scales = absmax.span<uint8_t>();
   if (!a.on_cpu()) {
@@ -68,24 +58,11 @@ Status quantize(Arguments& arguments, Results& results) {
                                      nearest_scales));
   }
   if (a.on_cpu()) SUBBYTE_CHECK(bnb::check_e4m4_range(a.span(), a.format()));
-  results.add(std::move(packed));
-  results.add(std::move(absmax));
-  return {};
+  SUBBYTE_CHECK(call.add(std::move(packed)));
+  return call.add(std::move(absmax));
 }
 
 struct Dequantization {
-  explicit Dequantization(Arguments& arguments)
-      : codes(arguments, true),
-        k(arguments.integer()),
-        n(arguments.integer()),
-        dtype(arguments.dtype()) {}
-
-  Status check() const {
-    SUBBYTE_CHECK(check_number_type(dtype));
-    return n >= 1 && n < int64_t{1} << 48 ? Status()
-                                          : refuse("n", "1 or more numbers", std::to_string(n));
-  }
-
   Codes codes;
   int64_t k;  // or p
   int64_t n;
@@ -105,29 +82,26 @@ Status dequantize_to(const Dequantization& in, Tensor& out) {
   const auto bytes =
       out.span().first(static_cast<std::size_t>(count * info(out.format()).bits / 8));
   if (kVectors) {
-    SUBBYTE_TRY(const bnb::VqCodes codes, in.codes.vq(in.k));
-    return bnb::dequantize_vq(codes, in.n, out.format(), bytes);
+    return bnb::dequantize_vq(in.codes.vq(in.k), in.n, out.format(), bytes);
   }
-  SUBBYTE_TRY(const bnb::KbitCodes codes, in.codes.kbit(in.k));
   SUBBYTE_TRY(Machine machine, Machine::borrow());
-  return bnb::dequantize_kbit(codes, in.n, out.format(), bytes, machine.executor());
+  return bnb::dequantize_kbit(in.codes.kbit(in.k), in.n, out.format(), bytes, machine.executor());
 }
 
 template <bool kVectors>
-Status dequantize(Arguments& arguments, Results& results) {
-  const Dequantization in(arguments);
-  SUBBYTE_CHECK(in.check());
-  SUBBYTE_TRY(Tensor out,
-              results.result(std::array{whole_blocks(in.n)}, in.dtype, in.codes.packed));
+Status dequantize(Call& call) {
+  const Dequantization in = {Codes(call, true), call.integer(), call.integer(), call.dtype()};
+  SUBBYTE_CHECK(call.check());
+  SUBBYTE_TRY(Tensor out, call.result());
   SUBBYTE_CHECK(dequantize_to<kVectors>(in, out));
-  results.add(std::move(out));
-  return {};
+  return call.add(std::move(out));
 }
 
-Status dequantize_kbit_out(Arguments& arguments, Results&) {
-  const Dequantization in(arguments);
-  Tensor out = arguments.tensor("out");
-  SUBBYTE_CHECK(in.check());
+/// Writes to the begin of a tensor that may be longer.
+Status dequantize_kbit_to(Call& call) {
+  const Dequantization in = {Codes(call, true), call.integer(), call.integer(), call.dtype()};
+  SUBBYTE_CHECK(call.check());
+  Tensor& out = call.out();
   SUBBYTE_CHECK(check_device(out, in.codes.packed));
   if (out.dtype() != in.dtype || !out.is_contiguous() || out.count() < whole_blocks(in.n)) {
     return refuse(out, "at least " + std::to_string(whole_blocks(in.n)) + " contiguous " +
@@ -137,13 +111,6 @@ Status dequantize_kbit_out(Arguments& arguments, Results&) {
 }
 
 struct Tiles {
-  explicit Tiles(Arguments& arguments)
-      : codes(arguments, true),
-        k(arguments.integer()),
-        k_dim(arguments.integer()),
-        n(arguments.integer()),
-        dtype(arguments.dtype()) {}
-
   Codes codes;
   int64_t k;
   int64_t k_dim;
@@ -152,11 +119,11 @@ struct Tiles {
 };
 
 template <bool kVectors>
-Status dequantize_tiled(Arguments& arguments, Results& results) {
-  const Tiles in(arguments);
-  SUBBYTE_CHECK(check_number_type(in.dtype));
-  SUBBYTE_CHECK(check_sizes_of(in.k_dim, in.n));
-  SUBBYTE_TRY(Tensor out, results.result(std::array{in.n, in.k_dim}, in.dtype, in.codes.packed));
+Status dequantize_tiled(Call& call) {
+  const Tiles in = {Codes(call, true), call.integer(), call.integer(), call.integer(),
+                    call.dtype()};
+  SUBBYTE_CHECK(call.check());
+  SUBBYTE_TRY(Tensor out, call.result());
   if (!out.on_cpu()) {
     SUBBYTE_TRY(const device::Gpu gpu, gpu_of(out));
     SUBBYTE_TRY(const BlocksThere from, in.codes.blocks(in.k, kVectors));
@@ -164,37 +131,28 @@ Status dequantize_tiled(Arguments& arguments, Results& results) {
     SUBBYTE_CHECK(
         device::dequantize_kbit(from.blocks, in.n, in.k_dim, true, out.format(), out.data(), gpu));
   } else if (kVectors) {
-    SUBBYTE_TRY(const bnb::VqCodes codes, in.codes.vq(in.k));
-    SUBBYTE_CHECK(bnb::dequantize_vq_tiled(codes, in.k_dim, in.n, out.format(), out.span()));
+    SUBBYTE_CHECK(
+        bnb::dequantize_vq_tiled(in.codes.vq(in.k), in.k_dim, in.n, out.format(), out.span()));
   } else {
-    SUBBYTE_TRY(const bnb::KbitCodes codes, in.codes.kbit(in.k));
     SUBBYTE_TRY(Machine machine, Machine::borrow());
-    SUBBYTE_CHECK(bnb::dequantize_kbit_tiled(codes, in.k_dim, in.n, out.format(), out.span(),
-                                             machine.executor()));
+    SUBBYTE_CHECK(bnb::dequantize_kbit_tiled(in.codes.kbit(in.k), in.k_dim, in.n, out.format(),
+                                             out.span(), machine.executor()));
   }
-  results.add(std::move(out));
-  return {};
+  return call.add(std::move(out));
 }
 
 template <bool kVectors>
-Status repack(Arguments& arguments, Results& results) {
-  const Tensor packed = arguments.packed_tensor("packed_flat");
-  const Tensor absmax = arguments.packed_tensor("absmax_flat");
-  const int64_t k_dim = arguments.integer();
-  const int64_t n = arguments.integer();
-  const int64_t k = arguments.integer();
-  SUBBYTE_CHECK(check_dtype(packed, {numbers().i32}));
-  SUBBYTE_CHECK(check_dtype(absmax, {numbers().u8}));
-  SUBBYTE_CHECK(kVectors ? check_p(k) : check_bits(k));
-  SUBBYTE_CHECK(check_sizes_of(k_dim, n));
-  const int planes = planes_of(k, kVectors);
-  const KbitShape tiled = {n, k_dim, planes, KbitOrder::kTiled};
-  SUBBYTE_CHECK(check_kbit_shape(tiled));
-  const int64_t blocks = kbit_blocks(tiled) + 1;
-  Tensor words = Tensor::empty(std::array{blocks * planes}, numbers().i32, packed);
-  Tensor scales = Tensor::empty(std::array{blocks}, numbers().u8, packed);
+Status repack(Call& call) {
+  const Tensor packed = call.tensor();
+  const Tensor absmax = call.tensor();
+  const int64_t k_dim = call.integer();
+  const int64_t n = call.integer();
+  const int64_t k = call.integer();
+  SUBBYTE_CHECK(call.check());
+  SUBBYTE_CHECK(check_kbit_shape({n, k_dim, planes_of(k, kVectors), KbitOrder::kTiled}));
+  SUBBYTE_TRY(Tensor words, call.result(0));
+  SUBBYTE_TRY(Tensor scales, call.result(1));
   if (!packed.on_cpu()) {
-    SUBBYTE_CHECK(check_device(absmax, packed));
     SUBBYTE_TRY(const device::Gpu gpu, gpu_of(packed));
     SUBBYTE_TRY(const BlocksThere from,
                 blocks_there(packed, absmax, nullptr, Format::kE4M4, k, kVectors));
@@ -207,25 +165,17 @@ Status repack(Arguments& arguments, Results& results) {
     SUBBYTE_CHECK(function(packed.span<const uint32_t>(), absmax.span<const uint8_t>(), k_dim, n,
                            bits_of(k), words.span<uint32_t>(), scales.span<uint8_t>()));
   }
-  results.add(std::move(words));
-  results.add(std::move(scales));
-  return {};
+  SUBBYTE_CHECK(call.add(std::move(words)));
+  return call.add(std::move(scales));
 }
 
-template <int64_t kLeast, int64_t kMost>
-Status rotate(Arguments& arguments, Results&) {
-  Tensor data = arguments.tensor("data");
-  const int64_t dim = arguments.integer();
-  const std::optional<Tensor> signs = arguments.optional_tensor("signs");
-  SUBBYTE_CHECK(check_dtype(data, {numbers().f16, numbers().bf16}));
+Status rotate(Call& call) {
+  Tensor data = call.tensor_as_it_is();
+  const int64_t dim = call.integer();
+  const std::optional<Tensor> signs = call.optional_tensor();
+  SUBBYTE_CHECK(call.check());
   if (!data.is_contiguous()) return refuse(data, "a contiguous tensor");
-  if (dim < kLeast || dim > kMost) {
-    return refuse("dim", std::to_string(kLeast) + " to " + std::to_string(kMost),
-                  std::to_string(dim));
-  }
-  if (signs) SUBBYTE_CHECK(check_dtype(*signs, {numbers().i32}));
   if (!data.on_cpu()) {
-    if (signs) SUBBYTE_CHECK(check_device(*signs, data));
     SUBBYTE_CHECK(
         bnb::check_hadamard(data.count(), data.format(), dim, signs ? signs->count() : 0));
     SUBBYTE_TRY(const device::Gpu gpu, gpu_of(data));
@@ -240,52 +190,55 @@ Status rotate(Arguments& arguments, Results&) {
                               signs ? signs->span<const uint32_t>() : std::span<const uint32_t>());
 }
 
-#define SUBBYTE_OUT ", Tensor(a!) out"
+#define SUBBYTE_BLOCKS "(per(n, 32) + 1)"
+#define SUBBYTE_QUANTIZED(planes) \
+  "(Tensor{i32 [" SUBBYTE_BLOCKS " * " planes "]}, Tensor{u8 [" SUBBYTE_BLOCKS "]})"
+#define SUBBYTE_FLAT(book, bits)                                                               \
+  "(Tensor packed{i32}, Tensor codebook{anywhere " book "}, Tensor absmax" SUBBYTE_KBIT_SCALES \
+  ", " bits ", int n{1..2^48}, ScalarType dtype{floats}"
+#define SUBBYTE_TILED(book, bits)                                                              \
+  "(Tensor packed{i32}, Tensor codebook{anywhere " book "}, Tensor absmax" SUBBYTE_KBIT_SCALES \
+  ", " bits ", int K_dim{1..2^24}, int N{1..2^24}, ScalarType dtype{floats}"
+#define SUBBYTE_REPACK(bits, planes)                                                            \
+  "(Tensor packed_flat{i32}, Tensor absmax_flat{u8}, int K_dim{1..2^24}, int N{1..2^24}, " bits \
+  ") -> (Tensor{i32 [(per(K_dim, 64) * (N // 128) * 256 + 1) * " planes                         \
+  "]}, "                                                                                        \
+  "Tensor{u8 [per(K_dim, 64) * (N // 128) * 256 + 1]})"
+#define SUBBYTE_WHOLE "{dtype [up(n, 32)]}"
+#define SUBBYTE_ROWS "{dtype [N, K_dim]}"
 
 constexpr Operator kOperators[] = {
-    on_both("quantize_kbit(Tensor A, Tensor codebook, int k, *, bool nearest_scales=False) -> "
-            "(Tensor, Tensor)",
-            kernel<quantize<false>>),
-    on_both("dequantize_kbit(Tensor packed, Tensor codebook, Tensor absmax, int k, int n, "
-            "ScalarType dtype) -> Tensor",
-            kernel<dequantize<false>>),
-    on_both("dequantize_kbit_(Tensor packed, Tensor codebook, Tensor absmax, int k, int n, "
-            "ScalarType dtype, Tensor(a!) out) -> ()",
-            kernel<dequantize_kbit_out>),
-    on_both(
-        "dequantize_kbit_tiled(Tensor packed, Tensor codebook, Tensor absmax, int k, int K_dim, "
-        "int N, ScalarType dtype) -> Tensor",
-        kernel<dequantize_tiled<false>>),
-    on_both("repack_kbit(Tensor packed_flat, Tensor absmax_flat, int K_dim, int N, int k) -> "
-            "(Tensor, Tensor)",
-            kernel<repack<false>>),
-    on_both(
-        "dequantize_kbit_tiled_(Tensor packed, Tensor codebook, Tensor absmax, int k, int K_dim, "
-        "int N, ScalarType dtype" SUBBYTE_OUT ") -> ()",
-        kernel_out<dequantize_tiled<false>, 7>),
-    on_both("quantize_vq(Tensor A, Tensor codebook, int p) -> (Tensor, Tensor)",
-            kernel<quantize<true>>),
-    on_both("dequantize_vq(Tensor packed, Tensor codebook, Tensor absmax, int p, int n, "
-            "ScalarType dtype) -> Tensor",
-            kernel<dequantize<true>>),
-    on_both("dequantize_vq_tiled(Tensor packed, Tensor codebook, Tensor absmax, int p, int K_dim, "
-            "int N, "
-            "ScalarType dtype) -> Tensor",
-            kernel<dequantize_tiled<true>>),
-    on_both("dequantize_vq_(Tensor packed, Tensor codebook, Tensor absmax, int p, int n, "
-            "ScalarType dtype" SUBBYTE_OUT ") -> ()",
-            kernel_out<dequantize<true>, 6>),
-    on_both("dequantize_vq_tiled_(Tensor packed, Tensor codebook, Tensor absmax, int p, int K_dim, "
-            "int N, "
-            "ScalarType dtype" SUBBYTE_OUT ") -> ()",
-            kernel_out<dequantize_tiled<true>, 7>),
-    on_both("repack_vq(Tensor packed_flat, Tensor absmax_flat, int K_dim, int N, int p) -> "
-            "(Tensor, Tensor)",
-            kernel<repack<true>>),
-    on_both("hadamard_rotate_(Tensor(a!) data, int block_size, Tensor? signs=None) -> ()",
-            kernel<rotate<32, 256>>),
-    on_both("hadamard_rotate_full_(Tensor(a!) data, int dim, Tensor? signs=None) -> ()",
-            kernel<rotate<512, 8192>>),
+    {"quantize_kbit(Tensor A{floats (n=)}, Tensor codebook{anywhere f32}, " SUBBYTE_KBIT
+     ", *, bool nearest_scales=False) -> " SUBBYTE_QUANTIZED("k"),
+     quantize<false>},
+    {"dequantize_kbit" SUBBYTE_FLAT("f32", SUBBYTE_KBIT) ") -> Tensor" SUBBYTE_WHOLE,
+     dequantize<false>},
+    {"dequantize_kbit_" SUBBYTE_FLAT("f32", SUBBYTE_KBIT) ", Tensor(a!) out{dtype}) -> ()",
+     dequantize_kbit_to},
+    {"dequantize_kbit_tiled" SUBBYTE_TILED("f32", SUBBYTE_KBIT) ") -> Tensor" SUBBYTE_ROWS,
+     dequantize_tiled<false>},
+    {"repack_kbit" SUBBYTE_REPACK(SUBBYTE_KBIT, "k"), repack<false>},
+    {"dequantize_kbit_tiled_" SUBBYTE_TILED("f32", SUBBYTE_KBIT) ", Tensor(a!) out" SUBBYTE_ROWS
+                                                                 ") -> ()",
+     dequantize_tiled<false>},
+    {"quantize_vq(Tensor A{floats (n=)}, Tensor codebook{anywhere f16}, " SUBBYTE_VQ
+     ") -> " SUBBYTE_QUANTIZED("(8 // p)"),
+     quantize<true>},
+    {"dequantize_vq" SUBBYTE_FLAT("f16", SUBBYTE_VQ) ") -> Tensor" SUBBYTE_WHOLE, dequantize<true>},
+    {"dequantize_vq_tiled" SUBBYTE_TILED("f16", SUBBYTE_VQ) ") -> Tensor" SUBBYTE_ROWS,
+     dequantize_tiled<true>},
+    {"dequantize_vq_" SUBBYTE_FLAT("f16", SUBBYTE_VQ) ", Tensor(a!) out" SUBBYTE_WHOLE ") -> ()",
+     dequantize<true>},
+    {"dequantize_vq_tiled_" SUBBYTE_TILED("f16", SUBBYTE_VQ) ", Tensor(a!) out" SUBBYTE_ROWS
+                                                             ") -> ()",
+     dequantize_tiled<true>},
+    {"repack_vq" SUBBYTE_REPACK(SUBBYTE_VQ, "(8 // p)"), repack<true>},
+    {"hadamard_rotate_(Tensor(a!) data{halves}, int block_size{32..256}, Tensor? signs{i32}=None) "
+     "-> ()",
+     rotate},
+    {"hadamard_rotate_full_(Tensor(a!) data{halves}, int dim{512..8192}, Tensor? signs{i32}=None) "
+     "-> ()",
+     rotate},
 };
 
 }  // namespace

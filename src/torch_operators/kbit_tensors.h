@@ -21,28 +21,14 @@ inline int bits_of(int64_t k) {
   return static_cast<int>(std::clamp<int64_t>(k, -1, 64));
 }
 
-inline Status check_bits(int64_t k) {
-  return k >= 2 && k <= 5 ? Status() : refuse("k", "2 to 5", std::to_string(k));
-}
-inline Status check_p(int64_t p) {
-  return p == 2 || p == 4 ? Status() : refuse("p", "2 or 4", std::to_string(p));
-}
-
 /// Words of a block: bits of kbit, and as many of vectors as their bytes take.
 inline int planes_of(int64_t k, bool vectors) {
   return vectors ? static_cast<int>(8 / k) : bits_of(k);
 }
 
 /// E4M4 bytes, f16 or f32.
-inline Result<Format> scale_type(const Tensor& absmax) {
-  SUBBYTE_CHECK(check_dtype(absmax, {numbers().u8, numbers().f16, numbers().f32}));
+inline Format scale_type(const Tensor& absmax) {
   return absmax.dtype() == numbers().u8 ? Format::kE4M4 : absmax.format();
-}
-
-inline Status check_sizes_of(int64_t k_dim, int64_t n) {
-  constexpr int64_t kMost = int64_t{1} << 24;
-  if (k_dim >= 1 && n >= 1 && k_dim <= kMost && n <= kMost) return {};
-  return refuse("K_dim and N", "1 to 2^24", std::to_string(k_dim) + " and " + std::to_string(n));
 }
 
 /// Blocks in the memory of a GPU, with a copy of their codebook on the host, which is kept, so that
@@ -75,39 +61,27 @@ inline Result<BlocksThere> blocks_there(const Tensor& packed, const Tensor& absm
   return there;
 }
 
-/// packed, absmax and a codebook in the order of `codebook_first`, which operators differ in.
+/// packed, absmax and a codebook in the order of `codebook_first`, which operators differ in; the
+/// call has been checked.
 struct Codes {
-  Codes(Arguments& arguments, bool codebook_first)
-      : packed(arguments.packed_tensor("packed")),
-        second(arguments.packed_tensor(codebook_first ? "codebook" : "absmax")),
-        third(arguments.packed_tensor(codebook_first ? "absmax" : "codebook")),
+  Codes(Call& call, bool codebook_first)
+      : packed(call.tensor()),
+        second(call.tensor()),
+        third(call.tensor()),
         codebook(codebook_first ? second : third),
         absmax(codebook_first ? third : second) {}
 
-  Result<bnb::KbitCodes> kbit(int64_t k) const {
-    SUBBYTE_CHECK(check_bits(k));
-    SUBBYTE_CHECK(check_dtype(packed, {numbers().i32}));
-    SUBBYTE_CHECK(check_dtype(codebook, {numbers().f32}));
-    SUBBYTE_TRY(const Format scale, scale_type(absmax));
-    return bnb::KbitCodes{packed.host().span<const uint32_t>(), absmax.host().span(),
-                          codebook.host().span<const float>(), bits_of(k), scale};
+  bnb::KbitCodes kbit(int64_t k) const {
+    return {packed.host().span<const uint32_t>(), absmax.host().span(),
+            codebook.host().span<const float>(), bits_of(k), scale_type(absmax)};
   }
-  Result<bnb::VqCodes> vq(int64_t p) const {
-    SUBBYTE_CHECK(check_p(p));
-    SUBBYTE_CHECK(check_dtype(packed, {numbers().i32}));
-    SUBBYTE_CHECK(check_dtype(codebook, {numbers().f16}));
-    SUBBYTE_TRY(const Format scale, scale_type(absmax));
-    return bnb::VqCodes{packed.host().span<const uint32_t>(), absmax.host().span(),
-                        codebook.host().span<const uint16_t>(), static_cast<int>(p), scale};
+  bnb::VqCodes vq(int64_t p) const {
+    return {packed.host().span<const uint32_t>(), absmax.host().span(),
+            codebook.host().span<const uint16_t>(), static_cast<int>(p), scale_type(absmax)};
   }
   /// The same for functions of a GPU; `k` is p of vectors.
   Result<BlocksThere> blocks(int64_t k, bool vectors) const {
-    SUBBYTE_CHECK(vectors ? check_p(k) : check_bits(k));
-    SUBBYTE_CHECK(check_dtype(packed, {numbers().i32}));
-    SUBBYTE_CHECK(check_dtype(codebook, {vectors ? numbers().f16 : numbers().f32}));
-    SUBBYTE_CHECK(check_device(absmax, packed));
-    SUBBYTE_TRY(const Format scale, scale_type(absmax));
-    return blocks_there(packed, absmax, &codebook, scale, k, vectors);
+    return blocks_there(packed, absmax, &codebook, scale_type(absmax), k, vectors);
   }
 
   Tensor packed;
@@ -116,5 +90,10 @@ struct Codes {
   const Tensor& codebook;
   const Tensor& absmax;
 };
+
+// Parts of signatures: k of kbit or p of vectors, codes of both, and what they are in tiles.
+#define SUBBYTE_KBIT "int k{2..5}"
+#define SUBBYTE_VQ "int p{2|4}"
+#define SUBBYTE_KBIT_SCALES "{u8|f16|f32}"
 
 }  // namespace subbyte::torch_operators

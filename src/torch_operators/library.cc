@@ -27,6 +27,18 @@ SUBBYTE_EXPORT const char* subbyte_torch_register(const char* capability) {
   return line.c_str();
 }
 
+/// The signatures of all operators (signature.h), a line each.
+SUBBYTE_EXPORT const char* subbyte_torch_signatures() {
+  static const std::string& lines = *[] {
+    auto* const made = new std::string;
+    for (const auto& op : subbyte::torch_operators::all_operators()) {
+      made->append(op.signature.text).append("\n");
+    }
+    return made;
+  }();
+  return lines.c_str();
+}
+
 /// Lets go of the copies that operators keep of weights in layouts of others.
 SUBBYTE_EXPORT void subbyte_torch_forget() {
   subbyte::torch_operators::forget_all();

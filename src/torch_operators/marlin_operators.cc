@@ -1,4 +1,4 @@
-// Marlin's operators of vLLM with their arguments, on CPUs: words of Marlin go in, are
+// Marlin's operators of vLLM with their call, on CPUs: words of Marlin go in, are
 // unpacked once and kept (foreign_layouts/marlin.h draws them).
 
 #include "foreign_layouts/marlin.h"
@@ -21,25 +21,13 @@ namespace {
 // ---- repacking --------------------------------------------------------------------------------
 
 struct Repacking {
-  Repacking(Arguments& arguments, bool with_perm, bool with_8bit)
-      : words(arguments.packed_tensor("b_q_weight")),
-        perm(with_perm ? std::optional(arguments.packed_tensor("perm")) : std::nullopt),
-        k(arguments.integer()),
-        n(arguments.integer()),
-        bits(arguments.integer()),
-        is_a_8bit(with_8bit && arguments.boolean()) {}
-
-  Status check(bool awq) const {
-    if (bits != 4 && bits != 8) return refuse("num_bits", "4 or 8", std::to_string(bits));
-    if (is_a_8bit) return refuse("is_a_8bit", "False", "True");
-    if (k < 1 || n < 1 || k > 1 << 24 || n > 1 << 24) {
-      return refuse("size_k and size_n", "1 to 2^24",
-                    std::to_string(k) + " and " + std::to_string(n));
-    }
-    SUBBYTE_CHECK(check_marlin_shape(n, k));
-    SUBBYTE_CHECK(check_dtype(words, {numbers().i32}));
-    return awq ? check_sizes(words, {k, n * bits / 32}) : check_sizes(words, {k * bits / 32, n});
-  }
+  Repacking(Call& call, bool with_perm, bool with_8bit)
+      : words(call.tensor()),
+        perm(with_perm ? std::optional(call.tensor()) : std::nullopt),
+        k(call.integer()),
+        n(call.integer()),
+        bits(call.integer()),
+        is_a_8bit(with_8bit && call.boolean()) {}
 
   Tensor words;
   std::optional<Tensor> perm;
@@ -49,31 +37,24 @@ struct Repacking {
   bool is_a_8bit;
 };
 
-Status check_perm_shape(const Tensor& perm, int64_t k) {
-  if (perm.count() == 0) return {};
-  SUBBYTE_CHECK(check_dtype(perm, {numbers().i32}));
-  return check_sizes(perm, {k});
-}
-
-Status check_perm(const Tensor& perm, int64_t k) {
-  SUBBYTE_CHECK(check_perm_shape(perm, k));
+Status check_perm(const Tensor& perm) {
   const std::string fault = input_order_fault(perm.span<const uint32_t>());
-  return fault.empty() ? Status() : Error{"torch.argument", "perm: expected " + fault};
+  return fault.empty() ? Status() : Error{device::kArgument, "perm: expected " + fault};
 }
 
-Status repack(const Repacking& in, bool awq, Results& results) {
-  SUBBYTE_CHECK(in.check(awq));
+Status repack(const Repacking& in, bool awq, Call& call) {
+  SUBBYTE_CHECK(call.check());
+  SUBBYTE_CHECK(check_marlin_shape(in.n, in.k));
   const int bits = static_cast<int>(in.bits);
-  const std::array sizes = {in.k / 16, in.n * 16 * bits / 32};
-  if (in.perm) {
-    SUBBYTE_CHECK(check_perm_shape(*in.perm, in.k));
+  if (in.perm && in.perm->count() > 0) {
+    SUBBYTE_CHECK(check_sizes(*in.perm, {in.k}));
     // A capture lets nothing be waited for, and has nothing refused.
     const bool is_readable = in.perm->on_cpu() || !is_captured(*in.perm);
-    if (is_readable) SUBBYTE_CHECK(check_perm(in.perm->host(), in.k));
+    if (is_readable) SUBBYTE_CHECK(check_perm(in.perm->host()));
   }
   if (!in.words.on_cpu() && (!in.perm || in.perm->same_device(in.words))) {
     const bool has_perm = in.perm && in.perm->count() > 0;
-    Tensor out = Tensor::empty(sizes, numbers().i32, in.words);
+    SUBBYTE_TRY(Tensor out, call.result());
     SUBBYTE_TRY(const device::Gpu gpu, gpu_of(in.words));
     SUBBYTE_TRY(const bool is_done,
                 device::repack_marlin({.to = out.data<uint32_t>(),
@@ -85,31 +66,29 @@ Status repack(const Repacking& in, bool awq, Results& results) {
                                        .is_awq = awq},
                                       gpu));
     if (is_done) {
-      results.add(std::move(out));
-      return {};
+      return call.add(std::move(out));
     }
   }
   const std::vector<std::byte> codes = canonical(
       in.words.host().data<const uint32_t>(), in.n, in.k, bits, awq ? awq_code : gptq_code,
       in.perm ? in.perm->host().span<const int32_t>() : std::span<const int32_t>());
-  Tensor out = Tensor::empty_on_cpu(sizes, numbers().i32);
+  SUBBYTE_TRY(Tensor out, call.result(0, in.words.host().device()));
   if (bits == 4) {
     pack_marlin(out.data(), codes.data(), in.n, in.k);
   } else {
     pack_marlin_int8(out.data(), codes.data(), in.n, in.k);
   }
-  results.add(std::move(out).to_device_of(in.words));
-  return {};
+  return call.add(std::move(out).to_device_of(in.words));
 }
 
-Status gptq_marlin_repack(Arguments& arguments, Results& results) {
-  return repack(Repacking(arguments, false, true), false, results);
+Status gptq_marlin_repack(Call& call) {
+  return repack(Repacking(call, false, true), false, call);
 }
-Status gptq_marlin_repack_perm(Arguments& arguments, Results& results) {
-  return repack(Repacking(arguments, true, false), false, results);
+Status gptq_marlin_repack_perm(Call& call) {
+  return repack(Repacking(call, true, false), false, call);
 }
-Status awq_marlin_repack(Arguments& arguments, Results& results) {
-  return repack(Repacking(arguments, false, true), true, results);
+Status awq_marlin_repack(Call& call) {
+  return repack(Repacking(call, false, true), true, call);
 }
 
 // ---- the type of the weights -----------------------------------------------------------------
@@ -137,29 +116,24 @@ WordType type_of(int64_t id) {
 
 /// The arguments of marlin_gemm, now, and with g_idx and perm, before.
 struct Marlin {
-  Marlin(Arguments& arguments, bool former)
-      : a(arguments.packed_tensor("a")),
-        c(arguments.optional_tensor("c")),
-        words(arguments.packed_tensor("b_q_weight")),
-        bias(arguments.optional_tensor("b_bias")),
-        scales(arguments.packed_tensor("b_scales")),
-        a_scales(former ? std::nullopt : arguments.optional_tensor("a_scales")),
-        global(arguments.optional_tensor("global_scale")),
-        zeros(arguments.optional_tensor("b_zeros")),
-        g_idx(former ? arguments.optional_tensor("g_idx") : std::nullopt),
-        perm(former ? arguments.optional_tensor("perm") : std::nullopt),
-        workspace(arguments.optional_tensor("workspace")),
-        type(type_of(arguments.integer())),
-        m(arguments.integer()),
-        n(arguments.integer()),
-        k(arguments.integer()) {
-    if (former) arguments.boolean();  // is_k_full: the whole of K is here
-    arguments.boolean();              // use_atomic_add
-    arguments.boolean();              // use_fp32_reduce
-    float_zeros = arguments.boolean();
-    for (std::optional<Tensor>* tensor : {&zeros, &g_idx, &perm, &global}) {
-      if (*tensor && (*tensor)->count() == 0) tensor->reset();  // empty means none
-    }
+  Marlin(Call& call, bool former)
+      : a(call.tensor()),
+        c(call.optional_tensor()),
+        words(call.tensor()),
+        bias(call.optional_tensor()),
+        scales(call.tensor()),
+        a_scales(former ? std::nullopt : call.optional_tensor()),
+        global(call.tensor_unless_empty()),
+        zeros(call.tensor_unless_empty()),
+        g_idx(former ? call.tensor_unless_empty() : std::nullopt),
+        perm(former ? call.tensor_unless_empty() : std::nullopt),
+        workspace(call.optional_tensor()),
+        type(type_of(call.integer())),
+        m(call.integer()),
+        n(call.integer()),
+        k(call.integer()) {
+    call.skip(former ? 3 : 2);  // is_k_full, as the whole of K is here, and hints
+    float_zeros = call.boolean();
   }
 
   bool is_8bit() const {
@@ -204,33 +178,16 @@ struct Marlin {
 };
 
 Status Marlin::check() const {
-  const Numbers& t = numbers();
-  SUBBYTE_CHECK(check_dtype(a, {t.f16, t.bf16}));
-  for (const Tensor* tensor : sources()) {
-    if (tensor != nullptr) SUBBYTE_CHECK(check_device(*tensor, a));
-  }
-  if (bias) SUBBYTE_CHECK(check_device(*bias, a));
   if (c) return refuse(*c, "none");
   if (a_scales) return refuse(*a_scales, "none, as activations of 8 bits are not supported");
   if (type == WordType::kOther) {
     return refuse("b_q_type", "u4, u8, u4b8, u8b128, fe4m3fn or fe2m1f", "another type");
   }
-  if (float_zeros && (type != WordType::kU4 || a.dtype() != t.f16)) {
+  if (float_zeros && (type != WordType::kU4 || a.dtype() != numbers().f16)) {
     return refuse("is_zp_float", "False unless b_q_type is u4 and activations are f16", "True");
   }
-  if (k < 1 || n < 1 || k > 1 << 24 || n > 1 << 24) {
-    return refuse("size_n and size_k", "1 to 2^24",
-                  std::to_string(n) + " and " + std::to_string(k));
-  }
   SUBBYTE_CHECK(check_marlin_shape(n, k));
-  SUBBYTE_CHECK(check_dim(a, 2));
-  SUBBYTE_CHECK(check_sizes(a, {m, k}));
-  SUBBYTE_CHECK(check_dtype(words, {t.i32}));
   SUBBYTE_CHECK(check_sizes(words, {k / 16, n * (is_8bit() ? 4 : 2)}));
-  if (bias) {
-    SUBBYTE_CHECK(check_dtype(*bias, {a.dtype()}));
-    if (bias->count() != n) return refuse(*bias, std::to_string(n) + " numbers");
-  }
   if (has_zeros() != zeros.has_value()) {
     return refuse("b_zeros", has_zeros() ? "zero points of u4 or u8" : "none",
                   has_zeros() ? "none" : shown(zeros->sizes()));
@@ -240,8 +197,6 @@ Status Marlin::check() const {
 
 Status Marlin::check_scales() const {
   const Numbers& t = numbers();
-  SUBBYTE_CHECK(check_dim(scales, 2));
-  SUBBYTE_CHECK(check_sizes(scales, {groups(), n}));
   if (groups() < 1 || k % groups() != 0 || (groups() > 1 && k / groups() % 8 != 0)) {
     return refuse(scales, "groups in 8s that divide " + std::to_string(k));
   }
@@ -249,10 +204,7 @@ Status Marlin::check_scales() const {
   const int64_t group = k / groups();
   if (group != 16 && group != 32) return refuse(scales, "groups of 16 (NVFP4) or 32 (MXFP4)");
   SUBBYTE_CHECK(check_dtype(scales, {t.u8, group == 16 ? t.e4m3 : t.e8m0}));
-  if (group == 32) return {};
-  if (!global || global->dtype() != t.f32 || global->count() != 1) {
-    return refuse("global_scale", "one f32 for NVFP4", global ? shown(global->sizes()) : "none");
-  }
+  if (group == 16 && !global) return refuse("global_scale", "one f32 for NVFP4", "none");
   return {};
 }
 
@@ -327,8 +279,7 @@ Result<Matrix> Marlin::offsets() const {
 
 Status Marlin::add_order(Matrix& matrix) const {
   if (!perm || !g_idx) return refuse("perm and g_idx", "both or none", "one");
-  SUBBYTE_CHECK(check_perm(perm->host(), k));
-  SUBBYTE_CHECK(check_dtype(*g_idx, {numbers().i32}));
+  SUBBYTE_CHECK(check_perm(perm->host()));
   const auto numbers_of = [](const Tensor& tensor) {
     const std::span<const int32_t> span = tensor.span<const int32_t>();
     return std::vector<int32_t>(span.begin(), span.end());
@@ -411,9 +362,12 @@ Status multiply_with_offsets(const Marlin& in, const Recipe& recipe,
   return multiply(machine, in.a, *ready, bias, out);
 }
 
-Status marlin(const Marlin& in, Results& results) {
+template <bool kFormer>
+Status marlin(Call& call) {
+  const Marlin in(call, kFormer);
+  SUBBYTE_CHECK(call.check());
   SUBBYTE_CHECK(in.check());
-  Tensor out = Tensor::empty(std::array{in.m, in.n}, in.a.dtype(), in.a);
+  SUBBYTE_TRY(Tensor out, call.result());
   if (in.m > 0) {
     const auto sources = in.sources();
     const Recipe recipe = {
@@ -431,37 +385,38 @@ Status marlin(const Marlin& in, Results& results) {
                       : multiply_kept(
                             in.a, recipe, sources, [&] { return in.matrix(); }, bias, out));
   }
-  results.add(std::move(out));
-  return {};
+  return call.add(std::move(out));
 }
 
-Status marlin_gemm(Arguments& arguments, Results& results) {
-  return marlin(Marlin(arguments, false), results);
-}
-Status gptq_marlin_gemm(Arguments& arguments, Results& results) {
-  return marlin(Marlin(arguments, true), results);
-}
-
-#define SUBBYTE_REPACK "int size_k, int size_n, int num_bits"
-#define SUBBYTE_MARLIN_END "int b_q_type, int size_m, int size_n, int size_k, "
+#define SUBBYTE_REPACK "int size_k{1..2^24}, int size_n{1..2^24}, int num_bits{4|8}"
+#define SUBBYTE_8BIT ", bool is_a_8bit{False}=False) -> "
+#define SUBBYTE_MARLIN "Tensor{i32 [size_k // 16, size_n * num_bits // 2]}"
+#define SUBBYTE_GPTQ "Tensor b_q_weight{i32 [size_k * num_bits // 32, size_n]}, "
+#define SUBBYTE_BEGIN                                                             \
+  "Tensor a{halves [size_m, size_k]}, Tensor? c, Tensor b_q_weight{i32 [_, _]}, " \
+  "Tensor? b_bias{a (size_n: numbers)}, Tensor b_scales{any [G=, size_n]}, "
+#define SUBBYTE_ZEROS "Tensor? global_scale{f32 (1: number)}, Tensor? b_zeros{any}, "
+#define SUBBYTE_END \
+  "Tensor? workspace, int b_q_type, int size_m, int size_n{1..2^24}, int size_k{1..2^24}, "
+#define SUBBYTE_HINTS                                                                  \
+  "bool use_atomic_add=False, bool use_fp32_reduce=False, bool is_zp_float=False) -> " \
+  "Tensor{a [size_m, size_n]}"
 
 constexpr Operator kOperators[] = {
-    {"gptq_marlin_repack(Tensor b_q_weight, " SUBBYTE_REPACK ", bool is_a_8bit=False) -> Tensor",
-     kernel<gptq_marlin_repack>, kernel<gptq_marlin_repack>},
-    {"gptq_marlin_repack.perm(Tensor b_q_weight, Tensor perm, " SUBBYTE_REPACK ") -> Tensor",
-     kernel<gptq_marlin_repack_perm>, kernel<gptq_marlin_repack_perm>},
-    {"awq_marlin_repack(Tensor b_q_weight, " SUBBYTE_REPACK ", bool is_a_8bit=False) -> Tensor",
-     kernel<awq_marlin_repack>, kernel<awq_marlin_repack>},
-    {"marlin_gemm(Tensor a, Tensor? c, Tensor b_q_weight, Tensor? b_bias, Tensor b_scales, "
-     "Tensor? a_scales, Tensor? global_scale, Tensor? b_zeros, Tensor? "
-     "workspace, " SUBBYTE_MARLIN_END "bool use_atomic_add=False, bool use_fp32_reduce=False, "
-     "bool is_zp_float=False) -> Tensor",
-     kernel<marlin_gemm>, kernel<marlin_gemm>},
-    {"gptq_marlin_gemm(Tensor a, Tensor? c, Tensor b_q_weight, Tensor? b_bias, Tensor b_scales, "
-     "Tensor? global_scale, Tensor? b_zeros, Tensor? g_idx, Tensor? perm, Tensor? "
-     "workspace, " SUBBYTE_MARLIN_END "bool is_k_full=True, bool use_atomic_add=False, "
-     "bool use_fp32_reduce=False, bool is_zp_float=False) -> Tensor",
-     kernel<gptq_marlin_gemm>, kernel<gptq_marlin_gemm>},
+    {"gptq_marlin_repack(" SUBBYTE_GPTQ SUBBYTE_REPACK SUBBYTE_8BIT SUBBYTE_MARLIN,
+     gptq_marlin_repack},
+    {"gptq_marlin_repack.perm(" SUBBYTE_GPTQ "Tensor perm{anywhere i32}, " SUBBYTE_REPACK
+     ") -> " SUBBYTE_MARLIN,
+     gptq_marlin_repack_perm},
+    {"awq_marlin_repack(Tensor b_q_weight{i32 [size_k, size_n * num_bits // 32]}, " SUBBYTE_REPACK
+         SUBBYTE_8BIT SUBBYTE_MARLIN,
+     awq_marlin_repack},
+    {"marlin_gemm(" SUBBYTE_BEGIN "Tensor? a_scales, " SUBBYTE_ZEROS SUBBYTE_END SUBBYTE_HINTS,
+     marlin<false>},
+    {"gptq_marlin_gemm(" SUBBYTE_BEGIN SUBBYTE_ZEROS
+     "Tensor? g_idx{i32}, Tensor? perm{i32 [size_k]}, " SUBBYTE_END
+     "bool is_k_full=True, " SUBBYTE_HINTS,
+     marlin<true>},
 };
 
 }  // namespace

@@ -1,101 +1,142 @@
 #pragma once
-// Operators as functions of typed arguments, and the list of those that are registered.
+// Operators as functions of a call, and the list of those that are registered.
 //
-//   Status scale(Arguments& arguments, Results& results) {
-//     Tensor x = arguments.tensor("x");          // in the order of the schema, all of them first
-//     const double factor = arguments.number();
-//     SUBBYTE_CHECK(check_floats(x));            // an Error becomes an exception of Python
-//     results.add(...);
-//     return {};
+//   Status scale(Call& call) {
+//     const Tensor x = call.tensor();        // in the order of the signature, all of them first
+//     const double factor = call.number();
+//     SUBBYTE_CHECK(call.check());           // what the signature says of them
+//     SUBBYTE_TRY(Tensor out, call.result());
+//     ...                                    // an Error becomes an exception of Python
+//     return call.add(std::move(out));
 //   }
 
+#include <array>
+#include <bit>
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/status.h"
+#include "torch_operators/signature.h"
 #include "torch_operators/tensor.h"
 
 namespace subbyte::torch_operators {
 
-/// Reads the stack from the bottom up; what is read belongs to the caller.
-class Arguments {
+/// A call of an operator. Arguments are read from the stack in the order of the signature, whose
+/// names they have; what is read belongs to the caller.
+class Call {
  public:
-  explicit Arguments(const Word* stack) : next_(stack) {}
+  Call(const Signature& signature, Word* stack);
 
-  Tensor tensor(const char* name);  // as it is
   /// Contiguous: a copy where it was not.
-  Tensor packed_tensor(const char* name) { return tensor(name).contiguous(); }
-  std::optional<Tensor> optional_tensor(const char* name);  // contiguous
-  int64_t integer() { return static_cast<int64_t>(*next_++); }
-  bool boolean() { return (*next_++ & 1) != 0; }
-  double number();
-  int32_t dtype() { return static_cast<int32_t>(*next_++); }
+  Tensor tensor() { return keep(next_tensor().contiguous()); }
+  Tensor tensor_as_it_is() { return keep(next_tensor()); }
+  int64_t integer();
+  bool boolean() { return (last() = integer() & 1) != 0; }
+  double number() { return std::bit_cast<double>(integer()); }
+  int32_t dtype() { return static_cast<int32_t>(integer()); }
   std::string text();
-  std::optional<std::string> optional_text();
-  std::optional<int64_t> optional_integer();
-  std::optional<bool> optional_boolean();
-  std::optional<double> optional_number();
   std::vector<int64_t> integers();
+  std::optional<Tensor> optional_tensor() { return optional(&Call::tensor); }
+  std::optional<Tensor> tensor_unless_empty();
+  std::optional<int64_t> optional_integer() { return optional(&Call::integer); }
+  std::optional<double> optional_number() { return optional(&Call::number); }
+  /// ScalarType?, where it is absent the first that the signature allows.
+  int32_t dtype_or_first();
+  /// The place of a text, which may be absent, among those that the signature allows.
+  int64_t choice();
+  /// Passes over arguments that choose nothing, as far as the signature allows them.
+  void skip(int count = 1);
+
+  /// Gives names that the signature has their values, by what has been read and by the caller, who
+  /// may know more. A value that check() has not been given before. Codes: argument.
+  Status bind();
+  void bind(std::string_view name, int64_t value);
+  /// Checks what has been read by the signature. Code argument.
+  Status check();
+
+  /// A new tensor for result i, where the first tensor is unless a device is given; or the one that
+  /// the operator is told to write to, which has to be as the result is and contiguous. Code
+  /// argument.
+  Result<Tensor> result(std::size_t i = 0, std::optional<Device> device = std::nullopt) const;
+  /// Says whether there is one, and the tensor that the operator is told to write to.
+  bool writes() const { return out_.has_value(); }
+  Tensor& out() { return *out_; }
+  /// Adds the next result, unless the operator has been told to write to it; never fails.
+  Status add(Tensor tensor);
+  /// Leaves the results on the stack.
+  void finish();
 
  private:
-  std::optional<Word> optional_word();
+  /// A tensor that has been read.
+  struct Operand {
+    std::size_t place;
+    int32_t dtype;
+    bool is_elsewhere;  // than the first one
+    std::span<const int64_t> sizes;
+  };
+  /// No more than a tensor may have, and one; in no memory of its own.
+  struct Sizes {
+    void add(int64_t size) { values.at(count++) = size; }
+    std::span<const int64_t> span() const { return {values.data(), count}; }
+    std::array<int64_t, 80> values;
+    std::size_t count = 0;
+  };
 
-  const Word* next_;
-};
-
-/// Results in the order of the schema.
-class Results {
- public:
-  void add(Tensor tensor) {
-    if (!writes_to_) tensors_.push_back(std::move(tensor));
+  template <typename T>
+  std::optional<T> optional(T (Call::*read)()) {
+    if (skips_absent()) return std::nullopt;
+    return (this->*read)();
   }
-  void write(Word* stack);
+  bool skips_absent();
+  Word word();
+  Tensor next_tensor();
+  Tensor keep(Tensor tensor);
+  const Argument& argument_of(const Operand& operand) const {
+    return signature_.arguments[operand.place];
+  }
+  int64_t& last() { return values_[next_ - 1]; }
+  int64_t& value(int place) { return values_[static_cast<std::size_t>(place)]; }
+  Status check_value(const Argument& argument, int64_t value) const;
+  Status bind_sizes(const Operand& operand);
+  Status check_operand(const Operand& operand) const;
+  Status check_sizes(const Operand& operand, const Note& note) const;
+  Sizes sizes_of(const Note& note) const;
+  int32_t type_of(const Note& note) const;
+  bool has_type(const Note& note, int32_t dtype) const;
+  std::string types_of(const Note& note) const;
+  Error refuse_operand(const Operand& operand, std::string_view expected) const;
 
-  /// A tensor for the one result: a new one like `like`, or that which an operator of the same body
-  /// is told to write to, which must be contiguous and of this type and these sizes. Code
-  /// torch.argument.
-  Result<Tensor> result(std::span<const int64_t> sizes, int32_t dtype, const Tensor& like) const;
-  /// The operator writes to `out` and has no results.
-  void write_to(Tensor out) { writes_to_.emplace(std::move(out)); }
+  static constexpr std::size_t kMost = 24;  // arguments; as many sizes have names
 
- private:
-  std::vector<Tensor> tensors_;
-  std::optional<Tensor> writes_to_;
+  const Signature& signature_;
+  Word* const stack_;
+  std::size_t next_ = 0;
+  bool is_bound_ = false;
+  uint32_t absent_ = 0;  // bits of arguments
+  std::array<int64_t, 2 * kMost> values_{};
+  std::array<Operand, kMost> operands_;
+  std::size_t num_operands_ = 0;
+  Device device_;                   // of the first tensor
+  std::size_t batch_of_ = kMost;    // the argument that says what "..." is
+  std::vector<int64_t> list_;       // that integers() has read
+  std::span<const int64_t> batch_;  // "..."
+  std::string other_text_;          // none of those that the signature allows
+  std::optional<Tensor> out_;
+  std::vector<Tensor> results_;
 };
 
-using Body = Status (*)(Arguments& arguments, Results& results);
+using Body = Status (*)(Call& call);
 
-/// Runs `body`; an error becomes a std::runtime_error with text and code.
-void run(Body body, Word* stack);
-/// The same with the argument at `out` as what the body's result is written to, and with arguments
-/// after it that choose nothing: tensors, `num_unused` of them.
-void run_out(Body body, Word* stack, int out, int num_unused);
-
-template <Body kBody>
-void kernel(Word* stack, uint64_t /*num_arguments*/, uint64_t /*num_results*/) {
-  run(kBody, stack);
-}
-
-/// A kernel whose schema is that of kBody with `Tensor(a!) out` after its kOut arguments.
-template <Body kBody, int kOut, int kNumUnused = 0>
-void kernel_out(Word* stack, uint64_t /*num_arguments*/, uint64_t /*num_results*/) {
-  run_out(kBody, stack, kOut, kNumUnused);
-}
-
+/// An operator for CPUs and GPUs: its body asks where tensors are.
 struct Operator {
-  const char* schema;
-  Kernel cpu = nullptr;
-  Kernel cuda = nullptr;
+  const char* text;  // of its signature
+  Body body;
 };
-
-/// An operator whose kernel asks where its tensors are.
-constexpr Operator on_both(const char* schema, Kernel kernel) {
-  return {schema, kernel, kernel};
-}
 
 /// Operators of one file, each list with its subject.
 std::span<const Operator> linear_operators();
@@ -109,6 +150,29 @@ std::span<const Operator> kbit_products();
 std::span<const Operator> flashinfer_operators();
 std::span<const Operator> marlin_operators();
 std::span<const Operator> awq_operators();
+
+/// An operator with its signature, which is never destroyed.
+struct Registered {
+  Signature signature;
+  Body body;
+};
+/// All of them, made at the first call.
+std::span<const Registered> all_operators();
+/// Gives all of them their kernels for a dispatch key of torch. Code torch.library.
+Status implement(const char* key, std::span<const Kernel> kernels);
+/// Runs one; an error becomes a std::runtime_error with text and code.
+void run(const Registered& op, Word* stack);
+
+// A kernel gets no more than a stack, so each operator has a function of its own.
+inline constexpr std::size_t kMostOperators = 96;
+template <void (*kRun)(std::size_t index, Word* stack)>
+constexpr std::array<Kernel, kMostOperators> kernels() {
+  return []<std::size_t... kIndices>(std::index_sequence<kIndices...>) {
+    return std::array<Kernel, kMostOperators>{
+        [](Word* stack, uint64_t, uint64_t) { kRun(kIndices, stack); }...};
+  }
+  (std::make_index_sequence<kMostOperators>());
+}
 
 /// Tells int4_operators() which tiles this torch has: "AVX512", "AVX2" or another answer of
 /// torch.backends.cpu.get_cpu_capability(). Called before any operator.

@@ -5,23 +5,6 @@
 #include "torch_operators/products_on_gpu.h"
 
 namespace subbyte::torch_operators {
-std::vector<int64_t> product_sizes(const Tensor& x, int64_t rows) {
-  std::vector<int64_t> sizes(x.sizes().begin(), x.sizes().end());
-  if (!sizes.empty()) sizes.back() = rows;
-  return sizes;
-}
-
-Status check_product(const Tensor& x, const MatrixView& weights,
-                     const std::optional<Tensor>& bias) {
-  SUBBYTE_CHECK(check_floats(x));
-  if (x.dim() < 1 || x.size(-1) != weights.cols) {
-    return refuse(x, "a last dimension of " + std::to_string(weights.cols));
-  }
-  if (!bias) return {};
-  SUBBYTE_CHECK(check_floats(*bias));
-  return check_sizes(*bias, {weights.rows});
-}
-
 Status multiply(Machine& machine, const Tensor& x, const device::HostWeights& weights,
                 const std::optional<Tensor>& bias, Tensor& out, const Epilogue* epilogue) {
   const int64_t rows = weights.main.rows;
@@ -51,10 +34,6 @@ Status multiply_kept(const Tensor& x, const Recipe& recipe, std::span<const Tens
                      FunctionRef<Result<Matrix>()> make, const std::optional<Tensor>& bias,
                      Tensor& out) {
   if (out.count() == 0) return {};
-  for (const Tensor* source : sources) {
-    if (source != nullptr) SUBBYTE_CHECK(check_device(*source, x));
-  }
-  if (bias) SUBBYTE_CHECK(check_device(*bias, x));
   if (!x.on_cpu()) {
     return multiply_on_gpu(x, 0, x.count() / x.size(-1), recipe, sources, make, bias, out);
   }

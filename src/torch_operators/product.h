@@ -2,7 +2,6 @@
 // y = x W^T + bias on tensors, with any batch dimensions.
 
 #include <optional>
-#include <vector>
 
 #include "base/status.h"
 #include "device/host_numbers.h"
@@ -10,12 +9,6 @@
 #include "torch_operators/tensor.h"
 
 namespace subbyte::torch_operators {
-
-/// Sizes of the product of x [..., K] with `rows` outputs: [..., rows].
-std::vector<int64_t> product_sizes(const Tensor& x, int64_t rows);
-
-/// Checks x [..., K] of f32, f16 or bf16, and a bias [N] of any of these. Code torch.argument.
-Status check_product(const Tensor& x, const MatrixView& weights, const std::optional<Tensor>& bias);
 
 using device::load_floats;
 using device::load_numbers;

@@ -24,12 +24,8 @@ namespace {
 
 /// The weights to quantize, rows of which a quantizer reads as floats.
 struct Weights {
-  explicit Weights(Arguments& arguments) : tensor(arguments.packed_tensor("weights")) {}
+  explicit Weights(Call& call) : tensor(call.tensor()) {}
 
-  Status check() const {
-    SUBBYTE_CHECK(check_floats(tensor));
-    return check_dim(tensor, 2);
-  }
   int64_t rows() const { return tensor.size(0); }
   int64_t cols() const { return tensor.size(1); }
   RowReader reader() const {
@@ -42,35 +38,18 @@ struct Weights {
   Tensor tensor;
 };
 
-/// Bytes are u8 whatever they mean: not every torch has a type for E8M0, and none for E4M4.
-int32_t dtype_of_scales(const WeightFormat& format) {
-  return info(format.scale).bits == 8 ? numbers().u8 : dtype_of(format.scale);
-}
-
-int32_t dtype_of_zeros(const WeightFormat& format) {
-  return format.zero == Zero::kU16 ? numbers().u16 : numbers().u8;
-}
-
-Tensor tensor_from(std::span<const std::byte> bytes, std::span<const int64_t> sizes, int32_t dtype,
-                   const Tensor& like) {
-  Tensor tensor = Tensor::empty(sizes, dtype, like.host());
-  std::ranges::copy(bytes, tensor.data());
-  return std::move(tensor).to_device_of(like);
-}
-
 /// codes, scales and, where there are any, zero points; where `factor`, the tensor's.
-void add(Results& results, const MatrixView& view, const Tensor& like, bool factor) {
-  const auto sizes = [&](int64_t cols) { return std::array{view.rows, cols}; };
-  const Numbers& n = numbers();
-  results.add(tensor_from(view.codes, sizes(view.row_bytes()), n.u8, like));
-  results.add(tensor_from(view.scales, sizes(view.groups()), dtype_of_scales(view.format), like));
-  if (view.format.zero != Zero::kNone) {
-    results.add(tensor_from(view.zeros, sizes(view.groups()), dtype_of_zeros(view.format), like));
+Status add(Call& call, const MatrixView& view, const Tensor& like, bool factor) {
+  const double value = view.tensor_scale;
+  std::vector<std::span<const std::byte>> parts = {view.codes, view.scales};
+  if (view.format.zero != Zero::kNone) parts.push_back(view.zeros);
+  if (factor) parts.push_back(std::as_bytes(std::span(&value, 1)));
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    SUBBYTE_TRY(Tensor to, call.result(i, like.host().device()));
+    std::ranges::copy(parts[i], to.data());
+    SUBBYTE_CHECK(call.add(std::move(to).to_device_of(like)));
   }
-  if (factor) {
-    const double value = view.tensor_scale;
-    results.add(tensor_from(std::as_bytes(std::span(&value, 1)), {}, n.f64, like));
-  }
+  return {};
 }
 
 /// Says whether a scale of a GPU is so small that f16 may leave little of the weights. In a
@@ -84,8 +63,7 @@ bool has_small_scales(const Tensor& scales) {
 
 /// Quantizes weights that lie on a GPU there. False: nothing was done, as they do not, or as the
 /// host has to say what is wrong with them.
-Result<bool> quantize_there(const Weights& weights, const WeightQuantization& how,
-                            Results& results) {
+Result<bool> quantize_there(const Weights& weights, const WeightQuantization& how, Call& call) {
   const Tensor& like = weights.tensor;
   MatrixView view;
   view.format = how.format;
@@ -93,10 +71,8 @@ Result<bool> quantize_there(const Weights& weights, const WeightQuantization& ho
   view.cols = weights.cols();
   if (like.on_cpu() || view.rows < 1 || view.cols < 1 || view.format.group_size < 0) return false;
   if (how.rule != WeightRule::kFp8 && view.cols % view.group_size() != 0) return false;
-  const auto sizes = [&](int64_t cols) { return std::array{view.rows, cols}; };
-  const Numbers& n = numbers();
-  Tensor codes = Tensor::empty(sizes(view.row_bytes()), n.u8, like);
-  Tensor scales = Tensor::empty(sizes(view.groups()), dtype_of_scales(view.format), like);
+  SUBBYTE_TRY(Tensor codes, call.result(0));
+  SUBBYTE_TRY(Tensor scales, call.result(1));
   cuda::WeightBuffers buffers;
   buffers.weights = like.data();
   buffers.element = element_of(like.format());
@@ -106,20 +82,20 @@ Result<bool> quantize_there(const Weights& weights, const WeightQuantization& ho
   buffers.scales = scales.data<uint8_t>();
   std::optional<Tensor> zeros, factor;
   if (view.format.zero != Zero::kNone) {
-    zeros.emplace(Tensor::empty(sizes(view.groups()), dtype_of_zeros(view.format), like));
+    SUBBYTE_TRY(zeros, call.result(2));
     buffers.zeros = zeros->data<uint8_t>();
   }
   if (how.rule == WeightRule::kNvfp4 || how.rule == WeightRule::kNfl) {
-    factor.emplace(Tensor::empty({}, n.f64, like));
+    SUBBYTE_TRY(factor, call.result(2));
     buffers.factor = factor->data<double>();
   }
   SUBBYTE_TRY(const device::Gpu gpu, gpu_of(like));
   SUBBYTE_TRY(const bool is_done, device::quantize_weights(how, buffers, gpu));
   if (!is_done || has_small_scales(scales)) return false;
-  results.add(std::move(codes));
-  results.add(std::move(scales));
-  if (zeros) results.add(std::move(*zeros));
-  if (factor) results.add(std::move(*factor));
+  SUBBYTE_CHECK(call.add(std::move(codes)));
+  SUBBYTE_CHECK(call.add(std::move(scales)));
+  if (zeros) SUBBYTE_CHECK(call.add(std::move(*zeros)));
+  if (factor) SUBBYTE_CHECK(call.add(std::move(*factor)));
   return true;
 }
 
@@ -138,42 +114,39 @@ Result<Matrix> quantize_integers(const Weights& weights, int64_t group_size, int
   return matrix;
 }
 
-Status quantize_int(Arguments& arguments, Results& results) {
-  const Weights weights(arguments);
-  const int64_t bits = arguments.integer();
-  const int64_t group_size = arguments.integer();
-  const bool symmetric = arguments.boolean();
-  SUBBYTE_CHECK(weights.check());
-  if (bits < 2 || bits > 8) return refuse("bits", "2 to 8", std::to_string(bits));
+Status quantize_int(Call& call) {
+  const Weights weights(call);
+  const int64_t bits = call.integer();
+  const int64_t group_size = call.integer();
+  const bool symmetric = call.boolean();
+  SUBBYTE_CHECK(call.check());
   const std::string element = (symmetric ? "i" : "u") + std::to_string(bits);
   const Zero zero = symmetric ? Zero::kNone : bits == 8 ? Zero::kU16 : Zero::kU8;
   SUBBYTE_TRY(const bool is_done,
               quantize_there(weights,
                              {symmetric ? WeightRule::kSymmetric : WeightRule::kMinMax,
                               {*find_format(element), Format::kF16, zero, group_size}},
-                             results));
+                             call));
   if (!is_done) {
     SUBBYTE_TRY(const Matrix matrix,
                 quantize_integers(weights, group_size, static_cast<int>(bits), symmetric));
-    add(results, matrix.view, weights.tensor, false);
+    SUBBYTE_CHECK(add(call, matrix.view, weights.tensor, false));
   }
-  if (symmetric) {  // one number of results for both: no zero points are an empty tensor
-    results.add(
-        Tensor::empty(std::array{weights.rows(), int64_t{0}}, numbers().u8, weights.tensor));
-  }
-  return {};
+  if (!symmetric) return {};
+  SUBBYTE_TRY(Tensor none, call.result(2));  // one number of results for both
+  return call.add(std::move(none));
 }
 
-Status quantize_mxfp4_op(Arguments& arguments, Results& results) {
-  const Weights weights(arguments);
-  const std::string rule = arguments.text();
-  SUBBYTE_CHECK(weights.check());
+Status quantize_mxfp4_op(Call& call) {
+  const Weights weights(call);
+  const std::string rule = call.text();
+  SUBBYTE_CHECK(call.check());
   WeightQuantization how = {WeightRule::kMxfp4, {Format::kE2M1, Format::kE8M0, Zero::kNone, 32}};
   how.searches = rule == "search";
   if (!how.searches) {
     SUBBYTE_TRY(how.scale_rule, find_scale_rule(rule));
   }
-  SUBBYTE_TRY(const bool is_done, quantize_there(weights, how, results));
+  SUBBYTE_TRY(const bool is_done, quantize_there(weights, how, call));
   if (is_done) return {};
   SUBBYTE_TRY(Machine machine, Machine::borrow());
   SUBBYTE_TRY(
@@ -182,52 +155,47 @@ Status quantize_mxfp4_op(Arguments& arguments, Results& results) {
           ? quantize_mxfp4(weights.rows(), weights.cols(), weights.reader(), machine.executor())
           : quantize_mxfp4(weights.rows(), weights.cols(), how.scale_rule, Rounding::kNearestEven,
                            weights.reader(), machine.executor()));
-  add(results, matrix.view, weights.tensor, false);
-  return {};
+  return add(call, matrix.view, weights.tensor, false);
 }
 
-Status quantize_nvfp4_op(Arguments& arguments, Results& results) {
-  const Weights weights(arguments);
+Status quantize_nvfp4_op(Call& call) {
+  const Weights weights(call);
   Nvfp4Options options;
-  options.four_over_six = arguments.boolean();
-  SUBBYTE_CHECK(weights.check());
+  options.four_over_six = call.boolean();
+  SUBBYTE_CHECK(call.check());
   WeightQuantization how = {WeightRule::kNvfp4, {Format::kE2M1, Format::kE4M3, Zero::kNone, 16}};
   how.searches = options.four_over_six;
-  SUBBYTE_TRY(const bool is_done, quantize_there(weights, how, results));
+  SUBBYTE_TRY(const bool is_done, quantize_there(weights, how, call));
   if (is_done) return {};
   SUBBYTE_TRY(Machine machine, Machine::borrow());
   SUBBYTE_TRY(const Matrix matrix, quantize_nvfp4(weights.rows(), weights.cols(), options,
                                                   weights.reader(), machine.executor()));
-  add(results, matrix.view, weights.tensor, true);
-  return {};
+  return add(call, matrix.view, weights.tensor, true);
 }
 
-Status quantize_nf4_op(Arguments& arguments, Results& results) {
-  const Weights weights(arguments);
-  const int64_t block = arguments.integer();
-  SUBBYTE_CHECK(weights.check());
+Status quantize_nf4_op(Call& call) {
+  const Weights weights(call);
+  const int64_t block = call.integer();
+  SUBBYTE_CHECK(call.check());
   SUBBYTE_TRY(
       const bool is_done,
       quantize_there(weights, {WeightRule::kNf4, {Format::kNF4, Format::kF32, Zero::kNone, block}},
-                     results));
+                     call));
   if (is_done) return {};
   SUBBYTE_TRY(Machine machine, Machine::borrow());
   SUBBYTE_TRY(const Matrix matrix, quantize_nf4(weights.rows(), weights.cols(), block,
                                                 weights.reader(), machine.executor()));
-  add(results, matrix.view, weights.tensor, false);
-  return {};
+  return add(call, matrix.view, weights.tensor, false);
 }
 
-Status quantize_nfl_op(Arguments& arguments, Results& results) {
-  const Weights weights(arguments);
+Status quantize_nfl_op(Call& call) {
+  const Weights weights(call);
   KbitOptions options;
-  const int64_t bits = arguments.integer();
-  const std::optional<Tensor> codebook = arguments.optional_tensor("codebook");
-  SUBBYTE_CHECK(weights.check());
-  if (bits < 2 || bits > 5) return refuse("bits", "2 to 5", std::to_string(bits));
+  const int64_t bits = call.integer();
+  const std::optional<Tensor> codebook = call.optional_tensor();
+  SUBBYTE_CHECK(call.check());
   options.bits = static_cast<int>(bits);
   if (codebook) {
-    SUBBYTE_CHECK(check_dtype(*codebook, {numbers().f32}));
     options.codebook = codebook->host().span<const float>();
   }
   const Format element = kbit_element(options.bits);
@@ -235,7 +203,7 @@ Status quantize_nfl_op(Arguments& arguments, Results& results) {
   const std::vector<float> values = default_codebook(element);
   SUBBYTE_TRY(how.thresholds, bitsandbytes::kbit_thresholds(
                                   codebook ? options.codebook : std::span(values), options.bits));
-  SUBBYTE_TRY(const bool is_done, quantize_there(weights, how, results));
+  SUBBYTE_TRY(const bool is_done, quantize_there(weights, how, call));
   if (is_done) return {};
   SUBBYTE_TRY(Machine machine, Machine::borrow());
   const int64_t rows = weights.rows();
@@ -243,40 +211,45 @@ Status quantize_nfl_op(Arguments& arguments, Results& results) {
       kbit_factor(largest_magnitude(rows, weights.cols(), weights.reader(), machine.executor()));
   SUBBYTE_TRY(const Matrix matrix,
               quantize_kbit(rows, weights.cols(), options, weights.reader(), machine.executor()));
-  add(results, matrix.view, weights.tensor, true);
-  return {};
+  return add(call, matrix.view, weights.tensor, true);
 }
 
-Status quantize_fp8_op(Arguments& arguments, Results& results) {
-  const Weights weights(arguments);
-  SUBBYTE_CHECK(weights.check());
-  SUBBYTE_TRY(
-      const bool is_done,
-      quantize_there(weights,
-                     {WeightRule::kFp8, {Format::kE4M3, Format::kF32, Zero::kNone, kFp8Block}},
-                     results));
+Status quantize_fp8_op(Call& call) {
+  const Weights weights(call);
+  SUBBYTE_CHECK(call.check());
+  SUBBYTE_TRY(const bool is_done,
+              quantize_there(
+                  weights,
+                  {WeightRule::kFp8, {Format::kE4M3, Format::kF32, Zero::kNone, kFp8Block}}, call));
   if (is_done) return {};
   SUBBYTE_TRY(Machine machine, Machine::borrow());
   SUBBYTE_TRY(const Matrix matrix,
               quantize_fp8(weights.rows(), weights.cols(), weights.reader(), machine.executor()));
-  add(results, matrix.view, weights.tensor, false);
-  return {};
+  return add(call, matrix.view, weights.tensor, false);
 }
 
+#define SUBBYTE_WEIGHTS "Tensor weights{floats [N=, K=]}"
+
 constexpr Operator kOperators[] = {
-    {"quantize_int(Tensor weights, int bits, int group_size, bool symmetric=False) -> "
-     "(Tensor, Tensor, Tensor)",
-     kernel<quantize_int>, kernel<quantize_int>},
-    {"quantize_mxfp4(Tensor weights, str rule=\"ceil\") -> (Tensor, Tensor)",
-     kernel<quantize_mxfp4_op>, kernel<quantize_mxfp4_op>},
-    {"quantize_nvfp4(Tensor weights, bool four_over_six=True) -> (Tensor, Tensor, Tensor)",
-     kernel<quantize_nvfp4_op>, kernel<quantize_nvfp4_op>},
-    {"quantize_nf4(Tensor weights, int block=64) -> (Tensor, Tensor)", kernel<quantize_nf4_op>,
-     kernel<quantize_nf4_op>},
-    {"quantize_nfl(Tensor weights, int bits, Tensor? codebook=None) -> (Tensor, Tensor, Tensor)",
-     kernel<quantize_nfl_op>, kernel<quantize_nfl_op>},
-    {"quantize_fp8(Tensor weights) -> (Tensor, Tensor)", kernel<quantize_fp8_op>,
-     kernel<quantize_fp8_op>},
+    {"quantize_int(" SUBBYTE_WEIGHTS ", int bits{2..8}, int group_size, bool symmetric=False) -> "
+     "(Tensor{u8 [N, per(K * bits, 8)]}, Tensor{f16 [N, groups(K, group_size)]}, "
+     "Tensor{u8|u16 [N, 0 if symmetric else groups(K, group_size)] @ bits // 8 * (1 - symmetric)})",
+     quantize_int},
+    {"quantize_mxfp4(" SUBBYTE_WEIGHTS ", str rule=\"ceil\") -> "
+     "(Tensor{u8 [N, per(K, 2)]}, Tensor{u8 [N, per(K, 32)]})",
+     quantize_mxfp4_op},
+    {"quantize_nvfp4(" SUBBYTE_WEIGHTS ", bool four_over_six=True) -> "
+     "(Tensor{u8 [N, per(K, 2)]}, Tensor{u8 [N, per(K, 16)]}, Tensor{f64 []})",
+     quantize_nvfp4_op},
+    {"quantize_nf4(" SUBBYTE_WEIGHTS ", int block=64) -> "
+     "(Tensor{u8 [N, per(K, 2)]}, Tensor{f32 [N, groups(K, block)]})",
+     quantize_nf4_op},
+    {"quantize_nfl(" SUBBYTE_WEIGHTS ", int bits{2..5}, Tensor? codebook{anywhere f32}=None) -> "
+     "(Tensor{u8 [N, per(K * bits, 8)]}, Tensor{u8 [N, per(K, 32)]}, Tensor{f64 []})",
+     quantize_nfl_op},
+    {"quantize_fp8(" SUBBYTE_WEIGHTS ") -> "
+     "(Tensor{u8 [N, K]}, Tensor{f32 [N, per(K, 128)]})",
+     quantize_fp8_op},
 };
 
 }  // namespace

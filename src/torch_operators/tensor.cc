@@ -7,12 +7,22 @@
 namespace subbyte::torch_operators {
 namespace {
 
-int64_t bytes_of(int32_t dtype) {
-  const Numbers& n = numbers();
-  if (dtype == n.f64 || dtype == n.i64) return 8;
-  if (dtype == n.f32 || dtype == n.i32) return 4;
-  if (dtype == n.f16 || dtype == n.bf16 || dtype == n.i16 || dtype == n.u16) return 2;
-  return 1;
+struct NamedType {
+  std::string_view name;
+  TypeNumber dtype;
+  int bytes;
+};
+constexpr NamedType kTypes[] = {
+    {"f32", &Numbers::f32, 4},  {"f16", &Numbers::f16, 2},   {"bf16", &Numbers::bf16, 2},
+    {"u8", &Numbers::u8, 1},    {"i8", &Numbers::i8, 1},     {"u16", &Numbers::u16, 2},
+    {"i16", &Numbers::i16, 2},  {"i32", &Numbers::i32, 4},   {"i64", &Numbers::i64, 8},
+    {"f64", &Numbers::f64, 8},  {"e4m3", &Numbers::e4m3, 1}, {"e5m2", &Numbers::e5m2, 1},
+    {"e8m0", &Numbers::e8m0, 1}};
+
+const NamedType* find_type(int32_t dtype) {
+  const auto* const found = std::ranges::find_if(
+      kTypes, [&](const NamedType& type) { return numbers().*type.dtype == dtype; });
+  return dtype < 0 || found == std::end(kTypes) ? nullptr : found;
 }
 
 }  // namespace
@@ -24,8 +34,10 @@ Tensor::Tensor(TensorHandle handle, const char* name) : handle_(handle), name_(n
   check(f.aoti_torch_get_dim(handle, &dim), "get_dim");
   check(f.aoti_torch_get_sizes(handle, &sizes), "get_sizes");
   check(f.aoti_torch_get_dtype(handle, &dtype_), "get_dtype");
-  check(f.aoti_torch_get_device_type(handle, &device_type_), "get_device_type");
-  check(f.aoti_torch_get_device_index(handle, &device_index_), "get_device_index");
+  check(f.aoti_torch_get_device_type(handle, &device_.type), "get_device_type");
+  if (!on_cpu()) {
+    check(f.aoti_torch_get_device_index(handle, &device_.index), "get_device_index");
+  }
   check(f.aoti_torch_get_data_ptr(handle, &data_), "get_data_ptr");
   sizes_ = {sizes, static_cast<std::size_t>(dim)};
   for (const int64_t size : sizes_) count_ *= size;
@@ -39,8 +51,7 @@ Tensor::Tensor(Tensor&& other) noexcept
       count_(other.count_),
       element_bytes_(other.element_bytes_),
       dtype_(other.dtype_),
-      device_type_(other.device_type_),
-      device_index_(other.device_index_),
+      device_(other.device_),
       data_(other.data_),
       is_copy_(other.is_copy_) {}
 
@@ -52,8 +63,7 @@ Tensor& Tensor::operator=(Tensor&& other) noexcept {
   count_ = other.count_;
   element_bytes_ = other.element_bytes_;
   dtype_ = other.dtype_;
-  device_type_ = other.device_type_;
-  device_index_ = other.device_index_;
+  device_ = other.device_;
   data_ = other.data_;
   is_copy_ = other.is_copy_;
   host_.reset();
@@ -64,16 +74,7 @@ Tensor::~Tensor() {
   if (handle_ != nullptr) functions().aoti_torch_delete_tensor_object(handle_);
 }
 
-Tensor Tensor::empty(std::span<const int64_t> sizes, int32_t dtype, const Tensor& like) {
-  return empty_at(sizes, dtype, like.device_type_, like.device_index_);
-}
-
-Tensor Tensor::empty_on_cpu(std::span<const int64_t> sizes, int32_t dtype) {
-  return empty_at(sizes, dtype, numbers().cpu, 0);
-}
-
-Tensor Tensor::empty_at(std::span<const int64_t> sizes, int32_t dtype, int32_t device_type,
-                        int32_t device_index) {
+Tensor Tensor::empty(std::span<const int64_t> sizes, int32_t dtype, Device device) {
   constexpr std::size_t kUsualDims = 16;
   std::array<int64_t, kUsualDims> usual{};
   std::vector<int64_t> many(sizes.size() > kUsualDims ? sizes.size() : 0);
@@ -85,7 +86,7 @@ Tensor Tensor::empty_at(std::span<const int64_t> sizes, int32_t dtype, int32_t d
   }
   TensorHandle made = nullptr;
   check(functions().aoti_torch_empty_strided(static_cast<int64_t>(sizes.size()), sizes.data(),
-                                             strides, dtype, device_type, device_index, &made),
+                                             strides, dtype, device.type, device.index, &made),
         "empty_strided");
   return Tensor(made);
 }
@@ -153,15 +154,20 @@ TensorHandle Tensor::release() {
 }
 
 std::string_view name_of(int32_t dtype) {
-  const Numbers& n = numbers();
-  const std::pair<int32_t, std::string_view> names[] = {
-      {n.f64, "f64"},   {n.f32, "f32"},   {n.f16, "f16"},  {n.bf16, "bf16"}, {n.u8, "u8"},
-      {n.u16, "u16"},   {n.i8, "i8"},     {n.i16, "i16"},  {n.i32, "i32"},   {n.i64, "i64"},
-      {n.e4m3, "e4m3"}, {n.e5m2, "e5m2"}, {n.e8m0, "e8m0"}};
-  for (const auto& [known, name] : names) {
-    if (known == dtype) return name;
-  }
-  return "another type";
+  const NamedType* const type = find_type(dtype);
+  return type == nullptr ? "another type" : type->name;
+}
+
+int64_t bytes_of(int32_t dtype) {
+  const NamedType* const type = find_type(dtype);
+  return type == nullptr ? 1 : type->bytes;
+}
+
+std::vector<TypeNumber> types_by(std::string_view word) {
+  if (word == "floats") return {&Numbers::f32, &Numbers::f16, &Numbers::bf16};
+  if (word == "halves") return {&Numbers::f16, &Numbers::bf16};
+  const auto* const found = std::ranges::find(kTypes, word, &NamedType::name);
+  return found == std::end(kTypes) ? std::vector<TypeNumber>() : std::vector{found->dtype};
 }
 
 int32_t dtype_of(Format format) {
@@ -191,15 +197,6 @@ std::string shown(std::span<const int64_t> sizes) {
   return text + "]";
 }
 
-Error refuse(std::string_view name, std::string_view expected, std::string_view found) {
-  std::string text(name);
-  text += ": expected ";
-  text += expected;
-  text += ", found ";
-  text += found;
-  return {"torch.argument", text};
-}
-
 Error refuse(const Tensor& tensor, std::string_view expected) {
   return refuse(tensor.name(), expected,
                 std::string(name_of(tensor.dtype())) + " " + shown(tensor.sizes()));
@@ -210,19 +207,9 @@ Status check_dtype(const Tensor& tensor, std::initializer_list<int32_t> allowed)
   std::string expected;
   for (const int32_t dtype : allowed) {
     if (dtype < 0) continue;
-    if (!expected.empty()) expected += " or ";
-    expected += name_of(dtype);
+    expected.append(expected.empty() ? "" : " or ").append(name_of(dtype));
   }
   return refuse(tensor, expected);
-}
-
-Status check_floats(const Tensor& tensor) {
-  return check_dtype(tensor, {numbers().f32, numbers().f16, numbers().bf16});
-}
-
-Status check_dim(const Tensor& tensor, int64_t dim) {
-  if (tensor.dim() == dim) return {};
-  return refuse(tensor, std::to_string(dim) + (dim == 1 ? " dimension" : " dimensions"));
 }
 
 Status check_sizes(const Tensor& tensor, std::initializer_list<int64_t> sizes) {
@@ -233,13 +220,6 @@ Status check_sizes(const Tensor& tensor, std::initializer_list<int64_t> sizes) {
 Status check_device(const Tensor& tensor, const Tensor& like) {
   return tensor.same_device(like) ? Status()
                                   : refuse(tensor, "a tensor on the device of the others");
-}
-
-Status check_out(const Tensor& out, std::span<const int64_t> sizes, int32_t dtype) {
-  if (std::ranges::equal(out.sizes(), sizes) && out.dtype() == dtype && out.is_contiguous()) {
-    return {};
-  }
-  return refuse(out, "a contiguous tensor of " + std::string(name_of(dtype)) + " " + shown(sizes));
 }
 
 }  // namespace subbyte::torch_operators

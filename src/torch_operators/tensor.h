@@ -10,10 +10,18 @@
 #include <vector>
 
 #include "base/status.h"
+#include "device/operands.h"
 #include "formats/format.h"
 #include "torch_operators/shim.h"
 
 namespace subbyte::torch_operators {
+
+/// Where a tensor lies, in torch's numbers.
+struct Device {
+  int32_t type = -1;
+  int32_t index = 0;
+  bool operator==(const Device&) const = default;
+};
 
 /// Owns a handle. What a function of libtorch refuses is a std::runtime_error.
 class Tensor {
@@ -24,9 +32,14 @@ class Tensor {
   Tensor& operator=(Tensor&& other) noexcept;
   ~Tensor();
 
-  /// A new contiguous tensor on the device of `like`; its numbers are not set.
-  static Tensor empty(std::span<const int64_t> sizes, int32_t dtype, const Tensor& like);
-  static Tensor empty_on_cpu(std::span<const int64_t> sizes, int32_t dtype);
+  /// A new contiguous tensor; its numbers are not set.
+  static Tensor empty(std::span<const int64_t> sizes, int32_t dtype, Device device);
+  static Tensor empty(std::span<const int64_t> sizes, int32_t dtype, const Tensor& like) {
+    return empty(sizes, dtype, like.device_);
+  }
+  static Tensor empty_on_cpu(std::span<const int64_t> sizes, int32_t dtype) {
+    return empty(sizes, dtype, {numbers().cpu, 0});
+  }
 
   const char* name() const { return name_; }
   std::span<const int64_t> sizes() const { return sizes_; }
@@ -38,11 +51,9 @@ class Tensor {
   int32_t dtype() const { return dtype_; }
   /// f32, f16, bf16, e4m3, e5m2 or e8m0; kNone for any other type.
   Format format() const;
-  bool on_cpu() const { return device_type_ == numbers().cpu; }
-  int32_t device_index() const { return device_index_; }
-  bool same_device(const Tensor& other) const {
-    return device_type_ == other.device_type_ && (on_cpu() || device_index_ == other.device_index_);
-  }
+  Device device() const { return device_; }
+  bool on_cpu() const { return device_.type == numbers().cpu; }
+  bool same_device(const Tensor& other) const { return device_ == other.device_; }
 
   bool is_contiguous() const;
   /// Itself, or a copy that is contiguous.
@@ -75,17 +86,13 @@ class Tensor {
   TensorHandle handle() const { return handle_; }
 
  private:
-  static Tensor empty_at(std::span<const int64_t> sizes, int32_t dtype, int32_t device_type,
-                         int32_t device_index);
-
   TensorHandle handle_;
   const char* name_;
   std::span<const int64_t> sizes_;
   int64_t count_ = 1;
   int64_t element_bytes_ = 0;
   int32_t dtype_ = -1;
-  int32_t device_type_ = -1;
-  int32_t device_index_ = -1;
+  Device device_;  // of index 0 on the CPU
   void* data_ = nullptr;
   bool is_copy_ = false;
   mutable std::unique_ptr<Tensor> host_;
@@ -93,26 +100,25 @@ class Tensor {
 
 /// "f32", "u8", "i32"; "another type".
 std::string_view name_of(int32_t dtype);
+/// Bytes of an element.
+int64_t bytes_of(int32_t dtype);
 /// The type of torch for f32, f16, bf16, e4m3, e5m2; that of bytes for any other.
 int32_t dtype_of(Format format);
 /// "[3, 64]".
 std::string shown(std::span<const int64_t> sizes);
 
-/// "NAME: expected EXPECTED, found FOUND", code torch.argument.
-Error refuse(std::string_view name, std::string_view expected, std::string_view found);
-/// The same with the sizes and the type of a tensor as what was found.
+/// A type as torch counts it.
+using TypeNumber = int32_t Numbers::*;
+/// The types by a name, "floats" or "halves"; none by another word.
+std::vector<TypeNumber> types_by(std::string_view word);
+
+using device::refuse;
+/// The same with the type and the sizes of a tensor as what was found. Code argument.
 Error refuse(const Tensor& tensor, std::string_view expected);
 
-/// Codes torch.argument.
+/// Codes argument.
 Status check_dtype(const Tensor& tensor, std::initializer_list<int32_t> allowed);
-Status check_floats(const Tensor& tensor);  // f32, f16, bf16
-Status check_dim(const Tensor& tensor, int64_t dim);
 Status check_sizes(const Tensor& tensor, std::initializer_list<int64_t> sizes);
-
-/// Checks that `tensor` is on the device of `like`.
 Status check_device(const Tensor& tensor, const Tensor& like);
-
-/// Checks what an operator is to write into: contiguous, of that type and those sizes.
-Status check_out(const Tensor& out, std::span<const int64_t> sizes, int32_t dtype);
 
 }  // namespace subbyte::torch_operators

@@ -86,8 +86,6 @@ Status add_zeros(const WeightTensors& tensors, MatrixView& view) {
 
 Result<double> scale_of_tensor(const std::optional<Tensor>& tensor) {
   if (!tensor) return 1.0;
-  SUBBYTE_CHECK(check_dtype(*tensor, {numbers().f32, numbers().f64}));
-  if (tensor->count() != 1) return refuse(*tensor, "one number");
   const Tensor host = tensor->to_cpu();
   const double scale =
       host.dtype() == numbers().f32 ? double{*host.data<float>()} : *host.data<double>();
@@ -98,7 +96,6 @@ Result<double> scale_of_tensor(const std::optional<Tensor>& tensor) {
 Status add_codebook(const WeightTensors& tensors, MatrixView& view) {
   if (!tensors.codebook) return {};
   const Tensor& codebook = *tensors.codebook;
-  SUBBYTE_CHECK(check_dtype(codebook, {numbers().f32}));
   if (!may_have_codebook(view.format.element)) {
     return refuse(codebook, "none, as only nfl2 to nfl5, vq2 and vq4 have codebooks of their own");
   }
@@ -111,12 +108,10 @@ Status add_codebook(const WeightTensors& tensors, MatrixView& view) {
 Status add_input_order(const WeightTensors& tensors, MatrixView& view) {
   if (!tensors.input_order) return {};
   const Tensor& order = *tensors.input_order;
-  SUBBYTE_CHECK(check_dtype(order, {numbers().i32}));
-  SUBBYTE_CHECK(check_sizes(order, {view.cols}));
   view.input_order = order.span<const uint32_t>();
   if (!order.on_cpu()) return {};
   const std::string fault = input_order_fault(view.input_order);
-  return fault.empty() ? Status() : Error{"torch.argument", "input_order: expected " + fault};
+  return fault.empty() ? Status() : Error{device::kArgument, "input_order: expected " + fault};
 }
 
 }  // namespace
@@ -153,38 +148,26 @@ Result<int64_t> cols_of(const WordedFormat& worded, int64_t row_size) {
                 "none, and rows of " + std::to_string(row_size) + " bytes");
 }
 
-WeightTensors::WeightTensors(Arguments& arguments)
-    : codes(arguments.packed_tensor("codes")),
-      scales(arguments.optional_tensor("scales")),
-      zeros(arguments.optional_tensor("zeros")),
-      format(arguments.text()),
-      tensor_scale(arguments.optional_tensor("tensor_scale")),
-      codebook(arguments.optional_tensor("codebook")),
-      input_order(arguments.optional_tensor("input_order")) {}
+WeightTensors::WeightTensors(Call& call)
+    : codes(call.tensor()),
+      scales(call.optional_tensor()),
+      zeros(call.optional_tensor()),
+      format(call.text()),
+      tensor_scale(call.optional_tensor()),
+      codebook(call.optional_tensor()),
+      input_order(call.optional_tensor()) {}
 
 std::array<const Tensor*, 6> WeightTensors::sources() const {
   const auto of = [](const std::optional<Tensor>& tensor) { return tensor ? &*tensor : nullptr; };
   return {&codes, of(scales), of(zeros), of(tensor_scale), of(codebook), of(input_order)};
 }
 
-WeightTensors WeightTensors::to_cpu() const {
-  const auto copy = [](const std::optional<Tensor>& tensor) {
-    return tensor ? std::optional(tensor->to_cpu()) : std::nullopt;
-  };
-  WeightTensors host(codes.to_cpu(), format);
-  host.scales = copy(scales);
-  host.zeros = copy(zeros);
-  host.tensor_scale = copy(tensor_scale);
-  host.codebook = copy(codebook);
-  host.input_order = copy(input_order);
-  return host;
-}
-
-Result<MatrixView> matrix_of(const WeightTensors& tensors, std::optional<int64_t> given) {
+Result<MatrixView> matrix_of(const WeightTensors& tensors, Call& call,
+                             std::optional<int64_t> given) {
   MatrixView view;
+  SUBBYTE_CHECK(call.bind());
   SUBBYTE_TRY(const WordedFormat worded, parse_format(tensors.format));
   view.format = worded.format;
-  SUBBYTE_CHECK(check_dim(tensors.codes, 2));
   view.rows = tensors.codes.size(0);
   if (given) {
     view.cols = *given;
@@ -199,6 +182,8 @@ Result<MatrixView> matrix_of(const WeightTensors& tensors, std::optional<int64_t
     return refuse("cols", "the " + std::to_string(worded.cols) + " of the format",
                   std::to_string(view.cols));
   }
+  call.bind("K", view.cols);
+  SUBBYTE_CHECK(call.check());
   SUBBYTE_CHECK(check_codes(tensors.codes, view.format, view.cols));
   view.codes = tensors.codes.span();
   SUBBYTE_CHECK(add_scales(tensors, view));

@@ -37,7 +37,7 @@ Result<int64_t> cols_of(const WordedFormat& worded, int64_t row_size);
 ///   input_order   i32 [K], of act-order
 struct WeightTensors {
   /// Reads them from the stack in this order, after codes, scales and zeros the format.
-  explicit WeightTensors(Arguments& arguments);
+  explicit WeightTensors(Call& call);
 
   Tensor codes;
   std::optional<Tensor> scales;
@@ -49,19 +49,12 @@ struct WeightTensors {
 
   /// All of them, for make_ready().
   std::array<const Tensor*, 6> sources() const;
-
-  /// Copies of all of them on the CPU.
-  WeightTensors to_cpu() const;
-
- private:
-  WeightTensors(Tensor codes_on_cpu, std::string words)
-      : codes(std::move(codes_on_cpu)), format(std::move(words)) {}
 };
 
-/// A view of those tensors, with so many inputs, or as many as codes and format say. Values of
-/// codebook and input_order are checked where they are on the CPU; tensor_scale is fetched from a
-/// GPU. Code torch.argument.
-Result<MatrixView> matrix_of(const WeightTensors& tensors,
+/// Checks the call, which has these tensors and so many inputs K, or as many as codes and format
+/// say; a view of the tensors. Values of codebook and input_order are checked where they are on the
+/// CPU; tensor_scale is fetched from a GPU. Code argument.
+Result<MatrixView> matrix_of(const WeightTensors& tensors, Call& call,
                              std::optional<int64_t> cols = std::nullopt);
 
 }  // namespace subbyte::torch_operators

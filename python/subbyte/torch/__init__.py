@@ -6,7 +6,7 @@
 """
 
 from . import _library  # noqa: F401  registers the operators, which the others need
-from . import _fakes, _fakes_bitsandbytes, _fakes_layouts, _gradients  # noqa: F401
+from . import _fakes, _gradients  # noqa: F401
 from .aten import Int4OfAten
 from .weights import PackedWeight, dequantize, forget, kept_bytes, linear, quantize
 

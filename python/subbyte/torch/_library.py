@@ -17,6 +17,7 @@ def load() -> ctypes.CDLL:
     library.subbyte_torch_format.argtypes = [ctypes.c_char_p, ctypes.c_int64,
                                              ctypes.POINTER(ctypes.c_int32)]
     library.subbyte_torch_format.restype = ctypes.c_char_p
+    library.subbyte_torch_signatures.restype = ctypes.c_char_p
     library.subbyte_torch_refuse_call.argtypes = [ctypes.c_char_p]
     capability = torch.backends.cpu.get_cpu_capability()
     problem = library.subbyte_torch_register(capability.encode())
