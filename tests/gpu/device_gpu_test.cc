@@ -14,37 +14,11 @@
 #include "device_bytes.h"
 #include "matrix/float_rows.h"
 #include "support/c_handles.h"
+#include "support/products_of_interfaces.h"
 #include "support/random_matrix.h"
 
 namespace subbyte::testing {
 namespace {
-
-const WeightFormat kFormats[] = {
-    {Format::kU4, Format::kF16, Zero::kU8, 128},
-    {Format::kI4, Format::kBF16, Zero::kNone, 32},
-    {Format::kU8, Format::kF16, Zero::kU16, 64},
-    {Format::kU3, Format::kF16, Zero::kU8, 32},
-    {Format::kU2, Format::kF16, Zero::kU8, 16},
-    {Format::kE2M1, Format::kE8M0, Zero::kNone, 32},
-    {Format::kE2M1, Format::kE4M3, Zero::kNone, 16},
-    {Format::kE4M3, Format::kF32, Zero::kNone, 128},
-    {Format::kNF4, Format::kF32, Zero::kNone, 64},
-    {Format::kI4, Format::kF16, Zero::kF16, 32},
-};
-
-struct Shape {
-  int64_t rows;
-  int64_t cols;
-};
-
-/// Rows that end within a strip, and inputs that end within a tile.
-std::vector<Shape> shapes() {
-  std::vector<Shape> all;
-  for (const int64_t rows : {8, 24, 128, 520, 1032}) {
-    for (const int64_t cols : {128, 384, 1024, 2176}) all.push_back({rows, cols});
-  }
-  return all;
-}
 
 std::vector<uint16_t> random_numbers(int64_t count, uint64_t seed) {
   Random random(seed);
@@ -112,11 +86,11 @@ std::vector<std::byte> multiply_in_c(const CContext& context, const MatrixView& 
 TEST(Device, c_and_the_engine_multiply_to_the_same_bits) {
   const CContext context = c_context();
   Engine engine;
-  for (const WeightFormat& format : kFormats) {
-    for (const Shape& shape : shapes()) {
+  for (const WeightFormat& format : kProductFormats) {
+    for (const ProductShape& shape : product_shapes()) {
       const RandomMatrix weights =
           random_matrix(format, shape.rows, shape.cols, Contents::kReal, 11);
-      for (const int64_t m : {1, 7, 64, 300}) {
+      for (const int64_t m : kProductM) {
         SCOPED_TRACE(to_string(format) + " " + std::to_string(shape.rows) + " x " +
                      std::to_string(shape.cols) + " m " + std::to_string(m));
         const std::vector<uint16_t> numbers = random_numbers(m * shape.cols, 12);
@@ -128,7 +102,7 @@ TEST(Device, c_and_the_engine_multiply_to_the_same_bits) {
 }
 
 TEST(Device, a_captured_product_allocates_nothing_and_does_not_wait) {
-  const RandomMatrix weights = random_matrix(kFormats[0], 520, 1024, Contents::kReal, 3);
+  const RandomMatrix weights = random_matrix(kProductFormats[0], 520, 1024, Contents::kReal, 3);
   ThreadPool host{ThreadPoolOptions{2}};
   cudaStream_t stream = nullptr;
   expect_ok(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
@@ -185,7 +159,7 @@ TEST(Device, floats_are_multiplied_as_floats) {
   ThreadPool host{ThreadPoolOptions{2}};
   const auto gpu = device::Gpu::use(0, nullptr);
   ASSERT_TRUE(gpu.ok());
-  std::vector<WeightFormat> formats(std::begin(kFormats), std::end(kFormats));
+  std::vector<WeightFormat> formats(std::begin(kProductFormats), std::end(kProductFormats));
   formats.push_back({Format::kF32});
   formats.push_back({Format::kBF16});
   for (const WeightFormat& format : formats) {
@@ -231,6 +205,38 @@ TEST(Device, floats_are_multiplied_as_floats) {
       }
     }
   }
+}
+
+void expect_memory_of_the_host(int result) {
+  EXPECT_EQ(code_of(result), "c.argument");
+  EXPECT_NE(std::string_view(subbyte_last_error()).find("memory of the host"),
+            std::string_view::npos)
+      << subbyte_last_error();
+}
+
+/// What C has on CPUs alone (docs/interfaces.md).
+TEST(Device, memory_of_a_gpu_is_refused_where_the_host_computes) {
+  const CContext context = c_context();
+  const DeviceBytes there(4 * 128 * 64);
+  auto quantizer = c_struct<subbyte_quantizer>();
+  quantizer.format = "mxfp4";
+  subbyte_matrix* made = nullptr;
+  expect_memory_of_the_host(subbyte_matrix_quantize(context.get(), &quantizer, there.data(),
+                                                    SUBBYTE_F32, 128, 64, &made));
+  expect_memory_of_the_host(subbyte_hadamard_rotate(there.data(), 64, SUBBYTE_F16, 64, nullptr));
+  std::vector<std::byte> memory(4 * 128 * 64);
+  const std::vector<float> codebook = {-1, -0.5F, 0.5F, 1};
+  auto kbit = c_struct<subbyte_kbit>();
+  kbit.packed = reinterpret_cast<uint32_t*>(memory.data());
+  kbit.absmax = memory.data();
+  kbit.codebook = codebook.data();
+  kbit.k = 2;
+  kbit.k_dim = 64;
+  kbit.n = 128;
+  ASSERT_EQ(subbyte_kbit_measure(&kbit, &kbit.packed_words, &kbit.absmax_elements), SUBBYTE_OK)
+      << subbyte_last_error();
+  expect_memory_of_the_host(subbyte_kbit_multiply(context.get(), &kbit, there.data(), there.data(),
+                                                  1, SUBBYTE_F16, nullptr, 0));
 }
 
 }  // namespace

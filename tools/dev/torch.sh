@@ -49,7 +49,7 @@ torch_test() {
   local python=${1:-} cuda=OFF module=OFF targets=(subbyte_torch)
   if has_gpu_driver; then cuda=ON; fi
   if [[ -z $python ]]; then python=$(torch_python); fi
-  if has_python_package "$python" nanobind; then module=ON targets+=(subbyte_python); fi
+  if has_python_package "$python" nanobind; then module=ON targets+=(subbyte_python subbyte_c); fi
   need_packages "${build_packages[@]}"
   step "configure build/torch" cmake --preset release -B build/torch -DSUBBYTE_BUILD_TORCH=ON \
     -DSUBBYTE_UNITY=ON -DSUBBYTE_ISAS=runnable \
@@ -62,8 +62,9 @@ torch_test() {
     return
   fi
   link_torch_package
-  # Matrix of the package with tensors of torch, where a GPU is.
-  run_torch_tests "$python" python/tests/torch/with_module build/torch/package
+  # Matrix of the package with tensors of torch, where a GPU is, and with the library for C.
+  SUBBYTE_LIBRARY=$PWD/build/torch/libsubbyte.so \
+    run_torch_tests "$python" python/tests/torch/with_module build/torch/package
   if has_python_package "$python" transformers; then
     run_torch_tests "$python" python/tests/torch/with_transformers build/torch/package
   else

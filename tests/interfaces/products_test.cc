@@ -1,0 +1,89 @@
+// C, C++ and the engine multiply to the same bits on the CPU: 20 shapes, 10 formats, M = 1, 7, 64
+// and 300. Python and torch are compared with C in python/tests/torch/with_module, and GPUs in
+// tests/gpu/device_gpu_test.cc, with the same formats and shapes.
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "base/random.h"
+#include "cpu_backend/linear.h"
+#include "interfaces/cpp_product.h"
+#include "matrix/zero_points.h"
+#include "support/c_handles.h"
+#include "support/products_of_interfaces.h"
+#include "support/random_matrix.h"
+
+namespace subbyte::testing {
+namespace {
+
+constexpr int kThreads = 2;
+
+std::vector<float> multiply_in_c(const CMatrix& matrix, std::span<const float> x, int64_t m,
+                                 int64_t rows) {
+  std::vector<float> y(static_cast<std::size_t>(m * rows));
+  auto product = c_struct<subbyte_product>();
+  product.x = x.data();
+  product.y = y.data();
+  product.m = m;
+  product.number = SUBBYTE_F32;
+  EXPECT_EQ(subbyte_multiply(matrix.get(), &product), SUBBYTE_OK) << subbyte_last_error();
+  return y;
+}
+
+/// As a model's weights are loaded and multiplied.
+std::vector<float> multiply_in_the_engine(Execution& execution, const Matrix& loaded,
+                                          std::span<const float> x, int64_t m) {
+  std::vector<float> y(static_cast<std::size_t>(m * loaded.view.rows));
+  const LinearProduct product = {.y = y, .x = x, .m = m, .weights = &loaded.view};
+  EXPECT_TRUE(linear_group(execution, {&product, 1}).ok());
+  return y;
+}
+
+/// Equal, but for which NaN it is.
+void expect_same_bits(const std::vector<float>& found, const std::vector<float>& expected,
+                      const char* interface) {
+  ASSERT_EQ(found.size(), expected.size()) << interface;
+  EXPECT_EQ(std::memcmp(found.data(), expected.data(), found.size() * sizeof(float)), 0)
+      << interface;
+}
+
+TEST(Interfaces, multiply_to_the_same_bits_on_the_cpu) {
+  const CContext context = c_context(kThreads);
+  auto execution = Execution::create({.num_threads = kThreads});
+  ASSERT_TRUE(execution.ok());
+  int refused = 0;
+  for (const WeightFormat& format : kProductFormats) {
+    for (const ProductShape& shape : product_shapes()) {
+      const RandomMatrix weights =
+          random_matrix(format, shape.rows, shape.cols, Contents::kReal, 11);
+      const MatrixView& view = weights.view;
+      const CMatrix in_c = c_matrix(context, c_weights(view));
+      const Matrix loaded = for_host_kernels(Matrix{view, {}});
+      const bool is_loaded = check_linear(**execution, loaded.view).ok();
+      if (!is_loaded) ++refused;
+      for (const int64_t m : kProductM) {
+        SCOPED_TRACE(to_string(format) + " " + std::to_string(shape.rows) + " x " +
+                     std::to_string(shape.cols) + " m " + std::to_string(m));
+        Random random(12);
+        std::vector<float> x(static_cast<std::size_t>(m * shape.cols));
+        for (float& number : x) number = static_cast<float>(random.normal());
+        const std::vector<float> y = multiply_in_c(in_c, x, m, shape.rows);
+        expect_same_bits(
+            multiply_in_cpp({format, view.rows, view.cols, view.codes, view.scales, view.zeros}, x,
+                            m, kThreads),
+            y, "C++");
+        if (is_loaded) {
+          expect_same_bits(multiply_in_the_engine(**execution, loaded, x, m), y, "engine");
+        }
+      }
+    }
+  }
+  // No model has float zero points: its loader refuses them.
+  EXPECT_EQ(refused, std::ssize(product_shapes()));
+}
+
+}  // namespace
+}  // namespace subbyte::testing
