@@ -19,18 +19,15 @@ using Kind = ExpressionKind;
 constexpr int kMaxDepth = 120;  // of statements and brackets
 constexpr int kMaxTree = 200;   // of an expression
 
-struct Sign {
-  std::string_view text;
-  Operator operation;
-};
-constexpr Sign kComparisons[] = {{"==", Operator::kEqual},  {"!=", Operator::kNotEqual},
-                                 {"<", Operator::kLess},    {"<=", Operator::kLessEqual},
-                                 {">", Operator::kGreater}, {">=", Operator::kGreaterEqual}};
-constexpr Sign kSums[] = {{"+", Operator::kAdd}, {"-", Operator::kSubtract}};
-constexpr Sign kProducts[] = {{"*", Operator::kMultiply},
-                              {"/", Operator::kDivide},
-                              {"//", Operator::kFloorDivide},
-                              {"%", Operator::kModulo}};
+constexpr OperatorSign kComparisons[] = {
+    {"==", Operator::kEqual},     {"!=", Operator::kNotEqual}, {"<", Operator::kLess},
+    {"<=", Operator::kLessEqual}, {">", Operator::kGreater},   {">=", Operator::kGreaterEqual}};
+constexpr OperatorSign kSums[] = {{"+", Operator::kAdd}, {"-", Operator::kSubtract}};
+constexpr OperatorSign kProducts[] = {{"*", Operator::kMultiply},
+                                      {"/", Operator::kDivide},
+                                      {"//", Operator::kFloorDivide},
+                                      {"%", Operator::kModulo}};
+constexpr OperatorSign kPowers[] = {{"**", Operator::kPower}};
 
 std::shared_ptr<const Text> constant_text(Meter& meter, std::string_view text) {
   TextBuilder builder(meter);
@@ -95,26 +92,40 @@ ExpressionPtr Parser::expression(bool with_conditions) {
   return value;
 }
 
-ExpressionPtr Parser::or_expression() {
-  ExpressionPtr value = and_expression();
-  while (at_name("or")) {
-    auto made = make(Kind::kOr, take().line);
+/// Operands of one kind with signs between them; the left ones belong together.
+ExpressionPtr Parser::chain(std::span<const OperatorSign> signs,
+                            ExpressionPtr (Parser::*operand)()) {
+  ExpressionPtr value = (this->*operand)();
+  while (true) {
+    const auto sign =
+        std::ranges::find_if(signs, [&](const OperatorSign& one) { return at_operator(one.text); });
+    if (sign == signs.end()) return value;
+    auto made = make(Kind::kArithmetic, take().line);
+    made->operators.push_back(sign->operation);
     adopt(*made, std::move(value));
-    adopt(*made, and_expression());
+    adopt(*made, (this->*operand)());
+    value = std::move(made);
+  }
+}
+
+/// The same with a word between them.
+ExpressionPtr Parser::chain(std::string_view word, Kind kind, ExpressionPtr (Parser::*operand)()) {
+  ExpressionPtr value = (this->*operand)();
+  while (at_name(word)) {
+    auto made = make(kind, take().line);
+    adopt(*made, std::move(value));
+    adopt(*made, (this->*operand)());
     value = std::move(made);
   }
   return value;
 }
 
+ExpressionPtr Parser::or_expression() {
+  return chain("or", Kind::kOr, &Parser::and_expression);
+}
+
 ExpressionPtr Parser::and_expression() {
-  ExpressionPtr value = not_expression();
-  while (at_name("and")) {
-    auto made = make(Kind::kAnd, take().line);
-    adopt(*made, std::move(value));
-    adopt(*made, not_expression());
-    value = std::move(made);
-  }
-  return value;
+  return chain("and", Kind::kAnd, &Parser::not_expression);
 }
 
 ExpressionPtr Parser::not_expression() {
@@ -130,7 +141,7 @@ ExpressionPtr Parser::comparison() {
   auto made = make(Kind::kComparison, value->line);
   while (true) {
     const auto known = std::ranges::find_if(
-        kComparisons, [&](const Sign& sign) { return at_operator(sign.text); });
+        kComparisons, [&](const OperatorSign& sign) { return at_operator(sign.text); });
     if (known != std::end(kComparisons)) {
       take();
       made->operators.push_back(known->operation);
@@ -151,17 +162,7 @@ ExpressionPtr Parser::comparison() {
 }
 
 ExpressionPtr Parser::sum() {
-  ExpressionPtr value = concat();
-  while (true) {
-    const auto sign =
-        std::ranges::find_if(kSums, [&](const Sign& one) { return at_operator(one.text); });
-    if (sign == std::end(kSums)) return value;
-    auto made = make(Kind::kArithmetic, take().line);
-    made->operators.push_back(sign->operation);
-    adopt(*made, std::move(value));
-    adopt(*made, concat());
-    value = std::move(made);
-  }
+  return chain(kSums, &Parser::concat);
 }
 
 ExpressionPtr Parser::concat() {
@@ -174,29 +175,15 @@ ExpressionPtr Parser::concat() {
 }
 
 ExpressionPtr Parser::product() {
-  ExpressionPtr value = power();
-  while (true) {
-    const auto sign =
-        std::ranges::find_if(kProducts, [&](const Sign& one) { return at_operator(one.text); });
-    if (sign == std::end(kProducts)) return value;
-    auto made = make(Kind::kArithmetic, take().line);
-    made->operators.push_back(sign->operation);
-    adopt(*made, std::move(value));
-    adopt(*made, power());
-    value = std::move(made);
-  }
+  return chain(kProducts, &Parser::power);
 }
 
 ExpressionPtr Parser::power() {
-  ExpressionPtr value = unary(true);
-  while (at_operator("**")) {
-    auto made = make(Kind::kArithmetic, take().line);
-    made->operators.push_back(Operator::kPower);
-    adopt(*made, std::move(value));
-    adopt(*made, unary(true));
-    value = std::move(made);
-  }
-  return value;
+  return chain(kPowers, &Parser::factor);
+}
+
+ExpressionPtr Parser::factor() {
+  return unary(true);
 }
 
 ExpressionPtr Parser::unary(bool takes_filters) {

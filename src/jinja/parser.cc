@@ -145,11 +145,7 @@ std::unique_ptr<Node> Parser::set_statement() {
   }
   made->kind = NodeKind::kSetBlock;
   if (at_operator("|")) made->values.push_back(filter(nullptr, false));
-  expect_block_end();
-  made->branches.push_back({nullptr, hard_body({"endset"}, true)});
-  take();
-  expect_block_end();
-  return made;
+  return with_body(std::move(made), "endset", true);
 }
 
 void Parser::signature(Node& made) {
@@ -167,24 +163,31 @@ void Parser::signature(Node& made) {
   expect_operator(")");
 }
 
-void Parser::use_macro_names(Node& made, const MacroUse& use) {
-  made.uses_caller = use.caller;
-  made.uses_varargs = use.varargs;
-  made.uses_kwargs = use.kwargs;
+/// The end of a tag, a body that makes no loop of its own, and the tag `end`.
+std::unique_ptr<Node> Parser::with_body(std::unique_ptr<Node> made, std::string_view end,
+                                        bool keeps_loop) {
+  expect_block_end();
+  made->branches.push_back({nullptr, hard_body({end}, keeps_loop)});
+  take();
+  expect_block_end();
+  return made;
+}
+
+std::unique_ptr<Node> Parser::with_macro_body(std::unique_ptr<Node> made, std::string_view end) {
+  macros_.emplace_back();
+  made = with_body(std::move(made), end, false);
+  made->uses_caller = macros_.back().caller;
+  made->uses_varargs = macros_.back().varargs;
+  made->uses_kwargs = macros_.back().kwargs;
+  macros_.pop_back();
+  return made;
 }
 
 std::unique_ptr<Node> Parser::macro_statement() {
   auto made = node(NodeKind::kMacro);
   made->text = expect_name();
   signature(*made);
-  expect_block_end();
-  macros_.emplace_back();
-  made->branches.push_back({nullptr, hard_body({"endmacro"}, false)});
-  use_macro_names(*made, macros_.back());
-  macros_.pop_back();
-  take();
-  expect_block_end();
-  return made;
+  return with_macro_body(std::move(made), "endmacro");
 }
 
 std::unique_ptr<Node> Parser::call_statement() {
@@ -193,24 +196,13 @@ std::unique_ptr<Node> Parser::call_statement() {
   if (at_operator("(")) signature(*made);
   made->values.push_back(expression());
   if (made->values[0]->kind != ExpressionKind::kCall) fail("expected a call");
-  expect_block_end();
-  macros_.emplace_back();
-  made->branches.push_back({nullptr, hard_body({"endcall"}, false)});
-  use_macro_names(*made, macros_.back());
-  macros_.pop_back();
-  take();
-  expect_block_end();
-  return made;
+  return with_macro_body(std::move(made), "endcall");
 }
 
 std::unique_ptr<Node> Parser::filter_statement() {
   auto made = node(NodeKind::kFilterBlock);
   made->values.push_back(filter(nullptr, true));
-  expect_block_end();
-  made->branches.push_back({nullptr, hard_body({"endfilter"}, true)});
-  take();
-  expect_block_end();
-  return made;
+  return with_body(std::move(made), "endfilter", true);
 }
 
 std::unique_ptr<Node> Parser::with_statement() {
@@ -221,20 +213,11 @@ std::unique_ptr<Node> Parser::with_statement() {
     expect_operator("=");
     made->values.push_back(expression());
   }
-  expect_block_end();
-  made->branches.push_back({nullptr, hard_body({"endwith"}, true)});
-  take();
-  expect_block_end();
-  return made;
+  return with_body(std::move(made), "endwith", true);
 }
 
 std::unique_ptr<Node> Parser::scope_statement(std::string_view end) {
-  auto made = node(NodeKind::kScope);
-  expect_block_end();
-  made->branches.push_back({nullptr, hard_body({end}, false)});
-  take();
-  expect_block_end();
-  return made;
+  return with_body(node(NodeKind::kScope), end, false);
 }
 
 std::unique_ptr<Node> Parser::print_statement() {

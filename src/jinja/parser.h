@@ -2,6 +2,7 @@
 // Tokens of a template as a syntax tree, by the grammar of Jinja 3.1.
 
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -20,6 +21,12 @@ struct Syntax {
 /// Codes: jinja.syntax; jinja.limit for a template that is nested too deeply; jinja.unsupported.
 /// The constants of the tree are taken from `meter`.
 Syntax parse(std::string_view source, Meter& meter);
+
+/// How an operator of two operands is written.
+struct OperatorSign {
+  std::string_view text;
+  Operator operation;
+};
 
 class Parser {
  public:
@@ -61,7 +68,9 @@ class Parser {
   std::unique_ptr<Node> jump_statement(NodeKind kind);
   void signature(Node& node);
   Body hard_body(Names ends, bool keeps_loop);
-  void use_macro_names(Node& node, const MacroUse& use);
+  std::unique_ptr<Node> with_body(std::unique_ptr<Node> node, std::string_view end,
+                                  bool keeps_loop);
+  std::unique_ptr<Node> with_macro_body(std::unique_ptr<Node> node, std::string_view end);
   Target target(std::string_view end, bool may_be_attribute);
   Target single_target();
 
@@ -77,6 +86,10 @@ class Parser {
   ExpressionPtr concat();
   ExpressionPtr product();
   ExpressionPtr power();
+  ExpressionPtr factor();
+  ExpressionPtr chain(std::span<const OperatorSign> signs, ExpressionPtr (Parser::*operand)());
+  ExpressionPtr chain(std::string_view word, ExpressionKind kind,
+                      ExpressionPtr (Parser::*operand)());
   ExpressionPtr unary(bool with_filters);
   ExpressionPtr primary();
   ExpressionPtr name_or_constant();
