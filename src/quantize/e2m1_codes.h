@@ -49,7 +49,8 @@ namespace e2m1 {
 
 /// Both sums go along together, since each waits for its last addition.
 template <std::size_t kSize>
-[[gnu::always_inline]] inline void encode_both(const float* weights, E2m1Trials<kSize>& trials) {
+[[gnu::always_inline]] inline void encode_both(const float* weights, E2m1Trials<kSize>* to) {
+  E2m1Trials<kSize>& trials = *to;
   using Doubles [[gnu::vector_size(32)]] = double;
   using Longs [[gnu::vector_size(32)]] = int64_t;
   constexpr std::size_t kLanes = 4;
@@ -95,16 +96,6 @@ template <std::size_t kSize>
   trials.errors[1] = second;
 }
 
-template <std::size_t kSize>
-SUBBYTE_FOR_AVX2 void encode_both_wide(const float* weights, E2m1Trials<kSize>& trials) {
-  encode_both<kSize>(weights, trials);
-}
-
-template <std::size_t kSize>
-void encode_both_plain(const float* weights, E2m1Trials<kSize>& trials) {
-  encode_both<kSize>(weights, trials);
-}
-
 }  // namespace e2m1
 
 /// Encodes a group under `trials.scales`, as encode_e2m1() does, and says which of them has the
@@ -112,8 +103,7 @@ void encode_both_plain(const float* weights, E2m1Trials<kSize>& trials) {
 template <std::size_t kSize>
 int encode_e2m1_better(std::span<const float> weights, E2m1Trials<kSize>& trials,
                        std::span<uint8_t> codes) {
-  (may_use_avx2() ? e2m1::encode_both_wide<kSize> : e2m1::encode_both_plain<kSize>)(weights.data(),
-                                                                                    trials);
+  run_wide<e2m1::encode_both<kSize>>(weights.data(), &trials);
   const auto& [scales, errors, all_codes] = trials;
   const int better = errors[1] * scales[1] * scales[1] < errors[0] * scales[0] * scales[0] ? 1 : 0;
   for (std::size_t i = 0; i < kSize; ++i) codes[i] = static_cast<uint8_t>(all_codes[better][i]);

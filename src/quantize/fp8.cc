@@ -60,15 +60,6 @@ int64_t find_not_finite(const std::vector<float>& weights) {
   }
 }
 
-SUBBYTE_FOR_AVX2 void encode_wide(const float* weights, int64_t count, double factor,
-                                  std::byte* codes) {
-  encode(weights, count, factor, codes);
-}
-
-void encode_plain(const float* weights, int64_t count, double factor, std::byte* codes) {
-  encode(weights, count, factor, codes);
-}
-
 float factor_of(float largest) {
   const auto max = static_cast<float>(info(Format::kE4M3).max);
   return largest == 0 ? 1 : std::max(largest / max, std::numeric_limits<float>::min());
@@ -109,9 +100,9 @@ class RowsOfBlocks {
       std::memcpy(scales + static_cast<std::size_t>(n) * scale_bytes, factors_.data(), scale_bytes);
     }
     std::byte* const to = codes + first_ * cols_;
-    const auto encode_run = may_use_avx2() ? encode_wide : encode_plain;
     for_blocks([&](std::size_t block, std::size_t first, std::size_t count) {
-      encode_run(weights_.data() + first, static_cast<int64_t>(count), factors_[block], to + first);
+      run_wide<encode>(weights_.data() + first, static_cast<int64_t>(count), factors_[block],
+                       to + first);
     });
   }
 

@@ -38,29 +38,19 @@ Bounds middles() {
   for (std::size_t i = 0; i < kRun; ++i) codes[i] = static_cast<uint8_t>(sums[i]);
 }
 
-SUBBYTE_FOR_AVX2 void encode_wide(const float* weights, double largest, const Bounds& bounds,
-                                  uint8_t* codes) {
-  encode(weights, largest, bounds, codes);
-}
-
-void encode_plain(const float* weights, double largest, const Bounds& bounds, uint8_t* codes) {
-  encode(weights, largest, bounds, codes);
-}
-
 void nf4_group(std::span<const float> weights, const Bounds& bounds, GroupCodes& group) {
   float largest = largest_magnitude(weights);
   if (largest == 0) largest = 1;
   group.scale = std::bit_cast<uint32_t>(largest);
-  const auto encode_run = may_use_avx2() ? encode_wide : encode_plain;
   std::size_t i = 0;
   for (; i + kRun <= weights.size(); i += kRun) {
-    encode_run(weights.data() + i, largest, bounds, group.codes.data() + i);
+    run_wide<encode>(weights.data() + i, largest, bounds, group.codes.data() + i);
   }
   if (i == weights.size()) return;
   std::array<float, kRun> rest = {};
   std::array<uint8_t, kRun> codes = {};
   std::ranges::copy(weights.subspan(i), rest.begin());
-  encode_run(rest.data(), largest, bounds, codes.data());
+  run_wide<encode>(rest.data(), largest, bounds, codes.data());
   std::copy_n(codes.begin(), weights.size() - i, group.codes.begin() + static_cast<int64_t>(i));
 }
 

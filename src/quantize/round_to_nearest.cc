@@ -43,9 +43,8 @@ constexpr std::size_t kRun = 8;
   return static_cast<uint8_t>(static_cast<int32_t>(code));
 }
 
-[[gnu::always_inline]] inline void encode_in_runs(std::span<const float> weights, double scale,
-                                                  double offset, double q_max,
-                                                  std::span<uint8_t> codes) {
+[[gnu::always_inline]] inline void encode(std::span<const float> weights, double scale,
+                                          double offset, double q_max, std::span<uint8_t> codes) {
   std::size_t i = 0;
   for (; i + kRun <= weights.size(); i += kRun) {
     const float* from = weights.data() + i;
@@ -55,21 +54,6 @@ constexpr std::size_t kRun = 8;
     }
   }
   for (; i < weights.size(); ++i) codes[i] = code_of(weights[i], scale, offset, q_max);
-}
-
-SUBBYTE_FOR_AVX2 void encode_wide(std::span<const float> weights, double scale, double offset,
-                                  double q_max, std::span<uint8_t> codes) {
-  encode_in_runs(weights, scale, offset, q_max, codes);
-}
-
-void encode_plain(std::span<const float> weights, double scale, double offset, double q_max,
-                  std::span<uint8_t> codes) {
-  encode_in_runs(weights, scale, offset, q_max, codes);
-}
-
-void encode(std::span<const float> weights, double scale, double offset, double q_max,
-            std::span<uint8_t> codes) {
-  (may_use_avx2() ? encode_wide : encode_plain)(weights, scale, offset, q_max, codes);
 }
 
 struct Range {
@@ -107,14 +91,14 @@ void min_max_group(std::span<const float> weights, int q_max, int least_zero, Gr
     zero = least_zero;
   }
   group.zero = static_cast<uint32_t>(zero);
-  encode(weights, scale, zero, q_max, group.codes);
+  run_wide<encode>(weights, scale, zero, q_max, group.codes);
 }
 
 void symmetric_group(std::span<const float> weights, int q_max, GroupCodes& group) {
   const Range range = range_of(weights);
   group.scale = scale_code(2 * std::max(range.high, -range.low), q_max);
   const double scale = info(Format::kF16).decode(group.scale);
-  encode(weights, scale, (q_max + 1) / 2, q_max, group.codes);
+  run_wide<encode>(weights, scale, (q_max + 1) / 2, q_max, group.codes);
 }
 
 /// uN or iN, "quantize.bits" where there is none.

@@ -27,6 +27,27 @@ inline bool may_use_avx2() {
   return has;
 }
 
+namespace wide {
+
+template <auto kLoop, typename... Arguments>
+SUBBYTE_FOR_AVX2 void for_avx2(const Arguments&... arguments) {
+  kLoop(arguments...);
+}
+template <auto kLoop, typename... Arguments>
+void plain(const Arguments&... arguments) {
+  kLoop(arguments...);
+}
+
+}  // namespace wide
+
+/// Calls kLoop(arguments...), a function that is always inlined, compiled for AVX2 where that may
+/// be used.
+template <auto kLoop, typename... Arguments>
+void run_wide(const Arguments&... arguments) {
+  (may_use_avx2() ? wide::for_avx2<kLoop, Arguments...>
+                  : wide::plain<kLoop, Arguments...>)(arguments...);
+}
+
 /// And those with SUBBYTE_FOR_AVX512.
 inline bool may_use_avx512() {
   static const bool has = SUBBYTE_WIDE != 0 && (cpu_features() & kCpuAvx512) != 0;
