@@ -112,6 +112,14 @@ class Command {
   template <class Value>
   Argument option(const std::string& names, Value& value, const std::string& help);
   Argument flag(const std::string& names, bool& value, const std::string& help);
+  /// Arguments that many commands must be given: a model, and a directory to write.
+  void model(std::string& value,
+             const char* help = "directory, ak47 or ak48 file, or org/name[@revision]") {
+    option("MODEL,-m,--model", value, help).required();
+  }
+  void destination(std::string& value) {
+    option("DST", value, "directory to make, with those above it; empty if it exists").required();
+  }
   void shares(Shares what) { info_->shares = what; }
   /// Called when the command was named and its arguments are in their variables.
   void run(std::function<Result<ExitCode>()> function) { info_->run = std::move(function); }

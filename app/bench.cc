@@ -240,10 +240,7 @@ void add_bench(Program& program, Invocation& invocation) {
       "measured between them, and share what generating reaches of it; both are left out where\n"
       "the weights fit into the caches.");
   auto options = std::make_shared<Options>();
-  command
-      .option("MODEL,-m,--model", options->model,
-              "directory, ak47 or ak48 file, or org/name[@revision]")
-      .required();
+  command.model(options->model);
   command.option("-p,--n-prompt", options->prompt, "tokens of prompts, a list; 0: none")
       .shows_default();
   command.option("-n,--n-gen", options->generated, "tokens to generate, a list; 0: none")

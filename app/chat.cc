@@ -186,10 +186,7 @@ void add_chat(Program& program, Invocation& invocation) {
       "  subbyte chat ./qwen3 --no-think --system \"Answer in one sentence.\"\n"
       "  subbyte chat openai/gpt-oss-20b -p \"Why is the sky blue?\" --reasoning-effort low");
   auto options = std::make_shared<Options>();
-  command
-      .option("MODEL,-m,--model", options->model,
-              "directory, ak47 or ak48 file, or org/name[@revision]")
-      .required();
+  command.model(options->model);
   command.option("-p,--prompt", options->prompt, "ask this, print the answer and exit");
   command.option("-S,--system", options->system, "instructions that come first");
   command.flag("-e,--escape", options->escape,

@@ -98,10 +98,7 @@ void add_convert(Program& program, Invocation& invocation) {
   auto options = std::make_shared<Options>();
   command.option("SRC", options->source, "directory, ak47 or ak48 file, or org/name[@revision]")
       .required();
-  command
-      .option("DST", options->destination,
-              "directory to make, with those above it; empty if it exists")
-      .required();
+  command.destination(options->destination);
   command
       .option("--to", options->convert.format,
               fmt::format("one of {}; the last three are unquantized, and ak48 is a model file of "

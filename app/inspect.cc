@@ -133,10 +133,8 @@ void add_inspect(Program& program, Invocation& invocation) {
       "  subbyte inspect Qwen/Qwen3-8B-AWQ --json\n"
       "  subbyte inspect model-00001-of-00002.safetensors");
   auto options = std::make_shared<Options>();
-  command
-      .option("MODEL,-m,--model", options->path,
-              "directory, .safetensors, ak42, ak47 or ak48 file, or org/name[@revision]")
-      .required();
+  command.model(options->path,
+                "directory, .safetensors, ak42, ak47 or ak48 file, or org/name[@revision]");
   command.flag("--tensors", options->tensors, "a line for each tensor, not for each kind");
   command.flag("--json", options->json, "print one JSON object");
   command.shares(Shares::kThreads);

@@ -69,10 +69,7 @@ void add_logits(Program& program, Invocation& invocation) {
       "logits", "Write the logits of given tokens to a safetensors file",
       "  subbyte logits ./model --ids 1,2,3 --out logits.safetensors   # logits: F32 [3, vocab]");
   auto options = std::make_shared<Options>();
-  command
-      .option("MODEL,-m,--model", options->model,
-              "directory, ak47 or ak48 file, or org/name[@revision]")
-      .required();
+  command.model(options->model);
   command.option("--ids", options->ids, "token ids, separated by commas").required();
   command.option("-o,--out", options->output, "the file to write; - is standard output").required();
   command.flag("--force", options->force, "replace the file if it is there; never a link");

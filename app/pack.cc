@@ -114,10 +114,7 @@ std::vector<std::string> tiles() {
 
 void add_places(Command command, Options& options, const char* source) {
   command.option("SRC", options.source, source).required();
-  command
-      .option("DST", options.destination,
-              "directory to make, with those above it; empty if it exists")
-      .required();
+  command.destination(options.destination);
 }
 
 }  // namespace

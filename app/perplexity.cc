@@ -154,10 +154,7 @@ void add_perplexity(Program& program, Invocation& invocation) {
       "  subbyte perplexity ./model novel.txt --window 2048 --json\n"
       "  subbyte perplexity ./Qwen3-8B-AWQ novel.txt --compare ./Qwen3-8B");
   auto options = std::make_shared<Options>();
-  command
-      .option("MODEL,-m,--model", options->model,
-              "directory, ak47 or ak48 file, or org/name[@revision]")
-      .required();
+  command.model(options->model);
   command.option("FILE", options->file, "the text (- is stdin)").required();
   command.option("-w,--window", options->window, "tokens per window; the first is not scored")
       .between(2, int64_t{1} << 20)

@@ -136,10 +136,7 @@ void add_quantize(Program& program, Invocation& invocation) {
   auto options = std::make_shared<Options>();
   command.option("SRC", options->source, "directory or org/name[@revision], 16 or 32 bits")
       .required();
-  command
-      .option("DST", options->destination,
-              "directory to make, with those above it; empty if it exists")
-      .required();
+  command.destination(options->destination);
   command
       .option("--format", options->quantize.format,
               fmt::format("one of {}", fmt::join(quantize_format_names(), ", ")))

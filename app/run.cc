@@ -231,10 +231,7 @@ void add_run(Program& program, Invocation& invocation) {
                           "  subbyte run ./model -p \"Dear\" --json | jq -r .choices[0].text\n"
                           "  subbyte run ./model --prompts questions.jsonl --output answers.jsonl");
   auto options = std::make_shared<Options>();
-  command
-      .option("MODEL,-m,--model", options->model,
-              "directory, ak47 or ak48 file, or org/name[@revision]")
-      .required();
+  command.model(options->model);
   const Argument prompt = command.option("-p,--prompt", options->prompt, "the text to continue");
   const Argument file =
       command

@@ -126,10 +126,7 @@ void add_synth(Program& program, Invocation& invocation) {
   auto options = std::make_shared<Options>();
   options->synth.notice = print_notice;
   SynthOptions& synth = options->synth;
-  command
-      .option("DST", options->destination,
-              "directory to make, with those above it; empty if it exists")
-      .required();
+  command.destination(options->destination);
   synth.arch = usual_arch();
   const std::vector<std::string> archs = words_of(shape_archs());
   command.option("--arch", synth.arch, shape_archs()).value("ARCH").such_as(archs).shows_default();
