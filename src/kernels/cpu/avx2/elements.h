@@ -172,44 +172,28 @@ constexpr auto kRunBytes = make_table<uint8_t, 16>([](int i) {
   return kInLast ? byte - (4 * kCodeBits - 16) : byte;
 });
 
-/// Integers of five to seven bits. A run of 8 takes as many bytes as a code has bits: its first
-/// four have the codes 0 to 3 in their lower bits, its last four 4 to 7 in their upper ones, as
-/// signed numbers around the centre once the top bit of each is flipped.
-template <int kCodeBits>
-struct LongInteger : ElementTraits<kCodeBits, 1 << (kCodeBits - 1)> {
-  struct Codes {
-    __m256i low;
-    __m256i high;
-  };
-  /// Four runs of 8 pass 16 bytes: their bytes are in the first 16 or in the last.
-  static Codes load(const uint8_t* p) {
-    constexpr int kHalf = 4 * kCodeBits;
-    const __m256i first = load_halves(p, p + kHalf);
-    const __m256i last = load_halves(p + kHalf - 16, p + 2 * kHalf - 16);
-    return {xor_bits(words<0>(first, last), top_bits(kCodeBits, 0)),
-            xor_bits(words<kCodeBits - 4>(first, last), top_bits(kCodeBits, 32 - 4 * kCodeBits))};
-  }
-  /// Bytes kFirst to kFirst + 3 of each run.
-  template <int kFirst>
-  static __m256i words(__m256i first, __m256i last) {
-    return _mm256_or_si256(
-        shuffle_halves(first, load_16_bytes(kRunBytes<kCodeBits, kFirst, false>.values)),
-        shuffle_halves(last, load_16_bytes(kRunBytes<kCodeBits, kFirst, true>.values)));
-  }
-  template <int j>
-  static Float value(const Codes& codes) {
-    constexpr int kBegin = j < 4 ? kCodeBits * j : 32 - kCodeBits * (8 - j);
-    const __m256i at_top =
-        _mm256_slli_epi32(j < 4 ? codes.low : codes.high, 32 - kCodeBits - kBegin);
-    return _mm256_cvtepi32_ps(_mm256_srai_epi32(at_top, 32 - kCodeBits));
-  }
+/// Two words for each lane.
+struct WordPair {
+  Int low;
+  Int high;
 };
-template <>
-struct Element<Format::kU5> : LongInteger<5> {};
-template <>
-struct Element<Format::kU6> : LongInteger<6> {};
-template <>
-struct Element<Format::kU7> : LongInteger<7> {};
+
+/// Bytes kFirst to kFirst + 3 of each run of codes of kCodeBits.
+template <int kCodeBits, int kFirst>
+inline __m256i run_words(__m256i first, __m256i last) {
+  return _mm256_or_si256(
+      shuffle_halves(first, load_16_bytes(kRunBytes<kCodeBits, kFirst, false>.values)),
+      shuffle_halves(last, load_16_bytes(kRunBytes<kCodeBits, kFirst, true>.values)));
+}
+/// The first and the last four bytes of each run of 8. Four runs pass 16 bytes: theirs are in the
+/// first 16 or in the last.
+template <int kCodeBits>
+inline WordPair load_long_codes(const uint8_t* p) {
+  constexpr int kHalf = 4 * kCodeBits;
+  const __m256i first = load_halves(p, p + kHalf);
+  const __m256i last = load_halves(p + kHalf - 16, p + 2 * kHalf - 16);
+  return {run_words<kCodeBits, 0>(first, last), run_words<kCodeBits, kCodeBits - 4>(first, last)};
+}
 
 /// Indices of vectors that come out of words in registers, as each byte that is loaded takes the
 /// place of a load of a vector: 0.91 of the time with four numbers on Zen 4, 0.97 with two.
@@ -256,11 +240,7 @@ template <>
 struct Element<Format::kVQ4> : VectorsByWords<2> {};
 
 /// Eight bytes for each lane: the first four in `low`, the others in `high`.
-struct EightBytes {
-  __m256i low;
-  __m256i high;
-};
-inline EightBytes load_eight_bytes(const uint8_t* p) {
+inline WordPair load_eight_bytes(const uint8_t* p) {
   const Float a = _mm256_castsi256_ps(load_32_bytes(p));
   const Float b = _mm256_castsi256_ps(load_32_bytes(p + 32));
   // Even and odd words, but of a and b in turn for each half; the permute puts them in order.
@@ -269,27 +249,14 @@ inline EightBytes load_eight_bytes(const uint8_t* p) {
   return {_mm256_permute4x64_epi64(even, 0xD8), _mm256_permute4x64_epi64(odd, 0xD8)};
 }
 
-template <>
-struct Element<Format::kU8> : ElementTraits<8, 128> {
-  using Codes = EightBytes;
-  static Codes load(const uint8_t* p) {
-    const Codes codes = load_eight_bytes(p);
-    const __m256i flip = _mm256_set1_epi32(static_cast<int>(0x80808080u));
-    return {_mm256_xor_si256(codes.low, flip), _mm256_xor_si256(codes.high, flip)};
-  }
-  template <int j>
-  static Float value(const Codes& codes) {
-    const __m256i word = j < 4 ? codes.low : codes.high;
-    return _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_slli_epi32(word, 24 - 8 * (j % 4)), 24));
-  }
-};
+#include "kernels/cpu/generic/byte_elements.inl.h"
 
 /// The bits of a code become the upper ones of a float, whose exponents differ by 120. A code
 /// without a leading 1 then reads as 2^-7 (1 + m / 8) and not as 2^-6 m / 8: min(x, 2 x - 2^-6) is
 /// right for both, and needs no float that is subnormal.
 template <>
 struct Element<Format::kE4M3> : ElementTraits<8> {
-  using Codes = EightBytes;
+  using Codes = WordPair;
   static Codes load(const uint8_t* p) { return load_eight_bytes(p); }
   template <int j>
   static Float value(const Codes& codes) {

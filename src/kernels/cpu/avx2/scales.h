@@ -9,7 +9,8 @@ namespace {
 
 /// 2^(code - 127). The exponent field of a float is the same number; 0 and 255 mean other things
 /// there: 2^-127 is subnormal and 255 is NaN.
-inline Float e8m0_to_float(__m256i codes) {
+inline Float e8m0_to_float(__m128i bytes) {
+  const __m256i codes = widen_bytes(bytes);
   const __m256i bits = _mm256_slli_epi32(codes, 23);
   const __m256i zeros = _mm256_cmpeq_epi32(codes, _mm256_setzero_si256());
   const __m256i nans = _mm256_cmpeq_epi32(codes, _mm256_set1_epi32(255));
@@ -45,36 +46,12 @@ inline __m128i load_part(const uint8_t* p, int bytes) {
   return _mm_load_si128(reinterpret_cast<const __m128i*>(padded));
 }
 
-/// Lane i: scale i of the `count` <= 8 at p; nothing after them is read.
-template <Format kScale>
-inline Float load_scales(const uint8_t* p, int count) {
-  if constexpr (kScale == Format::kF16) {
-    return _mm256_cvtph_ps(load_part(p, 2 * count));
-  } else if constexpr (kScale == Format::kBF16) {
-    return bf16_to_float(load_part(p, 2 * count));
-  } else if constexpr (kScale == Format::kE8M0) {
-    return e8m0_to_float(_mm256_cvtepu8_epi32(load_part(p, count)));
-  } else if constexpr (kScale == Format::kE4M3) {
-    return e4m3_to_float(load_part(p, count));
-  } else if constexpr (kScale == Format::kE4M4) {
-    return e4m4_to_float(load_part(p, count));
-  } else {
-    static_assert(kScale == Format::kF32);
-    return _mm256_castsi256_ps(
-        _mm256_maskload_epi32(reinterpret_cast<const int*>(p), first_lanes(count)));
-  }
+/// The `count` <= 8 words at p, then zeros.
+inline __m128i load_words(const uint8_t* p, int count) {
+  return load_part(p, 2 * count);
 }
 
-/// Lane i: zero point i of the `count` <= 8 at p; nothing after them is read.
-template <Zero kZero>
-inline Float load_zeros(const uint8_t* p, int count) {
-  if constexpr (kZero == Zero::kU8) {
-    return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(load_part(p, count)));
-  } else {
-    static_assert(kZero == Zero::kU16);
-    return _mm256_cvtepi32_ps(_mm256_cvtepu16_epi32(load_part(p, 2 * count)));
-  }
-}
+#include "kernels/cpu/generic/scale_loads.inl.h"
 
 }  // namespace
 }  // namespace subbyte::cpu::avx2

@@ -12,106 +12,15 @@ namespace {
 
 constexpr int kLanes = 8;
 using Float = __m256;
+using Int = __m256i;    // 32-bit integers, or bytes, four to a lane
 using Lanes = __m256i;  // for each lane an index into another vector
 
-// Registers: what a loop keeps in accumulators must leave a few of the 16 for operands.
-constexpr int kGemvRows = 4;         // M = 1 and 2
-constexpr int kGemvRowsManyM = 2;    // M = 3 and 4
-constexpr int kGemmTileRows = 3;     // activations
 constexpr int kGemmTileOutputs = 4;  // a multiple of 4
 
-// Into which cache weights, keys and values are prefetched, and how far. The first level has few
-// places for lines on their way, which alone would halve the bandwidth of a core (Zen 4: 16 against
-// 27 GB/s).
-constexpr int kPrefetchLevel = 2;
-constexpr int64_t kGemvPrefetchDistance = 4096;
+#include "kernels/cpu/generic/vector_words.inl.h"
 
-inline Float zero() {
-  return _mm256_setzero_ps();
-}
-inline Float broadcast(float value) {
-  return _mm256_set1_ps(value);
-}
-inline Float load(const float* p) {
-  return _mm256_loadu_ps(p);
-}
-inline Float bf16_to_float(__m128i bits) {
-  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
-}
-inline Float load_bf16(const uint8_t* p) {
-  return bf16_to_float(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
-}
-inline Float load_f16(const uint8_t* p) {
-  return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
-}
-inline Float load_f32(const uint8_t* p) {
-  return _mm256_loadu_ps(reinterpret_cast<const float*>(p));
-}
-/// Four numbers from each place, or two, one after the other.
-inline Float load_parts(const float* const (&p)[2]) {
-  return _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(p[0])), _mm_loadu_ps(p[1]), 1);
-}
-inline __m128 load_two_parts(const float* a, const float* b) {
-  const __m128d low = _mm_load_sd(reinterpret_cast<const double*>(a));
-  return _mm_castpd_ps(_mm_loadh_pd(low, reinterpret_cast<const double*>(b)));
-}
-inline Float load_parts(const float* const (&p)[4]) {
-  return _mm256_insertf128_ps(_mm256_castps128_ps256(load_two_parts(p[0], p[1])),
-                              load_two_parts(p[2], p[3]), 1);
-}
-inline void store(float* p, Float v) {
-  _mm256_storeu_ps(p, v);
-}
-inline Float add(Float a, Float b) {
-  return _mm256_add_ps(a, b);
-}
-inline Float sub(Float a, Float b) {
-  return _mm256_sub_ps(a, b);
-}
-inline Float mul(Float a, Float b) {
-  return _mm256_mul_ps(a, b);
-}
-/// a * b + c
-inline Float fma(Float a, Float b, Float c) {
-  return _mm256_fmadd_ps(a, b, c);
-}
-/// c - a * b
-inline Float fnma(Float a, Float b, Float c) {
-  return _mm256_fnmadd_ps(a, b, c);
-}
-
-using Int = __m256i;  // 32-bit integers, or bytes, four to a lane
-
-/// a > b ? a : b, so b where one of them is NaN.
-inline Float max(Float a, Float b) {
-  return _mm256_max_ps(a, b);
-}
-inline Float magnitude(Float v) {
-  return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), v);
-}
-inline Int zero_int() {
-  return _mm256_setzero_si256();
-}
 inline Int broadcast_int(uint32_t bits) {
   return _mm256_set1_epi32(static_cast<int>(bits));
-}
-inline Int max_int(Int a, Int b) {
-  return _mm256_max_epi32(a, b);
-}
-inline Int xor_bits(Int v, uint32_t bits) {
-  return _mm256_xor_si256(v, broadcast_int(bits));
-}
-inline Int bits_of(Float v) {
-  return _mm256_castps_si256(v);
-}
-inline Float float_of_bits(Int bits) {
-  return _mm256_castsi256_ps(bits);
-}
-inline Int load_int(const uint8_t* p) {
-  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
-}
-inline void store_int(uint8_t* p, Int v) {
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), v);
 }
 inline Int add_int(Int a, Int b) {
   return _mm256_add_epi32(a, b);
@@ -120,7 +29,10 @@ inline Int sub_int(Int a, Int b) {
   return _mm256_sub_epi32(a, b);
 }
 inline Int and_bits(Int v, uint32_t bits) {
-  return _mm256_and_si256(v, _mm256_set1_epi32(static_cast<int>(bits)));
+  return _mm256_and_si256(v, broadcast_int(bits));
+}
+inline Int xor_bits(Int v, uint32_t bits) {
+  return _mm256_xor_si256(v, broadcast_int(bits));
 }
 inline Int or_bits(Int a, Int b) {
   return _mm256_or_si256(a, b);
@@ -140,6 +52,73 @@ inline Int shift_right_signed(Int v) {
 }
 inline Float int_to_float(Int v) {
   return _mm256_cvtepi32_ps(v);
+}
+inline Float broadcast(float value) {
+  return _mm256_set1_ps(value);
+}
+inline Float load(const float* p) {
+  return _mm256_loadu_ps(p);
+}
+inline Int widen_bytes(__m128i bytes) {
+  return _mm256_cvtepu8_epi32(bytes);
+}
+inline Int widen_words(__m128i words) {
+  return _mm256_cvtepu16_epi32(words);
+}
+inline Float bf16_to_float(__m128i bits) {
+  return float_of_bits(shift_left<16>(widen_words(bits)));
+}
+inline Float load_bf16(const uint8_t* p) {
+  return bf16_to_float(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
+inline Float f16_to_float(__m128i bits) {
+  return _mm256_cvtph_ps(bits);
+}
+inline Float load_f16(const uint8_t* p) {
+  return f16_to_float(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
+inline Float load_f32(const uint8_t* p) {
+  return _mm256_loadu_ps(reinterpret_cast<const float*>(p));
+}
+/// Four numbers from each place, or two, one after the other.
+inline Float load_parts(const float* const (&p)[2]) {
+  return _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(p[0])), _mm_loadu_ps(p[1]), 1);
+}
+inline __m128 load_two_parts(const float* a, const float* b) {
+  const __m128d low = _mm_load_sd(reinterpret_cast<const double*>(a));
+  return _mm_castpd_ps(_mm_loadh_pd(low, reinterpret_cast<const double*>(b)));
+}
+inline Float load_parts(const float* const (&p)[4]) {
+  return _mm256_insertf128_ps(_mm256_castps128_ps256(load_two_parts(p[0], p[1])),
+                              load_two_parts(p[2], p[3]), 1);
+}
+inline void store(float* p, Float v) {
+  _mm256_storeu_ps(p, v);
+}
+/// a * b + c
+inline Float fma(Float a, Float b, Float c) {
+  return _mm256_fmadd_ps(a, b, c);
+}
+/// c - a * b
+inline Float fnma(Float a, Float b, Float c) {
+  return _mm256_fnmadd_ps(a, b, c);
+}
+
+/// a > b ? a : b, so b where one of them is NaN.
+inline Float max(Float a, Float b) {
+  return _mm256_max_ps(a, b);
+}
+inline Float magnitude(Float v) {
+  return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), v);
+}
+inline Int max_int(Int a, Int b) {
+  return _mm256_max_epi32(a, b);
+}
+inline Int load_int(const uint8_t* p) {
+  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+}
+inline void store_int(uint8_t* p, Int v) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), v);
 }
 /// To nearest, ties to even.
 inline Int round_to_int(Float v) {

@@ -13,9 +13,6 @@ constexpr int kAttentionRows = 4;
 constexpr int kAttentionSums = 8;
 constexpr int kAttentionDotRows = 2;  // with four keys each
 
-inline Float div(Float a, Float b) {
-  return _mm256_div_ps(a, b);
-}
 /// a < b ? a : b, so b where one of them is NaN.
 inline Float min(Float a, Float b) {
   return _mm256_min_ps(a, b);
@@ -112,6 +109,7 @@ inline double sum(Doubles sums) {
   const __m128d b = _mm_add_pd(_mm256_castpd256_pd128(a), _mm256_extractf128_pd(a, 1));
   return _mm_cvtsd_f64(_mm_add_sd(b, _mm_unpackhi_pd(b, b)));
 }
+
 inline float square_root(float value) {
   return _mm_cvtss_f32(_mm_sqrt_ss(_mm_set_ss(value)));
 }

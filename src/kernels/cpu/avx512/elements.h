@@ -144,37 +144,6 @@ struct Element<Format::kNFL5> : TableTraits<Format::kNFL5> {
   }
 };
 
-/// Integers of five to seven bits. A run of 8 takes as many bytes as a code has bits: its first
-/// four have the codes 0 to 3 in their lower bits, its last four 4 to 7 in their upper ones, as
-/// signed numbers around the centre once the top bit of each is flipped.
-template <int kCodeBits>
-struct LongInteger : ElementTraits<kCodeBits, 1 << (kCodeBits - 1)> {
-  struct Codes {
-    __m512i low;
-    __m512i high;
-  };
-  static Codes load(const uint8_t* p) {
-    const auto flip = [](__m512i v, int begin) {
-      return _mm512_xor_si512(v, _mm512_set1_epi32(static_cast<int>(top_bits(kCodeBits, begin))));
-    };
-    return {flip(load_run_words<kCodeBits, 0>(p), 0),
-            flip(load_run_words<kCodeBits, kCodeBits - 4>(p), 32 - 4 * kCodeBits)};
-  }
-  template <int j>
-  static Float value(const Codes& codes) {
-    constexpr int kBegin = j < 4 ? kCodeBits * j : 32 - kCodeBits * (8 - j);
-    const __m512i at_top =
-        _mm512_slli_epi32(j < 4 ? codes.low : codes.high, 32 - kCodeBits - kBegin);
-    return _mm512_cvtepi32_ps(_mm512_srai_epi32(at_top, 32 - kCodeBits));
-  }
-};
-template <>
-struct Element<Format::kU5> : LongInteger<5> {};
-template <>
-struct Element<Format::kU6> : LongInteger<6> {};
-template <>
-struct Element<Format::kU7> : LongInteger<7> {};
-
 template <>
 struct Element<Format::kVQ2> : VectorElement<4> {};
 
@@ -210,12 +179,18 @@ template <>
 struct Element<Format::kVQ4> : VectorElement<2> {};
 #endif
 
-/// Eight bytes for each lane: the first four in `low`, the others in `high`.
-struct EightBytes {
-  __m512i low;
-  __m512i high;
+/// Two words for each lane.
+struct WordPair {
+  Int low;
+  Int high;
 };
-inline EightBytes load_eight_bytes(const uint8_t* p) {
+/// The first and the last four bytes of each run of 8.
+template <int kCodeBits>
+inline WordPair load_long_codes(const uint8_t* p) {
+  return {load_run_words<kCodeBits, 0>(p), load_run_words<kCodeBits, kCodeBits - 4>(p)};
+}
+/// Eight bytes for each lane: the first four in `low`, the others in `high`.
+inline WordPair load_eight_bytes(const uint8_t* p) {
   const __m512i a = _mm512_loadu_si512(p);
   const __m512i b = _mm512_loadu_si512(p + 64);
   const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
@@ -223,26 +198,12 @@ inline EightBytes load_eight_bytes(const uint8_t* p) {
   return {_mm512_permutex2var_epi32(a, even, b), _mm512_permutex2var_epi32(a, odd, b)};
 }
 
-template <>
-struct Element<Format::kU8> : ElementTraits<8, 128> {
-  using Codes = EightBytes;
-  static Codes load(const uint8_t* p) {
-    const Codes codes = load_eight_bytes(p);
-    // Flipping the top bit turns 0..255 into the signed byte code - 128.
-    const __m512i flip = _mm512_set1_epi32(static_cast<int>(0x80808080u));
-    return {_mm512_xor_si512(codes.low, flip), _mm512_xor_si512(codes.high, flip)};
-  }
-  template <int j>
-  static Float value(const Codes& codes) {
-    const __m512i word = j < 4 ? codes.low : codes.high;
-    return _mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_slli_epi32(word, 24 - 8 * (j % 4)), 24));
-  }
-};
+#include "kernels/cpu/generic/byte_elements.inl.h"
 
 /// As in avx2/elements.h.
 template <>
 struct Element<Format::kE4M3> : ElementTraits<8> {
-  using Codes = EightBytes;
+  using Codes = WordPair;
   static Codes load(const uint8_t* p) { return load_eight_bytes(p); }
   template <int j>
   static Float value(const Codes& codes) {

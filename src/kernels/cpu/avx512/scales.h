@@ -45,35 +45,7 @@ inline Float e4m4_to_float(__m128i codes) {
   return _mm512_mul_ps(_mm512_cvtph_ps(halves), _mm512_set1_ps(16));
 }
 
-/// Lane i: scale i of the `count` <= 16 at p; nothing after them is read.
-template <Format kScale>
-inline Float load_scales(const uint8_t* p, int count) {
-  if constexpr (kScale == Format::kF16) {
-    return _mm512_cvtph_ps(load_words(p, count));
-  } else if constexpr (kScale == Format::kBF16) {
-    return bf16_to_float(load_words(p, count));
-  } else if constexpr (kScale == Format::kE8M0) {
-    return e8m0_to_float(load_part(p, count));
-  } else if constexpr (kScale == Format::kE4M3) {
-    return e4m3_to_float(load_part(p, count));
-  } else if constexpr (kScale == Format::kE4M4) {
-    return e4m4_to_float(load_part(p, count));
-  } else {
-    static_assert(kScale == Format::kF32);
-    return _mm512_maskz_loadu_ps(static_cast<__mmask16>((1u << count) - 1), p);
-  }
-}
-
-/// Lane i: zero point i of the `count` <= 16 at p; nothing after them is read.
-template <Zero kZero>
-inline Float load_zeros(const uint8_t* p, int count) {
-  if constexpr (kZero == Zero::kU8) {
-    return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(load_part(p, count)));
-  } else {
-    static_assert(kZero == Zero::kU16);
-    return _mm512_cvtepi32_ps(_mm512_cvtepu16_epi32(load_words(p, count)));
-  }
-}
+#include "kernels/cpu/generic/scale_loads.inl.h"
 
 }  // namespace
 }  // namespace subbyte::cpu::avx512

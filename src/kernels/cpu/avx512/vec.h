@@ -12,22 +12,46 @@ namespace {
 
 constexpr int kLanes = 16;
 using Float = __m512;
+using Int = __m512i;    // 32-bit integers, or bytes, four to a lane
 using Lanes = __m512i;  // for each lane an index into another vector
 
-// Registers: what a loop keeps in accumulators must leave a few of the 32 for operands.
-constexpr int kGemvRows = 4;         // M = 1 and 2
-constexpr int kGemvRowsManyM = 2;    // M = 3 and 4
-constexpr int kGemmTileRows = 3;     // activations
 constexpr int kGemmTileOutputs = 8;  // a multiple of 4
 
-// Into which cache weights, keys and values are prefetched, and how far. The first level has few
-// places for lines on their way, which alone would halve the bandwidth of a core (Zen 4: 16 against
-// 27 GB/s).
-constexpr int kPrefetchLevel = 2;
-constexpr int64_t kGemvPrefetchDistance = 4096;
+#include "kernels/cpu/generic/vector_words.inl.h"
 
-inline Float zero() {
-  return _mm512_setzero_ps();
+inline Int broadcast_int(uint32_t bits) {
+  return _mm512_set1_epi32(static_cast<int>(bits));
+}
+inline Int add_int(Int a, Int b) {
+  return _mm512_add_epi32(a, b);
+}
+inline Int sub_int(Int a, Int b) {
+  return _mm512_sub_epi32(a, b);
+}
+inline Int and_bits(Int v, uint32_t bits) {
+  return _mm512_and_si512(v, broadcast_int(bits));
+}
+inline Int xor_bits(Int v, uint32_t bits) {
+  return _mm512_xor_si512(v, broadcast_int(bits));
+}
+inline Int or_bits(Int a, Int b) {
+  return _mm512_or_si512(a, b);
+}
+template <int n>
+inline Int shift_left(Int v) {
+  return _mm512_slli_epi32(v, n);
+}
+template <int n>
+inline Int shift_right(Int v) {
+  return _mm512_srli_epi32(v, n);
+}
+/// The sign comes in from the left.
+template <int n>
+inline Int shift_right_signed(Int v) {
+  return _mm512_srai_epi32(v, n);
+}
+inline Float int_to_float(Int v) {
+  return _mm512_cvtepi32_ps(v);
 }
 inline Float broadcast(float value) {
   return _mm512_set1_ps(value);
@@ -35,14 +59,23 @@ inline Float broadcast(float value) {
 inline Float load(const float* p) {
   return _mm512_loadu_ps(p);
 }
+inline Int widen_bytes(__m128i bytes) {
+  return _mm512_cvtepu8_epi32(bytes);
+}
+inline Int widen_words(__m256i words) {
+  return _mm512_cvtepu16_epi32(words);
+}
 inline Float bf16_to_float(__m256i bits) {
-  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
+  return float_of_bits(shift_left<16>(widen_words(bits)));
 }
 inline Float load_bf16(const uint8_t* p) {
   return bf16_to_float(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
 }
+inline Float f16_to_float(__m256i bits) {
+  return _mm512_cvtph_ps(bits);
+}
 inline Float load_f16(const uint8_t* p) {
-  return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  return f16_to_float(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
 }
 inline Float load_f32(const uint8_t* p) {
   return _mm512_loadu_ps(p);
@@ -78,15 +111,6 @@ inline Float load_part(const float* p, int64_t count) {
 inline void store_part(float* p, Float v, int64_t count) {
   _mm512_mask_storeu_ps(p, mask_of(count), v);
 }
-inline Float add(Float a, Float b) {
-  return _mm512_add_ps(a, b);
-}
-inline Float sub(Float a, Float b) {
-  return _mm512_sub_ps(a, b);
-}
-inline Float mul(Float a, Float b) {
-  return _mm512_mul_ps(a, b);
-}
 /// a * b + c
 inline Float fma(Float a, Float b, Float c) {
   return _mm512_fmadd_ps(a, b, c);
@@ -95,8 +119,6 @@ inline Float fma(Float a, Float b, Float c) {
 inline Float fnma(Float a, Float b, Float c) {
   return _mm512_fnmadd_ps(a, b, c);
 }
-
-using Int = __m512i;  // 32-bit integers, or bytes, four to a lane
 
 /// a > b ? a : b, so b where one of them is NaN.
 inline Float max(Float a, Float b) {
@@ -111,37 +133,11 @@ inline Float reciprocal_above(Float v, float floor, float factor) {
   return _mm512_maskz_div_ps(above, _mm512_set1_ps(factor), v);
 }
 
-inline Int zero_int() {
-  return _mm512_setzero_si512();
-}
 inline Int load_int(const uint8_t* p) {
   return _mm512_loadu_si512(p);
 }
 inline void store_int(uint8_t* p, Int v) {
   _mm512_storeu_si512(p, v);
-}
-inline Int add_int(Int a, Int b) {
-  return _mm512_add_epi32(a, b);
-}
-inline Int sub_int(Int a, Int b) {
-  return _mm512_sub_epi32(a, b);
-}
-inline Int and_bits(Int v, uint32_t bits) {
-  return _mm512_and_si512(v, _mm512_set1_epi32(static_cast<int>(bits)));
-}
-inline Int or_bits(Int a, Int b) {
-  return _mm512_or_si512(a, b);
-}
-template <int n>
-inline Int shift_left(Int v) {
-  return _mm512_slli_epi32(v, n);
-}
-template <int n>
-inline Int shift_right(Int v) {
-  return _mm512_srli_epi32(v, n);
-}
-inline Float int_to_float(Int v) {
-  return _mm512_cvtepi32_ps(v);
 }
 /// To nearest, ties to even.
 inline Int round_to_int(Float v) {

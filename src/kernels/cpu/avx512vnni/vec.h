@@ -13,25 +13,8 @@ inline Float plus(Float a, Float b) {
   return add(a, b);
 }
 
-inline Int broadcast_int(uint32_t bits) {
-  return _mm512_set1_epi32(static_cast<int>(bits));
-}
 inline Int max_int(Int a, Int b) {
   return _mm512_max_epi32(a, b);
-}
-inline Int xor_bits(Int v, uint32_t bits) {
-  return _mm512_xor_si512(v, broadcast_int(bits));
-}
-/// The sign comes in from the left.
-template <int n>
-inline Int shift_right_signed(Int v) {
-  return _mm512_srai_epi32(v, n);
-}
-inline Int bits_of(Float v) {
-  return _mm512_castps_si512(v);
-}
-inline Float float_of_bits(Int bits) {
-  return _mm512_castsi512_ps(bits);
 }
 
 /// sum += the products of four bytes a lane, a unsigned and x signed. Spelled out, because g++ 12
@@ -83,11 +66,6 @@ inline void split_limbs(Int v, Int (&limbs)[kLimbs]) {
 }
 inline int sum_lanes(Int v) {
   return _mm512_reduce_add_epi32(v);
-}
-
-/// Lane i < 8: v[i] + v[8 + i].
-inline Float add_upper_half(Float v) {
-  return add(v, _mm512_shuffle_f32x4(v, v, 0xEE));
 }
 
 /// Calls store(j, the lanes from[i][j] of all i), 16 by 16 lanes of any contents; rows are that
