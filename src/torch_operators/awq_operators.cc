@@ -36,14 +36,10 @@ struct Awq {
     view.rows = rows();
     view.cols = cols();
     view.format = {Format::kU4, scales.format(), Zero::kU8, cols() / groups()};
-    const auto codes = static_cast<std::size_t>(rows() * cols() / 2);
-    const auto count = static_cast<std::size_t>(rows() * groups());
-    auto bytes = allocate_bytes(codes + count * 3);
-    const std::vector<std::byte> nibbles =
-        canonical(words.host().data<const uint32_t>(), rows(), cols(), 4, awq_code);
-    std::ranges::copy(nibbles, bytes.get());
-    std::byte* const to_scales = bytes.get() + codes;
-    std::byte* const to_zeros = to_scales + count * 2;
+    std::ranges::copy(canonical(words.host().data<const uint32_t>(), rows(), cols(), 4, awq_code),
+                      allocate_part(matrix, view.codes, rows() * cols() / 2));
+    std::byte* const to_scales = allocate_part(matrix, view.scales, rows() * groups() * 2);
+    std::byte* const to_zeros = allocate_part(matrix, view.zeros, rows() * groups());
     for (int64_t n = 0; n < rows(); ++n) {
       for (int64_t g = 0; g < groups(); ++g) {
         const int64_t at = n * groups() + g;
@@ -51,10 +47,6 @@ struct Awq {
         to_zeros[at] = std::byte(awq_code(zeros.host().data<const uint32_t>(), g, n, rows(), 4));
       }
     }
-    view.codes = {bytes.get(), codes};
-    view.scales = {to_scales, count * 2};
-    view.zeros = {to_zeros, count};
-    matrix.owners.push_back(std::move(bytes));
     return matrix;
   }
 };

@@ -82,12 +82,9 @@ Matrix dense_matrix(const Packed& in) {
   Matrix matrix;
   matrix.view.rows = in.rows;
   matrix.view.cols = in.cols;
-  const auto count = static_cast<std::size_t>(in.rows * in.cols);
-  auto bytes = allocate_bytes(count * sizeof(float));
-  unpack(reinterpret_cast<float*>(bytes.get()), in.b.data(), in.table, in.absmax, in.blocksize, 0,
-         in.rows * in.cols);
-  matrix.view.codes = {bytes.get(), count * sizeof(float)};
-  matrix.owners.push_back(std::move(bytes));
+  auto* const to = reinterpret_cast<float*>(
+      allocate_part(matrix, matrix.view.codes, in.rows * in.cols * int64_t{sizeof(float)}));
+  unpack(to, in.b.data(), in.table, in.absmax, in.blocksize, 0, in.rows * in.cols);
   return matrix;
 }
 

@@ -113,6 +113,19 @@ Status check_common(const Product& in) {
                 std::to_string(in.group));
 }
 
+/// Numbers of [K/g, N, 2], or of [K/g, N], as [N][K/g]: scales, or with `first` = 1 the z after
+/// each of them.
+void copy_groups(const Product& in, int64_t first, std::byte* to) {
+  const int64_t width = bytes_of(in.scales.dtype());
+  const int64_t stride = in.scales.dim() == 3 ? 2 : 1;
+  for (int64_t n = 0; n < in.rows(); ++n) {
+    for (int64_t g = 0; g < in.groups(); ++g, to += width) {
+      std::copy_n(in.scales.host().data() + ((g * in.rows() + n) * stride + first) * width, width,
+                  to);
+    }
+  }
+}
+
 /// i4 codes with scales of x's type, unpacked by `unpack`.
 template <typename Unpack>
 Result<Matrix> codes_and_scales(const Product& in, const Unpack& unpack) {
@@ -121,22 +134,10 @@ Result<Matrix> codes_and_scales(const Product& in, const Unpack& unpack) {
   view.format = {Format::kI4, in.x.format(), Zero::kNone, in.group};
   view.rows = in.rows();
   view.cols = in.cols();
-  const auto code_bytes = static_cast<std::size_t>(view.rows * view.row_bytes());
-  const int64_t width = info(in.x.format()).bits / 8;
-  const auto scale_bytes = static_cast<std::size_t>(view.rows * view.groups() * width);
-  auto bytes = allocate_bytes(code_bytes + scale_bytes);
-  unpack(bytes.get());
-  std::byte* const scales = bytes.get() + code_bytes;
-  const int64_t stride = in.scales.dim() == 3 ? 2 : 1;
-  for (int64_t n = 0; n < view.rows; ++n) {
-    for (int64_t g = 0; g < view.groups(); ++g) {
-      std::copy_n(in.scales.host().data() + (g * view.rows + n) * stride * width, width,
-                  scales + (n * view.groups() + g) * width);
-    }
-  }
-  view.codes = {bytes.get(), code_bytes};
-  view.scales = {scales, scale_bytes};
-  matrix.owners.push_back(std::move(bytes));
+  unpack(allocate_part(matrix, view.codes, view.rows * view.row_bytes()));
+  copy_groups(
+      in, 0,
+      allocate_part(matrix, view.scales, view.rows * view.groups() * bytes_of(in.scales.dtype())));
   return matrix;
 }
 
@@ -147,17 +148,8 @@ Result<Matrix> offsets_of(const Product& in) {
   view.format.element = in.x.format();
   view.rows = in.rows();
   view.cols = in.groups();
-  const int64_t width = info(in.x.format()).bits / 8;
-  const auto size = static_cast<std::size_t>(view.rows * view.cols * width);
-  auto bytes = allocate_bytes(size);
-  for (int64_t n = 0; n < view.rows; ++n) {
-    for (int64_t g = 0; g < view.cols; ++g) {
-      std::copy_n(in.scales.host().data() + ((g * view.rows + n) * 2 + 1) * width, width,
-                  bytes.get() + (n * view.cols + g) * width);
-    }
-  }
-  view.codes = {bytes.get(), size};
-  matrix.owners.push_back(std::move(bytes));
+  copy_groups(in, 1,
+              allocate_part(matrix, view.codes, view.rows * view.cols * bytes_of(in.x.dtype())));
   return matrix;
 }
 
@@ -230,15 +222,13 @@ Result<Matrix> xpu_matrix(const Product& in, const Tensor& zeros) {
   MatrixView& view = matrix.view;
   view.format.element = Format::kU4;
   view.format.zero = Zero::kU8;
-  const auto count = static_cast<std::size_t>(view.rows * view.groups());
-  auto bytes = allocate_bytes(count);
-  unpack_int4_xpu_groups(bytes.get(), zeros.host().data(), view.rows, view.groups(), 1);
-  for (std::size_t i = 0; i < count; ++i) {
-    const int zero = static_cast<int8_t>(bytes[i]);
-    if (zero < 0 || zero > 16) return refuse(zeros.name(), "0 to 16", std::to_string(zero));
+  const int64_t count = view.rows * view.groups();
+  std::byte* const to = allocate_part(matrix, view.zeros, count);
+  unpack_int4_xpu_groups(to, zeros.host().data(), view.rows, view.groups(), 1);
+  for (int64_t i = 0; i < count; ++i) {
+    const int zero = static_cast<int8_t>(to[i]);
+    if (zero < 0 || zero > 16) return refuse(zeros.name(), "0 to 16", zero);
   }
-  view.zeros = {bytes.get(), count};
-  matrix.owners.push_back(std::move(bytes));
   return matrix;
 }
 

@@ -244,14 +244,19 @@ Result<std::shared_ptr<const Matrix>> keep(const Recipe& recipe,
   return std::static_pointer_cast<const Matrix>(std::move(kept));
 }
 
+std::byte* allocate_part(Matrix& matrix, std::span<const std::byte>& part, int64_t size) {
+  const auto count = static_cast<std::size_t>(size);
+  const auto bytes = allocate_bytes(count);
+  part = {bytes.get(), count};
+  matrix.owners.push_back(bytes);
+  return bytes.get();
+}
+
 Result<std::shared_ptr<const Matrix>> keep_on_host(const Tensor& tensor, const char* name) {
   return keep({name, {tensor.count()}, {}}, std::array{&tensor}, [&]() -> Result<Matrix> {
     Matrix matrix;
-    const auto size = static_cast<std::size_t>(tensor.num_bytes());
-    auto bytes = allocate_bytes(size);
-    std::memcpy(bytes.get(), tensor.host().data(), size);
-    matrix.view.codes = {bytes.get(), size};
-    matrix.owners.push_back(std::move(bytes));
+    std::ranges::copy(tensor.host().span(),
+                      allocate_part(matrix, matrix.view.codes, tensor.num_bytes()));
     return matrix;
   });
 }

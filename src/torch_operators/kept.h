@@ -66,6 +66,9 @@ Result<std::shared_ptr<const Matrix>> keep(const Recipe& recipe,
                                            std::span<const Tensor* const> sources,
                                            FunctionRef<Result<Matrix>()> make);
 
+/// Memory for a part of the view of `matrix`, which keeps it.
+std::byte* allocate_part(Matrix& matrix, std::span<const std::byte>& part, int64_t size);
+
 /// A copy of a tensor in memory of the host, where it may be already. `name` is a string literal.
 Result<std::shared_ptr<const Matrix>> keep_on_host(const Tensor& tensor, const char* name);
 

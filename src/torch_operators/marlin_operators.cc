@@ -171,7 +171,7 @@ struct Marlin {
 
  private:
   Status add_codes(MatrixView& view, std::byte* codes) const;
-  Status add_scales(Matrix& matrix) const;
+  void add_scales(Matrix& matrix) const;
   Status add_fp4_scales(Matrix& matrix) const;
   Status add_zeros(Matrix& matrix) const;
   Status add_order(Matrix& matrix) const;
@@ -208,50 +208,35 @@ Status Marlin::check_scales() const {
   return {};
 }
 
-Status Marlin::add_scales(Matrix& matrix) const {
-  MatrixView& view = matrix.view;
-  view.format.scale = a.format();
-  const auto size = static_cast<std::size_t>(n * groups() * 2);
-  auto bytes = allocate_bytes(size);
-  unpack_marlin_scales(bytes.get(), scales.host().data(), n, groups(), 2);
-  view.scales = {bytes.get(), size};
-  matrix.owners.push_back(std::move(bytes));
-  return {};
+void Marlin::add_scales(Matrix& matrix) const {
+  matrix.view.format.scale = a.format();
+  unpack_marlin_scales(allocate_part(matrix, matrix.view.scales, n * groups() * 2),
+                       scales.host().data(), n, groups(), 2);
 }
 
 /// S0E5M3 bytes of NVFP4 hold 2^7 times what multiplies here, and the global scale the rest.
 Status Marlin::add_fp4_scales(Matrix& matrix) const {
   MatrixView& view = matrix.view;
-  const auto size = static_cast<std::size_t>(n * groups());
-  auto bytes = allocate_bytes(size);
+  std::byte* const to = allocate_part(matrix, view.scales, n * groups());
   if (view.format.group_size == 32) {
     view.format.scale = Format::kE8M0;
-    unpack_marlin_e8m0(bytes.get(), scales.host().data(), n, groups());
-  } else {
-    view.format.scale = Format::kE4M3;
-    SUBBYTE_CHECK(unpack_marlin_e4m3(bytes.get(), scales.host().data(), n, groups(), 1));
-    const double unit = a.format() == Format::kBF16 ? 0x1p119 : 0x1p7;
-    view.tensor_scale = double{*global->host().data<float>()} / unit;
+    unpack_marlin_e8m0(to, scales.host().data(), n, groups());
+    return {};
   }
-  view.scales = {bytes.get(), size};
-  matrix.owners.push_back(std::move(bytes));
-  return {};
+  view.format.scale = Format::kE4M3;
+  const double unit = a.format() == Format::kBF16 ? 0x1p119 : 0x1p7;
+  view.tensor_scale = double{*global->host().data<float>()} / unit;
+  return unpack_marlin_e4m3(to, scales.host().data(), n, groups(), 1);
 }
 
 Status Marlin::add_zeros(Matrix& matrix) const {
   MatrixView& view = matrix.view;
   SUBBYTE_CHECK(check_dtype(*zeros, {numbers().i32}));
   SUBBYTE_CHECK(check_sizes(*zeros, {groups(), n / (is_8bit() ? 4 : 8)}));
-  const auto size = static_cast<std::size_t>(n * groups() * (is_8bit() ? 2 : 1));
-  auto bytes = allocate_bytes(size);
-  if (is_8bit()) {
-    unpack_marlin_int8_zeros(bytes.get(), zeros->host().data(), n, groups());
-  } else {
-    unpack_marlin_zeros(bytes.get(), zeros->host().data(), n, groups());
-  }
   view.format.zero = is_8bit() ? Zero::kU16 : Zero::kU8;
-  view.zeros = {bytes.get(), size};
-  matrix.owners.push_back(std::move(bytes));
+  std::byte* const to = allocate_part(matrix, view.zeros, n * groups() * (is_8bit() ? 2 : 1));
+  const auto unpack_zeros = is_8bit() ? unpack_marlin_int8_zeros : unpack_marlin_zeros;
+  unpack_zeros(to, zeros->host().data(), n, groups());
   return {};
 }
 
@@ -259,21 +244,17 @@ Result<Matrix> Marlin::offsets() const {
   SUBBYTE_CHECK(check_dtype(*zeros, {a.dtype()}));
   SUBBYTE_CHECK(check_sizes(*zeros, {groups(), n}));
   const int64_t count = n * groups();
-  const auto size = static_cast<std::size_t>(count);
-  std::vector<std::byte> words_of(size * 2);
-  std::vector<float> factors(size);
+  std::vector<std::byte> words_of(static_cast<std::size_t>(count * 2));
+  std::vector<float> factors(static_cast<std::size_t>(count));
   unpack_marlin_scales(words_of.data(), scales.data(), n, groups(), 2);
   load_numbers(factors.data(), words_of.data(), count, a.format());
-  auto bytes = allocate_bytes(size * sizeof(float));
-  auto* const sums = reinterpret_cast<float*>(bytes.get());
-  unpack_marlin_scales(words_of.data(), zeros->data(), n, groups(), 2);
-  load_numbers(sums, words_of.data(), count, a.format());
-  for (std::size_t i = 0; i < size; ++i) sums[i] *= -factors[i];
   Matrix matrix;
   matrix.view.rows = n;
   matrix.view.cols = groups();
-  matrix.view.codes = {bytes.get(), size * sizeof(float)};
-  matrix.owners.push_back(std::move(bytes));
+  auto* const sums = reinterpret_cast<float*>(allocate_part(matrix, matrix.view.codes, count * 4));
+  unpack_marlin_scales(words_of.data(), zeros->data(), n, groups(), 2);
+  load_numbers(sums, words_of.data(), count, a.format());
+  for (std::size_t i = 0; i < factors.size(); ++i) sums[i] *= -factors[i];
   return matrix;
 }
 
@@ -305,18 +286,15 @@ Result<Matrix> Marlin::matrix() const {
                         : type == WordType::kU4     ? Format::kU4
                                                     : Format::kU8;
   view.format.group_size = groups() == 1 ? 0 : k / groups();
-  const auto size = static_cast<std::size_t>(n * k / (is_8bit() ? 1 : 2));
-  auto codes = allocate_bytes(size);
-  if (is_8bit()) {
-    unpack_marlin_int8(codes.get(), words.host().data(), n, k);
-  } else {
-    unpack_marlin(codes.get(), words.host().data(), n, k);
-  }
-  view.codes = {codes.get(), size};
-  matrix.owners.push_back(std::move(codes));
+  std::byte* const codes = allocate_part(matrix, view.codes, n * k / (is_8bit() ? 1 : 2));
+  (is_8bit() ? unpack_marlin_int8 : unpack_marlin)(codes, words.host().data(), n, k);
   const bool fp4 = type == WordType::kE2M1;
-  if (fp4) view.format.group_size = k / groups();
-  SUBBYTE_CHECK(fp4 ? add_fp4_scales(matrix) : add_scales(matrix));
+  if (fp4) {
+    view.format.group_size = k / groups();
+    SUBBYTE_CHECK(add_fp4_scales(matrix));
+  } else {
+    add_scales(matrix);
+  }
   // Scales of fp8 hold what the exponents of e4m3 and of the activations are apart, too.
   if (type == WordType::kE4M3) view.tensor_scale = a.format() == Format::kBF16 ? 0x1p-120 : 0x1p-8;
   if (has_zeros() && !float_zeros) SUBBYTE_CHECK(add_zeros(matrix));
