@@ -189,10 +189,8 @@ Status Call::bind_sizes(const Operand& operand) {
                                        (rest == 1 ? " dimension" : " dimensions"));
   }
   const auto leading = static_cast<std::size_t>(dim - rest);
-  if (has_batch && batch_of_ == kMost) {
-    batch_of_ = operand.place;
-    batch_ = operand.sizes.first(leading);
-  }
+  if (has_batch && !has_batch_) batch_ = operand.sizes.first(leading);
+  has_batch_ |= has_batch;
   for (std::size_t i = leading; i < operand.sizes.size(); ++i) {
     const Size& size = note.sizes[i - leading + (has_batch ? 1 : 0)];
     if (size.kind == Size::Kind::kNamed) value(size.place) = operand.sizes[i];
@@ -214,7 +212,7 @@ Status Call::bind() {
     if (argument.kind != ArgumentKind::kIntegers) continue;
     const auto& names = argument.note.sizes;
     if (names[0].kind == Size::Kind::kBatch) {
-      batch_of_ = i;
+      has_batch_ = true;
       batch_ = list_;
     } else if (names.size() != list_.size()) {
       return device::refuse(argument.name, std::to_string(names.size()) + " sizes", shown(list_));
@@ -276,7 +274,8 @@ Status Call::check_sizes(const Operand& operand, const Note& note) const {
   }
   const auto is_right = [](int64_t is, int64_t shall) { return shall < 0 || is == shall; };
   if (std::ranges::equal(operand.sizes, expected, is_right)) return {};
-  if (operand.place == batch_of_ && note.sizes.size() == 2) {
+  const bool is_batch = note.sizes.size() == 2 && note.sizes[0].kind == Size::Kind::kBatch;
+  if (is_batch && std::ranges::equal(operand.sizes.first(operand.sizes.size() - 1), batch_)) {
     return refuse_operand(operand, "a last dimension of " + std::to_string(expected.back()));
   }
   std::string words = shown(expected);

@@ -122,7 +122,7 @@ class Call {
   std::array<Operand, kMost> operands_;
   std::size_t num_operands_ = 0;
   Device device_;                   // of the first tensor
-  std::size_t batch_of_ = kMost;    // the argument that says what "..." is
+  bool has_batch_ = false;          // "..." is known
   std::vector<int64_t> list_;       // that integers() has read
   std::span<const int64_t> batch_;  // "..."
   std::string other_text_;          // none of those that the signature allows

@@ -185,10 +185,13 @@ class Fake:
             if note.is_count:
                 check(tensor.numel() == sizes[0], name, f"{sizes[0]} {note.unit}", tensor)
                 continue
-            check(tensor.dim() == len(sizes), name, f"sizes {shown(sizes)}", tensor)
+            is_last = len(note.sizes) == 2 and list(tensor.shape[:-1]) == sizes[:-1]
+            words = f"a last dimension of {sizes[-1]}" if note.has_batch and is_last else \
+                f"sizes {shown(sizes)}"
+            check(tensor.dim() == len(sizes), name, words, tensor)
             for found, expected in zip(tensor.shape, sizes, strict=True):
                 if expected is not None:
-                    check(found == expected, name, f"sizes {shown(sizes)}", tensor)
+                    check(found == expected, name, words, tensor)
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         given = {**self.defaults, **dict(zip(self.defaults, arguments, strict=False)), **named}
