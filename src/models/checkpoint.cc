@@ -49,7 +49,7 @@ Result<std::vector<FoundTensor>> Checkpoint::find_tensors(const ImportContext& c
   SUBBYTE_CHECK(check_model());
   const ModelFamily& family = family_of(*model);
   SUBBYTE_TRY(const auto names, CheckpointNames::find(*tensors, family.experts));
-  return subbyte::find_tensors(context, names, family.tensors(*model));
+  return subbyte::find_tensors(context, names, tensors_of(*model));
 }
 
 std::vector<FoundModule> Checkpoint::find_modules(const ImportContext& context) const {
@@ -60,7 +60,7 @@ std::vector<FoundModule> Checkpoint::find_modules(const ImportContext& context) 
   if (!names.ok()) return modules;
   std::set<std::string> found;  // those of ModelOpt carry the name of their stack
   for (const FoundModule& module : modules) found.insert(module.name);
-  for (const TensorSpec& spec : family.tensors(*model)) {
+  for (const TensorSpec& spec : tensors_of(*model)) {
     if (!spec.is_of_experts() || names->has_experts_apart(spec)) continue;
     const FileMatrix stack = names->tensors_of(spec).matrices.front();
     if (tensors->find(stack.module) == nullptr || found.contains(stack.module)) continue;

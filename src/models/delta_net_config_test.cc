@@ -131,7 +131,7 @@ TEST(DeltaNetConfigs, of_wrappers_may_contradict_themselves_about_the_head) {
   EXPECT_FALSE(same->contradicts_ties);
   const auto differs = parse_text(wrapped(kQwen3_5, "qwen3_5", R"({})"));
   EXPECT_TRUE(differs->contradicts_ties);
-  const TensorSpec head = find_family("qwen3_5")->tensors(*differs).back();
+  const TensorSpec head = tensors_of(*differs).back();
   EXPECT_EQ(head.tied_to, kTable);
   EXPECT_TRUE(head.is_untied_if_there);
 }
@@ -180,7 +180,7 @@ TEST(DeltaNetConfigs, list_the_tensors_of_both_ways_to_join_projections) {
   const auto names = [](const char* text) {
     const ModelConfig config = *parse_text(text);
     std::vector<std::string> found;
-    for (const TensorSpec& spec : family_of(config).tensors(config)) {
+    for (const TensorSpec& spec : tensors_of(config)) {
       if (!spec.name.starts_with("layers.0.linear_attn.")) continue;
       for (const PartSpec& part : spec.parts) found.push_back(part.name.substr(21));
       if (spec.parts.empty()) found.push_back(spec.name.substr(21));

@@ -56,18 +56,27 @@ constexpr json::ScopedRule kKeys[] = {
     SUBBYTE_CONFIG_KEY("", "pretraining_tp", kIgnored, "", "of training"),
 };
 
-Result<StepPlan> record(const ModelConfig& config, const ModelWeights& weights) {
-  StepRecorder record(config, weights);
-  ValueId x = record.embed();
+void record(const ModelConfig& config, StepRecorder& step) {
+  const auto rope = rope_of(config);
+  ValueId x = step.embed();
   ValueId delta = kNoValue;
   for (int64_t i = 0; i < config.num_layers; ++i) {
-    record.begin_layer(i);
-    ValueId h = record.add_norm("input_layernorm", x, delta);
-    delta = record.self_attention(h);
-    h = record.add_norm("post_attention_layernorm", x, delta);
-    delta = record.experts("router", h);
+    step.begin_layer(i);
+    ValueId h = step.add_norm("input_layernorm", x, delta);
+    delta = step.attention(h, {.shape = attention_shape(config, i),
+                               .rope = rope,
+                               .has_bias = config.attention_bias,
+                               .has_output_bias = config.attention_bias,
+                               .has_sinks = true,
+                               .may_be_quantized = false});
+    h = step.add_norm("post_attention_layernorm", x, delta);
+    delta = step.mixture(h, {.router = "router",
+                             .experts = config.num_experts,
+                             .experts_per_token = config.experts_per_token,
+                             .inner = config.expert_size,
+                             .has_bias = true});
   }
-  return std::move(record).finish(x, delta);
+  step.finish(x, delta);
 }
 
 Status read(const json::Object& config, ModelConfig& model) {
@@ -84,19 +93,6 @@ Status read(const json::Object& config, ModelConfig& model) {
   model.expert_size = model.intermediate_size;
   model.expert_layers.assign(model.num_layers, true);
   return {};
-}
-
-std::vector<TensorSpec> tensors(const ModelConfig& config) {
-  TensorList list(config);
-  for (int64_t i = 0; i < config.num_layers; ++i) {
-    list.attention(i, {.has_bias = config.attention_bias,
-                       .has_output_bias = config.attention_bias,
-                       .has_sinks = true,
-                       .may_be_quantized = false});
-    list.block_norms(i);
-    list.experts(i, "router", true);
-  }
-  return list.finish();
 }
 
 // Sources: the config.json files of openai/gpt-oss-*; tiny is ours.
@@ -144,7 +140,6 @@ const ModelFamily gpt_oss_family = {.model_types = kModelTypes,
                                     .containers = kContainers,
                                     .keys = kKeys,
                                     .read = read,
-                                    .tensors = tensors,
                                     .experts = ExpertLayout::kAlternatingStacks,
                                     .record = record,
                                     .chat = kChat,

@@ -73,29 +73,21 @@ Status read(const json::Object& config, ModelConfig& model) {
   return {};
 }
 
-std::vector<TensorSpec> tensors(const ModelConfig& config) {
-  TensorList list(config);
-  for (int64_t i = 0; i < config.num_layers; ++i) {
-    list.attention(i,
-                   {.has_bias = config.attention_bias, .has_output_bias = config.attention_bias});
-    list.block_norms(i);
-    list.gated_block(i, config.mlp_bias);
-  }
-  return list.finish();
-}
-
-Result<StepPlan> record(const ModelConfig& config, const ModelWeights& weights) {
-  StepRecorder record(config, weights);
-  ValueId x = record.embed();
+void record(const ModelConfig& config, StepRecorder& step) {
+  const auto rope = rope_of(config);
+  ValueId x = step.embed();
   ValueId delta = kNoValue;
   for (int64_t i = 0; i < config.num_layers; ++i) {
-    record.begin_layer(i);
-    ValueId h = record.add_norm("input_layernorm", x, delta);
-    delta = record.self_attention(h);
-    h = record.add_norm("post_attention_layernorm", x, delta);
-    delta = record.gated_block(h);
+    step.begin_layer(i);
+    ValueId h = step.add_norm("input_layernorm", x, delta);
+    delta = step.attention(h, {.shape = attention_shape(config, i),
+                               .rope = rope,
+                               .has_bias = config.attention_bias,
+                               .has_output_bias = config.attention_bias});
+    h = step.add_norm("post_attention_layernorm", x, delta);
+    delta = step.gated_block(h, {.inner = config.intermediate_size, .has_bias = config.mlp_bias});
   }
-  return std::move(record).finish(x, delta);
+  step.finish(x, delta);
 }
 
 // Sources: the config.json files of meta-llama/Llama-3.*; tiny is ours.
@@ -132,7 +124,6 @@ const ModelFamily llama_family = {.model_types = kModelTypes,
                                   .keys = kKeys,
                                   .rope_kinds = kRopeKinds,
                                   .read = read,
-                                  .tensors = tensors,
                                   .record = record,
                                   .chat = kChat,
                                   .shapes = kShapes,

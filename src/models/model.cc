@@ -12,6 +12,7 @@
 #include "models/head_bits.h"
 #include "models/memory_need.h"
 #include "models/model_family.h"
+#include "models/step_recorder.h"
 #include "models/weight_loader.h"
 
 namespace subbyte {
@@ -196,15 +197,18 @@ Result<KvPool> Model::make_kv_pool(Backend& backend, Element type, const CacheSi
 }
 
 Result<StepPlan> plan_of(const ModelConfig& config) {
-  const ModelFamily& family = family_of(config);
-  return family.record(config, ModelWeights(config, family.tensors(config)));
+  StepRecorder step(config);
+  family_of(config).record(config, step);
+  return std::move(step).plan();
 }
 
 namespace {
 
 Result<std::unique_ptr<CompiledStep>> compile(const ModelConfig& config,
                                               const ModelWeights& weights, Backend& backend) {
-  SUBBYTE_TRY(StepPlan plan, family_of(config).record(config, weights));
+  StepRecorder step(config, &weights);
+  family_of(config).record(config, step);
+  SUBBYTE_TRY(StepPlan plan, std::move(step).plan());
   return backend.compile(std::move(plan));
 }
 

@@ -13,11 +13,12 @@
 #include "models/config_defaults.h"
 #include "models/model.h"
 #include "models/model_shape.h"
-#include "models/model_weights.h"
 #include "models/tensor_spec.h"
 #include "text/chat.h"
 
 namespace subbyte {
+
+class StepRecorder;
 
 struct ModelType {
   std::string_view name;          // model_type of config.json
@@ -45,11 +46,9 @@ struct ModelFamily {
   std::span<const RopeKind> rope_kinds = {};
   /// Reads what config.json says of this family alone; nullptr: nothing.
   Status (*read)(const json::Object& config, ModelConfig& model) = nullptr;
-  /// Lists the tensors of a model.
-  std::vector<TensorSpec> (*tensors)(const ModelConfig& config) = nullptr;
   ExpertLayout experts = ExpertLayout::kModules;
-  /// Writes the operations of a step. Code plan.shape.
-  Result<StepPlan> (*record)(const ModelConfig& config, const ModelWeights& weights) = nullptr;
+  /// Writes the operations of a step, which names all weights: the list of tensors, too.
+  void (*record)(const ModelConfig& config, StepRecorder& step) = nullptr;
   /// Those that its models were trained with, the usual one first; which one it is, is seen by the
   /// tokenizer.
   std::span<const ChatFormat> chat;

@@ -3,22 +3,15 @@
 // a step.
 
 #include <map>
-#include <span>
 #include <string>
 #include <string_view>
 
-#include "models/model_config.h"
-#include "models/tensor_spec.h"
 #include "ops/weights.h"
 
 namespace subbyte {
 
 class ModelWeights {
  public:
-  ModelWeights() = default;
-  /// Handles with the shapes of a list and without storage: for a plan whose sizes are looked at.
-  ModelWeights(const ModelConfig& config, std::span<const TensorSpec> tensors);
-
   /// Handles without storage for names that the list does not have.
   const Weight& matrix(std::string_view name) const { return find(matrices_, name); }
   const Vector& vector(std::string_view name) const { return find(vectors_, name); }

@@ -39,28 +39,19 @@ constexpr json::ScopedRule kKeys[] = {
                        "before 4.53: all layers slide or none does"),
 };
 
-std::vector<TensorSpec> tensors(const ModelConfig& config) {
-  TensorList list(config);
-  for (int64_t i = 0; i < config.num_layers; ++i) {
-    list.attention(i, {.has_bias = true});
-    list.block_norms(i);
-    list.gated_block(i, false);
-  }
-  return list.finish();
-}
-
-Result<StepPlan> record(const ModelConfig& config, const ModelWeights& weights) {
-  StepRecorder record(config, weights);
-  ValueId x = record.embed();
+void record(const ModelConfig& config, StepRecorder& step) {
+  const auto rope = rope_of(config);
+  ValueId x = step.embed();
   ValueId delta = kNoValue;
   for (int64_t i = 0; i < config.num_layers; ++i) {
-    record.begin_layer(i);
-    ValueId h = record.add_norm("input_layernorm", x, delta);
-    delta = record.self_attention(h);
-    h = record.add_norm("post_attention_layernorm", x, delta);
-    delta = record.gated_block(h);
+    step.begin_layer(i);
+    ValueId h = step.add_norm("input_layernorm", x, delta);
+    delta =
+        step.attention(h, {.shape = attention_shape(config, i), .rope = rope, .has_bias = true});
+    h = step.add_norm("post_attention_layernorm", x, delta);
+    delta = step.gated_block(h, {.inner = config.intermediate_size});
   }
-  return std::move(record).finish(x, delta);
+  step.finish(x, delta);
 }
 
 // Sources: the config.json files of Qwen/Qwen2.5-*; tiny is ours.
@@ -95,7 +86,6 @@ json::Value config_of(const ModelShape& shape, int64_t layers) {
 extern const ModelFamily qwen2_family;
 const ModelFamily qwen2_family = {.model_types = kModelTypes,
                                   .keys = kKeys,
-                                  .tensors = tensors,
                                   .record = record,
                                   .chat = kChat,
                                   .shapes = kShapes,

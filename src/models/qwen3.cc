@@ -71,18 +71,28 @@ constexpr json::ScopedRule kKeys[] = {
     SUBBYTE_CONFIG_KEY("", "pretraining_tp", kIgnored, "", "of training"),
 };
 
-Result<StepPlan> record(const ModelConfig& config, const ModelWeights& weights) {
-  StepRecorder record(config, weights);
-  ValueId x = record.embed();
+void record(const ModelConfig& config, StepRecorder& step) {
+  const auto rope = rope_of(config);
+  ValueId x = step.embed();
   ValueId delta = kNoValue;
   for (int64_t i = 0; i < config.num_layers; ++i) {
-    record.begin_layer(i);
-    ValueId h = record.add_norm("input_layernorm", x, delta);
-    delta = record.self_attention(h);
-    h = record.add_norm("post_attention_layernorm", x, delta);
-    delta = config.expert_layers[i] ? record.experts("gate", h) : record.gated_block(h);
+    step.begin_layer(i);
+    ValueId h = step.add_norm("input_layernorm", x, delta);
+    delta = step.attention(h, {.shape = attention_shape(config, i),
+                               .rope = rope,
+                               .has_bias = config.attention_bias,
+                               .has_output_bias = config.attention_bias,
+                               .has_norms = true});
+    h = step.add_norm("post_attention_layernorm", x, delta);
+    if (config.expert_layers[i]) {
+      delta = step.mixture(h, {.experts = config.num_experts,
+                               .experts_per_token = config.experts_per_token,
+                               .inner = config.expert_size});
+    } else {
+      delta = step.gated_block(h, {.inner = config.intermediate_size});
+    }
   }
-  return std::move(record).finish(x, delta);
+  step.finish(x, delta);
 }
 
 /// Layers with experts: each decoder_sparse_step-th, but for those of mlp_only_layers. As in the
@@ -116,22 +126,6 @@ Status read(const json::Object& config, ModelConfig& model) {
   SUBBYTE_TRY(const auto normalises, config.boolean("norm_topk_prob"));
   model.route_weights = normalises.value_or(false) ? RouteWeights::kOfChosen : RouteWeights::kOfAll;
   return read_expert_layers(config, model);
-}
-
-std::vector<TensorSpec> tensors(const ModelConfig& config) {
-  TensorList list(config);
-  for (int64_t i = 0; i < config.num_layers; ++i) {
-    list.attention(i, {.has_bias = config.attention_bias,
-                       .has_output_bias = config.attention_bias,
-                       .has_norms = true});
-    list.block_norms(i);
-    if (config.expert_layers[i]) {
-      list.experts(i, "gate", false);
-    } else {
-      list.gated_block(i, false);
-    }
-  }
-  return list.finish();
 }
 
 // Sources: the config.json files of Qwen/Qwen3-*; those called tiny are ours.
@@ -182,7 +176,6 @@ const ModelFamily qwen3_family = {.model_types = kModelTypes,
                                   .containers = kContainers,
                                   .keys = kKeys,
                                   .read = read,
-                                  .tensors = tensors,
                                   .record = record,
                                   .chat = kChat,
                                   .shapes = kShapes,

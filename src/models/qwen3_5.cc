@@ -130,41 +130,33 @@ constexpr json::KeyRule kRopeKeys[] = {
     SUBBYTE_ROPE_KEY("mrope_interleaved", kIgnored, "", "the positions of a text are all the same"),
 };
 
-Result<StepPlan> record(const ModelConfig& config, const ModelWeights& weights) {
-  StepRecorder record(config, weights);
-  ValueId x = record.embed();
+void record(const ModelConfig& config, StepRecorder& step) {
+  const auto rope = rope_of(config);
+  ValueId x = step.embed({.norm_offset = 1});
   ValueId delta = kNoValue;
   for (int64_t i = 0; i < config.num_layers; ++i) {
-    record.begin_layer(i);
-    ValueId h = record.add_norm("input_layernorm", x, delta);
-    delta = config.delta_net_layers[i] ? record.delta_net(h) : record.self_attention(h, true);
-    h = record.add_norm("post_attention_layernorm", x, delta);
-    if (config.expert_layers[i]) {
-      delta = record.experts_and_shared("gate", h);
-    } else {
-      delta = record.gated_block(h);
-    }
-  }
-  return std::move(record).finish(x, delta);
-}
-
-std::vector<TensorSpec> tensors(const ModelConfig& config) {
-  TensorList list(config, 1);
-  for (int64_t i = 0; i < config.num_layers; ++i) {
+    step.begin_layer(i);
+    ValueId h = step.add_norm("input_layernorm", x, delta);
     if (config.delta_net_layers[i]) {
-      list.delta_net(i);
+      delta = step.delta_net(h, config.delta_net);
     } else {
-      list.attention(i, {.has_bias = config.attention_bias, .has_norms = true, .has_gate = true});
+      delta = step.attention(h, {.shape = attention_shape(config, i),
+                                 .rope = rope,
+                                 .has_bias = config.attention_bias,
+                                 .has_norms = true,
+                                 .has_gate = true});
     }
-    list.block_norms(i);
+    h = step.add_norm("post_attention_layernorm", x, delta);
     if (config.expert_layers[i]) {
-      list.experts(i, "gate", false);
-      list.shared_expert(i);
+      delta = step.mixture(h, {.experts = config.num_experts,
+                               .experts_per_token = config.experts_per_token,
+                               .inner = config.expert_size,
+                               .shared_inner = config.shared_expert_size});
     } else {
-      list.gated_block(i, false);
+      delta = step.gated_block(h, {.inner = config.intermediate_size});
     }
   }
-  return list.finish();
+  step.finish(x, delta);
 }
 
 // ---- config.json
@@ -337,7 +329,6 @@ const ModelFamily qwen3_5_family = {.model_types = kModelTypes,
                                     .keys = kKeys,
                                     .rope_keys = kRopeKeys,
                                     .read = read,
-                                    .tensors = tensors,
                                     .record = record,
                                     .chat = kChat,
                                     .shapes = kShapes,

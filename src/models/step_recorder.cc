@@ -5,29 +5,120 @@
 #include <cmath>
 #include <utility>
 
-#include "models/tensor_spec.h"
+#include "models/model_family.h"
 
 namespace subbyte {
 
-StepRecorder::StepRecorder(const ModelConfig& config, const ModelWeights& weights)
-    : config_(config),
-      weights_(weights),
-      rope_(std::make_shared<const Rope>(config.rotary_dim, config.rope_theta,
-                                         config.rope_scaling)) {}
+AttentionShape attention_shape(const ModelConfig& config, int64_t layer) {
+  return {config.num_heads, config.num_kv_heads, config.head_dim,
+          1.0f / std::sqrt(static_cast<float>(config.head_dim)), config.windows[layer]};
+}
 
-ValueId StepRecorder::embed() {
-  return record_.embed(kTable, weights_.matrix(kTable));
+std::shared_ptr<const Rope> rope_of(const ModelConfig& config) {
+  return std::make_shared<const Rope>(config.rotary_dim, config.rope_theta, config.rope_scaling);
+}
+
+// ---- weights
+
+Weight StepRecorder::matrix(TensorSpec spec) {
+  Weight weight = {spec.rows, spec.cols, 0, nullptr};
+  if (weights_ != nullptr) weight = weights_->matrix(spec.name);
+  tensors_.push_back(std::move(spec));
+  return weight;
+}
+
+Weight StepRecorder::matrix(std::string_view name, int64_t rows, int64_t cols,
+                            const Linear& linear) {
+  TensorSpec spec = {.name = in_layer(name),
+                     .rows = rows,
+                     .cols = cols,
+                     .split = linear.split,
+                     .may_be_quantized = linear.may_be_quantized,
+                     .has_bias = linear.has_bias};
+  for (const PartSpec& part : linear.parts) spec.parts.push_back({in_layer(part.name), part.rows});
+  return matrix(std::move(spec));
+}
+
+Vector StepRecorder::vector(TensorSpec spec) {
+  Vector vector = {spec.rows * (spec.role == TensorRole::kFilters ? spec.cols : 1), nullptr};
+  if (weights_ != nullptr) vector = weights_->vector(spec.name);
+  tensors_.push_back(std::move(spec));
+  return vector;
+}
+
+Norm StepRecorder::norm(std::string_view name, int64_t size) {
+  return {vector({.name = in_layer(name),
+                  .role = TensorRole::kNorm,
+                  .rows = size,
+                  .offset = stream_.norm_offset}),
+          config_.rms_norm_eps};
+}
+
+Experts StepRecorder::experts(std::string_view name, int64_t hidden, const Mixture& mixture) {
+  const std::string full = in_layer(name);
+  const TensorSpec gate_up = {
+      .name = full + ".gate_up_proj",
+      .role = TensorRole::kExpertsGateUp,
+      .rows = 2 * mixture.inner,
+      .cols = hidden,
+      .experts = mixture.experts,
+      .split = Split::kOutputs,
+      .may_be_quantized = true,
+      .has_bias = mixture.has_bias,
+      .parts = {{full + ".gate_proj", mixture.inner}, {full + ".up_proj", mixture.inner}}};
+  const TensorSpec down = {.name = full + ".down_proj",
+                           .role = TensorRole::kExpertsDown,
+                           .rows = hidden,
+                           .cols = mixture.inner,
+                           .experts = mixture.experts,
+                           .split = Split::kInputs,
+                           .may_be_quantized = true,
+                           .has_bias = mixture.has_bias};
+  tensors_.insert(tensors_.end(), {gate_up, down});
+  if (weights_ != nullptr) return weights_->experts(full);
+  return {mixture.experts, mixture.experts_per_token, hidden, mixture.inner, nullptr};
+}
+
+// ---- the stream
+
+ValueId StepRecorder::embed(const Stream& stream) {
+  stream_ = stream;
+  const Weight table = matrix({.name = std::string(kTable),
+                               .role = TensorRole::kTable,
+                               .rows = config_.vocab_size,
+                               .cols = config_.hidden_size});
+  return record_.embed(kTable, table, stream.embedding_factor);
 }
 
 void StepRecorder::begin_layer(int64_t layer) {
-  layer_ = layer;
   prefix_ = fmt::format("layers.{}.", layer);
   record_.set_prefix(prefix_);
 }
 
 ValueId StepRecorder::add_norm(std::string_view name, ValueId& x, ValueId delta) {
-  return record_.add_norm(name, x, delta, norm(name));
+  return record_.add_norm(name, x, delta, norm(name, config_.hidden_size), stream_.residual_factor);
 }
+
+ValueId StepRecorder::linear(std::string_view name, ValueId h, int64_t rows, const Linear& linear) {
+  return record_.linear(name, h, matrix(name, rows, record_.cols(h), linear));
+}
+
+void StepRecorder::finish(ValueId x, ValueId delta) {
+  record_.set_prefix("");
+  prefix_.clear();
+  const ValueId h = record_.head_norm(kFinalNorm, x, delta, norm(kFinalNorm, config_.hidden_size),
+                                      stream_.residual_factor);
+  const Weight head = matrix({.name = std::string(kHead),
+                              .role = TensorRole::kHead,
+                              .rows = config_.vocab_size,
+                              .cols = config_.hidden_size,
+                              .split = Split::kOutputs,
+                              .tied_to = config_.tie_word_embeddings ? kTable : std::string_view(),
+                              .is_untied_if_there = config_.contradicts_ties});
+  record_.logits(kHead, h, head);
+}
+
+// ---- blocks
 
 namespace {
 
@@ -44,69 +135,108 @@ std::vector<ColumnsOp::Range> query_columns(const AttentionShape& shape, bool is
 
 }  // namespace
 
-ValueId StepRecorder::self_attention(ValueId h, bool has_gate) {
-  Recorder::Attention attention;
-  attention.shape = {config_.num_heads, config_.num_kv_heads, config_.head_dim,
-                     1.0f / std::sqrt(static_cast<float>(config_.head_dim)),
-                     config_.windows[layer_]};
-  attention.rope = rope_;
-  attention.norms = {weights_.vector(in_layer("self_attn.q_norm")),
-                     weights_.vector(in_layer("self_attn.k_norm")), config_.rms_norm_eps};
-  attention.sinks = weights_.vector(in_layer("self_attn.sinks"));
-  ValueId qkv = linear("self_attn.qkv_proj", h);
-  ValueId gate = kNoValue;
-  if (has_gate) {
-    gate = record_.columns("self_attn.gate", qkv, query_columns(attention.shape, true));
-    qkv = record_.columns("self_attn.qkv", qkv, query_columns(attention.shape, false));
+ValueId StepRecorder::attention(ValueId h, const Attention& attention) {
+  const AttentionShape& shape = attention.shape;
+  const int64_t q_rows = attention.has_gate ? 2 * shape.q_size() : shape.q_size();
+  ValueId qkv = linear("self_attn.qkv_proj", h, q_rows + 2 * shape.kv_size(),
+                       {.split = Split::kOutputs,
+                        .has_bias = attention.has_bias,
+                        .may_be_quantized = attention.may_be_quantized,
+                        .parts = {{"self_attn.q_proj", q_rows},
+                                  {"self_attn.k_proj", shape.kv_size()},
+                                  {"self_attn.v_proj", shape.kv_size()}}});
+  Recorder::Attention recorded;
+  recorded.shape = shape;
+  recorded.rope = attention.rope;
+  if (attention.has_norms) {
+    const Norm q = norm("self_attn.q_norm", shape.head_dim);
+    const Norm k = norm("self_attn.k_norm", shape.head_dim);
+    recorded.norms = {q.weight, k.weight, q.eps};
   }
-  ValueId heads = record_.attention("self_attn", qkv, attention);
-  if (has_gate) heads = record_.sigmoid_gate("self_attn.gated", heads, gate);
-  return linear("self_attn.o_proj", heads);
+  if (attention.has_sinks) {
+    recorded.sinks = vector(
+        {.name = in_layer("self_attn.sinks"), .role = TensorRole::kVector, .rows = shape.heads});
+  }
+  ValueId gate = kNoValue;
+  if (attention.has_gate) {
+    gate = record_.columns("self_attn.gate", qkv, query_columns(shape, true));
+    qkv = record_.columns("self_attn.qkv", qkv, query_columns(shape, false));
+  }
+  ValueId heads = record_.attention("self_attn", qkv, recorded);
+  if (attention.has_gate) heads = record_.sigmoid_gate("self_attn.gated", heads, gate);
+  return linear("self_attn.o_proj", heads, config_.hidden_size,
+                {.split = Split::kInputs,
+                 .has_bias = attention.has_output_bias,
+                 .may_be_quantized = attention.may_be_quantized});
 }
 
-ValueId StepRecorder::delta_net(ValueId h) {
-  const auto vector = [this](const char* name) {
-    return weights_.vector(in_layer(std::string("linear_attn.") + name));
+ValueId StepRecorder::delta_net(ValueId h, const DeltaNetShape& shape) {
+  const std::string prefix = "linear_attn.";
+  const int64_t qkv = shape.channels();
+  const int64_t z = shape.value_width();
+  const int64_t gates = shape.value_heads;
+  const bool joined = shape.by_key_head;
+  Linear in = {.split = Split::kOutputs};
+  // No file has in_proj: rows of in_proj_qkvz are others.
+  if (!joined) in.parts = {{prefix + "in_proj_qkv", qkv}, {prefix + "in_proj_z", z}};
+  const ValueId qkvz = linear(prefix + (joined ? "in_proj_qkvz" : "in_proj"), h, qkv + z, in);
+  // Few rows that decide what is forgotten.
+  Linear of_gates = {.split = Split::kOutputs, .may_be_quantized = false};
+  if (!joined) of_gates.parts = {{prefix + "in_proj_b", gates}, {prefix + "in_proj_a", gates}};
+  const ValueId ba =
+      linear(prefix + (joined ? "in_proj_ba" : "in_proj_gates"), h, 2 * gates, of_gates);
+  const auto numbers = [&](const char* name, TensorRole role, int64_t rows, int64_t cols = 0) {
+    return vector({.name = in_layer(prefix + name), .role = role, .rows = rows, .cols = cols});
   };
-  const bool joined = config_.delta_net.by_key_head;
-  const ValueId qkvz = linear(joined ? "linear_attn.in_proj_qkvz" : "linear_attn.in_proj", h);
-  const ValueId ba = linear(joined ? "linear_attn.in_proj_ba" : "linear_attn.in_proj_gates", h);
-  const ValueId heads =
-      record_.delta_net("linear_attn", qkvz, ba, config_.delta_net,
-                        {vector("conv1d"), vector("A_log"), vector("dt_bias"), vector("norm")});
-  return linear("linear_attn.out_proj", heads);
+  DeltaNetWeights weights;
+  weights.filters = numbers("conv1d", TensorRole::kFilters, qkv, shape.taps);
+  weights.a_log = numbers("A_log", TensorRole::kVector, gates);
+  weights.dt_bias = numbers("dt_bias", TensorRole::kVector, gates);
+  weights.norm = numbers("norm", TensorRole::kNorm, shape.value_size);
+  const ValueId heads = record_.delta_net("linear_attn", qkvz, ba, shape, weights);
+  return linear(prefix + "out_proj", heads, config_.hidden_size, {.split = Split::kInputs});
 }
 
-ValueId StepRecorder::gated_block(ValueId h) {
-  return gated_block("mlp.", h);
+ValueId StepRecorder::gated_block(const std::string& prefix, ValueId h, const GatedBlock& block) {
+  const std::string name = prefix + "gate_up_proj";
+  const Weight gate_up =
+      matrix(name, 2 * block.inner, record_.cols(h),
+             {.split = Split::kOutputs,
+              .has_bias = block.has_bias,
+              .parts = {{prefix + "gate_proj", block.inner}, {prefix + "up_proj", block.inner}}});
+  const ValueId gated = record_.gated_linear(name, h, gate_up, block.gate);
+  return linear(prefix + "down_proj", gated, config_.hidden_size,
+                {.split = Split::kInputs, .has_bias = block.has_bias});
 }
 
-ValueId StepRecorder::gated_block(std::string_view prefix, ValueId h) {
-  const std::string gate_up = fmt::format("{}gate_up_proj", prefix);
-  const ValueId gated = record_.gated_linear(gate_up, h, weights_.matrix(in_layer(gate_up)));
-  return linear(fmt::format("{}down_proj", prefix), gated);
-}
-
-ValueId StepRecorder::experts_and_shared(std::string_view router, ValueId h) {
+ValueId StepRecorder::mixture(ValueId h, const Mixture& mixture) {
+  if (mixture.shared_inner == 0) return experts(h, mixture);
   const std::string name = "mlp.shared_expert_gate";
-  const ValueId gate = record_.exact_linear(name, h, weights_.matrix(in_layer(name)));
-  const ValueId experts = this->experts(router, h);
-  const ValueId shared = gated_block("mlp.shared_expert.", h);
-  return record_.sigmoid_gate("mlp.shared_expert.gated", shared, gate, experts);
+  const Weight weight = matrix(name, 1, record_.cols(h), {.may_be_quantized = false});
+  const ValueId gate = record_.exact_linear(name, h, weight);
+  const ValueId chosen = experts(h, mixture);
+  const ValueId shared = gated_block("mlp.shared_expert.", h, {.inner = mixture.shared_inner});
+  return record_.sigmoid_gate("mlp.shared_expert.gated", shared, gate, chosen);
 }
 
-ValueId StepRecorder::experts(std::string_view router, ValueId h) {
-  const std::string name = fmt::format("mlp.{}", router);
-  const ValueId logits = record_.exact_linear(name, h, weights_.matrix(in_layer(name)));
-  return record_.experts("mlp.experts", h, logits, weights_.experts(in_layer("mlp.experts")));
+ValueId StepRecorder::experts(ValueId h, const Mixture& mixture) {
+  const std::string name = fmt::format("mlp.{}", mixture.router);
+  const Weight router = matrix({.name = in_layer(name),
+                                .role = TensorRole::kRouter,
+                                .rows = mixture.experts,
+                                .cols = record_.cols(h),
+                                .has_bias = mixture.has_bias});
+  const ValueId logits = record_.exact_linear(name, h, router);
+  return record_.experts("mlp.experts", h, logits,
+                         experts("mlp.experts", record_.cols(h), mixture));
 }
 
-Result<StepPlan> StepRecorder::finish(ValueId x, ValueId delta) && {
-  record_.set_prefix("");
-  prefix_.clear();
-  const ValueId h = record_.head_norm(kFinalNorm, x, delta, norm(kFinalNorm));
-  record_.logits(kHead, h, weights_.matrix(kHead));
-  return std::move(record_).finish();
+// ---- what is recorded of a model
+
+std::vector<TensorSpec> tensors_of(const ModelConfig& config) {
+  StepRecorder step(config);
+  family_of(config).record(config, step);
+  return step.tensors();
 }
 
 }  // namespace subbyte

@@ -1,24 +1,40 @@
 #pragma once
-// Records the step of a family from the blocks that families share. A name is that of the list
-// (tensor_spec.h): the weight that it finds and the operation that it becomes.
+// Records the step of a family from the blocks that families share. One call names, sizes and uses
+// a weight, so that the walk over a step is the list of its tensors (tensor_spec.h), too: without
+// weights the operations have handles of the right sizes, and nothing in them.
 
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "models/model_config.h"
 #include "models/model_weights.h"
+#include "models/tensor_spec.h"
 #include "ops/recorder.h"
 
 namespace subbyte {
 
+/// Heads, their scale and the window of a layer.
+AttentionShape attention_shape(const ModelConfig& config, int64_t layer);
+std::shared_ptr<const Rope> rope_of(const ModelConfig& config);
+
 class StepRecorder {
  public:
   /// Both must outlive this.
-  StepRecorder(const ModelConfig& config, const ModelWeights& weights);
+  explicit StepRecorder(const ModelConfig& config, const ModelWeights* weights = nullptr)
+      : config_(config), weights_(weights) {}
 
+  /// How the residual stream begins, grows and is normalised.
+  struct Stream {
+    float embedding_factor = 1;
+    float residual_factor = 1;  // of what blocks add
+    /// The factors of norms are so much more than the numbers of files.
+    float norm_offset = 0;
+  };
   /// The residual stream, from the embedding on.
-  ValueId embed();
+  ValueId embed(const Stream& stream);
+  ValueId embed() { return embed({}); }
 
   /// Names are those of "layers.N." from now on.
   void begin_layer(int64_t layer);
@@ -26,44 +42,80 @@ class StepRecorder {
   /// x becomes x + delta, if there is a delta; its norm.
   ValueId add_norm(std::string_view name, ValueId& x, ValueId delta);
 
-  /// o(attention(rope(norm(q h)), rope(norm(k h)), v h)) under "self_attn.", with the norms, sinks
-  /// and window that the layer has. With a gate, q has a head of queries, its gate, the next head,
-  /// and what o multiplies is sigmoid(gate) times the result.
-  ValueId self_attention(ValueId h, bool has_gate = false);
+  struct Linear {
+    Split split = Split::kNone;
+    bool has_bias = false;
+    bool may_be_quantized = true;
+    std::vector<PartSpec> parts = {};  // with names in the layer
+  };
+  /// `rows` outputs of h.
+  ValueId linear(std::string_view name, ValueId h, int64_t rows, const Linear& linear);
+
+  struct Attention {
+    AttentionShape shape;
+    std::shared_ptr<const Rope> rope;  // one for all layers whose angles are the same
+    bool has_bias = false;             // of q, k and v
+    bool has_output_bias = false;
+    bool has_norms = false;  // of each head of queries and keys
+    bool has_gate = false;   // rows of q_proj: a head of queries, its gate, the next head
+    bool has_sinks = false;
+    bool may_be_quantized = true;
+  };
+  /// o(attention(rope(norm(q h)), rope(norm(k h)), v h)) under "self_attn." With a gate, what o
+  /// multiplies is sigmoid(gate) times the result.
+  ValueId attention(ValueId h, const Attention& attention);
 
   /// The gated delta net under "linear_attn."
-  ValueId delta_net(ValueId h);
+  ValueId delta_net(ValueId h, const DeltaNetShape& shape);
 
-  /// down(silu(gate h) * (up h)) under "mlp."
-  ValueId gated_block(ValueId h);
+  struct GatedBlock {
+    int64_t inner = 0;
+    Gate gate = Gate::kSilu;
+    bool has_bias = false;
+  };
+  /// down(gate(gate h) * (up h)) under "mlp."
+  ValueId gated_block(ValueId h, const GatedBlock& block) { return gated_block("mlp.", h, block); }
 
-  /// The mixture of experts under "mlp."; `router` is the name of what chooses them.
-  ValueId experts(std::string_view router, ValueId h);
+  struct Mixture {
+    std::string_view router = "gate";  // the name of what chooses experts
+    int64_t experts = 0;
+    int64_t experts_per_token = 0;
+    int64_t inner = 0;  // outputs of the gate of an expert
+    bool has_bias = false;
+    int64_t shared_inner = 0;  // of the expert that every token goes to; 0: there is none
+  };
+  /// The mixture of experts under "mlp.", and + sigmoid(gate h) * down(silu(gate h) * (up h)) with
+  /// the names under "mlp.shared_expert". The gate comes first: machines may take this expert as
+  /// one of the mixture.
+  ValueId mixture(ValueId h, const Mixture& mixture);
 
-  /// experts + sigmoid(gate h) * down(silu(gate h) * (up h)) with the names under
-  /// "mlp.shared_expert". The gate comes first: machines may take this expert as one of the
-  /// mixture.
-  ValueId experts_and_shared(std::string_view router, ValueId h);
+  /// Ends with the logits of x + delta.
+  void finish(ValueId x, ValueId delta);
 
-  /// Ends with the logits of x + delta. Code plan.shape.
-  Result<StepPlan> finish(ValueId x, ValueId delta) &&;
+  /// Those of the operations up to here, in their order.
+  const std::vector<TensorSpec>& tensors() const { return tensors_; }
+  /// Code plan.shape.
+  Result<StepPlan> plan() && { return std::move(record_).finish(); }
 
  private:
-  ValueId gated_block(std::string_view prefix, ValueId h);
-  ValueId linear(const std::string& name, ValueId h) {
-    return record_.linear(name, h, weights_.matrix(in_layer(name)));
-  }
+  ValueId gated_block(const std::string& prefix, ValueId h, const GatedBlock& block);
+  ValueId experts(ValueId h, const Mixture& mixture);
+
+  /// Each adds a tensor to the list, and finds its weight.
+  Weight matrix(TensorSpec spec);
+  Weight matrix(std::string_view name, int64_t rows, int64_t cols, const Linear& linear);
+  Vector vector(TensorSpec spec);
+  Norm norm(std::string_view name, int64_t size);
+  Experts experts(std::string_view name, int64_t hidden, const Mixture& mixture);
+
   std::string in_layer(std::string_view name) const { return prefix_ + std::string(name); }
-  Norm norm(std::string_view name) const {
-    return {weights_.vector(in_layer(name)), config_.rms_norm_eps};
-  }
 
   const ModelConfig& config_;
-  const ModelWeights& weights_;
-  std::shared_ptr<const Rope> rope_;
+  const ModelWeights* weights_;
   Recorder record_;
+  std::vector<TensorSpec> tensors_;
+  Stream stream_;
   std::string prefix_;  // "layers.3."
-  int64_t layer_ = 0;
 };
 
 }  // namespace subbyte

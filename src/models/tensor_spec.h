@@ -1,7 +1,7 @@
 #pragma once
-// The tensors of a model, listed once by its family: what they are called, how large they are, what
-// may happen to them. Loading, verify, inspect, synth, quantize, convert and the need of memory
-// read this list.
+// The tensors of a model: what they are called, how large they are, what may happen to them. The
+// walk that records its step lists them (step_recorder.h). Loading, verify, inspect, synth,
+// quantize, convert and the need of memory read this list.
 //
 //   names       relative to the prefix that a checkpoint has in front of all but the head
 //               (checkpoint_names.h): "layers.3.self_attn.qkv_proj"
@@ -80,47 +80,8 @@ inline constexpr std::string_view kTable = "embed_tokens";
 inline constexpr std::string_view kFinalNorm = "norm";
 inline constexpr std::string_view kHead = "lm_head";
 
-/// Puts a list together from the blocks that families share.
-class TensorList {
- public:
-  /// Begins with the embedding. The factors of norms are `norm_offset` more than the numbers of
-  /// files, but for those of gated delta nets.
-  explicit TensorList(const ModelConfig& config, float norm_offset = 0);
-
-  void norm(std::string name, int64_t size);
-  void vector(std::string name, int64_t size);
-  void linear(std::string name, int64_t rows, int64_t cols, Split split, bool has_bias);
-
-  struct Attention {
-    bool has_bias = false;  // of q, k and v
-    bool has_output_bias = false;
-    bool has_norms = false;  // of queries and keys
-    bool has_gate = false;   // rows of q_proj: a head of queries, its gate, the next head
-    bool has_sinks = false;
-    bool may_be_quantized = true;
-  };
-  /// Adds what lies under "layers.N.self_attn."
-  void attention(int64_t layer, const Attention& attention);
-  /// Adds the norms in front of attention and of what follows it.
-  void block_norms(int64_t layer);
-  /// Adds gate, up and down under "layers.N.mlp."
-  void gated_block(int64_t layer, bool has_bias);
-  /// Adds the expert that every token goes to, under "layers.N.mlp.shared_expert.", and its gate.
-  void shared_expert(int64_t layer);
-  /// Adds what lies under "layers.N.linear_attn."
-  void delta_net(int64_t layer);
-  /// Adds the router, which has the name `router`, and the experts under "layers.N.mlp."
-  void experts(int64_t layer, std::string_view router, bool has_bias);
-
-  /// Ends with the final norm and the head, which may be tied to the embedding.
-  std::vector<TensorSpec> finish();
-
- private:
-  void gated_block(const std::string& prefix, int64_t inner, bool has_bias);
-
-  const ModelConfig& config_;
-  float norm_offset_;
-  std::vector<TensorSpec> specs_;
-};
+/// The tensors of the model that config.json describes, in the order of its step
+/// (ModelFamily::record).
+std::vector<TensorSpec> tensors_of(const ModelConfig& config);
 
 }  // namespace subbyte

@@ -23,6 +23,9 @@ class Recorder {
   /// Operations have names that begin so from now on: "layers.3.".
   void set_prefix(std::string prefix) { prefix_ = std::move(prefix); }
 
+  /// Columns of a value, or 0.
+  int64_t cols(ValueId id) const { return id < 0 ? 0 : plan_.value(id).cols; }
+
   ValueId embed(std::string_view name, const Weight& table, float factor = 1);
   /// `x` becomes the sum with `factor` times the delta, if there is one.
   ValueId add_norm(std::string_view name, ValueId& x, ValueId delta, const Norm& norm,
@@ -76,7 +79,6 @@ class Recorder {
   /// One more layer that keeps what `group` says, among those that keep the same.
   CacheSlot add_to_cache(CacheGroup group);
   Angles angles_of(const std::shared_ptr<const Rope>& rope);
-  int64_t cols(ValueId id) const { return id < 0 ? 0 : plan_.value(id).cols; }
   /// Keeps the first error.
   void expect(std::string_view name, std::string_view what, int64_t expected, int64_t found);
   void append(std::string_view name, Operation operation);

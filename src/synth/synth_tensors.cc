@@ -174,7 +174,7 @@ Result<std::vector<SynthTensor>> synthetic_tensors(const ModelShape& shape, int6
   const TensorSource none = TensorSource::empty();
   SUBBYTE_TRY(const CheckpointNames names, CheckpointNames::find(none, family.experts));
   TensorWriter writer(options);
-  for (const TensorSpec& spec : family.tensors(config)) {
+  for (const TensorSpec& spec : tensors_of(config)) {
     if (!spec.tied_to.empty()) continue;
     SUBBYTE_CHECK(writer.add(spec, names.tensors_of(spec)));
   }

@@ -10,7 +10,7 @@ ProbingBackend::ProbingBackend(Backend& backend, const ModelConfig& model,
                                const QuantizeFormat& format, const QuantizeForm& form,
                                std::string unit)
     : ForwardingBackend(backend), format_(format), form_(form), unit_(std::move(unit)) {
-  for (const TensorSpec& spec : family_of(model).tensors(model)) {
+  for (const TensorSpec& spec : tensors_of(model)) {
     if (!spec.is_vector()) names_.push_back(spec.name);
   }
 }

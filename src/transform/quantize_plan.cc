@@ -43,7 +43,7 @@ class UnitFinder {
     std::vector<PatternUse> rules(request_.rules.size());
     std::vector<bool> applied(request_.rules.size());
     plan_.usual = request_.form;
-    for (const TensorSpec& spec : family_of(model_).tensors(model_)) {
+    for (const TensorSpec& spec : tensors_of(model_)) {
       if (spec.is_vector()) continue;
       SUBBYTE_TRY(const bool wanted, is_wanted(spec));
       SUBBYTE_TRY(QuantizeUnit unit, unit_of(spec, wanted));
@@ -469,8 +469,8 @@ Result<QuantizePlan> plan_units(const ImportContext& context, const ModelConfig&
   SUBBYTE_TRY(const auto names, CheckpointNames::find(context.tensors, family.experts));
   SUBBYTE_TRY(QuantizePlan plan, UnitFinder(context, model, names, request).find());
   // What does not run now does not run as a result, which takes hours.
-  SUBBYTE_CHECK(find_tensors(context, names, family.tensors(model)));
-  for (const TensorSpec& spec : family.tensors(model)) {
+  SUBBYTE_CHECK(find_tensors(context, names, tensors_of(model)));
+  for (const TensorSpec& spec : tensors_of(model)) {
     if (spec.role == TensorRole::kVector) plan.exact.insert(names.full(spec.name));
   }
   return plan;

@@ -44,10 +44,10 @@ class WeightChecker {
     if (!names.ok() && family != nullptr) context_.findings.add(names.error(), "config.json");
     const bool has_names = family != nullptr && names.ok();
     // Without a quantization config it is not known how to read the modules.
-    const bool all_known = context_.quantization && has_names && check_layout(*names, *family);
+    const bool all_known = context_.quantization && has_names && check_layout(*names);
     note_unread();
     if (all_known) {
-      SUBBYTE_CHECK(check_expected(family->tensors(*context_.model), *names));
+      SUBBYTE_CHECK(check_expected(tensors_of(*context_.model), *names));
     }
     if (context_.quantization && !has_names) {
       for (const FoundModule& module : find_modules(import_)) {
@@ -63,8 +63,8 @@ class WeightChecker {
 
  private:
   /// False where names are those of a layout that is known and not read, which is one finding.
-  bool check_layout(const CheckpointNames& names, const ModelFamily& family) {
-    const auto found = find_tensors(import_, names, family.tensors(*context_.model));
+  bool check_layout(const CheckpointNames& names) {
+    const auto found = find_tensors(import_, names, tensors_of(*context_.model));
     if (found.ok() || found.error().code != "model.layout") return true;
     refused_ = true;
     if (context_.complete) context_.findings.add(found.error(), "config.json");

@@ -140,7 +140,7 @@ TinyModel sound_delta_net() {
   EXPECT_TRUE(config.ok()) << config.error().message;
   const TensorSource none = TensorSource::empty();
   const auto names = CheckpointNames::find(none, ExpertLayout::kModules);
-  for (const TensorSpec& spec : family_of(*config).tensors(*config)) {
+  for (const TensorSpec& spec : tensors_of(*config)) {
     const FileTensors file = names->tensors_of(spec);
     for (const FileMatrix& matrix : file.matrices) {
       const Shape shape = {static_cast<uint64_t>(matrix.rows), static_cast<uint64_t>(matrix.cols)};
