@@ -4,7 +4,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cstdio>
 #include <utility>
 
@@ -16,6 +15,7 @@
 #include "app/wrap.h"
 #include "checkpoints/config/config_file.h"
 #include "checkpoints/model_path.h"
+#include "models/model.h"
 #include "verify/report_json.h"
 #include "verify/tensor_kinds.h"
 
@@ -44,9 +44,11 @@ std::string model_lines(const Inspection& inspection, const ModelConfig& model) 
       fact("layers",
            fmt::format("{} of width {}, {} heads of {}, {} of keys and values", model.num_layers,
                        model.hidden_size, model.num_heads, model.head_dim, model.num_kv_heads));
-  if (const auto states = std::ranges::count(model.delta_net_layers, true); states > 0) {
-    text += fact("states", fmt::format("{} of the layers are gated delta nets of {} heads", states,
-                                       model.delta_net.value_heads));
+  const auto plan = plan_of(model);
+  const auto nets = plan.ok() ? ops_of<DeltaNetOp>(*plan) : std::vector<const DeltaNetOp*>();
+  if (!nets.empty()) {
+    text += fact("states", fmt::format("{} of the layers are gated delta nets of {} heads",
+                                       nets.size(), nets.front()->shape.value_heads));
   }
   if (model.num_experts > 0) {
     text += fact("experts", fmt::format("{} a layer, {} of them for a token", model.num_experts,

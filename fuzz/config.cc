@@ -29,7 +29,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, std::size_t size) {
   fuzz::require(model.head_dim > 0 && model.head_dim % 2 == 0, "a head size");
   fuzz::require(model.num_layers == std::ssize(model.windows), "a window for every layer");
   fuzz::require(model.vocab_size > 0 && model.max_positions > 0, "a vocabulary and positions");
-  fuzz::require(model.rope_theta > 1 && model.rms_norm_eps > 0, "rope and norm");
+  fuzz::require(model.rope.dim() > 0 && model.rms_norm_eps > 0, "rope and norm");
   for (const int32_t id : model.eos_tokens) {
     fuzz::require(id >= 0 && id < model.vocab_size, "tokens of end");
   }

@@ -172,8 +172,8 @@ class ModelTable {
   /// The products of all layers alone, by cuBLAS.
   void print_vendor() {
     const ModelConfig& config = model_->config();
-    if (config.num_experts > 0) return;            // `gpu-bench moe` has these
-    if (!config.delta_net_layers.empty()) return;  // other products than these
+    if (config.num_experts > 0) return;                       // `gpu-bench moe` has these
+    if (!ops_of<DeltaNetOp>(model_->plan()).empty()) return;  // other products than these
     const int64_t hidden = config.hidden_size;
     const int64_t q_size = config.num_heads * config.head_dim;
     const int64_t kv_size = config.num_kv_heads * config.head_dim;

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numbers>
 
 #include "base/random.h"
 #include "support/isa_test.h"
@@ -12,18 +11,9 @@
 namespace subbyte {
 namespace {
 
-// gpt-oss: head_dim 64, theta 150000, YaRN factor 32 of 4096 positions, beta 32 and 1.
+// As in gpt-oss.
 constexpr int64_t kDim = 64;
 constexpr double kTheta = 150'000;
-
-RopeScaling gpt_oss_scaling(bool truncate) {
-  RopeScaling scaling;
-  scaling.type = RopeScaling::Type::kYarn;
-  scaling.factor = 32;
-  scaling.original_max_positions = 4096;
-  scaling.truncate = truncate;
-  return scaling;
-}
 
 /// Turns heads of `dim` elements, one after the other, to `position`.
 void turn_heads(const Execution& execution, const Rope& rope, std::span<float> heads,
@@ -50,7 +40,7 @@ double relative(double found, double expected) {
 }
 
 TEST(Rope, frequencies_are_powers_of_theta) {
-  const Rope rope(128, 1e6, {});
+  const Rope rope(128, 1e6);
   ASSERT_EQ(rope.inv_freq().size(), 64u);
   EXPECT_EQ(rope.inv_freq()[0], 1);
   for (int i = 0; i < 64; ++i) {
@@ -59,120 +49,15 @@ TEST(Rope, frequencies_are_powers_of_theta) {
   EXPECT_EQ(rope.attention_factor(), 1);
 }
 
-TEST(Rope, linear_scaling_divides_all_frequencies) {
-  RopeScaling scaling;
-  scaling.type = RopeScaling::Type::kLinear;
-  scaling.factor = 4;
-  const Rope plain(64, 10'000, {});
-  const Rope scaled(64, 10'000, scaling);
-  for (int i = 0; i < 32; ++i) EXPECT_EQ(scaled.inv_freq()[i] * 4, plain.inv_freq()[i]);
-  EXPECT_EQ(scaled.attention_factor(), 1);
-}
-
-/// Those of Llama 3.1 8B as transformers 5.24 computes them, in float32.
-TEST(Rope, ramp_over_turns_is_that_of_the_reference) {
-  RopeScaling scaling;
-  scaling.type = RopeScaling::Type::kTurns;
-  scaling.factor = 8;
-  scaling.original_max_positions = 8192;
-  scaling.beta_fast = 4;
-  scaling.beta_slow = 1;
-  const Rope rope(128, 500'000, scaling);
-  // Left alone up to 28; divided by 8 from 36 on; in between what turns 4 to 1 times.
-  const std::pair<int, double> expected[] = {{0, 1.0},
-                                             {1, 0.8146172165870667},
-                                             {20, 0.016560440883040428},
-                                             {28, 0.0032114461064338684},
-                                             {29, 0.0021665706299245358},
-                                             {30, 0.0013718936825171113},
-                                             {32, 0.0005248460220173001},
-                                             {34, 0.0001785077911335975},
-                                             {35, 9.556212171446532e-05},
-                                             {36, 7.784655463183299e-05},
-                                             {40, 3.428102354519069e-05},
-                                             {63, 3.068925877869333e-07}};
-  // The reference subtracts in float32 what is up to 8 times as large as the result.
-  for (const auto& [i, frequency] : expected) {
-    EXPECT_LT(relative(rope.inv_freq()[i], frequency), 16 * 0x1p-24) << i;
-  }
-  EXPECT_EQ(rope.attention_factor(), 1);
-}
-
-/// Frequencies by the reference's formula from ends of the ramp that it states as numbers.
-void expect_ramp(const Rope& rope, double low, double high, double tolerance) {
-  for (int i = 0; i < 32; ++i) {
-    const double plain = std::exp(-std::log(kTheta) * i / 32);
-    const double r = std::fmin(std::fmax((i - low) / (high - low), 0), 1);
-    const double expected = (1 - r) * plain + r * plain / 32;
-    EXPECT_LT(relative(rope.inv_freq()[i], expected), tolerance) << "dimension " << i;
-  }
-}
-
-TEST(Rope, yarn_of_gpt_oss_has_the_borders_of_the_reference) {
-  const Rope rope(kDim, kTheta, gpt_oss_scaling(false));
-  // The ends of the ramp are given to three decimals; an end off by 0.001 moves a frequency in the
-  // ramp by up to 2e-3 of itself.
-  expect_ramp(rope, 8.093, 17.398, 2e-3);
-  const double log_theta = std::log(kTheta);
-  const double low = 32 * std::log(4096 / (32 * 2 * std::numbers::pi)) / log_theta;
-  const double high = 32 * std::log(4096 / (2 * std::numbers::pi)) / log_theta;
-  EXPECT_NEAR(low, 8.093, 5e-4);
-  EXPECT_NEAR(high, 17.398, 5e-4);
-  expect_ramp(rope, low, high, 1e-12);
-}
-
-TEST(Rope, yarn_rounds_the_borders_outwards_when_told) {
-  expect_ramp(Rope(kDim, kTheta, gpt_oss_scaling(true)), 8, 18, 1e-12);
-}
-
-TEST(Rope, yarn_leaves_the_fast_and_divides_the_slow_dimensions) {
-  const Rope plain(kDim, kTheta, {});
-  const Rope yarn(kDim, kTheta, gpt_oss_scaling(false));
-  for (int i = 0; i <= 8; ++i) EXPECT_EQ(yarn.inv_freq()[i], plain.inv_freq()[i]);
-  for (int i = 18; i < 32; ++i) EXPECT_EQ(yarn.inv_freq()[i], plain.inv_freq()[i] / 32);
-  for (int i = 9; i < 18; ++i) {
-    EXPECT_LT(yarn.inv_freq()[i], plain.inv_freq()[i]);
-    EXPECT_GT(yarn.inv_freq()[i], plain.inv_freq()[i] / 32);
-  }
-}
-
-TEST(Rope, yarn_with_equal_borders_is_a_step) {
-  RopeScaling scaling = gpt_oss_scaling(false);
-  scaling.beta_fast = 1;  // both ends at 17.398
-  const Rope plain(kDim, kTheta, {});
-  const Rope yarn(kDim, kTheta, scaling);
-  for (int i = 0; i < 32; ++i) {
-    EXPECT_EQ(yarn.inv_freq()[i], plain.inv_freq()[i] / (i < 18 ? 1 : 32)) << i;
-  }
-}
-
-TEST(Rope, yarn_of_a_huge_context_changes_no_frequency) {
-  RopeScaling scaling = gpt_oss_scaling(true);
-  scaling.original_max_positions = 1e12;  // the ramp lies beyond the last dimension
-  const Rope plain(kDim, kTheta, {});
-  const Rope yarn(kDim, kTheta, scaling);
-  EXPECT_TRUE(std::ranges::equal(yarn.inv_freq(), plain.inv_freq()));
-}
-
-TEST(Rope, attention_factor_follows_from_the_factor_unless_given) {
-  EXPECT_NEAR(Rope(kDim, kTheta, gpt_oss_scaling(false)).attention_factor(), 1.34657, 5e-6);
-  RopeScaling scaling = gpt_oss_scaling(false);
-  scaling.attention_factor = 0.5;
-  EXPECT_EQ(Rope(kDim, kTheta, scaling).attention_factor(), 0.5);
-  scaling = gpt_oss_scaling(false);
-  scaling.factor = 1;
-  EXPECT_EQ(Rope(kDim, kTheta, scaling).attention_factor(), 1);
-}
-
 TEST_P(TurnedHeads, turns_halves_together) {
   // One pair: (1, 0) at position 1 turns by 1 radian.
-  const Rope rope(2, 10'000, {});
+  const Rope rope(2, 10'000);
   std::vector<float> head = {1, 0};
   turn(rope, head, 1, 2);
   EXPECT_FLOAT_EQ(head[0], 0.540302306f);
   EXPECT_FLOAT_EQ(head[1], 0.841470985f);
   // Two pairs of theta 100: element 0 goes with 2 by 3 radians, 1 with 3 by 0.3.
-  const Rope two(4, 100, {});
+  const Rope two(4, 100);
   std::vector<float> turned = {1, 2, 3, 4};
   turn(two, turned, 3, 4);
   EXPECT_NEAR(turned[0], 1 * std::cos(3.0) - 3 * std::sin(3.0), 1e-6);
@@ -183,14 +68,14 @@ TEST_P(TurnedHeads, turns_halves_together) {
 
 TEST_P(TurnedHeads, position_0_only_scales) {
   std::vector<float> head(kDim, 0.5f);
-  turn(Rope(kDim, kTheta, {}), head, 0, kDim);
+  turn(Rope(kDim, kTheta), head, 0, kDim);
   for (const float x : head) EXPECT_EQ(x, 0.5f);
-  turn(Rope(kDim, kTheta, gpt_oss_scaling(false)), head, 0, kDim);
+  turn(Rope(rope_frequencies(kDim, kTheta), 1.34657), head, 0, kDim);
   for (const float x : head) EXPECT_NEAR(x, 0.5 * 1.34657, 5e-6);
 }
 
 TEST_P(TurnedHeads, turns_every_head_alike) {
-  const Rope rope(8, 1e4, gpt_oss_scaling(true));
+  const Rope rope(rope_frequencies(8, 1e4), 1.34657);
   Random random(1);
   std::vector<float> heads(24);
   for (float& x : heads) x = static_cast<float>(random.normal());
@@ -202,7 +87,7 @@ TEST_P(TurnedHeads, turns_every_head_alike) {
 
 TEST_P(TurnedHeads, angles_stay_exact_far_out) {
   // Float32 angles would be off by 2e-3 radians here.
-  const Rope rope(4, 1e6, {});
+  const Rope rope(4, 1e6);
   std::vector<float> head = {1, 0, 0, 0};
   turn(rope, head, 131'071, 4);
   EXPECT_NEAR(head[0], std::cos(131'071.0), 1e-7);
@@ -210,7 +95,7 @@ TEST_P(TurnedHeads, angles_stay_exact_far_out) {
 }
 
 TEST_P(TurnedHeads, products_depend_on_the_distance_alone) {
-  const Rope rope(kDim, kTheta, {});
+  const Rope rope(kDim, kTheta);
   Random random(2);
   std::vector<float> q(kDim), k(kDim);
   for (float& x : q) x = static_cast<float>(random.normal());
@@ -229,7 +114,7 @@ TEST_P(TurnedHeads, products_depend_on_the_distance_alone) {
 
 TEST_P(TurnedHeads, are_normalised_first_where_there_is_a_weight) {
   for (int64_t dim = 2; dim < 150; ++dim) {  // the last element of an odd head does not turn
-    const Rope rope(dim, 1e4, {});
+    const Rope rope(dim, 1e4);
     Random random(static_cast<uint64_t>(dim));
     std::vector<float> head(dim), weight(dim);
     for (float& x : head) x = static_cast<float>(random.normal());
@@ -261,7 +146,7 @@ TEST_P(TurnedHeads, are_normalised_first_where_there_is_a_weight) {
 }
 
 TEST(Rope, angles_are_those_of_successive_positions) {
-  const Rope rope(8, 1e4, gpt_oss_scaling(true));
+  const Rope rope(rope_frequencies(8, 1e4), 1.34657);
   std::vector<float> cos(3 * 4), sin(3 * 4);
   rope.angles(cos, sin, 41);
   for (int i = 0; i < 12; ++i) {

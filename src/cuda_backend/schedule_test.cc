@@ -71,7 +71,7 @@ struct Layers {
     ValueId delta = kNoValue;
     Recorder::Attention attention;
     attention.shape = shape;
-    attention.rope = std::make_shared<const Rope>(shape.head_dim, 1e6, RopeScaling());
+    attention.rope = std::make_shared<const Rope>(shape.head_dim, 1e6);
     for (const char* layer : {"0.", "1."}) {
       record.set_prefix(layer);
       ValueId h = record.add_norm("before", x, delta, norm());

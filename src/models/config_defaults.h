@@ -4,15 +4,16 @@
 
 #include <cstdint>
 
-#include "ops/rope.h"
+#include "ops/weights.h"
 
 namespace subbyte {
 
 /// Which layers have a sliding window where layer_types does not say so.
 enum class SlidingRule : uint8_t {
   kNone,
-  kFromLayer,  // with use_sliding_window those from max_window_layers on
-  kAll,        // with use_sliding_window all; layer_types has to say the same
+  kFromLayer,   // with use_sliding_window those from max_window_layers on
+  kAll,         // with use_sliding_window all; layer_types has to say the same
+  kWithWindow,  // all where there is a window; layer_types has to say the same
   kEvenLayers,
   kOfFamily,  // none slides, and the family reads layer_types by itself
 };
@@ -24,9 +25,13 @@ struct ConfigDefaults {
   int64_t max_positions = 2048;
   double rms_norm_eps = 1e-6;
   double rope_theta = 10000;
-  double rotary_fraction = 1;  // of a head, that turns
-  RopeScaling rope_scaling = {};
+  double rotary_fraction = 1;          // of a head, that turns
+  const char* rope_section = nullptr;  // rope_parameters where there is no section
   bool attention_bias = false;
+  bool tie_word_embeddings = false;
+  int32_t eos = -1;  // eos_token_id; -1: none
+  const char* activation_key = "hidden_act";
+  Gate gate = Gate::kSilu;  // the only one that it has
   SlidingRule sliding = SlidingRule::kNone;
   int64_t sliding_window = 0;
   int64_t first_sliding_layer = 0;  // max_window_layers

@@ -10,12 +10,12 @@ namespace {
 
 using testing::changed;
 using testing::code;
+using testing::expert_use;
 using testing::kGptOss;
 using testing::kQwen3;
 using testing::kQwen3Moe;
 using testing::kQwen3Next;
 using testing::parse_text;
-using Type = RopeScaling::Type;
 
 /// `base` with a key that is null, which the reference refuses of most, and here says nothing.
 Result<ModelConfig> with_null(const char* base, const std::string& key) {
@@ -39,8 +39,7 @@ TEST(ConfigKeys, absent_keys_mean_what_the_class_of_the_reference_means) {
   EXPECT_EQ(qwen3.head_dim, 128);
   EXPECT_EQ(qwen3.max_positions, 32'768);
   EXPECT_EQ(qwen3.rms_norm_eps, 1e-6f);
-  EXPECT_EQ(qwen3.rope_theta, 10'000);
-  EXPECT_EQ(qwen3.rope_scaling, RopeScaling());
+  EXPECT_EQ(qwen3.rope, Rope(128, 10'000));
   EXPECT_EQ(qwen3.windows, std::vector<int64_t>(30, 0));
   EXPECT_FALSE(qwen3.tie_word_embeddings);
   EXPECT_TRUE(qwen3.eos_tokens.empty());
@@ -54,8 +53,8 @@ TEST(ConfigKeys, absent_keys_mean_what_the_class_of_the_reference_means) {
   EXPECT_EQ(moe.num_kv_heads, 4);
   EXPECT_EQ(moe.head_dim, 8);  // 512 / 64
   EXPECT_EQ(moe.max_positions, 32'768);
-  EXPECT_EQ(moe.rope_theta, 10'000);
-  EXPECT_EQ(moe.route_weights, RouteWeights::kOfAll);
+  EXPECT_EQ(moe.rope, Rope(8, 10'000));
+  EXPECT_EQ(expert_use(moe).route_weights, RouteWeights::kOfAll);
   EXPECT_EQ(moe.expert_layers, std::vector<bool>(30, true));
   EXPECT_EQ(bare(R"("model_type": "qwen3_moe", "moe_intermediate_size": 32,
                     "use_sliding_window": true)" +
@@ -68,17 +67,19 @@ TEST(ConfigKeys, absent_keys_mean_what_the_class_of_the_reference_means) {
   EXPECT_EQ(oss.head_dim, 64);
   EXPECT_EQ(oss.max_positions, 131'072);
   EXPECT_EQ(oss.rms_norm_eps, 1e-5f);
-  EXPECT_EQ(oss.rope_theta, 150'000);
-  EXPECT_EQ(oss.rope_scaling, (RopeScaling{Type::kYarn, 32, 4096, 32, 1, false, 0}));
+  EXPECT_EQ(oss.rope, bare(R"("model_type": "gpt_oss", "rope_theta": 150000, "rope_scaling":
+                    {"type": "yarn", "factor": 32, "original_max_position_embeddings": 4096,
+                     "beta_fast": 32, "beta_slow": 1, "truncate": false})" +
+                           experts)
+                          .rope);
   EXPECT_EQ(oss.windows[0], 128);
   EXPECT_EQ(oss.windows[1], 0);
-  EXPECT_EQ(oss.swiglu.limit, 7.0f);
-  EXPECT_EQ(oss.swiglu.alpha, 1.702f);
+  EXPECT_EQ(expert_use(oss).swiglu.limit, 7.0f);
+  EXPECT_EQ(expert_use(oss).swiglu.alpha, 1.702f);
   // A section that is there and empty says that nothing is scaled.
-  EXPECT_EQ(bare(R"("model_type": "gpt_oss", "rope_parameters": {})" + experts).rope_scaling,
-            RopeScaling());
-  EXPECT_EQ(bare(R"("model_type": "gpt_oss", "rope_scaling": null)" + experts).rope_scaling,
-            oss.rope_scaling);
+  EXPECT_EQ(bare(R"("model_type": "gpt_oss", "rope_parameters": {})" + experts).rope,
+            Rope(64, 150'000));
+  EXPECT_EQ(bare(R"("model_type": "gpt_oss", "rope_scaling": null)" + experts).rope, oss.rope);
 }
 
 TEST(ConfigKeys, null_says_nothing_but_where_the_reference_knows_it) {
@@ -147,26 +148,24 @@ TEST(ConfigKeys, yarn_makes_more_positions) {
 }
 
 TEST(ConfigKeys, reads_mscale_and_a_factor_that_is_null) {
-  const auto scaling = [](const char* section) {
+  const auto rope = [](const char* section) {
     json::Value value = json::Value::parse(kQwen3);
     value["rope_scaling"] = json::Value::parse(section);
     const auto config = parse_text(value.dump());
     EXPECT_TRUE(config.ok()) << config.error().message;
-    return config.ok() ? config->rope_scaling : RopeScaling();
+    return config.ok() ? config->rope : Rope();
   };
-  EXPECT_EQ(scaling(R"({"type": "yarn", "factor": null,
-                        "original_max_position_embeddings": 10240})")
-                .factor,
-            4);
+  EXPECT_EQ(rope(R"({"type": "yarn", "factor": null, "original_max_position_embeddings": 10240})"),
+            rope(R"({"type": "yarn", "factor": 4, "original_max_position_embeddings": 10240})"));
   const double log4 = 1.3862943611198906;
-  EXPECT_DOUBLE_EQ(scaling(R"({"type": "yarn", "factor": 4, "mscale": 1,
-                               "mscale_all_dim": 0.5})")
-                       .attention_factor,
+  EXPECT_DOUBLE_EQ(rope(R"({"type": "yarn", "factor": 4, "mscale": 1, "mscale_all_dim": 0.5})")
+                       .attention_factor(),
                    (0.1 * log4 + 1) / (0.05 * log4 + 1));
-  EXPECT_EQ(scaling(R"({"type": "yarn", "factor": 4, "mscale": 1})").attention_factor, 0);
-  EXPECT_EQ(scaling(R"({"type": "yarn", "factor": 4, "mscale": 1, "mscale_all_dim": 1,
-                        "attention_factor": 1.5})")
-                .attention_factor,
+  EXPECT_DOUBLE_EQ(rope(R"({"type": "yarn", "factor": 4, "mscale": 1})").attention_factor(),
+                   0.1 * log4 + 1);
+  EXPECT_EQ(rope(R"({"type": "yarn", "factor": 4, "mscale": 1, "mscale_all_dim": 1,
+                     "attention_factor": 1.5})")
+                .attention_factor(),
             1.5);
 }
 

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <string>
+
 #include "models/config_keys.h"
 #include "models/model_family.h"
 #include "support/model_configs.h"
@@ -11,6 +14,7 @@ namespace {
 
 using testing::changed;
 using testing::code;
+using testing::expert_use;
 using testing::kQwen3_5;
 using testing::kQwen3_5Moe;
 using testing::kQwen3Next;
@@ -26,24 +30,38 @@ std::string wrapped(const char* text, const std::string& wrapper, const std::str
   return value.dump();
 }
 
+/// Says of each layer whether it is a gated delta net.
+std::vector<bool> delta_net_layers(const Result<ModelConfig>& config) {
+  std::vector<bool> layers(config->num_layers);
+  for (const TensorSpec& spec : tensors_of(*config)) {
+    const auto name = std::string_view(spec.name);
+    if (!name.ends_with(".linear_attn.out_proj")) continue;
+    layers[std::stoul(std::string(name.substr(name.find('.') + 1)))] = true;
+  }
+  return layers;
+}
+
+DeltaNetShape delta_net(const ModelConfig& config) {
+  const StepPlan plan = *plan_of(config);
+  return ops_of<DeltaNetOp>(plan).front()->shape;
+}
+
 TEST(DeltaNetConfigs, say_what_the_layers_are) {
   const auto config = parse_text(kQwen3_5);
   ASSERT_TRUE(config.ok()) << config.error().message;
-  EXPECT_EQ(config->delta_net_layers,
+  EXPECT_EQ(delta_net_layers(config),
             std::vector<bool>({true, true, true, false, true, true, true, false}));
-  EXPECT_EQ(config->rotary_dim, 64);
-  EXPECT_EQ(config->delta_net, (DeltaNetShape{16, 16, 128, 128, 4, 1e-6f, false}));
+  EXPECT_EQ(config->rope.dim(), 64);
+  EXPECT_EQ(delta_net(*config), (DeltaNetShape{16, 16, 128, 128, 4, 1e-6f, false}));
   EXPECT_EQ(config->expert_layers, std::vector<bool>(8, false));
   EXPECT_EQ(config->windows, std::vector<int64_t>(8, 0));
-  EXPECT_EQ(changed(kQwen3_5, R"({"full_attention_interval": 2})")->delta_net_layers,
+  EXPECT_EQ(delta_net_layers(changed(kQwen3_5, R"({"full_attention_interval": 2})")),
             std::vector<bool>({true, false, true, false, true, false, true, false}));
-  EXPECT_EQ(changed(kQwen3_5, R"({"num_hidden_layers": 2,
-                                  "layer_types": ["full_attention", "linear_attention"]})")
-                ->delta_net_layers,
+  EXPECT_EQ(delta_net_layers(changed(kQwen3_5, R"({"num_hidden_layers": 2,
+                "layer_types": ["full_attention", "linear_attention"]})")),
             std::vector<bool>({false, true}));
-  EXPECT_EQ(changed(kQwen3_5, R"({"num_hidden_layers": 2,
-                                  "layer_types": ["attention", "linear_attention"]})")
-                ->delta_net_layers,
+  EXPECT_EQ(delta_net_layers(changed(kQwen3_5, R"({"num_hidden_layers": 2,
+                "layer_types": ["attention", "linear_attention"]})")),
             std::vector<bool>({false, true}));  // the older word
 }
 
@@ -58,11 +76,10 @@ TEST(DeltaNetConfigs, have_what_the_classes_have_where_nothing_is_said) {
   for (const std::string type : {"qwen3_5_text", "qwen3_5_moe_text", "qwen3_next"}) {
     const ModelConfig config = bare(type);
     EXPECT_EQ(config.head_dim, 256) << type;
-    EXPECT_EQ(config.rotary_dim, 64) << type;
-    EXPECT_EQ(config.rope_theta, 10000) << type;
+    EXPECT_EQ(config.rope, Rope(64, 10'000)) << type;
     EXPECT_EQ(config.max_positions, 32768) << type;
-    EXPECT_EQ(config.delta_net, (DeltaNetShape{16, 32, 128, 128, 4, 1e-6f, type == "qwen3_next"}));
-    EXPECT_EQ(config.delta_net_layers, std::vector<bool>({true, true, true, false})) << type;
+    EXPECT_EQ(delta_net(config), (DeltaNetShape{16, 32, 128, 128, 4, 1e-6f, type == "qwen3_next"}));
+    EXPECT_EQ(delta_net_layers(config), std::vector<bool>({true, true, true, false})) << type;
   }
   EXPECT_EQ(bare("qwen3_5_text").intermediate_size, 12288);
   EXPECT_EQ(bare("qwen3_5_text").num_kv_heads, 4);
@@ -71,15 +88,19 @@ TEST(DeltaNetConfigs, have_what_the_classes_have_where_nothing_is_said) {
   EXPECT_EQ(moe.num_experts, 256);
   EXPECT_EQ(moe.experts_per_token, 8);
   EXPECT_EQ(moe.expert_size, 512);
-  EXPECT_EQ(moe.shared_expert_size, 512);
-  EXPECT_EQ(moe.route_weights, RouteWeights::kOfChosen);
+  const auto tensors = tensors_of(moe);
+  const auto shared =
+      std::ranges::find(tensors, "layers.0.mlp.shared_expert.down_proj", &TensorSpec::name);
+  ASSERT_NE(shared, tensors.end());
+  EXPECT_EQ(shared->cols, 512);
+  EXPECT_EQ(expert_use(moe).route_weights, RouteWeights::kOfChosen);
   const ModelConfig next = bare("qwen3_next");
   EXPECT_EQ(next.num_experts, 512);
   EXPECT_EQ(next.experts_per_token, 10);
   EXPECT_EQ(next.intermediate_size, 5632);
   EXPECT_EQ(next.expert_layers, std::vector<bool>(4, true));
-  EXPECT_EQ(next.route_weights, RouteWeights::kOfChosen);
-  EXPECT_EQ(changed(kQwen3Next, R"({"norm_topk_prob": false})")->route_weights,
+  EXPECT_EQ(expert_use(next).route_weights, RouteWeights::kOfChosen);
+  EXPECT_EQ(expert_use(*changed(kQwen3Next, R"({"norm_topk_prob": false})")).route_weights,
             RouteWeights::kOfAll);
   EXPECT_EQ(changed(kQwen3Next, R"({"mlp_only_layers": [1, 9], "decoder_sparse_step": 2})")
                 ->expert_layers,
@@ -88,22 +109,22 @@ TEST(DeltaNetConfigs, have_what_the_classes_have_where_nothing_is_said) {
 
 /// The factor inside the section counts before the one beside it.
 TEST(DeltaNetConfigs, say_which_part_of_a_head_turns) {
-  EXPECT_EQ(changed(kQwen3Next, R"({"partial_rotary_factor": 0.5})")->rotary_dim, 128);
-  EXPECT_EQ(changed(kQwen3Next, R"({"partial_rotary_factor": null})")->rotary_dim, 64);  // absent
+  EXPECT_EQ(changed(kQwen3Next, R"({"partial_rotary_factor": 0.5})")->rope.dim(), 128);
+  EXPECT_EQ(changed(kQwen3Next, R"({"partial_rotary_factor": null})")->rope.dim(), 64);  // absent
   json::Value null = json::Value::parse(kQwen3Next);
   null["partial_rotary_factor"] = nullptr;
   null.erase("rope_parameters");
-  EXPECT_EQ(parse_text(null.dump())->rotary_dim, 256);
+  EXPECT_EQ(parse_text(null.dump())->rope.dim(), 256);
   EXPECT_EQ(changed(kQwen3Next, R"({"partial_rotary_factor": 0.5, "rope_parameters":
                                     {"rope_type": "default", "partial_rotary_factor": 0.125}})")
-                ->rotary_dim,
+                ->rope.dim(),
             32);
   EXPECT_EQ(code(kQwen3Next, R"({"partial_rotary_factor": 0})"), "config.rope");
   EXPECT_EQ(code(kQwen3Next, R"({"partial_rotary_factor": 0.0118})"), "config.rope");  // 3
   EXPECT_EQ(code(testing::kQwen3, R"({"partial_rotary_factor": 0.5})"), "config.not_computed");
   EXPECT_EQ(changed(kQwen3_5, R"({"rope_parameters": {"mrope_section": [11, 11, 10],
                                   "rope_type": null}})")
-                ->rotary_dim,
+                ->rope.dim(),
             64);
 }
 

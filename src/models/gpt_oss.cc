@@ -20,7 +20,8 @@ constexpr ModelType kModelTypes[] = {
                   .max_positions = 131072,
                   .rms_norm_eps = 1e-5,
                   .rope_theta = 150000,
-                  .rope_scaling = {RopeScaling::Type::kYarn, 32, 4096, 32, 1, false},
+                  .rope_section = R"({"rope_type": "yarn", "factor": 32, "truncate": false,
+                                      "original_max_position_embeddings": 4096})",
                   .attention_bias = true,
                   .sliding = SlidingRule::kEvenLayers,
                   .sliding_window = 128}}};
@@ -56,7 +57,16 @@ constexpr json::ScopedRule kKeys[] = {
     SUBBYTE_CONFIG_KEY("", "pretraining_tp", kIgnored, "", "of training"),
 };
 
+/// The clamped SwiGLU.
+struct Own {
+  float alpha = 0;
+  float limit = 0;
+
+  bool operator==(const Own&) const = default;
+};
+
 void record(const ModelConfig& config, StepRecorder& step) {
+  const Own& own = config.own.as<Own>();
   const auto rope = rope_of(config);
   ValueId x = step.embed();
   ValueId delta = kNoValue;
@@ -72,7 +82,7 @@ void record(const ModelConfig& config, StepRecorder& step) {
     h = step.add_norm("post_attention_layernorm", x, delta);
     delta = step.mixture(h, {.router = "router",
                              .experts = config.num_experts,
-                             .experts_per_token = config.experts_per_token,
+                             .use = {config.experts_per_token, {own.alpha, own.limit, 1}},
                              .inner = config.expert_size,
                              .has_bias = true});
   }
@@ -88,8 +98,8 @@ Status read(const json::Object& config, ModelConfig& model) {
   SUBBYTE_TRY(model.experts_per_token, config.required_integer(key, 1, model.num_experts));
   SUBBYTE_TRY(const auto limit, config.number("swiglu_limit", 1e-3, 1e6));
   SUBBYTE_TRY(const auto alpha, config.number("swiglu_alpha", 1e-3, 1e3));
-  model.swiglu = {static_cast<float>(alpha.value_or(1.702)),
-                  static_cast<float>(limit.value_or(7.0)), 1};
+  model.own = FamilyConfig(
+      Own{static_cast<float>(alpha.value_or(1.702)), static_cast<float>(limit.value_or(7.0))});
   model.expert_size = model.intermediate_size;
   model.expert_layers.assign(model.num_layers, true);
   return {};

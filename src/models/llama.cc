@@ -11,10 +11,10 @@
 namespace subbyte {
 namespace {
 
-constexpr ModelType kModelTypes[] = {{.name = "llama", .architecture = "LlamaForCausalLM"}};
+constexpr ModelType kModelTypes[] = {
+    {.name = "llama", .architecture = "LlamaForCausalLM", .defaults = {.eos = 2}}};
 constexpr ChatFormat kChat[] = {ChatFormat::kDatedHeaders, ChatFormat::kHeaders,
                                 ChatFormat::kDeepSeek, ChatFormat::kChatMl};
-constexpr int32_t kUsualEos = 2;
 
 constexpr json::ScopedRule kKeys[] = {
     SUBBYTE_CONFIG_KEY("", "num_key_value_heads", kComputed, "",
@@ -36,23 +36,13 @@ constexpr json::ScopedRule kKeys[] = {
     SUBBYTE_CONFIG_KEY("", "transformers_version", kIgnored, "", "who wrote it"),
 };
 
-/// Llama 3.1: frequencies that make few turns within the original positions are divided.
-Status read_turns(const json::Object& rope, RopeScaling& scaling) {
-  const auto required = [&](const char* key, double min, double max) -> Result<double> {
-    SUBBYTE_TRY(const auto value, rope.number(key, min, max));
-    if (!value) return rope.error("json.missing", key, "a number");
-    return *value;
-  };
-  scaling.type = RopeScaling::Type::kTurns;
-  SUBBYTE_TRY(scaling.beta_slow, required("low_freq_factor", 1e-6, 1e6));
-  SUBBYTE_TRY(scaling.beta_fast, required("high_freq_factor", 1e-6, 1e6));
-  SUBBYTE_TRY(scaling.original_max_positions,
-              required("original_max_position_embeddings", 1, kMaxPositions));
-  if (scaling.beta_fast > scaling.beta_slow) return {};
-  return rope.error("config.rope", "high_freq_factor", "a number above low_freq_factor");
-}
+struct Own {
+  bool mlp_bias = false;  // of gate, up and down
 
-constexpr RopeKind kRopeKinds[] = {{"llama3", read_turns}};
+  bool operator==(const Own&) const = default;
+};
+
+constexpr RopeKind kRopeKinds[] = {{"llama3", read_turns_rope}};
 
 /// The reference masks no layer, but its cache drops keys beyond the window of a config that has
 /// one and no layer_types, so that its answers depend on how they are computed.
@@ -67,13 +57,12 @@ Status check_window(const json::Object& config, const ModelConfig& model) {
 Status read(const json::Object& config, ModelConfig& model) {
   SUBBYTE_CHECK(check_window(config, model));
   SUBBYTE_TRY(const auto biases, config.boolean("mlp_bias"));
-  model.mlp_bias = biases.value_or(false);
-  const bool says_eos = config.find("eos_token_id") != nullptr;
-  if (!says_eos && kUsualEos < model.vocab_size) model.eos_tokens = {kUsualEos};
+  model.own = FamilyConfig(Own{biases.value_or(false)});
   return {};
 }
 
 void record(const ModelConfig& config, StepRecorder& step) {
+  const Own& own = config.own.as<Own>();
   const auto rope = rope_of(config);
   ValueId x = step.embed();
   ValueId delta = kNoValue;
@@ -85,7 +74,7 @@ void record(const ModelConfig& config, StepRecorder& step) {
                                .has_bias = config.attention_bias,
                                .has_output_bias = config.attention_bias});
     h = step.add_norm("post_attention_layernorm", x, delta);
-    delta = step.gated_block(h, {.inner = config.intermediate_size, .has_bias = config.mlp_bias});
+    delta = step.gated_block(h, {.inner = config.intermediate_size, .has_bias = own.mlp_bias});
   }
   step.finish(x, delta);
 }

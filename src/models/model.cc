@@ -229,7 +229,8 @@ Result<std::unique_ptr<Model>> load_model(const std::filesystem::path& path, Bac
   const LoadOptions options = with_step_tokens(given, backend);
   SUBBYTE_CHECK(check_head_bits(options.head_bits));
   SUBBYTE_TRY(const Checkpoint opened, open_model(path));
-  const ModelConfig& config = *opened.model;
+  ModelConfig config = *opened.model;
+  config.context = options.context > 0 ? options.context : options.cache_positions;
   const ImportContext context = opened.context(backend.host());
   SUBBYTE_TRY(const auto tensors, opened.find_tensors(context));
   MachineMemory* const memory = backend.memory();

@@ -91,7 +91,8 @@ Result<int64_t> read_window(const json::Object& config, const ConfigDefaults& de
   }
   SUBBYTE_TRY(const auto window, config.integer("sliding_window", 1, kMaxPositions));
   SUBBYTE_TRY(const auto uses_window, config.boolean("use_sliding_window"));
-  const bool always = defaults.sliding == SlidingRule::kEvenLayers;
+  const bool always =
+      defaults.sliding == SlidingRule::kEvenLayers || defaults.sliding == SlidingRule::kWithWindow;
   if (!always && !uses_window.value_or(false)) return int64_t{0};
   const bool is_null = config.find("sliding_window") != nullptr && !window;
   return is_null ? int64_t{0} : window.value_or(defaults.sliding_window);
@@ -127,9 +128,13 @@ Status read_windows(const json::Object& config, const ConfigDefaults& defaults,
   for (int64_t i = first_sliding; i < model.num_layers; i += step) model.windows[i] = window;
   if (!config.has("layer_types") || defaults.sliding == SlidingRule::kOfFamily) return {};
   SUBBYTE_TRY(auto windows, read_layer_types(config, model.num_layers, window));
-  if (defaults.sliding == SlidingRule::kAll && windows != model.windows) {
+  const bool are_alike =
+      defaults.sliding == SlidingRule::kAll || defaults.sliding == SlidingRule::kWithWindow;
+  if (are_alike && windows != model.windows) {
     return config.error("config.layer_types", "layer_types",
-                        "what use_sliding_window says of all layers");
+                        defaults.sliding == SlidingRule::kAll
+                            ? "what use_sliding_window says of all layers"
+                            : "what sliding_window says of all layers");
   }
   model.windows = std::move(windows);
   return {};
@@ -153,10 +158,17 @@ Status read_eos(const json::Object& config, ModelConfig& model) {
   return {};
 }
 
-Status require_activation(const json::Object& config) {
-  SUBBYTE_TRY(const auto activation, config.string("hidden_act"));
-  if (activation.value_or("silu") == "silu" || *activation == "swish") return {};
-  return config.error("config.hidden_act", "hidden_act", "\"silu\"");
+/// The names of an activation, the usual one first.
+std::vector<std::string_view> names_of(Gate gate) {
+  if (gate == Gate::kSilu) return {"silu", "swish"};
+  return {"gelu_pytorch_tanh"};
+}
+
+Status require_activation(const json::Object& config, const ConfigDefaults& defaults) {
+  const auto names = names_of(defaults.gate);
+  SUBBYTE_TRY(const auto found, config.string(defaults.activation_key));
+  if (!found || std::ranges::find(names, *found) != names.end()) return {};
+  return config.error("config.hidden_act", defaults.activation_key, quote(names.front()));
 }
 
 /// The masks of the reference, and vLLM, ask whether it is true, and null is not. transformers does
@@ -181,7 +193,7 @@ Result<ModelConfig> parse_text_config(const json::Object& config, std::string mo
   const ConfigDefaults& defaults = type_of(model).defaults;
   SUBBYTE_CHECK(json::check_keys(config, config_rules(model.model_type), "config.not_computed"));
   SUBBYTE_CHECK(require_causal(config));
-  SUBBYTE_CHECK(require_activation(config));
+  SUBBYTE_CHECK(require_activation(config, defaults));
   SUBBYTE_CHECK(read_sizes(config, defaults, model));
   SUBBYTE_CHECK(read_rope(config, model));
   SUBBYTE_CHECK(read_windows(config, defaults, model));
@@ -190,9 +202,13 @@ Result<ModelConfig> parse_text_config(const json::Object& config, std::string mo
   SUBBYTE_TRY(const auto biases, config.boolean("attention_bias"));
   model.attention_bias = biases.value_or(defaults.attention_bias);
   model.rms_norm_eps = static_cast<float>(eps.value_or(defaults.rms_norm_eps));
-  model.tie_word_embeddings = tied.value_or(false);
+  model.tie_word_embeddings = tied.value_or(defaults.tie_word_embeddings);
   model.expert_layers.assign(model.num_layers, false);
   if (family->read != nullptr) SUBBYTE_CHECK(family->read(config, model));
+  const bool says_eos = config.find("eos_token_id") != nullptr;
+  if (!says_eos && defaults.eos >= 0 && defaults.eos < model.vocab_size) {
+    model.eos_tokens = {defaults.eos};
+  }
   SUBBYTE_CHECK(read_eos(config, model));
   return model;
 }

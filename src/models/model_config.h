@@ -1,7 +1,7 @@
 #pragma once
-// The architecture of a model as config.json states it, both in the older schema (rope_theta,
-// rope_scaling) and in the newer one (rope_parameters). Everything is checked here, once: later
-// code divides and allocates by these numbers.
+// The architecture of a model as config.json states it: what several families have, and what one
+// has of its own. Everything is checked here, once: later code divides and allocates by these
+// numbers.
 
 #include <cstdint>
 #include <filesystem>
@@ -11,9 +11,9 @@
 
 #include "base/status.h"
 #include "checkpoints/config/config_file.h"
-#include "ops/delta_net.h"
+#include "models/family_config.h"
+#include "models/ropes/rope_kind.h"
 #include "ops/rope.h"
-#include "ops/weights.h"
 
 namespace subbyte {
 
@@ -28,34 +28,29 @@ struct ModelConfig {
   int64_t num_layers = 0;
   int64_t num_heads = 0;
   int64_t num_kv_heads = 0;
-  int64_t head_dim = 0;    // given, or hidden_size / num_heads
-  int64_t rotary_dim = 0;  // numbers of a head that turn
+  int64_t head_dim = 0;  // given, or hidden_size / num_heads
   int64_t vocab_size = 0;
-  int64_t max_positions = 0;  // with what YaRN adds
+  int64_t max_positions = 0;  // with what its rope adds
   float rms_norm_eps = 1e-6f;
   bool tie_word_embeddings = false;
   bool contradicts_ties = false;  // a wrapper and its text part: whether there is a head decides
   bool attention_bias = false;    // of q, k, v and o
-  bool mlp_bias = false;          // of gate, up and down
-  double rope_theta = 10000;
-  RopeScaling rope_scaling;
+  Rope rope;
+  LongRope long_rope;
+  /// Positions that a sequence may have, where that is known when a model is loaded (long_rope).
+  int64_t context = 0;
   std::vector<int64_t> windows;  // [num_layers]; 0: full attention
-
-  // Layers that keep a state instead of keys and values.
-  std::vector<bool> delta_net_layers;  // [num_layers], or empty: none
-  DeltaNetShape delta_net;
 
   // Mixtures of experts.
   int64_t num_experts = 0;  // of a layer; 0: none
   int64_t experts_per_token = 0;
   int64_t expert_size = 0;          // outputs of the gate of one
-  int64_t shared_expert_size = 0;   // the same of the one that every token goes to; 0: none
   std::vector<bool> expert_layers;  // [num_layers]; the others are dense
-  RouteWeights route_weights = RouteWeights::kOfChosen;
-  SwiGLU swiglu;
 
   /// Tokens that end a generation: generation_config.json's, else those of config.json.
   std::vector<int32_t> eos_tokens;
+
+  FamilyConfig own;
 
   bool operator==(const ModelConfig&) const = default;
 };

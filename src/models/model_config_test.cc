@@ -13,23 +13,24 @@ namespace {
 
 using testing::changed;
 using testing::code;
+using testing::expert_use;
 using testing::kGptOss;
 using testing::kQwen3;
 using testing::kQwen3_5;
 using testing::kQwen3Moe;
 using testing::parse_text;
-using Type = RopeScaling::Type;
 
 void expect_same(const ModelConfig& a, const ModelConfig& b) {
-  EXPECT_EQ(a.rope_theta, b.rope_theta);
-  EXPECT_EQ(a.rope_scaling.type, b.rope_scaling.type);
-  EXPECT_EQ(a.rope_scaling.factor, b.rope_scaling.factor);
-  EXPECT_EQ(a.rope_scaling.original_max_positions, b.rope_scaling.original_max_positions);
-  EXPECT_EQ(a.rope_scaling.beta_fast, b.rope_scaling.beta_fast);
-  EXPECT_EQ(a.rope_scaling.beta_slow, b.rope_scaling.beta_slow);
-  EXPECT_EQ(a.rope_scaling.truncate, b.rope_scaling.truncate);
-  EXPECT_EQ(a.rope_scaling.attention_factor, b.rope_scaling.attention_factor);
+  EXPECT_EQ(a.rope, b.rope);
+  EXPECT_EQ(a.max_positions, b.max_positions);
   EXPECT_EQ(a.windows, b.windows);
+}
+
+/// A rope of qwen3 with a section.
+Rope scaled(const std::string& section) {
+  const auto config = changed(kQwen3, R"({"rope_scaling": )" + section + "}");
+  EXPECT_TRUE(config.ok()) << config.error().message;
+  return config.ok() ? config->rope : Rope();
 }
 
 TEST(ModelConfig, reads_qwen3) {
@@ -45,8 +46,7 @@ TEST(ModelConfig, reads_qwen3) {
   EXPECT_EQ(config->vocab_size, 151'936);
   EXPECT_EQ(config->max_positions, 40'960);
   EXPECT_EQ(config->rms_norm_eps, 1e-6f);
-  EXPECT_EQ(config->rope_theta, 1e6);
-  EXPECT_EQ(config->rope_scaling.type, Type::kNone);
+  EXPECT_EQ(config->rope, Rope(128, 1e6));
   EXPECT_TRUE(config->tie_word_embeddings);
   EXPECT_EQ(config->windows, std::vector<int64_t>(3, 0));
   EXPECT_EQ(config->eos_tokens, std::vector<int32_t>{151'645});
@@ -57,13 +57,9 @@ TEST(ModelConfig, reads_gpt_oss) {
   ASSERT_TRUE(config.ok()) << config.error().message;
   EXPECT_EQ(config->num_experts, 32);
   EXPECT_EQ(config->experts_per_token, 4);
-  EXPECT_EQ(config->swiglu.limit, 7.0f);
+  EXPECT_EQ(expert_use(*config).swiglu.limit, 7.0f);
   EXPECT_EQ(config->rms_norm_eps, 1e-5f);  // the family's, as the file says nothing
-  EXPECT_EQ(config->rope_theta, 150'000);
-  EXPECT_EQ(config->rope_scaling.type, Type::kYarn);
-  EXPECT_EQ(config->rope_scaling.factor, 32);
-  EXPECT_EQ(config->rope_scaling.original_max_positions, 4096);
-  EXPECT_FALSE(config->rope_scaling.truncate);
+  EXPECT_EQ(config->rope.inv_freq()[31], Rope(64, 150'000).inv_freq()[31] / 32);
   EXPECT_EQ(config->windows, (std::vector<int64_t>{128, 0, 128, 0}));
   EXPECT_EQ(config->eos_tokens, (std::vector<int32_t>{200'002, 199'999}));
   EXPECT_FALSE(config->tie_word_embeddings);
@@ -76,7 +72,7 @@ TEST(ModelConfig, reads_qwen3_moe) {
   EXPECT_EQ(config->experts_per_token, 8);
   EXPECT_EQ(config->expert_size, 768);
   EXPECT_EQ(config->intermediate_size, 6144);
-  EXPECT_EQ(config->route_weights, RouteWeights::kOfChosen);
+  EXPECT_EQ(expert_use(*config).route_weights, RouteWeights::kOfChosen);
   EXPECT_EQ(config->expert_layers, std::vector<bool>(4, true));
   EXPECT_EQ(config->windows, std::vector<int64_t>(4, 0));
   // As transformers 5 writes it.
@@ -109,7 +105,7 @@ TEST(ModelConfig, layers_of_qwen3_moe_have_experts_or_are_dense) {
 TEST(ModelConfig, qwen3_moe_has_the_defaults_of_transformers) {
   const auto weights = changed(kQwen3Moe, R"({"norm_topk_prob": null})");
   ASSERT_TRUE(weights.ok());
-  EXPECT_EQ(weights->route_weights, RouteWeights::kOfAll);
+  EXPECT_EQ(expert_use(*weights).route_weights, RouteWeights::kOfAll);
   const auto slides = changed(kQwen3Moe, R"({"sliding_window": 64, "use_sliding_window": true})");
   ASSERT_TRUE(slides.ok());
   EXPECT_EQ(slides->windows, std::vector<int64_t>(4, 64));
@@ -142,7 +138,9 @@ TEST(ModelConfig, the_base_of_rope_may_stand_in_either_section) {
     const std::string section = content;
     const auto older = changed(kQwen3, R"({"rope_theta": null, "rope_scaling": )" + section + "}");
     ASSERT_TRUE(older.ok()) << older.error().message;
-    EXPECT_EQ(older->rope_theta, 500) << content;
+    EXPECT_EQ(older->rope.inv_freq()[63] * (content[2] == 't' ? 2 : 1),
+              Rope(128, 500).inv_freq()[63])
+        << content;
     EXPECT_EQ(code(kQwen3, R"({"rope_theta": 1e6, "rope_scaling": )" + section + "}"),
               "config.rope");
     EXPECT_EQ(code(kQwen3, R"({"rope_theta": null, "rope_parameters": {"rope_theta": 400},
@@ -160,25 +158,19 @@ TEST(ModelConfig, what_only_the_newer_of_two_sections_of_rope_says_is_refused) {
            newer + "}}";
   };
   EXPECT_EQ(code(kQwen3, with(R"("rope_theta": 500)")), "config.rope");
-  EXPECT_EQ(changed(kQwen3, with(R"("rope_theta": 10000)"))->rope_theta, 10'000);
+  EXPECT_EQ(changed(kQwen3, with(R"("rope_theta": 10000)"))->rope, Rope(128, 10'000));
   const std::string half = R"("rope_theta": null, "partial_rotary_factor": 0.5)";
   EXPECT_EQ(code(kQwen3_5, with(half)), "config.rope");
-  EXPECT_EQ(changed(kQwen3_5, with(half, R"("partial_rotary_factor": 0.5, )"))->rotary_dim, 128);
-  EXPECT_EQ(changed(kQwen3_5, with(R"("rope_theta": null)"))->rotary_dim, 64);
+  EXPECT_EQ(changed(kQwen3_5, with(half, R"("partial_rotary_factor": 0.5, )"))->rope.dim(), 128);
+  EXPECT_EQ(changed(kQwen3_5, with(R"("rope_theta": null)"))->rope.dim(), 64);
 }
 
 TEST(ModelConfig, reads_linear_scaling_and_yarn_defaults) {
-  const auto linear = changed(kQwen3, R"({"rope_scaling": {"type": "linear", "factor": 2.5}})");
-  ASSERT_TRUE(linear.ok());
-  EXPECT_EQ(linear->rope_scaling.type, Type::kLinear);
-  EXPECT_EQ(linear->rope_scaling.factor, 2.5);
-  const auto yarn = changed(kQwen3, R"({"rope_scaling": {"rope_type": "yarn", "factor": 4}})");
-  ASSERT_TRUE(yarn.ok());
-  EXPECT_TRUE(yarn->rope_scaling.truncate);
-  EXPECT_EQ(yarn->rope_scaling.original_max_positions, 40'960);
-  EXPECT_EQ(yarn->rope_scaling.beta_fast, 32);
-  EXPECT_EQ(yarn->rope_scaling.beta_slow, 1);
-  EXPECT_EQ(yarn->rope_scaling.attention_factor, 0);  // from the factor
+  EXPECT_EQ(scaled(R"({"type": "linear", "factor": 2.5})").inv_freq()[5],
+            Rope(128, 1e6).inv_freq()[5] / 2.5);
+  EXPECT_EQ(scaled(R"({"rope_type": "yarn", "factor": 4})"),
+            scaled(R"({"rope_type": "yarn", "factor": 4, "truncate": true, "beta_fast": 32,
+                       "beta_slow": 1, "original_max_position_embeddings": 40960})"));
 }
 
 TEST(ModelConfig, layer_types_decide_about_windows) {
@@ -223,16 +215,13 @@ TEST(ModelConfig, reads_what_the_goldens_say) {
     EXPECT_EQ(config->num_heads, 4);
     EXPECT_EQ(config->num_kv_heads, 2);
     EXPECT_EQ(config->head_dim, 64);
-    EXPECT_EQ(config->rope_theta, 1e6);
-    EXPECT_EQ(config->rope_scaling.type, Type::kNone);
+    EXPECT_EQ(config->rope, Rope(64, 1e6));
   }
   const auto config = read_model_config(root / "gpt-oss-mxfp4");
   ASSERT_TRUE(config.ok()) << config.error().message;
   EXPECT_EQ(config->windows, (std::vector<int64_t>{8, 0, 8, 0}));
   EXPECT_EQ(config->num_experts, 8);
-  EXPECT_EQ(config->rope_scaling.type, Type::kYarn);
-  EXPECT_EQ(config->rope_scaling.original_max_positions, 4096);
-  EXPECT_FALSE(config->rope_scaling.truncate);
+  EXPECT_EQ(config->rope.inv_freq().back(), Rope(32, 150'000).inv_freq().back() / 32);
 }
 
 TEST(ModelConfig, generation_config_names_the_stop_tokens) {

@@ -13,6 +13,7 @@
 #include "models/config_defaults.h"
 #include "models/model.h"
 #include "models/model_shape.h"
+#include "models/ropes/rope_kind.h"
 #include "models/tensor_spec.h"
 #include "text/chat.h"
 
@@ -29,13 +30,6 @@ struct ModelType {
   ConfigDefaults defaults = {};
 };
 
-/// A way in which positions are scaled, beside those that every family may have.
-struct RopeKind {
-  std::string_view name;  // rope_type of config.json
-  /// Reads its section; the factor was read.
-  Status (*read)(const json::Object& rope, RopeScaling& scaling);
-};
-
 struct ModelFamily {
   std::span<const ModelType> model_types;
   /// Containers that hold models of the first type and do not say so (ConfigFile).
@@ -43,15 +37,15 @@ struct ModelFamily {
   /// Rules of config.json beside those that all have, or instead of them; of a wrapper, too.
   std::span<const json::ScopedRule> keys = {};
   std::span<const json::KeyRule> rope_keys = {};  // the same of its rope section
-  std::span<const RopeKind> rope_kinds = {};
+  std::span<const RopeKind> rope_kinds = {};      // beside those that all have
   /// Reads what config.json says of this family alone; nullptr: nothing.
   Status (*read)(const json::Object& config, ModelConfig& model) = nullptr;
   ExpertLayout experts = ExpertLayout::kModules;
   /// Writes the operations of a step, which names all weights: the list of tensors, too.
   void (*record)(const ModelConfig& config, StepRecorder& step) = nullptr;
   /// Those that its models were trained with, the usual one first; which one it is, is seen by the
-  /// tokenizer.
-  std::span<const ChatFormat> chat;
+  /// tokenizer. Where there are none, chats of its models need a template.
+  std::span<const ChatFormat> chat = {};
 
   // For synth.
   std::span<const ModelShape> shapes;

@@ -71,7 +71,14 @@ constexpr json::ScopedRule kKeys[] = {
     SUBBYTE_CONFIG_KEY("", "pretraining_tp", kIgnored, "", "of training"),
 };
 
+struct Own {
+  RouteWeights route_weights = RouteWeights::kOfChosen;
+
+  bool operator==(const Own&) const = default;
+};
+
 void record(const ModelConfig& config, StepRecorder& step) {
+  const Own& own = config.own.as<Own>();
   const auto rope = rope_of(config);
   ValueId x = step.embed();
   ValueId delta = kNoValue;
@@ -86,7 +93,7 @@ void record(const ModelConfig& config, StepRecorder& step) {
     h = step.add_norm("post_attention_layernorm", x, delta);
     if (config.expert_layers[i]) {
       delta = step.mixture(h, {.experts = config.num_experts,
-                               .experts_per_token = config.experts_per_token,
+                               .use = {config.experts_per_token, {}, own.route_weights},
                                .inner = config.expert_size});
     } else {
       delta = step.gated_block(h, {.inner = config.intermediate_size});
@@ -116,7 +123,11 @@ Status read_expert_layers(const json::Object& config, ModelConfig& model) {
 }
 
 Status read(const json::Object& config, ModelConfig& model) {
-  if (model.model_type == kDense.name) return {};
+  Own own;
+  if (model.model_type == kDense.name) {
+    model.own = FamilyConfig(own);
+    return {};
+  }
   SUBBYTE_TRY(const auto key,
               one_name(config, {"num_local_experts", "num_experts"}, "config.contradiction"));
   SUBBYTE_TRY(model.num_experts, config.required_integer(key, 1, kMaxExperts));
@@ -124,7 +135,8 @@ Status read(const json::Object& config, ModelConfig& model) {
               config.required_integer("num_experts_per_tok", 1, model.num_experts));
   SUBBYTE_TRY(model.expert_size, config.required_integer("moe_intermediate_size", 1, kMaxWidth));
   SUBBYTE_TRY(const auto normalises, config.boolean("norm_topk_prob"));
-  model.route_weights = normalises.value_or(false) ? RouteWeights::kOfChosen : RouteWeights::kOfAll;
+  if (!normalises.value_or(false)) own.route_weights = RouteWeights::kOfAll;
+  model.own = FamilyConfig(own);
   return read_expert_layers(config, model);
 }
 

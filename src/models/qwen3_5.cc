@@ -130,15 +130,25 @@ constexpr json::KeyRule kRopeKeys[] = {
     SUBBYTE_ROPE_KEY("mrope_interleaved", kIgnored, "", "the positions of a text are all the same"),
 };
 
+struct Own {
+  std::vector<bool> delta_net_layers;  // [num_layers]
+  DeltaNetShape delta_net;
+  int64_t shared_expert_size = 0;  // of the expert that every token goes to; 0: none
+  RouteWeights route_weights = RouteWeights::kOfChosen;
+
+  bool operator==(const Own&) const = default;
+};
+
 void record(const ModelConfig& config, StepRecorder& step) {
+  const Own& own = config.own.as<Own>();
   const auto rope = rope_of(config);
   ValueId x = step.embed({.norm_offset = 1});
   ValueId delta = kNoValue;
   for (int64_t i = 0; i < config.num_layers; ++i) {
     step.begin_layer(i);
     ValueId h = step.add_norm("input_layernorm", x, delta);
-    if (config.delta_net_layers[i]) {
-      delta = step.delta_net(h, config.delta_net);
+    if (own.delta_net_layers[i]) {
+      delta = step.delta_net(h, own.delta_net);
     } else {
       delta = step.attention(h, {.shape = attention_shape(config, i),
                                  .rope = rope,
@@ -149,9 +159,9 @@ void record(const ModelConfig& config, StepRecorder& step) {
     h = step.add_norm("post_attention_layernorm", x, delta);
     if (config.expert_layers[i]) {
       delta = step.mixture(h, {.experts = config.num_experts,
-                               .experts_per_token = config.experts_per_token,
+                               .use = {config.experts_per_token, {}, own.route_weights},
                                .inner = config.expert_size,
-                               .shared_inner = config.shared_expert_size});
+                               .shared_inner = own.shared_expert_size});
     } else {
       delta = step.gated_block(h, {.inner = config.intermediate_size});
     }
@@ -162,11 +172,11 @@ void record(const ModelConfig& config, StepRecorder& step) {
 // ---- config.json
 
 /// Which layers are gated delta nets.
-Status read_layers(const json::Object& config, ModelConfig& model) {
+Status read_layers(const json::Object& config, const ModelConfig& model, Own& own) {
   SUBBYTE_TRY(const auto interval, config.integer("full_attention_interval", 1, kMaxPositions));
-  model.delta_net_layers.resize(model.num_layers);
+  own.delta_net_layers.resize(model.num_layers);
   for (int64_t i = 0; i < model.num_layers; ++i) {
-    model.delta_net_layers[i] = (i + 1) % interval.value_or(4) != 0;
+    own.delta_net_layers[i] = (i + 1) % interval.value_or(4) != 0;
   }
   if (!config.has("layer_types")) return {};
   const json::Value& types = *config.find("layer_types");
@@ -181,13 +191,12 @@ Status read_layers(const json::Object& config, ModelConfig& model) {
                                     model.num_layers));
   }
   for (int64_t i = 0; i < model.num_layers; ++i) {
-    model.delta_net_layers[i] = types[i] == "linear_attention";
+    own.delta_net_layers[i] = types[i] == "linear_attention";
   }
   return {};
 }
 
-Status read_delta_net(const json::Object& config, ModelConfig& model) {
-  DeltaNetShape& shape = model.delta_net;
+Status read_delta_net(const json::Object& config, const ModelConfig& model, DeltaNetShape& shape) {
   const auto read = [&](const char* key, int64_t max, int64_t absent) -> Result<int64_t> {
     SUBBYTE_TRY(const auto value, config.integer(key, 1, max));
     return value.value_or(absent);
@@ -226,7 +235,7 @@ Status read_expert_layers(const json::Object& config, ModelConfig& model) {
   return {};
 }
 
-Status read_experts(const json::Object& config, ModelConfig& model) {
+Status read_experts(const json::Object& config, ModelConfig& model, Own& own) {
   const bool is_next = model.model_type == kNext.name;
   SUBBYTE_TRY(const auto experts, config.integer("num_experts", is_next ? 0 : 1, kMaxExperts));
   model.num_experts = experts.value_or(is_next ? 512 : 256);
@@ -236,10 +245,10 @@ Status read_experts(const json::Object& config, ModelConfig& model) {
   SUBBYTE_TRY(const auto shared, config.integer("shared_expert_intermediate_size", 1, kMaxWidth));
   model.experts_per_token = per_token.value_or(is_next ? 10 : 8);
   model.expert_size = size.value_or(512);
-  model.shared_expert_size = shared.value_or(512);
+  own.shared_expert_size = shared.value_or(512);
   if (is_next) {
     SUBBYTE_TRY(const auto normalises, config.boolean("norm_topk_prob"));
-    if (!normalises.value_or(true)) model.route_weights = RouteWeights::kOfAll;
+    if (!normalises.value_or(true)) own.route_weights = RouteWeights::kOfAll;
   }
   if (model.num_experts > 0 && model.experts_per_token > model.num_experts) {
     return config.error("config.experts", "num_experts_per_tok",
@@ -249,9 +258,12 @@ Status read_experts(const json::Object& config, ModelConfig& model) {
 }
 
 Status read(const json::Object& config, ModelConfig& model) {
-  SUBBYTE_CHECK(read_layers(config, model));
-  SUBBYTE_CHECK(read_delta_net(config, model));
-  return model.model_type == kDense.name ? Status() : read_experts(config, model);
+  Own own;
+  SUBBYTE_CHECK(read_layers(config, model, own));
+  SUBBYTE_CHECK(read_delta_net(config, model, own.delta_net));
+  if (model.model_type != kDense.name) SUBBYTE_CHECK(read_experts(config, model, own));
+  model.own = FamilyConfig(std::move(own));
+  return {};
 }
 
 // ---- synth

@@ -6,8 +6,8 @@
 
 namespace subbyte {
 
-/// Reads theta and scaling, and makes the positions more where YaRN does: original positions times
-/// factor. `model` has the max_positions that config.json states. Codes: config.rope, json.*,
+/// Reads frequencies, and makes the positions more where their kind does. `model` has the
+/// max_positions and head_dim that config.json states. Codes: config.rope, json.*,
 /// config.not_computed.
 Status read_rope(const json::Object& config, ModelConfig& model);
 

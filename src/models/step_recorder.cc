@@ -15,7 +15,9 @@ AttentionShape attention_shape(const ModelConfig& config, int64_t layer) {
 }
 
 std::shared_ptr<const Rope> rope_of(const ModelConfig& config) {
-  return std::make_shared<const Rope>(config.rotary_dim, config.rope_theta, config.rope_scaling);
+  const LongRope& longer = config.long_rope;
+  const bool is_long = longer.after > 0 && config.context > longer.after;
+  return std::make_shared<const Rope>(is_long ? longer.rope : config.rope);
 }
 
 // ---- weights
@@ -46,7 +48,7 @@ Vector StepRecorder::vector(TensorSpec spec) {
   return vector;
 }
 
-Norm StepRecorder::norm(std::string_view name, int64_t size) {
+Norm StepRecorder::norm_of(std::string_view name, int64_t size) {
   return {vector({.name = in_layer(name),
                   .role = TensorRole::kNorm,
                   .rows = size,
@@ -62,6 +64,7 @@ Experts StepRecorder::experts(std::string_view name, int64_t hidden, const Mixtu
       .rows = 2 * mixture.inner,
       .cols = hidden,
       .experts = mixture.experts,
+      .use = mixture.use,
       .split = Split::kOutputs,
       .may_be_quantized = true,
       .has_bias = mixture.has_bias,
@@ -71,12 +74,13 @@ Experts StepRecorder::experts(std::string_view name, int64_t hidden, const Mixtu
                            .rows = hidden,
                            .cols = mixture.inner,
                            .experts = mixture.experts,
+                           .use = mixture.use,
                            .split = Split::kInputs,
                            .may_be_quantized = true,
                            .has_bias = mixture.has_bias};
   tensors_.insert(tensors_.end(), {gate_up, down});
   if (weights_ != nullptr) return weights_->experts(full);
-  return {mixture.experts, mixture.experts_per_token, hidden, mixture.inner, nullptr};
+  return {mixture.experts, mixture.use.per_token, hidden, mixture.inner, nullptr};
 }
 
 // ---- the stream
@@ -96,18 +100,23 @@ void StepRecorder::begin_layer(int64_t layer) {
 }
 
 ValueId StepRecorder::add_norm(std::string_view name, ValueId& x, ValueId delta) {
-  return record_.add_norm(name, x, delta, norm(name, config_.hidden_size), stream_.residual_factor);
+  return record_.add_norm(name, x, delta, norm_of(name, config_.hidden_size),
+                          stream_.residual_factor);
+}
+
+ValueId StepRecorder::norm(std::string_view name, ValueId delta) {
+  return record_.norm(name, delta, norm_of(name, record_.cols(delta)));
 }
 
 ValueId StepRecorder::linear(std::string_view name, ValueId h, int64_t rows, const Linear& linear) {
   return record_.linear(name, h, matrix(name, rows, record_.cols(h), linear));
 }
 
-void StepRecorder::finish(ValueId x, ValueId delta) {
+void StepRecorder::finish(ValueId x, ValueId delta, const Logits& logits) {
   record_.set_prefix("");
   prefix_.clear();
-  const ValueId h = record_.head_norm(kFinalNorm, x, delta, norm(kFinalNorm, config_.hidden_size),
-                                      stream_.residual_factor);
+  const ValueId h = record_.head_norm(
+      kFinalNorm, x, delta, norm_of(kFinalNorm, config_.hidden_size), stream_.residual_factor);
   const Weight head = matrix({.name = std::string(kHead),
                               .role = TensorRole::kHead,
                               .rows = config_.vocab_size,
@@ -115,7 +124,7 @@ void StepRecorder::finish(ValueId x, ValueId delta) {
                               .split = Split::kOutputs,
                               .tied_to = config_.tie_word_embeddings ? kTable : std::string_view(),
                               .is_untied_if_there = config_.contradicts_ties});
-  record_.logits(kHead, h, head);
+  record_.logits(kHead, h, head, logits.factor, logits.cap);
 }
 
 // ---- blocks
@@ -149,8 +158,8 @@ ValueId StepRecorder::attention(ValueId h, const Attention& attention) {
   recorded.shape = shape;
   recorded.rope = attention.rope;
   if (attention.has_norms) {
-    const Norm q = norm("self_attn.q_norm", shape.head_dim);
-    const Norm k = norm("self_attn.k_norm", shape.head_dim);
+    const Norm q = norm_of("self_attn.q_norm", shape.head_dim);
+    const Norm k = norm_of("self_attn.k_norm", shape.head_dim);
     recorded.norms = {q.weight, k.weight, q.eps};
   }
   if (attention.has_sinks) {

@@ -42,6 +42,9 @@ class StepRecorder {
   /// x becomes x + delta, if there is a delta; its norm.
   ValueId add_norm(std::string_view name, ValueId& x, ValueId delta);
 
+  /// The norm of what a block gives, before it is added.
+  ValueId norm(std::string_view name, ValueId delta);
+
   struct Linear {
     Split split = Split::kNone;
     bool has_bias = false;
@@ -79,7 +82,7 @@ class StepRecorder {
   struct Mixture {
     std::string_view router = "gate";  // the name of what chooses experts
     int64_t experts = 0;
-    int64_t experts_per_token = 0;
+    ExpertUse use = {};
     int64_t inner = 0;  // outputs of the gate of an expert
     bool has_bias = false;
     int64_t shared_inner = 0;  // of the expert that every token goes to; 0: there is none
@@ -89,8 +92,13 @@ class StepRecorder {
   /// one of the mixture.
   ValueId mixture(ValueId h, const Mixture& mixture);
 
+  struct Logits {
+    float factor = 1;
+    float cap = 0;  // 0: none
+  };
   /// Ends with the logits of x + delta.
-  void finish(ValueId x, ValueId delta);
+  void finish(ValueId x, ValueId delta, const Logits& logits);
+  void finish(ValueId x, ValueId delta) { finish(x, delta, {}); }
 
   /// Those of the operations up to here, in their order.
   const std::vector<TensorSpec>& tensors() const { return tensors_; }
@@ -105,7 +113,7 @@ class StepRecorder {
   Weight matrix(TensorSpec spec);
   Weight matrix(std::string_view name, int64_t rows, int64_t cols, const Linear& linear);
   Vector vector(TensorSpec spec);
-  Norm norm(std::string_view name, int64_t size);
+  Norm norm_of(std::string_view name, int64_t size);
   Experts experts(std::string_view name, int64_t hidden, const Mixture& mixture);
 
   std::string in_layer(std::string_view name) const { return prefix_ + std::string(name); }

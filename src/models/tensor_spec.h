@@ -13,6 +13,8 @@
 #include <string_view>
 #include <vector>
 
+#include "ops/weights.h"
+
 namespace subbyte {
 
 struct ModelConfig;
@@ -49,12 +51,20 @@ struct PartSpec {
   int64_t rows = 0;
 };
 
+/// How tokens use the experts of a layer.
+struct ExpertUse {
+  int64_t per_token = 0;
+  SwiGLU swiglu = {};
+  RouteWeights route_weights = RouteWeights::kOfChosen;
+};
+
 struct TensorSpec {
   std::string name;  // of the module; of a kVector of the tensor
   TensorRole role = TensorRole::kLinear;
   int64_t rows = 0;     // outputs; the numbers of norms and vectors
   int64_t cols = 0;     // inputs, or taps; 0 for norms and vectors
   int64_t experts = 0;  // each with such a matrix; 0: one matrix
+  ExpertUse use = {};   // of these
   Split split = Split::kNone;
   bool may_be_quantized = false;
   bool has_bias = false;

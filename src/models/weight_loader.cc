@@ -318,7 +318,7 @@ Result<WeightLoader::ExpertLinears> WeightLoader::experts_of(const FoundTensor& 
   linears.matrices = gate_and_up(tensor, std::move(matrices));
   SUBBYTE_TRY(linears.bias, bias_of(tensor));
   const double share =
-      static_cast<double>(config_.experts_per_token) / static_cast<double>(tensor.spec.experts);
+      static_cast<double>(tensor.spec.use.per_token) / static_cast<double>(tensor.spec.experts);
   for (const Matrix& matrix : linears.matrices) count(matrix.view.bytes(), share);
   return linears;
 }
@@ -331,9 +331,9 @@ Status WeightLoader::load_experts(const FoundTensor& tensor) {
   matrices.gate_up_bias = std::move(gate_up.bias);
   matrices.down = std::move(down.matrices);
   matrices.down_bias = std::move(down.bias);
-  matrices.top_k = config_.experts_per_token;
-  matrices.swiglu = config_.swiglu;
-  matrices.route_weights = config_.route_weights;
+  matrices.top_k = tensor.spec.use.per_token;
+  matrices.swiglu = tensor.spec.use.swiglu;
+  matrices.route_weights = tensor.spec.use.route_weights;
   const std::string name(tensor.spec.parent());
   SUBBYTE_TRY(weights_.experts_[name],
               naming(tensor.file.matrices.front().module, backend_->upload(std::move(matrices))));

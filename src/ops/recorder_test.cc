@@ -18,7 +18,7 @@ Norm norm(int64_t size) {
 Recorder::Attention attention() {
   Recorder::Attention attention;
   attention.shape = {2, 1, 4, 0.5f, 0};
-  attention.rope = std::make_shared<const Rope>(4, 1e4, RopeScaling());
+  attention.rope = std::make_shared<const Rope>(4, 1e4);
   return attention;
 }
 

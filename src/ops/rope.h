@@ -4,40 +4,35 @@
 
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace subbyte {
 
-struct RopeScaling {
-  enum class Type : uint8_t { kNone, kLinear, kYarn, kTurns };
+/// theta^(-2 i / dim), [dim / 2]: the frequencies of Su et al., "RoFormer", 2021.
+std::vector<double> rope_frequencies(int64_t dim, double theta);
 
-  Type type = Type::kNone;
-  double factor = 1;
-  // YaRN, and the ramp over turns (kTurns), where the middle follows the turns themselves.
-  double original_max_positions = 0;  // context length of the pretraining
-  double beta_fast = 32;              // what makes more turns over it is left alone
-  double beta_slow = 1;               // what makes fewer turns is interpolated fully
-  bool truncate = true;               // YaRN: round the ends of the ramp to whole dimensions
-  double attention_factor = 0;        // YaRN: factor of cos and sin; 0: 0.1 ln(factor) + 1
-
-  bool operator==(const RopeScaling&) const = default;
-};
-
-/// Angles of one model. Formulas: Su et al., "RoFormer", 2021, and Peng et al., "YaRN", 2023;
-/// `truncate` is false in gpt-oss. The ramp over turns is what Llama 3.1 and later have.
+/// Angles of one model. What its config says of frequencies is read in models/ropes/.
 class Rope {
  public:
-  Rope(int64_t head_dim, double theta, const RopeScaling& scaling);
+  Rope() = default;
+  explicit Rope(std::vector<double> inv_freq, double attention_factor = 1)
+      : inv_freq_(std::move(inv_freq)), attention_factor_(attention_factor) {}
+  Rope(int64_t dim, double theta) : Rope(rope_frequencies(dim, theta)) {}
 
-  /// cos and sin [positions][head_dim / 2] of the angles of successive positions, times the
-  /// attention factor. They depend on the position alone: all heads of all layers share them.
+  /// cos and sin [positions][dim / 2] of the angles of successive positions, times the attention
+  /// factor. They depend on the position alone: all heads of all layers share them.
   void angles(std::span<float> cos, std::span<float> sin, int64_t first_position) const;
 
+  /// Numbers of a head that turn.
+  int64_t dim() const { return 2 * std::ssize(inv_freq_); }
   std::span<const double> inv_freq() const { return inv_freq_; }
   double attention_factor() const { return attention_factor_; }
 
+  bool operator==(const Rope&) const = default;
+
  private:
-  std::vector<double> inv_freq_;  // [head_dim / 2]
+  std::vector<double> inv_freq_;  // [dim / 2]
   double attention_factor_ = 1;
 };
 

@@ -260,6 +260,16 @@ struct StepPlan {
   int64_t vocab_size() const;
 };
 
+/// The operations of a kind, in their order.
+template <class T>
+std::vector<const T*> ops_of(const StepPlan& plan) {
+  std::vector<const T*> found;
+  for (const Op& op : plan.ops) {
+    if (const T* const what = std::get_if<T>(&op.what)) found.push_back(what);
+  }
+  return found;
+}
+
 /// By value: the operations that read it, in their order.
 std::vector<std::vector<int64_t>> readers_of(const StepPlan& plan);
 

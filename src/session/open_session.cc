@@ -75,6 +75,7 @@ Result<Session> Session::load(ReadyModel opened, std::shared_ptr<const TextSetup
                                .progress = size.progress,
                                .cache_type = element_of(size.cache_type),
                                .cache_positions = size.cache_positions,
+                               .context = size.context,
                                .step_tokens = size.step_tokens,
                                .step_sequences = size.max_sequences,
                                .step_logits = size.max_sequences + scored_rows};

@@ -180,8 +180,7 @@ class AttributesModel {
   }
 
   std::shared_ptr<const Rope> rope(int64_t kind) const {
-    return std::make_shared<const Rope>(attributes_.turning, kind == 0 ? 10'000 : 100,
-                                        RopeScaling{});
+    return std::make_shared<const Rope>(attributes_.turning, kind == 0 ? 10'000 : 100);
   }
 
   static Matrix copy(Backend& backend, const RandomMatrix& random) {

@@ -76,10 +76,13 @@ inline double relative_error(const ModelConfig& config, int64_t tokens, const Ro
   const int64_t heads = config.num_heads * config.head_dim;
   const int64_t mlp = config.num_experts == 0 ? config.intermediate_size : config.expert_size;
   const int64_t attention = config.head_dim + tokens;  // scores, then values
-  const int64_t delta_nets = std::ranges::count(config.delta_net_layers, true);
+  const StepPlan plan = *plan_of(config);
+  const auto nets = ops_of<DeltaNetOp>(plan);
+  const int64_t delta_nets = std::ssize(nets);
   const int64_t terms = config.num_layers * (2 * config.hidden_size + mlp) +
                         (config.num_layers - delta_nets) * (attention + heads) +
-                        delta_nets * delta_net_terms(config.delta_net, tokens) + config.hidden_size;
+                        (nets.empty() ? 0 : delta_nets * delta_net_terms(nets[0]->shape, tokens)) +
+                        config.hidden_size;
   const int64_t products = config.num_layers * (rounding.in_attention ? 6 : 4) + 1;
   return std::sqrt(0x1p-48 * static_cast<double>(terms) +
                    static_cast<double>(products) * rounding.e * rounding.e / 3);

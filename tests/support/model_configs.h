@@ -5,6 +5,7 @@
 
 #include "json/strict_json.h"
 #include "models/model_config.h"
+#include "models/tensor_spec.h"
 
 namespace subbyte::testing {
 
@@ -56,6 +57,14 @@ inline constexpr const char* kQwen3Next = R"({
   "moe_intermediate_size": 512, "num_experts": 512, "num_experts_per_tok": 10,
   "shared_expert_intermediate_size": 512, "partial_rotary_factor": 0.25, "rope_scaling": null,
   "rope_theta": 10000000})";
+
+/// How tokens use the experts of a model, by its list of tensors.
+inline ExpertUse expert_use(const ModelConfig& config) {
+  for (const TensorSpec& spec : tensors_of(config)) {
+    if (spec.is_of_experts()) return spec.use;
+  }
+  return {};
+}
 
 inline Result<ModelConfig> parse_text(const std::string& text) {
   SUBBYTE_TRY(const json::Value value, json::parse(text, "config.json"));
