@@ -211,6 +211,10 @@ def without_cpp_comments(text: str) -> str:
                           token[0], text)
 
 
+# What other software and its makers call after a family: a switch of a tokenizer, and whose files
+# it is for.
+NAMED_AFTER = re.compile(r"fix_mistral_regex|has_mistral_pattern|kConcerned|Mistral's or Meta's|"
+                         "vocabularies of Mistral")
 SEPARATORS = str.maketrans("", "", "-_ ")
 
 
@@ -236,7 +240,7 @@ def check_families(root: Path) -> list[str]:
             if not named:
                 continue
             for number, line in enumerate(without_cpp_comments(text).splitlines(), 1):
-                if folder.name == TOP and EXAMPLE.search(line):
+                if NAMED_AFTER.search(line) or (folder.name == TOP and EXAMPLE.search(line)):
                     continue
                 for name in named:
                     # qwen3_5 cannot be named without qwen3.

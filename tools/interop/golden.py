@@ -105,6 +105,11 @@ GOLDENS = {
         "llama3-bf16": (lambda f: make.bf16(f, tiny.llama3), "transformers"),
         "llama2-biases-bf16": (lambda f: make.bf16(f, tiny.llama2), "transformers"),
         "qwen2-bf16": (lambda f: make.bf16(f, tiny.qwen2), "transformers"),
+        "mistral-bf16": (lambda f: make.bf16(f, tiny.mistral), "transformers"),
+        "phi3-longrope-bf16": (lambda f: make.bf16(f, tiny.phi3), "transformers"),
+        "gemma2-bf16": (lambda f: make.bf16(f, tiny.gemma2), "transformers"),
+        "granite-bf16": (lambda f: make.bf16(f, tiny.granite), "transformers"),
+        "olmo2-bf16": (lambda f: make.bf16(f, tiny.olmo2), "transformers"),
         "llama3-gptq": (lambda f: converted(f, tiny.llama3, "gptq"), "gptq"),
         "qwen3-biases-bf16": (lambda f: make.bf16(f, biased), "transformers"),
         "qwen3-biases-gptq": (lambda f: converted(f, biased, "gptq"), "gptq"),
@@ -229,7 +234,9 @@ def reference(folder, weights):
                 best = model(tokens).logits[0, -1].argmax()
                 tokens = torch.cat([tokens, best[None, None]], 1)
         result[f"prompt{i}.greedy"] = tokens[0, len(ids):].int()
-    if "linear_attention" in (getattr(model.config, "layer_types", None) or []):
+    rope = getattr(model.config, "rope_parameters", None) or {}
+    keeps_states = "linear_attention" in (getattr(model.config, "layer_types", None) or [])
+    if keeps_states or rope.get("rope_type") == "longrope":
         tokens = torch.tensor([LONG])
         result["long.ids"] = tokens[0].int()
         with torch.no_grad():

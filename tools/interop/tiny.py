@@ -87,6 +87,54 @@ def qwen2(**more):
     return with_weights(transformers.Qwen2ForCausalLM(config))
 
 
+def mistral(**more):
+    """All layers slide; heads are wider than the hidden size says."""
+    return family("Mistral", 6, num_key_value_heads=2, head_dim=32, sliding_window=8, **more)
+
+
+def phi3(**more):
+    """Joined projections; a part of a head turns, by factors for short and for long contexts."""
+    factors = [1 + i / 8 for i in range(12)]
+    return family("Phi3", 7, num_key_value_heads=2, hidden_size=128, sliding_window=None,
+                  original_max_position_embeddings=64, max_position_embeddings=512,
+                  rope_parameters={
+                      "rope_type": "longrope", "rope_theta": 10000.0, "partial_rotary_factor": 0.75,
+                      "original_max_position_embeddings": 64,
+                      "short_factor": factors, "long_factor": [4 * f for f in factors]}, **more)
+
+
+def gemma2(**more):
+    """Caps that show, norms before and after blocks with factors 1 + w, a layer that slides."""
+    return family("Gemma2", 8, num_key_value_heads=2, head_dim=32, sliding_window=8,
+                  query_pre_attn_scalar=20, attn_logit_softcapping=2.0,
+                  final_logit_softcapping=3.0, tie_word_embeddings=True, **more)
+
+
+def granite(**more):
+    """Factors of everything, none of which is 1."""
+    return family("Granite", 9, num_key_value_heads=2, embedding_multiplier=6.0,
+                  residual_multiplier=0.5, attention_multiplier=0.125, logits_scaling=4.0,
+                  attention_bias=True, mlp_bias=True, tie_word_embeddings=True, **more)
+
+
+def olmo2(**more):
+    """Norms after blocks alone, and over all heads of queries and keys."""
+    return family("Olmo2", 10, num_key_value_heads=2, **more)
+
+
+def family(name, seed, **more):
+    torch.manual_seed(seed)
+    config = getattr(transformers, f"{name}Config")(**{
+        "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "vocab_size": VOCAB, "max_position_embeddings": 256,
+        "bos_token_id": None, "eos_token_id": None, "pad_token_id": None, **more})
+    model = with_weights(getattr(transformers, f"{name}ForCausalLM")(config))
+    with torch.no_grad():
+        for parameter in (tensor for key, tensor in model.named_parameters() if "norm" in key):
+            parameter.add_(torch.randn_like(parameter), alpha=0.2)
+    return model
+
+
 def with_weights(model):
     """As large as those of trained models are beside their inputs: logits of about 1."""
     with torch.no_grad():

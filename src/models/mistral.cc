@@ -1,0 +1,79 @@
+// Mistral 7B and what is built like it: transformers' MistralForCausalLM. Attention by groups, in
+// windows of all layers or of none, and a gated block, each after an RMS norm; no biases.
+
+#include "models/config_keys.h"
+#include "models/model_family.h"
+#include "models/step_recorder.h"
+
+namespace subbyte {
+namespace {
+
+constexpr ModelType kModelTypes[] = {{.name = "mistral",
+                                      .architecture = "MistralForCausalLM",
+                                      .defaults = {.kv_heads = 8,
+                                                   .max_positions = 131072,
+                                                   .eos = 2,
+                                                   .sliding = SlidingRule::kWithWindow,
+                                                   .sliding_window = 4096}}};
+
+constexpr json::ScopedRule kKeys[] = {
+    SUBBYTE_CONFIG_KEY("", "num_key_value_heads", kComputed, "",
+                       "absent: 8; null: num_attention_heads"),
+    SUBBYTE_CONFIG_KEY("", "head_dim", kComputed, "",
+                       "absent or null: hidden_size / num_attention_heads"),
+    SUBBYTE_CONFIG_KEY("", "max_position_embeddings", kComputed, "",
+                       "absent: 131072; what YaRN makes of its original positions if that is more"),
+    SUBBYTE_CONFIG_KEY("", "rms_norm_eps", kComputed, "", "absent: 1e-6"),
+    SUBBYTE_CONFIG_KEY("", "rope_parameters", kComputed, "", "absent: nothing is scaled"),
+    SUBBYTE_CONFIG_KEY("", "rope_theta", kComputed, "", "absent: 10000"),
+    SUBBYTE_CONFIG_KEY("", "sliding_window", kComputed, "", "absent: 4096; null: none"),
+    SUBBYTE_CONFIG_KEY("", "layer_types", kComputed, "", "what sliding_window says of all layers"),
+    SUBBYTE_CONFIG_KEY("", "attention_bias", kIgnored, "", "there are no biases"),
+    SUBBYTE_CONFIG_KEY("", "transformers_version", kIgnored, "", "who wrote it"),
+};
+
+void record(const ModelConfig& config, StepRecorder& step) {
+  const auto rope = rope_of(config);
+  ValueId x = step.embed();
+  ValueId delta = kNoValue;
+  for (int64_t i = 0; i < config.num_layers; ++i) {
+    step.begin_layer(i);
+    ValueId h = step.add_norm("input_layernorm", x, delta);
+    delta = step.attention(h, {.shape = attention_shape(config, i), .rope = rope});
+    h = step.add_norm("post_attention_layernorm", x, delta);
+    delta = step.gated_block(h, {.inner = config.intermediate_size});
+  }
+  step.finish(x, delta);
+}
+
+// Sources: the config.json files of mistralai/Mistral-7B-v0.3 and Mistral-Nemo-Base-2407; tiny is
+// ours.
+// clang-format off
+constexpr ModelShape kShapes[] = {
+    // arch, name: hidden, inner, layers, heads, KV heads, head size, window, vocabulary,
+    //             first added token, positions, tied
+    {"mistral", "tiny", 256,  512,   2,  4,  2, 64,  0, 512,    480,    2048,   false},
+    {"mistral", "7b",   4096, 14336, 32, 32, 8, 128, 0, 32768,  32000,  32768,  false},
+    {"mistral", "nemo", 5120, 14336, 40, 32, 8, 128, 0, 131072, 131000, 131072, false},
+};
+// clang-format on
+
+json::Value config_of(const ModelShape& shape, int64_t layers) {
+  json::Value config = usual_config(kModelTypes[0], shape, layers);
+  config.erase("attention_bias");
+  config["rms_norm_eps"] = 1e-5;
+  config["rope_theta"] = 1000000.0;
+  config["sliding_window"] = nullptr;
+  return config;
+}
+
+}  // namespace
+
+extern const ModelFamily mistral_family;
+const ModelFamily mistral_family = {.model_types = kModelTypes,
+                                    .keys = kKeys,
+                                    .record = record,
+                                    .shapes = kShapes,
+                                    .config_of = config_of};
+
+}  // namespace subbyte
