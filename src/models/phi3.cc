@@ -1,0 +1,99 @@
+// Phi-3, Phi-3.5 and Phi-4: transformers' Phi3ForCausalLM. Attention by groups and a gated block,
+// each after an RMS norm; files have queries, keys and values joined, and gate and up. In models
+// for 128k positions each frequency has a factor of its own, and another for long contexts.
+
+#include "models/config_keys.h"
+#include "models/model_family.h"
+#include "models/step_recorder.h"
+
+namespace subbyte {
+namespace {
+
+constexpr ModelType kModelTypes[] = {{.name = "phi3",
+                                      .architecture = "Phi3ForCausalLM",
+                                      .defaults = {.max_positions = 4096,
+                                                   .rms_norm_eps = 1e-5,
+                                                   .eos = 32000,
+                                                   .sliding = SlidingRule::kWithWindow}}};
+
+constexpr json::ScopedRule kKeys[] = {
+    SUBBYTE_CONFIG_KEY("", "num_key_value_heads", kComputed, "",
+                       "absent or null: num_attention_heads"),
+    SUBBYTE_CONFIG_KEY("", "head_dim", kComputed, "",
+                       "absent or null: hidden_size / num_attention_heads"),
+    SUBBYTE_CONFIG_KEY("", "max_position_embeddings", kComputed, "",
+                       "absent: 4096; what YaRN makes of its original positions if that is more"),
+    SUBBYTE_CONFIG_KEY("", "rms_norm_eps", kComputed, "", "absent: 1e-5"),
+    SUBBYTE_CONFIG_KEY("", "rope_parameters", kComputed, "", "absent: nothing is scaled"),
+    SUBBYTE_CONFIG_KEY("", "rope_theta", kComputed, "", "absent: 10000"),
+    SUBBYTE_CONFIG_KEY("", "partial_rotary_factor", kComputed, "",
+                       "absent: 1; that of rope_parameters counts before it"),
+    SUBBYTE_CONFIG_KEY("", "original_max_position_embeddings", kComputed, "",
+                       "absent: 4096; longer contexts have other factors"),
+    SUBBYTE_CONFIG_KEY("", "sliding_window", kComputed, "", "absent or null: none"),
+    SUBBYTE_CONFIG_KEY("", "layer_types", kComputed, "", "what sliding_window says of all layers"),
+    SUBBYTE_CONFIG_KEY("", "attention_bias", kIgnored, "", "there are no biases"),
+    SUBBYTE_CONFIG_KEY("", "embd_pdrop", kIgnored, "", "of training"),
+    SUBBYTE_CONFIG_KEY("", "resid_pdrop", kIgnored, "", "of training"),
+    SUBBYTE_CONFIG_KEY("", "transformers_version", kIgnored, "", "who wrote it"),
+};
+
+constexpr json::KeyRule kRopeKeys[] = {
+    SUBBYTE_ROPE_KEY("partial_rotary_factor", kComputed, "", "absent: that beside the section"),
+    SUBBYTE_ROPE_KEY("short_factor", kComputed, "", "of contexts up to the original positions"),
+    SUBBYTE_ROPE_KEY("long_factor", kComputed, "", "of longer ones"),
+};
+
+// Older names of the same.
+constexpr RopeKind kRopeKinds[] = {
+    {"longrope", read_long_rope}, {"su", read_long_rope}, {"yarn", read_long_rope}};
+
+void record(const ModelConfig& config, StepRecorder& step) {
+  const auto rope = rope_of(config);
+  ValueId x = step.embed();
+  ValueId delta = kNoValue;
+  for (int64_t i = 0; i < config.num_layers; ++i) {
+    step.begin_layer(i);
+    ValueId h = step.add_norm("input_layernorm", x, delta);
+    delta = step.attention(h, {.shape = attention_shape(config, i), .rope = rope});
+    h = step.add_norm("post_attention_layernorm", x, delta);
+    delta = step.gated_block(h, {.inner = config.intermediate_size});
+  }
+  step.finish(x, delta);
+}
+
+// Sources: the config.json files of microsoft/Phi-3-mini-4k-instruct and phi-4; tiny is ours.
+// clang-format off
+constexpr ModelShape kShapes[] = {
+    // arch, name: hidden, inner, layers, heads, KV heads, head size, window, vocabulary,
+    //             first added token, positions, tied
+    {"phi3", "tiny", 256,  512,   2,  4,  2,  64,  0, 512,    480,    2048,  false},
+    {"phi3", "mini", 3072, 8192,  32, 32, 32, 96,  0, 32064,  32000,  4096,  false},
+    {"phi3", "4",    5120, 17920, 40, 40, 10, 128, 0, 100352, 100256, 16384, false},
+};
+// clang-format on
+
+json::Value config_of(const ModelShape& shape, int64_t layers) {
+  json::Value config = usual_config(kModelTypes[0], shape, layers);
+  config.erase("head_dim");
+  config["embd_pdrop"] = 0.0;
+  config["original_max_position_embeddings"] = shape.positions;
+  config["resid_pdrop"] = 0.0;
+  config["rope_scaling"] = nullptr;
+  config["rope_theta"] = 10000.0;
+  config["sliding_window"] = nullptr;
+  return config;
+}
+
+}  // namespace
+
+extern const ModelFamily phi3_family;
+const ModelFamily phi3_family = {.model_types = kModelTypes,
+                                 .keys = kKeys,
+                                 .rope_keys = kRopeKeys,
+                                 .rope_kinds = kRopeKinds,
+                                 .record = record,
+                                 .shapes = kShapes,
+                                 .config_of = config_of};
+
+}  // namespace subbyte
