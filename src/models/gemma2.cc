@@ -1,0 +1,135 @@
+// Gemma 2: transformers' Gemma2ForCausalLM. Norms with factors 1 + w before and after each block,
+// caps of scores and logits, a block with the tanh form of GELU, an embedding times the root of its
+// width; every other layer slides, and the head is the embedding.
+
+#include <cmath>
+
+#include "models/config_keys.h"
+#include "models/model_family.h"
+#include "models/step_recorder.h"
+
+namespace subbyte {
+namespace {
+
+constexpr ModelType kModelTypes[] = {{.name = "gemma2",
+                                      .architecture = "Gemma2ForCausalLM",
+                                      .defaults = {.kv_heads = 4,
+                                                   .head_dim = 256,
+                                                   .max_positions = 8192,
+                                                   .tie_word_embeddings = true,
+                                                   .eos = 1,
+                                                   .activation_key = "hidden_activation",
+                                                   .gate = Gate::kGelu,
+                                                   .sliding = SlidingRule::kEvenLayers,
+                                                   .sliding_window = 4096}}};
+
+constexpr json::ScopedRule kKeys[] = {
+    SUBBYTE_CONFIG_KEY("", "num_key_value_heads", kComputed, "",
+                       "absent: 4; null: num_attention_heads"),
+    SUBBYTE_CONFIG_KEY("", "head_dim", kComputed, "",
+                       "absent: 256; null: hidden_size / num_attention_heads"),
+    SUBBYTE_CONFIG_KEY("", "max_position_embeddings", kComputed, "",
+                       "absent: 8192; what YaRN makes of its original positions if that is more"),
+    SUBBYTE_CONFIG_KEY("", "rms_norm_eps", kComputed, "", "absent: 1e-6"),
+    SUBBYTE_CONFIG_KEY("", "rope_parameters", kComputed, "", "absent: nothing is scaled"),
+    SUBBYTE_CONFIG_KEY("", "rope_theta", kComputed, "", "absent: 10000"),
+    SUBBYTE_CONFIG_KEY("", "attention_bias", kComputed, "", "absent: false"),
+    SUBBYTE_CONFIG_KEY("", "tie_word_embeddings", kComputed, "", "absent: true"),
+    SUBBYTE_CONFIG_KEY("", "hidden_activation", kComputed, "",
+                       "gelu_pytorch_tanh, which it is where it is absent"),
+    SUBBYTE_CONFIG_KEY("", "hidden_act", kIgnored, "", "hidden_activation says it"),
+    SUBBYTE_CONFIG_KEY("", "query_pre_attn_scalar", kComputed, "", "absent: 256"),
+    SUBBYTE_CONFIG_KEY("", "attn_logit_softcapping", kComputed, "", "absent: 50; null: none"),
+    SUBBYTE_CONFIG_KEY("", "final_logit_softcapping", kComputed, "", "absent: 30; null: none"),
+    SUBBYTE_CONFIG_KEY("", "sliding_window", kComputed, "", "absent: 4096; null: none"),
+    SUBBYTE_CONFIG_KEY("", "layer_types", kComputed, "", "absent: every other layer slides"),
+    SUBBYTE_CONFIG_KEY("", "use_bidirectional_attention", kRefused, "false", "later tokens"),
+    SUBBYTE_CONFIG_KEY("", "sliding_window_size", kIgnored, "", "sliding_window, older"),
+    SUBBYTE_CONFIG_KEY("", "cache_implementation", kIgnored, "", "how it is computed"),
+    SUBBYTE_CONFIG_KEY("", "transformers_version", kIgnored, "", "who wrote it"),
+};
+
+struct Own {
+  float score_scale = 0;
+  float score_cap = 0;  // 0: none
+  float logit_cap = 0;
+
+  bool operator==(const Own&) const = default;
+};
+
+/// A cap that null takes away.
+Result<float> read_cap(const json::Object& config, const char* key, double absent) {
+  SUBBYTE_TRY(const auto cap, config.number(key, 1e-3, 1e6));
+  const bool is_null = !cap && config.find(key) != nullptr;
+  return is_null ? 0.0f : static_cast<float>(cap.value_or(absent));
+}
+
+Status read(const json::Object& config, ModelConfig& model) {
+  Own own;
+  SUBBYTE_TRY(const auto scalar, config.number("query_pre_attn_scalar", 1e-3, 1e6));
+  own.score_scale = static_cast<float>(1 / std::sqrt(scalar.value_or(256)));
+  SUBBYTE_TRY(own.score_cap, read_cap(config, "attn_logit_softcapping", 50));
+  SUBBYTE_TRY(own.logit_cap, read_cap(config, "final_logit_softcapping", 30));
+  model.own = FamilyConfig(own);
+  return {};
+}
+
+void record(const ModelConfig& config, StepRecorder& step) {
+  const Own& own = config.own.as<Own>();
+  const auto rope = rope_of(config);
+  ValueId x = step.embed(
+      {.embedding_factor = std::sqrt(static_cast<float>(config.hidden_size)), .norm_offset = 1});
+  ValueId delta = kNoValue;
+  for (int64_t i = 0; i < config.num_layers; ++i) {
+    step.begin_layer(i);
+    AttentionShape shape = attention_shape(config, i);
+    shape.scale = own.score_scale;
+    shape.cap = own.score_cap;
+    ValueId h = step.add_norm("input_layernorm", x, delta);
+    delta = step.attention(h, {.shape = shape,
+                               .rope = rope,
+                               .has_bias = config.attention_bias,
+                               .has_output_bias = config.attention_bias});
+    delta = step.norm("post_attention_layernorm", delta);
+    h = step.add_norm("pre_feedforward_layernorm", x, delta);
+    delta = step.gated_block(h, {.inner = config.intermediate_size, .gate = Gate::kGelu});
+    delta = step.norm("post_feedforward_layernorm", delta);
+  }
+  step.finish(x, delta, {.cap = own.logit_cap});
+}
+
+// Sources: the config.json files of google/gemma-2-*; tiny is ours.
+// clang-format off
+constexpr ModelShape kShapes[] = {
+    // arch, name: hidden, inner, layers, heads, KV heads, head size, window, vocabulary,
+    //             first added token, positions, tied
+    {"gemma2", "tiny", 256,  512,   2,  4,  2,  64,  8,    512,    480,    2048, true},
+    {"gemma2", "2b",   2304, 9216,  26, 8,  4,  256, 4096, 256000, 255000, 8192, true},
+    {"gemma2", "9b",   3584, 14336, 42, 16, 8,  256, 4096, 256000, 255000, 8192, true},
+    {"gemma2", "27b",  4608, 36864, 46, 32, 16, 128, 4096, 256000, 255000, 8192, true},
+};
+// clang-format on
+
+json::Value config_of(const ModelShape& shape, int64_t layers) {
+  json::Value config = usual_config(kModelTypes[0], shape, layers);
+  config.erase("hidden_act");
+  config["attn_logit_softcapping"] = 50.0;
+  config["final_logit_softcapping"] = 30.0;
+  config["hidden_activation"] = "gelu_pytorch_tanh";
+  config["query_pre_attn_scalar"] = shape.name == "27b" ? 144 : shape.head_dim;
+  config["rope_theta"] = 10000.0;
+  config["sliding_window"] = shape.window;
+  return config;
+}
+
+}  // namespace
+
+extern const ModelFamily gemma2_family;
+const ModelFamily gemma2_family = {.model_types = kModelTypes,
+                                   .keys = kKeys,
+                                   .read = read,
+                                   .record = record,
+                                   .shapes = kShapes,
+                                   .config_of = config_of};
+
+}  // namespace subbyte
