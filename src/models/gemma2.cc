@@ -98,7 +98,8 @@ void record(const ModelConfig& config, StepRecorder& step) {
   step.finish(x, delta, {.cap = own.logit_cap});
 }
 
-// Sources: the config.json files of google/gemma-2-*; tiny is ours.
+// Sources: the config.json files of google/gemma-2-*; tiny, and where added
+// tokens begin, are ours.
 // clang-format off
 constexpr ModelShape kShapes[] = {
     // arch, name: hidden, inner, layers, heads, KV heads, head size, window, vocabulary,

@@ -46,8 +46,8 @@ void record(const ModelConfig& config, StepRecorder& step) {
   step.finish(x, delta);
 }
 
-// Sources: the config.json files of mistralai/Mistral-7B-v0.3 and Mistral-Nemo-Base-2407; tiny is
-// ours.
+// Sources: the config.json files of mistralai/Mistral-7B-v0.3 and Mistral-Nemo-Base-2407; tiny, and
+// where added tokens begin, are ours.
 // clang-format off
 constexpr ModelShape kShapes[] = {
     // arch, name: hidden, inner, layers, heads, KV heads, head size, window, vocabulary,

@@ -62,7 +62,8 @@ void record(const ModelConfig& config, StepRecorder& step) {
   step.finish(x, delta);
 }
 
-// Sources: the config.json files of microsoft/Phi-3-mini-4k-instruct and phi-4; tiny is ours.
+// Sources: the config.json files of microsoft/Phi-3-mini-4k-instruct and phi-4; tiny, and where
+// added tokens begin, are ours.
 // clang-format off
 constexpr ModelShape kShapes[] = {
     // arch, name: hidden, inner, layers, heads, KV heads, head size, window, vocabulary,

@@ -94,6 +94,17 @@ TEST_F(QuantizeProgram, every_format_of_every_family_runs_verifies_and_converts)
   EXPECT_EQ(written, 68);  // of 72: awq, gptq, gptq_v2 and modelopt_nvfp4 of gpt-oss
 }
 
+/// Families whose layers differ from those of these in operations without matrices.
+TEST_F(QuantizeProgram, other_families_are_quantized_run_and_verified) {
+  for (const std::string family : {"mistral", "phi3", "gemma2", "granite"}) {
+    SCOPED_TRACE(family);
+    const ProcessResult made = quantize(family, family + "-awq", {"--format", "awq"});
+    ASSERT_EQ(made.exit_code, 0) << made.err;
+    EXPECT_EQ(Json::parse(made.out)["modules"], 14);
+    expect_sound(family + "-awq");
+  }
+}
+
 TEST_F(QuantizeProgram, integers_of_every_width_with_and_without_zero_points) {
   for (const std::string format : {"compressed-tensors", "gptq", "gptq-v2"}) {
     double last = 0;

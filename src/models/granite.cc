@@ -1,0 +1,116 @@
+// Granite 3: transformers' GraniteForCausalLM. It is like Llama, with factors of the embedding, of
+// what blocks add, of scores and of logits.
+
+#include "models/config_keys.h"
+#include "models/model_family.h"
+#include "models/step_recorder.h"
+
+namespace subbyte {
+namespace {
+
+constexpr ModelType kModelTypes[] = {
+    {.name = "granite", .architecture = "GraniteForCausalLM", .defaults = {.eos = 2}}};
+
+constexpr json::ScopedRule kKeys[] = {
+    SUBBYTE_CONFIG_KEY("", "num_key_value_heads", kComputed, "",
+                       "absent or null: num_attention_heads"),
+    SUBBYTE_CONFIG_KEY("", "head_dim", kComputed, "",
+                       "absent or null: hidden_size / num_attention_heads"),
+    SUBBYTE_CONFIG_KEY("", "max_position_embeddings", kComputed, "",
+                       "absent: 2048; what YaRN makes of its original positions if that is more"),
+    SUBBYTE_CONFIG_KEY("", "rms_norm_eps", kComputed, "", "absent: 1e-6"),
+    SUBBYTE_CONFIG_KEY("", "rope_parameters", kComputed, "", "absent: nothing is scaled"),
+    SUBBYTE_CONFIG_KEY("", "rope_theta", kComputed, "", "absent: 10000"),
+    SUBBYTE_CONFIG_KEY("", "attention_bias", kComputed, "", "absent: false"),
+    SUBBYTE_CONFIG_KEY("", "mlp_bias", kComputed, "", "absent: false"),
+    SUBBYTE_CONFIG_KEY("", "embedding_multiplier", kComputed, "", "absent: 1"),
+    SUBBYTE_CONFIG_KEY("", "residual_multiplier", kComputed, "", "absent: 1"),
+    SUBBYTE_CONFIG_KEY("", "attention_multiplier", kComputed, "", "of scores; absent: 1"),
+    SUBBYTE_CONFIG_KEY("", "logits_scaling", kComputed, "", "logits are divided by it; absent: 1"),
+    SUBBYTE_CONFIG_KEY("", "pretraining_tp", kIgnored, "", "how it is computed"),
+    SUBBYTE_CONFIG_KEY("", "transformers_version", kIgnored, "", "who wrote it"),
+};
+
+struct Own {
+  bool mlp_bias = false;
+  float embedding_factor = 1;
+  float residual_factor = 1;
+  float score_scale = 1;
+  float logit_factor = 1;
+
+  bool operator==(const Own&) const = default;
+};
+
+Status read(const json::Object& config, ModelConfig& model) {
+  const auto factor = [&](const char* key) -> Result<double> {
+    SUBBYTE_TRY(const auto value, config.number(key, 1e-6, 1e6));
+    return value.value_or(1);
+  };
+  SUBBYTE_TRY(const auto biases, config.boolean("mlp_bias"));
+  SUBBYTE_TRY(const double embedding, factor("embedding_multiplier"));
+  SUBBYTE_TRY(const double residual, factor("residual_multiplier"));
+  SUBBYTE_TRY(const double scores, factor("attention_multiplier"));
+  SUBBYTE_TRY(const double logits, factor("logits_scaling"));
+  model.own = FamilyConfig(Own{biases.value_or(false), static_cast<float>(embedding),
+                               static_cast<float>(residual), static_cast<float>(scores),
+                               static_cast<float>(1 / logits)});
+  return {};
+}
+
+void record(const ModelConfig& config, StepRecorder& step) {
+  const Own& own = config.own.as<Own>();
+  const auto rope = rope_of(config);
+  ValueId x = step.embed(
+      {.embedding_factor = own.embedding_factor, .residual_factor = own.residual_factor});
+  ValueId delta = kNoValue;
+  for (int64_t i = 0; i < config.num_layers; ++i) {
+    step.begin_layer(i);
+    AttentionShape shape = attention_shape(config, i);
+    shape.scale = own.score_scale;
+    ValueId h = step.add_norm("input_layernorm", x, delta);
+    delta = step.attention(h, {.shape = shape,
+                               .rope = rope,
+                               .has_bias = config.attention_bias,
+                               .has_output_bias = config.attention_bias});
+    h = step.add_norm("post_attention_layernorm", x, delta);
+    delta = step.gated_block(h, {.inner = config.intermediate_size, .has_bias = own.mlp_bias});
+  }
+  step.finish(x, delta, {.factor = own.logit_factor});
+}
+
+// Sources: the config.json files of ibm-granite/granite-3.3-*; tiny, and where added
+// tokens begin, are ours.
+// clang-format off
+constexpr ModelShape kShapes[] = {
+    // arch, name: hidden, inner, layers, heads, KV heads, head size, window, vocabulary,
+    //             first added token, positions, tied
+    {"granite", "tiny", 256,  512,   2,  4,  2, 64,  0, 512,   480,   2048,   true},
+    {"granite", "2b",   2048, 8192,  40, 32, 8, 64,  0, 49159, 49152, 131072, true},
+    {"granite", "8b",   4096, 12800, 40, 32, 8, 128, 0, 49159, 49152, 131072, true},
+};
+// clang-format on
+
+json::Value config_of(const ModelShape& shape, int64_t layers) {
+  json::Value config = usual_config(kModelTypes[0], shape, layers);
+  config.erase("head_dim");
+  config["attention_multiplier"] = 1.0 / static_cast<double>(shape.head_dim);
+  config["embedding_multiplier"] = 12.0;
+  config["logits_scaling"] = shape.hidden == 4096 ? 16.0 : 8.0;
+  config["mlp_bias"] = false;
+  config["residual_multiplier"] = 0.22;
+  config["rope_scaling"] = nullptr;
+  config["rope_theta"] = 10000000.0;
+  return config;
+}
+
+}  // namespace
+
+extern const ModelFamily granite_family;
+const ModelFamily granite_family = {.model_types = kModelTypes,
+                                    .keys = kKeys,
+                                    .read = read,
+                                    .record = record,
+                                    .shapes = kShapes,
+                                    .config_of = config_of};
+
+}  // namespace subbyte
