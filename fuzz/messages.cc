@@ -50,7 +50,9 @@ bool is_control(TokenId id) {
 }
 
 void check_prompt(std::span<const Message> messages, ChatFormat format, bool thinking) {
-  const auto segments = render_chat(format, messages, {.thinking = thinking});
+  const auto rendered = render_chat(format, messages, {.thinking = thinking});
+  fuzz::require(rendered.ok(), "a rendered chat");
+  const auto& segments = *rendered;
   std::vector<TokenId> expected;
   std::string text;
   for (std::size_t i = 0; i < segments.size(); ++i) {

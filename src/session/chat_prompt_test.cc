@@ -282,7 +282,7 @@ TEST(ChatPrompt, of_a_family_without_a_format_is_refused_in_a_line) {
             prompt(setup("qwen", &kQwen), say("a")));
   EXPECT_EQ(choose_format({}, text.tokenizer), ChatFormat::kNone);
   EXPECT_TRUE(stop_tokens(ChatFormat::kNone, text.tokenizer).empty());
-  EXPECT_TRUE(render_chat(ChatFormat::kNone, {}, {}).empty());
+  EXPECT_TRUE(render_chat(ChatFormat::kNone, {}, {})->empty());
 }
 
 TEST(ChatPrompt, ends_where_it_is_told_to) {

@@ -4,8 +4,12 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdio>
+#include <optional>
 #include <utility>
+
+#include "jinja/template.h"
+#include "text/chat_messages.h"
+#include "text/chat_template.h"
 
 namespace subbyte {
 namespace {
@@ -38,175 +42,86 @@ std::string_view strip_right(std::string_view text) {
   return text.substr(0, text.find_last_not_of('\n') + 1);
 }
 
-struct Answer {
-  std::string_view reasoning;
-  std::string_view content;
-};
+// The templates of the formats. In their own text each <...> is a control token.
 
-/// Takes "<think>reasoning</think>content" apart: the reasoning is what stands before the first
-/// "</think>" and after the last "<think>" before it, the content is after the last one.
-Answer split_reasoning(std::string_view text) {
-  constexpr std::string_view kOpen = "<think>";
-  constexpr std::string_view kClose = "</think>";
-  const std::size_t first = text.find(kClose);
-  if (first == std::string_view::npos) return {{}, text};
-  std::string_view reasoning = strip_right(text.substr(0, first));
-  const std::size_t open = reasoning.rfind(kOpen);
-  if (open != std::string_view::npos) reasoning.remove_prefix(open + kOpen.size());
-  return {strip_left(reasoning), strip_left(text.substr(text.rfind(kClose) + kClose.size()))};
-}
+/// As Qwen3 has it. The reasoning of turns before the last question is dropped; results of tools
+/// stand in user turns, too, and are no questions.
+constexpr std::string_view kChatMl =
+    "{% set ns = namespace(query=messages|length - 1) %}"
+    "{% for m in messages %}{% if m.role == 'user' and not (m.content.startswith('<tool_response>')"
+    " and m.content.endswith('</tool_response>')) %}{% set ns.query = loop.index0 %}{% endif %}"
+    "{% endfor %}"
+    "{% for m in messages %}<|im_start|>{{ m.role ~ '\\n' }}"
+    "{% if m.role != 'assistant' %}{{ m.content }}{% else %}"
+    "{% set reasoning = m.reasoning_content or '' %}{% set content = m.content %}"
+    "{% if m.reasoning_content is not defined and '</think>' in content %}"
+    "{% set reasoning = content.split('</think>')[0].rstrip('\\n').split('<think>')[-1] %}"
+    "{% set content = content.split('</think>')[-1].lstrip('\\n') %}{% endif %}"
+    "{% if loop.index0 > ns.query and (loop.last or reasoning) %}"
+    "<think>{{ '\\n' ~ reasoning.strip('\\n') ~ '\\n' }}</think>{{ '\\n\\n' ~ "
+    "content.lstrip('\\n') }}"
+    "{% else %}{{ content }}{% endif %}{% endif %}<|im_end|>{{ '\\n' }}{% endfor %}"
+    "<|im_start|>assistant{{ '\\n' }}"
+    "{% if not enable_thinking %}<think>{{ '\\n\\n' }}</think>{{ '\\n\\n' }}{% endif %}";
 
-/// Index of the last user turn; the last message when there is none. Tool results stand in user
-/// turns too and do not count.
-std::size_t last_query(std::span<const Message> messages) {
-  for (std::size_t i = messages.size(); i > 0; --i) {
-    const Message& message = messages[i - 1];
-    const std::string_view content = message.content;
-    const bool is_tool_result =
-        content.starts_with("<tool_response>") && content.ends_with("</tool_response>");
-    if (message.role == Role::kUser && !is_tool_result) return i - 1;
-  }
-  return messages.empty() ? 0 : messages.size() - 1;
-}
+/// Of a turn that stopped, the format's <|return|> becomes <|end|>.
+constexpr std::string_view kHarmony =
+    "<|start|>system<|message|>You are ChatGPT, a large language model trained by OpenAI.{{ '\\n' "
+    "}}"
+    "Knowledge cutoff: 2024-06{{ '\\n' }}"
+    "{% if has_date %}Current date: {{ strftime_now('%Y-%m-%d') ~ '\\n' }}{% endif %}"
+    "{{ '\\n' }}Reasoning: {{ reasoning_effort ~ '\\n\\n' }}# Valid channels: analysis, "
+    "commentary, "
+    "final. Channel must be included for every message.<|end|>"
+    "{% for m in messages %}<|start|>"
+    "{% if m.role == 'system' %}developer<|message|># Instructions{{ '\\n\\n' }}"
+    "{% elif m.role == 'user' %}user<|message|>"
+    "{% else %}assistant<|channel|>final<|message|>{% endif %}"
+    "{{ m.content }}<|end|>{% endfor %}<|start|>assistant";
 
-std::vector<PromptSegment> render_chat_ml(std::span<const Message> messages,
-                                          const Request& request) {
-  Prompt prompt;
-  const std::size_t query = last_query(messages);
-  for (std::size_t i = 0; i < messages.size(); ++i) {
-    const Message& message = messages[i];
-    prompt.control("<|im_start|>");
-    if (message.role == Role::kAssistant) {
-      const Answer answer = message.reasoning ? Answer{*message.reasoning, message.content}
-                                              : split_reasoning(message.content);
-      prompt.text("assistant\n");
-      if (i > query && (i + 1 == messages.size() || !answer.reasoning.empty())) {
-        prompt.control("<think>").text("\n").text(without_breaks(answer.reasoning)).text("\n");
-        prompt.control("</think>").text("\n\n").text(strip_left(answer.content));
-      } else {
-        prompt.text(answer.content);
-      }
-    } else {
-      prompt.text(message.role == Role::kSystem ? "system\n" : "user\n").text(message.content);
-    }
-    prompt.control("<|im_end|>").text("\n");
-  }
-  prompt.control("<|im_start|>").text("assistant\n");
-  if (!request.thinking.value_or(true)) {
-    prompt.control("<think>").text("\n\n").control("</think>").text("\n\n");
-  }
-  return prompt.take();
-}
+constexpr std::string_view kHeaders =
+    "<|begin_of_text|>{% for m in messages %}"
+    "<|start_header_id|>{{ m.role }}<|end_header_id|>{{ '\\n\\n' ~ m.content|trim }}<|eot_id|>"
+    "{% endfor %}<|start_header_id|>assistant<|end_header_id|>{{ '\\n\\n' }}";
 
-constexpr std::size_t kDaySize = std::string_view("2025-08-05").size();
+constexpr std::string_view kDatedHeaders =
+    "<|begin_of_text|><|start_header_id|>system<|end_header_id|>{{ '\\n\\n' }}"
+    "Cutting Knowledge Date: December 2023{{ '\\n' }}"
+    "Today Date: {{ strftime_now('%d %b %Y') if has_date else '26 Jul 2024' }}{{ '\\n\\n' }}"
+    "{% set turns = messages %}{% if messages and messages[0].role == 'system' %}"
+    "{{ messages[0].content|trim }}{% set turns = messages[1:] %}{% endif %}<|eot_id|>"
+    "{% for m in turns %}"
+    "<|start_header_id|>{{ m.role }}<|end_header_id|>{{ '\\n\\n' ~ m.content|trim }}<|eot_id|>"
+    "{% endfor %}<|start_header_id|>assistant<|end_header_id|>{{ '\\n\\n' }}";
 
-std::string harmony_system(const Request& request) {
-  std::string text =
-      "You are ChatGPT, a large language model trained by OpenAI.\nKnowledge cutoff: 2024-06\n";
-  const std::string date = request.date.value_or("");
-  if (!date.empty()) text += "Current date: " + date.substr(0, kDaySize) + "\n";
-  text += "\nReasoning: ";
-  text += request.effort.value_or("medium");
-  text += "\n\n# Valid channels: analysis, commentary, final. ";
-  text += "Channel must be included for every message.";
-  return text;
-}
-
-std::vector<PromptSegment> render_harmony(std::span<const Message> messages,
-                                          const Request& request) {
-  Prompt prompt;
-  prompt.control("<|start|>").text("system").control("<|message|>").text(harmony_system(request));
-  prompt.control("<|end|>");
-  for (const Message& message : messages) {
-    prompt.control("<|start|>");
-    switch (message.role) {
-      case Role::kSystem:
-        prompt.text("developer").control("<|message|>").text("# Instructions\n\n");
-        break;
-      case Role::kUser:
-        prompt.text("user").control("<|message|>");
-        break;
-      case Role::kAssistant:
-        prompt.text("assistant").control("<|channel|>").text("final").control("<|message|>");
-        break;
-    }
-    // Of a turn that stopped, the format's <|return|> becomes <|end|>.
-    prompt.text(message.content).control("<|end|>");
-  }
-  prompt.control("<|start|>").text("assistant");
-  return prompt.take();
-}
-
-std::string_view trim(std::string_view text) {
-  constexpr std::string_view kBlanks = " \t\n\r\v\f";
-  text.remove_prefix(std::min(text.find_first_not_of(kBlanks), text.size()));
-  return text.substr(0, text.find_last_not_of(kBlanks) + 1);
-}
-
-/// "05 Aug 2025" of "2025-08-05"; what is no date stays.
-std::string day_of(const std::string& date) {
-  constexpr std::string_view kMonths = "JanFebMarAprMayJunJulAugSepOctNovDec";
-  int year = 0, month = 0, day = 0;
-  if (std::sscanf(date.c_str(), "%d-%d-%d", &year, &month, &day) != 3) return date;
-  if (month < 1 || month > 12) return date;
-  return fmt::format("{:02} {} {}", day,
-                     kMonths.substr(3 * (static_cast<std::size_t>(month) - 1), 3), year);
-}
-
-std::vector<PromptSegment> render_headers(std::span<const Message> messages, const Request& request,
-                                          bool dated) {
-  Prompt prompt;
-  prompt.control("<|begin_of_text|>");
-  const auto begin = [&](std::string_view role) -> Prompt& {
-    prompt.control("<|start_header_id|>").text(role).control("<|end_header_id|>");
-    return prompt.text("\n\n");
-  };
-  if (dated) {
-    const std::string date = request.date.value_or("");
-    const std::string day = date.empty() ? "26 Jul 2024" : day_of(date);
-    begin("system").text("Cutting Knowledge Date: December 2023\nToday Date: " + day + "\n\n");
-    if (!messages.empty() && messages.front().role == Role::kSystem) {
-      prompt.text(trim(messages.front().content));
-      messages = messages.subspan(1);
-    }
-    prompt.control("<|eot_id|>");
-  }
-  for (const Message& message : messages) {
-    begin(name(message.role)).text(trim(message.content)).control("<|eot_id|>");
-  }
-  begin("assistant");
-  return prompt.take();
-}
-
-constexpr std::string_view kDeepSeekBegin = "<\uFF5Cbegin\u2581of\u2581sentence\uFF5C>";
-constexpr std::string_view kDeepSeekEnd = "<\uFF5Cend\u2581of\u2581sentence\uFF5C>";
-constexpr std::string_view kDeepSeekUser = "<\uFF5CUser\uFF5C>";
-constexpr std::string_view kDeepSeekAssistant = "<\uFF5CAssistant\uFF5C>";
+#define SUBBYTE_DEEP_SEEK(token) "<\uFF5C" token "\uFF5C>"
+constexpr std::string_view kDeepSeekEnd = SUBBYTE_DEEP_SEEK("end\u2581of\u2581sentence");
+constexpr std::string_view kDeepSeekUser = SUBBYTE_DEEP_SEEK("User");
+constexpr std::string_view kDeepSeekAssistant = SUBBYTE_DEEP_SEEK("Assistant");
 
 /// The system message that comes last stands in front; reasoning of earlier turns is dropped.
-std::vector<PromptSegment> render_deep_seek(std::span<const Message> messages,
-                                            const Request& request) {
-  Prompt prompt;
-  prompt.control(kDeepSeekBegin);
-  std::string_view system;
-  for (const Message& message : messages) {
-    if (message.role == Role::kSystem) system = message.content;
+constexpr std::string_view kDeepSeek =
+    "{% set ns = namespace(system='') %}"
+    "{% for m in messages if m.role == 'system' %}{% set ns.system = m.content %}{% endfor %}"
+    SUBBYTE_DEEP_SEEK("begin\u2581of\u2581sentence") "{{ ns.system }}{% for m in messages %}"
+    "{% if m.role == 'user' %}" SUBBYTE_DEEP_SEEK("User") "{{ m.content }}"
+    "{% elif m.role == 'assistant' %}" SUBBYTE_DEEP_SEEK("Assistant")
+    "{{ m.content.split('</think>')[-1] }}" SUBBYTE_DEEP_SEEK("end\u2581of\u2581sentence")
+    "{% endif %}{% endfor %}" SUBBYTE_DEEP_SEEK("Assistant")
+    "{% if not enable_thinking %}<think>{{ '\\n\\n' }}</think>{{ '\\n\\n' }}{% endif %}";
+#undef SUBBYTE_DEEP_SEEK
+
+/// Takes the control tokens out of the text of a template.
+void add_template_text(std::string_view text, Prompt& prompt) {
+  while (!text.empty()) {
+    const std::size_t begin = std::min(text.find('<'), text.size());
+    prompt.text(text.substr(0, begin));
+    text.remove_prefix(begin);
+    if (text.empty()) return;
+    const std::size_t end = text.find('>') + 1;
+    prompt.control(text.substr(0, end));
+    text.remove_prefix(end);
   }
-  prompt.text(system);
-  for (const Message& message : messages) {
-    constexpr std::string_view kClose = "</think>";
-    std::string_view content = message.content;
-    if (message.role == Role::kUser) prompt.control(kDeepSeekUser).text(content);
-    if (message.role != Role::kAssistant) continue;
-    const std::size_t close = content.rfind(kClose);
-    if (close != std::string_view::npos) content.remove_prefix(close + kClose.size());
-    prompt.control(kDeepSeekAssistant).text(content).control(kDeepSeekEnd);
-  }
-  prompt.control(kDeepSeekAssistant);
-  if (!request.thinking.value_or(true)) {
-    prompt.control("<think>").text("\n\n").control("</think>").text("\n\n");
-  }
-  return prompt.take();
 }
 
 using Names = std::span<const std::string_view>;
@@ -230,16 +145,17 @@ struct FormatInfo {
   std::string_view name;
   Names tokens;  // by which it is known
   Names stops;
+  std::string_view source;  // of its template
 };
 
 /// The more telling before those whose tokens other tokenizers have, too.
 constexpr std::array<FormatInfo, 6> kFormats = {
-    {{ChatFormat::kHarmony, "harmony", kHarmonyTokens, kHarmonyStops},
-     {ChatFormat::kDeepSeek, "DeepSeek", kDeepSeekTokens, kDeepSeekStops},
-     {ChatFormat::kDatedHeaders, "dated headers", kDatedHeaderTokens, kHeaderStops},
-     {ChatFormat::kHeaders, "headers", kHeaderTokens, kHeaderStops},
-     {ChatFormat::kChatMl, "ChatML", kChatMlTokens, kChatMlStops},
-     {ChatFormat::kNone, "none", {}, {}}}};
+    {{ChatFormat::kHarmony, "harmony", kHarmonyTokens, kHarmonyStops, kHarmony},
+     {ChatFormat::kDeepSeek, "DeepSeek", kDeepSeekTokens, kDeepSeekStops, kDeepSeek},
+     {ChatFormat::kDatedHeaders, "dated headers", kDatedHeaderTokens, kHeaderStops, kDatedHeaders},
+     {ChatFormat::kHeaders, "headers", kHeaderTokens, kHeaderStops, kHeaders},
+     {ChatFormat::kChatMl, "ChatML", kChatMlTokens, kChatMlStops, kChatMl},
+     {ChatFormat::kNone, "none", {}, {}, {}}}};
 
 const FormatInfo& info(ChatFormat format) {
   return *std::ranges::find(kFormats, format, &FormatInfo::format);
@@ -268,23 +184,30 @@ ChatFormat choose_format(std::span<const ChatFormat> formats, const Tokenizer& t
   return preferred_format(formats);
 }
 
-std::vector<PromptSegment> render_chat(ChatFormat format, std::span<const Message> messages,
-                                       const Request& request) {
-  switch (format) {
-    case ChatFormat::kHarmony:
-      return render_harmony(messages, request);
-    case ChatFormat::kHeaders:
-      return render_headers(messages, request, false);
-    case ChatFormat::kDatedHeaders:
-      return render_headers(messages, request, true);
-    case ChatFormat::kDeepSeek:
-      return render_deep_seek(messages, request);
-    case ChatFormat::kChatMl:
-      return render_chat_ml(messages, request);
-    case ChatFormat::kNone:
-      break;
+Result<std::vector<PromptSegment>> render_chat(ChatFormat format, std::span<const Message> messages,
+                                               const Request& request) {
+  SUBBYTE_TRY(const auto chat, jinja::Template::compile(info(format).source, name(format)));
+  const auto date = request.date ? parse_time(*request.date) : std::nullopt;
+  const std::vector<jinja::Variable> variables = {
+      {"messages", to_json(messages), jinja::Origin::kInput},
+      {"enable_thinking", request.thinking.value_or(true)},
+      {"reasoning_effort", request.effort.value_or("medium"), jinja::Origin::kInput},
+      {"has_date", date.has_value()}};
+  jinja::RenderOptions options;
+  options.now = date.value_or(std::tm{});
+  SUBBYTE_TRY(const jinja::OriginText text, chat.render(variables, options));
+  Prompt prompt;
+  std::size_t begin = 0;
+  for (const jinja::OriginText::Run& run : text.runs()) {
+    const auto bytes = std::string_view(text.bytes()).substr(begin, run.end - begin);
+    if (run.origin == jinja::Origin::kTemplate) {
+      add_template_text(bytes, prompt);
+    } else {
+      prompt.text(bytes);
+    }
+    begin = run.end;
   }
-  return {};
+  return prompt.take();
 }
 
 std::string_view without_breaks(std::string_view text) {

@@ -1,6 +1,6 @@
 #pragma once
-// Prompts of models that bring no chat template along (text/chat_template.h), rendered by hand for
-// the formats that are supported.
+// Prompts of models that bring no chat template along (text/chat_template.h): the formats that are
+// supported are templates, too.
 //
 //   ChatML (Qwen)                        harmony (gpt-oss)
 //   <|im_start|>system\n...<|im_end|>\n  <|start|>system<|message|>...<|end|>
@@ -60,9 +60,9 @@ ChatFormat choose_format(std::span<const ChatFormat> formats, const Tokenizer& t
 /// dropped, as in DeepSeek. In harmony a system message becomes a developer message with
 /// instructions, and assistant turns are shown as their final channel. Dated headers without a date
 /// have the day that the reference has then.
-/// Of the request thinking, effort and date count.
-std::vector<PromptSegment> render_chat(ChatFormat format, std::span<const Message> messages,
-                                       const Request& request);
+/// Of the request thinking, effort and date count. Codes: jinja.limit.
+Result<std::vector<PromptSegment>> render_chat(ChatFormat format, std::span<const Message> messages,
+                                               const Request& request);
 
 /// Text without the line breaks at its ends, as reasoning is shown.
 std::string_view without_breaks(std::string_view text);

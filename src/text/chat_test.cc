@@ -22,7 +22,9 @@ constexpr auto kDeepSeek = ChatFormat::kDeepSeek;
 std::string rendered(ChatFormat format, const Messages& messages, const Request& options = {}) {
   std::string text;
   bool was_text = false;
-  for (const PromptSegment& segment : render_chat(format, messages, options)) {
+  const auto segments = render_chat(format, messages, options);
+  EXPECT_TRUE(segments.ok()) << segments.error().message;
+  for (const PromptSegment& segment : *segments) {
     EXPECT_FALSE(was_text && !segment.is_control) << "text beside text: " << segment.text;
     EXPECT_FALSE(segment.text.empty());
     was_text = !segment.is_control;
@@ -189,7 +191,7 @@ TEST(Chat, no_control_token_comes_from_content) {
       const auto segments = render_chat(
           model.format, Messages{system(content), user(content), assistant(content), user(content)},
           {});
-      auto ids = *encode_segments(*tokenizer, segments);
+      auto ids = *encode_segments(*tokenizer, *segments);
       std::erase_if(ids, [&](TokenId id) { return id < first_added; });
       return ids;
     };
@@ -214,7 +216,7 @@ TEST(Chat, segments_encode_like_the_whole_prompt) {
       const Messages messages = {system(content), user(content), assistant("a " + content),
                                  user("b")};
       const auto segments = render_chat(model.format, messages, {});
-      EXPECT_EQ(*encode_segments(*tokenizer, segments),
+      EXPECT_EQ(*encode_segments(*tokenizer, *segments),
                 *tokenizer->encode(rendered(model.format, messages), SpecialTokens::kRecognize));
     }
   }
@@ -223,7 +225,7 @@ TEST(Chat, segments_encode_like_the_whole_prompt) {
 TEST(Chat, refuses_a_tokenizer_without_the_control_tokens) {
   const auto qwen = golden_tokenizer("qwen");
   const auto segments = render_chat(kHarmony, Messages{user("Hi")}, {});
-  EXPECT_EQ(encode_segments(*qwen, segments).error().code, "chat.missing_token");
+  EXPECT_EQ(encode_segments(*qwen, *segments).error().code, "chat.missing_token");
 }
 
 TEST(Chat, knows_the_tokens_that_end_a_turn) {
@@ -249,7 +251,8 @@ TEST(Chat, reasoning_beside_the_content_is_that_between_the_marks) {
   const Message beside[] = {{Role::kUser, "a"}, {Role::kAssistant, "b", "r"}};
   const auto texts = [](std::span<const Message> messages, ChatFormat format) {
     std::string text;
-    for (const PromptSegment& segment : render_chat(format, messages, {})) text += segment.text;
+    const auto segments = render_chat(format, messages, {});
+    for (const PromptSegment& segment : *segments) text += segment.text;
     return text;
   };
   EXPECT_EQ(texts(beside, ChatFormat::kChatMl), texts(inside, ChatFormat::kChatMl));
