@@ -117,11 +117,6 @@ def granite(**more):
                   attention_bias=True, mlp_bias=True, tie_word_embeddings=True, **more)
 
 
-def olmo2(**more):
-    """Norms after blocks alone, and over all heads of queries and keys."""
-    return family("Olmo2", 10, num_key_value_heads=2, **more)
-
-
 def family(name, seed, **more):
     torch.manual_seed(seed)
     config = getattr(transformers, f"{name}Config")(**{
