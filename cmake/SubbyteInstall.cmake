@@ -77,7 +77,7 @@ endfunction()
 # The C++ library: both interfaces and all layers below them in one archive, as the C interface is
 # what has products on GPUs.
 function(subbyte_install_cpp)
-  subbyte_closure(objects externals subbyte_cpp_interface subbyte_c_interface)
+  subbyte_closure(objects externals subbyte_public subbyte_c_interface)
   list(REMOVE_ITEM externals nlohmann_json::nlohmann_json)  # headers alone
   if(SUBBYTE_STATIC_DEPENDENCIES)
     if(CUDA::cudart_static IN_LIST externals)

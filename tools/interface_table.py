@@ -22,7 +22,8 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs/interfaces.md"
 INTERFACES = ("C", "C++", "Python", "torch", "engine")
 MACHINES = ("CPU", "GPU")
-SOURCES = {"C": ("src/c_interface",), "C++": ("src/cpp_interface",), "Python": ("python/src",),
+SOURCES = {"C": ("src/c_interface",), "Python": ("python/src",),
+           "C++": ("src/devices/cpu.cc", "src/quantize/named_form.cc"),
            "torch": ("src/torch_operators",),
            "engine": ("src/cpu_backend", "src/cuda_backend", "src/models")}
 PUBLIC = {"C": ("tests/users/kept/c_declarations.txt",),
@@ -51,7 +52,8 @@ FUNCTIONS = (
              r"device::dequantize\(|->dequantize\(|dequantize_on_gpu\(",
              {"C": r"subbyte_dequantize\b", "C++": r"Status dequantize\(",
               "Python": r"^  dequantize \(", "torch": r"subbyte::dequantize\b"}),
-    Function("numbers to weights", r"quantize_one\(|quantize_min_max\(|quantize_matrix\(",
+    Function("numbers to weights",
+             r"quantize_one\(|quantize_named\(|quantize_min_max\(|quantize_matrix\(",
              r"device::quantize_weights\(",
              {"C": r"subbyte_matrix_quantize\b", "C++": r"Matrix> quantize_weights\(",
               "Python": r"^subbyte\.quantize\(",
@@ -81,7 +83,7 @@ FUNCTIONS = (
 )
 
 # Where an interface has a function on one machine: the code on the other, and a test that says it.
-CPU_ALONE = ("device.unsupported", "src/cpp_interface/matrix_test.cc")  # Cpu::open()
+CPU_ALONE = ("device.unsupported", "src/devices/cpu_test.cc")  # Cpu::open()
 BY_ADDRESS = ("c.argument", "tests/gpu/device_gpu_test.cc")
 REFUSED = {
     ("product with a packed weight", "C++"): CPU_ALONE,

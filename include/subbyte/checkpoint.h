@@ -2,45 +2,24 @@
 // The files of a model: its tensors, and its linear layers as matrices, in whatever flavour (AWQ,
 // GPTQ, compressed-tensors, MXFP4, NVFP4, NF4, FP8, kbit, floats).
 
-#include <cstddef>
-#include <cstdint>
 #include <filesystem>
 #include <memory>
-#include <optional>
-#include <span>
-#include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
-#include "subbyte/device.h"
+#include "subbyte/executor.h"
 #include "subbyte/matrix.h"
+#include "subbyte/modules.h"
 
-SUBBYTE_BEGIN_WRAPPED_NAMESPACE
+namespace subbyte {
+struct CheckpointParts;  // of the library's own layers
+}  // namespace subbyte
 
-/// A tensor as it lies in a mapped file.
-struct Tensor {
-  std::string name;
-  std::string type;             // of safetensors: "BF16", "I32", "F8_E4M3"
-  std::vector<uint64_t> shape;  // the last dimension is contiguous
-  std::span<const std::byte> bytes;
-  std::shared_ptr<const void> owner;  // keeps the bytes
-};
+SUBBYTE_BEGIN_NAMESPACE
 
-/// A linear layer, known without reading its weights.
-struct Module {
-  std::string name;     // "model.layers.0.self_attn.q_proj"
-  std::string flavour;  // "awq", "gptq", "mxfp4", "dense", ...
-  WeightFormat format;
-  int64_t experts = 1;  // matrices under this name
-  int64_t rows = 0;     // N, outputs (of each expert)
-  int64_t cols = 0;     // K, inputs
-  bool act_order = false;
-  uint64_t bytes = 0;          // in the files
-  std::optional<Error> error;  // why it cannot be read; then only the name counts
-};
-
-/// An open checkpoint. Several threads may use it at a time, unless it has an executor of the
-/// caller's that does not allow that.
+/// An open checkpoint, which copies share. Several threads may use it at a time, unless it has an
+/// executor of the caller's that does not allow that.
 class Checkpoint {
  public:
   /// Opens a model: a directory, a safetensors file, a model file of OrinMLLM, or
@@ -50,22 +29,18 @@ class Checkpoint {
   static Result<Checkpoint> open(const std::filesystem::path& model,
                                  std::shared_ptr<Executor> threads = nullptr);
 
-  Checkpoint(Checkpoint&&) noexcept;
-  Checkpoint& operator=(Checkpoint&&) noexcept;
-  ~Checkpoint();
-
   /// The files with tensors.
   const std::vector<std::filesystem::path>& files() const;
-  /// All tensors by name.
-  std::vector<Tensor> tensors() const;
+  /// All tensors by name, as long as this or a copy.
+  const TensorMap& tensors() const;
   /// Code: import.missing.
-  Result<Tensor> tensor(std::string_view name) const;
+  Result<FileTensor> tensor(std::string_view name) const;
   /// A small tensor of floating-point numbers, such as a norm or a bias, as f32. Codes:
   /// import.missing, dense.dtype.
   Result<std::vector<float>> numbers(std::string_view name) const;
 
   /// All linear layers, in the order of their first tensors.
-  std::vector<Module> modules() const;
+  std::vector<FoundModule> modules() const;
   /// The matrix of a linear layer. Its bytes are those of the file where that has the same layout,
   /// and copies otherwise; it may outlive the checkpoint. Codes: import.*, those of the flavour;
   /// import.shape where there are several experts under that name.
@@ -77,9 +52,10 @@ class Checkpoint {
   Status verify_unchanged() const;
 
  private:
-  struct State;
-  explicit Checkpoint(std::unique_ptr<State> state);
-  std::unique_ptr<State> state_;
+  Checkpoint(std::shared_ptr<const CheckpointParts> files, std::shared_ptr<Executor> threads)
+      : files_(std::move(files)), threads_(std::move(threads)) {}
+  std::shared_ptr<const CheckpointParts> files_;
+  std::shared_ptr<Executor> threads_;
 };
 
 SUBBYTE_END_NAMESPACE

@@ -1,5 +1,5 @@
 #pragma once
-// The machine that something runs on, and its threads.
+// The machine that something runs on.
 
 #include <cstdint>
 #include <memory>
@@ -10,12 +10,6 @@
 #include "subbyte/status.h"
 
 SUBBYTE_BEGIN_NAMESPACE
-
-/// Threads of the library's own: 0 is one for each processor that this process may run on. With
-/// `pin` each stays on a processor of its own, and the calling thread, too, until the last owner of
-/// the result lets go of it. One loop at a time: objects that share an executor are used by one
-/// thread at a time.
-std::shared_ptr<Executor> make_threads(int num_threads = 0, bool pin = false);
 
 /// The precision of activations in products; lower is faster.
 enum class Activations : uint8_t {

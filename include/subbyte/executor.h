@@ -16,6 +16,7 @@
 // one task, in an order that does not depend on the division.
 
 #include <cstdint>
+#include <memory>
 
 #include "subbyte/function_ref.h"
 
@@ -51,5 +52,11 @@ class Executor {
   /// body are not allowed.
   void parallel_for(int64_t count, int64_t grain, Body body);
 };
+
+/// Threads of the library's own: 0 is one for each processor that this process may run on. With
+/// `pin` each stays on a processor of its own, and the calling thread, too, until the last owner of
+/// the result lets go of it. One loop at a time: objects that share an executor are used by one
+/// thread at a time.
+std::shared_ptr<Executor> make_threads(int num_threads = 0, bool pin = false);
 
 SUBBYTE_END_NAMESPACE

@@ -183,13 +183,14 @@ SUBBYTE_API int subbyte_matrix_describe(const subbyte_matrix* matrix, subbyte_we
 SUBBYTE_API int subbyte_matrix_bytes(const subbyte_matrix* matrix, int64_t* bytes);
 
 /* Rounds numbers [rows][cols] of `number` (f32, f16, bf16) on the host to a matrix. `format` is a
- * name of `subbyte quantize --format`, such as "awq", "mxfp4", "nvfp4", "nf4", "kbit". */
+ * name of `subbyte quantize --format`, such as "awq", "mxfp4", "nvfp4", "nf4", "kbit", an element
+ * ("u4", "nfl3"), or a text such as "u4 g128 scale f16 zero u8". */
 typedef struct subbyte_quantizer {
   size_t struct_size;
   const char* format;
   int32_t bits;       /* 0: those of the format */
   int32_t symmetric;  /* 0: as the format usually has it, 1: yes, 2: no */
-  int64_t group_size; /* 0: that of the format; -1: the whole row */
+  int64_t group_size; /* 0: that of the format, halved until it fits; -1: the whole row */
 } subbyte_quantizer;
 SUBBYTE_API int subbyte_matrix_quantize(subbyte_context* context,
                                         const subbyte_quantizer* quantizer, const void* numbers,

@@ -15,16 +15,6 @@
 #define SUBBYTE_END_NAMESPACE \
   }                           \
   }
-// Of these names the library's own files have other types, and see this namespace as what it is.
-#ifdef SUBBYTE_OWN_FILE
-#define SUBBYTE_BEGIN_WRAPPED_NAMESPACE \
-  namespace subbyte {                   \
-  namespace wrapped {
-#else
-#define SUBBYTE_BEGIN_WRAPPED_NAMESPACE \
-  namespace subbyte {                   \
-  inline namespace wrapped {
-#endif
 
 SUBBYTE_BEGIN_NAMESPACE
 

@@ -29,7 +29,7 @@ class Checkpoint {
  public:
   static Result<Checkpoint> open(const std::string& name, Executor& pool) {
     SUBBYTE_TRY(const auto path, find_checkpoint(name));
-    SUBBYTE_TRY(subbyte::Checkpoint files, open_matrices(path));
+    SUBBYTE_TRY(CheckpointParts files, open_matrices(path));
     const ModelFamily* const family = find_family(files.kind());
     const bool alternates =
         family == nullptr || family->experts == ExpertLayout::kAlternatingStacks;
@@ -58,7 +58,7 @@ class Checkpoint {
   }
 
  private:
-  Checkpoint(subbyte::Checkpoint files, bool alternates)
+  Checkpoint(CheckpointParts files, bool alternates)
       : files_(std::move(files)), alternates_(alternates) {}
 
   ImportContext context(Executor& pool) const {
@@ -67,7 +67,7 @@ class Checkpoint {
     return context;
   }
 
-  subbyte::Checkpoint files_;
+  CheckpointParts files_;
   bool alternates_;  // gate and up in a stack of experts
   std::map<std::string, Result<ModuleInfo>> modules_;
 };

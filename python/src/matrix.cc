@@ -21,8 +21,8 @@
 #include "linear_shape.h"
 #include "matrix/dequantize.h"
 #include "matrix/float_rows.h"
-#include "transform/quantize_formats.h"
-#include "transform/quantize_plan.h"
+#include "quantize/named_form.h"
+#include "transform/format_hints.h"
 #include "watch.h"
 
 namespace subbyte::python {
@@ -184,12 +184,12 @@ HeldMatrix quantize_array(nb::handle source, const std::string& name, std::optio
   const RowReader read_row = take(rows_of(array, "array"));
   const auto rows = static_cast<int64_t>(array.shape(0));
   const auto cols = static_cast<int64_t>(array.shape(1));
-  const NamedForm named = take(named_form(name, {bits, group_size, symmetric}, cols));
+  const WeightQuantization asked = {name, bits, group_size, symmetric};
   Watch watch{nb::none()};
   return take(without_gil([&]() -> Result<Matrix> {
     SUBBYTE_TRY(Host host, Host::take());
     WatchedExecutor pool(host.execution().pool(), watch);
-    return quantize_one(*named.format, rows, cols, read_row, named.form, pool);
+    return quantize_named(asked, rows, cols, read_row, pool, command_with);
   }));
 }
 

@@ -28,7 +28,6 @@
 #include "verify/inspect.h"
 #include "verify/report_json.h"
 #include "verify/verify.h"
-#include "verify/written_model.h"
 #include "watch.h"
 
 namespace subbyte::python {
@@ -83,10 +82,9 @@ nb::object convert(const std::string& source, const std::string& destination,
           options.format = format;
           options.allow_lossy = allow_lossy;
           options.notice = notice;
-          options.check = [&](const std::filesystem::path& result) {
-            return check_written(path, result, "convert.result", pool, nullptr, notice);
-          };
-          return convert_model(path, destination, options, pool, watch.as_progress());
+          options.threads = lent(pool);
+          options.progress = watch.as_progress();
+          return convert_model(path, destination, options);
         });
   }));
   return to_object(report);
@@ -120,15 +118,14 @@ nb::object quantize(const std::string& source, const std::string& destination,
           options.embedding = embedding;
           options.experts_only = experts_only;
           options.notice = notice;
-          options.check = [&](const std::filesystem::path& result) {
-            return check_written(path, result, "quantize.result", pool, nullptr, notice);
-          };
+          options.threads = lent(pool);
+          options.progress = watch.as_progress();
           if (bits && *bits != std::floor(*bits)) {
             auto backend = host_backend(pool);
             if (!backend.ok()) return Result<QuantizeReport>(backend.error());
             options.measure = app::measure_by_text(path, text, std::move(backend).value());
           }
-          return quantize_model(path, destination, options, pool, watch.as_progress());
+          return quantize_model(path, destination, options);
         });
   }));
   return to_object(report);

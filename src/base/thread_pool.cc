@@ -238,3 +238,11 @@ void ThreadPool::run_some(int num_tasks, Task task) {
 }
 
 }  // namespace subbyte
+
+SUBBYTE_BEGIN_NAMESPACE
+
+std::shared_ptr<Executor> make_threads(int num_threads, bool pin) {
+  return std::make_shared<ThreadPool>(ThreadPoolOptions{num_threads, pin});
+}
+
+SUBBYTE_END_NAMESPACE

@@ -39,4 +39,9 @@ class ThreadPool : public Executor {
   std::unique_ptr<State> state_;
 };
 
+/// Threads that a caller gave, or own ones.
+inline std::shared_ptr<Executor> threads_or_own(std::shared_ptr<Executor> given) {
+  return given != nullptr ? given : make_threads();
+}
+
 }  // namespace subbyte

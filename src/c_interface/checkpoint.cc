@@ -11,7 +11,7 @@
 
 struct subbyte_checkpoint {
   std::shared_ptr<subbyte::c::Context> context;
-  subbyte::Checkpoint files;
+  subbyte::CheckpointParts files;
 
   /// The thread has a turn on the context.
   subbyte::ImportContext imports() const { return files.context(context->execution->pool()); }
@@ -24,7 +24,7 @@ namespace {
 Status open(const subbyte_context* context, const char* path, subbyte_checkpoint** to) {
   SUBBYTE_CHECK(c::check_addresses({{"context", context}, {"path", path}, {"checkpoint", to}}));
   SUBBYTE_TRY(const auto model, find_model(path));
-  SUBBYTE_TRY(Checkpoint files, open_weights(model));
+  SUBBYTE_TRY(CheckpointParts files, open_weights(model));
   *to = new subbyte_checkpoint{context->shared, std::move(files)};
   return {};
 }

@@ -1,17 +1,16 @@
 // Matrices: of bytes, by rounding, on a GPU; and as numbers again.
 
-#include <algorithm>
 #include <cstring>
 
 #include "base/float16.h"
-#include "base/quote.h"
 #include "c_interface/context.h"
 #include "c_interface/errors.h"
 #include "c_interface/gpu.h"
 #include "c_interface/weights.h"
 #include "device/dequantize.h"
 #include "kernels/cpu/blocks.h"
-#include "transform/quantize_formats.h"
+#include "quantize/named_form.h"
+#include "transform/format_hints.h"
 
 using namespace subbyte;
 
@@ -74,30 +73,16 @@ Status count_bytes(const subbyte_matrix* matrix, int64_t* bytes) {
   return {};
 }
 
-Result<const QuantizeFormat*> format_of(const subbyte_quantizer& q) {
-  const QuantizeFormat* const named = find_quantize_format(q.format);
-  if (named == nullptr) {
-    return c::refuse("quantizer.format", "a name of `subbyte quantize --format`", quote(q.format));
-  }
-  if (q.bits != 0 && !named->holds_bits(q.bits)) {
-    return c::refuse("bits", list_bits(*named), q.bits);
-  }
-  return choose_quantize_format(q.format, q.bits == 0 ? std::optional<double>() : q.bits);
-}
-
-/// The form that a quantizer asks for, where the format has it.
-Result<QuantizeForm> form_of(const QuantizeFormat& format, const subbyte_quantizer& q) {
-  QuantizeForm form;
-  form.bits = q.bits == 0 ? format.default_bits : q.bits;
-  form.group_size = q.group_size == 0 ? format.default_group : std::max<int64_t>(q.group_size, 0);
-  if (q.group_size < -1 || !format.holds_group(form.group_size)) {
-    return c::refuse("group_size", list_groups(format), q.group_size);
-  }
+/// What a quantizer asks for.
+Result<WeightQuantization> read_quantizer(const subbyte_quantizer* from) {
+  SUBBYTE_TRY(const subbyte_quantizer q, c::read_struct("quantizer", from));
+  SUBBYTE_CHECK(c::check_addresses({{"quantizer.format", q.format}}));
   if (q.symmetric < 0 || q.symmetric > 2) return c::refuse("symmetric", "0 to 2", q.symmetric);
-  form.symmetric = q.symmetric == 0 ? format.symmetry != Symmetry::kNever : q.symmetric == 1;
-  if (format.holds_symmetry(form.symmetric)) return form;
-  return c::refuse("symmetric", form.symmetric ? "2 for this format" : "1 for this format",
-                   q.symmetric);
+  WeightQuantization asked = {.format = q.format};
+  if (q.bits != 0) asked.bits = q.bits;
+  if (q.group_size != 0) asked.group_size = q.group_size;
+  if (q.symmetric != 0) asked.symmetric = q.symmetric == 1;
+  return asked;
 }
 
 /// Row `row` of numbers as floats.
@@ -117,20 +102,19 @@ void read_row(const void* numbers, Format number, int64_t row, int64_t cols, flo
 Status quantize(const subbyte_context* context, const subbyte_quantizer* from, const void* numbers,
                 int32_t number, int64_t rows, int64_t cols, subbyte_matrix** to) {
   SUBBYTE_CHECK(c::check_addresses({{"context", context}, {"numbers", numbers}, {"matrix", to}}));
-  SUBBYTE_TRY(const subbyte_quantizer quantizer, c::read_struct("quantizer", from));
-  SUBBYTE_CHECK(c::check_addresses({{"quantizer.format", quantizer.format}}));
+  SUBBYTE_TRY(const WeightQuantization asked, read_quantizer(from));
   SUBBYTE_CHECK(c::check_on_host({{"numbers", numbers}}));
   SUBBYTE_TRY(const Format type, c::float_of("number", number));
-  SUBBYTE_TRY(const QuantizeFormat* const format, format_of(quantizer));
-  SUBBYTE_TRY(const QuantizeForm form, form_of(*format, quantizer));
+  const auto named = named_form(asked, cols, command_with);
+  if (!named.ok()) return Error{"c.argument", "quantizer: " + named.error().message};
   const RowReader reader = [&](int64_t row, float* out) {
     read_row(numbers, type, row, cols, out);
   };
   auto made = std::make_unique<subbyte_matrix>();
   made->context = context->shared;
   SUBBYTE_TRY(const auto turn, c::Turn::take(context->shared));
-  SUBBYTE_TRY(made->matrix,
-              quantize_one(*format, rows, cols, reader, form, context->shared->execution->pool()));
+  SUBBYTE_TRY(made->matrix, quantize_one(*named->format, rows, cols, reader, named->form,
+                                         context->shared->execution->pool()));
   *to = made.release();
   return {};
 }

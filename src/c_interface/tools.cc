@@ -7,17 +7,13 @@
 #include "c_interface/errors.h"
 #include "c_interface/options.h"
 #include "checkpoints/config/config_file.h"
-#include "checkpoints/model_path.h"
 #include "devices/devices.h"
 #include "transform/report_json.h"
 #include "verify/report_json.h"
-#include "verify/written_model.h"
 
 namespace subbyte::c {
 
 namespace {
-
-using std::filesystem::path;
 
 /// Calls the function of a caller, or nobody.
 class Progress {
@@ -33,20 +29,15 @@ class Progress {
   void* user_;
 };
 
-/// A backend on the threads of the context, on which this thread has a turn.
-Result<std::unique_ptr<Backend>> host_backend(const subbyte_context& context) {
-  DeviceOptions options;
-  options.device = "cpu";
-  options.threads = lent(context.shared->execution->pool());
-  return make_backend(options);
+/// The threads of the context, on which this thread has a turn.
+std::shared_ptr<Executor> threads_of(const subbyte_context& context) {
+  return lent(context.shared->execution->pool());
 }
 
 Status inspect(const subbyte_context* context, const char* name, char** to) {
   SUBBYTE_CHECK(check_addresses({{"context", context}, {"path", name}, {"json", to}}));
-  SUBBYTE_TRY(const path found, find_checkpoint(name));
   SUBBYTE_TRY(const auto turn, Turn::take(context->shared));
-  SUBBYTE_TRY(const auto backend, host_backend(*context));
-  SUBBYTE_TRY(const Inspection inspection, subbyte::inspect(found, backend->host(), backend.get()));
+  SUBBYTE_TRY(const Inspection inspection, subbyte::inspect(name, threads_of(*context)));
   return hand_out(json::to_text(to_json(inspection)), to);
 }
 
@@ -56,24 +47,19 @@ Status verify(const subbyte_context* context, const char* name, const char* text
   SUBBYTE_TRY(const json::Value value, read_options(text, {"checksums"}));
   SUBBYTE_TRY(const json::Object object, json::Object::of(value, "options"));
   SUBBYTE_TRY(const auto checksums, object.boolean("checksums"));
-  SUBBYTE_TRY(const path found, find_checkpoint(name));
   SUBBYTE_TRY(const auto turn, Turn::take(context->shared));
-  SUBBYTE_TRY(const auto backend, host_backend(*context));
-  VerifyOptions options;
-  options.checksums = checksums.value_or(false);
-  options.progress = progress;
   SUBBYTE_TRY(const VerifyReport report,
-              subbyte::verify(found, options, backend->host(), backend.get()));
+              subbyte::verify(name, {.checksums = checksums.value_or(false),
+                                     .threads = threads_of(*context),
+                                     .progress = progress}));
   return hand_out(json::to_text(to_json(report)), to);
 }
 
 Status diff(const subbyte_context* context, const char* first, const char* second, char** to) {
   SUBBYTE_CHECK(
       check_addresses({{"context", context}, {"first", first}, {"second", second}, {"json", to}}));
-  SUBBYTE_TRY(const path a, find_model(first));
-  SUBBYTE_TRY(const path b, find_model(second));
   SUBBYTE_TRY(const auto turn, Turn::take(context->shared));
-  SUBBYTE_TRY(const ModelDiff found, diff_models(a, b, context->shared->execution->pool()));
+  SUBBYTE_TRY(const ModelDiff found, diff_models(first, second, threads_of(*context)));
   return hand_out(json::to_text(to_json(found)), to);
 }
 
@@ -93,14 +79,10 @@ Status convert(const subbyte_context* context, const char* source, const char* d
   SUBBYTE_TRY(options.format, object.required_string("to"));
   SUBBYTE_TRY(const auto allow_lossy, object.boolean("allow_lossy"));
   options.allow_lossy = allow_lossy.value_or(false);
-  SUBBYTE_TRY(const path found, find_model(source));
   SUBBYTE_TRY(const auto turn, Turn::take(context->shared));
-  Executor& pool = context->shared->execution->pool();
-  options.check = [&](const path& result) {
-    return check_written(found, result, "convert.result", pool);
-  };
-  SUBBYTE_TRY(const ConvertReport report,
-              convert_model(found, destination, options, pool, progress));
+  options.threads = threads_of(*context);
+  options.progress = progress;
+  SUBBYTE_TRY(const ConvertReport report, convert_model(source, destination, options));
   return hand_out(json::to_text(to_json(report)), to);
 }
 
@@ -145,14 +127,10 @@ Status quantize_checkpoint(const subbyte_context* context, const char* source,
                                   "head", "embedding", "experts_only", "allow_lossy"}));
   SUBBYTE_TRY(const json::Object object, json::Object::of(value, "options"));
   SUBBYTE_TRY(QuantizeOptions options, read_quantize_options(object));
-  SUBBYTE_TRY(const path found, find_model(source));
   SUBBYTE_TRY(const auto turn, Turn::take(context->shared));
-  Executor& pool = context->shared->execution->pool();
-  options.check = [&](const path& result) {
-    return check_written(found, result, "quantize.result", pool);
-  };
-  SUBBYTE_TRY(const QuantizeReport report,
-              quantize_model(found, destination, options, pool, progress));
+  options.threads = threads_of(*context);
+  options.progress = progress;
+  SUBBYTE_TRY(const QuantizeReport report, quantize_model(source, destination, options));
   return hand_out(json::to_text(to_json(report)), to);
 }
 

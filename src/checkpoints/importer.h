@@ -27,20 +27,6 @@ struct ImportContext {
   bool stacks_have_inputs_first = true;
 };
 
-/// Contents of the tensors of a module, known without reading the weights.
-struct ModuleInfo {
-  std::string_view importer;  // "awq"
-  WeightFormat format;
-  int64_t experts = 1;
-  int64_t rows = 0;  // N, outputs (of each expert)
-  int64_t cols = 0;  // K, inputs
-  bool act_order = false;
-  std::vector<const FileTensor*> tensors;
-  const FileTensor* scales = nullptr;  // the one of `tensors` that has them, if any has
-
-  uint64_t bytes() const;  // in the file
-};
-
 /// Says whether the file has floats, which codes may become only when they are read.
 inline bool is_dense(const ModuleInfo& info) {
   return is_dense(info.format) && info.scales == nullptr;

@@ -20,7 +20,7 @@ uint32_t* words_of(const Buffer& memory) {
 
 }  // namespace
 
-Result<bool> quantize_weights(const WeightQuantization& how, cuda::WeightBuffers buffers,
+Result<bool> quantize_weights(const WeightRounding& how, cuda::WeightBuffers buffers,
                               const Gpu& gpu) {
   const bool as_bytes = cuda::needs_byte_codes(how, buffers.cols);
   SUBBYTE_TRY(const Buffer bytes, gpu.allocate(as_bytes ? buffers.rows * buffers.cols : 0));

@@ -12,7 +12,7 @@
 namespace subbyte::device {
 
 /// Quantizes weights; `buffers` has no byte codes and no state. Codes: cuda.*.
-Result<bool> quantize_weights(const WeightQuantization& how, cuda::WeightBuffers buffers,
+Result<bool> quantize_weights(const WeightRounding& how, cuda::WeightBuffers buffers,
                               const Gpu& gpu);
 
 /// Words of GPTQ or AWQ to those of Marlin; `repack` has no fault. Codes: cuda.*.

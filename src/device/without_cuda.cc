@@ -236,11 +236,11 @@ Status run_hadamard(const HadamardCall&, Stream) {
   return none();
 }
 
-bool needs_byte_codes(const WeightQuantization&, int64_t) {
+bool needs_byte_codes(const WeightRounding&, int64_t) {
   return false;
 }
 
-Status quantize_weights(const WeightQuantization&, const WeightBuffers&, Stream) {
+Status quantize_weights(const WeightRounding&, const WeightBuffers&, Stream) {
   return none();
 }
 

@@ -7,16 +7,13 @@
 #include <new>
 #include <optional>
 
-#include "base/thread_pool.h"
 #include "cpu_backend/cpu_backend.h"
 #include "cpu_backend/thread_limit.h"
 #include "cuda_backend/cuda_backend.h"
 #include "devices/auto_device.h"
+#include "devices/cpu_options.h"
 
 namespace subbyte {
-
-static_assert(static_cast<int>(Activations::kBF16) == static_cast<int>(cpu::Precision::kBF16) &&
-              static_cast<int>(Activations::kInt8) == static_cast<int>(cpu::Precision::kInt8));
 
 namespace {
 
@@ -37,24 +34,9 @@ std::optional<int> gpu_index(std::string_view device) {
   return index;
 }
 
-cpu::Precision precision_of(Activations activations) {
-  if (activations == Activations::kMxfp8) return cpu::Precision::kF32;
-  return static_cast<cpu::Precision>(activations);
-}
-
 Result<std::unique_ptr<Backend>> make_cpu(const DeviceOptions& options) {
-  if (options.activations == Activations::kFp8) {
-    return Error{"device.unsupported",
-                 "activations in fp8 need a GPU of compute capability 9.0, found the CPU; it takes "
-                 "f32, bf16, int8 and mxfp8"};
-  }
-  return make_cpu_backend({.num_threads = options.num_threads,
-                           .isa = options.isa,
-                           .pin_threads = options.pin_threads,
-                           .executor = options.threads.get(),
-                           .precision = precision_of(options.activations),
-                           .mxfp8_experts = options.activations == Activations::kMxfp8,
-                           .batch_invariant = options.batch_invariant});
+  SUBBYTE_TRY(const ExecutionOptions own, cpu_options(options));
+  return make_cpu_backend(own);
 }
 
 Result<std::unique_ptr<Backend>> make_gpu(const DeviceOptions& options, int index) {
@@ -194,10 +176,6 @@ Result<DeviceList> list_devices(const DeviceOptions& options, bool measures) {
     list.devices.push_back(info_of(gpu, options, measures));
   }
   return list;
-}
-
-std::shared_ptr<Executor> make_threads(int num_threads, bool pin) {
-  return std::make_shared<ThreadPool>(ThreadPoolOptions{num_threads, pin});
 }
 
 SUBBYTE_END_NAMESPACE

@@ -269,5 +269,16 @@ TEST(Formats, unknown_names_are_not_found) {
   EXPECT_EQ(find_format("none"), std::nullopt);
 }
 
+TEST(Format, names_lead_to_formats_and_back) {
+  for (int i = 1; i <= static_cast<int>(Format::kNFL5); ++i) {
+    const auto format = static_cast<Format>(i);
+    EXPECT_EQ(find_format(name(format)), format);
+  }
+  EXPECT_EQ(name(Format::kNone), "none");
+  EXPECT_EQ(bits(Format::kE2M1), 4);
+  EXPECT_EQ(decode(Format::kE2M1, 0x7), 6);
+  EXPECT_EQ(encode(Format::kE2M1, -3.1), 0xDu);
+}
+
 }  // namespace
 }  // namespace subbyte

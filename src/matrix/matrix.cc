@@ -32,6 +32,16 @@ double stored_weight(const MatrixView& matrix, int64_t row, int64_t col) {
 
 }  // namespace
 
+int64_t MatrixView::num_codes() const {
+  const FormatInfo& element = info(format.element);
+  return element.vector_size > 1 ? int64_t{kVectors} * element.vector_size
+                                 : int64_t{1} << element.bits;
+}
+
+double MatrixView::value_of(uint32_t code) const {
+  return codebook.empty() ? info(format.element).decode(code) : double{codebook[code]};
+}
+
 uint32_t code_at(const MatrixView& matrix, int64_t row, int64_t col) {
   const FormatInfo& element = info(matrix.format.element);
   if (element.vector_size > 1) {

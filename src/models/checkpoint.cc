@@ -7,9 +7,13 @@
 #include <utility>
 
 #include "base/model_file.h"
+#include "base/quote.h"
+#include "base/thread_pool.h"
 #include "checkpoints/config/model_files.h"
 #include "checkpoints/containers/orin_model.h"
+#include "checkpoints/model_path.h"
 #include "models/model_family.h"
+#include "subbyte/checkpoint.h"
 
 namespace subbyte {
 namespace {
@@ -25,34 +29,34 @@ Result<ConfigFile> config_of(const fs::path& path) {
 
 }  // namespace
 
-std::string Checkpoint::kind() const {
+std::string CheckpointParts::kind() const {
   if (model.ok()) return model->model_type;  // a container has none of its own
   if (!config.ok() || !config->value.is_object()) return "unknown";
   const auto type = config->value.find("model_type");
   return type != config->value.end() && type->is_string() ? type->get<std::string>() : "unknown";
 }
 
-Status Checkpoint::check_weights() const {
+Status CheckpointParts::check_weights() const {
   SUBBYTE_CHECK(beside);
   if (!config.ok()) return config.error();
   if (!quantization.ok()) return quantization.error();
   return tensors.ok() ? Status() : Status(tensors.error());
 }
 
-Status Checkpoint::check_model() const {
+Status CheckpointParts::check_model() const {
   SUBBYTE_CHECK(beside);
   if (!model.ok()) return model.error();
   return check_weights();
 }
 
-Result<std::vector<FoundTensor>> Checkpoint::find_tensors(const ImportContext& context) const {
+Result<std::vector<FoundTensor>> CheckpointParts::find_tensors(const ImportContext& context) const {
   SUBBYTE_CHECK(check_model());
   const ModelFamily& family = family_of(*model);
   SUBBYTE_TRY(const auto names, CheckpointNames::find(*tensors, family.experts));
   return subbyte::find_tensors(context, names, tensors_of(*model));
 }
 
-std::vector<FoundModule> Checkpoint::find_modules(const ImportContext& context) const {
+std::vector<FoundModule> CheckpointParts::find_modules(const ImportContext& context) const {
   std::vector<FoundModule> modules = subbyte::find_modules(context);
   if (!model.ok()) return modules;
   const ModelFamily& family = family_of(*model);
@@ -69,7 +73,7 @@ std::vector<FoundModule> Checkpoint::find_modules(const ImportContext& context) 
   return modules;
 }
 
-Checkpoint open_checkpoint(const fs::path& path, std::vector<Error>* problems) {
+CheckpointParts open_checkpoint(const fs::path& path, std::vector<Error>* problems) {
   Result<ConfigFile> config = config_of(path);
   Result<ModelConfig> model = config.ok() ? model_config_of(*config, path) : config.error();
   const auto object = config.ok() ? config->object() : config.error();
@@ -83,22 +87,22 @@ Checkpoint open_checkpoint(const fs::path& path, std::vector<Error>* problems) {
           TensorSource::open(path, problems)};
 }
 
-Result<Checkpoint> open_weights(const fs::path& path) {
-  Checkpoint checkpoint = open_checkpoint(path);
+Result<CheckpointParts> open_weights(const fs::path& path) {
+  CheckpointParts checkpoint = open_checkpoint(path);
   SUBBYTE_CHECK(checkpoint.check_weights());
   return checkpoint;
 }
 
-Result<Checkpoint> open_matrices(const fs::path& path) {
+Result<CheckpointParts> open_matrices(const fs::path& path) {
   if (is_there(path / "config.json") || is_orin_model(path)) return open_weights(path);
-  Checkpoint checkpoint = open_checkpoint(path);
+  CheckpointParts checkpoint = open_checkpoint(path);
   SUBBYTE_CHECK(checkpoint.beside);
   checkpoint.quantization = QuantizationConfig{};
   if (!checkpoint.tensors.ok()) return checkpoint.tensors.error();
   return checkpoint;
 }
 
-CheckpointSummary summarize(const Checkpoint& checkpoint, Executor& pool) {
+CheckpointSummary summarize(const CheckpointParts& checkpoint, Executor& pool) {
   CheckpointSummary summary = {checkpoint.kind(), {}, checkpoint.check_model()};
   if (!checkpoint.quantization.ok() || !checkpoint.tensors.ok()) return summary;
   const ImportContext context = checkpoint.context(pool);
@@ -124,3 +128,59 @@ json::Value to_json(const CheckpointSummary& summary) {
 }
 
 }  // namespace subbyte
+
+SUBBYTE_BEGIN_NAMESPACE
+
+namespace {
+
+Error missing(std::string_view name) {
+  return Error{"import.missing",
+               "expected a tensor " + quote_name(name) + ", found none of that name"};
+}
+
+}  // namespace
+
+Result<Checkpoint> Checkpoint::open(const fs::path& model, std::shared_ptr<Executor> threads) {
+  SUBBYTE_TRY(const fs::path path, find_checkpoint(model.string()));
+  SUBBYTE_TRY(CheckpointParts files, open_matrices(path));
+  return Checkpoint(std::make_shared<const CheckpointParts>(std::move(files)),
+                    threads_or_own(std::move(threads)));
+}
+
+const std::vector<fs::path>& Checkpoint::files() const {
+  return files_->tensors->files();
+}
+
+const TensorMap& Checkpoint::tensors() const {
+  return files_->tensors->tensors();
+}
+
+Result<FileTensor> Checkpoint::tensor(std::string_view name) const {
+  const FileTensor* const found = files_->tensors->find(name);
+  if (found == nullptr) return missing(name);
+  return *found;
+}
+
+Result<std::vector<float>> Checkpoint::numbers(std::string_view name) const {
+  const FileTensor* const found = files_->tensors->find(name);
+  if (found == nullptr) return missing(name);
+  return import_vector(*files_->tensors, name, found->shape);
+}
+
+std::vector<FoundModule> Checkpoint::modules() const {
+  return find_modules(files_->context(*threads_));
+}
+
+Result<Matrix> Checkpoint::matrix(std::string_view module) const {
+  return import_matrix(files_->context(*threads_), module);
+}
+
+Result<std::vector<Matrix>> Checkpoint::experts(std::string_view module) const {
+  return import_experts(files_->context(*threads_), module);
+}
+
+Status Checkpoint::verify_unchanged() const {
+  return files_->tensors->verify_unchanged();
+}
+
+SUBBYTE_END_NAMESPACE

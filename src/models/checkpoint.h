@@ -18,7 +18,7 @@ namespace subbyte {
 
 /// Each part is read for itself, so that who reports what is wrong has all of it. Of a lone
 /// safetensors file there are tensors alone: the config is model.not_found.
-struct Checkpoint {
+struct CheckpointParts {
   std::filesystem::path path;
   Status beside;  // what would change the model and is not computed (check_model_files)
   Result<ConfigFile> config;
@@ -44,23 +44,23 @@ struct Checkpoint {
 };
 
 /// Opens what there is; nothing is an error yet. With `problems` as TensorSource::open has them.
-Checkpoint open_checkpoint(const std::filesystem::path& path,
-                           std::vector<Error>* problems = nullptr);
+CheckpointParts open_checkpoint(const std::filesystem::path& path,
+                                std::vector<Error>* problems = nullptr);
 
 /// The same where check_weights() is ok. Codes: its own.
-Result<Checkpoint> open_weights(const std::filesystem::path& path);
+Result<CheckpointParts> open_weights(const std::filesystem::path& path);
 
 /// The same for who reads matrices alone: beside a lone file, and in a directory without
 /// config.json, nothing says that they are quantized.
-Result<Checkpoint> open_matrices(const std::filesystem::path& path);
+Result<CheckpointParts> open_matrices(const std::filesystem::path& path);
 
 /// Says what a checkpoint is, by its headers; the same for all commands.
 struct CheckpointSummary {
-  std::string kind;                        // Checkpoint::kind()
+  std::string kind;                        // CheckpointParts::kind()
   std::map<std::string, int64_t> formats;  // matrices of the model by format; experts count each
   Status verdict;                          // what run refuses of it before it reads weights
 };
-CheckpointSummary summarize(const Checkpoint& checkpoint, Executor& pool);
+CheckpointSummary summarize(const CheckpointParts& checkpoint, Executor& pool);
 
 /// {"kind": "qwen3", "formats": [{"format": "bf16", "matrices": 2}, ...], "verdict": "ok"}, or the
 /// code of what is refused.

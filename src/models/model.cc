@@ -29,8 +29,8 @@ constexpr std::array kFamilies = {
 #undef SUBBYTE_MODEL
 };
 
-Result<Checkpoint> open_model(const std::filesystem::path& path) {
-  Checkpoint checkpoint = open_checkpoint(path);
+Result<CheckpointParts> open_model(const std::filesystem::path& path) {
+  CheckpointParts checkpoint = open_checkpoint(path);
   SUBBYTE_CHECK(checkpoint.check_model());
   return checkpoint;
 }
@@ -215,7 +215,7 @@ Result<std::unique_ptr<CompiledStep>> compile(const ModelConfig& config,
 }  // namespace
 
 Status check_loading(const std::filesystem::path& path, Backend& backend, Reads reads) {
-  SUBBYTE_TRY(const Checkpoint opened, open_model(path));
+  SUBBYTE_TRY(const CheckpointParts opened, open_model(path));
   const ImportContext context = opened.context(backend.host());
   SUBBYTE_TRY(const auto tensors, opened.find_tensors(context));
   WeightLoader loader(context, *opened.model, backend, {}, reads);
@@ -228,7 +228,7 @@ Result<std::unique_ptr<Model>> load_model(const std::filesystem::path& path, Bac
                                           const LoadOptions& given) {
   const LoadOptions options = with_step_tokens(given, backend);
   SUBBYTE_CHECK(check_head_bits(options.head_bits));
-  SUBBYTE_TRY(const Checkpoint opened, open_model(path));
+  SUBBYTE_TRY(const CheckpointParts opened, open_model(path));
   ModelConfig config = *opened.model;
   config.context = options.context > 0 ? options.context : options.cache_positions;
   const ImportContext context = opened.context(backend.host());

@@ -1,8 +1,11 @@
 #include "quantize/named_form.h"
 
+#include <algorithm>
 #include <string>
+#include <utility>
 
 #include "base/quote.h"
+#include "base/thread_pool.h"
 #include "formats/weight_format_text.h"
 
 namespace subbyte {
@@ -40,9 +43,9 @@ Error not_said(std::string_view code, std::string_view what, std::string_view te
 }
 
 /// Checks what is asked for beside a text, which says it already.
-Status check_asked(const NamedForm& said, bool says_group, const AskedForm& asked,
-                   std::string_view text) {
+Status check_asked(const NamedForm& said, bool says_group, const WeightQuantization& asked) {
   const QuantizeForm& form = said.form;
+  const std::string& text = asked.format;
   if (asked.bits && *asked.bits != form.bits) return not_said("quantize.bits", "bits", text);
   if (asked.symmetric && *asked.symmetric != form.symmetric) {
     return not_said("quantize.symmetry", "symmetric", text);
@@ -56,12 +59,13 @@ Status check_asked(const NamedForm& said, bool says_group, const AskedForm& aske
 
 }  // namespace
 
-Result<NamedForm> named_form(std::string_view name, const AskedForm& asked, int64_t cols,
+Result<NamedForm> named_form(const WeightQuantization& asked, int64_t cols,
                              ElsewhereFormat elsewhere) {
+  const std::string& name = asked.format;
   std::optional<NamedForm> named = form_of_text(name);
   const bool says_group = named && name.find(' ') != std::string_view::npos;
   if (named) {
-    SUBBYTE_CHECK(check_asked(*named, says_group, asked, name));
+    SUBBYTE_CHECK(check_asked(*named, says_group, asked));
   } else {
     SUBBYTE_TRY(const QuantizeFormat* const format,
                 choose_quantize_format(name, asked.bits, elsewhere));
@@ -84,4 +88,36 @@ Result<NamedForm> named_form(std::string_view name, const AskedForm& asked, int6
   return *named;
 }
 
+Result<Matrix> quantize_named(const WeightQuantization& asked, int64_t rows, int64_t cols,
+                              const RowReader& read_row, Executor& pool,
+                              ElsewhereFormat elsewhere) {
+  SUBBYTE_TRY(const NamedForm named, named_form(asked, cols, elsewhere));
+  return quantize_one(*named.format, rows, cols, read_row, named.form, pool);
+}
+
 }  // namespace subbyte
+
+SUBBYTE_BEGIN_NAMESPACE
+
+std::vector<std::string> weight_quantizations() {
+  return quantize_format_names();
+}
+
+Result<Matrix> quantize_weights(std::span<const float> weights, int64_t rows, int64_t cols,
+                                const WeightQuantization& quantization,
+                                std::shared_ptr<Executor> threads) {
+  constexpr int64_t kMaxSize = int64_t{1} << 24;
+  const bool is_size = rows >= 1 && rows <= kMaxSize && cols >= 1 && cols <= kMaxSize;
+  if (!is_size || std::ssize(weights) != rows * cols) {
+    return Error{"quantize.shape", "expected weights [rows][cols], sizes up to 2^24, found " +
+                                       std::to_string(weights.size()) + " for " +
+                                       std::to_string(rows) + " and " + std::to_string(cols)};
+  }
+  const RowReader read_row = [&](int64_t row, float* out) {
+    std::ranges::copy(weights.subspan(row * cols, cols), out);
+  };
+  const auto own = threads_or_own(std::move(threads));
+  return quantize_named(quantization, rows, cols, read_row, *own);
+}
+
+SUBBYTE_END_NAMESPACE

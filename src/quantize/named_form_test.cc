@@ -4,15 +4,17 @@
 
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace subbyte {
 namespace {
 
-Result<NamedForm> form_of(std::string_view name, int64_t cols, const AskedForm& asked = {}) {
-  return named_form(name, asked, cols, nullptr);
+Result<NamedForm> form_of(std::string_view name, int64_t cols, WeightQuantization asked = {}) {
+  asked.format = name;
+  return named_form(asked, cols);
 }
 
-std::string text_of(std::string_view name, int64_t cols, const AskedForm& asked = {}) {
+std::string text_of(std::string_view name, int64_t cols, const WeightQuantization& asked = {}) {
   const auto named = form_of(name, cols, asked);
   return named.ok() ? to_string(named->weights()) : to_string(named.error());
 }
@@ -47,7 +49,8 @@ TEST(NamedForm, halves_a_group_that_nobody_asked_for) {
 }
 
 TEST(NamedForm, takes_what_is_asked_for_and_refuses_what_a_text_says_otherwise) {
-  EXPECT_EQ(text_of("gptq", 256, {3, 64, false}), "u3 g64 scale f16 zero u8");
+  EXPECT_EQ(text_of("gptq", 256, {.bits = 3, .group_size = 64, .symmetric = false}),
+            "u3 g64 scale f16 zero u8");
   EXPECT_EQ(text_of("u4", 256, {.group_size = -1}), "u4 per row scale f16 zero u8");
   EXPECT_EQ(form_of("u4", 256, {.bits = 3}).error().code, "quantize.bits");
   EXPECT_EQ(form_of("u4", 256, {.symmetric = true}).error().code, "quantize.symmetry");
@@ -64,6 +67,34 @@ TEST(NamedForm, says_what_is_meant_by_names_of_others) {
                                  "u4 g9 scale f16 zero u8", "vq2 g32 scale e4m4", ""}) {
     EXPECT_EQ(form_of(name, 256).error().code, "quantize.format") << name;
   }
+}
+
+TEST(QuantizeWeights, names_what_a_format_lacks) {
+  constexpr int64_t kRows = 4;
+  constexpr int64_t kCols = 128;
+  const std::vector<float> weights(kRows * kCols, 0.5f);
+  const auto code_of = [&](const WeightQuantization& how, int64_t cols = 128) {
+    const auto made = quantize_weights(weights, kRows, cols, how);
+    return made.ok() ? "none" : std::string(made.error().code);
+  };
+  EXPECT_EQ(code_of({.format = "none"}), "quantize.format");
+  EXPECT_EQ(code_of({.format = "awq", .bits = 3}), "quantize.bits");
+  EXPECT_EQ(code_of({.format = "gptq", .group_size = 48}), "quantize.group_size");
+  EXPECT_EQ(code_of({.format = "gptq", .group_size = 1024}), "quantize.shape");
+  EXPECT_EQ(code_of({.format = "mxfp4", .symmetric = false}), "quantize.symmetry");
+  EXPECT_EQ(code_of({.format = "awq"}, kCols + 1), "quantize.shape");
+  EXPECT_EQ(code_of({.format = "awq"}, -1), "quantize.shape");
+}
+
+TEST(QuantizeWeights, takes_every_name_and_halves_the_usual_group) {
+  const std::vector<float> weights(4 * 96, 0.5f);
+  for (const char* const name : {"u4", "i3", "awq", "w4a16", "nf4", "kbit", "mxfp4"}) {
+    const auto named = form_of(name, 96);
+    const auto made = quantize_weights(weights, 4, 96, {.format = name});
+    ASSERT_TRUE(made.ok()) << name << ": " << to_string(made.error());
+    EXPECT_EQ(to_string(made->view.format), to_string(named->weights())) << name;
+  }
+  EXPECT_EQ(quantize_weights(weights, 4, 96, {.format = "u4"})->view.format.group_size, 32);
 }
 
 }  // namespace

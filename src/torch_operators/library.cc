@@ -58,7 +58,7 @@ SUBBYTE_EXPORT void subbyte_torch_refuse_call(const char* line) {
 /// an error where `failed` becomes 1. It lives until the next call of this thread.
 SUBBYTE_EXPORT const char* subbyte_torch_format(const char* name, int64_t cols, int32_t* failed) {
   thread_local std::string text;
-  const auto named = subbyte::named_form(name, {}, cols, nullptr);
+  const auto named = subbyte::named_form({.format = name}, cols);
   *failed = named.ok() ? 0 : 1;
   text = named.ok() ? to_string(named->weights()) : to_string(named.error());
   return text.c_str();

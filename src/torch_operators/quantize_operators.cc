@@ -63,7 +63,7 @@ bool has_small_scales(const Tensor& scales) {
 
 /// Quantizes weights that lie on a GPU there. False: nothing was done, as they do not, or as the
 /// host has to say what is wrong with them.
-Result<bool> quantize_there(const Weights& weights, const WeightQuantization& how, Call& call) {
+Result<bool> quantize_there(const Weights& weights, const WeightRounding& how, Call& call) {
   const Tensor& like = weights.tensor;
   MatrixView view;
   view.format = how.format;
@@ -141,7 +141,7 @@ Status quantize_mxfp4_op(Call& call) {
   const Weights weights(call);
   const std::string rule = call.text();
   SUBBYTE_CHECK(call.check());
-  WeightQuantization how = {WeightRule::kMxfp4, {Format::kE2M1, Format::kE8M0, Zero::kNone, 32}};
+  WeightRounding how = {WeightRule::kMxfp4, {Format::kE2M1, Format::kE8M0, Zero::kNone, 32}};
   how.searches = rule == "search";
   if (!how.searches) {
     SUBBYTE_TRY(how.scale_rule, find_scale_rule(rule));
@@ -163,7 +163,7 @@ Status quantize_nvfp4_op(Call& call) {
   Nvfp4Options options;
   options.four_over_six = call.boolean();
   SUBBYTE_CHECK(call.check());
-  WeightQuantization how = {WeightRule::kNvfp4, {Format::kE2M1, Format::kE4M3, Zero::kNone, 16}};
+  WeightRounding how = {WeightRule::kNvfp4, {Format::kE2M1, Format::kE4M3, Zero::kNone, 16}};
   how.searches = options.four_over_six;
   SUBBYTE_TRY(const bool is_done, quantize_there(weights, how, call));
   if (is_done) return {};
@@ -199,7 +199,7 @@ Status quantize_nfl_op(Call& call) {
     options.codebook = codebook->host().span<const float>();
   }
   const Format element = kbit_element(options.bits);
-  WeightQuantization how = {WeightRule::kNfl, {element, Format::kE4M4, Zero::kNone, kKbitBlock}};
+  WeightRounding how = {WeightRule::kNfl, {element, Format::kE4M4, Zero::kNone, kKbitBlock}};
   const std::vector<float> values = default_codebook(element);
   SUBBYTE_TRY(how.thresholds, bitsandbytes::kbit_thresholds(
                                   codebook ? options.codebook : std::span(values), options.bits));

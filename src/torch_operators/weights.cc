@@ -119,7 +119,8 @@ Status add_input_order(const WeightTensors& tensors, MatrixView& view) {
 Result<WordedFormat> parse_format(std::string_view text) {
   const std::optional<Format> element = find_format(text);
   if (text.find(' ') == std::string_view::npos && !(element && is_float(*element))) {
-    SUBBYTE_TRY(const NamedForm named, named_form(text, {}, 0, nullptr));  // its usual form
+    SUBBYTE_TRY(const NamedForm named,
+                named_form({.format = std::string(text)}, 0));  // its usual form
     return WordedFormat{named.weights()};
   }
   constexpr std::string_view kCols = " cols ";

@@ -67,8 +67,8 @@ void name_model(json::Value& config) {
   config["architectures"] = json::Value::array({type.architecture});
 }
 
-Result<Checkpoint> open_source(const fs::path& model) {
-  SUBBYTE_TRY(Checkpoint source, open_weights(model));
+Result<CheckpointParts> open_source(const fs::path& model) {
+  SUBBYTE_TRY(CheckpointParts source, open_weights(model));
   json::Value& config = source.config->value;
   SUBBYTE_TRY(const json::Object object, source.config->object());
   if (is_orin_model(model)) SUBBYTE_CHECK(complete_config(config, object));
@@ -357,7 +357,7 @@ std::string rewritten_config(json::Value config, const ConvertTarget& target,
   return json::to_text(config, 2) + "\n";
 }
 
-Status write_configs(const fs::path& directory, const Checkpoint& source,
+Status write_configs(const fs::path& directory, const CheckpointParts& source,
                      const ConvertTarget& target, const ConvertPlan& plan) {
   const json::Value& before = source.config->value;
   if (target.exporter == nullptr) {
@@ -370,7 +370,7 @@ Status write_configs(const fs::path& directory, const Checkpoint& source,
 }
 
 /// Only what is exact goes on where it was stopped: the loss of a finished shard is not known.
-Result<OutputDirectory> open_destination(const fs::path& source, const Checkpoint& opened,
+Result<OutputDirectory> open_destination(const fs::path& source, const CheckpointParts& opened,
                                          const fs::path& destination, const ConvertTarget& target,
                                          const ConvertOptions& options) {
   if (options.allow_lossy) return OutputDirectory::create(destination, options.notice);
@@ -383,10 +383,10 @@ Result<OutputDirectory> open_destination(const fs::path& source, const Checkpoin
 }
 
 /// The weights and what stands for them in config.json, as shards or as one file of OrinMLLM.
-Status write_model(const fs::path& model, const Checkpoint& source, const ConvertTarget& target,
-                   const ConvertPlan& plan, const std::optional<OrinPlan>& orin,
-                   const fs::path& directory, uint64_t shard_bytes, const WriteGroup& write,
-                   const ByteProgress& progress) {
+Status write_model(const fs::path& model, const CheckpointParts& source,
+                   const ConvertTarget& target, const ConvertPlan& plan,
+                   const std::optional<OrinPlan>& orin, const fs::path& directory,
+                   uint64_t shard_bytes, const WriteGroup& write, const ByteProgress& progress) {
   if (orin) {
     SUBBYTE_CHECK(write_end_tokens(model, *orin, directory));
     return write_orin_checkpoint(directory / kOrinFileName, *orin, plan.groups, write, progress);
@@ -395,7 +395,7 @@ Status write_model(const fs::path& model, const Checkpoint& source, const Conver
   return write_checkpoint(directory, plan.groups, shard_bytes, write, progress);
 }
 
-Result<std::optional<OrinPlan>> plan_orin(const fs::path& model, const Checkpoint& source,
+Result<std::optional<OrinPlan>> plan_orin(const fs::path& model, const CheckpointParts& source,
                                           const ConvertTarget& target, const ConvertPlan& plan) {
   if (!target.orin) return std::optional<OrinPlan>();
   ConfigFile config = *source.config;
@@ -405,7 +405,7 @@ Result<std::optional<OrinPlan>> plan_orin(const fs::path& model, const Checkpoin
 }
 
 /// What the format does not hold as it is, in the words that it was asked for with.
-Error not_held(const Error& error, const Checkpoint& source, const ConvertTarget& target) {
+Error not_held(const Error& error, const CheckpointParts& source, const ConvertTarget& target) {
   if (error.code != "export.format" || target.exporter == nullptr) return error;
   const QuantizeFormat* const format = quantize_format_of(target.exporter->name);
   return {error.code,
@@ -421,7 +421,7 @@ Error not_held(const Error& error, const Checkpoint& source, const ConvertTarget
 Result<ConvertReport> convert_model(const fs::path& model, const fs::path& destination,
                                     const ConvertOptions& options, Executor& pool,
                                     const ByteProgress& progress) {
-  SUBBYTE_TRY(const Checkpoint source, open_source(model));
+  SUBBYTE_TRY(const CheckpointParts source, open_source(model));
   const ImportContext context = source.context(pool);
   SUBBYTE_TRY(ConvertTarget target, choose_target(context, options.format));
   if (const ModelFamily* family = family_of(source.config->value)) target.experts = family->experts;

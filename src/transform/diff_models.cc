@@ -43,7 +43,7 @@ struct Unit {
 class Side {
  public:
   static Result<Side> open(const fs::path& directory) {
-    SUBBYTE_TRY(Checkpoint checkpoint, open_weights(directory));
+    SUBBYTE_TRY(CheckpointParts checkpoint, open_weights(directory));
     const ModelFamily* family = find_family(checkpoint.kind());
     const bool alternates =
         family == nullptr || family->experts == ExpertLayout::kAlternatingStacks;
@@ -149,7 +149,7 @@ class Side {
   bool is_used(const std::string& tensor) const { return used_.contains(tensor); }
 
  private:
-  Side(Checkpoint checkpoint, bool alternates)
+  Side(CheckpointParts checkpoint, bool alternates)
       : checkpoint_(std::move(checkpoint)), alternates_(alternates) {}
 
   ImportContext context_with(Executor& pool) const {
@@ -181,7 +181,7 @@ class Side {
     imported_ = -1;
   }
 
-  Checkpoint checkpoint_;
+  CheckpointParts checkpoint_;
   bool alternates_;  // rows of gate and up, where a stack has both
   std::vector<FoundModule> modules_;
   std::map<UnitKey, Unit> units_;

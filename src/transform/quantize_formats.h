@@ -6,7 +6,6 @@
 #include <string_view>
 
 #include "checkpoints/exporter.h"
-#include "quantize/named_form.h"
 #include "quantize/quantize_formats.h"
 #include "transform/format_hints.h"
 
@@ -19,10 +18,6 @@ inline const Exporter& writer_of(const QuantizeFormat& format) {
 inline Result<const QuantizeFormat*> choose_quantize_format(std::string_view name,
                                                             std::optional<double> bits) {
   return choose_quantize_format(name, bits, command_with);
-}
-
-inline Result<NamedForm> named_form(std::string_view name, const AskedForm& asked, int64_t cols) {
-  return named_form(name, asked, cols, command_with);
 }
 
 }  // namespace subbyte

@@ -37,14 +37,15 @@ constexpr int kResumeRevision = 2;
 constexpr int kBitsOfF16 = 16;
 
 /// Whether a matrix of the model is quantized; the parts that nobody reads may be.
-bool has_quantized(const Checkpoint& source, Executor& pool) {
+bool has_quantized(const CheckpointParts& source, Executor& pool) {
   return std::ranges::any_of(find_modules(source.context(pool)), [](const FoundModule& module) {
     return module.is_read && !(module.info.ok() && is_dense(*module.info));
   });
 }
 
 /// Of parts that are not read.
-std::vector<std::string> unread_quantized(const Checkpoint& source, const ImportContext& context) {
+std::vector<std::string> unread_quantized(const CheckpointParts& source,
+                                          const ImportContext& context) {
   std::vector<std::string> names;
   if (source.quantization->method == QuantizationConfig::Method::kNone) return names;
   for (const FoundModule& module : find_modules(context)) {
@@ -54,14 +55,14 @@ std::vector<std::string> unread_quantized(const Checkpoint& source, const Import
   return names;
 }
 
-Result<Checkpoint> open_source(const fs::path& directory, Executor& pool) {
+Result<CheckpointParts> open_source(const fs::path& directory, Executor& pool) {
   if (is_orin_model(directory)) {
     return Error{"quantize.container",
                  fmt::format("{}: expected a directory of Hugging Face, found a model file of "
                              "OrinMLLM; `subbyte convert --to bf16` makes one of it",
                              directory.string())};
   }
-  Checkpoint source = open_checkpoint(directory);
+  CheckpointParts source = open_checkpoint(directory);
   SUBBYTE_CHECK(source.check_model());
   const QuantizationConfig& quantization = *source.quantization;
   if (quantization.method == QuantizationConfig::Method::kNone || !has_quantized(source, pool)) {
@@ -298,7 +299,7 @@ uint64_t shard_bytes_of(const QuantizeOptions& options, const TensorSource& tens
 Result<QuantizeReport> quantize_model(const fs::path& source_directory, const fs::path& destination,
                                       const QuantizeOptions& options, Executor& pool,
                                       const ByteProgress& progress) {
-  SUBBYTE_TRY(const Checkpoint source, open_source(source_directory, pool));
+  SUBBYTE_TRY(const CheckpointParts source, open_source(source_directory, pool));
   SUBBYTE_TRY(const QuantizeRequest request, read_request(options, *source.model));
   const ImportContext context = source.context(pool);
   SUBBYTE_TRY(QuantizePlan plan, plan_units(context, *source.model, request));

@@ -63,7 +63,7 @@ void add_plain_tensors(const TensorSource& tensors, const std::set<std::string, 
 
 /// The config of a directory or a model file. What this version cannot run is a problem, and no
 /// error here.
-Status add_configs(const Checkpoint& checkpoint, Inspection& inspection) {
+Status add_configs(const CheckpointParts& checkpoint, Inspection& inspection) {
   if (!checkpoint.config.ok()) return checkpoint.config.error();
   SUBBYTE_TRY(const json::Object config, checkpoint.config->object());
   SUBBYTE_CHECK(config.string("model_type"));
@@ -125,7 +125,7 @@ Result<Inspection> inspect(const fs::path& path, Executor& pool, Backend* backen
   Inspection inspection;
   SUBBYTE_TRY(const bool is_directory, is_folder(path));
   const bool is_model = is_directory || is_orin_model(path);
-  const Checkpoint checkpoint = open_checkpoint(path);
+  const CheckpointParts checkpoint = open_checkpoint(path);
   const bool has_config = is_model && (!is_directory || is_there(path / "config.json"));
   if (has_config) {
     SUBBYTE_CHECK(add_configs(checkpoint, inspection));

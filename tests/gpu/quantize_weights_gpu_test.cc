@@ -50,7 +50,7 @@ struct Given {
   std::vector<float> floats;
 };
 
-Result<Matrix> quantize_on_cpu(const WeightQuantization& how, const Given& given) {
+Result<Matrix> quantize_on_cpu(const WeightRounding& how, const Given& given) {
   ThreadPool pool(4);
   const RowReader reader = given.reader();
   const int bits = info(how.format.element).bits;
@@ -80,7 +80,7 @@ Result<Matrix> quantize_on_cpu(const WeightQuantization& how, const Given& given
   return quantize_fp8(given.rows, given.cols, reader, pool);
 }
 
-void expect_same(const WeightQuantization& how, int64_t rows, int64_t cols) {
+void expect_same(const WeightRounding& how, int64_t rows, int64_t cols) {
   SCOPED_TRACE(to_string(how.format) + " " + std::to_string(rows) + " " + std::to_string(cols));
   Given given(rows, cols);
   const auto expected = quantize_on_cpu(how, given);
@@ -135,7 +135,7 @@ TEST(GpuQuantizeWeights, integers) {
 }
 
 TEST(GpuQuantizeWeights, floats_of_4_bits) {
-  WeightQuantization how = {WeightRule::kMxfp4, {Format::kE2M1, Format::kE8M0, Zero::kNone, 32}};
+  WeightRounding how = {WeightRule::kMxfp4, {Format::kE2M1, Format::kE8M0, Zero::kNone, 32}};
   for (const ScaleRule rule : {ScaleRule::kFloor, ScaleRule::kCeil, ScaleRule::kBump175}) {
     how.scale_rule = rule;
     expect_same(how, 300, 480);
@@ -156,7 +156,7 @@ TEST(GpuQuantizeWeights, codebooks) {
   }
   for (int bits = 2; bits <= 5; ++bits) {
     const Format element = kbit_element(bits);
-    WeightQuantization how = {WeightRule::kNfl, {element, Format::kE4M4, Zero::kNone, 32}};
+    WeightRounding how = {WeightRule::kNfl, {element, Format::kE4M4, Zero::kNone, 32}};
     std::ranges::copy(CodebookEncoder(default_codebook(element)).thresholds(),
                       how.thresholds.begin());
     expect_same(how, 200, 160);
@@ -164,8 +164,8 @@ TEST(GpuQuantizeWeights, codebooks) {
 }
 
 TEST(GpuQuantizeWeights, blocks_of_fp8) {
-  const WeightQuantization how = {WeightRule::kFp8,
-                                  {Format::kE4M3, Format::kF32, Zero::kNone, kFp8Block}};
+  const WeightRounding how = {WeightRule::kFp8,
+                              {Format::kE4M3, Format::kF32, Zero::kNone, kFp8Block}};
   for (const auto& [rows, cols] : {std::pair<int64_t, int64_t>{1, 7}, {130, 260}, {256, 1024}}) {
     expect_same(how, rows, cols);
   }

@@ -10,8 +10,8 @@
 
 #include "base/random.h"
 #include "cpu_backend/linear.h"
-#include "interfaces/cpp_product.h"
 #include "matrix/zero_points.h"
+#include "subbyte/products.h"
 #include "support/c_handles.h"
 #include "support/products_of_interfaces.h"
 #include "support/random_matrix.h"
@@ -30,6 +30,13 @@ std::vector<float> multiply_in_c(const CMatrix& matrix, std::span<const float> x
   product.m = m;
   product.number = SUBBYTE_F32;
   EXPECT_EQ(subbyte_multiply(matrix.get(), &product), SUBBYTE_OK) << subbyte_last_error();
+  return y;
+}
+
+std::vector<float> multiply_in_cpp(Cpu& cpu, const PreparedWeights& weights,
+                                   std::span<const float> x, int64_t m, int64_t rows) {
+  std::vector<float> y(static_cast<std::size_t>(m * rows));
+  EXPECT_TRUE(cpu.linear(weights, x, y, m).ok());
   return y;
 }
 
@@ -54,6 +61,7 @@ TEST(Interfaces, multiply_to_the_same_bits_on_the_cpu) {
   const CContext context = c_context(kThreads);
   auto execution = Execution::create({.num_threads = kThreads});
   ASSERT_TRUE(execution.ok());
+  Cpu cpu = Cpu::open({.device = "cpu", .num_threads = kThreads}).value();
   int refused = 0;
   for (const WeightFormat& format : kProductFormats) {
     for (const ProductShape& shape : product_shapes()) {
@@ -61,6 +69,7 @@ TEST(Interfaces, multiply_to_the_same_bits_on_the_cpu) {
           random_matrix(format, shape.rows, shape.cols, Contents::kReal, 11);
       const MatrixView& view = weights.view;
       const CMatrix in_c = c_matrix(context, c_weights(view));
+      const PreparedWeights in_cpp = cpu.prepare(Matrix::of(view).value()).value();
       const Matrix loaded = for_host_kernels(Matrix{view, {}});
       const bool is_loaded = check_linear(**execution, loaded.view).ok();
       if (!is_loaded) ++refused;
@@ -71,10 +80,7 @@ TEST(Interfaces, multiply_to_the_same_bits_on_the_cpu) {
         std::vector<float> x(static_cast<std::size_t>(m * shape.cols));
         for (float& number : x) number = static_cast<float>(random.normal());
         const std::vector<float> y = multiply_in_c(in_c, x, m, shape.rows);
-        expect_same_bits(
-            multiply_in_cpp({format, view.rows, view.cols, view.codes, view.scales, view.zeros}, x,
-                            m, kThreads),
-            y, "C++");
+        expect_same_bits(multiply_in_cpp(cpu, in_cpp, x, m, shape.rows), y, "C++");
         if (is_loaded) {
           expect_same_bits(multiply_in_the_engine(**execution, loaded, x, m), y, "engine");
         }

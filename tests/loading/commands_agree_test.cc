@@ -51,7 +51,7 @@ class CommandsAgree : public ::testing::Test {
  protected:
   /// All that read, and with `writes` those that write, too.
   void expect_agreement(const fs::path& path, bool writes) {
-    const Checkpoint checkpoint = open_checkpoint(path);
+    const CheckpointParts checkpoint = open_checkpoint(path);
     const CheckpointSummary summary = summarize(checkpoint, pool_);
     const std::string verdict = code_of(summary.verdict);
     ++verdicts_[verdict];
@@ -72,7 +72,7 @@ class CommandsAgree : public ::testing::Test {
   }
 
   /// Of commands that need no family.
-  void expect_of_weights(const std::string& code, const Checkpoint& checkpoint,
+  void expect_of_weights(const std::string& code, const CheckpointParts& checkpoint,
                          const std::string& verdict) {
     const std::string of_weights = code_of(checkpoint.check_weights());
     if (of_weights != "ok") {
@@ -82,7 +82,7 @@ class CommandsAgree : public ::testing::Test {
     }
   }
 
-  void expect_written(const fs::path& path, const Checkpoint& checkpoint,
+  void expect_written(const fs::path& path, const CheckpointParts& checkpoint,
                       const std::string& verdict) {
     const ConvertOptions lossy = {.format = "bf16", .allow_lossy = true};
     expect_of_weights(code_of(convert_model(path, dir_ / "converted", lossy, pool_)), checkpoint,

@@ -14,7 +14,6 @@
 //     mlp.mlp1_bias                           mlp.experts.gate_up_proj_bias
 //     mlp.mlp2_*                              mlp.experts.down_proj likewise
 
-#include <map>
 #include <string>
 #include <string_view>
 
@@ -22,8 +21,6 @@
 #include "checkpoints/containers/safetensors.h"
 
 namespace subbyte {
-
-using TensorMap = std::map<std::string, FileTensor, std::less<>>;
 
 bool has_openai_names(const TensorMap& tensors);
 

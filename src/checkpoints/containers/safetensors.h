@@ -24,40 +24,11 @@
 #include "base/mapped_file.h"
 #include "base/output_file.h"
 #include "base/status.h"
+#include "subbyte/modules.h"
 
 namespace subbyte {
 
-/// The closed set of element types of the container, with the names that the files use.
-enum class DType : uint8_t {
-  kBool,
-  kF4,
-  kF6E2M3,
-  kF6E3M2,
-  kU8,
-  kI8,
-  kF8E5M2,
-  kF8E4M3,
-  kF8E8M0,
-  kF8E4M3Fnuz,
-  kF8E5M2Fnuz,
-  kI16,
-  kU16,
-  kF16,
-  kBF16,
-  kI32,
-  kU32,
-  kF32,
-  kC64,
-  kF64,
-  kI64,
-  kU64,
-};
-
-int bits(DType dtype);
-std::string_view name(DType dtype);  // "F16"
 std::optional<DType> find_dtype(std::string_view name);
-
-using Shape = std::vector<uint64_t>;
 
 std::string to_string(const Shape& shape);  // "[2, 3]"
 
@@ -82,16 +53,6 @@ struct SafetensorsHeader {
 /// The codes are listed in docs/safetensors.md; each begins with "safetensors.".
 Result<SafetensorsHeader> read_safetensors_header(std::span<const std::byte> head,
                                                   uint64_t file_size, std::string_view where);
-
-/// A tensor and where its bytes lie: in the mapping of a file that `file` keeps open.
-/// The bytes need not be aligned to the size of the element.
-struct FileTensor {
-  std::string name;
-  DType dtype = DType::kU8;
-  Shape shape;
-  std::span<const std::byte> bytes;
-  std::shared_ptr<const MappedFile> file;
-};
 
 /// An open file with a valid header.
 class SafetensorsFile {

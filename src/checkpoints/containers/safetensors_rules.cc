@@ -53,6 +53,10 @@ static_assert(rows_are_in_order());
 
 }  // namespace
 
+}  // namespace subbyte
+
+SUBBYTE_BEGIN_NAMESPACE
+
 int bits(DType dtype) {
   return kDTypes[static_cast<std::size_t>(dtype)].bits;
 }
@@ -60,6 +64,10 @@ int bits(DType dtype) {
 std::string_view name(DType dtype) {
   return kDTypes[static_cast<std::size_t>(dtype)].name;
 }
+
+SUBBYTE_END_NAMESPACE
+
+namespace subbyte {
 
 std::optional<DType> find_dtype(std::string_view name) {
   for (const DTypeRow& row : kDTypes) {

@@ -160,7 +160,7 @@ Result<PackReport> pack_model(const fs::path& source, const fs::path& destinatio
                               const PackOptions& options, Executor& pool,
                               const ByteProgress& progress) {
   SUBBYTE_CHECK(check_container(source));
-  SUBBYTE_TRY(const Checkpoint checkpoint, open_weights(source));
+  SUBBYTE_TRY(const CheckpointParts checkpoint, open_weights(source));
   SUBBYTE_TRY(PackTarget target, choose_target(options, checkpoint.config->value));
   target.expert_count = ExpertCount::of(checkpoint.config, checkpoint.model);
   const TensorSource& tensors = *checkpoint.tensors;

@@ -210,7 +210,7 @@ Result<UnpackReport> unpack_model(const fs::path& source, const fs::path& destin
                                   const UnpackOptions& options, Executor& pool,
                                   const ByteProgress& progress) {
   SUBBYTE_TRY(const TensorSource tensors, TensorSource::open_packed(source));
-  const Checkpoint beside = open_checkpoint(source);  // config.json is that of the model
+  const CheckpointParts beside = open_checkpoint(source);  // config.json is that of the model
   const ExpertCount experts = ExpertCount::of(beside.config, beside.model);
   SUBBYTE_CHECK(beside.beside);
   SUBBYTE_TRY(const UnpackPlan plan, Planner(tensors, experts).plan());

@@ -238,7 +238,7 @@ __global__ void __launch_bounds__(kThreads) quantize_fp8(const __grid_constant__
   }
 }
 
-int bits_of(const WeightQuantization& how) {
+int bits_of(const WeightRounding& how) {
   return info(how.format.element).bits;
 }
 
@@ -260,14 +260,14 @@ weights::Nf4 nf4_rule() {
   return rule;
 }
 
-weights::Nfl nfl_rule(const WeightQuantization& how) {
+weights::Nfl nfl_rule(const WeightRounding& how) {
   weights::Nfl rule;
   rule.num_thresholds = (1 << bits_of(how)) - 1;
   std::ranges::copy(how.thresholds, rule.thresholds);
   return rule;
 }
 
-void launch_rule(const WeightQuantization& how, const Arguments& a, Stream stream) {
+void launch_rule(const WeightRounding& how, const Arguments& a, Stream stream) {
   const int q_max = (1 << bits_of(how)) - 1;
   const uint32_t threshold =
       blocks::scale_threshold<blocks::E2M1>(static_cast<int>(how.scale_rule));
@@ -295,13 +295,12 @@ void launch_rule(const WeightQuantization& how, const Arguments& a, Stream strea
 
 }  // namespace
 
-bool needs_byte_codes(const WeightQuantization& how, int64_t cols) {
+bool needs_byte_codes(const WeightRounding& how, int64_t cols) {
   const int64_t group = how.format.group_size;
   return bits_of(how) != 8 && group != 0 && group != cols && group % kChunk != 0;
 }
 
-Status quantize_weights(const WeightQuantization& how, const WeightBuffers& buffers,
-                        Stream stream) {
+Status quantize_weights(const WeightRounding& how, const WeightBuffers& buffers, Stream stream) {
   Arguments a = {buffers};
   a.group = how.format.group_size == 0 ? a.cols : how.format.group_size;
   a.groups = (a.cols + a.group - 1) / a.group;

@@ -6,7 +6,7 @@
 
 #include "base/status.h"
 #include "kernels/cuda/ops/elements.h"
-#include "kernels/weight_quantization.h"
+#include "kernels/weight_rounding.h"
 
 namespace subbyte::cuda {
 
@@ -25,10 +25,10 @@ struct WeightBuffers {
 };
 
 /// Says whether groups begin within bytes, so that codes are written as bytes first.
-bool needs_byte_codes(const WeightQuantization& how, int64_t cols);
+bool needs_byte_codes(const WeightRounding& how, int64_t cols);
 
 /// Launches alone. The second word of the state becomes 1 where the CPU refuses a weight or the
 /// scale of a group; the results mean nothing then. Code cuda.launch.
-Status quantize_weights(const WeightQuantization& how, const WeightBuffers& buffers, Stream stream);
+Status quantize_weights(const WeightRounding& how, const WeightBuffers& buffers, Stream stream);
 
 }  // namespace subbyte::cuda

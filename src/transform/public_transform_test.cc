@@ -23,18 +23,18 @@ fs::path demo_model() {
 TEST(PublicCheckpoint, has_modules_matrices_and_tensors) {
   const Checkpoint checkpoint = Checkpoint::open(demo_model(), make_threads(2)).value();
   std::set<std::string> names;
-  for (const Module& module : checkpoint.modules()) {
-    EXPECT_FALSE(module.error) << module.name;
+  for (const FoundModule& module : checkpoint.modules()) {
+    EXPECT_TRUE(module.info.ok()) << module.name;
     names.insert(module.name);
   }
   ASSERT_TRUE(names.contains("model.layers.0.self_attn.q_proj"));
   const Matrix w = checkpoint.matrix("model.layers.0.self_attn.q_proj").value();
-  EXPECT_EQ(w.cols(), 384);
-  const Tensor scales = checkpoint.tensor("model.layers.0.self_attn.q_proj.scales").value();
-  EXPECT_EQ(scales.type, "F16");
+  EXPECT_EQ(w.view.cols, 384);
+  const FileTensor scales = checkpoint.tensor("model.layers.0.self_attn.q_proj.scales").value();
+  EXPECT_EQ(name(scales.dtype), "F16");
   EXPECT_EQ(scales.shape,
-            (std::vector<uint64_t>{static_cast<uint64_t>(w.cols() / w.format().group_size),
-                                   static_cast<uint64_t>(w.rows())}));
+            (std::vector<uint64_t>{static_cast<uint64_t>(w.view.cols / w.view.format.group_size),
+                                   static_cast<uint64_t>(w.view.rows)}));
   const auto norm = checkpoint.numbers("model.norm.weight").value();
   EXPECT_EQ(std::ssize(norm), 384);
   EXPECT_EQ(checkpoint.matrix("none").error().code, "import.missing");
@@ -46,10 +46,10 @@ TEST(PublicCheckpoint, has_modules_matrices_and_tensors) {
 TEST(PublicCheckpoint, matrices_outlive_it) {
   std::optional<Checkpoint> checkpoint = Checkpoint::open(demo_model()).value();
   const Matrix w = checkpoint->matrix("model.layers.0.mlp.up_proj").value();
-  std::vector<float> before(w.cols());
+  std::vector<float> before(w.view.cols);
   ASSERT_TRUE(w.dequantize(0, before).ok());
   checkpoint.reset();
-  std::vector<float> after(w.cols());
+  std::vector<float> after(w.view.cols);
   ASSERT_TRUE(w.dequantize(0, after).ok());
   EXPECT_EQ(before, after);
 }

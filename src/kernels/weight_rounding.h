@@ -11,7 +11,7 @@ namespace subbyte {
 
 enum class WeightRule : uint8_t { kMinMax, kSymmetric, kMxfp4, kNvfp4, kNf4, kNfl, kFp8 };
 
-struct WeightQuantization {
+struct WeightRounding {
   WeightRule rule = WeightRule::kMinMax;
   WeightFormat format;                      // what the quantizer makes of the weights
   bool searches = false;                    // MXFP4 and NVFP4: of two scales the better one

@@ -1,10 +1,12 @@
-// Making checkpoints of others, on threads of the caller's or own ones; what was made is opened.
+// Making checkpoints of others, and comparing them, on threads of a caller or own ones; what was
+// made is read before it has its name.
 
 #include <utility>
 
+#include "base/thread_pool.h"
 #include "checkpoints/model_path.h"
-#include "cpp_interface/threads.h"
 #include "transform/convert_model.h"
+#include "transform/diff_models.h"
 #include "transform/quantize_model.h"
 #include "verify/written_model.h"
 
@@ -12,13 +14,14 @@ SUBBYTE_BEGIN_NAMESPACE
 
 namespace {
 
-/// Opens what was made unless the options say how.
+/// Reads what was made unless the options say how.
 template <typename Options>
 Options checked(Options options, const std::filesystem::path& source, const char* code) {
-  options.threads = wrapped::threads_or_own(std::move(options.threads));
+  options.threads = threads_or_own(std::move(options.threads));
   if (options.check) return options;
-  options.check = [source, code, threads = options.threads](const std::filesystem::path& result) {
-    return check_written(source, result, code, *threads);
+  options.check = [source, code, threads = options.threads,
+                   notice = options.notice](const std::filesystem::path& result) {
+    return check_written(source, result, code, *threads, nullptr, notice);
   };
   return options;
 }
@@ -39,6 +42,14 @@ Result<ConvertReport> convert_model(const std::filesystem::path& source,
   SUBBYTE_TRY(const auto found, find_model(source.string()));
   const ConvertOptions all = checked(options, found, "convert.result");
   return subbyte::convert_model(found, destination, all, *all.threads, all.progress);
+}
+
+Result<ModelDiff> diff_models(const std::filesystem::path& first,
+                              const std::filesystem::path& second,
+                              std::shared_ptr<Executor> threads) {
+  SUBBYTE_TRY(const auto a, find_model(first.string()));
+  SUBBYTE_TRY(const auto b, find_model(second.string()));
+  return subbyte::diff_models(a, b, *threads_or_own(std::move(threads)));
 }
 
 SUBBYTE_END_NAMESPACE

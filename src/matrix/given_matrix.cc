@@ -1,16 +1,19 @@
-#include "subbyte/matrix.h"
+// Matrices of bytes that programs bring, which are checked, and rows of any as numbers.
+
+#include "matrix/matrix.h"
 
 #include <cmath>
-#include <vector>
+#include <string>
+#include <utility>
 
-#include "cpp_interface/matrix_data.h"
 #include "formats/rotation.h"
 #include "matrix/codebook.h"
 #include "matrix/dequantize.h"
 #include "matrix/float_rows.h"
 #include "matrix/input_order.h"
 
-namespace subbyte::wrapped {
+SUBBYTE_BEGIN_NAMESPACE
+
 namespace {
 
 constexpr int64_t kMaxSize = int64_t{1} << 24;
@@ -55,13 +58,13 @@ Status check_format(const WeightFormat& format) {
   return refuse("element", "up to 8 bits beside scales", shown(format.element));
 }
 
-Status check_order(const MatrixParts& parts) {
-  if (parts.input_order.empty()) return {};
-  if (std::ssize(parts.input_order) != parts.cols) {
-    return refuse("input_order", std::to_string(parts.cols) + " inputs",
-                  std::to_string(parts.input_order.size()));
+Status check_order(const MatrixView& view) {
+  if (view.input_order.empty()) return {};
+  if (std::ssize(view.input_order) != view.cols) {
+    return refuse("input_order", std::to_string(view.cols) + " inputs",
+                  std::to_string(view.input_order.size()));
   }
-  const std::string fault = input_order_fault(parts.input_order);
+  const std::string fault = input_order_fault(view.input_order);
   if (fault.empty()) return {};
   return Error{"matrix.argument", "matrix: input_order: expected " + fault};
 }
@@ -71,60 +74,36 @@ Status check_size(const char* what, std::span<const std::byte> bytes, int64_t ex
   return refuse(what, std::to_string(expected) + " bytes", std::to_string(bytes.size()));
 }
 
-Status check_codebook(const MatrixParts& parts) {
-  if (parts.codebook.empty()) return {};
-  if (!may_have_codebook(parts.format.element)) {
+Status check_codebook(const MatrixView& view) {
+  if (view.codebook.empty()) return {};
+  if (!may_have_codebook(view.format.element)) {
     return refuse("codebook", "elements of nfl2 to nfl5, vq2 or vq4",
-                  std::string(name(parts.format.element)));
+                  std::string(name(view.format.element)));
   }
-  const std::string fault = codebook_fault(parts.codebook, parts.format.element);
+  const std::string fault = codebook_fault(view.codebook, view.format.element);
   if (fault.empty()) return {};
   return Error{"matrix.argument", "matrix: codebook: expected " + fault};
 }
 
-Result<MatrixView> view_of(const MatrixParts& parts) {
-  SUBBYTE_CHECK(check_format(parts.format));
-  if (parts.rows < 0 || parts.rows > kMaxSize || parts.cols < 1 || parts.cols > kMaxSize) {
+Status check_matrix(const MatrixView& view) {
+  SUBBYTE_CHECK(check_format(view.format));
+  if (view.rows < 0 || view.rows > kMaxSize || view.cols < 1 || view.cols > kMaxSize) {
     return refuse("rows and cols", "up to 2^24, and a column",
-                  std::to_string(parts.rows) + " and " + std::to_string(parts.cols));
+                  std::to_string(view.rows) + " and " + std::to_string(view.cols));
   }
-  MatrixView view;
-  view.format = parts.format;
-  view.rows = parts.rows;
-  view.cols = parts.cols;
   if (view.format.rotation != 0 && view.cols % view.format.rotation != 0) {
     return refuse("rotation", "a part of " + std::to_string(view.cols) + " columns",
                   std::to_string(view.format.rotation));
   }
   const int64_t groups = view.rows * view.groups();
-  const int64_t scale_bytes = bits(parts.format.scale) / 8;
-  SUBBYTE_CHECK(check_size("codes", parts.codes, view.rows * view.row_bytes()));
-  SUBBYTE_CHECK(check_size("scales", parts.scales, groups * scale_bytes));
-  SUBBYTE_CHECK(check_size("zeros", parts.zeros, groups * zero_bytes(view.format.zero)));
-  SUBBYTE_CHECK(check_order(parts));
-  SUBBYTE_CHECK(check_codebook(parts));
-  if (!std::isfinite(parts.tensor_scale)) {
-    return refuse("tensor_scale", "a finite number", std::to_string(parts.tensor_scale));
-  }
-  view.codes = parts.codes;
-  view.scales = parts.scales;
-  view.zeros = parts.zeros;
-  view.tensor_scale = parts.tensor_scale;
-  view.codebook = parts.codebook;
-  view.input_order = parts.input_order;
-  return view;
-}
-
-MatrixParts parts_of(const MatrixView& view) {
-  return {.format = view.format,
-          .rows = view.rows,
-          .cols = view.cols,
-          .codes = view.codes,
-          .scales = view.scales,
-          .zeros = view.zeros,
-          .tensor_scale = view.tensor_scale,
-          .codebook = view.codebook,
-          .input_order = view.input_order};
+  const int64_t scale_bytes = bits(view.format.scale) / 8;
+  SUBBYTE_CHECK(check_size("codes", view.codes, view.rows * view.row_bytes()));
+  SUBBYTE_CHECK(check_size("scales", view.scales, groups * scale_bytes));
+  SUBBYTE_CHECK(check_size("zeros", view.zeros, groups * zero_bytes(view.format.zero)));
+  SUBBYTE_CHECK(check_order(view));
+  SUBBYTE_CHECK(check_codebook(view));
+  if (std::isfinite(view.tensor_scale)) return {};
+  return refuse("tensor_scale", "a finite number", std::to_string(view.tensor_scale));
 }
 
 template <typename Rows, typename Number>
@@ -145,48 +124,17 @@ Status dequantize_rows(const MatrixView& view, int64_t first, std::span<Number> 
 
 }  // namespace
 
-Matrix::Data::Data(subbyte::Matrix of) : matrix(std::move(of)), parts(parts_of(matrix.view)) {}
-
-const MatrixView& Matrix::Data::for_kernels() const {
-  std::call_once(once_, [&] { for_kernels_ = for_host_kernels(matrix); });
-  return for_kernels_.view;
-}
-
-Result<const device::HostWeights*> Matrix::Data::without_kernel(Execution& execution) const {
-  const std::lock_guard lock(mutex_);
-  const cpu::Kernels* const kernels = &execution.kernels();
-  auto found = without_kernel_.find(kernels);
-  if (found == without_kernel_.end()) {
-    SUBBYTE_TRY(device::HostWeights made, device::HostWeights::create(execution, matrix));
-    found = without_kernel_.emplace(kernels, std::move(made)).first;
-  }
-  return &found->second;
-}
-
-Matrix to_public(subbyte::Matrix matrix) {
-  return Matrix(std::make_shared<const Matrix::Data>(std::move(matrix)));
-}
-
-Result<Matrix> Matrix::of(const MatrixParts& parts, std::shared_ptr<const void> owner) {
-  auto view = view_of(parts);
-  if (!view.ok()) return std::move(view).error();
-  return to_public(subbyte::Matrix{*view, {std::move(owner)}});
-}
-
-const MatrixParts& Matrix::parts() const {
-  return data_->parts;
-}
-
-int64_t Matrix::num_bytes() const {
-  return data_->matrix.view.bytes();
+Result<Matrix> Matrix::of(const MatrixView& view, std::shared_ptr<const void> owner) {
+  SUBBYTE_CHECK(check_matrix(view));
+  return Matrix{view, {std::move(owner)}};
 }
 
 Status Matrix::dequantize(int64_t first, std::span<float> out) const {
-  return dequantize_rows<FloatRows>(data_->matrix.view, first, out);
+  return dequantize_rows<FloatRows>(view, first, out);
 }
 
 Status Matrix::dequantize(int64_t first, std::span<double> out) const {
-  return dequantize_rows<Dequantizer>(data_->matrix.view, first, out);
+  return dequantize_rows<Dequantizer>(view, first, out);
 }
 
-}  // namespace subbyte::wrapped
+SUBBYTE_END_NAMESPACE
