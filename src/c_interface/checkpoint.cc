@@ -55,16 +55,14 @@ Status import(const subbyte_checkpoint* checkpoint, const char* module, int64_t 
               subbyte_matrix** to) {
   SUBBYTE_CHECK(
       c::check_addresses({{"checkpoint", checkpoint}, {"module", module}, {"matrix", to}}));
-  auto made = std::make_unique<subbyte_matrix>();
-  made->context = checkpoint->context;
-  SUBBYTE_TRY(const auto turn, c::Turn::take(checkpoint->context));
-  SUBBYTE_TRY(std::vector<Matrix> experts, import_experts(checkpoint->imports(), module));
-  if (expert < 0 || expert >= std::ssize(experts)) {
-    return c::refuse("expert", "0 to " + std::to_string(std::ssize(experts) - 1), expert);
-  }
-  made->matrix = std::move(experts[expert]);
-  *to = made.release();
-  return {};
+  return c::make_matrix(checkpoint->context, to, [&](subbyte_matrix& made, Executor&) -> Status {
+    SUBBYTE_TRY(std::vector<Matrix> experts, import_experts(checkpoint->imports(), module));
+    if (expert < 0 || expert >= std::ssize(experts)) {
+      return c::refuse("expert", "0 to " + std::to_string(std::ssize(experts) - 1), expert);
+    }
+    made.matrix = std::move(experts[expert]);
+    return {};
+  });
 }
 
 }  // namespace

@@ -36,3 +36,19 @@ struct subbyte_matrix {
   /// Form that products on the CPU read, made by the first of them in its turn on the context.
   mutable std::unique_ptr<const subbyte::device::HostWeights> multiplied;
 };
+
+namespace subbyte::c {
+
+/// Hands out a matrix that fill(made, pool) makes, with a turn on the context.
+template <typename Fill>
+Status make_matrix(const std::shared_ptr<Context>& context, subbyte_matrix** to, const Fill& fill) {
+  auto made = std::make_unique<subbyte_matrix>();
+  made->context = context;
+  SUBBYTE_TRY(const auto turn, Turn::take(context));
+  SUBBYTE_CHECK(fill(*made, context->execution->pool()));
+  if (made->on_gpu != nullptr) made->matrix = {made->on_gpu->view(), {}};
+  *to = made.release();
+  return {};
+}
+
+}  // namespace subbyte::c

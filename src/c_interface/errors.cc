@@ -117,14 +117,6 @@ int32_t number_of(Format format) {
   return static_cast<int32_t>(format);
 }
 
-static_assert(SUBBYTE_F32 == static_cast<int>(Format::kF32));
-static_assert(SUBBYTE_BF16 == static_cast<int>(Format::kBF16));
-static_assert(SUBBYTE_E8M0 == static_cast<int>(Format::kE8M0));
-static_assert(SUBBYTE_U4 == static_cast<int>(Format::kU4));
-static_assert(SUBBYTE_I8 == static_cast<int>(Format::kI8));
-static_assert(SUBBYTE_NFL5 == static_cast<int>(Format::kNFL5));
-static_assert(SUBBYTE_VQ4 == static_cast<int>(Format::kVQ4));
-
 Status hand_out(std::string_view text, char** to) {
   auto* copy = static_cast<char*>(std::malloc(text.size() + 1));
   if (copy == nullptr) return Error{"memory", "not enough memory"};

@@ -27,15 +27,16 @@ DType dtype_of(Format format) {
 }
 
 Result<CpuTile> cpu_tile(const char* name) {
-  constexpr std::array<std::string_view, 4> kTiles = {"64", "32", "pairs-32", "pairs-16"};
-  for (std::size_t i = 0; name != nullptr && i < kTiles.size(); ++i) {
-    if (kTiles[i] == name) return static_cast<CpuTile>(i);
+  constexpr std::pair<std::string_view, CpuTile> kTiles[] = {{"64", CpuTile::kHalves64},
+                                                             {"32", CpuTile::kHalves32},
+                                                             {"pairs-32", CpuTile::kPairs32},
+                                                             {"pairs-16", CpuTile::kPairs16}};
+  for (const auto& [known, tile] : kTiles) {
+    if (name != nullptr && known == name) return tile;
   }
   return refuse("layout.tile", "\"64\", \"32\", \"pairs-32\" or \"pairs-16\"",
                 name == nullptr ? "NULL" : quote(name));
 }
-
-static_assert(static_cast<int>(CpuTile::kPairs16) == 3);
 
 Result<int> cuda_tile(const char* name) {
   const std::string_view tile = name == nullptr ? "8" : name;

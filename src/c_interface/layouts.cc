@@ -182,6 +182,15 @@ Result<Matrix> import_checkpoint(const subbyte_layout& layout, const ReadTensors
   return matrix;
 }
 
+/// The same of every layout.
+Result<Matrix> import_on_host(const subbyte_layout& layout, const ReadTensors& read,
+                              Executor& pool) {
+  if (is_packed_layout(layout.name)) return import_packed(layout, read);
+  if (!is_int4pack(layout.name)) return import_checkpoint(layout, read, pool);
+  SUBBYTE_TRY(const Int4Operand operand, read_int4pack(layout.name, layout.tile, read));
+  return import_int4pack(operand);
+}
+
 Status import_matrix(const subbyte_context* context, const subbyte_layout* from,
                      const subbyte_tensor* tensors, int64_t count, void* stream,
                      subbyte_matrix** to) {
@@ -189,33 +198,19 @@ Status import_matrix(const subbyte_context* context, const subbyte_layout* from,
   SUBBYTE_TRY(const subbyte_layout layout, read_layout(from));
   const bool int4pack = is_int4pack(layout.name);
   SUBBYTE_TRY(const ReadTensors read, read_tensors(tensors, count, stream, int4pack));
-  auto made = std::make_unique<subbyte_matrix>();
-  made->context = context->shared;
-  SUBBYTE_TRY(const auto turn, Turn::take(context->shared));
-  Executor& pool = context->shared->execution->pool();
-  if (int4pack) {
-    SUBBYTE_TRY(const Int4Operand operand, read_int4pack(layout.name, layout.tile, read));
-    if (read.device >= 0) {
+  return make_matrix(context->shared, to, [&](subbyte_matrix& made, Executor& pool) -> Status {
+    if (int4pack && read.device >= 0) {
+      SUBBYTE_TRY(const Int4Operand operand, read_int4pack(layout.name, layout.tile, read));
       SUBBYTE_TRY(const auto gpu, device::Gpu::use(read.device, stream));
-      SUBBYTE_TRY(made->on_gpu, import_int4pack(operand, gpu, pool));
-      made->matrix = {made->on_gpu->view(), {}};
-      *to = made.release();
+      SUBBYTE_TRY(made.on_gpu, import_int4pack(operand, gpu, pool));
       return {};
     }
-    SUBBYTE_TRY(made->matrix, import_int4pack(operand));
-  } else {
-    SUBBYTE_TRY(made->matrix, is_packed_layout(layout.name)
-                                  ? import_packed(layout, read)
-                                  : import_checkpoint(layout, read, pool));
-  }
-  if (read.device >= 0) {
+    SUBBYTE_TRY(made.matrix, import_on_host(layout, read, pool));
+    if (read.device < 0) return {};
     SUBBYTE_TRY(const auto gpu, device::Gpu::use(read.device, stream));
-    SUBBYTE_TRY(made->on_gpu,
-                device::PackedMatrix::upload(made->matrix, made->row_order, gpu, pool));
-    made->matrix = {made->on_gpu->view(), {}};
-  }
-  *to = made.release();
-  return {};
+    SUBBYTE_TRY(made.on_gpu, device::PackedMatrix::upload(made.matrix, made.row_order, gpu, pool));
+    return {};
+  });
 }
 
 /// The thread has a turn on the context.
@@ -234,6 +229,18 @@ Status export_checkpoint(const Exporter& exporter, const Matrix& from, Executor&
   return {};
 }
 
+/// The same to every layout, from the bytes of a handle's matrix on the host.
+Status export_from_host(const subbyte_matrix& handle, const Matrix& held,
+                        const subbyte_layout& layout, Format number, subbyte_tensors& to) {
+  if (is_packed_layout(layout.name)) return export_packed(layout, held, to.tensors);
+  if (!is_int4pack(layout.name)) {
+    return export_checkpoint(*exporter_of(layout.name), held, handle.context->execution->pool(),
+                             to);
+  }
+  SUBBYTE_TRY(const Int4Target target, plan_int4pack(layout.name, layout.tile, number, held.view));
+  return export_int4pack(target, held.view, to.tensors);
+}
+
 Status export_matrix(const subbyte_matrix* matrix, const subbyte_layout* from,
                      subbyte_tensors** to) {
   SUBBYTE_CHECK(check_addresses({{"matrix", matrix}, {"tensors", to}}));
@@ -244,30 +251,20 @@ Status export_matrix(const subbyte_matrix* matrix, const subbyte_layout* from,
   if (layout.number != SUBBYTE_NONE) {
     SUBBYTE_TRY(number, float_of("layout.number", layout.number));
   }
-  const bool int4pack = is_int4pack(layout.name);
   SUBBYTE_TRY(const auto turn, Turn::take(matrix->context));
-  Executor& pool = matrix->context->execution->pool();
-  if (matrix->on_gpu != nullptr && int4pack) {
+  if (matrix->on_gpu == nullptr) {
+    SUBBYTE_CHECK(export_from_host(*matrix, matrix->matrix, layout, number, *made));
+  } else {
     const device::PackedMatrix& packed = *matrix->on_gpu;
     SUBBYTE_TRY(const auto gpu, device::Gpu::use(packed.index(), layout.stream));
-    SUBBYTE_TRY(const Int4Target target,
-                plan_int4pack(layout.name, layout.tile, number, packed.held()));
-    SUBBYTE_CHECK(export_int4pack(packed, target, gpu, made->tensors));
-  } else {
-    Matrix held = matrix->matrix;
-    if (matrix->on_gpu != nullptr) {
-      SUBBYTE_TRY(const auto gpu, device::Gpu::use(matrix->on_gpu->index(), layout.stream));
-      SUBBYTE_TRY(const device::StagedMatrix unpacked, matrix->on_gpu->unpack(gpu));
-      SUBBYTE_TRY(held, unpacked.to_host(gpu));
-    }
-    if (int4pack) {
+    if (is_int4pack(layout.name)) {
       SUBBYTE_TRY(const Int4Target target,
-                  plan_int4pack(layout.name, layout.tile, number, held.view));
-      SUBBYTE_CHECK(export_int4pack(target, held.view, made->tensors));
-    } else if (is_packed_layout(layout.name)) {
-      SUBBYTE_CHECK(export_packed(layout, held, made->tensors));
+                  plan_int4pack(layout.name, layout.tile, number, packed.held()));
+      SUBBYTE_CHECK(export_int4pack(packed, target, gpu, made->tensors));
     } else {
-      SUBBYTE_CHECK(export_checkpoint(*exporter_of(layout.name), held, pool, *made));
+      SUBBYTE_TRY(const device::StagedMatrix unpacked, packed.unpack(gpu));
+      SUBBYTE_TRY(const Matrix held, unpacked.to_host(gpu));
+      SUBBYTE_CHECK(export_from_host(*matrix, held, layout, number, *made));
     }
   }
   *to = made.release();

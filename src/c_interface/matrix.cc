@@ -20,22 +20,17 @@ Status create(const subbyte_context* context, const subbyte_weights* weights, vo
               subbyte_matrix** to) {
   SUBBYTE_CHECK(c::check_addresses({{"context", context}, {"matrix", to}}));
   SUBBYTE_TRY(const c::Description description, c::read_weights(weights));
-  auto made = std::make_unique<subbyte_matrix>();
-  made->context = context->shared;
-  made->row_order = description.row_order;
-  SUBBYTE_TRY(const auto turn, c::Turn::take(context->shared));
-  Executor& pool = context->shared->execution->pool();
-  if (description.device >= 0) {
+  return c::make_matrix(context->shared, to, [&](subbyte_matrix& made, Executor& pool) -> Status {
+    made.row_order = description.row_order;
+    if (description.device < 0) {
+      SUBBYTE_TRY(made.matrix, c::to_matrix(description, pool));
+      return {};
+    }
     SUBBYTE_TRY(const auto gpu, device::Gpu::use(description.device, stream));
-    SUBBYTE_TRY(made->on_gpu,
-                c::within("weights", device::PackedMatrix::pack(description, description.row_order,
-                                                                gpu, pool)));
-    made->matrix.view = made->on_gpu->view();
-  } else {
-    SUBBYTE_TRY(made->matrix, c::to_matrix(description, pool));
-  }
-  *to = made.release();
-  return {};
+    SUBBYTE_TRY(made.on_gpu, c::within("weights", device::PackedMatrix::pack(
+                                                      description, made.row_order, gpu, pool)));
+    return {};
+  });
 }
 
 Status to_gpu(const subbyte_matrix* matrix, int32_t device, int32_t row_order, void* stream,
@@ -48,16 +43,13 @@ Status to_gpu(const subbyte_matrix* matrix, int32_t device, int32_t row_order, v
   if (row_order < SUBBYTE_ROWS_NATURAL || row_order > SUBBYTE_ROWS_GATE_UP_PAIRS) {
     return c::refuse("row_order", "0 to 2 (enum subbyte_row_order)", row_order);
   }
-  auto made = std::make_unique<subbyte_matrix>();
-  made->context = matrix->context;
-  made->row_order = static_cast<gpu::RowOrder>(row_order);
-  SUBBYTE_TRY(const auto turn, c::Turn::take(matrix->context));
-  SUBBYTE_TRY(const auto gpu, device::Gpu::use(device, stream));
-  SUBBYTE_TRY(made->on_gpu, device::PackedMatrix::upload(matrix->matrix, made->row_order, gpu,
-                                                         matrix->context->execution->pool()));
-  made->matrix.view = made->on_gpu->view();
-  *to = made.release();
-  return {};
+  return c::make_matrix(matrix->context, to, [&](subbyte_matrix& made, Executor& pool) -> Status {
+    made.row_order = static_cast<gpu::RowOrder>(row_order);
+    SUBBYTE_TRY(const auto gpu, device::Gpu::use(device, stream));
+    SUBBYTE_TRY(made.on_gpu,
+                device::PackedMatrix::upload(matrix->matrix, made.row_order, gpu, pool));
+    return {};
+  });
 }
 
 Status describe(const subbyte_matrix* matrix, subbyte_weights* weights) {
@@ -110,13 +102,10 @@ Status quantize(const subbyte_context* context, const subbyte_quantizer* from, c
   const RowReader reader = [&](int64_t row, float* out) {
     read_row(numbers, type, row, cols, out);
   };
-  auto made = std::make_unique<subbyte_matrix>();
-  made->context = context->shared;
-  SUBBYTE_TRY(const auto turn, c::Turn::take(context->shared));
-  SUBBYTE_TRY(made->matrix, quantize_one(*named->format, rows, cols, reader, named->form,
-                                         context->shared->execution->pool()));
-  *to = made.release();
-  return {};
+  return c::make_matrix(context->shared, to, [&](subbyte_matrix& made, Executor& pool) -> Status {
+    SUBBYTE_TRY(made.matrix, quantize_one(*named->format, rows, cols, reader, named->form, pool));
+    return {};
+  });
 }
 
 Status dequantize_on_host(const std::shared_ptr<c::Context>& context, const MatrixView& view,

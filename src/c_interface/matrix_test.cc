@@ -246,6 +246,25 @@ TEST(CMatrix, quantizes_to_every_format) {
   EXPECT_EQ(quantize(), "quantize.not_finite");
 }
 
+TEST(CMatrix, quantizes_by_every_name_and_halves_the_usual_group) {
+  const CContext context = c_context();
+  const std::vector<float> numbers(4 * 96, 0.5f);
+  auto quantizer = c_struct<subbyte_quantizer>();
+  subbyte_matrix* made = nullptr;
+  for (const char* const name : {"u4", "w4a16", "i4 g32 scale f16"}) {
+    quantizer.format = name;
+    ASSERT_EQ(subbyte_matrix_quantize(context.get(), &quantizer, numbers.data(), SUBBYTE_F32, 4, 96,
+                                      &made),
+              SUBBYTE_OK)
+        << name << ": " << subbyte_last_error();
+    const CMatrix matrix(made);
+    auto described = c_struct<subbyte_weights>();
+    ASSERT_EQ(subbyte_matrix_describe(made, &described), SUBBYTE_OK);
+    EXPECT_EQ(described.element, *name == 'u' ? SUBBYTE_U4 : SUBBYTE_I4) << name;
+    EXPECT_EQ(described.group_size, 32) << name;
+  }
+}
+
 TEST(CMatrix, says_what_is_lost_in_rounding) {
   const CContext context = c_context();
   for (const float size : {1e-30f, 1.0f, 1e30f}) {

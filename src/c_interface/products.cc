@@ -87,8 +87,6 @@ Result<subbyte_product> read_product(const subbyte_product* product, int64_t row
 
 namespace {
 
-static_assert(static_cast<int>(device::Activation::kClampedGate) == SUBBYTE_CLAMPED_GATE);
-
 device::Product product_of(const subbyte_product& p, gpu::RowOrder row_order) {
   device::Product product;
   product.gate_in_turns = row_order == gpu::RowOrder::kGateUpPairs;

@@ -249,6 +249,17 @@ Status take(State& session, Answer& answer, Delta delta) {
   return {};
 }
 
+/// One step. The first error of the request, after all deltas of others.
+Status step_for(State& session, Answer& answer) {
+  SUBBYTE_TRY(std::vector<Delta> deltas, session.session->step());
+  Status status;
+  for (Delta& delta : deltas) {
+    Status taken = take(session, answer, std::move(delta));
+    if (status.ok()) status = std::move(taken);
+  }
+  return status;
+}
+
 Status complete(subbyte_session* session, const char* text, char** response) {
   SUBBYTE_CHECK(
       c::check_addresses({{"session", session}, {"request", text}, {"response", response}}));
@@ -266,14 +277,7 @@ Status complete(subbyte_session* session, const char* text, char** response) {
     answer.choices.emplace_back(request, setup.tokenizer);
   }
   while (answer.num_left > 0) {
-    auto deltas = state.session->step();
-    Status status = deltas.ok() ? Status() : Status(deltas.error());
-    if (deltas.ok()) {
-      for (Delta& delta : *deltas) {
-        Status taken = take(state, answer, std::move(delta));
-        if (status.ok()) status = std::move(taken);
-      }
-    }
+    const Status status = step_for(state, answer);
     if (status.ok()) continue;
     state.session->cancel(answer.id);
     return status;

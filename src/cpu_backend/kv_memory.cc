@@ -8,8 +8,6 @@
 
 namespace subbyte {
 
-static_assert(kPagePositions == kPagePositions, "kernels and sequences count the same pages");
-
 namespace {
 
 /// nullptr: the system does not give it.
