@@ -6,7 +6,6 @@
 #include <deque>
 #include <functional>
 #include <map>
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <span>
 #include <string>
@@ -14,6 +13,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "subbyte/json.h"
 
 namespace subbyte::app {
 
@@ -98,7 +98,7 @@ struct CommandInfo {
   Shares shares = Shares::kNothing;
   std::deque<Option> options;
   std::function<Result<ExitCode>()> run;
-  std::function<nlohmann::ordered_json()> error_members;  // that --json has beside "error"
+  std::function<Json()> error_members;  // that --json has beside "error"
 };
 
 /// A command while it is declared.
@@ -124,9 +124,7 @@ class Command {
   /// Called when the command was named and its arguments are in their variables.
   void run(std::function<Result<ExitCode>()> function) { info_->run = std::move(function); }
   /// Called when run() has failed and --json was given.
-  void error_members(std::function<nlohmann::ordered_json()> function) {
-    info_->error_members = std::move(function);
-  }
+  void error_members(std::function<Json()> function) { info_->error_members = std::move(function); }
 
  private:
   CommandInfo* info_;

@@ -5,17 +5,15 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "app/output.h"
 #include "app/terminal.h"
+#include "subbyte/json.h"
 #include "subbyte/version.h"
 
 namespace subbyte::app {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 struct Spread {
   double mean = 0;

@@ -3,16 +3,14 @@
 #include <fmt/format.h>
 
 #include <cstdio>
-#include <nlohmann/json.hpp>
 
 #include "app/command.h"
 #include "app/output.h"
 #include "base/leftover.h"
+#include "subbyte/json.h"
 
 namespace subbyte::app {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 struct Options {
   std::string directory;

@@ -6,16 +6,16 @@
 
 #include <cmath>
 #include <cstdio>
-#include <nlohmann/json.hpp>
 
 #include "app/command.h"
 #include "app/output.h"
+#include "subbyte/json.h"
 
 namespace subbyte::app {
 namespace {
 
-nlohmann::ordered_json json_of(const DeviceInfo& info) {
-  nlohmann::ordered_json json = {{"device", info.device}, {"description", info.description}};
+Json json_of(const DeviceInfo& info) {
+  Json json = {{"device", info.device}, {"description", info.description}};
   if (!info.kernels.empty()) json["kernels"] = info.kernels;
   if (info.memory_bytes > 0) json["memory_bytes"] = info.memory_bytes;
   if (info.read_bandwidth > 0) json["read_bytes_per_second"] = std::round(info.read_bandwidth);
@@ -35,7 +35,7 @@ Result<ExitCode> run(const Invocation& invocation, bool json) {
   SUBBYTE_TRY(const DeviceOptions options, device_options(invocation));
   SUBBYTE_TRY(const DeviceList list, list_devices(options, true));
   if (json) {
-    nlohmann::ordered_json devices = nlohmann::ordered_json::array();
+    Json devices = Json::array();
     for (const DeviceInfo& info : list.devices) devices.push_back(json_of(info));
     print(stdout, json_text({{"devices", devices}, {"no_gpu", list.no_gpu}}, -1));
     return kOk;

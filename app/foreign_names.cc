@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <string>
 
-#include "json/strict_json.h"
+#include "subbyte/json.h"
 
 namespace subbyte::app {
 namespace {
@@ -92,13 +92,11 @@ std::optional<std::string_view> neutral_values(std::string_view name) {
 
 bool is_neutral(std::string_view values, std::string_view typed) {
   if (values == "*") return true;
-  const auto number = json::Value::parse(typed, nullptr, /*allow_exceptions=*/false);
-  for (const json::Value& value : json::Value::parse("[" + std::string(values) + "]")) {
-    if (value.is_string() ? value.get_ref<const std::string&>() == typed : value == number) {
-      return true;
-    }
-  }
-  return false;
+  const auto number = Json::parse(typed);
+  const Json all = Json::parse("[" + std::string(values) + "]").value();
+  return std::ranges::any_of(all, [&](const Json& value) {
+    return value.is_string() ? value.string() == typed : number.ok() && value == *number;
+  });
 }
 
 bool is_foreign_flag(std::string_view name) {

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <nlohmann/json.hpp>
 
 #include "app/command.h"
 #include "app/output.h"
@@ -14,6 +13,7 @@
 #include "checkpoints/config/quantization_config.h"
 #include "checkpoints/model_cache.h"
 #include "models/model_config.h"
+#include "subbyte/json.h"
 
 namespace subbyte::app {
 namespace {
@@ -55,8 +55,7 @@ ListedModel describe(CachedModel cached) {
 }
 
 std::string as_json(const std::vector<ListedModel>& models) {
-  nlohmann::ordered_json root = {{"cache", cache_directory().string()},
-                                 {"models", nlohmann::ordered_json::array()}};
+  Json root = {{"cache", cache_directory().string()}, {"models", Json::array()}};
   for (const ListedModel& model : models) {
     root["models"].push_back({{"name", name_of(model.cached)},
                               {"path", model.cached.snapshot.string()},

@@ -71,15 +71,15 @@ void print_notice(const std::string& text) {
 }
 
 void print_error(const Error& error) {
-  print_error(error, nlohmann::ordered_json::object());
+  print_error(error, Json::object());
 }
 
-void print_error(const Error& error, const nlohmann::ordered_json& beside) {
+void print_error(const Error& error, const Json& beside) {
   const std::string text = styled(Style::kError, "subbyte: error:", stderr) +
                            line(" {} [{}]", error.message, error.code);
   print(stderr, fitted(text, stderr, kErrorIndent));
   if (!errors_as_json) return;
-  nlohmann::ordered_json object = beside;
+  Json object = beside;
   object["error"] = {{"code", error.code}, {"message", error.message}};
   print(stdout, json_text(object, -1));
   std::fflush(stdout);
@@ -91,7 +91,7 @@ std::string styled(Style style, std::string_view text, std::FILE* to) {
   return std::string(begin).append(text).append("\033[0m");
 }
 
-std::string json_text(const nlohmann::ordered_json& object, int indent) {
+std::string json_text(const Json& object, int indent) {
   return json::to_ascii(object, indent) + "\n";
 }
 

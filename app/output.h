@@ -7,12 +7,12 @@
 
 #include <cstdint>
 #include <cstdio>
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 
 #include "base/quote.h"
 #include "base/status.h"
+#include "subbyte/json.h"
 
 namespace subbyte::app {
 
@@ -45,7 +45,7 @@ void print_notice(const std::string& text);
 /// "subbyte: error: ... [code]" on stderr: one line, which a terminal has broken at blanks. With
 /// --json, {"error": {"code": ..., "message": ...}} on stdout, too, after the members of `beside`.
 void print_error(const Error& error);
-void print_error(const Error& error, const nlohmann::ordered_json& beside);
+void print_error(const Error& error, const Json& beside);
 
 enum class Style : uint8_t { kPlain, kBold, kDim, kError, kWarning, kGood };
 
@@ -53,6 +53,6 @@ enum class Style : uint8_t { kPlain, kBold, kDim, kError, kWarning, kGood };
 std::string styled(Style style, std::string_view text, std::FILE* to);
 
 /// One object in ASCII, with its end; what is not UTF-8 becomes U+FFFD. `indent`: -1 is one line.
-std::string json_text(const nlohmann::ordered_json& object, int indent = 2);
+std::string json_text(const Json& object, int indent = 2);
 
 }  // namespace subbyte::app

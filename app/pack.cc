@@ -7,12 +7,12 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <nlohmann/json.hpp>
 
 #include "app/command.h"
 #include "app/output.h"
 #include "app/written_directory.h"
 #include "checkpoints/model_path.h"
+#include "subbyte/json.h"
 #include "transform/packing/pack_layout.h"
 
 namespace subbyte::app {
@@ -31,16 +31,16 @@ double megabytes(uint64_t bytes) {
 }
 
 std::string as_json(const Options& options, const PackReport& report, double seconds) {
-  nlohmann::ordered_json root = {{"destination", options.destination},
-                                 {"layout", report.layout},
-                                 {"tile", report.tile},
-                                 {"modules", report.modules},
-                                 {"packed_modules", report.packed_modules},
-                                 {"kept_tensors", report.kept_tensors},
-                                 {"source_bytes", report.source_bytes},
-                                 {"result_bytes", report.result_bytes},
-                                 {"remarks", report.remarks},
-                                 {"seconds", seconds}};
+  Json root = {{"destination", options.destination},
+               {"layout", report.layout},
+               {"tile", report.tile},
+               {"modules", report.modules},
+               {"packed_modules", report.packed_modules},
+               {"kept_tensors", report.kept_tensors},
+               {"source_bytes", report.source_bytes},
+               {"result_bytes", report.result_bytes},
+               {"remarks", report.remarks},
+               {"seconds", seconds}};
   return json_text(root);
 }
 

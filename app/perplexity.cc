@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <nlohmann/json.hpp>
 
 #include "app/command.h"
 #include "app/output.h"
@@ -12,11 +11,10 @@
 #include "base/quote.h"
 #include "engine/divergence.h"
 #include "engine/perplexity.h"
+#include "subbyte/json.h"
 
 namespace subbyte::app {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 struct Options {
   std::string model;

@@ -9,7 +9,6 @@
 #include <exception>
 #include <map>
 #include <new>
-#include <nlohmann/json.hpp>
 #include <string_view>
 
 #include "app/build_info.h"
@@ -21,6 +20,7 @@
 #include "app/terminal.h"
 #include "app/usage_codes.h"
 #include "base/link_policy.h"
+#include "subbyte/json.h"
 
 namespace subbyte::app {
 
@@ -40,8 +40,7 @@ Error with_option(const Error& error) {
   return is_link ? Error{error.code, error.message + " (--follow-links follows it)"} : error;
 }
 
-int report(const Error& error,
-           const nlohmann::ordered_json& beside = nlohmann::ordered_json::object()) {
+int report(const Error& error, const Json& beside = Json::object()) {
   print_error(with_option(error), beside);
   return is_usage_error(error.code) ? kUsage : kFailure;
 }
@@ -140,8 +139,7 @@ int run(int argc, char** argv) {
   const Result<ExitCode> result = text.empty() ? (*command)->run() : Result(kOk);
   if (!result.ok()) {
     const bool has_members = prints_errors_as_json() && (*command)->error_members;
-    return report(result.error(),
-                  has_members ? (*command)->error_members() : nlohmann::ordered_json::object());
+    return report(result.error(), has_members ? (*command)->error_members() : Json::object());
   }
   return finish_output(*result);
 }

@@ -15,7 +15,6 @@
 #include "checkpoints/config/config_file.h"
 #include "checkpoints/model_path.h"
 #include "completions/request.h"
-#include "json/opaque.h"
 #include "models/model_config.h"
 #include "session/chat_prompt.h"
 #include "session/text_setup.h"
@@ -128,13 +127,13 @@ Status add_setting(const std::string& text, json::Value& variables) {
 Status apply(const Options& options, Request& request) {
   if (!options.tools.empty()) {
     SUBBYTE_TRY(json::Value tools, read_json(options.tools));
-    request.tools = json::opaque(std::move(tools));
+    request.tools = std::move(tools);
   }
-  json::Value variables = json::value_of(request.template_variables);
+  json::Value variables = request.template_variables;
   for (const std::string& setting : options.settings) {
     SUBBYTE_CHECK(add_setting(setting, variables));
   }
-  request.template_variables = json::opaque(std::move(variables));
+  request.template_variables = std::move(variables);
   if (options.no_generation_prompt) request.add_generation_prompt = false;
   if (options.continue_final_message) request.continue_final_message = true;
   return {};
@@ -158,8 +157,8 @@ Result<std::vector<Span>> render_own(const Options& options, const ChatTemplate&
   Request flags = {.add_generation_prompt = input.add_generation_prompt,
                    .continue_final_message = input.continue_final_message};
   SUBBYTE_CHECK(apply(options, flags));
-  if (!flags.tools.is_null()) input.tools = json::value_of(flags.tools);
-  for (const auto& [name, value] : json::value_of(flags.template_variables).items()) {
+  if (!flags.tools.is_null()) input.tools = flags.tools;
+  for (const auto& [name, value] : flags.template_variables.items()) {
     input.variables[name] = value;
   }
   input.add_generation_prompt = flags.add_generation_prompt;

@@ -4,7 +4,6 @@
 
 #include "app/text_input.h"
 #include "base/sha256.h"
-#include "json/opaque.h"
 #include "session/chat_prompt.h"
 
 namespace subbyte::app {
@@ -39,7 +38,7 @@ Status TemplateFlags::apply(const std::filesystem::path& directory, TextSetup& t
   if (const Status added = add_template_variables(*object, variables); !added) {
     return Error{"usage.chat_template_kwargs", added.error().message};
   }
-  const Request option = {.template_variables = json::opaque(std::move(variables))};
+  const Request option = {.template_variables = std::move(variables)};
   SUBBYTE_CHECK(check_does_something(text, option, kName, "usage.chat_template_kwargs"));
   request.template_variables = option.template_variables;
   return {};

@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <cstdio>
-#include <nlohmann/json.hpp>
 
 #include "app/command.h"
 #include "app/output.h"
@@ -13,6 +12,7 @@
 #include "base/utf8.h"
 #include "checkpoints/containers/orin_model.h"
 #include "checkpoints/model_path.h"
+#include "subbyte/json.h"
 
 namespace subbyte::app {
 namespace {
@@ -55,19 +55,19 @@ Result<std::string> input_of(const Options& options) {
 }
 
 /// The bytes of a token as text where they are some, else as a list of numbers.
-nlohmann::ordered_json piece_of(const Tokenizer& tokenizer, TokenId id) {
+Json piece_of(const Tokenizer& tokenizer, TokenId id) {
   const std::string_view bytes = tokenizer.token_bytes(id);
   if (!find_invalid_utf8(bytes)) return bytes;
-  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  Json list = Json::array();
   for (const char byte : bytes) list.push_back(static_cast<unsigned char>(byte));
   return list;
 }
 
 std::string as_json(const Options& options, const Tokenizer& tokenizer,
                     const std::vector<TokenId>& ids) {
-  nlohmann::ordered_json root = {{"ids", ids}, {"count", ids.size()}};
+  Json root = {{"ids", ids}, {"count", ids.size()}};
   if (options.pieces) {
-    root["pieces"] = nlohmann::ordered_json::array();
+    root["pieces"] = Json::array();
     for (const TokenId id : ids) root["pieces"].push_back(piece_of(tokenizer, id));
   }
   return json_text(root, -1);

@@ -15,10 +15,10 @@
 #include <ctime>
 #include <fstream>
 #include <iostream>
-#include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
 
+#include "subbyte/json.h"
 #include "text/tokenizer.h"
 
 namespace {
@@ -59,9 +59,9 @@ std::string streamed(const Tokenizer& tokenizer, const std::vector<TokenId>& ids
 
 int answer_lines(const Tokenizer& tokenizer) {
   for (std::string line; std::getline(std::cin, line);) {
-    const auto item = nlohmann::json::parse(line);
+    const Json item = Json::parse(line).value();
     std::vector<TokenId> ids;
-    nlohmann::ordered_json out;
+    Json out;
     if (item.is_string()) {
       const auto text = item.get<std::string>();
       const auto made = tokenizer.encode_prompt(text, SpecialTokens::kRecognize);
@@ -77,7 +77,7 @@ int answer_lines(const Tokenizer& tokenizer) {
       out[skip ? "skipped" : "decoded"] = *text;
       out[skip ? "streamed_skipped" : "streamed"] = streamed(tokenizer, ids, skip);
     }
-    fmt::print("{}\n", out.dump());
+    fmt::print("{}\n", out.text());
   }
   return 0;
 }

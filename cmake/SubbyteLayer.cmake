@@ -143,7 +143,7 @@ function(subbyte_test_paths)
   target_link_libraries(subbyte_test_paths PRIVATE subbyte_options)
 endfunction()
 
-# subbyte_precompiled_header(<target>): fmt, JSON and what the standard library has of containers,
+# subbyte_precompiled_header(<target>): fmt and what the standard library has of containers,
 # parsed once for all layers with fmt: a third of what their files take to compile.
 function(subbyte_precompiled_header target)
   set(header subbyte_header)
@@ -153,14 +153,12 @@ function(subbyte_precompiled_header target)
   endif()
   if(NOT TARGET ${header})
     find_package(fmt REQUIRED)
-    find_package(nlohmann_json REQUIRED)
     file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/header.cc CONTENT "")
     add_library(${header} OBJECT ${PROJECT_BINARY_DIR}/header.cc)
     set_target_properties(${header} PROPERTIES POSITION_INDEPENDENT_CODE ON)
     target_precompile_headers(${header} PRIVATE <algorithm> <filesystem> <fmt/format.h>
-      <functional> <map> <memory> <nlohmann/json.hpp> <optional> <span> <string> <vector>)
-    target_link_libraries(${header} PRIVATE subbyte_options fmt::fmt
-      nlohmann_json::nlohmann_json)
+      <functional> <map> <memory> <optional> <span> <string> <vector>)
+    target_link_libraries(${header} PRIVATE subbyte_options fmt::fmt)
     if(header STREQUAL "subbyte_header_O0")
       target_compile_options(${header} PRIVATE -O0)
     endif()

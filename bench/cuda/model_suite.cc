@@ -9,7 +9,6 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "bench/cuda/device_times.h"
@@ -19,6 +18,7 @@
 #include "bench/make_model.h"
 #include "bench/timing.h"
 #include "devices/devices.h"
+#include "json/strict_json.h"
 #include "models/model.h"
 
 namespace subbyte::bench {
@@ -107,16 +107,19 @@ class ModelTable {
     return {};
   }
 
-  nlohmann::ordered_json to_json() const {
-    nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+  json::Value to_json() const {
+    json::Value rows = json::Value::array();
     for (const Row& row : rows_) {
-      rows.push_back({{"measure", row.measure}, {"tokens_per_second", row.tokens_per_second}});
-      if (!row.is_decode) continue;
-      rows.back().update({{"step_us", 1e6 * row.decode.step_seconds},
-                          {"submit_us", 1e6 * row.decode.submit_seconds},
-                          {"wait_us", 1e6 * row.decode.wait_seconds},
-                          {"bytes", row.decode.bytes},
-                          {"of_limit", share(row)}});
+      json::Value figures = {{"measure", row.measure},
+                             {"tokens_per_second", row.tokens_per_second}};
+      if (row.is_decode) {
+        figures.update({{"step_us", 1e6 * row.decode.step_seconds},
+                        {"submit_us", 1e6 * row.decode.submit_seconds},
+                        {"wait_us", 1e6 * row.decode.wait_seconds},
+                        {"bytes", row.decode.bytes},
+                        {"of_limit", share(row)}});
+      }
+      rows.push_back(std::move(figures));
     }
     return {{"model", name_},
             {"load_seconds", load_seconds_},
@@ -260,14 +263,13 @@ Status run_model_suite(const ModelSuite& suite) {
   const std::string date = fmt::format("{:%Y-%m-%d}", fmt::gmtime(std::time(nullptr)));
   fmt::print("{}, {}, B = {:.0f} GB/s; greedy, medians of {} rounds\n", device_name(), date,
              bandwidth * 1e-9, suite.rounds);
-  nlohmann::ordered_json figures = {
-      {"device", device_name()}, {"date", date}, {"bandwidth", bandwidth}};
+  json::Value figures = {{"device", device_name()}, {"date", date}, {"bandwidth", bandwidth}};
   for (const std::string& model : suite.models) {
     ModelTable table(suite, model, times, bandwidth);
     SUBBYTE_CHECK(table.measure());
     figures["models"].push_back(table.to_json());
   }
-  if (!suite.json.empty()) file << figures.dump(2) << std::endl;
+  if (!suite.json.empty()) file << json::to_text(figures, 2) << std::endl;
   if (!file) return unwritable;
   return {};
 }

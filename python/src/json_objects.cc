@@ -165,23 +165,23 @@ Result<Value> to_json(nb::handle object, std::string_view where) {
 }
 
 nb::object to_object(const Value& value) {
-  switch (value.type()) {
-    case Value::value_t::boolean:
+  switch (value.kind()) {
+    case Value::Kind::kBoolean:
       return nb::bool_(value.get<bool>());
-    case Value::value_t::string:
-      return str_of(value.get_ref<const std::string&>());
-    case Value::value_t::number_integer:
+    case Value::Kind::kString:
+      return str_of(value.string());
+    case Value::Kind::kInteger:
       return nb::int_(value.get<int64_t>());
-    case Value::value_t::number_unsigned:
+    case Value::Kind::kUnsigned:
       return nb::int_(value.get<uint64_t>());
-    case Value::value_t::number_float:
+    case Value::Kind::kFloat:
       return nb::float_(value.get<double>());
-    case Value::value_t::array: {
+    case Value::Kind::kArray: {
       nb::list list;
       for (const Value& element : value) list.append(to_object(element));
       return list;
     }
-    case Value::value_t::object: {
+    case Value::Kind::kObject: {
       nb::dict dict;
       for (const auto& [key, element] : value.items()) dict[str_of(key)] = to_object(element);
       return dict;

@@ -45,7 +45,7 @@ TEST(CCheckpoint, has_the_matrices_of_the_importers) {
   const std::vector<FoundModule> expected = find_modules(imports);
   ASSERT_EQ(modules->size(), expected.size());
   for (std::size_t i = 0; i < expected.size(); ++i) {
-    const json::Value& module = modules->at(i);
+    const json::Value& module = (*modules)[i];
     EXPECT_EQ(module["name"], expected[i].name);
     EXPECT_EQ(module["kind"], expected[i].info->importer);
     EXPECT_EQ(module["rows"], expected[i].info->rows);

@@ -182,7 +182,7 @@ TEST(CSession, gives_the_texts_of_cxx_by_callback_poll_and_at_once) {
   const auto take = [](void* user, const char* json) {
     auto& to = *static_cast<Sink*>(user);
     const json::Value event = parsed(json);
-    to.texts[event["id"]] += event["content"].get<std::string>();
+    to.texts[event["id"].get<uint64_t>()] += event["content"].get<std::string>();
     if (event["end"].is_null()) return;
     ++to.ends;
     EXPECT_EQ(event["end"]["finish_reason"], "length");
@@ -233,8 +233,9 @@ TEST(CSession, cancels_and_answers_beside_others) {
   const json::Value events = parsed(json);
   subbyte_free(json);
   ASSERT_FALSE(events.empty());
-  EXPECT_EQ(events.back()["id"], id);
-  EXPECT_EQ(events.back()["end"]["finish_reason"], "abort");
+  const json::Value& last = events[events.size() - 1];
+  EXPECT_EQ(last["id"], id);
+  EXPECT_EQ(last["end"]["finish_reason"], "abort");
   int32_t idle = 0;
   ASSERT_EQ(subbyte_session_idle(s, &idle), SUBBYTE_OK);
   EXPECT_EQ(idle, 1);
@@ -371,7 +372,7 @@ TEST(CTools, give_the_reports_of_the_commands) {
       take(subbyte_convert(context.get(), model.c_str(), copy.c_str(),
                            R"({"to": "bf16", "allow_lossy": true})", nullptr, nullptr, &text));
   EXPECT_EQ(converted["format"], "bf16");
-  EXPECT_GT(converted["modules"], 0);
+  EXPECT_GT(converted["modules"].get<int64_t>(), 0);
   const json::Value quantized = take(subbyte_quantize(
       context.get(), copy.c_str(), small.c_str(),
       R"({"format": "mxfp4", "ignore": ["model.layers.0"]})", nullptr, nullptr, &text));

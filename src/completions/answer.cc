@@ -117,8 +117,9 @@ std::string Choice::name_of(TokenId token) const {
 Value Choice::alternatives(const Logprobs& logprobs) const {
   Value top = Value::object();
   for (const TokenLogprob& one : logprobs.top) {
-    const std::string name = name_of(one.token);
-    top.emplace(top.contains(name) ? name_by_id(one.token) : name, finite(one.logprob));
+    std::string name = name_of(one.token);
+    if (top.contains(name)) name = name_by_id(one.token);
+    if (!top.contains(name)) top[name] = finite(one.logprob);
   }
   return top;
 }

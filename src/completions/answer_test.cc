@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include "json/opaque.h"
 #include "session/sample_text.h"
 #include "support/small_tokenizer.h"
 
@@ -16,7 +15,7 @@ class Answers : public ::testing::Test {
   /// The choice that comes of tokens, which are text with control tokens.
   Value choice(std::string_view output, StopReason reason = StopReason::kStopToken) {
     SampleText text(request_, *tokenizer_, ChatFormat::kChatMl, prompt_,
-                    ToolCallParser(ToolCallStyle::kJson, json::value_of(request_.tools), "seed"));
+                    ToolCallParser(ToolCallStyle::kJson, request_.tools, "seed"));
     Choice choice(request_, *tokenizer_);
     const auto ids = tokenizer_->encode(output, SpecialTokens::kRecognize);
     for (const TokenId id : *ids) {
@@ -33,7 +32,7 @@ class Answers : public ::testing::Test {
   /// "content (reasoning)"
   std::string message(std::string_view output) {
     const Value found = choice(output)["message"];
-    std::string text = found["content"];
+    std::string text = found["content"].string();
     if (found.contains("reasoning_content")) {
       text += " (" + found["reasoning_content"].get<std::string>() + ")";
     }
@@ -68,7 +67,7 @@ TEST_F(Answers, have_calls_of_tools_where_there_are_tools) {
   EXPECT_FALSE(found["message"].contains("tool_calls"));
   EXPECT_EQ(found["finish_reason"], "stop");
 
-  request_.tools = json::opaque({{{"type", "function"}, {"function", {{"name", "f"}}}}});
+  request_.tools = {{{"type", "function"}, {"function", {{"name", "f"}}}}};
   found = choice(output);
   EXPECT_EQ(found["message"]["content"], "Look.");
   EXPECT_EQ(found["message"]["reasoning_content"], call);
@@ -89,7 +88,7 @@ TEST_F(Answers, have_calls_of_tools_where_there_are_tools) {
 }
 
 TEST_F(Answers, have_one_call_where_no_more_are_wanted) {
-  request_.tools = json::opaque({{{"name", "f"}}});
+  request_.tools = {{{"name", "f"}}};
   const std::string call = "<tool_call>{\"name\":\"f\"}</tool_call>";
   const std::string output = "a " + call + " b " + call + call;
   EXPECT_EQ(choice(output)["message"]["tool_calls"].size(), 3u);
@@ -102,7 +101,7 @@ TEST_F(Answers, have_one_call_where_no_more_are_wanted) {
 }
 
 TEST_F(Answers, have_no_calls_that_were_reasoning_and_no_stops_in_calls) {
-  request_.tools = json::opaque({{{"name", "f"}}});
+  request_.tools = {{{"name", "f"}}};
   const std::string call = "<tool_call>{\"name\":\"f\"}</tool_call>";
   const Value found = choice("hm " + call + " hm</think>So.");
   EXPECT_EQ(found["message"]["content"], "So.");

@@ -23,8 +23,12 @@ constexpr std::array<std::string_view, 4> kLineFields = {"custom_id", "id", "met
 constexpr std::string_view kTextUrl = "/v1/completions";
 constexpr std::string_view kChatUrl = "/v1/chat/completions";
 
+Value as_json(const JobRecord& record) {
+  return Value::object({record.begin(), record.end()});
+}
+
 std::string digest_of(const JobRecord& identity, const std::string& line) {
-  const std::string text = json::to_text(Value(identity)) + "\n" + line;
+  const std::string text = json::to_text(as_json(identity)) + "\n" + line;
   return sha256(std::as_bytes(std::span(text)));
 }
 
@@ -230,7 +234,7 @@ Status Job::write(const Line& line, Value response, Value error) {
   Value result = {
       {"line", line.number}, {"custom_id", line.custom_id}, {"request_sha256", line.digest}};
   const bool is_first = counts_.skipped == 0 && counts_.done == 1;
-  if (is_first && !results_.is_stdout()) result["job"] = options_.identity;
+  if (is_first && !results_.is_stdout()) result["job"] = as_json(options_.identity);
   result["response"] = std::move(response);
   result["error"] = std::move(error);
   return results_.append(json::to_text(result));

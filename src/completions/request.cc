@@ -11,7 +11,6 @@
 #include "base/quote.h"
 #include "engine/sampler.h"
 #include "engine/scheduler.h"
-#include "json/opaque.h"
 #include "session/chat_prompt.h"
 
 namespace subbyte {
@@ -105,7 +104,7 @@ Status read_stops(const Object& body, std::vector<std::string>& stops) {
     return body.error("json.type", "stop", fmt::format("a text or at most {} of them", kMaxStops));
   }
   for (const Value& stop : list) {  // an empty text asks for nothing
-    if (stop.get_ref<const std::string&>().empty()) continue;
+    if (stop.string().empty()) continue;
     if (std::exchange(has_own, true) == false) stops.clear();
     stops.push_back(stop.get<std::string>());
   }
@@ -276,7 +275,7 @@ Status read_tools(const Object& body, Request& request) {
       return tool.error("completion.field", "type", "\"function\"");
   }
   const Value* const choice = body.find("tool_choice");
-  if (choice == nullptr || *choice != "none") request.tools = json::opaque(*tools);
+  if (choice == nullptr || *choice != "none") request.tools = *tools;
   return {};
 }
 
@@ -310,7 +309,7 @@ Status read_chat_options(const Object& body, Request& request) {
   SUBBYTE_CHECK(read_prompt_end(body, request));
   SUBBYTE_TRY(const auto own, body.string("chat_template"));
   request.chat_template = own.value_or("");
-  Value variables = json::value_of(request.template_variables);
+  Value variables = request.template_variables;
   if (const Value* const documents = find_asked(body, "documents")) {
     if (!is_list_of_objects(*documents)) {
       return body.error("json.type", "documents", "a list of objects");
@@ -319,7 +318,7 @@ Status read_chat_options(const Object& body, Request& request) {
   }
   SUBBYTE_TRY(const auto arguments, body.object("chat_template_kwargs"));
   if (arguments) SUBBYTE_CHECK(add_template_variables(*arguments, variables));
-  request.template_variables = json::opaque(std::move(variables));
+  request.template_variables = std::move(variables);
   return {};
 }
 
@@ -401,7 +400,7 @@ Status read_conversation(const Object& body, CompletionRequest& request) {
     SUBBYTE_TRY(Value message,
                 read_message(value, fmt::format("{}{}messages[{}]", body.where(), root ? ": " : ".",
                                                 request.messages.size())));
-    request.messages.push_back({.json = json::opaque(std::move(message))});
+    request.messages.push_back({.json = std::move(message)});
   }
   return {};
 }

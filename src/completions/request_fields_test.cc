@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "completions/request.h"
+#include "support/json_of.h"
 
 namespace subbyte {
 namespace {
@@ -67,7 +70,7 @@ TEST(RequestFields, are_set_by_json_or_have_a_reason) {
       EXPECT_NE(std::string_view(field.why).find("JSON"), std::string_view::npos) << field.name;
       continue;
     }
-    const std::vector<std::string> names = set_by(Value::parse(field.body));
+    const std::vector<std::string> names = set_by(json_of(field.body));
     EXPECT_TRUE(std::ranges::find(names, field.name) != names.end()) << field.name;
   }
 }

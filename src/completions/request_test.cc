@@ -2,9 +2,9 @@
 
 #include <gtest/gtest.h>
 
-#include "json/opaque.h"
 #include "session/text_setup.h"
 
+#include "support/json_of.h"
 #include "support/small_tokenizer.h"
 #include "text/chat_messages.h"
 
@@ -42,7 +42,7 @@ Value sampling_of(const CompletionRequest& request) {
 
 /// The values of a table's list.
 Value list_of(std::string_view neutral) {
-  return Value::parse("[" + std::string(neutral) + "]");
+  return json_of("[" + std::string(neutral) + "]");
 }
 
 TEST(Requests, null_asks_for_nothing_in_every_field) {
@@ -92,7 +92,7 @@ TEST(Requests, what_is_not_computed_is_refused_by_name_unless_it_is_neutral) {
     const std::string key(rule.key);
     if (rule.use != KeyUse::kRefused) continue;
     for (const Value& value : list_of(rule.neutral)) {
-      EXPECT_EQ(refusal({{"prompt", "a"}, {key, value}}), "") << key << value;
+      EXPECT_EQ(refusal({{"prompt", "a"}, {key, value}}), "") << key << value.text();
     }
     const std::string found = refusal({{"prompt", "a"}, {key, {{"odd", 17}}}});
     EXPECT_TRUE(found.starts_with("completion.field line: " + key + ": ")) << found;
@@ -195,7 +195,7 @@ TEST(Requests, the_reasoning_of_an_answer_is_part_of_the_conversation) {
   const auto request =
       read(chat({{"role", "assistant"}, {"content", "b"}, {"reasoning_content", "r"}}));
   ASSERT_TRUE(request.ok()) << request.error().message;
-  EXPECT_EQ(json::value_of(request->messages[1].json)["reasoning_content"], "r");
+  EXPECT_EQ(request->messages[1].json["reasoning_content"], "r");
   EXPECT_NE(refusal(chat({{"role", "user"}, {"content", "b"}, {"reasoning_content", "r"}})), "");
   // By both names it is one text.
   Value both = {
@@ -208,8 +208,8 @@ TEST(Requests, the_reasoning_of_an_answer_is_part_of_the_conversation) {
 
 TEST(Requests, have_messages_as_templates_see_them) {
   const auto messages = [](const char* text) {
-    const auto request = read({{"messages", Value::parse(text)}});
-    return request.ok() ? to_json(request->messages).dump() : std::string(request.error().code);
+    const auto request = read({{"messages", json_of(text)}});
+    return request.ok() ? to_json(request->messages).text() : std::string(request.error().code);
   };
   EXPECT_EQ(messages(R"([{"role": "user", "name": "B", "annotations": [1], "refusal": null,
                           "content": [{"type": "text", "text": "a"},
@@ -254,7 +254,7 @@ TEST(Requests, have_messages_as_templates_see_them) {
 
 TEST(Requests, have_what_templates_are_told) {
   const auto options = [](const char* text) {
-    Value body = Value::parse(text);
+    Value body = json_of(text);
     body["messages"] = {{{"role", "user"}, {"content", "a"}}};
     return *read(body);
   };
@@ -278,7 +278,7 @@ TEST(Requests, have_what_templates_are_told) {
 
 TEST(Requests, refuse_what_templates_are_told_wrongly) {
   const auto code = [](const char* text) {
-    Value body = Value::parse(text);
+    Value body = json_of(text);
     body["messages"] = {{{"role", "user"}, {"content", "a"}}};
     const auto request = read(body);
     return request.ok() ? "" : std::string(request.error().code);

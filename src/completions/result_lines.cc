@@ -5,11 +5,10 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <iterator>
 #include <utility>
 
 #include "base/file_error.h"
-#include "json/parser_problem.h"
+#include "json/events.h"
 #include "json/strict_json.h"
 
 namespace subbyte {
@@ -19,19 +18,19 @@ constexpr std::size_t kReadBytes = std::size_t{1} << 18;
 constexpr std::size_t kMaxJobEntries = 1 << 16;
 
 /// Takes what is wanted of a line from the events of the parser; the answer passes by.
-class LineReader {
+class LineReader final : public json::Events {
  public:
-  bool null() { return value(Kind::kNull); }
-  bool boolean(bool) { return value(Kind::kOther); }
-  bool number_integer(int64_t) { return value(Kind::kOther); }
-  bool number_unsigned(uint64_t number) {
+  bool null() override { return value(Kind::kNull); }
+  bool boolean(bool) override { return value(Kind::kOther); }
+  bool number_integer(int64_t) override { return value(Kind::kOther); }
+  bool number_unsigned(uint64_t number) override {
     if (is_member("line") && number > 0 && number <= static_cast<uint64_t>(INT64_MAX)) {
       line_.number = static_cast<int64_t>(number);
     }
     return value(Kind::kOther);
   }
-  bool number_float(double, const std::string&) { return value(Kind::kOther); }
-  bool string(std::string& text) {
+  bool number_float(double, const std::string&) override { return value(Kind::kOther); }
+  bool string(std::string& text) override {
     if (is_member("request_sha256")) line_.request_sha256 = text;
     if (in_job_ && depth_ == 2) {
       if (line_.job->size() == kMaxJobEntries) return fail("a job of too many options");
@@ -40,14 +39,13 @@ class LineReader {
     }
     return value(is_member("request_sha256") ? Kind::kText : Kind::kOther);
   }
-  bool binary(json::Value::binary_t&) { return false; }  // never in text
 
-  bool start_object(std::size_t) { return open(); }
-  bool start_array(std::size_t) { return open(); }
-  bool end_object() { return close(); }
-  bool end_array() { return close(); }
+  bool start_object() override { return open(); }
+  bool start_array() override { return open(); }
+  bool end_object() override { return close(); }
+  bool end_array() override { return close(); }
 
-  bool key(std::string& name) {
+  bool key(std::string& name) override {
     if (in_job_ && depth_ == 2) job_key_ = name;
     if (depth_ != 1) return true;
     const auto* const found = std::ranges::find(kMembers, name);
@@ -58,9 +56,7 @@ class LineReader {
     return true;
   }
 
-  bool parse_error(std::size_t, const std::string&, const nlohmann::detail::exception& failure) {
-    return fail(json::parser_problem(failure.what()));
-  }
+  void syntax_error(std::string_view problem) override { fail(problem); }
 
   /// What is wrong, empty if nothing is.
   const std::string& problem() const { return problem_; }
@@ -118,39 +114,6 @@ class LineReader {
 
 }  // namespace
 
-/// An input iterator over the bytes of a line, as the parser wants it; the end is one without
-/// lines.
-class ResultLines::Bytes {
- public:
-  using iterator_category = std::input_iterator_tag;
-  using value_type = char;
-  using difference_type = std::ptrdiff_t;
-  using pointer = const char*;
-  using reference = const char&;
-
-  explicit Bytes(ResultLines* lines = nullptr) : lines_(lines) {}
-  reference operator*() const {
-    const char* next = lines_->peek();
-    lines_->has_nul_ = lines_->has_nul_ || *next == '\0';
-    return *next;
-  }
-  Bytes& operator++() {
-    ++lines_->at_;
-    return *this;
-  }
-  Bytes operator++(int) { return ++*this; }
-  friend bool operator==(const Bytes& a, const Bytes& b) { return a.is_end() == b.is_end(); }
-
- private:
-  bool is_end() const {
-    if (lines_ == nullptr) return true;
-    const char* next = lines_->peek();
-    return next == nullptr || *next == '\n';
-  }
-
-  ResultLines* lines_;
-};
-
 std::string ResultLines::where() const {
   return path_.native() + ":" + std::to_string(number_);
 }
@@ -163,9 +126,18 @@ Error ResultLines::foreign(std::string_view found) const {
               .append("; name another file")};
 }
 
-const char* ResultLines::peek() {
+bool ResultLines::is_at_end() {
   if (at_ == buffer_.size()) fill();
-  return at_ < buffer_.size() ? &buffer_[at_] : nullptr;
+  return at_ == buffer_.size();
+}
+
+std::string_view ResultLines::next_part() {
+  if (is_at_end()) return {};
+  const std::string_view rest = std::string_view(buffer_).substr(at_);
+  const std::string_view part = rest.substr(0, rest.find('\n'));
+  has_nul_ = has_nul_ || part.find('\0') != part.npos;
+  at_ += part.size();
+  return part;
 }
 
 /// Puts the next bytes of the file after those that are not read yet.
@@ -190,14 +162,14 @@ bool ResultLines::begins_as_all() {
 }
 
 Result<std::optional<ResultLine>> ResultLines::next() {
-  if (peek() == nullptr) {
+  if (is_at_end()) {
     SUBBYTE_CHECK(status_);
     return std::optional<ResultLine>();
   }
   ++number_;
   if (!begins_as_all()) return foreign("something else");
   LineReader reader;
-  nlohmann::json::sax_parse(Bytes(this), Bytes(), &reader);
+  json::read_events([this] { return next_part(); }, reader);
   SUBBYTE_CHECK(status_);
   if (!reader.problem().empty()) return foreign(reader.problem());
   // The parser takes a NUL for the end of the text.

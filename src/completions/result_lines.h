@@ -43,10 +43,10 @@ class ResultLines {
   Error foreign(std::string_view found) const;
 
  private:
-  class Bytes;
-
-  /// The next byte, nullptr at the end of the file or after an error, which status_ has then.
-  const char* peek();
+  /// Also after an error, which status_ has then.
+  bool is_at_end();
+  /// More of the line, empty at its end.
+  std::string_view next_part();
   void fill();
   bool begins_as_all();
 

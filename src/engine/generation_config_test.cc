@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/end_tokens.h"
+#include "support/json_of.h"
 #include "support/temp_dir.h"
 
 namespace subbyte {
@@ -15,7 +16,7 @@ using json::Value;
 class GenerationConfig : public ::testing::Test {
  protected:
   Result<Sampling> read(const Value& config) {
-    dir_.write("generation_config.json", config.dump());
+    dir_.write("generation_config.json", config.text());
     return read_generation_config(dir_.path());
   }
   Value sampling(const Value& config) {
@@ -73,9 +74,9 @@ TEST_F(GenerationConfig, refuses_by_name_what_is_not_computed) {
   for (const KeyRule& rule : generation_config_rules()) {
     const std::string key(rule.key);
     if (rule.use != KeyUse::kRefused) continue;
-    for (const Value& value : Value::parse("[null" + std::string(rule.neutral.empty() ? "" : ",") +
-                                           std::string(rule.neutral) + "]")) {
-      EXPECT_TRUE(read({{key, value}}).ok()) << key << value;
+    for (const Value& value : json_of("[null" + std::string(rule.neutral.empty() ? "" : ",") +
+                                      std::string(rule.neutral) + "]")) {
+      EXPECT_TRUE(read({{key, value}}).ok()) << key << value.text();
     }
     const auto refused = read({{key, Value::array({17})}});
     ASSERT_FALSE(refused.ok()) << key;

@@ -31,7 +31,7 @@ Value from_json(Heap& heap, const json::Value& value, Origin origin,
   heap.step();
   if (value.is_null()) return Value(None{});
   if (value.is_boolean()) return Value(value.get<bool>());
-  if (value.is_string()) return heap.text(value.get_ref<const std::string&>(), origin);
+  if (value.is_string()) return heap.text(value.string(), origin);
   if (const auto digits = json::long_digits(value)) return heap.long_integer(*digits);
   if (value.is_number_integer()) return Value(value.get<int64_t>());
   if (value.is_number_float()) return Value(value.get<double>());
@@ -45,8 +45,7 @@ Value from_json(Heap& heap, const json::Value& value, Origin origin,
   entries.reserve(value.size());
   for (const auto& [key, item] : value.items()) {
     const bool is_role =
-        key == "role" && item.is_string() &&
-        std::ranges::find(roles, item.get_ref<const std::string&>()) != roles.end();
+        key == "role" && item.is_string() && std::ranges::find(roles, item.string()) != roles.end();
     entries.emplace_back(heap.text(key, origin),
                          from_json(heap, item, is_role ? Origin::kTemplate : origin, roles));
   }

@@ -7,7 +7,7 @@ namespace {
 
 /// The list of values; of a table of ours, so it is one.
 Value neutral_values(const KeyRule& rule) {
-  return Value::parse("[" + std::string(rule.neutral) + "]", nullptr, /*allow_exceptions=*/false);
+  return parse("[" + std::string(rule.neutral) + "]", "neutral").value();
 }
 
 bool has_word(std::string_view words, std::string_view word) {

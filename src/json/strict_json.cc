@@ -10,7 +10,7 @@
 #include "base/quote.h"
 #include "base/small_letters.h"
 #include "base/utf8.h"
-#include "json/parser_problem.h"
+#include "json/events.h"
 #include "json/shown_json.h"
 
 namespace subbyte::json {
@@ -20,72 +20,62 @@ namespace {
 // grows, twice in the other.
 constexpr std::size_t kParserStrings = 5;
 
-constexpr std::uint8_t kLongInteger = 1;  // of `binary`: its bytes are digits
-
 /// Builds a value from the parser's events. Finished values wait on one stack until their array or
-/// object ends. Not the library's own builder: that one searches all earlier members for each new
-/// one, which is quadratic, and keeps the last of two equal keys.
+/// object ends.
 ///
 /// What is built is counted: a text of two bytes an element ("[0,0,0") would become 40 times as
 /// large.
-class Builder {
+class Builder final : public Events {
  public:
   Builder(std::size_t max_memory, std::span<const Stream> streams)
       : memory_left_(max_memory), streams_(streams) {}
 
-  bool null() { return add(nullptr); }
-  bool boolean(bool value) { return add(value); }
-  bool number_integer(int64_t value) { return add(value); }
-  bool number_unsigned(uint64_t value) { return add(value); }
-  bool number_float(double value, const std::string& text) {
+  bool null() override { return add(nullptr); }
+  bool boolean(bool value) override { return add(value); }
+  bool number_integer(int64_t value) override { return add(value); }
+  bool number_unsigned(uint64_t value) override { return add(value); }
+  bool number_float(double value, const std::string& text) override {
     if (text.find_first_not_of("-0123456789") != std::string::npos) return add(value);
-    return spend(kStringBytes + 2 * text.size()) &&
-           add(Value::binary({text.begin(), text.end()}, kLongInteger));
+    return spend(kStringBytes + 2 * text.size()) && add(Value::long_integer(text));
   }
-  bool string(std::string& value) {
+  bool string(std::string& value) override {
     return spend(kStringBytes + 2 * value.size()) && add(std::move(value));
   }
-  bool binary(Value::binary_t&) { return false; }  // never in text
 
-  bool start_object(std::size_t) { return open(true); }
-  bool start_array(std::size_t) { return open(false); }
-  bool key(std::string& name) {
+  bool start_object() override { return open(true); }
+  bool start_array() override { return open(false); }
+  bool key(std::string& name) override {
     if (!spend(kKeyBytes + 2 * name.size())) return false;
     keys_.push_back(std::move(name));
     return true;
   }
 
-  bool end_array() {
+  bool end_array() override {
     const std::size_t first = close();
-    Value array = Value::array();
-    auto& elements = array.get_ref<Value::array_t&>();
-    elements.assign(std::make_move_iterator(values_.begin() + static_cast<std::ptrdiff_t>(first)),
-                    std::make_move_iterator(values_.end()));
+    std::vector<Value> elements(
+        std::make_move_iterator(values_.begin() + static_cast<std::ptrdiff_t>(first)),
+        std::make_move_iterator(values_.end()));
     values_.resize(first);
-    return add(std::move(array));
+    return add(std::move(elements));
   }
 
-  bool end_object() {
+  bool end_object() override {
     const std::size_t first = close();
     const std::size_t count = values_.size() - first;
     const std::size_t first_key = keys_.size() - count;
     if (has_duplicate(first_key)) return false;
-    Value object = Value::object();
-    auto& members = object.get_ref<Value::object_t&>();
-    members.reserve(count);  // growing would copy: the keys are const
+    std::vector<Value::Member> members;
+    members.reserve(count);
     for (std::size_t i = 0; i < count; ++i) {
-      // The vector's emplace_back; the map's own emplace searches.
-      static_cast<Value::object_t::Container&>(members).emplace_back(
-          std::move(keys_[first_key + i]), std::move(values_[first + i]));
+      members.emplace_back(std::move(keys_[first_key + i]), std::move(values_[first + i]));
     }
     values_.resize(first);
     keys_.resize(first_key);
-    return add(std::move(object));
+    return add(Value::object(std::move(members)));
   }
 
-  bool parse_error(std::size_t, const std::string&, const nlohmann::detail::exception& failure) {
-    fail("json.syntax", std::string(parser_problem(failure.what())));
-    return false;
+  void syntax_error(std::string_view problem) override {
+    fail("json.syntax", std::string(problem));
   }
 
   bool failed() const { return !code_.empty(); }
@@ -215,52 +205,6 @@ std::size_t longest_string(std::string_view text) {
   return longest;
 }
 
-/// Whether `value` is an integer of more than 64 bits or has one in it.
-bool holds_long_integer(const Value& value) {
-  if (value.is_structured()) return std::ranges::any_of(value, holds_long_integer);
-  return value.is_binary();
-}
-
-struct Layout {
-  int indent;
-  bool ascii;
-};
-
-std::string as_library_writes(const Value& value, const Layout& layout) {
-  return value.dump(layout.indent, ' ', layout.ascii, Value::error_handler_t::replace);
-}
-
-/// The same with the long integers of which it knows nothing.
-void write(const Value& value, const Layout& layout, int level, std::string& text) {
-  if (!value.is_structured() || value.empty()) {
-    text += value.is_binary() ? *long_digits(value) : as_library_writes(value, layout);
-    return;
-  }
-  const auto break_line = [&](int depth) {
-    if (layout.indent < 0) return;
-    text.append("\n").append(
-        static_cast<std::size_t>(layout.indent) * static_cast<std::size_t>(depth), ' ');
-  };
-  text += value.is_object() ? '{' : '[';
-  for (auto at = value.begin(); at != value.end(); ++at) {
-    if (at != value.begin()) text += ',';
-    break_line(level + 1);
-    if (value.is_object()) {
-      text += as_library_writes(Value(at.key()), layout) + (layout.indent < 0 ? ":" : ": ");
-    }
-    write(*at, layout, level + 1, text);
-  }
-  break_line(level);
-  text += value.is_object() ? '}' : ']';
-}
-
-std::string written(const Value& value, const Layout& layout) {
-  if (!holds_long_integer(value)) return as_library_writes(value, layout);
-  std::string text;
-  write(value, layout, 0, text);
-  return text;
-}
-
 std::string format(double number) {
   return to_text(Value(number));
 }
@@ -294,7 +238,7 @@ Result<Value> parse(std::string_view text, std::string_view where, std::span<con
   if (const auto bad = find_invalid_utf8(text)) {
     return error("json.utf8", "not UTF-8 at byte " + std::to_string(*bad));
   }
-  // The library takes a NUL for the end of the text and would not see what follows.
+  // The parser takes a NUL for the end of the text and would not see what follows.
   if (const auto nul = text.find('\0'); nul != std::string_view::npos) {
     return error("json.syntax", "a NUL byte at byte " + std::to_string(nul));
   }
@@ -304,42 +248,33 @@ Result<Value> parse(std::string_view text, std::string_view where, std::span<con
     return error("json.memory", "one string would take more memory than its size allows");
   }
   Builder builder(max_memory - string_bytes, streams);
-  Value::sax_parse(text.begin(), text.end(), &builder);
+  read_events(text, builder);
   if (builder.failed()) return builder.error(where);
   return builder.take();
 }
 
 std::optional<std::string> long_digits(const Value& value) {
-  if (value.is_binary()) {
-    const auto& digits = value.get_binary();
-    return std::string(digits.begin(), digits.end());
-  }
+  if (value.kind() == Value::Kind::kLongInteger) return value.string();
   if (!value.is_number_unsigned() || whole_number(value)) return std::nullopt;
   return std::to_string(value.get<uint64_t>());
 }
 
-std::string to_text(const Value& value, int indent) {
-  return written(value, {indent, false});
-}
-
-std::string to_ascii(const Value& value, int indent) {
-  return written(value, {indent, true});
-}
-
-std::string to_text(const nlohmann::json& value, int indent) {
-  return value.dump(indent, ' ', /*ensure_ascii=*/false, nlohmann::json::error_handler_t::replace);
+bool is_integer(const Value& value, int64_t min, int64_t max) {
+  if (!value.is_number_integer()) return false;
+  const std::optional<int64_t> number = whole_number(value);
+  return number && *number >= min && *number <= max;
 }
 
 std::string describe(const Value& value) {
-  switch (value.type()) {
-    case Value::value_t::null:
+  switch (value.kind()) {
+    case Value::Kind::kNull:
       return "null";
-    case Value::value_t::object:
+    case Value::Kind::kObject:
       return "an object";
-    case Value::value_t::array:
+    case Value::Kind::kArray:
       return "an array";
-    case Value::value_t::string:
-      return quote(value.get_ref<const std::string&>());
+    case Value::Kind::kString:
+      return quote(value.string());
     default: {  // a number, whose digits have no end, or a boolean
       constexpr std::size_t kMaxDigits = 100;
       const std::string text = to_text(value);
@@ -373,10 +308,7 @@ Result<Object> Object::of(const Value& value, std::string_view where) {
 }
 
 const Value* Object::find(std::string_view key) const {
-  for (const auto& [name, value] : members()) {
-    if (name == key) return &value;
-  }
-  return nullptr;
+  return value_->find(key);
 }
 
 bool Object::has(std::string_view key) const {
@@ -412,9 +344,9 @@ Result<std::optional<int64_t>> Object::integer(std::string_view key, int64_t min
 Result<std::optional<double>> Object::number(std::string_view key, double min, double max) const {
   const Value* value = find(key);
   if (value == nullptr || value->is_null()) return std::optional<double>();
-  const auto digits = value->is_binary() ? long_digits(*value) : std::nullopt;
-  if (!value->is_number() && !digits) return error("json.type", key, "a number");
-  const double number = digits ? std::stod(*digits) : value->get<double>();
+  const bool is_long = value->kind() == Value::Kind::kLongInteger;
+  if (!value->is_number() && !is_long) return error("json.type", key, "a number");
+  const double number = is_long ? std::stod(value->string()) : value->get<double>();
   if (!(number >= min && number <= max)) {
     return error("json.range", key, "a number from " + format(min) + " to " + format(max));
   }
@@ -432,7 +364,7 @@ Result<std::optional<std::string>> Object::string(std::string_view key) const {
   const Value* value = find(key);
   if (value == nullptr || value->is_null()) return std::optional<std::string>();
   if (!value->is_string()) return error("json.type", key, "a string");
-  return std::optional<std::string>(value->get_ref<const std::string&>());
+  return std::optional<std::string>(value->string());
 }
 
 Result<std::optional<std::string>> Object::word(std::string_view key) const {

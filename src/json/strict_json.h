@@ -1,11 +1,10 @@
 #pragma once
-// JSON from untrusted files. Stricter than the library underneath: duplicate keys
+// JSON from untrusted files. Stricter than the parser underneath: duplicate keys
 // (compared after unescaping), a byte order mark, nesting deeper than kMaxDepth and anything
 // after the value are refused. Nothing recurses.
 
 #include <cstdint>
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
 #include <string>
@@ -14,10 +13,11 @@
 
 #include "base/mapped_file.h"
 #include "base/status.h"
+#include "subbyte/json.h"
 
 namespace subbyte::json {
 
-using Value = nlohmann::ordered_json;
+using Value = Json;
 
 inline constexpr int kMaxDepth = 64;
 
@@ -43,16 +43,18 @@ Result<Value> parse(std::string_view text, std::string_view where,
                     std::span<const Stream> streams = {},
                     std::size_t memory_factor = kMemoryFactor);
 
-/// An integer that no int64_t holds keeps all of its digits, after its sign: they are given here,
-/// printed by to_text(), and a number to Object::number(). nullopt for all other values. The
-/// library has no such type; up to 64 bits without a sign are its own, longer ones lie in its
-/// `binary`.
+/// An integer that no int64_t holds by its digits, after its sign; nullopt for all other values.
 std::optional<std::string> long_digits(const Value& value);
 
-/// JSON of any value: strings that are not UTF-8, such as paths, get U+FFFD where the library's own
-/// dump() throws. `indent`: -1 is one line.
+/// Says whether `value` is an integer from `min` to `max`; 3.0 is none.
+bool is_integer(const Value& value, int64_t min, int64_t max);
+
+/// JSON of any value: strings that are not UTF-8, such as paths, get U+FFFD. `indent`: -1 is one
+/// line.
 std::string to_text(const Value& value, int indent = -1);
-std::string to_text(const nlohmann::json& value, int indent = -1);  // keys in alphabetical order
+
+/// The value with the members of all objects in alphabetical order.
+Value sorted(const Value& value);
 
 /// Opens a file of a model, of at most `max_bytes`. Codes: those of open_model_file
 /// (base/model_file.h), but json.too_large.
@@ -74,7 +76,7 @@ class Object {
   bool has(std::string_view key) const;  // present and not null
   const Value* find(std::string_view key) const;
   /// Names and values in the order of the file.
-  const Value::object_t& members() const { return value_->get_ref<const Value::object_t&>(); }
+  const std::vector<Value::Member>& members() const { return value_->items(); }
   const std::string& where() const { return where_; }
 
   /// Each returns nullopt when the key is absent or null, an error json.type or json.range when

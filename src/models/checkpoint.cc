@@ -33,7 +33,7 @@ std::string CheckpointParts::kind() const {
   if (model.ok()) return model->model_type;  // a container has none of its own
   if (!config.ok() || !config->value.is_object()) return "unknown";
   const auto type = config->value.find("model_type");
-  return type != config->value.end() && type->is_string() ? type->get<std::string>() : "unknown";
+  return type != nullptr && type->is_string() ? type->get<std::string>() : "unknown";
 }
 
 Status CheckpointParts::check_weights() const {

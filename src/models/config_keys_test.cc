@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "support/json_of.h"
 #include "support/model_configs.h"
 #include "support/temp_dir.h"
 
@@ -19,9 +20,9 @@ using testing::parse_text;
 
 /// `base` with a key that is null, which the reference refuses of most, and here says nothing.
 Result<ModelConfig> with_null(const char* base, const std::string& key) {
-  json::Value value = json::Value::parse(base);
+  json::Value value = json_of(base);
   value[key] = nullptr;
-  return parse_text(value.dump());
+  return parse_text(value.text());
 }
 
 // What Qwen3Config, Qwen3MoeConfig and GptOssConfig of transformers 5.24 have where nothing is
@@ -149,9 +150,9 @@ TEST(ConfigKeys, yarn_makes_more_positions) {
 
 TEST(ConfigKeys, reads_mscale_and_a_factor_that_is_null) {
   const auto rope = [](const char* section) {
-    json::Value value = json::Value::parse(kQwen3);
-    value["rope_scaling"] = json::Value::parse(section);
-    const auto config = parse_text(value.dump());
+    json::Value value = json_of(kQwen3);
+    value["rope_scaling"] = json_of(section);
+    const auto config = parse_text(value.text());
     EXPECT_TRUE(config.ok()) << config.error().message;
     return config.ok() ? config->rope : Rope();
   };
@@ -172,20 +173,20 @@ TEST(ConfigKeys, reads_mscale_and_a_factor_that_is_null) {
 TEST(ConfigKeys, keys_that_would_change_the_model_are_refused_by_name) {
   for (const char* base :
        {kQwen3, kQwen3Moe, kGptOss, testing::kQwen3_5, testing::kQwen3_5Moe, testing::kQwen3Next}) {
-    const std::string type = json::Value::parse(base)["model_type"];
+    const std::string type = json_of(base)["model_type"].string();
     const ModelConfig plain = *parse_text(base);
     for (const json::KeyRule& rule : config_rules(type)) {
       const std::string key(rule.key);
-      json::Value value = json::Value::parse(base);
+      json::Value value = json_of(base);
       if (rule.use == json::KeyUse::kRefused) {
         for (const json::Value& neutral :
-             json::Value::parse("[null" + std::string(rule.neutral.empty() ? "" : ",") +
-                                std::string(rule.neutral) + "]")) {
+             json_of("[null" + std::string(rule.neutral.empty() ? "" : ",") +
+                     std::string(rule.neutral) + "]")) {
           value[key] = neutral;
-          EXPECT_EQ(*parse_text(value.dump()), plain) << key;
+          EXPECT_EQ(*parse_text(value.text()), plain) << key;
         }
         value[key] = {{"odd", 1}};
-        const auto refused = parse_text(value.dump());
+        const auto refused = parse_text(value.text());
         ASSERT_FALSE(refused.ok()) << key;
         EXPECT_EQ(refused.error().code, "config.not_computed");
         EXPECT_TRUE(refused.error().message.starts_with("config.json: " + key + ": "));
@@ -193,7 +194,7 @@ TEST(ConfigKeys, keys_that_would_change_the_model_are_refused_by_name) {
       if (rule.use != json::KeyUse::kIgnored) continue;
       for (const json::Value& any : {json::Value("x"), json::Value(17), json::Value(true)}) {
         value[key] = any;
-        const auto config = parse_text(value.dump());
+        const auto config = parse_text(value.text());
         ASSERT_TRUE(config.ok()) << config.error().message;
         EXPECT_EQ(*config, plain) << key;
       }

@@ -7,6 +7,7 @@
 
 #include "models/config_keys.h"
 #include "models/model_family.h"
+#include "support/json_of.h"
 #include "support/model_configs.h"
 
 namespace subbyte {
@@ -22,12 +23,12 @@ using testing::parse_text;
 
 /// The config of a wrapper with that of a text model inside.
 std::string wrapped(const char* text, const std::string& wrapper, const std::string& changes) {
-  json::Value value = json::Value::parse(changes);
+  json::Value value = json_of(changes);
   value["model_type"] = wrapper;
-  value["text_config"] = json::Value::parse(text);
+  value["text_config"] = json_of(text);
   value["vision_config"] = {{"model_type", wrapper}, {"depth", 1}};
   value["image_token_id"] = 3;
-  return value.dump();
+  return value.text();
 }
 
 /// Says of each layer whether it is a gated delta net.
@@ -111,10 +112,10 @@ TEST(DeltaNetConfigs, have_what_the_classes_have_where_nothing_is_said) {
 TEST(DeltaNetConfigs, say_which_part_of_a_head_turns) {
   EXPECT_EQ(changed(kQwen3Next, R"({"partial_rotary_factor": 0.5})")->rope.dim(), 128);
   EXPECT_EQ(changed(kQwen3Next, R"({"partial_rotary_factor": null})")->rope.dim(), 64);  // absent
-  json::Value null = json::Value::parse(kQwen3Next);
+  json::Value null = json_of(kQwen3Next);
   null["partial_rotary_factor"] = nullptr;
   null.erase("rope_parameters");
-  EXPECT_EQ(parse_text(null.dump())->rope.dim(), 256);
+  EXPECT_EQ(parse_text(null.text())->rope.dim(), 256);
   EXPECT_EQ(changed(kQwen3Next, R"({"partial_rotary_factor": 0.5, "rope_parameters":
                                     {"rope_type": "default", "partial_rotary_factor": 0.125}})")
                 ->rope.dim(),
@@ -140,9 +141,9 @@ TEST(DeltaNetConfigs, are_found_in_wrappers) {
   // End tokens outside count before those inside; there are tokens for both.
   EXPECT_EQ(parse_text(wrapped(kQwen3_5, "qwen3_5", R"({"eos_token_id": [5, 6]})"))->eos_tokens,
             std::vector<int32_t>({5, 6}));
-  json::Value outer = json::Value::parse(wrapped(kQwen3_5, "qwen3_5", "{}"));
+  json::Value outer = json_of(wrapped(kQwen3_5, "qwen3_5", "{}"));
   outer["per_layer_config"] = {{"odd", 1}};
-  EXPECT_EQ(parse_text(outer.dump()).error().code, "config.not_computed");
+  EXPECT_EQ(parse_text(outer.text()).error().code, "config.not_computed");
 }
 
 /// Where a wrapper and its text part contradict each other, the head is what the files have.
@@ -169,7 +170,7 @@ TEST(DeltaNetConfigs, refuse_sizes_that_do_not_fit) {
 }
 
 TEST(DeltaNetConfigs, know_the_keys_of_both_parts) {
-  json::Value value = json::Value::parse(wrapped(kQwen3_5, "qwen3_5", R"({"brand_new": 1})"));
+  json::Value value = json_of(wrapped(kQwen3_5, "qwen3_5", R"({"brand_new": 1})"));
   value["text_config"]["other_new"] = 1;
   value["text_config"]["rope_parameters"]["third_new"] = 1;
   const auto object = json::Object::of(value, "config.json");
@@ -180,7 +181,7 @@ TEST(DeltaNetConfigs, know_the_keys_of_both_parts) {
 
 TEST(DeltaNetConfigs, know_what_is_read_inside_of_the_text_part_alone) {
   const auto keys = [](const char* beside) {
-    const json::Value value = json::Value::parse(wrapped(kQwen3_5, "qwen3_5", beside));
+    const json::Value value = json_of(wrapped(kQwen3_5, "qwen3_5", beside));
     return keys_beside_text_part(*json::Object::of(value, "config.json"));
   };
   EXPECT_EQ(keys(R"({"rope_scaling": {"rope_type": "yarn", "factor": 4.0}, "rms_norm_eps": 0.5})"),
@@ -188,11 +189,11 @@ TEST(DeltaNetConfigs, know_what_is_read_inside_of_the_text_part_alone) {
   EXPECT_EQ(keys(R"({"rope_scaling": null, "tie_word_embeddings": true, "eos_token_id": 3,
                      "use_cache": false, "brand_new": 1})"),
             std::vector<std::string>());
-  json::Value same = json::Value::parse(wrapped(kQwen3_5, "qwen3_5", "{}"));
+  json::Value same = json_of(wrapped(kQwen3_5, "qwen3_5", "{}"));
   same["hidden_size"] = same["text_config"]["hidden_size"];
   EXPECT_EQ(keys_beside_text_part(*json::Object::of(same, "config.json")),
             std::vector<std::string>());
-  const json::Value flat = json::Value::parse(kQwen3_5);
+  const json::Value flat = json_of(kQwen3_5);
   EXPECT_EQ(keys_beside_text_part(*json::Object::of(flat, "config.json")),
             std::vector<std::string>());
 }

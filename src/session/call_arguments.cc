@@ -16,8 +16,8 @@ constexpr std::string_view kValue = "7f3c value";
 /// Calls `use` with the function of each call in messages.
 void for_functions(Value& messages, const std::function<void(Value&)>& use) {
   for (Value& message : messages) {
-    const auto calls = message.is_object() ? message.find("tool_calls") : message.end();
-    if (!message.is_object() || calls == message.end() || !calls->is_array()) continue;
+    Value* const calls = message.find("tool_calls");
+    if (calls == nullptr || !calls->is_array()) continue;
     for (Value& call : *calls) {
       if (call.is_object() && call.contains("function") && call["function"].is_object()) {
         use(call["function"]);
@@ -74,7 +74,7 @@ void fit(Value& function, Forms& forms) {
   Value& arguments = function["arguments"];
   if (arguments.is_string()) {
     if (forms.take_text() || !forms.take_object()) return;
-    if (auto object = object_of(arguments.get_ref<const std::string&>())) {
+    if (auto object = object_of(arguments.string())) {
       arguments = *std::move(object);
     }
     return;

@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "base/quote.h"
-#include "json/opaque.h"
 #include "session/call_arguments.h"
 #include "text/chat_messages.h"
 
@@ -39,7 +38,7 @@ Status check_by_template(const ChatTemplate& own, const Request& request) {
   if (request.effort && !own.reads(kEffort)) {
     return no_option(fmt::format("{}: the model's chat template does not read it", kEffort));
   }
-  for (const auto& [name, value] : json::value_of(request.template_variables).items()) {
+  for (const auto& [name, value] : request.template_variables.items()) {
     if (!value.is_null() && !own.reads(name)) {
       return no_option(
           fmt::format("{}: the model's chat template does not read it", quote_name(name)));
@@ -50,9 +49,9 @@ Status check_by_template(const ChatTemplate& own, const Request& request) {
 
 /// What is said of thinking, by either name.
 std::optional<bool> thinking_of(const Request& request) {
-  const Value& variables = json::value_of(request.template_variables);
+  const Value& variables = request.template_variables;
   const auto found = variables.find(kThinking);
-  const bool is_said = found != variables.end() && found->is_boolean();
+  const bool is_said = found != nullptr && found->is_boolean();
   return is_said ? found->get<bool>() : request.thinking;
 }
 
@@ -69,7 +68,7 @@ Status check_by_format(const TextSetup& text, const Request& request) {
         "{}: the model has no chat template, which it is for",
         request.continue_final_message ? "continue_final_message" : "add_generation_prompt"));
   }
-  for (const auto& [name, value] : json::value_of(request.template_variables).items()) {
+  for (const auto& [name, value] : request.template_variables.items()) {
     if (!value.is_null() && name != kThinking) {
       return no_option(
           fmt::format("{}: the model has no chat template that could read it", quote_name(name)));
@@ -100,10 +99,7 @@ bool knows_developers(const ChatTemplate& own) {
 }
 
 Value with_system(Value messages, const ChatTemplate& own) {
-  const auto is_developer = [](const Value& message) {
-    const auto role = message.is_object() ? message.find("role") : message.end();
-    return message.is_object() && role != message.end() && *role == "developer";
-  };
+  const auto is_developer = [](const Value& message) { return message.at("role") == "developer"; };
   if (!std::ranges::any_of(messages, is_developer) || knows_developers(own)) return messages;
   for (Value& message : messages) {
     if (is_developer(message)) message["role"] = "system";
@@ -140,8 +136,8 @@ void join_parts(const ChatTemplate& own, Value& messages) {
   for (Value& message : messages) {
     if (!message.is_object()) continue;
     const auto content = message.find("content");
-    if (content == message.end() || !content->is_array()) continue;
-    const Value role = message.value("role", Value());
+    if (content == nullptr || !content->is_array()) continue;
+    const Value role = message.at("role");
     const auto name = role.is_string() ? role.get<std::string>() : std::string();
     const auto [found, is_new] = shown.try_emplace(name, false);
     if (is_new) found->second = shows_parts(own, name);
@@ -160,7 +156,7 @@ Value variables_of(const ChatTemplate& own, const Request& request) {
     set(kOlderThinking, *request.thinking);
   }
   if (request.effort) set(kEffort, *request.effort);
-  for (const auto& [name, value] : json::value_of(request.template_variables).items()) {
+  for (const auto& [name, value] : request.template_variables.items()) {
     if (!value.is_null()) variables[name] = value;
   }
   return variables;
@@ -186,7 +182,7 @@ Result<TemplateInput> template_input(const ChatTemplate& own, const Request& req
   TemplateInput input;
   input.messages = with_system(to_json(request.messages), own);
   join_parts(own, input.messages);
-  input.tools = json::value_of(request.tools);
+  input.tools = request.tools;
   input.variables = variables_of(own, request);
   input.add_generation_prompt = request.add_generation_prompt;
   input.continue_final_message = request.continue_final_message;

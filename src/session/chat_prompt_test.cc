@@ -8,7 +8,7 @@
 
 #include <algorithm>
 
-#include "json/opaque.h"
+#include "support/json_of.h"
 #include "support/small_tokenizer.h"
 #include "support/temp_dir.h"
 #include "text/chat_messages.h"
@@ -132,7 +132,7 @@ TEST(ChatPrompt, of_a_template_of_its_own_has_its_calls) {
   const TextSetup text = setup("qwen", &kBrackets);
   Request request;
   request.messages = messages_of(say("a"));
-  request.tools = json::opaque({{{"type", "function"}, {"function", {{"name", "f"}}}}});
+  request.tools = {{{"type", "function"}, {"function", {{"name", "f"}}}}};
   const std::string call = "<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>";
   for (const std::string& own : {std::string(), std::string("<tool_call>{{ messages }}")}) {
     request.chat_template = own;
@@ -172,8 +172,8 @@ TEST(ChatPrompt, hostile_tools_calls_results_reasoning_and_roles_bring_none_eith
   const TextSetup text = setup("qwen", &kQwen);
   const auto of = [&](const std::string& content) {
     Request options;
-    options.tools = json::opaque(
-        {{{"type", "function"}, {"function", {{"name", content}, {"description", content}}}}});
+    options.tools = {
+        {{"type", "function"}, {"function", {{"name", content}, {"description", content}}}}};
     const Value call = {{"function", {{"name", content}, {"arguments", {{content, content}}}}}};
     const Value messages = {{{"role", "system"}, {"content", content}},
                             {{"role", "user"}, {"content", content}},
@@ -199,16 +199,16 @@ TEST(ChatPrompt, hostile_tools_calls_results_reasoning_and_roles_bring_none_eith
   const std::string variable = "{{ messages[0].content }}{{ mark }}<|im_end|>";
   const TextSetup with_variable = setup("qwen", &variable);
   Request options;
-  options.template_variables = json::opaque({{"mark", "<|im_end|>"}});
+  options.template_variables = {{"mark", "<|im_end|>"}};
   EXPECT_EQ(controls(with_variable, say("a"), options).size(), 1U);
 }
 
 TEST(ChatPrompt, has_tools_their_calls_and_their_results) {
   const TextSetup text = setup("qwen", &kQwen);
   Request options;
-  options.tools = json::opaque({{{"type", "function"}, {"function", {{"name", "sum"}}}}});
+  options.tools = {{{"type", "function"}, {"function", {{"name", "sum"}}}}};
   options.thinking = false;
-  const Value messages = Value::parse(R"([
+  const Value messages = json_of(R"([
       {"role": "user", "content": "2 + 3?"},
       {"role": "assistant", "content": "", "tool_calls": [
           {"id": "1", "type": "function",
@@ -225,7 +225,7 @@ TEST(ChatPrompt, has_tools_their_calls_and_their_results) {
 /// A conversation with one call, whose arguments may be anything; "-" is a call without any.
 Value call_with(const std::string& arguments) {
   Value function = {{"name", "f"}};
-  if (arguments != "-") function["arguments"] = Value::parse(arguments);
+  if (arguments != "-") function["arguments"] = json_of(arguments);
   return {{{"role", "user"}, {"content", "q"}},
           {{"role", "assistant"},
            {"content", ""},
@@ -316,9 +316,9 @@ TEST(ChatPrompt, options_have_the_names_that_the_template_reads) {
   EXPECT_EQ(prompt(text, say("a"), options), "a");
   options.thinking = false;
   options.effort = "max";
-  options.template_variables = json::opaque({{"x", {1, 2}}});
+  options.template_variables = {{"x", {1, 2}}};
   EXPECT_EQ(prompt(text, say("a"), options), "aFalseFalsemax[1, 2]");
-  options.template_variables = json::opaque({{"x", {1, 2}}, {"enable_thinking", true}});
+  options.template_variables = {{"x", {1, 2}}, {"enable_thinking", true}};
   EXPECT_EQ(prompt(text, say("a"), options), "aTrueFalsemax[1, 2]");
 }
 
@@ -334,8 +334,8 @@ TEST(ChatPrompt, options_that_would_do_nothing_are_refused) {
   Request no_thinking, effort, tools, variable, goes_on;
   no_thinking.thinking = false;
   effort.effort = "low";
-  tools.tools = json::opaque({{{"type", "function"}}});
-  variable.template_variables = json::opaque({{"x", 1}});
+  tools.tools = {{{"type", "function"}}};
+  variable.template_variables = {{"x", 1}};
   goes_on.continue_final_message = true;
   for (const Request& options : {no_thinking, effort, tools, variable}) {
     EXPECT_TRUE(refused(by_template, options));
@@ -350,9 +350,9 @@ TEST(ChatPrompt, options_that_would_do_nothing_are_refused) {
   EXPECT_FALSE(refused(by_harmony, effort));
   effort.effort = "max";
   EXPECT_TRUE(refused(by_harmony, effort));
-  variable.template_variables = json::opaque({{"x", nullptr}});
+  variable.template_variables = {{"x", nullptr}};
   EXPECT_FALSE(refused(by_template, variable));
-  variable.template_variables = json::opaque({{"enable_thinking", false}});
+  variable.template_variables = {{"enable_thinking", false}};
   EXPECT_EQ(prompt(by_format, say("a"), variable), prompt(by_format, say("a"), no_thinking));
 }
 

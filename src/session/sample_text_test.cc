@@ -85,9 +85,9 @@ std::vector<std::string> late(bool is_whole, std::string_view output,
   request.messages = {{Role::kUser, "a"}};
   request.is_whole = is_whole;
   request.stops = std::move(stops);
-  request.tools = json::opaque({{{"type", "function"}, {"function", {{"name", "f"}}}}});
+  request.tools = {{{"type", "function"}, {"function", {{"name", "f"}}}}};
   SampleText sample(request, *tokenizer, ChatFormat::kChatMl, PromptEnd::kOpen,
-                    ToolCallParser(ToolCallStyle::kJson, json::value_of(request.tools), "seed"));
+                    ToolCallParser(ToolCallStyle::kJson, request.tools, "seed"));
   std::string seen;
   std::vector<std::string> all;
   const auto show = [&](const Delta& delta) {

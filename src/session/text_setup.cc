@@ -9,7 +9,6 @@
 #include "base/sha256.h"
 #include "checkpoints/config/model_files.h"
 #include "engine/end_tokens.h"
-#include "json/opaque.h"
 #include "models/model_family.h"
 #include "session/chat_prompt.h"
 
@@ -60,7 +59,7 @@ Result<std::vector<ToolCallParser>> TextSetup::call_parsers(const Request& reque
   const ToolCallStyle style = tool_call_style(format, own.get());
   const std::string seed = sha256(std::as_bytes(prompt)) + "/";
   for (std::size_t i = 0; i < parsers.size(); ++i) {
-    parsers[i] = ToolCallParser(style, json::value_of(request.tools), seed + std::to_string(i));
+    parsers[i] = ToolCallParser(style, request.tools, seed + std::to_string(i));
   }
   return parsers;
 }

@@ -7,9 +7,9 @@
 namespace subbyte {
 namespace {
 
-using nlohmann::ordered_json;
+using json::Value;
 
-ordered_json quantization_config(const SynthOptions& options) {
+Value quantization_config(const SynthOptions& options) {
   if (options.format == "awq") {
     return {{"quant_method", "awq"}, {"bits", 4},          {"group_size", options.group_size},
             {"version", "gemm"},     {"zero_point", true}, {"modules_to_not_convert", nullptr}};
@@ -35,10 +35,10 @@ ordered_json quantization_config(const SynthOptions& options) {
   }
   const bool has_vectors = options.format.starts_with("vq");
   if (has_vectors || options.format.starts_with("kbit")) {
-    ordered_json config = {{"quant_method", has_vectors ? "vq" : "kbit"},
-                           {"bits", options.format.back() - '0'},
-                           {"block_size", 32},
-                           {"modules_to_not_convert", {"lm_head"}}};
+    Value config = {{"quant_method", has_vectors ? "vq" : "kbit"},
+                    {"bits", options.format.back() - '0'},
+                    {"block_size", 32},
+                    {"modules_to_not_convert", {"lm_head"}}};
     if (has_vectors) config["rotation"] = kLargestRotation;
     return config;
   }
@@ -52,7 +52,7 @@ ordered_json quantization_config(const SynthOptions& options) {
 
 std::string synthetic_config(const ModelShape& shape, int64_t layers, const SynthOptions& options) {
   const SpecialIds ids = special_ids(shape);
-  ordered_json config = family_of(shape).config_of(shape, layers);
+  Value config = family_of(shape).config_of(shape, layers);
   config["bos_token_id"] = ids.begin_of_text;
   config["eos_token_id"] = ids.end.front();
   config["pad_token_id"] = ids.padding;
@@ -60,15 +60,15 @@ std::string synthetic_config(const ModelShape& shape, int64_t layers, const Synt
   config["torch_dtype"] = half ? "float16" : "bfloat16";
   if (options.format != "bf16") config["quantization_config"] = quantization_config(options);
   // In the order of the alphabet, as published.
-  return json::to_text(nlohmann::json(config), 2) + "\n";
+  return json::to_text(json::sorted(config), 2) + "\n";
 }
 
 std::string synthetic_generation_config(const ModelShape& shape) {
   const SpecialIds ids = special_ids(shape);
-  ordered_json config = {{"bos_token_id", ids.begin_of_text},
-                         {"do_sample", true},
-                         {"eos_token_id", ids.end},
-                         {"pad_token_id", ids.padding}};
+  Value config = {{"bos_token_id", ids.begin_of_text},
+                  {"do_sample", true},
+                  {"eos_token_id", ids.end},
+                  {"pad_token_id", ids.padding}};
   const ChatFormat chat = preferred_format(family_of(shape).chat);
   if (chat == ChatFormat::kChatMl) {
     config["temperature"] = 0.6;

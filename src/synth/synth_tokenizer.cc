@@ -9,7 +9,7 @@
 namespace subbyte {
 namespace {
 
-using nlohmann::ordered_json;
+using json::Value;
 
 constexpr int64_t kBytes = 256;
 constexpr int kLetters = 26;
@@ -146,7 +146,7 @@ std::vector<Merge> make_merges(std::size_t count) {
 
 /// "vocab": {...}, "merges": [...]. Put together as text: there are 200 000 of each.
 std::string vocabulary_and_merges(const ModelShape& shape) {
-  const auto quoted = [](const std::string& text) { return json::to_text(ordered_json(text)); };
+  const auto quoted = [](const std::string& text) { return json::to_text(Value(text)); };
   const std::vector<Merge> merges = make_merges(shape.first_added - kBytes);
   std::string vocab;
   int64_t id = 0;
@@ -174,8 +174,8 @@ std::string vocabulary_and_merges(const ModelShape& shape) {
   return "\"vocab\": {\n" + vocab + "\n},\n\"merges\": [\n" + list + "\n]";
 }
 
-ordered_json added_tokens(const ModelShape& shape, const Kind& kind) {
-  ordered_json list = ordered_json::array();
+Value added_tokens(const ModelShape& shape, const Kind& kind) {
+  Value list = Value::array();
   for (std::size_t i = 0; i < kind.added.size(); ++i) {
     list.push_back({{"id", shape.first_added + static_cast<int64_t>(i)},
                     {"content", kind.added[i]},
@@ -188,7 +188,7 @@ ordered_json added_tokens(const ModelShape& shape, const Kind& kind) {
   return list;
 }
 
-ordered_json byte_level(bool use_regex) {
+Value byte_level(bool use_regex) {
   return {{"type", "ByteLevel"},
           {"add_prefix_space", false},
           {"trim_offsets", true},
@@ -196,21 +196,20 @@ ordered_json byte_level(bool use_regex) {
 }
 
 /// The first added token, then a text.
-ordered_json begin_template(const ModelShape& shape, const Kind& kind) {
+Value begin_template(const ModelShape& shape, const Kind& kind) {
   const std::string_view begin = kind.added.front();
   const auto token = [&](int type) {
-    return ordered_json{{"SpecialToken", {{"id", begin}, {"type_id", type}}}};
+    return Value{{"SpecialToken", {{"id", begin}, {"type_id", type}}}};
   };
   const auto text = [](const char* id, int type) {
-    return ordered_json{{"Sequence", {{"id", id}, {"type_id", type}}}};
+    return Value{{"Sequence", {{"id", id}, {"type_id", type}}}};
   };
-  ordered_json result;
+  Value result;
   result["type"] = "TemplateProcessing";
-  result["single"] = ordered_json::array({token(0), text("A", 0)});
-  result["pair"] = ordered_json::array({token(0), text("A", 0), token(1), text("B", 1)});
-  result["special_tokens"][std::string(begin)] = {{"id", begin},
-                                                  {"ids", ordered_json::array({shape.first_added})},
-                                                  {"tokens", ordered_json::array({begin})}};
+  result["single"] = Value::array({token(0), text("A", 0)});
+  result["pair"] = Value::array({token(0), text("A", 0), token(1), text("B", 1)});
+  result["special_tokens"][std::string(begin)] = {
+      {"id", begin}, {"ids", Value::array({shape.first_added})}, {"tokens", Value::array({begin})}};
   return result;
 }
 
@@ -218,28 +217,28 @@ ordered_json begin_template(const ModelShape& shape, const Kind& kind) {
 
 std::string synthetic_tokenizer(const ModelShape& shape) {
   const Kind kind = kind_of(preferred_format(family_of(shape).chat));
-  ordered_json root;
+  Value root;
   root["version"] = "1.0";
   root["truncation"] = nullptr;
   root["padding"] = nullptr;
   root["added_tokens"] = added_tokens(shape, kind);
-  root["normalizer"] = kind.nfc ? ordered_json{{"type", "NFC"}} : ordered_json(nullptr);
-  const ordered_json split = {{"type", "Split"},
-                              {"pattern", {{"Regex", kind.pattern}}},
-                              {"behavior", "Isolated"},
-                              {"invert", false}};
+  root["normalizer"] = kind.nfc ? Value{{"type", "NFC"}} : Value(nullptr);
+  const Value split = {{"type", "Split"},
+                       {"pattern", {{"Regex", kind.pattern}}},
+                       {"behavior", "Isolated"},
+                       {"invert", false}};
   root["pre_tokenizer"] = {{"type", "Sequence"},
-                           {"pretokenizers", ordered_json::array({split, byte_level(false)})}};
-  root["post_processor"] = kind.begins_texts ? begin_template(shape, kind) : ordered_json(nullptr);
+                           {"pretokenizers", Value::array({split, byte_level(false)})}};
+  root["post_processor"] = kind.begins_texts ? begin_template(shape, kind) : Value(nullptr);
   root["decoder"] = byte_level(true);
-  const ordered_json model = {{"type", "BPE"},
-                              {"dropout", nullptr},
-                              {"unk_token", nullptr},
-                              {"continuing_subword_prefix", nullptr},
-                              {"end_of_word_suffix", nullptr},
-                              {"fuse_unk", false},
-                              {"byte_fallback", false},
-                              {"ignore_merges", kind.ignore_merges}};
+  const Value model = {{"type", "BPE"},
+                       {"dropout", nullptr},
+                       {"unk_token", nullptr},
+                       {"continuing_subword_prefix", nullptr},
+                       {"end_of_word_suffix", nullptr},
+                       {"fuse_unk", false},
+                       {"byte_fallback", false},
+                       {"ignore_merges", kind.ignore_merges}};
   std::string head = json::to_text(root, 1);
   std::string model_head = json::to_text(model, 1);
   head.erase(head.rfind("\n}"));

@@ -7,7 +7,6 @@
 #include <string>
 
 #include "base/quote.h"
-#include "json/opaque.h"
 #include "unicode/utf8.h"
 
 namespace subbyte {
@@ -28,8 +27,8 @@ Error lacks(std::size_t index, std::string_view what) {
 
 std::optional<Role> role_of(const Value& message) {
   const auto found = message.find("role");
-  if (found == message.end() || !found->is_string()) return std::nullopt;
-  const auto& role = found->get_ref<const std::string&>();
+  if (found == nullptr || !found->is_string()) return std::nullopt;
+  const auto& role = found->string();
   if (role == "developer") return Role::kSystem;
   for (const Role known : {Role::kSystem, Role::kUser, Role::kAssistant}) {
     if (role == name(known)) return known;
@@ -47,7 +46,7 @@ Result<Message> plain_message(const Value& message, std::size_t index) {
     if (!is_reasoning || !value.is_string()) return lacks(index, quote_name(key));
     plain.reasoning = value.get<std::string>();
   }
-  const Value content = text_of_content(message.value("content", Value()));
+  const Value content = text_of_content(message.at("content"));
   if (!content.is_string()) return lacks(index, "message without a text");
   plain.content = content.get<std::string>();
   return plain;
@@ -62,8 +61,8 @@ Value text_of_content(const Value& content) {
   if (!content.is_array() || !std::ranges::all_of(content, has_text)) return content;
   std::string text;
   for (const Value& part : content) {
-    if (&part != &content.front()) text += '\n';
-    text += part["text"].get_ref<const std::string&>();
+    if (&part != content.begin()) text += '\n';
+    text += part["text"].string();
   }
   return text;
 }
@@ -72,7 +71,7 @@ Value to_json(std::span<const Message> messages) {
   Value list = Value::array();
   for (const Message& message : messages) {
     if (!message.json.is_null()) {
-      list.push_back(json::value_of(message.json));
+      list.push_back(message.json);
       continue;
     }
     Value one = {{"role", name(message.role)}, {"content", utf8::replace_invalid(message.content)}};
@@ -93,7 +92,7 @@ Result<std::vector<Message>> plain_messages(const Value& messages) {
 
 std::vector<Message> messages_of(const Value& list) {
   std::vector<Message> messages;
-  for (const Value& message : list) messages.push_back({.json = json::opaque(message)});
+  for (const Value& message : list) messages.push_back({.json = message});
   return messages;
 }
 

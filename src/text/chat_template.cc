@@ -73,19 +73,18 @@ Status read_config(const Value& config, const std::string& where, std::vector<So
   const std::string place = where + ": chat_template";
   const auto add = [&](const Value& name, const Value& text) {
     if (!name.is_string() || !text.is_string()) return false;
-    const auto& known = name.get_ref<const std::string&>();
+    const auto& known = name.string();
     sources.push_back({known, text.get<std::string>(), place + "." + known});
     return true;
   };
-  bool is_read = value->is_structured() || value->is_string();
+  bool is_read = value->is_object() || value->is_array() || value->is_string();
   if (value->is_string()) {
     sources.push_back({std::string(kDefault), value->get<std::string>(), place});
   } else if (value->is_object()) {
     for (const auto& [name, text] : value->items()) is_read = is_read && add(name, text);
   } else if (value->is_array()) {
     for (const Value& entry : *value) {
-      is_read = is_read && entry.is_object() &&
-                add(entry.value("name", Value()), entry.value("template", Value()));
+      is_read = is_read && add(entry.at("name"), entry.at("template"));
     }
   }
   if (is_read) return {};
@@ -116,7 +115,7 @@ void add_special_tokens(const Value& config, const Value& map, bool is_map,
   for (const char* const section :
        {"additional_special_tokens", "extra_special_tokens", "model_specific_special_tokens"}) {
     const auto found = config.find(section);
-    if (found == config.end() || !found->is_object()) continue;
+    if (found == nullptr || !found->is_object()) continue;
     for (const auto& [key, value] : found->items()) add_special_token(key, value, tokens);
   }
 }
@@ -125,8 +124,8 @@ void add_special_tokens(const Value& config, const Value& map, bool is_map,
 /// other families have nothing.
 void add_tokens_of_class(const Value& config, const Value& map,
                          std::vector<jinja::Variable>& tokens) {
-  const Value name = config.is_object() ? config.value("tokenizer_class", Value()) : Value();
-  if (!name.is_string() || !name.get_ref<const std::string&>().starts_with("Qwen")) return;
+  const Value name = config.is_object() ? config.at("tokenizer_class") : Value();
+  if (!name.is_string() || !name.string().starts_with("Qwen")) return;
   for (const char* const key : {"eos_token", "pad_token", "unk_token"}) {
     const bool is_said = config.contains(key) || (map.is_object() && map.contains(key));
     if (!is_said) add_special_token(key, "<|endoftext|>", tokens);
@@ -189,11 +188,11 @@ std::size_t end_without_space(std::string_view text) {
 Result<std::string> mark_end(Value& message) {
   Value* text = message.contains("content") ? &message["content"] : nullptr;
   if (text != nullptr && text->is_array()) {
-    const auto has_text = [](const Value& part) {
-      return part.is_object() && part.contains("text");
-    };
-    const auto last = std::find_if(text->rbegin(), text->rend(), has_text);
-    text = last == text->rend() ? nullptr : &(*last)["text"];
+    Value* last = nullptr;
+    for (Value& part : *text) {
+      if (Value* const found = part.find("text")) last = found;
+    }
+    text = last;
   }
   if (text == nullptr || !text->is_string()) {
     return Error{"template.continue",
@@ -285,7 +284,7 @@ Result<jinja::OriginText> ChatTemplate::render(const TemplateInput& input) const
   SUBBYTE_TRY(Value messages, normalized_messages(input.messages));
   std::string last;
   if (input.continue_final_message) {
-    SUBBYTE_TRY(last, mark_end(messages.back()));
+    SUBBYTE_TRY(last, mark_end(messages[messages.size() - 1]));
   }
   SUBBYTE_TRY(const auto variables, variables_of(input, std::move(messages)));
   SUBBYTE_TRY(jinja::OriginText text,
@@ -301,7 +300,7 @@ Result<std::vector<jinja::Variable>> ChatTemplate::variables_of(const TemplateIn
   }
   std::vector<jinja::Variable> variables;
   const auto documents = input.variables.find("documents");
-  const bool has_documents = documents != input.variables.end() && !documents->is_null();
+  const bool has_documents = documents != nullptr && !documents->is_null();
   if (has_documents && !is_list_of_objects(*documents)) {
     return Error{"template.variable", "documents: expected a list of objects"};
   }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <string>
 
+#include "support/json_of.h"
 #include "support/small_tokenizer.h"
 #include "text/chat_messages.h"
 #include "text/think_parser.h"
@@ -285,7 +286,7 @@ TEST(Chat, a_prompt_ends_in_the_reasoning_or_after_it_where_a_mark_says_so) {
 TEST(ChatMessages, are_those_of_apis_and_back) {
   const Messages messages = {system("Be brief."), user("Hi"), {Role::kAssistant, "b", "r"}};
   const json::Value value = to_json(messages);
-  EXPECT_EQ(value.dump(),
+  EXPECT_EQ(value.text(),
             R"([{"role":"system","content":"Be brief."},{"role":"user","content":"Hi"},)"
             R"({"role":"assistant","content":"b","reasoning_content":"r"}])");
   const auto plain = plain_messages(value);
@@ -296,7 +297,7 @@ TEST(ChatMessages, are_those_of_apis_and_back) {
 
 TEST(ChatMessages, of_built_in_formats_have_no_tools) {
   const auto refusal = [](const char* message) {
-    const auto plain = plain_messages(json::Value::array({json::Value::parse(message)}));
+    const auto plain = plain_messages(json::Value::array({json_of(message)}));
     return plain.ok() ? "" : std::string(plain.error().code);
   };
   EXPECT_EQ(refusal(R"({"role": "developer", "content": "a"})"), "");

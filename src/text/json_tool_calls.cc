@@ -69,7 +69,7 @@ std::string_view member_text(std::string_view object, std::string_view key) {
 std::optional<std::string> arguments_of(const Value& value, std::string_view written) {
   if (value.is_object()) return std::string(written.empty() ? json::to_text(value) : written);
   if (!value.is_string()) return std::nullopt;
-  const auto& text = value.get_ref<const std::string&>();
+  const auto& text = value.string();
   const auto inner = json::parse(text, "arguments", {}, json::kTextMemoryFactor);
   if (!inner.ok() || !inner->is_object()) return std::nullopt;
   return text;
@@ -79,12 +79,12 @@ std::optional<std::string> arguments_of(const Value& value, std::string_view wri
 std::optional<ToolCall> call_of(const Value& value, std::string_view written) {
   if (!value.is_object()) return std::nullopt;
   const auto name = value.find("name");
-  if (name == value.end() || !name->is_string()) return std::nullopt;
+  if (name == nullptr || !name->is_string()) return std::nullopt;
   ToolCall call = {name->get<std::string>(), "{}"};
   if (call.name.empty()) return std::nullopt;
   for (const char* const key : {"arguments", "parameters"}) {
     const auto found = value.find(key);
-    if (found == value.end() || found->is_null()) continue;
+    if (found == nullptr || found->is_null()) continue;
     auto arguments = arguments_of(*found, member_text(written, key));
     if (!arguments) return std::nullopt;
     call.arguments = *std::move(arguments);

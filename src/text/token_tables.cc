@@ -41,7 +41,7 @@ struct Pair {
 /// "a b" or ["a", "b"].
 std::optional<Pair> read_pair(const json::Value& merge) {
   if (merge.is_string()) {
-    const std::string_view text = merge.get_ref<const std::string&>();
+    const std::string_view text = merge.string();
     const std::size_t space = text.find(' ');
     if (space == std::string_view::npos || text.find(' ', space + 1) != std::string_view::npos) {
       return std::nullopt;
@@ -51,7 +51,7 @@ std::optional<Pair> read_pair(const json::Value& merge) {
   if (!merge.is_array() || merge.size() != 2 || !merge[0].is_string() || !merge[1].is_string()) {
     return std::nullopt;
   }
-  return Pair{merge[0].get_ref<const std::string&>(), merge[1].get_ref<const std::string&>()};
+  return Pair{merge[0].string(), merge[1].string()};
 }
 
 Result<bool> required_flag(const json::Object& object, std::string_view key) {
@@ -180,7 +180,7 @@ Status TokenTables::add_merge(const json::Value& merge) {
   const auto where = [&] { return fmt::format("{}: model.merges[{}]", file_, num_merges_); };
   const bool is_text = merge.is_string();
   // The first line of an old merges.txt, which some files still carry.
-  if (is_text && merge.get_ref<const std::string&>().starts_with("#version")) return {};
+  if (is_text && merge.string().starts_with("#version")) return {};
   const auto pair = read_pair(merge);
   if (!pair) {
     return Error{"tokenizer.bad_merge",

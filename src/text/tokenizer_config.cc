@@ -146,6 +146,9 @@ Status read_special(const Object& object, const Object* map, TokenizerConfig& re
         return object.error("json.type", key, is_section ? "tokens by names" : "a list of tokens");
       }
       for (const Value& token : value) SUBBYTE_CHECK(read_named(object, key, token, result));
+      for (const auto& [name, token] : value.items()) {
+        SUBBYTE_CHECK(read_named(object, key, token, result));
+      }
     } else if (names_token(key, value, is_map)) {
       SUBBYTE_CHECK(read_named(object, key, value, result));
     }
@@ -169,7 +172,7 @@ void mark_special(std::vector<SideToken>& tokens) {
 /// Whether a version of transformers comes before 5.0.0. None is one of before, too.
 bool is_before_5(const Value& version) {
   if (!version.is_string()) return true;
-  const auto& text = version.get_ref<const std::string&>();
+  const auto& text = version.string();
   int major = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), major);
   if (error != std::errc() || major != 5) return major < 5;
@@ -186,11 +189,10 @@ Result<bool> has_mistral_pattern(const Object& config, const fs::path& directory
   constexpr std::array<std::string_view, 5> kConcerned = {"mistral", "mistral3", "voxtral",
                                                           "ministral", "pixtral"};
   if (!model.value.is_object()) return false;
-  const Value type = model.value.value("model_type", Value());
+  const Value type = model.value.at("model_type");
   const bool is_concerned =
-      !type.is_string() ||
-      std::ranges::find(kConcerned, type.get_ref<const std::string&>()) != kConcerned.end();
-  return is_concerned && is_before_5(model.value.value("transformers_version", Value()));
+      !type.is_string() || std::ranges::find(kConcerned, type.string()) != kConcerned.end();
+  return is_concerned && is_before_5(model.value.at("transformers_version"));
 }
 
 /// Beside added_tokens_decoder the map adds no token; it names the one of end where nothing else
@@ -214,7 +216,7 @@ bool is_special_token_name(std::string_view key) {
 }
 
 bool is_written_token(const Value& value) {
-  return value.is_object() && value.value("__type", Value()) == "AddedToken";
+  return value.is_object() && value.at("__type") == "AddedToken";
 }
 
 std::span<const json::KeyRule> tokenizer_config_rules() {

@@ -21,10 +21,9 @@ const json::Value* find_function(const json::Value& tools, std::string_view name
   for (const json::Value& tool : tools) {
     if (!tool.is_object()) continue;
     const auto inner = tool.find("function");
-    const json::Value& function = inner != tool.end() && inner->is_object() ? *inner : tool;
+    const json::Value& function = inner != nullptr && inner->is_object() ? *inner : tool;
     const auto found = function.find("name");
-    if (found != function.end() && found->is_string() &&
-        found->get_ref<const std::string&>() == name) {
+    if (found != nullptr && found->is_string() && found->string() == name) {
       return &function;
     }
   }

@@ -30,9 +30,7 @@ constexpr std::string_view kParameter = "<parameter=";
 constexpr std::string_view kParameterEnd = "</parameter>";
 
 const Value* member(const Value* object, std::string_view key) {
-  if (object == nullptr || !object->is_object()) return nullptr;
-  const auto found = object->find(key);
-  return found == object->end() ? nullptr : &*found;
+  return object == nullptr ? nullptr : object->find(key);
 }
 
 /// Integers of more than 64 bits keep their digits (json::parse).
@@ -43,7 +41,10 @@ bool is_integer(const Value& value) {
 std::string_view type_of(const Value& value) {
   if (is_integer(value)) return "integer";
   if (value.is_number()) return "number";
-  return value.is_string() ? "string" : value.type_name();  // null, boolean, object, array
+  if (value.is_string()) return "string";
+  if (value.is_boolean()) return "boolean";
+  if (value.is_array()) return "array";
+  return value.is_object() ? "object" : "null";
 }
 
 /// The types that a schema allows, by its own words alone.
@@ -89,7 +90,7 @@ class SchemaTypes {
   /// What "#/$defs/NAME" or "#/definitions/NAME" names.
   const Value* definition(const Value* reference) const {
     if (reference == nullptr || !reference->is_string()) return nullptr;
-    const std::string_view path = reference->get_ref<const std::string&>();
+    const std::string_view path = reference->string();
     for (const std::string_view section : {"$defs", "definitions"}) {
       const std::string front = "#/" + std::string(section) + "/";
       if (path.starts_with(front)) {

@@ -11,7 +11,7 @@ constexpr const char* kParts[] = {kTextConfig, "vision_config", "audio_config"};
 std::string dtype_of_part(const json::Value& part) {
   for (const char* const key : kKeys) {
     const auto dtype = part.find(key);
-    if (dtype != part.end() && dtype->is_string()) return dtype->get<std::string>();
+    if (dtype != nullptr && dtype->is_string()) return dtype->get<std::string>();
   }
   return {};
 }
@@ -21,7 +21,7 @@ bool replace(json::Value& part, std::string_view dtype) {
   bool found = false;
   for (const char* const key : kKeys) {
     const auto old = part.find(key);
-    if (old == part.end()) continue;
+    if (old == nullptr) continue;
     *old = dtype;
     found = true;
   }
@@ -34,7 +34,7 @@ std::string dtype_of(const json::Value& config) {
   std::string dtype = dtype_of_part(config);
   if (!dtype.empty()) return dtype;
   const auto text = config.find(kTextConfig);
-  if (text != config.end() && text->is_object()) dtype = dtype_of_part(*text);
+  if (text != nullptr && text->is_object()) dtype = dtype_of_part(*text);
   return dtype;
 }
 
@@ -42,7 +42,7 @@ void set_dtype(json::Value& config, std::string_view dtype) {
   if (!replace(config, dtype)) config["torch_dtype"] = dtype;
   for (const char* const name : kParts) {
     const auto part = config.find(name);
-    if (part != config.end() && part->is_object()) replace(*part, dtype);
+    if (part != nullptr && part->is_object()) replace(*part, dtype);
   }
 }
 

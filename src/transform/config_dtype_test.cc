@@ -38,7 +38,7 @@ void write_wrapper(const TempDir& folder, const json::Value& more) {
   json::Value config = config_of(folder / "source");
   config.erase("torch_dtype");
   config.update(more);
-  folder.write("source/config.json", config.dump());
+  folder.write("source/config.json", config.text());
 }
 
 /// The line of metadata that says the type of the activations.
@@ -93,9 +93,9 @@ TEST(ConfigDtype, convert_names_it_in_each_part_that_had_one) {
   const json::Value config = config_of(folder / "f16");
   EXPECT_EQ(config["dtype"], "float16");
   EXPECT_FALSE(config.contains("torch_dtype"));
-  EXPECT_EQ(config["text_config"].dump(), R"({"dtype":"float16"})");
-  EXPECT_EQ(config["vision_config"].dump(), R"({"torch_dtype":"float16","depth":1})");
-  EXPECT_EQ(config["audio_config"].dump(), R"({"depth":2})");
+  EXPECT_EQ(config["text_config"].text(), R"({"dtype":"float16"})");
+  EXPECT_EQ(config["vision_config"].text(), R"({"torch_dtype":"float16","depth":1})");
+  EXPECT_EQ(config["audio_config"].text(), R"({"depth":2})");
 }
 
 TEST(ConfigDtype, quantize_names_f16_in_the_text_model_of_a_wrapper) {
@@ -104,7 +104,7 @@ TEST(ConfigDtype, quantize_names_f16_in_the_text_model_of_a_wrapper) {
   fs::copy(golden, folder / "source");
   json::Value config = config_of(golden);
   config["text_config"]["dtype"] = "bfloat16";
-  folder.write("source/config.json", config.dump());
+  folder.write("source/config.json", config.text());
   ThreadPool pool(2);
   QuantizeOptions options = {"awq", 16};
   options.allow_lossy = true;

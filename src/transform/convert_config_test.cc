@@ -38,7 +38,7 @@ void add_to_config(const TempDir& folder, const std::string& directory, const ch
   const std::string path = (folder / (directory + "/config.json")).string();
   json::Value config = *json::parse_file(path, 1 << 20);
   config["quantization_config"][key] = value;
-  folder.write(directory + "/config.json", config.dump());
+  folder.write(directory + "/config.json", config.text());
 }
 
 json::Value quantization_of(const fs::path& directory) {

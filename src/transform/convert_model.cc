@@ -52,8 +52,7 @@ Status complete_config(json::Value& config, const json::Object& object) {
 /// nullptr when this version does not know the model.
 const ModelFamily* family_of(const json::Value& config) {
   const auto type = config.find("model_type");
-  return type != config.end() && type->is_string() ? find_family(type->get<std::string>())
-                                                   : nullptr;
+  return type != nullptr && type->is_string() ? find_family(type->get<std::string>()) : nullptr;
 }
 
 /// What a container does not say, readers of config.json ask for.
@@ -324,9 +323,8 @@ class ModelConverter {
 /// Versions of transformers differ in which layers slide where a config leaves that to them, and
 /// the one that wrote it is not the one that will read it: so it is said.
 void state_layer_types(json::Value& config) {
-  if (!config.value("use_sliding_window", json::Value()).is_boolean() ||
-      !config["use_sliding_window"].get<bool>() ||
-      !config.value("layer_types", json::Value()).is_null()) {
+  if (!config.at("use_sliding_window").is_boolean() || !config["use_sliding_window"].get<bool>() ||
+      !config.at("layer_types").is_null()) {
     return;
   }
   const auto object = json::Object::of(config, "config.json");

@@ -69,7 +69,7 @@ class OrinConversion : public ::testing::Test {
     auto config = json::parse(folder_.read("source/config.json"), "config.json");
     ASSERT_TRUE(config.ok());
     change(*config);
-    folder_.write("source/config.json", config->dump());
+    folder_.write("source/config.json", config->text());
   }
 
   void change_tensors(const std::function<void(std::vector<TestTensor>&)>& change) {
@@ -199,7 +199,7 @@ TEST_F(OrinConversion, the_tokens_of_end_of_qwen3_are_those_of_its_vocabulary) {
     auto changed = json::parse(folder_.read("awq/config.json"), "config.json");
     ASSERT_TRUE(changed.ok());
     (*changed)["eos_token_id"] = other;
-    folder_.write("awq/config.json", changed->dump());
+    folder_.write("awq/config.json", changed->text());
     fs::remove_all(folder_ / "new");
     ASSERT_EQ(code_of(folder_ / "awq", folder_ / "new", "ak48"), "ok");
     EXPECT_EQ(read_model_config(folder_ / "new/model.ak48")->eos_tokens,

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "support/goldens.h"
+#include "support/json_of.h"
 #include "support/model_configs.h"
 #include "support/quantized_model.h"
 
@@ -154,9 +155,9 @@ TEST(DiffModels, a_tied_head_is_its_embedding) {
   TestTensor head = floats("lm_head.weight", DType::kF16, {4, 8}, 1);
   const auto write = [&](const char* name, bool tied, const std::vector<TestTensor>& tensors) {
     write_plain(folder, name, tensors);
-    json::Value config = json::Value::parse(testing::kQwen3);
+    json::Value config = json_of(testing::kQwen3);
     config["tie_word_embeddings"] = tied;
-    folder.write(std::string(name) + "/config.json", config.dump());
+    folder.write(std::string(name) + "/config.json", config.text());
   };
   write("tied", true, {table});
   write("written", true, {table, head});

@@ -119,11 +119,11 @@ ExpertCount ExpertCount::of(const Result<ConfigFile>& config, const Result<Model
   ExpertCount count;
   if (!config.ok() || !config->value.is_object()) return count;
   const auto text = config->value.find(kTextConfig);
-  const bool is_wrapper = text != config->value.end() && text->is_object();
+  const bool is_wrapper = text != nullptr && text->is_object();
   for (const char* const key : kExpertKeys) {
     const auto& section = is_wrapper ? *text : config->value;
     const auto found = section.find(key);
-    if (found == section.end() || !found->is_number_unsigned()) continue;
+    if (found == nullptr || !found->is_number_unsigned()) continue;
     count.experts = static_cast<int64_t>(std::min<uint64_t>(found->get<uint64_t>(), kMaxExperts));
     break;
   }

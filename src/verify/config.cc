@@ -35,7 +35,7 @@ void check_special_token(VerifyContext& context, std::string_view file, std::str
         context.vocab_size ? fmt::format(" below vocab_size ({})", *context.vocab_size) : "";
     const std::string found = id.is_string() ? id.get<std::string>() : json::to_text(id);
     context.findings.add(code, file, fmt::format("{}: a token id{}", key, limit),
-                         id.is_string() || id.is_structured() ? quote(found) : found);
+                         id.is_string() || id.is_array() || id.is_object() ? quote(found) : found);
     return;
   }
   context.special_tokens.push_back({file, key, value});

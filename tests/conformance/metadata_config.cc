@@ -101,7 +101,7 @@ void add_numbers(ConfigList& list) {
 }
 
 void add_text(ConfigList& list) {
-  const std::string good = awq_model().config.dump();
+  const std::string good = awq_model().config.text();
   list.text("empty", "", "json.syntax");
   list.text("array", "[]", "json.type");
   list.text("cut", good.substr(0, good.size() / 2), "json.syntax");

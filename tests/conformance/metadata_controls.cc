@@ -24,7 +24,7 @@ void add_gptq_controls(MetadataList& list) {
   model.quantization()["meta"] = {{"quantizer", "tool:1.0"}};
   list.add("gptq_older_config", {}, model);
   model = gptq_model();
-  model.other_files.emplace_back("quantize_config.json", model.quantization().dump());
+  model.other_files.emplace_back("quantize_config.json", model.quantization().text());
   model.config.erase("quantization_config");
   list.add("gptq_side_file", {}, model);
   model = gptq_model({.group_size = -1});

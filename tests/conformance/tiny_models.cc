@@ -142,7 +142,7 @@ void TinyModel::remove(std::string_view name) {
 
 std::vector<std::pair<std::string, std::string>> TinyModel::files() const {
   std::vector<std::pair<std::string, std::string>> all = other_files;
-  all.emplace_back("config.json", config.dump(1) + "\n");
+  all.emplace_back("config.json", json::to_text(config, 1) + "\n");
   all.emplace_back("model.safetensors", tensor_file(tensors));
   return all;
 }

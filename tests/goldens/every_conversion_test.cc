@@ -95,7 +95,7 @@ Status write_quantized(const fs::path& golden, const fs::path& to, std::string_v
   fs::create_directory(to);
   SUBBYTE_TRY(json::Value config, json::parse_file((golden / "config.json").string(), 1 << 20));
   config["quantization_config"] = exporter.config(exported).section;
-  std::ofstream(to / "config.json") << config.dump();
+  std::ofstream(to / "config.json") << config.text();
   return write_tensors(to / "model.safetensors", tensors);
 }
 

@@ -9,6 +9,7 @@
 #include "checkpoints/containers/tensor_source.h"
 #include "json/strict_json.h"
 #include "models/model.h"
+#include "support/json_of.h"
 #include "support/paths.h"
 #include "support/temp_dir.h"
 #include "support/test_context.h"
@@ -64,9 +65,9 @@ class MarlinCheckpointModel : public ::testing::TestWithParam<Names> {
       tensors.push_back(
           {other, tensor.dtype, tensor.shape, std::string(bytes, tensor.bytes.size())});
     }
-    json::Value config = json::Value::parse(dir_.read("gptq/config.json"));
-    config["quantization_config"] = json::Value::parse(GetParam().config);
-    dir_.write("marlin/config.json", config.dump());
+    json::Value config = json_of(dir_.read("gptq/config.json"));
+    config["quantization_config"] = json_of(GetParam().config);
+    dir_.write("marlin/config.json", config.text());
     ASSERT_TRUE(write_tensors(marlin_ / "model.safetensors", tensors).ok());
   }
 

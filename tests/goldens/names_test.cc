@@ -253,7 +253,7 @@ TEST(Names, of_experts_in_stacks_are_quantized_to_the_same_modules) {
   json::Value config = *json::parse_file((awq.path() / "config.json").string(), 1 << 20);
   config["quantization_config"] = {
       {"quant_method", "awq"}, {"bits", 4}, {"group_size", 32}, {"zero_point", true}};
-  std::ofstream(awq.path() / "config.json") << config.dump();
+  std::ofstream(awq.path() / "config.json") << config.text();
   EXPECT_FALSE(awq.logits().empty());
   EXPECT_EQ(awq.errors(), std::vector<std::string>());
 }
@@ -315,7 +315,7 @@ TEST(Names, of_unsloth_give_the_same_bits) {
   const auto file = json::parse_file((folder / "bf16/config.json").string(), 1 << 20);
   const auto checkpoint_of = [&](const Tensors& tensors) {
     auto checkpoint = std::make_unique<Checkpoint>(golden, tensors);
-    std::ofstream(checkpoint->path() / "config.json") << file->dump();
+    std::ofstream(checkpoint->path() / "config.json") << file->text();
     return checkpoint;
   };
   const Tensors stacks = read_tensors(folder / "bf16/model.safetensors");
@@ -382,7 +382,7 @@ TEST(Names, of_experts_that_are_not_there_take_no_time) {
   (*config)["num_experts"] = 4096;
   (*config)["num_hidden_layers"] = 1024;
   (*config)["mlp_only_layers"] = nullptr;
-  std::ofstream(checkpoint.path() / "config.json") << config->dump();
+  std::ofstream(checkpoint.path() / "config.json") << config->text();
   const std::vector<std::string> errors = checkpoint.errors();
   EXPECT_LT(errors.size(), 20u * 1024);
 }

@@ -11,6 +11,7 @@
 #include "checkpoints/config/config_file.h"
 #include "checkpoints/containers/tensor_source.h"
 #include "models/model.h"
+#include "support/json_of.h"
 #include "support/paths.h"
 #include "support/temp_dir.h"
 #include "support/test_context.h"
@@ -150,7 +151,7 @@ TEST_F(OpenaiDirectory, gives_them_from_shards) {
     for (const TestTensor& tensor : shards[i]) index["weight_map"][tensor.name] = name;
   }
   fs::remove(original_ / "model.safetensors");
-  dir_.write("original/model.safetensors.index.json", index.dump());
+  dir_.write("original/model.safetensors.index.json", index.text());
   EXPECT_EQ(logits(original_), expected);
 }
 
@@ -227,9 +228,9 @@ TEST_F(OpenaiDirectory, says_what_is_wrong_with_its_tensors) {
 
 TEST_F(OpenaiDirectory, says_what_is_wrong_with_its_config) {
   const auto code_of = [&](const std::string& key, const json::Value& value) {
-    json::Value config = json::Value::parse(kConfig);
+    json::Value config = json_of(kConfig);
     config[key] = value;
-    dir_.write("original/config.json", config.dump());
+    dir_.write("original/config.json", config.text());
     const auto found = read_model_config(original_);
     return found.ok() ? "ok" : std::string(found.error().code);
   };

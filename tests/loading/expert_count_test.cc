@@ -74,7 +74,7 @@ TEST_F(ExpertCounts, of_packed_modules_are_those_of_config) {
   json::Value config = sound_mxfp4().config;
   for (const int64_t experts : {1, 3, 2}) {
     config["num_local_experts"] = experts;
-    dir_.write("packed/config.json", config.dump());
+    dir_.write("packed/config.json", config.text());
     const auto report = unpack_model(dir_ / "packed", dir_ / "back", {}, pool_);
     EXPECT_EQ(report.ok(), experts == 2);
     if (!report.ok()) {

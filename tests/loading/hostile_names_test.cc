@@ -104,7 +104,7 @@ TEST_F(HostileNames, stay_in_their_line) {
     for (const char* name : {"generation_config.json", "tokenizer_config.json", "tokenizer.json"}) {
       for (const json::Value& text : {json::Value({{kHostile, kHostile}}), json::Value(kHostile)}) {
         TinyModel other = model;
-        set_file(other, name, text.dump());
+        set_file(other, name, text.text());
         open(other);
       }
     }
@@ -114,7 +114,7 @@ TEST_F(HostileNames, stay_in_their_line) {
     set_file(other, "tokenizer.json", tokenizer.dump());
     open(other);
     other = model;
-    set_file(other, "adapter_config.json", json::Value({{kHostile, kHostile}}).dump());
+    set_file(other, "adapter_config.json", json::Value({{kHostile, kHostile}}).text());
     open(other);
   }
   // Of the sites that were reached.

@@ -9,6 +9,7 @@
 #include "base/thread_pool.h"
 #include "conformance/metadata_set.h"
 #include "support/goldens.h"
+#include "support/json_of.h"
 #include "synth/synth.h"
 #include "transform/convert_model.h"
 #include "verify/findings.h"
@@ -42,7 +43,7 @@ void write_shards(const TinyModel& model, const TempDir& dir, const std::string&
     if (tensor.name == in_both) parts[1 - i % 2].push_back(tensor);
   }
   for (int i : {0, 1}) dir.write(std::to_string(i) + ".safetensors", tensor_file(parts[i]));
-  dir.write("model.safetensors.index.json", json::Value({{"weight_map", map}}).dump());
+  dir.write("model.safetensors.index.json", json::Value({{"weight_map", map}}).text());
 }
 
 TEST(Containers, shards_are_as_good_as_one_file) {
@@ -60,10 +61,10 @@ TEST(Containers, a_tensor_in_two_shards_is_named) {
 TEST(Containers, a_tensor_that_the_index_lacks_is_named) {
   const TempDir dir;
   write_shards(sound_awq(), dir);
-  auto index = json::Value::parse(dir.read("model.safetensors.index.json"));
+  auto index = json_of(dir.read("model.safetensors.index.json"));
   index["weight_map"].erase("model.norm.weight");
   index["weight_map"]["model.other.weight"] = "1.safetensors";
-  dir.write("model.safetensors.index.json", index.dump());
+  dir.write("model.safetensors.index.json", index.text());
   EXPECT_EQ(lines(verify_path(dir.path())),
             (Lines{"error index.tensor_unlisted model.norm.weight",
                    "error index.tensor_missing model.other.weight"}));
@@ -89,10 +90,10 @@ TEST(Containers, the_size_that_the_index_states_is_compared) {
   write_shards(model, dir);
   uint64_t bytes = 0;
   for (const TestTensor& tensor : model.tensors) bytes += tensor.bytes.size();
-  auto index = json::Value::parse(dir.read("model.safetensors.index.json"));
+  auto index = json_of(dir.read("model.safetensors.index.json"));
   const auto found_with = [&](uint64_t size) {
     index["metadata"] = {{"total_size", size}};
-    dir.write("model.safetensors.index.json", index.dump());
+    dir.write("model.safetensors.index.json", index.text());
     return verify_path(dir.path());
   };
   EXPECT_EQ(lines(found_with(bytes)), Lines{});

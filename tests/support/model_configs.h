@@ -6,6 +6,7 @@
 #include "json/strict_json.h"
 #include "models/model_config.h"
 #include "models/tensor_spec.h"
+#include "support/json_of.h"
 
 namespace subbyte::testing {
 
@@ -73,10 +74,21 @@ inline Result<ModelConfig> parse_text(const std::string& text) {
 }
 
 /// `base` with `changes` merged in: null takes a key away.
+inline json::Value merged(json::Value base, const json::Value& changes) {
+  if (!changes.is_object()) return changes;
+  if (!base.is_object()) base = json::Value::object();
+  for (const auto& [key, change] : changes.items()) {
+    if (change.is_null()) {
+      base.erase(key);
+    } else {
+      base[key] = merged(base.at(key), change);
+    }
+  }
+  return base;
+}
+
 inline Result<ModelConfig> changed(const char* base, const std::string& changes) {
-  json::Value value = json::Value::parse(base);
-  value.merge_patch(json::Value::parse(changes));
-  return parse_text(value.dump());
+  return parse_text(merged(json_of(base), json_of(changes)).text());
 }
 
 inline std::string code(const char* base, const std::string& changes) {

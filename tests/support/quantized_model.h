@@ -92,7 +92,7 @@ inline void write_model(const QuantizedModel& model, const TempDir& folder,
   }
   json::Value config = {{"model_type", "any"}, {"torch_dtype", "bfloat16"}};
   if (exporter != nullptr) config["quantization_config"] = exporter->config(exported).section;
-  folder.write(directory + "/config.json", config.dump());
+  folder.write(directory + "/config.json", config.text());
   const Status written = write_tensors(folder / (directory + "/model.safetensors"), tensors);
   ASSERT_TRUE(written.ok()) << written.error().message;
 }

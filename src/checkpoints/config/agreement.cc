@@ -33,8 +33,7 @@ constexpr std::string_view kOverrides[] = {"dynamic", "extra_config", "quantized
 
 bool are_same(const json::Value& a, const json::Value& b) {
   if (!a.is_string() || !b.is_string()) return a == b;
-  return small_letters(a.get_ref<const std::string&>()) ==
-         small_letters(b.get_ref<const std::string&>());
+  return small_letters(a.string()) == small_letters(b.string());
 }
 
 /// The first name that has a value; empty without one.
@@ -53,7 +52,7 @@ std::optional<Entries> entries_of(const json::Object& section, std::string_view 
   if (list == nullptr || !list->is_array()) return std::nullopt;
   Entries entries;
   for (const json::Value& value : *list) {
-    if (const auto* const entry = value.get_ptr<const std::string*>()) entries.insert(*entry);
+    if (value.is_string()) entries.insert(value.string());
   }
   return entries;
 }
@@ -95,26 +94,27 @@ using Overrides = std::map<std::string_view, const json::Value*>;
 
 Overrides overrides_of(const json::Value& section) {
   Overrides overrides;
-  for (const auto& [name, value] : section.get_ref<const json::Value::object_t&>()) {
+  for (const auto& [name, value] : section.items()) {
     overrides.emplace(name, &value);
   }
   return overrides;
 }
 
-/// The same in sorted order, and the words of fields in small letters. What lists hold is names and
-/// patterns, which stay as they are written.
-nlohmann::json with_small_words(const json::Value& value) {
-  if (value.is_string()) return small_letters(value.get_ref<const std::string&>());
+/// The same with the words of fields in small letters. What lists hold is names and patterns, which
+/// stay as they are written.
+json::Value with_small_words(const json::Value& value) {
+  if (value.is_string()) return small_letters(value.string());
   if (!value.is_object()) return value;
-  nlohmann::json sorted = nlohmann::json::object();
-  for (const auto& [name, member] : value.items()) sorted[name] = with_small_words(member);
-  return sorted;
+  json::Value small = json::Value::object();
+  for (const auto& [name, member] : value.items()) small[name] = with_small_words(member);
+  return small;
 }
 
 /// One text for values that say the same, whatever the order of keys and the case of words is.
 std::string meaning_of(const Overrides& overrides, std::string_view name) {
   const auto found = overrides.find(name);
-  return found == overrides.end() ? "nothing" : json::to_text(with_small_words(*found->second));
+  if (found == overrides.end()) return "nothing";
+  return json::to_text(json::sorted(with_small_words(*found->second)));
 }
 
 /// Adds the first entry of which two sections say something else.
@@ -142,19 +142,19 @@ std::vector<std::string> modules_with_entries(const json::Object& section) {
     if (!entries.ok() || !*entries) continue;
     for (const auto& [name, value] : (*entries)->members()) {
       const bool is_object = value.is_object();
-      const auto bits = is_object ? value.find("bits") : value.end();
-      const bool keeps = is_object && bits != value.end() && bits->is_number() && *bits >= 16;
+      const json::Value& bits = value.at("bits");
+      const bool keeps = bits.is_number() && bits.get<double>() >= 16;
       if (is_object && !keeps) names.push_back(name);
     }
   }
   const auto groups = section.object("config_groups");
   if (!groups.ok() || !*groups) return names;
   for (const auto& [group, value] : (*groups)->members()) {
-    const auto targets = value.is_object() ? value.find("targets") : value.end();
-    if (!value.is_object() || targets == value.end() || !targets->is_array()) continue;
-    for (const json::Value& target : *targets) {
-      const auto* const name = target.get_ptr<const std::string*>();
-      if (name != nullptr && !name->starts_with("re:")) names.push_back(*name);
+    const json::Value& targets = value.at("targets");
+    if (!targets.is_array()) continue;
+    for (const json::Value& target : targets) {
+      const bool is_name = target.is_string() && !target.string().starts_with("re:");
+      if (is_name) names.push_back(target.string());
     }
   }
   return names;

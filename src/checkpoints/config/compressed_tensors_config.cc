@@ -130,7 +130,7 @@ Status read_fp8_strategy(const json::Object& weights, Scheme& scheme) {
   } else if (strategy == "block") {
     const json::Value* const size = weights.find("block_structure");
     const auto is_size = [](const json::Value& value) {
-      return value.is_number_integer() && value > 0 && value <= kMaxGroupSize;
+      return json::is_integer(value, 1, kMaxGroupSize);
     };
     if (size == nullptr || !size->is_array() || size->size() != 2 || !is_size((*size)[0]) ||
         !is_size((*size)[1])) {
@@ -196,8 +196,7 @@ Result<Scheme> read_weights(const json::Object& weights, Scheme::Format format) 
 void read_targets(const json::Value* targets, QuantizationConfig& config) {
   if (targets == nullptr || !targets->is_array()) return;
   for (const json::Value& target : *targets) {
-    if (target.is_string())
-      config.name_scheme(target.get_ref<const std::string&>(), config.schemes.size() - 1);
+    if (target.is_string()) config.name_scheme(target.string(), config.schemes.size() - 1);
   }
 }
 
@@ -217,13 +216,11 @@ Status read_preset(const json::Object& groups, const std::string& name, const js
 
 /// Whether all targets of a group, or of a preset, are modules of parts that nobody reads.
 bool is_for_unread_parts(const json::Value& group) {
-  const auto own = group.is_object() ? group.find("targets") : group.end();
-  const json::Value* const targets = group.is_array()     ? &group
-                                     : own != group.end() ? &*own
-                                                          : nullptr;
+  const json::Value* const own = group.find("targets");
+  const json::Value* const targets = group.is_array() ? &group : own != nullptr ? own : nullptr;
   if (targets == nullptr || !targets->is_array() || targets->empty()) return false;
   return std::ranges::all_of(*targets, [](const json::Value& target) {
-    return target.is_string() && names_unread_part(target.get_ref<const std::string&>());
+    return target.is_string() && names_unread_part(target.string());
   });
 }
 

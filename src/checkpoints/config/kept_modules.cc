@@ -47,9 +47,8 @@ Status KeptModules::add(const json::Object& section, std::string_view key) {
   if (list == nullptr || list->is_null()) return {};
   if (!list->is_array()) return section.error("json.type", key, "a list of names of modules");
   for (const json::Value& value : *list) {
-    const auto* const entry = value.get_ptr<const std::string*>();
-    if (entry == nullptr) return section.error("json.type", key, "a list of names of modules");
-    std::string glob = to_glob(*entry);
+    if (!value.is_string()) return section.error("json.type", key, "a list of names of modules");
+    std::string glob = to_glob(value.string());
     if (glob.empty()) continue;
     if (glob.find('*') == std::string::npos) {
       names_.insert(std::move(glob));

@@ -11,7 +11,7 @@ constexpr double kMaxFactor = 1e6;
 
 json::Value value_of(const json::Value& config, const char* key, json::Value absent) {
   const auto found = config.find(key);
-  return found == config.end() ? std::move(absent) : *found;
+  return found == nullptr ? std::move(absent) : *found;
 }
 
 /// Positions after scaling; those before it where the two are no sizes.

@@ -38,7 +38,7 @@ Status read_fp8(const json::Object& object, QuantizationConfig& config) {
   const json::Value* const size = object.find("weight_block_size");
   if (size == nullptr || size->is_null()) return {};
   const auto is_size = [](const json::Value& value) {
-    return value.is_number_integer() && value > 0 && value <= kLargestBlock;
+    return json::is_integer(value, 1, kLargestBlock);
   };
   if (!size->is_array() || size->size() != 2 || !is_size((*size)[0]) || !is_size((*size)[1]) ||
       (*size)[1].get<int64_t>() % 8 != 0) {

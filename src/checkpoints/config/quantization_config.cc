@@ -158,7 +158,7 @@ Status read_extra_config(const json::Object& object, QuantizationConfig& config)
     if (value.is_null() || names_unread_part(name)) continue;
     SUBBYTE_TRY(const auto rule, json::Object::of(value, extra->where() + "." + name));
     const json::Value* bits = rule.find("bits");
-    if (bits != nullptr && bits->is_number_integer() && *bits >= 16) continue;
+    if (bits != nullptr && json::is_integer(*bits, 16, INT64_MAX)) continue;
     SUBBYTE_CHECK(read_bits(rule, "bits", config));
     SUBBYTE_CHECK(read_group_size(rule, "group_size", config));
     SUBBYTE_CHECK(read_other_symmetry(rule, config));

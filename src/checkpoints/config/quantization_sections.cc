@@ -109,7 +109,7 @@ const SideFile* find_side_file(const fs::path& directory) {
 void erase_other_sections(json::Value& config) {
   config.erase("compression_config");
   const auto text = config.find(kTextPart);
-  if (text == config.end() || !text->is_object()) return;
+  if (text == nullptr || !text->is_object()) return;
   for (const char* const key : kSectionKeys) text->erase(key);
 }
 

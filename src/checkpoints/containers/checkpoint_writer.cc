@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <map>
-#include <nlohmann/json.hpp>
 
 #include "base/file_error.h"
 #include "base/free_space.h"
@@ -92,7 +91,7 @@ std::map<std::string, std::string> metadata_of(const Shard& shard, const Checkpo
 
 Status write_index(const fs::path& directory, const std::vector<TensorGroup>& groups,
                    const std::vector<Shard>& shards, std::string_view stem) {
-  nlohmann::json names = nlohmann::json::object();
+  std::map<std::string, std::string> names;
   for (std::size_t i = 0; i < shards.size(); ++i) {
     for (std::size_t g = shards[i].begin; g < shards[i].end; ++g) {
       for (const Declaration& tensor : groups[g]) {
@@ -101,7 +100,8 @@ Status write_index(const fs::path& directory, const std::vector<TensorGroup>& gr
     }
   }
   const uint64_t total = count_bytes(groups);
-  const nlohmann::json index = {{"metadata", {{"total_size", total}}}, {"weight_map", names}};
+  const json::Value index = {{"metadata", {{"total_size", total}}},
+                             {"weight_map", json::Value::object({names.begin(), names.end()})}};
   return write_text(directory / fmt::format("{}.safetensors.index.json", stem),
                     json::to_text(index, 2) + "\n");
 }

@@ -6,7 +6,6 @@
 #include <array>
 #include <bit>
 #include <cstring>
-#include <nlohmann/json.hpp>
 #include <tuple>
 #include <utility>
 
@@ -14,7 +13,7 @@
 #include "base/utf8.h"
 #include "checkpoints/containers/safetensors_codes.h"
 #include "checkpoints/containers/safetensors_rules.h"
-#include "json/parser_problem.h"
+#include "json/events.h"
 
 namespace subbyte {
 namespace {
@@ -23,23 +22,24 @@ namespace codes = safetensors_codes;
 
 /// Reads the header from the events of the JSON parser, without a tree of it in memory. Any value
 /// where the format has none ends the parse, so nothing nests deeper than three levels.
-class HeaderHandler {
+class HeaderHandler final : public json::Events {
  public:
   explicit HeaderHandler(std::string_view where) : where_(where) {}
 
-  bool null() {
+  bool null() override {
     // The reference reader takes "__metadata__": null for none.
     return (place_ == Place::kHeader && in_metadata_) || scalar("null");
   }
-  bool boolean(bool value) { return scalar(value ? "true" : "false"); }
+  bool boolean(bool value) override { return scalar(value ? "true" : "false"); }
   // The parser comes here for every number with a minus sign, -0 too.
-  bool number_integer(int64_t value) { return scalar(value == 0 ? "-0" : std::to_string(value)); }
-  bool number_float(double, const std::string& text) {
+  bool number_integer(int64_t value) override {
+    return scalar(value == 0 ? "-0" : std::to_string(value));
+  }
+  bool number_float(double, const std::string& text) override {
     return scalar(std::string_view(text).substr(0, 40));
   }
-  bool binary(nlohmann::json::binary_t&) { return false; }  // never in text
 
-  bool number_unsigned(uint64_t value) {
+  bool number_unsigned(uint64_t value) override {
     if (place_ == Place::kShape) {
       if (num_dims_ == kMaxRank) {
         return fail_entry(codes::kRank,
@@ -56,7 +56,7 @@ class HeaderHandler {
     return scalar(std::to_string(value));
   }
 
-  bool string(std::string& value) {
+  bool string(std::string& value) override {
     if (place_ == Place::kMetadata) return add_metadata(value);
     if (place_ != Place::kEntry || field_ != Field::kDtype) return scalar(quote(value));
     const auto dtype = find_dtype(value);
@@ -65,7 +65,7 @@ class HeaderHandler {
     return true;
   }
 
-  bool key(std::string& text) {
+  bool key(std::string& text) override {
     if (place_ == Place::kEntry) return begin_field(text);
     if (place_ == Place::kMetadata) {
       metadata_key_ = std::move(text);
@@ -85,7 +85,7 @@ class HeaderHandler {
     return true;
   }
 
-  bool start_object(std::size_t) {
+  bool start_object() override {
     if (place_ == Place::kStart) {
       place_ = Place::kHeader;
     } else if (place_ == Place::kHeader && in_metadata_) {
@@ -99,7 +99,7 @@ class HeaderHandler {
     return true;
   }
 
-  bool start_array(std::size_t) {
+  bool start_array() override {
     if (place_ != Place::kEntry || field_ == Field::kDtype) return scalar("an array");
     const bool is_shape = field_ == Field::kShape;
     place_ = is_shape ? Place::kShape : Place::kOffsets;
@@ -107,7 +107,7 @@ class HeaderHandler {
     return true;
   }
 
-  bool end_array() {
+  bool end_array() override {
     if (place_ == Place::kOffsets && num_offsets_ != 2) {
       return wrong_offsets(num_offsets_ == 0 ? "none" : "one");
     }
@@ -115,18 +115,18 @@ class HeaderHandler {
     return true;
   }
 
-  bool end_object() {
+  bool end_object() override {
     if (place_ == Place::kEntry && !end_entry()) return false;
     place_ = place_ == Place::kHeader ? Place::kEnd : Place::kHeader;
     return true;
   }
 
-  bool parse_error(std::size_t, const std::string&, const nlohmann::detail::exception& failure) {
+  void syntax_error(std::string_view problem) override {
     if (place_ == Place::kEnd) {
-      return fail(codes::kTrailingText, "expected nothing but spaces after the header's '}'");
+      fail(codes::kTrailingText, "expected nothing but spaces after the header's '}'");
+    } else {
+      fail(codes::kJson, fmt::format("the header is not JSON: {}", problem));
     }
-    return fail(codes::kJson,
-                fmt::format("the header is not JSON: {}", json::parser_problem(failure.what())));
   }
 
   const std::optional<Error>& error() const { return error_; }
@@ -333,8 +333,7 @@ Result<SafetensorsHeader> parse_header(std::string_view text, std::string_view w
   // header was padded with NULs or has one in its midst.
   const auto nul = text.find('\0');
   HeaderHandler handler(where);
-  const std::string_view visible = text.substr(0, nul);
-  nlohmann::json::sax_parse(visible.begin(), visible.end(), &handler);
+  json::read_events(text.substr(0, nul), handler);
   if (handler.error()) return *handler.error();
   if (nul != std::string_view::npos) {
     return refuse(codes::kTrailingText,

@@ -124,19 +124,19 @@ void Index::take(const std::string* tensor, const json::Value& shard) {
 }
 
 Status Index::add(const std::string& tensor, const json::Value& shard) {
-  const auto* const name = shard.get_ptr<const std::string*>();
-  if (name == nullptr) {
+  if (!shard.is_string()) {
     return refuse(codes::kShardType,
                   fmt::format("tensor {}: expected the name of a shard, found {}", quote(tensor),
                               json::describe(shard)));
   }
-  if (const std::string_view problem = name_problem(*name); !problem.empty()) {
+  const std::string& name = shard.string();
+  if (const std::string_view problem = name_problem(name); !problem.empty()) {
     return refuse(codes::kShardName,
                   fmt::format("tensor {}: expected the plain name of a .safetensors file, found "
                               "{} in {}",
-                              quote(tensor), problem, quote(*name)));
+                              quote(tensor), problem, quote(name)));
   }
-  const auto& kept = *shards_.insert(*name).first;
+  const auto& kept = *shards_.insert(name).first;
   if (shards_.size() > kMaxShards) {
     return refuse(codes::kTooManyShards,
                   fmt::format("expected at most {} shards, found more", kMaxShards));

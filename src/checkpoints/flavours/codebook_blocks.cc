@@ -124,7 +124,7 @@ json::Value config_of(const ExportedModel& model, const Flavour& flavour) {
     widths.insert(info(module.shape.format.element).bits);
   }
   json::Value bits = *widths.begin();
-  if (widths.size() > 1) bits = widths;
+  if (widths.size() > 1) bits = std::vector<int>(widths.begin(), widths.end());
   return {{"quant_method", flavour.name},
           {"bits", bits},
           {"block_size", kBlock},

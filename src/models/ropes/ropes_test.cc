@@ -5,6 +5,7 @@
 #include <numbers>
 
 #include "models/ropes/rope_kind.h"
+#include "support/json_of.h"
 
 namespace subbyte {
 namespace {
@@ -25,12 +26,12 @@ Rope read(Read* read_rope, const json::Value& section, int64_t dim, double theta
 }
 
 Rope read(Read* read_rope, const char* section, int64_t dim, double theta) {
-  return read(read_rope, json::Value::parse(section), dim, theta);
+  return read(read_rope, json_of(section), dim, theta);
 }
 
 Rope gpt_oss(const char* changes) {
   json::Value section = {{"factor", 32}, {"original_max_position_embeddings", 4096}};
-  section.update(json::Value::parse(changes));
+  section.update(json_of(changes));
   return read(read_yarn_rope, section, kDim, kTheta);
 }
 

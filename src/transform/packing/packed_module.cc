@@ -69,11 +69,10 @@ Status Line::read_layout(PackedModule& module) const {
 
 Status Line::read_shape(PackedModule& module) const {
   const json::Value* shape = object_.find("shape");
-  const auto is_size = [](const json::Value& size) {
-    return size.is_number_integer() && size >= 1 && size <= kMaxSize;
-  };
+  const auto is_size = [](const json::Value& size) { return json::is_integer(size, 1, kMaxSize); };
   if (shape == nullptr || !shape->is_array() || shape->size() < 2 || shape->size() > 3 ||
-      !std::ranges::all_of(*shape, is_size) || (shape->size() == 3 && (*shape)[0] > kMaxExperts)) {
+      !std::ranges::all_of(*shape, is_size) ||
+      (shape->size() == 3 && (*shape)[0].get<int64_t>() > kMaxExperts)) {
     return error("shape", "[N, K] or [E, N, K] of sizes from 1 to 2^24");
   }
   std::size_t next = 0;

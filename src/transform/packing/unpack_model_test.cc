@@ -6,6 +6,7 @@
 
 #include <functional>
 
+#include "support/json_of.h"
 #include "support/paths.h"
 #include "support/quantized_model.h"
 #include "transform/packing/pack_model.h"
@@ -26,9 +27,9 @@ struct PackedFile {
   std::string& line(const std::string& module) { return metadata[module + ".packed"]; }
   /// Changes one member of the line of a module.
   void set(const std::string& module, const std::string& key, const json::Value& value) {
-    json::Value line_value = json::Value::parse(line(module));
+    json::Value line_value = json_of(line(module));
     line_value[key] = value;
-    line(module) = line_value.dump();
+    line(module) = line_value.text();
   }
 };
 

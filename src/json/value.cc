@@ -1,0 +1,179 @@
+#include <algorithm>
+
+#include "json/strict_json.h"
+#include "subbyte/json.h"
+
+SUBBYTE_BEGIN_NAMESPACE
+
+static_assert(sizeof(Json) == 16);  // the bounds of json::parse count them
+
+Json::Json(std::string text) {
+  data_.string = new std::string(std::move(text));
+  kind_ = Kind::kString;
+}
+
+Json::Json(std::vector<Json> elements) {
+  data_.elements = new std::vector<Json>(std::move(elements));
+  kind_ = Kind::kArray;
+}
+
+Json::Json(std::initializer_list<JsonItem> list) {
+  const bool is_object = std::ranges::all_of(list, [](const JsonItem& item) {
+    const Json& pair = item.value_;
+    return pair.is_array() && pair.size() == 2 && pair[0].is_string();
+  });
+  *this = is_object ? object(list) : array(list);
+}
+
+Json::Json(const Json& other) : data_(other.data_) {
+  switch (other.kind_) {
+    case Kind::kString:
+    case Kind::kLongInteger:
+      data_.string = new std::string(*other.data_.string);
+      break;
+    case Kind::kArray:
+      data_.elements = new std::vector<Json>(*other.data_.elements);
+      break;
+    case Kind::kObject:
+      data_.members = new std::vector<Member>(*other.data_.members);
+      break;
+    default:
+      break;
+  }
+  kind_ = other.kind_;
+}
+
+void Json::release() noexcept {
+  switch (kind_) {
+    case Kind::kString:
+    case Kind::kLongInteger:
+      delete data_.string;
+      break;
+    case Kind::kArray:
+      delete data_.elements;
+      break;
+    default:
+      delete data_.members;
+      break;
+  }
+}
+
+Json Json::array(std::initializer_list<JsonItem> elements) {
+  std::vector<Json> list;
+  list.reserve(elements.size());
+  for (const JsonItem& element : elements) list.push_back(element.take());
+  return Json(std::move(list));
+}
+
+Json Json::object(std::initializer_list<JsonItem> members) {
+  std::vector<Member> list;
+  list.reserve(members.size());
+  for (const JsonItem& member : members) {
+    Json pair = member.take();
+    list.emplace_back(pair[0].string(), std::move(pair[1]));
+  }
+  return object(std::move(list));
+}
+
+Json Json::object(std::vector<Member> members) {
+  Json object;
+  object.data_.members = new std::vector<Member>(std::move(members));
+  object.kind_ = Kind::kObject;
+  return object;
+}
+
+Json Json::long_integer(std::string digits) {
+  Json integer(std::move(digits));
+  integer.kind_ = Kind::kLongInteger;
+  return integer;
+}
+
+Result<Json> Json::parse(std::string_view text, std::string_view where) {
+  return json::parse(text, where, {}, json::kTextMemoryFactor);
+}
+
+std::string Json::text() const {
+  return json::to_text(*this);
+}
+
+const std::string& Json::string() const noexcept {
+  static const std::string none;
+  const bool has_one = kind_ == Kind::kString || kind_ == Kind::kLongInteger;
+  return has_one ? *data_.string : none;
+}
+
+std::size_t Json::size() const noexcept {
+  if (is_array()) return data_.elements->size();
+  return is_object() ? data_.members->size() : 0;
+}
+
+const Json* Json::begin() const noexcept {
+  return is_array() ? data_.elements->data() : nullptr;
+}
+
+const Json* Json::end() const noexcept {
+  return is_array() ? data_.elements->data() + data_.elements->size() : nullptr;
+}
+
+void Json::push_back(Json element) {
+  if (!is_array()) *this = array();
+  data_.elements->push_back(std::move(element));
+}
+
+const std::vector<Json::Member>& Json::items() const noexcept {
+  static const std::vector<Member> none;
+  return is_object() ? *data_.members : none;
+}
+
+const Json* Json::find(std::string_view key) const noexcept {
+  const auto found = std::ranges::find(items(), key, &Member::first);
+  return found == items().end() ? nullptr : &found->second;
+}
+
+const Json& Json::at(std::string_view key) const noexcept {
+  static const Json null;
+  const Json* const found = find(key);
+  return found == nullptr ? null : *found;
+}
+
+Json& Json::operator[](std::string_view key) {
+  if (Json* const found = find(key)) return *found;
+  if (!is_object()) *this = object();
+  return data_.members->emplace_back(key, Json()).second;
+}
+
+void Json::update(const Json& other) {
+  for (const auto& [key, value] : other.items()) (*this)[key] = value;
+}
+
+void Json::erase(std::string_view key) {
+  if (!is_object()) return;
+  std::erase_if(*data_.members, [&](const Member& member) { return member.first == key; });
+}
+
+bool operator==(const Json& a, const Json& b) noexcept {
+  if (a.is_number() && b.is_number()) {
+    if (a.kind_ == b.kind_ && a.kind_ == Json::Kind::kUnsigned) {
+      return a.data_.unsigned_integer == b.data_.unsigned_integer;
+    }
+    const bool has_float = a.kind_ == Json::Kind::kFloat || b.kind_ == Json::Kind::kFloat;
+    if (has_float) return a.as_number<double>() == b.as_number<double>();
+    return a.as_number<int64_t>() == b.as_number<int64_t>();
+  }
+  if (a.kind_ != b.kind_) return false;
+  switch (a.kind_) {
+    case Json::Kind::kBoolean:
+      return a.data_.boolean == b.data_.boolean;
+    case Json::Kind::kString:
+    case Json::Kind::kLongInteger:
+      return *a.data_.string == *b.data_.string;
+    case Json::Kind::kArray:
+      return *a.data_.elements == *b.data_.elements;
+    case Json::Kind::kObject:
+      return *a.data_.members == *b.data_.members;
+    default:
+      return true;
+  }
+}
+
+SUBBYTE_END_NAMESPACE
