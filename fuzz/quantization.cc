@@ -1,6 +1,6 @@
 // The quantization section of a config.json. The input is the file.
 
-#include "checkpoints/config/quantization_config.h"
+#include "checkpoints/flavour.h"
 #include "fuzz/fuzz.h"
 #include "json/strict_json.h"
 
@@ -21,12 +21,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, std::size_t size) {
     return 0;
   }
   fuzz::require(!config->method_name().empty(), "a name");
-  const bool lists = config->method == QuantizationConfig::Method::kAwq ||
-                     config->method == QuantizationConfig::Method::kGptq;
-  fuzz::require(!lists || (!config->bits.empty() && !config->group_sizes.empty()), "bits, groups");
-  for (const int64_t group : config->group_sizes) fuzz::require(group >= -1, "a group size");
-  for (const CompressedScheme& scheme : config->schemes) {
-    fuzz::require(!to_string(scheme).empty(), "a scheme");
-  }
+  fuzz::require(config->flavour == nullptr || config->flavour->read != nullptr, "a flavour");
   return 0;
 }

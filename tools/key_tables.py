@@ -13,6 +13,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "model_files.md"
 MODELS = ROOT / "src" / "models"
+FLAVOURS = ROOT / "src" / "checkpoints" / "flavours"
 TEXT = r'"(?:[^"\\]|\\.)*"'
 VALUE = rf"(?:{TEXT}(?:\s+{TEXT})*|k\w+)"  # texts that follow each other are one
 ROW = re.compile(rf"SUBBYTE_(\w+)\(\s*({VALUE}(?:\s*,\s*{VALUE})*)\s*\)")
@@ -40,9 +41,19 @@ def family_files():
     return [MODELS / f"{family}.cc" for family in families]
 
 
+def flavour_files():
+    """Those that have rows of the list of quantization configs, too."""
+    return [file for file in sorted(FLAVOURS.glob("*.cc"))
+            if "SUBBYTE_QUANTIZATION_KEY(" in file.read_text()]
+
+
 def all_rows_of(path):
-    """The rows of a list, with those of families: some of their types, or all, have them."""
+    """The rows of a list, with those of families: some of their types, or all, have them; or with
+    those of flavours."""
     rows = rows_of(path)
+    if path.parent == FLAVOURS:
+        for file in flavour_files():
+            rows += rows_of(file)
     if path == MODELS / "config_keys.def":
         for file in family_files():
             rows += [{**row, "family": file.stem} for row in rows_of(file)]

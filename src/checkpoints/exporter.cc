@@ -1,25 +1,40 @@
 #include "checkpoints/exporter.h"
 
 #include <algorithm>
-#include <array>
 #include <set>
 
 #include "base/quote.h"
 #include "checkpoints/export_parts.h"
+#include "checkpoints/flavour.h"
 
 namespace subbyte {
 
-#define SUBBYTE_EXPORTER(name) extern const Exporter name##_exporter;
-#include "checkpoints/exporters.def"
-#undef SUBBYTE_EXPORTER
-
 namespace {
 
-constexpr std::array kExporters = {
-#define SUBBYTE_EXPORTER(name) &name##_exporter,
-#include "checkpoints/exporters.def"
-#undef SUBBYTE_EXPORTER
+/// Those that write checkpoints, and after them the others.
+struct Exporters {
+  std::vector<const Exporter*> all;
+  std::size_t num_of_checkpoints = 0;
 };
+
+const Exporters& exporters() {
+  static const Exporters& list = *[] {
+    auto* made = new Exporters();
+    for (const Flavour* const flavour : all_flavours()) {
+      made->all.insert(made->all.end(), flavour->exporters.begin(), flavour->exporters.end());
+    }
+    const auto rest = std::ranges::stable_partition(
+        made->all, [](const Exporter* exporter) { return exporter->config != nullptr; });
+    made->num_of_checkpoints = made->all.size() - rest.size();
+    return made;
+  }();
+  return list;
+}
+
+const Exporter* find_in(std::span<const Exporter* const> list, std::string_view name) {
+  const auto found = std::ranges::find(list, name, &Exporter::name);
+  return found == list.end() ? nullptr : *found;
+}
 
 }  // namespace
 
@@ -54,12 +69,19 @@ std::vector<SafetensorsWriter::Declaration> declarations(std::span<const Exporte
 }
 
 std::span<const Exporter* const> all_exporters() {
-  return kExporters;
+  return std::span(exporters().all).first(exporters().num_of_checkpoints);
+}
+
+std::span<const Exporter* const> all_module_exporters() {
+  return exporters().all;
 }
 
 const Exporter* find_exporter(std::string_view name) {
-  const auto found = std::ranges::find(kExporters, name, &Exporter::name);
-  return found == kExporters.end() ? nullptr : *found;
+  return find_in(all_exporters(), name);
+}
+
+const Exporter* find_module_exporter(std::string_view name) {
+  return find_in(all_module_exporters(), name);
 }
 
 Error export_error(std::string_view code, std::string_view module, std::string_view what) {

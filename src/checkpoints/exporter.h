@@ -2,7 +2,7 @@
 // Exporters are the inverse of importers: they turn the canonical matrix of one linear layer into
 // the tensors of a checkpoint flavour. Importing what was exported gives the same bytes.
 //
-// A new flavour is one file with one Exporter and one line in exporters.def.
+// A flavour (flavour.h) has one Exporter for each layout of its tensors that is written.
 
 #include <span>
 #include <string>
@@ -64,18 +64,19 @@ void state_group_sizes(std::vector<ExportedModule>& modules);
 struct ExportedConfig;  // exported_config.h
 
 struct Exporter {
-  std::string_view name;        // "awq"
-  bool tells_symmetry = false;  // whether target or config looks at ExportShape::symmetric
-  bool one_group_size = false;  // whether all modules must have the same
-  bool has_factor = false;      // whether each matrix has a factor of its own (NVFP4)
+  std::string_view name;             // "awq"
+  std::string_view other_name = {};  // by which people ask for it: "w4a16"
+  bool tells_symmetry = false;       // whether target or config looks at ExportShape::symmetric
+  bool one_group_size = false;       // whether all modules must have the same
+  bool has_factor = false;           // whether each matrix has a factor of its own (NVFP4)
   /// Where an order of inputs is refused: the exporter that has the same layout with one.
   std::string_view keeps_act_order = {};
   /// Where experts whose gate and up alternate lie in a way of their own that is not written: the
   /// exporter to take.
   std::string_view instead_for_alternating = {};
-  /// Says whether the config has words for how a cache is quantized, as `from` said it; nullptr:
-  /// never.
-  bool (*says_kv_cache)(const KvCacheScheme& scheme, QuantizationConfig::Method from) = nullptr;
+  /// Says whether the config has words for how a cache is quantized, as that of `from` said it;
+  /// nullptr: never.
+  bool (*says_kv_cache)(const KvCacheScheme& scheme, const Flavour* from) = nullptr;
   /// Describes the tensors that a matrix will become, without their bytes. `module` is for
   /// messages. Codes: export.format when the flavour cannot hold that format, export.shape when
   /// rows, cols or the group size do not fit its words, export.group_size when its readers refuse
@@ -86,7 +87,8 @@ struct Exporter {
   /// How this flavour has weights such as those of `from`: the same codes, with scales and zero
   /// points as its readers want them. describe() says whether it holds the result.
   TargetFormat (*target)(const ExportShape& from) = nullptr;
-  /// The quantization_config of a checkpoint; its modules are not empty.
+  /// The quantization_config of a checkpoint; its modules are not empty. nullptr: checkpoints are
+  /// not written, but modules that were packed come back.
   ExportedConfig (*config)(const ExportedModel& model) = nullptr;
   /// The tensors of describe() with their bytes; identical for any number of threads.
   /// Codes: as describe; export.zero_range when the flavour cannot store a zero point,
@@ -104,9 +106,13 @@ struct Exporter {
 std::vector<SafetensorsWriter::Declaration> declarations(std::span<const ExportedTensor> tensors,
                                                          std::string_view module);
 
+/// Those that write checkpoints.
 std::span<const Exporter* const> all_exporters();
-
 /// nullptr when there is none of that name.
 const Exporter* find_exporter(std::string_view name);
+
+/// The same with those that write modules alone, which are the last.
+std::span<const Exporter* const> all_module_exporters();
+const Exporter* find_module_exporter(std::string_view name);
 
 }  // namespace subbyte

@@ -9,6 +9,8 @@
 
 #include "base/random.h"
 #include "base/thread_pool.h"
+#include "checkpoints/flavour.h"
+#include "checkpoints/flavours/integer_config.h"
 #include "checkpoints/importer.h"
 #include "json/strict_json.h"
 #include "support/paths.h"
@@ -63,11 +65,19 @@ std::vector<TestTensor> tensors_of(const Case& c, uint64_t seed) {
 
 QuantizationConfig config_of(const Case& c) {
   QuantizationConfig config;
-  config.method = std::string_view(c.exporter) == "awq" ? QuantizationConfig::Method::kAwq
-                                                        : QuantizationConfig::Method::kGptq;
-  config.bits = {c.bits};
-  config.group_sizes = {c.group_size};
-  config.stores_zero_minus_one = std::string_view(c.exporter) == "gptq";
+  const IntegerSizes sizes = {{c.bits}, {c.group_size}};
+  if (std::string_view(c.exporter) == "awq") {
+    auto state = std::make_shared<AwqState>();
+    state->sizes = sizes;
+    config.flavour = &awq_flavour;
+    config.state = state;
+  } else {
+    auto state = std::make_shared<GptqState>();
+    state->sizes = sizes;
+    state->stores_zero_minus_one = std::string_view(c.exporter) == "gptq";
+    config.flavour = &gptq_flavour;
+    config.state = state;
+  }
   return config;
 }
 
@@ -164,7 +174,7 @@ TEST(exporter, gives_the_experts_of_a_file_that_other_tools_wrote) {
   const auto source = TensorSource::open(fs::path(SUBBYTE_TEST_DATA) / "goldens/gpt-oss-mxfp4");
   ASSERT_TRUE(source.ok()) << source.error().message;
   QuantizationConfig config;
-  config.method = QuantizationConfig::Method::kMxfp4;
+  config.flavour = find_flavour("mxfp4");
   ThreadPool pool(2);
   for (const std::string name : {"gate_up_proj", "down_proj"}) {
     const std::string module = "model.layers.0.mlp.experts." + name;

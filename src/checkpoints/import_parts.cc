@@ -6,7 +6,6 @@
 #include <cmath>
 #include <cstring>
 
-#include "base/checked.h"
 #include "base/float16.h"
 #include "base/quote.h"
 #include "checkpoints/transpose.h"
@@ -65,23 +64,26 @@ Status refuse_nan_bytes(const FileTensor& scales, std::byte nan) {
                   std::count_if(first, scales.bytes.end(), is_nan), scales.bytes.size()));
 }
 
-Error group_error(const ImportContext& context, std::string_view module, int64_t cols,
-                  int64_t groups) {
-  return {
-      "import.config",
-      fmt::format("{}: group_size is {}, but {} has {} groups for {} inputs", context.config.where,
-                  fmt::join(context.config.group_sizes, " or "), quote_name(module), groups, cols)};
-}
-
-int64_t groups_for(int64_t group_size, int64_t cols) {
-  return group_size == -1 ? 1 : static_cast<int64_t>(ceil_div(cols, group_size));
-}
-
 }  // namespace
 
 Error tensor_error(std::string_view code, const FileTensor& tensor, std::string_view what) {
   return {code, fmt::format("{}: tensor {}: {}", tensor.file->path().string(),
                             quote_name(tensor.name), what)};
+}
+
+Error method_error(const ImportContext& context, std::string_view module,
+                   std::string_view flavour) {
+  return {"import.config", fmt::format("{}: the method is {}, but the tensors of {} have the "
+                                       "layout of {}",
+                                       context.config.where, quote(context.config.method_name()),
+                                       quote_name(module), quote(flavour))};
+}
+
+Error group_error(const ImportContext& context, std::string_view module,
+                  std::span<const int64_t> sizes, int64_t cols, int64_t groups) {
+  return {"import.config", fmt::format("{}: group_size is {}, but {} has {} groups for {} inputs",
+                                       context.config.where, fmt::join(sizes, " or "),
+                                       quote_name(module), groups, cols)};
 }
 
 const FileTensor* find_tensor(const TensorSource& tensors, std::string_view module,
@@ -200,78 +202,6 @@ Result<std::shared_ptr<std::byte[]>> transpose_scales(const FileTensor& scales, 
   transpose(transposed.get(), scales.bytes.data(), static_cast<int64_t>(scales.shape[0]),
             static_cast<int64_t>(scales.shape[1]), info(float_format(scales.dtype)).bits / 8, pool);
   return transposed;
-}
-
-Status require_method(const ImportContext& context, std::string_view module,
-                      QuantizationConfig::Method method) {
-  const QuantizationConfig& config = context.config;
-  if (config.method == method) return {};
-  QuantizationConfig of_tensors;
-  of_tensors.method = method;
-  return Error{"import.config",
-               fmt::format("{}: the method is {}, but the tensors of {} have the layout of "
-                           "{}",
-                           config.where, quote(config.method_name()), quote_name(module),
-                           quote(of_tensors.method_name()))};
-}
-
-Status require_modelopt(const ImportContext& context, std::string_view module,
-                        std::initializer_list<ModeloptWeights> kinds) {
-  SUBBYTE_CHECK(require_method(context, module, QuantizationConfig::Method::kModelopt));
-  const std::vector<ModeloptWeights>& said = context.config.modelopt;
-  if (std::ranges::find_first_of(said, kinds) != said.end()) return {};
-  std::vector<std::string_view> names;
-  std::ranges::transform(said, std::back_inserter(names), name_of);
-  return Error{"import.config",
-               fmt::format("{}: quant_algo is one of {}, but the tensors of {} are those of {}",
-                           context.config.where, fmt::join(names, " and "), quote_name(module),
-                           name_of(*kinds.begin()))};
-}
-
-Result<int64_t> modelopt_group_size(const ImportContext& context, std::string_view module,
-                                    const FileTensor& scales, int64_t cols,
-                                    std::initializer_list<int64_t> sizes) {
-  const auto groups = static_cast<int64_t>(scales.shape[1]);
-  const int64_t size = groups > 0 && cols % groups == 0 ? cols / groups : 0;
-  const bool fits =
-      sizes.size() == 0 ? size % 8 == 0 : std::ranges::find(sizes, size) != sizes.end();
-  if (size == 0 || !fits) {
-    return tensor_error("import.shape", scales,
-                        fmt::format("expected a scale for each {} of {} inputs, found {}",
-                                    sizes.size() == 0 ? "multiple of 8"
-                                                      : fmt::format("{}", fmt::join(sizes, " or ")),
-                                    cols, groups));
-  }
-  const std::vector<int64_t>& said = context.config.group_sizes;
-  const bool is_said = std::ranges::find(said, size) != said.end();
-  if (said.empty() || context.config.has_unsaid_group_size || is_said) return size;
-  return group_error(context, module, cols, groups);
-}
-
-Status check_config(const ImportContext& context, std::string_view module,
-                    QuantizationConfig::Method method, int64_t bits, int64_t cols, int64_t groups) {
-  SUBBYTE_CHECK(require_method(context, module, method));
-  const QuantizationConfig& config = context.config;
-  if (std::ranges::find(config.bits, bits) == config.bits.end()) {
-    return Error{"import.config",
-                 fmt::format("{}: bits is {}, but the tensors of {} have {}", config.where,
-                             fmt::join(config.bits, " or "), quote_name(module), bits)};
-  }
-  const bool known = std::ranges::any_of(
-      config.group_sizes, [&](int64_t size) { return groups_for(size, cols) == groups; });
-  return known ? Status() : group_error(context, module, cols, groups);
-}
-
-Result<int64_t> group_size_of(const ImportContext& context, const FileTensor& scales, int64_t cols,
-                              int64_t groups) {
-  if (groups == 1) return 0;
-  // An override may name a size that gives as many groups and does not divide the inputs.
-  for (const int64_t size : context.config.group_sizes) {
-    if (size > 0 && cols % size == 0 && cols / size == groups) return size;
-  }
-  return tensor_error("import.shape", scales,
-                      fmt::format("{} inputs in {} groups are not a multiple of the group size {}",
-                                  cols, groups, fmt::join(context.config.group_sizes, " or ")));
 }
 
 }  // namespace subbyte

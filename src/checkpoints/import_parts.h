@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <initializer_list>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,6 +15,12 @@ namespace subbyte {
 
 /// "FILE: tensor 'NAME': WHAT".
 Error tensor_error(std::string_view code, const FileTensor& tensor, std::string_view what);
+
+/// Code import.config: the method is another than that of the tensors of `module`.
+Error method_error(const ImportContext& context, std::string_view module, std::string_view flavour);
+/// Code import.config: so many groups of a row fit none of the sizes that the config says.
+Error group_error(const ImportContext& context, std::string_view module,
+                  std::span<const int64_t> sizes, int64_t cols, int64_t groups);
 
 /// nullptr when absent.
 const FileTensor* find_tensor(const TensorSource& tensors, std::string_view module,
@@ -66,32 +73,13 @@ std::span<const std::byte> aligned_bytes(const FileTensor& tensor,
 /// Codes of require_float and check_scales.
 Result<std::shared_ptr<std::byte[]>> transpose_scales(const FileTensor& scales, Executor& pool);
 
-/// Checks that the config names the method whose layout the tensors of `module` have (code
-/// import.config).
-Status require_method(const ImportContext& context, std::string_view module,
-                      QuantizationConfig::Method method);
-
-/// The same of ModelOpt: some algorithm makes weights of one of `kinds`, the first of which the
-/// tensors of `module` are.
-Status require_modelopt(const ImportContext& context, std::string_view module,
-                        std::initializer_list<ModeloptWeights> kinds);
-
-/// Inputs that share a scale of ModelOpt, as [rows][groups] of `scales` tell: one of `sizes`
-/// (empty: any) that divides `cols`, and if the config says sizes one of those, too. Codes
-/// import.shape and import.config.
-Result<int64_t> modelopt_group_size(const ImportContext& context, std::string_view module,
-                                    const FileTensor& scales, int64_t cols,
-                                    std::initializer_list<int64_t> sizes);
-
-/// Checks that the config does not contradict the tensors of `module` (code import.config).
-/// `cols` is K, `groups` the number of groups that the tensors have.
-Status check_config(const ImportContext& context, std::string_view module,
-                    QuantizationConfig::Method method, int64_t bits, int64_t cols, int64_t groups);
-
-/// Inputs per scale as WeightFormat has it: 0 when one scale serves the whole row. Needs
-/// check_config first. Code import.shape when no size in the config, nor an even division, gives
-/// that many groups.
-Result<int64_t> group_size_of(const ImportContext& context, const FileTensor& scales, int64_t cols,
-                              int64_t groups);
+/// What the config says, which must be what is said of the layout of a flavour, whose tensors
+/// `module` has. Code import.config.
+template <typename State>
+Result<const State*> require_state(const ImportContext& context, std::string_view module,
+                                   std::string_view flavour) {
+  if (const State* const state = context.config.says<State>()) return state;
+  return method_error(context, module, flavour);
+}
 
 }  // namespace subbyte

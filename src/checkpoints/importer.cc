@@ -1,7 +1,6 @@
 #include "checkpoints/importer.h"
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <cmath>
 #include <cstring>
@@ -10,28 +9,30 @@
 #include "base/float16.h"
 #include "base/quote.h"
 #include "base/serial_executor.h"
-#include "checkpoints/flavours/modelopt_parts.h"
+#include "checkpoints/flavour.h"
+#include "checkpoints/flavours/input_factors.h"
 #include "checkpoints/foreign_software.h"
 #include "checkpoints/import_parts.h"
 
 namespace subbyte {
 
-#define SUBBYTE_IMPORTER(name) extern const Importer name##_importer;
-#include "checkpoints/importers.def"
-#undef SUBBYTE_IMPORTER
+extern const Importer dense_importer;
 
 namespace {
 
-constexpr std::array kImporters = {
-#define SUBBYTE_IMPORTER(name) &name##_importer,
-#include "checkpoints/importers.def"
-#undef SUBBYTE_IMPORTER
-};
+/// The importer of a flavour that matches; nullptr without one.
+const Importer* importer_of(const Flavour& flavour, const TensorSource& tensors,
+                            std::string_view module) {
+  const auto found = std::ranges::find_if(flavour.importers, [&](const Importer* importer) {
+    return importer->matches(tensors, module);
+  });
+  return found == flavour.importers.end() ? nullptr : *found;
+}
 
-Result<const Importer*> find_importer(const TensorSource& tensors, std::string_view module) {
-  for (const Importer* importer : kImporters) {
-    if (importer->matches(tensors, module)) return importer;
-  }
+/// The same as find_importer(), where there has to be one.
+Result<const Importer*> require_importer(const TensorSource& tensors, std::string_view module) {
+  SUBBYTE_TRY(const Importer* const importer, find_importer(tensors, module));
+  if (importer != nullptr) return importer;
   if (const auto name = foreign_weights(tensors, module); !name.empty()) {
     return foreign_error(
         "import.foreign",
@@ -55,16 +56,16 @@ float load_float(const std::byte* bytes, Format format) {
 }
 
 /// Refuses factors of inputs beside weights whose importer does not know them.
-Status check_input_factors(const TensorSource& tensors, std::string_view module,
-                           const ModuleInfo& info) {
-  SUBBYTE_TRY(const modelopt::InputFactors factors, modelopt::input_factors(tensors, module));
+Status check_input_factors(const Importer& importer, const TensorSource& tensors,
+                           std::string_view module, const ModuleInfo& info) {
+  SUBBYTE_TRY(const InputFactors factors, input_factors(tensors, module));
   if (factors.empty()) return {};
   const FileTensor* const first = factors.front();
   if (std::ranges::find(info.tensors, first) != info.tensors.end()) return {};
   return tensor_error("import.config", *first,
                       fmt::format("expected no factors of inputs beside weights that are read as "
                                   "{}, which has none",
-                                  info.importer));
+                                  importer.name));
 }
 
 }  // namespace
@@ -76,24 +77,55 @@ uint64_t ModuleInfo::bytes() const {
 }
 
 std::span<const Importer* const> all_importers() {
-  return kImporters;
+  static const auto& all = *[] {
+    auto* importers = new std::vector<const Importer*>();
+    for (const Flavour* const flavour : all_flavours()) {
+      importers->insert(importers->end(), flavour->importers.begin(), flavour->importers.end());
+    }
+    importers->push_back(&dense_importer);
+    return importers;
+  }();
+  return all;
+}
+
+Result<const Importer*> find_importer(const TensorSource& tensors, std::string_view module) {
+  const Importer* found = nullptr;
+  for (const Flavour* const flavour : all_flavours()) {
+    const Importer* const importer = importer_of(*flavour, tensors, module);
+    if (importer == nullptr) continue;
+    if (found != nullptr) {
+      return Error{"import.flavours",
+                   fmt::format("{}: {}: expected tensors of one flavour, found those of {} and "
+                               "those of {}",
+                               tensors.files().front().string(), quote_name(module),
+                               quote(found->name), quote(importer->name))};
+    }
+    found = importer;
+  }
+  if (found != nullptr) return found;
+  return dense_importer.matches(tensors, module) ? &dense_importer : nullptr;
+}
+
+const Importer& importer_of(const ModuleInfo& info) {
+  return **std::ranges::find(all_importers(), info.importer, &Importer::name);
 }
 
 bool has_module(const TensorSource& tensors, std::string_view module) {
-  return std::ranges::any_of(
-      kImporters, [&](const Importer* importer) { return importer->matches(tensors, module); });
+  const auto found = find_importer(tensors, module);
+  return !found.ok() || *found != nullptr;
 }
 
 Result<ModuleInfo> describe_with(const Importer& importer, const ImportContext& context,
                                  std::string_view module) {
   SUBBYTE_CHECK(context.config.check_named(module));
   SUBBYTE_TRY(ModuleInfo info, importer.describe(context, module));
-  SUBBYTE_CHECK(check_input_factors(context.tensors, module, info));
+  info.importer = importer.name;
+  SUBBYTE_CHECK(check_input_factors(importer, context.tensors, module, info));
   return info;
 }
 
 Result<ModuleInfo> describe_module(const ImportContext& context, std::string_view module) {
-  SUBBYTE_TRY(const Importer* importer, find_importer(context.tensors, module));
+  SUBBYTE_TRY(const Importer* importer, require_importer(context.tensors, module));
   SUBBYTE_TRY(ModuleInfo info, describe_with(*importer, context, module));
   const std::string_view entry = context.config.kept.entry_of(module);
   if (entry.empty() || is_dense(info)) return info;
@@ -105,14 +137,13 @@ Result<ModuleInfo> describe_module(const ImportContext& context, std::string_vie
 }
 
 Result<std::vector<Matrix>> import_experts(const ImportContext& context, std::string_view module) {
-  SUBBYTE_TRY(const Importer* importer, find_importer(context.tensors, module));
+  SUBBYTE_TRY(const Importer* importer, require_importer(context.tensors, module));
   SUBBYTE_TRY(const ModuleInfo info, describe_with(*importer, context, module));
   return importer->import(context, info);
 }
 
 Status check_module_scales(const ImportContext& context, const ModuleInfo& info) {
-  const auto importer = std::ranges::find(kImporters, info.importer, &Importer::name);
-  return importer == kImporters.end() ? Status() : (*importer)->check_scales(context, info);
+  return importer_of(info).check_scales(context, info);
 }
 
 Status require_one_matrix(const ModuleInfo& info) {
@@ -122,7 +153,7 @@ Status require_one_matrix(const ModuleInfo& info) {
 }
 
 Result<Matrix> import_matrix(const ImportContext& context, std::string_view module) {
-  SUBBYTE_TRY(const Importer* importer, find_importer(context.tensors, module));
+  SUBBYTE_TRY(const Importer* importer, require_importer(context.tensors, module));
   SUBBYTE_TRY(const ModuleInfo info, describe_with(*importer, context, module));
   SUBBYTE_CHECK(require_one_matrix(info));
   SUBBYTE_TRY(auto matrices, importer->import(context, info));

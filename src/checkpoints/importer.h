@@ -3,8 +3,9 @@
 // decided by the tensors that are there and their shapes; the quantization config of the directory
 // is then checked against them, and a contradiction is refused with both values named.
 //
-// A new checkpoint flavour is one file with one Importer and one line in importers.def.
+// A flavour (flavour.h) has one Importer for each layout of its tensors.
 
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -32,6 +33,20 @@ inline bool is_dense(const ModuleInfo& info) {
   return is_dense(info.format) && info.scales == nullptr;
 }
 
+/// Zero points that were found in a module.
+struct ZeroPoints {
+  uint32_t smallest = 0;
+  uint32_t largest = 0;
+  int64_t count = 0;
+};
+
+/// A reason to doubt what a config says of a module.
+struct Doubt {
+  std::string_view code;
+  std::string expected;
+  std::string found;
+};
+
 struct Importer {
   std::string_view name;    // "awq"
   std::string_view anchor;  // what follows the module's name in that tensor which every module has
@@ -42,19 +57,32 @@ struct Importer {
   /// Refuses what import() refuses of the scales, for who does not want the matrix. Reads those
   /// alone.
   Status (*check_scales)(const ImportContext& context, const ModuleInfo& info);
+  /// What zero points tell of the config that describe() does not see; nullptr: nothing.
+  std::optional<Doubt> (*doubt)(const QuantizationConfig& config, const ModuleInfo& info,
+                                const ZeroPoints& zeros) = nullptr;
+  /// Whether two configs let the same tensors mean the same; nullptr: all do.
+  bool (*reads_alike)(const QuantizationConfig& a, const QuantizationConfig& b) = nullptr;
 };
 
+/// Those of all flavours, and of weights that no flavour has, which are dense.
 std::span<const Importer* const> all_importers();
 
 /// Says whether there are tensors of that name that some importer knows, sound or not.
 bool has_module(const TensorSource& tensors, std::string_view module);
 
+/// The importer that reads a module; nullptr when none knows tensors of that name. Code
+/// import.flavours.
+Result<const Importer*> find_importer(const TensorSource& tensors, std::string_view module);
+
+/// The importer that described a module.
+const Importer& importer_of(const ModuleInfo& info);
+
 /// Describes a module that the importer matches(), unless the config refuses it by its name.
 Result<ModuleInfo> describe_with(const Importer& importer, const ImportContext& context,
                                  std::string_view module);
 
-/// Codes: import.missing when no importer knows tensors of that name, those of the importers, and
-/// import.config for contradictions.
+/// Codes: import.missing when no importer knows tensors of that name, import.flavours when those of
+/// two flavours do, those of the importers, and import.config for contradictions.
 Result<ModuleInfo> describe_module(const ImportContext& context, std::string_view module);
 
 /// Checks that the scales are numbers that a matrix may have; reads nothing else of a module that

@@ -5,8 +5,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <set>
 
+#include "checkpoints/flavours/ct_config.h"
+#include "checkpoints/flavours/modelopt.h"
+#include "checkpoints/modules.h"
 #include "support/import_fixture.h"
 
 namespace subbyte {
@@ -20,10 +22,8 @@ class Importers : public ImportFixture {
     return info.ok() ? std::string(info->importer) : std::string(info.error().code);
   }
 
-  void use(Method method, int64_t group_size) {
-    config_.method = method;
-    config_.bits = {4};
-    config_.group_sizes = {group_size};
+  void use(const char* method, int64_t group_size) {
+    say({{"quant_method", method}, {"bits", 4}, {"group_size", group_size}});
   }
 
   /// 16 outputs, 64 inputs, groups of 32.
@@ -40,23 +40,17 @@ class Importers : public ImportFixture {
             random_floats("m.scales", DType::kF16, {2, 16}, random)};
   }
 
-  /// As `inspect` goes through a file: by the names of tensors, with the importers in their order.
+  /// The modules as `inspect` finds them.
   std::string seen(const std::vector<TestTensor>& tensors) {
     open(tensors);
     std::string names;
-    std::set<std::string> used;
-    for (const auto& [name, tensor] : source_->tensors()) {
-      for (const Importer* importer : all_importers()) {
-        if (used.contains(name) || !name.ends_with(importer->anchor)) continue;
-        const std::string module = name.substr(0, name.size() - importer->anchor.size());
-        if (!importer->matches(*source_, module)) continue;
-        const auto info = importer->describe(context(), module);
-        names += info.ok() ? std::string(info->importer) : std::string(info.error().code);
-        if (!info.ok()) break;
-        for (const FileTensor* part : info->tensors) used.insert(part->name);
-      }
+    std::size_t used = 0;
+    for (const FoundModule& module : find_modules(context())) {
+      const auto& info = module.info;
+      names += info.ok() ? std::string(info->importer) : std::string(info.error().code);
+      if (info.ok()) used += info->tensors.size();
     }
-    return names + (used.size() == tensors.size() ? "" : " and others");
+    return names + (used == tensors.size() ? "" : " and others");
   }
 
   static TestTensor bytes(std::string name, DType dtype, Shape shape) {
@@ -68,9 +62,9 @@ TEST_F(Importers, are_tried_in_the_order_of_the_list) {
   std::string names;
   for (const Importer* importer : all_importers()) names += std::string(importer->name) + " ";
   EXPECT_EQ(names,
-            "marlin marlin_qweight awq gptq pack_quantized naive_quantized nvfp4_pack_quantized "
-            "mxfp4_pack_quantized modelopt_int4 modelopt_mxfp4 modelopt_nvfp4 modelopt_experts fp8 "
-            "bnb_nf4 mxfp4 mxfp4_original kbit vq q8_0 dense ");
+            "marlin marlin_qweight gptq awq pack_quantized naive_quantized nvfp4_pack_quantized "
+            "mxfp4_pack_quantized modelopt_int4 modelopt_mxfp4 modelopt_nvfp4 modelopt_experts "
+            "mxfp4 mxfp4_original bnb_nf4 fp8 kbit vq q8_0 dense ");
 }
 
 TEST_F(Importers, name_the_software_whose_tensors_are_not_supported) {
@@ -104,16 +98,16 @@ TEST_F(Importers, name_the_software_whose_tensors_are_not_supported) {
 }
 
 TEST_F(Importers, are_chosen_by_the_tensors) {
-  use(Method::kAwq, 32);
+  use("awq", 32);
   EXPECT_EQ(importer_of(awq()), "awq");
-  use(Method::kGptq, 32);
+  use("gptq", 32);
   EXPECT_EQ(importer_of(gptq()), "gptq");
   std::vector<TestTensor> with_index = gptq();
   std::vector<int32_t> groups(64, 0);
   std::fill(groups.begin() + 32, groups.end(), 1);
   with_index.push_back(int32_tensor("m.g_idx", {64}, groups));
   EXPECT_EQ(importer_of(with_index), "gptq");
-  use(Method::kMxfp4, 32);
+  use("mxfp4", 32);
   EXPECT_EQ(importer_of({filled<uint8_t>("m_blocks", DType::kU8, {2, 3, 1, 16}, 1),
                          filled<uint8_t>("m_scales", DType::kU8, {2, 3, 1}, 1)}),
             "mxfp4");
@@ -125,21 +119,21 @@ TEST_F(Importers, each_takes_its_own_tensors_and_all_of_them) {
   const TestTensor one = filled<float>("m.weight_global_scale", DType::kF32, {1}, 1);
   const TestTensor packed = bytes("m.weight_packed", DType::kU8, {4, 16});
   const TestTensor nvfp4_scale = bytes("m.weight_scale", DType::kF8E4M3, {4, 2});
-  use(Method::kAwq, 32);
+  use("awq", 32);
   EXPECT_EQ(seen(awq()), "awq");
-  use(Method::kGptq, 32);
+  use("gptq", 32);
   EXPECT_EQ(seen(gptq()), "gptq");
-  use(Method::kMxfp4, 32);
+  use("mxfp4", 32);
   EXPECT_EQ(seen({bytes("m_blocks", DType::kU8, {2, 3, 1, 16}),
                   bytes("m_scales", DType::kU8, {2, 3, 1})}),
             "mxfp4");
   EXPECT_EQ(seen({bytes("m.blocks", DType::kU8, {2, 3, 1, 16}),
                   bytes("m.scales", DType::kU8, {2, 3, 1})}),
             "mxfp4_original");
-  use(Method::kCompressedTensors, 32);
-  config_.schemes = {{CompressedScheme::Format::kPackQuantized, 4, true, 32, false},
-                     {CompressedScheme::Format::kNvfp4, 4, true, 16, false},
-                     {CompressedScheme::Format::kMxfp4, 4, true, 32, false}};
+  said_by<CompressedState>(compressed_tensors_flavour).schemes = {
+      {CompressedScheme::Format::kPackQuantized, 4, true, 32, false},
+      {CompressedScheme::Format::kNvfp4, 4, true, 16, false},
+      {CompressedScheme::Format::kMxfp4, 4, true, 32, false}};
   TestTensor shape = filled<int64_t>("m.weight_shape", DType::kI64, {2}, 4);
   shape.set<int64_t>(1, 32);
   EXPECT_EQ(seen({filled<int32_t>("m.weight_packed", DType::kI32, {4, 4}, 7), shape,
@@ -154,9 +148,9 @@ TEST_F(Importers, each_takes_its_own_tensors_and_all_of_them) {
 }
 
 TEST_F(Importers, those_of_modelopt_take_its_tensors_and_all_of_them) {
-  use(Method::kModelopt, 16);
-  config_.modelopt = {ModeloptWeights::kNvfp4, ModeloptWeights::kMxfp4, ModeloptWeights::kInt4,
-                      ModeloptWeights::kInt8};
+  said_by<ModeloptState>(modelopt_flavour).weights = {
+      ModeloptWeights::kNvfp4, ModeloptWeights::kMxfp4, ModeloptWeights::kInt4,
+      ModeloptWeights::kInt8};
   const TestTensor factor = filled<float>("m.weight_scale_2", DType::kF32, {}, 1);
   EXPECT_EQ(
       seen({bytes("m.weight", DType::kU8, {4, 16}), bytes("m.weight_scale", DType::kF8E4M3, {4, 2}),
@@ -174,7 +168,7 @@ TEST_F(Importers, those_of_modelopt_take_its_tensors_and_all_of_them) {
 }
 
 TEST_F(Importers, factors_of_inputs_that_nobody_multiplies_by_are_refused) {
-  use(Method::kAwq, 32);
+  use("awq", 32);
   std::vector<TestTensor> tensors = awq();
   EXPECT_EQ(code_of(tensors), "");
   tensors.push_back(filled<float>("m.pre_quant_scale", DType::kF32, {32}, 2));
@@ -185,11 +179,11 @@ TEST_F(Importers, factors_of_inputs_that_nobody_multiplies_by_are_refused) {
 }
 
 TEST_F(Importers, a_wrong_label_is_refused_with_both_names) {
-  use(Method::kAwq, 32);
+  use("awq", 32);
   EXPECT_EQ(code_of(gptq()), "import.config");
   EXPECT_NE(message().find("\"awq\""), std::string::npos) << message();
   EXPECT_NE(message().find("\"gptq\""), std::string::npos) << message();
-  use(Method::kGptq, 32);
+  use("gptq", 32);
   EXPECT_EQ(code_of(awq()), "import.config");
   EXPECT_NE(message().find("\"awq\""), std::string::npos) << message();
   EXPECT_NE(message().find("\"gptq\""), std::string::npos) << message();
@@ -198,15 +192,29 @@ TEST_F(Importers, a_wrong_label_is_refused_with_both_names) {
   EXPECT_NE(message().find("\"none\""), std::string::npos) << message();
 }
 
+TEST_F(Importers, a_module_with_tensors_of_two_flavours_is_refused_with_both_names) {
+  use("awq", 32);
+  std::vector<TestTensor> tensors = awq();
+  tensors.push_back(bytes("m.weight_packed", DType::kU8, {4, 16}));
+  EXPECT_EQ(code_of(tensors), "import.flavours");
+  EXPECT_NE(message().find("those of \"awq\" and those of \"mxfp4_pack_quantized\""),
+            std::string::npos)
+      << message();
+  EXPECT_TRUE(has_module(*source_, "m"));
+  // Floats beside them are no flavour.
+  tensors.back() = filled<float>("m.weight", DType::kF32, {2, 3}, 1);
+  EXPECT_EQ(code_of(tensors), "");
+}
+
 TEST_F(Importers, a_square_matrix_is_told_by_its_words) {
   // K = N = 64 with one group: AWQ has 64 x 8 words, GPTQ 8 x 64.
   Random random(3);
   const TestTensor qzeros = random_bits("m.qzeros", DType::kI32, {1, 8}, random);
   const TestTensor scales = random_floats("m.scales", DType::kF16, {1, 64}, random);
-  use(Method::kAwq, -1);
+  use("awq", -1);
   EXPECT_EQ(importer_of({random_bits("m.qweight", DType::kI32, {64, 8}, random), qzeros, scales}),
             "awq");
-  use(Method::kGptq, -1);
+  use("gptq", -1);
   EXPECT_EQ(importer_of({random_bits("m.qweight", DType::kI32, {8, 64}, random), qzeros, scales}),
             "gptq");
 }
@@ -262,7 +270,7 @@ TEST_F(Importers, many_modules_are_those_one_by_one_in_their_order) {
 TEST_F(Importers, messages_name_the_file_and_the_tensor) {
   std::vector<TestTensor> tensors = awq();
   tensors[1] = filled<uint32_t>("m.qzeros", DType::kI32, {2, 3}, 0);
-  use(Method::kAwq, 32);
+  use("awq", 32);
   EXPECT_EQ(code_of(tensors), "import.shape");
   EXPECT_EQ(message(), (dir_ / "model.safetensors").string() +
                            ": tensor \"m.qzeros\": expected shape [2, 2], found [2, 3]");

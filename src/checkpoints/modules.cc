@@ -7,14 +7,11 @@
 namespace subbyte {
 namespace {
 
-bool starts_module(const ImportContext& context, const Importer& importer,
-                   const FileTensor& tensor) {
-  if (!tensor.name.ends_with(importer.anchor)) return false;
-  // Many tensors are named ".weight"; unless an importer says so they are no matrices.
-  const bool matrix = importer.anchor != ".weight" || tensor.shape.size() == 2;
-  const auto module =
-      std::string_view(tensor.name).substr(0, tensor.name.size() - importer.anchor.size());
-  return matrix && importer.matches(context.tensors, module);
+/// What follows the names of modules in tensors that importers know them by, each once.
+std::set<std::string_view> anchors() {
+  std::set<std::string_view> all;
+  for (const Importer* const importer : all_importers()) all.insert(importer->anchor);
+  return all;
 }
 
 }  // namespace
@@ -22,18 +19,22 @@ bool starts_module(const ImportContext& context, const Importer& importer,
 std::vector<FoundModule> find_modules(const ImportContext& context) {
   std::vector<FoundModule> modules;
   std::set<std::string_view> used;
+  const std::set<std::string_view> all_anchors = anchors();
   for (const auto& [name, tensor] : context.tensors.tensors()) {
-    for (const Importer* importer : all_importers()) {
-      if (used.contains(name) || !starts_module(context, *importer, tensor)) continue;
-      std::string module = name.substr(0, name.size() - importer->anchor.size());
-      auto info = describe_with(*importer, context, module);
-      const bool understood = info.ok();
-      if (understood) {
+    for (const std::string_view anchor : all_anchors) {
+      if (used.contains(name) || !name.ends_with(anchor)) continue;
+      // Many tensors are named ".weight"; of more or fewer dimensions they are no matrices.
+      if (anchor == ".weight" && tensor.shape.size() != 2) continue;
+      std::string module = name.substr(0, name.size() - anchor.size());
+      const auto importer = find_importer(context.tensors, module);
+      if (importer.ok() && (*importer == nullptr || (*importer)->anchor != anchor)) continue;
+      auto info = importer.ok() ? describe_with(**importer, context, module) : importer.error();
+      if (info.ok()) {
         for (const FileTensor* part : info->tensors) used.insert(part->name);
       }
       const bool is_read = !is_in_unread_part(module);
       modules.push_back({std::move(module), std::move(info), is_read});
-      if (!understood) break;
+      break;
     }
   }
   return modules;

@@ -121,8 +121,7 @@ class Finder {
                                tensor.file->path().string(), quote_name(name))};
     }
     const QuantizationConfig& config = context_.config;
-    if (config.method == QuantizationConfig::Method::kNone || is_quantized_ || has_unread)
-      return {};
+    if (config.flavour == nullptr || is_quantized_ || has_unread) return {};
     return Error{"import.config", fmt::format("{}: the method is {}, but no weight is quantized",
                                               config.where, quote(config.method_name()))};
   }
@@ -135,7 +134,7 @@ class Finder {
                          names_.experts() == ExpertLayout::kAlternatingStacks &&
                          matrix.rows < spec.rows;
     if (is_gate) SUBBYTE_CHECK(check_gate_of_expert(context_.config, matrix.module));
-    is_quantized_ = is_quantized_ || info.importer != "dense";
+    is_quantized_ = is_quantized_ || !is_dense(info);
     for (const FileTensor* tensor : info.tensors) used_.insert(tensor->name);
     return info;
   }

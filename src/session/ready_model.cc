@@ -35,7 +35,7 @@ Status check_activations(const std::filesystem::path& path, Activations activati
   SUBBYTE_TRY(const ConfigFile file, read_config_file(path));
   SUBBYTE_TRY(const json::Object object, file.object());
   SUBBYTE_TRY(const QuantizationConfig config, read_quantization_config(object, path));
-  if (config.rounds_inputs && config.block_cols == kFp8Group) return {};
+  if (config.rounded_inputs == kFp8Group) return {};
   return Error{"usage.activations",
                fmt::format("{}: activations in fp8 are for models in FP8 with weight_block_size "
                            "[128, 128] and activation_scheme dynamic; expected these in its "

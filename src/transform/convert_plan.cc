@@ -67,7 +67,7 @@ class Planner {
       const KvCacheScheme& kv_cache = context_.config.kv_cache;
       plan_.drops_kv_cache = kv_cache.form != KvCacheScheme::Form::kNone &&
                              (exporter_->says_kv_cache == nullptr ||
-                              !exporter_->says_kv_cache(kv_cache, context_.config.method));
+                              !exporter_->says_kv_cache(kv_cache, context_.config.flavour));
       if (!plan_.drops_kv_cache) plan_.exported.kv_cache = kv_cache;
     }
     for (const ConvertJob& job : plan_.jobs) {

@@ -205,14 +205,11 @@ bool same_tensor(const FileTensor& a, const FileTensor& b) {
   return same;
 }
 
-/// Whether two modules are the same tensors, read in the same way: the two versions of GPTQ differ
-/// in nothing but their label.
+/// Whether two modules are the same tensors, read in the same way.
 bool same_bytes(const Side& first, const FoundModule& a, const Side& second, const FoundModule& b) {
-  const auto version = [](const Side& side) {
-    return std::pair(side.config().stores_zero_minus_one, side.config().zeros_borrow);
-  };
-  const bool same_version = a.info->importer != "gptq" || version(first) == version(second);
-  return same_version && a.info->importer == b.info->importer && a.info->format == b.info->format &&
+  const auto reads_alike = importer_of(*a.info).reads_alike;
+  return a.info->importer == b.info->importer && a.info->format == b.info->format &&
+         (reads_alike == nullptr || reads_alike(first.config(), second.config())) &&
          std::ranges::equal(
              a.info->tensors, b.info->tensors,
              [](const FileTensor* x, const FileTensor* y) { return same_tensor(*x, *y); });

@@ -47,7 +47,7 @@ bool has_quantized(const CheckpointParts& source, Executor& pool) {
 std::vector<std::string> unread_quantized(const CheckpointParts& source,
                                           const ImportContext& context) {
   std::vector<std::string> names;
-  if (source.quantization->method == QuantizationConfig::Method::kNone) return names;
+  if (source.quantization->flavour == nullptr) return names;
   for (const FoundModule& module : find_modules(context)) {
     const bool is_plain = module.info.ok() && is_dense(*module.info);
     if (!module.is_read && !is_plain) names.push_back(module.name);
@@ -65,9 +65,7 @@ Result<CheckpointParts> open_source(const fs::path& directory, Executor& pool) {
   CheckpointParts source = open_checkpoint(directory);
   SUBBYTE_CHECK(source.check_model());
   const QuantizationConfig& quantization = *source.quantization;
-  if (quantization.method == QuantizationConfig::Method::kNone || !has_quantized(source, pool)) {
-    return source;
-  }
+  if (quantization.flavour == nullptr || !has_quantized(source, pool)) return source;
   return Error{"quantize.already_quantized",
                fmt::format("{}: the weights are quantized already ({})", quantization.where,
                            quote(quantization.method_name()))};

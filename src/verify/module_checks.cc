@@ -11,8 +11,6 @@
 namespace subbyte {
 namespace {
 
-/// Fewer zero points than this may well be equal by chance.
-constexpr int64_t kManyZeroPoints = 64;
 /// With that many weights for each code, all codes occur unless something keeps them from it:
 /// of codes drawn evenly one is missing with a probability of 256 * e^-32.
 constexpr int64_t kWeightsPerCode = 32;
@@ -99,34 +97,16 @@ void check_zero_point_range(const CheckedModule& module, Findings& findings) {
                         module.info, groups_of(module), "group"));
 }
 
-/// The zero points of a GPTQ module all have one value.
-bool is_constant(const MatrixStatistics& statistics) {
-  return statistics.smallest_zero_point == statistics.largest_zero_point;
-}
-
-void check_symmetric(const CheckedModule& module, Findings& findings) {
-  if (module.info.importer != "gptq" || !module.config.sym || module.config.sym_differs) return;
+/// What zero points tell of the config that its importer does not see.
+void check_doubt(const CheckedModule& module, Findings& findings) {
+  const Importer& importer = importer_of(module.info);
+  if (importer.doubt == nullptr) return;
   const MatrixStatistics& s = module.statistics;
-  const uint32_t middle = uint32_t{1} << (info(module.info.format.element).bits - 1);
-  if (is_symmetric(module)) return;
-  findings.add("verify.not_symmetric", tensor_with(module.info, "zero"),
-               fmt::format("zero points of {}, as \"sym\" is true", middle),
-               fmt::format("{} to {}", s.smallest_zero_point, s.largest_zero_point));
-}
-
-/// With "sym" the importer knows; without it, zero points that all miss the middle by the one by
-/// which the versions differ.
-void check_gptq_version(const CheckedModule& module, Findings& findings) {
-  if (module.info.importer != "gptq" || module.config.sym) return;
-  const MatrixStatistics& s = module.statistics;
-  const bool v1 = module.config.stores_zero_minus_one;
-  const uint32_t middle = uint32_t{1} << (info(module.info.format.element).bits - 1);
-  const bool misses = s.largest_zero_point == (v1 ? middle + 1 : middle - 1);
-  if (s.num_scales < kManyZeroPoints || !is_constant(s) || !misses) return;
-  findings.add("verify.gptq_version", tensor_with(module.info, "zero"),
-               fmt::format("zero points of checkpoint_format {}", quote(v1 ? "gptq" : "gptq_v2")),
-               fmt::format("all {} stored as {}, which is the middle in {}", s.num_scales,
-                           v1 ? middle : middle - 1, quote(v1 ? "gptq_v2" : "gptq")));
+  auto doubt = importer.doubt(module.config, module.info,
+                              {s.smallest_zero_point, s.largest_zero_point, s.num_scales});
+  if (!doubt) return;
+  findings.add(doubt->code, tensor_with(module.info, "zero"), std::move(doubt->expected),
+               std::move(doubt->found));
 }
 
 /// Rows of a table of tokens are often left over, so that their number is a round one.
@@ -171,9 +151,8 @@ void check_unused_codes(const CheckedModule& module, Findings& findings) {
 using ModuleCheck = void (*)(const CheckedModule& module, Findings& findings);
 
 constexpr ModuleCheck kChecks[] = {
-    check_finite,          check_magnitude,        check_zero_scales,
-    check_negative_scales, check_zero_point_range, check_symmetric,
-    check_gptq_version,    check_dead_rows,        check_unused_codes,
+    check_finite,           check_magnitude, check_zero_scales, check_negative_scales,
+    check_zero_point_range, check_doubt,     check_dead_rows,   check_unused_codes,
 };
 
 }  // namespace

@@ -198,7 +198,7 @@ class WeightChecker {
 
   void check_values(const ImportContext& import, const std::string& module,
                     const ModuleInfo& info) {
-    const auto matrices = find_importer(info)->import(import, info);
+    const auto matrices = importer_of(info).import(import, info);
     if (!matrices.ok()) return context_.findings.add(matrices.error(), module);
     const auto release = [&](std::span<const std::byte> bytes) {
       for (const FileTensor* tensor : info.tensors) release_part(*tensor, bytes);
@@ -214,10 +214,6 @@ class WeightChecker {
     const std::byte* const begin = tensor.bytes.data();
     if (bytes.data() < begin || bytes.data() + bytes.size() > begin + tensor.bytes.size()) return;
     tensor.file->release(bytes);
-  }
-
-  static const Importer* find_importer(const ModuleInfo& info) {
-    return *std::ranges::find(all_importers(), info.importer, &Importer::name);
   }
 
   /// Tensors of a module that was refused are no surplus. Returns how many there are.
@@ -331,7 +327,7 @@ class WeightChecker {
 
   void check_method() {
     const QuantizationConfig& config = import_.config;
-    if (config.method == QuantizationConfig::Method::kNone || quantized_ || refused_) return;
+    if (config.flavour == nullptr || quantized_ || refused_) return;
     if (!unread_.empty()) return;  // which may be all that is quantized
     context_.findings.add("import.config", "config.json",
                           fmt::format("weights of the method {}", quote(config.method_name())),

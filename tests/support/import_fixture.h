@@ -9,6 +9,7 @@
 
 #include "base/thread_pool.h"
 #include "checkpoints/importer.h"
+#include "json/strict_json.h"
 #include "support/temp_dir.h"
 #include "support/test_tensors.h"
 
@@ -16,8 +17,6 @@ namespace subbyte {
 
 class ImportFixture : public ::testing::Test {
  protected:
-  using Method = QuantizationConfig::Method;
-
   /// Writes the tensors and opens the file; `config` stays what it is.
   void open(const std::vector<TestTensor>& tensors) {
     source_.reset();
@@ -31,6 +30,31 @@ class ImportFixture : public ::testing::Test {
     source_.reset();
     dir_.write("model.safetensors", tensor_file(tensors, remainder));
     open_file();
+  }
+
+  /// Lets config_ be what a section of config.json says.
+  void say(const json::Value& section) {
+    said_ = {{"quantization_config", section}};
+    const auto object = json::Object::of(said_, "config.json");
+    auto config = read_quantization_config(*object, "/");
+    ASSERT_TRUE(config.ok()) << config.error().message;
+    config_ = std::move(config).value();
+  }
+  /// The same with another value of one key.
+  void say(const char* key, const json::Value& value) {
+    json::Value section = said_["quantization_config"];
+    section[key] = value;
+    say(section);
+  }
+  /// What config_ says, in the words of a flavour; made anew where it is of another.
+  template <typename State>
+  State& said_by(const Flavour& flavour) {
+    if (config_.flavour != &flavour) {
+      config_ = {};
+      config_.flavour = &flavour;
+      config_.state = std::make_shared<State>();
+    }
+    return const_cast<State&>(*config_.says<State>());
   }
 
   ImportContext context() { return {*source_, config_, pool_}; }
@@ -86,6 +110,8 @@ class ImportFixture : public ::testing::Test {
   Matrix matrix_;
 
  private:
+  json::Value said_;
+
   void open_file() {
     auto source = TensorSource::open(dir_ / "model.safetensors");
     ASSERT_TRUE(source.ok()) << source.error().message;

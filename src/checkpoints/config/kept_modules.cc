@@ -59,6 +59,11 @@ Status KeptModules::add(const json::Object& section, std::string_view key) {
   return {};
 }
 
+Status KeptModules::add_lists(const json::Object& section) {
+  for (const std::string_view key : kListsOfKept) SUBBYTE_CHECK(add(section, key));
+  return {};
+}
+
 std::string_view KeptModules::entry_of(std::string_view module) const {
   const auto name = [&](std::string_view part) {
     const auto found = names_.find(part);

@@ -22,6 +22,8 @@ class KeptModules {
  public:
   /// Adds the list `key` of a section, if it is there. Code json.type.
   Status add(const json::Object& section, std::string_view key);
+  /// Adds all that there are of kListsOfKept.
+  Status add_lists(const json::Object& section);
 
   /// The entry that names the module: its name, or the beginning or end of it, whole parts between
   /// dots. In a pattern "*" and ".*" stand for any text; one with other signs of a regular

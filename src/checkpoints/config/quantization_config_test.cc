@@ -2,13 +2,25 @@
 
 #include <gtest/gtest.h>
 
+#include "checkpoints/flavours/ct_config.h"
+#include "checkpoints/flavours/integer_config.h"
 #include "json/strict_json.h"
 #include "support/temp_dir.h"
 
 namespace subbyte {
 namespace {
 
-using Method = QuantizationConfig::Method;
+const AwqState& awq_of(const Result<QuantizationConfig>& config) {
+  return *config->says<AwqState>();
+}
+
+const GptqState& gptq_of(const Result<QuantizationConfig>& config) {
+  return *config->says<GptqState>();
+}
+
+const std::vector<CompressedScheme>& schemes_of(const Result<QuantizationConfig>& config) {
+  return config->says<CompressedState>()->schemes;
+}
 
 class QuantizationConfigTest : public testing::Test {
  protected:
@@ -41,11 +53,10 @@ TEST_F(QuantizationConfigTest, reads_awq) {
       R"({"quant_method": "awq", "bits": 4, "group_size": 64, "zero_point": false,
           "version": "gemm", "modules_to_not_convert": null, "backend": "autoawq"})");
   ASSERT_TRUE(config.ok()) << config.error().message;
-  EXPECT_EQ(config->method, Method::kAwq);
   EXPECT_EQ(config->method_name(), "awq");
-  EXPECT_EQ(config->bits, std::vector<int64_t>{4});
-  EXPECT_EQ(config->group_sizes, std::vector<int64_t>{64});
-  EXPECT_FALSE(config->zero_point);
+  EXPECT_EQ(awq_of(config).sizes.bits, std::vector<int64_t>{4});
+  EXPECT_EQ(awq_of(config).sizes.group_sizes, std::vector<int64_t>{64});
+  EXPECT_FALSE(awq_of(config).zero_point);
   EXPECT_EQ(config->where, "config.json: quantization_config");
 }
 
@@ -53,25 +64,25 @@ TEST_F(QuantizationConfigTest, reads_awq_with_its_older_keys) {
   const auto config =
       read_section(R"({"quant_method": "awq", "w_bit": 4, "q_group_size": -1, "version": "GEMM"})");
   ASSERT_TRUE(config.ok()) << config.error().message;
-  EXPECT_EQ(config->group_sizes, std::vector<int64_t>{-1});
-  EXPECT_TRUE(config->zero_point);
+  EXPECT_EQ(awq_of(config).sizes.group_sizes, std::vector<int64_t>{-1});
+  EXPECT_TRUE(awq_of(config).zero_point);
 }
 
 TEST_F(QuantizationConfigTest, reads_gptq_of_both_versions) {
   const auto v1 = read_section(
       R"({"quant_method": "gptq", "bits": 3, "group_size": -1, "sym": true, "desc_act": true})");
   ASSERT_TRUE(v1.ok()) << v1.error().message;
-  EXPECT_EQ(v1->method, Method::kGptq);
-  EXPECT_EQ(v1->bits, std::vector<int64_t>{3});
-  EXPECT_TRUE(v1->sym);
-  EXPECT_TRUE(v1->desc_act);
-  EXPECT_TRUE(v1->stores_zero_minus_one);
+  EXPECT_EQ(v1->method_name(), "gptq");
+  EXPECT_EQ(gptq_of(v1).sizes.bits, std::vector<int64_t>{3});
+  EXPECT_TRUE(gptq_of(v1).sym);
+  EXPECT_TRUE(gptq_of(v1).desc_act);
+  EXPECT_TRUE(gptq_of(v1).stores_zero_minus_one);
   for (const char* key : {"checkpoint_format", "format"}) {
     const auto v2 = read_section(R"({"quant_method": "gptq", "bits": 4, "group_size": 128, ")" +
                                  std::string(key) + R"(": "gptq_v2"})");
     ASSERT_TRUE(v2.ok()) << v2.error().message;
-    EXPECT_FALSE(v2->stores_zero_minus_one);
-    EXPECT_FALSE(v2->sym);
+    EXPECT_FALSE(gptq_of(v2).stores_zero_minus_one);
+    EXPECT_FALSE(gptq_of(v2).sym);
   }
 }
 
@@ -79,7 +90,7 @@ TEST_F(QuantizationConfigTest, knows_the_zero_points_of_gptqmodel) {
   const auto borrows = [&](const std::string& rest) {
     const auto config =
         read_section(R"({"quant_method": "gptq", "bits": 2, "group_size": 32)" + rest + "}");
-    return config.ok() && config->zeros_borrow;
+    return config.ok() && gptq_of(config).zeros_borrow;
   };
   EXPECT_TRUE(borrows(R"(, "meta": {"quantizer": ["gptqmodel:7.7.0"]})"));
   EXPECT_TRUE(borrows(R"(, "meta": {"quantizer": ["optimum:1.24", "gptqmodel:2.0"]})"));
@@ -96,8 +107,8 @@ TEST_F(QuantizationConfigTest, collects_the_overrides_of_gptq) {
       R"({"quant_method": "gptq", "bits": 4, "group_size": 128,
           "dynamic": {"+:.*down.*": {"bits": 8, "group_size": 32}, "-:.*gate.*": {}}})");
   ASSERT_TRUE(config.ok()) << config.error().message;
-  EXPECT_EQ(config->bits, (std::vector<int64_t>{4, 8}));
-  EXPECT_EQ(config->group_sizes, (std::vector<int64_t>{128, 32}));
+  EXPECT_EQ(gptq_of(config).sizes.bits, (std::vector<int64_t>{4, 8}));
+  EXPECT_EQ(gptq_of(config).sizes.group_sizes, (std::vector<int64_t>{128, 32}));
   EXPECT_EQ(gptq_code(R"("bits": 4, "group_size": 128, "dynamic": {"+:a": {"bits": 5}})"),
             "quantization.bits");
   EXPECT_EQ(gptq_code(R"("bits": 4, "group_size": 128, "dynamic": {"+:a": 8})"), "json.type");
@@ -122,9 +133,9 @@ TEST_F(QuantizationConfigTest, is_that_of_the_text_model_where_a_wrapper_has_non
   const auto inner = read("{" + text);
   const auto both = read(R"({"quantization_config": {"quant_method": "mxfp4"}, )" + text);
   ASSERT_TRUE(inner.ok() && both.ok());
-  EXPECT_EQ(inner->method, Method::kAwq);
+  EXPECT_EQ(inner->method_name(), "awq");
   EXPECT_EQ(inner->where, "config.json: text_config.quantization_config");
-  EXPECT_EQ(both->method, Method::kMxfp4);
+  EXPECT_EQ(both->method_name(), "mxfp4");
 }
 
 TEST_F(QuantizationConfigTest, reads_the_packings_of_auto_round) {
@@ -136,18 +147,22 @@ TEST_F(QuantizationConfigTest, reads_the_packings_of_auto_round) {
   const auto v1 = with("auto_round:auto_gptq", R"(, "extra_config": {"a": {"bits": 8}, "b":
                        {"bits": 16, "group_size": 0}, "c": {"group_size": 32}})");
   ASSERT_TRUE(v1.ok()) << v1.error().message;
-  EXPECT_EQ(v1->method, Method::kGptq);
-  EXPECT_TRUE(v1->sym && v1->stores_zero_minus_one);
-  EXPECT_EQ(v1->bits, (std::vector<int64_t>{4, 8}));
-  EXPECT_EQ(v1->group_sizes, (std::vector<int64_t>{128, 32}));
+  EXPECT_EQ(v1->method_name(), "gptq");
+  EXPECT_TRUE(gptq_of(v1).sym && gptq_of(v1).stores_zero_minus_one);
+  EXPECT_EQ(gptq_of(v1).sizes.bits, (std::vector<int64_t>{4, 8}));
+  EXPECT_EQ(gptq_of(v1).sizes.group_sizes, (std::vector<int64_t>{128, 32}));
+  EXPECT_FALSE(gptq_of(v1).sym_differs);
+  EXPECT_TRUE(
+      gptq_of(with("auto_round", R"(, "extra_config": {"a": {"sym": false}})")).sym_differs);
+  EXPECT_EQ(with("auto_round", R"(, "extra_config": {"a": {"sym": 1}})").error().code, "json.type");
   const auto v2 = with("auto_round");
   ASSERT_TRUE(v2.ok()) << v2.error().message;
-  EXPECT_EQ(v2->method, Method::kGptq);
-  EXPECT_FALSE(v2->stores_zero_minus_one);
+  EXPECT_EQ(v2->method_name(), "gptq");
+  EXPECT_FALSE(gptq_of(v2).stores_zero_minus_one);
   const auto awq = with("auto_round:auto_awq");
   ASSERT_TRUE(awq.ok()) << awq.error().message;
-  EXPECT_EQ(awq->method, Method::kAwq);
-  EXPECT_FALSE(awq->zero_point);
+  EXPECT_EQ(awq->method_name(), "awq");
+  EXPECT_FALSE(awq_of(awq).zero_point);
   EXPECT_EQ(code(R"({"quant_method": "intel/auto-round", "bits": 2, "group_size": 32,
                      "backend": "auto_round:exllamav2"})"),
             "");
@@ -168,13 +183,13 @@ TEST_F(QuantizationConfigTest, reads_fp4_of_auto_round_as_that_of_compressed_ten
     const auto config =
         with(R"("bits": 4, "group_size": 16, "data_type": ")" + std::string(type) + "\"");
     ASSERT_TRUE(config.ok()) << config.error().message;
-    EXPECT_EQ(config->method, Method::kCompressedTensors);
-    ASSERT_EQ(config->schemes.size(), 1u);
-    EXPECT_EQ(config->schemes[0].format, CompressedScheme::Format::kNvfp4);
+    EXPECT_EQ(config->method_name(), "compressed-tensors");
+    ASSERT_EQ(schemes_of(config).size(), 1u);
+    EXPECT_EQ(schemes_of(config)[0].format, CompressedScheme::Format::kNvfp4);
   }
   const auto mx = with(R"("bits": 4, "group_size": 32, "data_type": "mx_fp")");
   ASSERT_TRUE(mx.ok()) << mx.error().message;
-  EXPECT_EQ(mx->schemes.at(0).format, CompressedScheme::Format::kMxfp4);
+  EXPECT_EQ(schemes_of(mx).at(0).format, CompressedScheme::Format::kMxfp4);
   const auto code_with = [&](const std::string& rest) { return with(rest).error().code; };
   EXPECT_EQ(code_with(R"("bits": 6, "group_size": 32, "data_type": "mx_fp")"), "quantization.bits");
   EXPECT_EQ(code_with(R"("bits": 4, "group_size": 16, "data_type": "mx_fp")"),
@@ -187,11 +202,11 @@ TEST_F(QuantizationConfigTest, knows_who_wrote_and_what_overrides_say_of_symmetr
     return read_section(R"({"quant_method": "gptq", "bits": 4, "group_size": 128, "sym": true)" +
                         rest + "}");
   };
-  EXPECT_FALSE(gptq("")->by_auto_round || gptq("")->sym_differs);
+  EXPECT_FALSE(gptq("")->by_auto_round || gptq_of(gptq("")).sym_differs);
   EXPECT_TRUE(gptq(R"(, "provider": "auto-round")")->by_auto_round);
   EXPECT_TRUE(gptq(R"(, "autoround_version": "0.16.1")")->by_auto_round);
-  EXPECT_TRUE(gptq(R"(, "dynamic": {"+:a": {"sym": false}})")->sym_differs);
-  EXPECT_FALSE(gptq(R"(, "dynamic": {"+:a": {"sym": true, "bits": 8}})")->sym_differs);
+  EXPECT_TRUE(gptq_of(gptq(R"(, "dynamic": {"+:a": {"sym": false}})")).sym_differs);
+  EXPECT_FALSE(gptq_of(gptq(R"(, "dynamic": {"+:a": {"sym": true, "bits": 8}})")).sym_differs);
   EXPECT_EQ(gptq(R"(, "dynamic": {"+:a": {"sym": 1}})").error().code, "json.type");
 }
 
@@ -239,10 +254,10 @@ TEST_F(QuantizationConfigTest, names_other_software) {
 }
 
 TEST_F(QuantizationConfigTest, reads_mxfp4_and_none) {
-  EXPECT_EQ(read_section(R"({"quant_method": "mxfp4"})")->method, Method::kMxfp4);
-  EXPECT_EQ(read("{}")->method, Method::kNone);
-  EXPECT_EQ(read_section("null")->method, Method::kNone);
+  EXPECT_EQ(read_section(R"({"quant_method": "mxfp4"})")->method_name(), "mxfp4");
   EXPECT_EQ(read("{}")->method_name(), "none");
+  EXPECT_EQ(read_section("null")->method_name(), "none");
+  EXPECT_EQ(read("{}")->flavour, nullptr);
 }
 
 TEST_F(QuantizationConfigTest, refuses_other_methods) {
@@ -307,27 +322,27 @@ TEST_F(QuantizationConfigTest, knows_the_layout_of_marlin_by_each_of_its_names) 
                            R"("quant_method": "gptq", "bits": 4, "is_marlin_format": true)"}) {
     const auto config = read(section(keys));
     ASSERT_TRUE(config.ok()) << keys << ": " << config.error().message;
-    EXPECT_TRUE(config->marlin) << keys;
-    EXPECT_EQ(config->method, QuantizationConfig::Method::kGptq);
-    EXPECT_EQ(config->bits, std::vector<int64_t>{4});
+    EXPECT_TRUE(gptq_of(config).marlin) << keys;
+    EXPECT_EQ(config->method_name(), "gptq");
+    EXPECT_EQ(gptq_of(config).sizes.bits, std::vector<int64_t>{4});
   }
   const auto other = read(section(R"("quant_method": "gptq", "bits": 4)"));
   ASSERT_TRUE(other.ok());
-  EXPECT_FALSE(other->marlin);
+  EXPECT_FALSE(gptq_of(other).marlin);
 }
 
 TEST_F(QuantizationConfigTest, reads_the_side_files_of_older_tools) {
   dir_.write("quant_config.json", R"({"w_bit": 4, "q_group_size": 128, "version": "GEMM"})");
   auto config = read("{}");
   ASSERT_TRUE(config.ok()) << config.error().message;
-  EXPECT_EQ(config->method, Method::kAwq);
+  EXPECT_EQ(config->method_name(), "awq");
   EXPECT_EQ(config->where, (dir_ / "quant_config.json").string());
   dir_.write("quantize_config.json", R"({"bits": 4, "group_size": 128, "desc_act": false})");
   config = read("{}");
   ASSERT_TRUE(config.ok()) << config.error().message;
-  EXPECT_EQ(config->method, Method::kGptq);
+  EXPECT_EQ(config->method_name(), "gptq");
   // config.json goes before both.
-  EXPECT_EQ(read_section(R"({"quant_method": "mxfp4"})")->method, Method::kMxfp4);
+  EXPECT_EQ(read_section(R"({"quant_method": "mxfp4"})")->method_name(), "mxfp4");
   dir_.write("quantize_config.json", "{");
   EXPECT_EQ(read("{}").error().code, "json.syntax");
 }
@@ -336,29 +351,29 @@ TEST_F(QuantizationConfigTest, words_have_any_case) {
   const auto same = [&](const std::string& section) {
     const auto upper = read_section(section);
     EXPECT_TRUE(upper.ok()) << upper.error().message;
-    return upper.ok() ? upper->method : Method::kNone;
+    return upper.ok() ? upper->method_name() : "";
   };
   EXPECT_EQ(same(R"({"quant_method": "AWQ", "bits": 4, "group_size": 64, "version": "Gemm"})"),
-            Method::kAwq);
+            "awq");
   const auto gptq = read_section(
       R"({"quant_method": "GPTQ", "bits": 2, "group_size": 64, "checkpoint_format": "GPTQ",
           "meta": {"quantizer": ["GPTQModel:7.7.0"]}})");
   ASSERT_TRUE(gptq.ok()) << gptq.error().message;
-  EXPECT_TRUE(gptq->zeros_borrow);
+  EXPECT_TRUE(gptq_of(gptq).zeros_borrow);
   EXPECT_EQ(same(R"({"quant_method": "Auto-Round", "bits": 4, "group_size": 128, "data_type": "INT",
                      "packing_format": "AUTO_ROUND:auto_gptq"})"),
-            Method::kGptq);
-  EXPECT_EQ(same(R"({"quant_method": "MXFP4"})"), Method::kMxfp4);
+            "gptq");
+  EXPECT_EQ(same(R"({"quant_method": "MXFP4"})"), "mxfp4");
   EXPECT_EQ(same(R"({"quant_method": "FP8", "fmt": "E4M3", "activation_scheme": "DYNAMIC"})"),
-            Method::kFp8);
+            "fp8");
   EXPECT_EQ(same(R"({"quant_method": "BitsAndBytes", "load_in_4bit": true,
                      "bnb_4bit_quant_type": "NF4"})"),
-            Method::kBitsandbytes);
+            "bitsandbytes");
   EXPECT_EQ(same(R"({"quant_method": "Compressed-Tensors", "format": "Pack-Quantized",
                      "config_groups": {"g": {"weights": {"num_bits": 4, "type": "INT",
                        "strategy": "GROUP", "group_size": 32, "actorder": "WEIGHT"}},
                        "w4a16": ["Linear"]}})"),
-            Method::kCompressedTensors);
+            "compressed-tensors");
   EXPECT_EQ(code(R"({"quant_method": "EXL3"})"), "quantization.method");
   EXPECT_NE(read_section(R"({"quant_method": "EXL3"})").error().message.find("ExLlamaV3"),
             std::string::npos);
@@ -370,7 +385,7 @@ TEST_F(QuantizationConfigTest, floats_of_autoround_are_those_of_compressed_tenso
   };
   const auto mxfp8 = autoround(R"("data_type": "mx_fp", "bits": 8, "group_size": 32)");
   ASSERT_TRUE(mxfp8.ok()) << mxfp8.error().message;
-  EXPECT_EQ(to_string(mxfp8->schemes.front()), "float-quantized group 32");
+  EXPECT_EQ(to_string(schemes_of(mxfp8).front()), "float-quantized group 32");
   EXPECT_EQ(autoround(R"("data_type": "nv_fp", "bits": 8, "group_size": 16)").error().code,
             "quantization.bits");
   EXPECT_EQ(autoround(R"("data_type": "mx_fp", "bits": 6, "group_size": 32)").error().code,
@@ -382,24 +397,21 @@ TEST_F(QuantizationConfigTest, reads_fp8) {
       R"({"quant_method": "fp8", "activation_scheme": "dynamic", "fmt": "e4m3",
           "weight_block_size": [128, 64], "ignored_layers": ["lm_head"]})");
   ASSERT_TRUE(config.ok()) << config.error().message;
-  EXPECT_EQ(config->method, Method::kFp8);
   EXPECT_EQ(config->method_name(), "fp8");
-  EXPECT_EQ(config->block_rows, 128);
-  EXPECT_EQ(config->block_cols, 64);
-  EXPECT_TRUE(config->rounds_inputs);
+  EXPECT_EQ(config->rounded_inputs, 64);
   EXPECT_EQ(config->kept.entry_of("lm_head"), "lm_head");
-  EXPECT_EQ(read_section(R"({"quant_method": "fp8", "weight_block_size": null})")->block_cols, 0);
+  EXPECT_EQ(code(R"({"quant_method": "fp8", "weight_block_size": null})"), "");
   for (const char* other :
        {R"("activation_scheme": "static", "weight_block_size": [128, 128])",
         R"("weight_block_size": [128, 128])", R"("activation_scheme": "dynamic")"}) {
     const auto section = read_section(std::string(R"({"quant_method": "fp8", )") + other + "}");
-    EXPECT_FALSE(section->rounds_inputs) << other;
+    EXPECT_EQ(section->rounded_inputs, 0) << other;
   }
   EXPECT_EQ(code(R"({"quant_method": "fp8", "activation_scheme": "token"})"),
             "quantization.activations");
-  EXPECT_EQ(
-      read_section(R"({"quant_method": "fbgemm_fp8", "activation_scale_ub": 1200.0})")->method,
-      Method::kFp8);
+  EXPECT_EQ(read_section(R"({"quant_method": "fbgemm_fp8", "activation_scale_ub": 1200.0})")
+                ->method_name(),
+            "fp8");
   const auto code_of_size = [&](const std::string& size) {
     return code(R"({"quant_method": "fp8", "weight_block_size": )" + size + "}");
   };
@@ -415,9 +427,8 @@ TEST_F(QuantizationConfigTest, reads_bitsandbytes) {
                               "load_in_8bit": false, "bnb_4bit_quant_type": "nf4")";
   const auto config = read_section(nf4 + R"(, "bnb_4bit_use_double_quant": true})");
   ASSERT_TRUE(config.ok()) << config.error().message;
-  EXPECT_EQ(config->method, Method::kBitsandbytes);
-  EXPECT_TRUE(config->double_quant);
-  EXPECT_FALSE(read_section(nf4 + "}")->double_quant);
+  EXPECT_EQ(config->method_name(), "bitsandbytes");
+  EXPECT_EQ(code(nf4 + "}"), "");
   const std::string start = R"({"quant_method": "bitsandbytes", )";
   EXPECT_EQ(code(start + R"("load_in_8bit": true, "load_in_4bit": false})"), "quantization.bits");
   EXPECT_EQ(code(start + R"("load_in_4bit": false})"), "quantization.bits");
@@ -433,11 +444,9 @@ TEST_F(QuantizationConfigTest, reads_kbit) {
   };
   const auto one = read_section(kbit(R"("bits": 3, "block_size": 32)"));
   ASSERT_TRUE(one.ok()) << one.error().message;
-  EXPECT_EQ(one->method, Method::kKbit);
-  EXPECT_EQ(one->bits, std::vector<int64_t>{3});
+  EXPECT_EQ(one->method_name(), "kbit");
   const auto several = read_section(kbit(R"("bits": [2, 5], "block_size": 32)"));
   ASSERT_TRUE(several.ok()) << several.error().message;
-  EXPECT_EQ(several->bits, (std::vector<int64_t>{2, 5}));
   for (const std::string bits : {"1", "6", "4.5", "\"4\"", "[]", "[4, 8]", "true", "[[4]]"}) {
     EXPECT_EQ(code(kbit(R"("block_size": 32, "bits": )" + bits)), "quantization.bits") << bits;
   }
@@ -452,12 +461,8 @@ TEST_F(QuantizationConfigTest, reads_vq) {
   };
   const auto one = read_section(vq(R"("bits": 2, "rotation": 256)"));
   ASSERT_TRUE(one.ok()) << one.error().message;
-  EXPECT_EQ(one->method, Method::kVq);
   EXPECT_EQ(one->method_name(), "vq");
-  EXPECT_EQ(one->bits, std::vector<int64_t>{2});
-  EXPECT_EQ(one->rotation, 256);
-  EXPECT_EQ(read_section(vq(R"("bits": [2, 4], "rotation": 0)"))->bits,
-            (std::vector<int64_t>{2, 4}));
+  EXPECT_EQ(code(vq(R"("bits": [2, 4], "rotation": 0)")), "");
   for (const char* bits : {"3", "8", "[]", "[2, 3]", "\"2\""}) {
     const std::string keys = R"("rotation": 0, "bits": )" + std::string(bits);
     EXPECT_EQ(code(vq(keys)), "quantization.bits") << bits;

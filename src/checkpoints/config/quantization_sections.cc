@@ -5,9 +5,8 @@
 #include "base/model_file.h"
 #include "base/small_letters.h"
 #include "checkpoints/config/exported_config.h"
-#include "checkpoints/config/quantization_config.h"
 #include "checkpoints/config/side_file_keys.h"
-#include "checkpoints/foreign_software.h"
+#include "checkpoints/flavour.h"
 
 namespace subbyte {
 namespace {
@@ -17,56 +16,10 @@ namespace fs = std::filesystem;
 constexpr const char* kSectionKeys[] = {"quantization_config", "compression_config"};
 constexpr const char* kTextPart = "text_config";
 
-constexpr SideFile kSideFiles[] = {{"quantize_config.json", "gptq"},
-                                   {"quant_config.json", "awq"},
-                                   {"hf_quant_config.json", "modelopt"}};
-
-/// Appends what no rule of `scope` names.
-void append_unknown(const json::Object& object, const std::string& prefix, std::string_view scope,
-                    std::vector<std::string>& keys) {
-  for (const std::string& key : json::unknown_keys(object, quantization_rules(scope))) {
-    keys.push_back(prefix + key);
-  }
-}
-
-/// Of config_groups of compressed-tensors.
-void append_unknown_of_groups(const json::Object& section, const std::string& prefix,
-                              std::vector<std::string>& keys) {
-  const auto groups = section.object("config_groups");
-  if (!groups.ok() || !*groups) return;
-  for (const auto& [name, value] : (*groups)->members()) {
-    const auto group = json::Object::of(value, name);
-    if (!group.ok()) continue;
-    const std::string path = prefix + "config_groups." + name + ".";
-    append_unknown(*group, path, "ct-group", keys);
-    const auto weights = group->object("weights");
-    if (!weights.ok() || !*weights) continue;
-    append_unknown(**weights, path + "weights.", "ct-weights", keys);
-  }
-}
-
-/// Of ModelOpt, whose file has all in a section, and sections of modules in it.
-void append_unknown_of_modelopt(const json::Object& object, const std::string& prefix,
-                                std::vector<std::string>& keys) {
-  const auto inner = object.object("quantization");
-  const bool has_inner = inner.ok() && *inner;
-  const json::Object& section = has_inner ? **inner : object;
-  const std::string path = prefix + (has_inner ? "quantization." : "");
-  if (has_inner) append_unknown(section, path, "modelopt", keys);
-  const auto layers = section.object("quantized_layers");
-  if (!layers.ok() || !*layers) return;
-  for (const auto& [name, value] : (*layers)->members()) {
-    const auto layer = json::Object::of(value, name);
-    if (layer.ok())
-      append_unknown(*layer, path + "quantized_layers." + name + ".", "modelopt", keys);
-  }
-}
-
-void append_unknown_of_section(const json::Object& section, const std::string& prefix,
-                               std::string_view method, std::vector<std::string>& keys) {
-  append_unknown(section, prefix, method, keys);
-  if (method == "compressed-tensors") append_unknown_of_groups(section, prefix, keys);
-  if (method == "modelopt") append_unknown_of_modelopt(section, prefix, keys);
+void add_unknown(const Flavour& flavour, const json::Object& section, const std::string& prefix,
+                 std::vector<std::string>& keys) {
+  add_unknown_keys(section, prefix, flavour.name, keys);
+  if (flavour.find_unknown != nullptr) flavour.find_unknown(section, prefix, keys);
 }
 
 /// The section that a file of ModelOpt has inside, or the file itself.
@@ -79,7 +32,8 @@ json::Object inner_section(const json::Object& file) {
 std::string method_of(const json::Object& section, std::string_view otherwise) {
   const auto method = section.word("quant_method");
   const std::string word = small_letters(method.ok() && *method ? **method : otherwise);
-  return word == "marlin" ? "gptq" : word;
+  const Flavour* const flavour = find_flavour(word);
+  return flavour == nullptr ? word : std::string(flavour->name);
 }
 
 }  // namespace
@@ -100,10 +54,11 @@ Result<std::optional<FoundSection>> find_quantization_section(const json::Object
   return std::optional<FoundSection>();
 }
 
-const SideFile* find_side_file(const fs::path& directory) {
-  const auto found = std::ranges::find_if(
-      kSideFiles, [&](const SideFile& file) { return is_there(directory / file.name); });
-  return found == std::end(kSideFiles) ? nullptr : found;
+const Flavour* flavour_of_side_file(const fs::path& directory) {
+  const auto found = std::ranges::find_if(all_flavours(), [&](const Flavour* flavour) {
+    return !flavour->side_file.empty() && is_there(directory / flavour->side_file);
+  });
+  return found == all_flavours().end() ? nullptr : *found;
 }
 
 void erase_other_sections(json::Value& config) {
@@ -119,8 +74,8 @@ std::vector<std::string> unknown_quantization_keys(const json::Object& config) {
   if (!found.ok() || !*found) return keys;
   const auto& [name, section] = **found;
   const auto method = section.string("quant_method");
-  if (!method.ok() || !*method || !foreign_method(**method).empty()) return keys;
-  append_unknown_of_section(section, name + ".", **method, keys);
+  const Flavour* const flavour = method.ok() && *method ? find_flavour(**method) : nullptr;
+  if (flavour != nullptr) add_unknown(*flavour, section, name + ".", keys);
   return keys;
 }
 
@@ -128,14 +83,14 @@ std::vector<std::string> unknown_side_file_keys(const json::Object& config,
                                                 const fs::path& directory) {
   std::vector<std::string> keys;
   if (const auto found = find_quantization_section(config); !found.ok() || *found) return keys;
-  const SideFile* const file = find_side_file(directory);
-  if (file == nullptr) return keys;
-  const std::string path = (directory / file->name).string();
+  const Flavour* const flavour = flavour_of_side_file(directory);
+  if (flavour == nullptr) return keys;
+  const std::string path = (directory / flavour->side_file).string();
   const auto value = json::parse_file(path, kMaxSideFileBytes);
   if (!value.ok()) return keys;
   const auto object = json::Object::of(*value, path);
   if (!object.ok()) return keys;
-  append_unknown_of_section(*object, std::string(file->name) + ": ", file->method, keys);
+  add_unknown(*flavour, *object, std::string(flavour->side_file) + ": ", keys);
   return keys;
 }
 
@@ -152,14 +107,15 @@ Status compare_other_sections(const json::Object& config, const json::Object& se
                                      (*other)->where(), found));
     }
   }
-  for (const SideFile& file : kSideFiles) {
-    const std::string path = (directory / file.name).string();
-    if (!is_there(path)) continue;
+  for (const Flavour* const flavour : all_flavours()) {
+    const std::string path = (directory / flavour->side_file).string();
+    if (flavour->side_file.empty() || !is_there(path)) continue;
     const auto value = json::parse_file(path, kMaxSideFileBytes);
     const auto object = value.ok() ? json::Object::of(*value, path) : value.error();
     if (!object.ok()) continue;  // it does not count
     SUBBYTE_CHECK(compare_sections(inner_section(section), method, inner_section(*object),
-                                   method_of(*object, file.method), std::string(file.name), found));
+                                   method_of(*object, flavour->name),
+                                   std::string(flavour->side_file), found));
   }
   return {};
 }

@@ -13,6 +13,8 @@
 
 namespace subbyte {
 
+struct Flavour;  // flavour.h
+
 inline constexpr uint64_t kMaxSideFileBytes = 1 << 20;
 
 struct FoundSection {
@@ -24,14 +26,8 @@ struct FoundSection {
 /// Code json.type.
 Result<std::optional<FoundSection>> find_quantization_section(const json::Object& config);
 
-/// Files that say how weights are quantized where config.json does not, and whose they are.
-struct SideFile {
-  std::string_view name;
-  std::string_view method;
-};
-
-/// The first that there is; nullptr without one.
-const SideFile* find_side_file(const std::filesystem::path& directory);
+/// Whose file beside config.json says how weights are quantized; nullptr where there is none.
+const Flavour* flavour_of_side_file(const std::filesystem::path& directory);
 
 /// Compares the section that counts with all others, and with the files. Codes: those of
 /// compare_sections().

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "checkpoints/config/config_file.h"
+#include "checkpoints/flavours/integer_config.h"
 #include "support/import_fixture.h"
 #include "support/orin_bytes.h"
 #include "support/paths.h"
@@ -272,10 +273,9 @@ TEST_F(OrinGolden, matrices_are_those_of_the_checkpoint) {
   const auto back = TensorSource::open(path);
   ASSERT_TRUE(back.ok()) << back.error().message;
   ThreadPool pool(2);
-  QuantizationConfig config;
-  config.method = QuantizationConfig::Method::kAwq;
-  config.bits = {4};
-  config.group_sizes = {header_.group_size};
+  const auto state = std::make_shared<AwqState>();
+  state->sizes = {{4}, {header_.group_size}};
+  const QuantizationConfig config = {.flavour = &awq_flavour, .state = state};
   for (const char* module : {"model.layers.0.self_attn.k_proj", "model.layers.1.mlp.down_proj"}) {
     const auto expected = import_matrix({*source_, config, pool}, module);
     const auto found = import_matrix({*back, config, pool}, module);

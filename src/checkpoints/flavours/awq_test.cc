@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "checkpoints/flavours/integer_config.h"
 #include "support/import_fixture.h"
 
 #include "base/thread_pool.h"
@@ -49,14 +50,15 @@ Layer random_layer(int64_t rows, int64_t cols, int64_t group_size, DType scale =
 
 class Awq : public ImportFixture {
  protected:
+  AwqState& awq() { return said_by<AwqState>(awq_flavour); }
+
   Awq() {
-    config_.method = Method::kAwq;
-    config_.bits = {4};
-    config_.group_sizes = {128};
+    awq().sizes.bits = {4};
+    awq().sizes.group_sizes = {128};
   }
 
   void expect_layer(const Layer& layer) {
-    config_.group_sizes = {layer.group_size};
+    awq().sizes.group_sizes = {layer.group_size};
     open(layer.tensors());
     ASSERT_TRUE(source_);
     expect_weights(layer.rows, layer.cols,
@@ -99,14 +101,14 @@ TEST_F(Awq, one_nibble_lands_on_one_weight) {
   layer.qzeros = filled<uint32_t>("m.qzeros", DType::kI32, {1, 1}, 0);
   layer.scales = filled<uint16_t>("m.scales", DType::kF16, {1, 8}, 0x3C00);
   layer.qweight.set(5, uint32_t{0xB} << 20);
-  config_.group_sizes = {-1};
+  awq().sizes.group_sizes = {-1};
   open(layer.tensors());
   expect_weights(8, 8, [](int64_t n, int64_t k) { return n == 3 && k == 5 ? 11.0 : 0.0; });
 }
 
 TEST_F(Awq, does_not_depend_on_the_alignment_of_the_file) {
   const Layer layer = random_layer(24, 64, 32);
-  config_.group_sizes = {32};
+  awq().sizes.group_sizes = {32};
   for (const std::size_t remainder : {1, 2, 3, 5}) {
     open_misaligned(layer.tensors(), remainder);
     expect_weights(24, 64, [&](int64_t n, int64_t k) { return layer.weight(n, k); });
@@ -115,7 +117,7 @@ TEST_F(Awq, does_not_depend_on_the_alignment_of_the_file) {
 
 TEST_F(Awq, does_not_depend_on_the_number_of_threads) {
   const Layer layer = random_layer(1032, 64, 32);
-  config_.group_sizes = {32};
+  awq().sizes.group_sizes = {32};
   open(layer.tensors());
   const auto two = import_matrix(context(), "m");
   ThreadPool one(1);
@@ -125,7 +127,7 @@ TEST_F(Awq, does_not_depend_on_the_number_of_threads) {
 }
 
 TEST_F(Awq, describes_without_reading_weights) {
-  config_.group_sizes = {32};
+  awq().sizes.group_sizes = {32};
   open(random_layer(24, 64, 32).tensors());
   const auto info = describe_module(context(), "m");
   ASSERT_TRUE(info.ok());
@@ -140,7 +142,7 @@ TEST_F(Awq, describes_without_reading_weights) {
 
 TEST_F(Awq, refuses_wrong_shapes_and_types) {
   const Layer good = random_layer(32, 128, 32);
-  config_.group_sizes = {32};
+  awq().sizes.group_sizes = {32};
   ASSERT_EQ(code_of(good.tensors()), "");
   Random random(1);
   const auto with = [&](TestTensor tensor) {
@@ -174,7 +176,7 @@ TEST_F(Awq, refuses_wrong_shapes_and_types) {
 
 TEST_F(Awq, refuses_inputs_that_are_no_multiple_of_8) {
   Random random(2);
-  config_.group_sizes = {-1};
+  awq().sizes.group_sizes = {-1};
   EXPECT_EQ(code_of({random_bits("m.qweight", DType::kI32, {12, 1}, random),
                      random_bits("m.qzeros", DType::kI32, {1, 1}, random),
                      random_floats("m.scales", DType::kF16, {1, 8}, random)}),
@@ -183,7 +185,7 @@ TEST_F(Awq, refuses_inputs_that_are_no_multiple_of_8) {
 
 TEST_F(Awq, a_wrong_type_of_scales_is_refused_by_describe_too) {
   Layer layer = random_layer(32, 128, 32);
-  config_.group_sizes = {32};
+  awq().sizes.group_sizes = {32};
   Random random(3);
   layer.scales = random_bits("m.scales", DType::kI16, {4, 32}, random);
   open(layer.tensors());
@@ -194,7 +196,7 @@ TEST_F(Awq, a_wrong_type_of_scales_is_refused_by_describe_too) {
 
 TEST_F(Awq, counts_scales_that_are_not_finite) {
   Layer layer = random_layer(32, 128, 32);
-  config_.group_sizes = {32};
+  awq().sizes.group_sizes = {32};
   layer.scales.set<uint16_t>(2 * 32 + 7, 0x7E00);  // NaN
   layer.scales.set<uint16_t>(3 * 32 + 1, 0xFC00);  // -infinity
   EXPECT_EQ(code_of(layer.tensors()), "import.scale_not_finite");
@@ -206,7 +208,7 @@ TEST_F(Awq, counts_scales_that_are_not_finite) {
 TEST_F(Awq, zero_points_of_8_are_none) {
   Layer layer = random_layer(32, 128, 32);
   layer.qzeros = filled<uint32_t>("m.qzeros", DType::kI32, layer.qzeros.shape, 0x88888888u);
-  config_.zero_point = false;
+  awq().zero_point = false;
   expect_layer(layer);
   layer.qzeros.set<uint32_t>(5, 0x88878888u);
   EXPECT_EQ(code_of(layer.tensors()), "import.config");
@@ -214,8 +216,8 @@ TEST_F(Awq, zero_points_of_8_are_none) {
 }
 
 TEST_F(Awq, refuses_qzeros_beside_zero_point_false) {
-  config_.zero_point = false;
-  config_.group_sizes = {32};
+  awq().zero_point = false;
+  awq().sizes.group_sizes = {32};
   EXPECT_EQ(code_of(random_layer(32, 128, 32).tensors()), "import.config");
 }
 

@@ -26,13 +26,22 @@
 #include <cmath>
 
 #include "base/quote.h"
+#include "checkpoints/config/exported_config.h"
+#include "checkpoints/export_parts.h"
+#include "checkpoints/flavour.h"
 #include "checkpoints/flavours/bnb_nf4_state.h"
+#include "checkpoints/foreign_software.h"
 #include "checkpoints/import_parts.h"
 
 namespace subbyte {
 namespace {
 
 constexpr int64_t kBytesAtOnce = 1 << 16;
+
+/// What a config says.
+struct State : FlavourState {
+  bool double_quant = false;  // the scales are quantized too
+};
 
 struct Parts {
   const FileTensor* weight;
@@ -117,11 +126,11 @@ Status check_scale_tensors(const Parts& parts, const BnbState& state) {
 }
 
 Status check_label(const ImportContext& context, std::string_view module, bool nested) {
-  SUBBYTE_CHECK(require_method(context, module, QuantizationConfig::Method::kBitsandbytes));
-  if (context.config.double_quant == nested) return {};
+  SUBBYTE_TRY(const State* const said, require_state<State>(context, module, "bitsandbytes"));
+  if (said->double_quant == nested) return {};
   return Error{"import.config",
                fmt::format("{}: bnb_4bit_use_double_quant is {}, but {} has {} nested_absmax",
-                           context.config.where, context.config.double_quant, quote_name(module),
+                           context.config.where, said->double_quant, quote_name(module),
                            nested ? "a" : "no")};
 }
 
@@ -134,7 +143,6 @@ Result<ModuleInfo> describe(const ImportContext& context, std::string_view modul
   SUBBYTE_CHECK(check_quant_map(*parts.quant_map));
   SUBBYTE_CHECK(check_scale_tensors(parts, state));
   ModuleInfo result;
-  result.importer = "bnb_nf4";
   result.format = {Format::kNF4, Format::kF32, Zero::kNone, state.group_size()};
   result.rows = state.rows;
   result.cols = state.cols;
@@ -235,10 +243,130 @@ Result<std::vector<Matrix>> import(const ImportContext& context, const ModuleInf
   return std::vector<Matrix>{std::move(matrix)};
 }
 
+int64_t blocksize_of(const ExportShape& shape) {
+  return shape.format.group_size == 0 ? shape.cols : shape.format.group_size;
+}
+
+Result<std::vector<ExportedTensor>> describe(const ExportShape& shape, std::string_view module) {
+  SUBBYTE_CHECK(require_one_expert(shape, module));
+  SUBBYTE_CHECK(require_input_order(shape, module));
+  const WeightFormat& format = shape.format;
+  const int64_t blocksize = blocksize_of(shape);
+  if (format.element != Format::kNF4 || format.scale != Format::kF32 ||
+      format.zero != Zero::kNone || !is_bnb_blocksize(blocksize)) {
+    return export_error("export.format", module,
+                        fmt::format("NF4 of bitsandbytes is nf4 with scales in f32 for 32, 64, ... "
+                                    "4096 inputs, not {}",
+                                    to_string(format)));
+  }
+  SUBBYTE_TRY(const int64_t groups, count_groups(format, shape.cols, module));
+  const auto rows = static_cast<uint64_t>(shape.rows);
+  const auto cols = static_cast<uint64_t>(shape.cols);
+  const std::string state = bnb_state_json(shape.rows, shape.cols, blocksize);
+  return std::vector<ExportedTensor>{
+      {".weight", DType::kU8, {rows * cols / 2, 1}, {}},
+      {".weight.absmax", DType::kF32, {rows * static_cast<uint64_t>(groups)}, {}},
+      {".weight.quant_map", DType::kF32, {16}, {}},
+      {kBnbNf4State, DType::kU8, {state.size()}, {}}};
+}
+
+Result<std::vector<ExportedTensor>> write(const MatrixView& matrix, std::string_view module,
+                                          Executor&) {
+  const ExportShape shape = shape_of(matrix);
+  SUBBYTE_TRY(auto tensors, describe(shape, module));
+  SUBBYTE_CHECK(require_tensor_scale_1(matrix, module));
+  allocate(tensors);
+  std::ranges::transform(matrix.codes, tensors[0].bytes.begin(),
+                         [](std::byte pair) { return pair << 4 | pair >> 4; });
+  std::ranges::copy(matrix.scales, tensors[1].bytes.begin());
+  for (uint32_t code = 0; code < 16; ++code) {
+    const auto value = static_cast<float>(info(Format::kNF4).decode(code));
+    __builtin_memcpy(tensors[2].bytes.data() + 4 * code, &value, 4);
+  }
+  const std::string state = bnb_state_json(shape.rows, shape.cols, blocksize_of(shape));
+  std::ranges::copy(std::as_bytes(std::span(state)), tensors[3].bytes.begin());
+  return tensors;
+}
+
+/// Of one row after the other, so a row's only scale is that of a block of its size.
+TargetFormat target(const ExportShape& from) {
+  return {from.format, TensorFactor::kNone, false};
+}
+
+ExportedConfig config(const ExportedModel& model) {
+  return {{{"quant_method", "bitsandbytes"},
+           {"load_in_4bit", true},
+           {"load_in_8bit", false},
+           {"_load_in_4bit", true},
+           {"_load_in_8bit", false},
+           {"bnb_4bit_quant_type", "nf4"},
+           {"bnb_4bit_use_double_quant", false},
+           {"bnb_4bit_compute_dtype", "bfloat16"},
+           {"bnb_4bit_quant_storage", "uint8"},
+           {"llm_int8_enable_fp32_cpu_offload", false},
+           {"llm_int8_has_fp16_weight", false},
+           {"llm_int8_skip_modules", model.kept},
+           {"llm_int8_threshold", 6.0}}};
+}
+
+constexpr json::ScopedRule kKeys[] = {
+    SUBBYTE_QUANTIZATION_KEY("bitsandbytes", "load_in_4bit", kComputed, "", "true"),
+    SUBBYTE_QUANTIZATION_KEY("bitsandbytes", "load_in_8bit", kComputed, "", "false"),
+    SUBBYTE_QUANTIZATION_KEY("bitsandbytes", "bnb_4bit_quant_type", kComputed, "",
+                             "nf4; absent: fp4"),
+    SUBBYTE_QUANTIZATION_KEY("bitsandbytes", "bnb_4bit_use_double_quant", kComputed, "",
+                             "absent: false"),
+    SUBBYTE_QUANTIZATION_KEY("bitsandbytes", "llm_int8_skip_modules", kComputed, "",
+                             "modules that must not be quantized"),
+    SUBBYTE_QUANTIZATION_KEY("bitsandbytes", "_load_in_4bit", kIgnored, "", "load_in_4bit says it"),
+    SUBBYTE_QUANTIZATION_KEY("bitsandbytes", "_load_in_8bit", kIgnored, "", "load_in_8bit says it"),
+    SUBBYTE_QUANTIZATION_KEY("bitsandbytes", "bnb_4bit_compute_dtype", kIgnored, "",
+                             "how it is computed"),
+    SUBBYTE_QUANTIZATION_KEY("bitsandbytes", "bnb_4bit_quant_storage", kIgnored, "",
+                             "tensors have their types"),
+    SUBBYTE_QUANTIZATION_KEY("bitsandbytes", "llm_int8_enable_fp32_cpu_offload", kIgnored, "",
+                             "of 8 bits"),
+    SUBBYTE_QUANTIZATION_KEY("bitsandbytes", "llm_int8_has_fp16_weight", kIgnored, "", "of 8 bits"),
+    SUBBYTE_QUANTIZATION_KEY("bitsandbytes", "llm_int8_threshold", kIgnored, "", "of 8 bits"),
+};
+
+Status read(const json::Object& section, QuantizationConfig& config) {
+  SUBBYTE_TRY(const auto eight, section.boolean("load_in_8bit"));
+  if (eight.value_or(false)) {
+    return foreign_error("quantization.bits", section.where() + ".load_in_8bit",
+                         "bitsandbytes in 8 bits");
+  }
+  SUBBYTE_TRY(const auto four, section.boolean("load_in_4bit"));
+  if (!four.value_or(false)) return section.error("quantization.bits", "load_in_4bit", "true");
+  SUBBYTE_TRY(const auto type, section.word("bnb_4bit_quant_type"));
+  if (type.value_or("fp4") != "nf4") {  // fp4 is what an absent key means
+    return section.error("quantization.quant_type", "bnb_4bit_quant_type", "\"nf4\"");
+  }
+  SUBBYTE_TRY(const auto twice, section.boolean("bnb_4bit_use_double_quant"));
+  auto state = std::make_shared<State>();
+  state->double_quant = twice.value_or(false);
+  config.state = state;
+  return {};
+}
+
+constexpr Importer kImporter = {"bnb_nf4", ".weight", matches,
+                                describe,  import,    check_resolved_scales};
+constexpr const Importer* kImporters[] = {&kImporter};
+constexpr Exporter kExporter = {.name = "bnb_nf4",
+                                .other_name = "nf4",
+                                .describe = describe,
+                                .target = target,
+                                .config = config,
+                                .write = write};
+constexpr const Exporter* kExporters[] = {&kExporter};
+
 }  // namespace
 
-extern const Importer bnb_nf4_importer;
-const Importer bnb_nf4_importer = {"bnb_nf4", ".weight", matches,
-                                   describe,  import,    check_resolved_scales};
+extern const Flavour bitsandbytes_flavour;
+const Flavour bitsandbytes_flavour = {.name = "bitsandbytes",
+                                      .keys = kKeys,
+                                      .read = read,
+                                      .importers = kImporters,
+                                      .exporters = kExporters};
 
 }  // namespace subbyte

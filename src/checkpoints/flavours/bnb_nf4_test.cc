@@ -104,15 +104,22 @@ Layer nested_layer(int64_t rows, int64_t cols, int64_t block) {
 
 class BnbNf4 : public RoundTripFixture {
  protected:
-  BnbNf4() { config_.method = Method::kBitsandbytes; }
+  BnbNf4() { say_nested(false); }
+
+  void say_nested(bool nested) {
+    say({{"quant_method", "bitsandbytes"},
+         {"load_in_4bit", true},
+         {"bnb_4bit_quant_type", "nf4"},
+         {"bnb_4bit_use_double_quant", nested}});
+  }
 
   void expect_layer(const Layer& layer) {
-    config_.double_quant = layer.nested();
+    say_nested(layer.nested());
     expect_weights(layer.rows, layer.cols,
                    [&](int64_t n, int64_t k) { return layer.weight_at(n, k); });
   }
   std::string code_with(const Layer& layer) {
-    config_.double_quant = layer.nested();
+    say_nested(layer.nested());
     return code_of(layer.tensors());
   }
   std::string code_with_state(const std::string& state) {
@@ -157,7 +164,7 @@ TEST_F(BnbNf4, resolves_double_quantization_as_floats_do) {
     // Written without it; what was written means the same.
     const std::vector<TestTensor> written = exported("bnb_nf4");
     ASSERT_EQ(written.size(), 4u);
-    config_.double_quant = false;
+    say_nested(false);
     open(written);
     expect_weights(rows, cols, [&](int64_t n, int64_t k) { return layer.weight_at(n, k); });
     expect_round_trip("bnb_nf4", written);
@@ -192,7 +199,7 @@ TEST_F(BnbNf4, takes_bytes_that_are_labelled_as_other_types) {
 
 TEST_F(BnbNf4, describes_what_it_found) {
   const Layer layer = nested_layer(8, 2048, 64);
-  config_.double_quant = true;
+  say_nested(true);
   open(layer.tensors());
   const auto info = describe_module(context(), "m");
   ASSERT_TRUE(info.ok()) << info.error().message;
@@ -209,9 +216,9 @@ TEST_F(BnbNf4, the_config_must_agree) {
       << message();
   open(plain_layer(8, 128, 64).tensors());
   EXPECT_EQ(code(), "");
-  config_.double_quant = true;
+  say_nested(true);
   EXPECT_EQ(code(), "import.config");
-  config_.method = Method::kNone;
+  config_ = {};
   EXPECT_EQ(code(), "import.config");
   EXPECT_NE(message().find("\"bitsandbytes\""), std::string::npos) << message();
 }
@@ -250,7 +257,7 @@ TEST_F(BnbNf4, refuses_states_that_it_cannot_read) {
 TEST_F(BnbNf4, refuses_wrong_shapes_types_and_values) {
   Random random(2);
   const auto with = [&](const Layer& layer, TestTensor tensor) {
-    config_.double_quant = layer.nested();
+    say_nested(layer.nested());
     std::vector<TestTensor> tensors = layer.tensors();
     for (TestTensor& one : tensors) {
       if (one.name == tensor.name) one = tensor;
@@ -298,7 +305,7 @@ TEST_F(BnbNf4, refuses_wrong_shapes_types_and_values) {
 
 TEST_F(BnbNf4, refuses_missing_tensors_and_fp4) {
   const auto without = [&](const Layer& layer, std::string_view name) {
-    config_.double_quant = layer.nested();
+    say_nested(layer.nested());
     std::vector<TestTensor> tensors = layer.tensors();
     std::erase_if(tensors, [&](const TestTensor& tensor) { return tensor.name == name; });
     return code_of(tensors);

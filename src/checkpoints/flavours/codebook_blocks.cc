@@ -21,11 +21,10 @@ Status check_factor(const FileTensor& tensor) {
 }  // namespace
 
 Result<Tensors> find_tensors(const ImportContext& context, std::string_view module,
-                             const Flavour& flavour) {
-  SUBBYTE_TRY(const FileTensor* codes, require_tensor(context.tensors, module, flavour.codes));
-  SUBBYTE_TRY(const FileTensor* scales, require_tensor(context.tensors, module, flavour.scales));
-  SUBBYTE_TRY(const FileTensor* codebook,
-              require_tensor(context.tensors, module, flavour.codebook));
+                             const Names& names) {
+  SUBBYTE_TRY(const FileTensor* codes, require_tensor(context.tensors, module, names.codes));
+  SUBBYTE_TRY(const FileTensor* scales, require_tensor(context.tensors, module, names.scales));
+  SUBBYTE_TRY(const FileTensor* codebook, require_tensor(context.tensors, module, names.codebook));
   SUBBYTE_CHECK(require_dtype(*codes, DType::kU8));
   SUBBYTE_CHECK(require_rank(*codes, 2));
   if (scales->dtype != DType::kU8 && scales->dtype != DType::kF16) {
@@ -34,13 +33,13 @@ Result<Tensors> find_tensors(const ImportContext& context, std::string_view modu
   }
   SUBBYTE_CHECK(require_rank(*scales, 2));
   SUBBYTE_CHECK(require_shape(*scales, {codes->shape[0], scales->shape[1]}));
-  const FileTensor* factor = find_tensor(context.tensors, module, flavour.factor);
+  const FileTensor* factor = find_tensor(context.tensors, module, names.factor);
   if (factor != nullptr) SUBBYTE_CHECK(check_factor(*factor));
   return Tensors{codes, scales, codebook, factor};
 }
 
-Result<ModuleInfo> describe_codes(const ImportContext& context, std::string_view module,
-                                  const Flavour& flavour, const Tensors& tensors, Format element) {
+Result<ModuleInfo> describe_codes(const ImportContext& context, const Tensors& tensors,
+                                  Format element, std::span<const int> known) {
   const int bits = info(element).bits;
   const auto bytes = static_cast<uint64_t>(4 * bits);
   const uint64_t blocks = tensors.scales->shape[1];
@@ -50,14 +49,12 @@ Result<ModuleInfo> describe_codes(const ImportContext& context, std::string_view
         "import.shape", *tensors.codes,
         fmt::format("expected {} bytes for each of {} blocks, found {}", bytes, blocks, row_bytes));
   }
-  SUBBYTE_CHECK(require_method(context, module, flavour.method));
-  if (std::ranges::find(context.config.bits, bits) == context.config.bits.end()) {
+  if (std::ranges::find(known, bits) == known.end()) {
     return tensor_error(
         "import.config", *tensors.codes,
         fmt::format("weights of {} bits, which {} does not name", bits, context.config.where));
   }
   ModuleInfo result;
-  result.importer = flavour.name;
   result.rows = static_cast<int64_t>(tensors.codes->shape[0]);
   result.cols = static_cast<int64_t>(blocks * kBlock);
   result.format = {element, tensors.scales->dtype == DType::kU8 ? Format::kE4M4 : Format::kF16,
@@ -66,6 +63,26 @@ Result<ModuleInfo> describe_codes(const ImportContext& context, std::string_view
   result.scales = tensors.scales;
   if (tensors.factor != nullptr) result.tensors.push_back(tensors.factor);
   return result;
+}
+
+Result<std::vector<int>> read_bits_and_block(const json::Object& section,
+                                             std::span<const int> known,
+                                             std::string_view expected) {
+  const json::Value* bits = section.find("bits");
+  const json::Value list = bits == nullptr    ? json::Value::array()
+                           : bits->is_array() ? *bits
+                                              : json::Value::array({*bits});
+  std::vector<int> widths;
+  for (const json::Value& width : list) {
+    const bool is_known = width.is_number_integer() &&
+                          std::ranges::any_of(known, [&](int one) { return width == one; });
+    if (!is_known) return section.error("quantization.bits", "bits", std::string(expected));
+    widths.push_back(width.get<int>());
+  }
+  if (widths.empty()) return section.error("quantization.bits", "bits", std::string(expected));
+  SUBBYTE_TRY(const int64_t size, section.required_integer("block_size", 0, 1 << 24));
+  if (size != kBlock) return section.error("quantization.group_size", "block_size", "32");
+  return widths;
 }
 
 Result<Matrix> import_codes(const ImportContext& context, const ModuleInfo& info) {
@@ -90,18 +107,17 @@ bool has_blocks(const WeightFormat& format) {
 }
 
 Result<std::vector<ExportedTensor>> describe_tensors(const ExportShape& shape,
-                                                     std::string_view module,
-                                                     const Flavour& flavour, DType dtype,
-                                                     Shape codebook) {
+                                                     std::string_view module, const Names& names,
+                                                     DType dtype, Shape codebook) {
   SUBBYTE_TRY(const int64_t groups, count_groups(shape.format, shape.cols, module));
   const auto bits = static_cast<uint64_t>(info(shape.format.element).bits);
   const auto rows = static_cast<uint64_t>(shape.rows);
   const auto blocks = static_cast<uint64_t>(groups);
   const DType scales = shape.format.scale == Format::kE4M4 ? DType::kU8 : DType::kF16;
-  return std::vector<ExportedTensor>{{flavour.codes, DType::kU8, {rows, blocks * 4 * bits}, {}},
-                                     {flavour.scales, scales, {rows, blocks}, {}},
-                                     {flavour.codebook, dtype, std::move(codebook), {}},
-                                     {flavour.factor, DType::kF32, {1}, {}}};
+  return std::vector<ExportedTensor>{{names.codes, DType::kU8, {rows, blocks * 4 * bits}, {}},
+                                     {names.scales, scales, {rows, blocks}, {}},
+                                     {names.codebook, dtype, std::move(codebook), {}},
+                                     {names.factor, DType::kF32, {1}, {}}};
 }
 
 Status store_codes(std::vector<ExportedTensor>& tensors, const MatrixView& matrix,
@@ -118,14 +134,14 @@ Status store_codes(std::vector<ExportedTensor>& tensors, const MatrixView& matri
   return {};
 }
 
-json::Value config_of(const ExportedModel& model, const Flavour& flavour) {
+json::Value config_of(const ExportedModel& model, const Names& names) {
   std::set<int> widths;
   for (const ExportedModule& module : model.modules) {
     widths.insert(info(module.shape.format.element).bits);
   }
   json::Value bits = *widths.begin();
   if (widths.size() > 1) bits = std::vector<int>(widths.begin(), widths.end());
-  return {{"quant_method", flavour.name},
+  return {{"quant_method", names.flavour},
           {"bits", bits},
           {"block_size", kBlock},
           {"modules_to_not_convert", model.kept}};

@@ -22,20 +22,13 @@ namespace subbyte::codebook_blocks {
 inline constexpr int kBlock = 32;
 
 /// Names of the tensors of a flavour, as suffixes of the module's.
-struct Flavour {
-  std::string_view name;  // of its importer
-  QuantizationConfig::Method method;
+struct Names {
+  std::string_view flavour;
   std::string_view codes;
   std::string_view scales;
   std::string_view codebook;
   std::string_view factor;
 };
-
-inline constexpr Flavour kKbit = {"kbit",           QuantizationConfig::Method::kKbit,
-                                  ".kbit_codes",    ".kbit_absmax",
-                                  ".kbit_codebook", ".kbit_factor"};
-inline constexpr Flavour kVq = {
-    "vq", QuantizationConfig::Method::kVq, ".vq_codes", ".vq_scales", ".vq_codebook", ".vq_factor"};
 
 /// The tensors of one module; there may be no factor.
 struct Tensors {
@@ -47,12 +40,17 @@ struct Tensors {
 
 /// Finds them, and checks codes, scales and factor as far as they go without the element.
 Result<Tensors> find_tensors(const ImportContext& context, std::string_view module,
-                             const Flavour& flavour);
+                             const Names& names);
 
 /// Describes a module whose element the codebook, or the shapes, have told: checks that the codes
-/// have its width and that the config names it.
-Result<ModuleInfo> describe_codes(const ImportContext& context, std::string_view module,
-                                  const Flavour& flavour, const Tensors& tensors, Format element);
+/// have its width, which is one of `bits` of the config.
+Result<ModuleInfo> describe_codes(const ImportContext& context, const Tensors& tensors,
+                                  Format element, std::span<const int> bits);
+
+/// Reads "bits" that `known` has, one or a list, and "block_size". Codes quantization.bits,
+/// quantization.group_size, json.*.
+Result<std::vector<int>> read_bits_and_block(const json::Object& section,
+                                             std::span<const int> known, std::string_view expected);
 
 /// The matrix of such a module without its codebook; codes and scales lie where the file has them.
 Result<Matrix> import_codes(const ImportContext& context, const ModuleInfo& info);
@@ -63,16 +61,15 @@ bool has_blocks(const WeightFormat& format);
 /// The tensors of a matrix, with a codebook of `dtype` and `shape`. There is always a factor:
 /// describe() of an exporter does not know whether it is 1.
 Result<std::vector<ExportedTensor>> describe_tensors(const ExportShape& shape,
-                                                     std::string_view module,
-                                                     const Flavour& flavour, DType dtype,
-                                                     Shape codebook);
+                                                     std::string_view module, const Names& names,
+                                                     DType dtype, Shape codebook);
 
 /// Stores all of describe_tensors() but the codebook.
 Status store_codes(std::vector<ExportedTensor>& tensors, const MatrixView& matrix,
                    std::string_view module);
 
 /// The keys of quantization_config that both have.
-json::Value config_of(const ExportedModel& model, const Flavour& flavour);
+json::Value config_of(const ExportedModel& model, const Names& names);
 
 TargetFormat codes_target(const ExportShape& from);
 

@@ -5,11 +5,6 @@
 
 namespace subbyte {
 
-extern const Exporter float_quantized_exporter;
-extern const Exporter mxfp4_pack_quantized_exporter;
-extern const Exporter nvfp4_pack_quantized_exporter;
-extern const Exporter pack_quantized_exporter;
-
 namespace {
 
 const Exporter& exporter_of(const WeightFormat& format) {
@@ -38,7 +33,6 @@ Result<std::vector<ExportedTensor>> write(const MatrixView& matrix, std::string_
 
 }  // namespace
 
-extern const Exporter mixed_precision_exporter;
 const Exporter mixed_precision_exporter = {.name = "mixed_precision",
                                            .tells_symmetry = true,
                                            .has_factor = true,

@@ -8,8 +8,10 @@
 // This is the canonical form already, so the bytes are used where they lie in the file. ModelOpt
 // (quant_algo mxfp4, W4A8_MXFP4_FP8) calls the codes weight.
 
+#include "checkpoints/export_parts.h"
 #include "checkpoints/flavours/ct_parts.h"
-#include "checkpoints/flavours/modelopt_parts.h"
+#include "checkpoints/flavours/input_factors.h"
+#include "checkpoints/flavours/modelopt.h"
 
 namespace subbyte {
 namespace {
@@ -18,35 +20,40 @@ constexpr uint64_t kGroup = 32;
 constexpr WeightFormat kFormat = {Format::kE2M1, Format::kE8M0, Zero::kNone, kGroup};
 
 struct Names {
-  std::string_view importer;
+  std::string_view name;
   std::string_view codes;
+  bool codes_tell;  // codes alone say that it is MXFP4, with no look at the scales
+  Status (*check)(const ImportContext& context, std::string_view module);
 };
 
-constexpr Names kCompressedTensors = {"mxfp4_pack_quantized", ".weight_packed"};
-constexpr Names kModelopt = {"modelopt_mxfp4", ".weight"};
+Status check_compressed(const ImportContext& context, std::string_view module) {
+  SUBBYTE_CHECK(require_scheme(context, module, CompressedScheme::Format::kMxfp4));
+  return {};
+}
+
+Status check_modelopt(const ImportContext& context, std::string_view module) {
+  return require_modelopt(context, module, {ModeloptWeights::kMxfp4});
+}
+
+constexpr Names kCompressedTensors = {"mxfp4_pack_quantized", ".weight_packed", true,
+                                      check_compressed};
+constexpr Names kModelopt = {"modelopt_mxfp4", ".weight", false, check_modelopt};
 
 /// Tried after NVFP4 of compressed-tensors, which has the same names and one more.
 template <const Names& names>
 bool matches(const TensorSource& tensors, std::string_view module) {
   const FileTensor* codes = find_tensor(tensors, module, names.codes);
   if (codes == nullptr || codes->dtype != DType::kU8) return false;
-  if (&names == &kCompressedTensors) return true;
+  if (names.codes_tell) return true;
   const FileTensor* scales = find_tensor(tensors, module, ".weight_scale");
   return scales != nullptr && scales->dtype == DType::kU8;
-}
-
-Status check_label(const ImportContext& context, std::string_view module, const Names& names) {
-  if (&names == &kCompressedTensors) {
-    return require_scheme(context, module, CompressedScheme::Format::kMxfp4);
-  }
-  return require_modelopt(context, module, {ModeloptWeights::kMxfp4});
 }
 
 template <const Names& names>
 Result<ModuleInfo> describe(const ImportContext& context, std::string_view module) {
   SUBBYTE_TRY(const FileTensor* packed, require_tensor(context.tensors, module, names.codes));
   SUBBYTE_TRY(const FileTensor* scales, require_tensor(context.tensors, module, ".weight_scale"));
-  SUBBYTE_CHECK(check_label(context, module, names));
+  SUBBYTE_CHECK(names.check(context, module));
   SUBBYTE_CHECK(require_rank(*packed, 2));
   const uint64_t rows = packed->shape[0];
   const uint64_t row_bytes = packed->shape[1];
@@ -57,7 +64,6 @@ Result<ModuleInfo> describe(const ImportContext& context, std::string_view modul
   SUBBYTE_CHECK(require_dtype(*scales, DType::kU8));
   SUBBYTE_CHECK(require_shape(*scales, {rows, row_bytes / (kGroup / 2)}));
   ModuleInfo result;
-  result.importer = names.importer;
   result.format = kFormat;
   result.rows = static_cast<int64_t>(rows);
   result.cols = static_cast<int64_t>(row_bytes * 2);
@@ -83,19 +89,63 @@ Result<std::vector<Matrix>> import(const ImportContext& context, const ModuleInf
   return std::vector<Matrix>{std::move(matrix)};
 }
 
+template <const Names& names>
+Result<std::vector<ExportedTensor>> describe_tensors(const ExportShape& shape,
+                                                     std::string_view module) {
+  SUBBYTE_CHECK(require_one_expert(shape, module));
+  SUBBYTE_CHECK(require_input_order(shape, module));
+  if (shape.format != kFormat) {
+    return export_error(
+        "export.format", module,
+        fmt::format("MXFP4 is {}, not {}", to_string(kFormat), to_string(shape.format)));
+  }
+  SUBBYTE_TRY(const int64_t groups, count_groups(shape.format, shape.cols, module));
+  const auto rows = static_cast<uint64_t>(shape.rows);
+  const auto num_groups = static_cast<uint64_t>(groups);
+  return std::vector<ExportedTensor>{{names.codes, DType::kU8, {rows, num_groups * kGroup / 2}, {}},
+                                     {".weight_scale", DType::kU8, {rows, num_groups}, {}}};
+}
+
+template <const Names& names>
+Result<std::vector<ExportedTensor>> write(const MatrixView& matrix, std::string_view module,
+                                          Executor&) {
+  SUBBYTE_TRY(auto tensors, describe_tensors<names>(shape_of(matrix), module));
+  SUBBYTE_CHECK(require_tensor_scale_1(matrix, module));
+  allocate(tensors);
+  std::ranges::copy(matrix.codes, tensors[0].bytes.begin());
+  std::ranges::copy(matrix.scales, tensors[1].bytes.begin());
+  return tensors;
+}
+
+TargetFormat target(const ExportShape& from) {
+  const bool fp4 = from.format.element == Format::kE2M1;
+  return {fp4 ? kFormat : from.format, TensorFactor::kNone, false};
+}
+
+ExportedConfig config(const ExportedModel& model) {
+  return compressed_config(model, "mxfp4-pack-quantized");
+}
+
+using ModeloptModule = WithInputFactors<describe<kModelopt>, import>;
+
 }  // namespace
 
-extern const Importer mxfp4_pack_quantized_importer;
-extern const Importer modelopt_mxfp4_importer;
-const Importer mxfp4_pack_quantized_importer = {kCompressedTensors.importer,
+const Importer mxfp4_pack_quantized_importer = {kCompressedTensors.name,
                                                 kCompressedTensors.codes,
                                                 matches<kCompressedTensors>,
                                                 describe<kCompressedTensors>,
                                                 import,
                                                 check_scales};
-using ModeloptModule = modelopt::WithInputFactors<describe<kModelopt>, import>;
-const Importer modelopt_mxfp4_importer = {kModelopt.importer,     kModelopt.codes,
+const Importer modelopt_mxfp4_importer = {kModelopt.name,         kModelopt.codes,
                                           matches<kModelopt>,     ModeloptModule::describe,
                                           ModeloptModule::import, check_scales};
+const Exporter mxfp4_pack_quantized_exporter = {.name = kCompressedTensors.name,
+                                                .says_kv_cache = says_compressed_kv_cache,
+                                                .describe = describe_tensors<kCompressedTensors>,
+                                                .target = target,
+                                                .config = config,
+                                                .write = write<kCompressedTensors>};
+const Exporter modelopt_mxfp4_exporter = {
+    .name = kModelopt.name, .describe = describe_tensors<kModelopt>, .write = write<kModelopt>};
 
 }  // namespace subbyte

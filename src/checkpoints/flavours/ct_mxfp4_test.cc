@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "checkpoints/flavours/ct_config.h"
 #include "support/round_trip.h"
 
 namespace subbyte {
@@ -12,10 +13,9 @@ constexpr double kE2M1[16] = {0.0,  0.5,  1.0,  1.5,  2.0,  3.0,  4.0,  6.0,
 
 class Mxfp4Packed : public RoundTripFixture {
  protected:
-  Mxfp4Packed() {
-    config_.method = Method::kCompressedTensors;
-    config_.schemes = {{CompressedScheme::Format::kMxfp4, 4, true, 32, false}};
-  }
+  CompressedState& ct() { return said_by<CompressedState>(compressed_tensors_flavour); }
+
+  Mxfp4Packed() { ct().schemes = {{CompressedScheme::Format::kMxfp4, 4, true, 32, false}}; }
 
   static std::vector<TestTensor> layer(uint64_t rows, uint64_t cols) {
     Random random(rows * 100 + cols);
@@ -79,10 +79,10 @@ TEST_F(Mxfp4Packed, refuses_wrong_shapes_types_and_nan) {
 
 TEST_F(Mxfp4Packed, refuses_another_label) {
   open(layer(8, 64));
-  config_.schemes = {{CompressedScheme::Format::kNvfp4, 4, true, 16, false}};
+  ct().schemes = {{CompressedScheme::Format::kNvfp4, 4, true, 16, false}};
   EXPECT_EQ(code(), "import.config");
   EXPECT_NE(message().find("mxfp4-pack-quantized"), std::string::npos) << message();
-  config_.method = Method::kMxfp4;
+  say({{"quant_method", "mxfp4"}, {"modules_to_not_convert", nullptr}});
   EXPECT_EQ(code(), "import.config");
 }
 

@@ -18,20 +18,15 @@
 #include "base/checked.h"
 #include "base/quote.h"
 #include "checkpoints/code_stream.h"
+#include "checkpoints/export_parts.h"
+#include "checkpoints/flavour.h"
 #include "checkpoints/flavours/ct_parts.h"
-#include "checkpoints/flavours/modelopt_parts.h"
+#include "checkpoints/flavours/input_factors.h"
 
 namespace subbyte {
 namespace {
 
 constexpr int64_t kRowGrain = 16;
-
-struct Parts {
-  const FileTensor* weight;
-  const FileTensor* scale;
-  const FileTensor* zero_point;  // nullptr when absent
-  int64_t rows, cols, groups;    // groups_of_rows()
-};
 
 /// bitsandbytes has bytes of that name, too, without such a scale.
 bool matches(const TensorSource& tensors, std::string_view module) {
@@ -40,8 +35,8 @@ bool matches(const TensorSource& tensors, std::string_view module) {
          find_tensor(tensors, module, ".weight_scale") != nullptr;
 }
 
-Result<Parts> find_parts(const TensorSource& tensors, std::string_view module) {
-  Parts parts = {};
+Result<ByteIntegers> find_tensors(const TensorSource& tensors, std::string_view module) {
+  ByteIntegers parts = {};
   SUBBYTE_TRY(parts.weight, require_tensor(tensors, module, ".weight"));
   SUBBYTE_TRY(parts.scale, require_tensor(tensors, module, ".weight_scale"));
   parts.zero_point = find_tensor(tensors, module, ".weight_zero_point");
@@ -56,54 +51,19 @@ Result<Parts> find_parts(const TensorSource& tensors, std::string_view module) {
   return parts;
 }
 
-bool agrees(const CompressedScheme& scheme, const Parts& parts) {
-  return scheme.format == CompressedScheme::Format::kNaive &&
-         groups_of_rows(scheme, parts.cols) == parts.groups &&
-         scheme.symmetric == (parts.zero_point == nullptr) && !scheme.act_order;
-}
-
-/// Bytes do not tell how many of their bits are used, so several that could be meant are refused.
-Result<CompressedScheme> find_scheme(const ImportContext& context, std::string_view module,
-                                     const Parts& parts) {
-  if (context.config.method == QuantizationConfig::Method::kModelopt) {
-    SUBBYTE_CHECK(require_modelopt(context, module, {ModeloptWeights::kInt8}));
-    const int64_t block_rows = parts.groups == kOneForTensor ? -1 : 1;
-    const CompressedScheme rows = {
-        CompressedScheme::Format::kNaive, 8, true, -1, false, block_rows};
-    if (agrees(rows, parts)) return rows;
-    return tensor_error("import.shape", *parts.scale, "expected a scale for each row of 8 bits");
-  }
-  SUBBYTE_CHECK(require_scheme(context, module, CompressedScheme::Format::kNaive));
-  std::optional<CompressedScheme> found;
-  for (const CompressedScheme& scheme : context.config.schemes) {
-    if (!agrees(scheme, parts)) continue;
-    if (found && found->bits != scheme.bits) {
-      return tensor_error("naive_quantized.bits", *parts.weight,
-                          fmt::format("{} has groups of {} and of {} bits for such tensors",
-                                      context.config.where, found->bits, scheme.bits));
-    }
-    found = scheme;
-  }
-  if (found) return *found;
-  return Error{"import.config",
-               fmt::format("{}: the weights are {}, but {} has {} for {} inputs and {} zero points",
-                           context.config.where, list_of(context.config.schemes),
-                           quote_name(module), groups_text(parts.groups), parts.cols,
-                           parts.zero_point == nullptr ? "no" : "with")};
-}
-
 Result<ModuleInfo> describe(const ImportContext& context, std::string_view module) {
-  SUBBYTE_TRY(const Parts parts, find_parts(context.tensors, module));
-  SUBBYTE_TRY(const CompressedScheme scheme, find_scheme(context, module, parts));
+  SUBBYTE_TRY(const ByteIntegers parts, find_tensors(context.tensors, module));
+  SUBBYTE_TRY(const auto* const said,
+              require_state<SaysByteIntegers>(context, module, compressed_tensors_flavour.name));
+  SUBBYTE_TRY(const CompressedScheme scheme, said->scheme_of(context, module, parts));
   ModuleInfo result;
-  result.importer = "naive_quantized";
   result.rows = parts.rows;
   result.cols = parts.cols;
   result.tensors = {parts.weight, parts.scale};
   result.scales = parts.scale;
   result.format = integers_of(scheme, *parts.scale, parts.groups, parts.zero_point != nullptr);
   if (parts.zero_point != nullptr) result.tensors.push_back(parts.zero_point);
-  modelopt::add_activations(context, module, result);
+  add_activations(context, module, result);
   return result;
 }
 
@@ -171,12 +131,98 @@ Result<std::vector<Matrix>> import(const ImportContext& context, const ModuleInf
   return std::vector<Matrix>{std::move(matrix)};
 }
 
-using Module = modelopt::WithInputFactors<describe, import>;
+using Module = WithInputFactors<describe, import>;
+
+Error wrong_format(const ExportShape& shape, std::string_view module) {
+  return export_error("export.format", module,
+                      fmt::format("naive_quantized does not hold {}", to_string(shape.format)));
+}
+
+/// Bits of integers that it holds, 0 for other formats.
+int naive_bits(const WeightFormat& format) {
+  const bool is_signed = format.element >= Format::kI2 && format.element <= Format::kI8;
+  const bool is_unsigned = format.element >= Format::kU2 && format.element <= Format::kU8;
+  const bool has_zeros = format.zero == Zero::kU8 || format.zero == Zero::kU16;
+  const bool fits = (is_signed && format.zero == Zero::kNone) || (is_unsigned && has_zeros);
+  return fits ? info(format.element).bits : 0;
+}
+
+Result<std::vector<ExportedTensor>> describe(const ExportShape& shape, std::string_view module) {
+  SUBBYTE_CHECK(require_one_expert(shape, module));
+  SUBBYTE_CHECK(require_input_order(shape, module));
+  if (naive_bits(shape.format) == 0) return wrong_format(shape, module);
+  SUBBYTE_TRY(const DType scale, scale_dtype(shape.format.scale, module));
+  SUBBYTE_TRY(const int64_t groups, count_groups(shape.format, shape.cols, module));
+  const auto rows = static_cast<uint64_t>(shape.rows);
+  const Shape of_groups = {rows, static_cast<uint64_t>(groups)};
+  std::vector<ExportedTensor> tensors = {
+      {".weight", DType::kI8, {rows, static_cast<uint64_t>(shape.cols)}, {}},
+      {".weight_scale", scale, of_groups, {}}};
+  if (shape.format.zero != Zero::kNone) {
+    tensors.push_back({".weight_zero_point", DType::kI8, of_groups, {}});
+  }
+  return tensors;
+}
+
+Result<std::vector<ExportedTensor>> write(const MatrixView& matrix, std::string_view module,
+                                          Executor& pool) {
+  SUBBYTE_TRY(auto tensors, describe(shape_of(matrix), module));
+  SUBBYTE_CHECK(require_tensor_scale_1(matrix, module));
+  allocate(tensors);
+  const int bits = naive_bits(matrix.format);
+  const uint32_t half = 1u << (bits - 1);
+  pool.parallel_for(matrix.rows, kRowGrain, [&](int64_t begin, int64_t end, int) {
+    for (int64_t n = begin; n < end; ++n) {
+      const std::byte* const row = matrix.codes.data() + n * matrix.row_bytes();
+      std::byte* const to = tensors[0].bytes.data() + n * matrix.cols;
+      for (int64_t k = 0; k < matrix.cols; ++k) {
+        to[k] = static_cast<std::byte>(stream_code(row, k, bits) - half);
+      }
+    }
+  });
+  std::ranges::copy(matrix.scales, tensors[1].bytes.begin());
+  if (matrix.zeros.empty()) return tensors;
+  for (int64_t i = 0; i < std::ssize(tensors[2].bytes); ++i) {
+    const uint32_t zero = load_zero(matrix, i / matrix.groups(), i % matrix.groups());
+    if (zero >= 2 * half) return wrong_format(shape_of(matrix), module);
+    tensors[2].bytes[static_cast<std::size_t>(i)] = static_cast<std::byte>(zero - half);
+  }
+  return tensors;
+}
 
 }  // namespace
 
-extern const Importer naive_quantized_importer;
+bool ByteIntegers::agree_with(const CompressedScheme& scheme) const {
+  return scheme.format == CompressedScheme::Format::kNaive &&
+         groups_of_rows(scheme, cols) == groups && scheme.symmetric == (zero_point == nullptr) &&
+         !scheme.act_order;
+}
+
+Result<CompressedScheme> CompressedState::scheme_of(const ImportContext& context,
+                                                    std::string_view module,
+                                                    const ByteIntegers& tensors) const {
+  SUBBYTE_CHECK(require_scheme(context, module, CompressedScheme::Format::kNaive));
+  std::optional<CompressedScheme> found;
+  for (const CompressedScheme& scheme : schemes) {
+    if (!tensors.agree_with(scheme)) continue;
+    if (found && found->bits != scheme.bits) {
+      return tensor_error("naive_quantized.bits", *tensors.weight,
+                          fmt::format("{} has groups of {} and of {} bits for such tensors",
+                                      context.config.where, found->bits, scheme.bits));
+    }
+    found = scheme;
+  }
+  if (found) return *found;
+  return Error{"import.config",
+               fmt::format("{}: the weights are {}, but {} has {} for {} inputs and {} zero points",
+                           context.config.where, list_of(schemes), quote_name(module),
+                           groups_text(tensors.groups), tensors.cols,
+                           tensors.zero_point == nullptr ? "no" : "with")};
+}
+
 const Importer naive_quantized_importer = {"naive_quantized", ".weight",      matches,
                                            Module::describe,  Module::import, check_scales};
+const Exporter naive_quantized_exporter = {
+    .name = "naive_quantized", .describe = describe, .write = write};
 
 }  // namespace subbyte

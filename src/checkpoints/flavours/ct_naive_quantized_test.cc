@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "checkpoints/flavours/ct_config.h"
+#include "checkpoints/flavours/modelopt.h"
 #include "support/import_fixture.h"
 
 namespace subbyte {
@@ -49,12 +51,14 @@ Layer random_layer(int bits, int64_t rows, int64_t cols, int64_t group, bool sym
 
 class NaiveQuantized : public ImportFixture {
  protected:
+  CompressedState& ct() { return said_by<CompressedState>(compressed_tensors_flavour); }
+  ModeloptState& modelopt() { return said_by<ModeloptState>(modelopt_flavour); }
+
   Random random_{77};
 
   void use(int64_t bits, int64_t group, bool symmetric) {
     config_ = {};
-    config_.method = Method::kCompressedTensors;
-    config_.schemes = {{CompressedScheme::Format::kNaive, bits, symmetric, group, false}};
+    ct().schemes = {{CompressedScheme::Format::kNaive, bits, symmetric, group, false}};
   }
 };
 
@@ -85,12 +89,12 @@ TEST_F(NaiveQuantized, one_scale_may_serve_the_tensor) {
         tensors.push_back(filled<int8_t>("m.weight_zero_point", DType::kI8, shape, -7));
       }
       use(8, -1, symmetric);
-      config_.schemes.front().block_rows = -1;
+      ct().schemes.front().block_rows = -1;
       open(tensors);
       expect_weights(5, 96, [&](int64_t n, int64_t k) {
         return (layer.weight.at<int8_t>(n * 96 + k) + (symmetric ? 0 : 7)) * double{0.0123F};
       });
-      config_.schemes.front().block_rows = 1;  // "channel"
+      ct().schemes.front().block_rows = 1;  // "channel"
       EXPECT_EQ(code(), "import.config");
       EXPECT_NE(message().find("has one scale for 96 inputs"), std::string::npos) << message();
     }
@@ -112,7 +116,7 @@ TEST_F(NaiveQuantized, the_last_group_may_be_short) {
 TEST_F(NaiveQuantized, modelopt_has_scales_of_rows_and_may_have_factors_of_inputs) {
   Layer layer = random_layer(8, 6, 64, 64, true, DType::kF32);
   layer.scale.shape = {6};
-  config_ = {.method = Method::kModelopt, .modelopt = {ModeloptWeights::kInt8}};
+  modelopt().weights = {ModeloptWeights::kInt8};
   std::vector<TestTensor> tensors = layer.tensors();
   tensors.push_back(filled<float>("m.input_scale", DType::kF32, {}, 0.5F));
   open(tensors);
@@ -133,7 +137,7 @@ TEST_F(NaiveQuantized, modelopt_has_scales_of_rows_and_may_have_factors_of_input
   tensors.back().shape = {32};
   tensors.back().bytes.resize(64);
   EXPECT_EQ(code_of(tensors), "import.shape");
-  config_.modelopt = {ModeloptWeights::kFp8};
+  modelopt().weights = {ModeloptWeights::kFp8};
   EXPECT_EQ(code_of(layer.tensors()), "import.config");
 }
 
@@ -165,11 +169,11 @@ TEST_F(NaiveQuantized, refuses_what_does_not_fit) {
   layer.scale.set<uint16_t>(5, 0x7FC0);
   EXPECT_EQ(code_of(layer.tensors()), "import.scale_not_finite");
   open(good.tensors());
-  config_.schemes.push_back({CompressedScheme::Format::kNaive, 6, false, 32, false});
+  ct().schemes.push_back({CompressedScheme::Format::kNaive, 6, false, 32, false});
   EXPECT_EQ(code(), "naive_quantized.bits");
-  config_.schemes = {{CompressedScheme::Format::kPackQuantized, 5, false, 32, false}};
+  ct().schemes = {{CompressedScheme::Format::kPackQuantized, 5, false, 32, false}};
   EXPECT_EQ(code(), "import.config");
-  config_.method = Method::kNone;
+  config_ = {};
   EXPECT_EQ(code(), "import.config");
 }
 

@@ -6,29 +6,37 @@
 namespace subbyte {
 namespace {
 
-using nvfp4::kCompressedTensors;
+constexpr nvfp4::Names kNames = {"nvfp4_pack_quantized", ".weight_packed", ".weight_global_scale",
+                                 true, ".input_global_scale"};
 
 bool matches(const TensorSource& tensors, std::string_view module) {
-  const FileTensor* codes = find_tensor(tensors, module, kCompressedTensors.codes);
+  const FileTensor* codes = find_tensor(tensors, module, kNames.codes);
   if (codes == nullptr || codes->dtype != DType::kU8) return false;
   const FileTensor* scale = find_tensor(tensors, module, ".weight_scale");
-  return find_tensor(tensors, module, kCompressedTensors.factor) != nullptr ||
+  return find_tensor(tensors, module, kNames.factor) != nullptr ||
          (scale != nullptr && scale->dtype == DType::kF8E4M3);
 }
 
 Result<ModuleInfo> describe(const ImportContext& context, std::string_view module) {
   SUBBYTE_CHECK(require_scheme(context, module, CompressedScheme::Format::kNvfp4));
-  return nvfp4::describe_blocks(context, module, kCompressedTensors);
+  return nvfp4::describe_blocks(context, module, kNames);
 }
 
-Result<std::vector<Matrix>> import(const ImportContext& context, const ModuleInfo& info) {
-  return nvfp4::import_blocks(context, info, kCompressedTensors);
+ExportedConfig config(const ExportedModel& model) {
+  return compressed_config(model, "nvfp4-pack-quantized");
 }
 
 }  // namespace
 
-extern const Importer nvfp4_pack_quantized_importer;
 const Importer nvfp4_pack_quantized_importer = {
-    kCompressedTensors.importer, kCompressedTensors.codes, matches, describe, import, check_scales};
+    kNames.name, kNames.codes, matches, describe, nvfp4::import_blocks<kNames>, check_scales};
+const Exporter nvfp4_pack_quantized_exporter = {.name = kNames.name,
+                                                .other_name = "nvfp4",
+                                                .has_factor = true,
+                                                .says_kv_cache = says_compressed_kv_cache,
+                                                .describe = nvfp4::describe_tensors<kNames>,
+                                                .target = nvfp4::blocks_target<kNames>,
+                                                .config = config,
+                                                .write = nvfp4::write_blocks<kNames>};
 
 }  // namespace subbyte

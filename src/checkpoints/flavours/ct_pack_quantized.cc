@@ -21,6 +21,7 @@
 #include "base/quote.h"
 #include "checkpoints/act_order.h"
 #include "checkpoints/code_stream.h"
+#include "checkpoints/flavour.h"
 #include "checkpoints/flavours/ct_parts.h"
 #include "checkpoints/import_parts.h"
 
@@ -103,11 +104,12 @@ bool agrees(const CompressedScheme& scheme, const Parts& parts) {
 /// The config group that the tensors agree with: of several that which names the module.
 Result<CompressedScheme> find_scheme(const ImportContext& context, std::string_view module,
                                      const Parts& parts) {
-  SUBBYTE_CHECK(require_method(context, module, QuantizationConfig::Method::kCompressedTensors));
-  const CompressedScheme* const named = context.config.named_scheme(module);
+  SUBBYTE_TRY(const auto* const said,
+              require_state<CompressedState>(context, module, compressed_tensors_flavour.name));
+  const CompressedScheme* const named = said->named_scheme(module);
   const bool is_told = named != nullptr && agrees(*named, parts);
   std::optional<CompressedScheme> found;
-  for (const CompressedScheme& scheme : context.config.schemes) {
+  for (const CompressedScheme& scheme : said->schemes) {
     if (is_told ? &scheme != named : !agrees(scheme, parts)) continue;
     if (is_ambiguous(parts.cols, static_cast<int>(scheme.bits)) ||
         (found && found->bits != scheme.bits)) {
@@ -123,7 +125,7 @@ Result<CompressedScheme> find_scheme(const ImportContext& context, std::string_v
       "import.config",
       fmt::format("{}: the weights are {}, but {} has {} words and {} for {} inputs, {} zero "
                   "points and {} g_idx",
-                  context.config.where, list_of(context.config.schemes), quote_name(module),
+                  context.config.where, list_of(said->schemes), quote_name(module),
                   parts.packed->shape[1], groups_text(parts.groups), parts.cols,
                   parts.zero_point == nullptr ? "no" : "with",
                   parts.g_idx == nullptr ? "no" : "a")};
@@ -141,7 +143,6 @@ Result<ModuleInfo> describe(const ImportContext& context, std::string_view modul
   SUBBYTE_TRY(const Parts parts, find_parts(context.tensors, module));
   SUBBYTE_TRY(const CompressedScheme scheme, find_scheme(context, module, parts));
   ModuleInfo result;
-  result.importer = "pack_quantized";
   result.rows = parts.rows;
   result.cols = parts.cols;
   result.tensors = {parts.packed, parts.scale, parts.shape};
@@ -256,7 +257,6 @@ Result<std::vector<Matrix>> import(const ImportContext& context, const ModuleInf
 
 }  // namespace
 
-extern const Importer pack_quantized_importer;
 const Importer pack_quantized_importer = {"pack_quantized", ".weight_packed", matches,
                                           describe,         import,           check_scales};
 

@@ -150,8 +150,6 @@ constexpr Exporter make_exporter(std::string_view name) {
 
 }  // namespace
 
-extern const Exporter pack_quantized_exporter;
-extern const Exporter pack_quantized_lanes_exporter;
 const Exporter pack_quantized_exporter = make_exporter<Packing::kDense>("pack_quantized");
 const Exporter pack_quantized_lanes_exporter =
     make_exporter<Packing::kLanes>("pack_quantized_lanes");

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "checkpoints/flavours/ct_config.h"
+#include "checkpoints/flavours/integer_config.h"
 #include "support/round_trip.h"
 #include "support/test_names.h"
 
@@ -105,10 +107,12 @@ Layer random_layer(const Case& c) {
 
 class PackQuantized : public RoundTripFixture {
  protected:
+  CompressedState& ct() { return said_by<CompressedState>(compressed_tensors_flavour); }
+  GptqState& gptq() { return said_by<GptqState>(gptq_flavour); }
+
   void use(const Case& c) {
     config_ = {};
-    config_.method = Method::kCompressedTensors;
-    config_.schemes = {
+    ct().schemes = {
         {CompressedScheme::Format::kPackQuantized, c.bits, c.symmetric, c.group_size, c.act_order}};
   }
   std::string code_with(const Layer& layer) {
@@ -126,18 +130,18 @@ TEST_F(PackQuantized, one_scale_may_serve_the_tensor) {
     std::vector<TestTensor> tensors = layer.tensors();
     if (!symmetric) tensors.push_back(filled<int8_t>("m.weight_zero_point", DType::kI8, {1}, -3));
     use(c);
-    config_.schemes.front().symmetric = symmetric;
-    config_.schemes.front().block_rows = -1;
+    ct().schemes.front().symmetric = symmetric;
+    ct().schemes.front().block_rows = -1;
     open(tensors);
     expect_weights(6, 64, [&](int64_t n, int64_t k) {
       const int code = static_cast<int>(layer.q[n * 64 + k]) - 8;
       return (code + (symmetric ? 0 : 3)) * double{0.0123F};
     });
-    config_.schemes.front().block_rows = 1;  // "channel"
+    ct().schemes.front().block_rows = 1;  // "channel"
     EXPECT_EQ(code(), "import.config");
     EXPECT_NE(message().find("one scale for 64 inputs"), std::string::npos) << message();
     if (symmetric) continue;
-    config_.schemes.front().block_rows = -1;
+    ct().schemes.front().block_rows = -1;
     tensors.back() = filled<int8_t>("m.weight_zero_point", DType::kI8, {1}, -9);
     open(tensors);
     EXPECT_EQ(code(), "pack_quantized.range");
@@ -247,13 +251,11 @@ TEST_F(PackQuantized, meets_gptq_in_the_matrix) {
     const Layer layer = random_layer({bits, 32, 64, 32, false, bits == 4});
     use(layer.c);
     open(layer.tensors());
-    const std::vector<TestTensor> gptq = exported("gptq_v2");
+    const std::vector<TestTensor> written = exported("gptq_v2");
     config_ = {};
-    config_.method = Method::kGptq;
-    config_.bits = {bits};
-    config_.group_sizes = {32};
-    config_.stores_zero_minus_one = false;
-    open(gptq);
+    gptq().sizes = {{bits}, {32}};
+    gptq().stores_zero_minus_one = false;
+    open(written);
     expect_weights(32, 64, [&](int64_t n, int64_t k) { return layer.weight(n, k); });
     // Of 2, 4 and 8 bits both packings are the same; only the older releases have an order.
     const char* exporter = layer.c.act_order ? "pack_quantized_lanes" : "pack_quantized";
@@ -276,12 +278,12 @@ TEST_F(PackQuantized, a_config_that_contradicts_the_tensors_is_refused_with_both
   refused({4, 8, 64, -1}, "channel");
   refused({4, 8, 64, 32, false}, "asymmetric");
   refused({4, 8, 64, 32, true, true}, "actorder group");
-  config_.schemes.push_back({CompressedScheme::Format::kPackQuantized, 4, true, 32, false});
+  ct().schemes.push_back({CompressedScheme::Format::kPackQuantized, 4, true, 32, false});
   EXPECT_EQ(code(), "");  // any group may be the one
-  config_.schemes = {{CompressedScheme::Format::kNvfp4, 4, true, 16, false}};
+  ct().schemes = {{CompressedScheme::Format::kNvfp4, 4, true, 16, false}};
   EXPECT_EQ(code(), "import.config");
   config_ = {};
-  config_.method = Method::kGptq;
+  gptq();
   EXPECT_EQ(code(), "import.config");
   EXPECT_NE(message().find("\"compressed-tensors\""), std::string::npos) << message();
 }
@@ -293,17 +295,17 @@ TEST_F(PackQuantized, widths_that_fit_two_packings_are_refused) {
   // 7 bits in lanes are as wide as 8 bits.
   const Layer seven = random_layer({7, 8, 64, 32, true, false, true});
   EXPECT_EQ(code_with(seven), "");
-  config_.schemes.push_back({CompressedScheme::Format::kPackQuantized, 8, true, 32, false});
+  ct().schemes.push_back({CompressedScheme::Format::kPackQuantized, 8, true, 32, false});
   EXPECT_EQ(code(), "pack_quantized.packing");
-  config_.name_scheme("other", 1);
+  ct().name_scheme("other", 1);
   EXPECT_EQ(code(), "pack_quantized.packing");
   // The group that names the module tells, if the tensors agree with it.
-  config_.name_scheme("language_model.m", 0);
+  ct().name_scheme("language_model.m", 0);
   open(seven.tensors());
   expect_weights(8, 64, [&](int64_t n, int64_t k) { return seven.weight(n, k); });
-  config_.scheme_of.clear();
-  config_.schemes.push_back({CompressedScheme::Format::kNvfp4, 4, true, 16, false});
-  config_.name_scheme("m", 2);
+  ct().scheme_of_module.clear();
+  ct().schemes.push_back({CompressedScheme::Format::kNvfp4, 4, true, 16, false});
+  ct().name_scheme("m", 2);
   EXPECT_EQ(code(), "pack_quantized.packing");
 }
 

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "base/quote.h"
+#include "checkpoints/flavour.h"
+
 namespace subbyte {
 
 std::string list_of(const std::vector<CompressedScheme>& schemes) {
@@ -64,11 +67,12 @@ std::span<const std::byte> scales_of_rows(const FileTensor& scale, int64_t rows,
   return {repeated.get(), size};
 }
 
-Status require_scheme(const ImportContext& context, std::string_view module,
-                      CompressedScheme::Format format) {
-  SUBBYTE_CHECK(require_method(context, module, QuantizationConfig::Method::kCompressedTensors));
-  const auto& schemes = context.config.schemes;
-  if (std::ranges::find(schemes, format, &CompressedScheme::format) != schemes.end()) return {};
+Result<const CompressedState*> require_scheme(const ImportContext& context, std::string_view module,
+                                              CompressedScheme::Format format) {
+  SUBBYTE_TRY(const auto* const state,
+              require_state<CompressedState>(context, module, compressed_tensors_flavour.name));
+  const auto& schemes = state->schemes;
+  if (std::ranges::find(schemes, format, &CompressedScheme::format) != schemes.end()) return state;
   CompressedScheme of_tensors;
   of_tensors.format = format;
   return Error{"import.config", fmt::format("{}: the weights are {}, but the tensors of {} are {}",
@@ -132,9 +136,8 @@ json::Value kv_cache_of(const KvCacheScheme& scheme) {
 
 }  // namespace
 
-bool says_compressed_kv_cache(const KvCacheScheme& scheme, QuantizationConfig::Method from) {
-  return scheme.form != KvCacheScheme::Form::kOther ||
-         from == QuantizationConfig::Method::kCompressedTensors;
+bool says_compressed_kv_cache(const KvCacheScheme& scheme, const Flavour* from) {
+  return scheme.form != KvCacheScheme::Form::kOther || from == &compressed_tensors_flavour;
 }
 
 ExportedConfig compressed_config(const ExportedModel& model, std::string_view format) {

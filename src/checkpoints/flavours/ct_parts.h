@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "checkpoints/config/exported_config.h"
-#include "checkpoints/import_parts.h"
+#include "checkpoints/flavours/ct_config.h"
 
 namespace subbyte {
 
@@ -32,13 +32,13 @@ WeightFormat integers_of(const CompressedScheme& scheme, const FileTensor& scale
 std::span<const std::byte> scales_of_rows(const FileTensor& scale, int64_t rows,
                                           std::vector<std::shared_ptr<const void>>& owners);
 
-/// Checks that some config group has the format that the tensors of `module` have. Code
+/// The config groups, some of which have the format that the tensors of `module` have. Code
 /// import.config.
-Status require_scheme(const ImportContext& context, std::string_view module,
-                      CompressedScheme::Format format);
+Result<const CompressedState*> require_scheme(const ImportContext& context, std::string_view module,
+                                              CompressedScheme::Format format);
 
 /// Says whether compressed_config() has words for it: FP8, and what compressed-tensors said itself.
-bool says_compressed_kv_cache(const KvCacheScheme& scheme, QuantizationConfig::Method from);
+bool says_compressed_kv_cache(const KvCacheScheme& scheme, const Flavour* from);
 
 /// Groups with formats of their own.
 inline constexpr std::string_view kMixedPrecision = "mixed-precision";
@@ -47,5 +47,11 @@ inline constexpr std::string_view kMixedPrecision = "mixed-precision";
 /// ("pack-quantized"), or each its own with kMixedPrecision: a config group for each kind of
 /// weights.
 ExportedConfig compressed_config(const ExportedModel& model, std::string_view format);
+
+extern const Importer pack_quantized_importer, naive_quantized_importer;
+extern const Importer nvfp4_pack_quantized_importer, mxfp4_pack_quantized_importer;
+extern const Exporter pack_quantized_exporter, pack_quantized_lanes_exporter;
+extern const Exporter nvfp4_pack_quantized_exporter, mxfp4_pack_quantized_exporter;
+extern const Exporter float_quantized_exporter, mixed_precision_exporter, naive_quantized_exporter;
 
 }  // namespace subbyte

@@ -8,6 +8,7 @@
 //                           dequantized: it is transposed here
 
 #include "base/quote.h"
+#include "checkpoints/flavour.h"
 #include "checkpoints/foreign_software.h"
 #include "checkpoints/import_parts.h"
 #include "checkpoints/transpose.h"
@@ -17,6 +18,13 @@ namespace {
 
 bool matches(const TensorSource& tensors, std::string_view module) {
   return find_tensor(tensors, module, ".weight") != nullptr || tensors.find(module) != nullptr;
+}
+
+/// What tools of the config's flavour leave beside such a module; nullptr without it.
+const FileTensor* find_left_over(const ImportContext& context, std::string_view module) {
+  const Flavour* const flavour = context.config.flavour;
+  if (flavour == nullptr || flavour->left_over.empty()) return nullptr;
+  return find_tensor(context.tensors, module, flavour->left_over);
 }
 
 Result<ModuleInfo> describe(const ImportContext& context, std::string_view module) {
@@ -38,14 +46,12 @@ Result<ModuleInfo> describe(const ImportContext& context, std::string_view modul
   }
   SUBBYTE_CHECK(require_rank(tensor, plain != nullptr ? 2 : 3));
   ModuleInfo result;
-  result.importer = "dense";
   result.format = {format, Format::kNone, Zero::kNone, 0};
   result.tensors = {&tensor};
   if (plain != nullptr) {
-    const FileTensor* const unused = context.config.method == QuantizationConfig::Method::kFp8
-                                         ? find_tensor(context.tensors, module, ".weight_scale_inv")
-                                         : nullptr;
-    if (unused != nullptr) result.tensors.push_back(unused);
+    if (const FileTensor* const unused = find_left_over(context, module)) {
+      result.tensors.push_back(unused);
+    }
     result.rows = static_cast<int64_t>(tensor.shape[0]);
     result.cols = static_cast<int64_t>(tensor.shape[1]);
   } else {

@@ -71,8 +71,8 @@ TEST_F(Dense, keeps_nan_and_infinity) {
 TEST_F(Dense, stands_beside_any_method) {
   Random random(4);
   open({random_floats("m.weight", DType::kF16, {4, 8}, random)});
-  for (const Method method : {Method::kAwq, Method::kGptq, Method::kMxfp4}) {
-    config_.method = method;
+  for (const char* const method : {"awq", "gptq", "mxfp4"}) {
+    say({{"quant_method", method}, {"bits", 4}, {"group_size", 32}});
     EXPECT_EQ(code(), "");
   }
 }

@@ -1,7 +1,5 @@
 // FP8: see fp8_parts.h. The method of the config says which shapes factors may have.
 
-#include "checkpoints/flavours/fp8_parts.h"
-
 #include <algorithm>
 #include <optional>
 
@@ -9,19 +7,22 @@
 #include "base/float16.h"
 #include "base/quote.h"
 #include "checkpoints/expert_names.h"
+#include "checkpoints/export_parts.h"
+#include "checkpoints/flavour.h"
 #include "checkpoints/flavours/ct_parts.h"
-#include "checkpoints/flavours/modelopt_parts.h"
+#include "checkpoints/flavours/fp8_parts.h"
+#include "checkpoints/flavours/input_factors.h"
 #include "checkpoints/import_parts.h"
 
 namespace subbyte {
 
-extern const Importer fp8_importer;
+extern const Flavour fp8_flavour, fbgemm_fp8_flavour;
 
 namespace {
 
 using fp8::Block;
-using Method = QuantizationConfig::Method;
 
+constexpr std::string_view kAnchor = ".weight";
 constexpr std::string_view kFactors[] = {".weight_scale_inv", ".weight_scale"};
 constexpr std::string_view kFactorsOfStack = "_scale_inv";
 /// Scales of activations.
@@ -104,46 +105,14 @@ Shape plain_shape(const Shape& shape) {
   return shape;
 }
 
-/// What the config lets factors be of.
-std::vector<Block> blocks_of(const QuantizationConfig& config) {
-  constexpr Block kTensor = {-1, 0};
-  constexpr Block kRows = {1, 0};
-  constexpr Block kMx = {1, 32};
-  std::vector<Block> blocks;
-  if (config.method == Method::kCompressedTensors) {
-    for (const CompressedScheme& scheme : config.schemes) {
-      if (scheme.format != CompressedScheme::Format::kFp8) continue;
-      blocks.push_back({scheme.block_rows, scheme.group_size == -1 ? 0 : scheme.group_size});
-    }
-    return blocks;
-  }
-  if (config.block_cols != 0) blocks.push_back({config.block_rows, config.block_cols});
-  const auto makes = [&](ModeloptWeights weights) {
-    return std::ranges::find(config.modelopt, weights) != config.modelopt.end();
-  };
-  if (makes(ModeloptWeights::kMxfp8)) blocks.push_back(kMx);
-  if (blocks.empty() || makes(ModeloptWeights::kFp8)) {
-    blocks.insert(blocks.end(), {kTensor, kRows});
-  }
-  return blocks;
-}
-
-Status check_method(const ImportContext& context, std::string_view module) {
-  const QuantizationConfig& config = context.config;
-  if (config.method == Method::kCompressedTensors) {
-    return require_scheme(context, module, CompressedScheme::Format::kFp8);
-  }
-  if (config.method == Method::kModelopt) {
-    return require_modelopt(context, module, {ModeloptWeights::kFp8, ModeloptWeights::kMxfp8});
-  }
-  return require_method(context, module, Method::kFp8);
-}
-
-Result<Block> find_block(const ImportContext& context, const FileTensor& weight,
-                         const Factors& factors) {
+Result<Block> find_block(const ImportContext& context, std::string_view module,
+                         const FileTensor& weight, const Factors& factors) {
+  SUBBYTE_TRY(const auto* const said,
+              require_state<fp8::SaysBlocks>(context, module, fp8_flavour.name));
+  SUBBYTE_TRY(const std::vector<Block> blocks, said->blocks(context, module));
   const Shape found = plain_shape(factors.shape);
   std::string expected;
-  for (const Block& block : blocks_of(context.config)) {
+  for (const Block& block : blocks) {
     const Shape shape = scales_shape(block, weight.shape[0], weight.shape[1]);
     if (found == shape) return block;
     if (!expected.empty()) expected += " or ";
@@ -164,11 +133,9 @@ Result<ModuleInfo> describe(const ImportContext& context, std::string_view modul
   if (factors.tensor == nullptr) return require_tensor(tensors, module, kFactors[0]).error();
   SUBBYTE_TRY(const auto named, find_same(tensors, {fmt::format("{}{}", module, kFactors[0]),
                                                     fmt::format("{}{}", module, kFactors[1])}));
-  SUBBYTE_CHECK(check_method(context, module));
+  SUBBYTE_TRY(const Block block, find_block(context, module, *weight, factors));
   ModuleInfo result;
   SUBBYTE_TRY(result.format.scale, scale_format(*factors.tensor));
-  SUBBYTE_TRY(const Block block, find_block(context, *weight, factors));
-  result.importer = "fp8";
   result.format.element = Format::kE4M3;
   result.format.group_size = block.cols;
   result.rows = static_cast<int64_t>(weight->shape[0]);
@@ -197,11 +164,11 @@ void load_factor(const FileTensor& factors, int64_t index, std::byte* to, std::s
 
 Result<std::vector<Matrix>> import(const ImportContext& context, const ModuleInfo& info) {
   const FileTensor& weight = *info.tensors[0];
-  const std::string_view name = weight.name;
-  const Factors factors =
-      find_factors(context.tensors, name.substr(0, name.size() - fp8_importer.anchor.size()));
+  std::string_view module = weight.name;
+  module.remove_suffix(kAnchor.size());
+  const Factors factors = find_factors(context.tensors, module);
   SUBBYTE_CHECK(check_scales(context, info));
-  SUBBYTE_TRY(const Block block, find_block(context, weight, factors));
+  SUBBYTE_TRY(const Block block, find_block(context, module, weight, factors));
   Matrix matrix;
   MatrixView& view = matrix.view;
   view.format = info.format;
@@ -225,10 +192,196 @@ Result<std::vector<Matrix>> import(const ImportContext& context, const ModuleInf
   return std::vector<Matrix>{std::move(matrix)};
 }
 
+constexpr int64_t kBlock = 128;
+constexpr int64_t kLargestBlock = int64_t{1} << 24;
+
+bool holds(const WeightFormat& format, bool rows_too) {
+  const bool scale = format.scale == Format::kF32 || format.scale == Format::kBF16 ||
+                     (format.scale == Format::kE8M0 && !rows_too);
+  const bool group = format.group_size == kBlock || (rows_too && format.group_size == 0);
+  return format.element == Format::kE4M3 && format.zero == Zero::kNone && scale && group;
+}
+
+DType dtype_of(Format scale) {
+  if (scale == Format::kE8M0) return DType::kF8E8M0;
+  return scale == Format::kBF16 ? DType::kBF16 : DType::kF32;
+}
+
+int64_t block_rows(const WeightFormat& format) {
+  return format.group_size == 0 ? 1 : kBlock;
+}
+
+Result<std::vector<ExportedTensor>> describe_tensors(const ExportShape& shape,
+                                                     std::string_view module, bool rows_too) {
+  SUBBYTE_CHECK(require_one_expert(shape, module));
+  SUBBYTE_CHECK(require_input_order(shape, module));
+  const WeightFormat& format = shape.format;
+  if (!holds(format, rows_too)) {
+    return export_error(
+        "export.format", module,
+        fmt::format("FP8 here is e4m3 with scales f32 or bf16{} for blocks of 128 "
+                    "x 128{}, not {}",
+                    rows_too ? "" : " or e8m0", rows_too ? " or rows" : "", to_string(format)));
+  }
+  if (shape.rows <= 0 || shape.cols <= 0) {
+    return export_error("export.shape", module, "expected some outputs and inputs, found none");
+  }
+  const auto rows = static_cast<uint64_t>(shape.rows);
+  const auto cols = static_cast<uint64_t>(shape.cols);
+  const Shape factors = {ceil_div(rows, static_cast<uint64_t>(block_rows(format))),
+                         format.group_size == 0 ? 1 : ceil_div(cols, uint64_t{kBlock})};
+  return std::vector<ExportedTensor>{
+      {".weight", DType::kF8E4M3, {rows, cols}, {}},
+      {rows_too ? ".weight_scale" : ".weight_scale_inv", dtype_of(format.scale), factors, {}}};
+}
+
+/// The scales of the first row of each block, with which the others must agree.
+Status write_factors(const MatrixView& matrix, std::string_view module,
+                     std::span<std::byte> factors) {
+  const auto row_bytes =
+      static_cast<std::size_t>(matrix.groups() * info(matrix.format.scale).bits / 8);
+  const int64_t rows = block_rows(matrix.format);
+  for (int64_t n = 0; n < matrix.rows; ++n) {
+    const auto scales = matrix.scales.subspan(static_cast<std::size_t>(n) * row_bytes, row_bytes);
+    const auto block = factors.subspan(static_cast<std::size_t>(n / rows) * row_bytes, row_bytes);
+    if (n % rows == 0) {
+      std::ranges::copy(scales, block.begin());
+    } else if (!std::ranges::equal(scales, block)) {
+      return export_error("export.blocks", module,
+                          fmt::format("scales of output {} are not those of output {}, with which "
+                                      "it would share a block",
+                                      n, n / rows * rows));
+    }
+  }
+  return {};
+}
+
+Result<std::vector<ExportedTensor>> write(const MatrixView& matrix, std::string_view module,
+                                          bool rows_too) {
+  SUBBYTE_TRY(auto tensors, describe_tensors(shape_of(matrix), module, rows_too));
+  SUBBYTE_CHECK(require_tensor_scale_1(matrix, module));
+  allocate(tensors);
+  std::ranges::copy(matrix.codes, tensors[0].bytes.begin());
+  SUBBYTE_CHECK(write_factors(matrix, module, tensors[1].bytes));
+  return tensors;
+}
+
+/// Scales of a row become those of each of its blocks where there are only blocks.
+template <bool rows_too>
+TargetFormat target(const ExportShape& from) {
+  TargetFormat result = {from.format, TensorFactor::kNone, false};
+  if (from.format.element != Format::kE4M3) return result;
+  if (rows_too && from.format.scale == Format::kE8M0) result.format.scale = Format::kF32;
+  if (!rows_too) result.format.group_size = kBlock;
+  return result;
+}
+
+ExportedConfig config(const ExportedModel& model) {
+  json::Value section = {{"quant_method", "fp8"},
+                         {"activation_scheme", "dynamic"},
+                         {"fmt", "e4m3"},
+                         {"weight_block_size", {kBlock, kBlock}},
+                         {"modules_to_not_convert", model.kept}};
+  const bool powers = model.modules.front().shape.format.scale == Format::kE8M0;
+  if (powers) section["scale_fmt"] = "ue8m0";
+  return {section};
+}
+
+ExportedConfig float_quantized_config(const ExportedModel& model) {
+  return compressed_config(model, "float-quantized");
+}
+
+template <bool rows_too>
+constexpr Exporter make_exporter(std::string_view name) {
+  return {
+      .name = name,
+      .says_kv_cache = rows_too ? says_compressed_kv_cache : nullptr,
+      .describe = [](const ExportShape& shape,
+                     std::string_view module) { return describe_tensors(shape, module, rows_too); },
+      .target = target<rows_too>,
+      .config = rows_too ? float_quantized_config : config,
+      .write = [](const MatrixView& matrix, std::string_view module,
+                  Executor&) { return write(matrix, module, rows_too); }};
+}
+
+constexpr json::ScopedRule kKeys[] = {
+    SUBBYTE_QUANTIZATION_KEY("fp8", "weight_block_size", kComputed, "",
+                             "outputs and inputs of a factor; absent: rows or the tensor"),
+    SUBBYTE_QUANTIZATION_KEY("fp8", "fmt", kComputed, "", "e4m3"),
+    SUBBYTE_QUANTIZATION_KEY("fp8", "ignored_layers", kComputed, "",
+                             "modules that must not be quantized"),
+    SUBBYTE_QUANTIZATION_KEY("fp8", "activation_scheme", kComputed, "",
+                             "dynamic, beside blocks: what `--activations fp8` is for; or static"),
+    SUBBYTE_QUANTIZATION_KEY("fp8", "scale_fmt", kIgnored, "", "tensors have their types"),
+    SUBBYTE_QUANTIZATION_KEY("fp8", "modules_to_convert", kIgnored, "",
+                             "tensors say which are quantized"),
+    SUBBYTE_QUANTIZATION_KEY("fp8", "expert_dtype", kRefused, "\"fp8\"", "experts in another type"),
+    SUBBYTE_QUANTIZATION_KEY("fp8", "dequantize", kIgnored, "", "how it is computed"),
+    SUBBYTE_QUANTIZATION_KEY("fp8", "is_checkpoint_fp8_serialized", kIgnored, "",
+                             "tensors say which are quantized"),
+    SUBBYTE_QUANTIZATION_KEY("fp8", "kv_cache_scheme", kIgnored, "",
+                             "`--kv-cache-type` says how keys and values are kept"),
+    SUBBYTE_QUANTIZATION_KEY("fbgemm_fp8", "activation_scale_ub", kIgnored, "",
+                             "activations stay floats"),
+};
+
+/// What a config of transformers, vLLM or FBGEMM says.
+struct State : FlavourState, fp8::SaysBlocks {
+  Block block = {};  // no columns: factors are of rows or of tensors
+
+  Result<std::vector<Block>> blocks(const ImportContext&, std::string_view) const override {
+    if (block.cols != 0) return std::vector<Block>{block};
+    return std::vector<Block>{fp8::kTensor, fp8::kRows};
+  }
+};
+
+Status read(const json::Object& section, QuantizationConfig& config) {
+  config.flavour = &fp8_flavour;
+  auto state = std::make_shared<State>();
+  config.state = state;
+  SUBBYTE_TRY(const auto code, section.word("fmt"));
+  if (code.value_or("e4m3") != "e4m3") {
+    return section.error("quantization.format", "fmt", "\"e4m3\"");
+  }
+  SUBBYTE_CHECK(read_kv_cache_scheme(section, config.kv_cache));
+  SUBBYTE_TRY(const auto activations, section.word("activation_scheme"));
+  if (activations.value_or("static") != "static" && *activations != "dynamic") {
+    return section.error("quantization.activations", "activation_scheme",
+                         "\"dynamic\" or \"static\"");
+  }
+  const json::Value* const size = section.find("weight_block_size");
+  if (size == nullptr || size->is_null()) return {};
+  const auto is_size = [](const json::Value& value) {
+    return json::is_integer(value, 1, kLargestBlock);
+  };
+  if (!size->is_array() || size->size() != 2 || !is_size((*size)[0]) || !is_size((*size)[1]) ||
+      (*size)[1].get<int64_t>() % 8 != 0) {
+    return section.error("quantization.group_size", "weight_block_size",
+                         "null, or two positive numbers, the second a multiple of 8");
+  }
+  state->block = {(*size)[0].get<int64_t>(), (*size)[1].get<int64_t>()};
+  if (activations.value_or("") == "dynamic") config.rounded_inputs = state->block.cols;
+  return {};
+}
+
+using Module = WithInputFactors<describe, import>;
+constexpr Importer kImporter = {"fp8",          kAnchor,     matches, Module::describe,
+                                Module::import, check_scales};
+constexpr const Importer* kImporters[] = {&kImporter};
+constexpr Exporter kExporter = make_exporter<false>("fp8");
+constexpr const Exporter* kExporters[] = {&kExporter};
+
 }  // namespace
 
-using Module = modelopt::WithInputFactors<describe, import>;
-const Importer fp8_importer = {"fp8",          ".weight",   matches, Module::describe,
-                               Module::import, check_scales};
+const Exporter float_quantized_exporter = make_exporter<true>("float_quantized");
+
+const Flavour fp8_flavour = {.name = "fp8",
+                             .keys = kKeys,
+                             .read = read,
+                             .left_over = kFactors[0],
+                             .importers = kImporters,
+                             .exporters = kExporters};
+/// The same layout, and keys of its own.
+const Flavour fbgemm_fp8_flavour = {.name = "fbgemm_fp8", .read = read};
 
 }  // namespace subbyte

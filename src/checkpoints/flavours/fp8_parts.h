@@ -24,6 +24,7 @@
 // 3 % (F32) more memory than 8 bits a weight.
 
 #include <string_view>
+#include <vector>
 
 #include "checkpoints/importer.h"
 
@@ -36,6 +37,21 @@ struct Block {
 
   bool operator==(const Block&) const = default;
 };
+
+/// Is said by the state of a config that may have modules in FP8.
+class SaysBlocks {
+ public:
+  /// What factors of `module`, which has tensors of FP8, may be of. Code import.config where none
+  /// are said to be.
+  virtual Result<std::vector<Block>> blocks(const ImportContext& context,
+                                            std::string_view module) const = 0;
+
+ protected:
+  ~SaysBlocks() = default;
+};
+
+inline constexpr Block kTensor = {-1, 0};
+inline constexpr Block kRows = {1, 0};
 
 /// Outputs of a block, of a matrix with so many.
 inline int64_t rows_of(const Block& block, int64_t rows) {

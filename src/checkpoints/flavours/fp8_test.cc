@@ -7,6 +7,8 @@
 #include <limits>
 
 #include "base/float16.h"
+#include "checkpoints/flavours/ct_config.h"
+#include "checkpoints/flavours/modelopt.h"
 #include "support/round_trip.h"
 
 namespace subbyte {
@@ -32,10 +34,10 @@ struct Factors {
 
 class Fp8 : public RoundTripFixture {
  protected:
-  Fp8() {
-    config_.method = Method::kFp8;
-    config_.block_rows = config_.block_cols = 128;
-  }
+  CompressedState& ct() { return said_by<CompressedState>(compressed_tensors_flavour); }
+  ModeloptState& modelopt() { return said_by<ModeloptState>(modelopt_flavour); }
+
+  Fp8() { say({{"quant_method", "fp8"}, {"weight_block_size", {128, 128}}}); }
 
   /// Any codes but NaN; factors from 2^-7 on, which every type holds.
   static std::vector<TestTensor> layer(uint64_t rows, uint64_t cols, const Factors& factors) {
@@ -96,8 +98,7 @@ class Fp8 : public RoundTripFixture {
   }
 
   void use_scheme(int64_t block_rows, int64_t group_size) {
-    config_ = QuantizationConfig{.method = Method::kCompressedTensors};
-    config_.schemes = {{CompressedScheme::Format::kFp8, 8, true, group_size, false, block_rows}};
+    ct().schemes = {{CompressedScheme::Format::kFp8, 8, true, group_size, false, block_rows}};
   }
 };
 
@@ -148,13 +149,12 @@ TEST_F(Fp8, blocks_may_be_short_and_factors_of_any_type) {
     expect_definition(7, 384, {".weight_scale", dtype, {1, 3}, 128, 128});
   }
   EXPECT_EQ(matrix_.view.format, (WeightFormat{Format::kE4M3, Format::kE8M0, Zero::kNone, 128}));
-  config_.block_rows = 64;
-  config_.block_cols = 32;
+  say("weight_block_size", {64, 32});
   expect_definition(100, 72, {".weight_scale_inv", DType::kF32, {2, 3}, 64, 32});
 }
 
 TEST_F(Fp8, factors_of_rows_and_of_tensors) {
-  config_.block_rows = config_.block_cols = 0;
+  say("weight_block_size", nullptr);
   for (const Shape& shape : {Shape{}, Shape{1}, Shape{1, 1}}) {
     expect_definition(24, 40, {".weight_scale", DType::kF32, shape, 24, 40});
   }
@@ -179,7 +179,7 @@ TEST_F(Fp8, compressed_tensors_says_which_by_its_strategy) {
 }
 
 TEST_F(Fp8, modelopt_has_factors_of_tensors_and_scales_of_activations) {
-  config_ = QuantizationConfig{.method = Method::kModelopt, .modelopt = {ModeloptWeights::kFp8}};
+  modelopt().weights = {ModeloptWeights::kFp8};
   std::vector<TestTensor> tensors = layer(24, 40, {".weight_scale", DType::kF32, {}, 24, 40});
   tensors.push_back(filled<float>("m.input_scale", DType::kF32, {}, 0.5F));
   open(tensors);
@@ -187,9 +187,9 @@ TEST_F(Fp8, modelopt_has_factors_of_tensors_and_scales_of_activations) {
   ASSERT_TRUE(info.ok()) << info.error().message;
   EXPECT_EQ(info->importer, "fp8");
   EXPECT_EQ(info->tensors.size(), 3u);
-  config_.block_rows = config_.block_cols = 128;  // FP8_PB_WO
+  modelopt().fp8_in_blocks = true;  // FP8_PB_WO
   expect_definition(256, 136, {".weight_scale", DType::kF32, {2, 1, 2, 1}, 128, 128});
-  config_.modelopt = {ModeloptWeights::kNvfp4};
+  modelopt().weights = {ModeloptWeights::kNvfp4};
   EXPECT_EQ(code(), "import.config");
 }
 
@@ -206,9 +206,9 @@ TEST_F(Fp8, mxfp8_has_a_power_of_two_for_32_inputs) {
     });
     EXPECT_EQ(to_string(matrix_.view.format), "e4m3 g32 scale e8m0");
   };
-  config_ = QuantizationConfig{.method = Method::kModelopt, .modelopt = {ModeloptWeights::kMxfp8}};
+  modelopt().weights = {ModeloptWeights::kMxfp8};
   expect_definition_of();
-  config_.modelopt = {ModeloptWeights::kFp8};
+  modelopt().weights = {ModeloptWeights::kFp8};
   EXPECT_EQ(code(), "import.shape");
   use_scheme(1, 32);
   expect_definition_of();
@@ -218,7 +218,7 @@ TEST_F(Fp8, factors_of_inputs_that_modelopt_leaves_beside_weights_count) {
   std::vector<TestTensor> tensors = {
       filled<uint8_t>("m.weight", DType::kF8E4M3, {6, 64}, 0x38),   // 1
       filled<uint8_t>("m.weight_scale", DType::kU8, {6, 2}, 128)};  // 2
-  config_ = QuantizationConfig{.method = Method::kModelopt, .modelopt = {ModeloptWeights::kMxfp8}};
+  modelopt().weights = {ModeloptWeights::kMxfp8};
   tensors.push_back(filled<float>("m.pre_quant_scale", DType::kF32, {64}, 3.0F));
   open(tensors);
   expect_weights(6, 64, [](int64_t, int64_t) { return 6.0; });

@@ -30,15 +30,19 @@
 #include "base/quote.h"
 #include "checkpoints/act_order.h"
 #include "checkpoints/code_stream.h"
+#include "checkpoints/flavour.h"
+#include "checkpoints/flavours/integer_config.h"
 #include "checkpoints/transpose.h"
+#include "checkpoints/unread_parts.h"
 
 namespace subbyte {
 namespace {
 
+constexpr std::string_view kMarlin = "marlin";
 constexpr GroupIndexCodes kGroupIndexCodes = {"gptq.g_idx_range", "gptq.g_idx_counts"};
 
 bool matches(const TensorSource& tensors, std::string_view module) {
-  return find_tensor(tensors, module, ".qweight") != nullptr;
+  return find_tensor(tensors, module, ".qweight") != nullptr && !packs_outputs(tensors, module);
 }
 
 Format element_of(int64_t bits) {
@@ -58,7 +62,7 @@ Format element_of(int64_t bits) {
 
 /// Bits of a code: qzeros has N*b/32 words for N outputs. Where few outputs leave several, those
 /// that the config names.
-Result<int64_t> bits_of(const ImportContext& context, const FileTensor& qzeros, uint64_t rows) {
+Result<int64_t> bits_of(const IntegerSizes& said, const FileTensor& qzeros, uint64_t rows) {
   const uint64_t words = qzeros.shape[1];
   std::vector<int64_t> fitting;
   for (const uint64_t bits : {2u, 3u, 4u, 8u}) {
@@ -66,7 +70,7 @@ Result<int64_t> bits_of(const ImportContext& context, const FileTensor& qzeros, 
     fitting.push_back(static_cast<int64_t>(bits));
   }
   for (const int64_t bits : fitting) {
-    if (std::ranges::find(context.config.bits, bits) != context.config.bits.end()) return bits;
+    if (std::ranges::find(said.bits, bits) != said.bits.end()) return bits;
   }
   if (!fitting.empty()) return fitting.front();
   return tensor_error("import.shape", qzeros,
@@ -100,19 +104,19 @@ Result<Parts> find_parts(const TensorSource& tensors, std::string_view module) {
 
 /// Published files exist that are labelled v1 and store what v2 stores. With sym every zero point
 /// is 2^(b-1), so the words themselves tell.
-Status check_version(const ImportContext& context, const FileTensor& qzeros, int bits,
-                     int64_t rows) {
-  if (!context.config.sym) return {};
+Status check_version(const ImportContext& context, const GptqState& said, const FileTensor& qzeros,
+                     int bits, int64_t rows) {
+  if (!said.sym) return {};
   const auto middle = uint32_t{1} << (bits - 1);
-  const uint32_t of_label = context.config.stores_zero_minus_one ? middle - 1 : middle;
-  const uint32_t of_other = context.config.stores_zero_minus_one ? middle : middle - 1;
+  const bool v1 = said.stores_zero_minus_one;
+  const uint32_t of_label = v1 ? middle - 1 : middle;
+  const uint32_t of_other = v1 ? middle : middle - 1;
   const auto row_bytes = static_cast<int64_t>(qzeros.shape[1] * 4);
   for (std::size_t g = 0; g < qzeros.shape[0]; ++g) {
     for (int64_t n = 0; n < rows; ++n) {
       if (stream_code(qzeros.bytes.data() + g * row_bytes, n, bits) != of_other) return {};
     }
   }
-  const bool v1 = context.config.stores_zero_minus_one;
   return tensor_error("gptq.version", qzeros,
                       fmt::format("all zero points are stored as {}, which with \"sym\": true is "
                                   "what {} stores, but {} says checkpoint_format {} (which "
@@ -130,11 +134,11 @@ int64_t first_group(const FileTensor& g_idx) {
 
 /// Inputs of a group, of those sizes that the config has: what g_idx says. Without one an even
 /// division is preferred to one that leaves the last group short.
-Result<int64_t> group_size_of(const ImportContext& context, const Parts& parts, int64_t cols,
+Result<int64_t> group_size_of(const IntegerSizes& said, const Parts& parts, int64_t cols,
                               int64_t groups) {
   if (groups == 1) return 0;
   std::vector<int64_t> sizes;
-  std::ranges::copy_if(context.config.group_sizes, std::back_inserter(sizes), [&](int64_t size) {
+  std::ranges::copy_if(said.group_sizes, std::back_inserter(sizes), [&](int64_t size) {
     return size > 0 && (cols + size - 1) / size == groups;
   });
   const int64_t told = parts.g_idx == nullptr ? 0 : first_group(*parts.g_idx);
@@ -153,7 +157,8 @@ Result<ModuleInfo> describe(const ImportContext& context, std::string_view modul
   SUBBYTE_TRY(const Parts parts, find_parts(context.tensors, module));
   const uint64_t groups = parts.scales->shape[0];
   const uint64_t rows = parts.scales->shape[1];
-  SUBBYTE_TRY(const int64_t bits, bits_of(context, *parts.qzeros, rows));
+  SUBBYTE_TRY(const GptqState* const said, require_state<GptqState>(context, module, "gptq"));
+  SUBBYTE_TRY(const int64_t bits, bits_of(said->sizes, *parts.qzeros, rows));
   SUBBYTE_CHECK(require_shape(*parts.qzeros, {groups, parts.qzeros->shape[1]}));
   const uint64_t words = parts.qweight->shape[0];
   SUBBYTE_CHECK(require_shape(*parts.qweight, {words, rows}));
@@ -163,23 +168,21 @@ Result<ModuleInfo> describe(const ImportContext& context, std::string_view modul
         "import.shape", *parts.qweight,
         fmt::format("{} words do not hold a multiple of 8 codes of {} bits", words, bits));
   }
-  if (context.config.marlin) {
+  if (said->marlin) {
     return tensor_error("import.config", *parts.qweight,
                         fmt::format("{} says that weights have Marlin's layout, but this has the "
                                     "one of GPTQ",
                                     context.config.where));
   }
   ModuleInfo result;
-  result.importer = "gptq";
   result.rows = static_cast<int64_t>(rows);
   result.cols = static_cast<int64_t>(code_bits / bits);
   const auto num_groups = static_cast<int64_t>(groups);
-  SUBBYTE_CHECK(check_config(context, module, QuantizationConfig::Method::kGptq, bits, result.cols,
-                             num_groups));
-  SUBBYTE_TRY(const int64_t group_size, group_size_of(context, parts, result.cols, num_groups));
+  SUBBYTE_CHECK(said->sizes.check(context, module, bits, result.cols, num_groups));
+  SUBBYTE_TRY(const int64_t group_size, group_size_of(said->sizes, parts, result.cols, num_groups));
   result.format = {element_of(bits), float_format(parts.scales->dtype),
                    bits == 8 ? Zero::kU16 : Zero::kU8, group_size};
-  SUBBYTE_CHECK(check_version(context, *parts.qzeros, static_cast<int>(bits), result.rows));
+  SUBBYTE_CHECK(check_version(context, *said, *parts.qzeros, static_cast<int>(bits), result.rows));
   result.tensors = {parts.qweight, parts.qzeros, parts.scales};
   result.scales = parts.scales;
   if (parts.g_idx != nullptr) {
@@ -187,7 +190,7 @@ Result<ModuleInfo> describe(const ImportContext& context, std::string_view modul
     SUBBYTE_TRY(const auto order,
                 input_order(*parts.g_idx, result.cols, num_groups, group_size, kGroupIndexCodes));
     result.act_order = !order.empty();
-  } else if (context.config.desc_act && num_groups > 1) {
+  } else if (said->desc_act && num_groups > 1) {
     // Without it the groups would be taken for contiguous, and every weight be wrong.
     return Error{"import.missing",
                  fmt::format("{}: desc_act is true, but tensor {} is missing", context.config.where,
@@ -203,9 +206,9 @@ struct StoredZeros {
   uint32_t added_to_word = 0;  // before the codes are taken out of it
 };
 
-StoredZeros stored_zeros(const QuantizationConfig& config, int bits) {
-  if (!config.stores_zero_minus_one) return {};
-  if (!config.zeros_borrow) return {.added = 1};
+StoredZeros stored_zeros(const GptqState& said, int bits) {
+  if (!said.stores_zero_minus_one) return {};
+  if (!said.zeros_borrow) return {.added = 1};
   const uint32_t max_code = (1u << bits) - 1;
   if (32 % bits != 0) return {.added = 1, .mask = max_code};
   return {.added_to_word = 0xFFFFFFFFu / max_code};  // a 1 in each code
@@ -254,7 +257,8 @@ Result<std::vector<Matrix>> import(const ImportContext& context, const ModuleInf
   view.codes = {codes.get(), qweight.bytes.size()};
   view.scales = {transposed_scales.get(), scales.bytes.size()};
   const auto zeros = transpose_zeros(
-      qzeros, view, stored_zeros(context.config, subbyte::info(info.format.element).bits),
+      qzeros, view,
+      stored_zeros(*context.config.says<GptqState>(), subbyte::info(info.format.element).bits),
       context.pool);
   view.zeros = {zeros.get(), view.rows * scales.shape[0] * zero_bytes(info.format.zero)};
   matrix.owners = {codes, transposed_scales, zeros};
@@ -271,9 +275,131 @@ Result<std::vector<Matrix>> import(const ImportContext& context, const ModuleInf
   return std::vector<Matrix>{std::move(matrix)};
 }
 
+constexpr int64_t kManyZeroPoints = 64;
+
+/// A config with "sym" whose zero points do not lie in the middle; without it, zero points that all
+/// miss the middle by the one by which the versions differ.
+std::optional<Doubt> doubt(const QuantizationConfig& config, const ModuleInfo& info,
+                           const ZeroPoints& zeros) {
+  const auto& said = *config.says<GptqState>();
+  const uint32_t middle = uint32_t{1} << (subbyte::info(info.format.element).bits - 1);
+  const bool is_constant = zeros.smallest == zeros.largest;
+  if (said.sym) {
+    if (said.sym_differs || (is_constant && zeros.smallest == middle)) return std::nullopt;
+    return Doubt{"verify.not_symmetric",
+                 fmt::format("zero points of {}, as \"sym\" is true", middle),
+                 fmt::format("{} to {}", zeros.smallest, zeros.largest)};
+  }
+  const bool v1 = said.stores_zero_minus_one;
+  const bool misses = zeros.largest == (v1 ? middle + 1 : middle - 1);
+  // Fewer may well be equal by chance.
+  if (zeros.count < kManyZeroPoints || !is_constant || !misses) return std::nullopt;
+  return Doubt{"verify.gptq_version",
+               fmt::format("zero points of checkpoint_format {}", quote(v1 ? "gptq" : "gptq_v2")),
+               fmt::format("all {} stored as {}, which is the middle in {}", zeros.count,
+                           v1 ? middle : middle - 1, quote(v1 ? "gptq_v2" : "gptq"))};
+}
+
+/// The two versions differ in nothing but their label.
+bool reads_alike(const QuantizationConfig& a, const QuantizationConfig& b) {
+  const auto& first = *a.says<GptqState>();
+  const auto& second = *b.says<GptqState>();
+  return first.stores_zero_minus_one == second.stores_zero_minus_one &&
+         first.zeros_borrow == second.zeros_borrow;
+}
+
+constexpr json::ScopedRule kKeys[] = {
+    SUBBYTE_QUANTIZATION_KEY("gptq", "desc_act", kComputed, "", "absent: false"),
+    SUBBYTE_QUANTIZATION_KEY("gptq", "checkpoint_format", kComputed, "", "gptq, gptq_v2 or marlin"),
+    SUBBYTE_QUANTIZATION_KEY("gptq", "format", kComputed, "", "the same, older"),
+    SUBBYTE_QUANTIZATION_KEY("gptq", "is_marlin_format", kComputed, "", "true says marlin, too"),
+    SUBBYTE_QUANTIZATION_KEY("gptq", "dynamic", kComputed, "", "other bits of single modules"),
+    SUBBYTE_QUANTIZATION_KEY("gptq", "backend", kIgnored, "", "which kernels multiply"),
+    SUBBYTE_QUANTIZATION_KEY("gptq", "disable_exllama", kIgnored, "", "which kernels multiply"),
+    SUBBYTE_QUANTIZATION_KEY("gptq", "use_exllama", kIgnored, "", "which kernels multiply"),
+    SUBBYTE_QUANTIZATION_KEY("gptq", "use_cuda_fp16", kIgnored, "", "which kernels multiply"),
+    SUBBYTE_QUANTIZATION_KEY("gptq", "max_input_length", kIgnored, "", "which kernels multiply"),
+    SUBBYTE_QUANTIZATION_KEY("gptq", "modules_in_block_to_quantize", kIgnored, "",
+                             "tensors say which are quantized"),
+    SUBBYTE_QUANTIZATION_KEY("gptq", "rotation", kRefused, "\"\"", "weights that were rotated"),
+    SUBBYTE_QUANTIZATION_KEY("gptq", "adapter", kRefused, "{}", "what is added to products"),
+    SUBBYTE_QUANTIZATION_KEY("gptq", "act_group_aware", kIgnored, "", "how the quantizer was run"),
+    SUBBYTE_QUANTIZATION_KEY("gptq", "cache_block_outputs", kIgnored, "",
+                             "how the quantizer was run"),
+    SUBBYTE_QUANTIZATION_KEY("gptq", "damp_auto_increment", kIgnored, "",
+                             "how the quantizer was run"),
+    SUBBYTE_QUANTIZATION_KEY("gptq", "hyb_act", kIgnored, "", "how the quantizer was run"),
+    SUBBYTE_QUANTIZATION_KEY("gptq", "model_file_base_name", kIgnored, "", "where it came from"),
+    SUBBYTE_QUANTIZATION_KEY("gptq", "model_name_or_path", kIgnored, "", "where it came from"),
+    SUBBYTE_QUANTIZATION_KEY("gptq", "model_seqlen", kIgnored, "", "how the quantizer was run"),
+    SUBBYTE_QUANTIZATION_KEY("gptq", "module_name_preceding_first_block", kIgnored, "",
+                             "how the quantizer was run"),
+    SUBBYTE_QUANTIZATION_KEY("gptq", "mse", kIgnored, "", "how the quantizer was run"),
+    SUBBYTE_QUANTIZATION_KEY("gptq", "pad_token_id", kIgnored, "", "how the quantizer was run"),
+    SUBBYTE_QUANTIZATION_KEY("gptq", "static_groups", kIgnored, "", "how the quantizer was run"),
+    SUBBYTE_QUANTIZATION_KEY("gptq", "tokenizer", kIgnored, "", "how the quantizer was run"),
+    SUBBYTE_QUANTIZATION_KEY("gptq", "v2", kIgnored, "", "how the quantizer was run"),
+};
+
+/// {"+:regex": {"bits": 8}, "-:regex": {}}. What stands beside "-:", which keeps modules out, is
+/// read by nobody.
+Status read_overrides(const json::Object& object, GptqState& state) {
+  SUBBYTE_TRY(const auto dynamic, object.object("dynamic"));
+  if (!dynamic) return {};
+  for (const auto& [pattern, value] : object.find("dynamic")->items()) {
+    if (pattern.starts_with("-:") || value.is_null() || names_unread_part(pattern)) continue;
+    SUBBYTE_TRY(const auto rule, json::Object::of(value, dynamic->where() + "." + pattern));
+    SUBBYTE_CHECK(state.sizes.read_bits(rule, "bits", kGptqBits));
+    SUBBYTE_CHECK(state.sizes.read_group_size(rule, "group_size"));
+    SUBBYTE_TRY(const auto sym, rule.boolean("sym"));
+    state.sym_differs = state.sym_differs || (sym && *sym != state.sym);
+  }
+  return {};
+}
+
+/// The method "marlin" is what older software wrote for "gptq" with weights in Marlin's layout, of
+/// 4 bits where it says none.
+Status read(const json::Object& section, QuantizationConfig& config) {
+  auto state = std::make_shared<GptqState>();
+  SUBBYTE_CHECK(state->sizes.read_bits(section, "bits", kGptqBits));
+  SUBBYTE_CHECK(state->sizes.read_group_size(section, "group_size"));
+  SUBBYTE_TRY(const auto sym, section.boolean("sym"));
+  SUBBYTE_TRY(const auto desc_act, section.boolean("desc_act"));
+  SUBBYTE_TRY(const auto marlin, section.boolean("is_marlin_format"));
+  state->sym = sym.value_or(false);
+  SUBBYTE_CHECK(read_overrides(section, *state));
+  state->desc_act = desc_act.value_or(false);
+  SUBBYTE_TRY(const std::string_view key,
+              one_name(section, {"checkpoint_format", "format"}, "quantization.contradiction"));
+  SUBBYTE_TRY(const auto format, section.word(key));
+  const std::string version = format.value_or("gptq");
+  SUBBYTE_TRY(const auto method, section.word("quant_method"));
+  const bool is_method = method == kMarlin;
+  state->marlin = marlin.value_or(false) || version == kMarlin || is_method;
+  if (version != "gptq" && version != "gptq_v2" && version != kMarlin) {
+    return section.error("quantization.version", key, "\"gptq\", \"gptq_v2\" or \"marlin\"");
+  }
+  if (is_method && state->sizes.bits.empty()) state->sizes.bits.push_back(4);
+  state->stores_zero_minus_one = version == "gptq";
+  state->zeros_borrow = state->stores_zero_minus_one && config.by_gptqmodel;
+  config.state = state;
+  return state->sizes.require(section);
+}
+
+constexpr Importer kImporter = {"gptq", ".qweight",   matches, describe,
+                                import, check_scales, doubt,   reads_alike};
+constexpr const Importer* kImporters[] = {&marlin_importer, &marlin_qweight_importer, &kImporter};
+constexpr const Exporter* kExporters[] = {&gptq_exporter, &gptq_v2_exporter, &marlin_exporter,
+                                          &marlin_qweight_exporter};
+
 }  // namespace
 
-extern const Importer gptq_importer;
-const Importer gptq_importer = {"gptq", ".qweight", matches, describe, import, check_scales};
+const Flavour gptq_flavour = {.name = "gptq",
+                              .other_name = kMarlin,
+                              .side_file = "quantize_config.json",
+                              .keys = kKeys,
+                              .read = read,
+                              .importers = kImporters,
+                              .exporters = kExporters};
 
 }  // namespace subbyte

@@ -8,6 +8,7 @@
 #include "checkpoints/code_stream.h"
 #include "checkpoints/config/exported_config.h"
 #include "checkpoints/export_parts.h"
+#include "checkpoints/flavours/integer_config.h"
 
 namespace subbyte {
 namespace {
@@ -213,8 +214,6 @@ ExportedConfig config_v2(const ExportedModel& model) {
 
 }  // namespace
 
-extern const Exporter gptq_exporter;
-extern const Exporter gptq_v2_exporter;
 const Exporter gptq_exporter = {.name = "gptq",
                                 .tells_symmetry = true,
                                 .instead_for_alternating = "pack_quantized",

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "checkpoints/flavours/integer_config.h"
 #include "support/import_fixture.h"
 
 namespace subbyte {
@@ -82,14 +83,14 @@ std::vector<int32_t> group_index(const Layer& layer, bool shuffled) {
 
 class Gptq : public ImportFixture {
  protected:
+  GptqState& gptq() { return said_by<GptqState>(gptq_flavour); }
+
   void use(const Layer& layer, bool sym = false) {
     config_ = {};
-    config_.method = Method::kGptq;
-    config_.bits = {layer.bits};
-    config_.group_sizes = {layer.group_size};
-    config_.sym = sym;
-    config_.desc_act = !layer.g_idx.empty() && !std::ranges::is_sorted(layer.g_idx);
-    config_.stores_zero_minus_one = layer.v1;
+    gptq().sizes = {{layer.bits}, {layer.group_size}};
+    gptq().sym = sym;
+    gptq().desc_act = !layer.g_idx.empty() && !std::ranges::is_sorted(layer.g_idx);
+    gptq().stores_zero_minus_one = layer.v1;
   }
 
   std::string code_with(const Layer& layer, bool sym = false) {
@@ -218,7 +219,7 @@ TEST_F(Gptq, borrows_of_gptqmodel_are_given_back) {
     }
     layer.qzeros = gptqmodel_zeros(zeros, bits, 2);
     use(layer);
-    config_.zeros_borrow = true;
+    gptq().zeros_borrow = true;
     open(layer.tensors());
     expect_weights(64, 64, [&](int64_t n, int64_t k) {
       const double q = code_of_stream(
@@ -324,12 +325,12 @@ TEST_F(Gptq, refuses_every_bad_g_idx) {
 TEST_F(Gptq, act_order_without_g_idx_is_refused) {
   const Layer layer = random_layer(4, 64, 128, 32, true);
   use(layer);
-  config_.desc_act = true;
+  gptq().desc_act = true;
   EXPECT_EQ(code_of(layer.tensors()), "import.missing");
   // One group for all inputs has no order to lose.
   const Layer row = random_layer(4, 64, 128, -1, true);
   use(row);
-  config_.desc_act = true;
+  gptq().desc_act = true;
   EXPECT_EQ(code_of(row.tensors()), "");
 }
 
@@ -366,14 +367,14 @@ TEST_F(Gptq, refuses_wrong_shapes_and_types) {
 TEST_F(Gptq, refuses_bits_and_groups_that_contradict_the_config) {
   const Layer layer = random_layer(4, 64, 128, 32, true);
   use(layer);
-  config_.bits = {8};
+  gptq().sizes.bits = {8};
   EXPECT_EQ(code_of(layer.tensors()), "import.config");
   EXPECT_NE(message().find("bits is 8"), std::string::npos) << message();
   use(layer);
-  config_.group_sizes = {128};
+  gptq().sizes.group_sizes = {128};
   EXPECT_EQ(code(), "import.config");
   use(layer);
-  config_.group_sizes = {128, 32};  // an override says 32
+  gptq().sizes.group_sizes = {128, 32};  // an override says 32
   EXPECT_EQ(code(), "");
 }
 
@@ -381,7 +382,7 @@ TEST_F(Gptq, an_override_that_divides_is_preferred_to_one_that_does_not) {
   // 96 inputs in 2 groups: of 48, as an override says, not of 64 and 32.
   const Layer layer = random_layer(4, 64, 96, 48, true);
   use(layer);
-  config_.group_sizes = {64, 48};
+  gptq().sizes.group_sizes = {64, 48};
   open(layer.tensors());
   expect_weights(64, 96, [&](int64_t n, int64_t k) { return layer.weight(n, k); });
 }
@@ -395,12 +396,12 @@ TEST_F(Gptq, the_last_group_may_be_short) {
     EXPECT_EQ(matrix_.view.groups(), 2);
     EXPECT_EQ(matrix_.view.format.group_size, 128);
     EXPECT_EQ(matrix_.view.input_order.empty(), !act_order);
-    config_.group_sizes = {96, 128};  // two sizes that give two groups: g_idx says which
+    gptq().sizes.group_sizes = {96, 128};  // two sizes that give two groups: g_idx says which
     expect_weights(64, 192, [&](int64_t n, int64_t k) { return layer.weight(n, k); });
   }
   Layer layer = random_layer(4, 64, 192, 128, true);
   expect_layer(layer);  // without g_idx
-  config_.group_sizes = {128, 104};
+  gptq().sizes.group_sizes = {128, 104};
   EXPECT_EQ(code(), "import.shape");
   EXPECT_NE(message().find("may be groups of 128 or 104"), std::string::npos) << message();
 }

@@ -14,18 +14,27 @@
 
 #include <algorithm>
 
+#include "checkpoints/config/exported_config.h"
+#include "checkpoints/flavour.h"
 #include "checkpoints/flavours/codebook_blocks.h"
 #include "matrix/codebook.h"
 
 namespace subbyte {
 namespace {
 
-using codebook_blocks::kKbit;
+constexpr codebook_blocks::Names kNames = {"kbit", ".kbit_codes", ".kbit_absmax", ".kbit_codebook",
+                                           ".kbit_factor"};
+constexpr int kBits[] = {2, 3, 4, 5};
+
+/// What a config says.
+struct State : FlavourState {
+  std::vector<int> bits;
+};
 
 constexpr Format kElements[] = {Format::kNFL2, Format::kNFL3, Format::kNFL4, Format::kNFL5};
 
 bool matches(const TensorSource& tensors, std::string_view module) {
-  return find_tensor(tensors, module, kKbit.codes) != nullptr;
+  return find_tensor(tensors, module, kNames.codes) != nullptr;
 }
 
 /// The element, of codes [N, K/32 * 4k] with absmax [N, K/32].
@@ -52,10 +61,11 @@ Status check_codebook(const FileTensor& tensor, Format element) {
 }
 
 Result<ModuleInfo> describe(const ImportContext& context, std::string_view module) {
-  SUBBYTE_TRY(const auto tensors, codebook_blocks::find_tensors(context, module, kKbit));
+  SUBBYTE_TRY(const auto tensors, codebook_blocks::find_tensors(context, module, kNames));
   SUBBYTE_TRY(const Format element, element_of(*tensors.codes, *tensors.scales));
   SUBBYTE_CHECK(check_codebook(*tensors.codebook, element));
-  return codebook_blocks::describe_codes(context, module, kKbit, tensors, element);
+  SUBBYTE_TRY(const State* const said, require_state<State>(context, module, kNames.flavour));
+  return codebook_blocks::describe_codes(context, tensors, element, said->bits);
 }
 
 Result<std::vector<Matrix>> import(const ImportContext& context, const ModuleInfo& info) {
@@ -68,9 +78,67 @@ Result<std::vector<Matrix>> import(const ImportContext& context, const ModuleInf
   return std::vector<Matrix>{std::move(matrix)};
 }
 
+Result<std::vector<ExportedTensor>> describe(const ExportShape& shape, std::string_view module) {
+  SUBBYTE_CHECK(require_one_expert(shape, module));
+  SUBBYTE_CHECK(require_input_order(shape, module));
+  const WeightFormat& format = shape.format;
+  if (!codebook_blocks::has_blocks(format) || needs_codebook(format.element) ||
+      format.rotation != 0) {
+    return export_error("export.format", module,
+                        fmt::format("kbit is nfl2, nfl3, nfl4 or nfl5 with scales in e4m4 or f16 "
+                                    "for 32 inputs, not {}",
+                                    to_string(format)));
+  }
+  return codebook_blocks::describe_tensors(shape, module, kNames, DType::kF32,
+                                           {uint64_t{1} << info(format.element).bits});
+}
+
+Result<std::vector<ExportedTensor>> write(const MatrixView& matrix, std::string_view module,
+                                          Executor&) {
+  SUBBYTE_TRY(auto tensors, describe(shape_of(matrix), module));
+  allocate(tensors);
+  SUBBYTE_CHECK(codebook_blocks::store_codes(tensors, matrix, module));
+  const std::vector<float> values = default_codebook(matrix.format.element);
+  const std::span<const float> codebook = matrix.codebook.empty() ? values : matrix.codebook;
+  std::ranges::copy(std::as_bytes(codebook), tensors[2].bytes.begin());
+  return tensors;
+}
+
+ExportedConfig config(const ExportedModel& model) {
+  return {codebook_blocks::config_of(model, kNames)};
+}
+
+constexpr json::ScopedRule kKeys[] = {
+    SUBBYTE_QUANTIZATION_KEY("kbit", "bits", kComputed, "",
+                             "2 to 5, or a list where modules differ"),
+};
+
+Status read(const json::Object& section, QuantizationConfig& config) {
+  auto state = std::make_shared<State>();
+  SUBBYTE_TRY(state->bits, codebook_blocks::read_bits_and_block(section, kBits,
+                                                                "2, 3, 4 or 5, or a list of them"));
+  config.state = state;
+  return {};
+}
+
+constexpr Importer kImporter = {kNames.flavour, kNames.codes, matches,
+                                describe,       import,       check_scales};
+constexpr const Importer* kImporters[] = {&kImporter};
+constexpr Exporter kExporter = {.name = kNames.flavour,
+                                .has_factor = true,
+                                .describe = describe,
+                                .target = codebook_blocks::codes_target,
+                                .config = config,
+                                .write = write};
+constexpr const Exporter* kExporters[] = {&kExporter};
+
 }  // namespace
 
-extern const Importer kbit_importer;
-const Importer kbit_importer = {"kbit", kKbit.codes, matches, describe, import, check_scales};
+extern const Flavour kbit_flavour;
+const Flavour kbit_flavour = {.name = kNames.flavour,
+                              .keys = kKeys,
+                              .read = read,
+                              .importers = kImporters,
+                              .exporters = kExporters};
 
 }  // namespace subbyte

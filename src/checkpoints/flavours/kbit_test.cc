@@ -15,10 +15,7 @@ double e4m4(int byte) {
 
 class Kbit : public RoundTripFixture {
  protected:
-  Kbit() {
-    config_.method = Method::kKbit;
-    config_.bits = {2, 3, 4, 5};
-  }
+  Kbit() { say({{"quant_method", "kbit"}, {"bits", {2, 3, 4, 5}}, {"block_size", 32}}); }
 
   static std::vector<float> codebook(int bits) {
     std::vector<float> values;
@@ -134,10 +131,9 @@ TEST_F(Kbit, refuses_wrong_shapes_types_and_numbers) {
 
 TEST_F(Kbit, refuses_another_label) {
   const std::vector<TestTensor> good = layer(4, 4, 64, DType::kU8);
-  config_.bits = {2, 3};
+  say("bits", {2, 3});
   EXPECT_EQ(code_of(good), "import.config");
-  config_.bits = {4};
-  config_.method = Method::kAwq;
+  say({{"quant_method", "awq"}, {"bits", 4}, {"group_size", 32}});
   EXPECT_EQ(code_of(good), "import.config");
 }
 

@@ -11,14 +11,13 @@
 
 #include "foreign_layouts/marlin.h"
 
-#include "checkpoints/import_parts.h"
+#include "checkpoints/export_parts.h"
+#include "checkpoints/flavours/integer_config.h"
 #include "checkpoints/transpose.h"
 #include "foreign_layouts/marlin_int8.h"
 
 namespace subbyte {
 namespace {
-
-using Method = QuantizationConfig::Method;
 
 constexpr uint64_t kTileInputs = 16;
 constexpr std::string_view kWorkspace = ".workspace";
@@ -45,18 +44,22 @@ int bits_of(const FileTensor& words, const FileTensor& scales) {
 }
 
 /// GPTQ has N words in a row, AWQ N / 8, and both have zero points.
-template <const Names& names>
-bool matches(const TensorSource& tensors, std::string_view module) {
+bool has_words(const TensorSource& tensors, std::string_view module, const Names& names) {
   if (find_tensor(tensors, module, ".qzeros") != nullptr) return false;
   const FileTensor* words = find_tensor(tensors, module, names.words);
   const FileTensor* scales = find_tensor(tensors, module, names.scales);
   return words != nullptr && scales != nullptr && bits_of(*words, *scales) != 0;
 }
 
+bool matches(const TensorSource& tensors, std::string_view module) {
+  return has_words(tensors, module, kAutoGptq);
+}
+
 Status check_label(const ImportContext& context, const FileTensor& words, int bits, int64_t cols,
                    int64_t groups, std::string_view module) {
-  SUBBYTE_CHECK(check_config(context, module, Method::kGptq, bits, cols, groups));
-  if (context.config.marlin) return {};
+  SUBBYTE_TRY(const GptqState* const said, require_state<GptqState>(context, module, "gptq"));
+  SUBBYTE_CHECK(said->sizes.check(context, module, bits, cols, groups));
+  if (said->marlin) return {};
   return tensor_error("import.config", words,
                       fmt::format("expected checkpoint_format \"marlin\" in {} for words in "
                                   "Marlin's layout",
@@ -80,7 +83,6 @@ Result<ModuleInfo> describe_words(const ImportContext& context, std::string_view
   const int bits = bits_of(*words, *scales);
   const auto groups = static_cast<int64_t>(scales->shape[0]);
   ModuleInfo result;
-  result.importer = names.importer;
   result.rows = static_cast<int64_t>(scales->shape[1]);
   if (words->shape[0] > static_cast<uint64_t>(INT64_MAX) / kTileInputs) {
     return tensor_error("import.shape", *words, "expected fewer inputs");
@@ -89,7 +91,8 @@ Result<ModuleInfo> describe_words(const ImportContext& context, std::string_view
   SUBBYTE_CHECK(check_label(context, *words, bits, result.cols, groups, module));
   const Status fits = check_marlin_shape(result.rows, result.cols);
   if (!fits.ok()) return tensor_error("import.shape", *words, fits.error().message);
-  SUBBYTE_TRY(const int64_t group_size, group_size_of(context, *scales, result.cols, groups));
+  SUBBYTE_TRY(const int64_t group_size,
+              context.config.says<GptqState>()->sizes.group_size_of(*scales, result.cols, groups));
   result.format = {bits == 8 ? Format::kI8 : Format::kI4, float_format(scales->dtype), Zero::kNone,
                    group_size};
   result.tensors = {words, scales};
@@ -126,13 +129,54 @@ Result<std::vector<Matrix>> import(const ImportContext& context, const ModuleInf
   return std::vector<Matrix>{std::move(matrix)};
 }
 
+template <const Names& names>
+Result<std::vector<ExportedTensor>> describe(const ExportShape& shape, std::string_view module) {
+  SUBBYTE_CHECK(require_one_expert(shape, module));
+  SUBBYTE_CHECK(require_input_order(shape, module));
+  const Format element = shape.format.element;
+  if ((element != Format::kI4 && element != Format::kI8) || shape.format.zero != Zero::kNone) {
+    return export_error(
+        "export.format", module,
+        fmt::format("GPTQ in Marlin's layout does not hold {}", to_string(shape.format)));
+  }
+  SUBBYTE_CHECK(check_marlin_shape(shape.rows, shape.cols));
+  SUBBYTE_TRY(const DType scale, scale_dtype(shape.format.scale, module));
+  SUBBYTE_TRY(const int64_t groups, count_groups(shape.format, shape.cols, module));
+  const auto rows = static_cast<uint64_t>(shape.rows);
+  const auto cols = static_cast<uint64_t>(shape.cols);
+  const auto bits = static_cast<uint64_t>(info(element).bits);
+  return std::vector<ExportedTensor>{
+      {names.words, DType::kI32, {cols / 16, rows * bits / 2}, {}},
+      {names.scales, scale, {static_cast<uint64_t>(groups), rows}, {}}};
+}
+
+template <const Names& names>
+Result<std::vector<ExportedTensor>> write(const MatrixView& matrix, std::string_view module,
+                                          Executor&) {
+  SUBBYTE_TRY(auto tensors, describe<names>(shape_of(matrix), module));
+  SUBBYTE_CHECK(require_tensor_scale_1(matrix, module));
+  allocate(tensors);
+  const bool wide = matrix.format.element == Format::kI8;
+  (wide ? pack_marlin_int8 : pack_marlin)(tensors[0].bytes.data(), matrix.codes.data(), matrix.rows,
+                                          matrix.cols);
+  pack_marlin_scales(tensors[1].bytes.data(), matrix.scales.data(), matrix.rows, matrix.groups(),
+                     info(matrix.format.scale).bits / 8);
+  return tensors;
+}
+
 }  // namespace
 
-extern const Importer marlin_importer;
-extern const Importer marlin_qweight_importer;
-const Importer marlin_importer = {kAutoGptq.importer,  kAutoGptq.words, matches<kAutoGptq>,
+const Importer marlin_importer = {kAutoGptq.importer,  kAutoGptq.words, matches,
                                   describe<kAutoGptq>, import,          check_scales};
-const Importer marlin_qweight_importer = {kQweight.importer,  kQweight.words, matches<kQweight>,
+const Importer marlin_qweight_importer = {kQweight.importer,  kQweight.words, has_marlin_words,
                                           describe<kQweight>, import,         check_scales};
+const Exporter marlin_exporter = {
+    .name = kAutoGptq.importer, .describe = describe<kAutoGptq>, .write = write<kAutoGptq>};
+const Exporter marlin_qweight_exporter = {
+    .name = kQweight.importer, .describe = describe<kQweight>, .write = write<kQweight>};
+
+bool has_marlin_words(const TensorSource& tensors, std::string_view module) {
+  return has_words(tensors, module, kQweight);
+}
 
 }  // namespace subbyte

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "checkpoints/flavours/integer_config.h"
 #include "support/import_fixture.h"
 
 namespace subbyte {
@@ -45,11 +46,12 @@ int64_t column_of(int64_t n, bool grouped) {
 
 class MarlinCheckpoint : public ImportFixture {
  protected:
+  GptqState& gptq() { return said_by<GptqState>(gptq_flavour); }
+
   void SetUp() override {
-    config_.method = Method::kGptq;
-    config_.marlin = true;
-    config_.bits = {4};
-    config_.group_sizes = {32};
+    gptq().marlin = true;
+    gptq().sizes.bits = {4};
+    gptq().sizes.group_sizes = {32};
   }
 
   std::vector<TestTensor> layer(int bits, uint64_t groups, const std::string& words,
@@ -80,7 +82,7 @@ TEST_F(MarlinCheckpoint, of_auto_gptq_has_words_and_scales_and_a_workspace) {
 }
 
 TEST_F(MarlinCheckpoint, of_one_group_has_its_own_order_of_scales) {
-  config_.group_sizes = {-1};
+  gptq().sizes.group_sizes = {-1};
   expect(layer(4, 1, ".B", ".s"), 4);
   EXPECT_EQ(matrix_.view.format.group_size, 0);
 }
@@ -90,7 +92,7 @@ TEST_F(MarlinCheckpoint, with_the_names_of_gptq_is_known_by_its_shape) {
 }
 
 TEST_F(MarlinCheckpoint, of_8_bits) {
-  config_.bits = {8};
+  gptq().sizes.bits = {8};
   expect(layer(8, 2, ".B", ".s"), 8);
   expect(layer(8, 2, ".qweight", ".scales"), 8);
 }
@@ -98,15 +100,15 @@ TEST_F(MarlinCheckpoint, of_8_bits) {
 TEST_F(MarlinCheckpoint, refuses_what_contradicts_it) {
   std::vector<TestTensor> tensors = layer(4, 2, ".B", ".s");
   EXPECT_EQ(code_of(tensors), "");
-  config_.marlin = false;
+  gptq().marlin = false;
   EXPECT_EQ(code_of(tensors), "import.config");
-  config_.marlin = true;
-  config_.bits = {8};
+  gptq().marlin = true;
+  gptq().sizes.bits = {8};
   EXPECT_EQ(code_of(tensors), "import.config");
-  config_.bits = {4};
-  config_.group_sizes = {64};
+  gptq().sizes.bits = {4};
+  gptq().sizes.group_sizes = {64};
   EXPECT_EQ(code_of(tensors), "import.config");
-  config_.group_sizes = {32};
+  gptq().sizes.group_sizes = {32};
   tensors.push_back(filled<int32_t>("m.g_idx", DType::kI32, {kCols}, 0));
   EXPECT_EQ(code_of(tensors), "import.shape");
   tensors.pop_back();

@@ -10,7 +10,8 @@
 //
 // The canonical matrix has rows of outputs, so codes and scales are transposed byte by byte.
 
-#include "checkpoints/flavours/modelopt_parts.h"
+#include "checkpoints/flavours/input_factors.h"
+#include "checkpoints/flavours/modelopt.h"
 #include "checkpoints/flavours/nvfp4_parts.h"
 #include "checkpoints/transpose.h"
 
@@ -18,6 +19,7 @@ namespace subbyte {
 namespace {
 
 constexpr uint64_t kGroup = 16;
+constexpr WeightFormat kFormat = {Format::kE2M1, Format::kE4M3, Zero::kNone, kGroup};
 constexpr std::string_view kScales = "_weight_scale";
 
 bool matches(const TensorSource& tensors, std::string_view module) {
@@ -41,8 +43,7 @@ Result<ModuleInfo> describe(const ImportContext& context, std::string_view modul
       require_shape(*scales, {codes->shape[0], row_bytes / (kGroup / 2), codes->shape[2]}));
   SUBBYTE_CHECK(nvfp4::check_factor(*factor, false));
   ModuleInfo result;
-  result.importer = "modelopt_experts";
-  result.format = {Format::kE2M1, Format::kE4M3, Zero::kNone, static_cast<int64_t>(kGroup)};
+  result.format = kFormat;
   result.experts = static_cast<int64_t>(codes->shape[0]);
   result.rows = static_cast<int64_t>(codes->shape[2]);
   result.cols = static_cast<int64_t>(row_bytes * 2);
@@ -85,12 +86,46 @@ Result<std::vector<Matrix>> import(const ImportContext& context, const ModuleInf
   return experts;
 }
 
-using Module = modelopt::WithInputFactors<describe, import>;
+using Module = WithInputFactors<describe, import>;
+
+Result<std::vector<ExportedTensor>> describe(const ExportShape& shape, std::string_view module) {
+  SUBBYTE_CHECK(require_input_order(shape, module));
+  if (shape.format != kFormat) {
+    return export_error("export.format", module,
+                        fmt::format("modelopt_experts does not hold {}", to_string(shape.format)));
+  }
+  SUBBYTE_TRY(const int64_t groups, count_groups(shape.format, shape.cols, module));
+  const auto experts = static_cast<uint64_t>(shape.experts);
+  const auto rows = static_cast<uint64_t>(shape.rows);
+  const auto count = static_cast<uint64_t>(groups);
+  return std::vector<ExportedTensor>{{"", DType::kU8, {experts, count * 8, rows}, {}},
+                                     {kScales, DType::kF8E4M3, {experts, count, rows}, {}}};
+}
+
+/// The factor of all experts stays a tensor of its own.
+Result<std::vector<ExportedTensor>> write_experts(std::span<const Matrix> experts,
+                                                  std::string_view module, Executor& pool) {
+  ExportShape shape = shape_of(experts.front().view);
+  shape.experts = std::ssize(experts);
+  SUBBYTE_TRY(auto tensors, describe(shape, module));
+  allocate(tensors);
+  std::byte* codes = tensors[0].bytes.data();
+  std::byte* scales = tensors[1].bytes.data();
+  for (const Matrix& expert : experts) {
+    const MatrixView& view = expert.view;
+    transpose(codes, view.codes.data(), view.rows, view.row_bytes(), 1, pool);
+    transpose(scales, view.scales.data(), view.rows, view.groups(), 1, pool);
+    codes += view.codes.size();
+    scales += view.scales.size();
+  }
+  return tensors;
+}
 
 }  // namespace
 
-extern const Importer modelopt_experts_importer;
 const Importer modelopt_experts_importer = {"modelopt_experts", kScales,        matches,
                                             Module::describe,   Module::import, check_scales};
+const Exporter modelopt_experts_exporter = {
+    .name = "modelopt_experts", .describe = describe, .write_experts = write_experts};
 
 }  // namespace subbyte

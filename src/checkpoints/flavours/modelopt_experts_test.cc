@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "checkpoints/flavours/modelopt.h"
 #include "checkpoints/modules.h"
 #include "support/import_fixture.h"
 
@@ -38,11 +39,9 @@ Experts random_experts(uint64_t experts, uint64_t rows, uint64_t cols) {
 
 class ModeloptExperts : public ImportFixture {
  protected:
-  void SetUp() override {
-    config_ = {};
-    config_.method = Method::kModelopt;
-    config_.modelopt = {ModeloptWeights::kNvfp4};
-  }
+  ModeloptState& modelopt() { return said_by<ModeloptState>(modelopt_flavour); }
+
+  void SetUp() override { modelopt().weights = {ModeloptWeights::kNvfp4}; }
 };
 
 TEST_F(ModeloptExperts, mean_what_the_layout_says) {
@@ -152,7 +151,7 @@ TEST_F(ModeloptExperts, refuse_what_contradicts_itself) {
   other = made;
   other.factor.name = "m_weight_scale_3";
   EXPECT_EQ(code(other), "import.missing");
-  config_.method = Method::kAwq;
+  say({{"quant_method", "mxfp4"}, {"modules_to_not_convert", nullptr}});
   EXPECT_EQ(code(made), "import.config");
 }
 

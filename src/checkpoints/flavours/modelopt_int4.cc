@@ -9,7 +9,8 @@
 // The canonical codes are q + 8 (i4, the offset binary of this library), row after row.
 
 #include "checkpoints/code_stream.h"
-#include "checkpoints/flavours/modelopt_parts.h"
+#include "checkpoints/flavours/input_factors.h"
+#include "checkpoints/flavours/modelopt.h"
 
 namespace subbyte {
 namespace {
@@ -37,14 +38,13 @@ Result<ModuleInfo> describe(const ImportContext& context, std::string_view modul
   SUBBYTE_CHECK(require_shape(*scales, {rows, scales->shape[1]}));
   SUBBYTE_TRY(const int64_t group, modelopt_group_size(context, module, *scales, cols, {}));
   ModuleInfo result;
-  result.importer = "modelopt_int4";
   result.rows = static_cast<int64_t>(rows);
   result.cols = cols;
   result.format = {Format::kI4, float_format(scales->dtype), Zero::kNone,
                    group == cols ? 0 : group};
   result.tensors = {codes, scales};
   result.scales = scales;
-  modelopt::add_activations(context, module, result);
+  add_activations(context, module, result);
   return result;
 }
 
@@ -74,11 +74,10 @@ Result<std::vector<Matrix>> import(const ImportContext& context, const ModuleInf
   return std::vector<Matrix>{std::move(matrix)};
 }
 
-using Module = modelopt::WithInputFactors<describe, import>;
+using Module = WithInputFactors<describe, import>;
 
 }  // namespace
 
-extern const Importer modelopt_int4_importer;
 const Importer modelopt_int4_importer = {"modelopt_int4",  ".weight",      matches,
                                          Module::describe, Module::import, check_scales};
 

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "checkpoints/flavours/modelopt.h"
 #include "support/import_fixture.h"
 
 namespace subbyte {
@@ -17,9 +18,9 @@ int number_of(const TestTensor& weight, int64_t cols, int64_t n, int64_t k) {
 
 class ModeloptInt4 : public ImportFixture {
  protected:
-  void SetUp() override {
-    config_ = {.method = Method::kModelopt, .modelopt = {ModeloptWeights::kInt4}};
-  }
+  ModeloptState& modelopt() { return said_by<ModeloptState>(modelopt_flavour); }
+
+  void SetUp() override { modelopt().weights = {ModeloptWeights::kInt4}; }
 
   TestTensor weight(uint64_t rows, uint64_t cols) {
     return random_bits("m.weight", DType::kU8, {rows / 2, cols}, random_);
@@ -57,7 +58,7 @@ TEST_F(ModeloptInt4, factors_of_inputs_make_it_floats) {
                                 float_at(factors, k));
     });
     EXPECT_EQ(to_string(matrix_.view.format), "f32");
-    EXPECT_EQ(describe_module(context(), "m")->importer, "modelopt_int4");
+    EXPECT_EQ(describe_module(context(), "m")->importer->name, "modelopt_int4");
   }
   TestTensor factors = filled<float>("m.pre_quant_scale", DType::kF32, {64}, 1.0F);
   factors.set<uint32_t>(7, 0x7F800000);
@@ -71,11 +72,11 @@ TEST_F(ModeloptInt4, refuses_what_does_not_fit) {
   EXPECT_EQ(code_of({codes, scales(DType::kF32, 3, 2)}), "import.shape");
   EXPECT_EQ(code_of({codes, scales(DType::kF32, 6, 5)}), "import.shape");
   EXPECT_EQ(code_of({codes, scales(DType::kF32, 6, 16)}), "import.shape");  // 4 inputs
-  config_.group_sizes = {64};
+  modelopt().group_sizes = {64};
   EXPECT_EQ(code_of({codes, scale}), "import.config");
-  config_.group_sizes = {32};
+  modelopt().group_sizes = {32};
   EXPECT_EQ(code_of({codes, scale}), "");
-  config_.modelopt = {ModeloptWeights::kNvfp4};
+  modelopt().weights = {ModeloptWeights::kNvfp4};
   EXPECT_EQ(code_of({codes, scale}), "import.config");
   EXPECT_NE(
       message().find("quant_algo is one of NVFP4, but the tensors of \"m\" are those of INT4"),

@@ -10,23 +10,29 @@
 // Rows are outputs. In gate_up_proj (mlp1) gate and up rows alternate: even rows gate, odd rows up.
 
 #include "base/quote.h"
+#include "checkpoints/config/exported_config.h"
+#include "checkpoints/export_parts.h"
+#include "checkpoints/flavour.h"
 #include "checkpoints/import_parts.h"
 
 namespace subbyte {
+
+extern const Flavour mxfp4_flavour;
+
 namespace {
 
-using Method = QuantizationConfig::Method;
-
 constexpr uint64_t kGroup = 32;
+constexpr WeightFormat kFormat = {Format::kE2M1, Format::kE8M0, Zero::kNone, kGroup};
 
 struct Names {
-  std::string_view importer;
+  std::string_view name;
+  bool needs_config;  // that of OpenAI's own directory does not say how weights are quantized
   std::string_view blocks;
   std::string_view scales;
 };
 
-constexpr Names kHuggingFace = {"mxfp4", "_blocks", "_scales"};
-constexpr Names kOriginal = {"mxfp4_original", ".blocks", ".scales"};
+constexpr Names kHuggingFace = {"mxfp4", true, "_blocks", "_scales"};
+constexpr Names kOriginal = {"mxfp4_original", false, ".blocks", ".scales"};
 
 template <const Names& names>
 bool matches(const TensorSource& tensors, std::string_view module) {
@@ -37,9 +43,8 @@ Result<ModuleInfo> describe_experts(const ImportContext& context, std::string_vi
                                     const Names& names) {
   SUBBYTE_TRY(const FileTensor* blocks, require_tensor(context.tensors, module, names.blocks));
   SUBBYTE_TRY(const FileTensor* scales, require_tensor(context.tensors, module, names.scales));
-  // The config of OpenAI's own directory does not say how weights are quantized.
-  const bool silent = &names == &kOriginal && context.config.method == Method::kNone;
-  if (context.config.method != Method::kMxfp4 && !silent) {
+  const Flavour* const said = context.config.flavour;
+  if (said != &mxfp4_flavour && (said != nullptr || names.needs_config)) {
     return Error{"import.config",
                  fmt::format("{}: the method is {}, but {} has MXFP4 blocks", context.config.where,
                              quote(context.config.method_name()), quote_name(module))};
@@ -51,8 +56,7 @@ Result<ModuleInfo> describe_experts(const ImportContext& context, std::string_vi
   SUBBYTE_CHECK(require_shape(*blocks, {shape[0], shape[1], shape[2], kGroup / 2}));
   SUBBYTE_CHECK(require_shape(*scales, {shape[0], shape[1], shape[2]}));
   ModuleInfo result;
-  result.importer = names.importer;
-  result.format = {Format::kE2M1, Format::kE8M0, Zero::kNone, static_cast<int64_t>(kGroup)};
+  result.format = kFormat;
   result.experts = static_cast<int64_t>(shape[0]);
   result.rows = static_cast<int64_t>(shape[1]);
   result.cols = static_cast<int64_t>(shape[2] * kGroup);
@@ -85,17 +89,91 @@ Result<std::vector<Matrix>> import(const ImportContext& context, const ModuleInf
   return experts;
 }
 
+Result<std::vector<ExportedTensor>> describe(const ExportShape& shape, std::string_view module) {
+  SUBBYTE_CHECK(require_input_order(shape, module));
+  if (shape.format != kFormat) {
+    return export_error(
+        "export.format", module,
+        fmt::format("MXFP4 is {}, not {}", to_string(kFormat), to_string(shape.format)));
+  }
+  SUBBYTE_TRY(const int64_t groups, count_groups(shape.format, shape.cols, module));
+  const auto experts = static_cast<uint64_t>(shape.experts);
+  const auto rows = static_cast<uint64_t>(shape.rows);
+  const auto num_groups = static_cast<uint64_t>(groups);
+  return std::vector<ExportedTensor>{
+      {"_blocks", DType::kU8, {experts, rows, num_groups, kGroup / 2}, {}},
+      {"_scales", DType::kU8, {experts, rows, num_groups}, {}}};
+}
+
+/// Views of all experts, one after the other.
+Result<std::vector<ExportedTensor>> write_views(std::span<const MatrixView* const> experts,
+                                                std::string_view module) {
+  ExportShape shape = shape_of(*experts.front());
+  shape.experts = static_cast<int64_t>(experts.size());
+  SUBBYTE_TRY(auto tensors, describe(shape, module));
+  for (ExportedTensor& tensor : tensors) tensor.bytes.reserve(tensor.num_bytes());
+  for (const MatrixView* expert : experts) {
+    SUBBYTE_CHECK(require_tensor_scale_1(*expert, module));
+    if (expert->format != shape.format || expert->rows != shape.rows ||
+        expert->cols != shape.cols || !expert->input_order.empty()) {
+      return export_error("export.experts", module,
+                          fmt::format("experts of {} outputs and {} inputs and of {} and {}",
+                                      shape.rows, shape.cols, expert->rows, expert->cols));
+    }
+    tensors[0].bytes.insert(tensors[0].bytes.end(), expert->codes.begin(), expert->codes.end());
+    tensors[1].bytes.insert(tensors[1].bytes.end(), expert->scales.begin(), expert->scales.end());
+  }
+  return tensors;
+}
+
+Result<std::vector<ExportedTensor>> write(const MatrixView& matrix, std::string_view module,
+                                          Executor&) {
+  const MatrixView* const one[] = {&matrix};
+  return write_views(one, module);
+}
+
+Result<std::vector<ExportedTensor>> write_experts(std::span<const Matrix> experts,
+                                                  std::string_view module, Executor&) {
+  std::vector<const MatrixView*> views;
+  for (const Matrix& expert : experts) views.push_back(&expert.view);
+  if (views.empty()) return export_error("export.experts", module, "no experts");
+  return write_views(views, module);
+}
+
+TargetFormat target(const ExportShape& from) {
+  const bool fp4 = from.format.element == Format::kE2M1;
+  return {fp4 ? kFormat : from.format, TensorFactor::kNone, false};
+}
+
+ExportedConfig config(const ExportedModel& model) {
+  return {{{"quant_method", "mxfp4"}, {"modules_to_not_convert", model.kept}}};
+}
+
+constexpr json::ScopedRule kKeys[] = {
+    SUBBYTE_QUANTIZATION_KEY("mxfp4", "dequantize", kIgnored, "", "how it is computed"),
+};
+
+Status read(const json::Object&, QuantizationConfig&) {
+  return {};
+}
+
+constexpr Importer kHuggingFaceImporter = {
+    kHuggingFace.name, kHuggingFace.blocks, matches<kHuggingFace>, describe<kHuggingFace>, import,
+    check_scales};
+constexpr Importer kOriginalImporter = {kOriginal.name,      kOriginal.blocks, matches<kOriginal>,
+                                        describe<kOriginal>, import,           check_scales};
+constexpr const Importer* kImporters[] = {&kHuggingFaceImporter, &kOriginalImporter};
+constexpr Exporter kExporter = {.name = kHuggingFace.name,
+                                .describe = describe,
+                                .target = target,
+                                .config = config,
+                                .write = write,
+                                .write_experts = write_experts};
+constexpr const Exporter* kExporters[] = {&kExporter};
+
 }  // namespace
 
-extern const Importer mxfp4_importer;
-extern const Importer mxfp4_original_importer;
-const Importer mxfp4_importer = {kHuggingFace.importer,
-                                 kHuggingFace.blocks,
-                                 matches<kHuggingFace>,
-                                 describe<kHuggingFace>,
-                                 import,
-                                 check_scales};
-const Importer mxfp4_original_importer = {kOriginal.importer,  kOriginal.blocks, matches<kOriginal>,
-                                          describe<kOriginal>, import,           check_scales};
+const Flavour mxfp4_flavour = {
+    .name = "mxfp4", .keys = kKeys, .read = read, .importers = kImporters, .exporters = kExporters};
 
 }  // namespace subbyte

@@ -34,7 +34,7 @@ Experts random_experts(uint64_t experts, uint64_t rows, uint64_t cols) {
 
 class Mxfp4 : public RoundTripFixture {
  protected:
-  Mxfp4() { config_.method = Method::kMxfp4; }
+  Mxfp4() { say({{"quant_method", "mxfp4"}, {"modules_to_not_convert", nullptr}}); }
 
   void expect_experts(const Experts& made) {
     const auto matrices = import_experts(context(), "m");
@@ -145,15 +145,16 @@ TEST_F(Mxfp4, takes_the_names_of_the_original_files) {
   made.blocks.name = "m.blocks";
   made.scales.name = "m.scales";
   // Their config says nothing of quantization.
-  for (const Method method : {Method::kNone, Method::kMxfp4}) {
-    config_.method = method;
+  for (const bool is_said : {false, true}) {
+    config_ = {};
+    if (is_said) say({{"quant_method", "mxfp4"}, {"modules_to_not_convert", nullptr}});
     open({made.blocks, made.scales});
-    EXPECT_EQ(describe_module(context(), "m")->importer, "mxfp4_original");
+    EXPECT_EQ(describe_module(context(), "m")->importer->name, "mxfp4_original");
     expect_experts(made);
   }
-  config_.method = Method::kAwq;
+  say({{"quant_method", "kbit"}, {"bits", 2}, {"block_size", 32}});
   EXPECT_EQ(code(), "import.config");
-  config_.method = Method::kNone;
+  config_ = {};
   EXPECT_EQ(code_of({made.blocks}), "import.missing");
 }
 
@@ -200,9 +201,11 @@ TEST_F(Mxfp4, the_writer_refuses_what_is_not_mxfp4) {
 
 TEST_F(Mxfp4, refuses_another_method) {
   const Experts good = random_experts(2, 4, 64);
-  for (const Method method : {Method::kNone, Method::kAwq, Method::kGptq}) {
-    config_.method = method;
-    EXPECT_EQ(code_of({good.blocks, good.scales}), "import.config");
+  config_ = {};
+  EXPECT_EQ(code_of({good.blocks, good.scales}), "import.config");
+  for (const char* const method : {"awq", "gptq"}) {
+    say({{"quant_method", method}, {"bits", 4}, {"group_size", 32}});
+    EXPECT_EQ(code(), "import.config");
   }
 }
 

@@ -8,13 +8,6 @@ namespace {
 constexpr uint64_t kGroup = 16;
 constexpr WeightFormat kFormat = {Format::kE2M1, Format::kE4M3, Zero::kNone, kGroup};
 
-/// 16; of ModelOpt what the scales tell.
-Result<int64_t> group_of(const ImportContext& context, std::string_view module, const Names& names,
-                         const FileTensor& scales, int64_t cols) {
-  if (names.factor_divides) return int64_t{kGroup};
-  return modelopt_group_size(context, module, scales, cols, {16, 32});
-}
-
 }  // namespace
 
 Status check_factor(const FileTensor& tensor, bool divides) {
@@ -44,11 +37,13 @@ Result<ModuleInfo> describe_blocks(const ImportContext& context, std::string_vie
   SUBBYTE_CHECK(require_dtype(*scales, DType::kF8E4M3));
   SUBBYTE_CHECK(require_rank(*scales, 2));
   const auto cols = static_cast<int64_t>(row_bytes * 2);
-  SUBBYTE_TRY(const int64_t group, group_of(context, module, names, *scales, cols));
+  int64_t group = kGroup;
+  if (names.group_size != nullptr) {
+    SUBBYTE_TRY(group, names.group_size(context, module, *scales, cols));
+  }
   SUBBYTE_CHECK(require_shape(*scales, {rows, row_bytes * 2 / static_cast<uint64_t>(group)}));
   SUBBYTE_CHECK(check_factor(*factor, names.factor_divides));
   ModuleInfo result;
-  result.importer = names.importer;
   result.format = kFormat;
   result.format.group_size = group;
   result.rows = static_cast<int64_t>(rows);

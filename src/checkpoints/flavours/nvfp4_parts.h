@@ -25,17 +25,15 @@ namespace subbyte::nvfp4 {
 
 /// Names of the tensors of a flavour, and the direction of its factor.
 struct Names {
-  std::string_view importer;
+  std::string_view name;
   std::string_view codes;
   std::string_view factor;
   bool factor_divides;
   std::string_view activations;
+  /// Inputs of a group, where the scales tell; nullptr: 16.
+  Result<int64_t> (*group_size)(const ImportContext& context, std::string_view module,
+                                const FileTensor& scales, int64_t cols) = nullptr;
 };
-
-inline constexpr Names kCompressedTensors = {"nvfp4_pack_quantized", ".weight_packed",
-                                             ".weight_global_scale", true, ".input_global_scale"};
-inline constexpr Names kModelopt = {"modelopt_nvfp4", ".weight", ".weight_scale_2", false,
-                                    ".input_scale"};
 
 /// The factor of a tensor: one positive number; 0 only where it is multiplied by.
 /// Codes: import.dtype, import.shape, import.scale_not_finite.
@@ -55,5 +53,25 @@ Result<std::vector<ExportedTensor>> write_blocks(const MatrixView& matrix, std::
 
 /// The format that E2M1 weights of any format are brought to.
 TargetFormat blocks_target(const ExportShape& from, const Names& names);
+
+// The same as importers and exporters have them.
+template <const Names& names>
+Result<std::vector<Matrix>> import_blocks(const ImportContext& context, const ModuleInfo& info) {
+  return import_blocks(context, info, names);
+}
+template <const Names& names>
+Result<std::vector<ExportedTensor>> describe_tensors(const ExportShape& shape,
+                                                     std::string_view module) {
+  return describe_tensors(shape, module, names);
+}
+template <const Names& names>
+Result<std::vector<ExportedTensor>> write_blocks(const MatrixView& matrix, std::string_view module,
+                                                 Executor&) {
+  return write_blocks(matrix, module, names);
+}
+template <const Names& names>
+TargetFormat blocks_target(const ExportShape& from) {
+  return blocks_target(from, names);
+}
 
 }  // namespace subbyte::nvfp4

@@ -5,6 +5,8 @@
 
 #include <cfloat>
 
+#include "checkpoints/flavours/ct_config.h"
+#include "checkpoints/flavours/modelopt.h"
 #include "support/round_trip.h"
 
 namespace subbyte {
@@ -46,11 +48,16 @@ Layer random_layer(bool divides, uint64_t rows, uint64_t cols, float global) {
 
 class Nvfp4 : public RoundTripFixture {
  protected:
+  CompressedState& ct() { return said_by<CompressedState>(compressed_tensors_flavour); }
+  ModeloptState& modelopt() { return said_by<ModeloptState>(modelopt_flavour); }
+
   void use(bool compressed) {
     config_ = {};
-    config_.method = compressed ? Method::kCompressedTensors : Method::kModelopt;
-    config_.modelopt = {ModeloptWeights::kNvfp4};
-    config_.schemes = {{CompressedScheme::Format::kNvfp4, 4, true, 16, false}};
+    if (compressed) {
+      ct().schemes = {{CompressedScheme::Format::kNvfp4, 4, true, 16, false}};
+    } else {
+      modelopt().weights = {ModeloptWeights::kNvfp4};
+    }
   }
   static std::string_view flavour(bool compressed) {
     return compressed ? "nvfp4_pack_quantized" : "modelopt_nvfp4";
@@ -149,7 +156,7 @@ TEST_F(Nvfp4, of_modelopt_may_have_a_scale_for_32) {
   layer.scales.shape = {8, 2};
   layer.scales.bytes.resize(16);
   for (const auto& said : {std::vector<int64_t>{}, {32}, {16, 32}}) {  // or the shapes tell
-    config_.group_sizes = said;
+    modelopt().group_sizes = said;
     open(layer.tensors());
     expect_weights(8, 64, [&](int64_t n, int64_t k) {
       const auto byte = layer.codes.at<uint8_t>((n * 64 + k) / 2);
@@ -158,15 +165,15 @@ TEST_F(Nvfp4, of_modelopt_may_have_a_scale_for_32) {
              float_at(layer.factor, 0);
     });
   }
-  config_.group_sizes = {16};
+  modelopt().group_sizes = {16};
   EXPECT_EQ(code(), "import.config");
   EXPECT_NE(message().find("group_size is 16, but \"m\" has 2 groups for 64 inputs"),
             std::string::npos)
       << message();
-  config_.has_unsaid_group_size = true;  // of another entry, which may be this module's
+  modelopt().has_unsaid_group_size = true;  // of another entry, which may be this module's
   EXPECT_EQ(code(), "");
-  config_.has_unsaid_group_size = false;
-  config_.group_sizes = {32};
+  modelopt().has_unsaid_group_size = false;
+  modelopt().group_sizes = {32};
   EXPECT_EQ(code_of(random_layer(false, 8, 64, 1).tensors()), "import.config");
   layer.scales.shape = {8, 1};
   layer.scales.bytes.resize(8);
@@ -179,7 +186,7 @@ TEST_F(Nvfp4, of_modelopt_without_a_factor_is_mxfp4) {
   TestTensor scales = random_bits("m.weight_scale", DType::kU8, {8, 2}, random);
   for (std::size_t i = 0; i < 16; ++i) scales.set(i, static_cast<uint8_t>(110 + i));
   use(false);
-  config_.modelopt = {ModeloptWeights::kMxfp4};
+  modelopt().weights = {ModeloptWeights::kMxfp4};
   const TestTensor of_activations = filled<float>("m.input_scale", DType::kF32, {}, 3);
   open({codes, scales, of_activations});
   expect_weights(8, 64, [&](int64_t n, int64_t k) {
@@ -192,7 +199,7 @@ TEST_F(Nvfp4, of_modelopt_without_a_factor_is_mxfp4) {
   EXPECT_EQ(info->importer, "modelopt_mxfp4");
   EXPECT_EQ(info->tensors.size(), 3u);
   EXPECT_EQ(code_of(random_layer(false, 8, 64, 1).tensors()), "import.config");
-  config_.modelopt = {ModeloptWeights::kNvfp4};
+  modelopt().weights = {ModeloptWeights::kNvfp4};
   EXPECT_EQ(code_of({codes, scales}), "import.config");
 }
 
@@ -268,7 +275,7 @@ TEST_F(Nvfp4, refuses_wrong_shapes_types_and_nan) {
 
 TEST_F(Nvfp4, a_config_that_contradicts_the_tensors_is_refused_with_both) {
   use(true);
-  config_.schemes = {{CompressedScheme::Format::kPackQuantized, 4, true, 128, false}};
+  ct().schemes = {{CompressedScheme::Format::kPackQuantized, 4, true, 128, false}};
   EXPECT_EQ(code_of(random_layer(true, 8, 64, 3).tensors()), "import.config");
   EXPECT_NE(message().find("pack-quantized 4 bits symmetric group 128"), std::string::npos);
   EXPECT_NE(message().find("nvfp4-pack-quantized"), std::string::npos) << message();

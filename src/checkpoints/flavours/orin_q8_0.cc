@@ -7,6 +7,7 @@
 // Blocks run over the flat matrix; those that cross rows have a flat tensor of scales, and are
 // refused. The canonical i8 is offset binary, so the sign bit of every code is turned over.
 
+#include "checkpoints/flavour.h"
 #include "checkpoints/import_parts.h"
 
 namespace subbyte {
@@ -31,7 +32,6 @@ Result<ModuleInfo> describe(const ImportContext& context, std::string_view modul
                                     cols, to_string(scales->shape)));
   }
   ModuleInfo result;
-  result.importer = "q8_0";
   result.format = {Format::kI8, Format::kF32, Zero::kNone,
                    groups == 1 ? 0 : static_cast<int64_t>(cols / groups)};
   result.rows = static_cast<int64_t>(rows);
@@ -60,9 +60,12 @@ Result<std::vector<Matrix>> import(const ImportContext& context, const ModuleInf
   return std::vector<Matrix>{std::move(matrix)};
 }
 
+constexpr Importer kImporter = {"q8_0", ".weight", matches, describe, import, check_scales};
+constexpr const Importer* kImporters[] = {&kImporter};
+
 }  // namespace
 
-extern const Importer q8_0_importer;
-const Importer q8_0_importer = {"q8_0", ".weight", matches, describe, import, check_scales};
+extern const Flavour q8_0_flavour;
+const Flavour q8_0_flavour = {.name = "q8_0", .importers = kImporters};
 
 }  // namespace subbyte

@@ -12,6 +12,8 @@
 // the largest of 16, 64 and 256 that divides K and is no larger than it (formats/rotation.h).
 
 #include "base/float16.h"
+#include "checkpoints/config/exported_config.h"
+#include "checkpoints/flavour.h"
 #include "checkpoints/flavours/codebook_blocks.h"
 #include "formats/rotation.h"
 #include "matrix/codebook.h"
@@ -19,10 +21,18 @@
 namespace subbyte {
 namespace {
 
-using codebook_blocks::kVq;
+constexpr codebook_blocks::Names kNames = {"vq", ".vq_codes", ".vq_scales", ".vq_codebook",
+                                           ".vq_factor"};
+constexpr int kBits[] = {2, 4};
+
+/// What a config says.
+struct State : FlavourState {
+  std::vector<int> bits;
+  int64_t rotation = 0;  // the largest run of inputs that are rotated (formats/rotation.h)
+};
 
 bool matches(const TensorSource& tensors, std::string_view module) {
-  return find_tensor(tensors, module, kVq.codes) != nullptr;
+  return find_tensor(tensors, module, kNames.codes) != nullptr;
 }
 
 std::vector<float> numbers_of(const FileTensor& halves) {
@@ -48,11 +58,12 @@ Result<Format> element_of(const FileTensor& codebook) {
 }
 
 Result<ModuleInfo> describe(const ImportContext& context, std::string_view module) {
-  SUBBYTE_TRY(const auto tensors, codebook_blocks::find_tensors(context, module, kVq));
+  SUBBYTE_TRY(const auto tensors, codebook_blocks::find_tensors(context, module, kNames));
   SUBBYTE_TRY(const Format element, element_of(*tensors.codebook));
+  SUBBYTE_TRY(const State* const said, require_state<State>(context, module, kNames.flavour));
   SUBBYTE_TRY(ModuleInfo result,
-              codebook_blocks::describe_codes(context, module, kVq, tensors, element));
-  result.format.rotation = rotation_of(result.cols, context.config.rotation);
+              codebook_blocks::describe_codes(context, tensors, element, said->bits));
+  result.format.rotation = rotation_of(result.cols, said->rotation);
   return result;
 }
 
@@ -64,9 +75,100 @@ Result<std::vector<Matrix>> import(const ImportContext& context, const ModuleInf
   return std::vector<Matrix>{std::move(matrix)};
 }
 
+/// The config has one number for all matrices.
+Status check_rotation(const ExportShape& shape, std::string_view module) {
+  const int64_t rotation = shape.format.rotation;
+  if (rotation == 0 || rotation == rotation_of(shape.cols, kLargestRotation)) return {};
+  return export_error("export.format", module,
+                      fmt::format("expected a rotation of {} of {} inputs, or none, found {}",
+                                  rotation_of(shape.cols, kLargestRotation), shape.cols, rotation));
+}
+
+Result<std::vector<ExportedTensor>> describe(const ExportShape& shape, std::string_view module) {
+  SUBBYTE_CHECK(require_one_expert(shape, module));
+  SUBBYTE_CHECK(require_input_order(shape, module));
+  if (!codebook_blocks::has_blocks(shape.format) || !needs_codebook(shape.format.element)) {
+    return export_error("export.format", module,
+                        fmt::format("vq is vq2 or vq4 with scales in e4m4 or f16 for 32 inputs, "
+                                    "not {}",
+                                    to_string(shape.format)));
+  }
+  SUBBYTE_CHECK(check_rotation(shape, module));
+  const auto size = static_cast<uint64_t>(info(shape.format.element).vector_size);
+  return codebook_blocks::describe_tensors(shape, module, kNames, DType::kF16, {kVectors, size});
+}
+
+/// The codebook as f16, which must hold it.
+Status store_codebook(std::span<std::byte> to, const MatrixView& matrix, std::string_view module) {
+  const std::string fault = codebook_fault(matrix.codebook, matrix.format.element);
+  if (!fault.empty()) return export_error("export.codebook", module, "expected " + fault);
+  for (std::size_t i = 0; i < matrix.codebook.size(); ++i) {
+    const float value = matrix.codebook[i];
+    const Float16 half = to_float16(value);
+    if (to_float(half) != value) {
+      return export_error("export.codebook", module,
+                          fmt::format("expected numbers of f16, found {}", value));
+    }
+    __builtin_memcpy(to.data() + 2 * i, &half, 2);
+  }
+  return {};
+}
+
+Result<std::vector<ExportedTensor>> write(const MatrixView& matrix, std::string_view module,
+                                          Executor&) {
+  SUBBYTE_TRY(auto tensors, describe(shape_of(matrix), module));
+  allocate(tensors);
+  SUBBYTE_CHECK(codebook_blocks::store_codes(tensors, matrix, module));
+  SUBBYTE_CHECK(store_codebook(tensors[2].bytes, matrix, module));
+  return tensors;
+}
+
+ExportedConfig config(const ExportedModel& model) {
+  json::Value section = codebook_blocks::config_of(model, kNames);
+  int64_t rotation = 0;
+  for (const ExportedModule& module : model.modules) {
+    if (module.shape.format.rotation != 0) rotation = kLargestRotation;
+  }
+  section["rotation"] = rotation;
+  return {section};
+}
+
+constexpr json::ScopedRule kKeys[] = {
+    SUBBYTE_QUANTIZATION_KEY("vq", "bits", kComputed, "", "2 or 4, or a list where modules differ"),
+    SUBBYTE_QUANTIZATION_KEY("vq", "rotation", kComputed, "",
+                             "the largest run of inputs that are rotated; 0: none"),
+};
+
+Status read(const json::Object& section, QuantizationConfig& config) {
+  auto state = std::make_shared<State>();
+  SUBBYTE_TRY(state->bits,
+              codebook_blocks::read_bits_and_block(section, kBits, "2 or 4, or a list of both"));
+  SUBBYTE_TRY(state->rotation, section.required_integer("rotation", 0, 1 << 24));
+  if (!is_rotation(state->rotation)) {
+    return section.error("quantization.rotation", "rotation", "0, 16, 64 or 256");
+  }
+  config.state = state;
+  return {};
+}
+
+constexpr Importer kImporter = {kNames.flavour, kNames.codes, matches,
+                                describe,       import,       check_scales};
+constexpr const Importer* kImporters[] = {&kImporter};
+constexpr Exporter kExporter = {.name = kNames.flavour,
+                                .has_factor = true,
+                                .describe = describe,
+                                .target = codebook_blocks::codes_target,
+                                .config = config,
+                                .write = write};
+constexpr const Exporter* kExporters[] = {&kExporter};
+
 }  // namespace
 
-extern const Importer vq_importer;
-const Importer vq_importer = {"vq", kVq.codes, matches, describe, import, check_scales};
+extern const Flavour vq_flavour;
+const Flavour vq_flavour = {.name = kNames.flavour,
+                            .keys = kKeys,
+                            .read = read,
+                            .importers = kImporters,
+                            .exporters = kExporters};
 
 }  // namespace subbyte

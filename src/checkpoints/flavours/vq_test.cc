@@ -22,10 +22,7 @@ double f16(uint16_t bits) {
 
 class Vq : public RoundTripFixture {
  protected:
-  Vq() {
-    config_.method = Method::kVq;
-    config_.bits = {2, 4};
-  }
+  Vq() { say({{"quant_method", "vq"}, {"bits", {2, 4}}, {"block_size", 32}, {"rotation", 0}}); }
 
   static std::vector<TestTensor> layer(uint64_t size, uint64_t rows, uint64_t cols, DType scales) {
     Random random(rows * 100 + cols);
@@ -70,7 +67,7 @@ TEST_F(Vq, means_what_the_definition_says_and_comes_back) {
 
 /// In exact sums: the scales are powers of two.
 TEST_F(Vq, rotates_runs_that_divide_the_inputs) {
-  config_.rotation = 256;
+  say("rotation", 256);
   for (const auto& [cols, run] : {std::pair(512, 256), {192, 64}, {96, 16}}) {
     std::vector<TestTensor> tensors = layer(4, 3, static_cast<uint64_t>(cols), DType::kU8);
     for (char& scale : tensors[1].bytes) scale = static_cast<char>((scale & 0x30) | 0x80);
@@ -138,10 +135,9 @@ TEST_F(Vq, refuses_wrong_shapes_types_and_numbers) {
     std::memcpy(factor.bytes.data(), &wrong, 4);
     EXPECT_EQ(with(3, factor), "import.scale_not_finite");
   }
-  config_.bits = {4};
+  say("bits", 4);
   EXPECT_EQ(code_of(good), "import.config");
-  config_.bits = {2};
-  config_.method = Method::kKbit;
+  say({{"quant_method", "kbit"}, {"bits", 2}, {"block_size", 32}});
   EXPECT_EQ(code_of(good), "import.config");
 }
 

@@ -12,7 +12,6 @@
 #include "transform/expert_stacks.h"
 #include "transform/module_pattern.h"
 #include "transform/packing/pack_tensors.h"
-#include "transform/packing/source_flavours.h"
 
 namespace subbyte {
 namespace {
@@ -41,7 +40,7 @@ bool same_matrix(const MatrixView& a, const MatrixView& b) {
 }
 
 /// How a module goes back into its own tensors.
-struct Flavour {
+struct WayBack {
   const Exporter* exporter = nullptr;
   std::vector<std::string> suffixes;  // of the tensors that the exporter gives bit for bit
 };
@@ -65,8 +64,8 @@ class Planner {
   Status describe(PackJob& job, std::span<const Matrix> matrices) const;
   Status prove(const PackJob& job, std::span<const Matrix> matrices) const;
   Status find_flavour(PackJob& job, std::span<const Matrix> matrices);
-  Result<Flavour> flavour_of(const FoundModule& module, std::span<const Matrix> matrices);
-  std::optional<Flavour> try_exporter(const Exporter& exporter, const FoundModule& module,
+  Result<WayBack> flavour_of(const FoundModule& module, std::span<const Matrix> matrices);
+  std::optional<WayBack> try_exporter(const Exporter& exporter, const FoundModule& module,
                                       std::span<const Matrix> matrices) const;
   Status find_biases(PackJob& job);
   void add_kept();
@@ -195,9 +194,9 @@ Status Planner::prove(const PackJob& job, std::span<const Matrix> matrices) cons
 
 Status Planner::find_flavour(PackJob& job, std::span<const Matrix> matrices) {
   const std::size_t experts = matrices.size() / job.sources.size();
-  std::optional<Flavour> common;
+  std::optional<WayBack> common;
   for (std::size_t i = 0; i < job.sources.size(); ++i) {
-    SUBBYTE_TRY(Flavour flavour,
+    SUBBYTE_TRY(WayBack flavour,
                 flavour_of(*job.sources[i], matrices.subspan(i * experts, experts)));
     if (!common) common = flavour;
     if (common->exporter != flavour.exporter) {
@@ -221,11 +220,11 @@ Status Planner::find_flavour(PackJob& job, std::span<const Matrix> matrices) {
   return {};
 }
 
-Result<Flavour> Planner::flavour_of(const FoundModule& module, std::span<const Matrix> matrices) {
+Result<WayBack> Planner::flavour_of(const FoundModule& module, std::span<const Matrix> matrices) {
   if (last_ != nullptr) {
     if (auto flavour = try_exporter(*last_, module, matrices)) return *flavour;
   }
-  for (const Exporter* exporter : all_source_flavours()) {
+  for (const Exporter* exporter : all_module_exporters()) {
     auto flavour = exporter == last_ ? std::nullopt : try_exporter(*exporter, module, matrices);
     if (!flavour) continue;
     last_ = exporter;
@@ -242,7 +241,7 @@ Result<Flavour> Planner::flavour_of(const FoundModule& module, std::span<const M
 }
 
 /// The largest tensor must be among those that come back; small ones that do not are kept.
-std::optional<Flavour> Planner::try_exporter(const Exporter& exporter, const FoundModule& module,
+std::optional<WayBack> Planner::try_exporter(const Exporter& exporter, const FoundModule& module,
                                              std::span<const Matrix> matrices) const {
   ExportShape shape = shape_of(matrices.front().view);
   shape.experts = static_cast<int64_t>(matrices.size());
@@ -261,7 +260,7 @@ std::optional<Flavour> Planner::try_exporter(const Exporter& exporter, const Fou
                            ? exporter.write_experts(matrices, module.name, context_.pool)
                            : exporter.write(matrices.front().view, module.name, context_.pool);
   if (!written.ok()) return std::nullopt;
-  Flavour flavour = {&exporter, {}};
+  WayBack flavour = {&exporter, {}};
   for (const ExportedTensor& tensor : *written) {
     const FileTensor* found = in_source(tensor);
     if (found != nullptr && std::ranges::equal(found->bytes, tensor.bytes)) {

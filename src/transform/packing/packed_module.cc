@@ -9,7 +9,6 @@
 #include "base/checked.h"
 #include "checkpoints/expert_names.h"
 #include "json/strict_json.h"
-#include "transform/packing/source_flavours.h"
 
 namespace subbyte {
 namespace {
@@ -136,7 +135,7 @@ Status Line::read_numbers(PackedModule& module) const {
 
 Status Line::read_source(PackedModule& module) const {
   SUBBYTE_TRY(const std::string flavour, object_.required_string("flavour"));
-  module.flavour = find_source_flavour(flavour);
+  module.flavour = find_module_exporter(flavour);
   const bool stacks = module.experts > 0 && !module.from_modules;
   if (module.flavour == nullptr || (stacks && module.flavour->write_experts == nullptr)) {
     return error("flavour", "the name of a format that unpacking writes, with stacks if it is one");

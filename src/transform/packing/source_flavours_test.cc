@@ -1,8 +1,6 @@
 // Models of flavours that are only read, packed and unpacked: their importers read what the writers
 // of unpacking make, and every tensor comes back bit for bit.
 
-#include "transform/packing/source_flavours.h"
-
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -24,7 +22,7 @@ using testing::Contents;
 using testing::random_matrix;
 using testing::RandomMatrix;
 
-struct Flavour {
+struct Source {
   const char* name;
   WeightFormat format;
   const char* layout;
@@ -47,7 +45,7 @@ constexpr const char* kMarlin = R"({"quant_method": "gptq", "bits": 4, "group_si
     "desc_act": false, "checkpoint_format": "marlin"})";
 
 /// The tensors of a module, and those that its writer leaves to others.
-std::vector<TestTensor> tensors_of(const Flavour& flavour, uint64_t seed) {
+std::vector<TestTensor> tensors_of(const Source& flavour, uint64_t seed) {
   std::vector<RandomMatrix> random;
   std::vector<Matrix> matrices;
   for (int64_t e = 0; e < flavour.experts; ++e) {
@@ -66,7 +64,7 @@ std::vector<TestTensor> tensors_of(const Flavour& flavour, uint64_t seed) {
   const std::string name = flavour.experts > 1 ? "model.layers.0.mlp.experts.down_proj"
                                                : "model.layers.0.self_attn.q_proj";
   ThreadPool pool(1);
-  const Exporter& writer = *find_source_flavour(flavour.name);
+  const Exporter& writer = *find_module_exporter(flavour.name);
   const auto written = writer.write_experts != nullptr
                            ? writer.write_experts(matrices, name, pool)
                            : writer.write(matrices.front().view, name, pool);
@@ -99,10 +97,10 @@ std::map<std::string, std::string> contents_of(const std::filesystem::path& mode
   return all;
 }
 
-class SourceFlavours : public ::testing::TestWithParam<Flavour> {};
+class SourceFlavours : public ::testing::TestWithParam<Source> {};
 
 TEST_P(SourceFlavours, come_back_bit_for_bit) {
-  const Flavour& flavour = GetParam();
+  const Source& flavour = GetParam();
   EXPECT_EQ(find_exporter(flavour.name), nullptr) << "convert writes it, too";
   const TempDir folder;
   folder.write("model/config.json", fmt::format(R"({{"model_type": "any", "torch_dtype": "bfloat16",
@@ -129,30 +127,30 @@ constexpr WeightFormat integers(Format element, Format scale, Zero zero, int64_t
 INSTANTIATE_TEST_SUITE_P(
     All, SourceFlavours,
     ::testing::Values(
-        Flavour{"modelopt_mxfp4",
-                {Format::kE2M1, Format::kE8M0, Zero::kNone, 32},
-                "marlin-fp4",
-                kMxfp4},
-        Flavour{"modelopt_mxfp4",
-                {Format::kE2M1, Format::kE8M0, Zero::kNone, 32},
-                "flashinfer-mxfp4",
-                kMxfp4},
-        Flavour{"modelopt_experts",
-                {Format::kE2M1, Format::kE4M3, Zero::kNone, 16},
-                "marlin-fp4",
-                kNvfp4,
-                3},
-        Flavour{"naive_quantized", integers(Format::kI4, Format::kBF16, Zero::kNone, 32), "marlin",
-                kNaive4},
-        Flavour{"naive_quantized", integers(Format::kI4, Format::kF16, Zero::kNone, 32),
-                "int4pack-cuda", kNaive4},
-        Flavour{"naive_quantized", integers(Format::kU4, Format::kF16, Zero::kU8, 64), "marlin",
-                kNaive4Asymmetric},
-        Flavour{"naive_quantized", integers(Format::kI8, Format::kBF16, Zero::kNone, 0), "marlin",
-                kNaive8},
-        Flavour{"marlin", integers(Format::kI4, Format::kF16, Zero::kNone, 64), "marlin", kMarlin},
-        Flavour{"marlin_qweight", integers(Format::kI4, Format::kF16, Zero::kNone, 64), "marlin",
-                kMarlin}),
+        Source{"modelopt_mxfp4",
+               {Format::kE2M1, Format::kE8M0, Zero::kNone, 32},
+               "marlin-fp4",
+               kMxfp4},
+        Source{"modelopt_mxfp4",
+               {Format::kE2M1, Format::kE8M0, Zero::kNone, 32},
+               "flashinfer-mxfp4",
+               kMxfp4},
+        Source{"modelopt_experts",
+               {Format::kE2M1, Format::kE4M3, Zero::kNone, 16},
+               "marlin-fp4",
+               kNvfp4,
+               3},
+        Source{"naive_quantized", integers(Format::kI4, Format::kBF16, Zero::kNone, 32), "marlin",
+               kNaive4},
+        Source{"naive_quantized", integers(Format::kI4, Format::kF16, Zero::kNone, 32),
+               "int4pack-cuda", kNaive4},
+        Source{"naive_quantized", integers(Format::kU4, Format::kF16, Zero::kU8, 64), "marlin",
+               kNaive4Asymmetric},
+        Source{"naive_quantized", integers(Format::kI8, Format::kBF16, Zero::kNone, 0), "marlin",
+               kNaive8},
+        Source{"marlin", integers(Format::kI4, Format::kF16, Zero::kNone, 64), "marlin", kMarlin},
+        Source{"marlin_qweight", integers(Format::kI4, Format::kF16, Zero::kNone, 64), "marlin",
+               kMarlin}),
     [](const auto& test) {
       return test_name_of(fmt::format("{}_{}_{}", test.param.name, to_string(test.param.format),
                                       test.param.layout));

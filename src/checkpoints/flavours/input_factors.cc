@@ -1,11 +1,11 @@
-#include "checkpoints/flavours/modelopt_parts.h"
+#include "checkpoints/flavours/input_factors.h"
 
 #include <algorithm>
 
 #include "base/float16.h"
 #include "matrix/dequantize.h"
 
-namespace subbyte::modelopt {
+namespace subbyte {
 namespace {
 
 constexpr WeightFormat kFloats = {Format::kF32, Format::kNone, Zero::kNone, 0};
@@ -72,4 +72,4 @@ Result<std::vector<Matrix>> with_input_factors(const InputFactors& factors,
   return result;
 }
 
-}  // namespace subbyte::modelopt
+}  // namespace subbyte

@@ -1,13 +1,15 @@
 #include <gtest/gtest.h>
 
-#include "checkpoints/config/quantization_config.h"
+#include "checkpoints/flavours/modelopt.h"
 #include "json/strict_json.h"
 #include "support/temp_dir.h"
 
 namespace subbyte {
 namespace {
 
-using Method = QuantizationConfig::Method;
+const ModeloptState& state_of(const Result<QuantizationConfig>& config) {
+  return *config->says<ModeloptState>();
+}
 
 class ModeloptConfig : public testing::Test {
  protected:
@@ -35,7 +37,6 @@ TEST_F(ModeloptConfig, is_read_from_both_files) {
                  "exclude_modules": ["lm_head"]}})");
   const auto side = read("{}");
   ASSERT_TRUE(side.ok()) << side.error().message;
-  EXPECT_EQ(side->method, Method::kModelopt);
   EXPECT_EQ(side->method_name(), "modelopt");
   EXPECT_EQ(side->kv_cache.form, KvCacheScheme::Form::kFp8);
   EXPECT_TRUE(algorithm("W4A16_NVFP4").ok());
@@ -74,10 +75,10 @@ TEST_F(ModeloptConfig, knows_algorithms_whatever_their_case) {
                                       {"int4_awq", ModeloptWeights::kInt4}}) {
     const auto config = algorithm(std::string(name));
     ASSERT_TRUE(config.ok()) << config.error().message;
-    EXPECT_EQ(config->modelopt, std::vector{weights}) << name;
-    EXPECT_TRUE(config->group_sizes.empty()) << name;
+    EXPECT_EQ(state_of(config).weights, std::vector{weights}) << name;
+    EXPECT_TRUE(state_of(config).group_sizes.empty()) << name;
     const bool in_blocks = name.find("PB") != name.npos || name.find("pb") != name.npos;
-    EXPECT_EQ(config->block_cols, in_blocks ? 128 : 0) << name;
+    EXPECT_EQ(state_of(config).fp8_in_blocks, in_blocks) << name;
   }
   for (const char* name : {"W4A8_AWQ", "NVFP4_SVD", "MXFP6", ""}) {
     EXPECT_EQ(algorithm(name).error().code, "quantization.algorithm");
@@ -87,7 +88,7 @@ TEST_F(ModeloptConfig, knows_algorithms_whatever_their_case) {
 TEST_F(ModeloptConfig, keeps_the_sizes_of_groups_that_are_said) {
   const auto sizes = [&](const std::string& name, int64_t size) {
     const auto config = algorithm(name, R"(, "group_size": )" + std::to_string(size));
-    return config.ok() ? config->group_sizes : std::vector<int64_t>{-1};
+    return config.ok() ? state_of(config).group_sizes : std::vector<int64_t>{-1};
   };
   using Sizes = std::vector<int64_t>;
   for (const char* name : {"NVFP4", "W4A16_NVFP4", "W4A8_NVFP4_FP8"}) {
@@ -110,13 +111,13 @@ TEST_F(ModeloptConfig, several_algorithms_may_stand_in_one) {
   const std::string fp4 = R"(, "a": {"quant_algo": "NVFP4", "group_size": 16})";
   const auto both = mixed(fp8 + fp4);
   ASSERT_TRUE(both.ok()) << both.error().message;
-  EXPECT_EQ(both->modelopt, (std::vector{ModeloptWeights::kNvfp4, ModeloptWeights::kFp8}));
-  EXPECT_EQ(both->group_sizes, std::vector<int64_t>{16});
-  EXPECT_EQ(mixed(fp8)->modelopt, std::vector{ModeloptWeights::kFp8});
+  EXPECT_EQ(state_of(both).weights, (std::vector{ModeloptWeights::kNvfp4, ModeloptWeights::kFp8}));
+  EXPECT_EQ(state_of(both).group_sizes, std::vector<int64_t>{16});
+  EXPECT_EQ(state_of(mixed(fp8)).weights, std::vector{ModeloptWeights::kFp8});
   const auto three = mixed(fp8 + fp4 + R"(, "b": {"quant_algo": "mxfp4", "group_size": 32})");
   ASSERT_TRUE(three.ok()) << three.error().message;
-  EXPECT_EQ(three->modelopt.size(), 3u);
-  EXPECT_EQ(three->group_sizes, (std::vector<int64_t>{16, 32}));
+  EXPECT_EQ(state_of(three).weights.size(), 3u);
+  EXPECT_EQ(state_of(three).group_sizes, (std::vector<int64_t>{16, 32}));
   // An error of who reads the module.
   EXPECT_EQ(mixed(fp8 + R"(, "a": {"quant_algo": "W4A8_AWQ"})")->check_named("a").error().code,
             "quantization.algorithm");

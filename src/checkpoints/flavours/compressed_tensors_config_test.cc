@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "checkpoints/config/quantization_config.h"
+#include "checkpoints/flavours/ct_config.h"
 #include "json/strict_json.h"
 #include "support/temp_dir.h"
 
@@ -34,7 +34,7 @@ class CompressedTensorsConfig : public testing::Test {
   std::vector<Scheme> schemes(const std::string& members) {
     const auto config = read(members);
     EXPECT_TRUE(config.ok()) << config.error().message;
-    return config.ok() ? config->schemes : std::vector<Scheme>();
+    return config.ok() ? config->says<CompressedState>()->schemes : std::vector<Scheme>();
   }
 
   TempDir dir_;
@@ -63,7 +63,7 @@ TEST_F(CompressedTensorsConfig, tells_which_group_names_a_module) {
       "W4A16": ["model.layers.2.mlp.down_proj"]})");
   ASSERT_TRUE(config.ok()) << config.error().message;
   const auto bits_of = [&](const std::string& module) {
-    const Scheme* scheme = config->named_scheme(module);
+    const Scheme* scheme = config->says<CompressedState>()->named_scheme(module);
     return scheme == nullptr ? 0 : scheme->bits;
   };
   EXPECT_EQ(bits_of("model.layers.0.mlp.down_proj"), 7);

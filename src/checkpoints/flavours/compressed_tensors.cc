@@ -17,7 +17,8 @@
 #include <limits>
 
 #include "base/small_letters.h"
-#include "checkpoints/config/quantization_methods.h"
+#include "checkpoints/flavour.h"
+#include "checkpoints/flavours/ct_parts.h"
 #include "checkpoints/unread_parts.h"
 
 namespace subbyte {
@@ -193,19 +194,19 @@ Result<Scheme> read_weights(const json::Object& weights, Scheme::Format format) 
 }
 
 /// The modules that the last scheme is for.
-void read_targets(const json::Value* targets, QuantizationConfig& config) {
+void read_targets(const json::Value* targets, CompressedState& state) {
   if (targets == nullptr || !targets->is_array()) return;
   for (const json::Value& target : *targets) {
-    if (target.is_string()) config.name_scheme(target.string(), config.schemes.size() - 1);
+    if (target.is_string()) state.name_scheme(target.string(), state.schemes.size() - 1);
   }
 }
 
 Status read_preset(const json::Object& groups, const std::string& name, const json::Value& targets,
-                   QuantizationConfig& config) {
+                   CompressedState& state) {
   for (const Preset& preset : kPresets) {
     if (small_letters(preset.name) != small_letters(name)) continue;
-    config.schemes.push_back(preset.scheme);
-    read_targets(&targets, config);
+    state.schemes.push_back(preset.scheme);
+    read_targets(&targets, state);
     return {};
   }
   return groups.error("quantization.format", name,
@@ -224,20 +225,18 @@ bool is_for_unread_parts(const json::Value& group) {
   });
 }
 
-Status read_group(const json::Object& object, const json::Object& group,
-                  QuantizationConfig& config) {
-  SUBBYTE_CHECK(json::check_keys(group, quantization_rules("ct-group"), "config.not_computed"));
+Status read_group(const json::Object& object, const json::Object& group, CompressedState& state) {
+  SUBBYTE_CHECK(json::check_keys(group, flavour_rules("ct-group"), "config.not_computed"));
   SUBBYTE_TRY(const auto weights, group.object("weights"));
   if (!weights) return {};  // only activations
-  SUBBYTE_CHECK(
-      json::check_keys(*weights, quantization_rules("ct-weights"), "config.not_computed"));
+  SUBBYTE_CHECK(json::check_keys(*weights, flavour_rules("ct-weights"), "config.not_computed"));
   SUBBYTE_TRY(const auto own, group.word("format"));
   SUBBYTE_TRY(const auto common, object.word("format"));
   SUBBYTE_TRY(const auto format,
               read_format(own ? group : object, own ? *own : common.value_or("")));
   SUBBYTE_TRY(const Scheme scheme, read_weights(*weights, format));
-  config.schemes.push_back(scheme);
-  read_targets(group.find("targets"), config);
+  state.schemes.push_back(scheme);
+  read_targets(group.find("targets"), state);
   return {};
 }
 
@@ -256,46 +255,126 @@ Status refuse_transforms(const json::Object& object) {
   return {};
 }
 
-}  // namespace
-
-Status read_kv_cache_scheme(const json::Object& object, KvCacheScheme& scheme) {
-  SUBBYTE_TRY(const auto said, object.object("kv_cache_scheme"));
-  if (!said) return {};
-  SUBBYTE_TRY(const auto bits, said->integer("num_bits", 0, kMaxGroupSize));
-  SUBBYTE_TRY(const auto type, said->word("type"));
-  SUBBYTE_TRY(const auto strategy, said->word("strategy"));
-  SUBBYTE_TRY(const auto dynamic, said->boolean("dynamic"));
-  SUBBYTE_TRY(const auto symmetric, said->boolean("symmetric"));
-  const bool fp8 = bits.value_or(8) == 8 && type.value_or("int") == "float" &&
-                   strategy.value_or("tensor") == "tensor" && !dynamic.value_or(false) &&
-                   symmetric.value_or(true);
-  scheme = {fp8 ? KvCacheScheme::Form::kFp8 : KvCacheScheme::Form::kOther,
-            json::to_text(*object.find("kv_cache_scheme"))};
-  return {};
-}
-
-Status read_compressed_tensors(const json::Object& object, QuantizationConfig& config) {
-  SUBBYTE_CHECK(refuse_transforms(object));
-  SUBBYTE_CHECK(read_kv_cache_scheme(object, config.kv_cache));
-  SUBBYTE_TRY(const auto groups, object.object("config_groups"));
-  if (!groups) return object.error("json.missing", "config_groups", "an object");
+Status read(const json::Object& section, QuantizationConfig& config) {
+  SUBBYTE_CHECK(refuse_transforms(section));
+  SUBBYTE_CHECK(read_kv_cache_scheme(section, config.kv_cache));
+  SUBBYTE_TRY(const auto groups, section.object("config_groups"));
+  if (!groups) return section.error("json.missing", "config_groups", "an object");
+  auto state = std::make_shared<CompressedState>();
   bool has_unread = false;
-  for (const auto& [name, value] : object.find("config_groups")->items()) {
+  for (const auto& [name, value] : section.find("config_groups")->items()) {
     if (is_for_unread_parts(value)) {
       has_unread = true;
       continue;
     }
     if (value.is_array()) {
-      SUBBYTE_CHECK(read_preset(*groups, name, value, config));
+      SUBBYTE_CHECK(read_preset(*groups, name, value, *state));
       continue;
     }
     SUBBYTE_TRY(const auto group, json::Object::of(value, groups->where() + "." + name));
-    SUBBYTE_CHECK(read_group(object, group, config));
+    SUBBYTE_CHECK(read_group(section, group, *state));
   }
-  if (config.schemes.empty() && !has_unread) {
-    return object.error("json.missing", "config_groups", "a group with weights");
+  if (state->schemes.empty() && !has_unread) {
+    return section.error("json.missing", "config_groups", "a group with weights");
   }
+  config.state = state;
   return {};
+}
+
+void find_unknown(const json::Object& section, const std::string& prefix,
+                  std::vector<std::string>& keys) {
+  const auto groups = section.object("config_groups");
+  if (!groups.ok() || !*groups) return;
+  for (const auto& [name, value] : (*groups)->members()) {
+    const auto group = json::Object::of(value, name);
+    if (!group.ok()) continue;
+    const std::string path = prefix + "config_groups." + name + ".";
+    add_unknown_keys(*group, path, "ct-group", keys);
+    const auto weights = group->object("weights");
+    if (!weights.ok() || !*weights) continue;
+    add_unknown_keys(**weights, path + "weights.", "ct-weights", keys);
+  }
+}
+
+constexpr json::ScopedRule kKeys[] = {
+    SUBBYTE_QUANTIZATION_KEY("compressed-tensors", "format", kComputed, "",
+                             "of groups that have none"),
+    SUBBYTE_QUANTIZATION_KEY("compressed-tensors", "config_groups", kComputed, "", "must be there"),
+    SUBBYTE_QUANTIZATION_KEY("compressed-tensors", "ignore", kComputed, "",
+                             "modules that must not be quantized"),
+    SUBBYTE_QUANTIZATION_KEY("compressed-tensors", "sparsity_config", kComputed, "",
+                             "of the format dense, or none"),
+    SUBBYTE_QUANTIZATION_KEY("compressed-tensors", "transform_config", kComputed, "", "none"),
+    SUBBYTE_QUANTIZATION_KEY("compressed-tensors", "global_compression_ratio", kIgnored, "",
+                             "how much smaller it became"),
+    SUBBYTE_QUANTIZATION_KEY("compressed-tensors", "moe_sparsity_config", kRefused, "{}",
+                             "weights that are left out"),
+    SUBBYTE_QUANTIZATION_KEY("compressed-tensors", "quantization_status", kIgnored, "",
+                             "tensors say what they are"),
+    SUBBYTE_QUANTIZATION_KEY("compressed-tensors", "run_compressed", kIgnored, "",
+                             "how it is computed"),
+    SUBBYTE_QUANTIZATION_KEY("compressed-tensors", "version", kIgnored, "", "who wrote it"),
+    SUBBYTE_QUANTIZATION_KEY("ct-group", "format", kComputed, "", "of this group"),
+    SUBBYTE_QUANTIZATION_KEY("ct-group", "weights", kComputed, "", "how weights are stored"),
+    SUBBYTE_QUANTIZATION_KEY("ct-group", "targets", kIgnored, "",
+                             "tensors say which group they are of"),
+    SUBBYTE_QUANTIZATION_KEY("ct-group", "input_activations", kIgnored, "",
+                             "activations stay floats"),
+    SUBBYTE_QUANTIZATION_KEY("ct-group", "output_activations", kIgnored, "",
+                             "activations stay floats"),
+    SUBBYTE_QUANTIZATION_KEY("ct-weights", "actorder", kComputed, "",
+                             "absent: groups of neighbours"),
+    SUBBYTE_QUANTIZATION_KEY("ct-weights", "dynamic", kComputed, "", "false"),
+    SUBBYTE_QUANTIZATION_KEY("ct-weights", "group_size", kComputed, "", "with the strategy"),
+    SUBBYTE_QUANTIZATION_KEY("ct-weights", "num_bits", kComputed, "", "absent: 8"),
+    SUBBYTE_QUANTIZATION_KEY("ct-weights", "strategy", kComputed, "", "absent: by the group size"),
+    SUBBYTE_QUANTIZATION_KEY("ct-weights", "symmetric", kComputed, "", "absent: true"),
+    SUBBYTE_QUANTIZATION_KEY("ct-weights", "type", kComputed, "", "absent: int"),
+    SUBBYTE_QUANTIZATION_KEY("ct-weights", "block_structure", kComputed, "",
+                             "outputs and inputs of a scale of FP8"),
+    SUBBYTE_QUANTIZATION_KEY("ct-weights", "observer", kIgnored, "", "how the quantizer was run"),
+    SUBBYTE_QUANTIZATION_KEY("ct-weights", "observer_kwargs", kIgnored, "",
+                             "how the quantizer was run"),
+    SUBBYTE_QUANTIZATION_KEY("ct-weights", "scale_dtype", kIgnored, "", "tensors have their types"),
+    SUBBYTE_QUANTIZATION_KEY("ct-weights", "zp_dtype", kIgnored, "", "tensors have their types"),
+};
+
+constexpr const Importer* kImporters[] = {&pack_quantized_importer, &naive_quantized_importer,
+                                          &nvfp4_pack_quantized_importer,
+                                          &mxfp4_pack_quantized_importer};
+constexpr const Exporter* kExporters[] = {
+    &pack_quantized_exporter,       &pack_quantized_lanes_exporter, &nvfp4_pack_quantized_exporter,
+    &mxfp4_pack_quantized_exporter, &float_quantized_exporter,      &mixed_precision_exporter,
+    &naive_quantized_exporter};
+
+}  // namespace
+
+const Flavour compressed_tensors_flavour = {.name = "compressed-tensors",
+                                            .keys = kKeys,
+                                            .read = read,
+                                            .find_unknown = find_unknown,
+                                            .importers = kImporters,
+                                            .exporters = kExporters};
+
+const CompressedScheme* CompressedState::named_scheme(std::string_view module) const {
+  if (scheme_of_module.empty()) return nullptr;
+  const auto found = scheme_of_module.find(without_wrapper(module));
+  return found == scheme_of_module.end() ? nullptr : &schemes[found->second];
+}
+
+void CompressedState::name_scheme(std::string_view module, std::size_t scheme) {
+  scheme_of_module.emplace(without_wrapper(module), scheme);
+}
+
+Result<std::vector<fp8::Block>> CompressedState::blocks(const ImportContext& context,
+                                                        std::string_view module) const {
+  SUBBYTE_CHECK(require_scheme(context, module, Scheme::Format::kFp8));
+  std::vector<fp8::Block> blocks;
+  for (const Scheme& scheme : schemes) {
+    if (scheme.format != Scheme::Format::kFp8) continue;
+    blocks.push_back({scheme.block_rows, scheme.group_size == -1 ? 0 : scheme.group_size});
+  }
+  return blocks;
 }
 
 std::string to_string(const CompressedScheme& scheme) {

@@ -11,7 +11,7 @@
 
 #include "checkpoints/import_parts.h"
 
-namespace subbyte::modelopt {
+namespace subbyte {
 
 /// Under each of their names, of which the first counts; empty where there are none. Code
 /// import.config where they differ.
@@ -48,4 +48,4 @@ struct WithInputFactors {
   }
 };
 
-}  // namespace subbyte::modelopt
+}  // namespace subbyte
