@@ -77,11 +77,11 @@ int run(const std::string& only, int64_t rows, int64_t cols, int threads) {
   const double gb = 2e-9 * static_cast<double>(rows * cols);
   fmt::print("{} x {}, {} threads\n{:<24} {:>4} {:>10} {:>12} {:>16}\n", rows, cols, pool.size(),
              "format", "bits", "GB/s", "error GB/s", "checksum");
-  for (const QuantizeFormat& format : quantize_formats()) {
+  for (const QuantizeFormat* const each : quantize_formats()) {
+    const QuantizeFormat& format = *each;
     if (!only.empty() && format.name != only) continue;
     for (const int bits : format.bits) {
-      if (format.name.starts_with("kbit") && bits != format.default_bits) continue;
-      if (format.name.starts_with("vq") && bits != format.default_bits) continue;
+      if (!format.series.empty() && bits != format.default_bits) continue;
       const QuantizeForm form = {bits, format.default_group, format.symmetry != Symmetry::kNever,
                                  Format::kNone};
       const auto timed = measure(format, form, {rows, cols, read_row, largest}, pool);

@@ -40,12 +40,11 @@ PUBLIC = "subbyte"  # the folder of include/
 PUBLIC_HEADERS = {  # of include/subbyte/, by the layer that they belong to
     "c_interface": {"subbyte", "subbyte_models"},
     "base": {"executor", "function_ref", "sampling", "status", "version"},
-    "checkpoints": {"modules"},
+    "checkpoints": {"modules", "quantize"},
     "formats": {"blocks", "format"},
     "json": {"json"},
     "matrix": {"matrix"},
     "models": {"checkpoint"},
-    "quantize": {"quantize"},
     "text": {"answer", "request", "tokenizer"},
     "devices": {"device", "products"},
     "session": {"session"},

@@ -23,7 +23,7 @@ KINDS = {
     "KEY": ("key", "use", "neutral", "note"),
     "ROPE_KEY": ("key", "use", "neutral", "note"),
     "CONFIG_KEY": ("scope", "key", "use", "neutral", "note"),
-    "QUANTIZATION_KEY": ("scope", "key", "use", "neutral", "note"),
+    "FLAVOUR_KEY": ("scope", "keys", "use", "neutral", "note"),
     "MODEL_FILE": ("key", "use", "note"),
 }
 FILE_USES = {"kComputed": "read", "kRefused": "refused",
@@ -44,14 +44,14 @@ def family_files():
 def flavour_files():
     """Those that have rows of the list of quantization configs, too."""
     return [file for file in sorted(FLAVOURS.glob("*.cc"))
-            if "SUBBYTE_QUANTIZATION_KEY(" in file.read_text()]
+            if "SUBBYTE_FLAVOUR_KEY(" in file.read_text()]
 
 
 def all_rows_of(path):
     """The rows of a list, with those of families: some of their types, or all, have them; or with
     those of flavours."""
     rows = rows_of(path)
-    if path.parent == FLAVOURS:
+    if path == FLAVOURS.parent / "shared_keys.def":
         for file in flavour_files():
             rows += rows_of(file)
     if path == MODELS / "config_keys.def":
@@ -67,7 +67,8 @@ def rows_of(path):
     for match in ROW.finditer("\n".join(lines)):
         values = re.findall(VALUE, match[2])
         texts = [joined(value) if value[0] == '"' else value for value in values]
-        rows.append({"kind": match[1], **dict(zip(KINDS[match[1]], texts, strict=True))})
+        row = {"kind": match[1], **dict(zip(KINDS[match[1]], texts, strict=True))}
+        rows += [{**row, "key": key} for key in row.pop("keys", row.get("key")).split(" ")]
     assert rows, path
     return rows
 

@@ -10,6 +10,7 @@
 #include "arrays.h"
 #include "base/float16.h"
 #include "bindings.h"
+#include "checkpoints/named_form.h"
 #include "cpu_backend/thread_limit.h"
 #include "device/host_product.h"
 #include "errors.h"
@@ -21,7 +22,6 @@
 #include "linear_shape.h"
 #include "matrix/dequantize.h"
 #include "matrix/float_rows.h"
-#include "quantize/named_form.h"
 #include "transform/format_hints.h"
 #include "watch.h"
 

@@ -7,9 +7,9 @@
 #include "c_interface/errors.h"
 #include "c_interface/gpu.h"
 #include "c_interface/weights.h"
+#include "checkpoints/named_form.h"
 #include "device/dequantize.h"
 #include "kernels/cpu/blocks.h"
-#include "quantize/named_form.h"
 #include "transform/format_hints.h"
 
 using namespace subbyte;

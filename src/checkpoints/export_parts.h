@@ -12,6 +12,18 @@ namespace subbyte {
 /// "'MODULE': WHAT".
 Error export_error(std::string_view code, std::string_view module, std::string_view what);
 
+/// Code export.format: "AWQ holds u4 codes with zero points, not FORMAT".
+Error not_held(std::string_view module, std::string_view holds, const WeightFormat& format);
+
+/// Outputs, and groups of a row, of a matrix in the only format of a flavour that is called `name`.
+struct Blocks {
+  uint64_t rows = 0;
+  uint64_t groups = 0;
+};
+/// Codes export.format, export.act_order, export.shape.
+Result<Blocks> require_blocks(const ExportShape& shape, std::string_view module,
+                              std::string_view name, const WeightFormat& only);
+
 /// Codes export.experts and export.act_order: for flavours that have neither.
 Status require_one_expert(const ExportShape& shape, std::string_view module);
 Status require_input_order(const ExportShape& shape, std::string_view module);
@@ -31,8 +43,14 @@ Result<DType> scale_dtype(Format format, std::string_view module);
 /// Checks that the groups cover `cols` inputs evenly and gives their number. Code export.shape.
 Result<int64_t> count_groups(const WeightFormat& format, int64_t cols, std::string_view module);
 
+/// Both, for flavours that have one matrix in a tensor, in its own order.
+Status require_plain(const ExportShape& shape, std::string_view module);
+
 /// Allocates the bytes of every tensor of a description.
 void allocate(std::vector<ExportedTensor>& tensors);
+/// The same of a matrix that has no factor. Code export.tensor_scale, and those of the description.
+Result<std::vector<ExportedTensor>> allocate(Result<std::vector<ExportedTensor>> described,
+                                             const MatrixView& matrix, std::string_view module);
 
 /// Canonical [rows][groups] scales as [groups][rows].
 void transpose_scales(std::span<std::byte> to, const MatrixView& matrix);

@@ -88,6 +88,20 @@ Error export_error(std::string_view code, std::string_view module, std::string_v
   return {code, fmt::format("{}: {}", quote_name(module), what)};
 }
 
+Error not_held(std::string_view module, std::string_view holds, const WeightFormat& format) {
+  return export_error("export.format", module, fmt::format("{}, not {}", holds, to_string(format)));
+}
+
+Result<Blocks> require_blocks(const ExportShape& shape, std::string_view module,
+                              std::string_view name, const WeightFormat& only) {
+  SUBBYTE_CHECK(require_input_order(shape, module));
+  if (shape.format != only) {
+    return not_held(module, fmt::format("{} is {}", name, to_string(only)), shape.format);
+  }
+  SUBBYTE_TRY(const int64_t groups, count_groups(shape.format, shape.cols, module));
+  return Blocks{static_cast<uint64_t>(shape.rows), static_cast<uint64_t>(groups)};
+}
+
 Status require_one_expert(const ExportShape& shape, std::string_view module) {
   if (shape.experts == 1) return {};
   return export_error("export.experts", module,
@@ -98,6 +112,11 @@ Status require_input_order(const ExportShape& shape, std::string_view module) {
   if (!shape.act_order) return {};
   return export_error("export.act_order", module,
                       "inputs are sorted by group (act-order), which this format cannot say");
+}
+
+Status require_plain(const ExportShape& shape, std::string_view module) {
+  SUBBYTE_CHECK(require_one_expert(shape, module));
+  return require_input_order(shape, module);
 }
 
 Status require_tensor_scale_1(const MatrixView& matrix, std::string_view module) {
@@ -146,6 +165,14 @@ Result<int64_t> count_groups(const WeightFormat& format, int64_t cols, std::stri
 
 void allocate(std::vector<ExportedTensor>& tensors) {
   for (ExportedTensor& tensor : tensors) tensor.bytes.resize(tensor.num_bytes());
+}
+
+Result<std::vector<ExportedTensor>> allocate(Result<std::vector<ExportedTensor>> described,
+                                             const MatrixView& matrix, std::string_view module) {
+  if (!described.ok()) return described;
+  SUBBYTE_CHECK(require_tensor_scale_1(matrix, module));
+  allocate(*described);
+  return described;
 }
 
 void transpose_scales(std::span<std::byte> to, const MatrixView& matrix) {

@@ -13,6 +13,7 @@
 #include "checkpoints/config/quantization_config.h"
 #include "checkpoints/containers/safetensors.h"
 #include "matrix/recast.h"
+#include "quantize/quantize_format.h"
 #include "subbyte/executor.h"
 
 namespace subbyte {
@@ -66,9 +67,12 @@ struct ExportedConfig;  // exported_config.h
 struct Exporter {
   std::string_view name;             // "awq"
   std::string_view other_name = {};  // by which people ask for it: "w4a16"
-  bool tells_symmetry = false;       // whether target or config looks at ExportShape::symmetric
-  bool one_group_size = false;       // whether all modules must have the same
-  bool has_factor = false;           // whether each matrix has a factor of its own (NVFP4)
+  bool is_listed = true;             // false: it is chosen where its flavour is asked for
+  /// Formats of `quantize` that it writes.
+  std::span<const QuantizeFormat> quantized = {};
+  bool tells_symmetry = false;  // whether target or config looks at ExportShape::symmetric
+  bool one_group_size = false;  // whether all modules must have the same
+  bool has_factor = false;      // whether each matrix has a factor of its own (NVFP4)
   /// Where an order of inputs is refused: the exporter that has the same layout with one.
   std::string_view keeps_act_order = {};
   /// Where experts whose gate and up alternate lie in a way of their own that is not written: the

@@ -6,11 +6,6 @@
 #include "base/small_letters.h"
 
 namespace subbyte {
-
-#define SUBBYTE_FLAVOUR(name) extern const Flavour name##_flavour;
-#include "checkpoints/flavours.def"
-#undef SUBBYTE_FLAVOUR
-
 namespace {
 
 constexpr std::array kFlavours = {
@@ -20,7 +15,7 @@ constexpr std::array kFlavours = {
 };
 
 constexpr json::ScopedRule kSharedRules[] = {
-#include "checkpoints/flavours/shared_keys.def"
+#include "checkpoints/shared_keys.def"
 };
 
 }  // namespace
@@ -39,11 +34,18 @@ const Flavour* find_flavour(std::string_view quant_method) {
 }
 
 std::vector<json::KeyRule> flavour_rules(std::string_view scope) {
-  std::vector<json::KeyRule> rules = json::rules_of(kSharedRules, scope);
-  for (const Flavour* const flavour : kFlavours) {
-    const std::vector<json::KeyRule> own = json::rules_of(flavour->keys, scope);
-    rules.insert(rules.end(), own.begin(), own.end());
-  }
+  std::vector<json::KeyRule> rules;
+  const auto add = [&](std::span<const json::ScopedRule> of_keys) {
+    for (json::KeyRule rule : json::rules_of(of_keys, scope)) {
+      const std::string_view keys = rule.key;
+      for (std::size_t begin = 0; begin < keys.size(); begin += rule.key.size() + 1) {
+        rule.key = keys.substr(begin, keys.find(' ', begin) - begin);
+        rules.push_back(rule);
+      }
+    }
+  };
+  add(kSharedRules);
+  for (const Flavour* const flavour : kFlavours) add(flavour->keys);
   return rules;
 }
 

@@ -4,6 +4,8 @@
 // Each is one struct in a file of flavours/ and one line in flavours.def. Several may hold one
 // model. The container of the tensors (containers/) is another matter, of which it knows nothing.
 
+#include <algorithm>
+#include <array>
 #include <span>
 #include <string>
 #include <string_view>
@@ -13,15 +15,25 @@
 #include "checkpoints/importer.h"
 #include "json/key_rules.h"
 
-/// A rule of the keys of a flavour; `note` is for docs/model_files.md (tools/key_tables.py).
-#define SUBBYTE_QUANTIZATION_KEY(scopes, key, use, neutral, note) \
-  json::ScopedRule {                                              \
-    scopes, {                                                     \
-      key, json::KeyUse::use, neutral                             \
-    }                                                             \
+/// A rule of some keys of a flavour, with blanks between them; `note` is for docs/model_files.md
+/// (tools/key_tables.py).
+#define SUBBYTE_FLAVOUR_KEY(scopes, keys, use, neutral, note) \
+  json::ScopedRule {                                          \
+    scopes, {                                                 \
+      keys, json::KeyUse::use, neutral                        \
+    }                                                         \
   }
 
 namespace subbyte {
+
+/// A few objects of other places.
+template <typename T, std::size_t max>
+struct Few {
+  std::array<const T*, max> objects = {};
+
+  constexpr auto begin() const { return objects.begin(); }
+  constexpr auto end() const { return std::ranges::find(objects, nullptr); }
+};
 
 struct Flavour {
   std::string_view name;             // quant_method: "gptq"
@@ -34,12 +46,19 @@ struct Flavour {
   /// Adds keys of sections inside of the section that no rule names.
   void (*find_unknown)(const json::Object& section, const std::string& prefix,
                        std::vector<std::string>& keys) = nullptr;
-  /// What its tools leave beside a module that they did not quantize, as a suffix.
+  /// Suffix of a tensor that its tools leave beside a module that they did not quantize.
   std::string_view left_over = {};
   /// The first that matches a module reads it.
-  std::span<const Importer* const> importers = {};
-  std::span<const Exporter* const> exporters = {};
+  Few<Importer, 8> importers = {};
+  Few<Exporter, 8> exporters = {};
+  /// Chooses the exporter that holds weights in all of these formats, where each holds some.
+  /// nullptr: people say which.
+  const Exporter* (*choose)(std::span<const WeightFormat> formats) = nullptr;
 };
+
+#define SUBBYTE_FLAVOUR(name) extern const Flavour name##_flavour;
+#include "checkpoints/flavours.def"
+#undef SUBBYTE_FLAVOUR
 
 std::span<const Flavour* const> all_flavours();
 

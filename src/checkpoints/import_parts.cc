@@ -86,6 +86,14 @@ Error group_error(const ImportContext& context, std::string_view module,
                                        quote_name(module), groups, cols)};
 }
 
+Matrix matrix_of(const ModuleInfo& info) {
+  Matrix matrix;
+  matrix.view.format = info.format;
+  matrix.view.rows = info.rows;
+  matrix.view.cols = info.cols;
+  return matrix;
+}
+
 const FileTensor* find_tensor(const TensorSource& tensors, std::string_view module,
                               std::string_view suffix) {
   return tensors.find(fmt::format("{}{}", module, suffix));

@@ -22,6 +22,9 @@ Error method_error(const ImportContext& context, std::string_view module, std::s
 Error group_error(const ImportContext& context, std::string_view module,
                   std::span<const int64_t> sizes, int64_t cols, int64_t groups);
 
+/// A matrix of that format and shape, without its bytes.
+Matrix matrix_of(const ModuleInfo& info);
+
 /// nullptr when absent.
 const FileTensor* find_tensor(const TensorSource& tensors, std::string_view module,
                               std::string_view suffix);
@@ -73,8 +76,8 @@ std::span<const std::byte> aligned_bytes(const FileTensor& tensor,
 /// Codes of require_float and check_scales.
 Result<std::shared_ptr<std::byte[]>> transpose_scales(const FileTensor& scales, Executor& pool);
 
-/// What the config says, which must be what is said of the layout of a flavour, whose tensors
-/// `module` has. Code import.config.
+/// The state of the config, which must be one that says this of the layout of a flavour, whose
+/// tensors `module` has. Code import.config.
 template <typename State>
 Result<const State*> require_state(const ImportContext& context, std::string_view module,
                                    std::string_view flavour) {

@@ -95,7 +95,7 @@ Result<const Importer*> find_importer(const TensorSource& tensors, std::string_v
     if (importer == nullptr) continue;
     if (found != nullptr) {
       return Error{"import.flavours",
-                   fmt::format("{}: {}: expected tensors of one flavour, found those of {} and "
+                   fmt::format("{}: {}: expected tensors of one format, found those of {} and "
                                "those of {}",
                                tensors.files().front().string(), quote_name(module),
                                quote(found->name), quote(importer->name))};

@@ -57,10 +57,10 @@ struct Importer {
   /// Refuses what import() refuses of the scales, for who does not want the matrix. Reads those
   /// alone.
   Status (*check_scales)(const ImportContext& context, const ModuleInfo& info);
-  /// What zero points tell of the config that describe() does not see; nullptr: nothing.
+  /// A doubt that zero points leave and describe() does not see; nullptr: none.
   std::optional<Doubt> (*doubt)(const QuantizationConfig& config, const ModuleInfo& info,
                                 const ZeroPoints& zeros) = nullptr;
-  /// Whether two configs let the same tensors mean the same; nullptr: all do.
+  /// Says whether two configs let the same tensors mean the same; nullptr: all do.
   bool (*reads_alike)(const QuantizationConfig& a, const QuantizationConfig& b) = nullptr;
 };
 

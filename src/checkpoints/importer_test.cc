@@ -62,7 +62,7 @@ TEST_F(Importers, are_tried_in_the_order_of_the_list) {
   std::string names;
   for (const Importer* importer : all_importers()) names += std::string(importer->name) + " ";
   EXPECT_EQ(names,
-            "marlin marlin_qweight gptq awq pack_quantized naive_quantized nvfp4_pack_quantized "
+            "awq marlin marlin_qweight gptq pack_quantized naive_quantized nvfp4_pack_quantized "
             "mxfp4_pack_quantized modelopt_int4 modelopt_mxfp4 modelopt_nvfp4 modelopt_experts "
             "mxfp4 mxfp4_original bnb_nf4 fp8 kbit vq q8_0 dense ");
 }

@@ -4,7 +4,7 @@
 #include <exception>
 #include <string>
 
-#include "quantize/named_form.h"
+#include "checkpoints/named_form.h"
 #include "torch_operators/gradients.h"
 #include "torch_operators/kept.h"
 #include "torch_operators/operators.h"

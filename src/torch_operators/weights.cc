@@ -5,11 +5,11 @@
 #include <cmath>
 
 #include "base/quote.h"
+#include "checkpoints/named_form.h"
 #include "formats/weight_format.h"
 #include "formats/weight_format_text.h"
 #include "matrix/codebook.h"
 #include "matrix/input_order.h"
-#include "quantize/named_form.h"
 
 namespace subbyte::torch_operators {
 namespace {

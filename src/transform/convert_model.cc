@@ -4,11 +4,12 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <set>
 
 #include "base/output_directory.h"
 #include "base/quote.h"
 #include "checkpoints/config/exported_config.h"
+#include "checkpoints/containers/orin_model.h"
+#include "checkpoints/flavour.h"
 #include "checkpoints/import_parts.h"
 #include "checkpoints/unread_parts.h"
 #include "json/strict_json.h"
@@ -32,7 +33,6 @@ namespace fs = std::filesystem;
 
 // Of the bytes that are written: to be raised when the same source becomes other bytes.
 constexpr int kResumeRevision = 4;
-constexpr std::string_view kCompressedTensors = "compressed-tensors";
 constexpr std::string_view kOrin = "ak48";
 constexpr std::pair<std::string_view, DType> kDense[] = {
     {"f32", DType::kF32}, {"bf16", DType::kBF16}, {"f16", DType::kF16}};
@@ -75,28 +75,14 @@ Result<CheckpointParts> open_source(const fs::path& model) {
   return source;
 }
 
-/// What people call formats whose names here tell who writes them, too.
-constexpr std::pair<std::string_view, std::string_view> kUsualNames[] = {
-    {"nvfp4", "nvfp4_pack_quantized"}, {"nf4", "bnb_nf4"}, {"w4a16", "pack_quantized"}};
-
-/// Several formats in one checkpoint, which compressed-tensors has where the source has them.
-constexpr std::string_view kMixture = "mixed_precision";
-
-/// The format of compressed-tensors that holds the weights, which may be several; the integers' one
-/// when none does, which will say why.
-const Exporter* choose_compressed(const ImportContext& context) {
-  std::set<std::string_view> formats;
+/// The exporter of a flavour that chooses one itself.
+const Exporter* choose_in(const Flavour& flavour, const ImportContext& context) {
+  std::vector<WeightFormat> formats;
   for (const FoundModule& module : find_modules(context)) {
     if (!module.is_read || !module.info.ok() || is_dense(*module.info)) continue;
-    const WeightFormat& format = module.info->format;
-    const bool nvfp4 = format.scale == Format::kE4M3;
-    formats.insert(format.element == Format::kE4M3   ? "float_quantized"
-                   : format.element != Format::kE2M1 ? "pack_quantized"
-                   : nvfp4                           ? "nvfp4_pack_quantized"
-                                                     : "mxfp4_pack_quantized");
+    formats.push_back(module.info->format);
   }
-  if (formats.size() > 1) return find_exporter(kMixture);
-  return find_exporter(formats.empty() ? "pack_quantized" : *formats.begin());
+  return flavour.choose(formats);
 }
 
 Result<ConvertTarget> choose_target(const ImportContext& context, const std::string& typed) {
@@ -104,19 +90,17 @@ Result<ConvertTarget> choose_target(const ImportContext& context, const std::str
   for (const auto& [dense, dtype] : kDense) {
     if (name == dense) return ConvertTarget{nullptr, dtype};
   }
-  if (name == kOrin) return ConvertTarget{find_exporter("awq"), DType::kF16, true};
-  ConvertTarget target;
-  if (name == kCompressedTensors) {
-    target.exporter = choose_compressed(context);
-    return target;
+  if (name == kOrin) return ConvertTarget{&orin_exporter(), DType::kF16, true};
+  for (const Flavour* const flavour : all_flavours()) {
+    if (flavour->choose == nullptr || name != flavour->name) continue;
+    return ConvertTarget{choose_in(*flavour, context)};
   }
   std::ranges::transform(name, name.begin(), [](char c) {
     return c == '-' ? '_' : c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
   });
-  const auto usual =
-      std::ranges::find(kUsualNames, name, [](const auto& row) { return row.first; });
-  target.exporter = find_exporter(usual == std::end(kUsualNames) ? name : usual->second);
-  if (target.exporter != nullptr) return target;
+  for (const Exporter* const exporter : all_exporters()) {
+    if (name == exporter->name || name == exporter->other_name) return ConvertTarget{exporter};
+  }
   return unknown_format("convert.format", typed, conversion_formats());
 }
 
@@ -454,9 +438,12 @@ Result<ConvertReport> convert_model(const fs::path& model, const fs::path& desti
 SUBBYTE_BEGIN_NAMESPACE
 
 std::vector<std::string> conversion_formats() {
-  std::vector<std::string> names = {std::string(kCompressedTensors)};
-  for (const Exporter* exporter : all_exporters()) {
-    if (exporter->name != kMixture) names.emplace_back(exporter->name);
+  std::vector<std::string> names;
+  for (const Flavour* const flavour : all_flavours()) {
+    if (flavour->choose != nullptr) names.emplace_back(flavour->name);
+  }
+  for (const Exporter* const exporter : all_exporters()) {
+    if (exporter->is_listed) names.emplace_back(exporter->name);
   }
   names.emplace_back(kOrin);
   for (const auto& [name, dtype] : kDense) names.emplace_back(name);

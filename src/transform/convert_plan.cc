@@ -29,8 +29,8 @@ Error module_error(const Error& error, std::string_view module) {
 /// How a model that is not quantized gets into a format.
 std::string way_to(std::string_view exporter) {
   const QuantizeFormat* format = quantize_format_of(exporter);
-  if (format == nullptr) format = find_quantize_format("compressed-tensors");
-  const bool itself = format->exporter == exporter;
+  const bool itself = format != nullptr;
+  if (!itself) format = usual_quantize_format_of(exporter);
   return fmt::format("`subbyte quantize SRC DST --format {}` rounds{}", format->name,
                      itself ? "" : ", and convert makes this one of that");
 }

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
+#include "checkpoints/quantize_formats.h"
 #include "quantize/format_hints.h"
-#include "quantize/quantize_formats.h"
 #include "transform/convert_model.h"
 #include "transform/packing/pack_layout.h"
 

@@ -32,6 +32,12 @@ namespace fs = std::filesystem;
 
 const fs::path kGolden = fs::path(SUBBYTE_TEST_DATA) / "goldens/qwen3-bf16";
 
+/// "bits" of the quantization_config, a number or a list.
+json::Value said_bits(const fs::path& directory) {
+  const auto config = json::parse_file((directory / "config.json").string(), 1 << 20);
+  return config.ok() ? config->at("quantization_config").at("bits") : json::Value();
+}
+
 QuantizationConfig quantization_of(const fs::path& directory) {
   const std::string where = (directory / "config.json").string();
   const auto value = json::parse_file(where, 1 << 20);
@@ -140,13 +146,13 @@ TEST(QuantizeFormats, kbit_of_each_width_and_of_several) {
     const auto report = quantize_model(kGolden, directory / name, {.format = name}, pool);
     ASSERT_TRUE(report.ok()) << report.error().message;
     EXPECT_NEAR(report->signal_to_noise_db, kDb[bits - 2], 0.5) << name;
-    EXPECT_EQ(quantization_of(directory / name).bits, std::vector<int64_t>{bits});
+    EXPECT_EQ(said_bits(directory / name), json::Value(bits));
     EXPECT_TRUE(load_model(directory / name, *backend).ok());
   }
   const auto mixed =
       quantize_model(kGolden, directory / "mixed", {.format = "kbit", .bits = 3.4}, pool);
   ASSERT_TRUE(mixed.ok()) << mixed.error().message;
-  EXPECT_GT(quantization_of(directory / "mixed").bits.size(), 1u);
+  EXPECT_GT(said_bits(directory / "mixed").size(), 1u);
   EXPECT_TRUE(load_model(directory / "mixed", *backend).ok());
   EXPECT_EQ(mixed->format, "kbit");
 }

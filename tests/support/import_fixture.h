@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "base/thread_pool.h"
+#include "checkpoints/flavour.h"
 #include "checkpoints/importer.h"
 #include "json/strict_json.h"
 #include "support/temp_dir.h"

@@ -19,7 +19,7 @@ namespace subbyte {
 
 struct Flavour;  // flavour.h
 
-/// What a flavour has read of a config, in a type of its own.
+/// Facts that a flavour has read of a config, in a type of its own.
 struct FlavourState {
   virtual ~FlavourState() = default;
 };
@@ -49,7 +49,7 @@ struct QuantizationConfig {
   /// Errors of entries for single modules, by their names: they concern who reads that module.
   std::map<std::string, Error, std::less<>> refused = {};
   KvCacheScheme kv_cache = {};
-  /// Inputs that share a factor where they are made for being rounded to E4M3, too; 0: they are not.
+  /// Inputs that share a factor, where they are made for being rounded to E4M3, too; else 0.
   int64_t rounded_inputs = 0;
   bool by_gptqmodel = false;
   bool by_auto_round = false;

@@ -55,10 +55,12 @@ Result<std::optional<FoundSection>> find_quantization_section(const json::Object
 }
 
 const Flavour* flavour_of_side_file(const fs::path& directory) {
-  const auto found = std::ranges::find_if(all_flavours(), [&](const Flavour* flavour) {
-    return !flavour->side_file.empty() && is_there(directory / flavour->side_file);
-  });
-  return found == all_flavours().end() ? nullptr : *found;
+  const Flavour* last = nullptr;
+  for (const Flavour* const flavour : all_flavours()) {
+    const bool has_file = !flavour->side_file.empty() && is_there(directory / flavour->side_file);
+    if (has_file) last = flavour;
+  }
+  return last;
 }
 
 void erase_other_sections(json::Value& config) {

@@ -8,6 +8,7 @@
 
 #include "base/checked.h"
 #include "base/mapped_file.h"
+#include "checkpoints/config/exported_config.h"
 
 namespace subbyte {
 namespace {
@@ -328,11 +329,9 @@ json::Value orin_config(const OrinHeader& header) {
   }
   if (header.vocab_size > int64_t{kEndOfTurn}) config["eos_token_id"] = {kEndOfTurn, kEndOfText};
   if (header.version == kAwqVersion) {
-    config["quantization_config"] = {{"quant_method", "awq"},
-                                     {"bits", 4},
-                                     {"group_size", header.group_size},
-                                     {"zero_point", true},
-                                     {"version", "gemm"}};
+    json::Value section = orin_exporter().config({{{}}, {}, {}}).section;
+    section["group_size"] = header.group_size;
+    config["quantization_config"] = std::move(section);
   }
   return config;
 }

@@ -32,6 +32,7 @@
 #include "base/status.h"
 #include "checkpoints/containers/safetensors.h"
 #include "checkpoints/containers/tensor_source.h"
+#include "checkpoints/exporter.h"
 #include "json/strict_json.h"
 
 namespace subbyte {
@@ -78,6 +79,9 @@ Result<std::vector<TensorEntry>> orin_tensors(const OrinHeader& header, std::str
 /// orin.trailing_bytes.
 Result<OrinModel> read_orin_model(std::span<const std::byte> head, uint64_t file_size,
                                   std::string_view where);
+
+/// The exporter of the tensors of version 5.
+const Exporter& orin_exporter();
 
 /// The header in the words of config.json; model_type is "ak42", "ak47" or "ak48". What files of
 /// Qwen3 do not say is what Qwen3 has:

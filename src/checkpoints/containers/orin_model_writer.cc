@@ -7,7 +7,10 @@
 #include <set>
 
 #include "base/output_file.h"
+#include "base/quote.h"
 #include "checkpoints/containers/orin_model.h"
+#include "checkpoints/flavour.h"
+#include "checkpoints/flavours/integer_config.h"
 #include "checkpoints/import_parts.h"
 
 namespace subbyte {
@@ -72,6 +75,10 @@ std::vector<std::byte> orin_header_bytes(const OrinHeader& header) {
   return bytes;
 }
 
+const Exporter& orin_exporter() {
+  return **awq_flavour.exporters.begin();
+}
+
 Result<OrinHeader> orin_header(const json::Object& config) {
   SUBBYTE_CHECK(require_what_is_not_stored(config));
   OrinHeader header;
@@ -93,7 +100,9 @@ Result<OrinHeader> orin_header(const json::Object& config) {
   SUBBYTE_TRY(const auto section, config.object("quantization_config"));
   if (!section) return config.error("export.format", "quantization_config", "that of AWQ");
   SUBBYTE_TRY(const std::string method, section->required_string("quant_method"));
-  if (method != "awq") return section->error("export.format", "quant_method", "\"awq\"");
+  if (method != awq_flavour.name) {
+    return section->error("export.format", "quant_method", quote(awq_flavour.name));
+  }
   SUBBYTE_TRY(header.group_size, section->required_integer("group_size", 1, kMaxField));
   return header;
 }

@@ -114,45 +114,24 @@ Status read(const json::Object& section, QuantizationConfig& config) {
 }
 
 constexpr json::ScopedRule kKeys[] = {
-    SUBBYTE_QUANTIZATION_KEY("auto-round", "packing_format", kComputed, "",
-                             "the layout of another method"),
-    SUBBYTE_QUANTIZATION_KEY("auto-round", "backend", kComputed, "", "the same, older"),
-    SUBBYTE_QUANTIZATION_KEY("auto-round", "extra_config", kComputed, "",
-                             "other bits of single modules"),
-    SUBBYTE_QUANTIZATION_KEY("auto-round", "quant_block_list", kIgnored, "",
-                             "tensors say which are quantized"),
-    SUBBYTE_QUANTIZATION_KEY("auto-round", "supported_types", kIgnored, "",
-                             "tensors say which are quantized"),
-    SUBBYTE_QUANTIZATION_KEY("auto-round", "regex_config", kIgnored, "",
-                             "tensors say which are quantized"),
-    SUBBYTE_QUANTIZATION_KEY("auto-round", "data_type", kComputed, "",
-                             "int, nv_fp, mx_fp; absent: int"),
-    SUBBYTE_QUANTIZATION_KEY("auto-round", "desc_act", kIgnored, "", "of another method"),
-    SUBBYTE_QUANTIZATION_KEY("auto-round", "enable_adam", kIgnored, "",
-                             "how the quantizer was run"),
-    SUBBYTE_QUANTIZATION_KEY("auto-round", "enable_minmax_tuning", kIgnored, "",
-                             "how the quantizer was run"),
-    SUBBYTE_QUANTIZATION_KEY("auto-round", "enable_norm_bias_tuning", kIgnored, "",
-                             "how the quantizer was run"),
-    SUBBYTE_QUANTIZATION_KEY("auto-round", "gradient_accumulate_steps", kIgnored, "",
-                             "how the quantizer was run"),
-    SUBBYTE_QUANTIZATION_KEY("auto-round", "low_cpu_mem_usage", kIgnored, "",
-                             "how the quantizer was run"),
-    SUBBYTE_QUANTIZATION_KEY("auto-round", "lr", kIgnored, "", "how the quantizer was run"),
-    SUBBYTE_QUANTIZATION_KEY("auto-round", "lr_scheduler", kIgnored, "",
-                             "how the quantizer was run"),
-    SUBBYTE_QUANTIZATION_KEY("auto-round", "minmax_lr", kIgnored, "", "how the quantizer was run"),
-    SUBBYTE_QUANTIZATION_KEY("auto-round", "momentum", kIgnored, "", "how the quantizer was run"),
-    SUBBYTE_QUANTIZATION_KEY("auto-round", "nblocks", kIgnored, "", "how the quantizer was run"),
-    SUBBYTE_QUANTIZATION_KEY("auto-round", "not_use_best_mse", kIgnored, "",
-                             "how the quantizer was run"),
-    SUBBYTE_QUANTIZATION_KEY("auto-round", "sampler", kIgnored, "", "how the quantizer was run"),
-    SUBBYTE_QUANTIZATION_KEY("auto-round", "seed", kIgnored, "", "how the quantizer was run"),
+    SUBBYTE_FLAVOUR_KEY("auto-round", "packing_format", kComputed, "",
+                        "the layout of another method"),
+    SUBBYTE_FLAVOUR_KEY("auto-round", "backend", kComputed, "", "the same, older"),
+    SUBBYTE_FLAVOUR_KEY("auto-round", "extra_config", kComputed, "",
+                        "other bits of single modules"),
+    SUBBYTE_FLAVOUR_KEY("auto-round", "quant_block_list supported_types regex_config", kIgnored, "",
+                        "tensors say which are quantized"),
+    SUBBYTE_FLAVOUR_KEY("auto-round", "data_type", kComputed, "", "int, nv_fp, mx_fp; absent: int"),
+    SUBBYTE_FLAVOUR_KEY("auto-round", "desc_act", kIgnored, "", "of another method"),
+    SUBBYTE_FLAVOUR_KEY("auto-round",
+                        "enable_adam enable_minmax_tuning enable_norm_bias_tuning "
+                        "gradient_accumulate_steps low_cpu_mem_usage lr lr_scheduler "
+                        "minmax_lr momentum nblocks not_use_best_mse sampler seed",
+                        kIgnored, "", "how the quantizer was run"),
 };
 
 }  // namespace
 
-extern const Flavour auto_round_flavour;
 const Flavour auto_round_flavour = {
     .name = "auto-round", .other_name = "intel/auto-round", .keys = kKeys, .read = read};
 

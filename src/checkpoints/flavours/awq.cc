@@ -21,6 +21,7 @@
 #include "checkpoints/flavours/integer_config.h"
 #include "checkpoints/import_parts.h"
 #include "checkpoints/transpose.h"
+#include "quantize/quantizers.h"
 
 namespace subbyte {
 namespace {
@@ -89,10 +90,7 @@ Result<std::vector<Matrix>> import(const ImportContext& context, const ModuleInf
   transpose_awq_nibbles_to_bytes(zeros.get(), qzeros.bytes.data(),
                                  static_cast<int64_t>(qzeros.shape[0]), words, context.pool);
 
-  Matrix matrix;
-  matrix.view.format = info.format;
-  matrix.view.rows = info.rows;
-  matrix.view.cols = info.cols;
+  Matrix matrix = matrix_of(info);
   matrix.view.codes = {codes.get(), qweight.bytes.size()};
   matrix.view.scales = {transposed_scales.get(), scales.bytes.size()};
   matrix.view.zeros = {zeros.get(), num_scales};
@@ -107,13 +105,10 @@ constexpr std::array<int, 8> kNibbleOfOutput = {0, 4, 1, 5, 2, 6, 3, 7};
 constexpr uint32_t kMaxZero = 15;
 
 Result<std::vector<ExportedTensor>> describe(const ExportShape& shape, std::string_view module) {
-  SUBBYTE_CHECK(require_one_expert(shape, module));
-  SUBBYTE_CHECK(require_input_order(shape, module));
+  SUBBYTE_CHECK(require_plain(shape, module));
   const auto& [format, rows, cols, act_order, experts, symmetric] = shape;
   if (format.element != Format::kU4 || format.zero != Zero::kU8) {
-    return export_error(
-        "export.format", module,
-        fmt::format("AWQ holds u4 codes with zero points, not {}", to_string(format)));
+    return not_held(module, "AWQ holds u4 codes with zero points", format);
   }
   SUBBYTE_TRY(const DType scale, scale_dtype(format.scale, module));
   SUBBYTE_TRY(const int64_t groups, count_groups(format, cols, module));
@@ -215,9 +210,7 @@ Status pack_zeros(std::byte* qzeros, const MatrixView& matrix, std::string_view 
 
 Result<std::vector<ExportedTensor>> write(const MatrixView& matrix, std::string_view module,
                                           Executor& pool) {
-  SUBBYTE_TRY(auto tensors, describe(shape_of(matrix), module));
-  SUBBYTE_CHECK(require_tensor_scale_1(matrix, module));
-  allocate(tensors);
+  SUBBYTE_TRY(auto tensors, allocate(describe(shape_of(matrix), module), matrix, module));
   pack_codes(tensors[0].bytes.data(), matrix, pool);
   SUBBYTE_CHECK(pack_zeros(tensors[1].bytes.data(), matrix, module));
   transpose_scales(tensors[2].bytes, matrix);
@@ -225,18 +218,15 @@ Result<std::vector<ExportedTensor>> write(const MatrixView& matrix, std::string_
 }
 
 constexpr json::ScopedRule kKeys[] = {
-    SUBBYTE_QUANTIZATION_KEY("awq", "w_bit", kComputed, "", "bits, older"),
-    SUBBYTE_QUANTIZATION_KEY("awq", "q_group_size", kComputed, "", "group_size, older"),
-    SUBBYTE_QUANTIZATION_KEY("awq", "zero_point", kComputed, "", "absent: true"),
-    SUBBYTE_QUANTIZATION_KEY("awq", "version", kComputed, "", "gemm"),
-    SUBBYTE_QUANTIZATION_KEY("awq", "backend", kIgnored, "", "which kernels multiply"),
-    SUBBYTE_QUANTIZATION_KEY("awq", "do_fuse", kIgnored, "", "which kernels multiply"),
-    SUBBYTE_QUANTIZATION_KEY("awq", "fuse_max_seq_len", kIgnored, "", "which kernels multiply"),
-    SUBBYTE_QUANTIZATION_KEY("awq", "modules_to_fuse", kIgnored, "", "which kernels multiply"),
-    SUBBYTE_QUANTIZATION_KEY("awq", "checkpoint_format", kIgnored, "", "version says what it is"),
-    SUBBYTE_QUANTIZATION_KEY("awq", "format", kIgnored, "", "version says what it is"),
-    SUBBYTE_QUANTIZATION_KEY("awq", "sym", kIgnored, "", "zero_point says it"),
-    SUBBYTE_QUANTIZATION_KEY("awq", "desc_act", kIgnored, "", "the layout has no order"),
+    SUBBYTE_FLAVOUR_KEY("awq", "w_bit", kComputed, "", "bits, older"),
+    SUBBYTE_FLAVOUR_KEY("awq", "q_group_size", kComputed, "", "group_size, older"),
+    SUBBYTE_FLAVOUR_KEY("awq", "zero_point", kComputed, "", "absent: true"),
+    SUBBYTE_FLAVOUR_KEY("awq", "version", kComputed, "", "gemm"),
+    SUBBYTE_FLAVOUR_KEY("awq", "backend do_fuse fuse_max_seq_len modules_to_fuse", kIgnored, "",
+                        "which kernels multiply"),
+    SUBBYTE_FLAVOUR_KEY("awq", "checkpoint_format format", kIgnored, "", "version says what it is"),
+    SUBBYTE_FLAVOUR_KEY("awq", "sym", kIgnored, "", "zero_point says it"),
+    SUBBYTE_FLAVOUR_KEY("awq", "desc_act", kIgnored, "", "the layout has no order"),
 };
 
 Status read(const json::Object& section, QuantizationConfig& config) {
@@ -257,16 +247,23 @@ Status read(const json::Object& section, QuantizationConfig& config) {
 }
 
 constexpr Importer kImporter = {"awq", ".qweight", matches, describe, import, check_scales};
-constexpr const Importer* kImporters[] = {&kImporter};
 
+constexpr QuantizeFormat kQuantized[] = {{.name = "awq",
+                                          .is_meant_by_text = false,
+                                          .bits = k4Bits,
+                                          .symmetry = Symmetry::kNever,
+                                          .head = false,
+                                          .f16_floats = true,
+                                          .format = integer_format,
+                                          .quantize = to_integers}};
 constexpr Exporter kExporter = {.name = "awq",
+                                .quantized = kQuantized,
                                 .one_group_size = true,
                                 .instead_for_alternating = "pack_quantized",
                                 .describe = describe,
                                 .target = target,
                                 .config = config,
                                 .write = write};
-constexpr const Exporter* kExporters[] = {&kExporter};
 
 }  // namespace
 
@@ -274,7 +271,7 @@ const Flavour awq_flavour = {.name = "awq",
                              .side_file = "quant_config.json",
                              .keys = kKeys,
                              .read = read,
-                             .importers = kImporters,
-                             .exporters = kExporters};
+                             .importers = {&kImporter},
+                             .exporters = {&kExporter}};
 
 }  // namespace subbyte

@@ -32,6 +32,7 @@
 #include "checkpoints/flavours/bnb_nf4_state.h"
 #include "checkpoints/foreign_software.h"
 #include "checkpoints/import_parts.h"
+#include "quantize/quantizers.h"
 
 namespace subbyte {
 namespace {
@@ -229,11 +230,8 @@ Status check_resolved_scales(const ImportContext&, const ModuleInfo& info) {
 
 Result<std::vector<Matrix>> import(const ImportContext& context, const ModuleInfo& info) {
   const FileTensor& weight = *info.tensors[0];
-  Matrix matrix;
+  Matrix matrix = matrix_of(info);
   MatrixView& view = matrix.view;
-  view.format = info.format;
-  view.rows = info.rows;
-  view.cols = info.cols;
   SUBBYTE_TRY(const BnbState state, read_bnb_state(*info.tensors[2]));
   SUBBYTE_CHECK(take_scales(info, state, matrix));
   if (state.group_size() != state.blocksize) spread_scales(state, matrix);
@@ -248,16 +246,14 @@ int64_t blocksize_of(const ExportShape& shape) {
 }
 
 Result<std::vector<ExportedTensor>> describe(const ExportShape& shape, std::string_view module) {
-  SUBBYTE_CHECK(require_one_expert(shape, module));
-  SUBBYTE_CHECK(require_input_order(shape, module));
+  SUBBYTE_CHECK(require_plain(shape, module));
   const WeightFormat& format = shape.format;
   const int64_t blocksize = blocksize_of(shape);
   if (format.element != Format::kNF4 || format.scale != Format::kF32 ||
       format.zero != Zero::kNone || !is_bnb_blocksize(blocksize)) {
-    return export_error("export.format", module,
-                        fmt::format("NF4 of bitsandbytes is nf4 with scales in f32 for 32, 64, ... "
-                                    "4096 inputs, not {}",
-                                    to_string(format)));
+    return not_held(module,
+                    "NF4 of bitsandbytes is nf4 with scales in f32 for 32, 64, ... 4096 inputs",
+                    format);
   }
   SUBBYTE_TRY(const int64_t groups, count_groups(format, shape.cols, module));
   const auto rows = static_cast<uint64_t>(shape.rows);
@@ -273,9 +269,7 @@ Result<std::vector<ExportedTensor>> describe(const ExportShape& shape, std::stri
 Result<std::vector<ExportedTensor>> write(const MatrixView& matrix, std::string_view module,
                                           Executor&) {
   const ExportShape shape = shape_of(matrix);
-  SUBBYTE_TRY(auto tensors, describe(shape, module));
-  SUBBYTE_CHECK(require_tensor_scale_1(matrix, module));
-  allocate(tensors);
+  SUBBYTE_TRY(auto tensors, allocate(describe(shape, module), matrix, module));
   std::ranges::transform(matrix.codes, tensors[0].bytes.begin(),
                          [](std::byte pair) { return pair << 4 | pair >> 4; });
   std::ranges::copy(matrix.scales, tensors[1].bytes.begin());
@@ -310,24 +304,23 @@ ExportedConfig config(const ExportedModel& model) {
 }
 
 constexpr json::ScopedRule kKeys[] = {
-    SUBBYTE_QUANTIZATION_KEY("bitsandbytes", "load_in_4bit", kComputed, "", "true"),
-    SUBBYTE_QUANTIZATION_KEY("bitsandbytes", "load_in_8bit", kComputed, "", "false"),
-    SUBBYTE_QUANTIZATION_KEY("bitsandbytes", "bnb_4bit_quant_type", kComputed, "",
-                             "nf4; absent: fp4"),
-    SUBBYTE_QUANTIZATION_KEY("bitsandbytes", "bnb_4bit_use_double_quant", kComputed, "",
-                             "absent: false"),
-    SUBBYTE_QUANTIZATION_KEY("bitsandbytes", "llm_int8_skip_modules", kComputed, "",
-                             "modules that must not be quantized"),
-    SUBBYTE_QUANTIZATION_KEY("bitsandbytes", "_load_in_4bit", kIgnored, "", "load_in_4bit says it"),
-    SUBBYTE_QUANTIZATION_KEY("bitsandbytes", "_load_in_8bit", kIgnored, "", "load_in_8bit says it"),
-    SUBBYTE_QUANTIZATION_KEY("bitsandbytes", "bnb_4bit_compute_dtype", kIgnored, "",
-                             "how it is computed"),
-    SUBBYTE_QUANTIZATION_KEY("bitsandbytes", "bnb_4bit_quant_storage", kIgnored, "",
-                             "tensors have their types"),
-    SUBBYTE_QUANTIZATION_KEY("bitsandbytes", "llm_int8_enable_fp32_cpu_offload", kIgnored, "",
-                             "of 8 bits"),
-    SUBBYTE_QUANTIZATION_KEY("bitsandbytes", "llm_int8_has_fp16_weight", kIgnored, "", "of 8 bits"),
-    SUBBYTE_QUANTIZATION_KEY("bitsandbytes", "llm_int8_threshold", kIgnored, "", "of 8 bits"),
+    SUBBYTE_FLAVOUR_KEY("bitsandbytes", "load_in_4bit", kComputed, "", "true"),
+    SUBBYTE_FLAVOUR_KEY("bitsandbytes", "load_in_8bit", kComputed, "", "false"),
+    SUBBYTE_FLAVOUR_KEY("bitsandbytes", "bnb_4bit_quant_type", kComputed, "", "nf4; absent: fp4"),
+    SUBBYTE_FLAVOUR_KEY("bitsandbytes", "bnb_4bit_use_double_quant", kComputed, "",
+                        "absent: false"),
+    SUBBYTE_FLAVOUR_KEY("bitsandbytes", "llm_int8_skip_modules", kComputed, "",
+                        "modules that must not be quantized"),
+    SUBBYTE_FLAVOUR_KEY("bitsandbytes", "_load_in_4bit", kIgnored, "", "load_in_4bit says it"),
+    SUBBYTE_FLAVOUR_KEY("bitsandbytes", "_load_in_8bit", kIgnored, "", "load_in_8bit says it"),
+    SUBBYTE_FLAVOUR_KEY("bitsandbytes", "bnb_4bit_compute_dtype", kIgnored, "",
+                        "how it is computed"),
+    SUBBYTE_FLAVOUR_KEY("bitsandbytes", "bnb_4bit_quant_storage", kIgnored, "",
+                        "tensors have their types"),
+    SUBBYTE_FLAVOUR_KEY(
+        "bitsandbytes",
+        "llm_int8_enable_fp32_cpu_offload llm_int8_has_fp16_weight llm_int8_threshold", kIgnored,
+        "", "of 8 bits"),
 };
 
 Status read(const json::Object& section, QuantizationConfig& config) {
@@ -351,22 +344,28 @@ Status read(const json::Object& section, QuantizationConfig& config) {
 
 constexpr Importer kImporter = {"bnb_nf4", ".weight", matches,
                                 describe,  import,    check_resolved_scales};
-constexpr const Importer* kImporters[] = {&kImporter};
+constexpr int64_t kGroups[] = {32, 64, 128, 256, 512, 1024, 2048, 4096};
+constexpr QuantizeFormat kQuantized[] = {{.name = "nf4",
+                                          .other_name = "bnb",
+                                          .bits = k4Bits,
+                                          .group_sizes = kGroups,
+                                          .default_group = 64,
+                                          .format = nf4_format,
+                                          .quantize = to_nf4}};
 constexpr Exporter kExporter = {.name = "bnb_nf4",
                                 .other_name = "nf4",
+                                .quantized = kQuantized,
                                 .describe = describe,
                                 .target = target,
                                 .config = config,
                                 .write = write};
-constexpr const Exporter* kExporters[] = {&kExporter};
 
 }  // namespace
 
-extern const Flavour bitsandbytes_flavour;
 const Flavour bitsandbytes_flavour = {.name = "bitsandbytes",
                                       .keys = kKeys,
                                       .read = read,
-                                      .importers = kImporters,
-                                      .exporters = kExporters};
+                                      .importers = {&kImporter},
+                                      .exporters = {&kExporter}};
 
 }  // namespace subbyte

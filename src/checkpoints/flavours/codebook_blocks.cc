@@ -88,11 +88,8 @@ Result<std::vector<int>> read_bits_and_block(const json::Object& section,
 Result<Matrix> import_codes(const ImportContext& context, const ModuleInfo& info) {
   SUBBYTE_CHECK(check_scales(context, info));
   const FileTensor& codes = *info.tensors[0];
-  Matrix matrix;
+  Matrix matrix = matrix_of(info);
   MatrixView& view = matrix.view;
-  view.format = info.format;
-  view.rows = info.rows;
-  view.cols = info.cols;
   view.codes = codes.bytes;
   matrix.owners.push_back(codes.file);
   view.scales = aligned_bytes(*info.scales, matrix.owners);

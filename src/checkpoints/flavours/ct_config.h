@@ -67,6 +67,4 @@ struct CompressedState : FlavourState, SaysByteIntegers, fp8::SaysBlocks {
                                          std::string_view module) const override;
 };
 
-extern const Flavour compressed_tensors_flavour;
-
 }  // namespace subbyte

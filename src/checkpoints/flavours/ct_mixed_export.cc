@@ -1,6 +1,8 @@
 // compressed-tensors, format "mixed-precision": config groups that each have a format of their own,
 // such as FP8 beside NVFP4. A module gets the format that holds its codes.
 
+#include <algorithm>
+
 #include "checkpoints/flavours/ct_parts.h"
 
 namespace subbyte {
@@ -34,6 +36,7 @@ Result<std::vector<ExportedTensor>> write(const MatrixView& matrix, std::string_
 }  // namespace
 
 const Exporter mixed_precision_exporter = {.name = "mixed_precision",
+                                           .is_listed = false,
                                            .tells_symmetry = true,
                                            .has_factor = true,
                                            .keeps_act_order = "pack_quantized_lanes",
@@ -42,5 +45,13 @@ const Exporter mixed_precision_exporter = {.name = "mixed_precision",
                                            .target = target,
                                            .config = config,
                                            .write = write};
+
+const Exporter* choose_compressed(std::span<const WeightFormat> formats) {
+  if (formats.empty()) return &pack_quantized_exporter;
+  const Exporter* const first = &exporter_of(formats.front());
+  const bool is_one = std::ranges::all_of(
+      formats, [&](const WeightFormat& format) { return &exporter_of(format) == first; });
+  return is_one ? first : &mixed_precision_exporter;
+}
 
 }  // namespace subbyte

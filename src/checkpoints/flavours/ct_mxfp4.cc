@@ -12,6 +12,7 @@
 #include "checkpoints/flavours/ct_parts.h"
 #include "checkpoints/flavours/input_factors.h"
 #include "checkpoints/flavours/modelopt.h"
+#include "quantize/quantizers.h"
 
 namespace subbyte {
 namespace {
@@ -79,10 +80,7 @@ Result<std::vector<Matrix>> import(const ImportContext& context, const ModuleInf
   const FileTensor& packed = *info.tensors[0];
   const FileTensor& scales = *info.tensors[1];
   SUBBYTE_CHECK(check_scales(context, info));
-  Matrix matrix;
-  matrix.view.format = info.format;
-  matrix.view.rows = info.rows;
-  matrix.view.cols = info.cols;
+  Matrix matrix = matrix_of(info);
   matrix.view.codes = packed.bytes;
   matrix.view.scales = scales.bytes;
   matrix.owners = {packed.file, scales.file};
@@ -93,25 +91,17 @@ template <const Names& names>
 Result<std::vector<ExportedTensor>> describe_tensors(const ExportShape& shape,
                                                      std::string_view module) {
   SUBBYTE_CHECK(require_one_expert(shape, module));
-  SUBBYTE_CHECK(require_input_order(shape, module));
-  if (shape.format != kFormat) {
-    return export_error(
-        "export.format", module,
-        fmt::format("MXFP4 is {}, not {}", to_string(kFormat), to_string(shape.format)));
-  }
-  SUBBYTE_TRY(const int64_t groups, count_groups(shape.format, shape.cols, module));
-  const auto rows = static_cast<uint64_t>(shape.rows);
-  const auto num_groups = static_cast<uint64_t>(groups);
-  return std::vector<ExportedTensor>{{names.codes, DType::kU8, {rows, num_groups * kGroup / 2}, {}},
-                                     {".weight_scale", DType::kU8, {rows, num_groups}, {}}};
+  SUBBYTE_TRY(const Blocks blocks, require_blocks(shape, module, "MXFP4", kFormat));
+  return std::vector<ExportedTensor>{
+      {names.codes, DType::kU8, {blocks.rows, blocks.groups * kGroup / 2}, {}},
+      {".weight_scale", DType::kU8, {blocks.rows, blocks.groups}, {}}};
 }
 
 template <const Names& names>
 Result<std::vector<ExportedTensor>> write(const MatrixView& matrix, std::string_view module,
                                           Executor&) {
-  SUBBYTE_TRY(auto tensors, describe_tensors<names>(shape_of(matrix), module));
-  SUBBYTE_CHECK(require_tensor_scale_1(matrix, module));
-  allocate(tensors);
+  SUBBYTE_TRY(auto tensors,
+              allocate(describe_tensors<names>(shape_of(matrix), module), matrix, module));
   std::ranges::copy(matrix.codes, tensors[0].bytes.begin());
   std::ranges::copy(matrix.scales, tensors[1].bytes.begin());
   return tensors;
@@ -125,6 +115,14 @@ TargetFormat target(const ExportShape& from) {
 ExportedConfig config(const ExportedModel& model) {
   return compressed_config(model, "mxfp4-pack-quantized");
 }
+
+constexpr QuantizeFormat kQuantized[] = {{.name = kCompressedTensors.name,
+                                          .is_meant_by_text = false,
+                                          .bits = k4Bits,
+                                          .group_sizes = kGroupsOf32,
+                                          .default_group = 32,
+                                          .format = mxfp4_format,
+                                          .quantize = to_mxfp4}};
 
 using ModeloptModule = WithInputFactors<describe<kModelopt>, import>;
 
@@ -140,6 +138,7 @@ const Importer modelopt_mxfp4_importer = {kModelopt.name,         kModelopt.code
                                           matches<kModelopt>,     ModeloptModule::describe,
                                           ModeloptModule::import, check_scales};
 const Exporter mxfp4_pack_quantized_exporter = {.name = kCompressedTensors.name,
+                                                .quantized = kQuantized,
                                                 .says_kv_cache = says_compressed_kv_cache,
                                                 .describe = describe_tensors<kCompressedTensors>,
                                                 .target = target,

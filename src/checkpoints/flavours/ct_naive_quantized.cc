@@ -105,11 +105,8 @@ Result<std::vector<Matrix>> import(const ImportContext& context, const ModuleInf
   const int bits = subbyte::info(info.format.element).bits;
   SUBBYTE_CHECK(check_scales(context, info));
   SUBBYTE_CHECK(check_range(weight, bits));
-  Matrix matrix;
+  Matrix matrix = matrix_of(info);
   MatrixView& view = matrix.view;
-  view.format = info.format;
-  view.rows = info.rows;
-  view.cols = info.cols;
   view.scales = scales_of_rows(*info.scales, info.rows, matrix.owners);
   const auto codes = pack_codes(weight, view, context.pool);
   view.codes = {codes.get(), static_cast<std::size_t>(view.rows * view.row_bytes())};
@@ -134,8 +131,7 @@ Result<std::vector<Matrix>> import(const ImportContext& context, const ModuleInf
 using Module = WithInputFactors<describe, import>;
 
 Error wrong_format(const ExportShape& shape, std::string_view module) {
-  return export_error("export.format", module,
-                      fmt::format("naive_quantized does not hold {}", to_string(shape.format)));
+  return not_held(module, "naive-quantized holds integers of 2 to 8 bits", shape.format);
 }
 
 /// Bits of integers that it holds, 0 for other formats.
@@ -148,8 +144,7 @@ int naive_bits(const WeightFormat& format) {
 }
 
 Result<std::vector<ExportedTensor>> describe(const ExportShape& shape, std::string_view module) {
-  SUBBYTE_CHECK(require_one_expert(shape, module));
-  SUBBYTE_CHECK(require_input_order(shape, module));
+  SUBBYTE_CHECK(require_plain(shape, module));
   if (naive_bits(shape.format) == 0) return wrong_format(shape, module);
   SUBBYTE_TRY(const DType scale, scale_dtype(shape.format.scale, module));
   SUBBYTE_TRY(const int64_t groups, count_groups(shape.format, shape.cols, module));
@@ -166,9 +161,7 @@ Result<std::vector<ExportedTensor>> describe(const ExportShape& shape, std::stri
 
 Result<std::vector<ExportedTensor>> write(const MatrixView& matrix, std::string_view module,
                                           Executor& pool) {
-  SUBBYTE_TRY(auto tensors, describe(shape_of(matrix), module));
-  SUBBYTE_CHECK(require_tensor_scale_1(matrix, module));
-  allocate(tensors);
+  SUBBYTE_TRY(auto tensors, allocate(describe(shape_of(matrix), module), matrix, module));
   const int bits = naive_bits(matrix.format);
   const uint32_t half = 1u << (bits - 1);
   pool.parallel_for(matrix.rows, kRowGrain, [&](int64_t begin, int64_t end, int) {

@@ -2,6 +2,7 @@
 
 #include "checkpoints/flavours/ct_parts.h"
 #include "checkpoints/flavours/nvfp4_parts.h"
+#include "quantize/quantizers.h"
 
 namespace subbyte {
 namespace {
@@ -26,12 +27,20 @@ ExportedConfig config(const ExportedModel& model) {
   return compressed_config(model, "nvfp4-pack-quantized");
 }
 
+constexpr QuantizeFormat kQuantized[] = {{.name = "nvfp4",
+                                          .bits = k4Bits,
+                                          .group_sizes = kGroupsOf16,
+                                          .default_group = 16,
+                                          .format = nvfp4_format,
+                                          .quantize = to_nvfp4_divided}};
+
 }  // namespace
 
 const Importer nvfp4_pack_quantized_importer = {
     kNames.name, kNames.codes, matches, describe, nvfp4::import_blocks<kNames>, check_scales};
 const Exporter nvfp4_pack_quantized_exporter = {.name = kNames.name,
                                                 .other_name = "nvfp4",
+                                                .quantized = kQuantized,
                                                 .has_factor = true,
                                                 .says_kv_cache = says_compressed_kv_cache,
                                                 .describe = nvfp4::describe_tensors<kNames>,

@@ -222,11 +222,8 @@ Result<std::vector<Matrix>> import(const ImportContext& context, const ModuleInf
   const FileTensor& packed = *info.tensors[0];
   const FileTensor& scale = *info.tensors[1];
   SUBBYTE_CHECK(check_scales(context, info));
-  Matrix matrix;
+  Matrix matrix = matrix_of(info);
   MatrixView& view = matrix.view;
-  view.format = info.format;
-  view.rows = info.rows;
-  view.cols = info.cols;
   view.scales = scales_of_rows(scale, info.rows, matrix.owners);
   if (info.act_order) {
     SUBBYTE_TRY(auto order, input_order(*info.tensors.back(), info.cols, view.groups(),

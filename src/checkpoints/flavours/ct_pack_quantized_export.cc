@@ -10,6 +10,7 @@
 #include "checkpoints/export_parts.h"
 #include "checkpoints/flavours/ct_pack_quantized.h"
 #include "checkpoints/flavours/ct_parts.h"
+#include "quantize/quantizers.h"
 
 namespace subbyte {
 namespace {
@@ -30,10 +31,7 @@ Result<std::vector<ExportedTensor>> describe(const ExportShape& shape, std::stri
   if (packing == Packing::kDense) SUBBYTE_CHECK(require_input_order(shape, module));
   const WeightFormat& format = shape.format;
   if (!holds(format)) {
-    return export_error("export.format", module,
-                        fmt::format("pack-quantized holds i2 to i8, or u2 to u8 with zero points, "
-                                    "not {}",
-                                    to_string(format)));
+    return not_held(module, "pack-quantized holds i2 to i8, or u2 to u8 with zero points", format);
   }
   SUBBYTE_TRY(const DType scale, scale_dtype(format.scale, module));
   const int bits = info(format.element).bits;
@@ -104,9 +102,7 @@ Status pack_zeros(ExportedTensor& packed, const MatrixView& matrix, Packing pack
 
 Result<std::vector<ExportedTensor>> write(const MatrixView& matrix, std::string_view module,
                                           Executor& pool, Packing packing) {
-  SUBBYTE_TRY(auto tensors, describe(shape_of(matrix), module, packing));
-  SUBBYTE_CHECK(require_tensor_scale_1(matrix, module));
-  allocate(tensors);
+  SUBBYTE_TRY(auto tensors, allocate(describe(shape_of(matrix), module, packing), matrix, module));
   pack_rows(tensors[0], matrix, packing, pool);
   std::ranges::copy(matrix.scales, tensors[1].bytes.begin());
   const int64_t sizes[2] = {matrix.rows, matrix.cols};
@@ -134,11 +130,38 @@ ExportedConfig config(const ExportedModel& model) {
   return compressed_config(model, "pack-quantized");
 }
 
+constexpr int kBits[] = {2, 3, 4, 5, 6, 7, 8};
+constexpr QuantizeFormat kQuantized[] = {{.name = "compressed-tensors",
+                                          .other_name = "w4a16",
+                                          .other_bits = 4,
+                                          .bits = kBits,
+                                          .whole_rows = true,
+                                          .symmetry = Symmetry::kByDefault,
+                                          .mixed = true,
+                                          .embedding = true,
+                                          .format = integer_format,
+                                          .quantize = to_integers},
+                                         {.name = "int8",
+                                          .other_name = "w8a16",
+                                          .other_bits = 8,
+                                          .bits = k8Bits,
+                                          .default_bits = 8,
+                                          .default_group = 0,
+                                          .whole_rows = true,
+                                          .symmetry = Symmetry::kByDefault,
+                                          .embedding = true,
+                                          .format = integer_format,
+                                          .quantize = to_integers}};
+
 template <Packing packing>
 constexpr Exporter make_exporter(std::string_view name) {
+  constexpr bool is_dense = packing == Packing::kDense;
   return {.name = name,
+          .other_name = is_dense ? "w4a16" : "",
+          .quantized = is_dense ? std::span<const QuantizeFormat>(kQuantized)
+                                : std::span<const QuantizeFormat>(),
           .tells_symmetry = true,
-          .keeps_act_order = packing == Packing::kDense ? "pack_quantized_lanes" : "",
+          .keeps_act_order = is_dense ? "pack_quantized_lanes" : "",
           .says_kv_cache = says_compressed_kv_cache,
           .describe = [](const ExportShape& shape,
                          std::string_view module) { return describe(shape, module, packing); },

@@ -48,6 +48,10 @@ inline constexpr std::string_view kMixedPrecision = "mixed-precision";
 /// weights.
 ExportedConfig compressed_config(const ExportedModel& model, std::string_view format);
 
+/// The exporter whose format holds weights in all of `formats`: that of integers where there are
+/// none, which will say why.
+const Exporter* choose_compressed(std::span<const WeightFormat> formats);
+
 extern const Importer pack_quantized_importer, naive_quantized_importer;
 extern const Importer nvfp4_pack_quantized_importer, mxfp4_pack_quantized_importer;
 extern const Exporter pack_quantized_exporter, pack_quantized_lanes_exporter;

@@ -65,10 +65,7 @@ Result<ModuleInfo> describe(const ImportContext& context, std::string_view modul
 
 Matrix make_matrix(const ModuleInfo& info, std::span<const std::byte> codes,
                    std::shared_ptr<const void> owner) {
-  Matrix matrix;
-  matrix.view.format = info.format;
-  matrix.view.rows = info.rows;
-  matrix.view.cols = info.cols;
+  Matrix matrix = matrix_of(info);
   matrix.view.codes = codes;
   matrix.owners = {std::move(owner)};
   return matrix;

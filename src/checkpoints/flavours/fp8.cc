@@ -1,4 +1,9 @@
-// FP8: see fp8_parts.h. The method of the config says which shapes factors may have.
+// FP8: see fp8_parts.h. The config says which shapes factors may have. Written are
+//
+//   fp8               factors of blocks of 128 x 128, as transformers, vLLM and SGLang read them
+//   float_quantized   with a config of compressed-tensors: the same, or factors of rows
+//
+// A canonical matrix has a scale for each row: those of a block must be equal.
 
 #include <algorithm>
 #include <optional>
@@ -13,10 +18,9 @@
 #include "checkpoints/flavours/fp8_parts.h"
 #include "checkpoints/flavours/input_factors.h"
 #include "checkpoints/import_parts.h"
+#include "quantize/quantizers.h"
 
 namespace subbyte {
-
-extern const Flavour fp8_flavour, fbgemm_fp8_flavour;
 
 namespace {
 
@@ -169,11 +173,8 @@ Result<std::vector<Matrix>> import(const ImportContext& context, const ModuleInf
   const Factors factors = find_factors(context.tensors, module);
   SUBBYTE_CHECK(check_scales(context, info));
   SUBBYTE_TRY(const Block block, find_block(context, module, weight, factors));
-  Matrix matrix;
+  Matrix matrix = matrix_of(info);
   MatrixView& view = matrix.view;
-  view.format = info.format;
-  view.rows = info.rows;
-  view.cols = info.cols;
   view.codes = weight.bytes;
   matrix.owners.push_back(weight.file);
   const auto width = static_cast<std::size_t>(subbyte::info(info.format.scale).bits / 8);
@@ -213,8 +214,7 @@ int64_t block_rows(const WeightFormat& format) {
 
 Result<std::vector<ExportedTensor>> describe_tensors(const ExportShape& shape,
                                                      std::string_view module, bool rows_too) {
-  SUBBYTE_CHECK(require_one_expert(shape, module));
-  SUBBYTE_CHECK(require_input_order(shape, module));
+  SUBBYTE_CHECK(require_plain(shape, module));
   const WeightFormat& format = shape.format;
   if (!holds(format, rows_too)) {
     return export_error(
@@ -258,9 +258,8 @@ Status write_factors(const MatrixView& matrix, std::string_view module,
 
 Result<std::vector<ExportedTensor>> write(const MatrixView& matrix, std::string_view module,
                                           bool rows_too) {
-  SUBBYTE_TRY(auto tensors, describe_tensors(shape_of(matrix), module, rows_too));
-  SUBBYTE_CHECK(require_tensor_scale_1(matrix, module));
-  allocate(tensors);
+  SUBBYTE_TRY(auto tensors,
+              allocate(describe_tensors(shape_of(matrix), module, rows_too), matrix, module));
   std::ranges::copy(matrix.codes, tensors[0].bytes.begin());
   SUBBYTE_CHECK(write_factors(matrix, module, tensors[1].bytes));
   return tensors;
@@ -291,10 +290,26 @@ ExportedConfig float_quantized_config(const ExportedModel& model) {
   return compressed_config(model, "float-quantized");
 }
 
+constexpr QuantizeFormat quantized(std::string_view name, bool is_meant_by_text) {
+  return {.name = name,
+          .is_meant_by_text = is_meant_by_text,
+          .bits = k8Bits,
+          .default_bits = 8,
+          .group_sizes = kGroupsOf128,
+          .short_groups = true,
+          .format = fp8_format,
+          .quantize = to_fp8};
+}
+
+template <bool rows_too>
+constexpr QuantizeFormat kQuantized[] = {
+    quantized(rows_too ? "float_quantized" : "fp8", !rows_too)};
+
 template <bool rows_too>
 constexpr Exporter make_exporter(std::string_view name) {
   return {
       .name = name,
+      .quantized = kQuantized<rows_too>,
       .says_kv_cache = rows_too ? says_compressed_kv_cache : nullptr,
       .describe = [](const ExportShape& shape,
                      std::string_view module) { return describe_tensors(shape, module, rows_too); },
@@ -305,24 +320,22 @@ constexpr Exporter make_exporter(std::string_view name) {
 }
 
 constexpr json::ScopedRule kKeys[] = {
-    SUBBYTE_QUANTIZATION_KEY("fp8", "weight_block_size", kComputed, "",
-                             "outputs and inputs of a factor; absent: rows or the tensor"),
-    SUBBYTE_QUANTIZATION_KEY("fp8", "fmt", kComputed, "", "e4m3"),
-    SUBBYTE_QUANTIZATION_KEY("fp8", "ignored_layers", kComputed, "",
-                             "modules that must not be quantized"),
-    SUBBYTE_QUANTIZATION_KEY("fp8", "activation_scheme", kComputed, "",
-                             "dynamic, beside blocks: what `--activations fp8` is for; or static"),
-    SUBBYTE_QUANTIZATION_KEY("fp8", "scale_fmt", kIgnored, "", "tensors have their types"),
-    SUBBYTE_QUANTIZATION_KEY("fp8", "modules_to_convert", kIgnored, "",
-                             "tensors say which are quantized"),
-    SUBBYTE_QUANTIZATION_KEY("fp8", "expert_dtype", kRefused, "\"fp8\"", "experts in another type"),
-    SUBBYTE_QUANTIZATION_KEY("fp8", "dequantize", kIgnored, "", "how it is computed"),
-    SUBBYTE_QUANTIZATION_KEY("fp8", "is_checkpoint_fp8_serialized", kIgnored, "",
-                             "tensors say which are quantized"),
-    SUBBYTE_QUANTIZATION_KEY("fp8", "kv_cache_scheme", kIgnored, "",
-                             "`--kv-cache-type` says how keys and values are kept"),
-    SUBBYTE_QUANTIZATION_KEY("fbgemm_fp8", "activation_scale_ub", kIgnored, "",
-                             "activations stay floats"),
+    SUBBYTE_FLAVOUR_KEY("fp8", "weight_block_size", kComputed, "",
+                        "outputs and inputs of a factor; absent: rows or the tensor"),
+    SUBBYTE_FLAVOUR_KEY("fp8", "fmt", kComputed, "", "e4m3"),
+    SUBBYTE_FLAVOUR_KEY("fp8", "ignored_layers", kComputed, "",
+                        "modules that must not be quantized"),
+    SUBBYTE_FLAVOUR_KEY("fp8", "activation_scheme", kComputed, "",
+                        "dynamic, beside blocks: what `--activations fp8` is for; or static"),
+    SUBBYTE_FLAVOUR_KEY("fp8", "scale_fmt", kIgnored, "", "tensors have their types"),
+    SUBBYTE_FLAVOUR_KEY("fp8", "modules_to_convert is_checkpoint_fp8_serialized", kIgnored, "",
+                        "tensors say which are quantized"),
+    SUBBYTE_FLAVOUR_KEY("fp8", "expert_dtype", kRefused, "\"fp8\"", "experts in another type"),
+    SUBBYTE_FLAVOUR_KEY("fp8", "dequantize", kIgnored, "", "how it is computed"),
+    SUBBYTE_FLAVOUR_KEY("fp8", "kv_cache_scheme", kIgnored, "",
+                        "`--kv-cache-type` says how keys and values are kept"),
+    SUBBYTE_FLAVOUR_KEY("fbgemm_fp8", "activation_scale_ub", kIgnored, "",
+                        "activations stay floats"),
 };
 
 /// What a config of transformers, vLLM or FBGEMM says.
@@ -367,9 +380,7 @@ Status read(const json::Object& section, QuantizationConfig& config) {
 using Module = WithInputFactors<describe, import>;
 constexpr Importer kImporter = {"fp8",          kAnchor,     matches, Module::describe,
                                 Module::import, check_scales};
-constexpr const Importer* kImporters[] = {&kImporter};
 constexpr Exporter kExporter = make_exporter<false>("fp8");
-constexpr const Exporter* kExporters[] = {&kExporter};
 
 }  // namespace
 
@@ -379,8 +390,8 @@ const Flavour fp8_flavour = {.name = "fp8",
                              .keys = kKeys,
                              .read = read,
                              .left_over = kFactors[0],
-                             .importers = kImporters,
-                             .exporters = kExporters};
+                             .importers = {&kImporter},
+                             .exporters = {&kExporter, &float_quantized_exporter}};
 /// The same layout, and keys of its own.
 const Flavour fbgemm_fp8_flavour = {.name = "fbgemm_fp8", .read = read};
 

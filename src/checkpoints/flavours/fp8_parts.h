@@ -41,8 +41,8 @@ struct Block {
 /// Is said by the state of a config that may have modules in FP8.
 class SaysBlocks {
  public:
-  /// What factors of `module`, which has tensors of FP8, may be of. Code import.config where none
-  /// are said to be.
+  /// Lists what factors of `module`, which has tensors of FP8, may be of. Code import.config where
+  /// none are said to be.
   virtual Result<std::vector<Block>> blocks(const ImportContext& context,
                                             std::string_view module) const = 0;
 

@@ -245,11 +245,8 @@ Result<std::vector<Matrix>> import(const ImportContext& context, const ModuleInf
   const FileTensor& scales = *info.tensors[2];
   SUBBYTE_TRY(auto transposed_scales, transpose_scales(scales, context.pool));
 
-  Matrix matrix;
+  Matrix matrix = matrix_of(info);
   MatrixView& view = matrix.view;
-  view.format = info.format;
-  view.rows = info.rows;
-  view.cols = info.cols;
   auto codes = allocate_bytes(qweight.bytes.size());
   // Rows of codes from columns of words.
   transpose(codes.get(), qweight.bytes.data(), static_cast<int64_t>(qweight.shape[0]), info.rows, 4,
@@ -309,36 +306,25 @@ bool reads_alike(const QuantizationConfig& a, const QuantizationConfig& b) {
 }
 
 constexpr json::ScopedRule kKeys[] = {
-    SUBBYTE_QUANTIZATION_KEY("gptq", "desc_act", kComputed, "", "absent: false"),
-    SUBBYTE_QUANTIZATION_KEY("gptq", "checkpoint_format", kComputed, "", "gptq, gptq_v2 or marlin"),
-    SUBBYTE_QUANTIZATION_KEY("gptq", "format", kComputed, "", "the same, older"),
-    SUBBYTE_QUANTIZATION_KEY("gptq", "is_marlin_format", kComputed, "", "true says marlin, too"),
-    SUBBYTE_QUANTIZATION_KEY("gptq", "dynamic", kComputed, "", "other bits of single modules"),
-    SUBBYTE_QUANTIZATION_KEY("gptq", "backend", kIgnored, "", "which kernels multiply"),
-    SUBBYTE_QUANTIZATION_KEY("gptq", "disable_exllama", kIgnored, "", "which kernels multiply"),
-    SUBBYTE_QUANTIZATION_KEY("gptq", "use_exllama", kIgnored, "", "which kernels multiply"),
-    SUBBYTE_QUANTIZATION_KEY("gptq", "use_cuda_fp16", kIgnored, "", "which kernels multiply"),
-    SUBBYTE_QUANTIZATION_KEY("gptq", "max_input_length", kIgnored, "", "which kernels multiply"),
-    SUBBYTE_QUANTIZATION_KEY("gptq", "modules_in_block_to_quantize", kIgnored, "",
-                             "tensors say which are quantized"),
-    SUBBYTE_QUANTIZATION_KEY("gptq", "rotation", kRefused, "\"\"", "weights that were rotated"),
-    SUBBYTE_QUANTIZATION_KEY("gptq", "adapter", kRefused, "{}", "what is added to products"),
-    SUBBYTE_QUANTIZATION_KEY("gptq", "act_group_aware", kIgnored, "", "how the quantizer was run"),
-    SUBBYTE_QUANTIZATION_KEY("gptq", "cache_block_outputs", kIgnored, "",
-                             "how the quantizer was run"),
-    SUBBYTE_QUANTIZATION_KEY("gptq", "damp_auto_increment", kIgnored, "",
-                             "how the quantizer was run"),
-    SUBBYTE_QUANTIZATION_KEY("gptq", "hyb_act", kIgnored, "", "how the quantizer was run"),
-    SUBBYTE_QUANTIZATION_KEY("gptq", "model_file_base_name", kIgnored, "", "where it came from"),
-    SUBBYTE_QUANTIZATION_KEY("gptq", "model_name_or_path", kIgnored, "", "where it came from"),
-    SUBBYTE_QUANTIZATION_KEY("gptq", "model_seqlen", kIgnored, "", "how the quantizer was run"),
-    SUBBYTE_QUANTIZATION_KEY("gptq", "module_name_preceding_first_block", kIgnored, "",
-                             "how the quantizer was run"),
-    SUBBYTE_QUANTIZATION_KEY("gptq", "mse", kIgnored, "", "how the quantizer was run"),
-    SUBBYTE_QUANTIZATION_KEY("gptq", "pad_token_id", kIgnored, "", "how the quantizer was run"),
-    SUBBYTE_QUANTIZATION_KEY("gptq", "static_groups", kIgnored, "", "how the quantizer was run"),
-    SUBBYTE_QUANTIZATION_KEY("gptq", "tokenizer", kIgnored, "", "how the quantizer was run"),
-    SUBBYTE_QUANTIZATION_KEY("gptq", "v2", kIgnored, "", "how the quantizer was run"),
+    SUBBYTE_FLAVOUR_KEY("gptq", "desc_act", kComputed, "", "absent: false"),
+    SUBBYTE_FLAVOUR_KEY("gptq", "checkpoint_format", kComputed, "", "gptq, gptq_v2 or marlin"),
+    SUBBYTE_FLAVOUR_KEY("gptq", "format", kComputed, "", "the same, older"),
+    SUBBYTE_FLAVOUR_KEY("gptq", "is_marlin_format", kComputed, "", "true says marlin, too"),
+    SUBBYTE_FLAVOUR_KEY("gptq", "dynamic", kComputed, "", "other bits of single modules"),
+    SUBBYTE_FLAVOUR_KEY("gptq",
+                        "backend disable_exllama use_exllama use_cuda_fp16 max_input_length",
+                        kIgnored, "", "which kernels multiply"),
+    SUBBYTE_FLAVOUR_KEY("gptq", "modules_in_block_to_quantize", kIgnored, "",
+                        "tensors say which are quantized"),
+    SUBBYTE_FLAVOUR_KEY("gptq", "rotation", kRefused, "\"\"", "weights that were rotated"),
+    SUBBYTE_FLAVOUR_KEY("gptq", "adapter", kRefused, "{}", "what is added to products"),
+    SUBBYTE_FLAVOUR_KEY(
+        "gptq",
+        "act_group_aware cache_block_outputs damp_auto_increment hyb_act model_seqlen "
+        "module_name_preceding_first_block mse pad_token_id static_groups tokenizer v2",
+        kIgnored, "", "how the quantizer was run"),
+    SUBBYTE_FLAVOUR_KEY("gptq", "model_file_base_name model_name_or_path", kIgnored, "",
+                        "where it came from"),
 };
 
 /// {"+:regex": {"bits": 8}, "-:regex": {}}. What stands beside "-:", which keeps modules out, is
@@ -388,18 +374,16 @@ Status read(const json::Object& section, QuantizationConfig& config) {
 
 constexpr Importer kImporter = {"gptq", ".qweight",   matches, describe,
                                 import, check_scales, doubt,   reads_alike};
-constexpr const Importer* kImporters[] = {&marlin_importer, &marlin_qweight_importer, &kImporter};
-constexpr const Exporter* kExporters[] = {&gptq_exporter, &gptq_v2_exporter, &marlin_exporter,
-                                          &marlin_qweight_exporter};
 
 }  // namespace
 
-const Flavour gptq_flavour = {.name = "gptq",
-                              .other_name = kMarlin,
-                              .side_file = "quantize_config.json",
-                              .keys = kKeys,
-                              .read = read,
-                              .importers = kImporters,
-                              .exporters = kExporters};
+const Flavour gptq_flavour = {
+    .name = "gptq",
+    .other_name = kMarlin,
+    .side_file = "quantize_config.json",
+    .keys = kKeys,
+    .read = read,
+    .importers = {&marlin_importer, &marlin_qweight_importer, &kImporter},
+    .exporters = {&gptq_exporter, &gptq_v2_exporter, &marlin_exporter, &marlin_qweight_exporter}};
 
 }  // namespace subbyte

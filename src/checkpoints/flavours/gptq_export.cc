@@ -9,6 +9,7 @@
 #include "checkpoints/config/exported_config.h"
 #include "checkpoints/export_parts.h"
 #include "checkpoints/flavours/integer_config.h"
+#include "quantize/quantizers.h"
 
 namespace subbyte {
 namespace {
@@ -24,9 +25,7 @@ Result<std::vector<ExportedTensor>> describe(const ExportShape& shape, std::stri
                      format.element == Format::kU4 || format.element == Format::kU8;
   const Zero zero = format.element == Format::kU8 ? Zero::kU16 : Zero::kU8;
   if (!known || format.zero != zero) {
-    return export_error("export.format", module,
-                        fmt::format("GPTQ holds u2, u3, u4 or u8 codes with zero points, not {}",
-                                    to_string(format)));
+    return not_held(module, "GPTQ holds u2, u3, u4 or u8 codes with zero points", format);
   }
   SUBBYTE_TRY(const DType scale, scale_dtype(format.scale, module));
   if (std::ranges::find(kGroupSizes, format.group_size) == std::end(kGroupSizes)) {
@@ -97,9 +96,7 @@ Status pack_zeros(std::byte* qzeros, const MatrixView& matrix, uint32_t offset,
 
 Result<std::vector<ExportedTensor>> write_version(const MatrixView& matrix, std::string_view module,
                                                   Executor& pool, uint32_t offset) {
-  SUBBYTE_TRY(auto tensors, describe(shape_of(matrix), module));
-  SUBBYTE_CHECK(require_tensor_scale_1(matrix, module));
-  allocate(tensors);
+  SUBBYTE_TRY(auto tensors, allocate(describe(shape_of(matrix), module), matrix, module));
   write_group_indices(tensors[0].bytes.data(), matrix);
   pack_codes(tensors[1].bytes.data(), matrix, pool);
   SUBBYTE_CHECK(pack_zeros(tensors[2].bytes.data(), matrix, offset, module));
@@ -212,9 +209,27 @@ ExportedConfig config_v2(const ExportedModel& model) {
   return config(model, "gptq_v2");
 }
 
+constexpr int64_t kQuantizedGroups[] = {16, 32, 64, 128, 256, 512, 1024};
+
+constexpr QuantizeFormat quantized(std::string_view name, Quantizer* by) {
+  return {.name = name,
+          .is_meant_by_text = false,
+          .bits = kGptqBits,
+          .group_sizes = kQuantizedGroups,
+          .whole_rows = true,
+          .symmetry = Symmetry::kByDefault,
+          .mixed = true,
+          .format = integer_format,
+          .quantize = by};
+}
+
+constexpr QuantizeFormat kQuantized[] = {quantized("gptq", to_integers_from_1)};
+constexpr QuantizeFormat kQuantizedV2[] = {quantized("gptq_v2", to_integers)};
+
 }  // namespace
 
 const Exporter gptq_exporter = {.name = "gptq",
+                                .quantized = kQuantized,
                                 .tells_symmetry = true,
                                 .instead_for_alternating = "pack_quantized",
                                 .describe = describe,
@@ -222,6 +237,7 @@ const Exporter gptq_exporter = {.name = "gptq",
                                 .config = config_v1,
                                 .write = write_v1};
 const Exporter gptq_v2_exporter = {.name = "gptq_v2",
+                                   .quantized = kQuantizedV2,
                                    .tells_symmetry = true,
                                    .instead_for_alternating = "pack_quantized",
                                    .describe = describe,

@@ -49,8 +49,6 @@ struct GptqState : FlavourState {
   bool marlin = false;                // words and scales in Marlin's order, no zero points
 };
 
-extern const Flavour awq_flavour;
-extern const Flavour gptq_flavour;
 extern const Exporter gptq_exporter, gptq_v2_exporter;
 extern const Importer marlin_importer, marlin_qweight_importer;
 extern const Exporter marlin_exporter, marlin_qweight_exporter;

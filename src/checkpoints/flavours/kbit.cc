@@ -18,6 +18,7 @@
 #include "checkpoints/flavour.h"
 #include "checkpoints/flavours/codebook_blocks.h"
 #include "matrix/codebook.h"
+#include "quantize/quantizers.h"
 
 namespace subbyte {
 namespace {
@@ -79,15 +80,13 @@ Result<std::vector<Matrix>> import(const ImportContext& context, const ModuleInf
 }
 
 Result<std::vector<ExportedTensor>> describe(const ExportShape& shape, std::string_view module) {
-  SUBBYTE_CHECK(require_one_expert(shape, module));
-  SUBBYTE_CHECK(require_input_order(shape, module));
+  SUBBYTE_CHECK(require_plain(shape, module));
   const WeightFormat& format = shape.format;
   if (!codebook_blocks::has_blocks(format) || needs_codebook(format.element) ||
       format.rotation != 0) {
-    return export_error("export.format", module,
-                        fmt::format("kbit is nfl2, nfl3, nfl4 or nfl5 with scales in e4m4 or f16 "
-                                    "for 32 inputs, not {}",
-                                    to_string(format)));
+    return not_held(module,
+                    "kbit is nfl2, nfl3, nfl4 or nfl5 with scales in e4m4 or f16 for 32 inputs",
+                    format);
   }
   return codebook_blocks::describe_tensors(shape, module, kNames, DType::kF32,
                                            {uint64_t{1} << info(format.element).bits});
@@ -109,8 +108,7 @@ ExportedConfig config(const ExportedModel& model) {
 }
 
 constexpr json::ScopedRule kKeys[] = {
-    SUBBYTE_QUANTIZATION_KEY("kbit", "bits", kComputed, "",
-                             "2 to 5, or a list where modules differ"),
+    SUBBYTE_FLAVOUR_KEY("kbit", "bits", kComputed, "", "2 to 5, or a list where modules differ"),
 };
 
 Status read(const json::Object& section, QuantizationConfig& config) {
@@ -123,22 +121,39 @@ Status read(const json::Object& section, QuantizationConfig& config) {
 
 constexpr Importer kImporter = {kNames.flavour, kNames.codes, matches,
                                 describe,       import,       check_scales};
-constexpr const Importer* kImporters[] = {&kImporter};
+/// Named by its usual width; rules give single matrices others.
+constexpr QuantizeFormat quantized(std::string_view name, int bits) {
+  const bool is_series = name == kNames.flavour;
+  return {.name = name,
+          .bits = kBits,
+          .default_bits = bits,
+          .series = is_series ? "" : kNames.flavour,
+          .is_series = is_series,
+          .group_sizes = kGroupsOf32,
+          .default_group = codebook_blocks::kBlock,
+          .mixed = true,
+          .f16_scales = true,
+          .format = kbit_format,
+          .quantize = to_kbit};
+}
+
+constexpr QuantizeFormat kQuantized[] = {quantized("kbit2", 2), quantized("kbit3", 3),
+                                         quantized("kbit4", 4), quantized("kbit5", 5),
+                                         quantized("kbit", 4)};
 constexpr Exporter kExporter = {.name = kNames.flavour,
+                                .quantized = kQuantized,
                                 .has_factor = true,
                                 .describe = describe,
                                 .target = codebook_blocks::codes_target,
                                 .config = config,
                                 .write = write};
-constexpr const Exporter* kExporters[] = {&kExporter};
 
 }  // namespace
 
-extern const Flavour kbit_flavour;
 const Flavour kbit_flavour = {.name = kNames.flavour,
                               .keys = kKeys,
                               .read = read,
-                              .importers = kImporters,
-                              .exporters = kExporters};
+                              .importers = {&kImporter},
+                              .exporters = {&kExporter}};
 
 }  // namespace subbyte

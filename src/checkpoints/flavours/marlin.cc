@@ -118,10 +118,7 @@ Result<std::vector<Matrix>> import(const ImportContext& context, const ModuleInf
                                               info.cols);
   unpack_marlin_scales(canonical.get(), scales.bytes.data(), info.rows,
                        static_cast<int64_t>(scales.shape[0]), bits(scales.dtype) / 8);
-  Matrix matrix;
-  matrix.view.format = info.format;
-  matrix.view.rows = info.rows;
-  matrix.view.cols = info.cols;
+  Matrix matrix = matrix_of(info);
   matrix.view.codes = {codes.get(), words.bytes.size()};
   matrix.view.scales = {canonical.get(), scales.bytes.size()};
   matrix.owners = {codes, canonical};
@@ -131,13 +128,10 @@ Result<std::vector<Matrix>> import(const ImportContext& context, const ModuleInf
 
 template <const Names& names>
 Result<std::vector<ExportedTensor>> describe(const ExportShape& shape, std::string_view module) {
-  SUBBYTE_CHECK(require_one_expert(shape, module));
-  SUBBYTE_CHECK(require_input_order(shape, module));
+  SUBBYTE_CHECK(require_plain(shape, module));
   const Format element = shape.format.element;
   if ((element != Format::kI4 && element != Format::kI8) || shape.format.zero != Zero::kNone) {
-    return export_error(
-        "export.format", module,
-        fmt::format("GPTQ in Marlin's layout does not hold {}", to_string(shape.format)));
+    return not_held(module, "Marlin's layout of GPTQ holds i4 and i8", shape.format);
   }
   SUBBYTE_CHECK(check_marlin_shape(shape.rows, shape.cols));
   SUBBYTE_TRY(const DType scale, scale_dtype(shape.format.scale, module));
@@ -153,9 +147,7 @@ Result<std::vector<ExportedTensor>> describe(const ExportShape& shape, std::stri
 template <const Names& names>
 Result<std::vector<ExportedTensor>> write(const MatrixView& matrix, std::string_view module,
                                           Executor&) {
-  SUBBYTE_TRY(auto tensors, describe<names>(shape_of(matrix), module));
-  SUBBYTE_CHECK(require_tensor_scale_1(matrix, module));
-  allocate(tensors);
+  SUBBYTE_TRY(auto tensors, allocate(describe<names>(shape_of(matrix), module), matrix, module));
   const bool wide = matrix.format.element == Format::kI8;
   (wide ? pack_marlin_int8 : pack_marlin)(tensors[0].bytes.data(), matrix.codes.data(), matrix.rows,
                                           matrix.cols);

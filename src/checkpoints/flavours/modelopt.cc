@@ -186,41 +186,38 @@ void find_unknown(const json::Object& object, const std::string& prefix,
 }
 
 constexpr json::ScopedRule kKeys[] = {
-    SUBBYTE_QUANTIZATION_KEY("modelopt", "quant_algo", kComputed, "",
-                             "NVFP4, MXFP4, FP8, MXFP8, INT8, INT4, or MIXED_PRECISION of them"),
-    SUBBYTE_QUANTIZATION_KEY("modelopt", "group_size", kComputed, "",
-                             "of FP4, MXFP8 and INT4; absent or 0: as tensors say"),
-    SUBBYTE_QUANTIZATION_KEY("modelopt", "quantization", kComputed, "",
-                             "the section of hf_quant_config.json"),
-    SUBBYTE_QUANTIZATION_KEY("modelopt", "exclude_modules", kComputed, "",
-                             "modules that must not be quantized"),
-    SUBBYTE_QUANTIZATION_KEY("modelopt", "ignore", kComputed, "", "the same, newer"),
-    SUBBYTE_QUANTIZATION_KEY("modelopt", "config_groups", kIgnored, "",
-                             "quant_algo says what it is; activations stay floats"),
-    SUBBYTE_QUANTIZATION_KEY("modelopt", "kv_cache_quant_algo", kIgnored, "",
-                             "`--kv-cache-type` says how keys and values are kept"),
-    SUBBYTE_QUANTIZATION_KEY("modelopt", "producer", kIgnored, "", "who wrote it"),
-    SUBBYTE_QUANTIZATION_KEY("modelopt", "has_zero_point", kRefused, "false", "zero points"),
-    SUBBYTE_QUANTIZATION_KEY("modelopt", "pre_quant_scale", kIgnored, "",
-                             "tensors say which inputs have factors"),
-    SUBBYTE_QUANTIZATION_KEY("modelopt", "quantized_layers", kComputed, "",
-                             "the algorithms of MIXED_PRECISION, by module"),
+    SUBBYTE_FLAVOUR_KEY("modelopt", "quant_algo", kComputed, "",
+                        "NVFP4, MXFP4, FP8, MXFP8, INT8, INT4, or MIXED_PRECISION of them"),
+    SUBBYTE_FLAVOUR_KEY("modelopt", "group_size", kComputed, "",
+                        "of FP4, MXFP8 and INT4; absent or 0: as tensors say"),
+    SUBBYTE_FLAVOUR_KEY("modelopt", "quantization", kComputed, "",
+                        "the section of hf_quant_config.json"),
+    SUBBYTE_FLAVOUR_KEY("modelopt", "exclude_modules", kComputed, "",
+                        "modules that must not be quantized"),
+    SUBBYTE_FLAVOUR_KEY("modelopt", "ignore", kComputed, "", "the same, newer"),
+    SUBBYTE_FLAVOUR_KEY("modelopt", "config_groups", kIgnored, "",
+                        "quant_algo says what it is; activations stay floats"),
+    SUBBYTE_FLAVOUR_KEY("modelopt", "kv_cache_quant_algo", kIgnored, "",
+                        "`--kv-cache-type` says how keys and values are kept"),
+    SUBBYTE_FLAVOUR_KEY("modelopt", "producer", kIgnored, "", "who wrote it"),
+    SUBBYTE_FLAVOUR_KEY("modelopt", "has_zero_point", kRefused, "false", "zero points"),
+    SUBBYTE_FLAVOUR_KEY("modelopt", "pre_quant_scale", kIgnored, "",
+                        "tensors say which inputs have factors"),
+    SUBBYTE_FLAVOUR_KEY("modelopt", "quantized_layers", kComputed, "",
+                        "the algorithms of MIXED_PRECISION, by module"),
 };
-
-constexpr const Importer* kImporters[] = {&modelopt_int4_importer, &modelopt_mxfp4_importer,
-                                          &modelopt_nvfp4_importer, &modelopt_experts_importer};
-constexpr const Exporter* kExporters[] = {&modelopt_nvfp4_exporter, &modelopt_mxfp4_exporter,
-                                          &modelopt_experts_exporter};
 
 }  // namespace
 
-const Flavour modelopt_flavour = {.name = "modelopt",
-                                  .side_file = "hf_quant_config.json",
-                                  .keys = kKeys,
-                                  .read = read,
-                                  .find_unknown = find_unknown,
-                                  .importers = kImporters,
-                                  .exporters = kExporters};
+const Flavour modelopt_flavour = {
+    .name = "modelopt",
+    .side_file = "hf_quant_config.json",
+    .keys = kKeys,
+    .read = read,
+    .find_unknown = find_unknown,
+    .importers = {&modelopt_int4_importer, &modelopt_mxfp4_importer, &modelopt_nvfp4_importer,
+                  &modelopt_experts_importer},
+    .exporters = {&modelopt_nvfp4_exporter, &modelopt_mxfp4_exporter, &modelopt_experts_exporter}};
 
 bool ModeloptState::makes(ModeloptWeights kind) const {
   return std::ranges::find(weights, kind) != weights.end();

@@ -40,6 +40,5 @@ Result<int64_t> modelopt_group_size(const ImportContext& context, std::string_vi
 extern const Importer modelopt_int4_importer, modelopt_mxfp4_importer, modelopt_nvfp4_importer;
 extern const Importer modelopt_experts_importer;
 extern const Exporter modelopt_nvfp4_exporter, modelopt_mxfp4_exporter, modelopt_experts_exporter;
-extern const Flavour modelopt_flavour;
 
 }  // namespace subbyte

@@ -72,12 +72,9 @@ Result<std::vector<Matrix>> import(const ImportContext& context, const ModuleInf
   SUBBYTE_CHECK(check_scales(context, info));
   float factor = 0;
   __builtin_memcpy(&factor, info.tensors[2]->bytes.data(), 4);
-  std::vector<Matrix> experts(static_cast<std::size_t>(info.experts));
+  std::vector<Matrix> experts(static_cast<std::size_t>(info.experts), matrix_of(info));
   for (std::size_t e = 0; e < experts.size(); ++e) {
     MatrixView& view = experts[e].view;
-    view.format = info.format;
-    view.rows = info.rows;
-    view.cols = info.cols;
     const auto expert = static_cast<int64_t>(e);
     view.codes = transposed(*info.tensors[0], expert, context.pool, experts[e]);
     view.scales = transposed(*info.tensors[1], expert, context.pool, experts[e]);
@@ -89,17 +86,11 @@ Result<std::vector<Matrix>> import(const ImportContext& context, const ModuleInf
 using Module = WithInputFactors<describe, import>;
 
 Result<std::vector<ExportedTensor>> describe(const ExportShape& shape, std::string_view module) {
-  SUBBYTE_CHECK(require_input_order(shape, module));
-  if (shape.format != kFormat) {
-    return export_error("export.format", module,
-                        fmt::format("modelopt_experts does not hold {}", to_string(shape.format)));
-  }
-  SUBBYTE_TRY(const int64_t groups, count_groups(shape.format, shape.cols, module));
+  SUBBYTE_TRY(const Blocks blocks, require_blocks(shape, module, "NVFP4", kFormat));
   const auto experts = static_cast<uint64_t>(shape.experts);
-  const auto rows = static_cast<uint64_t>(shape.rows);
-  const auto count = static_cast<uint64_t>(groups);
-  return std::vector<ExportedTensor>{{"", DType::kU8, {experts, count * 8, rows}, {}},
-                                     {kScales, DType::kF8E4M3, {experts, count, rows}, {}}};
+  return std::vector<ExportedTensor>{
+      {"", DType::kU8, {experts, blocks.groups * 8, blocks.rows}, {}},
+      {kScales, DType::kF8E4M3, {experts, blocks.groups, blocks.rows}, {}}};
 }
 
 /// The factor of all experts stays a tensor of its own.

@@ -51,11 +51,8 @@ Result<ModuleInfo> describe(const ImportContext& context, std::string_view modul
 Result<std::vector<Matrix>> import(const ImportContext& context, const ModuleInfo& info) {
   const FileTensor& packed = *info.tensors[0];
   SUBBYTE_CHECK(check_scales(context, info));
-  Matrix matrix;
+  Matrix matrix = matrix_of(info);
   MatrixView& view = matrix.view;
-  view.format = info.format;
-  view.rows = info.rows;
-  view.cols = info.cols;
   view.scales = aligned_bytes(*info.scales, matrix.owners);
   const auto codes = allocate_bytes(view.rows * view.row_bytes());
   context.pool.parallel_for(view.rows, kRowGrain, [&](int64_t begin, int64_t end, int) {

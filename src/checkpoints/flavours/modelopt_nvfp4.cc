@@ -1,9 +1,11 @@
 // NVFP4 of ModelOpt: see nvfp4_parts.h.
 
 #include "checkpoints/config/exported_config.h"
+#include "checkpoints/flavour.h"
 #include "checkpoints/flavours/input_factors.h"
 #include "checkpoints/flavours/modelopt.h"
 #include "checkpoints/flavours/nvfp4_parts.h"
+#include "quantize/quantizers.h"
 
 namespace subbyte {
 namespace {
@@ -57,6 +59,13 @@ ExportedConfig config(const ExportedModel& model) {
       section, "hf_quant_config.json", {{"producer", producer}, {"quantization", quantization}}};
 }
 
+constexpr QuantizeFormat kQuantized[] = {{.name = kNames.name,
+                                          .bits = k4Bits,
+                                          .group_sizes = kGroupsOf16,
+                                          .default_group = 16,
+                                          .format = nvfp4_format,
+                                          .quantize = to_nvfp4_multiplied}};
+
 using Module = WithInputFactors<describe, nvfp4::import_blocks<kNames>>;
 
 }  // namespace
@@ -64,6 +73,7 @@ using Module = WithInputFactors<describe, nvfp4::import_blocks<kNames>>;
 const Importer modelopt_nvfp4_importer = {kNames.name,      kNames.codes,   matches,
                                           Module::describe, Module::import, check_scales};
 const Exporter modelopt_nvfp4_exporter = {.name = kNames.name,
+                                          .quantized = kQuantized,
                                           .has_factor = true,
                                           .instead_for_alternating = "nvfp4_pack_quantized",
                                           .says_kv_cache = says_kv_cache,

@@ -7,6 +7,9 @@
 // OpenAI's own files ("original/") name them X.blocks and X.scales, as in
 // block.0.mlp.mlp1_weight.blocks; all else is the same.
 //
+// One matrix is written as one expert, by the names of Hugging Face: OpenAI's software wants all of
+// its names and a config.json of its own beside them, and no other reads them.
+//
 // Rows are outputs. In gate_up_proj (mlp1) gate and up rows alternate: even rows gate, odd rows up.
 
 #include "base/quote.h"
@@ -14,10 +17,9 @@
 #include "checkpoints/export_parts.h"
 #include "checkpoints/flavour.h"
 #include "checkpoints/import_parts.h"
+#include "quantize/quantizers.h"
 
 namespace subbyte {
-
-extern const Flavour mxfp4_flavour;
 
 namespace {
 
@@ -76,12 +78,9 @@ Result<std::vector<Matrix>> import(const ImportContext& context, const ModuleInf
   SUBBYTE_CHECK(check_scales(context, info));
   const std::size_t code_bytes = blocks.bytes.size() / info.experts;
   const std::size_t scale_bytes = scales.bytes.size() / info.experts;
-  std::vector<Matrix> experts(info.experts);
+  std::vector<Matrix> experts(info.experts, matrix_of(info));
   for (std::size_t e = 0; e < experts.size(); ++e) {
     MatrixView& view = experts[e].view;
-    view.format = info.format;
-    view.rows = info.rows;
-    view.cols = info.cols;
     view.codes = blocks.bytes.subspan(e * code_bytes, code_bytes);
     view.scales = scales.bytes.subspan(e * scale_bytes, scale_bytes);
     experts[e].owners = {blocks.file, scales.file};
@@ -90,19 +89,11 @@ Result<std::vector<Matrix>> import(const ImportContext& context, const ModuleInf
 }
 
 Result<std::vector<ExportedTensor>> describe(const ExportShape& shape, std::string_view module) {
-  SUBBYTE_CHECK(require_input_order(shape, module));
-  if (shape.format != kFormat) {
-    return export_error(
-        "export.format", module,
-        fmt::format("MXFP4 is {}, not {}", to_string(kFormat), to_string(shape.format)));
-  }
-  SUBBYTE_TRY(const int64_t groups, count_groups(shape.format, shape.cols, module));
+  SUBBYTE_TRY(const Blocks blocks, require_blocks(shape, module, "MXFP4", kFormat));
   const auto experts = static_cast<uint64_t>(shape.experts);
-  const auto rows = static_cast<uint64_t>(shape.rows);
-  const auto num_groups = static_cast<uint64_t>(groups);
   return std::vector<ExportedTensor>{
-      {"_blocks", DType::kU8, {experts, rows, num_groups, kGroup / 2}, {}},
-      {"_scales", DType::kU8, {experts, rows, num_groups}, {}}};
+      {"_blocks", DType::kU8, {experts, blocks.rows, blocks.groups, kGroup / 2}, {}},
+      {"_scales", DType::kU8, {experts, blocks.rows, blocks.groups}, {}}};
 }
 
 /// Views of all experts, one after the other.
@@ -150,7 +141,7 @@ ExportedConfig config(const ExportedModel& model) {
 }
 
 constexpr json::ScopedRule kKeys[] = {
-    SUBBYTE_QUANTIZATION_KEY("mxfp4", "dequantize", kIgnored, "", "how it is computed"),
+    SUBBYTE_FLAVOUR_KEY("mxfp4", "dequantize", kIgnored, "", "how it is computed"),
 };
 
 Status read(const json::Object&, QuantizationConfig&) {
@@ -162,18 +153,28 @@ constexpr Importer kHuggingFaceImporter = {
     check_scales};
 constexpr Importer kOriginalImporter = {kOriginal.name,      kOriginal.blocks, matches<kOriginal>,
                                         describe<kOriginal>, import,           check_scales};
-constexpr const Importer* kImporters[] = {&kHuggingFaceImporter, &kOriginalImporter};
+constexpr QuantizeFormat kQuantized[] = {{.name = "mxfp4",
+                                          .without_stacks = "mxfp4_pack_quantized",
+                                          .bits = k4Bits,
+                                          .group_sizes = kGroupsOf32,
+                                          .default_group = 32,
+                                          .head = false,
+                                          .format = mxfp4_format,
+                                          .quantize = to_mxfp4}};
 constexpr Exporter kExporter = {.name = kHuggingFace.name,
+                                .quantized = kQuantized,
                                 .describe = describe,
                                 .target = target,
                                 .config = config,
                                 .write = write,
                                 .write_experts = write_experts};
-constexpr const Exporter* kExporters[] = {&kExporter};
 
 }  // namespace
 
-const Flavour mxfp4_flavour = {
-    .name = "mxfp4", .keys = kKeys, .read = read, .importers = kImporters, .exporters = kExporters};
+const Flavour mxfp4_flavour = {.name = "mxfp4",
+                               .keys = kKeys,
+                               .read = read,
+                               .importers = {&kHuggingFaceImporter, &kOriginalImporter},
+                               .exporters = {&kExporter}};
 
 }  // namespace subbyte

@@ -63,10 +63,7 @@ Result<std::vector<Matrix>> import_blocks(const ImportContext& context, const Mo
   SUBBYTE_CHECK(check_scales(context, info));
   float factor = 0;
   __builtin_memcpy(&factor, info.tensors[2]->bytes.data(), 4);
-  Matrix matrix;
-  matrix.view.format = info.format;
-  matrix.view.rows = info.rows;
-  matrix.view.cols = info.cols;
+  Matrix matrix = matrix_of(info);
   matrix.view.codes = codes.bytes;
   matrix.view.scales = scales.bytes;
   matrix.view.tensor_scale = names.factor_divides ? 1.0 / factor : factor;
@@ -77,18 +74,10 @@ Result<std::vector<Matrix>> import_blocks(const ImportContext& context, const Mo
 Result<std::vector<ExportedTensor>> describe_tensors(const ExportShape& shape,
                                                      std::string_view module, const Names& names) {
   SUBBYTE_CHECK(require_one_expert(shape, module));
-  SUBBYTE_CHECK(require_input_order(shape, module));
-  if (shape.format != kFormat) {
-    return export_error(
-        "export.format", module,
-        fmt::format("NVFP4 is {}, not {}", to_string(kFormat), to_string(shape.format)));
-  }
-  SUBBYTE_TRY(const int64_t groups, count_groups(shape.format, shape.cols, module));
-  const auto rows = static_cast<uint64_t>(shape.rows);
-  const auto num_groups = static_cast<uint64_t>(groups);
+  SUBBYTE_TRY(const Blocks blocks, require_blocks(shape, module, "NVFP4", kFormat));
   return std::vector<ExportedTensor>{
-      {names.codes, DType::kU8, {rows, num_groups * kGroup / 2}, {}},
-      {".weight_scale", DType::kF8E4M3, {rows, num_groups}, {}},
+      {names.codes, DType::kU8, {blocks.rows, blocks.groups * kGroup / 2}, {}},
+      {".weight_scale", DType::kF8E4M3, {blocks.rows, blocks.groups}, {}},
       {names.factor, DType::kF32, names.factor_divides ? Shape{1} : Shape{}, {}}};
 }
 

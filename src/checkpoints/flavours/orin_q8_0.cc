@@ -49,10 +49,7 @@ Result<std::vector<Matrix>> import(const ImportContext& context, const ModuleInf
   for (std::size_t i = 0; i < weight.bytes.size(); ++i) {
     codes[i] = weight.bytes[i] ^ std::byte{0x80};
   }
-  Matrix matrix;
-  matrix.view.format = info.format;
-  matrix.view.rows = info.rows;
-  matrix.view.cols = info.cols;
+  Matrix matrix = matrix_of(info);
   matrix.view.codes = {codes.get(), weight.bytes.size()};
   matrix.view.scales = aligned_bytes(scales, matrix.owners);
   matrix.owners.push_back(codes);
@@ -61,11 +58,9 @@ Result<std::vector<Matrix>> import(const ImportContext& context, const ModuleInf
 }
 
 constexpr Importer kImporter = {"q8_0", ".weight", matches, describe, import, check_scales};
-constexpr const Importer* kImporters[] = {&kImporter};
 
 }  // namespace
 
-extern const Flavour q8_0_flavour;
-const Flavour q8_0_flavour = {.name = "q8_0", .importers = kImporters};
+const Flavour q8_0_flavour = {.name = "q8_0", .importers = {&kImporter}};
 
 }  // namespace subbyte

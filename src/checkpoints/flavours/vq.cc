@@ -17,6 +17,7 @@
 #include "checkpoints/flavours/codebook_blocks.h"
 #include "formats/rotation.h"
 #include "matrix/codebook.h"
+#include "quantize/quantizers.h"
 
 namespace subbyte {
 namespace {
@@ -85,13 +86,10 @@ Status check_rotation(const ExportShape& shape, std::string_view module) {
 }
 
 Result<std::vector<ExportedTensor>> describe(const ExportShape& shape, std::string_view module) {
-  SUBBYTE_CHECK(require_one_expert(shape, module));
-  SUBBYTE_CHECK(require_input_order(shape, module));
+  SUBBYTE_CHECK(require_plain(shape, module));
   if (!codebook_blocks::has_blocks(shape.format) || !needs_codebook(shape.format.element)) {
-    return export_error("export.format", module,
-                        fmt::format("vq is vq2 or vq4 with scales in e4m4 or f16 for 32 inputs, "
-                                    "not {}",
-                                    to_string(shape.format)));
+    return not_held(module, "vq is vq2 or vq4 with scales in e4m4 or f16 for 32 inputs",
+                    shape.format);
   }
   SUBBYTE_CHECK(check_rotation(shape, module));
   const auto size = static_cast<uint64_t>(info(shape.format.element).vector_size);
@@ -134,9 +132,9 @@ ExportedConfig config(const ExportedModel& model) {
 }
 
 constexpr json::ScopedRule kKeys[] = {
-    SUBBYTE_QUANTIZATION_KEY("vq", "bits", kComputed, "", "2 or 4, or a list where modules differ"),
-    SUBBYTE_QUANTIZATION_KEY("vq", "rotation", kComputed, "",
-                             "the largest run of inputs that are rotated; 0: none"),
+    SUBBYTE_FLAVOUR_KEY("vq", "bits", kComputed, "", "2 or 4, or a list where modules differ"),
+    SUBBYTE_FLAVOUR_KEY("vq", "rotation", kComputed, "",
+                        "the largest run of inputs that are rotated; 0: none"),
 };
 
 Status read(const json::Object& section, QuantizationConfig& config) {
@@ -153,22 +151,40 @@ Status read(const json::Object& section, QuantizationConfig& config) {
 
 constexpr Importer kImporter = {kNames.flavour, kNames.codes, matches,
                                 describe,       import,       check_scales};
-constexpr const Importer* kImporters[] = {&kImporter};
+/// Named by its usual width; rules give single matrices others.
+constexpr QuantizeFormat quantized(std::string_view name, int bits) {
+  const bool is_series = name == kNames.flavour;
+  return {.name = name,
+          .is_meant_by_text = false,  // which says whether inputs are rotated
+          .bits = kBits,
+          .default_bits = bits,
+          .series = is_series ? "" : kNames.flavour,
+          .is_series = is_series,
+          .group_sizes = kGroupsOf32,
+          .default_group = codebook_blocks::kBlock,
+          .rotation = kLargestRotation,
+          .mixed = true,
+          .f16_scales = true,
+          .format = vq_format,
+          .quantize = to_vq};
+}
+
+constexpr QuantizeFormat kQuantized[] = {quantized("vq2", 2), quantized("vq4", 4),
+                                         quantized("vq", 2)};
 constexpr Exporter kExporter = {.name = kNames.flavour,
+                                .quantized = kQuantized,
                                 .has_factor = true,
                                 .describe = describe,
                                 .target = codebook_blocks::codes_target,
                                 .config = config,
                                 .write = write};
-constexpr const Exporter* kExporters[] = {&kExporter};
 
 }  // namespace
 
-extern const Flavour vq_flavour;
 const Flavour vq_flavour = {.name = kNames.flavour,
                             .keys = kKeys,
                             .read = read,
-                            .importers = kImporters,
-                            .exporters = kExporters};
+                            .importers = {&kImporter},
+                            .exporters = {&kExporter}};
 
 }  // namespace subbyte

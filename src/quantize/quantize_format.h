@@ -1,7 +1,6 @@
 #pragma once
-// The formats that `quantize` writes, by their names: a quantizer makes a canonical matrix, an
-// exporter writes it, and a row of the table in quantize_formats.cc joins the two. One format more
-// is one row. Whoever takes the name of a format takes these.
+// A format that `quantize` writes: which widths and groups it has, and the quantizer that makes a
+// canonical matrix of it. Exporters have them (checkpoints/exporter.h).
 
 #include <optional>
 #include <span>
@@ -11,7 +10,6 @@
 
 #include "base/status.h"
 #include "matrix/matrix.h"
-#include "quantize/format_hints.h"
 #include "quantize/row_reader.h"
 #include "subbyte/executor.h"
 
@@ -36,19 +34,28 @@ struct QuantizeInput {
   double largest = 0;
 };
 
+/// The weights that a quantizer makes, without the rotation; and the quantizer.
+using MadeFormat = WeightFormat(const QuantizeForm& form);
+using Quantizer = Result<Matrix>(const QuantizeInput& input, const QuantizeForm& form,
+                                 Executor& pool);
+
 /// Codes lie around zero always, never (each group has a zero point), or unless the other is asked
 /// for.
 enum class Symmetry : uint8_t { kAlways, kNever, kByDefault };
 
 struct QuantizeFormat {
-  std::string_view name;      // "gptq"
-  std::string_view exporter;  // that writes it
+  std::string_view name;             // "gptq"
+  std::string_view other_name = {};  // that other software has for it: "w4a16"
+  int other_bits = 0;                // that the other name says; 0: none
+  /// A text of the weights ("i4 g128 scale f16") means it; of several that hold them one is meant.
+  bool is_meant_by_text = true;
   /// Where it is for stacks of experts: the format for models whose experts are modules.
   std::string_view without_stacks = {};
   std::span<const int> bits;  // that it has
   int default_bits = 4;
   /// The format without a width in its name, of one that says its width ("kbit" of "kbit3").
   std::string_view series = {};
+  bool is_series = false;  // whether it is such a one; of a mean of widths it is what is written
   /// Inputs that may share a scale; empty: every multiple of 8.
   std::span<const int64_t> group_sizes = {};
   int64_t default_group = 128;  // 0: the whole row
@@ -62,35 +69,13 @@ struct QuantizeFormat {
   bool embedding = false;   // whether the embedding may be
   bool f16_scales = false;  // whether scales may be F16 instead of E4M4
   bool f16_floats = false;  // whether its readers want everything else as f16
-  WeightFormat (*format)(const QuantizeForm& form) = nullptr;  // without the rotation
-  Result<Matrix> (*quantize)(const QuantizeInput& input, const QuantizeForm& form,
-                             Executor& pool) = nullptr;
+  MadeFormat* format = nullptr;
+  Quantizer* quantize = nullptr;
 
   bool holds_bits(int64_t width) const;
   bool holds_group(int64_t group_size) const;
   bool holds_symmetry(bool symmetric) const;
 };
-
-std::span<const QuantizeFormat> quantize_formats();
-
-/// Their names.
-std::vector<std::string> quantize_format_names();
-
-/// The format of that name, of a series, or of a name that other software has for it ("gptq-v2",
-/// "w4a16", "bnb_nf4"); case does not count. nullptr when there is none.
-const QuantizeFormat* find_quantize_format(std::string_view name);
-
-/// The same for codes of so many bits, so that its name is that of what is written: of a series its
-/// format of that width ("kbit" with 3 bits is kbit3), and for a mean of widths, such as 3.4, the
-/// series itself. nullopt: the bits that the name says, or the usual ones.
-/// Codes: quantize.format (no such name, and what may be meant); quantize.bits (the name says other
-/// bits, or the format has not these).
-Result<const QuantizeFormat*> choose_quantize_format(std::string_view name,
-                                                     std::optional<double> bits,
-                                                     ElsewhereFormat elsewhere);
-
-/// The format that an exporter writes; nullptr where quantize has none.
-const QuantizeFormat* quantize_format_of(std::string_view exporter);
 
 /// The inputs that share a scale, 0 for the whole row: of nullopt the usual ones, and -1, which
 /// other software writes, is the whole row, too.

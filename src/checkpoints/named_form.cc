@@ -1,4 +1,4 @@
-#include "quantize/named_form.h"
+#include "checkpoints/named_form.h"
 
 #include <algorithm>
 #include <string>
@@ -13,15 +13,13 @@ namespace {
 
 /// The format and the form with weights like `wanted`, or of an element alone, the usual one.
 std::optional<NamedForm> maker_of(const WeightFormat& wanted) {
-  for (const QuantizeFormat& format : quantize_formats()) {
-    // What these have compressed-tensors has, too, with any groups.
-    if (format.name == "awq" || format.name.starts_with("gptq")) continue;
-    if (format.rotation != 0) continue;  // of which the text says more
-    for (const int bits : format.bits) {
+  for (const QuantizeFormat* const format : quantize_formats()) {
+    if (!format->is_meant_by_text) continue;
+    for (const int bits : format->bits) {
       for (const bool symmetric : {true, false}) {
-        NamedForm named = {&format, {bits, format.default_group, symmetric, Format::kNone}};
+        NamedForm named = {format, {bits, format->default_group, symmetric, Format::kNone}};
         if (!is_dense(wanted)) named.form.group_size = wanted.group_size;
-        if (!check_form(format, named.form).ok()) continue;
+        if (!check_form(*format, named.form).ok()) continue;
         const WeightFormat made = named.weights();
         if (is_dense(wanted) ? made.element == wanted.element : made == wanted) return named;
       }

@@ -1,4 +1,4 @@
-#include "quantize/named_form.h"
+#include "checkpoints/named_form.h"
 
 #include <gtest/gtest.h>
 

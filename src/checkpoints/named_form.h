@@ -4,8 +4,8 @@
 #include <cstdint>
 
 #include "base/status.h"
+#include "checkpoints/quantize_formats.h"
 #include "formats/weight_format.h"
-#include "quantize/quantize_formats.h"
 #include "subbyte/quantize.h"
 
 namespace subbyte {
