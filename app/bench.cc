@@ -11,6 +11,7 @@
 #include "app/bench_report.h"
 #include "app/command.h"
 #include "app/number_list.h"
+#include "base/cpu_features.h"
 #include "engine/workload.h"
 #include "verify/inspect.h"
 

@@ -1,6 +1,6 @@
 // subbyte devices: the CPU and the GPUs of this machine, as --device names them.
 
-#include "devices/devices.h"
+#include "backends/backends.h"
 
 #include <fmt/format.h>
 

@@ -7,6 +7,7 @@
 #include <ctime>
 #include <map>
 
+#include "base/cpu_features.h"
 #include "bench/command_line.h"
 #include "bench/make_model.h"
 #include "bench/measure_barrier.h"

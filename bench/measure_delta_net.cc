@@ -11,7 +11,7 @@
 #include "bench/rotating_weights.h"
 #include "bench/timing.h"
 #include "cpu_backend/delta_net.h"
-#include "cpu_backend/linear.h"
+#include "kernels/cpu/linear.h"
 
 namespace subbyte::bench {
 namespace {

@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "base/status.h"
-#include "cpu_backend/execution.h"
+#include "kernels/cpu/execution.h"
 
 namespace subbyte::bench {
 

@@ -9,9 +9,9 @@
 
 #include "base/random.h"
 #include "bench/timing.h"
-#include "cpu_backend/linear.h"
 #include "flashinfer/group_gemm.h"
 #include "foreign_layouts/flashinfer.h"
+#include "kernels/cpu/linear.h"
 #include "kernels/cpu/read_bandwidth.h"
 
 namespace subbyte::bench {

@@ -10,7 +10,7 @@
 #include "base/random.h"
 #include "bench/rotating_weights.h"
 #include "bench/timing.h"
-#include "cpu_backend/linear.h"
+#include "kernels/cpu/linear.h"
 #include "kernels/cpu/read_bandwidth.h"
 
 namespace subbyte::bench {

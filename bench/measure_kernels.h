@@ -6,7 +6,7 @@
 #include <string>
 
 #include "base/status.h"
-#include "cpu_backend/execution.h"
+#include "kernels/cpu/execution.h"
 
 namespace subbyte::bench {
 

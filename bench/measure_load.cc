@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "backends/backends.h"
 #include "checkpoints/containers/tensor_source.h"
-#include "devices/devices.h"
 #include "models/model.h"
 
 namespace subbyte::bench {

@@ -5,8 +5,8 @@
 #include <filesystem>
 #include <string>
 
+#include "backends/backends.h"
 #include "base/status.h"
-#include "devices/devices.h"
 
 namespace subbyte::bench {
 

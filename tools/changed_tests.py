@@ -92,13 +92,13 @@ def chosen(root: Path, programs: list[str], changed: set[str]) -> list[str]:
 
 
 def self_test() -> list[str]:
-    programs = ["test ops_test src/ops : ops", "test engine_test src/engine : engine devices",
+    programs = ["test ops_test src/ops : ops", "test engine_test src/engine : engine backends",
                 "test app_test tests/app app : verify", "build cuda src/kernels/cuda"]
     cases = [
         ({"src/ops/a.cc"}, ["test ops_test"]),
         ({"src/ops/a_test.cc"}, ["test ops_test"]),
-        ({"src/devices/a.h"}, ["test engine_test"]),
-        ({"src/devices/a_test.cc", "docs/a.md"}, []),
+        ({"src/backends/a.h"}, ["test engine_test"]),
+        ({"src/backends/a_test.cc", "docs/a.md"}, []),
         ({"src/kernels/cuda/a.cu"}, ["build cuda"]),
         ({"app/a.cc", "src/engine_test.cc"}, ["test app_test"]),
         ({"tests/support/b.h"}, ["test engine_test"]),  # through a.h

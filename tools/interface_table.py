@@ -23,7 +23,7 @@ PAGE = ROOT / "docs/interfaces.md"
 INTERFACES = ("C", "C++", "Python", "torch", "engine")
 MACHINES = ("CPU", "GPU")
 SOURCES = {"C": ("src/c_interface",), "Python": ("python/src",),
-           "C++": ("src/devices/cpu.cc", "src/quantize/named_form.cc"),
+           "C++": ("src/backends/cpu.cc", "src/quantize/named_form.cc"),
            "torch": ("src/torch_operators",),
            "engine": ("src/cpu_backend", "src/cuda_backend", "src/models")}
 PUBLIC = {"C": ("tests/users/kept/c_declarations.txt",),
@@ -83,7 +83,7 @@ FUNCTIONS = (
 )
 
 # Where an interface has a function on one machine: the code on the other, and a test that says it.
-CPU_ALONE = ("device.unsupported", "src/devices/cpu_test.cc")  # Cpu::open()
+CPU_ALONE = ("device.unsupported", "src/backends/cpu_test.cc")  # Cpu::open()
 BY_ADDRESS = ("c.argument", "tests/gpu/device_gpu_test.cc")
 REFUSED = {
     ("product with a packed weight", "C++"): CPU_ALONE,

@@ -11,13 +11,13 @@
 #include <memory>
 #include <utility>
 
+#include "backends/backends.h"
 #include "bench/cuda/device_times.h"
 #include "bench/cuda/graph_timer.h"
 #include "bench/cuda/model_rounds.h"
 #include "bench/cuda/model_targets.h"
 #include "bench/make_model.h"
 #include "bench/timing.h"
-#include "devices/devices.h"
 #include "json/strict_json.h"
 #include "models/model.h"
 

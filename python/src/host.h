@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "cpu_backend/execution.h"
+#include "kernels/cpu/execution.h"
 #include "turns.h"
 
 namespace subbyte::python {

@@ -9,9 +9,9 @@
 
 #include "arrays.h"
 #include "base/float16.h"
+#include "base/thread_pool.h"
 #include "bindings.h"
 #include "checkpoints/named_form.h"
-#include "cpu_backend/thread_limit.h"
 #include "device/host_product.h"
 #include "errors.h"
 #include "gil.h"

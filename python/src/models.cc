@@ -12,11 +12,11 @@
 
 #include "app/destination.h"
 #include "app/quantize_probe.h"
+#include "backends/backends.h"
+#include "base/thread_pool.h"
 #include "bindings.h"
 #include "checkpoints/config/config_file.h"
 #include "checkpoints/model_path.h"
-#include "cpu_backend/thread_limit.h"
-#include "devices/devices.h"
 #include "errors.h"
 #include "gil.h"
 #include "json_objects.h"

@@ -2,6 +2,7 @@
 // What the processor and the operating system offer, asked once.
 
 #include <cstdint>
+#include <string>
 
 namespace subbyte {
 
@@ -21,5 +22,8 @@ uint32_t cpu_features();
 /// 0 when it does not. (sysconf() multiplies by the dies of the whole package on some processors
 /// of which a virtual machine has one.)
 uint64_t last_level_cache_bytes();
+
+/// The name of the processor, "unknown processor" where the system does not say.
+std::string processor_name();
 
 }  // namespace subbyte

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <chrono>
 #include <optional>
+#include <string>
 #include <system_error>
 #include <thread>
 #include <vector>
@@ -131,6 +132,12 @@ struct alignas(64) Job {
 };
 
 }  // namespace
+
+Status check_num_threads(int64_t num_threads) {
+  if (num_threads >= 0 && num_threads <= kMaxThreads) return {};
+  return Error{"execution.options", "expected 0 to " + std::to_string(kMaxThreads) +
+                                        " threads, found " + std::to_string(num_threads)};
+}
 
 struct ThreadPool::State {
   explicit State(int num_threads)

@@ -4,11 +4,18 @@
 // barrier costs less than one when no thread sleeps. The calling thread works too, so a pool of one
 // has no threads.
 
+#include <cstdint>
 #include <memory>
 
+#include "base/status.h"
 #include "subbyte/executor.h"
 
 namespace subbyte {
+
+inline constexpr int64_t kMaxThreads = 4096;
+
+/// Checks for 0 (one for each processor) to kMaxThreads. Code execution.options.
+Status check_num_threads(int64_t num_threads);
 
 struct ThreadPoolOptions {
   int num_threads = 0;  // 0: one for each processor that this process may run on
@@ -42,6 +49,11 @@ class ThreadPool : public Executor {
 /// Threads that a caller gave, or own ones.
 inline std::shared_ptr<Executor> threads_or_own(std::shared_ptr<Executor> given) {
   return given != nullptr ? given : make_threads();
+}
+
+/// An executor that outlives all that it is given to.
+inline std::shared_ptr<Executor> lent(Executor& executor) {
+  return {std::shared_ptr<void>(), &executor};
 }
 
 }  // namespace subbyte

@@ -3,8 +3,8 @@
 
 #include "bitsandbytes/kbit.h"
 #include "bitsandbytes/kbit_codes.h"
-#include "cpu_backend/linear.h"
 #include "kernels/cpu/block_kernels.h"
+#include "kernels/cpu/linear.h"
 
 namespace subbyte::bitsandbytes {
 namespace {

@@ -9,7 +9,7 @@
 #include "base/checked.h"
 #include "base/float16.h"
 #include "bitsandbytes/kbit_codes.h"
-#include "cpu_backend/execution.h"
+#include "kernels/cpu/execution.h"
 #include "quantize/kbit.h"
 
 namespace subbyte::bitsandbytes {

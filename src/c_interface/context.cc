@@ -1,8 +1,8 @@
 #include "c_interface/context.h"
 
+#include "backends/backends.h"
 #include "base/quote.h"
 #include "c_interface/errors.h"
-#include "devices/devices.h"
 #include "json/strict_json.h"
 
 using namespace subbyte;

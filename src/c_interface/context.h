@@ -6,9 +6,9 @@
 
 #include "base/status.h"
 #include "c_interface/turns.h"
-#include "cpu_backend/execution.h"
 #include "device/host_weights.h"
 #include "device/packed_matrix.h"
+#include "kernels/cpu/execution.h"
 #include "matrix/matrix.h"
 #include "subbyte/executor.h"
 

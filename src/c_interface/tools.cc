@@ -3,11 +3,13 @@
 #include <string>
 #include <vector>
 
+#include "backends/backends.h"
+#include "base/thread_pool.h"
 #include "c_interface/context.h"
 #include "c_interface/errors.h"
 #include "c_interface/options.h"
 #include "checkpoints/config/config_file.h"
-#include "devices/devices.h"
+#include "checkpoints/model_path.h"
 #include "transform/report_json.h"
 #include "verify/report_json.h"
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <span>
 
-#include "cpu_backend/execution.h"
+#include "kernels/cpu/execution.h"
 #include "ops/attention.h"
 
 namespace subbyte {

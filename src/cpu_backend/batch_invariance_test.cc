@@ -12,7 +12,7 @@
 #include <tuple>
 #include <vector>
 
-#include "cpu_backend/linear.h"
+#include "kernels/cpu/linear.h"
 #include "support/isa_test.h"
 #include "support/random_matrix.h"
 

@@ -7,15 +7,12 @@
 #include <vector>
 
 #include "base/checked.h"
-#include "base/cpu_features.h"
 #include "cpu_backend/kv_memory.h"
 #include "cpu_backend/step_runner.h"
-#include "kernels/cpu/read_bandwidth.h"
+#include "device/machines.h"
 
 namespace subbyte {
 namespace {
-
-constexpr uint64_t kCacheMultiple = 2;  // how far beyond the caches a measurement has to be
 
 Error unsupported(const char* message) {
   return {"linear.unsupported", message};
@@ -84,8 +81,7 @@ class CpuBackend : public Backend {
     for (const Matrix& part : open(weight).parts) {
       if (part.view.codes.size() > memory.size()) memory = part.view.codes;
     }
-    if (memory.size() < kCacheMultiple * last_level_cache_bytes()) return 0;
-    return cpu::measure_read_bandwidth(memory, execution_->pool()).bytes_per_second;
+    return device::measure_read_bandwidth(memory, execution_->pool());
   }
 
   Executor& host() override { return execution_->pool(); }

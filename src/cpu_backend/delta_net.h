@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <span>
 
-#include "cpu_backend/execution.h"
+#include "kernels/cpu/execution.h"
 #include "ops/delta_net.h"
 
 namespace subbyte {

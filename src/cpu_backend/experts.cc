@@ -6,7 +6,7 @@
 #include <numeric>
 
 #include "cpu_backend/gates.h"
-#include "cpu_backend/linear.h"
+#include "kernels/cpu/linear.h"
 #include "kernels/quantized_blocks.h"
 
 namespace subbyte {

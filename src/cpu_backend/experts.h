@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <span>
 
-#include "cpu_backend/execution.h"
+#include "kernels/cpu/execution.h"
 #include "ops/weights.h"
 
 namespace subbyte {

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <span>
 
-#include "cpu_backend/linear.h"
+#include "kernels/cpu/linear.h"
 #include "ops/weights.h"
 
 namespace subbyte {

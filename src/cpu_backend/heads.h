@@ -4,8 +4,8 @@
 
 #include <span>
 
-#include "cpu_backend/execution.h"
 #include "cpu_backend/kv_memory.h"
+#include "kernels/cpu/execution.h"
 #include "ops/attention.h"
 
 namespace subbyte {

@@ -14,7 +14,7 @@
 
 #include "base/float16.h"
 #include "cpu_backend/gates.h"
-#include "cpu_backend/linear.h"
+#include "kernels/cpu/linear.h"
 #include "support/isa_test.h"
 #include "support/random_matrix.h"
 

@@ -4,11 +4,11 @@
 #include <memory>
 #include <vector>
 
-#include "cpu_backend/execution.h"
 #include "cpu_backend/heads.h"
 #include "cpu_backend/kv_memory.h"
-#include "cpu_backend/linear.h"
 #include "cpu_backend/weights.h"
+#include "kernels/cpu/execution.h"
+#include "kernels/cpu/linear.h"
 #include "ops/backend.h"
 #include "ops/value_memory.h"
 

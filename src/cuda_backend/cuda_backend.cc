@@ -10,8 +10,8 @@
 #include "base/thread_pool.h"
 #include "cuda_backend/kv_memory.h"
 #include "cuda_backend/memory.h"
-#include "cuda_backend/read_bandwidth.h"
 #include "cuda_backend/step_runner.h"
+#include "device/machines.h"
 
 namespace subbyte {
 namespace {
@@ -46,7 +46,7 @@ class OwnStream {
 
 class CudaBackend : public Backend {
  public:
-  CudaBackend(const CudaOptions& options, Gpu gpu, const cuda::Device& device,
+  CudaBackend(const CudaOptions& options, device::GpuInfo gpu, const cuda::Device& device,
               std::unique_ptr<OwnStream> stream)
       : gpu_(std::move(gpu)),
         number_(options.is_bf16 ? cuda::Number::kBF16 : cuda::Number::kF16),
@@ -205,7 +205,7 @@ class CudaBackend : public Backend {
 
   WeightTarget target() { return {arena_, uploader_, host_, number_}; }
 
-  Gpu gpu_;
+  device::GpuInfo gpu_;
   cuda::Number number_;
   ThreadPool host_;
   std::unique_ptr<OwnStream> stream_;
@@ -221,8 +221,8 @@ class CudaBackend : public Backend {
 }  // namespace
 
 Result<std::unique_ptr<Backend>> make_cuda_backend(const CudaOptions& options) {
-  SUBBYTE_TRY(std::vector<Gpu> gpus, list_gpus());
-  for (Gpu& gpu : gpus) {
+  SUBBYTE_TRY(std::vector<device::GpuInfo> gpus, device::list_gpus());
+  for (device::GpuInfo& gpu : gpus) {
     if (gpu.index != options.index) continue;
     SUBBYTE_TRY(const cuda::Device device, cuda::query_device(gpu.index));
     if (options.fp8_activations && device.compute_capability != 90) {

@@ -3,8 +3,6 @@
 // or bf16; the residual stream, sums and logits are float32. docs/cuda_backend.md says more.
 
 #include <memory>
-#include <string>
-#include <vector>
 
 #include "ops/backend.h"
 
@@ -24,18 +22,6 @@ struct CudaOptions {
   /// Other steps of single tokens as graphs, where they repeat.
   bool step_graphs = true;
 };
-
-struct Gpu {
-  int index = 0;
-  std::string name;
-  int64_t memory_bytes = 0;
-  int major = 0;  // compute capability
-  int minor = 0;
-};
-
-/// The GPUs of this machine. Code cuda.device: this build has no CUDA, or there is no driver, or no
-/// GPU; the message says which.
-Result<std::vector<Gpu>> list_gpus();
 
 /// Codes: cuda.device, also for a GPU below compute capability 8.0; cuda.memory.
 Result<std::unique_ptr<Backend>> make_cuda_backend(const CudaOptions& options);

@@ -11,10 +11,6 @@ Error no_cuda() {
 
 }  // namespace
 
-Result<std::vector<Gpu>> list_gpus() {
-  return no_cuda();
-}
-
 Result<std::unique_ptr<Backend>> make_cuda_backend(const CudaOptions&) {
   return no_cuda();
 }

@@ -6,6 +6,8 @@
 
 #include <algorithm>
 
+#include "device/machines.h"
+
 namespace subbyte::device {
 namespace {
 
@@ -94,6 +96,30 @@ Result<int> count_gpus() {
   const cudaError_t error = cudaGetDeviceCount(&count);
   if (error != cudaSuccess) return error_of("cuda.device", "the GPUs of this machine", error);
   return count;
+}
+
+Result<std::vector<GpuInfo>> list_gpus() {
+  int count = 0;
+  const cudaError_t error = cudaGetDeviceCount(&count);
+  if (error != cudaSuccess || count == 0) {
+    static_cast<void>(cudaGetLastError());  // told here
+    if (error == cudaErrorInsufficientDriver) {
+      return Error{"cuda.device",
+                   "expected an NVIDIA driver that knows CUDA 13, found none or an older one"};
+    }
+    if (error == cudaSuccess || error == cudaErrorNoDevice) {
+      return Error{"cuda.device", "this machine has no NVIDIA GPU"};
+    }
+    return error_of("cuda.device", "the GPUs of this machine", error);
+  }
+  std::vector<GpuInfo> gpus;
+  for (int index = 0; index < count; ++index) {
+    cudaDeviceProp properties;
+    if (cudaGetDeviceProperties(&properties, index) != cudaSuccess) continue;
+    gpus.push_back({index, properties.name, static_cast<int64_t>(properties.totalGlobalMem),
+                    properties.major, properties.minor});
+  }
+  return gpus;
 }
 
 bool has_kernels_for_gpus() {

@@ -4,9 +4,9 @@
 #include <bit>
 #include <cstring>
 
-#include "cpu_backend/execution.h"
 #include "device/operands.h"
 #include "kernels/cpu/block_kernels.h"
+#include "kernels/cpu/execution.h"
 
 namespace subbyte::device {
 namespace {

@@ -6,11 +6,11 @@
 #include <cstring>
 #include <vector>
 
-#include "cpu_backend/check_linear.h"
-#include "cpu_backend/linear.h"
 #include "device/host_numbers.h"
 #include "device/operands.h"
 #include "kernels/cpu/block_kernels.h"
+#include "kernels/cpu/check_linear.h"
+#include "kernels/cpu/linear.h"
 #include "matrix/float_rows.h"
 
 namespace subbyte::device {

@@ -6,9 +6,9 @@
 #include <string>
 #include <utility>
 
-#include "cpu_backend/check_linear.h"
 #include "device/host_numbers.h"
 #include "kernels/cpu/blocks.h"
+#include "kernels/cpu/check_linear.h"
 #include "matrix/recast.h"
 #include "matrix/zero_points.h"
 

@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "cpu_backend/execution.h"
 #include "device/host_product.h"
+#include "kernels/cpu/execution.h"
 #include "support/random_matrix.h"
 
 namespace subbyte::device {

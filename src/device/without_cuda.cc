@@ -1,7 +1,7 @@
 // In builds without CUDA: no address leads to a GPU, and Gpu::use() says why there is none. So none
 // of the kernels below is ever asked for anything.
 
-#include "device/gpu.h"
+#include "device/machines.h"
 #include "kernels/cuda/experts/experts.h"
 #include "kernels/cuda/group_gemm.h"
 #include "kernels/cuda/ops/activations.h"
@@ -44,6 +44,14 @@ Memory& driver_memory() {
 
 Result<Buffer> Workspaces::allocate(int64_t, Stream) {
   return none();
+}
+
+Result<std::vector<GpuInfo>> list_gpus() {
+  return none();
+}
+
+double measure_read_bandwidth(std::span<const std::byte>, const Gpu&) {
+  return 0;
 }
 
 Result<int> count_gpus() {

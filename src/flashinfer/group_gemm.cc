@@ -9,12 +9,12 @@
 #include <vector>
 
 #include "base/checked.h"
-#include "cpu_backend/execution.h"
-#include "cpu_backend/linear.h"
 #include "flashinfer/exact_products.h"
 #include "flashinfer/rows.h"
 #include "foreign_layouts/flashinfer.h"
 #include "kernels/cpu/block_kernels.h"
+#include "kernels/cpu/execution.h"
+#include "kernels/cpu/linear.h"
 
 namespace subbyte::flashinfer {
 namespace {

@@ -12,7 +12,7 @@
 //
 // foreign_layouts/flashinfer.h has R and the order of the scales, and packs them.
 //
-// linear() multiplies (cpu_backend/linear.h): activations and weights are exact, but where they
+// linear() multiplies (kernels/cpu/linear.h): activations and weights are exact, but where they
 // become signed bytes 2^-22 of the largest of 128 activations; sums are in float32 and are rounded
 // once more, to nearest even. With u = 2^-24 and magnitudes A, W of a row of a and of weights an
 // output is off by at most
@@ -69,7 +69,7 @@ Status check_group_gemm(const GroupGemm& gemm);
 /// group_gemm.out_of_memory.
 Status group_gemm_mxfp8_mxfp4_nt_groupwise(const GroupGemm& gemm, Executor& executor);
 
-/// Does the same with an execution of cpu_backend/execution.h (link subbyte::cpu_backend), which
+/// Does the same with an execution of kernels/cpu/execution.h (link subbyte::cpu_backend), which
 /// keeps its buffers from call to call, and whose precision and batch-invariant mode are those of
 /// linear().
 Status group_gemm_mxfp8_mxfp4_nt_groupwise(const GroupGemm& gemm, Execution& execution);

@@ -1,5 +1,5 @@
 #pragma once
-// A machine that models run on: the CPU, a GPU. src/devices/ makes the backends.
+// A machine that models run on: the CPU, a GPU. src/backends/ makes them.
 //
 //   loading    upload...()   weights go to the memory of the machine, in the form of its kernels
 //              compile()     takes the operations of a model's step (ops/step_plan.h)

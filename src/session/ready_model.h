@@ -11,7 +11,7 @@
 #include <memory>
 #include <string>
 
-#include "devices/auto_device.h"
+#include "backends/auto_device.h"
 #include "models/model.h"
 
 namespace subbyte {

@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "base/status.h"
-#include "cpu_backend/execution.h"
+#include "kernels/cpu/execution.h"
 
 namespace subbyte::torch_operators {
 

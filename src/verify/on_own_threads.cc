@@ -2,8 +2,8 @@
 
 #include <utility>
 
+#include "backends/backends.h"
 #include "checkpoints/model_path.h"
-#include "devices/devices.h"
 #include "verify/inspect.h"
 #include "verify/verify.h"
 

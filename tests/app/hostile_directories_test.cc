@@ -15,10 +15,10 @@
 #include <nlohmann/json.hpp>
 
 #include "app/process.h"
+#include "backends/backends.h"
 #include "base/thread_pool.h"
 #include "checkpoints/containers/tensor_source.h"
 #include "checkpoints/model_path.h"
-#include "devices/devices.h"
 #include "models/model.h"
 #include "support/paths.h"
 #include "support/temp_dir.h"

@@ -4,7 +4,7 @@
 #include <cstdio>
 #include <cstring>
 
-#include "devices/devices.h"
+#include "backends/backends.h"
 #include "engine/generate.h"
 #include "models/model.h"
 #include "text/tokenizer.h"

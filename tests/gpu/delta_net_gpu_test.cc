@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "backends/backends.h"
 #include "cuda_backend/delta_net.h"
-#include "devices/devices.h"
 #include "ops_gpu.h"
 #include "support/delta_net_problem.h"
 

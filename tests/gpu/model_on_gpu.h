@@ -11,8 +11,8 @@
 #include <span>
 #include <vector>
 
+#include "backends/backends.h"
 #include "base/random.h"
-#include "devices/devices.h"
 #include "models/model.h"
 #include "support/goldens.h"
 #include "support/value_of.h"

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/random.h"
-#include "cpu_backend/linear.h"
+#include "kernels/cpu/linear.h"
 #include "matrix/zero_points.h"
 #include "subbyte/products.h"
 #include "support/c_handles.h"

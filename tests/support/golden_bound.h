@@ -33,7 +33,7 @@
 #include <span>
 #include <string_view>
 
-#include "devices/devices.h"
+#include "backends/backends.h"
 #include "models/model.h"
 
 namespace subbyte::testing {

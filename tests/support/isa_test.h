@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "cpu_backend/execution.h"
+#include "kernels/cpu/execution.h"
 
 namespace subbyte::testing {
 

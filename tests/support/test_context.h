@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "devices/devices.h"
+#include "backends/backends.h"
 #include "models/model.h"
 #include "support/isa_of.h"
 

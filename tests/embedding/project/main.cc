@@ -2,16 +2,16 @@
 
 #include <cstdio>
 
+#include "backends/backends.h"
 #include "checkpoints/containers/tensor_source.h"
 #include "checkpoints/importer.h"
-#include "cpu_backend/execution.h"
-#include "cpu_backend/linear.h"
-#include "devices/devices.h"
 #include "engine/generate.h"
 #include "engine/generation.h"
 #include "engine/scheduler.h"
 #include "flashinfer/group_gemm.h"
 #include "foreign_layouts/marlin.h"
+#include "kernels/cpu/execution.h"
+#include "kernels/cpu/linear.h"
 #include "matrix/dequantize.h"
 #include "matrix/matrix.h"
 #include "models/model.h"

@@ -1,19 +1,19 @@
-// In place of src/devices/devices.cc for programs that read and never multiply: the sanitizers need
-// no kernels then.
+// In place of src/backends/backends.cc for programs that read and never multiply: the sanitizers
+// need no kernels then.
 
-#include "devices/devices.h"
+#include "backends/backends.h"
 
 namespace subbyte {
 namespace {
 
-Error no_devices() {
+Error no_backends() {
   return {"device.unsupported", "this program was built without machines that multiply"};
 }
 
 }  // namespace
 
 Result<std::unique_ptr<Backend>> make_backend(const DeviceOptions&) {
-  return no_devices();
+  return no_backends();
 }
 
 bool has_gpu() {
@@ -21,7 +21,7 @@ bool has_gpu() {
 }
 
 Result<int> first_usable_gpu() {
-  return no_devices();
+  return no_backends();
 }
 
 std::string unsupported_by_gpu(const DeviceOptions&) {
@@ -33,7 +33,7 @@ std::string unsupported_by_gpu(const DeviceOptions&) {
 SUBBYTE_BEGIN_NAMESPACE
 
 Result<DeviceList> list_devices(const DeviceOptions&, bool) {
-  return no_devices();
+  return no_backends();
 }
 
 SUBBYTE_END_NAMESPACE

@@ -6,7 +6,7 @@
 
 #include "base/operands.h"
 #include "base/status.h"
-#include "cpu_backend/execution.h"
+#include "kernels/cpu/execution.h"
 #include "matrix/matrix.h"
 #include "subbyte/function_ref.h"
 

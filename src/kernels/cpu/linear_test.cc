@@ -1,4 +1,4 @@
-#include "cpu_backend/linear.h"
+#include "kernels/cpu/linear.h"
 
 #include <gtest/gtest.h>
 

@@ -1,11 +1,11 @@
 #include <utility>
 #include <vector>
 
+#include "backends/cpu_options.h"
 #include "base/quote.h"
-#include "cpu_backend/linear.h"
 #include "device/host_product.h"
-#include "devices/cpu_options.h"
 #include "kernels/cpu/blocks.h"
+#include "kernels/cpu/linear.h"
 #include "matrix/zero_points.h"
 #include "subbyte/products.h"
 

@@ -1,13 +1,13 @@
-#include "cpu_backend/check_linear.h"
+#include "kernels/cpu/check_linear.h"
 
 #include <algorithm>
 #include <optional>
 #include <string>
 
 #include "base/checked.h"
-#include "cpu_backend/linear.h"
 #include "formats/rotation.h"
 #include "kernels/cpu/blocks.h"
+#include "kernels/cpu/linear.h"
 #include "matrix/codebook.h"
 
 namespace subbyte {

@@ -27,12 +27,4 @@ Result<int> first_usable_gpu();
 /// The options that a GPU does not have, as a sentence; empty: none.
 std::string unsupported_by_gpu(const DeviceOptions& options);
 
-/// The name of the processor, "unknown processor" where the system does not say.
-std::string processor_name();
-
-/// An executor that outlives all that it is given to.
-inline std::shared_ptr<Executor> lent(Executor& executor) {
-  return {std::shared_ptr<void>(), &executor};
-}
-
 }  // namespace subbyte

@@ -1,18 +1,9 @@
-#include "cpu_backend/execution.h"
-
-#include <string>
+#include "kernels/cpu/execution.h"
 
 #include "base/thread_pool.h"
-#include "cpu_backend/thread_limit.h"
 #include "matrix/matrix.h"
 
 namespace subbyte {
-
-Status check_num_threads(int64_t num_threads) {
-  if (num_threads >= 0 && num_threads <= kMaxThreads) return {};
-  return Error{"execution.options", "expected 0 to " + std::to_string(kMaxThreads) +
-                                        " threads, found " + std::to_string(num_threads)};
-}
 
 Result<std::unique_ptr<Execution>> Execution::create(const ExecutionOptions& options) {
   if (options.executor != nullptr && (options.num_threads != 0 || options.pin_threads)) {

@@ -2,7 +2,7 @@
 // Options of a machine as the CPU has them.
 
 #include "base/status.h"
-#include "cpu_backend/execution.h"
+#include "kernels/cpu/execution.h"
 #include "subbyte/device.h"
 
 namespace subbyte {

@@ -1,13 +1,13 @@
-#include "cpu_backend/linear.h"
+#include "kernels/cpu/linear.h"
 
 #include <algorithm>
 #include <numeric>
 #include <vector>
 
 #include "base/checked.h"
-#include "cpu_backend/check_linear.h"
 #include "kernels/cpu/block_kernels.h"
 #include "kernels/cpu/blocks.h"
+#include "kernels/cpu/check_linear.h"
 #include "matrix/alternate_rows.h"
 
 namespace subbyte {

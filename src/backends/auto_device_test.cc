@@ -1,6 +1,6 @@
 // Device "auto" with a GPU that the CPU plays and that refuses at every place where one can.
 
-#include "devices/auto_device.h"
+#include "backends/auto_device.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "devices/auto_device.h"
+#include "backends/auto_device.h"
 
 #include <utility>
 

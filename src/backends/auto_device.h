@@ -10,7 +10,7 @@
 #include <memory>
 #include <string>
 
-#include "devices/devices.h"
+#include "backends/backends.h"
 
 namespace subbyte {
 

@@ -1,11 +1,11 @@
-#include "cpu_backend/execution.h"
+#include "kernels/cpu/execution.h"
 
 #include <gtest/gtest.h>
 
 #include <bit>
 #include <vector>
 
-#include "cpu_backend/linear.h"
+#include "kernels/cpu/linear.h"
 #include "support/random_matrix.h"
 
 namespace subbyte {
