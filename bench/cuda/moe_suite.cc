@@ -14,6 +14,7 @@
 #include "bench/cuda/graph_timer.h"
 #include "bench/cuda/moe_routes.h"
 #include "cuda_backend/experts.h"
+#include "cuda_backend/weight_arena.h"
 
 namespace subbyte::bench {
 namespace {
@@ -86,14 +87,15 @@ class MoeTable {
 
   Status upload() {
     ThreadPool host;
-    CudaUploader uploader(stream(), host);
-    const WeightTarget target = {arena_, uploader, host, cuda::Number::kF16};
+    device::Uploader uploader(host);
+    const WeightTarget target = {device::Gpu::current(0, stream(), arena_), uploader,
+                                 cuda::Number::kF16};
     for (int i = 0; i < kLayers; ++i) {
       SUBBYTE_TRY(auto layer, upload_experts(random_experts(suite_, experts_), target));
       SUBBYTE_CHECK(moe_.choose_kernels(layer));
       layers_.push_back(std::move(layer));
     }
-    return uploader.finish();
+    return uploader.finish(target.gpu);
   }
 
   Status measure(int64_t tokens) {

@@ -23,10 +23,6 @@ Error unsupported(const char* message) {
   return {"linear.unsupported", message};
 }
 
-const CudaWeight& open(const Weight& weight) {
-  return *static_cast<const CudaWeight*>(weight.storage.get());
-}
-
 /// A stream of its own.
 class OwnStream {
  public:
@@ -56,8 +52,8 @@ class CudaBackend : public Backend {
                 {options.batch_invariant, options.mxfp8_experts, options.fp8_activations,
                  options.step_kernel_tokens, options.step_graphs},
                 stream_->get()),
-        uploader_(stream_->get(), host_),
-        memory_(gpu_.index, arena_, uploader_, runner_) {}
+        uploader_(host_),
+        memory_(gpu_.index, stream_->get(), arena_, uploader_, runner_) {}
 
   // --- the machine
 
@@ -68,12 +64,13 @@ class CudaBackend : public Backend {
            support_notes_.text();
   }
   double measure_read_bandwidth(const Weight& weight) override {
-    if (!enter().ok()) return 0;
-    const auto size = [](const CudaMatrix& part) { return part.memory.size(); };
-    const auto& parts = open(weight).parts;
+    const auto gpu = device::Gpu::use(gpu_.index, stream_->get());
+    if (!gpu.ok()) return 0;
+    const auto size = [](const CudaMatrix& part) { return part.weights->bytes(); };
+    const auto& parts = cuda_weight(weight).parts;
     const auto largest = std::ranges::max_element(parts, {}, size);
     if (largest == parts.end()) return 0;
-    return subbyte::measure_read_bandwidth(largest->memory, stream_->get());
+    return device::measure_read_bandwidth(largest->weights->memory(), *gpu);
   }
   Executor& host() override { return host_; }
   MachineMemory* memory() override { return &memory_; }
@@ -101,7 +98,7 @@ class CudaBackend : public Backend {
     support_notes_.add(matrices);
     SUBBYTE_TRY(CudaWeight uploaded, upload_weight(std::move(matrices), bias, target()));
     SUBBYTE_CHECK(runner_.products().check(uploaded));
-    for (const CudaMatrix& part : uploaded.parts) weight.bytes += part.memory.size();
+    for (const CudaMatrix& part : uploaded.parts) weight.bytes += part.weights->bytes();
     weight.storage = std::make_shared<const CudaWeight>(std::move(uploaded));
     return weight;
   }
@@ -120,8 +117,8 @@ class CudaBackend : public Backend {
 
   Result<Vector> upload(std::vector<float> numbers) override {
     SUBBYTE_CHECK(enter());
-    SUBBYTE_TRY(DeviceBytes bytes, upload_bytes(std::as_bytes(std::span(numbers)), target()));
-    return Vector{std::ssize(numbers), std::make_shared<const DeviceBytes>(std::move(bytes))};
+    SUBBYTE_TRY(device::Buffer bytes, upload_bytes(std::as_bytes(std::span(numbers)), target()));
+    return Vector{std::ssize(numbers), std::make_shared<const device::Buffer>(std::move(bytes))};
   }
 
   Status check_operations(const StepPlan& plan) const override {
@@ -203,7 +200,9 @@ class CudaBackend : public Backend {
     return cuda_error("cuda.device", "device " + std::to_string(gpu_.index), error);
   }
 
-  WeightTarget target() { return {arena_, uploader_, host_, number_}; }
+  WeightTarget target() {
+    return {device::Gpu::current(gpu_.index, stream_->get(), arena_), uploader_, number_};
+  }
 
   device::GpuInfo gpu_;
   cuda::Number number_;
@@ -212,7 +211,7 @@ class CudaBackend : public Backend {
   CudaStepRunner runner_;
   StepsInFlight steps_;
   WeightArena arena_;
-  CudaUploader uploader_;
+  device::Uploader uploader_;
   CudaMemory memory_;
   SupportNotes support_notes_;
   int64_t next_step_ = 1;

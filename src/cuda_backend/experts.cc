@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "device/joined_matrices.h"
 #include "kernels/cuda/experts/routed_memory.h"
 #include "kernels/cuda/experts/w4a8.h"
 #include "kernels/cuda/ops/quantize.h"
@@ -91,7 +92,7 @@ class ExpertPacker {
     auto bytes = gpu::packed_bytes(format, to_.rows, to_.cols, gathers_);
     if (!bytes.ok()) return unsupported_format(first.format);
     to_.expert_bytes = *bytes;
-    SUBBYTE_TRY(to_.memory, target_.arena.take(to_.expert_bytes * experts));
+    SUBBYTE_TRY(to_.memory, target_.gpu.allocate(to_.expert_bytes * experts));
     for (int64_t e = 0; e < experts;) {
       SUBBYTE_TRY(const int64_t packed, pack_batch(e, experts));
       e += packed;
@@ -110,7 +111,7 @@ class ExpertPacker {
   /// An expert of a batch. All have as many bytes.
   struct Expert {
     std::vector<Matrix> parts;
-    std::optional<JoinedMatrices> joined;
+    std::optional<device::JoinedMatrices> joined;
     Status planned;
   };
 
@@ -118,23 +119,23 @@ class ExpertPacker {
   Result<int64_t> pack_batch(int64_t first, int64_t experts) {
     std::vector<Expert> batch(1);
     SUBBYTE_TRY(batch.front().parts, take_parts(first));
-    const int64_t staged = JoinedMatrices(batch.front().parts).staged_bytes();
-    const int64_t room = std::max<int64_t>(CudaUploader::kSlotBytes / staged, 1);
+    const int64_t staged = device::JoinedMatrices(batch.front().parts).staged_bytes();
+    const int64_t room = std::max<int64_t>(device::Uploader::kSlotBytes / staged, 1);
     batch.resize(std::min(room, experts - first));
     const int64_t count = std::ssize(batch);
     for (int64_t i = 1; i < count; ++i) {
       SUBBYTE_TRY(batch[i].parts, take_parts(first + i));
     }
-    SUBBYTE_TRY(std::byte* const staging, target_.uploader.staging(staged * count));
+    SUBBYTE_TRY(std::byte* const staging, target_.uploader.staging(staged * count, target_.gpu));
     SUBBYTE_CHECK(plan(batch, staging, staged));
-    std::vector<UploadPiece> pieces;
+    std::vector<device::UploadPiece> pieces;
     for (int64_t i = 0; i < count; ++i) batch[i].joined->add_pieces(i * staged, pieces);
-    SUBBYTE_CHECK(target_.uploader.copy_pieces(staging, pieces, staged * count));
+    SUBBYTE_CHECK(target_.uploader.copy_pieces(staging, pieces, staged * count, target_.gpu));
     for (int64_t i = 0; i < count; ++i) {
       SUBBYTE_CHECK(pack(batch[i], first + i));
     }
     // What importers made is many mappings, which all threads give back.
-    target_.host.parallel_for(count, 1, [&](int64_t begin, int64_t end, int) {
+    target_.uploader.host().parallel_for(count, 1, [&](int64_t begin, int64_t end, int) {
       for (int64_t i = begin; i < end; ++i) batch[i] = {};
     });
     return count;
@@ -142,44 +143,49 @@ class ExpertPacker {
 
   Status plan(std::vector<Expert>& batch, std::byte* staging, int64_t staged) {
     std::atomic<bool> is_full = false;  // threads of an executor let no exception out
-    target_.host.parallel_for(std::ssize(batch), 1, [&](int64_t begin, int64_t end, int) {
-      try {
-        for (int64_t i = begin; i < end; ++i) {
-          JoinedMatrices& joined = batch[i].joined.emplace(batch[i].parts);
-          if (joined.staged_bytes() != staged) {
-            batch[i].planned = unsupported("experts: expected as many bytes for all, found others");
-          } else {
-            batch[i].planned = joined.stage_at(staging + i * staged, order_);
+    target_.uploader.host().parallel_for(
+        std::ssize(batch), 1, [&](int64_t begin, int64_t end, int) {
+          try {
+            for (int64_t i = begin; i < end; ++i) {
+              device::JoinedMatrices& joined = batch[i].joined.emplace(batch[i].parts);
+              if (joined.staged_bytes() != staged) {
+                batch[i].planned =
+                    unsupported("experts: expected as many bytes for all, found others");
+              } else {
+                const Status planned = joined.stage_at(staging + i * staged, order_);
+                if (!planned.ok()) batch[i].planned = unpackable(planned.error());
+              }
+            }
+          } catch (const std::bad_alloc&) {
+            is_full = true;
           }
-        }
-      } catch (const std::bad_alloc&) {
-        is_full = true;
-      }
-    });
+        });
     if (is_full) throw std::bad_alloc();
     for (const Expert& expert : batch) SUBBYTE_CHECK(expert.planned);
     return {};
   }
 
   Status pack(const Expert& expert, int64_t index) {
-    SUBBYTE_TRY(const PackedOnGpu packed,
-                expert.joined->pack(to_.memory.data() + index * to_.expert_bytes, target_));
+    std::byte* const to = to_.memory.data() + index * to_.expert_bytes;
+    SUBBYTE_CHECK(expert.joined->pack(to, target_.gpu));
+    const gpu::PackedFormat& format = expert.joined->format();
+    const auto arguments =
+        cuda::weight_arguments(to, format, expert.joined->view().tensor_scale, target_.number);
     if (index == 0) {
-      to_.format = packed.format;
-      to_.arguments = packed.arguments;
+      to_.format = format;
+      to_.arguments = arguments;
     }
-    if (packed.format.codebook != to_.format.codebook) {
+    if (format.codebook != to_.format.codebook) {
       return unsupported("experts: expected one codebook in all experts of a layer, found two");
     }
     // One factor for all, at which the largest scales of none are beyond f16.
     float& factor = to_.arguments.scale_factor;
-    factor = std::min(factor, packed.arguments.scale_factor);
-    to_.largest_scale = std::max(to_.largest_scale, packed.format.largest_scale);
+    factor = std::min(factor, arguments.scale_factor);
+    to_.largest_scale = std::max(to_.largest_scale, format.largest_scale);
     // The gains are what experts do not have in common.
-    gains_.push_back(packed.arguments.gain);
-    up_gains_.push_back(cuda::weight_arguments(nullptr, packed.format,
-                                               expert.parts.back().view.tensor_scale,
-                                               target_.number)
+    gains_.push_back(arguments.gain);
+    up_gains_.push_back(cuda::weight_arguments(
+                            nullptr, format, expert.parts.back().view.tensor_scale, target_.number)
                             .gain);
     return {};
   }
@@ -191,7 +197,8 @@ class ExpertPacker {
       Matrix& part = parts.emplace_back(std::move(matrices_[parts_ * expert + i]));
       const MatrixView& view = part.view;
       if (is_dense(view.format)) {
-        SUBBYTE_TRY(part, gpu::as_packed_floats(std::move(part), target_.number, target_.host));
+        SUBBYTE_TRY(
+            part, gpu::as_packed_floats(std::move(part), target_.number, target_.uploader.host()));
       }
       if (view.input_order.empty() == gathers_) {
         return unsupported(
@@ -259,7 +266,7 @@ Result<CudaExpertMatrices> upload_stack(std::vector<Matrix>& matrices, int64_t p
       if (is_dense(gpu::supported_format(view))) {
         return unsupported_format(view.format);
       }
-      SUBBYTE_TRY(matrix, gpu::support(std::move(matrix), target.host));
+      SUBBYTE_TRY(matrix, gpu::support(std::move(matrix), target.uploader.host()));
     }
     SUBBYTE_CHECK(check_vectors(matrices));
   }
@@ -293,8 +300,8 @@ Result<int64_t> expert_matrix_bytes(const MatrixShape& shape) {
           : gpu::supported_format(shape.format, shape.rows, shape.cols, shape.act_order);
   auto bytes = gpu::packed_bytes(served, shape.rows, shape.cols, shape.act_order);
   if (!bytes.ok()) return unsupported_format(shape.format);
-  const int64_t gains = WeightArena::aligned(shape.experts * int64_t{sizeof(float)});
-  return WeightArena::aligned(shape.experts * *bytes) + gains;
+  const int64_t gains = device::aligned(shape.experts * int64_t{sizeof(float)});
+  return device::aligned(shape.experts * *bytes) + gains;
 }
 
 int64_t CudaMoe::memory_bytes(const Experts& experts, int64_t tokens) const {
@@ -352,7 +359,7 @@ Status CudaMoe::multiply(const cuda::ExpertTiles& tiles, const CudaExpertMatrice
   call.bias = matrices.bias.data();
   call.num_tiles = tiles.count;
   if (shared != nullptr) {
-    const cuda::WeightArguments& weights = shared->arguments;
+    const cuda::WeightArguments& weights = shared->arguments();
     call.shared = {weights.codes - matrices.arguments.codes, matrices.count, weights.gain,
                    weights.up_gain};
   }

@@ -17,10 +17,10 @@ struct CudaExpertMatrices {
   int64_t rows = 0;   // of one expert
   int64_t cols = 0;
   int64_t expert_bytes = 0;  // from an expert to the next
-  DeviceBytes memory;
-  DeviceBytes bias;                      // of the activations' type
-  DeviceBytes gains;                     // float32, of each expert
-  DeviceBytes up_gains;                  // the same of up, where gate and up came apart
+  device::Buffer memory;
+  device::Buffer bias;                   // of the activations' type
+  device::Buffer gains;                  // float32, of each expert
+  device::Buffer up_gains;               // the same of up, where gate and up came apart
   cuda::PackedFormat format = {};        // of expert 0
   cuda::WeightArguments arguments = {};  // the same
   double largest_scale = 0;              // of all experts

@@ -10,10 +10,6 @@ namespace {
 
 using Readers = std::vector<std::vector<int64_t>>;
 
-const CudaWeight& open(const Weight& weight) {
-  return *static_cast<const CudaWeight*>(weight.storage.get());
-}
-
 template <class T>
 const T* as(const StepPlan& plan, int64_t op) {
   return op < 0 ? nullptr : std::get_if<T>(&plan.ops[static_cast<std::size_t>(op)].what);
@@ -44,9 +40,9 @@ bool joins(const CudaExperts& experts, const CudaWeight& gate_up, const CudaWeig
   const auto is_alike = [](const CudaWeight& weight, const CudaExpertMatrices& matrices) {
     if (weight.parts.size() != 1) return false;
     const CudaMatrix& matrix = weight.parts.front();
-    cuda::PackedFormat format = matrix.format;
+    cuda::PackedFormat format = matrix.format();
     format.largest_scale = matrices.format.largest_scale;  // few tokens are not scaled by it
-    return matrix.is_packed && matrix.bias.size() == 0 && matrices.bias.size() == 0 &&
+    return !matrix.is_dense() && matrix.bias.size() == 0 && matrices.bias.size() == 0 &&
            format == matrices.format;
   };
   const SwiGLU& gate = experts.swiglu;
@@ -77,7 +73,7 @@ JoinedExpert joined_expert(const StepPlan& plan, int64_t op, const ExpertsOp& ex
     return {};
   }
   const auto& mixture = *static_cast<const CudaExperts*>(experts.experts.storage.get());
-  if (!joins(mixture, open(gate_up->gate_up), open(down->weight)) ||
+  if (!joins(mixture, cuda_weight(gate_up->gate_up), cuda_weight(down->weight)) ||
       norm_of_sum(plan, op, readers[gated->y]) < 0) {
     return {};
   }
@@ -92,8 +88,8 @@ int64_t dense_product(const StepPlan& plan, ValueId y, ValueId x, int64_t reader
   if (linear == nullptr || op > reader || readers[y] != std::vector<int64_t>{reader}) return -1;
   if (x != kNoValue && linear->x != x) return -1;
   if (plan.value(y).rows != ValueRows::kTokens) return -1;
-  const std::vector<CudaMatrix>& parts = open(linear->weight).parts;
-  return parts.size() == 1 && !parts.front().is_packed ? op : -1;
+  const std::vector<CudaMatrix>& parts = cuda_weight(linear->weight).parts;
+  return parts.size() == 1 && parts.front().is_dense() ? op : -1;
 }
 
 /// What the kernel that chooses can do before it. A norm is left to it only where nothing but the

@@ -1,6 +1,7 @@
 #pragma once
 // y = W x + b for every weight that was uploaded.
 
+#include "cuda_backend/device_memory.h"
 #include "cuda_backend/weights.h"
 
 namespace subbyte {
@@ -18,21 +19,19 @@ struct ProductOptions {
 };
 
 /// The products of a backend, with the memory that they work in.
-class CudaProducts {
+class CudaProducts : private device::Memory {
  public:
-  CudaProducts(const cuda::Device& device, cuda::Number number, const ProductOptions& options,
-               cuda::Stream stream)
-      : device_(device), number_(number), options_(options), stream_(stream) {}
+  CudaProducts(gpu::Number number, const ProductOptions& options, cuda::Stream stream)
+      : number_(number), options_(options), stream_(stream) {}
 
   /// Checks that there are kernels for the weight. Code linear.unsupported.
   Status check(const CudaWeight& weight) const;
 
-  /// The outputs of all parts side by side in the rows of y. Codes: those of plan_linear and
-  /// run_linear, cuda.memory.
+  /// The outputs of all parts side by side in the rows of y. Codes: those of
+  /// device::PackedMatrix::multiply(), cuda.memory.
   Status multiply(const CudaRows& y, const CudaRows& x, const CudaWeight& weight);
-  /// y = silu(gate) * up, the two halves of the outputs.
-  Status multiply_gated(const CudaRows& y, const CudaRows& x, const CudaWeight& gate_up,
-                        cuda::Activation gate);
+  /// y = act(gate) * up, the two halves of the outputs.
+  Status multiply_gated(const CudaRows& y, const CudaRows& x, const CudaWeight& gate_up, Gate gate);
   /// The outputs as floats, [x.rows][outputs].
   Status multiply_to_floats(float* y, const CudaRows& x, const CudaWeight& weight);
 
@@ -41,15 +40,13 @@ class CudaProducts {
   int64_t device_bytes() const { return workspace_.size() + results_.size(); }
 
  private:
-  bool rounds_inputs(const CudaMatrix& matrix, int64_t m, bool aligned) const;
-  Result<cuda::Plan> plan_of(const CudaMatrix& matrix, int64_t m, bool aligned) const;
-  Status multiply_packed(const CudaRows& y, int64_t first, const CudaRows& x,
-                         const CudaMatrix& matrix, cuda::Activation activation);
-  void multiply_dense(void* y, Element y_element, int64_t y_stride, int64_t first,
-                      const CudaRows& x, const CudaMatrix& matrix);
+  /// Each product has the same bytes.
+  Result<device::Buffer> allocate(int64_t bytes, device::Stream stream) override;
+  device::Product product(const CudaMatrix& matrix) const;
+  Status multiply(device::Product product, const CudaRows& x, const CudaMatrix& matrix);
+  Format format() const { return number_ == gpu::Number::kF16 ? Format::kF16 : Format::kBF16; }
 
-  cuda::Device device_;
-  cuda::Number number_;
+  gpu::Number number_;
   ProductOptions options_;
   cuda::Stream stream_;
   CudaBuffer workspace_;  // of one product

@@ -137,11 +137,11 @@ Result<int64_t> cuda_matrix_bytes(const MatrixShape& shape) {
   const WeightFormat served =
       gpu::supported_format(shape.format, shape.rows, shape.cols, shape.act_order);
   if (is_dense(served)) {
-    return WeightArena::aligned(shape.rows * shape.cols * (info(served.element).bits / 8));
+    return device::aligned(shape.rows * shape.cols * (info(served.element).bits / 8));
   }
   auto bytes = gpu::packed_bytes(served, shape.rows, shape.cols, shape.act_order);
   if (!bytes.ok()) return Error{"linear.unsupported", std::move(bytes).error().message};
-  return WeightArena::aligned(*bytes);
+  return device::aligned(*bytes);
 }
 
 Result<int64_t> CudaMemory::free_bytes() const {
@@ -168,16 +168,19 @@ Status CudaMemory::check_free(const MemoryNeed& need) const {
 Status CudaMemory::reserve(const MemoryNeed& need, const StepPlan& plan, const StepSize& size) {
   MemoryNeed all = need;
   // Small experts are staged some at a time.
-  if (need.staging > 0) all.staging = std::max(need.staging, CudaUploader::kSlotBytes);
+  if (need.staging > 0) all.staging = std::max(need.staging, device::Uploader::kSlotBytes);
   SUBBYTE_CHECK(check_free(all));
   SUBBYTE_CHECK(arena_.reserve(all.weights));
   SUBBYTE_CHECK(runner_.reserve(runner_.workspace(plan, size)));
-  return uploader_.reserve(all.staging);
+  SUBBYTE_TRY(const auto gpu, device::Gpu::use(gpu_, stream_));
+  SUBBYTE_CHECK(uploader_.staging(all.staging, gpu));
+  return {};
 }
 
 Status CudaMemory::finish_loading() {
   arena_.close();
-  return uploader_.finish();
+  SUBBYTE_TRY(const auto gpu, device::Gpu::use(gpu_, stream_));
+  return uploader_.finish(gpu);
 }
 
 MemoryNeed CudaMemory::held() const {

@@ -2,7 +2,6 @@
 // The memory of a GPU as models and programs see it: what they will need, and what is held.
 
 #include "cuda_backend/step_runner.h"
-#include "cuda_backend/uploader.h"
 #include "cuda_backend/weight_arena.h"
 #include "ops/machine_memory.h"
 
@@ -15,15 +14,16 @@ Result<int64_t> cuda_matrix_bytes(const MatrixShape& shape);
 class CudaMemory : public MachineMemory {
  public:
   /// All must outlive it.
-  CudaMemory(int gpu, WeightArena& arena, CudaUploader& uploader, CudaStepRunner& runner)
-      : gpu_(gpu), arena_(arena), uploader_(uploader), runner_(runner) {}
+  CudaMemory(int gpu, cuda::Stream stream, WeightArena& arena, device::Uploader& uploader,
+             CudaStepRunner& runner)
+      : gpu_(gpu), stream_(stream), arena_(arena), uploader_(uploader), runner_(runner) {}
 
   std::string name() const override { return "GPU " + std::to_string(gpu_); }
   Result<int64_t> free_bytes() const override;
   Result<int64_t> matrix_bytes(const MatrixShape& shape) const override {
     return cuda_matrix_bytes(shape);
   }
-  int64_t vector_bytes(int64_t size) const override { return WeightArena::aligned(4 * size); }
+  int64_t vector_bytes(int64_t size) const override { return device::aligned(4 * size); }
   int64_t workspace_bytes(const StepPlan& plan, const StepSize& size) const override {
     return runner_.workspace(plan, size).sum();
   }
@@ -35,8 +35,9 @@ class CudaMemory : public MachineMemory {
   Status check_free(const MemoryNeed& need) const;
 
   int gpu_;
+  cuda::Stream stream_;
   WeightArena& arena_;
-  CudaUploader& uploader_;
+  device::Uploader& uploader_;
   CudaStepRunner& runner_;
 };
 

@@ -7,10 +7,6 @@
 namespace subbyte {
 namespace {
 
-const CudaWeight& open(const Weight& weight) {
-  return *static_cast<const CudaWeight*>(weight.storage.get());
-}
-
 template <class T>
 const T* as(const StepPlan& plan, int64_t op) {
   return std::get_if<T>(&plan.ops[static_cast<std::size_t>(op)].what);
@@ -101,13 +97,13 @@ class ProgramCutter {
   }
 
   void add(int64_t op, const LinearOp& linear) {
-    if (!add_product(op, linear.y, linear.x, open(linear.weight), cuda::Activation::kNone)) {
+    if (!add_product(op, linear.y, linear.x, cuda_weight(linear.weight), cuda::Activation::kNone)) {
       launch(op);
     }
   }
 
   void add(int64_t op, const GatedLinearOp& gated) {
-    if (!add_product(op, gated.y, gated.x, open(gated.gate_up), activation_of(gated.gate))) {
+    if (!add_product(op, gated.y, gated.x, cuda_weight(gated.gate_up), activation_of(gated.gate))) {
       launch(op);
     }
   }
@@ -160,7 +156,7 @@ class ProgramCutter {
   /// nothing is between that knows either x, and the product has no other use of x itself.
   ValueId residual_of(int64_t op, ValueId y, const CudaWeight& weight, const Norm* norm) const {
     const bool in_order = weight.parts.size() == 1 &&
-                          weight.parts.front().format.row_order == cuda::RowOrder::kNatural;
+                          weight.parts.front().format().row_order == cuda::RowOrder::kNatural;
     const std::vector<int64_t>& readers = readers_[y];
     if (!in_order || norm != nullptr || readers.size() != 1) return kNoValue;
     const auto* const add = as<AddNormOp>(plan_, readers.front());
@@ -207,27 +203,27 @@ class ProgramCutter {
       product.result = write(sum == kNoValue ? y : sum, first == 0);
       program_->ops.emplace_back(product);
       ++program_->num_products;
-      first += part.rows;
+      first += part.rows();
     }
     return true;
   }
 
   static bool supports(const CudaWeight& weight, cuda::Activation activation) {
     const auto prepares = [](const CudaMatrix& part) {
-      return part.is_packed && gpu::prepares_inputs(part.format);
+      return !part.is_dense() && gpu::prepares_inputs(part.format());
     };
     if (std::ranges::any_of(weight.parts, prepares)) return false;
     return activation == cuda::Activation::kNone ||
            (weight.parts.size() == 1 &&
-            weight.parts.front().format.row_order == cuda::RowOrder::kGateAboveUp);
+            weight.parts.front().format().row_order == cuda::RowOrder::kGateAboveUp);
   }
 
   std::optional<cuda::StepLayout> with_products(const CudaWeight& weight) const {
     std::optional<cuda::StepLayout> layout =
         program_ ? program_->layout : cuda::StepLayout(device_, static_cast<int>(tokens_));
     for (const CudaMatrix& part : weight.parts) {
-      if (!layout || !part.is_packed) return {};
-      layout = layout->with_product(part.format, part.arguments);
+      if (!layout || part.is_dense()) return {};
+      layout = layout->with_product(part.format(), part.arguments());
     }
     return layout;
   }
@@ -322,8 +318,8 @@ class ProgramCutter {
 int64_t longest_row(const StepPlan& plan) {
   int64_t longest = 0;
   const auto look_at = [&](const Weight& weight) {
-    for (const CudaMatrix& part : open(weight).parts) {
-      if (part.is_packed) longest = std::max(longest, part.cols);
+    for (const CudaMatrix& part : cuda_weight(weight).parts) {
+      if (!part.is_dense()) longest = std::max(longest, part.cols());
     }
   };
   for (const Op& op : plan.ops) {

@@ -5,7 +5,6 @@
 #include <deque>
 
 #include "cuda_backend/experts.h"
-#include "kernels/cuda/weight_arguments.h"
 #include "ops/recorder.h"
 #include "support/random_matrix.h"
 
@@ -24,32 +23,35 @@ constexpr int64_t kVocab = 64;
 /// Weights as the backend describes them, without a GPU: their addresses are not looked at.
 Weight weight_of(std::vector<CudaMatrix> parts) {
   Weight weight;
-  weight.cols = parts.front().cols;
-  for (const CudaMatrix& part : parts) weight.rows += part.rows;
+  weight.cols = parts.front().cols();
+  for (const CudaMatrix& part : parts) weight.rows += part.rows();
   weight.storage = std::make_shared<const CudaWeight>(CudaWeight{std::move(parts)});
   return weight;
 }
 
 CudaMatrix dense(int64_t rows, int64_t cols) {
-  CudaMatrix matrix;
-  matrix.rows = rows;
-  matrix.cols = cols;
-  return matrix;
+  MatrixView view;
+  view.rows = rows;
+  view.cols = cols;
+  return {std::make_shared<const device::PackedMatrix>(device::Buffer(), view, view,
+                                                       gpu::RowOrder::kNatural, cuda::Device(), 0)};
 }
 
-CudaMatrix packed(int64_t rows, int64_t cols, const WeightFormat& format = kAwq) {
-  CudaMatrix matrix = dense(rows, cols);
-  matrix.is_packed = true;
-  matrix.format = *cuda::packed_format(random_matrix(format, rows, cols, Contents::kReal, 1).view);
-  matrix.arguments = cuda::weight_arguments(nullptr, matrix.format, 1, cuda::Number::kF16);
-  return matrix;
+CudaMatrix packed(int64_t rows, int64_t cols, const WeightFormat& format = kAwq,
+                  gpu::RowOrder order = gpu::RowOrder::kNatural) {
+  const auto matrix = random_matrix(format, rows, cols, Contents::kReal, 1);
+  return {std::make_shared<const device::PackedMatrix>(device::Buffer(), matrix.view, matrix.view,
+                                                       *gpu::packed_format(matrix.view, order),
+                                                       cuda::Device(), 0)};
+}
+
+CudaMatrix packed_gate_up(const WeightFormat& format = kAwq) {
+  return packed(2 * kInner, kHidden, format, gpu::RowOrder::kGateAboveUp);
 }
 
 /// Gate and up, whose rows lie side by side.
 Weight gate_up() {
-  CudaMatrix matrix = packed(2 * kInner, kHidden);
-  matrix.format.row_order = cuda::RowOrder::kGateAboveUp;
-  return weight_of({std::move(matrix)});
+  return weight_of({packed_gate_up()});
 }
 
 Norm norm() {
@@ -290,15 +292,14 @@ TEST(Schedule, sums_of_experts_are_left_to_the_norm_that_adds_them) {
 /// A mixture of experts and one that every token goes to.
 struct MixtureAndShared {
   CudaExperts mixture;
-  CudaMatrix gate_up = packed(2 * kInner, kHidden);
+  CudaMatrix gate_up = packed_gate_up();
   CudaMatrix down = packed(kHidden, kInner);
   CudaMatrix router = dense(8, kHidden);
 
   MixtureAndShared() {
-    gate_up.format.row_order = cuda::RowOrder::kGateAboveUp;
-    mixture.gate_up.format = gate_up.format;
+    mixture.gate_up.format = gate_up.format();
     mixture.gate_up.format.largest_scale *= 2;
-    mixture.down.format = down.format;
+    mixture.down.format = down.format();
     mixture.rules = {.experts = 8, .top_k = 2};
     mixture.swiglu = {};
     mixture.joins_shared = true;
@@ -383,13 +384,9 @@ TEST(Schedule, the_expert_of_every_token_stays_apart_where_it_differs) {
   using Layer = MixtureAndShared;
   EXPECT_EQ(launches_of([](Layer& l) { l.mixture.joins_shared = false; }), kApart);
   EXPECT_EQ(launches_of([](Layer& l) { l.mixture.swiglu = kUsualClamp; }), kApart);
-  EXPECT_EQ(launches_of([](Layer& l) { l.down.is_packed = false; }), kApart);
+  EXPECT_EQ(launches_of([](Layer& l) { l.down = dense(kHidden, kInner); }), kApart);
   EXPECT_EQ(launches_of([](Layer& l) { l.mixture.rules.top_k = cuda::kMaxTopK; }), kApart);
-  EXPECT_EQ(launches_of([](Layer& l) {
-              l.gate_up = packed(2 * kInner, kHidden, kMxfp4);
-              l.gate_up.format.row_order = cuda::RowOrder::kGateAboveUp;
-            }),
-            kApart);
+  EXPECT_EQ(launches_of([](Layer& l) { l.gate_up = packed_gate_up(kMxfp4); }), kApart);
   EXPECT_NE(MixtureAndShared().launches(2, false).find("launch experts, the sum left to a norm\n"),
             std::string::npos)
       << "its gate comes after the experts";

@@ -32,11 +32,11 @@ class Binder {
       : plan_(plan), slots_(slots), pointers_(pointers), words_(words), attention_(attention) {}
 
   cuda::StepOperation bind(const ProgramProduct& p) const {
-    const cuda::WeightArguments& weights = p.matrix->arguments;
+    const cuda::WeightArguments& weights = p.matrix->arguments();
     cuda::StepOperation operation = {};
     cuda::StepProduct& product = operation.product;
     product.weights = weights;
-    product.one_group = cuda::pair_is_one_group(p.matrix->format) ? 1 : 0;
+    product.one_group = cuda::pair_is_one_group(p.matrix->format()) ? 1 : 0;
     product.activation = p.activation;
     product.bias = p.matrix->bias.data();
     product.x = input(p.x, p.norm != nullptr ? Kind::kFloats : Kind::kNumbers);
@@ -44,7 +44,7 @@ class Binder {
     if (p.norm != nullptr) {
       product.norm = floats_of(p.norm->weight);
       product.eps = p.norm->eps;
-      product.per_col = 1.0f / static_cast<float>(p.matrix->cols);
+      product.per_col = 1.0f / static_cast<float>(p.matrix->cols());
     }
     const bool adds = p.residual != kNoValue;
     const int64_t cols = plan_.value(adds ? p.residual : p.y).cols;
@@ -142,7 +142,7 @@ Status StepPrograms::bind(const Schedule& schedule, const StepPlan& plan, const 
       operations.push_back(std::visit([&](const auto& one) { return binder.bind(one); }, op));
       if (const auto* const product = std::get_if<ProgramProduct>(&op)) {
         const CudaMatrix& matrix = *product->matrix;
-        weights.push_back(program->layout.weights(matrix.format, matrix.arguments));
+        weights.push_back(program->layout.weights(matrix.format(), matrix.arguments()));
       }
     }
     const std::size_t begin = bytes.size();

@@ -21,10 +21,6 @@ const KvMemory* memory_of(const KvPool& pool) {
   return pool.groups().empty() ? nullptr : &pool.groups().front().memory();
 }
 
-const CudaWeight& open(const Weight& weight) {
-  return *static_cast<const CudaWeight*>(weight.storage.get());
-}
-
 Error unsupported(const Op& op, std::string_view message) {
   return {"linear.unsupported", op.name + ": " + std::string(message)};
 }
@@ -58,7 +54,7 @@ CudaStepRunner::CudaStepRunner(const cuda::Device& device, cuda::Number number,
       options_(options),
       stream_(stream),
       step_(stream, options.batch_invariant, int64_t{2} * device.multiprocessors),
-      products_(device, number, {options.batch_invariant, options.fp8_activations}, stream),
+      products_(number, {options.batch_invariant, options.fp8_activations}, stream),
       moe_(device, number, options.batch_invariant, options.mxfp8_experts, stream),
       attention_(element(), step_, partials_, stream),
       delta_nets_(device, element(), step_, stream),
@@ -79,14 +75,14 @@ Status CudaStepRunner::check(const StepPlan& plan) const {
   SUBBYTE_CHECK(check_operations(plan));
   for (const Op& op : plan.ops) {
     if (const auto* embed = std::get_if<EmbedOp>(&op.what)) {
-      const std::vector<CudaMatrix>& parts = open(embed->table).parts;
+      const std::vector<CudaMatrix>& parts = cuda_weight(embed->table).parts;
       if (parts.size() != 1) return unsupported(op, "expected a table that is one matrix");
       const CudaMatrix& table = parts.front();
-      if (table.is_packed && !cuda::is_embeddable(table.format.decoder)) {
+      if (!table.is_dense() && !cuda::is_embeddable(table.format().decoder)) {
         return unsupported(op,
                            "the GPU looks up rows of integers, nf4, kbit, vq, f32, f16 and "
                            "bf16, not of " +
-                               to_string(table.format.source));
+                               to_string(table.format().source));
       }
     }
   }
@@ -228,13 +224,14 @@ CudaRows CudaStepRunner::activations(ValueId id) const {
 }
 
 Status CudaStepRunner::launch(const EmbedOp& op, const ScheduledLaunch&) {
-  const CudaMatrix& table = open(op.table).parts.front();
+  const CudaMatrix& table = cuda_weight(op.table).parts.front();
   const cuda::EmbedCall call = {floats(op.y),  step_.tokens(), choices_.chosen(),
                                 rows_of(op.y), op.table.cols,  op.factor};
-  if (table.is_packed) {
-    cuda::run_embed(call, table.arguments, table.format, stream_);
+  const device::PackedMatrix& weights = *table.weights;
+  if (table.is_dense()) {
+    cuda::run_embed(call, weights.memory().data(), weights.element(), stream_);
   } else {
-    cuda::run_embed(call, table.memory.data(), table.element, stream_);
+    cuda::run_embed(call, table.arguments(), table.format(), stream_);
   }
   return {};
 }
@@ -278,14 +275,14 @@ Status CudaStepRunner::launch(const NormOp& op, const ScheduledLaunch&) {
 /// Activations have 16 bits here before they come to this, exact ones too.
 Status CudaStepRunner::launch(const LinearOp& op, const ScheduledLaunch&) {
   if (plan_->value(op.y).type == ValueType::kFloat) {
-    return products_.multiply_to_floats(floats(op.y), activations(op.x), open(op.weight));
+    return products_.multiply_to_floats(floats(op.y), activations(op.x), cuda_weight(op.weight));
   }
-  return products_.multiply(activations(op.y), activations(op.x), open(op.weight));
+  return products_.multiply(activations(op.y), activations(op.x), cuda_weight(op.weight));
 }
 
 Status CudaStepRunner::launch(const GatedLinearOp& op, const ScheduledLaunch&) {
-  return products_.multiply_gated(activations(op.y), activations(op.x), open(op.gate_up),
-                                  activation_of(op.gate));
+  return products_.multiply_gated(activations(op.y), activations(op.x), cuda_weight(op.gate_up),
+                                  op.gate);
 }
 
 Status CudaStepRunner::launch(const AnglesOp& op, const ScheduledLaunch&) {
@@ -307,8 +304,8 @@ CudaSharedExpert CudaStepRunner::shared_expert(const JoinedExpert& joined) const
   const auto op = [this](int64_t i) -> const Operation& {
     return plan_->ops[static_cast<std::size_t>(i)].what;
   };
-  return {&open(std::get<GatedLinearOp>(op(joined.gate_up)).gate_up).parts.front(),
-          &open(std::get<LinearOp>(op(joined.down)).weight).parts.front(),
+  return {&cuda_weight(std::get<GatedLinearOp>(op(joined.gate_up)).gate_up).parts.front(),
+          &cuda_weight(std::get<LinearOp>(op(joined.down)).weight).parts.front(),
           floats(std::get<SigmoidGateOp>(op(joined.gated)).gate)};
 }
 
@@ -319,8 +316,8 @@ cuda::RouterCall CudaStepRunner::router_call(const ExpertsOp& op,
   };
   const auto matrix_of = [&](int64_t i) -> cuda::RouterMatrix {
     if (i < 0) return {};
-    const CudaMatrix& matrix = open(std::get<LinearOp>(op_of(i)).weight).parts.front();
-    return {matrix.memory.data(), matrix.element,
+    const CudaMatrix& matrix = cuda_weight(std::get<LinearOp>(op_of(i)).weight).parts.front();
+    return {matrix.weights->memory().data(), matrix.weights->element(),
             reinterpret_cast<const float*>(matrix.bias.data())};
   };
   cuda::RouterCall call;
@@ -392,8 +389,9 @@ Status CudaStepRunner::launch(const DeltaNetOp& op, const ScheduledLaunch& item)
   cuda::DeltaNetGateProduct product;
   if (item.gates >= 0) {
     const auto& linear = std::get<LinearOp>(plan_->ops[static_cast<std::size_t>(item.gates)].what);
-    const CudaMatrix& matrix = open(linear.weight).parts.front();
-    product = {matrix.memory.data(), matrix.element, at(linear.x), matrix.cols};
+    const CudaMatrix& matrix = cuda_weight(linear.weight).parts.front();
+    const device::PackedMatrix& weights = *matrix.weights;
+    product = {weights.memory().data(), weights.element(), at(linear.x), matrix.cols()};
     const bool is_apart = matrix.bias.size() > 0 || at(linear.x) == at(op.y) ||
                           at(linear.x) == at(op.qkvz) ||
                           !delta_nets_.serves(op, product, rows_of(op.y));

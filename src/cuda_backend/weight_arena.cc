@@ -1,19 +1,8 @@
 #include "cuda_backend/weight_arena.h"
 
-#include "base/checked.h"
-
 namespace subbyte {
-namespace {
 
-constexpr uint64_t kAlignment = 256;
-
-}  // namespace
-
-int64_t WeightArena::aligned(int64_t bytes) {
-  return static_cast<int64_t>(round_up(bytes, kAlignment));
-}
-
-Result<std::shared_ptr<const CudaBuffer>> WeightArena::allocate(int64_t bytes) {
+Result<std::shared_ptr<const CudaBuffer>> WeightArena::allocate_apart(int64_t bytes) {
   auto buffer = std::make_shared<CudaBuffer>();
   SUBBYTE_CHECK(buffer->grow(bytes));
   std::erase_if(allocations_, [](const auto& one) { return one.expired(); });
@@ -23,7 +12,7 @@ Result<std::shared_ptr<const CudaBuffer>> WeightArena::allocate(int64_t bytes) {
 
 Status WeightArena::reserve(int64_t bytes) {
   close();
-  SUBBYTE_TRY(reserve_, allocate(bytes));
+  SUBBYTE_TRY(reserve_, allocate_apart(bytes));
   return {};
 }
 
@@ -32,16 +21,17 @@ void WeightArena::close() {
   used_ = 0;
 }
 
-Result<DeviceBytes> WeightArena::take(int64_t bytes) {
-  if (bytes == 0) return DeviceBytes();
-  if (reserve_ != nullptr && aligned(bytes) <= reserve_->size() - used_) {
+Result<device::Buffer> WeightArena::allocate(int64_t bytes, device::Stream) {
+  if (bytes == 0) return device::Buffer();
+  const int64_t size = device::aligned(bytes);
+  if (reserve_ != nullptr && size <= reserve_->size() - used_) {
     std::byte* const data = reserve_->data() + used_;
-    used_ += aligned(bytes);
-    return DeviceBytes(reserve_, data, bytes);
+    used_ += size;
+    return device::Buffer(reserve_, data, bytes);
   }
-  SUBBYTE_TRY(auto own, allocate(aligned(bytes)));
+  SUBBYTE_TRY(auto own, allocate_apart(size));
   std::byte* const data = own->data();
-  return DeviceBytes(std::move(own), data, bytes);
+  return device::Buffer(std::move(own), data, bytes);
 }
 
 int64_t WeightArena::held() const {

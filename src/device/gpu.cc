@@ -48,6 +48,25 @@ void give_back(const void* memory) {
   static_cast<void>(cudaThreadExchangeStreamCaptureMode(&mode));
 }
 
+void give_back_pinned(const void* memory) {
+  static_cast<void>(cudaFreeHost(const_cast<void*>(memory)));
+}
+
+class PinnedMemory : public Memory {
+ public:
+  Result<Buffer> allocate(int64_t bytes, Stream) override {
+    if (bytes == 0) return Buffer();
+    void* memory = nullptr;
+    const cudaError_t error =
+        cudaHostAlloc(&memory, static_cast<std::size_t>(bytes), cudaHostAllocDefault);
+    if (error != cudaSuccess) {
+      return error_of("cuda.memory", std::to_string(bytes) + " pinned bytes", error);
+    }
+    return Buffer(std::shared_ptr<const void>(memory, &give_back_pinned),
+                  static_cast<std::byte*>(memory), bytes);
+  }
+};
+
 class DriverMemory : public Memory {
  public:
   Result<Buffer> allocate(int64_t bytes, Stream stream) override {
@@ -71,6 +90,11 @@ class DriverMemory : public Memory {
 
 Memory& driver_memory() {
   static DriverMemory memory;
+  return memory;
+}
+
+Memory& pinned_memory() {
+  static PinnedMemory memory;
   return memory;
 }
 
@@ -197,6 +221,24 @@ Status Gpu::fetch(void* to, const void* from, int64_t bytes) const {
   SUBBYTE_CHECK(copy(static_cast<std::byte*>(to), from, bytes));
   const cudaError_t error = cudaStreamSynchronize(static_cast<cudaStream_t>(stream_));
   return status_of("cuda.copy", "copying from the GPU", error);
+}
+
+Event::~Event() {
+  if (event_ != nullptr) static_cast<void>(cudaEventDestroy(event_));
+}
+
+Status Event::record(const Gpu& gpu) {
+  cudaError_t error = cudaSuccess;
+  if (event_ == nullptr) error = cudaEventCreateWithFlags(&event_, cudaEventDisableTiming);
+  if (error == cudaSuccess) {
+    error = cudaEventRecord(event_, static_cast<cudaStream_t>(gpu.stream()));
+  }
+  return status_of("cuda.launch", "an event", error);
+}
+
+Status Event::wait() const {
+  if (event_ == nullptr) return {};
+  return status_of("cuda.launch", "waiting for the GPU", cudaEventSynchronize(event_));
 }
 
 Status put_in_order(int index, void* first, void* later) {

@@ -9,6 +9,8 @@
 #include "base/status.h"
 #include "device/memory.h"
 
+struct CUevent_st;  // cudaEvent_t, without the toolkit's headers
+
 namespace subbyte::device {
 
 /// Says that this build has CUDA.
@@ -26,12 +28,17 @@ class Gpu {
  public:
   /// Code cuda.device.
   static Result<Gpu> use(int index, void* stream, Memory& memory = driver_memory());
+  /// One that is the current GPU already, and stays that.
+  static Gpu current(int index, void* stream, Memory& memory = driver_memory()) {
+    return {index, index, static_cast<Stream>(stream), memory};
+  }
   Gpu(Gpu&& other) noexcept;
   Gpu& operator=(Gpu&& other) = delete;
   ~Gpu();
 
   int index() const { return index_; }
   Stream stream() const { return stream_; }
+  Memory& memory() const { return *memory_; }
 
   /// As Memory has it.
   Result<Buffer> allocate(int64_t bytes) const { return memory_->allocate(bytes, stream_); }
@@ -59,6 +66,23 @@ class Gpu {
   int before_;  // the current GPU to go back to; index_: nothing to do
   Stream stream_;
   Memory* memory_;
+};
+
+/// A place in the order of a stream, which the host can wait for.
+class Event {
+ public:
+  Event() = default;
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
+  ~Event();
+
+  /// Is reached once all that was launched before has run. Code cuda.launch.
+  Status record(const Gpu& gpu);
+  /// Waits until it is reached; not at all where nothing was recorded. Code cuda.launch.
+  Status wait() const;
+
+ private:
+  CUevent_st* event_ = nullptr;
 };
 
 /// Makes what comes to `later` wait for all that was launched on `first`, streams of a GPU. Codes:

@@ -17,6 +17,12 @@ namespace subbyte::device {
 
 using Stream = cuda::Stream;
 
+/// Bytes that an allocation uses up where several share one.
+constexpr int64_t aligned(int64_t bytes) {
+  constexpr int64_t kAlignment = 256;
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
 /// Bytes of a GPU, shared by their copies; the last one gives them back to where they came from.
 class Buffer {
  public:
@@ -46,6 +52,9 @@ class Memory {
 
 /// cudaMalloc(). Giving back waits for the GPU.
 Memory& driver_memory();
+
+/// Pinned memory of the host, which a GPU copies to and from while the host goes on.
+Memory& pinned_memory();
 
 /// Memory that calls on a stream use one after the other: each call gets the same bytes, so it asks
 /// once. Calls on two streams have some each. What became too small stays allocated as long as

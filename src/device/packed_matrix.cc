@@ -2,10 +2,12 @@
 
 #include <string>
 
+#include "device/joined_matrices.h"
 #include "device/operands.h"
 #include "kernels/cuda/ops/activations.h"
 #include "kernels/cuda/ops/dense.h"
 #include "kernels/cuda/ops/dequantize.h"
+#include "kernels/cuda/w8a8.h"
 #include "kernels/gpu/supported_format.h"
 #include "matrix/input_order.h"
 
@@ -44,6 +46,12 @@ cuda::Unary unary_of(Activation activation) {
                                            : cuda::Unary::kNone;
 }
 
+/// Kernels of dense weights gather no inputs.
+Status check_dense(const MatrixView& view) {
+  if (view.input_order.empty()) return {};
+  return refuse("input_order", "none with dense weights on a GPU", "one");
+}
+
 MatrixView outline(MatrixView view) {
   view.codes = view.scales = view.zeros = {};
   view.codebook = {};
@@ -51,64 +59,70 @@ MatrixView outline(MatrixView view) {
   return view;
 }
 
-constexpr int64_t aligned(int64_t bytes) {
-  constexpr int64_t kAlignment = 256;
-  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
-}
-
 }  // namespace
 
-Result<std::shared_ptr<const PackedMatrix>> PackedMatrix::make(const StagedMatrix& staged,
-                                                               const MatrixView& given,
-                                                               RowOrder order,
-                                                               const gpu::PackedFormat& format,
-                                                               const Gpu& gpu) {
-  std::shared_ptr<PackedMatrix> made(new PackedMatrix);
-  const MatrixView& view = staged.view();
-  made->index_ = gpu.index();
-  SUBBYTE_TRY(made->device_, cuda::query_device(gpu.index()));
-  made->view_ = outline(given);
-  made->row_order_ = order;
-  made->format_ = format;
-  made->tensor_scale_ = view.tensor_scale;
-  made->codebook_.assign(view.codebook.begin(), view.codebook.end());
-  SUBBYTE_TRY(made->memory_, gpu.allocate(format.bytes));
-  SUBBYTE_CHECK(cuda::pack_on_device(made->memory_.data(), view, format, gpu.stream()));
-  SUBBYTE_CHECK(gpu.wait("packing the weights"));
-  for (const Number number : {Number::kF16, Number::kBF16}) {
-    made->arguments_[static_cast<std::size_t>(number)] =
-        cuda::weight_arguments(made->memory_.data(), format, view.tensor_scale, number);
-  }
-  return std::shared_ptr<const PackedMatrix>(std::move(made));
+PackedMatrix::PackedMatrix(Buffer memory, const MatrixView& given, const MatrixView& view,
+                           RowOrder order, const cuda::Device& device, int index)
+    : index_(index),
+      device_(device),
+      view_(outline(given)),
+      row_order_(order),
+      memory_(std::move(memory)),
+      tensor_scale_(view.tensor_scale) {
+  view_.rows = view.rows;
+  if (subbyte::is_dense(view.format)) dense_ = element_of(view.format.element);
 }
 
-Result<std::shared_ptr<const PackedMatrix>> PackedMatrix::make_dense(const MatrixView& codes,
-                                                                     const MatrixView& given,
-                                                                     RowOrder order,
-                                                                     const Gpu& gpu) {
-  if (!codes.input_order.empty()) {
-    return refuse("input_order", "none with dense weights on a GPU", "one");
+PackedMatrix::PackedMatrix(Buffer memory, const MatrixView& given, const MatrixView& view,
+                           const gpu::PackedFormat& format, const cuda::Device& device, int index)
+    : PackedMatrix(std::move(memory), given, view, format.row_order, device, index) {
+  dense_.reset();
+  format_ = format;
+  codebook_.assign(view.codebook.begin(), view.codebook.end());
+  for (const Number number : {Number::kF16, Number::kBF16}) {
+    arguments_[static_cast<std::size_t>(number)] =
+        cuda::weight_arguments(memory_.data(), format, view.tensor_scale, number);
   }
-  std::shared_ptr<PackedMatrix> made(new PackedMatrix);
-  made->index_ = gpu.index();
-  made->view_ = outline(given);
-  made->row_order_ = order;
-  made->dense_ = element_of(codes.format.element);
-  made->tensor_scale_ = codes.tensor_scale;
-  SUBBYTE_TRY(made->memory_, gpu.allocate(std::ssize(codes.codes)));
-  SUBBYTE_CHECK(gpu.copy(made->memory_.data(), codes.codes.data(), std::ssize(codes.codes)));
-  SUBBYTE_CHECK(gpu.wait("copying the weights"));
-  return std::shared_ptr<const PackedMatrix>(std::move(made));
+}
+
+Result<std::shared_ptr<const PackedMatrix>> PackedMatrix::upload(std::span<const Matrix> matrices,
+                                                                 const MatrixView& given,
+                                                                 RowOrder order, const Gpu& gpu,
+                                                                 Uploader& uploader) {
+  SUBBYTE_TRY(const cuda::Device device, cuda::query_device(gpu.index()));
+  JoinedMatrices joined(matrices);
+  if (subbyte::is_dense(joined.view().format)) {
+    SUBBYTE_CHECK(check_dense(joined.view()));
+    int64_t bytes = 0;
+    for (const Matrix& matrix : matrices) bytes += std::ssize(matrix.view.codes);
+    SUBBYTE_TRY(Buffer memory, gpu.allocate(bytes));
+    std::byte* at = memory.data();
+    for (const Matrix& matrix : matrices) {
+      SUBBYTE_CHECK(uploader.copy(at, matrix.view.codes, gpu));
+      at += std::ssize(matrix.view.codes);
+    }
+    return std::make_shared<const PackedMatrix>(std::move(memory), given, joined.view(), order,
+                                                device, gpu.index());
+  }
+  SUBBYTE_TRY(std::byte* const staging, uploader.staging(joined.staged_bytes(), gpu));
+  SUBBYTE_CHECK(joined.stage_at(staging, order));
+  std::vector<UploadPiece> pieces;
+  joined.add_pieces(0, pieces);
+  SUBBYTE_CHECK(uploader.copy_pieces(staging, pieces, joined.staged_bytes(), gpu));
+  SUBBYTE_TRY(Buffer memory, gpu.allocate(joined.format().bytes));
+  SUBBYTE_CHECK(joined.pack(memory.data(), gpu));
+  return std::make_shared<const PackedMatrix>(std::move(memory), given, joined.view(),
+                                              joined.format(), device, gpu.index());
 }
 
 Result<std::shared_ptr<const PackedMatrix>> PackedMatrix::upload(Matrix matrix, RowOrder order,
                                                                  const Gpu& gpu, Executor& host) {
   const MatrixView given = outline(matrix.view);
   SUBBYTE_TRY(matrix, gpu::support(std::move(matrix), host));
-  if (subbyte::is_dense(matrix.view.format)) return make_dense(matrix.view, given, order, gpu);
-  SUBBYTE_TRY(const gpu::PackedFormat format, gpu::packed_format(matrix.view, order));
-  SUBBYTE_TRY(const StagedMatrix staged, StagedMatrix::copy(matrix.view, gpu));
-  return make(staged, given, order, format, gpu);
+  Uploader uploader(host, gpu.memory(), Uploader::Copies::kFew);
+  SUBBYTE_TRY(auto made, upload(std::span(&matrix, 1), given, order, gpu, uploader));
+  SUBBYTE_CHECK(uploader.finish(gpu));
+  return made;
 }
 
 Result<std::shared_ptr<const PackedMatrix>> PackedMatrix::pack(const StridedMatrix& from,
@@ -123,13 +137,26 @@ Result<std::shared_ptr<const PackedMatrix>> PackedMatrix::pack(const StridedMatr
     }
     return upload(std::move(copy), order, gpu, host);
   }
+  SUBBYTE_TRY(const cuda::Device device, cuda::query_device(gpu.index()));
   SUBBYTE_CHECK(staged.support(gpu));
-  if (subbyte::is_dense(staged.view().format)) {
-    return make_dense(staged.view(), from.view, order, gpu);
+  const MatrixView& view = staged.view();
+  std::shared_ptr<const PackedMatrix> made;
+  if (subbyte::is_dense(view.format)) {
+    SUBBYTE_CHECK(check_dense(view));
+    SUBBYTE_TRY(Buffer memory, gpu.allocate(std::ssize(view.codes)));
+    SUBBYTE_CHECK(gpu.copy(memory.data(), view.codes.data(), std::ssize(view.codes)));
+    made = std::make_shared<const PackedMatrix>(std::move(memory), from.view, view, order, device,
+                                                gpu.index());
+  } else {
+    SUBBYTE_TRY(const gpu::PackedFacts facts, staged.find_facts(gpu));
+    SUBBYTE_TRY(const gpu::PackedFormat format, gpu::packed_format(view, order, facts));
+    SUBBYTE_TRY(Buffer memory, gpu.allocate(format.bytes));
+    SUBBYTE_CHECK(cuda::pack_on_device(memory.data(), view, format, gpu.stream()));
+    made = std::make_shared<const PackedMatrix>(std::move(memory), from.view, view, format, device,
+                                                gpu.index());
   }
-  SUBBYTE_TRY(const gpu::PackedFacts facts, staged.find_facts(gpu));
-  SUBBYTE_TRY(const gpu::PackedFormat format, gpu::packed_format(staged.view(), order, facts));
-  return make(staged, from.view, order, format, gpu);
+  SUBBYTE_CHECK(gpu.wait("packing the weights"));
+  return made;
 }
 
 MatrixView PackedMatrix::held() const {
@@ -157,7 +184,20 @@ Result<StagedMatrix> PackedMatrix::unpack(const Gpu& gpu) const {
 }
 
 Result<cuda::Plan> PackedMatrix::plan_of(const Product& p, int64_t m, bool aligned) const {
-  return plans_.find(format_, device_, {m, number_of(p), aligned, p.batch_invariant, false});
+  return plans_.find(format_, device_,
+                     {m, number_of(p), aligned, p.batch_invariant, rounds_inputs(p, m, aligned)});
+}
+
+/// Fewer rows read their weights about as long as they multiply.
+bool PackedMatrix::rounds_inputs(const Product& p, int64_t m, bool aligned) const {
+  constexpr int64_t kLeastRows = 256;
+  return p.fp8_inputs && aligned && m >= kLeastRows && cuda::has_w8a8_products(format_);
+}
+
+Status PackedMatrix::check(const Product& p) const {
+  if (multiplies_floats(p)) return {};
+  SUBBYTE_CHECK(plan_of(p, p.m, p.x_stride % 8 == 0));
+  return {};
 }
 
 Status PackedMatrix::multiply(const Product& p, const Gpu& gpu) const {
@@ -209,19 +249,20 @@ Status PackedMatrix::run(const Product& p, int64_t m, const Gpu& gpu) const {
       ((p.x_stride | view_.cols) % 8) == 0 && reinterpret_cast<uintptr_t>(p.x) % 16 == 0;
   SUBBYTE_TRY(const cuda::Plan plan, plan_of(p, m, is_aligned));
   SUBBYTE_TRY(const Buffer memory, gpu.allocate(workspace_bytes(p, m, plan)));
-  if (is_fused(p)) return launch(p, m, plan, memory.data(), gpu);
+  if (is_fused(p)) return launch(p, m, plan, is_aligned, memory.data(), gpu);
   Product sums = p;
   sums.y = memory.data();
   sums.y_stride = view_.rows;
   sums.residual = nullptr;
   sums.activation = Activation::kNone;
-  SUBBYTE_CHECK(launch(sums, m, plan, memory.data() + aligned(2 * m * view_.rows), gpu));
+  std::byte* const workspace = memory.data() + aligned(2 * m * view_.rows);
+  SUBBYTE_CHECK(launch(sums, m, plan, is_aligned, workspace, gpu));
   Product rest = p;
   rest.bias = nullptr;
   return finish(rest, m, sums.y, element_of(p.number), gpu);
 }
 
-Status PackedMatrix::launch(const Product& p, int64_t m, const cuda::Plan& plan,
+Status PackedMatrix::launch(const Product& p, int64_t m, const cuda::Plan& plan, bool is_aligned,
                             std::byte* workspace, const Gpu& gpu) const {
   const Number number = number_of(p);
   cuda::LinearCall call;
@@ -239,27 +280,44 @@ Status PackedMatrix::launch(const Product& p, int64_t m, const cuda::Plan& plan,
   call.unary = unary_of(p.activation);
   call.swiglu = p.clamp;
   call.dependent_launch = p.dependent_launch;
-  return cuda::run_linear(plan, call, number, plan.workspace_bytes > 0 ? workspace : nullptr,
-                          gpu.stream());
+  if (plan.workspace_bytes == 0) workspace = nullptr;
+  if (rounds_inputs(p, m, is_aligned)) {
+    return cuda::run_w8a8(plan, call, number, workspace, gpu.stream());
+  }
+  return cuda::run_linear(plan, call, number, workspace, gpu.stream());
 }
 
 Status PackedMatrix::run_dense(const Product& p, int64_t m, const Gpu& gpu) const {
+  cuda::DenseCall call = {.weights = memory_.data(),
+                          .weights_element = element(),
+                          .x = p.x,
+                          .x_element = element_of(p.number),
+                          .y = p.y,
+                          .m = m,
+                          .rows = view_.rows,
+                          .cols = view_.cols,
+                          .x_stride = p.x_stride,
+                          .y_stride = p.y_stride,
+                          .batch_invariant = p.batch_invariant};
+  if (is_plain(p)) {
+    call.y_element = element_of(p.y_number == Format::kNone ? p.number : p.y_number);
+    call.bias = static_cast<const float*>(p.bias);
+    cuda::run_dense(call, gpu.stream());
+    return gpu.check_launch("linear");
+  }
+  if (p.bias != nullptr && p.bias_number == Format::kF32) {
+    return Error{"linear.unsupported", "a bias in f32 beside these weights"};
+  }
   SUBBYTE_TRY(const Buffer memory, gpu.allocate(dense_workspace(m)));
-  std::byte* const weights = memory.data() + aligned(4 * m * view_.rows);
-  if (!is_dense()) SUBBYTE_CHECK(dequantize(Format::kF32, weights, gpu));
-  cuda::run_dense({.weights = is_dense() ? memory_.data() : weights,
-                   .weights_element = dense_.value_or(Element::kF32),
-                   .x = p.x,
-                   .x_element = element_of(p.number),
-                   .y = memory.data(),
-                   .y_element = Element::kF32,
-                   .m = m,
-                   .rows = view_.rows,
-                   .cols = view_.cols,
-                   .x_stride = p.x_stride,
-                   .y_stride = view_.rows,
-                   .batch_invariant = p.batch_invariant},
-                  gpu.stream());
+  if (!is_dense()) {
+    std::byte* const weights = memory.data() + aligned(4 * m * view_.rows);
+    SUBBYTE_CHECK(dequantize(Format::kF32, weights, gpu));
+    call.weights = weights;
+  }
+  call.y = memory.data();
+  call.y_element = Element::kF32;
+  call.y_stride = view_.rows;
+  cuda::run_dense(call, gpu.stream());
   SUBBYTE_CHECK(gpu.check_launch("linear"));
   return finish(p, m, memory.data(), Element::kF32, gpu);
 }

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "base/status.h"
@@ -21,6 +22,7 @@
 #include "device/plans.h"
 #include "device/product.h"
 #include "device/staged_matrix.h"
+#include "device/uploader.h"
 #include "kernels/cuda/linear.h"
 #include "matrix/matrix.h"
 #include "subbyte/executor.h"
@@ -29,10 +31,24 @@ namespace subbyte::device {
 
 class PackedMatrix {
  public:
+  /// Memory that holds, or will after what was launched, dense weights, or packed ones of `format`.
+  /// `given`: what they were made of; `view`: what they are, and all but the codebook unread.
+  PackedMatrix(Buffer memory, const MatrixView& given, const MatrixView& view, gpu::RowOrder order,
+               const cuda::Device& device, int index);
+  PackedMatrix(Buffer memory, const MatrixView& given, const MatrixView& view,
+               const gpu::PackedFormat& format, const cuda::Device& device, int index);
+
   /// A matrix of the host. Formats that the kernels lack become others (gpu::support()). The stream
   /// is waited for. Codes: recast.*, linear.unsupported, argument, cuda.*.
   static Result<std::shared_ptr<const PackedMatrix>> upload(Matrix matrix, gpu::RowOrder order,
                                                             const Gpu& gpu, Executor& host);
+  /// The same of matrices that gpu::support() has made of the format of `given`, and can_join()
+  /// takes, one below the other. Returns before the GPU has done it, in the order of the stream.
+  /// Codes: cuda.*, argument.
+  static Result<std::shared_ptr<const PackedMatrix>> upload(std::span<const Matrix> matrices,
+                                                            const MatrixView& given,
+                                                            gpu::RowOrder order, const Gpu& gpu,
+                                                            Uploader& uploader);
   /// A matrix of the memory of this GPU, which is gathered, recast and packed by kernels there.
   /// Only where cuda::dequantize() does not take a format that the packed kernels do not have it
   /// goes over the host. The stream is waited for. Codes: as upload(), argument (act-order).
@@ -49,6 +65,17 @@ class PackedMatrix {
   /// The same of what unpack() gives: the format may be another.
   MatrixView held() const;
 
+  /// Parts that kernels read which do several operations at once.
+  bool is_dense() const { return dense_.has_value(); }
+  Element element() const { return dense_.value_or(Element::kF32); }  // dense
+  const gpu::PackedFormat& format() const { return format_; }         // packed
+  const cuda::WeightArguments& arguments(gpu::Number number) const {  // packed
+    return arguments_[static_cast<std::size_t>(number)];
+  }
+  std::span<const std::byte> memory() const { return memory_.span(); }
+
+  /// Finds the plan of a product, as multiply() does. Codes: linear.unsupported, cuda.*.
+  Status check(const Product& product) const;
   /// Operands that were checked; nothing for m = 0. Codes: cuda.*, linear.unsupported.
   Status multiply(const Product& product, const Gpu& gpu) const;
   /// Asks the memory of `gpu` for what that product will ask for; its addresses are not read.
@@ -60,18 +87,6 @@ class PackedMatrix {
   Result<StagedMatrix> unpack(const Gpu& gpu) const;
 
  private:
-  PackedMatrix() = default;
-  static Result<std::shared_ptr<const PackedMatrix>> make(const StagedMatrix& staged,
-                                                          const MatrixView& given,
-                                                          gpu::RowOrder order,
-                                                          const gpu::PackedFormat& format,
-                                                          const Gpu& gpu);
-  static Result<std::shared_ptr<const PackedMatrix>> make_dense(const MatrixView& codes,
-                                                                const MatrixView& given,
-                                                                gpu::RowOrder order,
-                                                                const Gpu& gpu);
-
-  bool is_dense() const { return dense_.has_value(); }
   /// Says that the product is one of floats: x in f32 is rounded by no kernel of packed weights.
   bool multiplies_floats(const Product& product) const {
     return is_dense() || product.number == Format::kF32;
@@ -85,8 +100,15 @@ class PackedMatrix {
   int64_t workspace_bytes(const Product& product, int64_t m, const cuda::Plan& plan) const;
   Status run(const Product& product, int64_t m, const Gpu& gpu) const;
   Status run_dense(const Product& product, int64_t m, const Gpu& gpu) const;
-  Status launch(const Product& product, int64_t m, const cuda::Plan& plan, std::byte* workspace,
-                const Gpu& gpu) const;
+  /// Says that the sums of dense weights, with a bias in f32, are y.
+  bool is_plain(const Product& product) const {
+    return is_dense() && tensor_scale_ == 1 && product.activation == Activation::kNone &&
+           product.residual == nullptr &&
+           (product.bias == nullptr || product.bias_number == Format::kF32);
+  }
+  bool rounds_inputs(const Product& product, int64_t m, bool aligned) const;
+  Status launch(const Product& product, int64_t m, const cuda::Plan& plan, bool is_aligned,
+                std::byte* workspace, const Gpu& gpu) const;
   Status finish(const Product& product, int64_t m, const void* sums, Element sums_element,
                 const Gpu& gpu) const;
 

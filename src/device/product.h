@@ -18,9 +18,13 @@ constexpr bool is_gate(Activation activation) {
 
 /// Operands lie where the matrix does. Strides are in numbers, all of them filled in.
 struct Product {
-  Format number = Format::kF16;        // of x, y, bias and residual
-  Format bias_number = Format::kNone;  // of a bias of another type, on the CPU; kNone: `number`
-  int64_t m = 0;                       // rows of x of a batch
+  Format number = Format::kF16;  // of x, y, bias and residual
+  /// The bias may have another type on the CPU, and f32 beside dense weights on a GPU; kNone:
+  /// `number`.
+  Format bias_number = Format::kNone;
+  /// Sums of dense weights on a GPU may be left in f32, without what follows them; kNone: `number`.
+  Format y_number = Format::kNone;
+  int64_t m = 0;  // rows of x of a batch
   int64_t batch = 1;
   const void* x = nullptr;
   void* y = nullptr;
@@ -39,6 +43,8 @@ struct Product {
   bool gate_in_turns = false;
   /// On a GPU: a row's results are the same bits whatever m is. On the CPU its Execution says so.
   bool batch_invariant = false;
+  /// On a GPU: inputs of many rows become E4M3 beside weights in FP8 (kernels/cuda/w8a8.h).
+  bool fp8_inputs = false;
   /// On a GPU: the launch before may not have ended yet, and writes no weights
   /// (cuda::LinearCall::dependent_launch).
   bool dependent_launch = false;

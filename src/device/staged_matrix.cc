@@ -54,27 +54,6 @@ Result<std::byte*> StagedMatrix::allocate(int64_t bytes, const Gpu& gpu) {
   return kept_.back().data();
 }
 
-Status StagedMatrix::stage(std::span<const std::byte>& part, const Gpu& gpu) {
-  if (part.empty()) return {};
-  SUBBYTE_TRY(std::byte* const bytes, allocate(std::ssize(part), gpu));
-  SUBBYTE_CHECK(gpu.copy(bytes, part.data(), std::ssize(part)));
-  part = {bytes, part.size()};
-  return {};
-}
-
-Result<StagedMatrix> StagedMatrix::copy(const MatrixView& host, const Gpu& gpu) {
-  StagedMatrix made;
-  MatrixView& view = made.view_;
-  view = host;
-  SUBBYTE_CHECK(made.stage(view.codes, gpu));
-  SUBBYTE_CHECK(made.stage(view.scales, gpu));
-  SUBBYTE_CHECK(made.stage(view.zeros, gpu));
-  std::span<const std::byte> order = std::as_bytes(view.input_order);
-  SUBBYTE_CHECK(made.stage(order, gpu));
-  view.input_order = {reinterpret_cast<const uint32_t*>(order.data()), view.input_order.size()};
-  return made;
-}
-
 /// `stride`: 0 where rows follow each other already.
 Status StagedMatrix::gather_rows(std::span<const std::byte>& part, int64_t stride, const Gpu& gpu) {
   if (part.empty() || stride == 0) return {};

@@ -23,8 +23,6 @@ struct StridedMatrix {
 /// buffers of its own. Each function is launches on the stream; those that wait for it say so.
 class StagedMatrix {
  public:
-  /// A copy of a matrix of the host. Codes: cuda.memory, cuda.copy.
-  static Result<StagedMatrix> copy(const MatrixView& host, const Gpu& gpu);
   /// The matrix of a caller on the GPU: rows that are apart are brought together, and inputs with
   /// group_indices are sorted, for which the stream is waited for. Codes: argument, cuda.*.
   static Result<StagedMatrix> gather(const StridedMatrix& from, const Gpu& gpu);
@@ -51,7 +49,6 @@ class StagedMatrix {
 
  private:
   Result<std::byte*> allocate(int64_t bytes, const Gpu& gpu);
-  Status stage(std::span<const std::byte>& part, const Gpu& gpu);
   Status gather_rows(std::span<const std::byte>& part, int64_t stride, const Gpu& gpu);
   Status sort_inputs(const int32_t* group_indices, const Gpu& gpu);
   Status widen(const WeightFormat& wide, const Gpu& gpu);

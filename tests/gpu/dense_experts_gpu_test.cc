@@ -72,7 +72,7 @@ TEST(GpuDenseExperts, of_long_rows) {
 TEST(GpuDenseExperts, that_are_copied_in_parts) {
   const Sizes sizes = {20, 1024, 512};
   const TestExperts experts = random_experts(kBrain, sizes, 50);
-  ASSERT_GT(sizes.experts * experts.matrices.gate_up[0].view.bytes(), CudaUploader::kSlotBytes);
+  ASSERT_GT(sizes.experts * experts.matrices.gate_up[0].view.bytes(), device::Uploader::kSlotBytes);
   OnGpu on(experts, cuda::Number::kBF16);
   for (const int64_t tokens : {1, 40}) {
     expect_formula(experts, random_tokens(sizes, tokens, cuda::Number::kBF16, tokens),

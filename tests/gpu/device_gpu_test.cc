@@ -10,6 +10,7 @@
 #include "base/random.h"
 #include "base/thread_pool.h"
 #include "cuda_backend/linear.h"
+#include "cuda_backend/weight_arena.h"
 #include "device/packed_matrix.h"
 #include "device_bytes.h"
 #include "matrix/float_rows.h"
@@ -40,17 +41,16 @@ class CountingMemory : public device::Memory {
 /// A weight as the engine holds it, and its products.
 class Engine {
  public:
-  Engine() : device_(*cuda::query_device(0)) {}
-
   std::vector<std::byte> multiply(const MatrixView& view, const DeviceBytes& x, int64_t m) {
     std::vector<Matrix> matrices;
     matrices.push_back(Matrix{view, {}});
-    const WeightTarget target = {arena_, uploader_, host_, cuda::Number::kF16};
+    const WeightTarget target = {device::Gpu::current(0, nullptr, arena_), uploader_,
+                                 cuda::Number::kF16};
     auto weight = upload_weight(std::move(matrices), {}, target);
     EXPECT_TRUE(weight.ok());
     if (!weight.ok()) return {};
     const DeviceBytes y(static_cast<std::size_t>(2 * m * view.rows));
-    CudaProducts products(device_, cuda::Number::kF16, {}, nullptr);
+    CudaProducts products(cuda::Number::kF16, {}, nullptr);
     const Status status =
         products.multiply({y.data(), m, view.rows}, {x.data(), m, view.cols}, *weight);
     EXPECT_TRUE(status.ok());
@@ -59,10 +59,9 @@ class Engine {
   }
 
  private:
-  cuda::Device device_;
   ThreadPool host_{ThreadPoolOptions{2}};
   WeightArena arena_;
-  CudaUploader uploader_{nullptr, host_};
+  device::Uploader uploader_{host_};
 };
 
 std::vector<std::byte> multiply_in_c(const CContext& context, const MatrixView& view,

@@ -12,6 +12,7 @@
 
 #include "base/thread_pool.h"
 #include "cuda_backend/experts.h"
+#include "cuda_backend/weight_arena.h"
 #include "formats/rotation.h"
 #include "gpu_linear.h"
 #include "random_experts.h"
@@ -42,9 +43,11 @@ class OnGpu {
         number_(number),
         moe_(*cuda::query_device(), number, batch_invariant, in_mxfp8, nullptr) {
     ThreadPool host(2);
-    CudaUploader uploader(nullptr, host);
-    auto uploaded = upload_experts(experts.matrices, {arena_, uploader, host, number});
-    expect_ok(uploaded.ok() ? uploader.finish() : Status(uploaded.error()));
+    device::Uploader uploader(host);
+    const auto gpu = device::Gpu::current(0, nullptr);
+    auto uploaded = upload_experts(experts.matrices,
+                                   {device::Gpu::current(0, nullptr, arena_), uploader, number});
+    expect_ok(uploaded.ok() ? uploader.finish(gpu) : Status(uploaded.error()));
     if (!uploaded.ok()) return;
     experts_ = std::move(*uploaded);
     expect_ok(moe_.choose_kernels(experts_));

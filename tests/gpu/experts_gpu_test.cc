@@ -178,10 +178,9 @@ TEST(GpuExperts, of_vectors_have_one_codebook) {
   TestExperts experts = random_experts(format, {4, 160, 96}, 32);
   experts.matrices.down[2].view.codebook = experts.owners.back().codebook;
   ThreadPool host(1);
-  CudaUploader uploader(nullptr, host);
-  WeightArena arena;
-  const auto uploaded =
-      upload_experts(experts.matrices, {arena, uploader, host, cuda::Number::kF16});
+  device::Uploader uploader(host);
+  const auto uploaded = upload_experts(
+      experts.matrices, {device::Gpu::current(0, nullptr), uploader, cuda::Number::kF16});
   ASSERT_FALSE(uploaded.ok());
   EXPECT_EQ(uploaded.error().code, "linear.unsupported");
   EXPECT_NE(uploaded.error().message.find("one codebook"), std::string::npos)
