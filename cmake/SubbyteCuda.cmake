@@ -12,7 +12,7 @@ set(SUBBYTE_CUDA_ARCHITECTURES 80 90a CACHE STRING "GPUs that the CUDA kernels a
 set(SUBBYTE_CUDA_WEIGHTS all CACHE STRING "Lines of weights.def that get kernels: all, or names")
 
 set(subbyte_has_nvcc OFF)  # CMAKE_CUDA_COMPILER stays in the cache when the option goes off
-# Why a build has no CUDA, for src/cuda_backend/without_cuda.cc.
+# Why a build has no CUDA, for src/device/without_cuda.cc.
 set(subbyte_no_cuda "SUBBYTE_CUDA=OFF, ./dev build makes one with it")
 if(SUBBYTE_CUDA AND SUBBYTE_SANITIZE)
   set(subbyte_no_cuda "SUBBYTE_SANITIZE=${SUBBYTE_SANITIZE}: nvcc knows no sanitizers")
@@ -32,6 +32,9 @@ elseif(SUBBYTE_CUDA)
   else()
     message(STATUS "No nvcc: the CUDA kernels are left out")
   endif()
+endif()
+if(NOT subbyte_has_nvcc)
+  target_compile_definitions(subbyte_interface INTERFACE SUBBYTE_NO_CUDA)  # base/host_device.h
 endif()
 
 function(subbyte_cuda layer)

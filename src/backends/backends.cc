@@ -38,6 +38,7 @@ Result<std::unique_ptr<Backend>> make_gpu(const DeviceOptions& options, int inde
   const std::string unserved = unsupported_by_gpu(options);
   if (!unserved.empty()) return Error{"device.unsupported", unserved};
   SUBBYTE_CHECK(check_num_threads(options.num_threads));
+  SUBBYTE_CHECK(device::count_gpus());
   return make_cuda_backend({.index = index,
                             .is_bf16 = options.activations == Activations::kBF16,
                             .mxfp8_experts = options.activations == Activations::kMxfp8,

@@ -4,6 +4,7 @@
 
 #include <memory>
 
+#include "base/host_device.h"
 #include "ops/backend.h"
 
 namespace subbyte {
@@ -24,6 +25,6 @@ struct CudaOptions {
 };
 
 /// Codes: cuda.device, also for a GPU below compute capability 8.0; cuda.memory.
-Result<std::unique_ptr<Backend>> make_cuda_backend(const CudaOptions& options);
+SUBBYTE_BY_NVCC Result<std::unique_ptr<Backend>> make_cuda_backend(const CudaOptions& options);
 
 }  // namespace subbyte

@@ -118,24 +118,20 @@ Result<Buffer> Workspaces::allocate(int64_t bytes, Stream stream) {
 Result<int> count_gpus() {
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
-  if (error != cudaSuccess) return error_of("cuda.device", "the GPUs of this machine", error);
-  return count;
+  if (error == cudaSuccess && count > 0) return count;
+  static_cast<void>(cudaGetLastError());  // told here
+  if (error == cudaErrorInsufficientDriver) {
+    return Error{"cuda.device",
+                 "expected an NVIDIA driver that knows CUDA 13, found none or an older one"};
+  }
+  if (error == cudaSuccess || error == cudaErrorNoDevice) {
+    return Error{"cuda.device", "this machine has no NVIDIA GPU"};
+  }
+  return error_of("cuda.device", "the GPUs of this machine", error);
 }
 
 Result<std::vector<GpuInfo>> list_gpus() {
-  int count = 0;
-  const cudaError_t error = cudaGetDeviceCount(&count);
-  if (error != cudaSuccess || count == 0) {
-    static_cast<void>(cudaGetLastError());  // told here
-    if (error == cudaErrorInsufficientDriver) {
-      return Error{"cuda.device",
-                   "expected an NVIDIA driver that knows CUDA 13, found none or an older one"};
-    }
-    if (error == cudaSuccess || error == cudaErrorNoDevice) {
-      return Error{"cuda.device", "this machine has no NVIDIA GPU"};
-    }
-    return error_of("cuda.device", "the GPUs of this machine", error);
-  }
+  SUBBYTE_TRY(const int count, count_gpus());
   std::vector<GpuInfo> gpus;
   for (int index = 0; index < count; ++index) {
     cudaDeviceProp properties;

@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/host_device.h"
 #include "base/status.h"
 #include "device/memory.h"
 
@@ -32,9 +33,9 @@ class Gpu {
   static Gpu current(int index, void* stream, Memory& memory = driver_memory()) {
     return {index, index, static_cast<Stream>(stream), memory};
   }
-  Gpu(Gpu&& other) noexcept;
+  SUBBYTE_BY_NVCC Gpu(Gpu&& other) noexcept;
   Gpu& operator=(Gpu&& other) = delete;
-  ~Gpu();
+  SUBBYTE_BY_NVCC ~Gpu();
 
   int index() const { return index_; }
   Stream stream() const { return stream_; }
@@ -44,19 +45,19 @@ class Gpu {
   Result<Buffer> allocate(int64_t bytes) const { return memory_->allocate(bytes, stream_); }
 
   /// Says whether the stream is captured into a graph.
-  bool is_captured() const;
+  SUBBYTE_BY_NVCC bool is_captured() const;
   /// Waits for the stream. `what` begins the message. Code cuda.launch.
-  Status wait(std::string_view what) const;
+  SUBBYTE_BY_NVCC Status wait(std::string_view what) const;
   /// The error of a launch that tells none itself. Code cuda.launch.
-  Status check_launch(std::string_view what) const;
+  SUBBYTE_BY_NVCC Status check_launch(std::string_view what) const;
   /// Copies between any two places of this GPU and the host, in the order of the stream. Code
   /// cuda.copy.
-  Status copy(std::byte* to, const void* from, int64_t bytes) const;
+  SUBBYTE_BY_NVCC Status copy(std::byte* to, const void* from, int64_t bytes) const;
   /// Rows of `width` bytes, so many bytes apart.
-  Status copy_rows(std::byte* to, int64_t to_stride, const void* from, int64_t from_stride,
-                   int64_t width, int64_t rows) const;
+  SUBBYTE_BY_NVCC Status copy_rows(std::byte* to, int64_t to_stride, const void* from,
+                                   int64_t from_stride, int64_t width, int64_t rows) const;
   /// Copies to the host, and waits for the stream.
-  Status fetch(void* to, const void* from, int64_t bytes) const;
+  SUBBYTE_BY_NVCC Status fetch(void* to, const void* from, int64_t bytes) const;
 
  private:
   Gpu(int index, int before, Stream stream, Memory& memory)
@@ -74,12 +75,12 @@ class Event {
   Event() = default;
   Event(const Event&) = delete;
   Event& operator=(const Event&) = delete;
-  ~Event();
+  SUBBYTE_BY_NVCC ~Event();
 
   /// Is reached once all that was launched before has run. Code cuda.launch.
-  Status record(const Gpu& gpu);
+  SUBBYTE_BY_NVCC Status record(const Gpu& gpu);
   /// Waits until it is reached; not at all where nothing was recorded. Code cuda.launch.
-  Status wait() const;
+  SUBBYTE_BY_NVCC Status wait() const;
 
  private:
   CUevent_st* event_ = nullptr;
@@ -87,6 +88,6 @@ class Event {
 
 /// Makes what comes to `later` wait for all that was launched on `first`, streams of a GPU. Codes:
 /// cuda.device, cuda.launch.
-Status put_in_order(int index, void* first, void* later);
+SUBBYTE_BY_NVCC Status put_in_order(int index, void* first, void* later);
 
 }  // namespace subbyte::device

@@ -37,7 +37,7 @@ std::string kernels_of(const GpuInfo& gpu);
 /// Bytes per second of the best of some reads of `memory`; 0 when it does not exceed twice the
 /// caches, or when the GPU reports an error.
 double measure_read_bandwidth(std::span<const std::byte> memory, Executor& threads);
-double measure_read_bandwidth(std::span<const std::byte> memory, const Gpu& gpu);
+SUBBYTE_BY_NVCC double measure_read_bandwidth(std::span<const std::byte> memory, const Gpu& gpu);
 
 /// The same of memory of its own: 256 MiB, or as much more as the caches need, up to 2 GiB. 0 where
 /// there is no room for it.

@@ -54,7 +54,7 @@ class Memory {
 Memory& driver_memory();
 
 /// Pinned memory of the host, which a GPU copies to and from while the host goes on.
-Memory& pinned_memory();
+SUBBYTE_BY_NVCC Memory& pinned_memory();
 
 /// Memory that calls on a stream use one after the other: each call gets the same bytes, so it asks
 /// once. Calls on two streams have some each. What became too small stays allocated as long as

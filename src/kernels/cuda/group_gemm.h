@@ -52,23 +52,24 @@ struct GroupGemmCall {
 class GroupGemm {
  public:
   /// Codes: group_gemm.groups, group_gemm.n, group_gemm.k, group_gemm.out_of_memory (of the host).
-  static Result<GroupGemm> create(const GroupGemmShape& shape, const Device& device);
+  SUBBYTE_BY_NVCC static Result<GroupGemm> create(const GroupGemmShape& shape,
+                                                  const Device& device);
 
   /// Bytes of device memory: of the prepared weights, of what prepare() works in, and run().
   int64_t weight_bytes() const { return shape_.groups * (format_.bytes + kGainBytes); }
-  int64_t prepare_bytes() const;
-  int64_t workspace_bytes(int64_t m) const;
+  SUBBYTE_BY_NVCC int64_t prepare_bytes() const;
+  SUBBYTE_BY_NVCC int64_t workspace_bytes(int64_t m) const;
 
   /// Packs the weights of all groups. All pointers are to device memory at multiples of 16 bytes,
   /// `to` and `memory` at multiples of 256. Codes: group_gemm.<argument>, cuda.launch.
-  Status prepare(std::byte* to, const void* b, const void* b_scale, std::byte* memory,
-                 Stream stream) const;
+  SUBBYTE_BY_NVCC Status prepare(std::byte* to, const void* b, const void* b_scale,
+                                 std::byte* memory, Stream stream) const;
 
   /// The values of m_indptr are not checked, as the GPU alone knows them: wrong ones give wrong
   /// results, but read and write nothing outside of the buffers. Nothing is launched where m is 0.
   /// Codes: group_gemm.<argument> (null or not aligned pointers, m, types, hints), cuda.kernel,
   /// cuda.launch.
-  Status run(const GroupGemmCall& call, std::byte* workspace, Stream stream) const;
+  SUBBYTE_BY_NVCC Status run(const GroupGemmCall& call, std::byte* workspace, Stream stream) const;
 
  private:
   static constexpr int64_t kGainBytes = 4;

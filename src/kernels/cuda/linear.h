@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/host_device.h"
 #include "base/status.h"
 #include "kernels/cuda/plan.h"
 #include "kernels/cuda/weight_arguments.h"
@@ -22,20 +23,21 @@ using Stream = CUstream_st*;
 
 /// Device `index`. Codes: cuda.device (there is none, it is older than sm_80, or no kernels of this
 /// build run on it).
-Result<Device> query_device(int index = 0);
+SUBBYTE_BY_NVCC Result<Device> query_device(int index = 0);
 
 /// Packs a canonical matrix that lies in device memory (all spans of `matrix` but its codebook are
 /// device pointers)
 /// to `to`, format.bytes in device memory, on the stream. `format` is packed_format() of the same
 /// matrix. Codes: cuda.launch.
-Status pack_on_device(std::byte* to, const MatrixView& matrix, const PackedFormat& format,
-                      Stream stream);
+SUBBYTE_BY_NVCC Status pack_on_device(std::byte* to, const MatrixView& matrix,
+                                      const PackedFormat& format, Stream stream);
 
 /// The canonical codes, scales and zero points of a packed matrix, to device memory of the sizes
 /// that its source format has. Its gather is the order of inputs. Codes: cuda.format (floats),
 /// cuda.launch.
-Status unpack_on_device(std::byte* codes, std::byte* scales, std::byte* zeros,
-                        const std::byte* packed, const PackedFormat& format, Stream stream);
+SUBBYTE_BY_NVCC Status unpack_on_device(std::byte* codes, std::byte* scales, std::byte* zeros,
+                                        const std::byte* packed, const PackedFormat& format,
+                                        Stream stream);
 
 struct LinearCall {
   WeightArguments weights;  // weight_arguments() of the packed matrix
@@ -59,7 +61,7 @@ struct LinearCall {
 /// Launches. `workspace` has plan.workspace_bytes, 256-byte aligned, or is nullptr if that is 0.
 /// Codes: cuda.launch, cuda.shape (another m than the plan's, strides that are too short, a null
 /// pointer, an activation without gate and up side by side: row_order).
-Status run_linear(const Plan& plan, const LinearCall& call, Number number, void* workspace,
-                  Stream stream);
+SUBBYTE_BY_NVCC Status run_linear(const Plan& plan, const LinearCall& call, Number number,
+                                  void* workspace, Stream stream);
 
 }  // namespace subbyte::cuda

@@ -17,11 +17,12 @@ struct MatrixFacts {
 };
 
 /// Bytes of device memory that find_facts() needs.
-int64_t facts_bytes(int64_t cols);
+SUBBYTE_BY_NVCC int64_t facts_bytes(int64_t cols);
 
 /// Facts of a canonical matrix with scales, of which all spans but the codebook are device
 /// pointers. `memory` has facts_bytes(), 8-byte aligned. The stream is waited for. Codes:
 /// cuda.launch.
-Result<MatrixFacts> find_facts(const MatrixView& matrix, std::byte* memory, Stream stream);
+SUBBYTE_BY_NVCC Result<MatrixFacts> find_facts(const MatrixView& matrix, std::byte* memory,
+                                               Stream stream);
 
 }  // namespace subbyte::cuda

@@ -25,8 +25,8 @@ std::vector<Plan> w8a8_candidates(const Problem& problem, const Device& device);
 Result<Plan> plan_w8a8(const Problem& problem, const Device& device);
 
 /// As run_linear(), for plans of plan_w8a8().
-Status run_w8a8(const Plan& plan, const LinearCall& call, Number number, void* workspace,
-                Stream stream);
+SUBBYTE_BY_NVCC Status run_w8a8(const Plan& plan, const LinearCall& call, Number number,
+                                void* workspace, Stream stream);
 
 /// Where run_w8a8() leaves the activations in its workspace.
 struct RowsInE4M3 {

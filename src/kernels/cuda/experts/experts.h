@@ -78,6 +78,7 @@ struct ExpertsCall {
 };
 
 /// Launches. Codes: cuda.launch, cuda.kernel.
-Status run_experts(const ExpertPlan& plan, const ExpertsCall& call, Number number, Stream stream);
+SUBBYTE_BY_NVCC Status run_experts(const ExpertPlan& plan, const ExpertsCall& call, Number number,
+                                   Stream stream);
 
 }  // namespace subbyte::cuda

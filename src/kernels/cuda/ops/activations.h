@@ -28,6 +28,6 @@ struct EpilogueCall {
 };
 
 /// One launch, which allocates nothing. Code cuda.launch.
-Status run_epilogue(const EpilogueCall& call, Stream stream);
+SUBBYTE_BY_NVCC Status run_epilogue(const EpilogueCall& call, Stream stream);
 
 }  // namespace subbyte::cuda

@@ -39,6 +39,6 @@ struct DenseCall {
 bool has_aligned_rows(const DenseCall& call);
 
 /// Errors are left to cudaGetLastError().
-void run_dense(const DenseCall& call, Stream stream);
+SUBBYTE_BY_NVCC void run_dense(const DenseCall& call, Stream stream);
 
 }  // namespace subbyte::cuda

@@ -14,14 +14,15 @@ namespace subbyte::cuda {
 /// infinite ones count as NaN; at most 2^19 inputs, they and the groups in 8s. One launch, which
 /// allocates nothing. Codes: cuda.format (vectors and rotated weights, too), cuda.shape,
 /// cuda.launch.
-Status dequantize(const MatrixView& matrix, Element number, void* out, Stream stream);
+SUBBYTE_BY_NVCC Status dequantize(const MatrixView& matrix, Element number, void* out,
+                                  Stream stream);
 
 /// The refusal of that call but for cuda.launch; reads nothing.
-Status check_dequantize(const MatrixView& matrix, Element number, const void* out);
+SUBBYTE_BY_NVCC Status check_dequantize(const MatrixView& matrix, Element number, const void* out);
 
 /// The same of a packed matrix (kernels/gpu/packed_weights.h) in device memory, whose rows come in
 /// the order of the canonical matrix, whatever its row order.
-Status dequantize(const std::byte* packed, const gpu::PackedFormat& format, double tensor_scale,
-                  Element number, void* out, Stream stream);
+SUBBYTE_BY_NVCC Status dequantize(const std::byte* packed, const gpu::PackedFormat& format,
+                                  double tensor_scale, Element number, void* out, Stream stream);
 
 }  // namespace subbyte::cuda

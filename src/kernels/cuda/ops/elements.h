@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "base/host_device.h"
 #include "base/operands.h"
 #include "kernels/gpu/packed_weights.h"
 

@@ -16,6 +16,6 @@ struct HadamardCall {
 };
 
 /// One launch, which allocates nothing. Code cuda.launch.
-Status run_hadamard(const HadamardCall& call, Stream stream);
+SUBBYTE_BY_NVCC Status run_hadamard(const HadamardCall& call, Stream stream);
 
 }  // namespace subbyte::cuda

@@ -32,8 +32,10 @@ struct Int4Codes {
 
 /// rows * cols / 2 bytes to canonical codes and back, at multiples of 4 bytes. Code cuda.launch,
 /// here and below.
-Status unpack_int4(std::byte* codes, const std::byte* from, const Int4Codes& shape, Stream stream);
-Status pack_int4(std::byte* to, const std::byte* codes, const Int4Codes& shape, Stream stream);
+SUBBYTE_BY_NVCC Status unpack_int4(std::byte* codes, const std::byte* from, const Int4Codes& shape,
+                                   Stream stream);
+SUBBYTE_BY_NVCC Status pack_int4(std::byte* to, const std::byte* codes, const Int4Codes& shape,
+                                 Stream stream);
 
 /// Scales and zero points of a group as tensors [groups][rows], which may alternate.
 struct Int4Groups {
@@ -63,11 +65,11 @@ struct Int4Fault {
 
 /// To canonical form. With offsets the zero point from 0 to 16 is the one that makes z of s; the
 /// fault is the first group without. `memory` has 8 bytes. The stream is waited for, as below.
-Result<Int4Fault> unpack_groups(const CanonicalGroups& to, const Int4Groups& from,
-                                std::byte* memory, Stream stream);
+SUBBYTE_BY_NVCC Result<Int4Fault> unpack_groups(const CanonicalGroups& to, const Int4Groups& from,
+                                                std::byte* memory, Stream stream);
 /// From canonical form, scales rounded to the type and z made of them. Zero points are at most
 /// `max_zero`.
-Result<Int4Fault> pack_groups(const Int4Groups& to, const CanonicalGroups& from, int max_zero,
-                              std::byte* memory, Stream stream);
+SUBBYTE_BY_NVCC Result<Int4Fault> pack_groups(const Int4Groups& to, const CanonicalGroups& from,
+                                              int max_zero, std::byte* memory, Stream stream);
 
 }  // namespace subbyte::cuda

@@ -31,9 +31,9 @@ struct KbitThresholds {
 /// `count` numbers of f32, f16 or bf16 to flat codes and E4M4 scales; the last block is filled up
 /// with zeros. All are finite, which nothing checks. With `nearest_scales` by
 /// KbitRule::kStoredScale (quantize/kbit.h), else kBitsandbytes. Codes: cuda.shape, cuda.launch.
-Status quantize_kbit(const void* numbers, Format number, int64_t count,
-                     const KbitThresholds& thresholds, const KbitBuffers& to, Stream stream,
-                     bool nearest_scales = false);
+SUBBYTE_BY_NVCC Status quantize_kbit(const void* numbers, Format number, int64_t count,
+                                     const KbitThresholds& thresholds, const KbitBuffers& to,
+                                     Stream stream, bool nearest_scales = false);
 
 /// To W [rows][cols] of f32, f16 or bf16, at a multiple of 16 bytes; cols in 32s and, where tiled,
 /// rows in 128s. The codebook lies on the host. Codes: cuda.shape, cuda.launch.
@@ -46,7 +46,7 @@ struct KbitDequantization {
   Format number = Format::kF16;
   void* out = nullptr;
 };
-Status dequantize_kbit(const KbitDequantization& call, Stream stream);
+SUBBYTE_BY_NVCC Status dequantize_kbit(const KbitDequantization& call, Stream stream);
 
 /// Vectors of p = 2 or 4 numbers as bytes (bitsandbytes/vq.h): the words are those of k = 8 / p
 /// planes, `vectors` [256][p] in f16 on the host. As quantize_kbit() and dequantize_kbit().
@@ -54,13 +54,14 @@ struct VqVectors {
   std::span<const uint16_t> values;
   int p = 2;
 };
-Status quantize_vq(const void* numbers, Format number, int64_t count, const VqVectors& vectors,
-                   const KbitBuffers& to, Stream stream);
-Status dequantize_vq(const KbitDequantization& call, const VqVectors& vectors, Stream stream);
+SUBBYTE_BY_NVCC Status quantize_vq(const void* numbers, Format number, int64_t count,
+                                   const VqVectors& vectors, const KbitBuffers& to, Stream stream);
+SUBBYTE_BY_NVCC Status dequantize_vq(const KbitDequantization& call, const VqVectors& vectors,
+                                     Stream stream);
 
 /// Flat blocks of [rows][cols] as tiled ones, or the way back. Scales are bytes; rows in 128s, cols
 /// in 32s. Codes: cuda.shape, cuda.launch.
-Status repack_kbit(const KbitBuffers& from, const KbitBuffers& to, int64_t rows, int64_t cols,
-                   bool to_tiled, Stream stream);
+SUBBYTE_BY_NVCC Status repack_kbit(const KbitBuffers& from, const KbitBuffers& to, int64_t rows,
+                                   int64_t cols, bool to_tiled, Stream stream);
 
 }  // namespace subbyte::cuda

@@ -22,8 +22,8 @@ struct NibbleBlocks {
 };
 
 /// To numbers, each values[code] times the scale of its block, rounded.
-Status dequantize_nibbles(const NibbleBlocks& blocks, const std::array<float, 16>& values,
-                          Stream stream);
+SUBBYTE_BY_NVCC Status dequantize_nibbles(const NibbleBlocks& blocks,
+                                          const std::array<float, 16>& values, Stream stream);
 
 /// Codes by rising values: a number belongs to the code after the last middle that is below it,
 /// NaN to the last.
@@ -34,7 +34,8 @@ struct RisingCodes {
 
 /// To bytes and scales: a block that is whole is multiplied by the inverse of its largest
 /// magnitude, a last one that is not is divided by it, which is 1e-38 at the least then.
-Status quantize_nibbles(const NibbleBlocks& blocks, const RisingCodes& rising, Stream stream);
+SUBBYTE_BY_NVCC Status quantize_nibbles(const NibbleBlocks& blocks, const RisingCodes& rising,
+                                        Stream stream);
 
 /// Matrices of scales one after the other, between rows and atoms of scale_place()
 /// (kernels/block_codes.h): of 128 x 4 (layout 1) or of 8 x 4 (2).
@@ -51,7 +52,7 @@ struct ScaleMove {
   bool to_rows = false;  // from atoms
 };
 
-Status move_scales(const ScaleMove& move, Stream stream);
+SUBBYTE_BY_NVCC Status move_scales(const ScaleMove& move, Stream stream);
 
 /// AWQ's words of 4 bits to numbers [cols][rows], (code - zero) * scale, rounded.
 struct AwqWords {
@@ -65,6 +66,6 @@ struct AwqWords {
   int64_t groups = 1;
 };
 
-Status dequantize_awq(const AwqWords& awq, Stream stream);
+SUBBYTE_BY_NVCC Status dequantize_awq(const AwqWords& awq, Stream stream);
 
 }  // namespace subbyte::cuda

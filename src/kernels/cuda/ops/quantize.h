@@ -21,8 +21,9 @@ struct Nvfp4Options {
 /// which is written. All are device memory, x and codes 16-byte aligned. One launch, which
 /// allocates nothing and can be captured in a graph. Codes: those of check_block_quantization(),
 /// cuda.shape (an address), cuda.launch.
-Status quantize_blocks(const BlockQuantization& blocks, const void* x, void* codes, void* scales,
-                       Stream stream, const Nvfp4Options& options = {});
+SUBBYTE_BY_NVCC Status quantize_blocks(const BlockQuantization& blocks, const void* x, void* codes,
+                                       void* scales, Stream stream,
+                                       const Nvfp4Options& options = {});
 
 struct RoundToMxfp8Call {
   void* to = nullptr;

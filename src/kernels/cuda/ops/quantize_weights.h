@@ -25,10 +25,11 @@ struct WeightBuffers {
 };
 
 /// Says whether groups begin within bytes, so that codes are written as bytes first.
-bool needs_byte_codes(const WeightRounding& how, int64_t cols);
+SUBBYTE_BY_NVCC bool needs_byte_codes(const WeightRounding& how, int64_t cols);
 
 /// Launches alone. The second word of the state becomes 1 where the CPU refuses a weight or the
 /// scale of a group; the results mean nothing then. Code cuda.launch.
-Status quantize_weights(const WeightRounding& how, const WeightBuffers& buffers, Stream stream);
+SUBBYTE_BY_NVCC Status quantize_weights(const WeightRounding& how, const WeightBuffers& buffers,
+                                        Stream stream);
 
 }  // namespace subbyte::cuda

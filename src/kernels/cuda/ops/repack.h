@@ -22,7 +22,7 @@ struct MarlinRepack {
   bool is_awq = false;
 };
 
-Status repack_marlin(const MarlinRepack& repack, Stream stream);
+SUBBYTE_BY_NVCC Status repack_marlin(const MarlinRepack& repack, Stream stream);
 
 /// Codes of 4 bits to canonical ones, the even input in the low half of a byte.
 struct NibbleCodes {
@@ -33,6 +33,6 @@ struct NibbleCodes {
   int64_t count = 0;
 };
 
-Status narrow_nibbles(const NibbleCodes& codes, Stream stream);
+SUBBYTE_BY_NVCC Status narrow_nibbles(const NibbleCodes& codes, Stream stream);
 
 }  // namespace subbyte::cuda

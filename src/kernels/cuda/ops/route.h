@@ -40,13 +40,13 @@ struct RouteCall {
 
 /// The top_k largest logits of each token, the lower index on ties and NaN before all, weighted by
 /// a softmax. Errors are left to cudaGetLastError().
-void run_route(const RouteCall& call, Stream stream);
+SUBBYTE_BY_NVCC void run_route(const RouteCall& call, Stream stream);
 
 /// The same for experts that were chosen elsewhere, numbers of 32 or 64 bits [tokens][top_k], with
 /// their weights. A number that no expert has is that of expert 0 with a weight of NaN. Errors are
 /// left to cudaGetLastError().
-void run_chosen_routes(const RouteCall& call, const void* chosen, bool is_64_bits,
-                       const float* weights, Stream stream);
+SUBBYTE_BY_NVCC void run_chosen_routes(const RouteCall& call, const void* chosen, bool is_64_bits,
+                                       const float* weights, Stream stream);
 
 struct GatherRowsCall {
   void* to = nullptr;             // [count][cols]
@@ -57,7 +57,7 @@ struct GatherRowsCall {
 };
 
 /// Errors are left to cudaGetLastError().
-void run_gather_rows(const GatherRowsCall& call, Stream stream);
+SUBBYTE_BY_NVCC void run_gather_rows(const GatherRowsCall& call, Stream stream);
 
 /// The results of the experts of all tokens of a step, to be added: those of a token in their
 /// order, in float32, rounded once to their type.
@@ -76,6 +76,6 @@ struct AddRoutesCall {
 };
 
 /// y = the sums. Errors are left to cudaGetLastError().
-void run_add_routes(const AddRoutesCall& call, Stream stream);
+SUBBYTE_BY_NVCC void run_add_routes(const AddRoutesCall& call, Stream stream);
 
 }  // namespace subbyte::cuda
