@@ -26,15 +26,15 @@ class GpuCopies {
     const std::lock_guard lock(mutex_);
     return of_devices_[device] = std::move(copy);
   }
-  /// Of products there.
-  device::Workspaces& workspaces(int device) {
-    const std::lock_guard lock(mutex_);
-    return workspaces_[device];
+  /// Of products there. Those with weights as floats are large: all matrices share them.
+  device::Workspaces& workspaces(int device, bool of_floats) {
+    static device::WorkspacesOfGpus& floats = *new device::WorkspacesOfGpus;
+    return (of_floats ? floats : workspaces_).of(device);
   }
 
  private:
   std::mutex mutex_;
-  std::map<int, device::Workspaces> workspaces_;
+  device::WorkspacesOfGpus workspaces_;
   std::map<int, std::shared_ptr<const device::PackedMatrix>> of_devices_;
 };
 

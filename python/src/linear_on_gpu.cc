@@ -90,12 +90,14 @@ Result<GpuArguments> read_arguments(const HeldMatrix& matrix, int device, nb::ha
   return found;
 }
 
-Status multiply(const device::PackedMatrix& packed, device::Workspaces& workspaces,
+Status multiply(const device::PackedMatrix& packed, GpuCopies& copies,
                 const GpuArguments& arguments, void* y) {
-  SUBBYTE_TRY(const device::Gpu gpu,
-              device::Gpu::use(arguments.device, arguments.stream, workspaces));
   device::Product product;
   product.number = format_of(arguments.x.dtype());
+  device::Workspaces& workspaces =
+      copies.workspaces(arguments.device, product.number == Format::kF32);
+  SUBBYTE_TRY(const device::Gpu gpu,
+              device::Gpu::use(arguments.device, arguments.stream, workspaces));
   product.m = arguments.shape.m;
   product.x = arguments.x.data();
   product.y = y;
@@ -119,9 +121,7 @@ nb::object linear_on_gpu(const HeldMatrix& matrix, int device, nb::handle x, nb:
   } else {
     y = const_cast<void*>(arguments.out.data());
   }
-  take(without_gil([&] {
-    return multiply(*packed, matrix.on_gpus->workspaces(arguments.device), arguments, y);
-  }));
+  take(without_gil([&] { return multiply(*packed, *matrix.on_gpus, arguments, y); }));
   return out;
 }
 

@@ -1,7 +1,7 @@
 #pragma once
 // The marks of functions that have to do with nvcc: those that the host and CUDA kernels share, and
-// those that builds without it lack. What calls the latter has a device::Gpu, which there is none of
-// in such builds: so they link without another definition, and nobody comes to call them.
+// those that builds without it lack. What calls the latter has a device::Gpu, which such builds do
+// not give: so they link without another definition, and nobody comes to call them.
 
 #ifdef __CUDACC__
 #define SUBBYTE_HOST_DEVICE __host__ __device__ inline

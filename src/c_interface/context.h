@@ -19,6 +19,8 @@ struct Context : Turns {
   Context() : Turns("context", "context.busy") {}
 
   std::unique_ptr<Execution> execution;
+  /// Workspaces with weights as floats are large: all matrices share those of a GPU.
+  device::WorkspacesOfGpus floats;
 };
 
 }  // namespace subbyte::c

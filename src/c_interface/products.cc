@@ -114,7 +114,9 @@ device::Product product_of(const subbyte_product& p, gpu::RowOrder row_order) {
 template <typename Body>
 Status with_gpu_product(const subbyte_matrix& matrix, const subbyte_product& p, const Body& body) {
   const int index = matrix.on_gpu->index();
-  SUBBYTE_TRY(const auto gpu, device::Gpu::use(index, p.stream, matrix.workspaces));
+  device::Workspaces& workspaces =
+      p.number == SUBBYTE_F32 ? matrix.context->floats.of(index) : matrix.workspaces;
+  SUBBYTE_TRY(const auto gpu, device::Gpu::use(index, p.stream, workspaces));
   return body(*matrix.on_gpu, product_of(p, matrix.row_order), gpu);
 }
 

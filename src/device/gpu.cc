@@ -2,9 +2,12 @@
 
 #include "device/gpu.h"
 
+#include <cuda.h>
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <map>
+#include <mutex>
 
 #include "device/machines.h"
 
@@ -100,19 +103,23 @@ Memory& pinned_memory() {
 
 Result<Buffer> Workspaces::allocate(int64_t bytes, Stream stream) {
   if (bytes == 0) return Buffer();
-  const std::scoped_lock lock(mutex_);
-  Buffer& workspace = of_streams_[stream];
-  if (workspace.size() >= bytes) return workspace;
-  if (is_stream_captured(stream)) {
-    return Error{"cuda.capture", "this call needs " + std::to_string(bytes) +
-                                     " bytes of workspace, which cannot be allocated while its "
-                                     "stream is captured: reserve them before, or make the call "
-                                     "once before the capture"};
+  mutex_.lock();
+  OfStream& workspace = of_streams_[stream];
+  mutex_.unlock();
+  auto turn = std::make_shared<std::unique_lock<std::mutex>>(workspace.in_use);
+  Buffer& memory = workspace.memory;
+  if (memory.size() < bytes) {
+    if (is_stream_captured(stream)) {
+      return Error{"cuda.capture", "this call needs " + std::to_string(bytes) +
+                                       " bytes of workspace, which cannot be allocated while its "
+                                       "stream is captured: reserve them before, or make the call "
+                                       "once before the capture"};
+    }
+    SUBBYTE_TRY(Buffer made, driver_memory().allocate(std::max(bytes, 2 * memory.size()), stream));
+    if (memory.size() > 0) workspace.outgrown.push_back(memory);
+    memory = std::move(made);
   }
-  SUBBYTE_TRY(Buffer made, driver_memory().allocate(std::max(bytes, 2 * workspace.size()), stream));
-  if (workspace.size() > 0) outgrown_.push_back(workspace);
-  workspace = std::move(made);
-  return workspace;
+  return Buffer(std::move(turn), memory.data(), memory.size());
 }
 
 Result<int> count_gpus() {
@@ -158,30 +165,79 @@ int gpu_of(const void* address) {
   return is_there ? attributes.device : -1;
 }
 
+namespace {
+
+/// Functions of the driver, which make a GPU current and go back to what was. The runtime would
+/// make a context on the GPU that it goes back to, also for a thread that never used that one.
+struct Driver {
+  decltype(&cuDevicePrimaryCtxRetain) retain = nullptr;
+  decltype(&cuCtxPushCurrent) push = nullptr;
+  decltype(&cuCtxPopCurrent) pop = nullptr;
+
+  Driver() {
+    find("cuDevicePrimaryCtxRetain", retain);
+    find("cuCtxPushCurrent", push);
+    find("cuCtxPopCurrent", pop);
+  }
+
+  template <typename F>
+  static void find(const char* name, F& function) {
+    void* entry = nullptr;
+    cudaDriverEntryPointQueryResult found;
+    const cudaError_t error =
+        cudaGetDriverEntryPointByVersion(name, &entry, 12000, cudaEnableDefault, &found);
+    if (error == cudaSuccess && found == cudaDriverEntryPointSuccess) {
+      function = reinterpret_cast<F>(entry);
+    }
+  }
+};
+
+const Driver& driver() {
+  static const Driver found;
+  return found;
+}
+
+/// Makes the context of the runtime current. It is kept for the process, as the runtime keeps it.
+bool enter(int index) {
+  static std::mutex mutex;
+  static auto& kept = *new std::map<int, CUcontext>;
+  const Driver& d = driver();
+  if (d.retain == nullptr || d.push == nullptr || d.pop == nullptr) return false;
+  const std::scoped_lock lock(mutex);
+  CUcontext& context = kept[index];
+  if (context == nullptr && d.retain(&context, index) != CUDA_SUCCESS) return false;
+  return d.push(context) == CUDA_SUCCESS;
+}
+
+}  // namespace
+
 Result<Gpu> Gpu::use(int index, void* stream, Memory& memory) {
   int before = -1;
   int count = 0;
   cudaError_t error = cudaGetDevice(&before);
-  if (error == cudaSuccess && before != index) {
-    // A device that is not there is not set: tools that watch the driver would count an error.
+  const bool enters = error == cudaSuccess && before != index;
+  if (enters) {
+    // A device that is not there is not entered: tools that watch the driver would count an error.
     error = cudaGetDeviceCount(&count);
-    if (error == cudaSuccess && (index < 0 || index >= count)) error = cudaErrorInvalidDevice;
-    if (error == cudaSuccess) error = cudaSetDevice(index);
+    const bool is_there = index >= 0 && index < count;
+    if (error == cudaSuccess && (!is_there || !enter(index))) error = cudaErrorInvalidDevice;
   }
   if (error != cudaSuccess) {
     return error_of("cuda.device", "device " + std::to_string(index), error);
   }
-  return Gpu(index, before, static_cast<Stream>(stream), memory);
+  return Gpu(index, enters, static_cast<Stream>(stream), memory);
 }
 
 Gpu::Gpu(Gpu&& other) noexcept
     : index_(other.index_),
-      before_(std::exchange(other.before_, other.index_)),
+      is_entered_(std::exchange(other.is_entered_, false)),
       stream_(other.stream_),
       memory_(other.memory_) {}
 
 Gpu::~Gpu() {
-  if (before_ != index_) static_cast<void>(cudaSetDevice(before_));
+  if (!is_entered_) return;
+  CUcontext left = nullptr;
+  driver().pop(&left);
 }
 
 bool Gpu::is_captured() const {

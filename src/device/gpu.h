@@ -23,15 +23,15 @@ Result<int> count_gpus();
 /// The GPU whose memory an address leads to, or managed memory is on; -1: the host.
 int gpu_of(const void* address);
 
-/// The GPU of a call, which is the current one of the thread as long as this object lives. Nothing
-/// here waits for the stream but what says so.
+/// The GPU of a call, which is the current one of the thread as long as this object lives; other
+/// GPUs are not touched. Nothing here waits for the stream but what says so.
 class Gpu {
  public:
   /// Code cuda.device.
   static Result<Gpu> use(int index, void* stream, Memory& memory = driver_memory());
   /// One that is the current GPU already, and stays that.
   static Gpu current(int index, void* stream, Memory& memory = driver_memory()) {
-    return {index, index, static_cast<Stream>(stream), memory};
+    return {index, false, static_cast<Stream>(stream), memory};
   }
   SUBBYTE_BY_NVCC Gpu(Gpu&& other) noexcept;
   Gpu& operator=(Gpu&& other) = delete;
@@ -60,11 +60,11 @@ class Gpu {
   SUBBYTE_BY_NVCC Status fetch(void* to, const void* from, int64_t bytes) const;
 
  private:
-  Gpu(int index, int before, Stream stream, Memory& memory)
-      : index_(index), before_(before), stream_(stream), memory_(&memory) {}
+  Gpu(int index, bool is_entered, Stream stream, Memory& memory)
+      : index_(index), is_entered_(is_entered), stream_(stream), memory_(&memory) {}
 
   int index_;
-  int before_;  // the current GPU to go back to; index_: nothing to do
+  bool is_entered_;  // to be left again
   Stream stream_;
   Memory* memory_;
 };

@@ -62,13 +62,30 @@ SUBBYTE_BY_NVCC Memory& pinned_memory();
 class Workspaces : public Memory {
  public:
   /// Allocates where there are fewer bytes than asked for, which cannot be while the stream is
-  /// captured.
+  /// captured. Waits for another thread as long as that has a buffer for work on the stream.
   Result<Buffer> allocate(int64_t bytes, Stream stream) override;
 
  private:
+  struct OfStream {
+    std::mutex in_use;
+    Buffer memory;
+    std::vector<Buffer> outgrown;
+  };
   std::mutex mutex_;
-  std::map<Stream, Buffer> of_streams_;
-  std::vector<Buffer> outgrown_;
+  std::map<Stream, OfStream> of_streams_;
+};
+
+/// Workspaces by the number of their GPU.
+class WorkspacesOfGpus {
+ public:
+  Workspaces& of(int gpu) {
+    const std::scoped_lock lock(mutex_);
+    return of_gpus_[gpu];
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<int, Workspaces> of_gpus_;
 };
 
 }  // namespace subbyte::device

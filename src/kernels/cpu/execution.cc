@@ -1,5 +1,7 @@
 #include "kernels/cpu/execution.h"
 
+#include <algorithm>
+
 #include "base/thread_pool.h"
 #include "matrix/matrix.h"
 
@@ -27,19 +29,28 @@ Execution::Execution(const ExecutionOptions& options, const cpu::Kernels* kernel
       batch_invariant_(options.batch_invariant) {}
 
 uint8_t* Execution::buffer(Slot slot, int64_t bytes) {
-  const auto index = static_cast<std::size_t>(slot);
-  if (sizes_[index] < bytes) {
-    // Released first: the contents are not kept, and a prompt's activations can be large.
-    buffers_[index].reset();
-    sizes_[index] = 0;
-    buffers_[index] = allocate_bytes(static_cast<std::size_t>(bytes));
-    sizes_[index] = bytes;
+  constexpr int64_t kManySmall = 4096;
+  Buffer& buffer = buffers_[static_cast<std::size_t>(slot)];
+  const bool is_small = bytes < buffer.size / 4;
+  buffer.num_small = is_small ? buffer.num_small + 1 : 0;
+  buffer.needed = is_small ? std::max(buffer.needed, bytes) : 0;
+  if (buffer.size < bytes || buffer.num_small > kManySmall) {
+    const int64_t size = std::max(bytes, buffer.needed);
+    buffer = {};  // first: the contents are not kept, and a prompt's activations can be large
+    buffer.bytes = allocate_bytes(static_cast<std::size_t>(size));
+    buffer.size = size;
   }
-  return reinterpret_cast<uint8_t*>(buffers_[index].get());
+  return reinterpret_cast<uint8_t*>(buffer.bytes.get());
 }
 
 float* Execution::floats(Slot slot, int64_t count) {
   return reinterpret_cast<float*>(buffer(slot, count * static_cast<int64_t>(sizeof(float))));
+}
+
+int64_t Execution::buffer_bytes() const {
+  int64_t bytes = 0;
+  for (const Buffer& buffer : buffers_) bytes += buffer.size;
+  return bytes;
 }
 
 }  // namespace subbyte

@@ -75,5 +75,20 @@ TEST(Execution, has_as_many_threads_as_asked_for) {
   }
 }
 
+TEST(Execution, gives_back_large_buffers_that_nobody_needs_any_more) {
+  const auto execution = Execution::create({.num_threads = 1});
+  ASSERT_TRUE(execution.ok());
+  const auto use = [&](int64_t bytes) {
+    (*execution)->buffer(Execution::Slot::kScratch, bytes);
+    return (*execution)->buffer_bytes();
+  };
+  EXPECT_EQ(use(4000), 4000);
+  for (int i = 0; i < 4096; ++i) ASSERT_EQ(use(i == 7 ? 999 : 10), 4000);
+  EXPECT_EQ(use(1000), 4000) << "a quarter is not small";
+  for (int i = 0; i < 4096; ++i) ASSERT_EQ(use(i == 7 ? 999 : 10), 4000);
+  EXPECT_EQ(use(10), 999) << "as much as the last ones needed";
+  EXPECT_EQ(use(1000), 1000);
+}
+
 }  // namespace
 }  // namespace subbyte
