@@ -1,47 +1,32 @@
 #pragma once
 // Memory of the GPU and pinned memory of the host, as owners that grow.
 
-#include <cstddef>
-#include <cstdint>
-#include <span>
-#include <string_view>
-
-#include "base/status.h"
-
-struct CUstream_st;  // cudaStream_t, without the toolkit's headers
+#include "device/gpu.h"
 
 namespace subbyte {
 
-/// Bytes of the GPU that was current when they were allocated, or pinned ones of the host.
+using device::cuda_error;
+
 class CudaBuffer {
  public:
-  enum class Place : uint8_t { kDevice, kHost };
-
-  explicit CudaBuffer(Place place = Place::kDevice) : place_(place) {}
-  CudaBuffer(CudaBuffer&& other) noexcept;
-  CudaBuffer& operator=(CudaBuffer&& other) noexcept;
-  ~CudaBuffer();
+  /// `memory`: of the GPU that is current when it grows, or pinned.
+  explicit CudaBuffer(device::Memory& memory = device::driver_memory()) : memory_(&memory) {}
 
   /// Makes it hold at least so many bytes; the contents are lost where it has to grow, and the GPU
   /// waited for. Code cuda.memory.
-  Status grow(int64_t bytes);
+  Status grow(int64_t bytes) {
+    if (bytes <= bytes_.size()) return {};
+    bytes_ = device::Buffer();
+    SUBBYTE_TRY(bytes_, memory_->allocate(bytes, nullptr));
+    return {};
+  }
 
-  std::byte* data() const { return data_; }
-  int64_t size() const { return size_; }
-
-  /// Rises whenever some buffer of the process gets or loses its memory: while it is the same,
-  /// addresses mean what they did.
-  static uint64_t epoch();
+  std::byte* data() const { return bytes_.data(); }
+  int64_t size() const { return bytes_.size(); }
 
  private:
-  void release();
-
-  Place place_;
-  std::byte* data_ = nullptr;
-  int64_t size_ = 0;
+  device::Memory* memory_;
+  device::Buffer bytes_;
 };
-
-/// An error of the runtime: "what: unspecified launch failure". `error` is a cudaError_t.
-Error cuda_error(std::string_view code, std::string_view what, int error);
 
 }  // namespace subbyte

@@ -125,7 +125,7 @@ Result<std::byte*> StepBuffers::take(int64_t bytes) {
     reserve_used_ += size;
     return reserve_.data() + reserve_used_ - size;
   }
-  if (used_ == buffers_.size()) buffers_.emplace_back(place_);
+  if (used_ == buffers_.size()) buffers_.emplace_back(*memory_);
   CudaBuffer& buffer = buffers_[used_++];
   SUBBYTE_CHECK(buffer.grow(std::max<int64_t>(bytes, 1)));
   return buffer.data();

@@ -16,7 +16,7 @@ namespace subbyte {
 /// little buffers that grow, so that in the steady state nothing is allocated.
 class StepBuffers {
  public:
-  explicit StepBuffers(CudaBuffer::Place place) : place_(place), reserve_(place) {}
+  explicit StepBuffers(device::Memory& memory) : memory_(&memory), reserve_(memory) {}
 
   Status reserve(int64_t bytes) { return reserve_.grow(bytes); }
   void clear() { reserve_used_ = used_ = 0; }
@@ -24,7 +24,7 @@ class StepBuffers {
   int64_t size() const;
 
  private:
-  CudaBuffer::Place place_;
+  device::Memory* memory_;
   CudaBuffer reserve_;
   int64_t reserve_used_ = 0;
   std::deque<CudaBuffer> buffers_;
@@ -116,10 +116,10 @@ class CudaStep {
   cuda::Stream stream_;
   bool batch_invariant_;
   int64_t split_ctas_;
-  StepBuffers device_{CudaBuffer::Place::kDevice};
+  StepBuffers device_{device::driver_memory()};
   // Of this step, and of the one before, which the GPU may not have copied yet.
-  StepBuffers pinned_{CudaBuffer::Place::kHost};
-  StepBuffers pinned_before_{CudaBuffer::Place::kHost};
+  StepBuffers pinned_{device::pinned_memory()};
+  StepBuffers pinned_before_{device::pinned_memory()};
   KvPool* pool_ = nullptr;
   int64_t num_parts_ = 0;
   int64_t num_tokens_ = 0;

@@ -6,22 +6,25 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <atomic>
 #include <map>
 #include <mutex>
 
 #include "device/machines.h"
 
 namespace subbyte::device {
-namespace {
 
-/// Code and "what: unspecified launch failure"; the runtime forgets the error.
-Error error_of(std::string_view code, std::string_view what, cudaError_t error) {
+Error cuda_error(std::string_view code, std::string_view what, int error) {
   static_cast<void>(cudaGetLastError());  // told here
-  return {code, std::string(what) + ": " + cudaGetErrorString(error)};
+  return {code, std::string(what) + ": " + cudaGetErrorString(static_cast<cudaError_t>(error))};
 }
 
+namespace {
+
+std::atomic<uint64_t> epoch = 0;
+
 Status status_of(std::string_view code, std::string_view what, cudaError_t error) {
-  return error == cudaSuccess ? Status() : error_of(code, what, error);
+  return error == cudaSuccess ? Status() : cuda_error(code, what, error);
 }
 
 /// Asked once: without a driver each question would look for one again.
@@ -45,6 +48,7 @@ bool is_stream_captured(Stream stream) {
 
 /// Gives back also while some stream is captured, which forbids it to its thread otherwise.
 void give_back(const void* memory) {
+  ++epoch;
   cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
   static_cast<void>(cudaThreadExchangeStreamCaptureMode(&mode));
   static_cast<void>(cudaFree(const_cast<void*>(memory)));
@@ -52,6 +56,7 @@ void give_back(const void* memory) {
 }
 
 void give_back_pinned(const void* memory) {
+  ++epoch;
   static_cast<void>(cudaFreeHost(const_cast<void*>(memory)));
 }
 
@@ -63,8 +68,9 @@ class PinnedMemory : public Memory {
     const cudaError_t error =
         cudaHostAlloc(&memory, static_cast<std::size_t>(bytes), cudaHostAllocDefault);
     if (error != cudaSuccess) {
-      return error_of("cuda.memory", std::to_string(bytes) + " pinned bytes", error);
+      return cuda_error("cuda.memory", std::to_string(bytes) + " pinned bytes", error);
     }
+    ++epoch;
     return Buffer(std::shared_ptr<const void>(memory, &give_back_pinned),
                   static_cast<std::byte*>(memory), bytes);
   }
@@ -74,7 +80,7 @@ class DriverMemory : public Memory {
  public:
   Result<Buffer> allocate(int64_t bytes, Stream stream) override {
     if (bytes == 0) return Buffer();
-    if (is_stream_captured(stream)) {
+    if (stream != nullptr && is_stream_captured(stream)) {
       return Error{"cuda.capture", "this call allocates " + std::to_string(bytes) +
                                        " bytes of GPU memory, which cannot be while its stream is "
                                        "captured: make it before the capture"};
@@ -82,8 +88,9 @@ class DriverMemory : public Memory {
     void* memory = nullptr;
     const cudaError_t error = cudaMalloc(&memory, static_cast<std::size_t>(bytes));
     if (error != cudaSuccess) {
-      return error_of("cuda.memory", std::to_string(bytes) + " bytes of GPU memory", error);
+      return cuda_error("cuda.memory", std::to_string(bytes) + " bytes of GPU memory", error);
     }
+    ++epoch;
     return Buffer(std::shared_ptr<const void>(memory, &give_back), static_cast<std::byte*>(memory),
                   bytes);
   }
@@ -99,6 +106,10 @@ Memory& driver_memory() {
 Memory& pinned_memory() {
   static PinnedMemory memory;
   return memory;
+}
+
+uint64_t memory_epoch() {
+  return epoch.load();
 }
 
 Result<Buffer> Workspaces::allocate(int64_t bytes, Stream stream) {
@@ -134,7 +145,7 @@ Result<int> count_gpus() {
   if (error == cudaSuccess || error == cudaErrorNoDevice) {
     return Error{"cuda.device", "this machine has no NVIDIA GPU"};
   }
-  return error_of("cuda.device", "the GPUs of this machine", error);
+  return cuda_error("cuda.device", "the GPUs of this machine", error);
 }
 
 Result<std::vector<GpuInfo>> list_gpus() {
@@ -223,7 +234,7 @@ Result<Gpu> Gpu::use(int index, void* stream, Memory& memory) {
     if (error == cudaSuccess && (!is_there || !enter(index))) error = cudaErrorInvalidDevice;
   }
   if (error != cudaSuccess) {
-    return error_of("cuda.device", "device " + std::to_string(index), error);
+    return cuda_error("cuda.device", "device " + std::to_string(index), error);
   }
   return Gpu(index, enters, static_cast<Stream>(stream), memory);
 }

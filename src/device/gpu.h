@@ -14,6 +14,10 @@ struct CUevent_st;  // cudaEvent_t, without the toolkit's headers
 
 namespace subbyte::device {
 
+/// An error of the runtime, which it forgets: "what: unspecified launch failure". `error` is a
+/// cudaError_t.
+SUBBYTE_BY_NVCC Error cuda_error(std::string_view code, std::string_view what, int error);
+
 /// Says that this build has CUDA.
 bool has_kernels_for_gpus();
 

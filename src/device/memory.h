@@ -56,6 +56,10 @@ Memory& driver_memory();
 /// Pinned memory of the host, which a GPU copies to and from while the host goes on.
 SUBBYTE_BY_NVCC Memory& pinned_memory();
 
+/// Rises whenever memory of these two is allocated or given back: while it is the same, addresses
+/// mean what they did.
+SUBBYTE_BY_NVCC uint64_t memory_epoch();
+
 /// Memory that calls on a stream use one after the other: each call gets the same bytes, so it asks
 /// once. Calls on two streams have some each. What became too small stays allocated as long as
 /// this: a graph may have its address.
