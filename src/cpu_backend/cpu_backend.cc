@@ -14,49 +14,19 @@
 namespace subbyte {
 namespace {
 
-Error unsupported(const char* message) {
-  return {"linear.unsupported", message};
-}
-
-Error unlike_experts() {
-  return unsupported(
-      "experts: expected gate_up [2 n][hidden], or gate and up [n][hidden], and down [hidden][n], "
-      "all alike");
-}
-
 Status check_experts(Execution& execution, const ExpertMatrices& experts) {
-  const std::size_t count = experts.down.size();
-  const bool apart = experts.is_apart();
-  if (count == 0 || (!apart && experts.gate_up.size() != count) || experts.top_k < 1 ||
-      experts.top_k > std::ssize(experts.down)) {
-    return unsupported(
-        "expected as many gate_up as down matrices, or two of each, and top_k of them or more");
+  for (const std::vector<Matrix>* matrices : {&experts.gate_up, &experts.down}) {
+    for (const Matrix& matrix : *matrices) SUBBYTE_CHECK(check_linear(execution, matrix.view));
   }
+  SUBBYTE_CHECK(check_shapes(experts));
   const int64_t hidden = experts.down[0].view.rows;
   const int64_t inner = experts.down[0].view.cols;
-  const auto has_shape = [](const Matrix& matrix, int64_t rows, int64_t cols) {
-    return matrix.view.rows == rows && matrix.view.cols == cols;
-  };
-  for (const Matrix& matrix : experts.gate_up) {
-    SUBBYTE_CHECK(check_linear(execution, matrix.view));
-    if (!has_shape(matrix, apart ? inner : 2 * inner, hidden)) return unlike_experts();
-  }
-  for (const Matrix& matrix : experts.down) {
-    SUBBYTE_CHECK(check_linear(execution, matrix.view));
-    if (!has_shape(matrix, hidden, inner)) return unlike_experts();
-  }
   if (execution.mxfp8_experts() && (hidden % 32 != 0 || inner % 32 != 0)) {
     return Error{"linear.unsupported",
                  "experts: expected inputs in 32s for activations in mxfp8, "
                  "found " +
                      std::to_string(hidden) + " of gate and up, " + std::to_string(inner) +
                      " of down"};
-  }
-  const auto is_bias = [count](const std::vector<float>& bias, int64_t rows) {
-    return bias.empty() || bias.size() == count * rows;
-  };
-  if (!is_bias(experts.gate_up_bias, 2 * inner) || !is_bias(experts.down_bias, hidden)) {
-    return unsupported("experts: expected a bias for each output of each expert, or none");
   }
   return {};
 }
@@ -88,25 +58,12 @@ class CpuBackend : public Backend {
 
   // --- loading
 
-  Result<Weight> upload(Matrix matrix, std::vector<float> bias) override {
-    std::vector<Matrix> one;
-    one.push_back(std::move(matrix));
-    return upload_joined(std::move(one), std::move(bias));
-  }
+  using Backend::upload;
 
   Result<Weight> upload_joined(std::vector<Matrix> matrices, std::vector<float> bias) override {
-    Weight weight;
-    if (matrices.empty()) return unsupported("no matrix");
-    weight.cols = matrices.front().view.cols;
-    for (const Matrix& matrix : matrices) {
-      SUBBYTE_CHECK(check_linear(*execution_, matrix.view));
-      if (matrix.view.cols != weight.cols) return unsupported("joined matrices of unequal columns");
-      weight.rows += matrix.view.rows;
-      weight.bytes += matrix.view.bytes();
-    }
-    if (!bias.empty() && std::ssize(bias) != weight.rows) {
-      return unsupported("a bias of another size than the rows");
-    }
+    for (const Matrix& matrix : matrices) SUBBYTE_CHECK(check_linear(*execution_, matrix.view));
+    SUBBYTE_TRY(Weight weight, joined_sizes(matrices, bias));
+    for (const Matrix& matrix : matrices) weight.bytes += matrix.view.bytes();
     weight.storage =
         std::make_shared<const CpuWeight>(CpuWeight{std::move(matrices), std::move(bias)});
     return weight;

@@ -19,10 +19,6 @@ namespace {
 constexpr int64_t kMaxHeadDim = 256;
 constexpr int64_t kHeadDimStep = 16;
 
-Error unsupported(const char* message) {
-  return {"linear.unsupported", message};
-}
-
 /// A stream of its own.
 class OwnStream {
  public:
@@ -77,24 +73,11 @@ class CudaBackend : public Backend {
 
   // --- loading
 
-  Result<Weight> upload(Matrix matrix, std::vector<float> bias) override {
-    std::vector<Matrix> one;
-    one.push_back(std::move(matrix));
-    return upload_joined(std::move(one), std::move(bias));
-  }
+  using Backend::upload;
 
   Result<Weight> upload_joined(std::vector<Matrix> matrices, std::vector<float> bias) override {
     SUBBYTE_CHECK(enter());
-    Weight weight;
-    if (matrices.empty()) return unsupported("no matrix");
-    weight.cols = matrices.front().view.cols;
-    for (const Matrix& matrix : matrices) {
-      if (matrix.view.cols != weight.cols) return unsupported("joined matrices of unequal columns");
-      weight.rows += matrix.view.rows;
-    }
-    if (!bias.empty() && std::ssize(bias) != weight.rows) {
-      return unsupported("a bias of another size than the rows");
-    }
+    SUBBYTE_TRY(Weight weight, joined_sizes(matrices, bias));
     support_notes_.add(matrices);
     SUBBYTE_TRY(CudaWeight uploaded, upload_weight(std::move(matrices), bias, target()));
     SUBBYTE_CHECK(runner_.products().check(uploaded));

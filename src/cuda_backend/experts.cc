@@ -33,40 +33,13 @@ bool are_dense(const std::vector<Matrix>& matrices) {
                              [](const Matrix& matrix) { return is_dense(matrix.view.format); });
 }
 
-Status check_shapes(const ExpertMatrices& experts) {
+Status check_limits(const ExpertMatrices& experts) {
+  SUBBYTE_CHECK(check_shapes(experts));
   const auto count = std::ssize(experts.down);
-  const int64_t parts = experts.is_apart() ? 2 : 1;
-  if (count == 0 || std::ssize(experts.gate_up) != parts * count || count > cuda::kMaxExperts) {
-    return unsupported("experts: expected 1 to " + std::to_string(cuda::kMaxExperts) +
-                       " and as many gate_up as down matrices, or two of each, found " +
-                       std::to_string(count) + " down and " +
-                       std::to_string(experts.gate_up.size()) + " gate_up");
-  }
-  const int64_t max_top_k = std::min<int64_t>(count, cuda::kMaxTopK);
-  if (experts.top_k < 1 || experts.top_k > max_top_k) {
-    return unsupported("experts: expected 1 to " + std::to_string(max_top_k) +
-                       " experts of a token, found " + std::to_string(experts.top_k));
-  }
-  const int64_t hidden = experts.down[0].view.rows;
-  const int64_t inner = experts.down[0].view.cols;
-  const auto are_alike = [](const std::vector<Matrix>& matrices, int64_t rows, int64_t cols) {
-    return std::ranges::all_of(matrices, [=](const Matrix& matrix) {
-      return matrix.view.rows == rows && matrix.view.cols == cols;
-    });
-  };
-  if (!are_alike(experts.gate_up, 2 * inner / parts, hidden) ||
-      !are_alike(experts.down, hidden, inner)) {
-    return unsupported(
-        "experts: expected gate_up [2 n][hidden], or gate and up [n][hidden], and down "
-        "[hidden][n], all alike");
-  }
-  const auto is_bias = [count](const std::vector<float>& bias, int64_t rows) {
-    return bias.empty() || std::ssize(bias) == count * rows;
-  };
-  if (!is_bias(experts.gate_up_bias, 2 * inner) || !is_bias(experts.down_bias, hidden)) {
-    return unsupported("experts: expected a bias for each output of each expert, or none");
-  }
-  return {};
+  if (count <= cuda::kMaxExperts && experts.top_k <= cuda::kMaxTopK) return {};
+  return unsupported("experts: expected at most " + std::to_string(cuda::kMaxTopK) + " of " +
+                     std::to_string(cuda::kMaxExperts) + ", found " +
+                     std::to_string(experts.top_k) + " of " + std::to_string(count));
 }
 
 /// Packs some experts after the other, each of which has `parts` matrices: one, or gate and up.
@@ -276,7 +249,7 @@ Result<CudaExpertMatrices> upload_stack(std::vector<Matrix>& matrices, int64_t p
 }  // namespace
 
 Result<CudaExperts> upload_experts(ExpertMatrices experts, const WeightTarget& target) {
-  SUBBYTE_CHECK(check_shapes(experts));
+  SUBBYTE_CHECK(check_limits(experts));
   CudaExperts uploaded;
   uploaded.rules.experts = std::ssize(experts.down);
   uploaded.rules.top_k = experts.top_k;

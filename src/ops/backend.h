@@ -61,7 +61,11 @@ class Backend {
   // --- loading
 
   /// Code linear.unsupported names what is supported. `bias` [rows] or empty.
-  virtual Result<Weight> upload(Matrix matrix, std::vector<float> bias = {}) = 0;
+  virtual Result<Weight> upload(Matrix matrix, std::vector<float> bias = {}) {
+    std::vector<Matrix> one;
+    one.push_back(std::move(matrix));
+    return upload_joined(std::move(one), std::move(bias));
+  }
   /// Matrices with as many columns, whose outputs follow each other: q, k, v; gate, up.
   virtual Result<Weight> upload_joined(std::vector<Matrix> matrices,
                                        std::vector<float> bias = {}) = 0;

@@ -4,9 +4,11 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "base/operands.h"
+#include "base/status.h"
 #include "matrix/matrix.h"
 
 namespace subbyte {
@@ -36,6 +38,10 @@ enum class RouteWeights : uint8_t {
   kOfAll,     // a softmax over all experts, of which the chosen ones keep theirs
 };
 
+/// Rows and columns of matrices that are joined. Code linear.unsupported: no matrix, unequal
+/// columns, a bias of another size.
+Result<Weight> joined_sizes(std::span<const Matrix> matrices, std::span<const float> bias);
+
 /// The experts of one layer as a file has them.
 struct ExpertMatrices {
   /// [experts] of [2 * intermediate][hidden], whose rows are gate and up in turns; or apart,
@@ -51,6 +57,10 @@ struct ExpertMatrices {
   /// Says whether gate and up of an expert are two matrices.
   bool is_apart() const { return gate_up.size() == 2 * down.size(); }
 };
+
+/// Checks that there are as many matrices of each kind, alike, with biases of their sizes, and a
+/// top_k of them. Code linear.unsupported.
+Status check_shapes(const ExpertMatrices& experts);
 
 /// The same in the memory of a backend.
 struct Experts {
