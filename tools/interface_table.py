@@ -61,7 +61,7 @@ FUNCTIONS = (
     Function("activations to blocks", r"cpu::quantize_blocks\(", r"cuda::quantize_blocks\(",
              {"C": r"subbyte_blocks_quantize\b", "C++": r"Status quantize_blocks\(",
               "torch": r"subbyte::mxfp8_quantize\b"}),
-    Function("mixture of experts", r"\bmoe\(", r"run_mixture\(|\bExpertsCall\b",
+    Function("mixture of experts", r"\bmoe\(", r"run_mixture\(|run_routes\(",
              {"torch": r"subbyte::experts\b", "engine": r"struct ExpertsOp"}),
     Function("FlashInfer's group GEMM", r"group_gemm_mxfp8_mxfp4_nt_groupwise\(",
              r"\bGroupWeights\b",

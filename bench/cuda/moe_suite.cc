@@ -135,7 +135,8 @@ class MoeTable {
       used += static_cast<double>(of_call.used_experts()) / static_cast<double>(routes.size());
     }
     const double bytes =
-        used * static_cast<double>(layers_[0].gate_up.expert_bytes + layers_[0].down.expert_bytes);
+        used / static_cast<double>(experts_) *
+        static_cast<double>(layers_[0].gate_up.weights->bytes() + layers_[0].down.weights->bytes());
     const double work = 2.0 * static_cast<double>(tokens * suite_.top_k * expert_size());
     fmt::print("| {} | {:.1f} | {:.1f} | {:.1f} | {:.0f} | {:.0f} |", tokens, us, used,
                bytes * 1e-6, 100 * bytes / bandwidth_ * 1e6 / us, work / us * 1e-6);

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <new>
-#include <tuple>
 #include <utility>
 
 #include "base/thread_pool.h"
@@ -92,8 +91,8 @@ class CudaBackend : public Backend {
     support_notes_.add(experts.down);
     SUBBYTE_TRY(CudaExperts uploaded, upload_experts(std::move(experts), target()));
     SUBBYTE_CHECK(runner_.mixture().choose_kernels(uploaded));
-    const auto& [count, top_k] = std::tie(uploaded.rules.experts, uploaded.rules.top_k);
-    Experts handle = {count, top_k, uploaded.down.rows, uploaded.down.cols, nullptr};
+    const device::PackedExperts& down = *uploaded.down.weights;
+    Experts handle = {down.count(), uploaded.top_k, down.rows(), down.cols(), nullptr};
     handle.storage = std::make_shared<const CudaExperts>(std::move(uploaded));
     return handle;
   }

@@ -29,4 +29,18 @@ class CudaBuffer {
   device::Buffer bytes_;
 };
 
+/// Memory for one call after the other on a stream, of which each gets the same bytes.
+class OneBuffer : public device::Memory {
+ public:
+  Status reserve(int64_t bytes) { return buffer_.grow(bytes); }
+  Result<device::Buffer> allocate(int64_t bytes, device::Stream) override {
+    SUBBYTE_CHECK(buffer_.grow(bytes));
+    return device::Buffer({}, buffer_.data(), bytes);
+  }
+  int64_t size() const { return buffer_.size(); }
+
+ private:
+  CudaBuffer buffer_;
+};
+
 }  // namespace subbyte

@@ -1,29 +1,16 @@
 #pragma once
 // Mixtures of experts: their weights on the GPU, and the operation.
 
-#include <map>
-
 #include "cuda_backend/linear.h"
-#include "kernels/cuda/experts/experts.h"
-#include "kernels/cuda/ops/route.h"
-#include "kernels/cuda/ops/router.h"
+#include "device/experts.h"
 #include "ops/machine_memory.h"
 
 namespace subbyte {
 
-/// A matrix of each expert of a layer, packed one after the other.
+/// A matrix of each expert of a layer.
 struct CudaExpertMatrices {
-  int32_t count = 0;  // of experts
-  int64_t rows = 0;   // of one expert
-  int64_t cols = 0;
-  int64_t expert_bytes = 0;  // from an expert to the next
-  device::Buffer memory;
-  device::Buffer bias;                   // of the activations' type
-  device::Buffer gains;                  // float32, of each expert
-  device::Buffer up_gains;               // the same of up, where gate and up came apart
-  cuda::PackedFormat format = {};        // of expert 0
-  cuda::WeightArguments arguments = {};  // the same
-  double largest_scale = 0;              // of all experts
+  std::shared_ptr<const device::PackedExperts> weights;
+  device::Buffer bias;  // of the activations' type
 };
 
 /// An expert of a layer that every token goes to, as matrices of its own.
@@ -36,10 +23,9 @@ struct CudaSharedExpert {
 /// Experts in the form of this backend.
 struct CudaExperts {
   CudaExpertMatrices gate_up, down;
-  cuda::ExpertRules rules;
+  int64_t top_k = 1;
   SwiGLU swiglu = kUsualClamp;
   bool weights_of_all = false;  // RouteWeights::kOfAll
-  bool is_w4a8 = false;         // products of many tokens, on the tensor cores for 8 bits
   bool joins_shared = false;    // an expert that every token goes to may be one more of them
 };
 
@@ -57,7 +43,7 @@ Result<int64_t> expert_matrix_bytes(const MatrixShape& shape);
 class CudaMoe {
  public:
   /// `rounds_inputs`: those of both products are rounded to MXFP8.
-  CudaMoe(const cuda::Device& device, cuda::Number number, bool batch_invariant, bool rounds_inputs,
+  CudaMoe(const cuda::Device& device, gpu::Number number, bool batch_invariant, bool rounds_inputs,
           cuda::Stream stream)
       : device_(device),
         number_(number),
@@ -65,7 +51,8 @@ class CudaMoe {
         rounds_inputs_(rounds_inputs),
         stream_(stream) {}
 
-  /// Sets experts.rules by what this GPU has. Code linear.unsupported where it has none.
+  /// Sets experts.joins_shared by what this GPU has. Code linear.unsupported where it has no
+  /// kernels for these experts.
   Status choose_kernels(CudaExperts& experts) const;
 
   /// Says whether run() can leave the logits, and the gate of `shared`, to one kernel with the
@@ -77,26 +64,22 @@ class CudaMoe {
   /// which serves() has taken, gives them. `shared`: that one, too, if the experts join it. Stays
   /// until the next call. Codes: cuda.memory, cuda.launch.
   Result<cuda::RoutedSum> run(const CudaRows& x, const float* logits, const CudaExperts& experts,
-                              const CudaSharedExpert& shared = {}, cuda::RouterCall router = {});
+                              const CudaSharedExpert& shared = {},
+                              const cuda::RouterCall& router = {});
 
   /// Memory, so that steps which need no more allocate nothing. Code cuda.memory.
-  Status reserve(int64_t bytes) { return memory_.grow(bytes); }
+  Status reserve(int64_t bytes) { return memory_.reserve(bytes); }
   /// That `tokens` tokens need.
   int64_t memory_bytes(const Experts& experts, int64_t tokens) const;
   int64_t device_bytes() const { return memory_.size(); }
 
  private:
-  struct Inputs;
-
-  Status multiply(const cuda::ExpertTiles& tiles, const CudaExpertMatrices& matrices,
-                  const Inputs& x, const CudaMatrix* shared, cuda::ExpertsCall call) const;
-
   cuda::Device device_;
-  cuda::Number number_;
+  gpu::Number number_;
   bool batch_invariant_;
   bool rounds_inputs_;
   cuda::Stream stream_;
-  CudaBuffer memory_;
+  OneBuffer memory_;
 };
 
 }  // namespace subbyte

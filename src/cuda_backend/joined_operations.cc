@@ -41,13 +41,14 @@ bool joins(const CudaExperts& experts, const CudaWeight& gate_up, const CudaWeig
     if (weight.parts.size() != 1) return false;
     const CudaMatrix& matrix = weight.parts.front();
     cuda::PackedFormat format = matrix.format();
-    format.largest_scale = matrices.format.largest_scale;  // few tokens are not scaled by it
+    format.largest_scale =
+        matrices.weights->format().largest_scale;  // few tokens are not scaled by it
     return !matrix.is_dense() && matrix.bias.size() == 0 && matrices.bias.size() == 0 &&
-           format == matrices.format;
+           format == matrices.weights->format();
   };
   const SwiGLU& gate = experts.swiglu;
   const bool is_usual = gate.alpha == 1 && std::isinf(gate.limit) && gate.up_offset == 0;
-  return experts.joins_shared && is_usual && experts.rules.top_k < cuda::kMaxTopK &&
+  return experts.joins_shared && is_usual && experts.top_k < cuda::kMaxTopK &&
          is_alike(gate_up, experts.gate_up) && is_alike(down, experts.down);
 }
 

@@ -36,13 +36,8 @@ Status CudaProducts::check(const CudaWeight& weight) const {
 }
 
 Status CudaProducts::reserve(int64_t workspace_bytes, int64_t results_bytes) {
-  SUBBYTE_CHECK(workspace_.grow(workspace_bytes));
+  SUBBYTE_CHECK(workspace_.reserve(workspace_bytes));
   return results_.grow(results_bytes);
-}
-
-Result<device::Buffer> CudaProducts::allocate(int64_t bytes, device::Stream) {
-  SUBBYTE_CHECK(workspace_.grow(bytes));
-  return device::Buffer({}, workspace_.data(), bytes);
 }
 
 Status CudaProducts::multiply(device::Product product, const CudaRows& x,
@@ -51,7 +46,7 @@ Status CudaProducts::multiply(device::Product product, const CudaRows& x,
   product.x = x.data;
   product.x_stride = x.cols;
   const int gpu = matrix.weights->index();  // current: whoever runs steps has entered it
-  return matrix.weights->multiply(product, device::Gpu::current(gpu, stream_, *this));
+  return matrix.weights->multiply(product, device::Gpu::current(gpu, stream_, workspace_));
 }
 
 Status CudaProducts::multiply(const CudaRows& y, const CudaRows& x, const CudaWeight& weight) {

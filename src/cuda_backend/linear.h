@@ -19,7 +19,7 @@ struct ProductOptions {
 };
 
 /// The products of a backend, with the memory that they work in.
-class CudaProducts : private device::Memory {
+class CudaProducts {
  public:
   CudaProducts(gpu::Number number, const ProductOptions& options, cuda::Stream stream)
       : number_(number), options_(options), stream_(stream) {}
@@ -40,8 +40,6 @@ class CudaProducts : private device::Memory {
   int64_t device_bytes() const { return workspace_.size() + results_.size(); }
 
  private:
-  /// Each product has the same bytes.
-  Result<device::Buffer> allocate(int64_t bytes, device::Stream stream) override;
   device::Product product(const CudaMatrix& matrix) const;
   Status multiply(device::Product product, const CudaRows& x, const CudaMatrix& matrix);
   Format format() const { return number_ == gpu::Number::kF16 ? Format::kF16 : Format::kBF16; }
@@ -49,8 +47,8 @@ class CudaProducts : private device::Memory {
   gpu::Number number_;
   ProductOptions options_;
   cuda::Stream stream_;
-  CudaBuffer workspace_;  // of one product
-  CudaBuffer results_;    // what is gated or converted afterwards
+  OneBuffer workspace_;
+  CudaBuffer results_;  // what is gated or converted afterwards
 };
 
 }  // namespace subbyte

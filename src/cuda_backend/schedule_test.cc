@@ -289,6 +289,15 @@ TEST(Schedule, sums_of_experts_are_left_to_the_norm_that_adds_them) {
   EXPECT_EQ(to_string(schedule_launches(plan, false), plan).find("left"), std::string::npos);
 }
 
+/// Experts that are packed as this matrix is, with other scales.
+CudaExpertMatrices experts_of(const CudaMatrix& matrix) {
+  gpu::PackedFormat format = matrix.format();
+  format.largest_scale *= 2;
+  return {std::make_shared<const device::PackedExperts>(device::Buffer(), 8, format.bytes, format,
+                                                        matrix.number, cuda::Device()),
+          {}};
+}
+
 /// A mixture of experts and one that every token goes to.
 struct MixtureAndShared {
   CudaExperts mixture;
@@ -297,10 +306,9 @@ struct MixtureAndShared {
   CudaMatrix router = dense(8, kHidden);
 
   MixtureAndShared() {
-    mixture.gate_up.format = gate_up.format();
-    mixture.gate_up.format.largest_scale *= 2;
-    mixture.down.format = down.format();
-    mixture.rules = {.experts = 8, .top_k = 2};
+    mixture.gate_up = experts_of(gate_up);
+    mixture.down = experts_of(down);
+    mixture.top_k = 2;
     mixture.swiglu = {};
     mixture.joins_shared = true;
   }
@@ -385,7 +393,7 @@ TEST(Schedule, the_expert_of_every_token_stays_apart_where_it_differs) {
   EXPECT_EQ(launches_of([](Layer& l) { l.mixture.joins_shared = false; }), kApart);
   EXPECT_EQ(launches_of([](Layer& l) { l.mixture.swiglu = kUsualClamp; }), kApart);
   EXPECT_EQ(launches_of([](Layer& l) { l.down = dense(kHidden, kInner); }), kApart);
-  EXPECT_EQ(launches_of([](Layer& l) { l.mixture.rules.top_k = cuda::kMaxTopK; }), kApart);
+  EXPECT_EQ(launches_of([](Layer& l) { l.mixture.top_k = cuda::kMaxTopK; }), kApart);
   EXPECT_EQ(launches_of([](Layer& l) { l.gate_up = packed_gate_up(kMxfp4); }), kApart);
   EXPECT_NE(MixtureAndShared().launches(2, false).find("launch experts, the sum left to a norm\n"),
             std::string::npos)

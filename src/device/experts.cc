@@ -1,144 +1,83 @@
 #include "device/experts.h"
 
-#include <algorithm>
-
-#include "device/operands.h"
-#include "device/staged_matrix.h"
 #include "kernels/cuda/experts/routed_memory.h"
-#include "kernels/cuda/packed_facts.h"
-#include "kernels/gpu/supported_format.h"
+#include "kernels/cuda/experts/w4a8.h"
+#include "kernels/cuda/ops/quantize.h"
+#include "kernels/cuda/prepare_inputs.h"
 
 namespace subbyte::device {
-
-using gpu::RowOrder;
-
-Result<std::shared_ptr<const PackedExperts>> PackedExperts::pack(const ExpertStack& stack,
-                                                                 RowOrder order, gpu::Number number,
-                                                                 const Gpu& gpu, Executor& host) {
-  std::shared_ptr<PackedExperts> made(new PackedExperts);
-  SUBBYTE_TRY(made->device_, cuda::query_device(gpu.index()));
-  made->number_ = number;
-  SUBBYTE_TRY(const bool is_packed, made->pack_on_gpu(stack, order, gpu));
-  if (!is_packed) SUBBYTE_CHECK(made->pack_by_host(stack, order, gpu, host));
-  SUBBYTE_CHECK(made->finish(gpu));
-  return std::shared_ptr<const PackedExperts>(std::move(made));
-}
-
-/// False where the kernels have no such format, or where values are wrong, which the host refuses
-/// in words.
-Result<bool> PackedExperts::pack_on_gpu(const ExpertStack& stack, RowOrder order, const Gpu& gpu) {
-  const StagedMatrix all = StagedMatrix::of(stack.all);
-  const MatrixView first = all.part(0, stack.experts);
-  if (!gpu::packed_bytes(first.format, first.rows, first.cols, false).ok()) return false;
-  const Result<gpu::PackedFacts> facts = all.find_facts(gpu);
-  if (!facts.ok()) return false;
-  const Result<gpu::PackedFormat> format = gpu::packed_format(first, order, *facts);
-  if (!format.ok()) return false;
-  format_ = *format;
-  SUBBYTE_TRY(memory_, gpu.allocate(format_.bytes * stack.experts));
-  for (int64_t e = 0; e < stack.experts; ++e) {
-    SUBBYTE_CHECK(cuda::pack_on_device(memory_.data() + e * format_.bytes,
-                                       all.part(e, stack.experts), format_, gpu.stream()));
-    add_gains(stack, e, format_);
-  }
-  return true;
-}
-
-Status PackedExperts::pack_by_host(const ExpertStack& stack, RowOrder order, const Gpu& gpu,
-                                   Executor& host) {
-  std::shared_ptr<std::byte[]> bytes;
-  for (int64_t e = 0; e < stack.experts; ++e) {
-    SUBBYTE_TRY(const MatrixView view, stack.on_host(e));
-    SUBBYTE_TRY(const Matrix made, gpu::support(Matrix{view, {}}, host));
-    if (is_dense(made.view.format)) {
-      return refuse("format", "one that the kernels for GPUs have (docs/kernels/cuda.md)",
-                    to_string(view.format));
-    }
-    SUBBYTE_TRY(const gpu::PackedFormat format, gpu::packed_format(made.view, order));
-    if (e == 0) {
-      format_ = format;
-      bytes = allocate_bytes(static_cast<std::size_t>(format.bytes * stack.experts));
-    }
-    if (format.bytes != format_.bytes) {
-      return refuse("weights", "experts that take as many bytes each", "others");
-    }
-    add_gains(stack, e, format);
-    gpu::pack_on_host(bytes.get() + e * format.bytes, made.view, format);
-  }
-  SUBBYTE_TRY(memory_, gpu.allocate(format_.bytes * stack.experts));
-  SUBBYTE_CHECK(gpu.copy(memory_.data(), bytes.get(), memory_.size()));
-  return gpu.wait("packing the weights");
-}
-
-void PackedExperts::add_gains(const ExpertStack& stack, int64_t expert,
-                              const gpu::PackedFormat& format) {
-  const auto of = [&](double factor) {
-    return cuda::weight_arguments(nullptr, format, factor, number_);
-  };
-  const cuda::WeightArguments arguments = of(stack.factor(expert));
-  if (expert == 0) arguments_ = arguments;
-  // One factor for all, at which the largest scales of none are beyond f16.
-  arguments_.scale_factor = std::min(arguments_.scale_factor, arguments.scale_factor);
-  gains_.push_back(arguments.gain);
-  const std::optional<double> up = stack.up_factor(expert);
-  if (up) up_gains_.push_back(of(*up).gain);
-}
-
-Status PackedExperts::finish(const Gpu& gpu) {
-  const cuda::WeightArguments placed = cuda::weight_arguments(memory_.data(), format_, 1, number_);
-  arguments_.codes = placed.codes;
-  arguments_.scales = placed.scales;
-  arguments_.zeros = placed.zeros;
-  arguments_.gather = placed.gather;
-  arguments_.vectors = placed.vectors;
-  const auto copy = [&](Buffer& to, const std::vector<float>& from) -> Status {
-    const int64_t bytes = 4 * std::ssize(from);
-    SUBBYTE_TRY(to, gpu.allocate(bytes));
-    return gpu.copy(to.data(), from.data(), bytes);
-  };
-  SUBBYTE_CHECK(copy(gains_there_, gains_));
-  SUBBYTE_CHECK(copy(up_gains_there_, up_gains_));
-  return gpu.wait("packing the weights");
-}
-
-Status PackedExperts::multiply(cuda::ExpertsCall call, const cuda::ExpertTiles& tiles,
-                               const Gpu& gpu) const {
-  SUBBYTE_TRY(const cuda::ExpertPlan plan,
-              cuda::plan_experts(format_, number_, tiles, device_, false));
-  call.weights = arguments_;
-  call.format = &format_;
-  call.expert_bytes = format_.bytes;
-  call.gains = reinterpret_cast<const float*>(gains_there_.data());
-  call.up_gains = reinterpret_cast<const float*>(up_gains_there_.data());
-  call.num_tiles = tiles.count;
-  return cuda::run_experts(plan, call, number_, gpu.stream());
-}
-
 namespace {
 
-/// Places the routes in memory and finds them.
-cuda::RouteCall find_routes(const Mixture& in, const cuda::RoutedMemory& places,
-                            const cuda::ExpertTiles& tiles, std::byte* memory, Stream stream) {
-  cuda::RouteCall call;
-  call.tokens = in.tokens;
-  call.experts = in.experts;
-  call.top_k = in.top_k;
-  call.tile_tokens = cuda::tokens_of(tiles.kernel);
+/// The rows of a product, and memory for them in another form.
+struct ExpertInputs {
+  const void* data = nullptr;         // of 16 bits
+  const int32_t* token_of = nullptr;  // row of each route; nullptr: as many
+  int64_t rows = 0;                   // of data
+  int64_t cols = 0;
+  std::byte* spare = nullptr;  // for rows of 16 bits
+  uint8_t* codes = nullptr;    // for rows of 8 bits
+  float* scales = nullptr;
+};
+
+Status multiply(const Mixture& in, const cuda::ExpertTiles& tiles, const PackedExperts& experts,
+                const ExpertInputs& x, const PackedMatrix* shared, cuda::ExpertsCall call,
+                const Gpu& gpu) {
+  const Stream stream = gpu.stream();
+  SUBBYTE_TRY(const cuda::ExpertPlan plan, experts.plan(tiles, in.batch_invariant));
+  experts.set(call);
   call.num_tiles = tiles.count;
-  call.weights_of_all = in.of_all;
-  places.place(call, memory);
-  if (in.chosen == nullptr) {
-    call.logits = in.weights;
-    cuda::run_route(call, stream);
-  } else {
-    cuda::run_chosen_routes(call, in.chosen, in.chosen_is_64_bits, in.weights, stream);
+  if (shared != nullptr) {
+    const cuda::WeightArguments& weights = shared->arguments(in.number);
+    call.shared = {weights.codes - experts.arguments().codes, static_cast<int32_t>(experts.count()),
+                   weights.gain, weights.up_gain};
   }
-  return call;
+  if (x.codes != nullptr) {
+    cuda::run_quantize_rows(
+        {x.codes, x.scales, x.data, x.token_of, call.x_count, x.cols, cuda::element_of(in.number)},
+        stream);
+    const cuda::RowsIn8Bits rows = {x.codes, x.scales, call.x_count, x.cols};
+    return cuda::run_experts_w4a8(plan, call, rows, experts.largest_scale(), in.number, stream);
+  }
+  call.x = x.data;
+  call.x_rows = x.token_of;
+  call.x_stride = x.cols;
+  const bool gathers = x.token_of != nullptr && cuda::reads_sorted_rows(tiles);
+  if (gathers) {
+    cuda::run_gather_rows({x.spare, x.data, x.token_of, call.x_count, x.cols}, stream);
+    call.x = x.spare;
+    call.x_rows = nullptr;
+  }
+  const int64_t rows = gathers ? call.x_count : x.rows;
+  if (in.rounds_inputs) {
+    cuda::run_round_to_mxfp8({x.spare, call.x, rows * x.cols, cuda::element_of(in.number)}, stream);
+    call.x = x.spare;
+  }
+  if (gpu::prepares_inputs(experts.format())) {
+    SUBBYTE_CHECK(cuda::prepare_inputs(
+        {&experts.format(), call.x, x.spare, x.cols, rows, in.number, true}, stream));
+    call.x = x.spare;
+  }
+  return cuda::run_experts(plan, call, in.number, stream);
+}
+
+/// Finds the routes, where `route` says.
+void find_routes(const Mixture& in, const cuda::RouteCall& route, Stream stream) {
+  if (in.weights == nullptr) {
+    cuda::RouterCall router = *in.router;
+    router.route = route;
+    cuda::run_router(router, stream);
+  } else if (in.chosen == nullptr) {
+    cuda::run_route(route, stream);
+  } else {
+    cuda::run_chosen_routes(route, in.chosen, in.chosen_is_64_bits, in.weights, stream);
+  }
 }
 
 cuda::ExpertTiles tiles_of(const Mixture& in, const PackedExperts& gate_up,
                            const PackedExperts& down) {
-  cuda::ExpertRules rules = {.experts = in.experts, .top_k = in.top_k};
+  const int64_t shared = in.shared_gate != nullptr ? 1 : 0;
+  cuda::ExpertRules rules = {.experts = gate_up.count() + shared, .top_k = in.top_k + shared};
+  rules.batch_invariant = in.batch_invariant;
   rules.has_large_m = gate_up.has_large_m() && down.has_large_m();
   cuda::ExpertTiles tiles = cuda::expert_tiles(in.tokens, rules);
   // Experts that a caller has chosen may be the same, so that some tiles are empty.
@@ -148,51 +87,72 @@ cuda::ExpertTiles tiles_of(const Mixture& in, const PackedExperts& gate_up,
 
 }  // namespace
 
-Status run_mixture(const Mixture& in, const PackedExperts& gate_up, const PackedExperts& down,
-                   const Gpu& gpu) {
-  if (in.tokens == 0) return {};
-  const int64_t routes = in.tokens * in.top_k;
-  const cuda::ExpertTiles tiles = tiles_of(in, gate_up, down);
-  const cuda::RoutedMemory places(routes, tiles.count, in.inner, in.hidden);
-  SUBBYTE_TRY(const Buffer memory, gpu.allocate(places.bytes));
-  std::byte* const at = memory.data();
-  const cuda::RouteCall route = find_routes(in, places, tiles, at, gpu.stream());
+bool is_w4a8(const PackedExperts& gate_up, const PackedExperts& down) {
+  return gate_up.has_large_m() && down.has_large_m() && cuda::has_w4a8_products(gate_up.format()) &&
+         cuda::has_w4a8_products(down.format());
+}
 
-  cuda::ExpertsCall first;
-  first.x = in.x;
-  first.x_rows = route.token_of;
-  if (cuda::reads_sorted_rows(tiles)) {
-    cuda::run_gather_rows({at + places.outputs, in.x, route.token_of, routes, in.hidden},
-                          gpu.stream());
-    first.x = at + places.outputs;
-    first.x_rows = nullptr;
+Result<cuda::RoutedSum> run_routes(const Mixture& in, const PackedExperts& gate_up,
+                                   const PackedExperts& down, const Gpu& gpu, Buffer& memory) {
+  const int64_t hidden = gate_up.cols();
+  const int64_t inner = down.cols();
+  const int64_t routes_of_token = in.top_k + (in.shared_gate != nullptr ? 1 : 0);
+  const int64_t routes = in.tokens * routes_of_token;
+  const cuda::ExpertTiles tiles = tiles_of(in, gate_up, down);
+  const cuda::RoutedMemory places(routes, tiles.count, inner, hidden, in.rounds_inputs);
+  SUBBYTE_TRY(memory, gpu.allocate(places.bytes));
+  std::byte* const at = memory.data();
+
+  cuda::RouteCall route;
+  places.place(route, at);
+  if (in.chosen == nullptr) route.logits = in.weights;
+  route.tokens = in.tokens;
+  route.experts = gate_up.count();
+  route.top_k = in.top_k;
+  route.tile_tokens = cuda::tokens_of(tiles.kernel);
+  route.num_tiles = tiles.count;
+  route.shared_gate = in.shared_gate;
+  route.weights_of_all = in.of_all;
+  find_routes(in, route, gpu.stream());
+
+  ExpertInputs x = {in.x, route.token_of, in.tokens, hidden};
+  x.spare = at + places.outputs;  // which come after they have been read
+  if (in.rounds_inputs && tiles.kernel == cuda::KernelKind::kLargeM256 && is_w4a8(gate_up, down)) {
+    x.codes = reinterpret_cast<uint8_t*>(at + places.codes);
+    x.scales = reinterpret_cast<float*>(at + places.scales);
   }
-  first.x_stride = in.hidden;
-  first.x_count = first.x_rows != nullptr ? in.tokens : routes;
+  cuda::ExpertsCall first;
+  first.x_count = routes;
   first.y = at + places.activated;
-  first.y_stride = in.inner;
+  first.y_stride = inner;
   first.bias = in.gate_up_bias;
   first.tiles = route.tiles;
   first.activation = cuda::Activation::kClampedSwiGLU;
   first.swiglu = in.swiglu;
-  SUBBYTE_CHECK(gate_up.multiply(first, tiles, gpu));
+  SUBBYTE_CHECK(multiply(in, tiles, gate_up, x, in.shared_gate_up, first, gpu));
 
+  x.data = x.spare = at + places.activated;
+  x.token_of = nullptr;
+  x.rows = routes;
+  x.cols = inner;
   cuda::ExpertsCall second;
-  second.x = at + places.activated;
-  second.x_stride = in.inner;
   second.x_count = routes;
   second.y = at + places.outputs;
-  second.y_stride = in.hidden;
+  second.y_stride = hidden;
   second.y_rows = route.order;
   second.bias = in.down_bias;
   second.tiles = route.tiles;
-  second.follows_experts = true;
-  SUBBYTE_CHECK(down.multiply(second, tiles, gpu));
-  cuda::run_add_routes({in.out,
-                        {at + places.outputs, route.weights, in.top_k},
-                        cuda::element_of(in.number),
-                        in.tokens,
-                        in.hidden},
+  second.follows_experts = !in.rounds_inputs && !gpu::prepares_inputs(down.format());
+  SUBBYTE_CHECK(multiply(in, tiles, down, x, in.shared_down, second, gpu));
+  return cuda::RoutedSum{at + places.outputs, route.weights, routes_of_token};
+}
+
+Status run_mixture(const Mixture& in, const PackedExperts& gate_up, const PackedExperts& down,
+                   void* out, const Gpu& gpu) {
+  if (in.tokens == 0) return {};
+  Buffer memory;
+  SUBBYTE_TRY(const cuda::RoutedSum routes, run_routes(in, gate_up, down, gpu, memory));
+  cuda::run_add_routes({out, routes, cuda::element_of(in.number), in.tokens, gate_up.cols()},
                        gpu.stream());
   return gpu.check_launch("experts");
 }

@@ -6,11 +6,10 @@
 #include <optional>
 #include <vector>
 
-#include "device/gpu.h"
+#include "device/packed_matrix.h"
 #include "kernels/cuda/experts/experts.h"
 #include "kernels/cuda/ops/route.h"
-#include "matrix/matrix.h"
-#include "subbyte/executor.h"
+#include "kernels/cuda/ops/router.h"
 #include "subbyte/function_ref.h"
 
 namespace subbyte::device {
@@ -28,61 +27,102 @@ struct ExpertStack {
   int64_t rows() const { return experts == 0 ? 0 : all.rows / experts; }  // of an expert
 };
 
-/// The packed matrices of all experts. Immutable.
+/// The packed matrices of all experts of a layer. Immutable.
 class PackedExperts {
  public:
+  /// Memory that holds them, or will after what was launched, `expert_bytes` apart; add() follows.
+  PackedExperts(Buffer memory, int64_t count, int64_t expert_bytes, const gpu::PackedFormat& format,
+                gpu::Number number, const cuda::Device& device);
+
   /// Packs on the GPU, or what its kernels have in another format on the host. The stream is waited
   /// for. Codes: linear.unsupported, argument for experts that become other sizes, cuda.*.
   static Result<std::shared_ptr<const PackedExperts>> pack(const ExpertStack& stack,
                                                            gpu::RowOrder order, gpu::Number number,
                                                            const Gpu& gpu, Executor& host);
+  /// Packs matrices of the host, of one format that gpu::support() has made, or dense; `parts` of
+  /// them, one below the other, are an expert. They are let go as they are copied. Returns before
+  /// the GPU has done it, in the order of the stream. Codes: linear.unsupported, cuda.*.
+  static Result<std::shared_ptr<const PackedExperts>> upload(std::vector<Matrix>& matrices,
+                                                             int64_t parts, gpu::RowOrder order,
+                                                             gpu::Number number, const Gpu& gpu,
+                                                             Uploader& uploader);
 
-  int64_t bytes() const { return memory_.size(); }
+  int64_t count() const { return count_; }
+  int64_t rows() const { return format_.rows; }  // of an expert
   int64_t cols() const { return format_.cols; }
+  int64_t bytes() const { return memory_.size(); }
+  const gpu::PackedFormat& format() const { return format_; }            // of expert 0
+  const cuda::WeightArguments& arguments() const { return arguments_; }  // the same
+  double largest_scale() const { return largest_scale_; }                // of all
   bool has_large_m() const { return cuda::has_large_m(format_, number_, device_); }
 
-  /// Launches the products of all routes; the call has all but the weights. Codes: cuda.*.
-  Status multiply(cuda::ExpertsCall call, const cuda::ExpertTiles& tiles, const Gpu& gpu) const;
+  /// How CTAs divide those tiles. Code cuda.kernel.
+  Result<cuda::ExpertPlan> plan(const cuda::ExpertTiles& tiles, bool batch_invariant) const {
+    return cuda::plan_experts(format_, number_, tiles, device_, batch_invariant);
+  }
+  /// Sets the weights of a call.
+  void set(cuda::ExpertsCall& call) const;
 
  private:
-  PackedExperts() = default;
-  Result<bool> pack_on_gpu(const ExpertStack& stack, gpu::RowOrder order, const Gpu& gpu);
-  Status pack_by_host(const ExpertStack& stack, gpu::RowOrder order, const Gpu& gpu,
-                      Executor& host);
-  void add_gains(const ExpertStack& stack, int64_t expert, const gpu::PackedFormat& format);
-  Status finish(const Gpu& gpu);
+  class Packer;
+  static Result<std::shared_ptr<PackedExperts>> pack_on_gpu(const ExpertStack& stack,
+                                                            gpu::RowOrder order, gpu::Number number,
+                                                            const Gpu& gpu);
+  static Result<std::shared_ptr<PackedExperts>> pack_by_host(const ExpertStack& stack,
+                                                             gpu::RowOrder order,
+                                                             gpu::Number number, const Gpu& gpu,
+                                                             Executor& host);
+  void add(int64_t expert, const gpu::PackedFormat& format, double factor,
+           std::optional<double> up_factor);
+  Status finish(const Gpu& gpu, Uploader& uploader);
 
   cuda::Device device_;
-  gpu::Number number_ = gpu::Number::kF16;
-  gpu::PackedFormat format_;         // of an expert
-  cuda::WeightArguments arguments_;  // of expert 0
+  gpu::Number number_;
+  int64_t count_;
+  int64_t expert_bytes_;
+  gpu::PackedFormat format_;
+  cuda::WeightArguments arguments_;
+  double largest_scale_ = 0;
   Buffer memory_;
-  std::vector<float> gains_, up_gains_;
+  std::vector<float> gains_, up_gains_;  // what experts do not have in common
   Buffer gains_there_, up_gains_there_;
 };
 
 /// Operands of the GPU, contiguous, that have been checked.
 struct Mixture {
-  const void* x = nullptr;         // [tokens][hidden] of 16 bits
-  void* out = nullptr;             // likewise
+  const void* x = nullptr;         // [tokens][hidden] of 16 bits, hidden in 8s
   const float* weights = nullptr;  // logits [tokens][experts], or weights [tokens][top_k] of
   const void* chosen = nullptr;    // experts that were chosen; nullptr: the logits choose
   bool chosen_is_64_bits = false;
+  /// Gives the choice where there are no weights: its route is set here.
+  const cuda::RouterCall* router = nullptr;
+  /// An expert that every token goes to, whose weight is the sigmoid of this [tokens]: it is packed
+  /// as the others are, with the activation of these. nullptr: none.
+  const float* shared_gate = nullptr;
+  const PackedMatrix* shared_gate_up = nullptr;
+  const PackedMatrix* shared_down = nullptr;
   const void* gate_up_bias = nullptr;  // [experts][2 inner], of the type of x, or nullptr
   const void* down_bias = nullptr;     // [experts][hidden]
   int64_t tokens = 0;
-  int64_t hidden = 0;  // in 8s
-  int64_t inner = 0;   // in 8s
-  int64_t experts = 0;
   int64_t top_k = 0;
   bool of_all = false;  // the softmax is one over all experts
   gpu::Number number = gpu::Number::kF16;
   SwiGLU swiglu;
+  bool batch_invariant = false;
+  bool rounds_inputs = false;  // those of both products become MXFP8
 };
 
-/// Rows of tokens that chose an expert which there is not become NaN. Takes a workspace from the
-/// memory of `gpu`, and does not wait. Codes: cuda.*.
+/// Says whether products of many tokens whose inputs become MXFP8 run on the tensor cores for 8
+/// bits.
+bool is_w4a8(const PackedExperts& gate_up, const PackedExperts& down);
+
+/// The results of all routes, which lie in `memory`, that of `gpu`. Rows of tokens that chose an
+/// expert which there is not become NaN. Does not wait. Codes: cuda.*.
+Result<cuda::RoutedSum> run_routes(const Mixture& mixture, const PackedExperts& gate_up,
+                                   const PackedExperts& down, const Gpu& gpu, Buffer& memory);
+
+/// Their sums, out [tokens][hidden], as x. Codes: cuda.*.
 Status run_mixture(const Mixture& mixture, const PackedExperts& gate_up, const PackedExperts& down,
-                   const Gpu& gpu);
+                   void* out, const Gpu& gpu);
 
 }  // namespace subbyte::device

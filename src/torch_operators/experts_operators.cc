@@ -306,7 +306,6 @@ Status Mixture::run_on_gpu(const device::PackedExperts& first, const device::Pac
   const std::optional<Tensor> of_down = bias_of(down_bias);
   device::Mixture mixture;
   mixture.x = x.data();
-  mixture.out = out.data();
   mixture.weights = weights.data<const float>();
   if (chosen) {
     mixture.chosen = chosen->data();
@@ -315,14 +314,11 @@ Status Mixture::run_on_gpu(const device::PackedExperts& first, const device::Pac
   mixture.gate_up_bias = of_gate_up ? of_gate_up->data() : nullptr;
   mixture.down_bias = of_down ? of_down->data() : nullptr;
   mixture.tokens = tokens();
-  mixture.hidden = hidden();
-  mixture.inner = inner();
-  mixture.experts = experts();
   mixture.top_k = top_k;
   mixture.of_all = of_all;
   mixture.number = number_of(x);
   mixture.swiglu = swiglu;
-  return device::run_mixture(mixture, first, second, gpu);
+  return device::run_mixture(mixture, first, second, out.data(), gpu);
 }
 
 template <bool kRouted>

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "base/host_device.h"
 #include "base/status.h"
 #include "kernels/gpu/packed_weights.h"
 
@@ -27,6 +28,6 @@ struct PrepareInputsCall {
 };
 
 /// Sums in float32 and rounds once. Code cuda.launch.
-Status prepare_inputs(const PrepareInputsCall& call, CUstream_st* stream);
+SUBBYTE_BY_NVCC Status prepare_inputs(const PrepareInputsCall& call, CUstream_st* stream);
 
 }  // namespace subbyte::cuda

@@ -14,12 +14,13 @@ struct RowsIn8Bits {
 };
 
 /// Says whether these weights have such products: MXFP4, where large_m serves them.
-bool has_w4a8_products(const PackedFormat& format);
+SUBBYTE_BY_NVCC bool has_w4a8_products(const PackedFormat& format);
 
 /// As run_experts(), for plans of large_m256; call.x is not read. `largest_scale`: of the weights
 /// of all experts; weights below 2^-15 of that are rounded to multiples of its 2^-15. Codes:
 /// cuda.launch, cuda.kernel.
-Status run_experts_w4a8(const ExpertPlan& plan, const ExpertsCall& call, const RowsIn8Bits& x,
-                        double largest_scale, Number number, Stream stream);
+SUBBYTE_BY_NVCC Status run_experts_w4a8(const ExpertPlan& plan, const ExpertsCall& call,
+                                        const RowsIn8Bits& x, double largest_scale, Number number,
+                                        Stream stream);
 
 }  // namespace subbyte::cuda

@@ -34,7 +34,7 @@ struct RoundToMxfp8Call {
 
 /// round_to_mxfp8() of kernels/quantized_blocks.h, of 16-bit numbers. What is beyond f16 becomes
 /// infinity. Errors are left to cudaGetLastError().
-void run_round_to_mxfp8(const RoundToMxfp8Call& call, Stream stream);
+SUBBYTE_BY_NVCC void run_round_to_mxfp8(const RoundToMxfp8Call& call, Stream stream);
 
 struct QuantizeRowsCall {
   uint8_t* codes = nullptr;       // [count][cols], 16-byte aligned
@@ -51,6 +51,6 @@ struct QuantizeRowsCall {
 /// of 2^-9 of the power; a row with NaN is NaN. Of each 16 codes of a row, code
 /// 4 t + j is of input 2 t + j / 2 + 8 (j % 2), the order of large_m/w4a8_products.cuh. Errors
 /// are left to cudaGetLastError().
-void run_quantize_rows(const QuantizeRowsCall& call, Stream stream);
+SUBBYTE_BY_NVCC void run_quantize_rows(const QuantizeRowsCall& call, Stream stream);
 
 }  // namespace subbyte::cuda

@@ -38,6 +38,6 @@ struct RouterCall {
 bool serves_router(const RouterCall& call, int compute_capability);
 
 /// Products are summed in float32, in one order. Errors are left to cudaGetLastError().
-void run_router(const RouterCall& call, Stream stream);
+SUBBYTE_BY_NVCC void run_router(const RouterCall& call, Stream stream);
 
 }  // namespace subbyte::cuda
