@@ -90,9 +90,10 @@ Result<CudaExpertMatrices> upload_stack(std::vector<Matrix>& matrices, int64_t p
     }
     SUBBYTE_CHECK(check_vectors(matrices));
   }
-  CudaExpertMatrices made;
-  SUBBYTE_TRY(made.weights, device::PackedExperts::upload(matrices, parts, order, target.number,
-                                                          target.gpu, target.uploader));
+  auto weights = device::PackedExperts::upload(matrices, parts, order, target.number, target.gpu,
+                                               target.uploader);
+  if (!weights.ok()) return unpackable(std::move(weights).error());
+  CudaExpertMatrices made = {*std::move(weights), {}};
   SUBBYTE_TRY(made.bias, upload_bias(bias, true, target));
   return made;
 }

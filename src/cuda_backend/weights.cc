@@ -9,12 +9,6 @@
 namespace subbyte {
 namespace {
 
-/// As linear.unsupported where a format or a shape has no packed form.
-Error unpackable(Error error) {
-  if (error.code == "cuda.format" || error.code == "cuda.shape") error.code = "linear.unsupported";
-  return error;
-}
-
 Result<CudaMatrix> upload_joined(std::span<const Matrix> matrices, std::span<const float> bias,
                                  const WeightTarget& target) {
   const MatrixView& first = matrices.front().view;
@@ -29,6 +23,11 @@ Result<CudaMatrix> upload_joined(std::span<const Matrix> matrices, std::span<con
 }
 
 }  // namespace
+
+Error unpackable(Error error) {
+  if (error.code == "cuda.format" || error.code == "cuda.shape") error.code = "linear.unsupported";
+  return error;
+}
 
 void SupportNotes::add(const std::vector<Matrix>& matrices) {
   for (const Matrix& matrix : matrices) {

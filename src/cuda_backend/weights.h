@@ -52,6 +52,9 @@ struct WeightTarget {
 Result<CudaWeight> upload_weight(std::vector<Matrix> matrices, std::span<const float> bias,
                                  const WeightTarget& target);
 
+/// As linear.unsupported where a format or a shape has no packed form.
+Error unpackable(Error error);
+
 /// For people: which formats are held as others.
 class SupportNotes {
  public:

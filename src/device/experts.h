@@ -35,7 +35,7 @@ class PackedExperts {
                 gpu::Number number, const cuda::Device& device);
 
   /// Packs on the GPU, or what its kernels have in another format on the host. The stream is waited
-  /// for. Codes: linear.unsupported, argument for experts that become other sizes, cuda.*.
+  /// for. Codes: linear.unsupported, argument for a format that no kernel has, cuda.*.
   static Result<std::shared_ptr<const PackedExperts>> pack(const ExpertStack& stack,
                                                            gpu::RowOrder order, gpu::Number number,
                                                            const Gpu& gpu, Executor& host);
@@ -68,10 +68,6 @@ class PackedExperts {
   static Result<std::shared_ptr<PackedExperts>> pack_on_gpu(const ExpertStack& stack,
                                                             gpu::RowOrder order, gpu::Number number,
                                                             const Gpu& gpu);
-  static Result<std::shared_ptr<PackedExperts>> pack_by_host(const ExpertStack& stack,
-                                                             gpu::RowOrder order,
-                                                             gpu::Number number, const Gpu& gpu,
-                                                             Executor& host);
   void add(int64_t expert, const gpu::PackedFormat& format, double factor,
            std::optional<double> up_factor);
   Status finish(const Gpu& gpu, Uploader& uploader);

@@ -1,7 +1,8 @@
 #include "device/host_numbers.h"
 
+#include <algorithm>
+#include <array>
 #include <atomic>
-#include <bit>
 #include <cstring>
 
 #include "device/operands.h"
@@ -15,39 +16,10 @@ namespace {
 // to wake all threads of torch, which it does for any loop that is divided.
 constexpr int64_t kGrain = 1 << 17;
 
-/// Has no branches, so that the loop becomes one of vectors: a product rebiases the exponent, which
-/// makes subnormal numbers what they are, too; infinity and NaN keep the exponent of all ones.
-float of_f16(uint16_t bits) {
-  const uint32_t magnitude = static_cast<uint32_t>(bits & 0x7FFFu) << 13;
-  const float scaled = std::bit_cast<float>(magnitude) * 0x1p112f;
-  const uint32_t special = (bits & 0x7C00u) == 0x7C00u ? 0x7F800000u : 0u;
-  const uint32_t sign = static_cast<uint32_t>(bits & 0x8000u) << 16;
-  return std::bit_cast<float>(std::bit_cast<uint32_t>(scaled) | special | sign);
-}
-
-// Loops over so many numbers become loops of vectors, which those of unknown length do not.
-constexpr int64_t kUnroll = 32;
-
-template <typename Convert>
-void convert(float* to, const uint16_t* bits, int64_t count, const Convert& number_of) {
-  int64_t i = 0;
-  for (; i + kUnroll <= count; i += kUnroll) {
-    for (int64_t j = 0; j < kUnroll; ++j) to[i + j] = number_of(bits[i + j]);
-  }
-  for (; i < count; ++i) to[i] = number_of(bits[i]);
-}
-
-}  // namespace
-
-namespace {
-
-/// Numbers at odd addresses.
-void load_apart(float* to, const std::byte* from, int64_t count, Format format) {
-  for (int64_t i = 0; i < count; ++i) {
-    uint16_t bits = 0;
-    std::memcpy(&bits, from + i * 2, 2);
-    load_numbers(to + i, reinterpret_cast<const std::byte*>(&bits), 1, format);
-  }
+/// Of the best kernels of this machine: each gives the same numbers.
+const cpu::BlockKernels& blocks() {
+  static const Result<const cpu::Kernels*> kernels = cpu::select_kernels({});
+  return *(*kernels)->vectors->blocks;
 }
 
 }  // namespace
@@ -57,15 +29,16 @@ void load_numbers(float* to, const std::byte* from, int64_t count, Format format
     std::memcpy(to, from, static_cast<std::size_t>(count) * sizeof(float));
     return;
   }
-  if (reinterpret_cast<uintptr_t>(from) % alignof(uint16_t) != 0) {
-    return load_apart(to, from, count, format);
+  const auto load = blocks().load[static_cast<int>(element_of(format))];
+  if (reinterpret_cast<uintptr_t>(from) % alignof(uint16_t) == 0) {
+    load(to, from, count);
+    return;
   }
-  const auto* bits = reinterpret_cast<const uint16_t*>(from);
-  if (format == Format::kF16) {
-    convert(to, bits, count, of_f16);
-  } else {
-    convert(to, bits, count,
-            [](uint16_t half) { return std::bit_cast<float>(static_cast<uint32_t>(half) << 16); });
+  std::array<uint16_t, 256> aligned;
+  for (int64_t i = 0; i < count; i += std::ssize(aligned)) {
+    const int64_t some = std::min(std::ssize(aligned), count - i);
+    std::memcpy(aligned.data(), from + 2 * i, static_cast<std::size_t>(2 * some));
+    load(to + i, aligned.data(), some);
   }
 }
 

@@ -9,6 +9,7 @@
 #include "device/host_numbers.h"
 #include "kernels/cpu/blocks.h"
 #include "kernels/cpu/check_linear.h"
+#include "kernels/cpu/execution.h"
 #include "matrix/recast.h"
 #include "matrix/zero_points.h"
 

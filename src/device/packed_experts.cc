@@ -17,12 +17,6 @@ Error unsupported(const std::string& message) {
   return {"linear.unsupported", message};
 }
 
-/// A refusal of gpu::packed_format(), which is one of this interface.
-Error unsupported(Error error) {
-  if (error.code == "cuda.format" || error.code == "cuda.shape") error.code = "linear.unsupported";
-  return error;
-}
-
 }  // namespace
 
 PackedExperts::PackedExperts(Buffer memory, int64_t count, int64_t expert_bytes,
@@ -84,21 +78,22 @@ class PackedExperts::Packer {
         gpu_(gpu),
         uploader_(uploader) {}
 
-  Result<std::shared_ptr<const PackedExperts>> run() {
+  using UpFactor = FunctionRef<std::optional<double>(int64_t expert)>;
+
+  /// `up_factor`: where rows of up of an expert that is one matrix have a factor of their own.
+  Result<std::shared_ptr<PackedExperts>> run(UpFactor up_factor) {
     const MatrixView& first = matrices_.front().view;
     gathers_ = !first.input_order.empty();
     count_ = std::ssize(matrices_) / parts_;
     const WeightFormat format = is_dense(first.format) ? gpu::packed_floats(number_) : first.format;
-    auto bytes = gpu::packed_bytes(format, first.rows * parts_, first.cols, gathers_);
-    if (!bytes.ok()) return unsupported(std::move(bytes).error());
-    expert_bytes_ = *bytes;
+    SUBBYTE_TRY(expert_bytes_,
+                gpu::packed_bytes(format, first.rows * parts_, first.cols, gathers_));
     SUBBYTE_TRY(memory_, gpu_.allocate(expert_bytes_ * count_));
     for (int64_t e = 0; e < count_;) {
-      SUBBYTE_TRY(const int64_t packed, pack_batch(e));
+      SUBBYTE_TRY(const int64_t packed, pack_batch(e, up_factor));
       e += packed;
     }
-    SUBBYTE_CHECK(made_->finish(gpu_, uploader_));
-    return std::shared_ptr<const PackedExperts>(std::move(made_));
+    return std::move(made_);
   }
 
  private:
@@ -110,7 +105,7 @@ class PackedExperts::Packer {
   };
 
   /// Packs experts [first, ...) of which a copy has room, at least one; how many those are.
-  Result<int64_t> pack_batch(int64_t first) {
+  Result<int64_t> pack_batch(int64_t first, UpFactor up_factor) {
     std::vector<Expert> batch(1);
     SUBBYTE_TRY(batch.front().parts, take_parts(first));
     const int64_t staged = JoinedMatrices(batch.front().parts).staged_bytes();
@@ -125,7 +120,9 @@ class PackedExperts::Packer {
     std::vector<UploadPiece> pieces;
     for (int64_t i = 0; i < count; ++i) batch[i].joined->add_pieces(i * staged, pieces);
     SUBBYTE_CHECK(uploader_.copy_pieces(staging, pieces, staged * count, gpu_));
-    for (int64_t i = 0; i < count; ++i) SUBBYTE_CHECK(pack(batch[i], first + i));
+    for (int64_t i = 0; i < count; ++i) {
+      SUBBYTE_CHECK(pack(batch[i], first + i, up_factor(first + i)));
+    }
     // What importers made is many mappings, which all threads give back.
     uploader_.host().parallel_for(count, 1, [&](int64_t begin, int64_t end, int) {
       for (int64_t i = begin; i < end; ++i) batch[i] = {};
@@ -150,13 +147,11 @@ class PackedExperts::Packer {
       }
     });
     if (is_full) throw std::bad_alloc();
-    for (const Expert& expert : batch) {
-      if (!expert.planned.ok()) return unsupported(expert.planned.error());
-    }
+    for (const Expert& expert : batch) SUBBYTE_CHECK(expert.planned);
     return {};
   }
 
-  Status pack(const Expert& expert, int64_t index) {
+  Status pack(const Expert& expert, int64_t index, std::optional<double> up_factor) {
     SUBBYTE_CHECK(expert.joined->pack(memory_.data() + index * expert_bytes_, gpu_));
     const gpu::PackedFormat& format = expert.joined->format();
     if (index == 0) {
@@ -167,7 +162,6 @@ class PackedExperts::Packer {
     if (format.codebook != made_->format_.codebook) {
       return unsupported("experts: expected one codebook in all experts of a layer, found two");
     }
-    std::optional<double> up_factor;
     if (parts_ == 2) up_factor = expert.parts.back().view.tensor_scale;
     made_->add(index, format, expert.joined->view().tensor_scale, up_factor);
     return {};
@@ -211,18 +205,30 @@ class PackedExperts::Packer {
 Result<std::shared_ptr<const PackedExperts>> PackedExperts::upload(
     std::vector<Matrix>& matrices, int64_t parts, gpu::RowOrder order, gpu::Number number,
     const Gpu& gpu, Uploader& uploader) {
-  return Packer(matrices, parts, order, number, gpu, uploader).run();
+  const auto none = [](int64_t) { return std::optional<double>(); };
+  SUBBYTE_TRY(auto made, Packer(matrices, parts, order, number, gpu, uploader).run(none));
+  SUBBYTE_CHECK(made->finish(gpu, uploader));
+  return std::shared_ptr<const PackedExperts>(std::move(made));
 }
 
 Result<std::shared_ptr<const PackedExperts>> PackedExperts::pack(const ExpertStack& stack,
                                                                  gpu::RowOrder order,
                                                                  gpu::Number number, const Gpu& gpu,
                                                                  Executor& host) {
+  Uploader uploader(host, gpu.memory(), Uploader::Copies::kFew);
   SUBBYTE_TRY(auto made, pack_on_gpu(stack, order, number, gpu));
   if (made == nullptr) {
-    SUBBYTE_TRY(made, pack_by_host(stack, order, number, gpu, host));
+    std::vector<Matrix> matrices;
+    for (int64_t e = 0; e < stack.experts; ++e) {
+      SUBBYTE_TRY(const MatrixView view, stack.on_host(e));
+      SUBBYTE_TRY(matrices.emplace_back(), gpu::support(Matrix{view, {}}, host));
+      if (is_dense(matrices.back().view.format)) {
+        return refuse("format", "one that the kernels for GPUs have (docs/kernels/cuda.md)",
+                      to_string(view.format));
+      }
+    }
+    SUBBYTE_TRY(made, Packer(matrices, 1, order, number, gpu, uploader).run(stack.up_factor));
   }
-  Uploader uploader(host, gpu.memory(), Uploader::Copies::kFew);
   SUBBYTE_CHECK(made->finish(gpu, uploader));
   SUBBYTE_CHECK(uploader.finish(gpu));
   return std::shared_ptr<const PackedExperts>(std::move(made));
@@ -251,38 +257,6 @@ Result<std::shared_ptr<PackedExperts>> PackedExperts::pack_on_gpu(const ExpertSt
                                        all.part(e, stack.experts), *format, gpu.stream()));
     made->add(e, *format, stack.factor(e), stack.up_factor(e));
   }
-  return made;
-}
-
-Result<std::shared_ptr<PackedExperts>> PackedExperts::pack_by_host(const ExpertStack& stack,
-                                                                   gpu::RowOrder order,
-                                                                   gpu::Number number,
-                                                                   const Gpu& gpu, Executor& host) {
-  SUBBYTE_TRY(const cuda::Device device, cuda::query_device(gpu.index()));
-  std::shared_ptr<std::byte[]> bytes;
-  std::shared_ptr<PackedExperts> made;
-  for (int64_t e = 0; e < stack.experts; ++e) {
-    SUBBYTE_TRY(const MatrixView view, stack.on_host(e));
-    SUBBYTE_TRY(const Matrix one, gpu::support(Matrix{view, {}}, host));
-    if (is_dense(one.view.format)) {
-      return refuse("format", "one that the kernels for GPUs have (docs/kernels/cuda.md)",
-                    to_string(view.format));
-    }
-    SUBBYTE_TRY(const gpu::PackedFormat format, gpu::packed_format(one.view, order));
-    if (e == 0) {
-      bytes = allocate_bytes(static_cast<std::size_t>(format.bytes * stack.experts));
-      SUBBYTE_TRY(Buffer memory, gpu.allocate(format.bytes * stack.experts));
-      made = std::make_shared<PackedExperts>(std::move(memory), stack.experts, format.bytes, format,
-                                             number, device);
-    }
-    if (format.bytes != made->expert_bytes_) {
-      return refuse("weights", "experts that take as many bytes each", "others");
-    }
-    made->add(e, format, stack.factor(e), stack.up_factor(e));
-    gpu::pack_on_host(bytes.get() + e * format.bytes, one.view, format);
-  }
-  SUBBYTE_CHECK(gpu.copy(made->memory_.data(), bytes.get(), made->memory_.size()));
-  SUBBYTE_CHECK(gpu.wait("packing the weights"));
   return made;
 }
 
