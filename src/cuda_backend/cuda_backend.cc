@@ -205,15 +205,16 @@ Result<std::unique_ptr<Backend>> make_cuda_backend(const CudaOptions& options) {
   SUBBYTE_TRY(std::vector<device::GpuInfo> gpus, device::list_gpus());
   for (device::GpuInfo& gpu : gpus) {
     if (gpu.index != options.index) continue;
+    cudaError_t error = cudaSetDevice(gpu.index);
+    if (error != cudaSuccess) return cuda_error("cuda.device", gpu.name, error);
     SUBBYTE_TRY(const cuda::Device device, cuda::query_device(gpu.index));
     if (options.fp8_activations && device.compute_capability != 90) {
       return Error{"device.unsupported", "activations in fp8 need compute capability 9.0, found " +
                                              gpu.name + " with " + std::to_string(gpu.major) + "." +
                                              std::to_string(gpu.minor)};
     }
-    cudaError_t error = cudaSetDevice(gpu.index);
     auto stream = std::make_unique<OwnStream>();
-    if (error == cudaSuccess) error = stream->error();
+    error = stream->error();
     if (error != cudaSuccess) return cuda_error("cuda.device", gpu.name, error);
     return std::unique_ptr<Backend>(
         std::make_unique<CudaBackend>(options, std::move(gpu), device, std::move(stream)));

@@ -3,6 +3,8 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
+#include <map>
+#include <mutex>
 #include <string>
 
 #include "kernels/cuda/linear.h"
@@ -22,10 +24,11 @@ Result<int> capability_of_kernels(int index) {
   int current = 0;
   cudaFuncAttributes attributes = {};
   cudaError_t error = cudaGetDevice(&current);
-  if (error == cudaSuccess) error = cudaSetDevice(index);
+  // Going back makes a context on the other GPU, so nobody leaves who need not.
+  if (error == cudaSuccess && current != index) error = cudaSetDevice(index);
   if (error == cudaSuccess) {
     error = cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(&nothing));
-    cudaSetDevice(current);
+    if (current != index) cudaSetDevice(current);
   }
   if (error == cudaSuccess) return attributes.ptxVersion;
   cudaGetLastError();
@@ -37,9 +40,7 @@ Result<int> capability_of_kernels(int index) {
                                   cudaGetErrorString(error)};
 }
 
-}  // namespace
-
-Result<Device> query_device(int index) {
+Result<Device> ask(int index) {
   cudaDeviceProp properties;
   const cudaError_t error = cudaGetDeviceProperties(&properties, index);
   if (error != cudaSuccess) {
@@ -71,6 +72,19 @@ Result<Device> query_device(int index) {
       memory_kilohertz > 0) {
     device.bytes_per_second = 0.93 * 2e3 * memory_kilohertz * (properties.memoryBusWidth / 8);
   }
+  return device;
+}
+
+}  // namespace
+
+Result<Device> query_device(int index) {
+  static std::mutex mutex;
+  static auto& known = *new std::map<int, Device>;
+  const std::scoped_lock lock(mutex);
+  const auto found = known.find(index);
+  if (found != known.end()) return found->second;
+  SUBBYTE_TRY(const Device device, ask(index));
+  known.emplace(index, device);
   return device;
 }
 
