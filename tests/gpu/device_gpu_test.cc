@@ -3,7 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
 #include <cmath>
+#include <thread>
 #include <vector>
 
 #include "base/float16.h"
@@ -20,6 +23,13 @@
 
 namespace subbyte::testing {
 namespace {
+
+/// Those of kProductFormats, and dense ones.
+std::vector<WeightFormat> formats() {
+  std::vector<WeightFormat> all(std::begin(kProductFormats), std::end(kProductFormats));
+  for (const Format dense : {Format::kF32, Format::kF16, Format::kBF16}) all.push_back({dense});
+  return all;
+}
 
 std::vector<uint16_t> random_numbers(int64_t count, uint64_t seed) {
   Random random(seed);
@@ -85,7 +95,7 @@ std::vector<std::byte> multiply_in_c(const CContext& context, const MatrixView& 
 TEST(Device, c_and_the_engine_multiply_to_the_same_bits) {
   const CContext context = c_context();
   Engine engine;
-  for (const WeightFormat& format : kProductFormats) {
+  for (const WeightFormat& format : formats()) {
     for (const ProductShape& shape : product_shapes()) {
       const RandomMatrix weights =
           random_matrix(format, shape.rows, shape.cols, Contents::kReal, 11);
@@ -158,10 +168,7 @@ TEST(Device, floats_are_multiplied_as_floats) {
   ThreadPool host{ThreadPoolOptions{2}};
   const auto gpu = device::Gpu::use(0, nullptr);
   ASSERT_TRUE(gpu.ok());
-  std::vector<WeightFormat> formats(std::begin(kProductFormats), std::end(kProductFormats));
-  formats.push_back({Format::kF32});
-  formats.push_back({Format::kBF16});
-  for (const WeightFormat& format : formats) {
+  for (const WeightFormat& format : formats()) {
     constexpr int64_t kRows = 72, kCols = 384;
     const RandomMatrix weights = random_matrix(format, kRows, kCols, Contents::kReal, 5);
     const auto packed =
@@ -236,6 +243,48 @@ TEST(Device, memory_of_a_gpu_is_refused_where_the_host_computes) {
       << subbyte_last_error();
   expect_memory_of_the_host(subbyte_kbit_multiply(context.get(), &kbit, there.data(), there.data(),
                                                   1, SUBBYTE_F16, nullptr, 0));
+}
+
+TEST(Device, a_thread_waits_for_the_workspace_that_another_has_on_the_stream) {
+  device::Workspaces workspaces;
+  auto first = workspaces.allocate(1000, nullptr);
+  ASSERT_TRUE(first.ok());
+  const std::byte* const address = first->data();
+  std::atomic<bool> has = false;
+  std::thread other([&] {
+    const auto second = workspaces.allocate(500, nullptr);
+    has = true;
+    EXPECT_TRUE(second.ok() && second->data() == address);
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_FALSE(has);
+  *first = device::Buffer();
+  other.join();
+}
+
+TEST(Device, calls_on_another_gpu_leave_a_thread_as_it_was) {
+  const auto count = device::count_gpus();
+  ASSERT_TRUE(count.ok());
+  if (*count < 2) GTEST_SKIP() << "needs two GPUs";
+  std::thread([] {
+    {
+      const auto gpu = device::Gpu::use(1, nullptr);
+      ASSERT_TRUE(gpu.ok()) << gpu.error().message;
+      const auto memory = gpu->allocate(256);
+      ASSERT_TRUE(memory.ok());
+      EXPECT_EQ(device::gpu_of(memory->data()), 1);
+    }
+    void* entry = nullptr;
+    cudaDriverEntryPointQueryResult found;
+    expect_ok(cudaGetDriverEntryPointByVersion("cuCtxGetCurrent", &entry, 12000, cudaEnableDefault,
+                                               &found));
+    void* context = nullptr;
+    EXPECT_EQ(reinterpret_cast<int (*)(void**)>(entry)(&context), 0);
+    EXPECT_EQ(context, nullptr) << "a context that the thread had no use for";
+    int current = -1;
+    expect_ok(cudaGetDevice(&current));
+    EXPECT_EQ(current, 0);
+  }).join();
 }
 
 }  // namespace
