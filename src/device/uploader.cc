@@ -64,7 +64,10 @@ Status Uploader::copy_pieces(std::byte* to, std::span<const UploadPiece> pieces,
 }
 
 Status Uploader::copy(std::byte* to, std::span<const std::byte> bytes, const Gpu& gpu) {
-  if (copies_ == Copies::kFew) return gpu.copy(to, bytes.data(), std::ssize(bytes));
+  if (copies_ == Copies::kFew) {
+    SUBBYTE_CHECK(gpu.copy(to, bytes.data(), std::ssize(bytes)));
+    return gpu.wait("copying the weights");
+  }
   while (!bytes.empty()) {
     SUBBYTE_TRY(std::byte* const pinned, room(1, gpu));
     const int64_t count = std::min(std::ssize(bytes), kSlotBytes - slots_[current_].used);

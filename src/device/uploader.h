@@ -32,7 +32,7 @@ class Uploader {
 
   enum class Copies : uint8_t {
     kMany,  // through slots, which take longer to make than a few copies
-    kFew,   // by the driver
+    kFew,   // by the driver, each waited for
   };
 
   /// `staging`: where the buffer comes from that matrices are packed from. Both must outlive it.
