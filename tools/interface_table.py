@@ -23,7 +23,7 @@ PAGE = ROOT / "docs/interfaces.md"
 INTERFACES = ("C", "C++", "Python", "torch", "engine")
 MACHINES = ("CPU", "GPU")
 SOURCES = {"C": ("src/c_interface",), "Python": ("python/src",),
-           "C++": ("src/backends/cpu.cc", "src/quantize/named_form.cc"),
+           "C++": ("src/backends/cpu.cc", "src/checkpoints/named_form.cc"),
            "torch": ("src/torch_operators",),
            "engine": ("src/cpu_backend", "src/cuda_backend", "src/models")}
 PUBLIC = {"C": ("tests/users/kept/c_declarations.txt",),
