@@ -4,9 +4,7 @@
 #include <array>
 #include <bit>
 #include <cmath>
-#include <limits>
 #include <numeric>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,62 +18,9 @@ namespace {
 
 constexpr float kBitsandbytesFloor = 1e-8f;  // what it divides by at least
 
-/// The largest magnitudes of blocks, those of zeros left aside.
-struct BlockRange {
-  float least = std::numeric_limits<float>::infinity();
-  float most = 0;
-
-  void add(float largest) {
-    if (!(largest > 0) || !std::isfinite(largest)) return;
-    least = std::min(least, largest);
-    most = std::max(most, largest);
-  }
-};
-
-BlockRange range_of(int64_t rows, int64_t cols, const RowReader& read_row, Executor& pool) {
-  std::vector<BlockRange> ranges(pool.size());
-  std::vector<std::vector<float>> buffers(pool.size(), std::vector<float>(cols));
-  const int64_t grain = std::max<int64_t>(1, 65536 / std::max<int64_t>(1, cols));
-  pool.parallel_for(rows, grain, [&](int64_t begin, int64_t end, int task) {
-    const std::span<float> weights = buffers[task];
-    for (int64_t row = begin; row < end; ++row) {
-      read_row(row, weights.data());
-      for (int64_t k = 0; k < cols; k += kKbitBlock) {
-        ranges[task].add(largest_magnitude(weights.subspan(k, std::min(kKbitBlock, cols - k))));
-      }
-    }
-  });
-  BlockRange range;
-  for (const BlockRange& part : ranges) {
-    range.add(part.least);
-    range.add(part.most);
-  }
-  return range;
-}
-
-/// The least normal number of a format, a power of two, and its largest.
-struct NormalRange {
-  double least;
-  double most;
-};
-constexpr NormalRange kE4M4Range = {0x1p-10, 31};
-constexpr NormalRange kF16Range = {0x1p-14, 65504};
-
-/// Exponent of the least factor that takes the largest block down far enough.
-int lowest_exponent(double largest, const NormalRange& normal) {
-  const int exponent = std::ilogb(largest) - std::ilogb(normal.most);
-  return std::ldexp(largest, -exponent) > normal.most ? exponent + 1 : exponent;
-}
-
-/// The power of two nearest to 1 that brings all blocks into the range; nullopt where none does.
-std::optional<double> factor_for(const BlockRange& range, const NormalRange& normal) {
-  if (range.most == 0) return 1;
-  const int lowest = lowest_exponent(range.most, normal);
-  // Leaves the least large enough, as normal.least is a power of two.
-  const int highest = std::ilogb(range.least) - std::ilogb(normal.least);
-  if (lowest > highest) return std::nullopt;
-  return std::ldexp(1.0, std::clamp(0, lowest, highest));
-}
+// Normal scales of E4M4.
+constexpr double kLeastScale = 0x1p-10;
+constexpr double kMostScale = 31;
 
 uint32_t encode_scale(double scale, Format format, KbitRule rule) {
   if (format == Format::kF32) return std::bit_cast<uint32_t>(static_cast<float>(scale));
@@ -207,16 +152,10 @@ void set_codebook(Matrix& matrix, std::span<const float> values) {
 
 }  // namespace
 
-KbitScales choose_kbit_scales(int64_t rows, int64_t cols, const RowReader& read_row,
-                              Executor& pool) {
-  const BlockRange range = range_of(rows, cols, read_row, pool);
-  if (const auto factor = factor_for(range, kE4M4Range)) return {Format::kE4M4, *factor};
-  if (const auto factor = factor_for(range, kF16Range)) return {Format::kF16, *factor};
-  return {Format::kF16, std::ldexp(1.0, lowest_exponent(range.most, kF16Range))};
-}
-
 double kbit_factor(double largest) {
-  return largest == 0 ? 1 : std::ldexp(1.0, lowest_exponent(largest, kE4M4Range));
+  if (largest == 0) return 1;
+  const int exponent = std::ilogb(largest) - std::ilogb(kMostScale);
+  return std::ldexp(1.0, std::ldexp(largest, -exponent) > kMostScale ? exponent + 1 : exponent);
 }
 
 KbitBlocks& KbitBlocks::operator+=(const KbitBlocks& other) {
@@ -230,7 +169,7 @@ int64_t KbitBlocks::count() const {
 }
 
 int64_t KbitBlocks::count_subnormal() const {
-  const int first_normal = std::ilogb(kbit_factor(largest)) + std::ilogb(kE4M4Range.least);
+  const int first_normal = std::ilogb(kbit_factor(largest)) + std::ilogb(kLeastScale);
   const int end =
       std::clamp(first_normal - kLeastExponent, 0, static_cast<int>(of_exponent.size()));
   return std::accumulate(of_exponent.begin(), of_exponent.begin() + end, int64_t{0});

@@ -41,12 +41,6 @@ struct KbitScales {
   double factor = 1;              // a power of two
 };
 
-/// Scales that lose nothing by their range: E4M4, with a factor where blocks lie outside of 2^-10
-/// to 31; where no factor brings all of them inside, F16 likewise. What is not finite is left
-/// aside: quantize_kbit() says where it is.
-KbitScales choose_kbit_scales(int64_t rows, int64_t cols, const RowReader& read_row,
-                              Executor& pool);
-
 /// The factor with which the largest block of one or several matrices has a scale in E4M4's topmost
 /// binade. Blocks below 2^-14 of it may get subnormal scales, and are off by at most 2^-18 of the
 /// largest more. `largest` is finite; 0 gives 1.

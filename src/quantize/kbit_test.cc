@@ -42,11 +42,6 @@ Result<Matrix> kbit(const Weights& weights, int bits, KbitScales scales = {},
                        pool);
 }
 
-KbitScales choose(const Weights& weights) {
-  ThreadPool pool(2);
-  return choose_kbit_scales(weights.rows, weights.cols, reader_of(weights), pool);
-}
-
 Weights block(std::vector<float> values) {
   values.resize(32);
   return one_row(std::move(values));
@@ -291,10 +286,8 @@ TEST(QuantizeKbit, least_error_of_what_is_too_small_for_the_usual_scale) {
 
 TEST(QuantizeKbit, a_power_of_two_brings_small_weights_into_range) {
   const Weights small = blocks_in(0x1p-24, 0x1p-12, 4, 256, 3);
-  const KbitScales scales = choose(small);
-  EXPECT_EQ(scales.format, Format::kE4M4);
-  EXPECT_EQ(scales.factor, 0x1p-14);  // the least block is 2^-24 or a little more
-  const auto matrix = kbit(small, 4, scales);
+  // The least block is 2^-24 or a little more.
+  const auto matrix = kbit(small, 4, {Format::kE4M4, 0x1p-14});
   const Weights usual = blocks_in(0x1p-10, 0x1p2, 4, 256, 3);  // the same, 2^14 times
   const auto expected = kbit(usual, 4);
   ASSERT_TRUE(matrix.ok() && expected.ok());
@@ -303,22 +296,12 @@ TEST(QuantizeKbit, a_power_of_two_brings_small_weights_into_range) {
   }
 }
 
-TEST(QuantizeKbit, factors_of_ranges) {
-  EXPECT_EQ(choose(block({})).factor, 1);
-  EXPECT_EQ(choose(block({0x1p-10f})).factor, 1);
-  EXPECT_EQ(choose(block({31})).factor, 1);
-  EXPECT_EQ(choose(block({31.01f})).factor, 2);
-  EXPECT_EQ(choose(block({32})).factor, 2);
-  EXPECT_EQ(choose(block({63})).factor, 4);
-  EXPECT_EQ(choose(block({0x1.fffffep-11f})).factor, 0.5);
-  EXPECT_EQ(choose(block({std::numeric_limits<float>::max()})).factor, 0x1p124);
-  EXPECT_EQ(choose(block({0x1p-149f})).factor, 0x1p-139);
-}
-
 TEST(QuantizeKbit, factor_of_the_largest_leaves_small_blocks_what_subnormal_scales_have) {
   for (const auto& [largest, factor] : {std::pair(0.0, 1.0),
                                         {31, 1},
+                                        {31.01, 2},
                                         {31.5, 2},
+                                        {63, 4},
                                         {16, 1},
                                         {15.5, 0.5},
                                         {0.1, 0x1p-8},
@@ -354,20 +337,12 @@ TEST(QuantizeKbit, counts_blocks_whose_scales_would_be_subnormal) {
   EXPECT_EQ(KbitBlocks().count_subnormal(), 0);
 }
 
-TEST(QuantizeKbit, takes_f16_where_no_factor_brings_all_blocks_into_e4m4) {
+/// Of more than f16 holds, too, the largest blocks keep their precision.
+TEST(QuantizeKbit, f16_scales_have_a_factor_where_blocks_pass_their_range) {
   std::vector<float> values(64);
-  values[0] = 1;
-  values[32] = 0x1p-15f;
-  EXPECT_EQ(choose(one_row(values)).format, Format::kF16);
-  values[32] = 0x1p-14f;
-  EXPECT_EQ(choose(one_row(values)).format, Format::kE4M4);
-  EXPECT_EQ(choose(one_row(values)).factor, 0x1p-4);
-  // More than f16 holds, too: the largest blocks keep their precision.
   values[0] = 0x1p40f;
-  const KbitScales scales = choose(one_row(values));
-  EXPECT_EQ(scales.format, Format::kF16);
-  EXPECT_EQ(scales.factor, 0x1p25);
-  const auto matrix = kbit(one_row(values), 2, scales);
+  values[32] = 0x1p-14f;
+  const auto matrix = kbit(one_row(values), 2, {Format::kF16, 0x1p25});
   ASSERT_TRUE(matrix.ok());
   EXPECT_EQ(weight_at(matrix->view, 0, 0), 0x1p40);
 }
