@@ -69,8 +69,8 @@ Claim claim(int folder, const fs::path& path) {
   return claim;
 }
 
-/// The record in a directory that is open; empty when there is none, "?" when it cannot be read:
-/// then it is none that a command of this program wrote.
+/// The record in a directory that is open; empty when there is none, "?" when it cannot be read or
+/// is longer than any: then it is none that a command of this program wrote.
 std::string read_record(int directory) {
   constexpr std::size_t kMaxRecordBytes = 16 << 20;
   const Descriptor file(::openat(directory, ResumeRecord::kName, kOpen));
@@ -83,7 +83,7 @@ std::string read_record(int directory) {
       count = ::read(file.number(), part, sizeof part);
     } while (count < 0 && errno == EINTR);
     if (count > 0) text.append(part, static_cast<std::size_t>(count));
-    if (text.size() > kMaxRecordBytes) return {};
+    if (text.size() > kMaxRecordBytes) return "?";
   }
   return count == 0 ? text : "?";
 }

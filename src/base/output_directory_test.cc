@@ -158,6 +158,12 @@ TEST_F(ResumedDirectory, leaves_alone_what_another_command_made) {
   EXPECT_NE(lines_.find("kept for the command that made it"), std::string::npos) << lines_;
 }
 
+TEST_F(ResumedDirectory, leaves_alone_what_has_a_record_that_is_too_long) {
+  leave_behind(dir_, std::string((16 << 20) + 1, 'x'));
+  EXPECT_FALSE(takes_over());
+  EXPECT_EQ(dir_.names(), Names{kLeft});
+}
+
 TEST_F(ResumedDirectory, removes_what_was_made_from_another_source_or_has_no_record) {
   leave_behind(dir_, "this\ntwo");
   leave_behind(dir_, "", partial_name("model", 1, 3));
