@@ -58,7 +58,7 @@ TEST_F(ModeloptInt4, factors_of_inputs_make_it_floats) {
                                 float_at(factors, k));
     });
     EXPECT_EQ(to_string(matrix_.view.format), "f32");
-    EXPECT_EQ(describe_module(context(), "m")->importer->name, "modelopt_int4");
+    EXPECT_EQ(describe_module(context(), "m")->importer, "modelopt_int4");
   }
   TestTensor factors = filled<float>("m.pre_quant_scale", DType::kF32, {64}, 1.0F);
   factors.set<uint32_t>(7, 0x7F800000);
