@@ -49,8 +49,8 @@ class Cpu {
   /// The instruction set of its kernels: "avx512vnni".
   std::string isa() const;
 
-  /// Checks that a kernel reads a matrix of this kind as it is stored. Code: linear.unsupported,
-  /// which says what kernels read.
+  /// Checks that a kernel reads a matrix of this kind as it is stored. Codes: linear.unsupported,
+  /// which says what kernels read; those of Matrix::of(), here and below.
   Status check(const MatrixView& weights) const;
 
   /// The weights for products, of every format, once for as many products as there are: where a
@@ -59,7 +59,8 @@ class Cpu {
   /// instruction set. Code: linear.unsupported (no rows or no columns).
   Result<PreparedWeights> prepare(const Matrix& matrix);
 
-  /// y = x W^T + bias. Code: linear.argument (sizes that disagree).
+  /// y = x W^T + bias. Codes: linear.argument (sizes that disagree), linear.unsupported (weights
+  /// that were prepared for another instruction set).
   Status linear(const PreparedWeights& weights, std::span<const float> x, std::span<float> y,
                 int64_t m = 1, std::span<const float> bias = {});
   /// Several products at once, such as q, k and v, each with the same bits as alone; what they

@@ -6,6 +6,7 @@
 #include "device/host_product.h"
 #include "kernels/cpu/blocks.h"
 #include "kernels/cpu/linear.h"
+#include "matrix/given_matrix.h"
 #include "matrix/zero_points.h"
 #include "subbyte/products.h"
 
@@ -104,10 +105,12 @@ std::string Cpu::isa() const {
 }
 
 Status Cpu::check(const MatrixView& weights) const {
+  SUBBYTE_CHECK(check_matrix(weights));
   return check_linear(*execution_, for_host_kernels(Matrix{weights, {}}).view);
 }
 
 Result<PreparedWeights> Cpu::prepare(const Matrix& matrix) {
+  SUBBYTE_CHECK(check_matrix(matrix.view));
   SUBBYTE_TRY(device::HostWeights made, device::HostWeights::create(*execution_, matrix));
   return std::make_shared<const device::HostWeights>(std::move(made));
 }
@@ -122,6 +125,7 @@ Status Cpu::linear(std::span<const Product> products) {
   std::vector<LinearProduct> group;
   for (const Product& product : products) {
     SUBBYTE_CHECK(check_product(product));
+    SUBBYTE_CHECK(check_linear(*execution_, product.weights->main));
     if (product.weights->has_offsets()) continue;
     group.push_back({.y = product.y,
                      .x = product.x,
@@ -142,6 +146,7 @@ Status Cpu::dequantize(const MatrixView& matrix, Format number, std::span<std::b
     return Error{"blocks.input",
                  "dequantize: expected f32, f16 or bf16, found " + std::string(name(number))};
   }
+  SUBBYTE_CHECK(check_matrix(matrix));
   const std::size_t width = static_cast<std::size_t>(bits(number)) / 8;
   const std::size_t expected = static_cast<std::size_t>(matrix.rows * matrix.cols) * width;
   if (out.size() != expected || reinterpret_cast<uintptr_t>(out.data()) % width != 0) {

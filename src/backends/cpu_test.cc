@@ -156,7 +156,15 @@ TEST(CpuProducts, refuses_operands_of_other_sizes) {
   EXPECT_EQ(code_of(cpu.linear(prepared, x, y, 0)), "linear.argument");
   EXPECT_EQ(code_of(cpu.linear(prepared, x, y, 1, x)), "linear.argument");
   EXPECT_EQ(code_of(cpu.linear(nullptr, x, y)), "linear.argument");
-  EXPECT_EQ(cpu.prepare({}).error().code, "linear.unsupported");
+  const auto refused = [&](const MatrixView& view) {
+    EXPECT_EQ(code_of(cpu.check(view)), "matrix.argument");
+    EXPECT_EQ(cpu.prepare({view, {}}).error().code, "matrix.argument");
+    EXPECT_EQ(code_of(cpu.dequantize(view, Format::kF32, {})), "matrix.argument");
+  };
+  refused({});
+  refused({.format = {Format::kU4, Format::kF32, Zero::kU8, 2}, .rows = 2, .cols = 4});
+  refused({.format = {static_cast<Format>(200)}, .rows = 2, .cols = 4});
+  EXPECT_EQ(cpu.prepare({{.cols = 8}, {}}).error().code, "linear.unsupported");
   EXPECT_EQ(Cpu::open({.device = "cuda"}).error().code, "device.unsupported");
   EXPECT_EQ(Cpu::open({.activations = Activations::kFp8}).error().code, "device.unsupported");
   EXPECT_EQ(Cpu::open({.isa = "none"}).error().code, "isa.unknown");

@@ -1,6 +1,4 @@
-// Matrices of bytes that programs bring, which are checked, and rows of any as numbers.
-
-#include "matrix/matrix.h"
+#include "matrix/given_matrix.h"
 
 #include <cmath>
 #include <string>
@@ -12,8 +10,7 @@
 #include "matrix/float_rows.h"
 #include "matrix/input_order.h"
 
-SUBBYTE_BEGIN_NAMESPACE
-
+namespace subbyte {
 namespace {
 
 constexpr int64_t kMaxSize = int64_t{1} << 24;
@@ -24,7 +21,7 @@ Error refuse(const std::string& what, const std::string& expected, const std::st
 }
 
 bool is_known(Format format) {
-  return static_cast<std::size_t>(format) <= all_formats().size();
+  return format <= Format::kVQ4;
 }
 
 bool is_scale(Format format) {
@@ -75,7 +72,7 @@ Status check_size(const char* what, std::span<const std::byte> bytes, int64_t ex
 }
 
 Status check_codebook(const MatrixView& view) {
-  if (view.codebook.empty()) return {};
+  if (view.codebook.empty() && !needs_codebook(view.format.element)) return {};
   if (!may_have_codebook(view.format.element)) {
     return refuse("codebook", "elements of nfl2 to nfl5, vq2 or vq4",
                   std::string(name(view.format.element)));
@@ -84,6 +81,25 @@ Status check_codebook(const MatrixView& view) {
   if (fault.empty()) return {};
   return Error{"matrix.argument", "matrix: codebook: expected " + fault};
 }
+
+template <typename Rows, typename Number>
+Status dequantize_rows(const MatrixView& view, int64_t first, std::span<Number> out) {
+  SUBBYTE_CHECK(check_matrix(view));
+  const int64_t num_rows = std::ssize(out) / view.cols;
+  if (num_rows * view.cols != std::ssize(out)) {
+    return refuse("dequantize", "whole rows of " + std::to_string(view.cols),
+                  std::to_string(out.size()) + " numbers");
+  }
+  if (first < 0 || num_rows > view.rows || first > view.rows - num_rows) {
+    return refuse("dequantize", std::to_string(view.rows) + " rows",
+                  "rows " + std::to_string(first) + " and on, " + std::to_string(num_rows));
+  }
+  const Rows rows(view);
+  for (int64_t i = 0; i < num_rows; ++i) rows.row(first + i, out.data() + i * view.cols);
+  return {};
+}
+
+}  // namespace
 
 Status check_matrix(const MatrixView& view) {
   SUBBYTE_CHECK(check_format(view.format));
@@ -106,23 +122,9 @@ Status check_matrix(const MatrixView& view) {
   return refuse("tensor_scale", "a finite number", std::to_string(view.tensor_scale));
 }
 
-template <typename Rows, typename Number>
-Status dequantize_rows(const MatrixView& view, int64_t first, std::span<Number> out) {
-  const int64_t num_rows = std::ssize(out) / view.cols;
-  if (num_rows * view.cols != std::ssize(out)) {
-    return refuse("dequantize", "whole rows of " + std::to_string(view.cols),
-                  std::to_string(out.size()) + " numbers");
-  }
-  if (first < 0 || num_rows > view.rows || first > view.rows - num_rows) {
-    return refuse("dequantize", std::to_string(view.rows) + " rows",
-                  "rows " + std::to_string(first) + " and on, " + std::to_string(num_rows));
-  }
-  const Rows rows(view);
-  for (int64_t i = 0; i < num_rows; ++i) rows.row(first + i, out.data() + i * view.cols);
-  return {};
-}
+}  // namespace subbyte
 
-}  // namespace
+SUBBYTE_BEGIN_NAMESPACE
 
 Result<Matrix> Matrix::of(const MatrixView& view, std::shared_ptr<const void> owner) {
   SUBBYTE_CHECK(check_matrix(view));

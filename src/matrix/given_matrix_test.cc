@@ -105,6 +105,23 @@ TEST(GivenMatrix, refuses_bytes_that_disagree_with_the_description) {
             "matrix: input_order: expected every input once, found 1 at column 2");
 }
 
+TEST(GivenMatrix, is_checked_again_where_nobody_has_made_it) {
+  std::vector<float> numbers(8);
+  EXPECT_EQ(Matrix{}.dequantize(0, numbers).error().code, "matrix.argument");
+  const SmallMatrix small;
+  Matrix w = Matrix::of(small.view()).value();
+  w.view.codes = w.view.codes.first(3);
+  EXPECT_EQ(w.dequantize(0, numbers).error().code, "matrix.argument");
+  const std::array<float, 4> few = {};
+  EXPECT_EQ(refusal_of({.format = {Format::kVQ4, Format::kF32, Zero::kNone, 4},
+                        .rows = 1,
+                        .cols = 4,
+                        .codes = bytes_of(small.codes).first(2),
+                        .scales = bytes_of(few).first(4)})
+                .substr(0, 18),
+            "matrix: codebook: ");
+}
+
 TEST(GivenMatrix, refuses_rows_that_are_not_there) {
   const SmallMatrix small;
   const Matrix w = Matrix::of(small.view()).value();
