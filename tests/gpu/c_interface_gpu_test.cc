@@ -285,7 +285,7 @@ TEST(CInterfaceGpu, refuses_what_would_end_the_process) {
 
 TEST(CInterfaceGpu, a_workspace_is_made_before_the_capture) {
   const CContext context = c_context();
-  // A dense matrix has its sums there, whatever the GPU.
+  // A dense matrix has sums there that something follows, whatever the GPU.
   const RandomMatrix random = random_matrix({Format::kBF16}, 40, 256, Contents::kReal, 5);
   const OnDevice device(random.view);
   const CMatrix matrix = c_matrix(context, device.weights);
@@ -294,6 +294,7 @@ TEST(CInterfaceGpu, a_workspace_is_made_before_the_capture) {
   auto product = c_struct<subbyte_product>();
   product.m = 100;
   product.number = SUBBYTE_F16;
+  product.activation = SUBBYTE_RELU;
   product.x = x.data();
   product.y = y.data();
   product.stream = stream.get();

@@ -160,6 +160,9 @@ TEST(Device, each_product_asks_its_memory_once) {
   product.x_stride = 256;
   product.y_stride = 40;
   EXPECT_TRUE((*packed)->multiply(product, *gpu).ok());
+  EXPECT_EQ(memory.calls, 1) << "sums that nothing follows are y";
+  product.activation = device::Activation::kRelu;
+  EXPECT_TRUE((*packed)->multiply(product, *gpu).ok());
   EXPECT_EQ(memory.calls, 2);
   expect_ok(cudaDeviceSynchronize());
 }
