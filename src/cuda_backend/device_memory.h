@@ -7,10 +7,17 @@ namespace subbyte {
 
 using device::cuda_error;
 
+/// Memory of the GPU, and pinned memory of the host, that steps use.
+device::Memory& step_memory();
+device::Memory& pinned_step_memory();
+/// Rises whenever some of it is allocated or given back: while it is the same, addresses mean what
+/// they did.
+uint64_t memory_epoch();
+
 class CudaBuffer {
  public:
   /// `memory`: of the GPU that is current when it grows, or pinned.
-  explicit CudaBuffer(device::Memory& memory = device::driver_memory()) : memory_(&memory) {}
+  explicit CudaBuffer(device::Memory& memory = step_memory()) : memory_(&memory) {}
 
   /// Makes it hold at least so many bytes; the contents are lost where it has to grow, and the GPU
   /// waited for. Code cuda.memory.

@@ -200,7 +200,7 @@ Result<cuda::RoutedSum> CudaMoe::run(const CudaRows& x, const float* logits,
   mixture.swiglu = experts.swiglu;
   mixture.batch_invariant = batch_invariant_;
   mixture.rounds_inputs = rounds_inputs_;
-  const auto gpu = device::Gpu::current(0, stream_, memory_);
+  const auto gpu = device::Gpu::current(experts.down.weights->index(), stream_, memory_);
   device::Buffer memory;
   return device::run_routes(mixture, *experts.gate_up.weights, *experts.down.weights, gpu, memory);
 }

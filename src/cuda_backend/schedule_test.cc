@@ -294,7 +294,7 @@ CudaExpertMatrices experts_of(const CudaMatrix& matrix) {
   gpu::PackedFormat format = matrix.format();
   format.largest_scale *= 2;
   return {std::make_shared<const device::PackedExperts>(device::Buffer(), 8, format.bytes, format,
-                                                        matrix.number, cuda::Device()),
+                                                        matrix.number, cuda::Device(), 0),
           {}};
 }
 

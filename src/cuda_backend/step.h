@@ -116,10 +116,10 @@ class CudaStep {
   cuda::Stream stream_;
   bool batch_invariant_;
   int64_t split_ctas_;
-  StepBuffers device_{device::driver_memory()};
+  StepBuffers device_{step_memory()};
   // Of this step, and of the one before, which the GPU may not have copied yet.
-  StepBuffers pinned_{device::pinned_memory()};
-  StepBuffers pinned_before_{device::pinned_memory()};
+  StepBuffers pinned_{pinned_step_memory()};
+  StepBuffers pinned_before_{pinned_step_memory()};
   KvPool* pool_ = nullptr;
   int64_t num_parts_ = 0;
   int64_t num_tokens_ = 0;

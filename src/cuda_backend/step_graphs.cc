@@ -44,7 +44,7 @@ Status StepGraphs::begin(StepShapeKey key) {
   if (!current_->has_run) return {};
   mode_ = current_->graph == nullptr ? Mode::kCaptures : Mode::kReplays;
   if (mode_ == Mode::kReplays) return {};
-  epoch_ = device::memory_epoch();
+  epoch_ = memory_epoch();
   // What other threads do meanwhile is their own.
   const cudaError_t error = cudaStreamBeginCapture(stream_, cudaStreamCaptureModeRelaxed);
   if (error == cudaSuccess) return {};
@@ -55,8 +55,7 @@ Status StepGraphs::begin(StepShapeKey key) {
 Status StepGraphs::capture() {
   cudaGraph_t graph = nullptr;
   cudaError_t error = cudaStreamEndCapture(stream_, &graph);
-  if (error == cudaSuccess && device::memory_epoch() != epoch_)
-    error = cudaErrorStreamCaptureInvalidated;
+  if (error == cudaSuccess && memory_epoch() != epoch_) error = cudaErrorStreamCaptureInvalidated;
   if (error == cudaSuccess) error = cudaGraphInstantiate(&current_->graph, graph, 0);
   if (error != cudaSuccess) current_->graph = nullptr;
   if (graph != nullptr) cudaGraphDestroy(graph);

@@ -9,7 +9,7 @@
 //
 // Keys (StepShapeKey) hold all that launches follow from. Nothing may be allocated or waited for
 // while launches are captured, so a step of the same key must have ended well before. Where memory
-// has changed hands (device::memory_epoch()), keys differ. After a graph that could not be made,
+// has changed hands (memory_epoch()), keys differ. After a graph that could not be made,
 // for want of memory, say, no more are.
 
 #include <cstdint>

@@ -168,12 +168,12 @@ Status CudaStepRunner::take_values() {
 Status CudaStepRunner::bind_programs(const CudaCompiledStep& step, const Schedule& schedule) {
   SUBBYTE_CHECK(programs_.reserve());
   const KvPool& pool = step_.pool();
-  Bound bound = {step.id(),       step_.num_tokens(),     attends(step, *batch_),
-                 memory_of(pool), device::memory_epoch(), pointers_};
+  Bound bound = {step.id(),       step_.num_tokens(), attends(step, *batch_),
+                 memory_of(pool), memory_epoch(),     pointers_};
   if (bound == bound_) return {};
   bound_ = {};
   SUBBYTE_CHECK(programs_.bind(schedule, *plan_, *slots_, pointers_, attention_));
-  bound.epoch = device::memory_epoch();  // partials may have grown
+  bound.epoch = memory_epoch();  // partials may have grown
   bound_ = std::move(bound);
   return {};
 }
@@ -185,7 +185,7 @@ Status CudaStepRunner::begin_graph(const CudaCompiledStep& step) {
   key.insert(key.end(), choices.begin(), choices.end());
   key.push_back(reinterpret_cast<intptr_t>(memory_of(step_.pool())));
   key.push_back(step.id());
-  key.push_back(static_cast<int64_t>(device::memory_epoch()));
+  key.push_back(static_cast<int64_t>(memory_epoch()));
   return graphs_.begin(std::move(key));
 }
 

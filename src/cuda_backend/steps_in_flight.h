@@ -17,8 +17,8 @@ struct StepInFlight {
   int64_t num_logits = 0;
   int64_t vocab_size = 0;
   int64_t num_choices = 0;
-  CudaBuffer tokens{device::pinned_memory()};
-  CudaBuffer logits{device::pinned_memory()};
+  CudaBuffer tokens{pinned_step_memory()};
+  CudaBuffer logits{pinned_step_memory()};
   CUevent_st* done = nullptr;
 };
 

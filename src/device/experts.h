@@ -32,7 +32,7 @@ class PackedExperts {
  public:
   /// Memory that holds them, or will after what was launched, `expert_bytes` apart; add() follows.
   PackedExperts(Buffer memory, int64_t count, int64_t expert_bytes, const gpu::PackedFormat& format,
-                gpu::Number number, const cuda::Device& device);
+                gpu::Number number, const cuda::Device& device, int index);
 
   /// Packs on the GPU, or what its kernels have in another format on the host. The stream is waited
   /// for. Codes: linear.unsupported, argument for a format that no kernel has, cuda.*.
@@ -47,6 +47,7 @@ class PackedExperts {
                                                              gpu::Number number, const Gpu& gpu,
                                                              Uploader& uploader);
 
+  int index() const { return index_; }  // of the GPU
   int64_t count() const { return count_; }
   int64_t rows() const { return format_.rows; }  // of an expert
   int64_t cols() const { return format_.cols; }
@@ -72,6 +73,7 @@ class PackedExperts {
            std::optional<double> up_factor);
   Status finish(const Gpu& gpu, Uploader& uploader);
 
+  int index_;
   cuda::Device device_;
   gpu::Number number_;
   int64_t count_;

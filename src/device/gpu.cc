@@ -6,7 +6,6 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
-#include <atomic>
 #include <map>
 #include <mutex>
 
@@ -20,8 +19,6 @@ Error cuda_error(std::string_view code, std::string_view what, int error) {
 }
 
 namespace {
-
-std::atomic<uint64_t> epoch = 0;
 
 Status status_of(std::string_view code, std::string_view what, cudaError_t error) {
   return error == cudaSuccess ? Status() : cuda_error(code, what, error);
@@ -48,7 +45,6 @@ bool is_stream_captured(Stream stream) {
 
 /// Gives back also while some stream is captured, which forbids it to its thread otherwise.
 void give_back(const void* memory) {
-  ++epoch;
   cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
   static_cast<void>(cudaThreadExchangeStreamCaptureMode(&mode));
   static_cast<void>(cudaFree(const_cast<void*>(memory)));
@@ -56,7 +52,6 @@ void give_back(const void* memory) {
 }
 
 void give_back_pinned(const void* memory) {
-  ++epoch;
   static_cast<void>(cudaFreeHost(const_cast<void*>(memory)));
 }
 
@@ -70,7 +65,6 @@ class PinnedMemory : public Memory {
     if (error != cudaSuccess) {
       return cuda_error("cuda.memory", std::to_string(bytes) + " pinned bytes", error);
     }
-    ++epoch;
     return Buffer(std::shared_ptr<const void>(memory, &give_back_pinned),
                   static_cast<std::byte*>(memory), bytes);
   }
@@ -90,7 +84,6 @@ class DriverMemory : public Memory {
     if (error != cudaSuccess) {
       return cuda_error("cuda.memory", std::to_string(bytes) + " bytes of GPU memory", error);
     }
-    ++epoch;
     return Buffer(std::shared_ptr<const void>(memory, &give_back), static_cast<std::byte*>(memory),
                   bytes);
   }
@@ -108,15 +101,17 @@ Memory& pinned_memory() {
   return memory;
 }
 
-uint64_t memory_epoch() {
-  return epoch.load();
-}
-
 Result<Buffer> Workspaces::allocate(int64_t bytes, Stream stream) {
   if (bytes == 0) return Buffer();
-  mutex_.lock();
-  OfStream& workspace = of_streams_[stream];
-  mutex_.unlock();
+  // One handle stands for a stream of each thread.
+  const auto thread = stream == static_cast<Stream>(cudaStreamPerThread)
+                          ? std::this_thread::get_id()
+                          : std::thread::id();
+  const auto find = [&]() -> OfStream& {
+    const std::scoped_lock lock(mutex_);
+    return of_streams_[{stream, thread}];
+  };
+  OfStream& workspace = find();
   auto turn = std::make_shared<std::unique_lock<std::mutex>>(workspace.in_use);
   Buffer& memory = workspace.memory;
   if (memory.size() < bytes) {
@@ -126,7 +121,10 @@ Result<Buffer> Workspaces::allocate(int64_t bytes, Stream stream) {
                                        "stream is captured: reserve them before, or make the call "
                                        "once before the capture"};
     }
-    SUBBYTE_TRY(Buffer made, driver_memory().allocate(std::max(bytes, 2 * memory.size()), stream));
+    // Small ones double, so that there are few that became too small.
+    constexpr int64_t kSmall = int64_t{16} << 20;
+    const int64_t size = memory.size() < kSmall ? std::max(bytes, 2 * memory.size()) : bytes;
+    SUBBYTE_TRY(Buffer made, driver_memory().allocate(size, stream));
     if (memory.size() > 0) workspace.outgrown.push_back(memory);
     memory = std::move(made);
   }

@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <span>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -56,17 +57,14 @@ Memory& driver_memory();
 /// Pinned memory of the host, which a GPU copies to and from while the host goes on.
 SUBBYTE_BY_NVCC Memory& pinned_memory();
 
-/// Rises whenever memory of these two is allocated or given back: while it is the same, addresses
-/// mean what they did.
-SUBBYTE_BY_NVCC uint64_t memory_epoch();
-
 /// Memory that calls on a stream use one after the other: each call gets the same bytes, so it asks
 /// once. Calls on two streams have some each. What became too small stays allocated as long as
 /// this: a graph may have its address.
 class Workspaces : public Memory {
  public:
   /// Allocates where there are fewer bytes than asked for, which cannot be while the stream is
-  /// captured. Waits for another thread as long as that has a buffer for work on the stream.
+  /// captured. Waits for another thread as long as that has a buffer for work on the stream: so a
+  /// thread has one at a time, and gives it back itself.
   Result<Buffer> allocate(int64_t bytes, Stream stream) override;
 
  private:
@@ -76,7 +74,7 @@ class Workspaces : public Memory {
     std::vector<Buffer> outgrown;
   };
   std::mutex mutex_;
-  std::map<Stream, OfStream> of_streams_;
+  std::map<std::pair<Stream, std::thread::id>, OfStream> of_streams_;  // cudaStreamPerThread
 };
 
 /// Workspaces by the number of their GPU.

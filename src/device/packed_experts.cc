@@ -21,8 +21,9 @@ Error unsupported(const std::string& message) {
 
 PackedExperts::PackedExperts(Buffer memory, int64_t count, int64_t expert_bytes,
                              const gpu::PackedFormat& format, gpu::Number number,
-                             const cuda::Device& device)
-    : device_(device),
+                             const cuda::Device& device, int index)
+    : index_(index),
+      device_(device),
       number_(number),
       count_(count),
       expert_bytes_(expert_bytes),
@@ -156,8 +157,8 @@ class PackedExperts::Packer {
     const gpu::PackedFormat& format = expert.joined->format();
     if (index == 0) {
       SUBBYTE_TRY(const cuda::Device device, cuda::query_device(gpu_.index()));
-      made_ =
-          std::make_shared<PackedExperts>(memory_, count_, expert_bytes_, format, number_, device);
+      made_ = std::make_shared<PackedExperts>(memory_, count_, expert_bytes_, format, number_,
+                                              device, gpu_.index());
     }
     if (format.codebook != made_->format_.codebook) {
       return unsupported("experts: expected one codebook in all experts of a layer, found two");
@@ -251,7 +252,7 @@ Result<std::shared_ptr<PackedExperts>> PackedExperts::pack_on_gpu(const ExpertSt
   SUBBYTE_TRY(const cuda::Device device, cuda::query_device(gpu.index()));
   SUBBYTE_TRY(Buffer memory, gpu.allocate(format->bytes * stack.experts));
   auto made = std::make_shared<PackedExperts>(std::move(memory), stack.experts, format->bytes,
-                                              *format, number, device);
+                                              *format, number, device, gpu.index());
   for (int64_t e = 0; e < stack.experts; ++e) {
     SUBBYTE_CHECK(cuda::pack_on_device(made->memory_.data() + e * format->bytes,
                                        all.part(e, stack.experts), *format, gpu.stream()));

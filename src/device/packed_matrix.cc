@@ -195,6 +195,9 @@ bool PackedMatrix::rounds_inputs(const Product& p, int64_t m, bool aligned) cons
 }
 
 Status PackedMatrix::check(const Product& p) const {
+  if (is_dense() && p.bias_number == Format::kF32 && tensor_scale_ != 1) {
+    return Error{"linear.unsupported", "dense weights with a factor beside a bias in f32"};
+  }
   if (multiplies_floats(p)) return {};
   SUBBYTE_CHECK(plan_of(p, p.m, p.x_stride % 8 == 0));
   return {};
@@ -305,8 +308,8 @@ Status PackedMatrix::run_dense(const Product& p, int64_t m, const Gpu& gpu) cons
     cuda::run_dense(call, gpu.stream());
     return gpu.check_launch("linear");
   }
-  if (p.bias != nullptr && p.bias_number == Format::kF32) {
-    return Error{"linear.unsupported", "a bias in f32 beside these weights"};
+  if ((p.bias != nullptr && p.bias_number == Format::kF32) || p.y_number != Format::kNone) {
+    return Error{"linear.unsupported", "a bias or results in f32 with these weights"};
   }
   SUBBYTE_TRY(const Buffer memory, gpu.allocate(dense_workspace(m)));
   if (!is_dense()) {

@@ -11,6 +11,10 @@ constexpr int64_t kAlignment = 16;                // of copies in a slot
 
 }  // namespace
 
+Uploader::~Uploader() {
+  for (const Slot& slot : slots_) static_cast<void>(slot.done.wait());
+}
+
 Result<std::byte*> Uploader::staging(int64_t bytes, const Gpu& gpu) {
   if (staging_.size() < bytes) {
     staging_ = Buffer();  // first: its contents are not kept
@@ -21,7 +25,6 @@ Result<std::byte*> Uploader::staging(int64_t bytes, const Gpu& gpu) {
 
 Result<std::byte*> Uploader::room(int64_t bytes, const Gpu& gpu) {
   if (bytes > kSlotBytes - slots_[current_].used) {
-    SUBBYTE_CHECK(slots_[current_].done.record(gpu));
     current_ = (current_ + 1) % slots_.size();
     SUBBYTE_CHECK(slots_[current_].done.wait());
     slots_[current_].used = 0;
@@ -37,7 +40,7 @@ Status Uploader::enqueue(std::byte* to, int64_t count, const Gpu& gpu) {
   Slot& slot = slots_[current_];
   SUBBYTE_CHECK(gpu.copy(to, slot.pinned.data() + slot.used, count));
   slot.used += (count + kAlignment - 1) / kAlignment * kAlignment;
-  return {};
+  return slot.done.record(gpu);
 }
 
 Status Uploader::copy_pieces(std::byte* to, std::span<const UploadPiece> pieces, int64_t size,

@@ -41,6 +41,8 @@ class Uploader {
       : host_(host), memory_(staging), copies_(copies) {}
   Uploader(const Uploader&) = delete;
   Uploader& operator=(const Uploader&) = delete;
+  /// Waits for the copies from its slots.
+  ~Uploader();
 
   Executor& host() const { return host_; }
 

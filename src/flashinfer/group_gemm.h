@@ -69,7 +69,7 @@ Status check_group_gemm(const GroupGemm& gemm);
 /// group_gemm.out_of_memory.
 Status group_gemm_mxfp8_mxfp4_nt_groupwise(const GroupGemm& gemm, Executor& executor);
 
-/// Does the same with an execution of kernels/cpu/execution.h (link subbyte::cpu_backend), which
+/// Does the same with an execution of kernels/cpu/execution.h, which
 /// keeps its buffers from call to call, and whose precision and batch-invariant mode are those of
 /// linear().
 Status group_gemm_mxfp8_mxfp4_nt_groupwise(const GroupGemm& gemm, Execution& execution);
