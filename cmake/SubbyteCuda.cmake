@@ -1,4 +1,4 @@
-# subbyte_cuda(<layer>): library subbyte_<layer>_cuda of the *.cu files in cuda/ and cuda/ops/ of
+# subbyte_cuda(<layer>): library subbyte_<layer>_cuda of the *.cu files in cuda/ and its folders, of
 # the layer, of three made files for each line of cuda/weights.def, and of one, of experts, for each
 # of cuda/experts/weights.def. Without nvcc there is no such library and nothing else is missing.
 #
@@ -42,7 +42,7 @@ function(subbyte_cuda layer)
     return()
   endif()
   set(folder ${CMAKE_CURRENT_SOURCE_DIR}/cuda)
-  file(GLOB sources CONFIGURE_DEPENDS ${folder}/*.cu ${folder}/ops/*.cu)
+  file(GLOB sources CONFIGURE_DEPENDS ${folder}/*.cu ${folder}/*/*.cu)
   set(root ${CMAKE_CURRENT_BINARY_DIR}/cuda_weights)
   set(all_built_lines "")
   foreach(def weights.def experts/weights.def)

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "bench/cuda/graph_timer.h"
-#include "kernels/cuda/ops/dequantize.h"
-#include "kernels/cuda/ops/kbit.h"
-#include "kernels/cuda/ops/quantize.h"
+#include "kernels/cuda/codebook/kbit.h"
+#include "kernels/cuda/quantize/dequantize.h"
+#include "kernels/cuda/quantize/quantize.h"
 #include "kernels/gpu/packed_weights.h"
 
 namespace subbyte::bench {

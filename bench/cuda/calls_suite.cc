@@ -9,7 +9,7 @@
 
 #include "bench/cuda/device_memory.h"
 #include "bench/cuda/graph_timer.h"
-#include "kernels/cuda/ops/read.h"
+#include "kernels/cuda/read.h"
 
 namespace subbyte::bench {
 namespace {

@@ -9,7 +9,7 @@
 #include "base/float16.h"
 #include "base/random.h"
 #include "bench/cuda/graph_timer.h"
-#include "kernels/cuda/ops/delta_net.h"
+#include "kernels/cuda/delta_net/delta_net.h"
 
 namespace subbyte::bench {
 namespace {

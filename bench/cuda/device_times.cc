@@ -4,7 +4,7 @@
 
 #include "bench/cuda/contents.h"
 #include "bench/cuda/graph_timer.h"
-#include "kernels/cuda/ops/read.h"
+#include "kernels/cuda/read.h"
 
 namespace subbyte::bench {
 namespace {

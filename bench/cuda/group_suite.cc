@@ -10,7 +10,7 @@
 #include "bench/cuda/device_memory.h"
 #include "bench/cuda/device_times.h"
 #include "bench/cuda/graph_timer.h"
-#include "kernels/cuda/group_gemm.h"
+#include "kernels/cuda/group_gemm/group_gemm.h"
 
 namespace subbyte::bench {
 namespace {

@@ -17,7 +17,7 @@
 #include "bench/cuda/device_times.h"
 #include "bench/cuda/graph_timer.h"
 #include "bench/cuda/suite_options.h"
-#include "kernels/cuda/ops/read.h"
+#include "kernels/cuda/read.h"
 #include "kernels/cuda/w8a8.h"
 
 namespace subbyte::bench {

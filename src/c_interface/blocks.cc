@@ -7,7 +7,7 @@
 #include "c_interface/errors.h"
 #include "c_interface/gpu.h"
 #include "kernels/cpu/blocks.h"
-#include "kernels/cuda/ops/quantize.h"
+#include "kernels/cuda/quantize/quantize.h"
 
 using namespace subbyte;
 

@@ -6,7 +6,7 @@
 #include "c_interface/errors.h"
 #include "c_interface/gpu.h"
 #include "device/operands.h"
-#include "kernels/cuda/ops/int4_operands.h"
+#include "kernels/cuda/layouts/int4_operands.h"
 #include "matrix/zero_points.h"
 
 namespace subbyte::c {

@@ -5,7 +5,7 @@
 
 #include "cuda_backend/kv_memory.h"
 #include "cuda_backend/weights.h"
-#include "kernels/cuda/ops/rotate.h"
+#include "kernels/cuda/attention/rotate.h"
 
 namespace subbyte {
 

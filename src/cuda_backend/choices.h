@@ -1,12 +1,12 @@
 #pragma once
-// The tokens that the parts of a step let choose: from the batch to kernels/cuda/ops/sample.h.
+// The tokens that the parts of a step let choose: from the batch to kernels/cuda/sampling/sample.h.
 
 #include <span>
 #include <vector>
 
 #include "cuda_backend/device_memory.h"
 #include "cuda_backend/step.h"
-#include "kernels/cuda/ops/sample.h"
+#include "kernels/cuda/sampling/sample.h"
 
 namespace subbyte {
 

@@ -3,7 +3,7 @@
 
 #include "cuda_backend/linear.h"
 #include "cuda_backend/step.h"
-#include "kernels/cuda/ops/delta_net.h"
+#include "kernels/cuda/delta_net/delta_net.h"
 #include "ops/machine_memory.h"
 #include "ops/step_plan.h"
 

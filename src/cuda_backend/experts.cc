@@ -9,8 +9,8 @@
 #include "device/joined_matrices.h"
 #include "kernels/cuda/experts/routed_memory.h"
 #include "kernels/cuda/experts/w4a8.h"
-#include "kernels/cuda/ops/quantize.h"
 #include "kernels/cuda/prepare_inputs.h"
+#include "kernels/cuda/quantize/quantize.h"
 #include "kernels/gpu/supported_format.h"
 #include "matrix/recast.h"
 

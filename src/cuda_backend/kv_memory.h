@@ -2,7 +2,7 @@
 // The pages of the key-value cache in the memory of the GPU.
 
 #include "cuda_backend/device_memory.h"
-#include "kernels/cuda/ops/elements.h"
+#include "kernels/cuda/common/elements.h"
 #include "ops/kv_pool.h"
 
 namespace subbyte {

@@ -1,6 +1,6 @@
 #include "cuda_backend/linear.h"
 
-#include "kernels/cuda/ops/gates.h"
+#include "kernels/cuda/elementwise/gates.h"
 
 namespace subbyte {
 namespace {

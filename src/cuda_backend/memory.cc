@@ -6,8 +6,8 @@
 #include <string>
 
 #include "base/checked.h"
-#include "kernels/cuda/ops/attention.h"
-#include "kernels/cuda/ops/sample.h"
+#include "kernels/cuda/attention/attention.h"
+#include "kernels/cuda/sampling/sample.h"
 #include "kernels/gpu/packed_weights.h"
 #include "kernels/gpu/supported_format.h"
 #include "ops/token_choice.h"

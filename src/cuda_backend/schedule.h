@@ -33,7 +33,7 @@ struct JoinedExpert {
 };
 
 /// The operations between the stream and the choice of experts, which one kernel does for one token
-/// (kernels/cuda/ops/router.h) where it has their forms, else each by itself.
+/// (kernels/cuda/experts/router.h) where it has their forms, else each by itself.
 struct JoinedRouter {
   int64_t norm = -1;    // of what the router multiplies; -1: it stays apart
   int64_t gate = -1;    // of an expert that every token goes to

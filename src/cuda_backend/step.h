@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "cuda_backend/device_memory.h"
-#include "kernels/cuda/ops/attention.h"
-#include "kernels/cuda/ops/elements.h"
+#include "kernels/cuda/attention/attention.h"
+#include "kernels/cuda/common/elements.h"
 #include "ops/batch.h"
 
 namespace subbyte {

@@ -6,10 +6,10 @@
 
 #include "base/float16.h"
 #include "cuda_backend/kv_memory.h"
-#include "kernels/cuda/ops/columns.h"
-#include "kernels/cuda/ops/embed.h"
-#include "kernels/cuda/ops/gates.h"
-#include "kernels/cuda/ops/norm.h"
+#include "kernels/cuda/elementwise/columns.h"
+#include "kernels/cuda/elementwise/embed.h"
+#include "kernels/cuda/elementwise/gates.h"
+#include "kernels/cuda/elementwise/norm.h"
 
 namespace subbyte {
 namespace {

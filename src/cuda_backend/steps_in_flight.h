@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "cuda_backend/device_memory.h"
-#include "kernels/cuda/ops/elements.h"
+#include "kernels/cuda/common/elements.h"
 #include "ops/batch.h"
 
 struct CUevent_st;  // cudaEvent_t, without the toolkit's headers

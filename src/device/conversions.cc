@@ -1,7 +1,7 @@
 #include "device/conversions.h"
 
-#include "kernels/cuda/ops/dequantize.h"
-#include "kernels/cuda/ops/other_layouts.h"
+#include "kernels/cuda/layouts/other_layouts.h"
+#include "kernels/cuda/quantize/dequantize.h"
 
 namespace subbyte::device {
 namespace {

@@ -4,9 +4,9 @@
 // the host has to say what is wrong. In a capture, which cannot wait, they look at nothing.
 
 #include "device/gpu.h"
-#include "kernels/cuda/ops/int4_operands.h"
-#include "kernels/cuda/ops/quantize_weights.h"
-#include "kernels/cuda/ops/repack.h"
+#include "kernels/cuda/layouts/int4_operands.h"
+#include "kernels/cuda/layouts/repack.h"
+#include "kernels/cuda/quantize/quantize_weights.h"
 #include "kernels/quantized_blocks.h"
 
 namespace subbyte::device {

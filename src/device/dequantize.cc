@@ -1,8 +1,8 @@
 #include "device/dequantize.h"
 
 #include "device/operands.h"
-#include "kernels/cuda/ops/activations.h"
-#include "kernels/cuda/ops/dequantize.h"
+#include "kernels/cuda/elementwise/activations.h"
+#include "kernels/cuda/quantize/dequantize.h"
 
 namespace subbyte::device {
 Status dequantize(const StridedMatrix& from, Format number, void* out, const Gpu& gpu) {

@@ -2,8 +2,8 @@
 
 #include "kernels/cuda/experts/routed_memory.h"
 #include "kernels/cuda/experts/w4a8.h"
-#include "kernels/cuda/ops/quantize.h"
 #include "kernels/cuda/prepare_inputs.h"
+#include "kernels/cuda/quantize/quantize.h"
 
 namespace subbyte::device {
 namespace {

@@ -8,8 +8,8 @@
 
 #include "device/packed_matrix.h"
 #include "kernels/cuda/experts/experts.h"
-#include "kernels/cuda/ops/route.h"
-#include "kernels/cuda/ops/router.h"
+#include "kernels/cuda/experts/route.h"
+#include "kernels/cuda/experts/router.h"
 #include "subbyte/function_ref.h"
 
 namespace subbyte::device {

@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "device/gpu.h"
-#include "kernels/cuda/group_gemm.h"
+#include "kernels/cuda/group_gemm/group_gemm.h"
 
 namespace subbyte::device {
 

@@ -5,7 +5,7 @@
 #include <span>
 
 #include "device/gpu.h"
-#include "kernels/cuda/ops/kbit.h"
+#include "kernels/cuda/codebook/kbit.h"
 
 namespace subbyte::device {
 

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "kernels/cuda/ops/elements.h"
+#include "kernels/cuda/common/elements.h"
 
 namespace subbyte::device {
 

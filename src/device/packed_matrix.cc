@@ -4,9 +4,9 @@
 
 #include "device/joined_matrices.h"
 #include "device/operands.h"
-#include "kernels/cuda/ops/activations.h"
-#include "kernels/cuda/ops/dense.h"
-#include "kernels/cuda/ops/dequantize.h"
+#include "kernels/cuda/dense/dense.h"
+#include "kernels/cuda/elementwise/activations.h"
+#include "kernels/cuda/quantize/dequantize.h"
 #include "kernels/cuda/w8a8.h"
 #include "kernels/gpu/supported_format.h"
 #include "matrix/input_order.h"

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "device/machines.h"
-#include "kernels/cuda/ops/read.h"
+#include "kernels/cuda/read.h"
 
 namespace subbyte::device {
 namespace {

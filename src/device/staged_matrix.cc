@@ -5,11 +5,11 @@
 #include <string>
 
 #include "device/operands.h"
+#include "kernels/cuda/elementwise/activations.h"
+#include "kernels/cuda/layouts/recast.h"
 #include "kernels/cuda/linear.h"
-#include "kernels/cuda/ops/activations.h"
-#include "kernels/cuda/ops/dequantize.h"
-#include "kernels/cuda/ops/recast.h"
 #include "kernels/cuda/packed_facts.h"
+#include "kernels/cuda/quantize/dequantize.h"
 #include "kernels/gpu/supported_format.h"
 #include "matrix/zero_points.h"
 

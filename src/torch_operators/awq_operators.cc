@@ -4,7 +4,7 @@
 #include <array>
 
 #include "kernels/cpu/blocks.h"
-#include "kernels/cuda/ops/other_layouts.h"
+#include "kernels/cuda/layouts/other_layouts.h"
 #include "torch_operators/checkpoint_words.h"
 #include "torch_operators/gpu.h"
 #include "torch_operators/operators.h"

@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "kernels/cpu/block_kernels.h"
-#include "kernels/cuda/ops/other_layouts.h"
+#include "kernels/cuda/layouts/other_layouts.h"
 #include "torch_operators/bitsandbytes_tables.h"
 #include "torch_operators/gpu.h"
 #include "torch_operators/operators.h"

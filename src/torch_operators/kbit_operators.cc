@@ -6,7 +6,7 @@
 
 #include "bitsandbytes/hadamard.h"
 #include "bitsandbytes/kbit_codes.h"
-#include "kernels/cuda/ops/hadamard.h"
+#include "kernels/cuda/codebook/hadamard.h"
 #include "torch_operators/kbit_tensors.h"
 #include "torch_operators/product.h"
 

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "kernels/cuda/ops/attention.h"
+#include "kernels/cuda/attention/attention.h"
 #include "ops_gpu.h"
 #include "support/kv_e4m3.h"
 

@@ -10,8 +10,8 @@
 #include "base/thread_pool.h"
 #include "device_bytes.h"
 #include "kernels/cpu/blocks.h"
-#include "kernels/cuda/ops/dequantize.h"
-#include "kernels/cuda/ops/quantize.h"
+#include "kernels/cuda/quantize/dequantize.h"
+#include "kernels/cuda/quantize/quantize.h"
 #include "kernels/gpu/packed_weights.h"
 #include "support/random_matrix.h"
 

@@ -2,7 +2,7 @@
 // batch-invariant mode the bits of a token do not depend on the step that it is in, nor on the
 // kernels that serve it. Otherwise long prompts are computed in chunks, with operands of 16 bits.
 
-#include "kernels/cuda/ops/delta_net.h"
+#include "kernels/cuda/delta_net/delta_net.h"
 
 #include <gtest/gtest.h>
 

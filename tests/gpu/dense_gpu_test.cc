@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "kernels/cuda/ops/dense.h"
+#include "kernels/cuda/dense/dense.h"
 #include "ops_gpu.h"
 
 namespace subbyte::testing {

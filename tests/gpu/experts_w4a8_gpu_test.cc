@@ -9,7 +9,7 @@
 #include "base/random.h"
 #include "gpu_linear.h"
 #include "kernels/cuda/experts/w4a8.h"
-#include "kernels/cuda/ops/quantize.h"
+#include "kernels/cuda/quantize/quantize.h"
 
 namespace subbyte::testing {
 namespace {

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "kernels/cuda/ops/columns.h"
-#include "kernels/cuda/ops/gates.h"
+#include "kernels/cuda/elementwise/columns.h"
+#include "kernels/cuda/elementwise/gates.h"
 #include "ops_gpu.h"
 
 namespace subbyte::testing {

@@ -1,7 +1,7 @@
 // FlashInfer's group GEMM in device memory: the bits of the one in host memory where sums are
 // exact, else within a bound of sums in double precision.
 
-#include "kernels/cuda/group_gemm.h"
+#include "kernels/cuda/group_gemm/group_gemm.h"
 
 #include <gtest/gtest.h>
 

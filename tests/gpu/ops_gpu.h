@@ -8,7 +8,7 @@
 #include "base/float16.h"
 #include "base/random.h"
 #include "device_bytes.h"
-#include "kernels/cuda/ops/elements.h"
+#include "kernels/cuda/common/elements.h"
 #include "support/compare.h"
 
 namespace subbyte::testing {

@@ -5,10 +5,10 @@
 #include <algorithm>
 
 #include "gpu_linear.h"
-#include "kernels/cuda/ops/embed.h"
-#include "kernels/cuda/ops/gates.h"
-#include "kernels/cuda/ops/norm.h"
-#include "kernels/cuda/ops/rotate.h"
+#include "kernels/cuda/attention/rotate.h"
+#include "kernels/cuda/elementwise/embed.h"
+#include "kernels/cuda/elementwise/gates.h"
+#include "kernels/cuda/elementwise/norm.h"
 #include "ops_gpu.h"
 #include "support/kv_e4m3.h"
 

@@ -10,7 +10,7 @@
 #include "base/random.h"
 #include "base/thread_pool.h"
 #include "device_bytes.h"
-#include "kernels/cuda/ops/quantize_weights.h"
+#include "kernels/cuda/quantize/quantize_weights.h"
 #include "matrix/codebook.h"
 #include "quantize/codebook_encoder.h"
 #include "quantize/fp8.h"

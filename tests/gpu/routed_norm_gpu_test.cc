@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "kernels/cuda/ops/gates.h"
-#include "kernels/cuda/ops/norm.h"
+#include "kernels/cuda/elementwise/gates.h"
+#include "kernels/cuda/elementwise/norm.h"
 #include "ops_gpu.h"
 
 namespace subbyte::testing {

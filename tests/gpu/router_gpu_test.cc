@@ -1,6 +1,6 @@
 // The way of one token to its experts as one kernel, against the formulas in double precision.
 
-#include "kernels/cuda/ops/router.h"
+#include "kernels/cuda/experts/router.h"
 
 #include <gtest/gtest.h>
 

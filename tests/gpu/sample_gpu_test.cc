@@ -9,7 +9,7 @@
 #include <optional>
 #include <set>
 
-#include "kernels/cuda/ops/sample.h"
+#include "kernels/cuda/sampling/sample.h"
 #include "ops/token_choice.h"
 #include "ops_gpu.h"
 

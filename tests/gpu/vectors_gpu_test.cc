@@ -11,7 +11,7 @@
 
 #include "formats/rotation.h"
 #include "gpu_linear.h"
-#include "kernels/cuda/ops/dequantize.h"
+#include "kernels/cuda/quantize/dequantize.h"
 #include "support/compare.h"
 
 namespace subbyte::testing {

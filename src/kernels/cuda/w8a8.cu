@@ -7,12 +7,12 @@
 #include <array>
 #include <string>
 
+#include "kernels/cuda/common/launch.cuh"
 #include "kernels/cuda/decoder_of.cuh"
 #include "kernels/cuda/large_m/w8a8_products.cuh"
 #include "kernels/cuda/linear_call.h"
-#include "kernels/cuda/ops/launch.cuh"
-#include "kernels/cuda/ops/quantize_groups.h"
 #include "kernels/cuda/plan_launch.h"
+#include "kernels/cuda/quantize/quantize_groups.h"
 #include "kernels/cuda/tensor_map.h"
 
 namespace subbyte::cuda {

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 
-#include "kernels/cuda/ops/route.h"
+#include "kernels/cuda/experts/route.h"
 
 namespace subbyte::cuda {
 

@@ -1,8 +1,8 @@
 #pragma once
 // A head of q, k or v in the lanes of a warp, as soon as another CTA has computed it.
 
+#include "kernels/cuda/attention/heads.cuh"
 #include "kernels/cuda/common/prologue_epilogue.cuh"
-#include "kernels/cuda/ops/heads.cuh"
 #include "kernels/cuda/step/exchange.cuh"
 #include "kernels/cuda/step/program.h"
 

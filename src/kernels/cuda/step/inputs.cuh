@@ -13,8 +13,8 @@
 // there is one copy of the code for a unit, and fields of the operation that it needs are in
 // registers.
 
+#include "kernels/cuda/common/elements.cuh"
 #include "kernels/cuda/common/pair_mma.cuh"
-#include "kernels/cuda/ops/elements.cuh"
 #include "kernels/cuda/step/clock.cuh"
 #include "kernels/cuda/step/exchange.cuh"
 #include "kernels/cuda/step/program.h"

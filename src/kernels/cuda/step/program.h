@@ -17,7 +17,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/common/arguments.h"
-#include "kernels/cuda/ops/elements.h"
+#include "kernels/cuda/common/elements.h"
 
 namespace subbyte::cuda {
 

@@ -1,0 +1,89 @@
+#pragma once
+// A head of queries or keys in the registers of a warp: its norm and its rotary positions.
+
+#include "kernels/cuda/common/elements.cuh"
+
+namespace subbyte::cuda {
+
+inline constexpr int kHeadPairs = 4;  // of a lane: heads of 256 elements
+
+/// Pairs of elements of a head, kHeadPairs of them for each lane.
+struct HeadOfLane {
+  float low[kHeadPairs];
+  float high[kHeadPairs];
+};
+
+/// The pairs: elements i and i + turning of the first 2 * turning, which turn together, then pairs
+/// of the others, which stay.
+struct HeadPairs {
+  int half;     // pairs
+  int turning;  // of them; half: all
+
+  __device__ int low(int i) const { return i < turning ? i : i + turning; }
+  __device__ int high(int i) const { return i < turning ? i + turning : i + half; }
+};
+
+__device__ inline HeadOfLane load_head(Element element, const void* from, int64_t at,
+                                       const HeadPairs& pairs) {
+  HeadOfLane head = {};
+#pragma unroll
+  for (int j = 0; j < kHeadPairs; ++j) {
+    const int i = j * kLanes + static_cast<int>(threadIdx.x) % kLanes;
+    if (i >= pairs.half) continue;
+    head.low[j] = load_element(element, from, at + pairs.low(i));
+    head.high[j] = load_element(element, from, at + pairs.high(i));
+  }
+  return head;
+}
+
+__device__ inline void store_head(Element element, void* to, int64_t at, const HeadPairs& pairs,
+                                  const HeadOfLane& head) {
+#pragma unroll
+  for (int j = 0; j < kHeadPairs; ++j) {
+    const int i = j * kLanes + static_cast<int>(threadIdx.x) % kLanes;
+    if (i >= pairs.half) continue;
+    store_element(element, to, at + pairs.low(i), head.low[j]);
+    store_element(element, to, at + pairs.high(i), head.high[j]);
+  }
+}
+
+__device__ inline void normalise(HeadOfLane& head, const HeadOfLane& weight, float eps, int half) {
+  double squares = 0;
+#pragma unroll
+  for (int j = 0; j < kHeadPairs; ++j) {
+    squares += static_cast<double>(head.low[j]) * head.low[j] +
+               static_cast<double>(head.high[j]) * head.high[j];
+  }
+  const float mean = static_cast<float>(sum_of_warp(squares) / (2 * half));
+  const float factor = 1.0f / sqrtf(mean + eps);
+#pragma unroll
+  for (int j = 0; j < kHeadPairs; ++j) {
+    head.low[j] *= factor * weight.low[j];
+    head.high[j] *= factor * weight.high[j];
+  }
+}
+
+__device__ inline void turn(HeadOfLane& head, const HeadOfLane& angle) {
+#pragma unroll
+  for (int j = 0; j < kHeadPairs; ++j) {
+    const float low = head.low[j];
+    const float high = head.high[j];
+    head.low[j] = fmaf(-high, angle.high[j], low * angle.low[j]);
+    head.high[j] = fmaf(low, angle.high[j], high * angle.low[j]);
+  }
+}
+
+/// Cosines and sines of a row, for the pairs that turn; 1 and 0 for the others.
+__device__ inline HeadOfLane load_angles(const float* cos, const float* sin, int64_t row,
+                                         const HeadPairs& pairs) {
+  HeadOfLane angle = {};
+#pragma unroll
+  for (int j = 0; j < kHeadPairs; ++j) {
+    const int i = j * kLanes + static_cast<int>(threadIdx.x) % kLanes;
+    angle.low[j] = i < pairs.turning ? cos[row * pairs.turning + i] : 1.0f;
+    angle.high[j] = i < pairs.turning ? sin[row * pairs.turning + i] : 0.0f;
+  }
+  return angle;
+}
+
+}  // namespace subbyte::cuda

@@ -1,0 +1,104 @@
+#include "kernels/cuda/attention/rotate.h"
+
+#include "kernels/cuda/attention/heads.cuh"
+#include "kernels/cuda/common/launch.cuh"
+#include "kernels/kv_e4m3.h"
+
+namespace subbyte::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kWarps = kThreads / kLanes;
+
+__global__ void __launch_bounds__(kThreads)
+    angles(float* cos_out, float* sin_out, const RowPlace* places, const double* inv_freq,
+           int64_t size, int64_t half, double factor) {
+  begin_operation();
+  const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (i >= size) return;
+  double sine;
+  double cosine;
+  sincos(static_cast<double>(places[i / half].position) * inv_freq[i % half], &sine, &cosine);
+  cos_out[i] = static_cast<float>(cosine * factor);
+  sin_out[i] = static_cast<float>(sine * factor);
+}
+
+/// A head in e4m3 and its scale, into a run of the cache.
+__device__ void store_scaled(std::byte* run, int64_t position, const HeadPairs& pairs,
+                             const HeadOfLane& head) {
+  const int head_dim = 2 * pairs.half;
+  uint32_t largest = 0;
+#pragma unroll
+  for (int j = 0; j < kHeadPairs; ++j) {
+    largest = max(largest, __float_as_uint(head.low[j]) & 0x7FFFFFFF);
+    largest = max(largest, __float_as_uint(head.high[j]) & 0x7FFFFFFF);
+  }
+  const uint32_t scale = e4m3::scale_of(__reduce_max_sync(~0u, largest));
+  const float inverse = __uint_as_float(e4m3::inverse_bits(scale));
+  const int lane = static_cast<int>(threadIdx.x) % kLanes;
+  if (lane == 0) run[kPagePositions * head_dim + position] = static_cast<std::byte>(scale);
+  const auto store = [&](int i, float x) {
+    run[position * head_dim + i] =
+        static_cast<std::byte>(e4m3::encode(__float_as_uint(x * inverse)));
+  };
+#pragma unroll
+  for (int j = 0; j < kHeadPairs; ++j) {
+    const int i = j * kLanes + lane;
+    if (i >= pairs.half) continue;
+    store(pairs.low(i), head.low[j]);
+    store(pairs.high(i), head.high[j]);
+  }
+}
+
+/// A warp for a head.
+__global__ void __launch_bounds__(kThreads) rotate(const __grid_constant__ RotateCall a) {
+  begin_operation();
+  const int heads_of_row = a.heads + 2 * a.kv_heads;
+  const int64_t i = int64_t{blockIdx.x} * kWarps + threadIdx.x / kLanes;
+  if (i >= a.num_rows * heads_of_row) return;
+  const int64_t row = i / heads_of_row;
+  const int head = static_cast<int>(i % heads_of_row);
+  const HeadPairs pairs = {a.head_dim / 2, a.turning / 2};
+  const bool is_query = head < a.heads;
+  const bool is_value = head >= a.heads + a.kv_heads;
+  const float* const norm = is_query ? a.q_norm : a.k_norm;
+  HeadOfLane x = load_head(a.element, a.qkv, i * a.head_dim, pairs);
+  if (!is_value) {  // all is loaded before any of it is used
+    const HeadOfLane angle = load_angles(a.cos, a.sin, row, pairs);
+    if (norm != nullptr) {
+      normalise(x, load_head(Element::kF32, norm, 0, pairs), a.eps, pairs.half);
+    }
+    turn(x, angle);
+  }
+  if (is_query) {
+    store_head(a.element, a.qkv, i * a.head_dim, pairs, x);
+    return;
+  }
+  const int kv_head = (head - a.heads) % a.kv_heads;
+  const auto [position, page, pages_begin] = a.places[row];
+  std::byte* const run = a.cache.pages + page * a.cache.page_bytes + a.cache.layer_begin +
+                         (2 * kv_head + (is_value ? 1 : 0)) * a.cache.run_bytes;
+  const int64_t in_page = position % kPagePositions;
+  if (a.cache.element == Element::kE4M3) {
+    store_scaled(run, in_page, pairs, x);
+  } else {
+    store_head(a.cache.element, run, in_page * a.head_dim, pairs, x);
+  }
+}
+
+}  // namespace
+
+void run_angles(float* cos, float* sin, const RowPlace* places, const double* inv_freq,
+                int64_t num_rows, int64_t half, double factor, Stream stream) {
+  const int64_t size = num_rows * half;
+  launch(angles, {dim3(static_cast<unsigned>((size + kThreads - 1) / kThreads)), kThreads}, stream,
+         cos, sin, places, inv_freq, size, half, factor);
+}
+
+void run_rotate(const RotateCall& call, Stream stream) {
+  const int64_t heads = call.num_rows * (call.heads + 2 * call.kv_heads);
+  launch(rotate, {dim3(static_cast<unsigned>((heads + kWarps - 1) / kWarps)), kThreads}, stream,
+         call);
+}
+
+}  // namespace subbyte::cuda

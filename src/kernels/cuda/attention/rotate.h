@@ -1,0 +1,36 @@
+#pragma once
+// Norms of query and key heads, rotary positions, and keys and values into the cache.
+
+#include "kernels/cuda/common/elements.h"
+
+namespace subbyte::cuda {
+
+/// cos and sin [num_rows][half] of position * inv_freq[i], times `factor`: in double precision,
+/// rounded once.
+void run_angles(float* cos, float* sin, const RowPlace* places, const double* inv_freq,
+                int64_t num_rows, int64_t half, double factor, Stream stream);
+
+/// Rows of qkv have `heads` heads of queries, `kv_heads` of keys and as many of values. Queries are
+/// normalised, turned and stored where they were; keys the same and stored in the cache alone, not
+/// rounded in between; values are stored in the cache.
+struct RotateCall {
+  void* qkv = nullptr;  // [num_rows][(heads + 2 kv_heads) * head_dim]
+  Element element = Element::kF16;
+  int64_t num_rows = 0;
+  int32_t heads = 0;
+  int32_t kv_heads = 0;
+  int32_t head_dim = 0;           // even, at most 256
+  const float* q_norm = nullptr;  // [head_dim]; nullptr: none
+  const float* k_norm = nullptr;
+  float eps = 0;
+  const float* cos = nullptr;  // [num_rows][turning / 2]
+  const float* sin = nullptr;
+  int32_t turning = 0;               // elements of a head from the first on; the others stay
+  const RowPlace* places = nullptr;  // [num_rows]
+  KvLayer cache = {};
+};
+
+/// Errors are left to cudaGetLastError().
+void run_rotate(const RotateCall& call, Stream stream);
+
+}  // namespace subbyte::cuda

@@ -1,0 +1,44 @@
+#pragma once
+// y = x W^T + bias with weights that are f32, f16 or bf16: what a checkpoint leaves unquantized.
+//
+//   gemv_ahead    each warp reads some rows of W once, products in float32: one or two tokens,
+//                 weights of 16 bits with aligned rows
+//   gemv          the same for one to eight tokens of what these cannot take, and for any number
+//                 of them where x is f32
+//   dense_16bit   mma in 16 bits, exact in both types: weights of 16 bits with aligned rows
+//   gemm          tiles of 64 outputs by 64 tokens, mma in tf32, which holds f16 and bf16 exactly;
+//                 f32 weights are rounded to it (2^-11)
+//
+// All accumulate in float32. The order of additions of a token depends on which of them runs and
+// on the number of rows; in batch-invariant mode dense_16bit, or gemv, has any number of tokens.
+
+#include "kernels/cuda/common/elements.h"
+
+namespace subbyte::cuda {
+
+inline constexpr int kDenseGemvTokens = 8;
+inline constexpr int kDense16bitTokens = 3;  // from here on dense_16bit, where it can
+
+struct DenseCall {
+  const void* weights = nullptr;  // [rows][cols]; no kernel of the stream may be writing them
+  Element weights_element = Element::kF32;
+  const void* x = nullptr;  // [m][x_stride]
+  Element x_element = Element::kF16;
+  void* y = nullptr;  // [m][y_stride]
+  Element y_element = Element::kF16;
+  const float* bias = nullptr;  // [rows] or nullptr
+  int64_t m = 0;
+  int64_t rows = 0;
+  int64_t cols = 0;
+  int64_t x_stride = 0;
+  int64_t y_stride = 0;
+  bool batch_invariant = false;  // a token's results do not depend on m
+};
+
+/// All rows of weights and inputs begin at multiples of 16 bytes and have a multiple of 8 elements.
+bool has_aligned_rows(const DenseCall& call);
+
+/// Errors are left to cudaGetLastError().
+SUBBYTE_BY_NVCC void run_dense(const DenseCall& call, Stream stream);
+
+}  // namespace subbyte::cuda

@@ -1,0 +1,233 @@
+// A CTA has 128 outputs by kTokens tokens, and tiles of 64 inputs of both on their way to shared
+// memory. CTAs of the same outputs are neighbours in the grid, so weights are read once from
+// memory.
+//
+// Where one operand is f16 and the other bf16, mma takes bf16, and each number of the f16 one is
+// the sum of two: h = bf16(x), l = bf16(x - h). f16 has 11 significant bits and bf16 8, so that sum
+// is exact, and w x = w h + w l.
+
+#include "kernels/cuda/dense/dense_16bit.h"
+
+#include "kernels/cuda/common/elements.cuh"
+#include "kernels/cuda/common/launch.cuh"
+
+namespace subbyte::cuda {
+namespace {
+
+constexpr int kRows = 128;   // outputs of a CTA
+constexpr int kInputs = 64;  // of a tile: rows of 128 bytes
+constexpr int kRowBytes = 2 * kInputs;
+constexpr int kThreads = 256;
+constexpr int kWarps = kThreads / kLanes;
+
+/// How the warps share a tile of kTokens tokens.
+template <int kTokens>
+struct TileShape {
+  static constexpr int kWarpTokens = kTokens == 16 ? 16 : kTokens / 2;
+  static constexpr int kWarpRows = kRows * kTokens / kWarpTokens / kWarps;
+  static constexpr int kStages = kTokens == 16 ? 6 : kTokens == 64 ? 4 : 3;
+  static constexpr int kStageBytes = (kRows + kTokens) * kRowBytes;
+};
+
+/// Where 16 bytes of a row of a tile lie: rows of 128 bytes, of which eight differ in their banks.
+__device__ uint32_t chunk_at(int row, int chunk) {
+  return row * kRowBytes + (chunk ^ row % 8) * 16;
+}
+
+/// Begins to copy rows [first, first + kCount) and inputs [k, k + kInputs) of a matrix; what is not
+/// there is zero.
+template <int kCount>
+__device__ void copy_tile(uint32_t to, const void* from, int64_t stride, int64_t first,
+                          int64_t rows, int64_t k, int64_t cols) {
+  constexpr int kChunks = kInputs / 8;
+#pragma unroll
+  for (int j = 0; j < (kCount * kChunks + kThreads - 1) / kThreads; ++j) {
+    const int i = j * kThreads + static_cast<int>(threadIdx.x);
+    if (kCount * kChunks % kThreads != 0 && i >= kCount * kChunks) break;
+    const int row = i / kChunks;
+    const int chunk = i % kChunks;
+    const bool there = first + row < rows && k + chunk * 8 < cols;
+    const int64_t at = there ? (first + row) * stride + k + chunk * 8 : 0;
+    cp_async_zfill<16>(to + chunk_at(row, chunk), static_cast<const uint16_t*>(from) + at, there);
+  }
+}
+
+/// Operand registers, two numbers in each: as they are, or f16 numbers as two of bf16.
+template <int kCount, bool kSplits>
+struct Operand {
+  uint32_t high[kCount];
+  uint32_t low[kSplits ? kCount : 1];
+
+  __device__ void split() {
+    if constexpr (kSplits) {
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) {
+        const float a = gpu::F16::to_float(static_cast<uint16_t>(high[i]));
+        const float b = gpu::F16::to_float(static_cast<uint16_t>(high[i] >> 16));
+        high[i] = gpu::BF16::pack_x2(a, b);
+        low[i] = gpu::BF16::pack_x2(a - gpu::BF16::to_float(static_cast<uint16_t>(high[i])),
+                                    b - gpu::BF16::to_float(static_cast<uint16_t>(high[i] >> 16)));
+      }
+    }
+  }
+};
+
+template <Element kW, Element kX, int kTokens>
+class Tile {
+ public:
+  using Shape = TileShape<kTokens>;
+  static constexpr bool kMixed = kW != kX;
+  using Number = std::conditional_t<kW == Element::kF16 && !kMixed, gpu::F16, gpu::BF16>;
+
+  __device__ Tile()
+      : lane_(static_cast<int>(threadIdx.x) % kLanes),
+        row_(static_cast<int>(threadIdx.x) / kLanes % kRowWarps * Shape::kWarpRows),
+        token_(static_cast<int>(threadIdx.x) / kLanes / kRowWarps * Shape::kWarpTokens) {}
+
+  __device__ void add(uint32_t weights, uint32_t inputs) {
+#pragma unroll kTokens == 128 ? 1 : 4  // registers
+    for (int k = 0; k < kInputs / 16; ++k) {
+      Operand<4, kMixed && kX == Element::kF16> x[Shape::kWarpTokens / 16];
+#pragma unroll
+      for (int j = 0; j < Shape::kWarpTokens / 16; ++j) load(x[j], inputs, token_ + 16 * j, k);
+#pragma unroll
+      for (int i = 0; i < kRowTiles; ++i) {
+        Operand<4, kMixed && kW == Element::kF16> w;
+        load(w, weights, row_ + 16 * i, k);
+#pragma unroll
+        for (int j = 0; j < Shape::kWarpTokens / 16; ++j) multiply(i, j, w, x[j]);
+      }
+    }
+  }
+
+  __device__ void store(const DenseCall& a, int64_t first_row, int64_t first_token) const {
+#pragma unroll
+    for (int i = 0; i < kRowTiles; ++i) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const int64_t row = first_row + row_ + 16 * i + lane_ / 4 + e / 2 * 8;
+        if (row >= a.rows) continue;
+        const float bias = a.bias != nullptr ? a.bias[row] : 0;
+#pragma unroll
+        for (int j = 0; j < kTokenTiles; ++j) {
+          const int64_t token = first_token + token_ + 8 * j + lane_ % 4 * 2 + e % 2;
+          if (token >= a.m) continue;
+          store_element(a.y_element, a.y, token * a.y_stride + row, sums_[i][j][e] + bias);
+        }
+      }
+    }
+  }
+
+ private:
+  static constexpr int kRowWarps = kRows / Shape::kWarpRows;
+  static constexpr int kRowTiles = Shape::kWarpRows / 16;
+  static constexpr int kTokenTiles = Shape::kWarpTokens / 8;
+
+  /// Rows [row, row + 16) and inputs [16 k, 16 k + 16): 8 x 8 matrices (rows, inputs) (low, low),
+  /// (high, low), (low, high), (high, high).
+  template <class O>
+  __device__ void load(O& operand, uint32_t tile, int row, int k) const {
+    ldmatrix_x4(operand.high, tile + chunk_at(row + lane_ % 16, 2 * k + lane_ / 16));
+    operand.split();
+  }
+
+  template <class W, class X>
+  __device__ void multiply(int i, int j, const W& w, const X& x) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      float(&sums)[4] = sums_[i][2 * j + h];
+      if constexpr (kMixed && kX == Element::kF16) {
+        mma<Number>(sums, w.high, x.low[h], x.low[2 + h]);
+      } else if constexpr (kMixed) {
+        mma<Number>(sums, w.low, x.high[h], x.high[2 + h]);
+      }
+      mma<Number>(sums, w.high, x.high[h], x.high[2 + h]);
+    }
+  }
+
+  int lane_;
+  int row_;    // of the warp's tile, in the CTA's
+  int token_;  // likewise
+  float sums_[kRowTiles][kTokenTiles][4] = {};
+};
+
+template <Element kW, Element kX, int kTokens>
+__global__ void __launch_bounds__(kThreads, 2) gemm_16bit(const __grid_constant__ DenseCall a) {
+  using Shape = TileShape<kTokens>;
+  begin_operation();
+  extern __shared__ uint4 shared_memory[];
+  const uint32_t shared = shared_address(shared_memory);
+  const unsigned token_tiles = static_cast<unsigned>((a.m + kTokens - 1) / kTokens);
+  const int64_t first_row = int64_t{blockIdx.x / token_tiles} * kRows;
+  const int64_t first_token = int64_t{blockIdx.x % token_tiles} * kTokens;
+  int64_t next = 0;  // input to copy
+  int to = 0;
+  const auto copy_next = [&] {
+    const uint32_t stage = shared + to * Shape::kStageBytes;
+    if (next < a.cols) {
+      copy_tile<kRows>(stage, a.weights, a.cols, first_row, a.rows, next, a.cols);
+      copy_tile<kTokens>(stage + kRows * kRowBytes, a.x, a.x_stride, first_token, a.m, next,
+                         a.cols);
+    }
+    cp_async_commit();
+    next += kInputs;
+    to = to + 1 == Shape::kStages ? 0 : to + 1;
+  };
+#pragma unroll
+  for (int i = 0; i < Shape::kStages - 1; ++i) copy_next();
+  Tile<kW, kX, kTokens> tile;
+  int from = 0;
+  for (int64_t k = 0; k < a.cols; k += kInputs) {
+    cp_async_wait<Shape::kStages - 2>();
+    __syncthreads();  // the tile has arrived, and the one before has been read
+    copy_next();
+    const uint32_t stage = shared + from * Shape::kStageBytes;
+    tile.add(stage, stage + kRows * kRowBytes);
+    from = from + 1 == Shape::kStages ? 0 : from + 1;
+  }
+  tile.store(a, first_row, first_token);
+}
+
+template <Element kW, Element kX, int kTokens>
+void launch_tile(const DenseCall& call, Stream stream) {
+  using Shape = TileShape<kTokens>;
+  static SharedMemoryLimit limit;
+  constexpr int kBytes = Shape::kStages * Shape::kStageBytes;
+  auto* const kernel = gemm_16bit<kW, kX, kTokens>;
+  if (!limit.allow(kernel, kBytes)) return;
+  const int64_t tiles = (call.rows + kRows - 1) / kRows * ((call.m + kTokens - 1) / kTokens);
+  launch(kernel, {dim3(static_cast<unsigned>(tiles)), kThreads, kBytes}, stream, call);
+}
+
+template <Element kW, Element kX>
+void launch_for_tokens(const DenseCall& call, Stream stream) {
+  if (call.m <= 16) return launch_tile<kW, kX, 16>(call, stream);
+  if (call.m <= 64) return launch_tile<kW, kX, 64>(call, stream);
+  launch_tile<kW, kX, 128>(call, stream);
+}
+
+template <Element kW>
+void launch_for_inputs(const DenseCall& call, Stream stream) {
+  if (call.x_element == Element::kF16) return launch_for_tokens<kW, Element::kF16>(call, stream);
+  launch_for_tokens<kW, Element::kBF16>(call, stream);
+}
+
+bool is_16bit(Element element) {
+  return element == Element::kF16 || element == Element::kBF16;
+}
+
+}  // namespace
+
+bool serves_16bit_dense(const DenseCall& call) {
+  return is_16bit(call.weights_element) && is_16bit(call.x_element) && has_aligned_rows(call);
+}
+
+void run_dense_16bit(const DenseCall& call, Stream stream) {
+  if (call.weights_element == Element::kF16) {
+    launch_for_inputs<Element::kF16>(call, stream);
+  } else {
+    launch_for_inputs<Element::kBF16>(call, stream);
+  }
+}
+
+}  // namespace subbyte::cuda

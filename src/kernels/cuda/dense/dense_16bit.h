@@ -1,0 +1,14 @@
+#pragma once
+// Dense products of several tokens whose weights and inputs have 16 bits each, by mma.
+
+#include "kernels/cuda/dense/dense.h"
+
+namespace subbyte::cuda {
+
+/// Rows of weights and inputs begin at multiples of 16 bytes and are a multiple of 8 elements.
+bool serves_16bit_dense(const DenseCall& call);
+
+/// For any number of tokens. The order of additions for an output is the same for all of them.
+void run_dense_16bit(const DenseCall& call, Stream stream);
+
+}  // namespace subbyte::cuda

@@ -1,0 +1,109 @@
+#include "kernels/cuda/elementwise/gates.h"
+
+#include <algorithm>
+
+#include "kernels/cuda/common/elements.cuh"
+#include "kernels/cuda/common/launch.cuh"
+#include "kernels/cuda/common/prologue_epilogue.cuh"
+
+namespace subbyte::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int64_t kMaxCtas = 1 << 16;
+
+unsigned ctas_for(int64_t size) {
+  return static_cast<unsigned>(std::min((size + kThreads - 1) / kThreads, kMaxCtas));
+}
+
+__global__ void __launch_bounds__(kThreads)
+    gate(void* y, const void* gate_up, Activation activation, Element element, int64_t size,
+         int64_t cols) {
+  begin_operation();
+  const int64_t stride = int64_t{gridDim.x} * kThreads;
+  for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < size; i += stride) {
+    const int64_t at = i / cols * (2 * cols) + i % cols;
+    const float g = load_element(element, gate_up, at);
+    const float up = load_element(element, gate_up, at + cols);
+    store_element(element, y, i, gated(activation, {}, g, up));
+  }
+}
+
+/// Eight numbers of a row for a thread, or where rows are no multiples of eight one.
+template <int kCount>
+__global__ void __launch_bounds__(kThreads)
+    sigmoid_gate(const __grid_constant__ SigmoidGateCall a) {
+  begin_operation();
+  const int64_t stride = int64_t{gridDim.x} * kThreads * kCount;
+  for (int64_t i = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * kCount; i < a.rows * a.cols;
+       i += stride) {
+    float x[8];
+    float gate[8];
+    float base[8] = {};
+    const bool has_gates = !a.is_of_row;
+    if constexpr (kCount == 8) {
+      load_8(a.element, a.x, i, x);
+      if (has_gates) load_8(a.gate_element, a.gate, i, gate);
+      if (a.base != nullptr) load_8(a.element, a.base, i, base);
+    } else {
+      x[0] = load_element(a.element, a.x, i);
+      if (has_gates) gate[0] = load_element(a.gate_element, a.gate, i);
+      if (a.base != nullptr) base[0] = load_element(a.element, a.base, i);
+    }
+    const float of_row = has_gates ? 0 : load_element(a.gate_element, a.gate, i / a.cols);
+#pragma unroll
+    for (int j = 0; j < kCount; ++j) {
+      x[j] = x[j] / (1.0f + expf(-(has_gates ? gate[j] : of_row))) + base[j];
+    }
+    if constexpr (kCount == 8) {
+      store_8(a.element, a.x, i, x);
+    } else {
+      store_element(a.element, a.x, i, x[0]);
+    }
+  }
+}
+
+__global__ void __launch_bounds__(kThreads)
+    soft_cap(float* x, int64_t size, float factor, float cap) {
+  begin_operation();
+  const int64_t stride = int64_t{gridDim.x} * kThreads;
+  for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < size; i += stride) {
+    const float value = factor * x[i];
+    x[i] = cap > 0 ? cap * tanhf(value / cap) : value;
+  }
+}
+
+__global__ void __launch_bounds__(kThreads)
+    to_floats(float* y, const void* x, Element element, int64_t size) {
+  begin_operation();
+  const int64_t stride = int64_t{gridDim.x} * kThreads;
+  for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < size; i += stride) {
+    y[i] = load_element(element, x, i);
+  }
+}
+
+}  // namespace
+
+void run_gate(void* y, const void* gate_up, Activation activation, Element element, int64_t m,
+              int64_t cols, Stream stream) {
+  launch(gate, {dim3(ctas_for(m * cols)), kThreads}, stream, y, gate_up, activation, element,
+         m * cols, cols);
+}
+
+void run_sigmoid_gate(const SigmoidGateCall& call, Stream stream) {
+  if (call.cols % 8 == 0) {
+    launch(sigmoid_gate<8>, {dim3(ctas_for(call.rows * call.cols / 8)), kThreads}, stream, call);
+  } else {
+    launch(sigmoid_gate<1>, {dim3(ctas_for(call.rows * call.cols)), kThreads}, stream, call);
+  }
+}
+
+void run_soft_cap(float* x, int64_t size, float factor, float cap, Stream stream) {
+  launch(soft_cap, {dim3(ctas_for(size)), kThreads}, stream, x, size, factor, cap);
+}
+
+void run_to_floats(float* y, const void* x, Element element, int64_t size, Stream stream) {
+  launch(to_floats, {dim3(ctas_for(size)), kThreads}, stream, y, x, element, size);
+}
+
+}  // namespace subbyte::cuda

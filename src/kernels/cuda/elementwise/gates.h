@@ -1,0 +1,33 @@
+#pragma once
+// What follows a product and is no epilogue of it.
+
+#include "kernels/cuda/common/arguments.h"
+#include "kernels/cuda/common/elements.h"
+
+namespace subbyte::cuda {
+
+/// y[m][cols] = gate(g) * u of gate_up [m][cols of g, then cols of u], rounded once. `activation`:
+/// kSwiGLU or kGeGLU.
+void run_gate(void* y, const void* gate_up, Activation activation, Element element, int64_t m,
+              int64_t cols, Stream stream);
+
+/// x = sigmoid(gate) * x + base for each number, rounded once.
+struct SigmoidGateCall {
+  void* x = nullptr;                // [rows][cols]
+  const void* gate = nullptr;       // [rows][cols], or where `is_of_row` [rows]
+  const void* base = nullptr;       // as x; nullptr: zero
+  Element element = Element::kF16;  // of x and base
+  Element gate_element = Element::kF16;
+  bool is_of_row = false;
+  int64_t rows = 0;
+  int64_t cols = 0;
+};
+void run_sigmoid_gate(const SigmoidGateCall& call, Stream stream);
+
+/// x = cap * tanh(factor * x / cap), or factor * x where `cap` is 0.
+void run_soft_cap(float* x, int64_t size, float factor, float cap, Stream stream);
+
+/// `size` numbers as floats.
+void run_to_floats(float* y, const void* x, Element element, int64_t size, Stream stream);
+
+}  // namespace subbyte::cuda

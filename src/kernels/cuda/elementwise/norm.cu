@@ -1,0 +1,258 @@
+#include "kernels/cuda/elementwise/norm.h"
+
+#include "kernels/cuda/common/elements.cuh"
+#include "kernels/cuda/common/launch.cuh"
+#include "kernels/cuda/experts/routed_sum.cuh"
+
+namespace subbyte::cuda {
+namespace {
+
+constexpr int kThreads = 512;
+constexpr int kEight = 8;  // elements that a thread loads at once
+constexpr int kMaxRuns = 4;
+
+__device__ float factor_of(double squares, int64_t cols, float eps) {
+  const float mean = static_cast<float>(squares / static_cast<double>(cols));
+  return 1.0f / sqrtf(mean + eps);
+}
+
+__device__ double add_squares(double sum, float value) {
+  return fma(static_cast<double>(value), static_cast<double>(value), sum);
+}
+
+__device__ bool has_delta(const AddNormCall& a) {
+  return a.delta != nullptr || a.routes.top_k > 0;
+}
+
+/// As SigmoidGateCall has it with the sum of the routes as its base.
+__device__ float add_gated(Element element, float sum, float x, float gate) {
+  return rounded(element, x / (1.0f + expf(-gate)) + sum);
+}
+
+__device__ void load_delta_8(const AddNormCall& a, int64_t row, int64_t col, float (&delta)[8]) {
+  if (a.routes.top_k == 0) return load_8(a.element, a.delta, row * a.cols + col, delta);
+  add_routes_8<kThreads>(a.element, a.routes, a.cols, row, col, delta);
+#pragma unroll
+  for (float& value : delta) value = rounded(a.element, value);
+  if (a.gated.x == nullptr) return;
+  float x[8];
+  load_8(a.element, a.gated.x, row * a.cols + col, x);
+  const float gate = a.gated.gate[row];
+#pragma unroll
+  for (int i = 0; i < 8; ++i) delta[i] = add_gated(a.element, delta[i], x[i], gate);
+}
+
+__device__ float load_delta(const AddNormCall& a, int64_t row, int64_t col) {
+  if (a.routes.top_k == 0) return load_element(a.element, a.delta, row * a.cols + col);
+  const float sum = rounded(a.element, add_routes(a.element, a.routes, a.cols, row, col));
+  if (a.gated.x == nullptr) return sum;
+  return add_gated(a.element, sum, load_element(a.element, a.gated.x, row * a.cols + col),
+                   a.gated.gate[row]);
+}
+
+/// A CTA for a row, which stays in registers: kRuns times eight elements for each thread, loaded
+/// all at once, weights before anything else. Rows of a multiple of eight elements.
+template <int kRuns>
+__global__ void __launch_bounds__(kThreads) add_norm_runs(const __grid_constant__ AddNormCall a) {
+  float weights[kRuns][kEight] = {};
+#pragma unroll
+  for (int r = 0; r < kRuns; ++r) {
+    const int64_t i = (int64_t{r} * kThreads + threadIdx.x) * kEight;
+    if (i < a.cols) load_8(Element::kF32, a.weight, i, weights[r]);
+  }
+  begin_operation();
+  __shared__ double partials[kThreads / kLanes];
+  const int64_t row = a.rows != nullptr ? a.rows[blockIdx.x] : blockIdx.x;
+  float* const x = a.x + row * a.cols;
+  float values[kRuns][kEight] = {};
+  float deltas[kRuns][kEight] = {};
+#pragma unroll
+  for (int r = 0; r < kRuns; ++r) {
+    const int64_t i = (int64_t{r} * kThreads + threadIdx.x) * kEight;
+    if (i >= a.cols) continue;
+    load_8(Element::kF32, x, i, values[r]);
+    if (has_delta(a)) load_delta_8(a, row, i, deltas[r]);
+  }
+  double squares = 0;
+#pragma unroll
+  for (int r = 0; r < kRuns; ++r) {
+    const int64_t i = (int64_t{r} * kThreads + threadIdx.x) * kEight;
+#pragma unroll
+    for (int e = 0; e < kEight; ++e) {
+      values[r][e] = fmaf(a.factor, deltas[r][e], values[r][e]);
+      squares = add_squares(squares, values[r][e]);
+    }
+    if (has_delta(a) && i < a.cols) store_8(Element::kF32, x, i, values[r]);
+  }
+  const float factor = factor_of(sum_of_cta(squares, partials), a.cols, a.eps);
+#pragma unroll
+  for (int r = 0; r < kRuns; ++r) {
+    const int64_t i = (int64_t{r} * kThreads + threadIdx.x) * kEight;
+    if (i >= a.cols) continue;
+#pragma unroll
+    for (int e = 0; e < kEight; ++e) values[r][e] *= factor * weights[r][e];
+    store_8(a.element, a.y, blockIdx.x * a.cols + i, values[r]);
+  }
+}
+
+constexpr int kFour = 4;
+constexpr int kMaxRoutesAtOnce = 10;
+
+__device__ float4 add_gated_4(Element element, const float4& sum, const uint2& x, float gate) {
+  return {add_gated(element, sum.x, to_float(element, static_cast<uint16_t>(x.x)), gate),
+          add_gated(element, sum.y, to_float(element, static_cast<uint16_t>(x.x >> 16)), gate),
+          add_gated(element, sum.z, to_float(element, static_cast<uint16_t>(x.y)), gate),
+          add_gated(element, sum.w, to_float(element, static_cast<uint16_t>(x.y >> 16)), gate)};
+}
+
+/// Routes of a row on their way to the four elements of each thread.
+struct FewRoutes {
+  alignas(16) uint16_t arrived[kMaxRoutesAtOnce][kThreads][kFour];
+
+  __device__ void copy(const RoutedSum& routes, int64_t cols, int64_t row, int64_t col) {
+    const int top_k = static_cast<int>(routes.top_k);
+    const auto* const outputs = static_cast<const uint16_t*>(routes.outputs) + col;
+#pragma unroll
+    for (int r = 0; r < kMaxRoutesAtOnce; ++r) {
+      if (r >= top_k) break;
+      cp_async<8>(shared_address(arrived[r][threadIdx.x]), outputs + (row * top_k + r) * cols);
+    }
+  }
+
+  /// The sum, rounded. Lane r of each warp has the weight of route r.
+  __device__ float4 sum(Element element, int top_k, float weight) const {
+    float4 sum = {};
+#pragma unroll
+    for (int r = 0; r < kMaxRoutesAtOnce; ++r) {
+      if (r >= top_k) break;
+      const float of_route = __shfl_sync(~0u, weight, r);
+      const uint2 pairs = *reinterpret_cast<const uint2*>(arrived[r][threadIdx.x]);
+      sum.x = fmaf(of_route, to_float(element, static_cast<uint16_t>(pairs.x)), sum.x);
+      sum.y = fmaf(of_route, to_float(element, static_cast<uint16_t>(pairs.x >> 16)), sum.y);
+      sum.z = fmaf(of_route, to_float(element, static_cast<uint16_t>(pairs.y)), sum.z);
+      sum.w = fmaf(of_route, to_float(element, static_cast<uint16_t>(pairs.y >> 16)), sum.w);
+    }
+    return {rounded(element, sum.x), rounded(element, sum.y), rounded(element, sum.z),
+            rounded(element, sum.w)};
+  }
+};
+
+/// A CTA for a row of at most four elements a thread, to which few routes are added, all of them on
+/// their way at once.
+__global__ void __launch_bounds__(kThreads) add_few_routes(const __grid_constant__ AddNormCall a) {
+  __shared__ FewRoutes routes;
+  __shared__ double partials[kThreads / kLanes];
+  const int lane = static_cast<int>(threadIdx.x) % kLanes;
+  const int top_k = static_cast<int>(a.routes.top_k);
+  const int64_t col = int64_t{threadIdx.x} * kFour;
+  const bool there = col < a.cols;
+  float4 weights = {};
+  if (there) weights = *reinterpret_cast<const float4*>(a.weight + col);
+  begin_operation();
+  const int64_t row = a.rows != nullptr ? a.rows[blockIdx.x] : blockIdx.x;
+  float* const x = a.x + row * a.cols + col;
+  const bool is_gated = a.gated.x != nullptr;
+  float4 sum = {};
+  uint2 gated = {};
+  float gate = 0;
+  if (there) {
+    routes.copy(a.routes, a.cols, row, col);
+    if (is_gated) {
+      const auto* const results = static_cast<const uint16_t*>(a.gated.x);
+      gated = *reinterpret_cast<const uint2*>(results + row * a.cols + col);
+      gate = a.gated.gate[row];
+    }
+    sum = *reinterpret_cast<const float4*>(x);
+  }
+  const float weight = lane < top_k ? a.routes.weights[row * top_k + lane] : 0;
+  cp_async_commit();
+  cp_async_wait<0>();
+  float4 delta = routes.sum(a.element, top_k, weight);
+  if (is_gated) delta = add_gated_4(a.element, delta, gated, gate);
+  sum = {fmaf(a.factor, delta.x, sum.x), fmaf(a.factor, delta.y, sum.y),
+         fmaf(a.factor, delta.z, sum.z), fmaf(a.factor, delta.w, sum.w)};
+  double squares = 0;
+  if (there) {
+    for (const float value : {sum.x, sum.y, sum.z, sum.w}) squares = add_squares(squares, value);
+    *reinterpret_cast<float4*>(x) = sum;
+  }
+  const double of_row = sum_in_tree<kThreads / kLanes>(squares, partials);
+  const float factor = factor_of(of_row, a.cols, a.eps);
+  const uint2 y = {pack_x2(a.element, sum.x * (factor * weights.x), sum.y * (factor * weights.y)),
+                   pack_x2(a.element, sum.z * (factor * weights.z), sum.w * (factor * weights.w))};
+  if (there) {
+    const int64_t to = blockIdx.x * a.cols + col;
+    *reinterpret_cast<uint2*>(static_cast<uint16_t*>(a.y) + to) = y;
+  }
+}
+
+/// The same for rows of any size. A thread reads again what it has written itself.
+__global__ void __launch_bounds__(kThreads) add_norm(const __grid_constant__ AddNormCall a) {
+  begin_operation();
+  __shared__ double partials[kThreads / kLanes];
+  const int64_t row = a.rows != nullptr ? a.rows[blockIdx.x] : blockIdx.x;
+  float* const x = a.x + row * a.cols;
+  double squares = 0;
+  for (int64_t i = threadIdx.x; i < a.cols; i += kThreads) {
+    float value = x[i];
+    if (has_delta(a)) {
+      value = fmaf(a.factor, load_delta(a, row, i), value);
+      x[i] = value;
+    }
+    squares = add_squares(squares, value);
+  }
+  const float factor = factor_of(sum_of_cta(squares, partials), a.cols, a.eps);
+  for (int64_t i = threadIdx.x; i < a.cols; i += kThreads) {
+    store_element(a.element, a.y, blockIdx.x * a.cols + i, x[i] * (factor * a.weight[i]));
+  }
+}
+
+/// A CTA for a row of activations.
+__global__ void __launch_bounds__(kThreads)
+    norm(void* y, const void* x, const float* weight, Element element, int64_t cols, float eps) {
+  begin_operation();
+  __shared__ double partials[kThreads / kLanes];
+  const int64_t row = int64_t{blockIdx.x} * cols;
+  double squares = 0;
+  for (int64_t i = threadIdx.x; i < cols; i += kThreads) {
+    squares = add_squares(squares, load_element(element, x, row + i));
+  }
+  const float factor = factor_of(sum_of_cta(squares, partials), cols, eps);
+  for (int64_t i = threadIdx.x; i < cols; i += kThreads) {
+    store_element(element, y, row + i, load_element(element, x, row + i) * (factor * weight[i]));
+  }
+}
+
+bool is_aligned(const AddNormCall& call) {
+  if (call.routes.top_k > 0 && call.element == Element::kF32) return false;
+  uintptr_t places = 0;
+  for (const void* p :
+       {static_cast<const void*>(call.x), call.delta, call.routes.outputs, call.gated.x,
+        static_cast<const void*>(call.weight), static_cast<const void*>(call.y)}) {
+    places |= reinterpret_cast<uintptr_t>(p);
+  }
+  return places % 16 == 0 && call.cols % kEight == 0;
+}
+
+}  // namespace
+
+void run_add_norm(const AddNormCall& call, Stream stream) {
+  const Grid grid = {dim3(static_cast<unsigned>(call.num_rows)), kThreads};
+  const int64_t runs = (call.cols + kThreads * kEight - 1) / (kThreads * kEight);
+  if (is_aligned(call) && call.cols <= kThreads * kFour && call.routes.top_k > 0 &&
+      call.routes.top_k <= kMaxRoutesAtOnce) {
+    return launch(add_few_routes, grid, stream, call);
+  }
+  if (!is_aligned(call) || runs > kMaxRuns) return launch(add_norm, grid, stream, call);
+  if (runs == 1) return launch(add_norm_runs<1>, grid, stream, call);
+  if (runs == 2) return launch(add_norm_runs<2>, grid, stream, call);
+  launch(add_norm_runs<kMaxRuns>, grid, stream, call);
+}
+
+void run_norm(void* y, const void* x, const float* weight, Element element, int64_t num_rows,
+              int64_t cols, float eps, Stream stream) {
+  launch(norm, {dim3(static_cast<unsigned>(num_rows)), kThreads}, stream, y, x, weight, element,
+         cols, eps);
+}
+
+}  // namespace subbyte::cuda

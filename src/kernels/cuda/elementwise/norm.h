@@ -1,0 +1,39 @@
+#pragma once
+// Residual sum and RMS norm.
+
+#include "kernels/cuda/experts/route.h"
+
+namespace subbyte::cuda {
+
+/// The result of an expert that every token goes to, times the sigmoid of its gate.
+struct GatedResult {
+  const void* x = nullptr;      // [..][cols]; nullptr: there is none
+  const float* gate = nullptr;  // [..]
+};
+
+/// x[row] += factor * (delta[row] or the rounded sum of the row's routes), then y[i] = x[row] /
+/// sqrt(mean(x[row]^2) + eps) * weight, rounded once to the type of y. The mean is accumulated in
+/// double precision.
+struct AddNormCall {
+  void* y = nullptr;  // [num_rows][cols]
+  float* x = nullptr;
+  const void* delta = nullptr;    // as x, of the type of y; nullptr: zero, or
+  RoutedSum routes;               // of the rows of x; top_k 0: none
+  GatedResult gated;              // with routes: added to their rounded sum, and rounded
+  const int32_t* rows = nullptr;  // [num_rows], different ones, of x and delta; nullptr: row i
+  const float* weight = nullptr;  // [cols]; no kernel of the stream may be writing them
+  int64_t num_rows = 0;
+  int64_t cols = 0;
+  float eps = 0;
+  float factor = 1;
+  Element element = Element::kF16;  // of y, delta and routes
+};
+
+/// Results of a row do not depend on the others. Errors are left to cudaGetLastError().
+void run_add_norm(const AddNormCall& call, Stream stream);
+
+/// y = the normalised rows of x [num_rows][cols], both of the type `element`; y may be x.
+void run_norm(void* y, const void* x, const float* weight, Element element, int64_t num_rows,
+              int64_t cols, float eps, Stream stream);
+
+}  // namespace subbyte::cuda

@@ -1,0 +1,253 @@
+#include "kernels/cuda/experts/route.h"
+
+#include <algorithm>
+
+#include "kernels/cuda/common/elements.cuh"
+#include "kernels/cuda/common/launch.cuh"
+#include "kernels/cuda/experts/choose.cuh"
+#include "kernels/cuda/experts/routed_sum.cuh"
+
+namespace subbyte::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kWarps = kThreads / kLanes;
+constexpr int kSortThreads = 1024;
+constexpr int64_t kMaxCtas = 1 << 16;
+// One CTA compares each route with all others.
+constexpr int64_t kFewTokens = kSortThreads / kLanes;
+constexpr int64_t kFewRoutes = kLanes;
+
+/// By a warp. Each lane that has one returns the expert of its route.
+__device__ int choose_of_token(const RouteCall& a, int64_t token) {
+  const float gate = a.shared_gate != nullptr ? a.shared_gate[token] : 0;  // loaded beside logits
+  const ChosenExpert chosen =
+      choose_experts(a.logits + token * a.experts, static_cast<int>(a.experts),
+                     static_cast<int>(a.top_k), a.weights_of_all);
+  return store_choice(a, token, chosen, gate);
+}
+
+/// A warp for a token.
+__global__ void __launch_bounds__(kThreads) choose(const __grid_constant__ RouteCall a) {
+  begin_operation();
+  const int64_t token = int64_t{blockIdx.x} * kWarps + threadIdx.x / kLanes;
+  if (token < a.tokens) choose_of_token(a, token);
+}
+
+/// A thread for a route.
+__global__ void __launch_bounds__(kThreads)
+    take_chosen(const __grid_constant__ RouteCall a, const void* chosen, bool is_64_bits,
+                const float* weights) {
+  begin_operation();
+  const int64_t route = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (route >= a.tokens * a.top_k) return;
+  const int64_t expert = is_64_bits ? static_cast<const int64_t*>(chosen)[route]
+                                    : static_cast<const int32_t*>(chosen)[route];
+  const bool is_there = expert >= 0 && expert < a.experts;
+  a.expert_of[route] = is_there ? static_cast<int32_t>(expert) : 0;
+  a.weights[route] = is_there ? weights[route] : NAN;
+}
+
+/// The whole of few tokens: a warp for each, then a thread for a route.
+__global__ void __launch_bounds__(kSortThreads)
+    choose_and_sort(const __grid_constant__ RouteCall a) {
+  begin_operation();
+  __shared__ int experts[kFewRoutes];
+  __shared__ bool begins_tile[kFewRoutes];
+  const int thread = static_cast<int>(threadIdx.x);
+  const int lane = thread % kLanes;
+  const int of_token = static_cast<int>(a.routes_of_token());
+  const int chosen = choose_of_token(a, thread / kLanes);
+  if (a.tokens == 1) return sort_of_one_token(a, chosen);
+  if (lane < of_token) experts[thread / kLanes * of_token + lane] = chosen;
+  __syncthreads();
+  const int routes = static_cast<int>(a.tokens * of_token);
+  const bool is_route = thread < routes;
+  const int expert = is_route ? experts[thread] : 0;
+  const auto is_before = [&](int other) {
+    return experts[other] < expert || (experts[other] == expert && other < thread);
+  };
+  int place = 0;  // in the order of the experts
+  int nth = 0;    // of its expert
+  int count = 0;
+#pragma unroll 4
+  for (int other = 0; other < routes; ++other) {
+    place += is_before(other);
+    nth += experts[other] == expert && other < thread;
+    count += experts[other] == expert;
+  }
+  const bool begins = is_route && nth % a.tile_tokens == 0;
+  if (is_route) {
+    a.order[place] = thread;
+    a.token_of[place] = thread / of_token;
+    begins_tile[thread] = begins;
+  }
+  const int tiles = __syncthreads_count(begins);
+  int tile = 0;
+  for (int other = 0; begins && other < routes; ++other) {
+    tile += begins_tile[other] && is_before(other);
+  }
+  if (begins) a.tiles[tile] = {expert, place, min(a.tile_tokens, count - nth)};
+  for (int64_t i = tiles + thread; i < a.num_tiles; i += blockDim.x) a.tiles[i] = {};
+}
+
+/// Where an expert's routes and tiles begin, and how many there are.
+struct Share {
+  int first;
+  int count;
+  int first_tile;
+  int end_tile;  // of all experts
+};
+
+/// By one warp, of `counts` of all experts.
+__device__ Share share_of(const int* counts, int64_t experts, int expert, int tile_tokens) {
+  Share share = {};
+  for (int e = static_cast<int>(threadIdx.x); e < experts; e += kLanes) {
+    const int tiles = (counts[e] + tile_tokens - 1) / tile_tokens;
+    if (e < expert) share.first += counts[e];
+    if (e < expert) share.first_tile += tiles;
+    share.end_tile += tiles;
+  }
+  share.first = sum_of_warp(share.first);
+  share.first_tile = sum_of_warp(share.first_tile);
+  share.end_tile = sum_of_warp(share.end_tile);
+  share.count = counts[expert];
+  return share;
+}
+
+/// Puts the routes of a CTA's expert in their places, those of 1024 threads at a time.
+__device__ void sort_routes(const RouteCall& a, int first) {
+  __shared__ int matches[kSortThreads / kLanes];
+  const int expert = static_cast<int>(blockIdx.x);
+  const int warp = static_cast<int>(threadIdx.x) / kLanes;
+  const unsigned lower_lanes = (1u << threadIdx.x % kLanes) - 1;
+  const int64_t routes = a.tokens * a.routes_of_token();
+  for (int64_t begin = 0; begin < routes; begin += kSortThreads) {
+    const int64_t route = begin + threadIdx.x;
+    const bool is_mine = route < routes && a.expert_of[route] == expert;
+    const unsigned mine = __ballot_sync(~0u, is_mine);
+    if (threadIdx.x % kLanes == 0) matches[warp] = __popc(mine);
+    __syncthreads();
+    int before = 0;
+    int all = 0;
+    for (int w = 0; w < kSortThreads / kLanes; ++w) {
+      if (w < warp) before += matches[w];
+      all += matches[w];
+    }
+    if (is_mine) {
+      const int place = first + before + __popc(mine & lower_lanes);
+      a.order[place] = static_cast<int32_t>(route);
+      a.token_of[place] = static_cast<int32_t>(route / a.routes_of_token());
+    }
+    first += all;
+    __syncthreads();
+  }
+}
+
+/// A CTA for an expert. Each counts the routes of all experts; sums of integers have no order.
+__global__ void __launch_bounds__(kSortThreads) sort(const __grid_constant__ RouteCall a) {
+  begin_operation();
+  extern __shared__ int counts[];  // [experts], the shared one too
+  __shared__ Share shared_share;
+  const int expert = static_cast<int>(blockIdx.x);
+  const int64_t routes = a.tokens * a.routes_of_token();
+  const int64_t experts = a.experts + a.num_shared();
+  for (int64_t e = threadIdx.x; e < experts; e += kSortThreads) counts[e] = 0;
+  __syncthreads();
+  for (int64_t i = threadIdx.x; i < routes; i += kSortThreads) {
+    atomicAdd(&counts[a.expert_of[i]], 1);
+  }
+  __syncthreads();
+  if (threadIdx.x < kLanes) {
+    const Share found = share_of(counts, experts, expert, a.tile_tokens);
+    if (threadIdx.x == 0) shared_share = found;
+  }
+  __syncthreads();
+  const Share share = shared_share;
+  for (int i = static_cast<int>(threadIdx.x); i * a.tile_tokens < share.count; i += kSortThreads) {
+    const int begin = i * a.tile_tokens;
+    a.tiles[share.first_tile + i] = {expert, share.first + begin,
+                                     min(a.tile_tokens, share.count - begin)};
+  }
+  if (expert == 0) {
+    for (int64_t i = share.end_tile + static_cast<int>(threadIdx.x); i < a.num_tiles;
+         i += kSortThreads) {
+      a.tiles[i] = {};
+    }
+  }
+  if (share.count > 0) sort_routes(a, share.first);
+}
+
+/// A CTA for a row.
+__global__ void __launch_bounds__(kThreads) gather_rows(const __grid_constant__ GatherRowsCall a) {
+  begin_operation();
+  const int64_t pieces = a.cols / 8;
+  const auto* from = static_cast<const uint4*>(a.from) + a.rows[blockIdx.x] * pieces;
+  auto* to = static_cast<uint4*>(a.to) + blockIdx.x * pieces;
+  for (int64_t i = threadIdx.x; i < pieces; i += kThreads) to[i] = from[i];
+}
+
+/// Eight numbers of a token for each thread.
+__global__ void __launch_bounds__(kThreads) store_sums_8(const __grid_constant__ AddRoutesCall a) {
+  begin_operation();
+  const int64_t size = a.tokens * a.cols;
+  const int64_t stride = int64_t{gridDim.x} * kThreads * 8;
+  for (int64_t i = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * 8; i < size; i += stride) {
+    float sums[8];
+    add_routes_8<kThreads>(a.element, a.routes, a.cols, i / a.cols, i % a.cols, sums);
+    store_8(a.element, a.y, i, sums);
+  }
+}
+
+/// Where rows do not begin at 16 bytes.
+__global__ void __launch_bounds__(kThreads) store_sums(const __grid_constant__ AddRoutesCall a) {
+  begin_operation();
+  const int64_t size = a.tokens * a.cols;
+  const int64_t stride = int64_t{gridDim.x} * kThreads;
+  for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < size; i += stride) {
+    const float sum = add_routes(a.element, a.routes, a.cols, i / a.cols, i % a.cols);
+    store_element(a.element, a.y, i, sum);
+  }
+}
+
+void run_sort(const RouteCall& call, Stream stream) {
+  const auto experts = static_cast<unsigned>(call.experts + call.num_shared());
+  launch(sort, {dim3(experts), kSortThreads, static_cast<int>(experts * sizeof(int))}, stream,
+         call);
+}
+
+}  // namespace
+
+void run_route(const RouteCall& call, Stream stream) {
+  if (call.tokens <= kFewTokens && call.tokens * call.routes_of_token() <= kFewRoutes) {
+    launch(choose_and_sort, {dim3(1), static_cast<int>(call.tokens) * kLanes}, stream, call);
+    return;
+  }
+  const auto ctas = static_cast<unsigned>((call.tokens + kWarps - 1) / kWarps);
+  launch(choose, {dim3(ctas), kThreads}, stream, call);
+  run_sort(call, stream);
+}
+
+void run_chosen_routes(const RouteCall& call, const void* chosen, bool is_64_bits,
+                       const float* weights, Stream stream) {
+  const int64_t routes = call.tokens * call.top_k;
+  const auto ctas = static_cast<unsigned>((routes + kThreads - 1) / kThreads);
+  launch(take_chosen, {dim3(ctas), kThreads}, stream, call, chosen, is_64_bits, weights);
+  run_sort(call, stream);
+}
+
+void run_gather_rows(const GatherRowsCall& call, Stream stream) {
+  launch(gather_rows, {dim3(static_cast<unsigned>(call.count)), kThreads}, stream, call);
+}
+
+void run_add_routes(const AddRoutesCall& call, Stream stream) {
+  const auto addresses =
+      reinterpret_cast<uintptr_t>(call.y) | reinterpret_cast<uintptr_t>(call.routes.outputs);
+  const bool is_wide = call.cols % 8 == 0 && addresses % 16 == 0 && call.element != Element::kF32;
+  const int64_t of_cta = kThreads * (is_wide ? 8 : 1);
+  const int64_t ctas = std::min((call.tokens * call.cols + of_cta - 1) / of_cta, kMaxCtas);
+  launch(is_wide ? store_sums_8 : store_sums, {dim3(static_cast<unsigned>(ctas)), kThreads}, stream,
+         call);
+}
+
+}  // namespace subbyte::cuda

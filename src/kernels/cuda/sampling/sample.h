@@ -1,0 +1,60 @@
+#pragma once
+// Tokens chosen from logits where these are: the same ones as TokenChooser's (ops/token_choice.h),
+// by the arithmetic of base/token_weight.h. Weights are integers, so the order in which threads add
+// them changes nothing.
+//
+// Tokens have a place: the order of the logit in the high half, ~token in the low one. Larger
+// places come first; no two are equal.
+//
+//   scan     chunks of 256 logits, with biases and penalties: the best place of each
+//   weigh    the weight of all tokens, where a row has no top_k
+//   choose   a CTA for each choice. As many chunks as tokens are wanted have a best place of the
+//            last of them or more, so the tokens from that place on hold the wanted ones. They are
+//            sorted in shared memory. Where they are too many, or the draw falls outside of them,
+//            places are found by bisection over the whole row, some tenths of a millisecond.
+
+#include "base/token_weight.h"
+#include "kernels/cuda/common/elements.h"
+
+namespace subbyte::cuda {
+
+/// TokenChoice for the kernels.
+struct ChoiceRow {
+  double temperature;
+  double top_p;
+  double min_p;
+  double repetition_penalty;
+  double frequency_penalty;
+  double presence_penalty;
+  double uniform;
+  int64_t top_k;
+  int64_t row;  // of the logits
+  // In SampleCall::tokens_of_rows.
+  int64_t history_begin;
+  int64_t history_size;   // tokens that some penalty applies to
+  int64_t num_generated;  // the last so many of them are counted
+  int64_t biases_begin;
+  int64_t num_biases;  // each a token, and the bits of a float
+
+  /// Says whether logits change at all.
+  SUBBYTE_HOST_DEVICE bool has_changes() const { return history_size > 0 || num_biases > 0; }
+};
+
+struct SampleCall {
+  const float* logits = nullptr;  // [rows][vocabulary]
+  int64_t vocabulary = 0;         // at most 2^24
+  const ChoiceRow* choices = nullptr;
+  const int32_t* tokens_of_rows = nullptr;  // histories and biases of all choices
+  int64_t num_choices = 0;
+  bool has_changes = false;      // some choice has
+  bool has_all_tokens = false;   // some choice draws, without top_k
+  std::byte* scratch = nullptr;  // sample_scratch_bytes(), at a multiple of 8
+  int32_t* tokens = nullptr;     // [num_choices]; -1 where the logits are not finite
+};
+
+int64_t sample_scratch_bytes(const SampleCall& call);
+
+/// Errors are left to cudaGetLastError().
+void run_sample(const SampleCall& call, Stream stream);
+
+}  // namespace subbyte::cuda
