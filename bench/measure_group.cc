@@ -9,8 +9,8 @@
 
 #include "base/random.h"
 #include "bench/timing.h"
-#include "flashinfer/group_gemm.h"
 #include "foreign_layouts/flashinfer.h"
+#include "group_gemm/group_gemm.h"
 #include "kernels/cpu/linear.h"
 #include "kernels/cpu/read_bandwidth.h"
 
@@ -81,7 +81,7 @@ class Products {
   }
   Result<double> time_group_gemm(Execution& execution) const {
     const double start = now();
-    SUBBYTE_CHECK(flashinfer::group_gemm_mxfp8_mxfp4_nt_groupwise(gemm_, execution));
+    SUBBYTE_CHECK(group_gemm::group_gemm_mxfp8_mxfp4_nt_groupwise(gemm_, execution));
     return now() - start;
   }
 
@@ -112,7 +112,7 @@ class Products {
   std::vector<LinearProduct> linear_;
   std::vector<int32_t> m_indptr_;
   Bytes a_, a_scale_, out_;
-  flashinfer::GroupGemm gemm_;
+  group_gemm::GroupGemm gemm_;
 };
 
 struct Samples {

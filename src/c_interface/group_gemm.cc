@@ -1,6 +1,6 @@
 // FlashInfer's group GEMM, on the CPU and on GPUs.
 
-#include "flashinfer/group_gemm.h"
+#include "group_gemm/group_gemm.h"
 
 #include <limits>
 
@@ -64,9 +64,9 @@ Status create(const subbyte_context* context, const subbyte_group_weights* from,
   return {};
 }
 
-Result<flashinfer::GroupGemm> read_call(const subbyte_group_gemm& gemm,
+Result<group_gemm::GroupGemm> read_call(const subbyte_group_gemm& gemm,
                                         const subbyte_group_call& call) {
-  flashinfer::GroupGemm g;
+  group_gemm::GroupGemm g;
   g.n = gemm.weights.n;
   g.k = gemm.weights.k;
   if (call.a_dtype != 0) {
@@ -84,7 +84,7 @@ Result<flashinfer::GroupGemm> read_call(const subbyte_group_gemm& gemm,
 }
 
 Status run_on_gpu(const subbyte_group_gemm& gemm, const subbyte_group_call& call,
-                  const flashinfer::GroupGemm& options) {
+                  const group_gemm::GroupGemm& options) {
   SUBBYTE_TRY(const auto gpu, device::Gpu::use(gemm.on_gpu->index(), call.stream, gemm.workspaces));
   cuda::GroupGemmCall to;
   to.a = call.a;
@@ -110,7 +110,7 @@ Status run(const subbyte_group_gemm* gemm, const subbyte_group_call* from) {
         {{"call.a", call.a}, {"call.a_scale", call.a_scale}, {"call.out", call.out}}));
   }
   SUBBYTE_CHECK(c::check_addresses({{"call.m_indptr", call.m_indptr}}));
-  SUBBYTE_TRY(flashinfer::GroupGemm g, read_call(*gemm, call));
+  SUBBYTE_TRY(group_gemm::GroupGemm g, read_call(*gemm, call));
   if (gemm->on_gpu != nullptr) return run_on_gpu(*gemm, call, g);
   SUBBYTE_CHECK(check_bytes({{"call.a_bytes", call.a_bytes},
                              {"call.a_scale_bytes", call.a_scale_bytes},
@@ -127,7 +127,7 @@ Status run(const subbyte_group_gemm* gemm, const subbyte_group_call* from) {
   g.out = {static_cast<std::byte*>(call.out),
            call.out == nullptr ? 0 : static_cast<std::size_t>(call.out_bytes)};
   SUBBYTE_TRY(const auto turn, c::Turn::take(gemm->context));
-  return flashinfer::group_gemm_mxfp8_mxfp4_nt_groupwise(g, *gemm->context->execution);
+  return group_gemm::group_gemm_mxfp8_mxfp4_nt_groupwise(g, *gemm->context->execution);
 }
 
 Status reserve(const subbyte_group_gemm* gemm, int64_t m, void* stream) {

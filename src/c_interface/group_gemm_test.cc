@@ -1,6 +1,6 @@
 // The group GEMM of the C interface against that of C++, which has an oracle of its own.
 
-#include "flashinfer/group_gemm.h"
+#include "group_gemm/group_gemm.h"
 
 #include <gtest/gtest.h>
 
@@ -19,7 +19,7 @@ CGroupProblem problem_of_two_groups() {
 
 std::vector<std::byte> expected(const CGroupProblem& problem, Format a_dtype, Format out_dtype) {
   std::vector<std::byte> result(problem.out.size());
-  flashinfer::GroupGemm g;
+  group_gemm::GroupGemm g;
   g.a = problem.a;
   g.b = problem.b;
   g.a_scale = problem.a_scale;
@@ -31,7 +31,7 @@ std::vector<std::byte> expected(const CGroupProblem& problem, Format a_dtype, Fo
   g.a_dtype = a_dtype;
   g.out_dtype = out_dtype;
   ThreadPool pool(2);
-  EXPECT_TRUE(flashinfer::group_gemm_mxfp8_mxfp4_nt_groupwise(g, pool).ok());
+  EXPECT_TRUE(group_gemm::group_gemm_mxfp8_mxfp4_nt_groupwise(g, pool).ok());
   return result;
 }
 

@@ -1,20 +1,20 @@
 // bitsandbytes' kbit and vector quantization, on the host and on GPUs, and its Hadamard rotation.
 
-#include "bitsandbytes/kbit.h"
+#include "codebook/kbit.h"
 
 #include <limits>
 
 #include "base/checked.h"
-#include "bitsandbytes/hadamard.h"
-#include "bitsandbytes/kbit_codes.h"
-#include "bitsandbytes/vq.h"
 #include "c_interface/context.h"
 #include "c_interface/errors.h"
 #include "c_interface/gpu.h"
+#include "codebook/hadamard.h"
+#include "codebook/kbit_codes.h"
+#include "codebook/vq.h"
 #include "device/kbit.h"
 
 using namespace subbyte;
-using namespace subbyte::bitsandbytes;
+using namespace subbyte::codebook;
 
 namespace {
 

@@ -1,6 +1,6 @@
 // kbit and vector quantization of the C interface against those of C++.
 
-#include "bitsandbytes/kbit.h"
+#include "codebook/kbit.h"
 
 #include <gtest/gtest.h>
 
@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "base/thread_pool.h"
-#include "bitsandbytes/hadamard.h"
-#include "bitsandbytes/vq.h"
+#include "codebook/hadamard.h"
+#include "codebook/vq.h"
 #include "support/c_handles.h"
 
 namespace subbyte::testing {
@@ -94,18 +94,18 @@ void expect_same_as_cxx(int32_t k, int32_t p) {
       << subbyte_last_error();
   Buffers expected(k, p, false), expected_tiled(k, p, true);
   const auto bytes = std::as_bytes(std::span(w));
-  ASSERT_TRUE((p == 0 ? bitsandbytes::quantize_kbit(bytes, Format::kF32, flat.codebook, k,
-                                                    expected.packed, expected.absmax, pool)
-                      : bitsandbytes::quantize_vq(bytes, Format::kF32, flat.vectors, p,
-                                                  expected.packed, expected.absmax))
+  ASSERT_TRUE((p == 0 ? codebook::quantize_kbit(bytes, Format::kF32, flat.codebook, k,
+                                                expected.packed, expected.absmax, pool)
+                      : codebook::quantize_vq(bytes, Format::kF32, flat.vectors, p, expected.packed,
+                                              expected.absmax))
                   .ok());
   EXPECT_EQ(flat.packed, expected.packed);
   EXPECT_EQ(flat.absmax, expected.absmax);
   ASSERT_EQ(subbyte_kbit_repack(&flat.kbit, &tiled.kbit), SUBBYTE_OK) << subbyte_last_error();
-  ASSERT_TRUE((p == 0 ? bitsandbytes::repack_kbit(flat.packed, flat.absmax, kK, kN, k,
-                                                  expected_tiled.packed, expected_tiled.absmax)
-                      : bitsandbytes::repack_vq(flat.packed, flat.absmax, kK, kN, p,
-                                                expected_tiled.packed, expected_tiled.absmax))
+  ASSERT_TRUE((p == 0 ? codebook::repack_kbit(flat.packed, flat.absmax, kK, kN, k,
+                                              expected_tiled.packed, expected_tiled.absmax)
+                      : codebook::repack_vq(flat.packed, flat.absmax, kK, kN, p,
+                                            expected_tiled.packed, expected_tiled.absmax))
                   .ok());
   EXPECT_EQ(tiled.packed, expected_tiled.packed);
   EXPECT_EQ(tiled.absmax, expected_tiled.absmax);
@@ -122,10 +122,10 @@ void expect_same_as_cxx(int32_t k, int32_t p) {
   EXPECT_EQ(out, out_tiled);
   const auto reference_bytes = std::as_writable_bytes(std::span(reference));
   const auto absmax = std::as_bytes(std::span(flat.absmax));
-  ASSERT_TRUE((p == 0 ? bitsandbytes::dequantize_kbit({flat.packed, absmax, flat.codebook, k},
-                                                      kN * kK, Format::kF32, reference_bytes, pool)
-                      : bitsandbytes::dequantize_vq({flat.packed, absmax, flat.vectors, p}, kN * kK,
-                                                    Format::kF32, reference_bytes))
+  ASSERT_TRUE((p == 0 ? codebook::dequantize_kbit({flat.packed, absmax, flat.codebook, k}, kN * kK,
+                                                  Format::kF32, reference_bytes, pool)
+                      : codebook::dequantize_vq({flat.packed, absmax, flat.vectors, p}, kN * kK,
+                                                Format::kF32, reference_bytes))
                   .ok());
   EXPECT_EQ(out, reference);
   expect_products(context, flat, out);
@@ -203,8 +203,8 @@ TEST(CHadamard, is_that_of_cxx) {
   const uint32_t signs[] = {0x12345678u, 0x0u};
   ASSERT_EQ(subbyte_hadamard_rotate(data.data(), 256, SUBBYTE_F16, 64, signs), SUBBYTE_OK)
       << subbyte_last_error();
-  ASSERT_TRUE(bitsandbytes::hadamard_rotate(std::as_writable_bytes(std::span(expected)),
-                                            Format::kF16, 64, signs)
+  ASSERT_TRUE(codebook::hadamard_rotate(std::as_writable_bytes(std::span(expected)), Format::kF16,
+                                        64, signs)
                   .ok());
   EXPECT_EQ(data, expected);
   EXPECT_EQ(code_of(subbyte_hadamard_rotate(data.data(), 256, SUBBYTE_F16, 16, nullptr)),

@@ -1,5 +1,5 @@
 #pragma once
-// Weights of FlashInfer's group GEMM (flashinfer/group_gemm.h) in the form of a GPU's kernels.
+// Weights of FlashInfer's group GEMM (group_gemm/group_gemm.h) in the form of a GPU's kernels.
 
 #include <memory>
 

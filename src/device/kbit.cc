@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <string>
 
-#include "bitsandbytes/kbit_codes.h"
-#include "bitsandbytes/vq.h"
+#include "codebook/kbit_codes.h"
+#include "codebook/vq.h"
 #include "matrix/codebook.h"
 #include "quantize/kbit.h"
 
@@ -13,10 +13,10 @@ namespace subbyte::device {
 Status quantize_kbit(const void* numbers, Format number, int64_t count, const KbitBlocks& to,
                      bool nearest_scales, const Gpu& gpu) {
   if (to.p != 0) {
-    SUBBYTE_CHECK(bitsandbytes::check_vq_codebook(to.vectors, to.p));
+    SUBBYTE_CHECK(codebook::check_vq_codebook(to.vectors, to.p));
     return cuda::quantize_vq(numbers, number, count, {to.vectors, to.p}, to.buffers, gpu.stream());
   }
-  SUBBYTE_TRY(const auto found, bitsandbytes::kbit_thresholds(to.codebook, to.buffers.k));
+  SUBBYTE_TRY(const auto found, codebook::kbit_thresholds(to.codebook, to.buffers.k));
   cuda::KbitThresholds thresholds;
   std::ranges::copy(found, thresholds.values);
   return cuda::quantize_kbit(numbers, number, count, thresholds, to.buffers, gpu.stream(),
@@ -33,7 +33,7 @@ Status dequantize_kbit(const KbitBlocks& from, int64_t rows, int64_t cols, bool 
   call.number = number;
   call.out = out;
   if (from.p != 0) {
-    SUBBYTE_CHECK(bitsandbytes::check_vq_codebook(from.vectors, from.p));
+    SUBBYTE_CHECK(codebook::check_vq_codebook(from.vectors, from.p));
     return cuda::dequantize_vq(call, {from.vectors, from.p}, gpu.stream());
   }
   const std::string fault = codebook_fault(from.codebook, kbit_element(from.buffers.k));

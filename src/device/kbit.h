@@ -1,5 +1,5 @@
 #pragma once
-// Blocks of kbit and of vectors (bitsandbytes/kbit.h, vq.h) in the memory of a GPU, to the bits of
+// Blocks of kbit and of vectors (codebook/kbit.h, vq.h) in the memory of a GPU, to the bits of
 // the host. Each function is launches on the stream: nothing allocates, nothing waits.
 
 #include <span>

@@ -7,8 +7,8 @@
 
 #include "device/conversions.h"
 #include "device/group_weights.h"
-#include "flashinfer/group_gemm.h"
 #include "foreign_layouts/flashinfer.h"
+#include "group_gemm/group_gemm.h"
 #include "kernels/cpu/blocks.h"
 #include "kernels/cuda/layouts/other_layouts.h"
 #include "kernels/cuda/quantize/quantize.h"
@@ -353,7 +353,7 @@ struct Gemm {
     }
     SUBBYTE_CHECK(check_group_gemm(gemm));
     SUBBYTE_TRY(Machine machine, Machine::borrow());
-    return flashinfer::group_gemm_mxfp8_mxfp4_nt_groupwise(gemm, machine.execution());
+    return group_gemm::group_gemm_mxfp8_mxfp4_nt_groupwise(gemm, machine.execution());
   }
 
   Tensor a;
@@ -361,7 +361,7 @@ struct Gemm {
   Tensor a_scale;
   Tensor b_scale;
   Tensor m_indptr;
-  flashinfer::GroupGemm gemm;
+  group_gemm::GroupGemm gemm;
 };
 
 Status group_gemm(Call& call) {

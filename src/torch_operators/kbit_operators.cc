@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <array>
 
-#include "bitsandbytes/hadamard.h"
-#include "bitsandbytes/kbit_codes.h"
+#include "codebook/hadamard.h"
+#include "codebook/kbit_codes.h"
 #include "kernels/cuda/codebook/hadamard.h"
 #include "torch_operators/kbit_tensors.h"
 #include "torch_operators/product.h"

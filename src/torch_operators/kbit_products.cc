@@ -3,7 +3,7 @@
 
 #include <array>
 
-#include "bitsandbytes/kbit_codes.h"
+#include "codebook/kbit_codes.h"
 #include "torch_operators/kbit_tensors.h"
 #include "torch_operators/product.h"
 #include "torch_operators/products_on_gpu.h"

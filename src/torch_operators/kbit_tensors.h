@@ -1,12 +1,12 @@
 #pragma once
-// Arguments that the kbit and vector operators of bitsandbytes' branch share (bitsandbytes/kbit.h,
+// Arguments that the kbit and vector operators of bitsandbytes' branch share (codebook/kbit.h,
 // vq.h).
 
 #include <algorithm>
 #include <string>
 
-#include "bitsandbytes/kbit.h"
-#include "bitsandbytes/vq.h"
+#include "codebook/kbit.h"
+#include "codebook/vq.h"
 #include "device/kbit.h"
 #include "torch_operators/gpu.h"
 #include "torch_operators/kept.h"
@@ -14,7 +14,7 @@
 
 namespace subbyte::torch_operators {
 
-namespace bnb = subbyte::bitsandbytes;
+namespace bnb = subbyte::codebook;
 
 /// Bits of codes, a small number whatever the caller says.
 inline int bits_of(int64_t k) {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "bitsandbytes/kbit_codes.h"
+#include "codebook/kbit_codes.h"
 #include "device/conversions.h"
 #include "kernels/quantized_blocks.h"
 #include "matrix/codebook.h"
@@ -201,7 +201,7 @@ Status quantize_nfl_op(Call& call) {
   const Format element = kbit_element(options.bits);
   WeightRounding how = {WeightRule::kNfl, {element, Format::kE4M4, Zero::kNone, kKbitBlock}};
   const std::vector<float> values = default_codebook(element);
-  SUBBYTE_TRY(how.thresholds, bitsandbytes::kbit_thresholds(
+  SUBBYTE_TRY(how.thresholds, codebook::kbit_thresholds(
                                   codebook ? options.codebook : std::span(values), options.bits));
   SUBBYTE_TRY(const bool is_done, quantize_there(weights, how, call));
   if (is_done) return {};

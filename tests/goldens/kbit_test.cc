@@ -1,5 +1,5 @@
 // What bitsandbytes' own functions give (branch archive/kbit-gemv-v8, bb999f9f; tests/data/kbit),
-// against the operators of src/bitsandbytes: codes, scales, tiles and numbers to the bit, products
+// against the operators of src/codebook: codes, scales, tiles and numbers to the bit, products
 // within what its rounding and ours may differ. It lies in this layer because the file is
 // safetensors.
 //
@@ -13,13 +13,13 @@
 #include <cstring>
 
 #include "base/thread_pool.h"
-#include "bitsandbytes/kbit.h"
 #include "checkpoints/containers/tensor_source.h"
 #include "checkpoints/import_parts.h"
+#include "codebook/kbit.h"
 #include "quantize/kbit.h"
 #include "support/paths.h"
 
-namespace subbyte::bitsandbytes {
+namespace subbyte::codebook {
 namespace {
 
 struct Number {
@@ -208,4 +208,4 @@ TEST_F(KbitGolden, products) {
 }
 
 }  // namespace
-}  // namespace subbyte::bitsandbytes
+}  // namespace subbyte::codebook

@@ -12,12 +12,12 @@
 #include <cstring>
 
 #include "base/thread_pool.h"
-#include "bitsandbytes/hadamard.h"
-#include "bitsandbytes/vq.h"
 #include "checkpoints/containers/tensor_source.h"
+#include "codebook/hadamard.h"
+#include "codebook/vq.h"
 #include "support/paths.h"
 
-namespace subbyte::bitsandbytes {
+namespace subbyte::codebook {
 namespace {
 
 class VqGolden : public testing::Test {
@@ -210,4 +210,4 @@ TEST_F(VqGolden, refuses) {
 }
 
 }  // namespace
-}  // namespace subbyte::bitsandbytes
+}  // namespace subbyte::codebook

@@ -13,8 +13,8 @@
 #include "base/random.h"
 #include "base/thread_pool.h"
 #include "device_bytes.h"
-#include "flashinfer/group_gemm.h"
 #include "foreign_layouts/flashinfer.h"
+#include "group_gemm/group_gemm.h"
 #include "support/group_gemm_oracle.h"
 
 namespace subbyte {
@@ -86,8 +86,8 @@ struct Problem {
   int64_t m() const { return m_indptr.back(); }
   int64_t groups_count() const { return std::ssize(m_indptr) - 1; }
 
-  flashinfer::GroupGemm gemm() const {
-    flashinfer::GroupGemm gemm;
+  group_gemm::GroupGemm gemm() const {
+    group_gemm::GroupGemm gemm;
     gemm.a = a, gemm.b = b, gemm.a_scale = a_scale, gemm.b_scale = b_scale;
     gemm.m_indptr = m_indptr;
     gemm.n = n, gemm.k = k, gemm.a_dtype = a_dtype;
@@ -97,10 +97,10 @@ struct Problem {
 
   Bytes on_cpu() const {
     Bytes out(m() * n * 2);
-    flashinfer::GroupGemm gemm = this->gemm();
+    group_gemm::GroupGemm gemm = this->gemm();
     gemm.out = out;
     ThreadPool pool(0);
-    const Status status = flashinfer::group_gemm_mxfp8_mxfp4_nt_groupwise(gemm, pool);
+    const Status status = group_gemm::group_gemm_mxfp8_mxfp4_nt_groupwise(gemm, pool);
     EXPECT_TRUE(status.ok()) << (status.ok() ? "" : status.error().message);
     return out;
   }
@@ -244,7 +244,7 @@ TEST(GpuGroupGemm, all_codes_of_activations_by_all_scales_of_weights) {
                              problem.plain_scales.data() + i * 128 * problem.k / 32, shape);
     }
     const std::vector<double> lost = subnormal_part(problem);
-    const flashinfer::GroupGemm gemm = problem.gemm();
+    const group_gemm::GroupGemm gemm = problem.gemm();
     const GroupGemmOracle oracle = multiply_in_double(gemm);
     const Bytes found = on_gpu(problem);
     for (int64_t i = 0; i < 2 * rows * problem.n; ++i) {

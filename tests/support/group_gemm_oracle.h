@@ -9,7 +9,7 @@
 #include <cstring>
 #include <vector>
 
-#include "flashinfer/group_gemm.h"
+#include "group_gemm/group_gemm.h"
 
 namespace subbyte::testing {
 
@@ -20,7 +20,7 @@ struct GroupGemmOracle {
   std::vector<double> largest;     // the same were every activation the largest of its 128
 };
 
-namespace group_gemm {
+namespace oracle {
 
 /// By the pictures of the layout: atoms of 128 rows by 4 groups of 32 inputs.
 inline int64_t scale_byte(int64_t row, int64_t group, int64_t k) {
@@ -41,7 +41,7 @@ inline std::vector<double> values_of(Format format) {
   return values;
 }
 
-inline std::vector<double> activations_of(const flashinfer::GroupGemm& g, int64_t group,
+inline std::vector<double> activations_of(const group_gemm::GroupGemm& g, int64_t group,
                                           int64_t m) {
   const int64_t first_row = (g.m_indptr[group] + 127 * group) / 128 * 128;
   const std::byte* const scales = g.a_scale.data() + first_row * (g.k / 32);
@@ -54,7 +54,7 @@ inline std::vector<double> activations_of(const flashinfer::GroupGemm& g, int64_
   return x;
 }
 
-inline std::vector<double> weights_of(const flashinfer::GroupGemm& g, int64_t group, int64_t n) {
+inline std::vector<double> weights_of(const group_gemm::GroupGemm& g, int64_t group, int64_t n) {
   const std::byte* const scales = g.b_scale.data() + group * ((g.n + 127) / 128 * 128) * (g.k / 32);
   const std::vector<double> values = values_of(Format::kE2M1);
   std::vector<double> w(g.k);
@@ -68,11 +68,11 @@ inline std::vector<double> weights_of(const flashinfer::GroupGemm& g, int64_t gr
   return w;
 }
 
-}  // namespace group_gemm
+}  // namespace oracle
 
 /// The sum of a block is that of numbers of a few bits, so that double precision rounds nothing
 /// but the addition of blocks whose scales are 2^40 apart.
-inline GroupGemmOracle multiply_in_double(const flashinfer::GroupGemm& g) {
+inline GroupGemmOracle multiply_in_double(const group_gemm::GroupGemm& g) {
   const int64_t m = g.m_indptr.back();
   std::vector<std::vector<double>> x(m);
   GroupGemmOracle oracle;
@@ -80,9 +80,9 @@ inline GroupGemmOracle multiply_in_double(const flashinfer::GroupGemm& g) {
   for (int64_t group = 0; group + 1 < std::ssize(g.m_indptr); ++group) {
     const int64_t begin = g.m_indptr[group];
     const int64_t end = g.m_indptr[group + 1];
-    for (int64_t row = begin; row < end; ++row) x[row] = group_gemm::activations_of(g, group, row);
+    for (int64_t row = begin; row < end; ++row) x[row] = oracle::activations_of(g, group, row);
     for (int64_t n = 0; n < (begin == end ? 0 : g.n); ++n) {
-      const std::vector<double> w = group_gemm::weights_of(g, group, n);
+      const std::vector<double> w = oracle::weights_of(g, group, n);
       for (int64_t row = begin; row < end; ++row) {
         for (int64_t block = 0; block < g.k; block += 128) {
           double sum = 0, magnitude = 0, largest = 0, weights = 0;
@@ -109,7 +109,7 @@ inline double half_step(Format out, double y) {
   return std::ldexp(1.0, exponent - (is_bf16 ? 8 : 11));
 }
 
-/// How far the float32 sum of output i may be off (flashinfer/group_gemm.h).
+/// How far the float32 sum of output i may be off (group_gemm/group_gemm.h).
 inline double sum_bound(const GroupGemmOracle& oracle, int64_t i, int64_t k) {
   const auto inputs = static_cast<double>(k);
   return 1.01 * (inputs + inputs / 32 + 40) * 0x1p-24 * oracle.magnitudes[i] +
@@ -129,7 +129,7 @@ inline bool rounds_to(Format out, double exact, double bound, double found) {
 }
 
 /// Output i of out as a number.
-inline double output_of(const flashinfer::GroupGemm& g, std::span<const std::byte> out, int64_t i) {
+inline double output_of(const group_gemm::GroupGemm& g, std::span<const std::byte> out, int64_t i) {
   uint16_t code = 0;
   std::memcpy(&code, &out[i * 2], 2);
   return info(g.out_dtype).decode(code);

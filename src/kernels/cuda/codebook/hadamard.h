@@ -1,5 +1,5 @@
 #pragma once
-// The Hadamard rotation of runs of numbers, to the bits of bitsandbytes/hadamard.h.
+// The Hadamard rotation of runs of numbers, to the bits of codebook/hadamard.h.
 
 #include "base/status.h"
 #include "kernels/cuda/common/elements.h"

@@ -1,5 +1,5 @@
 #pragma once
-// bitsandbytes' kbit in device memory, to the bits of bitsandbytes/kbit.h on the host. Buffers are
+// bitsandbytes' kbit in device memory, to the bits of codebook/kbit.h on the host. Buffers are
 // its own: a block of 32 numbers has k words, its bit planes, and a scale; blocks are flat or tiled
 // (foreign_layouts/kbit.h). Each function is one launch, and memsets of the padding; it allocates
 // nothing, waits for nothing and can be captured in a graph.

@@ -1,6 +1,6 @@
 #pragma once
 // FlashInfer's group_gemm_mxfp8_mxfp4_nt_groupwise in the memory of a GPU, from Ampere on
-// (flashinfer/group_gemm.h: the same in the memory of the host, and what the arguments mean).
+// (group_gemm/group_gemm.h: the same in the memory of the host, and what the arguments mean).
 //
 //   SUBBYTE_TRY(GroupGemm gemm, GroupGemm::create({groups, n, k, order}, device));
 //   ... allocate weight_bytes(), prepare_bytes(), workspace_bytes(m) ...

@@ -13,9 +13,9 @@
 // Weights are usually rotated first (hadamard.h), which makes them more like the normal numbers
 // that its codebooks are trained on.
 
-#include "bitsandbytes/kbit.h"
+#include "codebook/kbit.h"
 
-namespace subbyte::bitsandbytes {
+namespace subbyte::codebook {
 
 struct VqCodes {
   std::span<const uint32_t> packed;
@@ -46,4 +46,4 @@ Status repack_vq(std::span<const uint32_t> packed_flat, std::span<const uint8_t>
 Status vq_gemm_prod(const KbitProduct& product, const VqCodes& tiled, Executor& executor);
 Status vq_scalar_gemv(const KbitProduct& product, const VqCodes& flat, Executor& executor);
 
-}  // namespace subbyte::bitsandbytes
+}  // namespace subbyte::codebook

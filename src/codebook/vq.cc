@@ -1,4 +1,4 @@
-#include "bitsandbytes/vq.h"
+#include "codebook/vq.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,11 +8,11 @@
 
 #include "base/checked.h"
 #include "base/float16.h"
-#include "bitsandbytes/kbit_codes.h"
+#include "codebook/kbit_codes.h"
 #include "kernels/cpu/execution.h"
 #include "quantize/kbit.h"
 
-namespace subbyte::bitsandbytes {
+namespace subbyte::codebook {
 namespace {
 
 std::vector<float> values_of(std::span<const uint16_t> codebook) {
@@ -235,4 +235,4 @@ Status vq_scalar_gemv(const KbitProduct& product, const VqCodes& flat, Executor&
   return multiply_all(product, flat, KbitOrder::kFlat, m, executor);
 }
 
-}  // namespace subbyte::bitsandbytes
+}  // namespace subbyte::codebook

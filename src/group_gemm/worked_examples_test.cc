@@ -20,11 +20,11 @@
 
 #include "base/random.h"
 #include "base/thread_pool.h"
-#include "flashinfer/group_gemm.h"
+#include "group_gemm/group_gemm.h"
 #include "kernels/cpu/blocks.h"
 #include "support/group_gemm_oracle.h"
 
-namespace subbyte::flashinfer {
+namespace subbyte::group_gemm {
 namespace {
 
 using Bytes = std::vector<std::byte>;
@@ -287,4 +287,4 @@ TEST(WorkedExamples, down_proj_of_gpt_oss_is_padded_to_2944_by_2944) {
 }
 
 }  // namespace
-}  // namespace subbyte::flashinfer
+}  // namespace subbyte::group_gemm

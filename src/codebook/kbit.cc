@@ -1,4 +1,4 @@
-#include "bitsandbytes/kbit.h"
+#include "codebook/kbit.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,13 +6,13 @@
 
 #include "base/checked.h"
 #include "base/float16.h"
-#include "bitsandbytes/kbit_codes.h"
+#include "codebook/kbit_codes.h"
 #include "kernels/cpu/blocks.h"
 #include "matrix/codebook.h"
 #include "quantize/codebook_encoder.h"
 #include "quantize/kbit.h"
 
-namespace subbyte::bitsandbytes {
+namespace subbyte::codebook {
 namespace {
 
 int64_t count_blocks(int64_t n) {
@@ -250,4 +250,4 @@ Status flatten_kbit(std::span<const uint32_t> packed_tiled, std::span<const uint
                  {n, k_dim, k, KbitOrder::kFlat}, packed, absmax);
 }
 
-}  // namespace subbyte::bitsandbytes
+}  // namespace subbyte::codebook

@@ -26,7 +26,7 @@
 #include "formats/format.h"
 #include "subbyte/executor.h"
 
-namespace subbyte::bitsandbytes {
+namespace subbyte::codebook {
 
 /// Elements of packed and absmax for n numbers, with padding.
 int64_t kbit_packed_words(int64_t n, int k);
@@ -91,4 +91,4 @@ Status kbit_scalar_gemv(const KbitProduct& product, const KbitCodes& flat, Execu
 Status kbit_grouped_gemm(const KbitProduct& product, const KbitCodes& tiled,
                          std::span<const int32_t> offsets, Executor& executor);
 
-}  // namespace subbyte::bitsandbytes
+}  // namespace subbyte::codebook

@@ -40,7 +40,7 @@ namespace subbyte {
 class Execution;
 }  // namespace subbyte
 
-namespace subbyte::flashinfer {
+namespace subbyte::group_gemm {
 
 struct GroupGemm {
   std::span<const std::byte> a;
@@ -79,4 +79,4 @@ inline Status group_gemm_mxfp4_nt_groupwise(const GroupGemm& gemm, Executor& exe
   return group_gemm_mxfp8_mxfp4_nt_groupwise(gemm, executor);
 }
 
-}  // namespace subbyte::flashinfer
+}  // namespace subbyte::group_gemm

@@ -20,9 +20,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "flashinfer/group_gemm.h"
+#include "group_gemm/group_gemm.h"
 
-namespace subbyte::flashinfer {
+namespace subbyte::group_gemm {
 
 inline constexpr int64_t kBlockInputs = 32;  // that share a scale
 inline constexpr int64_t kAtomRows = 128;    // of swizzled scales
@@ -66,4 +66,4 @@ class Rows {
   std::array<float, 256> scales_;
 };
 
-}  // namespace subbyte::flashinfer
+}  // namespace subbyte::group_gemm

@@ -1,4 +1,4 @@
-#include "flashinfer/rows.h"
+#include "group_gemm/rows.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 
 #include "foreign_layouts/flashinfer.h"
 
-namespace subbyte::flashinfer {
+namespace subbyte::group_gemm {
 namespace {
 
 using Bytes = std::vector<std::byte>;
@@ -165,4 +165,4 @@ TEST(Rows, padding_of_weights_changes_nothing) {
 }
 
 }  // namespace
-}  // namespace subbyte::flashinfer
+}  // namespace subbyte::group_gemm

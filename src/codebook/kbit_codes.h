@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "bitsandbytes/kbit.h"
-#include "bitsandbytes/vq.h"
+#include "codebook/kbit.h"
+#include "codebook/vq.h"
 #include "foreign_layouts/kbit.h"
 #include "matrix/matrix.h"
 
@@ -16,7 +16,7 @@ namespace subbyte {
 class Execution;
 }  // namespace subbyte
 
-namespace subbyte::bitsandbytes {
+namespace subbyte::codebook {
 
 inline constexpr int64_t kBlock = 32;
 
@@ -60,4 +60,4 @@ Result<Matrix> to_matrix(const KbitCodes& codes, const KbitShape& shape, int64_t
 /// The same of vectors, in [rows][cols] and one of the orders of blocks. Code vq.p, too.
 Result<Matrix> to_matrix(const VqCodes& codes, int64_t rows, int64_t cols, KbitOrder order);
 
-}  // namespace subbyte::bitsandbytes
+}  // namespace subbyte::codebook

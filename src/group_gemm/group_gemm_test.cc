@@ -1,4 +1,4 @@
-#include "flashinfer/group_gemm.h"
+#include "group_gemm/group_gemm.h"
 
 #include <gtest/gtest.h>
 
@@ -13,7 +13,7 @@
 #include "support/group_gemm_oracle.h"
 #include "support/isa_test.h"
 
-namespace subbyte::flashinfer {
+namespace subbyte::group_gemm {
 namespace {
 
 using testing::GroupGemmOracle;
@@ -339,4 +339,4 @@ TEST(GroupGemm, names_the_argument_that_is_wrong) {
 }
 
 }  // namespace
-}  // namespace subbyte::flashinfer
+}  // namespace subbyte::group_gemm

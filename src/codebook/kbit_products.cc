@@ -1,12 +1,12 @@
 #include <algorithm>
 #include <vector>
 
-#include "bitsandbytes/kbit.h"
-#include "bitsandbytes/kbit_codes.h"
+#include "codebook/kbit.h"
+#include "codebook/kbit_codes.h"
 #include "kernels/cpu/block_kernels.h"
 #include "kernels/cpu/linear.h"
 
-namespace subbyte::bitsandbytes {
+namespace subbyte::codebook {
 namespace {
 
 std::vector<float> floats_of(std::span<const std::byte> numbers, Format dtype, Executor& executor) {
@@ -97,4 +97,4 @@ Status kbit_grouped_gemm(const KbitProduct& product, const KbitCodes& tiled,
   return {};
 }
 
-}  // namespace subbyte::bitsandbytes
+}  // namespace subbyte::codebook

@@ -1,4 +1,4 @@
-#include "bitsandbytes/hadamard.h"
+#include "codebook/hadamard.h"
 
 #include <bit>
 #include <cmath>
@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "bitsandbytes/kbit_codes.h"
+#include "codebook/kbit_codes.h"
 
-namespace subbyte::bitsandbytes {
+namespace subbyte::codebook {
 namespace {
 
 constexpr int64_t kLeast = 32;
@@ -67,4 +67,4 @@ Status hadamard_rotate(std::span<std::byte> data, Format dtype, int64_t dim,
   return {};
 }
 
-}  // namespace subbyte::bitsandbytes
+}  // namespace subbyte::codebook

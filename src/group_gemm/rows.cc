@@ -1,4 +1,4 @@
-#include "flashinfer/rows.h"
+#include "group_gemm/rows.h"
 
 #include <algorithm>
 #include <bit>
@@ -6,7 +6,7 @@
 
 #include "foreign_layouts/flashinfer.h"
 
-namespace subbyte::flashinfer {
+namespace subbyte::group_gemm {
 namespace {
 
 constexpr uint8_t kOne = 127;
@@ -201,4 +201,4 @@ bool Rows::is_zero_block(int64_t group, int64_t n, int64_t block) const {
   return ((halves[0] | halves[1]) & kMagnitudes) == 0;
 }
 
-}  // namespace subbyte::flashinfer
+}  // namespace subbyte::group_gemm

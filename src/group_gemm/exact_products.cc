@@ -1,10 +1,10 @@
-#include "flashinfer/exact_products.h"
+#include "group_gemm/exact_products.h"
 
 #include <cstring>
 
 #include "foreign_layouts/flashinfer.h"
 
-namespace subbyte::flashinfer {
+namespace subbyte::group_gemm {
 namespace {
 
 double scale_of(std::byte code) {
@@ -58,4 +58,4 @@ void ExactProducts::decode_weights(int64_t group, int64_t n) {
   }
 }
 
-}  // namespace subbyte::flashinfer
+}  // namespace subbyte::group_gemm

@@ -1,4 +1,4 @@
-#include "flashinfer/group_gemm.h"
+#include "group_gemm/group_gemm.h"
 
 #include <algorithm>
 #include <atomic>
@@ -9,14 +9,14 @@
 #include <vector>
 
 #include "base/checked.h"
-#include "flashinfer/exact_products.h"
-#include "flashinfer/rows.h"
 #include "foreign_layouts/flashinfer.h"
+#include "group_gemm/exact_products.h"
+#include "group_gemm/rows.h"
 #include "kernels/cpu/block_kernels.h"
 #include "kernels/cpu/execution.h"
 #include "kernels/cpu/linear.h"
 
-namespace subbyte::flashinfer {
+namespace subbyte::group_gemm {
 namespace {
 
 Error refuse(std::string_view code, const std::string& argument, const std::string& expected,
@@ -346,4 +346,4 @@ Status group_gemm_mxfp8_mxfp4_nt_groupwise(const GroupGemm& gemm, Executor& exec
   return group_gemm_mxfp8_mxfp4_nt_groupwise(gemm, *execution);
 }
 
-}  // namespace subbyte::flashinfer
+}  // namespace subbyte::group_gemm

@@ -1,6 +1,6 @@
 // Against products and codes computed here; tests/goldens/kbit_test.cc has what bitsandbytes gives.
 
-#include "bitsandbytes/kbit.h"
+#include "codebook/kbit.h"
 
 #include <gtest/gtest.h>
 
@@ -12,7 +12,7 @@
 #include "base/random.h"
 #include "base/thread_pool.h"
 
-namespace subbyte::bitsandbytes {
+namespace subbyte::codebook {
 namespace {
 
 const std::vector<float> kValues = {-1, -0.25f, 0, 0.5f};
@@ -204,4 +204,4 @@ TEST(BitsandbytesKbit, quantize_refuses) {
 }
 
 }  // namespace
-}  // namespace subbyte::bitsandbytes
+}  // namespace subbyte::codebook

@@ -6,9 +6,9 @@
 #include <span>
 #include <vector>
 
-#include "flashinfer/rows.h"
+#include "group_gemm/rows.h"
 
-namespace subbyte::flashinfer {
+namespace subbyte::group_gemm {
 
 /// One row of weights at a time, so one object for each thread.
 class ExactProducts {
@@ -28,4 +28,4 @@ class ExactProducts {
   std::vector<double> scales_;  // [k / 32]
 };
 
-}  // namespace subbyte::flashinfer
+}  // namespace subbyte::group_gemm

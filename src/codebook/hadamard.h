@@ -11,7 +11,7 @@
 #include "base/status.h"
 #include "formats/format.h"
 
-namespace subbyte::bitsandbytes {
+namespace subbyte::codebook {
 
 /// Checks `count` numbers and words of signs, 0 for none, as hadamard_rotate() does.
 Status check_hadamard(int64_t count, Format dtype, int64_t dim, int64_t sign_words);
@@ -24,4 +24,4 @@ Status check_hadamard(int64_t count, Format dtype, int64_t dim, int64_t sign_wor
 Status hadamard_rotate(std::span<std::byte> data, Format dtype, int64_t dim,
                        std::span<const uint32_t> signs = {});
 
-}  // namespace subbyte::bitsandbytes
+}  // namespace subbyte::codebook
