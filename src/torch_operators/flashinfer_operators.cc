@@ -29,15 +29,6 @@ ScaleLayout layout_of(int64_t number) {
   return kLayouts[static_cast<std::size_t>(number)];
 }
 
-/// Rows and columns of [..., K].
-Status set_shape(BlockQuantization& blocks, const Tensor& x) {
-  if (x.size(-1) < 1) return refuse(x, "at least one column");
-  blocks.input = x.format();
-  blocks.cols = x.size(-1);
-  blocks.rows = x.count() / blocks.cols;
-  return {};
-}
-
 /// Arguments of nvfp4_quantize alone.
 struct Nvfp4Extras {
   std::optional<FourOverSix> search;
@@ -60,12 +51,8 @@ Status quantize_there(const BlockQuantization& blocks, const Tensor& x, Tensor& 
                                options);
 }
 
-Status quantize(const BlockQuantization& blocks, const Tensor& x, Tensor& codes, Tensor& scales,
-                const Nvfp4Extras& extras = {}) {
-  if (blocks.rows == 0) return {};
-  if (!x.on_cpu()) {
-    return quantize_there(blocks, x, codes, scales, extras);
-  }
+Status quantize_here(const BlockQuantization& blocks, const Tensor& x, Tensor& codes,
+                     Tensor& scales, const Nvfp4Extras& extras) {
   SUBBYTE_TRY(Machine machine, Machine::borrow());
   if (extras.search) {
     return quantize_four_over_six(machine, blocks, *extras.search, x, codes, scales);
@@ -74,37 +61,35 @@ Status quantize(const BlockQuantization& blocks, const Tensor& x, Tensor& codes,
                               machine.executor());
 }
 
-Status mxfp8_quantize(Call& call) {
-  const Tensor x = call.tensor();
-  const bool swizzled = call.boolean();
-  const int64_t alignment = call.integer();
-  call.skip(2);  // enable_pdl, backend
-  const std::optional<int64_t> layout = call.optional_integer();
-  BlockQuantization blocks;
-  SUBBYTE_CHECK(call.check());
-  SUBBYTE_CHECK(set_shape(blocks, x));
-  blocks.layout = layout_of(layout.value_or(swizzled ? 0 : 2));
-  blocks.alignment = alignment;
+/// Rows [..., K] to codes and scales.
+Status quantize(BlockQuantization blocks, const Tensor& x, Call& call,
+                const Nvfp4Extras& extras = {}) {
+  if (x.size(-1) < 1) return refuse(x, "at least one column");
+  blocks.input = x.format();
+  blocks.cols = x.size(-1);
+  blocks.rows = x.count() / blocks.cols;
   SUBBYTE_CHECK(check_block_quantization(blocks));
+  const bool is_fp4 = blocks.format != BlockFormat::kMxfp8E4M3;
+  if (is_fp4 && blocks.padded_cols() != blocks.cols) return refuse(x, "columns in 32s");
   SUBBYTE_TRY(Tensor codes, call.result(0));
   SUBBYTE_TRY(Tensor scales, call.result(1));
-  SUBBYTE_CHECK(quantize(blocks, x, codes, scales));
+  if (blocks.rows > 0) {
+    SUBBYTE_CHECK((x.on_cpu() ? quantize_here : quantize_there)(blocks, x, codes, scales, extras));
+  }
   SUBBYTE_CHECK(call.add(std::move(codes)));
   return call.add(std::move(scales));
 }
 
-/// [M, K] to bytes [M, K/2] and scales in two dimensions.
-Status quantize_e2m1(BlockQuantization blocks, const Tensor& x, Call& call,
-                     const Nvfp4Extras& extras = {}) {
-  SUBBYTE_CHECK(set_shape(blocks, x));
-  blocks.alignment = 32;
-  SUBBYTE_CHECK(check_block_quantization(blocks));
-  if (blocks.padded_cols() != blocks.cols) return refuse(x, "columns in 32s");
-  SUBBYTE_TRY(Tensor codes, call.result(0));
-  SUBBYTE_TRY(Tensor scales, call.result(1));
-  SUBBYTE_CHECK(quantize(blocks, x, codes, scales, extras));
-  SUBBYTE_CHECK(call.add(std::move(codes)));
-  return call.add(std::move(scales));
+Status mxfp8_quantize(Call& call) {
+  const Tensor x = call.tensor();
+  const bool swizzled = call.boolean();
+  BlockQuantization blocks;
+  blocks.alignment = call.integer();
+  call.skip(2);  // enable_pdl, backend
+  const std::optional<int64_t> layout = call.optional_integer();
+  SUBBYTE_CHECK(call.check());
+  blocks.layout = layout_of(layout.value_or(swizzled ? 0 : 2));
+  return quantize(blocks, x, call);
 }
 
 Status mxfp4_quantize(Call& call) {
@@ -115,7 +100,7 @@ Status mxfp4_quantize(Call& call) {
   SUBBYTE_CHECK(call.check());
   blocks.format = BlockFormat::kMxfp4;
   blocks.layout = layout_of(layout);
-  return quantize_e2m1(blocks, x, call);
+  return quantize(blocks, x, call);
 }
 
 Status nvfp4_quantize(Call& call) {
@@ -139,7 +124,7 @@ Status nvfp4_quantize(Call& call) {
   if (error != 0) {
     extras.search = {global_scale, error == 2 ? BlockError::kSquared : BlockError::kAbsolute};
   }
-  return quantize_e2m1(blocks, x, call, extras);
+  return quantize(blocks, x, call, extras);
 }
 
 /// Codes of e2m1 with scales in some layout, to floats [M, K].

@@ -44,14 +44,15 @@ Status check_codes(const Tensor& codes, const WeightFormat& format, int64_t cols
 Result<std::span<const std::byte>> bytes_of(const std::optional<Tensor>& tensor, const char* name,
                                             const MatrixView& view, std::string_view type,
                                             int bytes, int32_t dtype) {
-  const std::string expected =
-      std::string(type) + " " + shown(std::array{view.rows, view.groups()});
-  if (!tensor) return refuse(name, expected, "none");
+  const auto expected = [&] {
+    return std::string(type) + " " + shown(std::array{view.rows, view.groups()});
+  };
+  if (!tensor) return refuse(name, expected(), "none");
   const bool types = tensor->dtype() == dtype || (bytes == 1 && tensor->dtype() == numbers().u8) ||
                      (bytes == 2 && dtype == numbers().u16 && tensor->dtype() == numbers().i16);
   if (!types || tensor->count() != view.rows * view.groups() ||
       (tensor->dim() > 0 && view.rows > 0 && tensor->size(0) != view.rows)) {
-    return refuse(*tensor, expected);
+    return refuse(*tensor, expected());
   }
   return std::span<const std::byte>(tensor->span());
 }
