@@ -49,7 +49,7 @@ std::vector<float> multiply_in_the_engine(Execution& execution, const Matrix& lo
   return y;
 }
 
-/// Equal, but for which NaN it is.
+/// Equal to the last bit.
 void expect_same_bits(const std::vector<float>& found, const std::vector<float>& expected,
                       const char* interface) {
   ASSERT_EQ(found.size(), expected.size()) << interface;
