@@ -2,7 +2,7 @@
 
 door_parts=(sanitizers aarch64 jetson)
 # Programs over the interfaces that others call.
-interface_programs=(c_interface_test devices_test)
+interface_programs=(c_interface_test backends_test)
 
 command_install() {
   (($# >= 1 && $# <= 2)) || die "install: expected PREFIX [COMPONENT]"
