@@ -90,7 +90,7 @@ __device__ __forceinline__ float quotient_of(float x, float divisor, float recip
 /// Says whether quotient_of() serves these numbers: by none of them that is not 0 a quotient
 /// becomes 0. The least numbers are 2^-24 in f16, 2^-133 in bf16 and 2^-149 in f32.
 template <Element kNumber>
-__device__ __forceinline__ bool divides_quickly(const float (&x)[kOfLane], float divisor) {
+__device__ __forceinline__ bool divides_quickly(const float (&x)[kNumbersOfLane], float divisor) {
   if (kNumber == Element::kF16) return divisor <= 0x1p60f;
   if (kNumber == Element::kBF16) return divisor <= 0x1p16f;
   if (divisor <= 1) return true;
@@ -117,7 +117,7 @@ template <int kBits>
 __device__ __noinline__ void encode_slowly(uint32_t* words, const float* x, float divisor,
                                            const float* thresholds) {
 #pragma unroll 1
-  for (int i = 0; i < kOfLane; ++i) {
+  for (int i = 0; i < kNumbersOfLane; ++i) {
     const float quotient = __fdiv_rn(x[i], divisor);
     uint32_t code = 0;
 #pragma unroll
@@ -130,24 +130,24 @@ __device__ __noinline__ void encode_slowly(uint32_t* words, const float* x, floa
 
 /// The codes of a lane's numbers, a byte each. All lanes of a block have one divisor.
 template <int kBits, Element kNumber>
-__device__ __forceinline__ void encode(uint32_t (&words)[2], const float (&x)[kOfLane],
+__device__ __forceinline__ void encode(uint32_t (&words)[2], const float (&x)[kNumbersOfLane],
                                        float divisor, float reciprocal, const QuantizeArguments& a,
                                        const float* thresholds, uint32_t cells) {
   if (a.is_slow || !divides_quickly<kNumber>(x, divisor)) {
-    float numbers[kOfLane];  // whose address is taken, while `x` stay in registers
+    float numbers[kNumbersOfLane];  // whose address is taken, while `x` stay in registers
     uint32_t codes[2] = {};
     if (a.is_nearest) {
       divisor = static_cast<float>(weights::decode<4, 11>(weights::e4m4_of(divisor)));
     }
 #pragma unroll
-    for (int i = 0; i < kOfLane; ++i) numbers[i] = x[i];
+    for (int i = 0; i < kNumbersOfLane; ++i) numbers[i] = x[i];
     // All codes of a scale of 0 mean 0.
     if (divisor > 0) encode_slowly<kBits>(codes, numbers, divisor, thresholds);
     words[0] = codes[0];
     words[1] = codes[1];
   } else {
 #pragma unroll
-    for (int i = 0; i < kOfLane; ++i) {
+    for (int i = 0; i < kNumbersOfLane; ++i) {
       add_code(words[i / 4], i % 4, quotient_of(x[i], divisor, reciprocal), cells);
     }
   }
@@ -172,9 +172,9 @@ __device__ __forceinline__ void store_planes(uint32_t* packed, uint32_t (&words)
 
 template <Element kNumber>
 __device__ __forceinline__ void load_chunks(const QuantizeArguments& a, const uint8_t* numbers,
-                                            int count, float (&x)[kChunks][kOfLane]) {
-  const int at = static_cast<int>(threadIdx.x) * kOfLane;
-  constexpr int kOfChunk = kThreads * kOfLane;
+                                            int count, float (&x)[kChunks][kNumbersOfLane]) {
+  const int at = static_cast<int>(threadIdx.x) * kNumbersOfLane;
+  constexpr int kOfChunk = kThreads * kNumbersOfLane;
   if (a.is_aligned && count == kChunks * kOfChunk) {
 #pragma unroll
     for (int i = 0; i < kChunks; ++i) load_8(kNumber, numbers, i * kOfChunk + at, x[i]);
@@ -201,7 +201,7 @@ __global__ void __launch_bounds__(kThreads) quantize(const __grid_constant__ Qua
   const int64_t first = int64_t{blockIdx.x} * kBlocksOfCta;
   const int blocks = static_cast<int>(min(a.blocks - first, int64_t{kBlocksOfCta}));
   const int count = static_cast<int>(min(a.count - first * kBlock, int64_t{kBlocksOfCta} * kBlock));
-  float x[kChunks][kOfLane];
+  float x[kChunks][kNumbersOfLane];
   load_chunks<kNumber>(a, a.numbers + first * kBlock * (kNumber == Element::kF32 ? 4 : 2), count,
                        x);
   __syncthreads();
@@ -248,13 +248,13 @@ struct LoadedBlock {
 };
 
 /// The lane's eight weights.
-__device__ __forceinline__ void dequantize_chunk(float (&weights)[kOfLane],
+__device__ __forceinline__ void dequantize_chunk(float (&weights)[kNumbersOfLane],
                                                  const LoadedBlock& loaded, int lane,
                                                  const float* codebook) {
   uint32_t words[2] = {transpose_bytes(loaded.plane, lane), loaded.fifth >> 8 * lane & 0xFF};
   transpose_bits(words[0], words[1]);
 #pragma unroll
-  for (int j = 0; j < kOfLane; ++j) {
+  for (int j = 0; j < kNumbersOfLane; ++j) {
     weights[j] = codebook[words[j / 4] >> 8 * (j % 4) & 31] * loaded.scale;
   }
 }
@@ -291,12 +291,12 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
   for (int i = 0; i < kChunks; ++i) {
     const int block = i * kBlocksAtOnce + threadIdx.x / kLanesOfBlock;
-    float weights[kOfLane];
+    float weights[kNumbersOfLane];
     dequantize_chunk(weights, loaded[i], lane, codebook);
     if (kIsTiled ? group0 + block % 2 >= a.groups : block >= blocks) continue;
     const int64_t at =
         kIsTiled ? int64_t{block / 2} * a.cols + block % 2 * kBlock : int64_t{block} * kBlock;
-    store_8(a.number, out, at + lane * kOfLane, weights);
+    store_8(a.number, out, at + lane * kNumbersOfLane, weights);
   }
 }
 

@@ -14,9 +14,9 @@ namespace subbyte::cuda::kbit {
 
 inline constexpr int kThreads = 256;
 inline constexpr int kBlock = 32;
-inline constexpr int kOfLane = 8;                       // numbers
-inline constexpr int kLanesOfBlock = kBlock / kOfLane;  // whose numbers follow each other
-inline constexpr float kBitsandbytesFloor = 1e-8f;      // what it divides by at least
+inline constexpr int kNumbersOfLane = 8;                       // numbers
+inline constexpr int kLanesOfBlock = kBlock / kNumbersOfLane;  // whose numbers follow each other
+inline constexpr float kBitsandbytesFloor = 1e-8f;             // what it divides by at least
 // 32 bits hold what is added to addresses for rows and tiles.
 inline constexpr int64_t kMaxCols = (1 << 24) - 512;
 inline constexpr int64_t kMaxRows = 1 << 26;
@@ -50,7 +50,7 @@ __device__ __forceinline__ float scale_of(const uint8_t* absmax, int64_t block, 
 }
 
 /// The largest magnitude of a block, of a lane's numbers and those of its three neighbours.
-__device__ __forceinline__ float largest_of_block(const float (&x)[kOfLane]) {
+__device__ __forceinline__ float largest_of_block(const float (&x)[kNumbersOfLane]) {
   float largest = 0;
 #pragma unroll
   for (const float number : x) largest = fmaxf(largest, fabsf(number));

@@ -32,18 +32,19 @@ struct QuantizeArguments : QuantizedNumbers {
 
 /// The first of the nearest vectors, of each of the lane's.
 template <int kP>
-__device__ __forceinline__ void find_nearest(uint32_t (&codes)[kOfLane / kP],
-                                             const float (&x)[kOfLane], const float* vectors) {
-  float least[kOfLane / kP];
+__device__ __forceinline__ void find_nearest(uint32_t (&codes)[kNumbersOfLane / kP],
+                                             const float (&x)[kNumbersOfLane],
+                                             const float* vectors) {
+  float least[kNumbersOfLane / kP];
 #pragma unroll
-  for (int i = 0; i < kOfLane / kP; ++i) {
+  for (int i = 0; i < kNumbersOfLane / kP; ++i) {
     least[i] = __uint_as_float(0x7F800000);
     codes[i] = 0;
   }
 #pragma unroll 4
   for (int code = 0; code < kVectors; ++code) {
 #pragma unroll
-    for (int i = 0; i < kOfLane / kP; ++i) {
+    for (int i = 0; i < kNumbersOfLane / kP; ++i) {
       float distance = 0;
 #pragma unroll
       for (int j = 0; j < kP; ++j) {
@@ -64,13 +65,13 @@ __global__ void __launch_bounds__(kThreads) quantize(const __grid_constant__ Qua
   fill_vectors<kP>(vectors, a.vectors);
   const int64_t block = int64_t{blockIdx.x} * kBlocksOfCta + threadIdx.x / kLanesOfBlock;
   const int lane = threadIdx.x % kLanesOfBlock;
-  float x[kOfLane];
-  load_8_of(a.number, a.numbers, block * kBlock + lane * kOfLane, a.count, x);
+  float x[kNumbersOfLane];
+  load_8_of(a.number, a.numbers, block * kBlock + lane * kNumbersOfLane, a.count, x);
   const float largest = largest_of_block(x);
   const float divisor = fmaxf(largest, kBitsandbytesFloor);
 #pragma unroll
   for (float& number : x) number = __fdiv_rn(number, divisor);
-  uint32_t codes[kOfLane / kP];
+  uint32_t codes[kNumbersOfLane / kP];
   find_nearest<kP>(codes, x, vectors);
   if (block >= a.blocks) return;
   if constexpr (kP == 2) {
@@ -123,13 +124,13 @@ __global__ void __launch_bounds__(kThreads)
   for (int i = 0; i < kChunks; ++i) {
     const int64_t to = place_of(a, first + i * kBlocksOfCta);
     if (to < 0) continue;
-    float weights[kOfLane];
+    float weights[kNumbersOfLane];
 #pragma unroll
-    for (int j = 0; j < kOfLane; ++j) {
+    for (int j = 0; j < kNumbersOfLane; ++j) {
       const uint32_t code = codes[i] >> 8 * (j / kP) & 0xFF;
       weights[j] = vectors[code * kP + j % kP] * scales[i];
     }
-    store_8(a.number, a.out, to + lane * kOfLane, weights);
+    store_8(a.number, a.out, to + lane * kNumbersOfLane, weights);
   }
 }
 
