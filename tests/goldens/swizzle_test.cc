@@ -15,7 +15,7 @@ namespace {
 
 TEST(SwizzleGolden, both_atoms_are_those_of_flashinfer_and_come_back) {
   const auto source = TensorSource::open(std::filesystem::path(SUBBYTE_TEST_DATA) /
-                                         "group_gemm/swizzle.safetensors");
+                                         "flashinfer/swizzle.safetensors");
   ASSERT_TRUE(source.ok()) << source.error().message;
   int compared = 0;
   for (const auto& [name, scales] : source->tensors()) {
