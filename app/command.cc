@@ -230,6 +230,11 @@ Status load(const Invocation& invocation, ReadyModel& ready, LoadOptions options
   return ready.load(options);
 }
 
+Status set_context(ModelConfig& config, int64_t said) {
+  config.context = said > 0 ? said : config.max_positions;
+  return check_context(config, config.context);
+}
+
 SessionOptions one_sequence(const std::string& kv_cache_type, int head_bits, int64_t context) {
   return {.context = context,
           .max_sequences = 1,

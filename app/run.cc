@@ -54,8 +54,7 @@ Result<std::string> prompt_text(const Options& options) {
 
 /// Room for the prompt and what may follow, at most what the model was made for.
 Result<int64_t> context_size(const Options& options, const ModelConfig& config, int64_t prompt) {
-  const int64_t limit = options.context > 0 ? options.context : config.max_positions;
-  SUBBYTE_CHECK(check_context(config, limit));
+  const int64_t limit = config.context;
   if (prompt >= limit) {
     return Error{"model.context_full",
                  fmt::format("the prompt has {} tokens and the context {}", prompt, limit)};
@@ -177,7 +176,7 @@ Result<ExitCode> run(const Invocation& invocation, Options options) {
   if (!options.prompts.empty()) return run_many(invocation, options);
   SUBBYTE_TRY(ReadyModel ready, open(invocation, options.model));
   SUBBYTE_TRY(std::unique_ptr<TextSetup> text, TextSetup::read(ready.directory, ready.config));
-  SUBBYTE_CHECK(check_context(ready.config, options.context));
+  SUBBYTE_CHECK(set_context(ready.config, options.context));
   SUBBYTE_TRY(text->sampling, options.sampling.resolve(ready.path));
   SUBBYTE_TRY(const Question question, question_of(options, *text));
   SUBBYTE_TRY(const int64_t context,

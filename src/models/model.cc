@@ -230,7 +230,7 @@ Result<std::unique_ptr<Model>> load_model(const std::filesystem::path& path, Bac
   SUBBYTE_CHECK(check_head_bits(options.head_bits));
   SUBBYTE_TRY(const CheckpointParts opened, open_model(path));
   ModelConfig config = *opened.model;
-  config.context = options.context > 0 ? options.context : options.cache_positions;
+  config.context = options.context;
   const ImportContext context = opened.context(backend.host());
   SUBBYTE_TRY(const auto tensors, opened.find_tensors(context));
   MachineMemory* const memory = backend.memory();

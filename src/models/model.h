@@ -88,12 +88,13 @@ struct LoadOptions {
   /// how), unless the file holds the head quantized already. 16: as in the file.
   int head_bits = 16;
   LoadProgress progress = nullptr;
+  /// Positions that one sequence may have, which decides in LongRope; 0: not many.
+  int64_t context = 0;
 
   // What is to run, for machines with memory of their own (Backend::memory()): room for it is
   // counted before the model is loaded. Larger caches and steps find out for themselves.
   Element cache_type = Element::kF16;
   int64_t cache_positions = 0;
-  int64_t context = 0;      // positions of a sequence; 0: cache_positions
   int64_t step_tokens = 0;  // 0: Backend::prompt_chunk(), or all positions of a smaller cache
   int64_t step_sequences = 1;
   int64_t step_logits = 1;  // rows

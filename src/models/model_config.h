@@ -37,7 +37,7 @@ struct ModelConfig {
   bool attention_bias = false;    // of q, k, v and o
   Rope rope;
   LongRope long_rope;
-  /// Positions that a sequence may have, where that is known when a model is loaded (long_rope).
+  /// Positions that one sequence may have, where that is known: it decides in long_rope.
   int64_t context = 0;
   std::vector<int64_t> windows;  // [num_layers]; 0: full attention
 

@@ -83,6 +83,35 @@ TEST_F(Prompts, answers_of_texts_and_messages_are_those_of_single_runs) {
   EXPECT_TRUE(logprobs.size() >= 1 && logprobs.size() <= 3) << logprobs;
 }
 
+/// Contexts of more than 64 positions have other frequencies in this model: what a request may have
+/// decides, and not what all of them take together.
+TEST_F(Prompts, answers_do_not_depend_on_how_many_are_computed_at_a_time) {
+  const std::string model = path("model");
+  const ProcessResult made =
+      run_program({"synth", model, "--arch", "phi3", "--shape", "tiny", "--format", "bf16"});
+  ASSERT_EQ(made.exit_code, 0) << made.err;
+  Json config = Json::parse(folder_.read("model/config.json"));
+  config["original_max_position_embeddings"] = 64;
+  config["rope_scaling"] = {{"type", "longrope"},
+                            {"short_factor", std::vector<double>(32, 1.0)},
+                            {"long_factor", std::vector<double>(32, 8.0)}};
+  folder_.write("model/config.json", config.dump());
+  folder_.write("in.jsonl", R"({"prompt": "It was a dark night", "logprobs": 1})");
+  const auto answer = [&](const char* output, const char* parallel, const char* context) {
+    const ProcessResult result = run_program(
+        {"run", model, "--prompts", path("in.jsonl"), "--output", path(output), "--parallel",
+         parallel, "-c", context, "--batch-invariant", "-n", "4", "--temp", "0"});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return answers(output)[1]["response"]["body"]["choices"];
+  };
+  const Json many_of_long = answer("a.jsonl", "16", "2048");
+  const Json many_of_short = answer("b.jsonl", "16", "64");
+  EXPECT_FALSE(many_of_long.empty());
+  EXPECT_NE(many_of_long, many_of_short);
+  EXPECT_EQ(answer("c.jsonl", "1", "2048"), many_of_long);
+  EXPECT_EQ(answer("d.jsonl", "1", "64"), many_of_short);
+}
+
 TEST_F(Prompts, goes_on_after_a_kill_with_the_answers_that_are_there) {
   std::string lines;
   for (int i = 0; i < 60; ++i) {
