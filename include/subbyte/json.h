@@ -83,10 +83,8 @@ class Json {
   }
 
   static Json array(std::initializer_list<JsonItem> elements = {});
+  /// The last value counts where a name comes twice; what is no name with a value is left out.
   static Json object(std::initializer_list<JsonItem> members = {});
-  /// Names that come once.
-  static Json object(std::vector<Member> members);
-  static Json long_integer(std::string digits);
   /// Reads one value; `where` begins messages. Codes: json.*.
   static Result<Json> parse(std::string_view text, std::string_view where = "JSON");
   /// The value in one line.
@@ -122,8 +120,10 @@ class Json {
   const Json* end() const noexcept;
   Json* begin() noexcept { return const_cast<Json*>(std::as_const(*this).begin()); }
   Json* end() noexcept { return const_cast<Json*>(std::as_const(*this).end()); }
-  const Json& operator[](std::size_t index) const { return begin()[index]; }
-  Json& operator[](std::size_t index) { return begin()[index]; }
+  /// The element, null where there is none.
+  const Json& operator[](std::size_t index) const noexcept;
+  /// The element; nulls are added up to it, and what is no array becomes an empty one first.
+  Json& operator[](std::size_t index);
   /// Adds an element; what is no array becomes an empty one first.
   void push_back(Json element);
 
@@ -148,6 +148,7 @@ class Json {
   friend bool operator==(const Json& a, const Json& b) noexcept;
 
  private:
+  friend struct JsonMaker;
   union Data {
     uint64_t unsigned_integer;
     int64_t integer;

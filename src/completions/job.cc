@@ -24,7 +24,7 @@ constexpr std::string_view kTextUrl = "/v1/completions";
 constexpr std::string_view kChatUrl = "/v1/chat/completions";
 
 Value as_json(const JobRecord& record) {
-  return Value::object({record.begin(), record.end()});
+  return JsonMaker::object({record.begin(), record.end()});
 }
 
 std::string digest_of(const JobRecord& identity, const std::string& line) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <set>
 #include <vector>
 
 #include "base/mapped_file.h"
@@ -20,6 +21,14 @@ namespace {
 // grows, twice in the other.
 constexpr std::size_t kParserStrings = 5;
 
+std::string too_deep() {
+  return "nested deeper than " + std::to_string(kMaxDepth) + " levels";
+}
+
+std::string appears_twice(std::string_view key) {
+  return "the key " + quote(key) + " appears twice in one object";
+}
+
 /// Builds a value from the parser's events. Finished values wait on one stack until their array or
 /// object ends.
 ///
@@ -36,7 +45,7 @@ class Builder final : public Events {
   bool number_unsigned(uint64_t value) override { return add(value); }
   bool number_float(double value, const std::string& text) override {
     if (text.find_first_not_of("-0123456789") != std::string::npos) return add(value);
-    return spend(kStringBytes + 2 * text.size()) && add(Value::long_integer(text));
+    return spend(kStringBytes + 2 * text.size()) && add(JsonMaker::long_integer(text));
   }
   bool string(std::string& value) override {
     return spend(kStringBytes + 2 * value.size()) && add(std::move(value));
@@ -71,7 +80,7 @@ class Builder final : public Events {
     }
     values_.resize(first);
     keys_.resize(first_key);
-    return add(Value::object(std::move(members)));
+    return add(JsonMaker::object(std::move(members)));
   }
 
   void syntax_error(std::string_view problem) override {
@@ -118,7 +127,7 @@ class Builder final : public Events {
 
   bool open(bool is_object) {
     if (containers_.size() == kMaxDepth) {
-      fail("json.depth", "nested deeper than " + std::to_string(kMaxDepth) + " levels");
+      fail("json.depth", too_deep());
       return false;
     }
     const Stream* found = stream_ == nullptr ? find_stream() : nullptr;
@@ -171,7 +180,7 @@ class Builder final : public Events {
     std::ranges::sort(sorted_, {}, key_of);
     const auto twin = std::ranges::adjacent_find(sorted_, {}, key_of);
     if (twin == sorted_.end()) return false;
-    fail("json.duplicate_key", "the key " + quote(keys_[*twin]) + " appears twice in one object");
+    fail("json.duplicate_key", appears_twice(keys_[*twin]));
     return true;
   }
 
@@ -222,6 +231,31 @@ std::optional<int64_t> whole_number(const Value& value) {
   return static_cast<int64_t>(number);
 }
 
+Status check_text(std::string_view text, std::string_view where) {
+  const auto bad = find_invalid_utf8(text);
+  if (!bad) return {};
+  return Error{"json.utf8", std::string(where).append(": a text is not UTF-8 at its byte ") +
+                                std::to_string(*bad)};
+}
+
+/// `depth` containers are around the value.
+Status check_value(const Value& value, std::string_view where, int depth) {
+  const auto error = [&](std::string_view code, const std::string& problem) {
+    return Error{code, std::string(where).append(": ").append(problem)};
+  };
+  if (value.is_string()) return check_text(value.string(), where);
+  if (!value.is_array() && !value.is_object()) return {};
+  if (depth == kMaxDepth) return error("json.depth", too_deep());
+  for (const Value& element : value) SUBBYTE_CHECK(check_value(element, where, depth + 1));
+  std::set<std::string_view> keys;
+  for (const auto& [key, member] : value.items()) {
+    SUBBYTE_CHECK(check_text(key, where));
+    if (!keys.insert(key).second) return error("json.duplicate_key", appears_twice(key));
+    SUBBYTE_CHECK(check_value(member, where, depth + 1));
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<Value> parse(std::string_view text, std::string_view where, std::span<const Stream> streams,
@@ -251,6 +285,10 @@ Result<Value> parse(std::string_view text, std::string_view where, std::span<con
   read_events(text, builder);
   if (builder.failed()) return builder.error(where);
   return builder.take();
+}
+
+Status check_value(const Value& value, std::string_view where) {
+  return check_value(value, where, 0);
 }
 
 std::optional<std::string> long_digits(const Value& value) {

@@ -15,6 +15,17 @@
 #include "base/status.h"
 #include "subbyte/json.h"
 
+SUBBYTE_BEGIN_NAMESPACE
+
+/// Makes values of parts that nobody compares: names that come once, more digits than fit in 64
+/// bits.
+struct JsonMaker {
+  static Json object(std::vector<Json::Member> members);
+  static Json long_integer(std::string digits);
+};
+
+SUBBYTE_END_NAMESPACE
+
 namespace subbyte::json {
 
 using Value = Json;
@@ -42,6 +53,10 @@ struct Stream {
 Result<Value> parse(std::string_view text, std::string_view where,
                     std::span<const Stream> streams = {},
                     std::size_t memory_factor = kMemoryFactor);
+
+/// Refuses values that parse() never gives, as callers may have made them. Codes: json.utf8,
+/// json.duplicate_key, json.depth.
+Status check_value(const Value& value, std::string_view where);
 
 /// An integer that no int64_t holds by its digits, after its sign; nullopt for all other values.
 std::optional<std::string> long_digits(const Value& value);

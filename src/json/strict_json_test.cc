@@ -83,6 +83,23 @@ TEST(StrictJson, limits_the_depth_without_recursing) {
   EXPECT_EQ(code(objects), "json.depth");
 }
 
+TEST(StrictJson, refuses_made_values_that_no_text_has) {
+  const auto code_of = [](const Value& value) {
+    const Status status = check_value(value, "t");
+    return status.ok() ? std::string("ok") : std::string(status.error().code);
+  };
+  Value deep = 1;
+  for (int i = 0; i < 64; ++i) deep = Value::array({std::move(deep)});
+  EXPECT_EQ(code_of(deep), "ok");
+  EXPECT_EQ(code_of(Value::array({deep})), "json.depth");
+  EXPECT_EQ(code_of({{"a", deep}}), "json.depth");
+  EXPECT_EQ(code_of({{"a", {1, -2.5, nullptr, "\u00e4"}}, {"b", {{"a", 1}}}}), "ok");
+  EXPECT_EQ(code_of(Value::array({"\xFF"})), "json.utf8");
+  EXPECT_EQ(code_of({{"a", {{"\xC3", 1}}}}), "json.utf8");
+  EXPECT_EQ(check_value("ab\xFF", "t").error().message, "t: a text is not UTF-8 at its byte 2");
+  EXPECT_EQ(code_of(Value::array({JsonMaker::object({{"a", 1}, {"a", 1}})})), "json.duplicate_key");
+}
+
 TEST(StrictJson, takes_many_members_in_about_linear_time) {
   std::string text = "{\"first\":[[1,2],[3]]";
   for (int i = 0; i < 300'000; ++i) text += ",\"key" + std::to_string(i) + "\":0";

@@ -197,7 +197,7 @@ Value sorted(const Value& value) {
   std::vector<Value::Member> members;
   for (const auto& [key, member] : value.items()) members.emplace_back(key, sorted(member));
   std::ranges::sort(members, {}, &Value::Member::first);
-  return Value::object(std::move(members));
+  return JsonMaker::object(std::move(members));
 }
 
 }  // namespace subbyte::json

@@ -7,6 +7,20 @@ SUBBYTE_BEGIN_NAMESPACE
 
 static_assert(sizeof(Json) == 16);  // the bounds of json::parse count them
 
+namespace {
+
+/// Whether a value may stand for a member of an object.
+bool is_pair(const Json& value) {
+  return value.is_array() && value.size() == 2 && value[0].is_string();
+}
+
+const Json& null_value() {
+  static const Json null;
+  return null;
+}
+
+}  // namespace
+
 Json::Json(std::string text) {
   data_.string = new std::string(std::move(text));
   kind_ = Kind::kString;
@@ -18,10 +32,8 @@ Json::Json(std::vector<Json> elements) {
 }
 
 Json::Json(std::initializer_list<JsonItem> list) {
-  const bool is_object = std::ranges::all_of(list, [](const JsonItem& item) {
-    const Json& pair = item.value_;
-    return pair.is_array() && pair.size() == 2 && pair[0].is_string();
-  });
+  const bool is_object =
+      std::ranges::all_of(list, [](const JsonItem& item) { return is_pair(item.value_); });
   *this = is_object ? object(list) : array(list);
 }
 
@@ -66,25 +78,24 @@ Json Json::array(std::initializer_list<JsonItem> elements) {
 }
 
 Json Json::object(std::initializer_list<JsonItem> members) {
-  std::vector<Member> list;
-  list.reserve(members.size());
+  Json object = JsonMaker::object({});
+  object.data_.members->reserve(members.size());
   for (const JsonItem& member : members) {
-    Json pair = member.take();
-    list.emplace_back(pair[0].string(), std::move(pair[1]));
+    if (is_pair(member.value_)) object[member.value_[0].string()] = std::move(member.value_[1]);
   }
-  return object(std::move(list));
-}
-
-Json Json::object(std::vector<Member> members) {
-  Json object;
-  object.data_.members = new std::vector<Member>(std::move(members));
-  object.kind_ = Kind::kObject;
   return object;
 }
 
-Json Json::long_integer(std::string digits) {
+Json JsonMaker::object(std::vector<Json::Member> members) {
+  Json object;
+  object.data_.members = new std::vector<Json::Member>(std::move(members));
+  object.kind_ = Json::Kind::kObject;
+  return object;
+}
+
+Json JsonMaker::long_integer(std::string digits) {
   Json integer(std::move(digits));
-  integer.kind_ = Kind::kLongInteger;
+  integer.kind_ = Json::Kind::kLongInteger;
   return integer;
 }
 
@@ -115,6 +126,18 @@ const Json* Json::end() const noexcept {
   return is_array() ? data_.elements->data() + data_.elements->size() : nullptr;
 }
 
+const Json& Json::operator[](std::size_t index) const noexcept {
+  return is_array() && index < size() ? begin()[index] : null_value();
+}
+
+Json& Json::operator[](std::size_t index) {
+  if (!is_array()) *this = array();
+  std::vector<Json>& elements = *data_.elements;
+  const std::size_t size = elements.size();
+  if (index >= size) elements.insert(elements.end(), index - size + 1, Json());
+  return elements.at(index);
+}
+
 void Json::push_back(Json element) {
   if (!is_array()) *this = array();
   data_.elements->push_back(std::move(element));
@@ -131,9 +154,8 @@ const Json* Json::find(std::string_view key) const noexcept {
 }
 
 const Json& Json::at(std::string_view key) const noexcept {
-  static const Json null;
   const Json* const found = find(key);
-  return found == nullptr ? null : *found;
+  return found == nullptr ? null_value() : *found;
 }
 
 Json& Json::operator[](std::string_view key) {

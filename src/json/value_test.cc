@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -66,6 +67,26 @@ TEST(JsonValue, a_value_of_another_kind_gives_nothing) {
   EXPECT_TRUE(Value({{"a", 1}}).at("b").is_null());
 }
 
+TEST(JsonValue, an_object_has_a_name_once_and_nothing_without_a_name) {
+  EXPECT_EQ(Value::object({1, 2}).text(), "{}");
+  EXPECT_EQ(Value::object({{"a"}, {1, 2}, {"b", 3, 4}, {"c", 5}}).text(), R"({"c":5})");
+  EXPECT_EQ(Value({{"a", 1}, {"b", 2}, {"a", 3}}).text(), R"({"a":3,"b":2})");
+}
+
+TEST(JsonValue, an_element_that_is_not_there_is_null) {
+  const Value list = Value::array({1});
+  EXPECT_TRUE(list[std::size_t{1}].is_null());
+  EXPECT_TRUE(Value(7)[std::size_t{2}].is_null());
+  const Value object = {{"a", 1}};
+  EXPECT_TRUE(object[std::size_t{0}].is_null());
+  Value added = "text";
+  added[std::size_t{1}] = 2;
+  EXPECT_EQ(added.text(), "[null,2]");
+  EXPECT_THROW(added[SIZE_MAX] = 3, std::length_error);
+  EXPECT_THROW(Value()[SIZE_MAX] = 3, std::out_of_range);
+  EXPECT_EQ(added.text(), "[null,2]");
+}
+
 TEST(JsonValue, members_keep_their_order) {
   Value object;
   object["z"] = 1;
@@ -88,9 +109,9 @@ TEST(JsonValue, numbers_are_equal_by_value_and_objects_with_their_order) {
   EXPECT_NE(Value(1), Value(true));
   EXPECT_NE(Value(-1), Value(1));
   EXPECT_EQ(Value(UINT64_MAX), Value(UINT64_MAX));
-  EXPECT_EQ(Value::long_integer("7"), Value::long_integer("7"));
-  EXPECT_NE(Value::long_integer("7"), Value(7));
-  EXPECT_NE(Value::long_integer("7"), Value("7"));
+  EXPECT_EQ(JsonMaker::long_integer("7"), JsonMaker::long_integer("7"));
+  EXPECT_NE(JsonMaker::long_integer("7"), Value(7));
+  EXPECT_NE(JsonMaker::long_integer("7"), Value("7"));
   EXPECT_EQ(Value(), nullptr);
   EXPECT_NE(Value({{"a", 1}, {"b", 2}}), Value({{"b", 2}, {"a", 1}}));
   EXPECT_NE(Value({1, 2}), Value({1, 3}));

@@ -17,9 +17,10 @@ class Completions {
 
   /// `is_whole`: nobody is told of deltas.
   Status add(const Request& request, bool is_whole) {
-    Request own = request;
+    SUBBYTE_TRY(std::vector<TokenId> prompt, session_.encode(request));
+    Request own = request;  // only now, as encode() refuses values too deep for a copy
     own.is_whole = is_whole;
-    SUBBYTE_TRY(const RequestId id, session_.add(own));
+    SUBBYTE_TRY(const RequestId id, session_.add(own, std::move(prompt)));
     first_[id] = completions_.size();
     completions_.resize(completions_.size() + own.num_samples);
     return {};

@@ -162,6 +162,24 @@ TEST(PublicSession, tells_a_template_of_tools_messages_and_variables) {
   EXPECT_EQ(Json().text(), "null");
 }
 
+TEST(PublicSession, refuses_values_that_no_text_of_json_has) {
+  Session session = open();
+  const auto code_of = [&](const Request& request) {
+    return std::string(session.generate(request).error().code);
+  };
+  Json deep = 1;
+  for (int i = 0; i < 65; ++i) deep = Json::array({std::move(deep)});
+  Request tools, variables;
+  tools.messages = variables.messages = {{Role::kUser, "a"}};
+  tools.tools = deep;
+  EXPECT_EQ(code_of(tools), "json.depth");
+  variables.template_variables = {{"x", "\xFF"}};
+  EXPECT_EQ(code_of(variables), "json.utf8");
+  Request message;
+  message.messages = {{.json = {{"role", "user"}, {"content", deep}}}};
+  EXPECT_EQ(code_of(message), "json.depth");
+}
+
 TEST(PublicSession, refuses_what_it_cannot_do) {
   Session session = open();
   Request both = greedy("a");

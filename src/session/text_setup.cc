@@ -9,10 +9,23 @@
 #include "base/sha256.h"
 #include "checkpoints/config/model_files.h"
 #include "engine/end_tokens.h"
+#include "json/strict_json.h"
 #include "models/model_family.h"
 #include "session/chat_prompt.h"
 
 namespace subbyte {
+namespace {
+
+/// Refuses values of JSON that no text of JSON has.
+Status check_values(const Request& request) {
+  SUBBYTE_CHECK(json::check_value(request.tools, "tools"));
+  for (const Message& message : request.messages) {
+    SUBBYTE_CHECK(json::check_value(message.json, "messages"));
+  }
+  return json::check_value(request.template_variables, "template_variables");
+}
+
+}  // namespace
 
 Result<Tokenizer> load_tokenizer(const std::filesystem::path& directory) {
   SUBBYTE_CHECK(check_tokenizer_file(directory));
@@ -65,6 +78,7 @@ Result<std::vector<ToolCallParser>> TextSetup::call_parsers(const Request& reque
 }
 
 Result<std::vector<TokenId>> TextSetup::encode(const Request& request) const {
+  SUBBYTE_CHECK(check_values(request));
   const int prompts =
       int{!request.prompt.empty()} + int{!request.prompt_tokens.empty()} + int{request.is_chat()};
   if (prompts > 1) {

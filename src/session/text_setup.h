@@ -39,6 +39,7 @@ struct TextSetup {
   /// Codes: those of ChatTemplate::compile, why the model's own cannot be used.
   Result<std::shared_ptr<const ChatTemplate>> template_of(const Request& request) const;
   /// The tokens that a request goes on with. Codes: those of Tokenizer::encode and encode_chat,
+  /// json.depth, json.utf8 and json.duplicate_key for values that no text of JSON has,
   /// session.prompt for more than one of prompt, tokens and messages.
   Result<std::vector<TokenId>> encode(const Request& request) const;
   /// The parsers of the calls in each sample of an answer to these tokens. Codes: those of

@@ -101,7 +101,7 @@ Status write_index(const fs::path& directory, const std::vector<TensorGroup>& gr
   }
   const uint64_t total = count_bytes(groups);
   const json::Value index = {{"metadata", {{"total_size", total}}},
-                             {"weight_map", json::Value::object({names.begin(), names.end()})}};
+                             {"weight_map", JsonMaker::object({names.begin(), names.end()})}};
   return write_text(directory / fmt::format("{}.safetensors.index.json", stem),
                     json::to_text(index, 2) + "\n");
 }
