@@ -14,6 +14,18 @@ bool is_pair(const Json& value) {
   return value.is_array() && value.size() == 2 && value[0].is_string();
 }
 
+bool is_negative(const Json& integer) {
+  return integer.kind() == Json::Kind::kInteger && integer.get<int64_t>() < 0;
+}
+
+/// Whether a float is this number, though an integer may become another one as a float.
+bool is_equal(double number, const Json& other) {
+  if (number != other.get<double>()) return false;
+  if (other.is_number_float()) return true;
+  if (is_negative(other)) return static_cast<int64_t>(number) == other.get<int64_t>();
+  return number < 0x1p64 && static_cast<uint64_t>(number) == other.get<uint64_t>();
+}
+
 const Json& null_value() {
   static const Json null;
   return null;
@@ -175,12 +187,10 @@ void Json::erase(std::string_view key) {
 
 bool operator==(const Json& a, const Json& b) noexcept {
   if (a.is_number() && b.is_number()) {
-    if (a.kind_ == b.kind_ && a.kind_ == Json::Kind::kUnsigned) {
-      return a.data_.unsigned_integer == b.data_.unsigned_integer;
-    }
-    const bool has_float = a.kind_ == Json::Kind::kFloat || b.kind_ == Json::Kind::kFloat;
-    if (has_float) return a.as_number<double>() == b.as_number<double>();
-    return a.as_number<int64_t>() == b.as_number<int64_t>();
+    if (a.is_number_float()) return is_equal(a.data_.number, b);
+    if (b.is_number_float()) return is_equal(b.data_.number, a);
+    // One sign and the same bits.
+    return is_negative(a) == is_negative(b) && a.get<uint64_t>() == b.get<uint64_t>();
   }
   if (a.kind_ != b.kind_) return false;
   switch (a.kind_) {

@@ -109,6 +109,16 @@ TEST(JsonValue, numbers_are_equal_by_value_and_objects_with_their_order) {
   EXPECT_NE(Value(1), Value(true));
   EXPECT_NE(Value(-1), Value(1));
   EXPECT_EQ(Value(UINT64_MAX), Value(UINT64_MAX));
+  EXPECT_NE(Value(UINT64_MAX), Value(-1));
+  EXPECT_EQ(Value(-5), Value(-5.0));
+  EXPECT_EQ(Value(0), Value(-0.0));
+  EXPECT_EQ(Value(uint64_t{1} << 53), Value(0x1p53));
+  EXPECT_NE(Value((uint64_t{1} << 53) + 1), Value(0x1p53));
+  EXPECT_NE(Value(0x1p53), Value(-(int64_t{1} << 53) - 1));
+  EXPECT_NE(Value(-0x1p53), Value(-(int64_t{1} << 53) - 1));
+  EXPECT_EQ(Value(INT64_MIN), Value(-0x1p63));
+  EXPECT_NE(Value(INT64_MAX), Value(0x1p63));
+  EXPECT_NE(Value(UINT64_MAX), Value(0x1p64));
   EXPECT_EQ(JsonMaker::long_integer("7"), JsonMaker::long_integer("7"));
   EXPECT_NE(JsonMaker::long_integer("7"), Value(7));
   EXPECT_NE(JsonMaker::long_integer("7"), Value("7"));
