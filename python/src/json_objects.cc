@@ -176,6 +176,11 @@ nb::object to_object(const Value& value) {
       return nb::int_(value.get<uint64_t>());
     case Value::Kind::kFloat:
       return nb::float_(value.get<double>());
+    case Value::Kind::kLongInteger: {
+      PyObject* const integer = PyLong_FromString(value.string().c_str(), nullptr, 10);
+      if (integer == nullptr) nb::raise_python_error();
+      return nb::steal(integer);
+    }
     case Value::Kind::kArray: {
       nb::list list;
       for (const Value& element : value) list.append(to_object(element));
