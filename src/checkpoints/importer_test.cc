@@ -201,6 +201,7 @@ TEST_F(Importers, a_module_with_tensors_of_two_flavours_is_refused_with_both_nam
             std::string::npos)
       << message();
   EXPECT_TRUE(has_module(*source_, "m"));
+  EXPECT_EQ(seen(tensors), "import.flavours and others");
   // Floats beside them are no flavour.
   tensors.back() = filled<float>("m.weight", DType::kF32, {2, 3}, 1);
   EXPECT_EQ(code_of(tensors), "");

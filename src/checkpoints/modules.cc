@@ -19,6 +19,7 @@ std::set<std::string_view> anchors() {
 std::vector<FoundModule> find_modules(const ImportContext& context) {
   std::vector<FoundModule> modules;
   std::set<std::string_view> used;
+  std::set<std::string> refused;  // modules, as none of their tensors are used
   const std::set<std::string_view> all_anchors = anchors();
   for (const auto& [name, tensor] : context.tensors.tensors()) {
     for (const std::string_view anchor : all_anchors) {
@@ -28,6 +29,7 @@ std::vector<FoundModule> find_modules(const ImportContext& context) {
       std::string module = name.substr(0, name.size() - anchor.size());
       const auto importer = find_importer(context.tensors, module);
       if (importer.ok() && (*importer == nullptr || (*importer)->anchor != anchor)) continue;
+      if (!importer.ok() && !refused.insert(module).second) continue;
       auto info = importer.ok() ? describe_with(**importer, context, module) : importer.error();
       if (info.ok()) {
         for (const FileTensor* part : info->tensors) used.insert(part->name);
