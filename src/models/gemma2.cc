@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "base/float16.h"
 #include "models/config_keys.h"
 #include "models/model_family.h"
 #include "models/step_recorder.h"
@@ -74,11 +75,17 @@ Status read(const json::Object& config, ModelConfig& model) {
   return {};
 }
 
+/// The root of the width as the reference has it: rounded to the type of the embedding.
+float embedding_factor(const ModelConfig& config) {
+  const float root = std::sqrt(static_cast<float>(config.hidden_size));
+  if (config.embedding == Format::kBF16) return to_float(to_bfloat16(root));
+  return config.embedding == Format::kF16 ? to_float(to_float16(root)) : root;
+}
+
 void record(const ModelConfig& config, StepRecorder& step) {
   const Own& own = config.own.as<Own>();
   const auto rope = rope_of(config);
-  ValueId x = step.embed(
-      {.embedding_factor = std::sqrt(static_cast<float>(config.hidden_size)), .norm_offset = 1});
+  ValueId x = step.embed({.embedding_factor = embedding_factor(config), .norm_offset = 1});
   ValueId delta = kNoValue;
   for (int64_t i = 0; i < config.num_layers; ++i) {
     step.begin_layer(i);

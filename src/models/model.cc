@@ -233,6 +233,11 @@ Result<std::unique_ptr<Model>> load_model(const std::filesystem::path& path, Bac
   config.context = options.context;
   const ImportContext context = opened.context(backend.host());
   SUBBYTE_TRY(const auto tensors, opened.find_tensors(context));
+  for (const FoundTensor& tensor : tensors) {
+    if (tensor.spec.role == TensorRole::kTable) {
+      config.embedding = tensor.infos.front().format.element;
+    }
+  }
   MachineMemory* const memory = backend.memory();
   if (memory != nullptr) {
     SUBBYTE_TRY(const StepPlan plan, plan_of(config));

@@ -11,6 +11,7 @@
 
 #include "base/status.h"
 #include "checkpoints/config/config_file.h"
+#include "formats/format.h"
 #include "models/family_config.h"
 #include "models/ropes/rope_kind.h"
 #include "ops/rope.h"
@@ -39,7 +40,8 @@ struct ModelConfig {
   LongRope long_rope;
   /// Positions that one sequence may have, where that is known: it decides in long_rope.
   int64_t context = 0;
-  std::vector<int64_t> windows;  // [num_layers]; 0: full attention
+  Format embedding = Format::kNone;  // its numbers, where the tensors are known
+  std::vector<int64_t> windows;      // [num_layers]; 0: full attention
 
   // Mixtures of experts.
   int64_t num_experts = 0;  // of a layer; 0: none
