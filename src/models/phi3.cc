@@ -21,15 +21,18 @@ constexpr json::ScopedRule kKeys[] = {
                        "absent or null: num_attention_heads"),
     SUBBYTE_CONFIG_KEY("", "head_dim", kComputed, "",
                        "absent or null: hidden_size / num_attention_heads"),
-    SUBBYTE_CONFIG_KEY("", "max_position_embeddings", kComputed, "",
-                       "absent: 4096; what YaRN makes of its original positions if that is more"),
+    SUBBYTE_CONFIG_KEY(
+        "", "max_position_embeddings", kComputed, "",
+        "absent: 4096; beside the original positions it says the factor of cos and sin"),
     SUBBYTE_CONFIG_KEY("", "rms_norm_eps", kComputed, "", "absent: 1e-5"),
     SUBBYTE_CONFIG_KEY("", "rope_parameters", kComputed, "", "absent: nothing is scaled"),
     SUBBYTE_CONFIG_KEY("", "rope_theta", kComputed, "", "absent: 10000"),
     SUBBYTE_CONFIG_KEY("", "partial_rotary_factor", kComputed, "",
                        "absent: 1; that of rope_parameters counts before it"),
-    SUBBYTE_CONFIG_KEY("", "original_max_position_embeddings", kComputed, "",
-                       "absent: 4096; longer contexts have other factors"),
+    SUBBYTE_CONFIG_KEY(
+        "", "original_max_position_embeddings", kComputed, "",
+        "absent: 4096; contexts of more have other factors: the context that one sequence may have "
+        "decides, where the reference looks at how long each one is"),
     SUBBYTE_CONFIG_KEY("", "sliding_window", kComputed, "", "absent or null: none"),
     SUBBYTE_CONFIG_KEY("", "layer_types", kComputed, "", "what sliding_window says of all layers"),
     SUBBYTE_CONFIG_KEY("", "attention_bias", kIgnored, "", "there are no biases"),
@@ -40,6 +43,12 @@ constexpr json::ScopedRule kKeys[] = {
 
 constexpr json::KeyRule kRopeKeys[] = {
     SUBBYTE_ROPE_KEY("partial_rotary_factor", kComputed, "", "absent: that beside the section"),
+    SUBBYTE_ROPE_KEY("original_max_position_embeddings", kComputed, "",
+                     "absent: that beside the section"),
+    SUBBYTE_ROPE_KEY("factor", kComputed, "",
+                     "absent: max_position_embeddings / original_max_position_embeddings"),
+    SUBBYTE_ROPE_KEY("attention_factor", kComputed, "",
+                     "absent: by factor and original_max_position_embeddings"),
     SUBBYTE_ROPE_KEY("short_factor", kComputed, "", "of contexts up to the original positions"),
     SUBBYTE_ROPE_KEY("long_factor", kComputed, "", "of longer ones"),
 };
