@@ -42,9 +42,9 @@ def test_dequantizes_codes_scales_and_zero_points() -> None:
         assert (np.abs(expected - WEIGHTS) <= step).all()
 
 
-FORMATS = ["awq", "gptq", "gptq_v2", "compressed-tensors", "int8", "fp8", "float_quantized",
-           "mxfp4", "mxfp4_pack_quantized", "nvfp4", "modelopt_nvfp4", "nf4", "kbit2", "kbit3",
-           "kbit4", "kbit5", "vq2", "vq4"]
+FORMATS = ["awq", "gptq", "gptq_v2", "compressed-tensors", "int8", "nvfp4", "mxfp4_pack_quantized",
+           "modelopt_nvfp4", "mxfp4", "nf4", "fp8", "float_quantized", "kbit2", "kbit3", "kbit4",
+           "kbit5", "vq2", "vq4"]
 
 
 def test_the_formats_are_all() -> None:
