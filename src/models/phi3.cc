@@ -51,6 +51,13 @@ constexpr json::KeyRule kRopeKeys[] = {
                      "absent: by factor and original_max_position_embeddings"),
     SUBBYTE_ROPE_KEY("short_factor", kComputed, "", "of contexts up to the original positions"),
     SUBBYTE_ROPE_KEY("long_factor", kComputed, "", "of longer ones"),
+    SUBBYTE_ROPE_KEY("beta_fast", kIgnored, "", "of other scalings"),
+    SUBBYTE_ROPE_KEY("beta_slow", kIgnored, "", "of other scalings"),
+    SUBBYTE_ROPE_KEY("high_freq_factor", kIgnored, "", "of other scalings"),
+    SUBBYTE_ROPE_KEY("low_freq_factor", kIgnored, "", "of other scalings"),
+    SUBBYTE_ROPE_KEY("mscale", kIgnored, "", "of other scalings"),
+    SUBBYTE_ROPE_KEY("mscale_all_dim", kIgnored, "", "of other scalings"),
+    SUBBYTE_ROPE_KEY("truncate", kIgnored, "", "of other scalings"),
 };
 
 // Older names of the same.
