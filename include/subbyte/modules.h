@@ -64,7 +64,7 @@ using TensorMap = std::map<std::string, FileTensor, std::less<>>;
 
 /// Contents of the tensors of a module, known without reading the weights.
 struct ModuleInfo {
-  std::string_view importer;  // "awq", "gptq", "mxfp4", "dense", ...
+  std::string_view importer = {};  // "awq", "gptq", "mxfp4", "dense", ...
   WeightFormat format;
   int64_t experts = 1;  // matrices under this name
   int64_t rows = 0;     // N, outputs (of each expert)

@@ -352,7 +352,9 @@ TEST(Names, of_unsloth_become_those_of_other_software) {
     for (const Verdict verdict : {Verdict::kOnlyFirst, Verdict::kOnlySecond, Verdict::kShape}) {
       EXPECT_EQ(diff->count(verdict), 0) << format << ": " << name_of(verdict);
     }
-    if (format == std::string_view("nf4")) EXPECT_TRUE(diff->same_values());
+    if (format == std::string_view("nf4")) {
+      EXPECT_TRUE(diff->same_values());
+    }
   }
 }
 
