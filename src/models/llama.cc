@@ -62,21 +62,9 @@ Status read(const json::Object& config, ModelConfig& model) {
 }
 
 void record(const ModelConfig& config, StepRecorder& step) {
-  const Own& own = config.own.as<Own>();
-  const auto rope = rope_of(config);
-  ValueId x = step.embed();
-  ValueId delta = kNoValue;
-  for (int64_t i = 0; i < config.num_layers; ++i) {
-    step.begin_layer(i);
-    ValueId h = step.add_norm("input_layernorm", x, delta);
-    delta = step.attention(h, {.shape = attention_shape(config, i),
-                               .rope = rope,
-                               .has_bias = config.attention_bias,
-                               .has_output_bias = config.attention_bias});
-    h = step.add_norm("post_attention_layernorm", x, delta);
-    delta = step.gated_block(h, {.inner = config.intermediate_size, .has_bias = own.mlp_bias});
-  }
-  step.finish(x, delta);
+  record_usual_step(config, step,
+                    {.has_bias = config.attention_bias, .has_output_bias = config.attention_bias},
+                    {.has_bias = config.own.as<Own>().mlp_bias});
 }
 
 // Sources: the config.json files of meta-llama/Llama-3.*; tiny is ours.

@@ -65,17 +65,7 @@ constexpr RopeKind kRopeKinds[] = {
     {"longrope", read_long_rope}, {"su", read_long_rope}, {"yarn", read_long_rope}};
 
 void record(const ModelConfig& config, StepRecorder& step) {
-  const auto rope = rope_of(config);
-  ValueId x = step.embed();
-  ValueId delta = kNoValue;
-  for (int64_t i = 0; i < config.num_layers; ++i) {
-    step.begin_layer(i);
-    ValueId h = step.add_norm("input_layernorm", x, delta);
-    delta = step.attention(h, {.shape = attention_shape(config, i), .rope = rope});
-    h = step.add_norm("post_attention_layernorm", x, delta);
-    delta = step.gated_block(h, {.inner = config.intermediate_size});
-  }
-  step.finish(x, delta);
+  record_usual_step(config, step);
 }
 
 // Sources: the config.json files of microsoft/Phi-3-mini-4k-instruct and phi-4; tiny, and where

@@ -40,18 +40,7 @@ constexpr json::ScopedRule kKeys[] = {
 };
 
 void record(const ModelConfig& config, StepRecorder& step) {
-  const auto rope = rope_of(config);
-  ValueId x = step.embed();
-  ValueId delta = kNoValue;
-  for (int64_t i = 0; i < config.num_layers; ++i) {
-    step.begin_layer(i);
-    ValueId h = step.add_norm("input_layernorm", x, delta);
-    delta =
-        step.attention(h, {.shape = attention_shape(config, i), .rope = rope, .has_bias = true});
-    h = step.add_norm("post_attention_layernorm", x, delta);
-    delta = step.gated_block(h, {.inner = config.intermediate_size});
-  }
-  step.finish(x, delta);
+  record_usual_step(config, step, {.has_bias = true});
 }
 
 // Sources: the config.json files of Qwen/Qwen2.5-*; tiny is ours.

@@ -248,4 +248,19 @@ std::vector<TensorSpec> tensors_of(const ModelConfig& config) {
   return step.tensors();
 }
 
+void record_usual_step(const ModelConfig& config, StepRecorder& step,
+                       StepRecorder::Attention attention, StepRecorder::GatedBlock block) {
+  attention.rope = rope_of(config);
+  block.inner = config.intermediate_size;
+  ValueId x = step.embed();
+  ValueId delta = kNoValue;
+  for (int64_t i = 0; i < config.num_layers; ++i) {
+    step.begin_layer(i);
+    attention.shape = attention_shape(config, i);
+    delta = step.attention(step.add_norm("input_layernorm", x, delta), attention);
+    delta = step.gated_block(step.add_norm("post_attention_layernorm", x, delta), block);
+  }
+  step.finish(x, delta);
+}
+
 }  // namespace subbyte

@@ -55,9 +55,9 @@ class StepRecorder {
   ValueId linear(std::string_view name, ValueId h, int64_t rows, const Linear& linear);
 
   struct Attention {
-    AttentionShape shape;
-    std::shared_ptr<const Rope> rope;  // one for all layers whose angles are the same
-    bool has_bias = false;             // of q, k and v
+    AttentionShape shape = {};
+    std::shared_ptr<const Rope> rope = nullptr;  // one for all layers whose angles are the same
+    bool has_bias = false;                       // of q, k and v
     bool has_output_bias = false;
     bool has_norms = false;  // of each head of queries and keys
     bool has_gate = false;   // rows of q_proj: a head of queries, its gate, the next head
@@ -125,5 +125,10 @@ class StepRecorder {
   Stream stream_;
   std::string prefix_;  // "layers.3."
 };
+
+/// The step of Llama and its like: each layer adds attention(norm(x)), then a gated block of
+/// norm(x). `config` says shapes, rope and the inner size.
+void record_usual_step(const ModelConfig& config, StepRecorder& step,
+                       StepRecorder::Attention attention = {}, StepRecorder::GatedBlock block = {});
 
 }  // namespace subbyte
