@@ -39,6 +39,9 @@ class Recorder:
 
     def __call__(self, operator: object, arguments: tuple[object, ...] = (),
                  named: dict[str, object] | None = None, **_: object) -> None:
+        values = [*arguments, *(named or {}).values()]
+        if any(isinstance(value, torch.Tensor) and value.is_cuda for value in values):
+            return  # What is written down is the same with a GPU and without.
         given = [described(value) for value in arguments]
         given += [f"{name}={described(value)}" for name, value in (named or {}).items()]
         name = str(operator).removesuffix(".default")
