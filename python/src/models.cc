@@ -21,13 +21,12 @@
 #include "gil.h"
 #include "json_objects.h"
 #include "models/checkpoint.h"
+#include "subbyte/transform.h"
+#include "subbyte/verify.h"
 #include "transform/convert_model.h"
-#include "transform/diff_models.h"
 #include "transform/quantize_model.h"
 #include "transform/report_json.h"
-#include "verify/inspect.h"
 #include "verify/report_json.h"
-#include "verify/verify.h"
 #include "watch.h"
 
 namespace subbyte::python {
@@ -90,11 +89,6 @@ nb::object convert(const std::string& source, const std::string& destination,
   return to_object(report);
 }
 
-/// The processors of this machine, which say what keeps a model from running and measure.
-Result<std::unique_ptr<Backend>> host_backend(Executor& pool) {
-  return make_backend({.device = "cpu", .threads = lent(pool)});
-}
-
 nb::object quantize(const std::string& source, const std::string& destination,
                     const std::string& format, std::optional<double> bits,
                     std::optional<int64_t> group_size, std::optional<bool> symmetric,
@@ -121,7 +115,7 @@ nb::object quantize(const std::string& source, const std::string& destination,
           options.threads = lent(pool);
           options.progress = watch.as_progress();
           if (bits && *bits != std::floor(*bits)) {
-            auto backend = host_backend(pool);
+            auto backend = make_backend({.device = "cpu", .threads = lent(pool)});
             if (!backend.ok()) return Result<QuantizeReport>(backend.error());
             options.measure = app::measure_by_text(path, text, std::move(backend).value());
           }
@@ -137,11 +131,9 @@ nb::object verify_model(const std::string& name, bool checksums, int threads, nb
     SUBBYTE_TRY(const auto path, find_checkpoint(name));
     SUBBYTE_TRY(const auto host, host_of(threads));
     WatchedExecutor pool(*host, watch);
-    SUBBYTE_TRY(const auto backend, host_backend(pool));
-    VerifyOptions options;
-    options.checksums = checksums;
-    options.progress = watch.as_progress();
-    SUBBYTE_TRY(const VerifyReport found, verify(path, options, pool, backend.get()));
+    SUBBYTE_TRY(const VerifyReport found, verify(path, {.checksums = checksums,
+                                                        .threads = lent(pool),
+                                                        .progress = watch.as_progress()}));
     Value said = to_json(found);
     said["checkpoint"] = checkpoint_of(path, pool);
     return said;
@@ -155,8 +147,7 @@ nb::object inspect_model(const std::string& name, int threads) {
     SUBBYTE_TRY(const auto path, find_checkpoint(name));
     SUBBYTE_TRY(const auto host, host_of(threads));
     WatchedExecutor pool(*host, watch);
-    SUBBYTE_TRY(const auto backend, host_backend(pool));
-    SUBBYTE_TRY(const Inspection inspection, inspect(path, pool, backend.get()));
+    SUBBYTE_TRY(const Inspection inspection, inspect(path, lent(pool)));
     Value said = to_json(inspection);
     said["checkpoint"] = checkpoint_of(path, pool);
     return said;
@@ -171,7 +162,7 @@ nb::object diff(const std::string& first_name, const std::string& second_name, i
     SUBBYTE_TRY(const auto second, find_model(second_name));
     SUBBYTE_TRY(const auto host, host_of(threads));
     WatchedExecutor pool(*host, watch);
-    SUBBYTE_TRY(const ModelDiff found, diff_models(first, second, pool));
+    SUBBYTE_TRY(const ModelDiff found, diff_models(first, second, lent(pool)));
     Value said = to_json(found);
     said["checkpoint"] = checkpoint_of(first, pool);
     said["second_checkpoint"] = checkpoint_of(second, pool);
