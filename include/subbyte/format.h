@@ -41,7 +41,8 @@ enum class Format : uint8_t {
   kNFL4,
   kNFL5,
   kVQ2,  // indices of vectors of 4 and of 2 weights
-  kVQ4
+  kVQ4,
+  kIQ4  // table of ggml's IQ4_NL and IQ4_XS
 };
 
 /// "e2m1", "u4", "bf16"; "none" for kNone.
@@ -63,12 +64,20 @@ uint32_t encode(Format format, double value);
 ///                 mean 256
 ///   kF16, kBF16,  w = element(code) * scale + zero, a float zero point, of integers: with iN that
 ///   kF32          is tinygemm's (q - 2^(N-1)) * s + z
-enum class Zero : uint8_t { kNone, kU8, kU16, kF16, kBF16, kF32 };
+///   kOffsetU4,    the same, where zero is an integer of two levels, as scales may be
+///   kOffsetU6
+enum class Zero : uint8_t { kNone, kU8, kU16, kF16, kBF16, kF32, kOffsetU4, kOffsetU6 };
+
+/// Inputs that share the second level of scales and offsets of two levels: a factor of f16, which
+/// the integers of their groups multiply.
+inline constexpr int64_t kSuperblock = 256;
 
 /// How the weights of a matrix are stored.
 struct WeightFormat {
   Format element = Format::kF32;
-  Format scale = Format::kNone;  // kNone: dense, the element is the weight
+  /// kNone: dense, the element is the weight. An integer: two levels, that times an f16 for each
+  /// kSuperblock inputs.
+  Format scale = Format::kNone;
   Zero zero = Zero::kNone;
   int64_t group_size = 0;  // inputs that share a scale; 0: the whole row
   /// Inputs that the stored weights want rotated: each run of so many x is H x / sqrt(rotation)
@@ -79,7 +88,7 @@ struct WeightFormat {
 };
 
 /// For people: "u4 g128 scale f16 zero u8", "i4 g32 scale bf16 offset bf16", "bf16",
-/// "vq2 g32 scale e4m4 rotated 256".
+/// "vq2 g32 scale e4m4 rotated 256", "u4 g32 scale u6 offset u6 x f16 g256" for two levels.
 std::string to_string(const WeightFormat& format);
 /// Bits for each weight of a row of `cols`, scales and zero points counted: 4.25 for MXFP4, 4.1875
 /// for 4-bit codes with group 128, f16 scales and u8 zero points.

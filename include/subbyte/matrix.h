@@ -13,12 +13,13 @@
 // This is byte for byte what gpt-oss files hold, so MXFP4 is used where it lies in the file.
 //
 // Scales and zero points are [rows][groups]; group g is of inputs [g*group_size, ...), and the last
-// may be short.
+// may be short. Where they have two levels, a row has a byte for each of its groups, then an f16
+// for each 256 inputs, and a scale is the integer of its group times the f16.
 //   dequantized w(n, k) = (element(code) - zero(n, g)) * scale(n, g) * tensor_scale
 //
 // without zero point and scale where the format is dense,
 //
-// or, where float zero points are kept (Zero::kF16, kBF16, kF32: offsets, in `zeros` then),
+// or, where float zero points are kept (Zero::kF16 and all after it: offsets, in `zeros` then),
 //
 //                w(n, k) = (element(code) * scale(n, g) + offset(n, g)) * tensor_scale
 //
@@ -46,8 +47,8 @@ struct MatrixView {
   int64_t rows = 0;                        // N, outputs, 0 to 2^24
   int64_t cols = 0;                        // K, inputs, 1 to 2^24
   std::span<const std::byte> codes = {};   // rows * row_bytes()
-  std::span<const std::byte> scales = {};  // [rows][groups] of format.scale; empty where dense
-  std::span<const std::byte> zeros = {};   // [rows][groups] of format.zero; empty without
+  std::span<const std::byte> scales = {};  // rows * scale_row_bytes(); empty where dense
+  std::span<const std::byte> zeros = {};   // rows * zero_row_bytes(); empty without
   /// One more factor of all weights, finite: NVFP4's scales are too coarse to hold it. A float, or
   /// what divides by a float (compressed-tensors), which only a double keeps exactly enough to go
   /// back.
@@ -62,6 +63,8 @@ struct MatrixView {
   /// The number that a code stands for, before zero point and scale.
   double value_of(uint32_t code) const;
   int64_t row_bytes() const { return (cols * bits(format.element) + 7) / 8; }
+  int64_t scale_row_bytes() const;
+  int64_t zero_row_bytes() const;
   int64_t group_size() const { return format.group_size == 0 ? cols : format.group_size; }
   /// A group may be larger than a row, up to the largest number.
   int64_t groups() const {

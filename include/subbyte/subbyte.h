@@ -100,7 +100,8 @@ enum subbyte_format {
   SUBBYTE_VQ4 = 29,
   SUBBYTE_U16 = 30, /* of zero points alone */
   SUBBYTE_I32 = 31, /* of words in tensors alone */
-  SUBBYTE_U32 = 32
+  SUBBYTE_U32 = 32,
+  SUBBYTE_IQ4 = 33 /* codes of ggml's IQ4_NL and IQ4_XS */
 };
 SUBBYTE_API int subbyte_find_format(const char* name, int32_t* format);
 /* "u4"; NULL where there is none of that number. */
@@ -127,16 +128,18 @@ SUBBYTE_API int subbyte_devices(subbyte_context* context, char** json);
 
 /* ---- matrices */
 
-/* w(n, k) = (element(code) - zero) * scale * tensor_scale, or with zeros of f16, bf16 or f32
+/* w(n, k) = (element(code) - zero) * scale * tensor_scale, or with zeros of f16, bf16, f32, u4, u6
  *           (element(code) * scale + zero) * tensor_scale
  *
  * [rows][cols] = [outputs N][inputs K]. The codes of a row are one stream of bits from the low bits
- * of its first byte up; scales and zeros are [rows][groups], of which the last may be short. */
+ * of its first byte up; scales and zeros are [rows][groups], of which the last may be short. A
+ * scale that is an integer, or a zero of u4 or u6, multiplies an f16 that 256 inputs share: a row
+ * has a byte for each group, then those. */
 typedef struct subbyte_weights {
   size_t struct_size;
   int32_t element;    /* enum subbyte_format */
   int32_t scale;      /* SUBBYTE_NONE: elements of f32, f16 or bf16 alone */
-  int32_t zero;       /* SUBBYTE_NONE, SUBBYTE_U8, SUBBYTE_U16; SUBBYTE_F16, _BF16, _F32 */
+  int32_t zero;       /* SUBBYTE_NONE, SUBBYTE_U8, SUBBYTE_U16; _F16, _BF16, _F32, _U4, _U6 */
   int32_t row_order;  /* enum subbyte_row_order: where gate and up are */
   int64_t group_size; /* inputs that share a scale, up to 2^24; 0: the whole row */
   int64_t rows;       /* up to 2^24, as cols */

@@ -103,8 +103,9 @@ Status check_struct_size(const char* name, const void* from, std::size_t size, s
 }
 
 Result<Format> format_of(const char* name, int32_t number) {
-  const auto last = static_cast<int32_t>(all_formats().back()->id);
-  if (number >= 1 && number <= last) return static_cast<Format>(number);
+  for (const FormatInfo* format : all_formats()) {
+    if (number_of(format->id) == number) return format->id;
+  }
   return refuse(name, "a format (enum subbyte_format)", number);
 }
 
@@ -114,7 +115,9 @@ Result<Format> float_of(const char* name, int32_t number) {
 }
 
 int32_t number_of(Format format) {
-  return static_cast<int32_t>(format);
+  const auto number = static_cast<int32_t>(format);
+  // After the vectors come the numbers of what is no Format.
+  return format > Format::kVQ4 ? number + SUBBYTE_U32 - SUBBYTE_VQ4 : number;
 }
 
 Status hand_out(std::string_view text, char** to) {

@@ -34,17 +34,21 @@ Result<Zero> zero_of(int32_t zero) {
       return Zero::kBF16;
     case SUBBYTE_F32:
       return Zero::kF32;
+    case SUBBYTE_U4:
+      return Zero::kOffsetU4;
+    case SUBBYTE_U6:
+      return Zero::kOffsetU6;
     default:
       return refuse("weights.zero",
-                    "SUBBYTE_NONE, SUBBYTE_U8, SUBBYTE_U16, SUBBYTE_F16, SUBBYTE_BF16 or "
-                    "SUBBYTE_F32",
+                    "SUBBYTE_NONE, SUBBYTE_U8, SUBBYTE_U16, SUBBYTE_F16, SUBBYTE_BF16, "
+                    "SUBBYTE_F32, SUBBYTE_U4 or SUBBYTE_U6",
                     zero);
   }
 }
 
 int32_t number_of_zero(Zero zero) {
-  constexpr std::array<int32_t, 6> kNumbers = {SUBBYTE_NONE, SUBBYTE_U8,   SUBBYTE_U16,
-                                               SUBBYTE_F16,  SUBBYTE_BF16, SUBBYTE_F32};
+  constexpr std::array<int32_t, 8> kNumbers = {SUBBYTE_NONE, SUBBYTE_U8,  SUBBYTE_U16, SUBBYTE_F16,
+                                               SUBBYTE_BF16, SUBBYTE_F32, SUBBYTE_U4,  SUBBYTE_U6};
   return kNumbers[static_cast<std::size_t>(zero)];
 }
 
@@ -59,8 +63,9 @@ Result<WeightFormat> read_format(const subbyte_weights& w) {
     return refuse("weights.zero", "SUBBYTE_NONE without a scale", w.zero);
   }
   SUBBYTE_TRY(format.scale, format_of("weights.scale", w.scale));
-  if (info(format.scale).bits % 8 != 0) {
-    return refuse("weights.scale", "a format of whole bytes", info(format.scale).name);
+  if (!is_scale(format.scale)) {
+    return refuse("weights.scale", "a format of whole bytes or an integer",
+                  info(format.scale).name);
   }
   if (element.bits > kMaxElementBits) {
     return refuse("weights.element", "up to 8 bits where there is a scale", element.name);
@@ -69,6 +74,9 @@ Result<WeightFormat> read_format(const subbyte_weights& w) {
     return refuse("weights.group_size", "0 to 2^24", w.group_size);
   }
   format.group_size = w.group_size;
+  if (has_two_levels(format) && (w.group_size == 0 || kSuperblock % w.group_size != 0)) {
+    return refuse("weights.group_size", "a part of 256 where scales have two levels", w.group_size);
+  }
   return format;
 }
 
@@ -116,13 +124,10 @@ Status read_shape(const subbyte_weights& w, MatrixView& view) {
 
 Status read_parts(const subbyte_weights& w, Description& description) {
   MatrixView& view = description.view;
-  const int64_t groups = view.groups();
-  const int64_t scale_width = groups == 0 ? 0 : groups * info(view.format.scale).bits / 8;
-  const int64_t zero_width = groups * zero_bytes(view.format.zero);
   const Part parts[] = {
       {"codes", w.codes, view.rows, view.row_bytes(), w.codes_stride, w.codes_bytes},
-      {"scales", w.scales, view.rows, scale_width, w.scales_stride, w.scales_bytes},
-      {"zeros", w.zeros, view.rows, zero_width, w.zeros_stride, w.zeros_bytes}};
+      {"scales", w.scales, view.rows, view.scale_row_bytes(), w.scales_stride, w.scales_bytes},
+      {"zeros", w.zeros, view.rows, view.zero_row_bytes(), w.zeros_stride, w.zeros_bytes}};
   std::span<const std::byte>* const spans[] = {&view.codes, &view.scales, &view.zeros};
   for (int i = 0; i < 3; ++i) {
     SUBBYTE_TRY(*spans[i], read_part(parts[i]));
@@ -247,6 +252,11 @@ Result<Description> read_weights(const subbyte_weights* from) {
   if (w.input_order != nullptr && w.group_indices != nullptr) {
     return Error{"c.argument",
                  "weights: expected one of input_order and group_indices, found both"};
+  }
+  const bool has_order = w.input_order != nullptr || w.group_indices != nullptr;
+  if (has_order && has_two_levels(view.format)) {
+    return Error{"c.argument",
+                 "weights: expected no order of inputs beside scales of two levels, found one"};
   }
   if (w.input_order != nullptr) {
     view.input_order = {w.input_order, static_cast<std::size_t>(w.cols)};

@@ -1,7 +1,5 @@
 #include "formats/format.h"
 
-#include <iterator>
-
 #include "formats/format_objects.h"
 
 namespace subbyte {
@@ -15,13 +13,13 @@ constexpr const FormatInfo* kFormats[] = {
 #undef SUBBYTE_VECTOR_FORMAT
 };
 
-constexpr int kVectorFormats = 0
-#define SUBBYTE_FORMAT(Id, object)
-#define SUBBYTE_VECTOR_FORMAT(Id, object) +1
+constexpr const FormatInfo* kWithValues[] = {
+#define SUBBYTE_FORMAT(Id, object) &formats::object,
+#define SUBBYTE_VECTOR_FORMAT(Id, object)
 #include "formats/formats.def"
 #undef SUBBYTE_FORMAT
 #undef SUBBYTE_VECTOR_FORMAT
-    ;
+};
 
 }  // namespace
 
@@ -30,7 +28,7 @@ const FormatInfo& info(Format format) {
 }
 
 std::span<const FormatInfo* const> all_formats() {
-  return std::span(kFormats).first(std::size(kFormats) - kVectorFormats);
+  return kWithValues;
 }
 
 }  // namespace subbyte

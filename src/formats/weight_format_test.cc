@@ -9,6 +9,8 @@ namespace {
 
 constexpr WeightFormat kMxfp4 = {Format::kE2M1, Format::kE8M0, Zero::kNone, 32};
 constexpr WeightFormat kAwq = {Format::kU4, Format::kF16, Zero::kU8, 128};
+constexpr WeightFormat kQ4K = {Format::kU4, Format::kU6, Zero::kOffsetU6, 32};
+constexpr WeightFormat kQ6K = {Format::kI6, Format::kI8, Zero::kNone, 16};
 
 TEST(WeightFormat, counts_bits_with_scales_and_zero_points) {
   EXPECT_EQ(bits_per_weight(kMxfp4, 2880), 4.25);
@@ -18,6 +20,9 @@ TEST(WeightFormat, counts_bits_with_scales_and_zero_points) {
   EXPECT_EQ(bits_per_weight({Format::kI4, Format::kF16, Zero::kF16, 32}, 64), 5.0);
   EXPECT_EQ(bits_per_weight({Format::kI4, Format::kF32, Zero::kF32, 32}, 64), 6.0);
   EXPECT_EQ(bits_per_weight({.element = Format::kBF16}, 100), 16);
+  EXPECT_EQ(bits_per_weight(kQ4K, 4096), 4 + 2 * (8 * 8 + 16) / 256.0);
+  EXPECT_EQ(bits_per_weight(kQ6K, 512), 6 + (16 * 8 + 16) / 256.0);
+  EXPECT_EQ(bits_per_weight(kQ6K, 288), 6 + (18 * 8 + 2 * 16) / 288.0);
 }
 
 TEST(WeightFormat, counts_a_group_that_is_not_full) {
@@ -39,12 +44,17 @@ TEST(WeightFormat, names_what_it_is) {
             "i4 g32 scale bf16 offset bf16");
   EXPECT_EQ(to_string({Format::kU2, Format::kF16, Zero::kF16, 64}), "u2 g64 scale f16 offset f16");
   EXPECT_EQ(to_string({Format::kI4, Format::kF32, Zero::kF32, 32}), "i4 g32 scale f32 offset f32");
+  EXPECT_EQ(to_string(kQ4K), "u4 g32 scale u6 offset u6 x f16 g256");
+  EXPECT_EQ(to_string(kQ6K), "i6 g16 scale i8 x f16 g256");
   EXPECT_EQ(to_string({.element = Format::kBF16}), "bf16");
 }
 
 TEST(WeightFormat, is_read_from_its_text) {
   for (const WeightFormat& format :
-       {kAwq, kMxfp4, WeightFormat{Format::kU8, Format::kF16, Zero::kU16, 64},
+       {kAwq, kMxfp4, kQ4K, kQ6K, WeightFormat{Format::kU8, Format::kF16, Zero::kU16, 64},
+        WeightFormat{Format::kU2, Format::kU4, Zero::kOffsetU4, 16},
+        WeightFormat{Format::kU4, Format::kF16, Zero::kOffsetU6, 32},
+        WeightFormat{Format::kU3, Format::kI6, Zero::kU8, 16},
         WeightFormat{Format::kI4, Format::kBF16, Zero::kBF16, 0},
         WeightFormat{Format::kI4, Format::kF32, Zero::kF32, int64_t{1} << 24},
         WeightFormat{.element = Format::kBF16}}) {
@@ -65,6 +75,15 @@ TEST(WeightFormat, is_read_from_its_text) {
                                  "u4 g9223372036854775808 scale f16",
                                  "u4 g32 scale",
                                  "u4 g32 scale u4",
+                                 "u4 g32 scale e2m1",
+                                 "u4 g32 scale u6 x",
+                                 "u4 g32 scale u6 x f16",
+                                 "u4 g32 scale u6 x f16 g128",
+                                 "u4 g32 scale u6 x f16 g256 offset u6",
+                                 "u4 g32 scale u6 offset u6",
+                                 "u4 g32 scale f16 x f16 g256",
+                                 "u4 g32 scale f16 zero u8 x f16 g256",
+                                 "u4 g32 scale u6 offset u8 x f16 g256",
                                  "u4 g32 scale f16 ",
                                  "u4  g32 scale f16",
                                  "u4 g32 scale f16 zero u4",

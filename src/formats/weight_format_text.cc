@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <charconv>
 
+#include "formats/weight_format.h"
+
 namespace subbyte {
 namespace {
 
@@ -34,6 +36,8 @@ std::optional<Zero> zero_of(std::string_view kind, std::string_view type) {
   if (kind == "offset" && type == "f16") return Zero::kF16;
   if (kind == "offset" && type == "bf16") return Zero::kBF16;
   if (kind == "offset" && type == "f32") return Zero::kF32;
+  if (kind == "offset" && type == "u4") return Zero::kOffsetU4;
+  if (kind == "offset" && type == "u6") return Zero::kOffsetU6;
   return std::nullopt;
 }
 
@@ -57,17 +61,21 @@ std::optional<WeightFormat> find_weight_format(std::string_view text) {
   const std::optional<int64_t> group = group_of(words);
   const bool has_scale = words.next() == "scale";
   const std::optional<Format> scale = find_format(words.next());
-  if (!group || !has_scale || !scale || bits(*scale) % 8 != 0 || bits(*element) > 8) {
+  if (!group || !has_scale || !scale || !is_scale(*scale) || bits(*element) > 8) {
     return std::nullopt;
   }
   format.group_size = *group;
   format.scale = *scale;
-  if (words.done()) return format;
-  const std::string_view kind = words.next();
-  const std::optional<Zero> zero = zero_of(kind, words.next());
-  if (!zero || !words.done()) return std::nullopt;
-  format.zero = *zero;
-  return format;
+  std::string_view word = words.next();
+  if (const std::optional<Zero> zero =
+          word.empty() || word == "x" ? Zero::kNone : zero_of(word, words.next())) {
+    format.zero = *zero;
+    if (*zero != Zero::kNone) word = words.next();
+    const bool says_factors = word == "x" && words.next() == "f16" && words.next() == "g256";
+    const bool is_whole = words.done() && (says_factors || word.empty());
+    if (is_whole && says_factors == has_two_levels(format)) return format;
+  }
+  return std::nullopt;
 }
 
 }  // namespace subbyte

@@ -7,6 +7,7 @@
 
 #include "base/float16.h"
 #include "formats/rotation.h"
+#include "matrix/group_numbers.h"
 
 namespace subbyte {
 namespace {
@@ -16,12 +17,6 @@ Number load(const std::byte* bytes, int64_t index) {
   Number number;
   std::memcpy(&number, bytes + index * static_cast<int64_t>(sizeof number), sizeof number);
   return number;
-}
-
-uint32_t load_code(const std::byte* bytes, int64_t index, int width) {
-  uint32_t code = 0;
-  std::memcpy(&code, bytes + index * width, width);
-  return code;
 }
 
 constexpr int64_t kCodesAtOnce = 256;
@@ -66,26 +61,6 @@ Dequantizer::Dequantizer(const MatrixView& matrix) : matrix_(matrix) {
   }
 }
 
-double Dequantizer::factor(int64_t group) const {
-  const FormatInfo& scale = info(matrix_.format.scale);
-  return scale.decode(load_code(matrix_.scales.data(), group, scale.bits / 8));
-}
-
-uint32_t Dequantizer::zero_code(int64_t group) const {
-  return load_code(matrix_.zeros.data(), group, zero_bytes(matrix_.format.zero));
-}
-
-double Dequantizer::zero(int64_t group) const {
-  const Zero kind = matrix_.format.zero;
-  return kind == Zero::kNone || is_offset(kind) ? 0 : zero_code(group);
-}
-
-/// Adding -0 changes nothing, not even a -0.
-double Dequantizer::offset(int64_t group) const {
-  const Zero kind = matrix_.format.zero;
-  return is_offset(kind) ? info(offset_format(kind)).decode(zero_code(group)) : -0.0;
-}
-
 void Dequantizer::dense_row(int64_t row, double* out) const {
   const std::byte* bytes = matrix_.codes.data() + row * matrix_.row_bytes();
   const double factor = matrix_.tensor_scale;
@@ -107,12 +82,12 @@ void Dequantizer::dense_row(int64_t row, double* out) const {
 void Dequantizer::row(int64_t row, double* out) const {
   if (values_.empty()) return dense_row(row, out);
   const int64_t size = matrix_.group_size();
+  const GroupNumbers numbers(matrix_);
   std::array<uint16_t, kCodesAtOnce> codes;
   for (int64_t g = 0; g < matrix_.groups(); ++g) {
-    const int64_t group = row * matrix_.groups() + g;
-    const double factor = this->factor(group);
-    const double zero = this->zero(group);
-    const double offset = this->offset(group);
+    const double factor = numbers.scale(row, g);
+    const double zero = numbers.zero(row, g);
+    const double offset = numbers.offset(row, g);
     const int64_t end = std::min(matrix_.cols, (g + 1) * size);
     for (int64_t first = g * size; first < end; first += kCodesAtOnce) {
       const int64_t count = std::min(kCodesAtOnce, end - first);

@@ -17,10 +17,6 @@ class Dequantizer {
   void row(int64_t row, double* out) const;
 
  private:
-  double factor(int64_t group) const;
-  uint32_t zero_code(int64_t group) const;
-  double zero(int64_t group) const;
-  double offset(int64_t group) const;
   void put(double* out, int64_t col, double value) const {
     out[matrix_.input_order.empty() ? col : matrix_.input_order[col]] = value;
   }

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/float16.h"
+#include "matrix/group_numbers.h"
 
 namespace subbyte {
 namespace {
@@ -38,11 +39,11 @@ void FloatRows::row(int64_t row, float* out) const {
   if (rotated_) return rotated_row(row, out);
   const int64_t groups = matrix_.groups();
   const int64_t size = matrix_.group_size();
+  const GroupNumbers numbers(matrix_);
   for (int64_t g = 0; g < groups; ++g) {
-    const int64_t index = row * groups + g;
-    const float zero = zero_at(index);
-    const float scale = scale_at(index);
-    const float offset = offset_at(index);
+    const auto zero = static_cast<float>(numbers.zero(row, g));
+    const auto scale = static_cast<float>(numbers.scale(row, g));
+    const auto offset = static_cast<float>(numbers.offset(row, g));
     for (int64_t k = g * size; k < std::min((g + 1) * size, matrix_.cols); ++k) {
       const int64_t input = matrix_.input_order.empty() ? k : matrix_.input_order[k];
       out[input] = ((element_at(row, k) - zero) * scale + offset) * tensor_scale_;
@@ -86,31 +87,6 @@ float FloatRows::element_at(int64_t row, int64_t col) const {
   const uint32_t code = code_at(matrix_, row, col);
   if (!values_.empty()) return values_[code];
   return static_cast<float>(info(matrix_.format.element).decode(code));
-}
-
-uint32_t FloatRows::zero_code(int64_t index) const {
-  uint32_t zero = 0;
-  const int width = zero_bytes(matrix_.format.zero);
-  if (width > 0) std::memcpy(&zero, matrix_.zeros.data() + index * width, width);
-  return zero;
-}
-
-float FloatRows::zero_at(int64_t index) const {
-  return is_offset(matrix_.format.zero) ? 0 : static_cast<float>(zero_code(index));
-}
-
-/// Adding -0 changes nothing.
-float FloatRows::offset_at(int64_t index) const {
-  const Zero kind = matrix_.format.zero;
-  if (!is_offset(kind)) return -0.0F;
-  return static_cast<float>(info(offset_format(kind)).decode(zero_code(index)));
-}
-
-float FloatRows::scale_at(int64_t index) const {
-  const FormatInfo& scale = info(matrix_.format.scale);
-  uint32_t code = 0;
-  std::memcpy(&code, matrix_.scales.data() + index * (scale.bits / 8), scale.bits / 8);
-  return static_cast<float>(scale.decode(code));
 }
 
 }  // namespace subbyte

@@ -25,10 +25,6 @@ class FloatRows {
   void convert_row(const std::byte* codes, float* out) const;
   void dense_row(int64_t row, float* out) const;
   float element_at(int64_t row, int64_t col) const;
-  uint32_t zero_code(int64_t index) const;
-  float zero_at(int64_t index) const;
-  float offset_at(int64_t index) const;
-  float scale_at(int64_t index) const;
 
   MatrixView matrix_;
   float tensor_scale_;

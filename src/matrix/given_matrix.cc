@@ -21,11 +21,7 @@ Error refuse(const std::string& what, const std::string& expected, const std::st
 }
 
 bool is_known(Format format) {
-  return format <= Format::kVQ4;
-}
-
-bool is_scale(Format format) {
-  return is_known(format) && format != Format::kNone && bits(format) % 8 == 0;
+  return format <= Format::kIQ4;
 }
 
 Status check_format(const WeightFormat& format) {
@@ -41,8 +37,8 @@ Status check_format(const WeightFormat& format) {
   if (!is_rotation(format.rotation)) {
     return refuse("rotation", "0, 16, 64 or 256", std::to_string(format.rotation));
   }
-  if (format.zero > Zero::kF32) {
-    return refuse("zero", "none, u8, u16, f16, bf16 or f32",
+  if (format.zero > Zero::kOffsetU6) {
+    return refuse("zero", "none, u8, u16, f16, bf16, f32 or offsets of u4 or u6",
                   std::to_string(static_cast<int>(format.zero)));
   }
   if (format.scale == Format::kNone) {
@@ -50,9 +46,17 @@ Status check_format(const WeightFormat& format) {
     if (is_float && format.zero == Zero::kNone) return {};
     return refuse("scale", "a format, or elements of f32, f16 or bf16 without zero points", "none");
   }
-  if (!is_scale(format.scale)) return refuse("scale", "whole bytes", shown(format.scale));
-  if (bits(format.element) <= kMaxScaledBits) return {};
-  return refuse("element", "up to 8 bits beside scales", shown(format.element));
+  if (!is_known(format.scale) || !is_scale(format.scale)) {
+    return refuse("scale", "whole bytes or integers", shown(format.scale));
+  }
+  if (bits(format.element) > kMaxScaledBits) {
+    return refuse("element", "up to 8 bits beside scales", shown(format.element));
+  }
+  if (!has_two_levels(format) || (format.group_size > 0 && kSuperblock % format.group_size == 0)) {
+    return {};
+  }
+  return refuse("group_size", "a part of 256 where scales have two levels",
+                std::to_string(format.group_size));
 }
 
 Status check_order(const MatrixView& view) {
@@ -60,6 +64,9 @@ Status check_order(const MatrixView& view) {
   if (std::ssize(view.input_order) != view.cols) {
     return refuse("input_order", std::to_string(view.cols) + " inputs",
                   std::to_string(view.input_order.size()));
+  }
+  if (has_two_levels(view.format)) {
+    return refuse("input_order", "none beside scales of two levels", "one");
   }
   const std::string fault = input_order_fault(view.input_order);
   if (fault.empty()) return {};
@@ -111,11 +118,9 @@ Status check_matrix(const MatrixView& view) {
     return refuse("rotation", "a part of " + std::to_string(view.cols) + " columns",
                   std::to_string(view.format.rotation));
   }
-  const int64_t groups = view.rows * view.groups();
-  const int64_t scale_bytes = bits(view.format.scale) / 8;
   SUBBYTE_CHECK(check_size("codes", view.codes, view.rows * view.row_bytes()));
-  SUBBYTE_CHECK(check_size("scales", view.scales, groups * scale_bytes));
-  SUBBYTE_CHECK(check_size("zeros", view.zeros, groups * zero_bytes(view.format.zero)));
+  SUBBYTE_CHECK(check_size("scales", view.scales, view.rows * view.scale_row_bytes()));
+  SUBBYTE_CHECK(check_size("zeros", view.zeros, view.rows * view.zero_row_bytes()));
   SUBBYTE_CHECK(check_order(view));
   SUBBYTE_CHECK(check_codebook(view));
   if (std::isfinite(view.tensor_scale)) return {};

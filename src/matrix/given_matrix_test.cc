@@ -95,7 +95,7 @@ TEST(GivenMatrix, refuses_bytes_that_disagree_with_the_description) {
   EXPECT_EQ(with([](auto& p) { p.format.group_size = -1; }),
             "matrix: group_size: expected 0 to 2^24, found -1");
   EXPECT_EQ(with([](auto& p) { p.format.scale = Format::kE2M1; }),
-            "matrix: scale: expected whole bytes, found e2m1");
+            "matrix: scale: expected whole bytes or integers, found e2m1");
   EXPECT_EQ(with([](auto& p) { p.format.element = static_cast<Format>(200); }),
             "matrix: element: expected a format, found 200");
   EXPECT_EQ(with([](auto& p) { p.tensor_scale = std::nan(""); }),

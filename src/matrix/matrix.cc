@@ -1,36 +1,36 @@
 #include "matrix/matrix.h"
 
 #include <array>
-#include <cstring>
 
 #include "formats/rotation.h"
+#include "matrix/group_numbers.h"
 
 namespace subbyte {
 namespace {
-
-uint32_t load_code(std::span<const std::byte> bytes, std::size_t index, int width) {
-  uint32_t code = 0;
-  std::memcpy(&code, bytes.data() + index * width, width);
-  return code;
-}
 
 /// Without the rotation.
 double stored_weight(const MatrixView& matrix, int64_t row, int64_t col) {
   const double value = matrix.value_of(code_at(matrix, row, col));
   if (is_dense(matrix.format)) return value * matrix.tensor_scale;
-  const std::size_t group = row * matrix.groups() + col / matrix.group_size();
-  const FormatInfo& scale = info(matrix.format.scale);
-  const double factor = scale.decode(load_code(matrix.scales, group, scale.bits / 8));
-  if (matrix.format.zero == Zero::kNone) return value * factor * matrix.tensor_scale;
-  const uint32_t zero = load_code(matrix.zeros, group, zero_bytes(matrix.format.zero));
-  if (is_offset(matrix.format.zero)) {
-    const double offset = info(offset_format(matrix.format.zero)).decode(zero);
-    return (value * factor + offset) * matrix.tensor_scale;
-  }
-  return (value - zero) * factor * matrix.tensor_scale;
+  const int64_t group = col / matrix.group_size();
+  const GroupNumbers numbers(matrix);
+  const double scaled = (value - numbers.zero(row, group)) * numbers.scale(row, group);
+  return (scaled + numbers.offset(row, group)) * matrix.tensor_scale;
+}
+
+int64_t row_bytes_of(const MatrixView& matrix, int width, bool two_levels) {
+  return matrix.groups() * width + (two_levels ? num_superblocks(matrix.cols) * 2 : 0);
 }
 
 }  // namespace
+
+int64_t MatrixView::scale_row_bytes() const {
+  return row_bytes_of(*this, scale_bytes(format.scale), has_two_levels(format.scale));
+}
+
+int64_t MatrixView::zero_row_bytes() const {
+  return row_bytes_of(*this, zero_bytes(format.zero), has_two_levels(format.zero));
+}
 
 int64_t MatrixView::num_codes() const {
   const FormatInfo& element = info(format.element);

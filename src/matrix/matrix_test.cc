@@ -47,6 +47,49 @@ TEST(Matrix, four_bit_codes_lie_low_nibble_first) {
   expect_row(matrix, 1, {8, 9, 10, 15});
 }
 
+TEST(Matrix, scales_and_offsets_of_two_levels_have_factors_after_the_groups_of_a_row) {
+  // 288 inputs: groups of 32, nine a row, and two factors, of 256 and 32 inputs. The code is 5.
+  const WeightFormat format = {Format::kU4, Format::kI6, Zero::kOffsetU6, 32};
+  const Bytes codes(2 * 144, std::byte{0x55});
+  const Bytes scales = bytes_of({33,   34,   35,   36,   37, 38, 39, 40, 0,   //
+                                 0x00, 0x3C, 0x00, 0xC0,                      // 1 and -2
+                                 31,   63,   32,   32,   32, 32, 32, 32, 35,  //
+                                 0x00, 0x38, 0x00, 0x34});                    // 1/2 and 1/4
+  const Bytes zeros = bytes_of({0,    1,    2,    3,    4, 5, 6, 7, 63,       //
+                                0x00, 0xBC, 0x00, 0x44,                       // -1 and 4
+                                0,    0,    0,    0,    0, 0, 0, 8, 9,        //
+                                0x00, 0x40, 0x00, 0x00});                     // 2 and 0
+  const MatrixView matrix = view_of(format, 2, 288, codes, scales, zeros);
+  ASSERT_TRUE(Matrix::of(matrix).ok()) << Matrix::of(matrix).error().message;
+  EXPECT_EQ(matrix.scale_row_bytes(), 13);
+  EXPECT_EQ(weight_at(matrix, 0, 0), 5);
+  EXPECT_EQ(weight_at(matrix, 0, 33), 5 * 2 - 1);
+  EXPECT_EQ(weight_at(matrix, 0, 255), 5 * 8 - 7);
+  EXPECT_EQ(weight_at(matrix, 0, 256), 5 * -32 * -2 + 63 * 4);
+  EXPECT_EQ(weight_at(matrix, 1, 31), 5 * -0.5);
+  EXPECT_EQ(weight_at(matrix, 1, 32), 5 * 31 * 0.5);
+  EXPECT_EQ(weight_at(matrix, 1, 224), 8 * 2);
+  EXPECT_EQ(weight_at(matrix, 1, 287), 5 * 3 * 0.25);
+}
+
+TEST(Matrix, groups_of_two_levels_are_parts_of_256_inputs) {
+  const Bytes bytes(1024);
+  const auto refused = [&](int64_t group_size, int64_t cols) {
+    MatrixView view = view_of({Format::kU4, Format::kU6, Zero::kNone, group_size}, 1, cols, bytes);
+    view.codes = std::span(bytes).first(view.row_bytes());
+    view.scales = std::span(bytes).first(view.scale_row_bytes());
+    const auto matrix = Matrix::of(view);
+    return matrix.ok() ? "" : matrix.error().message;
+  };
+  EXPECT_EQ(refused(256, 1024), "");
+  EXPECT_EQ(refused(8, 264), "");
+  for (const int64_t size : {0, 24, 512}) {
+    EXPECT_EQ(refused(size, 512),
+              "matrix: group_size: expected a part of 256 where scales have two levels, found " +
+                  std::to_string(size));
+  }
+}
+
 TEST(Matrix, three_bit_codes_cross_bytes) {
   // Lowest bit first: 100 010 11|0 001 101 0|11 111 000
   const Bytes codes = bytes_of({0xD1, 0x58, 0x1F});

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "matrix/group_numbers.h"
 #include "matrix/zero_points.h"
 
 namespace subbyte {
@@ -19,7 +20,7 @@ uint32_t load(std::span<const std::byte> bytes, int64_t index, int width) {
 }
 
 int scale_width(const MatrixView& view) {
-  return info(view.format.scale).bits / 8;
+  return scale_bytes(view.format.scale);
 }
 
 std::string place(const MatrixView& view, int64_t index) {
@@ -41,19 +42,23 @@ std::span<std::byte> allocate(Matrix& matrix, int64_t size) {
 }
 
 /// Scales or zero points of `width` bytes in `groups` groups, the new group g being old group
-/// origin(g).
+/// origin(g); factors of a second level stay what they are.
 template <typename Origin>
 std::span<const std::byte> regroup(Matrix& matrix, std::span<const std::byte> from, int width,
                                    int64_t groups, const Origin& origin) {
   if (width == 0) return {};
   const int64_t rows = matrix.view.rows;
-  const int64_t old_groups = matrix.view.groups();
-  const std::span<std::byte> to = allocate(matrix, rows * groups * width);
+  const int64_t row_bytes = rows == 0 ? 0 : std::ssize(from) / rows;
+  const int64_t factors = row_bytes - matrix.view.groups() * width;
+  const std::span<std::byte> to = allocate(matrix, rows * (groups * width + factors));
+  std::byte* place = to.data();
   for (int64_t n = 0; n < rows; ++n) {
-    for (int64_t g = 0; g < groups; ++g) {
-      std::memcpy(to.data() + (n * groups + g) * width,
-                  from.data() + (n * old_groups + origin(g)) * width, width);
+    const std::byte* const row = from.data() + n * row_bytes;
+    for (int64_t g = 0; g < groups; ++g, place += width) {
+      std::memcpy(place, row + origin(g) * width, width);
     }
+    std::memcpy(place, row + row_bytes - factors, factors);
+    place += factors;
   }
   return to;
 }
@@ -74,14 +79,16 @@ void regroup(Matrix& matrix, int64_t group_size, const Origin& origin) {
 /// The first group whose scale or zero point is not that of the group before it, within runs of
 /// `run`; -1 when there is none.
 int64_t first_difference(const MatrixView& view, int64_t run) {
-  const int zero_width = zero_bytes(view.format.zero);
   for (int64_t i = 0; i < view.rows * view.groups(); ++i) {
-    if (i % view.groups() % run == 0) continue;
-    const auto differs = [&](std::span<const std::byte> bytes, int width) {
-      return load(bytes, i, width) != load(bytes, i - 1, width);
+    const int64_t row = i / view.groups();
+    const int64_t g = i % view.groups();
+    if (g % run == 0) continue;
+    const auto differs = [&](std::span<const std::byte> bytes, int64_t row_bytes, int width) {
+      const auto numbers = bytes.subspan(row * row_bytes, row_bytes);
+      return load(numbers, g, width) != load(numbers, g - 1, width);
     };
-    if (differs(view.scales, scale_width(view))) return i;
-    if (zero_width != 0 && differs(view.zeros, zero_width)) return i;
+    if (differs(view.scales, view.scale_row_bytes(), scale_width(view))) return i;
+    if (differs(view.zeros, view.zero_row_bytes(), zero_bytes(view.format.zero))) return i;
   }
   return -1;
 }
@@ -146,13 +153,17 @@ Product multiply(double a, double b) {
 
 Result<Matrix> convert_scales(Matrix matrix, Format scale, double multiplier, Rounded rounded) {
   MatrixView& view = matrix.view;
-  const FormatInfo& from = info(view.format.scale);
   const FormatInfo& to = info(scale);
   const int width = to.bits / 8;
+  const GroupNumbers numbers(view);
+  if (has_two_levels(scale)) {
+    return Error{"recast.scale",
+                 "scales of " + to_string(view.format) + " do not become scales of two levels"};
+  }
   const std::span<std::byte> scales = allocate(matrix, view.rows * view.groups() * width);
   for (int64_t i = 0; i < view.rows * view.groups(); ++i) {
     const Product wanted =
-        multiply(from.decode(load(view.scales, i, scale_width(view))), multiplier);
+        multiply(numbers.scale(i / view.groups(), i % view.groups()), multiplier);
     const uint32_t code = to.encode(wanted.value, Rounding::kNearestEven);
     const double found = to.decode(code);
     const bool exact = wanted.exact && found == wanted.value;
@@ -278,7 +289,8 @@ Result<Matrix> with_group_size(Matrix matrix, int64_t group_size) {
     return matrix;
   }
   const bool divides = to > 0 && to < from && from % to == 0;  // also where the last one is short
-  const bool joins = to > from && to % from == 0 && view.cols % to == 0;
+  const bool joins = to > from && to % from == 0 && view.cols % to == 0 &&
+                     !(has_two_levels(view.format) && kSuperblock % to != 0);
   if (!divides && !joins) {
     return Error{"recast.group_size", "groups of " + std::to_string(from) +
                                           " inputs cannot become groups of " + std::to_string(to)};
@@ -299,11 +311,12 @@ Result<Matrix> with_group_size(Matrix matrix, int64_t group_size) {
 
 double largest_scale(const MatrixView& matrix) {
   if (is_dense(matrix.format)) return 0;
-  const FormatInfo& scale = info(matrix.format.scale);
+  const GroupNumbers numbers(matrix);
   double largest = 0;
-  for (int64_t i = 0; i < matrix.rows * matrix.groups(); ++i) {
-    const uint32_t code = load(matrix.scales, i, scale_width(matrix));
-    largest = std::max(largest, std::fabs(scale.decode(code)));
+  for (int64_t row = 0; row < matrix.rows; ++row) {
+    for (int64_t g = 0; g < matrix.groups(); ++g) {
+      largest = std::max(largest, std::fabs(numbers.scale(row, g)));
+    }
   }
   return largest;
 }

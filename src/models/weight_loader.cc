@@ -117,10 +117,9 @@ Matrix WeightLoader::outline(WeightFormat format, int64_t rows, int64_t cols) {
   view.rows = rows;
   view.cols = cols;
   const auto size = [](int64_t bytes) { return static_cast<std::size_t>(bytes); };
-  const int64_t groups = rows * view.groups();
   const std::size_t codes = size(rows * view.row_bytes());
-  const std::size_t scales = groups == 0 ? 0 : size(groups * info(format.scale).bits / 8);
-  const std::size_t zeros = size(groups * zero_bytes(format.zero));
+  const std::size_t scales = size(rows * view.scale_row_bytes());
+  const std::size_t zeros = size(rows * view.zero_row_bytes());
   const bool has_vectors = info(format.element).vector_size > 1;
   const std::size_t codebook = has_vectors ? size(view.num_codes()) * sizeof(float) : 0;
   const std::size_t largest = std::max({codes, scales, zeros, codebook});

@@ -40,17 +40,18 @@ Status check_codes(const Tensor& codes, const WeightFormat& format, int64_t cols
   return check_sizes(codes, {rows, row_bytes});
 }
 
-/// Bytes of `tensor`, which is [rows][groups] of numbers of that many bits.
+/// Bytes of `tensor`, which is [rows][row_bytes / bytes] of numbers of that many bytes.
 Result<std::span<const std::byte>> bytes_of(const std::optional<Tensor>& tensor, const char* name,
                                             const MatrixView& view, std::string_view type,
-                                            int bytes, int32_t dtype) {
+                                            int64_t row_bytes, int bytes, int32_t dtype) {
+  const int64_t cols = row_bytes / bytes;
   const auto expected = [&] {
-    return std::string(type) + " " + shown(std::array{view.rows, view.groups()});
+    return std::string(type) + " " + shown(std::array{view.rows, cols});
   };
   if (!tensor) return refuse(name, expected(), "none");
   const bool types = tensor->dtype() == dtype || (bytes == 1 && tensor->dtype() == numbers().u8) ||
                      (bytes == 2 && dtype == numbers().u16 && tensor->dtype() == numbers().i16);
-  if (!types || tensor->count() != view.rows * view.groups() ||
+  if (!types || tensor->count() != view.rows * cols ||
       (tensor->dim() > 0 && view.rows > 0 && tensor->size(0) != view.rows)) {
     return refuse(*tensor, expected());
   }
@@ -63,10 +64,13 @@ Status add_scales(const WeightTensors& tensors, MatrixView& view) {
     if (tensors.scales) return refuse(*tensors.scales, "none beside dense weights");
     return {};
   }
-  const FormatInfo& scale = info(format.scale);
-  const int32_t dtype = scale.id == Format::kE8M0 ? numbers().e8m0 : dtype_of(scale.id);
-  SUBBYTE_TRY(view.scales,
-              bytes_of(tensors.scales, "scales", view, scale.name, scale.bits / 8, dtype));
+  const bool two_levels = has_two_levels(format.scale);
+  const int32_t dtype = two_levels                      ? numbers().u8
+                        : format.scale == Format::kE8M0 ? numbers().e8m0
+                                                        : dtype_of(format.scale);
+  const std::string_view type = two_levels ? name_of(dtype) : info(format.scale).name;
+  SUBBYTE_TRY(view.scales, bytes_of(tensors.scales, "scales", view, type, view.scale_row_bytes(),
+                                    scale_bytes(format.scale), dtype));
   return {};
 }
 
@@ -76,12 +80,12 @@ Status add_zeros(const WeightTensors& tensors, MatrixView& view) {
     if (tensors.zeros) return refuse(*tensors.zeros, "none, as the format has none");
     return {};
   }
-  const bool offset = is_offset(zero);
-  const int32_t dtype = offset              ? dtype_of(offset_format(zero))
-                        : zero == Zero::kU8 ? numbers().u8
-                                            : numbers().u16;
-  SUBBYTE_TRY(view.zeros,
-              bytes_of(tensors.zeros, "zeros", view, name_of(dtype), zero_bytes(zero), dtype));
+  const bool is_bytes = zero == Zero::kU8 || has_two_levels(zero);
+  const int32_t dtype = is_bytes          ? numbers().u8
+                        : is_offset(zero) ? dtype_of(offset_format(zero))
+                                          : numbers().u16;
+  SUBBYTE_TRY(view.zeros, bytes_of(tensors.zeros, "zeros", view, name_of(dtype),
+                                   view.zero_row_bytes(), zero_bytes(zero), dtype));
   return {};
 }
 
@@ -108,6 +112,9 @@ Status add_codebook(const WeightTensors& tensors, MatrixView& view) {
 
 Status add_input_order(const WeightTensors& tensors, MatrixView& view) {
   if (!tensors.input_order) return {};
+  if (has_two_levels(view.format)) {
+    return refuse(*tensors.input_order, "none beside scales of two levels");
+  }
   const Tensor& order = *tensors.input_order;
   view.input_order = order.span<const uint32_t>();
   if (!order.on_cpu()) return {};

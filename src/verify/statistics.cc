@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "checkpoints/code_stream.h"
+#include "matrix/group_numbers.h"
 
 namespace subbyte {
 namespace {
@@ -22,12 +23,6 @@ constexpr std::array<uint16_t, 256> kNibbles = [] {
   }
   return sets;
 }();
-
-uint32_t load(std::span<const std::byte> bytes, int64_t index, int width) {
-  uint32_t value = 0;
-  std::memcpy(&value, bytes.data() + index * width, width);
-  return value;
-}
 
 /// The codes [begin, end) of a row; `begin` is even.
 CodeSet codes_in(const std::byte* row, int64_t begin, int64_t end, int bits) {
@@ -56,10 +51,7 @@ bool has_others(const CodeSet& set, const CodeSet& than) {
 class QuantizedRows {
  public:
   QuantizedRows(const MatrixView& view, int64_t first_row)
-      : view_(view),
-        element_(info(view.format.element)),
-        scale_(info(view.format.scale)),
-        first_row_(first_row) {
+      : view_(view), element_(info(view.format.element)), numbers_(view), first_row_(first_row) {
     const int64_t words = view_.num_codes() / element_.vector_size;
     for (uint32_t code = 0; code < words; ++code) {
       bool is_zero = true;
@@ -112,8 +104,7 @@ class QuantizedRows {
 
   /// Whether it is not zero.
   bool count_scale(int64_t row, int64_t g, MatrixStatistics& statistics) const {
-    const uint32_t code = load(view_.scales, row * view_.groups() + g, scale_.bits / 8);
-    const double scale = scale_.decode(code);
+    const double scale = numbers_.scale(row, g);
     if (scale == 0) statistics.zero_scales.add(index_of(row, g));
     if (scale < 0) statistics.negative_scales.add(index_of(row, g));
     const double largest = std::abs(scale * view_.tensor_scale) * largest_;
@@ -125,9 +116,8 @@ class QuantizedRows {
   /// The codes that mean 0.
   CodeSet count_zero_point(int64_t row, int64_t g, MatrixStatistics& statistics) const {
     if (view_.format.zero == Zero::kNone) return zero_codes_;
-    if (is_offset(view_.format.zero)) return codes_of_zero(row * view_.groups() + g);
-    const uint32_t zero =
-        load(view_.zeros, row * view_.groups() + g, zero_bytes(view_.format.zero));
+    if (is_offset(view_.format.zero)) return codes_of_zero(row, g);
+    const auto zero = static_cast<uint32_t>(numbers_.zero(row, g));
     statistics.smallest_zero_point = std::min(statistics.smallest_zero_point, zero);
     statistics.largest_zero_point = std::max(statistics.largest_zero_point, zero);
     CodeSet codes{};
@@ -140,10 +130,9 @@ class QuantizedRows {
   }
 
   /// Beside an offset.
-  CodeSet codes_of_zero(int64_t index) const {
-    const FormatInfo& number = info(offset_format(view_.format.zero));
-    const double offset = number.decode(load(view_.zeros, index, number.bits / 8));
-    const double scale = scale_.decode(load(view_.scales, index, scale_.bits / 8));
+  CodeSet codes_of_zero(int64_t row, int64_t g) const {
+    const double offset = numbers_.offset(row, g);
+    const double scale = numbers_.scale(row, g);
     CodeSet codes{};
     for (uint32_t code = 0; code < uint32_t{1} << element_.bits; ++code) {
       const bool is_zero = (element_.decode(code) * scale + offset) * view_.tensor_scale == 0;
@@ -154,7 +143,7 @@ class QuantizedRows {
 
   const MatrixView& view_;
   const FormatInfo& element_;
-  const FormatInfo& scale_;
+  GroupNumbers numbers_;
   int64_t first_row_;
   CodeSet zero_codes_{};
   CodeSet nan_codes_{};

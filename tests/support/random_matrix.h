@@ -51,11 +51,21 @@ inline int center_of(Format element) {
 
 namespace detail {
 
+/// The first of two levels; in exact matrices from -3 or 0 to 4.
+inline uint32_t small_integer(Random& random, Format format, Contents contents) {
+  const FormatInfo& integer = info(format);
+  if (contents == Contents::kReal) return static_cast<uint32_t>(random.below(1 << integer.bits));
+  const double lowest = integer.min < 0 ? -3 : 0;
+  const double value = lowest + static_cast<double>(random.below(integer.min < 0 ? 8 : 5));
+  return integer.encode(value, Rounding::kNearestEven);
+}
+
 inline uint32_t random_scale(Random& random, Format scale, Contents contents) {
   if (scale == Format::kE8M0) {
     return contents == Contents::kExact ? 126 + static_cast<uint32_t>(random.below(3))
                                         : 110 + static_cast<uint32_t>(random.below(20));
   }
+  if (has_two_levels(scale)) return small_integer(random, scale, contents);
   const bool has_sign = info(scale).min < 0;
   const double value =
       contents == Contents::kExact
@@ -70,10 +80,32 @@ inline uint32_t random_zero(Random& random, const WeightFormat& format, Contents
   if (!is_offset(format.zero)) {
     return static_cast<uint32_t>(random.below((uint64_t{1} << info(format.element).bits) + 1));
   }
+  if (has_two_levels(format.zero)) {
+    return small_integer(random, offset_format(format.zero), contents);
+  }
   const double value = contents == Contents::kExact
                            ? 0.5 * (static_cast<double>(random.below(17)) - 8)
                            : 0.05 * random.normal();
   return info(offset_format(format.zero)).encode(value, Rounding::kNearestEven);
+}
+
+/// A number for each group of a row, then factors of f16 where there are two levels.
+template <typename Number>
+void fill_groups(Random& random, const MatrixView& view, Contents contents, bool two_levels,
+                 std::span<std::byte> bytes, const Number& number) {
+  const int64_t factors = two_levels ? (view.cols + 255) / 256 : 0;
+  const int64_t width = (std::ssize(bytes) / view.rows - 2 * factors) / view.groups();
+  std::byte* to = bytes.data();
+  for (int64_t row = 0; row < view.rows; ++row) {
+    for (int64_t g = 0; g < view.groups(); ++g, to += width) {
+      const uint32_t code = number();
+      std::memcpy(to, &code, static_cast<std::size_t>(width));
+    }
+    for (int64_t i = 0; i < factors; ++i, to += 2) {
+      const uint32_t code = random_scale(random, Format::kF16, contents);
+      std::memcpy(to, &code, 2);
+    }
+  }
 }
 
 inline void fill_codes(Random& random, const WeightFormat& format, Contents contents,
@@ -111,6 +143,24 @@ inline std::vector<float> random_codebook(Random& random, int64_t size, Contents
   return values;
 }
 
+/// The number of `format` that belongs to a weight, times its factor where there are two levels.
+inline double number_at(const MatrixView& weights, std::span<const std::byte> numbers,
+                        Format format, int64_t n, int64_t k) {
+  const auto load = [&](int64_t at, std::size_t width) {
+    uint32_t code = 0;
+    std::memcpy(&code, numbers.data() + at, width);
+    return code;
+  };
+  const int64_t group = k / weights.group_size();
+  if (!has_two_levels(format)) {
+    const int width = info(format).bits / 8;
+    return info(format).decode(load((n * weights.groups() + group) * width, width));
+  }
+  const int64_t row = n * (weights.groups() + 2 * ((weights.cols + 255) / 256));
+  const uint32_t factor = load(row + weights.groups() + k / 256 * 2, 2);
+  return info(format).decode(load(row + group, 1)) * info(Format::kF16).decode(factor);
+}
+
 }  // namespace detail
 
 inline RandomMatrix random_matrix(const WeightFormat& format, int64_t rows, int64_t cols,
@@ -130,22 +180,15 @@ inline RandomMatrix random_matrix(const WeightFormat& format, int64_t rows, int6
     view.codebook = matrix.codebook;
   }
 
-  const int64_t count = rows * view.groups();
-  const int scale_width = info(format.scale).bits / 8;
-  matrix.scales = std::make_unique<GuardedBytes>(count * scale_width);
-  for (int64_t i = 0; i < count; ++i) {
-    const uint32_t code = detail::random_scale(random, format.scale, contents);
-    std::memcpy(matrix.scales->data() + i * scale_width, &code, scale_width);
-  }
+  matrix.scales = std::make_unique<GuardedBytes>(rows * view.scale_row_bytes());
+  detail::fill_groups(random, view, contents, has_two_levels(format.scale), matrix.scales->span(),
+                      [&] { return detail::random_scale(random, format.scale, contents); });
   view.scales = matrix.scales->span();
   if (format.zero == Zero::kNone) return matrix;
 
-  const int zero_width = zero_bytes(format.zero);
-  matrix.zeros = std::make_unique<GuardedBytes>(count * zero_width);
-  for (int64_t i = 0; i < count; ++i) {
-    const uint32_t zero = detail::random_zero(random, format, contents);
-    std::memcpy(matrix.zeros->data() + i * zero_width, &zero, zero_width);
-  }
+  matrix.zeros = std::make_unique<GuardedBytes>(rows * view.zero_row_bytes());
+  detail::fill_groups(random, view, contents, has_two_levels(format.zero), matrix.zeros->span(),
+                      [&] { return detail::random_zero(random, format, contents); });
   view.zeros = matrix.zeros->span();
   return matrix;
 }
@@ -172,11 +215,7 @@ struct Oracle {
 
 /// The scale of a weight, without the tensor's.
 inline double scale_at(const MatrixView& weights, int64_t n, int64_t k) {
-  const int64_t group = n * weights.groups() + k / weights.group_size();
-  uint32_t code = 0;
-  const int width = info(weights.format.scale).bits / 8;
-  std::memcpy(&code, weights.scales.data() + group * width, width);
-  return info(weights.format.scale).decode(code);
+  return detail::number_at(weights, weights.scales, weights.format.scale, n, k);
 }
 
 inline Oracle multiply_in_double(const MatrixView& weights, const std::vector<float>& x,
@@ -196,16 +235,17 @@ inline Oracle multiply_in_double(const MatrixView& weights, const std::vector<fl
       if (is_dense(weights.format)) continue;
       scales[k] = std::fabs(scale_at(weights, n, k));
       if (weights.format.zero == Zero::kNone) continue;
+      const double element = info(weights.format.element).decode(code_at(weights, n, k));
+      if (is_offset(weights.format.zero)) {
+        const double offset =
+            detail::number_at(weights, weights.zeros, offset_format(weights.format.zero), n, k);
+        size[k] = scales[k] * std::fabs(element) + std::fabs(offset);
+        continue;
+      }
       const int64_t group = n * weights.groups() + k / weights.group_size();
       uint32_t zero = 0;
       const int zero_width = zero_bytes(weights.format.zero);
       std::memcpy(&zero, weights.zeros.data() + group * zero_width, zero_width);
-      const double element = info(weights.format.element).decode(code_at(weights, n, k));
-      if (is_offset(weights.format.zero)) {
-        const double offset = info(offset_format(weights.format.zero)).decode(zero);
-        size[k] = scales[k] * std::fabs(element) + std::fabs(offset);
-        continue;
-      }
       size[k] =
           scales[k] * (std::fabs(element - center) + std::fabs(static_cast<double>(zero) - center));
     }

@@ -5,12 +5,14 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/float16.h"
 #include "kernels/cpu/block_kernels.h"
 #include "matrix/dequantize.h"
+#include "matrix/group_numbers.h"
 
 namespace subbyte::cpu {
 namespace {
@@ -70,6 +72,7 @@ class RowDequantizer {
         out_(static_cast<uint8_t*>(out)),
         tensor_scale_(static_cast<float>(matrix.tensor_scale)) {
     if (is_dense(matrix.format)) return;
+    numbers_.emplace(matrix);
     are_vectors_ = info(matrix.format.element).vector_size > 1;
     if (!matrix.codebook.empty()) return;
     for (uint32_t code = 0; code < uint32_t{1} << info(matrix.format.element).bits; ++code) {
@@ -103,20 +106,13 @@ class RowDequantizer {
       }
       return;
     }
-    const int64_t i = row * matrix_.groups() + g;
     task.codes = reinterpret_cast<const uint8_t*>(matrix_.codes.data()) + row * matrix_.row_bytes();
     task.bits = info(format.element).bits;
     task.values = matrix_.codebook.empty() ? values_.data() : matrix_.codebook.data();
-    task.scale = load_number(format.scale, matrix_.scales, i);
+    task.scale = static_cast<float>(numbers_->scale(row, g));
     task.tensor_scale = tensor_scale_;
-    if (is_offset(format.zero)) {
-      task.offset = load_number(offset_format(format.zero), matrix_.zeros, i);
-    } else if (format.zero != Zero::kNone) {
-      uint16_t zero = 0;
-      const int64_t width = zero_bytes(format.zero);
-      std::memcpy(&zero, matrix_.zeros.data() + i * width, width);
-      task.zero = zero;
-    }
+    task.zero = static_cast<float>(numbers_->zero(row, g));
+    task.offset = static_cast<float>(numbers_->offset(row, g));
     are_vectors_ ? kernels_.dequantize_vectors(task) : kernels_.dequantize(task);
   }
 
@@ -134,6 +130,7 @@ class RowDequantizer {
   Format number_;
   uint8_t* out_;
   float tensor_scale_;
+  std::optional<GroupNumbers> numbers_;  // not of dense matrices
   bool are_vectors_ = false;
   std::array<float, 256> values_ = {};  // where the matrix brings none
 };

@@ -66,13 +66,8 @@ Status check_sizes(const MatrixView& weights) {
   SUBBYTE_CHECK(
       check_size(weights, "codes", weights.codes.size(),
                  row_bits ? std::optional<uint64_t>(ceil_div(*row_bits, 8)) : std::nullopt));
-  const bool dense = is_dense(weights.format);
-  const uint64_t groups = dense ? 0 : ceil_div(weights.cols, weights.group_size());
-  const uint64_t scale_bytes = dense ? 0 : info(weights.format.scale).bits / 8;
-  SUBBYTE_CHECK(
-      check_size(weights, "scales", weights.scales.size(), checked_mul(groups, scale_bytes)));
-  return check_size(weights, "zero points", weights.zeros.size(),
-                    checked_mul(groups, zero_bytes(weights.format.zero)));
+  SUBBYTE_CHECK(check_size(weights, "scales", weights.scales.size(), weights.scale_row_bytes()));
+  return check_size(weights, "zero points", weights.zeros.size(), weights.zero_row_bytes());
 }
 
 Status check_input_order(const MatrixView& weights) {

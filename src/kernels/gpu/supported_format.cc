@@ -244,6 +244,7 @@ Result<Matrix> support(Matrix matrix, Executor& executor) {
   const MatrixView& view = matrix.view;
   const WeightFormat served = supported_format(view);
   if (served == view.format) return matrix;
+  if (has_two_levels(view.format)) return packed_format(view, RowOrder::kNatural).error();
   if (is_dense(served)) return as_dense(matrix, executor);
   if (served.element != view.format.element) {
     return support(with_whole_bytes(std::move(matrix)), executor);
