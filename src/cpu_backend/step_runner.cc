@@ -61,8 +61,7 @@ std::span<float> FloatBuffer::take(int64_t count) {
 Status StepRunner::run(const CpuCompiledStep& step, const Batch& batch) {
   begin(step, batch);
   for (const Op& op : plan_->ops) {
-    const ValueId result = op.results().front();
-    if (result != kNoValue && rows_of(result) == 0) continue;
+    if (!op.outputs.empty() && rows_of(op.outputs.front()) == 0) continue;
     SUBBYTE_CHECK(std::visit([this](const auto& what) { return run(what); }, op.what));
     if (batch.observer != nullptr) show(op);
   }
@@ -112,9 +111,7 @@ std::span<float> StepRunner::numbers(ValueId id) {
 }
 
 void StepRunner::show(const Op& op) {
-  for (const ValueId id : op.results()) {
-    if (id != kNoValue) batch_->observer->observe(op, id, numbers(id));
-  }
+  for (const ValueId id : op.outputs) batch_->observer->observe(op, id, numbers(id));
 }
 
 Status StepRunner::run(const EmbedOp& op) {
@@ -131,7 +128,7 @@ Status StepRunner::run(const EmbedOp& op) {
 }
 
 Status StepRunner::run(const AddNormOp& op) {
-  const bool of_head = plan_->value(op.y).rows == ValueRows::kHeadRows;
+  const bool of_head = op.rows == ValueRows::kHeadRows;
   const std::span<float> y = numbers(op.y);
   const std::span<float> x = of_head ? head_rows(op.x, head_x_) : numbers(op.x);
   const std::span<const float> weight = open(op.norm.weight);

@@ -52,19 +52,6 @@ class StepRunner {
 
  private:
   void begin(const CpuCompiledStep& step, const Batch& batch);
-  Status run(const EmbedOp& op);
-  Status run(const AddNormOp& op);
-  Status run(const NormOp& op);
-  Status run(const LinearOp& op);
-  Status run(const GatedLinearOp& op);
-  Status run(const AnglesOp& op);
-  Status run(const RotateOp& op);
-  Status run(const AttendOp& op);
-  Status run(const ExpertsOp& op);
-  Status run(const ColumnsOp& op);
-  Status run(const SigmoidGateOp& op);
-  Status run(const DeltaNetOp& op);
-  Status run(const LogitsOp& op);
   void show(const Op& op);
 
   int64_t rows(ValueRows rows) const;
@@ -82,6 +69,10 @@ class StepRunner {
     return static_cast<const CpuStateMemory&>(pool_->groups()[slot.group].memory());
   }
   Element element() const { return pool_->type(); }
+
+#define SUBBYTE_OPERATION(Kind) Status run(const Kind& op);
+#include "ops/operations.def"
+#undef SUBBYTE_OPERATION
 
   Execution& execution_;
   std::vector<FloatBuffer> slots_;  // later steps use them again

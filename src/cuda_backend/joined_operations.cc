@@ -28,8 +28,8 @@ int64_t norm_of_sum(const StepPlan& plan, int64_t experts, const std::vector<int
 /// The operation that a value is the result of; -1: none.
 int64_t producer_of(const StepPlan& plan, ValueId id) {
   for (int64_t op = 0; op < std::ssize(plan.ops); ++op) {
-    const ValueIds results = plan.ops[static_cast<std::size_t>(op)].results();
-    if (id != kNoValue && std::ranges::find(results, id) != results.end()) return op;
+    const std::vector<ValueId>& results = plan.ops[static_cast<std::size_t>(op)].outputs;
+    if (std::ranges::find(results, id) != results.end()) return op;
   }
   return -1;
 }

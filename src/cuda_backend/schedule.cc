@@ -61,9 +61,9 @@ class ProgramCutter {
         overwritten_(plan.values.size(), std::ssize(plan.ops)),
         is_added_(plan.values.size()) {
     for (int64_t op = 0; op < std::ssize(plan.ops); ++op) {
-      for (const ValueId id : plan.ops[op].results()) {
-        if (id == kNoValue || plan.value(id).in_place_of == kNoValue) continue;
-        overwritten_[plan.value(id).in_place_of] = op;
+      for (const ValueId id : plan.ops[op].outputs) {
+        const ValueId before = plan.value(id).in_place_of;
+        if (before != kNoValue) overwritten_[before] = op;
       }
     }
   }
@@ -110,7 +110,7 @@ class ProgramCutter {
 
   void add(int64_t op, const RotateOp& rotate) {
     const auto* const attend = as<AttendOp>(plan_, op + 1);
-    if (attend == nullptr || attend->qkv != rotate.rotated || !add_attention(op, rotate, *attend)) {
+    if (attend == nullptr || attend->qkv != rotate.y || !add_attention(op, rotate, *attend)) {
       launch(op);
     }
   }
@@ -143,7 +143,7 @@ class ProgramCutter {
   /// its operand as it is now.
   bool is_left_to_products(const AddNormOp& norm) const {
     const ValueId x = norm.sum == kNoValue ? norm.x : norm.sum;
-    if (plan_.value(norm.y).rows != ValueRows::kTokens) return false;
+    if (norm.rows != ValueRows::kTokens) return false;
     return std::ranges::all_of(readers_[norm.y], [&](int64_t reader) {
       const auto* const linear = as<LinearOp>(plan_, reader);
       const bool is_product =
@@ -162,7 +162,7 @@ class ProgramCutter {
     const auto* const add = as<AddNormOp>(plan_, readers.front());
     if (add == nullptr || add->delta != y || add->sum == kNoValue) return kNoValue;
     if (add->factor != 1) return kNoValue;
-    if (plan_.value(add->y).rows != ValueRows::kTokens) return kNoValue;
+    if (add->rows != ValueRows::kTokens) return kNoValue;
     for (int64_t between = op + 1; between < readers.front(); ++between) {
       if (as<AddNormOp>(plan_, between) == nullptr) return kNoValue;
     }
@@ -289,8 +289,8 @@ class ProgramCutter {
   /// An operation by itself, after the norms that it reads.
   void launch(int64_t op) {
     end_program();
-    for (const ValueId id : plan_.ops[op].operands()) {
-      LeftNorm* const left = id == kNoValue ? nullptr : left_norm(id);
+    for (const ValueId id : plan_.ops[op].inputs) {
+      LeftNorm* const left = left_norm(id);
       if (left == nullptr || left->is_stored) continue;
       schedule_.items.emplace_back(ScheduledLaunch{.op = left->op, .is_summed = true});
       left->is_stored = true;

@@ -206,10 +206,7 @@ Status CudaStepRunner::run_items(const Schedule& schedule) {
 
 Status CudaStepRunner::launch(const ScheduledLaunch& item) {
   const Op& op = plan_->ops[static_cast<std::size_t>(item.op)];
-  const ValueIds results = op.results();
-  const auto is_result = [](ValueId id) { return id != kNoValue; };
-  const auto result = std::ranges::find_if(results, is_result);
-  if (result != results.end() && rows_of(*result) == 0) return {};
+  if (!op.outputs.empty() && rows_of(op.outputs.front()) == 0) return {};
   auto status = std::visit([&](const auto& what) { return launch(what, item); }, op.what);
   if (!status.ok()) return Error{status.error().code, op.name + ": " + status.error().message};
   return batch_->observer == nullptr ? Status() : show(op);
@@ -251,7 +248,7 @@ cuda::AddNormCall CudaStepRunner::norm_call(const AddNormOp& op,
   }
   call.y = at(op.y);
   call.x = floats(op.x);
-  if (plan_->value(op.y).rows == ValueRows::kHeadRows) call.rows = step_.head_rows();
+  if (op.rows == ValueRows::kHeadRows) call.rows = step_.head_rows();
   call.weight = floats_of(op.norm.weight);
   call.num_rows = rows_of(op.y);
   call.cols = plan_->value(op.y).cols;
@@ -417,8 +414,7 @@ Status CudaStepRunner::launch(const LogitsOp& op, const ScheduledLaunch&) {
 
 /// Copies the results to the host, as floats.
 Status CudaStepRunner::show(const Op& op) {
-  for (const ValueId id : op.results()) {
-    if (id == kNoValue) continue;
+  for (const ValueId id : op.outputs) {
     const StepValue& value = plan_->value(id);
     const auto count = static_cast<std::size_t>(rows_of(id) * value.cols);
     std::vector<float> numbers(count);

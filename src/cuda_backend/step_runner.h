@@ -109,19 +109,6 @@ class CudaStepRunner {
   Status run_items(const Schedule& schedule);
   Status bind_programs(const CudaCompiledStep& step, const Schedule& schedule);
   Status launch(const ScheduledLaunch& item);
-  Status launch(const EmbedOp& op, const ScheduledLaunch& item);
-  Status launch(const AddNormOp& op, const ScheduledLaunch& item);
-  Status launch(const NormOp& op, const ScheduledLaunch& item);
-  Status launch(const LinearOp& op, const ScheduledLaunch& item);
-  Status launch(const GatedLinearOp& op, const ScheduledLaunch& item);
-  Status launch(const AnglesOp& op, const ScheduledLaunch& item);
-  Status launch(const RotateOp& op, const ScheduledLaunch& item);
-  Status launch(const AttendOp& op, const ScheduledLaunch& item);
-  Status launch(const ExpertsOp& op, const ScheduledLaunch& item);
-  Status launch(const ColumnsOp& op, const ScheduledLaunch& item);
-  Status launch(const SigmoidGateOp& op, const ScheduledLaunch& item);
-  Status launch(const DeltaNetOp& op, const ScheduledLaunch& item);
-  Status launch(const LogitsOp& op, const ScheduledLaunch& item);
   Status show(const Op& op);
 
   /// Launches operations by themselves that others have not taken in after all.
@@ -135,6 +122,10 @@ class CudaStepRunner {
   float* floats(ValueId id) const { return reinterpret_cast<float*>(at(id)); }
   CudaRows activations(ValueId id) const;
   Element element() const { return cuda::element_of(number_); }
+
+#define SUBBYTE_OPERATION(Kind) Status launch(const Kind& op, const ScheduledLaunch& item);
+#include "ops/operations.def"
+#undef SUBBYTE_OPERATION
 
   cuda::Device device_;
   cuda::Number number_;

@@ -7,9 +7,10 @@
 //   ...
 //   SUBBYTE_TRY(StepPlan plan, std::move(record).finish());
 //
-// Shapes of results follow from operands and weights; where these do not fit each other, finish()
-// has the first error.
+// Results follow from the operands that an operation lists. Where a value does not have the columns
+// or the type that it expects, or another has its memory by now, finish() has the first error.
 
+#include <map>
 #include <optional>
 #include <string_view>
 
@@ -26,7 +27,19 @@ class Recorder {
   /// Columns of a value, or 0.
   int64_t cols(ValueId id) const { return id < 0 ? 0 : plan_.value(id).cols; }
 
-  ValueId embed(std::string_view name, const Weight& table, float factor = 1);
+  /// An operation with its operands, whose result is its `y`. One that keeps something of a
+  /// sequence has a place in the cache of its own.
+  template <class Kind>
+  ValueId add(std::string_view name, Kind op) {
+    if constexpr (requires { op.kept(); }) op.cache = add_to_cache(op.kept());
+    const ValueId y = op.y = next_value();
+    append(name, std::move(op));
+    return y;
+  }
+
+  ValueId embed(std::string_view name, const Weight& table, float factor = 1) {
+    return add(name, EmbedOp{.table = table, .factor = factor});
+  }
   /// `x` becomes the sum with `factor` times the delta, if there is one.
   ValueId add_norm(std::string_view name, ValueId& x, ValueId delta, const Norm& norm,
                    float factor = 1);
@@ -34,12 +47,20 @@ class Recorder {
   ValueId head_norm(std::string_view name, ValueId x, ValueId delta, const Norm& norm,
                     float factor = 1);
   /// `x` is an activation.
-  ValueId norm(std::string_view name, ValueId x, const Norm& norm);
-  ValueId linear(std::string_view name, ValueId x, const Weight& weight);
+  ValueId norm(std::string_view name, ValueId x, const Norm& norm) {
+    return add(name, NormOp{.x = x, .norm = norm});
+  }
+  ValueId linear(std::string_view name, ValueId x, const Weight& weight) {
+    return add(name, LinearOp{.x = x, .weight = weight});
+  }
   /// LinearOp::exact; the results are floats.
-  ValueId exact_linear(std::string_view name, ValueId x, const Weight& weight);
+  ValueId exact_linear(std::string_view name, ValueId x, const Weight& weight) {
+    return add(name, LinearOp{.x = x, .weight = weight, .exact = true, .type = ValueType::kFloat});
+  }
   ValueId gated_linear(std::string_view name, ValueId x, const Weight& gate_up,
-                       Gate gate = Gate::kSilu);
+                       Gate gate = Gate::kSilu) {
+    return add(name, GatedLinearOp{.x = x, .gate_up = gate_up, .gate = gate});
+  }
 
   /// Rotary positions and attention over a cache of its own. `qkv` [heads + 2 kv_heads heads].
   /// `rope` turns all of a head, or its first numbers.
@@ -51,19 +72,23 @@ class Recorder {
   };
   ValueId attention(std::string_view name, ValueId qkv, const Attention& attention);
 
-  ValueId experts(std::string_view name, ValueId x, ValueId router_logits, const Experts& experts);
+  ValueId experts(std::string_view name, ValueId x, ValueId router_logits, const Experts& experts) {
+    return add(name, ExpertsOp{.x = x, .router_logits = router_logits, .experts = experts});
+  }
   /// Columns of `x`, range after range.
   ValueId columns(std::string_view name, ValueId x, std::vector<ColumnsOp::Range> ranges);
   /// SigmoidGateOp; `x` is not used any more.
   ValueId sigmoid_gate(std::string_view name, ValueId x, ValueId gate, ValueId base = kNoValue);
   /// Keeps a state of its own; `shape` says how the projections lie.
   ValueId delta_net(std::string_view name, ValueId qkvz, ValueId ba, const DeltaNetShape& shape,
-                    const DeltaNetWeights& weights);
+                    const DeltaNetWeights& weights) {
+    return add(name, DeltaNetOp{.qkvz = qkvz, .ba = ba, .shape = shape, .weights = weights});
+  }
   /// `x` has the head rows, as head_norm() leaves them; `factor` and `cap` are those of LogitsOp.
   void logits(std::string_view name, ValueId x, const Weight& head, float factor = 1,
               float cap = 0);
 
-  /// Code plan.shape where operands and weights do not fit, or no logits end the plan.
+  /// Code plan.shape where operands do not fit, or no logits end the plan.
   Result<StepPlan> finish() &&;
 
  private:
@@ -72,21 +97,27 @@ class Recorder {
     ValueId cos, sin;
   };
 
-  ValueId value(int64_t cols, ValueType type, ValueRows rows = ValueRows::kTokens,
-                ValueId in_place_of = kNoValue);
-  ValueId product(std::string_view name, ValueId x, const Weight& weight, bool exact,
-                  ValueType type);
+  /// The one that the next result is.
+  ValueId next_value() const { return static_cast<ValueId>(plan_.values.size()); }
   /// One more layer that keeps what `group` says, among those that keep the same.
   CacheSlot add_to_cache(CacheGroup group);
   Angles angles_of(const std::shared_ptr<const Rope>& rope);
+  /// With what it reads and writes, and values for its results.
+  Op op_of(std::string name, Operation operation);
+  void append(std::string_view name, Operation operation) {
+    plan_.ops.push_back(op_of(prefix_ + std::string(name), std::move(operation)));
+  }
+  void read(Op& op, const Operand& operand);
+  void write(Op& op, const Operand& result, const Operands& all);
   /// Keeps the first error.
+  void refuse(std::string_view name, const std::string& message);
   void expect(std::string_view name, std::string_view what, int64_t expected, int64_t found);
-  void append(std::string_view name, Operation operation);
 
   std::string prefix_;
   StepPlan plan_;
   std::vector<Op> first_ops_;  // that read nothing
   std::vector<Angles> angles_;
+  std::map<ValueId, std::string> taken_over_;  // values whose memory an operation has written over
   std::optional<Error> error_;
   bool has_logits_ = false;
 };

@@ -52,11 +52,13 @@ TEST(Recorder, writes_the_operations_in_their_order_with_the_angles_first) {
 
 TEST(Recorder, layers_of_one_rope_share_their_angles) {
   Recorder record;
-  const ValueId x = record.embed("table", weight(100, 16));
+  ValueId x = record.embed("table", weight(100, 16));
+  const ValueId h = record.add_norm("norm", x, kNoValue, norm(16));
+  const auto qkv = [&] { return record.linear("qkv", h, weight(16, 16)); };
   const Recorder::Attention one = attention();
-  record.attention("a", x, one);
-  record.attention("b", x, one);
-  record.attention("c", x, attention());
+  record.attention("a", qkv(), one);
+  record.attention("b", qkv(), one);
+  record.attention("c", qkv(), attention());
   record.logits("head", record.head_norm("norm", x, kNoValue, norm(16)), weight(100, 16));
   const auto plan = std::move(record).finish();
   ASSERT_TRUE(plan.ok());
@@ -65,35 +67,95 @@ TEST(Recorder, layers_of_one_rope_share_their_angles) {
   EXPECT_EQ(angles, 2);
 }
 
+/// The error of a plan that `write` adds operations to, of the stream of floats and its norm.
+template <class Write>
+std::string error_of(Write write) {
+  Recorder record;
+  ValueId x = record.embed("table", weight(100, 8));
+  const ValueId h = record.add_norm("h", x, kNoValue, norm(8));
+  record.set_prefix("layers.3.");
+  write(record, x, h);
+  record.logits("head", record.head_norm("norm", x, kNoValue, norm(8)), weight(100, 8));
+  const auto plan = std::move(record).finish();
+  return plan.ok() ? std::string() : plan.error().message;
+}
+
 TEST(Recorder, names_the_operation_whose_shapes_do_not_fit) {
-  const auto error_of = [](auto&& write) {
-    Recorder record;
-    ValueId x = record.embed("table", weight(100, 8));
-    record.set_prefix("layers.3.");
-    write(record, x);
-    record.logits("head", record.head_norm("norm", x, kNoValue, norm(8)), weight(100, 8));
-    const auto plan = std::move(record).finish();
-    return plan.ok() ? std::string() : plan.error().message;
-  };
-  EXPECT_EQ(error_of([](Recorder&, ValueId&) {}), "");
-  EXPECT_EQ(error_of([](Recorder& r, ValueId& x) { r.logits("all", x, weight(100, 8)); }),
+  using R = Recorder;
+  EXPECT_EQ(error_of([](R&, ValueId&, ValueId) {}), "");
+  EXPECT_EQ(error_of([](R& r, ValueId&, ValueId h) { r.logits("all", h, weight(100, 8)); }),
             "layers.3.all: rows of tokens whose logits nobody asks for: expected 0, found 1");
-  EXPECT_EQ(error_of([](Recorder& r, ValueId& x) { r.linear("up", x, weight(4, 9)); }),
-            "layers.3.up: inputs: expected 8, found 9");
-  EXPECT_EQ(error_of([](Recorder& r, ValueId& x) { r.add_norm("norm", x, kNoValue, norm(7)); }),
-            "layers.3.norm: numbers of the norm: expected 8, found 7");
-  EXPECT_EQ(error_of([](Recorder& r, ValueId& x) {
-              r.add_norm("norm", x, r.linear("up", x, weight(4, 8)), norm(8));
+  EXPECT_EQ(error_of([](R& r, ValueId&, ValueId h) { r.linear("up", h, weight(4, 9)); }),
+            "layers.3.up: inputs: expected 9, found 8");
+  EXPECT_EQ(error_of([](R& r, ValueId& x, ValueId) { r.add_norm("norm", x, kNoValue, norm(7)); }),
+            "layers.3.norm: inputs: expected 7, found 8");
+  EXPECT_EQ(error_of([](R& r, ValueId& x, ValueId h) {
+              r.add_norm("norm", x, r.linear("up", h, weight(4, 8)), norm(8));
             }),
             "layers.3.norm: columns of what is added: expected 8, found 4");
-  EXPECT_EQ(error_of([](Recorder& r, ValueId& x) { r.gated_linear("gate", x, weight(5, 8)); }),
+  EXPECT_EQ(error_of([](R& r, ValueId&, ValueId h) { r.gated_linear("gate", h, weight(5, 8)); }),
             "layers.3.gate: rows of gate and up together, by 2 a rest of: expected 0, found 1");
-  EXPECT_EQ(error_of([](Recorder& r, ValueId& x) { r.attention("attention", x, attention()); }),
-            "layers.3.attention: columns of queries, keys and values: expected 16, found 8");
-  EXPECT_EQ(error_of([](Recorder& r, ValueId& x) {
-              r.experts("experts", x, x, {9, 2, 8, 4, nullptr});
+  EXPECT_EQ(
+      error_of([](R& r, ValueId&, ValueId h) { r.attention("attention", h, attention()); }),
+      "layers.3.attention.rotary_emb: columns of queries, keys and values: expected 16, found "
+      "8");
+  EXPECT_EQ(
+      error_of([](R& r, ValueId&, ValueId h) {
+        r.experts("experts", h, r.exact_linear("router", h, weight(8, 8)), {9, 2, 8, 4, nullptr});
+      }),
+      "layers.3.experts: experts: expected 9, found 8");
+}
+
+/// On a CPU both types are the same; on a GPU rows of floats would be read as numbers of 16 bits.
+TEST(Recorder, refuses_a_value_of_another_type_than_the_operation_reads) {
+  using R = Recorder;
+  EXPECT_EQ(error_of([](R& r, ValueId& x, ValueId) { r.linear("up", x, weight(4, 8)); }),
+            "layers.3.up: inputs: expected activations, found floats %0");
+  EXPECT_EQ(error_of([](R& r, ValueId& x, ValueId) { r.norm("norm", x, norm(8)); }),
+            "layers.3.norm: inputs: expected activations, found floats %0");
+  EXPECT_EQ(error_of([](R& r, ValueId&, ValueId h) { r.add_norm("norm", h, kNoValue, norm(8)); }),
+            "layers.3.norm: inputs: expected floats, found activations %1");
+  EXPECT_EQ(error_of([](R& r, ValueId& x, ValueId h) {
+              r.add_norm("norm", x, r.exact_linear("up", h, weight(8, 8)), norm(8));
             }),
-            "layers.3.experts: experts: expected 9, found 8");
+            "layers.3.norm: columns of what is added: expected activations, found floats %2");
+  EXPECT_EQ(error_of([](R& r, ValueId&, ValueId h) {
+              r.experts("experts", h, h, {8, 2, 8, 4, nullptr});
+            }),
+            "layers.3.experts: experts: expected floats, found activations %1");
+  // A gate has either type.
+  for (const bool is_exact : {false, true}) {
+    EXPECT_EQ(error_of([&](R& r, ValueId&, ValueId h) {
+                const Weight one = weight(1, 8);
+                r.sigmoid_gate("gated", h,
+                               is_exact ? r.exact_linear("g", h, one) : r.linear("g", h, one));
+              }),
+              "");
+  }
+}
+
+TEST(Recorder, refuses_a_value_whose_memory_was_taken_over) {
+  using R = Recorder;
+  EXPECT_EQ(error_of([](R& r, ValueId& x, ValueId h) {
+              ValueId before = x;
+              r.add_norm("sum", x, h, norm(8));
+              r.add_norm("again", before, kNoValue, norm(8));
+            }),
+            "layers.3.again: reads %0, which layers.3.sum has written over");
+  EXPECT_EQ(error_of([](R& r, ValueId&, ValueId h) {
+              const ValueId qkv = r.linear("qkv", h, weight(16, 8));
+              r.attention("attention", qkv, attention());
+              r.linear("up", qkv, weight(4, 16));
+            }),
+            "layers.3.up: reads %2, which layers.3.attention.rotary_emb has written over");
+  EXPECT_EQ(error_of([](R& r, ValueId&, ValueId h) {
+              r.sigmoid_gate("gated", h, r.linear("gate", h, weight(8, 8)));
+              r.linear("up", h, weight(4, 8));
+            }),
+            "layers.3.up: reads %1, which layers.3.gated has written over");
+  // The sum of the last norm is no value: its memory is lost all the same.
+  EXPECT_EQ(error_of([](R& r, ValueId& x, ValueId h) { r.head_norm("last", x, h, norm(8)); }),
+            "layers.3.norm: reads %0, which layers.3.last has written over");
 }
 
 TEST(Recorder, a_plan_ends_with_its_logits) {

@@ -1,62 +1,91 @@
 #include "ops/step_plan.h"
 
-#include <string_view>
+#include <numeric>
 
 namespace subbyte {
 namespace {
 
-std::string to_string(const Weight& weight) {
-  return "[" + std::to_string(weight.rows) + "][" + std::to_string(weight.cols) + "]";
-}
-
-struct Description {
-  std::string operator()(const EmbedOp& op) const { return "embed " + to_string(op.table); }
-  std::string operator()(const AddNormOp& op) const {
-    return op.delta == kNoValue ? "norm" : "add, norm";
-  }
-  std::string operator()(const NormOp&) const { return "norm"; }
-  std::string operator()(const LinearOp& op) const {
-    return (op.exact ? "exact linear " : "linear ") + to_string(op.weight);
-  }
-  std::string operator()(const GatedLinearOp& op) const {
-    return "gated linear " + to_string(op.gate_up);
-  }
-  std::string operator()(const AnglesOp&) const { return "angles"; }
-  std::string operator()(const RotateOp&) const { return "rotate, store"; }
-  std::string operator()(const AttendOp& op) const {
-    return op.shape.window > 0 ? "attend, window " + std::to_string(op.shape.window) : "attend";
-  }
-  std::string operator()(const ExpertsOp& op) const {
-    return "experts, " + std::to_string(op.experts.top_k) + " of " +
-           std::to_string(op.experts.count);
-  }
-  std::string operator()(const ColumnsOp&) const { return "columns"; }
-  std::string operator()(const SigmoidGateOp& op) const {
-    return op.base == kNoValue ? "sigmoid gate" : "sigmoid gate, add";
-  }
-  std::string operator()(const DeltaNetOp& op) const {
-    return "gated delta net, " + std::to_string(op.shape.value_heads) + " heads";
-  }
-  std::string operator()(const LogitsOp&) const { return "logits, choices"; }
-};
-
 /// "%3, %4"
-std::string names_of(const ValueIds& ids) {
+std::string names_of(const std::vector<ValueId>& ids) {
   std::string names;
-  for (const ValueId id : ids) {
-    if (id != kNoValue) names += (names.empty() ? "%" : ", %") + std::to_string(id);
-  }
+  for (const ValueId id : ids) names += (names.empty() ? "%" : ", %") + std::to_string(id);
   return names;
 }
 
 }  // namespace
 
-ValueIds Op::operands() const {
-  return std::visit([](const auto& op) { return op.operands(); }, what);
+std::string size_text(const Weight& weight) {
+  return "[" + std::to_string(weight.rows) + "][" + std::to_string(weight.cols) + "]";
 }
 
-ValueIds Op::results() const {
-  return std::visit([](const auto& op) { return op.results(); }, what);
+Operands AddNormOp::operands() const {
+  const int64_t cols = norm.weight.size;
+  Operands all = {reads_floats(x, cols)};
+  if (delta != kNoValue) {
+    all = {taken_over(all.front()), reads(delta, cols, "columns of what is added")};
+  }
+  if (sum != kNoValue) all.push_back(in_place(writes(sum, cols, ValueType::kFloat)));
+  all.push_back(writes(y, cols));
+  all.back().rows = rows;
+  return all;
+}
+
+Operands AnglesOp::operands() const {
+  const auto half = static_cast<int64_t>(rope->inv_freq().size());
+  return {writes(cos, half, ValueType::kFloat), writes(sin, half, ValueType::kFloat)};
+}
+
+Operands RotateOp::operands() const {
+  const int64_t heads = shape.q_size() + 2 * shape.kv_size();
+  Operands all = {taken_over(reads(qkv, heads, "columns of queries, keys and values")),
+                  reads_floats(cos, Operand::kAnyCols), reads_floats(sin, Operand::kAnyCols)};
+  for (const Vector* norm : {&norms.q, &norms.k}) {
+    if (norm->size > 0)
+      all.push_back(holds("numbers of a head's norm", shape.head_dim, norm->size));
+  }
+  all.push_back(in_place(writes(y, heads)));
+  return all;
+}
+
+Operands AttendOp::operands() const {
+  return {reads(qkv, shape.q_size() + 2 * shape.kv_size()),
+          holds("sinks", sinks.size > 0 ? shape.heads : 0, sinks.size), writes(y, shape.q_size())};
+}
+
+std::string AttendOp::text() const {
+  return shape.window > 0 ? "attend, window " + std::to_string(shape.window) : "attend";
+}
+
+std::string ExpertsOp::text() const {
+  return "experts, " + std::to_string(experts.top_k) + " of " + std::to_string(experts.count);
+}
+
+Operands ColumnsOp::operands() const {
+  const auto add = [](int64_t sum, const Range& range) { return sum + range.count; };
+  return {reads(x, Operand::kAnyCols),
+          writes(y, std::accumulate(ranges.begin(), ranges.end(), int64_t{0}, add))};
+}
+
+Operands SigmoidGateOp::operands() const {
+  Operands all = {taken_over(reads(x, Operand::kAnyCols)), {.value = gate}};
+  if (base != kNoValue) all.push_back(reads(base, Operand::kAnyCols));
+  all.push_back(in_place(writes(y, Operand::kAnyCols)));
+  return all;
+}
+
+Operands DeltaNetOp::operands() const {
+  return {reads(qkvz, shape.channels() + shape.value_width(),
+                "columns of queries, keys, values and gates"),
+          reads(ba, 2 * shape.value_heads, "columns of b and a"),
+          holds("numbers of the filters", shape.taps * shape.channels(), weights.filters.size),
+          holds("numbers of A_log", shape.value_heads, weights.a_log.size),
+          holds("numbers of dt_bias", shape.value_heads, weights.dt_bias.size),
+          holds("numbers of the norm", shape.value_size, weights.norm.size),
+          writes(y, shape.value_width())};
+}
+
+std::string DeltaNetOp::text() const {
+  return "gated delta net, " + std::to_string(shape.value_heads) + " heads";
 }
 
 ValueId StepPlan::memory_of(ValueId id) const {
@@ -72,9 +101,7 @@ int64_t StepPlan::vocab_size() const {
 std::vector<std::vector<int64_t>> readers_of(const StepPlan& plan) {
   std::vector<std::vector<int64_t>> readers(plan.values.size());
   for (std::size_t i = 0; i < plan.ops.size(); ++i) {
-    for (const ValueId id : plan.ops[i].operands()) {
-      if (id != kNoValue) readers[id].push_back(static_cast<int64_t>(i));
-    }
+    for (const ValueId id : plan.ops[i].inputs) readers[id].push_back(static_cast<int64_t>(i));
   }
   return readers;
 }
@@ -82,11 +109,9 @@ std::vector<std::vector<int64_t>> readers_of(const StepPlan& plan) {
 std::string to_string(const StepPlan& plan) {
   std::string text;
   for (const Op& op : plan.ops) {
-    const std::string results = names_of(op.results());
-    if (!results.empty()) text += results + " = ";
-    text += std::visit(Description(), op.what);
-    const std::string operands = names_of(op.operands());
-    if (!operands.empty()) text += " of " + operands;
+    if (!op.outputs.empty()) text += names_of(op.outputs) + " = ";
+    text += std::visit([](const auto& what) { return what.text(); }, op.what);
+    if (!op.inputs.empty()) text += " of " + names_of(op.inputs);
     text += "  (" + op.name + ")\n";
   }
   return text;

@@ -9,13 +9,17 @@
 // an operand (a residual sum, rotated heads) is a value of its own: nothing reads the operand any
 // more.
 //
-// A new operation is a struct here with its function of the Recorder, a function of each backend,
-// and a test.
+// An operation lists its operands itself: what it reads and writes, of which sizes and types. What
+// is printed, who reads a value, what memory values share and what is refused follow from that.
+//
+// A new operation is a struct here, a line of operations.def, a function of each backend, and a
+// test.
 
-#include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -48,11 +52,54 @@ struct StepValue {
   ValueId in_place_of = kNoValue;  // the value whose memory this one takes over
 };
 
-/// The operands or the results of an operation; kNoValue where there are fewer.
-using ValueIds = std::array<ValueId, 3>;
-constexpr ValueIds value_ids(ValueId a = kNoValue, ValueId b = kNoValue, ValueId c = kNoValue) {
-  return {a, b, c};
+/// An operand or a result, as an operation lists it.
+struct Operand {
+  enum class Use : uint8_t {
+    kRead,
+    kTakenOver,  // read, and written over: by the result in its place, or with nothing
+    kWritten,
+    kWrittenInPlace,  // of the value that is taken over
+    kWeight,          // no value of the plan
+  };
+  static constexpr int64_t kAnyCols = -1;  // of a result: as many as the first operand has
+
+  Use use = Use::kRead;
+  ValueId value = kNoValue;
+  int64_t cols = kAnyCols;             // that it has to have
+  std::optional<ValueType> type = {};  // of a value; none: either is read
+  std::optional<ValueRows> rows = {};  // of a result; none: those of what is read
+  std::string_view what = {};          // has `cols`, in messages
+  int64_t found = 0;                   // numbers of a weight
+
+  bool is_read() const { return use == Use::kRead || use == Use::kTakenOver; }
+};
+
+/// In the order in which people read them.
+using Operands = std::vector<Operand>;
+
+inline Operand reads(ValueId value, int64_t cols, std::string_view what = "inputs") {
+  return {.value = value, .cols = cols, .type = ValueType::kActivation, .what = what};
 }
+inline Operand reads_floats(ValueId value, int64_t cols, std::string_view what = "inputs") {
+  return {.value = value, .cols = cols, .type = ValueType::kFloat, .what = what};
+}
+inline Operand taken_over(Operand operand) {
+  operand.use = Operand::Use::kTakenOver;
+  return operand;
+}
+inline Operand writes(ValueId value, int64_t cols, ValueType type = ValueType::kActivation) {
+  return {.use = Operand::Use::kWritten, .value = value, .cols = cols, .type = type};
+}
+inline Operand in_place(Operand result) {
+  result.use = Operand::Use::kWrittenInPlace;
+  return result;
+}
+inline Operand holds(std::string_view what, int64_t expected, int64_t found) {
+  return {.use = Operand::Use::kWeight, .cols = expected, .what = what, .found = found};
+}
+
+/// "[rows][cols]"
+std::string size_text(const Weight& weight);
 
 /// y[t] = row tokens[t] of a table [vocabulary][hidden], times `factor`.
 struct EmbedOp {
@@ -60,8 +107,8 @@ struct EmbedOp {
   Weight table;
   float factor = 1;
 
-  ValueIds operands() const { return value_ids(); }
-  ValueIds results() const { return value_ids(y); }
+  Operands operands() const { return {writes(y, table.cols, ValueType::kFloat)}; }
+  std::string text() const { return "embed " + size_text(table); }
 };
 
 /// y = x / sqrt(mean(x^2) + eps) * weight for each row; the mean is accumulated in double
@@ -80,9 +127,10 @@ struct AddNormOp {
   ValueId delta = kNoValue;
   Norm norm;
   float factor = 1;
+  ValueRows rows = ValueRows::kTokens;  // of y
 
-  ValueIds operands() const { return value_ids(x, delta); }
-  ValueIds results() const { return value_ids(sum, y); }
+  Operands operands() const;
+  std::string text() const { return delta == kNoValue ? "norm" : "add, norm"; }
 };
 
 /// y = the normalised rows of x, both activations: of what a block gives before it is added.
@@ -91,8 +139,8 @@ struct NormOp {
   ValueId x = kNoValue;
   Norm norm;
 
-  ValueIds operands() const { return value_ids(x); }
-  ValueIds results() const { return value_ids(y); }
+  Operands operands() const { return {reads(x, norm.weight.size), writes(y, norm.weight.size)}; }
+  std::string text() const { return "norm"; }
 };
 
 /// y = W x + b.
@@ -104,9 +152,10 @@ struct LinearOp {
   /// rounds them to elsewhere: for small products that decide something, such as which experts a
   /// token goes to.
   bool exact = false;
+  ValueType type = ValueType::kActivation;  // of y
 
-  ValueIds operands() const { return value_ids(x); }
-  ValueIds results() const { return value_ids(y); }
+  Operands operands() const { return {reads(x, weight.cols), writes(y, weight.rows, type)}; }
+  std::string text() const { return (exact ? "exact linear " : "linear ") + size_text(weight); }
 };
 
 /// y = gate(g) * u, where g and u are the first and the second half of the outputs of W x + b.
@@ -116,8 +165,12 @@ struct GatedLinearOp {
   Weight gate_up;
   Gate gate = Gate::kSilu;
 
-  ValueIds operands() const { return value_ids(x); }
-  ValueIds results() const { return value_ids(y); }
+  Operands operands() const {
+    return {reads(x, gate_up.cols),
+            holds("rows of gate and up together, by 2 a rest of", 0, gate_up.rows % 2),
+            writes(y, gate_up.rows / 2)};
+  }
+  std::string text() const { return "gated linear " + size_text(gate_up); }
 };
 
 /// Cosines and sines of the angles of each token's position, [tokens][half of what turns].
@@ -126,8 +179,8 @@ struct AnglesOp {
   ValueId sin = kNoValue;
   std::shared_ptr<const Rope> rope;
 
-  ValueIds operands() const { return value_ids(); }
-  ValueIds results() const { return value_ids(cos, sin); }
+  Operands operands() const;
+  std::string text() const { return "angles"; }
 };
 
 /// Norms of each query and each key head before the rotary embedding; handles of size 0: none.
@@ -140,7 +193,7 @@ struct HeadNorms {
 /// heads are normalised and turned by their positions, in place; keys and values go to the cache.
 /// Of a head the first 2 * cols(cos) numbers turn, and those after them stay.
 struct RotateOp {
-  ValueId rotated = kNoValue;
+  ValueId y = kNoValue;
   ValueId qkv = kNoValue;
   ValueId cos = kNoValue;
   ValueId sin = kNoValue;
@@ -148,8 +201,8 @@ struct RotateOp {
   AttentionShape shape;
   CacheSlot cache;
 
-  ValueIds operands() const { return value_ids(qkv, cos, sin); }
-  ValueIds results() const { return value_ids(rotated); }
+  Operands operands() const;
+  std::string text() const { return "rotate, store"; }
 };
 
 /// y = causal attention of the queries of qkv over the cache. `sinks` [heads], or of
@@ -161,8 +214,8 @@ struct AttendOp {
   CacheSlot cache;
   Vector sinks;
 
-  ValueIds operands() const { return value_ids(qkv); }
-  ValueIds results() const { return value_ids(y); }
+  Operands operands() const;
+  std::string text() const;
 };
 
 /// y = sum over the top_k largest of a token's router logits [experts] (the lower index on ties),
@@ -174,8 +227,11 @@ struct ExpertsOp {
   ValueId router_logits = kNoValue;
   Experts experts;
 
-  ValueIds operands() const { return value_ids(x, router_logits); }
-  ValueIds results() const { return value_ids(y); }
+  Operands operands() const {
+    return {reads(x, experts.hidden), reads_floats(router_logits, experts.count, "experts"),
+            writes(y, experts.hidden)};
+  }
+  std::string text() const;
 };
 
 /// y = some columns of x, range after range.
@@ -189,8 +245,8 @@ struct ColumnsOp {
   ValueId x = kNoValue;
   std::vector<Range> ranges;
 
-  ValueIds operands() const { return value_ids(x); }
-  ValueIds results() const { return value_ids(y); }
+  Operands operands() const;
+  std::string text() const { return "columns"; }
 };
 
 /// y = sigmoid(gate) * x, and `base` is added unless it is no value. y takes the memory of x. The
@@ -201,8 +257,8 @@ struct SigmoidGateOp {
   ValueId gate = kNoValue;
   ValueId base = kNoValue;
 
-  ValueIds operands() const { return value_ids(x, gate, base); }
-  ValueIds results() const { return value_ids(y); }
+  Operands operands() const;
+  std::string text() const { return base == kNoValue ? "sigmoid gate" : "sigmoid gate, add"; }
 };
 
 /// Weights of a gated delta net.
@@ -219,10 +275,11 @@ struct DeltaNetOp {
   ValueId ba = kNoValue;
   DeltaNetShape shape;
   DeltaNetWeights weights;
-  CacheSlot cache;
+  CacheSlot cache = {};
 
-  ValueIds operands() const { return value_ids(qkvz, ba); }
-  ValueIds results() const { return value_ids(y); }
+  CacheGroup kept() const { return {.state_size = shape.state_size()}; }
+  Operands operands() const;
+  std::string text() const;
 };
 
 /// logits = cap * tanh(factor * logits / cap), or factor * logits where `cap` is 0: what the step
@@ -233,20 +290,22 @@ struct LogitsOp {
   float factor = 1;
   float cap = 0;
 
-  ValueIds operands() const { return value_ids(logits); }
-  ValueIds results() const { return value_ids(); }
+  Operands operands() const { return {reads_floats(logits, Operand::kAnyCols)}; }
+  std::string text() const { return "logits, choices"; }
 };
 
-using Operation =
-    std::variant<EmbedOp, AddNormOp, NormOp, LinearOp, GatedLinearOp, AnglesOp, RotateOp, AttendOp,
-                 ExpertsOp, ColumnsOp, SigmoidGateOp, DeltaNetOp, LogitsOp>;
+template <class, class... Kinds>
+using OneOf = std::variant<Kinds...>;
+using Operation = OneOf<void
+#define SUBBYTE_OPERATION(Kind) , Kind
+#include "ops/operations.def"
+#undef SUBBYTE_OPERATION
+                        >;
 
 struct Op {
   std::string name;  // "layers.3.self_attn.o_proj"
+  std::vector<ValueId> inputs, outputs;
   Operation what;
-
-  ValueIds operands() const;
-  ValueIds results() const;
 };
 
 struct StepPlan {

@@ -10,9 +10,7 @@ namespace {
 std::vector<int64_t> last_readers(const StepPlan& plan) {
   std::vector<int64_t> last(plan.values.size(), -1);
   for (std::size_t i = 0; i < plan.ops.size(); ++i) {
-    for (const ValueId id : plan.ops[i].operands()) {
-      if (id != kNoValue) last[plan.memory_of(id)] = static_cast<int64_t>(i);
-    }
+    for (const ValueId id : plan.ops[i].inputs) last[plan.memory_of(id)] = static_cast<int64_t>(i);
   }
   return last;
 }
@@ -30,8 +28,7 @@ ValueSlots assign_slots(const StepPlan& plan) {
   std::vector<int64_t> free_after;  // by slot: the last operation that needs what lies there
   for (std::size_t i = 0; i < plan.ops.size(); ++i) {
     const auto op = static_cast<int64_t>(i);
-    for (const ValueId id : plan.ops[i].results()) {
-      if (id == kNoValue) continue;
+    for (const ValueId id : plan.ops[i].outputs) {
       const ValueId memory = plan.memory_of(id);
       const StepValue& value = plan.value(id);
       if (memory != id) {

@@ -52,16 +52,14 @@ TEST(ValueMemory, nobody_writes_over_what_will_be_read) {
   const ValueSlots slots = assign_slots(plan);
   std::vector<ValueId> holds(slots.slots.size(), kNoValue);
   for (const Op& op : plan.ops) {
-    for (const ValueId id : op.operands()) {
-      if (id == kNoValue) continue;
+    for (const ValueId id : op.inputs) {
       EXPECT_EQ(holds[slots.slot_of[id]], id) << op.name;
-      for (const ValueId result : op.results()) {
-        if (result == kNoValue || plan.memory_of(result) == plan.memory_of(id)) continue;
+      for (const ValueId result : op.outputs) {
+        if (plan.memory_of(result) == plan.memory_of(id)) continue;
         EXPECT_NE(slots.slot_of[result], slots.slot_of[id]) << op.name;
       }
     }
-    for (const ValueId id : op.results()) {
-      if (id == kNoValue) continue;
+    for (const ValueId id : op.outputs) {
       const ValueSlot& slot = slots.slots[slots.slot_of[id]];
       EXPECT_EQ(slot.cols, plan.value(id).cols);
       EXPECT_EQ(slot.type, plan.value(id).type);
