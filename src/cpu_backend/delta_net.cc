@@ -29,15 +29,15 @@ float softplus(float x) {
 
 /// A row of the batch: a token of a part.
 struct Row {
-  const DeltaNetPart* part = nullptr;
+  const StatePart* part = nullptr;
   int64_t token = 0;
 };
 
 class DeltaNet {
  public:
   DeltaNet(Execution& execution, std::span<float> y, std::span<const float> qkvz,
-           std::span<const float> ba, std::span<const DeltaNetPart> parts,
-           const DeltaNetShape& shape, const DeltaNetNumbers& numbers)
+           std::span<const float> ba, std::span<const StatePart> parts, const DeltaNetShape& shape,
+           const DeltaNetNumbers& numbers)
       : execution_(execution),
         kernels_(*execution.kernels().vectors),
         y_(y.data()),
@@ -48,7 +48,7 @@ class DeltaNet {
         numbers_(numbers),
         columns_(delta_net_columns(shape)),
         chunks_(chunks_of(execution, shape)) {
-    for (const DeltaNetPart& part : parts) {
+    for (const StatePart& part : parts) {
       for (int64_t t = 0; t < part.tokens; ++t) rows_.push_back({&part, t});
     }
     // RMS norms of weights that are all the same: mean(x^2) + eps / n = (sum(x^2) + eps) / n.
@@ -78,7 +78,7 @@ class DeltaNet {
                       });
     first_rows_.clear();
     int64_t row = 0;
-    for (const DeltaNetPart& part : parts_) {
+    for (const StatePart& part : parts_) {
       first_rows_.push_back(row);
       row += part.tokens;
     }
@@ -121,7 +121,7 @@ class DeltaNet {
   }
 
   /// What the convolution reads of the token `token` of a part; a negative one is of earlier steps.
-  const float* input(const DeltaNetPart& part, int64_t first_row, int64_t token,
+  const float* input(const StatePart& part, int64_t first_row, int64_t token,
                      const Piece& piece) const {
     if (token >= 0) return qkvz_ + (first_row + token) * row_size() + piece.column;
     if (part.from == nullptr) return zeros_.data();
@@ -159,7 +159,7 @@ class DeltaNet {
   }
 
   /// Keeps what the convolution of the next step reads.
-  void keep_inputs(const DeltaNetPart& part, int64_t first_row, const Piece& piece) const {
+  void keep_inputs(const StatePart& part, int64_t first_row, const Piece& piece) const {
     for (int64_t i = 0; i < shape_.taps - 1; ++i) {
       const float* const from = input(part, first_row, part.tokens - (shape_.taps - 1) + i, piece);
       std::copy_n(from, piece.count, part.to + i * shape_.channels() + piece.channel);
@@ -169,7 +169,7 @@ class DeltaNet {
   /// All tokens of a part for one value head.
   void recur(int64_t part_idx, int64_t value_head, float* scratch) {
     float* const gate = scratch + of_rule();
-    const DeltaNetPart& part = parts_[part_idx];
+    const StatePart& part = parts_[part_idx];
     const int64_t first_row = first_rows_[part_idx];
     const int64_t head = value_head / shape_.values_per_key();
     if (value_head % shape_.values_per_key() == 0) {
@@ -219,7 +219,7 @@ class DeltaNet {
   float* y_;
   const float* qkvz_;
   const float* ba_;
-  std::span<const DeltaNetPart> parts_;
+  std::span<const StatePart> parts_;
   const DeltaNetShape& shape_;
   const DeltaNetNumbers& numbers_;
   DeltaNetColumns columns_;
@@ -237,7 +237,7 @@ class DeltaNet {
 }  // namespace
 
 void gated_delta_net(Execution& execution, std::span<float> y, std::span<const float> qkvz,
-                     std::span<const float> ba, std::span<const DeltaNetPart> parts,
+                     std::span<const float> ba, std::span<const StatePart> parts,
                      const DeltaNetShape& shape, const DeltaNetNumbers& numbers) {
   DeltaNet(execution, y, qkvz, ba, parts, shape, numbers).run();
 }

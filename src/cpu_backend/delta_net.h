@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <span>
 
+#include "cpu_backend/kv_memory.h"
 #include "kernels/cpu/execution.h"
 #include "ops/delta_net.h"
 
@@ -17,18 +18,10 @@ struct DeltaNetNumbers {
   std::span<const float> norm;            // [value_size]
 };
 
-/// Tokens of one sequence that follow each other, and its states before and after them, which do
-/// not overlap.
-struct DeltaNetPart {
-  int64_t tokens = 0;
-  const float* from = nullptr;  // [state_size]; nullptr: of a sequence that begins
-  float* to = nullptr;
-};
-
 /// y [rows][value_width], qkvz [rows][channels + value_width], ba [rows][2 * value_heads]; the rows
 /// are the tokens of the parts, one part after the other.
 void gated_delta_net(Execution& execution, std::span<float> y, std::span<const float> qkvz,
-                     std::span<const float> ba, std::span<const DeltaNetPart> parts,
+                     std::span<const float> ba, std::span<const StatePart> parts,
                      const DeltaNetShape& shape, const DeltaNetNumbers& numbers);
 
 }  // namespace subbyte

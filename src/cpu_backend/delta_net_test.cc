@@ -31,7 +31,7 @@ struct Problem : testing::DeltaNetProblem {
   Numbers run(Execution& execution, int64_t begin, int64_t end, Numbers& state) const {
     Numbers y((end - begin) * shape.value_width());
     Numbers next = empty();
-    const DeltaNetPart part = {end - begin, state.empty() ? nullptr : state.data(), next.data()};
+    const StatePart part = {end - begin, state.empty() ? nullptr : state.data(), next.data()};
     gated_delta_net(
         execution, y, std::span(qkvz).subspan(begin * row(), (end - begin) * row()),
         std::span(ba).subspan(begin * 2 * shape.value_heads, (end - begin) * 2 * shape.value_heads),
@@ -80,7 +80,7 @@ class DeltaNets : public subbyte::testing::IsaTest {
     Numbers old_state;
     problem.run(execution(1), 0, 9, old_state);
     std::vector<Numbers> states;
-    std::vector<DeltaNetPart> parts;
+    std::vector<StatePart> parts;
     for (const int64_t length : lengths) {
       states.push_back(problem.empty());
       parts.push_back({length, length == 17 ? old_state.data() : nullptr, states.back().data()});

@@ -40,6 +40,14 @@ class CpuKvMemory : public KvMemory {
   std::shared_ptr<std::byte[]> bytes_;
 };
 
+/// Tokens of one sequence that follow each other, and what a layer keeps of it before and after
+/// them, which do not overlap.
+struct StatePart {
+  int64_t tokens = 0;
+  const float* from = nullptr;  // [state_size]; nullptr: of a sequence that begins
+  float* to = nullptr;
+};
+
 /// States in the memory of the host.
 class CpuStateMemory : public KvMemory {
  public:

@@ -110,6 +110,19 @@ std::span<float> StepRunner::numbers(ValueId id) {
   return slots_[slots_of_values_->slot_of[id]].take(count);
 }
 
+std::vector<StatePart> StepRunner::states(const CacheSlot& slot) const {
+  const auto& memory = static_cast<const CpuStateMemory&>(pool_->groups()[slot.group].memory());
+  std::vector<StatePart> parts;
+  for (const Part& part : batch_->parts) {
+    const int32_t from = part.sequence->state(slot.group);
+    const int32_t to = part.sequence->next_state(slot.group);
+    parts.push_back({std::ssize(part.tokens),
+                     from == kNoPage ? nullptr : memory.state(from, slot.layer).data(),
+                     memory.state(to, slot.layer).data()});
+  }
+  return parts;
+}
+
 void StepRunner::show(const Op& op) {
   for (const ValueId id : op.outputs) batch_->observer->observe(op, id, numbers(id));
 }
@@ -255,18 +268,9 @@ Status StepRunner::run(const SigmoidGateOp& op) {
 }
 
 Status StepRunner::run(const DeltaNetOp& op) {
-  const CpuStateMemory& memory = states(op.cache);
-  std::vector<DeltaNetPart> parts;
-  for (const Part& part : batch_->parts) {
-    const int32_t from = part.sequence->state(op.cache.group);
-    const int32_t to = part.sequence->next_state(op.cache.group);
-    parts.push_back({std::ssize(part.tokens),
-                     from == kNoPage ? nullptr : memory.state(from, op.cache.layer).data(),
-                     memory.state(to, op.cache.layer).data()});
-  }
   const DeltaNetWeights& weights = op.weights;
   gated_delta_net(
-      execution_, numbers(op.y), numbers(op.qkvz), numbers(op.ba), parts, op.shape,
+      execution_, numbers(op.y), numbers(op.qkvz), numbers(op.ba), states(op.cache), op.shape,
       {open(weights.filters), open(weights.a_log), open(weights.dt_bias), open(weights.norm)});
   return {};
 }

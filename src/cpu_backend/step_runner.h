@@ -65,9 +65,8 @@ class StepRunner {
   const CpuKvMemory& cache(const CacheSlot& slot) const {
     return static_cast<const CpuKvMemory&>(pool_->groups()[slot.group].memory());
   }
-  const CpuStateMemory& states(const CacheSlot& slot) const {
-    return static_cast<const CpuStateMemory&>(pool_->groups()[slot.group].memory());
-  }
+  /// The parts of the batch with the states of a layer.
+  std::vector<StatePart> states(const CacheSlot& slot) const;
   Element element() const { return pool_->type(); }
 
 #define SUBBYTE_OPERATION(Kind) Status run(const Kind& op);

@@ -334,10 +334,8 @@ int64_t longest_row(const StepPlan& plan) {
 Schedule schedule_programs(const StepPlan& plan, const ValueSlots& slots, int64_t tokens,
                            bool attends, const cuda::Device& device, const ProgramLimits& limits) {
   const int64_t inputs = longest_row(plan);
-  const bool is_cut_short = std::ranges::any_of(plan.ops, [](const Op& op) {
-    return std::holds_alternative<ExpertsOp>(op.what) ||
-           std::holds_alternative<DeltaNetOp>(op.what);
-  });
+  const bool is_cut_short = std::ranges::any_of(plan.cache.groups, &CacheGroup::is_state) ||
+                            !ops_of<ExpertsOp>(plan).empty();
   const bool serves = cuda::StepLayout::supports(device, tokens) && !is_cut_short && inputs > 0 &&
                       (tokens == 1 || tokens * inputs <= limits.max_inputs);
   if (!serves) return schedule_launches(plan, true, tokens);

@@ -120,8 +120,8 @@ struct ProgramLimits {
 
 /// Programs for `tokens` single tokens, and launches between them. `attends`: the cache has the
 /// type of activations. Without programs where the device has no such kernel, where a product has
-/// too many inputs, or where there are experts or gated delta nets, between which programs are
-/// short and graphs of launches faster. `slots`: of the plan.
+/// too many inputs, or where there are experts or layers that keep a state, between which programs
+/// are short and graphs of launches faster. `slots`: of the plan.
 Schedule schedule_programs(const StepPlan& plan, const ValueSlots& slots, int64_t tokens,
                            bool attends, const cuda::Device& device, const ProgramLimits& limits);
 

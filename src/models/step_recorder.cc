@@ -116,7 +116,7 @@ void StepRecorder::finish(ValueId x, ValueId delta, const Logits& logits) {
   record_.set_prefix("");
   prefix_.clear();
   const ValueId h = record_.head_norm(
-      kFinalNorm, x, delta, norm_of(kFinalNorm, config_.hidden_size), stream_.residual_factor);
+      logits.norm, x, delta, norm_of(logits.norm, config_.hidden_size), stream_.residual_factor);
   const Weight head = matrix({.name = std::string(kHead),
                               .role = TensorRole::kHead,
                               .rows = config_.vocab_size,
@@ -158,8 +158,8 @@ ValueId StepRecorder::attention(ValueId h, const Attention& attention) {
   recorded.shape = shape;
   recorded.rope = attention.rope;
   if (attention.has_norms) {
-    const Norm q = norm_of("self_attn.q_norm", shape.head_dim);
-    const Norm k = norm_of("self_attn.k_norm", shape.head_dim);
+    const Norm q = norm_of(fmt::format("self_attn.{}", attention.q_norm), shape.head_dim);
+    const Norm k = norm_of(fmt::format("self_attn.{}", attention.k_norm), shape.head_dim);
     recorded.norms = {q.weight, k.weight, q.eps};
   }
   if (attention.has_sinks) {
@@ -173,7 +173,7 @@ ValueId StepRecorder::attention(ValueId h, const Attention& attention) {
   }
   ValueId heads = record_.attention("self_attn", qkv, recorded);
   if (attention.has_gate) heads = record_.sigmoid_gate("self_attn.gated", heads, gate);
-  return linear("self_attn.o_proj", heads, config_.hidden_size,
+  return linear(fmt::format("self_attn.{}", attention.output), heads, config_.hidden_size,
                 {.split = Split::kInputs,
                  .has_bias = attention.has_output_bias,
                  .may_be_quantized = attention.may_be_quantized});
@@ -206,15 +206,16 @@ ValueId StepRecorder::delta_net(ValueId h, const DeltaNetShape& shape) {
   return linear(prefix + "out_proj", heads, config_.hidden_size, {.split = Split::kInputs});
 }
 
-ValueId StepRecorder::gated_block(const std::string& prefix, ValueId h, const GatedBlock& block) {
-  const std::string name = prefix + "gate_up_proj";
+ValueId StepRecorder::gated_block(ValueId h, const GatedBlock& block) {
+  const auto under = [&](std::string_view name) { return block.prefix + std::string(name); };
+  const std::string name = under("gate_up_proj");
   const Weight gate_up =
       matrix(name, 2 * block.inner, record_.cols(h),
              {.split = Split::kOutputs,
               .has_bias = block.has_bias,
-              .parts = {{prefix + "gate_proj", block.inner}, {prefix + "up_proj", block.inner}}});
+              .parts = {{under(block.gate_name), block.inner}, {under(block.up), block.inner}}});
   const ValueId gated = record_.gated_linear(name, h, gate_up, block.gate);
-  return linear(prefix + "down_proj", gated, config_.hidden_size,
+  return linear(under(block.down), gated, config_.hidden_size,
                 {.split = Split::kInputs, .has_bias = block.has_bias});
 }
 
@@ -224,7 +225,8 @@ ValueId StepRecorder::mixture(ValueId h, const Mixture& mixture) {
   const Weight weight = matrix(name, 1, record_.cols(h), {.may_be_quantized = false});
   const ValueId gate = record_.exact_linear(name, h, weight);
   const ValueId chosen = experts(h, mixture);
-  const ValueId shared = gated_block("mlp.shared_expert.", h, {.inner = mixture.shared_inner});
+  const ValueId shared =
+      gated_block(h, {.inner = mixture.shared_inner, .prefix = "mlp.shared_expert."});
   return record_.sigmoid_gate("mlp.shared_expert.gated", shared, gate, chosen);
 }
 

@@ -45,6 +45,14 @@ class StepRecorder {
   /// The norm of what a block gives, before it is added.
   ValueId norm(std::string_view name, ValueId delta);
 
+  /// An operation that is no block here, and its weights that are no matrices.
+  template <class Kind>
+  ValueId add(std::string_view name, Kind op) {
+    return record_.add(name, std::move(op));
+  }
+  Vector vector(TensorSpec spec);
+  std::string in_layer(std::string_view name) const { return prefix_ + std::string(name); }
+
   struct Linear {
     Split split = Split::kNone;
     bool has_bias = false;
@@ -63,6 +71,7 @@ class StepRecorder {
     bool has_gate = false;   // rows of q_proj: a head of queries, its gate, the next head
     bool has_sinks = false;
     bool may_be_quantized = true;
+    std::string_view q_norm = "q_norm", k_norm = "k_norm", output = "o_proj";  // their names
   };
   /// o(attention(rope(norm(q h)), rope(norm(k h)), v h)) under "self_attn." With a gate, what o
   /// multiplies is sigmoid(gate) times the result.
@@ -75,9 +84,11 @@ class StepRecorder {
     int64_t inner = 0;
     Gate gate = Gate::kSilu;
     bool has_bias = false;
+    std::string prefix = "mlp.";
+    std::string_view gate_name = "gate_proj", up = "up_proj", down = "down_proj";
   };
-  /// down(gate(gate h) * (up h)) under "mlp."
-  ValueId gated_block(ValueId h, const GatedBlock& block) { return gated_block("mlp.", h, block); }
+  /// down(gate(gate h) * (up h)) under `prefix`.
+  ValueId gated_block(ValueId h, const GatedBlock& block);
 
   struct Mixture {
     std::string_view router = "gate";  // the name of what chooses experts
@@ -95,6 +106,7 @@ class StepRecorder {
   struct Logits {
     float factor = 1;
     float cap = 0;  // 0: none
+    std::string_view norm = kFinalNorm;
   };
   /// Ends with the logits of x + delta.
   void finish(ValueId x, ValueId delta, const Logits& logits);
@@ -106,17 +118,13 @@ class StepRecorder {
   Result<StepPlan> plan() && { return std::move(record_).finish(); }
 
  private:
-  ValueId gated_block(const std::string& prefix, ValueId h, const GatedBlock& block);
   ValueId experts(ValueId h, const Mixture& mixture);
 
   /// Each adds a tensor to the list, and finds its weight.
   Weight matrix(TensorSpec spec);
   Weight matrix(std::string_view name, int64_t rows, int64_t cols, const Linear& linear);
-  Vector vector(TensorSpec spec);
   Norm norm_of(std::string_view name, int64_t size);
   Experts experts(std::string_view name, int64_t hidden, const Mixture& mixture);
-
-  std::string in_layer(std::string_view name) const { return prefix_ + std::string(name); }
 
   const ModelConfig& config_;
   const ModelWeights* weights_;

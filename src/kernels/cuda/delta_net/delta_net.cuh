@@ -11,6 +11,7 @@
 // so that a float4 of a key is read by the eight lanes side by side, and the four c read the same.
 
 #include "kernels/cuda/common/elements.cuh"
+#include "kernels/cuda/common/state_parts.cuh"
 #include "kernels/cuda/delta_net/delta_net.h"
 #include "kernels/cuda/delta_net/delta_net_gates.cuh"
 
@@ -204,24 +205,13 @@ __device__ __forceinline__ float query_length(const DeltaNetSizes& s) {
   return 1.0f / sqrtf(static_cast<float>(s.key_size));
 }
 
-/// The part of a row.
-__device__ __forceinline__ StatePart part_of(const DeltaNetCall& a, int64_t row) {
-  int64_t low = 0;
-  int64_t high = a.num_parts;
-  while (high - low > 1) {
-    const int64_t middle = (low + high) / 2;
-    (a.parts[middle].first_token <= row ? low : high) = middle;
-  }
-  return a.parts[low];
-}
-
 /// A warp for a head of queries, keys or values of a row, as the convolution and the norms leave
 /// it.
 class MixedHead {
  public:
   /// Heads are those of queries, of keys and of values, in that order.
   __device__ MixedHead(const DeltaNetCall& a, int64_t row, int head) : a_(a), row_(row) {
-    const StatePart part = part_of(a, row);
+    const StatePart part = part_of(a.parts, a.num_parts, row);
     const int token = static_cast<int>(row) - part.first_token;
     const DeltaNetSizes& s = a.sizes;
     is_query_ = head < s.key_heads;
