@@ -282,6 +282,27 @@ struct DeltaNetOp {
   std::string text() const;
 };
 
+/// y = c * (bias + sum over the taps of filter * u), where bcx has b, c and x of a token, u is
+/// b * x, and taps before the last are of the tokens before it, or 0. Of a sequence u of its last
+/// tokens is kept: [taps - 1][channels].
+struct ShortConvOp {
+  ValueId y = kNoValue;
+  ValueId bcx = kNoValue;
+  int64_t channels = 0;
+  int64_t taps = 0;
+  Vector filters = {};  // [taps][channels], the last tap is that of the token itself
+  Vector bias = {};     // [channels], or of size 0
+  CacheSlot cache = {};
+
+  CacheGroup kept() const { return {.state_size = (taps - 1) * channels}; }
+  Operands operands() const {
+    return {reads(bcx, 3 * channels),
+            holds("numbers of the filters", taps * channels, filters.size),
+            holds("biases", bias.size > 0 ? channels : 0, bias.size), writes(y, channels)};
+  }
+  std::string text() const { return "short convolution, " + std::to_string(taps) + " taps"; }
+};
+
 /// logits = cap * tanh(factor * logits / cap), or factor * logits where `cap` is 0: what the step
 /// gives [head rows][vocabulary], and what the tokens are chosen by. The last operation of every
 /// plan.

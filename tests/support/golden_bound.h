@@ -13,7 +13,7 @@
 // up over all that follow each other from the embedding to the logits. Norms keep them, as they
 // divide all of a token by the same number; what a layer adds to the stream is smaller than the
 // stream, so that counting every sum in full allows for softmax, SiLU and the exponential, which
-// round by a few u:
+// round by a few u. A short convolution is a sum of its taps.
 //
 // A state of a gated delta net is a sum over the tokens, each of which rounds it twice, as it
 // decays and as it is added to; what is read of it is a sum over a key, twice; queries and keys are
@@ -78,11 +78,13 @@ inline double relative_error(const ModelConfig& config, int64_t tokens, const Ro
   const int64_t attention = config.head_dim + tokens;  // scores, then values
   const StepPlan plan = *plan_of(config);
   const auto nets = ops_of<DeltaNetOp>(plan);
-  const int64_t delta_nets = std::ssize(nets);
-  const int64_t terms = config.num_layers * (2 * config.hidden_size + mlp) +
-                        (config.num_layers - delta_nets) * (attention + heads) +
-                        (nets.empty() ? 0 : delta_nets * delta_net_terms(nets[0]->shape, tokens)) +
-                        config.hidden_size;
+  const auto convs = ops_of<ShortConvOp>(plan);
+  const auto attentions = std::ssize(ops_of<AttendOp>(plan));
+  const int64_t terms =
+      config.num_layers * (2 * config.hidden_size + mlp) + attentions * (attention + heads) +
+      (nets.empty() ? 0 : std::ssize(nets) * delta_net_terms(nets[0]->shape, tokens)) +
+      (convs.empty() ? 0 : std::ssize(convs) * (convs[0]->taps + convs[0]->channels)) +
+      config.hidden_size;
   const int64_t products = config.num_layers * (rounding.in_attention ? 6 : 4) + 1;
   return std::sqrt(0x1p-48 * static_cast<double>(terms) +
                    static_cast<double>(products) * rounding.e * rounding.e / 3);

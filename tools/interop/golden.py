@@ -109,6 +109,7 @@ GOLDENS = {
         "phi3-longrope-bf16": (lambda f: make.bf16(f, tiny.phi3), "transformers"),
         "gemma2-bf16": (lambda f: make.bf16(f, tiny.gemma2), "transformers"),
         "granite-bf16": (lambda f: make.bf16(f, tiny.granite), "transformers"),
+        "lfm2-bf16": (lambda f: make.bf16(f, tiny.lfm2), "transformers"),
         "llama3-gptq": (lambda f: converted(f, tiny.llama3, "gptq"), "gptq"),
         "qwen3-biases-bf16": (lambda f: make.bf16(f, biased), "transformers"),
         "qwen3-biases-gptq": (lambda f: converted(f, biased, "gptq"), "gptq"),
@@ -234,7 +235,8 @@ def reference(folder, weights):
                 tokens = torch.cat([tokens, best[None, None]], 1)
         result[f"prompt{i}.greedy"] = tokens[0, len(ids):].int()
     rope = getattr(model.config, "rope_parameters", None) or {}
-    keeps_states = "linear_attention" in (getattr(model.config, "layer_types", None) or [])
+    kinds = getattr(model.config, "layer_types", None) or []
+    keeps_states = "linear_attention" in kinds or "conv" in kinds
     if keeps_states or rope.get("rope_type") == "longrope":
         tokens = torch.tensor([LONG])
         result["long.ids"] = tokens[0].int()

@@ -117,6 +117,19 @@ def granite(**more):
                   attention_bias=True, mlp_bias=True, tie_word_embeddings=True, **more)
 
 
+def lfm2(**more):
+    """An attention between two short convolutions, with biases; an inner size by all rules."""
+    model = family("Lfm2", 10, num_key_value_heads=2, num_hidden_layers=3, conv_L_cache=4,
+                   layer_types=["conv", "full_attention", "conv"], conv_bias=True,
+                   intermediate_size=130, block_ffn_dim_multiplier=1.25, block_multiple_of=32,
+                   max_position_embeddings=512, **more)
+    with torch.no_grad():
+        for name, tensor in model.named_parameters():
+            if name.endswith("conv.conv.weight"):
+                tensor.normal_(0, 0.5)
+    return model
+
+
 def family(name, seed, **more):
     torch.manual_seed(seed)
     config = getattr(transformers, f"{name}Config")(**{

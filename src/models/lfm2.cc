@@ -1,0 +1,237 @@
+// LFM2: transformers' Lfm2ForCausalLM. Most layers are short convolutions between two gates, the
+// others attention by groups with norms of each head; then a gated block, each after an RMS norm.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "models/config_keys.h"
+#include "models/model_family.h"
+#include "models/step_recorder.h"
+
+namespace subbyte {
+namespace {
+
+constexpr int64_t kMaxTaps = 16;
+
+constexpr ModelType kModelTypes[] = {{.name = "lfm2",
+                                      .architecture = "Lfm2ForCausalLM",
+                                      .defaults = {.intermediate_size = 12288,
+                                                   .kv_heads = 8,
+                                                   .max_positions = 128000,
+                                                   .rope_theta = 1000000,
+                                                   .tie_word_embeddings = true,
+                                                   .eos = 2,
+                                                   .sliding = SlidingRule::kOfFamily}}};
+
+constexpr json::ScopedRule kKeys[] = {
+    SUBBYTE_CONFIG_KEY("", "intermediate_size", kComputed, "", "absent: 12288"),
+    SUBBYTE_CONFIG_KEY("", "block_ff_dim", kComputed, "", "intermediate_size, older"),
+    SUBBYTE_CONFIG_KEY("", "block_auto_adjust_ff_dim", kComputed, "",
+                       "two thirds of intermediate_size are the inner size; absent: true"),
+    SUBBYTE_CONFIG_KEY("", "block_ffn_dim_multiplier", kComputed, "",
+                       "of these two thirds; absent: 1; null: they are not rounded up either"),
+    SUBBYTE_CONFIG_KEY("", "block_multiple_of", kComputed, "",
+                       "to a multiple of which they are rounded up; absent: 256"),
+    SUBBYTE_CONFIG_KEY("", "num_key_value_heads", kComputed, "",
+                       "absent: 8; null: num_attention_heads"),
+    SUBBYTE_CONFIG_KEY("", "head_dim", kComputed, "",
+                       "absent or null: hidden_size / num_attention_heads"),
+    SUBBYTE_CONFIG_KEY("", "max_position_embeddings", kComputed, "",
+                       "absent: 128000; what YaRN makes of its original positions if that is more"),
+    SUBBYTE_CONFIG_KEY("", "norm_eps", kComputed, "", "absent: 1e-5"),
+    SUBBYTE_CONFIG_KEY("", "rope_parameters", kComputed, "", "absent: nothing is scaled"),
+    SUBBYTE_CONFIG_KEY("", "rope_theta", kComputed, "", "absent: 1000000"),
+    SUBBYTE_CONFIG_KEY("", "tie_word_embeddings", kComputed, "", "absent: true"),
+    SUBBYTE_CONFIG_KEY("", "tie_embedding", kComputed, "", "tie_word_embeddings, older"),
+    SUBBYTE_CONFIG_KEY("", "layer_types", kComputed, "", "absent: full_attn_idxs says it"),
+    SUBBYTE_CONFIG_KEY("", "full_attn_idxs", kComputed, "",
+                       "layers with attention; absent or null: all"),
+    SUBBYTE_CONFIG_KEY("", "conv_L_cache", kComputed, "", "taps of the filters; absent: 3"),
+    SUBBYTE_CONFIG_KEY("", "conv_bias", kComputed, "", "absent: false"),
+    SUBBYTE_CONFIG_KEY("", "attention_bias", kIgnored, "", "there are no biases"),
+    SUBBYTE_CONFIG_KEY("", "rms_norm_eps", kIgnored, "", "norm_eps says it"),
+    SUBBYTE_CONFIG_KEY("", "block_norm_eps", kIgnored, "", "norm_eps says it"),
+    SUBBYTE_CONFIG_KEY("", "block_dim", kIgnored, "", "hidden_size says it"),
+    SUBBYTE_CONFIG_KEY("", "conv_dim", kIgnored, "", "hidden_size says it"),
+    SUBBYTE_CONFIG_KEY("", "conv_dim_out", kIgnored, "", "hidden_size says it"),
+    SUBBYTE_CONFIG_KEY("", "num_heads", kIgnored, "", "num_attention_heads says it"),
+    SUBBYTE_CONFIG_KEY("", "block_use_swiglu", kIgnored, "", "all blocks have their gate"),
+    SUBBYTE_CONFIG_KEY("", "use_pos_enc", kIgnored, "", "all heads turn"),
+    SUBBYTE_CONFIG_KEY("", "block_mlp_init_scale", kIgnored, "", "of training"),
+    SUBBYTE_CONFIG_KEY("", "block_out_init_scale", kIgnored, "", "of training"),
+    SUBBYTE_CONFIG_KEY("", "block_use_xavier_init", kIgnored, "", "of training"),
+    SUBBYTE_CONFIG_KEY("", "conv_use_xavier_init", kIgnored, "", "of training"),
+    SUBBYTE_CONFIG_KEY("", "transformers_version", kIgnored, "", "who wrote it"),
+};
+
+struct Own {
+  std::vector<bool> conv_layers;  // [num_layers]
+  int64_t taps = 3;
+  bool conv_bias = false;
+
+  bool operator==(const Own&) const = default;
+};
+
+/// The block under "conv."
+ValueId short_conv(const Own& own, int64_t channels, StepRecorder& step, ValueId h) {
+  ShortConvOp op = {.channels = channels, .taps = own.taps};
+  op.bcx = step.linear("conv.in_proj", h, 3 * channels,
+                       {.split = Split::kOutputs, .has_bias = own.conv_bias});
+  op.filters = step.vector({.name = step.in_layer("conv.conv"),
+                            .role = TensorRole::kFilters,
+                            .rows = channels,
+                            .cols = own.taps});
+  if (own.conv_bias) {
+    op.bias = step.vector(
+        {.name = step.in_layer("conv.conv.bias"), .role = TensorRole::kVector, .rows = channels});
+  }
+  return step.linear("conv.out_proj", step.add("conv", op), channels,
+                     {.split = Split::kInputs, .has_bias = own.conv_bias});
+}
+
+void record(const ModelConfig& config, StepRecorder& step) {
+  const Own& own = config.own.as<Own>();
+  const auto rope = rope_of(config);
+  ValueId x = step.embed();
+  ValueId delta = kNoValue;
+  for (int64_t i = 0; i < config.num_layers; ++i) {
+    step.begin_layer(i);
+    ValueId h = step.add_norm("operator_norm", x, delta);
+    if (own.conv_layers[i]) {
+      delta = short_conv(own, config.hidden_size, step, h);
+    } else {
+      delta = step.attention(h, {.shape = attention_shape(config, i),
+                                 .rope = rope,
+                                 .has_norms = true,
+                                 .q_norm = "q_layernorm",
+                                 .k_norm = "k_layernorm",
+                                 .output = "out_proj"});
+    }
+    h = step.add_norm("ffn_norm", x, delta);
+    delta = step.gated_block(h, {.inner = config.intermediate_size,
+                                 .prefix = "feed_forward.",
+                                 .gate_name = "w1",
+                                 .up = "w3",
+                                 .down = "w2"});
+  }
+  step.finish(x, delta, {.norm = "embedding_norm"});
+}
+
+// ---- config.json
+
+/// The inner size of blocks.
+Status read_inner_size(const json::Object& config, ModelConfig& model) {
+  SUBBYTE_TRY(const auto older, config.integer("block_ff_dim", 1, kMaxWidth));
+  SUBBYTE_TRY(const auto adjusts, config.boolean("block_auto_adjust_ff_dim"));
+  SUBBYTE_TRY(const auto factor, config.number("block_ffn_dim_multiplier", 1e-3, 1e3));
+  SUBBYTE_TRY(const auto multiple, config.integer("block_multiple_of", 1, kMaxWidth));
+  int64_t inner = older.value_or(model.intermediate_size);
+  if (adjusts.value_or(true)) {
+    inner = 2 * inner / 3;
+    const bool is_null = config.find("block_ffn_dim_multiplier") != nullptr && !factor;
+    if (!is_null) {
+      inner = static_cast<int64_t>(factor.value_or(1) * static_cast<double>(inner));
+      const int64_t step = multiple.value_or(256);
+      inner = (inner + step - 1) / step * step;
+    }
+  }
+  model.intermediate_size = inner;
+  if (inner >= 1 && inner <= kMaxWidth) return {};
+  return config.error("config.intermediate_size", "intermediate_size",
+                      fmt::format("an inner size from 1 to {}, not {}", kMaxWidth, inner));
+}
+
+Result<std::vector<bool>> read_conv_layers(const json::Object& config, int64_t num_layers) {
+  std::vector<bool> layers(static_cast<std::size_t>(num_layers), false);
+  if (config.has("layer_types")) {
+    const json::Value& types = *config.find("layer_types");
+    const auto is_known = [](const json::Value& type) {
+      return type == "conv" || type == "full_attention";
+    };
+    if (!types.is_array() || std::ssize(types) != num_layers ||
+        !std::ranges::all_of(types, is_known)) {
+      return config.error(
+          "config.layer_types", "layer_types",
+          fmt::format("an array of {} strings, each \"conv\" or \"full_attention\"", num_layers));
+    }
+    for (std::size_t i = 0; i < layers.size(); ++i) layers[i] = types[i] == "conv";
+    return layers;
+  }
+  if (!config.has("full_attn_idxs")) return layers;
+  layers.assign(layers.size(), true);
+  const json::Value& attention = *config.find("full_attn_idxs");
+  const auto is_index = [](const json::Value& i) { return i.is_number_integer(); };
+  if (!attention.is_array() || !std::ranges::all_of(attention, is_index)) {
+    return config.error("config.layer_types", "full_attn_idxs", "an array of integers");
+  }
+  for (const json::Value& i : attention) {
+    const bool is_layer = i.is_number_unsigned() && i.get<uint64_t>() < layers.size();
+    if (is_layer) layers[i.get<uint64_t>()] = false;
+  }
+  return layers;
+}
+
+Status read(const json::Object& config, ModelConfig& model) {
+  Own own;
+  SUBBYTE_CHECK(read_inner_size(config, model));
+  SUBBYTE_TRY(own.conv_layers, read_conv_layers(config, model.num_layers));
+  SUBBYTE_TRY(const auto taps, config.integer("conv_L_cache", 2, kMaxTaps));
+  SUBBYTE_TRY(const auto biases, config.boolean("conv_bias"));
+  SUBBYTE_TRY(const auto eps, config.number("norm_eps", 1e-12, 1.0));
+  SUBBYTE_TRY(const auto tied, config.boolean("tie_embedding"));
+  own.taps = taps.value_or(3);
+  own.conv_bias = biases.value_or(false);
+  model.rms_norm_eps = static_cast<float>(eps.value_or(1e-5));
+  model.tie_word_embeddings = tied.value_or(model.tie_word_embeddings);
+  model.own = FamilyConfig(std::move(own));
+  return {};
+}
+
+// ---- synth
+
+// Sources: the config.json files of LiquidAI/LFM2-*; tiny, and where added tokens begin, are ours.
+// clang-format off
+constexpr ModelShape kShapes[] = {
+    // arch, name: hidden, inner, layers, heads, KV heads, head size, window, vocabulary,
+    //             first added token, positions, tied
+    {"lfm2", "tiny", 256,  768,   3,  4,  2, 64, 0, 512,   480,   2048,   true},
+    {"lfm2", "350m", 1024, 6656,  16, 16, 8, 64, 0, 65536, 64400, 128000, true},
+    {"lfm2", "700m", 1536, 10240, 16, 24, 8, 64, 0, 65536, 64400, 128000, true},
+    {"lfm2", "1.2b", 2048, 12288, 16, 32, 8, 64, 0, 65536, 64400, 128000, true},
+};
+// clang-format on
+constexpr int64_t kAttentionLayers[] = {2, 5, 8, 10, 12, 14};
+
+json::Value config_of(const ModelShape& shape, int64_t layers) {
+  json::Value config = usual_config(kModelTypes[0], shape, layers);
+  for (const char* key : {"attention_bias", "head_dim", "hidden_act", "rms_norm_eps"}) {
+    config.erase(key);
+  }
+  json::Value types = json::Value::array();
+  for (int64_t i = 0; i < layers; ++i) {
+    const bool attends = std::ranges::find(kAttentionLayers, i) != std::end(kAttentionLayers);
+    types.push_back(attends ? "full_attention" : "conv");
+  }
+  config["block_auto_adjust_ff_dim"] = true;
+  config["block_ffn_dim_multiplier"] = 1.0;
+  config["block_multiple_of"] = 256;
+  config["conv_L_cache"] = 3;
+  config["conv_bias"] = false;
+  config["layer_types"] = types;
+  config["norm_eps"] = 1e-5;
+  config["rope_theta"] = 1000000.0;
+  return config;
+}
+
+}  // namespace
+
+extern const ModelFamily lfm2_family;
+const ModelFamily lfm2_family = {.model_types = kModelTypes,
+                                 .keys = kKeys,
+                                 .read = read,
+                                 .record = record,
+                                 .shapes = kShapes,
+                                 .config_of = config_of};
+
+}  // namespace subbyte
