@@ -28,11 +28,6 @@ concept IsScaling = requires(S scaling, const Weights& weights, float* staged, i
 constexpr int64_t kBlockInputs = 8 * kLanes;
 constexpr int64_t kVectorBytes = 4 * kLanes;
 
-constexpr int64_t scale_bytes(Format scale) {
-  if (scale == Format::kF32) return 4;
-  return scale == Format::kF16 || scale == Format::kBF16 ? 2 : 1;
-}
-
 /// Bytes that Element::load() reads at a block, which may be more than the block has.
 template <class Element>
 constexpr int64_t load_bytes() {
