@@ -11,7 +11,7 @@ using namespace subbyte;
 namespace {
 
 void write_shard(const fuzz::Scratch& scratch, const char* name,
-                 const std::vector<SafetensorsWriter::Declaration>& tensors) {
+                 const std::vector<TensorDeclaration>& tensors) {
   auto writer = SafetensorsWriter::create(scratch.path() / name, true, tensors, {});
   fuzz::require(writer.ok(), "a shard");
   const std::array<std::byte, 8> bytes = {};

@@ -147,6 +147,14 @@ Status MappedFile::verify_unwritten() const {
 }
 
 void MappedFile::release(std::span<const std::byte> part) const {
+  advise(part, MADV_DONTNEED);
+}
+
+void MappedFile::prefetch(std::span<const std::byte> part) const {
+  advise(part, MADV_WILLNEED);
+}
+
+void MappedFile::advise(std::span<const std::byte> part, int advice) const {
   if (data_ == nullptr) return;
   const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
   const auto start = reinterpret_cast<std::uintptr_t>(data_.get());
@@ -154,8 +162,8 @@ void MappedFile::release(std::span<const std::byte> part) const {
   const std::uintptr_t first = (std::max(address, start) + page - 1) / page * page;
   const std::uintptr_t last =
       std::min(address + part.size(), start + data_.get_deleter().size) / page * page;
-  // An advice: when the system does not take it, nothing is lost but memory.
-  if (first < last) ::madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
+  // When the system does not take it, nothing is lost but memory or time.
+  if (first < last) ::madvise(reinterpret_cast<void*>(first), last - first, advice);
 }
 
 bool is_file_with(const std::filesystem::path& path, std::span<const std::byte> start,

@@ -54,11 +54,14 @@ class MappedFile {
   /// Gives the whole pages inside `part` back to the system; they are read again when touched.
   /// Used after a tensor has been repacked, so that it does not stay in memory twice.
   void release(std::span<const std::byte> part) const;
+  /// Lets the system read the whole pages inside `part` while other work is done.
+  void prefetch(std::span<const std::byte> part) const;
 
  private:
   MappedFile() = default;
   static Result<MappedFile> map(Descriptor file, const std::filesystem::path& path);
   bool examine(struct stat& status) const;
+  void advise(std::span<const std::byte> part, int advice) const;
 
   struct Unmap {
     std::size_t size;

@@ -15,6 +15,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr uint64_t kSendBytes = uint64_t{64} << 20;
+
 /// 0 or errno. Gives a file what the one has that it replaces. Where the group cannot be the same
 /// its rights are nobody's.
 int take_mode(int file, const struct stat& replaced) {
@@ -65,7 +67,15 @@ Status OutputFile::put(std::span<const std::byte> bytes, std::optional<uint64_t>
     if (written <= 0) return file_error(written < 0 ? errno : EIO, name(), "write");
     bytes = bytes.subspan(static_cast<std::size_t>(written));
     if (offset) *offset += static_cast<uint64_t>(written);
+    unsent_ += static_cast<uint64_t>(written);
   }
+#ifdef SYNC_FILE_RANGE_WRITE
+  // The disk works while the rest is made, so that commit() waits for little.
+  if (partial_ && unsent_ >= kSendBytes) {
+    ::sync_file_range(file(), 0, 0, SYNC_FILE_RANGE_WRITE);
+    unsent_ = 0;
+  }
+#endif
   return {};
 }
 

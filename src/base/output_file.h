@@ -50,6 +50,7 @@ class OutputFile {
   Descriptor standard_output_;           // in its place
   std::optional<struct stat> replaced_;  // the file there
   bool overwrite_ = false;
+  uint64_t unsent_ = 0;  // bytes since the system was told to write what it has
 };
 
 /// Removes a file from a directory that this process is making, of which it turned out to be of no

@@ -39,9 +39,7 @@ const Exporter* find_in(std::span<const Exporter* const> list, std::string_view 
 }  // namespace
 
 uint64_t ExportedTensor::num_bytes() const {
-  uint64_t elements = 1;
-  for (const uint64_t size : shape) elements *= size;
-  return elements * static_cast<uint64_t>(bits(dtype)) / 8;
+  return TensorDeclaration{{}, dtype, shape}.num_bytes();
 }
 
 ExportShape shape_of(const MatrixView& matrix) {
@@ -59,9 +57,16 @@ void state_group_sizes(std::vector<ExportedModule>& modules) {
   }
 }
 
-std::vector<SafetensorsWriter::Declaration> declarations(std::span<const ExportedTensor> tensors,
-                                                         std::string_view module) {
-  std::vector<SafetensorsWriter::Declaration> result;
+Result<std::vector<ExportedTensor>> write_module(const Exporter& exporter,
+                                                 std::span<const Matrix> matrices,
+                                                 std::string_view module, Executor& pool) {
+  return exporter.write_experts != nullptr ? exporter.write_experts(matrices, module, pool)
+                                           : exporter.write(matrices.front().view, module, pool);
+}
+
+std::vector<TensorDeclaration> declarations(std::span<const ExportedTensor> tensors,
+                                            std::string_view module) {
+  std::vector<TensorDeclaration> result;
   for (const ExportedTensor& tensor : tensors) {
     result.push_back({fmt::format("{}{}", module, tensor.suffix), tensor.dtype, tensor.shape});
   }

@@ -106,9 +106,14 @@ struct Exporter {
                                                        Executor& pool) = nullptr;
 };
 
+/// write() of one matrix, or write_experts() where the flavour has it. Codes: as these.
+Result<std::vector<ExportedTensor>> write_module(const Exporter& exporter,
+                                                 std::span<const Matrix> matrices,
+                                                 std::string_view module, Executor& pool);
+
 /// The tensors of a module by their full names.
-std::vector<SafetensorsWriter::Declaration> declarations(std::span<const ExportedTensor> tensors,
-                                                         std::string_view module);
+std::vector<TensorDeclaration> declarations(std::span<const ExportedTensor> tensors,
+                                            std::string_view module);
 
 /// Those that write checkpoints.
 std::span<const Exporter* const> all_exporters();

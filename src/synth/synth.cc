@@ -55,7 +55,7 @@ Status check_options(const ModelShape& shape, const SynthOptions& options) {
 
 Status write_tensor(const SynthTensor& tensor, uint64_t seed, Executor& pool,
                     std::vector<std::byte>& buffer, const PutBytes& put) {
-  const uint64_t size = count_bytes({&tensor.declaration, 1});
+  const uint64_t size = tensor.declaration.num_bytes();
   for (uint64_t begin = 0; begin < size; begin += kChunkBytes) {
     const std::span<std::byte> chunk(buffer.data(), std::min(kChunkBytes, size - begin));
     const auto pieces = static_cast<int64_t>((chunk.size() + kPieceBytes - 1) / kPieceBytes);
@@ -71,13 +71,15 @@ Status write_tensor(const SynthTensor& tensor, uint64_t seed, Executor& pool,
 
 Status write_weights(const fs::path& directory, const std::vector<SynthTensor>& tensors,
                      const SynthOptions& options, Executor& pool, const ByteProgress& progress) {
-  std::vector<TensorGroup> groups;
-  for (const SynthTensor& tensor : tensors) groups.push_back({tensor.declaration});
-  std::vector<std::byte> buffer(std::min(kChunkBytes, count_bytes(groups)));
-  const WriteGroup write = [&](std::size_t group, const PutBytes& put) {
-    return write_tensor(tensors[group], options.seed, pool, buffer, put);
-  };
-  return write_checkpoint(directory, groups, options.shard_bytes, write, progress);
+  std::vector<WriteStep> steps;
+  std::vector<std::byte> buffer(kChunkBytes);
+  for (const SynthTensor& tensor : tensors) {
+    steps.push_back({{tensor.declaration}, [&](const PutBytes& put) {
+                       return write_tensor(tensor, options.seed, pool, buffer, put);
+                     }});
+  }
+  SUBBYTE_TRY(const WeightFiles weights, lay_out_shards(steps, options.shard_bytes));
+  return write_checkpoint(directory, weights, steps, progress);
 }
 
 }  // namespace

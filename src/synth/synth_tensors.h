@@ -31,7 +31,7 @@ struct SynthTensor {
     kGroups,    // g_idx: index / group_size
   };
 
-  SafetensorsWriter::Declaration declaration;
+  TensorDeclaration declaration;
   Contents contents = Contents::kDense;
   double center = 0;
   double deviation = 0;

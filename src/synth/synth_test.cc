@@ -231,7 +231,7 @@ TEST(synth, pieces_of_a_tensor_are_those_of_the_whole) {
   const auto tensors = synthetic_tensors(*find_shape("qwen3", "tiny"), 1, tiny({"qwen3", "gptq"}));
   ASSERT_TRUE(tensors.ok());
   for (const SynthTensor& tensor : *tensors) {
-    const uint64_t size = count_bytes({&tensor.declaration, 1});
+    const uint64_t size = tensor.declaration.num_bytes();
     std::vector<std::byte> whole(size), pieces(size);
     tensor.fill(whole, 0, 3);
     for (uint64_t begin = 0; begin < size; begin += 264) {
@@ -310,7 +310,7 @@ TEST(synth, describes_the_published_models) {
     ASSERT_TRUE(tensors.ok());
     double parameters = 0;
     for (const SynthTensor& tensor : *tensors) {
-      parameters += static_cast<double>(count_bytes({&tensor.declaration, 1})) / 2;
+      parameters += static_cast<double>(tensor.declaration.num_bytes()) / 2;
     }
     EXPECT_NEAR(parameters / 1e9, model.billions, model.billions * 0.003) << model.shape;
   }

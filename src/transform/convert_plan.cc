@@ -54,26 +54,33 @@ bool is_activation_scale(std::string_view name) {
 
 class Planner {
  public:
-  Planner(const ImportContext& context, const ConvertTarget& target)
-      : context_(context), target_(target), exporter_(target.exporter) {}
+  Planner(const ImportContext& context, const ConvertTarget& target, ConvertLoss& loss)
+      : context_(context), target_(target), exporter_(target.exporter), loss_(loss) {}
 
   Result<ConvertPlan> plan() {
     SUBBYTE_CHECK(find());
-    SUBBYTE_CHECK(add_jobs());
+    SUBBYTE_CHECK(add_steps());
     if (exporter_ != nullptr) {
       SUBBYTE_CHECK(decide_forms());
       SUBBYTE_CHECK(unify_group_sizes());
-      list_kept();
+      plan_.exported.kept = kept_layers(plan_.modules, rewritten());
       const KvCacheScheme& kv_cache = context_.config.kv_cache;
       plan_.drops_kv_cache = kv_cache.form != KvCacheScheme::Form::kNone &&
                              (exporter_->says_kv_cache == nullptr ||
                               !exporter_->says_kv_cache(kv_cache, context_.config.flavour));
       if (!plan_.drops_kv_cache) plan_.exported.kv_cache = kv_cache;
     }
-    for (const ConvertJob& job : plan_.jobs) {
-      SUBBYTE_TRY(TensorGroup group, declare(job));
-      plan_.groups.push_back(std::move(group));
+    for (auto& [index, job] : jobs_) {
+      WriteStep& step = plan_.steps[index];
+      SUBBYTE_TRY(step.tensors, declare(job));
+      step.sources = sources_of(job.modules);
+      plan_.converted += std::ssize(job.modules);
+      step.make = [&context = context_, &target = target_, &loss = loss_,
+                   job = std::move(job)](const PutBytes& put) {
+        return convert_modules(context, target, job, loss, put);
+      };
     }
+    plan_.kept = std::ssize(plan_.steps) - std::ssize(jobs_);
     state_group_sizes(plan_.exported.modules);
     return std::move(plan_);
   }
@@ -82,11 +89,7 @@ class Planner {
   Status find() {
     plan_.modules = find_modules(context_);
     for (const FoundModule& module : plan_.modules) {
-      if (!module.is_read) {
-        const bool is_plain = module.info.ok() && is_dense(*module.info);
-        if (!is_plain) plan_.unread.push_back(module.name);
-        continue;
-      }
+      if (!module.is_read) continue;
       if (!module.info.ok()) return module.info.error();
       SUBBYTE_CHECK(target_.expert_count.check_module(module));
       if (is_dense(*module.info)) {
@@ -167,47 +170,58 @@ class Planner {
     return job;
   }
 
-  /// One job for each module and each other tensor, in the order of the names.
-  Status add_jobs() {
+  /// One step for each module and each other tensor, in the order of the names; of modules without
+  /// what makes them.
+  Status add_steps() {
     const std::vector<ExpertStack> stacks = stacks_to_make();
-    std::map<const FoundModule*, const ExpertStack*> stack_of;
-    std::map<const FileTensor*, const ExpertStack*> biases_of;
+    std::map<const void*, const ExpertStack*> stack_of;  // of modules, and of biases
     for (const ExpertStack& stack : stacks) {
       for (const FoundModule* module : stack.modules) stack_of[module] = &stack;
       if (writes_apart()) continue;  // each keeps its bias
-      for (const FileTensor* bias : stack.biases) biases_of[bias] = &stack;
+      for (const FileTensor* bias : stack.biases) stack_of[bias] = &stack;
     }
     std::set<const void*> done;  // modules, and stacks whose biases are
     for (const auto& [name, tensor] : context_.tensors.tensors()) {
       if (unused_.contains(name)) continue;
       const auto found = by_tensor_.find(name);
-      ConvertJob job;
-      if (const auto bias = biases_of.find(&tensor); bias != biases_of.end()) {
-        if (!done.insert(bias->second).second) continue;
-        job.biases = bias->second->biases;
-        job.gate_up = bias->second->gate_up;
-        job.names = {bias->second->name + "_bias"};
-      } else if (found == by_tensor_.end()) {
-        job.tensor = &tensor;
-        if (is_bias_of_parts(tensor)) {
-          if (tensor.shape.size() == 2) {
-            const auto experts = static_cast<int64_t>(tensor.shape[0]);
-            SUBBYTE_CHECK(target_.expert_count.check_stack(name, experts, tensor.file->path()));
-          }
-          job.bias_parts = bias_parts(tensor);
-        }
-      } else if (!done.insert(found->second).second) {
+      const void* const key =
+          found == by_tensor_.end() ? &tensor : static_cast<const void*>(found->second);
+      const auto in_stack = stack_of.find(key);
+      const ExpertStack* stack = in_stack == stack_of.end() ? nullptr : in_stack->second;
+      if (found == by_tensor_.end()) {
+        if (stack != nullptr && !done.insert(stack).second) continue;
+        SUBBYTE_TRY(WriteStep step, step_of(tensor, stack));
+        plan_.steps.push_back(std::move(step));
         continue;
-      } else if (const auto stack = stack_of.find(found->second); stack != stack_of.end()) {
-        job = job_of(*stack->second);
+      }
+      if (!done.insert(key).second) continue;
+      ConvertJob job;
+      if (stack != nullptr) {
+        job = job_of(*stack);
         done.insert(job.modules.begin(), job.modules.end());
       } else {
         job.modules = {found->second};
         set_names(job, names_of(*found->second));
       }
-      plan_.jobs.push_back(std::move(job));
+      jobs_.emplace_back(plan_.steps.size(), std::move(job));
+      plan_.steps.emplace_back();
     }
     return {};
+  }
+
+  /// Of a tensor that no module has; `stack` has it among its biases.
+  Result<WriteStep> step_of(const FileTensor& tensor, const ExpertStack* stack) const {
+    if (stack != nullptr) return join_biases(stack->name + "_bias", *stack);
+    if (is_bias_of_parts(tensor)) {
+      if (tensor.shape.size() == 2) {
+        const auto experts = static_cast<int64_t>(tensor.shape[0]);
+        SUBBYTE_CHECK(target_.expert_count.check_stack(tensor.name, experts, tensor.file->path()));
+      }
+      return split_bias(tensor, *bias_parts(tensor));
+    }
+    const DType dtype = kept_dtype(tensor);
+    return dtype == tensor.dtype ? keep(tensor)
+                                 : as_other_floats(tensor, dtype, loss_, context_.pool);
   }
 
   std::vector<std::string> names_of(const FoundModule& module) const {
@@ -236,8 +250,7 @@ class Planner {
     if (exporter_->tells_symmetry) {
       SUBBYTE_TRY(symmetric_, find_symmetry());
     }
-    for (ConvertJob& job : plan_.jobs) {
-      if (job.modules.empty()) continue;
+    for (auto& [step, job] : jobs_) {
       SUBBYTE_TRY(const ExportShape from, shape_of_source(job));
       job.target = exporter_->target(from);
     }
@@ -249,7 +262,7 @@ class Planner {
   Status share_factors() {
     std::map<std::string, double> largest;  // scale of each set
     std::map<ConvertJob*, std::string> set_of;
-    for (ConvertJob& job : plan_.jobs) {
+    for (auto& [step, job] : jobs_) {
       if (job.modules.size() != 1) continue;
       const FoundModule& module = *job.modules.front();
       const std::string set = fused_set(module.name);
@@ -296,8 +309,7 @@ class Planner {
   Status unify_group_sizes() {
     int64_t common = -1;
     std::set<int64_t> sizes;
-    for (const ConvertJob& job : plan_.jobs) {
-      if (job.modules.empty()) continue;
+    for (const auto& [step, job] : jobs_) {
       const int64_t size = job.target.format.group_size;
       sizes.insert(size);
       const int64_t inputs = size == 0 ? job.modules.front()->info->cols : size;
@@ -310,33 +322,19 @@ class Planner {
                                "inputs have no common one",
                                exporter_->name, *sizes.begin(), *sizes.rbegin())};
     }
-    for (ConvertJob& job : plan_.jobs) job.target.format.group_size = common;
+    for (auto& [step, job] : jobs_) job.target.format.group_size = common;
     return {};
   }
 
-  void list_kept() {
-    bool head = false;
-    for (const FoundModule& module : plan_.modules) {
-      head = head || module.name.ends_with("lm_head");
-      // Embeddings are no linear layers: no reader looks for them among those.
-      const bool embedding = module.name.ends_with("embed_tokens");
-      const bool is_kept = !module.is_read || is_dense(*module.info);
-      if (is_kept && !embedding) plan_.exported.kept.push_back(module.name);
-    }
-    if (!head) plan_.exported.kept.emplace_back("lm_head");  // tied to the embedding
+  /// Tensors of modules that become others.
+  std::set<std::string_view> rewritten() const {
+    std::set<std::string_view> names;
+    for (const auto& [tensor, module] : by_tensor_) names.insert(tensor);
+    return names;
   }
 
-  Result<TensorGroup> declare(const ConvertJob& job) {
+  Result<std::vector<TensorDeclaration>> declare(const ConvertJob& job) {
     const int64_t turns = job.gate_up ? 2 : 1;
-    if (!job.biases.empty()) {
-      const FileTensor& first = *job.biases.front();
-      return TensorGroup{{job.names.front(),
-                          kept_dtype(first),
-                          {job.biases.size() / turns, first.shape[0] * turns}}};
-    }
-    if (job.modules.empty()) {
-      return declare_tensor(job);
-    }
     const ModuleInfo& info = *job.modules.front()->info;
     const auto experts_of_job = static_cast<int64_t>(job.modules.size()) / turns;
     const auto rows = static_cast<uint64_t>(info.rows * turns);
@@ -344,8 +342,9 @@ class Planner {
     if (exporter_ == nullptr) {
       const std::string& name = job.names.front();
       const auto experts = static_cast<uint64_t>(info.experts * experts_of_job);
-      if (experts == 1) return TensorGroup{{name + ".weight", target_.dense, {rows, cols}}};
-      return TensorGroup{{name, target_.dense, {experts, cols, rows}}};
+      using Declarations = std::vector<TensorDeclaration>;
+      if (experts == 1) return Declarations{{name + ".weight", target_.dense, {rows, cols}}};
+      return Declarations{{name, target_.dense, {experts, cols, rows}}};
     }
     const int64_t parts = job.apart ? 2 : 1;
     if (info.rows * turns % parts != 0) {
@@ -360,20 +359,10 @@ class Planner {
     return declare(job, shape);
   }
 
-  TensorGroup declare_tensor(const ConvertJob& job) const {
-    const FileTensor& tensor = *job.tensor;
-    if (!job.bias_parts) return {{tensor.name, kept_dtype(tensor), tensor.shape}};
-    TensorGroup group;
-    for (const std::string& name : job.bias_parts->names) {
-      group.push_back({name, tensor.dtype, {job.bias_parts->rows}});
-    }
-    return group;
-  }
-
-  Result<TensorGroup> declare(const ConvertJob& job, const ExportShape& shape) {
-    TensorGroup group;
+  Result<std::vector<TensorDeclaration>> declare(const ConvertJob& job, const ExportShape& shape) {
+    std::vector<TensorDeclaration> all;
     for (const std::string& name : job.names) {
-      SUBBYTE_TRY(const auto tensors, exporter_->describe(shape, name));
+      SUBBYTE_TRY(const auto tensors, declare_exported(*exporter_, shape, name, plan_.exported));
       if (target_.has_alternating_stacks() && !exporter_->instead_for_alternating.empty() &&
           parse_expert_name(name)) {
         return export_error("export.experts", name,
@@ -387,11 +376,9 @@ class Planner {
                                         "random; mxfp4_pack_quantized is for such layers",
                                         exporter_->name));
       }
-      const auto more = declarations(tensors, name);
-      group.insert(group.end(), more.begin(), more.end());
-      plan_.exported.modules.push_back({name, shape});
+      all.insert(all.end(), tensors.begin(), tensors.end());
     }
-    return group;
+    return all;
   }
 
   /// Tensors beside quantized weights stay what they are, and so does what nobody reads; those of a
@@ -406,7 +393,9 @@ class Planner {
   const ImportContext& context_;
   const ConvertTarget& target_;
   const Exporter* exporter_;
+  ConvertLoss& loss_;
   ConvertPlan plan_;
+  std::vector<std::pair<std::size_t, ConvertJob>> jobs_;  // of steps
   bool symmetric_ = false;                        // whether all zero points lie in the middle
   ByTensor by_tensor_;                            // the quantized module that has each tensor
   std::set<std::string, std::less<>> quantized_;  // their names
@@ -415,8 +404,9 @@ class Planner {
 
 }  // namespace
 
-Result<ConvertPlan> plan_conversion(const ImportContext& context, const ConvertTarget& target) {
-  return Planner(context, target).plan();
+Result<ConvertPlan> plan_conversion(const ImportContext& context, const ConvertTarget& target,
+                                    ConvertLoss& loss) {
+  return Planner(context, target, loss).plan();
 }
 
 Status check_left_out(const ImportContext& context, const ConvertTarget& target,

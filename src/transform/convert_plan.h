@@ -1,13 +1,14 @@
 #pragma once
-// What a conversion will write, decided before anything is written.
+// The steps of a conversion, decided before anything is written.
 
 #include <optional>
 
-#include "checkpoints/containers/checkpoint_writer.h"
 #include "checkpoints/exporter.h"
 #include "checkpoints/modules.h"
 #include "models/tensor_spec.h"
+#include "transform/difference.h"
 #include "transform/expert_stacks.h"
+#include "transform/steps.h"
 
 namespace subbyte {
 
@@ -26,31 +27,47 @@ struct ConvertTarget {
   bool has_alternating_stacks() const { return experts == ExpertLayout::kAlternatingStacks; }
 };
 
-/// Makes the tensors of one group, out of modules or of one tensor that no module uses.
+/// Modules that become others.
 struct ConvertJob {
   std::vector<const FoundModule*> modules;  // several: experts that become one stack
   bool gate_up = false;                     // every two modules become one, row by row in turns
   bool apart = false;                       // every matrix becomes two, the rows in turns
-  std::vector<const FileTensor*> biases;    // without modules: of experts, which become one tensor
-  const FileTensor* tensor = nullptr;       // without modules
-  std::optional<BiasParts> bias_parts;      // what becomes of `tensor`; nullopt: itself
   std::vector<std::string> names;           // of the new modules; several: experts of a stack
   TargetFormat target;                      // for an exporter
 };
 
-struct ConvertPlan {
-  std::vector<FoundModule> modules;  // that the jobs point to
-  std::vector<ConvertJob> jobs;
-  std::vector<TensorGroup> groups;  // of each job
-  ExportedModel exported;           // for the config, when there is an exporter
-  int64_t activation_scales = 0;    // that will not be written
-  std::vector<std::string> unread;  // quantized modules that nobody reads: they stay what they are
-  bool drops_kv_cache = false;      // the new config cannot say how the cache is quantized
+/// Weights that are not exact: to nearest even where that is allowed, else an error.
+struct ConvertLoss {
+  bool allowed = false;
+  int64_t rounded = 0;  // modules and tensors
+  Difference all = {};
+  WorstLoss worst = {};
 };
 
-/// Codes: convert.not_quantized when an exporter finds nothing to do, convert.group_size when a
-/// flavour has one size and no common one exists, recast.act_order, export.*, those of importers.
-Result<ConvertPlan> plan_conversion(const ImportContext& context, const ConvertTarget& target);
+struct ConvertPlan {
+  std::vector<FoundModule> modules;  // that the steps point to
+  std::vector<WriteStep> steps;
+  ExportedModel exported;         // for the config, when there is an exporter
+  int64_t converted = 0;          // modules
+  int64_t kept = 0;               // steps that have none
+  int64_t activation_scales = 0;  // that will not be written
+  bool drops_kv_cache = false;    // the new config cannot say how the cache is quantized
+};
+
+/// All that is passed must outlive the plan. Codes: convert.not_quantized when an exporter finds
+/// nothing to do, convert.group_size when a flavour has one size and no common one exists,
+/// recast.act_order, export.*, those of importers; of the steps convert.inexact, convert.overflow,
+/// recast.*, export.* and those of importers.
+Result<ConvertPlan> plan_conversion(const ImportContext& context, const ConvertTarget& target,
+                                    ConvertLoss& loss);
+
+/// Imports the modules of a job, joins or takes apart their rows, and puts what the target has of
+/// them.
+Status convert_modules(const ImportContext& context, const ConvertTarget& target,
+                       const ConvertJob& job, ConvertLoss& loss, const PutBytes& put);
+
+/// The floats of a tensor in another type.
+WriteStep as_other_floats(const FileTensor& tensor, DType dtype, ConvertLoss& loss, Executor& pool);
 
 /// Checks that all that stands beside the weights is written, too. Codes: convert.kv_cache,
 /// convert.activation_scale.

@@ -69,9 +69,9 @@ Error refusal(const MatrixView& matrix, std::string_view name, Format format, in
 
 }  // namespace
 
-Status write_dense(const MatrixView& matrix, std::string_view name, DType dtype, bool transposed,
-                   DenseRounding& rounding, Executor& pool,
-                   const std::function<Status(std::span<const std::byte>)>& put) {
+Result<Difference> write_dense(const MatrixView& matrix, std::string_view name, DType dtype,
+                               bool transposed, bool rounds, Executor& pool,
+                               const std::function<Status(std::span<const std::byte>)>& put) {
   const Format format = float_format(dtype);
   const int64_t width = bits(dtype) / 8;
   const Dequantizer dequantizer(matrix);
@@ -93,7 +93,7 @@ Status write_dense(const MatrixView& matrix, std::string_view name, DType dtype,
     });
     for (int64_t i = 0; i < count; ++i) {
       const RowResult& result = results[i];
-      if (result.overflow || (result.inexact >= 0 && !rounding.allowed)) {
+      if (result.overflow || (result.inexact >= 0 && !rounds)) {
         return refusal(matrix, name, format, first + i, result);
       }
       sum += result.difference;
@@ -101,11 +101,7 @@ Status write_dense(const MatrixView& matrix, std::string_view name, DType dtype,
     const int64_t size = count * matrix.cols * width;
     SUBBYTE_CHECK(put({chunk.get(), static_cast<std::size_t>(size)}));
   }
-  if (sum.unequal == 0) return {};
-  rounding.loss += sum;
-  rounding.worst.add(name, sum.signal_to_noise_db());
-  ++rounding.rounded;
-  return {};
+  return sum;
 }
 
 std::vector<MatrixView> flat_views(const FileTensor& tensor) {

@@ -9,11 +9,8 @@
 
 #include "base/quote.h"
 #include "checkpoints/expert_names.h"
-#include "checkpoints/export_parts.h"
 #include "checkpoints/import_parts.h"
 #include "checkpoints/modules.h"
-#include "checkpoints/unread_parts.h"
-#include "formats/rotation.h"
 #include "models/checkpoint_names.h"
 #include "models/model_family.h"
 
@@ -330,129 +327,6 @@ class UnitFinder {
   std::size_t begin_sets_ = 0;  // of the unit that is being made
 };
 
-class JobPlanner {
- public:
-  JobPlanner(const ImportContext& context, const QuantizeFormat& format, QuantizePlan& plan)
-      : context_(context), format_(format), exporter_(writer_of(format)), plan_(plan) {}
-
-  Status plan() {
-    struct Planned {
-      const QuantizeModule* module;
-      QuantizeForm form;
-    };
-    std::map<std::string_view, std::vector<Planned>> by_tensor;
-    for (const QuantizeUnit& unit : plan_.units) {
-      for (const QuantizeModule& module : unit.modules) {
-        by_tensor[module.matrices.front().tensor->name].push_back({&module, unit.form});
-        if (!parse_expert_name(module.name)) continue;
-        apart_.insert(parse_expert_name(module.name)->stack);
-      }
-    }
-    for (const auto& [name, tensor] : context_.tensors.tensors()) {
-      const auto found = by_tensor.find(name);
-      if (found == by_tensor.end()) {
-        SUBBYTE_CHECK(add_kept(tensor));
-        continue;
-      }
-      quantized_.insert(name);
-      for (const Planned& planned : found->second) {
-        SUBBYTE_CHECK(add_module(*planned.module, planned.form));
-      }
-    }
-    list_kept();
-    state_group_sizes(plan_.exported.modules);
-    return {};
-  }
-
- private:
-  Status add_module(const QuantizeModule& module, const QuantizeForm& form) {
-    const MatrixRows& first = module.matrices.front();
-    ExportShape shape = {format_.format(form), first.rows, first.cols};
-    shape.format.rotation = rotation_of(first.cols, format_.rotation);
-    shape.symmetric = form.symmetric || shape.format.zero == Zero::kNone;
-    QuantizeJob job = {&module, form, exporter_.target(shape), first.tensor, {}};
-    shape.format = job.target.format;
-    shape.experts = std::ssize(module.matrices);
-    const auto tensors = exporter_.describe(shape, module.name);
-    if (!tensors.ok()) {
-      const Error& error = tensors.error();
-      if (error.code != "export.shape") return error;
-      return tensor_error(error.code, *first.tensor,
-                          error.message + "; --ignore keeps a matrix as it is");
-    }
-    plan_.groups.push_back(declarations(*tensors, module.name));
-    plan_.exported.modules.push_back({module.name, shape});
-    plan_.jobs.push_back(std::move(job));
-    return {};
-  }
-
-  /// Whether the experts that this bias of a stack is for become modules, each with its own.
-  bool is_bias_of_parts(const FileTensor& tensor) const {
-    const auto parts = bias_parts(tensor);
-    if (!parts || exporter_.write_experts != nullptr) return false;
-    std::string_view module = parts->names.front();
-    module.remove_suffix(std::string_view(".bias").size());
-    const auto expert = parse_expert_name(module);
-    return expert && apart_.contains(expert->stack);
-  }
-
-  Status add_kept(const FileTensor& tensor) {
-    const bool is_float = float_format(tensor.dtype) != Format::kNone;
-    if (becomes_f16(tensor) && !is_float) {
-      const std::string found(name(tensor.dtype));
-      return tensor_error("dense.dtype", tensor, "expected dtype F16, BF16 or F32, found " + found);
-    }
-    QuantizeJob job;
-    job.tensor = &tensor;
-    TensorGroup group;
-    if (is_bias_of_parts(tensor)) {
-      job.bias_parts = bias_parts(tensor);
-      for (const std::string& part : job.bias_parts->names) {
-        group.push_back({part, tensor.dtype, {job.bias_parts->rows}});
-      }
-    } else {
-      group = {{tensor.name, kept_dtype(tensor), tensor.shape}};
-    }
-    plan_.groups.push_back(std::move(group));
-    plan_.jobs.push_back(std::move(job));
-    return {};
-  }
-
-  /// F32 stays what a number is very sensitive to, such as the rates by which a state is forgotten,
-  /// of which an exponential is taken; and parts that are not read stay what they are.
-  bool becomes_f16(const FileTensor& tensor) const {
-    const bool stays = tensor.dtype == DType::kF32 && plan_.exact.contains(tensor.name);
-    return format_.f16_floats && !stays && !is_in_unread_part(tensor.name);
-  }
-  DType kept_dtype(const FileTensor& tensor) const {
-    return becomes_f16(tensor) ? DType::kF16 : tensor.dtype;
-  }
-
-  /// Linear layers that stay floats; embeddings are none, and no reader looks for them there.
-  void list_kept() {
-    bool head = false;
-    for (const FoundModule& module : find_modules(context_)) {
-      head = head || module.name.ends_with("lm_head");
-      const bool embedding = module.name.ends_with("embed_tokens");
-      if (embedding || (module.is_read && !module.info.ok())) continue;
-      const auto is_quantized = [&](const FileTensor* tensor) {
-        return quantized_.contains(tensor->name);
-      };
-      const bool is_kept =
-          !module.is_read || std::ranges::none_of(module.info->tensors, is_quantized);
-      if (is_kept) plan_.exported.kept.push_back(module.name);
-    }
-    if (!head) plan_.exported.kept.emplace_back("lm_head");  // tied to the embedding
-  }
-
-  const ImportContext& context_;
-  const QuantizeFormat& format_;
-  const Exporter& exporter_;
-  QuantizePlan& plan_;
-  std::set<std::string_view> quantized_;      // tensors
-  std::set<std::string, std::less<>> apart_;  // stacks whose experts become modules
-};
-
 }  // namespace
 
 int64_t QuantizeUnit::weights() const {
@@ -474,10 +348,6 @@ Result<QuantizePlan> plan_units(const ImportContext& context, const ModelConfig&
     if (spec.role == TensorRole::kVector) plan.exact.insert(names.full(spec.name));
   }
   return plan;
-}
-
-Status plan_jobs(const ImportContext& context, const QuantizeFormat& format, QuantizePlan& plan) {
-  return JobPlanner(context, format, plan).plan();
 }
 
 }  // namespace subbyte

@@ -10,10 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "checkpoints/containers/checkpoint_writer.h"
 #include "checkpoints/importer.h"
 #include "models/model_config.h"
-#include "transform/expert_stacks.h"
 #include "transform/module_pattern.h"
 #include "transform/quantize_formats.h"
 #include "transform/quantize_rules.h"
@@ -50,24 +48,12 @@ struct QuantizeUnit {
   int64_t weights() const;
 };
 
-/// Makes the tensors of one group: of a module, or of a tensor that is kept.
-struct QuantizeJob {
-  const QuantizeModule* module = nullptr;  // nullptr: `tensor` is kept
-  QuantizeForm form;
-  TargetFormat target;  // of the module, for the exporter
-  const FileTensor* tensor = nullptr;
-  std::optional<BiasParts> bias_parts;  // what becomes of `tensor`; nullopt: itself
-};
-
 struct QuantizePlan {
-  QuantizeForm usual;                         // of units that no rule gives another
-  std::vector<QuantizeUnit> units;            // that the jobs point to
+  QuantizeForm usual;  // of units that no rule gives another
+  std::vector<QuantizeUnit> units;
   std::vector<std::vector<MatrixRows>> sets;  // of matrices that share a factor
   std::vector<double> largest;                // magnitude in each set, where it is known already
-  std::vector<QuantizeJob> jobs;
-  std::vector<TensorGroup> groups;           // of each job
-  ExportedModel exported;                    // for the config
-  std::set<std::string, std::less<>> exact;  // vectors that stay in f32 where they are so
+  std::set<std::string, std::less<>> exact;   // vectors that stay in f32 where they are so
 };
 
 /// The units of a model with the form of the request or of the first rule that names them.
@@ -80,9 +66,5 @@ struct QuantizePlan {
 /// quantize.already_quantized, import.*, model.*.
 Result<QuantizePlan> plan_units(const ImportContext& context, const ModelConfig& model,
                                 const QuantizeRequest& request);
-
-/// Adds jobs, groups and config for the forms that the units have now. Codes: export.*, dense.dtype
-/// (a tensor that is kept and no float, where all must become f16).
-Status plan_jobs(const ImportContext& context, const QuantizeFormat& format, QuantizePlan& plan);
 
 }  // namespace subbyte

@@ -12,8 +12,7 @@
 namespace subbyte {
 namespace {
 
-constexpr int64_t kChunkElements = int64_t{8} << 20;        // converted at once, then written
-constexpr std::size_t kPieceBytes = std::size_t{16} << 20;  // of a tensor that is copied
+constexpr int64_t kChunkElements = int64_t{8} << 20;  // converted at once, then written
 constexpr int64_t kGrainElements = int64_t{1} << 15;
 constexpr uint16_t kInfinity = 0x7C00;
 
@@ -113,16 +112,6 @@ Result<SignalAndNoise> write_as_float16(const FileTensor& tensor, Executor& pool
     tensor.file->release(tensor.bytes.subspan(first * width, size * width));
   }
   return sum;
-}
-
-Status write_as_it_is(const FileTensor& tensor, const AppendBytes& append) {
-  SUBBYTE_CHECK(tensor.file->verify_unchanged());
-  for (std::size_t i = 0; i < tensor.bytes.size(); i += kPieceBytes) {
-    const auto piece = tensor.bytes.subspan(i, std::min(kPieceBytes, tensor.bytes.size() - i));
-    SUBBYTE_CHECK(append(piece));
-    tensor.file->release(piece);
-  }
-  return {};
 }
 
 }  // namespace subbyte

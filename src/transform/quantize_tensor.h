@@ -35,7 +35,4 @@ using AppendBytes = std::function<Status(std::span<const std::byte>)>;
 Result<SignalAndNoise> write_as_float16(const FileTensor& tensor, Executor& pool,
                                         const AppendBytes& append);
 
-/// Appends the bytes of a tensor as they are, piece by piece, and gives their pages back.
-Status write_as_it_is(const FileTensor& tensor, const AppendBytes& append);
-
 }  // namespace subbyte

@@ -8,6 +8,7 @@
 #include "checkpoints/model_path.h"
 #include "models/model.h"
 #include "support/orin_bytes.h"
+#include "support/orin_files.h"
 #include "support/paths.h"
 #include "support/temp_dir.h"
 #include "support/test_context.h"
@@ -26,7 +27,7 @@ class OrinModels : public ::testing::Test {
     ASSERT_TRUE(source.ok() && config.ok());
     const auto header = orin_header(*config->object());
     ASSERT_TRUE(header.ok()) << header.error().message;
-    const Status written = write_orin_model(file_, false, *header, *source);
+    const Status written = write_orin_checkpoint(dir_.path(), *header, *source);
     ASSERT_TRUE(written.ok()) << written.error().message;
   }
 
@@ -40,7 +41,7 @@ class OrinModels : public ::testing::Test {
 
   const fs::path golden_ = fs::path(SUBBYTE_TEST_DATA) / "goldens/qwen3-awq";
   TempDir dir_;
-  const fs::path file_ = dir_ / "model.bin";
+  const fs::path file_ = dir_ / kOrinFileName;
   std::unique_ptr<Backend> backend_ = testing::make_test_backend(2);
 };
 

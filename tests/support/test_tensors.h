@@ -104,7 +104,7 @@ inline double float_at(const TestTensor& tensor, std::size_t index) {
 /// Writes a file the regular way.
 inline Status write_tensors(const std::filesystem::path& path,
                             const std::vector<TestTensor>& tensors) {
-  std::vector<SafetensorsWriter::Declaration> declarations;
+  std::vector<TensorDeclaration> declarations;
   for (const TestTensor& tensor : tensors) {
     declarations.push_back({tensor.name, tensor.dtype, tensor.shape});
   }

@@ -30,6 +30,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "checkpoints/containers/checkpoint_writer.h"
 #include "checkpoints/containers/safetensors.h"
 #include "checkpoints/containers/tensor_source.h"
 #include "checkpoints/exporter.h"
@@ -93,13 +94,9 @@ json::Value orin_config(const OrinHeader& header);
 /// anything in it is not what readers of the file take for granted.
 Result<OrinHeader> orin_header(const json::Object& config);
 
-/// The 256 bytes in front of the tensors of version 5.
-std::vector<std::byte> orin_header_bytes(const OrinHeader& header);
-
-/// Writes version 5: the tensors as they are in the checkpoint, byte for byte. Codes:
-/// import.missing, import.dtype, import.shape for a tensor that is not what the header says;
-/// export.surplus for one that the file has no place for; those of orin_tensors and OutputFile.
-Status write_orin_model(const std::filesystem::path& path, bool overwrite, const OrinHeader& header,
-                        const TensorSource& tensors);
+/// model.ak48 of these steps, whose tensors are those of a file of version 5 with that header, byte
+/// for byte. Codes: import.missing, import.dtype, import.shape for a tensor that is not what the
+/// header says; export.surplus for one that the file has no place for; those of orin_tensors.
+Result<WeightFiles> lay_out_orin(const OrinHeader& header, std::span<const WriteStep> steps);
 
 }  // namespace subbyte

@@ -4,14 +4,12 @@
 
 #include <cstring>
 #include <limits>
-#include <set>
+#include <map>
 
-#include "base/output_file.h"
 #include "base/quote.h"
 #include "checkpoints/containers/orin_model.h"
 #include "checkpoints/flavour.h"
 #include "checkpoints/flavours/integer_config.h"
-#include "checkpoints/import_parts.h"
 
 namespace subbyte {
 namespace {
@@ -46,17 +44,15 @@ Status require_what_is_not_stored(const json::Object& config) {
   return {};
 }
 
-void store_i32(std::vector<std::byte>& bytes, std::size_t at, int64_t value) {
-  const auto field = static_cast<int32_t>(value);
-  std::memcpy(bytes.data() + at, &field, 4);
-}
-
-}  // namespace
-
-std::vector<std::byte> orin_header_bytes(const OrinHeader& header) {
-  std::vector<std::byte> bytes(kOrinHeaderBytes);
+/// The 256 bytes in front of the tensors of version 5.
+std::string header_bytes(const OrinHeader& header) {
+  std::string bytes(kOrinHeaderBytes, '\0');
+  const auto store = [&](std::size_t at, int64_t value) {
+    const auto field = static_cast<int32_t>(value);
+    std::memcpy(bytes.data() + at, &field, sizeof field);
+  };
   const int64_t fields[] = {kMagic,
-                            header.version,
+                            5,
                             header.hidden_size,
                             header.intermediate_size,
                             header.num_layers,
@@ -64,16 +60,30 @@ std::vector<std::byte> orin_header_bytes(const OrinHeader& header) {
                             header.num_kv_heads,
                             header.vocab_size,
                             header.max_positions};
-  std::size_t at = 0;
-  for (const int64_t field : fields) {
-    store_i32(bytes, at, field);
-    at += 4;
-  }
-  bytes[at] = std::byte(header.tied ? 1 : 0);
-  store_i32(bytes, at + 1, header.head_dim);
-  store_i32(bytes, at + 5, header.group_size);
+  for (std::size_t i = 0; i < std::size(fields); ++i) store(4 * i, fields[i]);
+  bytes[36] = header.tied ? 1 : 0;
+  store(37, header.head_dim);
+  store(41, header.group_size);
   return bytes;
 }
+
+/// nullptr: there is none of that name.
+Status check_tensor(const TensorEntry& entry, const TensorDeclaration* tensor) {
+  if (tensor == nullptr) {
+    return Error{"import.missing", fmt::format("ak48 needs {}, which the model does not have",
+                                               quote_name(entry.name))};
+  }
+  if (tensor->dtype != entry.dtype) {
+    return Error{"import.dtype", fmt::format("{}: ak48 holds {}, found {}", quote_name(entry.name),
+                                             name(entry.dtype), name(tensor->dtype))};
+  }
+  if (tensor->shape == entry.shape) return {};
+  return Error{"import.shape",
+               fmt::format("{}: expected {} (config.json), found {}", quote_name(entry.name),
+                           to_string(entry.shape), to_string(tensor->shape))};
+}
+
+}  // namespace
 
 const Exporter& orin_exporter() {
   return **awq_flavour.exporters.begin();
@@ -107,32 +117,22 @@ Result<OrinHeader> orin_header(const json::Object& config) {
   return header;
 }
 
-Status write_orin_model(const std::filesystem::path& path, bool overwrite, const OrinHeader& header,
-                        const TensorSource& tensors) {
-  if (header.version != 5) {
-    return Error{"export.format",
-                 fmt::format("{}: version 5 is written, not {}", path.native(), header.version)};
+Result<WeightFiles> lay_out_orin(const OrinHeader& header, std::span<const WriteStep> steps) {
+  WeightFile file = {std::string(kOrinFileName), header_bytes(header), {}, 0, steps.size()};
+  SUBBYTE_TRY(file.tensors, orin_tensors(header, kOrinFileName));
+  std::map<std::string_view, const TensorDeclaration*> declared;
+  for (const WriteStep& step : steps) {
+    for (const TensorDeclaration& tensor : step.tensors) declared[tensor.name] = &tensor;
   }
-  SUBBYTE_TRY(const auto entries, orin_tensors(header, path.native()));
-  std::set<std::string_view> known;
-  for (const TensorEntry& entry : entries) {
-    SUBBYTE_TRY(const FileTensor* tensor, require_tensor(tensors, entry.name, ""));
-    SUBBYTE_CHECK(require_dtype(*tensor, entry.dtype));
-    SUBBYTE_CHECK(require_shape(*tensor, entry.shape));
-    known.insert(entry.name);
+  for (const TensorEntry& entry : file.tensors) {
+    const auto found = declared.extract(entry.name);
+    SUBBYTE_CHECK(check_tensor(entry, found.empty() ? nullptr : found.mapped()));
   }
-  for (const auto& [name, tensor] : tensors.tensors()) {
-    if (known.contains(name)) continue;
-    return tensor_error("export.surplus", tensor, "ak48 has no place for this tensor");
+  if (!declared.empty()) {
+    return Error{"export.surplus", fmt::format("{}: ak48 has no place for this tensor",
+                                               quote_name(declared.begin()->first))};
   }
-  SUBBYTE_TRY(OutputFile file, OutputFile::create(path, overwrite));
-  SUBBYTE_CHECK(file.write(orin_header_bytes(header)));
-  for (const TensorEntry& entry : entries) {
-    const FileTensor& tensor = *tensors.find(entry.name);
-    SUBBYTE_CHECK(file.write(tensor.bytes));
-    tensor.file->release(tensor.bytes);
-  }
-  return file.commit();
+  return WeightFiles{{std::move(file)}};
 }
 
 }  // namespace subbyte

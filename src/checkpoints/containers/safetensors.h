@@ -74,30 +74,38 @@ class SafetensorsFile {
   SafetensorsHeader header_;
 };
 
-/// Writes one file: declare all tensors, then append their bytes in the order of layout(), or write
-/// each where it belongs.
+/// A tensor that will be written.
+struct TensorDeclaration {
+  std::string name;
+  DType dtype = DType::kU8;
+  Shape shape;
+
+  uint64_t num_bytes() const;
+};
+
+/// A file before its data are written.
+struct SafetensorsStart {
+  std::vector<TensorEntry> tensors;  // in the order of the file
+  std::string head;                  // N and the header
+};
+
+/// Lays the tensors out: largest element first, then by name, as the reference writer does; the
+/// header is padded with spaces to a multiple of 8. Codes: those that reading such a header back
+/// would give.
+Result<SafetensorsStart> lay_out_safetensors(std::vector<TensorDeclaration> tensors,
+                                             const std::map<std::string, std::string>& metadata,
+                                             std::string_view where);
+
+/// Writes one file: declare all tensors, then append their bytes in the order of layout().
 class SafetensorsWriter {
  public:
-  struct Declaration {
-    std::string name;
-    DType dtype;
-    Shape shape;
-  };
-
-  /// Lays the tensors out (largest element first, then by name, as the reference writer does; the
-  /// header is padded with spaces to a multiple of 8) and writes the header. Codes of OutputFile,
-  /// and those that reading such a header back would give.
+  /// Writes the header. Codes of OutputFile and of lay_out_safetensors().
   static Result<SafetensorsWriter> create(const std::filesystem::path& path, bool overwrite,
-                                          std::vector<Declaration> tensors,
+                                          std::vector<TensorDeclaration> tensors,
                                           const std::map<std::string, std::string>& metadata);
   /// The same into an output that is open and empty, such as OutputFile::standard_output().
-  static Result<SafetensorsWriter> create(OutputFile file, std::vector<Declaration> tensors,
+  static Result<SafetensorsWriter> create(OutputFile file, std::vector<TensorDeclaration> tensors,
                                           const std::map<std::string, std::string>& metadata);
-
-  /// Says whether there is a file at `path` that begins as create() begins one, byte for byte, and
-  /// is as long as commit() leaves it. Codes as create().
-  static Result<bool> is_whole(const std::filesystem::path& path, std::vector<Declaration> tensors,
-                               const std::map<std::string, std::string>& metadata);
 
   /// Tensors in the order in which append() expects their bytes.
   const std::vector<TensorEntry>& layout() const { return layout_; }
@@ -106,19 +114,14 @@ class SafetensorsWriter {
   /// tensors hold: safetensors.incomplete.
   Status append(std::span<const std::byte> bytes);
 
-  /// Bytes of `tensor`, one of layout(), from `offset` on. Not to be mixed with append(), and no
-  /// byte twice. Beyond the tensor: safetensors.incomplete.
-  Status write(const TensorEntry& tensor, uint64_t offset, std::span<const std::byte> bytes);
-
   /// Fails (safetensors.incomplete) unless every byte of every tensor was appended.
   Status commit();
 
  private:
-  SafetensorsWriter(OutputFile file, std::vector<TensorEntry> layout, uint64_t data_offset);
+  SafetensorsWriter(OutputFile file, std::vector<TensorEntry> layout);
 
   OutputFile file_;
   std::vector<TensorEntry> layout_;
-  uint64_t data_offset_ = 0;
   uint64_t total_ = 0;
   uint64_t written_ = 0;
 };

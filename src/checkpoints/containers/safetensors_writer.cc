@@ -17,7 +17,6 @@ namespace subbyte {
 namespace {
 
 namespace codes = safetensors_codes;
-using Declaration = SafetensorsWriter::Declaration;
 using Metadata = std::map<std::string, std::string>;
 
 Status check_utf8(std::string_view text, std::string_view where) {
@@ -26,14 +25,15 @@ Status check_utf8(std::string_view text, std::string_view where) {
 }
 
 /// Widest elements first, so that each tensor is aligned to its own element when the data are.
-Result<std::vector<TensorEntry>> lay_out(std::vector<Declaration> tensors, std::string_view where) {
-  std::ranges::sort(tensors, {}, [](const Declaration& tensor) {
+Result<std::vector<TensorEntry>> lay_out(std::vector<TensorDeclaration> tensors,
+                                         std::string_view where) {
+  std::ranges::sort(tensors, {}, [](const TensorDeclaration& tensor) {
     return std::tuple<int, const std::string&>(-bits(tensor.dtype), tensor.name);
   });
   std::vector<TensorEntry> layout;
   layout.reserve(tensors.size());
   uint64_t begin = 0;
-  for (Declaration& tensor : tensors) {
+  for (TensorDeclaration& tensor : tensors) {
     SUBBYTE_CHECK(check_tensor_name(tensor.name, where));
     SUBBYTE_CHECK(check_utf8(tensor.name, where));
     if (tensor.name == "__metadata__") {
@@ -94,56 +94,46 @@ Result<std::string> header_text(const std::vector<TensorEntry>& layout, const Me
   return text;
 }
 
-/// All of a file but the data.
-struct Start {
-  std::vector<TensorEntry> layout;
-  std::string bytes;
-};
+}  // namespace
 
-Result<Start> start_of(std::vector<Declaration> tensors, const Metadata& metadata,
-                       std::string_view where) {
-  Start start;
-  SUBBYTE_TRY(start.layout, lay_out(std::move(tensors), where));
-  SUBBYTE_CHECK(check_names(start.layout, where));
-  SUBBYTE_TRY(const std::string text, header_text(start.layout, metadata, where));
+uint64_t TensorDeclaration::num_bytes() const {
+  uint64_t elements = 1;
+  for (const uint64_t size : shape) elements *= size;
+  return elements * static_cast<uint64_t>(bits(dtype)) / 8;
+}
+
+Result<SafetensorsStart> lay_out_safetensors(std::vector<TensorDeclaration> tensors,
+                                             const Metadata& metadata, std::string_view where) {
+  SafetensorsStart start;
+  SUBBYTE_TRY(start.tensors, lay_out(std::move(tensors), where));
+  SUBBYTE_CHECK(check_names(start.tensors, where));
+  SUBBYTE_TRY(const std::string text, header_text(start.tensors, metadata, where));
   const uint64_t size = text.size();  // little-endian, as every machine this runs on
-  start.bytes.append(reinterpret_cast<const char*>(&size), sizeof size).append(text);
+  start.head.append(reinterpret_cast<const char*>(&size), sizeof size).append(text);
   return start;
 }
 
-}  // namespace
-
 Result<SafetensorsWriter> SafetensorsWriter::create(const std::filesystem::path& path,
                                                     bool overwrite,
-                                                    std::vector<Declaration> tensors,
+                                                    std::vector<TensorDeclaration> tensors,
                                                     const Metadata& metadata) {
-  SUBBYTE_TRY(Start start, start_of(std::move(tensors), metadata, path.native()));
+  SUBBYTE_TRY(auto start, lay_out_safetensors(std::move(tensors), metadata, path.native()));
   SUBBYTE_TRY(OutputFile file, OutputFile::create(path, overwrite));
-  SUBBYTE_CHECK(file.write(start.bytes));
-  return SafetensorsWriter(std::move(file), std::move(start.layout), start.bytes.size());
+  SUBBYTE_CHECK(file.write(start.head));
+  return SafetensorsWriter(std::move(file), std::move(start.tensors));
 }
 
 Result<SafetensorsWriter> SafetensorsWriter::create(OutputFile file,
-                                                    std::vector<Declaration> tensors,
+                                                    std::vector<TensorDeclaration> tensors,
                                                     const Metadata& metadata) {
-  SUBBYTE_TRY(Start start, start_of(std::move(tensors), metadata, "the output"));
-  SUBBYTE_CHECK(file.write(start.bytes));
-  return SafetensorsWriter(std::move(file), std::move(start.layout), start.bytes.size());
+  SUBBYTE_TRY(auto start, lay_out_safetensors(std::move(tensors), metadata, "the output"));
+  SUBBYTE_CHECK(file.write(start.head));
+  return SafetensorsWriter(std::move(file), std::move(start.tensors));
 }
 
-Result<bool> SafetensorsWriter::is_whole(const std::filesystem::path& path,
-                                         std::vector<Declaration> tensors,
-                                         const Metadata& metadata) {
-  SUBBYTE_TRY(const Start start, start_of(std::move(tensors), metadata, path.native()));
-  const uint64_t data_bytes = start.layout.empty() ? 0 : start.layout.back().end;
-  return is_file_with(path, std::as_bytes(std::span(start.bytes)), start.bytes.size() + data_bytes);
-}
-
-SafetensorsWriter::SafetensorsWriter(OutputFile file, std::vector<TensorEntry> layout,
-                                     uint64_t data_offset)
+SafetensorsWriter::SafetensorsWriter(OutputFile file, std::vector<TensorEntry> layout)
     : file_(std::move(file)),
       layout_(std::move(layout)),
-      data_offset_(data_offset),
       total_(layout_.empty() ? 0 : layout_.back().end) {}
 
 Status SafetensorsWriter::append(std::span<const std::byte> bytes) {
@@ -153,19 +143,6 @@ Status SafetensorsWriter::append(std::span<const std::byte> bytes) {
                              total_ - written_, bytes.size())};
   }
   SUBBYTE_CHECK(file_.write(bytes));
-  written_ += bytes.size();
-  return {};
-}
-
-Status SafetensorsWriter::write(const TensorEntry& tensor, uint64_t offset,
-                                std::span<const std::byte> bytes) {
-  const uint64_t size = tensor.end - tensor.begin;
-  if (offset > size || bytes.size() > size - offset) {
-    return Error{codes::kIncomplete,
-                 fmt::format("tensor {}: expected {} bytes, found {} from byte {} on",
-                             quote(tensor.name), size, bytes.size(), offset)};
-  }
-  SUBBYTE_CHECK(file_.write_at(data_offset_ + tensor.begin + offset, bytes));
   written_ += bytes.size();
   return {};
 }

@@ -12,7 +12,7 @@
 namespace subbyte {
 namespace {
 
-using Declarations = std::vector<SafetensorsWriter::Declaration>;
+using Declarations = std::vector<TensorDeclaration>;
 using Metadata = std::map<std::string, std::string>;
 
 Status append(SafetensorsWriter& writer, std::string_view bytes) {
@@ -45,38 +45,6 @@ TEST(SafetensorsWriter, writes_these_bytes) {
   EXPECT_EQ(dir.read("out"), safetensors_bytes(header + "     ", "1234567"));
 }
 
-TEST(SafetensorsWriter, writes_tensors_where_they_belong_in_any_order) {
-  const TempDir dir;
-  const Declarations tensors = {{"b", DType::kF16, {2}}, {"a", DType::kU8, {3}}};
-  auto in_order = SafetensorsWriter::create(dir / "in_order", false, tensors, {});
-  ASSERT_TRUE(in_order.ok());
-  ASSERT_TRUE(append(*in_order, "1234567").ok());
-  ASSERT_TRUE(in_order->commit().ok());
-  auto writer = SafetensorsWriter::create(dir / "any_order", false, tensors, {});
-  ASSERT_TRUE(writer.ok());
-  const auto write = [&](std::size_t tensor, uint64_t offset, std::string_view bytes) {
-    return writer->write(writer->layout()[tensor], offset, std::as_bytes(std::span(bytes)));
-  };
-  ASSERT_TRUE(write(1, 0, "567").ok());
-  ASSERT_TRUE(write(0, 2, "34").ok());
-  for (const auto& refused : {write(0, 3, "xx"), write(1, 4, ""), write(0, ~uint64_t{0}, "x")}) {
-    ASSERT_FALSE(refused.ok());
-    EXPECT_EQ(refused.error().code, safetensors_codes::kIncomplete);
-  }
-  ASSERT_TRUE(write(0, 0, "12").ok());
-  ASSERT_TRUE(writer->commit().ok());
-  EXPECT_EQ(dir.read("any_order"), dir.read("in_order"));
-}
-
-TEST(SafetensorsWriter, does_not_commit_with_a_hole) {
-  const TempDir dir;
-  auto writer = SafetensorsWriter::create(dir / "out", false, {{"a", DType::kU8, {3}}}, {});
-  ASSERT_TRUE(writer.ok());
-  const std::string_view last = "3";
-  ASSERT_TRUE(writer->write(writer->layout()[0], 2, std::as_bytes(std::span(last))).ok());
-  EXPECT_EQ(writer->commit().error().code, safetensors_codes::kIncomplete);
-}
-
 TEST(SafetensorsWriter, reads_back_what_it_wrote) {
   const TempDir dir;
   Declarations tensors;
@@ -98,7 +66,7 @@ TEST(SafetensorsWriter, reads_back_what_it_wrote) {
   EXPECT_EQ(file->header().metadata, metadata);
   EXPECT_EQ(file->header().data_offset % 8, 0u);
   ASSERT_EQ(file->header().tensors.size(), tensors.size());
-  for (const SafetensorsWriter::Declaration& declared : tensors) {
+  for (const TensorDeclaration& declared : tensors) {
     const auto& entries = file->header().tensors;
     const auto read = std::ranges::find(entries, declared.name, &TensorEntry::name);
     const auto laid = std::ranges::find(layout, declared.name, &TensorEntry::name);

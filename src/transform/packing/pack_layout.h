@@ -40,10 +40,11 @@ struct PackLayout {
   /// Values of --tile; the first is taken where none is given, unless `needs_tile`.
   std::span<const std::string_view> tiles;
   bool needs_tile = false;
-  bool permutes_bias = false;       // whether biases have Marlin's order
-  bool has_activations = false;     // whether a type of activations may be chosen
-  std::string_view remark = {};     // for who packs, empty: none
-  std::string_view act_order = {};  // the same where inputs are sorted by group
+  bool permutes_bias = false;          // whether biases have Marlin's order
+  bool has_activations = false;        // whether a type of activations may be chosen
+  std::string_view remark = {};        // for who packs, empty: none
+  std::string_view act_order = {};     // the same where inputs are sorted by group
+  std::string_view other_scales = {};  // and where scales are no bf16
   /// Codes: pack.format, pack.group_size, pack.act_order, layout.shape. Any shape may be given.
   Status (*check)(const PackedShape& shape) = nullptr;
   /// The tensors of one matrix, without bytes; suffixes follow the module's name. The shape has

@@ -6,18 +6,13 @@
 #include <algorithm>
 
 #include "base/cpu_features.h"
-#include "base/model_file.h"
-#include "base/output_directory.h"
 #include "checkpoints/config/config_file.h"
 #include "checkpoints/containers/orin_model.h"
 #include "models/checkpoint.h"
 #include "transform/config_dtype.h"
 #include "transform/format_hints.h"
 #include "transform/packing/pack_plan.h"
-#include "transform/packing/pack_tensors.h"
-#include "transform/packing/packed_directory.h"
-#include "transform/quantize_tensor.h"
-#include "transform/resume.h"
+#include "transform/rewrite.h"
 
 namespace subbyte {
 namespace {
@@ -61,77 +56,14 @@ Result<PackTarget> choose_target(const PackOptions& options, const json::Value& 
   return target;
 }
 
-Status write_packed(const ImportContext& context, const PackJob& job, const PutBytes& put) {
-  SUBBYTE_TRY(const std::vector<Matrix> matrices, import_job(context, job));
-  SUBBYTE_TRY(const auto tensors, pack_matrices(job.packed, matrices, context.pool));
-  for (std::size_t i = 0; i < tensors.size(); ++i) SUBBYTE_CHECK(put(i, tensors[i]));
-  if (!job.biases.empty()) {
-    std::vector<std::byte> biases;
-    for (const FileTensor* bias : job.biases) {
-      SUBBYTE_CHECK(bias->file->verify_unchanged());
-      biases.insert(biases.end(), bias->bytes.begin(), bias->bytes.end());
-    }
-    SUBBYTE_CHECK(put(tensors.size(), pack_biases(job.packed, biases)));
-  }
-  for (const FoundModule* source : job.sources) {
-    for (const FileTensor* tensor : source->info->tensors) tensor->file->release(tensor->bytes);
-  }
-  return {};
-}
-
-Status write_job(const ImportContext& context, const PackJob& job, const PutBytes& put) {
-  if (job.tensor == nullptr) return write_packed(context, job, put);
-  SUBBYTE_CHECK(job.tensor->file->verify_unchanged());
-  return write_as_it_is(*job.tensor,
-                        [&](std::span<const std::byte> bytes) { return put(0, bytes); });
-}
-
-CheckpointFiles files_of(const PackPlan& plan) {
-  CheckpointFiles files;
-  files.stem = "packed";
-  for (const PackJob& job : plan.jobs) {
-    std::pair<std::string, std::string> line;
-    if (job.tensor == nullptr) {
-      line = {job.packed.name + std::string(kPackedSuffix), to_line(job.packed)};
-    }
-    files.group_metadata.push_back(std::move(line));
-  }
-  return files;
-}
-
-std::vector<std::string> remarks_on(const PackTarget& target, const PackPlan& plan) {
+std::vector<std::string> remarks_on(const PackLayout& layout, const PackPlan& plan) {
   std::vector<std::string> remarks;
-  const PackLayout& layout = *target.layout;
   if (!layout.remark.empty()) remarks.emplace_back(layout.remark);
-  const auto any = [&](const auto& says) {
-    return std::ranges::any_of(plan.jobs, [&](const PackJob& job) {
-      return job.tensor == nullptr && says(job.packed.shape);
-    });
-  };
-  const bool ordered = any([](const PackedShape& shape) { return shape.act_order; });
-  if (ordered && !layout.act_order.empty()) remarks.emplace_back(layout.act_order);
-  const bool other =
-      any([](const PackedShape& shape) { return shape.format.scale != Format::kBF16; });
-  if (layout.name == "int4pack-cuda" && other) {
-    remarks.emplace_back(
-        "PyTorch's product on CUDA takes scales_and_zeros in bf16, and these are in the type of "
-        "the model's scales: whoever loads them rounds them");
+  if (plan.has_act_order && !layout.act_order.empty()) remarks.emplace_back(layout.act_order);
+  if (!plan.all_scales_bf16 && !layout.other_scales.empty()) {
+    remarks.emplace_back(layout.other_scales);
   }
   return remarks;
-}
-
-PackReport report_of(const PackTarget& target, const PackPlan& plan, uint64_t source_bytes) {
-  PackReport report;
-  report.layout = target.layout->name;
-  report.tile = target.tile;
-  for (const PackJob& job : plan.jobs) {
-    report.modules += static_cast<int64_t>(job.sources.size());
-    ++(job.tensor == nullptr ? report.packed_modules : report.kept_tensors);
-  }
-  report.source_bytes = source_bytes;
-  report.result_bytes = count_bytes(plan.groups);
-  report.remarks = remarks_on(target, plan);
-  return report;
 }
 
 Status check_container(const fs::path& model) {
@@ -167,26 +99,33 @@ Result<PackReport> pack_model(const fs::path& source, const fs::path& destinatio
   const ImportContext context = checkpoint.context(pool);
   // Every weight is read twice: to prove that it comes back, and to write it.
   const uint64_t first_pass = tensors.total_bytes();
-  SUBBYTE_TRY(const PackPlan plan,
-              plan_packing(context, target, [&](uint64_t done, uint64_t total) {
+  SUBBYTE_TRY(PackPlan plan, plan_packing(context, target, [&](uint64_t done, uint64_t total) {
                 if (progress) progress(done, total * 2);
               }));
-  SUBBYTE_TRY(OutputDirectory directory, OutputDirectory::create(destination, options.notice));
-  SUBBYTE_CHECK(copy_all_side_files(source, directory.path(), options.notice));
-  const uint64_t second_pass = count_bytes(plan.groups);
-  Status written = write_checkpoint(
-      directory.path(), plan.groups, options.shard_bytes,
-      [&](std::size_t group, const PutBytes& put) {
-        return write_job(context, plan.jobs[group], put);
-      },
-      [&](uint64_t done, uint64_t) {
-        if (progress) progress(first_pass + done, first_pass + second_pass);
-      },
-      files_of(plan));
-  if (Status same = tensors.verify_unchanged(); !same.ok()) written = std::move(same);
-  if (written.ok()) written = directory.commit();
-  if (!written.ok()) return stopped_by(std::move(written).error(), directory);
-  return report_of(target, plan, tensors.total_bytes());
+  Rewrite rewrite = {.source = source,
+                     .tensors = tensors,
+                     .steps = std::move(plan.steps),
+                     .resumes = {{{"pack", target.layout->name},
+                                  {"tile", target.tile},
+                                  {"activations", static_cast<int>(target.activations)},
+                                  {"keep", target.keep},
+                                  {"shard_bytes", options.shard_bytes}}},
+                     .notice = options.notice};
+  const uint64_t second_pass = count_bytes(rewrite.steps);
+  rewrite.progress = [&](uint64_t done, uint64_t) {
+    if (progress) progress(first_pass + done, first_pass + second_pass);
+  };
+  SUBBYTE_TRY(rewrite.weights, lay_out_shards(rewrite.steps, options.shard_bytes, "packed"));
+  SUBBYTE_TRY(rewrite.texts, read_config_texts(source));
+  SUBBYTE_CHECK(write_rewrite(rewrite, destination));
+  return PackReport{.layout = std::string(target.layout->name),
+                    .tile = target.tile,
+                    .modules = plan.packed,
+                    .packed_modules = plan.packed_modules,
+                    .kept_tensors = std::ssize(rewrite.steps) - plan.packed_modules,
+                    .source_bytes = tensors.total_bytes(),
+                    .result_bytes = second_pass,
+                    .remarks = remarks_on(*target.layout, plan)};
 }
 
 }  // namespace subbyte

@@ -8,6 +8,7 @@
 
 #include <fstream>
 
+#include "base/partial_name.h"
 #include "support/paths.h"
 #include "support/quantized_model.h"
 #include "support/test_context.h"
@@ -74,6 +75,61 @@ void expect_round_trip(const fs::path& model, const TempDir& folder, const PackO
   std::ifstream before(model / "config.json");
   const std::string config((std::istreambuf_iterator<char>(before)), {});
   EXPECT_EQ(folder.read("back/config.json"), config);
+}
+
+bool is_first_shard(const fs::path& file) {
+  return file.filename().native().find("-00001-of-") != std::string::npos;
+}
+
+/// Copies the directory that is being written at `made`, as a kill would leave it when most is
+/// written. The first shard of the copy is marked, to be known again.
+void leave_half(const fs::path& made, uint64_t done, uint64_t total) {
+  const std::string name = made.filename();
+  const fs::path killed = made.parent_path() / partial_name(name, 1, 1);
+  if (done < total / 8 * 7 || fs::exists(killed)) return;
+  for (const auto& entry : fs::directory_iterator(made.parent_path())) {
+    if (entry.path().filename().native().starts_with(name + ".partial-")) {
+      fs::copy(entry.path(), killed);
+      break;
+    }
+  }
+  for (const auto& entry : fs::directory_iterator(killed)) {
+    if (!is_first_shard(entry.path())) continue;
+    std::fstream shard(entry.path(), std::ios::binary | std::ios::in | std::ios::out);
+    shard.seekp(-1, std::ios::end);
+    shard.put('!');
+  }
+}
+
+TEST(PackModel, what_was_stopped_is_gone_on_with) {
+  const TempDir folder;
+  ThreadPool pool(1);
+  PackOptions options = to("marlin");
+  options.shard_bytes = 20'000;
+  const auto pack_once = [&](const ByteProgress& progress) {
+    return pack_model(kGoldens / "qwen3-awq", folder / "packed", options, pool, progress).ok();
+  };
+  const auto unpack_once = [&](const ByteProgress& progress) {
+    return unpack_model(folder / "clean-packed", folder / "back",
+                        {.shard_bytes = options.shard_bytes}, pool, progress)
+        .ok();
+  };
+  const auto expect_resumed = [&](const std::string& name, const auto& run) {
+    ASSERT_TRUE(
+        run([&](uint64_t done, uint64_t total) { leave_half(folder / name, done, total); }));
+    fs::rename(folder / name, folder / ("clean-" + name));
+    ASSERT_TRUE(run(nullptr));
+    int num_marked = 0;
+    for (const auto& entry : fs::directory_iterator(folder / ("clean-" + name))) {
+      const std::string file = entry.path().filename();
+      const bool same = folder.read(name + "/" + file) == folder.read("clean-" + name + "/" + file);
+      EXPECT_EQ(same, !is_first_shard(entry.path())) << file;
+      num_marked += same ? 0 : 1;
+    }
+    EXPECT_EQ(num_marked, 1);
+  };
+  expect_resumed("packed", pack_once);
+  expect_resumed("back", unpack_once);
 }
 
 struct Golden {

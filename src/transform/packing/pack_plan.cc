@@ -45,6 +45,35 @@ struct WayBack {
   std::vector<std::string> suffixes;  // of the tensors that the exporter gives bit for bit
 };
 
+/// Makes the tensors of one packed module.
+struct PackJob {
+  std::vector<const FoundModule*> sources;  // several: experts that become one stack
+  PackedModule packed;                      // of the sources
+  std::vector<const FileTensor*> biases;    // in Marlin's order, of each source
+};
+
+/// The matrices of a job, in the order of its experts.
+Result<std::vector<Matrix>> import_job(const ImportContext& context, const PackJob& job) {
+  std::vector<Matrix> matrices;
+  for (const FoundModule* source : job.sources) {
+    SUBBYTE_TRY(auto imported, import_experts(context, source->name));
+    std::ranges::move(imported, std::back_inserter(matrices));
+  }
+  return matrices;
+}
+
+Status put_packed(const ImportContext& context, const PackJob& job, const PutBytes& put) {
+  SUBBYTE_TRY(const std::vector<Matrix> matrices, import_job(context, job));
+  SUBBYTE_TRY(const auto tensors, pack_matrices(job.packed, matrices, context.pool));
+  for (std::size_t i = 0; i < tensors.size(); ++i) SUBBYTE_CHECK(put(i, tensors[i]));
+  if (job.biases.empty()) return {};
+  std::vector<std::byte> biases;
+  for (const FileTensor* bias : job.biases) {
+    biases.insert(biases.end(), bias->bytes.begin(), bias->bytes.end());
+  }
+  return put(tensors.size(), pack_biases(job.packed, biases));
+}
+
 class Planner {
  public:
   Planner(const ImportContext& context, const PackTarget& target, const ByteProgress& progress)
@@ -52,9 +81,14 @@ class Planner {
 
   Result<PackPlan> plan() {
     SUBBYTE_CHECK(find());
-    for (PackJob& job : plan_.jobs) SUBBYTE_CHECK(complete(job));
-    add_kept();
-    SUBBYTE_CHECK(declare());
+    for (PackJob& job : jobs_) {
+      SUBBYTE_CHECK(complete(job));
+      add_step(std::move(job));
+    }
+    for (const auto& [name, tensor] : context_.tensors.tensors()) {
+      if (!replaced_.contains(name)) plan_.steps.push_back(keep(tensor));
+    }
+    SUBBYTE_CHECK(check_names());
     return std::move(plan_);
   }
 
@@ -68,13 +102,14 @@ class Planner {
   std::optional<WayBack> try_exporter(const Exporter& exporter, const FoundModule& module,
                                       std::span<const Matrix> matrices) const;
   Status find_biases(PackJob& job);
-  void add_kept();
-  Status declare();
+  void add_step(PackJob job);
+  Status check_names() const;
 
   const ImportContext& context_;
   const PackTarget& target_;
   const ByteProgress& progress_;
   PackPlan plan_;
+  std::vector<PackJob> jobs_;
   std::set<std::string_view> replaced_;  // tensors that unpacking writes again
   const Exporter* last_ = nullptr;       // the exporter of the module before
   uint64_t done_ = 0;
@@ -117,23 +152,23 @@ Status Planner::find() {
     job.packed.name = stack == stack_of.end() ? module.name : stack->second->name;
     job.packed.from_modules = stack != stack_of.end();
     job.sources = job.packed.from_modules ? stack->second->modules : std::vector{&module};
-    plan_.jobs.push_back(std::move(job));
+    jobs_.push_back(std::move(job));
   }
   return {};
 }
 
 /// All of a job that depends on its weights.
 Status Planner::complete(PackJob& job) {
+  const std::vector<const FileTensor*> sources = sources_of(job.sources);
+  for (const FileTensor* tensor : sources) SUBBYTE_CHECK(tensor->file->verify_unchanged());
   SUBBYTE_TRY(const std::vector<Matrix> matrices, import_job(context_, job));
   SUBBYTE_CHECK(describe(job, matrices));
   SUBBYTE_CHECK(prove(job, matrices));
   SUBBYTE_CHECK(find_flavour(job, matrices));
   SUBBYTE_CHECK(find_biases(job));
-  for (const FoundModule* source : job.sources) {
-    for (const FileTensor* tensor : source->info->tensors) {
-      tensor->file->release(tensor->bytes);
-      done_ += tensor->bytes.size();
-    }
+  for (const FileTensor* tensor : sources) {
+    tensor->file->release(tensor->bytes);
+    done_ += tensor->bytes.size();
   }
   if (progress_) progress_(done_, context_.tensors.total_bytes());
   return {};
@@ -256,9 +291,7 @@ std::optional<WayBack> Planner::try_exporter(const Exporter& exporter, const Fou
   const auto largest = std::ranges::max_element(*described, {}, &ExportedTensor::num_bytes);
   if (in_source(*largest) == nullptr) return std::nullopt;
   if (matrices.size() > 1 && exporter.write_experts == nullptr) return std::nullopt;
-  const auto written = exporter.write_experts != nullptr
-                           ? exporter.write_experts(matrices, module.name, context_.pool)
-                           : exporter.write(matrices.front().view, module.name, context_.pool);
+  const auto written = write_module(exporter, matrices, module.name, context_.pool);
   if (!written.ok()) return std::nullopt;
   WayBack flavour = {&exporter, {}};
   for (const ExportedTensor& tensor : *written) {
@@ -299,50 +332,38 @@ Status Planner::find_biases(PackJob& job) {
   return {};
 }
 
-void Planner::add_kept() {
-  for (const auto& [name, tensor] : context_.tensors.tensors()) {
-    if (replaced_.contains(name)) continue;
-    PackJob job;
-    job.tensor = &tensor;
-    plan_.jobs.push_back(std::move(job));
-  }
+void Planner::add_step(PackJob job) {
+  const PackedShape& shape = job.packed.shape;
+  plan_.packed += std::ssize(job.sources);
+  ++plan_.packed_modules;
+  plan_.has_act_order |= shape.act_order;
+  plan_.all_scales_bf16 &= shape.format.scale == Format::kBF16;
+  WriteStep& step = plan_.steps.emplace_back();
+  step.tensors = packed_tensors(job.packed);
+  step.sources = sources_of(job.sources);
+  step.sources.insert(step.sources.end(), job.biases.begin(), job.biases.end());
+  step.metadata = {job.packed.name + std::string(kPackedSuffix), to_line(job.packed)};
+  step.make = [&context = context_, job = std::move(job)](const PutBytes& put) {
+    return put_packed(context, job, put);
+  };
 }
 
-Status Planner::declare() {
-  std::set<std::string> names;
-  for (const PackJob& job : plan_.jobs) {
-    TensorGroup group;
-    if (job.tensor != nullptr) {
-      group = {{job.tensor->name, job.tensor->dtype, job.tensor->shape}};
-    } else {
-      group = packed_tensors(job.packed);
-    }
-    for (const auto& tensor : group) {
+Status Planner::check_names() const {
+  std::set<std::string_view> names;
+  for (const WriteStep& step : plan_.steps) {
+    for (const TensorDeclaration& tensor : step.tensors) {
       const bool reserved =
-          job.tensor != nullptr && tensor.name.find(".packed.") != std::string::npos;
+          step.metadata.first.empty() && tensor.name.find(".packed.") != std::string::npos;
       if (names.insert(tensor.name).second && !reserved) continue;
       return Error{"pack.name",
                    fmt::format("{}: tensor {}: the name is that of a packed tensor",
                                context_.tensors.files().front().string(), quote_name(tensor.name))};
     }
-    plan_.groups.push_back(std::move(group));
   }
   return {};
 }
 
 }  // namespace
-
-Result<std::vector<Matrix>> import_job(const ImportContext& context, const PackJob& job) {
-  std::vector<Matrix> matrices;
-  for (const FoundModule* source : job.sources) {
-    for (const FileTensor* tensor : source->info->tensors) {
-      SUBBYTE_CHECK(tensor->file->verify_unchanged());
-    }
-    SUBBYTE_TRY(auto imported, import_experts(context, source->name));
-    std::ranges::move(imported, std::back_inserter(matrices));
-  }
-  return matrices;
-}
 
 Result<PackPlan> plan_packing(const ImportContext& context, const PackTarget& target,
                               const ByteProgress& progress) {

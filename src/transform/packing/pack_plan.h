@@ -1,28 +1,22 @@
 #pragma once
-// What packing a model will write, with the proof that it comes back; decided before anything is
+// The steps of packing a model, with the proof that it comes back; decided before anything is
 // written.
 
 #include <vector>
 
-#include "checkpoints/containers/checkpoint_writer.h"
-#include "checkpoints/modules.h"
 #include "transform/expert_stacks.h"
 #include "transform/packing/packed_module.h"
+#include "transform/steps.h"
 
 namespace subbyte {
 
-/// Makes the tensors of one group.
-struct PackJob {
-  std::vector<const FoundModule*> sources;  // several: experts that become one stack
-  PackedModule packed;                      // of the sources
-  std::vector<const FileTensor*> biases;    // in Marlin's order, of each source
-  const FileTensor* tensor = nullptr;       // without sources: stays what it is
-};
-
 struct PackPlan {
-  std::vector<FoundModule> modules;  // that the jobs point to
-  std::vector<PackJob> jobs;
-  std::vector<TensorGroup> groups;  // of each job
+  std::vector<FoundModule> modules;  // that the steps point to
+  std::vector<WriteStep> steps;
+  int64_t packed = 0;          // of `modules`
+  int64_t packed_modules = 0;  // that they became
+  bool has_act_order = false;  // any of them
+  bool all_scales_bf16 = true;
 };
 
 /// The layout that was asked for, with all that decides its bytes.
@@ -34,10 +28,8 @@ struct PackTarget {
   ExpertCount expert_count = {};  // of the model
 };
 
-/// The matrices of a job, in the order of its experts.
-Result<std::vector<Matrix>> import_job(const ImportContext& context, const PackJob& job);
-
-/// Reads all weights. Codes: those of pack_model(). `progress` counts bytes of the source.
+/// Reads all weights; `context` must outlive the plan. Codes: those of pack_model(). `progress`
+/// counts bytes of the source.
 Result<PackPlan> plan_packing(const ImportContext& context, const PackTarget& target,
                               const ByteProgress& progress);
 

@@ -200,7 +200,7 @@ ExportShape PackedModule::export_shape() const {
   return result;
 }
 
-std::vector<SafetensorsWriter::Declaration> packed_tensors(const PackedModule& module) {
+std::vector<TensorDeclaration> packed_tensors(const PackedModule& module) {
   std::vector<ExportedTensor> tensors = module.layout->describe(module.shape);
   if (module.bias) {
     tensors.push_back(
@@ -229,8 +229,8 @@ Result<SourceTensors> source_tensors(const PackedModule& module, std::string_vie
                            quote(fmt::format("{}", fmt::join(module.suffixes, " "))))};
 }
 
-std::vector<SafetensorsWriter::Declaration> source_biases(const PackedModule& module) {
-  std::vector<SafetensorsWriter::Declaration> biases;
+std::vector<TensorDeclaration> source_biases(const PackedModule& module) {
+  std::vector<TensorDeclaration> biases;
   if (!module.bias) return biases;
   const auto rows = static_cast<uint64_t>(module.shape.rows);
   for (const std::string& source : module.sources()) {

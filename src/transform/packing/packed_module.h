@@ -55,18 +55,18 @@ struct PackedModule {
 };
 
 /// The tensors of a packed directory that this module has; the bias is the last.
-std::vector<SafetensorsWriter::Declaration> packed_tensors(const PackedModule& module);
+std::vector<TensorDeclaration> packed_tensors(const PackedModule& module);
 
 /// The tensors of one source that the exporter writes again, with their places in what it writes.
 struct SourceTensors {
-  std::vector<SafetensorsWriter::Declaration> tensors;
+  std::vector<TensorDeclaration> tensors;
   std::vector<std::size_t> indices;
 };
 /// Code pack.metadata when the exporter does not write one of the suffixes.
 Result<SourceTensors> source_tensors(const PackedModule& module, std::string_view source);
 
 /// The biases of the sources, in their order.
-std::vector<SafetensorsWriter::Declaration> source_biases(const PackedModule& module);
+std::vector<TensorDeclaration> source_biases(const PackedModule& module);
 
 std::string to_line(const PackedModule& module);
 /// `where` is the file. Codes: pack.metadata, pack.version, those of PackLayout::check.

@@ -49,7 +49,7 @@ PackedFile read_packed(const fs::path& directory) {
 }
 
 Status write_packed(const fs::path& path, const PackedFile& file) {
-  std::vector<SafetensorsWriter::Declaration> declarations;
+  std::vector<TensorDeclaration> declarations;
   for (const auto& [name, tensor] : file.tensors) {
     declarations.push_back({name, tensor.dtype, tensor.shape});
   }

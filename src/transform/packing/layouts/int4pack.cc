@@ -29,6 +29,10 @@ constexpr int kMaxXpuZero = 15;
 constexpr std::string_view kActOrder =
     "inputs are sorted by group (act-order): x is to be gathered by input_order before the product";
 
+constexpr std::string_view kOtherScales =
+    "PyTorch's product on CUDA takes scales_and_zeros in bf16, and these are in the type of the "
+    "model's scales: whoever loads them rounds them";
+
 CpuTile cpu_tile(const PackedShape& shape) {
   const auto found = std::ranges::find(kCpuTiles, shape.tile);
   return kCpuTileOf[found == std::end(kCpuTiles) ? 0 : found - std::begin(kCpuTiles)];
@@ -231,6 +235,7 @@ const PackLayout int4pack_cpu_pack_layout = {
 const PackLayout int4pack_cuda_pack_layout = {.name = "int4pack-cuda",
                                               .tiles = kCudaTiles,
                                               .act_order = kActOrder,
+                                              .other_scales = kOtherScales,
                                               .check = check_cuda,
                                               .describe = describe_cuda,
                                               .pack = pack_cuda,
