@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "formats/format.h"
+#include "formats/weight_format.h"
 
 namespace subbyte::cpu {
 namespace {
@@ -115,6 +115,7 @@ std::vector<Tier> tiers_of(const std::string& table) {
 std::string kernel_table_rows(const Kernels& kernels) {
   std::vector<Row> table;
   for (const MatmulKernel& kernel : kernels.matmuls) {
+    if (is_offset(kernel.zero)) continue;  // the page says which variants they have
     for (const Row& row : rows_of(kernels, kernel)) {
       const auto same = std::ranges::find_if(table, [&](const Row& other) {
         return other.groups == row.groups && other.same_variants(row);

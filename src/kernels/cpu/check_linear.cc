@@ -20,7 +20,9 @@ std::string supported_formats(const cpu::Kernels& kernels) {
     if (!list.empty()) list += ", ";
     list += info(kernel.element).name;
     if (kernel.scale != Format::kNone) list += " scale " + std::string(info(kernel.scale).name);
-    if (kernel.zero != Zero::kNone) {
+    if (is_offset(kernel.zero)) {
+      list += " offset";
+    } else if (kernel.zero != Zero::kNone) {
       list += " zero u" + std::to_string(8 * zero_bytes(kernel.zero));
     }
   }

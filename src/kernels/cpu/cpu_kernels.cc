@@ -40,6 +40,7 @@ Weights weights_of(const MatrixView& matrix) {
           .scales = bytes_of(matrix.scales),
           .zeros = bytes_of(matrix.zeros),
           .scale = matrix.format.scale,
+          .zero = matrix.format.zero,
           .cols = matrix.cols,
           .row_bytes = matrix.row_bytes(),
           .groups = matrix.groups(),
@@ -53,9 +54,10 @@ const MatmulKernel* find_matmul(const Kernels& kernels, const WeightFormat& form
     const int64_t unit = info(format.element).vector_size > 1 ? 32 : 8;
     if (format.group_size < 0 || format.group_size % unit != 0) return nullptr;
   }
+  const bool has_offsets = is_offset(format.zero) && !has_two_levels(format.zero);
+  const Zero zero = has_offsets ? Zero::kF32 : format.zero;
   for (const MatmulKernel& kernel : kernels.matmuls) {
-    if (kernel.element == format.element && kernel.scale == format.scale &&
-        kernel.zero == format.zero) {
+    if (kernel.element == format.element && kernel.scale == format.scale && kernel.zero == zero) {
       return &kernel;
     }
   }

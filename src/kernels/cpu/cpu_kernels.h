@@ -50,6 +50,7 @@ struct Weights {
   const uint8_t* scales = nullptr;
   const uint8_t* zeros = nullptr;
   Format scale = Format::kNone;  // kNone: dense
+  Zero zero = Zero::kNone;
   int64_t cols = 0;
   int64_t row_bytes = 0;   // of codes
   int64_t groups = 0;      // 0: dense

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -154,6 +155,30 @@ TEST(SpecialValues, an_infinite_scale_gives_infinity_when_the_row_ends_inside_a_
           }
           EXPECT_EQ(y[1], 40) << kernels.name << ", group " << group;
         });
+  }
+}
+
+TEST(SpecialValues, an_offset_beside_a_scale_of_zero_is_the_weight) {
+  for (const Format element : {Format::kU2, Format::kU3, Format::kU4, Format::kU8}) {
+    for (const int64_t group : {8, 32, 128}) {
+      RandomMatrix matrix =
+          random_matrix({element, Format::kF16, Zero::kF32, group}, 2, 136, Contents::kExact, 6);
+      std::ranges::fill(matrix.scales->span(), std::byte{0});
+      std::ranges::fill(matrix.zeros->span(), std::byte{0});
+      const float offset = 40;  // of the second row, beside those of zero
+      for (int64_t g = 0; g < matrix.view.groups(); ++g) {
+        std::memcpy(matrix.zeros->data() + (matrix.view.groups() + g) * 4, &offset, 4);
+      }
+      for_all_kernels(matrix.view, [&](const Kernels& kernels, const KernelVariant& variant,
+                                       int64_t m) {
+        const std::vector<float> x(static_cast<std::size_t>(m * 136), 1);
+        const std::vector<float> y = multiply(kernels, variant, matrix.view, x, m);
+        for (int64_t i = 0; i < m; ++i) {
+          EXPECT_EQ(y[i * 2], 0) << kernels.name;
+          EXPECT_NEAR(y[i * 2 + 1], 40 * 136, 40 * 136 * 0x1p-20) << kernels.name << variant.name;
+        }
+      });
+    }
   }
 }
 

@@ -169,7 +169,7 @@ using UnscaledTables =
                        CodebookTables<kElement, kSplits>>;
 
 /// scale * (element - zero) of each code, rounded.
-template <Format kElement, Zero kZero, int kNumSplits, int kTables>
+template <Format kElement, bool kHasZeros, int kNumSplits, int kTables>
 struct ScaledTables {
   static constexpr int kBits = Element<kElement>::kBits;
   static constexpr int kSplits = kNumSplits;
@@ -187,7 +187,7 @@ struct ScaledTables {
     return round_values<kBits, kSplits>(scaled(codebook.values[0], scale), last);
   }
   [[gnu::always_inline]] Float scaled(Float value, const float* scale) const {
-    if constexpr (kZero != Zero::kNone) value = sub(value, broadcast(scale[zeros]));
+    if constexpr (kHasZeros) value = sub(value, broadcast(scale[zeros]));
     return mul(broadcast(*scale), value);
   }
 

@@ -24,6 +24,7 @@ template <class Weight>
 struct TileVariants {
   static constexpr Format kElement = Weight::kElement;
   static constexpr Zero kZero = Weight::kZero;
+  static constexpr bool kHasZeros = Weight::kHasZeros;
   using Broadcast = typename Weight::Broadcast;
   using Spread = typename Weight::Spread;
   using E = typename Weight::E;
@@ -66,8 +67,8 @@ struct TileVariants {
       // Four lanes take 32 inputs, of which a row of fewer has one scale for all.
       if (whole) return {&decode_floats<E, Broadcast, kSplits>, nullptr, false, kSplits};
     } else if constexpr (kHasScales && !is_long_integer<kElement>()) {
-      using OneTable = ScaledTables<kElement, kZero, kSplits, 1>;
-      using Tables = ScaledTables<kElement, kZero, kSplits, 4>;
+      using OneTable = ScaledTables<kElement, kHasZeros, kSplits, 1>;
+      using Tables = ScaledTables<kElement, kHasZeros, kSplits, 4>;
       if (whole) return {&decode_tables<OneTable>, &Broadcast::stage, false, kSplits};
       if (steps) return {&decode_tables<Tables>, &Broadcast::stage, false, kSplits};
     }
@@ -133,7 +134,8 @@ struct TileDispatch : TileVariants<Weight> {
   static constexpr void add_integer_variants(const DispatchTable& table) {
     table.set(kF32, {{kRows, kGemvRows8x3}, {kBothHiLo}}, kRows);
     table.set(kBF16, {{kRows, 4}, {kBf16}}, kRows);
-    if constexpr (is_long_integer<kElement>()) {
+    // bf16 does not hold codes less such zero points.
+    if constexpr (is_long_integer<kElement>() || is_offset(T::kZero)) {
       // Up to 64 rows they beat weights of two bf16, the only other way.
       table.set(kF32, kWhole,
                 {{kRows, 2}, {kInt8x3, 5}, {kInt8x3Wide, 8}, {kInt8x3, 64}, {kBothHiLo}}, kRows);

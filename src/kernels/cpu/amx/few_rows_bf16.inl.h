@@ -55,7 +55,7 @@ class Bf16Policy {
       : weights_(task.weights), staged_(staged), stride_(staged_floats(task.weights.groups)) {}
 
   bool stage(int64_t n, int64_t i) {
-    prefetch_panel_scales<Scaling>(weights_, n + i);
+    prefetch_panel_scales(weights_, n + i);
     Scaling::stage(weights_, n + i, 0, weights_.groups, staged_ + i * stride_);
     return false;
   }

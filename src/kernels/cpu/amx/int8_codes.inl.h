@@ -30,7 +30,7 @@ struct Int8Codes {
     return weights.group_size < weights.cols ? weights.group_size / kBlockInputs : INT64_MAX;
   }
   static bool stage(const Weights& weights, int64_t row, float* staged) {
-    prefetch_panel_scales<Scaling>(weights, row);
+    prefetch_panel_scales(weights, row);
     Scaling::stage(weights, row, 0, weights.groups, staged);
     return false;
   }

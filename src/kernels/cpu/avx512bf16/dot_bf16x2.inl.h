@@ -72,7 +72,7 @@ struct DotBf16Variants {
       if (!E::kTakesCodebooks || weights.codebook == nullptr) {
         return {.decode = &decode_dot_bf16x2<kElement>,
                 .stage = &Weight::Broadcast::stage_vector,
-                .has_zeros = Weight::kZero != Zero::kNone,
+                .has_zeros = Weight::kHasZeros,
                 .factor = Bf16Codebook<kElement>::kFactor};
       }
     }

@@ -88,7 +88,7 @@ void decode_dot_words(const DotPart& part) {
 template <class Weight>
 struct DotVariants {
   static constexpr Format kElement = Weight::kElement;
-  static constexpr bool kHasZeros = Weight::kZero != Zero::kNone;
+  static constexpr bool kHasZeros = Weight::kHasZeros;
 
   static constexpr auto decode() {
     if constexpr (K8Bytes<kElement>::kBits == 4) return &decode_dot_words<kElement>;

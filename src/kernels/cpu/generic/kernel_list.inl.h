@@ -5,11 +5,12 @@ template <Format kElementFormat, Format kScaleFormat, Zero kZeroPoint>
 struct Quantized {
   static constexpr Format kElement = kElementFormat;
   static constexpr Format kScale = kScaleFormat;
-  static constexpr Zero kZero = kZeroPoint;
+  static constexpr Zero kZero = kZeroPoint;  // kF32: offsets of any type
+  static constexpr bool kHasZeros = kZero != Zero::kNone;
   using E = Element<kElement>;
   template <class Groups>
   using Scaling = std::conditional_t<kScale == Format::kNone, DenseScaling,
-                                     GroupScaling<E::kCenter, kZero, Groups>>;
+                                     GroupScaling<E::kCenter, kHasZeros, Groups>>;
   using Broadcast = Scaling<BroadcastGroups>;
   using Spread = Scaling<SpreadGroups>;
 
@@ -42,12 +43,21 @@ constexpr MatmulKernel kMatmuls[] = {
     make_kernel<Quantized<Format::kU2, Format::kF16, Zero::kU8>>(),
     make_kernel<Quantized<Format::kU2, Format::kBF16, Zero::kU8>>(),
     make_kernel<Quantized<Format::kU2, Format::kF32, Zero::kU8>>(),
+    make_kernel<Quantized<Format::kU2, Format::kF16, Zero::kF32>>(),
+    make_kernel<Quantized<Format::kU2, Format::kBF16, Zero::kF32>>(),
+    make_kernel<Quantized<Format::kU2, Format::kF32, Zero::kF32>>(),
     make_kernel<Quantized<Format::kU3, Format::kF16, Zero::kU8>>(),
     make_kernel<Quantized<Format::kU3, Format::kBF16, Zero::kU8>>(),
     make_kernel<Quantized<Format::kU3, Format::kF32, Zero::kU8>>(),
+    make_kernel<Quantized<Format::kU3, Format::kF16, Zero::kF32>>(),
+    make_kernel<Quantized<Format::kU3, Format::kBF16, Zero::kF32>>(),
+    make_kernel<Quantized<Format::kU3, Format::kF32, Zero::kF32>>(),
     make_kernel<Quantized<Format::kU4, Format::kF16, Zero::kU8>>(),
     make_kernel<Quantized<Format::kU4, Format::kBF16, Zero::kU8>>(),
     make_kernel<Quantized<Format::kU4, Format::kF32, Zero::kU8>>(),
+    make_kernel<Quantized<Format::kU4, Format::kF16, Zero::kF32>>(),
+    make_kernel<Quantized<Format::kU4, Format::kBF16, Zero::kF32>>(),
+    make_kernel<Quantized<Format::kU4, Format::kF32, Zero::kF32>>(),
     make_kernel<Quantized<Format::kU5, Format::kF16, Zero::kU8>>(),
     make_kernel<Quantized<Format::kU5, Format::kBF16, Zero::kU8>>(),
     make_kernel<Quantized<Format::kU5, Format::kF32, Zero::kU8>>(),
@@ -60,6 +70,9 @@ constexpr MatmulKernel kMatmuls[] = {
     make_kernel<Quantized<Format::kU8, Format::kF16, Zero::kU16>>(),
     make_kernel<Quantized<Format::kU8, Format::kBF16, Zero::kU16>>(),
     make_kernel<Quantized<Format::kU8, Format::kF32, Zero::kU16>>(),
+    make_kernel<Quantized<Format::kU8, Format::kF16, Zero::kF32>>(),
+    make_kernel<Quantized<Format::kU8, Format::kBF16, Zero::kF32>>(),
+    make_kernel<Quantized<Format::kU8, Format::kF32, Zero::kF32>>(),
     make_kernel<Quantized<Format::kE2M1, Format::kE8M0, Zero::kNone>>(),
     make_kernel<Quantized<Format::kE2M1, Format::kE4M3, Zero::kNone>>(),
     make_kernel<Quantized<Format::kE4M3, Format::kF32, Zero::kNone>>(),

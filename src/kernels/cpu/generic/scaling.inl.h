@@ -9,13 +9,16 @@
 //
 // The scales and zero points of a row become floats before its first block (`stage`), a vector at a
 // time: where they are used, a load is all that is left of the format. So the loops are compiled
-// once for all formats of scales, and only stage_scales() knows which one it is.
+// once for all formats of scales and zero points, and only stage_scales() and stage_zeros() know
+// which they are.
+//
+// An offset o beside a scale s becomes the zero point -o / s, off by a rounding of o. Where
+// s is 0 it gets a scale that is next to nothing beside o.
 
 template <class S>
 concept IsScaling = requires(S scaling, const Weights& weights, float* staged, int64_t i, Float v,
                              typename S::Lanes lanes) {
-  requires(S::kZeroBytes >= 0);  // of a group
-  S(weights, i);                 // at block i; next() moves on to the next
+  S(weights, i);  // at block i; next() moves on to the next
   scaling.next();
   S::stage(weights, i, i, i, staged);  // floats for the groups [begin, end) of one row
   // What the lanes of that row need. Those from `valid_lanes` on are padding and get scale 0, so
@@ -165,29 +168,57 @@ inline void stage_scales_as(const uint8_t* scales, int64_t count, float* staged)
   }
 }
 
-/// Makes floats, less kCenter, of `count` zero points from `group` on, to whole vectors.
-template <int kCenter, Zero kZero>
-[[gnu::noinline]] void stage_zeros(const Weights& weights, int64_t group, int64_t count,
-                                   float* staged) {
-  constexpr int64_t kZeroBytes = zero_bytes(kZero);
-  const uint8_t* zeros = weights.zeros + group * kZeroBytes;
+template <Zero kZero>
+inline void stage_zeros_as(const uint8_t* zeros, int64_t count, float center, float* staged) {
   const auto stage_vector = [&](int64_t g, int lanes) __attribute__((always_inline)) {
-    const Float zero = load_zeros<kZero>(zeros + g * kZeroBytes, lanes);
-    store(staged + g, sub(zero, broadcast(kCenter)));
+    const Float zero = load_zeros<kZero>(zeros + g * zero_bytes(kZero), lanes);
+    store(staged + g, sub(zero, broadcast(center)));
   };
   int64_t g = 0;
   for (; g + kLanes <= count; g += kLanes) stage_vector(g, kLanes);
   if (g < count) stage_vector(g, static_cast<int>(count - g));
 }
 
-template <int kCenter, Zero kZero, class Groups>
+/// Offsets, which `zeros` holds, as zero points less `center`.
+inline void divide_offsets(int64_t count, float center, float* scales, float* zeros) {
+  constexpr float kNextToNothing = 0x1p-40f;
+  for (int64_t g = 0; g < count; ++g) {
+    const float scale = scales[g] == 0 ? zeros[g] * kNextToNothing : scales[g];
+    const float zero = zeros[g] / scale;
+    zeros[g] = (scale == 0 ? 0 : -zero) - center;
+    scales[g] = scale;
+  }
+}
+
+/// Makes floats, less `center`, of `count` zero points from `group` on, to whole vectors. Their
+/// scales are staged.
+[[gnu::noinline]] inline void stage_zeros(const Weights& weights, int64_t group, int64_t count,
+                                          float center, float* scales, float* staged) {
+  const uint8_t* zeros = weights.zeros + group * zero_bytes(weights.zero);
+  switch (weights.zero) {
+    case Zero::kU8:
+      return stage_zeros_as<Zero::kU8>(zeros, count, center, staged);
+    case Zero::kU16:
+      return stage_zeros_as<Zero::kU16>(zeros, count, center, staged);
+    case Zero::kF16:
+      stage_scales_as<Format::kF16>(zeros, count, staged);
+      break;
+    case Zero::kBF16:
+      stage_scales_as<Format::kBF16>(zeros, count, staged);
+      break;
+    default:
+      stage_scales_as<Format::kF32>(zeros, count, staged);
+  }
+  divide_offsets(count, center, scales, staged);
+}
+
+template <int kCenter, bool kHasZeros, class Groups>
 class GroupScaling {
  public:
   struct Lanes {
     Float scale;
     Float zero;  // less kCenter; not used without zero points
   };
-  static constexpr int64_t kZeroBytes = zero_bytes(kZero);
 
   GroupScaling(const Weights& weights, int64_t first_block)
       : groups_(weights, first_block), zeros_(staged_half(weights.groups)) {}
@@ -209,26 +240,26 @@ class GroupScaling {
     if (!__builtin_constant_p(valid_lanes) || valid_lanes < kLanes) {
       lanes.scale = keep_first(lanes.scale, valid_lanes);
     }
-    lanes.zero = kZero != Zero::kNone ? groups_.at(staged + zeros_) : zero();
+    lanes.zero = kHasZeros ? groups_.at(staged + zeros_) : zero();
     return lanes;
   }
   static Float add_part(Float acc, Float part, const float* sums, const Lanes& lanes) {
-    if constexpr (kZero != Zero::kNone) part = fnma(lanes.zero, load(sums), part);
+    if constexpr (kHasZeros) part = fnma(lanes.zero, load(sums), part);
     return fma(lanes.scale, part, acc);
   }
   static Float weight(Float value, const Lanes& lanes) {
-    if constexpr (kZero != Zero::kNone) value = sub(value, lanes.zero);
+    if constexpr (kHasZeros) value = sub(value, lanes.zero);
     return mul(lanes.scale, value);
   }
   void next() { groups_.next(); }
 
  private:
-  static_assert(kZero != Zero::kNone || kCenter == 0);
+  static_assert(kHasZeros || kCenter == 0);
 
   static void stage_groups(const Weights& weights, int64_t group, int64_t count, float* scales,
                            float* zeros) {
     stage_scales(weights, group, count, scales);
-    if constexpr (kZero != Zero::kNone) stage_zeros<kCenter, kZero>(weights, group, count, zeros);
+    if constexpr (kHasZeros) stage_zeros(weights, group, count, kCenter, scales, zeros);
   }
 
   Groups groups_;
@@ -239,7 +270,6 @@ class GroupScaling {
 class DenseScaling {
  public:
   struct Lanes {};
-  static constexpr int64_t kZeroBytes = 0;
 
   DenseScaling(const Weights&, int64_t) {}
   static void stage(const Weights&, int64_t, int64_t, int64_t, float*) {}
