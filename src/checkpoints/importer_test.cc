@@ -64,7 +64,7 @@ TEST_F(Importers, are_tried_in_the_order_of_the_list) {
   EXPECT_EQ(names,
             "awq marlin marlin_qweight gptq pack_quantized naive_quantized nvfp4_pack_quantized "
             "mxfp4_pack_quantized modelopt_int4 modelopt_mxfp4 modelopt_nvfp4 modelopt_experts "
-            "mxfp4 mxfp4_original bnb_nf4 fp8 kbit vq q8_0 dense ");
+            "mxfp4 mxfp4_original bnb_nf4 fp8 kbit vq hqq q8_0 dense ");
 }
 
 TEST_F(Importers, name_the_software_whose_tensors_are_not_supported) {
@@ -89,9 +89,6 @@ TEST_F(Importers, name_the_software_whose_tensors_are_not_supported) {
   expect_named(message_of({random_bits("m.trellis", DType::kI16, {1, 1, 48}, random), half("m.suh"),
                            half("m.svh")}),
                "EXL3 (ExLlamaV3)");
-  expect_named(message_of({random_bits("m.W_q", DType::kU8, {8, 64}, random), half("m.scale"),
-                           half("m.zero")}),
-               "HQQ");
   expect_named(message_of({random_bits("m.weight", DType::kI8, {16, 64}, random),
                            random_floats("m.SCB", DType::kF32, {16}, random)}),
                "bitsandbytes in 8 bits");

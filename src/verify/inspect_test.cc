@@ -114,7 +114,7 @@ TEST_F(Inspect, lists_the_tensors_of_a_lone_file) {
 
 TEST_F(Inspect, shows_what_it_does_not_understand) {
   dir_.write("config.json",
-             R"({"model_type": "falcon", "quantization_config": {"quant_method": "hqq"}})");
+             R"({"model_type": "falcon", "quantization_config": {"quant_method": "exl3"}})");
   dir_.write("model.safetensors", tensor_file({filled<float>("a.weight", DType::kF32, {2, 2}, 1)}));
   const auto found = inspect(dir_.path(), pool_);
   ASSERT_TRUE(found.ok()) << found.error().message;
@@ -122,7 +122,7 @@ TEST_F(Inspect, shows_what_it_does_not_understand) {
   EXPECT_EQ(found->quantization, "unsupported");
   ASSERT_EQ(found->problems.size(), 2u);
   EXPECT_NE(found->problems[0].find("falcon"), std::string::npos);
-  EXPECT_NE(found->problems[1].find("hqq"), std::string::npos);
+  EXPECT_NE(found->problems[1].find("exl3"), std::string::npos);
   EXPECT_EQ(found->weights.at(0).name, "a.weight");
 }
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from kept import ROOT, Texts, as_text
 
 FAMILIES = """array batch blocks c chat completion config context convert cuda device divergence
-execution export file generate gptq group_gemm hadamard import index isa jinja job json kbit kv
+execution export file generate gptq group_gemm hadamard hqq import index isa jinja job json kbit kv
 layout linear logits matrix memory model naive_quantized orin pack pack_quantized perplexity plan
 python quantization quantize recast resume results safetensors sampling scheduler session synth
 template text tokenizer torch usage verify vq""".split()

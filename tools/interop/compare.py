@@ -58,10 +58,11 @@ def with_stacks(weights):
 def text_model(folder, weights, dtype=torch.float32):
     """The model of transformers with `weights`, named as files have them; wrappers are opened."""
     config = json.loads((pathlib.Path(folder) / "config.json").read_text())
-    config.pop("quantization_config", None)
+    for key in ("quantization_config", "dtype", "torch_dtype"):
+        config.pop(key, None)
     made = transformers.AutoConfig.for_model(**config.get("text_config", config))
     model = transformers.AutoModelForCausalLM.from_config(
-        made, attn_implementation="eager", dtype=dtype).eval()
+        made, attn_implementation="eager").to(dtype).eval()
     weights = with_stacks(weights)
     weights.setdefault("lm_head.weight", weights["model.embed_tokens.weight"])
     names = model.state_dict().keys()  # some software keeps its scales beside the weights

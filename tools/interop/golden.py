@@ -84,6 +84,15 @@ def modelopt(preset, group=32):
             "modelopt-formats")
 
 
+def hqq_modules():
+    """All widths, and groups in rows, of rows and across them; lm_head stays."""
+    groups = {"self_attn.q_proj": (8, 64), "self_attn.k_proj": (4, 64), "self_attn.v_proj": (3, 64),
+              "self_attn.o_proj": (2, 32), "mlp.gate_proj": (1, 16), "mlp.up_proj": (4, 128),
+              "mlp.down_proj": (3, 32)}
+    return {name: {"nbits": bits, "group_size": size, "axis": 1}
+            for name, (bits, size) in groups.items()}
+
+
 def converted(folder, model, to):
     """What the program makes of a model: quantized, and converted."""
     work = folder.parent / "dense"
@@ -167,6 +176,9 @@ GOLDENS = {
             zero_point=True, q_group_size=32), "autoawq"),  # which packs the router, too
         "autoawq": (lambda f: make.autoawq(f, tiny.small, clip=False, zero_point=True,
                                            q_group_size=32), "autoawq"),
+        "hqq-every-width": (lambda f: make.hqq(f, lambda: tiny.qwen3(
+            hidden=64, intermediate=64, layers=1, vocab=128, tied=True),
+            dynamic_config=hqq_modules()), "hqq"),
         "qwen3-sliding-4-51": (sliding, "transformers"),
     },
 }
@@ -199,7 +211,28 @@ def gptq_weights(folder):
     return weights
 
 
+def hqq_weights(folder):
+    """What hqq's own layer makes of the tensors of each, in f32."""
+    from hqq.core.quantize import HQQLinear
+    layers = {}
+    with safe_open(folder / "model.safetensors", "pt") as file:
+        for name in file.keys():
+            module, _, last = name.rpartition(".")
+            layers.setdefault(module, {})[last] = file.get_tensor(name)
+    weights = {}
+    for name, tensors in layers.items():
+        if "W_q" in tensors:
+            layer = HQQLinear(None, None, compute_dtype=torch.float32, device="cpu")
+            tensors["compute_dtype"] = torch.tensor(list(b"torch.float32"), dtype=torch.uint8)
+            layer.load_state_dict(tensors)
+            tensors = {"weight": layer.dequantize()}
+        weights.update({f"{name}.{last}": tensor.float() for last, tensor in tensors.items()})
+    return weights
+
+
 def exact_weights(folder, way):
+    if way == "hqq":
+        return hqq_weights(folder)
     if way == "plain":
         return delta_nets.weights(folder)
     if way == "compressor":

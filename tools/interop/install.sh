@@ -41,11 +41,13 @@ install_ct17() {
   ct17/bin/pip install --quiet --no-deps llmcompressor==0.12.0.2 auto-round==0.14.1
 }
 
-# AutoAWQ ends with this transformers, which also has the older rule of sliding layers.
+# AutoAWQ ends with this transformers, which also has the older rule of sliding layers and writes
+# HQQ, as later ones do not.
 install_awq() {
   environment awq
   awq/bin/pip install --quiet transformers==4.51.3 accelerate==1.15.0 datasets zstandard
   awq/bin/pip install --quiet --no-build-isolation --no-deps autoawq==0.2.9
+  awq/bin/pip install --quiet --no-deps hqq==0.2.8.post1 termcolor==3.3.0
 }
 
 install_torch

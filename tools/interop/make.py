@@ -65,6 +65,21 @@ def bitsandbytes(folder, model=tiny.qwen3, **config):
     model.save_pretrained(folder)
 
 
+def hqq(folder, model=tiny.qwen3, **config):
+    """Its class asks for a GPU, and needs none."""
+    from transformers.quantizers.quantizer_hqq import HqqHfQuantizer
+
+    def on_a_cpu(self, *_, **__):
+        self.using_multi_gpu = False
+        self.torch_dtype = torch.float16
+
+    HqqHfQuantizer.validate_environment = on_a_cpu
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+        dense(model().to(torch.float16), folder), torch_dtype=torch.float16, device_map="cpu",
+        quantization_config=transformers.HqqConfig(**config))
+    model.save_pretrained(folder)
+
+
 def llm_compressor(folder, recipe, model=tiny.qwen3, calibrated=False, whole=False):
     """`whole`: with the parts that see, as published; else the text model that transformers makes
     of such files, which writes their names under a config of its own."""

@@ -8,13 +8,13 @@ TOKENS = [3, 17, 42, 5, 99, 100, 7, 23, 64, 1, 88, 31]
 VOCAB = 288  # 256 bytes, a token for padding, and what fills up to a multiple of 32
 
 
-def qwen3(hidden=128, intermediate=256, layers=2, skewed=False, vocab=VOCAB, **more):
+def qwen3(hidden=128, intermediate=256, layers=2, skewed=False, vocab=VOCAB, tied=False, **more):
     """`skewed`: every third row begins with positive weights, whose zero points are 0."""
     torch.manual_seed(1)
     config = transformers.Qwen3Config(
         hidden_size=hidden, intermediate_size=intermediate, num_hidden_layers=layers,
         num_attention_heads=hidden // 32, num_key_value_heads=hidden // 64, head_dim=32,
-        vocab_size=vocab, max_position_embeddings=128, tie_word_embeddings=False,
+        vocab_size=vocab, max_position_embeddings=128, tie_word_embeddings=tied,
         eos_token_id=None, bos_token_id=None, pad_token_id=None, **more)
     model = transformers.Qwen3ForCausalLM(config)
     with torch.no_grad():

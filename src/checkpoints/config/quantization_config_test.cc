@@ -240,7 +240,7 @@ TEST_F(QuantizationConfigTest, reads_how_a_cache_is_quantized) {
 }
 
 TEST_F(QuantizationConfigTest, names_other_software) {
-  for (const char* method : {"exl3", "hqq", "torchao", "quark", "aqlm"}) {
+  for (const char* method : {"exl3", "torchao", "quark", "aqlm"}) {
     const auto config = read_section(R"({"quant_method": ")" + std::string(method) + "\"}");
     EXPECT_EQ(config.error().code, "quantization.method");
     EXPECT_NE(config.error().message.find("which are not supported; take the model in 16 bits"),
@@ -261,7 +261,7 @@ TEST_F(QuantizationConfigTest, reads_mxfp4_and_none) {
 }
 
 TEST_F(QuantizationConfigTest, refuses_other_methods) {
-  for (const char* method : {"quark", "A.W.Q", "HQQ", "torchao", ""}) {
+  for (const char* method : {"quark", "A.W.Q", "torchao", ""}) {
     EXPECT_EQ(code(R"({"quant_method": ")" + std::string(method) + "\"}"), "quantization.method");
   }
   EXPECT_EQ(code("{}"), "json.missing");
