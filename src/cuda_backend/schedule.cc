@@ -2,18 +2,9 @@
 
 #include <algorithm>
 
-#include "cuda_backend/joined_operations.h"
+#include "cuda_backend/lowering.h"
 
 namespace subbyte {
-namespace {
-
-template <class T>
-const T* as(const StepPlan& plan, int64_t op) {
-  return std::get_if<T>(&plan.ops[static_cast<std::size_t>(op)].what);
-}
-
-}  // namespace
-
 bool Schedule::has_programs() const {
   return std::ranges::any_of(
       items, [](const auto& item) { return std::holds_alternative<ScheduledProgram>(item); });
@@ -21,21 +12,13 @@ bool Schedule::has_programs() const {
 
 bool Schedule::launches_attention(const StepPlan& plan) const {
   return std::ranges::any_of(items, [&](const auto& item) {
-    const auto* const launch = std::get_if<ScheduledLaunch>(&item);
-    return launch != nullptr && std::holds_alternative<AttendOp>(plan.ops[launch->op].what);
+    const auto* const launch = std::get_if<PlanLaunch>(&item);
+    return launch != nullptr && plan.as<AttendOp>(launch->op) != nullptr;
   });
 }
 
 Schedule schedule_launches(const StepPlan& plan, bool joins, int64_t tokens) {
-  std::vector<ScheduledLaunch> launches(plan.ops.size());
-  for (int64_t op = 0; op < std::ssize(plan.ops); ++op) launches[op].op = op;
-  const std::vector<bool> is_joined =
-      joins ? join_operations(plan, tokens, launches) : std::vector<bool>(plan.ops.size());
-  Schedule schedule;
-  for (const ScheduledLaunch& launch : launches) {
-    if (!is_joined[launch.op]) schedule.items.emplace_back(launch);
-  }
-  return schedule;
+  return lower(plan, tokens, joins ? lowering_rules() : std::span<const LoweringRule>());
 }
 
 int64_t program_bytes(const ScheduledProgram& program) {
@@ -92,8 +75,11 @@ class ProgramCutter {
       return;
     }
     end_program();
-    schedule_.items.emplace_back(
-        ScheduledLaunch{.op = op, .is_summed = is_summed && norm.delta != kNoValue});
+    if (is_summed && norm.delta != kNoValue) {
+      schedule_.items.emplace_back(SummedNorm{op});
+    } else {
+      schedule_.items.emplace_back(PlanLaunch{op});
+    }
   }
 
   void add(int64_t op, const LinearOp& linear) {
@@ -109,7 +95,7 @@ class ProgramCutter {
   }
 
   void add(int64_t op, const RotateOp& rotate) {
-    const auto* const attend = as<AttendOp>(plan_, op + 1);
+    const auto* const attend = plan_.as<AttendOp>(op + 1);
     if (attend == nullptr || attend->qkv != rotate.y || !add_attention(op, rotate, *attend)) {
       launch(op);
     }
@@ -145,9 +131,9 @@ class ProgramCutter {
     const ValueId x = norm.sum == kNoValue ? norm.x : norm.sum;
     if (norm.rows != ValueRows::kTokens) return false;
     return std::ranges::all_of(readers_[norm.y], [&](int64_t reader) {
-      const auto* const linear = as<LinearOp>(plan_, reader);
+      const auto* const linear = plan_.as<LinearOp>(reader);
       const bool is_product =
-          as<GatedLinearOp>(plan_, reader) != nullptr || (linear != nullptr && !linear->exact);
+          plan_.as<GatedLinearOp>(reader) != nullptr || (linear != nullptr && !linear->exact);
       return is_product && reader < overwritten_[x];
     });
   }
@@ -159,12 +145,12 @@ class ProgramCutter {
                           weight.parts.front().format().row_order == cuda::RowOrder::kNatural;
     const std::vector<int64_t>& readers = readers_[y];
     if (!in_order || norm != nullptr || readers.size() != 1) return kNoValue;
-    const auto* const add = as<AddNormOp>(plan_, readers.front());
+    const auto* const add = plan_.as<AddNormOp>(readers.front());
     if (add == nullptr || add->delta != y || add->sum == kNoValue) return kNoValue;
     if (add->factor != 1) return kNoValue;
     if (add->rows != ValueRows::kTokens) return kNoValue;
     for (int64_t between = op + 1; between < readers.front(); ++between) {
-      if (as<AddNormOp>(plan_, between) == nullptr) return kNoValue;
+      if (plan_.as<AddNormOp>(between) == nullptr) return kNoValue;
     }
     return reads_between(add->x, op, readers.front()) ? kNoValue : add->sum;
   }
@@ -177,7 +163,7 @@ class ProgramCutter {
                    cuda::Activation activation) {
     const StepValue& result = plan_.value(y);
     if (result.rows != ValueRows::kTokens || result.type != ValueType::kActivation) return false;
-    const auto* const linear = as<LinearOp>(plan_, op);
+    const auto* const linear = plan_.as<LinearOp>(op);
     if ((linear != nullptr && linear->exact) || !supports(weight, activation)) return false;
     if (is_cut_) end_program();
     const auto layout = with_products(weight);
@@ -185,7 +171,7 @@ class ProgramCutter {
     begin_program(*layout);
     LeftNorm* const left = left_norm(x);
     const Norm* const norm =
-        left == nullptr || left->is_stored ? nullptr : &as<AddNormOp>(plan_, left->op)->norm;
+        left == nullptr || left->is_stored ? nullptr : &plan_.as<AddNormOp>(left->op)->norm;
     const ValueId input = norm != nullptr ? left->x : x;
     const ValueId sum =
         activation == cuda::Activation::kNone ? residual_of(op, y, weight, norm) : kNoValue;
@@ -292,10 +278,10 @@ class ProgramCutter {
     for (const ValueId id : plan_.ops[op].inputs) {
       LeftNorm* const left = left_norm(id);
       if (left == nullptr || left->is_stored) continue;
-      schedule_.items.emplace_back(ScheduledLaunch{.op = left->op, .is_summed = true});
+      schedule_.items.emplace_back(SummedNorm{left->op});
       left->is_stored = true;
     }
-    schedule_.items.emplace_back(ScheduledLaunch{.op = op});
+    schedule_.items.emplace_back(PlanLaunch{op});
   }
 
   const StepPlan& plan_;
@@ -344,23 +330,34 @@ Schedule schedule_programs(const StepPlan& plan, const ValueSlots& slots, int64_
 
 namespace {
 
-std::string line(const ScheduledLaunch& launch, const StepPlan& plan) {
-  std::string text = "launch " + plan.ops[launch.op].name;
-  if (launch.is_summed) text += ", of the sum that is there";
-  const auto add_name = [&](const char* before, int64_t op) {
-    if (op >= 0) text += before + plan.ops[static_cast<std::size_t>(op)].name;
-  };
-  add_name(", multiplies ", launch.gates);
-  add_name(", normalises ", launch.router.norm);
-  add_name(", multiplies ", launch.router.gate);
-  add_name(", multiplies ", launch.router.router);
-  if (launch.joined.is_there()) {
-    text += ", with " + plan.ops[static_cast<std::size_t>(launch.joined.gated)].name;
-  }
-  if (launch.leaves_sum) text += ", the sum left to a norm";
-  if (launch.adds_routes) text += ", adds the routes";
-  add_name(" and ", launch.gated);
-  return text + "\n";
+/// ", multiplies " and the name of an operation; nothing where there is none.
+std::string with(const char* before, int64_t op, const StepPlan& plan) {
+  return op < 0 ? "" : before + plan.ops[static_cast<std::size_t>(op)].name;
+}
+
+std::string line(const PlanLaunch& launch, const StepPlan& plan) {
+  return with("launch ", launch.op, plan) + "\n";
+}
+
+std::string line(const SummedNorm& norm, const StepPlan& plan) {
+  return with("launch ", norm.op, plan) + ", of the sum that is there\n";
+}
+
+std::string line(const RoutedNorm& norm, const StepPlan& plan) {
+  return with("launch ", norm.op, plan) + ", adds the routes" + with(" and ", norm.gated, plan) +
+         "\n";
+}
+
+std::string line(const JoinedExperts& experts, const StepPlan& plan) {
+  return with("launch ", experts.op, plan) + with(", normalises ", experts.router.norm, plan) +
+         with(", multiplies ", experts.router.gate, plan) +
+         with(", multiplies ", experts.router.router, plan) +
+         with(", with ", experts.shared.gated, plan) +
+         (experts.leaves_sum ? ", the sum left to a norm\n" : "\n");
+}
+
+std::string line(const DeltaNetWithGates& net, const StepPlan& plan) {
+  return with("launch ", net.op, plan) + with(", multiplies ", net.gates, plan) + "\n";
 }
 
 std::string line(const ProgramProduct& product, const StepPlan& plan) {
@@ -375,19 +372,20 @@ std::string line(const ProgramAttention& attention, const StepPlan& plan) {
   return "  " + plan.ops[attention.attend].name + "\n";
 }
 
+std::string line(const ScheduledProgram& program, const StepPlan& plan) {
+  std::string text = "program\n";
+  for (const auto& op : program.ops) {
+    text += std::visit([&](const auto& one) { return line(one, plan); }, op);
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string to_string(const Schedule& schedule, const StepPlan& plan) {
   std::string text;
-  for (const auto& item : schedule.items) {
-    if (const auto* launch = std::get_if<ScheduledLaunch>(&item)) {
-      text += line(*launch, plan);
-      continue;
-    }
-    text += "program\n";
-    for (const auto& op : std::get<ScheduledProgram>(item).ops) {
-      text += std::visit([&](const auto& one) { return line(one, plan); }, op);
-    }
+  for (const MachineOp& item : schedule.items) {
+    text += std::visit([&](const auto& one) { return line(one, plan); }, item);
   }
   return text;
 }

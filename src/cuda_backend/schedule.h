@@ -8,8 +8,8 @@
 //   programs         [ linear   attention        linear           gated linear   linear       ...
 //                      normalises x              adds to x        normalises x   adds to x
 //
-// A sum of experts is left to the norm that adds it, as a norm and a residual sum are left to the
-// products around them in a program.
+// A sum of experts is left to the norm that adds it (lowering.h), as a norm and a residual sum are
+// left to the products around them in a program.
 
 #include <optional>
 #include <string>
@@ -22,6 +22,22 @@
 #include "ops/value_memory.h"
 
 namespace subbyte {
+
+/// An operation of the plan by its own kernels.
+struct PlanLaunch {
+  int64_t op = 0;
+};
+
+/// A norm of a sum that the product before it has added.
+struct SummedNorm {
+  int64_t op = 0;
+};
+
+/// A norm that adds the routes of experts, and what a sigmoid gate gives beside them.
+struct RoutedNorm {
+  int64_t op = 0;
+  int64_t gated = -1;
+};
 
 /// The operations of an expert that every token goes to, which is one more of a mixture's.
 struct JoinedExpert {
@@ -42,16 +58,18 @@ struct JoinedRouter {
   bool is_there() const { return router >= 0; }
 };
 
-/// One operation of the plan by its own kernels.
-struct ScheduledLaunch {
+/// Experts with what is around them.
+struct JoinedExperts {
   int64_t op = 0;
-  bool is_summed = false;    // a norm: what it adds was added by the product before it
-  bool leaves_sum = false;   // experts: the norm that reads the result adds the routes
-  bool adds_routes = false;  // that norm
-  int64_t gated = -1;        // that norm: the sigmoid gate between, whose result it adds, too
-  JoinedExpert joined = {};  // experts: computed with them, and not launched by itself
-  JoinedRouter router = {};  // experts: the same
-  int64_t gates = -1;        // a gated delta net: the same of the product that gives b and a
+  JoinedExpert shared = {};
+  JoinedRouter router = {};
+  bool leaves_sum = false;  // to the norm that reads the result, which adds the routes
+};
+
+/// A gated delta net with the product that gives b and a.
+struct DeltaNetWithGates {
+  int64_t op = 0;
+  int64_t gates = -1;
 };
 
 /// Where a product or an attention of a program finds its input.
@@ -90,24 +108,20 @@ struct ScheduledProgram {
   uint32_t tags = 0;          // that its tensors take
 };
 
+/// A machine operation: runs on the GPU as one.
+using MachineOp = std::variant<PlanLaunch, SummedNorm, RoutedNorm, JoinedExperts, DeltaNetWithGates,
+                               ScheduledProgram>;
+
 struct Schedule {
-  std::vector<std::variant<ScheduledLaunch, ScheduledProgram>> items;
+  std::vector<MachineOp> items;
 
   bool has_programs() const;
   /// Says whether an attention of `plan` is launched by itself, which needs tasks then.
   bool launches_attention(const StepPlan& plan) const;
 };
 
-/// Steps of so many tokens at most take an expert that every token goes to as one of the mixture
-/// beside it. More of them multiply faster apart.
-inline constexpr int64_t kMaxJoinedTokens = 3;
-
-/// Steps of so many tokens at most leave the product of b and a to gated delta nets, of which each
-/// head reads its weights for each token.
-inline constexpr int64_t kMaxGateTokens = 2;
-
-/// Every operation by itself. `joins`: sums of experts are left to norms, and for few `tokens` (0:
-/// any number) experts join that of every token where it has their form.
+/// Launches alone. `joins`: operations are joined by rules (lowering.h) for steps of so many
+/// `tokens`; 0: any number. Else each is launched by itself.
 Schedule schedule_launches(const StepPlan& plan, bool joins, int64_t tokens = 0);
 
 /// Limits of the programs of a step.

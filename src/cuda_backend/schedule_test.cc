@@ -1,4 +1,4 @@
-#include "cuda_backend/schedule.h"
+#include "cuda_backend/lowering.h"
 
 #include <gtest/gtest.h>
 
@@ -313,7 +313,7 @@ struct MixtureAndShared {
     mixture.joins_shared = true;
   }
 
-  std::string launches(int64_t tokens, bool has_gate_first = true) {
+  StepPlan plan(bool has_gate_first = true) {
     const Experts experts = {8, 2, kHidden, kInner,
                              std::make_shared<const CudaExperts>(std::move(mixture))};
     const Weight of_router = weight_of({std::move(router)});
@@ -332,12 +332,36 @@ struct MixtureAndShared {
     h = record.add_norm("next", x, all, norm());
     record.logits("head", record.head_norm("last", x, h, norm()),
                   weight_of({dense(kVocab, kHidden)}));
-    const StepPlan plan = std::move(std::move(record).finish()).value();
-    std::string text = programs(plan, tokens);
+    return std::move(std::move(record).finish()).value();
+  }
+
+  /// Without those before and after the layer.
+  static std::string of_layer(std::string text) {
     text.erase(text.find("launch last"));
     return text.erase(0, text.find("launch table\n") + 13);
   }
+
+  std::string launches(int64_t tokens, bool has_gate_first = true) {
+    return of_layer(programs(plan(has_gate_first), tokens));
+  }
 };
+
+TEST(Lowering, each_rule_joins_its_own_pattern) {
+  const StepPlan plan = MixtureAndShared().plan();
+  std::vector<std::string> after;
+  for (const LoweringRule& rule : lowering_rules()) {
+    after.push_back(MixtureAndShared::of_layer(to_string(lower(plan, 1, {&rule, 1}), plan)));
+  }
+  const std::string before = "launch norm\nlaunch gate\nlaunch router\n";
+  const std::string shared = "launch up\nlaunch down\nlaunch shared\n";
+  EXPECT_EQ(after, (std::vector<std::string>{
+                       before + "launch experts\n" + shared + "launch next\n",
+                       before + "launch experts, with shared\nlaunch next\n",
+                       before + "launch experts, the sum left to a norm\nlaunch up\nlaunch down\n"
+                                "launch next, adds the routes and shared\n",
+                       "launch norm\nlaunch gate\nlaunch experts, multiplies router\n" + shared +
+                           "launch next\n"}));
+}
 
 constexpr const char* kApart =
     "launch norm\n"

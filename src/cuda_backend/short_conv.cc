@@ -7,7 +7,7 @@
 
 namespace subbyte {
 
-Status CudaStepRunner::launch(const ShortConvOp& op, const ScheduledLaunch&) {
+Status CudaStepRunner::launch(const ShortConvOp& op) {
   const auto& memory =
       static_cast<const CudaStateMemory&>(step_.pool().groups()[op.cache.group].memory());
   cuda::ShortConvCall call;

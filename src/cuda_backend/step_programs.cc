@@ -59,8 +59,8 @@ class Binder {
   }
 
   cuda::StepOperation bind(const ProgramAttention& a) const {
-    const auto& rotate = std::get<RotateOp>(plan_.ops[a.rotate].what);
-    const auto& attend = std::get<AttendOp>(plan_.ops[a.attend].what);
+    const auto& rotate = *plan_.as<RotateOp>(a.rotate);
+    const auto& attend = *plan_.as<AttendOp>(a.attend);
     cuda::StepOperation operation = {};
     operation.is_attention = 1;
     operation.attention = attention_.of_program(rotate, reinterpret_cast<float*>(at(rotate.cos)),

@@ -104,7 +104,7 @@ int64_t CudaStepRunner::device_bytes() const {
 }
 
 std::string CudaStepRunner::last_step() const {
-  if (have_programs_run_) return "one kernel";
+  if (num_programs_run_ > 0) return "one kernel";
   return graphs_.is_graph() ? "a graph" : "launches";
 }
 
@@ -113,7 +113,7 @@ Status CudaStepRunner::run(const CudaCompiledStep& step, const Batch& batch, Ste
   slots_ = &step.slots();
   batch_ = &batch;
   results_ = {nullptr, plan_->vocab_size(), nullptr};
-  have_programs_run_ = false;
+  num_programs_run_ = 0;
   graphs_.begin_without();
   choices_.begin(batch);
   const Schedule& schedule = schedule_of(step, batch);
@@ -190,26 +190,30 @@ Status CudaStepRunner::begin_graph(const CudaCompiledStep& step) {
 }
 
 Status CudaStepRunner::run_items(const Schedule& schedule) {
-  std::size_t program_index = 0;
-  for (const auto& item : schedule.items) {
-    if (const auto* const program = std::get_if<ScheduledProgram>(&item)) {
-      SUBBYTE_CHECK(programs_.run(*program, program_index++, step_));
-      have_programs_run_ = true;
-    } else {
-      SUBBYTE_CHECK(launch(std::get<ScheduledLaunch>(item)));
-    }
+  for (const MachineOp& item : schedule.items) {
+    SUBBYTE_CHECK(std::visit([this](const auto& one) { return run_item(one); }, item));
     const cudaError_t launched = cudaGetLastError();
     if (launched != cudaSuccess) return cuda_error("cuda.launch", "an operation", launched);
   }
   return {};
 }
 
-Status CudaStepRunner::launch(const ScheduledLaunch& item) {
+Status CudaStepRunner::run_item(const ScheduledProgram& program) {
+  return programs_.run(program, num_programs_run_++, step_);
+}
+
+template <class Item>
+Status CudaStepRunner::run_item(const Item& item) {
   const Op& op = plan_->ops[static_cast<std::size_t>(item.op)];
   if (!op.outputs.empty() && rows_of(op.outputs.front()) == 0) return {};
-  auto status = std::visit([&](const auto& what) { return launch(what, item); }, op.what);
+  const Status status = launch(item);
   if (!status.ok()) return Error{status.error().code, op.name + ": " + status.error().message};
   return batch_->observer == nullptr ? Status() : show(op);
+}
+
+Status CudaStepRunner::launch(const PlanLaunch& item) {
+  const Op& op = plan_->ops[static_cast<std::size_t>(item.op)];
+  return std::visit([this](const auto& what) { return launch(what); }, op.what);
 }
 
 int64_t CudaStepRunner::rows_of(ValueId id) const {
@@ -220,7 +224,7 @@ CudaRows CudaStepRunner::activations(ValueId id) const {
   return {at(id), rows_of(id), plan_->value(id).cols};
 }
 
-Status CudaStepRunner::launch(const EmbedOp& op, const ScheduledLaunch&) {
+Status CudaStepRunner::launch(const EmbedOp& op) {
   const CudaMatrix& table = cuda_weight(op.table).parts.front();
   const cuda::EmbedCall call = {floats(op.y),  step_.tokens(), choices_.chosen(),
                                 rows_of(op.y), op.table.cols,  op.factor};
@@ -233,19 +237,8 @@ Status CudaStepRunner::launch(const EmbedOp& op, const ScheduledLaunch&) {
   return {};
 }
 
-cuda::AddNormCall CudaStepRunner::norm_call(const AddNormOp& op,
-                                            const ScheduledLaunch& item) const {
+cuda::AddNormCall CudaStepRunner::norm_call(const AddNormOp& op) const {
   cuda::AddNormCall call;
-  if (item.adds_routes) {
-    call.routes = routes_;
-    if (item.gated >= 0) {
-      const auto& gated =
-          std::get<SigmoidGateOp>(plan_->ops[static_cast<std::size_t>(item.gated)].what);
-      call.gated = {at(gated.x), floats(gated.gate)};
-    }
-  } else if (op.delta != kNoValue && !item.is_summed) {
-    call.delta = at(op.delta);
-  }
   call.y = at(op.y);
   call.x = floats(op.x);
   if (op.rows == ValueRows::kHeadRows) call.rows = step_.head_rows();
@@ -258,62 +251,78 @@ cuda::AddNormCall CudaStepRunner::norm_call(const AddNormOp& op,
   return call;
 }
 
-Status CudaStepRunner::launch(const AddNormOp& op, const ScheduledLaunch& item) {
-  cuda::run_add_norm(norm_call(op, item), stream_);
+cuda::AddNormCall CudaStepRunner::add_norm_call(const AddNormOp& op) const {
+  cuda::AddNormCall call = norm_call(op);
+  if (op.delta != kNoValue) call.delta = at(op.delta);
+  return call;
+}
+
+Status CudaStepRunner::launch(const AddNormOp& op) {
+  cuda::run_add_norm(add_norm_call(op), stream_);
   return {};
 }
 
-Status CudaStepRunner::launch(const NormOp& op, const ScheduledLaunch&) {
+Status CudaStepRunner::launch(const SummedNorm& item) {
+  cuda::run_add_norm(norm_call(plan_op<AddNormOp>(item.op)), stream_);
+  return {};
+}
+
+Status CudaStepRunner::launch(const RoutedNorm& item) {
+  cuda::AddNormCall call = norm_call(plan_op<AddNormOp>(item.op));
+  call.routes = routes_;
+  if (item.gated >= 0) {
+    const auto& gated = plan_op<SigmoidGateOp>(item.gated);
+    call.gated = {at(gated.x), floats(gated.gate)};
+  }
+  cuda::run_add_norm(call, stream_);
+  return {};
+}
+
+Status CudaStepRunner::launch(const NormOp& op) {
   cuda::run_norm(at(op.y), at(op.x), floats_of(op.norm.weight), element(), rows_of(op.y),
                  plan_->value(op.y).cols, op.norm.eps, stream_);
   return {};
 }
 
 /// Activations have 16 bits here before they come to this, exact ones too.
-Status CudaStepRunner::launch(const LinearOp& op, const ScheduledLaunch&) {
+Status CudaStepRunner::launch(const LinearOp& op) {
   if (plan_->value(op.y).type == ValueType::kFloat) {
     return products_.multiply_to_floats(floats(op.y), activations(op.x), cuda_weight(op.weight));
   }
   return products_.multiply(activations(op.y), activations(op.x), cuda_weight(op.weight));
 }
 
-Status CudaStepRunner::launch(const GatedLinearOp& op, const ScheduledLaunch&) {
+Status CudaStepRunner::launch(const GatedLinearOp& op) {
   return products_.multiply_gated(activations(op.y), activations(op.x), cuda_weight(op.gate_up),
                                   op.gate);
 }
 
-Status CudaStepRunner::launch(const AnglesOp& op, const ScheduledLaunch&) {
+Status CudaStepRunner::launch(const AnglesOp& op) {
   return attention_.find_angles(floats(op.cos), floats(op.sin), *op.rope);
 }
 
-Status CudaStepRunner::launch(const RotateOp& op, const ScheduledLaunch&) {
+Status CudaStepRunner::launch(const RotateOp& op) {
   attention_.rotate(op, activations(op.qkv), floats(op.cos), floats(op.sin),
                     2 * plan_->value(op.cos).cols);
   return {};
 }
 
-Status CudaStepRunner::launch(const AttendOp& op, const ScheduledLaunch&) {
+Status CudaStepRunner::launch(const AttendOp& op) {
   return attention_.attend(op, activations(op.y), activations(op.qkv));
 }
 
 CudaSharedExpert CudaStepRunner::shared_expert(const JoinedExpert& joined) const {
   if (!joined.is_there()) return {};
-  const auto op = [this](int64_t i) -> const Operation& {
-    return plan_->ops[static_cast<std::size_t>(i)].what;
-  };
-  return {&cuda_weight(std::get<GatedLinearOp>(op(joined.gate_up)).gate_up).parts.front(),
-          &cuda_weight(std::get<LinearOp>(op(joined.down)).weight).parts.front(),
-          floats(std::get<SigmoidGateOp>(op(joined.gated)).gate)};
+  return {&cuda_weight(plan_op<GatedLinearOp>(joined.gate_up).gate_up).parts.front(),
+          &cuda_weight(plan_op<LinearOp>(joined.down).weight).parts.front(),
+          floats(plan_op<SigmoidGateOp>(joined.gated).gate)};
 }
 
 cuda::RouterCall CudaStepRunner::router_call(const ExpertsOp& op,
                                              const JoinedRouter& joined) const {
-  const auto op_of = [this](int64_t i) -> const Operation& {
-    return plan_->ops[static_cast<std::size_t>(i)].what;
-  };
   const auto matrix_of = [&](int64_t i) -> cuda::RouterMatrix {
     if (i < 0) return {};
-    const CudaMatrix& matrix = cuda_weight(std::get<LinearOp>(op_of(i)).weight).parts.front();
+    const CudaMatrix& matrix = cuda_weight(plan_op<LinearOp>(i).weight).parts.front();
     return {matrix.weights->memory().data(), matrix.weights->element(),
             reinterpret_cast<const float*>(matrix.bias.data())};
   };
@@ -323,38 +332,46 @@ cuda::RouterCall CudaStepRunner::router_call(const ExpertsOp& op,
   call.cols = plan_->value(op.x).cols;
   call.router = matrix_of(joined.router);
   call.gate = matrix_of(joined.gate);
-  if (joined.norm >= 0) call.norm = norm_call(std::get<AddNormOp>(op_of(joined.norm)), {});
+  if (joined.norm >= 0) call.norm = add_norm_call(plan_op<AddNormOp>(joined.norm));
   return call;
 }
 
 Status CudaStepRunner::launch_apart(std::initializer_list<int64_t> ops) {
   for (const int64_t op : ops) {
-    if (op >= 0) SUBBYTE_CHECK(launch(ScheduledLaunch{.op = op}));
+    if (op >= 0) SUBBYTE_CHECK(run_item(PlanLaunch{op}));
   }
   return {};
 }
 
-Status CudaStepRunner::launch(const ExpertsOp& op, const ScheduledLaunch& item) {
+Status CudaStepRunner::launch(const ExpertsOp& op) {
+  return launch_experts(op, {});
+}
+
+Status CudaStepRunner::launch(const JoinedExperts& item) {
+  return launch_experts(plan_op<ExpertsOp>(item.op), item);
+}
+
+Status CudaStepRunner::launch_experts(const ExpertsOp& op, const JoinedExperts& joined) {
   const auto& experts = *static_cast<const CudaExperts*>(op.experts.storage.get());
-  const CudaSharedExpert shared = shared_expert(item.joined);
+  const CudaSharedExpert shared = shared_expert(joined.shared);
   const float* logits = floats(op.router_logits);
   cuda::RouterCall router;
-  if (item.router.is_there()) {
-    router = router_call(op, item.router);
+  if (joined.router.is_there()) {
+    router = router_call(op, joined.router);
     if (moe_.serves(router, experts, shared)) {
       logits = nullptr;
     } else {
-      SUBBYTE_CHECK(launch_apart({item.router.norm, item.router.gate, item.router.router}));
+      SUBBYTE_CHECK(launch_apart({joined.router.norm, joined.router.gate, joined.router.router}));
     }
   }
   SUBBYTE_TRY(routes_, moe_.run(activations(op.x), logits, experts, shared, router));
-  if (item.leaves_sum) return {};
+  if (joined.leaves_sum) return {};
   const CudaRows y = activations(op.y);
   cuda::run_add_routes({y.data, routes_, element(), y.rows, y.cols}, stream_);
   return {};
 }
 
-Status CudaStepRunner::launch(const ColumnsOp& op, const ScheduledLaunch&) {
+Status CudaStepRunner::launch(const ColumnsOp& op) {
   const CudaRows y = activations(op.y);
   const CudaRows x = activations(op.x);
   std::vector<cuda::ColumnRange> ranges;
@@ -365,7 +382,7 @@ Status CudaStepRunner::launch(const ColumnsOp& op, const ScheduledLaunch&) {
   return {};
 }
 
-Status CudaStepRunner::launch(const SigmoidGateOp& op, const ScheduledLaunch&) {
+Status CudaStepRunner::launch(const SigmoidGateOp& op) {
   const StepValue& gate = plan_->value(op.gate);
   const CudaRows x = activations(op.x);
   cuda::SigmoidGateCall call;
@@ -381,26 +398,29 @@ Status CudaStepRunner::launch(const SigmoidGateOp& op, const ScheduledLaunch&) {
   return {};
 }
 
-/// A product that a delta net takes in reads what the delta net must not write over.
-Status CudaStepRunner::launch(const DeltaNetOp& op, const ScheduledLaunch& item) {
-  cuda::DeltaNetGateProduct product;
-  if (item.gates >= 0) {
-    const auto& linear = std::get<LinearOp>(plan_->ops[static_cast<std::size_t>(item.gates)].what);
-    const CudaMatrix& matrix = cuda_weight(linear.weight).parts.front();
-    const device::PackedMatrix& weights = *matrix.weights;
-    product = {weights.memory().data(), weights.element(), at(linear.x), matrix.cols()};
-    const bool is_apart = matrix.bias.size() > 0 || at(linear.x) == at(op.y) ||
-                          at(linear.x) == at(op.qkvz) ||
-                          !delta_nets_.serves(op, product, rows_of(op.y));
-    if (is_apart) {
-      product = {};
-      SUBBYTE_CHECK(launch_apart({item.gates}));
-    }
-  }
-  return delta_nets_.run(op, activations(op.y), at(op.qkvz), at(op.ba), product);
+Status CudaStepRunner::launch(const DeltaNetOp& op) {
+  return delta_nets_.run(op, activations(op.y), at(op.qkvz), at(op.ba));
 }
 
-Status CudaStepRunner::launch(const LogitsOp& op, const ScheduledLaunch&) {
+/// The product reads what the delta net must not write over.
+Status CudaStepRunner::launch(const DeltaNetWithGates& item) {
+  const auto& op = plan_op<DeltaNetOp>(item.op);
+  const auto& linear = plan_op<LinearOp>(item.gates);
+  const CudaMatrix& matrix = cuda_weight(linear.weight).parts.front();
+  const device::PackedMatrix& weights = *matrix.weights;
+  const cuda::DeltaNetGateProduct product = {weights.memory().data(), weights.element(),
+                                             at(linear.x), matrix.cols()};
+  const bool is_apart = matrix.bias.size() > 0 || at(linear.x) == at(op.y) ||
+                        at(linear.x) == at(op.qkvz) ||
+                        !delta_nets_.serves(op, product, rows_of(op.y));
+  if (!is_apart) {
+    return delta_nets_.run(op, activations(op.y), at(op.qkvz), at(op.ba), product);
+  }
+  SUBBYTE_CHECK(launch_apart({item.gates}));
+  return launch(op);
+}
+
+Status CudaStepRunner::launch(const LogitsOp& op) {
   if (step_.num_head_rows() == 0) return {};
   results_.logits = floats(op.logits);
   if (op.factor != 1 || op.cap > 0) {

@@ -108,13 +108,27 @@ class CudaStepRunner {
   Status begin_graph(const CudaCompiledStep& step);
   Status run_items(const Schedule& schedule);
   Status bind_programs(const CudaCompiledStep& step, const Schedule& schedule);
-  Status launch(const ScheduledLaunch& item);
+  template <class Item>
+  Status run_item(const Item& item);
+  Status run_item(const ScheduledProgram& program);
+  Status launch(const PlanLaunch& item);
+  Status launch(const SummedNorm& item);
+  Status launch(const RoutedNorm& item);
+  Status launch(const JoinedExperts& item);
+  Status launch(const DeltaNetWithGates& item);
   Status show(const Op& op);
 
   /// Launches operations by themselves that others have not taken in after all.
   Status launch_apart(std::initializer_list<int64_t> ops);
 
-  cuda::AddNormCall norm_call(const AddNormOp& op, const ScheduledLaunch& item) const;
+  template <class Kind>
+  const Kind& plan_op(int64_t op) const {
+    return *plan_->as<Kind>(op);
+  }
+  /// Without what is added, and with it.
+  cuda::AddNormCall norm_call(const AddNormOp& op) const;
+  cuda::AddNormCall add_norm_call(const AddNormOp& op) const;
+  Status launch_experts(const ExpertsOp& op, const JoinedExperts& joined);
   cuda::RouterCall router_call(const ExpertsOp& op, const JoinedRouter& joined) const;
   CudaSharedExpert shared_expert(const JoinedExpert& joined) const;
   int64_t rows_of(ValueId id) const;
@@ -123,7 +137,7 @@ class CudaStepRunner {
   CudaRows activations(ValueId id) const;
   Element element() const { return cuda::element_of(number_); }
 
-#define SUBBYTE_OPERATION(Kind) Status launch(const Kind& op, const ScheduledLaunch& item);
+#define SUBBYTE_OPERATION(Kind) Status launch(const Kind& op);
 #include "ops/operations.def"
 #undef SUBBYTE_OPERATION
 
@@ -147,7 +161,7 @@ class CudaStepRunner {
   SlotPointers pointers_;
   cuda::RoutedSum routes_;  // of the last experts
   StepResults results_;
-  bool have_programs_run_ = false;
+  std::size_t num_programs_run_ = 0;
   /// Circumstances that the tables of programs on the GPU are bound to.
   struct Bound {
     int64_t step = -1;

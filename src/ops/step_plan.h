@@ -335,6 +335,11 @@ struct StepPlan {
   CacheLayout cache;
 
   const StepValue& value(ValueId id) const { return values[static_cast<std::size_t>(id)]; }
+  /// The operation, if it is of that kind and there is one (op >= 0); else nullptr.
+  template <class Kind>
+  const Kind* as(int64_t op) const {
+    return op < 0 ? nullptr : std::get_if<Kind>(&ops[static_cast<std::size_t>(op)].what);
+  }
   /// The value whose memory `id` lies in.
   ValueId memory_of(ValueId id) const;
   int64_t vocab_size() const;

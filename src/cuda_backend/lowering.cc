@@ -1,0 +1,187 @@
+#include "cuda_backend/lowering.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "cuda_backend/experts.h"
+
+namespace subbyte {
+namespace {
+
+/// The norm that adds the sum of experts, and nothing else reads it; -1: none. The routes must stay
+/// where they are until then.
+int64_t norm_of_sum(const Lowering& l, int64_t experts, ValueId sum) {
+  const int64_t reader = l.reader_of(sum);
+  if (l.plan.as<AddNormOp>(reader) == nullptr) return -1;
+  for (int64_t op = experts + 1; op < reader; ++op) {
+    if (l.plan.as<ExpertsOp>(op) != nullptr) return -1;
+  }
+  return reader;
+}
+
+/// The sigmoid gate that adds `sum` to what it reads, with one number for a token; nullptr: `op` is
+/// none.
+const SigmoidGateOp* gate_of_sum(const Lowering& l, int64_t op, ValueId sum) {
+  const auto* const gated = l.plan.as<SigmoidGateOp>(op);
+  if (gated == nullptr || gated->base != sum) return nullptr;
+  const StepValue& gate = l.plan.value(gated->gate);
+  return gate.cols == 1 && gate.type == ValueType::kFloat ? gated : nullptr;
+}
+
+/// Says whether an expert with these matrices, of which gate and up give SiLU(gate) * up, may be
+/// one of `experts`: whether it is packed as they are.
+bool joins(const CudaExperts& experts, const CudaWeight& gate_up, const CudaWeight& down) {
+  const auto is_alike = [](const CudaWeight& weight, const CudaExpertMatrices& matrices) {
+    if (weight.parts.size() != 1) return false;
+    const CudaMatrix& matrix = weight.parts.front();
+    cuda::PackedFormat format = matrix.format();
+    format.largest_scale =
+        matrices.weights->format().largest_scale;  // few tokens are not scaled by it
+    return !matrix.is_dense() && matrix.bias.size() == 0 && matrices.bias.size() == 0 &&
+           format == matrices.weights->format();
+  };
+  const SwiGLU& gate = experts.swiglu;
+  const bool is_usual = gate.alpha == 1 && std::isinf(gate.limit) && gate.up_offset == 0;
+  return experts.joins_shared && is_usual && experts.top_k < cuda::kMaxTopK &&
+         is_alike(gate_up, experts.gate_up) && is_alike(down, experts.down);
+}
+
+/// The expert beside a mixture that these experts can take in: nothing else reads what it computes
+/// on its way, its gate is there before them, and only a norm reads the sum.
+JoinedExpert joined_expert(const Lowering& l, int64_t op, const ExpertsOp& experts) {
+  JoinedExpert joined = {.gated = l.reader_of(experts.y)};
+  const SigmoidGateOp* const gated = gate_of_sum(l, joined.gated, experts.y);
+  if (gated == nullptr || l.producers[gated->gate] > op) return {};
+  joined.down = l.producers[gated->x];
+  const auto* const down = l.plan.as<LinearOp>(joined.down);
+  if (down == nullptr || l.reader_of(down->y) < 0) return {};
+  joined.gate_up = l.producers[down->x];
+  const auto* const gate_up = l.plan.as<GatedLinearOp>(joined.gate_up);
+  const bool is_beside = gate_up != nullptr && l.reader_of(gate_up->y) >= 0 &&
+                         gate_up->x == experts.x && gate_up->gate == Gate::kSilu;
+  if (!is_beside || experts.experts.storage == nullptr) return {};
+  const auto& mixture = *static_cast<const CudaExperts*>(experts.experts.storage.get());
+  if (!joins(mixture, cuda_weight(gate_up->gate_up), cuda_weight(down->weight)) ||
+      norm_of_sum(l, op, gated->y) < 0) {
+    return {};
+  }
+  return joined;
+}
+
+/// The product of one dense matrix that gives `y` of `x`, and that `reader` alone reads; -1: none.
+int64_t dense_product(const Lowering& l, ValueId y, ValueId x, int64_t reader) {
+  const int64_t op = l.producers[y];
+  const auto* const linear = l.plan.as<LinearOp>(op);
+  if (linear == nullptr || op > reader || l.reader_of(y) != reader) return -1;
+  if (x != kNoValue && linear->x != x) return -1;
+  if (l.plan.value(y).rows != ValueRows::kTokens) return -1;
+  const std::vector<CudaMatrix>& parts = cuda_weight(linear->weight).parts;
+  return parts.size() == 1 && parts.front().is_dense() ? op : -1;
+}
+
+// ---- the rules
+
+void gates_into_delta_net(Lowering& l, int64_t op) {
+  const auto* const net = l.plan.as<DeltaNetOp>(op);
+  if (net == nullptr || l.tokens == 0 || l.tokens > kMaxGateTokens) return;
+  const int64_t gates = dense_product(l, net->ba, kNoValue, op);
+  if (gates < 0) return;
+  l.launches[op] = DeltaNetWithGates{op, gates};
+  l.take_in({gates});
+}
+
+void shared_expert_into_mixture(Lowering& l, int64_t op) {
+  const auto* const experts = l.plan.as<ExpertsOp>(op);
+  if (experts == nullptr || l.tokens == 0 || l.tokens > kMaxJoinedTokens) return;
+  const JoinedExpert shared = joined_expert(l, op, *experts);
+  if (!shared.is_there()) return;
+  l.experts_at(op).shared = shared;
+  l.take_in({shared.gate_up, shared.down, shared.gated});
+}
+
+/// A sigmoid gate just before the norm, of an expert beside these, is left to it, too.
+void sum_of_experts_into_norm(Lowering& l, int64_t op) {
+  const auto* const experts = l.plan.as<ExpertsOp>(op);
+  if (experts == nullptr) return;
+  const JoinedExpert& shared = l.experts_at(op).shared;
+  int64_t gated = l.reader_of(experts->y);
+  const SigmoidGateOp* const gate = gate_of_sum(l, gated, experts->y);
+  int64_t norm = norm_of_sum(l, op, gate == nullptr ? experts->y : gate->y);
+  if (gate == nullptr || shared.is_there()) {
+    gated = -1;
+  } else if (norm != gated + 1) {
+    norm = -1;
+  }
+  if (norm < 0) return;
+  l.experts_at(op).leaves_sum = true;
+  l.launches[norm] = RoutedNorm{norm, gated};
+  l.take_in({gated});
+}
+
+/// A norm is left to the kernel that chooses only where nothing but the two products is between
+/// them, so that what it reads is still there.
+void router_into_experts(Lowering& l, int64_t op) {
+  const auto* const experts = l.plan.as<ExpertsOp>(op);
+  if (experts == nullptr || l.tokens != 1) return;
+  JoinedRouter joined = {.router = dense_product(l, experts->router_logits, experts->x, op)};
+  if (!joined.is_there()) return;
+  JoinedExperts& launch = l.experts_at(op);
+  if (const auto* const gated = l.plan.as<SigmoidGateOp>(launch.shared.gated)) {
+    joined.gate = dense_product(l, gated->gate, experts->x, launch.shared.gated);
+    if (joined.gate < 0 || joined.gate > op) return;
+  }
+  const int64_t norm = l.producers[experts->x];
+  bool is_near = l.plan.as<AddNormOp>(norm) != nullptr && l.launches[norm] &&
+                 std::holds_alternative<PlanLaunch>(*l.launches[norm]);
+  for (int64_t between = norm + 1; between < op; ++between) {
+    is_near = is_near && (between == joined.router || between == joined.gate);
+  }
+  if (is_near) joined.norm = norm;
+  launch.router = joined;
+  l.take_in({joined.norm, joined.gate, joined.router});
+}
+
+constexpr LoweringRule kRules[] = {gates_into_delta_net, shared_expert_into_mixture,
+                                   sum_of_experts_into_norm, router_into_experts};
+
+}  // namespace
+
+Lowering::Lowering(const StepPlan& of_plan, int64_t of_tokens)
+    : plan(of_plan),
+      tokens(of_tokens),
+      readers(readers_of(of_plan)),
+      producers(of_plan.values.size(), -1) {
+  for (int64_t op = 0; op < std::ssize(plan.ops); ++op) {
+    launches.emplace_back(PlanLaunch{op});
+    for (const ValueId id : plan.ops[op].outputs) producers[id] = op;
+  }
+}
+
+JoinedExperts& Lowering::experts_at(int64_t op) {
+  if (std::holds_alternative<PlanLaunch>(*launches[op])) launches[op] = JoinedExperts{.op = op};
+  return std::get<JoinedExperts>(*launches[op]);
+}
+
+void Lowering::take_in(std::initializer_list<int64_t> ops) {
+  for (const int64_t op : ops) {
+    if (op >= 0) launches[op].reset();
+  }
+}
+
+std::span<const LoweringRule> lowering_rules() {
+  return kRules;
+}
+
+Schedule lower(const StepPlan& plan, int64_t tokens, std::span<const LoweringRule> rules) {
+  Lowering lowering(plan, tokens);
+  for (const LoweringRule rule : rules) {
+    for (int64_t op = 0; op < std::ssize(plan.ops); ++op) rule(lowering, op);
+  }
+  Schedule schedule;
+  for (const std::optional<MachineOp>& launch : lowering.launches) {
+    if (launch) schedule.items.push_back(*launch);
+  }
+  return schedule;
+}
+
+}  // namespace subbyte
