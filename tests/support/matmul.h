@@ -24,6 +24,20 @@ inline std::vector<const cpu::Kernels*> kernels_of_this_machine() {
   return list;
 }
 
+/// A format that a kernel multiplies, by the size of groups; with scales of two levels as in ggml.
+inline WeightFormat format_of(const cpu::MatmulKernel& kernel, int64_t group_size) {
+  WeightFormat format = {kernel.element, kernel.scale, kernel.zero, group_size};
+  if (!has_two_levels(kernel.scale)) return format;
+  if (is_offset(kernel.zero)) {
+    const bool is_u2 = kernel.element == Format::kU2;
+    format.scale = is_u2 ? Format::kU4 : Format::kU6;
+    format.zero = is_u2 ? Zero::kOffsetU4 : Zero::kOffsetU6;
+  } else if (kernel.element != Format::kU6) {
+    format.scale = Format::kI6;
+  }
+  return format;
+}
+
 /// Each variant that a kernel has for such weights, once: what choose_variant() can pick, and where
 /// a group is longer than the row, what it can pick for longer rows, too.
 inline std::vector<cpu::KernelVariant> variants_of(const cpu::Kernels& kernels,

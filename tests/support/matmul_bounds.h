@@ -21,6 +21,7 @@ inline bool has_exact_bf16(Format element) {
     case Format::kU4:
     case Format::kE2M1:
     case Format::kNFL2:
+    case Format::kIQ4:
     case Format::kBF16:
       return true;
     default:
@@ -53,6 +54,7 @@ struct Expected {
   Format element;
   bool exact_bf16;  // of the format's own codebook
   double passes;    // over a block of int8_codes.inl.h, at most
+  double of_zeros;  // roundings of zero points that are made of offsets
 };
 inline Expected expect(const MatrixView& weights, const std::vector<float>& x, int64_t m) {
   return {multiply_in_double(weights, x, m),
@@ -62,7 +64,8 @@ inline Expected expect(const MatrixView& weights, const std::vector<float>& x, i
           weights.groups(),
           weights.format.element,
           has_exact_bf16(weights.format.element) && weights.codebook.empty(),
-          weights.format.element == Format::kE2M1 ? 4.0 : 1.0};
+          weights.format.element == Format::kE2M1 ? 4.0 : 1.0,
+          is_offset(weights.format.zero) ? 2.0 : 0.0};
 }
 
 /// What the shape gives to the bounds.
@@ -209,7 +212,9 @@ inline double relative_bound(const cpu::Kernels& kernels, const cpu::KernelVaria
                              int64_t cols, const Expected& expected) {
   const double lanes = kernels.lanes;
   const auto k = static_cast<double>(cols);
-  return loop_of(variant).relative({.k = k,
+  const double of_zeros = 3.02 * rounding_bound(expected.of_zeros);
+  return of_zeros +
+         loop_of(variant).relative({.k = k,
                                     .blocks = std::ceil(k / (8 * lanes)),
                                     .groups = static_cast<double>(expected.groups),
                                     .levels = std::log2(lanes),

@@ -51,12 +51,10 @@ inline int center_of(Format element) {
 
 namespace detail {
 
-/// The first of two levels; in exact matrices from -3 or 0 to 4.
-inline uint32_t small_integer(Random& random, Format format, Contents contents) {
+/// The first of two levels; in exact matrices `value` if the format has it.
+inline uint32_t small_integer(Random& random, Format format, Contents contents, double value) {
   const FormatInfo& integer = info(format);
   if (contents == Contents::kReal) return static_cast<uint32_t>(random.below(1 << integer.bits));
-  const double lowest = integer.min < 0 ? -3 : 0;
-  const double value = lowest + static_cast<double>(random.below(integer.min < 0 ? 8 : 5));
   return integer.encode(value, Rounding::kNearestEven);
 }
 
@@ -65,8 +63,11 @@ inline uint32_t random_scale(Random& random, Format scale, Contents contents) {
     return contents == Contents::kExact ? 126 + static_cast<uint32_t>(random.below(3))
                                         : 110 + static_cast<uint32_t>(random.below(20));
   }
-  if (has_two_levels(scale)) return small_integer(random, scale, contents);
   const bool has_sign = info(scale).min < 0;
+  if (has_two_levels(scale)) {
+    const int sign = has_sign && random.below(4) == 0 ? -1 : 1;
+    return small_integer(random, scale, contents, sign << random.below(3));
+  }
   const double value =
       contents == Contents::kExact
           ? std::ldexp(1.0, static_cast<int>(random.below(3)) - 1)
@@ -81,7 +82,8 @@ inline uint32_t random_zero(Random& random, const WeightFormat& format, Contents
     return static_cast<uint32_t>(random.below((uint64_t{1} << info(format.element).bits) + 1));
   }
   if (has_two_levels(format.zero)) {
-    return small_integer(random, offset_format(format.zero), contents);
+    return small_integer(random, offset_format(format.zero), contents,
+                         static_cast<double>(random.below(5)));
   }
   const double value = contents == Contents::kExact
                            ? 0.5 * (static_cast<double>(random.below(17)) - 8)
@@ -205,8 +207,8 @@ inline std::vector<float> random_inputs(int64_t m, int64_t k, Contents contents,
 }
 
 /// y = W x in double precision, and A = sum |scale| (|element - c| + |zero - c|) |x|, or with
-/// offsets sum (|scale| |element| + |offset|) |x|, which the error bounds of the kernels multiply,
-/// or sum |scale| |x|, if codes are added as they are. [m][rows] all.
+/// offsets sum (|scale| (|element - c| + c) + |offset|) |x|, which the error bounds of the kernels
+/// multiply, or sum |scale| |x|, if codes are added as they are. [m][rows] all.
 struct Oracle {
   std::vector<double> y;
   std::vector<double> magnitude;
@@ -239,7 +241,7 @@ inline Oracle multiply_in_double(const MatrixView& weights, const std::vector<fl
       if (is_offset(weights.format.zero)) {
         const double offset =
             detail::number_at(weights, weights.zeros, offset_format(weights.format.zero), n, k);
-        size[k] = scales[k] * std::fabs(element) + std::fabs(offset);
+        size[k] = scales[k] * (std::fabs(element - center) + center) + std::fabs(offset);
         continue;
       }
       const int64_t group = n * weights.groups() + k / weights.group_size();

@@ -19,7 +19,11 @@ std::string supported_formats(const cpu::Kernels& kernels) {
   for (const cpu::MatmulKernel& kernel : kernels.matmuls) {
     if (!list.empty()) list += ", ";
     list += info(kernel.element).name;
-    if (kernel.scale != Format::kNone) list += " scale " + std::string(info(kernel.scale).name);
+    if (has_two_levels(kernel.scale)) {
+      list += " scale of two levels";
+    } else if (kernel.scale != Format::kNone) {
+      list += " scale " + std::string(info(kernel.scale).name);
+    }
     if (is_offset(kernel.zero)) {
       list += " offset";
     } else if (kernel.zero != Zero::kNone) {

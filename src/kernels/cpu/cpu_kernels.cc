@@ -41,8 +41,11 @@ Weights weights_of(const MatrixView& matrix) {
           .zeros = bytes_of(matrix.zeros),
           .scale = matrix.format.scale,
           .zero = matrix.format.zero,
+          .offset = offset_format(matrix.format.zero),
           .cols = matrix.cols,
           .row_bytes = matrix.row_bytes(),
+          .scale_row_bytes = matrix.scale_row_bytes(),
+          .zero_row_bytes = matrix.zero_row_bytes(),
           .groups = matrix.groups(),
           .group_size = matrix.group_size(),
           .tensor_scale = static_cast<float>(matrix.tensor_scale),
@@ -53,11 +56,13 @@ const MatmulKernel* find_matmul(const Kernels& kernels, const WeightFormat& form
   if (!is_dense(format)) {
     const int64_t unit = info(format.element).vector_size > 1 ? 32 : 8;
     if (format.group_size < 0 || format.group_size % unit != 0) return nullptr;
+    const bool is_part = format.group_size != 0 && kSuperblock % format.group_size == 0;
+    if (has_two_levels(format) && !is_part) return nullptr;
   }
-  const bool has_offsets = is_offset(format.zero) && !has_two_levels(format.zero);
-  const Zero zero = has_offsets ? Zero::kF32 : format.zero;
+  const Format scale = has_two_levels(format.scale) ? Format::kI8 : format.scale;
+  const Zero zero = is_offset(format.zero) ? Zero::kF32 : format.zero;
   for (const MatmulKernel& kernel : kernels.matmuls) {
-    if (kernel.element == format.element && kernel.scale == format.scale && kernel.zero == zero) {
+    if (kernel.element == format.element && kernel.scale == scale && kernel.zero == zero) {
       return &kernel;
     }
   }

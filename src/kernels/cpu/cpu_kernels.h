@@ -51,8 +51,11 @@ struct Weights {
   const uint8_t* zeros = nullptr;
   Format scale = Format::kNone;  // kNone: dense
   Zero zero = Zero::kNone;
+  Format offset = Format::kNone;  // of zeros that are offsets
   int64_t cols = 0;
-  int64_t row_bytes = 0;   // of codes
+  int64_t row_bytes = 0;  // of codes
+  int64_t scale_row_bytes = 0;
+  int64_t zero_row_bytes = 0;
   int64_t groups = 0;      // 0: dense
   int64_t group_size = 0;  // the number of columns when the group is the whole row
   float tensor_scale = 1;
@@ -125,8 +128,8 @@ struct VariantList {
 
 struct MatmulKernel {
   Format element = Format::kNone;
-  Format scale = Format::kNone;  // kNone: dense
-  Zero zero = Zero::kNone;
+  Format scale = Format::kNone;                 // kNone: dense; kI8: any of two levels
+  Zero zero = Zero::kNone;                      // kF32: offsets of any type
   VariantList lists[kGroupKinds][kPrecisions];  // filled by dispatch.inl.h of each folder
 
   constexpr const VariantList& list(GroupKind groups, Precision precision) const {
@@ -149,8 +152,8 @@ struct Kernels {
 };
 
 /// nullptr when no kernel of this table multiplies that format. Any group size that is a multiple
-/// of 8 works, of 32 where codes are indices of vectors, and so does the whole row; any rows >= 1;
-/// cols any multiple of 8.
+/// of 8 works, of 32 where codes are indices of vectors, and so does the whole row; parts of 256
+/// where scales have two levels; any rows >= 1; cols any multiple of 8.
 const MatmulKernel* find_matmul(const Kernels& kernels, const WeightFormat& format);
 
 GroupKind group_kind(const Kernels& kernels, const Weights& weights);

@@ -64,8 +64,8 @@ TEST(AllKernels, multiply_the_same_formats_each_once) {
     for (const MatmulKernel& kernel : kernels->matmuls) {
       formats.insert(to_string(WeightFormat{kernel.element, kernel.scale, kernel.zero, 32}));
     }
-    EXPECT_EQ(formats.size(), 54) << kernels->name;
-    EXPECT_EQ(kernels->matmuls.size(), 54) << kernels->name;
+    EXPECT_EQ(formats.size(), 64) << kernels->name;
+    EXPECT_EQ(kernels->matmuls.size(), 64) << kernels->name;
     for (const MatmulKernel& kernel : all_kernels().back()->matmuls) {
       EXPECT_TRUE(
           formats.count(to_string(WeightFormat{kernel.element, kernel.scale, kernel.zero, 32})));
@@ -119,9 +119,9 @@ bool is_long_integer(Format element) {
   return element == Format::kU5 || element == Format::kU6 || element == Format::kU7 ||
          element == Format::kU8;
 }
-bool is_integer_or_e2m1(Format element) {
+bool has_bytes(Format element) {
   return element == Format::kU2 || element == Format::kU3 || element == Format::kU4 ||
-         is_long_integer(element) || element == Format::kE2M1;
+         is_long_integer(element) || element == Format::kE2M1 || element == Format::kIQ4;
 }
 
 /// Names of the variants that whole groups expect.
@@ -141,7 +141,7 @@ std::string_view gemv_of(std::string_view isa, Format element) {
     return element == Format::kU4 || element == Format::kE2M1 ? "gemv/int8x3" : "gemv/f32";
   }
   if (isa == "avx512bf16" && element == Format::kNFL2) return "gemv/hi-lo";
-  return is_integer_or_e2m1(element) ? "gemv/int8x3" : "gemv/f32";
+  return has_bytes(element) ? "gemv/int8x3" : "gemv/f32";
 }
 
 Names names_of(std::string_view isa, const MatmulKernel& kernel) {
@@ -150,13 +150,14 @@ Names names_of(std::string_view isa, const MatmulKernel& kernel) {
   const std::string_view gemv = gemv_of(isa, element);
   if (isa == "amx") {
     const bool exact = element == Format::kBF16 || element == Format::kE4M3 ||
-                       (is_integer_or_e2m1(element) && !is_long_integer(element));
+                       (has_bytes(element) && !is_long_integer(element) &&
+                        element != Format::kIQ4 && !is_offset(kernel.zero));
     constexpr std::string_view kRounded = "many_rows/bf16";
     if (exact)
       return {"many_rows/hi-lo", kRounded, kRounded, "many_rows/hi-lo", kRounded, kRounded};
     return {dense ? "gemm/f32" : "many_rows/both-hi-lo", kRounded, kRounded, gemv, gemv, gemv};
   }
-  const bool bytes = is_integer_or_e2m1(element);
+  const bool bytes = has_bytes(element);
   constexpr std::string_view kBytes = "dot_gemm/int8";
   if (isa == "avx512bf16" && bytes) {
     return {"dot_gemm/int8x3", "dot_gemm/bf16", kBytes, gemv, gemv, kBytes};

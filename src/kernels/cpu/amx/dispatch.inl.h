@@ -37,7 +37,7 @@ struct TileVariants {
   static TileDecoding exact(const Weights& weights) {
     if constexpr (kElement == Format::kE4M3) {
       if (groups_cover_blocks(weights)) return {&decode_e4m3<E>, &Broadcast::stage, true};
-    } else if constexpr (!kNvfp4 && exact_bf16<kElement>()) {
+    } else if constexpr (!kNvfp4 && exact_bf16<kElement>() && !is_offset(kZero)) {
       if (groups_cover_blocks(weights)) {
         return {&decode_tables<UnscaledTables<kElement, 1, 1>>, &Broadcast::stage, true};
       }

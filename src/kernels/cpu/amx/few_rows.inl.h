@@ -44,8 +44,8 @@ struct FewRowsScratch {
 
 /// Prefetches the scales and zero points of the output a panel later.
 inline void prefetch_panel_scales(const Weights& weights, int64_t row) {
-  const int64_t scales_bytes = weights.groups * scale_bytes(weights.scale);
-  const int64_t zeros_bytes = weights.groups * zero_bytes(weights.zero);
+  const int64_t scales_bytes = weights.scale_row_bytes;
+  const int64_t zeros_bytes = weights.zero_row_bytes;
   const int64_t later = row + kPanelOutputs;
   for (int64_t i = 0; i < scales_bytes; i += 64) {
     prefetch<64>(weights.scales, later * scales_bytes + i);

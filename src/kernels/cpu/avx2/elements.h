@@ -6,6 +6,7 @@
 // bit of every code flipped, which makes them signed numbers around the centre, and two shifts cut
 // one out with its sign.
 
+#include "formats/ggml_tables.h"
 #include "formats/normal_float_tables.h"
 #include "kernels/cpu/avx2/scales.h"
 #include "kernels/cpu/cpu_kernels.h"

@@ -6,6 +6,7 @@
 // table, which makes their neighbours' bits harmless; for five bits there is a permute of two
 // registers.
 
+#include "formats/ggml_tables.h"
 #include "formats/normal_float_tables.h"
 #include "kernels/cpu/avx512/scales.h"
 #include "kernels/cpu/cpu_kernels.h"

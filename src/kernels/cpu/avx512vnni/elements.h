@@ -41,20 +41,28 @@ struct K8Bytes<Format::kU4> : ByteTraits<4, 3> {
 
 /// Table in which vpermb looks up, which ignores two bits of an index of eight: codes of four bits,
 /// which may bring their neighbours.
-constexpr auto kE2m1Bytes =
-    make_table<uint8_t, 64>([](int i) { return 2 * Codebook<Format::kE2M1>::value(i % 16) + 16; });
+template <Format kElement>
+constexpr auto kByteTable = make_table<uint8_t, 64>([](int i) {
+  const double value = Codebook<kElement>::value(i % 16);
+  return kElement == Format::kE2M1 ? 2 * value + 16 : value + 128;
+});
 
-template <>
-struct K8Bytes<Format::kE2M1> : ByteTraits<4, 4> {
-  static constexpr float kFactor = 0.5f;
+template <Format kElement, int kShift>
+struct TableK8Bytes : ByteTraits<4, kShift> {
   using Codes = ByteCodes;
   static Codes load(const uint8_t* p) { return unpack(load_once(p)); }
   static Codes unpack(__m512i codes) {
-    const __m512i table = _mm512_load_si512(kE2m1Bytes.values);
+    const __m512i table = _mm512_load_si512(kByteTable<kElement>.values);
     return {_mm512_permutexvar_epi8(codes, table),
             _mm512_permutexvar_epi8(shift_right<4>(codes), table)};
   }
 };
+template <>
+struct K8Bytes<Format::kE2M1> : TableK8Bytes<Format::kE2M1, 4> {
+  static constexpr float kFactor = 0.5f;
+};
+template <>
+struct K8Bytes<Format::kIQ4> : TableK8Bytes<Format::kIQ4, 7> {};
 
 /// The second of two codes.
 template <int kBits>

@@ -110,6 +110,13 @@ struct Codebook<Format::kNF4> {
 };
 
 template <>
+struct Codebook<Format::kIQ4> {
+  static constexpr int kBits = 4;
+  static constexpr int kCenter = 0;
+  static constexpr double value(int code) { return formats::kIq4Table[code]; }
+};
+
+template <>
 struct Codebook<Format::kE2M1> {
   static constexpr int kBits = 4;
   static constexpr int kCenter = 0;

@@ -74,7 +74,7 @@ struct DotPart {
 struct DotDecoding {
   void (*decode)(const DotPart& part);
   /// Scales and zero points of groups as floats; nullptr: what is decoded are weights.
-  void (*stage)(const Weights& weights, int64_t row, int64_t group, int count, float* scales,
+  void (*stage)(const Weights& weights, int64_t row, int64_t group, int64_t count, float* scales,
                 float* zeros);
   bool has_zeros;  // whether that has zero points
   // weight = scale * factor * (what is decoded - offset - zero point)

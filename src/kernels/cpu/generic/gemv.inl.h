@@ -53,12 +53,8 @@ struct RowBytes {
 /// Stages the scales of row n at `staged`.
 template <class Scaling>
 inline RowBytes begin_row(const Weights& weights, int64_t n, float* staged) {
-  const int64_t scales_bytes = weights.groups * scale_bytes(weights.scale);
-  const uint8_t* scales = weights.scales + n * scales_bytes;
-  const int64_t zeros_bytes = weights.groups * zero_bytes(weights.zero);
-  const uint8_t* zeros = weights.zeros + n * zeros_bytes;
-  prefetch_scales(scales, scales_bytes);
-  prefetch_scales(zeros, zeros_bytes);
+  prefetch_scales(weights.scales + n * weights.scale_row_bytes, weights.scale_row_bytes);
+  prefetch_scales(weights.zeros + n * weights.zero_row_bytes, weights.zero_row_bytes);
   Scaling::stage(weights, n, 0, weights.groups, staged);
   return {weights.codes + n * weights.row_bytes, staged};
 }

@@ -16,8 +16,9 @@
 // t would be more than 127 * 0x010101. Then a dot product of bytes adds four products to each
 // lane, and six are all that 128 weights need. Their sums are integers without any rounding:
 // (code - centre) * t is 12 * 2^23 (E2M1, doubled) or less, eight of them below 2^31, and what
-// overflows on the way comes back, as sums are modulo 2^32. Codes of 8 bits would need 34, so that
-// their upper 26 and the sums of d0 become floats by themselves.
+// overflows on the way comes back, as sums are modulo 2^32. Codes of 8 bits, and those that stand
+// for integers of 8 bits, would need 34, so that their upper 26 and the sums of d0 become floats by
+// themselves.
 //
 // Accuracy, with u = 2^-24, b blocks and c the centre:
 //   |y - exact| <= sum_k |scale| * |element - zero| * (1.004 * 2^-23 max |x of its 8| + 2^-127)
@@ -164,7 +165,7 @@ struct Int8x3Product {
   }
 
   /// True where sums of eight products are below 2^31.
-  static constexpr bool kFits = Bytes::kBits <= 4;
+  static constexpr bool kFits = Bytes::kBits <= 4 && Bytes::kShift <= 4;
 
   /// Sets what the sums begin with: minus the products of the centre. Those of 8-bit codes have too
   /// many bits for `low`; what 2^16 of them are is one in `high` before that is shifted.

@@ -4,8 +4,8 @@
 template <Format kElementFormat, Format kScaleFormat, Zero kZeroPoint>
 struct Quantized {
   static constexpr Format kElement = kElementFormat;
-  static constexpr Format kScale = kScaleFormat;
-  static constexpr Zero kZero = kZeroPoint;  // kF32: offsets of any type
+  static constexpr Format kScale = kScaleFormat;  // kI8: any of two levels
+  static constexpr Zero kZero = kZeroPoint;       // kF32: offsets of any type
   static constexpr bool kHasZeros = kZero != Zero::kNone;
   using E = Element<kElement>;
   template <class Groups>
@@ -73,6 +73,14 @@ constexpr MatmulKernel kMatmuls[] = {
     make_kernel<Quantized<Format::kU8, Format::kF16, Zero::kF32>>(),
     make_kernel<Quantized<Format::kU8, Format::kBF16, Zero::kF32>>(),
     make_kernel<Quantized<Format::kU8, Format::kF32, Zero::kF32>>(),
+    make_kernel<Quantized<Format::kU2, Format::kI8, Zero::kF32>>(),
+    make_kernel<Quantized<Format::kU3, Format::kI8, Zero::kU8>>(),
+    make_kernel<Quantized<Format::kU4, Format::kI8, Zero::kF32>>(),
+    make_kernel<Quantized<Format::kU5, Format::kI8, Zero::kF32>>(),
+    make_kernel<Quantized<Format::kU5, Format::kF16, Zero::kF32>>(),
+    make_kernel<Quantized<Format::kU6, Format::kI8, Zero::kU8>>(),
+    make_kernel<Quantized<Format::kIQ4, Format::kF16, Zero::kNone>>(),
+    make_kernel<Quantized<Format::kIQ4, Format::kI8, Zero::kNone>>(),
     make_kernel<Quantized<Format::kE2M1, Format::kE8M0, Zero::kNone>>(),
     make_kernel<Quantized<Format::kE2M1, Format::kE4M3, Zero::kNone>>(),
     make_kernel<Quantized<Format::kE4M3, Format::kF32, Zero::kNone>>(),
@@ -83,6 +91,8 @@ constexpr MatmulKernel kMatmuls[] = {
     make_kernel<Quantized<Format::kNFL2, Format::kF16, Zero::kNone>>(),
     make_kernel<Quantized<Format::kNFL3, Format::kE4M4, Zero::kNone>>(),
     make_kernel<Quantized<Format::kNFL3, Format::kF16, Zero::kNone>>(),
+    make_kernel<Quantized<Format::kNFL3, Format::kI8, Zero::kNone>>(),
+    make_kernel<Quantized<Format::kNFL4, Format::kI8, Zero::kNone>>(),
     make_kernel<Quantized<Format::kNFL4, Format::kE4M4, Zero::kNone>>(),
     make_kernel<Quantized<Format::kNFL4, Format::kF16, Zero::kNone>>(),
     make_kernel<Quantized<Format::kNFL5, Format::kE4M4, Zero::kNone>>(),

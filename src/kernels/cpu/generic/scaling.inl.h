@@ -9,7 +9,7 @@
 //
 // The scales and zero points of a row become floats before its first block (`stage`), a vector at a
 // time: where they are used, a load is all that is left of the format. So the loops are compiled
-// once for all formats of scales and zero points, and only stage_scales() and stage_zeros() know
+// once for all formats of scales and zero points, and only stage_numbers() and stage_zeros() know
 // which they are.
 //
 // An offset o beside a scale s becomes the zero point -o / s, off by a rounding of o. Where
@@ -138,40 +138,75 @@ inline int64_t staged_floats(int64_t groups) {
   return 2 * staged_half(groups);
 }
 
-template <Format kScale>
-inline void stage_scales_as(const uint8_t* scales, int64_t count, float* staged) {
+template <Format kNumber>
+inline void stage_numbers_as(const uint8_t* numbers, int64_t group, int64_t count, float* staged) {
+  constexpr int64_t kBytes = scale_bytes(kNumber);
   const auto stage_vector = [&](int64_t g, int lanes) __attribute__((always_inline)) {
-    store(staged + g, load_scales<kScale>(scales + g * scale_bytes(kScale), lanes));
+    store(staged + g, load_scales<kNumber>(numbers + (group + g) * kBytes, lanes));
   };
   int64_t g = 0;
   for (; g + kLanes <= count; g += kLanes) stage_vector(g, kLanes);
   if (g < count) stage_vector(g, static_cast<int>(count - g));
 }
 
-/// Makes floats of `count` scales from `group` on, to whole vectors.
-[[gnu::noinline]] inline void stage_scales(const Weights& weights, int64_t group, int64_t count,
-                                           float* staged) {
-  const uint8_t* scales = weights.scales + group * scale_bytes(weights.scale);
-  switch (weights.scale) {
+/// Bytes less kCenter, times the factors of f16 that lie after all groups of the row.
+template <int kCenter>
+inline void stage_two_levels(const Weights& weights, const uint8_t* numbers, int64_t group,
+                             int64_t count, float* staged) {
+  const auto of_superblock = static_cast<int>(kSuperblock / weights.group_size);
+  const uint8_t* factors = numbers + weights.groups;
+  int64_t superblock = group / of_superblock;
+  int offset = static_cast<int>(group % of_superblock);
+  int offset_before = offset;
+  Lanes superblocks = divided_lanes(offset, of_superblock);
+  for (int64_t g = 0; g < count; g += kLanes) {
+    const int lanes = static_cast<int>(count - g < kLanes ? count - g : kLanes);
+    if (offset != offset_before) superblocks = divided_lanes(offset, of_superblock);
+    offset_before = offset;
+    const int touched = (offset + lanes - 1) / of_superblock + 1;
+    const Float factor =
+        permute(load_scales<Format::kF16>(factors + 2 * superblock, touched), superblocks);
+    const Float integer = load_zeros<Zero::kU8>(numbers + group + g, lanes);
+    store(staged + g, mul(sub(integer, broadcast(kCenter)), factor));
+    offset += kLanes;
+    superblock += offset / of_superblock;
+    offset %= of_superblock;
+  }
+}
+
+/// Makes floats of the `count` numbers from `group` on of a row, to whole vectors.
+[[gnu::noinline]] inline void stage_numbers(const Weights& weights, const uint8_t* numbers,
+                                            Format format, int64_t group, int64_t count,
+                                            float* staged) {
+  switch (format) {
     case Format::kF16:
-      return stage_scales_as<Format::kF16>(scales, count, staged);
+      return stage_numbers_as<Format::kF16>(numbers, group, count, staged);
     case Format::kBF16:
-      return stage_scales_as<Format::kBF16>(scales, count, staged);
+      return stage_numbers_as<Format::kBF16>(numbers, group, count, staged);
     case Format::kE8M0:
-      return stage_scales_as<Format::kE8M0>(scales, count, staged);
+      return stage_numbers_as<Format::kE8M0>(numbers, group, count, staged);
     case Format::kE4M3:
-      return stage_scales_as<Format::kE4M3>(scales, count, staged);
+      return stage_numbers_as<Format::kE4M3>(numbers, group, count, staged);
     case Format::kE4M4:
-      return stage_scales_as<Format::kE4M4>(scales, count, staged);
+      return stage_numbers_as<Format::kE4M4>(numbers, group, count, staged);
+    case Format::kU4:
+    case Format::kU6:
+      return stage_two_levels<0>(weights, numbers, group, count, staged);
+    case Format::kI6:
+      return stage_two_levels<32>(weights, numbers, group, count, staged);
+    case Format::kI8:
+      return stage_two_levels<128>(weights, numbers, group, count, staged);
     default:
-      return stage_scales_as<Format::kF32>(scales, count, staged);
+      return stage_numbers_as<Format::kF32>(numbers, group, count, staged);
   }
 }
 
 template <Zero kZero>
-inline void stage_zeros_as(const uint8_t* zeros, int64_t count, float center, float* staged) {
+inline void stage_zeros_as(const uint8_t* zeros, int64_t group, int64_t count, float center,
+                           float* staged) {
+  constexpr int64_t kBytes = zero_bytes(kZero);
   const auto stage_vector = [&](int64_t g, int lanes) __attribute__((always_inline)) {
-    const Float zero = load_zeros<kZero>(zeros + g * zero_bytes(kZero), lanes);
+    const Float zero = load_zeros<kZero>(zeros + (group + g) * kBytes, lanes);
     store(staged + g, sub(zero, broadcast(center)));
   };
   int64_t g = 0;
@@ -190,25 +225,18 @@ inline void divide_offsets(int64_t count, float center, float* scales, float* ze
   }
 }
 
-/// Makes floats, less `center`, of `count` zero points from `group` on, to whole vectors. Their
-/// scales are staged.
-[[gnu::noinline]] inline void stage_zeros(const Weights& weights, int64_t group, int64_t count,
-                                          float center, float* scales, float* staged) {
-  const uint8_t* zeros = weights.zeros + group * zero_bytes(weights.zero);
-  switch (weights.zero) {
-    case Zero::kU8:
-      return stage_zeros_as<Zero::kU8>(zeros, count, center, staged);
-    case Zero::kU16:
-      return stage_zeros_as<Zero::kU16>(zeros, count, center, staged);
-    case Zero::kF16:
-      stage_scales_as<Format::kF16>(zeros, count, staged);
-      break;
-    case Zero::kBF16:
-      stage_scales_as<Format::kBF16>(zeros, count, staged);
-      break;
-    default:
-      stage_scales_as<Format::kF32>(zeros, count, staged);
+/// Makes floats, less `center`, of `count` zero points from `group` on of a row, to whole vectors.
+/// Their scales are staged.
+[[gnu::noinline]] inline void stage_zeros(const Weights& weights, const uint8_t* zeros,
+                                          int64_t group, int64_t count, float center, float* scales,
+                                          float* staged) {
+  if (weights.zero == Zero::kU8) {
+    return stage_zeros_as<Zero::kU8>(zeros, group, count, center, staged);
   }
+  if (weights.zero == Zero::kU16) {
+    return stage_zeros_as<Zero::kU16>(zeros, group, count, center, staged);
+  }
+  stage_numbers(weights, zeros, weights.offset, group, count, staged);
   divide_offsets(count, center, scales, staged);
 }
 
@@ -225,13 +253,18 @@ class GroupScaling {
 
   static void stage(const Weights& weights, int64_t row, int64_t begin, int64_t end,
                     float* staged) {
-    stage_groups(weights, row * weights.groups + begin, end - begin, staged + begin,
+    stage_vector(weights, row, begin, end - begin, staged + begin,
                  staged + staged_half(weights.groups) + begin);
   }
-  /// The same of `count` <= kLanes groups from g on, to whole vectors.
-  static void stage_vector(const Weights& weights, int64_t row, int64_t g, int count, float* scales,
-                           float* zeros) {
-    stage_groups(weights, row * weights.groups + g, count, scales, zeros);
+  /// The same of `count` groups from g on, to whole vectors.
+  static void stage_vector(const Weights& weights, int64_t row, int64_t g, int64_t count,
+                           float* scales, float* zeros) {
+    stage_numbers(weights, weights.scales + row * weights.scale_row_bytes, weights.scale, g, count,
+                  scales);
+    if constexpr (kHasZeros) {
+      stage_zeros(weights, weights.zeros + row * weights.zero_row_bytes, g, count, kCenter, scales,
+                  zeros);
+    }
   }
   [[gnu::always_inline]] Lanes at(const float* staged, int valid_lanes) const {
     Lanes lanes;
@@ -255,12 +288,6 @@ class GroupScaling {
 
  private:
   static_assert(kHasZeros || kCenter == 0);
-
-  static void stage_groups(const Weights& weights, int64_t group, int64_t count, float* scales,
-                           float* zeros) {
-    stage_scales(weights, group, count, scales);
-    if constexpr (kHasZeros) stage_zeros(weights, group, count, kCenter, scales, zeros);
-  }
 
   Groups groups_;
   int64_t zeros_;  // where zero points are staged

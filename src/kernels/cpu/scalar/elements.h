@@ -3,6 +3,7 @@
 
 #include <type_traits>
 
+#include "formats/ggml_tables.h"
 #include "formats/normal_float_tables.h"
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/generic/constant_table.h"
