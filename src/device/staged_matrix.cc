@@ -112,6 +112,7 @@ Result<gpu::PackedFacts> StagedMatrix::find_facts(const Gpu& gpu) const {
 }
 
 bool StagedMatrix::can_be_supported() const {
+  if (has_two_levels(view_.format)) return false;
   WeightFormat format = gpu::supported_format(view_);
   if (format == view_.format || !is_dense(format)) return true;
   return view_.rows == 0 || cuda::check_dequantize(view_, Element::kF32, nullptr).ok();

@@ -233,7 +233,8 @@ Result<Matrix> WeightLoader::with_head_bits(Matrix matrix, const FileTensor& ten
 Status WeightLoader::check_table(const FoundTensor& tensor) const {
   const WeightFormat& format = tensor.infos.front().format;
   const bool is_integer = format.element >= Format::kU2 && format.element <= Format::kI8;
-  const bool has_values = format.element == Format::kNF4 || may_have_codebook(format.element);
+  const bool has_values = format.element == Format::kNF4 || format.element == Format::kIQ4 ||
+                          may_have_codebook(format.element);
   if (backend_->memory() == nullptr || is_dense(format) || is_integer || has_values) return {};
   return Error{"linear.unsupported",
                fmt::format("{} is an embedding of {}, which GPUs do not look up; --device cpu does",

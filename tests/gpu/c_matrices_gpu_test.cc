@@ -189,6 +189,22 @@ TEST(CMatricesGpu, what_the_kernels_lack_is_recast_to_what_the_host_recasts_it_t
   }
 }
 
+TEST(CMatricesGpu, scales_of_two_levels_become_those_that_the_host_makes) {
+  const CContext context = c_context();
+  for (const WeightFormat& format : {WeightFormat{Format::kU4, Format::kU6, Zero::kOffsetU6, 32},
+                                     WeightFormat{Format::kI6, Format::kI8, Zero::kNone, 16},
+                                     WeightFormat{Format::kIQ4, Format::kI6, Zero::kNone, 32}}) {
+    SCOPED_TRACE(to_string(format));
+    const RandomMatrix random = random_matrix(format, 37, 1280, Contents::kReal, 5);
+    const CMatrix host = c_matrix(context, c_weights(random.view));
+    const CMatrix expected = packed_of_host(host.get());
+    const OnDevice device(random.view);
+    const CMatrix made = c_matrix(context, device.weights);
+    ASSERT_NE(made, nullptr);
+    EXPECT_EQ(weights_of(made.get(), SUBBYTE_F32), weights_of(expected.get(), SUBBYTE_F32));
+  }
+}
+
 /// Weights of a description on the device, and of the same one on the host.
 void expect_weights_of_host(const CContext& context, const subbyte_weights& device,
                             const subbyte_weights& host) {

@@ -174,6 +174,13 @@ std::vector<WeightFormat> formats() {
   for (const int64_t group : {32, 64, 128, 256, 512}) {
     all.push_back({kNF4, kF32, Zero::kNone, group});
   }
+  all.push_back({kIQ4, kF16, Zero::kNone, 32});
+  all.push_back({kIQ4, kI6, Zero::kNone, 32});
+  all.push_back({kU2, kU4, Zero::kOffsetU4, 16});
+  all.push_back({kI3, kI6, Zero::kNone, 16});
+  all.push_back({kU4, kU6, Zero::kOffsetU6, 32});
+  all.push_back({kU5, kU6, Zero::kOffsetU6, 32});
+  all.push_back({kI6, kI8, Zero::kNone, 16});
   for (const Format element : {kNFL2, kNFL3, kNFL4, kNFL5}) {
     for (const int64_t group : {32, 64}) all.push_back({element, kE4M4, Zero::kNone, group});
   }

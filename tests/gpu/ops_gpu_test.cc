@@ -62,6 +62,7 @@ TEST(GpuEmbed, decodes_rows_of_packed_tables) {
                                   {Format::kI3, Format::kF32, Zero::kNone, 128},
                                   {Format::kI4, Format::kF16, Zero::kF16, 64},
                                   {Format::kNF4, Format::kF32, Zero::kNone, 64},
+                                  {Format::kIQ4, Format::kF16, Zero::kNone, 32},
                                   {Format::kNFL3, Format::kE4M4, Zero::kNone, 32},
                                   {Format::kNFL5, Format::kE4M4, Zero::kNone, 32},
                                   {Format::kVQ2, Format::kE4M4, Zero::kNone, 32},

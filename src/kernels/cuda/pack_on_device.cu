@@ -300,6 +300,10 @@ PackKernel kernel_for(const PackedFormat& format) {
       return pack<3, CodeOrder::kHalves>;
     case 4:
       return pack<4, CodeOrder::kHalves>;
+    case 5:
+      return pack<5, CodeOrder::kHalves>;
+    case 6:
+      return pack<6, CodeOrder::kHalves>;
     case 8:
       return pack<8, CodeOrder::kHalves>;
     default:

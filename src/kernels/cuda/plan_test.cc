@@ -37,6 +37,10 @@ std::vector<WeightFormat> all_formats() {
       formats.push_back({element, kF16, Zero::kF16, group});
     }
   }
+  for (const auto& [element, group] : {std::pair(kU5, 32), {kU6, 16}}) {
+    formats.push_back({element, kF32, Zero::kU8, group});
+    formats.push_back({element, kF16, Zero::kF16, group});
+  }
   formats.push_back({kI4, kBF16, Zero::kNone, 128});
   formats.push_back({kI8, kBF16, Zero::kNone, 0});
   formats.push_back({kE2M1, kE8M0, Zero::kNone, 32});
@@ -184,10 +188,10 @@ void expect_large_m(const Problem& problem, const Device& device, const Plan& pl
                                    4 * tokens_of(plan.kernel) * 64 * 2);
 }
 
-TEST(CudaWeights, are_22_lines_and_308_kernels) {
+TEST(CudaWeights, are_24_lines_and_336_kernels) {
   const std::vector<WeightsLine> lines = weights_lines();
-  EXPECT_EQ(lines.size(), 22u);
-  EXPECT_EQ(lines.size() * 2 * kKernelKinds, 308u);
+  EXPECT_EQ(lines.size(), 24u);
+  EXPECT_EQ(lines.size() * 2 * kKernelKinds, 336u);
   std::set<WeightsLine> of_formats;
   for (const WeightFormat& format : all_formats()) {
     const PackedFormat packed = format_of(format, 1, 128);
@@ -222,16 +226,18 @@ void expect_error(const Result<Plan>& plan, std::string_view code, std::string_v
 }
 
 /// GPUs of 163 KiB and more have plans for all. With 99 KiB there is too little for 8-bit codes
-/// with groups of 16, or of 32 with f32 scales or offsets, and in batch-invariant mode, whose
-/// kernel for 16 tokens must fit for one token too, for 8 bits and tables of pairs of 4 bits.
+/// with groups of 16, or of 32 with f32 scales or offsets, for 6-bit codes with such, and in
+/// batch-invariant mode, whose kernel for 16 tokens must fit for one token too, for 8 bits and
+/// tables of pairs of 4 bits.
 bool must_have_plan(const PackedFormat& format, const Device& device, bool batch_invariant) {
   if (device.shared_bytes >= kA100.device.shared_bytes) return true;
   const bool is_table =
       (format.decoder == DecoderKind::kCodebook || format.decoder == DecoderKind::kVectors) &&
       format.bits == 4;
-  if (batch_invariant) return format.bits < 8 && !is_table;
   const int64_t group = format.source.group_size;
   const bool has_more = format.source.scale == Format::kF32 || is_offset(format.source.zero);
+  if (format.bits == 6 && has_more) return false;
+  if (batch_invariant) return format.bits < 8 && !is_table;
   return format.bits < 8 || (group != 16 && !(group == 32 && has_more));
 }
 

@@ -36,7 +36,7 @@ std::string elements_of(const WeightsLine& line) {
   if (line.decoder == DecoderKind::kE2M1) return "e2m1";
   if (line.decoder == DecoderKind::kE4M3) return "e4m3";
   if (line.decoder == DecoderKind::kVectors) return "vq" + bits;
-  return (line.bits == 4 ? "nf4, nfl" : "nfl") + bits;
+  return (line.bits == 4 ? "nf4, iq4, nfl" : "nfl") + bits;
 }
 
 std::string group_of(const WeightsLine& line) {

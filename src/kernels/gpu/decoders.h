@@ -6,7 +6,7 @@
 // inputs (tile_order.h). Its values times kGain are the elements of the format; the caller applies
 // the scale of the group.
 //
-//   Integers<Number, b>  code - zero for b = 2, 3, 4, 8. The code is put into the mantissa of a
+//   Integers<Number, b>  code - zero for b = 2 to 6 and 8. The code is put into the mantissa of a
 //                        float whose last bit is worth 1 (1024 in f16, 128 in bf16), so that one
 //                        subtraction, which is exact, leaves code - zero
 //   E2M1<Number>         sign and three bits moved to where exponent and mantissa are; the
@@ -91,7 +91,7 @@ struct Integers {
   }
 
   /// Codes of registers 1 and 3, which are output g + 8, are so many times too large as bytes.
-  static SUBBYTE_CONSTANT int kByteOdd = kBits == 8 ? 1 : kBits == 4 ? 16 : 4;
+  static SUBBYTE_CONSTANT int kByteOdd = kBits > 4 ? 1 : kBits == 4 ? 16 : 4;
   /// Codes of output g carry those of output g + 8, kByteOdd times, in their upper bits: with the
   /// products of both, that of g is a difference, which is cheaper than a mask for each register.
   static SUBBYTE_CONSTANT bool kBytesCarry = kBits == 4;
@@ -108,6 +108,13 @@ struct Integers {
     } else if constexpr (kBits == 4) {
       for (int r = 0; r < 4; ++r) {
         registers[r] = words[2 * pair + r / 2] & (r % 2 == 0 ? 0xffffffff : 0xf0f0f0f0);
+      }
+    } else if constexpr (kBits > 4) {
+      for (int r = 0; r < 4; ++r) {
+        const int step = 2 * pair + r / 2;
+        const uint32_t low = (words[step] >> (4 * (r % 2))) & 0x0f0f0f0f;
+        registers[r] = low | high_above_nibbles(words, step, r % 2, 4, 0x00ff00ff) |
+                       high_above_nibbles(words, step, r % 2 + 2, 12, 0xff00ff00);
       }
     } else {
       for (int r = 0; r < 4; ++r) {
@@ -140,6 +147,8 @@ struct Integers {
         return and_or(words[step] >> (4 * even), 0x00f000f0, kRawMagic);
       }
       return and_or(words[step] >> (4 * r), 0x000f000f, kRawMagic);
+    } else if constexpr (kBits > 4) {
+      return with_high_plane(words, step, r, kRawMagic);
     } else {
       const uint32_t w = words[step / 2] >> (8 * (step % 2) + 2 * even);
       const uint32_t low = and_or(w, r % 2 == 0 ? 0x00030003 : 0x000c000c, kRawMagic);
@@ -158,6 +167,24 @@ struct Integers {
   }
   static SUBBYTE_KERNEL_FUNCTION uint32_t shift_right(uint32_t w, int by) {
     return by < 0 ? w << -by : w >> by;
+  }
+
+  /// Codes of 5 and 6 bits, over `magic`.
+  static SUBBYTE_KERNEL_FUNCTION uint32_t with_high_plane(Words words, int step, int r,
+                                                          uint32_t magic) {
+    const uint32_t low = and_or(words[step] >> (4 * r), 0x000f000f, magic);
+    return high_above_nibbles(words, step, r, 4, 0xffffffff) | low;
+  }
+  /// The bits after the fourth of the codes of register r, from bit `at` of both halves up, where
+  /// `mask` has ones.
+  static SUBBYTE_KERNEL_FUNCTION uint32_t high_above_nibbles(Words words, int step, int r, int at,
+                                                             uint32_t mask) {
+    if constexpr (kBits == 5) {
+      return shift_right(words[4], 4 * step + r - at) & both_halves(1u << at) & mask;
+    } else {
+      const int begin = 8 * (step % 2) + 2 * r;
+      return shift_right(words[4 + step / 2], begin - at) & both_halves(3u << at) & mask;
+    }
   }
 
   /// Bytes above nothing, as numbers of bf16.
@@ -198,6 +225,8 @@ struct Integers {
   static SUBBYTE_KERNEL_FUNCTION uint32_t code_in_mantissa(Words words, int step, int r) {
     if constexpr (kBits == 4) {
       return and_or(words[step] >> (4 * r), 0x000f000f, Number::kMagic);
+    } else if constexpr (kBits > 4) {
+      return with_high_plane(words, step, r, Number::kMagic);
     } else {
       const uint32_t low =
           and_or(words[step / 2] >> (8 * (step % 2) + 2 * r), 0x00030003, Number::kMagic);

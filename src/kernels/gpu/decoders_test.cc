@@ -170,18 +170,19 @@ void expect_integers(Format element, Format with_offset, int largest_zero) {
 
 // Zero points up to where the bits below a magic number end: 64 + zero for 4 bits in f16, 128 +
 // zero in bf16. Formats have at most 2^bits. 8 bits: up to 256, which GPTQ v1 can mean.
-TEST(Decoders, integers_are_exact_for_every_code_and_zero_point_in_f16) {
-  expect_integers<F16, 2>(Format::kU2, Format::kI2, 255);
-  expect_integers<F16, 3>(Format::kU3, Format::kI3, 255);
-  expect_integers<F16, 4>(Format::kU4, Format::kI4, 64);
-  expect_integers<F16, 8>(Format::kU8, Format::kI8, 256);
+template <class Number>
+void expect_all_integers(int most, int most_of_4_bits) {
+  expect_integers<Number, 2>(Format::kU2, Format::kI2, most);
+  expect_integers<Number, 3>(Format::kU3, Format::kI3, most);
+  expect_integers<Number, 4>(Format::kU4, Format::kI4, most_of_4_bits);
+  expect_integers<Number, 5>(Format::kU5, Format::kI5, most);
+  expect_integers<Number, 6>(Format::kU6, Format::kI6, most);
+  expect_integers<Number, 8>(Format::kU8, Format::kI8, 256);
 }
 
-TEST(Decoders, integers_are_exact_for_every_code_and_zero_point_in_bf16) {
-  expect_integers<BF16, 2>(Format::kU2, Format::kI2, 128);
-  expect_integers<BF16, 3>(Format::kU3, Format::kI3, 128);
-  expect_integers<BF16, 4>(Format::kU4, Format::kI4, 128);
-  expect_integers<BF16, 8>(Format::kU8, Format::kI8, 256);
+TEST(Decoders, integers_are_exact_for_every_code_and_zero_point) {
+  expect_all_integers<F16>(255, 64);
+  expect_all_integers<BF16>(128, 128);
 }
 
 /// Raw registers that are not kRawFactor (kRawOffset + code), times kRawOdd for odd ones, for every
@@ -219,6 +220,8 @@ void expect_raw() {
   EXPECT_EQ((raw_mismatches<Number, 2>(place_of(2, halves))), 0);
   EXPECT_EQ((raw_mismatches<Number, 3>(place_of(3, halves))), 0);
   EXPECT_EQ((raw_mismatches<Number, 4>(place_of(4, halves))), 0);
+  EXPECT_EQ((raw_mismatches<Number, 5>(place_of(5, halves))), 0);
+  EXPECT_EQ((raw_mismatches<Number, 6>(place_of(6, halves))), 0);
   EXPECT_EQ((raw_mismatches<Number, 8>(place_of(8, halves))), 0);
   EXPECT_GT((raw_mismatches<Number, 2>(place_of(2, CodeOrder::kPairs))), 0);
   EXPECT_GT((raw_mismatches<Number, 3>(place_of(3, CodeOrder::kPairs))), 0);
@@ -273,6 +276,8 @@ TEST(Decoders, integers_are_bytes_of_the_inputs_that_are_told) {
   expect_bytes<2>();
   expect_bytes<3>();
   expect_bytes<4>();
+  expect_bytes<5>();
+  expect_bytes<6>();
   expect_bytes<8>();
 }
 
@@ -285,7 +290,7 @@ TEST(Decoders, every_input_of_two_steps_has_one_byte) {
   std::array<int, 32> once{};
   once.fill(1);
   EXPECT_EQ(inputs_of(Integers<F16, 2>()), once);
-  EXPECT_EQ(inputs_of(Integers<F16, 4>()), once);
+  EXPECT_EQ(inputs_of(Integers<F16, 6>()), once);
 }
 
 /// Arithmetic that flushes subnormals, operands and results.
@@ -341,17 +346,17 @@ void expect_codebooks() {
   EXPECT_EQ((Comparison<Codebook<Number, 2>, Number>(Format::kNFL2).mismatches(0, 0)), 0);
   EXPECT_EQ((Comparison<Codebook<Number, 3>, Number>(Format::kNFL3).mismatches(0, 0)), 0);
   EXPECT_EQ((Comparison<Codebook<Number, 4>, Number>(Format::kNFL4).mismatches(0, 0)), 0);
-  EXPECT_EQ((Comparison<Codebook<Number, 4>, Number>(Format::kNF4).mismatches(0, 0)), 0);
+  for (const Format element : {Format::kNF4, Format::kIQ4}) {
+    EXPECT_EQ((Comparison<Codebook<Number, 4>, Number>(element).mismatches(0, 0)), 0);
+  }
   EXPECT_EQ((Comparison<Codebook<Number, 5>, Number>(Format::kNFL5).mismatches(0, 0)), 0);
   // A table is no more than its entries: it decodes FP4 and integers as well.
   EXPECT_EQ((Comparison<Codebook<Number, 4>, Number>(Format::kE2M1).mismatches(0, 0)), 0);
   EXPECT_EQ((Comparison<Codebook<Number, 3>, Number>(Format::kU3).mismatches(0, 0)), 0);
 }
 
-TEST(Decoders, codebooks_bring_every_pair_of_codes_in_f16) {
+TEST(Decoders, codebooks_bring_every_pair_of_codes) {
   expect_codebooks<F16>();
-}
-TEST(Decoders, codebooks_bring_every_pair_of_codes_in_bf16) {
   expect_codebooks<BF16>();
 }
 
@@ -455,6 +460,7 @@ TEST(Decoders, codes_in_a_wrong_place_are_noticed) {
   expect_faults_are_found<Integers<F16, 2>, F16>(Format::kU2);
   expect_faults_are_found<Integers<F16, 3>, F16>(Format::kU3);
   expect_faults_are_found<Integers<F16, 4>, F16>(Format::kU4);
+  expect_faults_are_found<Integers<F16, 6>, F16>(Format::kU6);
   expect_faults_are_found<Integers<F16, 8>, F16>(Format::kU8);
   expect_faults_are_found<Integers<BF16, 4>, BF16>(Format::kU4);
   expect_faults_are_found<Integers<BF16, 8>, BF16>(Format::kU8);

@@ -26,15 +26,17 @@ struct Element {
 
 constexpr Element kElements[] = {
     {Format::kU2, DecoderKind::kIntegers},   {Format::kU3, DecoderKind::kIntegers},
-    {Format::kU4, DecoderKind::kIntegers},   {Format::kU8, DecoderKind::kIntegers},
+    {Format::kU4, DecoderKind::kIntegers},   {Format::kU5, DecoderKind::kIntegers},
+    {Format::kU6, DecoderKind::kIntegers},   {Format::kU8, DecoderKind::kIntegers},
     {Format::kI2, DecoderKind::kIntegers},   {Format::kI3, DecoderKind::kIntegers},
-    {Format::kI4, DecoderKind::kIntegers},   {Format::kI8, DecoderKind::kIntegers},
+    {Format::kI4, DecoderKind::kIntegers},   {Format::kI5, DecoderKind::kIntegers},
+    {Format::kI6, DecoderKind::kIntegers},   {Format::kI8, DecoderKind::kIntegers},
     {Format::kE2M1, DecoderKind::kE2M1},     {Format::kNF4, DecoderKind::kCodebook},
     {Format::kNFL2, DecoderKind::kCodebook}, {Format::kNFL3, DecoderKind::kCodebook},
     {Format::kNFL4, DecoderKind::kCodebook}, {Format::kNFL5, DecoderKind::kCodebook},
     {Format::kF16, DecoderKind::kFloats},    {Format::kBF16, DecoderKind::kFloats},
     {Format::kE4M3, DecoderKind::kE4M3},     {Format::kVQ2, DecoderKind::kVectors},
-    {Format::kVQ4, DecoderKind::kVectors},
+    {Format::kVQ4, DecoderKind::kVectors},   {Format::kIQ4, DecoderKind::kCodebook},
 };
 
 const Element* find_element(Format format) {
@@ -65,6 +67,8 @@ std::optional<ScaleKind> scale_kind_of(Format scale) {
 bool supports_group(const Element& element, int64_t group) {
   switch (element.decoder) {
     case DecoderKind::kIntegers:
+      if (info(element.id).bits == 5) return group == 32;
+      if (info(element.id).bits == 6) return group == 16;
       return group == 16 || group == 32 || (group >= 0 && group % kTileCols == 0);
     case DecoderKind::kE2M1:
       return group == 16 || group == 32;
@@ -93,12 +97,11 @@ bool supports_zero(const Element& element, Zero zero) {
 Error unsupported(const WeightFormat& format) {
   return {"cuda.format",
           "the CUDA kernels have no " + to_string(format) +
-              "; they have u2 u3 u4 u8 (with or without zero points) and i2 i3 i4 i8, all with "
-              "offsets of 16 bits too, g16, g32, groups of multiples of 64 or per row; e2m1 g16 "
-              "g32; e4m3 in "
-              "groups of multiples of 64 or per row; nf4 nfl4 g32 g64; nfl2 nfl3 nfl5 g32; vq2 vq4 "
-              "g32 without act-order, rotated or not; scales "
-              "f32 f16 bf16 e8m0 e4m3 e4m4"};
+              "; they have u2 u3 u4 u8 (with or without zero points) and i2 i3 i4 i8, g16, g32, "
+              "groups of multiples of 64 or per row, u5 i5 g32 and u6 i6 g16, all with offsets of "
+              "16 bits too; e2m1 g16 g32; e4m3 in groups of multiples of 64 or per row; nf4 nfl4 "
+              "iq4 g32 g64; nfl2 nfl3 nfl5 g32; vq2 vq4 g32 without act-order, rotated or not; "
+              "scales f32 f16 bf16 e8m0 e4m3 e4m4"};
 }
 
 Error wrong_shape(const MatrixView& matrix, const std::string& what) {
@@ -292,7 +295,9 @@ PackedFacts facts_of(const MatrixView& matrix) {
 }
 
 double largest_finite_scale(const MatrixView& matrix, const PackedFacts& facts) {
-  const double scale = facts.largest_scale * std::max(1.0, largest_value(matrix.codebook));
+  const bool is_iq4 = matrix.format.element == Format::kIQ4;
+  const double value = is_iq4 ? -info(Format::kIQ4).min : largest_value(matrix.codebook);
+  const double scale = facts.largest_scale * std::max(1.0, value);
   return std::max(scale, std::ldexp(facts.largest_offset, 1 - info(matrix.format.element).bits));
 }
 

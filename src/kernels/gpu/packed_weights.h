@@ -62,9 +62,10 @@ struct PackedFormat {
 };
 
 /// The packed form of a matrix of that format, or why there is none. Supported: u2, u3, u4, u8 and
-/// i2, i3, i4, i8 with groups of 16, 32 or multiples of 64 inputs or the whole row; e2m1 with
-/// groups of 16 or 32; e4m3 with groups of multiples of 64 inputs or the whole row; nf4 and nfl4
-/// with groups of 32 or 64, nfl2, nfl3, nfl5 with groups of 32; vq2 and vq4 with groups of 32,
+/// i2, i3, i4, i8 with groups of 16, 32 or multiples of 64 inputs or the whole row; u5 and i5 with
+/// groups of 32, u6 and i6 with groups of 16; e2m1 with groups of 16 or 32; e4m3 with groups of
+/// multiples of 64 inputs or the whole row; nf4, iq4 and nfl4 with groups of 32 or 64, nfl2, nfl3,
+/// nfl5 with groups of 32; vq2 and vq4 with groups of 32,
 /// rotated or not, without act-order;
 /// f16 and bf16 with a scale for each row (packed_floats());
 /// scales f32, f16, bf16, e8m0, e4m3 or e4m4; zero points of at most 2^bits; offsets, w =

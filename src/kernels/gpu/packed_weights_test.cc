@@ -319,7 +319,7 @@ TEST(PackedWeights, agree_with_bytes_computed_by_hand) {
 TEST(PackedWeights, are_refused_with_what_is_supported) {
   using enum Format;
   const std::vector<WeightFormat> formats = {
-      {kU5, kF16, Zero::kNone, 32},   {kU4, kF16, Zero::kNone, 8},
+      {kU5, kF16, Zero::kNone, 64},   {kU4, kF16, Zero::kNone, 8},
       {kU4, kF16, Zero::kNone, 96},   {kU4, kF16, Zero::kNone, -64},
       {kU4, kE5M2, Zero::kNone, 32},  {kE2M1, kE8M0, Zero::kNone, 64},
       {kE2M1, kE8M0, Zero::kNone, 0}, {kE2M1, kE8M0, Zero::kU8, 32},

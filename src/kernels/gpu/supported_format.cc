@@ -13,6 +13,7 @@
 #include "base/float16.h"
 #include "kernels/gpu/packed_weights.h"
 #include "matrix/float_rows.h"
+#include "matrix/group_numbers.h"
 #include "matrix/recast.h"
 #include "matrix/zero_points.h"
 
@@ -79,6 +80,46 @@ Matrix as_dense(const Matrix& matrix, Executor& executor) {
   dense.view.codes = {bytes.get(), size};
   dense.owners = {bytes};
   return dense;
+}
+
+WeightFormat with_one_level(WeightFormat format) {
+  if (has_two_levels(format.scale)) format.scale = Format::kF16;
+  if (has_two_levels(format.zero)) format.zero = Zero::kF16;
+  return format;
+}
+
+/// Products of two levels, which floats hold, rounded to f16.
+Result<Matrix> with_one_level(Matrix matrix, Executor& executor) {
+  const MatrixView from = matrix.view;
+  const auto owners = matrix.owners;  // keep the bytes of `from`
+  const GroupNumbers numbers(from);
+  std::atomic<bool> is_beyond = false;
+  const auto round = [&](auto number) {
+    const auto size = static_cast<std::size_t>(from.rows * from.groups()) * sizeof(uint16_t);
+    const auto bytes = allocate_bytes(size);
+    executor.parallel_for(from.rows, kRowGrain, [&](int64_t begin, int64_t end, int) {
+      std::byte* to = bytes.get() + begin * from.groups() * 2;
+      for (int64_t row = begin; row < end; ++row) {
+        for (int64_t g = 0; g < from.groups(); ++g, to += 2) {
+          const Float16 half = to_float16(static_cast<float>(number(row, g)));
+          if ((half.bits & 0x7C00) == 0x7C00) is_beyond = true;
+          std::memcpy(to, &half, 2);
+        }
+      }
+    });
+    matrix.owners.push_back(bytes);
+    return std::span<const std::byte>(bytes.get(), size);
+  };
+  if (has_two_levels(from.format.scale)) {
+    matrix.view.scales = round([&](int64_t row, int64_t g) { return numbers.scale(row, g); });
+  }
+  if (has_two_levels(from.format.zero)) {
+    matrix.view.zeros = round([&](int64_t row, int64_t g) { return numbers.offset(row, g); });
+  }
+  matrix.view.format = with_one_level(from.format);
+  if (!is_beyond) return matrix;
+  return Error{"recast.scale", "a matrix of " + to_string(from.format) +
+                                   ": a scale or an offset is beyond f16, in which GPUs hold them"};
 }
 
 /// Numbers of 16 bits for all weights, which `convert` writes row by row: (row, to).
@@ -223,8 +264,8 @@ WeightFormat supported_format(const WeightFormat& format, int64_t rows, int64_t 
   if (is_dense(format)) return kDenseF16;
   if (is_packable(format, rows, cols, act_order)) return format;
   if (format.rotation != 0) return kDenseF16;
-  if (const WeightFormat wide = with_whole_bytes(format); wide != format) {
-    return supported_format(wide, rows, cols, act_order);
+  if (has_two_levels(format)) {
+    return supported_format(with_one_level(format), rows, cols, act_order);
   }
   const int64_t group = format.group_size == 0 ? cols : format.group_size;
   for (const int64_t smaller : {64, 32, 16}) {
@@ -232,6 +273,9 @@ WeightFormat supported_format(const WeightFormat& format, int64_t rows, int64_t 
     regrouped.group_size = smaller;
     const bool divides = group > smaller && group % smaller == 0;
     if (divides && is_packable(regrouped, rows, cols, act_order)) return regrouped;
+  }
+  if (const WeightFormat wide = with_whole_bytes(format); wide != format) {
+    return supported_format(wide, rows, cols, act_order);
   }
   return kDenseF16;
 }
@@ -244,8 +288,11 @@ Result<Matrix> support(Matrix matrix, Executor& executor) {
   const MatrixView& view = matrix.view;
   const WeightFormat served = supported_format(view);
   if (served == view.format) return matrix;
-  if (has_two_levels(view.format)) return packed_format(view, RowOrder::kNatural).error();
   if (is_dense(served)) return as_dense(matrix, executor);
+  if (has_two_levels(view.format)) {
+    SUBBYTE_TRY(matrix, with_one_level(std::move(matrix), executor));
+    return support(std::move(matrix), executor);
+  }
   if (served.element != view.format.element) {
     return support(with_whole_bytes(std::move(matrix)), executor);
   }

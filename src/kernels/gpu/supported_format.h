@@ -13,7 +13,9 @@ namespace subbyte::gpu {
 ///   itself                 f32, f16 and bf16, and what packed_format() takes
 ///   with smaller groups    where only the groups are too large: scales are repeated, nothing is
 ///                          rounded
-///   u8 or i8               integers of 5, 6 and 7 bits, which are the same numbers
+///   u8 or i8               integers of 7 bits, and of 5 and 6 in groups of other sizes, which are
+///                          the same numbers
+///   scales of one level    of two: numbers of f16, rounded; so are offsets
 ///   dense f16              all else, vectors with act-order, and what is rotated and no vectors,
 ///                          which is rotated back: each weight is rounded, as activations are.
 ///                          Where f16 would not hold the largest one, or have too few bits for

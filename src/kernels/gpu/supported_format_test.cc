@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "base/float16.h"
 #include "base/thread_pool.h"
@@ -38,9 +39,9 @@ TEST(SupportedFormat, repeats_the_scales_of_groups_that_are_too_large) {
   };
   for (const Case& c :
        {Case{{kNF4, kF32, Zero::kNone, 256}, 512, 64}, Case{{kNF4, kF32, Zero::kNone, 0}, 192, 64},
-        Case{{kNFL5, kF16, Zero::kNone, 64}, 128, 32},
-        Case{{kE2M1, kE8M0, Zero::kNone, 64}, 128, 32}, Case{{kU4, kF16, Zero::kU8, 96}, 192, 32},
-        Case{{kI4, kBF16, Zero::kBF16, 48}, 144, 16}}) {
+        Case{{kNFL5, kF16, Zero::kNone, 64}, 128, 32}, Case{{kU5, kF16, Zero::kU8, 128}, 256, 32},
+        Case{{kI6, kF16, Zero::kNone, 0}, 192, 16}, Case{{kE2M1, kE8M0, Zero::kNone, 64}, 128, 32},
+        Case{{kU4, kF16, Zero::kU8, 96}, 192, 32}, Case{{kI4, kBF16, Zero::kBF16, 48}, 144, 16}}) {
     const auto random = random_matrix(c.format, 19, c.cols, testing::Contents::kReal, 3);
     ThreadPool pool(2);
     const auto served = support(unowned(random.view), pool);
@@ -55,10 +56,10 @@ TEST(SupportedFormat, repeats_the_scales_of_groups_that_are_too_large) {
   }
 }
 
-TEST(SupportedFormat, has_integers_of_five_to_seven_bits_as_eight) {
+TEST(SupportedFormat, has_other_integers_of_five_to_seven_bits_as_eight) {
   for (const WeightFormat& format :
-       {WeightFormat{kU5, kF16, Zero::kU8, 32}, WeightFormat{kI6, kF16, Zero::kNone, 64},
-        WeightFormat{kU7, kBF16, Zero::kU8, 96}, WeightFormat{kI5, kF16, Zero::kF16, 32}}) {
+       {WeightFormat{kU5, kF16, Zero::kU8, 16}, WeightFormat{kU7, kF16, Zero::kU8, 64},
+        WeightFormat{kU7, kBF16, Zero::kU8, 96}, WeightFormat{kI7, kF16, Zero::kF16, 32}}) {
     const auto random = random_matrix(format, 19, 192, testing::Contents::kReal, 6);
     ThreadPool pool(2);
     const auto served = support(unowned(random.view), pool);
@@ -72,6 +73,49 @@ TEST(SupportedFormat, has_integers_of_five_to_seven_bits_as_eight) {
       }
     }
   }
+}
+
+TEST(SupportedFormat, rounds_products_of_two_levels_to_f16) {
+  struct Case {
+    WeightFormat format, served;
+  };
+  for (const Case& c : {Case{{kU4, kU6, Zero::kOffsetU6, 32}, {kU4, kF16, Zero::kF16, 32}},
+                        Case{{kU5, kU6, Zero::kOffsetU6, 32}, {kU5, kF16, Zero::kF16, 32}},
+                        Case{{kU2, kU4, Zero::kOffsetU4, 16}, {kU2, kF16, Zero::kF16, 16}},
+                        Case{{kI3, kI6, Zero::kNone, 16}, {kI3, kF16, Zero::kNone, 16}},
+                        Case{{kI6, kI8, Zero::kNone, 16}, {kI6, kF16, Zero::kNone, 16}},
+                        Case{{kIQ4, kI6, Zero::kNone, 32}, {kIQ4, kF16, Zero::kNone, 32}}}) {
+    EXPECT_EQ(supported_format(c.format, 19, 320, false), c.served) << to_string(c.format);
+    const auto random = random_matrix(c.format, 19, 320, testing::Contents::kReal, 6);
+    ThreadPool pool(2);
+    const auto served = support(unowned(random.view), pool);
+    ASSERT_TRUE(served.ok()) << served.error().message;
+    ASSERT_EQ(served->view.format, c.served);
+    EXPECT_TRUE(packed_format(served->view).ok());
+    for (int64_t row = 0; row < 19; ++row) {
+      for (int64_t col = 0; col < 320; ++col) {
+        // Half a unit in the last place of the scale, and of the offset.
+        const double scale = testing::scale_at(random.view, row, col);
+        const double element = random.view.value_of(code_at(random.view, row, col));
+        const double offset = weight_at(random.view, row, col) - element * scale;
+        const double bound = std::fabs(element) * (std::fabs(scale) * 0x1p-11 + 0x1p-25) +
+                             std::fabs(offset) * 0x1.01p-11 + 0x1p-25;
+        ASSERT_NEAR(weight_at(served->view, row, col), weight_at(random.view, row, col), bound)
+            << to_string(c.format) << ' ' << row << ' ' << col;
+      }
+    }
+  }
+}
+
+TEST(SupportedFormat, refuses_two_levels_beyond_f16) {
+  auto random = random_matrix({kU4, kU6, Zero::kNone, 32}, 3, 256, testing::Contents::kReal, 6);
+  random.scales->data()[2] = std::byte{63};
+  const uint16_t factor = 0x6C00;  // 4096
+  std::memcpy(random.scales->data() + 8, &factor, 2);
+  ThreadPool pool(1);
+  const auto served = support(unowned(random.view), pool);
+  ASSERT_FALSE(served.ok());
+  EXPECT_EQ(served.error().code, "recast.scale");
 }
 
 /// Rounded to nearest: half a unit in the last place of f16 (11 bits) for what is normal there, of

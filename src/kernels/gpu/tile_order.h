@@ -15,7 +15,7 @@
 //   codes: [strip][tile][piece][lane][words of the piece]
 //
 // A piece is what one load instruction of a lane brings: 4, 2 or 1 words. 16 bits are four pieces
-// of 4 words, 8 bits two, 5 bits are 4 + 1, 3 bits are 2 + 1, else there is one piece.
+// of 4 words, 8 bits two, 6 bits are 4 + 2, 5 bits 4 + 1, 3 bits 2 + 1, else there is one piece.
 //
 // Inside the words there are two orders, both so that few instructions bring two codes into the
 // two halves of a register (h = 0: low, 1: high):
@@ -34,7 +34,7 @@
 //             lane has four neighbours of each row: 4t and 4t + 1 in r0 and r1, the next in r2, r3
 //
 // Of kHalves 3 bits are a plane of the two low bits and one of the high bit, 5 bits planes of 4 and
-// 1, each at the place of codes of p bits.
+// 1, 6 bits of 4 and 2, each at the place of codes of p bits.
 // What a matrix lacks to full strips and tiles is zero.
 
 #include "kernels/gpu/dialect.h"
@@ -120,15 +120,20 @@ SUBBYTE_DEVICE constexpr BitPlace place_in_fields(Slot s, int bit, int bits) {
 
 }  // namespace internal
 
-/// Place of bit `bit` of a code of `bits` (2, 3, 4, 5, 8 or 16) in its lane's words.
+/// Bits of the first plane of kHalves.
+SUBBYTE_DEVICE constexpr int low_plane(int bits) {
+  return bits == 3 ? 2 : bits == 5 || bits == 6 ? 4 : bits;
+}
+
+/// Place of bit `bit` of a code of `bits` (2, 3, 4, 5, 6, 8 or 16) in its lane's words.
 SUBBYTE_DEVICE constexpr BitPlace bit_place(Slot slot, int bit, int bits, CodeOrder order) {
   if (order == CodeOrder::kPairs && (bits == 3 || bits == 5)) {
     return internal::place_in_fields(slot, bit, bits);
   }
-  const int low_bits = bits == 3 ? 2 : bits == 5 ? 4 : bits;
+  const int low_bits = low_plane(bits);
   if (bit >= low_bits) {
-    const BitPlace high = internal::place_in_plane(slot, 1, order);
-    return {low_bits, high.bit};
+    const BitPlace high = internal::place_in_plane(slot, bits - low_bits, order);
+    return {low_bits + high.word, high.bit + bit - low_bits};
   }
   const BitPlace low = internal::place_in_plane(slot, low_bits, order);
   return {low.word, low.bit + bit};
@@ -136,9 +141,10 @@ SUBBYTE_DEVICE constexpr BitPlace bit_place(Slot slot, int bit, int bits, CodeOr
 
 /// How many bits of a code, from bit 0 up, follow each other in one word.
 SUBBYTE_DEVICE constexpr int bits_together(Slot slot, int bits, CodeOrder order) {
-  if (bits != 3 && bits != 5) return bits;
-  if (order == CodeOrder::kPairs) return slot.step == kSteps - 1 && slot.reg == 3 ? 1 : bits;
-  return bits - 1;
+  if (order == CodeOrder::kPairs && (bits == 3 || bits == 5)) {
+    return slot.step == kSteps - 1 && slot.reg == 3 ? 1 : bits;
+  }
+  return low_plane(bits);
 }
 
 /// Words of the first piece and of each that follows, of which there may be none.

@@ -335,6 +335,8 @@ Packed packed_kernel(const PackedFormat& format) {
   if (format.bits == 2) return &dequantize_packed<2, CodeOrder::kHalves, kBytes>;
   if (format.bits == 3) return &dequantize_packed<3, CodeOrder::kHalves, kBytes>;
   if (format.bits == 4) return &dequantize_packed<4, CodeOrder::kHalves, kBytes>;
+  if (format.bits == 5) return &dequantize_packed<5, CodeOrder::kHalves, kBytes>;
+  if (format.bits == 6) return &dequantize_packed<6, CodeOrder::kHalves, kBytes>;
   return &dequantize_packed<8, CodeOrder::kHalves, kBytes>;
 }
 
