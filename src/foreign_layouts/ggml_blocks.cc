@@ -11,13 +11,14 @@
 #include <cstring>
 #include <string>
 
+#include "foreign_layouts/ggml_grids.h"
+
 namespace subbyte {
 namespace {
 
 constexpr int64_t kMaxSize = int64_t{1} << 24;
-constexpr int kLargestBlock = 256;
 
-using Codes = std::array<uint8_t, kLargestBlock>;
+using ggml::Codes;
 
 struct Plane {
   int begin = 0;  // byte of the block
@@ -35,7 +36,21 @@ struct BlockLayout {
   void (*integers)(const uint8_t* block, uint8_t* scales, uint8_t* offsets) = nullptr;
   void (*codes)(const uint8_t* block, Codes& codes) = nullptr;  // where they lie in no planes
   int flip = 0;                                                 // of the bits of codes
+  std::span<const float> (*values)() = nullptr;        // of codes, where they are a codebook
+  uint16_t (*factor)(const uint8_t* block) = nullptr;  // f16, where `scale` is no place
 };
+
+constexpr BlockLayout grid(uint32_t number, decltype(BlockLayout::integers) integers,
+                           decltype(BlockLayout::codes) codes, decltype(BlockLayout::values) values,
+                           decltype(BlockLayout::factor) factor = nullptr) {
+  return {.number = number,
+          .planes = {},
+          .scale = 0,
+          .integers = integers,
+          .codes = codes,
+          .values = values,
+          .factor = factor};
+}
 
 void q2_k_integers(const uint8_t* block, uint8_t* scales, uint8_t* offsets) {
   for (int g = 0; g < 16; ++g) {
@@ -109,14 +124,21 @@ constexpr BlockLayout kLayouts[] = {
     {12, {{16, 4, 32, 0}}, 0, 2, q4_k_integers},                     // Q4_K
     {13, {{48, 4, 32, 0}, {16, 1, 32, 4}}, 0, 2, q4_k_integers},     // Q5_K
     {14, {{0, 4, 64, 0}, {128, 2, 32, 4}}, 208, -1, q6_k_integers},  // Q6_K
-    {20, {{2, 4, 16, 0}}, 0},                                        // IQ4_NL
-    {23, {{8, 4, 16, 0}}, 0, -1, iq4_xs_integers},                   // IQ4_XS
-    {34, {}, 52, -1, nullptr, tq1_0_codes},                          // TQ1_0
-    {35, {{0, 2, 32, 0}}, 64},                                       // TQ2_0
-    {39, {{1, 4, 16, 0}}, 0},                                        // MXFP4
-    {40, {{4, 4, 8, 0}}, 0},                                         // NVFP4
-    {41, {{2, 1, 1, 1}}, 0},                                         // Q1_0: codes 0 and 2
-    {42, {{2, 2, 1, 0}}, 0},                                         // Q2_0
+    grid(16, ggml::iq2_xxs_integers, ggml::iq2_xxs_codes, ggml::iq2_values),
+    grid(17, ggml::iq2_xs_integers, ggml::iq2_xs_codes, ggml::iq2_values),
+    grid(18, ggml::iq3_xxs_integers, ggml::iq3_xxs_codes, ggml::iq3_xxs_values),
+    grid(19, ggml::iq1_s_integers, ggml::iq1_s_codes, ggml::iq1_values),
+    grid(21, ggml::iq3_s_integers, ggml::iq3_s_codes, ggml::iq3_s_values),
+    grid(22, ggml::iq2_s_integers, ggml::iq2_s_codes, ggml::iq2_values),
+    grid(29, ggml::iq1_m_integers, ggml::iq1_m_codes, ggml::iq1_values, ggml::iq1_m_factor),
+    {20, {{2, 4, 16, 0}}, 0},                       // IQ4_NL
+    {23, {{8, 4, 16, 0}}, 0, -1, iq4_xs_integers},  // IQ4_XS
+    {34, {}, 52, -1, nullptr, tq1_0_codes},         // TQ1_0
+    {35, {{0, 2, 32, 0}}, 64},                      // TQ2_0
+    {39, {{1, 4, 16, 0}}, 0},                       // MXFP4
+    {40, {{4, 4, 8, 0}}, 0},                        // NVFP4
+    {41, {{2, 1, 1, 1}}, 0},                        // Q1_0: codes 0 and 2
+    {42, {{2, 2, 1, 0}}, 0},                        // Q2_0
 };
 
 constexpr std::byte kZeroPoint{1};  // of all types that have one
@@ -174,6 +196,13 @@ void put_codes(const Codes& codes, int count, int bits, int flip, std::byte* to)
   kPut[bits - 2](codes.data(), count, to);
 }
 
+uint16_t factor_of(const BlockLayout& layout, const uint8_t* block) {
+  if (layout.factor != nullptr) return layout.factor(block);
+  uint16_t bits = 0;
+  std::memcpy(&bits, block + layout.scale, sizeof bits);
+  return bits;
+}
+
 /// Copies the blocks of rows of a matrix.
 class Rows {
  public:
@@ -210,7 +239,8 @@ class Rows {
       std::array<uint8_t, 16> integers, offsets;
       layout_.integers(block, integers.data(), offsets.data());
       std::memcpy(scales + b * groups, integers.data(), groups);
-      std::memcpy(scales + view_.groups() + 2 * b, block + layout_.scale, 2);
+      const uint16_t factor_bits = factor_of(layout_, block);
+      std::memcpy(scales + view_.groups() + 2 * b, &factor_bits, 2);
       if (!has_offsets) return;
       std::memcpy(zeros + b * groups, offsets.data(), groups);
       std::byte* const factor = zeros + view_.groups() + 2 * b;
@@ -263,21 +293,25 @@ bool is_finite_half(const uint8_t* bytes) {
   return (bytes[1] & 0x7C) != 0x7C;
 }
 
+bool has_good_scales(const GgmlType& type, const BlockLayout& layout, const uint8_t* block) {
+  const uint8_t* const scale = block + layout.scale;
+  if (type.format->scale == Format::kE8M0) return *scale != 255;
+  if (type.format->scale == Format::kE4M3) {
+    return std::all_of(scale, scale + 4, [](uint8_t code) { return code < 127; });
+  }
+  if ((factor_of(layout, block) & 0x7C00) == 0x7C00) return false;
+  return layout.offset < 0 || is_finite_half(block + layout.offset);
+}
+
 }  // namespace
 
 int64_t bad_ggml_block(const GgmlType& type, std::span<const std::byte> blocks) {
   if (!type.format || is_dense(*type.format)) return -1;
   const BlockLayout& layout = layout_of(type);
-  const auto* bytes = reinterpret_cast<const uint8_t*>(blocks.data());
+  const auto* block = reinterpret_cast<const uint8_t*>(blocks.data());
   const int64_t count = std::ssize(blocks) / type.bytes;
-  for (int64_t b = 0; b < count; ++b, bytes += type.bytes) {
-    const uint8_t* const scale = bytes + layout.scale;
-    const bool is_good =
-        type.format->scale == Format::kE8M0 ? *scale != 255
-        : type.format->scale == Format::kE4M3
-            ? std::all_of(scale, scale + 4, [](uint8_t e) { return e < 127; })
-            : is_finite_half(scale) && (layout.offset < 0 || is_finite_half(bytes + layout.offset));
-    if (!is_good) return b;
+  for (int64_t b = 0; b < count; ++b, block += type.bytes) {
+    if (!has_good_scales(type, layout, block)) return b;
   }
   return -1;
 }
@@ -299,6 +333,7 @@ Result<Matrix> ggml_matrix(const GgmlType& type, int64_t rows, int64_t cols,
     matrix.owners.push_back(std::move(owner));
     return matrix;
   }
+  if (const auto values = layout_of(type).values) view.codebook = values();
   std::byte* const codes = allocate(matrix, rows * view.row_bytes(), view.codes);
   std::byte* const scales = allocate(matrix, rows * view.scale_row_bytes(), view.scales);
   std::byte* const zeros = allocate(matrix, rows * view.zero_row_bytes(), view.zeros);

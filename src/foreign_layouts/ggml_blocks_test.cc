@@ -72,7 +72,7 @@ TEST(GgmlBlocks, have_the_floats_of_gguf_py_to_the_bit) {
       ASSERT_EQ(static_cast<float>(exact[i]), golden.weights[i]) << type.name << " " << i;
     }
   }
-  EXPECT_EQ(types, 18);
+  EXPECT_EQ(types, 25);
 }
 
 TEST(GgmlBlocks, take_what_their_format_says) {
@@ -131,7 +131,8 @@ TEST(GgmlBlocks, refuse_scales_that_are_not_finite) {
   for (const Bad& bad :
        {Bad{"Q4_K", 0, 0x7C00, 2}, Bad{"Q4_K", 2, 0xFE01, 2}, Bad{"Q6_K", 208, 0xFC00, 2},
         Bad{"Q2_K", 82, 0x7C00, 2}, Bad{"Q4_1", 2, 0x7C00, 2}, Bad{"Q8_0", 0, 0x7E00, 2},
-        Bad{"MXFP4", 0, 255, 1}, Bad{"NVFP4", 3, 127, 1}, Bad{"NVFP4", 0, 0x80, 1}}) {
+        Bad{"IQ3_S", 0, 0x7C00, 2}, Bad{"MXFP4", 0, 255, 1}, Bad{"NVFP4", 3, 127, 1},
+        Bad{"NVFP4", 0, 0x80, 1}}) {
     const GgmlType& type = *find_ggml_type(bad.type);
     Golden golden = golden_of(type);
     EXPECT_EQ(bad_ggml_block(type, golden.blocks), -1);

@@ -21,7 +21,8 @@ struct GgmlType {
   std::string_view name;  // "Q4_K"
   uint32_t block;         // numbers in one, along the inputs
   uint32_t bytes;         // of one
-  /// How a matrix of them is stored here; nullopt where none can be.
+  /// How a matrix of them is stored here; nullopt where none can be. nfl3 and nfl4 are those of a
+  /// codebook that the matrix brings.
   std::optional<WeightFormat> format;
 };
 

@@ -16,7 +16,8 @@ from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 ROWS, COLS = 2, 512
 FOLDER = Path(__file__).resolve().parents[2] / "tests/data/ggml"
 TYPES = ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K",
-         "IQ4_NL", "IQ4_XS", "TQ1_0", "TQ2_0", "MXFP4", "NVFP4")
+         "IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S", "IQ4_NL", "IQ4_XS",
+         "TQ1_0", "TQ2_0", "MXFP4", "NVFP4")
 FORMULAS = {"Q1_0": (128, 1), "Q2_0": (64, 2)}  # inputs of a block, bits
 
 
