@@ -363,7 +363,7 @@ typedef struct subbyte_tensor {
 } subbyte_tensor;
 
 /* docs/c.md lists the names with their tensors: checkpoints' "awq", "gptq", ..., aten's operands
- * "int4pack-cpu", "-cuda", "-xpu", and "marlin", "marlin-fp4", "flashinfer-mxfp4". */
+ * "int4pack-cpu", "-cuda", "-xpu", "marlin", "marlin-fp4", "flashinfer-mxfp4", "ggml-Q4_K". */
 typedef struct subbyte_layout {
   size_t struct_size;
   const char* name;

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/checked.h"
 #include "base/quote.h"
@@ -13,6 +14,7 @@
 #include "c_interface/tensors.h"
 #include "checkpoints/config/exported_config.h"
 #include "checkpoints/importer.h"
+#include "foreign_layouts/ggml_blocks.h"
 #include "json/strict_json.h"
 #include "matrix/recast.h"
 
@@ -116,9 +118,16 @@ bool is_int4pack(std::string_view name) {
 }
 
 std::string known_names() {
-  std::string names = packed_layout_names() + "int4pack-cpu, int4pack-cuda, int4pack-xpu";
+  std::string names =
+      packed_layout_names() + "int4pack-cpu, int4pack-cuda, int4pack-xpu, ggml-TYPE";
   for (const Exporter* exporter : all_exporters()) names += ", " + std::string(exporter->name);
   return names;
+}
+
+/// The type of ggml of a name such as "ggml-Q4_K", which is only imported; nullptr: another layout.
+const GgmlType* ggml_type_of(std::string_view name) {
+  constexpr std::string_view kPrefix = "ggml-";
+  return name.starts_with(kPrefix) ? find_ggml_type(name.substr(kPrefix.size())) : nullptr;
 }
 
 /// The exporter of a name, in which "-" may stand for "_".
@@ -131,7 +140,7 @@ Result<subbyte_layout> read_layout(const subbyte_layout* from) {
   SUBBYTE_TRY(const subbyte_layout layout, read_struct("layout", from));
   SUBBYTE_CHECK(check_addresses({{"layout.name", layout.name}}));
   const bool is_known = is_int4pack(layout.name) || is_packed_layout(layout.name) ||
-                        exporter_of(layout.name) != nullptr;
+                        ggml_type_of(layout.name) != nullptr || exporter_of(layout.name) != nullptr;
   if (is_known) return layout;
   return refuse("layout.name", "one of " + known_names(), quote(layout.name));
 }
@@ -182,10 +191,36 @@ Result<Matrix> import_checkpoint(const subbyte_layout& layout, const ReadTensors
   return matrix;
 }
 
+/// Blocks of ggml: `blocks` [N, bytes of a row], and a factor of all weights in `scale` [1].
+Result<Matrix> import_ggml(const GgmlType& type, const ReadTensors& tensors, Executor& pool) {
+  SUBBYTE_TRY(const FileTensor* blocks, tensors.find("blocks", {DType::kU8}, 2));
+  const uint64_t row_bytes = blocks->shape[1];
+  if (row_bytes % type.bytes != 0) {
+    return Error{"c.tensor", "tensor \"blocks\": expected rows of blocks of " +
+                                 std::to_string(type.bytes) + " bytes, found " +
+                                 to_string(blocks->shape)};
+  }
+  SUBBYTE_TRY(Matrix matrix, ggml_matrix(type, static_cast<int64_t>(blocks->shape[0]),
+                                         static_cast<int64_t>(row_bytes / type.bytes * type.block),
+                                         blocks->bytes, pool));
+  if (tensors.by_name.contains("scale")) {
+    SUBBYTE_TRY(const FileTensor* scale, tensors.find("scale", {DType::kF32}, 1));
+    float factor = NAN;
+    if (scale->shape[0] == 1) __builtin_memcpy(&factor, scale->bytes.data(), sizeof factor);
+    if (!std::isfinite(factor)) {
+      return Error{"c.tensor", "tensor \"scale\": expected a finite number"};
+    }
+    matrix.view.tensor_scale = factor;
+  }
+  matrix.owners.insert(matrix.owners.end(), tensors.owners.begin(), tensors.owners.end());
+  return matrix;
+}
+
 /// The same of every layout.
 Result<Matrix> import_on_host(const subbyte_layout& layout, const ReadTensors& read,
                               Executor& pool) {
   if (is_packed_layout(layout.name)) return import_packed(layout, read);
+  if (const GgmlType* type = ggml_type_of(layout.name)) return import_ggml(*type, read, pool);
   if (!is_int4pack(layout.name)) return import_checkpoint(layout, read, pool);
   SUBBYTE_TRY(const Int4Operand operand, read_int4pack(layout.name, layout.tile, read));
   return import_int4pack(operand);
@@ -245,6 +280,9 @@ Status export_matrix(const subbyte_matrix* matrix, const subbyte_layout* from,
                      subbyte_tensors** to) {
   SUBBYTE_CHECK(check_addresses({{"matrix", matrix}, {"tensors", to}}));
   SUBBYTE_TRY(const subbyte_layout layout, read_layout(from));
+  if (ggml_type_of(layout.name) != nullptr) {
+    return refuse("layout.name", "a layout that is written", quote(layout.name));
+  }
   auto made = std::make_unique<subbyte_tensors>();
   made->config = "null";
   Format number = Format::kNone;

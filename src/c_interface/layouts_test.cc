@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -328,6 +329,53 @@ TEST(CLayouts, of_aten_have_no_place_for_an_order_of_inputs) {
     EXPECT_EQ(code_of(subbyte_matrix_export(matrix.get(), &layout, &made)), "layout.input_order")
         << name;
   }
+}
+
+TEST(CLayouts, of_ggml_are_blocks_of_rows) {
+  const CContext context = c_context();
+  // Q8_0, two rows of a block each: a scale of 2, then 32 bytes from -16 on.
+  std::vector<uint8_t> blocks;
+  for (int row = 0; row < 2; ++row) {
+    blocks.insert(blocks.end(), {0x00, 0x40});
+    for (int i = -16; i < 16; ++i) blocks.push_back(static_cast<uint8_t>(i + row));
+  }
+  const float factor = 0.25F;
+  auto all = std::vector(2, c_struct<subbyte_tensor>());
+  all[0].name = "blocks";
+  all[0].dtype = "U8";
+  all[0].rank = 2;
+  all[0].shape[0] = 2;
+  all[0].shape[1] = 34;
+  all[0].data = blocks.data();
+  all[1].name = "scale";
+  all[1].dtype = "F32";
+  all[1].rank = 1;
+  all[1].shape[0] = 1;
+  all[1].data = &factor;
+  const CMatrix matrix = import_from(context, c_layout("ggml-Q8_0"), all);
+  const std::vector<float> weights = weights_of(matrix);
+  ASSERT_EQ(weights.size(), 64u);
+  for (int i = 0; i < 64; ++i) {
+    EXPECT_EQ(weights[static_cast<std::size_t>(i)],
+              0.5F * static_cast<float>(i % 32 - 16 + i / 32));
+  }
+  const auto refused = [&](const char* name) {
+    const subbyte_layout layout = c_layout(name);
+    subbyte_matrix* made = nullptr;
+    return code_of(subbyte_matrix_import(context.get(), &layout, all.data(), 2, nullptr, &made));
+  };
+  EXPECT_EQ(refused("ggml-Q8"), "c.argument");
+  EXPECT_EQ(refused("ggml-I8"), "layout.format");
+  EXPECT_EQ(refused("ggml-Q4_0"), "c.tensor");
+  const float infinity = INFINITY;
+  all[1].data = &infinity;
+  EXPECT_EQ(refused("ggml-Q8_0"), "c.tensor");
+  blocks[1] = 0x7C;  // an infinite scale
+  all[1].data = &factor;
+  EXPECT_EQ(refused("ggml-Q8_0"), "layout.scale");
+  const subbyte_layout layout = c_layout("ggml-Q8_0");
+  subbyte_tensors* tensors = nullptr;
+  EXPECT_EQ(code_of(subbyte_matrix_export(matrix.get(), &layout, &tensors)), "c.argument");
 }
 
 TEST(CLayouts, refuse_by_name) {

@@ -304,6 +304,24 @@ TEST(CMatrix, describes_without_a_handle_what_it_dequantizes) {
             "c.argument");
 }
 
+TEST(CMatrix, takes_scales_of_two_levels) {
+  const CContext context = c_context();
+  const WeightFormat format = {Format::kU4, Format::kU6, Zero::kOffsetU6, 32};
+  const RandomMatrix random = random_matrix(format, 3, 320, Contents::kReal, 8);
+  auto w = c_weights(random.view);
+  const CMatrix matrix = c_matrix(context, w);
+  std::vector<float> weights(3 * 320);
+  ASSERT_EQ(subbyte_matrix_dequantize(matrix.get(), SUBBYTE_F32, weights.data(), nullptr),
+            SUBBYTE_OK);
+  for (int64_t i = 0; i < 3 * 320; ++i) {
+    EXPECT_EQ(weights[static_cast<std::size_t>(i)],
+              static_cast<float>(weight_at(random.view, i / 320, i % 320)));
+  }
+  subbyte_matrix* made = nullptr;
+  w.group_size = 24;
+  EXPECT_EQ(code_of(subbyte_matrix_create(context.get(), &w, nullptr, &made)), "c.argument");
+}
+
 TEST(CMatrix, refuses_null_for_every_address) {
   const CContext context = c_context();
   const RandomMatrix random = random_matrix(kInt4, 2, 64, Contents::kExact, 3);

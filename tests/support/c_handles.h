@@ -47,10 +47,11 @@ inline CContext c_context(int threads = 2) {
 
 /// The description of a canonical matrix.
 inline subbyte_weights c_weights(const MatrixView& view) {
-  constexpr int32_t kZeros[] = {SUBBYTE_NONE, SUBBYTE_U8,   SUBBYTE_U16,
-                                SUBBYTE_F16,  SUBBYTE_BF16, SUBBYTE_F32};
+  constexpr int32_t kZeros[] = {SUBBYTE_NONE, SUBBYTE_U8,  SUBBYTE_U16, SUBBYTE_F16,
+                                SUBBYTE_BF16, SUBBYTE_F32, SUBBYTE_U4,  SUBBYTE_U6};
   auto w = c_struct<subbyte_weights>();
-  w.element = static_cast<int32_t>(view.format.element);
+  w.element = view.format.element == Format::kIQ4 ? int32_t{SUBBYTE_IQ4}
+                                                  : static_cast<int32_t>(view.format.element);
   w.scale = static_cast<int32_t>(view.format.scale);
   w.zero = kZeros[static_cast<int>(view.format.zero)];
   w.group_size = view.format.group_size;
