@@ -196,6 +196,29 @@ void put_codes(const Codes& codes, int count, int bits, int flip, std::byte* to)
   kPut[bits - 2](codes.data(), count, to);
 }
 
+/// The inverse of put_codes().
+void get_codes(const std::byte* from, int count, int bits, int flip, Codes& codes) {
+  for (int i = 0; i < count; i += 8, from += bits) {
+    uint64_t eight = 0;
+    std::memcpy(&eight, from, static_cast<std::size_t>(bits));
+    for (int j = 0; j < 8; ++j) {
+      const auto code = static_cast<uint8_t>(eight >> (bits * j) & ((1u << bits) - 1));
+      codes[static_cast<std::size_t>(i + j)] = static_cast<uint8_t>(code ^ flip);
+    }
+  }
+}
+
+/// The inverse of add_plane(), into a block of zeros.
+void put_plane(const Plane& plane, const Codes& codes, int count, uint8_t* block) {
+  const int of_byte = 8 / plane.bits;
+  for (int k = 0; k < count; ++k) {
+    const int chunk = k / (of_byte * plane.run);
+    const int shift = k / plane.run % of_byte * plane.bits;
+    const int code = codes[static_cast<std::size_t>(k)] >> plane.shift & ((1 << plane.bits) - 1);
+    block[plane.begin + chunk * plane.run + k % plane.run] |= static_cast<uint8_t>(code << shift);
+  }
+}
+
 uint16_t factor_of(const BlockLayout& layout, const uint8_t* block) {
   if (layout.factor != nullptr) return layout.factor(block);
   uint16_t bits = 0;
@@ -304,6 +327,38 @@ bool has_good_scales(const GgmlType& type, const BlockLayout& layout, const uint
 }
 
 }  // namespace
+
+const GgmlType* ggml_type_of(const WeightFormat& format) {
+  for (const GgmlType& type : ggml_types()) {
+    if (type.format == format && !has_two_levels(format) && format.zero != Zero::kU8) return &type;
+  }
+  return nullptr;
+}
+
+void pack_ggml_rows(const GgmlType& type, const MatrixView& matrix, int64_t begin, int64_t end,
+                    std::byte* to) {
+  if (is_dense(matrix.format)) {
+    const int64_t row_bytes = matrix.row_bytes();
+    std::memcpy(to, matrix.codes.data() + begin * row_bytes, (end - begin) * row_bytes);
+    return;
+  }
+  const BlockLayout& layout = layout_of(type);
+  const int64_t blocks = matrix.cols / type.block;
+  const int64_t code_bytes = matrix.row_bytes() / blocks;
+  const int64_t scale_bytes = matrix.scale_row_bytes() / blocks;
+  std::memset(to, 0, static_cast<std::size_t>((end - begin) * blocks * type.bytes));
+  for (int64_t b = begin * blocks; b < end * blocks; ++b, to += type.bytes) {
+    auto* const block = reinterpret_cast<uint8_t*>(to);
+    Codes codes;
+    get_codes(matrix.codes.data() + b * code_bytes, static_cast<int>(type.block),
+              bits(matrix.format.element), layout.flip, codes);
+    for (const Plane& plane : layout.planes) {
+      if (plane.bits != 0) put_plane(plane, codes, static_cast<int>(type.block), block);
+    }
+    std::memcpy(block + layout.scale, matrix.scales.data() + b * scale_bytes, scale_bytes);
+    if (layout.offset >= 0) std::memcpy(block + layout.offset, matrix.zeros.data() + 2 * b, 2);
+  }
+}
 
 int64_t bad_ggml_block(const GgmlType& type, std::span<const std::byte> blocks) {
   if (!type.format || is_dense(*type.format)) return -1;

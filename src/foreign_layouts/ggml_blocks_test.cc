@@ -88,6 +88,27 @@ TEST(GgmlBlocks, take_what_their_format_says) {
   }
 }
 
+TEST(GgmlBlocks, of_one_level_come_back) {
+  int types = 0;
+  for (const GgmlType& type : ggml_types()) {
+    if (!is_quantized(type) || ggml_type_of(*type.format) != &type) continue;
+    ++types;
+    const Golden golden = golden_of(type);
+    const auto matrix = read(type, golden.blocks);
+    ASSERT_TRUE(matrix.ok()) << matrix.error().message;
+    Bytes blocks(golden.blocks.size(), std::byte{0xEE});
+    const std::size_t row_bytes = blocks.size() / kRows;
+    pack_ggml_rows(type, matrix->view, 1, 2, blocks.data() + row_bytes);
+    pack_ggml_rows(type, matrix->view, 0, 1, blocks.data());
+    EXPECT_EQ(blocks, golden.blocks) << type.name;
+  }
+  EXPECT_EQ(types, 8);
+  EXPECT_EQ(ggml_type_of({.element = Format::kBF16})->name, "BF16");
+  EXPECT_EQ(ggml_type_of(*find_ggml_type("Q4_K")->format), nullptr);
+  EXPECT_EQ(ggml_type_of(*find_ggml_type("Q2_0")->format), nullptr);
+  EXPECT_EQ(ggml_type_of({Format::kI4, Format::kBF16, Zero::kNone, 32}), nullptr);
+}
+
 TEST(GgmlBlocks, of_floats_stay_where_they_are) {
   const Bytes numbers(3 * 5 * 2, std::byte{0x3C});
   const auto owner = std::make_shared<int>(1);
