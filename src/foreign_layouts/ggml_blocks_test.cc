@@ -6,9 +6,11 @@
 #include <gtest/gtest.h>
 
 #include <bit>
+#include <cstdio>
 #include <cstring>
 #include <fstream>
 #include <iterator>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -167,6 +169,22 @@ TEST(GgmlBlocks, refuse_scales_that_are_not_finite) {
     EXPECT_EQ(matrix.error().message,
               "the scale of block 1 of output 1: expected a finite number, found NaN or infinity");
   }
+}
+
+TEST(GgmlTypes, are_in_the_table_of_the_docs) {
+  std::ifstream file(std::string(kTestData) + "/../../docs/foreign_layouts.md");
+  std::stringstream text;
+  text << file.rdbuf();
+  std::string table;
+  for (const GgmlType& type : ggml_types()) {
+    if (!is_quantized(type)) continue;
+    char bits[64];
+    std::snprintf(bits, sizeof bits, "|%.4g|%.4g|\n", 8.0 * type.bytes / type.block,
+                  bits_per_weight(*type.format, 4096));
+    table += "|" + std::string(type.name) + "|" + std::to_string(type.block) + "|`" +
+             to_string(*type.format) + "`" + bits;
+  }
+  EXPECT_NE(text.str().find("\n" + table), std::string::npos) << table;
 }
 
 TEST(GgmlTypes, are_found_by_number_and_name) {
