@@ -59,12 +59,13 @@ TEST(CMatrix, gives_the_weights_of_the_oracle_in_every_format) {
     RandomMatrix random = random_matrix(format, 3, 96, Contents::kExact, 7);
     random.view.tensor_scale = 0.25;
     if (format.element == Format::kE8M0 || format.element == Format::kE5M2) continue;  // NaN codes
-    const CMatrix matrix = c_matrix(context, c_weights(random.view));
+    const subbyte_weights given = c_weights(random.view);
+    const CMatrix matrix = c_matrix(context, given);
     ASSERT_NE(matrix, nullptr);
     expect_weights(matrix.get(), random.view);
     auto found = c_struct<subbyte_weights>();
     ASSERT_EQ(subbyte_matrix_describe(matrix.get(), &found), SUBBYTE_OK);
-    EXPECT_EQ(found.element, static_cast<int32_t>(format.element));
+    EXPECT_EQ(found.element, given.element);
     EXPECT_EQ(found.rows, 3);
     EXPECT_EQ(found.device, -1);
     EXPECT_NE(found.codes, random.view.codes.data()) << "it was copied";
@@ -177,9 +178,9 @@ TEST(CMatrix, refuses_descriptions_that_say_nothing) {
   EXPECT_EQ(code([](auto& w) { w.element = 0; }), "c.argument");
   EXPECT_EQ(code([](auto& w) { w.element = 99; }), "c.argument");
   EXPECT_EQ(code([](auto& w) { w.element = SUBBYTE_F16; }), "c.argument");
-  EXPECT_EQ(code([](auto& w) { w.scale = SUBBYTE_U4; }), "c.argument");
+  EXPECT_EQ(code([](auto& w) { w.scale = SUBBYTE_E2M1; }), "c.argument");
   EXPECT_EQ(code([](auto& w) { w.scale = SUBBYTE_NONE; }), "c.argument");
-  EXPECT_EQ(code([](auto& w) { w.zero = SUBBYTE_U4; }), "c.argument");
+  EXPECT_EQ(code([](auto& w) { w.zero = SUBBYTE_I4; }), "c.argument");
   EXPECT_EQ(code([](auto& w) { w.group_size = -1; }), "c.argument");
   EXPECT_EQ(code([](auto& w) { w.group_size = INT64_MAX; }), "c.argument");
   EXPECT_EQ(code([](auto& w) { w.group_size = INT64_MIN; }), "c.argument");
