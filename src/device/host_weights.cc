@@ -176,9 +176,12 @@ Result<HostWeights> HostWeights::create(Execution& execution, const MatrixView& 
   ready.main = view;
   ready.order = view.input_order;
   const bool has_offsets = is_offset(view.format.zero);  // which are of rotated weights, if any are
-  if (has_offsets && has_kernel(execution.kernels(), view)) return ready;
-  if (!has_offsets || (view.format.rotation == 0 && !has_two_levels(view.format.zero) &&
-                       has_kernel_of_codes(execution.kernels(), view))) {
+  if (has_two_levels(view.format)) {
+    HostWeights as_they_are = ready;
+    add_zeros(as_they_are);
+    if (has_kernel(execution.kernels(), as_they_are.main)) return as_they_are;
+  } else if (!has_offsets ||
+             (view.format.rotation == 0 && has_kernel_of_codes(execution.kernels(), view))) {
     SUBBYTE_CHECK(split_offsets(ready, keep));
     SUBBYTE_CHECK(widen_codes(ready, keep));
     add_zeros(ready);

@@ -110,6 +110,26 @@ TEST(HostWeights, multiplies_what_has_no_kernel_as_floats) {
   }
 }
 
+TEST(HostWeights, multiplies_scales_of_two_levels_as_they_are) {
+  for (const WeightFormat& format : {WeightFormat{Format::kU2, Format::kU4, Zero::kOffsetU4, 16},
+                                     WeightFormat{Format::kI3, Format::kI6, Zero::kNone, 16},
+                                     WeightFormat{Format::kU4, Format::kU6, Zero::kOffsetU6, 32},
+                                     WeightFormat{Format::kU5, Format::kU6, Zero::kOffsetU6, 32},
+                                     WeightFormat{Format::kI6, Format::kI8, Zero::kNone, 16},
+                                     WeightFormat{Format::kIQ4, Format::kI6, Zero::kNone, 32}}) {
+    const RandomMatrix matrix = random_matrix(format, 24, 512, Contents::kExact, 5);
+    expect_exact(matrix.view, false);
+    const auto weights = HostWeights::create(*execution(), Matrix{matrix.view, {}});
+    ASSERT_TRUE(weights.ok()) << weights.error().message;
+    EXPECT_EQ(weights->main.codes.data(), matrix.view.codes.data()) << to_string(format);
+  }
+  // No kernel has both of these.
+  expect_exact(
+      random_matrix({Format::kU8, Format::kU6, Zero::kOffsetU6, 32}, 5, 256, Contents::kExact, 8)
+          .view,
+      false);
+}
+
 /// Offsets are floats beside any precision, and in batch-invariant mode a row is the same bits
 /// however many there are.
 TEST(HostWeights, rows_do_not_depend_on_their_number_nor_offsets_on_the_precision) {
