@@ -179,11 +179,11 @@ class Bench {
 
 Result<BenchSubject> describe(const Invocation& invocation, const ReadyModel& loaded,
                               const Tests& tests) {
-  SUBBYTE_TRY(const Inspection inspection, inspect(loaded.path, loaded.backend->host()));
+  SUBBYTE_TRY(const Inspection inspection, inspect(loaded.files, loaded.backend->host()));
   const MachineMemory* const memory = loaded.backend->memory();
   const bool is_quantized = inspection.quantization != "none";
   const std::string format = is_quantized ? " " + inspection.quantization : "";
-  return BenchSubject{.path = loaded.path.string(),
+  return BenchSubject{.path = loaded.files.path().string(),
                       .type = inspection.architecture + format,
                       .size = static_cast<int64_t>(inspection.bytes),
                       .num_parameters = static_cast<int64_t>(inspection.parameters),

@@ -46,7 +46,7 @@ const std::vector<std::string> kEfforts = {"none", "minimal", "low", "medium",
 /// What the options and the files of the model say of its chats. Options that do nothing with this
 /// model are refused: nobody should believe that they did.
 Status set_up(Options& options, const ReadyModel& ready, TextSetup& text, Request& request) {
-  SUBBYTE_CHECK(options.chat_template.apply(ready.directory, text, request));
+  SUBBYTE_CHECK(options.chat_template.apply(text, request));
   if (options.no_think) {
     const Request wish = {.thinking = false};
     SUBBYTE_CHECK(check_does_something(text, wish, "--no-think", "usage.no_think"));
@@ -57,7 +57,7 @@ Status set_up(Options& options, const ReadyModel& ready, TextSetup& text, Reques
     SUBBYTE_CHECK(check_does_something(text, wish, "--reasoning-effort", "usage.reasoning_effort"));
     request.effort = options.effort;
   }
-  SUBBYTE_TRY(text.sampling, options.sampling.resolve(ready.path));
+  SUBBYTE_TRY(text.sampling, options.sampling.resolve(ready.files));
   return {};
 }
 
@@ -152,7 +152,7 @@ Result<ExitCode> run(const Invocation& invocation, Options options) {
   SUBBYTE_CHECK(check_context(ready.config, options.context.value_or(1)));
   const int64_t context =
       options.context.value_or(std::min<int64_t>(kDefaultContext, ready.config.max_positions));
-  SUBBYTE_TRY(std::unique_ptr<TextSetup> text, TextSetup::read(ready.directory, ready.config));
+  SUBBYTE_TRY(std::unique_ptr<TextSetup> text, TextSetup::read(ready.files, ready.config));
   ChatSettings settings = {{.max_tokens = options.max_tokens}, options.hide_reasoning};
   SUBBYTE_CHECK(set_up(options, ready, *text, settings.request));
   SUBBYTE_CHECK(check_beginning(options, settings, *text, context));

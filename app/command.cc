@@ -73,7 +73,7 @@ Status check_activations(const Invocation& invocation, const ReadyModel& ready) 
   if (invocation.activations != "mxfp8" || ready.config.num_experts > 0) return {};
   return Error{"usage.activations", fmt::format("--activations mxfp8 is for inputs of experts; "
                                                 "{} has no experts",
-                                                ready.path.string())};
+                                                ready.files.path().string())};
 }
 
 /// SUBBYTE_STEP_TOKENS, else 8.
@@ -279,12 +279,12 @@ void SamplingFlags::add_to(Command command) {
       .group(group);
 }
 
-Result<SamplingDefaults> SamplingFlags::resolve(const std::filesystem::path& model) const {
+Result<SamplingDefaults> SamplingFlags::resolve(const SideFiles& files) const {
   Sampling wishes = wishes_;
   if (seed_) {
     SUBBYTE_TRY(wishes.seed, choose_seed(*seed_));
   }
-  return read_sampling_defaults(model, wishes);
+  return read_sampling_defaults(files, wishes);
 }
 
 Result<OutputFile> open_output(const std::string& path_or_dash, bool overwrite) {

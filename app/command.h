@@ -98,7 +98,7 @@ class SamplingFlags {
  public:
   void add_to(Command command);
   /// Codes: usage.seed, those of read_sampling_defaults.
-  Result<SamplingDefaults> resolve(const std::filesystem::path& model) const;
+  Result<SamplingDefaults> resolve(const SideFiles& files) const;
 
  private:
   Sampling wishes_;

@@ -13,7 +13,7 @@
 #include "app/tensor_table.h"
 #include "app/terminal.h"
 #include "app/wrap.h"
-#include "checkpoints/config/config_file.h"
+#include "checkpoints/config/model_files.h"
 #include "checkpoints/model_path.h"
 #include "models/model.h"
 #include "verify/report_json.h"

@@ -9,7 +9,7 @@
 #include "app/output.h"
 #include "app/terminal.h"
 #include "base/cache_directory.h"
-#include "checkpoints/config/config_file.h"
+#include "checkpoints/config/model_files.h"
 #include "checkpoints/config/quantization_config.h"
 #include "checkpoints/model_cache.h"
 #include "models/model_config.h"
@@ -32,13 +32,14 @@ std::string name_of(const CachedModel& model) {
 }
 
 Status read_config(ListedModel& model) {
-  SUBBYTE_TRY(const ConfigFile file, read_config_file(model.cached.snapshot));
+  const ModelFiles files(model.cached.snapshot);
+  SUBBYTE_TRY(const SideFile file, files.config());
   SUBBYTE_TRY(const json::Object config, file.object());
   SUBBYTE_TRY(const auto type, config.string("model_type"));
   model.architecture = type.value_or("");
-  SUBBYTE_TRY(const auto quantization, read_quantization_config(config, model.cached.snapshot));
+  SUBBYTE_TRY(const auto quantization, read_quantization_config(config, files.beside_weights()));
   model.quantization = quantization.method_name();
-  SUBBYTE_TRY([[maybe_unused]] const ModelConfig known, read_model_config(model.cached.snapshot));
+  SUBBYTE_TRY([[maybe_unused]] const ModelConfig known, read_model_config(files));
   return {};
 }
 

@@ -70,7 +70,7 @@ Result<ExitCode> compare(const Invocation& invocation, const Options& options,
                          const ReadyModel& loaded, const std::string& text,
                          std::span<const int32_t> tokens) {
   SUBBYTE_TRY(ReadyModel reference, open(invocation, options.reference));
-  SUBBYTE_TRY(const Tokenizer tokenizer, load_tokenizer(reference.directory));
+  SUBBYTE_TRY(const Tokenizer tokenizer, load_tokenizer(reference.files));
   SUBBYTE_TRY(const auto same, tokenizer.encode_prompt(text, SpecialTokens::kAsText));
   if (!std::ranges::equal(tokens, same)) {
     return Error{"divergence.tokens",
@@ -108,7 +108,7 @@ Result<ExitCode> compare(const Invocation& invocation, const Options& options,
 Result<ExitCode> run(const Invocation& invocation, const Options& options) {
   SUBBYTE_TRY(const std::string text, read_text(options.file));
   SUBBYTE_TRY(ReadyModel loaded, open(invocation, options.model));
-  SUBBYTE_TRY(const Tokenizer tokenizer, load_tokenizer(loaded.directory));
+  SUBBYTE_TRY(const Tokenizer tokenizer, load_tokenizer(loaded.files));
   SUBBYTE_TRY(const auto tokens, tokenizer.encode_prompt(text, SpecialTokens::kAsText));
   SUBBYTE_CHECK(check_context(loaded.config, options.window));
   if (tokens.size() < 2) {

@@ -22,7 +22,7 @@ constexpr int64_t kSampleTokens = kProbeTokens / kSamples;
 
 /// The source and tokens, with which single units of it are tried in other forms.
 struct Probe {
-  std::filesystem::path source;
+  ModelFiles files;
   ModelConfig config;
   std::unique_ptr<Backend> backend;
   std::unique_ptr<Model> model;
@@ -71,14 +71,14 @@ Status write_samples(Probe& probe, const TokensWritten& written) {
 
 /// Loads the model, and has the tokens.
 Status begin(Probe& probe, std::string_view text, const TokensWritten& written) {
-  SUBBYTE_TRY(probe.config, read_model_config(probe.source));
+  SUBBYTE_TRY(probe.config, read_model_config(probe.files));
   probe.window = std::min(kProbeWindow, probe.config.max_positions);
   if (!text.empty()) {
-    SUBBYTE_TRY(const Tokenizer tokenizer, load_tokenizer(probe.source));
+    SUBBYTE_TRY(const Tokenizer tokenizer, load_tokenizer(probe.files));
     SUBBYTE_TRY(probe.tokens, tokenizer.encode_prompt(text, SpecialTokens::kAsText));
     if (std::ssize(probe.tokens) > kProbeTokens) probe.tokens.resize(kProbeTokens);
   }
-  SUBBYTE_TRY(probe.model, load_model(probe.source, *probe.backend));
+  SUBBYTE_TRY(probe.model, load_model(probe.files, *probe.backend));
   return text.empty() ? write_samples(probe, written) : Status();
 }
 
@@ -86,7 +86,7 @@ Status begin(Probe& probe, std::string_view text, const TokensWritten& written) 
 Result<double> measure(const Probe& probe, const std::string& unit, const QuantizeFormat& format,
                        const QuantizeForm& form) {
   ProbingBackend backend(*probe.backend, probe.config, format, form, unit);
-  SUBBYTE_TRY(const auto model, load_model(probe.source, backend));
+  SUBBYTE_TRY(const auto model, load_model(probe.files, backend));
   SUBBYTE_TRY(const Divergence found, divergence({*model, backend}, {*probe.model, *probe.backend},
                                                  Element::kF32, probe.tokens, probe.window));
   return found.kl.value;
@@ -98,9 +98,7 @@ decltype(QuantizeOptions::measure) measure_by_text(const std::filesystem::path& 
                                                    std::string text,
                                                    std::unique_ptr<Backend> backend,
                                                    TokensWritten written) {
-  const auto probe = std::make_shared<Probe>();
-  probe->source = source;
-  probe->backend = std::move(backend);
+  const auto probe = std::make_shared<Probe>(source, ModelConfig(), std::move(backend));
   return [probe, text = std::move(text), written = std::move(written)](
              const std::string& unit, const QuantizeFormat& format,
              const QuantizeForm& form) -> Result<double> {

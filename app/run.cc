@@ -175,9 +175,9 @@ Result<ExitCode> run(const Invocation& invocation, Options options) {
   SUBBYTE_CHECK(read_stops(options));
   if (!options.prompts.empty()) return run_many(invocation, options);
   SUBBYTE_TRY(ReadyModel ready, open(invocation, options.model));
-  SUBBYTE_TRY(std::unique_ptr<TextSetup> text, TextSetup::read(ready.directory, ready.config));
+  SUBBYTE_TRY(std::unique_ptr<TextSetup> text, TextSetup::read(ready.files, ready.config));
   SUBBYTE_CHECK(set_context(ready.config, options.context));
-  SUBBYTE_TRY(text->sampling, options.sampling.resolve(ready.path));
+  SUBBYTE_TRY(text->sampling, options.sampling.resolve(ready.files));
   SUBBYTE_TRY(const Question question, question_of(options, *text));
   SUBBYTE_TRY(const int64_t context,
               context_size(options, ready.config, std::ssize(question.prompt)));

@@ -64,7 +64,7 @@ Result<JobRecord> identity_of(const Invocation& invocation, const PromptsOptions
   }
   if (chats_name_the_day(texts)) record[kJobDate] = *job.defaults.date;
   options.chat_template.describe(record);
-  SUBBYTE_CHECK(add_model_files(ready.path, ready.directory, record));
+  SUBBYTE_CHECK(add_model_files(ready.files.path(), ready.files.directory(), record));
   return record;
 }
 
@@ -170,10 +170,10 @@ Result<ExitCode> run_prompts(const Invocation& invocation, PromptsOptions option
   if (options.prompts == "-") SUBBYTE_CHECK(keep_standard_input());
   SUBBYTE_TRY(ReadyModel ready, open(invocation, options.model));
   SUBBYTE_CHECK(set_context(ready.config, options.context));
-  SUBBYTE_TRY(std::unique_ptr<TextSetup> text, TextSetup::read(ready.directory, ready.config));
-  SUBBYTE_TRY(text->sampling, options.sampling.resolve(ready.path));
+  SUBBYTE_TRY(std::unique_ptr<TextSetup> text, TextSetup::read(ready.files, ready.config));
+  SUBBYTE_TRY(text->sampling, options.sampling.resolve(ready.files));
   Request chat = {.date = time_now()};
-  SUBBYTE_CHECK(options.chat_template.apply(ready.directory, *text, chat));
+  SUBBYTE_CHECK(options.chat_template.apply(*text, chat));
   const SamplingOptions sampling = text->sampling.alone;
   std::optional<Job> job;
   SUBBYTE_CHECK(open_job(invocation, options, ready, *text, chat, job));

@@ -12,7 +12,7 @@
 #include "app/text_input.h"
 #include "base/model_file.h"
 #include "base/quote.h"
-#include "checkpoints/config/config_file.h"
+#include "checkpoints/config/model_files.h"
 #include "checkpoints/model_path.h"
 #include "completions/request.h"
 #include "models/model_config.h"
@@ -42,17 +42,16 @@ struct Form {
 };
 
 /// The format of a model that brings no template along.
-Result<Form> open_built_in(const std::filesystem::path& model,
-                           const std::filesystem::path& directory) {
+Result<Form> open_built_in(const ModelFiles& files) {
   std::error_code failure;
-  if (std::filesystem::is_directory(model, failure) && !is_there(model / "config.json")) {
+  if (std::filesystem::is_directory(files.path(), failure) && !files.has(kConfigFile)) {
     return Error{"template.none",
                  fmt::format("{}: neither chat_template.jinja nor tokenizer_config.json has a chat "
                              "template, and without a config.json there is no family with a format",
-                             directory.string())};
+                             files.directory().string())};
   }
-  SUBBYTE_TRY(const ModelConfig config, read_model_config(model));
-  SUBBYTE_TRY(std::unique_ptr<TextSetup> text, TextSetup::read(directory, config));
+  SUBBYTE_TRY(const ModelConfig config, read_model_config(files));
+  SUBBYTE_TRY(std::unique_ptr<TextSetup> text, TextSetup::read(files, config));
   return Form{{}, std::move(text)};
 }
 
@@ -65,16 +64,15 @@ Result<Form> open_form(const std::string& name) {
     return Form{std::move(compiled), {}};
   }
   std::filesystem::path model = path;
-  std::filesystem::path directory = path;
   const bool is_directory_of_texts =
-      is_there(directory / "tokenizer_config.json") || is_there(directory / "chat_template.jinja");
+      is_there(path / "tokenizer_config.json") || is_there(path / "chat_template.jinja");
   if (!is_directory_of_texts) {
     SUBBYTE_TRY(model, find_model(name));
-    directory = model_directory(model);
   }
-  SUBBYTE_TRY(auto found, ChatTemplate::read(directory));
+  const ModelFiles files(model);
+  SUBBYTE_TRY(auto found, ChatTemplate::read(files));
   if (found) return Form{std::move(*found), {}};
-  return open_built_in(model, directory);
+  return open_built_in(files);
 }
 
 std::string name_of(const std::string& file) {

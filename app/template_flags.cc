@@ -22,11 +22,10 @@ void TemplateFlags::add_to(Command command) {
       .group(group);
 }
 
-Status TemplateFlags::apply(const std::filesystem::path& directory, TextSetup& text,
-                            Request& request) {
+Status TemplateFlags::apply(TextSetup& text, Request& request) {
   if (file_) {
     SUBBYTE_TRY(source_, read_text(*file_));
-    text.chat_template = ChatTemplate::compile(source_, *file_, directory);
+    text.chat_template = ChatTemplate::compile(source_, *file_, text.files);
     if (!text.chat_template->ok()) return text.chat_template->error();
   }
   if (!variables_) return {};

@@ -16,10 +16,10 @@ class TemplateFlags {
   void add_to(Command command);
   bool are_given() const { return file_ || variables_; }
 
-  /// Gives `text`, of the model in `directory`, the template, and `request` the variables. Codes:
+  /// Gives `text` the template, and `request` the variables. Codes:
   /// those of read_text and ChatTemplate::compile; usage.chat_template_kwargs for what is no object
   /// of JSON, and for variables that its chats do not have.
-  Status apply(const std::filesystem::path& directory, TextSetup& text, Request& request);
+  Status apply(TextSetup& text, Request& request);
 
   /// Adds what decides answers to the record of a job.
   void describe(JobRecord& record) const;

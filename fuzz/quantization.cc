@@ -15,7 +15,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, std::size_t size) {
   }
   const auto object = json::Object::of(*value, "input");
   if (!object.ok()) return 0;
-  const auto config = read_quantization_config(*object, "/dev/null");
+  const auto config = read_quantization_config(*object, {});
   if (!config.ok()) {
     fuzz::require_line(config.error(), "input");
     return 0;

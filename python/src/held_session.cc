@@ -30,7 +30,7 @@ class HeldSession::Visit {
 
 HeldSession::HeldSession(Session session, Element cache_type, std::string choice)
     : text_(session.shared_text()),
-      directory_(session.ready().directory),
+      directory_(session.ready().files.directory()),
       device_(session.ready().backend->description()),
       choice_(std::move(choice)),
       model_type_(session.ready().config.model_type),

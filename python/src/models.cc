@@ -15,7 +15,7 @@
 #include "backends/backends.h"
 #include "base/thread_pool.h"
 #include "bindings.h"
-#include "checkpoints/config/config_file.h"
+#include "checkpoints/config/model_files.h"
 #include "checkpoints/model_path.h"
 #include "errors.h"
 #include "gil.h"

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "checkpoints/config/config_file.h"
+#include "checkpoints/config/model_files.h"
 #include "checkpoints/model_path.h"
 #include "completions/request.h"
 #include "models/model_config.h"
@@ -42,9 +42,10 @@ Result<ModelText> ModelText::open(const std::string& model) {
     setup = std::make_shared<TextSetup>(TextSetup{.tokenizer = std::move(tokenizer)});
   } else {
     SUBBYTE_TRY(const auto found, find_model(model));
-    text.directory_ = model_directory(found);
-    SUBBYTE_TRY(const ModelConfig config, read_model_config(found));
-    SUBBYTE_TRY(setup, TextSetup::read(text.directory_, config));
+    const ModelFiles files(found);
+    text.directory_ = files.directory();
+    SUBBYTE_TRY(const ModelConfig config, read_model_config(files));
+    SUBBYTE_TRY(setup, TextSetup::read(files, config));
   }
   text.setup_ = std::move(setup);
   return text;

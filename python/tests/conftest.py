@@ -1,7 +1,10 @@
 """Models of the tests, and files read without the library."""
 from __future__ import annotations
 
+import collections
+import ctypes
 import json
+import os
 import shutil
 import struct
 from pathlib import Path
@@ -28,6 +31,29 @@ def read_safetensors(path: Path) -> dict[str, np.ndarray]:
                                      8 + length + entry["data_offsets"][1]],
                                 DTYPES[entry["dtype"]]).reshape(entry["shape"])
             for name, entry in header.items()}
+
+
+class OpenedFiles:
+    """How often files of a directory are opened, as the system counts (inotify)."""
+
+    OPEN, CLOSE = 0x20, 0x18  # of like events in a row one is kept, so that others stand between
+
+    def __init__(self, directory: Path) -> None:
+        system = ctypes.CDLL(None, use_errno=True)
+        self._queue = system.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+        assert system.inotify_add_watch(self._queue, bytes(directory), self.OPEN | self.CLOSE) > 0
+
+    def take(self) -> collections.Counter[str]:
+        """Counts since this was made."""
+        counts: collections.Counter[str] = collections.Counter()
+        data = os.read(self._queue, 1 << 16)
+        os.close(self._queue)
+        while data:
+            _, mask, _, length = struct.unpack_from("iIII", data)
+            if mask & self.OPEN:
+                counts[data[16:16 + length].rstrip(b"\0").decode()] += 1
+            data = data[16 + length:]
+        return counts
 
 
 @pytest.fixture(scope="session")

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import DEMO, GOLDENS, read_safetensors
+from conftest import DEMO, GOLDENS, OpenedFiles, read_safetensors
 
 import subbyte
 
@@ -211,3 +212,13 @@ def test_paths_are_those_of_open(tmp_path: Path) -> None:
         with pytest.raises(subbyte.Error, match="null"):
             call("demo\0x")
     assert not list(tmp_path.iterdir())
+
+
+def test_small_files_of_a_model_are_opened_once(tmp_path: Path) -> None:
+    model = shutil.copytree(DEMO, tmp_path / "model")
+    opened = OpenedFiles(model)
+    subbyte.LLM(model, device="cpu", threads=1)
+    counts = opened.take()
+    for name in ("config.json", "generation_config.json", "tokenizer.json",
+                 "tokenizer_config.json"):
+        assert counts[name] == 1, name

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -64,7 +65,7 @@ class Machines {
     const DeviceOptions options = {.device = std::string(device)};
     SUBBYTE_TRY(machine_, choose_machine(options, device_));
     return load_on_machine(options, device_, machine_, [this]() -> Status {
-      const auto path = std::string(SUBBYTE_TEST_DATA) + "/goldens/qwen3-moe-bf16";
+      const auto path = std::filesystem::path(SUBBYTE_TEST_DATA) / "goldens/qwen3-moe-bf16";
       SUBBYTE_TRY(auto model, load_model(path, *machine_));
       SUBBYTE_TRY(pool_, model->make_kv_pool(*machine_, Element::kF16, {256}));
       model_ = std::move(model);

@@ -74,6 +74,12 @@ FileIdentity identity_of(const struct stat& status) {
 
 }  // namespace
 
+Result<FileIdentity> file_identity(const std::filesystem::path& path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) return file_error(errno, path, "read the size");
+  return identity_of(status);
+}
+
 Result<MappedFile> MappedFile::open(const std::filesystem::path& path, Links links) {
   if (path.native().find('\0') != std::string::npos) {
     return Error{"file.not_found", std::string(path.c_str()) + ": a NUL byte in the file name"};

@@ -24,6 +24,10 @@ struct FileIdentity {
   int64_t changed_ns = 0;
 };
 
+/// That of what is at `path`, or where a link there leads, without opening it. Codes: those of
+/// file_error().
+Result<FileIdentity> file_identity(const std::filesystem::path& path);
+
 /// Treatment of a link in the last part of a path; links before it are always followed.
 enum class Links : uint8_t { kFollow, kRefuse };
 

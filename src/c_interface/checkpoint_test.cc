@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/thread_pool.h"
-#include "checkpoints/config/config_file.h"
+#include "checkpoints/config/model_files.h"
 #include "checkpoints/modules.h"
 #include "json/strict_json.h"
 #include "matrix/float_rows.h"
@@ -38,7 +38,7 @@ TEST(CCheckpoint, has_the_matrices_of_the_importers) {
   ASSERT_TRUE(modules.ok()) << text;
   ThreadPool pool(1);
   const auto tensors = TensorSource::open(demo_model());
-  const auto config = read_config_file(demo_model());
+  const auto config = ModelFiles(demo_model()).config();
   const auto object = config->object();
   const auto quantization = read_quantization_config(*object, demo_model());
   const ImportContext imports{*tensors, *quantization, pool};

@@ -159,7 +159,7 @@ Result<QuantizationConfig> read_config(const char* text) {
   SUBBYTE_TRY(json::Value section, json::parse(text, "layout.config"));
   const json::Value root = {{"quantization_config", std::move(section)}};
   SUBBYTE_TRY(const json::Object object, json::Object::of(root, "layout.config"));
-  return read_quantization_config(object, "/");
+  return read_quantization_config(object, {});
 }
 
 /// The file that tensors of memory are said to be of: one without bytes, so that importers have

@@ -12,6 +12,7 @@
 #include "json/strict_json.h"
 #include "session/session.h"
 #include "support/c_handles.h"
+#include "support/opened_files.h"
 #include "support/paths.h"
 #include "support/temp_dir.h"
 #include "transform/report_json.h"
@@ -36,9 +37,24 @@ CTokenizer open_tokenizer() {
   return CTokenizer(made);
 }
 
+TEST(CSession, opens_small_files_of_a_model_once) {
+  const TempDir folder;
+  std::filesystem::copy(demo_model(), folder / "m");
+  OpenedFiles opened(folder / "m");
+  subbyte_session* made = nullptr;
+  ASSERT_EQ(subbyte_session_open((folder / "m").c_str(), nullptr, &made), SUBBYTE_OK)
+      << subbyte_last_error();
+  const CSession session(made);
+  auto counts = opened.take();
+  for (const char* const name :
+       {"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"}) {
+    EXPECT_EQ(counts[name], 1) << name;
+  }
+}
+
 TEST(CTokenizer, encodes_and_decodes_as_cxx) {
   const CTokenizer tokenizer = open_tokenizer();
-  const auto reference = load_tokenizer(demo_model());
+  const auto reference = load_tokenizer(std::filesystem::path(demo_model()));
   ASSERT_TRUE(reference.ok());
   const std::string text = "Mr. Sherlock Holmes, \xE2\x82\xAC 5 <|im_end|>";
   for (const int32_t flags : {0, 1, 2, 3}) {

@@ -9,7 +9,7 @@
 #include "base/model_file.h"
 #include "c_interface/errors.h"
 #include "c_interface/options.h"
-#include "checkpoints/config/config_file.h"
+#include "checkpoints/config/model_files.h"
 #include "checkpoints/model_path.h"
 #include "session/text_setup.h"
 #include "text/chat_template.h"
@@ -25,13 +25,13 @@ namespace {
 
 Status open(const char* model, subbyte_tokenizer** to) {
   SUBBYTE_CHECK(c::check_addresses({{"model", model}, {"tokenizer", to}}));
-  std::filesystem::path directory = model;
-  if (!is_there(directory / "tokenizer.json")) {
+  SideFiles files = std::filesystem::path(model);
+  if (!files.has("tokenizer.json")) {
     SUBBYTE_TRY(const auto found, find_model(model));
-    directory = model_directory(found);
+    files = model_directory(found);
   }
-  SUBBYTE_TRY(Tokenizer tokenizer, load_tokenizer(directory));
-  SUBBYTE_TRY(auto chat_template, ChatTemplate::read(directory));
+  SUBBYTE_TRY(Tokenizer tokenizer, load_tokenizer(files));
+  SUBBYTE_TRY(auto chat_template, ChatTemplate::read(files));
   *to = new subbyte_tokenizer{std::move(tokenizer), std::move(chat_template)};
   return {};
 }

@@ -8,7 +8,7 @@
 #include "c_interface/context.h"
 #include "c_interface/errors.h"
 #include "c_interface/options.h"
-#include "checkpoints/config/config_file.h"
+#include "checkpoints/config/model_files.h"
 #include "checkpoints/model_path.h"
 #include "transform/report_json.h"
 #include "verify/report_json.h"

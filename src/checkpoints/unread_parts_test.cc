@@ -35,7 +35,7 @@ TEST(UnreadParts, are_known_by_entries_of_configs) {
 /// The config of a text; a section that is not understood.
 Result<QuantizationConfig> read(const char* text) {
   const auto value = json::parse(text, "config.json");
-  return read_quantization_config(*json::Object::of(*value, "config.json"), "/");
+  return read_quantization_config(*json::Object::of(*value, "config.json"), {});
 }
 
 TEST(UnreadParts, may_have_entries_that_nobody_understands) {

@@ -4,10 +4,6 @@
 #include <array>
 #include <string>
 
-#include "base/model_file.h"
-#include "checkpoints/config/config_file.h"
-#include "models/model_config.h"
-
 namespace subbyte {
 namespace {
 
@@ -18,8 +14,6 @@ constexpr std::array kRules = {
 #include "engine/generation_config_keys.def"
 #undef SUBBYTE_KEY
 };
-
-constexpr const char* kConfig = "config.json";
 
 /// What a config.json says of generation, of a wrapper also what its text part says where it says
 /// nothing itself.
@@ -38,27 +32,23 @@ json::Value generation_part_of(const json::Object& config) {
 
 }  // namespace
 
-std::filesystem::path generation_file(const std::filesystem::path& model) {
-  const std::filesystem::path directory = model_directory(model);
-  std::filesystem::path path = directory / "generation_config.json";
-  const bool has_config = directory == model;  // beside a model file there may be any
-  return is_there(path) || !has_config ? path : directory / kConfig;
+const char* generation_file(const SideFiles& files) {
+  return files.has(kGenerationFile) ? kGenerationFile : kConfigFile;
 }
 
 std::span<const json::KeyRule> generation_config_rules() {
   return kRules;
 }
 
-Result<Sampling> read_generation_config(const std::filesystem::path& model) {
+Result<Sampling> read_generation_config(const SideFiles& files) {
   Sampling wishes;
-  const std::filesystem::path path = generation_file(model);
-  if (!is_there(path)) return wishes;
-  SUBBYTE_TRY(json::Value value, json::parse_file(path.string(), kMaxConfigBytes));
-  if (path.filename() == kConfig) {
-    SUBBYTE_TRY(const json::Object config, json::Object::of(value, path.string()));
-    value = generation_part_of(config);
+  if (!files.has(generation_file(files))) return wishes;
+  SUBBYTE_TRY(SideFile file, files.read(generation_file(files)));
+  if (!files.has(kGenerationFile)) {
+    SUBBYTE_TRY(const json::Object config, file.object());
+    file.value = generation_part_of(config);
   }
-  SUBBYTE_TRY(const json::Object config, json::Object::of(value, path.string()));
+  SUBBYTE_TRY(const json::Object config, file.object());
   SUBBYTE_CHECK(json::check_keys(config, kRules, "config.not_computed"));
   SUBBYTE_TRY(wishes.temperature, config.number("temperature", 0, 100));
   SUBBYTE_TRY(wishes.top_k, config.integer("top_k", -1, 1'000'000'000));
@@ -73,9 +63,8 @@ Result<Sampling> read_generation_config(const std::filesystem::path& model) {
   return wishes;
 }
 
-Result<SamplingDefaults> read_sampling_defaults(const std::filesystem::path& model,
-                                                const Sampling& wishes) {
-  SUBBYTE_TRY(const Sampling others, read_generation_config(model));
+Result<SamplingDefaults> read_sampling_defaults(const SideFiles& files, const Sampling& wishes) {
+  SUBBYTE_TRY(const Sampling others, read_generation_config(files));
   SamplingDefaults defaults = SamplingDefaults::of(wishes, others);
   SUBBYTE_CHECK(check_sampling(defaults.alone));
   return defaults;

@@ -16,18 +16,7 @@
 #include "subbyte/checkpoint.h"
 
 namespace subbyte {
-namespace {
-
 namespace fs = std::filesystem;
-
-Result<ConfigFile> config_of(const fs::path& path) {
-  SUBBYTE_TRY(const bool is_folder, is_folder(path));
-  if (is_folder || is_orin_model(path) || !is_there(path)) return read_config_file(path);
-  return Error{"model.not_found",
-               fmt::format("{}: one file of a model; its directory is the model", path.string())};
-}
-
-}  // namespace
 
 std::string CheckpointParts::kind() const {
   if (model.ok()) return model->model_type;  // a container has none of its own
@@ -73,29 +62,30 @@ std::vector<FoundModule> CheckpointParts::find_modules(const ImportContext& cont
   return modules;
 }
 
-CheckpointParts open_checkpoint(const fs::path& path, std::vector<Error>* problems) {
-  Result<ConfigFile> config = config_of(path);
-  Result<ModelConfig> model = config.ok() ? model_config_of(*config, path) : config.error();
+CheckpointParts open_checkpoint(const ModelFiles& files, std::vector<Error>* problems) {
+  Result<SideFile> config = files.config();
   const auto object = config.ok() ? config->object() : config.error();
   Result<QuantizationConfig> quantization =
-      object.ok() ? read_quantization_config(*object, path) : object.error();
-  return {path,
-          check_model_files(path),
+      object.ok() ? read_quantization_config(*object, files.beside_weights()) : object.error();
+  return {files,
+          check_model_files(files.path()),
           std::move(config),
-          std::move(model),
+          model_config_of(files),
           std::move(quantization),
-          TensorSource::open(path, problems)};
+          TensorSource::open(files.path(), problems)};
 }
 
-Result<CheckpointParts> open_weights(const fs::path& path) {
-  CheckpointParts checkpoint = open_checkpoint(path);
+Result<CheckpointParts> open_weights(const ModelFiles& files) {
+  CheckpointParts checkpoint = open_checkpoint(files);
   SUBBYTE_CHECK(checkpoint.check_weights());
   return checkpoint;
 }
 
-Result<CheckpointParts> open_matrices(const fs::path& path) {
-  if (is_there(path / "config.json") || is_orin_model(path)) return open_weights(path);
-  CheckpointParts checkpoint = open_checkpoint(path);
+Result<CheckpointParts> open_matrices(const ModelFiles& files) {
+  if (files.beside_weights().has(kConfigFile) || is_orin_model(files.path())) {
+    return open_weights(files);
+  }
+  CheckpointParts checkpoint = open_checkpoint(files);
   SUBBYTE_CHECK(checkpoint.beside);
   checkpoint.quantization = QuantizationConfig{};
   if (!checkpoint.tensors.ok()) return checkpoint.tensors.error();

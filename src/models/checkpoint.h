@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "checkpoints/config/config_file.h"
+#include "checkpoints/config/model_files.h"
 #include "checkpoints/config/quantization_config.h"
 #include "checkpoints/containers/tensor_source.h"
 #include "checkpoints/modules.h"
@@ -19,9 +19,9 @@ namespace subbyte {
 /// Each part is read for itself, so that who reports what is wrong has all of it. Of a lone
 /// safetensors file there are tensors alone: the config is model.not_found.
 struct CheckpointParts {
-  std::filesystem::path path;
+  ModelFiles files;
   Status beside;  // what would change the model and is not computed (check_model_files)
-  Result<ConfigFile> config;
+  Result<SideFile> config;
   Result<ModelConfig> model;  // of a family that this version does not run: why
   Result<QuantizationConfig> quantization;
   Result<TensorSource> tensors;
@@ -44,15 +44,14 @@ struct CheckpointParts {
 };
 
 /// Opens what there is; nothing is an error yet. With `problems` as TensorSource::open has them.
-CheckpointParts open_checkpoint(const std::filesystem::path& path,
-                                std::vector<Error>* problems = nullptr);
+CheckpointParts open_checkpoint(const ModelFiles& files, std::vector<Error>* problems = nullptr);
 
 /// The same where check_weights() is ok. Codes: its own.
-Result<CheckpointParts> open_weights(const std::filesystem::path& path);
+Result<CheckpointParts> open_weights(const ModelFiles& files);
 
 /// The same for who reads matrices alone: beside a lone file, and in a directory without
 /// config.json, nothing says that they are quantized.
-Result<CheckpointParts> open_matrices(const std::filesystem::path& path);
+Result<CheckpointParts> open_matrices(const ModelFiles& files);
 
 /// Says what a checkpoint is, by its headers; the same for all commands.
 struct CheckpointSummary {

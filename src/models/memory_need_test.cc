@@ -45,7 +45,7 @@ Counted count(const std::string& golden, const LoadOptions& options) {
   Counted counted;
   const auto directory = kGoldens / golden;
   counted.config = *read_model_config(directory);
-  const ConfigFile file = *read_config_file(directory);
+  const SideFile file = *ModelFiles(directory).config();
   const QuantizationConfig quantization = *read_quantization_config(*file.object(), directory);
   const TensorSource tensors = *TensorSource::open(directory);
   ThreadPool pool(1);

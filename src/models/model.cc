@@ -29,8 +29,8 @@ constexpr std::array kFamilies = {
 #undef SUBBYTE_MODEL
 };
 
-Result<CheckpointParts> open_model(const std::filesystem::path& path) {
-  CheckpointParts checkpoint = open_checkpoint(path);
+Result<CheckpointParts> open_model(const ModelFiles& files) {
+  CheckpointParts checkpoint = open_checkpoint(files);
   SUBBYTE_CHECK(checkpoint.check_model());
   return checkpoint;
 }
@@ -214,8 +214,8 @@ Result<std::unique_ptr<CompiledStep>> compile(const ModelConfig& config,
 
 }  // namespace
 
-Status check_loading(const std::filesystem::path& path, Backend& backend, Reads reads) {
-  SUBBYTE_TRY(const CheckpointParts opened, open_model(path));
+Status check_loading(const ModelFiles& files, Backend& backend, Reads reads) {
+  SUBBYTE_TRY(const CheckpointParts opened, open_model(files));
   const ImportContext context = opened.context(backend.host());
   SUBBYTE_TRY(const auto tensors, opened.find_tensors(context));
   WeightLoader loader(context, *opened.model, backend, {}, reads);
@@ -224,11 +224,11 @@ Status check_loading(const std::filesystem::path& path, Backend& backend, Reads 
   return step.ok() ? Status() : step.error();
 }
 
-Result<std::unique_ptr<Model>> load_model(const std::filesystem::path& path, Backend& backend,
+Result<std::unique_ptr<Model>> load_model(const ModelFiles& files, Backend& backend,
                                           const LoadOptions& given) {
   const LoadOptions options = with_step_tokens(given, backend);
   SUBBYTE_CHECK(check_head_bits(options.head_bits));
-  SUBBYTE_TRY(const CheckpointParts opened, open_model(path));
+  SUBBYTE_TRY(const CheckpointParts opened, open_model(files));
   ModelConfig config = *opened.model;
   config.context = options.context;
   const ImportContext context = opened.context(backend.host());

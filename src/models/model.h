@@ -107,7 +107,7 @@ enum class Reads : uint8_t { kAll, kScales, kHeaders };
 /// Checks that load_model would take the model, from its files' headers, its small tensors and,
 /// with Reads::kScales, the scales of its matrices: codes are never refused. `backend` computes in
 /// the memory of the host, and keeps nothing. Codes: those of load_model.
-Status check_loading(const std::filesystem::path& path, Backend& backend, Reads reads);
+Status check_loading(const ModelFiles& files, Backend& backend, Reads reads);
 
 /// Opens a model directory or a model file of OrinMLLM: its config says which model, the tensors
 /// are imported, checked against it and put into the memory of `backend`. Codes: those of
@@ -115,7 +115,7 @@ Status check_loading(const std::filesystem::path& path, Backend& backend, Reads 
 /// model types, model.weight_shape when a tensor disagrees with config.json, model.head_bits for
 /// bits that there are not; memory.device, before weights are read, when they, the cache and the
 /// workspace are more than the machine has free.
-Result<std::unique_ptr<Model>> load_model(const std::filesystem::path& path, Backend& backend,
+Result<std::unique_ptr<Model>> load_model(const ModelFiles& files, Backend& backend,
                                           const LoadOptions& given = {});
 
 }  // namespace subbyte

@@ -7,9 +7,7 @@
 #include <limits>
 #include <utility>
 
-#include "base/model_file.h"
 #include "base/quote.h"
-#include "checkpoints/config/model_files.h"
 #include "json/key_rules.h"
 #include "models/config_keys.h"
 #include "models/model_family.h"
@@ -17,8 +15,6 @@
 
 namespace subbyte {
 namespace {
-
-namespace fs = std::filesystem;
 
 constexpr int64_t kMaxLayers = 1024;
 constexpr int64_t kMaxHeads = 4096;
@@ -255,19 +251,18 @@ Result<ModelConfig> parse_model_config(const json::Object& config) {
   return parse_text_config(config, std::move(model_type));
 }
 
-Result<ModelConfig> read_model_config(const fs::path& model) {
-  SUBBYTE_CHECK(check_model_files(model));
-  SUBBYTE_TRY(const ConfigFile file, read_config_file(model));
-  return model_config_of(file, model);
+Result<ModelConfig> read_model_config(const ModelFiles& model) {
+  SUBBYTE_CHECK(check_model_files(model.path()));
+  return model_config_of(model);
 }
 
-Result<ModelConfig> model_config_of(const ConfigFile& file, const fs::path& model) {
+Result<ModelConfig> model_config_of(const ModelFiles& model) {
+  SUBBYTE_TRY(const SideFile file, model.config());
   SUBBYTE_TRY(const json::Object object, file.object());
   SUBBYTE_TRY(ModelConfig config, parse_model_config(object));
-  const fs::path generation = model_directory(model) / "generation_config.json";
-  if (is_there(generation)) {
-    SUBBYTE_TRY(const json::Value defaults, json::parse_file(generation.string(), kMaxConfigBytes));
-    SUBBYTE_TRY(const json::Object section, json::Object::of(defaults, generation.string()));
+  if (model.has(kGenerationFile)) {
+    SUBBYTE_TRY(const SideFile generation, model.read(kGenerationFile));
+    SUBBYTE_TRY(const json::Object section, generation.object());
     SUBBYTE_CHECK(read_eos(section, config));
   }
   return config;

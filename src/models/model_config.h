@@ -4,13 +4,12 @@
 // numbers.
 
 #include <cstdint>
-#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "base/status.h"
-#include "checkpoints/config/config_file.h"
+#include "checkpoints/config/model_files.h"
 #include "formats/format.h"
 #include "models/family_config.h"
 #include "models/ropes/rope_kind.h"
@@ -62,13 +61,12 @@ inline constexpr int64_t kMaxWidth = int64_t{1} << 20;
 inline constexpr int64_t kMaxExperts = 4096;
 inline constexpr int64_t kMaxPositions = int64_t{1} << 26;
 
-/// Reads the config of a model directory or of a model file (checkpoints/config/config_file.h) and,
-/// where it is there, generation_config.json. Codes: config.* (model_type, rope, ...), json.*,
-/// file.*, orin.*, model.adapter.
-Result<ModelConfig> read_model_config(const std::filesystem::path& model);
+/// Reads config.json of a model and, where it is there, generation_config.json. Codes: config.*
+/// (model_type, rope, ...), those of ModelFiles::config, model.adapter.
+Result<ModelConfig> read_model_config(const ModelFiles& model);
 
-/// The same of a config that was read, whatever lies beside it.
-Result<ModelConfig> model_config_of(const ConfigFile& file, const std::filesystem::path& model);
+/// The same whatever lies beside it.
+Result<ModelConfig> model_config_of(const ModelFiles& model);
 
 /// The same from a parsed config.json, without generation_config.json.
 Result<ModelConfig> parse_model_config(const json::Object& config);

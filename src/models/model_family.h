@@ -32,7 +32,7 @@ struct ModelType {
 
 struct ModelFamily {
   std::span<const ModelType> model_types;
-  /// Containers that hold models of the first type and do not say so (ConfigFile).
+  /// Containers that hold models of the first type and do not say so (ModelFiles).
   std::span<const std::string_view> containers = {};
   /// Rules of config.json beside those that all have, or instead of them; of a wrapper, too.
   std::span<const json::ScopedRule> keys = {};

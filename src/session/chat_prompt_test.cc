@@ -118,7 +118,7 @@ TEST(ChatPrompt, of_a_chat_with_a_template_of_its_own) {
   options.chat_template = "{{ bos_token }}{{ messages[0].content }}<|im_end|>";
   for (const std::string* of_model : {&kQwen, &broken, static_cast<const std::string*>(nullptr)}) {
     TextSetup text = setup("qwen", of_model);
-    text.directory = dir.path();
+    text.files = dir.path();
     EXPECT_EQ(prompt(text, say("a <|im_end|>"), options), "<|im_start|>a <|im_end|><|im_end|>");
     EXPECT_EQ(controls(text, say("a <|im_end|>"), options).size(), 2U);
     Request wrong = options;

@@ -51,11 +51,11 @@ Element element_of(CacheType type) {
 Result<Session> Session::open(const std::filesystem::path& model, const SessionOptions& options) {
   SUBBYTE_TRY(ReadyModel ready,
               ReadyModel::open(model.string(), options.device, {.on_choice = options.on_device}));
-  SUBBYTE_TRY(std::unique_ptr<TextSetup> text, TextSetup::read(ready.directory, ready.config));
-  SUBBYTE_TRY(text->sampling, read_sampling_defaults(ready.path, options.sampling));
+  SUBBYTE_TRY(std::unique_ptr<TextSetup> text, TextSetup::read(ready.files, ready.config));
+  SUBBYTE_TRY(text->sampling, read_sampling_defaults(ready.files, options.sampling));
   if (!options.chat_template.empty()) {
     text->chat_template =
-        ChatTemplate::compile(options.chat_template, "chat_template", ready.directory);
+        ChatTemplate::compile(options.chat_template, "chat_template", ready.files);
     if (!text->chat_template->ok()) return text->chat_template->error();
   }
   SUBBYTE_CHECK(check_context(ready.config, options.context));
@@ -89,7 +89,7 @@ Result<Session> Session::load(ReadyModel opened, std::shared_ptr<const TextSetup
                                    {size.cache_positions, size.max_sequences, size.step_tokens});
     const bool is_on_host = machine.memory() == nullptr;
     if (!made.ok() && made.error().code == "kv.memory" && is_on_host) {
-      return not_enough_memory(opened.path, opened.config, options);
+      return not_enough_memory(opened.files.path(), opened.config, options);
     }
     SUBBYTE_TRY(pool, std::move(made));
     return {};
@@ -112,7 +112,7 @@ ModelInfo Session::model() const {
           .max_positions = config.max_positions,
           .weight_bytes = ready().model->weight_bytes(),
           .stop_tokens = config.eos_tokens,
-          .directory = ready().directory,
+          .directory = ready().files.directory(),
           .device = ready().backend->description()};
 }
 

@@ -6,8 +6,7 @@
 #include <new>
 #include <utility>
 
-#include "base/model_file.h"
-#include "checkpoints/config/config_file.h"
+#include "checkpoints/config/model_files.h"
 #include "checkpoints/config/quantization_config.h"
 #include "checkpoints/model_path.h"
 #include "session/not_enough_memory.h"
@@ -23,24 +22,25 @@ double now() {
 
 Result<std::unique_ptr<Model>> try_to_load(const ReadyModel& ready, const LoadOptions& options) {
   try {
-    return load_model(ready.path, *ready.backend, options);
+    return load_model(ready.files, *ready.backend, options);
   } catch (const std::bad_alloc&) {
-    return not_enough_memory(ready.path, ready.config, options);
+    return not_enough_memory(ready.files.path(), ready.config, options);
   }
 }
 
 /// FP8 is for models that were made for it: others would lose accuracy for nothing.
-Status check_activations(const std::filesystem::path& path, Activations activations) {
+Status check_activations(const ModelFiles& files, Activations activations) {
   if (activations != Activations::kFp8) return {};
-  SUBBYTE_TRY(const ConfigFile file, read_config_file(path));
+  SUBBYTE_TRY(const SideFile file, files.config());
   SUBBYTE_TRY(const json::Object object, file.object());
-  SUBBYTE_TRY(const QuantizationConfig config, read_quantization_config(object, path));
+  SUBBYTE_TRY(const QuantizationConfig config,
+              read_quantization_config(object, files.beside_weights()));
   if (config.rounded_inputs == kFp8Group) return {};
   return Error{"usage.activations",
                fmt::format("{}: activations in fp8 are for models in FP8 with weight_block_size "
                            "[128, 128] and activation_scheme dynamic; expected these in its "
                            "quantization_config, found {}",
-                           path.string(), config.method_name())};
+                           files.path().string(), config.method_name())};
 }
 
 }  // namespace
@@ -48,14 +48,11 @@ Status check_activations(const std::filesystem::path& path, Activations activati
 Result<ReadyModel> ReadyModel::open(const std::string& name, const DeviceOptions& device,
                                     AutoDevice auto_device) {
   const double start = now();
-  ReadyModel ready;
-  ready.device = device;
-  ready.auto_device = std::move(auto_device);
-  SUBBYTE_TRY(ready.path, find_model(name));
-  ready.directory = model_directory(ready.path);
-  SUBBYTE_CHECK(check_activations(ready.path, device.activations));
+  SUBBYTE_TRY(const std::filesystem::path path, find_model(name));
+  ReadyModel ready = {.files = path, .device = device, .auto_device = std::move(auto_device)};
+  SUBBYTE_CHECK(check_activations(ready.files, device.activations));
   SUBBYTE_TRY(ready.backend, choose_machine(ready.device, ready.auto_device));
-  SUBBYTE_TRY(ready.config, read_model_config(ready.path));
+  SUBBYTE_TRY(ready.config, read_model_config(ready.files));
   ready.load_seconds = now() - start;
   return ready;
 }

@@ -17,8 +17,7 @@
 namespace subbyte {
 
 struct ReadyModel {
-  std::filesystem::path path;
-  std::filesystem::path directory;  // of tokenizer.json and generation_config.json
+  ModelFiles files;
   ModelConfig config;
   DeviceOptions device;  // the names in it stay until the model is loaded
   AutoDevice auto_device;

@@ -27,23 +27,23 @@ Status check_values(const Request& request) {
 
 }  // namespace
 
-Result<Tokenizer> load_tokenizer(const std::filesystem::path& directory) {
-  SUBBYTE_CHECK(check_tokenizer_file(directory));
-  return Tokenizer::load(directory / "tokenizer.json");
+Result<Tokenizer> load_tokenizer(const SideFiles& files) {
+  SUBBYTE_CHECK(check_tokenizer_file(files));
+  return open_tokenizer(files.directory() / "tokenizer.json", files);
 }
 
 std::string time_now() {
   return fmt::format("{:%Y-%m-%dT%H:%M:%S}", fmt::localtime(std::time(nullptr)));
 }
 
-Result<std::unique_ptr<TextSetup>> TextSetup::read(const std::filesystem::path& directory,
+Result<std::unique_ptr<TextSetup>> TextSetup::read(const SideFiles& files,
                                                    const ModelConfig& config) {
-  SUBBYTE_TRY(Tokenizer tokenizer, load_tokenizer(directory));
+  SUBBYTE_TRY(Tokenizer tokenizer, load_tokenizer(files));
   auto text = std::make_unique<TextSetup>(TextSetup{.tokenizer = std::move(tokenizer)});
   text->format = choose_format(family_of(config).chat, text->tokenizer);
   text->end_tokens = subbyte::end_tokens(config, text->tokenizer);
-  text->directory = directory;
-  Result<std::optional<ChatTemplate>> chat = ChatTemplate::read(directory);
+  text->files = files;
+  Result<std::optional<ChatTemplate>> chat = ChatTemplate::read(files);
   if (!chat.ok()) {
     text->chat_template = std::move(chat).error();
   } else if (*chat) {
@@ -55,7 +55,7 @@ Result<std::unique_ptr<TextSetup>> TextSetup::read(const std::filesystem::path& 
 Result<std::shared_ptr<const ChatTemplate>> TextSetup::template_of(const Request& request) const {
   if (!request.chat_template.empty()) {
     SUBBYTE_TRY(ChatTemplate own,
-                ChatTemplate::compile(request.chat_template, "chat_template", directory));
+                ChatTemplate::compile(request.chat_template, "chat_template", files));
     return std::make_shared<const ChatTemplate>(std::move(own));
   }
   if (!chat_template) return std::shared_ptr<const ChatTemplate>();

@@ -27,13 +27,11 @@ struct TextSetup {
   /// The model's own template; of one that cannot be used the reason, with which chats are refused.
   /// Without any, a chat has the format.
   std::optional<Result<ChatTemplate>> chat_template{};
-  SamplingDefaults sampling{};        // read_sampling_defaults() reads them
-  std::filesystem::path directory{};  // of its files; empty without a model
+  SamplingDefaults sampling{};  // read_sampling_defaults() reads them
+  SideFiles files{};            // of its model
 
-  /// Reads the tokenizer and the chat template of the model whose files are in `directory`. Codes:
-  /// those of load_tokenizer.
-  static Result<std::unique_ptr<TextSetup>> read(const std::filesystem::path& directory,
-                                                 const ModelConfig& config);
+  /// Reads the tokenizer and the chat template of a model. Codes: those of load_tokenizer.
+  static Result<std::unique_ptr<TextSetup>> read(const SideFiles& files, const ModelConfig& config);
 
   /// The template of a chat: that of the request, or the model's own, and nullptr without any.
   /// Codes: those of ChatTemplate::compile, why the model's own cannot be used.
@@ -54,7 +52,7 @@ struct TextSetup {
 };
 
 /// The tokenizer of a model. Codes: that of check_tokenizer_file, those of Tokenizer::load.
-Result<Tokenizer> load_tokenizer(const std::filesystem::path& directory);
+Result<Tokenizer> load_tokenizer(const SideFiles& files);
 
 /// The time here, as Request::date has it.
 std::string time_now();

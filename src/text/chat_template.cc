@@ -132,9 +132,10 @@ void add_tokens_of_class(const Value& config, const Value& map,
   }
 }
 
-Result<Value> read_json(const fs::path& path) {
-  if (!is_there(path)) return Value();
-  return json::parse_file(path.string(), kMaxFileBytes);
+Result<Value> read_json(const SideFiles& files, std::string_view name) {
+  if (!files.has(name)) return Value();
+  SUBBYTE_TRY(SideFile file, files.read(name));
+  return std::move(file.value);
 }
 
 /// A message without what is null, as the reference hands it on, and with its reasoning under each
@@ -219,16 +220,16 @@ Result<jinja::OriginText> cut_at_mark(const jinja::OriginText& text, const std::
 }
 
 /// All templates of a model; `config` is its tokenizer_config.json.
-Result<std::vector<Source>> read_sources(const fs::path& directory, const Value& config) {
+Result<std::vector<Source>> read_sources(const SideFiles& files, const Value& config) {
   std::vector<Source> sources;
-  SUBBYTE_CHECK(read_files(directory, sources));
+  if (!files.directory().empty()) SUBBYTE_CHECK(read_files(files.directory(), sources));
   if (sources.empty()) {
-    SUBBYTE_CHECK(read_config(config, (directory / kConfig).string(), sources));
+    SUBBYTE_CHECK(read_config(config, (files.directory() / kConfig).string(), sources));
   }
   if (sources.empty()) {
-    const fs::path older = directory / "chat_template.json";
-    SUBBYTE_TRY(const Value alone, read_json(older));
-    SUBBYTE_CHECK(read_config(alone, older.string(), sources));
+    constexpr std::string_view kOlder = "chat_template.json";
+    SUBBYTE_TRY(const Value alone, read_json(files, kOlder));
+    SUBBYTE_CHECK(read_config(alone, (files.directory() / kOlder).string(), sources));
   }
   return sources;
 }
@@ -239,9 +240,9 @@ bool is_list_of_objects(const Value& value) {
 
 }  // namespace
 
-Result<std::optional<ChatTemplate>> ChatTemplate::read(const fs::path& directory) {
-  SUBBYTE_TRY(const Value config, read_json(directory / kConfig));
-  SUBBYTE_TRY(const std::vector<Source> sources, read_sources(directory, config));
+Result<std::optional<ChatTemplate>> ChatTemplate::read(const SideFiles& files) {
+  SUBBYTE_TRY(const Value config, read_json(files, kConfig));
+  SUBBYTE_TRY(const std::vector<Source> sources, read_sources(files, config));
   if (sources.empty()) return std::optional<ChatTemplate>();
   ChatTemplate result;
   for (const Source& source : sources) {
@@ -249,25 +250,24 @@ Result<std::optional<ChatTemplate>> ChatTemplate::read(const fs::path& directory
     SUBBYTE_TRY(auto compiled, jinja::Template::compile(source.text, source.where));
     result.templates_.push_back({source.name, source.text, std::move(compiled)});
   }
-  SUBBYTE_CHECK(result.read_special_tokens(config, directory));
+  SUBBYTE_CHECK(result.read_special_tokens(config, files));
   return std::optional(std::move(result));
 }
 
 Result<ChatTemplate> ChatTemplate::compile(std::string_view source, std::string_view where,
-                                           const fs::path& directory) {
+                                           const SideFiles& files) {
   SUBBYTE_TRY(auto compiled, jinja::Template::compile(source, where));
   ChatTemplate result;
   result.templates_.push_back({std::string(kDefault), std::string(source), std::move(compiled)});
-  if (directory.empty()) return result;
-  SUBBYTE_TRY(const Value config, read_json(directory / kConfig));
-  SUBBYTE_CHECK(result.read_special_tokens(config, directory));
+  SUBBYTE_TRY(const Value config, read_json(files, kConfig));
+  SUBBYTE_CHECK(result.read_special_tokens(config, files));
   return result;
 }
 
-Status ChatTemplate::read_special_tokens(const Value& config, const fs::path& directory) {
+Status ChatTemplate::read_special_tokens(const Value& config, const SideFiles& files) {
   Value map;
   if (!config.is_object() || !config.contains("added_tokens_decoder")) {
-    SUBBYTE_TRY(map, read_json(directory / "special_tokens_map.json"));
+    SUBBYTE_TRY(map, read_json(files, "special_tokens_map.json"));
     add_special_tokens(map, map, true, special_tokens_);
   }
   add_special_tokens(config, map, false, special_tokens_);
@@ -338,9 +338,9 @@ const jinja::Template* ChatTemplate::find(std::string_view name) const {
   return found == templates_.end() ? nullptr : &found->compiled;
 }
 
-Result<std::vector<std::string>> chat_template_texts(const fs::path& directory) {
-  SUBBYTE_TRY(const Value config, read_json(directory / kConfig));
-  SUBBYTE_TRY(std::vector<Source> sources, read_sources(directory, config));
+Result<std::vector<std::string>> chat_template_texts(const SideFiles& files) {
+  SUBBYTE_TRY(const Value config, read_json(files, kConfig));
+  SUBBYTE_TRY(std::vector<Source> sources, read_sources(files, config));
   std::vector<std::string> texts;
   for (Source& source : sources) texts.push_back(std::move(source.text));
   return texts;

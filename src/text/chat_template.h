@@ -7,7 +7,6 @@
 //   chat_template.json: the same
 
 #include <ctime>
-#include <filesystem>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -15,7 +14,7 @@
 
 #include "base/status.h"
 #include "jinja/template.h"
-#include "json/strict_json.h"
+#include "json/side_files.h"
 
 namespace subbyte {
 
@@ -33,12 +32,12 @@ struct TemplateInput {
 class ChatTemplate {
  public:
   /// nullopt where a model has none. Codes: json.*, file.*; those of jinja::Template::compile.
-  static Result<std::optional<ChatTemplate>> read(const std::filesystem::path& directory);
+  static Result<std::optional<ChatTemplate>> read(const SideFiles& files);
 
-  /// A template that comes from elsewhere, with the special tokens of the files in `directory` if
-  /// one is named. Codes: json.*, file.*; those of jinja::Template::compile.
+  /// A template that comes from elsewhere, with the special tokens that files name. Codes:
+  /// json.*, file.*; those of jinja::Template::compile.
   static Result<ChatTemplate> compile(std::string_view source, std::string_view where,
-                                      const std::filesystem::path& directory = {});
+                                      const SideFiles& files = {});
 
   /// The text of the prompt. Texts of messages, tools and variables are of the input, and all else
   /// of the template. Codes: those of jinja::Template::render; template.messages for what is no
@@ -59,7 +58,7 @@ class ChatTemplate {
     jinja::Template compiled;
   };
 
-  Status read_special_tokens(const json::Value& config, const std::filesystem::path& directory);
+  Status read_special_tokens(const json::Value& config, const SideFiles& files);
   const jinja::Template* find(std::string_view name) const;
   Result<std::vector<jinja::Variable>> variables_of(const TemplateInput& input,
                                                     json::Value messages) const;
@@ -68,9 +67,9 @@ class ChatTemplate {
   std::vector<jinja::Variable> special_tokens_;  // bos_token and others
 };
 
-/// The texts of all templates that ChatTemplate::read() finds in a directory, those that are not
+/// The texts of all templates that ChatTemplate::read() finds, those that are not
 /// rendered included. Codes: json.*, file.*.
-Result<std::vector<std::string>> chat_template_texts(const std::filesystem::path& directory);
+Result<std::vector<std::string>> chat_template_texts(const SideFiles& files);
 
 /// The names that render() gives itself.
 bool is_template_variable(std::string_view name);

@@ -363,8 +363,16 @@ struct Tokenizer::Data {
 };
 
 Result<Tokenizer> Tokenizer::load(const std::filesystem::path& tokenizer_json) {
-  SUBBYTE_TRY(TokenizerSpec spec, read_tokenizer_json(tokenizer_json));
-  auto data = std::make_shared<Data>(spec);
+  // Of a file by another name nothing stands beside it.
+  const bool is_usual = tokenizer_json.filename() == "tokenizer.json";
+  return open_tokenizer(tokenizer_json,
+                        is_usual ? SideFiles(tokenizer_json.parent_path()) : SideFiles());
+}
+
+Result<Tokenizer> open_tokenizer(const std::filesystem::path& tokenizer_json,
+                                 const SideFiles& beside) {
+  SUBBYTE_TRY(TokenizerSpec spec, read_tokenizer_json(tokenizer_json, beside));
+  auto data = std::make_shared<Tokenizer::Data>(spec);
   if (const Status status = data->make_texts(); !status) {
     return Error{status.error().code,
                  fmt::format("{}: {}", tokenizer_json.filename().string(), status.error().message)};

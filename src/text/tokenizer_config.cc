@@ -8,13 +8,11 @@
 #include <limits>
 #include <set>
 
-#include "base/model_file.h"
 #include "base/quote.h"
 
 namespace subbyte {
 namespace {
 
-namespace fs = std::filesystem;
 using json::KeyUse;
 using json::Object;
 using json::Value;
@@ -23,7 +21,6 @@ constexpr std::string_view kConfig = "tokenizer_config.json";
 constexpr std::string_view kSpecialMap = "special_tokens_map.json";
 constexpr std::string_view kAdded = "added_tokens.json";
 constexpr std::string_view kDecoder = "added_tokens_decoder";
-constexpr uint64_t kMaxFileBytes = 16 << 20;
 
 constexpr std::array kRules = {
 #define SUBBYTE_KEY(key, use, neutral, note) json::KeyRule{key, KeyUse::use, neutral},
@@ -31,20 +28,11 @@ constexpr std::array kRules = {
 #undef SUBBYTE_KEY
 };
 
-/// A file that may not be there.
-struct SideFile {
-  std::string name;
-  Value value = Value::object();
-
-  Result<Object> object() const { return Object::of(value, name); }
-};
-
-Result<SideFile> read_file(const fs::path& directory, std::string_view name) {
-  SideFile file = {std::string(name)};
-  const fs::path path = directory / name;
-  if (is_there(path)) {
-    SUBBYTE_TRY(file.value, json::parse_file(path.string(), kMaxFileBytes));
-  }
+/// A file that may not be there. Messages have its name alone.
+Result<SideFile> read_file(const SideFiles& files, std::string_view name) {
+  if (!files.has(name)) return SideFile{Value::object(), std::string(name)};
+  SUBBYTE_TRY(SideFile file, files.read(name));
+  file.where = name;
   return file;
 }
 
@@ -182,10 +170,10 @@ bool is_before_5(const Value& version) {
 
 /// GPTQModel writes "fix_mistral_regex": true into every file. In transformers it does nothing but
 /// for the families that once had a wrong pattern, whose files are from before version 5.
-Result<bool> has_mistral_pattern(const Object& config, const fs::path& directory) {
+Result<bool> has_mistral_pattern(const Object& config, const SideFiles& files) {
   SUBBYTE_TRY(const auto flag, config.boolean("fix_mistral_regex"));
-  if (!flag.value_or(false) || !is_there(directory / "config.json")) return false;
-  SUBBYTE_TRY(const SideFile model, read_file(directory, "config.json"));
+  if (!flag.value_or(false) || !files.has(kConfigFile)) return false;
+  SUBBYTE_TRY(const SideFile model, files.read(kConfigFile));
   constexpr std::array<std::string_view, 5> kConcerned = {"mistral", "mistral3", "voxtral",
                                                           "ministral", "pixtral"};
   if (!model.value.is_object()) return false;
@@ -197,9 +185,9 @@ Result<bool> has_mistral_pattern(const Object& config, const fs::path& directory
 
 /// Beside added_tokens_decoder the map adds no token; it names the one of end where nothing else
 /// does.
-Status read_end_of_map(const Object& config, const fs::path& directory, TokenizerConfig& result) {
+Status read_end_of_map(const Object& config, const SideFiles& files, TokenizerConfig& result) {
   if (config.has("eos_token")) return {};
-  SUBBYTE_TRY(const SideFile map, read_file(directory, kSpecialMap));
+  SUBBYTE_TRY(const SideFile map, read_file(files, kSpecialMap));
   SUBBYTE_TRY(const Object special, map.object());
   const Value* end = special.find("eos_token");
   if (end != nullptr && end->is_object()) end = end->contains("content") ? &(*end)["content"] : end;
@@ -223,23 +211,23 @@ std::span<const json::KeyRule> tokenizer_config_rules() {
   return kRules;
 }
 
-Result<TokenizerConfig> read_tokenizer_config(const fs::path& directory) {
+Result<TokenizerConfig> read_tokenizer_config(const SideFiles& files) {
   TokenizerConfig result;
-  SUBBYTE_TRY(const SideFile config, read_file(directory, kConfig));
+  SUBBYTE_TRY(const SideFile config, read_file(files, kConfig));
   SUBBYTE_TRY(const Object object, config.object());
   SUBBYTE_CHECK(json::check_keys(object, kRules, "tokenizer.unsupported"));
-  SUBBYTE_TRY(result.has_mistral_pattern, has_mistral_pattern(object, directory));
+  SUBBYTE_TRY(result.has_mistral_pattern, has_mistral_pattern(object, files));
   SUBBYTE_TRY(const auto adds_prefix, object.boolean("add_prefix_space"));
   result.adds_prefix = adds_prefix.value_or(false);
   if (object.has(kDecoder)) {
     SUBBYTE_CHECK(read_decoder(object, result));
     SUBBYTE_CHECK(read_special(object, nullptr, result));
-    SUBBYTE_CHECK(read_end_of_map(object, directory, result));
+    SUBBYTE_CHECK(read_end_of_map(object, files, result));
     return result;
   }
-  SUBBYTE_TRY(const SideFile special_map, read_file(directory, kSpecialMap));
+  SUBBYTE_TRY(const SideFile special_map, read_file(files, kSpecialMap));
   SUBBYTE_TRY(const Object special, special_map.object());
-  SUBBYTE_TRY(const SideFile added_file, read_file(directory, kAdded));
+  SUBBYTE_TRY(const SideFile added_file, read_file(files, kAdded));
   SUBBYTE_TRY(const Object added, added_file.object());
   SUBBYTE_CHECK(read_added(added, result));
   SUBBYTE_CHECK(read_special(object, &special, result));

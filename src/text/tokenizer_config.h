@@ -3,13 +3,13 @@
 // where that has no added_tokens_decoder special_tokens_map.json and added_tokens.json, which older
 // software writes. The rules are those of transformers 5.
 
-#include <filesystem>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "json/key_rules.h"
+#include "json/side_files.h"
 #include "text/added_tokens.h"
 
 namespace subbyte {
@@ -40,6 +40,6 @@ std::span<const json::KeyRule> tokenizer_config_rules();
 
 /// Files that are not there say nothing. Codes: json.*, file.*, tokenizer.unsupported for keys that
 /// would change tokens and are not computed.
-Result<TokenizerConfig> read_tokenizer_config(const std::filesystem::path& directory);
+Result<TokenizerConfig> read_tokenizer_config(const SideFiles& files);
 
 }  // namespace subbyte

@@ -242,7 +242,8 @@ Status require_tables(const json::Object& root, const json::Object& model) {
 
 }  // namespace
 
-Result<TokenizerSpec> read_tokenizer_json(const std::filesystem::path& path) {
+Result<TokenizerSpec> read_tokenizer_json(const std::filesystem::path& path,
+                                          const SideFiles& beside) {
   SUBBYTE_TRY(const MappedFile file, json::open_file(path.string(), kMaxFileBytes));
   const std::string_view text = json::text_of(file);
   TokenTables tables(path.filename().string(), text.size());
@@ -261,10 +262,7 @@ Result<TokenizerSpec> read_tokenizer_json(const std::filesystem::path& path) {
     SUBBYTE_CHECK(json::parse(text, path.string(), tables.streams(), kMemoryFactor));
   }
   SUBBYTE_CHECK(tables.finish_merges());
-  TokenizerConfig config;  // of a file by another name nothing stands beside it
-  if (path.filename() == "tokenizer.json") {
-    SUBBYTE_TRY(config, read_tokenizer_config(path.parent_path()));
-  }
+  SUBBYTE_TRY(TokenizerConfig config, read_tokenizer_config(beside));
   SUBBYTE_CHECK(check_config(config, pipeline, tables));
   SUBBYTE_CHECK(tables.add_tokens(std::move(config.tokens)));
   SUBBYTE_CHECK(tables.finish_added(spec.normalizer));

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "json/side_files.h"
 #include "text/added_tokens.h"
 #include "text/bpe.h"
 #include "text/first_tokens.h"
@@ -35,10 +36,11 @@ struct TokenizerSpec {
   std::optional<std::string> eos_token;  // of tokenizer_config.json
 };
 
-/// Reads the file and those beside it (text/tokenizer_config.h).
+/// Reads the file and what others say of its tokens (text/tokenizer_config.h).
 /// Takes at most four times the file of memory, or twice json::kFreeMemory if that is more.
 /// Codes: those of json::parse_file, json.type, json.missing, json.range and those at the top of
 /// tokenizer.cc. Messages begin with the name of the file.
-Result<TokenizerSpec> read_tokenizer_json(const std::filesystem::path& path);
+Result<TokenizerSpec> read_tokenizer_json(const std::filesystem::path& path,
+                                          const SideFiles& beside);
 
 }  // namespace subbyte

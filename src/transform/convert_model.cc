@@ -146,9 +146,9 @@ Status lay_out(const CheckpointParts& source, const ConvertTarget& target, const
     SUBBYTE_TRY(rewrite.weights, lay_out_shards(plan.steps, shard_bytes));
     return {};
   }
-  ConfigFile config = *source.config;
+  SideFile config = *source.config;
   config.value["quantization_config"] = target.exporter->config(plan.exported).section;
-  SUBBYTE_TRY(rewrite.weights, lay_out_orin_model(rewrite.source, config, plan.steps));
+  SUBBYTE_TRY(rewrite.weights, lay_out_orin_model(source.files, config, plan.steps));
   return {};
 }
 
@@ -192,7 +192,7 @@ Result<ConvertReport> convert_model(const fs::path& model, const fs::path& desti
                        {"shard_bytes", options.shard_bytes}};
   }
   const std::vector<std::string> unread = unread_quantized(plan.modules);
-  if (!unread.empty()) rewrite.notices.push_back(describe_unread(source.path, unread));
+  if (!unread.empty()) rewrite.notices.push_back(describe_unread(source.files.path(), unread));
   rewrite.steps = std::move(plan.steps);
   SUBBYTE_CHECK(write_rewrite(rewrite, destination));
   return ConvertReport{.format = std::string(name_of(target)),

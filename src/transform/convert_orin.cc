@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include "base/model_file.h"
 #include "base/quote.h"
 #include "checkpoints/containers/orin_model.h"
 #include "json/strict_json.h"
@@ -11,14 +10,6 @@
 namespace subbyte {
 namespace {
 
-namespace fs = std::filesystem;
-
-constexpr const char* kGeneration = "generation_config.json";
-
-bool has_generation_config(const fs::path& model) {
-  return is_there(model_directory(model) / kGeneration);
-}
-
 /// What readers of the file take for the config.
 Result<ModelConfig> config_of(const OrinHeader& header) {
   const json::Value value = orin_config(header);
@@ -26,10 +17,10 @@ Result<ModelConfig> config_of(const OrinHeader& header) {
   return parse_model_config(object);
 }
 
-Status check_same_model(const fs::path& model, const std::string& where,
+Status check_same_model(const ModelFiles& model, const std::string& where,
                         const ModelConfig& expected, ModelConfig found) {
   // Where there is no generation_config.json, one is written that has the tokens of end.
-  const bool end_is_kept = !has_generation_config(model) || expected.eos_tokens == found.eos_tokens;
+  const bool end_is_kept = !model.has(kGenerationFile) || expected.eos_tokens == found.eos_tokens;
   found.eos_tokens = expected.eos_tokens;
   if (found.model_type != expected.model_type) {
     return Error{"export.format",
@@ -44,19 +35,19 @@ Status check_same_model(const fs::path& model, const std::string& where,
   }
   if (end_is_kept) return {};
   // Read once more from a copy of generation_config.json alone.
-  const std::string generation = (model_directory(model) / kGeneration).string();
-  SUBBYTE_TRY(const json::Value value, json::parse_file(generation, kMaxConfigBytes));
+  SUBBYTE_TRY(const SideFile generation, model.read(kGenerationFile));
+  const json::Value& value = generation.value;
   if (value.is_object() && value.contains("eos_token_id") && !value["eos_token_id"].is_null()) {
     return {};
   }
   return Error{"export.format", fmt::format("{}: ak48 has no place for its eos_token_id, and {} "
                                             "does not name it",
-                                            where, generation)};
+                                            where, generation.where)};
 }
 
 }  // namespace
 
-Result<WeightFiles> lay_out_orin_model(const fs::path& model, const ConfigFile& config,
+Result<WeightFiles> lay_out_orin_model(const ModelFiles& model, const SideFile& config,
                                        std::span<const WriteStep> steps) {
   SUBBYTE_TRY(const json::Object object, config.object());
   SUBBYTE_TRY(const OrinHeader header, orin_header(object));
@@ -64,9 +55,9 @@ Result<WeightFiles> lay_out_orin_model(const fs::path& model, const ConfigFile& 
   SUBBYTE_TRY(const ModelConfig found, config_of(header));
   SUBBYTE_CHECK(check_same_model(model, config.where, expected, found));
   SUBBYTE_TRY(WeightFiles weights, lay_out_orin(header, steps));
-  if (!has_generation_config(model) && expected.eos_tokens != found.eos_tokens) {
+  if (!model.has(kGenerationFile) && expected.eos_tokens != found.eos_tokens) {
     const json::Value tokens = {{"eos_token_id", expected.eos_tokens}};
-    weights.texts.push_back({kGeneration, json::to_text(tokens, 2) + "\n"});
+    weights.texts.push_back({kGenerationFile, json::to_text(tokens, 2) + "\n"});
   }
   return weights;
 }

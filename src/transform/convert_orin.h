@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <span>
 
-#include "checkpoints/config/config_file.h"
+#include "checkpoints/config/model_files.h"
 #include "checkpoints/containers/checkpoint_writer.h"
 
 namespace subbyte {
@@ -15,7 +15,7 @@ namespace subbyte {
 /// generation_config.json, one beside the file has the tokens of end that it does not name.
 /// Codes: those of orin_header, lay_out_orin and read_model_config; export.format when config.json
 /// says what the file cannot.
-Result<WeightFiles> lay_out_orin_model(const std::filesystem::path& model, const ConfigFile& config,
+Result<WeightFiles> lay_out_orin_model(const ModelFiles& model, const SideFile& config,
                                        std::span<const WriteStep> steps);
 
 }  // namespace subbyte

@@ -114,7 +114,7 @@ Error not_asked_for(const std::filesystem::path& file, std::string_view module,
 
 }  // namespace
 
-ExpertCount ExpertCount::of(const Result<ConfigFile>& config, const Result<ModelConfig>& model) {
+ExpertCount ExpertCount::of(const Result<SideFile>& config, const Result<ModelConfig>& model) {
   if (model.ok()) return {model->num_experts, true};
   ExpertCount count;
   if (!config.ok() || !config->value.is_object()) return count;

@@ -31,7 +31,7 @@ struct ExpertCount {
 
   /// Reads what config.json says; of families that are not known here it is the most, if it is
   /// said.
-  static ExpertCount of(const Result<ConfigFile>& config, const Result<ModelConfig>& model);
+  static ExpertCount of(const Result<SideFile>& config, const Result<ModelConfig>& model);
 
   /// Checks a stack of `count`, or a module that may be an expert; `file` has it. Code
   /// model.weight_shape.

@@ -169,7 +169,7 @@ Result<QuantizeReport> quantize_model(const fs::path& source_directory, const fs
   rewrite.texts = config_texts(std::move(config), writer_of(*request.format), exported);
   if (quantization.flavour != nullptr) {
     const std::vector<std::string> unread = unread_quantized(modules);
-    if (!unread.empty()) rewrite.notices.push_back(describe_unread(source.path, unread));
+    if (!unread.empty()) rewrite.notices.push_back(describe_unread(source.files.path(), unread));
   }
   SUBBYTE_CHECK(write_rewrite(rewrite, destination));
   QuantizeReport report = steps.report();

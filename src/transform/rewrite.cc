@@ -4,7 +4,7 @@
 
 #include "base/model_file.h"
 #include "base/output_directory.h"
-#include "checkpoints/config/config_file.h"
+#include "checkpoints/config/model_files.h"
 
 namespace subbyte {
 namespace {
@@ -24,9 +24,7 @@ Result<json::Value> source_files(const fs::path& source, const TensorSource& ten
   if (is_there(generation)) paths.push_back(generation);
   json::Value files = json::Value::array();
   for (const fs::path& path : paths) {
-    SUBBYTE_TRY(const MappedFile file,
-                path == source ? MappedFile::open(path) : open_model_file(path, kAnyFileSize));
-    const FileIdentity& identity = file.identity();
+    SUBBYTE_TRY(const FileIdentity identity, file_identity(path));
     std::error_code ignored;
     files.push_back({{"path", fs::weakly_canonical(path, ignored).native()},
                      {"inode", identity.inode},
@@ -75,7 +73,7 @@ Result<std::vector<TextFile>> read_config_texts(const fs::path& model) {
   std::vector<TextFile> texts;
   for (const std::string_view name : kConfigFiles) {
     if (!is_there(model / name)) continue;
-    SUBBYTE_TRY(const MappedFile file, open_model_file(model / name, kMaxConfigBytes));
+    SUBBYTE_TRY(const MappedFile file, open_model_file(model / name, SideFiles::kMaxBytes));
     const auto bytes = file.bytes();
     texts.push_back(
         {std::string(name), {reinterpret_cast<const char*>(bytes.data()), bytes.size()}});

@@ -4,9 +4,7 @@
 
 #include <algorithm>
 
-#include "base/model_file.h"
 #include "base/quote.h"
-#include "checkpoints/config/config_file.h"
 #include "checkpoints/config/model_files.h"
 #include "checkpoints/config/side_file_keys.h"
 #include "engine/generation_config.h"
@@ -17,10 +15,6 @@
 namespace subbyte {
 namespace {
 
-namespace fs = std::filesystem;
-
-constexpr std::string_view kConfig = "config.json";
-constexpr std::string_view kGeneration = "generation_config.json";
 constexpr std::string_view kEos = "eos_token_id";
 constexpr int64_t kMaxVocabulary = int64_t{1} << 31;
 
@@ -64,7 +58,7 @@ void check_model(VerifyContext& context, json::Value config, const std::string& 
     context.architecture = model->model_type;  // a container has none
     context.model = std::move(model).value();
   } else {
-    context.findings.add(model.error(), kConfig);
+    context.findings.add(model.error(), kConfigFile);
   }
 }
 
@@ -92,51 +86,45 @@ void check_config_object(VerifyContext& context, const json::Object& config,
     context.vocab_size = *size;
   }
   if (config.has("auto_map")) {
-    context.findings.add("verify.remote_code", kConfig, {},
+    context.findings.add("verify.remote_code", kConfigFile, {},
                          "auto_map names code of the checkpoint; it is never run");
   }
   check_model(context, value, config.where());
   if (context.model && !context.vocab_size) context.vocab_size = context.model->vocab_size;
-  auto quantization = read_quantization_config(config, context.path);
+  auto quantization = read_quantization_config(config, context.files.beside_weights());
   if (quantization.ok()) {
     for (const Disagreement& other : quantization->differs) {
       context.findings.add("verify.config_differs", other.file, other.expected, other.found);
     }
     context.quantization = std::move(quantization).value();
   } else {
-    context.findings.add(quantization.error(), kConfig);
+    context.findings.add(quantization.error(), kConfigFile);
   }
-  check_special_tokens(context, config, kConfig);
+  check_special_tokens(context, config, kConfigFile);
   if (!context.model) return;
   std::vector<std::string> unknown = unknown_config_keys(config, context.architecture);
-  for (const auto& more :
-       {unknown_quantization_keys(config), unknown_side_file_keys(config, context.path)}) {
+  for (const auto& more : {unknown_quantization_keys(config),
+                           unknown_side_file_keys(config, context.files.beside_weights())}) {
     unknown.insert(unknown.end(), more.begin(), more.end());
   }
-  if (generation_file(context.path).filename() == kConfig) {
+  if (!context.files.has(kGenerationFile)) {
     std::erase_if(unknown, [](const std::string& key) {
       return json::find_rule(generation_config_rules(), key) != nullptr;
     });
   }
-  note_unknown_keys(context, kConfig, unknown);
-  note_unknown_keys(context, kConfig, keys_beside_text_part(config),
+  note_unknown_keys(context, kConfigFile, unknown);
+  note_unknown_keys(context, kConfigFile, keys_beside_text_part(config),
                     "keys beside text_config, where they are not read");
 }
 
 /// Calls check(object, value) with what `file` holds.
 template <typename F>
-void with_json(VerifyContext& context, std::string_view file, const Result<ConfigFile>& config,
-               F&& check) {
+void with_json(VerifyContext& context, std::string_view file, F&& check) {
+  const Result<SideFile> config = context.files.read(file);
   if (!config.ok()) return context.findings.add(config.error(), file);
   const auto object = config->object();
   if (!object.ok()) return context.findings.add(object.error(), file);
   check(*object, config->value);
-}
-
-Result<ConfigFile> read_generation_file(const fs::path& directory) {
-  const std::string path = (directory / kGeneration).string();
-  SUBBYTE_TRY(json::Value value, json::parse_file(path, kMaxConfigBytes));
-  return ConfigFile{std::move(value), path};
 }
 
 }  // namespace
@@ -155,27 +143,25 @@ void note_unknown_keys(VerifyContext& context, std::string_view file,
 
 Status check_config(VerifyContext& context) {
   note_cache_scales(context);
-  if (const Status files = check_model_files(context.path); !files.ok()) {
+  if (const Status files = check_model_files(context.files.path()); !files.ok()) {
     context.findings.add(files.error(), "adapter_config.json");
   }
   const auto check_sampling = [&](std::string_view file) {
-    const auto sampling = read_generation_config(context.path);
+    const auto sampling = read_generation_config(context.files);
     if (!sampling.ok()) context.findings.add(sampling.error(), file);
   };
-  const bool has_generation = is_there(context.directory / kGeneration);
-  with_json(context, kConfig, read_config_file(context.path),
-            [&](const json::Object& config, const json::Value& value) {
-              check_config_object(context, config, value);
-              if (!has_generation) check_sampling(kConfig);
-            });
+  const bool has_generation = context.files.has(kGenerationFile);
+  with_json(context, kConfigFile, [&](const json::Object& config, const json::Value& value) {
+    check_config_object(context, config, value);
+    if (!has_generation) check_sampling(kConfigFile);
+  });
   if (!has_generation) return {};
-  with_json(context, kGeneration, read_generation_file(context.directory),
-            [&](const json::Object& config, const json::Value&) {
-              check_special_tokens(context, config, kGeneration);
-              note_unknown_keys(context, kGeneration,
-                                json::unknown_keys(config, generation_config_rules()));
-              check_sampling(kGeneration);
-            });
+  with_json(context, kGenerationFile, [&](const json::Object& config, const json::Value&) {
+    check_special_tokens(context, config, kGenerationFile);
+    note_unknown_keys(context, kGenerationFile,
+                      json::unknown_keys(config, generation_config_rules()));
+    check_sampling(kGenerationFile);
+  });
   return {};
 }
 

@@ -21,8 +21,7 @@ struct SpecialToken {
 };
 
 struct VerifyContext {
-  std::filesystem::path path;       // of the model: a directory or a file
-  std::filesystem::path directory;  // with its other files; empty for a lone safetensors file
+  const ModelFiles& files;  // of a lone safetensors file nothing is read
   Executor& pool;
   TensorSource& tensors;  // of a broken container: what could be opened
   /// True where all files could be opened: else that a tensor is missing says nothing new.

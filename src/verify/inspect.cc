@@ -83,10 +83,10 @@ Status add_configs(const CheckpointParts& checkpoint, Inspection& inspection) {
   return {};
 }
 
-void add_refusals(const fs::path& path, Backend& backend, Inspection& inspection) {
+void add_refusals(const ModelFiles& files, Backend& backend, Inspection& inspection) {
   inspection.reads_scales = inspection.scale_bytes <= kMaxScaleBytes;
   const Reads reads = inspection.reads_scales ? Reads::kScales : Reads::kHeaders;
-  for (const Refusal& refusal : find_refusals(path, backend, reads)) {
+  for (const Refusal& refusal : find_refusals(files, backend, reads)) {
     const std::string& message = refusal.error.message;
     const bool known = std::ranges::find(inspection.problems, message) != inspection.problems.end();
     if (!known) inspection.problems.push_back(message);
@@ -121,15 +121,15 @@ uint64_t full_context_bytes(const Inspection& inspection, const ModelConfig& mod
          static_cast<uint64_t>(cache_bytes(cache_of(model), Element::kF16, full));
 }
 
-Result<Inspection> inspect(const fs::path& path, Executor& pool, Backend* backend) {
+Result<Inspection> inspect(const ModelFiles& files, Executor& pool, Backend* backend) {
   Inspection inspection;
-  SUBBYTE_TRY(const bool is_directory, is_folder(path));
-  const bool is_model = is_directory || is_orin_model(path);
-  const CheckpointParts checkpoint = open_checkpoint(path);
-  const bool has_config = is_model && (!is_directory || is_there(path / "config.json"));
+  SUBBYTE_TRY(const bool is_directory, is_folder(files.path()));
+  const bool is_model = is_directory || is_orin_model(files.path());
+  const CheckpointParts checkpoint = open_checkpoint(files);
+  const bool has_config = is_model && (!is_directory || files.has(kConfigFile));
   if (has_config) {
     SUBBYTE_CHECK(add_configs(checkpoint, inspection));
-    const Status tokenizer = check_tokenizer_file(model_directory(path));
+    const Status tokenizer = check_tokenizer_file(files);
     if (!tokenizer.ok()) inspection.notes.push_back(tokenizer.error().message);
   }
   if (!checkpoint.tensors.ok()) return checkpoint.tensors.error();
@@ -147,7 +147,7 @@ Result<Inspection> inspect(const fs::path& path, Executor& pool, Backend* backen
     inspection.parameters += weight.parameters;
     inspection.bytes += weight.bytes;
   }
-  if (backend != nullptr && is_model) add_refusals(path, *backend, inspection);
+  if (backend != nullptr && is_model) add_refusals(files, *backend, inspection);
   return inspection;
 }
 

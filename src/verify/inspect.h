@@ -26,7 +26,6 @@ inline constexpr uint64_t kMaxScaleBytes = uint64_t{1} << 30;
 /// memory of the host, whatever keeps the model of a directory or a model file from running there
 /// is a problem, too (check_loading, generation_config.json, tokenizer.json if there is one).
 /// Codes: those of TensorSource and of config.json.
-Result<Inspection> inspect(const std::filesystem::path& path, Executor& pool,
-                           Backend* backend = nullptr);
+Result<Inspection> inspect(const ModelFiles& files, Executor& pool, Backend* backend = nullptr);
 
 }  // namespace subbyte

@@ -19,7 +19,6 @@ struct Refusal {
 /// Lists what loading refuses (check_loading, with `reads`), sampling values of
 /// generation_config.json, and a tokenizer.json that does not open; that there is none is no
 /// refusal, as token ids will do.
-std::vector<Refusal> find_refusals(const std::filesystem::path& path, Backend& backend,
-                                   Reads reads);
+std::vector<Refusal> find_refusals(const ModelFiles& files, Backend& backend, Reads reads);
 
 }  // namespace subbyte

@@ -80,7 +80,7 @@ void add_control_tokens(std::string_view text, std::set<std::string>& names) {
 void check_control_tokens(VerifyContext& context, const Tokenizer& tokenizer) {
   std::set<std::string> names;
   add_control_tokens(kBuiltInControlTokens, names);
-  if (const auto templates = chat_template_texts(context.directory); templates.ok()) {
+  if (const auto templates = chat_template_texts(context.files); templates.ok()) {
     for (const std::string& text : *templates) add_control_tokens(text, names);
   }
   for (const std::string& name : names) {
@@ -95,7 +95,7 @@ void check_control_tokens(VerifyContext& context, const Tokenizer& tokenizer) {
 
 /// Tokens of tokenizer_config.json that tokenizer.json has with other flags: software takes either.
 void check_added_flags(VerifyContext& context, const TokenizerConfig& config) {
-  const auto spec = read_tokenizer_json(context.directory / kTokenizer);
+  const auto spec = read_tokenizer_json(context.files.directory() / kTokenizer, context.files);
   if (!spec.ok()) return;
   std::map<std::string_view, const AddedToken*> of_content;
   for (const AddedToken& token : spec->added) of_content.emplace(token.content, &token);
@@ -163,10 +163,9 @@ void check_named_tokens(VerifyContext& context, const Tokenizer& tokenizer,
 
 /// What tokenizer_config.json says beside tokens, which the tokenizer has read.
 void check_tokenizer_config(VerifyContext& context) {
-  const std::string path = (context.directory / kTokenizerConfig).string();
-  const auto value = json::parse_file(path, kMaxConfigBytes);
-  if (!value.ok() || !value->is_object()) return;
-  const auto object = json::Object::of(*value, kTokenizerConfig);
+  const auto file = context.files.read(kTokenizerConfig);
+  const auto object = file.ok() ? file->object() : file.error();
+  if (!object.ok()) return;
   std::vector<std::string> unknown = json::unknown_keys(*object, tokenizer_config_rules());
   std::erase_if(unknown, [](const std::string& key) { return key.ends_with("_token"); });
   note_unknown_keys(context, kTokenizerConfig, unknown);
@@ -174,7 +173,7 @@ void check_tokenizer_config(VerifyContext& context) {
 
 /// A template that cannot be used is no matter for texts without messages.
 void check_chat_template(VerifyContext& context) {
-  const auto found = ChatTemplate::read(context.directory);
+  const auto found = ChatTemplate::read(context.files);
   if (found.ok()) return;
   const std::string& message = found.error().message;
   std::string_view file = kTokenizerConfig;
@@ -198,23 +197,23 @@ std::string_view file_of(const Error& error) {
 }  // namespace
 
 Status check_tokenizer(VerifyContext& context) {
-  if (!is_there(context.directory / kTokenizer)) {
+  if (!context.files.has(kTokenizer)) {
     context.findings.add("verify.no_tokenizer", kTokenizer, {}, "there is no such file");
     return {};
   }
-  const auto tokenizer = Tokenizer::load(context.directory / kTokenizer);
+  const auto tokenizer = open_tokenizer(context.files.directory() / kTokenizer, context.files);
   if (!tokenizer.ok()) {
     context.findings.add(tokenizer.error(), file_of(tokenizer.error()));
     return {};
   }
-  SUBBYTE_TRY(const TokenizerConfig config, read_tokenizer_config(context.directory));
+  SUBBYTE_TRY(const TokenizerConfig config, read_tokenizer_config(context.files));
   check_ids(context, *tokenizer, config);
   check_special_ids(context, *tokenizer);
   check_control_tokens(context, *tokenizer);
   check_named_tokens(context, *tokenizer, config);
   check_added_flags(context, config);
   check_end_tokens(context, *tokenizer);
-  if (is_there(context.directory / kTokenizerConfig)) check_tokenizer_config(context);
+  if (context.files.has(kTokenizerConfig)) check_tokenizer_config(context);
   check_chat_template(context);
   return {};
 }

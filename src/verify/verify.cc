@@ -6,7 +6,7 @@
 #include <array>
 
 #include "base/model_file.h"
-#include "checkpoints/config/config_file.h"
+#include "checkpoints/config/model_files.h"
 #include "checkpoints/containers/orin_model.h"
 #include "checkpoints/containers/safetensors_codes.h"
 #include "verify/checksums.h"
@@ -71,7 +71,7 @@ void check_total_size(VerifyContext& context) {
 /// does not hide the others. After an error it is known that the model does not run.
 void check_refusals(VerifyContext& context, Backend& backend) {
   if (context.findings.has_errors()) return;
-  for (const Refusal& refusal : find_refusals(context.path, backend, Reads::kHeaders)) {
+  for (const Refusal& refusal : find_refusals(context.files, backend, Reads::kHeaders)) {
     if (!context.findings.has(refusal.error.code)) {
       context.findings.add(refusal.error, refusal.where);
     }
@@ -115,7 +115,8 @@ Result<VerifyReport> verify(const fs::path& path, const VerifyOptions& options, 
   std::vector<Error> problems;
   SUBBYTE_TRY(TensorSource tensors, tensors_of(TensorSource::open(path, &problems), problems));
   SUBBYTE_TRY(const bool is_model, has_config(path, tensors));
-  VerifyContext context{path, is_model ? model_directory(path) : fs::path(), pool, tensors};
+  const ModelFiles files(path);
+  VerifyContext context{files, pool, tensors};
   context.complete = all_files_open(problems);
   context.progress = options.progress;
   context.total_bytes = tensors.total_bytes() * (options.checksums ? 2 : 1);

@@ -8,7 +8,7 @@
 #include <filesystem>
 
 #include "base/thread_pool.h"
-#include "checkpoints/config/config_file.h"
+#include "checkpoints/config/model_files.h"
 #include "checkpoints/containers/tensor_source.h"
 #include "models/model.h"
 #include "support/json_of.h"

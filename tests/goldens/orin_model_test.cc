@@ -23,7 +23,7 @@ class OrinModels : public ::testing::Test {
  protected:
   void SetUp() override {
     const auto source = TensorSource::open(golden_);
-    const auto config = read_config_file(golden_);
+    const auto config = ModelFiles(golden_).config();
     ASSERT_TRUE(source.ok() && config.ok());
     const auto header = orin_header(*config->object());
     ASSERT_TRUE(header.ok()) << header.error().message;

@@ -37,7 +37,7 @@ class ImportFixture : public ::testing::Test {
   void say(const json::Value& section) {
     said_ = {{"quantization_config", section}};
     const auto object = json::Object::of(said_, "config.json");
-    auto config = read_quantization_config(*object, "/");
+    auto config = read_quantization_config(*object, {});
     ASSERT_TRUE(config.ok()) << config.error().message;
     config_ = std::move(config).value();
   }

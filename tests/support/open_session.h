@@ -14,8 +14,8 @@ inline Result<Session> open_session(const std::filesystem::path& model,
                                     const SessionOptions& options, AutoDevice device) {
   SUBBYTE_TRY(ReadyModel ready,
               ReadyModel::open(model.string(), options.device, std::move(device)));
-  SUBBYTE_TRY(std::unique_ptr<TextSetup> text, TextSetup::read(ready.directory, ready.config));
-  SUBBYTE_TRY(text->sampling, read_sampling_defaults(ready.path, options.sampling));
+  SUBBYTE_TRY(std::unique_ptr<TextSetup> text, TextSetup::read(ready.files, ready.config));
+  SUBBYTE_TRY(text->sampling, read_sampling_defaults(ready.files, options.sampling));
   return Session::load(std::move(ready), std::move(text), options);
 }
 

@@ -2,14 +2,19 @@
 
 #include <fmt/format.h>
 
+#include "base/mapped_file.h"
 #include "base/model_file.h"
-#include "checkpoints/config/config_file.h"
+#include "checkpoints/config/openai_config.h"
+#include "checkpoints/containers/orin_model.h"
 #include "json/key_rules.h"
 
 namespace subbyte {
 namespace {
 
+namespace fs = std::filesystem;
 using json::KeyUse;
+
+constexpr const char* kTokenizer = "tokenizer.json";
 
 struct ModelFile {
   std::string_view name;
@@ -37,7 +42,64 @@ std::string_view other_tokenizer(const std::filesystem::path& directory) {
   return {};
 }
 
+/// The directory that has `path`, which may be ".", or end in a slash.
+fs::path parent_of(const fs::path& path) {
+  const std::string last = path.filename().string();
+  if (last == "." || last == "..") return path / "..";
+  const fs::path named = last.empty() ? path.parent_path() : path;
+  const fs::path parent = named.parent_path();
+  return parent.empty() ? "." : parent;
+}
+
+/// Whether the directory above one, which may be OpenAI's own, has the tokenizer.
+bool is_tokenizer_above(const fs::path& model) {
+  return !is_there(model / kTokenizer) && is_there(parent_of(model) / kTokenizer);
+}
+
+Result<SideFile> config_of_orin_model(const fs::path& model) {
+  SUBBYTE_TRY(const MappedFile file, MappedFile::open(model));
+  SUBBYTE_TRY(const OrinModel header,
+              read_orin_model(file.bytes(), file.bytes().size(), model.native()));
+  return SideFile{orin_config(header.header), model.native()};
+}
+
+Error lone_file(const fs::path& path) {
+  return {"model.not_found",
+          fmt::format("{}: one file of a model; its directory is the model", path.string())};
+}
+
 }  // namespace
+
+ModelFiles::ModelFiles(const fs::path& model) : SideFiles(model), path_(model) {
+  std::error_code ignored;
+  if (fs::is_regular_file(model, ignored)) {
+    SideFiles::operator=(SideFiles(parent_of(model)));
+    put(kConfigFile,
+        is_orin_model(model) ? config_of_orin_model(model) : Result<SideFile>(lone_file(model)));
+    return;
+  }
+  const Result<bool> is_folder = subbyte::is_folder(model);
+  if (!is_folder.ok()) put(kConfigFile, is_folder.error());
+  if (is_folder.ok() && !*is_folder && is_there(model)) put(kConfigFile, lone_file(model));
+  beside_weights_ = *this;
+  if (!is_openai_directory(*this)) return;
+  const Result<SideFile> own = config();
+  if (is_tokenizer_above(model)) SideFiles::operator=(SideFiles(parent_of(model)));
+  put(kConfigFile, SideFile{openai_config(own->value),
+                            own->where + " (of OpenAI, in the words of transformers)"});
+}
+
+fs::path model_directory(const fs::path& model) {
+  std::error_code ignored;
+  const bool is_above = fs::is_regular_file(model, ignored) ||
+                        (is_tokenizer_above(model) && is_openai_directory(model));
+  return is_above ? parent_of(model) : model;
+}
+
+bool is_openai_directory(const SideFiles& directory) {
+  const Result<SideFile> config = directory.read(kConfigFile);
+  return config.ok() && is_openai_config(config->value);
+}
 
 Status check_model_files(const std::filesystem::path& directory) {
   for (const ModelFile& file : kFiles) {
@@ -53,12 +115,15 @@ Status check_model_files(const std::filesystem::path& directory) {
   return {};
 }
 
-Status check_tokenizer_file(const std::filesystem::path& directory) {
-  const std::filesystem::path path = directory / "tokenizer.json";
-  if (is_there(path)) return {};
+Status check_tokenizer_file(const SideFiles& files) {
+  if (files.has(kTokenizer)) return {};
+  const fs::path& directory = files.directory();
   const std::string_view other = other_tokenizer(directory);
   std::string help = "copy it from the model that this one was made from";
-  if (is_openai_directory(directory)) {
+  const Result<SideFile> config = files.read(kConfigFile);
+  const bool is_openai = config.ok() && (is_openai_config(config->value) ||
+                                         config->value.at("model_type") == kOpenAiContainer);
+  if (is_openai) {
     help =
         "OpenAI's own files have no tokenizer: copy that of Hugging Face's directory here or "
         "one directory up";
@@ -68,7 +133,8 @@ Status check_tokenizer_file(const std::filesystem::path& directory) {
         "(AutoTokenizer.from_pretrained and save_pretrained)",
         other, help);
   }
-  return Error{"tokenizer.missing", fmt::format("{}: not found; {}", path.string(), help)};
+  return Error{"tokenizer.missing",
+               fmt::format("{}: not found; {}", (directory / kTokenizer).string(), help)};
 }
 
 }  // namespace subbyte

@@ -30,7 +30,7 @@ bool is_openai_config(const json::Value& config) {
 }
 
 json::Value openai_config(const json::Value& config) {
-  json::Value result = {{"model_type", "openai"},
+  json::Value result = {{"model_type", kOpenAiContainer},
                         {"attention_bias", true},
                         {"tie_word_embeddings", false},
                         {"torch_dtype", "bfloat16"}};

@@ -5,6 +5,9 @@
 
 namespace subbyte {
 
+/// The model_type of what openai_config() gives.
+inline constexpr const char* kOpenAiContainer = "openai";
+
 /// It names no model_type, and the ramp of YaRN as no other does.
 bool is_openai_config(const json::Value& config);
 

@@ -118,20 +118,19 @@ std::string QuantizationConfig::method_name() const {
 }
 
 Result<QuantizationConfig> read_quantization_config(const json::Object& config,
-                                                    const fs::path& directory) {
+                                                    const SideFiles& files) {
   SUBBYTE_CHECK(refuse_mlx(config));
   SUBBYTE_TRY(const auto found, find_quantization_section(config));
   if (found) {
     SUBBYTE_TRY(const auto method, found->section.required_word("quant_method"));
     SUBBYTE_TRY(QuantizationConfig quantization, read_section(found->section, method));
     find_named_twice(found->section, quantization.kept, quantization.differs);
-    SUBBYTE_CHECK(compare_other_sections(config, found->section, directory, quantization.differs));
+    SUBBYTE_CHECK(compare_other_sections(config, found->section, files, quantization.differs));
     return quantization;
   }
-  if (const Flavour* const flavour = flavour_of_side_file(directory)) {
-    const std::string path = (directory / flavour->side_file).string();
-    SUBBYTE_TRY(const auto value, json::parse_file(path, kMaxSideFileBytes));
-    SUBBYTE_TRY(const auto object, json::Object::of(value, path));
+  if (const Flavour* const flavour = flavour_of_side_file(files)) {
+    SUBBYTE_TRY(const SideFile file, files.read(flavour->side_file));
+    SUBBYTE_TRY(const json::Object object, file.object());
     return read_section(object, flavour->name);
   }
   QuantizationConfig none;

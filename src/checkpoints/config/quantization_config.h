@@ -4,7 +4,6 @@
 // hf_quant_config.json of ModelOpt). The tensors decide; this is what they are checked against.
 
 #include <cstdint>
-#include <filesystem>
 #include <map>
 #include <memory>
 #include <string>
@@ -14,6 +13,7 @@
 #include "base/status.h"
 #include "checkpoints/config/agreement.h"
 #include "checkpoints/config/kept_modules.h"
+#include "json/side_files.h"
 
 namespace subbyte {
 
@@ -72,10 +72,10 @@ std::string without_wrapper(std::string_view module);
 /// Keys of the section, and of what is in it, that no rule names.
 std::vector<std::string> unknown_quantization_keys(const json::Object& config);
 
-/// Reads the section out of a parsed config.json, or the side file in `directory` when there is
-/// none. Codes: quantization.method, config.not_computed, json.*, those of the flavours, such as
+/// Reads the section out of a parsed config.json, or one of `files` when there is none.
+/// Codes: quantization.method, config.not_computed, json.*, those of the flavours, such as
 /// quantization.bits, and of compare_sections().
 Result<QuantizationConfig> read_quantization_config(const json::Object& config,
-                                                    const std::filesystem::path& directory);
+                                                    const SideFiles& files);
 
 }  // namespace subbyte

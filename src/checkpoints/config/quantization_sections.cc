@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "base/model_file.h"
 #include "base/small_letters.h"
 #include "checkpoints/config/exported_config.h"
 #include "checkpoints/config/side_file_keys.h"
@@ -10,8 +9,6 @@
 
 namespace subbyte {
 namespace {
-
-namespace fs = std::filesystem;
 
 constexpr const char* kSectionKeys[] = {"quantization_config", "compression_config"};
 constexpr const char* kTextPart = "text_config";
@@ -54,10 +51,10 @@ Result<std::optional<FoundSection>> find_quantization_section(const json::Object
   return std::optional<FoundSection>();
 }
 
-const Flavour* flavour_of_side_file(const fs::path& directory) {
+const Flavour* flavour_of_side_file(const SideFiles& files) {
   const Flavour* last = nullptr;
   for (const Flavour* const flavour : all_flavours()) {
-    const bool has_file = !flavour->side_file.empty() && is_there(directory / flavour->side_file);
+    const bool has_file = !flavour->side_file.empty() && files.has(flavour->side_file);
     if (has_file) last = flavour;
   }
   return last;
@@ -82,22 +79,20 @@ std::vector<std::string> unknown_quantization_keys(const json::Object& config) {
 }
 
 std::vector<std::string> unknown_side_file_keys(const json::Object& config,
-                                                const fs::path& directory) {
+                                                const SideFiles& files) {
   std::vector<std::string> keys;
   if (const auto found = find_quantization_section(config); !found.ok() || *found) return keys;
-  const Flavour* const flavour = flavour_of_side_file(directory);
+  const Flavour* const flavour = flavour_of_side_file(files);
   if (flavour == nullptr) return keys;
-  const std::string path = (directory / flavour->side_file).string();
-  const auto value = json::parse_file(path, kMaxSideFileBytes);
-  if (!value.ok()) return keys;
-  const auto object = json::Object::of(*value, path);
+  const auto file = files.read(flavour->side_file);
+  const auto object = file.ok() ? file->object() : file.error();
   if (!object.ok()) return keys;
   add_unknown(*flavour, *object, std::string(flavour->side_file) + ": ", keys);
   return keys;
 }
 
 Status compare_other_sections(const json::Object& config, const json::Object& section,
-                              const fs::path& directory, std::vector<Disagreement>& found) {
+                              const SideFiles& files, std::vector<Disagreement>& found) {
   const std::string method = method_of(section, "");
   SUBBYTE_TRY(const auto text, config.object(kTextPart));
   for (const json::Object* const part : {&config, text ? &*text : nullptr}) {
@@ -110,10 +105,9 @@ Status compare_other_sections(const json::Object& config, const json::Object& se
     }
   }
   for (const Flavour* const flavour : all_flavours()) {
-    const std::string path = (directory / flavour->side_file).string();
-    if (flavour->side_file.empty() || !is_there(path)) continue;
-    const auto value = json::parse_file(path, kMaxSideFileBytes);
-    const auto object = value.ok() ? json::Object::of(*value, path) : value.error();
+    if (flavour->side_file.empty() || !files.has(flavour->side_file)) continue;
+    const auto file = files.read(flavour->side_file);
+    const auto object = file.ok() ? file->object() : file.error();
     if (!object.ok()) continue;  // it does not count
     SUBBYTE_CHECK(compare_sections(inner_section(section), method, inner_section(*object),
                                    method_of(*object, flavour->name),

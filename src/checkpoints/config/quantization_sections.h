@@ -3,19 +3,16 @@
 // model in a wrapper, or a file beside it. The first that there is counts; the others must not say
 // anything else.
 
-#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "checkpoints/config/agreement.h"
-#include "json/strict_json.h"
+#include "json/side_files.h"
 
 namespace subbyte {
 
 struct Flavour;  // flavour.h
-
-inline constexpr uint64_t kMaxSideFileBytes = 1 << 20;
 
 struct FoundSection {
   std::string name;  // "text_config.quantization_config"
@@ -27,12 +24,11 @@ struct FoundSection {
 Result<std::optional<FoundSection>> find_quantization_section(const json::Object& config);
 
 /// Whose file beside config.json says how weights are quantized; nullptr where there is none.
-const Flavour* flavour_of_side_file(const std::filesystem::path& directory);
+const Flavour* flavour_of_side_file(const SideFiles& files);
 
 /// Compares the section that counts with all others, and with the files. Codes: those of
 /// compare_sections().
 Status compare_other_sections(const json::Object& config, const json::Object& section,
-                              const std::filesystem::path& directory,
-                              std::vector<Disagreement>& found);
+                              const SideFiles& files, std::vector<Disagreement>& found);
 
 }  // namespace subbyte

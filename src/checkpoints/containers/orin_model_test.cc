@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include "checkpoints/config/config_file.h"
+#include "checkpoints/config/model_files.h"
 #include "checkpoints/flavours/integer_config.h"
 #include "support/import_fixture.h"
 #include "support/orin_bytes.h"
@@ -227,7 +227,7 @@ class OrinGolden : public testing::Test {
     auto source = TensorSource::open(golden_);
     ASSERT_TRUE(source.ok()) << source.error().message;
     source_ = std::move(source).value();
-    auto config = read_config_file(golden_);
+    auto config = ModelFiles(golden_).config();
     ASSERT_TRUE(config.ok()) << config.error().message;
     auto header = orin_header(*config->object());
     ASSERT_TRUE(header.ok()) << header.error().message;
@@ -261,7 +261,7 @@ TEST_F(OrinGolden, a_checkpoint_comes_back_byte_for_byte) {
     EXPECT_EQ(found->shape, tensor.shape) << name;
     EXPECT_TRUE(std::ranges::equal(found->bytes, tensor.bytes)) << name;
   }
-  const auto config = read_config_file(path);
+  const auto config = ModelFiles(path).config();
   ASSERT_TRUE(config.ok()) << config.error().message;
   EXPECT_EQ(*orin_header(*config->object()), header_);
   EXPECT_EQ(model_directory(path), dir_.path());

@@ -117,7 +117,7 @@ class Hqq : public ImportFixture {
   static std::string config_code(const std::string& section) {
     const auto value = json::parse(section, "config.json");
     const auto object = json::Object::of(*value, "config.json");
-    const auto config = read_quantization_config(*object, "/");
+    const auto config = read_quantization_config(*object, {});
     return config.ok() ? "" : std::string(config.error().code);
   }
 };

@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "base/cpu_features.h"
-#include "checkpoints/config/config_file.h"
+#include "checkpoints/config/model_files.h"
 #include "checkpoints/containers/orin_model.h"
 #include "models/checkpoint.h"
 #include "transform/config_dtype.h"

@@ -1,0 +1,50 @@
+#include "json/side_files.h"
+
+#include <map>
+#include <mutex>
+#include <utility>
+
+#include "base/model_file.h"
+
+namespace subbyte {
+
+struct SideFiles::State {
+  std::filesystem::path directory;
+  std::mutex mutex;
+  std::map<std::string, Result<SideFile>, std::less<>> files;  // that were read, or put in
+};
+
+SideFiles::SideFiles() : state_(std::make_shared<State>()) {}
+
+SideFiles::SideFiles(std::filesystem::path directory) : SideFiles() {
+  state_->directory = std::move(directory);
+}
+
+void SideFiles::put(std::string_view name, Result<SideFile> file) {
+  const std::lock_guard lock(state_->mutex);
+  state_->files.insert_or_assign(std::string(name), std::move(file));
+}
+
+const std::filesystem::path& SideFiles::directory() const {
+  return state_->directory;
+}
+
+bool SideFiles::has(std::string_view name) const {
+  const std::lock_guard lock(state_->mutex);
+  const bool is_known = state_->files.contains(name);
+  return is_known || (!directory().empty() && is_there(directory() / name));
+}
+
+Result<SideFile> SideFiles::read(std::string_view name) const {
+  const std::lock_guard lock(state_->mutex);
+  if (const auto found = state_->files.find(name); found != state_->files.end()) {
+    return found->second;
+  }
+  if (directory().empty()) return Error{"file.not_found", std::string(name) + ": not found"};
+  const std::string path = (directory() / name).native();
+  Result<json::Value> value = json::parse_file(path, kMaxBytes);
+  Result<SideFile> file = value.ok() ? Result(SideFile{*std::move(value), path}) : value.error();
+  return state_->files.emplace(name, std::move(file)).first->second;
+}
+
+}  // namespace subbyte
