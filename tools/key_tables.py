@@ -133,7 +133,42 @@ def key_tables(rows):
     return text
 
 
+# Keys whose absence the type of a model decides, with the field of ConfigDefaults and what a
+# default of 0 stands for there.
+DEFAULTS = {
+    "num_key_value_heads": ("kv_heads", "num_attention_heads"),
+    "head_dim": ("head_dim", "hidden_size / num_attention_heads"),
+    "max_position_embeddings": ("max_positions", ""),
+    "rms_norm_eps": ("rms_norm_eps", ""),
+    "rope_theta": ("rope_theta", ""),
+    "attention_bias": ("attention_bias", ""),
+    "tie_word_embeddings": ("tie_word_embeddings", ""),
+}
+
+
+def types_of(file):
+    """The name of each type of a family, with the defaults that it sets."""
+    text = re.search(r"kModelTypes\[\] = \{(.*?)\};", file.read_text(), re.DOTALL)[1]
+    for one in re.split(r"(?=\.name = )", text)[1:]:
+        yield re.match(r'\.name = "(\w+)"', one)[1], dict(re.findall(r"\.(\w+) = ([\w.-]+)", one))
+
+
+def defaults_table():
+    text = (MODELS / "config_defaults.h").read_text()
+    usual = dict(re.findall(r"^  \w+ (\w+) = ([\w.-]+);", text, re.M))
+    lines = ["|model_type|" + "|".join(f"`{key}`" for key in DEFAULTS) + "|\n",
+             "|---" * (len(DEFAULTS) + 1) + "|\n"]
+    for file in family_files():
+        for name, own in types_of(file):
+            values = ((own.get(field, usual[field]), zero) for field, zero in DEFAULTS.values())
+            cells = (zero if zero and value == "0" else value for value, zero in values)
+            lines.append(f"|`{name}`|" + "|".join(cells) + "|\n")
+    return "".join(lines)
+
+
 def table(path):
+    if path == "src/models/config_defaults.h":
+        return defaults_table()
     rows = all_rows_of(ROOT / path)
     return file_table(rows) if rows[0]["kind"] == "MODEL_FILE" else key_tables(rows)
 

@@ -25,17 +25,6 @@ constexpr ModelType kModelTypes[] = {{.name = "gemma2",
                                                    .sliding_window = 4096}}};
 
 constexpr json::ScopedRule kKeys[] = {
-    SUBBYTE_CONFIG_KEY("", "num_key_value_heads", kComputed, "",
-                       "absent: 4; null: num_attention_heads"),
-    SUBBYTE_CONFIG_KEY("", "head_dim", kComputed, "",
-                       "absent: 256; null: hidden_size / num_attention_heads"),
-    SUBBYTE_CONFIG_KEY("", "max_position_embeddings", kComputed, "",
-                       "absent: 8192; what YaRN makes of its original positions if that is more"),
-    SUBBYTE_CONFIG_KEY("", "rms_norm_eps", kComputed, "", "absent: 1e-6"),
-    SUBBYTE_CONFIG_KEY("", "rope_parameters", kComputed, "", "absent: nothing is scaled"),
-    SUBBYTE_CONFIG_KEY("", "rope_theta", kComputed, "", "absent: 10000"),
-    SUBBYTE_CONFIG_KEY("", "attention_bias", kComputed, "", "absent: false"),
-    SUBBYTE_CONFIG_KEY("", "tie_word_embeddings", kComputed, "", "absent: true"),
     SUBBYTE_CONFIG_KEY("", "hidden_activation", kComputed, "",
                        "gelu_pytorch_tanh, which it is where it is absent"),
     SUBBYTE_CONFIG_KEY("", "hidden_act", kIgnored, "", "hidden_activation says it"),
@@ -47,7 +36,6 @@ constexpr json::ScopedRule kKeys[] = {
     SUBBYTE_CONFIG_KEY("", "use_bidirectional_attention", kRefused, "false", "later tokens"),
     SUBBYTE_CONFIG_KEY("", "sliding_window_size", kIgnored, "", "sliding_window, older"),
     SUBBYTE_CONFIG_KEY("", "cache_implementation", kIgnored, "", "how it is computed"),
-    SUBBYTE_CONFIG_KEY("", "transformers_version", kIgnored, "", "who wrote it"),
 };
 
 struct Own {

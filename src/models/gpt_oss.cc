@@ -29,17 +29,8 @@ constexpr std::string_view kContainers[] = {"openai"};
 constexpr ChatFormat kChat[] = {ChatFormat::kHarmony};
 
 constexpr json::ScopedRule kKeys[] = {
-    SUBBYTE_CONFIG_KEY("", "num_key_value_heads", kComputed, "",
-                       "absent: 8; null: num_attention_heads"),
-    SUBBYTE_CONFIG_KEY("", "head_dim", kComputed, "",
-                       "absent: 64; null: hidden_size / num_attention_heads"),
-    SUBBYTE_CONFIG_KEY("", "max_position_embeddings", kComputed, "",
-                       "absent: 131072; what YaRN makes of its original positions if that is more"),
-    SUBBYTE_CONFIG_KEY("", "rms_norm_eps", kComputed, "", "absent: 1e-5"),
-    SUBBYTE_CONFIG_KEY("", "attention_bias", kComputed, "", "absent: true"),
     SUBBYTE_CONFIG_KEY("", "rope_parameters", kComputed, "",
                        "absent: YaRN by 32 of 4096 positions"),
-    SUBBYTE_CONFIG_KEY("", "rope_theta", kComputed, "", "absent: 150000"),
     SUBBYTE_CONFIG_KEY("", "sliding_window", kComputed, "", "absent: 128"),
     SUBBYTE_CONFIG_KEY("", "layer_types", kComputed, "", "absent: every other layer slides"),
     SUBBYTE_CONFIG_KEY("", "num_local_experts", kComputed, "", "must be there"),
@@ -53,7 +44,6 @@ constexpr json::ScopedRule kKeys[] = {
     SUBBYTE_CONFIG_KEY("", "output_router_logits", kIgnored, "",
                        "what is given back beside logits"),
     SUBBYTE_CONFIG_KEY("", "router_aux_loss_coef", kIgnored, "", "of training"),
-    SUBBYTE_CONFIG_KEY("", "transformers_version", kIgnored, "", "who wrote it"),
     SUBBYTE_CONFIG_KEY("", "pretraining_tp", kIgnored, "", "of training"),
 };
 

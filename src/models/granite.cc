@@ -12,23 +12,12 @@ constexpr ModelType kModelTypes[] = {
     {.name = "granite", .architecture = "GraniteForCausalLM", .defaults = {.eos = 2}}};
 
 constexpr json::ScopedRule kKeys[] = {
-    SUBBYTE_CONFIG_KEY("", "num_key_value_heads", kComputed, "",
-                       "absent or null: num_attention_heads"),
-    SUBBYTE_CONFIG_KEY("", "head_dim", kComputed, "",
-                       "absent or null: hidden_size / num_attention_heads"),
-    SUBBYTE_CONFIG_KEY("", "max_position_embeddings", kComputed, "",
-                       "absent: 2048; what YaRN makes of its original positions if that is more"),
-    SUBBYTE_CONFIG_KEY("", "rms_norm_eps", kComputed, "", "absent: 1e-6"),
-    SUBBYTE_CONFIG_KEY("", "rope_parameters", kComputed, "", "absent: nothing is scaled"),
-    SUBBYTE_CONFIG_KEY("", "rope_theta", kComputed, "", "absent: 10000"),
-    SUBBYTE_CONFIG_KEY("", "attention_bias", kComputed, "", "absent: false"),
     SUBBYTE_CONFIG_KEY("", "mlp_bias", kComputed, "", "absent: false"),
     SUBBYTE_CONFIG_KEY("", "embedding_multiplier", kComputed, "", "absent: 1"),
     SUBBYTE_CONFIG_KEY("", "residual_multiplier", kComputed, "", "absent: 1"),
     SUBBYTE_CONFIG_KEY("", "attention_multiplier", kComputed, "", "of scores; absent: 1"),
     SUBBYTE_CONFIG_KEY("", "logits_scaling", kComputed, "", "logits are divided by it; absent: 1"),
     SUBBYTE_CONFIG_KEY("", "pretraining_tp", kIgnored, "", "how it is computed"),
-    SUBBYTE_CONFIG_KEY("", "transformers_version", kIgnored, "", "who wrote it"),
 };
 
 struct Own {

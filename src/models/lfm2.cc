@@ -33,16 +33,7 @@ constexpr json::ScopedRule kKeys[] = {
                        "of these two thirds; absent: 1; null: they are not rounded up either"),
     SUBBYTE_CONFIG_KEY("", "block_multiple_of", kComputed, "",
                        "to a multiple of which they are rounded up; absent: 256"),
-    SUBBYTE_CONFIG_KEY("", "num_key_value_heads", kComputed, "",
-                       "absent: 8; null: num_attention_heads"),
-    SUBBYTE_CONFIG_KEY("", "head_dim", kComputed, "",
-                       "absent or null: hidden_size / num_attention_heads"),
-    SUBBYTE_CONFIG_KEY("", "max_position_embeddings", kComputed, "",
-                       "absent: 128000; what YaRN makes of its original positions if that is more"),
     SUBBYTE_CONFIG_KEY("", "norm_eps", kComputed, "", "absent: 1e-5"),
-    SUBBYTE_CONFIG_KEY("", "rope_parameters", kComputed, "", "absent: nothing is scaled"),
-    SUBBYTE_CONFIG_KEY("", "rope_theta", kComputed, "", "absent: 1000000"),
-    SUBBYTE_CONFIG_KEY("", "tie_word_embeddings", kComputed, "", "absent: true"),
     SUBBYTE_CONFIG_KEY("", "tie_embedding", kComputed, "", "tie_word_embeddings, older"),
     SUBBYTE_CONFIG_KEY("", "layer_types", kComputed, "", "absent: full_attn_idxs says it"),
     SUBBYTE_CONFIG_KEY("", "full_attn_idxs", kComputed, "",
@@ -62,7 +53,6 @@ constexpr json::ScopedRule kKeys[] = {
     SUBBYTE_CONFIG_KEY("", "block_out_init_scale", kIgnored, "", "of training"),
     SUBBYTE_CONFIG_KEY("", "block_use_xavier_init", kIgnored, "", "of training"),
     SUBBYTE_CONFIG_KEY("", "conv_use_xavier_init", kIgnored, "", "of training"),
-    SUBBYTE_CONFIG_KEY("", "transformers_version", kIgnored, "", "who wrote it"),
 };
 
 struct Own {

@@ -17,23 +17,12 @@ constexpr ChatFormat kChat[] = {ChatFormat::kDatedHeaders, ChatFormat::kHeaders,
                                 ChatFormat::kDeepSeek, ChatFormat::kChatMl};
 
 constexpr json::ScopedRule kKeys[] = {
-    SUBBYTE_CONFIG_KEY("", "num_key_value_heads", kComputed, "",
-                       "absent or null: num_attention_heads"),
-    SUBBYTE_CONFIG_KEY("", "head_dim", kComputed, "",
-                       "absent or null: hidden_size / num_attention_heads"),
-    SUBBYTE_CONFIG_KEY("", "max_position_embeddings", kComputed, "",
-                       "absent: 2048; what YaRN makes of its original positions if that is more"),
-    SUBBYTE_CONFIG_KEY("", "rms_norm_eps", kComputed, "", "absent: 1e-6"),
-    SUBBYTE_CONFIG_KEY("", "attention_bias", kComputed, "", "absent: false"),
     SUBBYTE_CONFIG_KEY("", "mlp_bias", kComputed, "", "absent: false"),
-    SUBBYTE_CONFIG_KEY("", "rope_parameters", kComputed, "", "absent: nothing is scaled"),
-    SUBBYTE_CONFIG_KEY("", "rope_theta", kComputed, "", "absent: 10000"),
     SUBBYTE_CONFIG_KEY("", "layer_types", kComputed, "", "all are full_attention"),
     SUBBYTE_CONFIG_KEY("", "sliding_window", kComputed, "",
                        "no less than all positions, unless layer_types are there"),
     SUBBYTE_CONFIG_KEY("", "attention_chunk_size", kRefused, "", "a cache that forgets"),
     SUBBYTE_CONFIG_KEY("", "pretraining_tp", kIgnored, "", "how it is computed"),
-    SUBBYTE_CONFIG_KEY("", "transformers_version", kIgnored, "", "who wrote it"),
 };
 
 struct Own {

@@ -17,16 +17,9 @@ constexpr ModelType kModelTypes[] = {{.name = "phi3",
                                                    .sliding = SlidingRule::kWithWindow}}};
 
 constexpr json::ScopedRule kKeys[] = {
-    SUBBYTE_CONFIG_KEY("", "num_key_value_heads", kComputed, "",
-                       "absent or null: num_attention_heads"),
-    SUBBYTE_CONFIG_KEY("", "head_dim", kComputed, "",
-                       "absent or null: hidden_size / num_attention_heads"),
     SUBBYTE_CONFIG_KEY(
         "", "max_position_embeddings", kComputed, "",
         "absent: 4096; beside the original positions it says the factor of cos and sin"),
-    SUBBYTE_CONFIG_KEY("", "rms_norm_eps", kComputed, "", "absent: 1e-5"),
-    SUBBYTE_CONFIG_KEY("", "rope_parameters", kComputed, "", "absent: nothing is scaled"),
-    SUBBYTE_CONFIG_KEY("", "rope_theta", kComputed, "", "absent: 10000"),
     SUBBYTE_CONFIG_KEY("", "partial_rotary_factor", kComputed, "",
                        "absent: 1; that of rope_parameters counts before it"),
     SUBBYTE_CONFIG_KEY(
@@ -38,7 +31,6 @@ constexpr json::ScopedRule kKeys[] = {
     SUBBYTE_CONFIG_KEY("", "attention_bias", kIgnored, "", "there are no biases"),
     SUBBYTE_CONFIG_KEY("", "embd_pdrop", kIgnored, "", "of training"),
     SUBBYTE_CONFIG_KEY("", "resid_pdrop", kIgnored, "", "of training"),
-    SUBBYTE_CONFIG_KEY("", "transformers_version", kIgnored, "", "who wrote it"),
 };
 
 constexpr json::KeyRule kRopeKeys[] = {

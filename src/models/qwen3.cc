@@ -34,20 +34,6 @@ constexpr std::string_view kContainers[] = {"ak47", "ak48"};
 constexpr ChatFormat kChat[] = {ChatFormat::kChatMl};
 
 constexpr json::ScopedRule kKeys[] = {
-    SUBBYTE_CONFIG_KEY("qwen3", "num_key_value_heads", kComputed, "",
-                       "absent: 32; null: num_attention_heads"),
-    SUBBYTE_CONFIG_KEY("qwen3_moe", "num_key_value_heads", kComputed, "",
-                       "absent: 4; null: num_attention_heads"),
-    SUBBYTE_CONFIG_KEY("qwen3", "head_dim", kComputed, "",
-                       "absent: 128; null: hidden_size / num_attention_heads"),
-    SUBBYTE_CONFIG_KEY("qwen3_moe", "head_dim", kComputed, "",
-                       "absent or null: hidden_size / num_attention_heads"),
-    SUBBYTE_CONFIG_KEY("", "max_position_embeddings", kComputed, "",
-                       "absent: 32768; what YaRN makes of its original positions if that is more"),
-    SUBBYTE_CONFIG_KEY("", "rms_norm_eps", kComputed, "", "absent: 1e-6"),
-    SUBBYTE_CONFIG_KEY("", "attention_bias", kComputed, "", "absent: false"),
-    SUBBYTE_CONFIG_KEY("", "rope_parameters", kComputed, "", "absent: nothing is scaled"),
-    SUBBYTE_CONFIG_KEY("", "rope_theta", kComputed, "", "absent: 10000"),
     SUBBYTE_CONFIG_KEY("", "sliding_window", kComputed, "", "absent: 4096 with use_sliding_window"),
     SUBBYTE_CONFIG_KEY("", "use_sliding_window", kComputed, "", "absent: false"),
     SUBBYTE_CONFIG_KEY("qwen3", "max_window_layers", kComputed, "", "absent: 28"),

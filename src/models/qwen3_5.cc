@@ -58,18 +58,6 @@ constexpr json::ScopedRule kKeys[] = {
     SUBBYTE_CONFIG_KEY("qwen3_5_moe_text", "intermediate_size", kIgnored, "",
                        "all layers have experts"),
     SUBBYTE_CONFIG_KEY("qwen3_next", "intermediate_size", kComputed, "", "absent: 5632"),
-    SUBBYTE_CONFIG_KEY("qwen3_5_text", "num_key_value_heads", kComputed, "",
-                       "absent: 4; null: num_attention_heads"),
-    SUBBYTE_CONFIG_KEY("qwen3_5_moe_text qwen3_next", "num_key_value_heads", kComputed, "",
-                       "absent: 2; null: num_attention_heads"),
-    SUBBYTE_CONFIG_KEY("", "head_dim", kComputed, "",
-                       "absent: 256; null: hidden_size / num_attention_heads"),
-    SUBBYTE_CONFIG_KEY("", "max_position_embeddings", kComputed, "",
-                       "absent: 32768; what YaRN makes of its original positions if that is more"),
-    SUBBYTE_CONFIG_KEY("", "rms_norm_eps", kComputed, "", "absent: 1e-6"),
-    SUBBYTE_CONFIG_KEY("", "attention_bias", kComputed, "", "absent: false"),
-    SUBBYTE_CONFIG_KEY("", "rope_parameters", kComputed, "", "absent: nothing is scaled"),
-    SUBBYTE_CONFIG_KEY("", "rope_theta", kComputed, "", "absent: 10000"),
     SUBBYTE_CONFIG_KEY("", "partial_rotary_factor", kComputed, "",
                        "absent: 0.25; null: 1; that of rope_parameters counts before it"),
     SUBBYTE_CONFIG_KEY("", "layer_types", kComputed, "", "absent: full_attention_interval says it"),
@@ -121,7 +109,6 @@ constexpr json::ScopedRule kKeys[] = {
                        "what is given back beside logits"),
     SUBBYTE_CONFIG_KEY("", "router_aux_loss_coef", kIgnored, "", "of training"),
     SUBBYTE_CONFIG_KEY("", "pretraining_tp", kIgnored, "", "of training"),
-    SUBBYTE_CONFIG_KEY("", "transformers_version", kIgnored, "", "who wrote it"),
 };
 
 constexpr json::KeyRule kRopeKeys[] = {
