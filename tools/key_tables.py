@@ -69,7 +69,6 @@ def rows_of(path):
         texts = [joined(value) if value[0] == '"' else value for value in values]
         row = {"kind": match[1], **dict(zip(KINDS[match[1]], texts, strict=True))}
         rows += [{**row, "key": key} for key in row.pop("keys", row.get("key")).split(" ")]
-    assert rows, path
     return rows
 
 
@@ -170,6 +169,7 @@ def table(path):
     if path == "src/models/config_defaults.h":
         return defaults_table()
     rows = all_rows_of(ROOT / path)
+    assert rows, path
     return file_table(rows) if rows[0]["kind"] == "MODEL_FILE" else key_tables(rows)
 
 

@@ -27,6 +27,29 @@ void rms_norm(Execution& execution, std::span<float> y, std::span<const float> x
       });
 }
 
+void rms_norm_columns(Execution& execution, std::span<float> x, int64_t stride, int64_t first,
+                      std::span<const float> weight, float eps) {
+  const auto size = static_cast<int64_t>(weight.size());
+  const cpu::VectorKernels& kernels = *execution.kernels().vectors;
+  execution.pool().parallel_for(std::ssize(x) / stride, row_grain(weight.size()),
+                                [&](int64_t begin, int64_t end, int) {
+                                  for (int64_t row = begin; row < end; ++row) {
+                                    float* const columns = x.data() + row * stride + first;
+                                    kernels.rms_norm(columns, columns, weight.data(), size, eps);
+                                  }
+                                });
+}
+
+void add(Execution& execution, std::span<float> y, std::span<float> x, std::span<const float> delta,
+         float factor) {
+  execution.pool().parallel_for(std::ssize(x), kGrain, [&](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin; i < end; ++i) {
+      x[i] = factor == 1 ? x[i] + delta[i] : std::fma(factor, delta[i], x[i]);
+      y[i] = x[i];
+    }
+  });
+}
+
 void add_rms_norm(Execution& execution, std::span<float> y, std::span<float> x,
                   std::span<const float> delta, std::span<const float> weight, float eps,
                   float factor) {

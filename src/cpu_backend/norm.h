@@ -13,6 +13,14 @@ namespace subbyte {
 void rms_norm(Execution& execution, std::span<float> y, std::span<const float> x,
               std::span<const float> weight, float eps);
 
+/// The same in place of `weight.size()` columns of each row of x [rows][stride], from `first` on.
+void rms_norm_columns(Execution& execution, std::span<float> x, int64_t stride, int64_t first,
+                      std::span<const float> weight, float eps);
+
+/// x += factor * delta; y = x.
+void add(Execution& execution, std::span<float> y, std::span<float> x, std::span<const float> delta,
+         float factor);
+
 /// x += factor * delta, then y = the normalised x, in one pass; y may not be x.
 void add_rms_norm(Execution& execution, std::span<float> y, std::span<float> x,
                   std::span<const float> delta, std::span<const float> weight, float eps,

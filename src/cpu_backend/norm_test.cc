@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -67,6 +68,36 @@ TEST_P(RmsNorm, is_the_formula) {
       // Four roundings of 2^-24 each: mean, root, product, product.
       const double value = expected[i] * made.weight[i];
       EXPECT_NEAR(y[row * 100 + i], value, std::abs(value) * 5 * 0x1p-24);
+    }
+  }
+}
+
+TEST_P(RmsNorm, of_columns_is_that_of_rows_of_these_and_leaves_the_others) {
+  constexpr int64_t kRows = 5, kStride = 40, kFirst = 6, kSize = 24;
+  const Case made = random_case(kRows, kStride, 9);
+  const std::span<const float> weight = std::span(made.weight).first(kSize);
+  std::vector<float> x = made.x;
+  rms_norm_columns(execution(2), x, kStride, kFirst, weight, 1e-5f);
+  for (int64_t row = 0; row < kRows; ++row) {
+    const auto before = std::span(made.x).subspan(row * kStride, kStride);
+    std::vector<float> expected(before.begin(), before.end());
+    std::vector<float> part(kSize);
+    rms_norm(part, before.subspan(kFirst, kSize), {weight, 1e-5f});
+    std::ranges::copy(part, expected.begin() + kFirst);
+    EXPECT_TRUE(std::ranges::equal(std::span(x).subspan(row * kStride, kStride), expected)) << row;
+  }
+}
+
+TEST_P(RmsNorm, sums_without_a_norm_are_the_residual_stream) {
+  const Case made = random_case(3, 50, 10);
+  const Case other = random_case(3, 50, 11);
+  for (const float factor : {1.0f, 0.25f}) {
+    std::vector<float> x = made.x;
+    std::vector<float> y(150, NAN);
+    add(execution(2), y, x, other.x, factor);
+    for (int64_t i = 0; i < 150; ++i) {
+      EXPECT_EQ(x[i], static_cast<float>(double{made.x[i]} + double{factor} * other.x[i])) << i;
+      EXPECT_EQ(y[i], x[i]);
     }
   }
 }

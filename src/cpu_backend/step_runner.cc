@@ -154,7 +154,23 @@ Status StepRunner::run(const AddNormOp& op) {
   return {};
 }
 
+Status StepRunner::run(const AddOp& op) {
+  const std::span<float> y = numbers(op.y);
+  const std::span<float> x = numbers(op.x);
+  if (op.delta == kNoValue) {
+    std::ranges::copy(x, y.begin());
+  } else {
+    add(execution_, y, x, numbers(op.delta), op.factor);
+  }
+  return {};
+}
+
 Status StepRunner::run(const NormOp& op) {
+  if (op.first) {
+    rms_norm_columns(execution_, numbers(op.x), plan_->value(op.x).cols, *op.first,
+                     open(op.norm.weight), op.norm.eps);
+    return {};
+  }
   rms_norm(execution_, numbers(op.y), numbers(op.x), open(op.norm.weight), op.norm.eps);
   return {};
 }

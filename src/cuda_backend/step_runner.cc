@@ -278,9 +278,24 @@ Status CudaStepRunner::launch(const RoutedNorm& item) {
   return {};
 }
 
+Status CudaStepRunner::launch(const AddOp& op) {
+  const void* const delta = op.delta == kNoValue ? nullptr : at(op.delta);
+  cuda::run_add(at(op.y), floats(op.x), delta, op.factor, element(),
+                rows_of(op.y) * plan_->value(op.y).cols, stream_);
+  return {};
+}
+
 Status CudaStepRunner::launch(const NormOp& op) {
-  cuda::run_norm(at(op.y), at(op.x), floats_of(op.norm.weight), element(), rows_of(op.y),
-                 plan_->value(op.y).cols, op.norm.eps, stream_);
+  const cuda::NormCall call = {.y = at(op.y),
+                               .x = at(op.x),
+                               .weight = floats_of(op.norm.weight),
+                               .num_rows = rows_of(op.y),
+                               .stride = plan_->value(op.y).cols,
+                               .first = op.first.value_or(0),
+                               .cols = op.norm.weight.size,
+                               .eps = op.norm.eps,
+                               .element = element()};
+  cuda::run_norm(call, stream_);
   return {};
 }
 

@@ -72,25 +72,15 @@ float embedding_factor(const ModelConfig& config) {
 
 void record(const ModelConfig& config, StepRecorder& step) {
   const Own& own = config.own.as<Own>();
-  const auto rope = rope_of(config);
-  ValueId x = step.embed({.embedding_factor = embedding_factor(config), .norm_offset = 1});
-  ValueId delta = kNoValue;
-  for (int64_t i = 0; i < config.num_layers; ++i) {
-    step.begin_layer(i);
-    AttentionShape shape = attention_shape(config, i);
-    shape.scale = own.score_scale;
-    shape.cap = own.score_cap;
-    ValueId h = step.add_norm("input_layernorm", x, delta);
-    delta = step.attention(h, {.shape = shape,
-                               .rope = rope,
-                               .has_bias = config.attention_bias,
-                               .has_output_bias = config.attention_bias});
-    delta = step.norm("post_attention_layernorm", delta);
-    h = step.add_norm("pre_feedforward_layernorm", x, delta);
-    delta = step.gated_block(h, {.inner = config.intermediate_size, .gate = Gate::kGelu});
-    delta = step.norm("post_feedforward_layernorm", delta);
-  }
-  step.finish(x, delta, {.cap = own.logit_cap});
+  record_usual_step(
+      config, step,
+      {.stream = {.embedding_factor = embedding_factor(config), .norm_offset = 1},
+       .norms = BlockNorms::kAround,
+       .attention = {.has_bias = config.attention_bias, .has_output_bias = config.attention_bias},
+       .score_scale = own.score_scale,
+       .score_cap = own.score_cap,
+       .gated = {.gate = Gate::kGelu},
+       .logits = {.cap = own.logit_cap}});
 }
 
 // Sources: the config.json files of google/gemma-2-*; tiny, and where added

@@ -57,26 +57,19 @@ struct Own {
 
 void record(const ModelConfig& config, StepRecorder& step) {
   const Own& own = config.own.as<Own>();
-  const auto rope = rope_of(config);
-  ValueId x = step.embed();
-  ValueId delta = kNoValue;
-  for (int64_t i = 0; i < config.num_layers; ++i) {
-    step.begin_layer(i);
-    ValueId h = step.add_norm("input_layernorm", x, delta);
-    delta = step.attention(h, {.shape = attention_shape(config, i),
-                               .rope = rope,
-                               .has_bias = config.attention_bias,
-                               .has_output_bias = config.attention_bias,
-                               .has_sinks = true,
-                               .may_be_quantized = false});
-    h = step.add_norm("post_attention_layernorm", x, delta);
-    delta = step.mixture(h, {.router = "router",
-                             .experts = config.num_experts,
-                             .use = {config.experts_per_token, {own.alpha, own.limit, 1}},
-                             .inner = config.expert_size,
-                             .has_bias = true});
-  }
-  step.finish(x, delta);
+  const auto mixture = [&](ValueId h, int64_t) {
+    return step.mixture(h, {.router = "router",
+                            .experts = config.num_experts,
+                            .use = {config.experts_per_token, {own.alpha, own.limit, 1}},
+                            .inner = config.expert_size,
+                            .has_bias = true});
+  };
+  record_usual_step(config, step,
+                    {.attention = {.has_bias = config.attention_bias,
+                                   .has_output_bias = config.attention_bias,
+                                   .has_sinks = true,
+                                   .may_be_quantized = false},
+                     .second = mixture});
 }
 
 Status read(const json::Object& config, ModelConfig& model) {

@@ -48,23 +48,13 @@ Status read(const json::Object& config, ModelConfig& model) {
 
 void record(const ModelConfig& config, StepRecorder& step) {
   const Own& own = config.own.as<Own>();
-  const auto rope = rope_of(config);
-  ValueId x = step.embed(
-      {.embedding_factor = own.embedding_factor, .residual_factor = own.residual_factor});
-  ValueId delta = kNoValue;
-  for (int64_t i = 0; i < config.num_layers; ++i) {
-    step.begin_layer(i);
-    AttentionShape shape = attention_shape(config, i);
-    shape.scale = own.score_scale;
-    ValueId h = step.add_norm("input_layernorm", x, delta);
-    delta = step.attention(h, {.shape = shape,
-                               .rope = rope,
-                               .has_bias = config.attention_bias,
-                               .has_output_bias = config.attention_bias});
-    h = step.add_norm("post_attention_layernorm", x, delta);
-    delta = step.gated_block(h, {.inner = config.intermediate_size, .has_bias = own.mlp_bias});
-  }
-  step.finish(x, delta, {.factor = own.logit_factor});
+  record_usual_step(
+      config, step,
+      {.stream = {.embedding_factor = own.embedding_factor, .residual_factor = own.residual_factor},
+       .attention = {.has_bias = config.attention_bias, .has_output_bias = config.attention_bias},
+       .score_scale = own.score_scale,
+       .gated = {.has_bias = own.mlp_bias},
+       .logits = {.factor = own.logit_factor}});
 }
 
 // Sources: the config.json files of ibm-granite/granite-3.3-*; tiny, and where added

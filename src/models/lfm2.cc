@@ -83,7 +83,7 @@ ValueId short_conv(const Own& own, int64_t channels, StepRecorder& step, ValueId
 void record(const ModelConfig& config, StepRecorder& step) {
   const Own& own = config.own.as<Own>();
   const auto rope = rope_of(config);
-  ValueId x = step.embed();
+  ValueId x = step.embed({});
   ValueId delta = kNoValue;
   for (int64_t i = 0; i < config.num_layers; ++i) {
     step.begin_layer(i);
@@ -93,7 +93,7 @@ void record(const ModelConfig& config, StepRecorder& step) {
     } else {
       delta = step.attention(h, {.shape = attention_shape(config, i),
                                  .rope = rope,
-                                 .has_norms = true,
+                                 .norms = HeadsNorm::kEach,
                                  .q_norm = "q_layernorm",
                                  .k_norm = "k_layernorm",
                                  .output = "out_proj"});

@@ -51,9 +51,10 @@ Status read(const json::Object& config, ModelConfig& model) {
 }
 
 void record(const ModelConfig& config, StepRecorder& step) {
-  record_usual_step(config, step,
-                    {.has_bias = config.attention_bias, .has_output_bias = config.attention_bias},
-                    {.has_bias = config.own.as<Own>().mlp_bias});
+  record_usual_step(
+      config, step,
+      {.attention = {.has_bias = config.attention_bias, .has_output_bias = config.attention_bias},
+       .gated = {.has_bias = config.own.as<Own>().mlp_bias}});
 }
 
 // Sources: the config.json files of meta-llama/Llama-3.*; tiny is ours.

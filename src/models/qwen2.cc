@@ -31,7 +31,7 @@ constexpr json::ScopedRule kKeys[] = {
 };
 
 void record(const ModelConfig& config, StepRecorder& step) {
-  record_usual_step(config, step, {.has_bias = true});
+  record_usual_step(config, step, {.attention = {.has_bias = true}});
 }
 
 // Sources: the config.json files of Qwen/Qwen2.5-*; tiny is ours.

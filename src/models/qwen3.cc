@@ -65,27 +65,19 @@ struct Own {
 
 void record(const ModelConfig& config, StepRecorder& step) {
   const Own& own = config.own.as<Own>();
-  const auto rope = rope_of(config);
-  ValueId x = step.embed();
-  ValueId delta = kNoValue;
-  for (int64_t i = 0; i < config.num_layers; ++i) {
-    step.begin_layer(i);
-    ValueId h = step.add_norm("input_layernorm", x, delta);
-    delta = step.attention(h, {.shape = attention_shape(config, i),
-                               .rope = rope,
-                               .has_bias = config.attention_bias,
-                               .has_output_bias = config.attention_bias,
-                               .has_norms = true});
-    h = step.add_norm("post_attention_layernorm", x, delta);
-    if (config.expert_layers[i]) {
-      delta = step.mixture(h, {.experts = config.num_experts,
-                               .use = {config.experts_per_token, {}, own.route_weights},
-                               .inner = config.expert_size});
-    } else {
-      delta = step.gated_block(h, {.inner = config.intermediate_size});
+  const auto block = [&](ValueId h, int64_t layer) {
+    if (!config.expert_layers[layer]) {
+      return step.gated_block(h, {.inner = config.intermediate_size});
     }
-  }
-  step.finish(x, delta);
+    return step.mixture(h, {.experts = config.num_experts,
+                            .use = {config.experts_per_token, {}, own.route_weights},
+                            .inner = config.expert_size});
+  };
+  record_usual_step(config, step,
+                    {.attention = {.has_bias = config.attention_bias,
+                                   .has_output_bias = config.attention_bias,
+                                   .norms = HeadsNorm::kEach},
+                     .second = block});
 }
 
 /// Layers with experts: each decoder_sparse_step-th, but for those of mlp_only_layers. As in the

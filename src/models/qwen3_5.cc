@@ -129,31 +129,24 @@ struct Own {
 void record(const ModelConfig& config, StepRecorder& step) {
   const Own& own = config.own.as<Own>();
   const auto rope = rope_of(config);
-  ValueId x = step.embed({.norm_offset = 1});
-  ValueId delta = kNoValue;
-  for (int64_t i = 0; i < config.num_layers; ++i) {
-    step.begin_layer(i);
-    ValueId h = step.add_norm("input_layernorm", x, delta);
-    if (own.delta_net_layers[i]) {
-      delta = step.delta_net(h, own.delta_net);
-    } else {
-      delta = step.attention(h, {.shape = attention_shape(config, i),
-                                 .rope = rope,
-                                 .has_bias = config.attention_bias,
-                                 .has_norms = true,
-                                 .has_gate = true});
+  const auto first = [&](ValueId h, int64_t layer) {
+    if (own.delta_net_layers[layer]) return step.delta_net(h, own.delta_net);
+    return step.attention(h, {.shape = attention_shape(config, layer),
+                              .rope = rope,
+                              .has_bias = config.attention_bias,
+                              .norms = HeadsNorm::kEach,
+                              .has_gate = true});
+  };
+  const auto second = [&](ValueId h, int64_t layer) {
+    if (!config.expert_layers[layer]) {
+      return step.gated_block(h, {.inner = config.intermediate_size});
     }
-    h = step.add_norm("post_attention_layernorm", x, delta);
-    if (config.expert_layers[i]) {
-      delta = step.mixture(h, {.experts = config.num_experts,
-                               .use = {config.experts_per_token, {}, own.route_weights},
-                               .inner = config.expert_size,
-                               .shared_inner = own.shared_expert_size});
-    } else {
-      delta = step.gated_block(h, {.inner = config.intermediate_size});
-    }
-  }
-  step.finish(x, delta);
+    return step.mixture(h, {.experts = config.num_experts,
+                            .use = {config.experts_per_token, {}, own.route_weights},
+                            .inner = config.expert_size,
+                            .shared_inner = own.shared_expert_size});
+  };
+  record_usual_step(config, step, {.stream = {.norm_offset = 1}, .first = first, .second = second});
 }
 
 // ---- config.json

@@ -104,6 +104,10 @@ ValueId StepRecorder::add_norm(std::string_view name, ValueId& x, ValueId delta)
                           stream_.residual_factor);
 }
 
+ValueId StepRecorder::add(std::string_view name, ValueId& x, ValueId delta) {
+  return record_.activations(name, x, delta, stream_.residual_factor);
+}
+
 ValueId StepRecorder::norm(std::string_view name, ValueId delta) {
   return record_.norm(name, delta, norm_of(name, record_.cols(delta)));
 }
@@ -157,10 +161,18 @@ ValueId StepRecorder::attention(ValueId h, const Attention& attention) {
   Recorder::Attention recorded;
   recorded.shape = shape;
   recorded.rope = attention.rope;
-  if (attention.has_norms) {
-    const Norm q = norm_of(fmt::format("self_attn.{}", attention.q_norm), shape.head_dim);
-    const Norm k = norm_of(fmt::format("self_attn.{}", attention.k_norm), shape.head_dim);
+  const std::string q_norm = fmt::format("self_attn.{}", attention.q_norm);
+  const std::string k_norm = fmt::format("self_attn.{}", attention.k_norm);
+  if (attention.norms == HeadsNorm::kEach) {
+    const Norm q = norm_of(q_norm, shape.head_dim);
+    const Norm k = norm_of(k_norm, shape.head_dim);
     recorded.norms = {q.weight, k.weight, q.eps};
+  }
+  if (attention.norms == HeadsNorm::kAll) {
+    const Norm q = norm_of(q_norm, shape.q_size());
+    const Norm k = norm_of(k_norm, shape.kv_size());
+    qkv = record_.norm_columns(q_norm, qkv, 0, q);
+    qkv = record_.norm_columns(k_norm, qkv, shape.q_size(), k);
   }
   if (attention.has_sinks) {
     recorded.sinks = vector(
@@ -250,19 +262,29 @@ std::vector<TensorSpec> tensors_of(const ModelConfig& config) {
   return step.tensors();
 }
 
-void record_usual_step(const ModelConfig& config, StepRecorder& step,
-                       StepRecorder::Attention attention, StepRecorder::GatedBlock block) {
-  attention.rope = rope_of(config);
-  block.inner = config.intermediate_size;
-  ValueId x = step.embed();
+void record_usual_step(const ModelConfig& config, StepRecorder& step, UsualStep usual) {
+  const bool before = usual.norms != BlockNorms::kAfter;
+  const bool after = usual.norms != BlockNorms::kBefore;
+  const char* const second_norm = after ? "pre_feedforward_layernorm" : "post_attention_layernorm";
+  usual.attention.rope = rope_of(config);
+  usual.gated.inner = config.intermediate_size;
+  ValueId x = step.embed(usual.stream);
   ValueId delta = kNoValue;
   for (int64_t i = 0; i < config.num_layers; ++i) {
     step.begin_layer(i);
-    attention.shape = attention_shape(config, i);
-    delta = step.attention(step.add_norm("input_layernorm", x, delta), attention);
-    delta = step.gated_block(step.add_norm("post_attention_layernorm", x, delta), block);
+    AttentionShape& shape = usual.attention.shape;
+    shape = attention_shape(config, i);
+    if (usual.score_scale != 0) shape.scale = usual.score_scale;
+    shape.cap = usual.score_cap;
+    ValueId h =
+        before ? step.add_norm("input_layernorm", x, delta) : step.add("self_attn.input", x, delta);
+    delta = usual.first ? usual.first(h, i) : step.attention(h, usual.attention);
+    if (after) delta = step.norm("post_attention_layernorm", delta);
+    h = before ? step.add_norm(second_norm, x, delta) : step.add("mlp.input", x, delta);
+    delta = usual.second ? usual.second(h, i) : step.gated_block(h, usual.gated);
+    if (after) delta = step.norm("post_feedforward_layernorm", delta);
   }
-  step.finish(x, delta);
+  step.finish(x, delta, usual.logits);
 }
 
 }  // namespace subbyte

@@ -3,6 +3,7 @@
 // a weight, so that the walk over a step is the list of its tensors (tensor_spec.h), too: without
 // weights the operations have handles of the right sizes, and nothing in them.
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -19,6 +20,10 @@ namespace subbyte {
 AttentionShape attention_shape(const ModelConfig& config, int64_t layer);
 std::shared_ptr<const Rope> rope_of(const ModelConfig& config);
 
+/// Norms of the queries and of the keys of a token before they turn: each head by itself, or all
+/// heads together.
+enum class HeadsNorm : uint8_t { kNone, kEach, kAll };
+
 class StepRecorder {
  public:
   /// Both must outlive this.
@@ -34,13 +39,15 @@ class StepRecorder {
   };
   /// The residual stream, from the embedding on.
   ValueId embed(const Stream& stream);
-  ValueId embed() { return embed({}); }
 
   /// Names are those of "layers.N." from now on.
   void begin_layer(int64_t layer);
 
   /// x becomes x + delta, if there is a delta; its norm.
   ValueId add_norm(std::string_view name, ValueId& x, ValueId delta);
+
+  /// The same without a norm: what a block reads.
+  ValueId add(std::string_view name, ValueId& x, ValueId delta);
 
   /// The norm of what a block gives, before it is added.
   ValueId norm(std::string_view name, ValueId delta);
@@ -67,8 +74,8 @@ class StepRecorder {
     std::shared_ptr<const Rope> rope = nullptr;  // one for all layers whose angles are the same
     bool has_bias = false;                       // of q, k and v
     bool has_output_bias = false;
-    bool has_norms = false;  // of each head of queries and keys
-    bool has_gate = false;   // rows of q_proj: a head of queries, its gate, the next head
+    HeadsNorm norms = HeadsNorm::kNone;  // of queries and keys
+    bool has_gate = false;  // rows of q_proj: a head of queries, its gate, the next head
     bool has_sinks = false;
     bool may_be_quantized = true;
     std::string_view q_norm = "q_norm", k_norm = "k_norm", output = "o_proj";  // their names
@@ -110,7 +117,6 @@ class StepRecorder {
   };
   /// Ends with the logits of x + delta.
   void finish(ValueId x, ValueId delta, const Logits& logits);
-  void finish(ValueId x, ValueId delta) { finish(x, delta, {}); }
 
   /// Those of the operations up to here, in their order.
   const std::vector<TensorSpec>& tensors() const { return tensors_; }
@@ -134,9 +140,23 @@ class StepRecorder {
   std::string prefix_;  // "layers.3."
 };
 
-/// The step of Llama and its like: each layer adds attention(norm(x)), then a gated block of
-/// norm(x). `config` says shapes, rope and the inner size.
-void record_usual_step(const ModelConfig& config, StepRecorder& step,
-                       StepRecorder::Attention attention = {}, StepRecorder::GatedBlock block = {});
+/// Where the two blocks of a layer have norms: of what they read, of what they give, or of both.
+enum class BlockNorms : uint8_t { kBefore, kAfter, kAround };
+
+/// A step whose layers add two blocks each to the residual stream: attention, then a gated block.
+struct UsualStep {
+  StepRecorder::Stream stream = {};
+  BlockNorms norms = BlockNorms::kBefore;
+  StepRecorder::Attention attention = {};  // the config says its shape and its rope
+  float score_scale = 0;                   // 0: 1 / sqrt(head_dim)
+  float score_cap = 0;                     // 0: none
+  StepRecorder::GatedBlock gated = {};     // the config says its size
+  StepRecorder::Logits logits = {};
+  /// Blocks that layers have instead of either.
+  using Block = std::function<ValueId(ValueId h, int64_t layer)>;
+  Block first = nullptr;
+  Block second = nullptr;
+};
+void record_usual_step(const ModelConfig& config, StepRecorder& step, UsualStep usual = {});
 
 }  // namespace subbyte

@@ -66,22 +66,19 @@ void Recorder::write(Op& op, const Operand& result, const Operands& all) {
   op.outputs.push_back(result.value);
 }
 
-ValueId Recorder::add_norm(std::string_view name, ValueId& x, ValueId delta, const Norm& norm,
-                           float factor) {
-  AddNormOp op = {.x = x, .delta = delta, .norm = norm, .factor = factor};
-  if (delta == kNoValue) return add(name, op);
-  x = op.sum = next_value();
-  op.y = op.sum + 1;
-  append(name, op);
-  return op.y;
-}
-
 ValueId Recorder::head_norm(std::string_view name, ValueId x, ValueId delta, const Norm& norm,
                             float factor) {
   return add(
       name,
       AddNormOp{
           .x = x, .delta = delta, .norm = norm, .factor = factor, .rows = ValueRows::kHeadRows});
+}
+
+ValueId Recorder::norm_columns(std::string_view name, ValueId x, int64_t first, const Norm& norm) {
+  const int64_t beyond = std::max<int64_t>(first + norm.weight.size - cols(x), 0);
+  expect(prefix_ + std::string(name), "columns of the norm beyond the last", 0,
+         first < 0 ? -first : beyond);
+  return add(name, NormOp{.x = x, .norm = norm, .first = first});
 }
 
 Recorder::Angles Recorder::angles_of(const std::shared_ptr<const Rope>& rope) {

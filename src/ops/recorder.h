@@ -42,7 +42,13 @@ class Recorder {
   }
   /// `x` becomes the sum with `factor` times the delta, if there is one.
   ValueId add_norm(std::string_view name, ValueId& x, ValueId delta, const Norm& norm,
-                   float factor = 1);
+                   float factor = 1) {
+    return add_sum(name, x, AddNormOp{.x = x, .delta = delta, .norm = norm, .factor = factor});
+  }
+  /// The same without a norm.
+  ValueId activations(std::string_view name, ValueId& x, ValueId delta, float factor = 1) {
+    return add_sum(name, x, AddOp{.x = x, .delta = delta, .factor = factor});
+  }
   /// The same for the rows whose logits are computed, after which x is not used any more.
   ValueId head_norm(std::string_view name, ValueId x, ValueId delta, const Norm& norm,
                     float factor = 1);
@@ -50,6 +56,8 @@ class Recorder {
   ValueId norm(std::string_view name, ValueId x, const Norm& norm) {
     return add(name, NormOp{.x = x, .norm = norm});
   }
+  /// The same of columns from `first` on alone; `x` is not used any more.
+  ValueId norm_columns(std::string_view name, ValueId x, int64_t first, const Norm& norm);
   ValueId linear(std::string_view name, ValueId x, const Weight& weight) {
     return add(name, LinearOp{.x = x, .weight = weight});
   }
@@ -97,6 +105,15 @@ class Recorder {
     ValueId cos, sin;
   };
 
+  /// An operation that may write a sum in the memory of `x` before its result.
+  template <class Kind>
+  ValueId add_sum(std::string_view name, ValueId& x, Kind op) {
+    if (op.delta == kNoValue) return add(name, op);
+    x = op.sum = next_value();
+    op.y = op.sum + 1;
+    append(name, op);
+    return op.y;
+  }
   /// The one that the next result is.
   ValueId next_value() const { return static_cast<ValueId>(plan_.values.size()); }
   /// One more layer that keeps what `group` says, among those that keep the same.

@@ -50,6 +50,40 @@ TEST(Recorder, writes_the_operations_in_their_order_with_the_angles_first) {
   EXPECT_EQ(readers_of(*plan)[0], (std::vector<int64_t>{2, 7}));
 }
 
+/// As of a model that has norms after blocks alone, and of all heads together.
+TEST(Recorder, writes_blocks_that_read_the_stream_itself) {
+  Recorder record;
+  ValueId x = record.embed("table", weight(100, 8));
+  const ValueId h = record.activations("first", x, kNoValue);
+  ValueId qkv = record.linear("qkv", h, weight(16, 8));
+  qkv = record.norm_columns("q_norm", qkv, 0, norm(8));
+  qkv = record.norm_columns("k_norm", qkv, 8, norm(4));
+  const ValueId heads = record.attention("attention", qkv, attention());
+  const ValueId delta = record.norm("after", record.linear("o", heads, weight(8, 8)), norm(8));
+  record.linear("up", record.activations("second", x, delta), weight(8, 8));
+  record.logits("head", record.head_norm("norm", x, kNoValue, norm(8)), weight(100, 8));
+  const auto plan = std::move(record).finish();
+  ASSERT_TRUE(plan.ok()) << plan.error().message;
+  EXPECT_EQ(to_string(*plan),
+            "%5, %6 = angles  (rotary_emb)\n"
+            "%0 = embed [100][8]  (table)\n"
+            "%1 = activations of %0  (first)\n"
+            "%2 = linear [16][8] of %1  (qkv)\n"
+            "%3 = norm of 8 from 0 of %2  (q_norm)\n"
+            "%4 = norm of 4 from 8 of %3  (k_norm)\n"
+            "%7 = rotate, store of %4, %5, %6  (attention.rotary_emb)\n"
+            "%8 = attend of %7  (attention)\n"
+            "%9 = linear [8][8] of %8  (o)\n"
+            "%10 = norm of %9  (after)\n"
+            "%11, %12 = add, activations of %0, %10  (second)\n"
+            "%13 = linear [8][8] of %12  (up)\n"
+            "%14 = norm of %11  (norm)\n"
+            "%15 = linear [100][8] of %14  (head)\n"
+            "logits, choices of %15  (head.logits)\n");
+  EXPECT_EQ(plan->memory_of(7), 2);
+  EXPECT_EQ(plan->memory_of(11), 0);
+}
+
 TEST(Recorder, layers_of_one_rope_share_their_angles) {
   Recorder record;
   ValueId x = record.embed("table", weight(100, 16));
@@ -95,6 +129,8 @@ TEST(Recorder, names_the_operation_whose_shapes_do_not_fit) {
             "layers.3.norm: columns of what is added: expected 8, found 4");
   EXPECT_EQ(error_of([](R& r, ValueId&, ValueId h) { r.gated_linear("gate", h, weight(5, 8)); }),
             "layers.3.gate: rows of gate and up together, by 2 a rest of: expected 0, found 1");
+  EXPECT_EQ(error_of([](R& r, ValueId&, ValueId h) { r.norm_columns("k", h, 6, norm(4)); }),
+            "layers.3.k: columns of the norm beyond the last: expected 0, found 2");
   EXPECT_EQ(
       error_of([](R& r, ValueId&, ValueId h) { r.attention("attention", h, attention()); }),
       "layers.3.attention.rotary_emb: columns of queries, keys and values: expected 16, found "

@@ -30,6 +30,26 @@ Operands AddNormOp::operands() const {
   return all;
 }
 
+Operands AddOp::operands() const {
+  Operands all = {reads_floats(x, Operand::kAnyCols)};
+  if (delta != kNoValue) {
+    all = {taken_over(all.front()), reads(delta, Operand::kAnyCols),
+           in_place(writes(sum, Operand::kAnyCols, ValueType::kFloat))};
+  }
+  all.push_back(writes(y, Operand::kAnyCols));
+  return all;
+}
+
+Operands NormOp::operands() const {
+  if (!first) return {reads(x, norm.weight.size), writes(y, norm.weight.size)};
+  return {taken_over(reads(x, Operand::kAnyCols)), in_place(writes(y, Operand::kAnyCols))};
+}
+
+std::string NormOp::text() const {
+  return first ? "norm of " + std::to_string(norm.weight.size) + " from " + std::to_string(*first)
+               : "norm";
+}
+
 Operands AnglesOp::operands() const {
   const auto half = static_cast<int64_t>(rope->inv_freq().size());
   return {writes(cos, half, ValueType::kFloat), writes(sin, half, ValueType::kFloat)};

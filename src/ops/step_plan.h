@@ -133,14 +133,30 @@ struct AddNormOp {
   std::string text() const { return delta == kNoValue ? "norm" : "add, norm"; }
 };
 
-/// y = the normalised rows of x, both activations: of what a block gives before it is added.
+/// sum = x + factor * delta in the memory of x, unless `delta` is no value; y = the sum as an
+/// activation: what a block reads that has no norm before it.
+struct AddOp {
+  ValueId y = kNoValue;
+  ValueId sum = kNoValue;
+  ValueId x = kNoValue;
+  ValueId delta = kNoValue;
+  float factor = 1;
+
+  Operands operands() const;
+  std::string text() const { return delta == kNoValue ? "activations" : "add, activations"; }
+};
+
+/// y = the normalised rows of x, both activations: of what a block gives before it is added. With
+/// `first` so many columns from that one on are normalised as the norm has numbers, in the memory
+/// of x, and the others stay.
 struct NormOp {
   ValueId y = kNoValue;
   ValueId x = kNoValue;
   Norm norm;
+  std::optional<int64_t> first = {};
 
-  Operands operands() const { return {reads(x, norm.weight.size), writes(y, norm.weight.size)}; }
-  std::string text() const { return "norm"; }
+  Operands operands() const;
+  std::string text() const;
 };
 
 /// y = W x + b.

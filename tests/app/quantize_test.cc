@@ -96,7 +96,7 @@ TEST_F(QuantizeProgram, every_format_of_every_family_runs_verifies_and_converts)
 
 /// Families whose layers differ from those of these in operations without matrices.
 TEST_F(QuantizeProgram, other_families_are_quantized_run_and_verified) {
-  for (const std::string family : {"mistral", "phi3", "gemma2", "granite", "lfm2"}) {
+  for (const std::string family : {"mistral", "phi3", "gemma2", "granite", "lfm2", "olmo2"}) {
     SCOPED_TRACE(family);
     const ProcessResult made = quantize(family, family + "-awq", {"--format", "awq"});
     ASSERT_EQ(made.exit_code, 0) << made.err;

@@ -119,6 +119,7 @@ GOLDENS = {
         "gemma2-bf16": (lambda f: make.bf16(f, tiny.gemma2), "transformers"),
         "granite-bf16": (lambda f: make.bf16(f, tiny.granite), "transformers"),
         "lfm2-bf16": (lambda f: make.bf16(f, tiny.lfm2), "transformers"),
+        "olmo2-bf16": (lambda f: make.bf16(f, tiny.olmo2), "transformers"),
         "llama3-gptq": (lambda f: converted(f, tiny.llama3, "gptq"), "gptq"),
         "qwen3-biases-bf16": (lambda f: make.bf16(f, biased), "transformers"),
         "qwen3-biases-gptq": (lambda f: converted(f, biased, "gptq"), "gptq"),

@@ -130,6 +130,13 @@ def lfm2(**more):
     return model
 
 
+def olmo2(**more):
+    """Norms after blocks alone, and of all heads of queries and of keys together; heads of them in
+    groups, all layers full."""
+    return family("Olmo2", 10, num_key_value_heads=2, rms_norm_eps=1e-6, rope_theta=500000.0,
+                  **more)
+
+
 def family(name, seed, **more):
     torch.manual_seed(seed)
     config = getattr(transformers, f"{name}Config")(**{

@@ -208,19 +208,28 @@ __global__ void __launch_bounds__(kThreads) add_norm(const __grid_constant__ Add
 }
 
 /// A CTA for a row of activations.
-__global__ void __launch_bounds__(kThreads)
-    norm(void* y, const void* x, const float* weight, Element element, int64_t cols, float eps) {
+__global__ void __launch_bounds__(kThreads) norm(const __grid_constant__ NormCall a) {
   begin_operation();
   __shared__ double partials[kThreads / kLanes];
-  const int64_t row = int64_t{blockIdx.x} * cols;
+  const int64_t row = blockIdx.x * a.stride + a.first;
   double squares = 0;
-  for (int64_t i = threadIdx.x; i < cols; i += kThreads) {
-    squares = add_squares(squares, load_element(element, x, row + i));
+  for (int64_t i = threadIdx.x; i < a.cols; i += kThreads) {
+    squares = add_squares(squares, load_element(a.element, a.x, row + i));
   }
-  const float factor = factor_of(sum_of_cta(squares, partials), cols, eps);
-  for (int64_t i = threadIdx.x; i < cols; i += kThreads) {
-    store_element(element, y, row + i, load_element(element, x, row + i) * (factor * weight[i]));
+  const float factor = factor_of(sum_of_cta(squares, partials), a.cols, a.eps);
+  for (int64_t i = threadIdx.x; i < a.cols; i += kThreads) {
+    const float x = load_element(a.element, a.x, row + i);
+    store_element(a.element, a.y, row + i, x * (factor * a.weight[i]));
   }
+}
+
+__global__ void __launch_bounds__(kThreads)
+    add(void* y, float* x, const void* delta, float factor, Element element, int64_t size) {
+  begin_operation();
+  const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (i >= size) return;
+  if (delta != nullptr) x[i] = fmaf(factor, load_element(element, delta, i), x[i]);
+  store_element(element, y, i, x[i]);
 }
 
 bool is_aligned(const AddNormCall& call) {
@@ -249,10 +258,14 @@ void run_add_norm(const AddNormCall& call, Stream stream) {
   launch(add_norm_runs<kMaxRuns>, grid, stream, call);
 }
 
-void run_norm(void* y, const void* x, const float* weight, Element element, int64_t num_rows,
-              int64_t cols, float eps, Stream stream) {
-  launch(norm, {dim3(static_cast<unsigned>(num_rows)), kThreads}, stream, y, x, weight, element,
-         cols, eps);
+void run_add(void* y, float* x, const void* delta, float factor, Element element, int64_t size,
+             Stream stream) {
+  const auto ctas = static_cast<unsigned>((size + kThreads - 1) / kThreads);
+  launch(add, {dim3(ctas), kThreads}, stream, y, x, delta, factor, element, size);
+}
+
+void run_norm(const NormCall& call, Stream stream) {
+  launch(norm, {dim3(static_cast<unsigned>(call.num_rows)), kThreads}, stream, call);
 }
 
 }  // namespace subbyte::cuda

@@ -32,8 +32,24 @@ struct AddNormCall {
 /// Results of a row do not depend on the others. Errors are left to cudaGetLastError().
 void run_add_norm(const AddNormCall& call, Stream stream);
 
-/// y = the normalised rows of x [num_rows][cols], both of the type `element`; y may be x.
-void run_norm(void* y, const void* x, const float* weight, Element element, int64_t num_rows,
-              int64_t cols, float eps, Stream stream);
+/// x[i] += factor * delta[i] unless `delta` is nullptr, then y[i] = x[i]; y and delta are of the
+/// type `element`.
+void run_add(void* y, float* x, const void* delta, float factor, Element element, int64_t size,
+             Stream stream);
+
+/// y = x with `cols` columns of each row from `first` on normalised; y may be x, and has to be
+/// where there are other columns, which stay.
+struct NormCall {
+  void* y = nullptr;  // [num_rows][stride]
+  const void* x = nullptr;
+  const float* weight = nullptr;  // [cols]
+  int64_t num_rows = 0;
+  int64_t stride = 0;
+  int64_t first = 0;
+  int64_t cols = 0;
+  float eps = 0;
+  Element element = Element::kF16;
+};
+void run_norm(const NormCall& call, Stream stream);
 
 }  // namespace subbyte::cuda
