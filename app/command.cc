@@ -20,6 +20,7 @@
 #include "base/leftover.h"
 #include "base/quote.h"
 #include "engine/generation_config.h"
+#include "models/tensor_spec.h"
 
 namespace subbyte::app {
 namespace {
@@ -70,7 +71,7 @@ std::string progress_line(const std::string& title, double share, const std::str
 
 /// MXFP8 is refused where it does nothing.
 Status check_activations(const Invocation& invocation, const ReadyModel& ready) {
-  if (invocation.activations != "mxfp8" || ready.config.num_experts > 0) return {};
+  if (invocation.activations != "mxfp8" || expert_stack_of(ready.config)) return {};
   return Error{"usage.activations", fmt::format("--activations mxfp8 is for inputs of experts; "
                                                 "{} has no experts",
                                                 ready.files.path().string())};
@@ -230,9 +231,9 @@ Status load(const Invocation& invocation, ReadyModel& ready, LoadOptions options
   return ready.load(options);
 }
 
-Status set_context(ModelConfig& config, int64_t said) {
-  config.context = said > 0 ? said : config.max_positions;
-  return check_context(config, config.context);
+Status set_context(ReadyModel& ready, int64_t said) {
+  ready.context = said > 0 ? said : ready.config.max_positions;
+  return check_context(ready.config, ready.context);
 }
 
 SessionOptions one_sequence(const std::string& kv_cache_type, int head_bits, int64_t context) {

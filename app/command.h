@@ -86,7 +86,7 @@ Result<ReadyModel> open(const Invocation& invocation, const std::string& name);
 Status load(const Invocation& invocation, ReadyModel& ready, LoadOptions options);
 /// The context that requests may have: `said`, or where that is 0 all positions that the model was
 /// made for. Code usage.context.
-Status set_context(ModelConfig& config, int64_t said);
+Status set_context(ReadyModel& ready, int64_t said);
 /// A session for one sequence at a time; the type is a value of --kv-cache-type.
 SessionOptions one_sequence(const std::string& kv_cache_type, int head_bits, int64_t context);
 /// Session::load() with the same, and a progress bar.

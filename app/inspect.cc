@@ -16,6 +16,7 @@
 #include "checkpoints/config/model_files.h"
 #include "checkpoints/model_path.h"
 #include "models/model.h"
+#include "models/tensor_spec.h"
 #include "verify/report_json.h"
 #include "verify/tensor_kinds.h"
 
@@ -50,9 +51,9 @@ std::string model_lines(const Inspection& inspection, const ModelConfig& model) 
     text += fact("states", fmt::format("{} of the layers are gated delta nets of {} heads",
                                        nets.size(), nets.front()->shape.value_heads));
   }
-  if (model.num_experts > 0) {
-    text += fact("experts", fmt::format("{} a layer, {} of them for a token", model.num_experts,
-                                        model.experts_per_token));
+  if (const auto stack = expert_stack_of(model)) {
+    text += fact("experts", fmt::format("{} a layer, {} of them for a token", stack->experts,
+                                        stack->use.per_token));
   }
   text += fact("vocabulary", fmt::format("{} tokens", model.vocab_size));
   text += fact("context", fmt::format("{} positions", model.max_positions));

@@ -53,8 +53,7 @@ Result<std::string> prompt_text(const Options& options) {
 }
 
 /// Room for the prompt and what may follow, at most what the model was made for.
-Result<int64_t> context_size(const Options& options, const ModelConfig& config, int64_t prompt) {
-  const int64_t limit = config.context;
+Result<int64_t> context_size(const Options& options, int64_t limit, int64_t prompt) {
   if (prompt >= limit) {
     return Error{"model.context_full",
                  fmt::format("the prompt has {} tokens and the context {}", prompt, limit)};
@@ -176,11 +175,11 @@ Result<ExitCode> run(const Invocation& invocation, Options options) {
   if (!options.prompts.empty()) return run_many(invocation, options);
   SUBBYTE_TRY(ReadyModel ready, open(invocation, options.model));
   SUBBYTE_TRY(std::unique_ptr<TextSetup> text, TextSetup::read(ready.files, ready.config));
-  SUBBYTE_CHECK(set_context(ready.config, options.context));
+  SUBBYTE_CHECK(set_context(ready, options.context));
   SUBBYTE_TRY(text->sampling, options.sampling.resolve(ready.files));
   SUBBYTE_TRY(const Question question, question_of(options, *text));
   SUBBYTE_TRY(const int64_t context,
-              context_size(options, ready.config, std::ssize(question.prompt)));
+              context_size(options, ready.context, std::ssize(question.prompt)));
   SUBBYTE_TRY(Session session,
               load_session(invocation, std::move(ready), std::move(text),
                            one_sequence(options.kv_cache_type, options.head_bits, context)));

@@ -78,7 +78,7 @@ Result<JobOptions> job_options(const Invocation& invocation, const PromptsOption
   job.defaults.stops = options.stops;
   job.defaults.ignore_eos = options.ignore_eos;
   job.defaults.special = options.special ? SpecialTokens::kRecognize : SpecialTokens::kAsText;
-  job.context = ready.config.context;
+  job.context = ready.context;
   job.model = options.model;
   SUBBYTE_TRY(job.identity, identity_of(invocation, options, ready, text, job));
   return job;
@@ -169,7 +169,7 @@ Result<ExitCode> run_prompts(const Invocation& invocation, PromptsOptions option
   }
   if (options.prompts == "-") SUBBYTE_CHECK(keep_standard_input());
   SUBBYTE_TRY(ReadyModel ready, open(invocation, options.model));
-  SUBBYTE_CHECK(set_context(ready.config, options.context));
+  SUBBYTE_CHECK(set_context(ready, options.context));
   SUBBYTE_TRY(std::unique_ptr<TextSetup> text, TextSetup::read(ready.files, ready.config));
   SUBBYTE_TRY(text->sampling, options.sampling.resolve(ready.files));
   Request chat = {.date = time_now()};

@@ -3,6 +3,7 @@
 #include "fuzz/fuzz.h"
 #include "json/strict_json.h"
 #include "models/model_config.h"
+#include "models/tensor_spec.h"
 
 using namespace subbyte;
 
@@ -22,9 +23,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, std::size_t size) {
   }
   // Later code divides and allocates by these.
   const ModelConfig& model = *config;
-  const bool has_experts = model.num_experts > 0;
+  const auto experts = expert_stack_of(model);
   fuzz::require(model.hidden_size > 0, "a size");
-  fuzz::require(has_experts ? model.expert_size > 0 : model.intermediate_size > 0, "inner sizes");
+  fuzz::require(experts ? experts->rows > 0 : model.intermediate_size > 0, "inner sizes");
   fuzz::require(model.num_kv_heads > 0 && model.num_heads % model.num_kv_heads == 0, "heads");
   fuzz::require(model.head_dim > 0 && model.head_dim % 2 == 0, "a head size");
   fuzz::require(model.num_layers == std::ssize(model.windows), "a window for every layer");
@@ -33,6 +34,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, std::size_t size) {
   for (const int32_t id : model.eos_tokens) {
     fuzz::require(id >= 0 && id < model.vocab_size, "tokens of end");
   }
-  fuzz::require(!has_experts || model.experts_per_token <= model.num_experts, "experts");
+  fuzz::require(!experts || experts->use.per_token <= experts->experts, "experts");
   return 0;
 }

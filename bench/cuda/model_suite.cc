@@ -20,6 +20,7 @@
 #include "bench/timing.h"
 #include "json/strict_json.h"
 #include "models/model.h"
+#include "models/tensor_spec.h"
 
 namespace subbyte::bench {
 namespace {
@@ -175,7 +176,7 @@ class ModelTable {
   /// The products of all layers alone, by cuBLAS.
   void print_vendor() {
     const ModelConfig& config = model_->config();
-    if (config.num_experts > 0) return;                       // `gpu-bench moe` has these
+    if (expert_stack_of(config)) return;                      // `gpu-bench moe` has these
     if (!ops_of<DeltaNetOp>(model_->plan()).empty()) return;  // other products than these
     const int64_t hidden = config.hidden_size;
     const int64_t q_size = config.num_heads * config.head_dim;

@@ -54,7 +54,7 @@ TEST(DeltaNetConfigs, say_what_the_layers_are) {
             std::vector<bool>({true, true, true, false, true, true, true, false}));
   EXPECT_EQ(config->rope.dim(), 64);
   EXPECT_EQ(delta_net(*config), (DeltaNetShape{16, 16, 128, 128, 4, 1e-6f, false}));
-  EXPECT_EQ(config->expert_layers, std::vector<bool>(8, false));
+  EXPECT_EQ(testing::expert_layers(*config), std::vector<bool>(8, false));
   EXPECT_EQ(config->windows, std::vector<int64_t>(8, 0));
   EXPECT_EQ(delta_net_layers(changed(kQwen3_5, R"({"full_attention_interval": 2})")),
             std::vector<bool>({true, false, true, false, true, false, true, false}));
@@ -86,9 +86,9 @@ TEST(DeltaNetConfigs, have_what_the_classes_have_where_nothing_is_said) {
   EXPECT_EQ(bare("qwen3_5_text").num_kv_heads, 4);
   const ModelConfig moe = bare("qwen3_5_moe_text");
   EXPECT_EQ(moe.num_kv_heads, 2);
-  EXPECT_EQ(moe.num_experts, 256);
-  EXPECT_EQ(moe.experts_per_token, 8);
-  EXPECT_EQ(moe.expert_size, 512);
+  EXPECT_EQ(testing::num_experts(moe), 256);
+  EXPECT_EQ(expert_use(moe).per_token, 8);
+  EXPECT_EQ(expert_stack_of(moe)->rows, 2 * 512);
   const auto tensors = tensors_of(moe);
   const auto shared =
       std::ranges::find(tensors, "layers.0.mlp.shared_expert.down_proj", &TensorSpec::name);
@@ -96,15 +96,15 @@ TEST(DeltaNetConfigs, have_what_the_classes_have_where_nothing_is_said) {
   EXPECT_EQ(shared->cols, 512);
   EXPECT_EQ(expert_use(moe).route_weights, RouteWeights::kOfChosen);
   const ModelConfig next = bare("qwen3_next");
-  EXPECT_EQ(next.num_experts, 512);
-  EXPECT_EQ(next.experts_per_token, 10);
+  EXPECT_EQ(testing::num_experts(next), 512);
+  EXPECT_EQ(expert_use(next).per_token, 10);
   EXPECT_EQ(next.intermediate_size, 5632);
-  EXPECT_EQ(next.expert_layers, std::vector<bool>(4, true));
+  EXPECT_EQ(testing::expert_layers(next), std::vector<bool>(4, true));
   EXPECT_EQ(expert_use(next).route_weights, RouteWeights::kOfChosen);
   EXPECT_EQ(expert_use(*changed(kQwen3Next, R"({"norm_topk_prob": false})")).route_weights,
             RouteWeights::kOfAll);
-  EXPECT_EQ(changed(kQwen3Next, R"({"mlp_only_layers": [1, 9], "decoder_sparse_step": 2})")
-                ->expert_layers,
+  EXPECT_EQ(testing::expert_layers(
+                *changed(kQwen3Next, R"({"mlp_only_layers": [1, 9], "decoder_sparse_step": 2})")),
             std::vector<bool>({false, false, false, true}));
 }
 

@@ -64,17 +64,18 @@ Status read(const json::Object& config, ModelConfig& model) {
 }
 
 /// The root of the width as the reference has it: rounded to the type of the embedding.
-float embedding_factor(const ModelConfig& config) {
+float embedding_factor(const ModelConfig& config, Format table) {
   const float root = std::sqrt(static_cast<float>(config.hidden_size));
-  if (config.embedding == Format::kBF16) return to_float(to_bfloat16(root));
-  return config.embedding == Format::kF16 ? to_float(to_float16(root)) : root;
+  if (table == Format::kBF16) return to_float(to_bfloat16(root));
+  return table == Format::kF16 ? to_float(to_float16(root)) : root;
 }
 
 void record(const ModelConfig& config, StepRecorder& step) {
   const Own& own = config.own.as<Own>();
   record_usual_step(
       config, step,
-      {.stream = {.embedding_factor = embedding_factor(config), .norm_offset = 1},
+      {.stream = {.embedding_factor = embedding_factor(config, step.facts().table),
+                  .norm_offset = 1},
        .norms = BlockNorms::kAround,
        .attention = {.has_bias = config.attention_bias, .has_output_bias = config.attention_bias},
        .score_scale = own.score_scale,

@@ -47,8 +47,10 @@ constexpr json::ScopedRule kKeys[] = {
     SUBBYTE_CONFIG_KEY("", "pretraining_tp", kIgnored, "", "of training"),
 };
 
-/// The clamped SwiGLU.
+/// Experts of each layer, and their clamped SwiGLU.
 struct Own {
+  int64_t experts = 0;
+  int64_t per_token = 0;
   float alpha = 0;
   float limit = 0;
 
@@ -59,9 +61,9 @@ void record(const ModelConfig& config, StepRecorder& step) {
   const Own& own = config.own.as<Own>();
   const auto mixture = [&](ValueId h, int64_t) {
     return step.mixture(h, {.router = "router",
-                            .experts = config.num_experts,
-                            .use = {config.experts_per_token, {own.alpha, own.limit, 1}},
-                            .inner = config.expert_size,
+                            .experts = own.experts,
+                            .use = {own.per_token, {own.alpha, own.limit, 1}},
+                            .inner = config.intermediate_size,
                             .has_bias = true});
   };
   record_usual_step(config, step,
@@ -75,16 +77,16 @@ void record(const ModelConfig& config, StepRecorder& step) {
 Status read(const json::Object& config, ModelConfig& model) {
   SUBBYTE_TRY(const auto count,
               one_name(config, {"num_local_experts", "num_experts"}, "config.contradiction"));
-  SUBBYTE_TRY(model.num_experts, config.required_integer(count, 1, kMaxExperts));
+  Own own;
+  SUBBYTE_TRY(own.experts, config.required_integer(count, 1, kMaxExperts));
   SUBBYTE_TRY(const auto key, one_name(config, {"num_experts_per_tok", "experts_per_token"},
                                        "config.contradiction"));
-  SUBBYTE_TRY(model.experts_per_token, config.required_integer(key, 1, model.num_experts));
+  SUBBYTE_TRY(own.per_token, config.required_integer(key, 1, own.experts));
   SUBBYTE_TRY(const auto limit, config.number("swiglu_limit", 1e-3, 1e6));
   SUBBYTE_TRY(const auto alpha, config.number("swiglu_alpha", 1e-3, 1e3));
-  model.own = FamilyConfig(
-      Own{static_cast<float>(alpha.value_or(1.702)), static_cast<float>(limit.value_or(7.0))});
-  model.expert_size = model.intermediate_size;
-  model.expert_layers.assign(model.num_layers, true);
+  own.alpha = static_cast<float>(alpha.value_or(1.702));
+  own.limit = static_cast<float>(limit.value_or(7.0));
+  model.own = FamilyConfig(own);
   return {};
 }
 

@@ -82,7 +82,7 @@ ValueId short_conv(const Own& own, int64_t channels, StepRecorder& step, ValueId
 
 void record(const ModelConfig& config, StepRecorder& step) {
   const Own& own = config.own.as<Own>();
-  const auto rope = rope_of(config);
+  const auto rope = step.rope();
   ValueId x = step.embed({});
   ValueId delta = kNoValue;
   for (int64_t i = 0; i < config.num_layers; ++i) {

@@ -196,17 +196,17 @@ Result<KvPool> Model::make_kv_pool(Backend& backend, Element type, const CacheSi
   return backend.make_kv_pool(plan().cache, type, size);
 }
 
-Result<StepPlan> plan_of(const ModelConfig& config) {
-  StepRecorder step(config);
+Result<StepPlan> plan_of(const ModelConfig& config, const LoadFacts& facts) {
+  StepRecorder step(config, facts);
   family_of(config).record(config, step);
   return std::move(step).plan();
 }
 
 namespace {
 
-Result<std::unique_ptr<CompiledStep>> compile(const ModelConfig& config,
+Result<std::unique_ptr<CompiledStep>> compile(const ModelConfig& config, const LoadFacts& facts,
                                               const ModelWeights& weights, Backend& backend) {
-  StepRecorder step(config, &weights);
+  StepRecorder step(config, facts, &weights);
   family_of(config).record(config, step);
   SUBBYTE_TRY(StepPlan plan, std::move(step).plan());
   return backend.compile(std::move(plan));
@@ -220,7 +220,7 @@ Status check_loading(const ModelFiles& files, Backend& backend, Reads reads) {
   SUBBYTE_TRY(const auto tensors, opened.find_tensors(context));
   WeightLoader loader(context, *opened.model, backend, {}, reads);
   SUBBYTE_CHECK(loader.load(tensors));
-  const auto step = compile(*opened.model, loader.weights(), backend);
+  const auto step = compile(*opened.model, {}, loader.weights(), backend);
   return step.ok() ? Status() : step.error();
 }
 
@@ -229,18 +229,16 @@ Result<std::unique_ptr<Model>> load_model(const ModelFiles& files, Backend& back
   const LoadOptions options = with_step_tokens(given, backend);
   SUBBYTE_CHECK(check_head_bits(options.head_bits));
   SUBBYTE_TRY(const CheckpointParts opened, open_model(files));
-  ModelConfig config = *opened.model;
-  config.context = options.context;
+  const ModelConfig& config = *opened.model;
+  LoadFacts facts = {.context = options.context};
   const ImportContext context = opened.context(backend.host());
   SUBBYTE_TRY(const auto tensors, opened.find_tensors(context));
   for (const FoundTensor& tensor : tensors) {
-    if (tensor.spec.role == TensorRole::kTable) {
-      config.embedding = tensor.infos.front().format.element;
-    }
+    if (tensor.spec.role == TensorRole::kTable) facts.table = tensor.infos.front().format.element;
   }
   MachineMemory* const memory = backend.memory();
   if (memory != nullptr) {
-    SUBBYTE_TRY(const StepPlan plan, plan_of(config));
+    SUBBYTE_TRY(const StepPlan plan, plan_of(config, facts));
     SUBBYTE_CHECK(backend.check_operations(plan));
     SUBBYTE_CHECK(backend.check_cache(plan.cache, options.cache_type));
     SUBBYTE_TRY(const MemoryNeed need, memory_need(tensors, plan, options, *memory));
@@ -253,8 +251,8 @@ Result<std::unique_ptr<Model>> load_model(const ModelFiles& files, Backend& back
   SUBBYTE_CHECK(loaded);
   SUBBYTE_CHECK(finished);
   SUBBYTE_CHECK(opened.tensors->verify_unchanged());
-  SUBBYTE_TRY(auto step, compile(config, loader.weights(), backend));
-  return loader.finish(std::move(step));
+  SUBBYTE_TRY(auto step, compile(config, facts, loader.weights(), backend));
+  return loader.finish(std::move(step), facts);
 }
 
 }  // namespace subbyte

@@ -10,6 +10,7 @@
 
 #include "base/mapped_file.h"
 #include "models/model_config.h"
+#include "models/model_weights.h"
 #include "ops/backend.h"
 
 namespace subbyte {
@@ -18,10 +19,11 @@ class Model {
  public:
   /// Makes a model of a plan that somebody has recorded and compiled; load_model() is the usual
   /// way.
-  Model(const ModelConfig& config, std::unique_ptr<CompiledStep> step)
-      : config_(config), step_(std::move(step)) {}
+  Model(const ModelConfig& config, std::unique_ptr<CompiledStep> step, const LoadFacts& facts = {})
+      : config_(config), facts_(facts), step_(std::move(step)) {}
 
   const ModelConfig& config() const { return config_; }
+  const LoadFacts& facts() const { return facts_; }
   /// The operations of a step.
   const StepPlan& plan() const { return step_->plan(); }
 
@@ -69,6 +71,7 @@ class Model {
   Status check_pool(const KvPool& pool) const;
 
   ModelConfig config_;
+  LoadFacts facts_;
   std::unique_ptr<CompiledStep> step_;
   std::vector<std::weak_ptr<const MappedFile>> files_;  // gone where all was copied
   int64_t bytes_per_token_ = 0;
@@ -78,7 +81,7 @@ class Model {
 
 /// The operations of a step of the model that config.json describes, without its weights: what its
 /// cache keeps and its steps take. Code plan.shape.
-Result<StepPlan> plan_of(const ModelConfig& config);
+Result<StepPlan> plan_of(const ModelConfig& config, const LoadFacts& facts = {});
 
 /// Called while loading with the bytes read so far and in all.
 using LoadProgress = std::function<void(uint64_t done, uint64_t total)>;

@@ -199,7 +199,6 @@ Result<ModelConfig> parse_text_config(const json::Object& config, std::string mo
   model.attention_bias = biases.value_or(defaults.attention_bias);
   model.rms_norm_eps = static_cast<float>(eps.value_or(defaults.rms_norm_eps));
   model.tie_word_embeddings = tied.value_or(defaults.tie_word_embeddings);
-  model.expert_layers.assign(model.num_layers, false);
   if (family->read != nullptr) SUBBYTE_CHECK(family->read(config, model));
   const bool says_eos = config.find("eos_token_id") != nullptr;
   if (!says_eos && defaults.eos >= 0 && defaults.eos < model.vocab_size) {

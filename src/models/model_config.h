@@ -1,5 +1,5 @@
 #pragma once
-// The architecture of a model as config.json states it: what several families have, and what one
+// The architecture of a model as config.json states it: what nearly all families have, and what one
 // has of its own. Everything is checked here, once: later code divides and allocates by these
 // numbers.
 
@@ -10,7 +10,6 @@
 
 #include "base/status.h"
 #include "checkpoints/config/model_files.h"
-#include "formats/format.h"
 #include "models/family_config.h"
 #include "models/ropes/rope_kind.h"
 #include "ops/rope.h"
@@ -37,16 +36,7 @@ struct ModelConfig {
   bool attention_bias = false;    // of q, k, v and o
   Rope rope;
   LongRope long_rope;
-  /// Positions that one sequence may have, where that is known: it decides in long_rope.
-  int64_t context = 0;
-  Format embedding = Format::kNone;  // its numbers, where the tensors are known
-  std::vector<int64_t> windows;      // [num_layers]; 0: full attention
-
-  // Mixtures of experts.
-  int64_t num_experts = 0;  // of a layer; 0: none
-  int64_t experts_per_token = 0;
-  int64_t expert_size = 0;          // outputs of the gate of one
-  std::vector<bool> expert_layers;  // [num_layers]; the others are dense
+  std::vector<int64_t> windows;  // [num_layers]; 0: full attention
 
   /// Tokens that end a generation: generation_config.json's, else those of config.json.
   std::vector<int32_t> eos_tokens;

@@ -55,8 +55,8 @@ TEST(ModelConfig, reads_qwen3) {
 TEST(ModelConfig, reads_gpt_oss) {
   const auto config = parse_text(kGptOss);
   ASSERT_TRUE(config.ok()) << config.error().message;
-  EXPECT_EQ(config->num_experts, 32);
-  EXPECT_EQ(config->experts_per_token, 4);
+  EXPECT_EQ(testing::num_experts(*config), 32);
+  EXPECT_EQ(expert_use(*config).per_token, 4);
   EXPECT_EQ(expert_use(*config).swiglu.limit, 7.0f);
   EXPECT_EQ(config->rms_norm_eps, 1e-5f);  // the family's, as the file says nothing
   EXPECT_EQ(config->rope.inv_freq()[31], Rope(64, 150'000).inv_freq()[31] / 32);
@@ -68,24 +68,24 @@ TEST(ModelConfig, reads_gpt_oss) {
 TEST(ModelConfig, reads_qwen3_moe) {
   const auto config = parse_text(kQwen3Moe);
   ASSERT_TRUE(config.ok()) << config.error().message;
-  EXPECT_EQ(config->num_experts, 128);
-  EXPECT_EQ(config->experts_per_token, 8);
-  EXPECT_EQ(config->expert_size, 768);
+  EXPECT_EQ(testing::num_experts(*config), 128);
+  EXPECT_EQ(expert_use(*config).per_token, 8);
+  EXPECT_EQ(expert_stack_of(*config)->rows, 2 * 768);
   EXPECT_EQ(config->intermediate_size, 6144);
   EXPECT_EQ(expert_use(*config).route_weights, RouteWeights::kOfChosen);
-  EXPECT_EQ(config->expert_layers, std::vector<bool>(4, true));
+  EXPECT_EQ(testing::expert_layers(*config), std::vector<bool>(4, true));
   EXPECT_EQ(config->windows, std::vector<int64_t>(4, 0));
   // As transformers 5 writes it.
   const auto newer = changed(kQwen3Moe, R"({"num_experts": null, "num_local_experts": 128})");
   ASSERT_TRUE(newer.ok()) << newer.error().message;
-  EXPECT_EQ(newer->num_experts, 128);
+  EXPECT_EQ(testing::num_experts(*newer), 128);
 }
 
 TEST(ModelConfig, layers_of_qwen3_moe_have_experts_or_are_dense) {
   const auto layers = [](const std::string& changes) {
     const auto config = changed(kQwen3Moe, changes);
     EXPECT_TRUE(config.ok()) << changes;
-    return config.ok() ? config->expert_layers : std::vector<bool>();
+    return config.ok() ? testing::expert_layers(*config) : std::vector<bool>();
   };
   EXPECT_EQ(layers(R"({"decoder_sparse_step": 2})"), std::vector<bool>({false, true, false, true}));
   EXPECT_EQ(layers(R"({"mlp_only_layers": [3, 0, 0]})"),
@@ -220,7 +220,7 @@ TEST(ModelConfig, reads_what_the_goldens_say) {
   const auto config = read_model_config(root / "gpt-oss-mxfp4");
   ASSERT_TRUE(config.ok()) << config.error().message;
   EXPECT_EQ(config->windows, (std::vector<int64_t>{8, 0, 8, 0}));
-  EXPECT_EQ(config->num_experts, 8);
+  EXPECT_EQ(testing::num_experts(*config), 8);
   EXPECT_EQ(config->rope.inv_freq().back(), Rope(32, 150'000).inv_freq().back() / 32);
 }
 

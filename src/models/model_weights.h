@@ -1,14 +1,22 @@
 #pragma once
-// The weights of a loaded model by the names of its list (tensor_spec.h), for the code that records
-// a step.
+// The weights of a loaded model by the names of its list (tensor_spec.h), and what else is known of
+// it by then, for the code that records a step.
 
+#include <cstdint>
 #include <map>
 #include <string>
 #include <string_view>
 
+#include "formats/format.h"
 #include "ops/weights.h"
 
 namespace subbyte {
+
+/// Facts that decide in a step and stand in no config.json.
+struct LoadFacts {
+  int64_t context = 0;           // positions that one sequence may have (LongRope); 0: not many
+  Format table = Format::kNone;  // numbers of the embedding, where the tensors are known
+};
 
 class ModelWeights {
  public:

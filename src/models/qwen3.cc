@@ -8,6 +8,7 @@
 
 #include "checkpoints/config/agreement.h"
 #include "models/config_keys.h"
+#include "models/expert_config.h"
 #include "models/model_family.h"
 #include "models/step_recorder.h"
 
@@ -57,21 +58,15 @@ constexpr json::ScopedRule kKeys[] = {
     SUBBYTE_CONFIG_KEY("", "pretraining_tp", kIgnored, "", "of training"),
 };
 
-struct Own {
-  RouteWeights route_weights = RouteWeights::kOfChosen;
-
-  bool operator==(const Own&) const = default;
-};
-
 void record(const ModelConfig& config, StepRecorder& step) {
-  const Own& own = config.own.as<Own>();
+  const ExpertConfig& experts = config.own.as<ExpertConfig>();
   const auto block = [&](ValueId h, int64_t layer) {
-    if (!config.expert_layers[layer]) {
+    if (!experts.layers[layer]) {
       return step.gated_block(h, {.inner = config.intermediate_size});
     }
-    return step.mixture(h, {.experts = config.num_experts,
-                            .use = {config.experts_per_token, {}, own.route_weights},
-                            .inner = config.expert_size});
+    return step.mixture(h, {.experts = experts.count,
+                            .use = {experts.per_token, {}, experts.weights},
+                            .inner = experts.inner});
   };
   record_usual_step(config, step,
                     {.attention = {.has_bias = config.attention_bias,
@@ -80,42 +75,21 @@ void record(const ModelConfig& config, StepRecorder& step) {
                      .second = block});
 }
 
-/// Layers with experts: each decoder_sparse_step-th, but for those of mlp_only_layers. As in the
-/// reference, a number of which there is no layer says nothing.
-Status read_expert_layers(const json::Object& config, ModelConfig& model) {
-  SUBBYTE_TRY(const auto step, config.integer("decoder_sparse_step", 1, model.num_layers + 1));
-  for (int64_t i = 0; i < model.num_layers; ++i) {
-    model.expert_layers[i] = (i + 1) % step.value_or(1) == 0;
-  }
-  const json::Value* dense = config.find("mlp_only_layers");
-  if (dense == nullptr || dense->is_null()) return {};
-  const auto is_integer = [](const json::Value& i) { return i.is_number_integer(); };
-  if (!dense->is_array() || !std::ranges::all_of(*dense, is_integer)) {
-    return config.error("config.mlp_only_layers", "mlp_only_layers", "an array of integers");
-  }
-  for (const json::Value& i : *dense) {
-    const bool is_layer = i.is_number_unsigned() && i.get<uint64_t>() < model.expert_layers.size();
-    if (is_layer) model.expert_layers[i.get<uint64_t>()] = false;
-  }
-  return {};
-}
-
 Status read(const json::Object& config, ModelConfig& model) {
-  Own own;
-  if (model.model_type == kDense.name) {
-    model.own = FamilyConfig(own);
-    return {};
+  ExpertConfig experts = {.layers = std::vector<bool>(model.num_layers, false)};
+  if (model.model_type == kMoe.name) {
+    SUBBYTE_TRY(const auto key,
+                one_name(config, {"num_local_experts", "num_experts"}, "config.contradiction"));
+    SUBBYTE_TRY(experts.count, config.required_integer(key, 1, kMaxExperts));
+    SUBBYTE_TRY(experts.per_token,
+                config.required_integer("num_experts_per_tok", 1, experts.count));
+    SUBBYTE_TRY(experts.inner, config.required_integer("moe_intermediate_size", 1, kMaxWidth));
+    SUBBYTE_TRY(const auto normalises, config.boolean("norm_topk_prob"));
+    if (!normalises.value_or(false)) experts.weights = RouteWeights::kOfAll;
+    SUBBYTE_TRY(experts.layers, read_expert_layers(config, model.num_layers));
   }
-  SUBBYTE_TRY(const auto key,
-              one_name(config, {"num_local_experts", "num_experts"}, "config.contradiction"));
-  SUBBYTE_TRY(model.num_experts, config.required_integer(key, 1, kMaxExperts));
-  SUBBYTE_TRY(model.experts_per_token,
-              config.required_integer("num_experts_per_tok", 1, model.num_experts));
-  SUBBYTE_TRY(model.expert_size, config.required_integer("moe_intermediate_size", 1, kMaxWidth));
-  SUBBYTE_TRY(const auto normalises, config.boolean("norm_topk_prob"));
-  if (!normalises.value_or(false)) own.route_weights = RouteWeights::kOfAll;
-  model.own = FamilyConfig(own);
-  return read_expert_layers(config, model);
+  model.own = FamilyConfig(std::move(experts));
+  return {};
 }
 
 // Sources: the config.json files of Qwen/Qwen3-*; those called tiny are ours.

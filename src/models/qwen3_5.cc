@@ -12,6 +12,7 @@
 #include <algorithm>
 
 #include "models/config_keys.h"
+#include "models/expert_config.h"
 #include "models/model_family.h"
 #include "models/step_recorder.h"
 
@@ -120,15 +121,15 @@ constexpr json::KeyRule kRopeKeys[] = {
 struct Own {
   std::vector<bool> delta_net_layers;  // [num_layers]
   DeltaNetShape delta_net;
+  ExpertConfig experts;
   int64_t shared_expert_size = 0;  // of the expert that every token goes to; 0: none
-  RouteWeights route_weights = RouteWeights::kOfChosen;
 
   bool operator==(const Own&) const = default;
 };
 
 void record(const ModelConfig& config, StepRecorder& step) {
   const Own& own = config.own.as<Own>();
-  const auto rope = rope_of(config);
+  const auto rope = step.rope();
   const auto first = [&](ValueId h, int64_t layer) {
     if (own.delta_net_layers[layer]) return step.delta_net(h, own.delta_net);
     return step.attention(h, {.shape = attention_shape(config, layer),
@@ -138,12 +139,11 @@ void record(const ModelConfig& config, StepRecorder& step) {
                               .has_gate = true});
   };
   const auto second = [&](ValueId h, int64_t layer) {
-    if (!config.expert_layers[layer]) {
-      return step.gated_block(h, {.inner = config.intermediate_size});
-    }
-    return step.mixture(h, {.experts = config.num_experts,
-                            .use = {config.experts_per_token, {}, own.route_weights},
-                            .inner = config.expert_size,
+    const ExpertConfig& experts = own.experts;
+    if (!experts.layers[layer]) return step.gated_block(h, {.inner = config.intermediate_size});
+    return step.mixture(h, {.experts = experts.count,
+                            .use = {experts.per_token, {}, experts.weights},
+                            .inner = experts.inner,
                             .shared_inner = own.shared_expert_size});
   };
   record_usual_step(config, step, {.stream = {.norm_offset = 1}, .first = first, .second = second});
@@ -193,54 +193,39 @@ Status read_delta_net(const json::Object& config, const ModelConfig& model, Delt
                       fmt::format("a multiple of linear_num_key_heads ({})", shape.key_heads));
 }
 
-/// Layers with experts: each decoder_sparse_step-th, but for those of mlp_only_layers. As in the
-/// reference, a number of which there is no layer says nothing.
-Status read_expert_layers(const json::Object& config, ModelConfig& model) {
-  model.expert_layers.assign(model.num_layers, model.num_experts > 0);
-  if (model.model_type != kNext.name || model.num_experts == 0) return {};
-  SUBBYTE_TRY(const auto step, config.integer("decoder_sparse_step", 1, model.num_layers + 1));
-  for (int64_t i = 0; i < model.num_layers; ++i) {
-    model.expert_layers[i] = (i + 1) % step.value_or(1) == 0;
-  }
-  if (!config.has("mlp_only_layers")) return {};
-  const json::Value& dense = *config.find("mlp_only_layers");
-  const auto is_integer = [](const json::Value& i) { return i.is_number_integer(); };
-  if (!dense.is_array() || !std::ranges::all_of(dense, is_integer)) {
-    return config.error("config.mlp_only_layers", "mlp_only_layers", "an array of integers");
-  }
-  for (const json::Value& i : dense) {
-    const bool is_layer = i.is_number_unsigned() && i.get<uint64_t>() < model.expert_layers.size();
-    if (is_layer) model.expert_layers[i.get<uint64_t>()] = false;
-  }
-  return {};
-}
-
-Status read_experts(const json::Object& config, ModelConfig& model, Own& own) {
+Status read_experts(const json::Object& config, const ModelConfig& model, Own& own) {
   const bool is_next = model.model_type == kNext.name;
-  SUBBYTE_TRY(const auto experts, config.integer("num_experts", is_next ? 0 : 1, kMaxExperts));
-  model.num_experts = experts.value_or(is_next ? 512 : 256);
+  ExpertConfig& experts = own.experts;
+  SUBBYTE_TRY(const auto count, config.integer("num_experts", is_next ? 0 : 1, kMaxExperts));
+  experts.count = count.value_or(is_next ? 512 : 256);
   SUBBYTE_TRY(const auto per_token,
-              config.integer("num_experts_per_tok", 1, std::max<int64_t>(1, model.num_experts)));
+              config.integer("num_experts_per_tok", 1, std::max<int64_t>(1, experts.count)));
   SUBBYTE_TRY(const auto size, config.integer("moe_intermediate_size", 1, kMaxWidth));
   SUBBYTE_TRY(const auto shared, config.integer("shared_expert_intermediate_size", 1, kMaxWidth));
-  model.experts_per_token = per_token.value_or(is_next ? 10 : 8);
-  model.expert_size = size.value_or(512);
+  experts.per_token = per_token.value_or(is_next ? 10 : 8);
+  experts.inner = size.value_or(512);
   own.shared_expert_size = shared.value_or(512);
   if (is_next) {
     SUBBYTE_TRY(const auto normalises, config.boolean("norm_topk_prob"));
-    if (!normalises.value_or(true)) own.route_weights = RouteWeights::kOfAll;
+    if (!normalises.value_or(true)) experts.weights = RouteWeights::kOfAll;
   }
-  if (model.num_experts > 0 && model.experts_per_token > model.num_experts) {
+  if (experts.count == 0) return {};
+  if (experts.per_token > experts.count) {
     return config.error("config.experts", "num_experts_per_tok",
-                        fmt::format("at most num_experts ({})", model.num_experts));
+                        fmt::format("at most num_experts ({})", experts.count));
   }
-  return read_expert_layers(config, model);
+  experts.layers.assign(model.num_layers, true);
+  if (is_next) {
+    SUBBYTE_TRY(experts.layers, read_expert_layers(config, model.num_layers));
+  }
+  return {};
 }
 
 Status read(const json::Object& config, ModelConfig& model) {
   Own own;
   SUBBYTE_CHECK(read_layers(config, model, own));
   SUBBYTE_CHECK(read_delta_net(config, model, own.delta_net));
+  own.experts.layers.assign(model.num_layers, false);
   if (model.model_type != kDense.name) SUBBYTE_CHECK(read_experts(config, model, own));
   model.own = FamilyConfig(std::move(own));
   return {};

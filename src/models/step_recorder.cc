@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -14,10 +15,10 @@ AttentionShape attention_shape(const ModelConfig& config, int64_t layer) {
           1.0f / std::sqrt(static_cast<float>(config.head_dim)), config.windows[layer]};
 }
 
-std::shared_ptr<const Rope> rope_of(const ModelConfig& config) {
-  const LongRope& longer = config.long_rope;
-  const bool is_long = longer.after > 0 && config.context > longer.after;
-  return std::make_shared<const Rope>(is_long ? longer.rope : config.rope);
+std::shared_ptr<const Rope> StepRecorder::rope() const {
+  const LongRope& longer = config_.long_rope;
+  const bool is_long = longer.after > 0 && facts_.context > longer.after;
+  return std::make_shared<const Rope>(is_long ? longer.rope : config_.rope);
 }
 
 // ---- weights
@@ -262,11 +263,17 @@ std::vector<TensorSpec> tensors_of(const ModelConfig& config) {
   return step.tensors();
 }
 
+std::optional<TensorSpec> expert_stack_of(const ModelConfig& config) {
+  const std::vector<TensorSpec> tensors = tensors_of(config);
+  const auto found = std::ranges::find_if(tensors, &TensorSpec::is_of_experts);
+  return found == tensors.end() ? std::nullopt : std::optional(*found);
+}
+
 void record_usual_step(const ModelConfig& config, StepRecorder& step, UsualStep usual) {
   const bool before = usual.norms != BlockNorms::kAfter;
   const bool after = usual.norms != BlockNorms::kBefore;
   const char* const second_norm = after ? "pre_feedforward_layernorm" : "post_attention_layernorm";
-  usual.attention.rope = rope_of(config);
+  usual.attention.rope = step.rope();
   usual.gated.inner = config.intermediate_size;
   ValueId x = step.embed(usual.stream);
   ValueId delta = kNoValue;

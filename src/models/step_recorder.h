@@ -18,7 +18,6 @@ namespace subbyte {
 
 /// Heads, their scale and the window of a layer.
 AttentionShape attention_shape(const ModelConfig& config, int64_t layer);
-std::shared_ptr<const Rope> rope_of(const ModelConfig& config);
 
 /// Norms of the queries and of the keys of a token before they turn: each head by itself, or all
 /// heads together.
@@ -26,9 +25,14 @@ enum class HeadsNorm : uint8_t { kNone, kEach, kAll };
 
 class StepRecorder {
  public:
-  /// Both must outlive this.
-  explicit StepRecorder(const ModelConfig& config, const ModelWeights* weights = nullptr)
-      : config_(config), weights_(weights) {}
+  /// Config and weights must outlive this.
+  explicit StepRecorder(const ModelConfig& config, const LoadFacts& facts = {},
+                        const ModelWeights* weights = nullptr)
+      : config_(config), facts_(facts), weights_(weights) {}
+
+  const LoadFacts& facts() const { return facts_; }
+  /// That of the config for contexts as long as the model is loaded for.
+  std::shared_ptr<const Rope> rope() const;
 
   /// How the residual stream begins, grows and is normalised.
   struct Stream {
@@ -133,6 +137,7 @@ class StepRecorder {
   Experts experts(std::string_view name, int64_t hidden, const Mixture& mixture);
 
   const ModelConfig& config_;
+  LoadFacts facts_;
   const ModelWeights* weights_;
   Recorder record_;
   std::vector<TensorSpec> tensors_;

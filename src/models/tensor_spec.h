@@ -9,6 +9,7 @@
 //               and up. A file may also have them joined under the name of the whole.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -93,5 +94,8 @@ inline constexpr std::string_view kHead = "lm_head";
 /// The tensors of the model that config.json describes, in the order of its step
 /// (ModelFamily::record).
 std::vector<TensorSpec> tensors_of(const ModelConfig& config);
+
+/// The first stack of experts among them; nullopt where all layers are dense.
+std::optional<TensorSpec> expert_stack_of(const ModelConfig& config);
 
 }  // namespace subbyte

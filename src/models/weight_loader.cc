@@ -376,8 +376,9 @@ Result<std::vector<float>> WeightLoader::bias_of(const FoundTensor& tensor) {
   return reordered(bias, tensor.spec.rows, rows_alternate);
 }
 
-std::unique_ptr<Model> WeightLoader::finish(std::unique_ptr<CompiledStep> step) const {
-  auto model = std::make_unique<Model>(config_, std::move(step));
+std::unique_ptr<Model> WeightLoader::finish(std::unique_ptr<CompiledStep> step,
+                                            const LoadFacts& facts) const {
+  auto model = std::make_unique<Model>(config_, std::move(step), facts);
   std::set<std::shared_ptr<const MappedFile>> files;
   for (const auto& [name, tensor] : context_.tensors.tensors()) files.insert(tensor.file);
   model->files_.assign(files.begin(), files.end());

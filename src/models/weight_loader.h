@@ -25,7 +25,7 @@ class WeightLoader {
 
   const ModelWeights& weights() const { return weights_; }
   /// The model of what was loaded, with the accounts.
-  std::unique_ptr<Model> finish(std::unique_ptr<CompiledStep> step) const;
+  std::unique_ptr<Model> finish(std::unique_ptr<CompiledStep> step, const LoadFacts& facts) const;
 
  private:
   /// The matrices of the experts of a layer, or their biases one after the other.

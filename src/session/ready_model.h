@@ -19,6 +19,7 @@ namespace subbyte {
 struct ReadyModel {
   ModelFiles files;
   ModelConfig config;
+  int64_t context = 0;   // positions that a request may have, where that is said
   DeviceOptions device;  // the names in it stay until the model is loaded
   AutoDevice auto_device;
   std::unique_ptr<Backend> backend;

@@ -7,6 +7,7 @@
 
 #include "base/quote.h"
 #include "checkpoints/expert_names.h"
+#include "models/tensor_spec.h"
 
 namespace subbyte {
 namespace {
@@ -115,7 +116,10 @@ Error not_asked_for(const std::filesystem::path& file, std::string_view module,
 }  // namespace
 
 ExpertCount ExpertCount::of(const Result<SideFile>& config, const Result<ModelConfig>& model) {
-  if (model.ok()) return {model->num_experts, true};
+  if (model.ok()) {
+    const auto stack = expert_stack_of(*model);
+    return {stack ? stack->experts : 0, true};
+  }
   ExpertCount count;
   if (!config.ok() || !config->value.is_object()) return count;
   const auto text = config->value.find(kTextConfig);

@@ -1,4 +1,5 @@
 #include "verify/report_json.h"
+#include "models/tensor_spec.h"
 
 namespace subbyte {
 
@@ -7,13 +8,14 @@ using json::Value;
 namespace {
 
 Value model_as_json(const Inspection& inspection, const ModelConfig& model) {
+  const TensorSpec experts = expert_stack_of(model).value_or(TensorSpec{});
   return {{"layers", model.num_layers},
           {"width", model.hidden_size},
           {"heads", model.num_heads},
           {"head_width", model.head_dim},
           {"key_value_heads", model.num_kv_heads},
-          {"experts", model.num_experts},
-          {"experts_per_token", model.experts_per_token},
+          {"experts", experts.experts},
+          {"experts_per_token", experts.use.per_token},
           {"vocabulary", model.vocab_size},
           {"context", model.max_positions},
           {"cache_type", "f16"},

@@ -14,9 +14,9 @@ namespace subbyte {
 namespace {
 
 /// That of the step of a model so wide.
-float factor_of(ModelConfig config, int64_t width) {
+float factor_of(ModelConfig config, Format table, int64_t width) {
   config.hidden_size = width;
-  const auto plan = plan_of(config);
+  const auto plan = plan_of(config, {.table = table});
   EXPECT_TRUE(plan.ok()) << plan.error().message;
   for (const Op& op : plan->ops) {
     if (const auto* embed = std::get_if<EmbedOp>(&op.what)) return embed->factor;
@@ -30,14 +30,13 @@ TEST(EmbeddingFactor, of_gemma2_is_rounded_to_the_type_of_the_embedding) {
     const auto model =
         load_model(testing::golden_folder("gemma2-bf16"), *backend, {.head_bits = head_bits});
     ASSERT_TRUE(model.ok()) << model.error().message;
-    ModelConfig config = (*model)->config();
-    EXPECT_EQ(factor_of(config, 3584), 59.75f);
-    EXPECT_EQ(factor_of(config, 4608), 68.0f);
-    EXPECT_EQ(factor_of(config, 2304), 48.0f);
-    config.embedding = Format::kF16;
-    EXPECT_EQ(factor_of(config, 3584), 59.875f);
-    config.embedding = Format::kF32;
-    EXPECT_EQ(factor_of(config, 3584), std::sqrt(3584.0f));
+    const ModelConfig& config = (*model)->config();
+    const Format table = (*model)->facts().table;
+    EXPECT_EQ(factor_of(config, table, 3584), 59.75f);
+    EXPECT_EQ(factor_of(config, table, 4608), 68.0f);
+    EXPECT_EQ(factor_of(config, table, 2304), 48.0f);
+    EXPECT_EQ(factor_of(config, Format::kF16, 3584), 59.875f);
+    EXPECT_EQ(factor_of(config, Format::kF32, 3584), std::sqrt(3584.0f));
   }
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "model_on_gpu.h"
+#include "models/tensor_spec.h"
 #include "support/test_context.h"
 
 namespace subbyte::testing {
@@ -41,16 +42,16 @@ inline std::vector<bool> near_ties(const LoadedModel& cpu, std::span<const int32
                                    double stated) {
   const ModelConfig& config = cpu.model->config();
   std::vector<bool> tied(ids.size());
-  if (config.num_experts == 0) return tied;
+  const auto stack = expert_stack_of(config);
+  if (!stack) return tied;
   RouterWatch watch(cpu.model->plan());
   TestContext(*cpu.model, *cpu.backend, std::ssize(ids)).forward(ids, &watch);
   const double allowed = stated_difference(watch.seen(), stated);
-  for (int64_t row = 0; row < std::ssize(watch.seen()) / config.num_experts; ++row) {
-    const auto all = std::span(watch.seen()).subspan(row * config.num_experts);
-    std::vector<float> sorted(all.begin(), all.begin() + config.num_experts);
+  for (int64_t row = 0; row < std::ssize(watch.seen()) / stack->experts; ++row) {
+    const auto all = std::span(watch.seen()).subspan(row * stack->experts);
+    std::vector<float> sorted(all.begin(), all.begin() + stack->experts);
     std::ranges::sort(sorted, std::greater());
-    const double gap =
-        double{sorted[config.experts_per_token - 1]} - sorted[config.experts_per_token];
+    const double gap = double{sorted[stack->use.per_token - 1]} - sorted[stack->use.per_token];
     if (gap <= allowed) tied[row % ids.size()] = true;
   }
   return tied;

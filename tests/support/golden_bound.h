@@ -35,6 +35,7 @@
 
 #include "backends/backends.h"
 #include "models/model.h"
+#include "models/tensor_spec.h"
 
 namespace subbyte::testing {
 
@@ -74,7 +75,8 @@ inline int64_t delta_net_terms(const DeltaNetShape& shape, int64_t tokens) {
 /// The root mean square of the error of the logits over theirs: r above.
 inline double relative_error(const ModelConfig& config, int64_t tokens, const Rounding& rounding) {
   const int64_t heads = config.num_heads * config.head_dim;
-  const int64_t mlp = config.num_experts == 0 ? config.intermediate_size : config.expert_size;
+  const auto stack = expert_stack_of(config);  // of gate and up
+  const int64_t mlp = stack ? stack->rows / 2 : config.intermediate_size;
   const int64_t attention = config.head_dim + tokens;  // scores, then values
   const StepPlan plan = *plan_of(config);
   const auto nets = ops_of<DeltaNetOp>(plan);

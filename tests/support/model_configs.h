@@ -2,6 +2,7 @@
 // A config.json of each family, and what becomes of it.
 
 #include <string>
+#include <vector>
 
 #include "json/strict_json.h"
 #include "models/model_config.h"
@@ -61,10 +62,21 @@ inline constexpr const char* kQwen3Next = R"({
 
 /// How tokens use the experts of a model, by its list of tensors.
 inline ExpertUse expert_use(const ModelConfig& config) {
+  return expert_stack_of(config).value_or(TensorSpec{}).use;
+}
+
+/// How many experts a layer has.
+inline int64_t num_experts(const ModelConfig& config) {
+  return expert_stack_of(config).value_or(TensorSpec{}).experts;
+}
+
+/// Which layers have experts.
+inline std::vector<bool> expert_layers(const ModelConfig& config) {
+  std::vector<bool> layers(config.num_layers);
   for (const TensorSpec& spec : tensors_of(config)) {
-    if (spec.is_of_experts()) return spec.use;
+    if (spec.is_of_experts()) layers[std::stoul(spec.name.substr(spec.name.find('.') + 1))] = true;
   }
-  return {};
+  return layers;
 }
 
 inline Result<ModelConfig> parse_text(const std::string& text) {
