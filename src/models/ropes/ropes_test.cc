@@ -125,6 +125,75 @@ TEST(Ropes, yarn_of_a_huge_context_changes_no_frequency) {
   EXPECT_TRUE(std::ranges::equal(yarn.inv_freq(), plain.inv_freq()));
 }
 
+/// What read_long_rope says of a section beside `config`, for a head of 8 numbers.
+Result<ScaledRope> long_rope(const char* section, const char* config, int64_t max_positions) {
+  const json::Value inside = json_of(section);
+  const json::Value beside = json_of(config);
+  return read_long_rope({*json::Object::of(beside, "config.json"),
+                         *json::Object::of(inside, "config.json: rope_scaling"), 8, 10'000,
+                         max_positions});
+}
+
+constexpr const char* kFactors = R"({"short_factor": [1, 2, 4, 8], "long_factor": [1, 3, 9, 27]})";
+
+/// The frequencies of a plain rope are 1, 0.1, 0.01 and 0.001.
+TEST(Ropes, long_divides_each_frequency_by_a_factor_of_its_own) {
+  const auto rope = long_rope(kFactors, R"({"original_max_position_embeddings": 4096})", 131'072);
+  ASSERT_TRUE(rope.ok()) << rope.error().message;
+  const double few[] = {1, 0.05, 0.0025, 0.000125};
+  const double many[] = {1, 0.1 / 3, 0.01 / 9, 0.001 / 27};
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_LT(relative(rope->rope.inv_freq()[i], few[i]), 1e-14) << i;
+    EXPECT_LT(relative(rope->longer.rope.inv_freq()[i], many[i]), 1e-14) << i;
+  }
+  EXPECT_EQ(rope->longer.after, 4096);
+  EXPECT_EQ(rope->positions, 0);  // max_position_embeddings says them
+}
+
+/// sqrt(1 + ln(factor) / ln(original)), of both sets alike: 32 times 4096 is 1 + 5/12.
+TEST(Ropes, long_has_the_attention_factor_of_the_paper) {
+  const auto factor_of = [](const char* section, const char* config, int64_t max_positions) {
+    json::Value whole = json_of(kFactors);
+    whole.update(json_of(section));
+    const auto rope = long_rope(json::to_text(whole).c_str(), config, max_positions);
+    EXPECT_TRUE(rope.ok()) << section;
+    if (!rope.ok()) return 0.0;
+    EXPECT_EQ(rope->rope.attention_factor(), rope->longer.rope.attention_factor());
+    return rope->rope.attention_factor();
+  };
+  constexpr const char* kBeside = R"({"original_max_position_embeddings": 4096})";
+  const double usual = std::sqrt(17.0 / 12);
+  EXPECT_LT(relative(factor_of("{}", kBeside, 131'072), usual), 1e-15);
+  EXPECT_LT(relative(factor_of("{}", "{}", 131'072), usual), 1e-15);  // 4096 where nothing says it
+  EXPECT_LT(
+      relative(factor_of(R"({"original_max_position_embeddings": 4096})", "{}", 131'072), usual),
+      1e-15);
+  EXPECT_LT(relative(factor_of(R"({"factor": 32})", kBeside, 4096), usual), 1e-15);
+  EXPECT_EQ(factor_of("{}", kBeside, 4096), 1);
+  EXPECT_EQ(factor_of(R"({"attention_factor": 1.25})", kBeside, 131'072), 1.25);
+}
+
+TEST(Ropes, long_refuses_factors_that_are_not_one_for_each_frequency) {
+  for (const char* const section :
+       {R"({"short_factor": [1, 1, 1], "long_factor": [1, 1, 1, 1]})",
+        R"({"short_factor": [1, 1, 1, 1], "long_factor": [1, 1, 1, 1, 1]})",
+        R"({"short_factor": [1, 1, 1, 1]})", R"({"short_factor": 1, "long_factor": 1})",
+        R"({"short_factor": [1, 1, 1, 0], "long_factor": [1, 1, 1, 1]})",
+        R"({"short_factor": [1, 1, 1, "1"], "long_factor": [1, 1, 1, 1]})"}) {
+    const auto rope = long_rope(section, "{}", 131'072);
+    ASSERT_FALSE(rope.ok()) << section;
+    EXPECT_EQ(rope.error().code, "config.rope");
+    EXPECT_NE(rope.error().message.find("4 numbers above 0"), std::string::npos)
+        << rope.error().message;
+  }
+  EXPECT_EQ(long_rope(R"({"short_factor": [1, 1, 1, 1], "long_factor": [1, 1, 1, 1],
+                          "original_max_position_embeddings": 4096})",
+                      R"({"original_max_position_embeddings": 8192})", 131'072)
+                .error()
+                .code,
+            "config.rope");
+}
+
 TEST(Ropes, attention_factor_follows_from_the_factor_unless_given) {
   EXPECT_NEAR(gpt_oss("{}").attention_factor(), 1.34657, 5e-6);
   EXPECT_EQ(gpt_oss(R"({"attention_factor": 0.5})").attention_factor(), 0.5);
