@@ -205,7 +205,6 @@ Status run_tests(Invocation invocation, const Options& options, const Tests& tes
     SUBBYTE_CHECK(check_context(loaded.config, tests.positions()));
     SUBBYTE_CHECK(load(invocation, loaded,
                        {.head_bits = options.head_bits,
-                        .context = tests.positions(),
                         .cache_type = kv_element(largest),
                         .cache_positions = tests.positions()}));
     if (!report) {

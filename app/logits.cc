@@ -37,7 +37,6 @@ Result<ExitCode> run(const Invocation& invocation, const Options& options) {
   const Element kv_type = cache_type(options, *loaded.backend);
   SUBBYTE_CHECK(load(invocation, loaded,
                      {.head_bits = options.head_bits,
-                      .context = std::ssize(ids),
                       .cache_type = kv_type,
                       .cache_positions = std::ssize(ids),
                       .step_tokens = kScoredChunk,

@@ -28,7 +28,6 @@ struct Options {
 
 LoadOptions load_options(const Options& options, int head_bits) {
   return {.head_bits = head_bits,
-          .context = options.window,
           .cache_type = kv_element(options.kv_cache_type),
           .cache_positions = options.window,
           .step_tokens = kScoredChunk,

@@ -76,11 +76,13 @@ void StepRunner::begin(const CpuCompiledStep& step, const Batch& batch) {
   slots_.resize(std::max(slots_.size(), step.slots().slots.size()));
   tokens_.clear();
   positions_.clear();
+  are_long_.clear();
   for (const Part& part : batch.parts) {
     tokens_.insert(tokens_.end(), part.tokens.begin(), part.tokens.end());
     for (int64_t t = 0; t < std::ssize(part.tokens); ++t) {
       positions_.push_back(part.sequence->length() + t);
     }
+    are_long_.resize(positions_.size(), part.sequence->is_long());
   }
   places_.resize(pool_->groups().size());
   for (std::size_t group = 0; group < places_.size(); ++group) {
@@ -219,8 +221,8 @@ Status StepRunner::run(const AnglesOp& op) {
   const std::span<float> sin = numbers(op.sin);
   const auto compute = [&](int64_t begin, int64_t end, int) {
     for (int64_t row = begin; row < end; ++row) {
-      op.rope->angles(cos.subspan(row * half, half), sin.subspan(row * half, half),
-                      positions_[row]);
+      op.rope->angles(cos.subspan(row * half, half), sin.subspan(row * half, half), positions_[row],
+                      are_long_[row]);
     }
   };
   execution_.pool().parallel_for(rows_of(op.cos), kAngleGrain, compute);

@@ -84,6 +84,7 @@ class StepRunner {
   const KvPool* pool_ = nullptr;
   std::vector<int32_t> tokens_;                // of all parts
   std::vector<int64_t> positions_;             // of each of them
+  std::vector<bool> are_long_;                 // whether the text of each of them is
   std::vector<std::vector<RowPlace>> places_;  // the same, by group of the cache
 };
 

@@ -26,12 +26,18 @@ std::vector<AttentionKind> attention_kinds(const StepPlan& plan) {
 }
 
 Status CudaAttention::find_angles(float* cos, float* sin, const Rope& rope) {
-  const std::span<const double> inv_freq = rope.inv_freq();
-  const auto half = std::ssize(inv_freq);
-  const int64_t rows = step_.num_tokens();
-  SUBBYTE_TRY(const double* const on_device, step_.frequencies(inv_freq));
-  cuda::run_angles(cos, sin, step_.positions(), on_device, rows, half, rope.attention_factor(),
-                   stream_);
+  cuda::AnglesCall call = {.cos = cos,
+                           .sin = sin,
+                           .places = step_.positions(),
+                           .num_rows = step_.num_tokens(),
+                           .half = std::ssize(rope.inv_freq()),
+                           .factor = rope.attention_factor()};
+  SUBBYTE_TRY(call.inv_freq, step_.frequencies(rope.inv_freq()));
+  if (rope.long_after() > 0) {
+    call.are_long = step_.are_long();
+    SUBBYTE_TRY(call.long_inv_freq, step_.frequencies(rope.long_inv_freq()));
+  }
+  cuda::run_angles(call, stream_);
   return {};
 }
 

@@ -75,7 +75,8 @@ int64_t packet_bytes(const StepPlan& plan, const StepSize& size) {
   const int64_t table = 2 * (up(size.positions, kPagePositions) + size.sequences) * 4;
   const int64_t states = size.sequences * static_cast<int64_t>(sizeof(cuda::StatePart));
   const int64_t of_group = place + table + states + 3 * kAlignment;
-  return (size.tokens + size.logits + size.sequences) * 4 + kPacketArrays * kAlignment +
+  const int64_t are_long = plan.cache.long_after > 0 ? up(size.tokens, kAlignment) : 0;
+  return (size.tokens + size.logits + size.sequences) * 4 + are_long + kPacketArrays * kAlignment +
          std::ssize(plan.cache.groups) * of_group;
 }
 
@@ -107,7 +108,9 @@ CudaWorkspace CudaStepRunner::workspace(const StepPlan& plan, const StepSize& si
       value_bytes(plan, size) + packet_bytes(plan, size) + choice_bytes(plan.vocab_size(), size);
   for (const Op& op : plan.ops) {
     if (const auto* angles = std::get_if<AnglesOp>(&op.what)) {
-      workspace.tensors += std::ssize(angles->rope->inv_freq()) * 8 + kAlignment;
+      const Rope& rope = *angles->rope;
+      workspace.tensors += std::ssize(rope.inv_freq()) * 8 + kAlignment;
+      if (rope.long_after() > 0) workspace.tensors += std::ssize(rope.inv_freq()) * 8 + kAlignment;
     } else if (const auto* experts = std::get_if<ExpertsOp>(&op.what)) {
       workspace.experts =
           std::max(workspace.experts, moe_.memory_bytes(experts->experts, size.tokens));

@@ -158,8 +158,10 @@ Status CudaStep::begin(const Batch& batch, std::span<const std::byte> choices,
   pool_ = &batch.parts.front().sequence->pool();
   std::vector<int32_t> tokens;
   std::vector<int32_t> head_rows;
+  std::vector<uint8_t> are_long;  // of each token whether its text is, where that decides
   for (const Part& part : batch.parts) {
     tokens.insert(tokens.end(), part.tokens.begin(), part.tokens.end());
+    if (pool_->layout().long_after > 0) are_long.resize(tokens.size(), part.sequence->is_long());
     for (int64_t rows = part.num_head_rows(); rows > 0; --rows) {
       head_rows.push_back(static_cast<int32_t>(std::ssize(tokens) - rows));
     }
@@ -176,6 +178,7 @@ Status CudaStep::begin(const Batch& batch, std::span<const std::byte> choices,
     groups.emplace_back(batch, index, group.layout().is_state()).add_to(packet, shape_key_);
   }
   const std::size_t rows_at = packet.add(head_rows);
+  const std::size_t long_at = packet.add(are_long);
   const std::size_t choices_at = packet.add(choices);
   std::vector<PlacedTasks> placed;
   for (const AttentionKind& kind : kinds) {
@@ -185,6 +188,7 @@ Status CudaStep::begin(const Batch& batch, std::span<const std::byte> choices,
   SUBBYTE_TRY(const std::byte* const memory, upload(packet.bytes()));
   tokens_ = array_at<int32_t>(memory, tokens_at);
   head_rows_ = array_at<int32_t>(memory, rows_at);
+  are_long_ = array_at<uint8_t>(memory, long_at);
   choices_ = memory + choices_at;
   for (const GroupOfBatch& group : groups) {
     groups_.push_back({array_at<cuda::RowPlace>(memory, group.places_at),

@@ -90,6 +90,8 @@ class CudaStep {
   /// Places of any group: their positions are the same.
   const cuda::RowPlace* positions() const;
   const int32_t* head_rows() const { return head_rows_; }
+  /// For each token whether its text is a long one, where that decides (CacheLayout::long_after).
+  const uint8_t* are_long() const { return are_long_; }
   const std::byte* choices() const { return choices_; }
   /// The tasks of a kind that begin() was given.
   const StepTasks& tasks(const AttentionKind& kind) const;
@@ -126,6 +128,7 @@ class CudaStep {
   int64_t num_head_rows_ = 0;
   const int32_t* tokens_ = nullptr;
   const int32_t* head_rows_ = nullptr;
+  const uint8_t* are_long_ = nullptr;
   const std::byte* choices_ = nullptr;
   StepShapeKey shape_key_;
   std::vector<Group> groups_;

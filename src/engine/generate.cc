@@ -16,6 +16,7 @@ double seconds_since(Clock::time_point start) {
 /// As many steps as the machine takes, as far as they can be told, and there are pages for them.
 Status enqueue_steps(StepQueue& steps, Generation& generation, Sequence& sequence, int64_t chunk) {
   while (steps.has_room()) {
+    if (steps.empty()) generation.choose_angles();
     if (generation.tokens_left() > 0) {
       SUBBYTE_CHECK(steps.push({generation.next(chunk)}));
     } else if (!steps.empty() && generation.can_go_ahead() && sequence.reserve(1).ok()) {

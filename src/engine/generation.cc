@@ -14,6 +14,13 @@ Generation::Generation(Sequence& sequence, std::span<const int32_t> prompt,
       ended_(options.max_tokens == 0),
       tokens_(prompt.begin(), prompt.end()) {}
 
+void Generation::choose_angles() {
+  const int64_t after = sequence_.pool().layout().long_after;
+  if (after == 0 || first_position_ > 0) return;  // what stands before is nobody's here
+  const bool is_long = std::ssize(tokens_) > after;
+  if (is_long != sequence_.is_long()) sequence_.begin(std::ssize(tokens_));
+}
+
 Part Generation::next(int64_t max_tokens) {
   const int64_t left = tokens_left();
   const int64_t done = std::ssize(tokens_) - left;
@@ -25,7 +32,10 @@ Part Generation::next(int64_t max_tokens) {
 
 bool Generation::can_go_ahead() const {
   const bool is_last = options_.max_tokens >= 0 && generated_tokens_ + 1 >= options_.max_tokens;
-  return tokens_left() == 0 && !is_last && has_room_for(1) && !sampler_.has_penalty();
+  const int64_t after = sequence_.pool().layout().long_after;
+  const bool is_as_long = !sequence_.is_long() && std::ssize(tokens_) == after;
+  return tokens_left() == 0 && !is_last && has_room_for(1) && !sampler_.has_penalty() &&
+         !is_as_long;
 }
 
 Part Generation::next_ahead(int64_t before) {

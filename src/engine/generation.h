@@ -40,6 +40,10 @@ class Generation {
   /// and accept() must not be called any more.
   bool ended() const { return ended_; }
 
+  /// Begins the sequence anew where the text has other angles than it was computed with, as it has
+  /// become longer than they are for, or is not as long (CacheLayout::long_after). No step of it is
+  /// on its way.
+  void choose_angles();
   /// Part that the next step is to compute: at most `max_tokens` (at least 1) more tokens of the
   /// prompt, or the last token. The tokens stay where they are until accept().
   Part next(int64_t max_tokens);

@@ -207,6 +207,7 @@ std::vector<Part> Scheduler::parts_ahead() {
 Status Scheduler::enqueue_steps() {
   if (steps_.empty()) {
     owners_.clear();  // those that an exception has left
+    for (Sample& sample : samples_) sample.generation.choose_angles();
     Owners owners;
     std::vector<Part> parts;
     // A second time when those that ran gave their pages up for an older one that shares a prompt

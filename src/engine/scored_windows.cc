@@ -67,7 +67,7 @@ Status score_windows(std::span<const ScoredModel> models, Element kv_type,
   std::vector<Logits> logits(models.size());
   for (int64_t begin = 0; begin + 1 < count; begin += window) {
     const int64_t end = std::min(begin + window, count);
-    for (Reader& reader : readers) reader.sequence->truncate(0);
+    for (Reader& reader : readers) reader.sequence->begin(end - begin);
     for (int64_t first = begin; first < end; first += kScoredChunk) {
       const auto chunk = tokens.subspan(first, std::min(kScoredChunk, end - first));
       for (std::size_t i = 0; i < readers.size(); ++i) {

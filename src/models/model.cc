@@ -230,7 +230,7 @@ Result<std::unique_ptr<Model>> load_model(const ModelFiles& files, Backend& back
   SUBBYTE_CHECK(check_head_bits(options.head_bits));
   SUBBYTE_TRY(const CheckpointParts opened, open_model(files));
   const ModelConfig& config = *opened.model;
-  LoadFacts facts = {.context = options.context};
+  LoadFacts facts;
   const ImportContext context = opened.context(backend.host());
   SUBBYTE_TRY(const auto tensors, opened.find_tensors(context));
   for (const FoundTensor& tensor : tensors) {

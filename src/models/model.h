@@ -91,8 +91,6 @@ struct LoadOptions {
   /// how), unless the file holds the head quantized already. 16: as in the file.
   int head_bits = 16;
   LoadProgress progress = nullptr;
-  /// Positions that one sequence may have, which decides in LongRope; 0: not many.
-  int64_t context = 0;
 
   // What is to run, for machines with memory of their own (Backend::memory()): room for it is
   // counted before the model is loaded. Larger caches and steps find out for themselves.

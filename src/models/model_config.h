@@ -35,7 +35,6 @@ struct ModelConfig {
   bool contradicts_ties = false;  // a wrapper and its text part: whether there is a head decides
   bool attention_bias = false;    // of q, k, v and o
   Rope rope;
-  LongRope long_rope;
   std::vector<int64_t> windows;  // [num_layers]; 0: full attention
 
   /// Tokens that end a generation: generation_config.json's, else those of config.json.

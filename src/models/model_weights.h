@@ -14,7 +14,6 @@ namespace subbyte {
 
 /// Facts that decide in a step and stand in no config.json.
 struct LoadFacts {
-  int64_t context = 0;           // positions that one sequence may have (LongRope); 0: not many
   Format table = Format::kNone;  // numbers of the embedding, where the tensors are known
 };
 

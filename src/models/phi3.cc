@@ -24,8 +24,8 @@ constexpr json::ScopedRule kKeys[] = {
                        "absent: 1; that of rope_parameters counts before it"),
     SUBBYTE_CONFIG_KEY(
         "", "original_max_position_embeddings", kComputed, "",
-        "absent: 4096; contexts of more have other factors: the context that one sequence may have "
-        "decides, where the reference looks at how long each one is"),
+        "absent: 4096; all positions of a text that has become longer have other factors, and are "
+        "computed again then"),
     SUBBYTE_CONFIG_KEY("", "sliding_window", kComputed, "", "absent or null: none"),
     SUBBYTE_CONFIG_KEY("", "layer_types", kComputed, "", "what sliding_window says of all layers"),
     SUBBYTE_CONFIG_KEY("", "attention_bias", kIgnored, "", "there are no biases"),
@@ -41,7 +41,7 @@ constexpr json::KeyRule kRopeKeys[] = {
                      "absent: max_position_embeddings / original_max_position_embeddings"),
     SUBBYTE_ROPE_KEY("attention_factor", kComputed, "",
                      "absent: by factor and original_max_position_embeddings"),
-    SUBBYTE_ROPE_KEY("short_factor", kComputed, "", "of contexts up to the original positions"),
+    SUBBYTE_ROPE_KEY("short_factor", kComputed, "", "of texts up to the original positions"),
     SUBBYTE_ROPE_KEY("long_factor", kComputed, "", "of longer ones"),
     SUBBYTE_ROPE_KEY("beta_fast", kIgnored, "", "of other scalings"),
     SUBBYTE_ROPE_KEY("beta_slow", kIgnored, "", "of other scalings"),

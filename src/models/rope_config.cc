@@ -154,7 +154,6 @@ Status read_rope(const json::Object& config, ModelConfig& model) {
     }
   }
   model.rope = std::move(scaled.rope);
-  model.long_rope = std::move(scaled.longer);
   model.max_positions = std::max(model.max_positions, scaled.positions);
   return {};
 }

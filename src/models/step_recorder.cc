@@ -15,12 +15,6 @@ AttentionShape attention_shape(const ModelConfig& config, int64_t layer) {
           1.0f / std::sqrt(static_cast<float>(config.head_dim)), config.windows[layer]};
 }
 
-std::shared_ptr<const Rope> StepRecorder::rope() const {
-  const LongRope& longer = config_.long_rope;
-  const bool is_long = longer.after > 0 && facts_.context > longer.after;
-  return std::make_shared<const Rope>(is_long ? longer.rope : config_.rope);
-}
-
 // ---- weights
 
 Weight StepRecorder::matrix(TensorSpec spec) {

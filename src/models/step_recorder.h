@@ -31,8 +31,8 @@ class StepRecorder {
       : config_(config), facts_(facts), weights_(weights) {}
 
   const LoadFacts& facts() const { return facts_; }
-  /// That of the config for contexts as long as the model is loaded for.
-  std::shared_ptr<const Rope> rope() const;
+  /// That of the config.
+  std::shared_ptr<const Rope> rope() const { return std::make_shared<const Rope>(config_.rope); }
 
   /// How the residual stream begins, grows and is normalised.
   struct Stream {

@@ -24,6 +24,9 @@ struct CacheGroup {
 
 struct CacheLayout {
   std::vector<CacheGroup> groups;
+  /// Positions after which all angles of a text are others (Rope), so that what was kept of it is
+  /// of no use; 0: they stay.
+  int64_t long_after = 0;
 
   bool operator==(const CacheLayout&) const = default;
 };

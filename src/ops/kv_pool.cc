@@ -39,21 +39,40 @@ int64_t KvPool::held_bytes() const {
   return bytes;
 }
 
+namespace {
+
+bool is_long_text(const KvPool& pool, int64_t length) {
+  const int64_t after = pool.layout().long_after;
+  return after > 0 && length > after;
+}
+
+}  // namespace
+
 Sequence::Sequence(KvPool& pool, int64_t max_length)
-    : pool_(&pool), max_length_(max_length), tables_(pool.groups_.size()) {}
+    : pool_(&pool),
+      max_length_(max_length),
+      is_long_(is_long_text(pool, max_length)),
+      tables_(pool.groups_.size()) {}
 
 Sequence::Sequence(Sequence&& other) noexcept
     : pool_(other.pool_),
       max_length_(other.max_length_),
       length_(std::exchange(other.length_, 0)),
+      is_long_(other.is_long_),
       tables_(std::exchange(other.tables_, {})) {}
 
 Sequence& Sequence::operator=(Sequence&& other) noexcept {
   std::swap(pool_, other.pool_);
   std::swap(max_length_, other.max_length_);
   std::swap(length_, other.length_);
+  std::swap(is_long_, other.is_long_);
   std::swap(tables_, other.tables_);
   return *this;
+}
+
+void Sequence::begin(int64_t length) {
+  truncate(0);
+  is_long_ = is_long_text(*pool_, length);
 }
 
 bool Sequence::is_empty() const {
@@ -88,6 +107,7 @@ Sequence Sequence::share(int64_t length) const {
   Sequence other(*pool_, max_length_);
   length = std::min(length, length_);
   if (length == 0 || !holds(length)) return other;
+  other.is_long_ = is_long_;
   other.length_ = length;
   for (std::size_t i = 0; i < tables_.size(); ++i) {
     KvGroup& group = pool_->groups_[i];

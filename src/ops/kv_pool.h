@@ -119,7 +119,8 @@ class Sequence {
   /// States that a sequence owns at most: of its settled length, and of two steps after it.
   static constexpr int64_t kMaxStates = 3;
 
-  /// At most `max_length` positions. The pool must outlive the sequence and stay where it is.
+  /// At most `max_length` positions, and as many unless begin() says otherwise. The pool must
+  /// outlive the sequence and stay where it is.
   Sequence(KvPool& pool, int64_t max_length);
   Sequence(Sequence&& other) noexcept;
   Sequence& operator=(Sequence&& other) noexcept;
@@ -158,6 +159,10 @@ class Sequence {
 
   /// Marks `tokens` positions as filled, for which there is room.
   void advance(int64_t tokens);
+  /// Forgets everything. What comes now is a text of so many positions.
+  void begin(int64_t length);
+  /// Says whether that text has the angles of long ones (CacheLayout::long_after).
+  bool is_long() const { return is_long_; }
   /// Forgets everything after the first `length` positions, which it holds.
   void truncate(int64_t length);
   /// The same, or everything where it does not hold that length: how many positions are left.
@@ -188,6 +193,7 @@ class Sequence {
   KvPool* pool_;
   int64_t max_length_;
   int64_t length_ = 0;
+  bool is_long_;
   std::vector<Table> tables_;  // by group
 };
 

@@ -87,6 +87,7 @@ Recorder::Angles Recorder::angles_of(const std::shared_ptr<const Rope>& rope) {
   const Angles made = {rope.get(), next_value(), next_value() + 1};
   first_ops_.push_back(op_of("rotary_emb", AnglesOp{made.cos, made.sin, rope}));
   angles_.push_back(made);
+  if (rope->long_after() > 0) plan_.cache.long_after = rope->long_after();
   return made;
 }
 

@@ -12,11 +12,13 @@ std::vector<double> rope_frequencies(int64_t dim, double theta) {
   return inv_freq;
 }
 
-void Rope::angles(std::span<float> cos, std::span<float> sin, int64_t first_position) const {
+void Rope::angles(std::span<float> cos, std::span<float> sin, int64_t first_position,
+                  bool is_long) const {
+  const std::span<const double> frequencies = is_long ? long_inv_freq_ : inv_freq_;
   const std::size_t half = inv_freq_.size();
   for (std::size_t i = 0; i < cos.size(); ++i) {
     const auto position = static_cast<double>(first_position + static_cast<int64_t>(i / half));
-    const double angle = position * inv_freq_[i % half];
+    const double angle = position * frequencies[i % half];
     cos[i] = static_cast<float>(std::cos(angle) * attention_factor_);
     sin[i] = static_cast<float>(std::sin(angle) * attention_factor_);
   }

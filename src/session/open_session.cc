@@ -71,11 +71,8 @@ Result<Session> Session::load(ReadyModel opened, std::shared_ptr<const TextSetup
   }
   SUBBYTE_CHECK(check_size(size));
   const int64_t scored_rows = size.scores_prompts ? kScoredPromptTokens : 0;
-  // Requests may be known to need less room than the context that they may have.
-  const int64_t context = opened.context > 0 ? opened.context : size.context;
   const LoadOptions options = {.head_bits = size.head_bits,
                                .progress = size.progress,
-                               .context = context,
                                .cache_type = element_of(size.cache_type),
                                .cache_positions = size.cache_positions,
                                .step_tokens = size.step_tokens,

@@ -266,8 +266,12 @@ struct RotateRun {
     call.places = reinterpret_cast<const cuda::RowPlace*>(places_device.data());
     call.cache = {cache.data<std::byte>(), page * bytes, page / 2 * bytes, run * bytes,
                   problem.cache};  // the second layer
-    cuda::run_angles(cos.data<float>(), sin.data<float>(), call.places,
-                     reinterpret_cast<const double*>(inv_freq_device.data()), rows, half, 1,
+    cuda::run_angles({.cos = cos.data<float>(),
+                      .sin = sin.data<float>(),
+                      .places = call.places,
+                      .inv_freq = reinterpret_cast<const double*>(inv_freq_device.data()),
+                      .num_rows = rows,
+                      .half = half},
                      nullptr);
     cuda::run_rotate(call, nullptr);
     expect_ran();

@@ -43,9 +43,8 @@ Result<ScaledRope> read_long_rope(const RopeInput& input) {
   const double root = is_scaled ? std::sqrt(1 + std::log(ratio) / std::log(original)) : 1;
   SUBBYTE_TRY(auto few, divided(input, "short_factor"));
   SUBBYTE_TRY(auto many, divided(input, "long_factor"));
-  ScaledRope scaled = {Rope(std::move(few), attention.value_or(root))};
-  scaled.longer = {Rope(std::move(many), attention.value_or(root)), static_cast<int64_t>(original)};
-  return scaled;
+  return ScaledRope{Rope(std::move(few), attention.value_or(root), std::move(many),
+                         static_cast<int64_t>(original))};
 }
 
 }  // namespace subbyte

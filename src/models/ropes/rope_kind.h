@@ -22,19 +22,10 @@ struct RopeInput {
   std::vector<double> frequencies() const { return rope_frequencies(dim, theta); }
 };
 
-/// Other frequencies for contexts that are longer than `after` positions.
-struct LongRope {
-  Rope rope;
-  int64_t after = 0;  // 0: there are none
-
-  bool operator==(const LongRope&) const = default;
-};
-
 struct ScaledRope {
   Rope rope;
   /// The positions that it reaches, where these may be more than max_position_embeddings.
   int64_t positions = 0;
-  LongRope longer = {};
 
   bool operator==(const ScaledRope&) const = default;
 };
@@ -52,7 +43,7 @@ Result<ScaledRope> read_yarn_rope(const RopeInput& input);
 /// Frequencies that make few turns within the original positions are divided.
 Result<ScaledRope> read_turns_rope(const RopeInput& input);
 
-/// Ding et al., "LongRoPE", 2024: a factor for each frequency, and others for long contexts.
+/// Ding et al., "LongRoPE", 2024: a factor for each frequency, and others for long texts.
 Result<ScaledRope> read_long_rope(const RopeInput& input);
 
 /// The factor that must be there.

@@ -10,17 +10,18 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / kLanes;
 
-__global__ void __launch_bounds__(kThreads)
-    angles(float* cos_out, float* sin_out, const RowPlace* places, const double* inv_freq,
-           int64_t size, int64_t half, double factor) {
+__global__ void __launch_bounds__(kThreads) angles(const __grid_constant__ AnglesCall a) {
   begin_operation();
   const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  if (i >= size) return;
+  const int64_t row = i / a.half;
+  if (row >= a.num_rows) return;
+  const bool is_long = a.are_long != nullptr && a.are_long[row] != 0;
+  const double frequency = (is_long ? a.long_inv_freq : a.inv_freq)[i % a.half];
   double sine;
   double cosine;
-  sincos(static_cast<double>(places[i / half].position) * inv_freq[i % half], &sine, &cosine);
-  cos_out[i] = static_cast<float>(cosine * factor);
-  sin_out[i] = static_cast<float>(sine * factor);
+  sincos(static_cast<double>(a.places[row].position) * frequency, &sine, &cosine);
+  a.cos[i] = static_cast<float>(cosine * a.factor);
+  a.sin[i] = static_cast<float>(sine * a.factor);
 }
 
 /// A head in e4m3 and its scale, into a run of the cache.
@@ -88,11 +89,10 @@ __global__ void __launch_bounds__(kThreads) rotate(const __grid_constant__ Rotat
 
 }  // namespace
 
-void run_angles(float* cos, float* sin, const RowPlace* places, const double* inv_freq,
-                int64_t num_rows, int64_t half, double factor, Stream stream) {
-  const int64_t size = num_rows * half;
+void run_angles(const AnglesCall& call, Stream stream) {
+  const int64_t size = call.num_rows * call.half;
   launch(angles, {dim3(static_cast<unsigned>((size + kThreads - 1) / kThreads)), kThreads}, stream,
-         cos, sin, places, inv_freq, size, half, factor);
+         call);
 }
 
 void run_rotate(const RotateCall& call, Stream stream) {

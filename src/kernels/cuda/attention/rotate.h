@@ -5,10 +5,19 @@
 
 namespace subbyte::cuda {
 
-/// cos and sin [num_rows][half] of position * inv_freq[i], times `factor`: in double precision,
-/// rounded once.
-void run_angles(float* cos, float* sin, const RowPlace* places, const double* inv_freq,
-                int64_t num_rows, int64_t half, double factor, Stream stream);
+/// cos and sin of position * inv_freq[i], times `factor`: in double precision, rounded once.
+struct AnglesCall {
+  float* cos = nullptr;  // [num_rows][half]
+  float* sin = nullptr;
+  const RowPlace* places = nullptr;       // [num_rows]
+  const double* inv_freq = nullptr;       // [half]
+  const uint8_t* are_long = nullptr;      // [num_rows], rows with the others; nullptr: none
+  const double* long_inv_freq = nullptr;  // [half], where there are some
+  int64_t num_rows = 0;
+  int64_t half = 0;
+  double factor = 1;
+};
+void run_angles(const AnglesCall& call, Stream stream);
 
 /// Rows of qkv have `heads` heads of queries, `kv_heads` of keys and as many of values. Queries are
 /// normalised, turned and stored where they were; keys the same and stored in the cache alone, not
