@@ -54,10 +54,8 @@ int64_t flashinfer_scale_byte(int64_t row, int64_t group, int64_t cols);
 void pack_flashinfer_codes(std::byte* to, const std::byte* codes, const FlashinferShape& shape);
 void unpack_flashinfer_codes(std::byte* codes, const std::byte* from, const FlashinferShape& shape);
 
-/// Canonical scales [rows][cols / 32] of one expert to scale_bytes() and back.
+/// Canonical scales [rows][cols / 32] of one expert to scale_bytes().
 void pack_flashinfer_scales(std::byte* to, const std::byte* scales, const FlashinferShape& shape);
-void unpack_flashinfer_scales(std::byte* scales, const std::byte* from,
-                              const FlashinferShape& shape);
 
 /// Begins with 0 and does not fall; every element is a multiple of 4, which the kernel needs and
 /// does not check. Code layout.groups.
@@ -65,18 +63,5 @@ Status check_flashinfer_groups(std::span<const int32_t> m_indptr);
 
 /// The row of the buffer at which the scales of group i begin; for i = E, its number of rows.
 int64_t flashinfer_group_row(std::span<const int32_t> m_indptr, int64_t i);
-
-/// FP8 [rows][cols] to [rows][K'] and back.
-void pack_flashinfer_activations(std::byte* to, const std::byte* values, int64_t rows,
-                                 int64_t cols);
-void unpack_flashinfer_activations(std::byte* values, const std::byte* from, int64_t rows,
-                                   int64_t cols);
-
-/// Scales [m_indptr.back()][cols / 32] to flashinfer_group_row(m_indptr, E) * K'/32 bytes and back.
-/// The groups have been checked.
-void pack_flashinfer_activation_scales(std::byte* to, const std::byte* scales,
-                                       std::span<const int32_t> m_indptr, int64_t cols);
-void unpack_flashinfer_activation_scales(std::byte* scales, const std::byte* from,
-                                         std::span<const int32_t> m_indptr, int64_t cols);
 
 }  // namespace subbyte

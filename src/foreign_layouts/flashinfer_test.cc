@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/random.h"
+#include "support/flashinfer_scales.h"
 
 namespace subbyte {
 namespace {
@@ -62,14 +63,12 @@ TEST(Flashinfer, scales_are_read_off_atom_by_atom) {
     SCOPED_TRACE(std::to_string(shape.rows) + " x " + std::to_string(shape.cols));
     const int64_t groups = shape.cols / 32;
     const Bytes scales = random_bytes(shape.rows * groups, shape.rows);
-    Bytes packed(shape.scale_bytes(), std::byte{0xEE}), back(scales.size());
+    Bytes packed(shape.scale_bytes(), std::byte{0xEE});
     pack_flashinfer_scales(packed.data(), scales.data(), shape);
     EXPECT_EQ(packed,
               read_off(shape.scale_rows(), shape.padded_cols() / 32, [&](int64_t n, int64_t g) {
                 return n < shape.rows && g < groups ? scales[n * groups + g] : std::byte{0};
               }));
-    unpack_flashinfer_scales(back.data(), packed.data(), shape);
-    EXPECT_EQ(back, scales);
   }
 }
 
@@ -155,7 +154,8 @@ TEST(Flashinfer, group_starts_worked_out_by_hand) {
   }
 }
 
-/// All ways to give three groups these sizes, none of them touching the atoms of another.
+/// The scales that tests of products use: all ways to give three groups these sizes, none of them
+/// touching the atoms of another.
 TEST(Flashinfer, scales_of_activations_are_read_off_group_by_group) {
   const std::vector<int32_t> sizes = {0, 4, 60, 124, 128, 132, 256, 380};
   for (const int64_t cols : {32, 160}) {
@@ -168,7 +168,7 @@ TEST(Flashinfer, scales_of_activations_are_read_off_group_by_group) {
           ASSERT_TRUE(check_flashinfer_groups(m_indptr).ok());
           const Bytes scales = random_bytes(m_indptr[3] * groups, a + b + c);
           const int64_t rows = flashinfer_group_row(m_indptr, 3);
-          Bytes packed(rows * padded, std::byte{0xEE}), back(scales.size());
+          Bytes packed(rows * padded, std::byte{0xEE});
           pack_flashinfer_activation_scales(packed.data(), scales.data(), m_indptr, cols);
           Bytes expected;
           for (int64_t i = 0; i < 3; ++i) {
@@ -181,27 +181,9 @@ TEST(Flashinfer, scales_of_activations_are_read_off_group_by_group) {
             expected.insert(expected.end(), part.begin(), part.end());
           }
           ASSERT_EQ(packed, expected);
-          unpack_flashinfer_activation_scales(back.data(), packed.data(), m_indptr, cols);
-          ASSERT_EQ(back, scales);
         }
       }
     }
-  }
-}
-
-TEST(Flashinfer, activations_are_padded) {
-  for (const int64_t cols : {32, 96, 128, 160, 2880}) {
-    const int64_t padded = (cols + 127) / 128 * 128;
-    const Bytes values = random_bytes(12 * cols, cols);
-    Bytes packed(12 * padded, std::byte{0xEE}), back(values.size());
-    pack_flashinfer_activations(packed.data(), values.data(), 12, cols);
-    for (int64_t m = 0; m < 12; ++m) {
-      for (int64_t k = 0; k < padded; ++k) {
-        ASSERT_EQ(packed[m * padded + k], k < cols ? values[m * cols + k] : std::byte{0});
-      }
-    }
-    unpack_flashinfer_activations(back.data(), packed.data(), 12, cols);
-    EXPECT_EQ(back, values);
   }
 }
 

@@ -1,21 +1,22 @@
 #include "foreign_layouts/fused_int4.h"
 
-#include <algorithm>
 #include <cmath>
 #include <string>
+
+#include "foreign_layouts/int4pack.h"
 
 namespace subbyte {
 namespace {
 
-constexpr int64_t kCpuGroups[] = {32, 64, 128, 256};
 constexpr int kMaxXpuZero = 15;
 
-Status check_groups(const MatrixView& matrix, bool known, const char* expected) {
-  if (known && matrix.cols % matrix.group_size() == 0) return {};
-  return Error{"layout.shape", std::string("int4 products need groups of ") + expected +
-                                   " that fill the inputs, found groups of " +
-                                   std::to_string(matrix.group_size()) + " for " +
-                                   std::to_string(matrix.cols) + " inputs"};
+Status check_groups(const MatrixView& matrix) {
+  if (matrix.group_size() % 32 == 0 && matrix.cols % matrix.group_size() == 0) return {};
+  return Error{"layout.shape",
+               "int4 products need groups of a multiple of 32 that fill the inputs, "
+               "found groups of " +
+                   std::to_string(matrix.group_size()) + " for " + std::to_string(matrix.cols) +
+                   " inputs"};
 }
 
 Status check_xpu_format(const MatrixView& matrix, Format type) {
@@ -32,18 +33,6 @@ Status check_xpu_format(const MatrixView& matrix, Format type) {
                    to_string(format)};
 }
 
-Result<FusedCpuInt4> transform(const MatrixView& matrix, CpuTile tile, Format type,
-                               OffsetScale offset) {
-  SUBBYTE_CHECK(check_int4pack_cpu_shape(matrix.rows, matrix.cols));
-  const bool known = std::ranges::find(kCpuGroups, matrix.group_size()) != std::end(kCpuGroups);
-  SUBBYTE_CHECK(check_groups(matrix, known, "32, 64, 128 or 256"));
-  FusedCpuInt4 fused;
-  SUBBYTE_TRY(fused.scales_and_zeros, pack_scales_and_zeros(matrix, type, offset));
-  fused.weight.resize(matrix.codes.size());
-  pack_int4_cpu(fused.weight.data(), matrix.codes.data(), matrix.rows, matrix.cols, tile);
-  return fused;
-}
-
 /// Scale `index` of a matrix in another type. False when that type does not hold it.
 bool convert_scale(std::byte* to, const MatrixView& matrix, int64_t index, const FormatInfo& type) {
   const FormatInfo& from = info(matrix.format.scale);
@@ -57,17 +46,9 @@ bool convert_scale(std::byte* to, const MatrixView& matrix, int64_t index, const
 
 }  // namespace
 
-Result<FusedCpuInt4> transform_cpu(const MatrixView& matrix, CpuTile tile, Format type) {
-  return transform(matrix, tile, type, OffsetScale::kRounded);
-}
-
-Result<FusedCpuInt4> transform_cpu_awq(const MatrixView& matrix, CpuTile tile, Format type) {
-  return transform(matrix, tile, type, OffsetScale::kStored);
-}
-
 Result<FusedXpuInt4> transform_xpu(const MatrixView& matrix, Format type) {
   SUBBYTE_CHECK(check_xpu_format(matrix, type));
-  SUBBYTE_CHECK(check_groups(matrix, matrix.group_size() % 32 == 0, "a multiple of 32"));
+  SUBBYTE_CHECK(check_groups(matrix));
   const int width = info(type).bits / 8;
   const int64_t groups = matrix.groups();
   FusedXpuInt4 fused;
@@ -92,16 +73,6 @@ Result<FusedXpuInt4> transform_xpu(const MatrixView& matrix, Format type) {
   pack_int4_xpu_groups(fused.scales.data(), scales.data(), matrix.rows, groups, width);
   pack_int4_xpu_groups(fused.zeros.data(), matrix.zeros.data(), matrix.rows, groups, 1);
   return fused;
-}
-
-void gather_inputs(std::byte* to, const std::byte* from, int64_t rows,
-                   std::span<const uint32_t> order, int width) {
-  const auto cols = static_cast<int64_t>(order.size());
-  for (int64_t m = 0; m < rows; ++m) {
-    for (int64_t k = 0; k < cols; ++k) {
-      std::copy_n(from + (m * cols + order[k]) * width, width, to + (m * cols + k) * width);
-    }
-  }
 }
 
 }  // namespace subbyte

@@ -161,8 +161,8 @@ Result<float> marlin_e4m3_factor(std::span<const std::byte> scales, Format activ
   return static_cast<float>(std::exp2(std::ilogb(kLargestE4M3 / largest)));
 }
 
-int64_t pack_marlin_e4m3_with(float factor, std::byte* to, const std::byte* scales, int64_t rows,
-                              int64_t groups) {
+int64_t pack_marlin_e4m3(float factor, std::byte* to, const std::byte* scales, int64_t rows,
+                         int64_t groups) {
   int64_t lost = 0;
   for (int64_t i = 0; i < rows * groups; ++i) {
     const int64_t n = marlin_fp4_scale_output(i % rows);
@@ -175,15 +175,6 @@ int64_t pack_marlin_e4m3_with(float factor, std::byte* to, const std::byte* scal
     lost += scale > 0 ? 1 : 0;
   }
   return lost;
-}
-
-Result<MarlinE4M3> pack_marlin_e4m3(std::byte* to, const std::byte* scales, int64_t rows,
-                                    int64_t groups, Format activations) {
-  MarlinE4M3 packed;
-  SUBBYTE_TRY(packed.factor,
-              marlin_e4m3_factor({scales, static_cast<std::size_t>(rows * groups)}, activations));
-  packed.lost = pack_marlin_e4m3_with(packed.factor, to, scales, rows, groups);
-  return packed;
 }
 
 Status unpack_marlin_e4m3(std::byte* scales, const std::byte* from, int64_t rows, int64_t groups,

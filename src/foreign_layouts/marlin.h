@@ -75,25 +75,14 @@ void unpack_marlin_zeros(std::byte* zeros, const std::byte* words, int64_t rows,
 void pack_marlin_e8m0(std::byte* to, const std::byte* scales, int64_t rows, int64_t groups);
 void unpack_marlin_e8m0(std::byte* scales, const std::byte* from, int64_t rows, int64_t groups);
 
-/// Factor that E4M3 scales were multiplied by, a power of two, and how many that were not 0 became
-/// 0.
-struct MarlinE4M3 {
-  float factor = 1;
-  int64_t lost = 0;
-};
-
-/// Canonical E4M3 scales [rows][groups] to S0E5M3 bytes [groups][rows] for `activations` of f16 or
-/// bf16. Codes: layout.scale_range for negative scales and NaN, layout.format for other types.
-Result<MarlinE4M3> pack_marlin_e4m3(std::byte* to, const std::byte* scales, int64_t rows,
-                                    int64_t groups, Format activations);
-
-/// The factor of E4M3 scales that share one, in any order: experts of a stack do. It is 1 for f16.
-/// Codes as pack_marlin_e4m3.
+/// The factor, a power of two, by which E4M3 scales that share one are multiplied for `activations`
+/// of f16 (1) or bf16; in any order: experts of a stack share one. Codes: layout.scale_range for
+/// negative scales and NaN, layout.format for other types.
 Result<float> marlin_e4m3_factor(std::span<const std::byte> scales, Format activations);
-/// pack_marlin_e4m3 with that factor, which the caller has from all scales that share it. Returns
+/// Canonical E4M3 scales [rows][groups] times that factor to S0E5M3 bytes [groups][rows]. Returns
 /// how many scales that were not 0 became 0.
-int64_t pack_marlin_e4m3_with(float factor, std::byte* to, const std::byte* scales, int64_t rows,
-                              int64_t groups);
+int64_t pack_marlin_e4m3(float factor, std::byte* to, const std::byte* scales, int64_t rows,
+                         int64_t groups);
 
 /// Back, where they were multiplied by `factor`. Code layout.scale_range for what is no E4M3 scale.
 Status unpack_marlin_e4m3(std::byte* scales, const std::byte* from, int64_t rows, int64_t groups,

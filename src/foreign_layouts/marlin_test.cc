@@ -175,10 +175,9 @@ TEST(Marlin, scales_of_nvfp4_are_halves_without_their_sign_and_last_bits) {
   for (std::size_t i = 0; i < scales.size(); ++i) scales[i] = std::byte(i % 0x7F);
   Bytes packed(scales.size()), back(scales.size());
   for (const Format activations : {Format::kF16, Format::kBF16}) {
-    const auto found = pack_marlin_e4m3(packed.data(), scales.data(), 64, 2, activations);
-    ASSERT_TRUE(found.ok());
-    EXPECT_EQ(found->factor, 1);  // 448 is among them
-    EXPECT_EQ(found->lost, 7);    // 0x01 to 0x07, below 2^-6
+    EXPECT_EQ(*marlin_e4m3_factor(scales, activations), 1);  // 448 is among them
+    // 0x01 to 0x07, below 2^-6
+    EXPECT_EQ(pack_marlin_e4m3(1, packed.data(), scales.data(), 64, 2), 7);
     for (int64_t i = 0; i < 128; ++i) {
       const auto code =
           std::to_integer<uint32_t>(scales[marlin_fp4_scale_output(i % 64) * 2 + i / 64]);
@@ -195,22 +194,19 @@ TEST(Marlin, small_scales_of_nvfp4_become_larger_for_bf16_alone) {
   const FormatInfo& e4m3 = info(Format::kE4M3);
   Bytes scales(64), packed(64), back(64);
   for (std::size_t i = 0; i < scales.size(); ++i) scales[i] = std::byte(i % 0x20);  // up to 0.117
-  const auto half = pack_marlin_e4m3(packed.data(), scales.data(), 64, 1, Format::kF16);
-  ASSERT_TRUE(half.ok());
-  EXPECT_EQ(half->factor, 1);
-  EXPECT_EQ(half->lost, 14);
-  const auto bf16 = pack_marlin_e4m3(packed.data(), scales.data(), 64, 1, Format::kBF16);
-  ASSERT_TRUE(bf16.ok());
-  EXPECT_EQ(bf16->factor, 2048);  // 0.1171875 * 2048 = 240, and twice that is beyond 448
-  EXPECT_EQ(bf16->lost, 0);
+  EXPECT_EQ(*marlin_e4m3_factor(scales, Format::kF16), 1);
+  EXPECT_EQ(pack_marlin_e4m3(1, packed.data(), scales.data(), 64, 1), 14);
+  // 0.1171875 * 2048 = 240, and twice that is beyond 448.
+  EXPECT_EQ(*marlin_e4m3_factor(scales, Format::kBF16), 2048);
+  EXPECT_EQ(pack_marlin_e4m3(2048, packed.data(), scales.data(), 64, 1), 0);
   for (int64_t c = 0; c < 64; ++c) {
     const auto code = std::to_integer<uint32_t>(scales[marlin_fp4_scale_output(c)]);
     EXPECT_EQ(value_of(packed[c]), e4m3.decode(code) * 2048) << code;
   }
-  ASSERT_TRUE(unpack_marlin_e4m3(back.data(), packed.data(), 64, 1, bf16->factor).ok());
+  ASSERT_TRUE(unpack_marlin_e4m3(back.data(), packed.data(), 64, 1, 2048).ok());
   EXPECT_EQ(back, scales);
   const Bytes zeros(64);
-  EXPECT_EQ(pack_marlin_e4m3(packed.data(), zeros.data(), 64, 1, Format::kBF16)->factor, 1);
+  EXPECT_EQ(*marlin_e4m3_factor(zeros, Format::kBF16), 1);
 }
 
 TEST(Marlin, refuses_what_is_no_scale_of_nvfp4) {
@@ -218,13 +214,11 @@ TEST(Marlin, refuses_what_is_no_scale_of_nvfp4) {
   for (const int bad : {0x7F, 0x80, 0xB8, 0xFF}) {
     scales[7] = std::byte(bad);
     for (const Format activations : {Format::kF16, Format::kBF16}) {
-      EXPECT_EQ(pack_marlin_e4m3(packed.data(), scales.data(), 64, 1, activations).error().code,
-                "layout.scale_range");
+      EXPECT_EQ(marlin_e4m3_factor(scales, activations).error().code, "layout.scale_range");
     }
   }
   scales[7] = std::byte{0};
-  EXPECT_EQ(pack_marlin_e4m3(packed.data(), scales.data(), 64, 1, Format::kF32).error().code,
-            "layout.format");
+  EXPECT_EQ(marlin_e4m3_factor(scales, Format::kF32).error().code, "layout.format");
   for (const int bad : {1, 0xFF}) {  // 2^-24 / 2^7, and 61440 * 15/16 * 2 / 2^7
     packed[5] = std::byte(bad);
     EXPECT_EQ(unpack_marlin_e4m3(scales.data(), packed.data(), 64, 1, 1).error().code,

@@ -10,6 +10,7 @@
 #include "base/random.h"
 #include "base/thread_pool.h"
 #include "foreign_layouts/flashinfer.h"
+#include "support/flashinfer_scales.h"
 #include "support/group_gemm_oracle.h"
 #include "support/isa_test.h"
 

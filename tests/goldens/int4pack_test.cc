@@ -11,7 +11,6 @@
 
 #include "checkpoints/containers/tensor_source.h"
 #include "checkpoints/import_parts.h"
-#include "foreign_layouts/fused_int4.h"
 #include "foreign_layouts/int4pack.h"
 #include "support/paths.h"
 
@@ -105,35 +104,26 @@ TEST_F(Int4packGolden, the_product_says_what_scales_and_zeros_mean) {
   }
 }
 
-/// transform_cpu of the codes with any scales, its weight multiplied with the golden's own scales
-/// and offsets (which no zero points give: they were drawn freely), against the golden product.
-TEST_F(Int4packGolden, transform_cpu_gives_the_weight_that_was_multiplied) {
+/// The codes in tiles, multiplied with the golden's own scales and offsets (which no zero points
+/// give: they were drawn freely), against the golden product.
+TEST_F(Int4packGolden, tiles_give_the_weight_that_was_multiplied) {
   const FileTensor& w = tensor("3.w");
   const FileTensor& sz = tensor("3.sz.float32");
   const auto rows = static_cast<int64_t>(w.shape[0]);
   const auto cols = static_cast<int64_t>(w.shape[1]);
   const auto groups = static_cast<int64_t>(sz.shape[0]);
   const std::vector<std::byte> canonical = codes("3");
-  const std::vector<float> ones(rows * groups, 1.0F);
-  const std::vector<std::byte> zeros(rows * groups, std::byte{8});
-  MatrixView view;
-  view.format = {Format::kU4, Format::kF32, Zero::kU8, cols / groups};
-  view.rows = rows;
-  view.cols = cols;
-  view.codes = canonical;
-  view.scales = std::as_bytes(std::span(ones));
-  view.zeros = zeros;
+  std::vector<std::byte> weights(canonical.size());
   for (const auto& [capability, tile] :
        {std::pair{"avx2", CpuTile::kHalves32}, {"avx512", CpuTile::kHalves64}}) {
-    const auto fused = transform_cpu(view, tile, Format::kF32);
-    ASSERT_TRUE(fused.ok()) << fused.error().message;
-    EXPECT_TRUE(std::ranges::equal(fused->weight, tensor(std::string("3.") + capability).bytes));
+    pack_int4_cpu(weights.data(), canonical.data(), rows, cols, tile);
+    EXPECT_TRUE(std::ranges::equal(weights, tensor(std::string("3.") + capability).bytes));
     for (int64_t m = 0; m < 5; ++m) {
       for (int64_t n = 0; n < rows; ++n) {
         double sum = 0, magnitude = 0;
         for (int64_t k = 0; k < cols; ++k) {
           const NibblePlace at = int4pack_cpu_place(n, k, rows, cols, tile);
-          const double q = std::to_integer<int>(fused->weight[at.byte]) >> at.shift & 0xF;
+          const double q = std::to_integer<int>(weights[at.byte]) >> at.shift & 0xF;
           const int64_t pair = k / (cols / groups) * rows + n;
           const double weight = (q - 8) * load_f32(sz, 2 * pair) + load_f32(sz, 2 * pair + 1);
           const double product = load_f32(tensor("3.x.float32"), m * cols + k) * weight;

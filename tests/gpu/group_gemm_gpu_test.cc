@@ -15,6 +15,7 @@
 #include "device_bytes.h"
 #include "foreign_layouts/flashinfer.h"
 #include "group_gemm/group_gemm.h"
+#include "support/flashinfer_scales.h"
 #include "support/group_gemm_oracle.h"
 
 namespace subbyte {
