@@ -44,6 +44,7 @@ Result<SideFile> SideFiles::read(std::string_view name) const {
   const std::string path = (directory() / name).native();
   Result<json::Value> value = json::parse_file(path, kMaxBytes);
   Result<SideFile> file = value.ok() ? Result(SideFile{*std::move(value), path}) : value.error();
+  if (!is_there(path)) return file;  // that something is known of it would say that it is there
   return state_->files.emplace(name, std::move(file)).first->second;
 }
 
