@@ -137,7 +137,7 @@ Status StagedMatrix::widen(const WeightFormat& wide, const Gpu& gpu) {
   if (wide.zero != view_.format.zero) {
     SUBBYTE_TRY(std::byte* const zeros, allocate(2 * std::ssize(view_.zeros), gpu));
     SUBBYTE_CHECK(cuda::repeat_groups(zeros, 2, view_.groups(), view_.zeros.data(), 1,
-                                      view_.groups(), view_.rows, gpu.stream()));
+                                      view_.groups(), 1, view_.rows, gpu.stream()));
     view_.zeros = {zeros, 2 * view_.zeros.size()};
   }
   view_.format = wide;
@@ -147,14 +147,15 @@ Status StagedMatrix::widen(const WeightFormat& wide, const Gpu& gpu) {
 /// The twin of with_group_size() for smaller groups, which divide the larger ones.
 Status StagedMatrix::regroup(const WeightFormat& regrouped, const Gpu& gpu) {
   const int64_t before = view_.groups();
-  const int64_t after = view_.cols / regrouped.group_size;
+  const int64_t after = (view_.cols - 1) / regrouped.group_size + 1;
+  const int64_t times = view_.group_size() / regrouped.group_size;
   for (std::span<const std::byte>* part : {&view_.scales, &view_.zeros}) {
     if (part->empty()) continue;
     const int width = static_cast<int>(std::ssize(*part) / (view_.rows * before));
     const int64_t size = view_.rows * after * width;
     SUBBYTE_TRY(std::byte* const bytes, allocate(size, gpu));
-    SUBBYTE_CHECK(cuda::repeat_groups(bytes, width, after, part->data(), width, before, view_.rows,
-                                      gpu.stream()));
+    SUBBYTE_CHECK(cuda::repeat_groups(bytes, width, after, part->data(), width, before, times,
+                                      view_.rows, gpu.stream()));
     *part = {bytes, static_cast<std::size_t>(size)};
   }
   view_.format = regrouped;

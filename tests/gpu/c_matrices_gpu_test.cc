@@ -166,6 +166,7 @@ TEST(CMatricesGpu, what_the_kernels_lack_is_recast_to_what_the_host_recasts_it_t
                                   {Format::kE4M3, Format::kF16, Zero::kNone, 32},
                                   {Format::kU4, Format::kF16, Zero::kU8, 24},
                                   {Format::kU4, Format::kF16, Zero::kU8, 40},
+                                  {Format::kU4, Format::kF16, Zero::kU8, 96},
                                   {Format::kU4, Format::kF16, Zero::kU8, 20}};
   for (const WeightFormat& format : formats) {
     for (const bool act_order : {false, true}) {

@@ -27,12 +27,13 @@ std::vector<WeightFormat> exact_formats() {
   return formats;
 }
 
-/// Whether those of a group, scaled and with offsets of halves, are: bf16 has 8 bits.
+/// Whether those of a group, scaled and with offsets of halves, are: bf16 has 8 bits, as many as
+/// halves up to twice 31 and 4 take.
 bool is_exact(const WeightFormat& format, Number number) {
-  return number == Number::kF16 || !is_offset(format.zero) || info(format.element).bits < 8;
+  return number == Number::kF16 || !is_offset(format.zero) || info(format.element).bits < 6;
 }
 
-/// FileTensor cores cut what they add to 24 bits or more: 17 times for 16 inputs, 2^-23 each.
+/// Tensor cores cut what they add to 24 bits or more: 17 times for 16 inputs, 2^-23 each.
 double tensor_core_bound(int64_t inputs) {
   return 17.0 / 16 * static_cast<double>(inputs) * 0x1p-23;
 }

@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <numeric>
 
+#include "formats/weight_format.h"
 #include "matrix/zero_points.h"
 #include "model_on_gpu.h"
 #include "ops/recorder.h"
@@ -262,8 +263,11 @@ TEST(GpuLoading, every_format_that_runs_on_the_cpu_runs_here) {
       RandomMatrix first = random_matrix(format, rows, cols, Contents::kReal, 10);
       RandomMatrix second = random_matrix(format, rows, cols, Contents::kReal, 11);
       // Gates of ordinary size: silu(g) of a large negative g is as inexact as g is large, and
-      // f16 ends at 65504. Codes of E4M3 are 100 times as large as those of four bits.
-      const double scale = format.element == Format::kE4M3 ? 0.001 : 0.1;
+      // f16 ends at 65504. Codes of E4M3 are 100 times as large as those of four bits, and integers
+      // of two levels make scales some 30 times as large.
+      const double scale = format.element == Format::kE4M3 ? 0.001
+                           : has_two_levels(format.scale)  ? 0.003
+                                                           : 0.1;
       first.view.tensor_scale = second.view.tensor_scale = is_dense(format) ? 1 : scale;
       std::vector<uint32_t> order(cols);
       std::iota(order.rbegin(), order.rend(), 0);

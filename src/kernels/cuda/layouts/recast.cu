@@ -140,6 +140,7 @@ struct RepeatArguments {
   int64_t rows;
   int64_t to_groups;
   int64_t from_groups;
+  int64_t times;
   int to_width;
   int from_width;
 };
@@ -147,7 +148,7 @@ struct RepeatArguments {
 __global__ void __launch_bounds__(kThreads) repeat(const __grid_constant__ RepeatArguments a) {
   const Stride stride = stride_of_thread();
   for (int64_t i = stride.first; i < a.rows * a.to_groups; i += stride.step) {
-    const int64_t group = i % a.to_groups * a.from_groups / a.to_groups;
+    const int64_t group = i % a.to_groups / a.times;
     const uint8_t* const from = a.from + (i / a.to_groups * a.from_groups + group) * a.from_width;
     for (int byte = 0; byte < a.to_width; ++byte) {
       a.to[i * a.to_width + byte] = byte < a.from_width ? from[byte] : 0;
@@ -238,12 +239,14 @@ Status widen_codes(std::byte* to, const MatrixView& matrix, int added, Stream st
 }
 
 Status repeat_groups(std::byte* to, int to_width, int64_t to_groups, const std::byte* from,
-                     int from_width, int64_t from_groups, int64_t rows, Stream stream) {
+                     int from_width, int64_t from_groups, int64_t times, int64_t rows,
+                     Stream stream) {
   const RepeatArguments a = {reinterpret_cast<uint8_t*>(to),
                              reinterpret_cast<const uint8_t*>(from),
                              rows,
                              to_groups,
                              from_groups,
+                             times,
                              to_width,
                              from_width};
   repeat<<<ctas_for(rows * to_groups), kThreads, 0, stream>>>(a);

@@ -39,10 +39,10 @@ SUBBYTE_BY_NVCC Status widen_codes(std::byte* to, const MatrixView& matrix, int 
                                    Stream stream);
 
 /// Scales or zero points [rows][from_groups] of from_width bytes to [rows][to_groups] of to_width,
-/// the more bytes 0; group g is group g * from_groups / to_groups.
+/// the more bytes 0; each group `times` times, the last one as often as is left.
 SUBBYTE_BY_NVCC Status repeat_groups(std::byte* to, int to_width, int64_t to_groups,
                                      const std::byte* from, int from_width, int64_t from_groups,
-                                     int64_t rows, Stream stream);
+                                     int64_t times, int64_t rows, Stream stream);
 
 /// The largest magnitude of floats [count], NaN left out. `memory` has 4 bytes. The stream is
 /// waited for.
