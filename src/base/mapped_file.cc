@@ -9,6 +9,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <climits>
+#include <cstring>
+#include <new>
 #include <string>
 #include <utility>
 
@@ -117,6 +119,19 @@ Result<MappedFile> MappedFile::map(Descriptor file, const std::filesystem::path&
   return mapped;
 }
 
+MappedFile MappedFile::of(std::span<const std::byte> bytes, const std::filesystem::path& path) {
+  MappedFile mapped;
+  mapped.path_ = path;
+  mapped.identity_.bytes = bytes.size();
+  if (bytes.empty()) return mapped;
+  void* data =
+      ::mmap(nullptr, bytes.size(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (data == MAP_FAILED) throw std::bad_alloc();
+  std::memcpy(data, bytes.data(), bytes.size());
+  mapped.data_ = {static_cast<const std::byte*>(data), Unmap{bytes.size()}};
+  return mapped;
+}
+
 void MappedFile::Unmap::operator()(const std::byte* data) const {
   ::munmap(const_cast<std::byte*>(data), size);
 }
@@ -131,6 +146,7 @@ bool MappedFile::examine(struct stat& status) const {
 Status MappedFile::verify_unchanged() const {
   SUBBYTE_CHECK(verify_unwritten());
   struct stat status {};
+  if (is_in_memory()) return {};
   // The old content is still whole, but other files of the checkpoint may be newer by now.
   if (!examine(status) || status.st_nlink == 0) {
     return Error{"file.changed", path_.native() + ": was deleted or replaced since it was opened"};
@@ -140,7 +156,7 @@ Status MappedFile::verify_unchanged() const {
 
 Status MappedFile::verify_unwritten() const {
   struct stat status {};
-  if (!examine(status)) return {};
+  if (is_in_memory() || !examine(status)) return {};
   if (static_cast<uint64_t>(status.st_size) != identity_.bytes) {
     return Error{"file.changed", path_.native() + ": was " + std::to_string(identity_.bytes) +
                                      " bytes long when it was opened, is " +
@@ -161,7 +177,7 @@ void MappedFile::prefetch(std::span<const std::byte> part) const {
 }
 
 void MappedFile::advise(std::span<const std::byte> part, int advice) const {
-  if (data_ == nullptr) return;
+  if (data_ == nullptr || is_in_memory()) return;
   const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
   const auto start = reinterpret_cast<std::uintptr_t>(data_.get());
   const auto address = reinterpret_cast<std::uintptr_t>(part.data());

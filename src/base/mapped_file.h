@@ -41,6 +41,10 @@ class MappedFile {
   static Result<MappedFile> open_in(int folder, const std::string& name,
                                     const std::filesystem::path& path);
 
+  /// The same of bytes that are copied into memory, with `path` as what they are of. It never
+  /// changes.
+  static MappedFile of(std::span<const std::byte> bytes, const std::filesystem::path& path);
+
   std::span<const std::byte> bytes() const { return {data_.get(), data_ ? identity_.bytes : 0}; }
   const std::filesystem::path& path() const { return path_; }
   /// Another name of the file, by which messages call it from now on.
@@ -66,6 +70,7 @@ class MappedFile {
   static Result<MappedFile> map(Descriptor file, const std::filesystem::path& path);
   bool examine(struct stat& status) const;
   void advise(std::span<const std::byte> part, int advice) const;
+  bool is_in_memory() const { return !file_ && location_.empty(); }
 
   struct Unmap {
     std::size_t size;
