@@ -23,6 +23,14 @@ case $target in
     cut -f4 conformance/patterns/patterns.tsv | awk -v folder="$folder" '
       { printf "%s\n%s", $0, "A wordy'"'"'s aaab 12  \n x" > (folder "/" NR) }'
     ;;
+  http)  # a body of each kind, one request after the other, and what is refused
+    host='POST /a?b HTTP/1.1\r\nHost: h\r\n'
+    printf "${host}Content-Length: 3\r\n\r\nabcGET / HTTP/1.0\r\n\r\n" >"$folder/two"
+    printf "${host}Transfer-Encoding: chunked\r\n\r\n3;x=y\r\nabc\r\n0\r\nX: y\r\n\r\n" \
+      >"$folder/chunks"
+    printf "${host}Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n" >"$folder/both"
+    printf "${host}X: a\r\n b\r\nConnection: close\r\nExpect: 100-continue\r\n\r\n" >"$folder/fold"
+    ;;
   resume)  # nothing changed; a byte of the header, of the data, of the record; both as text
     printf '\x00' >"$folder/kept"
     printf '\x00\x0c\x00!' >"$folder/header"

@@ -18,6 +18,9 @@ include/subbyte/ is what programs of others see: its headers include the standar
 other only. A header there belongs to the layer that implements it (PUBLIC_HEADERS), and is seen
 where that layer is.
 
+Boost is of src/http/ alone: its headers take long to compile, and nobody else should know whose
+server it is.
+
 In src/kernels/cpu/ a file of generic/ is what the folders of at least two instruction sets include,
 directly or through another one of generic/: what one folder uses lies there.
 
@@ -51,6 +54,7 @@ PUBLIC_HEADERS = {  # of include/subbyte/, by the layer that they belong to
     "transform": {"transform"},
     "verify": {"verify"},
 }
+LIBRARY_OF = {"boost": "http"}  # libraries of others that one layer has to itself
 TEST_ONLY = {"support", "gtest", "gmock"}  # for *_test.cc; support is tests/support
 KEYWORDS = {"DEPENDS", "HIDDEN_DEPENDS", "LIBRARIES", "TEST_DEPENDS"}
 LAYER_CALL = re.compile(r"subbyte_layer\(\s*(\w+)([^)]*)\)")
@@ -155,6 +159,8 @@ def check_include(spelling: str, layer: str, visible: set[str], layers: set[str]
         if owner:
             return f'layer {layer} must not include "{name}", which belongs to {owner}'
         return f'"{name}" belongs to no layer (PUBLIC_HEADERS)'
+    if target in LIBRARY_OF and layer != LIBRARY_OF[target]:
+        return f'"{name}" is for layer {LIBRARY_OF[target]} alone'
     if target in TEST_ONLY:
         return None if is_test else f'"{name}" is for tests only'
     if quote == '"':
@@ -348,6 +354,7 @@ PLANTS = [
     ("src/models/planted.cc", "#include SOME_MACRO", "write a file name"),
     ("src/models/planted.h", '#include "support/random_model.h"', "for tests only"),
     ("src/models/planted.cc", "#include <gtest/gtest.h>", "for tests only"),
+    ("src/completions/planted.cc", "#include <boost/asio.hpp>", "for layer http alone"),
     ("src/synth/planted.cc", 'if (type == "gpt_oss") return;', "names the family gpt_oss"),
     ("src/kernels/planted.cuh", "constexpr int kGptOssRows = 8;", "names the family gpt_oss"),
     ("src/models/gpt_oss_planted.cc", "bool is_qwen3 = true;  // gpt_oss", "the family qwen3"),

@@ -1,0 +1,376 @@
+#include "http/connection.h"
+
+#include <array>
+#include <boost/asio/write.hpp>
+#include <ctime>
+#include <utility>
+
+namespace subbyte::http {
+
+namespace asio = boost::asio;
+
+namespace {
+
+constexpr std::size_t kReadBytes = 16 << 10;
+/// Of requests that come before their turn.
+constexpr std::size_t kMaxAheadBytes = 64 << 10;
+constexpr std::size_t kMaxIdBytes = 64;
+constexpr int64_t kLeastBytesPerSecond = 1024;
+constexpr auto kLingerTime = std::chrono::seconds(2);
+
+/// The client's own where it is short and can be printed.
+bool is_id(const std::string* id) {
+  if (id == nullptr || id->empty() || id->size() > kMaxIdBytes) return false;
+  for (const char character : *id) {
+    if (character <= 0x20 || character >= 0x7F) return false;
+  }
+  return true;
+}
+
+/// "Sun, 06 Nov 1994 08:49:37 GMT".
+std::string date_now() {
+  std::array<char, 40> text{};
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  ::gmtime_r(&now, &parts);
+  const std::size_t size =
+      std::strftime(text.data(), text.size(), "%a, %d %b %Y %H:%M:%S GMT", &parts);
+  return {text.data(), size};
+}
+
+std::string chunk_of(std::string_view text) {
+  std::array<char, 24> size{};
+  const int digits = std::snprintf(size.data(), size.size(), "%zx\r\n", text.size());
+  std::string chunk(size.data(), static_cast<std::size_t>(digits));
+  chunk.append(text).append("\r\n");
+  return chunk;
+}
+
+}  // namespace
+
+Connection::Connection(Server::State& server, Socket socket, std::string address)
+    : server_(server),
+      socket_(std::move(socket)),
+      address_(std::move(address)),
+      read_buffer_(kReadBytes) {}
+
+Connection::~Connection() = default;
+
+void Connection::start() {
+  enter(Phase::kIdle);
+  read();
+}
+
+void Connection::enter(Phase phase) {
+  phase_ = phase;
+  since_ = Clock::now();
+}
+
+void Connection::read() {
+  const bool has_ended = phase_ == Phase::kClosed;
+  const bool is_far_ahead = phase_ == Phase::kAnswer && input_.size() >= kMaxAheadBytes;
+  if (is_reading_ || has_ended || is_far_ahead) return;
+  is_reading_ = true;
+  socket_.async_read_some(
+      asio::buffer(read_buffer_),
+      [self = shared_from_this()](boost::system::error_code error, std::size_t size) {
+        self->is_reading_ = false;
+        if (error) {
+          self->close();
+        } else {
+          self->take_bytes(size);
+        }
+      });
+}
+
+void Connection::take_bytes(std::size_t size) {
+  const bool is_wanted = phase_ != Phase::kLinger && !(closes_ && phase_ == Phase::kIdle);
+  if (is_wanted) {
+    input_.append(read_buffer_.data(), size);
+    progress();
+  }
+  read();
+}
+
+void Connection::progress() {
+  bool goes_on = true;
+  while (goes_on) {
+    switch (phase_) {
+      case Phase::kIdle:
+      case Phase::kHead:
+        goes_on = !closes_ && take_head();
+        break;
+      case Phase::kBody:
+        goes_on = take_body();
+        break;
+      default:
+        goes_on = false;
+    }
+  }
+}
+
+bool Connection::take_head() {
+  while (input_.starts_with("\r\n")) input_.erase(0, 2);  // as some send after a body
+  if (input_.empty()) return false;
+  if (phase_ == Phase::kIdle) enter(Phase::kHead);
+  if (const auto refusal = check_beginning(input_)) {
+    refuse(*refusal);
+    return false;
+  }
+  const std::optional<std::size_t> size = head_size(input_);
+  if (!size) return false;
+  const std::string head = input_.substr(0, *size);
+  input_.erase(0, *size);
+  request_ = {};
+  request_.address = address_;
+  framing_ = {};
+  const auto refusal = read_head(head, request_, framing_);
+  const std::string* const own_id = request_.find("x-request-id");
+  request_.id = is_id(own_id) ? *own_id : server_.draw_id();
+  ++server_.counts.requests;
+  if (refusal) {
+    refuse(*refusal);
+    return false;
+  }
+  if (framing_.length.value_or(0) > server_.options.max_body_bytes) {
+    refuse({413, "http.body", "the body is longer than --max-body-bytes"});
+    return false;
+  }
+  if (auto answer = server_.handler.check(request_)) {
+    closes_ = closes_ || framing_.has_body() || !framing_.keeps_alive;
+    server_.handler.finish(request_, *answer);
+    exchange_ = std::make_shared<Exchange>(shared_from_this(), std::move(request_));
+    enter(Phase::kAnswer);
+    exchange_->send(*std::move(answer));
+    return !closes_;
+  }
+  body_ = std::make_unique<BodyReader>(framing_, server_.options.max_body_bytes);
+  if (framing_.expects_continue && framing_.has_body()) queue("HTTP/1.1 100 Continue\r\n\r\n");
+  enter(Phase::kBody);
+  return true;
+}
+
+bool Connection::take_body() {
+  std::string_view rest = input_;
+  const auto refusal = body_->take(rest);
+  input_.erase(0, input_.size() - rest.size());
+  if (refusal) {
+    refuse(*refusal);
+    return false;
+  }
+  if (!body_->is_done()) return false;
+  request_.body = body_->take_body();
+  body_.reset();
+  start_answer();
+  return true;
+}
+
+void Connection::start_answer() {
+  closes_ = closes_ || !framing_.keeps_alive;
+  is_stream_ = false;
+  enter(Phase::kAnswer);
+  exchange_ = std::make_shared<Exchange>(shared_from_this(), std::move(request_));
+  const std::shared_ptr<Exchange> answered = exchange_;  // which may be over at once
+  server_.handler.handle(answered);
+}
+
+std::string Connection::head_of(const Response& response, bool is_stream) {
+  const std::string_view version = framing_.is_version_1_0 ? "HTTP/1.0 " : "HTTP/1.1 ";
+  std::string head(version);
+  head += std::to_string(response.status) + " " + std::string(reason_of(response.status));
+  head += "\r\nDate: " + date_now() + "\r\nx-request-id: ";
+  head += exchange_             ? exchange_->request().id
+          : request_.id.empty() ? server_.draw_id()
+                                : request_.id;
+  if (!response.type.empty() && response.status != 204) {
+    head += "\r\nContent-Type: " + response.type;
+  }
+  if (is_stream && !framing_.is_version_1_0) head += "\r\nTransfer-Encoding: chunked";
+  if (!is_stream && response.status != 204) {
+    head += "\r\nContent-Length: " + std::to_string(response.body.size());
+  }
+  if (closes_) head += "\r\nConnection: close";
+  if (!closes_ && framing_.is_version_1_0) head += "\r\nConnection: keep-alive";
+  for (const auto& [name, value] : response.headers) head += "\r\n" + name + ": " + value;
+  return head + "\r\n\r\n";
+}
+
+void Connection::send(Response response) {
+  if (phase_ != Phase::kAnswer) return;
+  std::string text = head_of(response, false);
+  if (exchange_->request().method != "HEAD") text += response.body;
+  queue(std::move(text));
+  finish_answer();
+}
+
+void Connection::begin(Response response) {
+  if (phase_ != Phase::kAnswer) return;
+  is_stream_ = true;
+  closes_ = closes_ || framing_.is_version_1_0;  // whose end says how long it was
+  last_said_ = Clock::now();
+  queue(head_of(response, true));
+  if (!response.body.empty()) write(std::move(response.body));
+}
+
+void Connection::write(std::string text) {
+  if (phase_ != Phase::kAnswer || text.empty()) return;
+  if (output_bytes_ > kMaxWaitingBytes) {
+    ++server_.counts.stalled_readers;
+    close();
+    return;
+  }
+  last_said_ = Clock::now();
+  queue(framing_.is_version_1_0 ? std::move(text) : chunk_of(text));
+}
+
+void Connection::end() {
+  if (phase_ != Phase::kAnswer) return;
+  if (!framing_.is_version_1_0) queue("0\r\n\r\n");
+  finish_answer();
+}
+
+void Connection::finish_answer() {
+  is_stream_ = false;
+  leave_exchange();
+  enter(Phase::kIdle);
+  if (closes_ || server_.stops_at) {
+    closes_ = true;
+    flush();
+    return;
+  }
+  // What came meanwhile is looked at later: who answers may hold what it would ask for.
+  asio::post(server_.io, [self = shared_from_this()] {
+    self->progress();
+    self->read();
+  });
+}
+
+void Connection::leave_exchange() {
+  if (!exchange_) return;
+  const std::shared_ptr<Exchange> over = std::move(exchange_);
+  exchange_ = nullptr;
+  over->connection_ = nullptr;
+  if (over->on_over) std::exchange(over->on_over, nullptr)();
+}
+
+void Connection::count(const Refusal& refusal) {
+  ServerCounts& counts = server_.counts;
+  if (refusal.status == 408) return;  // counted by its cause
+  const bool is_large = refusal.status == 413 || refusal.status == 414 || refusal.status == 431;
+  ++(is_large ? counts.too_large : counts.malformed);
+}
+
+void Connection::refuse(const Refusal& refusal) {
+  if (phase_ == Phase::kClosed || phase_ == Phase::kLinger) return;
+  count(refusal);
+  closes_ = true;
+  Response response = error_response(refusal);
+  queue(head_of(response, false) + response.body);
+  enter(Phase::kIdle);
+  input_.clear();
+  flush();
+}
+
+void Connection::queue(std::string text) {
+  if (phase_ == Phase::kClosed) return;
+  if (output_.empty()) last_taken_ = Clock::now();
+  output_bytes_ += text.size();
+  output_.push_back(std::move(text));
+  flush();
+}
+
+/// Writes what waits, all of it at once.
+void Connection::flush() {
+  if (is_writing_ || phase_ == Phase::kClosed) return;
+  if (output_.empty()) {
+    if (closes_ && phase_ == Phase::kIdle) linger();
+    return;
+  }
+  is_writing_ = true;
+  std::vector<asio::const_buffer> buffers;
+  for (const std::string& text : output_) {
+    const std::size_t skipped = buffers.empty() ? written_ : 0;
+    buffers.emplace_back(text.data() + skipped, text.size() - skipped);
+  }
+  socket_.async_write_some(
+      buffers, [self = shared_from_this()](boost::system::error_code error, std::size_t size) {
+        self->is_writing_ = false;
+        if (error) return self->close();
+        self->last_taken_ = Clock::now();
+        self->output_bytes_ -= size;
+        self->written_ += size;
+        while (!self->output_.empty() && self->written_ >= self->output_.front().size()) {
+          self->written_ -= self->output_.front().size();
+          self->output_.pop_front();
+        }
+        self->flush();
+      });
+}
+
+/// Reads what the client still sends, since closing at once could take the answer away from it.
+void Connection::linger() {
+  if (phase_ == Phase::kLinger) return;
+  enter(Phase::kLinger);
+  boost::system::error_code ignored;
+  socket_.shutdown(Socket::shutdown_send, ignored);
+  read();
+}
+
+void Connection::close() {
+  if (phase_ == Phase::kClosed) return;
+  enter(Phase::kClosed);
+  const std::shared_ptr<Connection> self = shared_from_this();
+  boost::system::error_code ignored;
+  socket_.close(ignored);
+  leave_exchange();
+  if (is_counted_ && --server_.per_address[address_] == 0) server_.per_address.erase(address_);
+  if (server_.connections.erase(self) > 0) --server_.counts.connections;
+}
+
+void Connection::stop() {
+  const bool is_quiet = phase_ == Phase::kIdle || phase_ == Phase::kHead || phase_ == Phase::kBody;
+  closes_ = true;
+  if (!is_quiet) return;
+  if (output_.empty()) return close();
+  enter(Phase::kIdle);
+}
+
+void Connection::tick(Clock::time_point now) {
+  const ServerOptions& options = server_.options;
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(now - since_).count();
+  if (phase_ != Phase::kLinger && !output_.empty() &&
+      now - last_taken_ > std::chrono::seconds(options.stalled_seconds)) {
+    ++server_.counts.stalled_readers;
+    return close();
+  }
+  switch (phase_) {
+    case Phase::kIdle:
+      if (output_.empty() && seconds >= options.idle_seconds) close();
+      break;
+    case Phase::kHead:
+      if (seconds < options.head_seconds) break;
+      ++server_.counts.head_timeouts;
+      refuse({408, "http.timeout", "the head of the request took too long"});
+      break;
+    case Phase::kBody:
+      if (seconds < options.body_seconds ||
+          static_cast<int64_t>(body_->size()) >= seconds * kLeastBytesPerSecond) {
+        break;
+      }
+      ++server_.counts.body_timeouts;
+      refuse({408, "http.timeout", "the body of the request took too long"});
+      break;
+    case Phase::kAnswer:
+      if (is_stream_ && now - last_said_ >= std::chrono::seconds(options.ping_seconds)) {
+        write(": ping\n\n");
+      }
+      break;
+    case Phase::kLinger:
+      if (now - since_ > kLingerTime) close();
+      break;
+    case Phase::kClosed:
+      break;
+  }
+}
+
+}  // namespace subbyte::http

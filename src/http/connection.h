@@ -1,0 +1,125 @@
+#pragma once
+// One connection of a server, and what its connections share. For server.cc and connection.cc
+// alone, which have Boost.
+
+#include <boost/asio/generic/stream_protocol.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/local/stream_protocol.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <chrono>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "http/body_reader.h"
+#include "http/head.h"
+#include "http/server.h"
+
+namespace subbyte::http {
+
+using Clock = std::chrono::steady_clock;
+using Socket = boost::asio::generic::stream_protocol::socket;
+
+struct Server::State {
+  State(const ServerOptions& server_options, Handler& server_handler)
+      : options(server_options), handler(server_handler) {}
+
+  ServerOptions options;
+  Handler& handler;
+  boost::asio::io_context io{1};
+  std::optional<boost::asio::ip::tcp::acceptor> tcp;
+  std::optional<boost::asio::local::stream_protocol::acceptor> local;
+  std::optional<boost::asio::signal_set> signals;
+  boost::asio::steady_timer ticks{io};
+  boost::asio::steady_timer pause{io};  // before connections are taken again
+  std::string address;
+  ServerCounts counts;
+  std::map<std::string, int64_t> per_address;
+  std::set<std::shared_ptr<Connection>> connections;
+  std::random_device random;
+  std::optional<Clock::time_point> stops_at;  // after stop()
+
+  Status listen();
+  Status listen_on_host();
+  Status listen_on_path();
+  void accept();
+  void accept_local();
+  /// A connection, or why there is none: the system has no more.
+  void take(boost::system::error_code error, Socket socket, const std::string& from);
+  void tick();
+  void wait_for_signal(std::function<void()> function);
+  void stop();
+  std::string draw_id();
+};
+
+class Connection : public std::enable_shared_from_this<Connection> {
+ public:
+  Connection(Server::State& server, Socket socket, std::string address);
+  ~Connection();
+
+  void start();
+  /// Refuses to answer anything.
+  void refuse(const Refusal& refusal);
+  /// Looks at what takes too long.
+  void tick(Clock::time_point now);
+  /// Ends as soon as nothing is under way.
+  void stop();
+  void close();
+
+  // Of the exchange that is answered.
+  void send(Response response);
+  void begin(Response response);
+  void write(std::string text);
+  void end();
+
+ private:
+  enum class Phase { kIdle, kHead, kBody, kAnswer, kLinger, kClosed };
+
+  void read();
+  void take_bytes(std::size_t size);
+  void progress();
+  bool take_head();
+  bool take_body();
+  void start_answer();
+  void finish_answer();
+  void leave_exchange();
+  void enter(Phase phase);
+  void linger();
+  std::string head_of(const Response& response, bool is_stream);
+  void queue(std::string text);
+  void flush();
+  void count(const Refusal& refusal);
+
+  Server::State& server_;
+  Socket socket_;
+  std::string address_;
+  Phase phase_ = Phase::kIdle;
+  Clock::time_point since_;       // of the phase
+  Clock::time_point last_taken_;  // when the client took something, or there was nothing
+  Clock::time_point last_said_;   // of a stream
+  std::string input_;
+  std::vector<char> read_buffer_;
+  bool is_reading_ = false;
+  Request request_;
+  Framing framing_;
+  std::unique_ptr<BodyReader> body_;
+  std::shared_ptr<Exchange> exchange_;
+  bool is_stream_ = false;
+  bool closes_ = false;  // after what is written
+  std::deque<std::string> output_;
+  std::size_t output_bytes_ = 0;
+  std::size_t written_ = 0;  // of the first of them
+  bool is_writing_ = false;
+  bool is_counted_ = false;  // among those of its address
+
+  friend struct Server::State;
+};
+
+}  // namespace subbyte::http
