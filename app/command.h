@@ -99,6 +99,7 @@ class SamplingFlags {
   void add_to(Command command);
   /// Codes: usage.seed, those of read_sampling_defaults.
   Result<SamplingDefaults> resolve(const SideFiles& files) const;
+  bool has_seed() const { return seed_.has_value(); }
 
  private:
   Sampling wishes_;

@@ -63,17 +63,21 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{{"run", "D", "-np", "4"},
                 "--parallel and --cache-positions are for --prompts FILE --output FILE"},
         Mistake{{"run", "D", "-sys", "x"}, "run: no option -sys here; chat (as --system) has it"},
-        Mistake{{"clean", "D", "--device", "cpu"},
-                "clean: no option --device here; run, chat, logits, perplexity and bench have it"},
+        Mistake{
+            {"clean", "D", "--device", "cpu"},
+            "clean: no option --device here; run, chat, serve, logits, perplexity and bench have "
+            "it"},
         Mistake{
             {"--activations", "int8", "synth", "x"},
-            "synth: no option --activations here; run, chat, logits, perplexity and bench have it"},
+            "synth: no option --activations here; run, chat, serve, logits, perplexity and bench "
+            "have it"},
         Mistake{{"-m", "D", "-p", "Hi"},
                 "a command comes before -m: `subbyte run MODEL -p TEXT` continues a text, "
                 "`subbyte chat MODEL` talks, `subbyte help` lists the others"},
-        Mistake{{"serve", "D", "--port", "8000"},
-                "no command \"serve\": subbyte is no server: `subbyte run MODEL --prompts FILE "
-                "--output FILE` answers many requests of OpenAI's form"},
+        Mistake{
+            {"server", "D", "--port", "8000"},
+            "no command \"server\": `subbyte serve MODEL` answers requests of OpenAI's form over "
+            "HTTP"},
         Mistake{{"pull", "org/name"},
                 "no command \"pull\": `hf download org/name` fetches a model into the cache that "
                 "subbyte reads"},

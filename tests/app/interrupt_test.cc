@@ -31,6 +31,7 @@ const std::string kNothing = "subbyte: stopped; nothing was written\r\n";
 const std::map<std::string, Arguments> kArguments = {
     {"run", {kModel, "-p", "It was", "-n", "100", "--temp", "0"}},
     {"chat", {kModel, "-p", "Hello", "-n", "100", "--temp", "0"}},
+    {"serve", {kModel, "--port", "0"}},
     {"inspect", {kModel}},
     {"verify", {kModel}},
     {"logits", {kModel, "--ids", "1,2,3", "-o", "DIR/new"}},

@@ -25,6 +25,7 @@ CASES = {
             "SCRIPTED --prompts TMP/prompts.jsonl --output -",
             "TMP/nothing -p a --json", "SCRIPTED --no-such-option"],
     "chat": ["SCRIPTED -p Hi --temp 0 --json", "SCRIPTED -p Hi --system Short. --temp 0 --json"],
+    "serve": ["SCRIPTED --host 0.0.0.0", "TMP/nothing"],
     "inspect": ["SCRIPTED --json", "autoawq --json", "gpt-oss-mxfp4 --json",
                 "qwen3-fp8-blocks --json"],
     "verify": ["autoawq --json", "llmcompressor-nvfp4 --json", "TMP/cut --json"],

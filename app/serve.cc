@@ -1,0 +1,295 @@
+// subbyte serve: answers requests of OpenAI's form over HTTP.
+
+#include "serve/service.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <thread>
+#include <utility>
+
+#include "app/command.h"
+#include "app/output.h"
+#include "app/template_flags.h"
+#include "app/text_input.h"
+
+namespace subbyte::app {
+namespace {
+
+constexpr int64_t kUsualContext = 8192;
+constexpr int64_t kUsualPositions = 4096;   // of a sequence in the cache
+constexpr int64_t kPublicConnections = 64;  // of an address, on a host that is not this machine
+
+const std::map<std::string, serve::Log> kLogs = {
+    {"none", serve::Log::kNone}, {"text", serve::Log::kText}, {"json", serve::Log::kJson}};
+
+struct Options {
+  std::string model;
+  int head_bits = 16;
+  std::string kv_cache_type = "f16";
+  int64_t context = 0;
+  int64_t parallel = 8;
+  std::optional<int64_t> cache_positions;
+  int64_t step_tokens = 0;
+  SamplingFlags sampling;
+  TemplateFlags chat_template;
+  http::ServerOptions http;
+  std::optional<int64_t> connections_per_address;
+  serve::ServiceOptions service;
+  std::vector<std::string> names;
+  std::string key_file;
+  bool allow_open = false;
+  std::string log = "text";
+};
+
+/// The keys of a file, one in each line.
+Status read_keys(const Options& options, std::vector<std::string>& keys) {
+  if (const char* const key = std::getenv("SUBBYTE_API_KEY")) keys.emplace_back(key);
+  if (!options.key_file.empty()) {
+    SUBBYTE_TRY(const std::string text, read_text(options.key_file));
+    for (std::size_t begin = 0; begin < text.size();) {
+      const std::size_t end = std::min(text.find('\n', begin), text.size());
+      const std::string line = text.substr(begin, end - begin);
+      if (!line.empty() && line[0] != '#') keys.push_back(line);
+      begin = end + 1;
+    }
+    if (keys.empty()) {
+      return Error{"usage.api_key", fmt::format("{}: there is no key in it", options.key_file)};
+    }
+  }
+  if (std::ranges::find(keys, "") == keys.end()) return {};
+  return Error{"usage.api_key", "a key of --api-key or SUBBYTE_API_KEY has no characters"};
+}
+
+/// The names that requests may call the model by; the first is that in answers.
+std::vector<std::string> names_of(const Options& options) {
+  if (!options.names.empty()) return options.names;
+  std::error_code failure;
+  const auto path = std::filesystem::canonical(options.model, failure);
+  return {failure ? options.model : path.filename().string()};
+}
+
+Status complete(Options& options) {
+  serve::AccessOptions& access = options.service.access;
+  SUBBYTE_CHECK(read_keys(options, access.keys));
+  const bool is_local = !options.http.uds.empty() || serve::is_loopback(options.http.host);
+  if (!is_local && access.keys.empty() && !options.allow_open) {
+    return Error{"usage.open",
+                 fmt::format("--host {} lets other machines ask: give --api-key, or --allow-open "
+                             "if everybody may",
+                             quote(options.http.host))};
+  }
+  access.checks_host = options.http.uds.empty() && (is_local || !access.allowed_hosts.empty());
+  options.http.max_connections_per_address =
+      options.connections_per_address.value_or(is_local ? 0 : kPublicConnections);
+  std::string& prefix = options.service.prefix;
+  while (prefix.ends_with('/')) prefix.pop_back();
+  if (!prefix.empty() && !prefix.starts_with('/')) {
+    return Error{"usage.api_prefix",
+                 fmt::format("--api-prefix begins with \"/\", found {}", quote(prefix))};
+  }
+  options.service.models = names_of(options);
+  options.service.has_seed = options.sampling.has_seed();
+  options.service.log = is_quiet() ? serve::Log::kNone : kLogs.at(options.log);
+  options.service.write_log = [](const std::string& text) { print(stderr, line("{}", text)); };
+  return {};
+}
+
+/// The model, ready to answer several requests at once.
+Result<Session> load_model(const Invocation& invocation, const Options& options, ReadyModel ready,
+                           std::unique_ptr<TextSetup> text) {
+  const int64_t usual = std::min(kUsualContext, ready.config.max_positions);
+  const int64_t context = options.context > 0 ? options.context : usual;
+  SUBBYTE_CHECK(set_context(ready, context));
+  SUBBYTE_TRY(text->sampling, options.sampling.resolve(ready.files));
+  const int64_t shared = options.parallel * std::min(context, kUsualPositions);
+  SessionOptions session = {
+      .context = context,
+      .max_sequences = options.parallel,
+      .cache_positions = options.cache_positions.value_or(std::max(context, shared)),
+      .cache_type = *find_cache_type(options.kv_cache_type),
+      .step_tokens = options.step_tokens,
+      .head_bits = options.head_bits,
+      .scores_prompts = true};
+  return load_session(invocation, std::move(ready), std::move(text), std::move(session));
+}
+
+/// Answers until a signal, while another thread has the connections.
+Result<ExitCode> answer(const Options& options, const std::function<Result<Session>()>& load,
+                        http::Server& server, serve::Service& service) {
+  note(line("subbyte: listening on {}, loading {}", server.address(), options.model));
+  Result<Session> session = load();
+  if (!session.ok()) return session.error();
+  service.open(*std::move(session));
+  server.on_signal([&service] { service.end(); });
+  note(line("subbyte: ready on {}", server.address()));
+  SUBBYTE_CHECK(service.run());
+  return kOk;
+}
+
+Result<ExitCode> serve_model(const Invocation& invocation, Options options) {
+  SUBBYTE_CHECK(complete(options));
+  SUBBYTE_TRY(ReadyModel ready, open(invocation, options.model));
+  SUBBYTE_TRY(std::unique_ptr<TextSetup> text, TextSetup::read(ready.files, ready.config));
+  SUBBYTE_CHECK(options.chat_template.apply(*text, options.service.defaults));
+  std::signal(SIGPIPE, SIG_IGN);  // who read the log went away
+  serve::Service service(options.service);
+  SUBBYTE_TRY(const std::unique_ptr<http::Server> server,
+              http::Server::listen(options.http, service));
+  service.attach(*server);
+  std::thread connections([&server] { server->run(); });
+  const auto load = [&] {
+    return load_model(invocation, options, std::move(ready), std::move(text));
+  };
+  const Result<ExitCode> result = answer(options, load, *server, service);
+  server->stop();
+  connections.join();
+  service.close();
+  return result;
+}
+
+void add_address(Command command, Options& options) {
+  const std::string group = "Where it listens, and for whom";
+  http::ServerOptions& http = options.http;
+  serve::AccessOptions& access = options.service.access;
+  command.option("--host", http.host, "address to listen on; 0.0.0.0 is all of this machine")
+      .shows_default()
+      .group(group);
+  command.option("--port", http.port, "0: one that is free")
+      .between(0, 65535)
+      .shows_default()
+      .group(group);
+  command.option("--uds", http.uds, "a socket of this name instead, for its owner alone")
+      .value("PATH")
+      .group(group);
+  command.option("--api-prefix", options.service.prefix, "comes before every path")
+      .value("PATH")
+      .group(group);
+  command
+      .option("--api-key", access.keys,
+              "requests must have this key (repeatable; SUBBYTE_API_KEY is one, too)")
+      .value("KEY")
+      .group(group);
+  command.option("--api-key-file", options.key_file, "a key in each line")
+      .value("FILE")
+      .group(group);
+  command
+      .flag("--allow-open", options.allow_open,
+            "everybody may ask, without a key, on a host that others reach")
+      .group(group);
+  command
+      .option("--allowed-hosts", access.allowed_hosts,
+              "names by which requests may call this host, beside localhost (repeatable)")
+      .value("NAME")
+      .group(group);
+  command
+      .option("--allowed-origins", access.allowed_origins,
+              "origins whose pages may ask, * for all (repeatable; none)")
+      .value("ORIGIN")
+      .group(group);
+  command
+      .option("--served-model-name", options.names,
+              "what requests call the model (repeatable; the name of MODEL)")
+      .value("NAME")
+      .group(group);
+}
+
+void add_limits(Command command, Options& options) {
+  const std::string group = "Limits";
+  serve::EngineOptions& engine = options.service.engine;
+  constexpr int64_t kMost = int64_t{1} << 40;
+  command.option("--max-num-queued-reqs", engine.max_queued_calls, "requests that wait; then 429")
+      .between(1, kMost)
+      .shows_default()
+      .group(group);
+  command
+      .option("--max-num-queued-tokens", engine.max_queued_tokens,
+              "tokens of their prompts, 0 as many as come")
+      .between(0, kMost)
+      .shows_default()
+      .group(group);
+  command.option("--max-queue-seconds", engine.max_queue_seconds, "that one waits; then 503")
+      .between(1, kMost >> 10)
+      .shows_default()
+      .group(group);
+  command.option("--max-body-bytes", options.http.max_body_bytes, "of a request; then 413")
+      .shows_default()
+      .group(group);
+  command.option("--max-connections", options.http.max_connections, "at a time; then 503")
+      .between(1, 65536)
+      .shows_default()
+      .group(group);
+  command
+      .option("--max-connections-per-address", options.connections_per_address,
+              "of one address, 0 as many as come (0 on this machine, else 64)")
+      .between(0, 65536)
+      .group(group);
+  command
+      .option("--shutdown-timeout", options.service.shutdown_seconds,
+              "seconds that answers have to end in after SIGTERM")
+      .between(0, 86400)
+      .shows_default()
+      .group(group);
+  command
+      .option("--max-num-batched-tokens", options.step_tokens,
+              "tokens of a step (what suits the machine)")
+      .between(1, int64_t{1} << 20)
+      .zero_is_default()
+      .group(group);
+}
+
+void add_logs(Command command, Options& options) {
+  const std::string group = "Logs and numbers";
+  command.option("--log", options.log, "a line for each request, on standard error")
+      .one_of(kLogs)
+      .shows_default()
+      .group(group);
+  command.flag("--log-prompts", options.service.logs_prompts, "with the texts of prompts")
+      .group(group);
+  command.option("--metrics-prefix", options.service.metrics_prefix, "of the names in /metrics")
+      .value("NAME")
+      .shows_default()
+      .group(group);
+}
+
+}  // namespace
+
+void add_serve(Program& program, Invocation& invocation) {
+  Command command = program.add_command(
+      "serve", "Answer requests of OpenAI's form over HTTP",
+      "  subbyte serve Qwen/Qwen3-8B-AWQ\n"
+      "  subbyte serve ./model --port 9000 --parallel 64 --ctx-size 16384\n"
+      "  SUBBYTE_API_KEY=secret subbyte serve ./model --host 0.0.0.0 --log json\n"
+      "  curl localhost:8000/v1/models");
+  auto options = std::make_shared<Options>();
+  command.model(options->model);
+  command.option("--parallel", options->parallel, "samples that are computed at once")
+      .between(1, 65536)
+      .shows_default();
+  command
+      .option(
+          "-c,--ctx-size", options->context,
+          "tokens of prompt and answer together, at most (8192, or what the model was made for)")
+      .between(1, int64_t{1} << 26)
+      .zero_is_default();
+  command
+      .option("--cache-positions", options->cache_positions,
+              "tokens of the key-value cache that all share (what they may take, at most 4096 "
+              "each); when it is full, the youngest wait")
+      .between(1, int64_t{1} << 40)
+      .zero_is_default();
+  add_head_bits(command, options->head_bits);
+  add_kv_cache_type(command, options->kv_cache_type);
+  add_address(command, *options);
+  add_limits(command, *options);
+  add_logs(command, *options);
+  options->chat_template.add_to(command);
+  options->sampling.add_to(command);
+  command.shares(Shares::kModel);
+  command.run([options, &invocation] { return serve_model(invocation, *options); });
+}
+
+}  // namespace subbyte::app

@@ -1,0 +1,74 @@
+#include "serve/problem.h"
+
+#include <algorithm>
+#include <string_view>
+
+namespace subbyte::serve {
+namespace {
+
+/// How messages about a body begin (serve/bodies.h).
+constexpr std::string_view kWhere = "request: ";
+
+bool is_of_request(std::string_view code) {
+  constexpr std::string_view kFamilies[] = {
+      "completion.", "chat.",     "tokenizer.", "scheduler.request", "generate.",
+      "sampling.",   "template.", "jinja.",     "model.token_range", "model.context_full",
+      "json.",       "session.",  "server.body"};
+  return std::ranges::any_of(kFamilies,
+                             [&](std::string_view family) { return code.starts_with(family); });
+}
+
+bool is_path(std::string_view text) {
+  return !text.empty() && std::ranges::all_of(text, [](char character) {
+    const bool is_letter =
+        (character >= 'a' && character <= 'z') || (character >= 'A' && character <= 'Z');
+    return is_letter || (character >= '0' && character <= '9') || character == '_' ||
+           character == '.' || character == '[' || character == ']' || character == '-';
+  });
+}
+
+/// The name in quotes after `words`.
+std::string_view quoted_after(std::string_view text, std::string_view words) {
+  const std::size_t at = text.find(words);
+  if (at == std::string_view::npos) return {};
+  text.remove_prefix(at + words.size());
+  return text.substr(0, text.find('"'));
+}
+
+/// "messages[0].role" of "request: messages[0].role: expected ...".
+std::string field_of(std::string_view message) {
+  if (!message.starts_with(kWhere)) return {};
+  message.remove_prefix(kWhere.size());
+  const std::string_view path = message.substr(0, std::min(message.find(": "), message.size()));
+  std::string_view name = quoted_after(message, "the field \"");
+  if (name.empty()) name = quoted_after(message, "duplicate key \"");
+  if (!is_path(path)) return std::string(name);
+  return std::string(path) + (name.empty() ? "" : "." + std::string(name));
+}
+
+int status_of(std::string_view code) {
+  if (code == "server.queue_full") return 429;
+  if (code == "server.model") return 404;
+  const bool is_later = code == "server.draining" || code == "server.queue_time" ||
+                        code == "server.loading" || code == "server.shutdown";
+  if (is_later) return 503;
+  return is_of_request(code) ? 400 : 500;
+}
+
+}  // namespace
+
+Problem problem_of(const Error& error, std::string_view param) {
+  Problem problem{{status_of(error.code), std::string(error.code), error.message}, {}};
+  if (error.code == "model.context_full") problem.refusal.code = "context_length_exceeded";
+  if (error.code == "server.model") problem.refusal.code = "model_not_found";
+  problem.param = field_of(error.message);
+  if (error.code == "chat.option") {  // "tools: the model ..."
+    const std::string_view name =
+        std::string_view(error.message).substr(0, error.message.find(':'));
+    if (is_path(name)) problem.param = name;
+  }
+  if (problem.param.empty()) problem.param = param;
+  return problem;
+}
+
+}  // namespace subbyte::serve

@@ -1,0 +1,127 @@
+"""A running `subbyte serve`, and clients of it that have the standard library alone."""
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+PATIENCE = 60  # seconds that a test waits for what should come
+
+
+def make_model(program: str, arch: str, directory: Path) -> Path:
+    subprocess.run([program, "synth", "--arch", arch, "--shape", "tiny", str(directory), "-q"],
+                   check=True)
+    return directory
+
+
+class Server:
+    """The program with a model, until the block ends."""
+
+    def __init__(self, program: str, model: Path, *options: str, environment: dict | None = None):
+        self.process = subprocess.Popen(
+            [program, "serve", str(model), "--port", "0", "--device", "cpu", "--threads", "1",
+             *options],
+            stderr=subprocess.PIPE, text=True, env={**os.environ, **(environment or {})})
+        self.lines: list[str] = []
+        while not any("ready on" in line for line in self.lines):
+            line = self.process.stderr.readline()
+            if not line:
+                raise RuntimeError("".join(self.lines))
+            self.lines.append(line)
+        self.address = re.search(r"ready on (\S+)", self.lines[-1])[1]
+        self.port = int(self.address.rsplit(":", 1)[1]) if "http" in self.address else 0
+
+    def __enter__(self) -> Server:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        self.process.stderr.close()
+
+    def stop(self) -> int:
+        """Ends it with SIGTERM; its exit code. What it said is in `lines`."""
+        self.process.send_signal(signal.SIGTERM)
+        self.lines += self.process.stderr.readlines()
+        return self.process.wait(PATIENCE)
+
+    def ask(self, method: str, path: str, body: object = None, **headers: str) -> Answer:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
+        text = body if body is None or isinstance(body, (str, bytes)) else json.dumps(body)
+        names = {name.replace("_", "-"): value for name, value in headers.items()}
+        connection.request(method, path, text, names)
+        response = connection.getresponse()
+        answer = Answer(response.status, dict(response.getheaders()), response.read())
+        connection.close()
+        return answer
+
+    def post(self, path: str, body: object, **headers: str) -> Answer:
+        return self.ask("POST", path, body, **headers)
+
+    def get(self, path: str, **headers: str) -> Answer:
+        return self.ask("GET", path, **headers)
+
+    def stream(self, path: str, body: dict) -> list[dict]:
+        """The chunks of a stream, which ends as streams do."""
+        answer = self.post(path, {**body, "stream": True})
+        assert answer.status == 200, answer.text
+        assert answer.headers["Content-Type"].startswith("text/event-stream"), answer.headers
+        events = [line[6:] for line in answer.text.split("\n\n") if line.startswith("data: ")]
+        assert events[-1] == "[DONE]", events[-1]
+        return [json.loads(event) for event in events[:-1]]
+
+    def raw(self, text: bytes) -> bytes:
+        """All that comes to these bytes until the connection ends."""
+        with self.connect() as connection:
+            connection.sendall(text)
+            return read_all(connection)
+
+    def connect(self) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE)
+
+    def running(self) -> int:
+        status = self.get("/status").json
+        return status["running"] + status["waiting"]
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        if time.monotonic() > end:
+            raise TimeoutError(f"not within {PATIENCE} s")
+
+
+def read_all(connection: socket.socket) -> bytes:
+    parts = []
+    while part := connection.recv(65536):
+        parts.append(part)
+    return b"".join(parts)
+
+
+def request_bytes(path: str, body: object, *fields: str) -> bytes:
+    text = json.dumps(body).encode()
+    lines = [f"POST {path} HTTP/1.1", "Host: localhost", f"Content-Length: {len(text)}", *fields]
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + text
+
+
+class Answer:
+    def __init__(self, status: int, headers: dict[str, str], body: bytes):
+        self.status = status
+        self.headers = headers
+        self.text = body.decode()
+
+    @property
+    def json(self) -> dict:
+        return json.loads(self.text)
+
+    @property
+    def error(self) -> dict:
+        return self.json["error"]
