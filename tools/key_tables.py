@@ -65,6 +65,8 @@ def rows_of(path):
     lines = [line for line in path.read_text().splitlines() if not line.startswith("//")]
     rows = []
     for match in ROW.finditer("\n".join(lines)):
+        if match[1] not in KINDS:
+            continue
         values = re.findall(VALUE, match[2])
         texts = [joined(value) if value[0] == '"' else value for value in values]
         row = {"kind": match[1], **dict(zip(KINDS[match[1]], texts, strict=True))}

@@ -408,7 +408,7 @@ typedef struct subbyte_kbit {
   void* stream;         /* a cudaStream_t, on a GPU; work there is not waited for */
 } subbyte_kbit;
 /* Words and elements with padding of buffers for k (or p), n, k_dim and tiled. */
-SUBBYTE_API int subbyte_kbit_measure(const subbyte_kbit* kbit, int64_t* packed_words,
+SUBBYTE_API int subbyte_kbit_measure(const subbyte_kbit* from, int64_t* packed_words,
                                      int64_t* absmax_elements);
 /* n (times k_dim) f32, f16 or bf16 to flat codes; codes to those; flat to tiled, of kbit back.
  * Scales of E4M4 hold from 2^-15 to below 32. Numbers beyond that have the code

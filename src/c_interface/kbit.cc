@@ -131,7 +131,7 @@ std::span<std::byte> bytes_of(void* data, int64_t count, Format number) {
 Status measure(const subbyte_kbit* from, int64_t* packed_words, int64_t* absmax_elements) {
   SUBBYTE_CHECK(
       c::check_addresses({{"packed_words", packed_words}, {"absmax_elements", absmax_elements}}));
-  SUBBYTE_TRY(const subbyte_kbit b, read_shape("kbit", from));
+  SUBBYTE_TRY(const subbyte_kbit b, read_shape("from", from));
   *packed_words = kbit_packed_words(numbers_of(b, true), planes_of(b));
   *absmax_elements = kbit_absmax_elements(numbers_of(b, true));
   return {};

@@ -12,6 +12,7 @@
 #include "base/status.h"
 #include "checkpoints/config/quantization_config.h"
 #include "checkpoints/containers/safetensors.h"
+#include "checkpoints/synthetic_format.h"
 #include "matrix/recast.h"
 #include "quantize/quantize_format.h"
 #include "subbyte/executor.h"
@@ -64,12 +65,16 @@ void state_group_sizes(std::vector<ExportedModule>& modules);
 
 struct ExportedConfig;  // exported_config.h
 
+/// Readers of what the exporter of that name writes; tools/interop/interop.py finds them by it.
+#define SUBBYTE_READERS(exporter, readers) readers
+
 struct Exporter {
-  std::string_view name;             // "awq"
+  std::string_view name;
   std::string_view other_name = {};  // by which people ask for it: "w4a16"
   bool is_listed = true;             // false: it is chosen where its flavour is asked for
   /// Formats of `quantize` that it writes.
   std::span<const QuantizeFormat> quantized = {};
+  std::span<const SyntheticFormat> synthetic = {};
   bool tells_symmetry = false;  // whether target or config looks at ExportShape::symmetric
   bool one_group_size = false;  // whether all modules must have the same
   bool has_factor = false;      // whether each matrix has a factor of its own (NVFP4)
@@ -104,6 +109,9 @@ struct Exporter {
   Result<std::vector<ExportedTensor>> (*write_experts)(std::span<const Matrix> experts,
                                                        std::string_view module,
                                                        Executor& pool) = nullptr;
+  /// Software that opens what is written: "ENVIRONMENT WAY, ..." of tools/interop, which runs it.
+  /// Empty where no other has the format.
+  std::string_view readers = {};
 };
 
 /// write() of one matrix, or write_experts() where the flavour has it. Codes: as these.

@@ -36,7 +36,7 @@ struct Few {
 };
 
 struct Flavour {
-  std::string_view name;             // quant_method: "gptq"
+  std::string_view name;             // quant_method
   std::string_view other_name = {};  // the same, elsewhere
   std::string_view side_file = {};   // has the section where config.json has none
   /// Rules of the keys that it alone has, by their scope: its name, or that of a section inside.

@@ -48,7 +48,7 @@ struct Doubt {
 };
 
 struct Importer {
-  std::string_view name;    // "awq"
+  std::string_view name;
   std::string_view anchor;  // what follows the module's name in that tensor which every module has
   bool (*matches)(const TensorSource& tensors, std::string_view module);
   Result<ModuleInfo> (*describe)(const ImportContext& context, std::string_view module);

@@ -26,7 +26,7 @@ std::vector<std::string> quantize_format_names();
 const QuantizeFormat* find_quantize_format(std::string_view name);
 
 /// The same for codes of so many bits, so that its name is that of what is written: of a series its
-/// format of that width ("kbit" with 3 bits is kbit3), and for a mean of widths, such as 3.4, the
+/// format of that width (kbit with 3 bits is kbit3), and for a mean of widths, such as 3.4, the
 /// series itself. nullopt: the bits that the name says, or the usual ones.
 /// Codes: quantize.format (no such name, and what may be meant); quantize.bits (the name says other
 /// bits, or the format has not these).

@@ -100,8 +100,8 @@ class Object {
   Result<std::optional<double>> number(std::string_view key, double min, double max) const;
   Result<std::optional<bool>> boolean(std::string_view key) const;
   Result<std::optional<std::string>> string(std::string_view key) const;
-  /// A word of a tool in small letters, as tools write one word in cases of their own ("NVFP4",
-  /// "nvfp4"). Messages have it as it stands.
+  /// A word of a tool in small letters, as tools write one word in cases of their own ("FP8",
+  /// "fp8"). Messages have it as it stands.
   Result<std::optional<std::string>> word(std::string_view key) const;
   Result<std::optional<Object>> object(std::string_view key) const;
 

@@ -51,8 +51,8 @@ std::string meaning_of(std::string_view name, ElsewhereFormat elsewhere) {
       std::ranges::find_if(kHints, [&](const Hint& row) { return has_word(row.names, usual); });
   if (hint != std::end(kHints)) return std::string(hint->meant);
   if (is_gguf_type(usual)) {
-    return "types of GGUF are not written; of 4 bits there are awq, gptq, w4a16, nf4, mxfp4 and "
-           "nvfp4";
+    return "types of GGUF are not written; of 4 bits there are awq, gptq, w4a16, nf4, mxfp4 "
+           "and nvfp4";
   }
   return elsewhere == nullptr ? std::string() : elsewhere(name);
 }

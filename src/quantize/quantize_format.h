@@ -44,7 +44,7 @@ using Quantizer = Result<Matrix>(const QuantizeInput& input, const QuantizeForm&
 enum class Symmetry : uint8_t { kAlways, kNever, kByDefault };
 
 struct QuantizeFormat {
-  std::string_view name;             // "gptq"
+  std::string_view name;
   std::string_view other_name = {};  // that other software has for it: "w4a16"
   int other_bits = 0;                // that the other name says; 0: none
   /// A text of the weights ("i4 g128 scale f16") means it; of several that hold them one is meant.
@@ -53,7 +53,7 @@ struct QuantizeFormat {
   std::string_view without_stacks = {};
   std::span<const int> bits;  // that it has
   int default_bits = 4;
-  /// The format without a width in its name, of one that says its width ("kbit" of "kbit3").
+  /// The format without a width in its name, of one that says its width (kbit of kbit3).
   std::string_view series = {};
   bool is_series = false;  // whether it is such a one; of a mean of widths it is what is written
   /// Inputs that may share a scale; empty: every multiple of 8.

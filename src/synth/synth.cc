@@ -45,8 +45,9 @@ Status check_options(const ModelShape& shape, const SynthOptions& options) {
     return Error{"synth.layers", fmt::format("{} layers, but {} {} has {}", options.layers,
                                              options.arch, options.shape, shape.layers)};
   }
-  const bool grouped = options.format == "awq" || options.format == "gptq";
-  if (grouped && (options.group_size <= 0 || options.group_size % 8 != 0)) {
+  const SyntheticFormat* const format = find_synthetic_format(options.format).format;
+  const bool has_any_group = format != nullptr && format->format.group_size == 0;
+  if (has_any_group && (options.group_size <= 0 || options.group_size % 8 != 0)) {
     return Error{"synth.group_size", fmt::format("group size {}, expected a positive multiple of 8",
                                                  options.group_size)};
   }
@@ -89,6 +90,7 @@ Status synthesize(const fs::path& destination, const SynthOptions& given, Execut
   SynthOptions options = given;
   if (options.arch.empty()) options.arch = usual_arch();
   SUBBYTE_TRY(const ModelShape* shape, choose_shape(options));
+  if (options.format.empty()) options.format = synthetic_formats(family_of(*shape)).front();
   SUBBYTE_CHECK(check_options(*shape, options));
   const int64_t layers = options.layers == 0 ? shape->layers : options.layers;
   SUBBYTE_TRY(const auto tensors, synthetic_tensors(*shape, layers, options));

@@ -16,9 +16,9 @@ namespace subbyte {
 struct SynthOptions {
   std::string arch = {};       // one of shape_archs(); empty: the first
   std::string shape = "0.6b";  // one of shape_names(arch)
-  std::string format = "awq";  // one of synthetic_formats()
+  std::string format = {};     // one of synthetic_formats(); empty: the first
   int64_t layers = 0;          // at most those of the shape; 0: all of them
-  int64_t group_size = 128;    // awq, gptq
+  int64_t group_size = 128;    // of formats that have any
   uint64_t seed = 0;
   uint64_t shard_bytes = uint64_t{4} << 30;  // larger models are written in shards with an index
   Notice notice = nullptr;                   // of what earlier runs left behind

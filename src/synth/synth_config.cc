@@ -1,6 +1,6 @@
 #include "synth/synth_config.h"
 
-#include "formats/rotation.h"
+#include "checkpoints/config/exported_config.h"
 #include "json/strict_json.h"
 #include "synth/synth_tokenizer.h"
 
@@ -9,43 +9,13 @@ namespace {
 
 using json::Value;
 
-Value quantization_config(const SynthOptions& options) {
-  if (options.format == "awq") {
-    return {{"quant_method", "awq"}, {"bits", 4},          {"group_size", options.group_size},
-            {"version", "gemm"},     {"zero_point", true}, {"modules_to_not_convert", nullptr}};
-  }
-  if (options.format == "gptq") {
-    return {{"quant_method", "gptq"},
-            {"bits", 4},
-            {"group_size", options.group_size},
-            {"desc_act", false},
-            {"sym", false},
-            {"lm_head", false},
-            {"damp_percent", 0.01},
-            {"true_sequential", true},
-            {"checkpoint_format", "gptq"},
-            {"pack_dtype", "int32"}};
-  }
-  if (options.format == "fp8") {
-    return {{"quant_method", "fp8"},
-            {"activation_scheme", "dynamic"},
-            {"fmt", "e4m3"},
-            {"weight_block_size", {128, 128}},
-            {"modules_to_not_convert", {"lm_head"}}};
-  }
-  const bool has_vectors = options.format.starts_with("vq");
-  if (has_vectors || options.format.starts_with("kbit")) {
-    Value config = {{"quant_method", has_vectors ? "vq" : "kbit"},
-                    {"bits", options.format.back() - '0'},
-                    {"block_size", 32},
-                    {"modules_to_not_convert", {"lm_head"}}};
-    if (has_vectors) config["rotation"] = kLargestRotation;
-    return config;
-  }
-  return {
-      {"quant_method", "mxfp4"},
-      {"modules_to_not_convert",
-       {"model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"}}};
+/// Of a model whose modules all are `kept` or as the format says.
+Value quantization_config(const SyntheticWeights& weights, int64_t group_size) {
+  const auto& [exporter, format] = weights;
+  if (format->config != nullptr) return format->config(group_size);
+  ExportedModule module = {"", {.format = format->format}};
+  if (format->format.group_size == 0) module.shape.format.group_size = group_size;
+  return exporter->config({.modules = {module}, .kept = {"lm_head"}, .kv_cache = {}}).section;
 }
 
 }  // namespace
@@ -56,9 +26,13 @@ std::string synthetic_config(const ModelShape& shape, int64_t layers, const Synt
   config["bos_token_id"] = ids.begin_of_text;
   config["eos_token_id"] = ids.end.front();
   config["pad_token_id"] = ids.padding;
-  const bool half = options.format == "awq" || options.format == "gptq";
+  const SyntheticWeights weights = find_synthetic_format(options.format);
+  const bool half = weights.format != nullptr && weights.format->floats == DType::kF16 &&
+                    weights.exporter->write_experts == nullptr;
   config["torch_dtype"] = half ? "float16" : "bfloat16";
-  if (options.format != "bf16") config["quantization_config"] = quantization_config(options);
+  if (weights.format != nullptr) {
+    config["quantization_config"] = quantization_config(weights, options.group_size);
+  }
   // In the order of the alphabet, as published.
   return json::to_text(json::sorted(config), 2) + "\n";
 }

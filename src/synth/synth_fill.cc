@@ -14,8 +14,6 @@
 namespace subbyte {
 namespace {
 
-using Contents = SynthTensor::Contents;
-
 constexpr uint64_t kEveryNibble = 0x1111111111111111u;
 constexpr uint64_t kEveryByte = 0x0101010101010101u;
 
@@ -137,39 +135,39 @@ void fill_groups(std::span<std::byte> bytes, uint64_t offset, int64_t group_size
 }  // namespace
 
 void SynthTensor::fill(std::span<std::byte> bytes, uint64_t offset, uint64_t seed) const {
-  const uint64_t words = offset / 8 * (contents == Contents::kDense ? 2 : 1);
+  const uint64_t words = offset / 8 * (elements == RandomElements::kDense ? 2 : 1);
   Random random = sequence(seed, declaration.name, words);
-  switch (contents) {
-    case Contents::kCodes:
+  switch (elements) {
+    case RandomElements::kCodes:
       fill_words(bytes, [&] { return random.next(); });
       break;
-    case Contents::kAwqZeros:
+    case RandomElements::kZeros:
       fill_words(bytes, [&] { return 7 * kEveryNibble + (random.next() & kEveryNibble); });
       break;
-    case Contents::kGptqZeros:
+    case RandomElements::kZerosLessOne:
       fill_words(bytes, [&] { return 6 * kEveryNibble + (random.next() & kEveryNibble); });
       break;
-    case Contents::kScales:
+    case RandomElements::kScales:
       fill_scales(bytes, random, deviation);
       break;
-    case Contents::kExponents:
+    case RandomElements::kExponents:
       fill_exponents(bytes, random, deviation);
       break;
-    case Contents::kE4M3:
+    case RandomElements::kE4M3:
       fill_words(bytes, [&] { return without_nan(random.next()); });
       break;
-    case Contents::kFactors:
+    case RandomElements::kFactors:
       fill_factors(bytes, random, deviation);
       break;
-    case Contents::kE4M4:
+    case RandomElements::kE4M4:
       fill_e4m4(bytes, random);
       break;
-    case Contents::kFactor: {
+    case RandomElements::kFactor: {
       const auto factor = static_cast<float>(deviation / center);
       std::memcpy(bytes.data(), &factor, bytes.size());
       break;
     }
-    case Contents::kCodebook:
+    case RandomElements::kCodebook:
       if (!needs_codebook(element)) {
         fill_values(bytes, offset, element);
       } else {
@@ -177,10 +175,10 @@ void SynthTensor::fill(std::span<std::byte> bytes, uint64_t offset, uint64_t see
                    [](float value) { return to_float16(value); });
       }
       break;
-    case Contents::kGroups:
+    case RandomElements::kGroups:
       fill_groups(bytes, offset, group_size);
       break;
-    case Contents::kDense:
+    case RandomElements::kDense:
       if (declaration.dtype == DType::kF16) {
         fill_dense(bytes, random, center, deviation, [](float value) { return to_float16(value); });
       } else {

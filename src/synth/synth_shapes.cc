@@ -73,9 +73,24 @@ std::string all_shape_names() {
   return of_all_archs([](const ModelFamily&, std::string_view arch) { return shape_names(arch); });
 }
 
+SyntheticWeights find_synthetic_format(std::string_view name) {
+  for (const Exporter* const exporter : all_exporters()) {
+    for (const SyntheticFormat& format : exporter->synthetic) {
+      if (format.name == name) return {exporter, &format};
+    }
+  }
+  return {};
+}
+
 std::vector<std::string_view> synthetic_formats(const ModelFamily& family) {
-  if (family.experts == ExpertLayout::kAlternatingStacks) return {"mxfp4", "bf16"};
-  return {"awq", "gptq", "fp8", "bf16", "kbit2", "kbit3", "kbit4", "kbit5", "vq2", "vq4"};
+  const bool has_stacks = family.experts == ExpertLayout::kAlternatingStacks;
+  std::vector<std::string_view> names;
+  for (const Exporter* const exporter : all_exporters()) {
+    if ((exporter->write_experts != nullptr) != has_stacks) continue;
+    for (const SyntheticFormat& format : exporter->synthetic) names.push_back(format.name);
+  }
+  names.push_back("bf16");
+  return names;
 }
 
 std::string all_synthetic_formats() {

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "checkpoints/exporter.h"
 #include "models/model_family.h"
 
 namespace subbyte {
@@ -24,7 +25,14 @@ std::string shape_names(std::string_view arch);
 /// The same of all: "qwen3: tiny, 0.6b, ...; gpt-oss: ...".
 std::string all_shape_names();
 
-/// Formats in which the weights of a family's models can be stored: names of exporters, and "bf16".
+/// A format of an exporter; nullptr both where nothing is quantized.
+struct SyntheticWeights {
+  const Exporter* exporter = nullptr;
+  const SyntheticFormat* format = nullptr;
+};
+SyntheticWeights find_synthetic_format(std::string_view name);
+
+/// Formats in which the weights of a family's models can be stored: those of exporters, and "bf16".
 std::vector<std::string_view> synthetic_formats(const ModelFamily& family);
 /// The same of all: "qwen3: awq, gptq, bf16; gpt-oss: ...".
 std::string all_synthetic_formats();

@@ -62,8 +62,8 @@ Status awq_gemm(Call& call) {
   SUBBYTE_TRY(Tensor out, call.result());
   const std::array sources = {&words, &scales, &zeros};
   SUBBYTE_CHECK(multiply_kept(
-      x, {"awq", {awq.rows(), awq.cols()}, {}}, sources, [&] { return awq.matrix(); }, std::nullopt,
-      out));
+      x, {"words", {awq.rows(), awq.cols()}, {}}, sources, [&] { return awq.matrix(); },
+      std::nullopt, out));
   return call.add(std::move(out));
 }
 

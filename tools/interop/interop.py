@@ -34,20 +34,13 @@ TOOLS = [("tools", tool) for tool in ("transformers", "golden", "bitsandbytes", 
                                       "llm-compressor", "AutoRound", "ModelOpt")]
 TOOLS += [("ct17", "llm-compressor"), ("awq", "AutoAWQ")]
 
-# target of convert -> (environment, way of open.py) that reads it, the first being its own
+FLAVOURS = FOLDER.parents[1] / "src" / "checkpoints" / "flavours"
+READER = re.compile(r'SUBBYTE_READERS\(\s*"(\w+)",\s*"([^"]*)"\)')
+# The ways (open.py) to open what each exporter writes, and an environment for each.
 READERS = {
-    "awq": [("tools", "transformers"), ("awq", "autoawq")],
-    "gptq": [("tools", "transformers-gptq")],
-    "gptq_v2": [("tools", "transformers-gptq")],
-    "pack_quantized": [("tools", "transformers"), ("tools", "transformers-dequantized")],
-    "pack_quantized_lanes": [("ct17", "transformers")],
-    "nvfp4_pack_quantized": [("tools", "transformers-auto")],
-    "mxfp4_pack_quantized": [("tools", "transformers-auto")],
-    "modelopt_nvfp4": [("tools", "modelopt")],
-    "mxfp4": [("tools", "transformers-mxfp4")],
-    "bnb_nf4": [("tools", "transformers")],
-    "fp8": [("tools", "transformers-fp8")],
-    "float_quantized": [("tools", "transformers"), ("tools", "transformers-dequantized")],
+    **{name: [tuple(reader.split()) for reader in readers.split(",")]
+       for file in sorted(FLAVOURS.glob("*.cc"))
+       for name, readers in READER.findall(file.read_text())},
     "f32": [("tools", "transformers")],
     "bf16": [("tools", "transformers")],
 }

@@ -256,14 +256,23 @@ constexpr QuantizeFormat kQuantized[] = {{.name = "awq",
                                           .f16_floats = true,
                                           .format = integer_format,
                                           .quantize = to_integers}};
-constexpr Exporter kExporter = {.name = "awq",
-                                .quantized = kQuantized,
-                                .one_group_size = true,
-                                .instead_for_alternating = "pack_quantized",
-                                .describe = describe,
-                                .target = target,
-                                .config = config,
-                                .write = write};
+constexpr RandomElements kRandom[] = {RandomElements::kCodes, RandomElements::kZeros,
+                                      RandomElements::kScales};
+constexpr SyntheticFormat kSynthetic[] = {{.name = "awq",
+                                           .format = {Format::kU4, Format::kF16, Zero::kU8},
+                                           .tensors = kRandom,
+                                           .floats = DType::kF16}};
+constexpr Exporter kExporter = {
+    .name = "awq",
+    .quantized = kQuantized,
+    .synthetic = kSynthetic,
+    .one_group_size = true,
+    .instead_for_alternating = "pack_quantized",
+    .describe = describe,
+    .target = target,
+    .config = config,
+    .write = write,
+    .readers = SUBBYTE_READERS("awq", "tools transformers, awq autoawq")};
 
 }  // namespace
 

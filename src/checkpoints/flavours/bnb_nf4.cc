@@ -358,7 +358,8 @@ constexpr Exporter kExporter = {.name = "bnb_nf4",
                                 .describe = describe,
                                 .target = target,
                                 .config = config,
-                                .write = write};
+                                .write = write,
+                                .readers = SUBBYTE_READERS("bnb_nf4", "tools transformers")};
 
 }  // namespace
 

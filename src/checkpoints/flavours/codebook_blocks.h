@@ -16,6 +16,7 @@
 #include "checkpoints/export_parts.h"
 #include "checkpoints/import_parts.h"
 #include "json/strict_json.h"
+#include "quantize/quantizers.h"
 
 namespace subbyte::codebook_blocks {
 
@@ -41,6 +42,11 @@ struct Tensors {
 /// Finds them, and checks codes, scales and factor as far as they go without the element.
 Result<Tensors> find_tensors(const ImportContext& context, std::string_view module,
                              const Names& names);
+
+template <const Names& names>
+bool matches(const TensorSource& tensors, std::string_view module) {
+  return find_tensor(tensors, module, names.codes) != nullptr;
+}
 
 /// Describes a module whose element the codebook, or the shapes, have told: checks that the codes
 /// have its width, which is one of `bits` of the config.
@@ -72,5 +78,32 @@ Status store_codes(std::vector<ExportedTensor>& tensors, const MatrixView& matri
 json::Value config_of(const ExportedModel& model, const Names& names);
 
 TargetFormat codes_target(const ExportShape& from);
+
+/// A format of `quantize`, named by its usual width: rules give single matrices others.
+constexpr QuantizeFormat quantized(const Names& names, std::string_view name,
+                                   std::span<const int> bits, int usual_bits, MadeFormat* format,
+                                   Quantizer* quantize) {
+  const bool is_series = name == names.flavour;
+  return {.name = name,
+          .bits = bits,
+          .default_bits = usual_bits,
+          .series = is_series ? "" : names.flavour,
+          .is_series = is_series,
+          .group_sizes = kGroupsOf32,
+          .default_group = kBlock,
+          .mixed = true,
+          .f16_scales = true,
+          .format = format,
+          .quantize = quantize};
+}
+
+inline constexpr RandomElements kRandom[] = {RandomElements::kCodes, RandomElements::kE4M4,
+                                             RandomElements::kCodebook, RandomElements::kFactor};
+
+constexpr SyntheticFormat synthetic(std::string_view name, Format element, int64_t rotation = 0) {
+  return {.name = name,
+          .format = {element, Format::kE4M4, Zero::kNone, kBlock, rotation},
+          .tensors = kRandom};
+}
 
 }  // namespace subbyte::codebook_blocks

@@ -137,13 +137,15 @@ const Importer mxfp4_pack_quantized_importer = {kCompressedTensors.name,
 const Importer modelopt_mxfp4_importer = {kModelopt.name,         kModelopt.codes,
                                           matches<kModelopt>,     ModeloptModule::describe,
                                           ModeloptModule::import, check_scales};
-const Exporter mxfp4_pack_quantized_exporter = {.name = kCompressedTensors.name,
-                                                .quantized = kQuantized,
-                                                .says_kv_cache = says_compressed_kv_cache,
-                                                .describe = describe_tensors<kCompressedTensors>,
-                                                .target = target,
-                                                .config = config,
-                                                .write = write<kCompressedTensors>};
+const Exporter mxfp4_pack_quantized_exporter = {
+    .name = kCompressedTensors.name,
+    .quantized = kQuantized,
+    .says_kv_cache = says_compressed_kv_cache,
+    .describe = describe_tensors<kCompressedTensors>,
+    .target = target,
+    .config = config,
+    .write = write<kCompressedTensors>,
+    .readers = SUBBYTE_READERS("mxfp4_pack_quantized", "tools transformers-auto")};
 const Exporter modelopt_mxfp4_exporter = {
     .name = kModelopt.name, .describe = describe_tensors<kModelopt>, .write = write<kModelopt>};
 

@@ -38,14 +38,16 @@ constexpr QuantizeFormat kQuantized[] = {{.name = "nvfp4",
 
 const Importer nvfp4_pack_quantized_importer = {
     kNames.name, kNames.codes, matches, describe, nvfp4::import_blocks<kNames>, check_scales};
-const Exporter nvfp4_pack_quantized_exporter = {.name = kNames.name,
-                                                .other_name = "nvfp4",
-                                                .quantized = kQuantized,
-                                                .has_factor = true,
-                                                .says_kv_cache = says_compressed_kv_cache,
-                                                .describe = nvfp4::describe_tensors<kNames>,
-                                                .target = nvfp4::blocks_target<kNames>,
-                                                .config = config,
-                                                .write = nvfp4::write_blocks<kNames>};
+const Exporter nvfp4_pack_quantized_exporter = {
+    .name = kNames.name,
+    .other_name = "nvfp4",
+    .quantized = kQuantized,
+    .has_factor = true,
+    .says_kv_cache = says_compressed_kv_cache,
+    .describe = nvfp4::describe_tensors<kNames>,
+    .target = nvfp4::blocks_target<kNames>,
+    .config = config,
+    .write = nvfp4::write_blocks<kNames>,
+    .readers = SUBBYTE_READERS("nvfp4_pack_quantized", "tools transformers-auto")};
 
 }  // namespace subbyte

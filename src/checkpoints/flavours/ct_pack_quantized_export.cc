@@ -168,7 +168,11 @@ constexpr Exporter make_exporter(std::string_view name) {
           .target = target<packing>,
           .config = config,
           .write = [](const MatrixView& matrix, std::string_view module,
-                      Executor& pool) { return write(matrix, module, pool, packing); }};
+                      Executor& pool) { return write(matrix, module, pool, packing); },
+          .readers = is_dense
+                         ? SUBBYTE_READERS("pack_quantized",
+                                           "tools transformers, tools transformers-dequantized")
+                         : SUBBYTE_READERS("pack_quantized_lanes", "ct17 transformers")};
 }
 
 }  // namespace

@@ -305,6 +305,12 @@ template <bool rows_too>
 constexpr QuantizeFormat kQuantized[] = {
     quantized(rows_too ? "float_quantized" : "fp8", !rows_too)};
 
+constexpr RandomElements kRandom[] = {RandomElements::kE4M3, RandomElements::kFactors};
+constexpr SyntheticFormat kSynthetic[] = {
+    {.name = "fp8",
+     .format = {Format::kE4M3, Format::kF32, Zero::kNone, kBlock},
+     .tensors = kRandom}};
+
 template <bool rows_too>
 constexpr Exporter make_exporter(std::string_view name) {
   return {
@@ -316,7 +322,10 @@ constexpr Exporter make_exporter(std::string_view name) {
       .target = target<rows_too>,
       .config = rows_too ? float_quantized_config : config,
       .write = [](const MatrixView& matrix, std::string_view module,
-                  Executor&) { return write(matrix, module, rows_too); }};
+                  Executor&) { return write(matrix, module, rows_too); },
+      .readers = rows_too ? SUBBYTE_READERS("float_quantized",
+                                            "tools transformers, tools transformers-dequantized")
+                          : SUBBYTE_READERS("fp8", "tools transformers-fp8")};
 }
 
 constexpr json::ScopedRule kKeys[] = {
@@ -380,7 +389,11 @@ Status read(const json::Object& section, QuantizationConfig& config) {
 using Module = WithInputFactors<describe, import>;
 constexpr Importer kImporter = {"fp8",          kAnchor,     matches, Module::describe,
                                 Module::import, check_scales};
-constexpr Exporter kExporter = make_exporter<false>("fp8");
+constexpr Exporter kExporter = [] {
+  Exporter exporter = make_exporter<false>("fp8");
+  exporter.synthetic = kSynthetic;
+  return exporter;
+}();
 
 }  // namespace
 

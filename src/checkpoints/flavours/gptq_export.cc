@@ -209,6 +209,28 @@ ExportedConfig config_v2(const ExportedModel& model) {
   return config(model, "gptq_v2");
 }
 
+/// As AutoGPTQ writes it.
+json::Value synthetic_config(int64_t group_size) {
+  return {{"quant_method", "gptq"},
+          {"bits", 4},
+          {"group_size", group_size},
+          {"desc_act", false},
+          {"sym", false},
+          {"lm_head", false},
+          {"damp_percent", 0.01},
+          {"true_sequential", true},
+          {"checkpoint_format", "gptq"},
+          {"pack_dtype", "int32"}};
+}
+
+constexpr RandomElements kRandom[] = {RandomElements::kGroups, RandomElements::kCodes,
+                                      RandomElements::kZerosLessOne, RandomElements::kScales};
+constexpr SyntheticFormat kSynthetic[] = {{.name = "gptq",
+                                           .format = {Format::kU4, Format::kF16, Zero::kU8},
+                                           .tensors = kRandom,
+                                           .floats = DType::kF16,
+                                           .config = synthetic_config}};
+
 constexpr int64_t kQuantizedGroups[] = {16, 32, 64, 128, 256, 512, 1024};
 
 constexpr QuantizeFormat quantized(std::string_view name, Quantizer* by) {
@@ -230,19 +252,23 @@ constexpr QuantizeFormat kQuantizedV2[] = {quantized("gptq_v2", to_integers)};
 
 const Exporter gptq_exporter = {.name = "gptq",
                                 .quantized = kQuantized,
+                                .synthetic = kSynthetic,
                                 .tells_symmetry = true,
                                 .instead_for_alternating = "pack_quantized",
                                 .describe = describe,
                                 .target = target,
                                 .config = config_v1,
-                                .write = write_v1};
-const Exporter gptq_v2_exporter = {.name = "gptq_v2",
-                                   .quantized = kQuantizedV2,
-                                   .tells_symmetry = true,
-                                   .instead_for_alternating = "pack_quantized",
-                                   .describe = describe,
-                                   .target = target,
-                                   .config = config_v2,
-                                   .write = write_v2};
+                                .write = write_v1,
+                                .readers = SUBBYTE_READERS("gptq", "tools transformers-gptq")};
+const Exporter gptq_v2_exporter = {
+    .name = "gptq_v2",
+    .quantized = kQuantizedV2,
+    .tells_symmetry = true,
+    .instead_for_alternating = "pack_quantized",
+    .describe = describe,
+    .target = target,
+    .config = config_v2,
+    .write = write_v2,
+    .readers = SUBBYTE_READERS("gptq_v2", "tools transformers-gptq")};
 
 }  // namespace subbyte

@@ -18,7 +18,6 @@
 #include "checkpoints/flavour.h"
 #include "checkpoints/flavours/codebook_blocks.h"
 #include "matrix/codebook.h"
-#include "quantize/quantizers.h"
 
 namespace subbyte {
 namespace {
@@ -33,10 +32,6 @@ struct State : FlavourState {
 };
 
 constexpr Format kElements[] = {Format::kNFL2, Format::kNFL3, Format::kNFL4, Format::kNFL5};
-
-bool matches(const TensorSource& tensors, std::string_view module) {
-  return find_tensor(tensors, module, kNames.codes) != nullptr;
-}
 
 /// The element, of codes [N, K/32 * 4k] with absmax [N, K/32].
 Result<Format> element_of(const FileTensor& codes, const FileTensor& absmax) {
@@ -119,29 +114,22 @@ Status read(const json::Object& section, QuantizationConfig& config) {
   return {};
 }
 
-constexpr Importer kImporter = {kNames.flavour, kNames.codes, matches,
+constexpr Importer kImporter = {kNames.flavour, kNames.codes, codebook_blocks::matches<kNames>,
                                 describe,       import,       check_scales};
-/// Named by its usual width; rules give single matrices others.
 constexpr QuantizeFormat quantized(std::string_view name, int bits) {
-  const bool is_series = name == kNames.flavour;
-  return {.name = name,
-          .bits = kBits,
-          .default_bits = bits,
-          .series = is_series ? "" : kNames.flavour,
-          .is_series = is_series,
-          .group_sizes = kGroupsOf32,
-          .default_group = codebook_blocks::kBlock,
-          .mixed = true,
-          .f16_scales = true,
-          .format = kbit_format,
-          .quantize = to_kbit};
+  return codebook_blocks::quantized(kNames, name, kBits, bits, kbit_format, to_kbit);
 }
 
 constexpr QuantizeFormat kQuantized[] = {quantized("kbit2", 2), quantized("kbit3", 3),
                                          quantized("kbit4", 4), quantized("kbit5", 5),
                                          quantized("kbit", 4)};
+constexpr SyntheticFormat kSynthetic[] = {codebook_blocks::synthetic("kbit2", Format::kNFL2),
+                                          codebook_blocks::synthetic("kbit3", Format::kNFL3),
+                                          codebook_blocks::synthetic("kbit4", Format::kNFL4),
+                                          codebook_blocks::synthetic("kbit5", Format::kNFL5)};
 constexpr Exporter kExporter = {.name = kNames.flavour,
                                 .quantized = kQuantized,
+                                .synthetic = kSynthetic,
                                 .has_factor = true,
                                 .describe = describe,
                                 .target = codebook_blocks::codes_target,

@@ -72,14 +72,16 @@ using Module = WithInputFactors<describe, nvfp4::import_blocks<kNames>>;
 
 const Importer modelopt_nvfp4_importer = {kNames.name,      kNames.codes,   matches,
                                           Module::describe, Module::import, check_scales};
-const Exporter modelopt_nvfp4_exporter = {.name = kNames.name,
-                                          .quantized = kQuantized,
-                                          .has_factor = true,
-                                          .instead_for_alternating = "nvfp4_pack_quantized",
-                                          .says_kv_cache = says_kv_cache,
-                                          .describe = nvfp4::describe_tensors<kNames>,
-                                          .target = nvfp4::blocks_target<kNames>,
-                                          .config = config,
-                                          .write = nvfp4::write_blocks<kNames>};
+const Exporter modelopt_nvfp4_exporter = {
+    .name = kNames.name,
+    .quantized = kQuantized,
+    .has_factor = true,
+    .instead_for_alternating = "nvfp4_pack_quantized",
+    .says_kv_cache = says_kv_cache,
+    .describe = nvfp4::describe_tensors<kNames>,
+    .target = nvfp4::blocks_target<kNames>,
+    .config = config,
+    .write = nvfp4::write_blocks<kNames>,
+    .readers = SUBBYTE_READERS("modelopt_nvfp4", "tools modelopt")};
 
 }  // namespace subbyte

@@ -161,13 +161,29 @@ constexpr QuantizeFormat kQuantized[] = {{.name = "mxfp4",
                                           .head = false,
                                           .format = mxfp4_format,
                                           .quantize = to_mxfp4}};
+/// As gpt-oss was published.
+json::Value synthetic_config(int64_t) {
+  return {
+      {"quant_method", "mxfp4"},
+      {"modules_to_not_convert",
+       {"model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"}}};
+}
+
+constexpr RandomElements kRandom[] = {RandomElements::kCodes, RandomElements::kExponents};
+constexpr SyntheticFormat kSynthetic[] = {{.name = kHuggingFace.name,
+                                           .format = kFormat,
+                                           .tensors = kRandom,
+                                           .floats = DType::kF16,
+                                           .config = synthetic_config}};
 constexpr Exporter kExporter = {.name = kHuggingFace.name,
                                 .quantized = kQuantized,
+                                .synthetic = kSynthetic,
                                 .describe = describe,
                                 .target = target,
                                 .config = config,
                                 .write = write,
-                                .write_experts = write_experts};
+                                .write_experts = write_experts,
+                                .readers = SUBBYTE_READERS("mxfp4", "tools transformers-mxfp4")};
 
 }  // namespace
 

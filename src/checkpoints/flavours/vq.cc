@@ -17,7 +17,6 @@
 #include "checkpoints/flavours/codebook_blocks.h"
 #include "formats/rotation.h"
 #include "matrix/codebook.h"
-#include "quantize/quantizers.h"
 
 namespace subbyte {
 namespace {
@@ -31,10 +30,6 @@ struct State : FlavourState {
   std::vector<int> bits;
   int64_t rotation = 0;  // the largest run of inputs that are rotated (formats/rotation.h)
 };
-
-bool matches(const TensorSource& tensors, std::string_view module) {
-  return find_tensor(tensors, module, kNames.codes) != nullptr;
-}
 
 std::vector<float> numbers_of(const FileTensor& halves) {
   std::vector<float> numbers(halves.bytes.size() / 2);
@@ -149,30 +144,24 @@ Status read(const json::Object& section, QuantizationConfig& config) {
   return {};
 }
 
-constexpr Importer kImporter = {kNames.flavour, kNames.codes, matches,
+constexpr Importer kImporter = {kNames.flavour, kNames.codes, codebook_blocks::matches<kNames>,
                                 describe,       import,       check_scales};
-/// Named by its usual width; rules give single matrices others.
+/// A text does not say whether inputs are rotated.
 constexpr QuantizeFormat quantized(std::string_view name, int bits) {
-  const bool is_series = name == kNames.flavour;
-  return {.name = name,
-          .is_meant_by_text = false,  // which says whether inputs are rotated
-          .bits = kBits,
-          .default_bits = bits,
-          .series = is_series ? "" : kNames.flavour,
-          .is_series = is_series,
-          .group_sizes = kGroupsOf32,
-          .default_group = codebook_blocks::kBlock,
-          .rotation = kLargestRotation,
-          .mixed = true,
-          .f16_scales = true,
-          .format = vq_format,
-          .quantize = to_vq};
+  QuantizeFormat format = codebook_blocks::quantized(kNames, name, kBits, bits, vq_format, to_vq);
+  format.is_meant_by_text = false;
+  format.rotation = kLargestRotation;
+  return format;
 }
 
 constexpr QuantizeFormat kQuantized[] = {quantized("vq2", 2), quantized("vq4", 4),
                                          quantized("vq", 2)};
+constexpr SyntheticFormat kSynthetic[] = {
+    codebook_blocks::synthetic("vq2", Format::kVQ2, kLargestRotation),
+    codebook_blocks::synthetic("vq4", Format::kVQ4, kLargestRotation)};
 constexpr Exporter kExporter = {.name = kNames.flavour,
                                 .quantized = kQuantized,
+                                .synthetic = kSynthetic,
                                 .has_factor = true,
                                 .describe = describe,
                                 .target = codebook_blocks::codes_target,

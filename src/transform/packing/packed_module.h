@@ -2,7 +2,7 @@
 // What the header of a packed file says of each module, a line of JSON under "MODULE.packed":
 //
 //   {"layout": "marlin", "version": 1, "tile": "16x64", "shape": [4096, 4096], "element": "u4",
-//    "scale": "f16", "zero": "u8", "group_size": 128, "symmetric": true, "flavour": "gptq",
+//    "scale": "f16", "zero": "u8", "group_size": 128, "symmetric": true, "flavour": "gptq_v2",
 //    "tensors": [".g_idx", ".qweight", ".qzeros", ".scales"]}
 //
 //   shape       [N, K], or [E, N, K] of experts, whose tensors begin with E
