@@ -1,6 +1,6 @@
 #pragma once
-// What GPTQModel's fused int4 layers hand to PyTorch on XPU (transform_xpu), from canonical matrices
-// of u4 with zero points. The layouts are drawn in int4pack.h.
+// What GPTQModel's fused int4 layers hand to PyTorch on XPU (transform_xpu), from canonical
+// matrices of u4 with zero points. The layouts are drawn in int4pack.h.
 //
 //   y = _weight_int4pack_mm_with_scales_and_zeros(x, weight, G, scales, zeros)
 //

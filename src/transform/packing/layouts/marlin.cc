@@ -151,8 +151,8 @@ Status pack_fp4(const MatrixView& matrix, const PackedShape& shape, PackedParts 
     pack_marlin_e8m0(to[1].data(), matrix.scales.data(), shape.rows, groups);
     return {};
   }
-  const int64_t lost = pack_marlin_e4m3(shape.scale_factor, to[1].data(), matrix.scales.data(),
-                                             shape.rows, groups);
+  const int64_t lost =
+      pack_marlin_e4m3(shape.scale_factor, to[1].data(), matrix.scales.data(), shape.rows, groups);
   if (lost > 0) {
     return Error{"pack.scale_range",
                  fmt::format("{} of {} scales are below 2^-6 of what Marlin multiplies by for {} "
