@@ -83,6 +83,10 @@ Result<std::vector<TextFile>> read_config_texts(const fs::path& model) {
 }
 
 Status write_rewrite(const Rewrite& rewrite, const fs::path& destination) {
+  if (rewrite.weights.files.empty()) {
+    return Error{"index.no_checkpoint",
+                 rewrite.source.native() + ": expected tensors, found none to write"};
+  }
   SUBBYTE_TRY(OutputDirectory directory, open_destination(rewrite, destination));
   for (const std::string& line : rewrite.notices) {
     if (rewrite.notice) rewrite.notice(line);

@@ -105,7 +105,9 @@ Result<PackReport> pack_model(const fs::path& source, const fs::path& destinatio
   Rewrite rewrite = {.source = source,
                      .tensors = tensors,
                      .steps = std::move(plan.steps),
-                     .resumes = {{{"pack", target.layout->name},
+                     // A revision of the bytes of layouts: one that changes them counts up.
+                     .resumes = {{{"pack_revision", 1},
+                                  {"pack", target.layout->name},
                                   {"tile", target.tile},
                                   {"activations", static_cast<int>(target.activations)},
                                   {"keep", target.keep},

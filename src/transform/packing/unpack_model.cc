@@ -196,13 +196,14 @@ Result<UnpackReport> unpack_model(const fs::path& source, const fs::path& destin
   const ExpertCount experts = ExpertCount::of(beside.config, beside.model);
   SUBBYTE_CHECK(beside.beside);
   SUBBYTE_TRY(UnpackPlan plan, Planner(tensors, experts, pool).plan());
-  Rewrite rewrite = {
-      .source = source,
-      .tensors = tensors,
-      .steps = std::move(plan.steps),
-      .resumes = {{{"unpack", plan.report.layout}, {"shard_bytes", options.shard_bytes}}},
-      .notice = options.notice,
-      .progress = progress};
+  Rewrite rewrite = {.source = source,
+                     .tensors = tensors,
+                     .steps = std::move(plan.steps),
+                     .resumes = {{{"unpack_revision", 1},
+                                  {"unpack", plan.report.layout},
+                                  {"shard_bytes", options.shard_bytes}}},
+                     .notice = options.notice,
+                     .progress = progress};
   SUBBYTE_TRY(rewrite.weights, lay_out_shards(rewrite.steps, options.shard_bytes));
   SUBBYTE_TRY(rewrite.texts, read_config_texts(source));
   SUBBYTE_CHECK(write_rewrite(rewrite, destination));
