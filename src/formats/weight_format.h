@@ -15,7 +15,8 @@ inline bool is_dense(const WeightFormat& format) {
 
 /// Says that numbers of this type are the first of two levels.
 constexpr bool has_two_levels(Format number) {
-  return number >= Format::kU2 && number <= Format::kI8;
+  return number == Format::kU4 || number == Format::kU6 || number == Format::kI6 ||
+         number == Format::kI8;
 }
 
 constexpr bool has_two_levels(Zero zero) {
@@ -48,9 +49,11 @@ constexpr int zero_bytes(Zero zero) {
   return zero == Zero::kNone ? 0 : zero == Zero::kF32 ? 4 : 2;
 }
 
-/// Says that scales may be of this type: whole bytes, or the first of two levels.
+/// Says that scales may be of this type: floats of whole bytes, or the first of two levels.
 inline bool is_scale(Format number) {
-  return number != Format::kNone && (has_two_levels(number) || info(number).bits % 8 == 0);
+  const bool is_integer = number >= Format::kU2 && number <= Format::kI8;
+  if (number == Format::kNone || is_integer) return has_two_levels(number);
+  return info(number).bits % 8 == 0;
 }
 
 /// Bytes of the scale of a group, of its first level where it has two.

@@ -90,7 +90,9 @@ bool is_signed_integer(const Element& element) {
 /// Zero points stand beside unsigned integers, offsets of 16 bits beside all.
 bool supports_zero(const Element& element, Zero zero) {
   if (zero == Zero::kNone) return true;
-  if (element.decoder != DecoderKind::kIntegers || zero == Zero::kF32) return false;
+  if (element.decoder != DecoderKind::kIntegers || zero == Zero::kF32 || has_two_levels(zero)) {
+    return false;
+  }
   return is_offset(zero) || !is_signed_integer(element);
 }
 

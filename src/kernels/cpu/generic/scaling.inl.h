@@ -218,9 +218,13 @@ inline void stage_zeros_as(const uint8_t* zeros, int64_t group, int64_t count, f
 inline void divide_offsets(int64_t count, float center, float* scales, float* zeros) {
   constexpr float kNextToNothing = 0x1p-40f;
   for (int64_t g = 0; g < count; ++g) {
-    const float scale = scales[g] == 0 ? zeros[g] * kNextToNothing : scales[g];
-    const float zero = zeros[g] / scale;
-    zeros[g] = (scale == 0 ? 0 : -zero) - center;
+    float scale = scales[g];
+    float zero = zeros[g] / scale;
+    if (!(__builtin_fabsf(zero) <= __FLT_MAX__)) {
+      scale = zeros[g] * kNextToNothing;
+      zero = scale == 0 ? 0 : zeros[g] / scale;
+    }
+    zeros[g] = -zero - center;
     scales[g] = scale;
   }
 }

@@ -405,11 +405,12 @@ Status check_dequantize(const MatrixView& matrix, Element number, const void* ou
   const WeightFormat& format = matrix.format;
   const FormatInfo& element = info(format.element);
   if (!scale_kind_of(format.scale) || element.bits > 8 || element.vector_size > 1 ||
-      format.rotation != 0 || format.zero == Zero::kF32) {
-    return Error{"cuda.format",
-                 "dequantize: expected elements of at most 8 bits with scales, neither vectors nor "
-                 "rotated nor with offsets of f32, found " +
-                     to_string(format)};
+      format.rotation != 0 || format.zero == Zero::kF32 || has_two_levels(format)) {
+    return Error{
+        "cuda.format",
+        "dequantize: expected elements of at most 8 bits with scales of one level, neither "
+        "vectors nor rotated nor with offsets of f32 or two levels, found " +
+            to_string(format)};
   }
   if (matrix.cols % kChunk != 0 || matrix.group_size() % kChunk != 0 || matrix.cols > kMaxCols ||
       matrix.cols < kChunk) {
