@@ -406,9 +406,11 @@ Result<Matrix> ggml_matrix(const GgmlType& type, int64_t rows, int64_t cols,
   });
   if (bad_row == rows) return matrix;
   const int64_t block = bad_ggml_block(type, blocks.subspan(bad_row.load() * row_bytes, row_bytes));
-  return Error{"layout.scale", "the scale of block " + std::to_string(block) + " of output " +
-                                   std::to_string(bad_row.load()) +
-                                   ": expected a finite number, found NaN or infinity"};
+  return Error{"layout.scale",
+               std::string(type.name) + ": block " + std::to_string(block) + " of output " +
+                   std::to_string(bad_row.load()) +
+                   ": expected scales and offsets that are finite (of NVFP4 without a sign), found "
+                   "one that is not"};
 }
 
 }  // namespace subbyte

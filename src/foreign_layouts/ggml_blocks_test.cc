@@ -167,7 +167,9 @@ TEST(GgmlBlocks, refuse_scales_that_are_not_finite) {
     ASSERT_FALSE(matrix.ok()) << bad.type;
     EXPECT_EQ(matrix.error().code, "layout.scale");
     EXPECT_EQ(matrix.error().message,
-              "the scale of block 1 of output 1: expected a finite number, found NaN or infinity");
+              std::string(bad.type) +
+                  ": block 1 of output 1: expected scales and offsets that are finite (of NVFP4 "
+                  "without a sign), found one that is not");
   }
 }
 

@@ -17,7 +17,7 @@ struct SideFiles::State {
 SideFiles::SideFiles() : state_(std::make_shared<State>()) {}
 
 SideFiles::SideFiles(std::filesystem::path directory) : SideFiles() {
-  state_->directory = std::move(directory);
+  state_->directory = directory.empty() ? "." : std::move(directory);
 }
 
 void SideFiles::put(std::string_view name, Result<SideFile> file) {

@@ -30,7 +30,7 @@ class SideFiles {
 
   /// No files.
   SideFiles();
-  /// Those in a directory.
+  /// Those in a directory; "" is the working one, as in the names of files.
   SideFiles(std::filesystem::path directory);  // NOLINT: a directory stands for its files
 
   /// Gives a file this content, or this error, whatever lies in the directory.

@@ -111,13 +111,15 @@ Result<int64_t> read_number(const FileTensor& tensor) {
       tensor.dtype == DType::kU8 || tensor.dtype == DType::kI32 || tensor.dtype == DType::kI64;
   const auto width = static_cast<std::size_t>(bits(tensor.dtype) / 8);
   if (!is_integer || tensor.bytes.size() != width) {
-    return tensor_error("import.dtype", tensor, "expected one integer");
+    return tensor_error("import.dtype", tensor,
+                        fmt::format("expected one integer (U8, I32, I64), found {} of {} bytes",
+                                    name(tensor.dtype), tensor.bytes.size()));
   }
   uint64_t value = 0;
   __builtin_memcpy(&value, tensor.bytes.data(), width);
   if (value > uint64_t{kMaxSize}) {
     return tensor_error("import.shape", tensor,
-                        fmt::format("expected a number from 0 to {}", kMaxSize));
+                        fmt::format("expected a number from 0 to {}, found {}", kMaxSize, value));
   }
   return static_cast<int64_t>(value);
 }
@@ -136,7 +138,8 @@ Status check_kind(const TensorSource& tensors, std::string_view module) {
     SUBBYTE_TRY(const int64_t is_quantized, read_number(*tensor));
     if (is_quantized == 0) continue;
     return tensor_error("hqq.nested", *tensor,
-                        "scales and zero points that are quantized are not supported");
+                        "expected 0, found scales or zero points that are quantized, which are not "
+                        "supported; HQQ quantized with quant_zero=False, quant_scale=False is");
   }
   SUBBYTE_TRY(const FileTensor* const axis, require_tensor(tensors, module, ".axis"));
   SUBBYTE_TRY(const int64_t number, read_number(*axis));
