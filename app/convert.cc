@@ -1,6 +1,6 @@
 // subbyte convert: the same weights in another format.
 
-#include "transform/convert_model.h"
+#include "transform/transform.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

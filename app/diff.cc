@@ -1,6 +1,6 @@
 // subbyte diff: whether two directories hold the same model.
 
-#include "transform/diff_models.h"
+#include "transform/transform.h"
 
 #include <fmt/format.h>
 

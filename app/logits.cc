@@ -42,9 +42,10 @@ Result<ExitCode> run(const Invocation& invocation, const Options& options) {
                       .step_tokens = kScoredChunk,
                       .step_logits = kScoredChunk}));
   // Not before: what goes to standard output cannot be taken back.
-  SUBBYTE_TRY(SafetensorsWriter writer,
-              SafetensorsWriter::create(std::move(output),
-                                        {{"logits", DType::kF32, {ids.size(), vocab}}}, {}));
+  SUBBYTE_TRY(
+      const SafetensorsStart start,
+      lay_out_safetensors({{"logits", DType::kF32, {ids.size(), vocab}}}, {}, "the output"));
+  SUBBYTE_CHECK(output.write(start.head));
   // Chunk by chunk: all of them may be larger than the model.
   const auto write = [&] {
     Progress progress(invocation, "logits");
@@ -53,11 +54,11 @@ Result<ExitCode> run(const Invocation& invocation, const Options& options) {
         {*loaded.model, *loaded.backend}, kv_type, ids, [&](std::span<const float> rows) {
           done += rows.size() / vocab;
           progress.update(done, ids.size(), fmt::format("{} of {} tokens", done, ids.size()));
-          return writer.append(std::as_bytes(rows));
+          return output.write(std::as_bytes(rows));
         });
   };
   SUBBYTE_CHECK(write());
-  SUBBYTE_CHECK(writer.commit());
+  SUBBYTE_CHECK(output.commit());
   set_written();
   return kOk;
 }

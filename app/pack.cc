@@ -31,27 +31,16 @@ double megabytes(uint64_t bytes) {
 }
 
 std::string as_json(const Options& options, const PackReport& report, double seconds) {
-  Json root = {{"destination", options.destination},
-               {"layout", report.layout},
-               {"tile", report.tile},
-               {"modules", report.modules},
-               {"packed_modules", report.packed_modules},
-               {"kept_tensors", report.kept_tensors},
-               {"source_bytes", report.source_bytes},
-               {"result_bytes", report.result_bytes},
-               {"remarks", report.remarks},
-               {"seconds", seconds}};
+  Json root = {{"destination", options.destination}, {"layout", report.layout}};
+  if (!report.tile.empty()) root["tile"] = report.tile;
+  root["modules"] = report.modules;
+  if (!report.tile.empty()) root["packed_modules"] = report.packed_modules;
+  root["kept_tensors"] = report.kept_tensors;
+  root["source_bytes"] = report.source_bytes;
+  root["result_bytes"] = report.result_bytes;
+  if (!report.tile.empty()) root["remarks"] = report.remarks;
+  root["seconds"] = seconds;
   return json_text(root);
-}
-
-std::string as_json(const Options& options, const UnpackReport& report, double seconds) {
-  return json_text({{"destination", options.destination},
-                    {"layout", report.layout},
-                    {"modules", report.modules},
-                    {"kept_tensors", report.kept_tensors},
-                    {"source_bytes", report.source_bytes},
-                    {"result_bytes", report.result_bytes},
-                    {"seconds", seconds}});
 }
 
 /// The error with the option that its words are about.
@@ -89,11 +78,11 @@ Result<ExitCode> unpack(const Invocation& invocation, const Options& options) {
   SUBBYTE_TRY(const auto source, find_model(options.source));
   SUBBYTE_TRY(const auto host, create_host(invocation));
   SUBBYTE_TRY(const auto written,
-              write_directory<UnpackReport>(
+              write_directory<PackReport>(
                   invocation, options.destination, "unpacking", [&](const ByteProgress& update) {
                     return unpack_model(source, options.destination, options.unpack, *host, update);
                   }));
-  const UnpackReport& report = written.report;
+  const PackReport& report = written.report;
   if (options.json) print(stdout, as_json(options, report, written.seconds));
   note(line("{}: {} modules from {}; {} tensors unchanged, {:.1f} MB from {:.1f} MB, {:.1f} s",
             options.destination, report.modules, report.layout, report.kept_tensors,

@@ -1,6 +1,6 @@
 // subbyte quantize: a model directory with weights of 2 to 8 bits.
 
-#include "transform/quantize_model.h"
+#include "transform/transform.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -17,7 +17,7 @@
 #include "app/written_directory.h"
 #include "base/quote.h"
 #include "checkpoints/model_path.h"
-#include "transform/quantize_formats.h"
+#include "transform/format_hints.h"
 #include "transform/report_json.h"
 #include "verify/written_model.h"
 

@@ -9,8 +9,8 @@
 #include "engine/scheduler.h"
 #include "models/model.h"
 #include "session/text_setup.h"
+#include "transform/format_hints.h"
 #include "transform/probing_backend.h"
-#include "transform/quantize_formats.h"
 
 namespace subbyte::app {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "base/status.h"
 #include "ops/backend.h"
-#include "transform/quantize_model.h"
+#include "transform/transform.h"
 
 namespace subbyte::app {
 

@@ -18,9 +18,10 @@
 #include "base/float16.h"
 #include "base/random.h"
 #include "base/thread_pool.h"
+#include "quantize/loss.h"
 #include "quantize/quantize_rows.h"
-#include "transform/quantize_formats.h"
-#include "transform/quantize_tensor.h"
+#include "transform/format_hints.h"
+#include "transform/matrix_rows.h"
 
 namespace subbyte {
 namespace {

@@ -12,7 +12,7 @@
 #include "base/thread_pool.h"
 #include "conformance/tiny_models.h"
 #include "fuzz/fuzz.h"
-#include "transform/convert_model.h"
+#include "transform/transform.h"
 
 using namespace subbyte;
 

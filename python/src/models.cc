@@ -23,9 +23,8 @@
 #include "models/checkpoint.h"
 #include "subbyte/transform.h"
 #include "subbyte/verify.h"
-#include "transform/convert_model.h"
-#include "transform/quantize_model.h"
 #include "transform/report_json.h"
+#include "transform/transform.h"
 #include "verify/report_json.h"
 #include "watch.h"
 

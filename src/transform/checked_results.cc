@@ -5,9 +5,7 @@
 
 #include "base/thread_pool.h"
 #include "checkpoints/model_path.h"
-#include "transform/convert_model.h"
-#include "transform/diff_models.h"
-#include "transform/quantize_model.h"
+#include "transform/transform.h"
 #include "verify/written_model.h"
 
 SUBBYTE_BEGIN_NAMESPACE

@@ -8,7 +8,7 @@
 
 #include "checkpoints/import_parts.h"
 #include "support/quantized_model.h"
-#include "transform/convert_model.h"
+#include "transform/transform.h"
 
 namespace subbyte {
 namespace {

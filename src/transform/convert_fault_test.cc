@@ -11,7 +11,7 @@
 #include "support/failing_calls.h"
 #include "support/paths.h"
 #include "support/temp_dir.h"
-#include "transform/convert_model.h"
+#include "transform/transform.h"
 
 namespace subbyte {
 namespace {

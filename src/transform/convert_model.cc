@@ -1,4 +1,4 @@
-#include "transform/convert_model.h"
+#include "transform/transform.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -6,18 +6,19 @@
 #include <algorithm>
 
 #include "base/quote.h"
+#include "base/small_letters.h"
 #include "checkpoints/config/exported_config.h"
+#include "checkpoints/config/model_files.h"
 #include "checkpoints/containers/orin_model.h"
 #include "checkpoints/flavour.h"
 #include "checkpoints/unread_parts.h"
 #include "json/strict_json.h"
 #include "models/checkpoint.h"
+#include "models/model_config.h"
 #include "models/model_family.h"
-#include "transform/config_dtype.h"
-#include "transform/convert_orin.h"
+#include "transform/config_texts.h"
 #include "transform/convert_plan.h"
 #include "transform/format_hints.h"
-#include "transform/quantize_formats.h"
 #include "transform/rewrite.h"
 
 namespace subbyte {
@@ -89,9 +90,8 @@ Result<ConvertTarget> choose_target(const ImportContext& context, const std::str
     if (flavour->choose == nullptr || name != flavour->name) continue;
     return ConvertTarget{choose_in(*flavour, context)};
   }
-  std::ranges::transform(name, name.begin(), [](char c) {
-    return c == '-' ? '_' : c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
-  });
+  name = small_letters(name);
+  std::ranges::replace(name, '-', '_');
   for (const Exporter* const exporter : all_exporters()) {
     if (name == exporter->name || name == exporter->other_name) return ConvertTarget{exporter};
   }
@@ -136,6 +136,61 @@ std::vector<TextFile> texts_of(json::Value config, const ConvertTarget& target,
                                                      : "float16";
   set_dtype(config, dtype);
   return {{"config.json", json::to_text(config, 2) + "\n"}};
+}
+
+/// What readers of the file take for the config.
+Result<ModelConfig> config_of(const OrinHeader& header) {
+  const json::Value value = orin_config(header);
+  SUBBYTE_TRY(const json::Object object, json::Object::of(value, "ak48"));
+  return parse_model_config(object);
+}
+
+Status check_same_model(const ModelFiles& model, const std::string& where,
+                        const ModelConfig& expected, ModelConfig found) {
+  // Where there is no generation_config.json, one is written that has the tokens of end.
+  const bool end_is_kept = !model.has(kGenerationFile) || expected.eos_tokens == found.eos_tokens;
+  found.eos_tokens = expected.eos_tokens;
+  if (found.model_type != expected.model_type) {
+    return Error{"export.format",
+                 fmt::format("{}: ak48 is for models of the type {}, found {}", where,
+                             quote(found.model_type), quote(expected.model_type))};
+  }
+  if (found != expected) {
+    return Error{"export.format",
+                 fmt::format("{}: ak48 has no place for what it says beside sizes, such as layers "
+                             "with sliding windows",
+                             where)};
+  }
+  if (end_is_kept) return {};
+  // Read once more from a copy of generation_config.json alone.
+  SUBBYTE_TRY(const SideFile generation, model.read(kGenerationFile));
+  const json::Value& value = generation.value;
+  if (value.is_object() && value.contains("eos_token_id") && !value["eos_token_id"].is_null()) {
+    return {};
+  }
+  return Error{"export.format", fmt::format("{}: ak48 has no place for its eos_token_id, and {} "
+                                            "does not name it",
+                                            where, generation.where)};
+}
+
+/// The file for a model with that config, which has the quantization_config of AWQ. `model` is
+/// where it comes from: readers of the file must see the same ModelConfig. Where the model has no
+/// generation_config.json, one beside the file has the tokens of end that it does not name.
+/// Codes: those of orin_header, lay_out_orin and read_model_config; export.format when config.json
+/// says what the file cannot.
+Result<WeightFiles> lay_out_orin_model(const ModelFiles& model, const SideFile& config,
+                                       std::span<const WriteStep> steps) {
+  SUBBYTE_TRY(const json::Object object, config.object());
+  SUBBYTE_TRY(const OrinHeader header, orin_header(object));
+  SUBBYTE_TRY(const ModelConfig expected, read_model_config(model));
+  SUBBYTE_TRY(const ModelConfig found, config_of(header));
+  SUBBYTE_CHECK(check_same_model(model, config.where, expected, found));
+  SUBBYTE_TRY(WeightFiles weights, lay_out_orin(header, steps));
+  if (!model.has(kGenerationFile) && expected.eos_tokens != found.eos_tokens) {
+    const json::Value tokens = {{"eos_token_id", expected.eos_tokens}};
+    weights.texts.push_back({kGenerationFile, json::to_text(tokens, 2) + "\n"});
+  }
+  return weights;
 }
 
 /// Shards with a config.json, or one file of OrinMLLM that stands for both.

@@ -1,6 +1,6 @@
-#include "transform/convert_model.h"
 #include "support/test_context.h"
 #include "support/test_names.h"
+#include "transform/transform.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -16,7 +16,6 @@
 #include "models/model.h"
 #include "support/paths.h"
 #include "support/quantized_model.h"
-#include "transform/diff_models.h"
 
 namespace subbyte {
 namespace {

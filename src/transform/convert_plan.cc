@@ -13,7 +13,7 @@
 #include "checkpoints/import_parts.h"
 #include "checkpoints/unread_parts.h"
 #include "transform/expert_stacks.h"
-#include "transform/quantize_formats.h"
+#include "transform/format_hints.h"
 
 namespace subbyte {
 namespace {

@@ -14,8 +14,7 @@
 #include "base/thread_pool.h"
 #include "support/paths.h"
 #include "support/temp_dir.h"
-#include "transform/convert_model.h"
-#include "transform/diff_models.h"
+#include "transform/transform.h"
 
 namespace subbyte {
 namespace {

@@ -14,11 +14,7 @@ namespace {
 
 /// The matrices of a job in the order of the file; gate and up have become one.
 Result<std::vector<Matrix>> import_job(const ImportContext& context, const ConvertJob& job) {
-  std::vector<Matrix> matrices;
-  for (const FoundModule* module : job.modules) {
-    SUBBYTE_TRY(auto imported, import_experts(context, module->name));
-    std::ranges::move(imported, std::back_inserter(matrices));
-  }
+  SUBBYTE_TRY(std::vector<Matrix> matrices, import_modules(context, job.modules));
   if (!job.gate_up) return matrices;
   std::vector<Matrix> joined;
   for (std::size_t i = 0; i < matrices.size(); i += 2) {
@@ -47,6 +43,10 @@ void add_loss(ConvertLoss& loss, const Difference& difference, std::string_view 
   if (difference.unequal == 0) return;
   loss.all += difference;
   loss.worst.add(name, difference.signal_to_noise_db());
+}
+
+DenseRounding rounding_of(const ConvertLoss& loss) {
+  return loss.allowed ? DenseRounding::kNearest : DenseRounding::kNone;
 }
 
 Result<Matrix> in_target(const Matrix& matrix, const TargetFormat& target, std::string_view module,
@@ -78,7 +78,7 @@ Status put_floats(const ImportContext& context, const ConvertTarget& target, con
                                  : expert_name(job.names.front(), static_cast<int64_t>(i));
     SUBBYTE_TRY(
         const Difference lost,
-        write_dense(matrices[i].view, name, target.dense, matrices.size() > 1, loss.allowed,
+        write_dense(matrices[i].view, name, target.dense, matrices.size() > 1, rounding_of(loss),
                     context.pool, [&](std::span<const std::byte> bytes) { return put(0, bytes); }));
     add_loss(loss, lost, name);
     if (lost.unequal > 0) loss.rounded = 1;
@@ -124,14 +124,7 @@ Status convert_modules(const ImportContext& context, const ConvertTarget& target
 WriteStep as_other_floats(const FileTensor& tensor, DType dtype, ConvertLoss& loss,
                           Executor& pool) {
   const auto make = [&tensor, dtype, &loss, &pool](const PutBytes& put) -> Status {
-    Difference lost;
-    for (const MatrixView& view : flat_views(tensor)) {
-      SUBBYTE_TRY(const Difference part,
-                  write_dense(view, tensor.name, dtype, false, loss.allowed, pool,
-                              [&](std::span<const std::byte> bytes) { return put(0, bytes); }));
-      tensor.file->release(view.codes);
-      if (part.unequal > 0) lost += part;
-    }
+    SUBBYTE_TRY(const Difference lost, write_dense(tensor, dtype, rounding_of(loss), pool, put));
     add_loss(loss, lost, tensor.name);
     if (lost.unequal > 0) ++loss.rounded;
     return {};

@@ -12,7 +12,7 @@
 
 #include "support/paths.h"
 #include "support/quantized_model.h"
-#include "transform/convert_model.h"
+#include "transform/transform.h"
 
 namespace subbyte {
 namespace {

@@ -36,41 +36,45 @@ double store(std::byte* to, double value, Format format) {
   return format == Format::kF16 ? store(to, Float16{bits}) : store(to, BFloat16{bits});
 }
 
-/// One row: how far it is from what was stored, and the first input that was not exact.
+/// One row: how far it is from what was stored, and the first input that is refused.
 struct RowResult {
   Difference difference;
   int64_t inexact = -1;
   bool overflow = false;
 };
 
-RowResult store_row(const std::vector<double>& weights, Format format, std::byte* to,
-                    int64_t stride) {
+RowResult store_row(const std::vector<double>& weights, Format format, DenseRounding rounding,
+                    std::byte* to, int64_t stride) {
   RowResult result;
   for (std::size_t k = 0; k < weights.size(); ++k) {
     const double stored = store(to + static_cast<int64_t>(k) * stride, weights[k], format);
     const int64_t unequal = result.difference.unequal;
     result.difference.add(weights[k], stored);
-    if (result.difference.unequal == unequal || result.overflow) continue;
-    result.overflow = std::isinf(stored);
+    const bool is_refused = rounding == DenseRounding::kFinite && !std::isfinite(stored);
+    if ((result.difference.unequal == unequal && !is_refused) || result.overflow) continue;
+    result.overflow = is_refused || std::isinf(stored);
     if (result.inexact < 0 || result.overflow) result.inexact = static_cast<int64_t>(k);
   }
   return result;
 }
 
-Error refusal(const MatrixView& matrix, std::string_view name, Format format, int64_t row,
-              const RowResult& result) {
+Error refusal(const MatrixView& matrix, std::string_view name, Format format,
+              DenseRounding rounding, int64_t row, const RowResult& result) {
   std::vector<double> weights(matrix.cols);
   Dequantizer(matrix).row(row, weights.data());
-  return {result.overflow ? "convert.overflow" : "convert.inexact",
-          fmt::format("{}: weight {} of output {}, input {} is {} {}", quote_name(name),
-                      weights[result.inexact], row, result.inexact,
-                      result.overflow ? "beyond" : "no number of", info(format).name)};
+  const char* code = !result.overflow                         ? "convert.inexact"
+                     : rounding != DenseRounding::kFinite     ? "convert.overflow"
+                     : std::isfinite(weights[result.inexact]) ? "quantize.f16_overflow"
+                                                              : "quantize.not_finite";
+  return {code, fmt::format("{}: weight {} of output {}, input {} is {} {}", quote_name(name),
+                            weights[result.inexact], row, result.inexact,
+                            result.overflow ? "beyond" : "no number of", info(format).name)};
 }
 
 }  // namespace
 
 Result<Difference> write_dense(const MatrixView& matrix, std::string_view name, DType dtype,
-                               bool transposed, bool rounds, Executor& pool,
+                               bool transposed, DenseRounding rounding, Executor& pool,
                                const std::function<Status(std::span<const std::byte>)>& put) {
   const Format format = float_format(dtype);
   const int64_t width = bits(dtype) / 8;
@@ -88,13 +92,13 @@ Result<Difference> write_dense(const MatrixView& matrix, std::string_view name, 
       for (int64_t i = begin; i < end; ++i) {
         dequantizer.row(first + i, weights.data());
         std::byte* to = chunk.get() + (transposed ? i : i * matrix.cols) * width;
-        results[i] = store_row(weights, format, to, transposed ? count * width : width);
+        results[i] = store_row(weights, format, rounding, to, transposed ? count * width : width);
       }
     });
     for (int64_t i = 0; i < count; ++i) {
       const RowResult& result = results[i];
-      if (result.overflow || (result.inexact >= 0 && !rounds)) {
-        return refusal(matrix, name, format, first + i, result);
+      if (result.overflow || (result.inexact >= 0 && rounding == DenseRounding::kNone)) {
+        return refusal(matrix, name, format, rounding, first + i, result);
       }
       sum += result.difference;
     }
@@ -121,6 +125,19 @@ std::vector<MatrixView> flat_views(const FileTensor& tensor) {
   add(0, rows, kFlatCols);
   add(rows * kFlatCols, 1, count % kFlatCols);
   return views;
+}
+
+Result<Difference> write_dense(const FileTensor& tensor, DType dtype, DenseRounding rounding,
+                               Executor& pool, const PutBytes& put) {
+  Difference sum;
+  for (const MatrixView& view : flat_views(tensor)) {
+    SUBBYTE_TRY(const Difference part,
+                write_dense(view, tensor.name, dtype, false, rounding, pool,
+                            [&](std::span<const std::byte> bytes) { return put(0, bytes); }));
+    tensor.file->release(view.codes);
+    if (part.unequal > 0 || rounding == DenseRounding::kFinite) sum += part;
+  }
+  return sum;
 }
 
 }  // namespace subbyte

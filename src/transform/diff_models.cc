@@ -1,4 +1,4 @@
-#include "transform/diff_models.h"
+#include "transform/transform.h"
 
 #include <fmt/format.h>
 
@@ -282,7 +282,7 @@ class Comparison {
         return parts && apart.tensors().find(parts->names.front()) != nullptr;
       };
       auto parts = bias_parts(tensor);
-      if (!is_there(parts)) parts = bias_of_each_expert(tensor);
+      if (!is_there(parts)) parts = bias_parts(tensor, true);
       if (!is_there(parts)) continue;
       SUBBYTE_CHECK(tensor.file->verify_unchanged());
       compared_biases_.insert(name);

@@ -1,4 +1,4 @@
-#include "transform/diff_models.h"
+#include "transform/transform.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

@@ -164,19 +164,10 @@ bool has_bias_parts(const FileTensor& tensor) {
   return !biased_modules(tensor).empty();
 }
 
-std::optional<BiasParts> bias_of_each_expert(const FileTensor& tensor) {
-  if (tensor.shape.size() != 2 || !has_bias_parts(tensor)) return std::nullopt;
-  const std::string_view stack = without_bias(tensor.name);
-  BiasParts parts = {{}, 1, tensor.shape[1]};
-  for (uint64_t e = 0; e < tensor.shape[0]; ++e) {
-    parts.names.push_back(expert_name(stack, static_cast<int64_t>(e)) + ".bias");
-  }
-  return parts;
-}
-
-std::optional<BiasParts> bias_parts(const FileTensor& tensor) {
-  const std::vector<std::string> modules = biased_modules(tensor);
-  if (modules.empty()) return std::nullopt;
+std::optional<BiasParts> bias_parts(const FileTensor& tensor, bool joint) {
+  std::vector<std::string> modules = biased_modules(tensor);
+  if (modules.empty() || (joint && tensor.shape.size() != 2)) return std::nullopt;
+  if (joint) modules = {std::string(without_bias(tensor.name))};
   BiasParts parts = {{}, modules.size(), tensor.shape.back() / modules.size()};
   if (tensor.shape.size() == 1) {
     for (const std::string& module : modules) parts.names.push_back(module + ".bias");

@@ -56,13 +56,11 @@ struct BiasParts {
 };
 /// A stacked bias of gpt-oss, [experts][rows], or that of the joined gate and up of one expert, as
 /// the tensors that llm-compressor and AutoRound write of it: experts.E.gate_proj.bias and
-/// experts.E.up_proj.bias, experts.E.down_proj.bias. nullopt for other tensors.
-std::optional<BiasParts> bias_parts(const FileTensor& tensor);
+/// experts.E.up_proj.bias, experts.E.down_proj.bias; `joint`: a stacked one as one for each expert,
+/// experts.E.gate_up_proj.bias. nullopt for other tensors.
+std::optional<BiasParts> bias_parts(const FileTensor& tensor, bool joint = false);
 /// Says whether there are such parts, without making a name for each.
 bool has_bias_parts(const FileTensor& tensor);
-/// A stacked bias as one for each expert, gate and up joined: experts.E.gate_up_proj.bias. nullopt
-/// for other tensors.
-std::optional<BiasParts> bias_of_each_expert(const FileTensor& tensor);
 
 /// The bytes of one of those tensors.
 std::vector<std::byte> bias_part(const FileTensor& tensor, const BiasParts& parts,

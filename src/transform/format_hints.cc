@@ -4,19 +4,18 @@
 
 #include <algorithm>
 
+#include "base/small_letters.h"
 #include "checkpoints/quantize_formats.h"
 #include "quantize/format_hints.h"
-#include "transform/convert_model.h"
 #include "transform/packing/pack_layout.h"
+#include "transform/transform.h"
 
 namespace subbyte {
 namespace {
 
 std::string dashed(std::string_view name) {
-  std::string usual(name);
-  std::ranges::transform(usual, usual.begin(), [](char c) {
-    return c == '_' ? '-' : c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-  });
+  std::string usual = small_letters(name);
+  std::ranges::replace(usual, '_', '-');
   return usual;
 }
 

@@ -7,7 +7,7 @@
 
 #include "models/model_config.h"
 #include "ops/forwarding_backend.h"
-#include "transform/quantize_formats.h"
+#include "transform/format_hints.h"
 
 namespace subbyte {
 

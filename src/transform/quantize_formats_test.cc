@@ -20,10 +20,9 @@
 #include "support/temp_dir.h"
 #include "support/test_context.h"
 #include "synth/synth.h"
-#include "transform/convert_model.h"
 #include "transform/module_pattern.h"
 #include "transform/probing_backend.h"
-#include "transform/quantize_model.h"
+#include "transform/transform.h"
 
 namespace subbyte {
 namespace {

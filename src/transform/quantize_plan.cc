@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <functional>
 #include <map>
 #include <set>
 
@@ -36,27 +35,19 @@ class UnitFinder {
       : context_(context), model_(model), names_(names), request_(request) {}
 
   Result<QuantizePlan> find() {
-    std::vector<PatternUse> ignores(request_.ignore.size());
-    std::vector<PatternUse> rules(request_.rules.size());
-    std::vector<bool> applied(request_.rules.size());
+    std::vector<RuleUse> uses(request_.rules.size());
     plan_.usual = request_.form;
     for (const TensorSpec& spec : tensors_of(model_)) {
       if (spec.is_vector()) continue;
       SUBBYTE_TRY(const bool wanted, is_wanted(spec));
       SUBBYTE_TRY(QuantizeUnit unit, unit_of(spec, wanted));
-      SUBBYTE_TRY(const auto ignored,
-                  find_pattern(unit, request_.ignore, std::identity(), ignores, "quantize.ignore"));
-      SUBBYTE_TRY(const auto rule, find_pattern(unit, request_.rules, &QuantizeRule::pattern, rules,
-                                                "quantize.rules"));
-      if (!wanted || ignored) continue;
-      if (rule && request_.rules[*rule].keep) continue;
+      SUBBYTE_TRY(const auto rule, find_rule(unit, uses));
+      if (!wanted || (rule && request_.rules[*rule].keep)) continue;
       if (rule) SUBBYTE_CHECK(apply(request_.rules[*rule], unit));
-      if (rule) applied[*rule] = true;
+      if (rule) uses[*rule].is_applied = true;
       plan_.units.push_back(std::move(unit));
     }
-    SUBBYTE_CHECK(check_used(request_.ignore, std::identity(), ignores, "quantize.ignore"));
-    SUBBYTE_CHECK(check_used(request_.rules, &QuantizeRule::pattern, rules, "quantize.rules"));
-    SUBBYTE_CHECK(check_applied(applied));
+    SUBBYTE_CHECK(check_used(uses));
     if (plan_.units.empty()) {
       return Error{"quantize.nothing",
                    fmt::format("{}: expected matrices that may be quantized as {}, found none",
@@ -67,10 +58,11 @@ class UnitFinder {
   }
 
  private:
-  /// Whether a pattern names a matrix, and is the first one that does.
-  struct PatternUse {
+  /// Whether a rule names a matrix, is the first one that does, and gave one a form.
+  struct RuleUse {
     bool names = false;
     bool decides = false;
+    bool is_applied = false;
   };
 
   bool writes_stacks() const { return writer_of(*request_.format).write_experts != nullptr; }
@@ -186,24 +178,25 @@ class UnitFinder {
     return set;
   }
 
-  /// Which pattern is the first to name it. Names of one that is not wanted count, too.
-  template <typename List, typename PatternOf>
-  static Result<std::optional<std::size_t>> find_pattern(const QuantizeUnit& unit, const List& list,
-                                                         const PatternOf& pattern_of,
-                                                         std::vector<PatternUse>& uses,
-                                                         std::string_view code) {
+  /// Which rule is the first to name it. Names of one that is not wanted count, too.
+  Result<std::optional<std::size_t>> find_rule(const QuantizeUnit& unit,
+                                               std::vector<RuleUse>& uses) const {
     std::optional<std::size_t> first;
     const QuantizeModule* other = nullptr;
+    std::string_view code;
     for (const QuantizeModule& module : unit.modules) {
       std::optional<std::size_t> found;
-      for (std::size_t i = 0; i < list.size(); ++i) {
-        if (!std::invoke(pattern_of, list[i]).matches(module.name)) continue;
+      for (std::size_t i = 0; i < uses.size(); ++i) {
+        if (!request_.rules[i].pattern.matches(module.name)) continue;
         uses[i].names = true;
         if (!found) found = i;
       }
       if (found) uses[*found].decides = true;
       if (&module == &unit.modules.front()) first = found;
-      if (found != first && other == nullptr) other = &module;
+      if (found == first || other != nullptr) continue;
+      other = &module;
+      code =
+          request_.rules[std::min(found.value_or(uses.size()), first.value_or(uses.size()))].code;
     }
     const bool is_wanted = !unit.modules.front().matrices.empty();
     if (other == nullptr || !is_wanted) return first;
@@ -214,17 +207,25 @@ class UnitFinder {
                              quote_name(other->name))};
   }
 
-  template <typename List, typename PatternOf>
-  Status check_used(const List& list, const PatternOf& pattern_of,
-                    const std::vector<PatternUse>& uses, std::string_view code) const {
+  /// What a rule says is not left out in silence; a form for what is kept anyway, as a head is
+  /// without --head, would be.
+  Status check_used(const std::vector<RuleUse>& uses) const {
     for (std::size_t i = 0; i < uses.size(); ++i) {
+      const QuantizeRule& rule = request_.rules[i];
       if (uses[i].decides) continue;
       const std::string_view problem =
           uses[i].names ? "patterns before it name the same matrices, and the first one counts"
                         : "no matrix of the model is called so";
-      return Error{code,
-                   fmt::format("pattern {}: {}{}", quote(std::invoke(pattern_of, list[i]).text()),
-                               problem, uses[i].names ? "" : example())};
+      return Error{rule.code, fmt::format("pattern {}: {}{}", quote(rule.pattern.text()), problem,
+                                          uses[i].names ? "" : example())};
+    }
+    for (std::size_t i = 0; i < uses.size(); ++i) {
+      if (uses[i].is_applied || request_.rules[i].keep) continue;
+      return Error{
+          "quantize.rules",
+          fmt::format("{}: the matrices that it names are not quantized (--head and --embedding "
+                      "quantize theirs); expected \"keep\": true",
+                      request_.rules[i].where)};
     }
     return {};
   }
@@ -234,19 +235,6 @@ class UnitFinder {
     return plan_.units.empty()
                ? ""
                : "; names look like " + printable(plan_.units.back().modules.front().name);
-  }
-
-  /// A form for what is kept anyway, as a head is without --head, would be left out in silence.
-  Status check_applied(const std::vector<bool>& applied) const {
-    for (std::size_t i = 0; i < applied.size(); ++i) {
-      if (applied[i] || request_.rules[i].keep) continue;
-      return Error{
-          "quantize.rules",
-          fmt::format("{}: the matrices that it names are not quantized (--head and --embedding "
-                      "quantize theirs); expected \"keep\": true",
-                      request_.rules[i].where)};
-    }
-    return {};
   }
 
   Status apply(const QuantizeRule& rule, QuantizeUnit& unit) const {

@@ -12,10 +12,9 @@
 
 #include "checkpoints/importer.h"
 #include "models/model_config.h"
-#include "transform/module_pattern.h"
-#include "transform/quantize_formats.h"
+#include "transform/format_hints.h"
+#include "transform/matrix_rows.h"
 #include "transform/quantize_rules.h"
-#include "transform/quantize_tensor.h"
 
 namespace subbyte {
 
@@ -24,8 +23,7 @@ struct QuantizeRequest {
   const QuantizeFormat* format = nullptr;
   QuantizeForm form;        // of modules that nothing else is said of
   bool fits_group = false;  // whether its groups are halved until they divide the inputs of all
-  std::vector<ModulePattern> ignore;
-  std::vector<QuantizeRule> rules;
+  std::vector<QuantizeRule> rules;  // the first one that names a matrix counts
   bool head = false;
   bool embedding = false;
   bool experts_only = false;

@@ -12,15 +12,18 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "transform/module_pattern.h"
 
 namespace subbyte {
 
+/// One of these, or a pattern of --ignore.
 struct QuantizeRule {
   ModulePattern pattern;
-  std::string where;  // file and pattern, for messages
+  std::string where = {};  // file and pattern, for messages
+  std::string_view code = "quantize.rules";
   bool keep = false;  // as it is
   std::optional<int> bits = {};
   std::optional<int64_t> group_size = {};  // 0 and -1: the whole row

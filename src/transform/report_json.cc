@@ -4,7 +4,7 @@
 #include <cmath>
 #include <string>
 
-#include "transform/quantize_formats.h"
+#include "transform/format_hints.h"
 
 namespace subbyte {
 

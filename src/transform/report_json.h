@@ -2,9 +2,7 @@
 // What became of a checkpoint as JSON: what --json of `convert`, `quantize` and `diff` prints.
 
 #include "json/strict_json.h"
-#include "transform/convert_model.h"
-#include "transform/diff_models.h"
-#include "transform/quantize_model.h"
+#include "transform/transform.h"
 
 namespace subbyte {
 

@@ -1,10 +1,8 @@
 #include "transform/steps.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
-
-#include "checkpoints/config/exported_config.h"
-#include "transform/reader_names.h"
 
 namespace subbyte {
 
@@ -57,6 +55,21 @@ std::vector<const FileTensor*> sources_of(std::span<const FoundModule* const> mo
   return tensors;
 }
 
+Result<std::vector<Matrix>> import_modules(const ImportContext& context,
+                                           std::span<const FoundModule* const> modules) {
+  std::vector<Matrix> matrices;
+  for (const FoundModule* const module : modules) {
+    SUBBYTE_TRY(auto imported, import_experts(context, module->name));
+    std::ranges::move(imported, std::back_inserter(matrices));
+  }
+  return matrices;
+}
+
+Error in_file(const Error& error, const FileTensor& tensor) {
+  const std::string where = tensor.file->path().string() + ": ";
+  return {error.code, error.message.starts_with(where) ? error.message : where + error.message};
+}
+
 Result<std::vector<TensorDeclaration>> declare_exported(const Exporter& exporter,
                                                         const ExportShape& shape,
                                                         const std::string& module,
@@ -99,17 +112,6 @@ std::vector<std::string> unread_quantized(std::span<const FoundModule> modules) 
     if (!module.is_read && !is_plain) names.push_back(module.name);
   }
   return names;
-}
-
-std::vector<TextFile> config_texts(json::Value config, const Exporter& exporter,
-                                   const ExportedModel& exported) {
-  const ExportedConfig said = exporter.config(named_for_readers(exported, config));
-  config["quantization_config"] = said.section;
-  std::vector<TextFile> texts = {{"config.json", json::to_text(config, 2) + "\n"}};
-  if (!said.side_file.empty()) {
-    texts.push_back({std::string(said.side_file), json::to_text(said.side_content, 2) + "\n"});
-  }
-  return texts;
 }
 
 }  // namespace subbyte

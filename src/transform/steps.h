@@ -1,6 +1,5 @@
 #pragma once
-// Steps that several rewrites have (rewrite.h): what becomes of tensors and matrices, and what the
-// new config.json says of them.
+// Steps that several rewrites have (rewrite.h): what becomes of tensors and matrices.
 
 #include <set>
 #include <span>
@@ -25,6 +24,13 @@ WriteStep join_biases(std::string name, const ExpertStack& stack);
 /// The tensors of all modules that find_modules() knows by one of them.
 std::vector<const FileTensor*> sources_of(std::span<const FoundModule* const> modules);
 
+/// The matrices of the modules, in their order. Codes: those of import_experts().
+Result<std::vector<Matrix>> import_modules(const ImportContext& context,
+                                           std::span<const FoundModule* const> modules);
+
+/// "FILE: MESSAGE", unless the message has it: of errors that name a tensor.
+Error in_file(const Error& error, const FileTensor& tensor);
+
 /// Describes the tensors of a module that an exporter writes, and adds it to `exported`. Codes:
 /// those of Exporter::describe.
 Result<std::vector<TensorDeclaration>> declare_exported(const Exporter& exporter,
@@ -44,10 +50,5 @@ std::vector<std::string> kept_layers(std::span<const FoundModule> modules,
 
 /// Quantized modules that no model here reads: they stay what they are.
 std::vector<std::string> unread_quantized(std::span<const FoundModule> modules);
-
-/// config.json with its keys in their order and what an exporter says of the weights, and the file
-/// beside it that other readers look for.
-std::vector<TextFile> config_texts(json::Value config, const Exporter& exporter,
-                                   const ExportedModel& exported);
 
 }  // namespace subbyte

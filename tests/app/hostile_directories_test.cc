@@ -25,7 +25,7 @@
 #include "support/test_tensors.h"
 #include "support/unprivileged.h"
 #include "synth/synth.h"
-#include "transform/convert_model.h"
+#include "transform/transform.h"
 #include "verify/inspect.h"
 #include "verify/verify.h"
 

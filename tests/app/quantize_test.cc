@@ -9,7 +9,7 @@
 
 #include "app/process.h"
 #include "support/temp_dir.h"
-#include "transform/quantize_formats.h"
+#include "transform/format_hints.h"
 
 namespace subbyte {
 namespace {

@@ -14,8 +14,7 @@
 #include "support/test_context.h"
 #include "support/test_names.h"
 #include "support/test_tensors.h"
-#include "transform/convert_model.h"
-#include "transform/diff_models.h"
+#include "transform/transform.h"
 #include "verify/verify.h"
 
 namespace subbyte {

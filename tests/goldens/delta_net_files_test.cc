@@ -15,8 +15,7 @@
 #include "support/test_context.h"
 #include "support/test_names.h"
 #include "support/test_tensors.h"
-#include "transform/convert_model.h"
-#include "transform/quantize_model.h"
+#include "transform/transform.h"
 #include "verify/inspect.h"
 #include "verify/verify.h"
 

@@ -19,7 +19,7 @@
 #include "support/temp_dir.h"
 #include "support/test_context.h"
 #include "support/test_names.h"
-#include "transform/convert_model.h"
+#include "transform/transform.h"
 
 namespace subbyte {
 namespace {

@@ -14,10 +14,8 @@
 #include "support/temp_dir.h"
 #include "support/test_context.h"
 #include "support/test_tensors.h"
-#include "transform/convert_model.h"
-#include "transform/diff_models.h"
 #include "transform/packing/pack_model.h"
-#include "transform/quantize_model.h"
+#include "transform/transform.h"
 #include "verify/verify.h"
 
 namespace subbyte {

@@ -16,7 +16,7 @@
 #include "support/temp_dir.h"
 #include "support/test_context.h"
 #include "support/test_tensors.h"
-#include "transform/convert_model.h"
+#include "transform/transform.h"
 #include "verify/inspect.h"
 #include "verify/verify.h"
 

@@ -11,7 +11,7 @@
 #include "model_on_gpu.h"
 #include "support/temp_dir.h"
 #include "support/test_context.h"
-#include "transform/quantize_model.h"
+#include "transform/transform.h"
 
 namespace subbyte {
 namespace {

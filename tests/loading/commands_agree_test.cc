@@ -14,10 +14,8 @@
 #include "support/temp_dir.h"
 #include "support/test_context.h"
 #include "synth/synth.h"
-#include "transform/convert_model.h"
-#include "transform/diff_models.h"
 #include "transform/packing/pack_model.h"
-#include "transform/quantize_model.h"
+#include "transform/transform.h"
 #include "verify/inspect.h"
 #include "verify/sound_models.h"
 

@@ -4,9 +4,9 @@
 
 #include "base/thread_pool.h"
 #include "support/temp_dir.h"
-#include "transform/convert_model.h"
 #include "transform/expert_stacks.h"
 #include "transform/packing/pack_model.h"
+#include "transform/transform.h"
 #include "verify/sound_models.h"
 
 namespace subbyte::conformance {

@@ -11,7 +11,7 @@
 #include "models/model.h"
 #include "support/test_context.h"
 #include "text/tokenizer.h"
-#include "transform/convert_model.h"
+#include "transform/transform.h"
 #include "verify/inspect.h"
 #include "verify/sound_models.h"
 

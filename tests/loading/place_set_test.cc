@@ -17,7 +17,7 @@
 #include "checkpoints/model_path.h"
 #include "support/paths.h"
 #include "support/temp_dir.h"
-#include "transform/convert_model.h"
+#include "transform/transform.h"
 
 namespace subbyte::conformance {
 namespace {

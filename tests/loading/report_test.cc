@@ -11,7 +11,7 @@
 #include "support/goldens.h"
 #include "support/json_of.h"
 #include "synth/synth.h"
-#include "transform/convert_model.h"
+#include "transform/transform.h"
 #include "verify/findings.h"
 #include "verify/sound_models.h"
 

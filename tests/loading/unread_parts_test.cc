@@ -9,9 +9,7 @@
 #include "models/checkpoint.h"
 #include "support/temp_dir.h"
 #include "support/test_context.h"
-#include "transform/convert_model.h"
-#include "transform/diff_models.h"
-#include "transform/quantize_model.h"
+#include "transform/transform.h"
 #include "verify/inspect.h"
 #include "verify/sound_models.h"
 

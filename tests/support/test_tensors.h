@@ -2,6 +2,7 @@
 // Tensors of tests: made of values or at random, written to files, and read back by formulas that
 // share nothing with the code under test.
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -14,6 +15,7 @@
 #include "base/random.h"
 #include "checkpoints/containers/safetensors.h"
 #include "support/safetensors_bytes.h"
+#include "support/safetensors_file.h"
 
 namespace subbyte {
 
@@ -108,14 +110,10 @@ inline Status write_tensors(const std::filesystem::path& path,
   for (const TestTensor& tensor : tensors) {
     declarations.push_back({tensor.name, tensor.dtype, tensor.shape});
   }
-  SUBBYTE_TRY(SafetensorsWriter writer, SafetensorsWriter::create(path, true, declarations, {}));
-  for (const TensorEntry& entry : writer.layout()) {
-    for (const TestTensor& tensor : tensors) {
-      if (tensor.name != entry.name) continue;
-      SUBBYTE_CHECK(writer.append(std::as_bytes(std::span(tensor.bytes))));
-    }
-  }
-  return writer.commit();
+  return write_safetensors(path, declarations, [&](const TensorEntry& entry) {
+    const auto found = std::ranges::find(tensors, entry.name, &TestTensor::name);
+    return std::as_bytes(std::span(found->bytes));
+  });
 }
 
 /// The bytes of such a file put together by hand, in the order given, with the header padded to

@@ -19,53 +19,40 @@ namespace fs = std::filesystem;
 constexpr std::size_t kPieceBytes = std::size_t{16} << 20;     // of a tensor that is copied
 constexpr std::size_t kPrefetchBytes = std::size_t{64} << 20;  // of each tensor of the next step
 
-/// Writes the bytes of the steps of one file.
-class FileWriter {
- public:
-  FileWriter(const WeightFile& file, OutputFile& output) : file_(file), output_(output) {
-    for (const TensorEntry& entry : file.tensors) places_[entry.name] = {entry.begin, entry.end};
-  }
-
-  /// `written` is told how many bytes were.
-  Status make(const WriteStep& step, const std::function<void(std::size_t)>& written) {
-    for (const FileTensor* source : step.sources) SUBBYTE_CHECK(source->file->verify_unchanged());
-    const PutBytes put = [&](std::size_t index, std::span<const std::byte> bytes) -> Status {
-      Place& place = places_.at(step.tensors[index].name);
-      if (bytes.size() > place.end - place.next) {
-        return incomplete(step.tensors[index], place, "more");
-      }
-      SUBBYTE_CHECK(output_.write_at(file_.head.size() + place.next, bytes));
-      place.next += bytes.size();
-      written(bytes.size());
-      return {};
-    };
-    SUBBYTE_CHECK(step.make(put));
-    for (const TensorDeclaration& tensor : step.tensors) {
-      const Place& place = places_.at(tensor.name);
-      if (place.next != place.end) return incomplete(tensor, place, "fewer");
-    }
-    for (const FileTensor* source : step.sources) source->file->release(source->bytes);
-    return {};
-  }
-
- private:
-  /// The bytes of a tensor that are missing.
-  struct Place {
-    uint64_t next;
-    uint64_t end;
-  };
-
-  static Error incomplete(const TensorDeclaration& tensor, const Place& place,
-                          std::string_view found) {
-    return {safetensors_codes::kIncomplete,
-            fmt::format("tensor {}: expected {} more bytes, found {}", quote(tensor.name),
-                        place.end - place.next, found)};
-  }
-
-  const WeightFile& file_;
-  OutputFile& output_;
-  std::map<std::string_view, Place> places_;
+/// Bytes of a tensor that are missing in the file.
+struct Gap {
+  uint64_t next = 0;
+  uint64_t end = 0;
 };
+using Gaps = std::map<std::string_view, Gap>;
+
+Error incomplete(const std::string& tensor, const Gap& gap, std::string_view found) {
+  return {safetensors_codes::kIncomplete, fmt::format("tensor {}: expected {} more bytes, found {}",
+                                                      quote(tensor), gap.end - gap.next, found)};
+}
+
+/// Makes a step, whose tensors begin at `data` and have `gaps`. `written` is told how many bytes
+/// were.
+Status make(const WriteStep& step, OutputFile& output, uint64_t data, Gaps& gaps,
+            const std::function<void(std::size_t bytes)>& written) {
+  for (const FileTensor* source : step.sources) SUBBYTE_CHECK(source->file->verify_unchanged());
+  const PutBytes put = [&](std::size_t index, std::span<const std::byte> bytes) -> Status {
+    const std::string& name = step.tensors[index].name;
+    Gap& gap = gaps.at(name);
+    if (bytes.size() > gap.end - gap.next) return incomplete(name, gap, "more");
+    SUBBYTE_CHECK(output.write_at(data + gap.next, bytes));
+    gap.next += bytes.size();
+    written(bytes.size());
+    return {};
+  };
+  SUBBYTE_CHECK(step.make(put));
+  for (const TensorDeclaration& tensor : step.tensors) {
+    const Gap& gap = gaps.at(tensor.name);
+    if (gap.next != gap.end) return incomplete(tensor.name, gap, "fewer");
+  }
+  for (const FileTensor* source : step.sources) source->file->release(source->bytes);
+  return {};
+}
 
 void prefetch(const WriteStep& step) {
   for (const FileTensor* source : step.sources) {
@@ -177,10 +164,11 @@ Status write_checkpoint(const fs::path& directory, const WeightFiles& weights,
   for (const WeightFile* file : missing) {
     SUBBYTE_TRY(OutputFile output, OutputFile::create(directory / file->name, false));
     SUBBYTE_CHECK(output.write(file->head));
-    FileWriter writer(*file, output);
+    Gaps gaps;
+    for (const TensorEntry& tensor : file->tensors) gaps[tensor.name] = {tensor.begin, tensor.end};
     for (std::size_t i = file->begin; i < file->end; ++i) {
       if (i + 1 < file->end) prefetch(steps[i + 1]);
-      SUBBYTE_CHECK(writer.make(steps[i], written));
+      SUBBYTE_CHECK(make(steps[i], output, file->head.size(), gaps, written));
     }
     SUBBYTE_CHECK(output.commit());
   }

@@ -22,7 +22,6 @@
 #include <vector>
 
 #include "base/mapped_file.h"
-#include "base/output_file.h"
 #include "base/status.h"
 #include "subbyte/modules.h"
 
@@ -95,35 +94,5 @@ struct SafetensorsStart {
 Result<SafetensorsStart> lay_out_safetensors(std::vector<TensorDeclaration> tensors,
                                              const std::map<std::string, std::string>& metadata,
                                              std::string_view where);
-
-/// Writes one file: declare all tensors, then append their bytes in the order of layout().
-class SafetensorsWriter {
- public:
-  /// Writes the header. Codes of OutputFile and of lay_out_safetensors().
-  static Result<SafetensorsWriter> create(const std::filesystem::path& path, bool overwrite,
-                                          std::vector<TensorDeclaration> tensors,
-                                          const std::map<std::string, std::string>& metadata);
-  /// The same into an output that is open and empty, such as OutputFile::standard_output().
-  static Result<SafetensorsWriter> create(OutputFile file, std::vector<TensorDeclaration> tensors,
-                                          const std::map<std::string, std::string>& metadata);
-
-  /// Tensors in the order in which append() expects their bytes.
-  const std::vector<TensorEntry>& layout() const { return layout_; }
-
-  /// Bytes that follow those appended so far; a tensor may come in several pieces. More than the
-  /// tensors hold: safetensors.incomplete.
-  Status append(std::span<const std::byte> bytes);
-
-  /// Fails (safetensors.incomplete) unless every byte of every tensor was appended.
-  Status commit();
-
- private:
-  SafetensorsWriter(OutputFile file, std::vector<TensorEntry> layout);
-
-  OutputFile file_;
-  std::vector<TensorEntry> layout_;
-  uint64_t total_ = 0;
-  uint64_t written_ = 0;
-};
 
 }  // namespace subbyte

@@ -48,7 +48,7 @@ Result<std::vector<std::string>> names_in(const fs::path& directory) {
   std::vector<std::string> names;
   std::error_code failure;
   fs::directory_iterator at(directory.empty() ? "." : directory, failure);
-  for (const fs::directory_iterator end; !failure && at != end; at.increment(failure)) {
+  for (; !failure && at != fs::directory_iterator(); at.increment(failure)) {
     names.push_back(at->path().filename().native());
   }
   if (failure) return file_error(failure.value(), directory, "read the directory");
@@ -56,24 +56,18 @@ Result<std::vector<std::string>> names_in(const fs::path& directory) {
   return names;
 }
 
-/// `has` is how a name begins or ends.
-template <typename List, typename Has>
-bool has_one_of(const List& list, std::string_view name, Has has) {
-  return std::ranges::any_of(list, [&](std::string_view part) { return has(name, part); });
-}
-
-bool begins_with(std::string_view name, std::string_view part) {
-  return name.starts_with(part);
-}
-
-bool ends_with(std::string_view name, std::string_view part) {
-  return name.ends_with(part);
+bool is_text(const fs::path& path) {
+  const std::string name = small_letters(path.filename().native());
+  const auto begins = [&](std::string_view word) { return name.starts_with(word); };
+  const auto is_directory = is_folder(path);
+  return std::ranges::any_of(kTexts, begins) && !(is_directory.ok() && *is_directory);
 }
 
 /// Whether somebody may miss a file that is not copied.
 bool belongs_to_model(std::string_view name) {
+  const auto ends = [&](std::string_view ending) { return name.ends_with(ending); };
   return !name.starts_with('.') && name != kTemplates &&
-         !has_one_of(kWeightEndings, name, ends_with) &&
+         std::ranges::none_of(kWeightEndings, ends) &&
          std::ranges::find(kConfigFiles, name) == std::end(kConfigFiles);
 }
 
@@ -107,13 +101,11 @@ Status copy_side_files(const fs::path& from, const fs::path& to, const Notice& n
   std::vector<std::string> left;
   for (const std::string& name : names) {
     const bool is_known = std::ranges::find(kSideFiles, name) != kSideFiles.end();
-    const auto is_directory = is_folder(from / name);
-    const bool is_text = has_one_of(kTexts, small_letters(name), begins_with) &&
-                         !(is_directory.ok() && *is_directory);
+    const bool is_other = is_text(from / name);
     // What no one computes with stops nothing: a text that cannot be read is named.
-    if (is_known || (is_text && open_model_file(from / name, kMaxSideFileBytes).ok())) {
+    if (is_known || (is_other && open_model_file(from / name, kMaxSideFileBytes).ok())) {
       SUBBYTE_CHECK(copy_side_file(from / name, to / name));
-    } else if (is_text || belongs_to_model(name)) {
+    } else if (is_other || belongs_to_model(name)) {
       left.push_back(name);
     }
   }

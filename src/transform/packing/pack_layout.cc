@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "base/small_letters.h"
+
 namespace subbyte {
 
 #define SUBBYTE_PACK_LAYOUT(name) extern const PackLayout name##_pack_layout;
@@ -30,10 +32,8 @@ std::vector<std::string> pack_layout_names() {
 }
 
 const PackLayout* find_pack_layout(std::string_view name) {
-  std::string usual(name);
-  std::ranges::transform(usual, usual.begin(), [](char c) {
-    return c == '_' ? '-' : c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-  });
+  std::string usual = small_letters(name);
+  std::ranges::replace(usual, '_', '-');
   const auto found = std::ranges::find(kLayouts, std::string_view(usual), &PackLayout::name);
   return found == kLayouts.end() ? nullptr : *found;
 }

@@ -33,15 +33,16 @@ struct PackOptions {
   Notice notice = nullptr;  // of what earlier runs left behind
 };
 
+/// Counts of both ways.
 struct PackReport {
   std::string layout;
-  std::string tile;
-  int64_t modules = 0;         // of the model that were packed
-  int64_t packed_modules = 0;  // that they became: experts of a layer are one
+  std::string tile = {};       // of pack
+  int64_t modules = 0;         // of the model
+  int64_t packed_modules = 0;  // that they are here: experts of a layer are one
   int64_t kept_tensors = 0;
   uint64_t source_bytes = 0;
   uint64_t result_bytes = 0;
-  std::vector<std::string> remarks;  // about the layout, for people
+  std::vector<std::string> remarks = {};  // of pack: about the layout, for people
 };
 
 /// Packs every quantized layer of a model directory; the directory appears at `destination` whole
@@ -60,21 +61,13 @@ struct UnpackOptions {
   Notice notice = nullptr;
 };
 
-struct UnpackReport {
-  std::string layout;
-  int64_t modules = 0;  // of the model again
-  int64_t kept_tensors = 0;
-  uint64_t source_bytes = 0;
-  uint64_t result_bytes = 0;
-};
-
 /// The model that pack_model() packed: the same tensors, bit for bit, and the same side files.
 /// Codes: pack.metadata, pack.version, pack.missing, pack.tensor, pack.tensor_unlisted,
 /// pack.not_exact, those of TensorSource::open_packed and of src/foreign_layouts, file.*.
-Result<UnpackReport> unpack_model(const std::filesystem::path& source,
-                                  const std::filesystem::path& destination,
-                                  const UnpackOptions& options, Executor& pool,
-                                  const ByteProgress& progress = nullptr);
+Result<PackReport> unpack_model(const std::filesystem::path& source,
+                                const std::filesystem::path& destination,
+                                const UnpackOptions& options, Executor& pool,
+                                const ByteProgress& progress = nullptr);
 
 /// The tile that PyTorch on this machine packs for CPUs, a value of --tile, and by which
 /// instructions: {"64", "AVX-512"}.

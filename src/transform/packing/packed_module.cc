@@ -8,6 +8,7 @@
 
 #include "base/checked.h"
 #include "checkpoints/expert_names.h"
+#include "foreign_layouts/marlin.h"
 #include "json/strict_json.h"
 
 namespace subbyte {
@@ -15,111 +16,82 @@ namespace {
 
 constexpr int64_t kMaxSize = int64_t{1} << 24;
 constexpr int64_t kMaxExperts = 1 << 16;
-constexpr std::string_view kKeys[] = {
-    "layout",       "version", "tile",       "shape",     "modules",   "element",
-    "scale",        "zero",    "group_size", "symmetric", "act_order", "activations",
-    "scale_factor", "factors", "flavour",    "tensors",   "bias",      "bias_dtype"};
 constexpr std::pair<Zero, std::string_view> kZeros[] = {
     {Zero::kNone, ""}, {Zero::kU8, "u8"}, {Zero::kU16, "u16"}};
 
-/// One line of metadata while it is read.
-class Line {
- public:
-  Line(json::Object object, std::string_view name) : object_(std::move(object)), name_(name) {}
-
-  Result<PackedModule> read();
-
- private:
-  Error error(std::string_view key, std::string_view expected) const {
-    return object_.error("pack.metadata", key, expected);
-  }
-  Result<bool> flag(std::string_view key) const {
-    SUBBYTE_TRY(const auto value, object_.boolean(key));
-    return value.value_or(false);
-  }
-  Status read_layout(PackedModule& module) const;
-  Status read_shape(PackedModule& module) const;
-  Status read_format(WeightFormat& format) const;
-  Status read_numbers(PackedModule& module) const;
-  Status read_source(PackedModule& module) const;
-  Status read_bias(PackedModule& module) const;
-
-  json::Object object_;
-  std::string name_;
-};
-
-Status Line::read_layout(PackedModule& module) const {
-  SUBBYTE_TRY(const int64_t version, object_.required_integer("version", 0, INT32_MAX));
-  if (version != kPackVersion) {
-    return object_.error("pack.version", "version",
-                         fmt::format("{} (what this program packs)", kPackVersion));
-  }
-  SUBBYTE_TRY(const std::string layout, object_.required_string("layout"));
-  module.layout = find_pack_layout(layout);
-  if (module.layout == nullptr) {
-    return error("layout", fmt::format("one of {}", fmt::join(pack_layout_names(), ", ")));
-  }
-  SUBBYTE_TRY(module.shape.tile, object_.required_string("tile"));
-  if (std::ranges::find(module.layout->tiles, module.shape.tile) == module.layout->tiles.end()) {
-    return error("tile", fmt::format("one of {}", fmt::join(module.layout->tiles, ", ")));
-  }
-  return {};
+Error line_error(const json::Object& line, std::string_view key, std::string_view expected) {
+  return line.error("pack.metadata", key, expected);
 }
 
-Status Line::read_shape(PackedModule& module) const {
-  const json::Value* shape = object_.find("shape");
+/// Layout, version and tile.
+Status read_layout(const json::Object& line, PackedModule& module) {
+  SUBBYTE_TRY(const int64_t version, line.required_integer("version", 0, INT32_MAX));
+  if (version != kPackVersion) {
+    return line.error("pack.version", "version",
+                      fmt::format("{} (what this program packs)", kPackVersion));
+  }
+  SUBBYTE_TRY(const std::string layout, line.required_string("layout"));
+  module.layout = find_pack_layout(layout);
+  if (module.layout == nullptr) {
+    return line_error(line, "layout",
+                      fmt::format("one of {}", fmt::join(pack_layout_names(), ", ")));
+  }
+  SUBBYTE_TRY(module.shape.tile, line.required_string("tile"));
+  const auto tiles = module.layout->tiles;
+  if (std::ranges::find(tiles, module.shape.tile) != tiles.end()) return {};
+  return line_error(line, "tile", fmt::format("one of {}", fmt::join(tiles, ", ")));
+}
+
+Status read_sizes(const json::Object& line, PackedModule& module) {
+  const json::Value* shape = line.find("shape");
   const auto is_size = [](const json::Value& size) { return json::is_integer(size, 1, kMaxSize); };
   if (shape == nullptr || !shape->is_array() || shape->size() < 2 || shape->size() > 3 ||
       !std::ranges::all_of(*shape, is_size) ||
       (shape->size() == 3 && (*shape)[0].get<int64_t>() > kMaxExperts)) {
-    return error("shape", "[N, K] or [E, N, K] of sizes from 1 to 2^24");
+    return line_error(line, "shape", "[N, K] or [E, N, K] of sizes from 1 to 2^24");
   }
-  std::size_t next = 0;
-  if (shape->size() == 3) module.experts = (*shape)[next++].get<int64_t>();
-  module.shape.rows = (*shape)[next++].get<int64_t>();
-  module.shape.cols = (*shape)[next].get<int64_t>();
-  SUBBYTE_TRY(module.from_modules, flag("modules"));
-  if (module.from_modules && module.experts == 0) return error("modules", "a shape of experts");
-  return {};
+  if (shape->size() == 3) module.experts = (*shape)[0].get<int64_t>();
+  module.shape.rows = (*shape)[shape->size() - 2].get<int64_t>();
+  module.shape.cols = (*shape)[shape->size() - 1].get<int64_t>();
+  SUBBYTE_TRY(const auto modules, line.boolean("modules"));
+  module.from_modules = modules.value_or(false);
+  if (!module.from_modules || module.experts > 0) return {};
+  return line_error(line, "modules", "a shape of experts");
 }
 
-Status Line::read_format(WeightFormat& format) const {
-  SUBBYTE_TRY(const std::string element, object_.required_string("element"));
-  SUBBYTE_TRY(const std::string scale, object_.required_string("scale"));
-  SUBBYTE_TRY(const auto zero, object_.string("zero"));
-  const std::optional<Format> of_element = find_format(element);
-  const std::optional<Format> of_scale = find_format(scale);
-  if (!of_element) return error("element", "the name of a format");
-  if (!of_scale) return error("scale", "the name of a format");
-  const auto of_zero =
-      std::ranges::find(kZeros, zero.value_or(""), [](const auto& row) { return row.second; });
-  if (of_zero == std::end(kZeros)) return error("zero", "\"u8\" or \"u16\"");
-  format.element = *of_element;
-  format.scale = *of_scale;
-  format.zero = of_zero->first;
-  SUBBYTE_TRY(format.group_size, object_.required_integer("group_size", 0, kMaxSize));
-  return {};
+Status read_format(const json::Object& line, PackedShape& shape) {
+  WeightFormat& format = shape.format;
+  for (const auto& [key, part] : {std::pair{"element", &format.element},
+                                  {"scale", &format.scale},
+                                  {"activations", &shape.activations}}) {
+    const bool is_needed = part != &shape.activations;
+    SUBBYTE_TRY(const auto name, line.string(key));
+    const auto found = find_format(name.value_or(""));
+    if (!found && (is_needed || name)) return line_error(line, key, "the name of a format");
+    *part = found.value_or(Format::kNone);
+  }
+  SUBBYTE_TRY(const auto zero, line.string("zero"));
+  for (const auto& [kind, name] : kZeros) {
+    if (name == zero.value_or("")) format.zero = kind;
+  }
+  SUBBYTE_TRY(format.group_size, line.required_integer("group_size", 0, kMaxSize));
+  SUBBYTE_TRY(const auto symmetric, line.boolean("symmetric"));
+  SUBBYTE_TRY(const auto act_order, line.boolean("act_order"));
+  shape.symmetric = symmetric.value_or(false);
+  shape.act_order = act_order.value_or(false);
+  if (is_dense(format)) return line_error(line, "scale", "a format of scales");
+  if (!shape.symmetric || format.zero != Zero::kNone) return {};
+  return line_error(line, "symmetric", "a format with zero points");
 }
 
-Status Line::read_numbers(PackedModule& module) const {
-  SUBBYTE_TRY(module.shape.symmetric, flag("symmetric"));
-  SUBBYTE_TRY(module.shape.act_order, flag("act_order"));
-  if (module.shape.symmetric && module.shape.format.zero == Zero::kNone) {
-    return error("symmetric", "a format with zero points");
+Status read_factors(const json::Object& line, PackedModule& module) {
+  SUBBYTE_TRY(const auto scale_factor, line.number("scale_factor", 0x1p-100, 0x1p100));
+  module.shape.scale_factor = static_cast<float>(scale_factor.value_or(1));
+  int exponent = 0;
+  if (std::frexp(module.shape.scale_factor, &exponent) != 0.5F) {
+    return line_error(line, "scale_factor", "a power of two");
   }
-  SUBBYTE_TRY(const auto activations, object_.string("activations"));
-  if (activations) {
-    const std::optional<Format> type = find_format(*activations);
-    if (!type) return error("activations", "\"f16\" or \"bf16\"");
-    module.shape.activations = *type;
-  }
-  SUBBYTE_TRY(const auto scale_factor, object_.number("scale_factor", 0x1p-100, 0x1p100));
-  if (scale_factor) {
-    int exponent = 0;
-    if (std::frexp(*scale_factor, &exponent) != 0.5) return error("scale_factor", "a power of two");
-    module.shape.scale_factor = static_cast<float>(*scale_factor);
-  }
-  const json::Value* factors = object_.find("factors");
+  const json::Value* factors = line.find("factors");
   module.shape.has_factor = factors != nullptr;
   if (factors == nullptr) return {};
   const auto is_factor = [](const json::Value& factor) {
@@ -127,61 +99,141 @@ Status Line::read_numbers(PackedModule& module) const {
   };
   if (!factors->is_array() || !std::ranges::all_of(*factors, is_factor) ||
       static_cast<int64_t>(factors->size()) != module.num_matrices()) {
-    return error("factors", fmt::format("{} numbers", module.num_matrices()));
+    return line_error(line, "factors", fmt::format("{} numbers", module.num_matrices()));
   }
   module.factors = factors->get<std::vector<double>>();
   return {};
 }
 
-Status Line::read_source(PackedModule& module) const {
-  SUBBYTE_TRY(const std::string flavour, object_.required_string("flavour"));
+/// The exporter, its tensors, and the bias.
+Status read_source(const json::Object& line, PackedModule& module) {
+  SUBBYTE_TRY(const std::string flavour, line.required_string("flavour"));
   module.flavour = find_module_exporter(flavour);
   const bool stacks = module.experts > 0 && !module.from_modules;
   if (module.flavour == nullptr || (stacks && module.flavour->write_experts == nullptr)) {
-    return error("flavour", "the name of a format that unpacking writes, with stacks if it is one");
+    return line_error(line, "flavour",
+                      "the name of a format that unpacking writes, with stacks if it is one");
   }
-  const json::Value* tensors = object_.find("tensors");
+  const json::Value* tensors = line.find("tensors");
   const auto is_suffix = [](const json::Value& suffix) { return suffix.is_string(); };
   if (tensors == nullptr || !tensors->is_array() || tensors->empty() ||
       !std::ranges::all_of(*tensors, is_suffix)) {
-    return error("tensors", "suffixes of names");
+    return line_error(line, "tensors", "suffixes of names");
   }
   module.suffixes = tensors->get<std::vector<std::string>>();
+  SUBBYTE_TRY(const auto bias, line.string("bias"));
+  if (!bias) return {};
+  SUBBYTE_TRY(const auto name, line.string("bias_dtype"));
+  const auto dtype = find_dtype(name.value_or(""));
+  const bool floats = dtype == DType::kF16 || dtype == DType::kBF16 || dtype == DType::kF32;
+  if (!floats || !module.layout->permutes_bias || (*bias != ".bias" && *bias != "_bias")) {
+    return line_error(line, "bias",
+                      "\".bias\" or \"_bias\" of F16, BF16 or F32, in a layout "
+                      "that has an order of biases");
+  }
+  module.bias = PackedBias{*bias, *dtype};
   return {};
 }
 
-Status Line::read_bias(PackedModule& module) const {
-  SUBBYTE_TRY(const auto suffix, object_.string("bias"));
-  if (!suffix) return {};
-  SUBBYTE_TRY(const std::string dtype, object_.required_string("bias_dtype"));
-  const auto found = find_dtype(dtype);
-  if (*suffix != ".bias" && *suffix != "_bias") return error("bias", "\".bias\" or \"_bias\"");
-  const bool floats = found == DType::kF16 || found == DType::kBF16 || found == DType::kF32;
-  if (!floats || !module.layout->permutes_bias) {
-    return error("bias_dtype", "F16, BF16 or F32, in a layout that has an order of biases");
+json::Value to_json(const PackedModule& module) {
+  const PackedShape& shape = module.shape;
+  json::Value line = {{"layout", module.layout->name},
+                      {"version", kPackVersion},
+                      {"tile", shape.tile},
+                      {"shape", json::Value::array()}};
+  if (module.experts > 0) line["shape"].push_back(module.experts);
+  line["shape"].push_back(shape.rows);
+  line["shape"].push_back(shape.cols);
+  if (module.from_modules) line["modules"] = true;
+  line["element"] = info(shape.format.element).name;
+  line["scale"] = info(shape.format.scale).name;
+  for (const auto& [zero, name] : kZeros) {
+    if (zero == shape.format.zero && zero != Zero::kNone) line["zero"] = name;
   }
-  module.bias = PackedBias{*suffix, *found};
-  return {};
+  line["group_size"] = shape.format.group_size;
+  if (shape.symmetric) line["symmetric"] = true;
+  if (shape.act_order) line["act_order"] = true;
+  if (shape.activations != Format::kNone) line["activations"] = info(shape.activations).name;
+  if (shape.scale_factor != 1) line["scale_factor"] = shape.scale_factor;
+  if (!module.factors.empty()) line["factors"] = module.factors;
+  line["flavour"] = module.flavour->name;
+  line["tensors"] = module.suffixes;
+  if (module.bias) {
+    line["bias"] = module.bias->suffix;
+    line["bias_dtype"] = name(module.bias->dtype);
+  }
+  return line;
 }
 
-Result<PackedModule> Line::read() {
-  for (const auto& [key, value] : object_.members()) {
-    if (std::ranges::find(kKeys, key) == std::end(kKeys)) return error(key, "no such key");
-  }
+Result<PackedModule> read_module(const json::Object& line, std::string_view name) {
   PackedModule module;
-  module.name = name_;
-  SUBBYTE_CHECK(read_layout(module));
-  SUBBYTE_CHECK(read_shape(module));
-  SUBBYTE_CHECK(read_format(module.shape.format));
-  SUBBYTE_CHECK(read_numbers(module));
-  SUBBYTE_CHECK(read_source(module));
-  SUBBYTE_CHECK(read_bias(module));
-  if (is_dense(module.shape.format)) return error("scale", "a format of scales");
-  const Status fits = module.layout->check(module.shape);
-  if (!fits.ok()) {
-    return Error{fits.error().code, fmt::format("{}: {}", object_.where(), fits.error().message)};
+  module.name = name;
+  SUBBYTE_CHECK(read_layout(line, module));
+  SUBBYTE_CHECK(read_sizes(line, module));
+  SUBBYTE_CHECK(read_format(line, module.shape));
+  SUBBYTE_CHECK(read_factors(line, module));
+  SUBBYTE_CHECK(read_source(line, module));
+  // Whatever else there is was not written by `pack`.
+  const json::Value known = to_json(module);
+  for (const auto& [key, value] : line.members()) {
+    const json::Value* expected = known.find(key);
+    if (expected == nullptr || *expected != value) {
+      return line_error(line, key, expected == nullptr ? "no such key" : json::to_text(*expected));
+    }
   }
-  return module;
+  const Status fits = module.layout->check(module.shape);
+  if (fits.ok()) return module;
+  return Error{fits.error().code, fmt::format("{}: {}", line.where(), fits.error().message)};
+}
+
+using Bytes = std::vector<std::byte>;
+
+/// Names the module, or the expert of a stack.
+Error of_matrix(const Error& error, const PackedModule& module, int64_t index) {
+  const std::string name = module.experts == 0 ? module.name : expert_name(module.name, index);
+  return {error.code, fmt::format("{}: {}", quote_name(name), error.message)};
+}
+
+/// The part of one matrix in a tensor of all.
+template <typename Span>
+Span part_of(Span tensor, int64_t index, int64_t count) {
+  const std::size_t size = tensor.size() / static_cast<std::size_t>(count);
+  return tensor.subspan(static_cast<std::size_t>(index) * size, size);
+}
+
+/// The error of the first matrix that has one.
+Status first_error(std::span<const Status> statuses) {
+  for (const Status& status : statuses) SUBBYTE_CHECK(status);
+  return {};
+}
+
+template <typename Body>
+Status for_each_matrix(const PackedModule& module, Executor& pool, const Body& body) {
+  std::vector<Status> statuses(module.num_matrices());
+  pool.parallel_for(module.num_matrices(), 1, [&](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin; i < end; ++i) {
+      const Status status = body(i);
+      if (!status.ok()) statuses[i] = of_matrix(status.error(), module, i);
+    }
+  });
+  return first_error(statuses);
+}
+
+Status pack_one(const PackedModule& module, const MatrixView& matrix, int64_t index,
+                std::vector<Bytes>& tensors) {
+  std::vector<std::span<std::byte>> parts;
+  for (Bytes& tensor : tensors) {
+    parts.push_back(part_of(std::span(tensor), index, module.num_matrices()));
+  }
+  return module.layout->pack(matrix, module.shape, parts);
+}
+
+std::vector<Bytes> make_tensors(const PackedModule& module) {
+  std::vector<Bytes> tensors;
+  for (const ExportedTensor& tensor : module.layout->describe(module.shape)) {
+    tensors.emplace_back(tensor.num_bytes() * static_cast<uint64_t>(module.num_matrices()));
+  }
+  return tensors;
 }
 
 }  // namespace
@@ -244,33 +296,7 @@ std::vector<TensorDeclaration> source_biases(const PackedModule& module) {
 }
 
 std::string to_line(const PackedModule& module) {
-  const PackedShape& shape = module.shape;
-  json::Value line = {{"layout", module.layout->name},
-                      {"version", kPackVersion},
-                      {"tile", shape.tile},
-                      {"shape", json::Value::array()}};
-  if (module.experts > 0) line["shape"].push_back(module.experts);
-  line["shape"].push_back(shape.rows);
-  line["shape"].push_back(shape.cols);
-  if (module.from_modules) line["modules"] = true;
-  line["element"] = info(shape.format.element).name;
-  line["scale"] = info(shape.format.scale).name;
-  for (const auto& [zero, name] : kZeros) {
-    if (zero == shape.format.zero && zero != Zero::kNone) line["zero"] = name;
-  }
-  line["group_size"] = shape.format.group_size;
-  if (shape.symmetric) line["symmetric"] = true;
-  if (shape.act_order) line["act_order"] = true;
-  if (shape.activations != Format::kNone) line["activations"] = info(shape.activations).name;
-  if (shape.scale_factor != 1) line["scale_factor"] = shape.scale_factor;
-  if (!module.factors.empty()) line["factors"] = module.factors;
-  line["flavour"] = module.flavour->name;
-  line["tensors"] = module.suffixes;
-  if (module.bias) {
-    line["bias"] = module.bias->suffix;
-    line["bias_dtype"] = name(module.bias->dtype);
-  }
-  return json::to_text(line);
+  return json::to_text(to_json(module));
 }
 
 Result<PackedModule> parse_line(std::string_view name, std::string_view line,
@@ -281,9 +307,65 @@ Result<PackedModule> parse_line(std::string_view name, std::string_view line,
   if (!value.ok()) return refuse(value.error());
   const auto object = json::Object::of(*value, place);
   if (!object.ok()) return refuse(object.error());
-  auto module = Line(*object, name).read();
+  auto module = read_module(*object, name);
   if (module.ok() || !module.error().code.starts_with("json.")) return module;
   return refuse(module.error());
+}
+
+Result<std::vector<Bytes>> pack_matrices(const PackedModule& module,
+                                         std::span<const Matrix> matrices, Executor& pool) {
+  std::vector<Bytes> tensors = make_tensors(module);
+  SUBBYTE_CHECK(for_each_matrix(
+      module, pool, [&](int64_t i) { return pack_one(module, matrices[i].view, i, tensors); }));
+  return tensors;
+}
+
+Result<std::vector<Matrix>> unpack_matrices(const PackedModule& module,
+                                            std::span<const std::span<const std::byte>> tensors,
+                                            Executor& pool) {
+  std::vector<Matrix> matrices(module.num_matrices());
+  SUBBYTE_CHECK(for_each_matrix(module, pool, [&](int64_t i) -> Status {
+    std::vector<std::span<const std::byte>> parts;
+    for (const auto tensor : tensors) parts.push_back(part_of(tensor, i, module.num_matrices()));
+    SUBBYTE_TRY(matrices[i], module.layout->unpack(module.shape, parts));
+    matrices[i].view.tensor_scale = module.factor(i);
+    return {};
+  }));
+  SUBBYTE_TRY(const std::vector<Bytes> again, pack_matrices(module, matrices, pool));
+  const auto names = packed_tensors(module);
+  for (std::size_t t = 0; t < again.size(); ++t) {
+    const auto different = std::ranges::mismatch(again[t], tensors[t]);
+    if (different.in1 == again[t].end()) continue;
+    return Error{"pack.not_exact",
+                 fmt::format("{}: expected what {} makes of these weights, 0x{:02X} at byte {}, "
+                             "found 0x{:02X}",
+                             quote_name(names[t].name), module.layout->name,
+                             std::to_integer<int>(*different.in1), different.in1 - again[t].begin(),
+                             std::to_integer<int>(*different.in2))};
+  }
+  return matrices;
+}
+
+std::vector<std::byte> pack_biases(const PackedModule& module, std::span<const std::byte> biases) {
+  const int64_t count = module.num_matrices();
+  Bytes packed(biases.size());
+  for (int64_t i = 0; i < count; ++i) {
+    pack_marlin_bias(part_of(std::span(packed), i, count).data(), part_of(biases, i, count).data(),
+                     module.shape.rows, bits(module.bias->dtype) / 8);
+  }
+  return packed;
+}
+
+std::vector<std::byte> unpack_biases(const PackedModule& module,
+                                     std::span<const std::byte> packed) {
+  const int64_t count = module.num_matrices();
+  Bytes biases(packed.size());
+  for (int64_t i = 0; i < count; ++i) {
+    unpack_marlin_bias(part_of(std::span(biases), i, count).data(),
+                       part_of(packed, i, count).data(), module.shape.rows,
+                       bits(module.bias->dtype) / 8);
+  }
+  return biases;
 }
 
 }  // namespace subbyte

@@ -1,5 +1,6 @@
 #pragma once
-// What the header of a packed file says of each module, a line of JSON under "MODULE.packed":
+// A module of a packed directory: its tensors, of its matrices and back, and what the header of the
+// file says of it, a line of JSON under "MODULE.packed":
 //
 //   {"layout": "marlin", "version": 1, "tile": "16x64", "shape": [4096, 4096], "element": "u4",
 //    "scale": "f16", "zero": "u8", "group_size": 128, "symmetric": true, "flavour": "gptq_v2",
@@ -15,13 +16,16 @@
 //               what it would write otherwise is in the packed files as it was
 //   bias        the suffix of a bias that is in Marlin's order, ".bias" or "_bias", and its dtype
 
+#include <cstddef>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/status.h"
 #include "checkpoints/exporter.h"
+#include "subbyte/executor.h"
 #include "transform/packing/pack_layout.h"
 
 namespace subbyte {
@@ -72,5 +76,21 @@ std::string to_line(const PackedModule& module);
 /// `where` is the file. Codes: pack.metadata, pack.version, those of PackLayout::check.
 Result<PackedModule> parse_line(std::string_view name, std::string_view line,
                                 std::string_view where);
+
+/// The bytes of packed_tensors(), but for those of a bias; each expert by one thread. Codes: those
+/// of PackLayout::pack, with the name of the module.
+Result<std::vector<std::vector<std::byte>>> pack_matrices(const PackedModule& module,
+                                                          std::span<const Matrix> matrices,
+                                                          Executor& pool);
+
+/// The matrices of such bytes, whose sizes are right. Codes: those of PackLayout::unpack,
+/// pack.not_exact when packing them again gives other bytes, as padding that is not 0 does.
+Result<std::vector<Matrix>> unpack_matrices(const PackedModule& module,
+                                            std::span<const std::span<const std::byte>> tensors,
+                                            Executor& pool);
+
+/// Biases [num_matrices][rows] in Marlin's order and back.
+std::vector<std::byte> pack_biases(const PackedModule& module, std::span<const std::byte> biases);
+std::vector<std::byte> unpack_biases(const PackedModule& module, std::span<const std::byte> packed);
 
 }  // namespace subbyte

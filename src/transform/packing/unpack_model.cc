@@ -7,7 +7,7 @@
 #include "models/checkpoint.h"
 #include "transform/expert_stacks.h"
 #include "transform/packing/pack_model.h"
-#include "transform/packing/pack_tensors.h"
+#include "transform/packing/packed_module.h"
 #include "transform/rewrite.h"
 #include "transform/steps.h"
 
@@ -26,12 +26,8 @@ struct UnpackJob {
 
 struct UnpackPlan {
   std::vector<WriteStep> steps;
-  UnpackReport report;
+  PackReport report;
 };
-
-Error in_file(const Error& error, const FileTensor& tensor) {
-  return {error.code, fmt::format("{}: {}", tensor.file->path().string(), error.message)};
-}
 
 Status put_biases(const UnpackJob& job, std::size_t first, const PutBytes& put) {
   const auto bytes = unpack_biases(job.packed, job.bias->bytes);
@@ -128,6 +124,7 @@ class Planner {
     for (const auto& bias : source_biases(job.packed)) step.tensors.push_back(bias);
     plan_.report.layout = job.packed.layout->name;
     plan_.report.modules += std::ssize(job.sources);
+    ++plan_.report.packed_modules;
     step.make = [&pool = pool_, job = std::move(job)](const PutBytes& put) {
       return put_module(job, pool, put);
     };
@@ -188,9 +185,9 @@ class Planner {
 
 }  // namespace
 
-Result<UnpackReport> unpack_model(const fs::path& source, const fs::path& destination,
-                                  const UnpackOptions& options, Executor& pool,
-                                  const ByteProgress& progress) {
+Result<PackReport> unpack_model(const fs::path& source, const fs::path& destination,
+                                const UnpackOptions& options, Executor& pool,
+                                const ByteProgress& progress) {
   SUBBYTE_TRY(const TensorSource tensors, TensorSource::open_packed(source));
   const CheckpointParts beside = open_checkpoint(source);  // config.json is that of the model
   const ExpertCount experts = ExpertCount::of(beside.config, beside.model);

@@ -9,6 +9,7 @@
 #include "support/json_of.h"
 #include "support/paths.h"
 #include "support/quantized_model.h"
+#include "support/safetensors_file.h"
 #include "transform/packing/pack_model.h"
 #include "transform/packing/packed_module.h"
 
@@ -53,12 +54,10 @@ Status write_packed(const fs::path& path, const PackedFile& file) {
   for (const auto& [name, tensor] : file.tensors) {
     declarations.push_back({name, tensor.dtype, tensor.shape});
   }
-  SUBBYTE_TRY(SafetensorsWriter writer,
-              SafetensorsWriter::create(path, true, declarations, file.metadata));
-  for (const TensorEntry& entry : writer.layout()) {
-    SUBBYTE_CHECK(writer.append(std::as_bytes(std::span(file.tensors.at(entry.name).bytes))));
-  }
-  return writer.commit();
+  const auto bytes = [&](const TensorEntry& entry) {
+    return std::as_bytes(std::span(file.tensors.at(entry.name).bytes));
+  };
+  return write_safetensors(path, declarations, bytes, file.metadata);
 }
 
 class DamagedPack : public ::testing::Test {

@@ -24,8 +24,7 @@
 #include "subbyte/version.h"
 #include "text/chat.h"
 #include "text/tokenizer.h"
-#include "transform/convert_model.h"
-#include "transform/quantize_model.h"
+#include "transform/transform.h"
 #include "verify/verify.h"
 
 namespace {

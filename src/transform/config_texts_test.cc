@@ -1,6 +1,6 @@
 // The dtype of a wrapper, which the whole, its text model or both say.
 
-#include "transform/config_dtype.h"
+#include "transform/config_texts.h"
 
 #include <gtest/gtest.h>
 
@@ -8,9 +8,8 @@
 
 #include "support/paths.h"
 #include "support/quantized_model.h"
-#include "transform/convert_model.h"
 #include "transform/packing/pack_model.h"
-#include "transform/quantize_model.h"
+#include "transform/transform.h"
 
 namespace subbyte {
 namespace {

@@ -113,46 +113,4 @@ Result<SafetensorsStart> lay_out_safetensors(std::vector<TensorDeclaration> tens
   return start;
 }
 
-Result<SafetensorsWriter> SafetensorsWriter::create(const std::filesystem::path& path,
-                                                    bool overwrite,
-                                                    std::vector<TensorDeclaration> tensors,
-                                                    const Metadata& metadata) {
-  SUBBYTE_TRY(auto start, lay_out_safetensors(std::move(tensors), metadata, path.native()));
-  SUBBYTE_TRY(OutputFile file, OutputFile::create(path, overwrite));
-  SUBBYTE_CHECK(file.write(start.head));
-  return SafetensorsWriter(std::move(file), std::move(start.tensors));
-}
-
-Result<SafetensorsWriter> SafetensorsWriter::create(OutputFile file,
-                                                    std::vector<TensorDeclaration> tensors,
-                                                    const Metadata& metadata) {
-  SUBBYTE_TRY(auto start, lay_out_safetensors(std::move(tensors), metadata, "the output"));
-  SUBBYTE_CHECK(file.write(start.head));
-  return SafetensorsWriter(std::move(file), std::move(start.tensors));
-}
-
-SafetensorsWriter::SafetensorsWriter(OutputFile file, std::vector<TensorEntry> layout)
-    : file_(std::move(file)),
-      layout_(std::move(layout)),
-      total_(layout_.empty() ? 0 : layout_.back().end) {}
-
-Status SafetensorsWriter::append(std::span<const std::byte> bytes) {
-  if (bytes.size() > total_ - written_) {
-    return Error{codes::kIncomplete,
-                 fmt::format("expected {} more bytes of tensors at most, found {}",
-                             total_ - written_, bytes.size())};
-  }
-  SUBBYTE_CHECK(file_.write(bytes));
-  written_ += bytes.size();
-  return {};
-}
-
-Status SafetensorsWriter::commit() {
-  if (written_ != total_) {
-    return Error{codes::kIncomplete,
-                 fmt::format("expected {} bytes of tensors, found {}", total_, written_)};
-  }
-  return file_.commit();
-}
-
 }  // namespace subbyte
