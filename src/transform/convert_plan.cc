@@ -143,30 +143,23 @@ class Planner {
     return quantized_.contains(stack) || quantized_.contains(expert_name(stack, 0));
   }
 
-  /// Names of the modules that `names` become.
-  void set_names(ConvertJob& job, std::vector<std::string> names) const {
-    job.names.clear();
-    job.apart = writes_apart() && !names_apart(names.front()).empty();
-    for (std::string& name : names) {
-      if (!job.apart) {
-        job.names.push_back(std::move(name));
-        continue;
-      }
-      for (std::string& part : names_apart(name)) job.names.push_back(std::move(part));
-    }
-  }
-
-  ConvertJob job_of(const ExpertStack& stack) const {
+  /// The job of a module, or of the stack that has it among its experts.
+  ConvertJob job_of(const FoundModule& module, const ExpertStack* stack) const {
     ConvertJob job;
-    job.modules = stack.modules;
-    job.gate_up = stack.gate_up;
-    job.names = {stack.name};
-    if (exporter_ == nullptr || exporter_->write_experts != nullptr) return job;
-    std::vector<std::string> names;
-    for (int64_t e = 0; e < stack.num_experts(); ++e) {
-      names.push_back(expert_name(stack.name, e));
+    job.modules = stack != nullptr ? stack->modules : std::vector{&module};
+    job.gate_up = stack != nullptr && stack->gate_up;
+    const std::string& base = stack != nullptr ? stack->name : module.name;
+    const int64_t experts = stack != nullptr ? stack->num_experts() : module.info->experts;
+    const bool is_one = exporter_ == nullptr || exporter_->write_experts != nullptr ||
+                        (stack == nullptr && experts == 1);
+    for (int64_t e = 0; e < (is_one ? 1 : experts); ++e) {
+      const std::string name = is_one ? base : expert_name(base, e);
+      const std::vector<std::string> parts =
+          writes_apart() ? names_apart(name) : std::vector<std::string>();
+      job.apart = !parts.empty();
+      job.names.insert(job.names.end(), parts.begin(), parts.end());
+      if (parts.empty()) job.names.push_back(name);
     }
-    set_names(job, std::move(names));
     return job;
   }
 
@@ -195,14 +188,8 @@ class Planner {
         continue;
       }
       if (!done.insert(key).second) continue;
-      ConvertJob job;
-      if (stack != nullptr) {
-        job = job_of(*stack);
-        done.insert(job.modules.begin(), job.modules.end());
-      } else {
-        job.modules = {found->second};
-        set_names(job, names_of(*found->second));
-      }
+      ConvertJob job = job_of(*found->second, stack);
+      done.insert(job.modules.begin(), job.modules.end());
       jobs_.emplace_back(plan_.steps.size(), std::move(job));
       plan_.steps.emplace_back();
     }
@@ -222,15 +209,6 @@ class Planner {
     const DType dtype = kept_dtype(tensor);
     return dtype == tensor.dtype ? keep(tensor)
                                  : as_other_floats(tensor, dtype, loss_, context_.pool);
-  }
-
-  std::vector<std::string> names_of(const FoundModule& module) const {
-    const bool stack =
-        module.info->experts > 1 && exporter_ != nullptr && exporter_->write_experts == nullptr;
-    if (!stack) return {module.name};
-    std::vector<std::string> names;
-    for (int64_t e = 0; e < module.info->experts; ++e) names.push_back(expert_name(module.name, e));
-    return names;
   }
 
   /// Whether all zero points lie in the middle; the first module where they do not ends the search.
