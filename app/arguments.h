@@ -114,7 +114,7 @@ class Command {
   Argument flag(const std::string& names, bool& value, const std::string& help);
   /// Arguments that many commands must be given: a model, and a directory to write.
   void model(std::string& value,
-             const char* help = "directory, ak47 or ak48 file, or org/name[@revision]") {
+             const char* help = "directory, GGUF, ak47 or ak48 file, or org/name[@revision]") {
     option("MODEL,-m,--model", value, help).required();
   }
   void destination(std::string& value) {

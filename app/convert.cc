@@ -96,7 +96,8 @@ void add_convert(Program& program, Invocation& invocation) {
       "  subbyte convert ./Qwen3-8B-AWQ ./Qwen3-8B-ak48 --to ak48\n"
       "  subbyte convert ./Qwen3-8B-NF4 ./Qwen3-8B --to bf16 --allow-lossy --json");
   auto options = std::make_shared<Options>();
-  command.option("SRC", options->source, "directory, ak47 or ak48 file, or org/name[@revision]")
+  command
+      .option("SRC", options->source, "directory, GGUF, ak47 or ak48 file, or org/name[@revision]")
       .required();
   command.destination(options->destination);
   command

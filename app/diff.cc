@@ -89,9 +89,9 @@ void add_diff(Program& program, Invocation& invocation) {
       "  subbyte diff ./Qwen3-8B-AWQ ./Qwen3-8B-GPTQ\n"
       "  subbyte diff ./Qwen3-8B ./Qwen3-8B-AWQ --json");
   auto options = std::make_shared<Options>();
-  command.option("A", options->first, "directory, ak47 or ak48 file, or org/name[@revision]")
+  command.option("A", options->first, "directory, GGUF, ak47 or ak48 file, or org/name[@revision]")
       .required();
-  command.option("B", options->second, "directory, ak47 or ak48 file, or org/name[@revision]")
+  command.option("B", options->second, "directory, GGUF, ak47 or ak48 file, or org/name[@revision]")
       .required();
   command.flag("--json", options->json, "print one JSON object");
   command.shares(Shares::kThreads);

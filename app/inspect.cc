@@ -137,7 +137,8 @@ void add_inspect(Program& program, Invocation& invocation) {
       "  subbyte inspect model-00001-of-00002.safetensors");
   auto options = std::make_shared<Options>();
   command.model(options->path,
-                "directory, .safetensors, ak42, ak47 or ak48 file, or org/name[@revision]");
+                "directory, GGUF, .safetensors, ak42, ak47 or ak48 file, or "
+                "org/name[@revision]");
   command.flag("--tensors", options->tensors, "a line for each tensor, not for each kind");
   command.flag("--json", options->json, "print one JSON object");
   command.shares(Shares::kThreads);

@@ -12,6 +12,8 @@
 #include "checkpoints/config/model_files.h"
 #include "checkpoints/config/quantization_config.h"
 #include "checkpoints/model_cache.h"
+#include "checkpoints/model_path.h"
+#include "models/gguf_model.h"
 #include "models/model_config.h"
 #include "subbyte/json.h"
 
@@ -32,7 +34,10 @@ std::string name_of(const CachedModel& model) {
 }
 
 Status read_config(ListedModel& model) {
-  const ModelFiles files(model.cached.snapshot);
+  // Of a repository of GGUF files its only one.
+  const auto found = find_checkpoint(model.cached.snapshot.string());
+  const ModelFiles files(found.ok() ? *found : model.cached.snapshot);
+  fill_config(files);
   SUBBYTE_TRY(const SideFile file, files.config());
   SUBBYTE_TRY(const json::Object config, file.object());
   SUBBYTE_TRY(const auto type, config.string("model_type"));

@@ -49,9 +49,9 @@ void declare(Program& program, Invocation& invocation) {
   program.topics = kTopics;
   program.summary = "Runs, verifies and converts language models with weights below eight bits.";
   program.footer =
-      "MODEL is a directory with config.json, an ak47 or ak48 file, or org/name[@revision] from "
-      "the "
-      "Hugging Face cache. `subbyte COMMAND --help` has the options and examples of a command.";
+      "MODEL is a directory with config.json, a GGUF, ak47 or ak48 file, or org/name[@revision] "
+      "from the Hugging Face cache. `subbyte COMMAND --help` has the options and examples of a "
+      "command.";
   program
       .share(Shares::kModel, "--device", invocation.device,
              "where a model runs: cpu, cuda or cuda:N (a GPU of NVIDIA, with activations of 16 "

@@ -10,7 +10,7 @@
 #include "app/text_input.h"
 #include "base/model_file.h"
 #include "base/utf8.h"
-#include "checkpoints/containers/orin_model.h"
+#include "checkpoints/config/model_files.h"
 #include "checkpoints/model_path.h"
 #include "subbyte/json.h"
 
@@ -32,7 +32,7 @@ Result<Tokenizer> open_tokenizer(const std::string& name) {
   std::error_code failure;
   const std::filesystem::path file = name;
   const bool is_model =
-      file.extension() == ".gguf" || file.extension() == ".safetensors" || is_orin_model(file);
+      file.extension() == ".gguf" || file.extension() == ".safetensors" || is_model_file(file);
   if (!is_model && std::filesystem::is_regular_file(file, failure)) {
     // A link that the user names may lead anywhere, unlike those in a model.
     const auto path = std::filesystem::canonical(file, failure);
@@ -43,7 +43,7 @@ Result<Tokenizer> open_tokenizer(const std::string& name) {
     return load_tokenizer(directory);
   }
   SUBBYTE_TRY(const auto found, find_model(name));
-  return load_tokenizer(model_directory(found));
+  return load_tokenizer(ModelFiles(found));
 }
 
 /// What was given as arguments, with a blank between them as `echo` has it, or on standard input.

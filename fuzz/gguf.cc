@@ -1,11 +1,14 @@
-// A GGUF file: its container, and the files of a tokenizer that its metadata become.
+// A GGUF file: its container, and what its metadata become. Texts that are made of it are JSON, and
+// a config that is made is one that the family reads or refuses.
 
 #include <algorithm>
 
-#include "checkpoints/containers/gguf_file.h"
+#include "checkpoints/containers/gguf_parts.h"
 #include "checkpoints/containers/gguf_tokenizer.h"
 #include "fuzz/fuzz.h"
-#include "json/strict_json.h"
+#include "models/gguf_config.h"
+#include "models/gguf_tensors.h"
+#include "models/model_config.h"
 
 using namespace subbyte;
 
@@ -33,6 +36,20 @@ void check_json(const Result<std::string>& text) {
   }
 }
 
+void check_model(const GgufFile& file) {
+  const auto architecture = gguf_architecture_of(file);
+  if (!architecture.ok()) return fuzz::require_line(architecture.error(), "input");
+  const GgufModel model = GgufModel::of(file);
+  const auto tensors = gguf_tensors(model, **architecture);
+  if (!tensors.ok()) fuzz::require_line(tensors.error(), "input");
+  const auto config = gguf_config(model, **architecture);
+  if (!config.ok()) return fuzz::require_line(config.error(), "input");
+  const auto object = json::Object::of(*config, "input");
+  fuzz::require(object.ok(), "a config");
+  const auto read = parse_model_config(*object);
+  if (!read.ok()) fuzz::require_line(read.error(), "input");
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, std::size_t size) {
@@ -54,5 +71,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, std::size_t size) {
   check_json(gguf_tokenizer_json(*file));
   check_json(gguf_tokenizer_config(*file));
   check_json(gguf_generation_config(*file));
+  check_model(*file);
   return 0;
 }

@@ -53,6 +53,12 @@ case $target in
       done
     done
     ;;
+  gguf)  # without the data of tensors, which nothing looks at
+    for file in tests/data/gguf/*/model.gguf; do
+      head -c 4000 "$file" >"$folder/$(basename "$(dirname "$file")")"
+    done
+    add tests/data/gguf/qwen3moe/model.gguf
+    ;;
   config | quantization) add tests/data/goldens/*/config.json ;;
 esac
 if [[ -d fuzz/seeds/$target ]]; then add fuzz/seeds/"$target"/*; fi

@@ -19,7 +19,7 @@ class MappedFile;  // of the library's own layers
 
 SUBBYTE_BEGIN_NAMESPACE
 
-/// The element types of safetensors.
+/// The element types of safetensors, and what GGUF has beside them.
 enum class DType : uint8_t {
   kBool,
   kF4,
@@ -43,9 +43,10 @@ enum class DType : uint8_t {
   kF64,
   kI64,
   kU64,
+  kBlocks,  // of GGUF: FileTensor::ggml_type says which
 };
 
-int bits(DType dtype);
+int bits(DType dtype);               // 0: it has blocks
 std::string_view name(DType dtype);  // "F16", as the files say it
 
 using Shape = std::vector<uint64_t>;  // the last dimension is contiguous
@@ -58,6 +59,10 @@ struct FileTensor {
   Shape shape;
   std::span<const std::byte> bytes;
   std::shared_ptr<const MappedFile> file;
+  /// The number that ggml has for its type; -1: the dtype says all.
+  int32_t ggml_type = -1;
+  /// Row i of the matrix is row (*rows)[i] of the bytes; nullptr: they lie in order.
+  std::shared_ptr<const std::vector<uint32_t>> rows = nullptr;
 };
 
 using TensorMap = std::map<std::string, FileTensor, std::less<>>;

@@ -117,7 +117,7 @@ class Checkpoint(Mapping[str, Weights]):
 
 
 def open_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
-    """Opens a model directory, a .safetensors, ak47 or ak48 file, or org/name of the cache.
+    """Opens a model directory, a GGUF, .safetensors, ak47 or ak48 file, or org/name of the cache.
 
     Files are mapped: nothing but headers is read. Raises subbyte.Error: model.not_found, file.*,
     safetensors.*, index.*, json.*, quantization.*; import.* for a module when it is asked for, and

@@ -90,8 +90,8 @@ class Engine:
                  chat_format: str | None = None) -> None:
         """Opens and loads a model.
 
-        model: a directory with config.json, an ak47 or ak48 file, or org/name[@revision] of the
-            Hugging Face cache; nothing is downloaded.
+        model: a directory with config.json, a GGUF, ak47 or ak48 file, or org/name[@revision] of
+            the Hugging Face cache; nothing is downloaded.
         device: "cpu", "cuda", "cuda:N", or "auto": a GPU if there is one with room for the model.
         threads: of the CPU; 0: one for each processor. pin_threads keeps each on its own.
         isa: kernels of the CPU ("scalar" to "amx"); "": the best that this machine has.

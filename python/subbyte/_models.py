@@ -103,9 +103,10 @@ def convert(source: Path, destination: Path, format: str, *, allow_lossy: bool =
             threads: int = 0, progress: Progress = None) -> dict[str, Any]:
     """Writes the same weights in another format: docs/conversions.md.
 
-    source: a directory, an ak47 or ak48 file, or org/name of the cache. destination: the directory
-    to make, which appears whole or not at all. format: "awq", "gptq", "compressed-tensors", "bf16",
-    ... allow_lossy: scales or weights may be rounded, which is an error otherwise.
+    source: a directory, a GGUF, ak47 or ak48 file, or org/name of the cache. destination: the
+    directory to make, which appears whole or not at all. format: "awq", "gptq",
+    "compressed-tensors", "bf16", ... allow_lossy: scales or weights may be rounded, which is an
+    error otherwise.
 
     Returns the report: "format", "modules", "rounded_modules" (0: every weight is what it was, to
     the bit), "max_difference", "signal_to_noise_db", "seconds", ... Raises subbyte.Error:

@@ -28,7 +28,7 @@ Status open(const char* model, subbyte_tokenizer** to) {
   SideFiles files = std::filesystem::path(model);
   if (!files.has("tokenizer.json")) {
     SUBBYTE_TRY(const auto found, find_model(model));
-    files = model_directory(found);
+    files = ModelFiles(found);
   }
   SUBBYTE_TRY(Tokenizer tokenizer, load_tokenizer(files));
   SUBBYTE_TRY(auto chat_template, ChatTemplate::read(files));

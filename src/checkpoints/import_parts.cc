@@ -9,6 +9,7 @@
 #include "base/float16.h"
 #include "base/quote.h"
 #include "checkpoints/transpose.h"
+#include "foreign_layouts/ggml_types.h"
 
 namespace subbyte {
 namespace {
@@ -65,6 +66,19 @@ Status refuse_nan_bytes(const FileTensor& scales, std::byte nan) {
 }
 
 }  // namespace
+
+std::string_view type_name(const FileTensor& tensor) {
+  const GgmlType* const type =
+      tensor.ggml_type < 0 ? nullptr : find_ggml_type(static_cast<uint32_t>(tensor.ggml_type));
+  return type == nullptr ? name(tensor.dtype) : type->name;
+}
+
+uint64_t number_count(const FileTensor& tensor) {
+  if (tensor.dtype != DType::kBlocks) return tensor.bytes.size() * 8 / bits(tensor.dtype);
+  uint64_t count = 1;  // of a tensor whose bytes are there, so that it fits
+  for (const uint64_t size : tensor.shape) count *= size;
+  return count;
+}
 
 Error tensor_error(std::string_view code, const FileTensor& tensor, std::string_view what) {
   return {code, fmt::format("{}: tensor {}: {}", tensor.file->path().string(),
@@ -151,7 +165,7 @@ Status require_rank(const FileTensor& tensor, std::size_t rank) {
 Status require_float(const FileTensor& tensor) {
   if (float_format(tensor.dtype) != Format::kNone) return {};
   return tensor_error("import.dtype", tensor,
-                      fmt::format("expected dtype F16, BF16 or F32, found {}", name(tensor.dtype)));
+                      fmt::format("expected dtype F16, BF16 or F32, found {}", type_name(tensor)));
 }
 
 Format float_format(DType dtype) {

@@ -13,6 +13,11 @@
 
 namespace subbyte {
 
+/// The name of its dtype, or what ggml calls its blocks: "F16", "Q4_K".
+std::string_view type_name(const FileTensor& tensor);
+/// The numbers of which it is made.
+uint64_t number_count(const FileTensor& tensor);
+
 /// "FILE: tensor 'NAME': WHAT".
 Error tensor_error(std::string_view code, const FileTensor& tensor, std::string_view what);
 

@@ -4,14 +4,15 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cstring>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "base/file_error.h"
 #include "base/model_file.h"
+#include "checkpoints/containers/gguf_file.h"
 #include "checkpoints/containers/orin_model.h"
+#include "checkpoints/gguf_path.h"
 #include "checkpoints/model_cache.h"
 
 namespace subbyte {
@@ -30,47 +31,21 @@ Result<std::optional<fs::path>> orin_model_in(const fs::path& directory) {
   return std::optional(path);
 }
 
-/// By its name, or by its first bytes.
-bool is_gguf(const fs::path& path) {
-  if (path.extension() == ".gguf") return true;
-  std::error_code ignored;
-  if (!fs::is_regular_file(path, ignored)) return false;
-  const auto file = MappedFile::open(path);
-  constexpr std::string_view kMagic = "GGUF";
-  return file.ok() && file->bytes().size() >= kMagic.size() &&
-         std::memcmp(file->bytes().data(), kMagic.data(), kMagic.size()) == 0;
-}
-
-Error is_a_gguf(const fs::path& file) {
-  return {"model.not_found",
-          fmt::format("{}: a GGUF file; {}, such as the one that it was made from", file.string(),
-                      kForms)};
-}
-
 /// A file that is no model file of OrinMLLM.
 Error not_a_model(const fs::path& file) {
-  if (is_gguf(file)) return is_a_gguf(file);
   const fs::path directory = file.parent_path().empty() ? "." : file.parent_path();
   if (file.extension() == ".safetensors" || is_there(directory / "config.json")) {
     return {"model.not_found",
             fmt::format("{}: one file of a model; its directory is the model", file.string())};
   }
   return {"model.not_found",
-          fmt::format("{}: expected a directory or a model file of OrinMLLM (ak47, ak48)",
+          fmt::format("{}: expected a directory, a GGUF file or a model file of OrinMLLM (ak47, "
+                      "ak48)",
                       file.string())};
 }
 
 /// A directory that has no config.json, or that may not be entered.
 Error not_a_model_directory(const fs::path& directory) {
-  std::error_code failure;
-  for (fs::directory_iterator at(directory, failure), end; !failure && at != end;
-       at.increment(failure)) {
-    if (at->path().extension() != ".gguf") continue;
-    return {"model.not_found",
-            fmt::format("{}: a GGUF file ({}) and no config.json; {}, such as the one that it was "
-                        "made from",
-                        directory.string(), quote_name(at->path().filename().string()), kForms)};
-  }
   const std::string unfinished = unfinished_download(directory);
   if (!unfinished.empty()) {
     return {"model.unfinished",
@@ -151,16 +126,39 @@ Result<bool> is_visible(const fs::path& path) {
   return fs::exists(status);
 }
 
+/// The GGUF file of a directory that has no weights in safetensors: config.json may lie beside it,
+/// too.
+Result<std::optional<fs::path>> only_gguf_in(const fs::path& directory,
+                                             std::string_view wanted = {}) {
+  const bool has_weights = is_there(directory / "model.safetensors") ||
+                           is_there(directory / "model.safetensors.index.json");
+  if (has_weights && wanted.empty()) return std::optional<fs::path>();
+  return gguf_in(directory, wanted);
+}
+
 /// `path` where it is a model's directory, or the model file in it.
 Result<std::optional<fs::path>> model_at(const fs::path& path) {
   SUBBYTE_TRY(const bool has_config, is_visible(path / "config.json"));
   // Reading a link that leads nowhere says so.
   if (has_config || is_there(path / "config.json")) {
+    SUBBYTE_TRY(auto gguf, only_gguf_in(path));
+    if (gguf) return gguf;
     SUBBYTE_TRY(const fs::path directory, whole(path, path.string()));
     return std::optional(directory);
   }
-  if (is_orin_model(path)) return std::optional(path);
-  return orin_model_in(path);
+  if (is_orin_model(path) || is_gguf(path)) return std::optional(path);
+  SUBBYTE_TRY(auto orin, orin_model_in(path));
+  return orin ? orin : only_gguf_in(path);
+}
+
+/// "Q4_K_M" of "org/name:Q4_K_M", which is cut off; empty where there is none.
+std::string_view cut_wanted(std::string_view& name) {
+  const std::size_t colon = name.rfind(':');
+  const std::size_t slash = name.rfind('/');
+  if (colon == name.npos || slash == name.npos || colon < slash) return {};
+  const std::string_view wanted = name.substr(colon + 1);
+  name = name.substr(0, colon);
+  return wanted;
 }
 
 }  // namespace
@@ -172,13 +170,17 @@ Result<fs::path> find_model(std::string_view name) {
   if (model) return *model;
   if (fs::is_regular_file(path, ignored)) return not_a_model(path);
   if (fs::is_directory(path, ignored)) return not_a_model_directory(path);
-  const auto parsed = parse_cache_name(name);
+  std::string_view entry = name;
+  const std::string_view wanted = cut_wanted(entry);
+  const auto parsed = parse_cache_name(entry);
   // Of a word without a slash nobody knows whose model is meant, unless it is there.
   const bool is_word = parsed && parsed->organisation.empty();
   if (!parsed || (is_word && !has_entry(*parsed) && names_in_other_case(*parsed).empty())) {
     return no_name(name);
   }
   const fs::path snapshot = snapshot_of(*parsed);
+  SUBBYTE_TRY(const auto gguf, only_gguf_in(snapshot, wanted));
+  if (gguf) return *gguf;
   if (fs::exists(snapshot / "config.json", ignored)) return whole(snapshot, name);
   if (fs::is_directory(snapshot, ignored)) return not_a_model_directory(snapshot);
   return not_in_cache(name, *parsed, snapshot);
@@ -189,7 +191,6 @@ Result<fs::path> find_checkpoint(std::string_view name) {
   SUBBYTE_TRY(const bool is_here, is_visible(path));
   if (!is_here) return find_model(name);
   SUBBYTE_TRY(const auto model, model_at(path));
-  if (!model && is_gguf(path)) return is_a_gguf(path);
   if (!model && path.extension() == ".json") return not_a_model(path);
   return model.value_or(path);
 }

@@ -11,6 +11,7 @@
 #include "base/cache_directory.h"
 #include "base/model_file.h"
 #include "checkpoints/model_cache.h"
+#include "support/gguf_bytes.h"
 #include "support/temp_dir.h"
 
 namespace subbyte {
@@ -166,26 +167,55 @@ TEST_F(FindModel, a_download_into_a_directory_that_did_not_end_is_named) {
   EXPECT_EQ(found((dir_ / "here").string()), (dir_ / "here").string());
 }
 
-TEST_F(FindModel, a_gguf_is_named) {
-  const fs::path file = dir_.write("there/model.gguf", "GGUF");
-  for (const fs::path& path : {file, file.parent_path()}) {
-    const auto model = find_model(path.string());
-    ASSERT_FALSE(model.ok());
-    EXPECT_EQ(model.error().code, "model.not_found");
-    EXPECT_NE(model.error().message.find(": a GGUF file"), std::string::npos)
-        << model.error().message;
-  }
+/// A GGUF file with a tensor, or one of another thing.
+std::string gguf_of(std::string_view type) {
+  GgufBytes file;
+  file.text("general.type", type);
+  file.tensor("a", {1}, 0, 4);
+  return file.bytes();
+}
+
+TEST_F(FindModel, a_gguf_is_a_model_by_its_first_bytes) {
+  const fs::path file = dir_.write("there/model.gguf", gguf_of("model"));
+  dir_.write("there/mmproj-model.gguf", gguf_of("mmproj"));
+  EXPECT_EQ(found(file.string()), file.string());
+  EXPECT_EQ(found(file.parent_path().string()), file.string());
+  const fs::path blob = dir_.write("blobs/sha256-0123", gguf_of("model"));
+  EXPECT_EQ(found(blob.string()), blob.string());
+  dir_.write("there/config.json", "{}");  // as some put it beside
+  EXPECT_EQ(found(file.parent_path().string()), file.string());
+  dir_.write("there/model.safetensors", "x");
+  EXPECT_EQ(found(file.parent_path().string()), file.parent_path().string());
+}
+
+TEST_F(FindModel, of_several_ggufs_one_is_named_after_a_colon) {
+  const fs::path snapshot = dir_.path() / "cache/models--org--demo-GGUF/snapshots/0123456789abcdef";
+  dir_.write("cache/models--org--demo-GGUF/refs/main", "0123456789abcdef");
+  const auto write = [&](const std::string& name) {
+    return dir_.write((snapshot / name).lexically_relative(dir_.path()).string(), gguf_of("model"));
+  };
+  const fs::path small = write("demo-Q4_K_M.gguf");
+  write("demo-Q4_K_XL.gguf");
+  const fs::path parts = write("Q8_0/demo-Q8_0-00001-of-00002.gguf");
+  write("Q8_0/demo-Q8_0-00002-of-00002.gguf");
+  EXPECT_EQ(found("org/demo-GGUF:Q4_K_M"), small.string());
+  EXPECT_EQ(found("org/demo-GGUF:q4_k_m"), small.string());
+  EXPECT_EQ(found("org/demo-GGUF:demo-Q4_K_M.gguf"), small.string());
+  EXPECT_EQ(found("org/demo-GGUF:Q8_0"), parts.string());
+  EXPECT_EQ(found("org/demo-GGUF:Q4_K"), "model.not_found");
+  const auto all = find_model("org/demo-GGUF");
+  ASSERT_FALSE(all.ok());
+  EXPECT_NE(all.error().message.find("found \"Q8_0/demo-Q8_0-00001-of-00002.gguf\", "
+                                     "\"demo-Q4_K_M.gguf\", \"demo-Q4_K_XL.gguf\""),
+            std::string::npos)
+      << all.error().message;
 }
 
 /// By commands that take files, too.
 TEST_F(FindModel, files_that_are_no_model_are_refused_by_one_sentence) {
-  const std::string header("\x47\x47\x55\x46\x03\0\0\0", 8);
   dir_.write("model/config.json", "{}");
   for (const auto& [name, words] :
-       {std::pair("x.gguf", "a GGUF file; subbyte reads"),
-        {"x.bin", "a GGUF file; subbyte reads"},
-        {"model/config.json", "one file of a model; its directory is the model"}}) {
-    if (std::string_view(name).starts_with("x.")) dir_.write(name, header);
+       {std::pair("model/config.json", "one file of a model; its directory is the model")}) {
     for (const auto& refused :
          {find_model((dir_ / name).native()), find_checkpoint((dir_ / name).native())}) {
       ASSERT_FALSE(refused.ok()) << name;

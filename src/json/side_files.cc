@@ -12,6 +12,7 @@ struct SideFiles::State {
   std::filesystem::path directory;
   std::mutex mutex;
   std::map<std::string, Result<SideFile>, std::less<>> files;  // that were read, or put in
+  std::map<std::string, Result<std::string>, std::less<>> texts;
 };
 
 SideFiles::SideFiles() : state_(std::make_shared<State>()) {}
@@ -25,13 +26,26 @@ void SideFiles::put(std::string_view name, Result<SideFile> file) {
   state_->files.insert_or_assign(std::string(name), std::move(file));
 }
 
+void SideFiles::put_text(std::string_view name, Result<std::string> text) {
+  const std::lock_guard lock(state_->mutex);
+  state_->texts.insert_or_assign(std::string(name), std::move(text));
+}
+
+Result<std::optional<std::string>> SideFiles::text(std::string_view name) const {
+  const std::lock_guard lock(state_->mutex);
+  const auto found = state_->texts.find(name);
+  if (found == state_->texts.end()) return std::optional<std::string>();
+  SUBBYTE_TRY(std::string text, found->second);
+  return std::optional(std::move(text));
+}
+
 const std::filesystem::path& SideFiles::directory() const {
   return state_->directory;
 }
 
 bool SideFiles::has(std::string_view name) const {
   const std::lock_guard lock(state_->mutex);
-  const bool is_known = state_->files.contains(name);
+  const bool is_known = state_->files.contains(name) || state_->texts.contains(name);
   return is_known || (!directory().empty() && is_there(directory() / name));
 }
 

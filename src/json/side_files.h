@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -35,6 +36,11 @@ class SideFiles {
 
   /// Gives a file this content, or this error, whatever lies in the directory.
   void put(std::string_view name, Result<SideFile> file);
+
+  /// The same of a file that is not small, such as tokenizer.json, as text.
+  void put_text(std::string_view name, Result<std::string> text);
+  /// nullopt where none was put in. Codes: those of what was.
+  Result<std::optional<std::string>> text(std::string_view name) const;
 
   /// Where files lie that are not read through this; empty where they have no directory.
   const std::filesystem::path& directory() const;

@@ -10,8 +10,8 @@
 #include "base/quote.h"
 #include "base/thread_pool.h"
 #include "checkpoints/config/model_files.h"
-#include "checkpoints/containers/orin_model.h"
 #include "checkpoints/model_path.h"
+#include "models/gguf_model.h"
 #include "models/model_family.h"
 #include "subbyte/checkpoint.h"
 
@@ -63,6 +63,7 @@ std::vector<FoundModule> CheckpointParts::find_modules(const ImportContext& cont
 }
 
 CheckpointParts open_checkpoint(const ModelFiles& files, std::vector<Error>* problems) {
+  fill_config(files);
   Result<SideFile> config = files.config();
   const auto object = config.ok() ? config->object() : config.error();
   Result<QuantizationConfig> quantization =
@@ -72,7 +73,7 @@ CheckpointParts open_checkpoint(const ModelFiles& files, std::vector<Error>* pro
           std::move(config),
           model_config_of(files),
           std::move(quantization),
-          TensorSource::open(files.path(), problems)};
+          open_tensors(files, problems)};
 }
 
 Result<CheckpointParts> open_weights(const ModelFiles& files) {
@@ -82,7 +83,7 @@ Result<CheckpointParts> open_weights(const ModelFiles& files) {
 }
 
 Result<CheckpointParts> open_matrices(const ModelFiles& files) {
-  if (files.beside_weights().has(kConfigFile) || is_orin_model(files.path())) {
+  if (files.beside_weights().has(kConfigFile) || is_model_file(files.path())) {
     return open_weights(files);
   }
   CheckpointParts checkpoint = open_checkpoint(files);

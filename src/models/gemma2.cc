@@ -24,6 +24,35 @@ constexpr ModelType kModelTypes[] = {{.name = "gemma2",
                                                    .sliding = SlidingRule::kEvenLayers,
                                                    .sliding_window = 4096}}};
 
+constexpr GgufKeyRule kGgufKeys[] = {
+    {"attn_logit_softcapping", "attn_logit_softcapping"},
+    {"final_logit_softcapping", "final_logit_softcapping"},
+    {"attention.sliding_window", "sliding_window"},
+};
+constexpr GgufTensorRule kGgufTensors[] = {
+    {"output_norm", "model.norm", GgufChange::kPlusOne},
+    {"attn_norm", "input_layernorm", GgufChange::kPlusOne},
+    {"post_attention_norm", "post_attention_layernorm", GgufChange::kPlusOne},
+    {"ffn_norm", "pre_feedforward_layernorm", GgufChange::kPlusOne},
+    {"post_ffw_norm", "post_feedforward_layernorm", GgufChange::kPlusOne},
+};
+
+/// No key says how scores are scaled: by the size of a head, but in the largest model.
+Status complete_gguf(const GgufModel& /*model*/, json::Value& config) {
+  constexpr int64_t kLayersOfLargest = 46;
+  const bool is_largest = config["num_hidden_layers"] == json::Value(kLayersOfLargest);
+  const auto number = [&](const char* key) { return config[key].get<double>(); };
+  config["query_pre_attn_scalar"] =
+      is_largest ? number("hidden_size") / number("num_attention_heads") : number("head_dim");
+  return {};
+}
+
+constexpr GgufArchitecture kGguf[] = {{.name = "gemma2",
+                                       .model_type = "gemma2",
+                                       .keys = kGgufKeys,
+                                       .tensors = kGgufTensors,
+                                       .complete = complete_gguf}};
+
 constexpr json::ScopedRule kKeys[] = {
     SUBBYTE_CONFIG_KEY("", "hidden_activation", kComputed, "",
                        "gelu_pytorch_tanh, which it is where it is absent"),
@@ -42,6 +71,7 @@ struct Own {
   float score_scale = 0;
   float score_cap = 0;  // 0: none
   float logit_cap = 0;
+  bool is_in_f32 = false;  // the reference rounds nothing to the type of the embedding
 
   bool operator==(const Own&) const = default;
 };
@@ -59,6 +89,10 @@ Status read(const json::Object& config, ModelConfig& model) {
   own.score_scale = static_cast<float>(1 / std::sqrt(scalar.value_or(256)));
   SUBBYTE_TRY(own.score_cap, read_cap(config, "attn_logit_softcapping", 50));
   SUBBYTE_TRY(own.logit_cap, read_cap(config, "final_logit_softcapping", 30));
+  for (const char* const key : {"dtype", "torch_dtype"}) {
+    const json::Value* const dtype = config.find(key);
+    if (dtype != nullptr && *dtype == "float32") own.is_in_f32 = true;
+  }
   model.own = FamilyConfig(own);
   return {};
 }
@@ -66,6 +100,7 @@ Status read(const json::Object& config, ModelConfig& model) {
 /// The root of the width as the reference has it: rounded to the type of the embedding.
 float embedding_factor(const ModelConfig& config, Format table) {
   const float root = std::sqrt(static_cast<float>(config.hidden_size));
+  if (config.own.as<Own>().is_in_f32) return root;
   if (table == Format::kBF16) return to_float(to_bfloat16(root));
   return table == Format::kF16 ? to_float(to_float16(root)) : root;
 }
@@ -113,6 +148,7 @@ json::Value config_of(const ModelShape& shape, int64_t layers) {
 
 extern const ModelFamily gemma2_family;
 const ModelFamily gemma2_family = {.model_types = kModelTypes,
+                                   .gguf = kGguf,
                                    .keys = kKeys,
                                    .read = read,
                                    .record = record,

@@ -28,6 +28,33 @@ constexpr ModelType kModelTypes[] = {
 constexpr std::string_view kContainers[] = {"openai"};
 constexpr ChatFormat kChat[] = {ChatFormat::kHarmony};
 
+constexpr GgufKeyRule kGgufKeys[] = {
+    {"expert_count", "num_local_experts"},
+    {"expert_used_count", "num_experts_per_tok"},
+    {"expert_feed_forward_length", "intermediate_size"},
+    {"attention.sliding_window", "sliding_window"},
+};
+constexpr GgufTensorRule kGgufTensors[] = {
+    {"attn_sinks", "self_attn.sinks!"},
+    {"post_attention_norm", "post_attention_layernorm"},
+    {"ffn_gate_inp", "mlp.router"},
+    {"ffn_gate_exps", "mlp.experts.gate_proj", GgufChange::kExperts},
+    {"ffn_up_exps", "mlp.experts.up_proj", GgufChange::kExperts},
+    {"ffn_down_exps", "mlp.experts.down_proj", GgufChange::kExperts},
+};
+
+/// YaRN of gpt-oss does not round where its ramp begins and ends.
+Status complete_gguf(const GgufModel& /*model*/, json::Value& config) {
+  if (config["rope_scaling"].is_object()) config["rope_scaling"]["truncate"] = false;
+  return {};
+}
+
+constexpr GgufArchitecture kGguf[] = {{.name = "gpt-oss",
+                                       .model_type = "gpt_oss",
+                                       .keys = kGgufKeys,
+                                       .tensors = kGgufTensors,
+                                       .complete = complete_gguf}};
+
 constexpr json::ScopedRule kKeys[] = {
     SUBBYTE_CONFIG_KEY("", "rope_parameters", kComputed, "",
                        "absent: YaRN by 32 of 4096 positions"),
@@ -133,6 +160,7 @@ json::Value config_of(const ModelShape& shape, int64_t layers) {
 extern const ModelFamily gpt_oss_family;
 const ModelFamily gpt_oss_family = {.model_types = kModelTypes,
                                     .containers = kContainers,
+                                    .gguf = kGguf,
                                     .keys = kKeys,
                                     .read = read,
                                     .experts = ExpertLayout::kAlternatingStacks,

@@ -11,6 +11,29 @@ namespace {
 constexpr ModelType kModelTypes[] = {
     {.name = "granite", .architecture = "GraniteForCausalLM", .defaults = {.eos = 2}}};
 
+constexpr GgufKeyRule kGgufKeys[] = {
+    {"attention.scale", "attention_multiplier"},
+    {"embedding_scale", "embedding_multiplier"},
+    {"residual_scale", "residual_multiplier"},
+    {"logit_scale", "logits_scaling"},
+};
+constexpr GgufTensorRule kGgufTensors[] = {
+    {"attn_q", "self_attn.q_proj", GgufChange::kPairedQueries},
+    {"attn_k", "self_attn.k_proj", GgufChange::kPairedKeys},
+};
+
+Status complete_gguf(const GgufModel& model, json::Value& config) {
+  config["attention_bias"] = model.find("blk.0.attn_q.bias") != nullptr;
+  config["mlp_bias"] = model.find("blk.0.ffn_down.bias") != nullptr;
+  return {};
+}
+
+constexpr GgufArchitecture kGguf[] = {{.name = "granite",
+                                       .model_type = "granite",
+                                       .keys = kGgufKeys,
+                                       .tensors = kGgufTensors,
+                                       .complete = complete_gguf}};
+
 constexpr json::ScopedRule kKeys[] = {
     SUBBYTE_CONFIG_KEY("", "mlp_bias", kComputed, "", "absent: false"),
     SUBBYTE_CONFIG_KEY("", "embedding_multiplier", kComputed, "", "absent: 1"),
@@ -86,6 +109,7 @@ json::Value config_of(const ModelShape& shape, int64_t layers) {
 
 extern const ModelFamily granite_family;
 const ModelFamily granite_family = {.model_types = kModelTypes,
+                                    .gguf = kGguf,
                                     .keys = kKeys,
                                     .read = read,
                                     .record = record,

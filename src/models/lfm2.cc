@@ -24,6 +24,45 @@ constexpr ModelType kModelTypes[] = {{.name = "lfm2",
                                                    .eos = 2,
                                                    .sliding = SlidingRule::kOfFamily}}};
 
+constexpr GgufKeyRule kGgufKeys[] = {
+    {"attention.layer_norm_rms_epsilon", "norm_eps"},
+    {"shortconv.l_cache", "conv_L_cache"},
+};
+constexpr GgufTensorRule kGgufTensors[] = {
+    {"token_embd_norm", "model.embedding_norm"},
+    {"output_norm", "model.embedding_norm"},
+    {"attn_norm", "operator_norm"},
+    {"attn_q_norm", "self_attn.q_layernorm"},
+    {"attn_k_norm", "self_attn.k_layernorm"},
+    {"attn_output", "self_attn.out_proj"},
+    {"shortconv.conv", "conv.conv", GgufChange::kFilters},
+    {"shortconv.in_proj", "conv.in_proj"},
+    {"shortconv.out_proj", "conv.out_proj"},
+    {"ffn_norm", "ffn_norm"},
+    {"ffn_gate", "feed_forward.w1"},
+    {"ffn_up", "feed_forward.w3"},
+    {"ffn_down", "feed_forward.w2"},
+};
+
+/// Layers without heads of keys are convolutions; sizes are as they are.
+Status complete_gguf(const GgufModel& model, json::Value& config) {
+  const GgufValue* const heads = model.keys().find("lfm2.attention.head_count_kv");
+  json::Value types = json::Value::array();
+  const auto layers = config["num_hidden_layers"].get<uint64_t>();
+  for (uint64_t i = 0; heads != nullptr && i < std::min(heads->size(), layers); ++i) {
+    types.push_back(heads->integer(i) == 0 ? "conv" : "full_attention");
+  }
+  if (heads != nullptr && heads->is_array()) config["layer_types"] = std::move(types);
+  config["block_auto_adjust_ff_dim"] = false;
+  return {};
+}
+
+constexpr GgufArchitecture kGguf[] = {{.name = "lfm2",
+                                       .model_type = "lfm2",
+                                       .keys = kGgufKeys,
+                                       .tensors = kGgufTensors,
+                                       .complete = complete_gguf}};
+
 constexpr json::ScopedRule kKeys[] = {
     SUBBYTE_CONFIG_KEY("", "intermediate_size", kComputed, "", "absent: 12288"),
     SUBBYTE_CONFIG_KEY("", "block_ff_dim", kComputed, "", "intermediate_size, older"),
@@ -218,6 +257,7 @@ json::Value config_of(const ModelShape& shape, int64_t layers) {
 
 extern const ModelFamily lfm2_family;
 const ModelFamily lfm2_family = {.model_types = kModelTypes,
+                                 .gguf = kGguf,
                                  .keys = kKeys,
                                  .read = read,
                                  .record = record,

@@ -10,6 +10,7 @@
 #include "base/quote.h"
 #include "json/key_rules.h"
 #include "models/config_keys.h"
+#include "models/gguf_model.h"
 #include "models/model_family.h"
 #include "models/rope_config.h"
 
@@ -256,6 +257,7 @@ Result<ModelConfig> read_model_config(const ModelFiles& model) {
 }
 
 Result<ModelConfig> model_config_of(const ModelFiles& model) {
+  fill_config(model);
   SUBBYTE_TRY(const SideFile file, model.config());
   SUBBYTE_TRY(const json::Object object, file.object());
   SUBBYTE_TRY(ModelConfig config, parse_model_config(object));

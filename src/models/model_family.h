@@ -11,6 +11,7 @@
 #include "json/key_rules.h"
 #include "json/strict_json.h"
 #include "models/config_defaults.h"
+#include "models/gguf_architecture.h"
 #include "models/model.h"
 #include "models/model_shape.h"
 #include "models/ropes/rope_kind.h"
@@ -34,6 +35,8 @@ struct ModelFamily {
   std::span<const ModelType> model_types;
   /// Containers that hold models of the first type and do not say so (ModelFiles).
   std::span<const std::string_view> containers = {};
+  /// Architectures of GGUF files that hold its models.
+  std::span<const GgufArchitecture> gguf = {};
   /// Rules of config.json beside those that all have, or instead of them; of a wrapper, too.
   std::span<const json::ScopedRule> keys = {};
   std::span<const json::KeyRule> rope_keys = {};  // the same of its rope section

@@ -16,6 +16,24 @@ constexpr ModelType kModelTypes[] = {{.name = "phi3",
                                                    .eos = 32000,
                                                    .sliding = SlidingRule::kWithWindow}}};
 
+constexpr GgufKeyRule kGgufKeys[] = {
+    {"attention.sliding_window", "sliding_window"},
+};
+constexpr GgufTensorRule kGgufTensors[] = {
+    {"ffn_up", "mlp.gate_up_proj"}, {"rope_factors_long", ""}, {"rope_factors_short", ""}};
+
+/// A window of 0 is none.
+Status complete_gguf(const GgufModel& /*model*/, json::Value& config) {
+  if (config["sliding_window"] == json::Value(0)) config["sliding_window"] = nullptr;
+  return {};
+}
+
+constexpr GgufArchitecture kGguf[] = {{.name = "phi3",
+                                       .model_type = "phi3",
+                                       .keys = kGgufKeys,
+                                       .tensors = kGgufTensors,
+                                       .complete = complete_gguf}};
+
 constexpr json::ScopedRule kKeys[] = {
     SUBBYTE_CONFIG_KEY(
         "", "max_position_embeddings", kComputed, "",
@@ -88,6 +106,7 @@ json::Value config_of(const ModelShape& shape, int64_t layers) {
 
 extern const ModelFamily phi3_family;
 const ModelFamily phi3_family = {.model_types = kModelTypes,
+                                 .gguf = kGguf,
                                  .keys = kKeys,
                                  .rope_keys = kRopeKeys,
                                  .rope_kinds = kRopeKinds,

@@ -20,6 +20,8 @@ constexpr ModelType kModelTypes[] = {{.name = "qwen2",
                                                    .first_sliding_layer = 28}}};
 constexpr ChatFormat kChat[] = {ChatFormat::kChatMl, ChatFormat::kDeepSeek};
 
+constexpr GgufArchitecture kGguf[] = {{.name = "qwen2", .model_type = "qwen2"}};
+
 constexpr json::ScopedRule kKeys[] = {
     SUBBYTE_CONFIG_KEY("", "attention_bias", kIgnored, "", "q, k and v have biases, o has none"),
     SUBBYTE_CONFIG_KEY("", "sliding_window", kComputed, "", "absent: 4096 with use_sliding_window"),
@@ -65,6 +67,7 @@ json::Value config_of(const ModelShape& shape, int64_t layers) {
 
 extern const ModelFamily qwen2_family;
 const ModelFamily qwen2_family = {.model_types = kModelTypes,
+                                  .gguf = kGguf,
                                   .keys = kKeys,
                                   .record = record,
                                   .chat = kChat,

@@ -34,6 +34,25 @@ constexpr const ModelType& kMoe = kModelTypes[1];
 constexpr std::string_view kContainers[] = {"ak47", "ak48"};
 constexpr ChatFormat kChat[] = {ChatFormat::kChatMl};
 
+constexpr GgufKeyRule kGgufKeys[] = {
+    {"expert_count", "num_experts"},
+    {"expert_used_count", "num_experts_per_tok"},
+    {"expert_feed_forward_length", "moe_intermediate_size"},
+    {"expert_weights_norm", "norm_topk_prob", "true"},
+};
+constexpr GgufTensorRule kGgufTensors[] = {
+    {"attn_q_norm", "self_attn.q_norm"},
+    {"attn_k_norm", "self_attn.k_norm"},
+    {"ffn_gate_inp", "mlp.gate"},
+    {"ffn_gate_exps", "mlp.experts.gate_proj", GgufChange::kExperts},
+    {"ffn_up_exps", "mlp.experts.up_proj", GgufChange::kExperts},
+    {"ffn_down_exps", "mlp.experts.down_proj", GgufChange::kExperts},
+};
+constexpr GgufArchitecture kGguf[] = {
+    {.name = "qwen3", .model_type = "qwen3", .tensors = kGgufTensors},
+    {.name = "qwen3moe", .model_type = "qwen3_moe", .keys = kGgufKeys, .tensors = kGgufTensors},
+};
+
 constexpr json::ScopedRule kKeys[] = {
     SUBBYTE_CONFIG_KEY("", "sliding_window", kComputed, "", "absent: 4096 with use_sliding_window"),
     SUBBYTE_CONFIG_KEY("", "use_sliding_window", kComputed, "", "absent: false"),
@@ -138,6 +157,7 @@ json::Value config_of(const ModelShape& shape, int64_t layers) {
 extern const ModelFamily qwen3_family;
 const ModelFamily qwen3_family = {.model_types = kModelTypes,
                                   .containers = kContainers,
+                                  .gguf = kGguf,
                                   .keys = kKeys,
                                   .read = read,
                                   .record = record,

@@ -13,6 +13,7 @@
 
 #include "models/config_keys.h"
 #include "models/expert_config.h"
+#include "models/gguf_config.h"
 #include "models/model_family.h"
 #include "models/step_recorder.h"
 
@@ -53,6 +54,95 @@ constexpr const ModelType& kDense = kModelTypes[0];
 constexpr const ModelType& kMoe = kModelTypes[1];
 constexpr const ModelType& kNext = kModelTypes[2];
 constexpr ChatFormat kChat[] = {ChatFormat::kChatMl};
+
+constexpr GgufKeyRule kGgufKeys[] = {
+    {"ssm.conv_kernel", "linear_conv_kernel_dim"},
+    {"ssm.state_size", "linear_key_head_dim"},
+    {"ssm.group_count", "linear_num_key_heads"},
+    {"ssm.time_step_rank", "linear_num_value_heads"},
+    {"full_attention_interval", "full_attention_interval", "4"},
+    {"expert_count", "num_experts"},
+    {"expert_used_count", "num_experts_per_tok"},
+    {"expert_feed_forward_length", "moe_intermediate_size"},
+    {"expert_shared_feed_forward_length", "shared_expert_intermediate_size"},
+};
+constexpr GgufTensorRule kGgufTensors[] = {
+    {"output_norm", "model.norm", GgufChange::kPlusOne},
+    {"attn_norm", "input_layernorm", GgufChange::kPlusOne},
+    {"post_attention_norm", "post_attention_layernorm", GgufChange::kPlusOne},
+    {"attn_q_norm", "self_attn.q_norm", GgufChange::kPlusOne},
+    {"attn_k_norm", "self_attn.k_norm", GgufChange::kPlusOne},
+    {"attn_gate", "linear_attn.in_proj_z"},
+    {"ssm_alpha", "linear_attn.in_proj_a"},
+    {"ssm_beta", "linear_attn.in_proj_b"},
+    {"ssm_a", "linear_attn.A_log!", GgufChange::kNegativeExp},
+    {"ssm_dt", "linear_attn.dt_bias!"},
+    {"ssm_norm", "linear_attn.norm"},
+    {"ssm_out", "linear_attn.out_proj"},
+    {"ffn_gate_inp", "mlp.gate"},
+    {"ffn_gate_exps", "mlp.experts.gate_proj", GgufChange::kExperts},
+    {"ffn_up_exps", "mlp.experts.up_proj", GgufChange::kExperts},
+    {"ffn_down_exps", "mlp.experts.down_proj", GgufChange::kExperts},
+    {"ffn_gate_inp_shexp", "mlp.shared_expert_gate", GgufChange::kRow},
+    {"ffn_gate_shexp", "mlp.shared_expert.gate_proj"},
+    {"ffn_up_shexp", "mlp.shared_expert.up_proj"},
+    {"ffn_down_shexp", "mlp.shared_expert.down_proj"},
+};
+constexpr GgufTensorRule kGgufTiled[] = {
+    {"attn_qkv", "linear_attn.in_proj_qkv", GgufChange::kTiledHeads},
+    {"ssm_conv1d", "linear_attn.conv1d", GgufChange::kTiledFilters},
+};
+constexpr GgufTensorRule kGgufGrouped[] = {
+    {"attn_qkv", "linear_attn.in_proj_qkv"},
+    {"ssm_conv1d", "linear_attn.conv1d", GgufChange::kFilters},
+    {"ssm_ba", "linear_attn.", GgufChange::kBetaAlpha},
+};
+
+/// A list that says which layers are delta nets counts before their interval.
+Status complete_gguf(const GgufModel& model, json::Value& config) {
+  const GgufFile& file = model.keys();
+  SUBBYTE_TRY(const auto inner, gguf_integer(file, "ssm.inner_size"));
+  SUBBYTE_TRY(const auto heads, gguf_integer(file, "ssm.time_step_rank"));
+  if (!inner || !heads || *heads < 1 || *inner % *heads != 0) {
+    return file.error("gguf.value", "ssm.inner_size", "a size for each of ssm.time_step_rank");
+  }
+  config["linear_value_head_dim"] = static_cast<uint64_t>(*inner / *heads);
+  SUBBYTE_TRY(const auto flags, gguf_flags(file, "attention.recurrent_layers"));
+  if (flags.empty()) return {};
+  json::Value types = json::Value::array();
+  const auto layers = config["num_hidden_layers"].get<uint64_t>();
+  for (std::size_t i = 0; i < std::min<std::size_t>(flags.size(), layers); ++i) {
+    types.push_back(flags[i] ? "linear_attention" : "full_attention");
+  }
+  config["layer_types"] = std::move(types);
+  return {};
+}
+
+/// Of value heads in tiles each has a key head of its own, as its rows are read (GgufChange).
+Status complete_tiled_gguf(const GgufModel& model, json::Value& config) {
+  config["linear_num_key_heads"] = config["linear_num_value_heads"];
+  return complete_gguf(model, config);
+}
+
+/// Files of Qwen3-Next have its projections apart, as Qwen3.5 has them.
+constexpr GgufArchitecture kGguf[] = {{.name = "qwen35",
+                                       .model_type = "qwen3_5_text",
+                                       .keys = kGgufKeys,
+                                       .tensors = kGgufTensors,
+                                       .own_tensors = kGgufTiled,
+                                       .complete = complete_tiled_gguf},
+                                      {.name = "qwen35moe",
+                                       .model_type = "qwen3_5_moe_text",
+                                       .keys = kGgufKeys,
+                                       .tensors = kGgufTensors,
+                                       .own_tensors = kGgufTiled,
+                                       .complete = complete_tiled_gguf},
+                                      {.name = "qwen3next",
+                                       .model_type = "qwen3_5_moe_text",
+                                       .keys = kGgufKeys,
+                                       .tensors = kGgufTensors,
+                                       .own_tensors = kGgufGrouped,
+                                       .complete = complete_gguf}};
 
 constexpr json::ScopedRule kKeys[] = {
     SUBBYTE_CONFIG_KEY("qwen3_5_text", "intermediate_size", kComputed, "", "absent: 12288"),
@@ -303,6 +393,7 @@ json::Value config_of(const ModelShape& shape, int64_t layers) {
 
 extern const ModelFamily qwen3_5_family;
 const ModelFamily qwen3_5_family = {.model_types = kModelTypes,
+                                    .gguf = kGguf,
                                     .keys = kKeys,
                                     .rope_keys = kRopeKeys,
                                     .read = read,

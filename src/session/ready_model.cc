@@ -9,6 +9,7 @@
 #include "checkpoints/config/model_files.h"
 #include "checkpoints/config/quantization_config.h"
 #include "checkpoints/model_path.h"
+#include "models/gguf_model.h"
 #include "session/not_enough_memory.h"
 
 namespace subbyte {
@@ -31,6 +32,7 @@ Result<std::unique_ptr<Model>> try_to_load(const ReadyModel& ready, const LoadOp
 /// FP8 is for models that were made for it: others would lose accuracy for nothing.
 Status check_activations(const ModelFiles& files, Activations activations) {
   if (activations != Activations::kFp8) return {};
+  fill_config(files);
   SUBBYTE_TRY(const SideFile file, files.config());
   SUBBYTE_TRY(const json::Object object, file.object());
   SUBBYTE_TRY(const QuantizationConfig config,

@@ -230,6 +230,13 @@ Status check_config(const TokenizerConfig& config, const PipelineSpec& pipeline,
   return refuse("fix_mistral_regex", "another pattern than that of tokenizer.json is not computed");
 }
 
+/// The file, or the text that was put in its place.
+Result<MappedFile> open_text(const std::filesystem::path& path, const SideFiles& beside) {
+  SUBBYTE_TRY(const auto text, beside.text(path.filename().native()));
+  if (text) return MappedFile::of(std::as_bytes(std::span(*text)), path);
+  return json::open_file(path.string(), kMaxFileBytes);
+}
+
 /// The containers are empty in `root`: their elements are in `tables`.
 Status require_tables(const json::Object& root, const json::Object& model) {
   SUBBYTE_TRY(const auto vocab, model.object("vocab"));
@@ -244,7 +251,7 @@ Status require_tables(const json::Object& root, const json::Object& model) {
 
 Result<TokenizerSpec> read_tokenizer_json(const std::filesystem::path& path,
                                           const SideFiles& beside) {
-  SUBBYTE_TRY(const MappedFile file, json::open_file(path.string(), kMaxFileBytes));
+  SUBBYTE_TRY(const MappedFile file, open_text(path, beside));
   const std::string_view text = json::text_of(file);
   TokenTables tables(path.filename().string(), text.size());
   SUBBYTE_TRY(const json::Value value,

@@ -6,7 +6,7 @@
 
 #include "base/model_file.h"
 #include "checkpoints/config/model_files.h"
-#include "checkpoints/containers/orin_model.h"
+#include "checkpoints/import_parts.h"
 #include "checkpoints/modules.h"
 #include "checkpoints/unread_parts.h"
 #include "models/checkpoint.h"
@@ -50,12 +50,12 @@ void add_plain_tensors(const TensorSource& tensors, const std::set<std::string, 
     InspectedWeight weight;
     weight.name = name;
     weight.flavour = "tensor";
-    weight.format = std::string(subbyte::name(tensor.dtype));
+    weight.format = std::string(type_name(tensor));
     std::ranges::transform(weight.format, weight.format.begin(), [](char c) {
       return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
     });
     weight.shape = tensor.shape;
-    weight.parameters = tensor.bytes.size() * 8 / bits(tensor.dtype);
+    weight.parameters = number_count(tensor);
     weight.bytes = tensor.bytes.size();
     inspection.weights.push_back(std::move(weight));
   }
@@ -124,7 +124,7 @@ uint64_t full_context_bytes(const Inspection& inspection, const ModelConfig& mod
 Result<Inspection> inspect(const ModelFiles& files, Executor& pool, Backend* backend) {
   Inspection inspection;
   SUBBYTE_TRY(const bool is_directory, is_folder(files.path()));
-  const bool is_model = is_directory || is_orin_model(files.path());
+  const bool is_model = is_directory || is_model_file(files.path());
   const CheckpointParts checkpoint = open_checkpoint(files);
   const bool has_config = is_model && (!is_directory || files.has(kConfigFile));
   if (has_config) {

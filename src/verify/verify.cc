@@ -7,8 +7,8 @@
 
 #include "base/model_file.h"
 #include "checkpoints/config/model_files.h"
-#include "checkpoints/containers/orin_model.h"
 #include "checkpoints/containers/safetensors_codes.h"
+#include "models/gguf_model.h"
 #include "verify/checksums.h"
 #include "verify/context.h"
 #include "verify/refusals.h"
@@ -36,10 +36,10 @@ Result<TensorSource> tensors_of(Result<TensorSource> source, std::vector<Error>&
   return TensorSource::empty();
 }
 
-/// A directory, or a model file of OrinMLLM whose header is sound: it stands for config.json.
+/// A directory, or a model file whose header is sound: it stands for config.json.
 Result<bool> has_config(const fs::path& path, const TensorSource& tensors) {
   SUBBYTE_TRY(const bool is_directory, is_folder(path));
-  return is_directory || (is_orin_model(path) && !tensors.files().empty());
+  return is_directory || (is_model_file(path) && !tensors.files().empty());
 }
 
 /// Whether nothing but the order of tensors among the shards is wrong.
@@ -113,9 +113,9 @@ bool VerifyReport::is_known() const {
 Result<VerifyReport> verify(const fs::path& path, const VerifyOptions& options, Executor& pool,
                             Backend* backend) {
   std::vector<Error> problems;
-  SUBBYTE_TRY(TensorSource tensors, tensors_of(TensorSource::open(path, &problems), problems));
-  SUBBYTE_TRY(const bool is_model, has_config(path, tensors));
   const ModelFiles files(path);
+  SUBBYTE_TRY(TensorSource tensors, tensors_of(open_tensors(files, &problems), problems));
+  SUBBYTE_TRY(const bool is_model, has_config(path, tensors));
   VerifyContext context{files, pool, tensors};
   context.complete = all_files_open(problems);
   context.progress = options.progress;

@@ -213,30 +213,50 @@ TEST(Tokens, go_in_and_out_in_every_form) {
   }
 }
 
-TEST(Gguf, is_named_by_every_command_that_takes_a_model) {
+TEST(Gguf, is_opened_by_every_command_that_takes_a_model) {
   const TempDir folder;
-  const std::string file = folder.write("m/model-q4.gguf", "GGUF\x03").string();
-  const std::string directory = (folder / "m").string();
-  const std::string target = (folder / "x").string();
+  const std::string file = (fs::path(kTestData) / "gguf/qwen3/model.gguf").string();
+  const std::string directory = fs::path(file).parent_path().string();
+  const std::string text = folder.write("text", "the inn and the inn").string();
   for (const std::string& model : {file, directory}) {
-    for (const Arguments& arguments :
-         std::vector<Arguments>{{"run", model, "-p", "a"},
-                                {"chat", model, "-p", "a"},
-                                {"logits", model, "--ids", "1", "-o", target},
-                                {"perplexity", model, file},
-                                {"tokenize", model, "a"},
-                                {"convert", model, target, "--to", "awq"},
-                                {"quantize", model, target},
-                                {"diff", model, kModel}}) {
+    for (const Arguments& arguments : std::vector<Arguments>{
+             {"run", model, "-p", "the", "-n", "2"},
+             {"chat", model, "-p", "the", "-n", "2"},
+             {"logits", model, "--ids", "1", "-o", (folder / "logits").string(), "--force"},
+             {"perplexity", model, text},
+             {"tokenize", model, "the"},
+             {"template", model},
+             {"inspect", model},
+             {"verify", model},
+             {"diff", model, file},
+             {"convert", model, (folder / "x").string(), "--to", "bf16", "--allow-lossy",
+              "--force"}}) {
       SCOPED_TRACE(arguments[0]);
-      expect_error(run_program(arguments), 1, ": a GGUF file");
+      const ProcessResult result = run_program(arguments);
+      EXPECT_EQ(result.exit_code, 0) << result.err;
     }
   }
-  expect_error(run_program({"inspect", file}), 1, ": a GGUF file");
-  expect_error(run_program({"verify", file}), 1, ": a GGUF file");
-  // Whatever it is called.
-  const std::string other = folder.write("other", "GGUF\x03" + std::string(64, '\0')).string();
-  expect_error(run_program({"inspect", other}), 1, ": a GGUF file");
+}
+
+TEST(Gguf, that_is_damaged_is_named_by_every_command) {
+  const TempDir folder;
+  const std::string file = folder.write("m/model-q4.gguf", "GGUF\x03").string();
+  for (const Arguments& arguments :
+       std::vector<Arguments>{{"run", file, "-p", "a"},
+                              {"chat", file, "-p", "a"},
+                              {"logits", file, "--ids", "1", "-o", (folder / "x").string()},
+                              {"perplexity", file, file},
+                              {"tokenize", file, "a"},
+                              {"convert", file, (folder / "x").string(), "--to", "awq"},
+                              {"quantize", file, (folder / "x").string()},
+                              {"diff", file, kModel},
+                              {"inspect", file}}) {
+    SCOPED_TRACE(arguments[0]);
+    expect_error(run_program(arguments), 1, "model-q4.gguf: expected at least 24 bytes, found 5");
+  }
+  const ProcessResult verified = run_program({"verify", file});
+  EXPECT_EQ(verified.exit_code, 3) << verified.out << verified.err;
+  EXPECT_NE(verified.out.find("gguf.truncated"), std::string::npos) << verified.out;
 }
 
 TEST(Tokens, have_pieces) {

@@ -158,7 +158,7 @@ std::vector<Hostile> hostile_paths() {
          for (const char* name : {kIndex, kFirst, kSecond}) remove(dir, name);
          dir.write("model/pytorch_model.bin", "PK\x03\x04");
        }},
-      {"only_a_gguf", "index.no_checkpoint",
+      {"only_a_gguf", "gguf.truncated",
        [](const TempDir& dir) {
          for (const char* name : {kIndex, kFirst, kSecond}) remove(dir, name);
          dir.write("model/model-q4.gguf", "GGUF");
@@ -436,7 +436,7 @@ TEST(HostileDirectory, says_what_is_there_instead) {
     found->damage(dir);
     return run_program({"run", dir / "model", "-p", "Hello", "-n", "1"}).err;
   };
-  EXPECT_NE(said_of("only_a_gguf").find("found \"model-q4.gguf\": GGUF files are not read"),
+  EXPECT_NE(said_of("only_a_gguf").find("model-q4.gguf: expected at least 24 bytes"),
             std::string::npos);
   EXPECT_NE(said_of("config_is_utf_16").find("begins as UTF-16 does; save it as UTF-8"),
             std::string::npos);

@@ -5,6 +5,8 @@
 #include "base/mapped_file.h"
 #include "base/model_file.h"
 #include "checkpoints/config/openai_config.h"
+#include "checkpoints/containers/gguf_parts.h"
+#include "checkpoints/containers/gguf_tokenizer.h"
 #include "checkpoints/containers/orin_model.h"
 #include "json/key_rules.h"
 
@@ -72,6 +74,10 @@ Error lone_file(const fs::path& path) {
 
 ModelFiles::ModelFiles(const fs::path& model) : SideFiles(model), path_(model) {
   std::error_code ignored;
+  if (is_gguf(model)) {
+    put_gguf_files();
+    return;
+  }
   if (fs::is_regular_file(model, ignored)) {
     SideFiles::operator=(SideFiles(parent_of(model)));
     put(kConfigFile,
@@ -89,7 +95,28 @@ ModelFiles::ModelFiles(const fs::path& model) : SideFiles(model), path_(model) {
                             own->where + " (of OpenAI, in the words of transformers)"});
 }
 
+/// What the metadata say. Only families know what they mean for config.json.
+void ModelFiles::put_gguf_files() {
+  const Result<GgufModel> model = GgufModel::open(path_);
+  if (!model.ok()) return put(kConfigFile, model.error());
+  put(kConfigFile, Error{kUnreadConfig, path_.native() + ": its metadata were not read"});
+  const auto put_json = [&](std::string_view name, const Result<std::string>& text) {
+    if (!text.ok()) return put(name, text.error());
+    Result<json::Value> value = json::parse(*text, path_.native());
+    put(name, value.ok() ? Result(SideFile{*std::move(value), path_.native()}) : value.error());
+  };
+  put_json(kGenerationFile, gguf_generation_config(model->keys()));
+  if (!has_gguf_tokenizer(model->keys())) return;
+  put_text(kTokenizer, gguf_tokenizer_json(model->keys()));
+  put_json("tokenizer_config.json", gguf_tokenizer_config(model->keys()));
+}
+
+bool is_model_file(const fs::path& path) {
+  return is_orin_model(path) || is_gguf(path);
+}
+
 fs::path model_directory(const fs::path& model) {
+  if (is_gguf(model)) return model;
   std::error_code ignored;
   const bool is_above = fs::is_regular_file(model, ignored) ||
                         (is_tokenizer_above(model) && is_openai_directory(model));

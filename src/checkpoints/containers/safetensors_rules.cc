@@ -18,7 +18,7 @@ struct DTypeRow {
 };
 
 // In the order of the enumeration: the value is the index.
-constexpr std::array<DTypeRow, 22> kDTypes = {{
+constexpr std::array<DTypeRow, 23> kDTypes = {{
     {DType::kBool, "BOOL", 8},
     {DType::kF4, "F4", 4},
     {DType::kF6E2M3, "F6_E2M3", 6},
@@ -41,6 +41,7 @@ constexpr std::array<DTypeRow, 22> kDTypes = {{
     {DType::kF64, "F64", 64},
     {DType::kI64, "I64", 64},
     {DType::kU64, "U64", 64},
+    {DType::kBlocks, "blocks", 0},
 }};
 
 constexpr bool rows_are_in_order() {
@@ -71,7 +72,7 @@ namespace subbyte {
 
 std::optional<DType> find_dtype(std::string_view name) {
   for (const DTypeRow& row : kDTypes) {
-    if (row.name == name) return row.dtype;
+    if (row.name == name && row.bits != 0) return row.dtype;
   }
   return std::nullopt;
 }

@@ -8,6 +8,8 @@
 #include "base/quote.h"
 #include "base/small_letters.h"
 #include "checkpoints/containers/checkpoint_writer.h"
+#include "checkpoints/containers/gguf_parts.h"
+#include "checkpoints/containers/gguf_tokenizer.h"
 
 namespace subbyte {
 namespace {
@@ -90,6 +92,18 @@ Status copy_side_file(const fs::path& from, const fs::path& to) {
   return written;
 }
 
+/// What the metadata of a GGUF file say, as files.
+Status write_gguf_files(const fs::path& from, const fs::path& to) {
+  SUBBYTE_TRY(const GgufModel model, GgufModel::open(from));
+  SUBBYTE_TRY(const std::string generation, gguf_generation_config(model.keys()));
+  SUBBYTE_CHECK(write_text(to / "generation_config.json", generation));
+  if (!has_gguf_tokenizer(model.keys())) return {};
+  SUBBYTE_TRY(const std::string tokenizer, gguf_tokenizer_json(model.keys()));
+  SUBBYTE_CHECK(write_text(to / "tokenizer.json", tokenizer));
+  SUBBYTE_TRY(const std::string config, gguf_tokenizer_config(model.keys()));
+  return write_text(to / "tokenizer_config.json", config);
+}
+
 }  // namespace
 
 Status copy_side_files(const fs::path& from, const fs::path& to, const Notice& notice) {
@@ -97,6 +111,7 @@ Status copy_side_files(const fs::path& from, const fs::path& to, const Notice& n
     notice((from / kTemplates).string() +
            ": its chat templates are not copied; copy the folder for them");
   }
+  if (is_gguf(from)) return write_gguf_files(from, to);
   SUBBYTE_TRY(const std::vector<std::string> names, names_in(from));
   std::vector<std::string> left;
   for (const std::string& name : names) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <set>
 #include <utility>
 
@@ -148,6 +149,15 @@ Status Index::add(const std::string& tensor, const json::Value& shard) {
   return {};
 }
 
+/// The dtype of a ggml type that has one number in a block.
+DType dtype_of_ggml(uint32_t type) {
+  constexpr std::pair<uint32_t, DType> kPlain[] = {
+      {0, DType::kF32},  {1, DType::kF16},  {24, DType::kI8},  {25, DType::kI16},
+      {26, DType::kI32}, {27, DType::kI64}, {28, DType::kF64}, {30, DType::kBF16}};
+  const auto* const found = std::ranges::find(kPlain, type, &std::pair<uint32_t, DType>::first);
+  return found == std::end(kPlain) ? DType::kBlocks : found->second;
+}
+
 using Shards = std::map<std::string, SafetensorsFile, std::less<>>;
 
 /// An error, or one more of `problems` where those are collected.
@@ -272,14 +282,6 @@ Error no_checkpoint(const fs::path& directory, const FileNames& names) {
                           directory.native(), names.single, names.index,
                           quote(entry.path().filename().native()))};
     }
-    if (ending == ".gguf") {
-      return {
-          codes::kNoCheckpoint,
-          fmt::format("{}: expected {} or {}, found {}: GGUF files are not read; the model that "
-                      "it was made from is",
-                      directory.native(), names.single, names.index,
-                      quote(entry.path().filename().native()))};
-    }
   }
   const bool wants_packed = names.single == packed.single;
   return {codes::kNoCheckpoint,
@@ -391,6 +393,28 @@ Status TensorSource::verify_unchanged() const {
     if (looked_at.insert(tensor.file.get()).second) SUBBYTE_CHECK(tensor.file->verify_unchanged());
   }
   return {};
+}
+
+Result<TensorSource> TensorSource::open_gguf(const GgufModel& model) {
+  TensorSource source;
+  for (const GgufFile& part : model.parts()) {
+    source.files_.push_back(part.path());
+    source.metadata_.emplace_back();
+    for (const GgufTensor& tensor : part.tensors()) {
+      FileTensor found = {std::string(tensor.name), dtype_of_ggml(tensor.type), tensor.shape,
+                          tensor.bytes, part.file()};
+      if (found.dtype == DType::kBlocks) found.ggml_type = static_cast<int32_t>(tensor.type);
+      source.tensors_.emplace(found.name, std::move(found));
+    }
+  }
+  return std::move(source).counted();
+}
+
+TensorSource TensorSource::with(TensorMap tensors) const {
+  TensorSource source = of(std::move(tensors));
+  source.files_ = files_;
+  source.metadata_ = metadata_;
+  return source;
 }
 
 TensorSource TensorSource::of(TensorMap tensors) {

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "checkpoints/containers/gguf_parts.h"
 #include "checkpoints/containers/openai_names.h"
 
 namespace subbyte {
@@ -31,6 +32,11 @@ class TensorSource {
   /// The same of a directory that `subbyte pack` wrote, whose files are called "packed" for
   /// "model"; under the names that they have there.
   static Result<TensorSource> open_packed(const std::filesystem::path& directory);
+  /// The same of a model in GGUF (checkpoints/containers/gguf_parts.h), under the names that it
+  /// has there.
+  static Result<TensorSource> open_gguf(const GgufModel& model);
+  /// The same files with other tensors: parts of these, by other names.
+  TensorSource with(TensorMap tensors) const;
   /// No tensors at all.
   static TensorSource empty() { return {}; }
 

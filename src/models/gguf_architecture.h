@@ -1,0 +1,66 @@
+#pragma once
+// What a family says of GGUF files that hold its models: the names that keys and tensors have
+// there, and what the software that wrote them changed. One table for each architecture, in the
+// family's file.
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "base/status.h"
+#include "checkpoints/containers/gguf_parts.h"
+#include "json/strict_json.h"
+
+namespace subbyte {
+
+/// A key of the metadata, after "ARCHITECTURE.", and the key of config.json that says the same.
+struct GgufKeyRule {
+  std::string_view name;
+  std::string_view key;
+  std::string_view absent = {};  // JSON of config.json's value without the key; "": none
+};
+
+/// Change of the software that wrote the file, which is undone.
+enum class GgufChange : uint8_t {
+  kNone,
+  kPairedQueries,  // the rows of each head lie in pairs that turn together, and not in halves
+  kPairedKeys,     // the same of keys, of which there may be fewer heads
+  kPlusOne,        // 1 + w of a norm
+  kExperts,        // a stack of the matrices, or biases, of all experts
+  kFilters,        // those of a convolution have no dimension of 1
+  kRow,            // a matrix of one output is a list
+  kNegativeExp,    // -exp(w)
+  // Of delta nets with value heads in tiles: value head i has the key head i modulo their number,
+  // and not that of its place among them. Keys and queries are read once for each value head.
+  kTiledHeads,
+  kTiledFilters,
+  kBetaAlpha,  // by key head: the rows of in_proj_b, then those of in_proj_a
+};
+
+/// A tensor, without "blk.N." and ".weight" or ".bias", and the module of transformers that it is,
+/// without "model.layers.N."; of experts that of their stack. "": the config says what it has; with
+/// "!" at its end it is a parameter, whose name has no ".weight" there.
+struct GgufTensorRule {
+  std::string_view name;
+  std::string_view module;
+  GgufChange change = GgufChange::kNone;
+};
+
+struct GgufArchitecture {
+  std::string_view name;        // general.architecture
+  std::string_view model_type;  // of config.json
+  /// Beside those that all have, or instead of them.
+  std::span<const GgufKeyRule> keys = {};
+  std::span<const GgufTensorRule> tensors = {};
+  std::span<const GgufTensorRule> own_tensors = {};  // beside those of other architectures
+  /// Adds all that no table says; nullptr: nothing. Codes: gguf.value.
+  Status (*complete)(const GgufModel& model, json::Value& config) = nullptr;
+};
+
+/// The architecture that a file names. Codes: gguf.architecture for others, gguf.value.
+Result<const GgufArchitecture*> gguf_architecture_of(const GgufFile& file);
+
+/// Says "\"llama\", \"qwen3\"...".
+std::string gguf_architecture_names();
+
+}  // namespace subbyte

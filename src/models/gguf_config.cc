@@ -1,0 +1,313 @@
+#include "models/gguf_config.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "base/quote.h"
+#include "models/model_family.h"
+
+namespace subbyte {
+namespace {
+
+using json::Value;
+
+constexpr std::string_view kCode = "gguf.value";
+constexpr std::string_view kArchitecture = "general.architecture";
+constexpr int64_t kMaxListed = 4096;  // layers of which a list says a number each
+
+/// Those of all architectures.
+constexpr GgufKeyRule kKeys[] = {
+    {"context_length", "max_position_embeddings"},
+    {"embedding_length", "hidden_size"},
+    {"block_count", "num_hidden_layers"},
+    {"feed_forward_length", "intermediate_size"},
+    {"attention.head_count", "num_attention_heads"},
+    {"attention.head_count_kv", "num_key_value_heads"},
+    {"attention.key_length", "head_dim"},
+    {"attention.layer_norm_rms_epsilon", "rms_norm_eps"},
+    {"rope.freq_base", "rope_theta", "10000.0"},
+};
+
+/// Keys that change numbers: one that no table of the architecture has must say what is computed
+/// without it.
+struct NeutralRule {
+  std::string_view name;
+  double neutral;
+};
+constexpr NeutralRule kNeutral[] = {
+    {"attention.clamp_kqv", 0},
+    {"attention.max_alibi_bias", 0},
+    {"attention.scale", 0},
+    {"attention.sliding_window", 0},
+    {"attention.temperature_scale", 0},
+    {"attn_logit_softcapping", 0},
+    {"embedding_scale", 0},
+    {"expert_count", 0},
+    {"expert_gating_func", 1},  // softmax
+    {"expert_group_count", 1},
+    {"expert_shared_count", 0},
+    {"expert_weights_scale", 1},
+    {"final_logit_softcapping", 0},
+    {"leading_dense_block_count", 0},
+    {"logit_scale", 0},
+    {"residual_scale", 0},
+    {"rope.scaling.yarn_attn_factor", 1},
+    {"rope.scaling.yarn_ext_factor", 1},
+    {"rope.scaling.yarn_log_multiplier", 0},
+    {"router_logit_softcapping", 0},
+};
+
+std::string full_name(const GgufFile& file, std::string_view name) {
+  const GgufValue* const architecture = file.find(kArchitecture);
+  const auto text = architecture == nullptr ? std::nullopt : architecture->string();
+  return fmt::format("{}.{}", text.value_or(""), name);
+}
+
+/// The value of a key that config.json has, too: a number, a flag or a text.
+Result<Value> value_of(const GgufFile& file, std::string_view name) {
+  const std::string full = full_name(file, name);
+  const GgufValue& value = *file.find(full);
+  if (const auto flag = value.is_array() ? std::nullopt : value.boolean()) return Value(*flag);
+  if (const auto text = value.is_array() ? std::nullopt : value.string()) {
+    return Value(std::string(*text));
+  }
+  if (value.integer(0)) {
+    SUBBYTE_TRY(const auto number, gguf_integer(file, name));
+    return *number < 0 ? Value(*number) : Value(static_cast<uint64_t>(*number));
+  }
+  SUBBYTE_TRY(const auto number, gguf_number(file, name));
+  return Value(*number);
+}
+
+Status add_keys(const GgufFile& file, std::span<const GgufKeyRule> rules, Value& config) {
+  for (const GgufKeyRule& rule : rules) {
+    if (config.contains(rule.key)) continue;
+    if (file.find(full_name(file, rule.name)) != nullptr) {
+      SUBBYTE_TRY(config[rule.key], value_of(file, rule.name));
+    } else if (!rule.absent.empty()) {
+      SUBBYTE_TRY(config[rule.key], json::parse(rule.absent, rule.name));
+    }
+  }
+  return {};
+}
+
+Status check_neutral(const GgufFile& file, std::span<const GgufKeyRule> own) {
+  for (const NeutralRule& rule : kNeutral) {
+    if (std::ranges::find(own, rule.name, &GgufKeyRule::name) != own.end()) continue;
+    SUBBYTE_TRY(const auto number, gguf_number(file, rule.name));
+    if (!number || *number == rule.neutral) continue;
+    return file.error(kCode, full_name(file, rule.name),
+                      fmt::format("{}, as it is not computed for this architecture", rule.neutral));
+  }
+  return {};
+}
+
+// ---- rotary embedding
+
+Value list_of(std::span<const float> numbers) {
+  Value list = Value::array();
+  for (const float number : numbers) list.push_back(number);
+  return list;
+}
+
+/// rope.scaling.type and the keys beside it.
+Result<Value> scaling_of(const GgufFile& file, std::string_view type) {
+  Value section = {{"rope_type", std::string(type)}};
+  struct Row {
+    std::string_view name;
+    const char* key;
+  };
+  constexpr Row kRows[] = {
+      {"rope.scaling.factor", "factor"},
+      {"rope.scaling.original_context_length", "original_max_position_embeddings"},
+      {"rope.scaling.yarn_beta_fast", "beta_fast"},
+      {"rope.scaling.yarn_beta_slow", "beta_slow"}};
+  for (const Row& row : kRows) {
+    if (file.find(full_name(file, row.name)) == nullptr) continue;
+    const bool is_of_yarn = row.key != kRows[0].key;
+    if (type == "linear" && is_of_yarn) continue;
+    SUBBYTE_TRY(section[row.key], value_of(file, row.name));
+  }
+  return section;
+}
+
+Status add_rope(const GgufModel& model, Value& config) {
+  const GgufFile& file = model.keys();
+  const GgufValue* const scaling = file.find(full_name(file, "rope.scaling.type"));
+  const auto type =
+      scaling == nullptr ? std::optional<std::string_view>("none") : scaling->string();
+  SUBBYTE_TRY(const auto few, gguf_floats(model, "rope_factors_short.weight"));
+  SUBBYTE_TRY(const auto many, gguf_floats(model, "rope_factors_long.weight"));
+  if (type && (*type == "linear" || *type == "yarn")) {
+    SUBBYTE_TRY(config["rope_scaling"], scaling_of(file, *type));
+  } else if (!type || (*type != "none" && *type != "longrope" && *type != "su")) {
+    return file.error(kCode, full_name(file, "rope.scaling.type"),
+                      "\"none\", \"linear\", \"yarn\" or \"longrope\"");
+  } else if (!few.empty() && !many.empty()) {
+    Value section = {
+        {"rope_type", "longrope"}, {"short_factor", list_of(few)}, {"long_factor", list_of(many)}};
+    SUBBYTE_TRY(const auto attention, gguf_number(file, "rope.scaling.attn_factor"));
+    if (attention) section["attention_factor"] = *attention;
+    config["rope_scaling"] = std::move(section);
+    SUBBYTE_TRY(const auto original, gguf_integer(file, "rope.scaling.original_context_length"));
+    if (original) config["original_max_position_embeddings"] = static_cast<uint64_t>(*original);
+  }
+  return {};
+}
+
+/// Layers that draft are counted, and not read.
+Status leave_drafts_out(const GgufFile& file, Value& config) {
+  SUBBYTE_TRY(const auto layers, gguf_integer(file, "block_count"));
+  SUBBYTE_TRY(const auto drafts, gguf_integer(file, "nextn_predict_layers"));
+  if (!drafts || *drafts == 0) return {};
+  if (*drafts < 0 || *drafts >= *layers) {
+    return file.error(kCode, full_name(file, "nextn_predict_layers"),
+                      fmt::format("fewer than the {} of block_count", *layers));
+  }
+  config["num_hidden_layers"] = static_cast<uint64_t>(*layers - *drafts);
+  return {};
+}
+
+/// The part of a head that turns.
+Status add_rotary_part(const GgufFile& file, Value& config) {
+  SUBBYTE_TRY(const auto turning, gguf_integer(file, "rope.dimension_count"));
+  SUBBYTE_TRY(const auto head, gguf_integer(file, "attention.key_length"));
+  SUBBYTE_TRY(const auto width, gguf_integer(file, "embedding_length"));
+  SUBBYTE_TRY(const auto heads, gguf_integer(file, "attention.head_count"));
+  if (!turning || !width || !heads) return {};
+  const int64_t size = head ? *head : *width / *heads;
+  if (*turning == size) return {};
+  if (*turning < 1 || *turning > size) {
+    return file.error(kCode, full_name(file, "rope.dimension_count"),
+                      fmt::format("a part of a head of {}", size));
+  }
+  config["partial_rotary_factor"] = static_cast<double>(*turning) / static_cast<double>(size);
+  return {};
+}
+
+/// Numbers that are divided by, or that others are counted by.
+Status check_sizes(const GgufFile& file) {
+  for (const std::string_view name : {"embedding_length", "block_count", "attention.head_count"}) {
+    SUBBYTE_TRY(const auto number, gguf_integer(file, name));
+    if (!number || *number < 1) {
+      return file.error(kCode, full_name(file, name), "a number above 0");
+    }
+  }
+  SUBBYTE_TRY(const auto keys, gguf_integer(file, "attention.key_length"));
+  SUBBYTE_TRY(const auto values, gguf_integer(file, "attention.value_length"));
+  if (keys && values && *keys != *values) {
+    return file.error(kCode, full_name(file, "attention.value_length"),
+                      fmt::format("{}, the size of keys", *keys));
+  }
+  return {};
+}
+
+/// What llama.cpp has without these keys, where families have sizes of their own.
+Status add_heads(const GgufFile& file, Value& config) {
+  SUBBYTE_TRY(const auto width, gguf_integer(file, "embedding_length"));
+  SUBBYTE_TRY(const auto heads, gguf_integer(file, "attention.head_count"));
+  if (!config.contains("num_key_value_heads")) {
+    config["num_key_value_heads"] = static_cast<uint64_t>(*heads);
+  }
+  if (!config.contains("head_dim") && *width % *heads == 0) {
+    config["head_dim"] = static_cast<uint64_t>(*width / *heads);
+  }
+  return {};
+}
+
+/// The vocabulary is as large as the embedding, and so is the list of tokens.
+Status add_vocabulary(const GgufModel& model, Value& config) {
+  const GgufTensor* const table = model.find("token_embd.weight");
+  if (table == nullptr || table->shape.size() != 2) {
+    return Error{"gguf.tensor", fmt::format("{}: tensor token_embd.weight: expected a matrix",
+                                            model.keys().path().native())};
+  }
+  config["vocab_size"] = table->shape[0];
+  const GgufValue* const tokens = model.keys().find("tokenizer.ggml.tokens");
+  if (tokens == nullptr || tokens->size() == table->shape[0]) return {};
+  return model.keys().error(kCode, "tokenizer.ggml.tokens",
+                            fmt::format("{} tokens, as the embedding has", table->shape[0]));
+}
+
+}  // namespace
+
+Result<std::optional<int64_t>> gguf_integer(const GgufFile& file, std::string_view name) {
+  const std::string full = full_name(file, name);
+  const GgufValue* const value = file.find(full);
+  if (value == nullptr) return std::optional<int64_t>();
+  std::optional<int64_t> found = value->integer(0);
+  bool are_same = found.has_value() && value->size() <= kMaxListed;
+  for (uint64_t i = 1; are_same && i < value->size(); ++i) {
+    const auto next = value->integer(i);
+    if (found == 0) found = next;
+    are_same = next == found || next == 0;
+  }
+  if (are_same) return found;
+  return file.error(
+      kCode, full,
+      value->is_array() ? "the same number for each layer that has one" : "a whole number");
+}
+
+Result<std::optional<double>> gguf_number(const GgufFile& file, std::string_view name) {
+  const std::string full = full_name(file, name);
+  const GgufValue* const value = file.find(full);
+  if (value == nullptr) return std::optional<double>();
+  const auto first = value->number(0);
+  bool are_same = first.has_value() && value->size() <= kMaxListed;
+  for (uint64_t i = 1; are_same && i < value->size(); ++i) are_same = value->number(i) == first;
+  if (are_same) return first;
+  return file.error(kCode, full, value->is_array() ? "the same number for each layer" : "a number");
+}
+
+Result<std::vector<bool>> gguf_flags(const GgufFile& file, std::string_view name) {
+  const std::string full = full_name(file, name);
+  const GgufValue* const value = file.find(full);
+  std::vector<bool> flags;
+  if (value == nullptr) return flags;
+  for (uint64_t i = 0; i < value->size() && value->size() <= kMaxListed; ++i) {
+    const auto flag = value->boolean(i);
+    if (flag) flags.push_back(*flag);
+  }
+  if (flags.size() == value->size()) return flags;
+  return file.error(kCode, full, "true or false for each layer");
+}
+
+Result<std::vector<float>> gguf_floats(const GgufModel& model, std::string_view name) {
+  const GgufTensor* const tensor = model.find(name);
+  if (tensor == nullptr) return std::vector<float>();
+  std::vector<float> numbers(tensor->bytes.size() / sizeof(float));
+  const bool is_list = tensor->type == 0 && tensor->shape.size() == 1;
+  if (is_list) std::memcpy(numbers.data(), tensor->bytes.data(), tensor->bytes.size());
+  const bool divide =
+      std::ranges::all_of(numbers, [](float x) { return std::isfinite(x) && x > 0; });
+  if (is_list && divide) return numbers;
+  return Error{kCode, fmt::format("{}: tensor {}: expected a list of F32 above 0",
+                                  model.keys().path().native(), quote_name(name))};
+}
+
+Result<Value> gguf_config(const GgufModel& model, const GgufArchitecture& architecture) {
+  const GgufFile& file = model.keys();
+  const ModelFamily& family = *find_family(architecture.model_type);
+  const auto type =
+      std::ranges::find(family.model_types, architecture.model_type, &ModelType::name);
+  Value config = {{"architectures", Value::array({std::string(type->architecture)})},
+                  {"model_type", std::string(architecture.model_type)},
+                  {"dtype", "float32"}};
+  SUBBYTE_CHECK(check_sizes(file));
+  SUBBYTE_CHECK(check_neutral(file, architecture.keys));
+  SUBBYTE_CHECK(add_keys(file, architecture.keys, config));
+  SUBBYTE_CHECK(add_keys(file, kKeys, config));
+  SUBBYTE_CHECK(leave_drafts_out(file, config));
+  SUBBYTE_CHECK(add_heads(file, config));
+  SUBBYTE_CHECK(add_rotary_part(file, config));
+  SUBBYTE_CHECK(add_rope(model, config));
+  SUBBYTE_CHECK(add_vocabulary(model, config));
+  config["tie_word_embeddings"] = model.find("output.weight") == nullptr;
+  if (architecture.complete != nullptr) SUBBYTE_CHECK(architecture.complete(model, config));
+  return config;
+}
+
+}  // namespace subbyte

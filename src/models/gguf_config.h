@@ -1,0 +1,24 @@
+#pragma once
+// config.json of a model in GGUF.
+
+#include "json/strict_json.h"
+#include "models/gguf_architecture.h"
+
+namespace subbyte {
+
+/// Codes: gguf.value for keys that say what no model has, or what is not computed.
+Result<json::Value> gguf_config(const GgufModel& model, const GgufArchitecture& architecture);
+
+/// A whole number that a key after "ARCHITECTURE." says; of a list, whose numbers are all the same,
+/// one of them, or 0 in layers that have none. nullopt without the key. Code gguf.value.
+Result<std::optional<int64_t>> gguf_integer(const GgufFile& file, std::string_view name);
+Result<std::optional<double>> gguf_number(const GgufFile& file, std::string_view name);
+
+/// The flags of a list for all layers; empty without the key. Code gguf.value.
+Result<std::vector<bool>> gguf_flags(const GgufFile& file, std::string_view name);
+
+/// The numbers of a tensor of F32, such as factors of frequencies; empty without it. Code
+/// gguf.value.
+Result<std::vector<float>> gguf_floats(const GgufModel& model, std::string_view name);
+
+}  // namespace subbyte

@@ -1,0 +1,322 @@
+#include "models/gguf_tensors.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <utility>
+
+#include "base/quote.h"
+#include "checkpoints/expert_names.h"
+#include "models/gguf_config.h"
+
+namespace subbyte {
+namespace {
+
+using Rows = std::shared_ptr<const std::vector<uint32_t>>;
+
+constexpr std::string_view kBlock = "blk.";
+constexpr int64_t kMaxRows = int64_t{1} << 24;
+constexpr std::size_t kMaxTensors = 1 << 18;  // each expert has some; real models have 70,000
+
+/// Those of all architectures.
+constexpr GgufTensorRule kTensors[] = {
+    {"token_embd", "model.embed_tokens"},
+    {"output_norm", "model.norm"},
+    {"output", "lm_head"},
+    {"attn_norm", "input_layernorm"},
+    {"attn_q", "self_attn.q_proj"},
+    {"attn_k", "self_attn.k_proj"},
+    {"attn_v", "self_attn.v_proj"},
+    {"attn_qkv", "self_attn.qkv_proj"},
+    {"attn_output", "self_attn.o_proj"},
+    {"ffn_norm", "post_attention_layernorm"},
+    {"ffn_gate", "mlp.gate_proj"},
+    {"ffn_up", "mlp.up_proj"},
+    {"ffn_down", "mlp.down_proj"},
+};
+
+/// "blk.3.attn_q.weight" in parts.
+struct TensorName {
+  int64_t layer = -1;  // of none
+  std::string_view module;
+  std::string_view ending;  // ".weight", ".bias" or ""
+};
+
+TensorName parts_of(std::string_view name) {
+  TensorName parts;
+  if (name.starts_with(kBlock)) {
+    const char* const first = name.data() + kBlock.size();
+    const auto [end, error] = std::from_chars(first, name.data() + name.size(), parts.layer);
+    if (error == std::errc() && end != name.data() + name.size() && *end == '.') {
+      name.remove_prefix(static_cast<std::size_t>(end + 1 - name.data()));
+    } else {
+      parts.layer = -1;
+    }
+  }
+  for (const std::string_view ending : {".weight", ".bias"}) {
+    if (!name.ends_with(ending)) continue;
+    parts.ending = ending;
+    name.remove_suffix(ending.size());
+  }
+  parts.module = name;
+  return parts;
+}
+
+const GgufTensorRule* find_rule(const GgufArchitecture& architecture, std::string_view module) {
+  for (const std::span<const GgufTensorRule> rules :
+       {architecture.own_tensors, architecture.tensors,
+        std::span<const GgufTensorRule>(kTensors)}) {
+    const auto found = std::ranges::find(rules, module, &GgufTensorRule::name);
+    if (found != rules.end()) return &*found;
+  }
+  return nullptr;
+}
+
+class Namer {
+ public:
+  Namer(const GgufModel& model, const GgufArchitecture& architecture, const TensorSource& source)
+      : model_(model), architecture_(architecture), source_(source) {}
+
+  Result<TensorMap> run() {
+    SUBBYTE_TRY(const auto heads, gguf_integer(model_.keys(), "attention.head_count"));
+    SUBBYTE_TRY(const auto kv_heads, gguf_integer(model_.keys(), "attention.head_count_kv"));
+    SUBBYTE_TRY(const auto layers, gguf_integer(model_.keys(), "block_count"));
+    SUBBYTE_TRY(const auto drafts, gguf_integer(model_.keys(), "nextn_predict_layers"));
+    heads_ = heads.value_or(1);
+    kv_heads_ = kv_heads.value_or(heads_);
+    layers_ = layers.value_or(0) - drafts.value_or(0);
+    SUBBYTE_TRY(const auto key_heads, gguf_integer(model_.keys(), "ssm.group_count"));
+    SUBBYTE_TRY(const auto value_heads, gguf_integer(model_.keys(), "ssm.time_step_rank"));
+    SUBBYTE_TRY(const auto key_size, gguf_integer(model_.keys(), "ssm.state_size"));
+    key_heads_ = key_heads.value_or(0);
+    value_heads_ = value_heads.value_or(0);
+    key_size_ = key_size.value_or(0);
+    for (const auto& [name, tensor] : source_.tensors()) SUBBYTE_CHECK(add(tensor));
+    return std::move(result_);
+  }
+
+ private:
+  Error wrong(const FileTensor& tensor, std::string_view problem) const {
+    return {"gguf.tensor", fmt::format("{}: tensor {}: {}", tensor.file->path().string(),
+                                       quote_name(tensor.name), problem)};
+  }
+
+  Status add(const FileTensor& tensor) {
+    const TensorName parts = parts_of(tensor.name);
+    // Layers of the part that drafts, which is not read.
+    if (parts.layer >= layers_) return {};
+    const GgufTensorRule* const rule = find_rule(architecture_, parts.module);
+    if (rule == nullptr) {
+      return wrong(tensor,
+                   fmt::format("not part of the architecture {}", quote(architecture_.name)));
+    }
+    if (rule->module.empty()) return {};
+    std::string module(rule->module);
+    if (parts.layer >= 0) module = fmt::format("model.layers.{}.{}", parts.layer, rule->module);
+    if (rule->change == GgufChange::kExperts) return add_experts(tensor, module, parts.ending);
+    if (rule->change == GgufChange::kBetaAlpha) return add_beta_alpha(tensor, module);
+    FileTensor found = tensor;
+    // Of a module of its own, or a parameter beside others.
+    const bool is_parameter = rule->module.ends_with('!');
+    if (is_parameter) module.pop_back();
+    found.name = is_parameter ? module : module + std::string(parts.ending);
+    SUBBYTE_CHECK(undo(rule->change, found));
+    return put(std::move(found));
+  }
+
+  Status put(FileTensor tensor) {
+    const std::string name = tensor.name;
+    if (result_.size() >= kMaxTensors) {
+      return Error{"gguf.limit", fmt::format("{}: expected at most {} matrices",
+                                             model_.keys().path().string(), kMaxTensors)};
+    }
+    if (result_.emplace(name, std::move(tensor)).second) return {};
+    return Error{"gguf.tensor", fmt::format("{}: two tensors are {}", model_.keys().path().string(),
+                                            quote_name(name))};
+  }
+
+  Status undo(GgufChange change, FileTensor& tensor) {
+    if (change == GgufChange::kPlusOne) return subtract_one(tensor);
+    if (change == GgufChange::kPairedQueries) return unpair(tensor, heads_);
+    if (change == GgufChange::kPairedKeys) return unpair(tensor, kv_heads_);
+    if (change == GgufChange::kNegativeExp) return take_logarithm(tensor);
+    if (change == GgufChange::kTiledHeads) return repeat_key_heads(tensor);
+    if (change == GgufChange::kTiledFilters) SUBBYTE_CHECK(repeat_key_heads(tensor));
+    if (change == GgufChange::kFilters || change == GgufChange::kTiledFilters) {
+      if (tensor.shape.size() != 2) return wrong(tensor, "expected filters of channels");
+      tensor.shape.insert(tensor.shape.begin() + 1, 1);
+    }
+    if (change == GgufChange::kRow && tensor.shape.size() == 1) {
+      tensor.shape.insert(tensor.shape.begin(), 1);
+    }
+    return {};
+  }
+
+  /// Numbers of F32 in memory.
+  Result<std::vector<float>> floats_of(const FileTensor& tensor) const {
+    if (tensor.dtype != DType::kF32 || tensor.shape.size() != 1) {
+      return wrong(tensor, "expected a list of F32");
+    }
+    std::vector<float> numbers(tensor.shape[0]);
+    std::memcpy(numbers.data(), tensor.bytes.data(), tensor.bytes.size());
+    return numbers;
+  }
+
+  static void set(FileTensor& tensor, std::span<const float> numbers) {
+    tensor.file = std::make_shared<const MappedFile>(
+        MappedFile::of(std::as_bytes(numbers), tensor.file->path()));
+    tensor.bytes = tensor.file->bytes();
+  }
+
+  Status subtract_one(FileTensor& tensor) {
+    SUBBYTE_TRY(auto numbers, floats_of(tensor));
+    for (float& number : numbers) number -= 1;
+    set(tensor, numbers);
+    return {};
+  }
+
+  Status take_logarithm(FileTensor& tensor) {
+    SUBBYTE_TRY(auto numbers, floats_of(tensor));
+    for (float& number : numbers) {
+      if (!(number < 0)) return wrong(tensor, "expected numbers below 0");
+      number = std::log(-number);
+    }
+    set(tensor, numbers);
+    return {};
+  }
+
+  /// Queries and keys of key head i modulo their number for each value head i; then values.
+  Status repeat_key_heads(FileTensor& tensor) {
+    const int64_t keys = key_heads_ * key_size_;
+    const auto rows = static_cast<int64_t>(tensor.shape.front());
+    const bool fits = key_heads_ > 0 && value_heads_ > 0 && value_heads_ % key_heads_ == 0 &&
+                      key_size_ > 0 && rows <= kMaxRows && keys < rows / 2 &&
+                      value_heads_ * key_size_ <= kMaxRows;
+    if (!fits || tensor.shape.size() != 2) {
+      return wrong(tensor, fmt::format("expected queries and keys of {} heads of {}, then values",
+                                       key_heads_, key_size_));
+    }
+    if (key_heads_ == value_heads_) return {};
+    std::vector<uint32_t> list;
+    for (const int64_t first : {int64_t{0}, keys}) {
+      for (int64_t i = 0; i < value_heads_ * key_size_; ++i) {
+        list.push_back(static_cast<uint32_t>(first + i % keys));
+      }
+    }
+    for (int64_t i = 2 * keys; i < rows; ++i) list.push_back(static_cast<uint32_t>(i));
+    return order_rows(tensor, std::move(list));
+  }
+
+  /// The matrix of rows of this one; of filters, which are small, in memory.
+  Status order_rows(FileTensor& tensor, std::vector<uint32_t> list) {
+    const std::size_t size = tensor.bytes.size() / tensor.shape.front();
+    tensor.shape.front() = list.size();
+    if (tensor.dtype != DType::kF32) {
+      tensor.rows = std::make_shared<const std::vector<uint32_t>>(std::move(list));
+      return {};
+    }
+    std::vector<float> numbers(list.size() * size / sizeof(float));
+    for (std::size_t i = 0; i < list.size(); ++i) {
+      std::memcpy(&numbers[i * size / sizeof(float)], &tensor.bytes[list[i] * size], size);
+    }
+    set(tensor, numbers);
+    return {};
+  }
+
+  Status add_beta_alpha(const FileTensor& tensor, const std::string& module) {
+    const int64_t each = key_heads_ < 1 ? 0 : value_heads_ / key_heads_;
+    const bool fits = each > 0 && value_heads_ <= kMaxRows && tensor.shape.size() == 2 &&
+                      tensor.shape.front() == static_cast<uint64_t>(2 * each * key_heads_);
+    if (!fits) return wrong(tensor, fmt::format("expected outputs for {} heads", value_heads_));
+    for (const int64_t half : {0, 1}) {
+      std::vector<uint32_t> list;
+      for (int64_t i = 0; i < each * key_heads_; ++i) {
+        list.push_back(static_cast<uint32_t>(i / each * 2 * each + half * each + i % each));
+      }
+      FileTensor part = tensor;
+      part.name = module + (half == 0 ? "in_proj_b.weight" : "in_proj_a.weight");
+      SUBBYTE_CHECK(order_rows(part, std::move(list)));
+      SUBBYTE_CHECK(put(std::move(part)));
+    }
+    return {};
+  }
+
+  /// Row i of each half of a head is row 2 i, and 2 i + 1, of its pairs.
+  Status unpair(FileTensor& tensor, int64_t heads) {
+    const auto rows = static_cast<int64_t>(tensor.shape.front());
+    if (heads < 1 || rows > kMaxRows || rows % (2 * heads) != 0) {
+      return wrong(tensor,
+                   fmt::format("expected {} heads of an even size, found {} outputs", heads, rows));
+    }
+    const Rows order = order_of(heads, rows);
+    if (tensor.shape.size() > 1) {
+      tensor.rows = order;
+      return {};
+    }
+    SUBBYTE_TRY(const auto numbers, floats_of(tensor));
+    std::vector<float> halves(numbers.size());
+    for (std::size_t i = 0; i < halves.size(); ++i) halves[i] = numbers[(*order)[i]];
+    set(tensor, halves);
+    return {};
+  }
+
+  /// One for all layers.
+  Rows order_of(int64_t heads, int64_t rows) {
+    Rows& order = orders_[{heads, rows}];
+    if (order != nullptr) return order;
+    std::vector<uint32_t> list(static_cast<std::size_t>(rows));
+    const int64_t size = rows / heads;
+    for (int64_t i = 0; i < rows; ++i) {
+      const int64_t in_head = i % size;
+      const int64_t pair = in_head % (size / 2);
+      const int64_t half = in_head / (size / 2);
+      list[static_cast<std::size_t>(i)] = static_cast<uint32_t>(i - in_head + 2 * pair + half);
+    }
+    order = std::make_shared<const std::vector<uint32_t>>(std::move(list));
+    return order;
+  }
+
+  /// The matrices, or biases, of all experts, each by its own name.
+  Status add_experts(const FileTensor& stack, const std::string& module, std::string_view ending) {
+    const uint64_t experts = stack.shape.front();
+    const bool is_bias = ending == ".bias";
+    if (stack.shape.size() != (is_bias ? 2 : 3) || experts > uint64_t{1} << 16) {
+      return wrong(stack, "expected a stack of all experts");
+    }
+    const std::size_t bytes = stack.bytes.size() / experts;
+    for (uint64_t e = 0; e < experts; ++e) {
+      FileTensor tensor = stack;
+      tensor.name = expert_name(module, static_cast<int64_t>(e)) + std::string(ending);
+      tensor.shape.erase(tensor.shape.begin());
+      tensor.bytes = stack.bytes.subspan(e * bytes, bytes);
+      SUBBYTE_CHECK(put(std::move(tensor)));
+    }
+    return {};
+  }
+
+  const GgufModel& model_;
+  const GgufArchitecture& architecture_;
+  const TensorSource& source_;
+  int64_t heads_ = 1;
+  int64_t kv_heads_ = 1;
+  int64_t layers_ = 0;
+  int64_t key_heads_ = 0;  // of delta nets
+  int64_t value_heads_ = 0;
+  int64_t key_size_ = 0;
+  std::map<std::pair<int64_t, int64_t>, Rows> orders_;
+  TensorMap result_;
+};
+
+}  // namespace
+
+Result<TensorSource> gguf_tensors(const GgufModel& model, const GgufArchitecture& architecture) {
+  SUBBYTE_TRY(const TensorSource source, TensorSource::open_gguf(model));
+  SUBBYTE_TRY(TensorMap tensors, Namer(model, architecture, source).run());
+  return source.with(std::move(tensors));
+}
+
+}  // namespace subbyte

@@ -1,0 +1,141 @@
+// Files that gguf-py wrote of tiny models (tools/interop/gguf_files.py), one of each architecture:
+// transformers computed the logits and the greedy tokens in float32.
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+
+#include "checkpoints/config/model_files.h"
+#include "checkpoints/containers/gguf_pre_tokenizers.h"
+#include "checkpoints/containers/tensor_source.h"
+#include "engine/generate.h"
+#include "models/model.h"
+#include "support/gguf_bytes.h"
+#include "support/golden_bound.h"
+#include "support/paths.h"
+#include "support/temp_dir.h"
+#include "support/test_context.h"
+#include "support/test_names.h"
+#include "text/chat_template.h"
+#include "text/tokenizer.h"
+
+namespace subbyte {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kPrompts = 3;
+
+template <typename T>
+std::vector<T> read(const TensorSource& source, const std::string& name) {
+  const FileTensor& tensor = *source.find(name);
+  std::vector<T> values(tensor.bytes.size() / sizeof(T));
+  std::memcpy(values.data(), tensor.bytes.data(), tensor.bytes.size());
+  return values;
+}
+
+class GgufGoldens : public ::testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    const char* isa = std::getenv("SUBBYTE_ISA");
+    backend_ = testing::make_test_backend(2, isa == nullptr ? "" : isa);
+    auto model = load_model(file(), *backend_);
+    ASSERT_TRUE(model.ok()) << model.error().message;
+    model_ = *std::move(model);
+    auto source = TensorSource::open(folder() / "reference.safetensors");
+    ASSERT_TRUE(source.ok()) << source.error().message;
+    reference_ = *std::move(source);
+  }
+
+  static fs::path folder() { return fs::path(kTestData) / "gguf" / GetParam(); }
+  static fs::path file() { return folder() / "model.gguf"; }
+
+  std::unique_ptr<Backend> backend_;
+  std::unique_ptr<Model> model_;
+  TensorSource reference_ = TensorSource::empty();
+};
+
+TEST_P(GgufGoldens, logits_are_those_of_the_reference) {
+  double worst = 0;
+  for (int i = 0; i < kPrompts; ++i) {
+    const std::string prompt = "prompt" + std::to_string(i);
+    const auto ids = read<int32_t>(reference_, prompt + ".ids");
+    const auto expected = read<float>(reference_, prompt + ".logits");
+    const auto found = testing::logits_of(*model_, *backend_, ids);
+    ASSERT_EQ(found.size(), expected.size());
+    const auto rounding = testing::rounding_of(testing::isa_of(*backend_), Activations::kF32, true);
+    const double bound =
+        testing::golden_tolerance(model_->config(), expected, rounding, std::ssize(ids));
+    for (std::size_t k = 0; k < found.size(); ++k) {
+      const double part = std::abs(double{found[k]} - expected[k]) / bound;
+      worst = part <= worst ? worst : part;  // NaN becomes the worst
+    }
+  }
+  EXPECT_LE(worst, 1);
+}
+
+TEST_P(GgufGoldens, greedy_tokens_are_those_of_the_reference) {
+  for (int i = 0; i < kPrompts; ++i) {
+    const std::string prompt = "prompt" + std::to_string(i);
+    testing::TestContext context(*model_, *backend_, 128);
+    GenerateOptions options;
+    options.sampling.temperature = 0;
+    options.max_tokens = 24;
+    options.stop_tokens = {};
+    std::vector<int32_t> tokens;
+    const auto stats =
+        generate(*model_, *backend_, context.sequence(), read<int32_t>(reference_, prompt + ".ids"),
+                 options, [&](int32_t token) {
+                   tokens.push_back(token);
+                   return true;
+                 });
+    ASSERT_TRUE(stats.ok()) << stats.error().message;
+    EXPECT_EQ(tokens, read<int32_t>(reference_, prompt + ".greedy"));
+  }
+}
+
+TEST_P(GgufGoldens, tokenizer_and_template_are_inside) {
+  const auto tokenizer = open_tokenizer(file() / "tokenizer.json", ModelFiles(file()));
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.error().message;
+  const auto ids = tokenizer->encode("the inn <|im_end|>", SpecialTokens::kRecognize);
+  ASSERT_TRUE(ids.ok()) << ids.error().message;
+  const auto text = tokenizer->decode(*ids, false);
+  EXPECT_EQ(*text, "the inn <|im_end|>");
+  EXPECT_EQ(ids->front(), tokenizer->find("the"));
+  EXPECT_EQ(ids->back(), tokenizer->end_token());
+  const auto chat = ChatTemplate::read(ModelFiles(file()));
+  ASSERT_TRUE(chat.ok()) << chat.error().message;
+  EXPECT_TRUE(chat->has_value());
+}
+
+constexpr const char* kFiles[] = {"llama",     "llama-biases", "qwen2", "qwen3",   "qwen3moe",
+                                  "gpt-oss",   "gemma2",       "phi3",  "granite", "qwen35",
+                                  "qwen35moe", "qwen3next",    "lfm2"};
+/// Its patterns are ones that are read, and cut what all of them keep together.
+TEST(GgufPreTokenizers, every_one_opens) {
+  for (const GgufPreTokenizer& known : all_gguf_pre_tokenizers()) {
+    const std::string name(known.names.substr(0, known.names.find(' ')));
+    SCOPED_TRACE(name);
+    GgufBytes made;
+    made.text("tokenizer.ggml.model", "gpt2");
+    made.text("tokenizer.ggml.pre", name);
+    made.texts("tokenizer.ggml.tokens", {"a", "b", "ab", "1", "\u0120", "\u010A"});
+    made.texts("tokenizer.ggml.merges", {"a b"});
+    made.key("tokenizer.ggml.add_bos_token", 7, raw(uint8_t{0}));
+    made.tensor("a", {1}, 0, 4);
+    const TempDir folder;
+    const fs::path file = folder.write("model.gguf", made.bytes());
+    const auto tokenizer = open_tokenizer(file / "tokenizer.json", ModelFiles(file));
+    ASSERT_TRUE(tokenizer.ok()) << tokenizer.error().message;
+    const auto ids = tokenizer->encode("ab 1\nab");
+    ASSERT_TRUE(ids.ok()) << ids.error().message;
+    EXPECT_EQ(*ids, (std::vector<TokenId>{2, 4, 3, 5, 2}));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Architectures, GgufGoldens, ::testing::ValuesIn(kFiles), NamedByValue());
+
+}  // namespace
+}  // namespace subbyte

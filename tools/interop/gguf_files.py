@@ -1,0 +1,429 @@
+"""Writes tiny GGUF files with gguf-py, and the logits of transformers beside them.
+
+    build/interop/tools/bin/python tools/interop/gguf_files.py tests/data/gguf [--only TEXT]
+
+Each folder has model.gguf, with metadata, tensors and a tokenizer as llama.cpp's converter writes
+them, and reference.safetensors: ids, logits and greedy continuations of three prompts, computed by
+transformers in f32 on the weights of the file.
+"""
+
+import argparse
+import os
+import pathlib
+import shutil
+import sys
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["CUDA_VISIBLE_DEVICES"] = ""
+
+import gguf
+import numpy
+import torch
+from safetensors.torch import save_file
+
+import tiny
+
+tiny.VOCAB = 96
+PROMPTS = [[1, 2, 3, 4, 5], [90, 7, 63, 7, 91, 12, 31, 5, 80], list(range(11, 93, 5))]
+GREEDY = 24
+SMALL = dict(hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+             num_key_value_heads=2, head_dim=16)
+# How each architecture stores what the others have as it is.
+PAIRED = ("llama", "granite")
+TILED = ("qwen35", "qwen35moe")
+DELTA_NETS = (*TILED, "qwen3next")
+ONE_MORE = ("gemma2", *DELTA_NETS)
+
+
+def tokens():
+    """Letters that spell bytes, a few merges, and tokens of control."""
+    letters = [chr(c) for c in range(33, 127) if chr(c) not in "{|}~`^_@#$%&*"][:80]
+    made = letters + ["th", "the", "in", "an", "\u0120", "\u0120the", "\u010a", "\u0120a"]
+    types = [gguf.TokenType.NORMAL] * len(made)
+    for text in ("<|begin|>", "<|im_end|>", "<think>"):
+        made.append(text)
+        types.append(gguf.TokenType.USER_DEFINED if text == "<think>" else gguf.TokenType.CONTROL)
+    while len(made) < tiny.VOCAB:
+        made.append(f"[PAD{len(made)}]")
+        types.append(gguf.TokenType.UNUSED)
+    return made, types, ["t h", "th e", "i n", "a n", "\u0120 the", "\u0120 a"]
+
+
+def add_tokenizer(writer, pre):
+    made, types, merges = tokens()
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre(pre)
+    writer.add_token_list(made)
+    writer.add_token_types(types)
+    writer.add_token_merges(merges)
+    writer.add_bos_token_id(made.index("<|begin|>"))
+    writer.add_eos_token_id(made.index("<|im_end|>"))
+    writer.add_add_bos_token(False)
+    writer.add_chat_template("{% for m in messages %}{{ m.content }}<|im_end|>{% endfor %}")
+
+
+def add_metadata(writer, arch, config):
+    heads = config.num_attention_heads
+    writer.add_context_length(config.max_position_embeddings)
+    writer.add_embedding_length(config.hidden_size)
+    writer.add_block_count(config.num_hidden_layers)
+    if arch not in ("qwen35moe",):
+        writer.add_feed_forward_length(config.intermediate_size)
+    writer.add_head_count(heads)
+    if arch == "lfm2":
+        writer.add_head_count_kv([config.num_key_value_heads if kind != "conv" else 0
+                                  for kind in config.layer_types])
+        writer.add_layer_norm_rms_eps(config.norm_eps)
+        writer.add_shortconv_l_cache(config.conv_L_cache)
+    else:
+        writer.add_head_count_kv(config.num_key_value_heads)
+        writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+    size = getattr(config, "head_dim", None) or config.hidden_size // heads
+    if size * heads != config.hidden_size:
+        writer.add_key_length(size)
+        writer.add_value_length(size)
+    rope = config.rope_parameters
+    writer.add_rope_freq_base(rope["rope_theta"])
+    part = rope.get("partial_rotary_factor", 1.0)
+    writer.add_rope_dimension_count(int(part * size))
+    if rope["rope_type"] in ("linear", "yarn"):
+        writer.add_rope_scaling_type(gguf.RopeScalingType(rope["rope_type"]))
+        writer.add_rope_scaling_factor(rope["factor"])
+    if "original_max_position_embeddings" in rope and rope["rope_type"] in ("yarn", "longrope"):
+        writer.add_rope_scaling_orig_ctx_len(int(rope["original_max_position_embeddings"]))
+    if arch in DELTA_NETS:
+        values = config.linear_num_value_heads
+        writer.add_ssm_conv_kernel(config.linear_conv_kernel_dim)
+        writer.add_ssm_state_size(config.linear_key_head_dim)
+        writer.add_ssm_group_count(config.linear_num_key_heads)
+        writer.add_ssm_time_step_rank(values)
+        writer.add_ssm_inner_size(config.linear_value_head_dim * values)
+        writer.add_full_attention_interval(2)
+        if arch != "qwen35":
+            writer.add_expert_count(config.num_experts)
+            writer.add_expert_used_count(config.num_experts_per_tok)
+            writer.add_expert_feed_forward_length(config.moe_intermediate_size)
+            writer.add_expert_shared_feed_forward_length(config.shared_expert_intermediate_size)
+    if arch == "phi3":
+        writer.add_sliding_window(config.sliding_window or 0)
+        writer.add_rope_scaling_attn_factors(float(attention_factor(config)))
+    if arch == "gemma2":
+        writer.add_attn_logit_softcapping(config.attn_logit_softcapping)
+        writer.add_final_logit_softcapping(config.final_logit_softcapping)
+        writer.add_sliding_window(config.sliding_window)
+    if arch == "granite":
+        writer.add_attention_scale(config.attention_multiplier)
+        writer.add_embedding_scale(config.embedding_multiplier)
+        writer.add_residual_scale(config.residual_multiplier)
+        writer.add_logit_scale(config.logits_scaling)
+    if arch == "qwen3moe":
+        writer.add_expert_count(config.num_experts)
+        writer.add_expert_used_count(config.num_experts_per_tok)
+        writer.add_expert_feed_forward_length(config.moe_intermediate_size)
+    if arch == "gpt-oss":
+        writer.add_expert_count(config.num_local_experts)
+        writer.add_expert_used_count(config.num_experts_per_tok)
+        writer.add_expert_feed_forward_length(config.intermediate_size)
+        writer.add_sliding_window(config.sliding_window)
+
+
+def attention_factor(config):
+    rope = config.rope_parameters
+    ratio = config.max_position_embeddings / rope["original_max_position_embeddings"]
+    return (1 + numpy.log(ratio) / numpy.log(rope["original_max_position_embeddings"])) ** 0.5
+
+
+def rope_tensors(config):
+    """Divisors of frequencies, where the architecture has them as tensors."""
+    rope = config.rope_parameters
+    if rope["rope_type"] == "longrope":
+        return {"rope_factors_long.weight": torch.tensor(rope["long_factor"]),
+                "rope_factors_short.weight": torch.tensor(rope["short_factor"])}
+    if rope["rope_type"] != "llama3":
+        return {}
+    size = config.head_dim
+    inv_freq = rope["rope_theta"] ** (-torch.arange(0, size, 2, dtype=torch.float64) / size)
+    turns = rope["original_max_position_embeddings"] * inv_freq / (2 * torch.pi)
+    low, high = rope["low_freq_factor"], rope["high_freq_factor"]
+    share = ((turns - low) / (high - low)).clamp(0, 1)
+    return {"rope_freqs.weight": (1 / ((1 - share) / rope["factor"] + share)).float()}
+
+
+def in_pairs(tensor, heads):
+    rows = tensor.reshape(heads, 2, tensor.shape[0] // heads // 2, *tensor.shape[1:])
+    return rows.swapaxes(1, 2).reshape(tensor.shape)
+
+
+def joined_experts(state):
+    """gate and up apart, [experts][outputs][inputs]."""
+    result = {}
+    for name, tensor in state.items():
+        if "experts.gate_up_proj" not in name and "experts.down_proj" not in name:
+            result[name] = tensor
+            continue
+        place = name.rpartition(".")[0]
+        is_bias = name.endswith("_bias")
+        ending = "bias" if is_bias else "weight"
+        if "down_proj" in name:
+            result[f"{place}.down_proj.{ending}"] = tensor
+        else:
+            first, second = tensor.chunk(2, -1 if is_bias else 1)
+            result[f"{place}.gate_proj.{ending}"] = first
+            result[f"{place}.up_proj.{ending}"] = second
+    return result
+
+
+def of_gpt_oss(state):
+    """Rows of gate and up in turns, inputs first."""
+    result = {}
+    for name, tensor in state.items():
+        place, _, last = name.rpartition(".")
+        if last.startswith("gate_up_proj"):
+            ending = "bias" if last.endswith("bias") else "weight"
+            rows = tensor if ending == "bias" else tensor.transpose(1, 2)
+            result[f"{place}.gate_proj.{ending}"] = rows[:, ::2]
+            result[f"{place}.up_proj.{ending}"] = rows[:, 1::2]
+        elif last == "down_proj":
+            result[f"{place}.down_proj.weight"] = tensor.transpose(1, 2)
+        elif last == "down_proj_bias":
+            result[f"{place}.down_proj.bias"] = tensor
+        else:
+            result[name + (".weight" if last == "sinks" else "")] = tensor
+    return result
+
+
+def in_tiles(tensor, config, size):
+    """The heads of values, which lie by key head, first those that are first of each."""
+    keys = config.linear_num_key_heads
+    each = config.linear_num_value_heads // keys
+    rows = tensor.reshape(keys, each, size, *tensor.shape[1:])
+    return rows.swapaxes(0, 1).reshape(tensor.shape)
+
+
+def of_delta_nets(state, arch, config):
+    """The names that have a place in GGUF, and heads in its order."""
+    result = {}
+    keys = config.linear_key_head_dim * config.linear_num_key_heads
+    size = config.linear_value_head_dim
+    for name, tensor in state.items():
+        place, _, last = name.rpartition(".")
+        if last == "A_log":
+            tensor = -tensor.exp()
+        if last == "dt_bias":
+            name = f"{place}.dt_proj.bias"
+        if "conv1d" in name:
+            tensor = tensor.squeeze(1)
+        if arch in TILED and "linear_attn" in name:
+            if "in_proj_qkv" in name or "conv1d" in name:
+                values = in_tiles(tensor[2 * keys:], config, size)
+                tensor = torch.cat([tensor[:2 * keys], values])
+            elif "in_proj_z" in name:
+                tensor = in_tiles(tensor, config, size)
+            elif "out_proj" in name:
+                tensor = in_tiles(tensor.T, config, size).T
+            elif last in ("A_log", "dt_bias") or "in_proj_" in name:
+                tensor = in_tiles(tensor, config, 1)
+        if "in_proj_qkvz" in name:
+            heads = tensor.reshape(config.linear_num_key_heads, -1, tensor.shape[1])
+            each = config.linear_num_value_heads // config.linear_num_key_heads * size
+            parts = heads.split([config.linear_key_head_dim] * 2 + [each] * 2, 1)
+            q, k, v, z = (part.flatten(0, 1) for part in parts)
+            result[name.replace("qkvz", "qkv")] = torch.cat([q, k, v])
+            result[name.replace("qkvz", "z")] = z
+        else:
+            result[name] = tensor
+    return result
+
+
+def add_tensors(writer, arch, model):
+    config = model.config
+    number = next(key for key, name in gguf.MODEL_ARCH_NAMES.items() if name == arch)
+    names = gguf.get_tensor_name_map(number, config.num_hidden_layers)
+    for name, tensor in rope_tensors(config).items():
+        writer.add_tensor(name, tensor.float().numpy())
+    state = dict(model.state_dict())
+    if config.tie_word_embeddings:
+        state.pop("lm_head.weight", None)
+    state = of_gpt_oss(state) if arch == "gpt-oss" else joined_experts(state)
+    if arch in DELTA_NETS:
+        state = of_delta_nets(state, arch, config)
+    for name, tensor in state.items():
+        found = names.get_name(name, try_suffixes=(".weight", ".bias"))
+        assert found, name
+        if arch in PAIRED and "q_proj" in name:
+            tensor = in_pairs(tensor, config.num_attention_heads)
+        if arch in PAIRED and "k_proj" in name:
+            tensor = in_pairs(tensor, config.num_key_value_heads)
+        if arch in ONE_MORE and name.endswith("norm.weight") and "linear_attn" not in name:
+            tensor = tensor + 1
+        if ".conv.conv." in name:
+            tensor = tensor.squeeze(1)
+        if "shared_expert_gate" in name:
+            tensor = tensor[0]
+        is_matrix = tensor.ndim > 1 and "bias" not in name and "conv1d" not in name and \
+            ".conv.conv." not in name
+        kind = numpy.float16 if is_matrix else numpy.float32
+        writer.add_tensor(found, numpy.ascontiguousarray(tensor.float().numpy().astype(kind)))
+
+
+def llama():
+    return tiny.family("Llama", 5, **SMALL, tie_word_embeddings=True, rope_parameters={
+        "rope_type": "llama3", "rope_theta": 500.0, "factor": 8.0, "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0, "original_max_position_embeddings": 64})
+
+
+def llama_biases():
+    return tiny.family("Llama", 6, **{**SMALL, "num_hidden_layers": 1}, attention_bias=True,
+                       mlp_bias=True, tie_word_embeddings=False, rope_parameters={
+                           "rope_type": "linear", "rope_theta": 10000.0, "factor": 2.0})
+
+
+def qwen2():
+    return tiny.family("Qwen2", 2, **{**SMALL, "head_dim": 8}, tie_word_embeddings=False)
+
+
+def qwen3():
+    return tiny.family("Qwen3", 3, **SMALL, tie_word_embeddings=True)
+
+
+def qwen3moe():
+    return tiny.family("Qwen3Moe", 4, **{**SMALL, "num_hidden_layers": 1}, num_experts=4,
+                       num_experts_per_tok=2, moe_intermediate_size=32, norm_topk_prob=True,
+                       tie_word_embeddings=False)
+
+
+def gpt_oss():
+    small = {**SMALL, "intermediate_size": 32, "head_dim": 8}
+    model = tiny.family("GptOss", 2, **small, num_local_experts=3, num_experts_per_tok=2,
+                        sliding_window=4, tie_word_embeddings=False,
+                        rope_parameters={
+                            "rope_type": "yarn", "rope_theta": 150000.0, "factor": 32.0,
+                            "beta_fast": 32.0, "beta_slow": 1.0, "truncate": False,
+                            "original_max_position_embeddings": 64})
+    with torch.no_grad():
+        for name, tensor in model.named_parameters():
+            if "experts" in name and not name.endswith("bias"):
+                tensor.normal_(0, 0.15)
+            elif "bias" in name or "sinks" in name:
+                tensor.normal_(0, 0.1)
+    return model
+
+
+def gemma2():
+    return tiny.family("Gemma2", 8, **SMALL, sliding_window=8, query_pre_attn_scalar=16,
+                       attn_logit_softcapping=2.0, final_logit_softcapping=3.0,
+                       tie_word_embeddings=True)
+
+
+def phi3():
+    factors = [1 + i / 8 for i in range(6)]
+    small = {key: value for key, value in SMALL.items() if key != "head_dim"}
+    small.update(hidden_size=64, num_hidden_layers=1, intermediate_size=32)
+    return tiny.family("Phi3", 7, **small,
+                       sliding_window=None, original_max_position_embeddings=64,
+                       max_position_embeddings=512, tie_word_embeddings=False, rope_parameters={
+                           "rope_type": "longrope", "rope_theta": 10000.0,
+                           "partial_rotary_factor": 0.75, "original_max_position_embeddings": 64,
+                           "short_factor": factors, "long_factor": [4 * f for f in factors]})
+
+
+def granite():
+    small = {key: value for key, value in SMALL.items() if key != "head_dim"}
+    return tiny.family("Granite", 9, **small, embedding_multiplier=6.0, residual_multiplier=0.5,
+                       attention_multiplier=0.125, logits_scaling=4.0, attention_bias=True,
+                       mlp_bias=True, tie_word_embeddings=True)
+
+
+DELTA_NET = dict(hidden_size=32, num_attention_heads=2, num_key_value_heads=1, head_dim=16,
+                 linear_num_key_heads=2, linear_key_head_dim=8, linear_value_head_dim=8,
+                 num_hidden_layers=2, layer_types=["linear_attention", "full_attention"])
+EXPERTS = dict(num_experts=3, num_experts_per_tok=2, moe_intermediate_size=16,
+               shared_expert_intermediate_size=16)
+
+
+def qwen35():
+    return tiny.qwen3_5(**DELTA_NET, intermediate_size=32, tie_word_embeddings=True)
+
+
+def qwen35moe():
+    return tiny.qwen3_5_moe(**DELTA_NET, **EXPERTS, tie_word_embeddings=True)
+
+
+def qwen3next():
+    return tiny.qwen3_next(**DELTA_NET, **EXPERTS, mlp_only_layers=[], tie_word_embeddings=True)
+
+
+def lfm2():
+    return tiny.family("Lfm2", 10, hidden_size=32, intermediate_size=48, num_key_value_heads=2,
+                       conv_L_cache=4, layer_types=["conv", "full_attention"], conv_bias=False,
+                       block_auto_adjust_ff_dim=False)
+
+
+FILES = {
+    "llama": ("llama", "llama-bpe", llama),
+    "llama-biases": ("llama", "smollm", llama_biases),
+    "qwen2": ("qwen2", "qwen2", qwen2),
+    "qwen3": ("qwen3", "qwen2", qwen3),
+    "qwen3moe": ("qwen3moe", "qwen2", qwen3moe),
+    "gpt-oss": ("gpt-oss", "gpt-4o", gpt_oss),
+    "gemma2": ("gemma2", "gpt-2", gemma2),
+    "phi3": ("phi3", "gpt-4o", phi3),
+    "granite": ("granite", "refact", granite),
+    "qwen35": ("qwen35", "qwen35", qwen35),
+    "qwen35moe": ("qwen35moe", "qwen35", qwen35moe),
+    "qwen3next": ("qwen3next", "qwen2", qwen3next),
+    "lfm2": ("lfm2", "lfm2", lfm2),
+}
+
+
+def reference(model):
+    result = {}
+    for i, ids in enumerate(PROMPTS):
+        row = torch.tensor([ids])
+        result[f"prompt{i}.ids"] = row[0].int()
+        with torch.no_grad():
+            result[f"prompt{i}.logits"] = model(row).logits[0].contiguous()
+            for _ in range(GREEDY):
+                best = model(row).logits[0, -1].argmax()
+                row = torch.cat([row, best[None, None]], 1)
+        result[f"prompt{i}.greedy"] = row[0, len(ids):].int()
+    return result
+
+
+def write(folder, arch, pre, make):
+    model = make().float()
+    with torch.no_grad():
+        for name, tensor in model.named_parameters():
+            if tensor.ndim > 1 and not name.endswith("bias"):
+                tensor.copy_(tensor.half().float())
+    folder.mkdir(parents=True)
+    writer = gguf.GGUFWriter(folder / "model.gguf", arch)
+    writer.add_type("model")
+    writer.add_name(folder.name)
+    add_metadata(writer, arch, model.config)
+    add_tokenizer(writer, pre)
+    add_tensors(writer, arch, model)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    save_file(reference(model), folder / "reference.safetensors")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("goldens", type=pathlib.Path)
+    parser.add_argument("--only", default="")
+    options = parser.parse_args()
+    for name, (arch, pre, make) in FILES.items():
+        if options.only not in name:
+            continue
+        folder = options.goldens / name
+        shutil.rmtree(folder, ignore_errors=True)
+        write(folder, arch, pre, make)
+        print("made", name, [file.stat().st_size for file in sorted(folder.iterdir())])
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
