@@ -58,24 +58,24 @@ RowResult store_row(const std::vector<double>& weights, Format format, DenseRoun
   return result;
 }
 
-Error refusal(const MatrixView& matrix, std::string_view name, Format format,
-              DenseRounding rounding, int64_t row, const RowResult& result) {
+/// "TENSOR: output 3, input 5" for messages.
+using Place = std::function<std::string(int64_t row, int64_t input)>;
+
+Error refusal(const MatrixView& matrix, const Place& place, Format format, DenseRounding rounding,
+              int64_t row, const RowResult& result) {
   std::vector<double> weights(matrix.cols);
   Dequantizer(matrix).row(row, weights.data());
   const char* code = !result.overflow                         ? "convert.inexact"
                      : rounding != DenseRounding::kFinite     ? "convert.overflow"
                      : std::isfinite(weights[result.inexact]) ? "quantize.f16_overflow"
                                                               : "quantize.not_finite";
-  return {code, fmt::format("{}: weight {} of output {}, input {} is {} {}", quote_name(name),
-                            weights[result.inexact], row, result.inexact,
+  return {code, fmt::format("{} is {}, {} {}", place(row, result.inexact), weights[result.inexact],
                             result.overflow ? "beyond" : "no number of", info(format).name)};
 }
 
-}  // namespace
-
-Result<Difference> write_dense(const MatrixView& matrix, std::string_view name, DType dtype,
-                               bool transposed, DenseRounding rounding, Executor& pool,
-                               const std::function<Status(std::span<const std::byte>)>& put) {
+Result<Difference> write_rows(const MatrixView& matrix, const Place& place, DType dtype,
+                              bool transposed, DenseRounding rounding, Executor& pool,
+                              const std::function<Status(std::span<const std::byte>)>& put) {
   const Format format = float_format(dtype);
   const int64_t width = bits(dtype) / 8;
   const Dequantizer dequantizer(matrix);
@@ -98,7 +98,7 @@ Result<Difference> write_dense(const MatrixView& matrix, std::string_view name, 
     for (int64_t i = 0; i < count; ++i) {
       const RowResult& result = results[i];
       if (result.overflow || (result.inexact >= 0 && rounding == DenseRounding::kNone)) {
-        return refusal(matrix, name, format, rounding, first + i, result);
+        return refusal(matrix, place, format, rounding, first + i, result);
       }
       sum += result.difference;
     }
@@ -106,6 +106,17 @@ Result<Difference> write_dense(const MatrixView& matrix, std::string_view name, 
     SUBBYTE_CHECK(put({chunk.get(), static_cast<std::size_t>(size)}));
   }
   return sum;
+}
+
+}  // namespace
+
+Result<Difference> write_dense(const MatrixView& matrix, std::string_view name, DType dtype,
+                               bool transposed, DenseRounding rounding, Executor& pool,
+                               const std::function<Status(std::span<const std::byte>)>& put) {
+  const auto place = [name](int64_t row, int64_t input) {
+    return fmt::format("{}: output {}, input {}", quote_name(name), row, input);
+  };
+  return write_rows(matrix, place, dtype, transposed, rounding, pool, put);
 }
 
 std::vector<MatrixView> flat_views(const FileTensor& tensor) {
@@ -131,9 +142,14 @@ Result<Difference> write_dense(const FileTensor& tensor, DType dtype, DenseRound
                                Executor& pool, const PutBytes& put) {
   Difference sum;
   for (const MatrixView& view : flat_views(tensor)) {
+    const auto place = [&](int64_t row, int64_t input) {
+      const int64_t first = (view.codes.data() - tensor.bytes.data()) * 8 / bits(tensor.dtype);
+      const int64_t element = first + row * view.cols + input;
+      return tensor_error("", tensor, fmt::format("element {}", element)).message;
+    };
     SUBBYTE_TRY(const Difference part,
-                write_dense(view, tensor.name, dtype, false, rounding, pool,
-                            [&](std::span<const std::byte> bytes) { return put(0, bytes); }));
+                write_rows(view, place, dtype, false, rounding, pool,
+                           [&](std::span<const std::byte> bytes) { return put(0, bytes); }));
     tensor.file->release(view.codes);
     if (part.unequal > 0 || rounding == DenseRounding::kFinite) sum += part;
   }

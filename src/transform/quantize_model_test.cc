@@ -343,7 +343,7 @@ TEST(quantize_model, names_the_tensor_that_f16_or_4_bits_cannot_hold) {
                  "\"model.norm.weight\"");
   EXPECT_EQ(refusal_of(spoiled("model.norm.weight", 65519)).code, "ok");
   expect_refused(spoiled("model.embed_tokens.weight", -1e6f), "quantize.f16_overflow",
-                 "weight -1000000 of output 0, input 5");
+                 "element 5 is -1000000, beyond f16");
   expect_refused(spoiled("model.embed_tokens.weight", kInfinity), "quantize.not_finite",
                  "\"model.embed_tokens.weight\"");
   expect_refused(spoiled(linear, kNan), "quantize.not_finite", linear);
