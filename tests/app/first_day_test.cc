@@ -218,19 +218,21 @@ TEST(Gguf, is_opened_by_every_command_that_takes_a_model) {
   const std::string file = (fs::path(kTestData) / "gguf/qwen3/model.gguf").string();
   const std::string directory = fs::path(file).parent_path().string();
   const std::string text = folder.write("text", "the inn and the inn").string();
+  const std::string messages =
+      folder.write("messages", R"([{"role": "user", "content": "the"}])").string();
   for (const std::string& model : {file, directory}) {
+    const std::string target = (folder / fs::path(model).filename().string()).string();
     for (const Arguments& arguments : std::vector<Arguments>{
              {"run", model, "-p", "the", "-n", "2"},
              {"chat", model, "-p", "the", "-n", "2"},
              {"logits", model, "--ids", "1", "-o", (folder / "logits").string(), "--force"},
-             {"perplexity", model, text},
+             {"perplexity", model, text, "--window", "64"},
              {"tokenize", model, "the"},
-             {"template", model},
+             {"template", model, "--messages", messages},
              {"inspect", model},
              {"verify", model},
              {"diff", model, file},
-             {"convert", model, (folder / "x").string(), "--to", "bf16", "--allow-lossy",
-              "--force"}}) {
+             {"convert", model, target, "--to", "bf16", "--allow-lossy"}}) {
       SCOPED_TRACE(arguments[0]);
       const ProcessResult result = run_program(arguments);
       EXPECT_EQ(result.exit_code, 0) << result.err;
