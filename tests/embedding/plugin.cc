@@ -15,8 +15,8 @@ using namespace subbyte;
 
 Result<std::string> continue_text(const char* directory, const char* text) {
   SUBBYTE_TRY(const auto backend, make_backend({.device = "cpu", .num_threads = 1}));
-  SUBBYTE_TRY(const auto model, load_model(directory, *backend));
   const std::filesystem::path path = directory;
+  SUBBYTE_TRY(const auto model, load_model(path, *backend));
   SUBBYTE_TRY(const Tokenizer tokenizer, Tokenizer::load(path / "tokenizer.json"));
   SUBBYTE_TRY(const auto prompt, tokenizer.encode(text, SpecialTokens::kAsText));
   constexpr int64_t kPositions = 64;
