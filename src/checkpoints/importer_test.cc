@@ -64,7 +64,7 @@ TEST_F(Importers, are_tried_in_the_order_of_the_list) {
   EXPECT_EQ(names,
             "awq marlin marlin_qweight gptq pack_quantized naive_quantized nvfp4_pack_quantized "
             "mxfp4_pack_quantized modelopt_int4 modelopt_mxfp4 modelopt_nvfp4 modelopt_experts "
-            "mxfp4 mxfp4_original bnb_nf4 fp8 kbit vq hqq q8_0 dense ");
+            "mxfp4 mxfp4_original bnb_nf4 fp8 kbit vq hqq q8_0 gguf dense ");
 }
 
 TEST_F(Importers, name_the_software_whose_tensors_are_not_supported) {
