@@ -98,7 +98,10 @@ ModelFiles::ModelFiles(const fs::path& model) : SideFiles(model), path_(model) {
 /// What the metadata say. Only families know what they mean for config.json.
 void ModelFiles::put_gguf_files() {
   const Result<GgufModel> model = GgufModel::open(path_);
-  if (!model.ok()) return put(kConfigFile, model.error());
+  if (!model.ok()) {
+    put_text(kTokenizer, model.error());
+    return put(kConfigFile, model.error());
+  }
   put(kConfigFile, Error{kUnreadConfig, path_.native() + ": its metadata were not read"});
   const auto put_json = [&](std::string_view name, const Result<std::string>& text) {
     if (!text.ok()) return put(name, text.error());
