@@ -33,6 +33,16 @@ TEST(SideFiles, that_are_not_there_are_not_there_after_a_read_either) {
   EXPECT_EQ(files.read("broken.json").error().code, "json.syntax");
 }
 
+TEST(SideFiles, of_no_name_are_those_of_the_working_directory) {
+  const TempDir dir;
+  dir.write("config.json", "{}");
+  const std::filesystem::path before = std::filesystem::current_path();
+  std::filesystem::current_path(dir.path());
+  EXPECT_TRUE(SideFiles("").has("config.json"));
+  EXPECT_TRUE(SideFiles("").read("config.json").ok());
+  std::filesystem::current_path(before);
+}
+
 TEST(SideFiles, have_what_a_container_puts_in) {
   const TempDir dir;
   dir.write("config.json", R"({"a": 1})");

@@ -443,5 +443,17 @@ TEST(ConvertModel, leaves_nothing_when_the_disk_is_full) {
   }
 }
 
+TEST(ConvertModel, a_directory_without_tensors_is_refused) {
+  const TempDir folder;
+  folder.write("source/config.json", R"({"model_type": "foo"})");
+  folder.write("source/model.safetensors", std::string_view("\x08\0\0\0\0\0\0\0{}      ", 16));
+  for (const bool allow_lossy : {false, true}) {
+    const auto refused = convert(folder / "source", folder / "new", "f32", allow_lossy);
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.error().code, "index.no_checkpoint");
+    EXPECT_FALSE(fs::exists(folder / "new"));
+  }
+}
+
 }  // namespace
 }  // namespace subbyte
