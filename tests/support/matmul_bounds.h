@@ -212,7 +212,7 @@ inline double relative_bound(const cpu::Kernels& kernels, const cpu::KernelVaria
                              int64_t cols, const Expected& expected) {
   const double lanes = kernels.lanes;
   const auto k = static_cast<double>(cols);
-  const double of_zeros = 3.02 * rounding_bound(expected.of_zeros);
+  const double of_zeros = rounding_bound(expected.of_zeros);
   return of_zeros +
          loop_of(variant).relative({.k = k,
                                     .blocks = std::ceil(k / (8 * lanes)),
