@@ -3,6 +3,7 @@
 #include "serve/service.h"
 
 #include <fmt/format.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <csignal>
@@ -130,12 +131,28 @@ Result<ExitCode> answer(const Options& options, const std::function<Result<Sessi
   return kOk;
 }
 
+/// The system's limit of open files, as high as connections and files want it.
+void raise_file_limit(int64_t connections) {
+  constexpr rlim_t kOthers = 128;
+  rlimit limit = {};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  const rlim_t wanted = static_cast<rlim_t>(connections) + kOthers;
+  if (limit.rlim_cur >= wanted) return;
+  limit.rlim_cur = std::min(wanted, limit.rlim_max);
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+  if (limit.rlim_cur < wanted) {
+    note(line("subbyte: the system allows {} open files, --max-connections {} wants {}",
+              limit.rlim_cur, connections, wanted));
+  }
+}
+
 Result<ExitCode> serve_model(const Invocation& invocation, Options options) {
   SUBBYTE_CHECK(complete(options));
   SUBBYTE_TRY(ReadyModel ready, open(invocation, options.model));
   SUBBYTE_TRY(std::unique_ptr<TextSetup> text, TextSetup::read(ready.files, ready.config));
   SUBBYTE_CHECK(options.chat_template.apply(*text, options.service.defaults));
   std::signal(SIGPIPE, SIG_IGN);  // who read the log went away
+  raise_file_limit(options.http.max_connections);
   serve::Service service(options.service);
   SUBBYTE_TRY(const std::unique_ptr<http::Server> server,
               http::Server::listen(options.http, service));

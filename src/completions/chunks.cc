@@ -48,6 +48,7 @@ std::string Chunks::event(Value choices, Value usage) const {
                  {"created", head_.created},
                  {"model", head_.model},
                  {"system_fingerprint", head_.fingerprint},
+                 {"seed", head_.seed},
                  {"choices", std::move(choices)}};
   if (options_.has_usage || options_.always_has_usage) chunk["usage"] = std::move(usage);
   return "data: " + json::to_text(chunk) + "\n\n";

@@ -21,6 +21,7 @@ struct AnswerHead {
   int64_t created = 0;
   std::string model;
   std::string fingerprint;  // of the server: "system_fingerprint"
+  uint64_t seed = 0;        // as in a whole answer
 };
 
 /// {"prompt_tokens": 3, "completion_tokens": 4, ...}

@@ -12,8 +12,13 @@ namespace asio = boost::asio;
 namespace {
 
 constexpr std::size_t kReadBytes = 16 << 10;
-/// Of requests that come before their turn.
-constexpr std::size_t kMaxAheadBytes = 64 << 10;
+/// Of requests that come before their turn. More ends the connection: where nothing is read, nobody
+/// would see that the client went away.
+constexpr std::size_t kMaxAheadBytes = 256 << 10;
+constexpr std::size_t kMaxBuffers = 64;  // of one call of the system
+/// After the first time that a body has, its speed is that of the last so many seconds.
+constexpr auto kSpeedTime = std::chrono::seconds(10);
+constexpr auto kStalledTime = std::chrono::seconds(1);
 constexpr std::size_t kMaxIdBytes = 64;
 constexpr int64_t kLeastBytesPerSecond = 1024;
 constexpr auto kLingerTime = std::chrono::seconds(2);
@@ -64,12 +69,13 @@ void Connection::start() {
 void Connection::enter(Phase phase) {
   phase_ = phase;
   since_ = Clock::now();
+  speed_since_ = since_;
+  speed_bytes_ = 0;
 }
 
 void Connection::read() {
   const bool has_ended = phase_ == Phase::kClosed;
-  const bool is_far_ahead = phase_ == Phase::kAnswer && input_.size() >= kMaxAheadBytes;
-  if (is_reading_ || has_ended || is_far_ahead) return;
+  if (is_reading_ || has_ended || must_take_first()) return;
   is_reading_ = true;
   socket_.async_read_some(
       asio::buffer(read_buffer_),
@@ -83,10 +89,20 @@ void Connection::read() {
       });
 }
 
+/// Says whether the client has to take answers before it is asked for more.
+bool Connection::must_take_first() const {
+  const bool is_between = phase_ == Phase::kIdle || phase_ == Phase::kHead;
+  return is_between && !closes_ && output_bytes_ > kMaxWaitingBytes;
+}
+
 void Connection::take_bytes(std::size_t size) {
   const bool is_wanted = phase_ != Phase::kLinger && !(closes_ && phase_ == Phase::kIdle);
   if (is_wanted) {
     input_.append(read_buffer_.data(), size);
+    if (phase_ == Phase::kAnswer && input_.size() > kMaxAheadBytes) {
+      ++server_.counts.too_large;
+      return close();
+    }
     progress();
   }
   read();
@@ -98,7 +114,7 @@ void Connection::progress() {
     switch (phase_) {
       case Phase::kIdle:
       case Phase::kHead:
-        goes_on = !closes_ && take_head();
+        goes_on = !closes_ && !must_take_first() && take_head();
         break;
       case Phase::kBody:
         goes_on = take_body();
@@ -110,7 +126,9 @@ void Connection::progress() {
 }
 
 bool Connection::take_head() {
-  while (input_.starts_with("\r\n")) input_.erase(0, 2);  // as some send after a body
+  std::size_t blank = 0;  // lines, as some send after a body
+  while (input_.compare(blank, 2, "\r\n") == 0) blank += 2;
+  input_.erase(0, blank);
   if (input_.empty()) return false;
   if (phase_ == Phase::kIdle) enter(Phase::kHead);
   if (const auto refusal = check_beginning(input_)) {
@@ -214,7 +232,8 @@ void Connection::begin(Response response) {
 
 void Connection::write(std::string text) {
   if (phase_ != Phase::kAnswer || text.empty()) return;
-  if (output_bytes_ > kMaxWaitingBytes) {
+  const bool takes_nothing = Clock::now() - last_taken_ > kStalledTime;
+  if (output_bytes_ > kMaxStreamBytes || (output_bytes_ > kMaxWaitingBytes && takes_nothing)) {
     ++server_.counts.stalled_readers;
     close();
     return;
@@ -250,6 +269,7 @@ void Connection::leave_exchange() {
   const std::shared_ptr<Exchange> over = std::move(exchange_);
   exchange_ = nullptr;
   over->connection_ = nullptr;
+  over->is_gone_ = true;
   if (over->on_over) std::exchange(over->on_over, nullptr)();
 }
 
@@ -279,7 +299,7 @@ void Connection::queue(std::string text) {
   flush();
 }
 
-/// Writes what waits, all of it at once.
+/// Writes what waits, as much as goes at once.
 void Connection::flush() {
   if (is_writing_ || phase_ == Phase::kClosed) return;
   if (output_.empty()) {
@@ -291,6 +311,7 @@ void Connection::flush() {
   for (const std::string& text : output_) {
     const std::size_t skipped = buffers.empty() ? written_ : 0;
     buffers.emplace_back(text.data() + skipped, text.size() - skipped);
+    if (buffers.size() == kMaxBuffers) break;
   }
   socket_.async_write_some(
       buffers, [self = shared_from_this()](boost::system::error_code error, std::size_t size) {
@@ -304,6 +325,8 @@ void Connection::flush() {
           self->output_.pop_front();
         }
         self->flush();
+        self->progress();
+        self->read();
       });
 }
 
@@ -324,6 +347,7 @@ void Connection::close() {
   socket_.close(ignored);
   leave_exchange();
   if (is_counted_ && --server_.per_address[address_] == 0) server_.per_address.erase(address_);
+  if (is_refused_) --server_.num_refused;
   if (server_.connections.erase(self) > 0) --server_.counts.connections;
 }
 
@@ -333,6 +357,18 @@ void Connection::stop() {
   if (!is_quiet) return;
   if (output_.empty()) return close();
   enter(Phase::kIdle);
+}
+
+/// Says whether a body came with less than kLeastBytesPerSecond since it was asked last.
+bool Connection::is_slow(Clock::time_point now) {
+  const std::chrono::seconds first(server_.options.body_seconds);
+  const auto time = speed_since_ == since_ ? first : std::chrono::seconds(kSpeedTime);
+  if (now - speed_since_ < time) return false;
+  const auto bytes = static_cast<int64_t>(body_->size());
+  const bool result = bytes - speed_bytes_ < time.count() * kLeastBytesPerSecond;
+  speed_since_ = now;
+  speed_bytes_ = bytes;
+  return result;
 }
 
 void Connection::tick(Clock::time_point now) {
@@ -353,10 +389,7 @@ void Connection::tick(Clock::time_point now) {
       refuse({408, "http.timeout", "the head of the request took too long"});
       break;
     case Phase::kBody:
-      if (seconds < options.body_seconds ||
-          static_cast<int64_t>(body_->size()) >= seconds * kLeastBytesPerSecond) {
-        break;
-      }
+      if (!is_slow(now)) break;
       ++server_.counts.body_timeouts;
       refuse({408, "http.timeout", "the body of the request took too long"});
       break;

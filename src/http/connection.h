@@ -43,6 +43,7 @@ struct Server::State {
   ServerCounts counts;
   std::map<std::string, int64_t> per_address;
   std::set<std::shared_ptr<Connection>> connections;
+  std::size_t num_refused = 0;  // of them, which are about to end
   std::random_device random;
   std::optional<Clock::time_point> stops_at;  // after stop()
 
@@ -82,6 +83,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
  private:
   enum class Phase { kIdle, kHead, kBody, kAnswer, kLinger, kClosed };
 
+  bool must_take_first() const;
+  bool is_slow(Clock::time_point now);
   void read();
   void take_bytes(std::size_t size);
   void progress();
@@ -101,9 +104,11 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Socket socket_;
   std::string address_;
   Phase phase_ = Phase::kIdle;
-  Clock::time_point since_;       // of the phase
-  Clock::time_point last_taken_;  // when the client took something, or there was nothing
-  Clock::time_point last_said_;   // of a stream
+  Clock::time_point since_;        // of the phase
+  Clock::time_point last_taken_;   // when the client took something, or there was nothing
+  Clock::time_point last_said_;    // of a stream
+  Clock::time_point speed_since_;  // of a body: when its bytes were counted last
+  int64_t speed_bytes_ = 0;        // that there were then
   std::string input_;
   std::vector<char> read_buffer_;
   bool is_reading_ = false;
@@ -118,6 +123,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::size_t written_ = 0;  // of the first of them
   bool is_writing_ = false;
   bool is_counted_ = false;  // among those of its address
+  bool is_refused_ = false;  // from the beginning: it is one too many
 
   friend struct Server::State;
 };

@@ -148,20 +148,23 @@ void Server::State::take(error_code error, Socket socket, const std::string& fro
     return;
   }
   const auto most = static_cast<std::size_t>(options.max_connections);
-  const bool is_full = connections.size() >= most;
+  const bool is_full = connections.size() - num_refused >= most;
   const int64_t own = per_address.contains(from) ? per_address[from] : 0;
   const bool has_many =
       options.max_connections_per_address > 0 && own >= options.max_connections_per_address;
-  if (is_full || has_many) ++counts.too_many_connections;
-  if (connections.size() < most + kMaxRefused) {
+  const bool is_refused = is_full || has_many;
+  if (is_refused) ++counts.too_many_connections;
+  if (!is_refused || num_refused < kMaxRefused) {
     const auto connection = std::make_shared<Connection>(*this, std::move(socket), from);
     connection->is_counted_ = true;
     ++per_address[from];
     ++counts.connections;
     ++counts.accepted;
     connections.insert(connection);
+    connection->is_refused_ = is_refused;
+    if (is_refused) ++num_refused;
     connection->start();
-    if (is_full || has_many) {
+    if (is_refused) {
       connection->refuse({503, "http.connections", "there are too many connections"});
     }
   }

@@ -7,6 +7,7 @@
 //
 // Everything here but post(), drain() and stop() is called in the thread that is in run().
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -33,8 +34,11 @@ struct ServerOptions {
   int64_t ping_seconds = 15;     // that a stream says nothing
 };
 
-/// Bytes of a stream that wait for its client; more are not added.
+/// Bytes that wait for a client: of answers to requests that came in a row, before the next of them
+/// is looked at; of a stream, while the client takes nothing for a second.
 inline constexpr std::size_t kMaxWaitingBytes = 256 << 10;
+/// Bytes of a stream that wait for a client, however fast it is.
+inline constexpr std::size_t kMaxStreamBytes = 64 << 20;
 
 /// Things that happened since the start.
 struct ServerCounts {
@@ -67,6 +71,8 @@ class Exchange {
   void end();
   /// Says whether nobody waits for the answer any more: it is sent, or the client went away.
   bool is_over() const { return connection_ == nullptr; }
+  /// The same; any thread may ask.
+  bool is_gone() const { return is_gone_; }
   bool has_begun() const { return has_begun_; }
   int status() const { return status_; }  // that was sent; 0: none
 
@@ -76,6 +82,7 @@ class Exchange {
  private:
   friend class Connection;
   std::shared_ptr<Connection> connection_;
+  std::atomic<bool> is_gone_ = false;
   Request request_;
   bool has_begun_ = false;
   int status_ = 0;

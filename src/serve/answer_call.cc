@@ -127,7 +127,7 @@ void AnswerCall::send(const Finish& finish) {
   }
 }
 
-void AnswerCall::fail(const Problem& problem) {
+void AnswerCall::fail(const Problem& problem, const Finish& finish) {
   const std::shared_ptr<http::Exchange> exchange = exchange_;
   end_ = problem.refusal.code;
   num_left_ = 0;
@@ -136,12 +136,15 @@ void AnswerCall::fail(const Problem& problem) {
                     "data: " + http::error_text(problem.refusal, problem.param) + "\n\n");
     exchange->end();
   } else {
-    exchange->send(problem.response());
+    http::Response response = problem.response();
+    finish(response);
+    exchange->send(std::move(response));
   }
 }
 
 double AnswerCall::queue_seconds() const {
-  return started == Clock::time_point() ? -1 : seconds_between(arrived, started);
+  const Clock::time_point begin = started;
+  return begin == Clock::time_point() ? -1 : seconds_between(arrived, begin);
 }
 
 double AnswerCall::first_token_seconds() const {

@@ -30,7 +30,9 @@ class AnswerCall : public Call {
   /// Sends what take() has made since the last time, and the end after the last event.
   void send(const Finish& finish);
   /// Ends it with an error.
-  void fail(const Problem& problem);
+  void fail(const Problem& problem, const Finish& finish);
+
+  std::string request_text = {};  // for the log, where it has it
 
   bool has_ended() const { return num_left_ == 0; }
   /// How it ended, for the log: "stop", "length", or a code.

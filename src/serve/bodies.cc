@@ -16,6 +16,7 @@ using json::Object;
 using json::Value;
 
 constexpr std::string_view kWhere = "request";
+constexpr uint64_t kMaxCopiedBytes = uint64_t{64} << 20;
 
 Result<Value> parse(const std::string& body) {
   SUBBYTE_TRY(Value value, json::parse(body, kWhere, {}, json::kTextMemoryFactor));
@@ -128,7 +129,16 @@ Status read_prompts(const BodyOptions& options, Value& body, CallBody& call) {
       return Error{"json.range", fmt::format("request: prompt: expected at most {}, found {}",
                                              kMaxPrompts, prompt->size())};
     }
-    list = *prompt;
+    list = std::move(body["prompt"]);
+    body["prompt"] = {};
+    // Each prompt has its own copy of the other fields.
+    const uint64_t others = json::to_text(body).size();
+    if (others * list.size() > kMaxCopiedBytes) {
+      return Error{"json.range",
+                   fmt::format("request: prompt: expected at most {} prompts beside {} bytes of "
+                               "other fields, found {}",
+                               kMaxCopiedBytes / others, others, list.size())};
+    }
   }
   Request defaults = options.defaults;
   if (!call.is_chat && defaults.max_tokens < 0) defaults.max_tokens = kUsualTextTokens;

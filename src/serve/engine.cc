@@ -5,12 +5,6 @@
 #include <algorithm>
 
 namespace subbyte::serve {
-namespace {
-
-/// Requests that wait in the session, so that those who end have successors in the next step.
-constexpr int64_t kAhead = 8;
-
-}  // namespace
 
 Engine::Engine(Session session, const EngineOptions& options, Deliver deliver)
     : session_(std::move(session)), options_(options), deliver_(std::move(deliver)) {
@@ -123,8 +117,8 @@ void Engine::expire() {
   const auto longest = std::chrono::seconds(options_.max_queue_seconds);
   const Clock::time_point now = Clock::now();
   while (!arrivals_.empty()) {
-    const std::shared_ptr<Call> oldest = arrivals_.front();
-    if (!oldest->has_ended_ && oldest->num_added_ == 0) {
+    const std::shared_ptr<Call> oldest = arrivals_.front().lock();
+    if (oldest != nullptr && !oldest->has_ended_ && oldest->num_added_ == 0) {
       if (now - oldest->arrived < longest) return;
       fail(oldest, {"server.queue_time", fmt::format("it waited for {} s, the longest that one may",
                                                      options_.max_queue_seconds)});
@@ -136,8 +130,9 @@ void Engine::expire() {
 void Engine::feed() {
   const Scheduler& scheduler = session_.scheduler();
   while (!queue_.empty() &&
-         scheduler.num_running() + scheduler.num_waiting() < scheduler.max_sequences() + kAhead) {
-    add_next(queue_.begin()->second);
+         scheduler.num_running() + scheduler.num_waiting() < scheduler.max_sequences()) {
+    const std::shared_ptr<Call> next = queue_.begin()->second;  // which leaves the queue meanwhile
+    add_next(next);
   }
 }
 
@@ -191,6 +186,8 @@ Status Engine::run() {
     Result<std::vector<Delta>> deltas = session_.step();
     ++state_.steps;
     if (!deltas.ok()) {
+      drain();  // nobody comes any more; those that came meanwhile fail with the others
+      for (Command& command : wait()) apply(command);
       fail_all(deltas.error());
       flush();
       return deltas.error();

@@ -5,8 +5,8 @@
 //   cancel --inbox-----+-------------------------------------+
 //
 // The inbox is emptied between two steps, so a request whose client went away ends before the next
-// one. No lock is held during a step. The session has only few requests that wait: who comes first
-// is decided here.
+// one. No lock is held during a step. The session gets no more requests than it computes: who comes
+// first is decided here.
 
 #include <atomic>
 #include <chrono>
@@ -45,7 +45,7 @@ struct Call {
   int64_t num_tokens = 0;  // of all prompts
   Clock::time_point arrived;
   /// When the first prompt left the queue; the engine says it with its first event.
-  Clock::time_point started;
+  std::atomic<Clock::time_point> started;
 
  private:
   friend class Engine;
@@ -143,7 +143,7 @@ class Engine {
 
   // Of the thread of run().
   std::map<Place, std::shared_ptr<Call>> queue_;
-  std::deque<std::shared_ptr<Call>> arrivals_;  // the oldest first; some have left the queue
+  std::deque<std::weak_ptr<Call>> arrivals_;  // the oldest first; some have left the queue
   std::map<RequestId, Running> running_;
   std::vector<Event> events_;
 };

@@ -58,6 +58,9 @@ Service::Service(const ServiceOptions& options)
       fmt::format("{} {} {}", version(), commit(), options_.models.front());
   fingerprint_ = "fp_" + sha256(std::as_bytes(std::span(identity))).substr(0, 12);
   workers_ = std::make_unique<Workers>(options_.num_workers, kMaxWaitingBodies);
+  if (options_.log != Log::kNone && options_.write_log) {
+    log_ = std::make_unique<LogWriter>(options_.write_log);
+  }
 }
 
 Service::~Service() = default;
@@ -142,6 +145,13 @@ std::optional<Problem> Service::check_ready() const {
 }
 
 std::optional<http::Response> Service::check(const http::Request& head) {
+  std::optional<http::Response> answer = answer_head(head);
+  if (answer && answer->status >= 400) log(head, answer->status, nullptr);
+  return answer;
+}
+
+/// What a head alone is answered with.
+std::optional<http::Response> Service::answer_head(const http::Request& head) {
   bool is_path = false;
   const Route* const route = find(head, is_path);
   const std::optional<http::Response> preflight = answer_preflight(head);
@@ -182,7 +192,7 @@ void Service::send(const Exchange& exchange, http::Response response) {
 void Service::refuse(const Exchange& exchange, const Problem& problem) {
   ++metrics_.refused[problem.refusal.code];
   send(exchange, problem.response());
-  log(*exchange, nullptr);
+  log(exchange->request(), exchange->status(), nullptr);
 }
 
 BodyOptions Service::body_options() const {
@@ -193,6 +203,7 @@ BodyOptions Service::body_options() const {
 
 void Service::answer_call(const Exchange& exchange, bool is_chat) {
   const auto work = [this, exchange, is_chat, options = body_options(), engine = engine_.get()] {
+    if (exchange->is_gone()) return;
     auto read = std::make_shared<Read<CallBody>>(
         read_call(engine->session(), options, exchange->request().body, is_chat));
     server_->post([this, exchange, read] {
@@ -210,19 +221,20 @@ void Service::answer_call(const Exchange& exchange, bool is_chat) {
 
 /// Puts what was read into the queue of the engine.
 void Service::start(const Exchange& exchange, CallBody body) {
+  const uint64_t seed = random_.next() >> 1;  // one for all prompts, as the answer says one
   for (Prompt& prompt : body.prompts) {
-    if (!options_.has_seed && !prompt.request.sampling.seed) {
-      prompt.request.sampling.seed = random_.next() >> 1;
-    }
+    if (!options_.has_seed && !prompt.request.sampling.seed) prompt.request.sampling.seed = seed;
   }
   AnswerHead head = {
       .id = (body.is_chat ? "chatcmpl-" : "cmpl-") + hex(random_.next()) + hex(random_.next()),
       .created = std::time(nullptr),
       .model = body.model,
-      .fingerprint = fingerprint_};
+      .fingerprint = fingerprint_,
+      .seed = body.prompts.front().request.sampling.seed.value_or(0)};
   const auto call = std::make_shared<AnswerCall>(exchange, std::move(body), std::move(head),
                                                  engine_->session().tokenizer());
   call->arrived = Clock::now();
+  if (options_.logs_prompts) call->request_text = std::move(exchange->request().body);
   exchange->request().body = {};  // which is in its tokens now
   if (const Status taken = engine_->submit(call); !taken.ok()) {
     return refuse(exchange, problem_of(taken.error()));
@@ -231,7 +243,7 @@ void Service::start(const Exchange& exchange, CallBody body) {
     const std::shared_ptr<AnswerCall> over = weak.lock();
     if (over == nullptr) return;
     if (!over->has_ended()) engine_->cancel(over);
-    log(over->client(), over.get());
+    log(over->client().request(), over->client().status(), over.get());
   };
   call->begin([&](http::Response& response) { finish(exchange->request(), response); });
 }
@@ -240,16 +252,19 @@ void Service::take(std::vector<Event> events) {
   for (std::size_t i = 0; i < events.size(); ++i) {
     const auto call = std::static_pointer_cast<AnswerCall>(events[i].call);
     if (call->client().is_over()) continue;
+    const auto finish_call = [&](http::Response& response) {
+      finish(call->client().request(), response);
+    };
     if (events[i].delta.error) {
       ++metrics_.refused[std::string(events[i].delta.error->code)];
-      call->fail(problem_of(*events[i].delta.error));
+      call->fail(problem_of(*events[i].delta.error), finish_call);
       continue;
     }
     const bool goes_on =
         i + 1 < events.size() && events[i + 1].call == call && !events[i + 1].delta.error;
     call->take(std::move(events[i]), metrics_);
     if (!goes_on) {
-      call->send([&](http::Response& response) { finish(call->client().request(), response); });
+      call->send(finish_call);
     }
   }
 }
@@ -258,6 +273,7 @@ void Service::answer_body(const Exchange& exchange,
                           Read<std::string> (*function)(const Session&, const BodyOptions&,
                                                         const std::string&)) {
   const auto work = [this, exchange, function, options = body_options(), engine = engine_.get()] {
+    if (exchange->is_gone()) return;
     Read<std::string> read = function(engine->session(), options, exchange->request().body);
     server_->post([this, exchange, read = std::move(read)] {
       if (const Problem* const problem = std::get_if<Problem>(&read)) {
@@ -266,7 +282,7 @@ void Service::answer_body(const Exchange& exchange,
       http::Response response;
       response.body = std::get<std::string>(read);
       send(exchange, std::move(response));
-      log(*exchange, nullptr);
+      log(exchange->request(), exchange->status(), nullptr);
     });
   };
   if (!workers_->take(work)) {
@@ -344,15 +360,14 @@ void Service::answer_metrics(const Exchange& exchange) {
                                         server_->counts())});
 }
 
-void Service::log(const http::Exchange& exchange, const AnswerCall* call) {
-  if (options_.log == Log::kNone || !options_.write_log) return;
-  const http::Request& request = exchange.request();
+void Service::log(const http::Request& request, int status, const AnswerCall* call) {
+  if (log_ == nullptr) return;
   Value line = {{"time", time_now()},
                 {"id", request.id},
                 {"address", request.address},
                 {"path", request.path},
                 {"model", options_.models.front()},
-                {"status", exchange.status()}};
+                {"status", status}};
   if (call != nullptr) {
     line["prompt_tokens"] = call->counts().prompt;
     line["cached_tokens"] = 0;
@@ -361,15 +376,18 @@ void Service::log(const http::Exchange& exchange, const AnswerCall* call) {
     line["first_token_seconds"] = call->first_token_seconds();
     line["seconds"] = call->seconds();
     line["end"] = call->has_ended() ? call->end() : "client_gone";
-    if (options_.logs_prompts) line["prompt"] = call->prompts.front().request.prompt;
+    if (options_.logs_prompts) line["request"] = call->request_text;
   }
-  if (options_.log == Log::kJson) return options_.write_log(json::to_text(line));
-  std::string text;
-  for (const auto& [name, value] : line.items()) {
-    text += (text.empty() ? "" : " ") + name + "=";
-    text += value.is_string() ? value.string() : json::to_text(value);
-  }
-  options_.write_log(text);
+  log_->put([&](int64_t dropped) {
+    if (dropped > 0) line["dropped_lines"] = dropped;
+    if (options_.log == Log::kJson) return json::to_text(line);
+    std::string text;
+    for (const auto& [name, value] : line.items()) {
+      text += (text.empty() ? "" : " ") + name + "=";
+      text += value.is_string() ? value.string() : json::to_text(value);
+    }
+    return text;
+  });
 }
 
 }  // namespace subbyte::serve

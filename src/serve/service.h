@@ -20,6 +20,7 @@
 #include "serve/answer_call.h"
 #include "serve/bodies.h"
 #include "serve/engine.h"
+#include "serve/log_writer.h"
 #include "serve/metrics.h"
 #include "serve/workers.h"
 
@@ -58,7 +59,10 @@ class Service : public http::Handler {
   /// `shutdown_seconds`; the second time at once.
   void end();
   /// After the server has stopped and before it goes: nothing asks it for anything any more.
-  void close() { workers_.reset(); }
+  void close() {
+    workers_.reset();
+    log_.reset();
+  }
 
   std::optional<http::Response> check(const http::Request& head) override;
   void handle(const std::shared_ptr<http::Exchange>& exchange) override;
@@ -103,7 +107,8 @@ class Service : public http::Handler {
   json::Value describe_model(const std::string& name) const;
   BodyOptions body_options() const;
   void take(std::vector<Event> events);
-  void log(const http::Exchange& exchange, const AnswerCall* call);
+  std::optional<http::Response> answer_head(const http::Request& head);
+  void log(const http::Request& request, int status, const AnswerCall* call);
 
   ServiceOptions options_;
   http::Server* server_ = nullptr;
@@ -115,6 +120,7 @@ class Service : public http::Handler {
   int64_t started_;      // seconds since 1970
   std::string failure_;  // of the machine
   bool is_ending_ = false;
+  std::unique_ptr<LogWriter> log_;    // nullptr: no log
   std::unique_ptr<Workers> workers_;  // ends before what they use
 };
 

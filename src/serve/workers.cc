@@ -12,6 +12,7 @@ Workers::~Workers() {
   {
     const std::lock_guard lock(mutex_);
     ends_ = true;
+    waiting_.clear();
   }
   changed_.notify_all();
   for (std::thread& thread : threads_) thread.join();

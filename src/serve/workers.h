@@ -13,7 +13,7 @@ namespace subbyte::serve {
 class Workers {
  public:
   Workers(int num_threads, std::size_t max_waiting);
-  /// Ends when all that was taken is done.
+  /// Ends when what was begun is done; the rest is dropped.
   ~Workers();
   Workers(const Workers&) = delete;
   Workers& operator=(const Workers&) = delete;

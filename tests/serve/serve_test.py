@@ -159,6 +159,7 @@ class Refusals(unittest.TestCase):
         ({"prompt": ["a"] * 1025}, "prompt"), ({"prompt": ["a"] * 9, "n": 128}, "n"),
         ({"logprobs": 21}, "logprobs"), ({"best_of": 2}, "best_of"), ({"suffix": "a"}, "suffix"),
         ({"messages": []}, "messages"), ({"tools": [{}]}, "tools"),
+        ({"prompt": ["a"] * 1024, "stop": ["x" * 100_000]}, "prompt"),
     ]
 
     @classmethod
@@ -345,6 +346,7 @@ class Operations(unittest.TestCase):
             for connection in held:
                 connection.sendall(request_bytes(TEXT, self.LONG))
                 connection.recv(1)
+                wait_until(lambda: server.get("/status").json["running"] > 0)  # it left the queue
             wait_until(lambda: server.get("/ready").status == 503)
             answer = server.post(TEXT, {"prompt": "a"})
             self.assertEqual((answer.status, answer.error["code"]), (429, "server.queue_full"))
@@ -353,6 +355,36 @@ class Operations(unittest.TestCase):
                 connection.close()
             wait_until(lambda: server.running() == 0)
             self.assertEqual(server.post(TEXT, {"prompt": "a"}).status, 200)
+
+    def test_a_queue_is_in_the_order_of_priorities(self) -> None:
+        with Server(PROGRAM, model(), "--parallel", "1", "--log", "json") as server:
+            body = {"prompt": "Once", "max_tokens": 500, "ignore_eos": True}
+            held = []
+            for priority in (0, 0, 0, -1):  # the first is long enough for all to wait for it
+                held.append(server.connect())
+                held[-1].sendall(request_bytes(TEXT, {**body, "priority": priority},
+                                               f"x-request-id: {len(held)}", "Connection: close"))
+            for connection in held:
+                self.assertIn(b" 200 ", read_all(connection))
+                connection.close()
+            self.assertEqual(server.stop(), 0)
+            ended = [json.loads(line)["id"] for line in server.lines if line.startswith("{")]
+            self.assertLess(ended.index("4"), ended.index("3"))
+
+    def test_who_takes_no_answers_is_asked_for_nothing_more(self) -> None:
+        with Server(PROGRAM, model()) as server, server.connect() as greedy:
+            greedy.settimeout(2)
+            with self.assertRaises(TimeoutError):
+                for _ in range(1000):
+                    greedy.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n" * 200)
+            self.assertLess(server.peak_bytes(), 200 << 20)
+            self.assertEqual(server.get("/health").status, 200)
+
+    def test_a_log_that_nobody_reads_keeps_nobody_waiting(self) -> None:
+        with Server(PROGRAM, model()) as server, server.connect() as client:
+            for _ in range(3000):
+                client.sendall(b"GET /none HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                self.assertIn(b" 404 ", client.recv(65536))
 
     def test_an_end_in_order(self) -> None:
         with Server(PROGRAM, model()) as server, server.connect() as running:
