@@ -17,6 +17,7 @@ using json::Value;
 constexpr std::string_view kCode = "gguf.value";
 constexpr std::string_view kArchitecture = "general.architecture";
 constexpr int64_t kMaxListed = 4096;  // layers of which a list says a number each
+constexpr int64_t kMaxWhole = (int64_t{1} << 31) - 1;
 
 /// Those of all architectures.
 constexpr GgufKeyRule kKeys[] = {
@@ -54,11 +55,21 @@ constexpr NeutralRule kNeutral[] = {
     {"leading_dense_block_count", 0},
     {"logit_scale", 0},
     {"residual_scale", 0},
+    {"rope.scale_linear", 1},
     {"rope.scaling.yarn_attn_factor", 1},
     {"rope.scaling.yarn_ext_factor", 1},
     {"rope.scaling.yarn_log_multiplier", 0},
     {"router_logit_softcapping", 0},
 };
+/// The same of flags, and keys that change numbers whatever they say.
+struct NeutralFlag {
+  std::string_view name;
+  bool neutral;
+};
+constexpr NeutralFlag kNeutralFlags[] = {{"attention.causal", true},
+                                         {"use_parallel_residual", false}};
+constexpr std::string_view kNotComputed[] = {"attention.sliding_window_pattern",
+                                             "rope.freq_base_swa"};
 
 std::string full_name(const GgufFile& file, std::string_view name) {
   const GgufValue* const architecture = file.find(kArchitecture);
@@ -102,6 +113,18 @@ Status check_neutral(const GgufFile& file, std::span<const GgufKeyRule> own) {
     return file.error(kCode, full_name(file, rule.name),
                       fmt::format("{}, as it is not computed for this architecture", rule.neutral));
   }
+  for (const NeutralFlag& rule : kNeutralFlags) {
+    const std::string full = full_name(file, rule.name);
+    const GgufValue* const value = file.find(full);
+    if (value == nullptr || (!value->is_array() && value->boolean() == rule.neutral)) continue;
+    return file.error(kCode, full, rule.neutral ? "true" : "false");
+  }
+  for (const std::string_view name : kNotComputed) {
+    const std::string full = full_name(file, name);
+    if (file.find(full) == nullptr) continue;
+    return Error{kCode, fmt::format("{}: {}: not computed for this architecture",
+                                    file.path().native(), quote(full))};
+  }
   return {};
 }
 
@@ -137,16 +160,33 @@ Result<Value> scaling_of(const GgufFile& file, std::string_view type) {
 Status add_rope(const GgufModel& model, Value& config) {
   const GgufFile& file = model.keys();
   const GgufValue* const scaling = file.find(full_name(file, "rope.scaling.type"));
-  const auto type =
-      scaling == nullptr ? std::optional<std::string_view>("none") : scaling->string();
+  SUBBYTE_TRY(const auto factor, gguf_number(file, "rope.scaling.factor"));
+  const bool is_usual = !factor || *factor == 0 || *factor == 1;
+  const auto type = scaling == nullptr
+                        ? std::optional<std::string_view>(is_usual ? "none" : "linear")
+                        : scaling->string();
   SUBBYTE_TRY(const auto few, gguf_floats(model, "rope_factors_short.weight"));
   SUBBYTE_TRY(const auto many, gguf_floats(model, "rope_factors_long.weight"));
+  const bool is_of_lengths = type && (*type == "longrope" || *type == "su");
+  if (few.empty() != many.empty() || (is_of_lengths && few.empty())) {
+    return Error{"gguf.tensor", fmt::format("{}: expected tensors rope_factors_long.weight and "
+                                            "rope_factors_short.weight, found {}",
+                                            file.path().native(),
+                                            few.size() == many.size() ? "neither" : "one of them")};
+  }
+  if (few.empty()) {
+    SUBBYTE_TRY(const auto attention, gguf_number(file, "rope.scaling.attn_factor"));
+    if (attention && *attention != 1) {
+      return file.error(kCode, full_name(file, "rope.scaling.attn_factor"),
+                        "1 without factors for long texts");
+    }
+  }
   if (type && (*type == "linear" || *type == "yarn")) {
     SUBBYTE_TRY(config["rope_scaling"], scaling_of(file, *type));
-  } else if (!type || (*type != "none" && *type != "longrope" && *type != "su")) {
+  } else if (!type || (*type != "none" && !is_of_lengths)) {
     return file.error(kCode, full_name(file, "rope.scaling.type"),
                       "\"none\", \"linear\", \"yarn\" or \"longrope\"");
-  } else if (!few.empty() && !many.empty()) {
+  } else if (!few.empty()) {
     Value section = {
         {"rope_type", "longrope"}, {"short_factor", list_of(few)}, {"long_factor", list_of(many)}};
     SUBBYTE_TRY(const auto attention, gguf_number(file, "rope.scaling.attn_factor"));
@@ -245,6 +285,7 @@ Result<std::optional<int64_t>> gguf_integer(const GgufFile& file, std::string_vi
     if (found == 0) found = next;
     are_same = next == found || next == 0;
   }
+  if (are_same && std::abs(*found) > kMaxWhole) return file.error(kCode, full, "up to 2^31 - 1");
   if (are_same) return found;
   return file.error(
       kCode, full,

@@ -57,7 +57,7 @@ TensorName parts_of(std::string_view name) {
       parts.layer = -1;
     }
   }
-  for (const std::string_view ending : {".weight", ".bias"}) {
+  for (const std::string_view ending : {".weight", ".bias", ".scale", ".input_scale"}) {
     if (!name.ends_with(ending)) continue;
     parts.ending = ending;
     name.remove_suffix(ending.size());
@@ -114,7 +114,12 @@ class Namer {
       return wrong(tensor,
                    fmt::format("not part of the architecture {}", quote(architecture_.name)));
     }
-    if (rule->module.empty()) return {};
+    // Of activations, which are not quantized here.
+    if (rule->module.empty() || parts.ending == ".input_scale") return {};
+    // The factor of all of a matrix, which no change of rows touches.
+    if (parts.ending == ".scale" && rule->change != GgufChange::kExperts) {
+      if (tensor.shape.size() != 1) return wrong(tensor, "expected one factor");
+    }
     std::string module(rule->module);
     if (parts.layer >= 0) module = fmt::format("model.layers.{}.{}", parts.layer, rule->module);
     if (rule->change == GgufChange::kExperts) return add_experts(tensor, module, parts.ending);
@@ -124,7 +129,7 @@ class Namer {
     const bool is_parameter = rule->module.ends_with('!');
     if (is_parameter) module.pop_back();
     found.name = is_parameter ? module : module + std::string(parts.ending);
-    SUBBYTE_CHECK(undo(rule->change, found));
+    if (parts.ending != ".scale") SUBBYTE_CHECK(undo(rule->change, found));
     return put(std::move(found));
   }
 
@@ -193,15 +198,17 @@ class Namer {
   Status repeat_key_heads(FileTensor& tensor) {
     const int64_t keys = key_heads_ * key_size_;
     const auto rows = static_cast<int64_t>(tensor.shape.front());
+    constexpr int64_t kMaxValueHeads = 64;  // of a key head
     const bool fits = key_heads_ > 0 && value_heads_ > 0 && value_heads_ % key_heads_ == 0 &&
-                      key_size_ > 0 && rows <= kMaxRows && keys < rows / 2 &&
-                      value_heads_ * key_size_ <= kMaxRows;
+                      value_heads_ / key_heads_ <= kMaxValueHeads && key_size_ > 0 &&
+                      rows <= kMaxRows && keys < rows / 2 && (rows - 2 * keys) % value_heads_ == 0;
     if (!fits || tensor.shape.size() != 2) {
       return wrong(tensor, fmt::format("expected queries and keys of {} heads of {}, then values",
                                        key_heads_, key_size_));
     }
     if (key_heads_ == value_heads_) return {};
     std::vector<uint32_t> list;
+    list.reserve(static_cast<std::size_t>(2 * value_heads_ * key_size_ + rows - 2 * keys));
     for (const int64_t first : {int64_t{0}, keys}) {
       for (int64_t i = 0; i < value_heads_ * key_size_; ++i) {
         list.push_back(static_cast<uint32_t>(first + i % keys));
@@ -248,7 +255,7 @@ class Namer {
   /// Row i of each half of a head is row 2 i, and 2 i + 1, of its pairs.
   Status unpair(FileTensor& tensor, int64_t heads) {
     const auto rows = static_cast<int64_t>(tensor.shape.front());
-    if (heads < 1 || rows > kMaxRows || rows % (2 * heads) != 0) {
+    if (heads < 1 || heads > rows / 2 || rows > kMaxRows || rows % (2 * heads) != 0) {
       return wrong(tensor,
                    fmt::format("expected {} heads of an even size, found {} outputs", heads, rows));
     }
@@ -283,8 +290,8 @@ class Namer {
   /// The matrices, or biases, of all experts, each by its own name.
   Status add_experts(const FileTensor& stack, const std::string& module, std::string_view ending) {
     const uint64_t experts = stack.shape.front();
-    const bool is_bias = ending == ".bias";
-    if (stack.shape.size() != (is_bias ? 2 : 3) || experts > uint64_t{1} << 16) {
+    const std::size_t rank = ending == ".scale" ? 1 : ending == ".bias" ? 2 : 3;
+    if (stack.shape.size() != rank || experts > uint64_t{1} << 16) {
       return wrong(stack, "expected a stack of all experts");
     }
     const std::size_t bytes = stack.bytes.size() / experts;
@@ -292,6 +299,7 @@ class Namer {
       FileTensor tensor = stack;
       tensor.name = expert_name(module, static_cast<int64_t>(e)) + std::string(ending);
       tensor.shape.erase(tensor.shape.begin());
+      if (tensor.shape.empty()) tensor.shape = {1};
       tensor.bytes = stack.bytes.subspan(e * bytes, bytes);
       SUBBYTE_CHECK(put(std::move(tensor)));
     }

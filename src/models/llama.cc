@@ -77,7 +77,12 @@ Status complete_gguf(const GgufModel& model, json::Value& config) {
       model.find("blk.0.attn_q.bias") != nullptr || model.find("blk.0.attn_output.bias") != nullptr;
   config["mlp_bias"] = model.find("blk.0.ffn_down.bias") != nullptr;
   SUBBYTE_TRY(const auto factors, gguf_floats(model, "rope_freqs.weight"));
-  if (factors.empty() || config.contains("rope_scaling")) return {};
+  if (factors.empty()) return {};
+  if (config.contains("rope_scaling")) {
+    return Error{"gguf.tensor",
+                 model.keys().path().native() +
+                     ": tensor rope_freqs.weight: expected none beside rope.scaling.type"};
+  }
   SUBBYTE_TRY(const auto theta, gguf_number(model.keys(), "rope.freq_base"));
   SUBBYTE_TRY(config["rope_scaling"], turns_of(model.keys(), factors, theta.value_or(10000)));
   return {};

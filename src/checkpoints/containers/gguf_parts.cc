@@ -92,7 +92,8 @@ Status check_tensors(const std::vector<GgufFile>& parts) {
 Result<GgufModel> GgufModel::open(const fs::path& path, std::vector<Error>* problems) {
   SUBBYTE_TRY(GgufFile file, GgufFile::open(path, problems));
   if (const std::string_view kind = other_kind(file); !kind.empty()) {
-    return Error{"gguf.kind", fmt::format("{}: expected a model, found {}", path.string(), kind)};
+    return Error{"gguf.kind", fmt::format("{}: expected a GGUF file with a model, found {}",
+                                          path.string(), kind)};
   }
   std::vector<GgufFile> parts;
   int64_t count = 0;

@@ -1,0 +1,157 @@
+#include "models/gguf_config.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "models/gguf_tensors.h"
+#include "support/gguf_bytes.h"
+#include "support/temp_dir.h"
+
+namespace subbyte {
+namespace {
+
+constexpr uint32_t kF32 = 0;
+constexpr uint32_t kBool = 7;
+constexpr uint32_t kI64 = 11;
+
+/// Of one layer with two heads of 4.
+GgufBytes model_of(const std::string& architecture) {
+  GgufBytes file;
+  const auto number = [&](const char* name, uint32_t value) {
+    file.u32(architecture + "." + name, value);
+  };
+  file.text("general.architecture", architecture);
+  number("embedding_length", 8);
+  number("block_count", 1);
+  number("attention.head_count", 2);
+  number("context_length", 64);
+  number("feed_forward_length", 16);
+  file.f32(architecture + ".attention.layer_norm_rms_epsilon", 1e-5F);
+  file.tensor("token_embd.weight", {8, 4}, kF32, 128);
+  file.tensor("blk.0.attn_q.weight", {8, 8}, kF32, 256);
+  return file;
+}
+
+GgufModel opened(const TempDir& folder, const GgufBytes& file) {
+  auto model = GgufModel::open(folder.write("m.gguf", file.bytes()));
+  EXPECT_TRUE(model.ok()) << model.error().message;
+  return *std::move(model);
+}
+
+Result<json::Value> config_of(const GgufBytes& file) {
+  const TempDir folder;
+  const GgufModel model = opened(folder, file);
+  SUBBYTE_TRY(const GgufArchitecture* const architecture, gguf_architecture_of(model.keys()));
+  return gguf_config(model, *architecture);
+}
+
+Status tensors_of(const GgufBytes& file) {
+  const TempDir folder;
+  const GgufModel model = opened(folder, file);
+  SUBBYTE_TRY(const GgufArchitecture* const architecture, gguf_architecture_of(model.keys()));
+  const auto tensors = gguf_tensors(model, *architecture);
+  return tensors.ok() ? Status() : Status(tensors.error());
+}
+
+TEST(GgufConfig, a_factor_without_a_type_is_linear) {
+  GgufBytes file = model_of("llama");
+  file.f32("llama.rope.scaling.factor", 1);
+  const auto usual = config_of(file);
+  ASSERT_TRUE(usual.ok()) << usual.error().message;
+  EXPECT_FALSE(usual->contains("rope_scaling"));
+  file = model_of("llama");
+  file.f32("llama.rope.scaling.factor", 2);
+  const auto scaled = config_of(file);
+  ASSERT_TRUE(scaled.ok()) << scaled.error().message;
+  EXPECT_EQ(scaled->at("rope_scaling").at("rope_type"), "linear");
+  EXPECT_EQ(scaled->at("rope_scaling").at("factor"), 2.0);
+}
+
+TEST(GgufConfig, refuses_what_would_change_numbers) {
+  struct Bad {
+    std::string architecture;
+    std::function<void(GgufBytes&)> add;
+    std::string named;
+  };
+  const std::vector<Bad> all = {
+      {"llama", [](GgufBytes& f) { f.f32("llama.rope.scale_linear", 4); }, "rope.scale_linear"},
+      {"llama", [](GgufBytes& f) { f.f32("llama.rope.scaling.attn_factor", 2); }, "attn_factor"},
+      {"llama", [](GgufBytes& f) { f.key("llama.attention.causal", kBool, raw(uint8_t{0})); },
+       "attention.causal"},
+      {"llama", [](GgufBytes& f) { f.key("llama.use_parallel_residual", kBool, raw(uint8_t{1})); },
+       "use_parallel_residual"},
+      {"gemma2", [](GgufBytes& f) { f.u32("gemma2.attention.sliding_window_pattern", 2); },
+       "sliding_window_pattern"},
+      {"gpt-oss", [](GgufBytes& f) { f.f32("gpt-oss.rope.freq_base_swa", 100); }, "freq_base_swa"},
+      {"llama",
+       [](GgufBytes& f) {
+         f.text("llama.rope.scaling.type", "linear");
+         f.f32("llama.rope.scaling.factor", 2);
+         f.tensor("rope_freqs.weight", {2}, kF32, 8);
+       },
+       "rope_freqs"},
+      {"phi3", [](GgufBytes& f) { f.text("phi3.rope.scaling.type", "longrope"); },
+       "rope_factors_long"},
+      {"phi3", [](GgufBytes& f) { f.tensor("rope_factors_long.weight", {2}, kF32, 8); },
+       "rope_factors_short"},
+      {"llama", [](GgufBytes& f) { f.key("llama.vocab_size", kI64, raw(int64_t{1} << 62)); }, ""},
+      {"llama", [](GgufBytes& f) { f.key("llama.attention.head_count_kv", kI64, raw(INT64_MAX)); },
+       "attention.head_count_kv"}};
+  for (const Bad& bad : all) {
+    GgufBytes file = model_of(bad.architecture);
+    bad.add(file);
+    // Factors have to be above 0 to be looked at.
+    for (std::size_t i = file.data.size() - 32; file.tensors.size() > 2 && i < file.data.size();
+         i += 4) {
+      const float one = 1;
+      std::memcpy(&file.data[i], &one, 4);
+    }
+    const auto config = config_of(file);
+    if (bad.named.empty()) {
+      EXPECT_TRUE(config.ok()) << config.error().message;
+      continue;
+    }
+    ASSERT_FALSE(config.ok()) << bad.named;
+    EXPECT_NE(config.error().message.find(bad.named), std::string::npos) << config.error().message;
+  }
+}
+
+TEST(GgufTensors, refuse_heads_that_the_rows_do_not_have) {
+  for (const int64_t heads : {int64_t{0}, int64_t{3}, int64_t{8}, int64_t{1} << 30}) {
+    GgufBytes file = model_of("llama");
+    file.key("llama.attention.head_count_kv", kI64, raw(heads));
+    file.tensor("blk.0.attn_k.weight", {8, 8}, kF32, 256);
+    const Status status = tensors_of(file);
+    ASSERT_FALSE(status.ok()) << heads;
+    EXPECT_EQ(status.error().code, "gguf.tensor");
+  }
+  GgufBytes file = model_of("llama");
+  file.key("llama.attention.head_count_kv", kI64, raw(INT64_MAX));
+  EXPECT_EQ(tensors_of(file).error().code, "gguf.value");
+}
+
+TEST(GgufTensors, refuse_value_heads_that_the_rows_do_not_have) {
+  GgufBytes file = model_of("qwen35");
+  file.u32("qwen35.ssm.group_count", 1);
+  file.u32("qwen35.ssm.state_size", 1);
+  file.u32("qwen35.ssm.time_step_rank", 1 << 24);
+  file.tensor("blk.0.attn_qkv.weight", {8, 16}, kF32, 512);
+  EXPECT_EQ(tensors_of(file).error().code, "gguf.tensor");
+}
+
+TEST(GgufTensors, have_the_factors_of_matrices_and_leave_those_of_activations) {
+  GgufBytes file = model_of("llama");
+  file.tensor("blk.0.attn_output.weight", {8, 8}, kF32, 256);
+  file.tensor("blk.0.attn_output.scale", {1}, kF32, 4);
+  file.tensor("blk.0.attn_output.input_scale", {1}, kF32, 4);
+  const TempDir folder;
+  const GgufModel model = opened(folder, file);
+  const auto tensors = gguf_tensors(model, **gguf_architecture_of(model.keys()));
+  ASSERT_TRUE(tensors.ok()) << tensors.error().message;
+  EXPECT_NE(tensors->find("model.layers.0.self_attn.o_proj.scale"), nullptr);
+  EXPECT_EQ(tensors->find("model.layers.0.self_attn.o_proj.input_scale"), nullptr);
+}
+
+}  // namespace
+}  // namespace subbyte
