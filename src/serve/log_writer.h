@@ -20,7 +20,7 @@ class LogWriter {
   LogWriter(const LogWriter&) = delete;
   LogWriter& operator=(const LogWriter&) = delete;
 
-  /// A line that finds kMaxLines before it is dropped; `dropped` says how many were before this one.
+  /// A line that finds kMaxLines before it is dropped; `dropped`: how many were before this one.
   using Line = std::function<std::string(int64_t dropped)>;
   void put(const Line& line);
 

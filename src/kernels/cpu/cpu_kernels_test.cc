@@ -57,8 +57,9 @@ TEST(AllKernels, end_with_scalar_which_needs_nothing) {
 }
 
 TEST(AllKernels, multiply_the_same_formats_each_once) {
-  // A new line in kernel_list.inl.h shows here, because each costs code in every folder, but for 12
-  // of integers with offsets, which have the code of those with zero points.
+  // A new line in kernel_list.inl.h shows here, because a new element costs code in every folder,
+  // with zero points and without. 16 lines are of integers with offsets, which have that of those
+  // with zero points.
   for (const Kernels* kernels : all_kernels()) {
     std::set<std::string> formats;
     for (const MatmulKernel& kernel : kernels->matmuls) {

@@ -12,8 +12,9 @@
 // once for all formats of scales and zero points, and only stage_numbers() and stage_zeros() know
 // which they are.
 //
-// An offset o beside a scale s becomes the zero point -o / s, off by a rounding of o. Where
-// s is 0 it gets a scale that is next to nothing beside o.
+// An offset o beside a scale s becomes the zero point -o / s less the center c of the codes, which
+// are two roundings: an input's weight is off by 2 u (|s| c + |o|) at most. Where s is 0, or no
+// float holds the quotient, s becomes next to nothing beside o.
 
 template <class S>
 concept IsScaling = requires(S scaling, const Weights& weights, float* staged, int64_t i, Float v,
