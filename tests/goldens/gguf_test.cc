@@ -14,6 +14,7 @@
 #include "models/model.h"
 #include "support/gguf_bytes.h"
 #include "support/golden_bound.h"
+#include "support/goldens.h"
 #include "support/paths.h"
 #include "support/temp_dir.h"
 #include "support/test_context.h"
@@ -110,9 +111,6 @@ TEST_P(GgufGoldens, tokenizer_and_template_are_inside) {
   EXPECT_TRUE(chat->has_value());
 }
 
-constexpr const char* kFiles[] = {"llama",     "llama-biases", "qwen2", "qwen3",   "qwen3moe",
-                                  "gpt-oss",   "gemma2",       "phi3",  "granite", "qwen35",
-                                  "qwen35moe", "qwen3next",    "lfm2"};
 /// Its patterns are ones that are read, and cut what all of them keep together.
 TEST(GgufPreTokenizers, every_one_opens) {
   for (const GgufPreTokenizer& known : all_gguf_pre_tokenizers()) {
@@ -135,7 +133,8 @@ TEST(GgufPreTokenizers, every_one_opens) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Architectures, GgufGoldens, ::testing::ValuesIn(kFiles), NamedByValue());
+INSTANTIATE_TEST_SUITE_P(Architectures, GgufGoldens, ::testing::ValuesIn(testing::kGgufGoldens),
+                         NamedByValue());
 
 }  // namespace
 }  // namespace subbyte

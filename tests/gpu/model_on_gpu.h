@@ -79,6 +79,9 @@ inline std::filesystem::path checkout() {
 inline std::filesystem::path golden(const std::string& name) {
   return checkout() / "tests/data/goldens" / name;
 }
+inline std::filesystem::path gguf_golden(const std::string& name) {
+  return checkout() / "tests/data/gguf" / name;
+}
 inline std::filesystem::path demo() {
   return checkout() / "demo/model";
 }

@@ -114,11 +114,12 @@ bool expect_decibels(std::span<const float> found, std::span<const float> expect
   return count == std::ssize(tied);
 }
 
-TEST_P(GpuGoldens, logits_and_greedy_tokens) {
-  const LoadedModel on = load(golden(GetParam()), gpu());
-  const LoadedModel cpu = load(golden(GetParam()), {.device = "cpu"});
+/// Of `folder`, on a GPU beside the CPU; `model` is a directory or a file.
+void expect_reference(const std::filesystem::path& model, const std::filesystem::path& folder) {
+  const LoadedModel on = load(model, gpu());
+  const LoadedModel cpu = load(model, {.device = "cpu"});
   const double stated = of_layers(kF16Decibels, on.model->config().num_layers);
-  const auto source = TensorSource::open(golden(GetParam()) / "reference.safetensors");
+  const auto source = TensorSource::open(folder / "reference.safetensors");
   ASSERT_TRUE(source.ok());
   int whole = 0;
   int runs = 0;
@@ -138,13 +139,26 @@ TEST_P(GpuGoldens, logits_and_greedy_tokens) {
       }
       whole += expect_decibels(alone, expected, tied, stated);
       runs += 2;
-      std::printf("%s %s: prompt %.1f dB, token by token %.1f dB\n", GetParam(), prompt.c_str(),
-                  decibels(together, expected), decibels(alone, expected));
+      std::printf("%s %s: prompt %.1f dB, token by token %.1f dB\n", folder.filename().c_str(),
+                  prompt.c_str(), decibels(together, expected), decibels(alone, expected));
       expect_greedy(on, cpu, ids, read_tensor<int32_t>(*source, prompt + ".greedy"), type);
     }
   }
   EXPECT_GE(2 * whole, runs) << "tokens with other experts left too little to compare";
 }
+
+TEST_P(GpuGoldens, logits_and_greedy_tokens) {
+  expect_reference(golden(GetParam()), golden(GetParam()));
+}
+
+class GpuGgufGoldens : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(GpuGgufGoldens, logits_and_greedy_tokens) {
+  expect_reference(gguf_golden(GetParam()) / "model.gguf", gguf_golden(GetParam()));
+}
+
+INSTANTIATE_TEST_SUITE_P(Architectures, GpuGgufGoldens, ::testing::ValuesIn(testing::kGgufGoldens),
+                         NamedByValue());
 
 /// Experts with MXFP8 inputs, on both devices: rounding to 4 bits of significand lets numbers that
 /// differ by f16's rounding differ by 2^-4, in a few of a thousand places.
