@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# llama.cpp with CUDA, to be measured beside ours. Its sources are those that the Python package
-# llama-cpp-python brings, of one version; they stay in build/, outside of the repository.
+# llama.cpp with CUDA, or for processors alone, to be measured beside ours. Its sources are those
+# that the Python package llama-cpp-python brings, of one version; they stay in build/, outside of
+# the repository.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
@@ -16,6 +17,8 @@ usage: tools/llama_cpp/llama_cpp.sh COMMAND
   build   from there llama-bench and llama-batched-bench for this machine's GPU, in
           build/llama_cpp/build/bin; JOBS=N for other than one job a processor;
           CUDA_ARCH=90a to build for an H200 on a machine without one
+  build-cpu  the same without CUDA, in build/llama_cpp/build-cpu/bin, for all that this
+          machine's processor has; CPU=avx2 for AVX2, FMA and F16C alone, in build-avx2/bin
 
 example:
   tools/llama_cpp/llama_cpp.sh fetch && tools/llama_cpp/llama_cpp.sh build
@@ -57,21 +60,42 @@ cublas_options() {
   echo "-DCMAKE_CUDA_FLAGS=-I$site/include"
 }
 
+# configure_and_build FOLDER OPTIONS
+configure_and_build() {
+  local to=$folder/$1
+  shift
+  [[ -d $folder/sources ]] || tar -xJf "$folder/sources.tar.xz" -C "$folder"
+  cmake -S "$folder/sources" -B "$to" -G Ninja -DCMAKE_BUILD_TYPE=Release \
+    -DBUILD_SHARED_LIBS=OFF -DGGML_OPENMP=OFF -DLLAMA_OPENSSL=OFF -DLLAMA_BUILD_SERVER=OFF \
+    -DLLAMA_BUILD_APP=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF "$@"
+  cmake --build "$to" --parallel "${JOBS:-$(nproc)}" --target llama-bench llama-batched-bench
+}
+
 build() {
   local options native=ON
   [[ -z ${CUDA_ARCH:-} ]] || native=OFF  # it will run elsewhere
   mapfile -t options < <(cublas_options)
-  [[ -d $folder/sources ]] || tar -xJf "$folder/sources.tar.xz" -C "$folder"
-  cmake -S "$folder/sources" -B "$folder/build" -G Ninja -DCMAKE_BUILD_TYPE=Release \
-    -DCMAKE_CUDA_ARCHITECTURES="${CUDA_ARCH:-native}" -DBUILD_SHARED_LIBS=OFF -DGGML_CUDA=ON \
-    -DGGML_NATIVE="$native" -DGGML_OPENMP=OFF -DLLAMA_OPENSSL=OFF -DLLAMA_BUILD_SERVER=OFF \
-    -DLLAMA_BUILD_APP=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF "${options[@]}"
-  cmake --build "$folder/build" --parallel "${JOBS:-$(nproc)}" \
-    --target llama-bench llama-batched-bench
+  configure_and_build build -DCMAKE_CUDA_ARCHITECTURES="${CUDA_ARCH:-native}" -DGGML_CUDA=ON \
+    -DGGML_NATIVE="$native" "${options[@]}"
+}
+
+build_cpu() {
+  case ${CPU:-native} in
+    native) configure_and_build build-cpu -DGGML_NATIVE=ON ;;
+    avx2)
+      configure_and_build build-avx2 -DGGML_NATIVE=OFF -DGGML_SSE42=ON -DGGML_AVX=ON \
+        -DGGML_AVX2=ON -DGGML_FMA=ON -DGGML_F16C=ON -DGGML_BMI2=ON
+      ;;
+    *)
+      echo "llama_cpp.sh: CPU='$CPU', expected native or avx2" >&2
+      exit 2
+      ;;
+  esac
 }
 
 case ${1:---help} in
   fetch | build) "$1" ;;
+  build-cpu) build_cpu ;;
   -h | --help) usage ;;
   *)
     echo "llama_cpp.sh: unknown command '$1'; --help lists them" >&2

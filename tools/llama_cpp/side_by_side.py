@@ -1,126 +1,111 @@
 #!/usr/bin/env python3
-"""Whole models on the GPU of this machine: ours and llama.cpp, one table.
+"""The same GGUF files in our program and in llama.cpp, in turns on this machine, one table.
 
-    tools/llama_cpp/llama_cpp.sh build           # once
-    tools/llama_cpp/side_by_side.py              # 8b and 0.6b
-    tools/llama_cpp/side_by_side.py --models 0.6b --batches 16 --ours figures.json
+    tools/llama_cpp/llama_cpp.sh build           # once; or build-cpu
+    tools/llama_cpp/side_by_side.py 8b.gguf --device cuda --prompt 4096 --depths 512,16384
+    tools/llama_cpp/side_by_side.py 0.6b.gguf --device cpu --threads 2 --ours "--activations int8"
+    tools/llama_cpp/side_by_side.py 8b.gguf --device cuda --model DIR
 
-Ours is `./dev gpu-bench model --json`, run first unless --ours has its figures already. llama.cpp
-takes Q4_0 layers with f16 embedding and head, of the same shape, which random_gguf.py writes beside
-our models, an f16 cache and flash attention. Rates are tokens per second, medians of llama-bench's
-repetitions; of its prompts the best ubatch; batches are one run of llama-batched-bench each.
+A round is `subbyte bench` and then `llama-bench -fa 1`, for prompts and for what follows each
+context; each run warms up by itself. Rates are tokens per second, medians of the rounds with the
+smallest and the largest. With --model ours measures that model in place of the file, such as one
+in AWQ. What random_gguf.py writes opens in both.
 """
 from __future__ import annotations
 
 import argparse
-import json
+import csv
+import io
+import os
+import shlex
 import statistics
 import subprocess
 import sys
-import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PROMPT = 4096
-SHORT_CONTEXT, SHORT_STEPS, LONG_STEPS, BATCH_STEPS = 128, 256, 64, 32
-UBATCHES = "512,2048,4096"
+Rates = dict[str, list[float]]
 
 
-def output_of(command: list[str | Path]) -> str:
-    print("running", *command, file=sys.stderr)
-    done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, text=True,
-                          cwd=ROOT, check=True)
-    return done.stdout
+def rates_of(command: list[str | Path]) -> dict[str, float]:
+    """Rates by the names of the tests, of programs that print llama-bench's CSV."""
+    words = [str(word) for word in command]
+    done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                          check=False)
+    if done.returncode != 0:
+        raise SystemExit(f"{shlex.join(words)} ended with {done.returncode}: {done.stderr}")
+    found = {}
+    for row in csv.DictReader(io.StringIO(done.stdout)):
+        prompt, steps, depth = (int(row[key]) for key in ("n_prompt", "n_gen", "n_depth"))
+        name = f"prompt of {prompt}" if prompt else f"{steps} tokens"
+        found[name + (f" after {depth}" if depth else "")] = float(row["avg_ts"])
+    return found
 
 
-class LlamaCpp:
-    def __init__(self, programs: Path, model: Path, repetitions: int) -> None:
-        self.programs = programs
-        self.model = model
-        self.repetitions = repetitions
-
-    def rate(self, *options: str) -> float:
-        """The best of the combinations that the options ask for."""
-        text = output_of([self.programs / "llama-bench", "-m", self.model, "-ngl", "99", "-fa", "1",
-                          "-r", str(self.repetitions), "-o", "json", *options])
-        return max(statistics.median(test["samples_ts"]) for test in json.loads(text))
-
-    def decode(self, context: int, steps: int) -> float:
-        return self.rate("-p", "0", "-n", str(steps), "-d", str(context))
-
-    def prefill(self) -> float:
-        return self.rate("-p", str(PROMPT), "-n", "0", "-b", str(PROMPT), "-ub", UBATCHES)
-
-    def batches(self, counts: list[int]) -> dict[int, float]:
-        positions = max(counts) * (SHORT_CONTEXT + BATCH_STEPS)
-        text = output_of([self.programs / "llama-batched-bench", "-m", self.model, "-ngl", "99",
-                          "-fa", "on", "-c", str(positions), "-b", "4096", "-npp",
-                          str(SHORT_CONTEXT), "-ntg", str(BATCH_STEPS), "-npl",
-                          ",".join(map(str, counts)), "--output-format", "jsonl"])
-        lines = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
-        return {line["pl"]: line["speed_tg"] for line in lines}
-
-    def measure(self, context: int, counts: list[int]) -> dict[str, float]:
-        rates = {"decode": self.decode(SHORT_CONTEXT, SHORT_STEPS),
-                 "decode-long": self.decode(context, LONG_STEPS),
-                 "prefill": self.prefill()}
-        for count, rate in self.batches(counts).items():
-            rates[f"decode-batch-{count}"] = rate
-        return rates
+def tests(arguments: argparse.Namespace) -> list[list[str]]:
+    """Options of each run, as both programs have them."""
+    prompt = ["-p", str(arguments.prompt), "-n", "0"]
+    decode = ["-p", "0", "-n", str(arguments.steps), "-d", arguments.depths]
+    return ([prompt] if arguments.prompt else []) + ([decode] if arguments.steps else [])
 
 
-def our_figures(arguments: argparse.Namespace) -> dict:
-    if arguments.ours:
-        return json.loads(arguments.ours.read_text())
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "figures.json"
-        models = [f"--model={model}" for model in arguments.models]
-        batches = ",".join(map(str, arguments.batches))
-        print(output_of(["./dev", "gpu-bench", "model", *models, "--batches", batches, "--context",
-                         str(arguments.context), "--folder", arguments.folder, "--json", file]),
-              flush=True)
-        return json.loads(file.read_text())
+def ours(arguments: argparse.Namespace, file: Path) -> Callable[[list[str]], dict[str, float]]:
+    command = [arguments.program, "bench", arguments.model or file, "--device", arguments.device,
+               "-r", "1", "-o", "csv", *shlex.split(arguments.ours)]
+    if arguments.device == "cpu":
+        command += ["-t", str(arguments.threads)]
+    return lambda options: rates_of([*command, *options])
 
 
-def gguf_of(folder: Path, model: str) -> Path:
-    file = folder / f"qwen3-{model}-q4_0.gguf"
-    if not file.exists():
-        output_of([sys.executable, Path(__file__).with_name("random_gguf.py"),
-                   folder / f"qwen3-{model}-awq" / "config.json", file])
-    return file
+def theirs(arguments: argparse.Namespace, file: Path) -> Callable[[list[str]], dict[str, float]]:
+    layers = "0" if arguments.device == "cpu" else "99"
+    command = [arguments.programs / "llama-bench", "-m", file, "-fa", "1", "-ngl", layers, "-t",
+               str(arguments.threads), "-r", "1", "-o", "csv", *shlex.split(arguments.theirs)]
+    return lambda options: rates_of([*command, *options])
 
 
-def print_table(figures: dict, theirs: dict[str, dict[str, float]]) -> None:
-    print(f"{figures['device']}, {figures['date']}, B = {figures['bandwidth'] * 1e-9:.0f} GB/s\n")
-    print("| Qwen3 | | ours, tokens/s | llama.cpp | ours / llama.cpp |\n|---|---|---|---|---|")
-    for model in figures["models"]:
-        for row in model["rows"]:
-            rate = row["tokens_per_second"]
-            other = theirs.get(model["model"], {}).get(row["measure"])
-            cells = f"{other:.0f} | {rate / other:.2f}" if other else "- | -"
-            print(f"| {model['model']} | {row['measure']} | {rate:.0f} | {cells} |")
+def measure(arguments: argparse.Namespace, file: Path) -> tuple[Rates, Rates]:
+    sides = [({}, ours(arguments, file)), ({}, theirs(arguments, file))]
+    for i in range(arguments.rounds):
+        print(f"{file.name}: round {i + 1} of {arguments.rounds}", file=sys.stderr)
+        for options in tests(arguments):
+            for rates, run in sides:
+                for name, rate in run(options).items():
+                    rates.setdefault(name, []).append(rate)
+    return sides[0][0], sides[1][0]
+
+
+def cell(rates: list[float]) -> str:
+    return f"{statistics.median(rates):.4g} ({min(rates):.4g} to {max(rates):.4g})"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", nargs="+", default=["8b", "0.6b"])
-    parser.add_argument("--batches", nargs="+", type=int, default=[8, 16, 64, 256])
-    parser.add_argument("--context", type=int, default=16384)
-    parser.add_argument("--repetitions", type=int, default=3, help="of llama-bench")
-    parser.add_argument("--folder", type=Path, default=ROOT / "build/bench-models")
-    parser.add_argument("--programs", type=Path, default=ROOT / "build/llama_cpp/build/bin")
-    parser.add_argument("--ours", type=Path, help="figures of gpu-bench model --json")
+    parser.add_argument("files", type=Path, nargs="+")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--prompt", type=int, default=512, help="tokens; 0: none")
+    parser.add_argument("--steps", type=int, default=64, help="tokens to generate; 0: none")
+    parser.add_argument("--depths", default="0", help="contexts before them, a list")
+    parser.add_argument("--model", type=Path, help="what ours measures in place of the file")
+    parser.add_argument("--ours", default="", help="more options of subbyte bench")
+    parser.add_argument("--theirs", default="", help="more options of llama-bench")
+    parser.add_argument("--program", type=Path, default=ROOT / "build/release/app/subbyte")
+    parser.add_argument("--programs", type=Path, help="folder of llama-bench")
     arguments = parser.parse_args()
-    arguments.folder = arguments.folder.resolve()
-    arguments.programs = arguments.programs.resolve()
-    figures = our_figures(arguments)
-    theirs = {}
-    for model in arguments.models:
-        program = LlamaCpp(arguments.programs, gguf_of(arguments.folder, model),
-                           arguments.repetitions)
-        theirs[model] = program.measure(arguments.context, arguments.batches)
-    print_table(figures, theirs)
+    if arguments.programs is None:
+        built = "build-cpu" if arguments.device == "cpu" else "build"
+        arguments.programs = ROOT / "build/llama_cpp" / built / "bin"
+    lines = ["|file|test|ours|llama.cpp|ours / llama.cpp|", "|---|---|---|---|---|"]
+    for file in arguments.files:
+        mine, other = measure(arguments, file)
+        for name, rates in mine.items():
+            ratio = statistics.median(rates) / statistics.median(other[name])
+            lines.append(f"|{file.name}|{name}|{cell(rates)}|{cell(other[name])}|{ratio:.2f}|")
+    print("\n".join(lines))
 
 
 if __name__ == "__main__":
