@@ -44,6 +44,7 @@ struct Options {
   std::string key_file;
   bool allow_open = false;
   std::string log = "text";
+  bool no_log = false;
 };
 
 /// The keys of a file, one in each line.
@@ -83,6 +84,7 @@ Status complete(Options& options) {
                              "if everybody may",
                              quote(options.http.host))};
   }
+  options.http.max_held_bytes = std::max(options.http.max_held_bytes, options.http.max_body_bytes);
   access.checks_host = options.http.uds.empty() && (is_local || !access.allowed_hosts.empty());
   options.http.max_connections_per_address =
       options.connections_per_address.value_or(is_local ? 0 : kPublicConnections);
@@ -94,7 +96,7 @@ Status complete(Options& options) {
   }
   options.service.models = names_of(options);
   options.service.has_seed = options.sampling.has_seed();
-  options.service.log = is_quiet() ? serve::Log::kNone : kLogs.at(options.log);
+  options.service.log = is_quiet() || options.no_log ? serve::Log::kNone : kLogs.at(options.log);
   options.service.write_log = [](const std::string& text) { print(stderr, line("{}", text)); };
   return {};
 }
@@ -235,6 +237,11 @@ void add_limits(Command command, Options& options) {
   command.option("--max-body-bytes", options.http.max_body_bytes, "of a request; then 413")
       .shows_default()
       .group(group);
+  command
+      .option("--max-held-bytes", options.http.max_held_bytes,
+              "of all requests together that are being read; then 503")
+      .shows_default()
+      .group(group);
   command.option("--max-connections", options.http.max_connections, "at a time; then 503")
       .between(1, 65536)
       .shows_default()
@@ -264,7 +271,8 @@ void add_logs(Command command, Options& options) {
       .one_of(kLogs)
       .shows_default()
       .group(group);
-  command.flag("--log-prompts", options.service.logs_prompts, "with the texts of prompts")
+  command.flag("--disable-log-requests", options.no_log, "the same as --log none").group(group);
+  command.flag("--log-prompts", options.service.logs_prompts, "with the bodies of requests")
       .group(group);
   command.option("--metrics-prefix", options.service.metrics_prefix, "of the names in /metrics")
       .value("NAME")

@@ -74,19 +74,39 @@ void Connection::enter(Phase phase) {
 }
 
 void Connection::read() {
-  const bool has_ended = phase_ == Phase::kClosed;
+  const bool has_ended = phase_ == Phase::kClosed || has_all_;
   if (is_reading_ || has_ended || must_take_first()) return;
   is_reading_ = true;
   socket_.async_read_some(
       asio::buffer(read_buffer_),
       [self = shared_from_this()](boost::system::error_code error, std::size_t size) {
         self->is_reading_ = false;
-        if (error) {
-          self->close();
-        } else {
-          self->take_bytes(size);
-        }
+        if (!error) return self->take_bytes(size);
+        if (error == asio::error::eof) return self->take_end();
+        self->close();
       });
+}
+
+/// The client has closed the connection, or only the half that it sends in: what is written to it
+/// now is answered by a reset in the first case, and can be read in the second.
+void Connection::take_end() {
+  has_all_ = true;
+  if (phase_ == Phase::kLinger) return close();
+  progress();
+  if (phase_ != Phase::kAnswer) return;
+  if (is_stream_) {
+    write(": ping\n\n");
+  } else if (!framing_.is_version_1_0) {  // which knows no such answer before the answer
+    queue("HTTP/1.1 100 Continue\r\n\r\n");
+  }
+  watch();
+}
+
+/// Closes where the client resets the connection.
+void Connection::watch() {
+  if (phase_ == Phase::kClosed) return;
+  socket_.async_wait(Socket::wait_error,
+                     [self = shared_from_this()](boost::system::error_code) { self->close(); });
 }
 
 /// Says whether the client has to take answers before it is asked for more.
@@ -104,8 +124,29 @@ void Connection::take_bytes(std::size_t size) {
       return close();
     }
     progress();
+    if (count_held()) {
+      ++server_.counts.too_many_bytes;
+      if (phase_ == Phase::kAnswer) return close();
+      refuse({503, "http.memory", "the requests that are being read are too large together"});
+    }
   }
   read();
+}
+
+/// Counts what this holds of its client's requests. Says whether that has become too much of all.
+bool Connection::count_held() {
+  uint64_t bytes = input_.size();
+  if (body_) bytes += body_->size();
+  if (exchange_) bytes += exchange_->request().body.size();
+  if (phase_ == Phase::kClosed) bytes = 0;
+  const bool is_more = bytes > held_bytes_;
+  server_.counts.held_bytes += bytes - held_bytes_;  // modulo 2^64, as it may be less
+  held_bytes_ = bytes;
+  return is_more && server_.counts.held_bytes > server_.options.max_held_bytes;
+}
+
+void Connection::drop_body() {
+  count_held();
 }
 
 void Connection::progress() {
@@ -123,6 +164,11 @@ void Connection::progress() {
         goes_on = false;
     }
   }
+  const bool waits = phase_ == Phase::kIdle || phase_ == Phase::kHead || phase_ == Phase::kBody;
+  if (!has_all_ || !waits || must_take_first()) return;
+  closes_ = true;  // what it waits for does not come
+  enter(Phase::kIdle);
+  flush();
 }
 
 bool Connection::take_head() {
@@ -270,12 +316,13 @@ void Connection::leave_exchange() {
   exchange_ = nullptr;
   over->connection_ = nullptr;
   over->is_gone_ = true;
+  count_held();
   if (over->on_over) std::exchange(over->on_over, nullptr)();
 }
 
 void Connection::count(const Refusal& refusal) {
   ServerCounts& counts = server_.counts;
-  if (refusal.status == 408) return;  // counted by its cause
+  if (refusal.status == 408 || refusal.status == 503) return;  // counted by its cause
   const bool is_large = refusal.status == 413 || refusal.status == 414 || refusal.status == 431;
   ++(is_large ? counts.too_large : counts.malformed);
 }
@@ -288,6 +335,8 @@ void Connection::refuse(const Refusal& refusal) {
   queue(head_of(response, false) + response.body);
   enter(Phase::kIdle);
   input_.clear();
+  body_.reset();
+  count_held();
   flush();
 }
 
@@ -333,6 +382,7 @@ void Connection::flush() {
 /// Reads what the client still sends, since closing at once could take the answer away from it.
 void Connection::linger() {
   if (phase_ == Phase::kLinger) return;
+  if (has_all_) return close();
   enter(Phase::kLinger);
   boost::system::error_code ignored;
   socket_.shutdown(Socket::shutdown_send, ignored);
@@ -346,6 +396,7 @@ void Connection::close() {
   boost::system::error_code ignored;
   socket_.close(ignored);
   leave_exchange();
+  count_held();
   if (is_counted_ && --server_.per_address[address_] == 0) server_.per_address.erase(address_);
   if (is_refused_) --server_.num_refused;
   if (server_.connections.erase(self) > 0) --server_.counts.connections;

@@ -79,6 +79,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void begin(Response response);
   void write(std::string text);
   void end();
+  void drop_body();
 
  private:
   enum class Phase { kIdle, kHead, kBody, kAnswer, kLinger, kClosed };
@@ -87,7 +88,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool is_slow(Clock::time_point now);
   void read();
   void take_bytes(std::size_t size);
+  void take_end();
+  void watch();
   void progress();
+  bool count_held();
   bool take_head();
   bool take_body();
   void start_answer();
@@ -112,6 +116,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::string input_;
   std::vector<char> read_buffer_;
   bool is_reading_ = false;
+  bool has_all_ = false;     // the client sends no more, and may still wait for answers
+  uint64_t held_bytes_ = 0;  // that the server counts for this
   Request request_;
   Framing framing_;
   std::unique_ptr<BodyReader> body_;

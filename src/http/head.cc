@@ -54,20 +54,37 @@ std::string_view take_line(std::string_view& rest) {
   return line;
 }
 
-/// "POST /path?query HTTP/1.1".
-std::optional<Refusal> read_request_line(std::string_view line, Request& request,
-                                         Framing& framing) {
+/// Takes "http://host" away from the front of a URL, as clients of a proxy send it. Returns the
+/// host, and nothing where there is none.
+std::string_view take_authority(std::string_view& target) {
+  for (const std::string_view scheme : {"http://", "https://"}) {
+    if (!is_same_name(target.substr(0, scheme.size()), scheme)) continue;
+    const std::string_view rest = target.substr(scheme.size());
+    const std::string_view host = rest.substr(0, rest.find_first_of("/?"));
+    if (host.empty() || host.find('@') != std::string_view::npos) return {};
+    target = rest.substr(host.size());
+    return host;
+  }
+  return {};
+}
+
+/// "POST /path?query HTTP/1.1". `host`: that of the URL, where it has one.
+std::optional<Refusal> read_request_line(std::string_view line, Request& request, Framing& framing,
+                                         std::string_view& host) {
   const std::size_t first = line.find(' ');
   const std::size_t last = line.rfind(' ');
   if (first == std::string_view::npos || first == last) {
     return bad("expected a method, a path and a version in the first line");
   }
   const std::string_view method = line.substr(0, first);
-  const std::string_view target = line.substr(first + 1, last - first - 1);
+  std::string_view target = line.substr(first + 1, last - first - 1);
   const std::string_view version = line.substr(last + 1);
   if (!is_token(method)) return bad("the method is no name");
   if (target.size() > kMaxTargetBytes) return Refusal{414, "http.target", "the URL is too long"};
-  if (target.empty() || !is_target(target) || (target[0] != '/' && target != "*")) {
+  host = take_authority(target);
+  const bool is_rest = !host.empty() && (target.empty() || target[0] == '?');  // of "http://host"
+  const bool is_path = is_rest || target.starts_with('/') || target == "*";
+  if (!is_path || !is_target(target) || !is_target(host)) {
     return bad("the URL is no path of printable characters without blanks");
   }
   if (version == "HTTP/2.0") return bad("HTTP/2 is not spoken here");
@@ -79,7 +96,7 @@ std::optional<Refusal> read_request_line(std::string_view line, Request& request
   }
   const std::size_t query = std::min(target.find('?'), target.size());
   request.method = method;
-  request.path = target.substr(0, query);
+  request.path = query == 0 ? std::string_view("/") : target.substr(0, query);
   request.query = query < target.size() ? target.substr(query + 1) : std::string_view();
   return std::nullopt;
 }
@@ -185,7 +202,8 @@ std::optional<Refusal> check_beginning(std::string_view bytes) {
 std::optional<Refusal> read_head(std::string_view head, Request& request, Framing& framing) {
   if (auto refusal = check_beginning(head)) return refusal;
   std::string_view rest = head;
-  if (auto refusal = read_request_line(take_line(rest), request, framing)) return refusal;
+  std::string_view host;
+  if (auto refusal = read_request_line(take_line(rest), request, framing, host)) return refusal;
   while (true) {
     const std::string_view line = take_line(rest);
     if (line.empty()) break;
@@ -194,7 +212,13 @@ std::optional<Refusal> read_head(std::string_view head, Request& request, Framin
     }
     if (auto refusal = read_field(line, request)) return refusal;
   }
-  return read_framing(request, framing);
+  if (auto refusal = read_framing(request, framing)) return refusal;
+  if (host.empty()) return std::nullopt;
+  // That of the URL counts (RFC 9112, 3.2.2).
+  std::erase_if(request.headers,
+                [](const Header& field) { return is_same_name(field.name, "host"); });
+  request.headers.push_back({"Host", std::string(host)});
+  return std::nullopt;
 }
 
 }  // namespace subbyte::http

@@ -37,6 +37,21 @@ TEST(Head, has_method_path_query_and_fields) {
   EXPECT_TRUE(head.framing.keeps_alive);
 }
 
+TEST(Head, has_the_host_of_a_whole_url) {
+  const Head head = read("GET HTTP://a:1/b?c HTTP/1.1\r\nHost: other\r\n\r\n");
+  EXPECT_EQ(head.status, 0);
+  EXPECT_EQ(head.request.path, "/b");
+  EXPECT_EQ(head.request.query, "c");
+  EXPECT_EQ(*head.request.find("host"), "a:1");
+  EXPECT_EQ(head.request.headers.size(), 1u);
+  EXPECT_EQ(read("GET http://a HTTP/1.0\r\n\r\n").request.path, "/");
+  EXPECT_EQ(read("GET http://a?b HTTP/1.0\r\n\r\n").request.query, "b");
+  EXPECT_EQ(read("GET http://a/b HTTP/1.1\r\n\r\n").status, 400);  // without a Host
+  for (const std::string url : {"http:///b", "http://a@b/", "ftp://a/", "a:80", "http://"}) {
+    EXPECT_EQ(read("GET " + url + " HTTP/1.0\r\n\r\n").status, 400) << url;
+  }
+}
+
 TEST(Head, says_when_the_connection_ends) {
   EXPECT_FALSE(with("Connection: x, Close\r\n").framing.keeps_alive);
   EXPECT_FALSE(read("GET / HTTP/1.0\r\n\r\n").framing.keeps_alive);

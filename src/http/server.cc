@@ -75,6 +75,11 @@ void Exchange::end() {
   connection->end();
 }
 
+void Exchange::drop_body() {
+  request_.body = {};
+  if (!is_over()) connection_->drop_body();
+}
+
 Status Server::State::listen() {
   return options.uds.empty() ? listen_on_host() : listen_on_path();
 }

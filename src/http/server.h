@@ -25,6 +25,7 @@ struct ServerOptions {
   int port = 8000;  // 0: one that is free
   std::string uds;  // the path of a socket instead of a host, unless it is empty
   uint64_t max_body_bytes = uint64_t{32} << 20;
+  uint64_t max_held_bytes = uint64_t{512} << 20;  // of all requests together
   int64_t max_connections = 1024;
   int64_t max_connections_per_address = 0;  // 0: as many as there are
   int64_t head_seconds = 10;
@@ -43,6 +44,7 @@ inline constexpr std::size_t kMaxStreamBytes = 64 << 20;
 /// Things that happened since the start.
 struct ServerCounts {
   int64_t connections = 0;  // that are open now
+  uint64_t held_bytes = 0;  // of requests, now: bodies, and what comes before its turn
   int64_t accepted = 0;
   int64_t requests = 0;
   // Limits that were hit, and what else was refused.
@@ -50,6 +52,7 @@ struct ServerCounts {
   int64_t body_timeouts = 0;
   int64_t stalled_readers = 0;
   int64_t too_many_connections = 0;
+  int64_t too_many_bytes = 0;
   int64_t malformed = 0;
   int64_t too_large = 0;
 };
@@ -69,6 +72,8 @@ class Exchange {
   void begin(Response response);
   void write(std::string text);
   void end();
+  /// Gives the memory of the body back, before the answer is made.
+  void drop_body();
   /// Says whether nobody waits for the answer any more: it is sent, or the client went away.
   bool is_over() const { return connection_ == nullptr; }
   /// The same; any thread may ask.

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <string>
 #include <thread>
 
@@ -58,6 +59,7 @@ ServerOptions short_limits() {
   ServerOptions options;
   options.port = 0;
   options.max_body_bytes = 1000;
+  options.max_held_bytes = 1500;
   options.max_connections = 3;
   options.head_seconds = 1;
   options.body_seconds = 1;
@@ -66,30 +68,6 @@ ServerOptions short_limits() {
   options.ping_seconds = 1;
   return options;
 }
-
-class HttpServer : public ::testing::Test {
- protected:
-  HttpServer() {
-    auto listening = Server::listen(short_limits(), echo_);
-    EXPECT_TRUE(listening.ok());
-    server_ = *std::move(listening);
-    thread_ = std::thread([this] { server_->run(); });
-  }
-  ~HttpServer() override {
-    server_->stop();
-    thread_.join();
-    echo_.late.reset();
-  }
-
-  int port() const {
-    const std::string& address = server_->address();
-    return std::stoi(address.substr(address.rfind(':') + 1));
-  }
-
-  Echo echo_;
-  std::unique_ptr<Server> server_;
-  std::thread thread_;
-};
 
 class Client {
  public:
@@ -126,10 +104,45 @@ class Client {
     return receive(end);
   }
   bool is_closed() const { return is_closed_; }
+  /// Sends nothing more.
+  void finish() { ::shutdown(socket_, SHUT_WR); }
 
  private:
   int socket_;
   bool is_closed_ = false;
+};
+
+class HttpServer : public ::testing::Test {
+ protected:
+  HttpServer() {
+    auto listening = Server::listen(short_limits(), echo_);
+    EXPECT_TRUE(listening.ok());
+    server_ = *std::move(listening);
+    thread_ = std::thread([this] { server_->run(); });
+  }
+  ~HttpServer() override {
+    server_->stop();
+    thread_.join();
+    echo_.late.reset();
+  }
+
+  int port() const {
+    const std::string& address = server_->address();
+    return std::stoi(address.substr(address.rfind(':') + 1));
+  }
+
+  /// Asks for something else until a request is over, but not for longer than one waits.
+  void wait_until_over(Client& other) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(kPatience);
+    while (echo_.num_over == 0 && std::chrono::steady_clock::now() < end) {
+      other.ask("GET /a HTTP/1.1\r\nHost: h\r\n\r\n", "GET /a ");
+    }
+    EXPECT_EQ(echo_.num_over, 1);
+  }
+
+  Echo echo_;
+  std::unique_ptr<Server> server_;
+  std::thread thread_;
 };
 
 const std::string kHost = " HTTP/1.1\r\nHost: h\r\n";
@@ -253,15 +266,49 @@ TEST_F(HttpServer, tells_when_a_client_goes_away) {
     EXPECT_EQ(echo_.num_over, 0);
   }
   Client later(port());
-  while (echo_.num_over == 0) later.ask("GET /a" + kHost + "\r\n", "GET /a ");
-  EXPECT_EQ(echo_.num_over, 1);
+  wait_until_over(later);
+}
+
+TEST_F(HttpServer, answers_who_sends_nothing_more) {
+  for (const std::string path : {"/a", "/stream"}) {
+    Client client(port());
+    client.send(post("/b", "before") + post(path, "last"));
+    client.finish();
+    const std::string all = client.receive({});
+    EXPECT_NE(all.find("POST /b before"), std::string::npos);
+    EXPECT_NE(all.find(path == "/a" ? "POST /a last" : "three\r\n0\r\n\r\n"), std::string::npos);
+    EXPECT_TRUE(client.is_closed());
+  }
+  Client late(port());
+  late.send("GET /late" + kHost + "\r\n");
+  late.finish();
+  EXPECT_NE(late.receive("100 Continue\r\n\r\n").find("100 Continue"), std::string::npos);
+  server_->post([this] { echo_.late->send({.body = "late after all"}); });
+  EXPECT_NE(late.receive({}).find("200 OK"), std::string::npos);
+  Client part(port());
+  part.send("POST /a" + kHost + "Content-Length: 10\r\n\r\nhalf");
+  part.finish();
+  EXPECT_EQ(part.receive({}), "");
+  EXPECT_TRUE(part.is_closed());
+}
+
+TEST_F(HttpServer, holds_no_more_than_it_may_of_all_requests) {
+  const std::string head = "POST /a" + kHost + "Content-Length: 1000\r\n\r\n";
+  Client one(port());
+  Client two(port());
+  one.send(head + std::string(999, 'a'));
+  EXPECT_NE(two.ask(head + std::string(999, 'b')).find(" 503 "), std::string::npos);
+  EXPECT_NE(one.ask("a", "aa").find("200 OK"), std::string::npos);
+  EXPECT_EQ(server_->counts().too_many_bytes, 1);
+  Client three(port());
+  EXPECT_NE(three.ask(head + std::string(1000, 'c'), "cc").find("200 OK"), std::string::npos);
 }
 
 TEST_F(HttpServer, ends_a_stream_that_nobody_reads) {
   Client client(port());
   client.send("GET /flood" + kHost + "\r\n");
   Client other(port());
-  while (echo_.num_over == 0) other.ask("GET /a" + kHost + "\r\n", "GET /a ");
+  wait_until_over(other);
   EXPECT_EQ(server_->counts().stalled_readers, 1);
 }
 

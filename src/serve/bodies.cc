@@ -24,6 +24,16 @@ Result<Value> parse(const std::string& body) {
   return value;
 }
 
+/// Refuses fields that nothing reads, as a name that is mistyped would do nothing.
+Status check_names(const Object& object, std::span<const std::string_view> names) {
+  for (const auto& [name, value] : object.members()) {
+    if (std::ranges::find(names, name) != names.end()) continue;
+    return Error{"completion.field",
+                 fmt::format("{}: the field {} is not known", object.where(), quote(name))};
+  }
+  return {};
+}
+
 /// The name that it is asked for by, which must be one of the model.
 Result<std::string> read_model(const BodyOptions& options, const Object& body) {
   SUBBYTE_TRY(const auto name, body.string("model"));
@@ -42,25 +52,41 @@ Status read_stream(Value& body, CallBody& call) {
   call.is_stream = stream.value_or(false);
   call.priority = priority.value_or(0);
   if (options) {
+    constexpr std::array<std::string_view, 3> kFields = {"include_usage", "continuous_usage_stats",
+                                                         "include_obfuscation"};
     if (!call.is_stream) {
       return object.error("completion.field", "stream_options", "nothing without \"stream\": true");
     }
     SUBBYTE_TRY(const auto usage, options->boolean("include_usage"));
     SUBBYTE_TRY(const auto always, options->boolean("continuous_usage_stats"));
     SUBBYTE_CHECK(options->boolean("include_obfuscation"));
-    for (const auto& [name, value] : options->members()) {
-      if (name != "include_usage" && name != "continuous_usage_stats" &&
-          name != "include_obfuscation") {
-        return Error{"completion.field",
-                     fmt::format("{}: the field {} is not known", options->where(), quote(name))};
-      }
-    }
+    SUBBYTE_CHECK(check_names(*options, kFields));
     call.has_usage = usage.value_or(false);
     call.always_has_usage = call.has_usage && always.value_or(false);
   }
   body.erase("stream");
   body.erase("stream_options");
   body.erase("priority");
+  return {};
+}
+
+/// What changes no answer has the type that it has elsewhere. A file of requests may say anything
+/// there, as nobody would learn of it in time.
+Status check_ignored(const Object& body) {
+  for (const char* const key : {"user", "safety_identifier", "request_id", "service_tier",
+                                "prompt_cache_key", "prompt_cache_retention", "cache_salt"}) {
+    SUBBYTE_CHECK(body.string(key));
+  }
+  for (const char* const key : {"metadata", "prompt_cache_options"}) {
+    SUBBYTE_CHECK(body.object(key));
+  }
+  for (const char* const key :
+       {"store", "skip_reading_prefix_cache", "spaces_between_special_tokens"}) {
+    SUBBYTE_CHECK(body.boolean(key));
+  }
+  for (const char* const key : {"length_penalty", "mirostat_tau", "mirostat_eta"}) {
+    SUBBYTE_CHECK(body.number(key, -1e15, 1e15));
+  }
   return {};
 }
 
@@ -165,6 +191,7 @@ Result<CallBody> read_fields(const BodyOptions& options, const std::string& text
     const std::string_view other = is_chat ? "prompt" : "messages";
     if (!object.has(wanted)) return object.error("json.missing", wanted, "a prompt to go on with");
     if (object.has(other)) return object.error("completion.prompt", other, "nothing at this path");
+    SUBBYTE_CHECK(check_ignored(object));
   }
   SUBBYTE_CHECK(read_stream(body, call));
   SUBBYTE_CHECK(read_prompts(options, body, call));
@@ -213,11 +240,7 @@ Result<TextToEncode> read_text(const Object& body) {
   constexpr std::array<std::string_view, 8> kFields = {
       "model",       "prompt",        "content",     "add_special_tokens",
       "add_special", "parse_special", "with_pieces", "return_token_strs"};
-  for (const auto& [name, value] : body.members()) {
-    if (std::ranges::find(kFields, name) != kFields.end()) continue;
-    return Error{"completion.field",
-                 fmt::format("request: the field {} is not known", quote(name))};
-  }
+  SUBBYTE_CHECK(check_names(body, kFields));
   TextToEncode result;
   const bool is_content = body.has("content");
   if (is_content && body.has("prompt")) {
@@ -273,11 +296,8 @@ Result<std::string> detokenize_or_error(const Session& session, const BodyOption
   SUBBYTE_TRY(const Value body, parse(text));
   SUBBYTE_TRY(const Object object, Object::of(body, kWhere));
   SUBBYTE_CHECK(read_model(options, object));
-  for (const auto& [name, value] : object.members()) {
-    if (name == "model" || name == "tokens") continue;
-    return Error{"completion.field",
-                 fmt::format("request: the field {} is not known", quote(name))};
-  }
+  constexpr std::array<std::string_view, 2> kFields = {"model", "tokens"};
+  SUBBYTE_CHECK(check_names(object, kFields));
   const Value* const list = object.find("tokens");
   const auto is_token = [&](const Value& token) {
     return json::is_integer(token, 0, session.model().vocab_size - 1);

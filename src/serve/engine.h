@@ -97,7 +97,7 @@ class Engine {
   /// Says whether the next call would be refused for the length of the queue.
   bool is_full() const;
 
-  /// Steps until drain(). An error is one of the machine: all calls have it, too.
+  /// Steps until drain(). An error is one of the backend: all calls have it, too.
   Status run();
 
   const Session& session() const { return session_; }

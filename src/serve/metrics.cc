@@ -82,6 +82,8 @@ void add_engine(Lines& lines, const EngineState& state) {
 void add_http(Lines& lines, const http::ServerCounts& http) {
   lines.gauge("http_connections", "Connections that are open.",
               static_cast<double>(http.connections));
+  lines.gauge("http_held_bytes", "Bytes of requests that are being read.",
+              static_cast<double>(http.held_bytes));
   lines.counter("http_connections_total", "Connections that were taken.",
                 static_cast<double>(http.accepted));
   lines.counter("http_requests_total", "Requests that were read.",
@@ -91,6 +93,7 @@ void add_http(Lines& lines, const http::ServerCounts& http) {
                   {"body_timeout", http.body_timeouts},
                   {"stalled_reader", http.stalled_readers},
                   {"connections", http.too_many_connections},
+                  {"held_bytes", http.too_many_bytes},
                   {"malformed", http.malformed},
                   {"too_large", http.too_large}});
 }

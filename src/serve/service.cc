@@ -50,6 +50,10 @@ std::string unescaped(std::string_view text) {
   return result;
 }
 
+http::Response allow(std::string_view methods) {
+  return {.status = 204, .headers = {{"Allow", std::string(methods)}}};
+}
+
 }  // namespace
 
 Service::Service(const ServiceOptions& options)
@@ -137,7 +141,7 @@ const Service::Route* Service::find(const http::Request& head, bool& is_path) co
 
 std::optional<Problem> Service::check_ready() const {
   if (!failure_.empty()) {
-    return Problem{{503, failure_, "the machine has failed; the server ends"}, {}};
+    return Problem{{503, failure_, "the backend has failed; the server ends"}, {}};
   }
   if (engine_ == nullptr) return problem_of({"server.loading", "the model is being loaded"});
   if (is_ending_) return problem_of({"server.draining", "the server is about to end"});
@@ -158,15 +162,18 @@ std::optional<http::Response> Service::answer_head(const http::Request& head) {
   const bool is_public = preflight.has_value() || (route != nullptr && route->is_public);
   if (auto refusal = check_access(options_.access, head, is_public)) return refusal;
   if (preflight) return preflight;
+  if (head.method == "OPTIONS" && head.path == "*") return allow("GET, HEAD, POST, OPTIONS");
   if (!is_path) {
     return http::error_response({404, "server.path", "there is nothing at this path"});
   }
   if (route == nullptr) {
     const auto found = std::ranges::find(routes(), path_of(head), &Route::path);
     const bool is_post = found != routes().end() && found->method == "POST";
+    const std::string_view methods = is_post ? "POST, OPTIONS" : "GET, HEAD, OPTIONS";
+    if (head.method == "OPTIONS") return allow(methods);
     http::Response response = http::error_response(
-        {405, "server.method", is_post ? "the path takes POST alone" : "the path takes GET alone"});
-    response.headers.push_back({"Allow", is_post ? "POST, OPTIONS" : "GET, HEAD, OPTIONS"});
+        {405, "server.method", fmt::format("the path takes {} alone", methods)});
+    response.headers.push_back({"Allow", std::string(methods)});
     return response;
   }
   if (!route->needs_model) return std::nullopt;
@@ -235,7 +242,7 @@ void Service::start(const Exchange& exchange, CallBody body) {
                                                  engine_->session().tokenizer());
   call->arrived = Clock::now();
   if (options_.logs_prompts) call->request_text = std::move(exchange->request().body);
-  exchange->request().body = {};  // which is in its tokens now
+  exchange->drop_body();  // it is in the tokens now
   if (const Status taken = engine_->submit(call); !taken.ok()) {
     return refuse(exchange, problem_of(taken.error()));
   }

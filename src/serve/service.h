@@ -53,7 +53,7 @@ class Service : public http::Handler {
   /// The model is ready.
   void open(Session session);
   /// Steps until a signal has ended the service, in the calling thread. An error is one of the
-  /// machine.
+  /// backend.
   Status run();
   /// The first time ends the service when all has been answered that is under way, within
   /// `shutdown_seconds`; the second time at once.
@@ -118,7 +118,7 @@ class Service : public http::Handler {
   Random random_;
   std::string fingerprint_;
   int64_t started_;      // seconds since 1970
-  std::string failure_;  // of the machine
+  std::string failure_;  // of the backend
   bool is_ending_ = false;
   std::unique_ptr<LogWriter> log_;    // nullptr: no log
   std::unique_ptr<Workers> workers_;  // ends before what they use

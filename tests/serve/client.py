@@ -93,6 +93,12 @@ class Server:
         status = Path(f"/proc/{self.process.pid}/status").read_text()
         return int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) << 10
 
+    def metrics(self) -> dict[str, float]:
+        """By their names; of several with one name, the last."""
+        lines = [line.rsplit(" ", 1) for line in self.get("/metrics").text.splitlines()
+                 if not line.startswith("#")]
+        return {name.split("{")[0]: float(value) for name, value in lines}
+
     def running(self) -> int:
         status = self.get("/status").json
         return status["running"] + status["waiting"]

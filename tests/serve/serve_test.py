@@ -151,7 +151,10 @@ class Refusals(unittest.TestCase):
         ({"guided_regex": "a"}, "guided_regex"), ({"priority": "high"}, "priority"),
         ({"prompt": "Hi"}, "prompt"), ({"no_such_field": 1}, "no_such_field"),
         ({"echo": True}, "echo"), ({"presence_penalty": 3}, "presence_penalty"),
-        ({"chat_template": "{{"}, "messages"), ({"model": 5}, "model"),
+        ({"chat_template": "{{"}, "messages"), ({"model": 5}, "model"), ({"user": 5}, "user"),
+        ({"metadata": "a"}, "metadata"), ({"store": "yes"}, "store"),
+        ({"service_tier": 1}, "service_tier"), ({"cache_salt": 7}, "cache_salt"),
+        ({"prompt_cache_key": []}, "prompt_cache_key"), ({"length_penalty": ""}, "length_penalty"),
     ]
     WRONG_OF_TEXTS = [
         ({"prompt": ""}, "prompt"), ({"prompt": []}, "prompt"), ({"prompt": 7}, "prompt"),
@@ -202,6 +205,13 @@ class Refusals(unittest.TestCase):
             answer = self.server.ask(method, path)
             self.assertEqual(answer.status, 405)
             self.assertIn(allowed, answer.headers["Allow"])
+            answer = self.server.ask("OPTIONS", path)
+            self.assertEqual(answer.status, 204)
+            self.assertIn(allowed, answer.headers["Allow"])
+        self.assertIn(b"Allow: ", self.server.raw(b"OPTIONS * HTTP/1.0\r\n\r\n"))
+        whole = b"GET http://localhost/health HTTP/1.1\r\nHost: evil\r\nConnection: close\r\n\r\n"
+        self.assertIn(b" 200 OK", self.server.raw(whole))
+        self.assertIn(b" 403 ", self.server.raw(b"GET http://evil/health HTTP/1.0\r\n\r\n"))
         self.assertEqual(self.server.ask("HEAD", "/health").status, 200)
 
     def test_hosts_and_origins(self) -> None:
@@ -219,6 +229,59 @@ class Refusals(unittest.TestCase):
                 self.assertIn(b" 400 ", self.server.raw(head + fields + b"\r\nGET /"))
         for text in (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00"):
             self.assertIn(b" 400 ", self.server.raw(text))
+
+
+class Limits(unittest.TestCase):
+    """Those that are no time; `slow.py` has the others, http_test all of them with short times."""
+
+    def test_heads_and_bodies(self) -> None:
+        with Server(PROGRAM, model(), "--max-body-bytes", "30000", "--max-held-bytes",
+                    "40000") as server:
+            line = b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+            for fields, status in ((b"X: a\r\n" * 98, 200), (b"X: a\r\n" * 99, 431),
+                                   (b"X: " + b"a" * 16000 + b"\r\n", 200),
+                                   (b"X: " + b"a" * 16400 + b"\r\n", 431)):
+                self.assertIn(b" %d " % status, server.raw(line + fields + b"\r\n"))
+            for size, status in ((8192, 200), (8193, 414)):
+                url = b"/health?".ljust(size, b"a")
+                self.assertIn(b" %d " % status, server.raw(b"GET " + url + b" HTTP/1.0\r\n\r\n"))
+            text = {"prompt": "a" * 2000, "max_tokens": 1}
+            self.assertEqual(server.post(TEXT, text).status, 200)
+            self.assertEqual(server.post(TEXT, {"prompt": "a" * 30000}).status, 413)
+            depth = {"prompt": "a", "metadata": json.loads('{"a":' * 64 + "1" + "}" * 64)}
+            self.assertEqual(server.post(TEXT, depth).status, 400)
+            depth["metadata"] = depth["metadata"]["a"]
+            self.assertEqual(server.post(TEXT, depth).status, 200)
+            part = (b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
+                    b"Content-Length: 25000\r\n\r\n" + b"a" * 24000)
+            with server.connect() as first:
+                first.sendall(part)
+                wait_until(lambda: server.metrics()["subbyte:http_held_bytes"] >= 24000)
+                self.assertIn(b" 503 ", server.raw(part))
+
+    def test_connections(self) -> None:
+        with Server(PROGRAM, model(), "--max-connections", "5",
+                    "--max-connections-per-address", "3") as server:
+            held = [server.connect() for _ in range(3)]
+            for connection in held:
+                connection.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                self.assertIn(b" 200 ", connection.recv(65536))
+            with server.connect() as connection:
+                self.assertIn(b" 503 ", read_all(connection))
+            held.pop(0).close()
+            wait_until(lambda: b" 200 " in server.raw(b"GET /health HTTP/1.0\r\n\r\n"))
+            for connection in held:
+                connection.close()
+
+    def test_half_closed(self) -> None:
+        with Server(PROGRAM, model()) as server:
+            for stream in (False, True):
+                with server.connect() as client:
+                    client.sendall(request_bytes(TEXT, {"prompt": "a", "max_tokens": 30,
+                                                        "ignore_eos": True, "stream": stream}))
+                    client.shutdown(socket.SHUT_WR)
+                    answer = read_all(client)
+                    self.assertIn(b"[DONE]" if stream else b'"length"', answer)
 
 
 class Endpoints(unittest.TestCase):
@@ -247,9 +310,7 @@ class Endpoints(unittest.TestCase):
     def test_metrics(self) -> None:
         with Server(PROGRAM, model()) as server:
             server.post(CHAT, {**HELLO, "max_tokens": 7, "n": 2})
-            lines = server.get("/metrics").text.splitlines()
-            values = {line.rsplit(" ", 1)[0].split("{")[0]: float(line.rsplit(" ", 1)[1])
-                      for line in lines if not line.startswith("#")}
+            values = server.metrics()
             self.assertEqual(values["subbyte:generation_tokens_total"], 14)
             self.assertEqual(values["subbyte:request_success_total"], 2)
             self.assertEqual(values["subbyte:time_to_first_token_seconds_count"], 1)
