@@ -1,5 +1,6 @@
 #include "cuda_backend/weights.h"
 
+#include <algorithm>
 #include <string>
 
 #include "base/float16.h"
@@ -9,10 +10,16 @@
 namespace subbyte {
 namespace {
 
+/// How many matrices from the first on can be joined.
+std::size_t joinable(std::span<const Matrix> matrices) {
+  std::size_t count = 1;
+  while (count < matrices.size() && device::can_join(matrices.first(count + 1))) ++count;
+  return count;
+}
+
 Result<CudaMatrix> upload_joined(std::span<const Matrix> matrices, std::span<const float> bias,
-                                 const WeightTarget& target) {
+                                 bool may_be_gated, const WeightTarget& target) {
   const MatrixView& first = matrices.front().view;
-  const bool may_be_gated = matrices.size() == 2 && first.rows == matrices[1].view.rows;
   auto weights = device::PackedMatrix::upload(
       matrices, first, may_be_gated ? gpu::RowOrder::kGateAboveUp : gpu::RowOrder::kNatural,
       target.gpu, target.uploader);
@@ -73,19 +80,19 @@ Result<CudaWeight> upload_weight(std::vector<Matrix> matrices, std::span<const f
   for (Matrix& matrix : matrices) {
     SUBBYTE_TRY(matrix, gpu::support(std::move(matrix), target.uploader.host()));
   }
+  const bool may_be_gated = matrices.size() == 2 && matrices[0].view.rows == matrices[1].view.rows;
   CudaWeight weight;
-  if (device::can_join(matrices)) {
-    SUBBYTE_TRY(weight.parts.emplace_back(), upload_joined(matrices, bias, target));
-    return weight;
-  }
-  int64_t first = 0;
-  for (Matrix& matrix : matrices) {
-    const Matrix one = std::move(matrix);
-    const int64_t rows = one.view.rows;
-    std::span<const float> part_bias;
-    if (!bias.empty()) part_bias = bias.subspan(first, rows);
-    SUBBYTE_TRY(weight.parts.emplace_back(), upload_joined({&one, 1}, part_bias, target));
-    first += rows;
+  std::span<Matrix> left = matrices;
+  while (!left.empty()) {
+    const std::size_t count = joinable(left);
+    int64_t rows = 0;
+    for (const Matrix& matrix : left.first(count)) rows += matrix.view.rows;
+    const std::span<const float> part_bias = bias.empty() ? bias : bias.first(rows);
+    SUBBYTE_TRY(weight.parts.emplace_back(),
+                upload_joined(left.first(count), part_bias, may_be_gated && count == 2, target));
+    std::ranges::fill(left.first(count), Matrix());  // lets go of their bytes
+    left = left.subspan(count);
+    if (!bias.empty()) bias = bias.subspan(rows);
   }
   return weight;
 }
