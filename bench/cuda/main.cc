@@ -55,6 +55,13 @@ const std::vector<NamedFormat> kFormats = {
     {"kbit5", {Format::kNFL5, Format::kE4M4, Zero::kNone, 32}},
     {"vq2", {Format::kVQ2, Format::kE4M4, Zero::kNone, 32, 256}},
     {"vq4", {Format::kVQ4, Format::kE4M4, Zero::kNone, 32, 256}},
+    {"q2_k", {Format::kU2, Format::kU4, Zero::kOffsetU4, 16}},
+    {"q3_k", {Format::kI3, Format::kI6, Zero::kNone, 16}},
+    {"q4_k", {Format::kU4, Format::kU6, Zero::kOffsetU6, 32}},
+    {"q5_k", {Format::kU5, Format::kU6, Zero::kOffsetU6, 32}},
+    {"q6_k", {Format::kI6, Format::kI8, Zero::kNone, 16}},
+    {"q8_0", {Format::kI8, Format::kF16, Zero::kNone, 32}},
+    {"iq4_xs", {Format::kIQ4, Format::kI6, Zero::kNone, 32}},
 };
 
 struct Options {

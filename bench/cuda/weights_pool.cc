@@ -14,8 +14,9 @@ namespace {
 
 constexpr std::size_t kPattern = 1 << 16;
 
-/// Scales with sign bit off, around 0.01.
-std::vector<std::byte> scale_pattern(Format scale) {
+/// Scales with sign bit off, around 0.01; of two levels factors like that, and any integers.
+std::vector<std::byte> scale_pattern(Format stored) {
+  const Format scale = has_two_levels(stored) ? Format::kF16 : stored;
   Random random(3);
   std::vector<std::byte> pattern(kPattern);
   const int width = info(scale).bits / 8;
@@ -61,8 +62,8 @@ cuda::PackedFormat format_of(const WeightFormat& format, int64_t rows, int64_t c
   view.rows = rows;
   view.cols = cols;
   std::vector<std::byte> codes(rows * view.row_bytes());
-  std::vector<std::byte> scales(rows * view.groups() * info(format.scale).bits / 8);
-  std::vector<std::byte> zeros(rows * view.groups() * zero_bytes(format.zero));
+  std::vector<std::byte> scales(rows * view.scale_row_bytes());
+  std::vector<std::byte> zeros(rows * view.zero_row_bytes());
   const std::vector<std::byte> pattern = scale_pattern(format.scale);
   for (std::size_t i = 0; i < scales.size(); ++i) scales[i] = pattern[i % kPattern];
   view.codes = codes;

@@ -24,8 +24,8 @@ Error unsupported(const std::string& message) {
 Error unsupported_format(const WeightFormat& format) {
   return unsupported(
       "experts of " + to_string(format) +
-      ": the GPU runs experts in its packed formats (mxfp4, nvfp4, nf4, kbit, vq, integers of "
-      "2, 3, 4 and 8 bits) and in f32, f16 and bf16; --device cpu runs these");
+      ": the GPU runs experts in its packed formats (mxfp4, nvfp4, nf4, kbit, vq, integers) and in "
+      "f32, f16 and bf16; --device cpu runs these");
 }
 
 bool are_dense(const std::vector<Matrix>& matrices) {

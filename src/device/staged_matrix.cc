@@ -112,9 +112,10 @@ Result<gpu::PackedFacts> StagedMatrix::find_facts(const Gpu& gpu) const {
 }
 
 bool StagedMatrix::can_be_supported() const {
-  if (has_two_levels(view_.format)) return false;
   WeightFormat format = gpu::supported_format(view_);
-  if (format == view_.format || !is_dense(format)) return true;
+  if (format == view_.format) return true;
+  if (has_two_levels(view_.format)) return false;
+  if (!is_dense(format)) return true;
   return view_.rows == 0 || cuda::check_dequantize(view_, Element::kF32, nullptr).ok();
 }
 
@@ -194,10 +195,8 @@ Status StagedMatrix::make_dense(const Gpu& gpu) {
 
 Result<StagedMatrix> StagedMatrix::unpack(const std::byte* packed, const gpu::PackedFormat& format,
                                           const MatrixView& shape, const Gpu& gpu) {
-  const int64_t count = shape.rows * shape.groups();
-  const int64_t sizes[] = {shape.rows * shape.row_bytes(),
-                           count * info(shape.format.scale).bits / 8,
-                           count * zero_bytes(shape.format.zero)};
+  const int64_t sizes[] = {shape.rows * shape.row_bytes(), shape.rows * shape.scale_row_bytes(),
+                           shape.rows * shape.zero_row_bytes()};
   StagedMatrix made;
   std::byte* at[3];
   for (int i = 0; i < 3; ++i) {

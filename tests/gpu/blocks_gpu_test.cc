@@ -204,6 +204,11 @@ TEST(GpuBlocks, canonical_matrices_are_dequantized_as_on_the_cpu) {
   formats.push_back({Format::kE5M2, Format::kE8M0, Zero::kNone, 32});
   formats.push_back({Format::kU5, Format::kF16, Zero::kU8, 64});
   formats.push_back({Format::kI7, Format::kF16, Zero::kNone, 64});
+  formats.push_back({Format::kU4, Format::kU6, Zero::kOffsetU6, 32});
+  formats.push_back({Format::kU2, Format::kU4, Zero::kOffsetU4, 16});
+  formats.push_back({Format::kI6, Format::kI8, Zero::kNone, 16});
+  formats.push_back({Format::kI3, Format::kI6, Zero::kNone, 16});
+  formats.push_back({Format::kIQ4, Format::kI6, Zero::kNone, 32});
   for (const WeightFormat& format : formats) {
     for (const Element number : kNumbers) {
       testing::RandomMatrix matrix =

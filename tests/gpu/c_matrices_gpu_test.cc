@@ -194,7 +194,8 @@ TEST(CMatricesGpu, scales_of_two_levels_become_those_that_the_host_makes) {
   const CContext context = c_context();
   for (const WeightFormat& format : {WeightFormat{Format::kU4, Format::kU6, Zero::kOffsetU6, 32},
                                      WeightFormat{Format::kI6, Format::kI8, Zero::kNone, 16},
-                                     WeightFormat{Format::kIQ4, Format::kI6, Zero::kNone, 32}}) {
+                                     WeightFormat{Format::kIQ4, Format::kI6, Zero::kNone, 32},
+                                     WeightFormat{Format::kU4, Format::kU6, Zero::kNone, 32}}) {
     SCOPED_TRACE(to_string(format));
     const RandomMatrix random = random_matrix(format, 37, 1280, Contents::kReal, 5);
     const CMatrix host = c_matrix(context, c_weights(random.view));

@@ -104,16 +104,17 @@ struct Bounded {
 /// Products in double precision. Products on the GPU are summed in float32 (17/16 K 2^-23, of
 /// integers of raw codes, which zero points take back), of weights rounded to the activations' type
 /// where they come from a table, and of inputs that were rounded once more where they are rotated.
-inline Bounded multiply(const TestExperts& experts, const MatrixView& weights,
-                        std::span<const float> bias, const std::vector<float>& x, int64_t m,
-                        double unit) {
+inline Bounded multiply(const MatrixView& weights, std::span<const float> bias,
+                        const std::vector<float>& x, int64_t m, double unit) {
   const Oracle oracle = multiply_in_double(weights, x, m);
   const double sums = 17.0 / 16 * static_cast<double>(weights.cols) * 0x1p-23;
-  const double relative = sums + (has_table(experts.format) ? 1.01 * unit : 0);
-  const bool is_raw = experts.format.element != Format::kE2M1 &&
-                      experts.format.element != Format::kE4M3 && !has_table(experts.format) &&
-                      !is_dense(experts.format);
-  const double raw_code = unit == 0x1p-11 ? 16 : 144;  // with what the decoder leaves in
+  const WeightFormat& format = weights.format;
+  const double relative = sums + (has_table(format) ? 1.01 * unit : 0);
+  const bool is_raw = format.element != Format::kE2M1 && format.element != Format::kE4M3 &&
+                      !has_table(format) && !is_dense(format);
+  // With what the decoder leaves in. (Those of 8 bits keep to less.)
+  const int bits = info(format.element).bits;
+  const double raw_code = (unit == 0x1p-11 ? 0 : 128) + (bits == 5 || bits == 6 ? 64 : 16);
   Bounded result = {oracle.y, oracle.magnitude};
   const int64_t rotation = weights.format.rotation;
   if (rotation != 0) {
@@ -166,11 +167,10 @@ inline Bounded run_expert(const TestExperts& experts, int64_t e, const std::vect
     return bias.empty() ? bias : bias.subspan(e * rows, rows);
   };
   const Bounded gate_up =
-      multiply(experts, all.gate_up[e].view, bias_of(all.gate_up_bias, 2 * inner), x, m, unit);
+      multiply(all.gate_up[e].view, bias_of(all.gate_up_bias, 2 * inner), x, m, unit);
   Bounded h;
   apply_gate(all.swiglu, gate_up, unit, h);
-  Bounded out =
-      multiply(experts, all.down[e].view, bias_of(all.down_bias, hidden), to_floats(h.y), m, unit);
+  Bounded out = multiply(all.down[e].view, bias_of(all.down_bias, hidden), to_floats(h.y), m, unit);
   const Oracle carried = multiply_in_double(all.down[e].view, to_floats(h.bound), m);
   for (std::size_t i = 0; i < out.y.size(); ++i) out.bound[i] += 1.001 * carried.magnitude[i];
   return out;

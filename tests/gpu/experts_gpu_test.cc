@@ -38,6 +38,24 @@ TEST(GpuExperts, match_the_formula) {
   }
 }
 
+/// As files of GGUF mix them: down in more bits than gate and up.
+TEST(GpuExperts, with_scales_of_two_levels_of_two_types) {
+  constexpr WeightFormat kQ4K = {Format::kU4, Format::kU6, Zero::kOffsetU6, 32};
+  constexpr WeightFormat kQ6K = {Format::kI6, Format::kI8, Zero::kNone, 16};
+  constexpr WeightFormat kQ5K = {Format::kU5, Format::kU6, Zero::kOffsetU6, 32};
+  constexpr WeightFormat kIq4Xs = {Format::kIQ4, Format::kI6, Zero::kNone, 32};
+  for (const auto& [gate_up, down] : {std::pair(kQ4K, kQ6K), {kIq4Xs, kQ5K}}) {
+    for (const cuda::Number number : kNumbers) {
+      const TestExperts experts = random_experts(gate_up, {4, 320, 96}, 17, down);
+      OnGpu on(experts, number);
+      for (const int64_t tokens : {1, 9, 40, 300}) {  // small_m8 to large_m256
+        expect_formula(experts, random_tokens(experts.sizes, tokens, number, tokens), number, on,
+                       text_of(gate_up, tokens, experts.matrices.top_k));
+      }
+    }
+  }
+}
+
 /// Rows that begin at any address, strips and tiles that are not whole.
 TEST(GpuExperts, of_odd_sizes) {
   for (const WeightFormat& format : {kMxfp4, kAwq, kNf4}) {

@@ -43,6 +43,14 @@ inline std::vector<WeightFormat> packed_formats() {
       {Format::kU5, Format::kF16, Zero::kU8, 32},
       {Format::kI5, Format::kF16, Zero::kNone, 32},
       {Format::kI6, Format::kF16, Zero::kNone, 16},
+      // With scales of two levels, and offsets.
+      {Format::kU2, Format::kU4, Zero::kOffsetU4, 16},
+      {Format::kI3, Format::kI6, Zero::kNone, 16},
+      {Format::kU4, Format::kU6, Zero::kOffsetU6, 32},
+      {Format::kU5, Format::kU6, Zero::kOffsetU6, 32},
+      {Format::kI6, Format::kI8, Zero::kNone, 16},
+      {Format::kIQ4, Format::kI6, Zero::kNone, 32},
+      {Format::kNFL4, Format::kU6, Zero::kNone, 32},
       // With offsets; scales of every size.
       {Format::kI4, Format::kBF16, Zero::kBF16, 128},
       {Format::kI4, Format::kF16, Zero::kF16, 32},

@@ -28,9 +28,10 @@ std::vector<WeightFormat> exact_formats() {
 }
 
 /// Whether those of a group, scaled and with offsets of halves, are: bf16 has 8 bits, as many as
-/// halves up to twice 31 and 4 take.
+/// halves up to twice 31 and 4 take; of two levels up to 8 times 15 and 8.
 bool is_exact(const WeightFormat& format, Number number) {
-  return number == Number::kF16 || !is_offset(format.zero) || info(format.element).bits < 6;
+  const int bits = has_two_levels(format) ? 4 : 5;
+  return number == Number::kF16 || !is_offset(format.zero) || info(format.element).bits <= bits;
 }
 
 /// Tensor cores cut what they add to 24 bits or more: 17 times for 16 inputs, 2^-23 each.
@@ -42,7 +43,8 @@ double tensor_core_bound(int64_t inputs) {
 /// or sum (|s| |q| + |z|) |x| with offsets z. Sums of `small_m` end with a pair of tiles at the
 /// latest, and so do those of `gemv`; what follows are FMAs and additions of binary32, in `gemv` an
 /// FMA for each group and an addition for every 256. Each group has one more FMA for its
-/// offset, which is multiplied with a sum of inputs as exact as the others.
+/// offset, which is multiplied with a sum of inputs as exact as the others. Scales and offsets of
+/// two levels are exact there.
 double relative_bound(const WeightFormat& format, int64_t cols, KernelKind kernel, Number number) {
   const double table = has_table(format) ? 1.01 * unit_of(number) : 0;
   if (kernel >= KernelKind::kLargeM64) {

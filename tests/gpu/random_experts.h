@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "ops/backend.h"
@@ -24,7 +25,9 @@ struct TestExperts {
   ExpertMatrices matrices;
 };
 
-inline TestExperts random_experts(const WeightFormat& format, const Sizes& sizes, uint64_t seed) {
+/// `down`: the format of those matrices, where it is another one.
+inline TestExperts random_experts(const WeightFormat& format, const Sizes& sizes, uint64_t seed,
+                                  const std::optional<WeightFormat>& down = {}) {
   TestExperts experts;
   experts.sizes = sizes;
   experts.format = format;
@@ -32,7 +35,10 @@ inline TestExperts random_experts(const WeightFormat& format, const Sizes& sizes
     const bool is_down = e % 2 != 0;
     const int64_t rows = is_down ? sizes.hidden : 2 * sizes.inner;
     const int64_t cols = is_down ? sizes.inner : sizes.hidden;
-    RandomMatrix matrix = random_matrix(format, rows, cols, Contents::kReal, seed + e);
+    RandomMatrix matrix = random_matrix(is_down ? down.value_or(format) : format, rows, cols,
+                                        Contents::kReal, seed + e);
+    // Integers of two levels make scales up to 64 times as large.
+    if (has_two_levels(matrix.view.format)) matrix.view.tensor_scale = 0.01;
     if (e > 0 && !matrix.codebook.empty()) {  // vectors are those of all experts
       matrix.view.codebook = experts.owners.front().codebook;
     }

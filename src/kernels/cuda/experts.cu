@@ -8,14 +8,15 @@
 #include "kernels/cuda/experts/experts.h"
 #include "kernels/cuda/experts/kernel_set.h"
 #include "kernels/cuda/experts/launch.h"
+#include "kernels/cuda/kernel_set.h"
 #include "kernels/cuda/plan_launch.h"
 #include "kernels/cuda/small_m/plan.h"
 #include "kernels/cuda/tensor_map.h"
 
 namespace subbyte::cuda {
 
-#define SUBBYTE_CUDA_WEIGHTS(name, decoder, bits, groups) \
-  const ExpertKernels& name##_experts_f16();              \
+#define SUBBYTE_CUDA_WEIGHTS(name, decoder, bits, groups, levels) \
+  const ExpertKernels& name##_experts_f16();                      \
   const ExpertKernels& name##_experts_bf16();
 #include "kernels/cuda/experts/weights.def"
 #include "kernels/cuda/weights.def"
@@ -24,16 +25,14 @@ namespace subbyte::cuda {
 namespace {
 
 struct KernelsOfWeights {
-  DecoderKind decoder;
-  int bits;
-  int groups;
+  WeightKind kind;
   const ExpertKernels& (*f16)();
   const ExpertKernels& (*bf16)();
 };
 
 constexpr KernelsOfWeights kKernels[] = {
-#define SUBBYTE_CUDA_WEIGHTS(name, decoder, bits, groups) \
-  {DecoderKind::k##decoder, bits, groups, &name##_experts_f16, &name##_experts_bf16},
+#define SUBBYTE_CUDA_WEIGHTS(name, decoder, bits, groups, levels) \
+  {{DecoderKind::k##decoder, bits, groups, levels}, &name##_experts_f16, &name##_experts_bf16},
 #include "kernels/cuda/experts/weights.def"
 #include "kernels/cuda/weights.def"
 #undef SUBBYTE_CUDA_WEIGHTS
@@ -49,8 +48,7 @@ const void* kernel_of(const ExpertKernels& set, KernelKind kind) {
 
 const void* find_kernel(const PackedFormat& format, Number number, KernelKind kind) {
   for (const KernelsOfWeights& kernels : kKernels) {
-    if (kernels.decoder == format.decoder && kernels.bits == format.bits &&
-        kernels.groups == format.groups_per_tile) {
+    if (kernels.kind == kind_of(format)) {
       return kernel_of(number == Number::kF16 ? kernels.f16() : kernels.bf16(), kind);
     }
   }

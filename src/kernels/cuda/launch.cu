@@ -18,8 +18,8 @@
 
 namespace subbyte::cuda {
 
-#define SUBBYTE_CUDA_WEIGHTS(name, decoder, bits, groups) \
-  const KernelSet& name##_f16();                          \
+#define SUBBYTE_CUDA_WEIGHTS(name, decoder, bits, groups, levels) \
+  const KernelSet& name##_f16();                                  \
   const KernelSet& name##_bf16();
 #include "kernels/cuda/weights.def"
 #undef SUBBYTE_CUDA_WEIGHTS
@@ -27,16 +27,14 @@ namespace subbyte::cuda {
 namespace {
 
 struct WeightKernels {
-  DecoderKind decoder;
-  int bits;
-  int groups;
+  WeightKind kind;
   const KernelSet& (*f16)();
   const KernelSet& (*bf16)();
 };
 
 constexpr WeightKernels kWeightKernels[] = {
-#define SUBBYTE_CUDA_WEIGHTS(name, decoder, bits, groups) \
-  {DecoderKind::k##decoder, bits, groups, &name##_f16, &name##_bf16},
+#define SUBBYTE_CUDA_WEIGHTS(name, decoder, bits, groups, levels) \
+  {{DecoderKind::k##decoder, bits, groups, levels}, &name##_f16, &name##_bf16},
 #include "kernels/cuda/weights.def"
 #undef SUBBYTE_CUDA_WEIGHTS
 };
@@ -161,8 +159,7 @@ Status launch_plan(const char* what, const void* kernel, const Plan& plan, void*
 
 const KernelSet* find_kernels(const PackedFormat& format, Number number) {
   for (const WeightKernels& kernels : kWeightKernels) {
-    if (kernels.decoder == format.decoder && kernels.bits == format.bits &&
-        kernels.groups == format.groups_per_tile) {
+    if (kernels.kind == kind_of(format)) {
       return number == Number::kF16 ? &kernels.f16() : &kernels.bf16();
     }
   }

@@ -48,10 +48,15 @@ struct PackArguments {
   bool aligned;              // rows begin and end at multiples of 16 bytes
   RowOrder row_order;
   Section padding;  // of the codes
-  Section scales;
+  Section scales;   // where they have one level
   Section zeros;
   Section gather;
   int64_t elements;  // of the longest of them
+  // Where scales have two levels:
+  Superblock form;
+  CanonicalNumbers numbers;
+  uint32_t superblocks;  // of a strip
+  int64_t all_superblocks;
 };
 
 /// Element `i` of a section is element `source` of the matrix, or zero if that is negative.
@@ -82,6 +87,21 @@ __device__ int64_t scale_of_element(const PackArguments& a, int64_t i) {
   const uint32_t group = (block << a.groups_log2) + (pair & ((1u << a.groups_log2) - 1));
   const int64_t source = source_row(a.row_order, strip, row, a.rows);
   return source < a.rows && group < a.groups ? source * a.groups + group : -1;
+}
+
+/// Byte `i` of the superblocks of all strips, and of what follows them.
+__device__ void put_of_superblock(const PackArguments& a, int64_t i) {
+  const int64_t index = i / a.form.bytes();
+  if (index >= a.all_superblocks) {
+    a.scales.to[i] = std::byte{0};
+    return;
+  }
+  const SuperblockNumber number = number_at(a.form, static_cast<int>(i - index * a.form.bytes()));
+  const int64_t strip = index / a.superblocks;
+  const int64_t row = source_row(a.row_order, strip, number.row, a.rows);
+  const uint8_t byte = superblock_byte(a.form, a.numbers, number, row < a.rows ? row : -1,
+                                       index - strip * a.superblocks);
+  a.scales.to[i] = static_cast<std::byte>(byte);
 }
 
 /// Begins to copy bytes [begin, begin + kRowBytes) of the 16 rows of a strip to shared memory, in
@@ -262,10 +282,14 @@ __global__ void __launch_bounds__(kThreads) pack(const __grid_constant__ PackArg
     load_rows<uint8_t, kRowBytes, kStride>(rows, a, strip, begin, lane);
   }
   for (int64_t i = int64_t{warp} * kLanes + lane; i < a.elements; i += int64_t{a.warps} * kLanes) {
-    const int64_t scale = scale_of_element(a, i);
     put(a.padding, i, -1);
-    put(a.scales, i, scale);
-    put(a.zeros, i, scale);
+    if (a.superblocks == 0) {
+      const int64_t scale = scale_of_element(a, i);
+      put(a.scales, i, scale);
+      put(a.zeros, i, scale);
+    } else if (i < a.scales.size) {
+      put_of_superblock(a, i);
+    }
     put(a.gather, i, i < a.cols ? i : -1);
   }
   cp_async_wait<0>();
@@ -336,12 +360,19 @@ PackArguments arguments_of(std::byte* to, const MatrixView& matrix, const Packed
     return Section{to + begin, static_cast<const uint8_t*>(from), (end - begin) / width, width,
                    from_width};
   };
-  const int scale_size = scale_bytes(format.scale_kind);
+  const bool has_superblocks = in_superblocks(format);
+  const int scale_size = has_superblocks ? 1 : scale_bytes(format.scale_kind);
   a.padding = section(codes_end, format.scales_begin, nullptr, 1, 1);
   a.scales = section(format.scales_begin, scales_end, matrix.scales.data(), scale_size, scale_size);
   if (format.zero_bytes != 0) {
     a.zeros = section(format.zeros_begin, format.gather_begin, matrix.zeros.data(),
                       format.zero_bytes, zero_bytes(matrix.format.zero));
+  }
+  if (has_superblocks) {
+    a.form = superblock_of(format);
+    a.numbers = canonical_numbers(matrix);
+    a.superblocks = static_cast<uint32_t>(format.blocks);
+    a.all_superblocks = format.strips * format.blocks;
   }
   a.gather = section(format.gather_begin, format.vectors_begin, matrix.input_order.data(), 4, 4);
   a.elements = std::max({a.padding.size, a.scales.size, a.zeros.size, a.gather.size});

@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <string>
 
 #include "formats/format.h"
+#include "kernels/cuda/common/elements.cuh"
 
 namespace subbyte::cuda {
 namespace {
@@ -48,9 +50,36 @@ struct Codes {
   }
 };
 
+/// Numbers of two levels: of each row a byte for each group, then an f16 for each superblock.
+struct LevelCodes {
+  const uint8_t* at;
+  int64_t groups;
+  int64_t superblocks;
+  int groups_of_superblock;
+  int zero;       // of the integers
+  int64_t count;  // superblocks of all rows; 0: there are none
+
+  /// The bits of the largest magnitude of a superblock; 0 if it is not finite.
+  __device__ uint32_t magnitude(int64_t i) const {
+    const int64_t row = i / superblocks;
+    const int64_t superblock = i - row * superblocks;
+    const uint8_t* const integers = at + row * (groups + 2 * superblocks);
+    const uint8_t* const factor = integers + groups + 2 * superblock;
+    const int64_t begin = superblock * groups_of_superblock;
+    const int64_t end = min(begin + groups_of_superblock, groups);
+    int largest = 0;
+    for (int64_t g = begin; g < end; ++g) largest = max(largest, abs(integers[g] - zero));
+    const float scale = to_float(Element::kF16, static_cast<uint16_t>(factor[0] | factor[1] << 8));
+    const uint32_t bits = __float_as_uint(fabsf(scale) * static_cast<float>(largest));
+    return bits < 0x7f800000 ? bits : 0;
+  }
+};
+
 struct FactsArguments {
   Codes scales;
   Codes zeros;
+  LevelCodes scale_levels;  // or these, instead
+  LevelCodes offset_levels;
   bool has_offsets;
   uint32_t most_zero;
   const uint32_t* order;
@@ -84,6 +113,15 @@ __device__ void look_at_zeros(const FactsArguments& a, int64_t first, int64_t st
   keep_largest(&a.found->largest_offset, largest_offset);
 }
 
+__device__ uint32_t largest_of(const LevelCodes& numbers, int64_t first, int64_t step) {
+  uint32_t largest = 0;
+  for (int64_t i = first; i < numbers.count; i += step) {
+    largest = max(largest, numbers.magnitude(i));
+  }
+  __syncwarp();
+  return largest;
+}
+
 __global__ void __launch_bounds__(kThreads) find(const __grid_constant__ FactsArguments a) {
   __shared__ uint32_t seen[8];
   if (threadIdx.x < 8) seen[threadIdx.x] = 0;
@@ -103,7 +141,8 @@ __global__ void __launch_bounds__(kThreads) find(const __grid_constant__ FactsAr
     }
   }
   __syncwarp();
-  keep_largest(&a.found->largest_scale, largest);
+  keep_largest(&a.found->largest_scale, max(largest, largest_of(a.scale_levels, first, step)));
+  keep_largest(&a.found->largest_offset, largest_of(a.offset_levels, first, step));
   look_at_zeros(a, first, step);
   uint32_t largest_input = 0;
   if (a.order != nullptr) {
@@ -124,14 +163,31 @@ uint32_t infinity_of(const FormatInfo& type) {
   return static_cast<uint32_t>(type.encode(INFINITY, Rounding::kNearestEven));
 }
 
+LevelCodes levels_of(const MatrixView& matrix, std::span<const std::byte> numbers,
+                     const FormatInfo& integer) {
+  const int64_t superblocks = num_superblocks(matrix.cols);
+  return {reinterpret_cast<const uint8_t*>(numbers.data()),
+          matrix.groups(),
+          superblocks,
+          static_cast<int>(kSuperblock / matrix.group_size()),
+          integer.min < 0 ? 1 << (integer.bits - 1) : 0,
+          matrix.rows * superblocks};
+}
+
 FactsArguments arguments_of(const MatrixView& matrix, std::byte* memory) {
   FactsArguments a = {};
   const WeightFormat& format = matrix.format;
   const int64_t groups = matrix.rows * matrix.groups();
   const FormatInfo& scale = info(format.scale);
-  a.scales = {reinterpret_cast<const uint8_t*>(matrix.scales.data()), groups, scale.bits / 8,
-              scale.bits > 8 ? infinity_of(scale) : 0};
-  if (const int width = zero_bytes(format.zero); width > 0) {
+  if (has_two_levels(format.scale)) {
+    a.scale_levels = levels_of(matrix, matrix.scales, scale);
+  } else {
+    a.scales = {reinterpret_cast<const uint8_t*>(matrix.scales.data()), groups, scale.bits / 8,
+                scale.bits > 8 ? infinity_of(scale) : 0};
+  }
+  if (has_two_levels(format.zero)) {
+    a.offset_levels = levels_of(matrix, matrix.zeros, info(offset_format(format.zero)));
+  } else if (const int width = zero_bytes(format.zero); width > 0) {
     a.has_offsets = is_offset(format.zero);
     a.zeros = {reinterpret_cast<const uint8_t*>(matrix.zeros.data()), groups, width,
                a.has_offsets ? infinity_of(info(offset_format(format.zero))) : 0};
@@ -150,9 +206,15 @@ MatrixFacts facts_of(const Found& found, const MatrixView& matrix) {
   const FormatInfo& scale = info(matrix.format.scale);
   std::array<uint32_t, 8> seen{};
   std::copy(std::begin(found.scales_seen), std::end(found.scales_seen), seen.begin());
-  packed.largest_scale =
-      scale.bits == 8 ? gpu::largest_seen(seen, scale) : scale.decode(found.largest_scale);
-  if (is_offset(matrix.format.zero)) {
+  if (has_two_levels(matrix.format.scale)) {
+    packed.largest_scale = std::bit_cast<float>(found.largest_scale);
+  } else {
+    packed.largest_scale =
+        scale.bits == 8 ? gpu::largest_seen(seen, scale) : scale.decode(found.largest_scale);
+  }
+  if (has_two_levels(matrix.format.zero)) {
+    packed.largest_offset = std::bit_cast<float>(found.largest_offset);
+  } else if (is_offset(matrix.format.zero)) {
     packed.largest_offset = info(offset_format(matrix.format.zero)).decode(found.largest_offset);
   }
   if (found.large_zero != 0) {
@@ -173,7 +235,7 @@ int64_t facts_bytes(int64_t cols) {
 Result<MatrixFacts> find_facts(const MatrixView& matrix, std::byte* memory, Stream stream) {
   const FactsArguments a = arguments_of(matrix, memory);
   Found found = {};
-  const int64_t size = std::max<int64_t>({a.scales.count, matrix.cols, 1});
+  const int64_t size = std::max<int64_t>({matrix.rows * matrix.groups(), matrix.cols, 1});
   const auto ctas = static_cast<unsigned>(std::min((size + kThreads - 1) / kThreads, kMaxCtas));
   cudaError_t error = cudaMemsetAsync(memory, 0, facts_bytes(matrix.cols), stream);
   if (error == cudaSuccess) {

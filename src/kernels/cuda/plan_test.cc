@@ -14,12 +14,13 @@
 namespace subbyte::cuda {
 namespace {
 
-/// Decoder, bits, groups of a tile: what a line of weights.def says.
-using WeightsLine = std::tuple<DecoderKind, int, int>;
+/// Decoder, bits, groups of a tile, levels of scales: what a line of weights.def says.
+using WeightsLine = std::tuple<DecoderKind, int, int, int>;
 
 std::vector<WeightsLine> weights_lines() {
   return {
-#define SUBBYTE_CUDA_WEIGHTS(name, decoder, bits, groups) {DecoderKind::k##decoder, bits, groups},
+#define SUBBYTE_CUDA_WEIGHTS(name, decoder, bits, groups, levels) \
+  {DecoderKind::k##decoder, bits, groups, levels},
 #include "kernels/cuda/weights.def"
 #undef SUBBYTE_CUDA_WEIGHTS
   };
@@ -58,6 +59,10 @@ std::vector<WeightFormat> all_formats() {
     formats.push_back({element, kE4M4, Zero::kNone, 32});
     formats.push_back({element, kF16, Zero::kNone, 32, 256});
   }
+  formats.push_back({kU2, kU4, Zero::kOffsetU4, 16});
+  for (const Format element : {kU4, kU5}) formats.push_back({element, kU6, Zero::kOffsetU6, 32});
+  for (const Format element : {kI3, kI6}) formats.push_back({element, kI8, Zero::kNone, 16});
+  formats.push_back({kIQ4, kI6, Zero::kNone, 32});
   return formats;
 }
 
@@ -188,14 +193,15 @@ void expect_large_m(const Problem& problem, const Device& device, const Plan& pl
                                    4 * tokens_of(plan.kernel) * 64 * 2);
 }
 
-TEST(CudaWeights, are_24_lines_and_336_kernels) {
+TEST(CudaWeights, are_30_lines_and_420_kernels) {
   const std::vector<WeightsLine> lines = weights_lines();
-  EXPECT_EQ(lines.size(), 24u);
-  EXPECT_EQ(lines.size() * 2 * kKernelKinds, 336u);
+  EXPECT_EQ(lines.size(), 30u);
+  EXPECT_EQ(lines.size() * 2 * kKernelKinds, 420u);
   std::set<WeightsLine> of_formats;
   for (const WeightFormat& format : all_formats()) {
     const PackedFormat packed = format_of(format, 1, 128);
-    of_formats.insert({packed.decoder, packed.bits, packed.groups_per_tile});
+    of_formats.insert(
+        {packed.decoder, packed.bits, packed.groups_per_tile, gpu::in_superblocks(packed) ? 2 : 1});
   }
   EXPECT_EQ(of_formats, std::set<WeightsLine>(lines.begin(), lines.end()));
 }

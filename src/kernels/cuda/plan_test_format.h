@@ -17,11 +17,11 @@ inline gpu::PackedFormat format_of(const WeightFormat& format, int64_t rows, int
   view.format = format;
   view.rows = 1;
   view.cols = cols;
-  const std::vector<std::byte> zeros(view.row_bytes() + view.groups() * 4);
+  const std::vector<std::byte> zeros(view.row_bytes() + view.groups() * 4 + 1);
   const std::span<const std::byte> bytes(zeros);
   view.codes = bytes.first(view.row_bytes());
-  view.scales = bytes.first(view.groups() * info(format.scale).bits / 8);
-  view.zeros = bytes.first(view.groups() * zero_bytes(format.zero));
+  view.scales = bytes.first(view.scale_row_bytes());
+  view.zeros = bytes.first(view.zero_row_bytes());
   const std::vector<float> codebook(info(format.element).vector_size > 1 ? view.num_codes() : 0);
   view.codebook = codebook;
   gpu::PackedFormat packed = *gpu::packed_format(view);

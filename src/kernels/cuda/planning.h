@@ -22,8 +22,13 @@ inline int64_t divide_up(int64_t a, int64_t b) {
 }
 
 inline double scale_bytes_of_tile(const PackedFormat& f) {
-  return static_cast<double>(kStripRows * f.groups_per_tile) *
-         (scale_bytes(f.scale_kind) + f.zero_bytes) / static_cast<double>(f.tiles_per_block);
+  const int zeros = kStripRows * f.groups_per_tile * f.zero_bytes;
+  return static_cast<double>(scale_block_bytes(f) + zeros) / static_cast<double>(f.tiles_per_block);
+}
+
+/// Products find a zero point beside the scales of each group.
+inline bool zeros_beside(const PackedFormat& f) {
+  return f.decoder == DecoderKind::kIntegers && !in_superblocks(f);
 }
 
 inline double bytes_of_tile(const PackedFormat& f) {

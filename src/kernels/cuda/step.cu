@@ -5,34 +5,33 @@
 #include <array>
 #include <string>
 
+#include "kernels/cuda/kernel_set.h"
 #include "kernels/cuda/step/step.h"
 
 namespace subbyte::cuda {
 
-#define SUBBYTE_CUDA_WEIGHTS(name, decoder, bits, groups) const void* name##_step(bool is_f16);
+#define SUBBYTE_CUDA_WEIGHTS(name, decoder, bits, groups, levels) \
+  const void* name##_step(bool is_f16);
 #include "kernels/cuda/weights.def"
 #undef SUBBYTE_CUDA_WEIGHTS
 
 namespace {
 
 struct StepKernel {
-  DecoderKind decoder;
-  int bits;
-  int groups;
+  WeightKind kind;
   const void* (*kernel)(bool is_f16);
 };
 
 constexpr StepKernel kKernels[] = {
-#define SUBBYTE_CUDA_WEIGHTS(name, decoder, bits, groups) \
-  {DecoderKind::k##decoder, bits, groups, &name##_step},
+#define SUBBYTE_CUDA_WEIGHTS(name, decoder, bits, groups, levels) \
+  {{DecoderKind::k##decoder, bits, groups, levels}, &name##_step},
 #include "kernels/cuda/weights.def"
 #undef SUBBYTE_CUDA_WEIGHTS
 };
 
 const void* find_kernel(const PackedFormat& format, Number number) {
   for (const StepKernel& kernels : kKernels) {
-    if (kernels.decoder == format.decoder && kernels.bits == format.bits &&
-        kernels.groups == format.groups_per_tile) {
+    if (kernels.kind == kind_of(format)) {
       return kernels.kernel(number == Number::kF16);
     }
   }

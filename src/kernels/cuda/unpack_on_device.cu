@@ -89,8 +89,88 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+/// Scales, or offsets, of two levels.
+struct NumberArguments {
+  uint8_t* to;
+  const uint8_t* from;
+  int64_t rows;
+  int64_t blocks;
+  Superblock form;
+  CanonicalNumbers numbers;  // without its pointers
+  bool are_offsets;
+  RowOrder row_order;
+};
+
+__device__ uint8_t byte_of_row(const NumberArguments& a, int64_t row, int64_t i) {
+  const PackedRow place = packed_row(a.row_order, row, a.rows);
+  const uint8_t* const strip = a.from + place.strip * a.blocks * a.form.bytes();
+  if (i >= a.numbers.groups) {
+    const int64_t byte = i - a.numbers.groups;
+    return strip[byte / 2 * a.form.bytes() + factor_at(a.form, place.row, a.are_offsets) +
+                 byte % 2];
+  }
+  const int64_t tile = i / a.form.groups;
+  const int at = integer_at(a.form, place.row, static_cast<int>(tile % kSuperblockTiles),
+                            static_cast<int>(i % a.form.groups), a.are_offsets);
+  return canonical_integer(a.form, strip[tile / kSuperblockTiles * a.form.bytes() + at],
+                           a.are_offsets,
+                           a.are_offsets ? a.numbers.offset_bias : a.numbers.scale_bias);
+}
+
+__global__ void __launch_bounds__(kThreads)
+    unpack_numbers(const __grid_constant__ NumberArguments a) {
+  const int64_t row_bytes = a.numbers.row_bytes();
+  const int64_t step = int64_t{gridDim.x} * kThreads;
+  for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < a.rows * row_bytes;
+       i += step) {
+    const int64_t row = i / row_bytes;
+    a.to[i] = byte_of_row(a, row, i - row * row_bytes);
+  }
+}
+
 unsigned ctas_for(int64_t count) {
   return static_cast<unsigned>(std::clamp<int64_t>((count + kThreads - 1) / kThreads, 1, kMaxCtas));
+}
+
+void unpack_superblocks(std::byte* scales, std::byte* zeros, const uint8_t* packed,
+                        const MatrixView& shape, const PackedFormat& format, Stream stream) {
+  NumberArguments a = {reinterpret_cast<uint8_t*>(scales),
+                       packed + format.scales_begin,
+                       format.rows,
+                       format.blocks,
+                       superblock_of(format),
+                       canonical_numbers(shape),
+                       false,
+                       format.row_order};
+  const unsigned ctas = ctas_for(a.rows * a.numbers.row_bytes());
+  unpack_numbers<<<ctas, kThreads, 0, stream>>>(a);
+  if (!a.form.has_offsets) return;
+  a.to = reinterpret_cast<uint8_t*>(zeros);
+  a.are_offsets = true;
+  unpack_numbers<<<ctas, kThreads, 0, stream>>>(a);
+}
+
+/// Scales and zero points, or offsets, of one level.
+void unpack_all_groups(std::byte* scales, std::byte* zeros, const uint8_t* from,
+                       const MatrixView& shape, const PackedFormat& format, Stream stream) {
+  const int width = scale_bytes(format.scale_kind);
+  GroupArguments groups = {reinterpret_cast<uint8_t*>(scales),
+                           from + format.scales_begin,
+                           format.rows,
+                           shape.groups(),
+                           format.blocks,
+                           format.groups_per_tile,
+                           width,
+                           width,
+                           format.row_order};
+  const unsigned ctas = ctas_for(format.rows * shape.groups());
+  unpack_groups<<<ctas, kThreads, 0, stream>>>(groups);
+  if (format.zero_bytes == 0) return;
+  groups.to = reinterpret_cast<uint8_t*>(zeros);
+  groups.from = from + format.zeros_begin;
+  groups.to_width = zero_bytes(format.source.zero);
+  groups.from_width = format.zero_bytes;
+  unpack_groups<<<ctas, kThreads, 0, stream>>>(groups);
 }
 
 }  // namespace
@@ -116,24 +196,10 @@ Status unpack_on_device(std::byte* codes, std::byte* scales, std::byte* zeros,
                              code_order(format),
                              format.row_order};
   unpack<<<ctas_for(format.rows * ((format.cols + 7) / 8)), kThreads, 0, stream>>>(a);
-  const int width = scale_bytes(format.scale_kind);
-  GroupArguments groups = {reinterpret_cast<uint8_t*>(scales),
-                           from + format.scales_begin,
-                           format.rows,
-                           shape.groups(),
-                           format.blocks,
-                           format.groups_per_tile,
-                           width,
-                           width,
-                           format.row_order};
-  const unsigned ctas = ctas_for(format.rows * shape.groups());
-  unpack_groups<<<ctas, kThreads, 0, stream>>>(groups);
-  if (format.zero_bytes != 0) {
-    groups.to = reinterpret_cast<uint8_t*>(zeros);
-    groups.from = from + format.zeros_begin;
-    groups.to_width = zero_bytes(format.source.zero);
-    groups.from_width = format.zero_bytes;
-    unpack_groups<<<ctas, kThreads, 0, stream>>>(groups);
+  if (in_superblocks(format)) {
+    unpack_superblocks(scales, zeros, from, shape, format, stream);
+  } else {
+    unpack_all_groups(scales, zeros, from, shape, format, stream);
   }
   const cudaError_t error = cudaGetLastError();
   if (error == cudaSuccess) return {};

@@ -68,6 +68,7 @@ WeightArguments weight_arguments(const std::byte* packed, const PackedFormat& fo
   weights.up_gain = weights.gain;
   weights.scale_factor = scale_factor_of(format, number);
   weights.scale = scale_rule(format.scale_kind);
+  if (in_superblocks(format)) weights.superblock = superblock_of(format);
   weights.row_order = format.row_order;
   if (format.decoder == DecoderKind::kCodebook) {
     const std::array<uint16_t, 32> values = codebook_of(format, number);

@@ -19,12 +19,13 @@ struct WeightsLine {
   DecoderKind decoder;
   int bits;
   int groups;  // of a tile of 64 inputs
+  int levels;  // of scales
 };
 
 std::vector<WeightsLine> weights_lines() {
   return {
-#define SUBBYTE_CUDA_WEIGHTS(name, decoder, bits, groups) \
-  {#name, DecoderKind::k##decoder, bits, groups},
+#define SUBBYTE_CUDA_WEIGHTS(name, decoder, bits, groups, levels) \
+  {#name, DecoderKind::k##decoder, bits, groups, levels},
 #include "kernels/cuda/weights.def"
 #undef SUBBYTE_CUDA_WEIGHTS
   };
@@ -32,6 +33,12 @@ std::vector<WeightsLine> weights_lines() {
 
 std::string elements_of(const WeightsLine& line) {
   const std::string bits = std::to_string(line.bits);
+  if (line.levels == 2) {
+    const bool has_offsets = superblock_of(true, line.bits, line.groups).has_offsets;
+    if (line.decoder == DecoderKind::kCodebook) return "iq4, nfl4, scales of two levels";
+    return (has_offsets ? "u" + bits + ", scales and offsets" : "i" + bits + ", scales") +
+           " of two levels";
+  }
   if (line.decoder == DecoderKind::kIntegers) return "u" + bits + ", i" + bits;
   if (line.decoder == DecoderKind::kE2M1) return "e2m1";
   if (line.decoder == DecoderKind::kE4M3) return "e4m3";

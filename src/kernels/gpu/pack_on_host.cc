@@ -101,6 +101,20 @@ void pack_groups(std::byte* to, int to_width, std::span<const std::byte> from, i
   }
 }
 
+void pack_superblocks(std::byte* to, const MatrixView& matrix, const PackedFormat& format) {
+  const Superblock form = superblock_of(format);
+  const CanonicalNumbers from = canonical_numbers(matrix);
+  for (int64_t i = 0; i < format.strips * format.blocks; ++i) {
+    const int64_t strip = i / format.blocks;
+    for (int at = 0; at < form.bytes(); ++at) {
+      const SuperblockNumber number = number_at(form, at);
+      const int64_t row = source_row(format.row_order, strip, number.row, format.rows);
+      to[i * form.bytes() + at] = std::byte{superblock_byte(
+          form, from, number, row < format.rows ? row : -1, i - strip * format.blocks)};
+    }
+  }
+}
+
 }  // namespace
 
 void pack_on_host(std::byte* to, const MatrixView& matrix, const PackedFormat& format) {
@@ -108,7 +122,11 @@ void pack_on_host(std::byte* to, const MatrixView& matrix, const PackedFormat& f
   const int64_t codes_end = format.strips * format.tiles * tile_bytes(format.bits);
   std::memset(to + codes_end, 0, format.bytes - codes_end);
   const int scale_size = scale_bytes(format.scale_kind);
-  pack_groups(to + format.scales_begin, scale_size, matrix.scales, scale_size, matrix, format);
+  if (in_superblocks(format)) {
+    pack_superblocks(to + format.scales_begin, matrix, format);
+  } else {
+    pack_groups(to + format.scales_begin, scale_size, matrix.scales, scale_size, matrix, format);
+  }
   if (format.zero_bytes != 0) {
     pack_groups(to + format.zeros_begin, format.zero_bytes, matrix.zeros,
                 zero_bytes(matrix.format.zero), matrix, format);

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "base/checked.h"
+#include "base/float16.h"
 #include "matrix/codebook.h"
 
 namespace subbyte::gpu {
@@ -45,25 +46,6 @@ const Element* find_element(Format format) {
   return found == std::end(kElements) ? nullptr : found;
 }
 
-std::optional<ScaleKind> scale_kind_of(Format scale) {
-  switch (scale) {
-    case Format::kF32:
-      return ScaleKind::kF32;
-    case Format::kF16:
-      return ScaleKind::kF16;
-    case Format::kBF16:
-      return ScaleKind::kBF16;
-    case Format::kE8M0:
-      return ScaleKind::kE8M0;
-    case Format::kE4M3:
-      return ScaleKind::kE4M3;
-    case Format::kE4M4:
-      return ScaleKind::kE4M4;
-    default:
-      return std::nullopt;
-  }
-}
-
 bool supports_group(const Element& element, int64_t group) {
   switch (element.decoder) {
     case DecoderKind::kIntegers:
@@ -87,6 +69,26 @@ bool is_signed_integer(const Element& element) {
   return element.decoder == DecoderKind::kIntegers && info(element.id).min < 0;
 }
 
+/// Beside scales of two levels there are offsets of two levels or none, as superblock.h says.
+bool supports_two_levels(const WeightFormat& format) {
+  const int64_t group = format.group_size;
+  switch (format.element) {
+    case Format::kU2:
+      return group == 16 && format.scale == Format::kU4 && format.zero == Zero::kOffsetU4;
+    case Format::kU4:
+    case Format::kU5:
+      return group == 32 && has_two_levels(format.zero);
+    case Format::kI3:
+    case Format::kI6:
+      return group == 16 && format.zero == Zero::kNone;
+    case Format::kIQ4:
+    case Format::kNFL4:
+      return group == 32 && format.zero == Zero::kNone;
+    default:
+      return false;
+  }
+}
+
 /// Zero points stand beside unsigned integers, offsets of 16 bits beside all.
 bool supports_zero(const Element& element, Zero zero) {
   if (zero == Zero::kNone) return true;
@@ -96,6 +98,11 @@ bool supports_zero(const Element& element, Zero zero) {
   return is_offset(zero) || !is_signed_integer(element);
 }
 
+bool supports(const Element& element, const WeightFormat& format) {
+  if (has_two_levels(format.scale)) return supports_two_levels(format);
+  return supports_group(element, format.group_size) && supports_zero(element, format.zero);
+}
+
 Error unsupported(const WeightFormat& format) {
   return {"cuda.format",
           "the CUDA kernels have no " + to_string(format) +
@@ -103,7 +110,8 @@ Error unsupported(const WeightFormat& format) {
               "groups of multiples of 64 or per row, u5 i5 g32 and u6 i6 g16, all with offsets of "
               "16 bits too; e2m1 g16 g32; e4m3 in groups of multiples of 64 or per row; nf4 nfl4 "
               "iq4 g32 g64; nfl2 nfl3 nfl5 g32; vq2 vq4 g32 without act-order, rotated or not; "
-              "scales f32 f16 bf16 e8m0 e4m3 e4m4"};
+              "scales f32 f16 bf16 e8m0 e4m3 e4m4; of two levels u4 u5 g32 and u2 g16 with "
+              "offsets, i3 i6 g16, iq4 and nfl4 g32 without"};
 }
 
 Error wrong_shape(const MatrixView& matrix, const std::string& what) {
@@ -135,12 +143,12 @@ Status check_dimensions(const MatrixView& matrix, RowOrder row_order) {
 /// Of dimensions that check_dimensions() has found sound.
 Status check_sizes(const MatrixView& matrix) {
   // Both factors are below 2^31: no product of these wraps.
-  const int64_t scales = matrix.rows * matrix.groups();
-  const int64_t scale_size = info(matrix.format.scale).bits / 8;
-  SUBBYTE_CHECK(check_size(matrix, "codes", matrix.codes.size(), matrix.rows * matrix.row_bytes()));
-  SUBBYTE_CHECK(check_size(matrix, "scales", matrix.scales.size(), scales * scale_size));
-  SUBBYTE_CHECK(check_size(matrix, "zero points", matrix.zeros.size(),
-                           scales * zero_bytes(matrix.format.zero)));
+  const int64_t rows = matrix.rows;
+  SUBBYTE_CHECK(check_size(matrix, "codes", matrix.codes.size(), rows * matrix.row_bytes()));
+  SUBBYTE_CHECK(
+      check_size(matrix, "scales", matrix.scales.size(), rows * matrix.scale_row_bytes()));
+  SUBBYTE_CHECK(
+      check_size(matrix, "zero points", matrix.zeros.size(), rows * matrix.zero_row_bytes()));
   if (matrix.input_order.empty()) return {};
   return check_size(matrix, "input order", matrix.input_order.size_bytes(), matrix.cols * 4);
 }
@@ -219,6 +227,7 @@ void set_partition(PackedFormat* format, bool interleaves) {
   format->tiles = static_cast<int64_t>(ceil_div(format->cols, kTileCols));
   if (group > 0 && group < kTileCols) {
     format->groups_per_tile = kTileCols / static_cast<int>(group);
+    if (in_superblocks(*format)) format->tiles_per_block = kSuperblockTiles;
   } else {
     const int64_t tiles = group == 0 ? format->tiles : group / kTileCols;
     format->tiles_per_block = std::min(tiles, format->tiles);
@@ -232,12 +241,13 @@ int64_t vector_bytes(const PackedFormat& format) {
 }
 
 void set_places(PackedFormat* format, bool gathers) {
-  const int64_t groups = format->strips * format->blocks * format->groups_per_tile * kStripRows;
+  const int64_t blocks = format->strips * format->blocks;
+  const int64_t groups = blocks * format->groups_per_tile * kStripRows;
   const auto align = [](int64_t bytes) {
     return static_cast<int64_t>(round_up(bytes, kAlignment));
   };
   format->scales_begin = align(format->strips * format->tiles * tile_bytes(format->bits));
-  int64_t end = align(format->scales_begin + groups * scale_bytes(format->scale_kind));
+  int64_t end = align(format->scales_begin + blocks * scale_block_bytes(*format));
   const int64_t zeros = end;
   end = align(end + groups * format->zero_bytes);
   const int64_t gather = end;
@@ -283,10 +293,43 @@ double largest_finite(std::span<const std::byte> numbers, const FormatInfo& type
                          : largest_ieee<uint32_t>(numbers, type);
 }
 
+/// Of numbers of two levels, which are bytes and factors.
+double largest_product(const MatrixView& matrix, std::span<const std::byte> numbers,
+                       const FormatInfo& type) {
+  const int64_t superblocks = num_superblocks(matrix.cols);
+  const int64_t of_superblock = kSuperblock / matrix.group_size();
+  const int zero = type.min < 0 ? 1 << (type.bits - 1) : 0;
+  float largest = 0;
+  for (int64_t row = 0; row < matrix.rows; ++row) {
+    const std::byte* const integers =
+        numbers.data() + row * (matrix.groups() + superblocks * int64_t{sizeof(Float16)});
+    for (int64_t i = 0; i < superblocks; ++i) {
+      const int64_t end = std::min((i + 1) * of_superblock, matrix.groups());
+      int integer = 0;
+      for (int64_t g = i * of_superblock; g < end; ++g) {
+        integer = std::max(integer, std::abs(std::to_integer<int>(integers[g]) - zero));
+      }
+      Float16 factor = {};
+      std::memcpy(&factor, integers + matrix.groups() + i * sizeof factor, sizeof factor);
+      const float product = static_cast<float>(integer) * std::fabs(to_float(factor));
+      if (product <= std::numeric_limits<float>::max()) largest = std::max(largest, product);
+    }
+  }
+  return largest;
+}
+
 PackedFacts facts_of(const MatrixView& matrix) {
   PackedFacts facts;
-  facts.largest_scale = largest_finite(matrix.scales, info(matrix.format.scale));
-  if (is_offset(matrix.format.zero)) {
+  const FormatInfo& scale = info(matrix.format.scale);
+  if (has_two_levels(matrix.format.scale)) {
+    facts.largest_scale = largest_product(matrix, matrix.scales, scale);
+  } else {
+    facts.largest_scale = largest_finite(matrix.scales, scale);
+  }
+  if (has_two_levels(matrix.format.zero)) {
+    const FormatInfo& offset = info(offset_format(matrix.format.zero));
+    facts.largest_offset = largest_product(matrix, matrix.zeros, offset);
+  } else if (is_offset(matrix.format.zero)) {
     facts.largest_offset = largest_finite(matrix.zeros, info(offset_format(matrix.format.zero)));
   }
   find_large_zero(matrix, facts);
@@ -310,7 +353,7 @@ uint16_t number_of(double value, Number number) {
 
 /// Zero points of 8 bits may be 256.
 int packed_zero_bytes(Zero zero, int bits) {
-  if (zero == Zero::kNone) return 0;
+  if (zero == Zero::kNone || has_two_levels(zero)) return 0;
   return bits == 8 || is_offset(zero) ? 2 : 1;
 }
 
@@ -318,8 +361,7 @@ int packed_zero_bytes(Zero zero, int bits) {
 Result<PackedFormat> layout_of(const MatrixView& matrix, RowOrder row_order, bool gathers) {
   const Element* element = find_element(matrix.format.element);
   const auto scale_kind = scale_kind_of(matrix.format.scale);
-  if (element == nullptr || !scale_kind || !supports_group(*element, matrix.format.group_size) ||
-      !supports_zero(*element, matrix.format.zero)) {
+  if (element == nullptr || !scale_kind || !supports(*element, matrix.format)) {
     return unsupported(matrix.format);
   }
   const bool is_vectors = element->decoder == DecoderKind::kVectors;
@@ -352,7 +394,46 @@ Result<PackedFormat> layout_of(const MatrixView& matrix, RowOrder row_order, boo
   return format;
 }
 
+/// What an integer of two levels is stored as, less its canonical code.
+int bias_of(Format integer) {
+  const FormatInfo& type = info(integer);
+  return integer == Format::kU4 || integer == Format::kU6 ? 128 : 128 - (1 << (type.bits - 1));
+}
+
 }  // namespace
+
+std::optional<ScaleKind> scale_kind_of(Format scale) {
+  if (has_two_levels(scale)) return ScaleKind::kTwoLevels;
+  switch (scale) {
+    case Format::kF32:
+      return ScaleKind::kF32;
+    case Format::kF16:
+      return ScaleKind::kF16;
+    case Format::kBF16:
+      return ScaleKind::kBF16;
+    case Format::kE8M0:
+      return ScaleKind::kE8M0;
+    case Format::kE4M3:
+      return ScaleKind::kE4M3;
+    case Format::kE4M4:
+      return ScaleKind::kE4M4;
+    default:
+      return std::nullopt;
+  }
+}
+
+CanonicalNumbers canonical_numbers(const MatrixView& matrix) {
+  CanonicalNumbers numbers = {};
+  numbers.scales = reinterpret_cast<const uint8_t*>(matrix.scales.data());
+  numbers.offsets = reinterpret_cast<const uint8_t*>(matrix.zeros.data());
+  numbers.groups = matrix.groups();
+  numbers.superblocks = num_superblocks(matrix.cols);
+  numbers.scale_bias = bias_of(matrix.format.scale);
+  if (is_offset(matrix.format.zero)) {
+    numbers.offset_bias = bias_of(offset_format(matrix.format.zero));
+  }
+  return numbers;
+}
 
 double largest_seen(const std::array<uint32_t, 8>& seen, const FormatInfo& type) {
   double largest = 0;

@@ -7,6 +7,7 @@
 //           tile, or, where groups are longer than tiles, one group: so a lane finds the scales of
 //           its two rows side by side
 //   zeros   as the scales: zero points, or float zero points (offsets)
+//           Scales of two levels, and their offsets, are [strip][superblock] instead (superblock.h)
 //   gather  [cols] uint32, act-order: the input of each column
 //   vectors [256][2 or 4] floats: what the bytes of vq4 and vq2 stand for
 //
@@ -16,10 +17,12 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 
 #include "base/status.h"
+#include "kernels/gpu/superblock.h"
 #include "kernels/gpu/tile_order.h"
 #include "matrix/matrix.h"
 
@@ -37,10 +40,10 @@ struct PackedFormat {
   RowOrder row_order = RowOrder::kNatural;
   DecoderKind decoder = DecoderKind::kIntegers;
   int bits = 4;
-  int groups_per_tile = 1;  // 1, 2 or 4; 1 also where a group is several tiles
-  int64_t tiles_per_block = 1;
+  int groups_per_tile = 1;      // 1, 2 or 4; 1 also where a group is several tiles
+  int64_t tiles_per_block = 1;  // kSuperblockTiles where scales have two levels
   ScaleKind scale_kind = ScaleKind::kF16;
-  int zero_bytes = 0;  // 0: zero point `zero` everywhere
+  int zero_bytes = 0;  // 0: zero point `zero` everywhere, or offsets of two levels
   int zero = 0;        // beside offsets, too: source.zero says what is stored
   int64_t rows = 0;    // N
   int64_t cols = 0;    // K
@@ -63,7 +66,8 @@ struct PackedFormat {
 
 /// The packed form of a matrix of that format, or why there is none. Supported: u2, u3, u4, u8 and
 /// i2, i3, i4, i8 with groups of 16, 32 or multiples of 64 inputs or the whole row; u5 and i5 with
-/// groups of 32, u6 and i6 with groups of 16; e2m1 with groups of 16 or 32; e4m3 with groups of
+/// groups of 32, u6 and i6 with groups of 16; those of superblock.h with scales, and offsets, of
+/// two levels; e2m1 with groups of 16 or 32; e4m3 with groups of
 /// multiples of 64 inputs or the whole row; nf4, iq4 and nfl4 with groups of 32 or 64, nfl2, nfl3,
 /// nfl5 with groups of 32; vq2 and vq4 with groups of 32,
 /// rotated or not, without act-order;
@@ -113,7 +117,29 @@ constexpr bool prepares_inputs(const PackedFormat& format) {
   return format.source.rotation != 0 || code_order(format) == CodeOrder::kFours;
 }
 
-/// Index of the scale, and of the zero point, of row `row` of a strip and canonical group `group`.
+/// Says that scales have two levels.
+constexpr bool in_superblocks(const PackedFormat& format) {
+  return format.scale_kind == ScaleKind::kTwoLevels;
+}
+constexpr Superblock superblock_of(const PackedFormat& format) {
+  return superblock_of(format.decoder == DecoderKind::kIntegers, format.bits,
+                       format.groups_per_tile);
+}
+
+/// Bytes of a scale block: a superblock, or the scales alone.
+constexpr int scale_block_bytes(const PackedFormat& format) {
+  if (in_superblocks(format)) return superblock_of(format).bytes();
+  return format.groups_per_tile * kStripRows * scale_bytes(format.scale_kind);
+}
+
+/// How the scales of a packed matrix are read; none where no kernel reads them.
+std::optional<ScaleKind> scale_kind_of(Format scale);
+
+/// The scales and offsets of two levels of a matrix that is packed so.
+CanonicalNumbers canonical_numbers(const MatrixView& matrix);
+
+/// Index of the scale, and of the zero point, of row `row` of a strip and canonical group `group`,
+/// where scales have one level.
 constexpr int64_t scale_index(const PackedFormat& format, int64_t strip, int row, int64_t group) {
   const int64_t block = group / format.groups_per_tile;
   const int64_t in_tile = group % format.groups_per_tile;

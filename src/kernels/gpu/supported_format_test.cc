@@ -75,16 +75,26 @@ TEST(SupportedFormat, has_other_integers_of_five_to_seven_bits_as_eight) {
   }
 }
 
-TEST(SupportedFormat, rounds_products_of_two_levels_to_f16) {
+TEST(SupportedFormat, keeps_two_levels_as_ggml_has_them) {
+  for (const WeightFormat& format :
+       {WeightFormat{kU4, kU6, Zero::kOffsetU6, 32}, WeightFormat{kU5, kU6, Zero::kOffsetU6, 32},
+        WeightFormat{kU2, kU4, Zero::kOffsetU4, 16}, WeightFormat{kI3, kI6, Zero::kNone, 16},
+        WeightFormat{kI6, kI8, Zero::kNone, 16}, WeightFormat{kIQ4, kI6, Zero::kNone, 32},
+        WeightFormat{kNFL4, kU6, Zero::kNone, 32}}) {
+    EXPECT_EQ(supported_format(format, 19, 320, false), format) << to_string(format);
+  }
+}
+
+TEST(SupportedFormat, rounds_products_of_other_two_levels_to_f16) {
   struct Case {
     WeightFormat format, served;
   };
-  for (const Case& c : {Case{{kU4, kU6, Zero::kOffsetU6, 32}, {kU4, kF16, Zero::kF16, 32}},
-                        Case{{kU5, kU6, Zero::kOffsetU6, 32}, {kU5, kF16, Zero::kF16, 32}},
-                        Case{{kU2, kU4, Zero::kOffsetU4, 16}, {kU2, kF16, Zero::kF16, 16}},
-                        Case{{kI3, kI6, Zero::kNone, 16}, {kI3, kF16, Zero::kNone, 16}},
-                        Case{{kI6, kI8, Zero::kNone, 16}, {kI6, kF16, Zero::kNone, 16}},
-                        Case{{kIQ4, kI6, Zero::kNone, 32}, {kIQ4, kF16, Zero::kNone, 32}}}) {
+  for (const Case& c : {Case{{kU4, kU6, Zero::kOffsetU6, 16}, {kU4, kF16, Zero::kF16, 16}},
+                        Case{{kU4, kU6, Zero::kNone, 32}, {kU4, kF16, Zero::kNone, 32}},
+                        Case{{kU3, kU4, Zero::kOffsetU4, 32}, {kU3, kF16, Zero::kF16, 32}},
+                        Case{{kI4, kI6, Zero::kNone, 32}, {kI4, kF16, Zero::kNone, 32}},
+                        Case{{kI8, kI8, Zero::kNone, 16}, {kI8, kF16, Zero::kNone, 16}},
+                        Case{{kNF4, kI6, Zero::kNone, 32}, {kNF4, kF16, Zero::kNone, 32}}}) {
     EXPECT_EQ(supported_format(c.format, 19, 320, false), c.served) << to_string(c.format);
     const auto random = random_matrix(c.format, 19, 320, testing::Contents::kReal, 6);
     ThreadPool pool(2);

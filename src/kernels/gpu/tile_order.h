@@ -171,10 +171,12 @@ SUBBYTE_DEVICE constexpr int tile_bytes(int bits) {
   return kLanes * 4 * bits;
 }
 
-/// How the one, two or four bytes of a scale are read.
-enum class ScaleKind : uint8_t { kF32, kF16, kBF16, kE8M0, kE4M3, kE4M4 };
+/// How the one, two or four bytes of a scale are read; of two levels superblock.h says it.
+enum class ScaleKind : uint8_t { kF32, kF16, kBF16, kE8M0, kE4M3, kE4M4, kTwoLevels };
 
+/// 0 where there are two levels.
 SUBBYTE_DEVICE constexpr int scale_bytes(ScaleKind kind) {
+  if (kind == ScaleKind::kTwoLevels) return 0;
   return kind == ScaleKind::kF32 ? 4 : kind == ScaleKind::kF16 || kind == ScaleKind::kBF16 ? 2 : 1;
 }
 

@@ -25,6 +25,7 @@ std::string suffix(const gpu::PackedFormat& format, gpu::Number number) {
       name = "_vectors" + std::to_string(format.bits);
       break;
   }
+  if (gpu::in_superblocks(format)) name += "_superblocks";  // which no shader reads
   if (is_offset(format.source.zero)) name += "_offsets";
   return name + (number == gpu::Number::kF16 ? "_f16" : "_bf16");
 }

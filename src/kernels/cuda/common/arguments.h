@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "base/operands.h"
+#include "kernels/gpu/superblock.h"
 #include "kernels/gpu/tile_order.h"
 
 namespace subbyte::cuda {
@@ -37,6 +38,8 @@ constexpr ScaleRule scale_rule(ScaleKind kind) {
       return {0x7f, 0x80, 20, 24, 0x7f, 0x1p120f, 0, 1};
     case ScaleKind::kE4M4:
       return {0xff, 0, 19, 0, 0x100, 0x1p116f, 0, 1};
+    case ScaleKind::kTwoLevels:
+      return {};
     default:
       return {0x7fffffff, 0x80000000, 0, 0, 0x7f800000, 1, 0, 4};
   }
@@ -86,6 +89,8 @@ struct WeightArguments {
   ScaleRule scale;
   RowOrder row_order;
   ZeroKind zero_kind;
+  /// Sizes of scales of two levels; scale.bytes is 0 then, and zeros nullptr.
+  Superblock superblock;
   uint16_t codebook[32];  // numbers of the activations' type
 };
 

@@ -28,7 +28,9 @@
 //
 //   sum over the group of (q - z) x  =  sum q x  -  z sum x
 //
-// and sum_inputs() computes the sums of x once for a CTA or a warp.
+// and sum_inputs() computes the sums of x once for a CTA or a warp. Scales and offsets of two
+// levels are products in float32, without a rounding; zero points beside them are constants of the
+// kernel.
 
 #include <cstdint>
 
@@ -78,6 +80,7 @@ class PairAccumulators {
   /// With many tokens there is enough to do in one.
   static constexpr int kInterleaved = kTokens8 <= 2 ? 2 : 1;
   using Reader = PairReader<Decoder, kGroups>;
+  static constexpr bool kZerosBeside = Reader::kZeroBytes > 0;
 
   __device__ void clear() { clear(accumulators_); }
 
@@ -102,7 +105,7 @@ class PairAccumulators {
       reader.template read_scales<kTiles>(places[p], scales[p], [&] {
         add_offsets<kTiles, kScaled>(reader, places[p], sums, of_inputs[p]);
       });
-      if constexpr (Decoder::kHasZeros) reader.template read_zeros<kTiles>(places[p], scales[p]);
+      if constexpr (kZerosBeside) reader.template read_zeros<kTiles>(places[p], scales[p]);
     }
     float group[kAtOnce][kTokens8][4];
 #pragma unroll
@@ -199,22 +202,59 @@ class PairAccumulators {
     return factor * (i % 2 == 0 ? of_inputs.x : of_inputs.y);
   }
 
-  /// Adds to the products of a group what its zero points contribute, and all that, scaled, to the
-  /// accumulators.
+  /// What a zero point that all codes have adds to products for each input, of rows g or g + 8.
+  static __device__ constexpr float constant_zero(bool is_odd) {
+    if constexpr (Decoder::kHasZeros) {
+      constexpr int kZero = SuperblockOf<Decoder, kGroups>::kZero;
+      return -Decoder::kRawFactor *
+             (Decoder::kRawOffset + static_cast<float>((is_odd ? Decoder::kRawOdd : 1) * kZero));
+    } else {
+      return 0;
+    }
+  }
+
+  /// The same as end_group() of a group with scales of two levels.
   template <bool kScaled>
-  __device__ void end_group(const float (&group)[kTokens8][4], float2 scale, float2 zeros,
-                            uint32_t x_sums, float2 of_inputs) {
+  __device__ void end_group_of_superblock(const float (&group)[kTokens8][4], float2 scale,
+                                          float2 offset, uint32_t x_sums, float2 of_inputs) {
+    constexpr bool kHasOffsets = SuperblockOf<Decoder, kGroups>::kHasOffsets;
 #pragma unroll
     for (int n = 0; n < kTokens8; ++n) {
       uint32_t inputs[2] = {};
       if constexpr (Decoder::kHasZeros) ld_shared<2>(inputs, x_sums + n * 8 * 4);
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        float sum = group[n][i];
-        if constexpr (Decoder::kHasZeros) {
-          sum = fmaf(i < 2 ? zeros.x : zeros.y, __uint_as_float(inputs[i % 2]), sum);
+        const float zero = constant_zero(i >= 2);
+        const float x_sum = __uint_as_float(inputs[i % 2]);
+        const float sum = zero == 0 ? group[n][i] : fmaf(zero, x_sum, group[n][i]);
+        float& to = accumulators_[n][i];
+        to = fmaf(scaled<kScaled>(scale, of_inputs, i), sum, to);
+        if constexpr (kHasOffsets) to = fmaf(scaled<kScaled>(offset, of_inputs, i), x_sum, to);
+      }
+    }
+  }
+
+  /// Adds to the products of a group what its zero points contribute, and all that, scaled, to the
+  /// accumulators.
+  template <bool kScaled>
+  __device__ void end_group(const float (&group)[kTokens8][4], float2 scale, float2 zeros,
+                            uint32_t x_sums, float2 of_inputs) {
+    if constexpr (HasSuperblocks<Decoder>) {
+      end_group_of_superblock<kScaled>(group, scale, zeros, x_sums, of_inputs);
+    } else {
+#pragma unroll
+      for (int n = 0; n < kTokens8; ++n) {
+        uint32_t inputs[2] = {};
+        if constexpr (Decoder::kHasZeros) ld_shared<2>(inputs, x_sums + n * 8 * 4);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          float sum = group[n][i];
+          if constexpr (Decoder::kHasZeros) {
+            sum = fmaf(i < 2 ? zeros.x : zeros.y, __uint_as_float(inputs[i % 2]), sum);
+          }
+          accumulators_[n][i] =
+              fmaf(scaled<kScaled>(scale, of_inputs, i), sum, accumulators_[n][i]);
         }
-        accumulators_[n][i] = fmaf(scaled<kScaled>(scale, of_inputs, i), sum, accumulators_[n][i]);
       }
     }
   }

@@ -7,21 +7,24 @@
 #include "kernels/cuda/common/arguments.h"
 #include "kernels/cuda/common/prologue_epilogue.cuh"
 #include "kernels/cuda/common/ptx.cuh"
+#include "kernels/cuda/common/two_levels.cuh"
 #include "kernels/gpu/decoders.h"
 
 namespace subbyte::cuda {
 
-/// Zero points are bytes, but those of 8 bits, which may be 256.
+/// Zero points are bytes, but those of 8 bits, which may be 256. Beside scales of two levels they
+/// are constants of the kernel.
 template <class Decoder>
 __host__ __device__ constexpr int zero_bytes_of() {
-  return !Decoder::kHasZeros ? 0 : Decoder::kBits == 8 ? 2 : 1;
+  return !Decoder::kHasZeros || HasSuperblocks<Decoder> ? 0 : Decoder::kBits == 8 ? 2 : 1;
 }
 
 /// Where a pair is, as shared addresses of this lane's part of tile 0.
 struct PairPlace {
   uint32_t codes;
-  uint32_t scales;   // of the lane's two rows in the first group, which are neighbours
-  uint32_t zeros;    // the same
+  uint32_t scales;   // of the lane's two rows in the first group, which are neighbours; of two
+                     // levels the integers of tile 0
+  uint32_t zeros;    // the same; of two levels the factors
   uint32_t offsets;  // the same, of 2 bytes each
   int next_block;    // 1: tile 1 has the scale block after that of tile 0; 0: the same
 };
@@ -42,7 +45,8 @@ class PairReader {
   /// Of a lane's two rows in each group of two tiles.
   struct Scales {
     float2 scales[2][kGroups];
-    float2 zeros[2][kGroups];  // to add for each input, times kRawFactor; unset without zeros
+    float2 zeros[2][kGroups];  // to add for each input, times kRawFactor; unset without zeros;
+                               // of two levels offsets, times the same
   };
 
   /// `scale_values`: of fill_scale_values(), a shared address.
@@ -83,7 +87,9 @@ class PairReader {
   template <int kTiles, class AddOffsets>
   __device__ void read_scales(const PairPlace& place, Scales& to,
                               const AddOffsets& add_offsets) const {
-    if (scale_kind_ == 2) {
+    if constexpr (HasSuperblocks<Decoder>) {
+      read_two_levels<kTiles>(place, to);
+    } else if (scale_kind_ == 2) {
       read_scales_of<F16, 2, kTiles>(place, to);
     } else {
       if (Decoder::kHasZeros && scale_kind_ >= kOffsets) add_offsets();
@@ -207,6 +213,27 @@ class PairReader {
       for (int i = 0; i < 2 * kGroups; ++i) {
         constexpr uint32_t kMask = kSize == 4 ? ~0u : (1u << 8 * kSize % 32) - 1;
         rows[i / 2][i % 2] = words[i * kSize / 4] >> i * kSize % 4 * 8 & kMask;
+      }
+    }
+  }
+
+  template <int kTiles>
+  __device__ void read_two_levels(const PairPlace& place, Scales& to) const {
+    using Of = SuperblockOf<Decoder, kGroups>;
+    TwoLevels<Decoder, kGroups> numbers;
+    if constexpr (Of::kHasOffsets) {
+      numbers.load_factors(place.zeros, Decoder::kRawFactor,
+                           Decoder::kRawFactor * Decoder::kRawOdd);
+    } else {
+      numbers.load_factors(place.zeros);
+    }
+#pragma unroll
+    for (int tile = 0; tile < kTiles; ++tile) {
+      numbers.load_tile(place.scales + tile * Of::kForm.tile_integers());
+#pragma unroll
+      for (int g = 0; g < kGroups; ++g) {
+        to.scales[tile][g] = numbers.scale(g);
+        if constexpr (Of::kHasOffsets) to.zeros[tile][g] = numbers.offset(g);
       }
     }
   }

@@ -6,6 +6,7 @@
 
 #include "kernels/cuda/common/arguments.h"
 #include "kernels/cuda/common/ptx.cuh"
+#include "kernels/cuda/common/two_levels.cuh"
 #include "kernels/gpu/decoders.h"
 
 namespace subbyte::cuda {
@@ -83,8 +84,9 @@ __device__ Table fill_table(const WeightArguments& weights, uint32_t* shared) {
 }
 
 /// The scale block of a tile.
-template <int kGroups>
+template <class Decoder, int kGroups>
 __device__ __forceinline__ int scale_block_of(const WeightArguments& w, int tile) {
+  if constexpr (HasSuperblocks<Decoder>) return tile / kSuperblockTiles;
   if (kGroups > 1 || w.blocks_per_tile == 0) return tile;
   return static_cast<int>(__umulhi(tile, w.blocks_per_tile));
 }

@@ -20,6 +20,7 @@ struct PackedTable {
   int bits;
   CodeOrder order;
   int groups_per_tile;
+  bool in_superblocks;
   bool is_codebook;
   float codebook[32];  // of codes, where they have one
 };
@@ -65,6 +66,38 @@ __device__ uint32_t load_code(const uint8_t* p, int64_t i, int bytes) {
   return reinterpret_cast<const uint32_t*>(p)[i];
 }
 
+/// Of a group: (element - zero) * scale + offset.
+struct Group {
+  float scale;
+  float zero;
+  float offset;
+};
+
+__device__ Group group_of(const PackedTable& t, int64_t strip, int row, int tile, int in_tile) {
+  const WeightArguments& w = t.weights;
+  Group group = {0, static_cast<float>(w.zero), 0};
+  if (t.in_superblocks) {
+    const int64_t superblock = strip * w.blocks + tile / kSuperblockTiles;
+    const float2 numbers = two_levels_at(w.scales + superblock * w.superblock.bytes(), w.superblock,
+                                         row, tile % kSuperblockTiles, in_tile);
+    group.scale = numbers.x;
+    group.offset = numbers.y;
+    return group;
+  }
+  const int block = t.groups_per_tile > 1 ? tile : tile / w.tiles_per_block;
+  const int64_t at =
+      (((strip * w.blocks + block) * 8 + row % 8) * t.groups_per_tile + in_tile) * 2 + row / 8;
+  group.scale = scale_value(load_code(w.scales, at, w.scale.bytes), w.scale);
+  if (w.zeros == nullptr) return group;
+  if (w.zero_kind == ZeroKind::kInteger) {
+    group.zero = static_cast<float>(load_code(w.zeros, at, w.zero_bytes));
+  } else {
+    const Element kind = w.zero_kind == ZeroKind::kF16 ? Element::kF16 : Element::kBF16;
+    group.offset = load_element(kind, w.zeros, at);
+  }
+  return group;
+}
+
 __global__ void __launch_bounds__(kThreads)
     embed_packed(float* y, Tokens tokens, const __grid_constant__ PackedTable t, float factor) {
   begin_operation();
@@ -75,23 +108,12 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t to = int64_t{blockIdx.x} * w.cols;
   for (int col = threadIdx.x; col < w.cols; col += kThreads) {
     const int tile = col / kTileCols;
-    const int block = t.groups_per_tile > 1 ? tile : tile / w.tiles_per_block;
     const int in_tile = col % kTileCols / (kTileCols / t.groups_per_tile);
-    const int64_t at =
-        (((strip * w.blocks + block) * 8 + row % 8) * t.groups_per_tile + in_tile) * 2 + row / 8;
-    const float scale = scale_value(load_code(w.scales, at, w.scale.bytes), w.scale);
+    const Group group = group_of(t, strip, row, tile, in_tile);
     const uint32_t code = code_of(t, strip, row, col);
     const float element = t.is_codebook ? t.codebook[code] : static_cast<float>(code);
-    float zero = static_cast<float>(w.zero);
-    float offset = 0;
-    if (w.zeros != nullptr && w.zero_kind == ZeroKind::kInteger) {
-      zero = static_cast<float>(load_code(w.zeros, at, w.zero_bytes));
-    } else if (w.zeros != nullptr) {
-      const Element kind = w.zero_kind == ZeroKind::kF16 ? Element::kF16 : Element::kBF16;
-      offset = load_element(kind, w.zeros, at);
-    }
     const int64_t input = w.gather != nullptr ? w.gather[col] : col;
-    y[to + input] = factor * (fmaf(element - zero, scale, offset) * w.gain);
+    y[to + input] = factor * (fmaf(element - group.zero, group.scale, group.offset) * w.gain);
   }
 }
 
@@ -142,6 +164,7 @@ void run_embed(const EmbedCall& call, const WeightArguments& table, const Packed
                    format.bits,
                    code_order(format),
                    format.groups_per_tile,
+                   in_superblocks(format),
                    format.decoder == DecoderKind::kCodebook,
                    {}};
   std::copy(format.codebook.begin(), format.codebook.end(), t.codebook);

@@ -27,6 +27,8 @@ template <class Decoder>
 inline constexpr bool kHasByteTable = false;
 template <class Number, int kBits>
 inline constexpr bool kHasByteTable<Codebook<Number, kBits>> = kBits != 3;
+template <class Decoder>
+inline constexpr bool kHasByteTable<InSuperblocks<Decoder>> = kHasByteTable<Decoder>;
 template <class Number, int kBits>
 inline constexpr bool kHasByteTable<Vectors<Number, kBits>> = true;
 

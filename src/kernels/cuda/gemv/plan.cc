@@ -20,15 +20,15 @@ void set_slot(const PackedFormat& f, GemvPartition* p) {
   const bool has_zeros = f.decoder == DecoderKind::kIntegers;
   const int block = blocks_of_segment(f) * f.groups_per_tile * kStripRows;
   const bool has_constant_zeros = f.zero_bytes == 0 || is_offset(f.source.zero);
-  const int zero_size = has_zeros && has_constant_zeros ? (f.bits == 8 ? 2 : 1) : 0;
+  const int zero_size = zeros_beside(f) && has_constant_zeros ? (f.bits == 8 ? 2 : 1) : 0;
   p->one_group = pair_is_one_group(f) ? 1 : 0;
   p->pair_input_sums = !has_zeros ? 0 : p->one_group != 0 ? 1 : 2 * f.groups_per_tile;
-  p->block_scales = f.groups_per_tile * kStripRows * scale_bytes(f.scale_kind);
+  p->block_scales = scale_block_bytes(f);
   p->block_zeros = f.groups_per_tile * kStripRows * f.zero_bytes;
   p->strip_codes = static_cast<uint32_t>(f.tiles) * tile_bytes(f.bits);
   p->strip_scales = static_cast<uint32_t>(f.blocks) * p->block_scales;
   p->strip_zeros = static_cast<uint32_t>(f.blocks) * p->block_zeros;
-  p->segment_scales = block * scale_bytes(f.scale_kind);
+  p->segment_scales = blocks_of_segment(f) * scale_block_bytes(f);
   p->segment_zeros = block * f.zero_bytes;
   p->slot_bytes =
       kSegmentTiles * tile_bytes(f.bits) + p->segment_scales + p->segment_zeros + block * zero_size;

@@ -6,6 +6,8 @@
 //   slot of the ring   codes of four tiles | scale blocks | zero points or offsets of these |
 //                      constant zero points of as many blocks
 //
+// Scales of two levels are a superblock, with their offsets, and have no zero points.
+//
 // Tiles may share scale blocks; every slot has room for as many as a segment has at most. Zero
 // points that are the same everywhere are written once. After the last tile of a strip codes are
 // zero, and scales those of the last tile. The protocol of the ring is in common/pair_mma.cuh.
@@ -37,7 +39,7 @@ class GemvWeightStream {
 
   /// Where zero points are the same everywhere they are not copied: writes them to all slots.
   __device__ void fill_constant_zeros(const Reader& reader) const {
-    if constexpr (Decoder::kHasZeros) {
+    if constexpr (Reader::kZeroBytes > 0) {
       if (!Reader::has_constant_zeros(w_)) return;
       for (int i = 0; i <= kGemvDepth; ++i) {
         const uint32_t slot = ring_ + i * p_.slot_bytes;
@@ -95,6 +97,7 @@ class GemvWeightStream {
     block_of_pair1_ = third - first;
     next_blocks_[0] = block_of(min(tile + 1, w_.tiles - 1)) - first;
     next_blocks_[1] = block_of(min(tile + 3, w_.tiles - 1)) - third;
+    if constexpr (HasSuperblocks<Decoder>) return;  // all are at places that are known
     to_scales_[0] = kCodeBytes + lane_ / 4 * 2 * kGroups * w_.scale.bytes;
     to_scales_[1] = to_scales_[0] + block_of_pair1_ * p_.block_scales;
     to_zeros_[0] = kCodeBytes + p_.segment_scales +
@@ -107,11 +110,15 @@ class GemvWeightStream {
 
   /// Where the scales of tile lane % 4 of the segment lie that is read; nothing else is set.
   __device__ PairPlace own_scales() const {
+    if constexpr (HasSuperblocks<Decoder>) return superblock_place(0, lane_ % 4);
     return {0, at_ + to_own_scales_, 0, 0, 0};
   }
 
   /// Where pair 0 or 1 of the segment lies that is read.
   __device__ PairPlace place(int pair) const {
+    if constexpr (HasSuperblocks<Decoder>) {
+      return superblock_place(pair * 2 * kTileBytes + lane_ * Reader::kFirst * 4, 2 * pair);
+    }
     const int scales_before = pair == 0 ? 0 : block_of_pair1_ * kBlock;
     return {at_ + pair * 2 * kTileBytes + lane_ * Reader::kFirst * 4, at_ + to_scales_[pair],
             at_ + to_zeros_[pair],
@@ -134,7 +141,12 @@ class GemvWeightStream {
   /// Copies of 16 bytes that a lane has to do for scales, and zero points or offsets.
   static constexpr int kMaxBytes = 4 + (Decoder::kHasZeros ? 2 : 0);
   static constexpr int kCopies =
-      (kSegmentTiles * kBlock * kMaxBytes + kLanes * 16 - 1) / (kLanes * 16);
+      HasSuperblocks<Decoder>
+          ? 1
+          : (kSegmentTiles * kBlock * kMaxBytes + kLanes * 16 - 1) / (kLanes * 16);
+  static_assert(!HasSuperblocks<Decoder> ||
+                SuperblockOf<Decoder, kGroups>::kForm.bytes() <= kLanes * 16);
+  static_assert(kSegmentTiles == kSuperblockTiles);
 
   struct ScaleCopy {
     const uint8_t* from;
@@ -143,7 +155,17 @@ class GemvWeightStream {
   };
 
   __device__ int block_of(int tile) const {
-    return scale_block_of<kGroups>(w_, tile);
+    return scale_block_of<Decoder, kGroups>(w_, tile);
+  }
+
+  /// With the integers of tile `tile` and those after it.
+  __device__ PairPlace superblock_place(int codes, int tile) const {
+    constexpr Superblock kForm = SuperblockOf<Decoder, kGroups>::kForm;
+    const uint32_t numbers = at_ + kCodeBytes;
+    return {at_ + codes,
+            numbers + kForm.factors() + tile * kForm.tile_integers() +
+                lane_ / 4 * kForm.lane_integers(),
+            numbers + lane_ / 4 * kForm.lane_factors(), 0, 1};
   }
 
   const WeightArguments& w_;

@@ -207,8 +207,8 @@ class ConsumerWarp {
   /// empty barriers of them all when it has read a tile of activations.
   __device__ void multiply(const LargeMItem& item) {
     int before = -1;  // stage whose products may still be in flight
-    for (int tile = item.begin; tile < item.end; tile += Weights::kBatch) {
-      const int tiles = min(Weights::kBatch, item.end - tile);
+    for (int tile = item.begin, tiles = 0; tile < item.end; tile += tiles) {
+      tiles = tiles_of_batch<Decoder, Weights::kBatch>(tile, item.end);
       weights_.begin_batch(tile);
 #pragma unroll 1
       for (int i = 0; i < tiles; ++i) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/common/arguments.h"
+#include "kernels/gpu/superblock.h"
 
 namespace subbyte::cuda {
 
@@ -41,6 +42,10 @@ struct LargeMPartition {
 SUBBYTE_DEVICE constexpr int large_m_stream_bytes(int batch, int bits, int groups, int scale_size,
                                                   int zero_size) {
   return batch * (tile_bytes(bits) + groups * kStripRows * (scale_size + zero_size));
+}
+/// The same with a superblock, of which a batch is tiles.
+SUBBYTE_DEVICE constexpr int large_m_stream_bytes(int batch, int bits, const Superblock& form) {
+  return batch * tile_bytes(bits) + form.bytes();
 }
 
 template <int kTokens>

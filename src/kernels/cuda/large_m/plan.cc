@@ -18,8 +18,10 @@ struct Resources {
 template <class Shape>
 Resources resources_of(const PackedFormat& f, const Device& device, int batch) {
   constexpr int kReserved = 1024;  // by the system, for each CTA
-  const int stream = large_m_stream_bytes(batch, f.bits, f.groups_per_tile,
-                                          scale_bytes(f.scale_kind), f.zero_bytes);
+  const int stream = in_superblocks(f)
+                         ? large_m_stream_bytes(batch, f.bits, superblock_of(f))
+                         : large_m_stream_bytes(batch, f.bits, f.groups_per_tile,
+                                                scale_bytes(f.scale_kind), f.zero_bytes);
   Resources found = {};
   for (found.ctas = Shape::kCtasPerMultiprocessor; found.ctas >= 1; --found.ctas) {
     const int most = (device.shared_bytes + kReserved) / found.ctas - kReserved;

@@ -8,6 +8,8 @@
 //
 //   slot   [strip, one for each consumer warp] [codes of 4 (or 2) tiles | scales | zero points]
 //
+// Where scales have two levels a batch ends with its superblock, which comes with it whole.
+//
 // Four lanes, 4 g to 4 g + 3, decode weights of rows g and g + 8 and need the same scales. At the
 // begin of a batch each of them prepares in its registers what one tile needs (both scales and
 // offsets as 16-bit numbers, and what the decoder needs of both zero points), and shares it when
@@ -16,6 +18,8 @@
 //   tile of the batch  0      1      2      3
 //   lane 4 g + 0       ready  <----  <----  <----     (a shuffle for each group)
 //   lane 4 g + 1       ---->  ready  <----  <----
+//
+// Scales and offsets of two levels are rounded to 16 bits there, once each: they are exact before.
 
 #include <cstdint>
 
@@ -60,7 +64,7 @@ __device__ __forceinline__ uint32_t high_twice(uint32_t x2) {
   return d;
 }
 
-/// Sizes in bytes that depend on the types of scales and zero points.
+/// Sizes in bytes that depend on the types of scales and zero points. A superblock is bytes.
 struct StreamSizes {
   int scale;
   int zero;    // or offset; 0: none in memory
@@ -69,9 +73,23 @@ struct StreamSizes {
 
 template <class Decoder, int kGroups, int kBatch = weight_batch(Decoder::kBits)>
 __device__ __forceinline__ StreamSizes stream_sizes(const WeightArguments& w) {
+  if constexpr (HasSuperblocks<Decoder>) {
+    return {1, 0,
+            large_m_stream_bytes(kBatch, Decoder::kBits, SuperblockOf<Decoder, kGroups>::kForm)};
+  }
   const int zero = Decoder::kHasZeros && w.zeros != nullptr ? w.zero_bytes : 0;
   return {w.scale.bytes, zero,
           large_m_stream_bytes(kBatch, Decoder::kBits, kGroups, w.scale.bytes, zero)};
+}
+
+/// Tiles of a batch that begins with `tile`: those of a superblock are in one batch.
+template <class Decoder, int kBatch>
+__device__ __forceinline__ int tiles_of_batch(int tile, int end) {
+  if constexpr (HasSuperblocks<Decoder>) {
+    static_assert(kBatch == kSuperblockTiles);
+    return min(kBatch - tile % kBatch, end - tile);
+  }
+  return min(kBatch, end - tile);
 }
 
 /// The mbarriers of the ring of weights, and a position in it.
@@ -104,10 +122,11 @@ class WeightProducer {
     // Strips beyond the matrix repeat its last one; their results are not stored.
     const uint32_t strip = min(tile_n * kStreams + lane_ % kStreams, w_.strips - 1);
 #pragma unroll 1
-    for (int tile = begin; tile < end; tile += kBatch, ring_.next()) {
-      const int tiles = min(kBatch, end - tile);
-      const int first = scale_block_of<kGroups>(w_, tile);
-      const int values = (scale_block_of<kGroups>(w_, tile + tiles - 1) + 1 - first) * kBlock;
+    for (int tile = begin, tiles = 0; tile < end; tile += tiles, ring_.next()) {
+      tiles = tiles_of_batch<Decoder, kBatch>(tile, end);
+      const int first = scale_block_of<Decoder, kGroups>(w_, tile);
+      const int last = scale_block_of<Decoder, kGroups>(w_, tile + tiles - 1);
+      const int values = (last + 1 - first) * kBlock;
       mbarrier_wait(ring_.empty + ring_.slot * 8, ring_.phase ^ 1);
       if (lane_ == 0) {
         mbarrier_arrive_expect_tx(ring_.full + ring_.slot * 8,
@@ -121,7 +140,10 @@ class WeightProducer {
  private:
   static constexpr int kStreams = 8;
   static constexpr int kTile = tile_bytes(Decoder::kBits);
-  static constexpr int kBlock = kGroups * kStripRows;  // scales of a scale block
+  /// Scales of a scale block, or bytes of a superblock.
+  static constexpr int kBlock = HasSuperblocks<Decoder>
+                                    ? SuperblockOf<Decoder, kGroups>::kForm.bytes()
+                                    : kGroups * kStripRows;
 
   /// `tiles` tiles from `tile` on, and `values` scales from scale block `first` on.
   __device__ void copy_batch(int64_t offset, const StreamSizes& size, uint32_t strip, int tile,
@@ -180,9 +202,10 @@ class WeightConsumer {
     batch_ = first_ + ring_.slot * 8 * stream_;
     codes_ = keep_in_register(batch_ + lane_ * (kFirst * 4));
     const uint32_t mine = lane_ % kBatch;
-    const uint32_t block =
-        kGroups > 1 ? mine
-                    : scale_block_of<kGroups>(w_, tile + mine) - scale_block_of<kGroups>(w_, tile);
+    if constexpr (HasSuperblocks<Decoder>) return prepare_two_levels((tile + mine) % kBatch);
+    const uint32_t block = kGroups > 1 ? mine
+                                       : scale_block_of<Decoder, kGroups>(w_, tile + mine) -
+                                             scale_block_of<Decoder, kGroups>(w_, tile);
     const uint32_t at = (block * (kBlock / 2) + lane_ / 4 * kGroups) * 2;
     if (w_.scale.bytes == 1) {
       prepare_scales<1>(at);
@@ -222,30 +245,36 @@ class WeightConsumer {
   __device__ Group group(int tile, int group) const {
     const int from = lane_ / kBatch * kBatch + tile;
     Group now = {__shfl_sync(~0u, scales_[group], from), 0, 0};
-    if constexpr (Decoder::kHasZeros) {
+    if constexpr (Decoder::kHasZeros && !HasSuperblocks<Decoder>) {
       now.zeros = __shfl_sync(~0u, zeros_[group], from);
-      now.offsets = __shfl_sync(~0u, offsets_[group], from);
     }
+    if constexpr (kHasOffsets) now.offsets = __shfl_sync(~0u, offsets_[group], from);
     return now;
   }
 
   /// Step `step` of a tile: weights times scales, plus offsets.
   __device__ void decode(const uint32_t (&words)[kWords], int step, const Group& group,
                          uint32_t (&registers)[4]) const {
-    const ZeroPair zeros = {low_twice(group.zeros), high_twice(group.zeros)};
+    ZeroPair zeros = {low_twice(group.zeros), high_twice(group.zeros)};
+    if constexpr (Decoder::kHasZeros && HasSuperblocks<Decoder>) {
+      zeros = Decoder::zeros(OfSuperblock::kZero, OfSuperblock::kZero);
+    }
     decode_step<Decoder>(words, step, zeros, table_, registers);
     const uint32_t scales[2] = {low_twice(group.scales), high_twice(group.scales)};
     const uint32_t offsets[2] = {low_twice(group.offsets), high_twice(group.offsets)};
 #pragma unroll
     for (int r = 0; r < 4; ++r) {
-      registers[r] = Decoder::kHasZeros ? Number::fma(registers[r], scales[r % 2], offsets[r % 2])
-                                        : Number::mul(registers[r], scales[r % 2]);
+      registers[r] = kHasOffsets ? Number::fma(registers[r], scales[r % 2], offsets[r % 2])
+                                 : Number::mul(registers[r], scales[r % 2]);
     }
   }
 
  private:
   static constexpr int kFirst = first_piece(kWords);
   static constexpr int kSecond = second_piece(kWords);
+  using OfSuperblock = SuperblockOf<Decoder, kGroups>;
+  static constexpr bool kHasOffsets =
+      HasSuperblocks<Decoder> ? OfSuperblock::kHasOffsets : Decoder::kHasZeros;
   static constexpr int kBlock = kGroups * kStripRows;     // scales of a scale block
   static constexpr uint32_t kNegativeZeros = 0x80008000;  // a sum with -0 keeps its bits
 
@@ -272,6 +301,25 @@ class WeightConsumer {
       const TwoCodes code = ld_shared_two<kBytes>(raw_scales() + (at + 2 * i) * kBytes);
       scales_[i] = Number::pack_x2(scale_of<kBytes>(code.even) * w_.scale_factor,
                                    scale_of<kBytes>(code.odd) * w_.scale_factor);
+    }
+  }
+
+  /// Of tile `tile` of the superblock.
+  __device__ void prepare_two_levels(uint32_t tile) {
+    constexpr Superblock kForm = OfSuperblock::kForm;
+    const float factor = w_.scale_factor;
+    TwoLevels<Decoder, kGroups> numbers;
+    numbers.load_factors(raw_scales() + lane_ / 4 * kForm.lane_factors());
+    numbers.load_tile(raw_scales() + kForm.factors() + tile * kForm.tile_integers() +
+                      lane_ / 4 * kForm.lane_integers());
+#pragma unroll
+    for (int i = 0; i < kGroups; ++i) {
+      const float2 scale = numbers.scale(i);
+      scales_[i] = Number::pack_x2(scale.x * factor, scale.y * factor);
+      if constexpr (kHasOffsets) {
+        const float2 offset = numbers.offset(i);
+        offsets_[i] = Number::pack_x2(offset.x * factor, offset.y * factor);
+      }
     }
   }
 

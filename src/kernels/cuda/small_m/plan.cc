@@ -16,10 +16,14 @@ void set_shared(const Problem& problem, int tokens, SmallMPartition* p) {
   const int block = blocks * f.groups_per_tile * kStripRows;
   // Next to offsets there are constant zero points.
   const int offset_size = is_offset(f.source.zero) ? f.zero_bytes : 0;
-  const int zero_size = !has_zeros ? 0 : f.bits == 8 ? 2 : 1;
+  const int zero_size = !zeros_beside(f) ? 0 : f.bits == 8 ? 2 : 1;
   p->pairs_per_block = f.tiles_per_block == blocks % 2 + 1 ? 1 : 2;
   p->pair_input_sums = has_zeros ? blocks * f.groups_per_tile : 0;
   p->pair_scales = block * scale_bytes(f.scale_kind);
+  if (in_superblocks(f)) {
+    const Superblock form = superblock_of(f);
+    p->pair_scales = form.factors() + 2 * form.tile_integers();
+  }
   p->pair_zeros = block * f.zero_bytes;
   p->slot_bytes = 2 * tile_bytes(f.bits) + p->pair_scales + block * (offset_size + zero_size);
   p->ring_bytes = p->depth * p->slot_bytes;

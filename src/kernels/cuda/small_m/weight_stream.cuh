@@ -6,6 +6,8 @@
 //   with offsets       codes of tile 0 | of tile 1 | scales of 0 | of 1 | offsets of 0 | of 1 |
 //                      constant zero points of 0 | of 1
 //
+//   of two levels    codes of tile 0 | of tile 1 | factors | integers of 0 | of 1
+//
 // of which the scales, zero points and offsets of tile 1 are left out where those of tile 0 are the
 // same. Zero points that are the same everywhere are written once: so all formats are read in one
 // way. Where a strip has an odd number of tiles its last pair is filled up with zeros. The protocol
@@ -35,11 +37,10 @@ class SmallMWeightStream {
         reader_(weights, scale_values, lane),
         ring_(ring + lane * kFirst * 4),
         at_(ring_),
-        to_scales_(keep_in_register(2 * kTileBytes - lane * kFirst * 4 +
-                                    lane / 4 * 2 * kGroups * weights.scale.bytes)),
-        to_zeros_(keep_in_register(2 * kTileBytes + p.pair_scales +
-                                   (Reader::has_constant_zeros(weights) ? p.pair_zeros : 0) -
-                                   lane * kFirst * 4 + lane / 4 * 2 * kGroups * kZeroBytes)),
+        to_scales_(
+            keep_in_register(2 * kTileBytes - lane * kFirst * 4 + scales_in_slot(weights, lane))),
+        to_zeros_(
+            keep_in_register(2 * kTileBytes - lane * kFirst * 4 + zeros_in_slot(weights, p, lane))),
         scales_follow_(keep_in_register(static_cast<int>(p.pairs_per_block == 1))),
         last_slot_(keep_in_register(ring_ + p.ring_bytes - p.slot_bytes)),
         lane_(lane) {
@@ -49,7 +50,7 @@ class SmallMWeightStream {
 
   /// Where zero points are the same everywhere they are not copied: writes them to all slots.
   __device__ void fill_constant_zeros() const {
-    if constexpr (Decoder::kHasZeros) {
+    if constexpr (Reader::kZeroBytes > 0) {
       if (!Reader::has_constant_zeros(w_)) return;
       const int begin = 2 * kTileBytes + p_.pair_scales + p_.pair_zeros;
       for (int i = 0; i < p_.depth; ++i) {
@@ -122,7 +123,28 @@ class SmallMWeightStream {
 
   /// Copies of 16 bytes that a lane has to do for the scales and zero points of a pair.
   static constexpr int kMaxBytes = 4 + (Decoder::kHasZeros ? 2 : 0);  // of a scale and an offset
-  static constexpr int kCopies = (2 * kBlock * kMaxBytes + kLanes * 16 - 1) / (kLanes * 16);
+  static constexpr int kCopies =
+      HasSuperblocks<Decoder> ? 1 : (2 * kBlock * kMaxBytes + kLanes * 16 - 1) / (kLanes * 16);
+
+  using OfSuperblock = SuperblockOf<Decoder, kGroups>;
+
+  /// Where the scales and the zero points of a lane's rows are, or integers and factors, from the
+  /// end of the codes on.
+  static __device__ int scales_in_slot(const WeightArguments& w, int lane) {
+    constexpr Superblock kForm = OfSuperblock::kForm;
+    if constexpr (HasSuperblocks<Decoder>) {
+      return kForm.factors() + lane / 4 * kForm.lane_integers();
+    }
+    return lane / 4 * 2 * kGroups * w.scale.bytes;
+  }
+  static __device__ int zeros_in_slot(const WeightArguments& w, const SmallMPartition& p,
+                                      int lane) {
+    if constexpr (HasSuperblocks<Decoder>) {
+      return lane / 4 * OfSuperblock::kForm.lane_factors();
+    }
+    return p.pair_scales + (Reader::has_constant_zeros(w) ? p.pair_zeros : 0) +
+           lane / 4 * 2 * kGroups * kZeroBytes;
+  }
 
   /// One of them.
   struct ScaleCopy {
@@ -132,6 +154,13 @@ class SmallMWeightStream {
     const uint8_t* begin;  // of its bytes in block 0
   };
   __device__ void set_copy(ScaleCopy& copy, int at) const {
+    if constexpr (HasSuperblocks<Decoder>) {
+      copy.tile = at < p_.pair_scales ? 0 : 2;
+      copy.begin = w_.scales + at;
+      copy.stride =
+          at < OfSuperblock::kForm.factors() ? 0 : 2 * OfSuperblock::kForm.tile_integers();
+      return;
+    }
     const bool is_zeros = at >= p_.pair_scales;
     const int block = kBlock * (is_zeros ? w_.zero_bytes : w_.scale.bytes);
     const int in_pair = is_zeros ? at - p_.pair_scales : at;
@@ -142,12 +171,18 @@ class SmallMWeightStream {
     copy.begin = (is_zeros ? w_.zeros : w_.scales) + in_pair - tile * block;
   }
   __device__ void place_copy(ScaleCopy& copy, int tile) const {
+    if constexpr (HasSuperblocks<Decoder>) {
+      const uint64_t superblock = first_block_ + block_of(tile);
+      copy.from = copy.begin + superblock * OfSuperblock::kForm.bytes() +
+                  (tile % kSuperblockTiles == 0 ? 0 : copy.stride);
+      return;
+    }
     const int block_bytes = p_.one_group ? copy.stride : copy.stride / 2;
     const uint64_t block = first_block_ + block_of(tile + copy.tile);
     copy.from = copy.begin + block * block_bytes;
   }
   __device__ uint32_t block_of(int tile) const {
-    return scale_block_of<kGroups>(w_, tile);
+    return scale_block_of<Decoder, kGroups>(w_, tile);
   }
 
   const WeightArguments& w_;

@@ -35,8 +35,8 @@ inline constexpr int kStepRegisters = 160;
 
 template <class Number, class Decoder, int kGroups>
 using StepDot =
-    std::conditional_t<has_integer_dot(Decoder::kHasZeros, kGroups), IntegerDot<Decoder, kGroups>,
-                       FloatDot<Number, Decoder, kGroups>>;
+    std::conditional_t<has_integer_dot(Decoder::kHasZeros && !HasSuperblocks<Decoder>, kGroups),
+                       IntegerDot<Decoder, kGroups>, FloatDot<Number, Decoder, kGroups>>;
 
 /// Copies structures by all threads of a CTA, a word each.
 template <class T>
@@ -148,7 +148,7 @@ class StepCta {
   }
 
   __device__ void fill_constant_zeros(const Reader& reader, const WeightArguments& w) const {
-    if constexpr (Decoder::kHasZeros) {
+    if constexpr (Reader::kZeroBytes > 0) {
       if (!Reader::has_constant_zeros(w) || warp_ != 0) return;
       const uint32_t zeros = shared_address(shared_) + p_.shared.zeros;
       reader.fill_zeros(zeros, zeros + kUnitTiles * Reader::kBlock * Reader::kZeroBytes);
@@ -159,7 +159,8 @@ class StepCta {
   struct Places {
     uint32_t codes;      // from the first tile of a stage on
     uint32_t scales[2];  // of pair 0 and 1, from the first scale block of a stage on
-    uint32_t zeros[2];   // the same, or shared addresses if they are constant
+    uint32_t zeros[2];   // the same, or shared addresses if they are constant; of two levels
+                         // factors, as scales
     uint32_t offsets[2];
     int scale_bytes;  // of a block
     int zero_bytes;   // of a block; 0 if they are constant
@@ -173,6 +174,10 @@ class StepCta {
           zero_bytes(Reader::has_constant_zeros(w) ? 0 : static_cast<int>(s.block_zeros)),
           offset_bytes(static_cast<int>(s.block_zeros)),
           next_block(s.block_tiles == 1 ? 1 : 0) {
+      if constexpr (HasSuperblocks<Decoder>) {
+        set_superblocks(p.shared.stage_scales, lane);
+        return;
+      }
       const int rows = lane / 4 * 2 * kGroups;
       const uint32_t stored = p.shared.stage_zeros;
 #pragma unroll
@@ -183,6 +188,19 @@ class StepCta {
             (zero_bytes > 0 ? stored : shared + p.shared.zeros) + number * Reader::kZeroBytes;
         offsets[pair] = stored + number * 2;
       }
+    }
+
+    __device__ void set_superblocks(uint32_t numbers, int lane) {
+      constexpr Superblock kForm = SuperblockOf<Decoder, kGroups>::kForm;
+      zero_bytes = scale_bytes;
+#pragma unroll
+      for (int pair = 0; pair < 2; ++pair) {
+        scales[pair] = numbers + kForm.factors() + 2 * pair * kForm.tile_integers() +
+                       lane / 4 * kForm.lane_integers();
+        zeros[pair] = numbers + lane / 4 * kForm.lane_factors();
+        offsets[pair] = 0;
+      }
+      next_block = 1;
     }
 
     __device__ PairPlace of(uint32_t stage, int tile, int block, int pair) const {

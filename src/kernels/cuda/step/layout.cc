@@ -70,16 +70,16 @@ std::optional<StepLayout> StepLayout::with_product(const PackedFormat& format,
   larger.format_ = &format;
   ++larger.products_;
   const int strips = static_cast<int>(divide_up(format.strips, device_->multiprocessors));
-  const int blocks = kUnitTiles / block_tiles(format) * block_numbers(format);
+  const int blocks = kUnitTiles / block_tiles(format);
   const auto raise = [](int& to, int value) { to = std::max(to, value); };
-  const bool integer_dot = has_integer_dot(has_zeros(format), format.groups_per_tile);
+  const bool integer_dot = has_integer_dot(zeros_beside(format), format.groups_per_tile);
   raise(larger.x_bytes_, step_row_bytes(integer_dot, units_of(format) * kUnitCols));
   raise(larger.input_groups_, units_of(format) * (kUnitCols / kInputGroup));
   larger.has_short_units_ = has_short_units_ || format.tiles % kUnitTiles != 0;
   raise(larger.sums_, sums_of(format));
   raise(larger.strips_, strips);
-  raise(larger.unit_scales_, blocks * scale_bytes(format.scale_kind));
-  raise(larger.unit_zeros_, blocks * format.zero_bytes);
+  raise(larger.unit_scales_, blocks * scale_block_bytes(format));
+  raise(larger.unit_zeros_, blocks * block_numbers(format) * format.zero_bytes);
   if (!larger.fits()) return {};
   return larger;
 }
@@ -113,7 +113,7 @@ StepWeights StepLayout::weights(const PackedFormat& f, const WeightArguments& a)
                                                               : f.tiles_per_block / kUnitTiles;
   w.per_block = per_of(static_cast<uint32_t>(units_of_block));
   w.pair_blocks = 2 / w.block_tiles;
-  w.block_scales = static_cast<uint32_t>(block_numbers(f) * scale_bytes(f.scale_kind));
+  w.block_scales = static_cast<uint32_t>(scale_block_bytes(f));
   w.block_zeros = static_cast<uint32_t>(block_numbers(f) * f.zero_bytes);
   w.is_regular = w.last_tiles == kUnitTiles && units_of_block == 1 ? 1 : 0;
   return w;
@@ -137,7 +137,7 @@ StepShared StepLayout::shared() const {
   s.places = place(m_ * static_cast<int>(sizeof(RowPlace)));
   s.zeros = place(kUnitTiles * 4 * kStripRows * 2);
   const bool integer_dot =
-      format_ != nullptr && has_integer_dot(has_zeros(*format_), format_->groups_per_tile);
+      format_ != nullptr && has_integer_dot(zeros_beside(*format_), format_->groups_per_tile);
   const int rows = integer_dot ? m_ : kStepTokens;
   s.x_scales_stride = round_up(input_groups_ * 4, 16);
   s.x_scales = place(rows * s.x_scales_stride);

@@ -169,8 +169,8 @@ constexpr uint32_t per_of(uint32_t d) {
 
 /// Says whether products go through bytes (integer_dot.cuh); if not, through numbers
 /// (float_dot.cuh).
-SUBBYTE_DEVICE constexpr bool has_integer_dot(bool has_zeros, int groups_of_tile) {
-  return has_zeros && groups_of_tile <= 2;  // an instruction has 32 inputs of a group
+SUBBYTE_DEVICE constexpr bool has_integer_dot(bool has_zeros_beside, int groups_of_tile) {
+  return has_zeros_beside && groups_of_tile <= 2;  // an instruction has 32 inputs of a group
 }
 
 /// Bytes of a row of inputs in shared memory, so that rows of several tokens begin in different
