@@ -297,14 +297,17 @@ std::vector<float> largest_of_rows(const std::vector<float>& values, int64_t m, 
 /// of 11 or 8 bits: off by less than two units of the numbers of the largest of the row; between
 /// the products they are rounded to 16 bits (2^-17) besides. Sums are off by 2^-13 as in
 /// bound_of(), and the result is rounded.
-void expect_chain(const WeightFormat& format, int64_t middle_rows, int64_t rows) {
+void expect_chain(const WeightFormat& format, const WeightFormat& second_format,
+                  int64_t middle_rows, int64_t rows) {
   const int64_t group = format.group_size == 0 ? 64 : format.group_size;
   const int64_t cols = 4 * group;
   const int64_t middle = (middle_rows + group - 1) / group * group;
   uint64_t seed = 70;
   RandomMatrix first = random_matrix(format, middle, cols, Contents::kReal, ++seed);
-  first.view.tensor_scale = 0x1p-6;  // or results do not fit into f16
-  const RandomMatrix second = random_matrix(format, rows, middle, Contents::kReal, ++seed);
+  // Or results do not fit into f16, with integers of two levels up to 128 times as large.
+  first.view.tensor_scale =
+      has_two_levels(format) || has_two_levels(second_format) ? 0x1p-12 : 0x1p-6;
+  const RandomMatrix second = random_matrix(second_format, rows, middle, Contents::kReal, ++seed);
   const PackedOnDevice packed_first(first.view);
   const PackedOnDevice packed_second(second.view);
   int served = 0;
@@ -343,12 +346,32 @@ void expect_chain(const WeightFormat& format, int64_t middle_rows, int64_t rows)
 }
 
 TEST_P(GpuStep, a_product_reads_what_all_ctas_wrote) {
-  expect_chain(GetParam(), 3000, 2200);
+  expect_chain(GetParam(), GetParam(), 3000, 2200);
 }
 
 TEST_P(GpuStep, ctas_without_rows_wait_for_nothing) {
-  expect_chain(GetParam(), 200, 500);
+  expect_chain(GetParam(), GetParam(), 200, 500);
 }
+
+class GpuStepOfTwoTypes : public GpuStep {};
+
+/// Tiles and superblocks of different sizes follow each other in the ring.
+TEST_P(GpuStepOfTwoTypes, a_product_reads_what_another_type_wrote) {
+  constexpr WeightFormat kTypes[] = {{Format::kU2, Format::kU4, Zero::kOffsetU4, 16},
+                                     {Format::kI3, Format::kI6, Zero::kNone, 16},
+                                     {Format::kU4, Format::kU6, Zero::kOffsetU6, 32},
+                                     {Format::kU5, Format::kU6, Zero::kOffsetU6, 32},
+                                     {Format::kI6, Format::kI8, Zero::kNone, 16}};
+  for (const WeightFormat& other : kTypes) {
+    expect_chain(GetParam(), other, 1024, 700);
+    expect_chain(other, GetParam(), 96, 500);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    two_levels, GpuStepOfTwoTypes,
+    ::testing::Values(WeightFormat{Format::kU4, Format::kU6, Zero::kOffsetU6, 32},
+                      WeightFormat{Format::kI6, Format::kI8, Zero::kNone, 16}));
 
 std::string test_name(const ::testing::TestParamInfo<WeightFormat>& format) {
   std::string text = to_string(format.param);

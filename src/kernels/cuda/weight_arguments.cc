@@ -54,6 +54,7 @@ WeightArguments weight_arguments(const std::byte* packed, const PackedFormat& fo
   if (format.gather_begin < format.vectors_begin) {
     weights.gather = reinterpret_cast<const uint32_t*>(bytes + format.gather_begin);
   }
+  weights.bits = format.bits;
   weights.rows = static_cast<int32_t>(format.rows);
   weights.cols = static_cast<int32_t>(format.cols);
   weights.strips = static_cast<int32_t>(format.strips);

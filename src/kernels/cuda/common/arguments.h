@@ -71,6 +71,7 @@ struct WeightArguments {
   const uint8_t* zeros;    // zero points or offsets (zero_kind); nullptr: `zero` everywhere
   const uint32_t* gather;  // act-order: input of each column; nullptr: itself
   const float* vectors;    // [256][2 or 4] of vq4 or vq2; nullptr: other weights
+  int32_t bits;            // of a code
   int32_t rows;            // N
   int32_t cols;            // K
   int32_t strips;

@@ -81,46 +81,37 @@ class NextOperation {
   uint32_t word_ = 0;
 };
 
+/// A multiplying warp.
+template <class Clock>
+struct StepWarp {
+  const StepProgram& p;
+  uint8_t* const shared;
+  const int warp;
+  const int lane;
+  const Table table;
+  RingPlace ring;
+  Clock clock;
+};
+
+/// The products of weights of one kind.
 template <class Number, class Decoder, int kGroups, class Clock>
-class StepCta {
+class StepProducts {
  public:
   using Reader = PairReader<Decoder, kGroups>;
   using Dot = StepDot<Number, Decoder, kGroups>;
   using Inputs = StepInputs<Number, Dot>;
 
-  /// For a multiplying warp.
-  __device__ StepCta(const StepProgram& p, uint8_t* shared, const Table& table, int warp, int lane,
-                     const Clock& clock)
-      : p_(p),
-        clock_(clock),
-        shared_(shared),
-        warp_(warp),
-        lane_(lane),
-        weights_(reinterpret_cast<const StepWeights*>(shared + p.shared.weights)),
-        ring_(p.shared, shared_address(shared)),
-        table_(table) {}
+  __device__ explicit StepProducts(StepWarp<Clock>& warp)
+      : p_(warp.p),
+        clock_(warp.clock),
+        shared_(warp.shared),
+        warp_(warp.warp),
+        lane_(warp.lane),
+        ring_(warp.ring),
+        table_(warp.table) {}
 
-  __device__ void run() {
-    int product = 0;
-#pragma unroll 1
-    for (int i = 0; i < p_.num_operations; ++i) {
-      const StepOperation& operation =
-          reinterpret_cast<const StepOperation*>(shared_ + p_.shared.operations)[i % 2];
-      const NextOperation next(p_, i + 1, shared_);
-      clock_.begin(i);
-      if (operation.is_attention != 0) {
-        StepAttend<Number, Clock>(p_, operation.attention, shared_, clock_).run([&] {
-          next.store();
-        });
-      } else {
-        multiply(operation.product, weights_[product++], i % 2, next);
-      }
-    }
-  }
-
- private:
-  __device__ void multiply(const StepProduct& product, const StepWeights& weights, int parity,
-                           const NextOperation& next) {
+  __device__ __forceinline__ void multiply(const StepProduct& product, const StepWeights& weights,
+                                           int parity, const NextOperation& next) {
     const WeightArguments& w = product.weights;
     Inputs inputs(p_, product, weights, shared_, parity);
     inputs.begin();
@@ -147,6 +138,7 @@ class StepCta {
     clock_.at(StepPhase::kEnds);
   }
 
+ private:
   __device__ void fill_constant_zeros(const Reader& reader, const WeightArguments& w) const {
     if constexpr (Reader::kZeroBytes > 0) {
       if (!Reader::has_constant_zeros(w) || warp_ != 0) return;
@@ -364,55 +356,110 @@ class StepCta {
   }
 
   const StepProgram& p_;
-  Clock clock_;
+  Clock& clock_;
   uint8_t* const shared_;
   const int warp_;
   const int lane_;
-  const StepWeights* const weights_;
-  RingPlace ring_;
+  RingPlace& ring_;
   const Table table_;
 };
 
+/// A line of weights.def.
+template <class DecoderOf, int kGroupsOf>
+struct StepKind {
+  using Decoder = DecoderOf;
+  static constexpr int kGroups = kGroupsOf;
+};
+
+/// A multiplying warp at work. Kinds are told apart by the bits of their codes.
+template <class Number, class Clock, class... Kinds>
+class StepCta {
+ public:
+  __device__ explicit StepCta(const StepWarp<Clock>& at)
+      : at_(at), weights_(reinterpret_cast<const StepWeights*>(at.shared + at.p.shared.weights)) {}
+
+  __device__ void run() {
+    int product = 0;
+#pragma unroll 1
+    for (int i = 0; i < at_.p.num_operations; ++i) {
+      const StepOperation& operation =
+          reinterpret_cast<const StepOperation*>(at_.shared + at_.p.shared.operations)[i % 2];
+      const NextOperation next(at_.p, i + 1, at_.shared);
+      at_.clock.begin(i);
+      if (operation.is_attention != 0) {
+        StepAttend<Number, Clock>(at_.p, operation.attention, at_.shared, at_.clock).run([&] {
+          next.store();
+        });
+      } else {
+        (multiply<Kinds>(operation.product, weights_[product], i % 2, next), ...);
+        ++product;
+      }
+    }
+  }
+
+ private:
+  template <class Kind>
+  __device__ __forceinline__ void multiply(const StepProduct& product, const StepWeights& weights,
+                                           int parity, const NextOperation& next) {
+    if (sizeof...(Kinds) > 1 && product.weights.bits != Kind::Decoder::kBits) return;
+    StepProducts<Number, typename Kind::Decoder, Kind::kGroups, Clock>(at_).multiply(
+        product, weights, parity, next);
+  }
+
+  StepWarp<Clock> at_;
+  const StepWeights* const weights_;
+};
+
+/// Bytes of the codes of a tile of one kind; 0: there are several.
+template <class Kind, class... Kinds>
+__host__ __device__ constexpr int common_tile_bytes() {
+  return sizeof...(Kinds) == 0 ? tile_bytes(Kind::Decoder::kBits) : 0;
+}
+
 /// What all warps prepare together: copies of the program, tables, rings.
-template <class Decoder>
+template <class Kind, class... Kinds>
 __device__ Table begin_step(const StepProgram& p, uint8_t* shared) {
   copy_words(shared + p.shared.weights, p.weights, p.num_products);
   if (p.places != nullptr) copy_words(shared + p.shared.places, p.places, p.m);
   NextOperation(p, 0, shared).store();
-  // All products of a program have one codebook.
-  const Table table =
-      fill_table<Decoder>(p.operations->product.weights, reinterpret_cast<uint32_t*>(shared));
+  // All products of a program have one codebook, and those of several kinds none.
+  static_assert(sizeof...(Kinds) == 0 ||
+                (!Kind::Decoder::kHasTable && ... && !Kinds::Decoder::kHasTable));
+  const Table table = fill_table<typename Kind::Decoder>(p.operations->product.weights,
+                                                         reinterpret_cast<uint32_t*>(shared));
   RingPlace(p.shared, shared_address(shared)).init(p.shared);
   __syncthreads();
   return table;
 }
 
 /// The kernel. Its registers are divided for sm_90a.
-template <class Number, class Decoder, int kGroups, class Clock>
+template <class Number, class... Kinds, class Clock>
 __device__ __forceinline__ void run_step_cta(const StepProgram& p, uint8_t* shared,
                                              const Clock& clock) {
   const int warp =
       __shfl_sync(~0u, threadIdx.x / kLanes, 0);  // so the compiler knows it is uniform
   const int lane = static_cast<int>(threadIdx.x) % kLanes;
-  const Table table = begin_step<Decoder>(p, shared);
+  const Table table = begin_step<Kinds...>(p, shared);
   if (warp >= kStepWarps) {
     setmaxnreg_dec<kProducerRegisters>();
     const auto* const weights = reinterpret_cast<const StepWeights*>(shared + p.shared.weights);
-    StepProducer<tile_bytes(Decoder::kBits)>(p, weights, shared_address(shared), warp - kStepWarps,
-                                             lane)
+    StepProducer<common_tile_bytes<Kinds...>()>(p, weights, shared_address(shared),
+                                                warp - kStepWarps, lane)
         .run();
   } else {
     setmaxnreg_inc<kStepRegisters>();
-    StepCta<Number, Decoder, kGroups, Clock>(p, shared, table, warp, lane, clock).run();
+    StepCta<Number, Clock, Kinds...>(
+        {p, shared, warp, lane, table, RingPlace(p.shared, shared_address(shared)), clock})
+        .run();
   }
 }
 
-template <class Number, class Decoder, int kGroups>
+template <class Number, class... Kinds>
 __global__ void __launch_bounds__(kStepCtaThreads, 1)
     step_kernel(const __grid_constant__ StepProgram p) {
 #if __CUDA_ARCH__ >= 900
   extern __shared__ __align__(128) uint8_t shared[];
-  run_step_cta<Number, Decoder, kGroups>(p, shared, NoClock());
+  run_step_cta<Number, Kinds...>(p, shared, NoClock());
 #endif
 }
 

@@ -45,6 +45,9 @@ int sums_of(const PackedFormat& f) {
 
 /// And scales that a slot may keep from one product to the next.
 bool same_kernel(const PackedFormat& a, const PackedFormat& b) {
+  if (a.decoder == DecoderKind::kIntegers && in_superblocks(a) && in_superblocks(b)) {
+    return b.decoder == DecoderKind::kIntegers;
+  }
   return a.decoder == b.decoder && a.bits == b.bits && a.groups_per_tile == b.groups_per_tile &&
          a.scale_kind == b.scale_kind;
 }
@@ -78,6 +81,7 @@ std::optional<StepLayout> StepLayout::with_product(const PackedFormat& format,
   larger.has_short_units_ = has_short_units_ || format.tiles % kUnitTiles != 0;
   raise(larger.sums_, sums_of(format));
   raise(larger.strips_, strips);
+  raise(larger.unit_codes_, kUnitTiles * tile_bytes(format.bits));
   raise(larger.unit_scales_, blocks * scale_block_bytes(format));
   raise(larger.unit_zeros_, blocks * block_numbers(format) * format.zero_bytes);
   if (!larger.fits()) return {};
@@ -101,6 +105,7 @@ StepWeights StepLayout::weights(const PackedFormat& f, const WeightArguments& a)
   w.scales = a.scales;
   w.zeros = a.zeros;
   w.strips = parts_of(f.strips, device_->multiprocessors);
+  w.tile_bytes = tile_bytes(f.bits);
   w.tiles = static_cast<int32_t>(f.tiles);
   w.units = units_of(f);
   w.last_tiles = w.tiles - (w.units - 1) * kUnitTiles;
@@ -150,8 +155,7 @@ StepShared StepLayout::shared() const {
   s.barriers = place(kMaxStages * 16);
   s.ring = at;
   s.clears_ring = has_short_units_ ? 1 : 0;
-  const int codes = format_ == nullptr ? 0 : kUnitTiles * tile_bytes(format_->bits);
-  s.stage_scales = kStepWarps * codes;
+  s.stage_scales = kStepWarps * unit_codes_;
   s.stage_zeros = aligned(s.stage_scales + kStepWarps * unit_scales_);
   s.stage_bytes = aligned(s.stage_zeros + kStepWarps * unit_zeros_);
   const int left = device_->shared_bytes - s.ring;

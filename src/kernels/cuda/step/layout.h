@@ -11,7 +11,8 @@
 
 namespace subbyte::cuda {
 
-/// Grows with each operation. All products of a program have weights that one kernel decodes.
+/// Grows with each operation. All products of a program have weights that one kernel decodes: of
+/// one kind, or integers with scales of two levels, whatever their bits.
 class StepLayout {
  public:
   StepLayout(const Device& device, int m) : device_(&device), m_(m) {}
@@ -51,6 +52,7 @@ class StepLayout {
   int input_groups_ = 0;  // of a row
   int sums_ = 0;          // groups of a row
   int strips_ = 0;        // of a CTA
+  int unit_codes_ = 0;
   int unit_scales_ = 0;
   int unit_zeros_ = 0;
   int attention_bytes_ = 0;

@@ -105,6 +105,30 @@ TEST(StepLayout, joins_only_what_one_kernel_decodes) {
   EXPECT_FALSE(StepLayout(device, 8).with_product(long_rows.format, long_rows.arguments));
 }
 
+TEST(StepLayout, joins_integers_with_scales_of_two_levels_whatever_their_bits) {
+  const Device device;
+  const Packed q4_k({Format::kU4, Format::kU6, Zero::kOffsetU6, 32}, 256, 1280);
+  const Packed q6_k({Format::kI6, Format::kI8, Zero::kNone, 16}, 256, 1280);
+  auto layout = StepLayout(device, 1).with_product(q4_k.format, q4_k.arguments);
+  ASSERT_TRUE(layout);
+  layout = layout->with_product(q6_k.format, q6_k.arguments);
+  ASSERT_TRUE(layout);
+  const StepShared s = layout->shared();
+  EXPECT_EQ(s.stage_scales, kStepWarps * 4 * tile_bytes(6));
+  EXPECT_GE(s.stage_bytes, s.stage_scales + kStepWarps * 320);  // superblocks of Q4_K
+  const StepWeights w = layout->weights(q4_k.format, q4_k.arguments);
+  EXPECT_EQ(w.tile_bytes, tile_bytes(4));
+  EXPECT_EQ(w.block_scales, 320u);
+  EXPECT_EQ(w.blocks_of_unit, 1);
+  EXPECT_EQ(w.block_zeros, 0u);
+  EXPECT_EQ(layout->weights(q6_k.format, q6_k.arguments).block_scales, 288u);
+  for (const WeightFormat& other : {WeightFormat{Format::kIQ4, Format::kI6, Zero::kNone, 32},
+                                    WeightFormat{Format::kU4, Format::kF16, Zero::kU8, 32}}) {
+    const Packed packed(other, 256, 1280);
+    EXPECT_FALSE(layout->with_product(packed.format, packed.arguments)) << to_string(other);
+  }
+}
+
 TEST(StepLayout, quotients_come_without_a_division) {
   for (uint32_t d = 1; d < 300; ++d) {
     const uint64_t per = per_of(d);

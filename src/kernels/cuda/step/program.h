@@ -82,6 +82,7 @@ struct StepWeights {
   const uint8_t* scales;
   const uint8_t* zeros;  // zero points or offsets; nullptr: none are stored
   Parts strips;          // by CTA
+  int32_t tile_bytes;    // codes
   int32_t tiles;         // of a strip
   int32_t units;         // of a strip
   int32_t last_tiles;    // of the last unit of a strip

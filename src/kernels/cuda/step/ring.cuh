@@ -96,7 +96,7 @@ class RingPlace {
   int phase_ = 0;
 };
 
-/// A producer warp.
+/// A producer warp. kTileBytes: of the codes of all products; 0: each product says it.
 template <int kTileBytes>
 class StepProducer {
  public:
@@ -119,7 +119,8 @@ class StepProducer {
   __device__ void produce(const StepWeights& w) {
     const int strips = w.strips.size(blockIdx.x);
     const int64_t strip0 = w.strips.begin(blockIdx.x);
-    const uint8_t* const codes = w.codes + strip0 * w.tiles * kTileBytes + offset_;
+    const int tile_bytes = kTileBytes > 0 ? kTileBytes : w.tile_bytes;
+    const uint8_t* const codes = w.codes + strip0 * w.tiles * tile_bytes + offset_;
     const uint8_t* const scales = w.scales + strip0 * w.blocks * w.block_scales + offset_;
     const uint8_t* const zeros = w.zeros + strip0 * w.blocks * w.block_zeros + offset_;
     const int units = w.units;
@@ -136,7 +137,7 @@ class StepProducer {
       const int block_end = last.block(w) + (is_short ? w.last_blocks : w.blocks_of_unit);
       mbarrier_wait(ring_.empty(), ring_.phase() ^ 1);
       const uint32_t to = ring_.stage() + offset_;
-      copy(to, codes + tile * kTileBytes, (tile_end - tile) * kTileBytes);
+      copy(to, codes + tile * tile_bytes, (tile_end - tile) * tile_bytes);
       copy(to + p_.shared.stage_scales, scales + block * static_cast<int>(w.block_scales),
            (block_end - block) * static_cast<int>(w.block_scales));
       if (w.block_zeros > 0) {
