@@ -51,6 +51,8 @@ inline std::vector<WeightFormat> packed_formats() {
       {Format::kI6, Format::kI8, Zero::kNone, 16},
       {Format::kIQ4, Format::kI6, Zero::kNone, 32},
       {Format::kNFL4, Format::kU6, Zero::kNone, 32},
+      {Format::kNFL3, Format::kU6, Zero::kNone, 32},
+      {Format::kNFL3, Format::kU6, Zero::kNone, 16},
       // With offsets; scales of every size.
       {Format::kI4, Format::kBF16, Zero::kBF16, 128},
       {Format::kI4, Format::kF16, Zero::kF16, 32},

@@ -63,6 +63,7 @@ std::vector<WeightFormat> all_formats() {
   for (const Format element : {kU4, kU5}) formats.push_back({element, kU6, Zero::kOffsetU6, 32});
   for (const Format element : {kI3, kI6}) formats.push_back({element, kI8, Zero::kNone, 16});
   formats.push_back({kIQ4, kI6, Zero::kNone, 32});
+  for (const int64_t group : {16, 32}) formats.push_back({kNFL3, kU6, Zero::kNone, group});
   return formats;
 }
 
@@ -193,10 +194,10 @@ void expect_large_m(const Problem& problem, const Device& device, const Plan& pl
                                    4 * tokens_of(plan.kernel) * 64 * 2);
 }
 
-TEST(CudaWeights, are_30_lines_and_420_kernels) {
+TEST(CudaWeights, are_32_lines_and_448_kernels) {
   const std::vector<WeightsLine> lines = weights_lines();
-  EXPECT_EQ(lines.size(), 30u);
-  EXPECT_EQ(lines.size() * 2 * kKernelKinds, 420u);
+  EXPECT_EQ(lines.size(), 32u);
+  EXPECT_EQ(lines.size() * 2 * kKernelKinds, 448u);
   std::set<WeightsLine> of_formats;
   for (const WeightFormat& format : all_formats()) {
     const PackedFormat packed = format_of(format, 1, 128);

@@ -35,7 +35,9 @@ std::string elements_of(const WeightsLine& line) {
   const std::string bits = std::to_string(line.bits);
   if (line.levels == 2) {
     const bool has_offsets = superblock_of(true, line.bits, line.groups).has_offsets;
-    if (line.decoder == DecoderKind::kCodebook) return "iq4, nfl4, scales of two levels";
+    if (line.decoder == DecoderKind::kCodebook) {
+      return std::string(line.bits == 4 ? "iq4, nfl4" : "nfl3") + ", scales of two levels";
+    }
     return (has_offsets ? "u" + bits + ", scales and offsets" : "i" + bits + ", scales") +
            " of two levels";
   }

@@ -81,6 +81,8 @@ bool supports_two_levels(const WeightFormat& format) {
     case Format::kI3:
     case Format::kI6:
       return group == 16 && format.zero == Zero::kNone;
+    case Format::kNFL3:
+      return (group == 16 || group == 32) && format.zero == Zero::kNone;
     case Format::kIQ4:
     case Format::kNFL4:
       return group == 32 && format.zero == Zero::kNone;
@@ -111,7 +113,7 @@ Error unsupported(const WeightFormat& format) {
               "16 bits too; e2m1 g16 g32; e4m3 in groups of multiples of 64 or per row; nf4 nfl4 "
               "iq4 g32 g64; nfl2 nfl3 nfl5 g32; vq2 vq4 g32 without act-order, rotated or not; "
               "scales f32 f16 bf16 e8m0 e4m3 e4m4; of two levels u4 u5 g32 and u2 g16 with "
-              "offsets, i3 i6 g16, iq4 and nfl4 g32 without"};
+              "offsets, i3 i6 g16, iq4 and nfl4 g32, nfl3 g16 g32 without"};
 }
 
 Error wrong_shape(const MatrixView& matrix, const std::string& what) {

@@ -15,6 +15,7 @@
 //   u2 g16          both in halves       Q2_K          2.63
 //   i3, i6 g16      scales               Q3_K, Q6_K    3.56, 6.56
 //   iq4, nfl4 g32   scales               IQ4_XS, IQ3   4.31
+//   nfl3 g32, g16   scales               IQ1, IQ2      3.31, 3.56
 //
 // Numbers after the last group of a row, or after the last row, are zero: as scales they must not
 // be larger than those that are there, or they would be infinite where they are brought near the

@@ -80,7 +80,8 @@ TEST(SupportedFormat, keeps_two_levels_as_ggml_has_them) {
        {WeightFormat{kU4, kU6, Zero::kOffsetU6, 32}, WeightFormat{kU5, kU6, Zero::kOffsetU6, 32},
         WeightFormat{kU2, kU4, Zero::kOffsetU4, 16}, WeightFormat{kI3, kI6, Zero::kNone, 16},
         WeightFormat{kI6, kI8, Zero::kNone, 16}, WeightFormat{kIQ4, kI6, Zero::kNone, 32},
-        WeightFormat{kNFL4, kU6, Zero::kNone, 32}}) {
+        WeightFormat{kNFL4, kU6, Zero::kNone, 32}, WeightFormat{kNFL3, kU6, Zero::kNone, 32},
+        WeightFormat{kNFL3, kU6, Zero::kNone, 16}}) {
     EXPECT_EQ(supported_format(format, 19, 320, false), format) << to_string(format);
   }
 }
