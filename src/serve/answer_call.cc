@@ -85,6 +85,13 @@ void AnswerCall::count(Metrics& metrics) {
   metrics.prompt_tokens_of_request.add(static_cast<double>(counts_.prompt));
   metrics.generated_tokens_of_request.add(static_cast<double>(counts_.generated));
   metrics.samples_of_request.add(static_cast<double>(prompts.front().request.num_samples));
+  const int64_t max_tokens = prompts.front().request.max_tokens;
+  if (max_tokens >= 0) metrics.max_tokens_of_request.add(static_cast<double>(max_tokens));
+  metrics.inference_seconds.add(seconds() - queue_seconds());
+  if (first_token_) {
+    metrics.prefill_seconds.add(first_token_seconds() - queue_seconds());
+    metrics.decode_seconds.add(seconds() - first_token_seconds());
+  }
   if (counts_.generated > 1) {
     metrics.per_token_seconds.add((seconds() - first_token_seconds()) /
                                   static_cast<double>(counts_.generated - 1));

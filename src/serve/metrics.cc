@@ -124,9 +124,13 @@ Metrics::Metrics()
       per_token_seconds(kBetweenTokens),
       request_seconds(kRequest),
       queue_seconds(kRequest),
+      inference_seconds(kRequest),
+      prefill_seconds(kRequest),
+      decode_seconds(kRequest),
       prompt_tokens_of_request(kTokens),
       generated_tokens_of_request(kTokens),
-      samples_of_request(kSamples) {}
+      samples_of_request(kSamples),
+      max_tokens_of_request(kTokens) {}
 
 std::string Metrics::text(std::string_view prefix, std::string_view model,
                           const EngineState* engine, const http::ServerCounts& http) const {
@@ -146,11 +150,18 @@ std::string Metrics::text(std::string_view prefix, std::string_view model,
                   per_token_seconds);
   lines.histogram("e2e_request_latency_seconds", "From a request to its end.", request_seconds);
   lines.histogram("request_queue_time_seconds", "In the queue.", queue_seconds);
+  lines.histogram("request_inference_time_seconds", "Out of the queue.", inference_seconds);
+  lines.histogram("request_prefill_time_seconds", "Out of the queue to the first token.",
+                  prefill_seconds);
+  lines.histogram("request_decode_time_seconds", "From the first token to the end.",
+                  decode_seconds);
   lines.histogram("request_prompt_tokens", "Tokens of a request's prompts.",
                   prompt_tokens_of_request);
   lines.histogram("request_generation_tokens", "Tokens of a request's answers.",
                   generated_tokens_of_request);
   lines.histogram("request_params_n", "Samples that a request wants.", samples_of_request);
+  lines.histogram("request_params_max_tokens", "Tokens that a request wants at most.",
+                  max_tokens_of_request);
   add_http(lines, http);
   return lines.take();
 }

@@ -39,9 +39,13 @@ class Metrics {
   Histogram per_token_seconds;  // of a request, without its first
   Histogram request_seconds;
   Histogram queue_seconds;
+  Histogram inference_seconds;  // out of the queue
+  Histogram prefill_seconds;    // of that, to the first token
+  Histogram decode_seconds;     // of that, from there on
   Histogram prompt_tokens_of_request;
   Histogram generated_tokens_of_request;
   Histogram samples_of_request;
+  Histogram max_tokens_of_request;
   int64_t prompt_tokens = 0;
   int64_t generated_tokens = 0;
   std::map<std::string, int64_t> finished;  // by finish_reason

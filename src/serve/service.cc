@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/sha256.h"
+#include "serve/page.h"
 #include "subbyte/version.h"
 
 namespace subbyte::serve {
@@ -62,9 +63,7 @@ Service::Service(const ServiceOptions& options)
       fmt::format("{} {} {}", version(), commit(), options_.models.front());
   fingerprint_ = "fp_" + sha256(std::as_bytes(std::span(identity))).substr(0, 12);
   workers_ = std::make_unique<Workers>(options_.num_workers, kMaxWaitingBodies);
-  if (options_.log != Log::kNone && options_.write_log) {
-    log_ = std::make_unique<LogWriter>(options_.write_log);
-  }
+  if (options_.write_log) log_ = std::make_unique<LogWriter>(options_.write_log);
 }
 
 Service::~Service() = default;
@@ -107,6 +106,7 @@ const std::vector<Service::Route>& Service::routes() {
       {"/detokenize", "POST", &Service::answer_detokenize, false, true},
       {"/apply-template", "POST", &Service::answer_template, false, true},
       {kModels, "GET", &Service::answer_models},
+      {"/", "GET", &Service::answer_page, true},
       {"/health", "GET", &Service::answer_health, true},
       {"/ready", "GET", &Service::answer_ready, true},
       {"/version", "GET", &Service::answer_version, true},
@@ -333,6 +333,10 @@ void Service::answer_ready(const Exchange& exchange) {
   send(exchange, {.body = "{\"status\":\"ready\"}"});
 }
 
+void Service::answer_page(const Exchange& exchange) {
+  send(exchange, page());
+}
+
 void Service::answer_version(const Exchange& exchange) {
   send(exchange, {.body = json::to_text({{"version", version()}, {"commit", commit()}})});
 }
@@ -367,8 +371,12 @@ void Service::answer_metrics(const Exchange& exchange) {
                                         server_->counts())});
 }
 
+void Service::note(const std::string& text) {
+  if (log_ != nullptr) write({{"time", time_now()}, {"note", text}});
+}
+
 void Service::log(const http::Request& request, int status, const AnswerCall* call) {
-  if (log_ == nullptr) return;
+  if (log_ == nullptr || options_.log == Log::kNone) return;
   Value line = {{"time", time_now()},
                 {"id", request.id},
                 {"address", request.address},
@@ -385,6 +393,10 @@ void Service::log(const http::Request& request, int status, const AnswerCall* ca
     line["end"] = call->has_ended() ? call->end() : "client_gone";
     if (options_.logs_prompts) line["request"] = call->request_text;
   }
+  write(std::move(line));
+}
+
+void Service::write(Value line) {
   log_->put([&](int64_t dropped) {
     if (dropped > 0) line["dropped_lines"] = dropped;
     if (options_.log == Log::kJson) return json::to_text(line);

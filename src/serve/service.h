@@ -55,6 +55,8 @@ class Service : public http::Handler {
   /// Steps until a signal has ended the service, in the calling thread. An error is one of the
   /// backend.
   Status run();
+  /// Writes a line to the log that is about no request.
+  void note(const std::string& text);
   /// The first time ends the service when all has been answered that is under way, within
   /// `shutdown_seconds`; the second time at once.
   void end();
@@ -96,6 +98,7 @@ class Service : public http::Handler {
                                                  const std::string&));
   void answer_models(const Exchange& exchange);
   void answer_model(const Exchange& exchange);
+  void answer_page(const Exchange& exchange);
   void answer_health(const Exchange& exchange);
   void answer_ready(const Exchange& exchange);
   void answer_version(const Exchange& exchange);
@@ -109,6 +112,7 @@ class Service : public http::Handler {
   void take(std::vector<Event> events);
   std::optional<http::Response> answer_head(const http::Request& head);
   void log(const http::Request& request, int status, const AnswerCall* call);
+  void write(json::Value line);
 
   ServiceOptions options_;
   http::Server* server_ = nullptr;
@@ -120,7 +124,7 @@ class Service : public http::Handler {
   int64_t started_;      // seconds since 1970
   std::string failure_;  // of the backend
   bool is_ending_ = false;
-  std::unique_ptr<LogWriter> log_;    // nullptr: no log
+  std::unique_ptr<LogWriter> log_;    // nullptr: nobody writes lines
   std::unique_ptr<Workers> workers_;  // ends before what they use
 };
 

@@ -1,5 +1,7 @@
 #include "serve/workers.h"
 
+#include <pthread.h>
+
 #include <utility>
 
 namespace subbyte::serve {
@@ -29,6 +31,7 @@ bool Workers::take(std::function<void()> work) {
 }
 
 void Workers::run() {
+  ::pthread_setname_np(::pthread_self(), "reader");  // for who looks at the time of threads
   while (true) {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return !waiting_.empty() || ends_; });
