@@ -127,7 +127,7 @@ Result<ExitCode> answer(const Options& options, const std::function<Result<Sessi
   Result<Session> session = load();
   if (!session.ok()) return session.error();
   service.open(*std::move(session));
-  server.on_signal([&service] { service.end(); });
+  server.on_signals({SIGTERM, SIGINT}, [&service] { service.end(); });
   note(line("subbyte: ready on {}", server.address()));
   SUBBYTE_CHECK(service.run());
   return kOk;
@@ -159,7 +159,15 @@ Result<ExitCode> serve_model(const Invocation& invocation, Options options) {
   SUBBYTE_TRY(const std::unique_ptr<http::Server> server,
               http::Server::listen(options.http, service));
   service.attach(*server);
+  if (!options.http.key_file.empty()) {
+    server->on_signals({SIGHUP}, [&server, &service] {
+      const Status status = server->reload_certificate();
+      service.note(status.ok() ? "the certificate was read again"
+                               : fmt::format("the certificate stays: {}", status.error().message));
+    });
+  }
   std::thread connections([&server] { server->run(); });
+  ::pthread_setname_np(connections.native_handle(), "connections");
   const auto load = [&] {
     return load_model(invocation, options, std::move(ready), std::move(text));
   };
@@ -183,6 +191,14 @@ void add_address(Command command, Options& options) {
       .group(group);
   command.option("--uds", http.uds, "a socket of this name instead, for its owner alone")
       .value("PATH")
+      .group(group);
+  command.option("--ssl-keyfile", http.key_file, "speak TLS, with this key in PEM")
+      .value("FILE")
+      .group(group);
+  command
+      .option("--ssl-certfile", http.certificate_file,
+              "its certificates in PEM; SIGHUP reads both again")
+      .value("FILE")
       .group(group);
   command.option("--api-prefix", options.service.prefix, "comes before every path")
       .value("PATH")

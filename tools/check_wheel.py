@@ -28,8 +28,7 @@ LICENSES = ["licenses/LICENSE", LIBRARIES_FILE, "subbyte/LICENSE-OF-NANOBIND",
             "subbyte/LICENSE-OF-ROBIN-MAP"]
 # Data and packages of Debian whose libraries are inside, as cmake/SubbytePackages.cmake names them.
 LIBRARIES = ["unicode-character-database", "libfmt-dev", "nlohmann-json3-dev",
-             "libboost1.81-dev",
-             r"libstdc\+\+-\d+-dev"]
+             "libboost1.81-dev", "libssl-dev", r"libstdc\+\+-\d+-dev"]
 
 
 def output_of(*command: object) -> str:

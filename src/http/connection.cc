@@ -62,8 +62,25 @@ Connection::Connection(Server::State& server, Socket socket, std::string address
 Connection::~Connection() = default;
 
 void Connection::start() {
+  if (server_.tls != nullptr) return shake_hands();
   enter(Phase::kIdle);
   read();
+}
+
+/// What is no TLS, or an older one, ends the connection.
+void Connection::shake_hands() {
+  enter(Phase::kHandshake);
+  tls_.emplace(socket_, *server_.tls);
+  tls_->async_handshake(asio::ssl::stream_base::server,
+                        [self = shared_from_this()](boost::system::error_code error) {
+                          if (self->phase_ != Phase::kHandshake) return;
+                          if (error) {
+                            ++self->server_.counts.malformed;
+                            return self->close();
+                          }
+                          self->enter(Phase::kIdle);
+                          self->read();
+                        });
 }
 
 void Connection::enter(Phase phase) {
@@ -77,14 +94,14 @@ void Connection::read() {
   const bool has_ended = phase_ == Phase::kClosed || has_all_;
   if (is_reading_ || has_ended || must_take_first()) return;
   is_reading_ = true;
-  socket_.async_read_some(
-      asio::buffer(read_buffer_),
-      [self = shared_from_this()](boost::system::error_code error, std::size_t size) {
-        self->is_reading_ = false;
-        if (!error) return self->take_bytes(size);
-        if (error == asio::error::eof) return self->take_end();
-        self->close();
-      });
+  const auto taken = [self = shared_from_this()](boost::system::error_code error,
+                                                 std::size_t size) {
+    self->is_reading_ = false;
+    if (!error) return self->take_bytes(size);
+    if (error == asio::error::eof) return self->take_end();
+    self->close();
+  };
+  with_stream([&](auto& stream) { stream.async_read_some(asio::buffer(read_buffer_), taken); });
 }
 
 /// The client has closed the connection, or only the half that it sends in: what is written to it
@@ -362,21 +379,26 @@ void Connection::flush() {
     buffers.emplace_back(text.data() + skipped, text.size() - skipped);
     if (buffers.size() == kMaxBuffers) break;
   }
-  socket_.async_write_some(
-      buffers, [self = shared_from_this()](boost::system::error_code error, std::size_t size) {
-        self->is_writing_ = false;
-        if (error) return self->close();
-        self->last_taken_ = Clock::now();
-        self->output_bytes_ -= size;
-        self->written_ += size;
-        while (!self->output_.empty() && self->written_ >= self->output_.front().size()) {
-          self->written_ -= self->output_.front().size();
-          self->output_.pop_front();
-        }
-        self->flush();
-        self->progress();
-        self->read();
-      });
+  const auto written = [self = shared_from_this()](boost::system::error_code error,
+                                                   std::size_t size) {
+    self->is_writing_ = false;
+    if (error) return self->close();
+    self->take_written(size);
+  };
+  with_stream([&](auto& stream) { stream.async_write_some(buffers, written); });
+}
+
+void Connection::take_written(std::size_t size) {
+  last_taken_ = Clock::now();
+  output_bytes_ -= size;
+  written_ += size;
+  while (!output_.empty() && written_ >= output_.front().size()) {
+    written_ -= output_.front().size();
+    output_.pop_front();
+  }
+  flush();
+  progress();
+  read();
 }
 
 /// Reads what the client still sends, since closing at once could take the answer away from it.
@@ -384,9 +406,14 @@ void Connection::linger() {
   if (phase_ == Phase::kLinger) return;
   if (has_all_) return close();
   enter(Phase::kLinger);
-  boost::system::error_code ignored;
-  socket_.shutdown(Socket::shutdown_send, ignored);
-  read();
+  const auto finish = [self = shared_from_this()] {
+    boost::system::error_code ignored;
+    self->socket_.shutdown(Socket::shutdown_send, ignored);
+    self->read();
+  };
+  if (!tls_) return finish();
+  // The client's end is waited for, too, or kLingerTime.
+  tls_->async_shutdown([finish](boost::system::error_code) { finish(); });
 }
 
 void Connection::close() {
@@ -403,6 +430,7 @@ void Connection::close() {
 }
 
 void Connection::stop() {
+  if (phase_ == Phase::kHandshake) return close();
   const bool is_quiet = phase_ == Phase::kIdle || phase_ == Phase::kHead || phase_ == Phase::kBody;
   closes_ = true;
   if (!is_quiet) return;
@@ -431,6 +459,11 @@ void Connection::tick(Clock::time_point now) {
     return close();
   }
   switch (phase_) {
+    case Phase::kHandshake:
+      if (seconds < options.head_seconds) break;
+      ++server_.counts.head_timeouts;
+      close();
+      break;
     case Phase::kIdle:
       if (output_.empty() && seconds >= options.idle_seconds) close();
       break;

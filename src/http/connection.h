@@ -7,9 +7,11 @@
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/local/stream_protocol.hpp>
 #include <boost/asio/signal_set.hpp>
+#include <boost/asio/ssl/stream.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
 #include <deque>
+#include <list>
 #include <map>
 #include <memory>
 #include <optional>
@@ -26,6 +28,7 @@ namespace subbyte::http {
 
 using Clock = std::chrono::steady_clock;
 using Socket = boost::asio::generic::stream_protocol::socket;
+using TlsContext = boost::asio::ssl::context;
 
 struct Server::State {
   State(const ServerOptions& server_options, Handler& server_handler)
@@ -36,7 +39,8 @@ struct Server::State {
   boost::asio::io_context io{1};
   std::optional<boost::asio::ip::tcp::acceptor> tcp;
   std::optional<boost::asio::local::stream_protocol::acceptor> local;
-  std::optional<boost::asio::signal_set> signals;
+  std::unique_ptr<TlsContext> tls;  // nullptr: none is spoken
+  std::list<boost::asio::signal_set> signals;
   boost::asio::steady_timer ticks{io};
   boost::asio::steady_timer pause{io};  // before connections are taken again
   std::string address;
@@ -48,6 +52,8 @@ struct Server::State {
   std::optional<Clock::time_point> stops_at;  // after stop()
 
   Status listen();
+  /// In tls.cc.
+  Status load_certificate();
   Status listen_on_host();
   Status listen_on_path();
   void accept();
@@ -55,7 +61,7 @@ struct Server::State {
   /// A connection, or why there is none: the system has no more.
   void take(boost::system::error_code error, Socket socket, const std::string& from);
   void tick();
-  void wait_for_signal(std::function<void()> function);
+  void wait_for_signal(boost::asio::signal_set& signals, std::function<void()> function);
   void stop();
   std::string draw_id();
 };
@@ -82,8 +88,14 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void drop_body();
 
  private:
-  enum class Phase { kIdle, kHead, kBody, kAnswer, kLinger, kClosed };
+  enum class Phase { kHandshake, kIdle, kHead, kBody, kAnswer, kLinger, kClosed };
 
+  /// Calls with the stream that the client is spoken to over.
+  template <typename Function>
+  void with_stream(Function function) {
+    tls_ ? function(*tls_) : function(socket_);
+  }
+  void shake_hands();
   bool must_take_first() const;
   bool is_slow(Clock::time_point now);
   void read();
@@ -102,10 +114,12 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::string head_of(const Response& response, bool is_stream);
   void queue(std::string text);
   void flush();
+  void take_written(std::size_t size);
   void count(const Refusal& refusal);
 
   Server::State& server_;
   Socket socket_;
+  std::optional<boost::asio::ssl::stream<Socket&>> tls_;
   std::string address_;
   Phase phase_ = Phase::kIdle;
   Clock::time_point since_;        // of the phase

@@ -81,6 +81,7 @@ void Exchange::drop_body() {
 }
 
 Status Server::State::listen() {
+  SUBBYTE_CHECK(load_certificate());
   return options.uds.empty() ? listen_on_host() : listen_on_path();
 }
 
@@ -101,7 +102,8 @@ Status Server::State::listen_on_host() {
   if (error) return listen_error(where, error);
   const bool is_v6 = endpoint.address().is_v6();
   const std::string host = is_v6 ? "[" + endpoint.address().to_string() + "]" : options.host;
-  address = "http://" + host + ":" + std::to_string(tcp->local_endpoint().port());
+  address = (tls == nullptr ? "http://" : "https://") + host + ":" +
+            std::to_string(tcp->local_endpoint().port());
   accept();
   return {};
 }
@@ -159,7 +161,8 @@ void Server::State::take(error_code error, Socket socket, const std::string& fro
       options.max_connections_per_address > 0 && own >= options.max_connections_per_address;
   const bool is_refused = is_full || has_many;
   if (is_refused) ++counts.too_many_connections;
-  if (!is_refused || num_refused < kMaxRefused) {
+  // Who speaks TLS would have to shake hands before he could be told.
+  if (!is_refused || (num_refused < kMaxRefused && tls == nullptr)) {
     const auto connection = std::make_shared<Connection>(*this, std::move(socket), from);
     connection->is_counted_ = true;
     ++per_address[from];
@@ -194,11 +197,11 @@ void Server::State::tick() {
   });
 }
 
-void Server::State::wait_for_signal(std::function<void()> function) {
-  signals->async_wait([this, function = std::move(function)](const error_code& error, int) {
+void Server::State::wait_for_signal(asio::signal_set& set, std::function<void()> function) {
+  set.async_wait([this, &set, function = std::move(function)](const error_code& error, int) {
     if (error) return;
     function();
-    wait_for_signal(function);
+    wait_for_signal(set, function);
   });
 }
 
@@ -212,7 +215,7 @@ void Server::State::stop() {
     ::unlink(options.uds.c_str());
   }
   pause.cancel();
-  if (signals) signals->cancel(ignored);
+  for (asio::signal_set& set : signals) set.cancel(ignored);
   const auto all = connections;
   for (const auto& connection : all) connection->stop();
 }
@@ -263,11 +266,16 @@ void Server::after(double seconds, std::function<void()> function) {
   });
 }
 
-void Server::on_signal(std::function<void()> function) {
-  post([this, function = std::move(function)]() mutable {
-    state_->signals.emplace(state_->io, SIGTERM, SIGINT);
-    state_->wait_for_signal(std::move(function));
+void Server::on_signals(std::vector<int> signals, std::function<void()> function) {
+  post([this, signals = std::move(signals), function = std::move(function)]() mutable {
+    asio::signal_set& set = state_->signals.emplace_back(state_->io);
+    for (const int signal : signals) set.add(signal);
+    state_->wait_for_signal(set, std::move(function));
   });
+}
+
+Status Server::reload_certificate() {
+  return state_->load_certificate();
 }
 
 void Server::stop() {

@@ -22,8 +22,10 @@ namespace subbyte::http {
 
 struct ServerOptions {
   std::string host = "127.0.0.1";
-  int port = 8000;  // 0: one that is free
-  std::string uds;  // the path of a socket instead of a host, unless it is empty
+  int port = 8000;               // 0: one that is free
+  std::string uds;               // the path of a socket instead of a host, unless it is empty
+  std::string key_file;          // in PEM; with it, TLS is spoken and nothing else
+  std::string certificate_file;  // in PEM, those that it was signed with after it
   uint64_t max_body_bytes = uint64_t{32} << 20;
   uint64_t max_held_bytes = uint64_t{512} << 20;  // of all requests together
   int64_t max_connections = 1024;
@@ -106,11 +108,11 @@ class Handler {
 
 class Server {
  public:
-  /// The handler must outlive this. Codes: http.listen, http.uds.
+  /// The handler must outlive this. Codes: http.listen, http.uds, http.tls.
   static Result<std::unique_ptr<Server>> listen(const ServerOptions& options, Handler& handler);
   ~Server();
 
-  /// "http://127.0.0.1:8000" or "unix:/path".
+  /// "http://127.0.0.1:8000", "https://..." or "unix:/path".
   const std::string& address() const;
   /// Serves until stop().
   void run();
@@ -118,8 +120,11 @@ class Server {
   void post(std::function<void()> function);
   /// Calls `function` after so many seconds, unless run() has ended.
   void after(double seconds, std::function<void()> function);
-  /// From now on SIGTERM and SIGINT call this in the thread of run(), each time.
-  void on_signal(std::function<void()> function);
+  /// From now on one of these signals calls this in the thread of run(), each time.
+  void on_signals(std::vector<int> signals, std::function<void()> function);
+  /// Reads key and certificate again, for connections to come; after an error those before stay. In
+  /// the thread of run().
+  Status reload_certificate();
   /// Takes no connections any more, and run() ends when the answers that are under way have been
   /// sent, but within two seconds. Any thread may ask.
   void stop();

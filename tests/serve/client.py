@@ -8,33 +8,52 @@ import re
 import signal
 import socket
 import subprocess
+import sys
+import tempfile
 import time
+import unittest
 from collections.abc import Callable
 from pathlib import Path
 
+CHAT = "/v1/chat/completions"
+TEXT = "/v1/completions"
+HELLO = {"messages": [{"role": "user", "content": "Why is the sky blue?"}]}
+FOLDER = tempfile.TemporaryDirectory()  # of models and other files
 PATIENCE = 60  # seconds that a test waits for what should come
 # What was freed is overwritten, so that who looks at it after all is found out.
 SPOILED = {"MALLOC_PERTURB_": "165", "GLIBC_TUNABLES": "glibc.malloc.tcache_count=0"}
 
 
-def make_model(program: str, arch: str, directory: Path) -> Path:
-    subprocess.run([program, "synth", "--arch", arch, "--shape", "tiny", str(directory), "-q"],
-                   check=True)
+def model(arch: str) -> Path:
+    """One with random weights, made at the first time."""
+    directory = Path(FOLDER.name) / arch
+    if not directory.exists():
+        subprocess.run([Server.program, "synth", "--arch", arch, "--shape", "tiny", str(directory),
+                        "-q"], check=True)
     return directory
+
+
+def main() -> None:
+    """The tests of a file: PROGRAM [TEST...]."""
+    Server.program = sys.argv[1]
+    unittest.main(module="__main__", argv=sys.argv[:1] + sys.argv[2:])
 
 
 class Server:
     """The program with a model, until the block ends."""
 
-    def __init__(self, program: str, model: Path, *options: str, environment: dict | None = None):
+    program = "subbyte"
+
+    def __init__(self, arch: str = "qwen3", *options: str, environment: dict | None = None):
         self.process = subprocess.Popen(
-            [program, "serve", str(model), "--port", "0", "--device", "cpu", "--threads", "1",
-             *options],
+            [self.program, "serve", str(model(arch)), "--port", "0", "--device", "cpu",
+             "--threads", "1", *options],
             stderr=subprocess.PIPE, text=True, env={**os.environ, **SPOILED, **(environment or {})})
         self.lines: list[str] = []
         while not any("ready on" in line for line in self.lines):
             line = self.process.stderr.readline()
             if not line:
+                self.__exit__()
                 raise RuntimeError("".join(self.lines))
             self.lines.append(line)
         self.address = re.search(r"ready on (\S+)", self.lines[-1])[1]
@@ -98,6 +117,11 @@ class Server:
         lines = [line.rsplit(" ", 1) for line in self.get("/metrics").text.splitlines()
                  if not line.startswith("#")]
         return {name.split("{")[0]: float(value) for name, value in lines}
+
+    def limits(self) -> dict[str, float]:
+        """How often each limit of connections and requests was hit."""
+        found = re.findall(r'http_limits_total\{.*limit="(\w+)"\} (\S+)', self.get("/metrics").text)
+        return {name: float(value) for name, value in found}
 
     def running(self) -> int:
         status = self.get("/status").json

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""`subbyte serve` from outside: endpoints, fields, limits, its end.
+"""`subbyte serve` from outside: endpoints, fields, streams.
 
     serve_test.py PROGRAM [TEST...]
 
@@ -8,29 +8,11 @@ answers with their numbers, and refusals with the field that they are about.
 """
 from __future__ import annotations
 
-import json
-import os
-import signal
-import socket
-import stat
-import sys
-import tempfile
 import unittest
-from pathlib import Path
 
-from client import PATIENCE, Server, make_model, read_all, request_bytes, wait_until
+from client import CHAT, HELLO, TEXT, Server, main
 
-PROGRAM = ""
 ARCHS = ("qwen3", "qwen3.5", "gpt-oss", "llama")
-CHAT = "/v1/chat/completions"
-TEXT = "/v1/completions"
-HELLO = {"messages": [{"role": "user", "content": "Why is the sky blue?"}]}
-FOLDER = tempfile.TemporaryDirectory()
-
-
-def model(arch: str = "qwen3") -> Path:
-    directory = Path(FOLDER.name) / arch
-    return directory if directory.exists() else make_model(PROGRAM, arch, directory)
 
 
 def together(chunks: list[dict], index: int = 0) -> dict:
@@ -58,9 +40,9 @@ class Streams(unittest.TestCase):
 
     def test_chats(self) -> None:
         for arch in ARCHS:
-            with self.subTest(arch), Server(PROGRAM, model(arch)) as server:
+            with self.subTest(arch), Server(arch) as server:
                 body = {**HELLO, "max_tokens": 40, "seed": 5, "n": 2, "logprobs": True,
-                        "top_logprobs": 2, "temperature": 1.5}
+                        "top_logprobs": 2, "temperature": 1.5, "ignore_eos": True}
                 whole = server.post(CHAT, body).json
                 chunks = server.stream(CHAT, {**body, "stream_options": {"include_usage": True}})
                 self.assertEqual(chunks[-1]["choices"], [])
@@ -78,7 +60,7 @@ class Streams(unittest.TestCase):
                     self.assertEqual(stream["reason"], choice["finish_reason"])
 
     def test_texts(self) -> None:
-        with Server(PROGRAM, model()) as server:
+        with Server() as server:
             body = {"prompt": ["Once", [40, 41, 42]], "max_tokens": 20, "seed": 1, "logprobs": 1,
                     "echo": True, "n": 2, "ignore_eos": True}
             whole = server.post(TEXT, body).json
@@ -93,7 +75,7 @@ class Streams(unittest.TestCase):
             self.assertTrue(all("usage" not in chunk for chunk in chunks))
 
     def test_stop_texts_do_not_show_up(self) -> None:
-        with Server(PROGRAM, model()) as server:
+        with Server() as server:
             body = {"prompt": "Once", "max_tokens": 60, "seed": 1, "ignore_eos": True}
             text = server.post(TEXT, body).json["choices"][0]["text"]
             stop = text[20:23]
@@ -103,7 +85,7 @@ class Streams(unittest.TestCase):
                 self.assertEqual(answer.get("finish_reason", answer.get("reason")), "stop")
 
     def test_usage_in_each_chunk(self) -> None:
-        with Server(PROGRAM, model()) as server:
+        with Server() as server:
             options = {"include_usage": True, "continuous_usage_stats": True}
             chunks = server.stream(CHAT, {**HELLO, "max_tokens": 4, "stream_options": options})
             counts = [chunk["usage"]["completion_tokens"] for chunk in chunks]
@@ -111,7 +93,7 @@ class Streams(unittest.TestCase):
             self.assertEqual(counts[-1], 4)
 
     def test_seeds(self) -> None:
-        with Server(PROGRAM, model()) as server:
+        with Server() as server:
             body = {**HELLO, "max_tokens": 20, "temperature": 1}
             answers = [server.post(CHAT, body).json for _ in range(3)]
             self.assertEqual(len({answer["id"] for answer in answers}), 3)
@@ -167,7 +149,7 @@ class Refusals(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls) -> None:
-        cls.server = Server(PROGRAM, model())
+        cls.server = Server()
 
     @classmethod
     def tearDownClass(cls) -> None:
@@ -231,62 +213,9 @@ class Refusals(unittest.TestCase):
             self.assertIn(b" 400 ", self.server.raw(text))
 
 
-class Limits(unittest.TestCase):
-    """Those that are no time; `slow.py` has the others, http_test all of them with short times."""
-
-    def test_heads_and_bodies(self) -> None:
-        with Server(PROGRAM, model(), "--max-body-bytes", "30000", "--max-held-bytes",
-                    "40000") as server:
-            line = b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
-            for fields, status in ((b"X: a\r\n" * 98, 200), (b"X: a\r\n" * 99, 431),
-                                   (b"X: " + b"a" * 16000 + b"\r\n", 200),
-                                   (b"X: " + b"a" * 16400 + b"\r\n", 431)):
-                self.assertIn(b" %d " % status, server.raw(line + fields + b"\r\n"))
-            for size, status in ((8192, 200), (8193, 414)):
-                url = b"/health?".ljust(size, b"a")
-                self.assertIn(b" %d " % status, server.raw(b"GET " + url + b" HTTP/1.0\r\n\r\n"))
-            text = {"prompt": "a" * 2000, "max_tokens": 1}
-            self.assertEqual(server.post(TEXT, text).status, 200)
-            self.assertEqual(server.post(TEXT, {"prompt": "a" * 30000}).status, 413)
-            depth = {"prompt": "a", "metadata": json.loads('{"a":' * 64 + "1" + "}" * 64)}
-            self.assertEqual(server.post(TEXT, depth).status, 400)
-            depth["metadata"] = depth["metadata"]["a"]
-            self.assertEqual(server.post(TEXT, depth).status, 200)
-            part = (b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
-                    b"Content-Length: 25000\r\n\r\n" + b"a" * 24000)
-            with server.connect() as first:
-                first.sendall(part)
-                wait_until(lambda: server.metrics()["subbyte:http_held_bytes"] >= 24000)
-                self.assertIn(b" 503 ", server.raw(part))
-
-    def test_connections(self) -> None:
-        with Server(PROGRAM, model(), "--max-connections", "5",
-                    "--max-connections-per-address", "3") as server:
-            held = [server.connect() for _ in range(3)]
-            for connection in held:
-                connection.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
-                self.assertIn(b" 200 ", connection.recv(65536))
-            with server.connect() as connection:
-                self.assertIn(b" 503 ", read_all(connection))
-            held.pop(0).close()
-            wait_until(lambda: b" 200 " in server.raw(b"GET /health HTTP/1.0\r\n\r\n"))
-            for connection in held:
-                connection.close()
-
-    def test_half_closed(self) -> None:
-        with Server(PROGRAM, model()) as server:
-            for stream in (False, True):
-                with server.connect() as client:
-                    client.sendall(request_bytes(TEXT, {"prompt": "a", "max_tokens": 30,
-                                                        "ignore_eos": True, "stream": stream}))
-                    client.shutdown(socket.SHUT_WR)
-                    answer = read_all(client)
-                    self.assertIn(b"[DONE]" if stream else b'"length"', answer)
-
-
 class Endpoints(unittest.TestCase):
     def test_tokens_and_templates(self) -> None:
-        with Server(PROGRAM, model(), "--served-model-name", "a/b", "--served-model-name", "c",
+        with Server("qwen3", "--served-model-name", "a/b", "--served-model-name", "c",
                     "--api-prefix", "/x/") as server:
             ids = server.post("/x/tokenize", {"prompt": "Hello <|im_end|>"}).json
             self.assertEqual(ids["count"], len(ids["tokens"]))
@@ -308,20 +237,27 @@ class Endpoints(unittest.TestCase):
             self.assertEqual(server.get("/health").status, 404)
 
     def test_metrics(self) -> None:
-        with Server(PROGRAM, model()) as server:
+        with Server() as server:
             server.post(CHAT, {**HELLO, "max_tokens": 7, "n": 2})
             values = server.metrics()
             self.assertEqual(values["subbyte:generation_tokens_total"], 14)
             self.assertEqual(values["subbyte:request_success_total"], 2)
             self.assertEqual(values["subbyte:time_to_first_token_seconds_count"], 1)
             self.assertEqual(values["subbyte:inter_token_latency_seconds_count"], 12)
+            self.assertEqual(values["subbyte:request_decode_time_seconds_count"], 1)
+            self.assertEqual(values["subbyte:request_params_max_tokens_sum"], 7)
+            parts = [values[f"subbyte:request_{part}_time_seconds_sum"]
+                     for part in ("prefill", "decode", "inference")]
+            self.assertAlmostEqual(parts[0] + parts[1], parts[2], places=3)
+        with Server("qwen3", "--metrics-prefix", "vllm") as server:
+            self.assertIn("vllm:num_requests_running", server.metrics())
 
     def test_openai_client(self) -> None:
         try:
             import openai
         except ImportError:
             self.skipTest("this Python has no package openai")
-        with Server(PROGRAM, model(), "--api-key", "secret") as server:
+        with Server("qwen3", "--api-key", "secret") as server:
             client = openai.OpenAI(base_url=f"{server.address}/v1", api_key="secret")
             name = client.models.list().data[0].id
             body = {"model": name, "messages": HELLO["messages"], "max_tokens": 9, "seed": 2}
@@ -333,8 +269,36 @@ class Endpoints(unittest.TestCase):
             text = "".join(part.choices[0].delta.content or "" for part in parts if part.choices)
             self.assertEqual(text, whole.choices[0].message.content)
             self.assertEqual(parts[-1].usage.total_tokens, whole.usage.total_tokens)
+            self.assertEqual(client.models.retrieve(name).id, name)
+            every = client.chat.completions.create(
+                **{**body, "max_tokens": None}, max_completion_tokens=5, n=2, stop=["\n\n"],
+                temperature=0.5, top_p=0.9, presence_penalty=0.1, frequency_penalty=0.1,
+                logit_bias={"5": -100}, user="me", metadata={"a": "b"}, store=False,
+                service_tier="auto", safety_identifier="me", prompt_cache_key="k",
+                reasoning_effort="low", response_format={"type": "text"}, tool_choice="auto",
+                parallel_tool_calls=False, modalities=["text"],
+                tools=[{"type": "function", "function": {
+                    "name": "add", "parameters": {"type": "object", "properties": {}}}}],
+                extra_body={"top_k": 20, "min_p": 0.01, "repetition_penalty": 1.1,
+                            "ignore_eos": True, "priority": 1,
+                            "chat_template": "{{ tools[0].function.name }} {{ reasoning_effort }} "
+                                             "{{ messages[0].content }}"})
+            self.assertEqual(len(every.choices), 2)
+            self.assertTrue(every.id.startswith("chatcmpl-"))
+            self.assertGreater(every.created, 1.7e9)
             old = client.completions.create(model=name, prompt=["a", "b"], max_tokens=2)
             self.assertEqual(len(old.choices), 2)
+            ids = client.completions.create(model=name, prompt=[[40, 41], [42]], max_tokens=2,
+                                            echo=True, logprobs=2, seed=1)
+            self.assertEqual(len(ids.choices[0].logprobs.token_logprobs), 4)
+            self.assertIsNone(ids.choices[0].logprobs.token_logprobs[0])
+            parts = list(client.completions.create(model=name, prompt=[40, 41], max_tokens=4,
+                                                   seed=1, stream=True))
+            whole = client.completions.create(model=name, prompt=[40, 41], max_tokens=4, seed=1)
+            self.assertEqual("".join(part.choices[0].text for part in parts),
+                             whole.choices[0].text)
+            counted = client.post("/chat/completions/input_tokens", cast_to=dict, body=body)
+            self.assertGreater(counted["input_tokens"], 3)
             with self.assertRaises(openai.BadRequestError) as wrong:
                 client.chat.completions.create(**body, temperature=-1)
             self.assertEqual(wrong.exception.param, "temperature")
@@ -345,155 +309,5 @@ class Endpoints(unittest.TestCase):
                 other.models.list()
 
 
-class Access(unittest.TestCase):
-    def test_keys(self) -> None:
-        with Server(PROGRAM, model(), "--api-key", "first",
-                    environment={"SUBBYTE_API_KEY": "second"}) as server:
-            for path in ("/health", "/ready", "/version"):
-                self.assertEqual(server.get(path).status, 200)
-            for path in ("/v1/models", "/metrics", "/status", "/v2"):
-                self.assertEqual(server.get(path).status, 401)
-            self.assertEqual(server.get("/status", Authorization="Bearer first").status, 200)
-            self.assertEqual(server.get("/status", x_api_key="second").status, 200)
-            self.assertEqual(server.get("/status", Authorization="Bearer firs").status, 401)
-
-    def test_origins(self) -> None:
-        with Server(PROGRAM, model(), "--allowed-origins", "https://mine") as server:
-            asked = server.ask("OPTIONS", CHAT, Origin="https://mine",
-                               Access_Control_Request_Method="POST")
-            self.assertEqual(asked.status, 204)
-            self.assertEqual(asked.headers["Access-Control-Allow-Origin"], "https://mine")
-            answer = server.post(TEXT, {"prompt": "a"}, Origin="https://mine")
-            self.assertEqual(answer.headers["Access-Control-Allow-Origin"], "https://mine")
-
-    def test_a_socket_is_of_its_owner(self) -> None:
-        path = str(Path(FOLDER.name) / "socket")
-        with Server(PROGRAM, model(), "--uds", path) as server:
-            self.assertEqual(stat.S_IMODE(os.stat(path).st_mode), 0o600)
-            with socket.socket(socket.AF_UNIX) as connection:
-                connection.connect(path)
-                connection.sendall(b"GET /health HTTP/1.0\r\n\r\n")
-                self.assertIn(b"200 OK", read_all(connection))
-            self.assertEqual(server.stop(), 0)
-            self.assertFalse(os.path.exists(path))
-
-
-class Operations(unittest.TestCase):
-    # Longer than any test waits.
-    LONG = {"prompt": "Once", "max_tokens": 2000, "ignore_eos": True, "stream": True, "n": 128}
-
-    def test_a_client_that_goes_away_ends_its_request(self) -> None:
-        with Server(PROGRAM, model(), "--parallel", "1", "--log", "json") as server:
-            for stream in (True, False):
-                first = server.connect()
-                first.sendall(request_bytes(TEXT, {**self.LONG, "stream": stream}))
-                queued = server.connect()
-                queued.sendall(request_bytes(TEXT, self.LONG))
-                queued.recv(1)  # it was taken, and so was the one before it
-                wait_until(lambda: server.running() > 1)
-                queued.close()
-                first.close()
-                wait_until(lambda: server.running() == 0)
-            self.assertEqual(server.stop(), 0)
-            ends = [json.loads(line) for line in server.lines if line.startswith("{")]
-            gone = [line for line in ends if line.get("end") == "client_gone"]
-            self.assertEqual(len(gone), 4)
-            self.assertTrue(all(line["completion_tokens"] < 128 * 2000 for line in gone))
-            self.assertFalse(any("Once" in line for line in server.lines))
-
-    def test_a_full_queue(self) -> None:
-        with Server(PROGRAM, model(), "--parallel", "1", "--max-num-queued-reqs", "1") as server:
-            held = [server.connect() for _ in range(2)]
-            for connection in held:
-                connection.sendall(request_bytes(TEXT, self.LONG))
-                connection.recv(1)
-                wait_until(lambda: server.get("/status").json["running"] > 0)  # it left the queue
-            wait_until(lambda: server.get("/ready").status == 503)
-            answer = server.post(TEXT, {"prompt": "a"})
-            self.assertEqual((answer.status, answer.error["code"]), (429, "server.queue_full"))
-            self.assertIn("Retry-After", answer.headers)
-            for connection in held:
-                connection.close()
-            wait_until(lambda: server.running() == 0)
-            self.assertEqual(server.post(TEXT, {"prompt": "a"}).status, 200)
-
-    def test_a_queue_is_in_the_order_of_priorities(self) -> None:
-        with Server(PROGRAM, model(), "--parallel", "1", "--log", "json") as server:
-            body = {"prompt": "Once", "max_tokens": 500, "ignore_eos": True}
-            held = []
-            for priority in (0, 0, 0, -1):  # the first is long enough for all to wait for it
-                held.append(server.connect())
-                held[-1].sendall(request_bytes(TEXT, {**body, "priority": priority},
-                                               f"x-request-id: {len(held)}", "Connection: close"))
-            for connection in held:
-                self.assertIn(b" 200 ", read_all(connection))
-                connection.close()
-            self.assertEqual(server.stop(), 0)
-            ended = [json.loads(line)["id"] for line in server.lines if line.startswith("{")]
-            self.assertLess(ended.index("4"), ended.index("3"))
-
-    def test_who_takes_no_answers_is_asked_for_nothing_more(self) -> None:
-        with Server(PROGRAM, model()) as server, server.connect() as greedy:
-            greedy.settimeout(2)
-            with self.assertRaises(TimeoutError):
-                for _ in range(1000):
-                    greedy.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n" * 200)
-            self.assertLess(server.peak_bytes(), 200 << 20)
-            self.assertEqual(server.get("/health").status, 200)
-
-    def test_a_log_that_nobody_reads_keeps_nobody_waiting(self) -> None:
-        with Server(PROGRAM, model()) as server, server.connect() as client:
-            for _ in range(3000):
-                client.sendall(b"GET /none HTTP/1.1\r\nHost: localhost\r\n\r\n")
-                self.assertIn(b" 404 ", client.recv(65536))
-
-    def test_an_end_in_order(self) -> None:
-        with Server(PROGRAM, model()) as server, server.connect() as running:
-            running.sendall(request_bytes(TEXT, {**self.LONG, "n": 2}))
-            part = running.recv(65536)
-            later = server.connect()
-            later.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            later.recv(65536)
-            server.process.send_signal(signal.SIGTERM)
-            body = request_bytes(TEXT, {"prompt": "a", "max_tokens": 1})
-            later.sendall(body)
-            answer = later.recv(65536)
-            while b" 200 " in answer:  # the signal is on its way
-                later.sendall(body)
-                answer = later.recv(65536)
-                self.assertTrue(answer)
-            self.assertIn(b" 503 ", answer)
-            self.assertIn(b"Retry-After", answer)
-            text = part + read_all(running)
-            self.assertIn(b"data: [DONE]", text)
-            self.assertEqual(server.process.wait(PATIENCE), 0)
-
-    def test_an_end_in_haste(self) -> None:
-        with Server(PROGRAM, model(), "--shutdown-timeout", "0") as server, \
-                server.connect() as running:
-            running.sendall(request_bytes(TEXT, self.LONG))
-            part = running.recv(65536)
-            server.process.send_signal(signal.SIGTERM)
-            text = part + read_all(running)
-            self.assertIn(b"server.shutdown", text)
-            self.assertNotIn(b"[DONE]", text)
-            self.assertEqual(server.process.wait(PATIENCE), 0)
-
-    def test_many_clients_have_the_answers_of_one(self) -> None:
-        with Server(PROGRAM, model(), "--parallel", "16", "--batch-invariant") as server:
-            bodies = [{"prompt": f"Story {i}", "max_tokens": 8 + i, "seed": i} for i in range(32)]
-            alone = [server.post(TEXT, body).json["choices"] for body in bodies]
-            connections = []
-            for body in bodies:
-                connection = server.connect()
-                connection.sendall(request_bytes(TEXT, body, "Connection: close"))
-                connections.append(connection)
-            for connection, choices in zip(connections, alone):
-                answer = read_all(connection).split(b"\r\n\r\n", 1)[1]
-                self.assertEqual(json.loads(answer)["choices"], choices)
-                connection.close()
-
-
 if __name__ == "__main__":
-    PROGRAM = sys.argv[1]
-    unittest.main(argv=sys.argv[:1] + sys.argv[2:])
+    main()

@@ -1,7 +1,7 @@
 # ./dev aarch64-test: the portable kernels on 64-bit ARM, by a cross compiler and qemu.
 
 aarch64_packages=(libfmt-dev libfmt9 libgtest-dev libonig-dev libonig5
-  libedit-dev nlohmann-json3-dev libboost1.81-dev)
+  libedit-dev nlohmann-json3-dev libboost1.81-dev libssl-dev libssl3)
 aarch64_programs=(base_test json_test formats_test matrix_test foreign_layouts_test
   checkpoints_test)
 # Suites of goldens_test: layouts, and whole models one by one; batches take too long in qemu.
