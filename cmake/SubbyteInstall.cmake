@@ -202,6 +202,11 @@ function(subbyte_install_program)
   endforeach()
   add_custom_target(subbyte_pages ALL DEPENDS ${outputs})
   install(TARGETS subbyte RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT tools)
+  # systemd and Debian look in lib/, wherever libraries are.
+  install(FILES ${PROJECT_SOURCE_DIR}/packaging/subbyte.service DESTINATION lib/systemd/system
+    COMPONENT tools)
+  install(FILES ${PROJECT_SOURCE_DIR}/packaging/nginx.conf
+    DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/subbyte/examples COMPONENT tools)
   install(FILES ${made}/subbyte.1.gz DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT tools)
   set(data ${CMAKE_INSTALL_DATADIR})
   install(FILES ${made}/completion.bash DESTINATION ${data}/bash-completion/completions

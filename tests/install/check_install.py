@@ -58,7 +58,8 @@ def check_files(prefix, options, folder):
                     "**/cmake/subbyte/subbyteConfig.cmake", "**/pkgconfig/subbyte-cpp.pc",
                     "share/man/man1/subbyte.1.gz", "share/bash-completion/completions/subbyte",
                     "share/zsh/vendor-completions/_subbyte",
-                    "share/fish/vendor_completions.d/subbyte.fish"):
+                    "share/fish/vendor_completions.d/subbyte.fish",
+                    "lib/systemd/system/subbyte.service"):
         there(pattern)
     for path in [*prefix.rglob("*.cmake"), *prefix.rglob("*.pc"), *prefix.rglob("*.h")]:
         text = path.read_text()
