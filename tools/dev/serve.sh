@@ -1,22 +1,40 @@
-# ./dev serve-test: `subbyte serve` from outside, with the client of OpenAI.
+# ./dev serve-test: `subbyte serve` from outside, with the client of OpenAI, a browser and a proxy.
 
 readonly serve_venv=$PWD/build/serve-venv
+serve_parts=(load slow page tsan fuzz)
+serve_packages=(python3-venv openssl curl nginx-light)
 
+# serve-test [load | slow | page | tsan | fuzz]: without a part what each of them is about, shortly.
 command_serve_test() {
-  local preset=ci requests=400
-  case ${1:-} in
-    tsan) preset=tsan ;;
-    load) requests=20000 ;;
-    '') ;;
-    *) die "serve-test: '$1' is neither load nor tsan" ;;
-  esac
-  need_packages "${build_packages[@]}" python3-venv
+  local part=${1:-} preset=ci
+  [[ -z $part || " ${serve_parts[*]} " == *" $part "* ]] ||
+    die "serve-test: '$part' is none of ${serve_parts[*]}"
+  if [[ $part == fuzz ]]; then
+    command_fuzz http messages -max_total_time=600
+    return
+  fi
+  need_packages "${build_packages[@]}" "${serve_packages[@]}"
+  [[ $part != page ]] || need_packages chromium
+  [[ $part != tsan ]] || preset=tsan
   build_or_end "$preset" subbyte http_test
-  run_tests "$preset" --label-regex "$(label_regex http_test)"
   step "client of OpenAI in build/serve-venv" install_openai || true
-  phase "tests/serve/serve_test.py" test_server serve_test.py "build/$preset/app/subbyte"
-  phase "tests/serve/load.py, $requests requests" test_server load.py \
-    "build/$preset/app/subbyte" --requests "$requests" $( ((requests < 20000)) || echo --memory)
+  case $part in
+    load)
+      test_server "$preset" load.py --requests 20000 --memory
+      build_or_end asan subbyte
+      test_server asan load.py --requests 2000
+      ;;
+    slow) test_server "$preset" slow.py ;;
+    page) test_server "$preset" page_test.py ;;
+    tsan) test_server "$preset" load.py --requests 500 ;;
+    *)
+      run_tests "$preset" --label-regex "$(label_regex http_test)"
+      test_server "$preset" serve_test.py
+      test_server "$preset" access_test.py
+      test_server "$preset" operations_test.py
+      test_server "$preset" load.py
+      ;;
+  esac
   print_phases
   report_tests
 }
@@ -27,13 +45,24 @@ install_openai() {
     no_packages openai
 }
 
-# test_server SCRIPT ARGUMENT...: one test more, which has passed or failed as a whole.
+# test_server PRESET SCRIPT ARGUMENT...: one test more, which has passed or failed as a whole.
 test_server() {
-  local python=python3
+  local preset=$1 script=$2 python=python3
   [[ ! -x $serve_venv/bin/python ]] || python=$serve_venv/bin/python
-  if "$python" "tests/serve/$1" "${@:2}"; then
+  if phase "tests/serve/$script ${*:3}, build/$preset" without_randomization "$python" \
+    "tests/serve/$script" "build/$preset/app/subbyte" "${@:3}"; then
     num_passed=$((num_passed + 1))
   else
     num_failed=$((num_failed + 1))
+  fi
+}
+
+# bench_serve --slow | MODEL [OPTION...]
+bench_serve() {
+  build release subbyte
+  if [[ ${1:-} == --slow ]]; then
+    python3 tests/serve/slow.py build/release/app/subbyte "${@:2}"
+  else
+    python3 tools/bench_serve.py build/release/app/subbyte "$@"
   fi
 }
