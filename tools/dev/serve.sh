@@ -16,7 +16,7 @@ command_serve_test() {
   need_packages "${build_packages[@]}" "${serve_packages[@]}"
   [[ $part != page ]] || need_packages chromium
   [[ $part != tsan ]] || preset=tsan
-  build_or_end "$preset" subbyte http_test
+  build_or_end "$preset" subbyte http_test serve_test
   step "client of OpenAI in build/serve-venv" install_openai || true
   case $part in
     load)
@@ -28,7 +28,7 @@ command_serve_test() {
     page) test_server "$preset" page_test.py ;;
     tsan) test_server "$preset" load.py --requests 500 ;;
     *)
-      run_tests "$preset" --label-regex "$(label_regex http_test)"
+      run_tests "$preset" --label-regex "$(label_regex http_test serve_test)"
       test_server "$preset" serve_test.py
       test_server "$preset" access_test.py
       test_server "$preset" operations_test.py
