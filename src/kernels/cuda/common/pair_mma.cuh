@@ -152,6 +152,18 @@ class PairAccumulators {
     }
   }
 
+  /// Adds sums of inputs that have scales, one for each token, of this lane's two tokens at that
+  /// shared address.
+  __device__ void add_scaled(const PairAccumulators& from, uint32_t x_scales) {
+    static_assert(kTokens8 == 1);
+    const float2 of_inputs = input_scales<true>(x_scales);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      accumulators_[0][i] = fmaf(i % 2 == 0 ? of_inputs.x : of_inputs.y, from.accumulators_[0][i],
+                                 accumulators_[0][i]);
+    }
+  }
+
   /// Stores the sums to [token][kPartialStride], or adds them to what is there.
   __device__ void store(float* to, int lane, int tokens, bool adds) const {
     constexpr float kFactors[] = {1 / raw_factor<Decoder>(),

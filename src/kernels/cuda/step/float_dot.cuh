@@ -53,7 +53,7 @@ class FloatDot {
   template <bool kOneGroup>
   __device__ void add(const Reader& reader, const PairPlace (&places)[2], int unit,
                       const Table& table) {
-    constexpr int kOfTokens = kStepTokens * 4;
+    if constexpr (HasSuperblocks<Decoder>) return add_pair_by_pair(reader, places, unit, table);
     const uint32_t inputs = x_ + unit * kUnitCols * 2;
     accumulators_.template add_pairs<kOneGroup, 2, true>(
         reader, places, table, x_sums_ + unit * kUnitTiles * kGroups * kOfTokens,
@@ -68,6 +68,28 @@ class FloatDot {
   }
 
  private:
+  static constexpr int kOfTokens = kStepTokens * 4;
+
+  /// Where groups have scales that are computed: those of inputs are applied to the sums of a pair,
+  /// which is an input group.
+  __device__ void add_pair_by_pair(const Reader& reader, const PairPlace (&places)[2], int unit,
+                                   const Table& table) {
+    static_assert(kInputGroup == 2 * kTileCols);
+#pragma unroll
+    for (int pair = 0; pair < 2; ++pair) {
+      const uint32_t inputs = x_ + (unit * kUnitCols + pair * kInputGroup) * 2;
+      const int first_group = (unit * kUnitTiles + 2 * pair) * kGroups;
+      PairAccumulators<Number, Decoder, kGroups, 1> sums;
+      sums.clear();
+      sums.template add_pairs<false>(
+          reader, {places[pair]}, table, x_sums_ + first_group * kOfTokens,
+          [&](int tile, int step, int, uint32_t(&b)[4]) {
+            ldmatrix_x4(b, inputs + (tile * kTileCols + step * kStepCols) * 2);
+          });
+      accumulators_.add_scaled(sums, x_scales_ + (2 * unit + pair) * kOfTokens);
+    }
+  }
+
   static __device__ float sum_of(uint32_t pair) {
     return Number::to_float(static_cast<uint16_t>(pair)) +
            Number::to_float(static_cast<uint16_t>(pair >> 16));
