@@ -8,6 +8,7 @@
 
 #include "ops/backend.h"
 #include "support/random_matrix.h"
+#include "two_level_factors.h"
 
 namespace subbyte::testing {
 
@@ -37,8 +38,7 @@ inline TestExperts random_experts(const WeightFormat& format, const Sizes& sizes
     const int64_t cols = is_down ? sizes.inner : sizes.hidden;
     RandomMatrix matrix = random_matrix(is_down ? down.value_or(format) : format, rows, cols,
                                         Contents::kReal, seed + e);
-    // Integers of two levels make scales up to 64 times as large.
-    if (has_two_levels(matrix.view.format)) matrix.view.tensor_scale = 0.01;
+    shrink_two_levels(matrix);
     if (e > 0 && !matrix.codebook.empty()) {  // vectors are those of all experts
       matrix.view.codebook = experts.owners.front().codebook;
     }

@@ -14,6 +14,7 @@
 #include "kernels/cuda/step/layout.h"
 #include "kernels/cuda/step/step.h"
 #include "support/compare.h"
+#include "two_level_factors.h"
 
 namespace subbyte::testing {
 namespace {
@@ -304,10 +305,10 @@ void expect_chain(const WeightFormat& format, const WeightFormat& second_format,
   const int64_t middle = (middle_rows + group - 1) / group * group;
   uint64_t seed = 70;
   RandomMatrix first = random_matrix(format, middle, cols, Contents::kReal, ++seed);
-  // Or results do not fit into f16, with integers of two levels up to 128 times as large.
-  first.view.tensor_scale =
-      has_two_levels(format) || has_two_levels(second_format) ? 0x1p-12 : 0x1p-6;
-  const RandomMatrix second = random_matrix(second_format, rows, middle, Contents::kReal, ++seed);
+  first.view.tensor_scale = 0x1p-6;  // or results do not fit into f16
+  shrink_two_levels(first);
+  RandomMatrix second = random_matrix(second_format, rows, middle, Contents::kReal, ++seed);
+  shrink_two_levels(second);
   const PackedOnDevice packed_first(first.view);
   const PackedOnDevice packed_second(second.view);
   int served = 0;
