@@ -31,6 +31,7 @@ struct Options {
   int64_t max_tokens = -1;
   std::optional<int64_t> context;
   std::string kv_cache_type = "f16";
+  PrefixFlags prefixes;
   bool escape = false;
   bool json = false;
   SamplingFlags sampling;
@@ -156,9 +157,10 @@ Result<ExitCode> run(const Invocation& invocation, Options options) {
   ChatSettings settings = {{.max_tokens = options.max_tokens}, options.hide_reasoning};
   SUBBYTE_CHECK(set_up(options, ready, *text, settings.request));
   SUBBYTE_CHECK(check_beginning(options, settings, *text, context));
+  SessionOptions wanted = one_sequence(options.kv_cache_type, options.head_bits, context);
+  options.prefixes.set(wanted);
   SUBBYTE_TRY(Session session,
-              load_session(invocation, std::move(ready), std::move(text),
-                           one_sequence(options.kv_cache_type, options.head_bits, context)));
+              load_session(invocation, std::move(ready), std::move(text), std::move(wanted)));
   if (options.json) return answer_once(invocation, options, settings, session);
   Conversation conversation(invocation, session, settings);
   conversation.set_system(options.system);
@@ -207,6 +209,7 @@ void add_chat(Program& program, Invocation& invocation) {
       .zero_is_default();
   add_head_bits(command, options->head_bits);
   add_kv_cache_type(command, options->kv_cache_type);
+  options->prefixes.add_to(command);
   options->chat_template.add_to(command);
   options->sampling.add_to(command);
   command.shares(Shares::kModel);

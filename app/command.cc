@@ -135,6 +135,21 @@ void add_kv_cache_type(Command command, std::string& type) {
       .shows_default();
 }
 
+void PrefixFlags::add_to(Command command) {
+  command.flag("--no-prefix-cache", are_unknown_,
+               "compute again what requests begin with that were answered before");
+  command
+      .option("--state-cache-memory-bytes", state_bytes_,
+              "bytes for states of recurrent layers from where later requests go on (a quarter of "
+              "the cache); one is 2.2 MB a layer with 32 heads of 128 by 128")
+      .between(0, int64_t{1} << 50);
+}
+
+void PrefixFlags::set(SessionOptions& options) const {
+  options.prefix_cache = !are_unknown_;
+  options.state_cache_bytes = state_bytes_.value_or(-1);
+}
+
 Element kv_element(const std::string& type) {
   return element_of(*find_cache_type(type));
 }
@@ -241,7 +256,8 @@ SessionOptions one_sequence(const std::string& kv_cache_type, int head_bits, int
           .max_sequences = 1,
           .cache_positions = context,
           .cache_type = *find_cache_type(kv_cache_type),
-          .head_bits = head_bits};
+          .head_bits = head_bits,
+          .prefix_cache = false};
 }
 
 Result<Session> load_session(const Invocation& invocation, ReadyModel ready,

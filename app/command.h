@@ -73,6 +73,17 @@ inline const std::map<std::string, Activations> kActivations = {{"f32", Activati
 void add_kv_cache_type(Command command, std::string& type);
 Element kv_element(const std::string& type);
 
+/// Says what of earlier requests is known to later ones.
+class PrefixFlags {
+ public:
+  void add_to(Command command);
+  void set(SessionOptions& options) const;
+
+ private:
+  bool are_unknown_ = false;
+  std::optional<int64_t> state_bytes_;
+};
+
 /// Threads from --threads or SUBBYTE_THREADS, pinned by --pin or SUBBYTE_PIN.
 Result<std::shared_ptr<Executor>> create_host(const Invocation& invocation);
 /// Options for make_backend() and list_devices(): threads as above, kernels from SUBBYTE_ISA.
@@ -87,7 +98,8 @@ Status load(const Invocation& invocation, ReadyModel& ready, LoadOptions options
 /// The context that requests may have: `said`, or where that is 0 all positions that the model was
 /// made for. Code usage.context.
 Status set_context(ReadyModel& ready, int64_t said);
-/// A session for one sequence at a time; the type is a value of --kv-cache-type.
+/// A session for one sequence at a time, to which none before it is known; the type is a value of
+/// --kv-cache-type.
 SessionOptions one_sequence(const std::string& kv_cache_type, int head_bits, int64_t context);
 /// Session::load() with the same, and a progress bar.
 Result<Session> load_session(const Invocation& invocation, ReadyModel ready,

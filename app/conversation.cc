@@ -92,7 +92,8 @@ void Conversation::set_system(const std::string& text) {
 std::string Conversation::statistics() const {
   if (!stats_) return {};
   return describe_statistics(*session_, *stats_) +
-         line("context {} of {} positions", session_->kept_positions(), session_->context()) +
+         line("context {} of {} positions", stats_->prompt_tokens + stats_->generated_tokens,
+              session_->context()) +
          line("sampled {}", to_string(sampling()));
 }
 
@@ -135,7 +136,6 @@ Result<std::vector<TokenId>> Conversation::fitting_prompt() {
 
 Result<SampleEnd> Conversation::generate_answer(std::vector<TokenId> prompt) {
   Question question = {request_of(settings_, messages_), std::move(prompt)};
-  question.request.is_turn = true;
   // Models whose template nobody has may reason without opening it.
   question.request.is_whole = !is_terminal(stdout) && !session_->text().chat_template;
   ChatOutput output(settings_.hide_reasoning);

@@ -11,16 +11,12 @@ namespace {
 /// Of a prompt that is computed in several steps.
 class PromptBar {
  public:
-  /// `cached`: tokens of the prompt that the cache holds already.
-  PromptBar(const Invocation& invocation, const Session& session, int64_t prompt, int64_t cached)
-      : invocation_(invocation),
-        session_(session),
-        before_(session.scheduler().num_computed_tokens() - cached),
-        prompt_(prompt) {}
+  PromptBar(const Invocation& invocation, const Session& session, int64_t prompt)
+      : invocation_(invocation), session_(session), before_(num_done()), prompt_(prompt) {}
 
   /// Shows how far it is, after a step that no token came of, too.
   void update() {
-    const int64_t done = session_.scheduler().num_computed_tokens() - before_;
+    const int64_t done = num_done() - before_;
     if (done >= prompt_) return clear();
     if (!bar_) bar_.emplace(invocation_, "prompt");
     bar_->update(static_cast<uint64_t>(done), static_cast<uint64_t>(prompt_),
@@ -29,6 +25,12 @@ class PromptBar {
   void clear() { bar_.reset(); }
 
  private:
+  /// Tokens that were computed, or known of prompts.
+  int64_t num_done() const {
+    const Scheduler& scheduler = session_.scheduler();
+    return scheduler.num_computed_tokens() + scheduler.num_cached_tokens();
+  }
+
   const Invocation& invocation_;
   const Session& session_;
   int64_t before_;
@@ -53,8 +55,7 @@ Result<SampleEnd> answer_one(const Invocation& invocation, Session& session,
     return nothing;
   }
   SUBBYTE_TRY(const RequestId id, session.add(question.request, question.prompt));
-  PromptBar bar(invocation, session, std::ssize(question.prompt),
-                question.request.is_turn ? session.kept_positions() : 0);
+  PromptBar bar(invocation, session, std::ssize(question.prompt));
   if (has_bar(invocation, session, question)) bar.update();
   while (true) {
     Result<std::vector<Delta>> deltas = goes_on() ? session.step() : session.cancel(id);

@@ -32,6 +32,7 @@ struct Options {
   int64_t max_tokens = 128;
   int64_t context = 0;
   std::string kv_cache_type = "f16";
+  PrefixFlags prefixes;
   bool special = false;
   bool ignore_eos = false;
   std::vector<std::string> stops;
@@ -67,6 +68,7 @@ Result<ExitCode> run_many(const Invocation& invocation, const Options& options) 
   many.model = options.model;
   many.head_bits = options.head_bits;
   many.kv_cache_type = options.kv_cache_type;
+  many.prefixes = options.prefixes;
   many.prompts = options.prompts;
   many.output = options.output;
   many.json = options.json;
@@ -257,6 +259,7 @@ void add_run(Program& program, Invocation& invocation) {
                "tokens and rates; with --prompts: a summary");
   add_head_bits(command, options->head_bits);
   add_kv_cache_type(command, options->kv_cache_type);
+  options->prefixes.add_to(command);
   add_prompts_options(command, *options, prompt, file);
   options->chat_template.add_to(command);
   options->sampling.add_to(command);

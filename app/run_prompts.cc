@@ -130,12 +130,14 @@ void report(const PromptsOptions& options, const SamplingOptions& sampling, cons
 Result<SessionOptions> session_options(const PromptsOptions& options, const Job& job) {
   SUBBYTE_TRY(const int64_t positions, cache_positions(options, job.longest()));
   const int64_t some = std::max<int64_t>(positions, 1);  // none where no line is a prompt
-  return SessionOptions{.context = some,
-                        .max_sequences = options.parallel,
-                        .cache_positions = some,
-                        .cache_type = *find_cache_type(options.kv_cache_type),
-                        .head_bits = options.head_bits,
-                        .scores_prompts = job.scores_prompts()};
+  SessionOptions session = {.context = some,
+                            .max_sequences = options.parallel,
+                            .cache_positions = some,
+                            .cache_type = *find_cache_type(options.kv_cache_type),
+                            .head_bits = options.head_bits,
+                            .scores_prompts = job.scores_prompts()};
+  options.prefixes.set(session);
+  return session;
 }
 
 /// Answers what is left.

@@ -11,6 +11,7 @@ struct PromptsOptions {
   std::string model;
   int head_bits = 16;
   std::string kv_cache_type;
+  PrefixFlags prefixes;
   std::filesystem::path prompts;
   std::string output;
   bool json = false;

@@ -31,6 +31,7 @@ struct Options {
   std::string model;
   int head_bits = 16;
   std::string kv_cache_type = "f16";
+  PrefixFlags prefixes;
   int64_t context = 0;
   int64_t parallel = 8;
   std::optional<int64_t> cache_positions;
@@ -117,6 +118,7 @@ Result<Session> load_model(const Invocation& invocation, const Options& options,
       .step_tokens = options.step_tokens,
       .head_bits = options.head_bits,
       .scores_prompts = true};
+  options.prefixes.set(session);
   return load_session(invocation, std::move(ready), std::move(text), std::move(session));
 }
 
@@ -324,6 +326,7 @@ void add_serve(Program& program, Invocation& invocation) {
       .zero_is_default();
   add_head_bits(command, options->head_bits);
   add_kv_cache_type(command, options->kv_cache_type);
+  options->prefixes.add_to(command);
   add_address(command, *options);
   add_limits(command, *options);
   add_logs(command, *options);

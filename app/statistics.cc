@@ -58,7 +58,7 @@ std::string describe_statistics(const Session& session, const SampleEnd& stats) 
   const ReadyModel& ready = session.ready();
   return "\n" + line("load    {:8.2f} s   ({})", ready.load_seconds, ready.backend->description()) +
          line("prefill {:8.1f} tokens/s ({} tokens)", stats.prefill_tokens_per_second(),
-              stats.prompt_tokens) +
+              stats.prompt_tokens - stats.cached_tokens) +
          line("decode  {:8.1f} tokens/s ({} tokens, {})", stats.decode_tokens_per_second(),
               stats.generated_tokens, describe(stats.reason)) +
          line("memory {}", bandwidth_text(session, stats)) + device_memory_line(session);

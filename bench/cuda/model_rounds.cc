@@ -119,6 +119,7 @@ class Decode {
     SUBBYTE_TRY(const std::vector<Part> done, queue.pop(logits_));
     for (std::size_t i = 0; i < done.size(); ++i) {
       streams_[i].token = logits_.tokens[i];
+      queue.settle(streams_[i].sequence);
       if (streams_[i].token == kNoToken) {
         return Error{"sampling.not_finite", "expected finite logits, found others"};
       }

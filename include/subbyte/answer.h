@@ -32,13 +32,14 @@ struct SampleEnd {
   std::optional<TokenId> stop_token = {};  // that ended it; of kStopString a text that is a token
   std::string stop = {};                   // the text that was found, with kStopString
   int64_t num_tool_calls = 0;              // that the answer has
-  int64_t prompt_tokens = 0;               // that were computed
-  int64_t generated_tokens = 0;            // with the stop token
-  double prefill_seconds = 0;              // from add() to the first token
-  double decode_seconds = 0;               // of all later ones
+  int64_t prompt_tokens = 0;
+  int64_t cached_tokens = 0;     // of the prompt, that were known and not computed
+  int64_t generated_tokens = 0;  // with the stop token
+  double prefill_seconds = 0;    // from add() to the first token
+  double decode_seconds = 0;     // of all later ones
 
-  double prefill_tokens_per_second() const;
-  double decode_tokens_per_second() const;  // 0 when nothing came after the first token
+  double prefill_tokens_per_second() const;  // of those that were computed
+  double decode_tokens_per_second() const;   // 0 when nothing came after the first token
 };
 
 /// Parts of an answer; of what is no chat all is kAnswer. kCommentary is a message to a tool where

@@ -74,11 +74,8 @@ struct Request {
   /// still make reasoning of its text, that is given out when it is known. Otherwise text is given
   /// out as it comes, and stays what it was given out as.
   bool is_whole = false;
-  /// The next turn of a conversation that the session keeps in its cache, or the first of another:
-  /// what its prompt has in common with the turn before is not computed again. One sample in the
-  /// whole context. Of all conversations max_sequences are kept, and the oldest goes where requests
-  /// want its memory.
-  bool is_turn = false;
+  int64_t priority = 0;         // the lower the sooner where requests wait
+  std::string cache_salt = {};  // beginnings are shared with requests of the same salt alone
 
   bool is_chat() const { return !messages.empty(); }
 };

@@ -49,6 +49,12 @@ struct SessionOptions {
   int64_t step_tokens = 0;      // that a step computes at most; 0: what suits the machine
   int head_bits = 16;           // 4 or 8: embedding and head are quantized while they are loaded
   bool scores_prompts = false;  // keeps memory for requests that score their prompts
+  /// Keeps what requests begin with in the cache while there is room, so that it is computed once.
+  /// False: samples of a request share their prompt alone.
+  bool prefix_cache = true;
+  /// Bytes for states of recurrent layers from where later requests go on, beside those of the
+  /// requests that run; -1: a quarter of the cache. Other models have none.
+  int64_t state_cache_bytes = -1;
   /// For what requests leave open, before what the model's generation_config.json says.
   Sampling sampling = {};
   /// Messages are put into this template instead of the model's own, unless it is empty.
@@ -98,7 +104,7 @@ class Session {
   /// idle(), and of steps that compute prompts alone. An error is one of the machine: the requests
   /// stay as they were, and may be cancelled.
   Result<std::vector<Delta>> step();
-  /// Ends a request; its memory is free at once, but that of a turn stays with its conversation.
+  /// Ends a request; what it has computed stays known as that of one that ends by itself does.
   /// The last deltas of its samples that had not ended, with text that was held back and the reason
   /// kCaller, or error file.changed when the weights were written to since they were loaded; none
   /// where it has ended.
@@ -106,9 +112,7 @@ class Session {
   /// Says whether all requests have ended.
   bool idle() const;
 
-  /// Positions that the conversation of the last turn fills.
-  int64_t kept_positions() const;
-  /// Forgets the conversations that are kept, but those that a turn of is answered.
+  /// Forgets all that requests begin with, but what those that run have.
   void forget();
 
   /// Answers one request of one sample. `on_delta`, if there is one, is called as it comes; false

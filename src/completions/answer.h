@@ -68,6 +68,7 @@ class Choice {
 
 struct TokenCounts {
   int64_t prompt = 0;
+  int64_t cached = 0;  // of those
   int64_t generated = 0;
 };
 

@@ -28,7 +28,7 @@ Value usage_as_json(const TokenCounts& counts) {
   return {{"prompt_tokens", counts.prompt},
           {"completion_tokens", counts.generated},
           {"total_tokens", counts.prompt + counts.generated},
-          {"prompt_tokens_details", {{"cached_tokens", 0}}}};
+          {"prompt_tokens_details", {{"cached_tokens", counts.cached}}}};
 }
 
 Chunks::Chunks(const Request& request, const Tokenizer& tokenizer, const AnswerHead& head,

@@ -370,6 +370,16 @@ Status read_ends(const Object& body, const Request& defaults, CompletionRequest&
   return read_tokens(body, "stop_token_ids", request.stop_token_ids);
 }
 
+/// Whom it comes before, and with whom it shares.
+Status read_place(const Object& body, CompletionRequest& request) {
+  constexpr int64_t kMaxPriority = 1'000'000;
+  SUBBYTE_TRY(const auto priority, body.integer("priority", -kMaxPriority, kMaxPriority));
+  SUBBYTE_TRY(const auto salt, body.string("cache_salt"));
+  request.priority = priority.value_or(0);
+  request.cache_salt = salt.value_or("");
+  return {};
+}
+
 /// Checks that a body has either messages or a prompt.
 Status check_prompt(const Object& body) {
   if (body.has("prompt") != has_messages(body)) return {};
@@ -443,6 +453,7 @@ Result<CompletionRequest> read_fields(const Object& body, const Request& default
   SUBBYTE_CHECK(read_echo(body, request));
   SUBBYTE_CHECK(read_added_tokens(body, request));
   SUBBYTE_CHECK(read_ends(body, defaults, request));
+  SUBBYTE_CHECK(read_place(body, request));
   SUBBYTE_CHECK(read_logprobs(body, request));
   SUBBYTE_TRY(const auto parallel, body.boolean("parallel_tool_calls"));
   request.parallel_tool_calls = parallel.value_or(true);

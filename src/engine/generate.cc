@@ -48,6 +48,7 @@ Result<SampleEnd> generate(const Model& model, Backend& backend, Sequence& seque
   while (!goes_on || goes_on()) {
     SUBBYTE_CHECK(enqueue_steps(steps, generation, sequence, backend.prompt_chunk()));
     SUBBYTE_TRY(const std::vector<Part> parts, steps.pop(logits));
+    steps.settle(sequence);
     if (!parts.front().choice) continue;
     if (stats.generated_tokens == 0) {
       stats.prefill_seconds = seconds_since(start);

@@ -5,11 +5,11 @@
 namespace subbyte {
 
 Generation::Generation(Sequence& sequence, std::span<const int32_t> prompt,
-                       const GenerateOptions& options, int64_t held)
+                       const GenerateOptions& options)
     : sequence_(sequence),
       options_(options),
       sampler_(options.sampling, options.min_tokens, options.stop_tokens),
-      first_position_(sequence.length() - held),
+      first_position_(sequence.length()),
       prompt_tokens_(std::ssize(prompt)),
       ended_(options.max_tokens == 0),
       tokens_(prompt.begin(), prompt.end()) {}

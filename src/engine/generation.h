@@ -31,10 +31,8 @@ class Generation {
  public:
   /// Appends `prompt` (at least one token) and what follows to `sequence`, which must outlive this.
   /// Every token that was handed out is in the sequence afterwards, except the last one unless a
-  /// stop token came after it. `held`: the sequence ends with so many tokens of the prompt already,
-  /// fewer than all.
-  Generation(Sequence& sequence, std::span<const int32_t> prompt, const GenerateOptions& options,
-             int64_t held = 0);
+  /// stop token came after it.
+  Generation(Sequence& sequence, std::span<const int32_t> prompt, const GenerateOptions& options);
 
   /// Says whether it has ended, which it has from the start where no tokens are wanted. Then next()
   /// and accept() must not be called any more.
@@ -56,8 +54,7 @@ class Generation {
   /// The last part of `tokens` tokens once more; nothing comes after it in the sequence.
   Part again(int64_t tokens);
   /// Tokens that are not in the sequence yet: of the prompt, and the last one; 0 while a choice is
-  /// on its way. All of them where the caller has cut the sequence back to where it was at first;
-  /// they are computed again then.
+  /// on its way. Those that the caller has put into the sequence, or cut from it, count.
   int64_t tokens_left() const {
     return std::ssize(tokens_) - (sequence_.length() - first_position_);
   }

@@ -3,8 +3,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace subbyte {
+namespace {
+
+/// Tokens that are worth waiting for, or making a step end for.
+constexpr int64_t kWorthSharing = 16;
+/// Of a long prompt, between the positions from where it is shared where there are states.
+constexpr int64_t kCheckpointPositions = 4096;
+
+}  // namespace
 
 Status Scheduler::check(const ScheduledRequest& request, int64_t max_length) const {
   if (request.prompt.empty()) return Error{"generate.empty_prompt", "the prompt has no tokens"};
@@ -15,16 +24,6 @@ Status Scheduler::check(const ScheduledRequest& request, int64_t max_length) con
                              "least one position, found {} of {} in {}",
                              kMaxSamples, request.num_samples, request.options.max_tokens,
                              request.max_length)};
-  }
-  const Sequence* const sequence = request.sequence;
-  if (sequence != nullptr &&
-      (request.num_samples != 1 || request.scores_prompt || &sequence->pool() != &pool_ ||
-       sequence->max_length() != max_length || sequence->length() >= std::ssize(request.prompt))) {
-    return Error{
-        "scheduler.request",
-        fmt::format("expected a sequence of this pool for one sample without scores, with "
-                    "{} positions, fewer than {} of them filled; found {} of {}",
-                    max_length, request.prompt.size(), sequence->length(), sequence->max_length())};
   }
   SUBBYTE_CHECK(check_sampling(request.options.sampling));
   SUBBYTE_CHECK(model_.check_tokens(request.prompt));
@@ -43,197 +42,327 @@ Result<RequestId> Scheduler::add(const ScheduledRequest& request) {
   const int64_t max_length = std::min(wanted, pool_.max_positions());
   SUBBYTE_CHECK(check(request, max_length));
   const RequestId id = next_request_++;
+  requests_[id] = {request.priority, request.num_samples, request.num_samples};
   GenerateOptions options = request.options;
   for (int64_t i = 0; i < request.num_samples; ++i) {
-    samples_.emplace_back(id, i, pool_, max_length, request, options);
+    const Place place = {request.priority, id, i};
+    Sample& sample =
+        waiting_.try_emplace(place, pool_, place, max_length, request, options).first->second;
+    if (!options_.shares_prefixes) sample.kind.request = id;
     ++options.sampling.seed;
   }
   return id;
 }
 
-Scheduler::Samples::iterator Scheduler::erase(Samples::iterator sample) {
-  num_running_ -= sample->is_running ? 1 : 0;
-  // What is on its way for a sequence that stays is taken back.
-  if (&sample->sequence != &sample->own_sequence) clear_steps();
-  steps_.forget(sample->sequence);
-  for (Owners& owners : owners_) {
-    std::ranges::replace(owners, &*sample, static_cast<Sample*>(nullptr));
-  }
-  const auto next = samples_.erase(sample);
-  if (idle()) clear_steps();
-  return next;
+Scheduler::Sample* Scheduler::find(const Place& place) {
+  const auto running = running_.find(place);
+  if (running != running_.end()) return &running->second;
+  const auto waiting = waiting_.find(place);
+  return waiting == waiting_.end() ? nullptr : &waiting->second;
 }
 
-Scheduler::Samples::iterator Scheduler::find(const Sample& sample) {
-  return std::ranges::find_if(samples_, [&](const Sample& one) { return &one == &sample; });
+void Scheduler::erase(const Place& place) {
+  Sample& sample = *find(place);
+  steps_.forget(sample.sequence);
+  for (std::vector<Sample*>& owners : owners_) {
+    std::ranges::replace(owners, &sample, static_cast<Sample*>(nullptr));
+  }
+  TextKind kind = sample.kind;
+  if (running_.erase(place) == 0) waiting_.erase(place);
+  const auto request = requests_.find(place.request);
+  if (--request->second.num_left == 0) {
+    requests_.erase(request);
+    for (const bool is_long : {false, true}) {
+      kind.is_long = is_long;
+      if (!options_.shares_prefixes) prefixes_.forget(kind);
+    }
+  }
+  if (idle()) clear_steps();
+}
+
+/// What it has computed is known from now on.
+void Scheduler::end(const Place& place) {
+  Sample* const sample = find(place);
+  if (sample == nullptr) return;
+  keep_end(*sample);
+  erase(place);
 }
 
 void Scheduler::clear_steps() {
   steps_.clear();
   owners_.clear();
+  for (auto& [place, sample] : running_) sample.on_its_way = 0;
 }
 
 void Scheduler::cancel(RequestId request) {
-  for (auto at = samples_.begin(); at != samples_.end();) {
-    at = at->request == request ? erase(at) : std::next(at);
-  }
+  const auto found = requests_.find(request);
+  if (found == requests_.end()) return;
+  const Request one = found->second;
+  for (int64_t i = 0; i < one.num_samples; ++i) end({one.priority, request, i});
 }
 
 void Scheduler::cancel(RequestId request, int64_t sample) {
-  const auto at = std::ranges::find_if(
-      samples_, [&](const Sample& one) { return one.request == request && one.index == sample; });
-  if (at != samples_.end()) erase(at);
+  const auto found = requests_.find(request);
+  if (found != requests_.end()) end({found->second.priority, request, sample});
 }
 
-/// Another sample of the request is computing the prompt that this one will share.
-bool Scheduler::waits_for_prompt(const Sample& sample) const {
-  return sample.sequence.length() == 0 && std::ranges::any_of(samples_, [&](const Sample& other) {
-           return other.request == sample.request && other.is_running && !other.has_prompt();
-         });
+Status Scheduler::verify_unchanged() {
+  Status unchanged = model_.verify_unchanged();
+  if (!unchanged.ok()) prefixes_.clear();
+  return unchanged;
 }
 
-/// Room for all that it has so far and for one page that it shares and will write to.
-bool Scheduler::has_pages_for(const Sample& sample) const {
-  return sample.sequence.has_room_for(sample.generation.tokens_left(), 1);
+/// With what is known of its tokens. The last one is computed in any case: its logits are needed.
+void Scheduler::begin(Sample& sample) {
+  const std::span<const int32_t> tokens = sample.generation.tokens();
+  sample.kind.is_long = pool_.is_long(std::ssize(tokens));
+  sample.is_in_prompt = true;
+  sample.num_awaited = 0;
+  PrefixCache::Found found;
+  if (sample.is_scored()) {
+    found = prefixes_.attach(sample.kind, tokens.first(tokens.size() - 1), sample.sequence);
+    follow(sample, found.length);
+  } else {  // logits of all its tokens are needed
+    sample.sequence.begin(std::ssize(tokens));
+  }
+  sample.num_kept = found.length;
+  plan_ends(sample, found);
+}
+
+/// Where its steps have to end, so that there are states from where others go on: where the next
+/// prompt of a conversation is likely to differ, where this one differs from one before, and now
+/// and then.
+void Scheduler::plan_ends(Sample& sample, const PrefixCache::Found& found) const {
+  sample.ends.clear();
+  if (!prefixes_.has_states()) return;
+  const int64_t most = std::ssize(sample.generation.tokens()) - 1;
+  const auto add = [&](int64_t end) {
+    if (end > found.length && end <= most) sample.ends.insert(end);
+  };
+  add(sample.boundary);
+  if (sample.is_shared) add(sample.generation.prompt_tokens() - 1);
+  if (found.length_of_pages - found.length >= kWorthSharing) add(found.length_of_pages);
+  for (int64_t end = kCheckpointPositions; end <= most; end += kCheckpointPositions) add(end);
+}
+
+/// Finds the one that computes the longest prefix of a sample, of which `known` tokens are known.
+void Scheduler::follow(Sample& sample, int64_t known) {
+  const std::span<const int32_t> tokens = sample.generation.tokens();
+  const auto own = tokens.first(tokens.size() - 1);
+  Sample* leader = nullptr;
+  for (auto& [place, other] : running_) {
+    // Who waits leads nobody, so that no two wait for each other.
+    if (&other == &sample || !other.is_in_prompt || other.num_awaited > 0) continue;
+    if (other.kind != sample.kind) continue;
+    const int64_t common = std::ranges::mismatch(own, other.generation.tokens()).in1 - own.begin();
+    const int64_t least = std::max(known + kWorthSharing, sample.num_awaited + 1);
+    if (common < least || common <= other.num_kept) continue;
+    if (prefixes_.has_states() && common <= other.sequence.length()) continue;
+    leader = &other;
+    sample.leader = place;
+    sample.num_awaited = common;
+  }
+  if (leader == nullptr || !prefixes_.has_states()) return;
+  // Its next step does not end before, or an end that is near has to do.
+  const auto after = leader->ends.upper_bound(sample.num_awaited);
+  if (after != leader->ends.begin() && *std::prev(after) > sample.num_awaited - kWorthSharing)
+    return;
+  leader->ends.insert(sample.num_awaited);
+}
+
+/// Says whether another still computes what this one begins with.
+bool Scheduler::is_led(const Sample& sample) const {
+  if (sample.num_awaited == 0) return false;
+  const auto found = running_.find(sample.leader);
+  if (found == running_.end()) return false;
+  const Sample& leader = found->second;
+  return leader.is_in_prompt && leader.num_awaited == 0 && leader.num_kept < sample.num_awaited;
 }
 
 void Scheduler::admit() {
-  for (Sample& sample : samples_) {
-    if (num_running_ == options_.max_sequences) return;
-    if (sample.is_running || waits_for_prompt(sample)) continue;
-    // Nobody overtakes the oldest that waits, so all get their turn.
-    while (num_running_ > 0 && !has_pages_for(sample)) {
-      if (!give_back()) return;
+  while (!waiting_.empty() && num_running() < options_.max_sequences) {
+    Sample& next = waiting_.begin()->second;
+    begin(next);
+    // Room for all that it has so far and for one page that it shares and will write to. Nobody
+    // overtakes the first that waits, so all get their turn.
+    if (!running_.empty() && !make_room(next.sequence, next.generation.tokens_left(), 1)) {
+      next.sequence.truncate(0);
+      return;
     }
-    sample.is_running = true;
-    ++num_running_;
+    running_.insert(waiting_.extract(waiting_.begin()));
   }
 }
 
 void Scheduler::preempt(Sample& sample) {
+  keep_end(sample);
   sample.sequence.truncate(0);
-  if (!sample.is_running) return;
-  sample.is_running = false;
-  --num_running_;
+  waiting_.insert(running_.extract(sample.place));
   ++num_preemptions_;
 }
 
-/// Room for `tokens` more of a sample, of pages that are free or that no request has.
-bool Scheduler::reserve_of_nobody(Sample& sample, int64_t tokens) const {
-  while (!sample.sequence.reserve(tokens).ok()) {
-    if (!give_back()) return false;
+/// Room for `tokens` more of a sequence, of pages that are free or only known.
+bool Scheduler::make_room(const Sequence& sequence, int64_t tokens, int64_t spare) {
+  const auto groups = std::as_const(pool_).groups();
+  for (int32_t group = 0; group < std::ssize(groups); ++group) {  // before anything goes
+    if (sequence.missing(group, tokens, spare) > groups[group].num_idle()) return false;
   }
-  return true;
-}
-
-/// The same, taken from the youngest of those after it where there is none. False when none of them
-/// has pages: then it gives up its own and waits.
-bool Scheduler::reserve(Sample& sample, int64_t tokens) {
-  while (!reserve_of_nobody(sample, tokens)) {
-    auto youngest = samples_.rbegin();
-    while (&*youngest != &sample && youngest->sequence.is_empty()) ++youngest;
-    preempt(*youngest);
-    if (&*youngest == &sample) return false;
-  }
-  return true;
-}
-
-/// Whether others will share the prompt of this one, whose states are only kept where steps end:
-/// before the last token of the prompt, too.
-bool Scheduler::keeps_prompt(const Sample& sample) const {
-  const auto& groups = pool_.layout().groups;
-  const auto waits = [&](const Sample& other) {
-    return other.request == sample.request && other.index != sample.index &&
-           other.sequence.length() == 0;
-  };
-  return !sample.has_prompt() && std::ranges::any_of(groups, &CacheGroup::is_state) &&
-         std::ranges::any_of(samples_, waits);
-}
-
-std::vector<Part> Scheduler::next_parts(Owners& owners) {
-  const auto num_decoding = std::ranges::count_if(samples_, [](const Sample& sample) {
-    return sample.is_running && sample.generation.tokens_left() == 1;
-  });
-  int64_t left = std::max<int64_t>(options_.step_tokens - num_decoding, 1);  // for prompts
-  int64_t rows_left = kScoredPromptTokens;
-  std::vector<Part> parts;
-  // In their order: who gives up pages is younger than all that have a part already.
-  for (auto sample = samples_.begin(); sample != samples_.end(); ++sample) {
-    if (!sample->is_running) continue;
-    const int64_t wanted = sample->generation.tokens_left();
-    if (wanted > 1 && left == 0) continue;
-    int64_t tokens = wanted > 1 ? std::min(wanted, left) : 1;
-    if (tokens == wanted && tokens > 1 && keeps_prompt(*sample)) --tokens;
-    if (const int64_t rows = sample->rows_to_score(tokens); rows > rows_left) {
-      tokens -= rows - rows_left;
-      if (tokens <= 0) continue;  // those before it have taken all rows
+  for (int32_t group = 0; group < std::ssize(groups); ++group) {
+    while (sequence.missing(group, tokens, spare) > 0) {
+      if (!prefixes_.evict(group)) return false;
     }
-    if (!reserve(*sample, tokens)) continue;
-    if (wanted > 1) left -= tokens;
-    const int64_t rows = std::min(sample->rows_to_score(tokens), tokens);
-    rows_left -= rows;
-    Part part = sample->generation.next(tokens);
-    part.num_logits = std::max<int64_t>(part.choice && sample->num_top_logprobs ? 1 : 0, rows);
-    parts.push_back(part);
-    owners.push_back(&*sample);
   }
-  return parts;
+  return true;
 }
 
-/// Whether the step after the last one decodes a token of each of its samples, and of no others.
-bool Scheduler::can_go_ahead() {
-  const auto is_decode = [](const Part& part) { return part.tokens.size() == 1; };
-  const auto goes_ahead = [&](Sample* sample) {
-    return sample != nullptr && sample->generation.generated_tokens() > 0 &&
-           sample->generation.can_go_ahead() && reserve_of_nobody(*sample, 1);
+/// The same, taken from the last of those after it where there is none. False when none of them has
+/// pages: then it gives up its own and waits.
+bool Scheduler::reserve(Sample& sample, int64_t tokens) {
+  while (!make_room(sample.sequence, tokens)) {
+    auto last = running_.rbegin();
+    while (&last->second != &sample && last->second.sequence.is_empty()) ++last;
+    if (&last->second != &sample) {
+      preempt(last->second);
+    } else if (prefixes_.counts().pages > 0) {
+      prefixes_.clear();  // of its own text, of which it would have to copy a page
+    } else {
+      preempt(sample);
+      return false;
+    }
+  }
+  return true;
+}
+
+/// Says whether the next step can have a part of it, and prepares it for that.
+bool Scheduler::takes_part(Sample& sample, bool is_ahead) {
+  if (is_led(sample)) return false;
+  const int64_t length = std::ssize(sample.generation.tokens());
+  // Who computes the prefix is done, or gone; or all angles are others from here on.
+  if (sample.num_awaited > 0 || pool_.is_long(length) != sample.kind.is_long) begin(sample);
+  if (sample.num_awaited > 0) return false;
+  return sample.generation.tokens_left() > 0 || (is_ahead && sample.generation.can_go_ahead());
+}
+
+/// Tokens that a sample can have in a step, of which so many may be scored.
+int64_t Scheduler::most_tokens(const Sample& sample, int64_t rows_left) const {
+  const int64_t length = sample.sequence.length();
+  int64_t tokens = std::max<int64_t>(sample.generation.tokens_left(), 1);
+  const auto end = sample.ends.upper_bound(length);
+  if (end != sample.ends.end()) tokens = std::min(tokens, *end - length);
+  if (sample.is_scored()) return tokens;
+  return std::clamp<int64_t>(rows_left + sample.num_scored - length, 0, tokens);
+}
+
+/// In the order of the samples: who gives up pages comes after all that have a part already.
+std::vector<Scheduler::Share> Scheduler::shares(bool is_ahead) {
+  std::vector<Share> shares;
+  std::vector<std::size_t> prompts;
+  int64_t left = options_.step_tokens;
+  int64_t rows_left = kScoredPromptTokens;
+  for (auto& [place, sample] : running_) {
+    if (!takes_part(sample, is_ahead)) continue;
+    const int64_t most = most_tokens(sample, rows_left);
+    rows_left -= sample.rows_to_score(most);
+    const bool is_prompt = sample.generation.tokens_left() > 1;
+    if (is_prompt) prompts.push_back(shares.size());
+    if (!is_prompt) --left;
+    shares.push_back({&sample, most, is_prompt ? 0 : most});
+  }
+  left = std::max<int64_t>(left, 1);
+  const auto give = [&](std::size_t prompt, int64_t most) {
+    Share& share = shares[prompt];
+    const int64_t more = std::min({most, left, share.most - share.tokens});
+    share.tokens += more;
+    left -= more;
   };
-  if (!steps_.has_room() || !std::ranges::all_of(steps_.last(), is_decode) ||
-      !std::ranges::all_of(owners_.back(), goes_ahead)) {
-    return false;
-  }
-  admit();
-  return std::ssize(owners_.back()) == num_running_;
+  if (!prompts.empty()) give(prompts.front(), (left + 1) / 2);
+  std::ranges::stable_sort(prompts, {}, [&](std::size_t prompt) {
+    return shares[prompt].sample->generation.tokens_left();
+  });
+  for (const std::size_t prompt : prompts) give(prompt, left);
+  return shares;
 }
 
-std::vector<Part> Scheduler::parts_ahead() {
-  std::vector<Part> parts;
-  for (Sample* const sample : owners_.back()) {
-    parts.push_back(sample->generation.next_ahead(std::ssize(parts)));
-    if (sample->num_top_logprobs) parts.back().num_logits = 1;
+Part Scheduler::next_part(Sample& sample, int64_t tokens) {
+  if (sample.num_cached < 0) {
+    sample.num_cached = sample.sequence.length();
+    num_cached_tokens_ += sample.num_cached;
+    num_prompt_tokens_ += sample.generation.prompt_tokens();
   }
-  return parts;
+  const bool is_ahead = sample.generation.tokens_left() == 0;
+  const int64_t rows = std::min(sample.rows_to_score(tokens), tokens);
+  Part part =
+      is_ahead ? sample.generation.next_ahead(sample.choice) : sample.generation.next(tokens);
+  part.num_logits = std::max<int64_t>(part.choice && sample.num_top_logprobs ? 1 : 0, rows);
+  return part;
+}
+
+/// `is_ahead`: of the step before this one no token is known, and nobody gives up pages.
+Scheduler::Step Scheduler::next_step(bool is_ahead) {
+  Step step;
+  for (const Share& share : shares(is_ahead)) {
+    Sample& sample = *share.sample;
+    if (share.tokens == 0 || !running_.contains(sample.place)) continue;
+    const bool has_room =
+        is_ahead ? make_room(sample.sequence, share.tokens) : reserve(sample, share.tokens);
+    if (!has_room || !sample.sequence.reserve(share.tokens).ok()) {
+      lacks_room_ = true;
+      continue;
+    }
+    step.parts.push_back(next_part(sample, share.tokens));
+    step.owners.push_back(&sample);
+  }
+  return step;
+}
+
+Status Scheduler::push(Step step) {
+  SUBBYTE_CHECK(steps_.push(std::move(step.parts)));
+  int64_t num_choices = 0;
+  for (std::size_t i = 0; i < step.owners.size(); ++i) {
+    const Part& part = steps_.last()[i];
+    step.owners[i]->on_its_way += std::ssize(part.tokens);
+    if (part.choice) step.owners[i]->choice = num_choices++;
+  }
+  owners_.push_back(std::move(step.owners));
+  return {};
 }
 
 Status Scheduler::enqueue_steps() {
   if (steps_.empty()) {
     owners_.clear();  // those that an exception has left
-    for (Sample& sample : samples_) sample.generation.choose_angles();
-    Owners owners;
-    std::vector<Part> parts;
-    // A second time when those that ran gave their pages up for an older one that shares a prompt
-    // and waits: now it runs.
-    while (parts.empty()) {
+    Step step;
+    // A second time when those that ran gave their pages up for one before them that waits: now it
+    // runs.
+    while (step.parts.empty()) {
       admit();
-      parts = next_parts(owners);
+      step = next_step(false);
     }
-    SUBBYTE_CHECK(steps_.push(std::move(parts)));
-    owners_.push_back(std::move(owners));
+    lacks_room_ = false;
+    SUBBYTE_CHECK(push(std::move(step)));
   }
-  if (!can_go_ahead()) return {};
-  SUBBYTE_CHECK(steps_.push(parts_ahead()));
-  owners_.push_back(Owners(owners_.back()));
-  return {};
+  // Who lacks pages gets them from others when nothing is on its way.
+  if (!steps_.has_room() || lacks_room_) return {};
+  admit();
+  Step ahead = next_step(true);
+  return ahead.parts.empty() ? Status() : push(std::move(ahead));
 }
 
-/// Gives the samples that wait for the prompt what `from` has computed of it.
-void Scheduler::share_prompt(const Sample& from) {
-  const int64_t length = from.generation.prompt_tokens() - 1;
-  if (!from.sequence.holds(length)) return;
-  for (Sample& other : samples_) {
-    if (other.request != from.request || other.is_running || other.sequence.length() > 0) continue;
-    if (!other.is_scored()) continue;  // it computes its own
-    other.sequence = from.sequence.share(length);
-  }
+/// What a sample has computed is known to others: of a prompt after each step, then by pages.
+void Scheduler::keep(Sample& sample, bool has_choice) {
+  const int64_t length = sample.finished_length();
+  const bool was_in_prompt = std::exchange(sample.is_in_prompt, sample.is_in_prompt && !has_choice);
+  if (!was_in_prompt && length % kPagePositions != 0) return;
+  const bool has_checkpoint = (was_in_prompt && has_choice) || sample.ends.contains(length);
+  prefixes_.keep(sample.kind, sample.generation.tokens().first(length), sample.sequence,
+                 has_checkpoint);
+  sample.num_kept = length;
+}
+
+/// Of a sample that goes.
+void Scheduler::keep_end(Sample& sample) {
+  const auto tokens = sample.generation.tokens().first(sample.finished_length());
+  if (tokens.empty()) return;
+  prefixes_.keep(sample.kind, tokens, sample.sequence, true);
+  prefixes_.use(sample.kind, tokens);
 }
 
 /// How likely the tokens after those of the part are, as far as they are of the prompt. The rows of
@@ -242,7 +371,7 @@ std::vector<Logprobs> Scheduler::score_prompt(Sample& sample, const Part& part,
                                               int64_t first_row) const {
   std::vector<Logprobs> scores;
   const std::span<const int32_t> tokens = sample.generation.tokens();
-  const int64_t first = sample.sequence.length() - part.num_logits;
+  const int64_t first = sample.finished_length() - part.num_logits;
   for (int64_t i = 0; i < part.num_logits; ++i) {
     if (first + i != sample.num_scored) continue;
     if (sample.num_scored + 1 >= sample.generation.prompt_tokens()) break;
@@ -256,14 +385,13 @@ std::vector<Logprobs> Scheduler::score_prompt(Sample& sample, const Part& part,
 SampleEvent Scheduler::accept(Sample& sample, const Part& part, int32_t token,
                               std::span<const float> logits) {
   SampleEvent event;
-  event.request = sample.request;
-  event.sample = sample.index;
   const Result<Generation::Event> accepted = sample.generation.accept(token);
   if (!accepted.ok()) {
     event.error = locate_not_finite(sample, std::ssize(part.tokens), accepted.error());
     return event;
   }
-  if (const Status unchanged = model_.verify_unchanged(); accepted->stop && !unchanged.ok()) {
+  const Status unchanged = accepted->stop ? verify_unchanged() : Status();
+  if (!unchanged.ok()) {
     event.error = unchanged.error();
     return event;
   }
@@ -284,40 +412,61 @@ Error Scheduler::locate_not_finite(Sample& sample, int64_t tokens, const Error& 
   return model_.locate_not_finite(backend_, {{&again, 1}}, error);
 }
 
+/// What came of a part of a step: an event, or nothing yet. `first_row`: of its logits.
+std::optional<SampleEvent> Scheduler::take(Sample& sample, const Part& part, int32_t token,
+                                           int64_t first_row) {
+  SampleEvent event;
+  std::vector<Logprobs> scores;
+  if (sample.scores_prompt) scores = score_prompt(sample, part, first_row);
+  if (part.choice) {
+    const auto logits = part.num_logits > 0
+                            ? std::span<const float>(logits_.row(first_row + part.num_logits - 1))
+                            : std::span<const float>();
+    event = accept(sample, part, token, logits);
+  }
+  if (!event.error) {
+    keep(sample, part.choice.has_value());
+    sample.sequence.settle(sample.finished_length());
+  }
+  if (!part.choice && scores.empty()) return std::nullopt;
+  event.request = sample.place.request;
+  event.sample = sample.place.index;
+  event.cached_tokens = sample.num_cached;
+  event.prompt_logprobs = std::move(scores);
+  return event;
+}
+
 Result<std::vector<SampleEvent>> Scheduler::step() {
   std::vector<SampleEvent> events;
   if (idle()) return events;
   SUBBYTE_CHECK(enqueue_steps());
   Result<std::vector<Part>> parts = steps_.pop(logits_);
   if (!parts.ok()) {
-    owners_.clear();
+    clear_steps();
     return std::move(parts).error();
   }
-  const Owners owners = std::move(owners_.front());
+  const std::vector<Sample*> owners = std::move(owners_.front());
   owners_.pop_front();
   num_computed_tokens_ += Batch{*parts}.num_tokens();
+  for (std::size_t i = 0; i < owners.size(); ++i) {
+    if (owners[i] != nullptr) owners[i]->on_its_way -= std::ssize((*parts)[i].tokens);
+  }
   int64_t row = 0;
   int64_t choice = 0;
   for (std::size_t i = 0; i < owners.size(); ++i) {
     const Part& part = (*parts)[i];
     const int32_t token = part.choice ? logits_.tokens[choice++] : kNoToken;
-    const int64_t first_row = row;
-    row += part.num_logits;
-    const auto logits = part.num_logits > 0 ? std::span<const float>(logits_.row(row - 1))
-                                            : std::span<const float>();
+    const int64_t first_row = std::exchange(row, row + part.num_logits);
     if (owners[i] == nullptr) continue;
-    Sample& sample = *owners[i];
-    if (sample.has_prompt() && !sample.had_prompt(std::ssize(part.tokens))) share_prompt(sample);
-    std::vector<Logprobs> scores;
-    if (sample.scores_prompt) scores = score_prompt(sample, part, first_row);
-    if (!part.choice && scores.empty()) continue;
-    SampleEvent event;
-    event.request = sample.request;
-    event.sample = sample.index;
-    if (part.choice) event = accept(sample, part, token, logits);
-    event.prompt_logprobs = std::move(scores);
-    events.push_back(std::move(event));
-    if (events.back().is_end()) erase(find(sample));
+    std::optional<SampleEvent> event = take(*owners[i], part, token, first_row);
+    if (!event) continue;
+    events.push_back(*std::move(event));
+    const Place place = owners[i]->place;
+    if (events.back().error) {
+      erase(place);
+    } else if (events.back().stop) {
+      end(place);
+    }
   }
   return events;
 }

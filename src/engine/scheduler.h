@@ -3,37 +3,44 @@
 //
 //   add() -> waiting --admit--> running --end--> gone     a step has the last token of every
 //               ^                  |                      running sequence and, in what is left of
-//               +---- no pages ----+                      its tokens, chunks of prompts, the
-//                                                         oldest first
+//               +---- no pages ----+                      its tokens, chunks of prompts
 //
-// Continuous batching: who ends gives its pages and its place to who waits, in the next step. A
-// sequence takes pages as it grows. When the pool has none left, the caller gives back pages that
-// no request has; then the youngest sequence gives its pages back, waits, and computes its tokens
-// once more later; it keeps what it has generated and its random numbers, so nothing of it is lost
-// and nothing fails. The oldest always goes on.
+// Continuous batching: who ends gives its pages and its place to who waits, in the next step. The
+// lower the priority the sooner, and then the older. What is left of a step's tokens goes to
+// prompts, half of it to the first and the rest to those that are nearly done, so that a short one
+// does not wait for a long one, and a long one goes on.
 //
-// The samples of a request share the pages of its prompt, which the first of them computes. In
+// A sequence takes pages as it grows. When the pool has none left, prefixes that no request has go
+// (ops/prefix_cache.h); then the last sequence gives its pages to those prefixes, waits, and
+// computes later what has gone meanwhile; it keeps what it has generated and its random numbers,
+// so nothing of it is lost and nothing fails. The first always goes on.
+//
+// A prompt begins with the longest prefix that is known. Of those that begin alike the first
+// computes what they have in common, and the others wait for it; samples of a request are such. In
 // batch-invariant mode each sample has the tokens of a run alone, bit for bit.
 //
-// Where the machine takes a second step before the first is finished, and every token of that one
-// follows from the first alone, it has it (engine/step_queue.h): tokens are the same, and who comes
-// meanwhile waits a step longer. What is computed for a sample that ends in the first is dropped.
+// Where the machine takes a second step before the first is finished, and the tokens of that one
+// follow from the first alone, it has it (engine/step_queue.h): tokens are the same, and who comes
+// meanwhile waits a step longer. A sample whose next token needs the host is left out. What is
+// computed for a sample that ends in the first is dropped.
 //
 // One thread at a time uses a scheduler. A server that streams calls step() in one thread, hands
 // out its events, and adds and cancels between two steps.
 
-#include <algorithm>
 #include <cstdint>
 #include <deque>
-#include <functional>
-#include <list>
+#include <map>
 #include <optional>
+#include <set>
 #include <span>
+#include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "engine/generation.h"
 #include "engine/logprobs.h"
 #include "engine/step_queue.h"
+#include "ops/prefix_cache.h"
 
 namespace subbyte {
 
@@ -47,10 +54,10 @@ struct ScheduledRequest {
   std::optional<int64_t> num_top_logprobs{};
   /// The same for the tokens of the prompt after the first: events of sample 0 bring them.
   bool scores_prompt = false;
-  /// The caller's sequence, of the same pool, that holds the first tokens of the prompt, fewer than
-  /// all: those are not computed again. It is nobody else's until the request has ended, and holds
-  /// then what its length says of the prompt and the answer. For one sample, without scores.
-  Sequence* sequence = nullptr;
+  int64_t priority = 0;      // the lower the sooner
+  std::string cache_salt{};  // prefixes are shared with requests of the same alone
+  /// Tokens of the prompt that the next one of a conversation is likely to begin with.
+  int64_t boundary = 0;
 };
 
 inline constexpr int64_t kMaxSamples = 128;
@@ -62,6 +69,7 @@ inline constexpr int64_t kScoredPromptTokens = 128;
 struct SampleEvent {
   RequestId request = 0;
   int64_t sample = 0;
+  int64_t cached_tokens = 0;  // of the prompt, that were not computed for it
   std::optional<int32_t> token;
   std::optional<Logprobs> logprobs;  // with a token, where they are wanted
   std::vector<Logprobs> prompt_logprobs;
@@ -75,16 +83,20 @@ struct SampleEvent {
 struct SchedulerOptions {
   int64_t max_sequences = 8;  // that run at the same time
   int64_t step_tokens = 512;  // of a step; more than max_sequences, else prompts go token by token
-  /// Gives pages of the pool back that no request has; false when there are none any more.
-  std::function<bool()> give_back = nullptr;
+  bool shares_prefixes = true;  // false: only samples of a request do
 };
 
 class Scheduler {
  public:
-  /// All must outlive this. Nothing else takes pages of the pool meanwhile, but for what
-  /// `give_back` gives back, or uses the backend unless idle().
+  /// All must outlive this. Nothing else takes pages of the pool meanwhile, or uses the backend
+  /// unless idle().
   Scheduler(const Model& model, Backend& backend, KvPool& pool, const SchedulerOptions& options)
-      : model_(model), backend_(backend), pool_(pool), options_(options), steps_(model, backend) {}
+      : model_(model),
+        backend_(backend),
+        pool_(pool),
+        options_(options),
+        prefixes_(pool),
+        steps_(model, backend) {}
 
   /// Puts a request at the end of the queue; nothing is computed. Codes: scheduler.request for
   /// numbers out of range, generate.empty_prompt, model.token_range, sampling.range,
@@ -92,8 +104,8 @@ class Scheduler {
   Result<RequestId> add(const ScheduledRequest& request);
 
   /// Ends all samples of a request, or one of them: no event of it comes any more, and its pages
-  /// are free at once. Nothing happens where it has ended. The last one of all waits for the step
-  /// that is on its way.
+  /// are those of prefixes at once. Nothing happens where it has ended. The last one of all waits
+  /// for the step that is on its way.
   void cancel(RequestId request);
   void cancel(RequestId request, int64_t sample);
 
@@ -102,31 +114,48 @@ class Scheduler {
   /// those of Model::forward. The samples stay as they were.
   Result<std::vector<SampleEvent>> step();
 
-  /// Error file.changed when the weights were written to since they were loaded. A sample that ends
-  /// by itself was checked; who ends one for a reason of his own asks here.
-  Status verify_unchanged() const { return model_.verify_unchanged(); }
+  /// Error file.changed when the weights were written to since they were loaded; then no prefix is
+  /// known any more. A sample that ends by itself was checked; who ends one for a reason of his own
+  /// asks here.
+  Status verify_unchanged();
 
-  bool idle() const { return samples_.empty(); }
+  /// Forgets all prefixes that no request has.
+  void forget_prefixes() { prefixes_.clear(); }
+  const PrefixCounts& prefix_counts() const { return prefixes_.counts(); }
+
+  bool idle() const { return running_.empty() && waiting_.empty(); }
   int64_t max_sequences() const { return options_.max_sequences; }
-  int64_t num_running() const { return num_running_; }
-  int64_t num_waiting() const { return std::ssize(samples_) - num_running_; }
-  /// Times that a sequence gave its pages to an older one.
+  int64_t num_running() const { return std::ssize(running_); }
+  int64_t num_waiting() const { return std::ssize(waiting_); }
+  /// Times that a sequence gave its pages to one before it.
   int64_t num_preemptions() const { return num_preemptions_; }
   /// Tokens that steps have computed, those computed again included, without those of steps that
   /// were taken back.
   int64_t num_computed_tokens() const { return num_computed_tokens_; }
+  /// Tokens of prompts that have begun to be computed, and those of them that were known.
+  int64_t num_prompt_tokens() const { return num_prompt_tokens_; }
+  int64_t num_cached_tokens() const { return num_cached_tokens_; }
 
  private:
+  /// Who comes before whom.
+  struct Place {
+    int64_t priority = 0;
+    RequestId request = 0;
+    int64_t index = 0;
+    auto operator<=>(const Place&) const = default;
+  };
+
   struct Sample {
-    Sample(RequestId id, int64_t number, KvPool& pool, int64_t max_length,
-           const ScheduledRequest& scheduled, const GenerateOptions& options)
-        : request(id),
-          index(number),
+    Sample(KvPool& pool, const Place& at, int64_t max_length, const ScheduledRequest& scheduled,
+           const GenerateOptions& options)
+        : place(at),
           num_top_logprobs(scheduled.num_top_logprobs),
-          scores_prompt(scheduled.scores_prompt && number == 0),
-          own_sequence(pool, max_length),
-          sequence(scheduled.sequence != nullptr ? *scheduled.sequence : own_sequence),
-          generation(sequence, scheduled.prompt, options, sequence.length()) {}
+          scores_prompt(scheduled.scores_prompt && at.index == 0),
+          is_shared(scheduled.num_samples > 1),
+          boundary(scheduled.boundary),
+          kind{.salt = scheduled.cache_salt},
+          sequence(pool, max_length),
+          generation(sequence, scheduled.prompt, options) {}
     Sample(const Sample&) = delete;
     Sample& operator=(const Sample&) = delete;
 
@@ -139,63 +168,94 @@ class Scheduler {
     bool is_scored() const {
       return !scores_prompt || num_scored + 1 >= generation.prompt_tokens();
     }
+    /// Positions that no step on its way is to compute.
+    int64_t finished_length() const { return sequence.length() - on_its_way; }
 
-    /// Says whether the cache holds all of the prompt that its samples share.
-    bool has_prompt() const { return had_prompt(0); }
-    /// The same before the last `tokens` tokens.
-    bool had_prompt(int64_t tokens) const {
-      return sequence.length() - tokens + 1 >= generation.prompt_tokens();
-    }
-
-    RequestId request;
-    int64_t index;
+    Place place;
     std::optional<int64_t> num_top_logprobs;
     bool scores_prompt;
-    int64_t num_scored = 0;  // tokens of the prompt that the next one is scored of
-    Sequence own_sequence;
-    Sequence& sequence;  // that one, or the caller's
+    bool is_shared;           // other samples have its prompt
+    int64_t boundary;         // ScheduledRequest
+    TextKind kind;            // whose prefixes it shares
+    int64_t num_scored = 0;   // tokens of the prompt that the next one is scored of
+    int64_t num_cached = -1;  // tokens that it began with; -1: it has not begun
+    int64_t num_kept = 0;     // positions that others may begin with
+    /// Where steps have to end, as prefixes are to be shared from there.
+    std::set<int64_t> ends{};
+    bool is_in_prompt = false;  // its last token that is known is not computed yet
+    /// Who computes a prefix of it, and how many positions; 0: nobody.
+    Place leader{};
+    int64_t num_awaited = 0;
+    int64_t on_its_way = 0;  // tokens that steps on their way compute
+    int64_t choice = 0;      // its place among those of the last step that it has one in
+    Sequence sequence;
     Generation generation;
-    bool is_running = false;
   };
-  using Samples = std::list<Sample>;  // the oldest first; a generation knows where its sequence is
+  using Samples = std::map<Place, Sample>;  // a generation knows where its sequence is
+  struct Request {
+    int64_t priority = 0;
+    int64_t num_samples = 0;
+    int64_t num_left = 0;
+  };
+  struct Step {
+    std::vector<Part> parts;
+    std::vector<Sample*> owners;  // of the parts; nullptr: it has ended
+  };
+  /// Tokens of a sample in a step.
+  struct Share {
+    Sample* sample = nullptr;
+    int64_t most = 0;
+    int64_t tokens = 0;
+  };
 
   Status check(const ScheduledRequest& request, int64_t max_length) const;
   void admit();
-  bool waits_for_prompt(const Sample& sample) const;
-  bool keeps_prompt(const Sample& sample) const;
-  bool has_pages_for(const Sample& sample) const;
-  using Owners = std::vector<Sample*>;  // of the parts of a step; nullptr: it has ended
+  void begin(Sample& sample);
+  void plan_ends(Sample& sample, const PrefixCache::Found& found) const;
+  void follow(Sample& sample, int64_t known);
+  bool is_led(const Sample& sample) const;
 
-  /// One step on its way, or two.
   Status enqueue_steps();
-  std::vector<Part> next_parts(Owners& owners);
-  bool can_go_ahead();
-  std::vector<Part> parts_ahead();
-  bool give_back() const { return options_.give_back && options_.give_back(); }
-  bool reserve_of_nobody(Sample& sample, int64_t tokens) const;
+  Status push(Step step);
+  Step next_step(bool is_ahead);
+  bool takes_part(Sample& sample, bool is_ahead);
+  int64_t most_tokens(const Sample& sample, int64_t rows_left) const;
+  std::vector<Share> shares(bool is_ahead);
+  Part next_part(Sample& sample, int64_t tokens);
+  bool make_room(const Sequence& sequence, int64_t tokens, int64_t spare = 0);
   bool reserve(Sample& sample, int64_t tokens);
   void preempt(Sample& sample);
-  void share_prompt(const Sample& from);
+
+  void keep(Sample& sample, bool has_choice);
+  void keep_end(Sample& sample);
+  std::optional<SampleEvent> take(Sample& sample, const Part& part, int32_t token,
+                                  int64_t first_row);
   SampleEvent accept(Sample& sample, const Part& part, int32_t token,
                      std::span<const float> logits);
   std::vector<Logprobs> score_prompt(Sample& sample, const Part& part, int64_t first_row) const;
   Error locate_not_finite(Sample& sample, int64_t tokens, const Error& error);
   void clear_steps();
-  Samples::iterator find(const Sample& sample);
-  Samples::iterator erase(Samples::iterator sample);
+  Sample* find(const Place& place);
+  void end(const Place& place);
+  void erase(const Place& place);
 
   const Model& model_;
   Backend& backend_;
   KvPool& pool_;
   SchedulerOptions options_;
-  Samples samples_;
+  PrefixCache prefixes_;
+  Samples running_;
+  Samples waiting_;
+  std::unordered_map<RequestId, Request> requests_;
   RequestId next_request_ = 1;
-  int64_t num_running_ = 0;
   int64_t num_preemptions_ = 0;
   int64_t num_computed_tokens_ = 0;
+  int64_t num_prompt_tokens_ = 0;
+  int64_t num_cached_tokens_ = 0;
+  bool lacks_room_ = false;  // a step ahead left out a sample for want of pages
   Logits logits_;
-  StepQueue steps_;            // ends before the sequences of the samples
-  std::deque<Owners> owners_;  // of the parts of each
+  StepQueue steps_;                          // ends before the sequences of the samples
+  std::deque<std::vector<Sample*>> owners_;  // of the parts of each
 };
 
 }  // namespace subbyte

@@ -86,7 +86,7 @@ TEST_P(SchedulingStates, gives_every_sample_the_tokens_of_a_run_alone) {
       EXPECT_EQ(tokens, alone(requests[key.first - 1], key.second)) << key.first << key.second;
     }
     EXPECT_EQ(scheduler.num_preemptions() > 0, sequences == 2);
-    for (const KvGroup& group : pool.groups()) EXPECT_EQ(group.num_free(), group.num_units());
+    for (const KvGroup& group : pool.groups()) EXPECT_EQ(group.num_held(), 0);
   }
 }
 

@@ -94,7 +94,7 @@ class Scheduling : public ::testing::TestWithParam<std::tuple<const char*, int>>
       step(outputs);
       if (HasFatalFailure()) break;
     }
-    for (const KvGroup& group : pool_->groups()) EXPECT_EQ(group.num_free(), group.num_units());
+    for (const KvGroup& group : pool_->groups()) EXPECT_EQ(group.num_held(), 0);
     return outputs;
   }
 
@@ -178,7 +178,7 @@ TEST_P(Scheduling, who_ends_makes_room_in_the_next_step) {
   step(outputs);  // the first has ended
   EXPECT_EQ(scheduler_->num_running(), 1);
   EXPECT_EQ(scheduler_->num_waiting(), 1);
-  step(outputs);
+  for (int i = 0; i < std::get<1>(GetParam()); ++i) step(outputs);  // one may be on its way
   EXPECT_TRUE((outputs[{3, 0}].stop.has_value()));
   EXPECT_FALSE((outputs[{2, 0}].stop.has_value()));
 }
@@ -204,14 +204,16 @@ TEST_P(Scheduling, samples_share_the_pages_of_their_prompt) {
   Outputs outputs;
   step(outputs);  // the first sample has computed all of the prompt, and the others hold it
   EXPECT_EQ(scheduler_->num_computed_tokens(), 300);
-  EXPECT_EQ(pool_->groups().back().num_free(), 20 - 3);
-  step(outputs);  // each has a copy of the last page, but for whom it is left to
-  EXPECT_EQ(scheduler_->num_computed_tokens(), 300 + 4);
-  EXPECT_EQ(pool_->groups().back().num_free(), 20 - 2 - 4);
+  EXPECT_EQ(pool_->groups().back().num_held(), 3);
+  const int on_their_way = std::get<1>(GetParam());
+  for (int i = 0; i < on_their_way; ++i) step(outputs);
+  // Each has a copy of the last page, but the one that has computed it.
+  EXPECT_EQ(scheduler_->num_computed_tokens(), 300 + 4 + on_their_way - 1);
+  EXPECT_EQ(pool_->groups().back().num_held(), 2 + 4);
   while (!scheduler_->idle()) step(outputs);
   expect_as_alone({shared}, outputs);
   EXPECT_NE((outputs[{1, 0}].tokens), (outputs[{1, 1}].tokens));
-  EXPECT_EQ(pool_->groups().back().num_free(), 20);
+  EXPECT_EQ(pool_->groups().back().num_held(), 0);
 }
 
 TEST_P(Scheduling, more_samples_than_places_still_compute_their_prompt_once) {
@@ -248,9 +250,9 @@ TEST_P(Scheduling, cancelling_frees_pages_and_ends_the_events) {
   Outputs outputs;
   for (int i = 0; i < 4; ++i) step(outputs);
   const Outputs before = outputs;
-  const int64_t free = pool_->groups().back().num_free();
+  const int64_t held = pool_->groups().back().num_held();
   scheduler_->cancel(ids[0]);
-  EXPECT_EQ(pool_->groups().back().num_free(), free + 2);
+  EXPECT_EQ(pool_->groups().back().num_held(), held - 2);
   scheduler_->cancel(ids[1], 1);
   scheduler_->cancel(ids[0]);      // a second time: nothing
   scheduler_->cancel(ids[1], 99);  // no such sample
@@ -263,7 +265,7 @@ TEST_P(Scheduling, cancelling_frees_pages_and_ends_the_events) {
     const Output expected = alone(requests[request], sample);
     EXPECT_EQ((outputs[{RequestId(request + 1), sample}].tokens), expected.tokens);
   }
-  EXPECT_EQ(pool_->groups().back().num_free(), 20);
+  EXPECT_EQ(pool_->groups().back().num_held(), 0);
 }
 
 TEST_P(Scheduling, samples_go_on_when_the_one_that_computes_their_prompt_is_cancelled) {

@@ -25,27 +25,20 @@ Result<std::vector<Part>> StepQueue::pop(Logits& logits) {
   Status status = backend_.wait(logits);
   std::vector<Part> parts = std::move(steps_.front());
   steps_.pop_front();
-  if (status.ok()) {
-    settle(parts);
-    return parts;
-  }
+  if (status.ok()) return parts;
   clear();
   take_back(parts);
   return std::move(status).error();
 }
 
-/// The steps after it may be taken back, but it will not.
-void StepQueue::settle(const std::vector<Part>& parts) {
-  for (const Part& part : parts) {
-    if (part.sequence == nullptr) continue;
-    int64_t length = part.sequence->length();
-    for (const std::vector<Part>& step : steps_) {
-      for (const Part& later : step) {
-        if (later.sequence == part.sequence) length -= std::ssize(later.tokens);
-      }
+int64_t StepQueue::finished_length(const Sequence& sequence) const {
+  int64_t length = sequence.length();
+  for (const std::vector<Part>& step : steps_) {
+    for (const Part& part : step) {
+      if (part.sequence == &sequence) length -= std::ssize(part.tokens);
     }
-    part.sequence->settle(length);
   }
+  return length;
 }
 
 void StepQueue::clear() {

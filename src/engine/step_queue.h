@@ -33,9 +33,13 @@ class StepQueue {
   /// happened.
   Status push(std::vector<Part> parts);
 
-  /// Waits for the oldest step; its parts. Where it fails, all steps are taken back. Codes: those
-  /// of Backend::wait.
+  /// Waits for the oldest step; its parts, which are not settled. Where it fails, all steps are
+  /// taken back. Codes: those of Backend::wait.
   Result<std::vector<Part>> pop(Logits& logits);
+  /// Positions of a sequence that no step on its way is to compute.
+  int64_t finished_length(const Sequence& sequence) const;
+  /// Those will not be taken back (Sequence::settle).
+  void settle(Sequence& sequence) const { sequence.settle(finished_length(sequence)); }
 
   /// Waits for all steps and takes them back: sequences are as long as before them.
   void clear();
@@ -44,7 +48,6 @@ class StepQueue {
   void forget(const Sequence& sequence);
 
  private:
-  void settle(const std::vector<Part>& parts);
   void take_back_all();
 
   const Model& model_;

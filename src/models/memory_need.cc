@@ -36,8 +36,12 @@ StepSize step_size(const LoadOptions& options) {
           kv_pages(options.cache_positions) * kPagePositions};
 }
 
-CacheSize cache_size(const LoadOptions& options) {
-  return {options.cache_positions, options.step_sequences, options.step_tokens};
+CacheSize cache_size(const LoadOptions& options, const CacheLayout& layout) {
+  CacheSize size = {options.cache_positions, options.step_sequences, options.step_tokens,
+                    options.keeps_prefixes};
+  if (!size.keeps_prefixes) return size;
+  size.checkpoints = checkpoints_in(layout, options.cache_type, size, options.state_cache_bytes);
+  return size;
 }
 
 Result<MemoryNeed> memory_need(std::span<const FoundTensor> tensors, const StepPlan& plan,
@@ -65,7 +69,7 @@ Result<MemoryNeed> memory_need(std::span<const FoundTensor> tensors, const StepP
       need.weights += memory.vector_bytes(elements_of(vector.shape));
     }
   }
-  need.cache = cache_bytes(plan.cache, options.cache_type, cache_size(options));
+  need.cache = cache_bytes(plan.cache, options.cache_type, cache_size(options, plan.cache));
   need.workspace = memory.workspace_bytes(plan, step_size(options));
   return need;
 }

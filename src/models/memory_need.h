@@ -10,7 +10,7 @@ namespace subbyte {
 
 /// The largest step of a program that loads with these options, and its cache.
 StepSize step_size(const LoadOptions& options);
-CacheSize cache_size(const LoadOptions& options);
+CacheSize cache_size(const LoadOptions& options, const CacheLayout& layout);
 
 /// An upper bound: matrices that are joined may take a little less. `plan`: of the model, without
 /// its weights. Codes: those of MachineMemory::matrix_bytes (naming the module) and head_format.

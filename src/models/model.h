@@ -96,6 +96,8 @@ struct LoadOptions {
   // counted before the model is loaded. Larger caches and steps find out for themselves.
   Element cache_type = Element::kF16;
   int64_t cache_positions = 0;
+  bool keeps_prefixes = false;     // CacheSize
+  int64_t state_cache_bytes = -1;  // checkpoints_in()
   int64_t step_tokens = 0;  // 0: Backend::prompt_chunk(), or all positions of a smaller cache
   int64_t step_sequences = 1;
   int64_t step_logits = 1;  // rows

@@ -6,19 +6,38 @@
 #include "ops/kv_pool.h"
 
 namespace subbyte {
+namespace {
+
+/// One of so many parts of a cache is for states of prefixes, and of pages for those of a window.
+constexpr int64_t kKeptShare = 4;
+constexpr int64_t kLeastCheckpoints = 4;
+
+}  // namespace
 
 int64_t kv_pages(int64_t positions) {
   return ceil_div(positions, kPagePositions);
 }
 
 int64_t cache_units(const CacheGroup& group, const CacheSize& size) {
-  if (group.is_state()) return size.sequences * Sequence::kMaxStates;
+  if (group.is_state()) return size.sequences * Sequence::kMaxStates + size.checkpoints;
   const int64_t all = kv_pages(size.positions);
   if (group.window == 0 || size.step_tokens == 0) return all;
   // Of a sequence the window may begin and the step end within a page.
   const int64_t seen = size.sequences * (kv_pages(group.window) + 2);
   const int64_t steps = kv_pages(2 * size.step_tokens);
-  return std::min(all, seen + steps);
+  const int64_t kept = size.keeps_prefixes ? all / kKeptShare : 0;
+  return std::min(all, seen + steps + kept);
+}
+
+int64_t checkpoints_in(const CacheLayout& layout, Element type, const CacheSize& size,
+                       int64_t bytes) {
+  int64_t one = 0;
+  for (const CacheGroup& group : layout.groups) {
+    if (group.is_state()) one += cache_unit_bytes(group, type);
+  }
+  if (one == 0) return 0;
+  if (bytes >= 0) return bytes / one;
+  return std::max(kLeastCheckpoints, cache_bytes(layout, type, size) / (kKeptShare - 1) / one);
 }
 
 int64_t cache_unit_bytes(const CacheGroup& group, Element type) {

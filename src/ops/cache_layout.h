@@ -42,6 +42,10 @@ struct CacheSize {
   int64_t positions = 0;    // of all sequences together
   int64_t sequences = 1;    // at a time
   int64_t step_tokens = 0;  // of a step, at most; 0: as many as there are positions
+  /// Prefixes are kept (ops/prefix_cache.h): with so many states, and of layers with a window a
+  /// quarter of what all their pages would be.
+  bool keeps_prefixes = false;
+  int64_t checkpoints = 0;
 
   bool operator==(const CacheSize&) const = default;
 };
@@ -52,6 +56,11 @@ int64_t kv_pages(int64_t positions);
 /// Pages, or states, of a group in a cache of that size. Layers with a window have pages for what
 /// sequences see and for two steps, as pages before it are given back.
 int64_t cache_units(const CacheGroup& group, const CacheSize& size);
+
+/// Checkpoints of all groups of states that so many bytes hold; -1: a quarter of a cache of that
+/// size, and some at least.
+int64_t checkpoints_in(const CacheLayout& layout, Element type, const CacheSize& size,
+                       int64_t bytes);
 
 /// Bytes of a page, or of a state.
 int64_t cache_unit_bytes(const CacheGroup& group, Element type);

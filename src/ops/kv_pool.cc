@@ -8,7 +8,12 @@
 namespace subbyte {
 
 KvGroup::KvGroup(const CacheGroup& layout, int64_t num_units, std::unique_ptr<KvMemory> memory)
-    : layout_(layout), memory_(std::move(memory)), owners_(num_units, 0), free_(num_units) {
+    : layout_(layout),
+      memory_(std::move(memory)),
+      owners_(num_units),
+      filled_(num_units),
+      free_(num_units),
+      is_kept_(num_units) {
   std::iota(free_.rbegin(), free_.rend(), 0);  // the first is taken first
 }
 
@@ -19,8 +24,25 @@ int32_t KvGroup::take() {
   return unit;
 }
 
+void KvGroup::share(int32_t unit) {
+  if (owners_[unit]++ == 1 && is_kept_[unit]) --num_idle_;
+}
+
 void KvGroup::give_back(int32_t unit) {
-  if (--owners_[unit] == 0) free_.push_back(unit);
+  const int32_t left = --owners_[unit];
+  if (left == 0) free_.push_back(unit);
+  if (left == 1 && is_kept_[unit]) ++num_idle_;
+}
+
+void KvGroup::keep(int32_t unit) {
+  share(unit);
+  is_kept_[unit] = true;
+}
+
+void KvGroup::drop(int32_t unit) {
+  if (!is_shared(unit)) --num_idle_;
+  is_kept_[unit] = false;
+  give_back(unit);
 }
 
 int64_t KvPool::total_bytes() const {
@@ -34,24 +56,15 @@ int64_t KvPool::total_bytes() const {
 int64_t KvPool::held_bytes() const {
   int64_t bytes = 0;
   for (const KvGroup& group : groups_) {
-    bytes += (group.num_units() - group.num_free()) * cache_unit_bytes(group.layout(), type_);
+    bytes += group.num_held() * cache_unit_bytes(group.layout(), type_);
   }
   return bytes;
 }
 
-namespace {
-
-bool is_long_text(const KvPool& pool, int64_t length) {
-  const int64_t after = pool.layout().long_after;
-  return after > 0 && length > after;
-}
-
-}  // namespace
-
 Sequence::Sequence(KvPool& pool, int64_t max_length)
     : pool_(&pool),
       max_length_(max_length),
-      is_long_(is_long_text(pool, max_length)),
+      is_long_(pool.is_long(max_length)),
       tables_(pool.groups_.size()) {}
 
 Sequence::Sequence(Sequence&& other) noexcept
@@ -72,7 +85,7 @@ Sequence& Sequence::operator=(Sequence&& other) noexcept {
 
 void Sequence::begin(int64_t length) {
   truncate(0);
-  is_long_ = is_long_text(*pool_, length);
+  is_long_ = pool_->is_long(length);
 }
 
 bool Sequence::is_empty() const {
@@ -86,6 +99,12 @@ int32_t Sequence::state(int32_t group) const {
   return length_ == 0 ? kNoPage : table.states.back().state;
 }
 
+int32_t Sequence::state_at(int32_t group, int64_t length) const {
+  const std::vector<State>& states = tables_[group].states;
+  const auto found = std::ranges::find(states, length, &State::length);
+  return found == states.end() ? kNoPage : found->state;
+}
+
 bool Sequence::holds(int64_t length) const {
   if (length > length_) return false;
   if (length == 0) return true;
@@ -93,11 +112,10 @@ bool Sequence::holds(int64_t length) const {
     const CacheGroup& layout = pool_->groups_[i].layout();
     const Table& table = tables_[i];
     const int64_t first_seen = std::max<int64_t>(0, length - layout.window + 1);
-    const bool is_there =
-        layout.is_state()
-            ? std::ranges::find(table.states, length, &State::length) != table.states.end()
-            : table.first_page == 0 ||
-                  (layout.window > 0 && first_seen / kPagePositions >= table.first_page);
+    const bool is_there = layout.is_state() ? state_at(static_cast<int32_t>(i), length) != kNoPage
+                                            : table.first_page == 0 ||
+                                                  (layout.window > 0 &&
+                                                   first_seen / kPagePositions >= table.first_page);
     if (!is_there) return false;
   }
   return true;
@@ -107,24 +125,37 @@ Sequence Sequence::share(int64_t length) const {
   Sequence other(*pool_, max_length_);
   length = std::min(length, length_);
   if (length == 0 || !holds(length)) return other;
-  other.is_long_ = is_long_;
-  other.length_ = length;
+  std::vector<KvPrefix> groups(tables_.size());
   for (std::size_t i = 0; i < tables_.size(); ++i) {
+    const auto group = static_cast<int32_t>(i);
+    groups[i].state = state_at(group, length);
+    if (pool_->groups_[i].layout().is_state()) continue;
+    const std::span<const int32_t> held = pages(group).first(kv_pages(length));
+    groups[i].pages.assign(held.begin(), held.end());
+  }
+  other.begin_with(length, groups, is_long_);
+  return other;
+}
+
+void Sequence::begin_with(int64_t length, std::span<const KvPrefix> groups, bool is_long) {
+  for (std::size_t i = 0; i < groups.size(); ++i) {  // before what it has goes back
     KvGroup& group = pool_->groups_[i];
-    const Table& from = tables_[i];
-    Table& to = other.tables_[i];
-    if (group.layout().is_state()) {
-      to.states.push_back(*std::ranges::find(from.states, other.length_, &State::length));
-      group.share(to.states.front().state);
-      continue;
-    }
-    to.pages.assign(from.pages.begin(), from.pages.begin() + kv_pages(other.length_));
-    to.first_page = std::min(from.first_page, std::ssize(to.pages));
-    for (std::size_t page = to.first_page; page < to.pages.size(); ++page) {
-      group.share(to.pages[page]);
+    if (groups[i].state != kNoPage) group.share(groups[i].state);
+    for (const int32_t page : groups[i].pages) {
+      if (page != kNoPage) group.share(page);
     }
   }
-  return other;
+  release(0);
+  is_long_ = is_long;
+  length_ = length;
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    Table& table = tables_[i];
+    table.pages = groups[i].pages;
+    table.claimed = 0;
+    const auto first = std::ranges::find_if(table.pages, [](int32_t page) { return page >= 0; });
+    table.first_page = first - table.pages.begin();
+    if (groups[i].state != kNoPage) table.states.push_back({length, groups[i].state});
+  }
 }
 
 Status Sequence::no_pages(int64_t tokens, const KvGroup& group, int64_t wanted) const {
@@ -135,10 +166,16 @@ Status Sequence::no_pages(int64_t tokens, const KvGroup& group, int64_t wanted) 
                    " of " + std::to_string(group.num_units()) + " are free"};
 }
 
-/// Only the page that the next position lies in can be shared: later ones are taken anew.
+/// Only the page that the next position lies in can be shared: later ones are taken anew. Where
+/// nobody else was to write after the last position, it can go on in there, as the others see the
+/// positions before alone.
 bool Sequence::copies(const KvGroup& group, const Table& table, int64_t tokens) const {
-  return tokens > 0 && length_ % kPagePositions > 0 &&
-         group.is_shared(table.pages[length_ / kPagePositions]);
+  const int64_t filled = length_ % kPagePositions;
+  if (tokens == 0 || filled == 0) return false;
+  const int64_t index = length_ / kPagePositions;
+  const int32_t page = table.pages[index];
+  const int64_t own = std::min<int64_t>(table.claimed - index * kPagePositions, kPagePositions);
+  return group.is_shared(page) && group.filled_[page] > filled && group.filled_[page] != own;
 }
 
 int64_t Sequence::wanted(const KvGroup& group, const Table& table, int64_t tokens) const {
@@ -147,12 +184,9 @@ int64_t Sequence::wanted(const KvGroup& group, const Table& table, int64_t token
   return std::max<int64_t>(0, grows) + (copies(group, table, tokens) ? 1 : 0);
 }
 
-bool Sequence::has_room_for(int64_t tokens, int64_t spare) const {
-  for (std::size_t i = 0; i < tables_.size(); ++i) {
-    const KvGroup& group = pool_->groups_[i];
-    if (wanted(group, tables_[i], tokens) + spare > group.num_free()) return false;
-  }
-  return true;
+int64_t Sequence::missing(int32_t group, int64_t tokens, int64_t spare) const {
+  const KvGroup& units = pool_->groups_[group];
+  return wanted(units, tables_[group], tokens) + spare - units.num_free();
 }
 
 Status Sequence::reserve(int64_t tokens) {
@@ -179,17 +213,26 @@ Status Sequence::reserve(int64_t tokens) {
       if (wanted(group, table, tokens) > 0) table.next_state = group.take();
       continue;
     }
-    if (copies(group, table, tokens)) {
-      int32_t& page = table.pages[length_ / kPagePositions];
-      const int32_t copy = group.take();
-      group.memory().copy_page(page, copy, length_ % kPagePositions);
-      group.give_back(std::exchange(page, copy));
-    }
-    while (std::ssize(table.pages) < kv_pages(length_ + tokens)) {
-      table.pages.push_back(group.take());
-    }
+    grow(group, table, tokens);
   }
   return {};
+}
+
+void Sequence::grow(KvGroup& group, Table& table, int64_t tokens) const {
+  if (tokens == 0) return;
+  if (copies(group, table, tokens)) {
+    int32_t& page = table.pages[length_ / kPagePositions];
+    const int32_t copy = group.take();
+    group.memory().copy_page(page, copy, length_ % kPagePositions);
+    group.give_back(std::exchange(page, copy));
+  }
+  const int64_t end = length_ + tokens;
+  while (std::ssize(table.pages) < kv_pages(end)) table.pages.push_back(group.take());
+  for (int64_t page = length_ / kPagePositions; page < kv_pages(end); ++page) {
+    const int64_t filled = std::min<int64_t>(end - page * kPagePositions, kPagePositions);
+    group.filled_[table.pages[page]] = static_cast<int32_t>(filled);
+  }
+  table.claimed = end;
 }
 
 void Sequence::advance(int64_t tokens) {
@@ -211,10 +254,12 @@ int64_t Sequence::rewind(int64_t length) {
 }
 
 void Sequence::release(int64_t length) {
+  const bool is_cut = length < length_;
   length_ = length;
   for (std::size_t i = 0; i < tables_.size(); ++i) {
     KvGroup& group = pool_->groups_[i];
     Table& table = tables_[i];
+    if (is_cut) table.claimed = 0;  // others may have what it writes anew
     while (!table.states.empty() && table.states.back().length > length) {
       group.give_back(table.states.back().state);
       table.states.pop_back();

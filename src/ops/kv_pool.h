@@ -15,12 +15,13 @@
 // A sequence knows the pages of its positions by a table for each group:
 //
 //   positions   0 .. 127 | 128 .. 255 | 256 .. 300
-//   table          7     |     2      |     9            a page that several sequences share is
-//   window         -     |     4      |     1            copied by the first that writes to it
+//   table          7     |     2      |     9           of those that share the last page the first
+//   window         -     |     4      |     1           goes on in it, and the others copy it
 //
 // Pages that lie before the window of their group go back when the steps up to there are settled. A
 // state is written once, by the step that ends at its position, and read by the next; so sharing
-// one, or taking a step back, is a matter of who owns which.
+// one, or taking a step back, is a matter of who owns which. The cache of prefixes
+// (ops/prefix_cache.h) is one more owner.
 //
 // This file is bookkeeping on the host; the bytes belong to the backend that made the pool. One
 // thread at a time uses a pool and its sequences.
@@ -72,21 +73,31 @@ class KvGroup {
   const CacheGroup& layout() const { return layout_; }
   int64_t num_units() const { return static_cast<int64_t>(owners_.size()); }
   int64_t num_free() const { return static_cast<int64_t>(free_.size()); }
+  /// Those that are kept and that no sequence has, and those that sequences have.
+  int64_t num_idle() const { return num_idle_; }
+  int64_t num_held() const { return num_units() - num_free() - num_idle(); }
   /// For the backend that made it.
   KvMemory& memory() const { return *memory_; }
+
+  bool is_shared(int32_t unit) const { return owners_[unit] > 1; }
+  /// The cache of prefixes is one more owner of a unit, or one less.
+  void keep(int32_t unit);
+  void drop(int32_t unit);
 
  private:
   friend class Sequence;
 
   int32_t take();  // a free one, of which there is one, with one owner
-  void share(int32_t unit) { ++owners_[unit]; }
+  void share(int32_t unit);
   void give_back(int32_t unit);
-  bool is_shared(int32_t unit) const { return owners_[unit] > 1; }
 
   CacheGroup layout_;
   std::unique_ptr<KvMemory> memory_;
   std::vector<int32_t> owners_;  // of each
+  std::vector<int32_t> filled_;  // positions of each page that a step was to write
   std::vector<int32_t> free_;    // the one that was given back last is used first
+  std::vector<bool> is_kept_;
+  int64_t num_idle_ = 0;
 };
 
 class KvPool {
@@ -98,9 +109,14 @@ class KvPool {
   const CacheLayout& layout() const { return layout_; }
   Element type() const { return type_; }
   std::span<const KvGroup> groups() const { return groups_; }
+  std::span<KvGroup> groups() { return groups_; }
+  /// Says whether so many positions have the angles of long texts (CacheLayout::long_after).
+  bool is_long(int64_t length) const {
+    return layout_.long_after > 0 && length > layout_.long_after;
+  }
   /// Positions that a sequence alone can have.
   int64_t max_positions() const { return kv_pages(size_.positions) * kPagePositions; }
-  /// Bytes of all pages and states, and of those that somebody owns.
+  /// Bytes of all pages and states, and of those that sequences have.
   int64_t total_bytes() const;
   int64_t held_bytes() const;
 
@@ -111,6 +127,12 @@ class KvPool {
   Element type_;
   CacheSize size_;
   std::vector<KvGroup> groups_;
+};
+
+/// Pages or a state of a group, of the first positions of a text.
+struct KvPrefix {
+  std::vector<int32_t> pages{};  // kNoPage before a window
+  int32_t state = kNoPage;       // after the last of these positions
 };
 
 /// The pages and states of one conversation.
@@ -140,6 +162,8 @@ class Sequence {
   /// step writes, after reserve().
   int32_t state(int32_t group) const;
   int32_t next_state(int32_t group) const { return tables_[group].next_state; }
+  /// The state after so many positions, kNoPage where there is none any more.
+  int32_t state_at(int32_t group, int64_t length) const;
 
   /// Tells whether a sequence can be cut back to `length`, or share it: all that a token after it
   /// sees is still there.
@@ -148,14 +172,17 @@ class Sequence {
   /// Another sequence with the first `length` positions of this one, which share their pages; with
   /// none where this one does not hold that length.
   Sequence share(int64_t length) const;
+  /// Forgets everything, and shares the first `length` positions of a text that others have: all of
+  /// its groups that a token after them sees. `is_long`: that text has the angles of long ones.
+  void begin_with(int64_t length, std::span<const KvPrefix> groups, bool is_long);
 
   /// Makes room for `tokens` more positions that this sequence alone may write to.
   /// Codes: model.context_full beyond max_length; kv.given_back after a cut to a length that it
   /// does not hold; kv.no_pages when the pool has too few. Then the sequence and the pool are as
   /// before.
   Status reserve(int64_t tokens);
-  /// Tells whether the pool has the pages for that now, and `spare` more in each group.
-  bool has_room_for(int64_t tokens, int64_t spare = 0) const;
+  /// Pages or states of a group that the pool lacks for that now, and for `spare` more.
+  int64_t missing(int32_t group, int64_t tokens, int64_t spare = 0) const;
 
   /// Marks `tokens` positions as filled, for which there is room.
   void advance(int64_t tokens);
@@ -179,6 +206,7 @@ class Sequence {
   struct Table {
     std::vector<int32_t> pages;
     int64_t first_page = 0;     // those before were given back
+    int64_t claimed = 0;        // where the positions end that it was to write last
     std::vector<State> states;  // by length
     int32_t next_state = kNoPage;
   };
@@ -186,6 +214,7 @@ class Sequence {
   Status no_pages(int64_t tokens, const KvGroup& group, int64_t wanted) const;
   /// Units that `tokens` more positions take.
   int64_t wanted(const KvGroup& group, const Table& table, int64_t tokens) const;
+  void grow(KvGroup& group, Table& table, int64_t tokens) const;
   bool copies(const KvGroup& group, const Table& table, int64_t tokens) const;
   /// Gives back all but the first `length` positions.
   void release(int64_t length);

@@ -113,7 +113,7 @@ TEST_F(KvPools, refuses_what_does_not_fit) {
   EXPECT_EQ(append(other, 1), "");
 }
 
-TEST_F(KvPools, a_shared_page_is_copied_by_the_first_that_writes_to_it) {
+TEST_F(KvPools, of_those_that_share_a_page_the_first_goes_on_in_it_and_the_others_copy_it) {
   KvPool pool = make(8);
   Sequence first(pool, 1000);
   append(first, 300);
@@ -122,16 +122,31 @@ TEST_F(KvPools, a_shared_page_is_copied_by_the_first_that_writes_to_it) {
   EXPECT_EQ(free_units(pool), 5);
   const std::vector<int32_t> before = pages(first);
   EXPECT_EQ(append(second, 1), "");
+  EXPECT_EQ(append(second, 1), "");
+  EXPECT_TRUE(memory_->copies.empty()) << "the first does not see what is after its positions";
+  EXPECT_EQ(pages(second), before);
+  EXPECT_EQ(append(first, 1), "");
   EXPECT_EQ(memory_->copies,
-            (std::vector<CountingMemory::Copy>{{before[2], second.pages(0)[2], 300 - 256}}));
-  EXPECT_EQ(pages(first), before);
-  EXPECT_NE(second.pages(0)[2], before[2]);
-  EXPECT_EQ(second.pages(0)[0], before[0]);
-  // The page is first's alone now, and second has its own.
+            (std::vector<CountingMemory::Copy>{{before[2], first.pages(0)[2], 300 - 256}}));
+  EXPECT_NE(first.pages(0)[2], before[2]);
+  EXPECT_EQ(first.pages(0)[0], before[0]);
+  // Each has its own now.
   EXPECT_EQ(append(first, 1), "");
   EXPECT_EQ(append(second, 1), "");
   EXPECT_EQ(memory_->copies.size(), 1u);
-  EXPECT_EQ(pages(first), before);
+}
+
+TEST_F(KvPools, who_takes_steps_back_copies_the_page_that_others_share) {
+  KvPool pool = make(8);
+  Sequence first(pool, 1000);
+  append(first, 40);
+  const Sequence second = first.share(40);
+  EXPECT_EQ(append(first, 5), "");
+  EXPECT_TRUE(memory_->copies.empty());
+  first.truncate(30);
+  EXPECT_EQ(append(first, 1), "");
+  EXPECT_EQ(memory_->copies.size(), 1u);
+  EXPECT_EQ(memory_->copies[0].positions, 30);
 }
 
 TEST_F(KvPools, a_prefix_of_whole_pages_is_never_copied) {
@@ -168,9 +183,9 @@ TEST_F(KvPools, no_page_for_a_copy_changes_nothing) {
   KvPool pool = make(1);
   Sequence first(pool, 1000);
   append(first, 10);
-  Sequence second = first.share(10);
+  Sequence second = first.share(9);
   EXPECT_EQ(append(second, 1), "kv.no_pages");
-  EXPECT_EQ(second.length(), 10);
+  EXPECT_EQ(second.length(), 9);
   EXPECT_EQ(pages(second), pages(first));
   first.truncate(0);
   EXPECT_EQ(append(second, 1), "");

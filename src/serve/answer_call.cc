@@ -66,6 +66,7 @@ void AnswerCall::take(Event event, Metrics& metrics) {
   }
   counts_.generated += generated;
   metrics.generated_tokens += generated;
+  if (is_last && delta.sample == 0) counts_.cached += delta.end->cached_tokens;
   if (is_last) end_ = finish_reason(delta.end->reason, delta.end->num_tool_calls > 0);
   if (is_stream_) {
     text_ += chunks_->take(choice, std::move(delta), prompt.echo, counts_);
@@ -80,6 +81,7 @@ void AnswerCall::take(Event event, Metrics& metrics) {
 void AnswerCall::count(Metrics& metrics) {
   if (is_stream_) text_ += chunks_->finish(counts_);
   metrics.prompt_tokens += counts_.prompt;
+  metrics.cached_tokens += counts_.cached;
   metrics.queue_seconds.add(queue_seconds());
   metrics.request_seconds.add(seconds());
   metrics.prompt_tokens_of_request.add(static_cast<double>(counts_.prompt));

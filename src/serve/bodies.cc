@@ -66,7 +66,6 @@ Status read_stream(Value& body, CallBody& call) {
   }
   body.erase("stream");
   body.erase("stream_options");
-  body.erase("priority");
   return {};
 }
 

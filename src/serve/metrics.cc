@@ -137,6 +137,8 @@ std::string Metrics::text(std::string_view prefix, std::string_view model,
   Lines lines(prefix, model);
   if (engine != nullptr) add_engine(lines, *engine);
   lines.counter("prompt_tokens_total", "Tokens of prompts.", static_cast<double>(prompt_tokens));
+  lines.counter("prompt_tokens_cached_total", "Tokens of prompts that were not computed again.",
+                static_cast<double>(cached_tokens));
   lines.counter("generation_tokens_total", "Tokens of answers.",
                 static_cast<double>(generated_tokens));
   lines.counters("request_success_total", "Answers that came to an end.", "finished_reason",

@@ -47,6 +47,7 @@ class Metrics {
   Histogram samples_of_request;
   Histogram max_tokens_of_request;
   int64_t prompt_tokens = 0;
+  int64_t cached_tokens = 0;  // of those
   int64_t generated_tokens = 0;
   std::map<std::string, int64_t> finished;  // by finish_reason
   std::map<std::string, int64_t> refused;   // by code

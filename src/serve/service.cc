@@ -385,7 +385,7 @@ void Service::log(const http::Request& request, int status, const AnswerCall* ca
                 {"status", status}};
   if (call != nullptr) {
     line["prompt_tokens"] = call->counts().prompt;
-    line["cached_tokens"] = 0;
+    line["cached_tokens"] = call->counts().cached;
     line["completion_tokens"] = call->counts().generated;
     line["queue_seconds"] = call->queue_seconds();
     line["first_token_seconds"] = call->first_token_seconds();

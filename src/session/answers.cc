@@ -109,12 +109,8 @@ bool Session::idle() const {
   return state_->scheduler.idle();
 }
 
-int64_t Session::kept_positions() const {
-  return state_->kept.empty() ? 0 : state_->kept.front().sequence.length();
-}
-
 void Session::forget() {
-  while (state_->forget_oldest()) continue;
+  state_->scheduler.forget_prefixes();
 }
 
 Result<Completion> Session::generate(const Request& request,

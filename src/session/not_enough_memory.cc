@@ -8,6 +8,8 @@
 #include <fstream>
 #include <limits>
 
+#include "models/memory_need.h"
+
 namespace subbyte {
 namespace {
 
@@ -69,10 +71,10 @@ double weight_bytes(const fs::path& model) {
 Error not_enough_memory(const fs::path& path, const ModelConfig& config,
                         const LoadOptions& options) {
   const auto plan = plan_of(config);
-  const CacheSize size = {.positions = options.cache_positions,
-                          .sequences = options.step_sequences};
-  const double cache =
-      plan.ok() ? static_cast<double>(cache_bytes(plan->cache, options.cache_type, size)) : 0;
+  const double cache = plan.ok()
+                           ? static_cast<double>(cache_bytes(plan->cache, options.cache_type,
+                                                             cache_size(options, plan->cache)))
+                           : 0;
   const FreeMemory free = free_memory();
   return {"memory",
           fmt::format("{}: not enough memory: the weights want about {:.0f} MB, the cache of {} "

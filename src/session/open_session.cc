@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "engine/generation_config.h"
+#include "models/memory_need.h"
 #include "session/not_enough_memory.h"
 #include "session/session.h"
 
@@ -75,6 +76,8 @@ Result<Session> Session::load(ReadyModel opened, std::shared_ptr<const TextSetup
                                .progress = size.progress,
                                .cache_type = element_of(size.cache_type),
                                .cache_positions = size.cache_positions,
+                               .keeps_prefixes = size.prefix_cache,
+                               .state_cache_bytes = size.state_cache_bytes,
                                .step_tokens = size.step_tokens,
                                .step_sequences = size.max_sequences,
                                .step_logits = size.max_sequences + scored_rows};
@@ -82,8 +85,10 @@ Result<Session> Session::load(ReadyModel opened, std::shared_ptr<const TextSetup
   SUBBYTE_CHECK(opened.load(options, [&](const Model& model) -> Status {
     Backend& machine = *opened.backend;
     if (given.step_tokens <= 0) size.step_tokens = machine.prompt_chunk();
-    auto made = model.make_kv_pool(machine, options.cache_type,
-                                   {size.cache_positions, size.max_sequences, size.step_tokens});
+    LoadOptions known = options;
+    known.step_tokens = size.step_tokens;
+    auto made =
+        model.make_kv_pool(machine, options.cache_type, cache_size(known, model.plan().cache));
     const bool is_on_host = machine.memory() == nullptr;
     if (!made.ok() && made.error().code == "kv.memory" && is_on_host) {
       return not_enough_memory(opened.files.path(), opened.config, options);

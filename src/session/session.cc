@@ -29,7 +29,7 @@ Session::State::State(ReadyModel opened, std::shared_ptr<const TextSetup> setup,
       scheduler(*ready.model, *ready.backend, pool,
                 {.max_sequences = options.max_sequences,
                  .step_tokens = options.step_tokens,
-                 .give_back = [this] { return forget_oldest(); }}) {}
+                 .shares_prefixes = options.prefix_cache}) {}
 
 Result<RequestId> Session::State::add(const Request& request, std::vector<TokenId> prompt) {
   ScheduledRequest scheduled;
@@ -43,13 +43,13 @@ Result<RequestId> Session::State::add(const Request& request, std::vector<TokenI
   scheduled.max_length = request.max_length == 0 ? context : std::min(request.max_length, context);
   scheduled.num_top_logprobs = request.num_top_logprobs;
   scheduled.scores_prompt = request.scores_prompt;
+  scheduled.priority = request.priority;
+  scheduled.cache_salt = request.cache_salt;
+  scheduled.boundary = text->last_message(scheduled.prompt);
   SUBBYTE_TRY(auto call_parsers, text->call_parsers(request, scheduled.prompt));
-  Conversation* const turn = request.is_turn ? &begin_turn(scheduled.prompt) : nullptr;
-  if (turn != nullptr) scheduled.sequence = &turn->sequence;
   SUBBYTE_TRY(const RequestId id, scheduler.add(scheduled));
   SampleEnd counts;
-  counts.prompt_tokens =
-      std::ssize(scheduled.prompt) - (turn == nullptr ? 0 : turn->sequence.length());
+  counts.prompt_tokens = std::ssize(scheduled.prompt);
   Active& active = active_requests[id];
   active = {.start = Clock::now(),
             .is_prompt_only = request.max_tokens == 0,
@@ -60,65 +60,7 @@ Result<RequestId> Session::State::add(const Request& request, std::vector<TokenI
     active.samples.push_back(
         {SampleText(request, text->tokenizer, text->format, end, std::move(calls)), counts});
   }
-  if (turn != nullptr) {
-    turn->turn = id;
-    turn->prompt_tokens = std::ssize(scheduled.prompt);
-    turn->tokens = std::move(scheduled.prompt);
-  }
   return id;
-}
-
-/// The conversation whose next turn this is, cut back to what it has in common with the prompt,
-/// whose last token is computed in any case: its logits are needed. One that begins like another
-/// and does not go on from its last prompt is a new one, which shares the beginning.
-Session::State::Conversation& Session::State::begin_turn(std::span<const TokenId> prompt) {
-  const int64_t most = std::max<int64_t>(std::ssize(prompt), 1) - 1;
-  auto nearest = kept.end();
-  int64_t length = 0;
-  for (auto one = kept.begin(); one != kept.end(); ++one) {
-    if (one->turn != 0) continue;
-    const auto end = std::ranges::mismatch(one->tokens, prompt.first(most)).in1;
-    const int64_t common = end - one->tokens.begin();
-    if (common > length || nearest == kept.end()) {
-      nearest = one;
-      length = common;
-    }
-  }
-  const bool goes_on = nearest != kept.end() && length + 1 >= nearest->prompt_tokens;
-  if (goes_on) {
-    nearest->sequence.rewind(length);
-    kept.splice(kept.begin(), kept, nearest);
-  } else {
-    Sequence sequence =
-        nearest == kept.end() ? Sequence(pool, context) : nearest->sequence.share(length);
-    if (std::ssize(kept) >= scheduler.max_sequences()) forget_oldest();
-    kept.push_front({.sequence = std::move(sequence), .tokens = {}});
-  }
-  Conversation& conversation = kept.front();
-  conversation.tokens.assign(prompt.begin(), prompt.begin() + conversation.sequence.length());
-  return conversation;
-}
-
-/// The conversation that a request is a turn of, or nullptr.
-Session::State::Conversation* Session::State::find_turn(RequestId request) {
-  const auto found = std::ranges::find(kept, request, &Conversation::turn);
-  return found == kept.end() ? nullptr : &*found;
-}
-
-/// `is_known`: what the cache holds now.
-void Session::State::end_turn(Conversation& conversation, bool is_known) {
-  conversation.turn = 0;
-  if (!is_known) conversation.sequence.truncate(0);
-  conversation.tokens.resize(conversation.sequence.length());
-}
-
-/// Forgets the conversation whose last turn is the longest ago; false when there is none that no
-/// turn of is answered.
-bool Session::State::forget_oldest() {
-  const auto oldest = std::ranges::find(kept.rbegin(), kept.rend(), 0, &Conversation::turn);
-  if (oldest == kept.rend()) return false;
-  kept.erase(std::next(oldest).base());
-  return true;
 }
 
 Result<std::vector<Delta>> Session::State::step() {
@@ -138,21 +80,18 @@ Delta Session::State::take(SampleEvent& event) {
   if (!delta.error && (event.token || event.stop)) take_token(event, active, delta);
   if (!delta.is_last()) return delta;
   active.samples[event.sample].has_ended = true;
-  if (Conversation* const turn = find_turn(delta.request)) end_turn(*turn, !delta.error);
   if (std::ranges::all_of(active.samples, &Sample::has_ended)) active_requests.erase(delta.request);
   return delta;
 }
 
 /// A token of a sample, or its end.
 void Session::State::take_token(SampleEvent& event, Active& active, Delta& delta) {
-  if (active.is_prompt_only) return end(active, StopReason::kLength, delta);
   Sample& sample = active.samples[event.sample];
+  sample.end.cached_tokens = event.cached_tokens;
+  if (active.is_prompt_only) return end(active, StopReason::kLength, delta);
   count(sample.end, active.start);
   if (event.logprobs) delta.logprobs.push_back(*std::move(event.logprobs));
   if (event.token) sample.text.push(*event.token, delta);
-  if (Conversation* const turn = find_turn(event.request); turn != nullptr && event.token) {
-    turn->tokens.push_back(*event.token);
-  }
   if (sample.text.stopped()) {
     const Status unchanged = scheduler.verify_unchanged();
     scheduler.cancel(event.request, event.sample);
@@ -198,7 +137,6 @@ std::vector<Delta> Session::State::cancel(RequestId request) {
     deltas.push_back(std::move(delta));
   }
   active_requests.erase(found);
-  if (Conversation* const turn = find_turn(request)) end_turn(*turn, unchanged.ok());
   return deltas;
 }
 

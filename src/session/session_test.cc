@@ -273,76 +273,76 @@ TEST_P(Sessions, read_a_prompt_alone) {
   EXPECT_EQ(found.end->generated_tokens, 0);
 }
 
-TEST_P(Sessions, compute_of_a_turn_what_is_new_and_answer_as_without) {
-  Request turn = request("It was a dark night", 12, 5);
-  turn.is_turn = true;
-  turn.sampling.repetition_penalty = 1.3;  // of the whole conversation
-  const Answer first = answer(turn);
-  EXPECT_GT(session_->kept_positions(), 0);
-  std::vector<TokenId> tokens = *session_->text().encode(turn);
-  std::ranges::copy(first.tokens, std::back_inserter(tokens));
-  const std::vector<TokenId> more =
-      *session_->text().tokenizer.encode(" And the moor was silent.", SpecialTokens::kAsText);
-  std::ranges::copy(more, std::back_inserter(tokens));
-  turn.prompt.clear();
-  turn.prompt_tokens = tokens;
-  const Answer second = answer(turn);
-  EXPECT_EQ(second.tokens, generated(turn));
-  // The last token of the first answer is not in the cache either.
-  EXPECT_EQ(second.end->prompt_tokens, std::ssize(more) + 1);
-  EXPECT_EQ(session_->kept_positions(), std::ssize(tokens) + 11);
-
-  turn.prompt_tokens.resize(tokens.size() - 2);  // another end of the message
-  const Answer third = answer(turn);
-  EXPECT_EQ(third.tokens, generated(turn));
-  EXPECT_EQ(third.end->prompt_tokens, 1);
-}
-
-TEST_P(Sessions, keep_of_a_turn_that_is_cancelled_what_was_computed) {
-  Request turn = request("It was a dark night", 40, 5);
-  turn.is_turn = true;
-  const std::vector<TokenId> prompt = *session_->text().encode(turn);
-  const RequestId id = add(*session_, turn);
-  Answers answers;
-  while (answers[{id, 0}].tokens.size() < 3) step(*session_, answers);
-  take(session_->cancel(id), answers);
-  EXPECT_EQ(session_->kept_positions(), std::ssize(prompt) + 2);
-  const Answer again = answer(turn);
-  EXPECT_EQ(again.tokens, generated(turn));
-  EXPECT_EQ(again.end->prompt_tokens, 1);
-}
-
-TEST_P(Sessions, keep_a_conversation_beside_other_requests) {
-  Request turn = request("It was a dark night", 12, 5);
-  turn.is_turn = true;
-  const Answer first = answer(turn);
-  EXPECT_EQ(answer(request("The dog", 12, 5)).tokens, generated(request("The dog", 12, 5)));
-  const RequestId other = add(*session_, request("The dog", 60, 5));
-  const RequestId id = add(*session_, turn);
-  Answers answers = run(*session_);
-  EXPECT_EQ((answers[{id, 0}].tokens), first.tokens);
-  EXPECT_EQ((answers[{id, 0}].end->prompt_tokens), 1);
-  EXPECT_EQ((answers[{other, 0}].tokens), generated(request("The dog", 60, 5)));
-  session_->forget();
-  EXPECT_EQ(session_->cache().held_bytes(), 0);
-  EXPECT_EQ(session_->kept_positions(), 0);
-}
-
-/// The tokens of a turn's prompt and its answer, and those of `more`.
-std::vector<TokenId> next_prompt(const Session& session, const Request& turn, const Answer& answer,
-                                 const std::string& more) {
-  std::vector<TokenId> tokens = *session.text().encode(turn);
+/// The tokens of a prompt and its answer, and those of `more`.
+std::vector<TokenId> next_prompt(const Session& session, const Request& request,
+                                 const Answer& answer, const std::string& more) {
+  std::vector<TokenId> tokens = *session.text().encode(request);
   std::ranges::copy(answer.tokens, std::back_inserter(tokens));
   std::ranges::copy(*session.text().tokenizer.encode(more, SpecialTokens::kAsText),
                     std::back_inserter(tokens));
   return tokens;
 }
 
-TEST_P(Sessions, keep_several_conversations_that_take_turns) {
+int64_t computed(const Answer& answer) {
+  return answer.end->prompt_tokens - answer.end->cached_tokens;
+}
+
+TEST_P(Sessions, compute_of_a_prompt_what_is_new_and_answer_as_without) {
+  Request turn = request("It was a dark night", 12, 5);
+  turn.sampling.repetition_penalty = 1.3;  // of the whole conversation
+  const Answer first = answer(turn);
+  EXPECT_EQ(first.end->cached_tokens, 0);
+  const std::vector<TokenId> tokens =
+      next_prompt(*session_, turn, first, " And the moor was silent.");
+  const int64_t known = std::ssize(*session_->text().encode(turn)) + 11;
+  turn.prompt.clear();
+  turn.prompt_tokens = tokens;
+  const Answer second = answer(turn);
+  EXPECT_EQ(second.tokens, generated(turn));
+  // The last token of the first answer was not computed.
+  EXPECT_EQ(second.end->cached_tokens, known);
+  EXPECT_EQ(second.end->prompt_tokens, std::ssize(tokens));
+
+  turn.prompt_tokens.resize(tokens.size() - 2);  // another end of the message
+  const Answer third = answer(turn);
+  EXPECT_EQ(third.tokens, generated(turn));
+  EXPECT_EQ(computed(third), 1);
+  turn.cache_salt = "of another";
+  EXPECT_EQ(answer(turn).end->cached_tokens, 0);
+  EXPECT_EQ(computed(answer(turn)), 1);
+}
+
+TEST_P(Sessions, know_of_a_request_that_is_cancelled_what_was_computed) {
+  const Request wanted = request("It was a dark night", 40, 5);
+  const RequestId id = add(*session_, wanted);
+  Answers answers;
+  while (answers[{id, 0}].tokens.size() < 3) step(*session_, answers);
+  take(session_->cancel(id), answers);
+  const Answer again = answer(wanted);
+  EXPECT_EQ(again.tokens, generated(wanted));
+  EXPECT_EQ(computed(again), 1);
+}
+
+TEST_P(Sessions, know_prefixes_beside_other_requests_until_they_are_forgotten) {
+  const Request wanted = request("It was a dark night", 12, 5);
+  const Request other = request("The dog", 60, 5);
+  const Answer first = answer(wanted);
+  const RequestId other_id = add(*session_, other);
+  const RequestId id = add(*session_, wanted);
+  Answers answers = run(*session_);
+  EXPECT_EQ((answers[{id, 0}].tokens), first.tokens);
+  EXPECT_EQ(computed(answers[{id, 0}]), 1);
+  EXPECT_EQ((answers[{other_id, 0}].tokens), generated(other));
+  EXPECT_GT(session_->scheduler().prefix_counts().pages, 0);
+  session_->forget();
+  EXPECT_EQ(session_->scheduler().prefix_counts().pages, 0);
+  EXPECT_EQ(answer(wanted).end->cached_tokens, 0);
+}
+
+TEST_P(Sessions, know_several_conversations) {
   const std::string beginning = "It was a dark night in December, and ";  // of both
   Request turns[] = {request(beginning + "the moor", 12, 5),
                      request(beginning + "Holmes said", 12, 6)};
-  for (Request& turn : turns) turn.is_turn = true;
   const auto both = [&] {
     const RequestId ids[] = {add(*session_, turns[0]), add(*session_, turns[1])};
     Answers answers = run(*session_);
@@ -358,51 +358,56 @@ TEST_P(Sessions, keep_several_conversations_that_take_turns) {
       std::ssize(*session_->text().tokenizer.encode(" And then", SpecialTokens::kAsText));
   for (int i = 0; i < 2; ++i) {
     EXPECT_EQ(second[i].tokens, generated(turns[i]));
-    EXPECT_EQ(second[i].end->prompt_tokens, more + 1) << i;
+    EXPECT_EQ(computed(second[i]), more + 1) << i;
   }
   // A third one shares the beginning, and takes it from nobody.
-  Request third = request(beginning + "a dog", 12, 7);
-  third.is_turn = true;
+  const Request third = request(beginning + "a dog", 12, 7);
   const Answer shared = answer(third);
   EXPECT_EQ(shared.tokens, generated(third));
-  EXPECT_LT(shared.end->prompt_tokens, 6);
-  for (const Request& turn : turns) EXPECT_EQ(answer(turn).end->prompt_tokens, 1);
+  EXPECT_LT(computed(shared), 6);
+  for (const Request& turn : turns) EXPECT_EQ(computed(answer(turn)), 1);
 }
 
-TEST_P(Sessions, forget_the_oldest_conversation_beyond_max_sequences_and_where_pages_lack) {
-  std::vector<Request> turns;
-  for (const char* prompt : {"It was a dark night", "The dog", "Holmes said", "She opened"}) {
-    turns.push_back(request(prompt, 4, 5));
-    turns.back().is_turn = true;
-    answer(turns.back());
+TEST_P(Sessions, evict_the_prefix_that_was_used_last_the_longest_ago_where_pages_lack) {
+  std::vector<Request> wanted;
+  for (const char* prompt : {"It was a dark night", "The dog", "Holmes said"}) {
+    wanted.push_back(request(prompt, 4, 5));
+    answer(wanted.back());
   }
-  const auto computed = [&](const Request& turn) { return answer(turn).end->prompt_tokens; };
-  EXPECT_EQ(computed(turns[3]), 1);
-  EXPECT_GT(computed(turns[0]), 1);  // the oldest of four, where three run at the same time
-  // Three of eight pages are kept, and two requests for six preempt nobody.
-  Request wanted = request("It was", 290, 5);
-  wanted.ignore_eos = true;
-  const RequestId ids[] = {add(*session_, wanted), add(*session_, wanted)};
+  EXPECT_EQ(computed(answer(wanted[0])), 1);
+  // Three of eight pages are known, and two requests for six preempt nobody.
+  Request large = request("She opened", 290, 5);
+  large.ignore_eos = true;
+  Request other = large;
+  other.prompt = "Watson went";
+  const RequestId ids[] = {add(*session_, large), add(*session_, other)};
   Answers answers = run(*session_);
   EXPECT_EQ(session_->scheduler().num_preemptions(), 0);
-  EXPECT_EQ((answers[{ids[0], 0}].tokens), (answers[{ids[1], 0}].tokens));
+  EXPECT_EQ((answers[{ids[0], 0}].tokens), generated(large));
+  EXPECT_EQ((answers[{ids[1], 0}].tokens), generated(other));
+  EXPECT_EQ(computed(answer(wanted[0])), 1);
+  EXPECT_GT(computed(answer(wanted[1])), 1);
 }
 
-TEST_P(Sessions, share_a_cache_that_is_too_small_for_a_turn_and_the_others) {
+TEST_P(Sessions, share_a_cache_that_is_too_small_for_two_requests) {
   SessionOptions options = batch_invariant_options();
   options.cache_positions = 384;  // three pages
-  open(options);
-  Request turn = request("It was a dark night", 200, 5);
-  turn.is_turn = true;
-  turn.ignore_eos = true;
-  Request other = request("The dog", 200, 5);
-  other.ignore_eos = true;
-  const RequestId other_id = add(*session_, other);
-  const RequestId turn_id = add(*session_, turn);
-  Answers answers = run(*session_);
-  EXPECT_GT(session_->scheduler().num_preemptions(), 0);
-  EXPECT_EQ((answers[{turn_id, 0}].tokens), generated(turn));
-  EXPECT_EQ((answers[{other_id, 0}].tokens), generated(other));
+  for (const bool prefix_cache : {true, false}) {
+    options.prefix_cache = prefix_cache;
+    open(options);
+    Request wanted = request("It was a dark night", 200, 5);
+    wanted.ignore_eos = true;
+    Request other = request("The dog", 200, 5);
+    other.ignore_eos = true;
+    const RequestId other_id = add(*session_, other);
+    const RequestId id = add(*session_, wanted);
+    Answers answers = run(*session_);
+    EXPECT_GT(session_->scheduler().num_preemptions(), 0);
+    EXPECT_EQ((answers[{id, 0}].tokens), generated(wanted));
+    EXPECT_EQ((answers[{other_id, 0}].tokens), generated(other));
+    EXPECT_EQ(session_->scheduler().prefix_counts().pages > 0, prefix_cache);
+    EXPECT_EQ(answer(other).end->cached_tokens > 0, prefix_cache);
+  }
 }
 
 TEST_P(Sessions, refuse_requests_by_code) {
@@ -418,10 +423,6 @@ TEST_P(Sessions, refuse_requests_by_code) {
   EXPECT_EQ(session_->add(wrong).error().code, "model.token_range");
   wrong.prompt_tokens.assign(301, 1);
   EXPECT_EQ(session_->add(wrong).error().code, "model.context_full");
-  wrong = request("It was", 4);
-  wrong.is_turn = true;
-  wrong.num_samples = 2;
-  EXPECT_EQ(session_->add(wrong).error().code, "scheduler.request");
   EXPECT_TRUE(session_->idle());
   EXPECT_EQ(session_->step()->size(), 0u);
 }

@@ -3,6 +3,7 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <ctime>
 #include <utility>
 
@@ -101,6 +102,15 @@ std::vector<TokenId> TextSetup::stop_tokens_of(const Request& request) const {
   ids.insert(ids.end(), request.stop_token_ids.begin(), request.stop_token_ids.end());
   for (const auto& [id, text] : control_stops_of(request)) ids.push_back(id);
   return ids;
+}
+
+int64_t TextSetup::last_message(std::span<const TokenId> prompt) const {
+  std::vector<TokenId> ends = stop_tokens(format, tokenizer);
+  ends.insert(ends.end(), end_tokens.begin(), end_tokens.end());
+  const auto last = std::ranges::find_if(prompt.rbegin(), prompt.rend(), [&](TokenId token) {
+    return std::ranges::find(ends, token) != ends.end();
+  });
+  return prompt.rend() - last;
 }
 
 std::map<TokenId, std::string> TextSetup::control_stops_of(const Request& request) const {

@@ -47,6 +47,9 @@ struct TextSetup {
   /// The tokens that end a request: its own, those of the model and of its chat format, and those
   /// of control_stops_of().
   std::vector<TokenId> stop_tokens_of(const Request& request) const;
+  /// Tokens of a prompt up to the end of its last message: what comes then asks for an answer, and
+  /// need not be in the next prompt of a conversation. 0 where no message ends.
+  int64_t last_message(std::span<const TokenId> prompt) const;
   /// The stop strings of a request that are one control token, which never shows up as text.
   std::map<TokenId, std::string> control_stops_of(const Request& request) const;
 };

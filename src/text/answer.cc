@@ -11,7 +11,8 @@ void append_all(const std::vector<T>& from, std::vector<T>& to) {
 }  // namespace
 
 double SampleEnd::prefill_tokens_per_second() const {
-  return prefill_seconds > 0 ? static_cast<double>(prompt_tokens) / prefill_seconds : 0;
+  const auto computed = static_cast<double>(prompt_tokens - cached_tokens);
+  return prefill_seconds > 0 ? computed / prefill_seconds : 0;
 }
 
 double SampleEnd::decode_tokens_per_second() const {

@@ -207,7 +207,7 @@ TEST_P(Batches, neighbours_that_come_and_go_do_not_matter) {
     EXPECT_EQ(
         std::memcmp(all.back().logits.data(), expected.data(), expected.size() * sizeof(float)), 0);
   }
-  for (const KvGroup& group : pool_->groups()) EXPECT_EQ(group.num_free(), group.num_units());
+  for (const KvGroup& group : pool_->groups()) EXPECT_EQ(group.num_held(), 0);
 }
 
 TEST_P(Batches, one_part_gives_the_bits_of_a_single_run) {
@@ -304,7 +304,7 @@ TEST_P(Batches, refuses_batches_that_make_no_sense_and_changes_nothing) {
   // The second finds no page: the first gives back what it had taken.
   Sequence first(*pool, 200);
   EXPECT_EQ(code({{&first, one.tokens, 1}, {&foreign, one.tokens, 1}}), "kv.no_pages");
-  for (const KvGroup& group : pool->groups()) EXPECT_EQ(group.num_free(), group.num_units());
+  for (const KvGroup& group : pool->groups()) EXPECT_EQ(group.num_held(), 0);
   EXPECT_EQ(one.sequence.length(), 0);
   EXPECT_EQ(other.sequence.length(), 0);
   EXPECT_EQ(code({good, {&other.sequence, other.tokens, 5}}), "");

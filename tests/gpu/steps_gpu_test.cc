@@ -43,8 +43,10 @@ class Counting : public ForwardingBackend {
   int64_t num_on_their_way_ = 0;
 };
 
+/// Requests may be in other steps where steps go ahead.
 DeviceOptions launches(bool has_graphs) {
   DeviceOptions options = gpu();
+  options.batch_invariant = true;
   options.step_kernel_tokens = 0;
   options.step_graphs = has_graphs;
   return options;

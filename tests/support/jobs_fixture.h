@@ -61,8 +61,7 @@ class JobsFixture : public ::testing::Test {
     if (!job.ok()) return {};
     const Status status = job->run(*session_, [](const JobCounts&) {});
     EXPECT_TRUE(status.ok()) << status.error().message;
-    for (const KvGroup& group : session_->cache().groups())
-      EXPECT_EQ(group.num_free(), group.num_units());
+    for (const KvGroup& group : session_->cache().groups()) EXPECT_EQ(group.num_held(), 0);
     return job->counts();
   }
 
