@@ -24,6 +24,7 @@
 namespace subbyte {  // parts of a session, of the library's own layers
 class KvPool;
 class Scheduler;
+struct PreparedRequest;
 struct ReadyModel;
 struct TextSetup;
 }  // namespace subbyte
@@ -143,6 +144,9 @@ class Session {
   /// little.
   static Result<Session> load(ReadyModel opened, std::shared_ptr<const TextSetup> text,
                               const SessionOptions& options);
+  /// Puts a request that TextSetup::prepare() has seen at the end of the queue: other threads may
+  /// have done that, which is all that takes time. Codes: those of Scheduler::add.
+  Result<RequestId> add(const Request& request, PreparedRequest prepared);
   /// The parts that it was made of, and the state of its scheduler.
   const ReadyModel& ready() const;
   const TextSetup& text() const;

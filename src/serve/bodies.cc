@@ -91,16 +91,17 @@ Status check_ignored(const Object& body) {
 
 /// Tokens that a request names are of the vocabulary. Beyond what the session checks, as an answer
 /// that has begun can name no field.
-std::optional<Problem> check_tokens(const Session& session, const Prompt& prompt) {
+std::optional<Problem> check_tokens(const Session& session, const CompletionRequest& request,
+                                    std::span<const TokenId> prompt) {
   const Model& model = *session.ready().model;
-  if (const Status known = model.check_tokens(prompt.tokens); !known.ok()) {
+  if (const Status known = model.check_tokens(prompt); !known.ok()) {
     return problem_of(known.error(), "prompt");
   }
-  for (const LogitBias& bias : prompt.request.sampling.biases) {
+  for (const LogitBias& bias : request.sampling.biases) {
     const Status known = model.check_tokens({&bias.token, 1});
     if (!known.ok()) return problem_of(known.error(), "logit_bias");
   }
-  const Status known = model.check_tokens(prompt.request.stop_token_ids);
+  const Status known = model.check_tokens(request.stop_token_ids);
   if (!known.ok()) return problem_of(known.error(), "stop_token_ids");
   return std::nullopt;
 }
@@ -115,26 +116,26 @@ std::optional<Problem> encode(const Session& session, Prompt& prompt) {
   const std::string_view field = prompt_field(prompt.request);
   Result<std::vector<TokenId>> tokens = text.encode(prompt.request);
   if (!tokens.ok()) return problem_of(tokens.error(), field);
-  prompt.tokens = *std::move(tokens);
-  if (prompt.tokens.empty()) {
+  if (tokens->empty()) {
     return problem_of({"generate.empty_prompt", "the prompt has no tokens"}, field);
   }
-  if (auto problem = check_tokens(session, prompt)) return problem;
-  if (std::ssize(prompt.tokens) >= session.context()) {
+  if (auto problem = check_tokens(session, prompt.request, *tokens)) return problem;
+  if (std::ssize(*tokens) >= session.context()) {
     return problem_of({"model.context_full",
                        fmt::format("the prompt has {} tokens and the context {}, which leaves no "
                                    "room for an answer",
-                                   prompt.tokens.size(), session.context())},
+                                   tokens->size(), session.context())},
                       field);
   }
   // Who has a template of his own learns here what is wrong with it.
-  const auto parsers = text.call_parsers(prompt.request, prompt.tokens);
-  if (!parsers.ok()) return problem_of(parsers.error(), field);
+  auto prepared = text.prepare(prompt.request, *std::move(tokens));
+  if (!prepared.ok()) return problem_of(prepared.error(), field);
+  prompt.prepared = *std::move(prepared);
   if (!prompt.request.echo) return std::nullopt;
-  prompt.echo.tokens = prompt.tokens;
+  prompt.echo.tokens = prompt.prepared.prompt;
   prompt.echo.text = prompt.request.prompt;
   if (!prompt.echo.text.empty()) return std::nullopt;
-  Result<std::string> shown = text.tokenizer.decode(prompt.tokens, /*skip_special=*/false);
+  Result<std::string> shown = text.tokenizer.decode(prompt.prepared.prompt, /*skip_special=*/false);
   if (!shown.ok()) return problem_of(shown.error(), field);
   prompt.echo.text = *std::move(shown);
   return std::nullopt;
@@ -171,7 +172,7 @@ Status read_prompts(const BodyOptions& options, Value& body, CallBody& call) {
     if (is_list) body["prompt"] = std::move(list[i]);
     SUBBYTE_TRY(const Object object, Object::of(body, kWhere));
     SUBBYTE_TRY(CompletionRequest request, read_completion(object, defaults));
-    call.prompts.push_back({.request = std::move(request), .tokens = {}, .echo = {}});
+    call.prompts.push_back({.request = std::move(request), .prepared = {}, .echo = {}});
   }
   if (call.num_choices() <= kMaxChoices) return {};
   return Error{"json.range", fmt::format("request: n: expected at most {} choices of all prompts, "
@@ -319,7 +320,7 @@ Read<T> as_read(Result<T> result, std::string_view param = {}) {
 
 int64_t CallBody::num_tokens() const {
   int64_t count = 0;
-  for (const Prompt& prompt : prompts) count += std::ssize(prompt.tokens);
+  for (const Prompt& prompt : prompts) count += std::ssize(prompt.prepared.prompt);
   return count;
 }
 

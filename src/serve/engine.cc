@@ -140,7 +140,7 @@ void Engine::feed() {
 void Engine::add_next(const std::shared_ptr<Call>& call) {
   Prompt& prompt = call->prompts[call->num_added_];
   if (call->num_added_ == 0) call->started = Clock::now();
-  const Result<RequestId> id = session_.add(prompt.request, std::move(prompt.tokens));
+  const Result<RequestId> id = session_.add(prompt.request, std::move(prompt.prepared));
   if (!id.ok()) return fail(call, id.error());
   running_[*id] = {call, call->num_added_, prompt.request.num_samples};
   call->running_.push_back(*id);

@@ -32,7 +32,7 @@ using Clock = std::chrono::steady_clock;
 /// One prompt of a call, with its samples.
 struct Prompt {
   CompletionRequest request;
-  std::vector<TokenId> tokens;  // which the session takes
+  PreparedRequest prepared;  // which the session takes
   Echo echo;
 };
 

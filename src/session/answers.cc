@@ -94,7 +94,12 @@ Result<RequestId> Session::add(const Request& request) {
 }
 
 Result<RequestId> Session::add(const Request& request, std::vector<TokenId> prompt) {
-  return state_->add(request, std::move(prompt));
+  SUBBYTE_TRY(PreparedRequest prepared, text().prepare(request, std::move(prompt)));
+  return add(request, std::move(prepared));
+}
+
+Result<RequestId> Session::add(const Request& request, PreparedRequest prepared) {
+  return state_->add(request, std::move(prepared));
 }
 
 Result<std::vector<Delta>> Session::step() {

@@ -31,34 +31,33 @@ Session::State::State(ReadyModel opened, std::shared_ptr<const TextSetup> setup,
                  .step_tokens = options.step_tokens,
                  .shares_prefixes = options.prefix_cache}) {}
 
-Result<RequestId> Session::State::add(const Request& request, std::vector<TokenId> prompt) {
+Result<RequestId> Session::State::add(const Request& request, PreparedRequest prepared) {
   ScheduledRequest scheduled;
-  scheduled.prompt = std::move(prompt);
+  scheduled.prompt = std::move(prepared.prompt);
   scheduled.options.sampling = text->sampling.with(request.sampling);
   // A prompt alone is read with a token after it, which is dropped.
   scheduled.options.max_tokens = request.max_tokens == 0 ? 1 : request.max_tokens;
   scheduled.options.min_tokens = request.min_tokens;
-  scheduled.options.stop_tokens = text->stop_tokens_of(request);
+  scheduled.options.stop_tokens = std::move(prepared.stop_tokens);
   scheduled.num_samples = request.num_samples;
   scheduled.max_length = request.max_length == 0 ? context : std::min(request.max_length, context);
   scheduled.num_top_logprobs = request.num_top_logprobs;
   scheduled.scores_prompt = request.scores_prompt;
   scheduled.priority = request.priority;
   scheduled.cache_salt = request.cache_salt;
-  scheduled.boundary = text->last_message(scheduled.prompt);
-  SUBBYTE_TRY(auto call_parsers, text->call_parsers(request, scheduled.prompt));
+  scheduled.boundary = prepared.last_message;
   SUBBYTE_TRY(const RequestId id, scheduler.add(scheduled));
   SampleEnd counts;
   counts.prompt_tokens = std::ssize(scheduled.prompt);
   Active& active = active_requests[id];
   active = {.start = Clock::now(),
             .is_prompt_only = request.max_tokens == 0,
-            .control_stops = text->control_stops_of(request),
+            .control_stops = std::move(prepared.control_stops),
             .samples = {}};
-  const PromptEnd end = prompt_end(text->tokenizer, scheduled.prompt);
-  for (ToolCallParser& calls : call_parsers) {
+  for (ToolCallParser& calls : prepared.call_parsers) {
     active.samples.push_back(
-        {SampleText(request, text->tokenizer, text->format, end, std::move(calls)), counts});
+        {SampleText(request, text->tokenizer, text->format, prepared.end, std::move(calls)),
+         counts});
   }
   return id;
 }

@@ -39,7 +39,7 @@ struct Session::State {
   State(ReadyModel ready, std::shared_ptr<const TextSetup> text, KvPool pool,
         const SessionOptions& options);
 
-  Result<RequestId> add(const Request& request, std::vector<TokenId> prompt);
+  Result<RequestId> add(const Request& request, PreparedRequest prepared);
   Result<std::vector<Delta>> step();
   std::vector<Delta> cancel(RequestId request);
   Delta take(SampleEvent& event);

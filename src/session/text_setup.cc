@@ -93,6 +93,18 @@ Result<std::vector<TokenId>> TextSetup::encode(const Request& request) const {
                              : tokenizer.encode(request.prompt, request.special);
 }
 
+Result<PreparedRequest> TextSetup::prepare(const Request& request,
+                                           std::vector<TokenId> prompt) const {
+  PreparedRequest prepared;
+  SUBBYTE_TRY(prepared.call_parsers, call_parsers(request, prompt));
+  prepared.last_message = last_message(prompt);
+  prepared.end = prompt_end(tokenizer, prompt);
+  prepared.stop_tokens = stop_tokens_of(request);
+  prepared.control_stops = control_stops_of(request);
+  prepared.prompt = std::move(prompt);
+  return prepared;
+}
+
 std::vector<TokenId> TextSetup::stop_tokens_of(const Request& request) const {
   std::vector<TokenId> ids;
   if (!request.ignore_eos) {

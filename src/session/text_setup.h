@@ -11,6 +11,7 @@
 
 #include "engine/sampler.h"
 #include "models/model_config.h"
+#include "session/prepared_request.h"
 #include "subbyte/answer.h"
 #include "subbyte/request.h"
 #include "text/chat.h"
@@ -40,6 +41,10 @@ struct TextSetup {
   /// json.depth, json.utf8 and json.duplicate_key for values that no text of JSON has,
   /// session.prompt for more than one of prompt, tokens and messages.
   Result<std::vector<TokenId>> encode(const Request& request) const;
+  /// Everything that a session needs of a request beside its fields, of the tokens that encode()
+  /// has made. Any number of threads may prepare requests, while another one steps. Codes: those
+  /// of template_of.
+  Result<PreparedRequest> prepare(const Request& request, std::vector<TokenId> prompt) const;
   /// The parsers of the calls in each sample of an answer to these tokens. Codes: those of
   /// template_of.
   Result<std::vector<ToolCallParser>> call_parsers(const Request& request,
