@@ -32,6 +32,7 @@ class Conversations : public ::testing::TestWithParam<const char*> {
     options.context = 1024;
     options.max_sequences = 2;
     options.prefix_cache = prefix_cache;
+    options.state_cache_bytes = 1 << 24;  // room for all that six requests leave
     auto opened = Session::open(folder_ / "model", options);
     ASSERT_TRUE(opened.ok()) << opened.error().message;
     session_.emplace(std::move(opened).value());
