@@ -40,12 +40,16 @@ class Streams(unittest.TestCase):
 
     def test_chats(self) -> None:
         for arch in ARCHS:
-            with self.subTest(arch), Server(arch) as server:
+            with self.subTest(arch), Server(arch, "--batch-invariant") as server:
                 body = {**HELLO, "max_tokens": 40, "seed": 5, "n": 2, "logprobs": True,
                         "top_logprobs": 2, "temperature": 1.5, "ignore_eos": True}
                 whole = server.post(CHAT, body).json
                 chunks = server.stream(CHAT, {**body, "stream_options": {"include_usage": True}})
                 self.assertEqual(chunks[-1]["choices"], [])
+                # The second time what the prompt begins with is known.
+                first, second = (answer["usage"].pop("prompt_tokens_details")["cached_tokens"]
+                                 for answer in (whole, chunks[-1]))
+                self.assertTrue(first == 0 < second)
                 self.assertEqual(chunks[-1]["usage"], whole["usage"])
                 self.assertEqual(whole["usage"]["completion_tokens"], 80)
                 self.assertEqual({chunk["id"] for chunk in chunks}, {chunks[0]["id"]})
@@ -60,7 +64,7 @@ class Streams(unittest.TestCase):
                     self.assertEqual(stream["reason"], choice["finish_reason"])
 
     def test_texts(self) -> None:
-        with Server() as server:
+        with Server("qwen3", "--batch-invariant") as server:
             body = {"prompt": ["Once", [40, 41, 42]], "max_tokens": 20, "seed": 1, "logprobs": 1,
                     "echo": True, "n": 2, "ignore_eos": True}
             whole = server.post(TEXT, body).json
@@ -75,7 +79,7 @@ class Streams(unittest.TestCase):
             self.assertTrue(all("usage" not in chunk for chunk in chunks))
 
     def test_stop_texts_do_not_show_up(self) -> None:
-        with Server() as server:
+        with Server("qwen3", "--batch-invariant") as server:
             body = {"prompt": "Once", "max_tokens": 60, "seed": 1, "ignore_eos": True}
             text = server.post(TEXT, body).json["choices"][0]["text"]
             stop = text[20:23]
