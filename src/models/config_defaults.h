@@ -14,12 +14,14 @@ enum class SlidingRule : uint8_t {
   kFromLayer,   // with use_sliding_window those from max_window_layers on
   kAll,         // with use_sliding_window all; layer_types has to say the same
   kWithWindow,  // all where there is a window; layer_types has to say the same
-  kEvenLayers,
-  kOfFamily,  // none slides, and the family reads layer_types by itself
+  kAllBut,      // all but one of each `full_every`, the last
+  kOfFamily,    // none slides, and the family reads layer_types by itself
 };
 
 struct ConfigDefaults {
   int64_t intermediate_size = -1;  // -1: it must be there; 0: no layer has that
+  int64_t vocab = 0;               // 0: it must be there
+  int64_t heads = 0;               // the same
   int64_t kv_heads = 0;            // 0: num_attention_heads
   int64_t head_dim = 0;            // 0: hidden_size / num_attention_heads
   int64_t max_positions = 2048;
@@ -35,6 +37,8 @@ struct ConfigDefaults {
   SlidingRule sliding = SlidingRule::kNone;
   int64_t sliding_window = 0;
   int64_t first_sliding_layer = 0;  // max_window_layers
+  int64_t full_every = 2;
+  const char* full_every_key = nullptr;  // where config.json may say it
 };
 
 }  // namespace subbyte

@@ -42,6 +42,8 @@ struct Absent {
   float embedding_factor = 1;
   float logit_cap = 0;
   Gate gate = Gate::kSilu;
+  double theta = 10'000;
+  double sliding_theta = 10'000;  // of layers that slide
 };
 
 class FamilyConfigs : public ::testing::TestWithParam<Absent> {};
@@ -54,7 +56,7 @@ TEST_P(FamilyConfigs, absent_keys_are_what_the_class_of_the_family_says) {
   EXPECT_EQ(config->head_dim, absent.head_dim);
   EXPECT_EQ(config->max_positions, absent.max_positions);
   EXPECT_EQ(config->rms_norm_eps, absent.eps);
-  EXPECT_EQ(config->rope, Rope(absent.head_dim, 10'000));
+  EXPECT_EQ(config->rope, Rope(absent.head_dim, absent.theta));
   EXPECT_EQ(config->tie_word_embeddings, absent.tied);
   EXPECT_EQ(config->eos_tokens, std::vector<int32_t>{absent.eos});
   for (const TensorSpec& tensor : tensors_of(*config)) EXPECT_FALSE(tensor.has_bias) << tensor.name;
@@ -67,6 +69,10 @@ TEST_P(FamilyConfigs, absent_keys_are_what_the_class_of_the_family_says) {
     EXPECT_EQ(attend->shape.cap, absent.score_cap);
   }
   EXPECT_EQ(windows, absent.windows);
+  for (const AnglesOp* const angles : ops_of<AnglesOp>(*plan)) {
+    EXPECT_TRUE(*angles->rope == Rope(absent.head_dim, absent.theta) ||
+                *angles->rope == Rope(absent.head_dim, absent.sliding_theta));
+  }
   EXPECT_EQ(ops_of<EmbedOp>(*plan).front()->factor, absent.embedding_factor);
   for (const AddNormOp* const add : ops_of<AddNormOp>(*plan)) EXPECT_EQ(add->factor, 1);
   for (const GatedLinearOp* const gated : ops_of<GatedLinearOp>(*plan)) {
@@ -94,7 +100,24 @@ INSTANTIATE_TEST_SUITE_P(
                .logit_cap = 30,
                .gate = Gate::kGelu},
         Absent{.family = "granite", .scale = 1},
-        Absent{.family = "olmo2", .eps = 1e-5f, .eos = 50'279}),
+        Absent{.family = "gemma3_text",
+               .kv_heads = 4,
+               .head_dim = 256,
+               .max_positions = 131'072,
+               .tied = true,
+               .eos = 1,
+               .windows = {4096, 4096, 4096, 4096},
+               .scale = 0.0625f,
+               .embedding_factor = std::sqrt(512.0f),
+               .gate = Gate::kGelu,
+               .theta = 1'000'000},
+        Absent{.family = "olmo2", .eps = 1e-5f, .eos = 50'279},
+        Absent{.family = "olmo3",
+               .eps = 1e-5f,
+               .eos = 50'279,
+               .windows = {4096, 4096, 4096, 0},
+               .theta = 500'000,
+               .sliding_theta = 500'000}),
     [](const auto& one) { return std::string(one.param.family); });
 
 TEST(FamilyValues, are_refused_by_the_name_of_the_key) {
@@ -124,6 +147,10 @@ TEST(FamilyValues, are_refused_by_the_name_of_the_key) {
       {"gemma2", "hidden_activation", "\"silu\"", "config.hidden_act"},
       {"gemma2", "use_bidirectional_attention", "true", "config.not_computed"},
       {"gemma2", "layer_types", R"(["sliding_attention"])", "config.layer_types"},
+      {"gemma3_text", "sliding_window_pattern", "0", "json.range"},
+      {"gemma3_text", "rope_local_base_freq", "0", "json.range"},
+      {"gemma3_text", "num_attention_heads", "0", "json.range"},
+      {"olmo3", "layer_types", R"(["sliding_attention"])", "config.layer_types"},
       {"granite", "embedding_multiplier", "0", "json.range"},
       {"granite", "residual_multiplier", "\"0.22\"", "json.type"},
       {"granite", "attention_multiplier", "-1", "json.range"},
@@ -162,6 +189,53 @@ TEST(FamilyValues, null_takes_caps_and_windows_away) {
     EXPECT_EQ(attend->shape.cap, 0);
     EXPECT_EQ(attend->shape.window, 0);
   }
+}
+
+/// Older configs of Qwen2-VL and Qwen2.5-VL have no text_config.
+TEST(WrappedFamilies, may_have_all_keys_in_one_object) {
+  for (const std::string wrapper : {"qwen2_vl", "qwen2_5_vl"}) {
+    json::Value flat = json_of(config_of(wrapper.c_str()).c_str());
+    flat["vision_config"] = json_of(R"({"hidden_size": 8})");
+    flat["rope_scaling"] = json_of(R"({"type": "mrope", "mrope_section": [16, 8, 8]})");
+    json::Value text = json_of(config_of((wrapper + "_text").c_str()).c_str());
+    text["rope_parameters"] = json_of(R"({"rope_type": "default", "rope_theta": 1000000})");
+    json::Value apart = {{"model_type", wrapper}, {"text_config", text}};
+    const auto of_flat = testing::parse_text(flat.text());
+    const auto of_apart = testing::parse_text(apart.text());
+    ASSERT_TRUE(of_flat.ok()) << of_flat.error().message;
+    ASSERT_TRUE(of_apart.ok()) << of_apart.error().message;
+    EXPECT_TRUE(*of_flat == *of_apart);
+    EXPECT_EQ(of_flat->rope, Rope(kHidden / kHeads, 1'000'000));
+    EXPECT_EQ(of_flat->model_type, wrapper + "_text");
+  }
+  EXPECT_EQ(code(config_of("qwen3_vl").c_str(), "{}"), "json.missing");
+}
+
+/// Older configs say the ropes of Gemma 3 beside each other, newer ones by types of layers.
+TEST(LayerTypes, have_ropes_of_their_own) {
+  json::Value older = json_of(config_of("gemma3_text").c_str());
+  older["num_hidden_layers"] = 6;
+  older["rope_theta"] = 50'000;
+  older["rope_local_base_freq"] = 2'000;
+  older["rope_scaling"] = json_of(R"({"rope_type": "linear", "factor": 8})");
+  json::Value newer = json_of(config_of("gemma3_text").c_str());
+  newer["num_hidden_layers"] = 6;
+  newer["rope_parameters"] = json_of(
+      R"({"sliding_attention": {"rope_type": "default", "rope_theta": 2000},
+          "full_attention": {"rope_type": "linear", "factor": 8, "rope_theta": 50000}})");
+  const auto first = testing::parse_text(older.text());
+  const auto second = testing::parse_text(newer.text());
+  ASSERT_TRUE(first.ok()) << first.error().message;
+  ASSERT_TRUE(second.ok()) << second.error().message;
+  EXPECT_TRUE(*first == *second);
+  const auto plan = plan_of(*first);
+  ASSERT_TRUE(plan.ok());
+  std::vector<double> slowest;
+  for (const AnglesOp* const angles : ops_of<AnglesOp>(*plan)) {
+    slowest.push_back(angles->rope->inv_freq().front());
+  }
+  EXPECT_EQ(slowest,
+            (std::vector<double>{1, 0.125}));  // of the five layers that slide, of the last
 }
 
 }  // namespace

@@ -23,7 +23,7 @@ constexpr ModelType kModelTypes[] = {
                   .rope_section = R"({"rope_type": "yarn", "factor": 32, "truncate": false,
                                       "original_max_position_embeddings": 4096})",
                   .attention_bias = true,
-                  .sliding = SlidingRule::kEvenLayers,
+                  .sliding = SlidingRule::kAllBut,
                   .sliding_window = 128}}};
 constexpr std::string_view kContainers[] = {"openai"};
 constexpr ChatFormat kChat[] = {ChatFormat::kHarmony};

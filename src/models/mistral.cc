@@ -1,5 +1,6 @@
 // Mistral 7B and what is built like it: transformers' MistralForCausalLM. Attention by groups, in
-// windows of all layers or of none, and a gated block, each after an RMS norm; no biases.
+// windows of all layers or of none, and a gated block, each after an RMS norm; no biases. Mistral
+// Small 3.1 has it inside, beside a part that sees.
 
 #include "models/config_keys.h"
 #include "models/model_family.h"
@@ -10,6 +11,7 @@ namespace {
 
 constexpr ModelType kModelTypes[] = {{.name = "mistral",
                                       .architecture = "MistralForCausalLM",
+                                      .wrapper = "mistral3",
                                       .defaults = {.kv_heads = 8,
                                                    .max_positions = 131072,
                                                    .eos = 2,
@@ -20,6 +22,7 @@ constexpr json::ScopedRule kKeys[] = {
     SUBBYTE_CONFIG_KEY("", "sliding_window", kComputed, "", "absent: 4096; null: none"),
     SUBBYTE_CONFIG_KEY("", "layer_types", kComputed, "", "what sliding_window says of all layers"),
     SUBBYTE_CONFIG_KEY("", "attention_bias", kIgnored, "", "there are no biases"),
+    SUBBYTE_CONFIG_KEY("mistral3", "text_config", kComputed, "", "the config of the text model"),
 };
 
 void record(const ModelConfig& config, StepRecorder& step) {

@@ -93,10 +93,13 @@ const ModelType& type_of(const ModelConfig& config) {
 
 std::string family_names() {
   std::string names;
+  const auto add = [&](std::string_view name) {
+    names += fmt::format("{}{}", names.empty() ? "" : " or ", quote(name));
+  };
   for (const ModelFamily* family : kFamilies) {
     for (const ModelType& type : family->model_types) {
-      names += fmt::format("{}{}", names.empty() ? "" : " or ",
-                           quote(type.wrapper.empty() ? type.name : type.wrapper));
+      if (!type.name.ends_with("_text")) add(type.name);  // what a wrapper has inside
+      if (!type.wrapper.empty()) add(type.wrapper);
     }
   }
   return names;

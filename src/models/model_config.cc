@@ -22,9 +22,16 @@ constexpr int64_t kMaxHeads = 4096;
 constexpr int64_t kMaxVocabulary = int64_t{1} << 24;
 constexpr int64_t kMaxTokens = std::numeric_limits<int32_t>::max();
 
+/// A size that must be there, unless there is a default.
+Result<int64_t> size_of(const json::Object& config, const char* key, int64_t most, int64_t absent) {
+  if (absent == 0) return config.required_integer(key, 1, most);
+  SUBBYTE_TRY(const auto size, config.integer(key, 1, most));
+  return size.value_or(absent);
+}
+
 /// Heads, their sizes and those of their groups; what is absent is what the family's class says.
 Status read_heads(const json::Object& config, const ConfigDefaults& defaults, ModelConfig& model) {
-  SUBBYTE_TRY(model.num_heads, config.required_integer("num_attention_heads", 1, kMaxHeads));
+  SUBBYTE_TRY(model.num_heads, size_of(config, "num_attention_heads", kMaxHeads, defaults.heads));
   SUBBYTE_TRY(const auto kv_heads, config.integer("num_key_value_heads", 1, kMaxHeads));
   SUBBYTE_TRY(const auto head_dim, config.integer("head_dim", 2, kMaxWidth));
   const auto is_null = [&](const char* key) {
@@ -62,7 +69,7 @@ Status read_sizes(const json::Object& config, const ConfigDefaults& defaults, Mo
     model.intermediate_size = size.value_or(defaults.intermediate_size);
   }
   SUBBYTE_TRY(model.num_layers, config.required_integer("num_hidden_layers", 1, kMaxLayers));
-  SUBBYTE_TRY(model.vocab_size, config.required_integer("vocab_size", 1, kMaxVocabulary));
+  SUBBYTE_TRY(model.vocab_size, size_of(config, "vocab_size", kMaxVocabulary, defaults.vocab));
   SUBBYTE_TRY(const auto positions, config.integer("max_position_embeddings", 1, kMaxPositions));
   model.max_positions = positions.value_or(defaults.max_positions);
   return read_heads(config, defaults, model);
@@ -89,7 +96,7 @@ Result<int64_t> read_window(const json::Object& config, const ConfigDefaults& de
   SUBBYTE_TRY(const auto window, config.integer("sliding_window", 1, kMaxPositions));
   SUBBYTE_TRY(const auto uses_window, config.boolean("use_sliding_window"));
   const bool always =
-      defaults.sliding == SlidingRule::kEvenLayers || defaults.sliding == SlidingRule::kWithWindow;
+      defaults.sliding == SlidingRule::kAllBut || defaults.sliding == SlidingRule::kWithWindow;
   if (!always && !uses_window.value_or(false)) return int64_t{0};
   const bool is_null = config.find("sliding_window") != nullptr && !window;
   return is_null ? int64_t{0} : window.value_or(defaults.sliding_window);
@@ -115,14 +122,24 @@ Result<std::vector<int64_t>> read_layer_types(const json::Object& config, int64_
   return windows;
 }
 
+/// One of so many layers is full; 0: none has to be.
+Result<int64_t> read_full_every(const json::Object& config, const ConfigDefaults& defaults) {
+  if (defaults.sliding != SlidingRule::kAllBut) return int64_t{0};
+  if (defaults.full_every_key == nullptr) return defaults.full_every;
+  SUBBYTE_TRY(const auto every, config.integer(defaults.full_every_key, 1, kMaxLayers));
+  return every.value_or(defaults.full_every);
+}
+
 /// layer_types when it is there, else the rule of the family.
 Status read_windows(const json::Object& config, const ConfigDefaults& defaults,
                     ModelConfig& model) {
   SUBBYTE_TRY(const int64_t window, read_window(config, defaults));
   SUBBYTE_TRY(const int64_t first_sliding, first_sliding_layer(config, defaults));
-  const int64_t step = defaults.sliding == SlidingRule::kEvenLayers ? 2 : 1;
+  SUBBYTE_TRY(const int64_t full_every, read_full_every(config, defaults));
   model.windows.assign(model.num_layers, 0);
-  for (int64_t i = first_sliding; i < model.num_layers; i += step) model.windows[i] = window;
+  for (int64_t i = first_sliding; i < model.num_layers; ++i) {
+    if (full_every == 0 || (i + 1) % full_every != 0) model.windows[i] = window;
+  }
   if (!config.has("layer_types") || defaults.sliding == SlidingRule::kOfFamily) return {};
   SUBBYTE_TRY(auto windows, read_layer_types(config, model.num_layers, window));
   const bool are_alike =
@@ -240,15 +257,16 @@ Result<std::optional<json::Object>> text_part_of(const json::Object& config) {
   SUBBYTE_TRY(const auto model_type, config.string("model_type"));
   if (!model_type || find_wrapped(*model_type) == nullptr) return std::optional<json::Object>();
   SUBBYTE_TRY(auto text, config.object(kTextConfig));
-  if (!text) return config.error("json.missing", kTextConfig, "an object");
-  return text;
+  if (text || find_wrapped(*model_type)->may_be_flat) return text;
+  return config.error("json.missing", kTextConfig, "an object");
 }
 
 Result<ModelConfig> parse_model_config(const json::Object& config) {
-  SUBBYTE_TRY(std::string model_type, config.required_string("model_type"));
+  SUBBYTE_TRY(const std::string model_type, config.required_string("model_type"));
   SUBBYTE_TRY(const auto text, text_part_of(config));
-  if (text) return parse_wrapper(config, *find_wrapped(model_type), *text);
-  return parse_text_config(config, std::move(model_type));
+  const ModelType* const wrapped = find_wrapped(model_type);
+  if (text) return parse_wrapper(config, *wrapped, *text);
+  return parse_text_config(config, wrapped == nullptr ? model_type : std::string(wrapped->name));
 }
 
 Result<ModelConfig> read_model_config(const ModelFiles& model) {

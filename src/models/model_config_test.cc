@@ -311,7 +311,7 @@ TEST(ModelConfig, refuses_scaling_that_does_not_say_how) {
   for (const char* section : {"rope_scaling", "rope_parameters"}) {
     for (const char* content :
          {R"({"factor": 4.0})", R"({"beta_fast": 32})", R"({"factor": 4.0, "rope_theta": 1e6})",
-          R"({"original_max_position_embeddings": 4096})", R"({"mrope_section": [1, 2]})"}) {
+          R"({"original_max_position_embeddings": 4096})"}) {
       const auto config = changed(kQwen3, std::string("{\"") + section + "\": " + content + "}");
       ASSERT_FALSE(config.ok()) << section << content;
       EXPECT_EQ(config.error().code, "json.missing");
@@ -331,7 +331,7 @@ TEST(ModelConfig, refuses_scaling_that_does_not_say_how) {
 }
 
 TEST(ModelConfig, refuses_other_models_activations_and_layers) {
-  for (const char* type : {"falcon", "qwen", "qwen3_vl", "Qwen3", ""}) {
+  for (const char* type : {"falcon", "qwen", "qwen3_omni", "Qwen3", ""}) {
     EXPECT_EQ(code(kQwen3, std::string(R"({"model_type": ")") + type + "\"}"), "config.model_type");
   }
   EXPECT_EQ(code(kQwen3, R"({"hidden_act": "gelu"})"), "config.hidden_act");

@@ -28,6 +28,8 @@ struct ModelType {
   /// model_type of a config.json that has the config of such a model inside, as text_config, beside
   /// those of parts that see and draft.
   std::string_view wrapper = {};
+  /// Older ones have no text_config, but its keys beside those of the other parts.
+  bool may_be_flat = false;
   ConfigDefaults defaults = {};
 };
 

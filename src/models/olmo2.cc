@@ -1,8 +1,12 @@
-// OLMo 2: transformers' Olmo2ForCausalLM. Blocks read the residual stream as it is, and what they
-// give is normalised before it is added; so are all queries of a token together, and all keys.
+// OLMo 2 and 3: transformers' Olmo2ForCausalLM, Olmo3ForCausalLM. Blocks read the residual stream
+// as it is, and what they give is normalised before it is added; so are all queries of a token
+// together, and all keys. Of OLMo 3 three of four layers slide, and their rope is not scaled.
+
+#include <utility>
 
 #include "models/config_keys.h"
 #include "models/model_family.h"
+#include "models/rope_config.h"
 #include "models/step_recorder.h"
 
 namespace subbyte {
@@ -10,17 +14,50 @@ namespace {
 
 constexpr ModelType kModelTypes[] = {{.name = "olmo2",
                                       .architecture = "Olmo2ForCausalLM",
-                                      .defaults = {.rms_norm_eps = 1e-5, .eos = 50279}}};
+                                      .defaults = {.rms_norm_eps = 1e-5, .eos = 50279}},
+                                     {.name = "olmo3",
+                                      .architecture = "Olmo3ForCausalLM",
+                                      .defaults = {.rms_norm_eps = 1e-5,
+                                                   .rope_theta = 500000,
+                                                   .eos = 50279,
+                                                   .sliding = SlidingRule::kAllBut,
+                                                   .sliding_window = 4096,
+                                                   .full_every = 4}}};
+
+constexpr json::ScopedRule kKeys[] = {
+    SUBBYTE_CONFIG_KEY("olmo3", "sliding_window", kComputed, "", "absent: 4096; null: none"),
+    SUBBYTE_CONFIG_KEY("olmo3", "layer_types", kComputed, "", "absent: each fourth layer is full"),
+};
+constexpr json::KeyRule kRopeKeys[] = {
+    SUBBYTE_ROPE_KEY("full_attention", kComputed, "", "the section of layers that are full"),
+    SUBBYTE_ROPE_KEY("sliding_attention", kComputed, "", "the section of layers that slide"),
+};
+
+struct Own {
+  Rope sliding_rope;  // of OLMo 3
+
+  bool operator==(const Own&) const = default;
+};
+
+Status read(const json::Object& config, ModelConfig& model) {
+  Own own;
+  SUBBYTE_TRY(const auto theta, config.number("rope_theta", 1, 1e15));
+  SUBBYTE_TRY(own.sliding_rope, read_sliding_rope(config, model, theta.value_or(500000)));
+  model.own = FamilyConfig(std::move(own));
+  return {};
+}
 
 void record(const ModelConfig& config, StepRecorder& step) {
   record_usual_step(config, step,
                     {.norms = BlockNorms::kAfter,
                      .attention = {.has_bias = config.attention_bias,
                                    .has_output_bias = config.attention_bias,
-                                   .norms = HeadsNorm::kAll}});
+                                   .norms = HeadsNorm::kAll},
+                     .sliding_rope = &config.own.as<Own>().sliding_rope});
 }
 
-// Sources: the config.json files of allenai/OLMo-2-*; tiny, and where added tokens begin, are ours.
+// Sources: the config.json files of allenai/OLMo-2-* and Olmo-3-*; tiny, and where added tokens
+// begin, are ours.
 // clang-format off
 constexpr ModelShape kShapes[] = {
     // arch, name: hidden, inner, layers, heads, KV heads, head size, window, vocabulary,
@@ -30,11 +67,16 @@ constexpr ModelShape kShapes[] = {
     {"olmo2", "7b",   4096, 11008, 32, 32, 32, 128, 0, 100352, 100256, 4096, false},
     {"olmo2", "13b",  5120, 13824, 40, 40, 40, 128, 0, 100352, 100256, 4096, false},
     {"olmo2", "32b",  5120, 27648, 64, 40, 8,  128, 0, 100352, 100256, 4096, false},
+    {"olmo3", "tiny", 256,  512,   4,  4,  2,  64,  8, 512,    480,    2048, false},
+    {"olmo3", "7b",   4096, 11008, 32, 32, 32, 128, 4096, 100278, 100257, 65536, false},
+    {"olmo3", "32b",  5120, 27648, 64, 40, 8,  128, 4096, 100278, 100257, 65536, false},
 };
 // clang-format on
 
 json::Value config_of(const ModelShape& shape, int64_t layers) {
-  json::Value config = usual_config(kModelTypes[0], shape, layers);
+  const bool slides = shape.window > 0;
+  json::Value config = usual_config(kModelTypes[slides ? 1 : 0], shape, layers);
+  if (slides) config["sliding_window"] = shape.window;
   config.erase("head_dim");
   config["rms_norm_eps"] = 1e-6;
   config["rope_scaling"] = nullptr;
@@ -45,7 +87,12 @@ json::Value config_of(const ModelShape& shape, int64_t layers) {
 }  // namespace
 
 extern const ModelFamily olmo2_family;
-const ModelFamily olmo2_family = {
-    .model_types = kModelTypes, .record = record, .shapes = kShapes, .config_of = config_of};
+const ModelFamily olmo2_family = {.model_types = kModelTypes,
+                                  .keys = kKeys,
+                                  .rope_keys = kRopeKeys,
+                                  .read = read,
+                                  .record = record,
+                                  .shapes = kShapes,
+                                  .config_of = config_of};
 
 }  // namespace subbyte

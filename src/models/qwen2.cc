@@ -1,6 +1,8 @@
 // Qwen2 and Qwen2.5, and distills of DeepSeek-R1 from them: transformers' Qwen2ForCausalLM.
 // Attention by groups, whose queries, keys and values have biases and whose output has none, and a
-// gated block, each after an RMS norm.
+// gated block, each after an RMS norm. So are the text models of Qwen2-VL and Qwen2.5-VL, of whose
+// configs older ones have all keys in one object. Of text all three positions of a rotary embedding
+// by sections (mrope) are the same, so that it is the usual one.
 
 #include <utility>
 
@@ -17,7 +19,32 @@ constexpr ModelType kModelTypes[] = {{.name = "qwen2",
                                                    .max_positions = 32768,
                                                    .sliding = SlidingRule::kFromLayer,
                                                    .sliding_window = 4096,
-                                                   .first_sliding_layer = 28}}};
+                                                   .first_sliding_layer = 28}},
+                                     {.name = "qwen2_vl_text",
+                                      .architecture = "Qwen2VLTextModel",
+                                      .wrapper = "qwen2_vl",
+                                      .may_be_flat = true,
+                                      .defaults = {.kv_heads = 8,
+                                                   .max_positions = 32768,
+                                                   .rms_norm_eps = 1e-5,
+                                                   .rope_theta = 1000000,
+                                                   .eos = 151645,
+                                                   .sliding = SlidingRule::kFromLayer,
+                                                   .sliding_window = 4096,
+                                                   .first_sliding_layer = 80}},
+                                     {.name = "qwen2_5_vl_text",
+                                      .architecture = "Qwen2_5_VLTextModel",
+                                      .wrapper = "qwen2_5_vl",
+                                      .may_be_flat = true,
+                                      .defaults = {.kv_heads = 8,
+                                                   .max_positions = 32768,
+                                                   .rms_norm_eps = 1e-5,
+                                                   .rope_theta = 1000000,
+                                                   .eos = 151645,
+                                                   .sliding = SlidingRule::kFromLayer,
+                                                   .sliding_window = 4096,
+                                                   .first_sliding_layer = 80}}};
+constexpr RopeKind kRopeKinds[] = {{"mrope", read_plain_rope}};
 constexpr ChatFormat kChat[] = {ChatFormat::kChatMl, ChatFormat::kDeepSeek};
 
 constexpr GgufArchitecture kGguf[] = {{.name = "qwen2", .model_type = "qwen2"}};
@@ -26,10 +53,15 @@ constexpr json::ScopedRule kKeys[] = {
     SUBBYTE_CONFIG_KEY("", "attention_bias", kIgnored, "", "q, k and v have biases, o has none"),
     SUBBYTE_CONFIG_KEY("", "sliding_window", kComputed, "", "absent: 4096 with use_sliding_window"),
     SUBBYTE_CONFIG_KEY("", "use_sliding_window", kComputed, "", "absent: false"),
-    SUBBYTE_CONFIG_KEY("", "max_window_layers", kComputed, "", "absent: 28"),
+    SUBBYTE_CONFIG_KEY("", "max_window_layers", kComputed, "", "absent: 28; of models that see 80"),
     SUBBYTE_CONFIG_KEY("", "layer_types", kComputed, "", "absent: what the other keys say"),
     SUBBYTE_CONFIG_KEY("", "transformers_version", kComputed, "",
                        "before 4.53: all layers slide or none does"),
+    SUBBYTE_CONFIG_KEY("qwen2_vl qwen2_5_vl", "text_config", kComputed, "",
+                       "the config of the text model; older ones have its keys beside the others"),
+};
+constexpr json::KeyRule kRopeKeys[] = {
+    SUBBYTE_ROPE_KEY("mrope_section", kIgnored, "", "the positions of a text are all the same"),
 };
 
 void record(const ModelConfig& config, StepRecorder& step) {
@@ -69,6 +101,8 @@ extern const ModelFamily qwen2_family;
 const ModelFamily qwen2_family = {.model_types = kModelTypes,
                                   .gguf = kGguf,
                                   .keys = kKeys,
+                                  .rope_keys = kRopeKeys,
+                                  .rope_kinds = kRopeKinds,
                                   .record = record,
                                   .chat = kChat,
                                   .shapes = kShapes,

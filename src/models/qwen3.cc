@@ -1,6 +1,7 @@
 // Qwen3, dense and with experts. Queries and keys are normalised per head before the rotary
 // embedding; the feed-forward block is SwiGLU, or a mixture of such experts in the layers that
-// config.json says. Reference: transformers, models/qwen3 and models/qwen3_moe.
+// config.json says. So are the text models of Qwen3-VL, none of whose layers slides. Reference:
+// transformers, models/qwen3, models/qwen3_moe, models/qwen3_vl and models/qwen3_vl_moe.
 
 #include <fmt/format.h>
 
@@ -15,22 +16,36 @@
 namespace subbyte {
 namespace {
 
-constexpr ModelType kModelTypes[] = {{.name = "qwen3",
-                                      .architecture = "Qwen3ForCausalLM",
-                                      .defaults = {.kv_heads = 32,
-                                                   .head_dim = 128,
-                                                   .max_positions = 32768,
-                                                   .sliding = SlidingRule::kFromLayer,
-                                                   .sliding_window = 4096,
-                                                   .first_sliding_layer = 28}},
-                                     {.name = "qwen3_moe",
-                                      .architecture = "Qwen3MoeForCausalLM",
-                                      .defaults = {.kv_heads = 4,
-                                                   .max_positions = 32768,
-                                                   .sliding = SlidingRule::kAll,
-                                                   .sliding_window = 4096}}};
+constexpr ModelType kModelTypes[] = {
+    {.name = "qwen3",
+     .architecture = "Qwen3ForCausalLM",
+     .defaults = {.kv_heads = 32,
+                  .head_dim = 128,
+                  .max_positions = 32768,
+                  .sliding = SlidingRule::kFromLayer,
+                  .sliding_window = 4096,
+                  .first_sliding_layer = 28}},
+    {.name = "qwen3_moe",
+     .architecture = "Qwen3MoeForCausalLM",
+     .defaults = {.kv_heads = 4,
+                  .max_positions = 32768,
+                  .sliding = SlidingRule::kAll,
+                  .sliding_window = 4096}},
+    {.name = "qwen3_vl_text",
+     .architecture = "Qwen3VLTextModel",
+     .wrapper = "qwen3_vl",
+     .defaults = {.kv_heads = 32, .head_dim = 128, .max_positions = 128000, .rope_theta = 500000}},
+    {.name = "qwen3_vl_moe_text",
+     .architecture = "Qwen3VLMoeTextModel",
+     .wrapper = "qwen3_vl_moe",
+     .defaults = {.kv_heads = 16,
+                  .head_dim = 128,
+                  .max_positions = 128000,
+                  .rope_theta = 500000,
+                  .tie_word_embeddings = true}}};
 constexpr const ModelType& kDense = kModelTypes[0];
 constexpr const ModelType& kMoe = kModelTypes[1];
+constexpr const ModelType& kVisionMoe = kModelTypes[3];
 constexpr std::string_view kContainers[] = {"ak47", "ak48"};
 constexpr ChatFormat kChat[] = {ChatFormat::kChatMl};
 
@@ -54,27 +69,48 @@ constexpr GgufArchitecture kGguf[] = {
 };
 
 constexpr json::ScopedRule kKeys[] = {
-    SUBBYTE_CONFIG_KEY("", "sliding_window", kComputed, "", "absent: 4096 with use_sliding_window"),
-    SUBBYTE_CONFIG_KEY("", "use_sliding_window", kComputed, "", "absent: false"),
+    SUBBYTE_CONFIG_KEY("qwen3 qwen3_moe", "sliding_window", kComputed, "",
+                       "absent: 4096 with use_sliding_window"),
+    SUBBYTE_CONFIG_KEY("qwen3 qwen3_moe", "use_sliding_window", kComputed, "", "absent: false"),
     SUBBYTE_CONFIG_KEY("qwen3", "max_window_layers", kComputed, "", "absent: 28"),
     SUBBYTE_CONFIG_KEY("qwen3", "layer_types", kComputed, "", "absent: what the other keys say"),
     SUBBYTE_CONFIG_KEY("qwen3_moe", "layer_types", kComputed, "", "what the other keys say"),
-    SUBBYTE_CONFIG_KEY("", "transformers_version", kComputed, "",
+    SUBBYTE_CONFIG_KEY("qwen3 qwen3_moe", "transformers_version", kComputed, "",
                        "before 4.53: all layers slide or none does"),
-    SUBBYTE_CONFIG_KEY("qwen3_moe", "num_local_experts", kComputed, "", "must be there"),
-    SUBBYTE_CONFIG_KEY("qwen3_moe", "num_experts", kComputed, "", "num_local_experts, older"),
-    SUBBYTE_CONFIG_KEY("qwen3_moe", "num_experts_per_tok", kComputed, "", "must be there"),
-    SUBBYTE_CONFIG_KEY("qwen3_moe", "moe_intermediate_size", kComputed, "", "must be there"),
+    SUBBYTE_CONFIG_KEY("qwen3_moe qwen3_vl_moe_text", "num_local_experts", kComputed, "",
+                       "must be there"),
+    SUBBYTE_CONFIG_KEY("qwen3_moe qwen3_vl_moe_text", "num_experts", kComputed, "",
+                       "num_local_experts, older"),
+    SUBBYTE_CONFIG_KEY("qwen3_moe qwen3_vl_moe_text", "num_experts_per_tok", kComputed, "",
+                       "must be there"),
+    SUBBYTE_CONFIG_KEY("qwen3_moe qwen3_vl_moe_text", "moe_intermediate_size", kComputed, "",
+                       "must be there"),
     SUBBYTE_CONFIG_KEY("qwen3_moe", "norm_topk_prob", kComputed, "", "absent: false"),
-    SUBBYTE_CONFIG_KEY("qwen3_moe", "decoder_sparse_step", kComputed, "", "absent: 1"),
-    SUBBYTE_CONFIG_KEY("qwen3_moe", "mlp_only_layers", kComputed, "", "absent: none"),
+    SUBBYTE_CONFIG_KEY("qwen3_vl_moe_text", "norm_topk_prob", kIgnored, "",
+                       "weights of experts always add up to 1"),
+    SUBBYTE_CONFIG_KEY("qwen3_vl_text qwen3_vl_moe_text", "sliding_window", kIgnored, "",
+                       "no layer slides"),
+    SUBBYTE_CONFIG_KEY("qwen3_vl_text qwen3_vl_moe_text", "use_sliding_window", kIgnored, "",
+                       "no layer slides"),
+    SUBBYTE_CONFIG_KEY("qwen3_vl qwen3_vl_moe", "text_config", kComputed, "",
+                       "the config of the text model"),
+    SUBBYTE_CONFIG_KEY("qwen3_moe qwen3_vl_moe_text", "decoder_sparse_step", kComputed, "",
+                       "absent: 1"),
+    SUBBYTE_CONFIG_KEY("qwen3_moe qwen3_vl_moe_text", "mlp_only_layers", kComputed, "",
+                       "absent: none"),
     SUBBYTE_CONFIG_KEY("qwen3_moe", "max_window_layers", kIgnored, "",
                        "all layers slide or none does"),
     SUBBYTE_CONFIG_KEY("qwen3_moe", "attention_chunk_size", kRefused, "", "a cache that forgets"),
-    SUBBYTE_CONFIG_KEY("qwen3_moe", "output_router_logits", kIgnored, "",
+    SUBBYTE_CONFIG_KEY("qwen3_moe qwen3_vl_moe_text", "output_router_logits", kIgnored, "",
                        "what is given back beside logits"),
-    SUBBYTE_CONFIG_KEY("qwen3_moe", "router_aux_loss_coef", kIgnored, "", "of training"),
+    SUBBYTE_CONFIG_KEY("qwen3_moe qwen3_vl_moe_text", "router_aux_loss_coef", kIgnored, "",
+                       "of training"),
     SUBBYTE_CONFIG_KEY("", "pretraining_tp", kIgnored, "", "of training"),
+};
+
+constexpr json::KeyRule kRopeKeys[] = {
+    SUBBYTE_ROPE_KEY("mrope_section", kIgnored, "", "the positions of a text are all the same"),
+    SUBBYTE_ROPE_KEY("mrope_interleaved", kIgnored, "", "the positions of a text are all the same"),
 };
 
 void record(const ModelConfig& config, StepRecorder& step) {
@@ -96,7 +132,7 @@ void record(const ModelConfig& config, StepRecorder& step) {
 
 Status read(const json::Object& config, ModelConfig& model) {
   ExpertConfig experts = {.layers = std::vector<bool>(model.num_layers, false)};
-  if (model.model_type == kMoe.name) {
+  if (model.model_type == kMoe.name || model.model_type == kVisionMoe.name) {
     SUBBYTE_TRY(const auto key,
                 one_name(config, {"num_local_experts", "num_experts"}, "config.contradiction"));
     SUBBYTE_TRY(experts.count, config.required_integer(key, 1, kMaxExperts));
@@ -104,7 +140,8 @@ Status read(const json::Object& config, ModelConfig& model) {
                 config.required_integer("num_experts_per_tok", 1, experts.count));
     SUBBYTE_TRY(experts.inner, config.required_integer("moe_intermediate_size", 1, kMaxWidth));
     SUBBYTE_TRY(const auto normalises, config.boolean("norm_topk_prob"));
-    if (!normalises.value_or(false)) experts.weights = RouteWeights::kOfAll;
+    const bool always = model.model_type == kVisionMoe.name;
+    if (!always && !normalises.value_or(false)) experts.weights = RouteWeights::kOfAll;
     SUBBYTE_TRY(experts.layers, read_expert_layers(config, model.num_layers));
   }
   model.own = FamilyConfig(std::move(experts));
@@ -159,6 +196,7 @@ const ModelFamily qwen3_family = {.model_types = kModelTypes,
                                   .containers = kContainers,
                                   .gguf = kGguf,
                                   .keys = kKeys,
+                                  .rope_keys = kRopeKeys,
                                   .read = read,
                                   .record = record,
                                   .chat = kChat,

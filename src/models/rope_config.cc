@@ -40,19 +40,28 @@ Result<ScaledRope> read_kind(const RopeInput& input, const ModelConfig& model) {
   SUBBYTE_TRY(const auto key, one_name(rope, {"rope_type", "type"}, "config.rope"));
   SUBBYTE_TRY(const auto type, rope.string(key));
   if (!type) SUBBYTE_CHECK(require_nothing_to_scale(rope, model));
-  if (!type || *type == "default") return ScaledRope{Rope(input.dim, input.theta)};
-  std::vector<RopeKind> kinds = {{"linear", read_linear_rope}};
+  if (!type) return read_plain_rope(input);
+  std::vector<RopeKind> kinds = {{"default", read_plain_rope}, {"linear", read_linear_rope}};
   const auto own = family_of(model).rope_kinds;
   kinds.insert(kinds.end(), own.begin(), own.end());
   if (std::ranges::find(own, "yarn", &RopeKind::name) == own.end()) {
     kinds.push_back({"yarn", read_yarn_rope});
   }
-  std::string known = "\"default\"";
+  std::string known;
   for (const RopeKind& kind : kinds) {
     if (*type == kind.name) return kind.read(input);
-    known += (&kind == &kinds.back() ? " or " : ", ") + quote(kind.name);
+    if (!known.empty()) known += &kind == &kinds.back() ? " or " : ", ";
+    known += quote(kind.name);
   }
   return rope.error("config.rope", key, known);
+}
+
+constexpr const char* kFull = "full_attention";
+constexpr const char* kSliding = "sliding_attention";
+
+/// rope_parameters may hold a section for each type of layers.
+bool is_by_layer_type(const json::Object& rope) {
+  return rope.find(kFull) != nullptr || rope.find(kSliding) != nullptr;
 }
 
 /// The sections that say something. One that is empty is none, unless it is the newer one, which
@@ -64,6 +73,9 @@ struct RopeSections {
 Result<RopeSections> find_sections(const json::Object& config) {
   RopeSections sections;
   SUBBYTE_TRY(sections.newer, config.object("rope_parameters"));
+  if (sections.newer && is_by_layer_type(*sections.newer)) {
+    SUBBYTE_TRY(sections.newer, sections.newer->object(kFull));
+  }
   SUBBYTE_TRY(sections.older, config.object("rope_scaling"));
   if (sections.older && sections.older->members().empty()) sections.older.reset();
   return sections;
@@ -122,7 +134,7 @@ Result<double> read_base(const json::Object& config, const RopeSections& section
 /// What a family has where config.json has no section.
 Result<ScaledRope> absent_rope(RopeInput input, const ModelConfig& model) {
   const char* const text = type_of(model).defaults.rope_section;
-  if (text == nullptr) return ScaledRope{Rope(input.dim, input.theta)};
+  if (text == nullptr) return read_plain_rope(input);
   SUBBYTE_TRY(const json::Value value, json::parse(text, "rope_parameters"));
   SUBBYTE_TRY(const json::Object section, json::Object::of(value, "rope_parameters"));
   return read_kind({input.config, section, input.dim, input.theta, input.max_positions}, model);
@@ -156,6 +168,21 @@ Status read_rope(const json::Object& config, ModelConfig& model) {
   model.rope = std::move(scaled.rope);
   model.max_positions = std::max(model.max_positions, scaled.positions);
   return {};
+}
+
+Result<Rope> read_sliding_rope(const json::Object& config, const ModelConfig& model, double theta) {
+  SUBBYTE_TRY(const auto all, config.object("rope_parameters"));
+  std::optional<json::Object> own;
+  if (all && is_by_layer_type(*all)) {
+    SUBBYTE_TRY(own, all->object(kSliding));
+  }
+  if (!own) return Rope(model.rope.dim(), theta);
+  std::optional<double> said;
+  SUBBYTE_CHECK(read_theta(*own, said));
+  SUBBYTE_TRY(const ScaledRope scaled,
+              read_kind({config, *own, model.rope.dim(), said.value_or(theta), model.max_positions},
+                        model));
+  return scaled.rope;
 }
 
 Result<double> required_rope_factor(const json::Object& section) {

@@ -7,8 +7,12 @@
 namespace subbyte {
 
 /// Reads frequencies, and makes the positions more where their kind does. `model` has the
-/// max_positions and head_dim that config.json states. Codes: config.rope, json.*,
-/// config.not_computed.
+/// max_positions and head_dim that config.json states. Where types of layers have sections of their
+/// own, it is that of full attention. Codes: config.rope, json.*, config.not_computed.
 Status read_rope(const json::Object& config, ModelConfig& model);
+
+/// Reads that of layers that slide, where they have one of their own: by the section of their type,
+/// else from `theta` alone. Codes: those of read_rope.
+Result<Rope> read_sliding_rope(const json::Object& config, const ModelConfig& model, double theta);
 
 }  // namespace subbyte

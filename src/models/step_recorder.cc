@@ -267,7 +267,9 @@ void record_usual_step(const ModelConfig& config, StepRecorder& step, UsualStep 
   const bool before = usual.norms != BlockNorms::kAfter;
   const bool after = usual.norms != BlockNorms::kBefore;
   const char* const second_norm = after ? "pre_feedforward_layernorm" : "post_attention_layernorm";
-  usual.attention.rope = step.rope();
+  const std::shared_ptr<const Rope> full_rope = step.rope();
+  const auto sliding_rope =
+      usual.sliding_rope == nullptr ? full_rope : std::make_shared<const Rope>(*usual.sliding_rope);
   usual.gated.inner = config.intermediate_size;
   ValueId x = step.embed(usual.stream);
   ValueId delta = kNoValue;
@@ -275,6 +277,7 @@ void record_usual_step(const ModelConfig& config, StepRecorder& step, UsualStep 
     step.begin_layer(i);
     AttentionShape& shape = usual.attention.shape;
     shape = attention_shape(config, i);
+    usual.attention.rope = shape.window > 0 ? sliding_rope : full_rope;
     if (usual.score_scale != 0) shape.scale = usual.score_scale;
     shape.cap = usual.score_cap;
     ValueId h =

@@ -153,6 +153,7 @@ struct UsualStep {
   StepRecorder::Stream stream = {};
   BlockNorms norms = BlockNorms::kBefore;
   StepRecorder::Attention attention = {};  // the config says its shape and its rope
+  const Rope* sliding_rope = nullptr;      // of layers that slide; nullptr: the same
   float score_scale = 0;                   // 0: 1 / sqrt(head_dim)
   float score_cap = 0;                     // 0: none
   StepRecorder::GatedBlock gated = {};     // the config says its size

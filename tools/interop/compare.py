@@ -18,9 +18,13 @@ def run(program, *arguments):
 
 def text_names(weights):
     """Names of the text model, whether or not it stands in a wrapper; other parts are left out."""
-    return {name.replace("model.language_model.", "model."): tensor
-            for name, tensor in weights.items()
-            if not name.startswith(("model.visual.", "visual.", "mtp."))}
+    return {text_name(name): tensor for name, tensor in weights.items()
+            if not re.match(r"(model\.)?(visual|vision_tower|multi_modal_projector|mtp)\.", name)}
+
+
+def text_name(name):
+    name = re.sub(r"^model\.language_model\.|^language_model\.model\.", "model.", name)
+    return re.sub(r"^language_model\.lm_head", "lm_head", name)
 
 
 def stacks_of(tensors, kind):
@@ -61,12 +65,18 @@ def text_model(folder, weights, dtype=torch.float32):
     for key in ("quantization_config", "dtype", "torch_dtype"):
         config.pop(key, None)
     made = transformers.AutoConfig.for_model(**config.get("text_config", config))
-    model = transformers.AutoModelForCausalLM.from_config(
-        made, attn_implementation="eager").to(dtype).eval()
+    opener = transformers.AutoModelForCausalLM
+    if type(made) not in opener._model_mapping:  # the text model has no head by itself
+        made = transformers.AutoConfig.for_model(**config)
+        opener = transformers.AutoModelForImageTextToText
+    model = opener.from_config(made, attn_implementation="eager").to(dtype).eval()
     weights = with_stacks(weights)
     weights.setdefault("lm_head.weight", weights["model.embed_tokens.weight"])
-    names = model.state_dict().keys()  # some software keeps its scales beside the weights
-    model.load_state_dict({name: weights[name] for name in names}, strict=True)
+    names = text_names({name: name for name in model.state_dict()})
+    # Some software keeps its scales beside the weights.
+    missing = model.load_state_dict({full: weights[name] for name, full in names.items()},
+                                    strict=False).missing_keys
+    assert not set(missing) & set(names.values()), missing
     return model
 
 

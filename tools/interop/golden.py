@@ -12,6 +12,7 @@ it quantizes and converts itself; a few lines here say what weights its files ha
 """
 
 import argparse
+import json
 import os
 import pathlib
 import shutil
@@ -93,6 +94,17 @@ def hqq_modules():
             for name, (bits, size) in groups.items()}
 
 
+def flat(folder, model):
+    """With the keys of text_config beside the others, as older configs have them."""
+    make.bf16(folder, model)
+    config = json.loads((folder / "config.json").read_text())
+    text = config.pop("text_config")
+    rope = text.pop("rope_parameters")
+    text.update(rope_theta=rope["rope_theta"], rope_scaling={
+        "type": "mrope", "mrope_section": rope["mrope_section"]})
+    (folder / "config.json").write_text(json.dumps({**text, **config}, indent=2))
+
+
 def converted(folder, model, to):
     """What the program makes of a model: quantized, and converted."""
     work = folder.parent / "dense"
@@ -120,6 +132,13 @@ GOLDENS = {
         "granite-bf16": (lambda f: make.bf16(f, tiny.granite), "transformers"),
         "lfm2-bf16": (lambda f: make.bf16(f, tiny.lfm2), "transformers"),
         "olmo2-bf16": (lambda f: make.bf16(f, tiny.olmo2), "transformers"),
+        "qwen2-vl-bf16": (lambda f: flat(f, tiny.qwen2_vl), "text"),
+        "qwen2_5-vl-bf16": (lambda f: make.bf16(f, tiny.qwen2_5_vl), "text"),
+        "qwen3-vl-bf16": (lambda f: make.bf16(f, tiny.qwen3_vl), "text"),
+        "qwen3-vl-moe-bf16": (lambda f: make.bf16(f, tiny.qwen3_vl_moe), "text"),
+        "mistral3-bf16": (lambda f: make.bf16(f, tiny.mistral3), "text"),
+        "gemma3-bf16": (lambda f: make.bf16(f, tiny.gemma3), "text"),
+        "olmo3-bf16": (lambda f: make.bf16(f, tiny.olmo3), "text"),
         "llama3-gptq": (lambda f: converted(f, tiny.llama3, "gptq"), "gptq"),
         "qwen3-biases-bf16": (lambda f: make.bf16(f, biased), "transformers"),
         "qwen3-biases-gptq": (lambda f: converted(f, biased, "gptq"), "gptq"),
@@ -234,6 +253,8 @@ def hqq_weights(folder):
 def exact_weights(folder, way):
     if way == "hqq":
         return hqq_weights(folder)
+    if way == "text":
+        return {name: tensor.float() for name, tensor in compare.tensors_of(folder).items()}
     if way == "plain":
         return delta_nets.weights(folder)
     if way == "compressor":

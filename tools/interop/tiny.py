@@ -137,13 +137,86 @@ def olmo2(**more):
                   **more)
 
 
-def family(name, seed, **more):
+QWEN_VISION = dict(depth=1, hidden_size=16, intermediate_size=16, num_heads=2, patch_size=2,
+                   out_hidden_size=32)
+SMALL = dict(hidden_size=32, intermediate_size=48, num_key_value_heads=2)
+
+
+def qwen2_vl(**more):
+    vision = dict(depth=1, embed_dim=16, hidden_size=32, mlp_ratio=1, num_heads=2, patch_size=2)
+    return family("Qwen2VL", 17, vision, **SMALL, rope_parameters={
+        "rope_type": "default", "rope_theta": 1000.0, "mrope_section": [2, 1, 1]}, **more)
+
+
+def qwen2_5_vl(**more):
+    """Sections of positions, which are all the same in a text."""
+    return family("Qwen2_5_VL", 11, dict(QWEN_VISION, fullatt_block_indexes=[0]),
+                  **SMALL, tie_word_embeddings=True, rope_parameters={
+                      "rope_type": "default", "rope_theta": 1000.0, "mrope_section": [2, 1, 1]},
+                  **more)
+
+
+def qwen3_vl(**more):
+    return family("Qwen3VL", 12, dict(QWEN_VISION, num_position_embeddings=4,
+                                      deepstack_visual_indexes=[0]),
+                  head_dim=16, **SMALL, rope_parameters={
+                      "rope_type": "default", "rope_theta": 1000.0, "mrope_interleaved": True,
+                      "mrope_section": [4, 2, 2]}, **more)
+
+
+def qwen3_vl_moe(**more):
+    """Four experts, weights of which always add up to 1."""
+    return family("Qwen3VLMoe", 13, dict(QWEN_VISION, num_position_embeddings=4,
+                                         deepstack_visual_indexes=[0]),
+                  head_dim=16, **SMALL, num_experts=4, num_experts_per_tok=2,
+                  moe_intermediate_size=16, mlp_only_layers=[0], tie_word_embeddings=False, **more)
+
+
+def mistral3(**more):
+    """Mistral beside a part that sees."""
+    return family("Mistral3", 14, dict(model_type="pixtral", hidden_size=16, intermediate_size=16,
+                                       num_hidden_layers=1, num_attention_heads=2, head_dim=8,
+                                       image_size=28),
+                  model_type="mistral", head_dim=16, **SMALL, sliding_window=None,
+                  tie_word_embeddings=False, **more)
+
+
+def gemma3(**more):
+    """Beside a part that sees: a layer that slides, with a rope of its own, and one that is full;
+    norms with factors 1 + w, of heads, too. The root of the width is exact, as it is rounded to
+    the type of the embedding."""
+    vision = dict(hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2,
+                  image_size=8, patch_size=4)
+    return family("Gemma3", 15, vision, head_dim=16, **{**SMALL, "hidden_size": 64},
+                  sliding_window=8,
+                  layer_types=["sliding_attention", "full_attention"], query_pre_attn_scalar=20,
+                  tie_word_embeddings=True, rope_parameters={
+                      "sliding_attention": {"rope_type": "default", "rope_theta": 100.0},
+                      "full_attention": {"rope_type": "linear", "rope_theta": 1000.0,
+                                         "factor": 4.0}}, **more)
+
+
+def olmo3(**more):
+    """The last of four layers is full, and its rope is scaled."""
+    return family("Olmo3", 16, **SMALL, num_hidden_layers=4, sliding_window=8, rms_norm_eps=1e-6,
+                  rope_parameters={
+                      "sliding_attention": {"rope_type": "default", "rope_theta": 1000.0},
+                      "full_attention": {"rope_type": "yarn", "rope_theta": 1000.0, "factor": 4.0,
+                                         "original_max_position_embeddings": 64}}, **more)
+
+
+def family(name, seed, vision=None, **more):
+    """With `vision` it is the text part of a model that sees."""
     torch.manual_seed(seed)
-    config = getattr(transformers, f"{name}Config")(**{
-        "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
-        "num_attention_heads": 4, "vocab_size": VOCAB, "max_position_embeddings": 256,
-        "bos_token_id": None, "eos_token_id": None, "pad_token_id": None, **more})
-    model = with_weights(getattr(transformers, f"{name}ForCausalLM")(config))
+    text = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
+            "num_attention_heads": 4, "vocab_size": VOCAB, "max_position_embeddings": 256,
+            "bos_token_id": None, "eos_token_id": None, "pad_token_id": None, **more}
+    wrapper = text if vision is None else {
+        "text_config": text, "vision_config": vision,
+        "tie_word_embeddings": text.get("tie_word_embeddings", False)}
+    config = getattr(transformers, f"{name}Config")(**wrapper)
+    end = "ForCausalLM" if vision is None else "ForConditionalGeneration"
+    model = with_weights(getattr(transformers, name + end)(config))
     with torch.no_grad():
         for parameter in (tensor for key, tensor in model.named_parameters() if "norm" in key):
             parameter.add_(torch.randn_like(parameter), alpha=0.2)
@@ -156,8 +229,8 @@ def with_weights(model):
         for name, tensor in model.named_parameters():
             if name.endswith("bias"):
                 tensor.normal_(0, 0.2)
-            elif tensor.ndim == 2:
-                tensor.normal_(0, tensor.shape[1] ** -0.5)
+            elif tensor.ndim == 2 or "experts" in name:
+                tensor.normal_(0, tensor.shape[-1] ** -0.5)
     return model.eval()
 
 

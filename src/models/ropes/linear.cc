@@ -2,6 +2,10 @@
 
 namespace subbyte {
 
+Result<ScaledRope> read_plain_rope(const RopeInput& input) {
+  return ScaledRope{Rope(input.frequencies())};
+}
+
 Result<ScaledRope> read_linear_rope(const RopeInput& input) {
   SUBBYTE_TRY(const double factor, required_rope_factor(input.section));
   std::vector<double> inv_freq = input.frequencies();

@@ -36,6 +36,8 @@ struct RopeKind {
   Result<ScaledRope> (*read)(const RopeInput& input);
 };
 
+/// Nothing is scaled.
+Result<ScaledRope> read_plain_rope(const RopeInput& input);
 /// All frequencies divided by a factor.
 Result<ScaledRope> read_linear_rope(const RopeInput& input);
 /// Peng et al., "YaRN", 2023.
