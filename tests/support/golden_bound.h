@@ -53,7 +53,8 @@ inline Rounding rounding_of(std::string_view isa, Activations activations, bool 
   constexpr double kPeak = 4;  // the largest of some 100 numbers over their root mean square
   constexpr double kBoth = std::numbers::sqrt2;  // weights are rounded as inputs are
   const bool has_dots = isa == "avx512vnni" || isa == "avx512bf16";
-  if (is_prompt && activations == Activations::kInt8 && has_dots) return {kPeak / 254};
+  const bool has_bytes = isa == "avx2" || (is_prompt && has_dots);
+  if (activations == Activations::kInt8 && has_bytes) return {kPeak / 254};
   if (is_prompt && activations != Activations::kF32) {
     if (isa == "amx") return {kBoth * 0x1p-8, true};
     if (isa == "avx512bf16") return {kBoth * 0x1p-8};

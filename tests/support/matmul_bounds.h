@@ -114,6 +114,12 @@ inline constexpr Loop kLoops[] = {
      .relative = [](const BoundTerms& t) { return rounding_bound(6 + t.blocks + t.levels); },
      .half_step = 0x1.02p-23,
      .rows_alone = true},
+    {.name = "gemv/int8",
+     .relative = [](const BoundTerms& t) { return rounding_bound(6 + 2 * t.blocks + t.levels); },
+     .half_step = 1.001 / 254,
+     .neighbours = 32,
+     .takes_bytes = true,
+     .rows_alone = true},
     {.name = "gemv/hi-lo",
      .relative =
          [](const BoundTerms& t) {

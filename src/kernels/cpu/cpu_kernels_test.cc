@@ -125,6 +125,12 @@ bool has_bytes(Format element) {
          is_long_integer(element) || element == Format::kE2M1 || element == Format::kIQ4;
 }
 
+/// Those that avx2 has as bytes.
+bool has_bytes_on_avx2(Format element) {
+  return element == Format::kU4 || element == Format::kU5 || element == Format::kU6 ||
+         element == Format::kU8 || element == Format::kE2M1 || element == Format::kIQ4;
+}
+
 /// Names of the variants that whole groups expect.
 struct Names {
   std::string_view f32;   // of prompts
@@ -169,6 +175,9 @@ Names names_of(std::string_view isa, const MatmulKernel& kernel) {
   if (isa == "avx512vnni" && bytes) {
     return {"dot_gemm/int8x3", "dot_gemm/int8x2", kBytes, gemv, gemv, kBytes};
   }
+  if (isa == "avx2" && has_bytes_on_avx2(element)) {
+    return {"gemm/f32", "gemm/f32", kBytes, gemv, gemv, kBytes};
+  }
   return {"gemm/f32", "gemm/f32", "gemm/f32", gemv, gemv, gemv};
 }
 
@@ -188,7 +197,9 @@ TEST(ChooseVariant, obeys_the_precision_and_keeps_to_one_variant_where_batches_m
       const std::string_view gemv = gemv_of(kernels->name, kernel.element);
       EXPECT_EQ(chosen(1, Precision::kF32, false), gemv) << kernels->name;
       EXPECT_EQ(chosen(1, Precision::kBF16, false), gemv) << kernels->name;
-      EXPECT_EQ(chosen(1, Precision::kInt8, false), gemv) << kernels->name;
+      const bool one_in_bytes = kernels->name == "avx2" && has_bytes_on_avx2(kernel.element);
+      EXPECT_EQ(chosen(1, Precision::kInt8, false), one_in_bytes ? "gemv/int8" : gemv)
+          << kernels->name;
       EXPECT_EQ(chosen(65, Precision::kF32, false), names.f32) << kernels->name;
       EXPECT_EQ(chosen(65, Precision::kBF16, false), names.bf16) << kernels->name;
       EXPECT_EQ(chosen(65, Precision::kInt8, false), names.int8) << kernels->name;
@@ -373,6 +384,17 @@ TEST(ChooseVariant, takes_int8x3_for_one_or_two_tokens_without_dot_products) {
   const WeightFormat nf4 = {Format::kNF4, Format::kF32, Zero::kNone, 64};
   expect(nf4, 1, "gemv/f32");
   expect(nf4, 5, "gemm/f32");
+}
+
+TEST(ChooseVariant, takes_bytes_for_every_m_without_dot_products) {
+  if (!is_compiled_in("avx2")) GTEST_SKIP() << "this build has no kernels for avx2";
+  const WeightFormat q4_k = {Format::kU4, Format::kU6, Zero::kOffsetU6, 32};
+  const WeightFormat q6_k = {Format::kU6, Format::kI8, Zero::kU8, 16};
+  for (const WeightFormat& format : {q4_k, q6_k}) {
+    EXPECT_EQ(chosen_of("avx2", format, 1, Precision::kInt8).name, "gemv/int8");
+    EXPECT_EQ(chosen_of("avx2", format, 4, Precision::kInt8).name, "gemv/int8");
+    EXPECT_EQ(chosen_of("avx2", format, 5, Precision::kInt8).name, "dot_gemm/int8");
+  }
 }
 
 TEST(Axpy, adds_a_multiple_and_writes_nothing_else) {

@@ -134,8 +134,8 @@ inline void pack_queries(TileAttention& work, QueryPanel& panel, int64_t half) {
   for (int64_t step = 0; step < work.steps; ++step) {
     const auto* from = reinterpret_cast<const float*>(work.staging + step * kHalfOperandBytes);
     uint8_t* to = panel.queries + step * kOperandBytes + half * kTmmBytes;
-    transpose_16x16(from, reinterpret_cast<float*>(to));
-    transpose_16x16(from + kTmmBytes / 4, reinterpret_cast<float*>(to + kHalfOperandBytes));
+    transpose_lanes(from, reinterpret_cast<float*>(to));
+    transpose_lanes(from + kTmmBytes / 4, reinterpret_cast<float*>(to + kHalfOperandBytes));
   }
 }
 
@@ -207,8 +207,8 @@ inline void pack_values(TileAttention& work, const AttentionBlock& block, const 
     const auto* from = reinterpret_cast<const float*>(work.staging + tile * kHalfOperandBytes);
     uint8_t* to =
         work.values + (tile / 2 * kTileSteps + step) * kOperandBytes + tile % 2 * kTmmBytes;
-    transpose_16x16(from, reinterpret_cast<float*>(to));
-    transpose_16x16(from + kTmmBytes / 4, reinterpret_cast<float*>(to + kHalfOperandBytes));
+    transpose_lanes(from, reinterpret_cast<float*>(to));
+    transpose_lanes(from + kTmmBytes / 4, reinterpret_cast<float*>(to + kHalfOperandBytes));
   }
 }
 

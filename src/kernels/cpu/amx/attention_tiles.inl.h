@@ -363,7 +363,7 @@ inline void end_query_panel(const TileAttention& work, const QueryPanel& panel, 
     const int64_t count = left < kLanes ? left : kLanes;
     const AttentionRow* const* to = panel.rows + half * kLanes;
     for (int64_t d = 0; d < work.dim; d += kLanes) {
-      transpose_16x16(
+      transpose_lanes(
           panel.acc + d / kTileDepth * kAccFloats + half * kHalfFloats + d % kTileDepth * kLanes,
           part);
       for (int64_t n = 0; n < count; ++n) {

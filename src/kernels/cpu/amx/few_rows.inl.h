@@ -156,7 +156,7 @@ class FewRows {
       for (int64_t i = 0; i < outputs_; i += kTileRows) {
         alignas(64) float by_row[kTileRows][kTileRows];  // of B: [row][output]
         alignas(64) float factors[kTileRows];
-        transpose_16x16(scratch_.totals[pack][i], by_row[0]);
+        transpose_lanes(scratch_.totals[pack][i], by_row[0]);
         const int64_t count = outputs_ - i < kTileRows ? outputs_ - i : kTileRows;
         policy_.row_factors(i, count, factors);
         write_results(task_, m, left < Policy::kPackRows ? left : Policy::kPackRows, n_ + i, count,

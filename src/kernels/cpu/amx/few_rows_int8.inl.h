@@ -70,7 +70,7 @@ inline void pack_int8_tiles(uint8_t* packed, const float* x, int64_t rows, const
     }
     for (int tile = 0; tile < Pack::kTiles; ++tile) {
       for (int h = 0; h < 2; ++h) {
-        transpose_16x16(reinterpret_cast<const float*>(bytes[tile][h]),
+        transpose_lanes(reinterpret_cast<const float*>(bytes[tile][h]),
                         reinterpret_cast<float*>(packed + h * kTmmBytes));
       }
       store(reinterpret_cast<float*>(packed + kInt8Factors), load(factors[tile]));

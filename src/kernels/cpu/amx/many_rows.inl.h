@@ -394,7 +394,7 @@ class ManyRows {
         store(by_row + m * kTileRows, load_strided<kTotalRows>(totals + m));
       }
     } else {
-      transpose_16x16(totals, by_row);
+      transpose_lanes(totals, by_row);
     }
   }
   /// Factor of the sums of output n.

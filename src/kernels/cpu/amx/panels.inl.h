@@ -32,7 +32,7 @@ void pack_bf16_tiles(uint8_t* packed, const float* x, int64_t rows, const uint32
       }
     }
     for (int64_t l = 0; l < 4; ++l) {
-      transposed_16x16(reinterpret_cast<const float*>(quarters[l]), kTileRows,
+      transposed_lanes(reinterpret_cast<const float*>(quarters[l]), kTileRows,
                        [&](int64_t k8, Int rows_of_lane) {
                          const int64_t lane = 4 * l + k8 % 4;
                          store_int(packed + k8 / 4 * kTmmBytes + 64 * lane, rows_of_lane);

@@ -13,6 +13,14 @@ namespace {
 //
 #include "kernels/cpu/generic/int8x3_products.inl.h"
 //
+#include "kernels/cpu/generic/dot_packing.inl.h"
+//
+#include "kernels/cpu/avx2/int8_products.inl.h"
+//
+#include "kernels/cpu/generic/dot_panels.inl.h"
+//
+#include "kernels/cpu/generic/dot_decoders.inl.h"
+//
 #include "kernels/cpu/avx2/dispatch.inl.h"
 //
 #include "kernels/cpu/generic/kernel_list.inl.h"

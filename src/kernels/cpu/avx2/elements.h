@@ -143,8 +143,9 @@ struct K8Bytes {
 template <>
 struct K8Bytes<Format::kU4> : ByteTraits<4, 3> {
   using Codes = ByteCodes;
-  static Codes load(const uint8_t* p) {
-    const __m256i codes = load_32_bytes(p);
+  static Codes load(const uint8_t* p) { return unpack(load_32_bytes(p)); }
+  /// Lanes are runs of 8 of any kind.
+  static Codes unpack(__m256i codes) {
     return {and_bits(codes, 0x0F0F0F0Fu), and_bits(shift_right<4>(codes), 0x0F0F0F0Fu)};
   }
 };
@@ -153,16 +154,26 @@ struct K8Bytes<Format::kU4> : ByteTraits<4, 3> {
 constexpr auto kE2m1Unsigned =
     make_table<uint8_t, 16>([](int i) { return 2 * Codebook<Format::kE2M1>::value(i) + 16; });
 
-template <>
-struct K8Bytes<Format::kE2M1> : ByteTraits<4, 4> {
-  static constexpr float kFactor = 0.5f;
+/// Those of IQ4, and 128.
+constexpr auto kIq4Unsigned =
+    make_table<uint8_t, 16>([](int i) { return Codebook<Format::kIQ4>::value(i) + 128; });
+
+/// Codes of four bits, by a table of bytes.
+template <const auto& kTable, int kShift>
+struct TableK8Bytes : ByteTraits<4, kShift> {
   using Codes = ByteCodes;
-  static Codes load(const uint8_t* p) {
-    const Codes codes = K8Bytes<Format::kU4>::load(p);
-    return {lookup_bytes(kE2m1Unsigned.values, codes.even),
-            lookup_bytes(kE2m1Unsigned.values, codes.odd)};
+  static Codes load(const uint8_t* p) { return unpack(load_32_bytes(p)); }
+  static Codes unpack(__m256i codes) {
+    const Codes bytes = K8Bytes<Format::kU4>::unpack(codes);
+    return {lookup_bytes(kTable.values, bytes.even), lookup_bytes(kTable.values, bytes.odd)};
   }
 };
+template <>
+struct K8Bytes<Format::kE2M1> : TableK8Bytes<kE2m1Unsigned, 4> {
+  static constexpr float kFactor = 0.5f;
+};
+template <>
+struct K8Bytes<Format::kIQ4> : TableK8Bytes<kIq4Unsigned, 7> {};
 
 /// Where the four bytes from kFirst on of each of four runs of 8 lie in the first 16 bytes of them,
 /// or those that do not lie there in the last 16; 0x80 elsewhere, which shuffles to 0.
@@ -195,6 +206,60 @@ inline WordPair load_long_codes(const uint8_t* p) {
   const __m256i last = load_halves(p + kHalf - 16, p + 2 * kHalf - 16);
   return {run_words<kCodeBits, 0>(first, last), run_words<kCodeBits, kCodeBits - 4>(first, last)};
 }
+
+/// Codes of five and six bits: each in two bytes of its own, but not at their lower end, so that
+/// the upper half of a product with a power of two is the code. (Shifts wait for shuffles on
+/// Zen 4.)
+template <int kCodeBits>
+struct LongK8Bytes : ByteTraits<kCodeBits, kCodeBits - 1> {
+  using Codes = ByteCodes;
+  static Codes load(const uint8_t* p) {
+    constexpr int kTwo = 2 * kCodeBits;                              // bytes of two runs
+    const __m256i outer = load_halves(p, p + 2 * kTwo);              // runs 0, 1 | 4, 5
+    const __m256i inner = load_halves(p + kTwo, p + 4 * kTwo - 16);  // runs 2, 3 | 6, 7
+    return {codes_of<0>(outer, inner), codes_of<1>(outer, inner)};
+  }
+
+ private:
+  /// Where code h + 2 * i, i < 4, begins in a run; and in its two bytes, from 1 to 8.
+  static constexpr int run_bit(int i, int h) { return kCodeBits * (h + 2 * (i % 4)); }
+  static constexpr int word_bit(int i, int h) { return (run_bit(i, h) + 7) % 8 + 1; }
+  /// Where the bytes of these codes lie in 32 of runs of two halves, the upper two of which begin
+  /// kUpper bytes late; 0x80, which shuffles to 0, for a byte that is not of the run.
+  template <int h, int kUpper>
+  static constexpr auto kBytes = make_table<uint8_t, 32>([](int i) {
+    const int in_run = (run_bit(i / 2, h) - word_bit(i / 2, h)) / 8 + i % 2;
+    const bool before = run_bit(i / 2, h) < word_bit(i / 2, h) && i % 2 == 0;
+    if (before || in_run >= kCodeBits) return 0x80;
+    return (i >= 16 ? kUpper : 0) + kCodeBits * (i / 8 % 2) + in_run;
+  });
+  template <int h>
+  static constexpr auto kMasks = make_table<uint16_t, 16>([](int i) {
+    return ((1 << kCodeBits) - 1) << word_bit(i, h);
+  });
+  template <int h>
+  static constexpr auto kFactors = make_table<uint16_t, 16>([](int i) {
+    return 1 << (16 - word_bit(i, h));
+  });
+  static __m256i load_words(const uint16_t* p) {
+    return _mm256_load_si256(reinterpret_cast<const __m256i*>(p));
+  }
+  template <int h, int kUpper>
+  static __m256i words_of(__m256i runs) {
+    const __m256i bytes = load_32_bytes(kBytes<h, kUpper>.values);
+    const __m256i codes =
+        _mm256_and_si256(_mm256_shuffle_epi8(runs, bytes), load_words(kMasks<h>.values));
+    return _mm256_mulhi_epu16(codes, load_words(kFactors<h>.values));
+  }
+  template <int h>
+  static Int codes_of(__m256i outer, __m256i inner) {
+    return _mm256_packus_epi16(words_of<h, 0>(outer), words_of<h, 16 - 2 * kCodeBits>(inner));
+  }
+};
+template <>
+struct K8Bytes<Format::kU5> : LongK8Bytes<5> {};
+template <>
+struct K8Bytes<Format::kU6> : LongK8Bytes<6> {};
 
 /// Indices of vectors that come out of words in registers, as each byte that is loaded takes the
 /// place of a load of a vector: 0.91 of the time with four numbers on Zen 4, 0.97 with two.
@@ -251,6 +316,22 @@ inline WordPair load_eight_bytes(const uint8_t* p) {
 }
 
 #include "kernels/cpu/generic/byte_elements.inl.h"
+
+template <>
+struct K8Bytes<Format::kU8> : ByteTraits<8, 7> {
+  using Codes = ByteCodes;
+  static Codes load(const uint8_t* p) {
+    // Four even bytes of a run, then four odd ones.
+    const __m128i parts = _mm_setr_epi8(0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15);
+    const Float a = _mm256_castsi256_ps(shuffle_halves(load_32_bytes(p), parts));
+    const Float b = _mm256_castsi256_ps(shuffle_halves(load_32_bytes(p + 32), parts));
+    return {in_order(_mm256_shuffle_ps(a, b, 0x88)), in_order(_mm256_shuffle_ps(a, b, 0xDD))};
+  }
+
+ private:
+  /// Words of two vectors in turn for each half, in the order of the runs.
+  static Int in_order(Float v) { return _mm256_permute4x64_epi64(_mm256_castps_si256(v), 0xD8); }
+};
 
 /// The bits of a code become the upper ones of a float, whose exponents differ by 120. A code
 /// without a leading 1 then reads as 2^-7 (1 + m / 8) and not as 2^-6 m / 8: min(x, 2 x - 2^-6) is

@@ -41,6 +41,11 @@ inline __m128i load_part(const uint8_t* p, int bytes) {
   const auto* from = reinterpret_cast<const __m128i*>(p);
   if (bytes == 16) return _mm_loadu_si128(from);
   if (bytes == 8) return _mm_loadl_epi64(from);
+  if (bytes == 2 || bytes == 4) {  // factors of two levels
+    uint32_t word = 0;
+    bytes == 2 ? __builtin_memcpy(&word, p, 2) : __builtin_memcpy(&word, p, 4);
+    return _mm_cvtsi32_si128(static_cast<int>(word));
+  }
   alignas(16) uint8_t padded[16] = {};
   __builtin_memcpy(padded, p, static_cast<unsigned long>(bytes));
   return _mm_load_si128(reinterpret_cast<const __m128i*>(padded));

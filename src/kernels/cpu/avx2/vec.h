@@ -108,6 +108,10 @@ inline Float fnma(Float a, Float b, Float c) {
 inline Float max(Float a, Float b) {
   return _mm256_max_ps(a, b);
 }
+inline bool are_finite(Float v) {  // all lanes
+  const Float differences = sub(v, v);
+  return _mm256_movemask_ps(_mm256_cmp_ps(differences, zero(), _CMP_EQ_OQ)) == 0xFF;
+}
 inline Float magnitude(Float v) {
   return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), v);
 }
@@ -129,11 +133,33 @@ inline Int lookup_bytes(const uint8_t (&table)[16], Int v) {
   const __m128i bytes = _mm_load_si128(reinterpret_cast<const __m128i*>(table));
   return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(bytes), v);
 }
+/// factor / v where v > floor, else 0.
+inline Float reciprocal_above(Float v, float floor, float factor) {
+  const Float above = _mm256_cmp_ps(v, _mm256_set1_ps(floor), _CMP_GT_OQ);
+  return _mm256_and_ps(above, _mm256_div_ps(_mm256_set1_ps(factor), v));
+}
+/// In each lane the largest, or the sum, of the four lanes of its half of a vector.
+inline Float max_of_4_lanes(Float v) {
+  const Float twos = max(v, _mm256_permute_ps(v, 0x4E));
+  return max(twos, _mm256_permute_ps(twos, 0xB1));
+}
+inline Float sum_of_4_lanes(Float v) {
+  const Float twos = add(v, _mm256_permute_ps(v, 0x4E));
+  return add(twos, _mm256_permute_ps(twos, 0xB1));
+}
+/// The four bytes at p in every lane.
+inline Int broadcast_word(const uint8_t* p) {
+  int word;
+  __builtin_memcpy(&word, p, 4);
+  return _mm256_set1_epi32(word);
+}
+
 /// Codes in bytes, those with even and with odd numbers.
 struct ByteCodes {
   Int even;
   Int odd;
 };
+constexpr int kDotRowsAtOnce = 3;  // of activations, which meet a panel together
 // Rows of weights that meet a limb together: one, and what it meets, take all registers.
 constexpr int kLimbRowsAtOnce = 1;
 
@@ -149,6 +175,77 @@ template <int kRows>
     sums[r] = _mm256_add_epi32(sums[r], _mm256_madd_epi16(fours, _mm256_set1_epi16(1)));
   }
 }
+
+/// Sums of neighbouring halves.
+inline Int sum_of_halves(Int v) {
+  return _mm256_madd_epi16(v, _mm256_set1_epi16(1));
+}
+
+// Products of bytes, codes by activations from -127 to 127, as dot_panels.inl.h takes them; and
+// add_k8(), which is that of the eight codes of a lane with an even and an odd half.
+
+/// sum += v. Spelled out, because g++ 12 copies the sums of a loop from register to register around
+/// the intrinsic.
+[[gnu::always_inline]] inline void add_words(Int& sum, Int v) {
+  asm("vpaddd %1, %0, %0" : "+x"(sum) : "x"(v));
+}
+
+/// Codes up to 15: sums of 16 products fit into 16 bits, 15 * 127 * 16 being below 2^15. So a
+/// span's are added there.
+struct NibbleDots {
+  static constexpr bool kIsSigned = false;
+  static Int stored(Int codes) { return codes; }
+  static void add(Int& sum, Int a, Int x) {  // spelled out as add_words() is
+    const Int twos = _mm256_maddubs_epi16(a, x);
+    asm("vpaddw %1, %0, %0" : "+x"(sum) : "x"(twos));
+  }
+  static Float to_float(Int sum) { return int_to_float(sum_of_halves(sum)); }
+  static Int add_k8(const ByteCodes& codes, Int even, Int odd, Int sum) {
+    const Int fours = _mm256_add_epi16(_mm256_maddubs_epi16(codes.even, even),
+                                       _mm256_maddubs_epi16(codes.odd, odd));
+    return _mm256_add_epi32(sum, sum_of_halves(fours));
+  }
+};
+
+/// Codes up to 63, of which sums of four fit.
+struct ShortDots : NibbleDots {
+  static void add(Int& sum, Int a, Int x) {
+    add_words(sum, sum_of_halves(_mm256_maddubs_epi16(a, x)));
+  }
+  static Float to_float(Int sum) { return int_to_float(sum); }
+};
+
+/// Codes of eight bits, less 128: the magnitudes of codes by activations with their signs, of which
+/// sums of two fit, 128 * 127 * 2 being below 2^15.
+struct SignedDots {
+  static constexpr bool kIsSigned = true;
+  static Int stored(Int codes) { return xor_bits(codes, 0x80808080u); }
+  static void add(Int& sum, Int a, Int x) {
+    add_words(sum, sum_of_halves(_mm256_maddubs_epi16(_mm256_abs_epi8(a), _mm256_sign_epi8(x, a))));
+  }
+  static Float to_float(Int sum) { return int_to_float(sum); }
+  static Int add_k8(const ByteCodes& codes, Int even, Int odd, Int sum) {
+    add(sum, stored(codes.even), even);
+    add(sum, stored(codes.odd), odd);
+    return sum;
+  }
+};
+
+/// Those for what K8Bytes decodes to.
+template <class Bytes>
+struct DotsOfBytes {
+  using Type = ShortDots;
+};
+template <class Bytes>
+requires(Bytes::kShift == 3) struct DotsOfBytes<Bytes> {
+  using Type = NibbleDots;
+};
+template <class Bytes>
+requires(Bytes::kShift == 7) struct DotsOfBytes<Bytes> {
+  using Type = SignedDots;
+};
+template <class Bytes>
+using DotsOf = typename DotsOfBytes<Bytes>::Type;
 
 inline __m256i lane_numbers() {
   return _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
@@ -191,28 +288,46 @@ inline void sum4(const Float* v, float* sums) {
   _mm_storeu_ps(sums, _mm_add_ps(_mm256_castps256_ps128(abcd), _mm256_extractf128_ps(abcd, 1)));
 }
 
-/// x holds kLanes runs of 8; vector j of `out` gets element j of each.
-inline void transpose_k8(const float* x, Float* out) {
+/// Calls store(j, the lanes from[i][j] of all i), kLanes by kLanes of any contents; rows are that
+/// many floats apart.
+template <class Store>
+[[gnu::always_inline]] inline void transposed_lanes(const float* from, int64_t from_stride,
+                                                    const Store& store) {
   Float rows[8];
 #pragma GCC unroll 8
-  for (int i = 0; i < 8; ++i) rows[i] = _mm256_loadu_ps(x + 8 * i);
+  for (int i = 0; i < 8; ++i) rows[i] = _mm256_loadu_ps(from + from_stride * i);
   Float pairs[8];
 #pragma GCC unroll 4
   for (int i = 0; i < 8; i += 2) {
-    pairs[i] = _mm256_unpacklo_ps(rows[i], rows[i + 1]);      // elements 0, 1 | 4, 5
-    pairs[i + 1] = _mm256_unpackhi_ps(rows[i], rows[i + 1]);  // elements 2, 3 | 6, 7
+    pairs[i] = _mm256_unpacklo_ps(rows[i], rows[i + 1]);      // columns 0, 1 | 4, 5
+    pairs[i + 1] = _mm256_unpackhi_ps(rows[i], rows[i + 1]);  // columns 2, 3 | 6, 7
   }
 #pragma GCC unroll 2
-  for (int h = 0; h < 2; ++h) {  // elements 2h, 2h + 1 and four more
+  for (int h = 0; h < 2; ++h) {  // columns 2h, 2h + 1 and four more
     const Float e0 = _mm256_shuffle_ps(pairs[h], pairs[h + 2], 0x44);
     const Float e1 = _mm256_shuffle_ps(pairs[h], pairs[h + 2], 0xEE);
     const Float f0 = _mm256_shuffle_ps(pairs[h + 4], pairs[h + 6], 0x44);
     const Float f1 = _mm256_shuffle_ps(pairs[h + 4], pairs[h + 6], 0xEE);
-    out[2 * h] = _mm256_permute2f128_ps(e0, f0, 0x20);
-    out[2 * h + 1] = _mm256_permute2f128_ps(e1, f1, 0x20);
-    out[2 * h + 4] = _mm256_permute2f128_ps(e0, f0, 0x31);
-    out[2 * h + 5] = _mm256_permute2f128_ps(e1, f1, 0x31);
+    store(2 * h, bits_of(_mm256_permute2f128_ps(e0, f0, 0x20)));
+    store(2 * h + 1, bits_of(_mm256_permute2f128_ps(e1, f1, 0x20)));
+    store(2 * h + 4, bits_of(_mm256_permute2f128_ps(e0, f0, 0x31)));
+    store(2 * h + 5, bits_of(_mm256_permute2f128_ps(e1, f1, 0x31)));
   }
+}
+/// to[j][i] = from[i][j]
+inline void transpose_lanes(const float* from, int64_t from_stride, float* to, int64_t stride) {
+  transposed_lanes(
+      from, from_stride, [&](int64_t j, Int lanes) __attribute__((always_inline)) {
+        _mm256_storeu_ps(to + stride * j, float_of_bits(lanes));
+      });
+}
+
+/// x holds kLanes runs of 8; vector j of `out` gets element j of each.
+inline void transpose_k8(const float* x, Float* out) {
+  transposed_lanes(
+      x, 8, [&](int64_t j, Int lanes) __attribute__((always_inline)) {
+        out[j] = float_of_bits(lanes);
+      });
 }
 
 }  // namespace

@@ -124,6 +124,9 @@ inline Float fnma(Float a, Float b, Float c) {
 inline Float max(Float a, Float b) {
   return _mm512_max_ps(a, b);
 }
+inline bool are_finite(Float v) {  // all lanes
+  return _mm512_cmp_ps_mask(sub(v, v), zero(), _CMP_EQ_OQ) == 0xFFFF;
+}
 inline Float magnitude(Float v) {
   return _mm512_abs_ps(v);
 }

@@ -27,6 +27,8 @@ namespace {
 //
 #include "kernels/cpu/generic/dot_decoders.inl.h"
 //
+#include "kernels/cpu/generic/dot_limbs.inl.h"
+//
 #include "kernels/cpu/avx512bf16/dot_bf16x2.inl.h"
 //
 #include "kernels/cpu/avx512bf16/dispatch.inl.h"

@@ -1,5 +1,5 @@
 // Which kernel variant multiplies when, on an instruction set with fast dot products of bf16, too.
-// Included inside its namespace, after dot_decoders.inl.h.
+// Included inside its namespace, after dot_limbs.inl.h.
 
 struct Dispatch : DotDispatch {
   /// Figures of Zen 4.
@@ -11,7 +11,7 @@ struct Dispatch : DotDispatch {
     table.set(kF32, {{kRows, kDense ? 4 : 16}, {Vectors::kGemm}}, kRows);
     table.set(kBF16, {{kRows, kDense ? 4 : 8}, {DotBf16Variants<Weight>::kBf16}}, kRows);
     if constexpr (K8Bytes<Weight::kElement>::kExists) {
-      using Panels = DotVariants<Weight>;
+      using Panels = DotLimbVariants<Weight>;
       // Other groups would end spans too often.
       table.set(kF32, kWhole, {{kRows, 12}, {Panels::kInt8x3}}, kRows);
       table.set(kInt8, {{kRows, 3}, {Panels::kInt8}}, Panels::kInt8);

@@ -28,6 +28,8 @@ constexpr int64_t kGemvPrefetchDistance = 2048;
 //
 #include "kernels/cpu/generic/dot_decoders.inl.h"
 //
+#include "kernels/cpu/generic/dot_limbs.inl.h"
+//
 #include "kernels/cpu/avx512vnni/dispatch.inl.h"
 //
 #include "kernels/cpu/generic/kernel_list.inl.h"

@@ -1,5 +1,5 @@
 // Which kernel variant multiplies when, on an instruction set with dot products of bytes, but none
-// of bf16 that are fast. Included inside its namespace, after dot_decoders.inl.h.
+// of bf16 that are fast. Included inside its namespace, after dot_limbs.inl.h.
 
 struct Dispatch : DotDispatch {
   /// Figures of Emerald Rapids (docs/kernels/cpu.md).
@@ -18,7 +18,7 @@ struct Dispatch : DotDispatch {
   template <class Weight>
   static constexpr void add_byte_variants(const DispatchTable& table, const KernelVariant& rows) {
     using Vectors = VectorVariants<Weight>;
-    using Panels = DotVariants<Weight>;
+    using Panels = DotLimbVariants<Weight>;
     constexpr bool kFourBits = K8Bytes<Weight::kElement>::kBits == 4;
     table.set(kF32, kWhole, {{rows, kFourBits ? 3 : 5}, {Panels::kInt8x3}}, rows);
     table.set(kBF16, kWhole, {{rows, kFourBits ? 2 : 4}, {Panels::kInt8x2}}, rows);

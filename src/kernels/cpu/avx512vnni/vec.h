@@ -17,11 +17,20 @@ inline Int max_int(Int a, Int b) {
   return _mm512_max_epi32(a, b);
 }
 
-/// sum += the products of four bytes a lane, a unsigned and x signed. Spelled out, because g++ 12
-/// copies the sums of a loop from register to register around the intrinsic.
-[[gnu::always_inline]] inline void add_dot_bytes(Int& sum, Int a, Int x) {
-  asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(a), "v"(x));
-}
+/// Dot products of bytes, for codes of any bits.
+struct ByteDots {
+  static constexpr bool kIsSigned = false;
+  static Int stored(Int codes) { return codes; }
+  /// sum += the products of four bytes a lane, a unsigned and x signed. Spelled out, because g++ 12
+  /// copies the sums of a loop from register to register around the intrinsic.
+  [[gnu::always_inline]] static void add(Int& sum, Int a, Int x) {
+    asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(a), "v"(x));
+  }
+  static Float to_float(Int sum) { return int_to_float(sum); }
+};
+template <class Bytes>
+using DotsOf = ByteDots;
+constexpr int kDotRowsAtOnce = 6;  // of activations, which meet a panel together
 
 /// The four bytes at p in every lane.
 inline Int broadcast_word(const uint8_t* p) {
@@ -68,10 +77,10 @@ inline int sum_lanes(Int v) {
   return _mm512_reduce_add_epi32(v);
 }
 
-/// Calls store(j, the lanes from[i][j] of all i), 16 by 16 lanes of any contents; rows are that
+/// Calls store(j, the lanes from[i][j] of all i), kLanes by kLanes of any contents; rows are that
 /// many floats apart.
 template <class Store>
-[[gnu::always_inline]] inline void transposed_16x16(const float* from, int64_t from_stride,
+[[gnu::always_inline]] inline void transposed_lanes(const float* from, int64_t from_stride,
                                                     const Store& store) {
   __m512i a[16], b[16];
 #pragma GCC unroll 16
@@ -102,12 +111,12 @@ template <class Store>
 }
 
 /// to[j][i] = from[i][j]
-inline void transpose_16x16(const float* from, int64_t from_stride, float* to, int64_t stride) {
-  transposed_16x16(from, from_stride,
+inline void transpose_lanes(const float* from, int64_t from_stride, float* to, int64_t stride) {
+  transposed_lanes(from, from_stride,
                    [&](int64_t j, Int lanes) { _mm512_storeu_si512(to + stride * j, lanes); });
 }
-inline void transpose_16x16(const float* from, float* to) {
-  transpose_16x16(from, 16, to, 16);
+inline void transpose_lanes(const float* from, float* to) {
+  transpose_lanes(from, 16, to, 16);
 }
 
 }  // namespace

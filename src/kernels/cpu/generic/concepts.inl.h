@@ -24,6 +24,7 @@ concept IsVec = requires(V a, const float* p, float* to) {
   { fma(a.v, a.v, a.v) } -> IsFloat;       // a * b + c
   { fnma(a.v, a.v, a.v) } -> IsFloat;      // c - a * b
   { max(a.v, a.v) } -> IsFloat;            // the second where one is NaN
+  { are_finite(a.v) } -> IsSame<bool>;     // all lanes
   { keep_first(a.v, kLanes) } -> IsFloat;  // lanes from `count` on become zero
   { permute(a.v, a.lanes) } -> IsFloat;
   a.lanes = divided_lanes(0, 1);  // lane i: (first + i) / divisor

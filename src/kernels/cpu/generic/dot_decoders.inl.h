@@ -15,13 +15,13 @@ template <class Decoder>
   return padded;
 }
 
-/// Rows of decoded blocks, [block][step of a k8][16 lanes, one for each k8], into the panel.
+/// Rows of decoded blocks, [block][step of a k8][lane, one for each k8], into the panel.
 template <int64_t kSteps>
 inline void transpose_decoded(const DotPart& part) {
   constexpr int64_t kBlockSteps = kSteps * kLanes;
   for (int64_t step = 0; step < part.num_blocks * kSteps; ++step) {
     uint8_t* to = part.panel + (step / kSteps * kBlockSteps + step % kSteps) * kDotStepBytes;
-    transpose_16x16(reinterpret_cast<const float*>(part.decoded + step * kVectorBytes),
+    transpose_lanes(reinterpret_cast<const float*>(part.decoded + step * kVectorBytes),
                     kDotRowBytes / 4, reinterpret_cast<float*>(to), kSteps * kDotStepBytes / 4);
   }
 }
@@ -45,11 +45,11 @@ template <class Decoder, int64_t kSteps, class Store>
 
 template <Format kElement>
 void decode_dot_bytes(const DotPart& part) {
-  decode_dot_rows<K8Bytes<kElement>, DotOfBytes::kSteps>(part,
-                                                         [](const ByteCodes& codes, uint8_t* to) {
-                                                           store_int(to, codes.even);
-                                                           store_int(to + kVectorBytes, codes.odd);
-                                                         });
+  using Dots = DotsOf<K8Bytes<kElement>>;
+  decode_dot_rows<K8Bytes<kElement>, kDotByteSteps>(part, [](const ByteCodes& codes, uint8_t* to) {
+    store_int(to, Dots::stored(codes.even));
+    store_int(to + kVectorBytes, Dots::stored(codes.odd));
+  });
 }
 
 /// Codes of four bits: each k8 is a word as it lies there, and words are transposed before they
@@ -57,6 +57,7 @@ void decode_dot_bytes(const DotPart& part) {
 template <Format kElement>
 void decode_dot_words(const DotPart& part) {
   using Bytes = K8Bytes<kElement>;
+  using Dots = DotsOf<Bytes>;
   static_assert(Bytes::kBits == 4);
   constexpr int64_t kBlockBytes = Bytes::kBits * kLanes;
   const int64_t row_bytes = part.weights.row_bytes;
@@ -65,30 +66,31 @@ void decode_dot_words(const DotPart& part) {
   uint8_t* to = part.panel;
   const auto unpack = [&](int64_t k8, Int codes) __attribute__((always_inline)) {
     const ByteCodes bytes = Bytes::unpack(codes);
-    store_int(to + 2 * k8 * kDotStepBytes, bytes.even);
-    store_int(to + (2 * k8 + 1) * kDotStepBytes, bytes.odd);
+    store_int(to + 2 * k8 * kDotStepBytes, Dots::stored(bytes.even));
+    store_int(to + (2 * k8 + 1) * kDotStepBytes, Dots::stored(bytes.odd));
   };
   for (int64_t b = part.first_block; b < part.first_block + part.num_blocks; ++b) {
     if (b < whole_blocks) {
       const uint8_t* blocks = part.weights.codes + part.row * row_bytes + b * kBlockBytes;
-      transposed_16x16(reinterpret_cast<const float*>(blocks), row_bytes / 4, unpack);
+      transposed_lanes(reinterpret_cast<const float*>(blocks), row_bytes / 4, unpack);
     } else {
       alignas(64) uint8_t padded[kLanes][kVectorBytes] = {};
       for (int64_t i = 0; i < kLanes; ++i) {
         copy_block<Bytes>(part.weights, part.weights.codes + part.row_at(i) * row_bytes, b,
                           padded[i]);
       }
-      transposed_16x16(reinterpret_cast<const float*>(padded[0]), kLanes, unpack);
+      transposed_lanes(reinterpret_cast<const float*>(padded[0]), kLanes, unpack);
     }
-    to += kLanes * DotOfBytes::kSteps * kDotStepBytes;
+    to += kLanes * kDotByteSteps * kDotStepBytes;
   }
 }
 
-/// The products of one format with each kind of activations that are bytes.
+/// The products of one format with activations as bytes.
 template <class Weight>
 struct DotVariants {
   static constexpr Format kElement = Weight::kElement;
   static constexpr bool kHasZeros = Weight::kHasZeros;
+  using Dots = DotsOf<K8Bytes<kElement>>;
 
   static constexpr auto decode() {
     if constexpr (K8Bytes<kElement>::kBits == 4) return &decode_dot_words<kElement>;
@@ -100,18 +102,14 @@ struct DotVariants {
             .stage = &Weight::Broadcast::stage_vector,
             .has_zeros = kHasZeros,
             .factor = Bytes::kFactor,
-            .offset = 1 << Bytes::kShift};
+            .offset = Dots::kIsSigned ? 0 : 1 << Bytes::kShift};
   }
   template <class Kind>
   static void multiply(const MatmulTask& task) {
     DotPanels<Kind>(task, bytes()).run();
   }
-  static constexpr KernelVariant kInt8 = {&kPackedDotBytes, &multiply<DotWithBytes>,
+  static constexpr KernelVariant kInt8 = {&kPackedDotBytes, &multiply<DotWithBytes<Dots>>,
                                           "dot_gemm/int8"};
-  static constexpr KernelVariant kInt8x3 = {&kPackedDotLimbs<3>, &multiply<DotWithLimbs<3>>,
-                                            "dot_gemm/int8x3"};
-  static constexpr KernelVariant kInt8x2 = {&kPackedDotLimbs<2>, &multiply<DotWithLimbs<2>>,
-                                            "dot_gemm/int8x2"};
 };
 
 /// Common part of the dispatch of these instruction sets.

@@ -1,15 +1,15 @@
 // Packing of activations for dot_panels.inl.h. Included inside the namespace of an instruction set
-// with dot products of bytes, after pack.inl.h and int8_limbs.inl.h.
+// with products of bytes, after int8x3_products.inl.h.
 //
 // Six rows lie side by side, so that a step of the mainloop reads six words in a row:
 //
 //   kPackedDotBytes       signed bytes, with one scale for each 32 inputs: the largest / 127
-//   kPackedDotLimbs<3>   three limbs of two rows, one scale for each 128 (int8_limbs.inl.h);
+//   kPackedDotLimbs<3>   three limbs of two rows, one scale for each 128 (dot_limbs.inl.h);
 //                         limb i of activation m is row 2 * i + m
 //   kPackedDotLimbs<2>   two limbs of three rows: row 3 * i + m
 //   kPackedDotBf16x2       bf16 (dot_bf16x2.inl.h)
 //
-// A block of 128 inputs:
+// A block of 8 * kLanes inputs:
 //
 //   sums     [k8][8]        floats: of the 8 inputs, as they are rounded
 //   factors  [k8 / 4][8]    floats: what bytes are to be multiplied by (bf16 has none)
@@ -57,38 +57,34 @@ inline void store_dot_bytes(uint8_t* block, int64_t row, const Int (&words)[2], 
   for (int64_t q = 0; q < kLanes / 4; ++q) stored[8 * q + row] = lanes[4 * q];
 }
 
-/// Row m of a pack: v[j] holds element j of each run of 8.
-inline void pack_dot_bytes(uint8_t* block, int64_t m, const Float* v) {
+/// A block of activations as bytes: v[j] holds element j of each run of 8.
+struct BlockBytes {
+  Int words[2];  // [h]: byte b of lane i is input 8 i + 2 b + h
+  Int sums;      // of each run of 8
+  Float scale;   // NaN if one of the 32 is not finite
+};
+inline BlockBytes bytes_of_block(const Float* v) {
   const auto [of_k8, nan_if_nonfinite] = largest_of_k8(v);
   const Float largest = max_of_4_lanes(of_k8);
-  const Float scale = add(mul(largest, broadcast(1.0f / 127)), sum_of_4_lanes(nan_if_nonfinite));
   // Tiny magnitudes, whose reciprocal would overflow, count as zero.
   const Float inverse = reciprocal_above(largest, 0x1p-120f, 127.0f);
-  Int words[2] = {zero_int(), zero_int()};
-  Int sums = zero_int();
+  BlockBytes block = {{zero_int(), zero_int()},
+                      zero_int(),
+                      add(mul(largest, broadcast(1.0f / 127)), sum_of_4_lanes(nan_if_nonfinite))};
   for (int j = 7; j >= 0; --j) {
     const Int code = round_to_int(mul(v[j], inverse));
-    sums = add_int(sums, code);
-    words[j % 2] = or_bits(shift_left<8>(words[j % 2]), and_bits(code, 0xFFu));
+    block.sums = add_int(block.sums, code);
+    Int& words = block.words[j % 2];
+    words = or_bits(shift_left<8>(words), and_bits(code, 0xFFu));
   }
-  store_dot_bytes(block, m, words, sums, scale);
+  return block;
+}
+
+/// Row m of a pack: v[j] holds element j of each run of 8.
+inline void pack_dot_bytes(uint8_t* block, int64_t m, const Float* v) {
+  const BlockBytes bytes = bytes_of_block(v);
+  store_dot_bytes(block, m, bytes.words, bytes.sums, bytes.scale);
 }
 
 constexpr PackedLayout kPackedDotBytes =
     dot_layout<kDotRows, kDotByteBlockBytes, &pack_dot_bytes>("dot int8");
-
-template <int kLimbs>
-inline void pack_dot_limbs(uint8_t* block, int64_t m, const Float* v) {
-  const auto limbs = limbs_of_block<kLimbs>(v);
-  float factor = limbs.scale;
-  for (int64_t i = 0; i < kLimbs; ++i) {
-    store_dot_bytes(block, kDotRows / kLimbs * i + m, limbs.words[i], limbs.sums[i],
-                    broadcast(factor));
-    factor *= 256;
-  }
-}
-template <int kLimbs>
-constexpr PackedLayout kPackedDotLimbs =
-    dot_layout<kDotRows / kLimbs, kDotByteBlockBytes, &pack_dot_limbs<kLimbs>>(kLimbs == 3
-                                                                                   ? "dot int8x3"
-                                                                                   : "dot int8x2");

@@ -21,6 +21,9 @@
 //         for each of these packs: multiply, add to totals
 //     y = totals
 //
+// (That is with vectors of 16 lanes. With 8 a panel has 16 outputs, and kDotRowsAtOnce rows of the
+// tile are multiplied at a time, as there are fewer registers.)
+//
 // A span is the inputs that share a scale of weights and a factor of activations, 128 at most:
 //   total += scale * (factor * sum - zero * sum of the inputs)
 // Where bf16 are weights, not codes, there is none of it.
@@ -45,18 +48,24 @@ constexpr int64_t kDotRowBytes = kDotPanelBytes / kDotOutputs;  // of a panel
 constexpr int64_t kDotPacks = 64;
 constexpr int64_t kDotPanelsOfBlock = 4;  // 192 KB of totals
 
-/// Meaning of a word of bytes, and the product of words.
-struct DotOfBytes {
+constexpr int64_t kDotByteSteps = 2;  // of a run of 8
+
+/// Meaning of a word of bytes, and the product of words by ByteDots of vec.h:
+///   stored(codes)    bytes as they lie in a panel, signed ones less the 2^kShift of K8Bytes
+///   add(sum, w, x)   the products of a word of a panel and one of activations, in every lane; at
+///                    most kSpanK8 runs of 8, for codes of the format that DotsOf was asked for
+///   to_float(sum)
+template <class Dots>
+struct DotOfBytes : Dots {
   using Sum = Int;
   static constexpr bool kIntegers = true;
   static constexpr int64_t kBlockBytes = kDotByteBlockBytes;  // of activations
-  static constexpr int64_t kSteps = 2;                        // of a run of 8
+  static constexpr int64_t kSteps = kDotByteSteps;
   static constexpr int64_t kWordsAt = kDotBytesAt;
   static Sum zero_sum() { return zero_int(); }
-  static void add(Sum& sum, Int weights, Int x) { add_dot_bytes(sum, weights, x); }
 };
 
-/// 16 rows of a panel.
+/// kLanes rows of a panel.
 struct DotPart {
   const Weights& weights;
   int64_t row;
@@ -64,7 +73,7 @@ struct DotPart {
   int64_t first_block;
   int64_t num_blocks;
   float* staged;     // for scales of a row
-  uint8_t* decoded;  // of 16 rows, kDotRowBytes each, not yet transposed
+  uint8_t* decoded;  // of kLanes rows, kDotRowBytes each, not yet transposed
   uint8_t* panel;
 
   int64_t row_at(int64_t i) const { return row + i < last_row ? row + i : last_row; }
@@ -90,12 +99,11 @@ struct DotKind : DotProduct {
   static constexpr int64_t kBlockSteps = kLanes * DotProduct::kSteps;
   static constexpr int64_t kPanelBlocks = kDotPanelBytes / (kBlockSteps * kDotStepBytes);
 };
-using DotWithBytes = DotKind<DotOfBytes, kDotRows, 4>;
-template <int kLimbs>
-using DotWithLimbs = DotKind<DotOfBytes, kDotRows / kLimbs, 16>;
+template <class Dots>
+using DotWithBytes = DotKind<DotOfBytes<Dots>, kDotRows, 4>;
 
-/// The most groups that a panel has: of the smallest size, 8.
-constexpr int64_t kDotPanelGroups = DotWithBytes::kPanelBlocks * kLanes;
+/// The most groups that a panel has: of the smallest size, 8, and of bytes.
+constexpr int64_t kDotPanelGroups = kDotPanelBytes / (2 * kDotStepBytes);
 
 /// Scratch memory of a thread.
 struct DotScratch {
@@ -187,8 +195,8 @@ class DotPanels {
       const int64_t row = n + i < task_.row_end ? n + i : task_.row_end - 1;
       decoding_.stage(task_.weights, row, g, count, row_scales[i], row_zeros[i]);
     }
-    transpose_16x16(row_scales[0], kLanes, scales, kDotOutputs);
-    if (decoding_.has_zeros) transpose_16x16(row_zeros[0], kLanes, zeros, kDotOutputs);
+    transpose_lanes(row_scales[0], kLanes, scales, kDotOutputs);
+    if (decoding_.has_zeros) transpose_lanes(row_zeros[0], kLanes, zeros, kDotOutputs);
     const Float factor = broadcast(decoding_.factor);
     const Float offset = broadcast(decoding_.offset);
     for (int i = 0; i < count; ++i) {
@@ -244,14 +252,20 @@ class DotPanels {
     }
   }
 
-  /// sums += one step of a panel by one of activations; both move on.
+  static constexpr int kRowsAtOnce = Kind::kIntegers ? kDotRowsAtOnce : kDotRows;
+  static_assert(kDotRows % kRowsAtOnce == 0);
+  // Steps of few products are as many instructions of the loop.
+  static constexpr bool kUnrolls = kRowsAtOnce < kDotRows;
+  using Sums = typename Kind::Sum[kRowsAtOnce][kDotVectors];
+
+  /// sums += one step of a panel by one of some rows of activations; both move on.
   [[gnu::always_inline]] static void add_step(const uint8_t*& weights, const uint8_t*& words,
-                                              typename Kind::Sum (&sums)[kDotRows][kDotVectors]) {
+                                              Sums& sums) {
     Int w[kDotVectors];
 #pragma GCC unroll 2
     for (int v = 0; v < kDotVectors; ++v) w[v] = load_int(weights + v * 4 * kLanes);
 #pragma GCC unroll 6
-    for (int r = 0; r < kDotRows; ++r) {
+    for (int r = 0; r < kRowsAtOnce; ++r) {
       const Int word = broadcast_word(words + 4 * r);
 #pragma GCC unroll 2
       for (int v = 0; v < kDotVectors; ++v) Kind::add(sums[r][v], w[v], word);
@@ -264,13 +278,22 @@ class DotPanels {
   /// is through.
   template <bool kPrefetches>
   [[gnu::always_inline]] void add_k8(const uint8_t* weights, const uint8_t* words, int64_t lane,
-                                     int64_t num_k8,
-                                     typename Kind::Sum (&sums)[kDotRows][kDotVectors]) {
+                                     int64_t num_k8, Sums& sums) {
+    if constexpr (kUnrolls && !kPrefetches) {
+      if (num_k8 == 4) return add_unrolled<4>(weights, words, sums);
+      if (num_k8 == 2) return add_unrolled<2>(weights, words, sums);
+    }
     const int64_t end = (lane + num_k8) * Kind::kSteps;
     for (int64_t step = lane * Kind::kSteps; step < end; ++step) {
       if (kPrefetches && step % 4 == 0) prefetch_row();
       add_step(weights, words, sums);
     }
+  }
+  template <int64_t kNumK8>
+  [[gnu::always_inline]] static void add_unrolled(const uint8_t* weights, const uint8_t* words,
+                                                  Sums& sums) {
+#pragma GCC unroll 8
+    for (int64_t step = 0; step < kNumK8 * Kind::kSteps; ++step) add_step(weights, words, sums);
   }
   [[gnu::always_inline]] void prefetch_row() {
     for (int64_t i = 0; i < next_bytes_; i += 64) prefetch<64>(task_.weights.codes, next_ + i);
@@ -302,15 +325,24 @@ class DotPanels {
       int64_t count = Kind::kSpanK8 - lane % Kind::kSpanK8;
       if (group_left < count) count = group_left;
       if (end_ - k8 < count) count = end_ - k8;
-      typename Kind::Sum sums[kDotRows][kDotVectors];
-#pragma GCC unroll 6
-      for (int r = 0; r < kDotRows; ++r) {
-#pragma GCC unroll 2
-        for (int v = 0; v < kDotVectors; ++v) sums[r][v] = Kind::zero_sum();
-      }
       const uint8_t* words = x + Kind::kWordsAt + lane * Kind::kSteps * kDotRows * 4;
-      add_k8<kPrefetches>(weights, words, lane, count, sums);
-      add_span(x, lane, count, scales, zeros, sums, totals);
+      const auto add_rows = [&]<bool kFirst>(int r) __attribute__((always_inline)) {
+        Sums sums;
+#pragma GCC unroll 6
+        for (auto& row : sums) {
+#pragma GCC unroll 2
+          for (auto& sum : row) sum = Kind::zero_sum();
+        }
+        add_k8<kPrefetches && kFirst>(weights, words + 4 * r, lane, count, sums);
+        add_span(x, lane, count, r, scales, zeros, sums, totals + r);
+      };
+      add_rows.template operator()<true>(0);
+      if constexpr (kRowsAtOnce < kDotRows) {
+#pragma GCC unroll 6
+        for (int r = kRowsAtOnce; r < kDotRows; r += kRowsAtOnce) {
+          add_rows.template operator()<false>(r);
+        }
+      }
       weights += count * Kind::kSteps * kDotStepBytes;
       k8 += count;
       if (k8 % kLanes == 0) x += Kind::kBlockBytes;
@@ -323,10 +355,10 @@ class DotPanels {
     }
   }
 
-  /// totals += scale * (factor * sum - zero * sum of the inputs)
-  [[gnu::always_inline]] static void add_span(
-      const uint8_t* x, int64_t lane, int64_t count, const float* scales, const float* zeros,
-      const typename Kind::Sum (&sums)[kDotRows][kDotVectors], Totals& totals) {
+  /// totals += scale * (factor * sum - zero * sum of the inputs), of rows from `first` on.
+  [[gnu::always_inline]] static void add_span(const uint8_t* x, int64_t lane, int64_t count,
+                                              int first, const float* scales, const float* zeros,
+                                              const Sums& sums, Float (*totals)[kDotVectors]) {
     const auto* k8_sums = reinterpret_cast<const float*>(x) + 8 * lane;
     Float of_inputs = zero();  // lane r: of row r
     for (int64_t i = 0; i < count; ++i) of_inputs = add(of_inputs, load(k8_sums + 8 * i));
@@ -340,16 +372,16 @@ class DotPanels {
       zero_point[v] = load(zeros + v * kLanes);
     }
 #pragma GCC unroll 6
-    for (int r = 0; r < kDotRows; ++r) {
+    for (int r = 0; r < kRowsAtOnce; ++r) {
 #pragma GCC unroll 2
       for (int v = 0; v < kDotVectors; ++v) {
         Float part;
         if constexpr (Kind::kIntegers) {
-          part = mul(int_to_float(sums[r][v]), broadcast(factors[r]));
+          part = mul(Kind::to_float(sums[r][v]), broadcast(factors[first + r]));
         } else {
           part = sums[r][v];
         }
-        part = fnma(zero_point[v], broadcast(inputs[r]), part);
+        part = fnma(zero_point[v], broadcast(inputs[first + r]), part);
         totals[r][v] = fma(scale[v], part, totals[r][v]);
       }
     }

@@ -14,10 +14,10 @@ struct Quantized {
   using Broadcast = Scaling<BroadcastGroups>;
   using Spread = Scaling<SpreadGroups>;
 
-  template <class Product>
+  template <class Product, class BroadcastScales = Broadcast, class SpreadScales = Spread>
   static void each_row(const MatmulTask& task) {
-    groups_cover_blocks(task.weights) ? gemv_any_m<Product, Broadcast>(task)
-                                      : gemv_any_m<Product, Spread>(task);
+    groups_cover_blocks(task.weights) ? gemv_any_m<Product, BroadcastScales>(task)
+                                      : gemv_any_m<Product, SpreadScales>(task);
   }
   static void gemm(const MatmulTask& task) {
     groups_cover_blocks(task.weights) ? gemm_any_m<E, Broadcast>(task)

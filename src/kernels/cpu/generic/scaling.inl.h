@@ -150,28 +150,38 @@ inline void stage_numbers_as(const uint8_t* numbers, int64_t group, int64_t coun
   if (g < count) stage_vector(g, static_cast<int>(count - g));
 }
 
-/// Bytes less kCenter, times the factors of f16 that lie after all groups of the row.
+/// Bytes less kCenter, times the factors of f16 that lie after all groups of the row. A superblock
+/// has a power of two of groups.
 template <int kCenter>
 inline void stage_two_levels(const Weights& weights, const uint8_t* numbers, int64_t group,
                              int64_t count, float* staged) {
-  const auto of_superblock = static_cast<int>(kSuperblock / weights.group_size);
+  const int shift =
+      __builtin_ctz(kSuperblock) - __builtin_ctz(static_cast<unsigned>(weights.group_size));
+  const int of_superblock = 1 << shift;
   const uint8_t* factors = numbers + weights.groups;
-  int64_t superblock = group / of_superblock;
-  int offset = static_cast<int>(group % of_superblock);
-  int offset_before = offset;
-  Lanes superblocks = divided_lanes(offset, of_superblock);
-  for (int64_t g = 0; g < count; g += kLanes) {
+  const auto stage_with = [&](Float factor, int64_t at, int lanes) __attribute__((always_inline)) {
+    const Float integer = load_zeros<Zero::kU8>(numbers + group + at, lanes);
+    store(staged + at, mul(sub(integer, broadcast(kCenter)), factor));
+  };
+  int64_t g = 0;
+  if (of_superblock % kLanes == 0 && group % of_superblock == 0) {
+    for (; g + of_superblock <= count; g += of_superblock) {
+      const uint8_t* from = factors + 2 * ((group + g) >> shift);
+      const Float factor = permute(load_scales<Format::kF16>(from, 1), Lanes{});
+      for (int64_t i = g; i < g + of_superblock; i += kLanes) stage_with(factor, i, kLanes);
+    }
+  }
+  int offset_of_lanes = -1;
+  Lanes superblocks = {};
+  for (; g < count; g += kLanes) {
     const int lanes = static_cast<int>(count - g < kLanes ? count - g : kLanes);
-    if (offset != offset_before) superblocks = divided_lanes(offset, of_superblock);
-    offset_before = offset;
+    const int64_t first = group + g;
+    const int offset = static_cast<int>(first) & (of_superblock - 1);
+    if (offset != offset_of_lanes) superblocks = divided_lanes(offset, of_superblock);
+    offset_of_lanes = offset;
     const int touched = (offset + lanes - 1) / of_superblock + 1;
-    const Float factor =
-        permute(load_scales<Format::kF16>(factors + 2 * superblock, touched), superblocks);
-    const Float integer = load_zeros<Zero::kU8>(numbers + group + g, lanes);
-    store(staged + g, mul(sub(integer, broadcast(kCenter)), factor));
-    offset += kLanes;
-    superblock += offset / of_superblock;
-    offset %= of_superblock;
+    const uint8_t* from = factors + 2 * (first >> shift);
+    stage_with(permute(load_scales<Format::kF16>(from, touched), superblocks), g, lanes);
   }
 }
 
@@ -215,18 +225,26 @@ inline void stage_zeros_as(const uint8_t* zeros, int64_t group, int64_t count, f
   if (g < count) stage_vector(g, static_cast<int>(count - g));
 }
 
-/// Offsets, which `zeros` holds, as zero points less `center`.
-inline void divide_offsets(int64_t count, float center, float* scales, float* zeros) {
+/// The offset `zero` as a zero point less `center`.
+inline void divide_offset(float center, float& scale, float& zero) {
   constexpr float kNextToNothing = 0x1p-40f;
-  for (int64_t g = 0; g < count; ++g) {
-    float scale = scales[g];
-    float zero = zeros[g] / scale;
-    if (!(__builtin_fabsf(zero) <= __FLT_MAX__)) {
-      scale = zeros[g] * kNextToNothing;
-      zero = scale == 0 ? 0 : zeros[g] / scale;
+  float quotient = zero / scale;
+  if (!(__builtin_fabsf(quotient) <= __FLT_MAX__)) {
+    scale = zero * kNextToNothing;
+    quotient = scale == 0 ? 0 : zero / scale;
+  }
+  zero = -quotient - center;
+}
+/// The same of all that `zeros` holds, to whole vectors.
+inline void divide_offsets(int64_t count, float center, float* scales, float* zeros) {
+  for (int64_t g = 0; g < count; g += kLanes) {
+    const Float quotients = div(load(zeros + g), load(scales + g));
+    if (are_finite(quotients)) {
+      store(zeros + g, sub(sub(zero(), quotients), broadcast(center)));
+      continue;
     }
-    zeros[g] = -zero - center;
-    scales[g] = scale;
+    const int64_t end = count - g < kLanes ? count : g + kLanes;
+    for (int64_t i = g; i < end; ++i) divide_offset(center, scales[i], zeros[i]);
   }
 }
 
@@ -296,6 +314,76 @@ class GroupScaling {
 
   Groups groups_;
   int64_t zeros_;  // where zero points are staged
+};
+
+/// The numbers from g on of a superblock that has a vector of groups.
+inline Float load_superblock(const uint8_t* numbers, int64_t groups, int64_t g) {
+  const uint8_t* factor = numbers + groups + 2 * (g / kLanes);
+  return mul(load_zeros<Zero::kU8>(numbers + g, kLanes),
+             permute(load_scales<Format::kF16>(factor, 1), Lanes{}));
+}
+
+/// Offsets as they are: no quotient of each, but one more multiply-add of a sum.
+template <int kCenter, class Groups>
+class OffsetScaling {
+ public:
+  struct Lanes {
+    Float scale;
+    Float offset;  // and kCenter scales, as parts are of codes less kCenter
+  };
+
+  OffsetScaling(const Weights& weights, int64_t first_block)
+      : groups_(weights, first_block), offsets_(staged_half(weights.groups)) {}
+
+  static void stage(const Weights& weights, int64_t row, int64_t begin, int64_t end,
+                    float* staged) {
+    float* offsets = staged + staged_half(weights.groups);
+    const uint8_t* scale_numbers = weights.scales + row * weights.scale_row_bytes;
+    const uint8_t* offset_numbers = weights.zeros + row * weights.zero_row_bytes;
+    const int of_superblock = static_cast<int>(kSuperblock / weights.group_size);
+    const bool same = weights.scale == Format::kU6 && weights.offset == Format::kU6;
+    const bool whole_row = begin == 0 && end == weights.groups && end % kLanes == 0;
+    if (same && of_superblock == kLanes && whole_row) {
+      return stage_superblocks(scale_numbers, offset_numbers, end, staged, offsets);
+    }
+    stage_numbers(weights, scale_numbers, weights.scale, begin, end - begin, staged + begin);
+    stage_numbers(weights, offset_numbers, weights.offset, begin, end - begin, offsets + begin);
+    for (int64_t g = begin; g < end; g += kLanes) {
+      store(offsets + g, fma(load(staged + g), broadcast(kCenter), load(offsets + g)));
+    }
+  }
+  [[gnu::always_inline]] Lanes at(const float* staged, int valid_lanes) const {
+    Lanes lanes = {groups_.at(staged), groups_.at(staged + offsets_)};
+    if (!__builtin_constant_p(valid_lanes) || valid_lanes < kLanes) {
+      lanes.scale = keep_first(lanes.scale, valid_lanes);
+      lanes.offset = keep_first(lanes.offset, valid_lanes);
+    }
+    return lanes;
+  }
+  static Float add_part(Float acc, Float part, const float* sums, const Lanes& lanes) {
+    return fma(lanes.offset, load(sums), fma(lanes.scale, part, acc));
+  }
+  static Float weight(Float value, const Lanes& lanes) {
+    return fma(lanes.scale, value, lanes.offset);
+  }
+  void next() { groups_.next(); }
+
+ private:
+  /// The same of a row whose superblocks are a vector of groups each: that of Q4_K and Q5_K, for
+  /// which three loops over a short row take as long as its products.
+  [[gnu::noinline]] static void stage_superblocks(const uint8_t* scale_numbers,
+                                                  const uint8_t* offset_numbers, int64_t groups,
+                                                  float* scales, float* offsets) {
+    for (int64_t g = 0; g < groups; g += kLanes) {
+      const Float scale = load_superblock(scale_numbers, groups, g);
+      const Float offset = load_superblock(offset_numbers, groups, g);
+      store(scales + g, scale);
+      store(offsets + g, fma(scale, broadcast(kCenter), offset));
+    }
+  }
+
+  Groups groups_;
+  int64_t offsets_;  // where they are staged
 };
 
 /// Dense weights are what their elements say.

@@ -65,6 +65,12 @@ inline Float sub(Float a, Float b) {
 inline Float mul(Float a, Float b) {
   return a * b;
 }
+inline Float div(Float a, Float b) {
+  return a / b;
+}
+inline bool are_finite(Float v) {
+  return v - v == 0;
+}
 /// a * b + c
 inline Float fma(Float a, Float b, Float c) {
   return a * b + c;

@@ -13,9 +13,6 @@ constexpr int kAttentionRows = 2;
 constexpr int kAttentionSums = 8;
 constexpr int kAttentionDotRows = 1;  // with four keys each
 
-inline Float div(Float a, Float b) {
-  return a / b;
-}
 /// b where one of them is NaN.
 inline Float min(Float a, Float b) {
   return a < b ? a : b;
