@@ -46,20 +46,23 @@ bool is_wanted(const std::string& name, std::string_view wanted) {
 
 Result<std::optional<fs::path>> gguf_in(const fs::path& directory, std::string_view wanted) {
   std::vector<std::string> found;
+  std::vector<std::string> others;  // later parts, and files that are no GGUF
   bool has_any = false;
   std::error_code failure;
   for (fs::recursive_directory_iterator at(directory, failure), end; !failure && at != end;
        at.increment(failure)) {
     if (at.depth() >= kMaxDepth) at.disable_recursion_pending();
     const fs::path& path = at->path();
-    if (path.extension() != kEnding || is_later_part(path.filename().string())) continue;
+    if (path.extension() != kEnding) continue;
     has_any = true;
-    if (other_kind_of_gguf(path).empty()) {
-      found.push_back(path.lexically_relative(directory).string());
-    }
+    if (!other_kind_of_gguf(path).empty()) continue;
+    const bool is_other = is_later_part(path.filename().string()) || !begins_as_gguf(path);
+    (is_other ? others : found).push_back(path.lexically_relative(directory).string());
   }
   if (!has_any) return std::optional<fs::path>();
   std::ranges::sort(found);
+  // Opening one says what is wrong with it.
+  if (found.empty() && !others.empty()) found.push_back(*std::ranges::min_element(others));
   std::vector<std::string> chosen;
   std::ranges::copy_if(found, std::back_inserter(chosen),
                        [&](const std::string& name) { return is_wanted(name, wanted); });

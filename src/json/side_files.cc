@@ -12,7 +12,7 @@ struct SideFiles::State {
   std::filesystem::path directory;
   std::mutex mutex;
   std::map<std::string, Result<SideFile>, std::less<>> files;  // that were read, or put in
-  std::map<std::string, Result<std::string>, std::less<>> texts;
+  std::map<std::string, MakeText, std::less<>> texts;
 };
 
 SideFiles::SideFiles() : state_(std::make_shared<State>()) {}
@@ -26,16 +26,20 @@ void SideFiles::put(std::string_view name, Result<SideFile> file) {
   state_->files.insert_or_assign(std::string(name), std::move(file));
 }
 
-void SideFiles::put_text(std::string_view name, Result<std::string> text) {
+void SideFiles::put_text(std::string_view name, MakeText make) {
   const std::lock_guard lock(state_->mutex);
-  state_->texts.insert_or_assign(std::string(name), std::move(text));
+  state_->texts.insert_or_assign(std::string(name), std::move(make));
 }
 
 Result<std::optional<std::string>> SideFiles::text(std::string_view name) const {
-  const std::lock_guard lock(state_->mutex);
-  const auto found = state_->texts.find(name);
-  if (found == state_->texts.end()) return std::optional<std::string>();
-  SUBBYTE_TRY(std::string text, found->second);
+  MakeText make;
+  {
+    const std::lock_guard lock(state_->mutex);
+    const auto found = state_->texts.find(name);
+    if (found == state_->texts.end()) return std::optional<std::string>();
+    make = found->second;
+  }
+  SUBBYTE_TRY(std::string text, make());
   return std::optional(std::move(text));
 }
 

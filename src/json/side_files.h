@@ -4,6 +4,7 @@
 // container that holds the same in another form puts it in under the names of the files.
 
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -37,8 +38,10 @@ class SideFiles {
   /// Gives a file this content, or this error, whatever lies in the directory.
   void put(std::string_view name, Result<SideFile> file);
 
-  /// The same of a file that is not small, such as tokenizer.json, as text.
-  void put_text(std::string_view name, Result<std::string> text);
+  /// The same of a file that is not small, such as tokenizer.json, as a text that is made each time
+  /// that it is asked for.
+  using MakeText = std::function<Result<std::string>()>;
+  void put_text(std::string_view name, MakeText make);
   /// nullopt where none was put in. Codes: those of what was.
   Result<std::optional<std::string>> text(std::string_view name) const;
 

@@ -5,19 +5,24 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "base/status.h"
 #include "checkpoints/containers/gguf_parts.h"
+#include "checkpoints/containers/gguf_writer.h"
 #include "json/strict_json.h"
 
 namespace subbyte {
+
+struct ModelConfig;
 
 /// A key of the metadata, after "ARCHITECTURE.", and the key of config.json that says the same.
 struct GgufKeyRule {
   std::string_view name;
   std::string_view key;
   std::string_view absent = {};  // JSON of config.json's value without the key; "": none
+  bool is_float = false;         // F32 there, also where config.json has a whole number
 };
 
 /// Change of the software that wrote the file, which is undone.
@@ -38,8 +43,8 @@ enum class GgufChange : uint8_t {
 };
 
 /// A tensor, without "blk.N." and ".weight" or ".bias", and the module of transformers that it is,
-/// without "model.layers.N."; of experts that of their stack. "": the config says what it has; with
-/// "!" at its end it is a parameter, whose name has no ".weight" there.
+/// without "model.layers.N."; of experts that of their stack. "": the config says what it has. With
+/// a "!" it is a parameter, whose name has no ".weight" there; what follows is the ending here.
 struct GgufTensorRule {
   std::string_view name;
   std::string_view module;
@@ -55,7 +60,20 @@ struct GgufArchitecture {
   std::span<const GgufTensorRule> own_tensors = {};  // beside those of other architectures
   /// Adds all that no table says; nullptr: nothing. Codes: gguf.value.
   Status (*complete)(const GgufModel& model, json::Value& config) = nullptr;
+  /// Its inverse: adds keys that no table has, and those that must be otherwise; nullptr: nothing.
+  void (*add_keys)(const ModelConfig& model, GgufKeys& keys) = nullptr;
+
+  std::string key(std::string_view after) const {
+    return std::string(name) + "." + std::string(after);
+  }
 };
+
+/// Finds the rule of a tensor; nullptr where the architecture has none. `tensor` is a name there as
+/// in GgufTensorRule, `module` one of transformers, without layer and ending.
+const GgufTensorRule* find_gguf_tensor(const GgufArchitecture& architecture,
+                                       std::string_view tensor);
+const GgufTensorRule* find_gguf_module(const GgufArchitecture& architecture,
+                                       std::string_view module);
 
 /// The architecture that a file names. Codes: gguf.architecture for others, gguf.value.
 Result<const GgufArchitecture*> gguf_architecture_of(const GgufFile& file);

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <functional>
+#include <optional>
 
 #include "base/quote.h"
 #include "models/model_family.h"
@@ -105,25 +107,29 @@ Status add_keys(const GgufFile& file, std::span<const GgufKeyRule> rules, Value&
   return {};
 }
 
-Status check_neutral(const GgufFile& file, std::span<const GgufKeyRule> own) {
+/// Gives each key that is not neutral to `refuse`, until that has an error.
+Status check_neutral(const GgufFile& file, std::span<const GgufKeyRule> own,
+                     const std::function<Status(Status)>& refuse) {
   for (const NeutralRule& rule : kNeutral) {
     if (std::ranges::find(own, rule.name, &GgufKeyRule::name) != own.end()) continue;
-    SUBBYTE_TRY(const auto number, gguf_number(file, rule.name));
-    if (!number || *number == rule.neutral) continue;
-    return file.error(kCode, full_name(file, rule.name),
-                      fmt::format("{}, as it is not computed for this architecture", rule.neutral));
+    const auto number = gguf_number(file, rule.name);
+    if (!number.ok()) SUBBYTE_CHECK(refuse(number.error()));
+    if (!number.ok() || !*number || **number == rule.neutral) continue;
+    SUBBYTE_CHECK(refuse(
+        file.error(kCode, full_name(file, rule.name),
+                   fmt::format("{}, as it is not computed for this architecture", rule.neutral))));
   }
   for (const NeutralFlag& rule : kNeutralFlags) {
     const std::string full = full_name(file, rule.name);
     const GgufValue* const value = file.find(full);
     if (value == nullptr || (!value->is_array() && value->boolean() == rule.neutral)) continue;
-    return file.error(kCode, full, rule.neutral ? "true" : "false");
+    SUBBYTE_CHECK(refuse(file.error(kCode, full, rule.neutral ? "true" : "false")));
   }
   for (const std::string_view name : kNotComputed) {
     const std::string full = full_name(file, name);
     if (file.find(full) == nullptr) continue;
-    return Error{kCode, fmt::format("{}: {}: not computed for this architecture",
-                                    file.path().native(), quote(full))};
+    SUBBYTE_CHECK(refuse(Error{kCode, fmt::format("{}: {}: not computed for this architecture",
+                                                  file.path().native(), quote(full))}));
   }
   return {};
 }
@@ -329,7 +335,8 @@ Result<std::vector<float>> gguf_floats(const GgufModel& model, std::string_view 
                                   model.keys().path().native(), quote_name(name))};
 }
 
-Result<Value> gguf_config(const GgufModel& model, const GgufArchitecture& architecture) {
+Result<Value> gguf_config(const GgufModel& model, const GgufArchitecture& architecture,
+                          std::vector<Error>* problems) {
   const GgufFile& file = model.keys();
   const ModelFamily& family = *find_family(architecture.model_type);
   const auto type =
@@ -337,16 +344,29 @@ Result<Value> gguf_config(const GgufModel& model, const GgufArchitecture& archit
   Value config = {{"architectures", Value::array({std::string(type->architecture)})},
                   {"model_type", std::string(architecture.model_type)},
                   {"dtype", "float32"}};
-  SUBBYTE_CHECK(check_sizes(file));
-  SUBBYTE_CHECK(check_neutral(file, architecture.keys));
-  SUBBYTE_CHECK(add_keys(file, architecture.keys, config));
-  SUBBYTE_CHECK(add_keys(file, kKeys, config));
-  SUBBYTE_CHECK(leave_drafts_out(file, config));
-  SUBBYTE_CHECK(add_heads(file, config));
-  SUBBYTE_CHECK(add_rotary_part(file, config));
-  SUBBYTE_CHECK(add_rope(model, config));
-  SUBBYTE_CHECK(add_vocabulary(model, config));
+  std::optional<Error> first;
+  const auto refuse = [&](Status status) -> Status {
+    if (status.ok()) return status;
+    if (!first) first = status.error();
+    if (problems == nullptr) return status;
+    problems->push_back(std::move(status).error());
+    return {};
+  };
+  SUBBYTE_CHECK(check_neutral(file, architecture.keys, refuse));
+  SUBBYTE_CHECK(refuse(add_vocabulary(model, config)));
+  SUBBYTE_CHECK(refuse(add_rope(model, config)));
+  // What follows divides and counts by the sizes.
+  if (Status sizes = check_sizes(file); !sizes.ok()) {
+    SUBBYTE_CHECK(refuse(std::move(sizes)));
+    return *first;
+  }
+  SUBBYTE_CHECK(refuse(add_keys(file, architecture.keys, config)));
+  SUBBYTE_CHECK(refuse(add_keys(file, kKeys, config)));
+  SUBBYTE_CHECK(refuse(leave_drafts_out(file, config)));
+  SUBBYTE_CHECK(refuse(add_heads(file, config)));
+  SUBBYTE_CHECK(refuse(add_rotary_part(file, config)));
   config["tie_word_embeddings"] = model.find("output.weight") == nullptr;
+  if (first) return *first;
   if (architecture.complete != nullptr) SUBBYTE_CHECK(architecture.complete(model, config));
   return config;
 }

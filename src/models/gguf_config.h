@@ -6,8 +6,10 @@
 
 namespace subbyte {
 
-/// Codes: gguf.value for keys that say what no model has, or what is not computed.
-Result<json::Value> gguf_config(const GgufModel& model, const GgufArchitecture& architecture);
+/// Codes: gguf.value for keys that say what no model has, or what is not computed; with `problems`
+/// all of these are added there, and the first is the error.
+Result<json::Value> gguf_config(const GgufModel& model, const GgufArchitecture& architecture,
+                                std::vector<Error>* problems = nullptr);
 
 /// A whole number that a key after "ARCHITECTURE." says; of a list, whose numbers are all the same,
 /// one of them, or 0 in layers that have none. nullopt without the key. Code gguf.value.

@@ -34,13 +34,13 @@ std::string gguf_architecture_names() {
   return names;
 }
 
-void fill_config(const ModelFiles& files) {
+void fill_config(const ModelFiles& files, std::vector<Error>* problems) {
   const Result<SideFile> config = files.config();
   if (config.ok() || config.error().code != ModelFiles::kUnreadConfig) return;
   const auto read = [&]() -> Result<SideFile> {
     SUBBYTE_TRY(const GgufModel model, GgufModel::open(files.path()));
     SUBBYTE_TRY(const GgufArchitecture* const architecture, gguf_architecture_of(model.keys()));
-    SUBBYTE_TRY(json::Value value, gguf_config(model, *architecture));
+    SUBBYTE_TRY(json::Value value, gguf_config(model, *architecture, problems));
     return SideFile{std::move(value), files.path().native() + " (in the words of config.json)"};
   };
   ModelFiles shared = files;
@@ -49,11 +49,11 @@ void fill_config(const ModelFiles& files) {
 
 Result<TensorSource> open_tensors(const ModelFiles& files, std::vector<Error>* problems) {
   if (!is_gguf(files.path())) return TensorSource::open(files.path(), problems);
-  fill_config(files);
+  fill_config(files, problems);
   SUBBYTE_TRY(const GgufModel gguf, GgufModel::open(files.path(), problems));
   const auto architecture = gguf_architecture_of(gguf.keys());
   if (!architecture.ok()) return TensorSource::open_gguf(gguf);
-  return gguf_tensors(gguf, **architecture);
+  return gguf_tensors(gguf, **architecture, problems);
 }
 
 }  // namespace subbyte

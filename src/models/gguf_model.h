@@ -11,8 +11,8 @@
 namespace subbyte {
 
 /// Puts in the config of a GGUF file, where it was not read, for all copies of `files`. Codes that
-/// reading it may have: gguf.*.
-void fill_config(const ModelFiles& files);
+/// reading it may have: gguf.*. With `problems` as gguf_config() has them.
+void fill_config(const ModelFiles& files, std::vector<Error>* problems = nullptr);
 
 /// TensorSource::open(), or the tensors of a GGUF file. Codes: gguf.* beside those.
 Result<TensorSource> open_tensors(const ModelFiles& files, std::vector<Error>* problems = nullptr);

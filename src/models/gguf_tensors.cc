@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cmath>
 #include <cstring>
@@ -41,7 +42,7 @@ constexpr GgufTensorRule kTensors[] = {
 
 /// "blk.3.attn_q.weight" in parts.
 struct TensorName {
-  int64_t layer = -1;  // of none
+  int64_t layer = -1;  // of none; not below 0
   std::string_view module;
   std::string_view ending;  // ".weight", ".bias" or ""
 };
@@ -51,7 +52,8 @@ TensorName parts_of(std::string_view name) {
   if (name.starts_with(kBlock)) {
     const char* const first = name.data() + kBlock.size();
     const auto [end, error] = std::from_chars(first, name.data() + name.size(), parts.layer);
-    if (error == std::errc() && end != name.data() + name.size() && *end == '.') {
+    const bool is_place = error == std::errc() && parts.layer >= 0;
+    if (is_place && end != name.data() + name.size() && *end == '.') {
       name.remove_prefix(static_cast<std::size_t>(end + 1 - name.data()));
     } else {
       parts.layer = -1;
@@ -66,20 +68,11 @@ TensorName parts_of(std::string_view name) {
   return parts;
 }
 
-const GgufTensorRule* find_rule(const GgufArchitecture& architecture, std::string_view module) {
-  for (const std::span<const GgufTensorRule> rules :
-       {architecture.own_tensors, architecture.tensors,
-        std::span<const GgufTensorRule>(kTensors)}) {
-    const auto found = std::ranges::find(rules, module, &GgufTensorRule::name);
-    if (found != rules.end()) return &*found;
-  }
-  return nullptr;
-}
-
 class Namer {
  public:
-  Namer(const GgufModel& model, const GgufArchitecture& architecture, const TensorSource& source)
-      : model_(model), architecture_(architecture), source_(source) {}
+  Namer(const GgufModel& model, const GgufArchitecture& architecture, const TensorSource& source,
+        std::vector<Error>* problems)
+      : model_(model), architecture_(architecture), source_(source), problems_(problems) {}
 
   Result<TensorMap> run() {
     SUBBYTE_TRY(const auto heads, gguf_integer(model_.keys(), "attention.head_count"));
@@ -89,13 +82,20 @@ class Namer {
     heads_ = heads.value_or(1);
     kv_heads_ = kv_heads.value_or(heads_);
     layers_ = layers.value_or(0) - drafts.value_or(0);
+    SUBBYTE_TRY(const auto experts, gguf_integer(model_.keys(), "expert_count"));
+    experts_ = experts.value_or(0);
     SUBBYTE_TRY(const auto key_heads, gguf_integer(model_.keys(), "ssm.group_count"));
     SUBBYTE_TRY(const auto value_heads, gguf_integer(model_.keys(), "ssm.time_step_rank"));
     SUBBYTE_TRY(const auto key_size, gguf_integer(model_.keys(), "ssm.state_size"));
     key_heads_ = key_heads.value_or(0);
     value_heads_ = value_heads.value_or(0);
     key_size_ = key_size.value_or(0);
-    for (const auto& [name, tensor] : source_.tensors()) SUBBYTE_CHECK(add(tensor));
+    for (const auto& [name, tensor] : source_.tensors()) {
+      Status added = add(tensor);
+      if (added.ok()) continue;
+      if (problems_ == nullptr) return added.error();
+      problems_->push_back(std::move(added).error());
+    }
     return std::move(result_);
   }
 
@@ -109,7 +109,7 @@ class Namer {
     const TensorName parts = parts_of(tensor.name);
     // Layers of the part that drafts, which is not read.
     if (parts.layer >= layers_) return {};
-    const GgufTensorRule* const rule = find_rule(architecture_, parts.module);
+    const GgufTensorRule* const rule = find_gguf_tensor(architecture_, parts.module);
     if (rule == nullptr) {
       return wrong(tensor,
                    fmt::format("not part of the architecture {}", quote(architecture_.name)));
@@ -126,8 +126,9 @@ class Namer {
     if (rule->change == GgufChange::kBetaAlpha) return add_beta_alpha(tensor, module);
     FileTensor found = tensor;
     // Of a module of its own, or a parameter beside others.
-    const bool is_parameter = rule->module.ends_with('!');
-    if (is_parameter) module.pop_back();
+    const std::size_t mark = module.find('!');
+    const bool is_parameter = mark != module.npos;
+    if (is_parameter) module.resize(mark);
     found.name = is_parameter ? module : module + std::string(parts.ending);
     if (parts.ending != ".scale") SUBBYTE_CHECK(undo(rule->change, found));
     return put(std::move(found));
@@ -290,8 +291,12 @@ class Namer {
   /// The matrices, or biases, of all experts, each by its own name.
   Status add_experts(const FileTensor& stack, const std::string& module, std::string_view ending) {
     const uint64_t experts = stack.shape.front();
+    if (static_cast<int64_t>(experts) != experts_) {
+      return wrong(stack, fmt::format("expected a stack of {} experts (expert_count), found {}",
+                                      experts_, experts));
+    }
     const std::size_t rank = ending == ".scale" ? 1 : ending == ".bias" ? 2 : 3;
-    if (stack.shape.size() != rank || experts > uint64_t{1} << 16) {
+    if (stack.shape.size() != rank) {
       return wrong(stack, "expected a stack of all experts");
     }
     const std::size_t bytes = stack.bytes.size() / experts;
@@ -309,9 +314,11 @@ class Namer {
   const GgufModel& model_;
   const GgufArchitecture& architecture_;
   const TensorSource& source_;
+  std::vector<Error>* problems_;
   int64_t heads_ = 1;
   int64_t kv_heads_ = 1;
   int64_t layers_ = 0;
+  int64_t experts_ = 0;
   int64_t key_heads_ = 0;  // of delta nets
   int64_t value_heads_ = 0;
   int64_t key_size_ = 0;
@@ -319,11 +326,38 @@ class Namer {
   TensorMap result_;
 };
 
+/// Those of an architecture, the ones that count first.
+std::array<std::span<const GgufTensorRule>, 3> rules_of(const GgufArchitecture& architecture) {
+  return {architecture.own_tensors, architecture.tensors, kTensors};
+}
+
 }  // namespace
 
-Result<TensorSource> gguf_tensors(const GgufModel& model, const GgufArchitecture& architecture) {
+const GgufTensorRule* find_gguf_tensor(const GgufArchitecture& architecture,
+                                       std::string_view tensor) {
+  for (const std::span<const GgufTensorRule> rules : rules_of(architecture)) {
+    const auto found = std::ranges::find(rules, tensor, &GgufTensorRule::name);
+    if (found != rules.end()) return &*found;
+  }
+  return nullptr;
+}
+
+const GgufTensorRule* find_gguf_module(const GgufArchitecture& architecture,
+                                       std::string_view module) {
+  const auto is_it = [&](const GgufTensorRule& rule) {
+    return rule.module.substr(0, rule.module.find('!')) == module;
+  };
+  for (const std::span<const GgufTensorRule> rules : rules_of(architecture)) {
+    const auto found = std::ranges::find_if(rules, is_it);
+    if (found != rules.end()) return &*found;
+  }
+  return nullptr;
+}
+
+Result<TensorSource> gguf_tensors(const GgufModel& model, const GgufArchitecture& architecture,
+                                  std::vector<Error>* problems) {
   SUBBYTE_TRY(const TensorSource source, TensorSource::open_gguf(model));
-  SUBBYTE_TRY(TensorMap tensors, Namer(model, architecture, source).run());
+  SUBBYTE_TRY(TensorMap tensors, Namer(model, architecture, source, problems).run());
   return source.with(std::move(tensors));
 }
 

@@ -115,6 +115,8 @@ void Findings::add(const Error& error, std::string_view where) {
   }
   split(rest, finding);
   refused_.insert(finding.where);
+  // Readers of one file meet the same.
+  if (!messages_.insert(error.message).second) return;
   findings_.push_back(std::move(finding));
 }
 

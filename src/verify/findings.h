@@ -42,6 +42,7 @@ class Findings {
  private:
   std::vector<Finding> findings_;
   std::set<std::string, std::less<>> refused_;
+  std::set<std::string> messages_;  // of errors that were added
 };
 
 }  // namespace subbyte

@@ -99,7 +99,7 @@ ModelFiles::ModelFiles(const fs::path& model) : SideFiles(model), path_(model) {
 void ModelFiles::put_gguf_files() {
   const Result<GgufModel> model = GgufModel::open(path_);
   if (!model.ok()) {
-    put_text(kTokenizer, model.error());
+    put_text(kTokenizer, [error = model.error()]() -> Result<std::string> { return error; });
     return put(kConfigFile, model.error());
   }
   put(kConfigFile, Error{kUnreadConfig, path_.native() + ": its metadata were not read"});
@@ -110,7 +110,7 @@ void ModelFiles::put_gguf_files() {
   };
   put_json(kGenerationFile, gguf_generation_config(model->keys()));
   if (!has_gguf_tokenizer(model->keys())) return;
-  put_text(kTokenizer, gguf_tokenizer_json(model->keys()));
+  put_text(kTokenizer, [model = *model] { return gguf_tokenizer_json(model); });
   put_json("tokenizer_config.json", gguf_tokenizer_config(model->keys()));
 }
 

@@ -34,20 +34,9 @@ constexpr uint32_t kMaxDimensions = 4;
 constexpr uint64_t kMaxAlignment = 1 << 20;
 constexpr std::string_view kAlignment = "general.alignment";
 
-template <typename T>
-T load(const std::byte* at) {
-  T value = 0;
-  std::memcpy(&value, at, sizeof value);
-  return value;
-}
-
-std::string_view text_at(const std::byte* at) {
-  return {reinterpret_cast<const char*>(at + 8), static_cast<std::size_t>(load<uint64_t>(at))};
-}
-
 bool is_finite(GgufType type, const std::byte* at) {
-  if (type == GgufType::kF32) return std::isfinite(load<float>(at));
-  return type != GgufType::kF64 || std::isfinite(load<double>(at));
+  if (type == GgufType::kF32) return std::isfinite(load_gguf<float>(at));
+  return type != GgufType::kF64 || std::isfinite(load_gguf<double>(at));
 }
 
 }  // namespace
@@ -57,7 +46,8 @@ bool is_finite(GgufType type, const std::byte* at) {
 /// Walks over a file from its beginning. Whoever takes bytes has asked whether they are there.
 class GgufReader {
  public:
-  GgufReader(MappedFile file, std::vector<Error>* problems) : problems_(problems) {
+  GgufReader(MappedFile file, std::vector<Error>* problems, bool is_beginning = false)
+      : problems_(problems), is_beginning_(is_beginning) {
     gguf_.file_ = std::make_shared<const MappedFile>(std::move(file));
     bytes_ = gguf_.file_->bytes();
   }
@@ -101,20 +91,20 @@ class GgufReader {
 
   template <typename T>
   T take() {
-    const T value = load<T>(bytes_.data() + at_);
+    const T value = load_gguf<T>(bytes_.data() + at_);
     at_ += sizeof value;
     return value;
   }
 
   Result<std::string_view> take_string(std::string_view what) {
     if (!has(8)) return truncated(what);
-    const auto size = load<uint64_t>(bytes_.data() + at_);
+    const auto size = load_gguf<uint64_t>(bytes_.data() + at_);
     if (size > bytes_.size() - at_ - 8) {
       return refuse("gguf.truncated", fmt::format("{}: expected a text of {} bytes at byte {}, "
                                                   "found {} bytes in the file",
                                                   what, size, at_, bytes_.size() - at_ - 8));
     }
-    const std::string_view text = text_at(bytes_.data() + at_);
+    const std::string_view text = gguf_text_at(bytes_.data() + at_);
     at_ += 8 + text.size();
     return text;
   }
@@ -353,6 +343,8 @@ class GgufReader {
       if (fits) {
         tensor.bytes = bytes_.subspan(begin + place.offset, place.size);
         is_in_file[i] = true;
+      } else if (is_beginning_) {
+        is_in_file[i] = true;
       } else {
         SUBBYTE_CHECK(wrong_tensor(
             "gguf.truncated", tensor.name,
@@ -370,6 +362,7 @@ class GgufReader {
 
   GgufFile gguf_;
   std::vector<Error>* problems_;
+  bool is_beginning_;
   std::span<const std::byte> bytes_;
   std::size_t at_ = 0;
   uint64_t num_keys_ = 0;
@@ -388,6 +381,10 @@ Result<GgufFile> GgufFile::of(MappedFile file, std::vector<Error>* problems) {
   return GgufReader(std::move(file), problems).read();
 }
 
+Result<GgufFile> GgufFile::of_beginning(MappedFile file) {
+  return GgufReader(std::move(file), nullptr, true).read();
+}
+
 const GgufValue* GgufFile::find(std::string_view key) const {
   const auto name = [&](std::size_t i) { return keys_[i].name; };
   const auto at = std::ranges::lower_bound(by_name_, key, {}, name);
@@ -401,12 +398,19 @@ Error GgufFile::error(std::string_view code, std::string_view key,
                             value == nullptr ? "none" : value->describe())};
 }
 
-bool is_gguf(const std::filesystem::path& path) {
+bool begins_as_gguf(const std::filesystem::path& path) {
   std::error_code ignored;
   if (!std::filesystem::is_regular_file(path, ignored)) return false;
   const auto file = MappedFile::open(path);
   return file.ok() && file->bytes().size() >= kMagic.size() &&
          std::memcmp(file->bytes().data(), kMagic.data(), kMagic.size()) == 0;
+}
+
+bool is_gguf(const std::filesystem::path& path) {
+  std::error_code ignored;
+  const bool is_named =
+      path.extension() == ".gguf" && std::filesystem::is_regular_file(path, ignored);
+  return is_named || begins_as_gguf(path);
 }
 
 }  // namespace subbyte

@@ -46,6 +46,9 @@ class GgufFile {
                                std::vector<Error>* problems = nullptr);
   static Result<GgufFile> of(MappedFile file, std::vector<Error>* problems = nullptr);
 
+  /// The beginning of a file, such as its keys: tensors beyond it have no bytes.
+  static Result<GgufFile> of_beginning(MappedFile file);
+
   /// In the order of the file.
   std::span<const GgufKey> keys() const { return keys_; }
   std::span<const GgufTensor> tensors() const { return tensors_; }
@@ -67,6 +70,9 @@ class GgufFile {
 
 /// Says whether a file begins with the four bytes of GGUF; false when there is none, or it cannot
 /// be read.
+bool begins_as_gguf(const std::filesystem::path& path);
+
+/// Says whether a file is to be read as GGUF: it begins so, or its name ends in ".gguf".
 bool is_gguf(const std::filesystem::path& path);
 
 }  // namespace subbyte

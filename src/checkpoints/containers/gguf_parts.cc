@@ -19,6 +19,17 @@ constexpr std::string_view kCount = "split.count";
 constexpr std::string_view kTensors = "split.tensors.count";
 constexpr int64_t kMaxParts = 1024;
 
+/// Says whether all layers of a file are among those that predict tokens further on.
+bool is_draft(const GgufFile& file) {
+  const GgufValue* const architecture = file.find("general.architecture");
+  const std::string name(architecture == nullptr ? "" : architecture->string().value_or(""));
+  const GgufValue* const drafts = file.find(name + ".nextn_predict_layers");
+  const auto count = drafts == nullptr ? std::nullopt : drafts->integer();
+  if (!count || *count < 1 || file.find(kCount) != nullptr) return false;
+  const auto is_first = [](const GgufTensor& tensor) { return tensor.name.starts_with("blk.0."); };
+  return std::ranges::none_of(file.tensors(), is_first);
+}
+
 /// What a file is that is no model, in words; empty for a model.
 std::string_view other_kind(const GgufFile& file) {
   const auto text = [&](std::string_view key) -> std::string_view {
@@ -29,6 +40,7 @@ std::string_view other_kind(const GgufFile& file) {
   if (type == "mmproj" || text("general.architecture") == "clip") {
     return "the part of a model that sees or hears (mmproj)";
   }
+  if (is_draft(file)) return "the part of a model that drafts: multi-token prediction (MTP)";
   if (type == "adapter") return "an adapter (LoRA): merge it into its model";
   if (type == "imatrix" || file.find("imatrix.chunk_count") != nullptr) {
     return "an importance matrix (imatrix) for quantizing";
@@ -61,8 +73,13 @@ Result<fs::path> path_of_part(const fs::path& path, int64_t part, int64_t count)
 
 Result<GgufFile> open_part(const fs::path& path, int64_t no, int64_t count,
                            std::vector<Error>* problems) {
-  SUBBYTE_TRY(MappedFile mapped, open_model_file(path, kAnyFileSize));
-  SUBBYTE_TRY(GgufFile file, GgufFile::of(std::move(mapped), problems));
+  Result<MappedFile> mapped = open_model_file(path, kAnyFileSize);
+  if (!mapped.ok() && mapped.error().code == "file.not_found") {
+    return Error{"gguf.parts", fmt::format("{}: expected part {} of {}, found no such file",
+                                           path.string(), no + 1, count)};
+  }
+  if (!mapped.ok()) return mapped.error();
+  SUBBYTE_TRY(GgufFile file, GgufFile::of(*std::move(mapped), problems));
   SUBBYTE_TRY(const int64_t own_count, number_of(file, kCount, kMaxParts));
   SUBBYTE_TRY(const int64_t own_no, number_of(file, kNo, kMaxParts));
   if (own_count == count && own_no == no) return file;

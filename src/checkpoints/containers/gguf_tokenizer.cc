@@ -20,7 +20,6 @@ using json::Value;
 
 constexpr std::string_view kCode = "gguf.tokenizer";
 constexpr std::string_view kPairs = "gpt2";
-constexpr std::string_view kSentencePiece = "llama";  // the name of tokenizers with scores
 constexpr std::string_view kKind = "tokenizer.ggml.model";
 constexpr std::string_view kTokens = "tokenizer.ggml.tokens";
 constexpr std::string_view kTypes = "tokenizer.ggml.token_type";
@@ -28,7 +27,8 @@ constexpr std::string_view kScores = "tokenizer.ggml.scores";
 constexpr std::string_view kMerges = "tokenizer.ggml.merges";
 constexpr std::string_view kPre = "tokenizer.ggml.pre";
 constexpr std::string_view kTemplate = "tokenizer.chat_template";
-constexpr uint64_t kMaxTokens = 1 << 20;
+constexpr uint64_t kMaxTokens = 1 << 19;
+constexpr uint64_t kMaxTexts = 1 << 24;  // bytes of all tokens, or merges; real ones have 4 MB
 constexpr std::string_view kSpace = "\u2581";  // SentencePiece writes blanks so
 
 enum class TokenType : uint8_t { kNormal = 1, kUnknown, kControl, kOfUser, kUnused, kByte };
@@ -58,6 +58,21 @@ Result<const GgufValue*> list_of_tokens(const GgufFile& file, std::string_view k
   return list;
 }
 
+/// Texts of a list, none of which is empty, are no more than a tokenizer has.
+Status check_texts(const GgufFile& file, std::string_view key,
+                   std::span<const std::string_view> texts) {
+  uint64_t bytes = 0;
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    bytes += texts[i].size();
+    if (!texts[i].empty()) continue;
+    return Error{kCode, fmt::format("{}: {}[{}]: expected a text, found an empty one",
+                                    file.path().native(), key, i)};
+  }
+  if (bytes <= kMaxTexts) return {};
+  return Error{kCode, fmt::format("{}: {}: expected texts of at most {} bytes, found {}",
+                                  file.path().native(), key, kMaxTexts, bytes)};
+}
+
 Result<GgufTokenizer> read_tokenizer(const GgufFile& file) {
   GgufTokenizer result;
   const GgufValue* const kind = file.find(kKind);
@@ -73,6 +88,7 @@ Result<GgufTokenizer> read_tokenizer(const GgufFile& file) {
                    ? std::nullopt
                    : tokens->strings();
   if (!texts) return file.error(kCode, kTokens, fmt::format("1 to {} texts", kMaxTokens));
+  SUBBYTE_CHECK(check_texts(file, kTokens, *texts));
   result.tokens = *std::move(texts);
   const std::size_t size = result.tokens.size();
   SUBBYTE_TRY(const GgufValue* const types, list_of_tokens(file, kTypes, size));
@@ -172,11 +188,13 @@ Result<std::string> post_processor_of(const GgufFile& file, const GgufTokenizer&
                                       bool adds_begin) {
   std::string parts;
   std::string tokens;
+  std::optional<int64_t> before;
   const auto add = [&](int64_t id) {
     const std::string text = text_of(tokenizer.tokens[static_cast<std::size_t>(id)]);
     parts += fmt::format(R"({}{{"SpecialToken":{{"id":{},"type_id":0}}}})",
                          parts.empty() ? "" : ",", text);
-    if (tokens.find(text + ":") != tokens.npos) return;
+    if (before == id) return;
+    before = id;
     tokens += fmt::format(R"({}{}:{{"id":{},"ids":[{}],"tokens":[{}]}})", tokens.empty() ? "" : ",",
                           text, text, id, text);
   };
@@ -205,7 +223,16 @@ Result<std::string> post_processor_of(const GgufFile& file, const GgufTokenizer&
 Result<std::string> listed_merges(const GgufFile& file) {
   const GgufValue* const list = file.find(kMerges);
   const auto merges = list == nullptr ? std::nullopt : list->strings();
-  if (!merges) return file.error(kCode, kMerges, "texts");
+  if (!merges || merges->size() > kMaxTokens) {
+    return file.error(kCode, kMerges, fmt::format("at most {} texts", kMaxTokens));
+  }
+  SUBBYTE_CHECK(check_texts(file, kMerges, *merges));
+  std::vector<std::string_view> sorted = *merges;
+  std::ranges::sort(sorted);
+  if (const auto twin = std::ranges::adjacent_find(sorted); twin != sorted.end()) {
+    return Error{kCode, fmt::format("{}: {}: {} appears twice", file.path().native(), kMerges,
+                                    quote_name(*twin))};
+  }
   std::string text;
   for (const std::string_view merge : *merges) {
     text += text.empty() ? "" : ",";
@@ -308,6 +335,18 @@ Result<std::string> gguf_tokenizer_json(const GgufFile& file) {
       R"("vocab":{{{}}},"merges":[{}]}}}})",
       added_tokens_of(tokenizer), parts.normalizer, parts.pre_tokenizer, around, parts.decoder,
       parts.model, vocabulary_of(tokenizer), merges);
+}
+
+Result<std::string> gguf_tokenizer_json(const GgufModel& model) {
+  const GgufFile& file = model.keys();
+  const GgufTensor* const table = model.find("token_embd.weight");
+  const GgufValue* const tokens = file.find(kTokens);
+  const bool fits = table == nullptr || tokens == nullptr || table->shape.size() != 2 ||
+                    table->shape.front() == tokens->size();
+  if (fits) return gguf_tokenizer_json(file);
+  return file.error(
+      kCode, kTokens,
+      fmt::format("a text for each of {} rows of token_embd.weight", table->shape.front()));
 }
 
 Result<std::string> gguf_tokenizer_config(const GgufFile& file) {

@@ -10,15 +10,20 @@
 #include <string>
 
 #include "base/status.h"
-#include "checkpoints/containers/gguf_file.h"
+#include "checkpoints/containers/gguf_parts.h"
 
 namespace subbyte {
+
+/// The name of tokenizers with scores.
+inline constexpr std::string_view kSentencePiece = "llama";
 
 /// Says whether the file has a tokenizer.
 bool has_gguf_tokenizer(const GgufFile& file);
 
 /// tokenizer.json. Codes: gguf.tokenizer for kinds that are not read and lists that do not fit.
 Result<std::string> gguf_tokenizer_json(const GgufFile& file);
+/// The same of a model, whose embedding has as many rows as there are tokens.
+Result<std::string> gguf_tokenizer_json(const GgufModel& model);
 
 /// tokenizer_config.json: the names of tokens, and chat templates. Code gguf.tokenizer.
 Result<std::string> gguf_tokenizer_config(const GgufFile& file);

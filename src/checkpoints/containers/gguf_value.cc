@@ -2,26 +2,15 @@
 
 #include <fmt/format.h>
 
-#include <cstring>
 #include <limits>
 
 #include "base/quote.h"
 
 namespace subbyte {
-namespace {
 
-template <typename T>
-T load(const std::byte* at) {
-  T value = 0;
-  std::memcpy(&value, at, sizeof value);
-  return value;
+std::string_view gguf_text_at(const std::byte* at) {
+  return {reinterpret_cast<const char*>(at + 8), static_cast<std::size_t>(load_gguf<uint64_t>(at))};
 }
-
-std::string_view text_at(const std::byte* at) {
-  return {reinterpret_cast<const char*>(at + 8), static_cast<std::size_t>(load<uint64_t>(at))};
-}
-
-}  // namespace
 
 std::size_t gguf_width(GgufType type) {
   switch (type) {
@@ -52,11 +41,11 @@ std::string_view gguf_type_name(GgufType type) {
 }
 
 GgufType GgufValue::element_type() const {
-  return is_array() ? static_cast<GgufType>(load<uint32_t>(bytes_.data())) : type_;
+  return is_array() ? static_cast<GgufType>(load_gguf<uint32_t>(bytes_.data())) : type_;
 }
 
 uint64_t GgufValue::size() const {
-  return is_array() ? load<uint64_t>(bytes_.data() + 4) : 1;
+  return is_array() ? load_gguf<uint64_t>(bytes_.data() + 4) : 1;
 }
 
 /// Of numbers; nullptr where there is no such element.
@@ -71,21 +60,21 @@ std::optional<int64_t> GgufValue::integer(uint64_t i) const {
   if (at == nullptr) return std::nullopt;
   switch (element_type()) {
     case GgufType::kU8:
-      return load<uint8_t>(at);
+      return load_gguf<uint8_t>(at);
     case GgufType::kI8:
-      return load<int8_t>(at);
+      return load_gguf<int8_t>(at);
     case GgufType::kU16:
-      return load<uint16_t>(at);
+      return load_gguf<uint16_t>(at);
     case GgufType::kI16:
-      return load<int16_t>(at);
+      return load_gguf<int16_t>(at);
     case GgufType::kU32:
-      return load<uint32_t>(at);
+      return load_gguf<uint32_t>(at);
     case GgufType::kI32:
-      return load<int32_t>(at);
+      return load_gguf<int32_t>(at);
     case GgufType::kI64:
-      return load<int64_t>(at);
+      return load_gguf<int64_t>(at);
     case GgufType::kU64: {
-      const auto value = load<uint64_t>(at);
+      const auto value = load_gguf<uint64_t>(at);
       if (value > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) return std::nullopt;
       return static_cast<int64_t>(value);
     }
@@ -97,8 +86,8 @@ std::optional<int64_t> GgufValue::integer(uint64_t i) const {
 std::optional<double> GgufValue::number(uint64_t i) const {
   const std::byte* const at = element(i);
   if (at == nullptr) return std::nullopt;
-  if (element_type() == GgufType::kF32) return load<float>(at);
-  if (element_type() == GgufType::kF64) return load<double>(at);
+  if (element_type() == GgufType::kF32) return load_gguf<float>(at);
+  if (element_type() == GgufType::kF64) return load_gguf<double>(at);
   const auto value = integer(i);
   return value ? std::optional<double>(static_cast<double>(*value)) : std::nullopt;
 }
@@ -110,7 +99,7 @@ std::optional<bool> GgufValue::boolean(uint64_t i) const {
 
 std::optional<std::string_view> GgufValue::string() const {
   if (type_ != GgufType::kString) return std::nullopt;
-  return text_at(bytes_.data());
+  return gguf_text_at(bytes_.data());
 }
 
 std::optional<std::vector<std::string_view>> GgufValue::strings() const {
@@ -119,7 +108,7 @@ std::optional<std::vector<std::string_view>> GgufValue::strings() const {
   texts.reserve(size());
   const std::byte* at = bytes_.data() + 12;
   for (uint64_t i = 0; i < size(); ++i) {
-    texts.push_back(text_at(at));
+    texts.push_back(gguf_text_at(at));
     at += 8 + texts.back().size();
   }
   return texts;

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <optional>
 #include <span>
 #include <string>
@@ -26,6 +27,16 @@ enum class GgufType : uint32_t {
   kI64,
   kF64,
 };
+
+/// A number as it lies in the file.
+template <typename T>
+T load_gguf(const std::byte* at) {
+  T value = 0;
+  std::memcpy(&value, at, sizeof value);
+  return value;
+}
+/// The text whose length stands at `at`.
+std::string_view gguf_text_at(const std::byte* at);
 
 /// Bytes of a value of this type; 0 for strings and arrays.
 std::size_t gguf_width(GgufType type);
