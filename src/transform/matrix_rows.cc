@@ -41,8 +41,9 @@ RowReader row_reader(const MatrixRows& matrix) {
   const DType dtype = matrix.tensor->dtype;
   const int64_t width = bits(dtype) / 8;
   const std::byte* data = matrix.tensor->bytes.data() + matrix.first * width;
-  return [=, cols = matrix.cols, row_step = matrix.row_step, col_step = matrix.col_step](
-             int64_t row, float* out) {
+  return [=, cols = matrix.cols, row_step = matrix.row_step, col_step = matrix.col_step,
+          order = matrix.tensor->rows](int64_t place, float* out) {
+    const int64_t row = order == nullptr ? place : (*order)[static_cast<std::size_t>(place)];
     load_floats(dtype, data + row * row_step * width, col_step, out, cols);
   };
 }

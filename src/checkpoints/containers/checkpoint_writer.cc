@@ -88,8 +88,26 @@ std::vector<WeightFile> cut(std::span<const WriteStep> steps, uint64_t shard_byt
 
 }  // namespace
 
+FileTensor in_row_order(const FileTensor& tensor) {
+  if (tensor.rows == nullptr) return tensor;
+  FileTensor ordered = tensor;
+  ordered.rows = nullptr;
+  std::size_t size = static_cast<std::size_t>(bits(tensor.dtype)) / 8;  // of a row
+  for (const uint64_t inputs : std::span(tensor.shape).subspan(1)) size *= inputs;
+  std::vector<std::byte> bytes;
+  bytes.reserve(tensor.rows->size() * size);
+  for (const uint32_t row : *tensor.rows) {
+    const auto from = tensor.bytes.subspan(row * size, size);
+    bytes.insert(bytes.end(), from.begin(), from.end());
+  }
+  ordered.file = std::make_shared<const MappedFile>(MappedFile::of(bytes, tensor.file->path()));
+  ordered.bytes = ordered.file->bytes();
+  return ordered;
+}
+
 WriteStep keep(const FileTensor& tensor) {
   const auto make = [&tensor](const PutBytes& put) -> Status {
+    if (tensor.rows != nullptr) return put(0, in_row_order(tensor).bytes);
     for (std::size_t i = 0; i < tensor.bytes.size(); i += kPieceBytes) {
       const auto piece = tensor.bytes.subspan(i, std::min(kPieceBytes, tensor.bytes.size() - i));
       SUBBYTE_CHECK(put(0, piece));
@@ -169,6 +187,12 @@ Status write_checkpoint(const fs::path& directory, const WeightFiles& weights,
     for (std::size_t i = file->begin; i < file->end; ++i) {
       if (i + 1 < file->end) prefetch(steps[i + 1]);
       SUBBYTE_CHECK(make(steps[i], output, file->head.size(), gaps, written));
+    }
+    if (file->padding > 0) {
+      const std::vector<std::byte> zeros(file->padding);
+      const uint64_t end = file->head.size() + file->data_bytes();
+      SUBBYTE_CHECK(output.write_at(end - file->padding, zeros));
+      written(zeros.size());
     }
     SUBBYTE_CHECK(output.commit());
   }

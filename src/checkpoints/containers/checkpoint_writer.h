@@ -3,7 +3,7 @@
 // some tensors and a function that makes their bytes. A container lays the tensors of all steps out
 // in files, and write_checkpoint() fills these:
 //
-//   steps -> lay_out_shards(), lay_out_orin() -> WeightFiles -> write_checkpoint()
+//   steps -> lay_out_shards(), lay_out_orin(), lay_out_gguf() -> WeightFiles -> write_checkpoint()
 
 #include <filesystem>
 #include <functional>
@@ -34,6 +34,9 @@ struct WriteStep {
   std::pair<std::string, std::string> metadata = {};
 };
 
+/// The tensor itself, or where its rows lie in another order a copy of its numbers in its own.
+FileTensor in_row_order(const FileTensor& tensor);
+
 /// Keeps a tensor as it is.
 WriteStep keep(const FileTensor& tensor);
 
@@ -44,8 +47,9 @@ struct WeightFile {
   std::vector<TensorEntry> tensors;  // in the order of the file
   std::size_t begin = 0;             // the steps [begin, end) make them
   std::size_t end = 0;
+  uint64_t padding = 0;  // zeros after the last tensor
 
-  uint64_t data_bytes() const { return tensors.empty() ? 0 : tensors.back().end; }
+  uint64_t data_bytes() const { return (tensors.empty() ? 0 : tensors.back().end) + padding; }
 };
 
 struct TextFile {
