@@ -64,6 +64,22 @@ std::string model_lines(const Inspection& inspection, const ModelConfig& model) 
                                            megabytes(full_context_bytes(inspection, model))));
 }
 
+/// Types of tensors and the tokenizer of a GGUF file.
+std::string gguf_lines(const InspectedGguf& gguf) {
+  std::string types;
+  for (const InspectedGguf::Type& type : gguf.types) {
+    types += fmt::format("{}{} ({} tensors, {:.1f} MB)", types.empty() ? "" : ", ", type.name,
+                         type.tensors, megabytes(type.bytes));
+  }
+  std::string tokenizer = "none";
+  if (!gguf.tokenizer.empty()) {
+    tokenizer =
+        fmt::format("{}{}, {} tokens", gguf.tokenizer,
+                    gguf.pre_tokenizer.empty() ? "" : " (" + gguf.pre_tokenizer + ")", gguf.tokens);
+  }
+  return fact("GGUF", gguf.architecture) + fact("types", types) + fact("tokenizer", tokenizer);
+}
+
 std::string summary(const Inspection& inspection) {
   std::string text;
   if (!inspection.architecture.empty()) {
@@ -81,7 +97,13 @@ std::string summary(const Inspection& inspection) {
   } else {
     text += fact("size", size + "; there are integers, and no config says what is packed in them");
   }
+  if (inspection.gguf) text += gguf_lines(*inspection.gguf);
   if (inspection.model) text += model_lines(inspection, *inspection.model);
+  if (inspection.gguf) {
+    text += fact("run", inspection.model && inspection.problems.empty()
+                            ? "takes it"
+                            : "refuses it, see the problems below");
+  }
   if (inspection.unread > 0) {
     text += fact("not read", fmt::format("{} tensors of parts that see or draft, beside the text",
                                          inspection.unread));

@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -81,12 +82,28 @@ struct InspectedWeight {
   double bits_per_weight() const;
 };
 
+/// Facts of a GGUF file that config.json has no words for.
+struct InspectedGguf {
+  struct Type {
+    std::string name = {};  // "Q4_K"
+    int64_t tensors = 0;
+    uint64_t bytes = 0;
+  };
+
+  std::string architecture = {};   // general.architecture: "qwen3moe"
+  std::vector<Type> types = {};    // the one with most bytes first
+  std::string tokenizer = {};      // tokenizer.ggml.model: "gpt2"; empty without a tokenizer
+  std::string pre_tokenizer = {};  // tokenizer.ggml.pre: "qwen2"
+  uint64_t tokens = 0;
+};
+
 /// The contents of a checkpoint, from its headers, g_idx and, unless they are large, the scales.
 struct Inspection {
   using Weight = InspectedWeight;
 
   std::string architecture = {};                  // "qwen3"; empty for a lone safetensors file
-  std::string quantization = {};                  // "awq", "none", ...
+  std::string quantization = {};                  // "awq", "none", "gguf"
+  std::optional<InspectedGguf> gguf = {};         // of a GGUF file
   std::shared_ptr<const ModelConfig> model = {};  // where this version runs the architecture
   std::vector<std::string> problems = {};         // not understood, or contradicts itself
   std::vector<std::string> notes = {};            // what it lacks for text: a tokenizer

@@ -1,14 +1,18 @@
 #include "verify/inspect.h"
 
 #include <algorithm>
+#include <functional>
+#include <map>
 #include <set>
 #include <utility>
 
 #include "base/model_file.h"
 #include "checkpoints/config/model_files.h"
+#include "checkpoints/containers/gguf_parts.h"
 #include "checkpoints/import_parts.h"
 #include "checkpoints/modules.h"
 #include "checkpoints/unread_parts.h"
+#include "foreign_layouts/ggml_types.h"
 #include "models/checkpoint.h"
 #include "models/model.h"
 #include "verify/refusals.h"
@@ -83,6 +87,31 @@ Status add_configs(const CheckpointParts& checkpoint, Inspection& inspection) {
   return {};
 }
 
+/// Of a file that opened before.
+InspectedGguf describe_gguf(const GgufModel& model) {
+  const auto text = [&](std::string_view key) {
+    const GgufValue* const value = model.keys().find(key);
+    return std::string(value == nullptr ? "" : value->string().value_or(""));
+  };
+  InspectedGguf gguf = {.architecture = text("general.architecture"),
+                        .tokenizer = text("tokenizer.ggml.model"),
+                        .pre_tokenizer = text("tokenizer.ggml.pre")};
+  const GgufValue* const tokens = model.keys().find("tokenizer.ggml.tokens");
+  if (tokens != nullptr) gguf.tokens = tokens->size();
+  std::map<uint32_t, InspectedGguf::Type> types;
+  for (const GgufFile& part : model.parts()) {
+    for (const GgufTensor& tensor : part.tensors()) {
+      InspectedGguf::Type& type = types[tensor.type];
+      type.name = find_ggml_type(tensor.type)->name;
+      ++type.tensors;
+      type.bytes += tensor.bytes.size();
+    }
+  }
+  for (const auto& [number, type] : types) gguf.types.push_back(type);
+  std::ranges::stable_sort(gguf.types, std::greater(), &InspectedGguf::Type::bytes);
+  return gguf;
+}
+
 void add_refusals(const ModelFiles& files, Backend& backend, Inspection& inspection) {
   inspection.reads_scales = inspection.scale_bytes <= kMaxScaleBytes;
   const Reads reads = inspection.reads_scales ? Reads::kScales : Reads::kHeaders;
@@ -134,6 +163,11 @@ Result<Inspection> inspect(const ModelFiles& files, Executor& pool, Backend* bac
   }
   if (!checkpoint.tensors.ok()) return checkpoint.tensors.error();
   const TensorSource& tensors = *checkpoint.tensors;
+  if (is_gguf(files.path())) {
+    SUBBYTE_TRY(const GgufModel model, GgufModel::open(files.path()));
+    inspection.gguf = describe_gguf(model);
+    if (inspection.quantization == "none") inspection.quantization = "gguf";
+  }
   for (const fs::path& file : tensors.files()) inspection.files.push_back(file.string());
   inspection.unread = std::ranges::count_if(
       tensors.tensors(), [](const auto& tensor) { return is_in_unread_part(tensor.first); });

@@ -23,6 +23,18 @@ Value model_as_json(const Inspection& inspection, const ModelConfig& model) {
           {"full_context_bytes", full_context_bytes(inspection, model)}};
 }
 
+Value gguf_as_json(const InspectedGguf& gguf) {
+  Value types = Value::array();
+  for (const InspectedGguf::Type& type : gguf.types) {
+    types.push_back({{"type", type.name}, {"tensors", type.tensors}, {"bytes", type.bytes}});
+  }
+  return {{"architecture", gguf.architecture},
+          {"types", std::move(types)},
+          {"tokenizer", gguf.tokenizer},
+          {"pre_tokenizer", gguf.pre_tokenizer},
+          {"tokens", gguf.tokens}};
+}
+
 }  // namespace
 
 Value to_json(const Inspection& inspection) {
@@ -31,7 +43,10 @@ Value to_json(const Inspection& inspection) {
                 {"parameters", nullptr},
                 {"bytes", inspection.bytes},
                 {"bits_per_weight", nullptr},
-                {"model", nullptr}};
+                {"model", nullptr},
+                {"gguf", nullptr},
+                {"runs", inspection.model != nullptr && inspection.problems.empty()}};
+  if (inspection.gguf) root["gguf"] = gguf_as_json(*inspection.gguf);
   if (inspection.knows_weights()) {
     root["parameters"] = inspection.parameters;
     root["bits_per_weight"] = inspection.bits_per_weight();
