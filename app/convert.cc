@@ -102,8 +102,8 @@ void add_convert(Program& program, Invocation& invocation) {
   command.destination(options->destination);
   command
       .option("--to", options->convert.format,
-              fmt::format("one of {}; the last three are unquantized, and ak48 is a model file of "
-                          "OrinMLLM",
+              fmt::format("one of {}; the last three are unquantized, ak48 is a model file of "
+                          "OrinMLLM, and DST becomes a file with gguf",
                           fmt::join(conversion_formats(), ", ")))
       .value("FORMAT")
       .such_as(conversion_formats())

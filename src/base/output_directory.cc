@@ -113,4 +113,17 @@ Status OutputDirectory::commit() {
   return file_error(failure, place.path.parent_path(), "sync the directory");
 }
 
+Status OutputDirectory::commit_file(const std::string& name) {
+  const Place& place = partial_->place();
+  const int directory = partial_->descriptor();
+  if (directory < 0) return file_error(EBADF, place.given, "commit");
+  int failure =
+      rename_exclusive(directory, name.c_str(), place.folder.number(), place.name.c_str(), false);
+  if (failure == 0 || failure == EEXIST) partial_->discard();
+  if (failure != 0) return file_error(failure, place.given, "create");
+  failure = sync_folder(place.folder.number());
+  if (failure == 0) return {};
+  return file_error(failure, place.path.parent_path(), "sync the directory");
+}
+
 }  // namespace subbyte

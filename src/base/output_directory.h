@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <filesystem>
 #include <memory>
+#include <string>
 #include <string_view>
 
 #include "base/leftover.h"
@@ -43,6 +44,8 @@ class OutputDirectory {
   /// Removes the directory, with what is finished in it.
   void discard() { partial_->discard(); }
   Status commit();
+  /// The same of a result that is one file of it: the directory goes, and the file has the name.
+  Status commit_file(const std::string& name);
 
  private:
   explicit OutputDirectory(std::unique_ptr<Partial> partial) : partial_(std::move(partial)) {}

@@ -47,8 +47,8 @@ constexpr const ModelType& kThird = kModelTypes[1];
 constexpr double kSlidingTheta = 10000;
 
 constexpr GgufKeyRule kGgufKeys[] = {
-    {"attn_logit_softcapping", "attn_logit_softcapping"},
-    {"final_logit_softcapping", "final_logit_softcapping"},
+    {"attn_logit_softcapping", "attn_logit_softcapping", "", true},
+    {"final_logit_softcapping", "final_logit_softcapping", "", true},
     {"attention.sliding_window", "sliding_window"},
 };
 constexpr GgufTensorRule kGgufTensors[] = {

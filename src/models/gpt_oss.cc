@@ -35,7 +35,7 @@ constexpr GgufKeyRule kGgufKeys[] = {
     {"attention.sliding_window", "sliding_window"},
 };
 constexpr GgufTensorRule kGgufTensors[] = {
-    {"attn_sinks", "self_attn.sinks!"},
+    {"attn_sinks", "self_attn.sinks!.weight"},
     {"post_attention_norm", "post_attention_layernorm"},
     {"ffn_gate_inp", "mlp.router"},
     {"ffn_gate_exps", "mlp.experts.gate_proj", GgufChange::kExperts},
@@ -43,9 +43,14 @@ constexpr GgufTensorRule kGgufTensors[] = {
     {"ffn_down_exps", "mlp.experts.down_proj", GgufChange::kExperts},
 };
 
-/// YaRN of gpt-oss does not round where its ramp begins and ends.
+/// YaRN of gpt-oss does not round where its ramp begins and ends. Where a file says nothing of a
+/// scaling there is none, other than in config.json.
 Status complete_gguf(const GgufModel& /*model*/, json::Value& config) {
-  if (config["rope_scaling"].is_object()) config["rope_scaling"]["truncate"] = false;
+  if (config["rope_scaling"].is_object()) {
+    config["rope_scaling"]["truncate"] = false;
+  } else {
+    config["rope_scaling"] = {{"rope_type", "default"}};
+  }
   return {};
 }
 

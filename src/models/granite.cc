@@ -12,10 +12,10 @@ constexpr ModelType kModelTypes[] = {
     {.name = "granite", .architecture = "GraniteForCausalLM", .defaults = {.eos = 2}}};
 
 constexpr GgufKeyRule kGgufKeys[] = {
-    {"attention.scale", "attention_multiplier"},
-    {"embedding_scale", "embedding_multiplier"},
-    {"residual_scale", "residual_multiplier"},
-    {"logit_scale", "logits_scaling"},
+    {"attention.scale", "attention_multiplier", "", true},
+    {"embedding_scale", "embedding_multiplier", "", true},
+    {"residual_scale", "residual_multiplier", "", true},
+    {"logit_scale", "logits_scaling", "", true},
 };
 constexpr GgufTensorRule kGgufTensors[] = {
     {"attn_q", "self_attn.q_proj", GgufChange::kPairedQueries},

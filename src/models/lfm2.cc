@@ -57,12 +57,6 @@ Status complete_gguf(const GgufModel& model, json::Value& config) {
   return {};
 }
 
-constexpr GgufArchitecture kGguf[] = {{.name = "lfm2",
-                                       .model_type = "lfm2",
-                                       .keys = kGgufKeys,
-                                       .tensors = kGgufTensors,
-                                       .complete = complete_gguf}};
-
 constexpr json::ScopedRule kKeys[] = {
     SUBBYTE_CONFIG_KEY("", "intermediate_size", kComputed, "", "absent: 12288"),
     SUBBYTE_CONFIG_KEY("", "block_ff_dim", kComputed, "", "intermediate_size, older"),
@@ -101,6 +95,21 @@ struct Own {
 
   bool operator==(const Own&) const = default;
 };
+
+void add_gguf_keys(const ModelConfig& model, GgufKeys& keys) {
+  std::vector<int32_t> heads;
+  for (const bool is_conv : model.own.as<Own>().conv_layers) {
+    heads.push_back(is_conv ? 0 : static_cast<int32_t>(model.num_kv_heads));
+  }
+  keys.wholes("lfm2.attention.head_count_kv", heads);
+}
+
+constexpr GgufArchitecture kGguf[] = {{.name = "lfm2",
+                                       .model_type = "lfm2",
+                                       .keys = kGgufKeys,
+                                       .tensors = kGgufTensors,
+                                       .complete = complete_gguf,
+                                       .add_keys = add_gguf_keys}};
 
 /// The block under "conv."
 ValueId short_conv(const Own& own, int64_t channels, StepRecorder& step, ValueId h) {

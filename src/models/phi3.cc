@@ -28,11 +28,16 @@ Status complete_gguf(const GgufModel& /*model*/, json::Value& config) {
   return {};
 }
 
+void add_gguf_keys(const ModelConfig& model, GgufKeys& keys) {
+  keys.whole("phi3.attention.sliding_window", static_cast<uint32_t>(model.windows.front()));
+}
+
 constexpr GgufArchitecture kGguf[] = {{.name = "phi3",
                                        .model_type = "phi3",
                                        .keys = kGgufKeys,
                                        .tensors = kGgufTensors,
-                                       .complete = complete_gguf}};
+                                       .complete = complete_gguf,
+                                       .add_keys = add_gguf_keys}};
 
 constexpr json::ScopedRule kKeys[] = {
     SUBBYTE_CONFIG_KEY(

@@ -63,9 +63,18 @@ constexpr GgufTensorRule kGgufTensors[] = {
     {"ffn_up_exps", "mlp.experts.up_proj", GgufChange::kExperts},
     {"ffn_down_exps", "mlp.experts.down_proj", GgufChange::kExperts},
 };
+/// What config.json says by one of two names.
+void add_gguf_keys(const ModelConfig& model, GgufKeys& keys) {
+  keys.whole("qwen3moe.expert_count", static_cast<uint32_t>(model.own.as<ExpertConfig>().count));
+}
+
 constexpr GgufArchitecture kGguf[] = {
     {.name = "qwen3", .model_type = "qwen3", .tensors = kGgufTensors},
-    {.name = "qwen3moe", .model_type = "qwen3_moe", .keys = kGgufKeys, .tensors = kGgufTensors},
+    {.name = "qwen3moe",
+     .model_type = "qwen3_moe",
+     .keys = kGgufKeys,
+     .tensors = kGgufTensors,
+     .add_keys = add_gguf_keys},
 };
 
 constexpr json::ScopedRule kKeys[] = {

@@ -76,7 +76,7 @@ constexpr GgufTensorRule kGgufTensors[] = {
     {"ssm_alpha", "linear_attn.in_proj_a"},
     {"ssm_beta", "linear_attn.in_proj_b"},
     {"ssm_a", "linear_attn.A_log!", GgufChange::kNegativeExp},
-    {"ssm_dt", "linear_attn.dt_bias!"},
+    {"ssm_dt", "linear_attn.dt_bias!.bias"},
     {"ssm_norm", "linear_attn.norm"},
     {"ssm_out", "linear_attn.out_proj"},
     {"ffn_gate_inp", "mlp.gate"},

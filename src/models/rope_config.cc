@@ -185,6 +185,19 @@ Result<Rope> read_sliding_rope(const json::Object& config, const ModelConfig& mo
   return scaled.rope;
 }
 
+Result<SaidRope> said_rope(const json::Object& config, const ModelConfig& model) {
+  SUBBYTE_TRY(const RopeSections sections, find_sections(config));
+  const ConfigDefaults& defaults = type_of(model).defaults;
+  SaidRope said;
+  SUBBYTE_TRY(said.theta, read_base(config, sections, defaults.rope_theta));
+  if (sections.newer || sections.older) {
+    said.section = JsonMaker::object((sections.newer ? sections.newer : sections.older)->members());
+  } else if (defaults.rope_section != nullptr) {
+    SUBBYTE_TRY(said.section, json::parse(defaults.rope_section, "rope_parameters"));
+  }
+  return said;
+}
+
 Result<double> required_rope_factor(const json::Object& section) {
   SUBBYTE_TRY(const auto factor, section.number("factor", 1, 1e6));
   if (factor) return *factor;

@@ -15,4 +15,12 @@ Status read_rope(const json::Object& config, ModelConfig& model);
 /// else from `theta` alone. Codes: those of read_rope.
 Result<Rope> read_sliding_rope(const json::Object& config, const ModelConfig& model, double theta);
 
+/// Base and scaling as config.json says them, or the family where it says nothing.
+struct SaidRope {
+  double theta = 0;
+  json::Value section;  // rope_parameters or rope_scaling; null where nothing is scaled
+};
+/// Reads a config that read_rope() takes. Codes: those of read_rope().
+Result<SaidRope> said_rope(const json::Object& config, const ModelConfig& model);
+
 }  // namespace subbyte

@@ -339,11 +339,21 @@ const jinja::Template* ChatTemplate::find(std::string_view name) const {
 }
 
 Result<std::vector<std::string>> chat_template_texts(const SideFiles& files) {
+  SUBBYTE_TRY(auto templates, named_chat_templates(files));
+  std::vector<std::string> texts;
+  for (auto& [name, text] : templates) texts.push_back(std::move(text));
+  return texts;
+}
+
+Result<std::vector<std::pair<std::string, std::string>>> named_chat_templates(
+    const SideFiles& files) {
   SUBBYTE_TRY(const Value config, read_json(files, kConfig));
   SUBBYTE_TRY(std::vector<Source> sources, read_sources(files, config));
-  std::vector<std::string> texts;
-  for (Source& source : sources) texts.push_back(std::move(source.text));
-  return texts;
+  std::vector<std::pair<std::string, std::string>> templates;
+  for (Source& source : sources) {
+    templates.emplace_back(std::move(source.name), std::move(source.text));
+  }
+  return templates;
 }
 
 bool is_template_variable(std::string_view name) {

@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/status.h"
@@ -66,6 +67,10 @@ class ChatTemplate {
   std::vector<Named> templates_;
   std::vector<jinja::Variable> special_tokens_;  // bos_token and others
 };
+
+/// The names and texts of the templates of a model. Codes: json.*, file.*.
+Result<std::vector<std::pair<std::string, std::string>>> named_chat_templates(
+    const SideFiles& files);
 
 /// The texts of all templates that ChatTemplate::read() finds, those that are not
 /// rendered included. Codes: json.*, file.*.

@@ -17,6 +17,7 @@
 #include "models/model_config.h"
 #include "models/model_family.h"
 #include "transform/config_texts.h"
+#include "transform/convert_gguf.h"
 #include "transform/convert_plan.h"
 #include "transform/format_hints.h"
 #include "transform/rewrite.h"
@@ -225,6 +226,9 @@ Result<ConvertReport> convert_model(const fs::path& model, const fs::path& desti
                                     const ConvertOptions& options, Executor& pool,
                                     const ByteProgress& progress) {
   SUBBYTE_TRY(const CheckpointParts source, open_source(model));
+  if (options.format == kGgufFormat) {
+    return convert_to_gguf(model, source, destination, options, pool, progress);
+  }
   const ImportContext context = source.context(pool);
   SUBBYTE_TRY(ConvertTarget target, choose_target(context, options.format));
   if (const ModelFamily* family = family_of(source.config->value)) target.experts = family->experts;
@@ -274,6 +278,7 @@ std::vector<std::string> conversion_formats() {
     if (exporter->is_listed) names.emplace_back(exporter->name);
   }
   names.emplace_back(kOrin);
+  names.emplace_back(kGgufFormat);
   for (const auto& [name, dtype] : kDense) names.emplace_back(name);
   return names;
 }

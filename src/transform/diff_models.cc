@@ -296,8 +296,12 @@ class Comparison {
         compared_biases_.insert(part);
         SUBBYTE_CHECK(other->file->verify_unchanged());
         const std::string what = describe(*other);
-        const bool like = other->dtype == tensor.dtype && other->shape == Shape{parts->rows};
-        const bool same = like && std::ranges::equal(bias_part(tensor, *parts, i), other->bytes);
+        FileTensor own = tensor;
+        const auto bytes = bias_part(tensor, *parts, i);
+        own.bytes = bytes;
+        own.shape = {parts->rows};
+        const bool like = own.shape == other->shape && are_floats(own, *other);
+        const bool same = like && difference_of(own, *other).unequal == 0;
         add(part,
             same   ? Verdict::kSameValues
             : like ? Verdict::kDifferent
@@ -333,19 +337,29 @@ class Comparison {
     return fmt::format("{} {}", name(tensor.dtype), to_string(tensor.shape));
   }
 
+  static bool are_floats(const FileTensor& a, const FileTensor& b) {
+    return float_format(a.dtype) != Format::kNone && float_format(b.dtype) != Format::kNone;
+  }
+
+  /// Of floats of one shape.
+  Difference difference_of(const FileTensor& a, const FileTensor& b) {
+    Difference all;
+    const auto v = flat_views(a);
+    const auto w = flat_views(b);
+    for (std::size_t i = 0; i < v.size(); ++i) all += difference(v[i], w[i], pool_);
+    return all;
+  }
+
   Status compare_tensors(const FileTensor& a, const FileTensor& b) {
     SUBBYTE_CHECK(a.file->verify_unchanged());
     SUBBYTE_CHECK(b.file->verify_unchanged());
     ComparedWeight& weight = add(a.name, Verdict::kSameBytes, describe(a), describe(b));
     if (same_tensor(a, b)) return {};
     weight.verdict = Verdict::kDifferent;
-    const bool floats =
-        float_format(a.dtype) != Format::kNone && float_format(b.dtype) != Format::kNone;
+    const bool floats = are_floats(a, b);
     if (a.shape != b.shape || (!floats && a.dtype != b.dtype)) weight.verdict = Verdict::kShape;
     if (weight.verdict == Verdict::kShape || !floats) return {};
-    const auto v = flat_views(a);
-    const auto w = flat_views(b);
-    for (std::size_t i = 0; i < v.size(); ++i) weight.difference += difference(v[i], w[i], pool_);
+    weight.difference = difference_of(a, b);
     a.file->release(a.bytes);
     b.file->release(b.bytes);
     if (weight.difference.unequal == 0) weight.verdict = Verdict::kSameValues;

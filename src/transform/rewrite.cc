@@ -47,7 +47,9 @@ Result<OutputDirectory> open_destination(const Rewrite& rewrite, const fs::path&
 }
 
 Status write_files(const Rewrite& rewrite, const fs::path& directory) {
-  SUBBYTE_CHECK(copy_side_files(model_directory(rewrite.source), directory, rewrite.notice));
+  if (rewrite.file.empty()) {
+    SUBBYTE_CHECK(copy_side_files(model_directory(rewrite.source), directory, rewrite.notice));
+  }
   for (const TextFile& file : rewrite.texts) {
     SUBBYTE_CHECK(write_text(directory / file.name, file.text));
   }
@@ -95,8 +97,10 @@ Status write_rewrite(const Rewrite& rewrite, const fs::path& destination) {
   // A source that is cut short meanwhile is met as an error of writing what it held, and one that
   // changes would be half in the result.
   if (Status same = rewrite.tensors.verify_unchanged(); !same.ok()) written = std::move(same);
-  if (written.ok() && rewrite.check) written = rewrite.check(directory.path());
-  if (written.ok()) written = directory.commit();
+  if (written.ok() && rewrite.check) written = rewrite.check(directory.path() / rewrite.file);
+  if (written.ok()) {
+    written = rewrite.file.empty() ? directory.commit() : directory.commit_file(rewrite.file);
+  }
   if (!written.ok()) return stopped_by(std::move(written).error(), directory);
   return {};
 }

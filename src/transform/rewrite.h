@@ -4,7 +4,7 @@
 //   source -> steps (join, split, recast, quantize, pack, rename) -> container -> destination
 //
 // A command opens its source, plans the steps (steps.h) and lays them out (checkpoint_writer.h).
-// What all commands have in common is here: the directory that appears whole or not at all, what
+// What all commands have in common is here: the result that appears whole or not at all, what
 // goes on where an earlier run was stopped, side files, progress, and the last look at the source.
 
 #include <filesystem>
@@ -22,6 +22,8 @@ namespace subbyte {
 struct Rewrite {
   std::filesystem::path source;
   const TensorSource& tensors;
+  /// The name of the one file that the destination becomes; empty: it is a directory.
+  std::string file = {};
   std::vector<WriteStep> steps = {};
   WeightFiles weights = {};
   std::vector<TextFile> texts = {};  // config.json and others that are written anew
@@ -38,7 +40,8 @@ struct Rewrite {
 /// file.changed.
 Result<std::vector<TextFile>> read_config_texts(const std::filesystem::path& model);
 
-/// Writes all of it; the directory appears at `destination` last. No more than one step is in
+/// Writes all of it; the directory, or file, appears at
+/// `destination` last. No more than one step is in
 /// memory, and reading, work and writing overlap. A failure of the machine leaves what is finished
 /// for the same command, and says so. Codes: those of OutputDirectory, write_checkpoint(),
 /// copy_side_files() and `check`; file.changed when the source did meanwhile.

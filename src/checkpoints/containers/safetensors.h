@@ -78,6 +78,7 @@ struct TensorDeclaration {
   std::string name;
   DType dtype = DType::kU8;
   Shape shape;
+  int32_t ggml_type = -1;  // of DType::kBlocks
 
   uint64_t num_bytes() const;
 };

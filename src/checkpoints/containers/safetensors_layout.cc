@@ -11,6 +11,7 @@
 #include "checkpoints/containers/safetensors.h"
 #include "checkpoints/containers/safetensors_codes.h"
 #include "checkpoints/containers/safetensors_rules.h"
+#include "foreign_layouts/ggml_types.h"
 #include "json/strict_json.h"
 
 namespace subbyte {
@@ -99,6 +100,10 @@ Result<std::string> header_text(const std::vector<TensorEntry>& layout, const Me
 uint64_t TensorDeclaration::num_bytes() const {
   uint64_t elements = 1;
   for (const uint64_t size : shape) elements *= size;
+  if (ggml_type >= 0) {
+    const GgmlType& type = *find_ggml_type(static_cast<uint32_t>(ggml_type));
+    return elements / type.block * type.bytes;
+  }
   return elements * static_cast<uint64_t>(bits(dtype)) / 8;
 }
 

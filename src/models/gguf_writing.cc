@@ -1,0 +1,206 @@
+#include "models/gguf_writing.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <utility>
+
+#include "base/quote.h"
+#include "models/gguf_config.h"
+#include "models/model_family.h"
+#include "models/rope_config.h"
+
+namespace subbyte {
+namespace {
+
+using json::Value;
+
+constexpr std::string_view kLayers = "layers.";
+
+uint32_t whole(int64_t value) {
+  return static_cast<uint32_t>(value);
+}
+
+/// Frequencies and factors of GGUF are F32.
+bool are_near(std::span<const double> a, std::span<const double> b) {
+  const auto near = [](double x, double y) { return std::abs(x - y) <= 1e-6 * std::abs(x); };
+  return a.size() == b.size() && std::equal(a.begin(), a.end(), b.begin(), near);
+}
+
+bool are_near(const Rope& a, const Rope& b) {
+  const double factors[] = {a.attention_factor(), b.attention_factor()};
+  return are_near(a.inv_freq(), b.inv_freq()) && are_near(a.long_inv_freq(), b.long_inv_freq()) &&
+         are_near(std::span(factors).first(1), std::span(factors).last(1)) &&
+         a.long_after() == b.long_after();
+}
+
+class Writer {
+ public:
+  Writer(const GgufArchitecture& architecture, const ModelConfig& model, GgufKeys& keys)
+      : architecture_(architecture), model_(model), keys_(keys) {}
+
+  void add_sizes(const json::Object& config) {
+    const Value* const positions = config.find("max_position_embeddings");
+    const bool says = positions != nullptr && positions->is_number_integer();
+    add("context_length", says ? positions->get<int64_t>() : model_.max_positions);
+    add("embedding_length", model_.hidden_size);
+    add("block_count", model_.num_layers);
+    if (model_.intermediate_size > 0) add("feed_forward_length", model_.intermediate_size);
+    add("attention.head_count", model_.num_heads);
+    add("attention.head_count_kv", model_.num_kv_heads);
+    add("attention.key_length", model_.head_dim);
+    add("attention.value_length", model_.head_dim);
+    add("vocab_size", model_.vocab_size);
+    keys_.number(key("attention.layer_norm_rms_epsilon"), model_.rms_norm_eps);
+  }
+
+  void add_rules(const json::Object& config) {
+    for (const GgufKeyRule& rule : architecture_.keys) {
+      const Value* const value = config.find(rule.key);
+      if (value == nullptr || value->is_null()) continue;
+      if (value->is_boolean()) {
+        keys_.flag(key(rule.name), value->get<bool>());
+      } else if (rule.is_float || value->is_number_float()) {
+        keys_.number(key(rule.name), value->get<float>());
+      } else {
+        add(rule.name, value->get<int64_t>());
+      }
+    }
+  }
+
+  Status add_rope(const json::Object& config, std::vector<GgufConfigTensor>& tensors) {
+    SUBBYTE_TRY(const SaidRope said, said_rope(config, model_));
+    keys_.number(key("rope.freq_base"), static_cast<float>(said.theta));
+    add("rope.dimension_count", model_.rope.dim());
+    const Value& section = said.section;
+    const Value& named = section.at("rope_type");
+    const std::string& type = (named.is_null() ? section.at("type") : named).string();
+    const Rope unscaled(model_.rope.dim(), said.theta);
+    const auto divisors = [&](std::span<const double> scaled) {
+      std::vector<float> numbers;
+      for (std::size_t i = 0; i < scaled.size(); ++i) {
+        numbers.push_back(static_cast<float>(unscaled.inv_freq()[i] / scaled[i]));
+      }
+      return numbers;
+    };
+    if (model_.rope.long_after() > 0) {
+      keys_.text(key("rope.scaling.type"), "longrope");
+      add("rope.scaling.original_context_length", model_.rope.long_after());
+      keys_.number(key("rope.scaling.attn_factor"),
+                   static_cast<float>(model_.rope.attention_factor()));
+      tensors.push_back({"rope_factors_long.weight", divisors(model_.rope.long_inv_freq())});
+      tensors.push_back({"rope_factors_short.weight", divisors(model_.rope.inv_freq())});
+    } else if (type == "linear" || type == "yarn") {
+      add_scaling(section, type);
+    } else if (!are_near(unscaled, model_.rope)) {
+      tensors.push_back({"rope_freqs.weight", divisors(model_.rope.inv_freq())});
+    }
+    return {};
+  }
+
+ private:
+  std::string key(std::string_view name) const { return architecture_.key(name); }
+  void add(std::string_view name, int64_t value) { keys_.whole(key(name), whole(value)); }
+
+  void add_scaling(const Value& section, const std::string& type) {
+    keys_.text(key("rope.scaling.type"), type);
+    keys_.number(key("rope.scaling.factor"), section.at("factor").get<float>());
+    if (type != "yarn") return;
+    const Value& original = section.at("original_max_position_embeddings");
+    if (original.is_number()) {
+      add("rope.scaling.original_context_length", original.get<int64_t>());
+    }
+    for (const auto& [name, member] : {std::pair("rope.scaling.yarn_beta_fast", "beta_fast"),
+                                       std::pair("rope.scaling.yarn_beta_slow", "beta_slow")}) {
+      if (section.at(member).is_number()) {
+        keys_.number(key(name), section.at(member).get<float>());
+      }
+    }
+  }
+
+  const GgufArchitecture& architecture_;
+  const ModelConfig& model_;
+  GgufKeys& keys_;
+};
+
+/// What two configs of one architecture differ in; empty where they say the same.
+std::string_view difference_of(const ModelConfig& a, const ModelConfig& b) {
+  if (a.windows != b.windows) return "the windows of its layers";
+  if (!are_near(a.rope, b.rope)) return "its rotary embedding";
+  if (a.attention_bias != b.attention_bias) return "attention_bias";
+  if (a.own != b.own) return "keys that only its family has";
+  ModelConfig same = b;
+  same.rope = a.rope;
+  same.eos_tokens = a.eos_tokens;
+  same.contradicts_ties = a.contradicts_ties;
+  // Where the head is the embedding, the file has one of them.
+  same.tie_word_embeddings = a.tie_word_embeddings;
+  same.max_positions = a.max_positions;
+  return same == a ? "" : "its sizes";
+}
+
+}  // namespace
+
+Result<const GgufArchitecture*> gguf_architecture_for(const ModelConfig& model) {
+  const auto& architectures = family_of(model).gguf;
+  const auto found =
+      std::ranges::find(architectures, model.model_type, &GgufArchitecture::model_type);
+  if (found != architectures.end()) return &*found;
+  return Error{"gguf.architecture",
+               fmt::format("GGUF files of {} models are not written", quote(model.model_type))};
+}
+
+Result<GgufName> gguf_name_of(const GgufArchitecture& architecture, std::string_view module,
+                              std::string_view ending) {
+  std::string place;
+  std::string_view rest = module;
+  if (rest.starts_with(kLayers)) {
+    const std::size_t dot = rest.find('.', kLayers.size());
+    place = fmt::format("blk.{}.", rest.substr(kLayers.size(), dot - kLayers.size()));
+    rest.remove_prefix(dot + 1);
+  }
+  const std::string outside = rest == kHead ? std::string(rest) : fmt::format("model.{}", rest);
+  const GgufTensorRule* const rule =
+      find_gguf_module(architecture, place.empty() ? std::string_view(outside) : rest);
+  if (rule == nullptr) {
+    return Error{"gguf.tensor", fmt::format("{}: {} has no place for it", quote_name(module),
+                                            quote(architecture.name))};
+  }
+  const std::size_t mark = rule->module.find('!');
+  if (mark != rule->module.npos) ending = rule->module.substr(mark + 1);
+  return GgufName{fmt::format("{}{}{}", place, rule->name, ending), rule->change};
+}
+
+Status add_gguf_config(const GgufArchitecture& architecture, const ModelConfig& model,
+                       const json::Object& config, GgufKeys& keys,
+                       std::vector<GgufConfigTensor>& tensors) {
+  keys.text("general.architecture", architecture.name);
+  keys.text("general.type", "model");
+  keys.whole("general.quantization_version", 2);
+  if (architecture.add_keys != nullptr) architecture.add_keys(model, keys);
+  Writer writer(architecture, model, keys);
+  writer.add_rules(config);
+  writer.add_sizes(config);
+  return writer.add_rope(config, tensors);
+}
+
+Status check_gguf_config(const GgufFile& beginning, const GgufArchitecture& architecture,
+                         const ModelConfig& model, const json::Object& config) {
+  SUBBYTE_TRY(Value value, gguf_config(GgufModel::of(beginning), architecture));
+  const std::string& where = config.where();
+  // Of the type in which a model was trained GGUF says nothing.
+  for (const char* const key : {"dtype", "torch_dtype"}) {
+    value.erase(key);
+    if (config.find(key) != nullptr) value[key] = *config.find(key);
+  }
+  SUBBYTE_TRY(const json::Object object, json::Object::of(value, where));
+  SUBBYTE_TRY(const ModelConfig found, parse_model_config(object));
+  const std::string_view other = difference_of(model, found);
+  if (other.empty()) return {};
+  return Error{"gguf.value",
+               fmt::format("{}: GGUF has no words for what it says of {}", where, other)};
+}
+
+}  // namespace subbyte

@@ -1,0 +1,387 @@
+#include "transform/gguf_steps.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "base/quote.h"
+#include "foreign_layouts/ggml_blocks.h"
+#include "matrix/alternate_rows.h"
+#include "matrix/dequantize.h"
+#include "transform/format_hints.h"
+
+namespace subbyte {
+namespace {
+
+constexpr int64_t kPieceBytes = int64_t{16} << 20;
+
+/// A matrix, or the stack of the matrices of all experts, in the file.
+struct Target {
+  GgufName name;
+  const GgmlType* type = nullptr;
+  TargetFormat format;              // that the blocks hold
+  int64_t first = 0;                // row of the tensor that has it among others
+  int64_t rows = 0;                 // of each expert
+  std::vector<int64_t> order = {};  // of its rows; empty: as they are
+
+  bool has_factor() const { return format.factor != TensorFactor::kNone; }
+};
+
+bool is_float(Format format) {
+  return format == Format::kF16 || format == Format::kBF16 || format == Format::kF32;
+}
+
+/// Says whether blocks of `to` may hold weights of `from`; `symmetric`: is_symmetric() of them.
+bool may_hold(const WeightFormat& to, const WeightFormat& from, bool symmetric) {
+  if (is_dense(to) || is_dense(from)) return to == from;
+  const bool same_zero = to.zero == Zero::kNone ? symmetric : is_offset(from.zero);
+  const bool same_scale = to.scale == Format::kF16 ? is_float(from.scale) : to.scale == from.scale;
+  const Format element =
+      to.zero == Zero::kNone && symmetric ? signed_element(from.element) : from.element;
+  return from.rotation == 0 && same_zero && same_scale && element == to.element;
+}
+
+class Planner {
+ public:
+  Planner(const ImportContext& context, const ModelConfig& model,
+          const GgufArchitecture& architecture, ConvertLoss& loss)
+      : context_(context), model_(model), architecture_(architecture), loss_(loss) {}
+
+  Status add(const FoundTensor& found) {
+    const bool is_absent = found.file.matrices.empty() && found.file.vectors.empty();
+    if (is_absent || !found.spec.tied_to.empty()) return {};
+    if (found.spec.is_vector()) return add_vector(found);
+    SUBBYTE_TRY(const std::vector<Target> targets, targets_of(found));
+    add_matrices(found, targets);
+    return found.file.vectors.empty() ? Status() : add_biases(found, targets);
+  }
+
+  std::vector<WriteStep> take() { return std::move(steps_); }
+
+ private:
+  // ---- what becomes what
+
+  static int64_t experts_of(const TensorSpec& spec) { return std::max<int64_t>(1, spec.experts); }
+
+  /// The parts, or the whole where the file has it joined, as the architecture has it.
+  std::vector<PartSpec> parts_of(const FoundTensor& found) const {
+    const TensorSpec& spec = found.spec;
+    const bool is_joined = !spec.is_of_experts() && found.file.matrices.size() == 1 &&
+                           gguf_name_of(architecture_, spec.name, ".weight").ok();
+    if (spec.parts.empty() || is_joined) return {{spec.name, spec.rows}};
+    return spec.parts;
+  }
+
+  Result<std::vector<Target>> targets_of(const FoundTensor& found) const {
+    std::vector<Target> targets;
+    int64_t first = 0;
+    for (const PartSpec& part : parts_of(found)) {
+      Target target;
+      SUBBYTE_TRY(target.name, gguf_name_of(architecture_, part.name, ".weight"));
+      SUBBYTE_CHECK(check_change(target.name));
+      target.first = first;
+      target.rows = part.rows;
+      target.order = order_of(target.name.change, part.rows);
+      SUBBYTE_CHECK(choose_type(found, targets.size(), target));
+      first += part.rows;
+      targets.push_back(std::move(target));
+    }
+    return targets;
+  }
+
+  Status check_change(const GgufName& name) const {
+    if (name.change != GgufChange::kTiledHeads && name.change != GgufChange::kTiledFilters &&
+        name.change != GgufChange::kBetaAlpha) {
+      return {};
+    }
+    return Error{"gguf.architecture",
+                 fmt::format("GGUF files of {} models are not written", quote(model_.model_type))};
+  }
+
+  /// Row 2 i of a head in pairs is row i of its first half, and row 2 i + 1 that of its second.
+  std::vector<int64_t> order_of(GgufChange change, int64_t rows) const {
+    const bool is_paired =
+        change == GgufChange::kPairedQueries || change == GgufChange::kPairedKeys;
+    std::vector<int64_t> order;
+    if (!is_paired) return order;
+    const int64_t heads =
+        change == GgufChange::kPairedQueries ? model_.num_heads : model_.num_kv_heads;
+    const int64_t size = rows / heads;
+    for (int64_t i = 0; i < rows; ++i) {
+      const int64_t in_head = i % size;
+      order.push_back(i - in_head + in_head % 2 * (size / 2) + in_head / 2);
+    }
+    return order;
+  }
+
+  /// Matrices of the file that a target is made of, or that have it among others.
+  static std::vector<std::size_t> sources_of(const FoundTensor& found, std::size_t part) {
+    const std::size_t each = matrices_of_expert(found);
+    std::vector<std::size_t> indices;
+    for (std::size_t i = 0; i < found.file.matrices.size(); i += each) {
+      indices.push_back(each == 1 ? i : i + part);
+    }
+    return indices;
+  }
+
+  static std::size_t matrices_of_expert(const FoundTensor& found) {
+    const bool is_apart = found.file.rows == PartOrder::kApart && !found.spec.parts.empty();
+    return is_apart ? found.spec.parts.size() : 1;
+  }
+
+  Status choose_type(const FoundTensor& found, std::size_t part, Target& target) const {
+    const std::vector<std::size_t> sources = sources_of(found, part);
+    const ModuleInfo& first = found.infos[sources.front()];
+    bool symmetric = true;
+    for (const std::size_t i : sources) {
+      const ModuleInfo& info = found.infos[i];
+      if (info.format.element != first.format.element || is_dense(info) != is_dense(first)) {
+        return no_type(found, "experts of two formats", i);
+      }
+      SUBBYTE_TRY(const bool is_so, is_symmetric_module(found.file.matrices[i], info));
+      symmetric = symmetric && is_so;
+    }
+    const bool is_in_f32 =
+        found.spec.role == TensorRole::kRouter || target.name.change == GgufChange::kRow;
+    WeightFormat format = first.format;
+    if (is_dense(first) && is_in_f32) format.element = Format::kF32;
+    for (const GgmlType& type : ggml_types()) {
+      if (!type.format || ggml_type_of(*type.format) != &type) continue;
+      if (!may_hold(*type.format, format, symmetric)) continue;
+      if (first.cols % type.block != 0) {
+        return no_type(
+            found,
+            fmt::format("{} inputs, which blocks of {} do not divide", first.cols, type.block),
+            sources.front());
+      }
+      target.type = &type;
+      target.format.format = *type.format;
+      if (type.format->scale == Format::kE4M3) target.format.factor = TensorFactor::kMultiplies;
+      return {};
+    }
+    return no_type(found, to_string(first.format), sources.front());
+  }
+
+  Status no_type(const FoundTensor& found, const std::string& what, std::size_t matrix) const {
+    return Error{"export.format",
+                 fmt::format("{}: GGUF has no type that holds {}; `subbyte convert SRC DST --to "
+                             "bf16`, and that --to gguf, holds the numbers",
+                             quote_name(found.file.matrices[matrix].module), what)};
+  }
+
+  Result<bool> is_symmetric_module(const FileMatrix& matrix, const ModuleInfo& info) const {
+    if (info.format.zero == Zero::kNone) return true;
+    if (is_offset(info.format.zero)) return false;
+    SUBBYTE_TRY(const auto matrices, import_experts(context_of(context_, matrix), matrix.module));
+    return std::ranges::all_of(matrices, [](const Matrix& m) { return is_symmetric(m.view); });
+  }
+
+  // ---- matrices
+
+  void add_matrices(const FoundTensor& found, const std::vector<Target>& targets) {
+    WriteStep step;
+    const TensorSpec& spec = found.spec;
+    const auto experts = static_cast<uint64_t>(experts_of(spec));
+    for (const Target& target : targets) {
+      TensorDeclaration tensor;
+      tensor.name = target.name.name;
+      tensor.dtype = DType::kBlocks;
+      tensor.ggml_type = static_cast<int32_t>(target.type->number);
+      if (is_dense(target.format.format)) tensor.dtype = *find_dtype(target.type->name);
+      if (spec.is_of_experts()) tensor.shape.push_back(experts);
+      if (target.name.change != GgufChange::kRow) {
+        tensor.shape.push_back(static_cast<uint64_t>(target.rows));
+      }
+      tensor.shape.push_back(static_cast<uint64_t>(spec.cols));
+      step.tensors.push_back(std::move(tensor));
+    }
+    for (const Target& target : targets) {
+      if (!target.has_factor()) continue;
+      std::string name = target.name.name;
+      name.replace(name.rfind('.'), name.npos, ".scale");
+      step.tensors.push_back({std::move(name), DType::kF32, {experts}});
+    }
+    for (const ModuleInfo& info : found.infos) {
+      step.sources.insert(step.sources.end(), info.tensors.begin(), info.tensors.end());
+    }
+    step.make = [this_context = &context_, &found, targets, loss = &loss_](const PutBytes& put) {
+      return put_matrices(*this_context, found, targets, *loss, put);
+    };
+    steps_.push_back(std::move(step));
+  }
+
+  static Status put_matrices(const ImportContext& context, const FoundTensor& found,
+                             const std::vector<Target>& targets, ConvertLoss& loss,
+                             const PutBytes& put) {
+    const FileTensors& file = found.file;
+    const std::size_t each = matrices_of_expert(found);
+    std::vector<std::vector<float>> factors(targets.size());
+    for (std::size_t at = 0; at < file.matrices.size(); at += each) {
+      std::vector<std::vector<Matrix>> loaded(each);
+      for (std::size_t i = 0; i < each; ++i) {
+        const FileMatrix& matrix = file.matrices[at + i];
+        SUBBYTE_TRY(loaded[i], import_experts(context_of(context, matrix), matrix.module));
+      }
+      for (std::size_t e = 0; e < loaded.front().size(); ++e) {
+        for (std::size_t p = 0; p < targets.size(); ++p) {
+          const std::string& module = file.matrices[each == 1 ? at : at + p].module;
+          const Matrix part =
+              each == 1 ? part_of(loaded[0][e], targets, p, file.rows) : std::move(loaded[p][e]);
+          SUBBYTE_TRY(const Matrix exact,
+                      in_format(part, targets[p].format, module, loss, context.pool));
+          SUBBYTE_CHECK(put_rows(exact, targets[p], context.pool,
+                                 [&](std::span<const std::byte> b) { return put(p, b); }));
+          factors[p].push_back(static_cast<float>(exact.view.tensor_scale));
+        }
+      }
+    }
+    std::size_t index = targets.size();
+    for (std::size_t p = 0; p < targets.size(); ++p) {
+      if (!targets[p].has_factor()) continue;
+      SUBBYTE_CHECK(put(index++, std::as_bytes(std::span(factors[p]))));
+    }
+    return {};
+  }
+
+  /// The rows of one target among those of several.
+  static Matrix part_of(const Matrix& whole, const std::vector<Target>& targets, std::size_t part,
+                        PartOrder order) {
+    if (targets.size() == 1) return whole;
+    if (order == PartOrder::kAlternating) {
+      return every_second_row(whole.view, static_cast<int>(part));
+    }
+    return {rows_of(whole.view, targets[part].first, targets[part].rows), whole.owners};
+  }
+
+  static Result<Matrix> in_format(const Matrix& matrix, const TargetFormat& target,
+                                  const std::string& module, ConvertLoss& loss, Executor& pool) {
+    if (is_dense(target.format)) return matrix;
+    auto exact = recast(matrix, target);
+    if (exact.ok()) return exact;
+    auto near = loss.allowed ? recast(matrix, target, Rounded::kScales) : std::move(exact);
+    if (!near.ok()) {
+      return Error{near.error().code,
+                   fmt::format("{}: {}", quote_name(module), near.error().message)};
+    }
+    const Difference lost = difference(matrix.view, near->view, pool);
+    loss.all += lost;
+    loss.worst.add(module, lost.signal_to_noise_db());
+    ++loss.rounded;
+    return near;
+  }
+
+  static Status put_rows(const Matrix& matrix, const Target& target, Executor& pool,
+                         const std::function<Status(std::span<const std::byte>)>& put) {
+    const MatrixView& view = matrix.view;
+    const bool widens = is_dense(view.format) && view.format != target.format.format;
+    const int64_t row_bytes = view.cols / target.type->block * target.type->bytes;
+    const int64_t piece = std::clamp<int64_t>(kPieceBytes / row_bytes, 1, view.rows);
+    std::vector<std::byte> bytes(static_cast<std::size_t>(piece * row_bytes));
+    for (int64_t first = 0; first < view.rows; first += piece) {
+      const int64_t count = std::min(piece, view.rows - first);
+      pool.parallel_for(count, 1, [&](int64_t begin, int64_t end, int) {
+        for (int64_t i = begin; i < end; ++i) {
+          std::byte* const to = bytes.data() + i * row_bytes;
+          const int64_t row =
+              target.order.empty() ? first + i : target.order[static_cast<std::size_t>(first + i)];
+          if (widens) {
+            dequantize_row(view, row,
+                           {reinterpret_cast<float*>(to), static_cast<std::size_t>(view.cols)});
+          } else {
+            pack_ggml_rows(*target.type, view, row, row + 1, to);
+          }
+        }
+      });
+      SUBBYTE_CHECK(put(std::span(bytes).first(static_cast<std::size_t>(count * row_bytes))));
+    }
+    return {};
+  }
+
+  static void dequantize_row(const MatrixView& view, int64_t row, std::span<float> to) {
+    for (std::size_t i = 0; i < to.size(); ++i) {
+      to[i] = static_cast<float>(weight_at(view, row, static_cast<int64_t>(i)));
+    }
+  }
+
+  // ---- biases and other vectors, which are F32
+
+  Status add_biases(const FoundTensor& found, const std::vector<Target>& targets) {
+    const FileTensors& file = found.file;
+    const TensorSpec& spec = found.spec;
+    std::vector<float> all;  // of each expert those of its parts, one after another
+    for (const FileVector& vector : file.vectors) {
+      SUBBYTE_TRY(const auto numbers, import_vector(context_.tensors, vector.name, vector.shape));
+      all.insert(all.end(), numbers.begin(), numbers.end());
+    }
+    const bool alternates = file.biases == PartOrder::kAlternating && targets.size() > 1;
+    for (std::size_t p = 0; p < targets.size(); ++p) {
+      const Target& target = targets[p];
+      std::vector<float> own;
+      for (int64_t e = 0; e < experts_of(spec); ++e) {
+        for (int64_t i = 0; i < target.rows; ++i) {
+          const int64_t row = target.order.empty() ? i : target.order[static_cast<std::size_t>(i)];
+          const int64_t place = alternates ? 2 * row + static_cast<int64_t>(p) : target.first + row;
+          own.push_back(all[static_cast<std::size_t>(e * spec.rows + place)]);
+        }
+      }
+      std::string name = target.name.name;
+      name.replace(name.rfind('.'), name.npos, ".bias");
+      Shape shape = {static_cast<uint64_t>(target.rows)};
+      if (spec.is_of_experts()) shape.insert(shape.begin(), static_cast<uint64_t>(spec.experts));
+      add_floats(std::move(name), std::move(shape), std::move(own));
+    }
+    return {};
+  }
+
+  Status add_vector(const FoundTensor& found) {
+    const FileVector& vector = found.file.vectors.front();
+    std::string_view module = found.spec.name;
+    std::string_view ending = found.spec.role == TensorRole::kVector ? "" : ".weight";
+    for (const std::string_view own : {".weight", ".bias"}) {
+      if (!module.ends_with(own)) continue;
+      module.remove_suffix(own.size());
+      ending = own;
+    }
+    SUBBYTE_TRY(GgufName name, gguf_name_of(architecture_, module, ending));
+    SUBBYTE_CHECK(check_change(name));
+    SUBBYTE_TRY(auto numbers, import_vector(context_.tensors, vector.name, vector.shape));
+    Shape shape = vector.shape;
+    if (found.spec.role == TensorRole::kFilters) shape.erase(shape.begin() + 1);
+    if (name.change == GgufChange::kPlusOne) {
+      for (float& number : numbers) number += 1;
+    }
+    add_floats(std::move(name.name), std::move(shape), std::move(numbers));
+    return {};
+  }
+
+  void add_floats(std::string name, Shape shape, std::vector<float> numbers) {
+    WriteStep step;
+    step.tensors = {{std::move(name), DType::kF32, std::move(shape)}};
+    step.make = [numbers = std::move(numbers)](const PutBytes& put) {
+      return put(0, std::as_bytes(std::span(numbers)));
+    };
+    steps_.push_back(std::move(step));
+  }
+
+  const ImportContext& context_;
+  const ModelConfig& model_;
+  const GgufArchitecture& architecture_;
+  ConvertLoss& loss_;
+  std::vector<WriteStep> steps_;
+};
+
+}  // namespace
+
+Result<std::vector<WriteStep>> plan_gguf_steps(const ImportContext& context,
+                                               const ModelConfig& model,
+                                               const GgufArchitecture& architecture,
+                                               const std::vector<FoundTensor>& tensors,
+                                               ConvertLoss& loss) {
+  Planner planner(context, model, architecture, loss);
+  for (const FoundTensor& found : tensors) SUBBYTE_CHECK(planner.add(found));
+  return planner.take();
+}
+
+}  // namespace subbyte

@@ -1,0 +1,342 @@
+// convert writes GGUF: the weights are those of the source, and so are the logits.
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "base/thread_pool.h"
+#include "checkpoints/config/model_files.h"
+#include "checkpoints/containers/gguf_parts.h"
+#include "checkpoints/containers/gguf_tokenizer.h"
+#include "checkpoints/containers/gguf_tokenizer_writer.h"
+#include "foreign_layouts/ggml_types.h"
+#include "models/model.h"
+#include "support/gguf_bytes.h"
+#include "support/goldens.h"
+#include "support/paths.h"
+#include "support/temp_dir.h"
+#include "support/test_context.h"
+#include "support/test_names.h"
+#include "text/tokenizer.h"
+#include "transform/transform.h"
+
+namespace subbyte {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Written {
+  const char* golden;
+  const char* type;  // of most matrices
+};
+
+std::ostream& operator<<(std::ostream& out, const Written& written) {
+  return out << written.golden;
+}
+
+void expect_same(const fs::path& first, const fs::path& second, Executor& pool) {
+  const auto diff = diff_models(first, second, pool);
+  ASSERT_TRUE(diff.ok()) << diff.error().message;
+  ASSERT_FALSE(diff->weights.empty());
+  for (const ComparedWeight& weight : diff->weights) {
+    EXPECT_TRUE(weight.verdict == ComparedWeight::Verdict::kSameBytes ||
+                weight.verdict == ComparedWeight::Verdict::kSameValues)
+        << weight.name << " " << weight.first << " " << weight.second;
+  }
+}
+
+class GgufWritten : public ::testing::TestWithParam<Written> {
+ protected:
+  std::vector<float> logits(const fs::path& path) {
+    const auto model = load_model(path, *backend_);
+    EXPECT_TRUE(model.ok()) << model.error().message;
+    if (!model.ok()) return {};
+    const std::vector<int32_t> tokens = {3, 41, 59, 65, 58, 67, 33, 38, 46, 64, 38, 27};
+    return testing::logits_of(**model, *backend_, tokens);
+  }
+
+  TempDir folder_;
+  ThreadPool pool_{2};
+  std::unique_ptr<Backend> backend_ = testing::make_test_backend(2);
+};
+
+TEST_P(GgufWritten, has_the_weights_and_the_logits_of_its_source) {
+  const fs::path source = testing::golden_folder(GetParam().golden);
+  const fs::path file = folder_ / "written.gguf";
+  const auto report = convert_model(source, file, {.format = "gguf"}, pool_);
+  ASSERT_TRUE(report.ok()) << report.error().message;
+  EXPECT_TRUE(fs::is_regular_file(file));
+  expect_same(source, file, pool_);
+  const auto expected = logits(source);
+  const auto found = logits(file);
+  ASSERT_EQ(found.size(), expected.size());
+  double difference = 0, size = 0;
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    difference += std::pow(double{found[i]} - expected[i], 2);
+    size += std::pow(double{expected[i]}, 2);
+  }
+  // Sums of another order, and frequencies that GGUF has in F32.
+  EXPECT_LT(std::sqrt(difference / size), 2e-5);
+}
+
+TEST_P(GgufWritten, has_blocks_of_the_type_that_holds_them) {
+  const fs::path file = folder_ / "written.gguf";
+  const auto report =
+      convert_model(testing::golden_folder(GetParam().golden), file, {.format = "gguf"}, pool_);
+  ASSERT_TRUE(report.ok()) << report.error().message;
+  const auto model = GgufModel::open(file);
+  ASSERT_TRUE(model.ok()) << model.error().message;
+  for (const char* const name : {"blk.0.ffn_down.weight", "blk.0.ffn_down_exps.weight"}) {
+    const GgufTensor* const tensor = model->find(name);
+    if (tensor == nullptr) continue;
+    EXPECT_EQ(find_ggml_type(tensor->type)->name, GetParam().type);
+  }
+}
+
+TEST_P(GgufWritten, becomes_a_directory_with_the_same_weights) {
+  const fs::path file = folder_ / "written.gguf";
+  ASSERT_TRUE(
+      convert_model(testing::golden_folder(GetParam().golden), file, {.format = "gguf"}, pool_)
+          .ok());
+  const bool is_dense = std::string_view(GetParam().type) == "BF16";
+  const std::string format = is_dense ? "f32" : "compressed-tensors";
+  const auto report = convert_model(file, folder_ / format, {.format = format}, pool_);
+  ASSERT_TRUE(report.ok()) << report.error().message;
+  expect_same(file, folder_ / format, pool_);
+}
+
+/// A second conversion is the first, byte for byte.
+TEST_P(GgufWritten, of_itself_is_itself) {
+  const fs::path first = folder_ / "written.gguf";
+  const fs::path source = testing::golden_folder(GetParam().golden);
+  ASSERT_TRUE(convert_model(source, first, {.format = "gguf"}, pool_).ok());
+  fs::create_directory(folder_ / "again");
+  const fs::path second = folder_ / "again" / "written.gguf";
+  const auto report = convert_model(first, second, {.format = "gguf"}, pool_);
+  ASSERT_TRUE(report.ok()) << report.error().message;
+  const auto diff = diff_models(first, second, pool_);
+  ASSERT_TRUE(diff.ok()) << diff.error().message;
+  for (const ComparedWeight& weight : diff->weights) {
+    EXPECT_EQ(weight.verdict, ComparedWeight::Verdict::kSameBytes) << weight.name;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Goldens, GgufWritten,
+    ::testing::Values(Written{"llama3-bf16", "BF16"}, Written{"llama2-biases-bf16", "BF16"},
+                      Written{"qwen2-bf16", "BF16"}, Written{"qwen3-bf16", "BF16"},
+                      Written{"phi3-longrope-bf16", "BF16"}, Written{"granite-bf16", "BF16"},
+                      Written{"gpt-oss-mxfp4", "MXFP4"}, Written{"llmcompressor-mxfp4", "MXFP4"},
+                      Written{"modelopt-nvfp4", "NVFP4"}, Written{"gptqmodel-short-group", "Q4_0"}),
+    NamedByValue());
+
+TEST(GgufWrites, integers_of_8_bits_as_Q8_0) {
+  const TempDir folder;
+  ThreadPool pool(2);
+  const fs::path quantized = folder / "quantized";
+  const auto rounded =
+      quantize_model(testing::golden_folder("qwen3-bf16"), quantized,
+                     {.format = "gptq", .group_size = 32, .bits = 8, .symmetric = true}, pool);
+  ASSERT_TRUE(rounded.ok()) << rounded.error().message;
+  const fs::path file = folder / "written.gguf";
+  const auto report = convert_model(quantized, file, {.format = "gguf"}, pool);
+  ASSERT_TRUE(report.ok()) << report.error().message;
+  const auto model = GgufModel::open(file);
+  ASSERT_TRUE(model.ok());
+  EXPECT_EQ(find_ggml_type(model->find("blk.0.ffn_down.weight")->type)->name, "Q8_0");
+  expect_same(quantized, file, pool);
+}
+
+// ---- the way back
+
+class OfGguf : public ::testing::TestWithParam<const char*> {};
+
+/// Rows that lie in another order in the file, too.
+TEST_P(OfGguf, a_directory_of_floats_has_the_same_weights) {
+  const TempDir folder;
+  ThreadPool pool(2);
+  const fs::path file = fs::path(kTestData) / "gguf" / GetParam() / "model.gguf";
+  for (const char* const format : {"f32", "f16"}) {
+    const fs::path floats = folder / format;
+    const auto report = convert_model(file, floats, {.format = format, .allow_lossy = true}, pool);
+    ASSERT_TRUE(report.ok()) << report.error().message;
+    if (report->rounded_matrices == 0) expect_same(file, floats, pool);
+  }
+  // Those with delta nets are not written.
+  const auto written =
+      convert_model(folder / "f32", folder / "again.gguf", {.format = "gguf"}, pool);
+  const bool has_nets = std::string_view(GetParam()).starts_with("qwen3") &&
+                        model_config_of(ModelFiles(file))->model_type.starts_with("qwen3_5");
+  EXPECT_EQ(written.ok(), !has_nets) << (written.ok() ? "" : written.error().message);
+  if (written.ok()) expect_same(file, folder / "again.gguf", pool);
+  const fs::path quantized = folder / "quantized";
+  const fs::path expected = folder / "expected";
+  const QuantizeOptions options = {.format = "awq", .group_size = 16};
+  const auto of_file = quantize_model(file, quantized, options, pool);
+  const auto of_floats = quantize_model(folder / "f32", expected, options, pool);
+  ASSERT_EQ(of_file.ok(), of_floats.ok());
+  if (of_file.ok()) expect_same(quantized, expected, pool);
+}
+
+INSTANTIATE_TEST_SUITE_P(Architectures, OfGguf,
+                         ::testing::Values("llama", "llama-biases", "qwen2", "qwen3", "qwen3moe",
+                                           "gpt-oss", "gemma2", "phi3", "granite", "qwen35",
+                                           "qwen35moe", "qwen3next", "lfm2"),
+                         NamedByValue());
+
+// ---- what GGUF does not hold
+
+Error refusal(const fs::path& source, const TempDir& folder) {
+  ThreadPool pool(1);
+  const fs::path file = folder / "refused.gguf";
+  const auto report = convert_model(source, file, {.format = "gguf"}, pool);
+  EXPECT_FALSE(report.ok()) << source;
+  EXPECT_FALSE(fs::exists(file));
+  return report.ok() ? Error{} : report.error();
+}
+
+TEST(GgufRefuses, by_name_what_it_does_not_hold) {
+  struct Case {
+    const char* golden;
+    const char* code;
+    const char* words;
+  };
+  constexpr Case kCases[] = {
+      {"autoawq", "export.format", "zero u8"},
+      {"bitsandbytes-nf4-double", "export.format", "nf4"},
+      {"modelopt-int4-awq", "recast.scale", "no exact form in f16"},
+      {"qwen3-fp8-tensors", "export.format", "e4m3"},
+      {"qwen3-sliding-4-51", "gguf.value", "windows"},
+      {"qwen3-biases-bf16", "gguf.value", "attention_bias"},
+      {"gemma2-bf16", "gguf.value", "its family"},
+      {"qwen3-moe-bf16", "gguf.value", "its family"},
+      {"mistral-bf16", "gguf.architecture", "mistral"},
+      {"qwen3_5-bf16", "gguf.architecture", "qwen3_5_text"},
+      {"olmo2-bf16", "gguf.architecture", "olmo2"},
+  };
+  const TempDir folder;
+  for (const Case& c : kCases) {
+    const Error error = refusal(testing::golden_folder(c.golden), folder);
+    EXPECT_EQ(error.code, c.code) << c.golden << ": " << error.message;
+    EXPECT_NE(error.message.find(c.words), std::string::npos) << error.message;
+  }
+}
+
+// ---- tokenizers
+
+std::string text_of(const fs::path& path) {
+  std::ostringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+
+class GgufTokenizers : public ::testing::TestWithParam<const char*> {};
+
+/// Those of models, written as keys of GGUF and read again, give the same ids.
+TEST_P(GgufTokenizers, that_are_written_give_the_same_ids) {
+  const fs::path folder = fs::path(kTestData) / "tokenizers";
+  const std::string text = text_of(folder / (GetParam() + std::string(".tokenizer.json")));
+  const auto original = Tokenizer::load(folder / (GetParam() + std::string(".tokenizer.json")));
+  ASSERT_TRUE(original.ok()) << original.error().message;
+  GgufKeys keys;
+  std::vector<std::string> lost;
+  const Status written = add_gguf_tokenizer(
+      {.tokenizer = text, .where = GetParam(), .num_ids = static_cast<uint64_t>(original->size())},
+      keys, lost);
+  ASSERT_TRUE(written.ok()) << written.error().message;
+  const TempDir temporary;
+  const auto weights = lay_out_gguf(keys, std::vector<WriteStep>{}, "model.gguf");
+  ASSERT_TRUE(weights.ok());
+  // A file without tensors is a vocabulary alone.
+  std::string bytes = weights->files.front().head;
+  const auto file = GgufFile::of(MappedFile::of(std::as_bytes(std::span(bytes)), "model.gguf"));
+  ASSERT_TRUE(file.ok()) << file.error().message;
+  const auto json = gguf_tokenizer_json(*file);
+  ASSERT_TRUE(json.ok()) << json.error().message;
+  const auto found = Tokenizer::load(temporary.write("tokenizer.json", *json));
+  ASSERT_TRUE(found.ok()) << found.error().message;
+  const auto cases =
+      json::parse(text_of(folder / (GetParam() + std::string(".cases.json"))), "cases");
+  ASSERT_TRUE(cases.ok());
+  ASSERT_GE(cases->size(), 100U);
+  for (const json::Value& item : *cases) {
+    const std::string& said = item["text"].string();
+    EXPECT_EQ(*found->encode_prompt(said, SpecialTokens::kRecognize),
+              *original->encode_prompt(said, SpecialTokens::kRecognize))
+        << said;
+    const auto ids = *original->encode(said, SpecialTokens::kRecognize);
+    EXPECT_EQ(*found->decode(ids, false), *original->decode(ids, false));
+    EXPECT_EQ(*found->decode(ids, true), *original->decode(ids, true));
+  }
+}
+
+/// Scores become merges, and merges scores that make the same ones.
+TEST(GgufTokenizer, with_scores_comes_back) {
+  GgufBytes made;
+  made.text("tokenizer.ggml.model", "llama");
+  made.texts("tokenizer.ggml.tokens",
+             {"<unk>", "<s>", "</s>", "<0x0A>", "\u2581", "a", "b", "ab", "\u2581a", "\u2581ab"});
+  made.numbers("tokenizer.ggml.scores", 6, std::vector<float>{0, 0, 0, 0, -9, -9, -9, -2, -1, -3});
+  made.numbers("tokenizer.ggml.token_type", 5, std::vector<int32_t>{2, 3, 3, 6, 1, 1, 1, 1, 1, 1});
+  made.u32("tokenizer.ggml.bos_token_id", 1);
+  made.u32("tokenizer.ggml.eos_token_id", 2);
+  const std::string bytes = made.bytes();
+  const auto file = GgufFile::of(MappedFile::of(std::as_bytes(std::span(bytes)), "a.gguf"));
+  ASSERT_TRUE(file.ok()) << file.error().message;
+  const auto json = gguf_tokenizer_json(*file);
+  ASSERT_TRUE(json.ok()) << json.error().message;
+  GgufKeys keys;
+  std::vector<std::string> lost;
+  const Status status =
+      add_gguf_tokenizer({.tokenizer = *json, .where = "a", .num_ids = 10}, keys, lost);
+  ASSERT_TRUE(status.ok()) << status.error().message;
+  const auto weights = lay_out_gguf(keys, std::vector<WriteStep>{}, "b.gguf");
+  const std::string again = weights->files.front().head;
+  const auto second = GgufFile::of(MappedFile::of(std::as_bytes(std::span(again)), "b.gguf"));
+  ASSERT_TRUE(second.ok()) << second.error().message;
+  EXPECT_EQ(*gguf_tokenizer_json(*second), *json);
+}
+
+/// Words of HF's own trainer say one pair for a token, and scores say all.
+TEST(GgufTokenizer, refuses_merges_that_no_scores_say) {
+  const fs::path folder = fs::path(kTestData) / "tokenizers";
+  for (const char* const name : {"llama2", "gemma"}) {
+    const std::string text = text_of(folder / (name + std::string(".tokenizer.json")));
+    GgufKeys keys;
+    std::vector<std::string> lost;
+    const Status status =
+        add_gguf_tokenizer({.tokenizer = text, .where = name, .num_ids = 2000}, keys, lost);
+    ASSERT_FALSE(status.ok());
+    EXPECT_EQ(status.error().code, "gguf.tokenizer");
+    EXPECT_NE(status.error().message.find("other merges"), std::string::npos);
+  }
+}
+
+/// What changes few texts may be left out, when that is asked for.
+TEST(GgufTokenizer, loses_what_it_has_no_words_for_only_when_asked) {
+  const std::string text =
+      R"({"added_tokens":[{"id":2,"content":"<x>","rstrip":true,"special":true}],
+    "normalizer":null,"pre_tokenizer":{"type":"ByteLevel","add_prefix_space":false},
+    "model":{"type":"BPE","vocab":{"a":0,"b":1},"merges":[]}})";
+  GgufTokenizerSource source = {.tokenizer = text, .where = "t", .num_ids = 3};
+  GgufKeys keys;
+  std::vector<std::string> lost;
+  const Status status = add_gguf_tokenizer(source, keys, lost);
+  ASSERT_FALSE(status.ok());
+  EXPECT_EQ(status.error().code, "convert.inexact");
+  source.allow_lossy = true;
+  GgufKeys others;
+  EXPECT_TRUE(add_gguf_tokenizer(source, others, lost).ok());
+  ASSERT_EQ(lost.size(), 1U);
+  EXPECT_NE(lost.front().find("rstrip"), std::string::npos);
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, GgufTokenizers,
+                         ::testing::Values("llama3", "qwen", "qwen35", "deepseek", "o200k"),
+                         NamedByValue());
+
+}  // namespace
+}  // namespace subbyte
