@@ -181,10 +181,7 @@ TEST_P(OfGguf, a_directory_of_floats_has_the_same_weights) {
   if (of_file.ok()) expect_same(quantized, expected, pool);
 }
 
-INSTANTIATE_TEST_SUITE_P(Architectures, OfGguf,
-                         ::testing::Values("llama", "llama-biases", "qwen2", "qwen3", "qwen3moe",
-                                           "gpt-oss", "gemma2", "phi3", "granite", "qwen35",
-                                           "qwen35moe", "qwen3next", "lfm2"),
+INSTANTIATE_TEST_SUITE_P(Architectures, OfGguf, ::testing::ValuesIn(testing::kGgufGoldens),
                          NamedByValue());
 
 // ---- what GGUF does not hold

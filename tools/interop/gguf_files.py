@@ -28,6 +28,8 @@ PROMPTS = [[1, 2, 3, 4, 5], [90, 7, 63, 7, 91, 12, 31, 5, 80], list(range(11, 93
 GREEDY = 24
 SMALL = dict(hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
              num_key_value_heads=2, head_dim=16)
+# Where a head is what the width has for each; kernels of GPUs want 16 at least.
+TWO_HEADS = dict(num_attention_heads=2, num_key_value_heads=1)
 # How each architecture stores what the others have as it is.
 PAIRED = ("llama", "granite")
 TILED = ("qwen35", "qwen35moe")
@@ -235,12 +237,44 @@ def of_delta_nets(state, arch, config):
     return result
 
 
-def add_tensors(writer, arch, model):
+def random_blocks(kind, shape, random):
+    """Blocks of codes at random, and scales that make weights of about 0.1."""
+    size, num_bytes = gguf.constants.GGML_QUANT_SIZES[kind]
+    blocks = random.integers(0, 256, (shape[0] * shape[1] // size, num_bytes), numpy.uint8)
+    places = SCALES.get(kind.name, (0,))
+    def set_scales(factors):
+        for place in places:
+            blocks[:, place:place + 2] = factors.astype(numpy.float16)[:, None].view(numpy.uint8)
+    set_scales(numpy.ones(len(blocks)))
+    deviation = gguf.quants.dequantize(blocks, kind).std()
+    set_scales(random.uniform(0.05, 0.15, len(blocks)) / deviation)
+    return blocks.reshape(shape[0], -1)
+
+
+def put_blocks(model, names, kinds):
+    """Gives matrices weights of types that gguf-py does not round to: blocks by their names."""
+    random = numpy.random.default_rng(6)
+    made = {}
+    for name, tensor in model.named_parameters():
+        found = names.get_name(name, try_suffixes=(".weight", ".bias")) or ""
+        found = found.removesuffix(".weight").removeprefix("blk.0.")
+        if found not in kinds:
+            continue
+        kind = gguf.GGMLQuantizationType[kinds[found]]
+        blocks = random_blocks(kind, tensor.shape, random)
+        made[name] = blocks, kind
+        with torch.no_grad():
+            tensor.copy_(torch.from_numpy(gguf.quants.dequantize(blocks, kind)))
+    return made
+
+
+def add_tensors(writer, arch, model, kinds):
     config = model.config
     number = next(key for key, name in gguf.MODEL_ARCH_NAMES.items() if name == arch)
     names = gguf.get_tensor_name_map(number, config.num_hidden_layers)
     for name, tensor in rope_tensors(config).items():
         writer.add_tensor(name, tensor.float().numpy())
+    made = put_blocks(model, names, kinds)
     state = dict(model.state_dict())
     if config.tie_word_embeddings:
         state.pop("lm_head.weight", None)
@@ -250,6 +284,10 @@ def add_tensors(writer, arch, model):
     for name, tensor in state.items():
         found = names.get_name(name, try_suffixes=(".weight", ".bias"))
         assert found, name
+        if name in made:
+            blocks, type_of_blocks = made[name]
+            writer.add_tensor(found, blocks, raw_dtype=type_of_blocks)
+            continue
         if arch in PAIRED and "q_proj" in name:
             tensor = in_pairs(tensor, config.num_attention_heads)
         if arch in PAIRED and "k_proj" in name:
@@ -279,7 +317,7 @@ def llama_biases():
 
 
 def qwen2():
-    return tiny.family("Qwen2", 2, **{**SMALL, "head_dim": 8}, tie_word_embeddings=False)
+    return tiny.family("Qwen2", 2, **{**SMALL, **TWO_HEADS}, tie_word_embeddings=False)
 
 
 def qwen3():
@@ -293,7 +331,7 @@ def qwen3moe():
 
 
 def gpt_oss():
-    small = {**SMALL, "intermediate_size": 32, "head_dim": 8}
+    small = {**SMALL, **TWO_HEADS, "intermediate_size": 16}
     model = tiny.family("GptOss", 2, **small, num_local_experts=3, num_experts_per_tok=2,
                         sliding_window=4, tie_word_embeddings=False,
                         rope_parameters={
@@ -318,7 +356,7 @@ def gemma2():
 def phi3():
     factors = [1 + i / 8 for i in range(6)]
     small = {key: value for key, value in SMALL.items() if key != "head_dim"}
-    small.update(hidden_size=64, num_hidden_layers=1, intermediate_size=32)
+    small.update(hidden_size=64, num_hidden_layers=1, intermediate_size=16)
     return tiny.family("Phi3", 7, **small,
                        sliding_window=None, original_max_position_embeddings=64,
                        max_position_embeddings=512, tie_word_embeddings=False, rope_parameters={
@@ -329,8 +367,9 @@ def phi3():
 
 def granite():
     small = {key: value for key, value in SMALL.items() if key != "head_dim"}
-    return tiny.family("Granite", 9, **small, embedding_multiplier=6.0, residual_multiplier=0.5,
-                       attention_multiplier=0.125, logits_scaling=4.0, attention_bias=True,
+    return tiny.family("Granite", 9, **{**small, **TWO_HEADS}, embedding_multiplier=6.0,
+                       residual_multiplier=0.5, attention_multiplier=0.125, logits_scaling=4.0,
+                       attention_bias=True,
                        mlp_bias=True, tie_word_embeddings=True)
 
 
@@ -353,8 +392,14 @@ def qwen3next():
     return tiny.qwen3_next(**DELTA_NET, **EXPERTS, mlp_only_layers=[], tie_word_embeddings=True)
 
 
+def of_types():
+    small = dict(hidden_size=256, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2,
+                 num_key_value_heads=1, head_dim=16)
+    return tiny.family("Qwen3", 12, **small, tie_word_embeddings=True)
+
+
 def lfm2():
-    return tiny.family("Lfm2", 10, hidden_size=32, intermediate_size=48, num_key_value_heads=2,
+    return tiny.family("Lfm2", 10, **TWO_HEADS, hidden_size=32, intermediate_size=48,
                        conv_L_cache=4, layer_types=["conv", "full_attention"], conv_bias=False,
                        block_auto_adjust_ff_dim=False)
 
@@ -373,6 +418,22 @@ FILES = {
     "qwen35moe": ("qwen35moe", "qwen35", qwen35moe),
     "qwen3next": ("qwen3next", "qwen2", qwen3next),
     "lfm2": ("lfm2", "lfm2", lfm2),
+    "types-k": ("qwen3", "qwen2", of_types),
+    "types-iq": ("qwen3", "qwen2", of_types),
+}
+
+
+# Places of scales in blocks, where they are not the first two bytes.
+SCALES = {"Q2_K": (80, 82), "Q3_K": (108,), "Q4_K": (0, 2), "Q5_K": (0, 2), "Q6_K": (208,),
+          "Q4_1": (0, 2), "Q5_1": (0, 2)}
+# Types of the matrices of one layer, of which no rounding is asked.
+KINDS = {
+    "types-k": {"token_embd": "Q4_K", "attn_q": "Q6_K", "attn_k": "Q5_K", "attn_v": "Q3_K",
+                "attn_output": "Q5_0", "ffn_gate": "Q2_K", "ffn_up": "IQ4_XS",
+                "ffn_down": "IQ4_NL"},
+    "types-iq": {"token_embd": "Q3_K", "attn_q": "IQ3_XXS", "attn_k": "IQ2_S", "attn_v": "IQ3_S",
+                 "attn_output": "Q5_1", "ffn_gate": "IQ2_XS", "ffn_up": "IQ2_XXS",
+                 "ffn_down": "Q4_1"},
 }
 
 
@@ -402,7 +463,7 @@ def write(folder, arch, pre, make):
     writer.add_name(folder.name)
     add_metadata(writer, arch, model.config)
     add_tokenizer(writer, pre)
-    add_tensors(writer, arch, model)
+    add_tensors(writer, arch, model, KINDS.get(folder.name, {}))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
