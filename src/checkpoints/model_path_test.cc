@@ -188,6 +188,17 @@ TEST_F(FindModel, a_gguf_is_a_model_by_its_first_bytes) {
   EXPECT_EQ(found(file.parent_path().string()), file.parent_path().string());
 }
 
+TEST_F(FindModel, what_is_no_gguf_or_a_later_part_is_no_second_model) {
+  const fs::path file = dir_.write("one/model.gguf", gguf_of("model"));
+  dir_.write("one/notes.gguf", "x");
+  EXPECT_EQ(found(file.parent_path().string()), file.string());
+  // Alone they are opened, which says what is wrong.
+  const fs::path part = dir_.write("parts/m-00002-of-00002.gguf", gguf_of("model"));
+  EXPECT_EQ(found(part.parent_path().string()), part.string());
+  const fs::path broken = dir_.write("broken/m.gguf", "x");
+  EXPECT_EQ(found(broken.parent_path().string()), broken.string());
+}
+
 TEST_F(FindModel, of_several_ggufs_one_is_named_after_a_colon) {
   const fs::path snapshot = dir_.path() / "cache/models--org--demo-GGUF/snapshots/0123456789abcdef";
   dir_.write("cache/models--org--demo-GGUF/refs/main", "0123456789abcdef");

@@ -232,7 +232,9 @@ TEST(GgufFile, all_that_is_wrong_with_keys_and_tensors_is_collected) {
 TEST(GgufFile, is_known_by_its_first_bytes) {
   const TempDir dir;
   EXPECT_TRUE(is_gguf(dir.write("blob", "GGUF\x03")));
-  EXPECT_FALSE(is_gguf(dir.write("x.gguf", "GGU")));
+  EXPECT_FALSE(begins_as_gguf(dir.write("x.gguf", "GGU")));
+  EXPECT_TRUE(is_gguf(dir.write("x.gguf", "GGU")));  // opening it says that it is none
+  EXPECT_FALSE(is_gguf(dir.write("x", "GGU")));
   EXPECT_FALSE(is_gguf(dir.path()));
   EXPECT_FALSE(is_gguf(dir / "none"));
 }
