@@ -68,8 +68,8 @@ std::string model_lines(const Inspection& inspection, const ModelConfig& model) 
 std::string gguf_lines(const InspectedGguf& gguf) {
   std::string types;
   for (const InspectedGguf::Type& type : gguf.types) {
-    types += fmt::format("{}{} ({} tensors, {:.1f} MB)", types.empty() ? "" : ", ", type.name,
-                         type.tensors, megabytes(type.bytes));
+    types += fmt::format("{}{} {} ({:.1f} MB)", types.empty() ? "" : ", ", type.name, type.tensors,
+                         megabytes(type.bytes));
   }
   std::string tokenizer = "none";
   if (!gguf.tokenizer.empty()) {

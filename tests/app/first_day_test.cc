@@ -232,7 +232,11 @@ TEST(Gguf, is_opened_by_every_command_that_takes_a_model) {
              {"inspect", model},
              {"verify", model},
              {"diff", model, file},
-             {"convert", model, target, "--to", "bf16", "--allow-lossy"}}) {
+             {"bench", model, "-p", "8", "-n", "4", "-r", "1", "--no-warmup"},
+             {"convert", model, target, "--to", "bf16", "--allow-lossy"},
+             {"convert", model, target + ".gguf", "--to", "gguf"},
+             {"quantize", model, target + "-4", "--format", "compressed-tensors", "--group-size",
+              "16"}}) {
       SCOPED_TRACE(arguments[0]);
       const ProcessResult result = run_program(arguments);
       EXPECT_EQ(result.exit_code, 0) << result.err;
