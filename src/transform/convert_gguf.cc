@@ -48,6 +48,12 @@ Status add_tokenizer(const ModelFiles& files, const ModelConfig& model, bool all
   return add_gguf_tokenizer(source, keys, notices);
 }
 
+/// "Qwen2.5-7B" of a directory "there/Qwen2.5-7B/" or a file of that name.
+std::string name_of(const fs::path& model) {
+  const fs::path named = model.has_filename() ? model : model.parent_path();
+  return (named.extension() == ".gguf" ? named.stem() : named.filename()).string();
+}
+
 /// What generation_config.json says of how to sample.
 Status add_sampling(const ModelFiles& files, GgufKeys& keys) {
   SUBBYTE_TRY(const json::Value config, value_of(files, kGenerationFile));
@@ -129,7 +135,7 @@ Result<ConvertReport> convert_to_gguf(const fs::path& model, const CheckpointPar
   SUBBYTE_TRY(const json::Object whole, source.config->object());
   SUBBYTE_TRY(const auto text, text_part_of(whole));
   const json::Object& config = text ? *text : whole;
-  SUBBYTE_TRY(Head head, head_of(source, *architecture, config, model.stem().string()));
+  SUBBYTE_TRY(Head head, head_of(source, *architecture, config, name_of(model)));
   Rewrite rewrite = {.source = model,
                      .tensors = *source.tensors,
                      .file = destination.filename().string(),
