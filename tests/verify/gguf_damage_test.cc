@@ -116,8 +116,9 @@ std::string added(const std::function<void(GgufBytes&)>& change) {
 std::string of_pieces(const std::vector<std::string>& pieces) {
   GgufBytes file;
   file.text("general.architecture", "llama");
-  for (const char* const name : {"embedding_length", "block_count", "attention.head_count",
-                                 "context_length", "feed_forward_length"}) {
+  file.u32("llama.embedding_length", 4);
+  for (const char* const name :
+       {"block_count", "attention.head_count", "context_length", "feed_forward_length"}) {
     file.u32(std::string("llama.") + name, 2);
   }
   file.u32("tokenizer.ggml.bos_token_id", 0);
@@ -125,7 +126,7 @@ std::string of_pieces(const std::vector<std::string>& pieces) {
   file.texts("tokenizer.ggml.tokens", pieces);
   file.numbers("tokenizer.ggml.scores", kFloat, std::vector<float>(pieces.size(), 0));
   file.numbers("tokenizer.ggml.token_type", 5, std::vector<int32_t>(pieces.size(), 1));
-  file.tensor("token_embd.weight", {2, pieces.size()}, kF32, pieces.size() * 8);
+  file.tensor("token_embd.weight", {4, pieces.size()}, kF32, pieces.size() * 16);
   return file.bytes();
 }
 

@@ -30,10 +30,10 @@ class Writer {
   Status write() {
     SUBBYTE_CHECK(read());
     const Value& model = root_.at("model");
-    if (model.at("type") != "BPE") return refuse("model.type", "BPE", model.at("type"));
+    if (model.at("type") != "BPE") return refuse("model: type", "BPE", model.at("type"));
     for (const char* const key : {"dropout", "continuing_subword_prefix", "end_of_word_suffix"}) {
       const Value& value = model.at(key);
-      if (!value.is_null() && value != "") return refuse(fmt::format("model.{}", key), "", value);
+      if (!value.is_null() && value != "") return refuse(fmt::format("model: {}", key), "", value);
     }
     const bool has_scores = model.at("byte_fallback") == true;
     SUBBYTE_CHECK(has_scores ? write_sentencepiece(model) : write_pairs(model));
@@ -209,7 +209,7 @@ class Writer {
 
   Status write_sentencepiece(const Value& model) {
     SUBBYTE_TRY(const bool has_prefix, read_prefix());
-    if (model.at("ignore_merges") == true) return refuse("model.ignore_merges", "false", true);
+    if (model.at("ignore_merges") == true) return refuse("model: ignore_merges", "false", true);
     const std::vector<Value> ends = parts_of(root_.at("decoder"), "decoders");
     const bool strips = !ends.empty() && ends.back().at("type") == "Strip";
     if (ends.size() != (strips ? 4U : 3U) || ends[1].at("type") != "ByteFallback" ||
