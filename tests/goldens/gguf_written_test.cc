@@ -101,8 +101,10 @@ TEST_P(GgufWritten, becomes_a_directory_with_the_same_weights) {
   ASSERT_TRUE(
       convert_model(testing::golden_folder(GetParam().golden), file, {.format = "gguf"}, pool_)
           .ok());
-  const bool is_dense = std::string_view(GetParam().type) == "BF16";
-  const std::string format = is_dense ? "f32" : "compressed-tensors";
+  const std::string_view type = GetParam().type;
+  const std::string format = type == "BF16"    ? "f32"
+                             : type == "NVFP4" ? "modelopt_nvfp4"
+                                               : "compressed-tensors";
   const auto report = convert_model(file, folder_ / format, {.format = format}, pool_);
   ASSERT_TRUE(report.ok()) << report.error().message;
   expect_same(file, folder_ / format, pool_);
