@@ -415,7 +415,7 @@ TEST(ConvertModel, shards_hold_the_same_weights) {
 TEST(ConvertModel, refuses_what_there_is_nothing_to_do_for) {
   const TempDir folder;
   EXPECT_EQ(code_of(kGoldens / "qwen3-bf16", folder / "x", "awq"), "convert.not_quantized");
-  EXPECT_EQ(code_of(kGoldens / "qwen3-awq", folder / "x", "gguf"), "convert.format");
+  EXPECT_EQ(code_of(kGoldens / "qwen3-awq", folder / "x", "onnx"), "convert.format");
   EXPECT_EQ(code_of(folder / "none", folder / "x", "awq"), "file.not_found");
   folder.write("x/config.json", "mine");
   EXPECT_EQ(code_of(kGoldens / "qwen3-awq", folder / "x", "gptq_v2"), "file.exists");
