@@ -140,6 +140,19 @@ class Page(unittest.TestCase):
                 self.assertEqual(page.run("$('status').textContent"), "Stopped.")
         wait_until(lambda: self.server.running() == 0)
 
+    def test_another_conversation_ends_an_answer(self) -> None:
+        page = self.browser
+        self.say("Tell me a long story")
+        page.wait("chat.messages.at(-1)?.content")
+        self.click("New conversation")
+        page.wait("!running")
+        wait_until(lambda: self.server.running() == 0)
+        self.assertEqual(page.run("chat.messages.length"), 0)
+        self.assertEqual(page.run("chats().length"), 1)
+        self.assertTrue(page.run("chats()[0].messages[1].content"))
+        page.run("$('list').querySelector('li').lastChild.click()")
+        self.assertEqual(page.run("chats().length"), 0)
+
     def test_errors_are_shown(self) -> None:
         page = self.browser
         self.limit_tokens(10**13)

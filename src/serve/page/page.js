@@ -36,11 +36,11 @@ function chats() {
     .filter((one) => Array.isArray(one.messages)).sort((a, b) => b.time - a.time);
 }
 
-function keep() {
-  if (!chat.messages.length) return;
-  chat.time = Date.now();
-  chat.title = chat.messages[0].content.slice(0, 80);
-  write(kChat + chat.id, chat);
+function keep(one) {
+  if (!one.messages.length) return;
+  one.time = Date.now();
+  one.title = one.messages[0].content.slice(0, 80);
+  write(kChat + one.id, one);
   drawList();
 }
 
@@ -103,12 +103,13 @@ function requestBody() {
 
 // Answers what stands at the end of the conversation.
 async function answer() {
+  const own = chat;  // another may be opened meanwhile
   const message = {role: "assistant", content: ""};
-  chat.messages.push(message);
+  own.messages.push(message);
   const view = drawMessage(message);
   $("messages").append(view.node);
   running = {abort: new AbortController(), message, view};
-  keep();
+  keep(own);
   drawState();
   follows = true;
   follow();
@@ -123,7 +124,7 @@ async function answer() {
   }
   running = null;
   view.finish();
-  keep();
+  keep(own);
   drawState();
 }
 
@@ -300,7 +301,10 @@ function open(other) {
 
 function remove(one) {
   localStorage.removeItem(kChat + one.id);
-  if (one.id === chat.id) open(null);
+  if (one.id === chat.id) {
+    chat.messages.length = 0;  // an answer that is written keeps nothing
+    open(null);
+  }
   drawList();
 }
 
@@ -323,6 +327,7 @@ function edit(message, node) {
   const text = make("textarea", {value: message.content, rows: 3});
   text.setAttribute("aria-label", "Message");
   const save = () => {
+    if (!text.value.trim()) return;
     chat.messages.length = chat.messages.indexOf(message);
     drawChat();
     send(text.value);
@@ -385,16 +390,15 @@ $("messages").addEventListener("scroll", ({target}) => {
 $("open-settings").addEventListener("click", openSettings);
 $("settings").addEventListener("close", saveSettings);
 $("clear").addEventListener("click", () => {
-  for (const one of chats()) localStorage.removeItem(kChat + one.id);
   $("settings").close();
-  open(null);
+  for (const one of chats()) remove(one);
 });
 $("theme").addEventListener("click", () => {
   settings.theme = kThemes[(kThemes.indexOf(settings.theme) + 1) % kThemes.length];
   write(kSettings, settings);
   drawTheme();
 });
-addEventListener("pagehide", () => { if (running) keep(); });
+addEventListener("pagehide", () => { if (running) keep(chat); });
 
 drawTheme();
 open(chats()[0] ?? null);
