@@ -304,6 +304,19 @@ TEST_F(HttpServer, holds_no_more_than_it_may_of_all_requests) {
   EXPECT_NE(three.ask(head + std::string(1000, 'c'), "cc").find("200 OK"), std::string::npos);
 }
 
+TEST_F(HttpServer, ends_who_sends_too_much_before_its_turn) {
+  Client client(port());
+  client.send("GET /late" + kHost + "\r\n");
+  Client other(port());  // is answered after the first was handled
+  other.ask("GET /a" + kHost + "\r\n", "GET /a ");
+  client.send(std::string(1000, 'a'));  // is held, and nothing follows
+  other.ask("GET /a" + kHost + "\r\n", "GET /a ");
+  EXPECT_EQ(echo_.num_over, 0);
+  client.send(std::string(1000, 'a'));
+  EXPECT_EQ(client.receive({}), "");
+  wait_until_over(other);
+}
+
 TEST_F(HttpServer, ends_a_stream_that_nobody_reads) {
   Client client(port());
   client.send("GET /flood" + kHost + "\r\n");

@@ -118,5 +118,34 @@ TEST(Service, ends_all_requests_after_an_error_of_the_backend) {
   service.close();
 }
 
+TEST(Service, is_not_ready_while_the_model_is_loaded) {
+  ServiceOptions options;
+  options.models = {"m"};
+  Service service(options);
+  http::ServerOptions http;
+  http.port = 0;
+  const auto server = http::Server::listen(http, service).value();
+  service.attach(*server);
+  std::thread connections([&] { server->run(); });
+  {
+    Client client(server->address());
+    for (const auto& [line, status] : {std::pair("GET /ready", " 503 "),
+                                       {"GET /health", " 200 "},
+                                       {"GET /v1/models", " 200 "},
+                                       {"GET /metrics", " 200 "}}) {
+      client.send(line);
+      EXPECT_NE(client.receive("\n\r\n").find(status), std::string::npos) << line;
+    }
+    Client other(server->address());
+    other.send("POST /v1/completions", "{\"prompt\": \"a\"}");
+    const std::string answer = other.receive("server.loading");
+    EXPECT_NE(answer.find(" 503 "), std::string::npos);
+    EXPECT_NE(answer.find("Retry-After"), std::string::npos);
+  }
+  server->stop();
+  connections.join();
+  service.close();
+}
+
 }  // namespace
 }  // namespace subbyte::serve

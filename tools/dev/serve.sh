@@ -21,8 +21,8 @@ command_serve_test() {
   case $part in
     load)
       test_server "$preset" load.py --requests 20000 --memory
-      build_or_end asan subbyte
-      test_server asan load.py --requests 2000
+      build_or_end asan-scalar subbyte
+      test_server asan-scalar load.py --requests 2000
       ;;
     slow) test_server "$preset" slow.py ;;
     page) test_server "$preset" page_test.py ;;
