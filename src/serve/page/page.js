@@ -149,8 +149,8 @@ async function takeStream(message, view, signal) {
     if (thought) message.reasoning = (message.reasoning ?? "") + thought;
     view.add(text, thought);
     const tokens = part.usage?.completion_tokens ?? count;
-    const seconds = (performance.now() - first) / 1000;
-    if (first && tokens > 1 && seconds > 0) {
+    const seconds = Math.max(performance.now() - first, 1) / 1000;
+    if (first && tokens > 1) {
       message.stats = `${tokens} tokens, ${((tokens - 1) / seconds).toFixed(1)} tokens/s`;
     }
   }
