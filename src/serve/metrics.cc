@@ -137,6 +137,10 @@ std::string Metrics::text(std::string_view prefix, std::string_view model,
   Lines lines(prefix, model);
   if (engine != nullptr) add_engine(lines, *engine);
   lines.counter("prompt_tokens_total", "Tokens of prompts.", static_cast<double>(prompt_tokens));
+  lines.counter("prefix_cache_queries_total", "Tokens of prompts that the cache was asked for.",
+                static_cast<double>(prompt_tokens));
+  lines.counter("prefix_cache_hits_total", "Those of them that it had.",
+                static_cast<double>(cached_tokens));
   lines.counter("prompt_tokens_cached_total", "Tokens of prompts that were not computed again.",
                 static_cast<double>(cached_tokens));
   lines.counter("generation_tokens_total", "Tokens of answers.",
