@@ -217,12 +217,15 @@ bool Scheduler::make_room(const Sequence& sequence, int64_t tokens, int64_t spar
 /// The same, taken from the last of those after it where there is none. False when none of them has
 /// pages: then it gives up its own and waits.
 bool Scheduler::reserve(Sample& sample, int64_t tokens) {
+  const auto has_pages = [&](const auto& one) {
+    return &one.second != &sample && !one.second.sequence.is_empty();
+  };
   while (!make_room(sample.sequence, tokens)) {
     auto last = running_.rbegin();
     while (&last->second != &sample && last->second.sequence.is_empty()) ++last;
     if (&last->second != &sample) {
       preempt(last->second);
-    } else if (prefixes_.counts().pages > 0) {
+    } else if (std::ranges::none_of(running_, has_pages) && prefixes_.counts().pages > 0) {
       prefixes_.clear();  // of its own text, of which it would have to copy a page
     } else {
       preempt(sample);
