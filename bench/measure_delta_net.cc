@@ -50,7 +50,7 @@ double time_delta_net(Execution& execution, const Layer& layer, int64_t tokens, 
   const std::vector<float> gates(shape.value_heads, 0.5f), norm(shape.value_size, 1.0f);
   const std::vector<float> from(shape.state_size(), 0.1f);
   std::vector<float> to(shape.state_size()), y(tokens * shape.value_width());
-  const DeltaNetPart part = {tokens, from.data(), to.data()};
+  const StatePart part = {tokens, from.data(), to.data()};
   std::vector<double> times;
   for (int i = 0; i < rounds; ++i) {
     const double start = now();
