@@ -46,7 +46,7 @@ struct Superblock {
 
 /// Superblocks beside codes of `bits`, which are integers or of a codebook.
 SUBBYTE_DEVICE constexpr Superblock superblock_of(bool are_integers, int bits, int groups) {
-  return {groups, are_integers && (bits == 2 || bits == 4 || bits == 5), bits == 2};
+  return {groups, are_integers && (bits == 2 || bits == 4 || bits == 5), are_integers && bits == 2};
 }
 
 /// The number that a byte of a superblock belongs to; in halves of bytes a scale and an offset.
