@@ -3,7 +3,9 @@
 #include <utility>
 
 #include "checkpoints/config/exported_config.h"
+#include "checkpoints/unread_parts.h"
 #include "models/model_config.h"
+#include "models/model_family.h"
 
 namespace subbyte {
 namespace {
@@ -38,10 +40,27 @@ constexpr std::string_view kOlderHead = "language_model.lm_head";
 
 std::string reader_name(std::string name, std::string_view prefix) {
   if (name == kOlderHead) return "lm_head";
-  for (const std::string_view found : {kWrapped, kOlderWrapped}) {
+  if (is_in_unread_part(name)) {
+    const bool is_older =
+        prefix == kWrapped && !name.starts_with(kText) && !name.starts_with("mtp.");
+    return is_older ? std::string(kText) + name : name;
+  }
+  for (const std::string_view found : {kWrapped, kOlderWrapped, kText}) {
     if (name.starts_with(found)) return name.replace(0, found.size(), prefix);
   }
   return name;
+}
+
+/// Of Qwen2-VL an older one has no text_config.
+bool is_wrapper(const json::Value& config) {
+  if (!config.is_object()) return false;
+  const auto type = config.find("model_type");
+  if (type == nullptr || !type->is_string()) return config.contains(kTextConfig);
+  const std::string name = type->get<std::string>();
+  const ModelFamily* const family = find_family(name);
+  return config.contains(kTextConfig) ||
+         (family != nullptr && std::ranges::find(family->model_types, name, &ModelType::wrapper) !=
+                                   family->model_types.end());
 }
 
 /// Readers compare the names of modules in a quantization_config with the modules of the class that
@@ -49,13 +68,13 @@ std::string reader_name(std::string name, std::string_view prefix) {
 ///
 ///   config.json                     modules
 ///   of a text model                 model.layers.0.mlp.up_proj
-///   of a wrapper (text_config)      model.language_model.layers.0.mlp.up_proj
+///   of a wrapper                    model.language_model.layers.0.mlp.up_proj, model.visual. and
+///                                   the like
 ///
 /// Tools write the text model of a wrapper under a config of its own and keep the names of the
-/// wrapper; older wrappers have language_model.model. in front.
+/// wrapper; older wrappers have language_model.model. in front, or model. alone, and visual.
 ExportedModel named_for_readers(ExportedModel model, const json::Value& config) {
-  const bool is_wrapper = config.is_object() && config.contains(kTextConfig);
-  const std::string_view prefix = is_wrapper ? kWrapped : kText;
+  const std::string_view prefix = is_wrapper(config) ? kWrapped : kText;
   for (ExportedModule& module : model.modules) {
     module.name = reader_name(std::move(module.name), prefix);
   }

@@ -114,5 +114,24 @@ TEST(ConfigDtype, quantize_names_f16_in_the_text_model_of_a_wrapper) {
   EXPECT_EQ(config["torch_dtype"], "float16");
 }
 
+/// Readers of Qwen2-VL have other names of modules than its files have of tensors.
+TEST(ModuleNames, are_those_of_the_class_that_config_json_names) {
+  const ExportedModel exported = {
+      .modules = {{.name = "model.layers.0.mlp.up_proj"}},
+      .kept = {"model.layers.1.mlp.up_proj", "visual.blocks.0.attn.qkv", "lm_head"}};
+  const auto texts_of = [&](const char* type) {
+    const Exporter* const exporter = find_exporter("pack_quantized");
+    return config_texts({{"model_type", type}}, *exporter, exported).front().text;
+  };
+  for (const char* const wrapper : {"qwen2_vl", "qwen2_5_vl"}) {
+    const std::string text = texts_of(wrapper);
+    EXPECT_NE(text.find("\"model.language_model.layers.1.mlp.up_proj\""), std::string::npos)
+        << text;
+    EXPECT_NE(text.find("\"model.visual.blocks.0.attn.qkv\""), std::string::npos) << text;
+  }
+  const std::string text = texts_of("qwen2");
+  EXPECT_NE(text.find("\"model.layers.1.mlp.up_proj\""), std::string::npos) << text;
+}
+
 }  // namespace
 }  // namespace subbyte
