@@ -39,6 +39,7 @@ struct ConfigDefaults {
   int64_t first_sliding_layer = 0;  // max_window_layers
   int64_t full_every = 2;
   const char* full_every_key = nullptr;  // where config.json may say it
+  bool has_sliding_rope = false;         // layers that slide have a rope of their own
 };
 
 }  // namespace subbyte

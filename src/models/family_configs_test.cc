@@ -69,9 +69,16 @@ TEST_P(FamilyConfigs, absent_keys_are_what_the_class_of_the_family_says) {
     EXPECT_EQ(attend->shape.cap, absent.score_cap);
   }
   EXPECT_EQ(windows, absent.windows);
-  for (const AnglesOp* const angles : ops_of<AnglesOp>(*plan)) {
-    EXPECT_TRUE(*angles->rope == Rope(absent.head_dim, absent.theta) ||
-                *angles->rope == Rope(absent.head_dim, absent.sliding_theta));
+  // In the order of the layers, each once.
+  std::vector<double> expected;
+  for (const int64_t window : windows) {
+    const double theta = window > 0 ? absent.sliding_theta : absent.theta;
+    if (std::ranges::find(expected, theta) == expected.end()) expected.push_back(theta);
+  }
+  const auto angles = ops_of<AnglesOp>(*plan);
+  ASSERT_EQ(angles.size(), expected.size());
+  for (std::size_t i = 0; i < angles.size(); ++i) {
+    EXPECT_EQ(*angles[i]->rope, Rope(absent.head_dim, expected[i]));
   }
   EXPECT_EQ(ops_of<EmbedOp>(*plan).front()->factor, absent.embedding_factor);
   for (const AddNormOp* const add : ops_of<AddNormOp>(*plan)) EXPECT_EQ(add->factor, 1);
@@ -207,8 +214,26 @@ TEST(WrappedFamilies, may_have_all_keys_in_one_object) {
     EXPECT_TRUE(*of_flat == *of_apart);
     EXPECT_EQ(of_flat->rope, Rope(kHidden / kHeads, 1'000'000));
     EXPECT_EQ(of_flat->model_type, wrapper + "_text");
+    // As transformers 5 saves it again.
+    flat.erase("rope_scaling");
+    flat["rope_parameters"] = json_of(R"({"type": "mrope", "mrope_section": [16, 8, 8],
+                                          "rope_theta": 1000000, "rope_type": "default"})");
+    const auto saved = testing::parse_text(flat.text());
+    ASSERT_TRUE(saved.ok()) << saved.error().message;
+    EXPECT_TRUE(*saved == *of_flat);
   }
   EXPECT_EQ(code(config_of("qwen3_vl").c_str(), "{}"), "json.missing");
+}
+
+/// Of other families that would be left out.
+TEST(LayerTypes, have_no_ropes_of_their_own_elsewhere) {
+  for (const char* const family : {"gemma2", "olmo2", "mistral", "granite"}) {
+    EXPECT_EQ(code(config_of(family).c_str(), R"({"rope_parameters": {
+                "sliding_attention": {"rope_type": "default", "rope_theta": 2000},
+                "full_attention": {"rope_type": "default", "rope_theta": 50000}}})"),
+              "json.missing")
+        << family;
+  }
 }
 
 /// Older configs say the ropes of Gemma 3 beside each other, newer ones by types of layers.

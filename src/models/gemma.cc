@@ -29,6 +29,7 @@ constexpr ModelType kModelTypes[] = {{.name = "gemma2",
                                      {.name = "gemma3_text",
                                       .architecture = "Gemma3ForCausalLM",
                                       .wrapper = "gemma3",
+                                      .wrapper_ties = true,
                                       .defaults = {.vocab = 262208,
                                                    .heads = 8,
                                                    .kv_heads = 4,
@@ -42,7 +43,8 @@ constexpr ModelType kModelTypes[] = {{.name = "gemma2",
                                                    .sliding = SlidingRule::kAllBut,
                                                    .sliding_window = 4096,
                                                    .full_every = 6,
-                                                   .full_every_key = "sliding_window_pattern"}}};
+                                                   .full_every_key = "sliding_window_pattern",
+                                                   .has_sliding_rope = true}}};
 constexpr const ModelType& kThird = kModelTypes[1];
 constexpr double kSlidingTheta = 10000;
 
@@ -163,7 +165,7 @@ void record(const ModelConfig& config, StepRecorder& step) {
                      .attention = {.has_bias = config.attention_bias,
                                    .has_output_bias = config.attention_bias,
                                    .norms = own.is_third ? HeadsNorm::kEach : HeadsNorm::kNone},
-                     .sliding_rope = own.is_third ? &own.sliding_rope : nullptr,
+                     .sliding_rope = &own.sliding_rope,
                      .score_scale = own.score_scale,
                      .score_cap = own.score_cap,
                      .gated = {.gate = Gate::kGelu},

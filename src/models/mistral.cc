@@ -12,6 +12,7 @@ namespace {
 constexpr ModelType kModelTypes[] = {{.name = "mistral",
                                       .architecture = "MistralForCausalLM",
                                       .wrapper = "mistral3",
+                                      .wrapper_ties = true,
                                       .defaults = {.kv_heads = 8,
                                                    .max_positions = 131072,
                                                    .eos = 2,

@@ -244,9 +244,10 @@ Result<ModelConfig> parse_wrapper(const json::Object& config, const ModelType& t
     return text.error("config.model_type", "model_type", quote(type.name));
   }
   SUBBYTE_TRY(ModelConfig model, parse_text_config(text, std::string(type.name)));
-  SUBBYTE_TRY(const auto tied, config.boolean("tie_word_embeddings"));
-  model.contradicts_ties = tied.value_or(false) != model.tie_word_embeddings;
-  model.tie_word_embeddings = model.tie_word_embeddings || tied.value_or(false);
+  SUBBYTE_TRY(const auto said, config.boolean("tie_word_embeddings"));
+  const bool tied = said.value_or(type.wrapper_ties);
+  model.contradicts_ties = tied != model.tie_word_embeddings;
+  model.tie_word_embeddings = model.tie_word_embeddings || tied;
   SUBBYTE_CHECK(read_eos(config, model));
   return model;
 }

@@ -30,6 +30,7 @@ struct ModelType {
   std::string_view wrapper = {};
   /// Older ones have no text_config, but its keys beside those of the other parts.
   bool may_be_flat = false;
+  bool wrapper_ties = false;  // tie_word_embeddings of the wrapper where it is absent
   ConfigDefaults defaults = {};
 };
 

@@ -2,6 +2,7 @@
 // as it is, and what they give is normalised before it is added; so are all queries of a token
 // together, and all keys. Of OLMo 3 three of four layers slide, and their rope is not scaled.
 
+#include <optional>
 #include <utility>
 
 #include "models/config_keys.h"
@@ -22,7 +23,8 @@ constexpr ModelType kModelTypes[] = {{.name = "olmo2",
                                                    .eos = 50279,
                                                    .sliding = SlidingRule::kAllBut,
                                                    .sliding_window = 4096,
-                                                   .full_every = 4}}};
+                                                   .full_every = 4,
+                                                   .has_sliding_rope = true}}};
 
 constexpr json::ScopedRule kKeys[] = {
     SUBBYTE_CONFIG_KEY("olmo3", "sliding_window", kComputed, "", "absent: 4096; null: none"),
@@ -39,10 +41,20 @@ struct Own {
   bool operator==(const Own&) const = default;
 };
 
+/// A base counts for all layers, whether or not one section is there for each type of them.
 Status read(const json::Object& config, ModelConfig& model) {
-  Own own;
-  SUBBYTE_TRY(const auto theta, config.number("rope_theta", 1, 1e15));
-  SUBBYTE_TRY(own.sliding_rope, read_sliding_rope(config, model, theta.value_or(500000)));
+  Own own = {model.rope};
+  if (type_of(model).defaults.has_sliding_rope) {
+    SUBBYTE_TRY(const auto beside, config.number("rope_theta", 1, 1e15));
+    std::optional<double> theta = beside;
+    SUBBYTE_TRY(const auto section, config.object("rope_parameters"));
+    if (section) {
+      SUBBYTE_TRY(const auto inside, section->number("rope_theta", 1, 1e15));
+      if (inside) theta = inside;
+    }
+    const double absent = type_of(model).defaults.rope_theta;
+    SUBBYTE_TRY(own.sliding_rope, read_sliding_rope(config, model, theta.value_or(absent)));
+  }
   model.own = FamilyConfig(std::move(own));
   return {};
 }

@@ -39,7 +39,6 @@ constexpr ModelType kModelTypes[] = {
      .architecture = "Qwen3VLMoeTextModel",
      .wrapper = "qwen3_vl_moe",
      .defaults = {.kv_heads = 16,
-                  .head_dim = 128,
                   .max_positions = 128000,
                   .rope_theta = 500000,
                   .tie_word_embeddings = true}}};

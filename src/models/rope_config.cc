@@ -33,12 +33,21 @@ Status require_nothing_to_scale(const json::Object& rope, const ModelConfig& mod
   return {};
 }
 
+/// rope_type, or type, which is older. transformers writes "default" beside the "mrope" that a file
+/// had, and they are the same: of a text all its positions are.
+Result<std::optional<std::string>> type_of_rope(const json::Object& rope) {
+  SUBBYTE_TRY(const auto newer, rope.string("rope_type"));
+  SUBBYTE_TRY(const auto older, rope.string("type"));
+  if (newer == "default" && older == "mrope") return newer;
+  SUBBYTE_TRY(const auto key, one_name(rope, {"rope_type", "type"}, "config.rope"));
+  return rope.string(key);
+}
+
 /// The kinds that all families have, and those of one.
 Result<ScaledRope> read_kind(const RopeInput& input, const ModelConfig& model) {
   const json::Object& rope = input.section;
   SUBBYTE_CHECK(json::check_keys(rope, rope_rules(model.model_type), "config.rope"));
-  SUBBYTE_TRY(const auto key, one_name(rope, {"rope_type", "type"}, "config.rope"));
-  SUBBYTE_TRY(const auto type, rope.string(key));
+  SUBBYTE_TRY(const auto type, type_of_rope(rope));
   if (!type) SUBBYTE_CHECK(require_nothing_to_scale(rope, model));
   if (!type) return read_plain_rope(input);
   std::vector<RopeKind> kinds = {{"default", read_plain_rope}, {"linear", read_linear_rope}};
@@ -53,6 +62,7 @@ Result<ScaledRope> read_kind(const RopeInput& input, const ModelConfig& model) {
     if (!known.empty()) known += &kind == &kinds.back() ? " or " : ", ";
     known += quote(kind.name);
   }
+  const char* const key = rope.has("rope_type") ? "rope_type" : "type";
   return rope.error("config.rope", key, known);
 }
 
@@ -70,10 +80,10 @@ struct RopeSections {
   std::optional<json::Object> newer, older;
 };
 
-Result<RopeSections> find_sections(const json::Object& config) {
+Result<RopeSections> find_sections(const json::Object& config, const ConfigDefaults& defaults) {
   RopeSections sections;
   SUBBYTE_TRY(sections.newer, config.object("rope_parameters"));
-  if (sections.newer && is_by_layer_type(*sections.newer)) {
+  if (defaults.has_sliding_rope && sections.newer && is_by_layer_type(*sections.newer)) {
     SUBBYTE_TRY(sections.newer, sections.newer->object(kFull));
   }
   SUBBYTE_TRY(sections.older, config.object("rope_scaling"));
@@ -145,7 +155,7 @@ Result<ScaledRope> absent_rope(RopeInput input, const ModelConfig& model) {
 /// Newer: rope_parameters {rope_theta, rope_type, ...}. Older: rope_theta beside rope_scaling. Both
 /// may be there when they agree.
 Status read_rope(const json::Object& config, ModelConfig& model) {
-  SUBBYTE_TRY(const RopeSections sections, find_sections(config));
+  SUBBYTE_TRY(const RopeSections sections, find_sections(config, type_of(model).defaults));
   SUBBYTE_TRY(const double theta, read_base(config, sections, type_of(model).defaults.rope_theta));
   SUBBYTE_TRY(const int64_t dim, read_rotary_dim(config, sections, model));
   const auto read = [&](const json::Object& section) {
@@ -186,8 +196,8 @@ Result<Rope> read_sliding_rope(const json::Object& config, const ModelConfig& mo
 }
 
 Result<SaidRope> said_rope(const json::Object& config, const ModelConfig& model) {
-  SUBBYTE_TRY(const RopeSections sections, find_sections(config));
   const ConfigDefaults& defaults = type_of(model).defaults;
+  SUBBYTE_TRY(const RopeSections sections, find_sections(config, defaults));
   SaidRope said;
   SUBBYTE_TRY(said.theta, read_base(config, sections, defaults.rope_theta));
   if (sections.newer || sections.older) {

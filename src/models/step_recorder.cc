@@ -268,8 +268,9 @@ void record_usual_step(const ModelConfig& config, StepRecorder& step, UsualStep 
   const bool after = usual.norms != BlockNorms::kBefore;
   const char* const second_norm = after ? "pre_feedforward_layernorm" : "post_attention_layernorm";
   const std::shared_ptr<const Rope> full_rope = step.rope();
+  const bool is_shared = usual.sliding_rope == nullptr || *usual.sliding_rope == *full_rope;
   const auto sliding_rope =
-      usual.sliding_rope == nullptr ? full_rope : std::make_shared<const Rope>(*usual.sliding_rope);
+      is_shared ? full_rope : std::make_shared<const Rope>(*usual.sliding_rope);
   usual.gated.inner = config.intermediate_size;
   ValueId x = step.embed(usual.stream);
   ValueId delta = kNoValue;

@@ -140,19 +140,20 @@ def olmo2(**more):
 QWEN_VISION = dict(depth=1, hidden_size=16, intermediate_size=16, num_heads=2, patch_size=2,
                    out_hidden_size=32)
 SMALL = dict(hidden_size=32, intermediate_size=48, num_key_value_heads=2)
+TWO_HEADS = dict(num_attention_heads=2, num_key_value_heads=1)  # of 16, where no key says it
 
 
 def qwen2_vl(**more):
     vision = dict(depth=1, embed_dim=16, hidden_size=32, mlp_ratio=1, num_heads=2, patch_size=2)
-    return family("Qwen2VL", 17, vision, **SMALL, rope_parameters={
-        "rope_type": "default", "rope_theta": 1000.0, "mrope_section": [2, 1, 1]}, **more)
+    return family("Qwen2VL", 17, vision, **{**SMALL, **TWO_HEADS}, rope_parameters={
+        "rope_type": "default", "rope_theta": 1000.0, "mrope_section": [4, 2, 2]}, **more)
 
 
 def qwen2_5_vl(**more):
     """Sections of positions, which are all the same in a text."""
     return family("Qwen2_5_VL", 11, dict(QWEN_VISION, fullatt_block_indexes=[0]),
-                  **SMALL, tie_word_embeddings=True, rope_parameters={
-                      "rope_type": "default", "rope_theta": 1000.0, "mrope_section": [2, 1, 1]},
+                  **{**SMALL, **TWO_HEADS}, tie_word_embeddings=True, rope_parameters={
+                      "rope_type": "default", "rope_theta": 1000.0, "mrope_section": [4, 2, 2]},
                   **more)
 
 
@@ -198,8 +199,8 @@ def gemma3(**more):
 
 def olmo3(**more):
     """The last of four layers is full, and its rope is scaled."""
-    return family("Olmo3", 16, **SMALL, num_hidden_layers=4, sliding_window=8, rms_norm_eps=1e-6,
-                  rope_parameters={
+    return family("Olmo3", 16, **{**SMALL, **TWO_HEADS}, num_hidden_layers=4, sliding_window=8,
+                  rms_norm_eps=1e-6, rope_parameters={
                       "sliding_attention": {"rope_type": "default", "rope_theta": 1000.0},
                       "full_attention": {"rope_type": "yarn", "rope_theta": 1000.0, "factor": 4.0,
                                          "original_max_position_embeddings": 64}}, **more)
