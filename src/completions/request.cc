@@ -373,8 +373,13 @@ Status read_ends(const Object& body, const Request& defaults, CompletionRequest&
 /// Whom it comes before, and with whom it shares.
 Status read_place(const Object& body, CompletionRequest& request) {
   constexpr int64_t kMaxPriority = 1'000'000;
+  constexpr std::size_t kMaxSaltBytes = 256;  // it is kept as long as what it is of
   SUBBYTE_TRY(const auto priority, body.integer("priority", -kMaxPriority, kMaxPriority));
   SUBBYTE_TRY(const auto salt, body.string("cache_salt"));
+  if (salt && salt->size() > kMaxSaltBytes) {
+    return Error{"json.range", fmt::format("{}.cache_salt: expected at most {} bytes, found {}",
+                                           body.where(), kMaxSaltBytes, salt->size())};
+  }
   request.priority = priority.value_or(0);
   request.cache_salt = salt.value_or("");
   return {};

@@ -276,6 +276,13 @@ TEST(Requests, have_what_templates_are_told) {
   EXPECT_TRUE(goes_on.continue_final_message && !goes_on.add_generation_prompt);
 }
 
+TEST(Requests, keep_no_long_salt) {
+  EXPECT_EQ(refusal({{"prompt", "a"}, {"cache_salt", std::string(256, 's')}}), "");
+  const std::string found = refusal({{"prompt", "a"}, {"cache_salt", std::string(257, 's')}});
+  EXPECT_TRUE(found.starts_with("json.range")) << found;
+  EXPECT_NE(found.find("cache_salt: expected at most 256 bytes, found 257"), std::string::npos);
+}
+
 TEST(Requests, refuse_what_templates_are_told_wrongly) {
   const auto code = [](const char* text) {
     Value body = json_of(text);

@@ -73,7 +73,7 @@ Status read_stream(Value& body, CallBody& call) {
 /// there, as nobody would learn of it in time.
 Status check_ignored(const Object& body) {
   for (const char* const key : {"user", "safety_identifier", "request_id", "service_tier",
-                                "prompt_cache_key", "prompt_cache_retention", "cache_salt"}) {
+                                "prompt_cache_key", "prompt_cache_retention"}) {
     SUBBYTE_CHECK(body.string(key));
   }
   for (const char* const key : {"metadata", "prompt_cache_options"}) {
