@@ -264,7 +264,8 @@ bool PrefixCache::evict_block(int32_t group) {
   if (oldest == nullptr) return false;
   erase(*oldest);
   ++counts_.evicted_pages;
-  std::erase_if(roots_, [](const auto& root) { return root.second.children.empty(); });
+  Block& parent = *oldest->parent;
+  drop_if_empty(parent);
   return true;
 }
 
@@ -284,6 +285,7 @@ bool PrefixCache::evict_of_window(int32_t group) {
 }
 
 bool PrefixCache::evict_checkpoint(int32_t group) {
+  drop_if_empty(*block);
   const KvGroup& units = pool_.groups()[group];
   Checkpoint* const oldest = find_oldest(used_checkpoints_, [&](const Checkpoint& one) {
     return !units.is_shared(one.states[group]);
@@ -324,6 +326,12 @@ void PrefixCache::erase_below(Block& block) {
   for (Block* at = &block;;) {
     if (!at->children.empty()) {
       at = at->children.begin()->second.get();
+/// Of the kinds one that nothing is known of any more.
+void PrefixCache::drop_if_empty(const Block& block) {
+  if (block.parent != nullptr || !block.children.empty()) return;
+  std::erase_if(roots_, [&](const auto& root) { return &root.second == &block; });
+}
+
     } else if (at != &block) {
       erase(*std::exchange(at, at->parent));
     } else {

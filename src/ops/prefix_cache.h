@@ -134,6 +134,7 @@ class PrefixCache {
 
   bool is_state(std::size_t group) const { return pool_.groups()[group].layout().is_state(); }
   int64_t window(std::size_t group) const { return pool_.groups()[group].layout().window; }
+  void drop_if_empty(const Block& block);
 
   KvPool& pool_;
   bool has_states_;
