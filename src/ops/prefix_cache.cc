@@ -95,10 +95,11 @@ PrefixCache::Path PrefixCache::walk(const TextKind& kind, std::span<const int32_
   return path;
 }
 
-/// Says whether what a token after `length` positions sees is there, but for states.
+/// Says whether what a token after `length` positions sees is there, but for states. Of groups
+/// without a window each block has its page.
 bool PrefixCache::has_windows(const Path& path, int64_t length) const {
   for (std::size_t group = 0; group + 1 < used_.size(); ++group) {
-    if (is_state(group)) continue;
+    if (window(group) == 0) continue;
     for (int64_t page = first_seen(length, window(group)); page < kv_pages(length); ++page) {
       if (path.blocks[page]->pages[group] == kNoPage) return false;
     }
