@@ -126,6 +126,7 @@ void Scheduler::begin(Sample& sample) {
     sample.sequence.begin(std::ssize(tokens));
   }
   sample.num_kept = found.length;
+  sample.branch = found.length_in_common;
   plan_ends(sample, found);
 }
 
@@ -354,9 +355,13 @@ void Scheduler::keep(Sample& sample, bool has_choice) {
   const int64_t length = sample.finished_length();
   const bool was_in_prompt = std::exchange(sample.is_in_prompt, sample.is_in_prompt && !has_choice);
   if (!was_in_prompt && length % kPagePositions != 0) return;
-  const bool has_checkpoint = (was_in_prompt && has_choice) || sample.ends.contains(length);
+  const int64_t end = was_in_prompt && has_choice ? length : 0;  // of the prompt
   prefixes_.keep(sample.kind, sample.generation.tokens().first(length), sample.sequence,
-                 has_checkpoint);
+                 end > 0 || sample.ends.contains(length));
+  for (const int64_t used : {sample.boundary, sample.branch, end}) {
+    if (used <= sample.num_kept || used > length) continue;
+    prefixes_.use(sample.kind, sample.generation.tokens().first(used));
+  }
   sample.num_kept = length;
 }
 

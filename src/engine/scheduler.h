@@ -180,6 +180,7 @@ class Scheduler {
     int64_t num_scored = 0;   // tokens of the prompt that the next one is scored of
     int64_t num_cached = -1;  // tokens that it began with; -1: it has not begun
     int64_t num_kept = 0;     // positions that others may begin with
+    int64_t branch = 0;       // tokens that a text before had, too
     /// Where steps have to end, as prefixes are to be shared from there.
     std::set<int64_t> ends{};
     bool is_in_prompt = false;  // its last token that is known is not computed yet

@@ -24,7 +24,7 @@ void to_end(std::list<T*>& used, typename std::list<T*>::iterator at) {
   used.splice(used.end(), used, at);
 }
 
-/// The first of those that may go, which others than the first become the last of.
+/// The first of those that may go; the others before it become the last.
 template <typename T, typename MayGo>
 T* find_oldest(std::list<T*>& used, const MayGo& may_go) {
   for (std::size_t left = used.size(); left > 0; --left) {
@@ -126,6 +126,7 @@ PrefixCache::Found PrefixCache::attach(const TextKind& kind, std::span<const int
                                        Sequence& sequence) {
   const Path path = walk(kind, tokens);
   Found found;
+  found.length_in_common = path.length;
   found.length_of_pages = path.length;
   while (found.length_of_pages > 0 && !has_windows(path, found.length_of_pages)) {
     found.length_of_pages = (found.length_of_pages - 1) / kPagePositions * kPagePositions;
@@ -222,7 +223,7 @@ void PrefixCache::set_page(Block& block, int32_t group, int32_t page) {
   if (window(group) == 0) return;
   std::list<Block*>& used = used_[group];
   if (before == kNoPage) {
-    block.uses[group] = used.insert(used.end(), &block);
+    block.uses[group] = used.insert(used.begin(), &block);
   } else if (page == kNoPage) {
     used.erase(block.uses[group]);
   }
@@ -263,18 +264,20 @@ bool PrefixCache::evict_block(int32_t group) {
     return block.children.empty() && !units.is_shared(block.pages[group]);
   });
   if (oldest == nullptr) return false;
+  Block& parent = *oldest->parent;
   erase(*oldest);
   ++counts_.evicted_pages;
-  Block& parent = *oldest->parent;
   drop_if_empty(parent);
   return true;
 }
 
 bool PrefixCache::evict_of_window(int32_t group) {
   const KvGroup& units = pool_.groups()[group];
-  Block* block = find_oldest(used_[group],
-                             [&](const Block& one) { return !units.is_shared(one.pages[group]); });
-  if (block == nullptr) return false;
+  // Sequences have few pages of a window; these stay where they are, in front.
+  const auto oldest = std::ranges::find_if(
+      used_[group], [&](const Block* one) { return !units.is_shared(one->pages[group]); });
+  if (oldest == used_[group].end()) return false;
+  Block* block = *oldest;
   set_page(*block, group, kNoPage);
   ++counts_.evicted_pages;
   // Where all layers have windows, nothing is left of a block then.
@@ -282,11 +285,11 @@ bool PrefixCache::evict_of_window(int32_t group) {
          std::ranges::all_of(block->pages, [](int32_t page) { return page == kNoPage; })) {
     erase(*std::exchange(block, block->parent));
   }
+  drop_if_empty(*block);
   return true;
 }
 
 bool PrefixCache::evict_checkpoint(int32_t group) {
-  drop_if_empty(*block);
   const KvGroup& units = pool_.groups()[group];
   Checkpoint* const oldest = find_oldest(used_checkpoints_, [&](const Checkpoint& one) {
     return !units.is_shared(one.states[group]);
@@ -323,16 +326,16 @@ void PrefixCache::erase(Block& block) {
   }
 }
 
-void PrefixCache::erase_below(Block& block) {
-  for (Block* at = &block;;) {
-    if (!at->children.empty()) {
-      at = at->children.begin()->second.get();
 /// Of the kinds one that nothing is known of any more.
 void PrefixCache::drop_if_empty(const Block& block) {
   if (block.parent != nullptr || !block.children.empty()) return;
   std::erase_if(roots_, [&](const auto& root) { return &root.second == &block; });
 }
 
+void PrefixCache::erase_below(Block& block) {
+  for (Block* at = &block;;) {
+    if (!at->children.empty()) {
+      at = at->children.begin()->second.get();
     } else if (at != &block) {
       erase(*std::exchange(at, at->parent));
     } else {

@@ -12,7 +12,9 @@
 // a text is filled in part; it grows with its page.
 //
 // The least recently used goes first where pages or states lack, but nothing that a sequence has,
-// and a block after those that follow it. Pages of a window and states go by themselves.
+// and a block after those that follow it. Pages of a window and states go by themselves, and first
+// of all the pages of a window that no text is known to end or to go on after: else one long text
+// would take those of all others.
 
 #include <cstdint>
 #include <list>
@@ -54,6 +56,8 @@ class PrefixCache {
     int64_t length = 0;  // that the sequence holds
     /// As many as it would hold with a state there: a checkpoint is of use to the next then.
     int64_t length_of_pages = 0;
+    /// As many as it has in common with a known text: pages of a window there are of use, too.
+    int64_t length_in_common = 0;
   };
 
   /// Lets a sequence begin with what is known of the first of these tokens.
@@ -62,7 +66,7 @@ class PrefixCache {
   /// back; `has_checkpoint`: and the state after them.
   void keep(const TextKind& kind, std::span<const int32_t> tokens, const Sequence& sequence,
             bool has_checkpoint);
-  /// Makes it the last that is evicted.
+  /// Makes it the last that is evicted, and with it what a token after it sees.
   void use(const TextKind& kind, std::span<const int32_t> tokens);
 
   /// Frees one page or state of a group; false where there is none that it alone owns.
@@ -130,17 +134,17 @@ class PrefixCache {
   bool evict_checkpoint(int32_t group);
   void erase(Block& block);
   void erase(Checkpoint& checkpoint);
+  void drop_if_empty(const Block& block);
   void erase_below(Block& block);
 
   bool is_state(std::size_t group) const { return pool_.groups()[group].layout().is_state(); }
   int64_t window(std::size_t group) const { return pool_.groups()[group].layout().window; }
-  void drop_if_empty(const Block& block);
 
   KvPool& pool_;
   bool has_states_;
   std::map<TextKind, Block> roots_;
   // The least recently used first: of each group with a window the blocks that have a page of it,
-  // and last all blocks.
+  // in front those whose page use() was never for, and last all blocks.
   std::vector<std::list<Block*>> used_;
   std::list<Checkpoint*> used_checkpoints_;
   PrefixCounts counts_;

@@ -126,6 +126,9 @@ class Prefixes : public ::testing::Test {
       for (const int64_t end : ends) {
         if (end > sequence.length()) tokens = std::min(tokens, end - sequence.length());
       }
+      for (int32_t group = 0; group < std::ssize(made_->memories); ++group) {
+        while (sequence.missing(group, tokens) > 0) ASSERT_TRUE(cache_->evict(group));
+      }
       ASSERT_TRUE(made_->compute(sequence, text, tokens));
       const int64_t length = sequence.length();
       const bool is_end = std::ranges::find(ends, length) != ends.end();
@@ -207,6 +210,19 @@ TEST_F(Prefixes, of_a_window_want_its_last_pages_alone) {
   EXPECT_EQ(known(first), 1000) << "its last pages were used last";
   EXPECT_EQ(known(joined(first, 500, {2000})), 0);
   EXPECT_EQ(made_->pool->groups()[0].num_idle(), 8);
+}
+
+TEST_F(Prefixes, of_a_window_stay_while_a_long_text_comes) {
+  make({kWindow}, 12);
+  const Tokens first = text(random_, 600);
+  const Tokens second = text(random_, 300);
+  compute(first);
+  cache_->use({}, std::span(first).first(300));  // as where a conversation is likely to go on
+  compute(second);
+  compute(text(random_, 4000));
+  EXPECT_EQ(known(second), 300);
+  EXPECT_EQ(known(first), 600);
+  EXPECT_EQ(known(joined(first, 300, {2000})), 300);
 }
 
 TEST_F(Prefixes, with_states_are_known_where_a_step_ended) {
