@@ -152,6 +152,7 @@ void Scheduler::follow(Sample& sample, int64_t known) {
   const auto own = tokens.first(tokens.size() - 1);
   Sample* leader = nullptr;
   for (auto& [place, other] : running_) {
+    if (place > sample.place) break;  // a more urgent one waits for none that comes after it
     // Who waits leads nobody, so that no two wait for each other.
     if (&other == &sample || !other.is_in_prompt || other.num_awaited > 0) continue;
     if (other.kind != sample.kind) continue;

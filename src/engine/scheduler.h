@@ -16,8 +16,8 @@
 // so nothing of it is lost and nothing fails. The first always goes on.
 //
 // A prompt begins with the longest prefix that is known. Of those that begin alike the first
-// computes what they have in common, and the others wait for it; samples of a request are such. In
-// batch-invariant mode each sample has the tokens of a run alone, bit for bit.
+// computes what they have in common, and those after it wait for it; samples of a request are such.
+// In batch-invariant mode each sample has the tokens of a run alone, bit for bit.
 //
 // Where the machine takes a second step before the first is finished, and the tokens of that one
 // follow from the first alone, it has it (engine/step_queue.h): tokens are the same, and who comes

@@ -131,6 +131,22 @@ TEST_P(SharedPrefixes, are_computed_once_by_those_that_come_together) {
   EXPECT_EQ(scheduler_->num_cached_tokens(), 9 * 400);
 }
 
+TEST_P(SharedPrefixes, are_not_waited_for_where_those_that_compute_them_come_later) {
+  start(60, {.max_sequences = 4, .step_tokens = 64});
+  ScheduledRequest late = request(text(400), 1);
+  late.priority = 2;
+  add(late);
+  Answers answers;
+  step(answers);
+  ScheduledRequest between = request(text(300), 1);  // it has all that is left of steps
+  between.priority = 1;
+  add(between);
+  const RequestId urgent =
+      add(request(joined({late.prompt.begin(), late.prompt.begin() + 100}, text(10)), 1));
+  for (int i = 0; i < 5; ++i) step(answers);
+  EXPECT_EQ(std::ssize((answers[{urgent, 0}].tokens)), 1);
+}
+
 TEST_P(SharedPrefixes, of_who_comes_later_are_known_and_the_third_goes_on_from_where_two_part) {
   start(60, {.max_sequences = 4, .step_tokens = 64});
   const std::vector<int32_t> system = text(300);
