@@ -181,14 +181,25 @@ bool Scheduler::is_led(const Sample& sample) const {
   return leader.is_in_prompt && leader.num_awaited == 0 && leader.num_kept < sample.num_awaited;
 }
 
+/// Says whether it lacked pages before, and nobody has given any back since.
+bool Scheduler::still_lacks_room(const Sample& next) {
+  std::vector<int64_t> held;
+  for (const KvGroup& group : std::as_const(pool_).groups()) held.push_back(group.num_held());
+  const std::vector<int64_t> before = std::exchange(held_, std::move(held));
+  if (next.place != lacking_ || (next.num_awaited > 0 && !is_led(next))) return false;
+  return std::ranges::equal(held_, before, std::ranges::greater_equal());
+}
+
 void Scheduler::admit() {
   while (!waiting_.empty() && num_running() < options_.max_sequences) {
     Sample& next = waiting_.begin()->second;
+    if (!running_.empty() && still_lacks_room(next)) return;
     begin(next);
     // Room for all that it has so far and for one page that it shares and will write to. Nobody
     // overtakes the first that waits, so all get their turn.
     if (!running_.empty() && !make_room(next.sequence, next.generation.tokens_left(), 1)) {
       next.sequence.truncate(0);
+      lacking_ = next.place;
       return;
     }
     running_.insert(waiting_.extract(waiting_.begin()));

@@ -213,6 +213,7 @@ class Scheduler {
   void admit();
   void begin(Sample& sample);
   void plan_ends(Sample& sample, const PrefixCache::Found& found) const;
+  bool still_lacks_room(const Sample& next);
   void follow(Sample& sample, int64_t known);
   bool is_led(const Sample& sample) const;
 
@@ -253,7 +254,9 @@ class Scheduler {
   int64_t num_computed_tokens_ = 0;
   int64_t num_prompt_tokens_ = 0;
   int64_t num_cached_tokens_ = 0;
-  bool lacks_room_ = false;  // a step ahead left out a sample for want of pages
+  Place lacking_{};            // who waited first and lacked pages when it was to begin
+  std::vector<int64_t> held_;  // units of each group that sequences had then, or later
+  bool lacks_room_ = false;    // a step ahead left out a sample for want of pages
   Logits logits_;
   StepQueue steps_;                          // ends before the sequences of the samples
   std::deque<std::vector<Sample*>> owners_;  // of the parts of each
