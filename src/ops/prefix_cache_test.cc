@@ -265,8 +265,34 @@ TEST_F(Prefixes, go_with_the_least_recently_used_first_and_leaves_before_their_p
   EXPECT_EQ(made_->pool->groups()[0].num_free(), 12);
 }
 
+/// All that was kept.
+struct SimpleList {
+  void expect(const PrefixCache::Found& found, std::span<const int32_t> wanted,
+              bool has_states) const {
+    int64_t longest = 0;
+    for (const Tokens& one : texts) {
+      longest = std::max(longest, std::ranges::mismatch(one, wanted).in1 - one.begin());
+    }
+    int64_t longest_state = 0;
+    for (const Tokens& one : with_state) {
+      const bool begins = std::ranges::mismatch(one, wanted).in1 == one.end();
+      if (begins) longest_state = std::max(longest_state, std::ssize(one));
+    }
+    ASSERT_LE(found.length, has_states ? longest_state : longest);
+    ASSERT_LE(found.length, found.length_of_pages);
+    ASSERT_LE(found.length_of_pages, found.length_in_common);
+    if (!is_all_there) return;
+    ASSERT_EQ(found.length, has_states ? longest_state : longest);
+    ASSERT_EQ(found.length_of_pages, longest);
+  }
+
+  std::vector<Tokens> texts;
+  std::vector<Tokens> with_state;  // that were kept with one
+  bool is_all_there = true;        // nothing has gone so far
+};
+
 /// Texts that branch, in pools that are too small for them: what is found is always of the text,
-/// and no longer than a list of all that was kept says.
+/// no longer than a list of all that was kept says, and as long while nothing has gone.
 TEST_F(Prefixes, are_those_of_a_simple_list_whatever_comes_and_goes) {
   const std::vector<std::vector<CacheGroup>> layouts = {
       {kAll}, {kAll, kWindow}, {kAll, kState}, {kWindow, kAll, kState, kState}, {kWindow}};
@@ -274,7 +300,8 @@ TEST_F(Prefixes, are_those_of_a_simple_list_whatever_comes_and_goes) {
     const auto& layout = layouts[round % layouts.size()];
     make(layout, 8 + random_.below(30));
     std::vector<Tokens> texts = {text(random_, 400, 2)};
-    std::vector<Tokens> kept;
+    SimpleList kept;
+    const bool has_states = std::ranges::any_of(layout, &CacheGroup::is_state);
     for (int i = 0; i < 60; ++i) {
       const Tokens& from = texts[random_.below(texts.size())];
       const auto common = static_cast<int64_t>(random_.below(from.size() + 1));
@@ -283,31 +310,36 @@ TEST_F(Prefixes, are_those_of_a_simple_list_whatever_comes_and_goes) {
       Sequence sequence(*made_->pool, 100000);
       const auto found = cache_->attach({}, std::span(wanted).first(wanted.size() - 1), sequence);
       made_->expect_right(sequence, wanted);
-      std::size_t longest = 0;
-      for (const Tokens& one : kept) {
-        longest =
-            std::max<std::size_t>(longest, std::ranges::mismatch(one, wanted).in1 - one.begin());
-      }
-      ASSERT_LE(found.length, static_cast<int64_t>(longest));
-      ASSERT_LE(found.length, found.length_of_pages);
+      kept.expect(found, std::span(wanted).first(wanted.size() - 1), has_states);
+      if (HasFatalFailure()) return;
       const auto end = static_cast<int64_t>(random_.below(wanted.size() + 100));  // or cancelled
       while (sequence.length() < std::min<int64_t>(end, std::ssize(wanted))) {
         const int64_t tokens = std::min<int64_t>(1 + static_cast<int64_t>(random_.below(150)),
                                                  std::ssize(wanted) - sequence.length());
         bool has_room = true;
         for (int32_t group = 0; group < std::ssize(layout); ++group) {
-          while (has_room && sequence.missing(group, tokens) > 0) has_room = cache_->evict(group);
+          while (has_room && sequence.missing(group, tokens) > 0) {
+            has_room = cache_->evict(group);
+            kept.is_all_there = false;
+          }
         }
         if (!has_room) break;
         ASSERT_TRUE(made_->compute(sequence, wanted, tokens));
         const auto known = std::span(wanted).first(sequence.length());
-        cache_->keep({}, known, sequence, random_.below(3) == 0);
+        const bool has_checkpoint = random_.below(3) == 0;
+        cache_->keep({}, known, sequence, has_checkpoint);
         sequence.settle(sequence.length());
-        kept.emplace_back(known.begin(), known.end());
-        if (random_.below(8) == 0)
+        kept.texts.emplace_back(known.begin(), known.end());
+        if (has_checkpoint) kept.with_state.push_back(kept.texts.back());
+        if (i >= 10 && random_.below(8) == 0) {
           cache_->evict(static_cast<int32_t>(random_.below(layout.size())));
+          kept.is_all_there = false;
+        }
       }
-      if (random_.below(100) == 0) cache_->clear();
+      if (random_.below(100) == 0) {
+        cache_->clear();
+        kept.is_all_there = false;
+      }
     }
     for (const KvGroup& group : made_->pool->groups()) EXPECT_EQ(group.num_held(), 0);
     cache_->clear();
