@@ -172,7 +172,7 @@ class Engine:
         """
         if (prompt is None) == (messages is None):
             raise Error("expected either a prompt or messages", "completion.prompt")
-        head = ({"prompt": plain_prompt(prompt)} if prompt is not None
+        head = (prompt_body(prompt) if prompt is not None
                 else chat_body(messages, chat_template=template_of(chat_template) or None,
                                chat_template_kwargs=chat_template_kwargs, tools=tools))
         return self._shared.start(self._read(head, sampling_params,
@@ -307,6 +307,12 @@ def chat_body(messages: object, **fields: Any) -> dict[str, Any]:
             raise refusal(f"messages[{i}]" if len(chat) > 1 else "messages", what, message)
     return {"messages": chat, **{name: value for name, value in fields.items()
                                  if value is not None}}
+
+
+def prompt_body(prompt: object) -> dict[str, Any]:
+    """A prompt as the body of a request, with the salt that is beside it."""
+    salt = prompt.get("cache_salt") if isinstance(prompt, Mapping) else None
+    return {"prompt": plain_prompt(prompt), **({} if salt is None else {"cache_salt": salt})}
 
 
 def plain_prompt(prompt: object) -> str | list[int]:

@@ -10,7 +10,7 @@ from typing import Any, Union
 from . import _core
 from ._arguments import flag, is_integer, items, refusal
 from ._chat_formats import Template, template_of
-from ._engine import Engine, Messages, Prompt, Stream, chat_body, plain_prompt
+from ._engine import Engine, Messages, Prompt, Stream, chat_body, prompt_body
 from ._errors import Error
 from ._foreign import refuse_member, take_foreign, takes_foreign
 from ._outputs import Collector, RequestOutput
@@ -94,6 +94,8 @@ class LLM:
         """Goes on with each of the prompts and returns a RequestOutput for each, in their order.
 
         prompts: a text, token ids, {"prompt": ..} or {"prompt_token_ids": ..}, or a list of these.
+            A dict may have a "cache_salt", too: what prompts begin with is shared by those of the
+            same alone.
         sampling_params: for all prompts or one for each; None: SamplingParams(), 16 tokens.
         parse_special: control tokens in texts are those, and not their letters.
         progress: told the prompts that are done and all; True: a bar of tqdm. use_tqdm: a bar
@@ -163,7 +165,7 @@ class LLM:
 
         Raises subbyte.Error: completion.field, json.type, json.range, model.context_full.
         """
-        return self._create({"max_tokens": 16, **fields, "prompt": plain_prompt(prompt)}, stream)
+        return self._create({"max_tokens": 16, **fields, **prompt_body(prompt)}, stream)
 
     def __call__(self, prompt: Prompt, *, stream: bool = False,
                  **fields: Any) -> dict[str, Any] | Iterator[dict[str, Any]]:
@@ -185,7 +187,7 @@ class LLM:
             **fields: Any) -> dict[str, Any] | AsyncIterator[dict[str, Any]]:
         """create_completion() for asyncio; with `stream` for `async for`."""
         return await self._create_async(
-            {"max_tokens": 16, **fields, "prompt": plain_prompt(prompt)}, stream)
+            {"max_tokens": 16, **fields, **prompt_body(prompt)}, stream)
 
     async def create_chat_completion_async(
             self, messages: Messages, *, stream: bool = False,
@@ -341,11 +343,11 @@ def _fields_of(body: dict[str, Any]) -> dict[str, Any]:
 def _prompt_bodies(prompts: Any) -> list[dict[str, Any]]:
     """The prompts that a caller gives, one or a list of them, as bodies of requests."""
     if isinstance(prompts, (str, bytes, bytearray, Mapping)):
-        return [{"prompt": plain_prompt(prompts)}]
+        return [prompt_body(prompts)]
     given = items("prompts", "a text, token ids, or a list of these", prompts)
     if given and is_integer(given[0]):
-        return [{"prompt": plain_prompt(given)}]
-    return [{"prompt": plain_prompt(each)} for each in given]
+        return [prompt_body(given)]
+    return [prompt_body(each) for each in given]
 
 
 def _chat_bodies(messages: Any, **fields: Any) -> list[dict[str, Any]]:

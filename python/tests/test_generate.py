@@ -114,6 +114,15 @@ def test_prompts_may_be_of_every_form(llm: subbyte.LLM) -> None:
     assert [a.outputs[0].token_ids for a in llm.generate(forms, GREEDY)] == answers
 
 
+def test_a_prompt_has_its_salt(llm: subbyte.LLM) -> None:
+    [answer] = llm.generate({"prompt": "The moor", "cache_salt": "of one"}, GREEDY)
+    assert answer.outputs[0].token_ids == llm.generate("The moor", GREEDY)[0].outputs[0].token_ids
+    for call in (llm.generate, llm.create_completion):
+        with pytest.raises(subbyte.Error, match="cache_salt") as caught:
+            call({"prompt": "The moor", "cache_salt": 7})
+        assert caught.value.code == "json.type"
+
+
 def test_parameters_are_for_each_prompt(llm: subbyte.LLM) -> None:
     lengths = [1, 3]
     answers = llm.generate(["The moor"] * 2, [SamplingParams(max_tokens=n) for n in lengths])
