@@ -97,7 +97,7 @@ TEST_P(Conversations, are_prepared_by_several_threads) {
   }
   const TextSetup& text = session_->text();
   std::vector<PreparedRequest> prepared(requests.size());
-  std::vector<std::thread> workers;
+  std::vector<std::jthread> workers;  // which are waited for whatever fails
   ASSERT_TRUE(session_->add(requests[0]).ok());
   for (std::size_t i = 0; i < requests.size(); ++i) {
     workers.emplace_back([&, i] {
@@ -107,7 +107,7 @@ TEST_P(Conversations, are_prepared_by_several_threads) {
     });
   }
   while (!session_->idle()) ASSERT_TRUE(session_->step().ok());
-  for (std::thread& worker : workers) worker.join();
+  for (std::jthread& worker : workers) worker.join();
   for (std::size_t i = 0; i < requests.size(); ++i) {
     EXPECT_EQ(prepared[i].prompt, session_->encode(requests[i]).value());
     EXPECT_TRUE(session_->add(requests[i], std::move(prepared[i])).ok());
