@@ -118,8 +118,8 @@ TEST_P(Conversations, are_prepared_by_several_threads) {
 
 INSTANTIATE_TEST_SUITE_P(Families, Conversations,
                          ::testing::Values("qwen3", "qwen3.5", "gpt-oss", "llama"),
-                         [](const auto& info) {
-                           std::string name = info.param;
+                         [](const auto& family) {
+                           std::string name = family.param;
                            std::erase_if(name, [](char c) { return c == '.' || c == '-'; });
                            return name;
                          });

@@ -18,13 +18,13 @@ namespace subbyte {
 
 struct ReadyModel {
   ModelFiles files;
-  ModelConfig config;
+  ModelConfig config = {};
   int64_t context = 0;   // positions that a request may have, where that is said
   DeviceOptions device;  // the names in it stay until the model is loaded
   AutoDevice auto_device;
-  std::unique_ptr<Backend> backend;
-  std::unique_ptr<Model> model;  // once it is loaded
-  double load_seconds = 0;       // that opening and loading have taken
+  std::unique_ptr<Backend> backend = nullptr;
+  std::unique_ptr<Model> model = nullptr;  // once it is loaded
+  double load_seconds = 0;                 // that opening and loading have taken
 
   /// Finds the model `name` (checkpoints/model_path.h) and chooses the machine: what can be refused
   /// before the sizes of cache and steps are known. Codes: those of find_model, choose_machine and
