@@ -198,17 +198,32 @@ struct ScaledTables {
   CodebookValues<kElement> codebook;
 };
 
+/// What the codes of eight bits of a step become floats by. A zero point that is an integer goes
+/// with the center, exactly; one of an offset would lose its fraction beside 2^23.
+template <bool kHasOffsets>
+struct ByteScaling {
+  Float scale;
+  Float center;  // + 2^23, and a zero point that is an integer
+  Float zero;    // of an offset
+
+  [[gnu::always_inline]] Float of(Float above) const {
+    Float value = sub(above, center);
+    if constexpr (kHasOffsets) value = sub(value, zero);
+    return mul(value, scale);
+  }
+};
+
 /// The floats of codes of eight bits that are the words kFirst .. kFirst + 15 of a step, which has
 /// the bytes from 32 * kHalf on.
-template <int kHalf, int kFirst>
-inline Float step_floats(Int codes, Float scale, Float zero) {
+template <int kHalf, int kFirst, class Scaling>
+inline Float step_floats(Int codes, const Scaling& scaling) {
   static constexpr auto kBytes = make_table<uint8_t, 64>(
       [](int i) { return i % 4 == 0 ? 32 * kHalf + input_of_word(kFirst + i / 4) : 0; });
   // The last bits of a float between 2^23 and 2^24 are an integer.
   const __m512i above = _mm512_set1_epi32(0x4B000000);
   const Float sum = float_of_bits(_mm512_mask_permutexvar_epi8(
       above, 0x1111111111111111, _mm512_load_si512(kBytes.values), codes));
-  return mul(sub(sum, zero), scale);
+  return scaling.of(sum);
 }
 /// Stores the words 0 to 15 and 16 to 31 of a step, or their hi and lo parts.
 template <int kStep, int kSplits>
@@ -220,14 +235,13 @@ template <int kStep, int kSplits>
     high = sub(high, last_bf16(words));
   }
 }
-template <int kStep, int kSplits>
-[[gnu::always_inline]] inline void store_byte_step(Int codes, Float scale, Float zero,
-                                                   uint8_t* to) {
-  store_rounded_step<kStep, kSplits>(step_floats<kStep % 2, 0>(codes, scale, zero),
-                                     step_floats<kStep % 2, 16>(codes, scale, zero), to);
+template <int kStep, int kSplits, class Scaling>
+[[gnu::always_inline]] inline void store_byte_step(Int codes, const Scaling& scaling, uint8_t* to) {
+  store_rounded_step<kStep, kSplits>(step_floats<kStep % 2, 0>(codes, scaling),
+                                     step_floats<kStep % 2, 16>(codes, scaling), to);
 }
 /// Codes of eight bits, kPerStep: groups need not cover blocks.
-template <Format kElement, int kSplits, bool kPerStep>
+template <Format kElement, int kSplits, bool kPerStep, bool kHasOffsets>
 void decode_bytes(const DecodeTask& task) {
   const float* scales = task.scales;
   const int64_t stride = task.scale_stride;
@@ -238,19 +252,18 @@ void decode_bytes(const DecodeTask& task) {
       task.weights, task.rows, task.whole_blocks(),
       task.prefetches, [=](int64_t i, const uint8_t* codes) __attribute__((always_inline)) {
         constexpr auto kCenter = static_cast<float>(Element<kElement>::kCenter) + 0x1p23f;
-        const auto scale = [=](int step) __attribute__((always_inline)) {
-          return broadcast(scales[i * stride + groups.of_step[kPerStep ? step : 0]]);
-        };
-        const auto zero = [=](int step) __attribute__((always_inline)) {
-          const float at = scales[i * stride + zeros + groups.of_step[kPerStep ? step : 0]];
-          return broadcast(at + kCenter);
+        const auto scaling = [=](int step) __attribute__((always_inline)) {
+          const float* const at = scales + i * stride + groups.of_step[kPerStep ? step : 0];
+          const float zero = at[zeros];
+          return ByteScaling<kHasOffsets>{
+              broadcast(*at), broadcast(kHasOffsets ? kCenter : zero + kCenter), broadcast(zero)};
         };
         const Int first = load_int(codes);
         const Int second = load_int(codes + 64);
-        store_byte_step<0, kSplits>(first, scale(0), zero(0), to + 64 * i);
-        store_byte_step<1, kSplits>(first, scale(1), zero(1), to + 64 * i);
-        store_byte_step<2, kSplits>(second, scale(2), zero(2), to + 64 * i);
-        store_byte_step<3, kSplits>(second, scale(3), zero(3), to + 64 * i);
+        store_byte_step<0, kSplits>(first, scaling(0), to + 64 * i);
+        store_byte_step<1, kSplits>(first, scaling(1), to + 64 * i);
+        store_byte_step<2, kSplits>(second, scaling(2), to + 64 * i);
+        store_byte_step<3, kSplits>(second, scaling(3), to + 64 * i);
       });
   keep_inputs_of_row<kSplits>(task);
 }

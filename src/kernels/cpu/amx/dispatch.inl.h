@@ -60,9 +60,15 @@ struct TileVariants {
       if (whole) return {&decode_scaled_e4m3<E, kSplits, false>, &Broadcast::stage, false, kSplits};
       if (steps) return {&decode_scaled_e4m3<E, kSplits, true>, &Broadcast::stage, false, kSplits};
     } else if constexpr (kElement == Format::kU8) {
-      if (whole)
-        return {&decode_bytes<kElement, kSplits, false>, &Broadcast::stage, false, kSplits};
-      if (steps) return {&decode_bytes<kElement, kSplits, true>, &Broadcast::stage, false, kSplits};
+      constexpr bool kHasOffsets = is_offset(kZero);
+      if (whole) {
+        return {&decode_bytes<kElement, kSplits, false, kHasOffsets>, &Broadcast::stage, false,
+                kSplits};
+      }
+      if (steps) {
+        return {&decode_bytes<kElement, kSplits, true, kHasOffsets>, &Broadcast::stage, false,
+                kSplits};
+      }
     } else if constexpr (has_vectors<kElement>()) {
       // Four lanes take 32 inputs, of which a row of fewer has one scale for all.
       if (whole) return {&decode_floats<E, Broadcast, kSplits>, nullptr, false, kSplits};
