@@ -170,6 +170,10 @@ std::optional<Refusal> read_framing(const Request& request, Framing& framing) {
   if (framing.length && framing.is_chunked) {
     return Refusal{400, "http.length", "there are both a Content-Length and a Transfer-Encoding"};
   }
+  const bool asks_alone = request.method == "GET" || request.method == "HEAD";
+  if (asks_alone && framing.has_body()) {  // which nobody reads, and which would be held meanwhile
+    return Refusal{400, "http.body", "a request with this method has no body"};
+  }
   return std::nullopt;
 }
 

@@ -104,6 +104,15 @@ TEST(Head, refuses_first_lines_that_are_none) {
   EXPECT_EQ(read("GET / HTTP/3.0\r\nHost: h\r\n\r\n").status, 505);
 }
 
+TEST(Head, has_a_body_only_where_somebody_reads_it) {
+  for (const std::string method : {"GET", "HEAD"}) {
+    const std::string head = method + " /health HTTP/1.1\r\nHost: h\r\n";
+    EXPECT_EQ(read(head + "Content-Length: 1\r\n\r\n").status, 400);
+    EXPECT_EQ(read(head + "Transfer-Encoding: chunked\r\n\r\n").status, 400);
+    EXPECT_EQ(read(head + "Content-Length: 0\r\n\r\n").status, 0);
+  }
+}
+
 TEST(Head, has_limits) {
   const std::string path(kMaxTargetBytes, 'a');
   EXPECT_EQ(read("GET /" + path.substr(1) + " HTTP/1.1\r\nHost: h\r\n\r\n").status, 0);

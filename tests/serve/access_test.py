@@ -31,6 +31,20 @@ class Access(unittest.TestCase):
             self.assertEqual(server.get("/status", x_api_key="second").status, 200)
             self.assertEqual(server.get("/status", Authorization="Bearer firs").status, 401)
 
+    def test_a_body_that_nobody_reads_is_not_held(self) -> None:
+        head = (b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
+                b"Content-Length: 30000\r\n\r\n" + b"a" * 20000)
+        body = {"prompt": "a" * 2000, "max_tokens": 1}
+        with Server("qwen3", "--api-key", "first", "--max-body-bytes", "40000",
+                    "--max-held-bytes", "40000") as server:
+            held = [server.connect() for _ in range(3)]
+            for connection in held:
+                connection.sendall(head)
+                self.assertIn(b" 400 ", connection.recv(65536))
+            self.assertEqual(server.post(TEXT, body, x_api_key="first").status, 200)
+            for connection in held:
+                connection.close()
+
     def test_origins(self) -> None:
         with Server("qwen3", "--allowed-origins", "https://mine") as server:
             asked = server.ask("OPTIONS", CHAT, Origin="https://mine",
