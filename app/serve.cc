@@ -48,20 +48,28 @@ struct Options {
   bool no_log = false;
 };
 
-/// The keys of a file, one in each line.
+/// The keys of a file, one in each line, without blanks around it.
+Result<std::vector<std::string>> read_key_file(const std::string& path) {
+  constexpr std::string_view kBlanks = " \t\r";
+  SUBBYTE_TRY(const std::string text, read_text(path));
+  std::vector<std::string> keys;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find('\n', begin), text.size());
+    std::string_view key = std::string_view(text).substr(begin, end - begin);
+    key.remove_prefix(std::min(key.find_first_not_of(kBlanks), key.size()));
+    key = key.substr(0, key.find_last_not_of(kBlanks) + 1);
+    if (!key.empty() && key[0] != '#') keys.emplace_back(key);
+    begin = end + 1;
+  }
+  if (!keys.empty()) return keys;
+  return Error{"usage.api_key", fmt::format("{}: there is no key in it", path)};
+}
+
 Status read_keys(const Options& options, std::vector<std::string>& keys) {
   if (const char* const key = std::getenv("SUBBYTE_API_KEY")) keys.emplace_back(key);
   if (!options.key_file.empty()) {
-    SUBBYTE_TRY(const std::string text, read_text(options.key_file));
-    for (std::size_t begin = 0; begin < text.size();) {
-      const std::size_t end = std::min(text.find('\n', begin), text.size());
-      const std::string line = text.substr(begin, end - begin);
-      if (!line.empty() && line[0] != '#') keys.push_back(line);
-      begin = end + 1;
-    }
-    if (keys.empty()) {
-      return Error{"usage.api_key", fmt::format("{}: there is no key in it", options.key_file)};
-    }
+    SUBBYTE_TRY(const std::vector<std::string> more, read_key_file(options.key_file));
+    keys.insert(keys.end(), more.begin(), more.end());
   }
   if (std::ranges::find(keys, "") == keys.end()) return {};
   return Error{"usage.api_key", "a key of --api-key or SUBBYTE_API_KEY has no characters"};

@@ -31,6 +31,17 @@ class Access(unittest.TestCase):
             self.assertEqual(server.get("/status", x_api_key="second").status, 200)
             self.assertEqual(server.get("/status", Authorization="Bearer firs").status, 401)
 
+    def test_a_file_of_keys(self) -> None:
+        path = Path(FOLDER.name) / "keys"
+        path.write_bytes(b"# two\r\n\r\n first \r\nsecond\t")
+        with Server("qwen3", "--api-key-file", str(path)) as server:
+            for key, status in (("first", 200), ("second", 200), ("# two", 401), ("third", 401)):
+                self.assertEqual(server.get("/status", x_api_key=key).status, status, key)
+        path.write_bytes(b"# none\r\n \r\n")
+        with self.assertRaises(RuntimeError) as wrong:  # whatever other keys there are
+            Server("qwen3", "--api-key-file", str(path), "--api-key", "first")
+        self.assertIn("no key in it", str(wrong.exception))
+
     def test_a_body_that_nobody_reads_is_not_held(self) -> None:
         head = (b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
                 b"Content-Length: 30000\r\n\r\n" + b"a" * 20000)
