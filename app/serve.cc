@@ -158,7 +158,16 @@ void raise_file_limit(int64_t connections) {
   }
 }
 
+/// Says in the log what came of SIGHUP.
+void read_again(const Options& options, http::Server& server, serve::Service& service) {
+  if (options.http.key_file.empty()) return service.note("SIGHUP: there is nothing to read again");
+  const Status status = server.reload_certificate();
+  service.note(status.ok() ? "the certificate was read again"
+                           : fmt::format("the certificate stays: {}", status.error().message));
+}
+
 Result<ExitCode> serve_model(const Invocation& invocation, Options options) {
+  std::signal(SIGHUP, SIG_IGN);  // before there is something to read again
   SUBBYTE_CHECK(complete(options));
   SUBBYTE_TRY(ReadyModel ready, open(invocation, options.model));
   SUBBYTE_TRY(std::unique_ptr<TextSetup> text, TextSetup::read(ready.files, ready.config));
@@ -169,13 +178,7 @@ Result<ExitCode> serve_model(const Invocation& invocation, Options options) {
   SUBBYTE_TRY(const std::unique_ptr<http::Server> server,
               http::Server::listen(options.http, service));
   service.attach(*server);
-  if (!options.http.key_file.empty()) {
-    server->on_signals({SIGHUP}, [&server, &service] {
-      const Status status = server->reload_certificate();
-      service.note(status.ok() ? "the certificate was read again"
-                               : fmt::format("the certificate stays: {}", status.error().message));
-    });
-  }
+  server->on_signals({SIGHUP}, [&] { read_again(options, *server, service); });
   std::thread connections([&server] { server->run(); });
   ::pthread_setname_np(connections.native_handle(), "connections");
   const auto load = [&] {

@@ -130,6 +130,13 @@ class Operations(unittest.TestCase):
             self.assertEqual(server.get("/health").status, 200)
             self.assertEqual(server.get("/status").json["status"], "draining")
 
+    def test_a_hangup_ends_nothing(self) -> None:
+        with Server("qwen3", "--log", "none") as server:
+            self.assertEqual(server.get("/health").status, 200)  # it listens to signals, too
+            server.process.send_signal(signal.SIGHUP)
+            self.assertIn("nothing to read again", server.process.stderr.readline())
+            self.assertEqual(server.get("/health").status, 200)
+
     def test_it_starts_again_after_it_was_killed(self) -> None:
         path = str(Path(FOLDER.name) / "again")
         for _ in range(2):
