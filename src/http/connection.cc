@@ -404,15 +404,16 @@ void Connection::take_written(std::size_t size) {
 /// Reads what the client still sends, since closing at once could take the answer away from it.
 void Connection::linger() {
   if (phase_ == Phase::kLinger) return;
-  if (has_all_) return close();
+  if (has_all_ && !tls_) return close();
   enter(Phase::kLinger);
   const auto finish = [self = shared_from_this()] {
+    if (self->has_all_) return self->close();
     boost::system::error_code ignored;
     self->socket_.shutdown(Socket::shutdown_send, ignored);
     self->read();
   };
   if (!tls_) return finish();
-  // The client's end is waited for, too, or kLingerTime.
+  // With its end the client knows that it has all. Its own is waited for, too, or kLingerTime.
   tls_->async_shutdown([finish](boost::system::error_code) { finish(); });
 }
 

@@ -129,6 +129,12 @@ class Tls(unittest.TestCase):
         with self.server() as server:
             with self.shake_hands(server, self.certificate) as client:
                 client.sendall(request_bytes(TEXT, {"prompt": "a", "max_tokens": 2000, "n": 128,
+    def test_an_end_is_answered_with_an_end(self) -> None:
+        with self.server() as server, self.shake_hands(server, self.certificate) as client:
+            client.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            self.assertIn(b" 200 ", client.recv(65536))
+            client.unwrap()  # waits for the server's, else it raises
+
                                                     "ignore_eos": True}))
                 wait_until(lambda: self.running(server) > 0)
             wait_until(lambda: self.running(server) == 0)
