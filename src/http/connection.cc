@@ -105,17 +105,15 @@ void Connection::read() {
 }
 
 /// The client has closed the connection, or only the half that it sends in: what is written to it
-/// now is answered by a reset in the first case, and can be read in the second.
+/// now is answered by a reset in the first case, and can be read in the second. Before an answer of
+/// HTTP/1.0 nothing may be written: there it counts as closed.
 void Connection::take_end() {
   has_all_ = true;
   if (phase_ == Phase::kLinger) return close();
   progress();
   if (phase_ != Phase::kAnswer) return;
-  if (is_stream_) {
-    write(": ping\n\n");
-  } else if (!framing_.is_version_1_0) {  // which knows no such answer before the answer
-    queue("HTTP/1.1 100 Continue\r\n\r\n");
-  }
+  if (!is_stream_ && framing_.is_version_1_0) return close();
+  is_stream_ ? write(": ping\n\n") : queue("HTTP/1.1 100 Continue\r\n\r\n");
   watch();
 }
 

@@ -292,6 +292,16 @@ TEST_F(HttpServer, answers_who_sends_nothing_more) {
   EXPECT_TRUE(part.is_closed());
 }
 
+TEST_F(HttpServer, takes_the_end_of_an_old_client_as_its_leave) {
+  Client client(port());
+  client.send("GET /late HTTP/1.0\r\n\r\n");
+  Client other(port());  // is answered after the first was handled
+  other.ask("GET /a" + kHost + "\r\n", "GET /a ");
+  EXPECT_EQ(echo_.num_over, 0);
+  client.finish();
+  wait_until_over(other);
+}
+
 TEST_F(HttpServer, holds_no_more_than_it_may_of_all_requests) {
   const std::string head = "POST /a" + kHost + "Content-Length: 1000\r\n\r\n";
   Client one(port());
