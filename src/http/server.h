@@ -3,9 +3,9 @@
 //
 //   read head -> Handler::check -> read body -> Handler::handle -> Exchange::send
 //                    |                              |           or begin, write ..., end
-//                    +-- refused, closed            +-- on_close: the client went away
+//                    +-- refused, closed            +-- on_over: sent, or the client went away
 //
-// Everything here but post(), drain() and stop() is called in the thread that is in run().
+// Everything here but post(), on_signals() and stop() is called in the thread that is in run().
 
 #include <atomic>
 #include <cstdint>
