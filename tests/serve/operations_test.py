@@ -235,6 +235,8 @@ class Deployment(unittest.TestCase):
                     more = [server.metrics()["subbyte:time_to_first_token_seconds_count"]
                             for server in servers]
                     self.assertEqual(sorted(a - b for a, b in zip(more, counts)), [0, 0, 9])
+                    page = place.post("/v1/chat/completions", bodies[0], Origin=place.address)
+                    self.assertEqual(page.status, 200, page.text)
                     place.stream("/v1/chat/completions", bodies[0])
                 finally:
                     proxy.terminate()
