@@ -257,6 +257,18 @@ class Deployment(unittest.TestCase):
                                capture_output=True, text=True)
         self.assertEqual((found.returncode, found.stderr), (0, ""))
 
+    @unittest.skipIf(NO_SYSTEMD, "this machine has no systemd-analyze")
+    def test_the_unit_takes_keys(self) -> None:
+        """What its first lines have people add is understood, and comes after the unit's own."""
+        text = (ROOT / "packaging/subbyte.service").read_text()
+        added = re.search(r"(?:^#   .*\n)+", text[text.index("#   [Service]"):], re.MULTILINE)[0]
+        unit = Path(FOLDER.name) / "subbyte-keys.service"
+        text += "\n" + re.sub("^#   ", "", added, flags=re.MULTILINE)
+        unit.write_text(text.replace("=subbyte", "=" + os.path.abspath(Server.program)))
+        found = subprocess.run(["systemd-analyze", "verify", "--man=no", str(unit)],
+                               capture_output=True, text=True)
+        self.assertEqual((found.returncode, found.stderr), (0, ""))
+
     def test_lines_of_the_document(self) -> None:
         """Each line with curl in docs/serve.md that asks localhost is answered with 200."""
         text = (ROOT / "docs/serve.md").read_text()
