@@ -46,6 +46,14 @@ void Engine::cancel(const std::shared_ptr<Call>& call) {
   changed_.notify_one();
 }
 
+void Engine::forget_prefixes() {
+  {
+    const std::lock_guard lock(mutex_);
+    inbox_.push_back({.call = nullptr, .error = {}, .forgets = true});
+  }
+  changed_.notify_one();
+}
+
 void Engine::drain() {
   {
     const std::lock_guard lock(mutex_);
@@ -73,6 +81,8 @@ std::vector<Engine::Command> Engine::wait() {
 void Engine::apply(Command& command) {
   if (command.error) {
     fail_all(*command.error);
+  } else if (command.forgets) {
+    session_.forget();
   } else if (command.is_cancel) {
     cancel_now(command.call);
   } else {

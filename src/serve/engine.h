@@ -92,6 +92,8 @@ class Engine {
   void cancel(const std::shared_ptr<Call>& call);
   /// run() ends when nothing is left.
   void drain();
+  /// Calls that are submitted later share nothing with what was computed before.
+  void forget_prefixes();
   /// All calls end with this error.
   void end_all(const Error& error);
   /// Says whether the next call would be refused for the length of the queue.
@@ -108,6 +110,7 @@ class Engine {
     std::shared_ptr<Call> call;
     std::optional<Error> error;  // of all calls
     bool is_cancel = false;
+    bool forgets = false;
   };
   struct Running {
     std::shared_ptr<Call> call;

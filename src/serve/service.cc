@@ -105,6 +105,7 @@ const std::vector<Service::Route>& Service::routes() {
       {"/tokenize", "POST", &Service::answer_tokenize, false, true},
       {"/detokenize", "POST", &Service::answer_detokenize, false, true},
       {"/apply-template", "POST", &Service::answer_template, false, true},
+      {"/reset_prefix_cache", "POST", &Service::answer_reset, false, true, true},
       {kModels, "GET", &Service::answer_models},
       {"/", "GET", &Service::answer_page, true},
       {"/health", "GET", &Service::answer_health, true},
@@ -175,6 +176,9 @@ std::optional<http::Response> Service::answer_head(const http::Request& head) {
         {405, "server.method", fmt::format("the path takes {} alone", methods)});
     response.headers.push_back({"Allow", std::string(methods)});
     return response;
+  }
+  if (route->needs_keys && options_.access.keys.empty()) {
+    return http::error_response({403, "server.key", "the path wants a server with --api-key"});
   }
   if (!route->needs_model) return std::nullopt;
   if (const auto problem = check_ready()) return problem->response();
@@ -295,6 +299,12 @@ void Service::answer_body(const Exchange& exchange,
   if (!workers_->take(work)) {
     refuse(exchange, problem_of({"server.queue_full", "too many requests are being read"}));
   }
+}
+
+void Service::answer_reset(const Exchange& exchange) {
+  engine_->forget_prefixes();
+  send(exchange, {.body = "{}"});
+  log(exchange->request(), exchange->status(), nullptr);
 }
 
 Value Service::describe_model(const std::string& name) const {

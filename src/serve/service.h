@@ -78,6 +78,7 @@ class Service : public http::Handler {
     void (Service::*answer)(const Exchange& exchange);
     bool is_public = false;
     bool needs_model = false;
+    bool needs_keys = false;  // nobody may ask where there are none
   };
 
   static const std::vector<Route>& routes();
@@ -96,6 +97,7 @@ class Service : public http::Handler {
   void answer_body(const Exchange& exchange,
                    Read<std::string> (*function)(const Session&, const BodyOptions&,
                                                  const std::string&));
+  void answer_reset(const Exchange& exchange);
   void answer_models(const Exchange& exchange);
   void answer_model(const Exchange& exchange);
   void answer_page(const Exchange& exchange);

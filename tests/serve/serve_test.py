@@ -240,6 +240,21 @@ class Endpoints(unittest.TestCase):
             self.assertEqual(server.get("/x/v1/models/d").status, 404)
             self.assertEqual(server.get("/health").status, 404)
 
+    def test_reset_prefix_cache(self) -> None:
+        key = {"x_api_key": "key"}
+        with Server("qwen3", "--api-key", "key") as server:
+            def cached() -> int:
+                usage = server.post(TEXT, {"prompt": "a" * 200, "max_tokens": 1}, **key).json
+                return usage["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+            self.assertTrue(cached() == 0 < cached())
+            self.assertEqual(server.post("/reset_prefix_cache", None).status, 401)
+            self.assertLess(0, cached())
+            self.assertEqual(server.post("/reset_prefix_cache", None, **key).status, 200)
+            self.assertTrue(cached() == 0 < cached())
+        with Server() as server:
+            self.assertEqual(server.post("/reset_prefix_cache", None).status, 403)
+
     def test_metrics(self) -> None:
         with Server() as server:
             server.post(CHAT, {**HELLO, "max_tokens": 7, "n": 2})
