@@ -51,6 +51,13 @@ std::string unescaped(std::string_view text) {
   return result;
 }
 
+/// Says whether a line of the log can hold it as it is.
+bool is_word(std::string_view text) {
+  return std::ranges::none_of(text, [](char letter) {
+    return static_cast<unsigned char>(letter) <= ' ' || letter == '"' || letter == '\x7F';
+  });
+}
+
 http::Response allow(std::string_view methods) {
   return {.status = 204, .headers = {{"Allow", std::string(methods)}}};
 }
@@ -413,7 +420,8 @@ void Service::write(Value line) {
     std::string text;
     for (const auto& [name, value] : line.items()) {
       text += (text.empty() ? "" : " ") + name + "=";
-      text += value.is_string() ? value.string() : json::to_text(value);
+      const bool is_plain = value.is_string() && is_word(value.string());
+      text += is_plain ? value.string() : json::to_text(value);
     }
     return text;
   });

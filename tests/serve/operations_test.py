@@ -89,6 +89,13 @@ class Operations(unittest.TestCase):
                 client.sendall(b"GET /none HTTP/1.1\r\nHost: localhost\r\n\r\n")
                 self.assertIn(b" 404 ", client.recv(65536))
 
+    def test_a_line_of_the_log_is_one_line(self) -> None:
+        with Server("qwen3", "--log-prompts") as server:
+            server.post(TEXT, '{"prompt": "a",\n "max_tokens": 1}')
+            self.assertEqual(server.stop(), 0)
+            lines = [line for line in server.lines if "request=" in line]
+            self.assertTrue(lines[0].endswith(r'\n \"max_tokens\": 1}"' + "\n"), lines)
+
     def test_an_end_in_order(self) -> None:
         with Server() as server, server.connect() as running:
             running.sendall(request_bytes(TEXT, {**self.LONG, "n": 2}))
