@@ -200,6 +200,9 @@ class Page(unittest.TestCase):
                 ("**a** _b_ `c*d*` ~~e~~ f_g_h 2*3*4 \\*i\\*",
                  "<p><strong>a</strong> <em>b</em> <code>c*d*</code> <s>e</s> f_g_h 2<em>3</em>4 "
                  "*i*</p>"),
+                ("``a`b`` `` c` *d **e** f*",
+                 "<p><code>a`b</code> `` c` *d <strong>e</strong> f*</p>"),
+                ("## A # b ##", "<h3>A # b</h3>"), ("a|b\n-|c", "<p>a|b\n-|c</p>"),
                 ("> a\n> b", "<blockquote><p>a\nb</p></blockquote>"), ("---", "<hr>"),
                 ("[a](http://b)", '<p><span class="link">a</span><span class="target"> (http://b)'
                                   "</span></p>"),
@@ -216,6 +219,20 @@ class Page(unittest.TestCase):
             return [...root.querySelectorAll('p, figure')].map((node) => node.textContent)
                 .join('|'); })()""")
         self.assertEqual(code, "a|c++Copy```\n # b\n|end")
+
+    def test_no_text_takes_long(self) -> None:
+        """Texts that a reader with second thoughts would read again and again."""
+        for part in ("[](", "![a](b ", "*a **b ", "**a", "__a _b ", "~~a", "`" * 500 + " ", "`a``",
+                     "# " + "#" * 15000 + "a", "# " + "# " * 7000 + "a", "~" * 15000 + "`",
+                     "`" * 15000 + "a`", "a|b\n" + " " * 15000 + "a", "a|b\n" + "-|" * 7000 + "a",
+                     "- " * 7000 + "a", "> " * 7000 + "a", " " * 15000 + "a"):
+            text = part * (16000 // len(part))
+            took = self.browser.run(f"""(() => {{
+                const begin = performance.now();
+                new Markdown(make('div')).add({json.dumps(text)});
+                return performance.now() - begin;
+            }})()""")
+            self.assertLess(took, 500, part[:20])
 
     def test_long_texts_stay_usable(self) -> None:
         """10 MB in parts, as text, as one line and as code; no part takes two seconds."""

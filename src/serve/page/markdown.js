@@ -1,12 +1,10 @@
 // A subset of Markdown as nodes of the page: paragraphs, headings, lists, tables, code, quotes,
 // emphasis. Text gets into the page as text alone, so nothing that a model writes is ever markup.
-// Links are shown with their target and open nothing.
+// Links are shown with their target and open nothing. Whatever a text is, it is read in a time that
+// grows like its length.
 
-const kFence = /^\s*(`{3,}|~{3,})\s*([\w+#.-]*)[^`]*$/;
 const kItem = /^(\s*)([-*+]|\d{1,9}[.)])(?:\s+(.*)|$)/;
 const kRuler = /^ {0,3}([-*_])( *\1){2,} *$/;
-const kHeading = /^ {0,3}(#{1,6})\s+(.*?)[\s#]*$/;
-const kColumns = /^\s*\|?\s*:?-+:?\s*(\|\s*:?-+:?\s*)*\|?\s*$/;
 const kMaxDepth = 8;
 const kMaxTail = 16384;  // characters that are drawn again with each part of a stream
 const kMaxBlocks = 64;  // that are laid out together, unless they have kMaxTail characters before
@@ -17,41 +15,117 @@ function make(name, properties = {}, ...children) {
   return node;
 }
 
-// Code, emphasis of five kinds, links and images, characters after a backslash.
-const kInline = new RegExp([
-  "(`+)([^]{0,2000}?[^`])\\1(?!`)",
-  "\\*\\*(?=\\S)([^]{0,2000}?\\S)\\*\\*(?!\\*)",
-  "(?<!\\w)__(?=\\S)([^]{0,2000}?\\S)__(?!\\w)",
-  "\\*(?=[^\\s*])([^*]{0,2000}?[^\\s*])\\*",
-  "(?<!\\w)_(?=[^\\s_])([^_]{0,2000}?[^\\s_])_(?!\\w)",
-  "~~(?=\\S)([^]{0,2000}?\\S)~~",
-  "!?\\[([^\\]\\n]{0,1000})\\]\\(\\s*<?([^)\\s>]{0,2000})>?[^)\\n]{0,200}\\)",
-  "\\\\([!-/:-@[-`{-~])",
-].join("|"), "g");
+// How emphasis begins, where the next mark of its kind may be, and what ends it there.
+const kMarks = [
+  {name: "strong", begin: /\*\*(?=\S)/y, next: /(?<=\S)\*\*(?!\*)/g, end: /\*\*/y},
+  {name: "strong", begin: /(?<!\w)__(?=\S)/y, next: /(?<=\S)__(?!\w)/g, end: /__/y},
+  {name: "em", begin: /\*(?=[^\s*])/y, next: /\*/g, end: /(?<=\S)\*/y},
+  {name: "em", begin: /(?<!\w)_(?=[^\s_])/y, next: /_/g, end: /(?<=\S)_(?!\w)/y},
+  {name: "s", begin: /~~(?=\S)/y, next: /(?<=\S)~~/g, end: /~~/y},
+];
+
+function matchAt(pattern, text, at) {
+  pattern.lastIndex = at;
+  return pattern.exec(text);
+}
+
+// Where a pattern is next. It is asked from places that only grow, and reads the text once.
+function finder(text, pattern) {
+  let found = -1;
+  return (from) => {
+    if (found < from) found = matchAt(pattern, text, from)?.index ?? Infinity;
+    return found;
+  };
+}
+
+// What reads something of one kind returns where it ends and its nodes, or null where there is none.
+function codeReader(text) {
+  const starts = new Map();  // of runs, by their length, the last first
+  for (const {0: run, index} of [...text.matchAll(/`+/g)].reverse()) {
+    if (!starts.has(run.length)) starts.set(run.length, []);
+    starts.get(run.length).push(index);
+  }
+  return (at) => {
+    const size = matchAt(/`*/y, text, at)[0].length;
+    if (!size) return null;
+    const ends = starts.get(size) ?? [];
+    while (ends.at(-1) < at + size) ends.pop();
+    if (!ends.length) return [at + size, text.slice(at, at + size)];
+    const code = text.slice(at + size, ends.at(-1)).trim();
+    return [ends.at(-1) + size, make("code", {textContent: code})];
+  };
+}
+
+function markReader(text, depth, {name, begin, next, end}) {
+  const find = finder(text, next);
+  return (at) => {
+    const size = matchAt(begin, text, at)?.[0].length;
+    const last = size && find(at + size + 1);
+    if (!size || !matchAt(end, text, last)) return null;
+    return [last + size, make(name, {}, ...inline(text.slice(at + size, last), depth + 1))];
+  };
+}
+
+function linkReader(text, depth) {
+  const findLabelEnd = finder(text, /[\]\n]/g);
+  const findEnd = finder(text, /[)\n]/g);
+  return (at) => {
+    const begin = at + (text[at] === "!" ? 2 : 1);
+    const middle = text[begin - 1] === "[" ? findLabelEnd(begin) : Infinity;
+    const end = text.startsWith("](", middle) ? findEnd(middle + 2) : Infinity;
+    if (text[end] !== ")") return null;
+    const label = text.slice(begin, middle);
+    const target = text.slice(middle + 2, end).trim().match(/^<?([^\s>]*)/)[1];
+    const link = make("span", {className: "link"}, ...inline(label, depth + 1));
+    if (target === label) return [end + 1, link];
+    return [end + 1, link, make("span", {className: "target"}, ` (${target})`)];
+  };
+}
 
 function inline(text, depth = 0) {
   if (depth > kMaxDepth) return [text];
+  const readers = [
+    codeReader(text), ...kMarks.map((mark) => markReader(text, depth, mark)),
+    linkReader(text, depth),
+    (at) => matchAt(/\\[!-/:-@[-`{-~]/y, text, at) && [at + 2, text[at + 1]],
+  ];
+  const findNext = finder(text, /[`*_~![\\]/g);
   const nodes = [];
   let done = 0;
-  for (const found of text.matchAll(kInline)) {
-    const [all, , code, strong, strong2, soft, soft2, gone, label, target, escaped] = found;
-    if (found.index > done) nodes.push(text.slice(done, found.index));
-    done = found.index + all.length;
-    if (code !== undefined) {
-      nodes.push(make("code", {textContent: code.trim()}));
-    } else if (escaped !== undefined) {
-      nodes.push(escaped);
-    } else if (target !== undefined) {
-      nodes.push(make("span", {className: "link"}, ...inline(label, depth + 1)));
-      if (target !== label) nodes.push(make("span", {className: "target"}, ` (${target})`));
-    } else {
-      const name = gone !== undefined ? "s" : strong ?? strong2 ? "strong" : "em";
-      const inner = gone ?? strong ?? strong2 ?? soft ?? soft2;
-      nodes.push(make(name, {}, ...inline(inner, depth + 1)));
+  for (let at = findNext(0); at < text.length; at = findNext(at)) {
+    let found = null;
+    for (const read of readers) found ??= read(at);
+    if (!found) {
+      ++at;
+      continue;
     }
+    const [end, ...read] = found;
+    if (at > done) nodes.push(text.slice(done, at));
+    nodes.push(...read);
+    at = done = end;
   }
   if (done < text.length) nodes.push(text.slice(done));
   return nodes;
+}
+
+// The characters of a line that opens code, and what language it says.
+function fenceOf(line) {
+  const fence = line.match(/^\s*(`{3,}|~{3,})/);
+  const rest = fence && line.slice(fence[0].length);
+  return fence && !rest.includes("`") ? [fence[1], rest.trim().match(/^[\w+#.-]*/)[0]] : null;
+}
+
+// Level and text.
+function headingOf(line) {
+  const begin = line.match(/^ {0,3}(#{1,6})\s+/);
+  if (!begin) return null;
+  let end = line.length;
+  while (end > begin[0].length && /[\s#]/.test(line[end - 1])) --end;
+  return [begin[1].length, line.slice(begin[0].length, end)];
+}
+
+function isColumns(line) {
+  return cells(line).every((cell) => /^:?-+:?$/.test(cell));
 }
 
 function cells(line) {
@@ -86,7 +160,7 @@ function list(lines, depth) {
 }
 
 function isBlock(line) {
-  return kItem.test(line) || kHeading.test(line) || kRuler.test(line) || /^\s*>/.test(line);
+  return kItem.test(line) || headingOf(line) || kRuler.test(line) || /^\s*>/.test(line);
 }
 
 // The nodes of lines without code between fences.
@@ -99,19 +173,19 @@ function blocks(lines, depth = 0) {
   };
   for (let i = 0; i < lines.length;) {
     const line = lines[i];
-    const heading = line.match(kHeading);
+    const heading = headingOf(line);
     let taken = [line];
     if (!line.trim()) {
       // nothing
     } else if (heading) {
-      nodes.push(make(heading[1].length < 3 ? "h3" : "h4", {}, ...inline(heading[2])));
+      nodes.push(make(heading[0] < 3 ? "h3" : "h4", {}, ...inline(heading[1])));
     } else if (kRuler.test(line)) {
       nodes.push(make("hr"));
     } else if (depth < kMaxDepth && /^\s*>/.test(line)) {
       taken = takeWhile(i, (next) => /^\s*>/.test(next));
       const inner = taken.map((quoted) => quoted.replace(/^\s*> ?/, ""));
       nodes.push(make("blockquote", {}, ...blocks(inner, depth + 1)));
-    } else if (line.includes("|") && kColumns.test(lines[i + 1] ?? "")) {
+    } else if (line.includes("|") && isColumns(lines[i + 1] ?? "")) {
       taken = takeWhile(i, (next) => next.includes("|"));
       nodes.push(table(taken));
     } else if (depth < kMaxDepth && kItem.test(line)) {
@@ -195,10 +269,10 @@ class Markdown {
     let isBlank = false;
     for (let end; (end = this.tail.indexOf("\n", at)) >= 0; at = end + 1) {
       const line = this.tail.slice(at, end);
-      const fence = line.match(kFence);
+      const fence = fenceOf(line);
       if (fence) {
         this.keep(blocks(this.tail.slice(0, at).split("\n")));
-        this.openCode(fence[1], fence[2]);
+        this.openCode(...fence);
         this.tail = this.tail.slice(end + 1);
         return true;
       }
