@@ -273,6 +273,10 @@ class Page(unittest.TestCase):
         page.press("Escape")
         page.wait("$('side').getBoundingClientRect().right < 1")
         self.assertEqual(page.run("document.activeElement.id"), "text")
+        self.click("Menu")
+        self.assertTrue(page.run("document.querySelector('main').inert"))
+        page.resize(1100, 640)
+        page.wait("!document.querySelector('main').inert")
 
     def test_everything_has_a_name_and_is_reached_by_keys(self) -> None:
         page = self.browser

@@ -382,6 +382,9 @@ document.addEventListener("keydown", (event) => {
 $("new").addEventListener("click", () => open(null));
 $("open-side").addEventListener("click", () => openSide(true));
 $("close-side").addEventListener("click", () => openSide(false));
+matchMedia("(max-width: 46rem)").addEventListener("change", () => {  // as style.css has it
+  if ($("side").classList.contains("open")) openSide(false);
+});
 $("messages").addEventListener("scroll", ({target}) => {
   const isAtEnd = target.scrollHeight - target.scrollTop - target.clientHeight < 20;
   if (isAtEnd || target.scrollTop < lastTop - 2) follows = isAtEnd;
