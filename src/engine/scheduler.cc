@@ -118,13 +118,10 @@ void Scheduler::begin(Sample& sample) {
   sample.kind.is_long = pool_.is_long(std::ssize(tokens));
   sample.is_in_prompt = true;
   sample.num_awaited = 0;
-  PrefixCache::Found found;
-  if (sample.is_scored()) {
-    found = prefixes_.attach(sample.kind, tokens.first(tokens.size() - 1), sample.sequence);
-    follow(sample, found.length);
-  } else {  // logits of all its tokens are needed
-    sample.sequence.begin(std::ssize(tokens));
-  }
+  // Of a prompt that is scored the logits of all tokens that are not yet are needed.
+  const int64_t most = sample.is_scored() ? std::ssize(tokens) - 1 : sample.num_scored;
+  const auto found = prefixes_.attach(sample.kind, tokens.first(most), sample.sequence);
+  if (sample.is_scored()) follow(sample, found.length);
   sample.num_kept = found.length;
   sample.branch = found.length_in_common;
   plan_ends(sample, found);

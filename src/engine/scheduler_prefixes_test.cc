@@ -20,7 +20,7 @@ namespace {
 
 struct Answer {
   std::vector<int32_t> tokens;
-  std::vector<double> logprobs;  // of these tokens
+  std::vector<double> logprobs;  // of these tokens, and before of those of a prompt that is scored
   int64_t cached_tokens = 0;
   bool operator==(const Answer& other) const {
     return tokens == other.tokens && logprobs == other.logprobs;
@@ -88,6 +88,9 @@ class SharedPrefixes : public ::testing::TestWithParam<std::tuple<const char*, i
       ASSERT_FALSE(event.error) << event.error->message;
       Answer& answer = answers[{event.request, event.sample}];
       answer.cached_tokens = event.cached_tokens;
+      for (const Logprobs& one : event.prompt_logprobs) {
+        answer.logprobs.push_back(one.chosen.logprob);
+      }
       if (event.token) answer.tokens.push_back(*event.token);
       if (event.logprobs) answer.logprobs.push_back(event.logprobs->chosen.logprob);
     }
@@ -183,6 +186,23 @@ TEST_P(SharedPrefixes, of_who_is_preempted_are_there_when_it_goes_on) {
   EXPECT_EQ(run(requests), expected);
   EXPECT_GT(scheduler_->num_preemptions(), 0);
   EXPECT_LE(scheduler_->num_computed_tokens(), alone + 2 * 140);
+}
+
+TEST_P(SharedPrefixes, of_a_scored_prompt_are_there_when_it_goes_on) {
+  ScheduledRequest scored = request(text(500), 4);
+  scored.scores_prompt = true;
+  scored.priority = 1;
+  start(20, {.max_sequences = 4, .step_tokens = 64});
+  const Answer expected = run({scored})[{1, 0}];
+  start(9, {.max_sequences = 4, .step_tokens = 64});
+  for (int i = 0; i < 3; ++i) add(request(text(100), 60));  // which want a second page soon
+  Answers answers;
+  while (answers[{3, 0}].tokens.size() < 24) step(answers);
+  const RequestId id = add(scored);
+  while (!scheduler_->idle() && !HasFatalFailure()) step(answers);
+  EXPECT_EQ((answers[{id, 0}]), expected);
+  EXPECT_GT(scheduler_->num_preemptions(), 0);
+  EXPECT_LT(scheduler_->num_computed_tokens(), 3 * 160 + 504 + 100);
 }
 
 /// Conversations that branch, several at a time: in a cache that holds all of them, and in some
