@@ -198,7 +198,7 @@ struct ScaledTables {
   CodebookValues<kElement> codebook;
 };
 
-/// What the codes of eight bits of a step become floats by. A zero point that is an integer goes
+/// Makes floats of codes of eight bits of a step. A zero point that is an integer goes
 /// with the center, exactly; one of an offset would lose its fraction beside 2^23.
 template <bool kHasOffsets>
 struct ByteScaling {
