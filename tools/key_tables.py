@@ -149,9 +149,14 @@ DEFAULTS = {
 
 def types_of(file):
     """The name of each type of a family, with the defaults that it sets."""
-    text = re.search(r"kModelTypes\[\] = \{(.*?)\};", file.read_text(), re.DOTALL)[1]
+    source = file.read_text()
+    shared = dict(re.findall(r"ConfigDefaults (\w+) = \{(.*?)\};", source, re.DOTALL))
+    text = re.search(r"kModelTypes\[\] = \{(.*?)\};", source, re.DOTALL)[1]
     for one in re.split(r"(?=\.name = )", text)[1:]:
-        yield re.match(r'\.name = "(\w+)"', one)[1], dict(re.findall(r"\.(\w+) = ([\w.-]+)", one))
+        name = re.match(r'\.name = "(\w+)"', one)[1]
+        defaults = re.search(r"\.defaults = (k\w+)", one)
+        one += shared[defaults[1]] if defaults else ""
+        yield name, dict(re.findall(r"\.(\w+) = ([\w.-]+)", one))
 
 
 def defaults_table():

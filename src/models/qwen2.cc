@@ -13,6 +13,14 @@
 namespace subbyte {
 namespace {
 
+constexpr ConfigDefaults kOfVision = {.kv_heads = 8,
+                                      .max_positions = 32768,
+                                      .rms_norm_eps = 1e-5,
+                                      .rope_theta = 1000000,
+                                      .eos = 151645,
+                                      .sliding = SlidingRule::kFromLayer,
+                                      .sliding_window = 4096,
+                                      .first_sliding_layer = 80};
 constexpr ModelType kModelTypes[] = {{.name = "qwen2",
                                       .architecture = "Qwen2ForCausalLM",
                                       .defaults = {.kv_heads = 32,
@@ -24,26 +32,12 @@ constexpr ModelType kModelTypes[] = {{.name = "qwen2",
                                       .architecture = "Qwen2VLTextModel",
                                       .wrapper = "qwen2_vl",
                                       .may_be_flat = true,
-                                      .defaults = {.kv_heads = 8,
-                                                   .max_positions = 32768,
-                                                   .rms_norm_eps = 1e-5,
-                                                   .rope_theta = 1000000,
-                                                   .eos = 151645,
-                                                   .sliding = SlidingRule::kFromLayer,
-                                                   .sliding_window = 4096,
-                                                   .first_sliding_layer = 80}},
+                                      .defaults = kOfVision},
                                      {.name = "qwen2_5_vl_text",
                                       .architecture = "Qwen2_5_VLTextModel",
                                       .wrapper = "qwen2_5_vl",
                                       .may_be_flat = true,
-                                      .defaults = {.kv_heads = 8,
-                                                   .max_positions = 32768,
-                                                   .rms_norm_eps = 1e-5,
-                                                   .rope_theta = 1000000,
-                                                   .eos = 151645,
-                                                   .sliding = SlidingRule::kFromLayer,
-                                                   .sliding_window = 4096,
-                                                   .first_sliding_layer = 80}}};
+                                      .defaults = kOfVision}};
 constexpr RopeKind kRopeKinds[] = {{"mrope", read_plain_rope}};
 constexpr ChatFormat kChat[] = {ChatFormat::kChatMl, ChatFormat::kDeepSeek};
 
