@@ -100,9 +100,7 @@ std::string summary(const Inspection& inspection) {
   if (inspection.gguf) text += gguf_lines(*inspection.gguf);
   if (inspection.model) text += model_lines(inspection, *inspection.model);
   if (inspection.gguf) {
-    text += fact("run", inspection.model && inspection.problems.empty()
-                            ? "takes it"
-                            : "refuses it, see the problems below");
+    text += fact("run", inspection.is_run_here() ? "takes it" : "refuses it, see below");
   }
   if (inspection.unread > 0) {
     text += fact("not read", fmt::format("{} tensors of parts that see or draft, beside the text",

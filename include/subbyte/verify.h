@@ -120,6 +120,8 @@ struct Inspection {
   /// Says whether `parameters` is the number of weights: without a config that is understood nobody
   /// says what is packed into integers.
   bool knows_weights() const;
+  /// Says whether texts can be generated with it: there are no problems and it lacks nothing.
+  bool is_run_here() const;
 };
 
 /// Weights that no flavour accepts are listed as plain tensors, and `problems` says why. Codes: as

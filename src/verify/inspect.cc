@@ -132,6 +132,10 @@ double Inspection::bits_per_weight() const {
   return parameters == 0 ? 0 : 8.0 * static_cast<double>(bytes) / static_cast<double>(parameters);
 }
 
+bool Inspection::is_run_here() const {
+  return model != nullptr && problems.empty() && notes.empty();
+}
+
 bool Inspection::knows_weights() const {
   const bool is_understood = !architecture.empty() && quantization != "unsupported";
   return is_understood || std::ranges::all_of(weights, [](const InspectedWeight& weight) {

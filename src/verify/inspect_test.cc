@@ -66,6 +66,14 @@ TEST_F(Inspect, finds_awq) {
   expect_all_bytes(found);
 }
 
+/// As verify says it: without a tokenizer there is no text.
+TEST_F(Inspect, says_whether_texts_can_be_generated) {
+  EXPECT_FALSE(golden("qwen3-awq").is_run_here());
+  const auto whole = inspect(fs::path(kTestData) / "gguf/qwen3/model.gguf", pool_);
+  ASSERT_TRUE(whole.ok()) << whole.error().message;
+  EXPECT_TRUE(whole->is_run_here());
+}
+
 TEST_F(Inspect, finds_gptq_and_act_order) {
   const Inspection plain = golden("qwen3-gptq-v2");
   EXPECT_EQ(plain.quantization, "gptq");

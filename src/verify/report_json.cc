@@ -45,7 +45,7 @@ Value to_json(const Inspection& inspection) {
                 {"bits_per_weight", nullptr},
                 {"model", nullptr},
                 {"gguf", nullptr},
-                {"runs", inspection.model != nullptr && inspection.problems.empty()}};
+                {"runs", inspection.is_run_here()}};
   if (inspection.gguf) root["gguf"] = gguf_as_json(*inspection.gguf);
   if (inspection.knows_weights()) {
     root["parameters"] = inspection.parameters;
