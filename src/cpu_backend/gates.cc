@@ -24,6 +24,20 @@ void apply_gate(const cpu::Kernels& kernels, Gate kind, std::span<float> gate,
   }
 }
 
+void gate_columns(Execution& execution, Gate gate, std::span<float> y, std::span<const float> x,
+                  int64_t cols, const GatedColumns& up) {
+  const auto& vectors = *execution.kernels().vectors;
+  const auto apply = gate == Gate::kGelu ? vectors.gelu_gate : vectors.silu_gate;
+  const int64_t grain = std::max<int64_t>(1, kGateGrain / cols);
+  execution.pool().parallel_for(std::ssize(x) / cols, grain, [&](int64_t begin, int64_t end, int) {
+    for (int64_t row = begin; row < end; ++row) {
+      float* const to = y.data() + row * cols;
+      if (to != x.data() + row * cols) std::copy_n(x.data() + row * cols, cols, to);
+      apply(to, up.rows.data() + row * up.stride + up.first, cols);
+    }
+  });
+}
+
 void sigmoid_gate(Execution& execution, std::span<float> y, std::span<const float> x,
                   std::span<const float> gate, std::span<const float> base, int64_t cols) {
   const auto* const kernels = execution.kernels().vectors;

@@ -19,6 +19,17 @@ void silu_gate(const cpu::Kernels& kernels, std::span<float> gate, std::span<con
 void apply_gate(const cpu::Kernels& kernels, Gate kind, std::span<float> gate,
                 std::span<const float> up, int64_t inner, const DonePart& part);
 
+/// Columns of rows of `stride` numbers, from `first` on.
+struct GatedColumns {
+  std::span<const float> rows;
+  int64_t stride = 0;
+  int64_t first = 0;
+};
+
+/// y [m][cols] = gate(x) * up; y may be x.
+void gate_columns(Execution& execution, Gate gate, std::span<float> y, std::span<const float> x,
+                  int64_t cols, const GatedColumns& up);
+
 /// y [m][cols] = sigmoid(gate) * x + base. The gate has as many columns as x, or one for all of
 /// them; `base` may be empty, and y may be x.
 void sigmoid_gate(Execution& execution, std::span<float> y, std::span<const float> x,

@@ -1,5 +1,7 @@
 #include "cpu_backend/heads.h"
 
+#include <vector>
+
 namespace subbyte {
 namespace {
 
@@ -22,9 +24,10 @@ void rotate_and_store(Execution& execution, std::span<float> qkv, const Attentio
   const auto store = kernels.store_kv[static_cast<int>(element)];
   const int64_t dim = shape.head_dim;
   const int64_t turning = 2 * angles.half + (2 * angles.half + 1 == dim ? 1 : 0);  // odd: one stays
-  const int64_t heads_of_row = shape.heads + 2 * shape.kv_heads;
+  const int64_t heads_of_row = shape.heads_of_token();
   const float* q_norm = norms.q.empty() ? nullptr : norms.q.data();
   const float* k_norm = norms.k.empty() ? nullptr : norms.k.data();
+  const std::vector<float> ones(norms.has_values ? dim : 0, 1.0f);
   execution.pool().parallel_for(
       std::ssize(places) * heads_of_row, kHeadGrain, [&](int64_t begin, int64_t end, int) {
         for (int64_t i = begin; i < end; ++i) {
@@ -45,6 +48,7 @@ void rotate_and_store(Execution& execution, std::span<float> qkv, const Attentio
             store(cache.key(layer, page, position) + offset,
                   cache.key_scale(layer, page, position) + offset, x, dim);
           } else {
+            if (!ones.empty()) kernels.rms_norm(x, x, ones.data(), dim, norms.eps);
             store(cache.value(layer, page, position) + offset,
                   cache.value_scale(layer, page, position) + offset, x, dim);
           }

@@ -20,6 +20,7 @@ struct RowPlace {
 struct HeadNormWeights {
   std::span<const float> q, k;
   float eps = 1e-6f;
+  bool has_values = false;  // heads of values have a norm by ones
 };
 
 /// cos and sin [rows][half] of the angles of each row: elements i and half + i of a head turn
@@ -29,8 +30,8 @@ struct RowAngles {
   int64_t half = 0;
 };
 
-/// qkv [rows][(heads + 2 * kv_heads) * head_dim]: queries and keys are normalised and turned in
-/// place; keys and values are stored in the cache of `layer`.
+/// qkv [rows][qkv_size()] of the shape: queries and keys are normalised and turned in place; keys
+/// and values are stored in the cache of `layer`.
 void rotate_and_store(Execution& execution, std::span<float> qkv, const AttentionShape& shape,
                       const HeadNormWeights& norms, const RowAngles& angles,
                       std::span<const RowPlace> places, const CpuKvMemory& cache, Element element,

@@ -21,9 +21,9 @@ void rms_norm_columns(Execution& execution, std::span<float> x, int64_t stride, 
 void add(Execution& execution, std::span<float> y, std::span<float> x, std::span<const float> delta,
          float factor);
 
-/// x += factor * delta, then y = the normalised x, in one pass; y may not be x.
+/// x = scale * (x + factor * delta), then y = the normalised x, in one pass; y may not be x.
 void add_rms_norm(Execution& execution, std::span<float> y, std::span<float> x,
                   std::span<const float> delta, std::span<const float> weight, float eps,
-                  float factor = 1);
+                  float factor = 1, float scale = 1);
 
 }  // namespace subbyte

@@ -151,7 +151,8 @@ Status StepRunner::run(const AddNormOp& op) {
     rms_norm(execution_, y, x, weight, op.norm.eps);
   } else {
     const std::span<float> delta = of_head ? head_rows(op.delta, head_delta_) : numbers(op.delta);
-    add_rms_norm(execution_, y, x, delta, weight, op.norm.eps, op.factor);
+    const float scale = op.scale.size > 0 ? open(op.scale).front() : 1;
+    add_rms_norm(execution_, y, x, delta, weight, op.norm.eps, op.factor, scale);
   }
   return {};
 }
@@ -231,7 +232,7 @@ Status StepRunner::run(const AnglesOp& op) {
 
 Status StepRunner::run(const RotateOp& op) {
   rotate_and_store(execution_, numbers(op.qkv), op.shape,
-                   {open(op.norms.q), open(op.norms.k), op.norms.eps},
+                   {open(op.norms.q), open(op.norms.k), op.norms.eps, op.norms.has_values},
                    {numbers(op.cos), numbers(op.sin), plan_->value(op.cos).cols},
                    places_[op.cache.group], cache(op.cache), element(), op.cache.layer);
   return {};
@@ -282,6 +283,12 @@ Status StepRunner::run(const SigmoidGateOp& op) {
       op.base == kNoValue ? std::span<const float>() : numbers(op.base);
   sigmoid_gate(execution_, numbers(op.y), numbers(op.x), numbers(op.gate), base,
                plan_->value(op.y).cols);
+  return {};
+}
+
+Status StepRunner::run(const GateOp& op) {
+  gate_columns(execution_, op.gate, numbers(op.y), numbers(op.x), plan_->value(op.x).cols,
+               {numbers(op.up), plan_->value(op.up).cols, op.first});
   return {};
 }
 

@@ -73,11 +73,12 @@ void CudaAttention::rotate(const RotateOp& op, const CudaRows& qkv, const float*
   call.element = element_;
   call.num_rows = qkv.rows;
   call.heads = static_cast<int32_t>(shape.heads);
-  call.kv_heads = static_cast<int32_t>(shape.kv_heads);
+  call.kv_heads = static_cast<int32_t>(shape.has_keys ? shape.kv_heads : 0);
   call.head_dim = static_cast<int32_t>(shape.head_dim);
   call.q_norm = floats_of(norms.q);
   call.k_norm = floats_of(norms.k);
   call.eps = norms.eps;
+  call.normalises_values = norms.has_values;
   call.cos = cos;
   call.sin = sin;
   call.turning = static_cast<int32_t>(turning);

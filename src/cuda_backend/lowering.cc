@@ -131,7 +131,8 @@ void router_into_experts(Lowering& l, int64_t op) {
     if (joined.gate < 0 || joined.gate > op) return;
   }
   const int64_t norm = l.producers[experts->x];
-  bool is_near = l.plan.as<AddNormOp>(norm) != nullptr && l.launches[norm] &&
+  const auto* const add = l.plan.as<AddNormOp>(norm);
+  bool is_near = add != nullptr && add->scale.size == 0 && l.launches[norm] &&
                  std::holds_alternative<PlanLaunch>(*l.launches[norm]);
   for (int64_t between = norm + 1; between < op; ++between) {
     is_near = is_near && (between == joined.router || between == joined.gate);

@@ -147,7 +147,7 @@ class ProgramCutter {
     if (!in_order || norm != nullptr || readers.size() != 1) return kNoValue;
     const auto* const add = plan_.as<AddNormOp>(readers.front());
     if (add == nullptr || add->delta != y || add->sum == kNoValue) return kNoValue;
-    if (add->factor != 1) return kNoValue;
+    if (add->factor != 1 || add->scale.size > 0) return kNoValue;
     if (add->rows != ValueRows::kTokens) return kNoValue;
     for (int64_t between = op + 1; between < readers.front(); ++between) {
       if (plan_.as<AddNormOp>(between) == nullptr) return kNoValue;
@@ -216,7 +216,7 @@ class ProgramCutter {
 
   bool add_attention(int64_t op, const RotateOp& rotate, const AttendOp& attend) {
     const AttentionShape& shape = rotate.shape;
-    if (shape.cap > 0) return false;
+    if (shape.cap > 0 || !shape.has_keys || rotate.norms.has_values) return false;
     if (!attends_ || !program_ || is_cut_ || !has_room(1) || shape.kv_heads > limits_.kv_heads ||
         !cuda::StepLayout::supports(shape.heads, shape.kv_heads, shape.head_dim)) {
       return false;

@@ -247,6 +247,7 @@ cuda::AddNormCall CudaStepRunner::norm_call(const AddNormOp& op) const {
   call.cols = plan_->value(op.y).cols;
   call.eps = op.norm.eps;
   call.factor = op.factor;
+  call.scale = floats_of(op.scale);
   call.element = element();
   return call;
 }
@@ -293,6 +294,7 @@ Status CudaStepRunner::launch(const NormOp& op) {
                                .stride = plan_->value(op.y).cols,
                                .first = op.first.value_or(0),
                                .cols = op.norm.weight.size,
+                               .runs = op.runs,
                                .eps = op.norm.eps,
                                .element = element()};
   cuda::run_norm(call, stream_);
@@ -410,6 +412,22 @@ Status CudaStepRunner::launch(const SigmoidGateOp& op) {
   call.rows = x.rows;
   call.cols = x.cols;
   cuda::run_sigmoid_gate(call, stream_);
+  return {};
+}
+
+Status CudaStepRunner::launch(const GateOp& op) {
+  const CudaRows y = activations(op.y);
+  cuda::GateColumnsCall call;
+  call.y = y.data;
+  call.x = at(op.x);
+  call.up = at(op.up);
+  call.activation = activation_of(op.gate);
+  call.element = element();
+  call.rows = y.rows;
+  call.cols = y.cols;
+  call.up_stride = plan_->value(op.up).cols;
+  call.first = op.first;
+  cuda::run_gate_columns(call, stream_);
   return {};
 }
 

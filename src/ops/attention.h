@@ -9,12 +9,16 @@ struct AttentionShape {
   int64_t heads = 0;     // query heads
   int64_t kv_heads = 0;  // query head h reads key and value head h / (heads / kv_heads)
   int64_t head_dim = 0;
-  float scale = 1;     // of the scores, usually 1 / sqrt(head_dim)
-  int64_t window = 0;  // a token sees itself and window - 1 before it; 0: all before it
-  float cap = 0;       // scores s become cap * tanh(s / cap); 0: they stay
+  float scale = 1;       // of the scores, usually 1 / sqrt(head_dim)
+  int64_t window = 0;    // a token sees itself and window - 1 before it; 0: all before it
+  float cap = 0;         // scores s become cap * tanh(s / cap); 0: they stay
+  bool has_keys = true;  // false: keys and values are those that another layer has stored
 
   int64_t q_size() const { return heads * head_dim; }
   int64_t kv_size() const { return kv_heads * head_dim; }
+  /// Heads of a token that come: of queries, and of keys and values.
+  int64_t heads_of_token() const { return heads + (has_keys ? 2 * kv_heads : 0); }
+  int64_t qkv_size() const { return heads_of_token() * head_dim; }
 };
 
 }  // namespace subbyte

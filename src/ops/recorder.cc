@@ -67,11 +67,13 @@ void Recorder::write(Op& op, const Operand& result, const Operands& all) {
 }
 
 ValueId Recorder::head_norm(std::string_view name, ValueId x, ValueId delta, const Norm& norm,
-                            float factor) {
-  return add(
-      name,
-      AddNormOp{
-          .x = x, .delta = delta, .norm = norm, .factor = factor, .rows = ValueRows::kHeadRows});
+                            float factor, const Vector& scale) {
+  return add(name, AddNormOp{.x = x,
+                             .delta = delta,
+                             .norm = norm,
+                             .factor = factor,
+                             .scale = scale,
+                             .rows = ValueRows::kHeadRows});
 }
 
 ValueId Recorder::norm_columns(std::string_view name, ValueId x, int64_t first, const Norm& norm) {
@@ -97,8 +99,11 @@ ValueId Recorder::attention(std::string_view name, ValueId qkv, const Attention&
   expect(prefix_ + std::string(name), "numbers that turn beyond those of a head", 0,
          std::max<int64_t>(turning - shape.head_dim, 0));
   const Angles angles = angles_of(attention.rope);
-  const CacheSlot cache = add_to_cache(
-      {.kv_heads = shape.kv_heads, .head_dim = shape.head_dim, .window = shape.window});
+  const CacheGroup kept = {
+      .kv_heads = shape.kv_heads, .head_dim = shape.head_dim, .window = shape.window};
+  const CacheSlot cache = shape.has_keys ? add_to_cache(kept) : attention.source;
+  if (!shape.has_keys) expect_source(prefix_ + std::string(name), cache, kept);
+  last_cache_ = cache;
   const ValueId rotated = add(std::string(name) + ".rotary_emb", RotateOp{.qkv = qkv,
                                                                           .cos = angles.cos,
                                                                           .sin = angles.sin,
@@ -117,11 +122,26 @@ ValueId Recorder::columns(std::string_view name, ValueId x, std::vector<ColumnsO
   return add(name, ColumnsOp{.x = x, .ranges = std::move(ranges)});
 }
 
+ValueId Recorder::gate(std::string_view name, ValueId x, ValueId up, int64_t first, Gate gate) {
+  expect(prefix_ + std::string(name), "columns beyond the last", 0,
+         first < 0 ? -first : std::max<int64_t>(first + cols(x) - cols(up), 0));
+  return add(name, GateOp{.x = x, .up = up, .first = first, .gate = gate});
+}
+
 ValueId Recorder::sigmoid_gate(std::string_view name, ValueId x, ValueId gate, ValueId base) {
   const std::string full = prefix_ + std::string(name);
   if (cols(gate) != 1) expect(full, "columns of the gate", cols(x), cols(gate));
   if (base != kNoValue) expect(full, "columns of what is added", cols(x), cols(base));
   return add(name, SigmoidGateOp{.x = x, .gate = gate, .base = base});
+}
+
+void Recorder::expect_source(std::string_view name, const CacheSlot& source, CacheGroup kept) {
+  const auto& groups = plan_.cache.groups;
+  const bool is_there = source.group >= 0 && source.group < std::ssize(groups) &&
+                        source.layer < groups[source.group].layers;
+  if (is_there) kept.layers = groups[source.group].layers;
+  expect(name, "layers whose keys and values it reads", 1,
+         is_there && groups[source.group] == kept ? 1 : 0);
 }
 
 CacheSlot Recorder::add_to_cache(CacheGroup group) {

@@ -40,10 +40,11 @@ class Recorder {
   ValueId embed(std::string_view name, const Weight& table, float factor = 1) {
     return add(name, EmbedOp{.table = table, .factor = factor});
   }
-  /// `x` becomes the sum with `factor` times the delta, if there is one.
+  /// `x` becomes the sum with `factor` times the delta, if there is one, times `scale`.
   ValueId add_norm(std::string_view name, ValueId& x, ValueId delta, const Norm& norm,
-                   float factor = 1) {
-    return add_sum(name, x, AddNormOp{.x = x, .delta = delta, .norm = norm, .factor = factor});
+                   float factor = 1, const Vector& scale = {}) {
+    return add_sum(
+        name, x, AddNormOp{.x = x, .delta = delta, .norm = norm, .factor = factor, .scale = scale});
   }
   /// The same without a norm.
   ValueId activations(std::string_view name, ValueId& x, ValueId delta, float factor = 1) {
@@ -51,10 +52,10 @@ class Recorder {
   }
   /// The same for the rows whose logits are computed, after which x is not used any more.
   ValueId head_norm(std::string_view name, ValueId x, ValueId delta, const Norm& norm,
-                    float factor = 1);
-  /// `x` is an activation.
-  ValueId norm(std::string_view name, ValueId x, const Norm& norm) {
-    return add(name, NormOp{.x = x, .norm = norm});
+                    float factor = 1, const Vector& scale = {});
+  /// `x` is an activation of `runs` times as many columns as the norm has numbers.
+  ValueId norm(std::string_view name, ValueId x, const Norm& norm, int64_t runs = 1) {
+    return add(name, NormOp{.x = x, .norm = norm, .runs = runs});
   }
   /// The same of columns from `first` on alone; `x` is not used any more.
   ValueId norm_columns(std::string_view name, ValueId x, int64_t first, const Norm& norm);
@@ -70,21 +71,26 @@ class Recorder {
     return add(name, GatedLinearOp{.x = x, .gate_up = gate_up, .gate = gate});
   }
 
-  /// Rotary positions and attention over a cache of its own. `qkv` [heads + 2 kv_heads heads].
-  /// `rope` turns all of a head, or its first numbers.
+  /// Rotary positions and attention over a cache of its own, or where the shape has no keys over
+  /// that of `source`. `qkv` [heads + 2 kv_heads heads], or [heads]. `rope` turns all of a head, or
+  /// its first numbers.
   struct Attention {
     AttentionShape shape;
     std::shared_ptr<const Rope> rope;
     HeadNorms norms;
     Vector sinks;
+    CacheSlot source = {};
   };
   ValueId attention(std::string_view name, ValueId qkv, const Attention& attention);
+  /// Where the last attention finds keys and values.
+  CacheSlot last_cache() const { return last_cache_; }
 
   ValueId experts(std::string_view name, ValueId x, ValueId router_logits, const Experts& experts) {
     return add(name, ExpertsOp{.x = x, .router_logits = router_logits, .experts = experts});
   }
   /// Columns of `x`, range after range.
   ValueId columns(std::string_view name, ValueId x, std::vector<ColumnsOp::Range> ranges);
+  ValueId gate(std::string_view name, ValueId x, ValueId up, int64_t first, Gate gate);
   /// SigmoidGateOp; `x` is not used any more.
   ValueId sigmoid_gate(std::string_view name, ValueId x, ValueId gate, ValueId base = kNoValue);
   /// Keeps a state of its own; `shape` says how the projections lie.
@@ -118,6 +124,8 @@ class Recorder {
   ValueId next_value() const { return static_cast<ValueId>(plan_.values.size()); }
   /// One more layer that keeps what `group` says, among those that keep the same.
   CacheSlot add_to_cache(CacheGroup group);
+  /// Refuses keys and values that no layer before has stored, or of another form.
+  void expect_source(std::string_view name, const CacheSlot& source, CacheGroup kept);
   Angles angles_of(const std::shared_ptr<const Rope>& rope);
   /// With what it reads and writes, and values for its results.
   Op op_of(std::string name, Operation operation);
@@ -136,6 +144,7 @@ class Recorder {
   std::vector<Angles> angles_;
   std::map<ValueId, std::string> taken_over_;  // values whose memory an operation has written over
   std::optional<Error> error_;
+  CacheSlot last_cache_;
   bool has_logits_ = false;
 };
 

@@ -24,6 +24,7 @@ Operands AddNormOp::operands() const {
   if (delta != kNoValue) {
     all = {taken_over(all.front()), reads(delta, cols, "columns of what is added")};
   }
+  if (scale.size > 0) all.push_back(holds("numbers of the scale", 1, scale.size));
   if (sum != kNoValue) all.push_back(in_place(writes(sum, cols, ValueType::kFloat)));
   all.push_back(writes(y, cols));
   all.back().rows = rows;
@@ -41,13 +42,15 @@ Operands AddOp::operands() const {
 }
 
 Operands NormOp::operands() const {
-  if (!first) return {reads(x, norm.weight.size), writes(y, norm.weight.size)};
+  const int64_t cols = runs * norm.weight.size;
+  if (!first) return {reads(x, cols), writes(y, cols)};
   return {taken_over(reads(x, Operand::kAnyCols)), in_place(writes(y, Operand::kAnyCols))};
 }
 
 std::string NormOp::text() const {
-  return first ? "norm of " + std::to_string(norm.weight.size) + " from " + std::to_string(*first)
-               : "norm";
+  const std::string size = std::to_string(norm.weight.size);
+  if (first) return "norm of " + size + " from " + std::to_string(*first);
+  return runs > 1 ? "norm of each " + size : "norm";
 }
 
 Operands AnglesOp::operands() const {
@@ -56,19 +59,18 @@ Operands AnglesOp::operands() const {
 }
 
 Operands RotateOp::operands() const {
-  const int64_t heads = shape.q_size() + 2 * shape.kv_size();
-  Operands all = {taken_over(reads(qkv, heads, "columns of queries, keys and values")),
+  Operands all = {taken_over(reads(qkv, shape.qkv_size(), "columns of queries, keys and values")),
                   reads_floats(cos, Operand::kAnyCols), reads_floats(sin, Operand::kAnyCols)};
   for (const Vector* norm : {&norms.q, &norms.k}) {
     if (norm->size > 0)
       all.push_back(holds("numbers of a head's norm", shape.head_dim, norm->size));
   }
-  all.push_back(in_place(writes(y, heads)));
+  all.push_back(in_place(writes(y, shape.qkv_size())));
   return all;
 }
 
 Operands AttendOp::operands() const {
-  return {reads(qkv, shape.q_size() + 2 * shape.kv_size()),
+  return {reads(qkv, shape.qkv_size()),
           holds("sinks", sinks.size > 0 ? shape.heads : 0, sinks.size), writes(y, shape.q_size())};
 }
 

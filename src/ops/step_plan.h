@@ -118,8 +118,9 @@ struct Norm {
   float eps = 1e-6f;
 };
 
-/// sum = x + factor * delta in the memory of x, unless `delta` is no value; y = the normalised sum.
-/// Where y has the head rows, the sum of other rows is not computed.
+/// sum = scale * (x + factor * delta) in the memory of x, unless `delta` is no value; y = the
+/// normalised sum. Where y has the head rows, the sum of other rows is not computed. `scale` [1], or
+/// of size 0: 1.
 struct AddNormOp {
   ValueId y = kNoValue;
   ValueId sum = kNoValue;
@@ -127,6 +128,7 @@ struct AddNormOp {
   ValueId delta = kNoValue;
   Norm norm;
   float factor = 1;
+  Vector scale = {};
   ValueRows rows = ValueRows::kTokens;  // of y
 
   Operands operands() const;
@@ -146,14 +148,16 @@ struct AddOp {
   std::string text() const { return delta == kNoValue ? "activations" : "add, activations"; }
 };
 
-/// y = the normalised rows of x, both activations: of what a block gives before it is added. With
-/// `first` so many columns from that one on are normalised as the norm has numbers, in the memory
-/// of x, and the others stay.
+/// y = the normalised rows of x, both activations: of what a block gives before it is added. A row
+/// has `runs` times as many columns as the norm has numbers, each run by itself. With `first` so
+/// many columns from that one on are normalised as the norm has numbers, in the memory of x, and the
+/// others stay.
 struct NormOp {
   ValueId y = kNoValue;
   ValueId x = kNoValue;
   Norm norm;
   std::optional<int64_t> first = {};
+  int64_t runs = 1;
 
   Operands operands() const;
   std::string text() const;
@@ -203,11 +207,13 @@ struct AnglesOp {
 struct HeadNorms {
   Vector q, k;  // [head_dim]
   float eps = 1e-6f;
+  bool has_values = false;  // each head of values is normalised, too, by a weight of ones
 };
 
-/// qkv has the heads of queries, keys and values of a token one after the other. Query and key
-/// heads are normalised and turned by their positions, in place; keys and values go to the cache.
-/// Of a head the first 2 * cols(cos) numbers turn, and those after them stay.
+/// qkv has the heads of queries, keys and values of a token one after the other, or those of queries
+/// alone (AttentionShape::has_keys). Query and key heads are normalised and turned by their
+/// positions, in place; keys and values go to the cache. Of a head the first 2 * cols(cos) numbers
+/// turn, and those after them stay.
 struct RotateOp {
   ValueId y = kNoValue;
   ValueId qkv = kNoValue;
@@ -275,6 +281,21 @@ struct SigmoidGateOp {
 
   Operands operands() const;
   std::string text() const { return base == kNoValue ? "sigmoid gate" : "sigmoid gate, add"; }
+};
+
+/// y = gate(x) * u, where u are as many columns of `up` from `first` on.
+struct GateOp {
+  ValueId y = kNoValue;
+  ValueId x = kNoValue;
+  ValueId up = kNoValue;
+  int64_t first = 0;
+  Gate gate = Gate::kSilu;
+
+  Operands operands() const {
+    return {reads(x, Operand::kAnyCols), reads(up, Operand::kAnyCols),
+            writes(y, Operand::kAnyCols)};
+  }
+  std::string text() const { return "gate, columns from " + std::to_string(first); }
 };
 
 /// Weights of a gated delta net.

@@ -6,8 +6,10 @@
 #include <memory>
 #include <numbers>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "matrix/alternate_rows.h"
 #include "ops/backend.h"
 #include "ops/recorder.h"
 #include "support/random_matrix.h"
@@ -26,6 +28,10 @@ struct Attributes {
   bool has_second_rope = false;  // of the second layer, with other angles
   bool has_head_norms = false;
   bool has_post_norms = false;  // of what a block gives, before it is added
+  bool has_value_norms = false;
+  bool shares_keys = false;       // the second layer reads those of the first
+  float layer_scale = 1;          // of the stream after each layer but the last
+  bool has_layer_inputs = false;  // each layer adds columns of the embedding, gated by the stream
 };
 
 /// Each attribute by itself, and all together.
@@ -41,6 +47,10 @@ inline std::vector<Attributes> all_attributes() {
           {.name = "three_quarters_turn_after_norms", .turning = 24, .has_head_norms = true},
           {.name = "two_kinds_of_angles", .has_second_rope = true},
           {.name = "post_norms", .has_post_norms = true},
+          {.name = "norms_of_values", .has_value_norms = true},
+          {.name = "keys_of_another_layer", .shares_keys = true},
+          {.name = "layer_scale", .layer_scale = 0.25f},
+          {.name = "inputs_of_layers", .has_layer_inputs = true},
           {.name = "all",
            .embedding_factor = 8,
            .residual_factor = 0.5f,
@@ -51,7 +61,11 @@ inline std::vector<Attributes> all_attributes() {
            .turning = 16,
            .has_second_rope = true,
            .has_head_norms = true,
-           .has_post_norms = true}};
+           .has_post_norms = true,
+           .has_value_norms = true,
+           .shares_keys = true,
+           .layer_scale = 0.5f,
+           .has_layer_inputs = true}};
 }
 
 class AttributesModel {
@@ -95,9 +109,18 @@ class AttributesModel {
     ValueId delta = kNoValue;
     std::shared_ptr<const Rope> ropes[kLayers] = {rope(0), rope(a.has_second_rope ? 1 : 0)};
     if (!a.has_second_rope) ropes[1] = ropes[0];
+    SUBBYTE_TRY(const Norm of_inputs, norm(backend, kHidden, 6));
+    ValueId inputs = kNoValue;
+    if (a.has_layer_inputs) {
+      SUBBYTE_TRY(const Weight all, upload(backend, layers_[0].qkv));
+      inputs = record.linear("inputs", record.activations("embedding", x, kNoValue), all);
+      inputs = record.norm("inputs.norm", inputs, of_inputs, kInputs);
+    }
+    Vector scale;
     for (int64_t i = 0; i < kLayers; ++i) {
       const Layer& layer = layers_[i];
-      SUBBYTE_TRY(const Weight qkv, upload(backend, layer.qkv));
+      const bool has_keys = i == 0 || !a.shares_keys;
+      SUBBYTE_TRY(const Weight qkv, upload_rows(backend, layer.qkv, has_keys));
       SUBBYTE_TRY(const Weight o, upload(backend, layer.o));
       std::vector<Matrix> both;
       both.push_back(copy(backend, layer.gate));
@@ -106,13 +129,16 @@ class AttributesModel {
       SUBBYTE_TRY(const Weight down, upload(backend, layer.down));
       SUBBYTE_TRY(const Norm first, norm(backend, kHidden, i));
       SUBBYTE_TRY(const Norm second, norm(backend, kHidden, i + 1));
-      ValueId h = record.add_norm("first", x, delta, first, a.residual_factor);
+      ValueId h = record.add_norm("first", x, delta, first, a.residual_factor, scale);
       Recorder::Attention attention;
       attention.shape = {kHeads, kKvHeads, kDim, 1 / std::sqrt(float{kDim}), 0, a.score_cap};
       attention.rope = ropes[i];
+      attention.shape.has_keys = has_keys;
+      attention.source = record.last_cache();
+      attention.norms = {{}, {}, kEps, a.has_value_norms};
       if (a.has_head_norms) {
         SUBBYTE_TRY(const Norm of_heads, norm(backend, kDim, i));
-        attention.norms = {of_heads.weight, of_heads.weight, kEps};
+        attention.norms.q = attention.norms.k = of_heads.weight;
       }
       delta = record.attention("attention", record.linear("qkv", h, qkv), attention);
       delta = record.linear("o", delta, o);
@@ -120,6 +146,13 @@ class AttributesModel {
       h = record.add_norm("second", x, delta, second, a.residual_factor);
       delta = record.linear("down", record.gated_linear("gate_up", h, gate_up, a.gate), down);
       if (a.has_post_norms) delta = record.norm("post", delta, second);
+      if (a.has_layer_inputs) {
+        h = record.activations("third", x, delta, a.residual_factor);
+        delta = record.gate("gated", h, inputs, (2 * i + 1) * kHidden, a.gate);
+      }
+      if (a.layer_scale != 1 && i + 1 < kLayers) {
+        SUBBYTE_TRY(scale, backend.upload(std::vector<float>{a.layer_scale}));
+      }
     }
     SUBBYTE_TRY(const Norm last, norm(backend, kHidden, 5));
     const ValueId h = record.head_norm("last", x, delta, last, a.residual_factor);
@@ -139,11 +172,21 @@ class AttributesModel {
       }
       x.push_back(row);
     }
+    Rows inputs;
+    if (a.has_layer_inputs) {
+      for (const auto& row : x) inputs.push_back(normed_runs(times(layers_[0].qkv, row), 6));
+    }
+    Rows qkv;
     for (int64_t i = 0; i < kLayers; ++i) {
       const Layer& layer = layers_[i];
-      Rows qkv;
+      const Rows before = std::exchange(qkv, {});
       for (const auto& row : x) qkv.push_back(times(layer.qkv, normed(row, i)));
       turn(qkv, i);
+      if (a.has_value_norms) norm_values(qkv);
+      for (std::size_t t = 0; t < x.size() && i > 0 && a.shares_keys; ++t) {
+        std::copy(before[t].begin() + kHeads * kDim, before[t].end(),
+                  qkv[t].begin() + kHeads * kDim);
+      }
       for (std::size_t t = 0; t < x.size(); ++t) {
         std::vector<double> delta = times(layer.o, attended(qkv, t));
         if (a.has_post_norms) delta = normed(delta, i);
@@ -155,6 +198,13 @@ class AttributesModel {
         delta = times(layer.down, gate);
         if (a.has_post_norms) delta = normed(delta, i + 1);
         add(x[t], delta);
+        if (a.has_layer_inputs) {
+          for (int64_t k = 0; k < kHidden; ++k) {
+            delta[k] = gated(x[t][k]) * inputs[t][(2 * i + 1) * kHidden + k];
+          }
+          add(x[t], delta);
+        }
+        for (double& number : x[t]) number *= i + 1 < kLayers ? a.layer_scale : 1;
       }
     }
     std::vector<float> logits;
@@ -172,6 +222,8 @@ class AttributesModel {
   struct Layer {
     RandomMatrix qkv, o, gate, up, down;
   };
+
+  static constexpr int64_t kInputs = (kHeads + 2 * kKvHeads) * kDim / kHidden;  // runs of a row
 
   /// Numbers around 3 that differ by norm: scores and gates become so large that every attribute
   /// shows.
@@ -191,6 +243,12 @@ class AttributesModel {
   }
   static Result<Weight> upload(Backend& backend, const RandomMatrix& random) {
     return backend.upload(copy(backend, random));
+  }
+  /// All heads, or those of queries alone.
+  static Result<Weight> upload_rows(Backend& backend, const RandomMatrix& qkv, bool has_keys) {
+    Matrix matrix = copy(backend, qkv);
+    if (!has_keys) matrix.view = rows_of(matrix.view, 0, kHeads * kDim);
+    return backend.upload(std::move(matrix));
   }
   static Result<Norm> norm(Backend& backend, int64_t size, int64_t which) {
     std::vector<float> weight;
@@ -221,6 +279,23 @@ class AttributesModel {
       y.push_back(v * factor * norm_weight(which, static_cast<int64_t>(y.size())));
     }
     return y;
+  }
+  static std::vector<double> normed_runs(const std::vector<double>& x, int64_t which) {
+    std::vector<double> y;
+    for (std::size_t at = 0; at < x.size(); at += kHidden) {
+      const std::vector<double> run = normed(std::span(x).subspan(at, kHidden), which);
+      y.insert(y.end(), run.begin(), run.end());
+    }
+    return y;
+  }
+  static void norm_values(std::vector<std::vector<double>>& qkv) {
+    for (auto& row : qkv) {
+      for (auto x = row.end() - kKvHeads * kDim; x != row.end(); x += kDim) {
+        double squares = 0;
+        for (int64_t i = 0; i < kDim; ++i) squares += x[i] * x[i];
+        for (int64_t i = 0; i < kDim; ++i) x[i] /= std::sqrt(squares / kDim + kEps);
+      }
+    }
   }
   void add(std::vector<double>& x, const std::vector<double>& delta) const {
     for (std::size_t i = 0; i < x.size(); ++i) x[i] += attributes_.residual_factor * delta[i];

@@ -5,13 +5,15 @@
 
 namespace subbyte::cuda {
 
-inline constexpr int kHeadPairs = 4;  // of a lane: heads of 256 elements
-
-/// Pairs of elements of a head, kHeadPairs of them for each lane.
-struct HeadOfLane {
-  float low[kHeadPairs];
-  float high[kHeadPairs];
+/// Pairs of elements of a head, kPairs of them for each lane.
+template <int kPairs>
+struct HeadOfLaneOf {
+  float low[kPairs];
+  float high[kPairs];
 };
+
+inline constexpr int kHeadPairs = 4;  // heads of 256 elements
+using HeadOfLane = HeadOfLaneOf<kHeadPairs>;
 
 /// The pairs: elements i and i + turning of the first 2 * turning, which turn together, then pairs
 /// of the others, which stay.
@@ -23,11 +25,12 @@ struct HeadPairs {
   __device__ int high(int i) const { return i < turning ? i + turning : i + half; }
 };
 
-__device__ inline HeadOfLane load_head(Element element, const void* from, int64_t at,
-                                       const HeadPairs& pairs) {
-  HeadOfLane head = {};
+template <int kPairs = kHeadPairs>
+__device__ HeadOfLaneOf<kPairs> load_head(Element element, const void* from, int64_t at,
+                                          const HeadPairs& pairs) {
+  HeadOfLaneOf<kPairs> head = {};
 #pragma unroll
-  for (int j = 0; j < kHeadPairs; ++j) {
+  for (int j = 0; j < kPairs; ++j) {
     const int i = j * kLanes + static_cast<int>(threadIdx.x) % kLanes;
     if (i >= pairs.half) continue;
     head.low[j] = load_element(element, from, at + pairs.low(i));
@@ -36,10 +39,11 @@ __device__ inline HeadOfLane load_head(Element element, const void* from, int64_
   return head;
 }
 
-__device__ inline void store_head(Element element, void* to, int64_t at, const HeadPairs& pairs,
-                                  const HeadOfLane& head) {
+template <int kPairs>
+__device__ void store_head(Element element, void* to, int64_t at, const HeadPairs& pairs,
+                           const HeadOfLaneOf<kPairs>& head) {
 #pragma unroll
-  for (int j = 0; j < kHeadPairs; ++j) {
+  for (int j = 0; j < kPairs; ++j) {
     const int i = j * kLanes + static_cast<int>(threadIdx.x) % kLanes;
     if (i >= pairs.half) continue;
     store_element(element, to, at + pairs.low(i), head.low[j]);
@@ -47,25 +51,28 @@ __device__ inline void store_head(Element element, void* to, int64_t at, const H
   }
 }
 
-__device__ inline void normalise(HeadOfLane& head, const HeadOfLane& weight, float eps, int half) {
+template <int kPairs>
+__device__ void normalise(HeadOfLaneOf<kPairs>& head, const HeadOfLaneOf<kPairs>& weight, float eps,
+                          int half) {
   double squares = 0;
 #pragma unroll
-  for (int j = 0; j < kHeadPairs; ++j) {
+  for (int j = 0; j < kPairs; ++j) {
     squares += static_cast<double>(head.low[j]) * head.low[j] +
                static_cast<double>(head.high[j]) * head.high[j];
   }
   const float mean = static_cast<float>(sum_of_warp(squares) / (2 * half));
   const float factor = 1.0f / sqrtf(mean + eps);
 #pragma unroll
-  for (int j = 0; j < kHeadPairs; ++j) {
+  for (int j = 0; j < kPairs; ++j) {
     head.low[j] *= factor * weight.low[j];
     head.high[j] *= factor * weight.high[j];
   }
 }
 
-__device__ inline void turn(HeadOfLane& head, const HeadOfLane& angle) {
+template <int kPairs>
+__device__ void turn(HeadOfLaneOf<kPairs>& head, const HeadOfLaneOf<kPairs>& angle) {
 #pragma unroll
-  for (int j = 0; j < kHeadPairs; ++j) {
+  for (int j = 0; j < kPairs; ++j) {
     const float low = head.low[j];
     const float high = head.high[j];
     head.low[j] = fmaf(-high, angle.high[j], low * angle.low[j]);
@@ -74,11 +81,12 @@ __device__ inline void turn(HeadOfLane& head, const HeadOfLane& angle) {
 }
 
 /// Cosines and sines of a row, for the pairs that turn; 1 and 0 for the others.
-__device__ inline HeadOfLane load_angles(const float* cos, const float* sin, int64_t row,
-                                         const HeadPairs& pairs) {
-  HeadOfLane angle = {};
+template <int kPairs = kHeadPairs>
+__device__ HeadOfLaneOf<kPairs> load_angles(const float* cos, const float* sin, int64_t row,
+                                            const HeadPairs& pairs) {
+  HeadOfLaneOf<kPairs> angle = {};
 #pragma unroll
-  for (int j = 0; j < kHeadPairs; ++j) {
+  for (int j = 0; j < kPairs; ++j) {
     const int i = j * kLanes + static_cast<int>(threadIdx.x) % kLanes;
     angle.low[j] = i < pairs.turning ? cos[row * pairs.turning + i] : 1.0f;
     angle.high[j] = i < pairs.turning ? sin[row * pairs.turning + i] : 0.0f;

@@ -25,12 +25,13 @@ __global__ void __launch_bounds__(kThreads) angles(const __grid_constant__ Angle
 }
 
 /// A head in e4m3 and its scale, into a run of the cache.
+template <int kPairs>
 __device__ void store_scaled(std::byte* run, int64_t position, const HeadPairs& pairs,
-                             const HeadOfLane& head) {
+                             const HeadOfLaneOf<kPairs>& head) {
   const int head_dim = 2 * pairs.half;
   uint32_t largest = 0;
 #pragma unroll
-  for (int j = 0; j < kHeadPairs; ++j) {
+  for (int j = 0; j < kPairs; ++j) {
     largest = max(largest, __float_as_uint(head.low[j]) & 0x7FFFFFFF);
     largest = max(largest, __float_as_uint(head.high[j]) & 0x7FFFFFFF);
   }
@@ -43,7 +44,7 @@ __device__ void store_scaled(std::byte* run, int64_t position, const HeadPairs& 
         static_cast<std::byte>(e4m3::encode(__float_as_uint(x * inverse)));
   };
 #pragma unroll
-  for (int j = 0; j < kHeadPairs; ++j) {
+  for (int j = 0; j < kPairs; ++j) {
     const int i = j * kLanes + lane;
     if (i >= pairs.half) continue;
     store(pairs.low(i), head.low[j]);
@@ -51,7 +52,16 @@ __device__ void store_scaled(std::byte* run, int64_t position, const HeadPairs& 
   }
 }
 
-/// A warp for a head.
+template <int kPairs>
+__device__ HeadOfLaneOf<kPairs> ones() {
+  HeadOfLaneOf<kPairs> head;
+#pragma unroll
+  for (int j = 0; j < kPairs; ++j) head.low[j] = head.high[j] = 1;
+  return head;
+}
+
+/// A warp for a head of at most 64 kPairs elements.
+template <int kPairs>
 __global__ void __launch_bounds__(kThreads) rotate(const __grid_constant__ RotateCall a) {
   begin_operation();
   const int heads_of_row = a.heads + 2 * a.kv_heads;
@@ -63,13 +73,15 @@ __global__ void __launch_bounds__(kThreads) rotate(const __grid_constant__ Rotat
   const bool is_query = head < a.heads;
   const bool is_value = head >= a.heads + a.kv_heads;
   const float* const norm = is_query ? a.q_norm : a.k_norm;
-  HeadOfLane x = load_head(a.element, a.qkv, i * a.head_dim, pairs);
+  HeadOfLaneOf<kPairs> x = load_head<kPairs>(a.element, a.qkv, i * a.head_dim, pairs);
   if (!is_value) {  // all is loaded before any of it is used
-    const HeadOfLane angle = load_angles(a.cos, a.sin, row, pairs);
+    const HeadOfLaneOf<kPairs> angle = load_angles<kPairs>(a.cos, a.sin, row, pairs);
     if (norm != nullptr) {
-      normalise(x, load_head(Element::kF32, norm, 0, pairs), a.eps, pairs.half);
+      normalise(x, load_head<kPairs>(Element::kF32, norm, 0, pairs), a.eps, pairs.half);
     }
     turn(x, angle);
+  } else if (a.normalises_values) {
+    normalise(x, ones<kPairs>(), a.eps, pairs.half);
   }
   if (is_query) {
     store_head(a.element, a.qkv, i * a.head_dim, pairs, x);
@@ -97,8 +109,10 @@ void run_angles(const AnglesCall& call, Stream stream) {
 
 void run_rotate(const RotateCall& call, Stream stream) {
   const int64_t heads = call.num_rows * (call.heads + 2 * call.kv_heads);
-  launch(rotate, {dim3(static_cast<unsigned>((heads + kWarps - 1) / kWarps)), kThreads}, stream,
-         call);
+  const Grid grid = {dim3(static_cast<unsigned>((heads + kWarps - 1) / kWarps)), kThreads};
+  if (call.head_dim <= 2 * kLanes * kHeadPairs)
+    return launch(rotate<kHeadPairs>, grid, stream, call);
+  launch(rotate<2 * kHeadPairs>, grid, stream, call);
 }
 
 }  // namespace subbyte::cuda

@@ -19,20 +19,21 @@ struct AnglesCall {
 };
 void run_angles(const AnglesCall& call, Stream stream);
 
-/// Rows of qkv have `heads` heads of queries, `kv_heads` of keys and as many of values. Queries are
-/// normalised, turned and stored where they were; keys the same and stored in the cache alone, not
-/// rounded in between; values are stored in the cache.
+/// Rows of qkv have `heads` heads of queries, `kv_heads` of keys and as many of values, or no keys
+/// and values. Queries are normalised, turned and stored where they were; keys the same and stored
+/// in the cache alone, not rounded in between; values are stored in the cache.
 struct RotateCall {
   void* qkv = nullptr;  // [num_rows][(heads + 2 kv_heads) * head_dim]
   Element element = Element::kF16;
   int64_t num_rows = 0;
   int32_t heads = 0;
-  int32_t kv_heads = 0;
-  int32_t head_dim = 0;           // even, at most 256
+  int32_t kv_heads = 0;           // 0: queries alone
+  int32_t head_dim = 0;           // even, at most 512
   const float* q_norm = nullptr;  // [head_dim]; nullptr: none
   const float* k_norm = nullptr;
   float eps = 0;
-  const float* cos = nullptr;  // [num_rows][turning / 2]
+  bool normalises_values = false;  // by ones
+  const float* cos = nullptr;      // [num_rows][turning / 2]
   const float* sin = nullptr;
   int32_t turning = 0;               // elements of a head from the first on; the others stay
   const RowPlace* places = nullptr;  // [num_rows]

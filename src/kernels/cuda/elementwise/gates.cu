@@ -29,6 +29,17 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+__global__ void __launch_bounds__(kThreads)
+    gate_columns(const __grid_constant__ GateColumnsCall a) {
+  begin_operation();
+  const int64_t stride = int64_t{gridDim.x} * kThreads;
+  for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < a.rows * a.cols; i += stride) {
+    const float g = load_element(a.element, a.x, i);
+    const int64_t at = i / a.cols * a.up_stride + a.first + i % a.cols;
+    store_element(a.element, a.y, i, gated(a.activation, {}, g, load_element(a.element, a.up, at)));
+  }
+}
+
 /// Eight numbers of a row for a thread, or where rows are no multiples of eight one.
 template <int kCount>
 __global__ void __launch_bounds__(kThreads)
@@ -88,6 +99,10 @@ void run_gate(void* y, const void* gate_up, Activation activation, Element eleme
               int64_t cols, Stream stream) {
   launch(gate, {dim3(ctas_for(m * cols)), kThreads}, stream, y, gate_up, activation, element,
          m * cols, cols);
+}
+
+void run_gate_columns(const GateColumnsCall& call, Stream stream) {
+  launch(gate_columns, {dim3(ctas_for(call.rows * call.cols)), kThreads}, stream, call);
 }
 
 void run_sigmoid_gate(const SigmoidGateCall& call, Stream stream) {

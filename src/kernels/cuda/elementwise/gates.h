@@ -11,6 +11,20 @@ namespace subbyte::cuda {
 void run_gate(void* y, const void* gate_up, Activation activation, Element element, int64_t m,
               int64_t cols, Stream stream);
 
+/// y[i] = gate(x[i]) * up[first + i] of each row, rounded once.
+struct GateColumnsCall {
+  void* y = nullptr;                            // [rows][cols]
+  const void* x = nullptr;                      // the same
+  const void* up = nullptr;                     // [rows][up_stride]
+  Activation activation = Activation::kSwiGLU;  // or kGeGLU
+  Element element = Element::kF16;
+  int64_t rows = 0;
+  int64_t cols = 0;
+  int64_t up_stride = 0;
+  int64_t first = 0;
+};
+void run_gate_columns(const GateColumnsCall& call, Stream stream);
+
 /// x = sigmoid(gate) * x + base for each number, rounded once.
 struct SigmoidGateCall {
   void* x = nullptr;                // [rows][cols]

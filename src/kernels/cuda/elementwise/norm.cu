@@ -24,6 +24,11 @@ __device__ bool has_delta(const AddNormCall& a) {
   return a.delta != nullptr || a.routes.top_k > 0;
 }
 
+/// What a sum with something is times.
+__device__ float scale_of(const AddNormCall& a) {
+  return a.scale != nullptr && has_delta(a) ? *a.scale : 1.0f;
+}
+
 /// As SigmoidGateCall has it with the sum of the routes as its base.
 __device__ float add_gated(Element element, float sum, float x, float gate) {
   return rounded(element, x / (1.0f + expf(-gate)) + sum);
@@ -73,13 +78,14 @@ __global__ void __launch_bounds__(kThreads) add_norm_runs(const __grid_constant_
     load_8(Element::kF32, x, i, values[r]);
     if (has_delta(a)) load_delta_8(a, row, i, deltas[r]);
   }
+  const float scale = scale_of(a);
   double squares = 0;
 #pragma unroll
   for (int r = 0; r < kRuns; ++r) {
     const int64_t i = (int64_t{r} * kThreads + threadIdx.x) * kEight;
 #pragma unroll
     for (int e = 0; e < kEight; ++e) {
-      values[r][e] = fmaf(a.factor, deltas[r][e], values[r][e]);
+      values[r][e] = scale * fmaf(a.factor, deltas[r][e], values[r][e]);
       squares = add_squares(squares, values[r][e]);
     }
     if (has_delta(a) && i < a.cols) store_8(Element::kF32, x, i, values[r]);
@@ -169,8 +175,9 @@ __global__ void __launch_bounds__(kThreads) add_few_routes(const __grid_constant
   cp_async_wait<0>();
   float4 delta = routes.sum(a.element, top_k, weight);
   if (is_gated) delta = add_gated_4(a.element, delta, gated, gate);
-  sum = {fmaf(a.factor, delta.x, sum.x), fmaf(a.factor, delta.y, sum.y),
-         fmaf(a.factor, delta.z, sum.z), fmaf(a.factor, delta.w, sum.w)};
+  const float scale = scale_of(a);
+  sum = {scale * fmaf(a.factor, delta.x, sum.x), scale * fmaf(a.factor, delta.y, sum.y),
+         scale * fmaf(a.factor, delta.z, sum.z), scale * fmaf(a.factor, delta.w, sum.w)};
   double squares = 0;
   if (there) {
     for (const float value : {sum.x, sum.y, sum.z, sum.w}) squares = add_squares(squares, value);
@@ -196,7 +203,7 @@ __global__ void __launch_bounds__(kThreads) add_norm(const __grid_constant__ Add
   for (int64_t i = threadIdx.x; i < a.cols; i += kThreads) {
     float value = x[i];
     if (has_delta(a)) {
-      value = fmaf(a.factor, load_delta(a, row, i), value);
+      value = scale_of(a) * fmaf(a.factor, load_delta(a, row, i), value);
       x[i] = value;
     }
     squares = add_squares(squares, value);
@@ -207,11 +214,11 @@ __global__ void __launch_bounds__(kThreads) add_norm(const __grid_constant__ Add
   }
 }
 
-/// A CTA for a row of activations.
+/// A CTA for a run of a row of activations.
 __global__ void __launch_bounds__(kThreads) norm(const __grid_constant__ NormCall a) {
   begin_operation();
   __shared__ double partials[kThreads / kLanes];
-  const int64_t row = blockIdx.x * a.stride + a.first;
+  const int64_t row = blockIdx.x / a.runs * a.stride + a.first + blockIdx.x % a.runs * a.cols;
   double squares = 0;
   for (int64_t i = threadIdx.x; i < a.cols; i += kThreads) {
     squares = add_squares(squares, load_element(a.element, a.x, row + i));
@@ -265,7 +272,7 @@ void run_add(void* y, float* x, const void* delta, float factor, Element element
 }
 
 void run_norm(const NormCall& call, Stream stream) {
-  launch(norm, {dim3(static_cast<unsigned>(call.num_rows)), kThreads}, stream, call);
+  launch(norm, {dim3(static_cast<unsigned>(call.num_rows * call.runs)), kThreads}, stream, call);
 }
 
 }  // namespace subbyte::cuda

@@ -11,9 +11,9 @@ struct GatedResult {
   const float* gate = nullptr;  // [..]
 };
 
-/// x[row] += factor * (delta[row] or the rounded sum of the row's routes), then y[i] = x[row] /
-/// sqrt(mean(x[row]^2) + eps) * weight, rounded once to the type of y. The mean is accumulated in
-/// double precision.
+/// x[row] = scale * (x[row] + factor * (delta[row] or the rounded sum of the row's routes)), then
+/// y[i] = x[row] / sqrt(mean(x[row]^2) + eps) * weight, rounded once to the type of y. The mean is
+/// accumulated in double precision.
 struct AddNormCall {
   void* y = nullptr;  // [num_rows][cols]
   float* x = nullptr;
@@ -26,6 +26,7 @@ struct AddNormCall {
   int64_t cols = 0;
   float eps = 0;
   float factor = 1;
+  const float* scale = nullptr;     // [1] of a sum with something; nullptr: 1
   Element element = Element::kF16;  // of y, delta and routes
 };
 
@@ -37,8 +38,8 @@ void run_add_norm(const AddNormCall& call, Stream stream);
 void run_add(void* y, float* x, const void* delta, float factor, Element element, int64_t size,
              Stream stream);
 
-/// y = x with `cols` columns of each row from `first` on normalised; y may be x, and has to be
-/// where there are other columns, which stay.
+/// y = x with `runs` times `cols` columns of each row from `first` on normalised, each run by
+/// itself; y may be x, and has to be where there are other columns, which stay.
 struct NormCall {
   void* y = nullptr;  // [num_rows][stride]
   const void* x = nullptr;
@@ -47,6 +48,7 @@ struct NormCall {
   int64_t stride = 0;
   int64_t first = 0;
   int64_t cols = 0;
+  int64_t runs = 1;
   float eps = 0;
   Element element = Element::kF16;
 };
