@@ -34,7 +34,7 @@ std::vector<FoundModule> find_modules(const ImportContext& context) {
       if (info.ok()) {
         for (const FileTensor* part : info->tensors) used.insert(part->name);
       }
-      const bool is_read = !is_in_unread_part(module);
+      const bool is_read = !is_in_unread_part(context.tensors, module);
       modules.push_back({std::move(module), std::move(info), is_read});
       break;
     }

@@ -34,6 +34,16 @@ bool is_in_unread_part(std::string_view name) {
   return is_input_part(name.substr(0, name.find('.')));
 }
 
+bool is_in_unread_part(const TensorSource& tensors, std::string_view name) {
+  if (is_in_unread_part(name)) return true;
+  constexpr std::string_view kLayers = "layers.";
+  const std::size_t begin = name.find(kLayers);
+  if (begin == name.npos) return false;
+  const std::size_t end = name.find('.', begin + kLayers.size());
+  if (end == name.npos) return false;
+  return tensors.find(fmt::format("{}.enorm.weight", name.substr(0, end))) != nullptr;
+}
+
 bool names_unread_part(std::string_view entry) {
   if (entry.find('|') != entry.npos) return false;  // one of its ways may name what is read
   if (entry.starts_with("re:")) entry.remove_prefix(3);

@@ -8,10 +8,16 @@
 #include <string>
 #include <string_view>
 
+#include "checkpoints/containers/tensor_source.h"
+
 namespace subbyte {
 
 /// Says whether a tensor or module of that name is of such a part: "mtp.layers.0.mlp.up_proj".
 bool is_in_unread_part(std::string_view name);
+
+/// The same of a tensor or module of a checkpoint, of which whole layers may draft, too: those that
+/// normalise an embedding, "model.layers.61.enorm.weight", come after the layers of the model.
+bool is_in_unread_part(const TensorSource& tensors, std::string_view name);
 
 /// Says whether an entry of a config, a name or a pattern, is for modules of such a part alone:
 /// "mtp.fc", "model.visual*", "re:.*visual.*".

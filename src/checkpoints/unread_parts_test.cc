@@ -20,6 +20,16 @@ TEST(UnreadParts, are_known_by_the_names_of_their_tensors) {
   }
 }
 
+TEST(UnreadParts, are_layers_that_draft) {
+  const TensorSource tensors = TensorSource::of({{"model.layers.61.enorm.weight", {}}});
+  EXPECT_TRUE(is_in_unread_part(tensors, "model.layers.61.mlp.experts.3.up_proj.weight"));
+  EXPECT_TRUE(is_in_unread_part(tensors, "model.layers.61.eh_proj"));
+  EXPECT_TRUE(is_in_unread_part(tensors, "mtp.fc.weight"));
+  EXPECT_FALSE(is_in_unread_part(tensors, "model.layers.6.mlp.up_proj.weight"));
+  EXPECT_FALSE(is_in_unread_part(tensors, "model.layers.61"));
+  EXPECT_FALSE(is_in_unread_part(tensors, "lm_head.weight"));
+}
+
 TEST(UnreadParts, are_known_by_entries_of_configs) {
   for (const char* entry :
        {"mtp.fc", "mtp*", "mtp.layers.0*", "re:^mtp.*", "re:.*visual.*", "model.visual*",

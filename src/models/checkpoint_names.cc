@@ -111,7 +111,7 @@ class Finder {
   Status check_rest() const {
     bool has_unread = false;  // which may be all that is quantized
     for (const auto& [name, tensor] : context_.tensors.tensors()) {
-      if (is_in_unread_part(name)) {
+      if (is_in_unread_part(context_.tensors, name)) {
         has_unread = true;
         continue;
       }

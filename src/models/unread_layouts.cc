@@ -54,7 +54,7 @@ bool has_part(std::string_view name, std::string_view part) {
 std::optional<Error> find_unread_layout(const TensorSource& tensors) {
   for (const KnownLayout& layout : kLayouts) {
     for (const auto& [name, tensor] : tensors.tensors()) {
-      if (!has_part(name, layout.part) || is_in_unread_part(name)) continue;
+      if (!has_part(name, layout.part) || is_in_unread_part(tensors, name)) continue;
       return tensor_error(
           "model.layout", tensor,
           fmt::format("found {}, in which they are not read; {}", layout.what, layout.help));

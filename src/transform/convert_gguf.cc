@@ -75,7 +75,8 @@ Status add_sampling(const ModelFiles& files, GgufKeys& keys) {
 std::vector<std::string> left_out(const TensorSource& tensors) {
   std::set<std::string> parts;
   for (const auto& [name, tensor] : tensors.tensors()) {
-    if (is_in_unread_part(name)) parts.insert(name.substr(0, name.find('.', name.find('.') + 1)));
+    if (!is_in_unread_part(tensors, name)) continue;
+    parts.insert(name.substr(0, name.find('.', name.find('.') + 1)));
   }
   if (parts.empty()) return {};
   return {fmt::format("left out, as no model in GGUF has them: tensors of {}{}", *parts.begin(),

@@ -362,7 +362,7 @@ class Planner {
   /// Tensors beside quantized weights stay what they are, and so does what nobody reads; those of a
   /// model without any are what the conversion is about.
   DType kept_dtype(const FileTensor& tensor) const {
-    if (is_in_unread_part(tensor.name)) return tensor.dtype;
+    if (is_in_unread_part(context_.tensors, tensor.name)) return tensor.dtype;
     const bool floats = float_format(tensor.dtype) != Format::kNone;
     if (target_.orin && floats) return DType::kF16;
     return exporter_ == nullptr && by_tensor_.empty() && floats ? target_.dense : tensor.dtype;

@@ -206,7 +206,8 @@ class QuantizeSteps {
   /// of which an exponential is taken; and parts that are not read stay what they are.
   Result<WriteStep> kept(const FileTensor& tensor) {
     const bool is_exact = tensor.dtype == DType::kF32 && plan_.exact.contains(tensor.name);
-    const bool becomes_f16 = format_.f16_floats && !is_exact && !is_in_unread_part(tensor.name);
+    const bool is_read = !is_in_unread_part(context_.tensors, tensor.name);
+    const bool becomes_f16 = format_.f16_floats && !is_exact && is_read;
     if (becomes_f16 && float_format(tensor.dtype) == Format::kNone) {
       const std::string found(name(tensor.dtype));
       return tensor_error("dense.dtype", tensor, "expected dtype F16, BF16 or F32, found " + found);

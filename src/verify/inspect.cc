@@ -173,8 +173,9 @@ Result<Inspection> inspect(const ModelFiles& files, Executor& pool, Backend* bac
     if (inspection.quantization == "none") inspection.quantization = "gguf";
   }
   for (const fs::path& file : tensors.files()) inspection.files.push_back(file.string());
-  inspection.unread = std::ranges::count_if(
-      tensors.tensors(), [](const auto& tensor) { return is_in_unread_part(tensor.first); });
+  inspection.unread = std::ranges::count_if(tensors.tensors(), [&](const auto& tensor) {
+    return is_in_unread_part(tensors, tensor.first);
+  });
   std::set<std::string, std::less<>> used;
   if (has_config && checkpoint.quantization.ok()) {
     add_modules(checkpoint.find_modules(checkpoint.context(pool)), used, inspection);

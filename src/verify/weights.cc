@@ -295,7 +295,7 @@ class WeightChecker {
     int64_t count = 0;
     std::string first;
     for (const auto& [name, tensor] : context_.tensors.tensors()) {
-      if (!is_in_unread_part(name)) continue;
+      if (!is_in_unread_part(context_.tensors, name)) continue;
       if (count++ == 0) first = name;
       unread_.insert(name);
     }
