@@ -20,6 +20,18 @@ std::size_t begun(std::string_view text, std::string_view mark) {
 
 }  // namespace
 
+TaggedCalls::Marks TaggedCalls::tag_of(ToolCallStyle style) {
+  if (style == ToolCallStyle::kDeepSeek)
+    return {"<\uff5ctool\u2581calls\u2581begin\uff5c>", "<\uff5ctool\u2581calls\u2581end\uff5c>"};
+  if (style == ToolCallStyle::kKimi) {
+    return {"<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"};
+  }
+  return {"<tool_call>", "</tool_call>"};
+}
+
+TaggedCalls::TaggedCalls(ToolCallStyle style, json::Value tools)
+    : style_(style), tag_(tag_of(style)), tools_(std::move(tools)), marks_(tag_) {}
+
 void TaggedCalls::push(const Piece& piece, std::vector<Piece>& pieces) {
   begins_message_ = begins_message_ || piece.begins_message;
   held_ += piece.text;
@@ -33,7 +45,7 @@ void TaggedCalls::finish(std::vector<Piece>& pieces) {
 }
 
 std::size_t TaggedCalls::opening(std::size_t from) const {
-  const std::size_t tag = held_.find(kTag.open, from);
+  const std::size_t tag = held_.find(tag_.open, from);
   if (style_ != ToolCallStyle::kXml) return tag;
   return std::min(tag, held_.find(kFunction.open, from));
 }
@@ -41,7 +53,7 @@ std::size_t TaggedCalls::opening(std::size_t from) const {
 /// The last one of a call that begins after the first, before `end`; npos where there is none.
 std::size_t TaggedCalls::last_opening(std::size_t end) const {
   const std::string_view body = std::string_view(held_).substr(0, end);
-  const std::size_t tag = body.rfind(kTag.open);
+  const std::size_t tag = body.rfind(tag_.open);
   if (tag != std::string_view::npos && tag >= body_) return tag;
   const std::size_t function = style_ == ToolCallStyle::kXml ? body.rfind(kFunction.open) : tag;
   return function != std::string_view::npos && function >= body_ ? function : std::string::npos;
@@ -49,9 +61,9 @@ std::size_t TaggedCalls::last_opening(std::size_t end) const {
 
 /// How much of what is held is text, and no call or white space before one can begin in it.
 std::size_t TaggedCalls::certain() const {
-  std::size_t open = begun(held_, kTag.open);
+  std::size_t open = begun(held_, tag_.open);
   if (style_ == ToolCallStyle::kXml) open = std::max(open, begun(held_, kFunction.open));
-  if (lacks_front_) open = std::max(open, begun(held_, kTag.close));
+  if (lacks_front_) open = std::max(open, begun(held_, tag_.close));
   const std::size_t end = held_.find_last_not_of(kSpace, held_.size() - open - 1);
   return open == held_.size() || end == std::string::npos ? 0 : end + 1;
 }
@@ -61,8 +73,8 @@ void TaggedCalls::drop_space_after_call() {
     held_.erase(0, std::min(held_.find_first_not_of(kSpace), held_.size()));
   };
   skip_space();
-  if (!lacks_front_ || !held_.starts_with(kTag.close)) return;
-  held_.erase(0, kTag.close.size());
+  if (!lacks_front_ || !held_.starts_with(tag_.close)) return;
+  held_.erase(0, tag_.close.size());
   lacks_front_ = false;
   skip_space();
 }
@@ -83,20 +95,22 @@ bool TaggedCalls::find_call(bool at_end, std::vector<Piece>& pieces) {
 }
 
 void TaggedCalls::begin_call(std::size_t begin) {
-  const bool is_tag = std::string_view(held_).substr(begin).starts_with(kTag.open);
+  const bool is_tag = std::string_view(held_).substr(begin).starts_with(tag_.open);
   in_call_ = true;
-  marks_ = is_tag ? kTag : kFunction;
+  marks_ = is_tag ? tag_ : kFunction;
   body_ = begin + marks_.open.size();
   from_ = body_;
   tries_ = 0;
 }
 
 CallText TaggedCalls::parse(std::size_t end, bool is_closed) const {
-  const bool is_tag = marks_.open == kTag.open;
+  const bool is_tag = marks_.open == tag_.open;
   const std::size_t begin = is_tag ? body_ : body_ - marks_.open.size();
   const std::size_t last = is_tag || !is_closed ? end : end + marks_.close.size();
   const std::string_view text = std::string_view(held_).substr(begin, last - begin);
-  return style_ == ToolCallStyle::kXml ? parse_xml_calls(text, tools_) : parse_json_calls(text);
+  if (style_ == ToolCallStyle::kXml) return parse_xml_calls(text, tools_);
+  if (style_ == ToolCallStyle::kKeys) return parse_keyed_calls(text, tools_);
+  return style_ == ToolCallStyle::kJson ? parse_json_calls(text) : parse_marked_calls(text, style_);
 }
 
 /// Looks for the end of the call that is held. Whether something is left to do.
@@ -123,7 +137,7 @@ bool TaggedCalls::end_call(bool at_end, std::vector<Piece>& pieces) {
   held_.erase(0, end);
   in_call_ = false;
   follows_call_ = true;
-  lacks_front_ = marks_.open != kTag.open;
+  lacks_front_ = marks_.open != tag_.open;
   return true;
 }
 

@@ -1,7 +1,7 @@
 #pragma once
-// Calls of tools between <tool_call> and </tool_call> in the stream of an answer. Text that may
-// turn out to be of a call is held back, and so is the white space before it: next to a call it
-// belongs to nothing.
+// Calls of tools between <tool_call> and </tool_call>, or other marks, in the stream of an answer.
+// Text that may turn out to be of a call is held back, and so is the white space before it: next to
+// a call it belongs to nothing.
 
 #include <cstddef>
 #include <string>
@@ -15,8 +15,8 @@ namespace subbyte {
 
 class TaggedCalls {
  public:
-  /// `style` is kJson or kXml. Functions of the latter also come without the marks around them.
-  TaggedCalls(ToolCallStyle style, json::Value tools) : style_(style), tools_(std::move(tools)) {}
+  /// `style` is one with marks around calls. Functions of kXml also come without those.
+  TaggedCalls(ToolCallStyle style, json::Value tools);
 
   /// Adds pieces that became certain with this one, which is of the answer.
   void push(const Piece& piece, std::vector<Piece>& pieces);
@@ -28,7 +28,7 @@ class TaggedCalls {
     std::string_view open;
     std::string_view close;
   };
-  static constexpr Marks kTag = {"<tool_call>", "</tool_call>"};
+  static Marks tag_of(ToolCallStyle style);
   static constexpr Marks kFunction = {"<function=", "</function>"};
 
   bool find_call(bool at_end, std::vector<Piece>& pieces);
@@ -43,14 +43,15 @@ class TaggedCalls {
   void emit(std::size_t count, std::vector<Piece>& pieces);
 
   ToolCallStyle style_;
+  Marks tag_;
   json::Value tools_;
   std::string held_;
   bool begins_message_ = false;
   bool follows_call_ = false;
-  bool lacks_front_ = false;  // the call before: </tool_call> may still come
+  bool lacks_front_ = false;  // the call before: the end of its mark may still come
   bool in_call_ = false;
   // Of the call that is held back:
-  Marks marks_ = kTag;
+  Marks marks_;
   std::size_t body_ = 0;  // where it begins
   std::size_t from_ = 0;  // where its end is looked for
   int tries_ = 0;         // ends that belonged to values

@@ -31,6 +31,9 @@ ToolCallParser::ToolCallParser(ToolCallStyle style, const json::Value& tools, st
       break;
     case ToolCallStyle::kJson:
     case ToolCallStyle::kXml:
+    case ToolCallStyle::kKeys:
+    case ToolCallStyle::kDeepSeek:
+    case ToolCallStyle::kKimi:
       calls_.emplace<TaggedCalls>(style, tools);
       break;
     case ToolCallStyle::kJsonAnswer:

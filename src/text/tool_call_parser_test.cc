@@ -257,6 +257,76 @@ TEST(XmlToolCalls, that_do_not_parse_stay_text) {
   EXPECT_EQ(parse(ToolCallStyle::kXml, many + "</tool_call>", 5), many + "</tool_call>");
 }
 
+TEST(KeyedToolCalls, have_values_of_the_types_of_their_parameters) {
+  const auto found = [](std::string_view answer) { return parse(ToolCallStyle::kKeys, answer); };
+  EXPECT_EQ(found("So.\n<tool_call>f\n<arg_key>n</arg_key>\n<arg_value>1</arg_value>\n"
+                  "<arg_key>s</arg_key>\n<arg_value>1</arg_value>\n<arg_key>l</arg_key>"
+                  "<arg_value>[1, {\"a\": 2}]</arg_value>\n</tool_call>"),
+            R"(So.[f {"n": 1, "s": "1", "l": [1, {"a": 2}]}])");
+  EXPECT_EQ(found("<tool_call>g</tool_call>\n<tool_call>f<arg_key>b</arg_key><arg_value>true"
+                  "</arg_value></tool_call>"),
+            R"([g {}][f {"b": true}])");
+  EXPECT_EQ(found("<tool_call>f<arg_key>s</arg_key><arg_value>a </tool_call> b</arg_value>"
+                  "</tool_call>"),
+            R"([f {"s": "a </tool_call> b"}])");
+  // The end token came in place of the mark.
+  EXPECT_EQ(found("<tool_call>f<arg_key>n</arg_key><arg_value>2</arg_value>"), R"([f {"n": 2}])");
+}
+
+TEST(KeyedToolCalls, that_do_not_parse_stay_text) {
+  for (const char* const text :
+       {"<tool_call></tool_call>", "<tool_call>f<arg_key>n</arg_key></tool_call>",
+        "<tool_call>f<arg_key>n</arg_key>x<arg_value>1</arg_value></tool_call>",
+        "<tool_call>f<arg_key>n</arg_key><arg_value>1</arg_value>x</tool_call>",
+        "<tool_call>f<arg_key>n</arg_key><arg_value>1</arg_value><arg_key>n</arg_key><arg_value>2"
+        "</arg_value></tool_call>",
+        "<tool_call>f<arg_key>n</arg_key><arg_value>1</tool_call>", "a <tool_call"}) {
+    EXPECT_EQ(parse(ToolCallStyle::kKeys, text), text);
+  }
+}
+
+TEST(MarkedToolCalls, of_deepseek_come_in_two_forms) {
+  const auto found = [](std::string_view answer) {
+    return parse(ToolCallStyle::kDeepSeek, answer);
+  };
+  EXPECT_EQ(
+      found("Look.<\uff5ctool\u2581calls\u2581begin\uff5c><\uff5ctool\u2581call\u2581begin\uff5c>"
+            "function<\uff5ctool\u2581sep\uff5c>f\n```json\n"
+            "{\"n\": "
+            "1}\n```<\uff5ctool\u2581call\u2581end\uff5c>\n<\uff5ctool\u2581call\u2581begin\uff5c>"
+            "function<\uff5ctool\u2581sep\uff5c>g\n"
+            "```json\n{}\n```<\uff5ctool\u2581call\u2581end\uff5c><"
+            "\uff5ctool\u2581calls\u2581end\uff5c>"),
+      R"(Look.[f {"n": 1}][g {}])");
+  EXPECT_EQ(found("<\uff5ctool\u2581calls\u2581begin\uff5c><\uff5ctool\u2581call\u2581begin\uff5c>"
+                  "f<\uff5ctool\u2581sep\uff5c>{\"s\": "
+                  "\"<\uff5ctool\u2581call\u2581end\uff5c>```json\"}<"
+                  "\uff5ctool\u2581call\u2581end\uff5c><\uff5ctool\u2581calls\u2581end\uff5c>"),
+            "[f {\"s\": \"<\uff5ctool\u2581call\u2581end\uff5c>```json\"}]");
+  for (const char* const text :
+       {"<\uff5ctool\u2581calls\u2581begin\uff5c><\uff5ctool\u2581calls\u2581end\uff5c>",
+        "<\uff5ctool\u2581calls\u2581begin\uff5c><\uff5ctool\u2581call\u2581begin\uff5c>f<"
+        "\uff5ctool\u2581sep\uff5c>1<\uff5ctool\u2581call\u2581end\uff5c><"
+        "\uff5ctool\u2581calls\u2581end\uff5c>",
+        "<\uff5ctool\u2581calls\u2581begin\uff5c>f<\uff5ctool\u2581calls\u2581end\uff5c>",
+        "<\uff5ctool\u2581calls\u2581begin\uff5c><\uff5ctool\u2581call\u2581begin\uff5c>f<"
+        "\uff5ctool\u2581sep\uff5c>{}"}) {
+    EXPECT_EQ(found(text), text);
+  }
+}
+
+TEST(MarkedToolCalls, of_kimi_have_numbered_names) {
+  const auto found = [](std::string_view answer) { return parse(ToolCallStyle::kKimi, answer); };
+  EXPECT_EQ(found("So. <|tool_calls_section_begin|><|tool_call_begin|>functions.f:0"
+                  "<|tool_call_argument_begin|>{\"n\": 1}<|tool_call_end|><|tool_call_begin|>"
+                  "functions.g:1<|tool_call_argument_begin|>{}<|tool_call_end|>"
+                  "<|tool_calls_section_end|>"),
+            R"(So.[f {"n": 1}][g {}])");
+  EXPECT_EQ(found("<|tool_calls_section_begin|><|tool_call_begin|>a.b:c<|tool_call_argument_begin|>"
+                  "{}<|tool_call_end|><|tool_calls_section_end|>"),
+            "[a.b:c {}]");
+}
+
 TEST(JsonAnswers, are_the_whole_answer) {
   EXPECT_EQ(as_answer("{\"name\": \"f\", \"parameters\": {\"n\": 1}}"), "[f {\"n\": 1}]");
   EXPECT_EQ(as_answer("\n{\"name\":\"f\",\"parameters\":{}}; {\"name\":\"g\",\"arguments\":{}}\n"),
@@ -352,7 +422,8 @@ TEST(ToolCalls, lose_no_text_of_answers_without_white_space) {
     std::string text;
     for (int i = 0; i < 12; ++i) text += parts[random.next() % std::size(parts)];
     for (const auto style :
-         {ToolCallStyle::kJson, ToolCallStyle::kXml, ToolCallStyle::kJsonAnswer}) {
+         {ToolCallStyle::kJson, ToolCallStyle::kXml, ToolCallStyle::kKeys, ToolCallStyle::kDeepSeek,
+          ToolCallStyle::kKimi, ToolCallStyle::kJsonAnswer}) {
       const std::string found = parse(style, text, 1 + round % 9);
       EXPECT_EQ(parse(style, text, 200), found) << text;
       if (found.find('[') == std::string::npos) {
@@ -369,6 +440,9 @@ TEST(ToolCallStyles, are_chosen_by_what_the_template_writes) {
   };
   EXPECT_EQ(style("{{ '<tool_call>\n{\"name\": ' }}"), ToolCallStyle::kJson);
   EXPECT_EQ(style("{{ '<tool_call>\n<function=' }}"), ToolCallStyle::kXml);
+  EXPECT_EQ(style("{{ '<tool_call>f<arg_key>' }}"), ToolCallStyle::kKeys);
+  EXPECT_EQ(style("{{ '<\uff5ctool\u2581call\u2581begin\uff5c>' }}"), ToolCallStyle::kDeepSeek);
+  EXPECT_EQ(style("{{ '<|tool_call_argument_begin|>' }}"), ToolCallStyle::kKimi);
   EXPECT_EQ(style("{{ '<|python_tag|>' }}"), ToolCallStyle::kJsonAnswer);
   EXPECT_EQ(style("{{ messages }}"), ToolCallStyle::kNone);
   EXPECT_EQ(tool_call_style(ChatFormat::kHarmony, nullptr), ToolCallStyle::kHarmony);

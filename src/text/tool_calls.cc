@@ -8,6 +8,10 @@ ToolCallStyle tool_call_style(ChatFormat format, const ChatTemplate* chat_templa
   if (format == ChatFormat::kHarmony) return ToolCallStyle::kHarmony;
   if (chat_template == nullptr) return ToolCallStyle::kNone;
   if (chat_template->contains("<function=")) return ToolCallStyle::kXml;
+  if (chat_template->contains("<arg_key>")) return ToolCallStyle::kKeys;
+  if (chat_template->contains("<\uff5ctool\u2581call\u2581begin\uff5c>"))
+    return ToolCallStyle::kDeepSeek;
+  if (chat_template->contains("<|tool_call_argument_begin|>")) return ToolCallStyle::kKimi;
   if (chat_template->contains("<tool_call>")) return ToolCallStyle::kJson;
   // What Llama 3.1 and later are told to write, and the name of the tool of theirs that does not.
   if (chat_template->contains("<|python_tag|>") || chat_template->contains("\"parameters\": ")) {

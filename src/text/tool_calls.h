@@ -1,9 +1,14 @@
 #pragma once
-// Calls of tools that a model writes into its answer, in one of four ways:
+// Calls of tools that a model writes into its answer, in one of these ways:
 //
 //   kJson        <tool_call>{"name": "f", "arguments": {"x": 1}}</tool_call>      Qwen, Hermes
 //   kXml         <tool_call><function=f><parameter=x>1</parameter></function></tool_call>
 //                                                                     Qwen3-Coder, Qwen3.5
+//   kKeys        <tool_call>f<arg_key>x</arg_key><arg_value>1</arg_value></tool_call>      GLM
+//   kDeepSeek    <tool_call_begin>f<tool_sep>{"x": 1}<tool_call_end>, some of these between
+//                <tool_calls_begin> and <tool_calls_end>, with bars of full width
+//   kKimi        <|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{"x": 1}
+//                <|tool_call_end|>, some of these in a section
 //   kJsonAnswer  {"name": "f", "parameters": {"x": 1}} as the whole answer         Llama 3
 //   kHarmony     a message in commentary to functions.f                            gpt-oss
 //
@@ -21,7 +26,16 @@ namespace subbyte {
 
 class ChatTemplate;
 
-enum class ToolCallStyle : uint8_t { kNone, kJson, kXml, kJsonAnswer, kHarmony };
+enum class ToolCallStyle : uint8_t {
+  kNone,
+  kJson,
+  kXml,
+  kKeys,
+  kDeepSeek,
+  kKimi,
+  kJsonAnswer,
+  kHarmony
+};
 
 /// The way of a model, by what its template writes of earlier calls; of harmony by the format.
 ToolCallStyle tool_call_style(ChatFormat format, const ChatTemplate* chat_template);
@@ -50,6 +64,13 @@ CallText parse_json_answer(std::string_view text, const json::Value& tools);
 /// Functions with parameters, of which `tools` say what is no text: a value that is not of a type
 /// that its parameter has is a text.
 CallText parse_xml_calls(std::string_view text, const json::Value& tools);
+
+/// A name with keys and values, of which `tools` say the same.
+CallText parse_keyed_calls(std::string_view text, const json::Value& tools);
+
+/// Calls that begin and end with marks of their own: those of kDeepSeek, or of kKimi. In the former
+/// a type may stand before the mark between, and the name and a block of JSON after it.
+CallText parse_marked_calls(std::string_view text, ToolCallStyle style);
 
 /// The description of a function in a list of tools; nullptr for none of them.
 const json::Value* find_function(const json::Value& tools, std::string_view name);

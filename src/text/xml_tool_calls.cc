@@ -6,7 +6,8 @@
 //   </parameter>
 //   </function>
 //
-// A value ends at the first </parameter> before another parameter or the end of its function.
+// A value ends at the first </parameter> before another parameter or the end of its function. GLM
+// writes a name, then an <arg_key> and an <arg_value> for each argument.
 
 #include <algorithm>
 #include <optional>
@@ -216,6 +217,43 @@ class Reader {
 };
 
 }  // namespace
+
+CallText parse_keyed_calls(std::string_view text, const Value& tools) {
+  const auto trimmed = [](std::string_view part) {
+    const std::size_t begin = std::min(part.find_first_not_of(kSpace), part.size());
+    return part.substr(begin, std::max(part.find_last_not_of(kSpace) + 1, begin) - begin);
+  };
+  // What stands before a mark, which is taken, too; nullopt where it does not come.
+  const auto before = [&](std::string_view mark) -> std::optional<std::string_view> {
+    const std::size_t end = text.find(mark);
+    if (end == std::string_view::npos) return std::nullopt;
+    const std::string_view part = text.substr(0, end);
+    text.remove_prefix(end + mark.size());
+    return part;
+  };
+  auto next = before("<arg_key>");
+  ToolCall call = {std::string(trimmed(next.value_or(text))), {}};
+  if (call.name.empty() || call.name.find_first_of("<>\n") != std::string::npos) return {};
+  const Value* const function = find_function(tools, call.name);
+  std::set<std::string> seen;
+  while (next) {
+    const auto key = before("</arg_key>");
+    const auto between = before("<arg_value>");
+    if (!key || !between || !trimmed(*between).empty()) return {};
+    const auto value = before("</arg_value>");
+    if (!value) return {Kind::kOpen};
+    const std::string name(trimmed(*key));
+    if (name.empty() || !seen.insert(name).second) return {};
+    if (!call.arguments.empty()) call.arguments += ", ";
+    call.arguments += json::to_text(Value(name)) + ": " + json_of(*value, types_of(function, name));
+    next = before("<arg_key>");
+    if (!trimmed(next.value_or(text)).empty()) return {};
+  }
+  call.arguments = "{" + call.arguments + "}";
+  CallText result = {Kind::kCalls};
+  result.calls.push_back(std::move(call));
+  return result;
+}
 
 CallText parse_xml_calls(std::string_view text, const Value& tools) {
   return Reader(text, tools).read();
