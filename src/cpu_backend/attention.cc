@@ -139,7 +139,7 @@ class Attention {
     tile.page_bytes = layer_.page_bytes;
     tile.pages = planned.part.pages.data();
     tile.keys = layer_.layer_begin + 2 * kv_head * layer_.run_bytes;
-    tile.values = tile.keys + layer_.run_bytes;
+    tile.values = tile.keys + (shape_.values_in_keys > 0 ? 0 : layer_.run_bytes);
     tile.head_dim = shape_.head_dim;
     tile.scale = shape_.scale;
     tile.cap = shape_.cap;
@@ -168,12 +168,15 @@ class Attention {
     merge(planned, kv_head, row, partials_ + planned.first_partial + first_row * partial_);
   }
 
-  void merge(const PlannedPart& planned, int64_t kv_head, int64_t row,
-             const float* partials) const {
+  void merge(const PlannedPart& planned, int64_t kv_head, int64_t row, float* partials) const {
     const int64_t head = kv_head * q_per_kv_ + row % q_per_kv_;
-    float* out = planned.part.out + row / q_per_kv_ * shape_.q_size() + head * shape_.head_dim;
-    kernels_.merge_attention(out, partials, planned.plan.splits, planned.plan.tile_rows * partial_,
+    const int64_t dim = shape_.value_dim();
+    float* const out = planned.part.out + row / q_per_kv_ * shape_.result_size() + head * dim;
+    const bool is_longer = dim < shape_.head_dim;  // what is weighted are whole keys
+    kernels_.merge_attention(is_longer ? partials : out, partials, planned.plan.splits,
+                             planned.plan.tile_rows * partial_,
                              sinks_.empty() ? nullptr : &sinks_[head], shape_.head_dim);
+    if (is_longer) std::copy_n(partials, dim, out);
   }
 
   Execution& execution_;
@@ -211,7 +214,7 @@ void attention(Execution& execution, std::span<const AttentionPart> parts, int64
     }
     // A token by itself is cut up by its position alone.
     for (int64_t t = 0; t < part.tokens; ++t) {
-      add({part.q + t * q_stride, part.out + t * shape.q_size(), 1, part.first_position + t,
+      add({part.q + t * q_stride, part.out + t * shape.result_size(), 1, part.first_position + t,
            part.pages});
     }
   }

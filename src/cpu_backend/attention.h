@@ -14,14 +14,14 @@ namespace subbyte {
 /// its key and value are in the cache already.
 struct AttentionPart {
   const float* q = nullptr;  // [tokens][heads * head_dim]
-  float* out = nullptr;      // the same
+  float* out = nullptr;      // [tokens][heads * value_dim]
   int64_t tokens = 0;
   int64_t first_position = 0;
   std::span<const int32_t> pages;
 };
 
 /// All parts in one parallel loop; the results of a part are the same bits as alone. Rows of q are
-/// `q_stride` floats apart, rows of out heads * head_dim. `sinks` [heads] or empty: a logit that
+/// `q_stride` floats apart, rows of out heads * value_dim. `sinks` [heads] or empty: a logit that
 /// takes part in the softmax and has no value (it adds exp(sink) to the denominator).
 void attention(Execution& execution, std::span<const AttentionPart> parts, int64_t q_stride,
                const KvLayer& layer, const AttentionShape& shape,

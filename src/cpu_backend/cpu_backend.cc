@@ -93,8 +93,7 @@ class CpuBackend : public Backend {
       if (group.is_state()) {
         SUBBYTE_TRY(memory, CpuStateMemory::create(group, units));
       } else {
-        const KvShape shape = {group.layers, group.kv_heads, group.head_dim, type};
-        SUBBYTE_TRY(memory, CpuKvMemory::create(shape, units));
+        SUBBYTE_TRY(memory, CpuKvMemory::create(kv_shape(group, type), units));
       }
       groups.emplace_back(group, units, std::move(memory));
     }

@@ -7,6 +7,7 @@
 #include "cpu_backend/kv_memory.h"
 #include "kernels/cpu/execution.h"
 #include "ops/attention.h"
+#include "ops/rope.h"
 
 namespace subbyte {
 
@@ -23,8 +24,8 @@ struct HeadNormWeights {
   bool has_values = false;  // heads of values have a norm by ones
 };
 
-/// cos and sin [rows][half] of the angles of each row: elements i and half + i of a head turn
-/// together, and those from 2 * half on stay.
+/// cos and sin [rows][half] of the angles of each row: 2 * half elements of a head turn in pairs,
+/// and the others stay (AttentionShape).
 struct RowAngles {
   std::span<const float> cos, sin;
   int64_t half = 0;
@@ -33,7 +34,7 @@ struct RowAngles {
 /// qkv [rows][qkv_size()] of the shape: queries and keys are normalised and turned in place; keys
 /// and values are stored in the cache of `layer`.
 void rotate_and_store(Execution& execution, std::span<float> qkv, const AttentionShape& shape,
-                      const HeadNormWeights& norms, const RowAngles& angles,
+                      RopePairs pairs, const HeadNormWeights& norms, const RowAngles& angles,
                       std::span<const RowPlace> places, const CpuKvMemory& cache, Element element,
                       int64_t layer);
 

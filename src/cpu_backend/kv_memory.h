@@ -25,7 +25,7 @@ class CpuKvMemory : public KvMemory {
   uint8_t* key_scale(int64_t layer, int32_t page, int64_t position) const;
   uint8_t* value_scale(int64_t layer, int32_t page, int64_t position) const;
   /// Bytes from a head to the next.
-  int64_t head_bytes() const { return 2 * shape_.run_bytes(); }
+  int64_t head_bytes() const { return shape_.head_bytes(); }
 
  private:
   CpuKvMemory(const KvShape& shape, std::shared_ptr<std::byte[]> bytes)
@@ -34,7 +34,7 @@ class CpuKvMemory : public KvMemory {
   uint8_t* page_at(int64_t page) const {
     return reinterpret_cast<uint8_t*>(bytes_.get()) + page * shape_.page_bytes();
   }
-  int64_t layer_offset(int64_t layer) const { return layer * shape_.kv_heads * head_bytes(); }
+  int64_t layer_offset(int64_t layer) const { return layer * shape_.layer_bytes(); }
 
   KvShape shape_;
   std::shared_ptr<std::byte[]> bytes_;

@@ -39,6 +39,9 @@ Status check_plan(const StepPlan& plan) {
     if (const auto* embed = std::get_if<EmbedOp>(&op.what)) {
       SUBBYTE_CHECK(expect_one_matrix(op, embed->table));
     }
+    if (const auto* heads = std::get_if<HeadsLinearOp>(&op.what)) {
+      SUBBYTE_CHECK(expect_one_matrix(op, heads->weight));
+    }
     if (const auto* linear = std::get_if<LinearOp>(&op.what); linear && linear->exact) {
       SUBBYTE_CHECK(expect_one_matrix(op, linear->weight));
     }
@@ -231,7 +234,7 @@ Status StepRunner::run(const AnglesOp& op) {
 }
 
 Status StepRunner::run(const RotateOp& op) {
-  rotate_and_store(execution_, numbers(op.qkv), op.shape,
+  rotate_and_store(execution_, numbers(op.qkv), op.shape, op.pairs,
                    {open(op.norms.q), open(op.norms.k), op.norms.eps, op.norms.has_values},
                    {numbers(op.cos), numbers(op.sin), plan_->value(op.cos).cols},
                    places_[op.cache.group], cache(op.cache), element(), op.cache.layer);
@@ -247,7 +250,7 @@ Status StepRunner::run(const AttendOp& op) {
     const auto tokens = std::ssize(part.tokens);
     parts.push_back({q, y, tokens, part.sequence->length(), part.sequence->pages(op.cache.group)});
     q += tokens * q_stride;
-    y += tokens * op.shape.q_size();
+    y += tokens * op.shape.result_size();
   }
   attention(execution_, parts, q_stride, cache(op.cache).layer(op.cache.layer), op.shape,
             open(op.sinks));

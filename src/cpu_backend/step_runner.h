@@ -77,6 +77,7 @@ class StepRunner {
   std::vector<FloatBuffer> slots_;  // later steps use them again
   std::vector<float> logits_;       // a value, too
   FloatBuffer head_x_, head_delta_;
+  FloatBuffer heads_;  // [heads][rows][inputs]
   // Of the step that runs.
   const StepPlan* plan_ = nullptr;
   const ValueSlots* slots_of_values_ = nullptr;

@@ -5,6 +5,7 @@
 
 #include "cuda_backend/kv_memory.h"
 #include "cuda_backend/weights.h"
+#include "kernels/cuda/attention/latent.h"
 #include "kernels/cuda/attention/rotate.h"
 
 namespace subbyte {
@@ -65,8 +66,27 @@ cuda::StepAttention CudaAttention::of_program(const RotateOp& op, const float* c
   return a;
 }
 
+void CudaAttention::rotate_latent(const RotateOp& op, const CudaRows& qkv, const float* cos,
+                                  const float* sin, int64_t turning) {
+  cuda::LatentRotateCall call;
+  call.qkv = qkv.data;
+  call.element = element_;
+  call.num_rows = qkv.rows;
+  call.heads = static_cast<int32_t>(op.shape.heads);
+  call.head_dim = static_cast<int32_t>(op.shape.head_dim);
+  call.first_turning = static_cast<int32_t>(op.shape.first_turning);
+  call.turning = static_cast<int32_t>(turning);
+  call.are_neighbours = op.pairs == RopePairs::kNeighbours;
+  call.cos = cos;
+  call.sin = sin;
+  call.places = step_.places(op.cache.group);
+  call.cache = cache(op.cache);
+  cuda::run_latent_rotate(call, stream_);
+}
+
 void CudaAttention::rotate(const RotateOp& op, const CudaRows& qkv, const float* cos,
                            const float* sin, int64_t turning) {
+  if (op.shape.values_in_keys > 0) return rotate_latent(op, qkv, cos, sin, turning);
   const auto& [shape, norms] = std::tie(op.shape, op.norms);
   cuda::RotateCall call;
   call.qkv = qkv.data;
@@ -91,7 +111,7 @@ Status CudaAttention::attend(const AttendOp& op, const CudaRows& y, const CudaRo
   const AttentionShape& shape = op.shape;
   const StepTasks& tasks = step_.tasks(kind_of(op));
   SUBBYTE_CHECK(partials_.grow(tasks.num_partials * 4 *
-                               cuda::attention_partial_floats(shape.kv_heads, shape.head_dim)));
+                               cuda::attention_partial_floats(shape.kv_heads, shape.value_dim())));
   cuda::AttentionCall call;
   call.qkv = qkv.data;
   call.y = y.data;
@@ -100,6 +120,7 @@ Status CudaAttention::attend(const AttendOp& op, const CudaRows& y, const CudaRo
   call.heads = static_cast<int32_t>(shape.heads);
   call.kv_heads = static_cast<int32_t>(shape.kv_heads);
   call.head_dim = static_cast<int32_t>(shape.head_dim);
+  call.values_in_keys = static_cast<int32_t>(shape.values_in_keys);
   call.window = static_cast<int32_t>(shape.window);
   call.scale = shape.scale;
   call.cap = shape.cap;

@@ -33,6 +33,8 @@ class CudaAttention {
   Status attend(const AttendOp& op, const CudaRows& y, const CudaRows& qkv);
 
  private:
+  void rotate_latent(const RotateOp& op, const CudaRows& qkv, const float* cos, const float* sin,
+                     int64_t turning);
   KvLayer cache(const CacheSlot& slot) const;
 
   Element element_;

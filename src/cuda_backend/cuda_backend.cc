@@ -11,6 +11,7 @@
 #include "cuda_backend/memory.h"
 #include "cuda_backend/step_runner.h"
 #include "device/machines.h"
+#include "kernels/cuda/attention/latent.h"
 
 namespace subbyte {
 namespace {
@@ -115,6 +116,10 @@ class CudaBackend : public Backend {
     }
     for (const CacheGroup& group : layout.groups) {
       if (group.is_state()) continue;
+      if (group.keys_alone) {
+        SUBBYTE_CHECK(check_latent(group));
+        continue;
+      }
       if (group.head_dim % kHeadDimStep != 0 || group.head_dim > kMaxHeadDim) {
         return Error{"kv.unsupported", "heads of " + std::to_string(group.head_dim) +
                                            "; the GPU has attention for multiples of 16 up to 256"};
@@ -134,8 +139,7 @@ class CudaBackend : public Backend {
       if (group.is_state()) {
         SUBBYTE_TRY(memory, CudaStateMemory::create(group, units));
       } else {
-        const KvShape shape = {group.layers, group.kv_heads, group.head_dim, type};
-        SUBBYTE_TRY(memory, CudaKvMemory::create(shape, units, stream_->get()));
+        SUBBYTE_TRY(memory, CudaKvMemory::create(kv_shape(group, type), units, stream_->get()));
       }
       groups.emplace_back(group, units, std::move(memory));
     }
@@ -180,6 +184,25 @@ class CudaBackend : public Backend {
     const cudaError_t error = cudaSetDevice(gpu_.index);
     if (error == cudaSuccess) return {};
     return cuda_error("cuda.device", "device " + std::to_string(gpu_.index), error);
+  }
+
+  Status check_latent(const CacheGroup& group) const {
+    if (group.head_dim % kHeadDimStep != 0 || group.head_dim > cuda::kMaxLatentHead) {
+      return Error{"kv.unsupported",
+                   "latents of " + std::to_string(group.head_dim) +
+                       " numbers; the GPU has attention for multiples of 16 up to " +
+                       std::to_string(cuda::kMaxLatentHead)};
+    }
+    int most = 0;
+    const cudaError_t error =
+        cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, gpu_.index);
+    if (error != cudaSuccess) return cuda_error("cuda.device", gpu_.name, error);
+    const int bytes = cuda::latent_attention_shared_bytes(static_cast<int>(group.head_dim));
+    if (bytes <= most) return {};
+    return Error{"kv.unsupported", "latents of " + std::to_string(group.head_dim) +
+                                       " numbers, whose attention takes " + std::to_string(bytes) +
+                                       " bytes of shared memory; " + gpu_.name + " has " +
+                                       std::to_string(most)};
   }
 
   WeightTarget target() {

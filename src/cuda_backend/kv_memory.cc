@@ -48,8 +48,8 @@ void CudaKvMemory::copy_page(int32_t from, int32_t to, int64_t positions) {
 }
 
 KvLayer CudaKvMemory::layer(int64_t layer) const {
-  return {bytes_.data(), shape_.page_bytes(), 2 * layer * shape_.kv_heads * shape_.run_bytes(),
-          shape_.run_bytes(), shape_.type};
+  return {bytes_.data(), shape_.page_bytes(), layer * shape_.layer_bytes(), shape_.run_bytes(),
+          shape_.type};
 }
 
 }  // namespace subbyte

@@ -216,7 +216,8 @@ class ProgramCutter {
 
   bool add_attention(int64_t op, const RotateOp& rotate, const AttendOp& attend) {
     const AttentionShape& shape = rotate.shape;
-    if (shape.cap > 0 || !shape.has_keys || rotate.norms.has_values) return false;
+    const bool is_usual = shape.has_keys && shape.values_in_keys == 0 && !rotate.norms.has_values;
+    if (shape.cap > 0 || !is_usual) return false;
     if (!attends_ || !program_ || is_cut_ || !has_room(1) || shape.kv_heads > limits_.kv_heads ||
         !cuda::StepLayout::supports(shape.heads, shape.kv_heads, shape.head_dim)) {
       return false;

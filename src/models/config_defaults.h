@@ -19,11 +19,12 @@ enum class SlidingRule : uint8_t {
 };
 
 struct ConfigDefaults {
-  int64_t intermediate_size = -1;  // -1: it must be there; 0: no layer has that
-  int64_t vocab = 0;               // 0: it must be there
-  int64_t heads = 0;               // the same
-  int64_t kv_heads = 0;            // 0: num_attention_heads
-  int64_t head_dim = 0;            // 0: hidden_size / num_attention_heads
+  int64_t intermediate_size = -1;         // -1: it must be there; 0: no layer has that
+  int64_t vocab = 0;                      // 0: it must be there
+  int64_t heads = 0;                      // the same
+  int64_t kv_heads = 0;                   // 0: num_attention_heads
+  int64_t head_dim = 0;                   // 0: hidden_size / num_attention_heads
+  const char* head_dim_key = "head_dim";  // or of what turns of a head, where parts of it are apart
   int64_t max_positions = 2048;
   double rms_norm_eps = 1e-6;
   double rope_theta = 10000;

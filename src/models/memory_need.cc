@@ -6,6 +6,7 @@
 
 #include "base/quote.h"
 #include "models/head_bits.h"
+#include "models/latent_weights.h"
 
 namespace subbyte {
 namespace {
@@ -29,6 +30,23 @@ Result<MatrixShape> shape_of(const TensorSpec& spec, const ModuleInfo& info, int
   return shape;
 }
 
+/// Both sides of a matrix with LatentHeads, which lie in the memory of the host until they are
+/// there.
+Status add_latent(MemoryNeed& need, const FoundTensor& tensor, const MachineMemory& memory) {
+  int64_t both = 0;
+  for (const LatentShape& side :
+       {latent_keys_shape(tensor.spec), latent_values_shape(tensor.spec)}) {
+    SUBBYTE_TRY(const int64_t bytes,
+                memory.matrix_bytes({.format = latent_format(tensor.infos.front().format),
+                                     .rows = side.rows,
+                                     .cols = side.cols}));
+    both += bytes;
+  }
+  need.weights += both;
+  need.staging = std::max(need.staging, both);
+  return {};
+}
+
 }  // namespace
 
 StepSize step_size(const LoadOptions& options) {
@@ -50,6 +68,10 @@ Result<MemoryNeed> memory_need(std::span<const FoundTensor> tensors, const StepP
   for (const FoundTensor& tensor : tensors) {
     if (!tensor.spec.tied_to.empty()) continue;  // not loaded, though a file may have it
     for (std::size_t i = 0; i < tensor.infos.size(); ++i) {
+      if (tensor.spec.latent.count > 0) {
+        SUBBYTE_CHECK(add_latent(need, tensor, memory));
+        continue;
+      }
       SUBBYTE_TRY(const MatrixShape shape,
                   shape_of(tensor.spec, tensor.infos[i], options.head_bits));
       const auto bytes = memory.matrix_bytes(shape);

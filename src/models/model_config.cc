@@ -33,7 +33,7 @@ Result<int64_t> size_of(const json::Object& config, const char* key, int64_t mos
 Status read_heads(const json::Object& config, const ConfigDefaults& defaults, ModelConfig& model) {
   SUBBYTE_TRY(model.num_heads, size_of(config, "num_attention_heads", kMaxHeads, defaults.heads));
   SUBBYTE_TRY(const auto kv_heads, config.integer("num_key_value_heads", 1, kMaxHeads));
-  SUBBYTE_TRY(const auto head_dim, config.integer("head_dim", 2, kMaxWidth));
+  SUBBYTE_TRY(const auto head_dim, config.integer(defaults.head_dim_key, 2, kMaxWidth));
   const auto is_null = [&](const char* key) {
     return config.find(key) != nullptr && !config.has(key);
   };
@@ -45,7 +45,7 @@ Status read_heads(const json::Object& config, const ConfigDefaults& defaults, Mo
         fmt::format("a divisor of num_attention_heads ({}){}", model.num_heads,
                     kv_heads ? "" : fmt::format("; absent, it is {}", model.num_kv_heads)));
   }
-  const bool divides = !head_dim && (defaults.head_dim == 0 || is_null("head_dim"));
+  const bool divides = !head_dim && (defaults.head_dim == 0 || is_null(defaults.head_dim_key));
   if (divides && model.hidden_size % model.num_heads != 0) {
     return config.error(
         "config.heads", "num_attention_heads",
@@ -54,7 +54,7 @@ Status read_heads(const json::Object& config, const ConfigDefaults& defaults, Mo
   model.head_dim =
       divides ? model.hidden_size / model.num_heads : head_dim.value_or(defaults.head_dim);
   if (model.head_dim % 2 != 0) {
-    return config.error("config.heads", "head_dim", "an even number (rotary embedding)");
+    return config.error("config.heads", defaults.head_dim_key, "an even number (rotary embedding)");
   }
   return {};
 }

@@ -17,10 +17,18 @@ struct LoadFacts {
   Format table = Format::kNone;  // numbers of the embedding, where the tensors are known
 };
 
+/// Matrices that queries and results of latent attention are multiplied by
+/// (models/latent_weights.h).
+struct LatentWeights {
+  Weight keys, values;
+};
+
 class ModelWeights {
  public:
   /// Handles without storage for names that the list does not have.
   const Weight& matrix(std::string_view name) const { return find(matrices_, name); }
+  /// Both sides of a matrix with LatentHeads.
+  const LatentWeights& latent(std::string_view name) const { return find(latent_, name); }
   const Vector& vector(std::string_view name) const { return find(vectors_, name); }
   /// `name` is what gate_up_proj and down_proj stand under: "layers.3.mlp.experts".
   const Experts& experts(std::string_view name) const { return find(experts_, name); }
@@ -39,6 +47,7 @@ class ModelWeights {
   }
 
   ByName<Weight> matrices_;
+  ByName<LatentWeights> latent_;
   ByName<Vector> vectors_;
   ByName<Experts> experts_;
 };

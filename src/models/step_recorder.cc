@@ -186,6 +186,57 @@ ValueId StepRecorder::attention(ValueId h, const Attention& attention) {
                  .may_be_quantized = attention.may_be_quantized});
 }
 
+ValueId StepRecorder::latent_attention(ValueId h, const LatentAttention& a) {
+  const auto norm = [&](std::string_view name, int64_t size) {
+    Norm found = norm_of(name, size);
+    found.eps = a.norm_eps;
+    return found;
+  };
+  const int64_t turning = a.rope->dim();
+  const int64_t q_rows = a.heads * (a.nope + turning);
+  ValueId q = kNoValue;
+  if (a.query_rank > 0) {
+    q = linear("self_attn.q_a_proj", h, a.query_rank, {.has_bias = a.has_bias});
+    q = record_.norm("self_attn.q_a_layernorm", q, norm("self_attn.q_a_layernorm", a.query_rank));
+    q = linear("self_attn.q_b_proj", q, q_rows, {.split = Split::kOutputs});
+  } else {
+    q = linear("self_attn.q_proj", h, q_rows, {.split = Split::kOutputs});
+  }
+  ValueId latent =
+      linear("self_attn.kv_a_proj_with_mqa", h, a.rank + turning, {.has_bias = a.has_bias});
+  latent = record_.norm_columns("self_attn.kv_a_layernorm", latent, 0,
+                                norm("self_attn.kv_a_layernorm", a.rank));
+  const LatentWeights both = latent_weights("self_attn.kv_b_proj", a);
+  q = record_.heads_linear("self_attn.kv_b_proj.keys", q, both.keys, a.heads, turning, latent);
+  Recorder::Attention attention;
+  attention.shape = {.heads = a.heads,
+                     .kv_heads = 1,
+                     .head_dim = a.rank + turning,
+                     .scale = a.scale,
+                     .values_in_keys = a.rank,
+                     .first_turning = a.rank};
+  attention.rope = a.rope;
+  attention.pairs = a.pairs;
+  ValueId heads = record_.attention("self_attn", q, attention);
+  heads = record_.heads_linear("self_attn.kv_b_proj.values", heads, both.values, a.heads);
+  return linear("self_attn.o_proj", heads, config_.hidden_size,
+                {.split = Split::kInputs, .has_bias = a.has_bias});
+}
+
+LatentWeights StepRecorder::latent_weights(std::string_view name, const LatentAttention& a) {
+  TensorSpec spec = {.name = in_layer(name),
+                     .rows = a.heads * (a.nope + a.value),
+                     .cols = a.rank,
+                     .split = Split::kOutputs,
+                     .may_be_quantized = true,
+                     .latent = {a.heads, a.nope, a.value}};
+  LatentWeights both = {.keys = {a.heads * a.rank, a.nope, 0, nullptr},
+                        .values = {a.heads * a.value, a.rank, 0, nullptr}};
+  if (weights_ != nullptr) both = weights_->latent(spec.name);
+  tensors_.push_back(std::move(spec));
+  return both;
+}
+
 ValueId StepRecorder::delta_net(ValueId h, const DeltaNetShape& shape) {
   const std::string prefix = "linear_attn.";
   const int64_t qkv = shape.channels();

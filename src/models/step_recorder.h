@@ -88,6 +88,21 @@ class StepRecorder {
   /// multiplies is sigmoid(gate) times the result.
   ValueId attention(ValueId h, const Attention& attention);
 
+  struct LatentAttention {
+    int64_t heads = 0;
+    int64_t query_rank = 0;  // 0: queries are a product of h itself
+    int64_t rank = 0;        // of keys and values
+    int64_t nope = 0;        // numbers of a query or key that do not turn; the rope has the others
+    int64_t value = 0;
+    float scale = 1;
+    float norm_eps = 1e-6f;  // of the norms of both ranks
+    std::shared_ptr<const Rope> rope = nullptr;
+    RopePairs pairs = RopePairs::kNeighbours;
+    bool has_bias = false;  // of the products that give ranks, and of o
+  };
+  /// Latent attention under "self_attn.", over a cache of latents and of what turns beside them.
+  ValueId latent_attention(ValueId h, const LatentAttention& attention);
+
   /// The gated delta net under "linear_attn."
   ValueId delta_net(ValueId h, const DeltaNetShape& shape);
 
@@ -133,6 +148,7 @@ class StepRecorder {
   /// Each adds a tensor to the list, and finds its weight.
   Weight matrix(TensorSpec spec);
   Weight matrix(std::string_view name, int64_t rows, int64_t cols, const Linear& linear);
+  LatentWeights latent_weights(std::string_view name, const LatentAttention& attention);
   Norm norm_of(std::string_view name, int64_t size);
   Experts experts(std::string_view name, int64_t hidden, const Mixture& mixture);
 

@@ -59,6 +59,14 @@ struct ExpertUse {
   RouteWeights route_weights = RouteWeights::kOfChosen;
 };
 
+/// Heads of a matrix: each has rows that give keys, and after them rows that give values
+/// (models/latent_weights.h).
+struct LatentHeads {
+  int64_t count = 0;  // 0: the matrix has no such heads
+  int64_t keys = 0;
+  int64_t values = 0;
+};
+
 struct TensorSpec {
   std::string name;  // of the module; of a kVector of the tensor
   TensorRole role = TensorRole::kLinear;
@@ -76,6 +84,7 @@ struct TensorSpec {
   bool is_untied_if_there = false;
   /// The factors of a norm are so much more than the numbers of the file.
   float offset = 0;
+  LatentHeads latent = {};
 
   /// "layers.3.mlp.experts" of what stands under it.
   std::string_view parent() const { return std::string_view(name).substr(0, name.rfind('.')); }

@@ -11,6 +11,7 @@
 #include "matrix/codebook.h"
 #include "matrix/zero_points.h"
 #include "models/head_bits.h"
+#include "models/latent_weights.h"
 
 namespace subbyte {
 namespace {
@@ -203,7 +204,31 @@ Result<Weight> WeightLoader::upload(const FoundTensor& tensor, std::vector<Matri
   return naming(tensor.file.matrices.front().module, std::move(uploaded));
 }
 
+Status WeightLoader::load_latent(const FoundTensor& tensor) {
+  const TensorSpec& spec = tensor.spec;
+  SUBBYTE_TRY(const Matrix joined, import_one(tensor, 0));
+  LatentMatrices apart;
+  if (reads_ == Reads::kAll) {
+    apart = latent_matrices(joined.view, spec.latent, context_.pool);
+  } else {
+    for (const auto& [matrix, shape] : {std::pair(&apart.keys, latent_keys_shape(spec)),
+                                        std::pair(&apart.values, latent_values_shape(spec))}) {
+      *matrix = outline(latent_format(tensor.infos.front().format), shape.rows, shape.cols);
+    }
+  }
+  LatentWeights& weights = weights_.latent_[spec.name];
+  for (const auto& [weight, matrix] :
+       {std::pair(&weights.keys, &apart.keys), std::pair(&weights.values, &apart.values)}) {
+    std::vector<Matrix> one;
+    one.push_back(std::move(*matrix));
+    SUBBYTE_TRY(*weight, upload(tensor, std::move(one), {}));
+    count(*weight, 1.0);
+  }
+  return {};
+}
+
 Status WeightLoader::load_linear(const FoundTensor& tensor) {
+  if (tensor.spec.latent.count > 0) return load_latent(tensor);
   std::vector<Matrix> matrices;
   for (std::size_t i = 0; i < tensor.infos.size(); ++i) {
     SUBBYTE_TRY(Matrix matrix, import_one(tensor, i));

@@ -36,6 +36,7 @@ class WeightLoader {
 
   Status load_tensor(const FoundTensor& tensor);
   Status load_linear(const FoundTensor& tensor);
+  Status load_latent(const FoundTensor& tensor);
   Status check_table(const FoundTensor& tensor) const;
   Status load_table(const FoundTensor& tensor);
   Status load_head(const FoundTensor& tensor);

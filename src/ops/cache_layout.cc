@@ -44,7 +44,7 @@ int64_t cache_unit_bytes(const CacheGroup& group, Element type) {
   if (group.is_state()) {
     return group.layers * group.state_size * static_cast<int64_t>(sizeof(float));
   }
-  return KvShape{group.layers, group.kv_heads, group.head_dim, type}.page_bytes();
+  return kv_shape(group, type).page_bytes();
 }
 
 int64_t cache_bytes(const CacheLayout& layout, Element type, const CacheSize& size) {

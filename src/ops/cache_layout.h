@@ -14,7 +14,8 @@ struct CacheGroup {
   // Keys and values, where there are heads of them.
   int64_t kv_heads = 0;
   int64_t head_dim = 0;
-  int64_t window = 0;  // positions that a token sees, itself among them; 0: all
+  bool keys_alone = false;  // values are in them
+  int64_t window = 0;       // positions that a token sees, itself among them; 0: all
   // Or a state: float32 numbers of a layer.
   int64_t state_size = 0;
 

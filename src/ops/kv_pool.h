@@ -3,7 +3,7 @@
 // sequences own, share and give back. Each group of layers (ops/cache_layout.h) has its own. A page
 // holds all layers and heads of the group:
 //
-//   page   [layer][kv_head][key, value][position in the page][head_dim]
+//   page   [layer][kv_head][key, value][position in the page][head_dim]      or keys alone
 //   state  [layer][state_size]
 //
 // In e4m3 the elements of a key, or of a value, have a scale: those of the positions follow their
@@ -45,6 +45,7 @@ struct KvShape {
   int64_t kv_heads = 0;
   int64_t head_dim = 0;
   Element type = Element::kF32;
+  bool keys_alone = false;
 
   int64_t element_bytes() const { return subbyte::element_bytes(type); }
   /// Bytes of the scale of one position; 0: there are none.
@@ -53,9 +54,15 @@ struct KvShape {
   /// scales.
   int64_t elements_bytes() const { return kPagePositions * head_dim * element_bytes(); }
   int64_t run_bytes() const { return elements_bytes() + kPagePositions * scale_bytes(); }
-  int64_t page_bytes() const { return 2 * layers * kv_heads * run_bytes(); }
+  int64_t head_bytes() const { return (keys_alone ? 1 : 2) * run_bytes(); }
+  int64_t layer_bytes() const { return kv_heads * head_bytes(); }
+  int64_t page_bytes() const { return layers * layer_bytes(); }
   int64_t bytes_per_position() const { return page_bytes() / kPagePositions; }
 };
+
+inline KvShape kv_shape(const CacheGroup& group, Element type) {
+  return {group.layers, group.kv_heads, group.head_dim, type, group.keys_alone};
+}
 
 /// Where the bytes of a group are.
 class KvMemory {

@@ -97,19 +97,25 @@ ValueId Recorder::attention(std::string_view name, ValueId qkv, const Attention&
   const AttentionShape& shape = attention.shape;
   const auto turning = 2 * static_cast<int64_t>(attention.rope->inv_freq().size());
   expect(prefix_ + std::string(name), "numbers that turn beyond those of a head", 0,
-         std::max<int64_t>(turning - shape.head_dim, 0));
+         std::max<int64_t>(shape.first_turning + turning - shape.head_dim, 0));
+  expect(prefix_ + std::string(name), "numbers of a head before those that turn", 0,
+         shape.values_in_keys > 0 ? 0 : shape.first_turning);
   const Angles angles = angles_of(attention.rope);
-  const CacheGroup kept = {
-      .kv_heads = shape.kv_heads, .head_dim = shape.head_dim, .window = shape.window};
+  const CacheGroup kept = {.kv_heads = shape.kv_heads,
+                           .head_dim = shape.head_dim,
+                           .keys_alone = shape.values_in_keys > 0,
+                           .window = shape.window};
   const CacheSlot cache = shape.has_keys ? add_to_cache(kept) : attention.source;
   if (!shape.has_keys) expect_source(prefix_ + std::string(name), cache, kept);
   last_cache_ = cache;
-  const ValueId rotated = add(std::string(name) + ".rotary_emb", RotateOp{.qkv = qkv,
-                                                                          .cos = angles.cos,
-                                                                          .sin = angles.sin,
-                                                                          .norms = attention.norms,
-                                                                          .shape = shape,
-                                                                          .cache = cache});
+  const ValueId rotated =
+      add(std::string(name) + ".rotary_emb", RotateOp{.qkv = qkv,
+                                                      .cos = angles.cos,
+                                                      .sin = angles.sin,
+                                                      .norms = attention.norms,
+                                                      .shape = shape,
+                                                      .cache = cache,
+                                                      .pairs = attention.pairs});
   return add(name,
              AttendOp{.qkv = rotated, .shape = shape, .cache = cache, .sinks = attention.sinks});
 }

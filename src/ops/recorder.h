@@ -71,15 +71,27 @@ class Recorder {
     return add(name, GatedLinearOp{.x = x, .gate_up = gate_up, .gate = gate});
   }
 
+  /// HeadsLinearOp.
+  ValueId heads_linear(std::string_view name, ValueId x, const Weight& weight, int64_t heads,
+                       int64_t kept = 0, ValueId rest = kNoValue) {
+    return add(name, HeadsLinearOp{.x = x,
+                                   .rest = rest,
+                                   .weight = weight,
+                                   .heads = heads,
+                                   .kept = kept,
+                                   .rest_cols = cols(rest)});
+  }
+
   /// Rotary positions and attention over a cache of its own, or where the shape has no keys over
-  /// that of `source`. `qkv` [heads + 2 kv_heads heads], or [heads]. `rope` turns all of a head, or
-  /// its first numbers.
+  /// that of `source`. `qkv` [AttentionShape::qkv_size()]. `rope` turns all of a head, or a part of
+  /// it.
   struct Attention {
     AttentionShape shape;
     std::shared_ptr<const Rope> rope;
     HeadNorms norms;
     Vector sinks;
     CacheSlot source = {};
+    RopePairs pairs = RopePairs::kHalves;
   };
   ValueId attention(std::string_view name, ValueId qkv, const Attention& attention);
   /// Where the last attention finds keys and values.

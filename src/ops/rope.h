@@ -9,6 +9,10 @@
 
 namespace subbyte {
 
+/// Elements that turn together by angle i: i and i + dim / 2, as GPT-NeoX has them, or 2 i and
+/// 2 i + 1, as GPT-J has them.
+enum class RopePairs : uint8_t { kHalves, kNeighbours };
+
 /// theta^(-2 i / dim), [dim / 2]: the frequencies of Su et al., "RoFormer", 2021.
 std::vector<double> rope_frequencies(int64_t dim, double theta);
 

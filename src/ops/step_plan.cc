@@ -71,11 +71,26 @@ Operands RotateOp::operands() const {
 
 Operands AttendOp::operands() const {
   return {reads(qkv, shape.qkv_size()),
-          holds("sinks", sinks.size > 0 ? shape.heads : 0, sinks.size), writes(y, shape.q_size())};
+          holds("sinks", sinks.size > 0 ? shape.heads : 0, sinks.size),
+          holds("heads of keys with values in them", shape.values_in_keys > 0 ? 1 : shape.kv_heads,
+                shape.kv_heads),
+          writes(y, shape.result_size())};
 }
 
 std::string AttendOp::text() const {
   return shape.window > 0 ? "attend, window " + std::to_string(shape.window) : "attend";
+}
+
+Operands HeadsLinearOp::operands() const {
+  Operands all = {reads(x, heads * (weight.cols + kept)),
+                  holds("rows of the weights, by the heads a rest of", 0, weight.rows % heads)};
+  if (rest != kNoValue) all.push_back(reads(rest, rest_cols, "columns after the heads"));
+  all.push_back(writes(y, weight.rows + heads * kept + rest_cols));
+  return all;
+}
+
+std::string HeadsLinearOp::text() const {
+  return "linear of " + std::to_string(heads) + " heads " + size_text(weight);
 }
 
 std::string ExpertsOp::text() const {

@@ -210,10 +210,10 @@ struct HeadNorms {
   bool has_values = false;  // each head of values is normalised, too, by a weight of ones
 };
 
-/// qkv has the heads of queries, keys and values of a token one after the other, or those of queries
-/// alone (AttentionShape::has_keys). Query and key heads are normalised and turned by their
-/// positions, in place; keys and values go to the cache. Of a head the first 2 * cols(cos) numbers
-/// turn, and those after them stay.
+/// qkv has the heads of queries, keys and values of a token one after the other, or those of
+/// queries alone (AttentionShape::has_keys). Query and key heads are normalised and turned by their
+/// positions, in place; keys and values go to the cache. Of a head 2 * cols(cos) numbers turn, and
+/// the others stay.
 struct RotateOp {
   ValueId y = kNoValue;
   ValueId qkv = kNoValue;
@@ -222,6 +222,7 @@ struct RotateOp {
   HeadNorms norms;
   AttentionShape shape;
   CacheSlot cache;
+  RopePairs pairs = RopePairs::kHalves;
 
   Operands operands() const;
   std::string text() const { return "rotate, store"; }
@@ -236,6 +237,23 @@ struct AttendOp {
   CacheSlot cache;
   Vector sinks;
 
+  Operands operands() const;
+  std::string text() const;
+};
+
+/// y = the product of each head of x with a matrix of its own, of the first numbers of the head:
+/// the other `kept` ones follow its outputs as they are. After all heads comes `rest`, unless it is
+/// no value.
+struct HeadsLinearOp {
+  ValueId y = kNoValue;
+  ValueId x = kNoValue;
+  ValueId rest = kNoValue;
+  Weight weight;  // [heads * outputs][inputs], in 16 or 32 bits
+  int64_t heads = 1;
+  int64_t kept = 0;
+  int64_t rest_cols = 0;
+
+  int64_t outputs() const { return weight.rows / heads; }
   Operands operands() const;
   std::string text() const;
 };

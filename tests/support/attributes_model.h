@@ -359,13 +359,13 @@ class AttributesModel {
 };
 
 /// The logits of `tokens` that a backend computes, `piece` tokens in a step.
-inline Result<std::vector<float>> logits_with(const AttributesModel& model, Backend& backend,
-                                              Element type, std::span<const int32_t> tokens,
-                                              int64_t piece) {
+template <class Model>
+Result<std::vector<float>> logits_with(const Model& model, Backend& backend, Element type,
+                                       std::span<const int32_t> tokens, int64_t piece) {
   SUBBYTE_TRY(StepPlan plan, model.plan(backend));
   SUBBYTE_TRY(const auto step, backend.compile(std::move(plan)));
-  SUBBYTE_TRY(KvPool pool, backend.make_kv_pool(step->plan().cache, type, {256}));
-  Sequence sequence(pool, 256);
+  SUBBYTE_TRY(KvPool pool, backend.make_kv_pool(step->plan().cache, type, {1024}));
+  Sequence sequence(pool, 1024);
   std::vector<float> all;
   for (int64_t at = 0; at < std::ssize(tokens); at += piece) {
     const auto some = tokens.subspan(at, std::min(piece, std::ssize(tokens) - at));

@@ -2,18 +2,11 @@
 
 #include "kernels/cuda/attention/attention_merge.cuh"
 #include "kernels/cuda/attention/attention_tiles.cuh"
+#include "kernels/cuda/attention/latent.h"
 #include "kernels/cuda/common/launch.cuh"
 
 namespace subbyte::cuda {
 namespace {
-
-/// The address of this lane's row of a 16 x 16 block for ldmatrix_x4: rows l % 16, the second eight
-/// columns for lanes 16 to 31. The four matrices are (rows, columns) (low, low), (high, low),
-/// (low, high), (high, high).
-__device__ uint32_t block_address(uint32_t base, int stride) {
-  const int lane = static_cast<int>(threadIdx.x) % kLanes;
-  return base + (lane % 16 * stride + lane / 16 * 8) * 2;
-}
 
 /// The queries of 16 rows: in registers, where these hold those of a head beside its values.
 template <int kMaxDim>
@@ -181,7 +174,7 @@ __global__ void __launch_bounds__(kAttentionThreads)
   task.num_tokens = merge.num_tokens;
   task.first_row = merge.first_row;
   merge_partials(a, task, partial_at(a, merge.partial),
-                 int64_t{a.kv_heads} * partial_floats(a.head_dim), merge.num_splits, nullptr);
+                 int64_t{a.kv_heads} * partial_floats(a.value_dim()), merge.num_splits, nullptr);
 }
 
 template <class Cache, bool kIsSplit, int kMaxDim, bool kIsExact>
@@ -197,6 +190,7 @@ void launch_tasks(const AttentionCall& call, int64_t num_tasks, Stream stream) {
 template <class Cache, bool kIsSplit>
 void launch_for_dim(const AttentionCall& call, int64_t num_tasks, Stream stream) {
   if (num_tasks == 0) return;
+  if (call.values_in_keys > 0) return run_latent_tasks(call, kIsSplit, num_tasks, stream);
   if (call.head_dim == 64) {
     launch_tasks<Cache, kIsSplit, 64, true>(call, num_tasks, stream);
   } else if (call.head_dim == 128) {

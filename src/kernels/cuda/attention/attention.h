@@ -99,13 +99,15 @@ void round_up_tasks(AttentionTasks& tasks);
 
 struct AttentionCall {
   const void* qkv = nullptr;  // [tokens][qkv_stride]
-  void* y = nullptr;          // [tokens][heads * head_dim]
+  void* y = nullptr;          // [tokens][heads * value_dim()]
   Element element = Element::kF16;
   int64_t qkv_stride = 0;
   int32_t heads = 0;
   int32_t kv_heads = 0;
-  int32_t head_dim = 0;  // a multiple of 16, at most 256
-  int32_t window = 0;    // 0: none
+  int32_t head_dim = 0;  // a multiple of 16, at most 256, or kMaxLatentHead
+  /// Values are the first so many numbers of keys, of which there is one head; 0: they are apart.
+  int32_t values_in_keys = 0;
+  int32_t window = 0;  // 0: none
   float scale = 1;
   float cap = 0;                          // scores s become cap * tanh(s / cap); 0: they stay
   const float* sinks = nullptr;           // [heads] or nullptr
@@ -117,11 +119,15 @@ struct AttentionCall {
   const MergeTask* merge = nullptr;
   int64_t num_prompt = 0;
   std::span<const AttentionSlice> slices;  // in host memory; not read by kernels
+
+  SUBBYTE_HOST_DEVICE int value_dim() const {
+    return values_in_keys > 0 ? values_in_keys : head_dim;
+  }
 };
 
 /// Floats of one partial of all heads of keys.
-constexpr int64_t attention_partial_floats(int64_t kv_heads, int64_t head_dim) {
-  return kv_heads * kSplitRows * (head_dim + 2);
+constexpr int64_t attention_partial_floats(int64_t kv_heads, int64_t value_dim) {
+  return kv_heads * kSplitRows * (value_dim + 2);
 }
 
 /// Errors, such as too little shared memory for the head on this device, are left to

@@ -14,7 +14,7 @@ __host__ __device__ constexpr int partial_floats(int head_dim) {
 }
 
 __device__ inline float* partial_at(const AttentionCall& a, int64_t index) {
-  return a.partials + (index * a.kv_heads + blockIdx.y) * partial_floats(a.head_dim);
+  return a.partials + (index * a.kv_heads + blockIdx.y) * partial_floats(a.value_dim());
 }
 
 /// Rows of a task that exist.
@@ -60,26 +60,27 @@ struct MergedRow {
 __device__ inline void merge_partials(const AttentionCall& a, const AttentionTask& task,
                                       const float* partials, int64_t stride, int count, float* to) {
   const int lane = static_cast<int>(threadIdx.x) % kLanes;
+  const int dim = a.value_dim();
   const int rows = rows_of(a, task);
   for (int r = static_cast<int>(threadIdx.x) / kLanes; r < rows; r += kAttentionWarps) {
-    const MergedRow merged(partials, stride, count, r, a.head_dim);
+    const MergedRow merged(partials, stride, count, r, dim);
     const AttentionRow row(a, task, r);
     const WithSink sink(a, row.head, merged.largest);
     const float shrink = exp2f(merged.largest - sink.largest);
     const float factor = shrink / (merged.sum * shrink + sink.weight);
-    const int64_t at = (row.token * a.heads + row.head) * a.head_dim;
-    for (int d = lane; d - lane < a.head_dim; d += kLanes) {
-      const float value = merged.value(partials, stride, count, r, a.head_dim, d);
-      if (d >= a.head_dim) continue;
+    const int64_t at = (row.token * a.heads + row.head) * dim;
+    for (int d = lane; d - lane < dim; d += kLanes) {
+      const float value = merged.value(partials, stride, count, r, dim, d);
+      if (d >= dim) continue;
       if (to == nullptr) {
         store_element(a.element, a.y, at + d, value * factor);
       } else {
-        to[r * a.head_dim + d] = value;
+        to[r * dim + d] = value;
       }
     }
     if (to == nullptr || lane != 0) continue;
-    to[kSplitRows * a.head_dim + r] = merged.largest;
-    to[kSplitRows * a.head_dim + kSplitRows + r] = merged.sum;
+    to[kSplitRows * dim + r] = merged.largest;
+    to[kSplitRows * dim + kSplitRows + r] = merged.sum;
   }
 }
 
@@ -89,7 +90,7 @@ template <int kMaxDim>
 __device__ void merge_warps(const AttentionCall& a, const AttentionTask& task,
                             SoftmaxPartials<kMaxDim>& partials, float* shared) {
   const int lane = static_cast<int>(threadIdx.x) % kLanes;
-  const int size = partial_floats(a.head_dim);
+  const int size = partial_floats(a.value_dim());
   float* const of_warp = shared + static_cast<int>(threadIdx.x) / kLanes * size;
   const int rows = rows_of(a, task);
   __syncthreads();  // the last tile has been read

@@ -32,6 +32,14 @@ __host__ __device__ constexpr int row_stride(int head_dim) {
   return head_dim + 8;
 }
 
+/// The address of this lane's row of a 16 x 16 block for ldmatrix_x4: rows l % 16, the second eight
+/// columns for lanes 16 to 31. The four matrices are (rows, columns) (low, low), (high, low),
+/// (low, high), (high, high).
+__device__ inline uint32_t block_address(uint32_t base, int stride) {
+  const int lane = static_cast<int>(threadIdx.x) % kLanes;
+  return base + (lane % 16 * stride + lane / 16 * 8) * 2;
+}
+
 /// A cache of the numbers of mma.
 template <class Number_>
 struct NumberCache {
@@ -63,11 +71,11 @@ __host__ __device__ constexpr int attention_shared_bytes(int head_dim) {
 
 /// Begins to copy the queries of a task, or rounds them where activations have another type; rows
 /// that do not exist are zero.
-template <class Number, int kRows>
+template <class Number, int kRows, int kThreads = kAttentionThreads>
 __device__ void copy_queries(uint32_t to, const AttentionCall& a, const AttentionTask& task,
                              int head_dim) {
   const int eights = head_dim / 8;
-  for (int i = threadIdx.x; i < kRows * eights; i += kAttentionThreads) {
+  for (int i = threadIdx.x; i < kRows * eights; i += kThreads) {
     const AttentionRow row(a, task, i / eights);
     const int col = i % eights * 8;
     const int64_t at = row.exists ? row.token * a.qkv_stride + row.head * head_dim + col : 0;

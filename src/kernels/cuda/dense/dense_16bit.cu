@@ -152,7 +152,7 @@ class Tile {
 };
 
 template <Element kW, Element kX, int kTokens>
-__global__ void __launch_bounds__(kThreads, 2) gemm_16bit(const __grid_constant__ DenseCall a) {
+__device__ void multiply_tiles(const DenseCall& a) {
   using Shape = TileShape<kTokens>;
   begin_operation();
   extern __shared__ uint4 shared_memory[];
@@ -189,27 +189,62 @@ __global__ void __launch_bounds__(kThreads, 2) gemm_16bit(const __grid_constant_
 }
 
 template <Element kW, Element kX, int kTokens>
-void launch_tile(const DenseCall& call, Stream stream) {
+__global__ void __launch_bounds__(kThreads, 2) gemm_16bit(const __grid_constant__ DenseCall a) {
+  multiply_tiles<kW, kX, kTokens>(a);
+}
+
+/// A layer of the grid for each head.
+template <Element kW, Element kX, int kTokens>
+__global__ void __launch_bounds__(kThreads, 2)
+    gemm_16bit_of_heads(const __grid_constant__ DenseCall all,
+                        const __grid_constant__ DenseHeads heads) {
+  const int64_t head = blockIdx.y;
+  DenseCall a = all;
+  a.weights = static_cast<const uint16_t*>(a.weights) + head * a.rows * a.cols;
+  a.x = static_cast<const uint16_t*>(a.x) + head * heads.x_step;
+  a.y = static_cast<uint16_t*>(a.y) + head * heads.y_step;
+  multiply_tiles<kW, kX, kTokens>(a);
+}
+
+/// nullptr: there are no heads.
+template <Element kW, Element kX, int kTokens>
+void launch_tile(const DenseCall& call, const DenseHeads* heads, Stream stream) {
   using Shape = TileShape<kTokens>;
-  static SharedMemoryLimit limit;
+  static SharedMemoryLimit limit, limit_of_heads;
   constexpr int kBytes = Shape::kStages * Shape::kStageBytes;
-  auto* const kernel = gemm_16bit<kW, kX, kTokens>;
-  if (!limit.allow(kernel, kBytes)) return;
   const int64_t tiles = (call.rows + kRows - 1) / kRows * ((call.m + kTokens - 1) / kTokens);
-  launch(kernel, {dim3(static_cast<unsigned>(tiles)), kThreads, kBytes}, stream, call);
+  if (heads == nullptr) {
+    auto* const kernel = gemm_16bit<kW, kX, kTokens>;
+    if (!limit.allow(kernel, kBytes)) return;
+    return launch(kernel, {dim3(static_cast<unsigned>(tiles)), kThreads, kBytes}, stream, call);
+  }
+  auto* const kernel = gemm_16bit_of_heads<kW, kX, kTokens>;
+  if (!limit_of_heads.allow(kernel, kBytes)) return;
+  const dim3 grid(static_cast<unsigned>(tiles), static_cast<unsigned>(heads->count));
+  launch(kernel, {grid, kThreads, kBytes}, stream, call, *heads);
 }
 
 template <Element kW, Element kX>
-void launch_for_tokens(const DenseCall& call, Stream stream) {
-  if (call.m <= 16) return launch_tile<kW, kX, 16>(call, stream);
-  if (call.m <= 64) return launch_tile<kW, kX, 64>(call, stream);
-  launch_tile<kW, kX, 128>(call, stream);
+void launch_for_tokens(const DenseCall& call, const DenseHeads* heads, Stream stream) {
+  if (call.m <= 16) return launch_tile<kW, kX, 16>(call, heads, stream);
+  if (call.m <= 64) return launch_tile<kW, kX, 64>(call, heads, stream);
+  launch_tile<kW, kX, 128>(call, heads, stream);
 }
 
 template <Element kW>
-void launch_for_inputs(const DenseCall& call, Stream stream) {
-  if (call.x_element == Element::kF16) return launch_for_tokens<kW, Element::kF16>(call, stream);
-  launch_for_tokens<kW, Element::kBF16>(call, stream);
+void launch_for_inputs(const DenseCall& call, const DenseHeads* heads, Stream stream) {
+  if (call.x_element == Element::kF16) {
+    return launch_for_tokens<kW, Element::kF16>(call, heads, stream);
+  }
+  launch_for_tokens<kW, Element::kBF16>(call, heads, stream);
+}
+
+void launch_for_weights(const DenseCall& call, const DenseHeads* heads, Stream stream) {
+  if (call.weights_element == Element::kF16) {
+    launch_for_inputs<Element::kF16>(call, heads, stream);
+  } else {
+    launch_for_inputs<Element::kBF16>(call, heads, stream);
+  }
 }
 
 bool is_16bit(Element element) {
@@ -223,11 +258,11 @@ bool serves_16bit_dense(const DenseCall& call) {
 }
 
 void run_dense_16bit(const DenseCall& call, Stream stream) {
-  if (call.weights_element == Element::kF16) {
-    launch_for_inputs<Element::kF16>(call, stream);
-  } else {
-    launch_for_inputs<Element::kBF16>(call, stream);
-  }
+  launch_for_weights(call, nullptr, stream);
+}
+
+void run_dense_16bit_of_heads(const DenseCall& call, const DenseHeads& heads, Stream stream) {
+  launch_for_weights(call, &heads, stream);
 }
 
 }  // namespace subbyte::cuda

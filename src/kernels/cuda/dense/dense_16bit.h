@@ -11,4 +11,13 @@ bool serves_16bit_dense(const DenseCall& call);
 /// For any number of tokens. The order of additions for an output is the same for all of them.
 void run_dense_16bit(const DenseCall& call, Stream stream);
 
+/// Products of heads: the weights of each follow those of the one before, and its inputs and
+/// outputs lie so many numbers after those of the one before.
+struct DenseHeads {
+  int32_t count = 1;
+  int64_t x_step = 0;
+  int64_t y_step = 0;
+};
+void run_dense_16bit_of_heads(const DenseCall& call, const DenseHeads& heads, Stream stream);
+
 }  // namespace subbyte::cuda

@@ -1,0 +1,98 @@
+#include "models/latent_weights.h"
+
+#include <atomic>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "base/float16.h"
+#include "matrix/float_rows.h"
+
+namespace subbyte {
+namespace {
+
+constexpr float kLargestF16 = 65504;
+
+void put(std::byte* to, Format element, int64_t idx, float number) {
+  const auto store = [&](auto bits) {
+    std::memcpy(to + static_cast<std::size_t>(idx) * sizeof bits, &bits, sizeof bits);
+  };
+  if (element == Format::kF32) {
+    store(number);
+  } else if (element == Format::kF16) {
+    store(to_float16(number));
+  } else {
+    store(to_bfloat16(number));
+  }
+}
+
+Matrix dense_matrix(Format element, int64_t rows, int64_t cols) {
+  Matrix matrix;
+  matrix.view.format = {element};
+  matrix.view.rows = rows;
+  matrix.view.cols = cols;
+  const auto bytes = static_cast<std::size_t>(rows * matrix.view.row_bytes());
+  const std::shared_ptr<std::byte[]> memory = allocate_bytes(bytes);
+  matrix.view.codes = {memory.get(), bytes};
+  matrix.owners.push_back(memory);
+  return matrix;
+}
+
+std::byte* bytes_of(const Matrix& matrix) {
+  return const_cast<std::byte*>(matrix.view.codes.data());
+}
+
+/// False: a number is too large for `element`.
+bool fill(LatentMatrices& to, const MatrixView& joined, const LatentHeads& heads, Format element,
+          Executor& pool) {
+  const FloatRows rows(joined);
+  const int64_t rank = joined.cols;
+  const int64_t rows_of_head = heads.keys + heads.values;
+  std::byte* const keys = bytes_of(to.keys);
+  std::byte* const values = bytes_of(to.values);
+  const bool is_limited = element == Format::kF16 && joined.format.element != Format::kF16;
+  std::atomic<bool> fits = true;
+  pool.parallel_for(heads.count, 1, [&](int64_t begin, int64_t end, int) {
+    std::vector<float> row(static_cast<std::size_t>(rank));
+    for (int64_t head = begin; head < end; ++head) {
+      for (int64_t i = 0; i < rows_of_head; ++i) {
+        rows.row(head * rows_of_head + i, row.data());
+        for (int64_t k = 0; k < rank; ++k) {
+          if (is_limited && std::abs(row[k]) > kLargestF16) fits = false;
+          if (i < heads.keys) {
+            put(keys, element, (head * rank + k) * heads.keys + i, row[k]);
+          } else {
+            put(values, element, (head * heads.values + i - heads.keys) * rank + k, row[k]);
+          }
+        }
+      }
+    }
+  });
+  return fits;
+}
+
+}  // namespace
+
+LatentShape latent_keys_shape(const TensorSpec& spec) {
+  return {spec.latent.count * spec.cols, spec.latent.keys};
+}
+
+LatentShape latent_values_shape(const TensorSpec& spec) {
+  return {spec.latent.count * spec.latent.values, spec.cols};
+}
+
+WeightFormat latent_format(const WeightFormat& format) {
+  return is_dense(format) ? WeightFormat{format.element} : WeightFormat{Format::kF16};
+}
+
+LatentMatrices latent_matrices(const MatrixView& joined, const LatentHeads& heads, Executor& pool) {
+  const Format element = latent_format(joined.format).element;
+  for (const Format type : {element, Format::kBF16}) {
+    LatentMatrices made = {dense_matrix(type, heads.count * joined.cols, heads.keys),
+                           dense_matrix(type, heads.count * heads.values, joined.cols)};
+    if (fill(made, joined, heads, type, pool) || type == Format::kBF16) return made;
+  }
+  return {};
+}
+
+}  // namespace subbyte

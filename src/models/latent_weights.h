@@ -1,0 +1,34 @@
+#pragma once
+// The matrix that makes keys and values of every head from a latent of a token, as what queries and
+// results are multiplied by instead: attention then reads latents alone (AttentionShape).
+//
+//   in a file   [heads][keys + values][rank]      k = K c, v = V c for a latent c
+//   keys        [heads][rank][keys]               q k = (K^T q) c
+//   values      [heads][values][rank]             V (sum of weights c)
+
+#include "base/status.h"
+#include "matrix/matrix.h"
+#include "models/tensor_spec.h"
+#include "subbyte/executor.h"
+
+namespace subbyte {
+
+struct LatentMatrices {
+  Matrix keys;    // [heads * rank][keys]
+  Matrix values;  // [heads * values][rank]
+};
+
+struct LatentShape {
+  int64_t rows = 0;
+  int64_t cols = 0;
+};
+LatentShape latent_keys_shape(const TensorSpec& spec);
+LatentShape latent_values_shape(const TensorSpec& spec);
+
+/// The format of both, of a matrix in `format`: numbers stay as they are, all else becomes numbers
+/// of 16 bits, in which a format is counted that is f16 unless one of them is too large for it.
+WeightFormat latent_format(const WeightFormat& format);
+
+LatentMatrices latent_matrices(const MatrixView& joined, const LatentHeads& heads, Executor& pool);
+
+}  // namespace subbyte
