@@ -139,6 +139,9 @@ GOLDENS = {
         "mistral3-bf16": (lambda f: make.bf16(f, tiny.mistral3), "text"),
         "gemma3-bf16": (lambda f: make.bf16(f, tiny.gemma3), "text"),
         "olmo3-bf16": (lambda f: make.bf16(f, tiny.olmo3), "text"),
+        "deepseek-v2-bf16": (lambda f: make.bf16(f, tiny.deepseek_v2), "text"),
+        "deepseek-v3-bf16": (lambda f: make.bf16(f, tiny.deepseek_v3), "text"),
+        "glm4-moe-lite-bf16": (lambda f: make.bf16(f, tiny.glm4_moe_lite), "text"),
         "llama3-gptq": (lambda f: converted(f, tiny.llama3, "gptq"), "gptq"),
         "qwen3-biases-bf16": (lambda f: make.bf16(f, biased), "transformers"),
         "qwen3-biases-gptq": (lambda f: converted(f, biased, "gptq"), "gptq"),
@@ -146,6 +149,10 @@ GOLDENS = {
                                                                 layers=1)), "fp8"),
         "qwen3-fp8-tensors": (lambda f: fp8.tensor_wide(f, tiny.small()), "fp8"),
         "qwen3-fp8-nvfp4": (lambda f: fp8.mixed(f, tiny.small()), "fp8"),
+        "deepseek-v3-fp8": (lambda f: fp8.blocks(f, tiny.deepseek_v3(
+            num_attention_heads=6, num_key_value_heads=6, attention_bias=False)), "fp8"),
+        "glm4-moe-lite-int4": (lambda f: delta_nets.int4(f, tiny.glm4_moe_lite(
+            qk_nope_head_dim=48)), "plain"),
         "qwen3-moe-fp8": (lambda f: fp8.blocks(f, small_moe(norm_topk_prob=True), torch.float32),
                           "fp8"),
     },

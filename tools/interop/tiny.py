@@ -206,6 +206,48 @@ def olmo3(**more):
                                          "original_max_position_embeddings": 64}}, **more)
 
 
+LATENT = dict(hidden_size=32, intermediate_size=16, num_attention_heads=2, num_key_value_heads=2,
+              kv_lora_rank=16, qk_nope_head_dim=16, qk_rope_head_dim=16, v_head_dim=8,
+              n_routed_experts=4, num_experts_per_tok=2, moe_intermediate_size=16)
+
+
+def deepseek_v2(**more):
+    """Queries without a rank; groups of experts by their best one; softmax, weights as they are."""
+    return family("DeepseekV2", 18, **{**LATENT, "q_lora_rank": None, "first_k_dense_replace": 1,
+                                       "n_shared_experts": 2, "topk_method": "group_limited_greedy",
+                                       "n_group": 2, "topk_group": 1, "routed_scaling_factor": 3.0,
+                                       "num_experts_per_tok": 2, "rope_parameters": {
+                                           "rope_type": "yarn", "rope_theta": 1000.0,
+                                           "factor": 4.0, "original_max_position_embeddings": 64,
+                                           "mscale": 0.7, "mscale_all_dim": 0.7}, **more})
+
+
+def deepseek_v3(**more):
+    """Groups by their two best experts, biases that choose; mscale_all_dim without mscale, so that
+    the angles have a factor, too."""
+    return with_choice(family("DeepseekV3", 19, **{
+        **LATENT, "q_lora_rank": 16, "first_k_dense_replace": 1, "n_routed_experts": 6,
+        "n_group": 3, "topk_group": 2, "routed_scaling_factor": 2.5, "attention_bias": True,
+        "rope_parameters": {"rope_type": "yarn", "rope_theta": 1000.0, "factor": 4.0,
+                            "original_max_position_embeddings": 64, "mscale": 1.0,
+                            "mscale_all_dim": 0.5}, **more}))
+
+
+def glm4_moe_lite(**more):
+    """Keys longer than values; one group; sigmoids with biases that choose."""
+    return with_choice(family("Glm4MoeLite", 20, **{**LATENT, "q_lora_rank": 16, "v_head_dim": 24,
+                                                    **more}))
+
+
+def with_choice(model):
+    """Biases that change which experts are chosen."""
+    with torch.no_grad():
+        for name, buffer in model.named_buffers():
+            if name.endswith("e_score_correction_bias"):
+                buffer.normal_(0, 0.3)
+    return model
+
+
 def family(name, seed, vision=None, **more):
     """With `vision` it is the text part of a model that sees."""
     torch.manual_seed(seed)
