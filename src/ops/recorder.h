@@ -33,6 +33,7 @@ class Recorder {
   ValueId add(std::string_view name, Kind op) {
     if constexpr (requires { op.kept(); }) op.cache = add_to_cache(op.kept());
     const ValueId y = op.y = next_value();
+    if constexpr (requires { op.scratch; }) op.scratch = y + 1;
     append(name, std::move(op));
     return y;
   }

@@ -121,6 +121,20 @@ Operands DeltaNetOp::operands() const {
           writes(y, shape.value_width())};
 }
 
+Operands MambaOp::operands() const {
+  const int64_t biases = weights.bias.size > 0 ? shape.channels() : 0;
+  const int64_t norms = weights.norm.size > 0 ? shape.width() : 0;
+  return {reads(projections, shape.row_size(), "columns of z, x, B, C and dt"),
+          holds("numbers of the filters", shape.taps * shape.channels(), weights.filters.size),
+          holds("biases of the filters", biases, weights.bias.size),
+          holds("numbers of A_log", shape.heads, weights.a_log.size),
+          holds("numbers of dt_bias", shape.heads, weights.dt_bias.size),
+          holds("numbers of D", shape.heads, weights.d.size),
+          holds("numbers of the norm", norms, weights.norm.size),
+          writes(y, shape.width()),
+          writes(scratch, shape.scratch_size(), ValueType::kFloat)};
+}
+
 std::string DeltaNetOp::text() const {
   return "gated delta net, " + std::to_string(shape.value_heads) + " heads";
 }

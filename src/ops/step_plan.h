@@ -26,6 +26,7 @@
 #include "ops/attention.h"
 #include "ops/cache_layout.h"
 #include "ops/delta_net.h"
+#include "ops/mamba.h"
 #include "ops/rope.h"
 #include "ops/weights.h"
 
@@ -356,6 +357,27 @@ struct ShortConvOp {
             holds("biases", bias.size > 0 ? channels : 0, bias.size), writes(y, channels)};
   }
   std::string text() const { return "short convolution, " + std::to_string(taps) + " taps"; }
+};
+
+/// y [width] = a block of Mamba 2 of its projections, before the last one.
+struct MambaOp {
+  struct Weights {
+    Vector filters = {};  // [taps][channels], the last tap is that of the token itself
+    Vector bias = {};     // [channels], or of size 0
+    Vector a_log = {}, dt_bias = {}, d = {};  // [heads]
+    Vector norm = {};                         // [width], or of size 0: no norm
+  };
+
+  ValueId y = kNoValue;
+  ValueId scratch = kNoValue;
+  ValueId projections = kNoValue;
+  MambaShape shape = {};
+  Weights weights = {};
+  CacheSlot cache = {};
+
+  CacheGroup kept() const { return {.state_size = shape.kept_size()}; }
+  Operands operands() const;
+  std::string text() const { return "mamba, " + std::to_string(shape.heads) + " heads"; }
 };
 
 /// logits = cap * tanh(factor * logits / cap), or factor * logits where `cap` is 0: what the step

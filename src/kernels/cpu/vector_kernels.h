@@ -47,7 +47,10 @@ struct AttentionTile {
 /// state are apart from each other, so that results do not depend on how they are divided.
 ///
 ///   S = decay S;  S = S + k (beta (v - S^T k))^T;  y = S^T q
+///
+/// or, where it does not correct, S = decay S + k (beta v)^T: a state-space model (Mamba 2).
 struct DeltaRule {
+  bool corrects = true;
   float* state = nullptr;  // [keys], rows of `columns` that are state_stride apart
   int64_t state_stride = 0;
   int64_t keys = 0;

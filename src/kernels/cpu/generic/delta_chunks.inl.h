@@ -22,6 +22,8 @@
 //     for each tile of columns of the state       [keys = 128][4 vectors], in the first level
 //       for each chunk: the three lines above
 //
+// A rule that does not correct has d_t = beta_t v_t, and no product with keys but that of S.
+//
 // A token after which numbers are not finite makes those of its whole chunk so.
 //
 // Accuracy of a number of d or y, with u = 2^-24, besides the errors of its inputs: (keys + 3 C) u
@@ -133,15 +135,15 @@ inline void pack_delta_chunk(const DeltaRule& rule, const DeltaChunk& chunk, int
     for (int64_t t = 0; t < kDeltaChunk; ++t) store(transposed + (i + t) * kDeltaChunk, rows[t]);
   }
   DeltaProduct dots = {};
-  dots.x = chunk.keys_queries;
+  dots.x = rule.corrects ? chunk.keys_queries : queries;
   dots.x_row = keys;
   dots.x_depth = 1;
   dots.m = transposed;
   dots.m_stride = kDeltaChunk;
   dots.depth = keys;
-  dots.y = chunk.with_keys;
+  dots.y = rule.corrects ? chunk.with_keys : chunk.with_queries;
   dots.y_stride = kDeltaChunk;
-  delta_product<1>(dots, 2 * kDeltaChunk, 1);
+  delta_product<1>(dots, (rule.corrects ? 2 : 1) * kDeltaChunk, 1);
   alignas(64) float decays[kDeltaChunk] = {};  // r_tj of this token for all j
   float all = 1;
   for (int64_t t = 0; t < kDeltaChunk; ++t) {
@@ -152,8 +154,10 @@ inline void pack_delta_chunk(const DeltaRule& rule, const DeltaChunk& chunk, int
     chunk.decays[t] = all;
     chunk.betas[t] = beta;
     store(decays, mul(load(decays), broadcast(decay)));
-    float* const keys_row = chunk.with_keys + t * kDeltaChunk;
-    store(keys_row, mul(mul(load(decays), broadcast(beta)), load(keys_row)));
+    if (rule.corrects) {
+      float* const keys_row = chunk.with_keys + t * kDeltaChunk;
+      store(keys_row, mul(mul(load(decays), broadcast(beta)), load(keys_row)));
+    }
     decays[t] = 1;
     float* const queries_row = chunk.with_queries + t * kDeltaChunk;
     store(queries_row, mul(load(decays), load(queries_row)));
@@ -213,6 +217,21 @@ inline void solve_delta(const DeltaRule& rule, const DeltaEquations& e, int64_t 
   }
 }
 
+/// The same without equations, of a rule that does not correct: d is beta v.
+inline void take_values(const DeltaRule& rule, const DeltaEquations& e, int64_t first,
+                        int64_t count, int64_t column) {
+  for (int64_t t = 0; t < kDeltaChunk; ++t) {
+    const float* const v = rule.v + (first + t) * rule.v_stride + column;
+    const Float beta = broadcast(e.betas[t]);
+    const Float to_end = broadcast(e.to_end[t]);
+    for (int i = 0; i < kDeltaVectors; ++i) {
+      const Float now = t < count ? mul(beta, load(v + i * kLanes)) : zero();
+      store(e.d + t * kDeltaTileColumns + i * kLanes, now);
+      store(e.ends + t * kDeltaTileColumns + i * kLanes, mul(to_end, now));
+    }
+  }
+}
+
 /// Memory of a tile of columns.
 struct DeltaTileMemory {
   float* state;     // [keys][kDeltaTileColumns]
@@ -225,15 +244,16 @@ struct DeltaTileMemory {
 inline void delta_chunk(const DeltaRule& rule, const DeltaChunk& chunk, int64_t first,
                         int64_t count, int64_t column, const DeltaTileMemory& tile) {
   DeltaProduct p = {};
-  p.x = chunk.keys_queries;
+  const int64_t skipped = rule.corrects ? 0 : kDeltaChunk;  // products with keys
+  p.x = chunk.keys_queries + skipped * rule.keys;
   p.x_row = rule.keys;
   p.x_depth = 1;
   p.m = tile.state;
   p.m_stride = kDeltaTileColumns;
   p.depth = rule.keys;
-  p.y = tile.products;
+  p.y = tile.products + skipped * kDeltaTileColumns;
   p.y_stride = kDeltaTileColumns;
-  delta_product<kDeltaProductVectors>(p, 2 * kDeltaChunk, kDeltaVectors);
+  delta_product<kDeltaProductVectors>(p, 2 * kDeltaChunk - skipped, kDeltaVectors);
   DeltaEquations e = {};
   e.factors = chunk.with_keys;
   e.factors_row = kDeltaChunk;
@@ -245,7 +265,8 @@ inline void delta_chunk(const DeltaRule& rule, const DeltaChunk& chunk, int64_t 
   e.product_vector = kLanes;
   e.d = tile.d;
   e.ends = tile.ends;
-  solve_delta(rule, e, first, count, column);
+  rule.corrects ? solve_delta(rule, e, first, count, column)
+                : take_values(rule, e, first, count, column);
   float* const y = tile.products + kDeltaChunk * kDeltaTileColumns;
   p.x = chunk.with_queries;
   p.x_row = kDeltaChunk;

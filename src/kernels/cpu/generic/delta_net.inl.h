@@ -8,6 +8,8 @@
 //   read     sums += k_i S_i                                  one load and one product a number
 //   write    S_i = decay S_i + k_i d, y += q_i S_i            one load, three products, one store
 //
+// of which a rule that does not correct has the second alone: its d is beta v.
+//
 // Rows of a state are 512 bytes apart, so those of a tile would share a half or a quarter of the
 // sets of the cache, which do not hold them: for more than a few tokens the tile is copied to
 // memory of its own, whose rows follow each other.
@@ -99,7 +101,7 @@ template <int kVectors, bool kIsPart>
   Float odd[kVectors];
   for (int i = 0; i < kVectors; ++i) even[i] = odd[i] = zero();
   int64_t row = 0;
-  for (; row + 2 <= rule.keys; row += 2) {
+  for (; rule.corrects && row + 2 <= rule.keys; row += 2) {
     const float* const s = tile.first + row * tile.stride;
     const Float k0 = broadcast(k[row]);
     const Float k1 = broadcast(k[row + 1]);
@@ -108,7 +110,7 @@ template <int kVectors, bool kIsPart>
       odd[i] = fma(k1, get(s + tile.stride + i * kLanes), odd[i]);
     }
   }
-  if (row < rule.keys) {
+  if (rule.corrects && row < rule.keys) {
     const float* const s = tile.first + row * tile.stride;
     for (int i = 0; i < kVectors; ++i) {
       even[i] = fma(broadcast(k[row]), get(s + i * kLanes), even[i]);

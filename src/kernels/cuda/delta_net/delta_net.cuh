@@ -356,10 +356,18 @@ class StateColumns {
     Sums out;
 #pragma unroll
     for (int j = 0; j < kKeys / 4; ++j) {
-      update(s_[4 * j], of_key[j].x, change, gates.decay);
-      update(s_[4 * j + 1], of_key[j].y, change, gates.decay);
-      update(s_[4 * j + 2], of_key[j].z, change, gates.decay);
-      update(s_[4 * j + 3], of_key[j].w, change, gates.decay);
+      update_4(j, of_key[j], change, gates.decay);
+      add(out, four(q, j), j);
+    }
+    return sum(out);
+  }
+
+  /// The same where the state is not asked what it has for the key.
+  __device__ float2 step_without_read(const float* q, const float* k, float2 change, float decay) {
+    Sums out;
+#pragma unroll
+    for (int j = 0; j < kKeys / 4; ++j) {
+      update_4(j, four(k, j), change, decay);
       add(out, four(q, j), j);
     }
     return sum(out);
@@ -409,6 +417,13 @@ class StateColumns {
   __device__ static void update(float2& s, float k, const float2& change, float decay) {
     s.x = fmaf(k, change.x, __fmul_rn(decay, s.x));
     s.y = fmaf(k, change.y, __fmul_rn(decay, s.y));
+  }
+
+  __device__ void update_4(int j, const float4& k, const float2& change, float decay) {
+    update(s_[4 * j], k.x, change, decay);
+    update(s_[4 * j + 1], k.y, change, decay);
+    update(s_[4 * j + 2], k.z, change, decay);
+    update(s_[4 * j + 3], k.w, change, decay);
   }
 
   /// Over the lanes that share a column.

@@ -62,7 +62,8 @@ struct ChunkPlace {
   int count = 0;  // 0: there is no such chunk
 };
 
-__device__ inline ChunkPlace place_of(const DeltaNetCall& a, int chunk) {
+template <class Call>
+__device__ inline ChunkPlace place_of(const Call& a, int chunk) {
   for (int64_t i = 0; i < a.num_parts; ++i) {
     const StatePart part = a.parts[i];
     const int chunks = (part.num_tokens + kChunk - 1) / kChunk;
@@ -75,7 +76,8 @@ __device__ inline ChunkPlace place_of(const DeltaNetCall& a, int chunk) {
   return {};
 }
 
-__device__ inline int first_chunk_of(const DeltaNetCall& a, int64_t part) {
+template <class Call>
+__device__ inline int first_chunk_of(const Call& a, int64_t part) {
   int chunk = 0;
   for (int64_t i = 0; i < part; ++i) chunk += (a.parts[i].num_tokens + kChunk - 1) / kChunk;
   return chunk;

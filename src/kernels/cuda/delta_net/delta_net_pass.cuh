@@ -12,6 +12,7 @@ namespace subbyte::cuda {
 template <int kKey, int kColumns>
 class ChunkStage {
  public:
+  static constexpr bool kCorrects = true;  // what the state has is taken off changes
   static constexpr int kThreads = kColumns / 16 * kLanes;
   static constexpr int kOfKeys = kChunk * tile_stride(kKey) * 2;
   static constexpr int kOfWeights = kChunk * tile_stride(kChunk) * 2;
@@ -87,15 +88,17 @@ class ChunkState {
 #pragma unroll
     for (int k = 0; k < kKey / 16; ++k) {
       uint32_t state[4];
-      uint32_t minus[4];
+      [[maybe_unused]] uint32_t minus[4];
       operand_of<Number>(state, state_[2 * k], state_[2 * k + 1]);
 #pragma unroll
       for (int i = 0; i < 4; ++i) minus[i] = state[i] ^ 0x80008000u;
 #pragma unroll
       for (int j = 0; j < kChunk / 16; ++j) {
         uint32_t other[4];
-        ldmatrix_x4(other, stage.w().at(16 * j, 16 * k));
-        mma_16x16<Number>(changes[2 * j], changes[2 * j + 1], minus, other);
+        if constexpr (Stage::kCorrects) {
+          ldmatrix_x4(other, stage.w().at(16 * j, 16 * k));
+          mma_16x16<Number>(changes[2 * j], changes[2 * j + 1], minus, other);
+        }
         ldmatrix_x4(other, stage.queries().at(16 * j, 16 * k));
         mma_16x16<Number>(given[2 * j], given[2 * j + 1], state, other);
       }

@@ -1,34 +1,11 @@
 #include "kernels/cuda/short_conv/short_conv.h"
 
-#include "kernels/cuda/common/elements.cuh"
 #include "kernels/cuda/common/launch.cuh"
+#include "kernels/cuda/common/runs.cuh"
 #include "kernels/cuda/common/state_parts.cuh"
 
 namespace subbyte::cuda {
 namespace {
-
-/// Numbers of a thread, where all arrays have multiples of them.
-constexpr int kWide = 8;
-
-template <int kCount>
-__device__ __forceinline__ void load(Element element, const void* p, int64_t i,
-                                     float (&values)[kCount]) {
-  if constexpr (kCount == kWide) {
-    load_8(element, p, i, values);
-  } else {
-    values[0] = load_element(element, p, i);
-  }
-}
-
-template <int kCount>
-__device__ __forceinline__ void store(Element element, void* p, int64_t i,
-                                      const float (&values)[kCount]) {
-  if constexpr (kCount == kWide) {
-    store_8(element, p, i, values);
-  } else {
-    store_element(element, p, i, values[0]);
-  }
-}
 
 /// u of some channels of a token of a part; a negative token is of earlier steps.
 template <int kCount>
