@@ -41,6 +41,7 @@ from pathlib import Path
 
 OVERHEAD_REQUESTS = 2000
 LATE_PROMPT = 8192  # tokens
+LAST_CHUNK = b"\r\n0\r\n\r\n"  # heads may end in "0\r\n\r\n", too
 START_SECONDS = 240
 Span = tuple[float, float]
 
@@ -167,11 +168,11 @@ class Client(asyncio.Protocol):
         if b"HTTP/1.1 " in data and b"HTTP/1.1 200" not in data:
             self.errors += 1
             self.transport.close()
-        elif (self.rest + data).endswith(b"0\r\n\r\n"):
+        elif (self.rest + data).endswith(LAST_CHUNK):
             if self.firsts:
                 self.answers.append((self.firsts[-1][0], now))
             self.ask()
-        self.rest = data[-5:]
+        self.rest = (self.rest + data)[-len(LAST_CHUNK):]
 
     def connection_lost(self, _: Exception | None) -> None:
         self.over.get_loop().create_task(self.go_on())
@@ -213,11 +214,11 @@ def ask_once(place: tuple[str, int], request: bytes) -> float:
         connection.sendall(request)
         data = b""
         seconds = float("nan")
-        while not data.endswith(b"0\r\n\r\n"):
+        while not data.endswith(LAST_CHUNK):
             part = connection.recv(65536)
             if not part:
                 raise SystemExit(f"no answer: {data[-500:]!r}")
-            data = data[-5:] + part if b"data: {" in data else data + part
+            data += part
             if seconds != seconds and b"data: {" in data:
                 seconds = time.perf_counter() - begin
     return seconds
