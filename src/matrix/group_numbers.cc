@@ -20,7 +20,7 @@ double half(uint32_t code) {
 }
 
 /// FormatInfo::decode(), without a call for what most matrices have.
-double decode(Format format, uint32_t code) {
+double decode_number(Format format, uint32_t code) {
   if (format == Format::kF16) return half(code);
   if (format == Format::kF32) return std::bit_cast<float>(code);
   if (format >= Format::kU2 && format <= Format::kU8) return code;
@@ -48,7 +48,7 @@ GroupNumbers::GroupNumbers(const MatrixView& matrix)
 
 double GroupNumbers::number(const Numbers& numbers, int64_t row, int64_t group) const {
   const std::byte* const bytes = numbers.bytes + row * numbers.row_bytes;
-  const double number = decode(numbers.format, load(bytes, group, numbers.width));
+  const double number = decode_number(numbers.format, load(bytes, group, numbers.width));
   if (!numbers.two_levels) return number;
   return number * half(load(bytes + groups_, group / groups_of_superblock_, sizeof(Float16)));
 }
