@@ -24,8 +24,14 @@ KINDS = {
     "ROPE_KEY": ("key", "use", "neutral", "note"),
     "CONFIG_KEY": ("scope", "key", "use", "neutral", "note"),
     "FLAVOUR_KEY": ("scope", "keys", "use", "neutral", "note"),
+    "GGUF_KEY": ("keys", "use", "neutral", "note"),
     "MODEL_FILE": ("key", "use", "note"),
 }
+# Rows of GgufKeyRule, their lists and the architectures that have one.
+GGUF_ROW = re.compile(r'\{(?:\.name = )?"([\w.]+)",\s*(?:\.key = )?"(\w+)"(?:, "([^"]*)")?[^}]*\}')
+GGUF_LIST = re.compile(r"GgufKeyRule (k\w+)\[\] = \{(.*?)\n\};", re.DOTALL)
+GGUF_ARCHITECTURE = re.compile(r'\{\s*\.name = "([\w-]+)",(?:(?!\.name = ).)*?\.keys = (k\w+)',
+                               re.DOTALL)
 FILE_USES = {"kComputed": "read", "kRefused": "refused",
              "kIgnored": "changes nothing"}
 
@@ -54,6 +60,9 @@ def all_rows_of(path):
     if path == FLAVOURS.parent / "shared_keys.def":
         for file in flavour_files():
             rows += rows_of(file)
+    if path == MODELS / "gguf_keys.def":
+        rows = [row for file in (path.with_suffix(".cc"), *family_files())
+                for row in gguf_rows_of(file)] + rows
     if path == MODELS / "config_keys.def":
         for file in family_files():
             rows += [{**row, "family": file.stem} for row in rows_of(file)]
@@ -72,6 +81,19 @@ def rows_of(path):
         row = {"kind": match[1], **dict(zip(KINDS[match[1]], texts, strict=True))}
         rows += [{**row, "key": key} for key in row.pop("keys", row.get("key")).split(" ")]
     return rows
+
+
+def gguf_rows_of(file):
+    """Keys that are keys of config.json under another name."""
+    source = file.read_text()
+    names = {}
+    for architecture, keys in GGUF_ARCHITECTURE.findall(source):
+        names.setdefault(keys, []).append(architecture)
+    for keys, text in GGUF_LIST.findall(source):
+        for name, key, absent in GGUF_ROW.findall(text):
+            yield {"kind": "GGUF_KEY", "scope": " ".join(names.get(keys, [])), "key": f"*.{name}",
+                   "use": "kComputed", "neutral": "",
+                   "note": f"`{key}`" + (f"; absent: {absent}" if absent else "")}
 
 
 def scope_of(row):
@@ -105,7 +127,9 @@ def alike(rows, *parts):
 
 
 def neutral_of(row):
-    values = ["null", *(json.dumps(value) for value in json.loads(f"[{row['neutral']}]"))]
+    values = [json.dumps(value) for value in json.loads(f"[{row['neutral']}]")]
+    if row["kind"] != "GGUF_KEY":  # which has no null
+        values.insert(0, "null")
     return ", ".join(f"`{value}`" for value in values)
 
 

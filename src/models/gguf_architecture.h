@@ -23,6 +23,7 @@ struct GgufKeyRule {
   std::string_view key;
   std::string_view absent = {};  // JSON of config.json's value without the key; "": none
   bool is_float = false;         // F32 there, also where config.json has a whole number
+  bool by_family = false;        // complete() and add_keys() say the one by the other
 };
 
 /// Change of the software that wrote the file, which is undone.

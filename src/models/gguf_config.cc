@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <functional>
 #include <optional>
 
 #include "base/quote.h"
+#include "models/gguf_keys.h"
 #include "models/model_family.h"
 
 namespace subbyte {
@@ -21,115 +21,20 @@ constexpr std::string_view kArchitecture = "general.architecture";
 constexpr int64_t kMaxListed = 4096;  // layers of which a list says a number each
 constexpr int64_t kMaxWhole = (int64_t{1} << 31) - 1;
 
-/// Those of all architectures.
-constexpr GgufKeyRule kKeys[] = {
-    {"context_length", "max_position_embeddings"},
-    {"embedding_length", "hidden_size"},
-    {"block_count", "num_hidden_layers"},
-    {"feed_forward_length", "intermediate_size"},
-    {"attention.head_count", "num_attention_heads"},
-    {"attention.head_count_kv", "num_key_value_heads"},
-    {"attention.key_length", "head_dim"},
-    {"attention.layer_norm_rms_epsilon", "rms_norm_eps"},
-    {"rope.freq_base", "rope_theta", "10000.0"},
-};
-
-/// Keys that change numbers: one that no table of the architecture has must say what is computed
-/// without it.
-struct NeutralRule {
-  std::string_view name;
-  double neutral;
-};
-constexpr NeutralRule kNeutral[] = {
-    {"attention.clamp_kqv", 0},
-    {"attention.max_alibi_bias", 0},
-    {"attention.scale", 0},
-    {"attention.sliding_window", 0},
-    {"attention.temperature_scale", 0},
-    {"attn_logit_softcapping", 0},
-    {"embedding_scale", 0},
-    {"expert_count", 0},
-    {"expert_gating_func", 1},  // softmax
-    {"expert_group_count", 1},
-    {"expert_shared_count", 0},
-    {"expert_weights_scale", 1},
-    {"final_logit_softcapping", 0},
-    {"leading_dense_block_count", 0},
-    {"logit_scale", 0},
-    {"residual_scale", 0},
-    {"rope.scale_linear", 1},
-    {"rope.scaling.yarn_attn_factor", 1},
-    {"rope.scaling.yarn_ext_factor", 1},
-    {"rope.scaling.yarn_log_multiplier", 0},
-    {"router_logit_softcapping", 0},
-};
-/// The same of flags, and keys that change numbers whatever they say.
-struct NeutralFlag {
-  std::string_view name;
-  bool neutral;
-};
-constexpr NeutralFlag kNeutralFlags[] = {{"attention.causal", true},
-                                         {"use_parallel_residual", false}};
-constexpr std::string_view kNotComputed[] = {"attention.sliding_window_pattern",
-                                             "rope.freq_base_swa"};
-
 std::string full_name(const GgufFile& file, std::string_view name) {
   const GgufValue* const architecture = file.find(kArchitecture);
   const auto text = architecture == nullptr ? std::nullopt : architecture->string();
   return fmt::format("{}.{}", text.value_or(""), name);
 }
 
-/// The value of a key that config.json has, too: a number, a flag or a text.
-Result<Value> value_of(const GgufFile& file, std::string_view name) {
-  const std::string full = full_name(file, name);
-  const GgufValue& value = *file.find(full);
-  if (const auto flag = value.is_array() ? std::nullopt : value.boolean()) return Value(*flag);
-  if (const auto text = value.is_array() ? std::nullopt : value.string()) {
-    return Value(std::string(*text));
-  }
-  if (value.integer(0)) {
-    SUBBYTE_TRY(const auto number, gguf_integer(file, name));
-    return *number < 0 ? Value(*number) : Value(static_cast<uint64_t>(*number));
-  }
-  SUBBYTE_TRY(const auto number, gguf_number(file, name));
-  return Value(*number);
-}
-
 Status add_keys(const GgufFile& file, std::span<const GgufKeyRule> rules, Value& config) {
   for (const GgufKeyRule& rule : rules) {
-    if (config.contains(rule.key)) continue;
+    if (rule.by_family || config.contains(rule.key)) continue;
     if (file.find(full_name(file, rule.name)) != nullptr) {
-      SUBBYTE_TRY(config[rule.key], value_of(file, rule.name));
+      SUBBYTE_TRY(config[rule.key], gguf_value(file, rule.name));
     } else if (!rule.absent.empty()) {
       SUBBYTE_TRY(config[rule.key], json::parse(rule.absent, rule.name));
     }
-  }
-  return {};
-}
-
-/// Gives each key that is not neutral to `refuse`, until that has an error.
-Status check_neutral(const GgufFile& file, std::span<const GgufKeyRule> own,
-                     const std::function<Status(Status)>& refuse) {
-  for (const NeutralRule& rule : kNeutral) {
-    if (std::ranges::find(own, rule.name, &GgufKeyRule::name) != own.end()) continue;
-    const auto number = gguf_number(file, rule.name);
-    if (!number.ok()) SUBBYTE_CHECK(refuse(number.error()));
-    if (!number.ok() || !*number || **number == rule.neutral) continue;
-    SUBBYTE_CHECK(refuse(
-        file.error(kCode, full_name(file, rule.name),
-                   fmt::format("{}, as it is not computed for this architecture", rule.neutral))));
-  }
-  for (const NeutralFlag& rule : kNeutralFlags) {
-    const std::string full = full_name(file, rule.name);
-    const GgufValue* const value = file.find(full);
-    if (value == nullptr || (!value->is_array() && value->boolean() == rule.neutral)) continue;
-    SUBBYTE_CHECK(refuse(file.error(kCode, full, rule.neutral ? "true" : "false")));
-  }
-  for (const std::string_view name : kNotComputed) {
-    const std::string full = full_name(file, name);
-    if (file.find(full) == nullptr) continue;
-    SUBBYTE_CHECK(refuse(Error{kCode, fmt::format("{}: {}: not computed for this architecture",
-                                                  file.path().native(), quote(full))}));
   }
   return {};
 }
@@ -158,7 +63,7 @@ Result<Value> scaling_of(const GgufFile& file, std::string_view type) {
     if (file.find(full_name(file, row.name)) == nullptr) continue;
     const bool is_of_yarn = row.key != kRows[0].key;
     if (type == "linear" && is_of_yarn) continue;
-    SUBBYTE_TRY(section[row.key], value_of(file, row.name));
+    SUBBYTE_TRY(section[row.key], gguf_value(file, row.name));
   }
   return section;
 }
@@ -309,6 +214,20 @@ Result<std::optional<double>> gguf_number(const GgufFile& file, std::string_view
   return file.error(kCode, full, value->is_array() ? "the same number for each layer" : "a number");
 }
 
+Result<Value> gguf_value(const GgufFile& file, std::string_view name) {
+  const GgufValue& value = *file.find(full_name(file, name));
+  if (const auto flag = value.is_array() ? std::nullopt : value.boolean()) return Value(*flag);
+  if (const auto text = value.is_array() ? std::nullopt : value.string()) {
+    return Value(std::string(*text));
+  }
+  if (value.integer(0)) {
+    SUBBYTE_TRY(const auto number, gguf_integer(file, name));
+    return *number < 0 ? Value(*number) : Value(static_cast<uint64_t>(*number));
+  }
+  SUBBYTE_TRY(const auto number, gguf_number(file, name));
+  return Value(*number);
+}
+
 Result<std::vector<bool>> gguf_flags(const GgufFile& file, std::string_view name) {
   const std::string full = full_name(file, name);
   const GgufValue* const value = file.find(full);
@@ -352,7 +271,7 @@ Result<Value> gguf_config(const GgufModel& model, const GgufArchitecture& archit
     problems->push_back(std::move(status).error());
     return {};
   };
-  SUBBYTE_CHECK(check_neutral(file, architecture.keys, refuse));
+  SUBBYTE_CHECK(check_gguf_keys(file, architecture, refuse));
   SUBBYTE_CHECK(refuse(add_vocabulary(model, config)));
   SUBBYTE_CHECK(refuse(add_rope(model, config)));
   // What follows divides and counts by the sizes.
@@ -361,7 +280,7 @@ Result<Value> gguf_config(const GgufModel& model, const GgufArchitecture& archit
     return *first;
   }
   SUBBYTE_CHECK(refuse(add_keys(file, architecture.keys, config)));
-  SUBBYTE_CHECK(refuse(add_keys(file, kKeys, config)));
+  SUBBYTE_CHECK(refuse(add_keys(file, shared_gguf_keys(), config)));
   SUBBYTE_CHECK(refuse(leave_drafts_out(file, config)));
   SUBBYTE_CHECK(refuse(add_heads(file, config)));
   SUBBYTE_CHECK(refuse(add_rotary_part(file, config)));

@@ -16,6 +16,10 @@ Result<json::Value> gguf_config(const GgufModel& model, const GgufArchitecture& 
 Result<std::optional<int64_t>> gguf_integer(const GgufFile& file, std::string_view name);
 Result<std::optional<double>> gguf_number(const GgufFile& file, std::string_view name);
 
+/// A number, a flag or a text of a key that is there; of a list as gguf_integer() has it. Code
+/// gguf.value.
+Result<json::Value> gguf_value(const GgufFile& file, std::string_view name);
+
 /// The flags of a list for all layers; empty without the key. Code gguf.value.
 Result<std::vector<bool>> gguf_flags(const GgufFile& file, std::string_view name);
 

@@ -59,7 +59,7 @@ class Writer {
   void add_rules(const json::Object& config) {
     for (const GgufKeyRule& rule : architecture_.keys) {
       const Value* const value = config.find(rule.key);
-      if (value == nullptr || value->is_null()) continue;
+      if (rule.by_family || value == nullptr || value->is_null()) continue;
       if (value->is_boolean()) {
         keys_.flag(key(rule.name), value->get<bool>());
       } else if (rule.is_float || value->is_number_float()) {

@@ -60,6 +60,8 @@ constexpr GgufKeyRule kGgufKeys[] = {
     {"ssm.state_size", "linear_key_head_dim"},
     {"ssm.group_count", "linear_num_key_heads"},
     {"ssm.time_step_rank", "linear_num_value_heads"},
+    {.name = "ssm.inner_size", .key = "linear_value_head_dim", .by_family = true},
+    {.name = "attention.recurrent_layers", .key = "layer_types", .by_family = true},
     {"full_attention_interval", "full_attention_interval", "4"},
     {"expert_count", "num_experts"},
     {"expert_used_count", "num_experts_per_tok"},

@@ -7,9 +7,11 @@
 #include "base/quote.h"
 #include "checkpoints/config/model_files.h"
 #include "checkpoints/config/side_file_keys.h"
+#include "checkpoints/containers/gguf_parts.h"
 #include "engine/generation_config.h"
 #include "json/strict_json.h"
 #include "models/config_keys.h"
+#include "models/gguf_keys.h"
 #include "verify/context.h"
 
 namespace subbyte {
@@ -145,6 +147,11 @@ Status check_config(VerifyContext& context) {
   note_cache_scales(context);
   if (const Status files = check_model_files(context.files.path()); !files.ok()) {
     context.findings.add(files.error(), "adapter_config.json");
+  }
+  if (is_gguf(context.files.path())) {
+    SUBBYTE_TRY(const GgufModel model, GgufModel::open(context.files.path()));
+    note_unknown_keys(context, context.files.path().filename().native(),
+                      unknown_gguf_keys(model.keys()));
   }
   const auto check_sampling = [&](std::string_view file) {
     const auto sampling = read_generation_config(context.files);
