@@ -8,6 +8,7 @@
 
 #include "base/float16.h"
 #include "models/config_keys.h"
+#include "models/gguf_config.h"
 #include "models/model_family.h"
 #include "models/rope_config.h"
 #include "models/step_recorder.h"
@@ -53,29 +54,53 @@ constexpr GgufKeyRule kGgufKeys[] = {
     {"final_logit_softcapping", "final_logit_softcapping", "", true},
     {"attention.sliding_window", "sliding_window"},
 };
+constexpr GgufKeyRule kThirdGgufKeys[] = {
+    {"final_logit_softcapping", "final_logit_softcapping", "", true},
+    {"attention.sliding_window", "sliding_window", "null"},
+    {.name = "attention.sliding_window_pattern", .key = "layer_types", .by_family = true},
+    {"rope.freq_base_swa", "rope_local_base_freq", "10000.0", true},
+};
 constexpr GgufTensorRule kGgufTensors[] = {
     {"output_norm", "model.norm", GgufChange::kPlusOne},
     {"attn_norm", "input_layernorm", GgufChange::kPlusOne},
     {"post_attention_norm", "post_attention_layernorm", GgufChange::kPlusOne},
     {"ffn_norm", "pre_feedforward_layernorm", GgufChange::kPlusOne},
     {"post_ffw_norm", "post_feedforward_layernorm", GgufChange::kPlusOne},
+    {"attn_q_norm", "self_attn.q_norm", GgufChange::kPlusOne},
+    {"attn_k_norm", "self_attn.k_norm", GgufChange::kPlusOne},
 };
 
 /// No key says how scores are scaled: by the size of a head, but in the largest model.
-Status complete_gguf(const GgufModel& /*model*/, json::Value& config) {
-  constexpr int64_t kLayersOfLargest = 46;
-  const bool is_largest = config["num_hidden_layers"] == json::Value(kLayersOfLargest);
+void add_score_scale(json::Value& config, int64_t layers_of_largest) {
+  const bool is_largest = config["num_hidden_layers"] == json::Value(layers_of_largest);
   const auto number = [&](const char* key) { return config[key].get<double>(); };
   config["query_pre_attn_scalar"] =
       is_largest ? number("hidden_size") / number("num_attention_heads") : number("head_dim");
+}
+
+Status complete_gguf(const GgufModel& /*model*/, json::Value& config) {
+  add_score_scale(config, 46);
   return {};
 }
+
+Status complete_third_gguf(const GgufModel& model, json::Value& config) {
+  add_score_scale(config, 62);
+  return add_gguf_windows(model.keys(), config);
+}
+
+void add_third_gguf_keys(const ModelConfig& model, GgufKeys& keys);
 
 constexpr GgufArchitecture kGguf[] = {{.name = "gemma2",
                                        .model_type = "gemma2",
                                        .keys = kGgufKeys,
                                        .tensors = kGgufTensors,
-                                       .complete = complete_gguf}};
+                                       .complete = complete_gguf},
+                                      {.name = "gemma3",
+                                       .model_type = "gemma3_text",
+                                       .keys = kThirdGgufKeys,
+                                       .tensors = kGgufTensors,
+                                       .complete = complete_third_gguf,
+                                       .add_keys = add_third_gguf_keys}};
 
 constexpr json::ScopedRule kKeys[] = {
     SUBBYTE_CONFIG_KEY("", "hidden_activation", kComputed, "",
@@ -120,6 +145,15 @@ struct Own {
 
   bool operator==(const Own&) const = default;
 };
+
+/// The base of layers that slide, which config.json may have in a section of theirs.
+void add_third_gguf_keys(const ModelConfig& model, GgufKeys& keys) {
+  add_gguf_windows(kGguf[1], model, keys);
+  const Rope& rope = model.own.as<Own>().sliding_rope;
+  if (rope.dim() < 4) return;
+  const double theta = std::pow(rope.inv_freq()[1], -0.5 * static_cast<double>(rope.dim()));
+  keys.number(kGguf[1].key("rope.freq_base_swa"), static_cast<float>(theta));
+}
 
 /// A cap that null takes away.
 Result<float> read_cap(const json::Object& config, const char* key, double absent) {

@@ -63,6 +63,8 @@ struct GgufArchitecture {
   Status (*complete)(const GgufModel& model, json::Value& config) = nullptr;
   /// Its inverse: adds keys that no table has, and those that must be otherwise; nullptr: nothing.
   void (*add_keys)(const ModelConfig& model, GgufKeys& keys) = nullptr;
+  /// Files are read as the model_type of another row of that name, which computes the same.
+  bool is_written_only = false;
 
   std::string key(std::string_view after) const {
     return std::string(name) + "." + std::string(after);

@@ -241,6 +241,44 @@ Result<std::vector<bool>> gguf_flags(const GgufFile& file, std::string_view name
   return file.error(kCode, full, "true or false for each layer");
 }
 
+Status add_gguf_windows(const GgufFile& file, Value& config) {
+  constexpr std::string_view kPattern = "attention.sliding_window_pattern";
+  const auto layers = config["num_hidden_layers"].get<uint64_t>();
+  std::vector<bool> slides(layers, false);
+  const Value& window = config.at("sliding_window");
+  if (window.is_null() || window == Value(0)) {
+    config["sliding_window"] = nullptr;
+  } else {
+    const GgufValue* const pattern = file.find(full_name(file, kPattern));
+    if (pattern == nullptr) return {};
+    if (pattern->is_array()) {
+      SUBBYTE_TRY(slides, gguf_flags(file, kPattern));
+    } else {
+      SUBBYTE_TRY(const auto every, gguf_integer(file, kPattern));
+      for (uint64_t i = 0; i < layers; ++i) {
+        slides[i] = *every <= 0 || (i + 1) % static_cast<uint64_t>(*every) != 0;
+      }
+    }
+    if (slides.size() < layers) {
+      return file.error(kCode, full_name(file, kPattern), fmt::format("{} layers", layers));
+    }
+  }
+  Value types = Value::array();
+  for (uint64_t i = 0; i < layers; ++i) {
+    types.push_back(slides[i] ? "sliding_attention" : "full_attention");
+  }
+  config["layer_types"] = std::move(types);
+  return {};
+}
+
+void add_gguf_windows(const GgufArchitecture& architecture, const ModelConfig& model,
+                      GgufKeys& keys) {
+  std::vector<bool> slides;
+  for (const int64_t window : model.windows) slides.push_back(window > 0);
+  if (std::ranges::find(slides, true) == slides.end()) return;
+  keys.flags(architecture.key("attention.sliding_window_pattern"), slides);
+}
+
 Result<std::vector<float>> gguf_floats(const GgufModel& model, std::string_view name) {
   const GgufTensor* const tensor = model.find(name);
   if (tensor == nullptr) return std::vector<float>();

@@ -23,6 +23,13 @@ Result<json::Value> gguf_value(const GgufFile& file, std::string_view name);
 /// The flags of a list for all layers; empty without the key. Code gguf.value.
 Result<std::vector<bool>> gguf_flags(const GgufFile& file, std::string_view name);
 
+/// Adds which layers slide, by attention.sliding_window_pattern: true for each of these, or the
+/// number of layers of which the last is full. Without a window all are full. Code gguf.value.
+Status add_gguf_windows(const GgufFile& file, json::Value& config);
+/// Its inverse.
+void add_gguf_windows(const GgufArchitecture& architecture, const ModelConfig& model,
+                      GgufKeys& keys);
+
 /// The numbers of a tensor of F32, such as factors of frequencies; empty without it. Code
 /// gguf.value.
 Result<std::vector<float>> gguf_floats(const GgufModel& model, std::string_view name);

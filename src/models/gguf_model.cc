@@ -16,7 +16,10 @@ Result<const GgufArchitecture*> gguf_architecture_of(const GgufFile& file) {
   const auto name = value == nullptr ? std::nullopt : value->string();
   if (!name) return file.error("gguf.value", "general.architecture", "a text");
   for (const ModelFamily* const family : all_families()) {
-    const auto found = std::ranges::find(family->gguf, *name, &GgufArchitecture::name);
+    const auto is_it = [&](const GgufArchitecture& row) {
+      return row.name == *name && !row.is_written_only;
+    };
+    const auto found = std::ranges::find_if(family->gguf, is_it);
     if (found != family->gguf.end()) return &*found;
   }
   return Error{"gguf.architecture",
@@ -28,6 +31,7 @@ std::string gguf_architecture_names() {
   std::string names;
   for (const ModelFamily* const family : all_families()) {
     for (const GgufArchitecture& architecture : family->gguf) {
+      if (architecture.is_written_only) continue;
       names += (names.empty() ? "" : ", ") + std::string(architecture.name);
     }
   }

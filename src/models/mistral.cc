@@ -19,6 +19,22 @@ constexpr ModelType kModelTypes[] = {{.name = "mistral",
                                                    .sliding = SlidingRule::kWithWindow,
                                                    .sliding_window = 4096}}};
 
+constexpr GgufTensorRule kGgufTensors[] = {
+    {"attn_q", "self_attn.q_proj", GgufChange::kPairedQueries},
+    {"attn_k", "self_attn.k_proj", GgufChange::kPairedKeys},
+};
+
+Status complete_gguf(const GgufModel& /*model*/, json::Value& config) {
+  config["sliding_window"] = nullptr;
+  return {};
+}
+
+constexpr GgufArchitecture kGguf[] = {{.name = "llama",
+                                       .model_type = "mistral",
+                                       .tensors = kGgufTensors,
+                                       .complete = complete_gguf,
+                                       .is_written_only = true}};
+
 constexpr json::ScopedRule kKeys[] = {
     SUBBYTE_CONFIG_KEY("", "sliding_window", kComputed, "", "absent: 4096; null: none"),
     SUBBYTE_CONFIG_KEY("", "layer_types", kComputed, "", "what sliding_window says of all layers"),
@@ -55,6 +71,7 @@ json::Value config_of(const ModelShape& shape, int64_t layers) {
 
 extern const ModelFamily mistral_family;
 const ModelFamily mistral_family = {.model_types = kModelTypes,
+                                    .gguf = kGguf,
                                     .keys = kKeys,
                                     .record = record,
                                     .shapes = kShapes,

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "models/config_keys.h"
+#include "models/gguf_config.h"
 #include "models/model_family.h"
 #include "models/rope_config.h"
 #include "models/step_recorder.h"
@@ -25,6 +26,51 @@ constexpr ModelType kModelTypes[] = {{.name = "olmo2",
                                                    .sliding_window = 4096,
                                                    .full_every = 4,
                                                    .has_sliding_rope = true}}};
+
+constexpr const ModelType& kThird = kModelTypes[1];
+
+constexpr GgufKeyRule kGgufKeys[] = {
+    {"attention.sliding_window", "sliding_window", "null"},
+    {.name = "attention.sliding_window_pattern", .key = "layer_types", .by_family = true},
+};
+constexpr GgufTensorRule kGgufTensors[] = {
+    {"attn_q_norm", "self_attn.q_norm"},
+    {"attn_k_norm", "self_attn.k_norm"},
+    {"post_attention_norm", "post_attention_layernorm"},
+    {"post_ffw_norm", "post_feedforward_layernorm"},
+};
+
+/// Files with windows are of OLMo 3.
+Status complete_gguf(const GgufModel& model, json::Value& config) {
+  SUBBYTE_CHECK(add_gguf_windows(model.keys(), config));
+  if (config["sliding_window"].is_null()) {
+    config.erase("sliding_window");
+    config.erase("layer_types");
+  } else {
+    config["model_type"] = std::string(kThird.name);
+    config["architectures"] = json::Value::array({std::string(kThird.architecture)});
+  }
+  return {};
+}
+
+void add_gguf_keys(const ModelConfig& model, GgufKeys& keys);
+
+constexpr GgufArchitecture kGguf[] = {{.name = "olmo2",
+                                       .model_type = "olmo2",
+                                       .keys = kGgufKeys,
+                                       .tensors = kGgufTensors,
+                                       .complete = complete_gguf},
+                                      {.name = "olmo2",
+                                       .model_type = "olmo3",
+                                       .keys = kGgufKeys,
+                                       .tensors = kGgufTensors,
+                                       .complete = complete_gguf,
+                                       .add_keys = add_gguf_keys,
+                                       .is_written_only = true}};
+
+void add_gguf_keys(const ModelConfig& model, GgufKeys& keys) {
+  add_gguf_windows(kGguf[1], model, keys);
+}
 
 constexpr json::ScopedRule kKeys[] = {
     SUBBYTE_CONFIG_KEY("olmo3", "sliding_window", kComputed, "", "absent: 4096; null: none"),
@@ -100,6 +146,7 @@ json::Value config_of(const ModelShape& shape, int64_t layers) {
 
 extern const ModelFamily olmo2_family;
 const ModelFamily olmo2_family = {.model_types = kModelTypes,
+                                  .gguf = kGguf,
                                   .keys = kKeys,
                                   .rope_keys = kRopeKeys,
                                   .read = read,

@@ -34,7 +34,7 @@ TWO_HEADS = dict(num_attention_heads=2, num_key_value_heads=1)
 PAIRED = ("llama", "granite")
 TILED = ("qwen35", "qwen35moe")
 DELTA_NETS = (*TILED, "qwen3next")
-ONE_MORE = ("gemma2", *DELTA_NETS)
+ONE_MORE = ("gemma2", "gemma3", *DELTA_NETS)
 
 
 def tokens():
@@ -84,7 +84,7 @@ def add_metadata(writer, arch, config):
     if size * heads != config.hidden_size:
         writer.add_key_length(size)
         writer.add_value_length(size)
-    rope = config.rope_parameters
+    rope = rope_of(config)
     writer.add_rope_freq_base(rope["rope_theta"])
     part = rope.get("partial_rotary_factor", 1.0)
     writer.add_rope_dimension_count(int(part * size))
@@ -113,6 +113,13 @@ def add_metadata(writer, arch, config):
         writer.add_attn_logit_softcapping(config.attn_logit_softcapping)
         writer.add_final_logit_softcapping(config.final_logit_softcapping)
         writer.add_sliding_window(config.sliding_window)
+    if arch in ("gemma3", "olmo2") and getattr(config, "sliding_window", None):
+        writer.add_sliding_window(config.sliding_window)
+        slides = [kind == "sliding_attention" for kind in config.layer_types]
+        writer.add_sliding_window_pattern(slides if arch == "olmo2" else slides.index(False) + 1)
+    if arch == "gemma3":
+        writer.add_rope_freq_base_swa(
+            config.rope_parameters["sliding_attention"]["rope_theta"])
     if arch == "granite":
         writer.add_attention_scale(config.attention_multiplier)
         writer.add_embedding_scale(config.embedding_multiplier)
@@ -129,6 +136,11 @@ def add_metadata(writer, arch, config):
         writer.add_sliding_window(config.sliding_window)
 
 
+def rope_of(config):
+    """That of all layers, or of those that do not slide."""
+    return config.rope_parameters.get("full_attention", config.rope_parameters)
+
+
 def attention_factor(config):
     rope = config.rope_parameters
     ratio = config.max_position_embeddings / rope["original_max_position_embeddings"]
@@ -137,7 +149,7 @@ def attention_factor(config):
 
 def rope_tensors(config):
     """Divisors of frequencies, where the architecture has them as tensors."""
-    rope = config.rope_parameters
+    rope = rope_of(config)
     if rope["rope_type"] == "longrope":
         return {"rope_factors_long.weight": torch.tensor(rope["long_factor"]),
                 "rope_factors_short.weight": torch.tensor(rope["short_factor"])}
@@ -353,6 +365,32 @@ def gemma2():
                        tie_word_embeddings=True)
 
 
+def gemma3():
+    return tiny.family("Gemma3", 13, config_of="Gemma3Text", **SMALL,
+                       sliding_window=8, query_pre_attn_scalar=16, tie_word_embeddings=True,
+                       layer_types=["sliding_attention", "full_attention"],
+                       rope_parameters={
+                           "full_attention": {"rope_type": "linear", "rope_theta": 1000.0,
+                                              "factor": 4.0},
+                           "sliding_attention": {"rope_type": "default", "rope_theta": 100.0}})
+
+
+def olmo2():
+    small = {key: value for key, value in SMALL.items() if key != "head_dim"}
+    return tiny.family("Olmo2", 14, **{**small, **TWO_HEADS}, tie_word_embeddings=False)
+
+
+def olmo3():
+    small = {key: value for key, value in SMALL.items() if key != "head_dim"}
+    return tiny.family("Olmo3", 15, **{**small, **TWO_HEADS}, tie_word_embeddings=False,
+                       sliding_window=8, layer_types=["sliding_attention", "full_attention"],
+                       rope_parameters={
+                           "full_attention": {"rope_type": "yarn", "rope_theta": 1000.0,
+                                              "factor": 4.0,
+                                              "original_max_position_embeddings": 64},
+                           "sliding_attention": {"rope_type": "default", "rope_theta": 1000.0}})
+
+
 def phi3():
     factors = [1 + i / 8 for i in range(6)]
     small = {key: value for key, value in SMALL.items() if key != "head_dim"}
@@ -413,6 +451,9 @@ FILES = {
     "qwen3moe": ("qwen3moe", "qwen2", qwen3moe),
     "gpt-oss": ("gpt-oss", "gpt-4o", gpt_oss),
     "gemma2": ("gemma2", "gpt-2", gemma2),
+    "gemma3": ("gemma3", "gpt-2", gemma3),
+    "olmo2": ("olmo2", "dbrx", olmo2),
+    "olmo3": ("olmo2", "dbrx", olmo3),
     "phi3": ("phi3", "gpt-4o", phi3),
     "granite": ("granite", "refact", granite),
     "qwen35": ("qwen35", "qwen35", qwen35),

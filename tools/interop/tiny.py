@@ -248,8 +248,8 @@ def with_choice(model):
     return model
 
 
-def family(name, seed, vision=None, **more):
-    """With `vision` it is the text part of a model that sees."""
+def family(name, seed, vision=None, config_of="", **more):
+    """With `vision` it is the text part of a model that sees; `config_of` names another config."""
     torch.manual_seed(seed)
     text = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
             "num_attention_heads": 4, "vocab_size": VOCAB, "max_position_embeddings": 256,
@@ -257,7 +257,7 @@ def family(name, seed, vision=None, **more):
     wrapper = text if vision is None else {
         "text_config": text, "vision_config": vision,
         "tie_word_embeddings": text.get("tie_word_embeddings", False)}
-    config = getattr(transformers, f"{name}Config")(**wrapper)
+    config = getattr(transformers, f"{config_of or name}Config")(**wrapper)
     end = "ForCausalLM" if vision is None else "ForConditionalGeneration"
     model = with_weights(getattr(transformers, name + end)(config))
     with torch.no_grad():
