@@ -63,6 +63,9 @@ struct FileTensor {
   int32_t ggml_type = -1;
   /// Row i of the matrix is row (*rows)[i] of the bytes; nullptr: they lie in order.
   std::shared_ptr<const std::vector<uint32_t>> rows = nullptr;
+  /// The columns are so many equal parts: part i is part (*cols)[i] of the bytes of a row; nullptr:
+  /// they lie in order.
+  std::shared_ptr<const std::vector<uint32_t>> cols = nullptr;
 };
 
 using TensorMap = std::map<std::string, FileTensor, std::less<>>;

@@ -168,7 +168,7 @@ Result<std::vector<Matrix>> import_matrices(const ImportContext& context,
   context.pool.parallel_for(std::ssize(modules), 1, [&](int64_t begin, int64_t end, int) {
     SerialExecutor serial;
     const ImportContext of_thread = {context.tensors, context.config, serial,
-                                     context.stacks_have_inputs_first};
+                                     context.stacks_have_inputs_first, context.keeps_cols};
     for (int64_t i = begin; i < end; ++i) {
       try {
         auto matrix = import_matrix(of_thread, modules[i]);

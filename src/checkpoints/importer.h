@@ -26,6 +26,8 @@ struct ImportContext {
   /// Floats of all experts in one tensor are [experts][inputs][outputs], not
   /// [experts][outputs][inputs].
   bool stacks_have_inputs_first = true;
+  /// Columns stay as they lie, whatever FileTensor::cols says.
+  bool keeps_cols = false;
 };
 
 /// Says whether the file has floats, which codes may become only when they are read.

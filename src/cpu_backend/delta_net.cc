@@ -196,7 +196,7 @@ class DeltaNet {
     rule.k = mixed + keys(head).channel;
     rule.v = mixed + 2 * shape_.key_width() + value_head * size;
     rule.key_stride = rule.v_stride = shape_.channels();
-    rule.y = y_ + first_row * shape_.value_width() + value_head * size;
+    rule.y = y_ + first_row * shape_.value_width() + shape_.place_of(value_head) * size;
     rule.y_stride = shape_.value_width();
     rule.decay = decay_ + first_row * shape_.value_heads + value_head;
     rule.beta = beta_ + first_row * shape_.value_heads + value_head;

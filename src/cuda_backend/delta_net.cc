@@ -12,7 +12,8 @@ namespace {
 cuda::DeltaNetSizes sizes_of(const DeltaNetShape& shape) {
   return {static_cast<int32_t>(shape.key_heads),        static_cast<int32_t>(shape.value_heads),
           static_cast<int32_t>(shape.values_per_key()), static_cast<int32_t>(shape.key_size),
-          static_cast<int32_t>(shape.value_size),       static_cast<int32_t>(shape.taps)};
+          static_cast<int32_t>(shape.value_size),       static_cast<int32_t>(shape.taps),
+          shape.gives_tiles};
 }
 
 cuda::DeltaNetColumns columns_of(const HeadColumns& columns) {

@@ -96,7 +96,8 @@ Result<CheckpointParts> open_matrices(const ModelFiles& files) {
 CheckpointSummary summarize(const CheckpointParts& checkpoint, Executor& pool) {
   CheckpointSummary summary = {checkpoint.kind(), {}, checkpoint.check_model()};
   if (!checkpoint.quantization.ok() || !checkpoint.tensors.ok()) return summary;
-  const ImportContext context = checkpoint.context(pool);
+  ImportContext context = checkpoint.context(pool);
+  context.keeps_cols = true;
   if (summary.verdict.ok()) {
     const auto found = checkpoint.find_tensors(context);
     if (!found.ok()) summary.verdict = found.error();

@@ -37,9 +37,12 @@ enum class GgufChange : uint8_t {
   kRow,            // a matrix of one output is a list
   kNegativeExp,    // -exp(w)
   // Of delta nets with value heads in tiles: value head i has the key head i modulo their number,
-  // and not that of its place among them. Keys and queries are read once for each value head.
-  kTiledHeads,
-  kTiledFilters,
+  // and not that of its place among them.
+  kTiledHeads,        // the rows
+  kTiledValues,       // the rows after those of queries and keys
+  kTiledFilters,      // the same, without a dimension of 1
+  kTiledColumns,      // the columns
+  kTiledNegativeExp,  // -exp(w) of each
   kBetaAlpha,  // by key head: the rows of in_proj_b, then those of in_proj_a
 };
 

@@ -150,10 +150,18 @@ class Namer {
     if (change == GgufChange::kPairedQueries) return unpair(tensor, heads_);
     if (change == GgufChange::kPairedKeys) return unpair(tensor, kv_heads_);
     if (change == GgufChange::kNegativeExp) return take_logarithm(tensor);
-    if (change == GgufChange::kTiledHeads) return repeat_key_heads(tensor);
-    if (change == GgufChange::kTiledFilters) SUBBYTE_CHECK(repeat_key_heads(tensor));
+    if (change == GgufChange::kTiledNegativeExp) {
+      SUBBYTE_CHECK(take_logarithm(tensor));
+      return untile_rows(tensor, 0);
+    }
+    if (change == GgufChange::kTiledHeads) return untile_rows(tensor, 0);
+    if (change == GgufChange::kTiledValues) return untile_rows(tensor, 2 * key_heads_ * key_size_);
+    if (change == GgufChange::kTiledColumns) return untile_columns(tensor);
     if (change == GgufChange::kFilters || change == GgufChange::kTiledFilters) {
       if (tensor.shape.size() != 2) return wrong(tensor, "expected filters of channels");
+      if (change == GgufChange::kTiledFilters) {
+        SUBBYTE_CHECK(untile_rows(tensor, 2 * key_heads_ * key_size_));
+      }
       tensor.shape.insert(tensor.shape.begin() + 1, 1);
     }
     if (change == GgufChange::kRow && tensor.shape.size() == 1) {
@@ -195,35 +203,54 @@ class Namer {
     return {};
   }
 
-  /// Queries and keys of key head i modulo their number for each value head i; then values.
-  Status repeat_key_heads(FileTensor& tensor) {
-    const int64_t keys = key_heads_ * key_size_;
-    const auto rows = static_cast<int64_t>(tensor.shape.front());
-    constexpr int64_t kMaxValueHeads = 64;  // of a key head
+  /// Value heads that lie in tiles are put by key head: the place in the file of each.
+  Result<std::vector<uint32_t>> heads_of(const FileTensor& tensor, int64_t size) const {
     const bool fits = key_heads_ > 0 && value_heads_ > 0 && value_heads_ % key_heads_ == 0 &&
-                      value_heads_ / key_heads_ <= kMaxValueHeads && key_size_ > 0 &&
-                      rows <= kMaxRows && keys < rows / 2 && (rows - 2 * keys) % value_heads_ == 0;
-    if (!fits || tensor.shape.size() != 2) {
-      return wrong(tensor, fmt::format("expected queries and keys of {} heads of {}, then values",
-                                       key_heads_, key_size_));
+                      value_heads_ <= size && size <= kMaxRows && size % value_heads_ == 0;
+    if (!fits) {
+      return wrong(tensor, fmt::format("expected values of {} heads, as many for each of {}",
+                                       value_heads_, key_heads_));
     }
+    std::vector<uint32_t> heads;
+    const int64_t each = value_heads_ / key_heads_;
+    for (int64_t i = 0; i < value_heads_; ++i) {
+      heads.push_back(static_cast<uint32_t>(i % each * key_heads_ + i / each));
+    }
+    return heads;
+  }
+
+  Status untile_rows(FileTensor& tensor, int64_t first) {
+    const auto rows = static_cast<int64_t>(tensor.shape.front());
+    const int64_t values = first < 0 || first > kMaxRows ? 0 : rows - first;
+    SUBBYTE_TRY(const auto heads, heads_of(tensor, values));
     if (key_heads_ == value_heads_) return {};
     std::vector<uint32_t> list;
-    list.reserve(static_cast<std::size_t>(2 * value_heads_ * key_size_ + rows - 2 * keys));
-    for (const int64_t first : {int64_t{0}, keys}) {
-      for (int64_t i = 0; i < value_heads_ * key_size_; ++i) {
-        list.push_back(static_cast<uint32_t>(first + i % keys));
+    list.reserve(static_cast<std::size_t>(rows));
+    for (int64_t i = 0; i < first; ++i) list.push_back(static_cast<uint32_t>(i));
+    const int64_t size = values / value_heads_;
+    for (const uint32_t head : heads) {
+      for (int64_t i = 0; i < size; ++i) {
+        list.push_back(static_cast<uint32_t>(first + head * size + i));
       }
     }
-    for (int64_t i = 2 * keys; i < rows; ++i) list.push_back(static_cast<uint32_t>(i));
     return order_rows(tensor, std::move(list));
   }
 
-  /// The matrix of rows of this one; of filters, which are small, in memory.
+  Status untile_columns(FileTensor& tensor) {
+    const bool is_matrix = tensor.shape.size() == 2 && tensor.shape[1] <= uint64_t{kMaxRows};
+    if (!is_matrix) return wrong(tensor, "expected a matrix");
+    SUBBYTE_TRY(auto heads, heads_of(tensor, static_cast<int64_t>(tensor.shape[1])));
+    if (key_heads_ == value_heads_) return {};
+    tensor.cols = std::make_shared<const std::vector<uint32_t>>(std::move(heads));
+    return {};
+  }
+
+  /// The matrix of rows of this one; of filters and lists, which are small, in memory.
   Status order_rows(FileTensor& tensor, std::vector<uint32_t> list) {
     const std::size_t size = tensor.bytes.size() / tensor.shape.front();
     tensor.shape.front() = list.size();
     if (tensor.dtype != DType::kF32) {
+      if (tensor.shape.size() != 2) return wrong(tensor, "expected a list of F32");
       tensor.rows = std::make_shared<const std::vector<uint32_t>>(std::move(list));
       return {};
     }

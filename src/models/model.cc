@@ -219,7 +219,8 @@ Result<std::unique_ptr<CompiledStep>> compile(const ModelConfig& config, const L
 
 Status check_loading(const ModelFiles& files, Backend& backend, Reads reads) {
   SUBBYTE_TRY(const CheckpointParts opened, open_model(files));
-  const ImportContext context = opened.context(backend.host());
+  ImportContext context = opened.context(backend.host());
+  context.keeps_cols = true;
   SUBBYTE_TRY(const auto tensors, opened.find_tensors(context));
   WeightLoader loader(context, *opened.model, backend, {}, reads);
   SUBBYTE_CHECK(loader.load(tensors));
@@ -234,10 +235,14 @@ Result<std::unique_ptr<Model>> load_model(const ModelFiles& files, Backend& back
   SUBBYTE_TRY(const CheckpointParts opened, open_model(files));
   const ModelConfig& config = *opened.model;
   LoadFacts facts;
-  const ImportContext context = opened.context(backend.host());
+  ImportContext context = opened.context(backend.host());
+  context.keeps_cols = true;
   SUBBYTE_TRY(const auto tensors, opened.find_tensors(context));
   for (const FoundTensor& tensor : tensors) {
-    if (tensor.spec.role == TensorRole::kTable) facts.table = tensor.infos.front().format.element;
+    if (tensor.infos.empty()) continue;
+    const ModuleInfo& info = tensor.infos.front();
+    if (tensor.spec.role == TensorRole::kTable) facts.table = info.format.element;
+    if (!info.tensors.empty() && info.tensors.front()->cols != nullptr) facts.reads_tiles = true;
   }
   MachineMemory* const memory = backend.memory();
   if (memory != nullptr) {

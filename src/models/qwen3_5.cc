@@ -74,13 +74,7 @@ constexpr GgufTensorRule kGgufTensors[] = {
     {"post_attention_norm", "post_attention_layernorm", GgufChange::kPlusOne},
     {"attn_q_norm", "self_attn.q_norm", GgufChange::kPlusOne},
     {"attn_k_norm", "self_attn.k_norm", GgufChange::kPlusOne},
-    {"attn_gate", "linear_attn.in_proj_z"},
-    {"ssm_alpha", "linear_attn.in_proj_a"},
-    {"ssm_beta", "linear_attn.in_proj_b"},
-    {"ssm_a", "linear_attn.A_log!", GgufChange::kNegativeExp},
-    {"ssm_dt", "linear_attn.dt_bias!.bias"},
     {"ssm_norm", "linear_attn.norm"},
-    {"ssm_out", "linear_attn.out_proj"},
     {"ffn_gate_inp", "mlp.gate"},
     {"ffn_gate_exps", "mlp.experts.gate_proj", GgufChange::kExperts},
     {"ffn_up_exps", "mlp.experts.up_proj", GgufChange::kExperts},
@@ -91,12 +85,24 @@ constexpr GgufTensorRule kGgufTensors[] = {
     {"ffn_down_shexp", "mlp.shared_expert.down_proj"},
 };
 constexpr GgufTensorRule kGgufTiled[] = {
-    {"attn_qkv", "linear_attn.in_proj_qkv", GgufChange::kTiledHeads},
+    {"attn_qkv", "linear_attn.in_proj_qkv", GgufChange::kTiledValues},
+    {"attn_gate", "linear_attn.in_proj_z", GgufChange::kTiledHeads},
     {"ssm_conv1d", "linear_attn.conv1d", GgufChange::kTiledFilters},
+    {"ssm_alpha", "linear_attn.in_proj_a", GgufChange::kTiledHeads},
+    {"ssm_beta", "linear_attn.in_proj_b", GgufChange::kTiledHeads},
+    {"ssm_a", "linear_attn.A_log!", GgufChange::kTiledNegativeExp},
+    {"ssm_dt", "linear_attn.dt_bias!.bias", GgufChange::kTiledHeads},
+    {"ssm_out", "linear_attn.out_proj", GgufChange::kTiledColumns},
 };
 constexpr GgufTensorRule kGgufGrouped[] = {
     {"attn_qkv", "linear_attn.in_proj_qkv"},
+    {"attn_gate", "linear_attn.in_proj_z"},
     {"ssm_conv1d", "linear_attn.conv1d", GgufChange::kFilters},
+    {"ssm_alpha", "linear_attn.in_proj_a"},
+    {"ssm_beta", "linear_attn.in_proj_b"},
+    {"ssm_a", "linear_attn.A_log!", GgufChange::kNegativeExp},
+    {"ssm_dt", "linear_attn.dt_bias!.bias"},
+    {"ssm_out", "linear_attn.out_proj"},
     {"ssm_ba", "linear_attn.", GgufChange::kBetaAlpha},
 };
 
@@ -120,11 +126,9 @@ Status complete_gguf(const GgufModel& model, json::Value& config) {
   return {};
 }
 
-/// Of value heads in tiles each has a key head of its own, as its rows are read (GgufChange).
-Status complete_tiled_gguf(const GgufModel& model, json::Value& config) {
-  config["linear_num_key_heads"] = config["linear_num_value_heads"];
-  return complete_gguf(model, config);
-}
+void add_gguf_keys(const GgufArchitecture& architecture, const ModelConfig& model, GgufKeys& keys);
+void add_dense_gguf_keys(const ModelConfig& model, GgufKeys& keys);
+void add_moe_gguf_keys(const ModelConfig& model, GgufKeys& keys);
 
 /// Files of Qwen3-Next have its projections apart, as Qwen3.5 has them.
 constexpr GgufArchitecture kGguf[] = {{.name = "qwen35",
@@ -132,13 +136,15 @@ constexpr GgufArchitecture kGguf[] = {{.name = "qwen35",
                                        .keys = kGgufKeys,
                                        .tensors = kGgufTensors,
                                        .own_tensors = kGgufTiled,
-                                       .complete = complete_tiled_gguf},
+                                       .complete = complete_gguf,
+                                       .add_keys = add_dense_gguf_keys},
                                       {.name = "qwen35moe",
                                        .model_type = "qwen3_5_moe_text",
                                        .keys = kGgufKeys,
                                        .tensors = kGgufTensors,
                                        .own_tensors = kGgufTiled,
-                                       .complete = complete_tiled_gguf},
+                                       .complete = complete_gguf,
+                                       .add_keys = add_moe_gguf_keys},
                                       {.name = "qwen3next",
                                        .model_type = "qwen3_5_moe_text",
                                        .keys = kGgufKeys,
@@ -207,11 +213,44 @@ struct Own {
   bool operator==(const Own&) const = default;
 };
 
+/// All that llama.cpp wants, also what config.json leaves to defaults.
+void add_gguf_keys(const GgufArchitecture& architecture, const ModelConfig& model, GgufKeys& keys) {
+  const Own& own = model.own.as<Own>();
+  const auto add = [&](std::string_view name, int64_t value) {
+    keys.whole(architecture.key(name), static_cast<uint32_t>(value));
+  };
+  add("ssm.conv_kernel", own.delta_net.taps);
+  add("ssm.state_size", own.delta_net.key_size);
+  add("ssm.group_count", own.delta_net.key_heads);
+  add("ssm.time_step_rank", own.delta_net.value_heads);
+  add("ssm.inner_size", own.delta_net.value_width());
+  keys.flags(architecture.key("attention.recurrent_layers"), own.delta_net_layers);
+  // Of texts all sections have the same positions.
+  const auto pairs = static_cast<int32_t>(model.rope.dim() / 2);
+  const int32_t sections[] = {pairs - 2 * (pairs / 3), pairs / 3, pairs / 3, 0};
+  keys.wholes(architecture.key("rope.dimension_sections"), sections);
+  if (own.experts.count == 0) return;
+  add("expert_count", own.experts.count);
+  add("expert_used_count", own.experts.per_token);
+  add("expert_feed_forward_length", own.experts.inner);
+  add("expert_shared_feed_forward_length", own.shared_expert_size);
+}
+
+void add_dense_gguf_keys(const ModelConfig& model, GgufKeys& keys) {
+  add_gguf_keys(kGguf[0], model, keys);
+}
+
+void add_moe_gguf_keys(const ModelConfig& model, GgufKeys& keys) {
+  add_gguf_keys(kGguf[1], model, keys);
+}
+
 void record(const ModelConfig& config, StepRecorder& step) {
   const Own& own = config.own.as<Own>();
   const auto rope = step.rope();
+  DeltaNetShape delta_net = own.delta_net;
+  delta_net.gives_tiles = step.facts().reads_tiles;
   const auto first = [&](ValueId h, int64_t layer) {
-    if (own.delta_net_layers[layer]) return step.delta_net(h, own.delta_net);
+    if (own.delta_net_layers[layer]) return step.delta_net(h, delta_net);
     return step.attention(h, {.shape = attention_shape(config, layer),
                               .rope = rope,
                               .has_bias = config.attention_bias,

@@ -31,8 +31,15 @@ struct DeltaNetShape {
   /// Projections lie key head by key head: its query, key, values and gates z; b and a. Else all
   /// queries, all keys, all values, all z; all b, all a.
   bool by_key_head = false;
+  /// What value heads give lies in tiles: first that of the first value head of each key head.
+  bool gives_tiles = false;
 
   constexpr int64_t values_per_key() const { return value_heads / key_heads; }
+  /// The place of what a value head gives among those of all.
+  constexpr int64_t place_of(int64_t value_head) const {
+    if (!gives_tiles) return value_head;
+    return value_head % values_per_key() * key_heads + value_head / values_per_key();
+  }
   constexpr int64_t key_width() const { return key_heads * key_size; }
   constexpr int64_t value_width() const { return value_heads * value_size; }
   /// Channels of the convolution: all queries, all keys, all values.

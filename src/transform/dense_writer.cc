@@ -140,7 +140,7 @@ std::vector<MatrixView> flat_views(const FileTensor& tensor) {
 
 Result<Difference> write_dense(const FileTensor& in_file, DType dtype, DenseRounding rounding,
                                Executor& pool, const PutBytes& put) {
-  const FileTensor tensor = in_row_order(in_file);
+  const FileTensor tensor = in_order(in_file);
   Difference sum;
   for (const MatrixView& view : flat_views(tensor)) {
     const auto place = [&](int64_t row, int64_t input) {

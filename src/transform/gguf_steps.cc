@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 #include <utility>
 
@@ -10,6 +11,7 @@
 #include "foreign_layouts/ggml_blocks.h"
 #include "matrix/alternate_rows.h"
 #include "matrix/dequantize.h"
+#include "models/model.h"
 #include "transform/format_hints.h"
 
 namespace subbyte {
@@ -25,6 +27,7 @@ struct Target {
   int64_t first = 0;                // row of the tensor that has it among others
   int64_t rows = 0;                 // of each expert
   std::vector<int64_t> order = {};  // of its rows; empty: as they are
+  std::vector<int64_t> parts = {};  // of its columns, as many equal ones; empty: as they are
 
   bool has_factor() const { return format.factor != TensorFactor::kNone; }
 };
@@ -43,11 +46,23 @@ bool may_hold(const WeightFormat& to, const WeightFormat& from, bool symmetric) 
   return from.rotation == 0 && same_zero && same_scale && element == to.element;
 }
 
+/// That of all layers with delta nets; without heads where there are none.
+DeltaNetShape delta_net_of(const ModelConfig& model) {
+  const auto plan = plan_of(model);
+  if (!plan.ok()) return {};
+  const auto nets = ops_of<DeltaNetOp>(*plan);
+  return nets.empty() ? DeltaNetShape() : nets.front()->shape;
+}
+
 class Planner {
  public:
   Planner(const ImportContext& context, const ModelConfig& model,
           const GgufArchitecture& architecture, ConvertLoss& loss)
-      : context_(context), model_(model), architecture_(architecture), loss_(loss) {}
+      : context_(context),
+        model_(model),
+        architecture_(architecture),
+        delta_net_(delta_net_of(model)),
+        loss_(loss) {}
 
   Status add(const FoundTensor& found) {
     const bool is_absent = found.file.matrices.empty() && found.file.vectors.empty();
@@ -80,10 +95,10 @@ class Planner {
     for (const PartSpec& part : parts_of(found)) {
       Target target;
       SUBBYTE_TRY(target.name, gguf_name_of(architecture_, part.name, ".weight"));
-      SUBBYTE_CHECK(check_change(target.name));
       target.first = first;
       target.rows = part.rows;
       target.order = order_of(target.name.change, part.rows);
+      if (target.name.change == GgufChange::kTiledColumns) target.parts = tiled_heads();
       SUBBYTE_CHECK(choose_type(found, targets.size(), target));
       first += part.rows;
       targets.push_back(std::move(target));
@@ -91,27 +106,52 @@ class Planner {
     return targets;
   }
 
-  Status check_change(const GgufName& name) const {
-    if (name.change != GgufChange::kTiledHeads && name.change != GgufChange::kTiledFilters &&
-        name.change != GgufChange::kBetaAlpha) {
-      return {};
+  /// The value heads of delta nets in the order of their tiles: first the first of each key head.
+  std::vector<int64_t> tiled_heads() const {
+    std::vector<int64_t> heads;
+    const int64_t each = delta_net_.values_per_key();
+    for (int64_t i = 0; i < delta_net_.value_heads; ++i) {
+      heads.push_back(i % delta_net_.key_heads * each + i / delta_net_.key_heads);
     }
-    return Error{"gguf.architecture",
-                 fmt::format("GGUF files of {} models are not written", quote(model_.model_type))};
+    return heads;
+  }
+
+  /// The order of rows, or of numbers, in the file; empty: as they are.
+  std::vector<int64_t> order_of(GgufChange change, int64_t rows) const {
+    switch (change) {
+      case GgufChange::kPairedQueries:
+        return in_pairs(rows, model_.num_heads);
+      case GgufChange::kPairedKeys:
+        return in_pairs(rows, model_.num_kv_heads);
+      case GgufChange::kTiledHeads:
+      case GgufChange::kTiledNegativeExp:
+        return in_tiles(rows, 0);
+      case GgufChange::kTiledValues:
+      case GgufChange::kTiledFilters:
+        return in_tiles(rows, 2 * delta_net_.key_width());
+      default:
+        return {};
+    }
   }
 
   /// Row 2 i of a head in pairs is row i of its first half, and row 2 i + 1 that of its second.
-  std::vector<int64_t> order_of(GgufChange change, int64_t rows) const {
-    const bool is_paired =
-        change == GgufChange::kPairedQueries || change == GgufChange::kPairedKeys;
+  static std::vector<int64_t> in_pairs(int64_t rows, int64_t heads) {
     std::vector<int64_t> order;
-    if (!is_paired) return order;
-    const int64_t heads =
-        change == GgufChange::kPairedQueries ? model_.num_heads : model_.num_kv_heads;
     const int64_t size = rows / heads;
     for (int64_t i = 0; i < rows; ++i) {
       const int64_t in_head = i % size;
       order.push_back(i - in_head + in_head % 2 * (size / 2) + in_head / 2);
+    }
+    return order;
+  }
+
+  /// The rows from `first` on are those of value heads.
+  std::vector<int64_t> in_tiles(int64_t rows, int64_t first) const {
+    std::vector<int64_t> order;
+    for (int64_t i = 0; i < first; ++i) order.push_back(i);
+    const int64_t size = (rows - first) / delta_net_.value_heads;
+    for (const int64_t head : tiled_heads()) {
+      for (int64_t i = 0; i < size; ++i) order.push_back(first + head * size + i);
     }
     return order;
   }
@@ -154,6 +194,13 @@ class Planner {
         return no_type(
             found,
             fmt::format("{} inputs, which blocks of {} do not divide", first.cols, type.block),
+            sources.front());
+      }
+      const std::size_t parts = std::max<std::size_t>(1, target.parts.size());
+      const int64_t size = first.cols / static_cast<int64_t>(parts);
+      if (size % type.block != 0) {
+        return no_type(
+            found, fmt::format("heads of {}, which blocks of {} do not divide", size, type.block),
             sources.front());
       }
       target.type = &type;
@@ -278,7 +325,8 @@ class Planner {
     const bool widens = is_dense(view.format) && view.format != target.format.format;
     const int64_t row_bytes = view.cols / target.type->block * target.type->bytes;
     const int64_t piece = std::clamp<int64_t>(kPieceBytes / row_bytes, 1, view.rows);
-    std::vector<std::byte> bytes(static_cast<std::size_t>(piece * row_bytes));
+    const auto size = static_cast<std::size_t>(row_bytes);
+    std::vector<std::byte> bytes(static_cast<std::size_t>(piece) * size);
     for (int64_t first = 0; first < view.rows; first += piece) {
       const int64_t count = std::min(piece, view.rows - first);
       pool.parallel_for(count, 1, [&](int64_t begin, int64_t end, int) {
@@ -292,11 +340,22 @@ class Planner {
           } else {
             pack_ggml_rows(*target.type, view, row, row + 1, to);
           }
+          if (!target.parts.empty()) order_parts(target.parts, {to, size});
         }
       });
       SUBBYTE_CHECK(put(std::span(bytes).first(static_cast<std::size_t>(count * row_bytes))));
     }
     return {};
+  }
+
+  /// The bytes of a row, whose equal parts are put in another order.
+  static void order_parts(const std::vector<int64_t>& parts, std::span<std::byte> row) {
+    const std::vector<std::byte> old(row.begin(), row.end());
+    const std::size_t size = row.size() / parts.size();
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      std::copy_n(old.begin() + parts[i] * static_cast<int64_t>(size), size,
+                  row.begin() + static_cast<int64_t>(i * size));
+    }
   }
 
   static void dequantize_row(const MatrixView& view, int64_t row, std::span<float> to) {
@@ -345,15 +404,31 @@ class Planner {
       ending = own;
     }
     SUBBYTE_TRY(GgufName name, gguf_name_of(architecture_, module, ending));
-    SUBBYTE_CHECK(check_change(name));
     SUBBYTE_TRY(auto numbers, import_vector(context_.tensors, vector.name, vector.shape));
     Shape shape = vector.shape;
     if (found.spec.role == TensorRole::kFilters) shape.erase(shape.begin() + 1);
     if (name.change == GgufChange::kPlusOne) {
       for (float& number : numbers) number += 1;
     }
+    if (name.change == GgufChange::kNegativeExp || name.change == GgufChange::kTiledNegativeExp) {
+      for (float& number : numbers) number = static_cast<float>(-std::exp(double{number}));
+    }
+    if (const auto order = order_of(name.change, found.spec.rows); !order.empty()) {
+      numbers = in_order(numbers, order);
+    }
     add_floats(std::move(name.name), std::move(shape), std::move(numbers));
     return {};
+  }
+
+  static std::vector<float> in_order(const std::vector<float>& numbers,
+                                     const std::vector<int64_t>& rows) {
+    std::vector<float> ordered;
+    const std::size_t width = numbers.size() / rows.size();
+    for (const int64_t row : rows) {
+      const auto from = numbers.begin() + row * static_cast<int64_t>(width);
+      ordered.insert(ordered.end(), from, from + static_cast<int64_t>(width));
+    }
+    return ordered;
   }
 
   void add_floats(std::string name, Shape shape, std::vector<float> numbers) {
@@ -368,6 +443,7 @@ class Planner {
   const ImportContext& context_;
   const ModelConfig& model_;
   const GgufArchitecture& architecture_;
+  DeltaNetShape delta_net_;
   ConvertLoss& loss_;
   std::vector<WriteStep> steps_;
 };

@@ -42,9 +42,15 @@ RowReader row_reader(const MatrixRows& matrix) {
   const int64_t width = bits(dtype) / 8;
   const std::byte* data = matrix.tensor->bytes.data() + matrix.first * width;
   return [=, cols = matrix.cols, row_step = matrix.row_step, col_step = matrix.col_step,
-          order = matrix.tensor->rows](int64_t place, float* out) {
+          order = matrix.tensor->rows, parts = matrix.tensor->cols](int64_t place, float* out) {
     const int64_t row = order == nullptr ? place : (*order)[static_cast<std::size_t>(place)];
-    load_floats(dtype, data + row * row_step * width, col_step, out, cols);
+    const std::byte* const from = data + row * row_step * width;
+    if (parts == nullptr) return load_floats(dtype, from, col_step, out, cols);
+    const int64_t part = cols / std::ssize(*parts);
+    for (const uint32_t i : *parts) {
+      load_floats(dtype, from + i * part * width, 1, out, part);
+      out += part;
+    }
   };
 }
 

@@ -178,7 +178,9 @@ Result<Inspection> inspect(const ModelFiles& files, Executor& pool, Backend* bac
   });
   std::set<std::string, std::less<>> used;
   if (has_config && checkpoint.quantization.ok()) {
-    add_modules(checkpoint.find_modules(checkpoint.context(pool)), used, inspection);
+    ImportContext context = checkpoint.context(pool);
+    context.keeps_cols = true;
+    add_modules(checkpoint.find_modules(context), used, inspection);
   }
   add_plain_tensors(tensors, used, inspection);
   std::ranges::sort(inspection.weights, {}, &InspectedWeight::name);

@@ -149,7 +149,7 @@ class OnGpu {
 std::string name_of(const DeltaNetShape& shape, Element element) {
   return std::to_string(shape.key_heads) + " and " + std::to_string(shape.value_heads) +
          " heads of " + std::to_string(shape.key_size) + " and " +
-         std::to_string(shape.value_size) + (shape.by_key_head ? " by key head, " : ", ") +
+         std::to_string(shape.value_size) + (shape.by_key_head ? " by key head, " : ", ") + (shape.gives_tiles ? "tiles, " : "") +
          testing::name_of(element);
 }
 
@@ -163,6 +163,7 @@ std::vector<DeltaNetShape> shapes() {
   std::vector<DeltaNetShape> all = delta_net_shapes();
   all.push_back({1, 1, 256, 256, 4, 1e-6f, false});
   all.push_back({2, 2, 64, 64, 4, 1e-6f, false});
+  all.push_back({2, 4, 128, 128, 4, 1e-6f, false, true});
   all.push_back({1, 3, 130, 100, 16, 1e-6f, true});
   return all;
 }

@@ -120,7 +120,8 @@ inline std::vector<double> DeltaNetProblem::expected() const {
       const double rms = std::sqrt(squares / double(dv) + shape.eps);
       for (int64_t j = 0; j < dv; ++j) {
         const double z = projected(t, 'z', h, j);
-        y[(t * hv + h) * dv + j] = out[j] / rms * norm[j] * z * sigmoid(z);
+        const int64_t place = shape.gives_tiles ? h % r * hk + h / r : h;
+        y[(t * hv + place) * dv + j] = out[j] / rms * norm[j] * z * sigmoid(z);
       }
     }
   }
@@ -136,6 +137,7 @@ inline std::vector<DeltaNetShape> delta_net_shapes() {
     all.push_back({2, 6, 19, 37, 4, 1e-6f, by_key_head});
     all.push_back({3, 3, 8, 5, 2, 1e-5f, by_key_head});
     all.push_back({2, 4, 16, 48, 1, 1e-6f, by_key_head});
+    all.push_back({2, 6, 19, 37, 4, 1e-6f, by_key_head, true});
   }
   return all;
 }

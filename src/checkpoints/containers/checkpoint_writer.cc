@@ -88,17 +88,23 @@ std::vector<WeightFile> cut(std::span<const WriteStep> steps, uint64_t shard_byt
 
 }  // namespace
 
-FileTensor in_row_order(const FileTensor& tensor) {
-  if (tensor.rows == nullptr) return tensor;
+FileTensor in_order(const FileTensor& tensor) {
+  if (tensor.rows == nullptr && tensor.cols == nullptr) return tensor;
   FileTensor ordered = tensor;
-  ordered.rows = nullptr;
+  ordered.rows = ordered.cols = nullptr;
   std::size_t size = static_cast<std::size_t>(bits(tensor.dtype)) / 8;  // of a row
   for (const uint64_t inputs : std::span(tensor.shape).subspan(1)) size *= inputs;
+  const std::size_t parts = tensor.cols == nullptr ? 1 : tensor.cols->size();
+  const std::size_t part = size / parts;
   std::vector<std::byte> bytes;
-  bytes.reserve(tensor.rows->size() * size);
-  for (const uint32_t row : *tensor.rows) {
-    const auto from = tensor.bytes.subspan(row * size, size);
-    bytes.insert(bytes.end(), from.begin(), from.end());
+  bytes.reserve(tensor.shape.front() * size);
+  for (std::size_t i = 0; i < tensor.shape.front(); ++i) {
+    const std::size_t row = tensor.rows == nullptr ? i : (*tensor.rows)[i];
+    for (std::size_t p = 0; p < parts; ++p) {
+      const std::size_t of_part = tensor.cols == nullptr ? p : (*tensor.cols)[p];
+      const auto from = tensor.bytes.subspan(row * size + of_part * part, part);
+      bytes.insert(bytes.end(), from.begin(), from.end());
+    }
   }
   ordered.file = std::make_shared<const MappedFile>(MappedFile::of(bytes, tensor.file->path()));
   ordered.bytes = ordered.file->bytes();
@@ -107,7 +113,7 @@ FileTensor in_row_order(const FileTensor& tensor) {
 
 WriteStep keep(const FileTensor& tensor) {
   const auto make = [&tensor](const PutBytes& put) -> Status {
-    if (tensor.rows != nullptr) return put(0, in_row_order(tensor).bytes);
+    if (tensor.rows != nullptr || tensor.cols != nullptr) return put(0, in_order(tensor).bytes);
     for (std::size_t i = 0; i < tensor.bytes.size(); i += kPieceBytes) {
       const auto piece = tensor.bytes.subspan(i, std::min(kPieceBytes, tensor.bytes.size() - i));
       SUBBYTE_CHECK(put(0, piece));

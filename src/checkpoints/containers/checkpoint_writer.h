@@ -34,8 +34,9 @@ struct WriteStep {
   std::pair<std::string, std::string> metadata = {};
 };
 
-/// The tensor itself, or where its rows lie in another order a copy of its numbers in its own.
-FileTensor in_row_order(const FileTensor& tensor);
+/// The tensor itself, or where its rows or columns lie in another order a copy of its numbers in its
+/// own.
+FileTensor in_order(const FileTensor& tensor);
 
 /// Keeps a tensor as it is.
 WriteStep keep(const FileTensor& tensor);

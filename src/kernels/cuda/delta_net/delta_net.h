@@ -37,6 +37,8 @@ struct DeltaNetSizes {
   int32_t key_size = 0;        // at most kMaxDeltaNetHead, as value_size
   int32_t value_size = 0;
   int32_t taps = 0;  // of the convolution, the last one is that of the token itself
+  // What value heads give lies in tiles: first that of the first value head of each key head.
+  bool gives_tiles = false;
 };
 
 /// The product that gives `ba`, of weights of 16 bits without a bias, all rows 16-byte aligned.
