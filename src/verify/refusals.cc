@@ -6,7 +6,8 @@
 
 namespace subbyte {
 
-std::vector<Refusal> find_refusals(const ModelFiles& files, Backend& backend, Reads reads) {
+std::vector<Refusal> find_refusals(const ModelFiles& files, Backend& backend, Reads reads,
+                                   bool opened) {
   std::vector<Refusal> refusals;
   const auto add = [&refusals](std::string_view where, const Error& error) {
     refusals.push_back({where, error});
@@ -21,7 +22,7 @@ std::vector<Refusal> find_refusals(const ModelFiles& files, Backend& backend, Re
     add(generation_file(files), sampling.error());
   }
   constexpr std::string_view kTokenizer = "tokenizer.json";
-  if (!files.has(kTokenizer)) return refusals;
+  if (opened || !files.has(kTokenizer)) return refusals;
   const auto tokenizer = open_tokenizer(files.directory() / kTokenizer, files);
   if (!tokenizer.ok()) add(kTokenizer, tokenizer.error());
   return refusals;

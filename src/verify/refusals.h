@@ -17,8 +17,9 @@ struct Refusal {
 };
 
 /// Lists what loading refuses (check_loading, with `reads`), sampling values of
-/// generation_config.json, and a tokenizer.json that does not open; that there is none is no
-/// refusal, as token ids will do.
-std::vector<Refusal> find_refusals(const ModelFiles& files, Backend& backend, Reads reads);
+/// generation_config.json, and a tokenizer.json that does not open, unless it was `opened` before;
+/// that there is none is no refusal, as token ids will do.
+std::vector<Refusal> find_refusals(const ModelFiles& files, Backend& backend, Reads reads,
+                                   bool opened = false);
 
 }  // namespace subbyte

@@ -12,6 +12,7 @@
 
 #include "base/model_file.h"
 #include "base/quote.h"
+#include "checkpoints/containers/gguf_tokenizer.h"
 #include "json/strict_json.h"
 #include "text/chat_template.h"
 #include "text/tokenizer_config.h"
@@ -194,6 +195,17 @@ std::string_view file_of(const Error& error) {
   return kTokenizer;
 }
 
+/// Why it does not open: of a GGUF file all that its metadata have wrong.
+void add_problems(VerifyContext& context, const Error& first) {
+  std::vector<Error> problems;
+  if (is_gguf(context.files.path())) {
+    const auto model = GgufModel::open(context.files.path());
+    if (model.ok()) problems = gguf_tokenizer_problems(*model);
+  }
+  if (problems.empty()) problems.push_back(first);
+  for (const Error& problem : problems) context.findings.add(problem, file_of(problem));
+}
+
 }  // namespace
 
 Status check_tokenizer(VerifyContext& context) {
@@ -203,7 +215,7 @@ Status check_tokenizer(VerifyContext& context) {
   }
   const auto tokenizer = open_tokenizer(context.files.directory() / kTokenizer, context.files);
   if (!tokenizer.ok()) {
-    context.findings.add(tokenizer.error(), file_of(tokenizer.error()));
+    add_problems(context, tokenizer.error());
     return {};
   }
   SUBBYTE_TRY(const TokenizerConfig config, read_tokenizer_config(context.files));

@@ -68,10 +68,11 @@ void check_total_size(VerifyContext& context) {
 }
 
 /// What the checks do not know of: they read the files in a way of their own, so that one problem
-/// does not hide the others. After an error it is known that the model does not run.
+/// does not hide the others. After an error it is known that the model does not run; the tokenizer
+/// was opened by check_tokenizer().
 void check_refusals(VerifyContext& context, Backend& backend) {
   if (context.findings.has_errors()) return;
-  for (const Refusal& refusal : find_refusals(context.files, backend, Reads::kHeaders)) {
+  for (const Refusal& refusal : find_refusals(context.files, backend, Reads::kHeaders, true)) {
     if (!context.findings.has(refusal.error.code)) {
       context.findings.add(refusal.error, refusal.where);
     }

@@ -417,5 +417,27 @@ TEST(GgufDamage, of_several_kinds_is_all_named) {
   }
 }
 
+TEST(GgufDamage, of_a_tokenizer_is_all_named) {
+  const TempDir folder;
+  ThreadPool pool(1);
+  const auto path = folder.write(
+      "m.gguf", with({.without = {"types", "eos"}, .merges = {"a b", "a b"}}, [](GgufBytes& file) {
+        file.numbers("tokenizer.ggml.token_type", 5, std::vector<int32_t>(5, 1));
+        file.u32("tokenizer.ggml.unknown_token_id", 99);
+        file.u32("tokenizer.ggml.eot_token_id", 77);
+        file.u32("tokenizer.chat_template", 1);
+      }));
+  const auto report = verify(path, {}, pool);
+  ASSERT_TRUE(report.ok());
+  std::string all;
+  for (const Finding& finding : report->findings) all += text_of(finding) + "\n";
+  for (const char* const name :
+       {"token_type", "appears twice", "unknown_token_id", "eot_token_id", "chat_template"}) {
+    const std::size_t first = all.find(name);
+    EXPECT_NE(first, std::string::npos) << name << "\n" << all;
+    EXPECT_EQ(all.find(name, first + 1), std::string::npos) << name << "\n" << all;
+  }
+}
+
 }  // namespace
 }  // namespace subbyte

@@ -73,8 +73,7 @@ Status check_texts(const GgufFile& file, std::string_view key,
                                   file.path().native(), key, kMaxTexts, bytes)};
 }
 
-Result<GgufTokenizer> read_tokenizer(const GgufFile& file) {
-  GgufTokenizer result;
+Status read_kind(const GgufFile& file, GgufTokenizer& result) {
   const GgufValue* const kind = file.find(kKind);
   const auto name = kind == nullptr ? std::nullopt : kind->string();
   if (!name || (*name != kPairs && *name != kSentencePiece)) {
@@ -83,6 +82,10 @@ Result<GgufTokenizer> read_tokenizer(const GgufFile& file) {
         fmt::format("{} or {}, which are read", quote(kPairs), quote(kSentencePiece)));
   }
   result.kind = *name;
+  return {};
+}
+
+Status read_tokens(const GgufFile& file, GgufTokenizer& result) {
   const GgufValue* const tokens = file.find(kTokens);
   auto texts = tokens == nullptr || tokens->size() > kMaxTokens || tokens->size() == 0
                    ? std::nullopt
@@ -90,9 +93,13 @@ Result<GgufTokenizer> read_tokenizer(const GgufFile& file) {
   if (!texts) return file.error(kCode, kTokens, fmt::format("1 to {} texts", kMaxTokens));
   SUBBYTE_CHECK(check_texts(file, kTokens, *texts));
   result.tokens = *std::move(texts);
+  result.types.assign(result.tokens.size(), TokenType::kNormal);
+  return {};
+}
+
+Status read_types(const GgufFile& file, GgufTokenizer& result) {
   const std::size_t size = result.tokens.size();
   SUBBYTE_TRY(const GgufValue* const types, list_of_tokens(file, kTypes, size));
-  result.types.assign(size, TokenType::kNormal);
   for (std::size_t i = 0; types != nullptr && i < size; ++i) {
     const auto type = types->integer(i);
     if (!type || *type < 1 || *type > 6) {
@@ -101,6 +108,14 @@ Result<GgufTokenizer> read_tokenizer(const GgufFile& file) {
     }
     result.types[i] = static_cast<TokenType>(*type);
   }
+  return {};
+}
+
+Result<GgufTokenizer> read_tokenizer(const GgufFile& file) {
+  GgufTokenizer result;
+  SUBBYTE_CHECK(read_kind(file, result));
+  SUBBYTE_CHECK(read_tokens(file, result));
+  SUBBYTE_CHECK(read_types(file, result));
   return result;
 }
 
@@ -287,6 +302,11 @@ std::string added_tokens_of(const GgufTokenizer& tokenizer) {
 
 // ---- the files beside it
 
+constexpr std::string_view kIds[] = {
+    "tokenizer.ggml.bos_token_id",     "tokenizer.ggml.eos_token_id",
+    "tokenizer.ggml.eot_token_id",     "tokenizer.ggml.eom_token_id",
+    "tokenizer.ggml.unknown_token_id", "tokenizer.ggml.padding_token_id"};
+
 /// Ids that end a text by their names, where they are control tokens: files say one of several.
 constexpr std::array<std::string_view, 8> kEnds = {"<|endoftext|>", "<|im_end|>", "<|eot_id|>",
                                                    "<|eom_id|>",    "<|end|>",    "<|return|>",
@@ -337,16 +357,54 @@ Result<std::string> gguf_tokenizer_json(const GgufFile& file) {
       parts.model, vocabulary_of(tokenizer), merges);
 }
 
-Result<std::string> gguf_tokenizer_json(const GgufModel& model) {
+namespace {
+
+/// A token for each row of the embedding.
+Status check_vocabulary(const GgufModel& model) {
   const GgufFile& file = model.keys();
   const GgufTensor* const table = model.find("token_embd.weight");
   const GgufValue* const tokens = file.find(kTokens);
   const bool fits = table == nullptr || tokens == nullptr || table->shape.size() != 2 ||
                     table->shape.front() == tokens->size();
-  if (fits) return gguf_tokenizer_json(file);
+  if (fits) return {};
   return file.error(
       kCode, kTokens,
       fmt::format("a text for each of {} rows of token_embd.weight", table->shape.front()));
+}
+
+}  // namespace
+
+Result<std::string> gguf_tokenizer_json(const GgufModel& model) {
+  SUBBYTE_CHECK(check_vocabulary(model));
+  return gguf_tokenizer_json(model.keys());
+}
+
+std::vector<Error> gguf_tokenizer_problems(const GgufModel& model) {
+  const GgufFile& file = model.keys();
+  std::vector<Error> problems;
+  const auto add = [&](const auto& result) {
+    const auto is_it = [&](const Error& problem) {
+      return problem.message == result.error().message;
+    };
+    if (!result.ok() && std::ranges::none_of(problems, is_it)) problems.push_back(result.error());
+    return result.ok();
+  };
+  GgufTokenizer tokenizer;
+  const bool has_kind = add(read_kind(file, tokenizer));
+  const bool has_tokens = add(read_tokens(file, tokenizer));
+  if (has_tokens) add(check_vocabulary(model));
+  const bool has_types = has_tokens && add(read_types(file, tokenizer));
+  const bool has_pairs = tokenizer.kind == kPairs;
+  if (has_kind && has_pairs) add(parts_of_pairs(file));
+  if (has_kind && !has_pairs) add(parts_of_sentencepiece(file, tokenizer));
+  if (has_tokens) {
+    add(post_processor_of(file, tokenizer, false));
+    for (const std::string_view key : kIds) add(id_of(file, key, tokenizer.tokens.size()));
+  }
+  if (has_kind && has_pairs) add(listed_merges(file));
+  if (has_kind && has_types && !has_pairs) add(merges_by_scores(file, tokenizer));
+  add(templates_of(file));
+  return problems;
 }
 
 Result<std::string> gguf_tokenizer_config(const GgufFile& file) {

@@ -8,6 +8,7 @@
 //                           user, 5 unused, 6 a byte
 
 #include <string>
+#include <vector>
 
 #include "base/status.h"
 #include "checkpoints/containers/gguf_parts.h"
@@ -24,6 +25,10 @@ bool has_gguf_tokenizer(const GgufFile& file);
 Result<std::string> gguf_tokenizer_json(const GgufFile& file);
 /// The same of a model, whose embedding has as many rows as there are tokens.
 Result<std::string> gguf_tokenizer_json(const GgufModel& model);
+
+/// All that keeps a model from having a tokenizer, where one file says the first: each key that is
+/// wrong, of lists their first element.
+std::vector<Error> gguf_tokenizer_problems(const GgufModel& model);
 
 /// tokenizer_config.json: the names of tokens, and chat templates. Code gguf.tokenizer.
 Result<std::string> gguf_tokenizer_config(const GgufFile& file);
