@@ -101,6 +101,9 @@ def add_metadata(writer, arch, config):
         writer.add_ssm_time_step_rank(values)
         writer.add_ssm_inner_size(config.linear_value_head_dim * values)
         writer.add_full_attention_interval(2)
+        if arch in TILED:
+            pairs = int(part * size) // 2
+            writer.add_rope_dimension_sections([pairs - 2 * (pairs // 3), pairs // 3, pairs // 3, 0])
         if arch != "qwen35":
             writer.add_expert_count(config.num_experts)
             writer.add_expert_used_count(config.num_experts_per_tok)

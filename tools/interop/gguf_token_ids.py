@@ -85,18 +85,26 @@ def write_model(vocabulary, path):
     return said["tokenizer.ggml.model"], said.get("tokenizer.ggml.pre", "none")
 
 
+def ask(connection, text):
+    """The ids of a text; None while the server has no model."""
+    body = json.dumps({"content": text, "add_special": False, "parse_special": False})
+    try:
+        connection.request("POST", "/tokenize", body, {"Content-Type": "application/json"})
+        return json.loads(connection.getresponse().read()).get("tokens")
+    except ConnectionRefusedError:
+        connection.close()
+        return None
+
+
 def asked(address, all_texts):
     """The ids of each text."""
     place = urllib.parse.urlparse(address)
     connection = http.client.HTTPConnection(place.hostname, place.port, timeout=60)
-    result = []
-    for text in all_texts:
-        body = json.dumps({"content": text, "add_special": False, "parse_special": False})
-        connection.request("POST", "/tokenize", body, {"Content-Type": "application/json"})
-        answer = json.loads(connection.getresponse().read())
-        assert "tokens" in answer, answer
-        result.append(answer["tokens"])
-    return result
+    for _ in range(1200):
+        if ask(connection, "a") is not None:
+            return [ask(connection, text) for text in all_texts]
+        time.sleep(0.1)
+    raise RuntimeError(f"{address} does not answer")
 
 
 def llama_cpp(path, all_texts):
@@ -122,12 +130,7 @@ def subbyte(program, path, all_texts):
     server = subprocess.Popen([program, "serve", path, "--port", str(port), "--device", "cpu",
                                "-q"], stdout=subprocess.DEVNULL)
     try:
-        for _ in range(600):
-            with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", port)) == 0:
-                    return asked(f"http://127.0.0.1:{port}", all_texts), ""
-            time.sleep(0.1)
-        raise RuntimeError("subbyte serve does not listen")
+        return asked(f"http://127.0.0.1:{port}", all_texts), ""
     finally:
         server.terminate()
         server.wait()

@@ -1,0 +1,115 @@
+"""Greedy tokens of llama.cpp and of subbyte for the same GGUF files.
+
+    pip install xllamacpp gguf
+    python tools/interop/gguf_greedy.py build/ci/app/subbyte tests/data/gguf/*/model.gguf
+
+llama.cpp goes on with each prompt for 64 tokens; after each of them the token that it chose must be
+subbyte's, where the best two logits of subbyte are farther apart than both may be off. llama.cpp
+rounds what matrices read to F16, or to 8 bits for blocks: by e of themselves, so that sums are off
+by e / sqrt(3) in the mean, and the logits of a model of L layers by
+
+    r = sqrt((4 L + 1) / 3) e       (tests/support/golden_bound.h)
+
+of their root mean square. The difference of two of them is off by sqrt(2) r, the largest of N such
+ones by sqrt(2 ln N) times that; the bound is twice that. Positions below it are counted, and may be
+3 % of all in files without blocks. llama.cpp's attention would add up in F16: here it has keys and
+values in F32. Delta nets divide what their states give by its size, which is near to 0 where a query
+is orthogonal to all keys: there the bound does not follow from the products, and they are left out.
+"""
+
+import argparse
+import json
+import math
+import pathlib
+import sys
+import tempfile
+
+import gguf
+import numpy
+import xllamacpp
+from safetensors.numpy import load_file
+
+from gguf_llama_cpp import NOT_OPENED, PROMPTS, as_llama_cpp_computes, run
+
+DELTA_NETS = ("qwen35", "qwen35moe", "qwen3next")
+TOKENS = 64
+LEFT_OUT = 0.03
+E_OF_F16 = 2.0 ** -11
+E_OF_BLOCKS = 4 / 254  # the largest of a block is some 4 times its root mean square
+
+
+def llama_cpp(path):
+    """The tokens after each prompt."""
+    parameters = xllamacpp.CommonParams()
+    parameters.model.path = str(path)
+    parameters.n_ctx = 512
+    parameters.n_parallel = 1
+    parameters.n_gpu_layers = 0
+    parameters.warmup = False
+    parameters.cpuparams.n_threads = 1
+    parameters.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
+    parameters.cache_type_k = parameters.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
+    server = xllamacpp.Server(parameters)
+    found = []
+    for prompt in PROMPTS:
+        answer = server.handle_completions({
+            "prompt": prompt, "n_predict": TOKENS, "n_probs": 1, "temperature": 0.0,
+            "ignore_eos": True, "cache_prompt": False})
+        content = answer["choices"][0]["logprobs"]["content"]
+        found.append([token["id"] for token in content])
+    return found
+
+
+def logits(program, model, ids, folder):
+    out = folder / "logits.safetensors"
+    done = run(program, "logits", model, "--ids", ",".join(map(str, ids)), "--out", out, "--force",
+               "--device", "cpu")
+    assert done.returncode == 0, done.stderr
+    return next(iter(load_file(out).values())).reshape(len(ids), -1).astype("float64")
+
+
+def check(program, source, folder):
+    """Positions, those that differ, those left out; whether the file has blocks."""
+    model = as_llama_cpp_computes(program, source, source.parent.name, folder)
+    has_blocks = source.parent.name.startswith("types-")
+    layers = json.loads(run(program, "inspect", source, "--json").stdout)["model"]["layers"]
+    end = gguf.GGUFReader(source).fields["tokenizer.ggml.eos_token_id"].contents()
+    e = E_OF_BLOCKS if has_blocks else E_OF_F16
+    r = math.sqrt((4 * layers + 1) / 3) * e
+    factor = 2 * math.sqrt(2 * math.log(len(PROMPTS) * TOKENS)) * math.sqrt(2) * r
+    left_out = wrong = count = 0
+    for prompt, chosen in zip(PROMPTS, llama_cpp(source), strict=True):
+        ids = prompt + chosen[:-1]
+        rows = logits(program, model, ids, folder)[len(prompt) - 1:]
+        rows[:, end] = rows.min()  # llama.cpp leaves it out, as it would end the text
+        bound = factor * math.sqrt((rows ** 2).mean())
+        best = numpy.sort(rows, 1)[:, -2:]
+        sure = best[:, 1] - best[:, 0] > bound
+        wrong += int((sure & (rows.argmax(1) != numpy.array(chosen))).sum())
+        left_out += int((~sure).sum())
+        count += len(chosen)
+    print("WRONG" if wrong else "ok", source.parent.name, f"{count} positions, {wrong} differ, "
+          f"{left_out} left out ({100 * left_out / count:.1f} %)", flush=True)
+    return count, wrong, left_out, has_blocks
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("program", type=pathlib.Path)
+    parser.add_argument("sources", type=pathlib.Path, nargs="+")
+    options = parser.parse_args()
+    found = []
+    for source in options.sources:
+        if source.parent.name in (*NOT_OPENED, *DELTA_NETS):
+            print("left out", source.parent.name, flush=True)
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            found.append(check(options.program, source, pathlib.Path(folder)))
+    floats = [one for one in found if not one[3]]
+    count, left_out = sum(one[0] for one in floats), sum(one[2] for one in floats)
+    print(f"without blocks {count} positions, {left_out} left out")
+    return 1 if any(one[1] for one in found) or left_out > LEFT_OUT * count else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
