@@ -42,8 +42,12 @@ Matrix with_zero_points(Matrix matrix) {
   const int width = zero_bytes(view.format.zero);
   const int64_t count = view.rows * view.groups();
   const auto zeros = allocate_bytes(count * width);
-  const auto middle = static_cast<uint16_t>(1 << (bits - 1));
-  for (int64_t i = 0; i < count; ++i) __builtin_memcpy(zeros.get() + i * width, &middle, width);
+  const int middle = 1 << (bits - 1);
+  if (width == 1) {
+    std::fill_n(zeros.get(), count, static_cast<std::byte>(middle));
+  } else {
+    std::fill_n(reinterpret_cast<uint16_t*>(zeros.get()), count, static_cast<uint16_t>(middle));
+  }
   view.zeros = {zeros.get(), static_cast<std::size_t>(count * width)};
   matrix.owners.push_back(zeros);
   return matrix;

@@ -75,20 +75,22 @@ std::size_t row_bytes(const FileTensor& tensor) {
 }
 
 /// The bytes of the rows, in the order of the matrix, and the parts of their columns.
-std::shared_ptr<std::byte[]> ordered(const FileTensor& tensor, bool orders_cols) {
+std::shared_ptr<std::byte[]> ordered(const FileTensor& tensor, bool orders_cols, Executor& pool) {
   const std::size_t rows = tensor.shape[0];
   const std::size_t size = row_bytes(tensor);
   const std::size_t parts = orders_cols ? tensor.cols->size() : 1;
   const std::size_t part = size / parts;
   auto copy = allocate_bytes(rows * size);
-  for (std::size_t i = 0; i < rows; ++i) {
-    const std::size_t row = tensor.rows == nullptr ? i : (*tensor.rows)[i];
-    for (std::size_t p = 0; p < parts; ++p) {
-      const std::size_t from = orders_cols ? (*tensor.cols)[p] : p;
-      __builtin_memcpy(copy.get() + i * size + p * part,
-                       tensor.bytes.data() + row * size + from * part, part);
+  pool.parallel_for(static_cast<int64_t>(rows), 1, [&](int64_t begin, int64_t end, int) {
+    for (auto i = static_cast<std::size_t>(begin); i < static_cast<std::size_t>(end); ++i) {
+      const std::size_t row = tensor.rows == nullptr ? i : (*tensor.rows)[i];
+      for (std::size_t p = 0; p < parts; ++p) {
+        const std::size_t from = orders_cols ? (*tensor.cols)[p] : p;
+        __builtin_memcpy(copy.get() + i * size + p * part,
+                         tensor.bytes.data() + row * size + from * part, part);
+      }
     }
-  }
+  });
   return copy;
 }
 
@@ -129,21 +131,25 @@ Status check_blocks(const ImportContext& /*context*/, const ModuleInfo& info) {
 
 Result<std::vector<Matrix>> import(const ImportContext& context, const ModuleInfo& info) {
   const FileTensor& tensor = *info.tensors.front();
-  SUBBYTE_CHECK(check_blocks(context, info));
   std::span<const std::byte> bytes = tensor.bytes;
   std::shared_ptr<const void> owner = tensor.file;
   const GgmlType* const type = type_of(tensor);
   const uint64_t part = part_of(context, tensor);
   const bool is_cut = cuts_blocks(type, part);
   if (tensor.rows != nullptr || (part > 0 && !is_cut)) {
-    const auto copy = ordered(tensor, part > 0 && !is_cut);
+    const auto copy = ordered(tensor, part > 0 && !is_cut, context.pool);
     bytes = {copy.get(), tensor.shape[0] * row_bytes(tensor)};
     owner = copy;
   }
   std::vector<Matrix> matrices(1);
   Matrix& matrix = matrices.front();
   if (type != nullptr) {
-    SUBBYTE_TRY(matrix, ggml_matrix(*type, info.rows, info.cols, bytes, context.pool, owner));
+    auto made = ggml_matrix(*type, info.rows, info.cols, bytes, context.pool, owner);
+    if (!made.ok()) {
+      SUBBYTE_CHECK(check_blocks(context, info));  // which names the block by its place in the file
+      return made.error();
+    }
+    matrix = *std::move(made);
     if (is_cut) matrix = ordered_floats(tensor, info, matrix, context.pool);
   } else {
     matrix = matrix_of(info);
