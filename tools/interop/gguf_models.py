@@ -1,0 +1,159 @@
+"""The tiny models of gguf_files.py, one of each architecture."""
+
+import torch
+
+import tiny
+
+SMALL = dict(hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+             num_key_value_heads=2, head_dim=16)
+# Where a head is what the width has for each; kernels of GPUs want 16 at least.
+TWO_HEADS = dict(num_attention_heads=2, num_key_value_heads=1)
+
+
+def llama():
+    return tiny.family("Llama", 5, **SMALL, tie_word_embeddings=True, rope_parameters={
+        "rope_type": "llama3", "rope_theta": 500.0, "factor": 8.0, "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0, "original_max_position_embeddings": 64})
+
+
+def llama_biases():
+    return tiny.family("Llama", 6, **{**SMALL, "num_hidden_layers": 1}, attention_bias=True,
+                       mlp_bias=True, tie_word_embeddings=False, rope_parameters={
+                           "rope_type": "linear", "rope_theta": 10000.0, "factor": 2.0})
+
+
+def qwen2():
+    return tiny.family("Qwen2", 2, **{**SMALL, **TWO_HEADS}, tie_word_embeddings=False)
+
+
+def qwen3():
+    return tiny.family("Qwen3", 3, **SMALL, tie_word_embeddings=True)
+
+
+def qwen3moe():
+    return tiny.family("Qwen3Moe", 4, **{**SMALL, "num_hidden_layers": 1}, num_experts=4,
+                       num_experts_per_tok=2, moe_intermediate_size=32, norm_topk_prob=True,
+                       tie_word_embeddings=False)
+
+
+def gpt_oss():
+    small = {**SMALL, **TWO_HEADS, "intermediate_size": 16}
+    model = tiny.family("GptOss", 2, **small, num_local_experts=3, num_experts_per_tok=2,
+                        sliding_window=4, tie_word_embeddings=False,
+                        rope_parameters={
+                            "rope_type": "yarn", "rope_theta": 150000.0, "factor": 32.0,
+                            "beta_fast": 32.0, "beta_slow": 1.0, "truncate": False,
+                            "original_max_position_embeddings": 64})
+    with torch.no_grad():
+        for name, tensor in model.named_parameters():
+            if "experts" in name and not name.endswith("bias"):
+                tensor.normal_(0, 0.15)
+            elif "bias" in name or "sinks" in name:
+                tensor.normal_(0, 0.1)
+    return model
+
+
+def gemma2():
+    return tiny.family("Gemma2", 8, **SMALL, sliding_window=8, query_pre_attn_scalar=16,
+                       attn_logit_softcapping=2.0, final_logit_softcapping=3.0,
+                       tie_word_embeddings=True)
+
+
+def gemma3():
+    return tiny.family("Gemma3", 13, config_of="Gemma3Text", **SMALL,
+                       sliding_window=8, query_pre_attn_scalar=16, tie_word_embeddings=True,
+                       layer_types=["sliding_attention", "full_attention"],
+                       rope_parameters={
+                           "full_attention": {"rope_type": "linear", "rope_theta": 1000.0,
+                                              "factor": 4.0},
+                           "sliding_attention": {"rope_type": "default", "rope_theta": 100.0}})
+
+
+def olmo2():
+    small = {key: value for key, value in SMALL.items() if key != "head_dim"}
+    return tiny.family("Olmo2", 14, **{**small, **TWO_HEADS}, tie_word_embeddings=False)
+
+
+def olmo3():
+    small = {key: value for key, value in SMALL.items() if key != "head_dim"}
+    return tiny.family("Olmo3", 15, **{**small, **TWO_HEADS}, tie_word_embeddings=False,
+                       sliding_window=8, layer_types=["sliding_attention", "full_attention"],
+                       rope_parameters={
+                           "full_attention": {"rope_type": "yarn", "rope_theta": 1000.0,
+                                              "factor": 4.0,
+                                              "original_max_position_embeddings": 64},
+                           "sliding_attention": {"rope_type": "default", "rope_theta": 1000.0}})
+
+
+def phi3():
+    factors = [1 + i / 8 for i in range(6)]
+    small = {key: value for key, value in SMALL.items() if key != "head_dim"}
+    small.update(hidden_size=64, num_hidden_layers=1, intermediate_size=16)
+    return tiny.family("Phi3", 7, **small,
+                       sliding_window=None, original_max_position_embeddings=64,
+                       max_position_embeddings=512, tie_word_embeddings=False, rope_parameters={
+                           "rope_type": "longrope", "rope_theta": 10000.0,
+                           "partial_rotary_factor": 0.75, "original_max_position_embeddings": 64,
+                           "short_factor": factors, "long_factor": [4 * f for f in factors]})
+
+
+def granite():
+    small = {key: value for key, value in SMALL.items() if key != "head_dim"}
+    return tiny.family("Granite", 9, **{**small, **TWO_HEADS}, embedding_multiplier=6.0,
+                       residual_multiplier=0.5, attention_multiplier=0.125, logits_scaling=4.0,
+                       attention_bias=True,
+                       mlp_bias=True, tie_word_embeddings=True)
+
+
+DELTA_NET = dict(hidden_size=32, num_attention_heads=2, num_key_value_heads=1, head_dim=16,
+                 linear_num_key_heads=2, linear_key_head_dim=8, linear_value_head_dim=8,
+                 num_hidden_layers=2, layer_types=["linear_attention", "full_attention"])
+EXPERTS = dict(num_experts=3, num_experts_per_tok=2, moe_intermediate_size=16,
+               shared_expert_intermediate_size=16)
+
+
+def qwen35():
+    # With 32 a query and a key are so near to orthogonal that the order of sums shows.
+    return tiny.qwen3_5(**DELTA_NET, intermediate_size=40, tie_word_embeddings=True)
+
+
+def qwen35moe():
+    return tiny.qwen3_5_moe(**DELTA_NET, **EXPERTS, tie_word_embeddings=True)
+
+
+def qwen3next():
+    return tiny.qwen3_next(**DELTA_NET, **EXPERTS, mlp_only_layers=[], tie_word_embeddings=True)
+
+
+def of_types():
+    small = dict(hidden_size=256, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2,
+                 num_key_value_heads=1, head_dim=16)
+    return tiny.family("Qwen3", 12, **small, tie_word_embeddings=True)
+
+
+def lfm2():
+    return tiny.family("Lfm2", 10, **TWO_HEADS, hidden_size=32, intermediate_size=48,
+                       conv_L_cache=4, layer_types=["conv", "full_attention"], conv_bias=False,
+                       block_auto_adjust_ff_dim=False)
+
+
+FILES = {
+    "llama": ("llama", "llama-bpe", llama),
+    "llama-biases": ("llama", "smollm", llama_biases),
+    "qwen2": ("qwen2", "qwen2", qwen2),
+    "qwen3": ("qwen3", "qwen2", qwen3),
+    "qwen3moe": ("qwen3moe", "qwen2", qwen3moe),
+    "gpt-oss": ("gpt-oss", "gpt-4o", gpt_oss),
+    "gemma2": ("gemma2", "gpt-2", gemma2),
+    "gemma3": ("gemma3", "gpt-2", gemma3),
+    "olmo2": ("olmo2", "dbrx", olmo2),
+    "olmo3": ("olmo2", "dbrx", olmo3),
+    "phi3": ("phi3", "gpt-4o", phi3),
+    "granite": ("granite", "refact", granite),
+    "qwen35": ("qwen35", "qwen35", qwen35),
+    "qwen35moe": ("qwen35moe", "qwen35", qwen35moe),
+    "qwen3next": ("qwen3next", "qwen2", qwen3next),
+    "lfm2": ("lfm2", "lfm2", lfm2),
+    "types-k": ("qwen3", "qwen2", of_types),
+    "types-iq": ("qwen3", "qwen2", of_types),
+}
