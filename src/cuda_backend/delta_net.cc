@@ -10,9 +10,12 @@ namespace subbyte {
 namespace {
 
 cuda::DeltaNetSizes sizes_of(const DeltaNetShape& shape) {
-  return {static_cast<int32_t>(shape.key_heads),        static_cast<int32_t>(shape.value_heads),
-          static_cast<int32_t>(shape.values_per_key()), static_cast<int32_t>(shape.key_size),
-          static_cast<int32_t>(shape.value_size),       static_cast<int32_t>(shape.taps),
+  return {static_cast<int32_t>(shape.key_heads),
+          static_cast<int32_t>(shape.value_heads),
+          static_cast<int32_t>(shape.values_per_key()),
+          static_cast<int32_t>(shape.key_size),
+          static_cast<int32_t>(shape.value_size),
+          static_cast<int32_t>(shape.taps),
           shape.gives_tiles};
 }
 

@@ -43,7 +43,7 @@ enum class GgufChange : uint8_t {
   kTiledFilters,      // the same, without a dimension of 1
   kTiledColumns,      // the columns
   kTiledNegativeExp,  // -exp(w) of each
-  kBetaAlpha,  // by key head: the rows of in_proj_b, then those of in_proj_a
+  kBetaAlpha,         // by key head: the rows of in_proj_b, then those of in_proj_a
 };
 
 /// A tensor, without "blk.N." and ".weight" or ".bias", and the module of transformers that it is,

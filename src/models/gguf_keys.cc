@@ -71,12 +71,12 @@ Result<json::Value> general_value(const GgufValue& value) {
 
 Status check(const GgufFile& file, const GgufKey& key, std::string_view name, const KeyRule& rule) {
   if (rule.neutral.empty()) {
-    return Error{"gguf.value", fmt::format("{}: {}: not computed{}", file.path().native(),
-                                           quote(key.name),
-                                           name.empty() ? "" : " for this architecture")};
+    return Error{"gguf.value",
+                 fmt::format("{}: {}: not computed{}", file.path().native(), quote(key.name),
+                             name.empty() ? "" : " for this architecture")};
   }
-  SUBBYTE_TRY(const json::Value value, name.empty() ? general_value(key.value)
-                                                    : gguf_value(file, name));
+  SUBBYTE_TRY(const json::Value value,
+              name.empty() ? general_value(key.value) : gguf_value(file, name));
   if (is_neutral(rule, value)) return {};
   std::string expected(rule.neutral);
   if (const std::size_t comma = expected.find(','); comma != expected.npos) {
@@ -100,8 +100,8 @@ std::optional<KeyRule> find_gguf_key(const GgufArchitecture& architecture, std::
   }
   const std::string said =
       rest.empty() ? std::string(name) : std::string(kOfArchitecture) + std::string(rest);
-  const auto found = std::ranges::find_if(
-      kRules, [&](const KeyRule& rule) { return has_name(rule.key, said); });
+  const auto found =
+      std::ranges::find_if(kRules, [&](const KeyRule& rule) { return has_name(rule.key, said); });
   if (found == kRules.end()) return std::nullopt;
   return *found;
 }

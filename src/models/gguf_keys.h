@@ -16,7 +16,7 @@ namespace subbyte {
 /// Keys of all architectures that config.json has, too.
 std::span<const GgufKeyRule> shared_gguf_keys();
 
-/// What a key is; nothing where no rule names it.
+/// The rule of a key; nothing where none names it.
 std::optional<json::KeyRule> find_gguf_key(const GgufArchitecture& architecture,
                                            std::string_view name);
 

@@ -15,7 +15,7 @@ namespace subbyte {
 /// Facts that decide in a step and stand in no config.json.
 struct LoadFacts {
   Format table = Format::kNone;  // numbers of the embedding, where the tensors are known
-  bool reads_tiles = false;       // what delta nets give, as columns lie in a file (FileTensor::cols)
+  bool reads_tiles = false;  // what delta nets give, as columns lie in a file (FileTensor::cols)
 };
 
 /// Matrices that queries and results of latent attention are multiplied by

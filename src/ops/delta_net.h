@@ -31,7 +31,7 @@ struct DeltaNetShape {
   /// Projections lie key head by key head: its query, key, values and gates z; b and a. Else all
   /// queries, all keys, all values, all z; all b, all a.
   bool by_key_head = false;
-  /// What value heads give lies in tiles: first that of the first value head of each key head.
+  /// The results of value heads lie in tiles: first those of the first value head of each key head.
   bool gives_tiles = false;
 
   constexpr int64_t values_per_key() const { return value_heads / key_heads; }

@@ -153,13 +153,12 @@ TEST_P(GgufWrittenTwice, is_itself) {
   }
 }
 
-constexpr Written kWritten[] = {
-    {"llama3-bf16", "BF16"},        {"llama2-biases-bf16", "BF16"},
-    {"qwen2-bf16", "BF16"},         {"qwen3-bf16", "BF16"},
-    {"phi3-longrope-bf16", "BF16"}, {"granite-bf16", "BF16"},
-    {"olmo2-bf16", "BF16"},         {"olmo3-bf16", "BF16"},
-    {"gpt-oss-mxfp4", "MXFP4"},     {"llmcompressor-mxfp4", "MXFP4"},
-    {"modelopt-nvfp4", "NVFP4"},    {"gptqmodel-short-group", "Q4_0"}};
+constexpr Written kWritten[] = {{"llama3-bf16", "BF16"},        {"llama2-biases-bf16", "BF16"},
+                                {"qwen2-bf16", "BF16"},         {"qwen3-bf16", "BF16"},
+                                {"phi3-longrope-bf16", "BF16"}, {"granite-bf16", "BF16"},
+                                {"olmo2-bf16", "BF16"},         {"olmo3-bf16", "BF16"},
+                                {"gpt-oss-mxfp4", "MXFP4"},     {"llmcompressor-mxfp4", "MXFP4"},
+                                {"modelopt-nvfp4", "NVFP4"},    {"gptqmodel-short-group", "Q4_0"}};
 
 INSTANTIATE_TEST_SUITE_P(Goldens, GgufWritten, ::testing::ValuesIn(kWritten), NamedByValue());
 INSTANTIATE_TEST_SUITE_P(Goldens, GgufWrittenTwice, ::testing::ValuesIn(kWritten), NamedByValue());

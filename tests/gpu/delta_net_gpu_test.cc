@@ -149,8 +149,8 @@ class OnGpu {
 std::string name_of(const DeltaNetShape& shape, Element element) {
   return std::to_string(shape.key_heads) + " and " + std::to_string(shape.value_heads) +
          " heads of " + std::to_string(shape.key_size) + " and " +
-         std::to_string(shape.value_size) + (shape.by_key_head ? " by key head, " : ", ") + (shape.gives_tiles ? "tiles, " : "") +
-         testing::name_of(element);
+         std::to_string(shape.value_size) + (shape.by_key_head ? " by key head, " : ", ") +
+         (shape.gives_tiles ? "tiles, " : "") + testing::name_of(element);
 }
 
 double rms_of(const std::vector<double>& numbers) {

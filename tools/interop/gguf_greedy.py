@@ -13,8 +13,9 @@ by e / sqrt(3) in the mean, and the logits of a model of L layers by
 of their root mean square. The difference of two of them is off by sqrt(2) r, the largest of N such
 ones by sqrt(2 ln N) times that; the bound is twice that. Positions below it are counted, and may be
 3 % of all in files without blocks. llama.cpp's attention would add up in F16: here it has keys and
-values in F32. Delta nets divide what their states give by its size, which is near to 0 where a query
-is orthogonal to all keys: there the bound does not follow from the products, and they are left out.
+values in F32. Delta nets divide what their states give by its size, which is near to 0 where a
+query is orthogonal to all keys: there the bound does not follow from the products, and they are
+left out.
 """
 
 import argparse

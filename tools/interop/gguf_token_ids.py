@@ -4,10 +4,10 @@
     pip download --no-deps --no-binary llama-cpp-python llama-cpp-python   # has models/ggml-vocab-*
     python tools/interop/gguf_token_ids.py build/ci/app/subbyte FOLDER [--count 10000] [--only TEXT]
 
-FOLDER has ggml-vocab-*.gguf. Each becomes a model of one layer of zeros, which both open as servers;
-POST /tokenize is asked for every text, with added tokens, which llama.cpp finds in all texts. Texts
-are in NFC, into which models of some names put them, and llama.cpp none. A vocabulary that subbyte does not read is named with its
-refusal and left out; llama.cpp's own refusals, too.
+FOLDER has ggml-vocab-*.gguf. Each becomes a model of one layer of zeros, which both open as
+servers; POST /tokenize is asked for every text, with added tokens, which llama.cpp finds in all
+texts. Texts are in NFC, into which models of some names put them, and llama.cpp none. A vocabulary
+that subbyte does not read is named with its refusal and left out; llama.cpp's own refusals, too.
 """
 
 import argparse

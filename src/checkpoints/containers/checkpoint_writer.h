@@ -34,8 +34,8 @@ struct WriteStep {
   std::pair<std::string, std::string> metadata = {};
 };
 
-/// The tensor itself, or where its rows or columns lie in another order a copy of its numbers in its
-/// own.
+/// The tensor itself, or where its rows or columns lie in another order a copy of its numbers in
+/// its own.
 FileTensor in_order(const FileTensor& tensor);
 
 /// Keeps a tensor as it is.

@@ -1,6 +1,6 @@
 // Tensors of GGUF files whose bytes are no matrix of safetensors: blocks of ggml
-// (foreign_layouts/ggml_types.h), or rows or columns in another order. Columns whose parts cut blocks
-// are put in order as floats.
+// (foreign_layouts/ggml_types.h), or rows or columns in another order. Columns whose parts cut
+// blocks are put in order as floats.
 //
 //   X.weight [N, K]    a matrix, with FileTensor::ggml_type, FileTensor::rows or FileTensor::cols
 //   X.scale [1]        the factor of NVFP4
@@ -47,7 +47,8 @@ Result<ModuleInfo> describe(const ImportContext& context, std::string_view modul
   info.format = {float_format(tensor.dtype), Format::kNone, Zero::kNone, 0};
   if (type != nullptr && type->format) {
     const bool is_cut = cuts_blocks(type, part_of(context, tensor));
-    info.format = is_cut ? WeightFormat{Format::kF32, Format::kNone, Zero::kNone, 0} : *type->format;
+    info.format =
+        is_cut ? WeightFormat{Format::kF32, Format::kNone, Zero::kNone, 0} : *type->format;
   }
   if (info.format.element == Format::kNone) {
     return tensor_error("import.dtype", tensor,
@@ -99,7 +100,8 @@ Matrix ordered_floats(const FileTensor& tensor, const ModuleInfo& info, const Ma
                       Executor& pool) {
   const auto parts = static_cast<int64_t>(tensor.cols->size());
   const int64_t part = info.cols / parts;
-  const auto bytes = allocate_bytes(static_cast<std::size_t>(info.rows * info.cols) * sizeof(float));
+  const auto bytes =
+      allocate_bytes(static_cast<std::size_t>(info.rows * info.cols) * sizeof(float));
   auto* const numbers = reinterpret_cast<float*>(bytes.get());
   pool.parallel_for(info.rows, 1, [&](int64_t begin, int64_t end, int) {
     std::vector<float> row(static_cast<std::size_t>(info.cols));
@@ -113,7 +115,8 @@ Matrix ordered_floats(const FileTensor& tensor, const ModuleInfo& info, const Ma
     }
   });
   Matrix matrix = matrix_of(info);
-  matrix.view.codes = {bytes.get(), static_cast<std::size_t>(info.rows * info.cols) * sizeof(float)};
+  matrix.view.codes = {bytes.get(),
+                       static_cast<std::size_t>(info.rows * info.cols) * sizeof(float)};
   matrix.owners = {bytes};
   return matrix;
 }

@@ -455,9 +455,9 @@ template <class Given, class GateOf>
 __device__ __forceinline__ void store_result(const DeltaNetCall& a, int64_t row, int value_head,
                                              const Given& given, const GateOf& gate) {
   const DeltaNetSizes& s = a.sizes;
-  const int place = s.gives_tiles ? value_head % s.values_per_key * s.key_heads +
-                                        value_head / s.values_per_key
-                                  : value_head;
+  const int place =
+      s.gives_tiles ? value_head % s.values_per_key * s.key_heads + value_head / s.values_per_key
+                    : value_head;
   const int64_t to = row * value_width(s) + int64_t{place} * s.value_size;
   float x[kOfLane];
   float gates[kOfLane];

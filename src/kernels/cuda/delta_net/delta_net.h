@@ -37,7 +37,7 @@ struct DeltaNetSizes {
   int32_t key_size = 0;        // at most kMaxDeltaNetHead, as value_size
   int32_t value_size = 0;
   int32_t taps = 0;  // of the convolution, the last one is that of the token itself
-  // What value heads give lies in tiles: first that of the first value head of each key head.
+  // The results of value heads lie in tiles: first those of the first value head of each key head.
   bool gives_tiles = false;
 };
 
