@@ -60,7 +60,7 @@ std::string model_lines(const Inspection& inspection, const ModelConfig& model) 
   const auto position = static_cast<double>(cache_position_bytes(cache_of(model), Element::kF16));
   text += fact("cache", fmt::format("{:.1f} kB a position, in f16", position / 1e3));
   return text + fact("memory", fmt::format("about {:.1f} MB, {:.1f} MB with a full context",
-                                           megabytes(inspection.bytes),
+                                           megabytes(weight_bytes(inspection)),
                                            megabytes(full_context_bytes(inspection, model))));
 }
 

@@ -95,6 +95,7 @@ struct InspectedGguf {
   std::string tokenizer = {};      // tokenizer.ggml.model: "gpt2"; empty without a tokenizer
   std::string pre_tokenizer = {};  // tokenizer.ggml.pre: "qwen2"
   uint64_t tokens = 0;
+  uint64_t memory_bytes = 0;  // of all tensors in the form that processors multiply
 };
 
 /// The contents of a checkpoint, from its headers, g_idx and, unless they are large, the scales.

@@ -13,6 +13,7 @@
 #include "checkpoints/modules.h"
 #include "checkpoints/unread_parts.h"
 #include "foreign_layouts/ggml_types.h"
+#include "matrix/zero_points.h"
 #include "models/checkpoint.h"
 #include "models/model.h"
 #include "verify/refusals.h"
@@ -23,6 +24,19 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int64_t kUsualStepTokens = 512;  // of a prompt, on CPUs
+
+/// Bytes of the matrices as for_host_kernels() has them.
+uint64_t host_bytes(const ModuleInfo& info) {
+  if (is_dense(info.format)) return info.bytes();
+  Matrix row;
+  row.view.format = info.format;
+  row.view.rows = 1;
+  row.view.cols = info.cols;
+  row = for_host_kernels(std::move(row));
+  const MatrixView& view = row.view;
+  const int64_t bytes = view.row_bytes() + view.scale_row_bytes() + view.zero_row_bytes();
+  return static_cast<uint64_t>(info.experts * info.rows * bytes);
+}
 
 void add_modules(std::span<const FoundModule> modules, std::set<std::string, std::less<>>& used,
                  Inspection& inspection) {
@@ -41,6 +55,7 @@ void add_modules(std::span<const FoundModule> modules, std::set<std::string, std
     weight.parameters = info.experts * info.rows * info.cols;
     weight.bytes = info.bytes();
     weight.act_order = info.act_order;
+    if (inspection.gguf) inspection.gguf->memory_bytes += host_bytes(info);
     for (const FileTensor* part : info.tensors) used.insert(part->name);
     if (info.scales != nullptr) inspection.scale_bytes += info.scales->bytes.size();
     inspection.weights.push_back(std::move(weight));
@@ -61,6 +76,7 @@ void add_plain_tensors(const TensorSource& tensors, const std::set<std::string, 
     weight.shape = tensor.shape;
     weight.parameters = number_count(tensor);
     weight.bytes = tensor.bytes.size();
+    if (inspection.gguf) inspection.gguf->memory_bytes += weight.bytes;
     inspection.weights.push_back(std::move(weight));
   }
 }
@@ -148,9 +164,13 @@ CacheLayout cache_of(const ModelConfig& model) {
   return plan.ok() ? std::move(plan->cache) : CacheLayout{};
 }
 
+uint64_t weight_bytes(const Inspection& inspection) {
+  return inspection.gguf ? inspection.gguf->memory_bytes : inspection.bytes;
+}
+
 uint64_t full_context_bytes(const Inspection& inspection, const ModelConfig& model) {
   const CacheSize full = {.positions = model.max_positions, .step_tokens = kUsualStepTokens};
-  return inspection.bytes +
+  return weight_bytes(inspection) +
          static_cast<uint64_t>(cache_bytes(cache_of(model), Element::kF16, full));
 }
 

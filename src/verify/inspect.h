@@ -16,6 +16,9 @@ namespace subbyte {
 /// State that a run keeps of sequences; none of a config that no step can be recorded of.
 CacheLayout cache_of(const ModelConfig& model);
 
+/// Bytes that the weights take on a CPU.
+uint64_t weight_bytes(const Inspection& inspection);
+
 /// Bytes that a run takes on a CPU with a full context, in f16.
 uint64_t full_context_bytes(const Inspection& inspection, const ModelConfig& model);
 

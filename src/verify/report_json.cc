@@ -32,7 +32,8 @@ Value gguf_as_json(const InspectedGguf& gguf) {
           {"types", std::move(types)},
           {"tokenizer", gguf.tokenizer},
           {"pre_tokenizer", gguf.pre_tokenizer},
-          {"tokens", gguf.tokens}};
+          {"tokens", gguf.tokens},
+          {"memory_bytes", gguf.memory_bytes}};
 }
 
 }  // namespace
