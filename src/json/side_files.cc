@@ -2,11 +2,44 @@
 
 #include <map>
 #include <mutex>
+#include <string>
 #include <utility>
 
 #include "base/model_file.h"
 
 namespace subbyte {
+namespace {
+
+/// Infinities, which Python writes as a word of its own, as transformers has them since version 5:
+/// {"__float__": "Infinity"}.
+std::string with_named_infinities(std::string_view text) {
+  constexpr std::string_view kWord = "Infinity";
+  std::string named;
+  bool in_string = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (!in_string && text.substr(i).starts_with(kWord)) {
+      named += R"({"__float__": "Infinity"})";
+      i += kWord.size() - 1;
+      continue;
+    }
+    if (text[i] == '"') in_string = !in_string;
+    named += text[i];
+    if (in_string && text[i] == '\\' && i + 1 < text.size()) named += text[++i];
+  }
+  return named;
+}
+
+/// Codes: those of json::parse_file.
+Result<json::Value> parse_side_file(const std::string& path) {
+  SUBBYTE_TRY(const MappedFile file, json::open_file(path, SideFiles::kMaxBytes));
+  const std::string_view text = json::text_of(file);
+  auto value = json::parse(text, path);
+  if (value.ok() || value.error().code != "json.syntax") return value;
+  auto named = json::parse(with_named_infinities(text), path);
+  return named.ok() ? std::move(named) : std::move(value);
+}
+
+}  // namespace
 
 struct SideFiles::State {
   std::filesystem::path directory;
@@ -60,7 +93,7 @@ Result<SideFile> SideFiles::read(std::string_view name) const {
   }
   if (directory().empty()) return Error{"file.not_found", std::string(name) + ": not found"};
   const std::string path = (directory() / name).native();
-  Result<json::Value> value = json::parse_file(path, kMaxBytes);
+  Result<json::Value> value = parse_side_file(path);
   Result<SideFile> file = value.ok() ? Result(SideFile{*std::move(value), path}) : value.error();
   if (!is_there(path)) return file;  // that something is known of it would say that it is there
   return state_->files.emplace(name, std::move(file)).first->second;

@@ -33,6 +33,19 @@ TEST(SideFiles, that_are_not_there_are_not_there_after_a_read_either) {
   EXPECT_EQ(files.read("broken.json").error().code, "json.syntax");
 }
 
+TEST(SideFiles, have_the_infinities_of_python_by_name) {
+  const TempDir dir;
+  dir.write("config.json", R"({"a \"Infinity": [0.0, Infinity, "Infinity", "\\"], "b": Infinity})");
+  const auto config = SideFiles(dir.path()).read("config.json");
+  ASSERT_TRUE(config.ok()) << config.error().message;
+  const json::Value infinity = {{"__float__", "Infinity"}};
+  EXPECT_EQ(config->value["a \"Infinity"][1], infinity);
+  EXPECT_EQ(config->value["a \"Infinity"][2], "Infinity");
+  EXPECT_EQ(config->value["b"], infinity);
+  dir.write("nan.json", "[NaN]");
+  EXPECT_EQ(SideFiles(dir.path()).read("nan.json").error().code, "json.syntax");
+}
+
 TEST(SideFiles, of_no_name_are_those_of_the_working_directory) {
   const TempDir dir;
   dir.write("config.json", "{}");
