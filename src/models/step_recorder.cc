@@ -141,23 +141,29 @@ std::vector<ColumnsOp::Range> query_columns(const AttentionShape& shape, bool is
   return ranges;
 }
 
+/// "self_attn" of "self_attn."
+std::string_view without_dot(std::string_view prefix) {
+  return prefix.substr(0, prefix.size() - 1);
+}
+
 }  // namespace
 
 ValueId StepRecorder::attention(ValueId h, const Attention& attention) {
   const AttentionShape& shape = attention.shape;
+  const auto under = [&](std::string_view name) { return attention.prefix + std::string(name); };
   const int64_t q_rows = attention.has_gate ? 2 * shape.q_size() : shape.q_size();
-  ValueId qkv = linear("self_attn.qkv_proj", h, q_rows + 2 * shape.kv_size(),
+  ValueId qkv = linear(under("qkv_proj"), h, q_rows + 2 * shape.kv_size(),
                        {.split = Split::kOutputs,
                         .has_bias = attention.has_bias,
                         .may_be_quantized = attention.may_be_quantized,
-                        .parts = {{"self_attn.q_proj", q_rows},
-                                  {"self_attn.k_proj", shape.kv_size()},
-                                  {"self_attn.v_proj", shape.kv_size()}}});
+                        .parts = {{under("q_proj"), q_rows},
+                                  {under("k_proj"), shape.kv_size()},
+                                  {under("v_proj"), shape.kv_size()}}});
   Recorder::Attention recorded;
   recorded.shape = shape;
   recorded.rope = attention.rope;
-  const std::string q_norm = fmt::format("self_attn.{}", attention.q_norm);
-  const std::string k_norm = fmt::format("self_attn.{}", attention.k_norm);
+  const std::string q_norm = under(attention.q_norm);
+  const std::string k_norm = under(attention.k_norm);
   if (attention.norms == HeadsNorm::kEach) {
     const Norm q = norm_of(q_norm, shape.head_dim);
     const Norm k = norm_of(k_norm, shape.head_dim);
@@ -171,16 +177,16 @@ ValueId StepRecorder::attention(ValueId h, const Attention& attention) {
   }
   if (attention.has_sinks) {
     recorded.sinks = vector(
-        {.name = in_layer("self_attn.sinks"), .role = TensorRole::kVector, .rows = shape.heads});
+        {.name = in_layer(under("sinks")), .role = TensorRole::kVector, .rows = shape.heads});
   }
   ValueId gate = kNoValue;
   if (attention.has_gate) {
-    gate = record_.columns("self_attn.gate", qkv, query_columns(shape, true));
-    qkv = record_.columns("self_attn.qkv", qkv, query_columns(shape, false));
+    gate = record_.columns(under("gate"), qkv, query_columns(shape, true));
+    qkv = record_.columns(under("qkv"), qkv, query_columns(shape, false));
   }
-  ValueId heads = record_.attention("self_attn", qkv, recorded);
-  if (attention.has_gate) heads = record_.sigmoid_gate("self_attn.gated", heads, gate);
-  return linear(fmt::format("self_attn.{}", attention.output), heads, config_.hidden_size,
+  ValueId heads = record_.attention(without_dot(attention.prefix), qkv, recorded);
+  if (attention.has_gate) heads = record_.sigmoid_gate(under("gated"), heads, gate);
+  return linear(under(attention.output), heads, config_.hidden_size,
                 {.split = Split::kInputs,
                  .has_bias = attention.has_output_bias,
                  .may_be_quantized = attention.may_be_quantized});
@@ -262,6 +268,27 @@ ValueId StepRecorder::delta_net(ValueId h, const DeltaNetShape& shape) {
   weights.norm = numbers("norm", TensorRole::kNorm, shape.value_size);
   const ValueId heads = record_.delta_net("linear_attn", qkvz, ba, shape, weights);
   return linear(prefix + "out_proj", heads, config_.hidden_size, {.split = Split::kInputs});
+}
+
+ValueId StepRecorder::mamba(ValueId h, const Mamba& mamba) {
+  const MambaShape& shape = mamba.shape;
+  const auto under = [&](std::string_view name) { return mamba.prefix + std::string(name); };
+  const auto numbers = [&](std::string_view name, TensorRole role, int64_t rows, int64_t cols = 0) {
+    return vector({.name = in_layer(under(name)), .role = role, .rows = rows, .cols = cols});
+  };
+  MambaOp op = {.shape = shape};
+  op.projections = linear(under("in_proj"), h, shape.row_size(),
+                          {.split = Split::kOutputs, .has_bias = mamba.has_bias});
+  op.weights.filters = numbers("conv1d", TensorRole::kFilters, shape.channels(), shape.taps);
+  if (mamba.has_conv_bias) {
+    op.weights.bias = numbers("conv1d.bias", TensorRole::kVector, shape.channels());
+  }
+  op.weights.a_log = numbers("A_log", TensorRole::kVector, shape.heads);
+  op.weights.dt_bias = numbers("dt_bias", TensorRole::kVector, shape.heads);
+  op.weights.d = numbers("D", TensorRole::kVector, shape.heads);
+  op.weights.norm = numbers("norm", TensorRole::kNorm, shape.width());
+  return linear(under("out_proj"), record_.add(without_dot(mamba.prefix), std::move(op)),
+                config_.hidden_size, {.split = Split::kInputs, .has_bias = mamba.has_bias});
 }
 
 ValueId StepRecorder::gated_block(ValueId h, const GatedBlock& block) {

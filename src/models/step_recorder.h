@@ -82,9 +82,10 @@ class StepRecorder {
     bool has_gate = false;  // rows of q_proj: a head of queries, its gate, the next head
     bool has_sinks = false;
     bool may_be_quantized = true;
+    std::string prefix = "self_attn.";
     std::string_view q_norm = "q_norm", k_norm = "k_norm", output = "o_proj";  // their names
   };
-  /// o(attention(rope(norm(q h)), rope(norm(k h)), v h)) under "self_attn." With a gate, what o
+  /// o(attention(rope(norm(q h)), rope(norm(k h)), v h)) under `prefix`. With a gate, what o
   /// multiplies is sigmoid(gate) times the result.
   ValueId attention(ValueId h, const Attention& attention);
 
@@ -105,6 +106,15 @@ class StepRecorder {
 
   /// The gated delta net under "linear_attn."
   ValueId delta_net(ValueId h, const DeltaNetShape& shape);
+
+  struct Mamba {
+    MambaShape shape = {};
+    bool has_conv_bias = false;
+    bool has_bias = false;  // of both projections
+    std::string prefix = "mamba.";
+  };
+  /// The block of Mamba 2 under `prefix`.
+  ValueId mamba(ValueId h, const Mamba& mamba);
 
   struct GatedBlock {
     int64_t inner = 0;

@@ -73,6 +73,14 @@ inline int64_t delta_net_terms(const DeltaNetShape& shape, int64_t tokens) {
   return (here + there) / 2 + shape.taps + shape.value_width();
 }
 
+/// The same of a block of Mamba 2: its states have sums over the tokens as those of delta nets,
+/// which are read once, and the reference has three sums over chunks in their place.
+inline int64_t mamba_terms(const MambaShape& shape, int64_t tokens) {
+  const int64_t here = 2 * tokens + shape.state_size;
+  const int64_t there = 3 * tokens + shape.state_size;  // its chunks are longer than most texts
+  return (here + there) / 2 + shape.taps + shape.width() / shape.norm_groups + shape.width();
+}
+
 /// The root mean square of the error of the logits over theirs: r above.
 inline double relative_error(const ModelConfig& config, int64_t tokens, const Rounding& rounding) {
   const int64_t heads = config.num_heads * config.head_dim;
@@ -82,11 +90,13 @@ inline double relative_error(const ModelConfig& config, int64_t tokens, const Ro
   const StepPlan plan = *plan_of(config);
   const auto nets = ops_of<DeltaNetOp>(plan);
   const auto convs = ops_of<ShortConvOp>(plan);
+  const auto mambas = ops_of<MambaOp>(plan);
   const auto attentions = std::ssize(ops_of<AttendOp>(plan));
   const int64_t terms =
       config.num_layers * (2 * config.hidden_size + mlp) + attentions * (attention + heads) +
       (nets.empty() ? 0 : std::ssize(nets) * delta_net_terms(nets[0]->shape, tokens)) +
       (convs.empty() ? 0 : std::ssize(convs) * (convs[0]->taps + convs[0]->channels)) +
+      (mambas.empty() ? 0 : std::ssize(mambas) * mamba_terms(mambas[0]->shape, tokens)) +
       config.hidden_size;
   const int64_t products = config.num_layers * (rounding.in_attention ? 6 : 4) + 1;
   return std::sqrt(0x1p-48 * static_cast<double>(terms) +

@@ -18,6 +18,7 @@ import pathlib
 import shutil
 import subprocess
 import sys
+import tempfile
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["CUDA_VISIBLE_DEVICES"] = ""
@@ -142,6 +143,7 @@ GOLDENS = {
         "deepseek-v2-bf16": (lambda f: make.bf16(f, tiny.deepseek_v2), "text"),
         "deepseek-v3-bf16": (lambda f: make.bf16(f, tiny.deepseek_v3), "text"),
         "glm4-moe-lite-bf16": (lambda f: make.bf16(f, tiny.glm4_moe_lite), "text"),
+        "bamba-bf16": (lambda f: make.bf16(f, tiny.bamba), "saved"),
         "llama3-gptq": (lambda f: converted(f, tiny.llama3, "gptq"), "gptq"),
         "qwen3-biases-bf16": (lambda f: make.bf16(f, biased), "transformers"),
         "qwen3-biases-gptq": (lambda f: converted(f, biased, "gptq"), "gptq"),
@@ -257,10 +259,21 @@ def hqq_weights(folder):
     return weights
 
 
+def saved_model(folder, weights):
+    """transformers' own reading of a folder with these weights, which have the names of files."""
+    with tempfile.TemporaryDirectory() as place:
+        config = json.loads((folder / "config.json").read_text())
+        config.pop("quantization_config", None)
+        (pathlib.Path(place) / "config.json").write_text(json.dumps(config))
+        save_file(weights, pathlib.Path(place) / "model.safetensors", {"format": "pt"})
+        return transformers.AutoModelForCausalLM.from_pretrained(
+            place, dtype=torch.float32, attn_implementation="eager").eval()
+
+
 def exact_weights(folder, way):
     if way == "hqq":
         return hqq_weights(folder)
-    if way == "text":
+    if way in ("text", "saved"):
         return {name: tensor.float() for name, tensor in compare.tensors_of(folder).items()}
     if way == "plain":
         return delta_nets.weights(folder)
@@ -284,8 +297,8 @@ def exact_weights(folder, way):
         return {**opener.weights_of(model, torch.float32), **exact}
 
 
-def reference(folder, weights):
-    model = compare.text_model(folder, weights)
+def reference(folder, weights, way):
+    model = (saved_model if way.startswith("saved") else compare.text_model)(folder, weights)
     result = {}
     for i, ids in enumerate(PROMPTS):
         tokens = torch.tensor([ids])
@@ -332,7 +345,7 @@ def main():
         golden.mkdir(parents=True)
         for kept in ["config.json", *(file.name for file in made.glob("*.safetensors"))]:
             shutil.copyfile(made / kept, golden / kept)
-        save_file(reference(made, weights), golden / "reference.safetensors")
+        save_file(reference(made, weights, way), golden / "reference.safetensors")
         print("made", name, sum(file.stat().st_size for file in golden.iterdir()), flush=True)
     return 0
 

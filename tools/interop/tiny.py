@@ -143,6 +143,30 @@ SMALL = dict(hidden_size=32, intermediate_size=48, num_key_value_heads=2)
 TWO_HEADS = dict(num_attention_heads=2, num_key_value_heads=1)  # of 16, where no key says it
 
 
+def with_mambas(model):
+    """Blocks of Mamba 2 of which some heads forget little: after 200 tokens a state still has some
+    of the first ones."""
+    with torch.no_grad():
+        for name, tensor in model.named_parameters():
+            if name.endswith("A_log"):
+                tensor.uniform_(-4, 1)
+            elif name.endswith("dt_bias"):
+                tensor.normal_(-1, 1)
+            elif name.endswith(".D"):
+                tensor.normal_(0, 1)
+            elif name.endswith("conv1d.weight"):
+                tensor.normal_(0, 0.5)
+    return model
+
+
+def bamba(**more):
+    """An attention, of whose heads one half turns, between two blocks of Mamba 2."""
+    return with_mambas(family(
+        "Bamba", 21, **{**SMALL, **TWO_HEADS, "intermediate_size": 32}, num_hidden_layers=3,
+        attn_layer_indices=[1], mamba_n_heads=4, mamba_d_state=8, mamba_n_groups=2,
+        mamba_chunk_size=16, mlp_bias=True, **more))
+
+
 def qwen2_vl(**more):
     vision = dict(depth=1, embed_dim=16, hidden_size=32, mlp_ratio=1, num_heads=2, patch_size=2)
     return family("Qwen2VL", 17, vision, **{**SMALL, **TWO_HEADS}, rope_parameters={
