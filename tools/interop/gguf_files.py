@@ -22,11 +22,9 @@ import torch
 from safetensors.torch import save_file
 
 import tiny
-from gguf_models import FILES
+from gguf_models import FILES, GREEDY, PROMPTS, in_halves
 
 tiny.VOCAB = 96
-PROMPTS = [[1, 2, 3, 4, 5], [90, 7, 63, 7, 91, 12, 31, 5, 80], list(range(11, 93, 5))]
-GREEDY = 24
 # How each architecture stores what the others have as it is.
 PAIRED = ("llama", "granite")
 TILED = ("qwen35", "qwen35moe")
@@ -346,11 +344,7 @@ def reference(model):
 
 
 def write(folder, arch, pre, make):
-    model = make().float()
-    with torch.no_grad():
-        for name, tensor in model.named_parameters():
-            if tensor.ndim > 1 and not name.endswith("bias"):
-                tensor.copy_(tensor.half().float())
+    model = in_halves(make().float())
     folder.mkdir(parents=True)
     writer = gguf.GGUFWriter(folder / "model.gguf", arch)
     writer.add_type("model")
