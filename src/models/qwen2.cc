@@ -41,7 +41,9 @@ constexpr ModelType kModelTypes[] = {{.name = "qwen2",
 constexpr RopeKind kRopeKinds[] = {{"mrope", read_plain_rope}};
 constexpr ChatFormat kChat[] = {ChatFormat::kChatMl, ChatFormat::kDeepSeek};
 
-constexpr GgufArchitecture kGguf[] = {{.name = "qwen2", .model_type = "qwen2"}};
+/// Of texts the positions of models that see are the same.
+constexpr GgufArchitecture kGguf[] = {{.name = "qwen2", .model_type = "qwen2"},
+                                      {.name = "qwen2vl", .model_type = "qwen2"}};
 
 constexpr json::ScopedRule kKeys[] = {
     SUBBYTE_CONFIG_KEY("", "attention_bias", kIgnored, "", "q, k and v have biases, o has none"),
