@@ -69,11 +69,13 @@ void add_gguf_keys(const ModelConfig& model, GgufKeys& keys) {
 
 constexpr GgufArchitecture kGguf[] = {
     {.name = "qwen3", .model_type = "qwen3", .tensors = kGgufTensors},
+    {.name = "qwen3vl", .model_type = "qwen3", .tensors = kGgufTensors},
     {.name = "qwen3moe",
      .model_type = "qwen3_moe",
      .keys = kGgufKeys,
      .tensors = kGgufTensors,
      .add_keys = add_gguf_keys},
+    {.name = "qwen3vlmoe", .model_type = "qwen3_moe", .keys = kGgufKeys, .tensors = kGgufTensors},
 };
 
 constexpr json::ScopedRule kKeys[] = {

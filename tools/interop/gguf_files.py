@@ -88,6 +88,10 @@ def add_metadata(writer, arch, config):
         writer.add_rope_scaling_factor(rope["factor"])
     if "original_max_position_embeddings" in rope and rope["rope_type"] in ("yarn", "longrope"):
         writer.add_rope_scaling_orig_ctx_len(int(rope["original_max_position_embeddings"]))
+    if arch in TILED or arch == "qwen3vl":
+        pairs = int(part * size) // 2
+        third = pairs // 3
+        writer.add_rope_dimension_sections([pairs - 2 * third, third, third, 0])
     if arch in DELTA_NETS:
         values = config.linear_num_value_heads
         writer.add_ssm_conv_kernel(config.linear_conv_kernel_dim)
@@ -96,10 +100,6 @@ def add_metadata(writer, arch, config):
         writer.add_ssm_time_step_rank(values)
         writer.add_ssm_inner_size(config.linear_value_head_dim * values)
         writer.add_full_attention_interval(2)
-        if arch in TILED:
-            pairs = int(part * size) // 2
-            third = pairs // 3
-            writer.add_rope_dimension_sections([pairs - 2 * third, third, third, 0])
         if arch != "qwen35":
             writer.add_expert_count(config.num_experts)
             writer.add_expert_used_count(config.num_experts_per_tok)

@@ -194,6 +194,7 @@ FILES = {
     "llama-biases": ("llama", "smollm", llama_biases),
     "qwen2": ("qwen2", "qwen2", qwen2),
     "qwen3": ("qwen3", "qwen2", qwen3),
+    "qwen3vl": ("qwen3vl", "qwen2", qwen3),
     "qwen3moe": ("qwen3moe", "qwen2", qwen3moe),
     "gpt-oss": ("gpt-oss", "gpt-4o", gpt_oss),
     "gemma2": ("gemma2", "gpt-2", gemma2),
