@@ -160,6 +160,7 @@ class Namer {
     if (change == GgufChange::kFilters || change == GgufChange::kTiledFilters) {
       if (tensor.shape.size() != 2) return wrong(tensor, "expected filters of channels");
       if (change == GgufChange::kTiledFilters) {
+        if (tensor.dtype != DType::kF32) return wrong(tensor, "expected filters of F32");
         SUBBYTE_CHECK(untile_rows(tensor, 2 * key_heads_ * key_size_));
       }
       tensor.shape.insert(tensor.shape.begin() + 1, 1);
