@@ -11,6 +11,7 @@
 
 #include "base/cpu_features.h"
 #include "checkpoints/config/model_files.h"
+#include "checkpoints/containers/gguf_parts.h"
 #include "checkpoints/containers/orin_model.h"
 #include "checkpoints/import_parts.h"
 #include "matrix/recast.h"
@@ -19,6 +20,7 @@
 #include "transform/expert_stacks.h"
 #include "transform/format_hints.h"
 #include "transform/module_pattern.h"
+#include "transform/packing/pack_gguf.h"
 #include "transform/packing/packed_module.h"
 #include "transform/rewrite.h"
 #include "transform/steps.h"
@@ -440,6 +442,7 @@ std::pair<std::string_view, std::string_view> tile_of_this_cpu() {
 Result<PackReport> pack_model(const fs::path& source, const fs::path& destination,
                               const PackOptions& options, Executor& pool,
                               const ByteProgress& progress) {
+  if (is_gguf(source)) return pack_gguf(source, destination, options, pool, progress);
   SUBBYTE_CHECK(check_container(source));
   SUBBYTE_TRY(const CheckpointParts checkpoint, open_weights(source));
   SUBBYTE_TRY(PackTarget target, choose_target(options, checkpoint.config->value));

@@ -14,6 +14,7 @@
 #include "support/test_context.h"
 #include "support/test_names.h"
 #include "transform/packing/packed_module.h"
+#include "transform/transform.h"
 
 namespace subbyte {
 namespace {
@@ -435,6 +436,22 @@ TEST(Pack, refuses_odd_sizes_and_groups_and_zero_points_with_the_name_of_the_mod
   refuse({"kbit", nfl(Format::kNFL4, Format::kE4M4), "kbit", "tiled"}, 96, 256, "layout.shape");
   refuse({"mxfp4", kMxfp4, "marlin-fp4", ""}, 48, 256, "layout.shape");
   refuse({"mxfp4", kMxfp4, "marlin-fp4", ""}, 64, 32, "pack.group_size");
+}
+
+TEST(PackModel, of_a_gguf_file_is_that_of_the_directory_that_it_becomes) {
+  const TempDir folder;
+  ThreadPool pool(2);
+  const fs::path file = folder / "model.gguf";
+  const fs::path golden = kGoldens / "gptqmodel-short-group";
+  ASSERT_TRUE(convert_model(golden, file, {.format = "gguf"}, pool).ok());
+  const auto report = pack(file, folder / "packed", to("int4pack-xpu"));
+  ASSERT_TRUE(report.ok()) << report.error().message;
+  ASSERT_TRUE(unpack_model(folder / "packed", folder / "back", {}, pool).ok());
+  const ConvertOptions options = {.format = "compressed-tensors"};
+  ASSERT_TRUE(convert_model(file, folder / "expected", options, pool).ok());
+  expect_same_tensors(folder / "back", folder / "expected");
+  const auto left = std::distance(fs::directory_iterator(folder / "."), {});
+  EXPECT_EQ(left, 4);
 }
 
 }  // namespace
