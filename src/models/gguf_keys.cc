@@ -61,8 +61,10 @@ bool is_neutral(const KeyRule& rule, const json::Value& value) {
   });
 }
 
-/// The value of a key of no architecture; of anything but a number and a flag its description.
+/// The value of a key of no architecture; of anything but a number, a flag and an empty list its
+/// description.
 Result<json::Value> general_value(const GgufValue& value) {
+  if (value.is_array() && value.size() == 0) return json::Value::array();
   if (value.is_array()) return json::Value(value.describe());
   if (const auto flag = value.boolean()) return json::Value(*flag);
   if (const auto number = value.number()) return json::Value(*number);

@@ -67,6 +67,7 @@ TEST(GgufKeys, that_are_not_computed_may_ask_for_nothing) {
   made.f32("llama.attention.scale", 0);
   made.u32("llama.expert_group_count", 1);
   made.f32("general.sampling.xtc_probability", 0);
+  made.numbers("tokenizer.ggml.suppress_tokens", 5, std::vector<int32_t>());
   made.key("llama.attention.causal", kBool, raw(uint8_t{1}));
   made.u32("llama.expert_shared_count", 2);
   made.f32("general.sampling.mirostat", 1);
