@@ -248,17 +248,21 @@ def of_delta_nets(state, arch, config):
     return result
 
 
-def random_blocks(kind, shape, random):
-    """Blocks of codes at random, and scales that make weights of about 0.1."""
+def random_blocks(kind, shape, random, size_of_weights):
+    """Blocks of codes at random, and scales that make weights of about that size."""
     size, num_bytes = gguf.constants.GGML_QUANT_SIZES[kind]
     blocks = random.integers(0, 256, (shape[0] * shape[1] // size, num_bytes), numpy.uint8)
     places = SCALES.get(kind.name, (0,))
+    # Minima that put the middle of all codes at zero: sums that cancel would have large errors.
+    middle = {"Q4_1": -7.5, "Q5_1": -15.5}.get(kind.name, 1)
+
     def set_scales(factors):
-        for place in places:
-            blocks[:, place:place + 2] = factors.astype(numpy.float16)[:, None].view(numpy.uint8)
+        for place, factor in zip(places, (1, middle)):
+            stored = (factor * factors).astype(numpy.float16)
+            blocks[:, place:place + 2] = stored[:, None].view(numpy.uint8)
     set_scales(numpy.ones(len(blocks)))
     deviation = gguf.quants.dequantize(blocks, kind).std()
-    set_scales(random.uniform(0.05, 0.15, len(blocks)) / deviation)
+    set_scales(random.uniform(0.5, 1.5, len(blocks)) * size_of_weights / deviation)
     return blocks.reshape(shape[0], -1)
 
 
@@ -272,7 +276,8 @@ def put_blocks(model, names, kinds):
         if found not in kinds:
             continue
         kind = gguf.GGMLQuantizationType[kinds[found]]
-        blocks = random_blocks(kind, tensor.shape, random)
+        # What a layer adds is smaller than the stream, as the bound of the tests has it.
+        blocks = random_blocks(kind, tensor.shape, random, 0.4 if found == "token_embd" else 0.07)
         made[name] = blocks, kind
         with torch.no_grad():
             tensor.copy_(torch.from_numpy(gguf.quants.dequantize(blocks, kind)))
