@@ -57,6 +57,23 @@ Error not_finite(std::span<const float> logits) {
   return {"sampling.not_finite", "the model gave no finite logit"};
 }
 
+template <class Candidate>
+bool is_better(const Candidate& a, const Candidate& b) {
+  return a.logit != b.logit ? a.logit > b.logit : a.token < b.token;
+}
+
+/// Puts more of the candidates in order, of which the first `num_sorted` are; how many are now.
+template <class Candidate>
+std::size_t sort_more(std::span<Candidate> candidates, std::size_t num_sorted) {
+  constexpr std::size_t kFew = 64;
+  const std::span<Candidate> rest = candidates.subspan(num_sorted);
+  const std::size_t more = std::min(rest.size(), std::max(kFew, 3 * num_sorted));
+  const auto end = rest.begin() + static_cast<std::ptrdiff_t>(more);
+  if (more < rest.size()) std::ranges::nth_element(rest, end, is_better<Candidate>);
+  std::sort(rest.begin(), end, is_better<Candidate>);
+  return num_sorted + more;
+}
+
 }  // namespace
 
 Status TokenChooser::scan(std::span<const float> logits) {
@@ -132,18 +149,19 @@ void TokenChooser::change(std::span<const float> logits, const TokenChoice& choi
   }
 }
 
+/// As many of the best, the first of them in front and the others in no order.
 void TokenChooser::keep_best(std::size_t wanted) {
-  const auto better = [](const Candidate& a, const Candidate& b) {
-    return a.logit != b.logit ? a.logit > b.logit : a.token < b.token;
-  };
-  const std::size_t kept = std::min(wanted, candidates_.size());
-  std::partial_sort(candidates_.begin(), candidates_.begin() + static_cast<std::ptrdiff_t>(kept),
-                    candidates_.end(), better);
-  candidates_.resize(kept);
+  if (wanted < candidates_.size()) {
+    const auto end = candidates_.begin() + static_cast<std::ptrdiff_t>(wanted);
+    std::ranges::nth_element(candidates_, end, is_better<Candidate>);
+    candidates_.resize(wanted);
+  }
+  std::iter_swap(candidates_.begin(), std::ranges::min_element(candidates_, is_better<Candidate>));
 }
 
 /// The smallest set of the best that reaches top_p, without those below min_p of the best, and the
-/// token of it that the draw falls on.
+/// token of it that the draw falls on. Of a whole vocabulary few are put in order: most draws fall
+/// on them.
 int32_t TokenChooser::draw(const TokenChoice& choice) {
   const float best = candidates_.front().logit;
   uint64_t total = 0;
@@ -151,18 +169,31 @@ int32_t TokenChooser::draw(const TokenChoice& choice) {
     candidate.weight = token_weight(candidate.logit, best, choice.temperature);
     total += candidate.weight;
   }
+  std::erase_if(candidates_, [](const Candidate& candidate) { return candidate.weight == 0; });
+  std::size_t num_sorted = 0;
+  const auto in_order = [&](std::size_t i) {
+    while (i >= num_sorted) num_sorted = sort_more(std::span(candidates_), num_sorted);
+    return candidates_[i];
+  };
   const uint64_t wanted = weight_of_top_p(choice.top_p, total);
   const uint64_t least = weight_of_min_p(choice.min_p);
-  uint64_t reached = 0;
+  std::size_t end = 0;
   uint64_t kept = 0;
-  for (Candidate& candidate : candidates_) {
-    const bool is_kept = reached < wanted && candidate.weight >= least;
-    reached += candidate.weight;
-    if (!is_kept) candidate.weight = 0;
-    kept += candidate.weight;
+  const auto keep = [&](const Candidate& candidate) {
+    if (candidate.weight >= least) kept += candidate.weight;
+  };
+  if (wanted == total) {  // all of them
+    end = candidates_.size();
+    for (const Candidate& candidate : candidates_) keep(candidate);
+  }
+  for (uint64_t reached = 0; reached < wanted && end < candidates_.size(); ++end) {
+    reached += in_order(end).weight;
+    keep(candidates_[end]);
   }
   uint64_t left = drawn_weight(choice.uniform, kept);
-  for (const Candidate& candidate : candidates_) {
+  for (std::size_t i = 0; i < end; ++i) {
+    const Candidate candidate = in_order(i);
+    if (candidate.weight < least) continue;
     if (candidate.weight >= left) return candidate.token;
     left -= candidate.weight;
   }
