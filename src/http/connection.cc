@@ -157,7 +157,8 @@ bool Connection::count_held() {
   const bool is_more = bytes > held_bytes_;
   server_.counts.held_bytes += bytes - held_bytes_;  // modulo 2^64, as it may be less
   held_bytes_ = bytes;
-  return is_more && server_.counts.held_bytes > server_.options.max_held_bytes;
+  const uint64_t all = server_.counts.held_bytes + *server_.left_bytes;
+  return is_more && all > server_.options.max_held_bytes;
 }
 
 void Connection::drop_body() {
@@ -331,6 +332,7 @@ void Connection::leave_exchange() {
   exchange_ = nullptr;
   over->connection_ = nullptr;
   over->is_gone_ = true;
+  over->count_body(server_.left_bytes);
   count_held();
   if (over->on_over) std::exchange(over->on_over, nullptr)();
 }

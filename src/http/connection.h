@@ -2,6 +2,7 @@
 // One connection of a server, and what its connections share. For server.cc and connection.cc
 // alone, which have Boost.
 
+#include <atomic>
 #include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
@@ -45,6 +46,8 @@ struct Server::State {
   boost::asio::steady_timer pause{io};  // before connections are taken again
   std::string address;
   ServerCounts counts;
+  /// Bytes of bodies that are still read though their clients have gone; of those who read, too.
+  std::shared_ptr<std::atomic<uint64_t>> left_bytes = std::make_shared<std::atomic<uint64_t>>(0);
   std::map<std::string, int64_t> per_address;
   std::set<std::shared_ptr<Connection>> connections;
   std::size_t num_refused = 0;  // of them, which are about to end

@@ -80,6 +80,12 @@ void Exchange::drop_body() {
   if (!is_over()) connection_->drop_body();
 }
 
+void Exchange::count_body(const std::shared_ptr<std::atomic<uint64_t>>& bytes) {
+  const uint64_t size = request_.body.size();
+  *bytes += size;
+  counted_ = std::shared_ptr<void>(nullptr, [bytes, size](void*) { *bytes -= size; });
+}
+
 Status Server::State::listen() {
   SUBBYTE_CHECK(load_certificate());
   return options.uds.empty() ? listen_on_host() : listen_on_path();

@@ -88,9 +88,13 @@ class Exchange {
 
  private:
   friend class Connection;
+  /// Counts the bytes of the body until this ends.
+  void count_body(const std::shared_ptr<std::atomic<uint64_t>>& bytes);
+
   std::shared_ptr<Connection> connection_;
   std::atomic<bool> is_gone_ = false;
   Request request_;
+  std::shared_ptr<void> counted_;  // of the body
   bool has_begun_ = false;
   int status_ = 0;
 };

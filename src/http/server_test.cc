@@ -314,6 +314,23 @@ TEST_F(HttpServer, holds_no_more_than_it_may_of_all_requests) {
   EXPECT_NE(three.ask(head + std::string(1000, 'c'), "cc").find("200 OK"), std::string::npos);
 }
 
+TEST_F(HttpServer, counts_what_is_still_read_of_clients_that_have_gone) {
+  const std::string size = kHost + "Content-Length: 1000\r\n\r\n";
+  Client other(port());
+  {
+    Client gone(port());
+    gone.send("POST /late" + size + std::string(1000, 'a'));
+    other.ask("GET /a" + kHost + "\r\n", "GET /a ");
+  }
+  wait_until_over(other);
+  Client two(port());
+  EXPECT_NE(two.ask("POST /a" + size + std::string(999, 'b')).find(" 503 "), std::string::npos);
+  echo_.late = nullptr;  // nobody reads it any more
+  Client three(port());
+  EXPECT_NE(three.ask("POST /a" + size + std::string(1000, 'c'), "cc").find("200 OK"),
+            std::string::npos);
+}
+
 TEST_F(HttpServer, ends_who_sends_too_much_before_its_turn) {
   Client client(port());
   client.send("GET /late" + kHost + "\r\n");
