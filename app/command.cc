@@ -150,6 +150,50 @@ void PrefixFlags::set(SessionOptions& options) const {
   options.state_cache_bytes = state_bytes_.value_or(-1);
 }
 
+void CacheFlags::add_to(Command command, const std::string& group) {
+  constexpr int64_t kMost = int64_t{1} << 50;
+  const Argument positions =
+      command
+          .option("--cache-positions", positions_,
+                  "tokens of the key-value cache that all share (what they may take, at most 4096 "
+                  "each); when it is full, the youngest wait")
+          .between(1, int64_t{1} << 40)
+          .zero_is_default()
+          .group(group);
+  const Argument bytes =
+      command.option("--kv-cache-memory-bytes", bytes_, "the same by the memory that it takes")
+          .between(1, kMost)
+          .zero_is_default()
+          .group(group)
+          .excludes(positions);
+  command
+      .option("--gpu-memory-utilization", share_,
+              "the same by the share of a GPU's free memory that weights, cache and steps take, "
+              "such as 0.9")
+      .group(group)
+      .excludes(positions)
+      .excludes(bytes);
+}
+
+Result<int64_t> CacheFlags::positions(const ReadyModel& ready, const SessionOptions& options,
+                                      int64_t usual) const {
+  if (positions_) return kv_pages(*positions_) * kPagePositions;
+  if (bytes_) return positions_within({.bytes = *bytes_}, ready, options);
+  if (!share_) return usual;
+  if (*share_ > 0 && *share_ <= 1) return positions_within({.share = *share_}, ready, options);
+  return Error{
+      "usage.cache_memory",
+      fmt::format("--gpu-memory-utilization: expected a share above 0 and up to 1, found {}",
+                  *share_)};
+}
+
+void add_step_tokens(Command command, int64_t& tokens, const std::string& group) {
+  command.option("--max-num-batched-tokens", tokens, "tokens of a step (what suits the machine)")
+      .between(1, int64_t{1} << 20)
+      .zero_is_default()
+      .group(group);
+}
+
 Element kv_element(const std::string& type) {
   return element_of(*find_cache_type(type));
 }

@@ -84,6 +84,25 @@ class PrefixFlags {
   std::optional<int64_t> state_bytes_;
 };
 
+/// Says how large the cache is that requests share.
+class CacheFlags {
+ public:
+  void add_to(Command command, const std::string& group);
+  /// Says whether a size was said, and not only a share that it may have.
+  bool is_given() const { return positions_ || bytes_; }
+  /// Positions of the cache of a session with these options; `usual` unless something was said.
+  Result<int64_t> positions(const ReadyModel& ready, const SessionOptions& options,
+                            int64_t usual) const;
+
+ private:
+  std::optional<int64_t> positions_;
+  std::optional<int64_t> bytes_;
+  std::optional<double> share_;
+};
+
+/// The option --max-num-batched-tokens; 0: what suits the machine.
+void add_step_tokens(Command command, int64_t& tokens, const std::string& group);
+
 /// Threads from --threads or SUBBYTE_THREADS, pinned by --pin or SUBBYTE_PIN.
 Result<std::shared_ptr<Executor>> create_host(const Invocation& invocation);
 /// Options for make_backend() and list_devices(): threads as above, kernels from SUBBYTE_ISA.

@@ -27,7 +27,8 @@ struct Options {
   std::string prompts;
   std::string output;
   std::optional<int64_t> parallel;
-  std::optional<int64_t> cache_positions;
+  CacheFlags cache;
+  int64_t step_tokens = 0;
   bool json = false;
   int64_t max_tokens = 128;
   int64_t context = 0;
@@ -73,7 +74,8 @@ Result<ExitCode> run_many(const Invocation& invocation, const Options& options) 
   many.output = options.output;
   many.json = options.json;
   many.parallel = options.parallel.value_or(many.parallel);
-  many.cache_positions = options.cache_positions.value_or(0);
+  many.cache = options.cache;
+  many.step_tokens = options.step_tokens;
   many.context = options.context;
   many.max_tokens = options.max_tokens;
   many.special = options.special;
@@ -107,9 +109,9 @@ Status check_options(const Options& options) {
     return Error{"usage.prompts",
                  "--prompts needs --output, the file for the answers (- is stdout)"};
   }
-  if (options.prompts.empty() && (options.parallel || options.cache_positions)) {
+  if (options.prompts.empty() && (options.parallel || options.cache.is_given())) {
     return Error{"usage.prompts",
-                 "--parallel and --cache-positions are for --prompts FILE --output FILE"};
+                 "--parallel and the size of a cache are for --prompts FILE --output FILE"};
   }
   if (options.prompts.empty() && options.chat_template.are_given()) {
     return Error{"usage.prompts",
@@ -182,9 +184,10 @@ Result<ExitCode> run(const Invocation& invocation, Options options) {
   SUBBYTE_TRY(const Question question, question_of(options, *text));
   SUBBYTE_TRY(const int64_t context,
               context_size(options, ready.context, std::ssize(question.prompt)));
+  SessionOptions size = one_sequence(options.kv_cache_type, options.head_bits, context);
+  size.step_tokens = options.step_tokens;
   SUBBYTE_TRY(Session session,
-              load_session(invocation, std::move(ready), std::move(text),
-                           one_sequence(options.kv_cache_type, options.head_bits, context)));
+              load_session(invocation, std::move(ready), std::move(text), std::move(size)));
   return options.json ? run_as_json(invocation, options, question, session)
                       : run_as_text(invocation, question, session);
 }
@@ -210,14 +213,7 @@ void add_prompts_options(Command command, Options& options, Argument prompt, Arg
       .between(1, 256)
       .zero_is_default()
       .group(group);
-  command
-      .option(
-          "--cache-positions", options.cache_positions,
-          "tokens of the key-value cache that they share (what they may take, at most 4096 each); "
-          "when it is full, the youngest wait")
-      .between(1, int64_t{1} << 40)
-      .zero_is_default()
-      .group(group);
+  options.cache.add_to(command, group);
 }
 
 }  // namespace
@@ -260,6 +256,7 @@ void add_run(Program& program, Invocation& invocation) {
   add_head_bits(command, options->head_bits);
   add_kv_cache_type(command, options->kv_cache_type);
   options->prefixes.add_to(command);
+  add_step_tokens(command, options->step_tokens, "Options");
   add_prompts_options(command, *options, prompt, file);
   options->chat_template.add_to(command);
   options->sampling.add_to(command);

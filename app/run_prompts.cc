@@ -84,18 +84,6 @@ Result<JobOptions> job_options(const Invocation& invocation, const PromptsOption
   return job;
 }
 
-/// Positions of the cache that all sequences share.
-Result<int64_t> cache_positions(const PromptsOptions& options, int64_t longest) {
-  const int64_t usual = options.parallel * std::min(longest, kUsualPositions);
-  if (options.cache_positions == 0) return std::max(longest, usual);
-  const int64_t positions = kv_pages(options.cache_positions) * kPagePositions;
-  if (positions >= longest) return positions;
-  return Error{"usage.cache_positions",
-               fmt::format("--cache-positions {} is less than the longest request may take ({}); "
-                           "see --predict and --ctx-size",
-                           options.cache_positions, longest)};
-}
-
 /// On standard output with --json, else on standard error for people.
 void report(const PromptsOptions& options, const SamplingOptions& sampling, const JobCounts& counts,
             double load_seconds, double seconds) {
@@ -127,17 +115,26 @@ void report(const PromptsOptions& options, const SamplingOptions& sampling, cons
 }
 
 /// Room for the longest request, and the sequences that run at the same time.
-Result<SessionOptions> session_options(const PromptsOptions& options, const Job& job) {
-  SUBBYTE_TRY(const int64_t positions, cache_positions(options, job.longest()));
-  const int64_t some = std::max<int64_t>(positions, 1);  // none where no line is a prompt
-  SessionOptions session = {.context = some,
+Result<SessionOptions> session_options(const PromptsOptions& options, const ReadyModel& ready,
+                                       const Job& job) {
+  const int64_t longest = std::max<int64_t>(job.longest(), 1);  // 0 where no line is a prompt
+  const int64_t usual = std::max(longest, options.parallel * std::min(longest, kUsualPositions));
+  SessionOptions session = {.context = longest,
                             .max_sequences = options.parallel,
-                            .cache_positions = some,
                             .cache_type = *find_cache_type(options.kv_cache_type),
+                            .step_tokens = options.step_tokens,
                             .head_bits = options.head_bits,
                             .scores_prompts = job.scores_prompts()};
   options.prefixes.set(session);
-  return session;
+  SUBBYTE_TRY(session.cache_positions, options.cache.positions(ready, session, usual));
+  if (session.cache_positions >= longest) {
+    session.context = session.cache_positions;
+    return session;
+  }
+  return Error{"usage.cache_positions",
+               fmt::format("--cache-positions {} is less than the longest request may take ({}); "
+                           "see --predict and --ctx-size",
+                           session.cache_positions, longest)};
 }
 
 /// Answers what is left.
@@ -184,7 +181,7 @@ Result<ExitCode> run_prompts(const Invocation& invocation, PromptsOptions option
   double start = now();
   double load_seconds = ready.load_seconds;
   if (!job->is_done()) {
-    SUBBYTE_TRY(const SessionOptions size, session_options(options, *job));
+    SUBBYTE_TRY(const SessionOptions size, session_options(options, ready, *job));
     const std::string machine = kind_of(*ready.backend);
     SUBBYTE_TRY(Session session, load_session(invocation, std::move(ready), std::move(text), size));
     const ReadyModel& loaded = session.ready();

@@ -16,8 +16,9 @@ struct PromptsOptions {
   std::string output;
   bool json = false;
   int64_t parallel = 8;
-  int64_t cache_positions = 0;  // 0: by the longest request
-  int64_t context = 0;          // 0: of the model
+  CacheFlags cache;
+  int64_t step_tokens = 0;  // 0: what suits the machine
+  int64_t context = 0;      // 0: of the model
   int64_t max_tokens = 128;
   bool special = false;
   bool ignore_eos = false;

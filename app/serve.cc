@@ -34,7 +34,7 @@ struct Options {
   PrefixFlags prefixes;
   int64_t context = 0;
   int64_t parallel = 8;
-  std::optional<int64_t> cache_positions;
+  CacheFlags cache;
   int64_t step_tokens = 0;
   SamplingFlags sampling;
   TemplateFlags chat_template;
@@ -118,15 +118,15 @@ Result<Session> load_model(const Invocation& invocation, const Options& options,
   SUBBYTE_CHECK(set_context(ready, context));
   SUBBYTE_TRY(text->sampling, options.sampling.resolve(ready.files));
   const int64_t shared = options.parallel * std::min(context, kUsualPositions);
-  SessionOptions session = {
-      .context = context,
-      .max_sequences = options.parallel,
-      .cache_positions = options.cache_positions.value_or(std::max(context, shared)),
-      .cache_type = *find_cache_type(options.kv_cache_type),
-      .step_tokens = options.step_tokens,
-      .head_bits = options.head_bits,
-      .scores_prompts = true};
+  SessionOptions session = {.context = context,
+                            .max_sequences = options.parallel,
+                            .cache_type = *find_cache_type(options.kv_cache_type),
+                            .step_tokens = options.step_tokens,
+                            .head_bits = options.head_bits,
+                            .scores_prompts = true};
   options.prefixes.set(session);
+  SUBBYTE_TRY(session.cache_positions,
+              options.cache.positions(ready, session, std::max(context, shared)));
   return load_session(invocation, std::move(ready), std::move(text), std::move(session));
 }
 
@@ -286,12 +286,7 @@ void add_limits(Command command, Options& options) {
       .between(0, 86400)
       .shows_default()
       .group(group);
-  command
-      .option("--max-num-batched-tokens", options.step_tokens,
-              "tokens of a step (what suits the machine)")
-      .between(1, int64_t{1} << 20)
-      .zero_is_default()
-      .group(group);
+  add_step_tokens(command, options.step_tokens, group);
 }
 
 void add_logs(Command command, Options& options) {
@@ -329,12 +324,7 @@ void add_serve(Program& program, Invocation& invocation) {
           "tokens of prompt and answer together, at most (8192, or what the model was made for)")
       .between(1, int64_t{1} << 26)
       .zero_is_default();
-  command
-      .option("--cache-positions", options->cache_positions,
-              "tokens of the key-value cache that all share (what they may take, at most 4096 "
-              "each); when it is full, the youngest wait")
-      .between(1, int64_t{1} << 40)
-      .zero_is_default();
+  options->cache.add_to(command, "Options");
   add_head_bits(command, options->head_bits);
   add_kv_cache_type(command, options->kv_cache_type);
   options->prefixes.add_to(command);

@@ -12,6 +12,7 @@ namespace subbyte {
 namespace {
 
 constexpr int64_t kMaxJoined = 3;  // q, k and v
+constexpr int64_t kMaxPages = int64_t{1} << 28;
 
 /// Elements of a tensor whose sizes are those of config.json, which are limited.
 int64_t elements_of(const Shape& shape) {
@@ -60,6 +61,18 @@ CacheSize cache_size(const LoadOptions& options, const CacheLayout& layout) {
   if (!size.keeps_prefixes) return size;
   size.checkpoints = checkpoints_in(layout, options.cache_type, size, options.state_cache_bytes);
   return size;
+}
+
+int64_t positions_within(LoadOptions options, const CacheLayout& layout, int64_t bytes) {
+  const auto takes = [&](int64_t pages) {
+    options.cache_positions = pages * kPagePositions;
+    return cache_bytes(layout, options.cache_type, cache_size(options, layout));
+  };
+  int64_t most = 0;
+  for (int64_t more = kMaxPages; more > 0; more /= 2) {
+    if (takes(most + more) <= bytes) most += more;
+  }
+  return most * kPagePositions;
 }
 
 Result<MemoryNeed> memory_need(std::span<const FoundTensor> tensors, const StepPlan& plan,

@@ -102,6 +102,30 @@ TEST(MemoryNeed, counts_pages_of_the_cache_and_the_step) {
   }
 }
 
+TEST(MemoryNeed, finds_the_largest_cache_within_so_many_bytes) {
+  for (const char* golden : {"qwen3-awq", "gpt-oss-mxfp4", "qwen3-next-bf16"}) {
+    const ModelConfig config = *read_model_config(kGoldens / golden);
+    const CacheLayout layout = plan_of(config)->cache;
+    LoadOptions options;
+    options.step_sequences = 3;
+    options.step_tokens = 64;
+    options.keeps_prefixes = true;
+    const auto takes = [&](int64_t positions) {
+      options.cache_positions = positions;
+      return cache_bytes(layout, options.cache_type, cache_size(options, layout));
+    };
+    for (const int64_t bytes : {int64_t{1} << 20, int64_t{1} << 24, int64_t{12345678}}) {
+      const int64_t most = positions_within(options, layout, bytes);
+      EXPECT_EQ(most % kPagePositions, 0);
+      if (most > 0) {
+        EXPECT_LE(takes(most), bytes) << golden;
+      }
+      EXPECT_GT(takes(most + kPagePositions), bytes) << golden;
+    }
+    EXPECT_EQ(positions_within(options, layout, 0), 0);
+  }
+}
+
 TEST(MemoryNeed, takes_embedding_and_head_in_the_bits_that_they_will_have) {
   LoadOptions options;
   options.head_bits = 4;

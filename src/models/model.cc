@@ -215,6 +215,17 @@ Result<std::unique_ptr<CompiledStep>> compile(const ModelConfig& config, const L
   return backend.compile(std::move(plan));
 }
 
+LoadFacts facts_of(std::span<const FoundTensor> tensors) {
+  LoadFacts facts;
+  for (const FoundTensor& tensor : tensors) {
+    if (tensor.infos.empty()) continue;
+    const ModuleInfo& info = tensor.infos.front();
+    if (tensor.spec.role == TensorRole::kTable) facts.table = info.format.element;
+    if (!info.tensors.empty() && info.tensors.front()->cols != nullptr) facts.reads_tiles = true;
+  }
+  return facts;
+}
+
 }  // namespace
 
 Status check_loading(const ModelFiles& files, Backend& backend, Reads reads) {
@@ -228,22 +239,26 @@ Status check_loading(const ModelFiles& files, Backend& backend, Reads reads) {
   return step.ok() ? Status() : step.error();
 }
 
+Result<MemoryNeed> memory_need(const ModelFiles& files, Backend& backend,
+                               const LoadOptions& options) {
+  SUBBYTE_TRY(const CheckpointParts opened, open_model(files));
+  ImportContext context = opened.context(backend.host());
+  context.keeps_cols = true;
+  SUBBYTE_TRY(const auto tensors, opened.find_tensors(context));
+  SUBBYTE_TRY(const StepPlan plan, plan_of(*opened.model, facts_of(tensors)));
+  return memory_need(tensors, plan, with_step_tokens(options, backend), *backend.memory());
+}
+
 Result<std::unique_ptr<Model>> load_model(const ModelFiles& files, Backend& backend,
                                           const LoadOptions& given) {
   const LoadOptions options = with_step_tokens(given, backend);
   SUBBYTE_CHECK(check_head_bits(options.head_bits));
   SUBBYTE_TRY(const CheckpointParts opened, open_model(files));
   const ModelConfig& config = *opened.model;
-  LoadFacts facts;
   ImportContext context = opened.context(backend.host());
   context.keeps_cols = true;
   SUBBYTE_TRY(const auto tensors, opened.find_tensors(context));
-  for (const FoundTensor& tensor : tensors) {
-    if (tensor.infos.empty()) continue;
-    const ModuleInfo& info = tensor.infos.front();
-    if (tensor.spec.role == TensorRole::kTable) facts.table = info.format.element;
-    if (!info.tensors.empty() && info.tensors.front()->cols != nullptr) facts.reads_tiles = true;
-  }
+  const LoadFacts facts = facts_of(tensors);
   MachineMemory* const memory = backend.memory();
   if (memory != nullptr) {
     SUBBYTE_TRY(const StepPlan plan, plan_of(config, facts));

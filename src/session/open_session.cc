@@ -33,7 +33,60 @@ Status check_size(const SessionOptions& size) {
                            kMaxSequences, size.max_sequences, size.context, size.cache_positions)};
 }
 
+LoadOptions load_options(const SessionOptions& size) {
+  const int64_t scored_rows = size.scores_prompts ? kScoredPromptTokens : 0;
+  return {.head_bits = size.head_bits,
+          .progress = size.progress,
+          .cache_type = element_of(size.cache_type),
+          .cache_positions = size.cache_positions,
+          .keeps_prefixes = size.prefix_cache,
+          .state_cache_bytes = size.state_cache_bytes,
+          .step_tokens = size.step_tokens,
+          .step_sequences = size.max_sequences,
+          .step_logits = size.max_sequences + scored_rows};
+}
+
+/// Bytes that a share of a GPU's memory leaves to the cache of a session. Those that a step takes
+/// grow a little with the cache.
+Result<int64_t> bytes_beside_weights(double share, const ReadyModel& ready, LoadOptions options,
+                                     const CacheLayout& layout) {
+  const MachineMemory* const memory = ready.backend->memory();
+  if (memory == nullptr) {
+    return Error{"usage.cache_memory",
+                 "--gpu-memory-utilization is a share of a GPU's memory, and the model runs on the "
+                 "CPU: --kv-cache-memory-bytes says how much the cache takes"};
+  }
+  SUBBYTE_TRY(const int64_t free, memory->free_bytes());
+  const auto budget = static_cast<int64_t>(share * static_cast<double>(free));
+  SUBBYTE_TRY(MemoryNeed need, memory_need(ready.files, *ready.backend, options));
+  options.cache_positions = positions_within(options, layout, budget - need.sum() + need.cache);
+  SUBBYTE_TRY(need, memory_need(ready.files, *ready.backend, options));
+  return budget - need.sum() + need.cache;
+}
+
 }  // namespace
+
+Result<int64_t> positions_within(const CacheMemory& memory, const ReadyModel& ready,
+                                 const SessionOptions& given) {
+  SessionOptions size = given;
+  size.cache_positions = size.context;
+  if (size.step_tokens <= 0) size.step_tokens = ready.backend->prompt_chunk();
+  const LoadOptions options = load_options(size);
+  SUBBYTE_TRY(const StepPlan plan, plan_of(ready.config));
+  int64_t bytes = memory.bytes;
+  if (bytes == 0) {
+    SUBBYTE_TRY(bytes, bytes_beside_weights(memory.share, ready, options, plan.cache));
+  }
+  const int64_t positions = positions_within(options, plan.cache, bytes);
+  if (positions >= size.context) return positions;
+  const int64_t least =
+      cache_bytes(plan.cache, options.cache_type, cache_size(options, plan.cache));
+  return Error{
+      "usage.cache_memory",
+      fmt::format("a cache of {} bytes has no room for a context of {} tokens, which wants "
+                  "{}; a shorter one (--ctx-size) wants less",
+                  std::max<int64_t>(bytes, 0), size.context, least)};
+}
 
 Element element_of(CacheType type) {
   switch (type) {
@@ -71,16 +124,7 @@ Result<Session> Session::load(ReadyModel opened, std::shared_ptr<const TextSetup
     size.cache_positions = size.max_sequences * size.context;
   }
   SUBBYTE_CHECK(check_size(size));
-  const int64_t scored_rows = size.scores_prompts ? kScoredPromptTokens : 0;
-  const LoadOptions options = {.head_bits = size.head_bits,
-                               .progress = size.progress,
-                               .cache_type = element_of(size.cache_type),
-                               .cache_positions = size.cache_positions,
-                               .keeps_prefixes = size.prefix_cache,
-                               .state_cache_bytes = size.state_cache_bytes,
-                               .step_tokens = size.step_tokens,
-                               .step_sequences = size.max_sequences,
-                               .step_logits = size.max_sequences + scored_rows};
+  const LoadOptions options = load_options(size);
   std::optional<KvPool> pool;
   SUBBYTE_CHECK(opened.load(options, [&](const Model& model) -> Status {
     Backend& machine = *opened.backend;

@@ -22,6 +22,18 @@ namespace subbyte {
 /// How the kernels know a type.
 Element element_of(CacheType type);
 
+/// Memory that says how many positions a cache has.
+struct CacheMemory {
+  int64_t bytes = 0;  // of the cache; 0: the share says it
+  double share = 0;   // of a GPU's memory that is free, for weights, cache and steps together
+};
+
+/// Positions of the largest cache within that memory, for a session with these options, whose
+/// cache_positions do not matter. Codes: usage.cache_memory where a context does not fit, or for a
+/// share with the CPU; those of load_model.
+Result<int64_t> positions_within(const CacheMemory& memory, const ReadyModel& ready,
+                                 const SessionOptions& options);
+
 struct Session::State {
   using Clock = std::chrono::steady_clock;
   struct Sample {

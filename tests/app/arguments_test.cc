@@ -57,11 +57,11 @@ INSTANTIATE_TEST_SUITE_P(
                 "run: no option --max-logprobs: 20 alternatives are the most"},
         Mistake{{"run", "D", "--no-trust-remote-cod"},
                 "run: no option --no-trust-remote-cod; `subbyte run --help` lists them"},
-        Mistake{{"run", "D", "-b"},
-                "run: no option -b: the size of a step follows from the model and the device; "
+        Mistake{{"run", "D", "-ub"},
+                "run: no option -ub: the size of a step follows from the model and the device; "
                 "leave it out"},
         Mistake{{"run", "D", "-np", "4"},
-                "--parallel and --cache-positions are for --prompts FILE --output FILE"},
+                "--parallel and the size of a cache are for --prompts FILE --output FILE"},
         Mistake{{"run", "D", "-sys", "x"}, "run: no option -sys here; chat (as --system) has it"},
         Mistake{
             {"clean", "D", "--device", "cpu"},
