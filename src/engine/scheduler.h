@@ -80,6 +80,13 @@ struct SampleEvent {
   bool is_end() const { return stop.has_value() || error.has_value(); }
 };
 
+/// Tokens of prompts that texts before had, too, and of those as many as pages were there for; a
+/// state was there for the cached ones.
+struct KnownTokens {
+  int64_t in_common = 0;
+  int64_t of_pages = 0;
+};
+
 struct SchedulerOptions {
   int64_t max_sequences = 8;  // that run at the same time
   int64_t step_tokens = 512;  // of a step; more than max_sequences, else prompts go token by token
@@ -135,6 +142,11 @@ class Scheduler {
   /// Tokens of prompts that have begun to be computed, and those of them that were known.
   int64_t num_prompt_tokens() const { return num_prompt_tokens_; }
   int64_t num_cached_tokens() const { return num_cached_tokens_; }
+  const KnownTokens& known_tokens() const { return known_; }
+  /// Steps that were taken back, or whose samples had all ended before they were finished, and
+  /// tokens that other steps computed for samples that had ended.
+  int64_t num_discarded_steps() const { return num_discarded_steps_; }
+  int64_t num_discarded_tokens() const { return num_discarded_tokens_; }
 
  private:
   /// Who comes before whom.
@@ -174,13 +186,13 @@ class Scheduler {
     Place place;
     std::optional<int64_t> num_top_logprobs;
     bool scores_prompt;
-    bool is_shared;           // other samples have its prompt
-    int64_t boundary;         // ScheduledRequest
-    TextKind kind;            // whose prefixes it shares
-    int64_t num_scored = 0;   // tokens of the prompt that the next one is scored of
-    int64_t num_cached = -1;  // tokens that it began with; -1: it has not begun
-    int64_t num_kept = 0;     // positions that others may begin with
-    int64_t branch = 0;       // tokens that a text before had, too
+    bool is_shared;              // other samples have its prompt
+    int64_t boundary;            // ScheduledRequest
+    TextKind kind;               // whose prefixes it shares
+    int64_t num_scored = 0;      // tokens of the prompt that the next one is scored of
+    int64_t num_cached = -1;     // tokens that it began with; -1: it has not begun
+    int64_t num_kept = 0;        // positions that others may begin with
+    PrefixCache::Found found{};  // when it began
     /// Where steps have to end, as prefixes are to be shared from there.
     std::set<int64_t> ends{};
     bool is_in_prompt = false;  // its last token that is known is not computed yet
@@ -212,7 +224,7 @@ class Scheduler {
   Status check(const ScheduledRequest& request, int64_t max_length) const;
   void admit();
   void begin(Sample& sample);
-  void plan_ends(Sample& sample, const PrefixCache::Found& found) const;
+  void plan_ends(Sample& sample) const;
   bool still_lacks_room(const Sample& next);
   void follow(Sample& sample, int64_t known);
   bool is_led(const Sample& sample) const;
@@ -254,6 +266,9 @@ class Scheduler {
   int64_t num_computed_tokens_ = 0;
   int64_t num_prompt_tokens_ = 0;
   int64_t num_cached_tokens_ = 0;
+  KnownTokens known_;
+  int64_t num_discarded_steps_ = 0;
+  int64_t num_discarded_tokens_ = 0;
   Place lacking_{};            // who waited first and lacked pages when it was to begin
   std::vector<int64_t> held_;  // units of each group that sequences had then, or later
   bool lacks_room_ = false;    // a step ahead left out a sample for want of pages

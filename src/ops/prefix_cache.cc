@@ -207,7 +207,12 @@ PrefixCache::Block& PrefixCache::insert(Block& parent, std::span<const int32_t> 
   for (std::size_t group = 0; group + 1 < used_.size(); ++group) {
     if (is_state(group)) continue;
     const int32_t page = sequence.pages(static_cast<int32_t>(group))[index];
-    if (!is_known || child.block->pages[group] == kNoPage) {
+    const int32_t known = child.block->pages[group];
+    // One that the cache alone has, beside the sequence's own of the same tokens, could not go as
+    // long as the sequence has blocks after it.
+    const bool is_double =
+        known != kNoPage && page != kNoPage && !pool_.groups()[group].is_shared(known);
+    if (!is_known || known == kNoPage || is_double) {
       set_page(*child.block, static_cast<int32_t>(group), page);
     }
   }
@@ -265,8 +270,10 @@ bool PrefixCache::evict_block(int32_t group) {
   });
   if (oldest == nullptr) return false;
   Block& parent = *oldest->parent;
+  const int64_t checkpoints = counts_.checkpoints;
   erase(*oldest);
   ++counts_.evicted_pages;
+  counts_.evicted_checkpoints += checkpoints - counts_.checkpoints;
   drop_if_empty(parent);
   return true;
 }

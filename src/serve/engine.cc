@@ -179,6 +179,16 @@ void Engine::flush() {
   state_.preemptions = scheduler.num_preemptions();
   state_.computed_tokens = scheduler.num_computed_tokens();
   state_.held_bytes = session_.cache().held_bytes();
+  state_.discarded_steps = scheduler.num_discarded_steps();
+  state_.discarded_tokens = scheduler.num_discarded_tokens();
+  state_.common_tokens = scheduler.known_tokens().in_common;
+  state_.paged_tokens = scheduler.known_tokens().of_pages;
+  state_.cached_tokens = scheduler.num_cached_tokens();
+  const PrefixCounts& prefixes = scheduler.prefix_counts();
+  state_.pages = prefixes.pages;
+  state_.checkpoints = prefixes.checkpoints;
+  state_.evicted_pages = prefixes.evicted_pages;
+  state_.evicted_checkpoints = prefixes.evicted_checkpoints;
   if (!events_.empty()) deliver_(std::exchange(events_, {}));
 }
 

@@ -75,6 +75,16 @@ struct EngineState {
   std::atomic<int64_t> preemptions = 0;
   std::atomic<int64_t> computed_tokens = 0;
   std::atomic<int64_t> steps = 0;
+  std::atomic<int64_t> discarded_steps = 0;
+  std::atomic<int64_t> discarded_tokens = 0;
+  // Of the prefixes that are kept.
+  std::atomic<int64_t> common_tokens = 0;  // of prompts: that texts before had
+  std::atomic<int64_t> paged_tokens = 0;   // of those: that pages were there for
+  std::atomic<int64_t> cached_tokens = 0;  // of those: that a state was there for
+  std::atomic<int64_t> pages = 0;
+  std::atomic<int64_t> checkpoints = 0;
+  std::atomic<int64_t> evicted_pages = 0;
+  std::atomic<int64_t> evicted_checkpoints = 0;
   std::atomic<int64_t> held_bytes = 0;  // of the cache
   std::atomic<int64_t> total_bytes = 0;
 };

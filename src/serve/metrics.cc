@@ -77,6 +77,23 @@ void add_engine(Lines& lines, const EngineState& state) {
   lines.counter("computed_tokens_total", "Tokens of prompts and answers that steps computed.",
                 number(state.computed_tokens));
   lines.counter("steps_total", "Steps of the model.", number(state.steps));
+  lines.counter("discarded_steps_total", "Steps that were computed in vain.",
+                number(state.discarded_steps));
+  lines.counter("discarded_tokens_total", "Tokens of other steps for samples that had ended.",
+                number(state.discarded_tokens));
+  lines.gauge("prefix_cache_pages", "Pages of texts that are kept.", number(state.pages));
+  lines.gauge("prefix_cache_checkpoints", "States of texts that are kept.",
+              number(state.checkpoints));
+  lines.counters("prefix_cache_evictions_total", "Pages and states that went.", "kind",
+                 {{"page", state.evicted_pages}, {"checkpoint", state.evicted_checkpoints}});
+  lines.counters(
+      "prefix_cache_group_hits_total",
+      "Tokens of prompts that texts before had; of those what windows had, too; of those "
+      "what states had, too.",
+      "group",
+      {{"attention", state.common_tokens},
+       {"window", state.paged_tokens},
+       {"state", state.cached_tokens}});
 }
 
 void add_http(Lines& lines, const http::ServerCounts& http) {

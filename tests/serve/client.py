@@ -120,7 +120,11 @@ class Server:
 
     def limits(self) -> dict[str, float]:
         """How often each limit of connections and requests was hit."""
-        found = re.findall(r'http_limits_total\{.*limit="(\w+)"\} (\S+)', self.get("/metrics").text)
+        return self.labelled("http_limits_total")
+
+    def labelled(self, metric: str) -> dict[str, float]:
+        """By the last label of each."""
+        found = re.findall(metric + r'\{.*="(\w+)"\} (\S+)', self.get("/metrics").text)
         return {name: float(value) for name, value in found}
 
     def running(self) -> int:

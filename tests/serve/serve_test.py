@@ -8,9 +8,11 @@ answers with their numbers, and refusals with the field that they are about.
 """
 from __future__ import annotations
 
+import contextlib
+import subprocess
 import unittest
 
-from client import CHAT, HELLO, TEXT, Server, main
+from client import CHAT, HELLO, TEXT, Server, main, model, read_all, request_bytes
 
 ARCHS = ("qwen3", "qwen3.5", "gpt-oss", "llama")
 
@@ -255,6 +257,41 @@ class Endpoints(unittest.TestCase):
         with Server() as server:
             self.assertEqual(server.post("/reset_prefix_cache", None).status, 403)
 
+    def test_clients_that_come_together_compute_their_prompt_once(self) -> None:
+        def ask(i: int, repeated: int) -> dict:
+            return {"messages": [{"role": "system", "content": "Be brief. " * repeated},
+                                 {"role": "user", "content": f"Question {i}"}],
+                    "max_tokens": 4, "ignore_eos": True}
+
+        for arch in ARCHS:
+            with Server(arch, "--parallel", "10", "--cache-positions", "60000") as server:
+                size = server.post(f"{CHAT}/input_tokens", ask(0, 100)).json["input_tokens"]
+                bodies = [ask(i, 100 * 1900 // size) for i in range(10)]
+                size = server.post(f"{CHAT}/input_tokens", bodies[0]).json["input_tokens"]
+                self.assertGreater(size, 1700)
+                before = server.metrics()["subbyte:computed_tokens_total"]
+                with contextlib.ExitStack() as clients:
+                    connections = [clients.enter_context(server.connect()) for _ in bodies]
+                    for connection, body in zip(connections, bodies):
+                        connection.sendall(request_bytes(CHAT, body, "Connection: close"))
+                    for connection in connections:
+                        self.assertIn(b" 200 OK", read_all(connection).split(b"\r\n")[0])
+                computed = server.metrics()["subbyte:computed_tokens_total"] - before
+                self.assertLess(computed, size + 10 * 60, arch)
+
+    def test_the_memory_of_the_cache(self) -> None:
+        with Server("qwen3", "--kv-cache-memory-bytes", "9000000", "-c", "1024") as server:
+            cache = server.get("/status").json["cache"]
+            self.assertLessEqual(cache["total_bytes"], 9_000_000)
+            self.assertGreater(cache["total_bytes"], 8_000_000)
+        for options, problem in ((["--kv-cache-memory-bytes", "1000"], "has no room for a context"),
+                                 (["--gpu-memory-utilization", "0.9"], "share of a GPU's memory"),
+                                 (["--gpu-memory-utilization", "1.5"], "up to 1, found 1.5")):
+            found = subprocess.run([Server.program, "serve", str(model("qwen3")), "--device", "cpu",
+                                    "--port", "0", *options], capture_output=True, text=True)
+            self.assertEqual(found.returncode, 2, found.stderr)
+            self.assertIn(problem, found.stderr)
+
     def test_metrics(self) -> None:
         with Server() as server:
             server.post(CHAT, {**HELLO, "max_tokens": 7, "n": 2})
@@ -268,6 +305,18 @@ class Endpoints(unittest.TestCase):
             parts = [values[f"subbyte:request_{part}_time_seconds_sum"]
                      for part in ("prefill", "decode", "inference")]
             self.assertAlmostEqual(parts[0] + parts[1], parts[2], places=3)
+        options = ("--parallel", "1", "--state-cache-memory-bytes", "150000")
+        with Server("qwen3.5", *options) as server:
+            for last in (1, 2, 3):
+                server.post(TEXT, {"prompt": [7] * 500 + [last], "max_tokens": 1})
+            # The first page of the second prompt ends in it; the third finds the state there.
+            self.assertEqual(server.labelled("prefix_cache_group_hits_total"),
+                             {"attention": 1000, "window": 1000, "state": 500})
+            self.assertEqual(server.metrics()["subbyte:discarded_steps_total"], 0)
+            self.assertGreater(server.metrics()["subbyte:prefix_cache_checkpoints"], 2)
+            for first in range(6):
+                server.post(TEXT, {"prompt": list(range(first, 50)), "max_tokens": 1})
+            self.assertGreater(server.labelled("prefix_cache_evictions_total")["checkpoint"], 0)
         with Server("qwen3", "--metrics-prefix", "vllm") as server:
             self.assertIn("vllm:num_requests_running", server.metrics())
 
