@@ -52,7 +52,7 @@ Result<CacheType> read_cache_type(const std::string& name) {
 void open(HeldSession* self, const std::string& model, const std::string& device, int threads,
           bool pin_threads, const std::string& isa, const std::string& activations,
           bool batch_invariant, int head_bits, const std::string& kv_cache_type, int64_t context,
-          int64_t max_sequences, int64_t cache_positions, uint64_t seed,
+          int64_t max_sequences, int64_t cache_positions, bool enable_prefix_caching, uint64_t seed,
           const std::string& chat_template, nb::object progress) {
   const CacheType cache_type = take(read_cache_type(kv_cache_type));
   std::string choice;
@@ -70,6 +70,7 @@ void open(HeldSession* self, const std::string& model, const std::string& device
   options.cache_type = cache_type;
   options.head_bits = head_bits;
   options.scores_prompts = true;
+  options.prefix_cache = enable_prefix_caching;
   options.sampling.seed = seed;
   options.chat_template = chat_template;
   Watch watch(std::move(progress));
@@ -244,6 +245,7 @@ void add_event(nb::module_& module) {
             const SampleEnd& stats = *delta.end;
             nb::dict result;
             result["prompt_tokens"] = stats.prompt_tokens;
+            result["cached_tokens"] = stats.cached_tokens;
             result["generated_tokens"] = stats.generated_tokens;
             result["prefill_seconds"] = stats.prefill_seconds;
             result["decode_seconds"] = stats.decode_seconds;
@@ -292,7 +294,8 @@ void add_session(nb::module_& module) {
            nb::arg("threads"), nb::arg("pin_threads"), nb::arg("isa"), nb::arg("activations"),
            nb::arg("batch_invariant"), nb::arg("head_bits"), nb::arg("kv_cache_type"),
            nb::arg("context"), nb::arg("max_sequences"), nb::arg("cache_positions"),
-           nb::arg("seed"), nb::arg("chat_template"), nb::arg("progress").none())
+           nb::arg("enable_prefix_caching"), nb::arg("seed"), nb::arg("chat_template"),
+           nb::arg("progress").none())
       .def("read", &read_request, nb::arg("body"), nb::arg("parse_special"),
            nb::arg("num_prompt_logprobs").none())
       .def("add", &add, nb::arg("request"), nb::arg("queue"))

@@ -82,7 +82,8 @@ class Engine:
     def __init__(self, model: str | os.PathLike[str], *, device: str = "auto", threads: int = 0,
                  pin_threads: bool = False, isa: str = "", activations: str = "f32",
                  batch_invariant: bool = False, head_bits: int = 16, kv_cache_type: str = "f16",
-                 context: int = 0, max_sequences: int = 8, cache_positions: int = 0, seed: int = 0,
+                 context: int = 0, max_sequences: int = 8, cache_positions: int = 0,
+                 enable_prefix_caching: bool = True, seed: int = 0,
                  progress: Progress = None, revision: str | None = None,
                  quantization: str | None = None,
                  tokenizer: str | os.PathLike[str] | None = None,
@@ -102,6 +103,8 @@ class Engine:
         context: positions of a sample at most; 0: 4096, or fewer where the model has fewer.
         max_sequences: that run at the same time. cache_positions: of all together; 0: a context
             for each.
+        enable_prefix_caching: what requests begin with that were answered before is not computed
+            again; False: only samples of a request share their prompt.
         seed: of requests that bring none.
         progress: told the bytes that are read and all; True: a bar of tqdm.
         revision: of an org/name. quantization, tokenizer: nothing but what the model has is taken.
@@ -129,6 +132,7 @@ class Engine:
             "context": integer("context", context),
             "max_sequences": integer("max_sequences", max_sequences),
             "cache_positions": integer("cache_positions", cache_positions),
+            "enable_prefix_caching": flag("enable_prefix_caching", enable_prefix_caching),
             "seed": integer("seed", seed, 0, 2**64 - 1),
             "chat_template": template_of(chat_template, chat_format)}
         with reporter(progress, "loading", "B") as tell:
@@ -160,22 +164,23 @@ class Engine:
             messages: Messages | None = None, chat_template: Template = None,
             chat_template_kwargs: Mapping[str, Any] | None = None,
             tools: Sequence[Mapping[str, Any]] | None = None,
-            parse_special: bool = False) -> int:
-        """Puts a request at the end of the queue and returns its number; nothing is computed.
+            parse_special: bool = False, priority: int = 0) -> int:
+        """Puts a request into the queue and returns its number; nothing is computed.
 
         It goes on with a prompt or answers messages; chat_template is the text of one, or a file,
         instead of the model's own, chat_template_kwargs are variables of the template, such as
         {"enable_thinking": False}, and tools are functions that the model may call.
         `parse_special`: control tokens in a prompt that is a text are those, and not their
-        letters. Raises subbyte.Error, with code model.context_full for a prompt that leaves no
-        room for a token.
+        letters. `priority`: the lower the sooner. Raises subbyte.Error, with code
+        model.context_full for a prompt that leaves no room for a token.
         """
         if (prompt is None) == (messages is None):
             raise Error("expected either a prompt or messages", "completion.prompt")
         head = (prompt_body(prompt) if prompt is not None
                 else chat_body(messages, chat_template=template_of(chat_template) or None,
                                chat_template_kwargs=chat_template_kwargs, tools=tools))
-        return self._shared.start(self._read(head, sampling_params,
+        return self._shared.start(self._read({**head, "priority": integer("priority", priority)},
+                                             sampling_params,
                                              flag("parse_special", parse_special)))
 
     def events(self) -> Iterator[Event]:

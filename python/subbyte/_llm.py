@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import Any, Union
 
 from . import _core
-from ._arguments import flag, is_integer, items, refusal
+from ._arguments import flag, integer, is_integer, items, refusal
 from ._chat_formats import Template, template_of
 from ._engine import Engine, Messages, Prompt, Stream, chat_body, prompt_body
 from ._errors import Error
@@ -21,6 +21,7 @@ from ._sampling import SamplingParams
 Tools = Union[Sequence[Mapping[str, Any]], None]
 #: One for all prompts, or one for each.
 Params = Union[SamplingParams, Sequence[SamplingParams], None]
+Priority = Union[int, Sequence[int], None]
 
 
 class LLM:
@@ -89,8 +90,8 @@ class LLM:
 
     @takes_foreign("generate()")
     def generate(self, prompts: Prompt | Sequence[Prompt], sampling_params: Params = None, *,
-                 parse_special: bool = False, progress: Progress = None,
-                 use_tqdm: bool = False) -> list[RequestOutput]:
+                 parse_special: bool = False, priority: Priority = None,
+                 progress: Progress = None, use_tqdm: bool = False) -> list[RequestOutput]:
         """Goes on with each of the prompts and returns a RequestOutput for each, in their order.
 
         prompts: a text, token ids, {"prompt": ..} or {"prompt_token_ids": ..}, or a list of these.
@@ -98,12 +99,13 @@ class LLM:
             same alone.
         sampling_params: for all prompts or one for each; None: SamplingParams(), 16 tokens.
         parse_special: control tokens in texts are those, and not their letters.
+        priority: of all prompts or one for each; the lower the sooner where requests wait.
         progress: told the prompts that are done and all; True: a bar of tqdm. use_tqdm: a bar
             where tqdm is installed.
 
         Raises subbyte.Error for the first prompt that is refused or fails; nothing goes on then.
         """
-        return self._run(_prompt_bodies(prompts), sampling_params or SamplingParams(),
+        return self._run(_prompt_bodies(prompts, priority), sampling_params or SamplingParams(),
                          flag("parse_special", parse_special),
                          progress or bar_if_there_is_one(use_tqdm))
 
@@ -135,9 +137,11 @@ class LLM:
     @takes_foreign("generate_async()")
     async def generate_async(self, prompts: Prompt | Sequence[Prompt],
                              sampling_params: Params = None, *,
-                             parse_special: bool = False) -> list[RequestOutput]:
+                             parse_special: bool = False,
+                             priority: Priority = None) -> list[RequestOutput]:
         """generate() for asyncio; what is cancelled is not computed any more."""
-        return await self._run_async(_prompt_bodies(prompts), sampling_params or SamplingParams(),
+        return await self._run_async(_prompt_bodies(prompts, priority),
+                                     sampling_params or SamplingParams(),
                                      flag("parse_special", parse_special))
 
     @takes_foreign("chat_async()")
@@ -340,14 +344,19 @@ def _fields_of(body: dict[str, Any]) -> dict[str, Any]:
     return body
 
 
-def _prompt_bodies(prompts: Any) -> list[dict[str, Any]]:
+def _prompt_bodies(prompts: Any, priority: Priority) -> list[dict[str, Any]]:
     """The prompts that a caller gives, one or a list of them, as bodies of requests."""
     if isinstance(prompts, (str, bytes, bytearray, Mapping)):
-        return [prompt_body(prompts)]
-    given = items("prompts", "a text, token ids, or a list of these", prompts)
-    if given and is_integer(given[0]):
-        return [prompt_body(given)]
-    return [prompt_body(each) for each in given]
+        bodies = [prompt_body(prompts)]
+    else:
+        given = items("prompts", "a text, token ids, or a list of these", prompts)
+        each = [given] if given and is_integer(given[0]) else given
+        bodies = [prompt_body(one) for one in each]
+    if priority is None:
+        return bodies
+    wanted = _each("priority", "a whole number, or one for each prompt", priority, len(bodies),
+                   is_integer(priority))
+    return [{**body, "priority": integer("priority", one)} for body, one in zip(bodies, wanted)]
 
 
 def _chat_bodies(messages: Any, **fields: Any) -> list[dict[str, Any]]:
@@ -362,10 +371,16 @@ def _chat_bodies(messages: Any, **fields: Any) -> list[dict[str, Any]]:
 
 
 def _params_of(params: Params, count: int) -> list[SamplingParams | None]:
-    if params is None or isinstance(params, SamplingParams):
-        return [params] * count
-    given = items("sampling_params", "a SamplingParams, or one for each prompt", params)
-    if len(given) != count:
-        raise Error(f"sampling_params: expected one for each of {count} prompts, found "
-                    f"{len(given)}", "completion.params")
-    return given
+    return _each("sampling_params", "a SamplingParams, or one for each prompt", params, count,
+                 params is None or isinstance(params, SamplingParams))
+
+
+def _each(name: str, what: str, given: Any, count: int, is_one: bool) -> list[Any]:
+    """One for each prompt: the same, or as many as there are."""
+    if is_one:
+        return [given] * count
+    found = items(name, what, given)
+    if len(found) != count:
+        raise Error(f"{name}: expected one for each of {count} prompts, found {len(found)}",
+                    "completion.params")
+    return found

@@ -34,6 +34,13 @@ def test_events_add_up_to_the_answers(engine: subbyte.Engine, llm: subbyte.LLM) 
         assert texts[number] == llm.generate(prompt, GREEDY)[0].outputs[0].text
 
 
+def test_those_of_a_lower_priority_come_sooner() -> None:
+    with subbyte.Engine(DEMO, device="cpu", threads=1, max_sequences=1) as engine:
+        numbers = [engine.add("The moor", GREEDY, priority=priority) for priority in (0, 7, -1)]
+        ends = [event.request_id for event in engine.events() if event.is_last]
+    assert ends == [numbers[2], numbers[0], numbers[1]]
+
+
 def test_requests_come_and_go_meanwhile(engine: subbyte.Engine) -> None:
     first = engine.add("The moor", SamplingParams(max_tokens=900, ignore_eos=True))
     late = None

@@ -123,6 +123,28 @@ def test_a_prompt_has_its_salt(llm: subbyte.LLM) -> None:
         assert caught.value.code == "json.type"
 
 
+@pytest.mark.parametrize("is_cached", [True, False])
+def test_what_a_prompt_begins_with_is_known_unless_it_is_switched_off(is_cached: bool) -> None:
+    with subbyte.Engine(DEMO, device="cpu", threads=1, enable_prefix_caching=is_cached) as engine:
+        prompt = engine.tokenizer.encode("The moor was silent, but " * 30)
+        cached = []
+        for _ in range(2):
+            engine.add(prompt, SamplingParams(max_tokens=1))
+            cached += [event.stats["cached_tokens"] for event in engine.events() if event.is_last]
+    assert cached == [0, len(prompt) - 1 if is_cached else 0]
+
+
+def test_a_priority_is_a_number_or_one_for_each_prompt(llm: subbyte.LLM) -> None:
+    answers = llm.generate(["The moor", "The man"], GREEDY, priority=[3, -3])
+    assert answers[0].outputs[0].token_ids == llm.generate("The moor", GREEDY,
+                                                           priority=1)[0].outputs[0].token_ids
+    for wrong, code in (([1], "completion.params"), ([1, "a"], "usage.argument"),
+                        (10**9, "json.range")):
+        with pytest.raises(subbyte.Error, match="priority") as caught:
+            llm.generate(["The moor", "The man"], GREEDY, priority=wrong)
+        assert caught.value.code == code
+
+
 def test_parameters_are_for_each_prompt(llm: subbyte.LLM) -> None:
     lengths = [1, 3]
     answers = llm.generate(["The moor"] * 2, [SamplingParams(max_tokens=n) for n in lengths])
