@@ -8,98 +8,17 @@
 #include <vector>
 
 #include "base/random.h"
+#include "support/text_pool.h"
 
 namespace subbyte {
 namespace {
 
+using testing::TextPool;
 using Tokens = std::vector<int32_t>;
-
-/// Remembers of each position the text that it is of.
-class TextMemory : public KvMemory {
- public:
-  explicit TextMemory(int64_t units) : texts(units, std::vector<uint64_t>(kPagePositions)) {}
-  void copy_page(int32_t from, int32_t to, int64_t positions) override {
-    std::copy_n(texts[from].begin(), positions, texts[to].begin());
-    ++num_copies;
-  }
-  std::vector<std::vector<uint64_t>> texts;
-  int64_t num_copies = 0;
-};
-
-/// Of the tokens up to each.
-std::vector<uint64_t> hashes(const Tokens& tokens, bool is_long) {
-  std::vector<uint64_t> all;
-  uint64_t hash = is_long ? 0x9e37 : 0x79b9;
-  for (const int32_t token : tokens) {
-    hash = (hash ^ static_cast<uint64_t>(token + 1)) * 0x100000001b3;
-    all.push_back(hash);
-  }
-  return all;
-}
 
 constexpr CacheGroup kAll = {.layers = 1, .kv_heads = 1, .head_dim = 1};
 constexpr CacheGroup kWindow = {.layers = 1, .kv_heads = 1, .head_dim = 1, .window = 150};
 constexpr CacheGroup kState = {.layers = 1, .state_size = 4};
-
-/// A pool whose pages and states say what they are of.
-class Pool {
- public:
-  Pool(const std::vector<CacheGroup>& layout, int64_t units) {
-    std::vector<KvGroup> groups;
-    for (const CacheGroup& group : layout) {
-      auto memory = std::make_unique<TextMemory>(units);
-      memories.push_back(memory.get());
-      groups.emplace_back(group, units, std::move(memory));
-    }
-    pool.emplace(CacheLayout{layout}, Element::kF32, CacheSize{units * kPagePositions},
-                 std::move(groups));
-  }
-
-  /// As a step does, whose numbers follow from all tokens before.
-  bool compute(Sequence& sequence, const Tokens& text, int64_t tokens) {
-    if (!sequence.reserve(tokens).ok()) return false;
-    expect_right(sequence, text);
-    const std::vector<uint64_t> known = hashes(text, false);
-    for (std::size_t group = 0; group < memories.size(); ++group) {
-      const auto index = static_cast<int32_t>(group);
-      if (pool->groups()[group].layout().is_state()) {
-        memories[group]->texts[sequence.next_state(index)][0] =
-            known[sequence.length() + tokens - 1];
-        continue;
-      }
-      for (int64_t at = sequence.length(); at < sequence.length() + tokens; ++at) {
-        const int32_t page = sequence.pages(index)[at / kPagePositions];
-        memories[group]->texts[page][at % kPagePositions] = known[at];
-      }
-    }
-    sequence.advance(tokens);
-    return true;
-  }
-
-  /// What the next token of a sequence sees is of its text.
-  void expect_right(const Sequence& sequence, const Tokens& text) {
-    if (sequence.length() == 0) return;
-    ASSERT_TRUE(sequence.holds(sequence.length()));
-    const std::vector<uint64_t> known = hashes(text, false);
-    for (std::size_t group = 0; group < memories.size(); ++group) {
-      const auto index = static_cast<int32_t>(group);
-      const CacheGroup& layout = pool->groups()[group].layout();
-      if (layout.is_state()) {
-        ASSERT_EQ(memories[group]->texts[sequence.state(index)][0], known[sequence.length() - 1]);
-        continue;
-      }
-      const int64_t first =
-          layout.window == 0 ? 0 : std::max<int64_t>(0, sequence.length() - layout.window + 1);
-      for (int64_t at = first; at < sequence.length(); ++at) {
-        const int32_t page = sequence.pages(index)[at / kPagePositions];
-        ASSERT_EQ(memories[group]->texts[page][at % kPagePositions], known[at]) << at;
-      }
-    }
-  }
-
-  std::vector<TextMemory*> memories;
-  std::optional<KvPool> pool;
-};
 
 Tokens text(Random& random, int64_t length, int32_t symbols = 1000) {
   Tokens made(length);
@@ -119,7 +38,7 @@ class Prefixes : public ::testing::Test {
   void compute(const Tokens& text, int64_t chunk = 64, const std::vector<int64_t>& ends = {}) {
     Sequence sequence(*made_->pool, 100000);
     PrefixCache::Found found = cache_->attach({}, std::span(text).first(text.size() - 1), sequence);
-    made_->expect_right(sequence, text);
+    EXPECT_TRUE(made_->is_right(sequence, text));
     found_ = found;
     while (sequence.length() < std::ssize(text)) {
       int64_t tokens = std::min<int64_t>(chunk, std::ssize(text) - sequence.length());
@@ -143,11 +62,11 @@ class Prefixes : public ::testing::Test {
     Sequence sequence(*made_->pool, 100000);
     const int64_t length = cache_->attach(kind, text, sequence).length;
     EXPECT_EQ(sequence.length(), length);
-    made_->expect_right(sequence, text);
+    EXPECT_TRUE(made_->is_right(sequence, text));
     return length;
   }
 
-  std::optional<Pool> made_;
+  std::optional<TextPool> made_;
   std::optional<PrefixCache> cache_;
   PrefixCache::Found found_;
   Random random_{3};
@@ -157,6 +76,22 @@ Tokens joined(const Tokens& a, int64_t length, const Tokens& b) {
   Tokens made(a.begin(), a.begin() + length);
   made.insert(made.end(), b.begin(), b.end());
   return made;
+}
+
+TEST_F(Prefixes, keeps_the_pages_of_who_goes_on_of_two_that_have_the_same) {
+  make({kAll}, 8);
+  const Tokens one = text(random_, 300);
+  Sequence first(*made_->pool, 1000), second(*made_->pool, 1000);
+  for (Sequence* sequence : {&first, &second}) {
+    ASSERT_TRUE(made_->compute(*sequence, one, 300));
+    cache_->keep({}, one, *sequence, false);
+  }
+  first.truncate(0);
+  EXPECT_EQ(std::as_const(*made_->pool).groups()[0].num_idle(), 3);
+  cache_->keep({}, one, second, false);
+  EXPECT_EQ(std::as_const(*made_->pool).groups()[0].num_idle(), 0);
+  EXPECT_EQ(std::as_const(*made_->pool).groups()[0].num_free(), 5);
+  EXPECT_EQ(cache_->counts().pages, 3);
 }
 
 TEST_F(Prefixes, are_known_to_the_token_that_differs) {
@@ -197,8 +132,8 @@ TEST_F(Prefixes, who_fills_a_page_goes_on_in_it_and_others_copy_it) {
   ASSERT_TRUE(made_->compute(second, other_text, 60));
   EXPECT_EQ(made_->memories[0]->num_copies, 1);
   ASSERT_TRUE(made_->compute(first, all, 20));
-  made_->expect_right(first, all);
-  made_->expect_right(second, other_text);
+  EXPECT_TRUE(made_->is_right(first, all));
+  EXPECT_TRUE(made_->is_right(second, other_text));
 }
 
 TEST_F(Prefixes, of_a_window_want_its_last_pages_alone) {
@@ -309,7 +244,7 @@ TEST_F(Prefixes, are_those_of_a_simple_list_whatever_comes_and_goes) {
       const Tokens& wanted = texts.back();
       Sequence sequence(*made_->pool, 100000);
       const auto found = cache_->attach({}, std::span(wanted).first(wanted.size() - 1), sequence);
-      made_->expect_right(sequence, wanted);
+      ASSERT_TRUE(made_->is_right(sequence, wanted));
       kept.expect(found, std::span(wanted).first(wanted.size() - 1), has_states);
       if (HasFatalFailure()) return;
       const auto end = static_cast<int64_t>(random_.below(wanted.size() + 100));  // or cancelled

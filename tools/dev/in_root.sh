@@ -11,6 +11,24 @@ answers() {
   "$@" run model -p "Mr. Sherlock Holmes" -n 12 --temp 0 --threads 2 >answer
   test -s answer
   cat answer >&3
+  serves "$@"
+}
+
+# A server of the same model starts, says so and ends when it is told to.
+serves() {
+  "$@" serve model --uds /try/socket --threads 2 2>served &
+  server=$!
+  tries=0
+  until grep "ready on" served; do
+    tries=$((tries + 1))
+    if [ "$tries" -gt 600 ] || ! kill -0 "$server"; then
+      cat served
+      return 1
+    fi
+    sleep 0.1
+  done
+  kill "$server"
+  wait "$server"
 }
 
 # finds_all FILE...: every library that these are linked with.
@@ -27,6 +45,7 @@ finds_all() {
 try_deb() {
   dpkg --install ./*.deb
   finds_all /usr/bin/subbyte /usr/lib/*/libsubbyte.so.0
+  grep "^ExecStart=subbyte serve" /usr/lib/systemd/system/subbyte.service
   answers subbyte
   dpkg --purge subbyte libsubbyte-dev libsubbyte0
 }

@@ -10,7 +10,7 @@ command_serve_test() {
   [[ -z $part || " ${serve_parts[*]} " == *" $part "* ]] ||
     die "serve-test: '$part' is none of ${serve_parts[*]}"
   if [[ $part == fuzz ]]; then
-    command_fuzz http messages -max_total_time=600
+    command_fuzz http messages blocks -max_total_time=600
     return
   fi
   need_packages "${build_packages[@]}" "${serve_packages[@]}"
@@ -21,6 +21,8 @@ command_serve_test() {
   case $part in
     load)
       test_server "$preset" load.py --requests 20000 --memory
+      build_or_end "$preset" engine_test
+      count_test "1,000 conversations that branch, of each family" test_conversations "$preset"
       build_or_end asan-scalar subbyte
       test_server asan-scalar load.py --requests 2000
       ;;
@@ -39,6 +41,11 @@ command_serve_test() {
   report_tests
 }
 
+test_conversations() {
+  SUBBYTE_TEST_CONVERSATIONS=1000 "build/$1/src/engine/engine_test" --gtest_brief=1 \
+    --gtest_filter='*SharedPrefixes.change_no_bit*'
+}
+
 install_openai() {
   [[ -x $serve_venv/bin/pip ]] || python3 -m venv "$serve_venv" || return 1
   "$serve_venv/bin/pip" --disable-pip-version-check install --quiet --retries 2 openai ||
@@ -49,8 +56,13 @@ install_openai() {
 test_server() {
   local preset=$1 script=$2 python=python3
   [[ ! -x $serve_venv/bin/python ]] || python=$serve_venv/bin/python
-  if phase "tests/serve/$script ${*:3}, build/$preset" without_randomization "$python" \
-    "tests/serve/$script" "build/$preset/app/subbyte" "${@:3}"; then
+  count_test "tests/serve/$script ${*:3}, build/$preset" without_randomization "$python" \
+    "tests/serve/$script" "build/$preset/app/subbyte" "${@:3}"
+}
+
+# count_test TITLE COMMAND...
+count_test() {
+  if phase "$@"; then
     num_passed=$((num_passed + 1))
   else
     num_failed=$((num_failed + 1))
