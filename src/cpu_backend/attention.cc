@@ -41,8 +41,7 @@ Plan make_plan(const AttentionShape& shape, int64_t tokens, int64_t first_positi
   const int64_t wanted = static_cast<int64_t>(round_up(even, kLeastTileRows));
   plan.tile_rows = std::min(plan.rows, std::min(wanted, max_rows));
   plan.tiles = static_cast<int64_t>(ceil_div(plan.rows, plan.tile_rows));
-  const int64_t seen =
-      shape.window > 0 ? std::max<int64_t>(0, first_position - shape.window + 1) : 0;
+  const int64_t seen = shape.first_seen(first_position);
   plan.first = seen - seen % kPagePositions;
   const int64_t positions = first_position + tokens - plan.first;
   const int64_t items = shape.kv_heads * plan.tiles;
@@ -145,6 +144,7 @@ class Attention {
     tile.cap = shape_.cap;
     tile.first_position = planned.part.first_position;
     tile.window = shape_.window;
+    tile.in_chunks = shape_.in_chunks;
     tile.begin = plan.first + split * plan.split_width;
     tile.end = tile.begin + plan.split_width;
     tile.scratch = scratch;

@@ -6,8 +6,7 @@
 
 #include "cpu_backend/kv_memory.h"
 #include "kernels/cpu/execution.h"
-#include "ops/attention.h"
-#include "ops/rope.h"
+#include "ops/step_plan.h"
 
 namespace subbyte {
 
@@ -17,25 +16,17 @@ struct RowPlace {
   int32_t page = 0;
 };
 
-/// Weights of the norms, [head_dim] or empty.
-struct HeadNormWeights {
-  std::span<const float> q, k;
-  float eps = 1e-6f;
-  bool has_values = false;  // heads of values have a norm by ones
+/// Operands of RotateOp beside qkv.
+struct HeadOperands {
+  std::span<const float> q_norm, k_norm;  // [head_dim] or empty
+  std::span<const float> cos, sin;        // [rows][half]
+  int64_t half = 0;                       // pairs that turn
 };
 
-/// cos and sin [rows][half] of the angles of each row: 2 * half elements of a head turn in pairs,
-/// and the others stay (AttentionShape).
-struct RowAngles {
-  std::span<const float> cos, sin;
-  int64_t half = 0;
-};
-
-/// qkv [rows][qkv_size()] of the shape: queries and keys are normalised and turned in place; keys
-/// and values are stored in the cache of `layer`.
-void rotate_and_store(Execution& execution, std::span<float> qkv, const AttentionShape& shape,
-                      RopePairs pairs, const HeadNormWeights& norms, const RowAngles& angles,
-                      std::span<const RowPlace> places, const CpuKvMemory& cache, Element element,
-                      int64_t layer);
+/// RotateOp with qkv [rows][qkv_size()] of the shape; keys and values are stored in the cache of
+/// the operation's layer.
+void rotate_and_store(Execution& execution, const RotateOp& op, std::span<float> qkv,
+                      const HeadOperands& operands, std::span<const RowPlace> places,
+                      const CpuKvMemory& cache, Element element);
 
 }  // namespace subbyte

@@ -13,7 +13,34 @@ int64_t row_grain(std::size_t size) {
   return std::max<int64_t>(1, kGrain / static_cast<int64_t>(size));
 }
 
+void norm_row(float* y, const float* x, const NormNumbers& norm) {
+  const auto size = std::ssize(norm.weight);
+  double mean = 0;
+  if (norm.is_centred) {
+    for (int64_t i = 0; i < size; ++i) mean += x[i];
+    mean /= static_cast<double>(size);
+  }
+  double squares = 0;
+  for (int64_t i = 0; i < size; ++i) squares += (x[i] - mean) * (x[i] - mean);
+  const double factor = 1 / std::sqrt(squares / static_cast<double>(size) + norm.eps);
+  for (int64_t i = 0; i < size; ++i) {
+    const double scaled = (x[i] - mean) * factor * norm.weight[i];
+    y[i] = static_cast<float>(norm.bias.empty() ? scaled : scaled + norm.bias[i]);
+  }
+}
+
 }  // namespace
+
+void any_norm(Execution& execution, std::span<float> y, std::span<const float> x,
+              const NormNumbers& norm) {
+  const auto size = std::ssize(norm.weight);
+  execution.pool().parallel_for(std::ssize(x) / size, row_grain(norm.weight.size()),
+                                [&](int64_t begin, int64_t end, int) {
+                                  for (int64_t i = begin * size; i < end * size; i += size) {
+                                    norm_row(y.data() + i, x.data() + i, norm);
+                                  }
+                                });
+}
 
 void rms_norm(Execution& execution, std::span<float> y, std::span<const float> x,
               std::span<const float> weight, float eps) {

@@ -1,5 +1,5 @@
 #pragma once
-// Root mean square normalisation: y = x / sqrt(mean(x^2) + eps) * weight.
+// Normalisation of rows: y = x / sqrt(mean(x^2) + eps) * weight, and of x less its mean.
 
 #include <cstdint>
 #include <span>
@@ -16,6 +16,18 @@ void rms_norm(Execution& execution, std::span<float> y, std::span<const float> x
 /// The same in place of `weight.size()` columns of each row of x [rows][stride], from `first` on.
 void rms_norm_columns(Execution& execution, std::span<float> x, int64_t stride, int64_t first,
                       std::span<const float> weight, float eps);
+
+/// Numbers of a norm of any kind; `bias` may be empty.
+struct NormNumbers {
+  std::span<const float> weight, bias;
+  float eps = 0;
+  bool is_centred = false;
+};
+
+/// Normalises each row of x [rows][weight.size()]; y may be x. Mean and variance are accumulated in
+/// double precision.
+void any_norm(Execution& execution, std::span<float> y, std::span<const float> x,
+              const NormNumbers& norm);
 
 /// x += factor * delta; y = x.
 void add(Execution& execution, std::span<float> y, std::span<float> x, std::span<const float> delta,

@@ -19,6 +19,10 @@ void scale(std::span<float> numbers, float factor) {
   for (float& number : numbers) number *= factor;
 }
 
+NormNumbers norm_of(const Norm& norm) {
+  return {open(norm.weight), open(norm.bias), norm.eps, norm.is_centred};
+}
+
 Status expect_one_matrix(const Op& op, const Weight& weight) {
   if (open(weight).parts.size() == 1) return {};
   return Error{"linear.unsupported",
@@ -150,12 +154,19 @@ Status StepRunner::run(const AddNormOp& op) {
   const std::span<float> y = numbers(op.y);
   const std::span<float> x = of_head ? head_rows(op.x, head_x_) : numbers(op.x);
   const std::span<const float> weight = open(op.norm.weight);
-  if (op.delta == kNoValue) {
+  std::span<float> delta;
+  if (op.delta != kNoValue) {
+    delta = of_head ? head_rows(op.delta, head_delta_) : numbers(op.delta);
+  }
+  const float factor = op.scale.size > 0 ? open(op.scale).front() : 1;
+  if (!op.norm.is_rms()) {
+    if (!delta.empty()) add(execution_, y, x, delta, op.factor);
+    if (!delta.empty() && factor != 1) scale(x, factor);
+    any_norm(execution_, y, x, norm_of(op.norm));
+  } else if (delta.empty()) {
     rms_norm(execution_, y, x, weight, op.norm.eps);
   } else {
-    const std::span<float> delta = of_head ? head_rows(op.delta, head_delta_) : numbers(op.delta);
-    const float scale = op.scale.size > 0 ? open(op.scale).front() : 1;
-    add_rms_norm(execution_, y, x, delta, weight, op.norm.eps, op.factor, scale);
+    add_rms_norm(execution_, y, x, delta, weight, op.norm.eps, op.factor, factor);
   }
   return {};
 }
@@ -234,10 +245,16 @@ Status StepRunner::run(const AnglesOp& op) {
 }
 
 Status StepRunner::run(const RotateOp& op) {
-  rotate_and_store(execution_, numbers(op.qkv), op.shape, op.pairs,
-                   {open(op.norms.q), open(op.norms.k), op.norms.eps, op.norms.has_values},
-                   {numbers(op.cos), numbers(op.sin), plan_->value(op.cos).cols},
-                   places_[op.cache.group], cache(op.cache), element(), op.cache.layer);
+  HeadOperands operands;
+  operands.q_norm = open(op.norms.q);
+  operands.k_norm = open(op.norms.k);
+  if (op.cos != kNoValue) {
+    operands.cos = numbers(op.cos);
+    operands.sin = numbers(op.sin);
+    operands.half = plan_->value(op.cos).cols;
+  }
+  rotate_and_store(execution_, op, numbers(op.qkv), operands, places_[op.cache.group],
+                   cache(op.cache), element());
   return {};
 }
 

@@ -12,7 +12,8 @@ namespace subbyte {
 
 AttentionKind kind_of(const AttendOp& op) {
   const AttentionShape& shape = op.shape;
-  return {op.cache.group, {shape.heads / shape.kv_heads, shape.kv_heads, shape.window}};
+  return {op.cache.group,
+          {shape.heads / shape.kv_heads, shape.kv_heads, shape.window, shape.in_chunks}};
 }
 
 std::vector<AttentionKind> attention_kinds(const StepPlan& plan) {
@@ -98,10 +99,16 @@ void CudaAttention::rotate(const RotateOp& op, const CudaRows& qkv, const float*
   call.q_norm = floats_of(norms.q);
   call.k_norm = floats_of(norms.k);
   call.eps = norms.eps;
+  call.norms_by_ones = norms.are_plain;
+  call.norms_after_turn = norms.are_after_rope;
   call.normalises_values = norms.has_values;
   call.cos = cos;
   call.sin = sin;
   call.turning = static_cast<int32_t>(turning);
+  call.are_neighbours = op.pairs == RopePairs::kNeighbours;
+  call.query_beta = op.query_scale.beta;
+  call.query_first = static_cast<int32_t>(op.query_scale.first);
+  call.query_step = static_cast<int32_t>(op.query_scale.step);
   call.places = step_.places(op.cache.group);
   call.cache = cache(op.cache);
   cuda::run_rotate(call, stream_);
@@ -122,6 +129,7 @@ Status CudaAttention::attend(const AttendOp& op, const CudaRows& y, const CudaRo
   call.head_dim = static_cast<int32_t>(shape.head_dim);
   call.values_in_keys = static_cast<int32_t>(shape.values_in_keys);
   call.window = static_cast<int32_t>(shape.window);
+  call.in_chunks = shape.in_chunks;
   call.scale = shape.scale;
   call.cap = shape.cap;
   call.sinks = floats_of(op.sinks);

@@ -12,7 +12,8 @@ namespace {
 /// where they are until then.
 int64_t norm_of_sum(const Lowering& l, int64_t experts, ValueId sum) {
   const int64_t reader = l.reader_of(sum);
-  if (l.plan.as<AddNormOp>(reader) == nullptr) return -1;
+  const auto* const norm = l.plan.as<AddNormOp>(reader);
+  if (norm == nullptr || !norm->norm.is_rms()) return -1;
   for (int64_t op = experts + 1; op < reader; ++op) {
     if (l.plan.as<ExpertsOp>(op) != nullptr) return -1;
   }
@@ -132,7 +133,7 @@ void router_into_experts(Lowering& l, int64_t op) {
   }
   const int64_t norm = l.producers[experts->x];
   const auto* const add = l.plan.as<AddNormOp>(norm);
-  bool is_near = add != nullptr && add->scale.size == 0 && l.launches[norm] &&
+  bool is_near = add != nullptr && add->scale.size == 0 && add->norm.is_rms() && l.launches[norm] &&
                  std::holds_alternative<PlanLaunch>(*l.launches[norm]);
   for (int64_t between = norm + 1; between < op; ++between) {
     is_near = is_near && (between == joined.router || between == joined.gate);

@@ -129,7 +129,7 @@ class ProgramCutter {
   /// its operand as it is now.
   bool is_left_to_products(const AddNormOp& norm) const {
     const ValueId x = norm.sum == kNoValue ? norm.x : norm.sum;
-    if (norm.rows != ValueRows::kTokens) return false;
+    if (norm.rows != ValueRows::kTokens || !norm.norm.is_rms()) return false;
     return std::ranges::all_of(readers_[norm.y], [&](int64_t reader) {
       const auto* const linear = plan_.as<LinearOp>(reader);
       const bool is_product =
@@ -216,8 +216,8 @@ class ProgramCutter {
 
   bool add_attention(int64_t op, const RotateOp& rotate, const AttendOp& attend) {
     const AttentionShape& shape = rotate.shape;
-    const bool is_usual = shape.has_keys && shape.values_in_keys == 0 && !rotate.norms.has_values;
-    if (shape.cap > 0 || !is_usual) return false;
+    const bool is_usual = shape.has_keys && shape.values_in_keys == 0 && rotate.is_usual();
+    if (shape.cap > 0 || shape.in_chunks || !is_usual) return false;
     if (!attends_ || !program_ || is_cut_ || !has_room(1) || shape.kv_heads > limits_.kv_heads ||
         !cuda::StepLayout::supports(shape.heads, shape.kv_heads, shape.head_dim)) {
       return false;

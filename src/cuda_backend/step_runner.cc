@@ -63,6 +63,8 @@ CudaStepRunner::CudaStepRunner(const cuda::Device& device, cuda::Number number,
 
 Status CudaStepRunner::check_operations(const StepPlan& plan) {
   for (const Op& op : plan.ops) {
+    const auto* const rotate = std::get_if<RotateOp>(&op.what);
+    if (rotate && !CudaAttention::supports(*rotate)) return unsupported(op, "scaled latents");
     const auto* const net = std::get_if<DeltaNetOp>(&op.what);
     if (net == nullptr) continue;
     const Status supported = CudaDeltaNets::check(net->shape);
@@ -249,6 +251,8 @@ cuda::AddNormCall CudaStepRunner::norm_call(const AddNormOp& op) const {
   call.x = floats(op.x);
   if (op.rows == ValueRows::kHeadRows) call.rows = step_.head_rows();
   call.weight = floats_of(op.norm.weight);
+  call.bias = floats_of(op.norm.bias);
+  call.is_centred = op.norm.is_centred;
   call.num_rows = rows_of(op.y);
   call.cols = plan_->value(op.y).cols;
   call.eps = op.norm.eps;
@@ -325,8 +329,9 @@ Status CudaStepRunner::launch(const AnglesOp& op) {
 }
 
 Status CudaStepRunner::launch(const RotateOp& op) {
-  attention_.rotate(op, activations(op.qkv), floats(op.cos), floats(op.sin),
-                    2 * plan_->value(op.cos).cols);
+  const bool turns = op.cos != kNoValue;
+  attention_.rotate(op, activations(op.qkv), turns ? floats(op.cos) : nullptr,
+                    turns ? floats(op.sin) : nullptr, turns ? 2 * plan_->value(op.cos).cols : 0);
   return {};
 }
 

@@ -44,11 +44,16 @@ Vector StepRecorder::vector(TensorSpec spec) {
 }
 
 Norm StepRecorder::norm_of(std::string_view name, int64_t size) {
-  return {vector({.name = in_layer(name),
-                  .role = TensorRole::kNorm,
-                  .rows = size,
-                  .offset = stream_.norm_offset}),
-          config_.rms_norm_eps};
+  Norm norm = {vector({.name = in_layer(name),
+                       .role = TensorRole::kNorm,
+                       .rows = size,
+                       .offset = stream_.norm_offset}),
+               config_.rms_norm_eps, stream_.is_centred};
+  if (stream_.has_norm_bias) {
+    norm.bias =
+        vector({.name = in_layer(name) + ".bias", .role = TensorRole::kVector, .rows = size});
+  }
+  return norm;
 }
 
 Experts StepRecorder::experts(std::string_view name, int64_t hidden, const Mixture& mixture) {
@@ -162,12 +167,19 @@ ValueId StepRecorder::attention(ValueId h, const Attention& attention) {
   Recorder::Attention recorded;
   recorded.shape = shape;
   recorded.rope = attention.rope;
+  recorded.pairs = attention.pairs;
+  recorded.query_scale = attention.query_scale;
   const std::string q_norm = under(attention.q_norm);
   const std::string k_norm = under(attention.k_norm);
-  if (attention.norms == HeadsNorm::kEach) {
+  if (attention.norms == HeadsNorm::kEach || attention.norms == HeadsNorm::kEachAfterRope) {
     const Norm q = norm_of(q_norm, shape.head_dim);
     const Norm k = norm_of(k_norm, shape.head_dim);
     recorded.norms = {q.weight, k.weight, q.eps};
+    recorded.norms.are_after_rope = attention.norms == HeadsNorm::kEachAfterRope;
+  }
+  if (attention.norms == HeadsNorm::kPlainAfterRope) {
+    recorded.norms.eps = config_.rms_norm_eps;
+    recorded.norms.are_after_rope = recorded.norms.are_plain = true;
   }
   if (attention.norms == HeadsNorm::kAll) {
     const Norm q = norm_of(q_norm, shape.q_size());
@@ -344,7 +356,8 @@ std::optional<TensorSpec> expert_stack_of(const ModelConfig& config) {
 void record_usual_step(const ModelConfig& config, StepRecorder& step, UsualStep usual) {
   const bool before = usual.norms != BlockNorms::kAfter;
   const bool after = usual.norms != BlockNorms::kBefore;
-  const char* const second_norm = after ? "pre_feedforward_layernorm" : "post_attention_layernorm";
+  LayerNorms names = usual.names.value_or(LayerNorms{});
+  if (!after && !usual.names) names.before_second = "post_attention_layernorm";
   const std::shared_ptr<const Rope> full_rope = step.rope();
   const bool is_shared = usual.sliding_rope == nullptr || *usual.sliding_rope == *full_rope;
   const auto sliding_rope =
@@ -354,18 +367,19 @@ void record_usual_step(const ModelConfig& config, StepRecorder& step, UsualStep 
   ValueId delta = kNoValue;
   for (int64_t i = 0; i < config.num_layers; ++i) {
     step.begin_layer(i);
-    AttentionShape& shape = usual.attention.shape;
-    shape = attention_shape(config, i);
-    usual.attention.rope = shape.window > 0 ? sliding_rope : full_rope;
-    if (usual.score_scale != 0) shape.scale = usual.score_scale;
-    shape.cap = usual.score_cap;
-    ValueId h =
-        before ? step.add_norm("input_layernorm", x, delta) : step.add("self_attn.input", x, delta);
-    delta = usual.first ? usual.first(h, i) : step.attention(h, usual.attention);
-    if (after) delta = step.norm("post_attention_layernorm", delta);
-    h = before ? step.add_norm(second_norm, x, delta) : step.add("mlp.input", x, delta);
+    StepRecorder::Attention attention = usual.attention;
+    attention.shape = attention_shape(config, i);
+    attention.rope = attention.shape.window > 0 ? sliding_rope : full_rope;
+    if (usual.score_scale != 0) attention.shape.scale = usual.score_scale;
+    attention.shape.cap = usual.score_cap;
+    if (usual.of_layer) usual.of_layer(attention, i);
+    ValueId h = before ? step.add_norm(names.before_first, x, delta)
+                       : step.add("self_attn.input", x, delta);
+    delta = usual.first ? usual.first(h, i) : step.attention(h, attention);
+    if (after) delta = step.norm(names.after_first, delta);
+    h = before ? step.add_norm(names.before_second, x, delta) : step.add("mlp.input", x, delta);
     delta = usual.second ? usual.second(h, i) : step.gated_block(h, usual.gated);
-    if (after) delta = step.norm("post_feedforward_layernorm", delta);
+    if (after) delta = step.norm(names.after_second, delta);
   }
   step.finish(x, delta, usual.logits);
 }

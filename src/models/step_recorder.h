@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,9 +20,9 @@ namespace subbyte {
 /// Heads, their scale and the window of a layer.
 AttentionShape attention_shape(const ModelConfig& config, int64_t layer);
 
-/// Norms of the queries and of the keys of a token before they turn: each head by itself, or all
-/// heads together.
-enum class HeadsNorm : uint8_t { kNone, kEach, kAll };
+/// Norms of the queries and of the keys of a token: each head by itself, before it turns or after
+/// it, or without a weight after it; or all heads together before they turn.
+enum class HeadsNorm : uint8_t { kNone, kEach, kEachAfterRope, kPlainAfterRope, kAll };
 
 class StepRecorder {
  public:
@@ -40,6 +41,8 @@ class StepRecorder {
     float residual_factor = 1;  // of what blocks add
     /// The factors of norms are so much more than the numbers of files.
     float norm_offset = 0;
+    bool is_centred = false;  // norms are LayerNorms
+    bool has_norm_bias = false;
   };
   /// The residual stream, from the embedding on.
   ValueId embed(const Stream& stream);
@@ -75,8 +78,11 @@ class StepRecorder {
 
   struct Attention {
     AttentionShape shape = {};
-    std::shared_ptr<const Rope> rope = nullptr;  // one for all layers whose angles are the same
-    bool has_bias = false;                       // of q, k and v
+    /// One for all layers whose angles are the same; nullptr: heads do not turn.
+    std::shared_ptr<const Rope> rope = nullptr;
+    RopePairs pairs = RopePairs::kHalves;
+    QueryScale query_scale = {};
+    bool has_bias = false;  // of q, k and v
     bool has_output_bias = false;
     HeadsNorm norms = HeadsNorm::kNone;  // of queries and keys
     bool has_gate = false;  // rows of q_proj: a head of queries, its gate, the next head
@@ -174,16 +180,28 @@ class StepRecorder {
 /// Where the two blocks of a layer have norms: of what they read, of what they give, or of both.
 enum class BlockNorms : uint8_t { kBefore, kAfter, kAround };
 
+/// The names of the norms of a layer.
+struct LayerNorms {
+  std::string_view before_first = "input_layernorm";
+  std::string_view after_first = "post_attention_layernorm";
+  std::string_view before_second = "pre_feedforward_layernorm";
+  std::string_view after_second = "post_feedforward_layernorm";
+};
+
 /// A step whose layers add two blocks each to the residual stream: attention, then a gated block.
 struct UsualStep {
   StepRecorder::Stream stream = {};
   BlockNorms norms = BlockNorms::kBefore;
+  /// Where it is not usual: before the second block alone a norm is "post_attention_layernorm".
+  std::optional<LayerNorms> names = {};
   StepRecorder::Attention attention = {};  // the config says its shape and its rope
   const Rope* sliding_rope = nullptr;      // of layers that slide; nullptr: the same
   float score_scale = 0;                   // 0: 1 / sqrt(head_dim)
   float score_cap = 0;                     // 0: none
   StepRecorder::GatedBlock gated = {};     // the config says its size
   StepRecorder::Logits logits = {};
+  /// Changes what layers have otherwise.
+  std::function<void(StepRecorder::Attention& attention, int64_t layer)> of_layer = nullptr;
   /// Blocks that layers have instead of either.
   using Block = std::function<ValueId(ValueId h, int64_t layer)>;
   Block first = nullptr;

@@ -1,6 +1,7 @@
 #pragma once
 // The shape of one attention block.
 
+#include <algorithm>
 #include <cstdint>
 
 namespace subbyte {
@@ -17,6 +18,8 @@ struct AttentionShape {
   /// apart and as long as keys.
   int64_t values_in_keys = 0;
   int64_t first_turning = 0;  // number of such a head from which on it turns
+  /// Windows are chunks: a token sees no position before the last multiple of `window`.
+  bool in_chunks = false;
 
   int64_t q_size() const { return heads * head_dim; }
   int64_t kv_size() const { return kv_heads * head_dim; }
@@ -28,6 +31,11 @@ struct AttentionShape {
   int64_t qkv_size() const { return heads_of_token() * head_dim; }
   int64_t value_dim() const { return values_in_keys > 0 ? values_in_keys : head_dim; }
   int64_t result_size() const { return heads * value_dim(); }
+  /// The first position that the token at `position` sees.
+  int64_t first_seen(int64_t position) const {
+    if (window == 0) return 0;
+    return in_chunks ? position / window * window : std::max<int64_t>(0, position - window + 1);
+  }
 };
 
 }  // namespace subbyte

@@ -95,12 +95,15 @@ Recorder::Angles Recorder::angles_of(const std::shared_ptr<const Rope>& rope) {
 
 ValueId Recorder::attention(std::string_view name, ValueId qkv, const Attention& attention) {
   const AttentionShape& shape = attention.shape;
-  const auto turning = 2 * static_cast<int64_t>(attention.rope->inv_freq().size());
-  expect(prefix_ + std::string(name), "numbers that turn beyond those of a head", 0,
-         std::max<int64_t>(shape.first_turning + turning - shape.head_dim, 0));
+  Angles angles = {nullptr, kNoValue, kNoValue};
+  if (attention.rope != nullptr) {
+    const int64_t last = shape.first_turning + attention.rope->dim();
+    expect(prefix_ + std::string(name), "numbers that turn beyond those of a head", 0,
+           std::max<int64_t>(last - shape.head_dim, 0));
+    angles = angles_of(attention.rope);
+  }
   expect(prefix_ + std::string(name), "numbers of a head before those that turn", 0,
          shape.values_in_keys > 0 ? 0 : shape.first_turning);
-  const Angles angles = angles_of(attention.rope);
   const CacheGroup kept = {.kv_heads = shape.kv_heads,
                            .head_dim = shape.head_dim,
                            .keys_alone = shape.values_in_keys > 0,
@@ -115,7 +118,8 @@ ValueId Recorder::attention(std::string_view name, ValueId qkv, const Attention&
                                                       .norms = attention.norms,
                                                       .shape = shape,
                                                       .cache = cache,
-                                                      .pairs = attention.pairs});
+                                                      .pairs = attention.pairs,
+                                                      .query_scale = attention.query_scale});
   return add(name,
              AttendOp{.qkv = rotated, .shape = shape, .cache = cache, .sinks = attention.sinks});
 }

@@ -85,7 +85,7 @@ class Recorder {
 
   /// Rotary positions and attention over a cache of its own, or where the shape has no keys over
   /// that of `source`. `qkv` [AttentionShape::qkv_size()]. `rope` turns all of a head, or a part of
-  /// it.
+  /// it; nullptr: nothing turns.
   struct Attention {
     AttentionShape shape;
     std::shared_ptr<const Rope> rope;
@@ -93,6 +93,7 @@ class Recorder {
     Vector sinks;
     CacheSlot source = {};
     RopePairs pairs = RopePairs::kHalves;
+    QueryScale query_scale = {};
   };
   ValueId attention(std::string_view name, ValueId qkv, const Attention& attention);
   /// Where the last attention finds keys and values.

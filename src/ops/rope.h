@@ -1,6 +1,6 @@
 #pragma once
-// Rotary position embedding in the half-split (NeoX) form: element i of a head turns together with
-// element i + head_dim/2 by the angle position * inv_freq[i].
+// Rotary position embedding: two elements of a head turn together by the angle
+// position * inv_freq[i].
 
 #include <cstdint>
 #include <span>

@@ -26,6 +26,7 @@ Operands AddNormOp::operands() const {
   }
   if (scale.size > 0) all.push_back(holds("numbers of the scale", 1, scale.size));
   if (sum != kNoValue) all.push_back(in_place(writes(sum, cols, ValueType::kFloat)));
+  all.push_back(holds("biases", norm.bias.size > 0 ? cols : 0, norm.bias.size));
   all.push_back(writes(y, cols));
   all.back().rows = rows;
   return all;
@@ -43,8 +44,9 @@ Operands AddOp::operands() const {
 
 Operands NormOp::operands() const {
   const int64_t cols = runs * norm.weight.size;
-  if (!first) return {reads(x, cols), writes(y, cols)};
-  return {taken_over(reads(x, Operand::kAnyCols)), in_place(writes(y, Operand::kAnyCols))};
+  const Operand others = holds("norms of another kind than RMS", 0, norm.is_rms() ? 0 : 1);
+  if (!first) return {reads(x, cols), others, writes(y, cols)};
+  return {taken_over(reads(x, Operand::kAnyCols)), others, in_place(writes(y, Operand::kAnyCols))};
 }
 
 std::string NormOp::text() const {
@@ -59,8 +61,11 @@ Operands AnglesOp::operands() const {
 }
 
 Operands RotateOp::operands() const {
-  Operands all = {taken_over(reads(qkv, shape.qkv_size(), "columns of queries, keys and values")),
-                  reads_floats(cos, Operand::kAnyCols), reads_floats(sin, Operand::kAnyCols)};
+  Operands all = {taken_over(reads(qkv, shape.qkv_size(), "columns of queries, keys and values"))};
+  if (cos != kNoValue) {
+    all.push_back(reads_floats(cos, Operand::kAnyCols));
+    all.push_back(reads_floats(sin, Operand::kAnyCols));
+  }
   for (const Vector* norm : {&norms.q, &norms.k}) {
     if (norm->size > 0)
       all.push_back(holds("numbers of a head's norm", shape.head_dim, norm->size));
@@ -78,7 +83,9 @@ Operands AttendOp::operands() const {
 }
 
 std::string AttendOp::text() const {
-  return shape.window > 0 ? "attend, window " + std::to_string(shape.window) : "attend";
+  if (shape.window == 0) return "attend";
+  return (shape.in_chunks ? "attend, chunks of " : "attend, window ") +
+         std::to_string(shape.window);
 }
 
 Operands HeadsLinearOp::operands() const {

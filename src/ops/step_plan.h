@@ -112,16 +112,20 @@ struct EmbedOp {
   std::string text() const { return "embed " + size_text(table); }
 };
 
-/// y = x / sqrt(mean(x^2) + eps) * weight for each row; the mean is accumulated in double
+/// y = x / sqrt(mean(x^2) + eps) * weight + bias for each row; the mean is accumulated in double
 /// precision.
 struct Norm {
   Vector weight;
   float eps = 1e-6f;
+  bool is_centred = false;  // LayerNorm: of x less its mean
+  Vector bias = {};         // or of size 0: none
+
+  bool is_rms() const { return !is_centred && bias.size == 0; }
 };
 
 /// sum = scale * (x + factor * delta) in the memory of x, unless `delta` is no value; y = the
-/// normalised sum. Where y has the head rows, the sum of other rows is not computed. `scale` [1], or
-/// of size 0: 1.
+/// normalised sum. Where y has the head rows, the sum of other rows is not computed. `scale` [1],
+/// or of size 0: 1.
 struct AddNormOp {
   ValueId y = kNoValue;
   ValueId sum = kNoValue;
@@ -151,8 +155,8 @@ struct AddOp {
 
 /// y = the normalised rows of x, both activations: of what a block gives before it is added. A row
 /// has `runs` times as many columns as the norm has numbers, each run by itself. With `first` so
-/// many columns from that one on are normalised as the norm has numbers, in the memory of x, and the
-/// others stay.
+/// many columns from that one on are normalised as the norm has numbers, in the memory of x, and
+/// the others stay.
 struct NormOp {
   ValueId y = kNoValue;
   ValueId x = kNoValue;
@@ -204,29 +208,46 @@ struct AnglesOp {
   std::string text() const { return "angles"; }
 };
 
-/// Norms of each query and each key head before the rotary embedding; handles of size 0: none.
+/// Norms of each query and each key head; handles of size 0: none.
 struct HeadNorms {
   Vector q, k;  // [head_dim]
   float eps = 1e-6f;
-  bool has_values = false;  // each head of values is normalised, too, by a weight of ones
+  bool has_values = false;      // each head of values is normalised, too, by a weight of ones
+  bool are_after_rope = false;  // of heads that have turned
+  bool are_plain = false;       // heads are normalised by a weight of ones: q and k are of size 0
+};
+
+/// Queries of the token at `position` are times 1 + beta ln(1 + floor((position + first) / step)).
+struct QueryScale {
+  float beta = 0;  // 0: they stay
+  int64_t step = 1;
+  int64_t first = 0;
+
+  bool operator==(const QueryScale&) const = default;
 };
 
 /// qkv has the heads of queries, keys and values of a token one after the other, or those of
 /// queries alone (AttentionShape::has_keys). Query and key heads are normalised and turned by their
 /// positions, in place; keys and values go to the cache. Of a head 2 * cols(cos) numbers turn, and
-/// the others stay.
+/// the others stay; all stay without cos and sin.
 struct RotateOp {
   ValueId y = kNoValue;
   ValueId qkv = kNoValue;
   ValueId cos = kNoValue;
   ValueId sin = kNoValue;
-  HeadNorms norms;
-  AttentionShape shape;
-  CacheSlot cache;
+  HeadNorms norms = {};
+  AttentionShape shape = {};
+  CacheSlot cache = {};
   RopePairs pairs = RopePairs::kHalves;
+  QueryScale query_scale = {};
 
+  /// Halves that turn, after norms with weights, if there are some, and nothing else.
+  bool is_usual() const {
+    return cos != kNoValue && pairs == RopePairs::kHalves && !norms.has_values &&
+           !norms.are_after_rope && !norms.are_plain && query_scale.beta == 0;
+  }
   Operands operands() const;
-  std::string text() const { return "rotate, store"; }
+  std::string text() const { return cos == kNoValue ? "store" : "rotate, store"; }
 };
 
 /// y = causal attention of the queries of qkv over the cache. `sinks` [heads], or of

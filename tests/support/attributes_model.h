@@ -5,6 +5,7 @@
 #include <cmath>
 #include <memory>
 #include <numbers>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -32,6 +33,15 @@ struct Attributes {
   bool shares_keys = false;       // the second layer reads those of the first
   float layer_scale = 1;          // of the stream after each layer but the last
   bool has_layer_inputs = false;  // each layer adds columns of the embedding, gated by the stream
+  bool are_neighbours = false;    // that turn together
+  bool second_stays = false;      // heads of the second layer do not turn
+  bool norms_are_after = false;
+  bool norms_are_plain = false;
+  QueryScale query_scale = {};
+  int64_t window = 0;
+  bool in_chunks = false;
+  bool is_centred = false;
+  bool has_norm_bias = false;
 };
 
 /// Each attribute by itself, and all together.
@@ -51,6 +61,22 @@ inline std::vector<Attributes> all_attributes() {
           {.name = "keys_of_another_layer", .shares_keys = true},
           {.name = "layer_scale", .layer_scale = 0.25f},
           {.name = "inputs_of_layers", .has_layer_inputs = true},
+          {.name = "neighbours", .are_neighbours = true},
+          {.name = "half_turns_as_neighbours_after_norms",
+           .turning = 16,
+           .has_head_norms = true,
+           .are_neighbours = true},
+          {.name = "second_stays", .second_stays = true},
+          {.name = "norms_after_rope", .has_head_norms = true, .norms_are_after = true},
+          {.name = "plain_norms",
+           .has_head_norms = true,
+           .norms_are_after = true,
+           .norms_are_plain = true},
+          {.name = "query_scale", .query_scale = {.beta = 0.5f, .step = 3, .first = 1}},
+          {.name = "window", .window = 6},
+          {.name = "chunks", .window = 6, .in_chunks = true},
+          {.name = "layer_norm", .is_centred = true},
+          {.name = "norm_bias", .has_norm_bias = true},
           {.name = "all",
            .embedding_factor = 8,
            .residual_factor = 0.5f,
@@ -65,7 +91,17 @@ inline std::vector<Attributes> all_attributes() {
            .has_value_norms = true,
            .shares_keys = true,
            .layer_scale = 0.5f,
-           .has_layer_inputs = true}};
+           .has_layer_inputs = true},
+          {.name = "all_others",
+           .turning = 16,
+           .has_head_norms = true,
+           .has_post_norms = true,
+           .are_neighbours = true,
+           .second_stays = true,
+           .norms_are_after = true,
+           .query_scale = {.beta = 0.25f, .step = 4},
+           .window = 5,
+           .in_chunks = true}};
 }
 
 class AttributesModel {
@@ -130,16 +166,10 @@ class AttributesModel {
       SUBBYTE_TRY(const Norm first, norm(backend, kHidden, i));
       SUBBYTE_TRY(const Norm second, norm(backend, kHidden, i + 1));
       ValueId h = record.add_norm("first", x, delta, first, a.residual_factor, scale);
-      Recorder::Attention attention;
-      attention.shape = {kHeads, kKvHeads, kDim, 1 / std::sqrt(float{kDim}), 0, a.score_cap};
-      attention.rope = ropes[i];
+      SUBBYTE_TRY(Recorder::Attention attention, attention_of(backend, i));
       attention.shape.has_keys = has_keys;
+      if (i == 0 || !a.second_stays) attention.rope = ropes[i];
       attention.source = record.last_cache();
-      attention.norms = {{}, {}, kEps, a.has_value_norms};
-      if (a.has_head_norms) {
-        SUBBYTE_TRY(const Norm of_heads, norm(backend, kDim, i));
-        attention.norms.q = attention.norms.k = of_heads.weight;
-      }
       delta = record.attention("attention", record.linear("qkv", h, qkv), attention);
       delta = record.linear("o", delta, o);
       if (a.has_post_norms) delta = record.norm("post", delta, first);
@@ -250,13 +280,38 @@ class AttributesModel {
     if (!has_keys) matrix.view = rows_of(matrix.view, 0, kHeads * kDim);
     return backend.upload(std::move(matrix));
   }
-  static Result<Norm> norm(Backend& backend, int64_t size, int64_t which) {
+  static double norm_bias(int64_t i) { return static_cast<double>(i * 7 % 5) - 1.5; }
+  Result<Norm> norm(Backend& backend, int64_t size, int64_t which) const {
     std::vector<float> weight;
-    for (int64_t i = 0; i < size; ++i) weight.push_back(static_cast<float>(norm_weight(which, i)));
+    std::vector<float> bias;
+    for (int64_t i = 0; i < size; ++i) {
+      weight.push_back(static_cast<float>(norm_weight(which, i)));
+      bias.push_back(static_cast<float>(norm_bias(i)));
+    }
     Norm norm;
     norm.eps = kEps;
+    norm.is_centred = attributes_.is_centred;
     SUBBYTE_TRY(norm.weight, backend.upload(std::move(weight)));
+    if (attributes_.has_norm_bias) {
+      SUBBYTE_TRY(norm.bias, backend.upload(std::move(bias)));
+    }
     return norm;
+  }
+
+  /// The attention of a layer but for its rope, and for where its keys come from.
+  Result<Recorder::Attention> attention_of(Backend& backend, int64_t layer) const {
+    const Attributes& a = attributes_;
+    Recorder::Attention attention;
+    attention.shape = {kHeads, kKvHeads, kDim, 1 / std::sqrt(float{kDim}), a.window, a.score_cap};
+    attention.shape.in_chunks = a.in_chunks;
+    attention.pairs = a.are_neighbours ? RopePairs::kNeighbours : RopePairs::kHalves;
+    attention.query_scale = a.query_scale;
+    attention.norms = {{}, {}, kEps, a.has_value_norms, a.norms_are_after, a.norms_are_plain};
+    if (a.has_head_norms && !a.norms_are_plain) {
+      SUBBYTE_TRY(const Norm of_heads, norm(backend, kDim, layer));
+      attention.norms.q = attention.norms.k = of_heads.weight;
+    }
+    return attention;
   }
 
   static std::vector<double> times(const RandomMatrix& matrix, const std::vector<double>& x) {
@@ -270,17 +325,28 @@ class AttributesModel {
     }
     return y;
   }
-  static std::vector<double> normed(std::span<const double> x, int64_t which) {
+  /// x less its mean, over the root of the mean of its squares.
+  static std::vector<double> scaled(std::span<const double> x, bool is_centred) {
+    const auto size = static_cast<double>(x.size());
+    const double mean = is_centred ? std::accumulate(x.begin(), x.end(), 0.0) / size : 0;
+    std::vector<double> y(x.begin(), x.end());
     double squares = 0;
-    for (const double v : x) squares += v * v;
-    const double factor = 1 / std::sqrt(squares / static_cast<double>(x.size()) + kEps);
-    std::vector<double> y;
-    for (const double v : x) {
-      y.push_back(v * factor * norm_weight(which, static_cast<int64_t>(y.size())));
+    for (double& v : y) {
+      v -= mean;
+      squares += v * v;
+    }
+    for (double& v : y) v /= std::sqrt(squares / size + kEps);
+    return y;
+  }
+  std::vector<double> normed(std::span<const double> x, int64_t which) const {
+    std::vector<double> y = scaled(x, attributes_.is_centred);
+    for (std::size_t i = 0; i < y.size(); ++i) {
+      y[i] *= norm_weight(which, static_cast<int64_t>(i));
+      if (attributes_.has_norm_bias) y[i] += norm_bias(static_cast<int64_t>(i));
     }
     return y;
   }
-  static std::vector<double> normed_runs(const std::vector<double>& x, int64_t which) {
+  std::vector<double> normed_runs(const std::vector<double>& x, int64_t which) const {
     std::vector<double> y;
     for (std::size_t at = 0; at < x.size(); at += kHidden) {
       const std::vector<double> run = normed(std::span(x).subspan(at, kHidden), which);
@@ -297,6 +363,12 @@ class AttributesModel {
       }
     }
   }
+  void normalise_head(double* x, int64_t which) const {
+    const std::vector<double> y = scaled({x, kDim}, false);
+    for (int64_t i = 0; i < kDim; ++i) {
+      x[i] = y[i] * (attributes_.norms_are_plain ? 1 : norm_weight(which, i));
+    }
+  }
   void add(std::vector<double>& x, const std::vector<double>& delta) const {
     for (std::size_t i = 0; i < x.size(); ++i) x[i] += attributes_.residual_factor * delta[i];
   }
@@ -306,26 +378,42 @@ class AttributesModel {
     return g / 2 * (1 + std::tanh(z));
   }
 
-  /// Normalises and turns queries and keys by their positions.
+  void turn_head(double* x, std::size_t position, int64_t layer) const {
+    const Attributes& a = attributes_;
+    if (layer == 1 && a.second_stays) return;
+    const double theta = layer == 1 && a.has_second_rope ? 100 : 10'000;
+    const int64_t half = a.turning / 2;
+    for (int64_t i = 0; i < half; ++i) {
+      const double angle = static_cast<double>(position) *
+                           std::pow(theta, -static_cast<double>(i) / static_cast<double>(half));
+      double& low = x[a.are_neighbours ? 2 * i : i];
+      double& high = x[a.are_neighbours ? 2 * i + 1 : half + i];
+      const std::pair<double, double> before = {low, high};
+      low = before.first * std::cos(angle) - before.second * std::sin(angle);
+      high = before.second * std::cos(angle) + before.first * std::sin(angle);
+    }
+  }
+
+  /// Normalises and turns queries and keys by their positions, and scales queries.
   void turn(std::vector<std::vector<double>>& qkv, int64_t layer) const {
-    const double theta = layer == 1 && attributes_.has_second_rope ? 100 : 10'000;
-    const int64_t half = attributes_.turning / 2;
+    const Attributes& a = attributes_;
     for (std::size_t t = 0; t < qkv.size(); ++t) {
       for (int64_t head = 0; head < kHeads + kKvHeads; ++head) {
         double* const x = qkv[t].data() + head * kDim;
-        if (attributes_.has_head_norms) {
-          std::ranges::copy(normed({x, kDim}, layer), x);
-        }
-        for (int64_t i = 0; i < half; ++i) {
-          const double angle = static_cast<double>(t) *
-                               std::pow(theta, -static_cast<double>(i) / static_cast<double>(half));
-          const double low = x[i];
-          const double high = x[half + i];
-          x[i] = low * std::cos(angle) - high * std::sin(angle);
-          x[half + i] = high * std::cos(angle) + low * std::sin(angle);
-        }
+        if (a.has_head_norms && !a.norms_are_after) normalise_head(x, layer);
+        turn_head(x, t, layer);
+        if (a.has_head_norms && a.norms_are_after) normalise_head(x, layer);
+        const auto steps = (static_cast<int64_t>(t) + a.query_scale.first) / a.query_scale.step;
+        const double factor = 1 + a.query_scale.beta * std::log(1.0 + static_cast<double>(steps));
+        for (int64_t i = 0; i < kDim && head < kHeads; ++i) x[i] *= factor;
       }
     }
+  }
+
+  bool sees(std::size_t token, std::size_t other) const {
+    const auto window = static_cast<std::size_t>(attributes_.window);
+    if (window == 0) return true;
+    return attributes_.in_chunks ? token / window == other / window : token < other + window;
   }
 
   std::vector<double> attended(const std::vector<std::vector<double>>& qkv,
@@ -340,7 +428,8 @@ class AttributesModel {
         for (int64_t i = 0; i < kDim; ++i) score += qkv[token][head * kDim + i] * qkv[t][key + i];
         score /= std::sqrt(double{kDim});
         const double cap = attributes_.score_cap;
-        weights.push_back(std::exp(cap > 0 ? cap * std::tanh(score / cap) : score));
+        if (cap > 0) score = cap * std::tanh(score / cap);
+        weights.push_back(sees(token, t) ? std::exp(score) : 0);
         sum += weights.back();
       }
       for (std::size_t t = 0; t <= token; ++t) {

@@ -20,7 +20,7 @@ inline constexpr int64_t kMaxAttentionSplits = 64;
 /// [kPagePositions][head_dim], after which e4m3 has its [kPagePositions] scales. The query heads
 /// that share that head are `q_per_kv` neighbours; row r is token r / q_per_kv, head r % q_per_kv
 /// of them. Row r sees the positions up to first_position + r / q_per_kv, and of these only the
-/// last `window` when that is not 0.
+/// last `window` when that is not 0, or those from the last multiple of `window` on.
 struct AttentionTile {
   const float* q = nullptr;  // row 0
   int64_t q_stride = 0;      // floats from one token to the next; heads are head_dim apart
@@ -37,6 +37,7 @@ struct AttentionTile {
   float cap = 0;  // scores become cap * tanh(scale * score / cap); 0: scale * score
   int64_t first_position = 0;
   int64_t window = 0;
+  bool in_chunks = false;
   int64_t begin = 0;  // positions outside [begin, end) are left to other calls
   int64_t end = 0;
   float* partials = nullptr;  // one for each row, attention_partial_floats(head_dim) apart

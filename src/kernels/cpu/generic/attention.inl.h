@@ -391,7 +391,8 @@ inline void start_rows(AttentionRow* rows, const AttentionTile& tile, int64_t bl
   for (int64_t r = tile.row_begin; r < tile.row_end; ++r) {
     const int64_t i = r - tile.row_begin;
     const int64_t end = tile.first_position + r / tile.q_per_kv + 1;
-    const int64_t begin = tile.window > 0 && end > tile.window ? end - tile.window : 0;
+    int64_t begin = tile.window > 0 && end > tile.window ? end - tile.window : 0;
+    if (tile.in_chunks) begin = (end - 1) / tile.window * tile.window;
     rows[i] = {tile.q + r / tile.q_per_kv * tile.q_stride + r % tile.q_per_kv * tile.head_dim,
                begin > tile.begin ? begin : tile.begin,
                end < tile.end ? end : tile.end,

@@ -10,6 +10,13 @@ namespace subbyte::cuda {
 inline constexpr int kAttentionThreads = 128;
 inline constexpr int kAttentionWarps = 4;
 
+/// The first key that the token at `position` sees.
+__device__ inline int first_key(const AttentionCall& a, int position) {
+  if (a.window == 0) return 0;
+  if (a.in_chunks) return position - position % a.window;
+  return max(0, position - a.window + 1);
+}
+
 /// Where a row of a task is.
 struct AttentionRow {
   bool exists;
@@ -26,7 +33,7 @@ struct AttentionRow {
     token = task.first_token + token_in_part;
     head = static_cast<int>(blockIdx.y) * q_per_kv + of_part % q_per_kv;
     last = exists ? task.position + token_in_part : -1;
-    first = a.window > 0 ? max(0, last - a.window + 1) : 0;
+    first = exists ? first_key(a, last) : 0;
   }
 };
 
@@ -38,9 +45,7 @@ struct SeenByAll {
     const AttentionRow row(a, task, first_row);
     const AttentionRow last_row(a, task, first_row + 15);
     last = row.last;
-    first = a.window > 0
-                ? max(0, row.last + last_row.token_in_part - row.token_in_part - a.window + 1)
-                : 0;
+    first = first_key(a, row.last + last_row.token_in_part - row.token_in_part);
   }
 
   __device__ bool has(int key, int count) const { return key >= first && key + count - 1 <= last; }

@@ -15,6 +15,7 @@
 // softmax are rounded to them. Codes of e4m3 are numbers of the type of the activations, exactly,
 // and their scales are factors of scores and weights. Sums are in float32.
 
+#include <algorithm>
 #include <span>
 #include <vector>
 
@@ -78,7 +79,16 @@ struct AttentionLayers {
   int64_t q_per_kv = 1;
   int64_t kv_heads = 1;
   int64_t window = 0;  // 0: none
+  bool in_chunks = false;
   bool operator==(const AttentionLayers&) const = default;
+
+  /// The first key that a token sees, cut to a multiple of `step`.
+  int64_t first_key(int64_t position, int64_t step) const {
+    if (window == 0) return 0;
+    const int64_t first =
+        in_chunks ? position / window * window : std::max<int64_t>(0, position - window + 1);
+    return first / step * step;
+  }
 };
 
 /// The split tasks of all heads of keys are about `ctas` CTAs, if that leaves them kLeastSplit
@@ -107,7 +117,8 @@ struct AttentionCall {
   int32_t head_dim = 0;  // a multiple of 16, at most 256, or kMaxLatentHead
   /// Values are the first so many numbers of keys, of which there is one head; 0: they are apart.
   int32_t values_in_keys = 0;
-  int32_t window = 0;  // 0: none
+  int32_t window = 0;      // 0: none
+  bool in_chunks = false;  // a row sees keys from the last multiple of `window` on
   float scale = 1;
   float cap = 0;                          // scores s become cap * tanh(s / cap); 0: they stay
   const float* sinks = nullptr;           // [heads] or nullptr

@@ -13,12 +13,6 @@ int64_t rounded_up_quotient(int64_t a, int64_t b) {
   return (a + b - 1) / b;
 }
 
-/// First key that the first token of a part sees, cut to a multiple of `step`.
-int64_t first_key(const AttentionPart& part, int64_t window, int64_t step) {
-  if (window == 0) return 0;
-  return std::max<int64_t>(0, part.position - window + 1) / step * step;
-}
-
 /// Splits of `keys` keys of kSplitRows rows.
 void add_split(AttentionTasks& tasks, const AttentionPart& part, int64_t first_row, int64_t begin,
                int64_t end, int64_t keys) {
@@ -64,23 +58,21 @@ int64_t share_of_cta(std::span<const AttentionPart> parts, const AttentionLayers
   for (const AttentionPart& part : parts) {
     if (!is_split(part, layers.q_per_kv)) continue;
     const int64_t tasks = rounded_up_quotient(part.num_tokens * layers.q_per_kv, kSplitRows);
-    keys += tasks * (part.position + part.num_tokens - first_key(part, layers.window, kKeyStep));
+    keys += tasks * (part.position + part.num_tokens - layers.first_key(part.position, kKeyStep));
   }
   return std::max(kLeastSplit, rounded_up_quotient(keys * layers.kv_heads, ctas));
 }
 
 void add_part(AttentionTasks& tasks, const AttentionPart& part, const AttentionLayers& layers,
               int64_t least_split) {
-  const auto [q_per_kv, kv_heads, window] = layers;
+  const int64_t q_per_kv = layers.q_per_kv;
   const int64_t rows = part.num_tokens * q_per_kv;
   const bool splits = is_split(part, q_per_kv);
   const int64_t step = splits ? kSplitRows : kPromptRows;
   for (int64_t row = 0; row < rows; row += step) {
     const int64_t last_token = std::min(row + step, rows) - 1;
     const int64_t end = part.position + last_token / q_per_kv + 1;
-    AttentionPart from_row = part;
-    from_row.position += static_cast<int32_t>(row / q_per_kv);
-    const int64_t begin = first_key(from_row, window, kKeyStep);
+    const int64_t begin = layers.first_key(part.position + row / q_per_kv, kKeyStep);
     if (splits) {
       add_split(tasks, part, row, begin, end, keys_of_split(begin, end, least_split));
     } else {
@@ -100,29 +92,31 @@ struct InvariantSplits {
 
 /// kLeastSplit keys, doubled until the token sees parts of at most kMaxSplits: of those from 0 on,
 /// or of those that a window of that length can touch.
-InvariantSplits invariant_splits(const AttentionPart& token, int64_t window) {
+InvariantSplits invariant_splits(const AttentionPart& token, const AttentionLayers& layers) {
+  const int64_t window = layers.window;
   int64_t keys = kLeastSplit;
   const auto fits = [&] {
     if (token.position < kMaxSplits * keys) return true;
     return window > 0 && rounded_up_quotient(window - 1, keys) + 1 <= kMaxSplits;
   };
   while (!fits()) keys *= 2;
-  return {first_key(token, window, keys), keys};
+  return {layers.first_key(token.position, keys), keys};
 }
 
 /// The tokens of a part one by one, or as many as share a task. A row sees nothing of the keys that
 /// its neighbours see alone: they weigh nothing, and adding nothing changes no bits.
-void add_invariant_part(AttentionTasks& tasks, const AttentionPart& part, int64_t q_per_kv,
-                        int64_t window) {
+void add_invariant_part(AttentionTasks& tasks, const AttentionPart& part,
+                        const AttentionLayers& layers) {
+  const int64_t q_per_kv = layers.q_per_kv;
   const auto from = [&part](int32_t token, int32_t count) -> AttentionPart {
     return {part.first_token + token, count, part.position + token, part.pages_begin};
   };
   const int64_t most = std::max<int64_t>(1, kSplitRows / q_per_kv);
   for (int32_t token = 0; token < part.num_tokens;) {
-    const InvariantSplits splits = invariant_splits(from(token, 1), window);
+    const InvariantSplits splits = invariant_splits(from(token, 1), layers);
     int32_t count = 1;
     while (count < most && token + count < part.num_tokens &&
-           invariant_splits(from(token + count, 1), window) == splits) {
+           invariant_splits(from(token + count, 1), layers) == splits) {
       ++count;
     }
     const AttentionPart together = from(token, count);
@@ -161,9 +155,7 @@ AttentionTasks attention_tasks(std::span<const AttentionPart> parts, const Atten
 AttentionTasks invariant_attention_tasks(std::span<const AttentionPart> parts,
                                          const AttentionLayers& layers) {
   AttentionTasks tasks;
-  for (const AttentionPart& part : parts) {
-    add_invariant_part(tasks, part, layers.q_per_kv, layers.window);
-  }
+  for (const AttentionPart& part : parts) add_invariant_part(tasks, part, layers);
   return tasks;
 }
 

@@ -15,14 +15,21 @@ struct HeadOfLaneOf {
 inline constexpr int kHeadPairs = 4;  // heads of 256 elements
 using HeadOfLane = HeadOfLaneOf<kHeadPairs>;
 
-/// The pairs: elements i and i + turning of the first 2 * turning, which turn together, then pairs
-/// of the others, which stay.
+/// The pairs: elements i and i + turning of the first 2 * turning, which turn together, or 2 i and
+/// 2 i + 1 of them; then pairs of the others, which stay.
 struct HeadPairs {
   int half;     // pairs
   int turning;  // of them; half: all
+  bool are_neighbours = false;
 
-  __device__ int low(int i) const { return i < turning ? i : i + turning; }
-  __device__ int high(int i) const { return i < turning ? i + turning : i + half; }
+  __device__ int low(int i) const {
+    if (i < turning) return are_neighbours ? 2 * i : i;
+    return i + turning;
+  }
+  __device__ int high(int i) const {
+    if (i < turning) return are_neighbours ? 2 * i + 1 : i + turning;
+    return i + half;
+  }
 };
 
 template <int kPairs = kHeadPairs>

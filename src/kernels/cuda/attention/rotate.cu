@@ -60,6 +60,25 @@ __device__ HeadOfLaneOf<kPairs> ones() {
   return head;
 }
 
+template <int kPairs>
+__device__ void normalise(HeadOfLaneOf<kPairs>& x, const RotateCall& a, const float* weights,
+                          const HeadPairs& pairs) {
+  const HeadOfLaneOf<kPairs> factors =
+      weights == nullptr ? ones<kPairs>() : load_head<kPairs>(Element::kF32, weights, 0, pairs);
+  normalise(x, factors, a.eps, pairs.half);
+}
+
+template <int kPairs>
+__device__ void scale_query(HeadOfLaneOf<kPairs>& x, const RotateCall& a, int position) {
+  const int steps = (position + a.query_first) / a.query_step;
+  const float factor = 1.0f + a.query_beta * log1pf(static_cast<float>(steps));
+#pragma unroll
+  for (int j = 0; j < kPairs; ++j) {
+    x.low[j] *= factor;
+    x.high[j] *= factor;
+  }
+}
+
 /// A warp for a head of at most 64 kPairs elements.
 template <int kPairs>
 __global__ void __launch_bounds__(kThreads) rotate(const __grid_constant__ RotateCall a) {
@@ -69,20 +88,21 @@ __global__ void __launch_bounds__(kThreads) rotate(const __grid_constant__ Rotat
   if (i >= a.num_rows * heads_of_row) return;
   const int64_t row = i / heads_of_row;
   const int head = static_cast<int>(i % heads_of_row);
-  const HeadPairs pairs = {a.head_dim / 2, a.turning / 2};
+  const HeadPairs pairs = {a.head_dim / 2, a.turning / 2, a.are_neighbours};
   const bool is_query = head < a.heads;
   const bool is_value = head >= a.heads + a.kv_heads;
   const float* const norm = is_query ? a.q_norm : a.k_norm;
   HeadOfLaneOf<kPairs> x = load_head<kPairs>(a.element, a.qkv, i * a.head_dim, pairs);
   if (!is_value) {  // all is loaded before any of it is used
     const HeadOfLaneOf<kPairs> angle = load_angles<kPairs>(a.cos, a.sin, row, pairs);
-    if (norm != nullptr) {
-      normalise(x, load_head<kPairs>(Element::kF32, norm, 0, pairs), a.eps, pairs.half);
-    }
+    const bool has_norm = norm != nullptr || a.norms_by_ones;
+    if (has_norm && !a.norms_after_turn) normalise(x, a, norm, pairs);
     turn(x, angle);
+    if (has_norm && a.norms_after_turn) normalise(x, a, norm, pairs);
   } else if (a.normalises_values) {
-    normalise(x, ones<kPairs>(), a.eps, pairs.half);
+    normalise(x, a, nullptr, pairs);
   }
+  if (is_query && a.query_beta != 0) scale_query(x, a, a.places[row].position);
   if (is_query) {
     store_head(a.element, a.qkv, i * a.head_dim, pairs, x);
     return;

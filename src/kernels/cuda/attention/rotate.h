@@ -20,8 +20,9 @@ struct AnglesCall {
 void run_angles(const AnglesCall& call, Stream stream);
 
 /// Rows of qkv have `heads` heads of queries, `kv_heads` of keys and as many of values, or no keys
-/// and values. Queries are normalised, turned and stored where they were; keys the same and stored
-/// in the cache alone, not rounded in between; values are stored in the cache.
+/// and values. Queries are normalised, turned and stored where they were, times 1 + query_beta ln(1
+/// + floor((position + query_first) / query_step)); keys the same but for the factor, and stored in
+/// the cache alone, not rounded in between; values are stored in the cache.
 struct RotateCall {
   void* qkv = nullptr;  // [num_rows][(heads + 2 kv_heads) * head_dim]
   Element element = Element::kF16;
@@ -32,10 +33,16 @@ struct RotateCall {
   const float* q_norm = nullptr;  // [head_dim]; nullptr: none
   const float* k_norm = nullptr;
   float eps = 0;
+  bool norms_by_ones = false;  // of queries and keys, where these are nullptr
+  bool norms_after_turn = false;
   bool normalises_values = false;  // by ones
   const float* cos = nullptr;      // [num_rows][turning / 2]
   const float* sin = nullptr;
-  int32_t turning = 0;               // elements of a head from the first on; the others stay
+  int32_t turning = 0;          // elements of a head from the first on; the others stay
+  bool are_neighbours = false;  // elements that turn together: 2 i and 2 i + 1
+  float query_beta = 0;
+  int32_t query_first = 0;
+  int32_t query_step = 1;
   const RowPlace* places = nullptr;  // [num_rows]
   KvLayer cache = {};
 };

@@ -214,6 +214,42 @@ __global__ void __launch_bounds__(kThreads) add_norm(const __grid_constant__ Add
   }
 }
 
+/// The mean of a row, unless it is not subtracted, and the factor of its norm.
+struct RowFactors {
+  float mean = 0;
+  float factor = 1;
+
+  __device__ RowFactors(const AddNormCall& a, const float* x, double* sums, double* squares) {
+    double value = 0;
+    if (a.is_centred) {
+      for (int64_t i = threadIdx.x; i < a.cols; i += kThreads) value += static_cast<double>(x[i]);
+      mean = static_cast<float>(sum_of_cta(value, sums) / static_cast<double>(a.cols));
+    }
+    value = 0;
+    for (int64_t i = threadIdx.x; i < a.cols; i += kThreads) {
+      value = add_squares(value, x[i] - mean);
+    }
+    factor = factor_of(sum_of_cta(value, squares), a.cols, a.eps);
+  }
+};
+
+/// The same for rows of any size and any norm, without routes.
+__global__ void __launch_bounds__(kThreads) add_any_norm(const __grid_constant__ AddNormCall a) {
+  begin_operation();
+  __shared__ double partials[2][kThreads / kLanes];
+  const int64_t row = a.rows != nullptr ? a.rows[blockIdx.x] : blockIdx.x;
+  float* const x = a.x + row * a.cols;
+  for (int64_t i = threadIdx.x; i < a.cols && a.delta != nullptr; i += kThreads) {
+    x[i] = scale_of(a) * fmaf(a.factor, load_delta(a, row, i), x[i]);
+  }
+  const RowFactors factors(a, x, partials[0], partials[1]);
+  for (int64_t i = threadIdx.x; i < a.cols; i += kThreads) {
+    const float bias = a.bias == nullptr ? 0.0f : a.bias[i];
+    store_element(a.element, a.y, blockIdx.x * a.cols + i,
+                  fmaf(x[i] - factors.mean, factors.factor * a.weight[i], bias));
+  }
+}
+
 /// A CTA for a run of a row of activations.
 __global__ void __launch_bounds__(kThreads) norm(const __grid_constant__ NormCall a) {
   begin_operation();
@@ -254,6 +290,7 @@ bool is_aligned(const AddNormCall& call) {
 
 void run_add_norm(const AddNormCall& call, Stream stream) {
   const Grid grid = {dim3(static_cast<unsigned>(call.num_rows)), kThreads};
+  if (call.is_centred || call.bias != nullptr) return launch(add_any_norm, grid, stream, call);
   const int64_t runs = (call.cols + kThreads * kEight - 1) / (kThreads * kEight);
   if (is_aligned(call) && call.cols <= kThreads * kFour && call.routes.top_k > 0 &&
       call.routes.top_k <= kMaxRoutesAtOnce) {

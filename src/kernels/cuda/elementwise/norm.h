@@ -1,5 +1,5 @@
 #pragma once
-// Residual sum and RMS norm.
+// Residual sum and norms.
 
 #include "kernels/cuda/experts/route.h"
 
@@ -22,6 +22,8 @@ struct AddNormCall {
   GatedResult gated;              // with routes: added to their rounded sum, and rounded
   const int32_t* rows = nullptr;  // [num_rows], different ones, of x and delta; nullptr: row i
   const float* weight = nullptr;  // [cols]; no kernel of the stream may be writing them
+  const float* bias = nullptr;    // [cols], added to y before it is rounded; nullptr: none
+  bool is_centred = false;        // of x[row] less its mean, without routes
   int64_t num_rows = 0;
   int64_t cols = 0;
   float eps = 0;
