@@ -85,15 +85,21 @@ TEST_F(Uploads, experts_fit_each_other) {
 }
 
 TEST(SharedExperts, add_up_with_those_of_the_routes) {
-  const testing::SharedExperts block;
-  const std::vector<float> expected = block.expected();
-  for (const int threads : {1, 2}) {
-    const auto backend = make_cpu_backend({.num_threads = threads});
-    ASSERT_TRUE(backend.ok());
-    const std::vector<float> found = block.run(**backend);
-    ASSERT_EQ(found.size(), expected.size());
-    // Numbers of about 1; float32 through five products of at most 160 terms.
-    for (std::size_t i = 0; i < found.size(); ++i) ASSERT_NEAR(found[i], expected[i], 1e-4) << i;
+  const std::vector<float> without = testing::SharedExperts().expected();
+  for (const testing::ExpertAttributes& attributes : testing::expert_attributes()) {
+    const testing::SharedExperts block(attributes);
+    const std::vector<float> expected = block.expected();
+    EXPECT_EQ(expected == without, attributes.name == "none" || attributes.name == "one_sum");
+    for (const int threads : {1, 2}) {
+      const auto backend = make_cpu_backend({.num_threads = threads});
+      ASSERT_TRUE(backend.ok());
+      const std::vector<float> found = block.run(**backend);
+      ASSERT_EQ(found.size(), expected.size());
+      // Numbers of about 1; float32 through five products of at most 160 terms.
+      for (std::size_t i = 0; i < found.size(); ++i) {
+        ASSERT_NEAR(found[i], expected[i], 1e-4) << attributes.name << ", " << i;
+      }
+    }
   }
 }
 

@@ -19,9 +19,9 @@ using subbyte::testing::random_matrix;
 using subbyte::testing::RandomMatrix;
 
 std::vector<Route> route(const std::vector<float>& logits, int64_t experts, int64_t top_k,
-                         RouteWeights weights = RouteWeights::kOfChosen) {
+                         const Routing& rule = {}) {
   std::vector<Route> routes(logits.size() / experts * top_k);
-  route_top_k(routes, logits, experts, top_k, weights);
+  route_top_k(routes, logits, experts, top_k, {rule});
   return routes;
 }
 
@@ -35,7 +35,7 @@ TEST(RouteTopK, softmax_runs_over_the_chosen_alone) {
 }
 
 TEST(RouteTopK, softmax_may_run_over_all_experts) {
-  const auto routes = route({1, 4, -2, 3, 0, 0, 0, 0}, 4, 2, RouteWeights::kOfAll);
+  const auto routes = route({1, 4, -2, 3, 0, 0, 0, 0}, 4, 2, {.normalises = false});
   const double all = std::exp(-3.0) + 1 + std::exp(-6.0) + std::exp(-1.0);
   EXPECT_EQ(routes[0].expert, 1);
   EXPECT_EQ(routes[1].expert, 3);
@@ -100,7 +100,7 @@ struct TestExperts {
   SwiGLU swiglu = {1.702f, 7, 1};
 
   ExpertMatrices matrices(int64_t top_k) const {
-    return {gate_up, gate_up_bias, down, down_bias, top_k, swiglu};
+    return {gate_up, gate_up_bias, down, down_bias, top_k, Gate::kSilu, swiglu};
   }
 };
 

@@ -7,6 +7,7 @@ namespace subbyte {
 namespace {
 
 constexpr int64_t kGateGrain = 1 << 12;  // numbers that are worth a thread
+constexpr int64_t kChunk = 256;          // of gate and up, which are put in turns or apart
 
 }  // namespace
 
@@ -47,7 +48,9 @@ void sigmoid_gate(Execution& execution, std::span<float> y, std::span<const floa
   execution.pool().parallel_for(rows, grain, [&](int64_t begin, int64_t end, int) {
     for (int64_t row = begin; row < end; ++row) {
       const int64_t at = row * cols;
-      if (is_wide) {
+      if (gate.empty()) {
+        if (y.data() != x.data()) std::copy_n(x.data() + at, cols, y.data() + at);
+      } else if (is_wide) {
         kernels->sigmoid_gate(y.data() + at, x.data() + at, gate.data() + at, cols);
       } else {
         const float factor = 1 / (1 + std::exp(-gate[row]));
@@ -59,24 +62,35 @@ void sigmoid_gate(Execution& execution, std::span<float> y, std::span<const floa
   });
 }
 
-void clamped_swiglu(const cpu::Kernels& kernels, std::span<float> out,
-                    std::span<const float> gate_up, int64_t inner, const DonePart& part,
-                    const SwiGLU& swiglu) {
+void gate_in_turns(const cpu::Kernels& kernels, Gate kind, const SwiGLU& swiglu,
+                   std::span<float> out, std::span<const float> gate_up, int64_t inner,
+                   const DonePart& part) {
+  float up[kChunk];
   for (int64_t m = part.first_m; m < part.first_m + part.num_m; ++m) {
-    const int64_t at = m * inner + part.begin / 2;
-    kernels.vectors->clamped_swiglu(out.data() + at, gate_up.data() + 2 * at,
-                                    (part.end - part.begin) / 2, swiglu.alpha, swiglu.limit,
-                                    swiglu.up_offset);
+    const int64_t end = part.end / 2;
+    for (int64_t first = part.begin / 2; first < end; first += kChunk) {
+      float* const g = out.data() + m * inner + first;
+      const float* const in_turns = gate_up.data() + 2 * (m * inner + first);
+      const int64_t count = std::min(kChunk, end - first);
+      if (kind == Gate::kSilu) {
+        kernels.vectors->clamped_swiglu(g, in_turns, count, swiglu.alpha, swiglu.limit,
+                                        swiglu.up_offset);
+        continue;
+      }
+      for (int64_t i = 0; i < count; ++i) {
+        g[i] = in_turns[2 * i];
+        up[i] = in_turns[2 * i + 1];
+      }
+      kernels.vectors->gelu_gate(g, up, count);
+    }
   }
 }
 
-void clamped_swiglu_apart(const cpu::Kernels& kernels, std::span<float> gate,
-                          std::span<const float> up, int64_t inner, const DonePart& part,
-                          const SwiGLU& swiglu) {
-  if (swiglu.alpha == 1 && swiglu.up_offset == 0 && std::isinf(swiglu.limit)) {
-    return silu_gate(kernels, gate, up, inner, part);
+void gate_apart(const cpu::Kernels& kernels, Gate kind, const SwiGLU& swiglu, std::span<float> gate,
+                std::span<const float> up, int64_t inner, const DonePart& part) {
+  if (kind == Gate::kGelu || swiglu == SwiGLU()) {
+    return apply_gate(kernels, kind, gate, up, inner, part);
   }
-  constexpr int64_t kChunk = 256;
   float in_turns[2 * kChunk];
   for (int64_t m = part.first_m; m < part.first_m + part.num_m; ++m) {
     for (int64_t first = part.begin; first < part.end; first += kChunk) {
@@ -89,6 +103,14 @@ void clamped_swiglu_apart(const cpu::Kernels& kernels, std::span<float> gate,
       }
       kernels.vectors->clamped_swiglu(g, in_turns, count, swiglu.alpha, swiglu.limit,
                                       swiglu.up_offset);
+    }
+  }
+}
+
+void squared_relu(std::span<float> x, int64_t stride, const DonePart& part) {
+  for (int64_t m = part.first_m; m < part.first_m + part.num_m; ++m) {
+    for (float& value : x.subspan(m * stride + part.begin, part.end - part.begin)) {
+      value = value < 0 ? 0 : value * value;  // NaN stays
     }
   }
 }

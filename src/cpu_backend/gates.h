@@ -31,19 +31,22 @@ void gate_columns(Execution& execution, Gate gate, std::span<float> y, std::span
                   int64_t cols, const GatedColumns& up);
 
 /// y [m][cols] = sigmoid(gate) * x + base. The gate has as many columns as x, or one for all of
-/// them; `base` may be empty, and y may be x.
+/// them, or is empty: y = x + base; `base` may be empty, and y may be x.
 void sigmoid_gate(Execution& execution, std::span<float> y, std::span<const float> x,
                   std::span<const float> gate, std::span<const float> base, int64_t cols);
 
 /// Computes the gate of an expert, whose gate and up alternate in gate_up [m][2 * inner], of which
-/// `part` is. Writes its columns of out [m][inner], which may not overlap gate_up.
-void clamped_swiglu(const cpu::Kernels& kernels, std::span<float> out,
-                    std::span<const float> gate_up, int64_t inner, const DonePart& part,
-                    const SwiGLU& swiglu);
+/// `part` is. Writes its columns of out [m][inner], which may not overlap gate_up. `swiglu`: of
+/// Gate::kSilu.
+void gate_in_turns(const cpu::Kernels& kernels, Gate kind, const SwiGLU& swiglu,
+                   std::span<float> out, std::span<const float> gate_up, int64_t inner,
+                   const DonePart& part);
 
 /// The same of gate and up [m][inner], of which `part` is; its columns of gate become the result.
-void clamped_swiglu_apart(const cpu::Kernels& kernels, std::span<float> gate,
-                          std::span<const float> up, int64_t inner, const DonePart& part,
-                          const SwiGLU& swiglu);
+void gate_apart(const cpu::Kernels& kernels, Gate kind, const SwiGLU& swiglu, std::span<float> gate,
+                std::span<const float> up, int64_t inner, const DonePart& part);
+
+/// A part of x, whose rows are `stride` numbers apart, becomes max(x, 0)^2.
+void squared_relu(std::span<float> x, int64_t stride, const DonePart& part);
 
 }  // namespace subbyte

@@ -26,8 +26,8 @@ class Gates : public subbyte::testing::IsaTest {
   }
   void clamped_swiglu(std::span<float> out, std::span<const float> gate_up,
                       const SwiGLU& swiglu = kGptOss) {
-    subbyte::clamped_swiglu(kernels_, out, gate_up, std::ssize(out),
-                            {0, 0, 2 * std::ssize(out), 0, 1}, swiglu);
+    gate_in_turns(kernels_, Gate::kSilu, swiglu, out, gate_up, std::ssize(out),
+                  {0, 0, 2 * std::ssize(out), 0, 1});
   }
   /// In a full vector and in a rest of one.
   float silu(float gate, float up) {
@@ -150,7 +150,7 @@ TEST_P(Gates, swiglu_any_length_and_any_columns_give_the_formula) {
   for (std::size_t i = 1; i < std::size(kEnds); ++i) {
     for (const auto& [first_m, num_m] : {std::pair{0, 2}, std::pair{2, 1}}) {
       const DonePart part = {0, 2 * kEnds[i - 1], 2 * kEnds[i], first_m, num_m};
-      subbyte::clamped_swiglu(kernels_, parts, gate_up, kWidth, part, kGptOss);
+      gate_in_turns(kernels_, Gate::kSilu, kGptOss, parts, gate_up, kWidth, part);
     }
   }
   EXPECT_EQ(parts, all);
@@ -192,7 +192,7 @@ TEST_P(Gates, swiglu_apart_has_the_bits_of_swiglu_in_turns) {
   for (std::size_t i = 1; i < std::size(kEnds); ++i) {
     for (const auto& [first_m, num_m] : {std::pair{0, 2}, std::pair{2, 1}}) {
       const DonePart part = {0, kEnds[i - 1], kEnds[i], first_m, num_m};
-      clamped_swiglu_apart(kernels_, gate, up, kWidth, part, swiglu);
+      gate_apart(kernels_, Gate::kSilu, swiglu, gate, up, kWidth, part);
     }
   }
   for (std::size_t i = 0; i < out.size(); ++i) {
@@ -204,6 +204,30 @@ TEST_P(Gates, swiglu_adds_its_offset_to_the_clamped_up) {
   std::vector<float> out(1);
   clamped_swiglu(out, std::vector<float>{2, 10}, {1, 4, -1.5f});
   EXPECT_NEAR(out[0], 2 * sigmoid(2) * 2.5, 1e-6);
+}
+
+TEST_P(Gates, gelu_in_turns_has_the_bits_of_gelu) {
+  Random random(5);
+  std::vector<float> gate_up(2 * 1'003), gate, up;
+  for (float& x : gate_up) x = static_cast<float>(3 * random.normal());
+  for (std::size_t i = 0; i < gate_up.size(); i += 2) {
+    gate.push_back(gate_up[i]);
+    up.push_back(gate_up[i + 1]);
+  }
+  std::vector<float> out(gate.size());
+  gate_in_turns(kernels_, Gate::kGelu, {}, out, gate_up, std::ssize(out),
+                {0, 0, std::ssize(gate_up), 0, 1});
+  apply_gate(kernels_, Gate::kGelu, gate, up, std::ssize(gate), {0, 0, std::ssize(gate), 0, 1});
+  EXPECT_EQ(out, gate);
+}
+
+TEST(SquaredRelu, changes_its_part_alone) {
+  std::vector<float> x = {3, -2, kNan, 0.5f, -1, 2, 3, 4};
+  squared_relu(x, 4, {0, 1, 3, 0, 1});
+  squared_relu(x, 4, {0, 0, 2, 1, 1});
+  EXPECT_TRUE(std::isnan(x[2]));
+  x[2] = 0;
+  EXPECT_EQ(x, std::vector<float>({3, 0, 0, 0.5f, 0, 4, 3, 4}));
 }
 
 TEST_P(Gates, sigmoid_is_the_formula_with_a_gate_for_each_number_or_for_a_row) {

@@ -344,13 +344,13 @@ TEST_P(LinearGroup, alternating_gates_in_the_same_pass_are_the_gates_after_the_p
       std::vector<std::vector<float>> found(3, std::vector<float>(m * kInner, NAN));
       const auto gate = [&](const DonePart& part) {
         const auto i = part.set;
-        clamped_swiglu(run->kernels(), found[i], products.y(i), kInner, part, kSwiGLU);
+        gate_in_turns(run->kernels(), Gate::kSilu, kSwiGLU, found[i], products.y(i), kInner, part);
       };
       ASSERT_TRUE(linear_group(*run, products.group(), 1, gate).ok());
       for (int i = 0; i < 3; ++i) {
         std::vector<float> expected(m * kInner);
-        clamped_swiglu(run->kernels(), expected, gate_up[i], kInner, {i, 0, 2 * kInner, 0, m},
-                       kSwiGLU);
+        gate_in_turns(run->kernels(), Gate::kSilu, kSwiGLU, expected, gate_up[i], kInner,
+                      {i, 0, 2 * kInner, 0, m});
         EXPECT_EQ(bits_of(found[i]), bits_of(expected)) << "M " << m << ", product " << i;
       }
     }

@@ -14,6 +14,7 @@ namespace subbyte {
 namespace {
 
 constexpr int64_t kAngleGrain = 8;  // rows of angles that are worth a thread
+constexpr int64_t kRouteGrain = 8;  // the same of logits of a router
 
 void scale(std::span<float> numbers, float factor) {
   for (float& number : numbers) number *= factor;
@@ -209,6 +210,11 @@ std::vector<LinearProduct> StepRunner::products_of(ValueId y, ValueId x, const W
 
 Status StepRunner::run(const LinearOp& op) {
   const std::vector<LinearProduct> products = products_of(op.y, op.x, op.weight);
+  if (op.squares_relu) {
+    return linear_group(execution_, products, 1, [&](const DonePart& part) {
+      squared_relu(products[part.set].y, op.weight.rows, part);
+    });
+  }
   if (!op.exact) return linear_group(execution_, products);
   const LinearProduct& one = products.front();
   return exact_linear(execution_, one.y, one.x, one.m, *one.weights, one.bias);
@@ -277,9 +283,15 @@ Status StepRunner::run(const AttendOp& op) {
 Status StepRunner::run(const ExpertsOp& op) {
   const ExpertMatrices& experts = open(op.experts);
   std::vector<Route> routes(rows_of(op.x) * experts.top_k);
-  route_top_k(routes, numbers(op.router_logits), op.experts.count, experts.top_k,
-              experts.route_weights);
-  return moe(execution_, numbers(op.y), numbers(op.x), routes, experts);
+  const std::span<const float> logits = numbers(op.router_logits);
+  const RouterNumbers router = {op.router.rule, open(op.router.biases), open(op.router.factors)};
+  const int64_t count = op.experts.count;
+  execution_.pool().parallel_for(rows_of(op.x), kRouteGrain, [&](int64_t begin, int64_t end, int) {
+    route_top_k(std::span(routes).subspan(begin * experts.top_k, (end - begin) * experts.top_k),
+                logits.subspan(begin * count, (end - begin) * count), count, experts.top_k, router);
+  });
+  return moe(execution_, numbers(op.y), numbers(op.x), routes, experts,
+             op.router.rule.weights_inputs);
 }
 
 Status StepRunner::run(const ColumnsOp& op) {
@@ -299,10 +311,11 @@ Status StepRunner::run(const ColumnsOp& op) {
 }
 
 Status StepRunner::run(const SigmoidGateOp& op) {
-  const std::span<const float> base =
-      op.base == kNoValue ? std::span<const float>() : numbers(op.base);
-  sigmoid_gate(execution_, numbers(op.y), numbers(op.x), numbers(op.gate), base,
-               plan_->value(op.y).cols);
+  const auto numbers_or_none = [this](ValueId id) {
+    return id == kNoValue ? std::span<const float>() : numbers(id);
+  };
+  sigmoid_gate(execution_, numbers(op.y), numbers(op.x), numbers_or_none(op.gate),
+               numbers_or_none(op.base), plan_->value(op.y).cols);
   return {};
 }
 

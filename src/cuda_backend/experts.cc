@@ -28,6 +28,11 @@ Error unsupported_format(const WeightFormat& format) {
       "f32, f16 and bf16; --device cpu runs these");
 }
 
+cuda::Activation activation_of(const CudaExperts& experts) {
+  if (!is_gated(experts.gate)) return cuda::Activation::kNone;
+  return experts.gate == Gate::kGelu ? cuda::Activation::kGeGLU : cuda::Activation::kClampedSwiGLU;
+}
+
 bool are_dense(const std::vector<Matrix>& matrices) {
   return std::ranges::all_of(matrices,
                              [](const Matrix& matrix) { return is_dense(matrix.view.format); });
@@ -104,13 +109,14 @@ Result<CudaExperts> upload_experts(ExpertMatrices experts, const WeightTarget& t
   SUBBYTE_CHECK(check_limits(experts));
   CudaExperts uploaded;
   uploaded.top_k = experts.top_k;
+  uploaded.gate = experts.gate;
   uploaded.swiglu = experts.swiglu;
-  uploaded.weights_of_all = experts.route_weights == RouteWeights::kOfAll;
   const bool apart = experts.is_apart();
-  SUBBYTE_TRY(
-      uploaded.gate_up,
-      upload_stack(experts.gate_up, apart ? 2 : 1, experts.gate_up_bias,
-                   apart ? cuda::RowOrder::kGateAboveUp : cuda::RowOrder::kGateUpPairs, target));
+  const auto order = !is_gated(experts.gate) ? cuda::RowOrder::kNatural
+                     : apart                 ? cuda::RowOrder::kGateAboveUp
+                                             : cuda::RowOrder::kGateUpPairs;
+  SUBBYTE_TRY(uploaded.gate_up,
+              upload_stack(experts.gate_up, apart ? 2 : 1, experts.gate_up_bias, order, target));
   SUBBYTE_TRY(uploaded.down,
               upload_stack(experts.down, 1, experts.down_bias, cuda::RowOrder::kNatural, target));
   return uploaded;
@@ -174,20 +180,25 @@ bool CudaMoe::serves(cuda::RouterCall router, const CudaExperts& experts,
   router.route.tokens = 1;
   router.route.experts = experts.down.weights->count();
   router.route.top_k = experts.top_k;
+  router.route.has_shared = shared.is_there();
   router.route.shared_gate = shared.gate;
   return is_read_by_eight(experts.down.weights->count(), router.cols) &&
          cuda::serves_router(router, device_.compute_capability);
 }
 
 Result<cuda::RoutedSum> CudaMoe::run(const CudaRows& x, const float* logits,
-                                     const CudaExperts& experts, const CudaSharedExpert& shared,
-                                     const cuda::RouterCall& router) {
+                                     const CudaExperts& experts, const Router& router,
+                                     const CudaSharedExpert& shared,
+                                     const cuda::RouterCall& kernel) {
   device::Mixture mixture;
   mixture.x = x.data;
   mixture.weights = logits;
-  mixture.router = &router;
+  mixture.router = &kernel;
+  mixture.rule = router.rule;
+  mixture.biases = floats_of(router.biases);
+  mixture.factors = floats_of(router.factors);
   mixture.shared_gate = shared.gate;
-  if (shared.gate != nullptr) {
+  if (shared.is_there()) {
     mixture.shared_gate_up = shared.gate_up->weights.get();
     mixture.shared_down = shared.down->weights.get();
   }
@@ -195,8 +206,8 @@ Result<cuda::RoutedSum> CudaMoe::run(const CudaRows& x, const float* logits,
   mixture.down_bias = experts.down.bias.data();
   mixture.tokens = x.rows;
   mixture.top_k = experts.top_k;
-  mixture.of_all = experts.weights_of_all;
   mixture.number = number_;
+  mixture.activation = activation_of(experts);
   mixture.swiglu = experts.swiglu;
   mixture.batch_invariant = batch_invariant_;
   mixture.rounds_inputs = rounds_inputs_;

@@ -4,6 +4,7 @@
 #include "cuda_backend/linear.h"
 #include "device/experts.h"
 #include "ops/machine_memory.h"
+#include "ops/step_plan.h"
 
 namespace subbyte {
 
@@ -17,16 +18,18 @@ struct CudaExpertMatrices {
 struct CudaSharedExpert {
   const CudaMatrix* gate_up = nullptr;
   const CudaMatrix* down = nullptr;
-  const float* gate = nullptr;  // [rows of x], whose sigmoid it is weighted by
+  const float* gate = nullptr;  // [rows of x], whose sigmoid it is weighted by, or nullptr
+
+  bool is_there() const { return gate_up != nullptr; }
 };
 
 /// Experts in the form of this backend.
 struct CudaExperts {
   CudaExpertMatrices gate_up, down;
   int64_t top_k = 1;
+  Gate gate = Gate::kSilu;
   SwiGLU swiglu = kUsualClamp;
-  bool weights_of_all = false;  // RouteWeights::kOfAll
-  bool joins_shared = false;    // an expert that every token goes to may be one more of them
+  bool joins_shared = false;  // an expert that every token goes to may be one more of them
 };
 
 /// The matrices of a layer are brought to one format, which is packed as upload_weight() packs a
@@ -60,12 +63,12 @@ class CudaMoe {
   bool serves(cuda::RouterCall router, const CudaExperts& experts,
               const CudaSharedExpert& shared) const;
 
-  /// Computes what is added for each row of x. `logits` [x.rows][experts], or nullptr: `router`,
+  /// Computes what is added for each row of x. `logits` [x.rows][experts], or nullptr: `kernel`,
   /// which serves() has taken, gives them. `shared`: that one, too, if the experts join it. Stays
   /// until the next call. Codes: cuda.memory, cuda.launch.
   Result<cuda::RoutedSum> run(const CudaRows& x, const float* logits, const CudaExperts& experts,
-                              const CudaSharedExpert& shared = {},
-                              const cuda::RouterCall& router = {});
+                              const Router& router = {}, const CudaSharedExpert& shared = {},
+                              const cuda::RouterCall& kernel = {});
 
   /// Memory, so that steps which need no more allocate nothing. Code cuda.memory.
   Status reserve(int64_t bytes) { return memory_.reserve(bytes); }

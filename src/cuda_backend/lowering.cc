@@ -20,17 +20,18 @@ int64_t norm_of_sum(const Lowering& l, int64_t experts, ValueId sum) {
   return reader;
 }
 
-/// The sigmoid gate that adds `sum` to what it reads, with one number for a token; nullptr: `op` is
-/// none.
+/// The sigmoid gate that adds `sum` to what it reads, with one number for a token or with none;
+/// nullptr: `op` is no such gate.
 const SigmoidGateOp* gate_of_sum(const Lowering& l, int64_t op, ValueId sum) {
   const auto* const gated = l.plan.as<SigmoidGateOp>(op);
   if (gated == nullptr || gated->base != sum) return nullptr;
+  if (gated->gate == kNoValue) return gated;
   const StepValue& gate = l.plan.value(gated->gate);
   return gate.cols == 1 && gate.type == ValueType::kFloat ? gated : nullptr;
 }
 
-/// Says whether an expert with these matrices, of which gate and up give SiLU(gate) * up, may be
-/// one of `experts`: whether it is packed as they are.
+/// Says whether an expert with these matrices and the same gate may be one of `experts`: whether it
+/// is packed as they are.
 bool joins(const CudaExperts& experts, const CudaWeight& gate_up, const CudaWeight& down) {
   const auto is_alike = [](const CudaWeight& weight, const CudaExpertMatrices& matrices) {
     if (weight.parts.size() != 1) return false;
@@ -52,17 +53,18 @@ bool joins(const CudaExperts& experts, const CudaWeight& gate_up, const CudaWeig
 JoinedExpert joined_expert(const Lowering& l, int64_t op, const ExpertsOp& experts) {
   JoinedExpert joined = {.gated = l.reader_of(experts.y)};
   const SigmoidGateOp* const gated = gate_of_sum(l, joined.gated, experts.y);
-  if (gated == nullptr || l.producers[gated->gate] > op) return {};
+  if (gated == nullptr || (gated->gate != kNoValue && l.producers[gated->gate] > op)) return {};
   joined.down = l.producers[gated->x];
   const auto* const down = l.plan.as<LinearOp>(joined.down);
   if (down == nullptr || l.reader_of(down->y) < 0) return {};
   joined.gate_up = l.producers[down->x];
   const auto* const gate_up = l.plan.as<GatedLinearOp>(joined.gate_up);
-  const bool is_beside = gate_up != nullptr && l.reader_of(gate_up->y) >= 0 &&
-                         gate_up->x == experts.x && gate_up->gate == Gate::kSilu;
+  const bool is_beside =
+      gate_up != nullptr && l.reader_of(gate_up->y) >= 0 && gate_up->x == experts.x;
   if (!is_beside || experts.experts.storage == nullptr) return {};
   const auto& mixture = *static_cast<const CudaExperts*>(experts.experts.storage.get());
-  if (!joins(mixture, cuda_weight(gate_up->gate_up), cuda_weight(down->weight)) ||
+  if (gate_up->gate != mixture.gate ||
+      !joins(mixture, cuda_weight(gate_up->gate_up), cuda_weight(down->weight)) ||
       norm_of_sum(l, op, gated->y) < 0) {
     return {};
   }
@@ -127,7 +129,8 @@ void router_into_experts(Lowering& l, int64_t op) {
   JoinedRouter joined = {.router = dense_product(l, experts->router_logits, experts->x, op)};
   if (!joined.is_there()) return;
   JoinedExperts& launch = l.experts_at(op);
-  if (const auto* const gated = l.plan.as<SigmoidGateOp>(launch.shared.gated)) {
+  const auto* const gated = l.plan.as<SigmoidGateOp>(launch.shared.gated);
+  if (gated != nullptr && gated->gate != kNoValue) {
     joined.gate = dense_product(l, gated->gate, experts->x, launch.shared.gated);
     if (joined.gate < 0 || joined.gate > op) return;
   }

@@ -133,7 +133,7 @@ class ProgramCutter {
     return std::ranges::all_of(readers_[norm.y], [&](int64_t reader) {
       const auto* const linear = plan_.as<LinearOp>(reader);
       const bool is_product =
-          plan_.as<GatedLinearOp>(reader) != nullptr || (linear != nullptr && !linear->exact);
+          plan_.as<GatedLinearOp>(reader) != nullptr || (linear != nullptr && is_plain(*linear));
       return is_product && reader < overwritten_[x];
     });
   }
@@ -164,7 +164,7 @@ class ProgramCutter {
     const StepValue& result = plan_.value(y);
     if (result.rows != ValueRows::kTokens || result.type != ValueType::kActivation) return false;
     const auto* const linear = plan_.as<LinearOp>(op);
-    if ((linear != nullptr && linear->exact) || !supports(weight, activation)) return false;
+    if ((linear != nullptr && !is_plain(*linear)) || !supports(weight, activation)) return false;
     if (is_cut_) end_program();
     const auto layout = with_products(weight);
     if (!layout || !has_room(std::ssize(weight.parts))) return false;
@@ -193,6 +193,8 @@ class ProgramCutter {
     }
     return true;
   }
+
+  static bool is_plain(const LinearOp& linear) { return !linear.exact && !linear.squares_relu; }
 
   static bool supports(const CudaWeight& weight, cuda::Activation activation) {
     const auto prepares = [](const CudaMatrix& part) {

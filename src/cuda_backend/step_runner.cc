@@ -283,7 +283,7 @@ Status CudaStepRunner::launch(const RoutedNorm& item) {
   call.routes = routes_;
   if (item.gated >= 0) {
     const auto& gated = plan_op<SigmoidGateOp>(item.gated);
-    call.gated = {at(gated.x), floats(gated.gate)};
+    call.gated = {at(gated.x), gate_of(gated)};
   }
   cuda::run_add_norm(call, stream_);
   return {};
@@ -316,7 +316,10 @@ Status CudaStepRunner::launch(const LinearOp& op) {
   if (plan_->value(op.y).type == ValueType::kFloat) {
     return products_.multiply_to_floats(floats(op.y), activations(op.x), cuda_weight(op.weight));
   }
-  return products_.multiply(activations(op.y), activations(op.x), cuda_weight(op.weight));
+  const CudaRows y = activations(op.y);
+  SUBBYTE_CHECK(products_.multiply(y, activations(op.x), cuda_weight(op.weight)));
+  if (op.squares_relu) cuda::run_squared_relu(y.data, element(), y.rows * y.cols, stream_);
+  return {};
 }
 
 Status CudaStepRunner::launch(const GatedLinearOp& op) {
@@ -343,7 +346,7 @@ CudaSharedExpert CudaStepRunner::shared_expert(const JoinedExpert& joined) const
   if (!joined.is_there()) return {};
   return {&cuda_weight(plan_op<GatedLinearOp>(joined.gate_up).gate_up).parts.front(),
           &cuda_weight(plan_op<LinearOp>(joined.down).weight).parts.front(),
-          floats(plan_op<SigmoidGateOp>(joined.gated).gate)};
+          gate_of(plan_op<SigmoidGateOp>(joined.gated))};
 }
 
 cuda::RouterCall CudaStepRunner::router_call(const ExpertsOp& op,
@@ -383,16 +386,16 @@ Status CudaStepRunner::launch_experts(const ExpertsOp& op, const JoinedExperts& 
   const auto& experts = *static_cast<const CudaExperts*>(op.experts.storage.get());
   const CudaSharedExpert shared = shared_expert(joined.shared);
   const float* logits = floats(op.router_logits);
-  cuda::RouterCall router;
+  cuda::RouterCall kernel;
   if (joined.router.is_there()) {
-    router = router_call(op, joined.router);
-    if (moe_.serves(router, experts, shared)) {
+    kernel = router_call(op, joined.router);
+    if (moe_.serves(kernel, experts, shared)) {
       logits = nullptr;
     } else {
       SUBBYTE_CHECK(launch_apart({joined.router.norm, joined.router.gate, joined.router.router}));
     }
   }
-  SUBBYTE_TRY(routes_, moe_.run(activations(op.x), logits, experts, shared, router));
+  SUBBYTE_TRY(routes_, moe_.run(activations(op.x), logits, experts, op.router, shared, kernel));
   if (joined.leaves_sum) return {};
   const CudaRows y = activations(op.y);
   cuda::run_add_routes({y.data, routes_, element(), y.rows, y.cols}, stream_);
@@ -411,15 +414,17 @@ Status CudaStepRunner::launch(const ColumnsOp& op) {
 }
 
 Status CudaStepRunner::launch(const SigmoidGateOp& op) {
-  const StepValue& gate = plan_->value(op.gate);
   const CudaRows x = activations(op.x);
   cuda::SigmoidGateCall call;
   call.x = x.data;
-  call.gate = at(op.gate);
   if (op.base != kNoValue) call.base = at(op.base);
   call.element = element();
-  call.gate_element = gate.type == ValueType::kFloat ? Element::kF32 : element();
-  call.is_of_row = gate.cols != x.cols;
+  if (op.gate != kNoValue) {
+    const StepValue& gate = plan_->value(op.gate);
+    call.gate = at(op.gate);
+    call.gate_element = gate.type == ValueType::kFloat ? Element::kF32 : element();
+    call.is_of_row = gate.cols != x.cols;
+  }
   call.rows = x.rows;
   call.cols = x.cols;
   cuda::run_sigmoid_gate(call, stream_);

@@ -129,6 +129,10 @@ class CudaStepRunner {
   cuda::AddNormCall norm_call(const AddNormOp& op) const;
   cuda::AddNormCall add_norm_call(const AddNormOp& op) const;
   Status launch_experts(const ExpertsOp& op, const JoinedExperts& joined);
+  /// Of an expert that every token goes to; nullptr: it has none.
+  const float* gate_of(const SigmoidGateOp& op) const {
+    return op.gate == kNoValue ? nullptr : floats(op.gate);
+  }
   cuda::RouterCall router_call(const ExpertsOp& op, const JoinedRouter& joined) const;
   CudaSharedExpert shared_expert(const JoinedExpert& joined) const;
   int64_t rows_of(ValueId id) const;

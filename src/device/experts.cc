@@ -1,5 +1,6 @@
 #include "device/experts.h"
 
+#include "kernels/cuda/elementwise/gates.h"
 #include "kernels/cuda/experts/routed_memory.h"
 #include "kernels/cuda/experts/w4a8.h"
 #include "kernels/cuda/prepare_inputs.h"
@@ -75,7 +76,7 @@ void find_routes(const Mixture& in, const cuda::RouteCall& route, Stream stream)
 
 cuda::ExpertTiles tiles_of(const Mixture& in, const PackedExperts& gate_up,
                            const PackedExperts& down) {
-  const int64_t shared = in.shared_gate != nullptr ? 1 : 0;
+  const int64_t shared = in.shared_gate_up != nullptr ? 1 : 0;
   cuda::ExpertRules rules = {.experts = gate_up.count() + shared, .top_k = in.top_k + shared};
   rules.batch_invariant = in.batch_invariant;
   rules.has_large_m = gate_up.has_large_m() && down.has_large_m();
@@ -83,6 +84,25 @@ cuda::ExpertTiles tiles_of(const Mixture& in, const PackedExperts& gate_up,
   // Experts that a caller has chosen may be the same, so that some tiles are empty.
   if (in.chosen != nullptr) tiles.are_all_used = false;
   return tiles;
+}
+
+cuda::RouteCall route_of(const Mixture& in, const cuda::ExpertTiles& tiles, int64_t experts,
+                         const cuda::RoutedMemory& places, std::byte* at) {
+  cuda::RouteCall route;
+  places.place(route, at);
+  if (in.chosen == nullptr) route.logits = in.weights;
+  route.tokens = in.tokens;
+  route.experts = experts;
+  route.top_k = in.top_k;
+  route.tile_tokens = cuda::tokens_of(tiles.kernel);
+  route.num_tiles = tiles.count;
+  route.has_shared = in.shared_gate_up != nullptr;
+  route.shared_gate = in.shared_gate;
+  route.rule = in.rule;
+  route.biases = in.biases;
+  route.factors = in.factors;
+  if (in.rule.weights_inputs) route.of_inputs = reinterpret_cast<float*>(at + places.of_inputs);
+  return route;
 }
 
 }  // namespace
@@ -96,27 +116,24 @@ Result<cuda::RoutedSum> run_routes(const Mixture& in, const PackedExperts& gate_
                                    const PackedExperts& down, const Gpu& gpu, Buffer& memory) {
   const int64_t hidden = gate_up.cols();
   const int64_t inner = down.cols();
-  const int64_t routes_of_token = in.top_k + (in.shared_gate != nullptr ? 1 : 0);
+  const int64_t routes_of_token = in.top_k + (in.shared_gate_up != nullptr ? 1 : 0);
   const int64_t routes = in.tokens * routes_of_token;
   const cuda::ExpertTiles tiles = tiles_of(in, gate_up, down);
   const cuda::RoutedMemory places(routes, tiles.count, inner, hidden, in.rounds_inputs);
   SUBBYTE_TRY(memory, gpu.allocate(places.bytes));
   std::byte* const at = memory.data();
 
-  cuda::RouteCall route;
-  places.place(route, at);
-  if (in.chosen == nullptr) route.logits = in.weights;
-  route.tokens = in.tokens;
-  route.experts = gate_up.count();
-  route.top_k = in.top_k;
-  route.tile_tokens = cuda::tokens_of(tiles.kernel);
-  route.num_tiles = tiles.count;
-  route.shared_gate = in.shared_gate;
-  route.weights_of_all = in.of_all;
+  const cuda::RouteCall route = route_of(in, tiles, gate_up.count(), places, at);
   find_routes(in, route, gpu.stream());
 
   ExpertInputs x = {in.x, route.token_of, in.tokens, hidden};
   x.spare = at + places.outputs;  // which come after they have been read
+  if (in.rule.weights_inputs) {
+    cuda::run_gather_rows({x.spare, in.x, route.token_of, routes, hidden, route.of_inputs,
+                           route.order, cuda::element_of(in.number)},
+                          gpu.stream());
+    x = {x.spare, nullptr, routes, hidden, x.spare};
+  }
   if (in.rounds_inputs && tiles.kernel == cuda::KernelKind::kLargeM256 && is_w4a8(gate_up, down)) {
     x.codes = reinterpret_cast<uint8_t*>(at + places.codes);
     x.scales = reinterpret_cast<float*>(at + places.scales);
@@ -127,9 +144,14 @@ Result<cuda::RoutedSum> run_routes(const Mixture& in, const PackedExperts& gate_
   first.y_stride = inner;
   first.bias = in.gate_up_bias;
   first.tiles = route.tiles;
-  first.activation = cuda::Activation::kClampedSwiGLU;
+  first.activation = in.activation;
   first.swiglu = in.swiglu;
   SUBBYTE_CHECK(multiply(in, tiles, gate_up, x, in.shared_gate_up, first, gpu));
+  const bool is_gated = in.activation != cuda::Activation::kNone;
+  if (!is_gated) {
+    cuda::run_squared_relu(at + places.activated, cuda::element_of(in.number), routes * inner,
+                           gpu.stream());
+  }
 
   x.data = x.spare = at + places.activated;
   x.token_of = nullptr;
@@ -142,7 +164,7 @@ Result<cuda::RoutedSum> run_routes(const Mixture& in, const PackedExperts& gate_
   second.y_rows = route.order;
   second.bias = in.down_bias;
   second.tiles = route.tiles;
-  second.follows_experts = !in.rounds_inputs && !gpu::prepares_inputs(down.format());
+  second.follows_experts = !in.rounds_inputs && !gpu::prepares_inputs(down.format()) && is_gated;
   SUBBYTE_CHECK(multiply(in, tiles, down, x, in.shared_down, second, gpu));
   return cuda::RoutedSum{at + places.outputs, route.weights, routes_of_token};
 }

@@ -94,18 +94,22 @@ struct Mixture {
   bool chosen_is_64_bits = false;
   /// Gives the choice where there are no weights: its route is set here.
   const cuda::RouterCall* router = nullptr;
-  /// An expert that every token goes to, whose weight is the sigmoid of this [tokens]: it is packed
-  /// as the others are, with the activation of these. nullptr: none.
-  const float* shared_gate = nullptr;
+  /// An expert that every token goes to, packed as the others are, with the gate of these; nullptr:
+  /// none. Its weight is the sigmoid of `shared_gate` [tokens], or 1 where that is nullptr.
   const PackedMatrix* shared_gate_up = nullptr;
   const PackedMatrix* shared_down = nullptr;
+  const float* shared_gate = nullptr;
   const void* gate_up_bias = nullptr;  // [experts][2 inner], of the type of x, or nullptr
   const void* down_bias = nullptr;     // [experts][hidden]
   int64_t tokens = 0;
   int64_t top_k = 0;
-  bool of_all = false;  // the softmax is one over all experts
+  Routing rule = {};               // of the logits
+  const float* biases = nullptr;   // [experts], that only choose, or nullptr
+  const float* factors = nullptr;  // the same, of the weights
   gpu::Number number = gpu::Number::kF16;
-  SwiGLU swiglu;
+  /// Between the products; kNone: max(x, 0)^2 of experts without a gate.
+  cuda::Activation activation = cuda::Activation::kClampedSwiGLU;
+  SwiGLU swiglu;  // of kClampedSwiGLU
   bool batch_invariant = false;
   bool rounds_inputs = false;  // those of both products become MXFP8
 };

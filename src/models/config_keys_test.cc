@@ -55,7 +55,7 @@ TEST(ConfigKeys, absent_keys_mean_what_the_class_of_the_reference_means) {
   EXPECT_EQ(moe.head_dim, 8);  // 512 / 64
   EXPECT_EQ(moe.max_positions, 32'768);
   EXPECT_EQ(moe.rope, Rope(8, 10'000));
-  EXPECT_EQ(expert_use(moe).route_weights, RouteWeights::kOfAll);
+  EXPECT_FALSE(testing::routing_of(moe).normalises);
   EXPECT_EQ(testing::expert_layers(moe), std::vector<bool>(30, true));
   EXPECT_EQ(bare(R"("model_type": "qwen3_moe", "moe_intermediate_size": 32,
                     "use_sliding_window": true)" +

@@ -94,15 +94,15 @@ TEST(DeltaNetConfigs, have_what_the_classes_have_where_nothing_is_said) {
       std::ranges::find(tensors, "layers.0.mlp.shared_expert.down_proj", &TensorSpec::name);
   ASSERT_NE(shared, tensors.end());
   EXPECT_EQ(shared->cols, 512);
-  EXPECT_EQ(expert_use(moe).route_weights, RouteWeights::kOfChosen);
+  EXPECT_TRUE(testing::routing_of(moe).normalises);
   const ModelConfig next = bare("qwen3_next");
   EXPECT_EQ(testing::num_experts(next), 512);
   EXPECT_EQ(expert_use(next).per_token, 10);
   EXPECT_EQ(next.intermediate_size, 5632);
   EXPECT_EQ(testing::expert_layers(next), std::vector<bool>(4, true));
-  EXPECT_EQ(expert_use(next).route_weights, RouteWeights::kOfChosen);
-  EXPECT_EQ(expert_use(*changed(kQwen3Next, R"({"norm_topk_prob": false})")).route_weights,
-            RouteWeights::kOfAll);
+  EXPECT_TRUE(testing::routing_of(next).normalises);
+  EXPECT_FALSE(
+      testing::routing_of(*changed(kQwen3Next, R"({"norm_topk_prob": false})")).normalises);
   EXPECT_EQ(testing::expert_layers(
                 *changed(kQwen3Next, R"({"mlp_only_layers": [1, 9], "decoder_sparse_step": 2})")),
             std::vector<bool>({false, false, false, true}));

@@ -1,10 +1,36 @@
 #include "models/expert_config.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
+#include "checkpoints/config/agreement.h"
 #include "json/strict_json.h"
+#include "models/model_config.h"
 
 namespace subbyte {
+
+Status read_experts(const json::Object& config, const ExpertKeys& keys, ExpertConfig& experts) {
+  const auto read = [&](std::string_view key, std::string_view other, int64_t max,
+                        int64_t& number) -> Status {
+    if (!other.empty()) {
+      SUBBYTE_TRY(key, one_name(config, {key, other}, "config.contradiction"));
+    }
+    if (number == 0) {
+      SUBBYTE_TRY(number, config.required_integer(key, 1, max));
+      return {};
+    }
+    SUBBYTE_TRY(const auto given, config.integer(key, 1, max));
+    number = given.value_or(number);
+    return {};
+  };
+  SUBBYTE_CHECK(read(keys.count, keys.other_count, kMaxExperts, experts.count));
+  SUBBYTE_CHECK(read(keys.per_token, keys.other_per_token, experts.count, experts.per_token));
+  SUBBYTE_CHECK(read(keys.inner, {}, kMaxWidth, experts.inner));
+  if (experts.per_token <= experts.count) return {};
+  return config.error("config.experts", keys.per_token,
+                      fmt::format("at most {} ({})", keys.count, experts.count));
+}
 
 Result<std::vector<bool>> read_expert_layers(const json::Object& config, int64_t num_layers) {
   SUBBYTE_TRY(const auto step, config.integer("decoder_sparse_step", 1, num_layers + 1));
@@ -21,6 +47,53 @@ Result<std::vector<bool>> read_expert_layers(const json::Object& config, int64_t
     if (is_layer) layers[i.get<uint64_t>()] = false;
   }
   return layers;
+}
+
+Result<std::vector<bool>> read_layers_after(const json::Object& config, std::string_view key,
+                                            int64_t absent, int64_t num_layers) {
+  SUBBYTE_TRY(const auto given, config.integer(key, 0, num_layers));
+  const int64_t dense = std::min(given.value_or(absent), num_layers);
+  std::vector<bool> layers(static_cast<std::size_t>(num_layers), true);
+  std::fill_n(layers.begin(), dense, false);
+  return layers;
+}
+
+Result<std::vector<bool>> read_mlp_layer_types(const json::Object& config, int64_t dense,
+                                               int64_t num_layers) {
+  std::vector<bool> layers(static_cast<std::size_t>(num_layers), true);
+  std::fill_n(layers.begin(), std::min(dense, num_layers), false);
+  if (!config.has("mlp_layer_types")) return layers;
+  const json::Value& types = *config.find("mlp_layer_types");
+  const auto is_known = [](const json::Value& type) { return type == "dense" || type == "sparse"; };
+  if (!types.is_array() || std::ssize(types) != num_layers ||
+      !std::ranges::all_of(types, is_known)) {
+    return config.error(
+        "config.mlp_layer_types", "mlp_layer_types",
+        fmt::format("an array of {} strings, each \"dense\" or \"sparse\"", num_layers));
+  }
+  for (int64_t i = 0; i < num_layers; ++i) layers[i] = types[i] == "sparse";
+  return layers;
+}
+
+Status read_routing(const json::Object& config, ExpertConfig& experts) {
+  Routing& routing = experts.routing;
+  SUBBYTE_TRY(const auto groups, config.integer("n_group", 1, Routing::kMaxGroups));
+  routing.groups = static_cast<int32_t>(groups.value_or(routing.groups));
+  SUBBYTE_TRY(const auto top_groups, config.integer("topk_group", 1, routing.groups));
+  routing.top_groups = static_cast<int32_t>(top_groups.value_or(routing.top_groups));
+  SUBBYTE_TRY(const auto normalises, config.boolean("norm_topk_prob"));
+  routing.normalises = normalises.value_or(routing.normalises);
+  SUBBYTE_TRY(const auto factor, config.number("routed_scaling_factor", 1e-6, 1e6));
+  routing.factor = static_cast<float>(factor.value_or(double{routing.factor}));
+  if (experts.count % routing.groups != 0) {
+    return config.error("config.experts", "n_group",
+                        fmt::format("a divisor of {} experts", experts.count));
+  }
+  if (routing.top_groups * (experts.count / routing.groups) < experts.per_token) {
+    return config.error("config.experts", "topk_group",
+                        fmt::format("groups of {} experts of a token", experts.per_token));
+  }
+  return {};
 }
 
 }  // namespace subbyte

@@ -1,11 +1,12 @@
 #pragma once
-// Which layers have experts, as config.json says it, for the configs of families.
+// Experts as config.json speaks of them, for the configs of families.
 
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
+#include "base/routing.h"
 #include "base/status.h"
-#include "ops/weights.h"
 
 namespace subbyte {
 
@@ -16,16 +17,45 @@ class Object;
 struct ExpertConfig {
   int64_t count = 0;  // of a layer; 0: none
   int64_t per_token = 0;
-  int64_t inner = 0;         // outputs of the gate of one
-  std::vector<bool> layers;  // [num_layers]; the others are dense
-  RouteWeights weights = RouteWeights::kOfChosen;
+  int64_t inner = 0;              // outputs of the gate of one
+  int64_t shared_inner = 0;       // of the expert that every token goes to; 0: there is none
+  std::vector<bool> layers = {};  // [num_layers]; the others are dense
+  Routing routing = {};
 
   bool operator==(const ExpertConfig&) const = default;
 };
+
+/// The keys of how many experts there are, how many a token goes to, and the size of one. Two of
+/// them have a second name; "": none.
+struct ExpertKeys {
+  std::string_view count = "num_experts";
+  std::string_view per_token = "num_experts_per_tok";
+  std::string_view inner = "moe_intermediate_size";
+  std::string_view other_count = {};
+  std::string_view other_per_token = {};
+};
+
+/// `experts` has what absent keys mean; 0: they must be there. Codes: json.missing, json.range,
+/// config.experts, config.contradiction.
+Status read_experts(const json::Object& config, const ExpertKeys& keys, ExpertConfig& experts);
 
 /// Layers that have experts: each decoder_sparse_step-th, but for those of mlp_only_layers. As in
 /// the reference, a number of which there is no layer says nothing. Codes: json.range,
 /// config.mlp_only_layers.
 Result<std::vector<bool>> read_expert_layers(const json::Object& config, int64_t num_layers);
+
+/// The first layers, as many as `key` says, are dense, the others have experts. Code json.range.
+Result<std::vector<bool>> read_layers_after(const json::Object& config, std::string_view key,
+                                            int64_t absent, int64_t num_layers);
+
+/// Layers that mlp_layer_types calls "sparse", and not "dense"; without it all but the first
+/// `dense`. Code config.mlp_layer_types.
+Result<std::vector<bool>> read_mlp_layer_types(const json::Object& config, int64_t dense,
+                                               int64_t num_layers);
+
+/// n_group, topk_group, norm_topk_prob and routed_scaling_factor change `experts.routing`, which
+/// has what absent keys mean; its number of experts and those of a token are there. Codes:
+/// json.range, config.experts for groups that do not divide the experts or have too few.
+Status read_routing(const json::Object& config, ExpertConfig& experts);
 
 }  // namespace subbyte

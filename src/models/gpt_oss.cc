@@ -73,10 +73,6 @@ constexpr json::ScopedRule kKeys[] = {
     SUBBYTE_CONFIG_KEY("", "swiglu_limit", kComputed, "", "absent: 7"),
     SUBBYTE_CONFIG_KEY("", "swiglu_alpha", kComputed, "", "absent: 1.702"),
     SUBBYTE_CONFIG_KEY("", "initial_context_length", kIgnored, "", "of OpenAI's own files"),
-    SUBBYTE_CONFIG_KEY("", "output_router_logits", kIgnored, "",
-                       "what is given back beside logits"),
-    SUBBYTE_CONFIG_KEY("", "router_aux_loss_coef", kIgnored, "", "of training"),
-    SUBBYTE_CONFIG_KEY("", "pretraining_tp", kIgnored, "", "of training"),
 };
 
 /// Experts of each layer, and their clamped SwiGLU.
@@ -94,7 +90,7 @@ void record(const ModelConfig& config, StepRecorder& step) {
   const auto mixture = [&](ValueId h, int64_t) {
     return step.mixture(h, {.router = "router",
                             .experts = own.experts,
-                            .use = {own.per_token, {own.alpha, own.limit, 1}},
+                            .use = {own.per_token, Gate::kSilu, {own.alpha, own.limit, 1}},
                             .inner = config.intermediate_size,
                             .has_bias = true});
   };

@@ -6,13 +6,14 @@
 #include <algorithm>
 
 #include "models/config_keys.h"
+#include "models/conv_layers.h"
 #include "models/model_family.h"
 #include "models/step_recorder.h"
 
 namespace subbyte {
 namespace {
 
-constexpr int64_t kMaxTaps = 16;
+constexpr std::string_view kGgufHeads = "lfm2.attention.head_count_kv";
 
 constexpr ModelType kModelTypes[] = {{.name = "lfm2",
                                       .architecture = "Lfm2ForCausalLM",
@@ -44,15 +45,9 @@ constexpr GgufTensorRule kGgufTensors[] = {
     {"ffn_down", "feed_forward.w2"},
 };
 
-/// Layers without heads of keys are convolutions; sizes are as they are.
+/// Sizes are as they are.
 Status complete_gguf(const GgufModel& model, json::Value& config) {
-  const GgufValue* const heads = model.keys().find("lfm2.attention.head_count_kv");
-  json::Value types = json::Value::array();
-  const auto layers = config["num_hidden_layers"].get<uint64_t>();
-  for (uint64_t i = 0; heads != nullptr && i < std::min(heads->size(), layers); ++i) {
-    types.push_back(heads->integer(i) == 0 ? "conv" : "full_attention");
-  }
-  if (heads != nullptr && heads->is_array()) config["layer_types"] = std::move(types);
+  add_conv_layers(model, kGgufHeads, config);
   config["block_auto_adjust_ff_dim"] = false;
   return {};
 }
@@ -97,11 +92,7 @@ struct Own {
 };
 
 void add_gguf_keys(const ModelConfig& model, GgufKeys& keys) {
-  std::vector<int32_t> heads;
-  for (const bool is_conv : model.own.as<Own>().conv_layers) {
-    heads.push_back(is_conv ? 0 : static_cast<int32_t>(model.num_kv_heads));
-  }
-  keys.wholes("lfm2.attention.head_count_kv", heads);
+  add_conv_keys(model.own.as<Own>().conv_layers, kGgufHeads, model.num_kv_heads, keys);
 }
 
 constexpr GgufArchitecture kGguf[] = {{.name = "lfm2",
@@ -110,23 +101,6 @@ constexpr GgufArchitecture kGguf[] = {{.name = "lfm2",
                                        .tensors = kGgufTensors,
                                        .complete = complete_gguf,
                                        .add_keys = add_gguf_keys}};
-
-/// The block under "conv."
-ValueId short_conv(const Own& own, int64_t channels, StepRecorder& step, ValueId h) {
-  ShortConvOp op = {.channels = channels, .taps = own.taps};
-  op.bcx = step.linear("conv.in_proj", h, 3 * channels,
-                       {.split = Split::kOutputs, .has_bias = own.conv_bias});
-  op.filters = step.vector({.name = step.in_layer("conv.conv"),
-                            .role = TensorRole::kFilters,
-                            .rows = channels,
-                            .cols = own.taps});
-  if (own.conv_bias) {
-    op.bias = step.vector(
-        {.name = step.in_layer("conv.conv.bias"), .role = TensorRole::kVector, .rows = channels});
-  }
-  return step.linear("conv.out_proj", step.add("conv", op), channels,
-                     {.split = Split::kInputs, .has_bias = own.conv_bias});
-}
 
 void record(const ModelConfig& config, StepRecorder& step) {
   const Own& own = config.own.as<Own>();
@@ -137,7 +111,7 @@ void record(const ModelConfig& config, StepRecorder& step) {
     step.begin_layer(i);
     ValueId h = step.add_norm("operator_norm", x, delta);
     if (own.conv_layers[i]) {
-      delta = short_conv(own, config.hidden_size, step, h);
+      delta = step.short_conv(h, own.taps, own.conv_bias);
     } else {
       delta = step.attention(h, {.shape = attention_shape(config, i),
                                  .rope = rope,
@@ -180,41 +154,11 @@ Status read_inner_size(const json::Object& config, ModelConfig& model) {
                       fmt::format("an inner size from 1 to {}, not {}", kMaxWidth, inner));
 }
 
-Result<std::vector<bool>> read_conv_layers(const json::Object& config, int64_t num_layers) {
-  std::vector<bool> layers(static_cast<std::size_t>(num_layers), false);
-  if (config.has("layer_types")) {
-    const json::Value& types = *config.find("layer_types");
-    const auto is_known = [](const json::Value& type) {
-      return type == "conv" || type == "full_attention";
-    };
-    if (!types.is_array() || std::ssize(types) != num_layers ||
-        !std::ranges::all_of(types, is_known)) {
-      return config.error(
-          "config.layer_types", "layer_types",
-          fmt::format("an array of {} strings, each \"conv\" or \"full_attention\"", num_layers));
-    }
-    for (std::size_t i = 0; i < layers.size(); ++i) layers[i] = types[i] == "conv";
-    return layers;
-  }
-  if (!config.has("full_attn_idxs")) return layers;
-  layers.assign(layers.size(), true);
-  const json::Value& attention = *config.find("full_attn_idxs");
-  const auto is_index = [](const json::Value& i) { return i.is_number_integer(); };
-  if (!attention.is_array() || !std::ranges::all_of(attention, is_index)) {
-    return config.error("config.layer_types", "full_attn_idxs", "an array of integers");
-  }
-  for (const json::Value& i : attention) {
-    const bool is_layer = i.is_number_unsigned() && i.get<uint64_t>() < layers.size();
-    if (is_layer) layers[i.get<uint64_t>()] = false;
-  }
-  return layers;
-}
-
 Status read(const json::Object& config, ModelConfig& model) {
   Own own;
   SUBBYTE_CHECK(read_inner_size(config, model));
   SUBBYTE_TRY(own.conv_layers, read_conv_layers(config, model.num_layers));
-  SUBBYTE_TRY(const auto taps, config.integer("conv_L_cache", 2, kMaxTaps));
+  SUBBYTE_TRY(const auto taps, config.integer("conv_L_cache", 2, kMaxConvTaps));
   SUBBYTE_TRY(const auto biases, config.boolean("conv_bias"));
   SUBBYTE_TRY(const auto eps, config.number("norm_eps", 1e-12, 1.0));
   SUBBYTE_TRY(const auto tied, config.boolean("tie_embedding"));

@@ -72,7 +72,7 @@ TEST(ModelConfig, reads_qwen3_moe) {
   EXPECT_EQ(expert_use(*config).per_token, 8);
   EXPECT_EQ(expert_stack_of(*config)->rows, 2 * 768);
   EXPECT_EQ(config->intermediate_size, 6144);
-  EXPECT_EQ(expert_use(*config).route_weights, RouteWeights::kOfChosen);
+  EXPECT_TRUE(testing::routing_of(*config).normalises);
   EXPECT_EQ(testing::expert_layers(*config), std::vector<bool>(4, true));
   EXPECT_EQ(config->windows, std::vector<int64_t>(4, 0));
   // As transformers 5 writes it.
@@ -105,7 +105,7 @@ TEST(ModelConfig, layers_of_qwen3_moe_have_experts_or_are_dense) {
 TEST(ModelConfig, qwen3_moe_has_the_defaults_of_transformers) {
   const auto weights = changed(kQwen3Moe, R"({"norm_topk_prob": null})");
   ASSERT_TRUE(weights.ok());
-  EXPECT_EQ(expert_use(*weights).route_weights, RouteWeights::kOfAll);
+  EXPECT_FALSE(testing::routing_of(*weights).normalises);
   const auto slides = changed(kQwen3Moe, R"({"sliding_window": 64, "use_sliding_window": true})");
   ASSERT_TRUE(slides.ok());
   EXPECT_EQ(slides->windows, std::vector<int64_t>(4, 64));

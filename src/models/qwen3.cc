@@ -7,7 +7,6 @@
 
 #include <algorithm>
 
-#include "checkpoints/config/agreement.h"
 #include "models/config_keys.h"
 #include "models/expert_config.h"
 #include "models/model_family.h"
@@ -111,11 +110,6 @@ constexpr json::ScopedRule kKeys[] = {
     SUBBYTE_CONFIG_KEY("qwen3_moe", "max_window_layers", kIgnored, "",
                        "all layers slide or none does"),
     SUBBYTE_CONFIG_KEY("qwen3_moe", "attention_chunk_size", kRefused, "", "a cache that forgets"),
-    SUBBYTE_CONFIG_KEY("qwen3_moe qwen3_vl_moe_text", "output_router_logits", kIgnored, "",
-                       "what is given back beside logits"),
-    SUBBYTE_CONFIG_KEY("qwen3_moe qwen3_vl_moe_text", "router_aux_loss_coef", kIgnored, "",
-                       "of training"),
-    SUBBYTE_CONFIG_KEY("", "pretraining_tp", kIgnored, "", "of training"),
 };
 
 constexpr json::KeyRule kRopeKeys[] = {
@@ -124,34 +118,21 @@ constexpr json::KeyRule kRopeKeys[] = {
 };
 
 void record(const ModelConfig& config, StepRecorder& step) {
-  const ExpertConfig& experts = config.own.as<ExpertConfig>();
-  const auto block = [&](ValueId h, int64_t layer) {
-    if (!experts.layers[layer]) {
-      return step.gated_block(h, {.inner = config.intermediate_size});
-    }
-    return step.mixture(h, {.experts = experts.count,
-                            .use = {experts.per_token, {}, experts.weights},
-                            .inner = experts.inner});
-  };
   record_usual_step(config, step,
                     {.attention = {.has_bias = config.attention_bias,
                                    .has_output_bias = config.attention_bias,
                                    .norms = HeadsNorm::kEach},
-                     .second = block});
+                     .experts = &config.own.as<ExpertConfig>()});
 }
 
 Status read(const json::Object& config, ModelConfig& model) {
   ExpertConfig experts = {.layers = std::vector<bool>(model.num_layers, false)};
   if (model.model_type == kMoe.name || model.model_type == kVisionMoe.name) {
-    SUBBYTE_TRY(const auto key,
-                one_name(config, {"num_local_experts", "num_experts"}, "config.contradiction"));
-    SUBBYTE_TRY(experts.count, config.required_integer(key, 1, kMaxExperts));
-    SUBBYTE_TRY(experts.per_token,
-                config.required_integer("num_experts_per_tok", 1, experts.count));
-    SUBBYTE_TRY(experts.inner, config.required_integer("moe_intermediate_size", 1, kMaxWidth));
+    SUBBYTE_CHECK(read_experts(config, {.count = "num_local_experts", .other_count = "num_experts"},
+                               experts));
     SUBBYTE_TRY(const auto normalises, config.boolean("norm_topk_prob"));
     const bool always = model.model_type == kVisionMoe.name;
-    if (!always && !normalises.value_or(false)) experts.weights = RouteWeights::kOfAll;
+    experts.routing.normalises = always || normalises.value_or(false);
     SUBBYTE_TRY(experts.layers, read_expert_layers(config, model.num_layers));
   }
   model.own = FamilyConfig(std::move(experts));

@@ -192,10 +192,6 @@ constexpr json::ScopedRule kKeys[] = {
                        "of the part that drafts, which is not read"),
     SUBBYTE_CONFIG_KEY("", "mtp_use_dedicated_embeddings", kIgnored, "",
                        "of the part that drafts, which is not read"),
-    SUBBYTE_CONFIG_KEY("", "output_router_logits", kIgnored, "",
-                       "what is given back beside logits"),
-    SUBBYTE_CONFIG_KEY("", "router_aux_loss_coef", kIgnored, "", "of training"),
-    SUBBYTE_CONFIG_KEY("", "pretraining_tp", kIgnored, "", "of training"),
 };
 
 constexpr json::KeyRule kRopeKeys[] = {
@@ -208,7 +204,6 @@ struct Own {
   std::vector<bool> delta_net_layers;  // [num_layers]
   DeltaNetShape delta_net;
   ExpertConfig experts;
-  int64_t shared_expert_size = 0;  // of the expert that every token goes to; 0: none
 
   bool operator==(const Own&) const = default;
 };
@@ -257,15 +252,8 @@ void record(const ModelConfig& config, StepRecorder& step) {
                               .norms = HeadsNorm::kEach,
                               .has_gate = true});
   };
-  const auto second = [&](ValueId h, int64_t layer) {
-    const ExpertConfig& experts = own.experts;
-    if (!experts.layers[layer]) return step.gated_block(h, {.inner = config.intermediate_size});
-    return step.mixture(h, {.experts = experts.count,
-                            .use = {experts.per_token, {}, experts.weights},
-                            .inner = experts.inner,
-                            .shared_inner = own.shared_expert_size});
-  };
-  record_usual_step(config, step, {.stream = {.norm_offset = 1}, .first = first, .second = second});
+  record_usual_step(config, step,
+                    {.stream = {.norm_offset = 1}, .experts = &own.experts, .first = first});
 }
 
 // ---- config.json
@@ -312,31 +300,20 @@ Status read_delta_net(const json::Object& config, const ModelConfig& model, Delt
                       fmt::format("a multiple of linear_num_key_heads ({})", shape.key_heads));
 }
 
-Status read_experts(const json::Object& config, const ModelConfig& model, Own& own) {
+/// Of Qwen3-Next there may be none.
+Status read_experts(const json::Object& config, const ModelConfig& model, ExpertConfig& experts) {
   const bool is_next = model.model_type == kNext.name;
-  ExpertConfig& experts = own.experts;
-  SUBBYTE_TRY(const auto count, config.integer("num_experts", is_next ? 0 : 1, kMaxExperts));
-  experts.count = count.value_or(is_next ? 512 : 256);
-  SUBBYTE_TRY(const auto per_token,
-              config.integer("num_experts_per_tok", 1, std::max<int64_t>(1, experts.count)));
-  SUBBYTE_TRY(const auto size, config.integer("moe_intermediate_size", 1, kMaxWidth));
+  const json::Value* const count = config.find("num_experts");
+  if (is_next && count != nullptr && *count == 0) return {};
+  experts = {.count = is_next ? 512 : 256, .per_token = is_next ? 10 : 8, .inner = 512};
+  SUBBYTE_CHECK(subbyte::read_experts(config, {}, experts));
   SUBBYTE_TRY(const auto shared, config.integer("shared_expert_intermediate_size", 1, kMaxWidth));
-  experts.per_token = per_token.value_or(is_next ? 10 : 8);
-  experts.inner = size.value_or(512);
-  own.shared_expert_size = shared.value_or(512);
-  if (is_next) {
-    SUBBYTE_TRY(const auto normalises, config.boolean("norm_topk_prob"));
-    if (!normalises.value_or(true)) experts.weights = RouteWeights::kOfAll;
-  }
-  if (experts.count == 0) return {};
-  if (experts.per_token > experts.count) {
-    return config.error("config.experts", "num_experts_per_tok",
-                        fmt::format("at most num_experts ({})", experts.count));
-  }
+  experts.shared_inner = shared.value_or(512);
   experts.layers.assign(model.num_layers, true);
-  if (is_next) {
-    SUBBYTE_TRY(experts.layers, read_expert_layers(config, model.num_layers));
-  }
+  if (!is_next) return {};
+  SUBBYTE_TRY(const auto normalises, config.boolean("norm_topk_prob"));
+  experts.routing.normalises = normalises.value_or(true);
+  SUBBYTE_TRY(experts.layers, read_expert_layers(config, model.num_layers));
   return {};
 }
 
@@ -345,7 +322,7 @@ Status read(const json::Object& config, ModelConfig& model) {
   SUBBYTE_CHECK(read_layers(config, model, own));
   SUBBYTE_CHECK(read_delta_net(config, model, own.delta_net));
   own.experts.layers.assign(model.num_layers, false);
-  if (model.model_type != kDense.name) SUBBYTE_CHECK(read_experts(config, model, own));
+  if (model.model_type != kDense.name) SUBBYTE_CHECK(read_experts(config, model, own.experts));
   model.own = FamilyConfig(std::move(own));
   return {};
 }

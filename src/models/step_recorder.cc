@@ -56,10 +56,12 @@ Norm StepRecorder::norm_of(std::string_view name, int64_t size) {
   return norm;
 }
 
-Experts StepRecorder::experts(std::string_view name, int64_t hidden, const Mixture& mixture) {
-  const std::string full = in_layer(name);
-  const TensorSpec gate_up = {
-      .name = full + ".gate_up_proj",
+Experts StepRecorder::experts(int64_t hidden, const Mixture& mixture) {
+  const auto under = [&](std::string_view name) {
+    return in_layer(fmt::format("{}{}", mixture.prefix, name));
+  };
+  TensorSpec gate_up = {
+      .name = under(mixture.joined),
       .role = TensorRole::kExpertsGateUp,
       .rows = 2 * mixture.inner,
       .cols = hidden,
@@ -68,8 +70,13 @@ Experts StepRecorder::experts(std::string_view name, int64_t hidden, const Mixtu
       .split = Split::kOutputs,
       .may_be_quantized = true,
       .has_bias = mixture.has_bias,
-      .parts = {{full + ".gate_proj", mixture.inner}, {full + ".up_proj", mixture.inner}}};
-  const TensorSpec down = {.name = full + ".down_proj",
+      .parts = {{under(mixture.gate_name), mixture.inner}, {under(mixture.up), mixture.inner}}};
+  if (!is_gated(mixture.use.gate)) {
+    gate_up.name = under(mixture.up);
+    gate_up.rows = mixture.inner;
+    gate_up.parts.clear();
+  }
+  const TensorSpec down = {.name = under(mixture.down),
                            .role = TensorRole::kExpertsDown,
                            .rows = hidden,
                            .cols = mixture.inner,
@@ -79,7 +86,7 @@ Experts StepRecorder::experts(std::string_view name, int64_t hidden, const Mixtu
                            .may_be_quantized = true,
                            .has_bias = mixture.has_bias};
   tensors_.insert(tensors_.end(), {gate_up, down});
-  if (weights_ != nullptr) return weights_->experts(full);
+  if (weights_ != nullptr) return weights_->experts(down.parent());
   return {mixture.experts, mixture.use.per_token, hidden, mixture.inner, nullptr};
 }
 
@@ -303,40 +310,89 @@ ValueId StepRecorder::mamba(ValueId h, const Mamba& mamba) {
                 config_.hidden_size, {.split = Split::kInputs, .has_bias = mamba.has_bias});
 }
 
+ValueId StepRecorder::short_conv(ValueId h, int64_t taps, bool has_bias) {
+  const int64_t channels = record_.cols(h);
+  ShortConvOp op = {.channels = channels, .taps = taps};
+  op.bcx =
+      linear("conv.in_proj", h, 3 * channels, {.split = Split::kOutputs, .has_bias = has_bias});
+  op.filters = vector({.name = in_layer("conv.conv"),
+                       .role = TensorRole::kFilters,
+                       .rows = channels,
+                       .cols = taps});
+  if (has_bias) {
+    op.bias =
+        vector({.name = in_layer("conv.conv.bias"), .role = TensorRole::kVector, .rows = channels});
+  }
+  return linear("conv.out_proj", add("conv", op), channels,
+                {.split = Split::kInputs, .has_bias = has_bias});
+}
+
 ValueId StepRecorder::gated_block(ValueId h, const GatedBlock& block) {
   const auto under = [&](std::string_view name) { return block.prefix + std::string(name); };
-  const std::string name = under("gate_up_proj");
-  const Weight gate_up =
-      matrix(name, 2 * block.inner, record_.cols(h),
-             {.split = Split::kOutputs,
-              .has_bias = block.has_bias,
-              .parts = {{under(block.gate_name), block.inner}, {under(block.up), block.inner}}});
-  const ValueId gated = record_.gated_linear(name, h, gate_up, block.gate);
-  return linear(under(block.down), gated, config_.hidden_size,
+  const Linear up = {.split = Split::kOutputs, .has_bias = block.has_bias};
+  ValueId inner = kNoValue;
+  if (is_gated(block.gate)) {
+    const std::string name = under("gate_up_proj");
+    Linear both = up;
+    both.parts = {{under(block.gate_name), block.inner}, {under(block.up), block.inner}};
+    const Weight gate_up = matrix(name, 2 * block.inner, record_.cols(h), both);
+    inner = record_.gated_linear(name, h, gate_up, block.gate);
+  } else {
+    const std::string name = under(block.up);
+    inner = record_.linear(name, h, matrix(name, block.inner, record_.cols(h), up), true);
+  }
+  return linear(under(block.down), inner, config_.hidden_size,
                 {.split = Split::kInputs, .has_bias = block.has_bias});
 }
 
 ValueId StepRecorder::mixture(ValueId h, const Mixture& mixture) {
-  if (mixture.shared_inner == 0) return experts(h, mixture);
-  const std::string name = "mlp.shared_expert_gate";
-  const Weight weight = matrix(name, 1, record_.cols(h), {.may_be_quantized = false});
-  const ValueId gate = record_.exact_linear(name, h, weight);
+  const SharedExpert& shared = mixture.shared;
+  if (shared.inner == 0) return experts(h, mixture);
+  const std::string name = fmt::format("{}{}", mixture.prefix, shared.name);
+  ValueId gate = kNoValue;
+  if (shared.has_gate) {
+    const std::string gate_name = name + "_gate";
+    const Weight weight = matrix(gate_name, 1, record_.cols(h), {.may_be_quantized = false});
+    gate = record_.exact_linear(gate_name, h, weight);
+  }
   const ValueId chosen = experts(h, mixture);
-  const ValueId shared =
-      gated_block(h, {.inner = mixture.shared_inner, .prefix = "mlp.shared_expert."});
-  return record_.sigmoid_gate("mlp.shared_expert.gated", shared, gate, chosen);
+  const ValueId beside = gated_block(h, {.inner = shared.inner,
+                                         .gate = mixture.use.gate,
+                                         .has_bias = shared.has_bias,
+                                         .prefix = name + "."});
+  return record_.sigmoid_gate(name + (shared.has_gate ? ".gated" : ".added"), beside, gate, chosen);
+}
+
+ValueId StepRecorder::mixture(ValueId h, const ExpertConfig& experts, Mixture mixture) {
+  mixture.routing = experts.routing;
+  mixture.experts = experts.count;
+  mixture.use.per_token = experts.per_token;
+  mixture.inner = experts.inner;
+  mixture.shared.inner = experts.shared_inner;
+  return this->mixture(h, mixture);
 }
 
 ValueId StepRecorder::experts(ValueId h, const Mixture& mixture) {
-  const std::string name = fmt::format("mlp.{}", mixture.router);
-  const Weight router = matrix({.name = in_layer(name),
-                                .role = TensorRole::kRouter,
-                                .rows = mixture.experts,
-                                .cols = record_.cols(h),
-                                .has_bias = mixture.has_bias});
-  const ValueId logits = record_.exact_linear(name, h, router);
-  return record_.experts("mlp.experts", h, logits,
-                         experts("mlp.experts", record_.cols(h), mixture));
+  const auto under = [&](std::string_view name) {
+    return fmt::format("{}{}", mixture.prefix, name);
+  };
+  ValueId logits = mixture.logits;
+  if (logits == kNoValue) {
+    const std::string name = under(mixture.router);
+    const Weight router = matrix({.name = in_layer(name),
+                                  .role = TensorRole::kRouter,
+                                  .rows = mixture.experts,
+                                  .cols = record_.cols(h),
+                                  .has_bias = mixture.has_bias});
+    logits = record_.exact_linear(name, h, router);
+  }
+  Router router = {.rule = mixture.routing, .factors = mixture.factors};
+  if (!mixture.choice_bias.empty()) {
+    router.biases = vector({.name = in_layer(under(mixture.choice_bias)),
+                            .role = TensorRole::kVector,
+                            .rows = mixture.experts});
+  }
+  return record_.experts(under("experts"), h, logits, experts(record_.cols(h), mixture), router);
 }
 
 // ---- what is recorded of a model
@@ -378,7 +434,11 @@ void record_usual_step(const ModelConfig& config, StepRecorder& step, UsualStep 
     delta = usual.first ? usual.first(h, i) : step.attention(h, attention);
     if (after) delta = step.norm(names.after_first, delta);
     h = before ? step.add_norm(names.before_second, x, delta) : step.add("mlp.input", x, delta);
-    delta = usual.second ? usual.second(h, i) : step.gated_block(h, usual.gated);
+    if (usual.experts != nullptr && usual.experts->layers[i]) {
+      delta = step.mixture(h, *usual.experts, usual.mixture);
+    } else {
+      delta = usual.second ? usual.second(h, i) : step.gated_block(h, usual.gated);
+    }
     if (after) delta = step.norm(names.after_second, delta);
   }
   step.finish(x, delta, usual.logits);

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "models/expert_config.h"
 #include "models/model_config.h"
 #include "models/model_weights.h"
 #include "models/tensor_spec.h"
@@ -122,6 +123,9 @@ class StepRecorder {
   /// The block of Mamba 2 under `prefix`.
   ValueId mamba(ValueId h, const Mamba& mamba);
 
+  /// The short convolution over as many channels as h has, between two gates, under "conv."
+  ValueId short_conv(ValueId h, int64_t taps, bool has_bias);
+
   struct GatedBlock {
     int64_t inner = 0;
     Gate gate = Gate::kSilu;
@@ -129,21 +133,36 @@ class StepRecorder {
     std::string prefix = "mlp.";
     std::string_view gate_name = "gate_proj", up = "up_proj", down = "down_proj";
   };
-  /// down(gate(gate h) * (up h)) under `prefix`.
+  /// down(gate(gate h) * (up h)) under `prefix`, or down(max(up h, 0)^2).
   ValueId gated_block(ValueId h, const GatedBlock& block);
 
+  /// The expert that every token goes to.
+  struct SharedExpert {
+    int64_t inner = 0;  // 0: there is none
+    std::string_view name = "shared_expert";
+    bool has_gate = true;  // whose sigmoid it is multiplied by, under name + "_gate"
+    bool has_bias = false;
+  };
   struct Mixture {
+    std::string_view prefix = "mlp.";
     std::string_view router = "gate";  // the name of what chooses experts
+    Routing routing = {};
+    std::string_view choice_bias = {};  // the name of the biases that only choose; empty: none
+    ValueId logits = kNoValue;          // what chooses experts; no value: the router, of h
+    Vector factors = {};                // of the weights of each expert, or of size 0
     int64_t experts = 0;
     ExpertUse use = {};
-    int64_t inner = 0;  // outputs of the gate of an expert
-    bool has_bias = false;
-    int64_t shared_inner = 0;  // of the expert that every token goes to; 0: there is none
+    int64_t inner = 0;      // inputs of the last product of an expert
+    bool has_bias = false;  // of all these products
+    std::string_view joined = "experts.gate_up_proj", gate_name = "experts.gate_proj",
+                     up = "experts.up_proj", down = "experts.down_proj";
+    SharedExpert shared = {};
   };
-  /// The mixture of experts under "mlp.", and + sigmoid(gate h) * down(silu(gate h) * (up h)) with
-  /// the names under "mlp.shared_expert". The gate comes first: machines may take this expert as
-  /// one of the mixture.
+  /// The mixture of experts under `prefix`, and beside it the shared expert, a gated block. Its
+  /// gate comes first: machines may take this expert as one of the mixture.
   ValueId mixture(ValueId h, const Mixture& mixture);
+  /// The same with the sizes and the rule of `experts`.
+  ValueId mixture(ValueId h, const ExpertConfig& experts, Mixture mixture);
 
   struct Logits {
     float factor = 1;
@@ -166,7 +185,7 @@ class StepRecorder {
   Weight matrix(std::string_view name, int64_t rows, int64_t cols, const Linear& linear);
   LatentWeights latent_weights(std::string_view name, const LatentAttention& attention);
   Norm norm_of(std::string_view name, int64_t size);
-  Experts experts(std::string_view name, int64_t hidden, const Mixture& mixture);
+  Experts experts(int64_t hidden, const Mixture& mixture);
 
   const ModelConfig& config_;
   LoadFacts facts_;
@@ -199,6 +218,8 @@ struct UsualStep {
   float score_scale = 0;                   // 0: 1 / sqrt(head_dim)
   float score_cap = 0;                     // 0: none
   StepRecorder::GatedBlock gated = {};     // the config says its size
+  const ExpertConfig* experts = nullptr;   // the second block of layers that have them is
+  StepRecorder::Mixture mixture = {};      // this, of which they say the sizes and the rule
   StepRecorder::Logits logits = {};
   /// Changes what layers have otherwise.
   std::function<void(StepRecorder::Attention& attention, int64_t layer)> of_layer = nullptr;

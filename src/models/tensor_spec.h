@@ -24,7 +24,7 @@ enum class TensorRole : uint8_t {
   kTable,          // a matrix whose rows are looked up
   kLinear,         // a matrix that is multiplied
   kRouter,         // a matrix whose results choose experts
-  kExpertsGateUp,  // gate and up of all experts of a layer
+  kExpertsGateUp,  // gate and up of all experts of a layer, or up alone
   kExpertsDown,    // what follows them
   kHead,           // a matrix whose results are logits
   kNorm,           // factors near 1
@@ -55,8 +55,8 @@ struct PartSpec {
 /// How tokens use the experts of a layer.
 struct ExpertUse {
   int64_t per_token = 0;
-  SwiGLU swiglu = {};
-  RouteWeights route_weights = RouteWeights::kOfChosen;
+  Gate gate = Gate::kSilu;
+  SwiGLU swiglu = {};  // of kSilu
 };
 
 /// Heads of a matrix: each has rows that give keys, and after them rows that give values

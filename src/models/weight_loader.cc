@@ -357,8 +357,8 @@ Status WeightLoader::load_experts(const FoundTensor& tensor) {
   matrices.down = std::move(down.matrices);
   matrices.down_bias = std::move(down.bias);
   matrices.top_k = tensor.spec.use.per_token;
+  matrices.gate = tensor.spec.use.gate;
   matrices.swiglu = tensor.spec.use.swiglu;
-  matrices.route_weights = tensor.spec.use.route_weights;
   const std::string name(tensor.spec.parent());
   SUBBYTE_TRY(weights_.experts_[name],
               naming(tensor.file.matrices.front().module, backend_->upload(std::move(matrices))));

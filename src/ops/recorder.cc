@@ -140,7 +140,9 @@ ValueId Recorder::gate(std::string_view name, ValueId x, ValueId up, int64_t fir
 
 ValueId Recorder::sigmoid_gate(std::string_view name, ValueId x, ValueId gate, ValueId base) {
   const std::string full = prefix_ + std::string(name);
-  if (cols(gate) != 1) expect(full, "columns of the gate", cols(x), cols(gate));
+  if (gate != kNoValue && cols(gate) != 1) {
+    expect(full, "columns of the gate", cols(x), cols(gate));
+  }
   if (base != kNoValue) expect(full, "columns of what is added", cols(x), cols(base));
   return add(name, SigmoidGateOp{.x = x, .gate = gate, .base = base});
 }

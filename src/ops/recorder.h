@@ -60,8 +60,9 @@ class Recorder {
   }
   /// The same of columns from `first` on alone; `x` is not used any more.
   ValueId norm_columns(std::string_view name, ValueId x, int64_t first, const Norm& norm);
-  ValueId linear(std::string_view name, ValueId x, const Weight& weight) {
-    return add(name, LinearOp{.x = x, .weight = weight});
+  ValueId linear(std::string_view name, ValueId x, const Weight& weight,
+                 bool squares_relu = false) {
+    return add(name, LinearOp{.x = x, .weight = weight, .squares_relu = squares_relu});
   }
   /// LinearOp::exact; the results are floats.
   ValueId exact_linear(std::string_view name, ValueId x, const Weight& weight) {
@@ -99,13 +100,16 @@ class Recorder {
   /// Where the last attention finds keys and values.
   CacheSlot last_cache() const { return last_cache_; }
 
-  ValueId experts(std::string_view name, ValueId x, ValueId router_logits, const Experts& experts) {
-    return add(name, ExpertsOp{.x = x, .router_logits = router_logits, .experts = experts});
+  ValueId experts(std::string_view name, ValueId x, ValueId router_logits, const Experts& experts,
+                  const Router& router = {}) {
+    return add(
+        name,
+        ExpertsOp{.x = x, .router_logits = router_logits, .experts = experts, .router = router});
   }
   /// Columns of `x`, range after range.
   ValueId columns(std::string_view name, ValueId x, std::vector<ColumnsOp::Range> ranges);
   ValueId gate(std::string_view name, ValueId x, ValueId up, int64_t first, Gate gate);
-  /// SigmoidGateOp; `x` is not used any more.
+  /// SigmoidGateOp; `x` is not used any more. Without a gate there is a base.
   ValueId sigmoid_gate(std::string_view name, ValueId x, ValueId gate, ValueId base = kNoValue);
   /// Keeps a state of its own; `shape` says how the projections lie.
   ValueId delta_net(std::string_view name, ValueId qkvz, ValueId ba, const DeltaNetShape& shape,

@@ -55,6 +55,11 @@ std::string NormOp::text() const {
   return runs > 1 ? "norm of each " + size : "norm";
 }
 
+std::string LinearOp::text() const {
+  return (exact ? "exact linear " : "linear ") + size_text(weight) +
+         (squares_relu ? ", squared relu" : "");
+}
+
 Operands AnglesOp::operands() const {
   const auto half = static_cast<int64_t>(rope->inv_freq().size());
   return {writes(cos, half, ValueType::kFloat), writes(sin, half, ValueType::kFloat)};
@@ -100,6 +105,15 @@ std::string HeadsLinearOp::text() const {
   return "linear of " + std::to_string(heads) + " heads " + size_text(weight);
 }
 
+Operands ExpertsOp::operands() const {
+  const auto of_each = [&](std::string_view what, const Vector& numbers) {
+    return holds(what, numbers.size > 0 ? experts.count : 0, numbers.size);
+  };
+  return {reads(x, experts.hidden), reads_floats(router_logits, experts.count, "experts"),
+          of_each("biases of the choice", router.biases),
+          of_each("factors of experts", router.factors), writes(y, experts.hidden)};
+}
+
 std::string ExpertsOp::text() const {
   return "experts, " + std::to_string(experts.top_k) + " of " + std::to_string(experts.count);
 }
@@ -111,7 +125,8 @@ Operands ColumnsOp::operands() const {
 }
 
 Operands SigmoidGateOp::operands() const {
-  Operands all = {taken_over(reads(x, Operand::kAnyCols)), {.value = gate}};
+  Operands all = {taken_over(reads(x, Operand::kAnyCols))};
+  if (gate != kNoValue) all.push_back({.value = gate});
   if (base != kNoValue) all.push_back(reads(base, Operand::kAnyCols));
   all.push_back(in_place(writes(y, Operand::kAnyCols)));
   return all;

@@ -23,6 +23,7 @@
 #include <variant>
 #include <vector>
 
+#include "base/routing.h"
 #include "ops/attention.h"
 #include "ops/cache_layout.h"
 #include "ops/delta_net.h"
@@ -177,10 +178,11 @@ struct LinearOp {
   /// rounds them to elsewhere: for small products that decide something, such as which experts a
   /// token goes to.
   bool exact = false;
+  bool squares_relu = false;                // y = max(W x + b, 0)^2: Gate::kSquaredRelu
   ValueType type = ValueType::kActivation;  // of y
 
   Operands operands() const { return {reads(x, weight.cols), writes(y, weight.rows, type)}; }
-  std::string text() const { return (exact ? "exact linear " : "linear ") + size_text(weight); }
+  std::string text() const;
 };
 
 /// y = gate(g) * u, where g and u are the first and the second half of the outputs of W x + b.
@@ -280,19 +282,24 @@ struct HeadsLinearOp {
   std::string text() const;
 };
 
-/// y = sum over the top_k largest of a token's router logits [experts] (the lower index on ties),
-/// weighted by a softmax of these (RouteWeights), of down(SwiGLU(gate_up(x))). Experts that every
-/// token goes to are a dense block beside it, whose result is added before or after.
+/// A rule with what it reads: numbers of each expert, or handles of size 0.
+struct Router {
+  Routing rule = {};
+  Vector biases = {};   // that only choose
+  Vector factors = {};  // of the weights
+};
+
+/// y = sum over the top_k experts that the router chooses by a token's logits [experts], weighted
+/// as it says, of down(gate(gate_up(x))). Experts that every token goes to are a dense block beside
+/// it, whose result is added before or after.
 struct ExpertsOp {
   ValueId y = kNoValue;
   ValueId x = kNoValue;
   ValueId router_logits = kNoValue;
   Experts experts;
+  Router router = {};
 
-  Operands operands() const {
-    return {reads(x, experts.hidden), reads_floats(router_logits, experts.count, "experts"),
-            writes(y, experts.hidden)};
-  }
+  Operands operands() const;
   std::string text() const;
 };
 
@@ -312,7 +319,8 @@ struct ColumnsOp {
 };
 
 /// y = sigmoid(gate) * x, and `base` is added unless it is no value. y takes the memory of x. The
-/// gate has a column for each of x, or one for all: that of an expert that every token goes to.
+/// gate has a column for each of x, or one for all: that of an expert that every token goes to; or
+/// it is no value, and y = x + base.
 struct SigmoidGateOp {
   ValueId y = kNoValue;
   ValueId x = kNoValue;
@@ -320,7 +328,9 @@ struct SigmoidGateOp {
   ValueId base = kNoValue;
 
   Operands operands() const;
-  std::string text() const { return base == kNoValue ? "sigmoid gate" : "sigmoid gate, add"; }
+  std::string text() const {
+    return gate == kNoValue ? "add" : base == kNoValue ? "sigmoid gate" : "sigmoid gate, add";
+  }
 };
 
 /// y = gate(x) * u, where u are as many columns of `up` from `first` on.

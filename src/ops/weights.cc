@@ -29,7 +29,8 @@ Result<Weight> joined_sizes(std::span<const Matrix> matrices, std::span<const fl
 Status check_shapes(const ExpertMatrices& experts) {
   const auto count = std::ssize(experts.down);
   const int64_t parts = experts.is_apart() ? 2 : 1;
-  if (count == 0 || std::ssize(experts.gate_up) != parts * count) {
+  const int64_t halves = is_gated(experts.gate) ? 2 : 1;
+  if (count == 0 || std::ssize(experts.gate_up) != parts * count || parts > halves) {
     return unsupported(
         "experts: expected as many gate_up as down matrices, or two of each, found " +
         std::to_string(count) + " down and " + std::to_string(experts.gate_up.size()) + " gate_up");
@@ -45,16 +46,16 @@ Status check_shapes(const ExpertMatrices& experts) {
       return matrix.view.rows == rows && matrix.view.cols == cols;
     });
   };
-  if (!are_alike(experts.gate_up, 2 * inner / parts, hidden) ||
+  if (!are_alike(experts.gate_up, halves * inner / parts, hidden) ||
       !are_alike(experts.down, hidden, inner)) {
     return unsupported(
-        "experts: expected gate_up [2 n][hidden], or gate and up [n][hidden], and down "
-        "[hidden][n], all alike");
+        "experts: expected gate_up [2 n][hidden], or gate and up [n][hidden], or up alone, and "
+        "down [hidden][n], all alike");
   }
   const auto is_bias = [count](const std::vector<float>& bias, int64_t rows) {
     return bias.empty() || std::ssize(bias) == count * rows;
   };
-  if (!is_bias(experts.gate_up_bias, 2 * inner) || !is_bias(experts.down_bias, hidden)) {
+  if (!is_bias(experts.gate_up_bias, halves * inner) || !is_bias(experts.down_bias, hidden)) {
     return unsupported("experts: expected a bias for each output of each expert, or none");
   }
   return {};

@@ -28,15 +28,15 @@ struct Vector {
   std::shared_ptr<const void> storage;
 };
 
-/// The function of the gate of a dense block: silu(x) = x / (1 + exp(-x)), or the tanh form of
-/// gelu(x) = x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))), "gelu_pytorch_tanh".
-enum class Gate : uint8_t { kSilu, kGelu };
-
-/// How a token's weights of its experts follow from its router logits.
-enum class RouteWeights : uint8_t {
-  kOfChosen,  // a softmax over the chosen experts
-  kOfAll,     // a softmax over all experts, of which the chosen ones keep theirs
+/// The function between the products of a dense block or of an expert.
+enum class Gate : uint8_t {
+  kSilu,  // of the gate: silu(x) = x / (1 + exp(-x))
+  kGelu,  // of the gate: x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))), "gelu_pytorch_tanh"
+  kSquaredRelu,  // there is no gate: max(x, 0)^2 of up alone
 };
+constexpr bool is_gated(Gate gate) {
+  return gate != Gate::kSquaredRelu;
+}
 
 /// Rows and columns of matrices that are joined. Code linear.unsupported: no matrix, unequal
 /// columns, a bias of another size.
@@ -45,14 +45,15 @@ Result<Weight> joined_sizes(std::span<const Matrix> matrices, std::span<const fl
 /// The experts of one layer as a file has them.
 struct ExpertMatrices {
   /// [experts] of [2 * intermediate][hidden], whose rows are gate and up in turns; or apart,
-  /// [2 * experts] of [intermediate][hidden], gate and up of each expert, in formats of their own.
+  /// [2 * experts] of [intermediate][hidden], gate and up of each expert, in formats of their own;
+  /// or without a gate [experts] of [intermediate][hidden].
   std::vector<Matrix> gate_up;
-  std::vector<float> gate_up_bias;  // [experts][2 * intermediate] in the order of rows, or empty
+  std::vector<float> gate_up_bias;  // [experts][rows of all of one] in their order, or empty
   std::vector<Matrix> down;         // [experts] of [hidden][intermediate]
   std::vector<float> down_bias;     // [experts][hidden], or empty
   int64_t top_k = 0;                // experts of a token
-  SwiGLU swiglu;
-  RouteWeights route_weights = RouteWeights::kOfChosen;
+  Gate gate = Gate::kSilu;
+  SwiGLU swiglu = {};  // of kSilu
 
   /// Says whether gate and up of an expert are two matrices.
   bool is_apart() const { return gate_up.size() == 2 * down.size(); }

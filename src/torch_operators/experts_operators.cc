@@ -155,6 +155,7 @@ struct Mixture {
   /// Gate and up have a factor each.
   bool is_apart() const { return gate_up_factors && gate_up_factors->dim() == 2; }
 
+  Routing rule() const { return {.normalises = !of_all}; }
   Result<std::vector<Route>> routes() const;
 
   Tensor x;
@@ -177,8 +178,7 @@ Result<std::vector<Route>> Mixture::routes() const {
   std::vector<float> numbers_of(static_cast<std::size_t>(logits.count()));
   load_numbers(numbers_of.data(), logits.data(), logits.count(), logits.format());
   if (!chosen) {
-    route_top_k(routes, numbers_of, experts(), top_k,
-                of_all ? RouteWeights::kOfAll : RouteWeights::kOfChosen);
+    route_top_k(routes, numbers_of, experts(), top_k, {rule()});
     return routes;
   }
   const bool is_long = chosen->dtype() == numbers().i64;
@@ -231,7 +231,6 @@ Result<ExpertMatrices> Mixture::matrices(Machine& machine) const {
   all.down_bias = floats_of(down_bias);
   all.top_k = top_k;
   all.swiglu = swiglu;
-  all.route_weights = of_all ? RouteWeights::kOfAll : RouteWeights::kOfChosen;
   return all;
 }
 
@@ -315,7 +314,7 @@ Status Mixture::run_on_gpu(const device::PackedExperts& first, const device::Pac
   mixture.down_bias = of_down ? of_down->data() : nullptr;
   mixture.tokens = tokens();
   mixture.top_k = top_k;
-  mixture.of_all = of_all;
+  mixture.rule = rule();
   mixture.number = number_of(x);
   mixture.swiglu = swiglu;
   return device::run_mixture(mixture, first, second, out.data(), gpu);

@@ -41,6 +41,7 @@ class OnGpu {
         bool in_mxfp8 = false)
       : sizes_(experts.sizes),
         number_(number),
+        router_(experts.router),
         moe_(*cuda::query_device(), number, batch_invariant, in_mxfp8, nullptr) {
     ThreadPool host(2);
     device::Uploader uploader(host);
@@ -60,7 +61,8 @@ class OnGpu {
     const auto y = on_device(nullptr, numbers.size() * 2);
     const auto logits = on_device(inputs.logits.data(), inputs.logits.size() * 4);
     const CudaRows rows = {x.data(), inputs.tokens, sizes_.hidden};
-    const auto routes = moe_.run(rows, reinterpret_cast<const float*>(logits.data()), experts_);
+    const auto routes =
+        moe_.run(rows, reinterpret_cast<const float*>(logits.data()), experts_, router_);
     expect_ok(routes.ok() ? Status() : Status(routes.error()));
     if (!routes.ok()) return {};
     cuda::run_add_routes(
@@ -90,6 +92,7 @@ class OnGpu {
 
   Sizes sizes_;
   cuda::Number number_;
+  Router router_;
   WeightArena arena_;
   CudaExperts experts_;
   CudaMoe moe_;
@@ -207,9 +210,8 @@ inline Bounded mixture(const TestExperts& experts, const Inputs& inputs, double 
     for (std::size_t i = 0; i < out.y.size(); ++i) {
       const int64_t t = tokens[i / hidden];
       double sum = 0;
-      for (const int64_t other : experts.matrices.route_weights == RouteWeights::kOfAll
-                                     ? best_experts(logits_of(t), count)
-                                     : routes[t]) {
+      for (const int64_t other :
+           experts.router.rule.normalises ? routes[t] : best_experts(logits_of(t), count)) {
         sum += std::exp(double{inputs.logits[t * count + other]} - inputs.logits[t * count + e]);
       }
       const double weight = 1 / sum;

@@ -212,8 +212,8 @@ TEST(GpuExperts, without_bias_and_clamp_match_the_formula) {
     experts.matrices.swiglu = {};
     experts.matrices.gate_up_bias.clear();
     experts.matrices.down_bias.clear();
-    for (const auto weights : {RouteWeights::kOfChosen, RouteWeights::kOfAll}) {
-      experts.matrices.route_weights = weights;
+    for (const bool normalises : {true, false}) {
+      experts.router.rule.normalises = normalises;
       OnGpu on(experts, cuda::Number::kBF16);
       for (const int64_t tokens : {1, 7, 16, 65, 300, 1100}) {
         expect_formula(experts, random_tokens(experts.sizes, tokens, cuda::Number::kBF16, tokens),

@@ -196,13 +196,15 @@ INSTANTIATE_TEST_SUITE_P(All, GpuGoldens, ::testing::ValuesIn(testing::goldens(t
                          NamedByValue());
 
 TEST(GpuModels, shared_experts_add_up_with_those_of_the_routes) {
-  const testing::SharedExperts block;
-  const std::vector<float> expected = block.expected();
-  for (const auto& [activations, stated] :
-       {std::pair{Activations::kF32, kF16Decibels}, {Activations::kBF16, kBF16Decibels}}) {
-    const auto backend = make_backend(gpu(activations));
-    ASSERT_TRUE(backend.ok()) << backend.error().message;
-    EXPECT_GT(decibels(block.run(**backend), expected), of_layers(stated, 1));
+  for (const testing::ExpertAttributes& attributes : testing::expert_attributes()) {
+    const testing::SharedExperts block(attributes);
+    const std::vector<float> expected = block.expected();
+    for (const auto& [activations, stated] :
+         {std::pair{Activations::kF32, kF16Decibels}, {Activations::kBF16, kBF16Decibels}}) {
+      const auto backend = make_backend(gpu(activations));
+      ASSERT_TRUE(backend.ok()) << backend.error().message;
+      EXPECT_GT(decibels(block.run(**backend), expected), of_layers(stated, 1)) << attributes.name;
+    }
   }
 }
 

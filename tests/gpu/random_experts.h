@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ops/backend.h"
+#include "ops/step_plan.h"
 #include "support/random_matrix.h"
 #include "two_level_factors.h"
 
@@ -24,6 +25,7 @@ struct TestExperts {
   std::vector<RandomMatrix> owners;
   std::vector<std::vector<uint32_t>> orders;
   ExpertMatrices matrices;
+  Router router;
 };
 
 /// `down`: the format of those matrices, where it is another one.

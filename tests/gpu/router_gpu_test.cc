@@ -134,8 +134,9 @@ class OnGpu {
     call.route.experts = problem_.experts;
     call.route.top_k = problem_.top_k;
     call.route.num_tiles = routes_;
+    call.route.has_shared = problem_.has_gate;
     if (problem_.has_gate) call.route.shared_gate = found.data<float>();
-    call.route.weights_of_all = problem_.weights_of_all;
+    call.route.rule.normalises = !problem_.weights_of_all;
     call.route.expert_of = reinterpret_cast<int32_t*>(experts.data());
     call.route.weights = found.data<float>();
     call.route.order = reinterpret_cast<int32_t*>(order.data());

@@ -53,6 +53,7 @@ inline std::vector<Attributes> all_attributes() {
           {.name = "logit_cap", .logit_cap = 3},
           {.name = "score_cap", .score_cap = 0.1f},
           {.name = "gelu", .gate = Gate::kGelu},
+          {.name = "squared_relu", .gate = Gate::kSquaredRelu},
           {.name = "a_quarter_turns", .turning = 8},
           {.name = "three_quarters_turn_after_norms", .turning = 24, .has_head_norms = true},
           {.name = "two_kinds_of_angles", .has_second_rope = true},
@@ -158,10 +159,7 @@ class AttributesModel {
       const bool has_keys = i == 0 || !a.shares_keys;
       SUBBYTE_TRY(const Weight qkv, upload_rows(backend, layer.qkv, has_keys));
       SUBBYTE_TRY(const Weight o, upload(backend, layer.o));
-      std::vector<Matrix> both;
-      both.push_back(copy(backend, layer.gate));
-      both.push_back(copy(backend, layer.up));
-      SUBBYTE_TRY(const Weight gate_up, backend.upload_joined(std::move(both)));
+      SUBBYTE_TRY(const Weight gate_up, backend.upload_joined(gate_and_up(backend, layer)));
       SUBBYTE_TRY(const Weight down, upload(backend, layer.down));
       SUBBYTE_TRY(const Norm first, norm(backend, kHidden, i));
       SUBBYTE_TRY(const Norm second, norm(backend, kHidden, i + 1));
@@ -174,7 +172,9 @@ class AttributesModel {
       delta = record.linear("o", delta, o);
       if (a.has_post_norms) delta = record.norm("post", delta, first);
       h = record.add_norm("second", x, delta, second, a.residual_factor);
-      delta = record.linear("down", record.gated_linear("gate_up", h, gate_up, a.gate), down);
+      h = is_gated(a.gate) ? record.gated_linear("gate_up", h, gate_up, a.gate)
+                           : record.linear("up", h, gate_up, true);
+      delta = record.linear("down", h, down);
       if (a.has_post_norms) delta = record.norm("post", delta, second);
       if (a.has_layer_inputs) {
         h = record.activations("third", x, delta, a.residual_factor);
@@ -224,13 +224,13 @@ class AttributesModel {
         const std::vector<double> h = normed(x[t], i + 1);
         std::vector<double> gate = times(layer.gate, h);
         const std::vector<double> up = times(layer.up, h);
-        for (int64_t k = 0; k < kInner; ++k) gate[k] = gated(gate[k]) * up[k];
+        for (int64_t k = 0; k < kInner; ++k) gate[k] = activated(gate[k], up[k]);
         delta = times(layer.down, gate);
         if (a.has_post_norms) delta = normed(delta, i + 1);
         add(x[t], delta);
         if (a.has_layer_inputs) {
           for (int64_t k = 0; k < kHidden; ++k) {
-            delta[k] = gated(x[t][k]) * inputs[t][(2 * i + 1) * kHidden + k];
+            delta[k] = activated(x[t][k], inputs[t][(2 * i + 1) * kHidden + k]);
           }
           add(x[t], delta);
         }
@@ -325,6 +325,12 @@ class AttributesModel {
     }
     return y;
   }
+  std::vector<Matrix> gate_and_up(Backend& backend, const Layer& layer) const {
+    std::vector<Matrix> matrices;
+    if (is_gated(attributes_.gate)) matrices.push_back(copy(backend, layer.gate));
+    matrices.push_back(copy(backend, layer.up));
+    return matrices;
+  }
   /// x less its mean, over the root of the mean of its squares.
   static std::vector<double> scaled(std::span<const double> x, bool is_centred) {
     const auto size = static_cast<double>(x.size());
@@ -372,10 +378,11 @@ class AttributesModel {
   void add(std::vector<double>& x, const std::vector<double>& delta) const {
     for (std::size_t i = 0; i < x.size(); ++i) x[i] += attributes_.residual_factor * delta[i];
   }
-  double gated(double g) const {
-    if (attributes_.gate == Gate::kSilu) return g / (1 + std::exp(-g));
+  double activated(double g, double up) const {
+    if (attributes_.gate == Gate::kSquaredRelu) return up > 0 ? up * up : 0;
+    if (attributes_.gate == Gate::kSilu) return g / (1 + std::exp(-g)) * up;
     const double z = std::sqrt(2 / std::numbers::pi) * (g + 0.044715 * g * g * g);
-    return g / 2 * (1 + std::tanh(z));
+    return g / 2 * (1 + std::tanh(z)) * up;
   }
 
   void turn_head(double* x, std::size_t position, int64_t layer) const {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "json/strict_json.h"
+#include "models/model.h"
 #include "models/model_config.h"
 #include "models/tensor_spec.h"
 #include "support/json_of.h"
@@ -63,6 +64,13 @@ inline constexpr const char* kQwen3Next = R"({
 /// How tokens use the experts of a model, by its list of tensors.
 inline ExpertUse expert_use(const ModelConfig& config) {
   return expert_stack_of(config).value_or(TensorSpec{}).use;
+}
+
+/// How the router of the first layer with experts chooses.
+inline Routing routing_of(const ModelConfig& config) {
+  const Result<StepPlan> plan = plan_of(config);
+  if (!plan.ok() || ops_of<ExpertsOp>(*plan).empty()) return {};
+  return ops_of<ExpertsOp>(*plan).front()->router.rule;
 }
 
 /// How many experts a layer has.

@@ -1,25 +1,59 @@
 #pragma once
 // A block of experts beside one that every token goes to: the latter is a dense block, whose result
-// add_norm() adds before that of the experts. As a step of a backend, and in double precision.
+// is added before that of the experts, or to it. As a step of a backend, and in double precision,
+// with every attribute that experts have.
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 #include <numeric>
+#include <string>
 #include <vector>
 
 #include "ops/backend.h"
 #include "ops/recorder.h"
 #include "support/random_matrix.h"
+#include "support/routing_reference.h"
 
 namespace subbyte::testing {
 
+struct ExpertAttributes {
+  std::string name;
+  Gate gate = Gate::kSilu;
+  Routing rule = {};
+  bool has_biases = false;   // that only choose
+  bool has_factors = false;  // of experts
+  bool is_one_sum = false;   // results are added before the stream
+};
+
+/// Each by itself, and as families have them together.
+inline std::vector<ExpertAttributes> expert_attributes() {
+  constexpr auto kSigmoid = Routing::Scores::kSigmoid;
+  return {{.name = "none"},
+          {.name = "one_sum", .is_one_sum = true},
+          {.name = "gelu", .gate = Gate::kGelu},
+          {.name = "squared_relu", .gate = Gate::kSquaredRelu},
+          {.name = "factors", .has_factors = true},
+          {.name = "weights_of_inputs",
+           .rule = {.scores = kSigmoid, .normalises = false, .weights_inputs = true}},
+          {.name = "all",
+           .gate = Gate::kGelu,
+           .rule = {.scores = kSigmoid,
+                    .factor = 1.5f,
+                    .groups = 3,
+                    .top_groups = 2,
+                    .groups_by_two = true},
+           .has_biases = true,
+           .is_one_sum = true}};
+}
+
 class SharedExperts {
  public:
-  SharedExperts() {
+  explicit SharedExperts(ExpertAttributes attributes = {}) : attributes_(std::move(attributes)) {
     for (int64_t e = 0; e < kExperts; ++e) {
-      gate_up_.push_back(packed(2 * kInner, kHidden));
+      gate_up_.push_back(packed(is_gated(attributes_.gate) ? 2 * kInner : kInner, kHidden));
       down_.push_back(packed(kHidden, kInner));
     }
   }
@@ -48,14 +82,22 @@ class SharedExperts {
       for (int64_t i = 0; i < kHidden; ++i) x[i] = weight_at(table_.view, t, i);
       const std::vector<double> h = normalised(x);
       add(x, 1,
-          swiglu_then(shared_down_.view, product(shared_gate_.view, h),
-                      product(shared_up_.view, h)));
-      for (const auto& [expert, weight] : routes(product(router_.view, h))) {
-        const std::vector<double> both = product(gate_up_[expert].view, h);
-        std::vector<double> gate(kInner), up(kInner);
-        for (int64_t i = 0; i < kInner; ++i) gate[i] = both[2 * i];
-        for (int64_t i = 0; i < kInner; ++i) up[i] = both[2 * i + 1];
-        add(x, weight, swiglu_then(down_[expert].view, gate, up));
+          gated_then(shared_down_.view, product(shared_gate_.view, h),
+                     product(shared_up_.view, h)));
+      const std::vector<double> exact_logits = product(router_.view, h);
+      const std::vector<float> logits(exact_logits.begin(), exact_logits.end());
+      for (const auto& [expert, weight] : reference_routes(router(), logits)) {
+        const bool of_inputs = attributes_.rule.weights_inputs;
+        std::vector<double> inputs = h;
+        for (double& input : inputs) input *= of_inputs ? weight : 1;
+        const std::vector<double> both = product(gate_up_[expert].view, inputs);
+        std::vector<double> gate(kInner), up = both;
+        for (int64_t i = 0; i < kInner && is_gated(attributes_.gate); ++i) {
+          gate[i] = both[2 * i];
+          up[i] = both[2 * i + 1];
+        }
+        up.resize(kInner);
+        add(x, of_inputs ? 1 : weight, gated_then(down_[expert].view, gate, up));
       }
       const std::vector<double> y = normalised(x);
       all.insert(all.end(), y.begin(), y.end());
@@ -75,19 +117,37 @@ class SharedExperts {
   struct Weights {
     Weight table, router, shared_gate_up, shared_down, identity;
     Experts experts;
+    Vector biases, factors;
     Norm norm;
   };
 
+  /// Three biases for six experts, so that the choice is not that of the logits.
+  RouterProblem router() const {
+    RouterProblem router = {attributes_.name, attributes_.rule, kExperts, kTopK};
+    if (attributes_.has_biases) router.biases = {0.5f, -1, 0, 0.5f, -1, 0};
+    if (attributes_.has_factors) router.factors = {2, 0.5f, 1, -1, 3, 0.25f};
+    return router;
+  }
+
   /// Outputs of ordinary size: scales of 1/32.
-  static RandomMatrix packed(int64_t rows, int64_t cols) {
-    static uint64_t seed = 40;
+  RandomMatrix packed(int64_t rows, int64_t cols) {
     RandomMatrix matrix = random_matrix({Format::kE2M1, Format::kE8M0, Zero::kNone, 32}, rows, cols,
-                                        Contents::kReal, ++seed);
+                                        Contents::kReal, ++seed_);
     for (std::byte& scale : matrix.scales->span()) scale = std::byte{122};
     return matrix;
   }
   static RandomMatrix dense(int64_t rows, int64_t cols, Contents contents, uint64_t seed) {
     return random_matrix({Format::kBF16}, rows, cols, contents, seed);
+  }
+  /// Sixteenths, so that no sigmoid of a logit is 1.
+  static RandomMatrix small_router() {
+    RandomMatrix matrix = dense(kExperts, kHidden, Contents::kExact, 3);
+    for (int64_t i = 0; i < kExperts * kHidden; ++i) {
+      const auto number = static_cast<float>(weight_at(matrix.view, i / kHidden, i % kHidden));
+      const uint32_t code = info(Format::kBF16).encode(number / 16, Rounding::kNearestEven);
+      std::memcpy(matrix.codes->data() + i * 2, &code, 2);
+    }
+    return matrix;
   }
   static RandomMatrix identity() {
     RandomMatrix matrix = dense(kHidden, kHidden, Contents::kReal, 1);
@@ -99,15 +159,23 @@ class SharedExperts {
     return matrix;
   }
 
-  static StepPlan plan(const Weights& on) {
+  StepPlan plan(const Weights& on) const {
     Recorder record;
     ValueId x = record.embed("table", on.table);
     const ValueId h = record.add_norm("norm", x, kNoValue, on.norm);
     const ValueId router_logits = record.exact_linear("router", h, on.router);
-    const ValueId gated = record.gated_linear("shared.gate_up", h, on.shared_gate_up);
-    const ValueId shared = record.linear("shared.down", gated, on.shared_down);
-    const ValueId routed = record.experts("experts", h, router_logits, on.experts);
-    record.add_norm("unused", x, shared, on.norm);
+    const auto& [name, gate, rule, has_biases, has_factors, is_one_sum] = attributes_;
+    const ValueId inner = is_gated(gate)
+                              ? record.gated_linear("shared.gate_up", h, on.shared_gate_up, gate)
+                              : record.linear("shared.up", h, on.shared_gate_up, true);
+    const ValueId shared = record.linear("shared.down", inner, on.shared_down);
+    ValueId routed =
+        record.experts("experts", h, router_logits, on.experts, {rule, on.biases, on.factors});
+    if (is_one_sum) {
+      routed = record.sigmoid_gate("sum", shared, kNoValue, routed);
+    } else {
+      record.add_norm("unused", x, shared, on.norm);
+    }
     record.logits("identity", record.head_norm("norm", x, routed, on.norm), on.identity);
     return std::move(std::move(record).finish()).value();
   }
@@ -119,8 +187,10 @@ class SharedExperts {
     Weights on;
     on.table = put(table_);
     on.router = put(router_);
-    on.shared_gate_up =
-        std::move(backend.upload_joined({{shared_gate_.view, {}}, {shared_up_.view, {}}})).value();
+    std::vector<Matrix> gate_and_up;
+    if (is_gated(attributes_.gate)) gate_and_up.push_back({shared_gate_.view, {}});
+    gate_and_up.push_back({shared_up_.view, {}});
+    on.shared_gate_up = std::move(backend.upload_joined(std::move(gate_and_up))).value();
     on.shared_down = put(shared_down_);
     on.identity = put(identity_);
     on.norm = {std::move(backend.upload(std::vector<float>(kHidden, 1))).value(), kEps};
@@ -128,6 +198,10 @@ class SharedExperts {
     for (const RandomMatrix& matrix : gate_up_) experts.gate_up.push_back({matrix.view, {}});
     for (const RandomMatrix& matrix : down_) experts.down.push_back({matrix.view, {}});
     experts.top_k = kTopK;
+    experts.gate = attributes_.gate;
+    const RouterProblem numbers = router();
+    if (attributes_.has_biases) on.biases = std::move(backend.upload(numbers.biases)).value();
+    if (attributes_.has_factors) on.factors = std::move(backend.upload(numbers.factors)).value();
     on.experts = std::move(backend.upload(std::move(experts))).value();
     return on;
   }
@@ -139,11 +213,17 @@ class SharedExperts {
     }
     return y;
   }
-  static std::vector<double> swiglu_then(const MatrixView& down, const std::vector<double>& gate,
-                                         const std::vector<double>& up) {
+  std::vector<double> gated_then(const MatrixView& down, const std::vector<double>& gate,
+                                 const std::vector<double>& up) const {
     std::vector<double> h(gate.size());
-    for (std::size_t i = 0; i < h.size(); ++i) h[i] = gate[i] / (1 + std::exp(-gate[i])) * up[i];
+    for (std::size_t i = 0; i < h.size(); ++i) h[i] = activated(gate[i], up[i]);
     return product(down, h);
+  }
+  double activated(double g, double up) const {
+    if (attributes_.gate == Gate::kSquaredRelu) return up > 0 ? up * up : 0;
+    if (attributes_.gate == Gate::kSilu) return g / (1 + std::exp(-g)) * up;
+    const double z = std::sqrt(2 / std::numbers::pi) * (g + 0.044715 * g * g * g);
+    return g / 2 * (1 + std::tanh(z)) * up;
   }
   static std::vector<double> normalised(const std::vector<double>& x) {
     double squares = 0;
@@ -155,21 +235,10 @@ class SharedExperts {
   static void add(std::vector<double>& x, double weight, const std::vector<double>& delta) {
     for (std::size_t i = 0; i < x.size(); ++i) x[i] += weight * delta[i];
   }
-  static std::vector<std::pair<int64_t, double>> routes(const std::vector<double>& logits) {
-    std::vector<int64_t> order(logits.size());
-    std::iota(order.begin(), order.end(), 0);
-    std::ranges::stable_sort(order, [&](int64_t a, int64_t b) { return logits[a] > logits[b]; });
-    double sum = 0;
-    for (int64_t i = 0; i < kTopK; ++i) sum += std::exp(logits[order[i]] - logits[order[0]]);
-    std::vector<std::pair<int64_t, double>> chosen;
-    for (int64_t i = 0; i < kTopK; ++i) {
-      chosen.emplace_back(order[i], std::exp(logits[order[i]] - logits[order[0]]) / sum);
-    }
-    return chosen;
-  }
-
+  ExpertAttributes attributes_;
+  uint64_t seed_ = 40;
   RandomMatrix table_ = dense(kTokens, kHidden, Contents::kExact, 2);
-  RandomMatrix router_ = dense(kExperts, kHidden, Contents::kExact, 3);
+  RandomMatrix router_ = small_router();
   RandomMatrix identity_ = identity();
   RandomMatrix shared_gate_ = packed(kShared, kHidden);
   RandomMatrix shared_up_ = packed(kShared, kHidden);

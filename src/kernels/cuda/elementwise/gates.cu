@@ -40,6 +40,15 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+__global__ void __launch_bounds__(kThreads) square_relu(void* x, Element element, int64_t size) {
+  begin_operation();
+  const int64_t stride = int64_t{gridDim.x} * kThreads;
+  for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < size; i += stride) {
+    const float value = load_element(element, x, i);
+    store_element(element, x, i, value < 0 ? 0 : value * value);  // NaN stays
+  }
+}
+
 /// Eight numbers of a row for a thread, or where rows are no multiples of eight one.
 template <int kCount>
 __global__ void __launch_bounds__(kThreads)
@@ -51,7 +60,7 @@ __global__ void __launch_bounds__(kThreads)
     float x[8];
     float gate[8];
     float base[8] = {};
-    const bool has_gates = !a.is_of_row;
+    const bool has_gates = !a.is_of_row && a.gate != nullptr;
     if constexpr (kCount == 8) {
       load_8(a.element, a.x, i, x);
       if (has_gates) load_8(a.gate_element, a.gate, i, gate);
@@ -61,7 +70,9 @@ __global__ void __launch_bounds__(kThreads)
       if (has_gates) gate[0] = load_element(a.gate_element, a.gate, i);
       if (a.base != nullptr) base[0] = load_element(a.element, a.base, i);
     }
-    const float of_row = has_gates ? 0 : load_element(a.gate_element, a.gate, i / a.cols);
+    const float of_row = a.gate == nullptr ? INFINITY  // whose sigmoid is 1
+                         : has_gates       ? 0
+                                           : load_element(a.gate_element, a.gate, i / a.cols);
 #pragma unroll
     for (int j = 0; j < kCount; ++j) {
       x[j] = x[j] / (1.0f + expf(-(has_gates ? gate[j] : of_row))) + base[j];
@@ -103,6 +114,10 @@ void run_gate(void* y, const void* gate_up, Activation activation, Element eleme
 
 void run_gate_columns(const GateColumnsCall& call, Stream stream) {
   launch(gate_columns, {dim3(ctas_for(call.rows * call.cols)), kThreads}, stream, call);
+}
+
+void run_squared_relu(void* x, Element element, int64_t size, Stream stream) {
+  launch(square_relu, {dim3(ctas_for(size)), kThreads}, stream, x, element, size);
 }
 
 void run_sigmoid_gate(const SigmoidGateCall& call, Stream stream) {

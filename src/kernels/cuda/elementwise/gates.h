@@ -25,10 +25,13 @@ struct GateColumnsCall {
 };
 void run_gate_columns(const GateColumnsCall& call, Stream stream);
 
-/// x = sigmoid(gate) * x + base for each number, rounded once.
+/// `size` numbers become max(x, 0)^2.
+void run_squared_relu(void* x, Element element, int64_t size, Stream stream);
+
+/// x = sigmoid(gate) * x + base for each number, or x + base, rounded once.
 struct SigmoidGateCall {
   void* x = nullptr;                // [rows][cols]
-  const void* gate = nullptr;       // [rows][cols], or where `is_of_row` [rows]
+  const void* gate = nullptr;       // [rows][cols], or where `is_of_row` [rows], or nullptr
   const void* base = nullptr;       // as x; nullptr: zero
   Element element = Element::kF16;  // of x and base
   Element gate_element = Element::kF16;

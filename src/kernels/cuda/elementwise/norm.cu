@@ -29,6 +29,11 @@ __device__ float scale_of(const AddNormCall& a) {
   return a.scale != nullptr && has_delta(a) ? *a.scale : 1.0f;
 }
 
+/// Of a row; the sigmoid of infinity is 1.
+__device__ float gate_of(const AddNormCall& a, int64_t row) {
+  return a.gated.gate != nullptr ? a.gated.gate[row] : INFINITY;
+}
+
 /// As SigmoidGateCall has it with the sum of the routes as its base.
 __device__ float add_gated(Element element, float sum, float x, float gate) {
   return rounded(element, x / (1.0f + expf(-gate)) + sum);
@@ -42,7 +47,7 @@ __device__ void load_delta_8(const AddNormCall& a, int64_t row, int64_t col, flo
   if (a.gated.x == nullptr) return;
   float x[8];
   load_8(a.element, a.gated.x, row * a.cols + col, x);
-  const float gate = a.gated.gate[row];
+  const float gate = gate_of(a, row);
 #pragma unroll
   for (int i = 0; i < 8; ++i) delta[i] = add_gated(a.element, delta[i], x[i], gate);
 }
@@ -52,7 +57,7 @@ __device__ float load_delta(const AddNormCall& a, int64_t row, int64_t col) {
   const float sum = rounded(a.element, add_routes(a.element, a.routes, a.cols, row, col));
   if (a.gated.x == nullptr) return sum;
   return add_gated(a.element, sum, load_element(a.element, a.gated.x, row * a.cols + col),
-                   a.gated.gate[row]);
+                   gate_of(a, row));
 }
 
 /// A CTA for a row, which stays in registers: kRuns times eight elements for each thread, loaded
@@ -166,7 +171,7 @@ __global__ void __launch_bounds__(kThreads) add_few_routes(const __grid_constant
     if (is_gated) {
       const auto* const results = static_cast<const uint16_t*>(a.gated.x);
       gated = *reinterpret_cast<const uint2*>(results + row * a.cols + col);
-      gate = a.gated.gate[row];
+      gate = gate_of(a, row);
     }
     sum = *reinterpret_cast<const float4*>(x);
   }

@@ -5,10 +5,10 @@
 
 namespace subbyte::cuda {
 
-/// The result of an expert that every token goes to, times the sigmoid of its gate.
+/// The result of an expert that every token goes to, times the sigmoid of its gate, if it has one.
 struct GatedResult {
   const void* x = nullptr;      // [..][cols]; nullptr: there is none
-  const float* gate = nullptr;  // [..]
+  const float* gate = nullptr;  // [..], or nullptr
 };
 
 /// x[row] = scale * (x[row] + factor * (delta[row] or the rounded sum of the row's routes)), then

@@ -15,47 +15,123 @@ struct ChosenExpert {
   float weight;
 };
 
-/// A logit so that unsigned comparison is that of floats: NaN, which has no order, counts as
+/// A number so that unsigned comparison is that of floats: NaN, which has no order, counts as
 /// infinity, and both zeros are one. 0 is below all.
-__device__ inline uint32_t rank_of(float logit) {
-  const uint32_t bits = __float_as_uint(isnan(logit) ? INFINITY : logit + 0.0f);
+__device__ inline uint32_t rank_of(float number) {
+  const uint32_t bits = __float_as_uint(isnan(number) ? INFINITY : number + 0.0f);
   return (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
 }
 
-/// What rank_of() was given; infinity, which may have been NaN, is loaded again.
-__device__ inline float logit_of(const float* logits, uint32_t rank, int expert) {
-  const float logit = __uint_as_float((rank & 0x80000000u) != 0 ? rank & 0x7fffffffu : ~rank);
-  return isinf(logit) ? logits[expert] : logit;
+/// What rank_of() was given, but for infinity, which may have been NaN.
+__device__ inline float number_of(uint32_t rank) {
+  return __uint_as_float((rank & 0x80000000u) != 0 ? rank & 0x7fffffffu : ~rank);
 }
 
-/// By a warp.
-__device__ inline float softmax_sum(const float* logits, int experts, float largest) {
-  float sum = 0;
-  for (int e = static_cast<int>(threadIdx.x) % kLanes; e < experts; e += kLanes) {
-    sum += expf(logits[e] - largest);
-  }
-  return sum_of_warp(sum);
+__device__ inline float sigmoid(float x) {
+  return 1 / (1 + expf(-x));
 }
+
+/// What the experts of a token are compared by, and their scores. By a warp.
+class ExpertNumbers {
+ public:
+  __device__ ExpertNumbers(const RouteCall& route, const float* logits)
+      : logits_(logits),
+        biases_(route.biases),
+        rule_(route.rule),
+        experts_(static_cast<int>(route.experts)),
+        by_logits_(rule_.chooses_by_logits(biases_ != nullptr)) {
+    const bool is_softmax = rule_.scores == Routing::Scores::kSoftmax;
+    if (is_softmax && !(by_logits_ && rule_.has_ratios())) find_total();
+    if (rule_.groups > 1) find_groups();
+  }
+
+  __device__ int experts() const { return experts_; }
+
+  /// 0 of an expert that is not there to choose.
+  __device__ uint32_t rank(int expert) const {
+    const bool is_there =
+        expert < experts_ &&
+        (rule_.groups == 1 || (kept_groups_ >> expert / (experts_ / rule_.groups) & 1) != 0);
+    return is_there ? rank_of(number(expert)) : 0;
+  }
+
+  /// Of an expert with that rank: a logit that is a number is not loaded again.
+  __device__ float logit(int expert, uint32_t rank) const {
+    const float number = number_of(rank);
+    return by_logits_ && !isinf(number) ? number : logits_[expert];
+  }
+
+  /// Of a logit; with ratios alone of a softmax it is relative to the largest of the chosen ones,
+  /// `best`.
+  __device__ float score(float logit, float best) const {
+    if (rule_.scores == Routing::Scores::kSigmoid) return sigmoid(logit);
+    return total_ == 0 ? expf(logit - best) : expf(logit - largest_) / total_;
+  }
+
+ private:
+  __device__ float number(int expert) const {
+    if (by_logits_) return logits_[expert];
+    return score(logits_[expert], 0) + (biases_ != nullptr ? biases_[expert] : 0);
+  }
+
+  /// By which a softmax divides.
+  __device__ void find_total() {
+    const int lane = static_cast<int>(threadIdx.x) % kLanes;
+    uint32_t largest = 0;
+    for (int e = lane; e < experts_; e += kLanes) largest = max(largest, rank_of(logits_[e]));
+    largest_ = number_of(__reduce_max_sync(~0u, largest));
+    float sum = 0;
+    for (int e = lane; e < experts_; e += kLanes) sum += expf(logits_[e] - largest_);
+    total_ = sum_of_warp(sum);
+  }
+
+  /// A lane has a group, and counts those that are better.
+  __device__ void find_groups() {
+    const int lane = static_cast<int>(threadIdx.x) % kLanes;
+    const int size = experts_ / rule_.groups;
+    float best = -INFINITY;
+    float second = -INFINITY;
+    for (int i = 0; i < size && lane < rule_.groups; ++i) {
+      const float found = number(lane * size + i);
+      const float one = isnan(found) ? INFINITY : found;
+      second = fmaxf(second, fminf(best, one));
+      best = fmaxf(best, one);
+    }
+    const uint32_t rank = rank_of(rule_.groups_by_two && size > 1 ? best + second : best);
+    int better = 0;
+    for (int other = 0; other < rule_.groups; ++other) {
+      const uint32_t of_other = __shfl_sync(~0u, rank, other);
+      better += of_other > rank || (of_other == rank && other < lane);
+    }
+    kept_groups_ = __ballot_sync(~0u, lane < rule_.groups && better < rule_.top_groups);
+  }
+
+  const float* logits_;
+  const float* biases_;
+  const Routing& rule_;
+  int experts_;
+  bool by_logits_;
+  float largest_ = 0;  // of the logits
+  float total_ = 0;    // of a softmax, if it is needed
+  unsigned kept_groups_ = 0;
+};
 
 /// The experts that a warp has not chosen yet. Lane l has those from l on, kLanes apart; the ranks
-/// of kHeld of them stay in its registers, the others are read again.
+/// of kHeld of them stay in its registers, the others are found again.
 template <int kHeld>
 class LeftExperts {
  public:
-  __device__ LeftExperts(const float* logits, int experts)
-      : logits_(logits), experts_(experts), lane_(static_cast<int>(threadIdx.x) % kLanes) {
+  __device__ explicit LeftExperts(const ExpertNumbers& numbers)
+      : numbers_(numbers), lane_(static_cast<int>(threadIdx.x) % kLanes) {
 #pragma unroll
-    for (int i = 0; i < kHeld; ++i) {
-      const int expert = i * kLanes + lane_;
-      held_[i] = expert < experts ? rank_of(logits[expert]) : 0;
-    }
+    for (int i = 0; i < kHeld; ++i) held_[i] = numbers.rank(i * kLanes + lane_);
   }
 
   /// The best, the lower index on ties. All lanes have the rank and the expert.
   __device__ int take(uint32_t& rank) {
     Best best = best_held();
-    for (int e = kHeld * kLanes + lane_; e < experts_; e += kLanes) {
-      const uint32_t other = rank_of(logits_[e]);
+    for (int e = kHeld * kLanes + lane_; e < numbers_.experts(); e += kLanes) {
+      const uint32_t other = numbers_.rank(e);
       const bool is_left = other < last_.rank || (other == last_.rank && e > last_.expert);
       if (is_left && other > best.rank) best = {other, e};
     }
@@ -92,8 +168,7 @@ class LeftExperts {
     return best[0];
   }
 
-  const float* logits_;
-  int experts_;
+  const ExpertNumbers& numbers_;
   int lane_;
   uint32_t held_[kHeld];
   Best last_ = {~0u, -1};
@@ -101,10 +176,11 @@ class LeftExperts {
 
 /// By a warp: the best expert of those that are left, top_k <= 32 times, NaN before all.
 template <int kHeld>
-__device__ ChosenExpert choose_experts(const float* logits, int experts, int top_k,
-                                       bool weights_of_all) {
+__device__ ChosenExpert choose_experts(const RouteCall& a, const float* logits) {
   const int lane = static_cast<int>(threadIdx.x) % kLanes;
-  LeftExperts<kHeld> left(logits, experts);
+  const int top_k = static_cast<int>(a.top_k);
+  const ExpertNumbers numbers(a, logits);
+  LeftExperts<kHeld> left(numbers);
   uint32_t my_rank = 0;
   int mine = 0;
   for (int i = 0; i < top_k; ++i) {
@@ -112,29 +188,26 @@ __device__ ChosenExpert choose_experts(const float* logits, int experts, int top
     const int expert = left.take(rank);
     if (lane == i) my_rank = rank, mine = expert;
   }
-  const float logit = lane < top_k ? logit_of(logits, my_rank, mine) : 0;
-  const float largest = __shfl_sync(~0u, logit, 0);
-  const float weight = expf(logit - largest);
-  double sum = 0;
-  if (weights_of_all) {
-    sum = softmax_sum(logits, experts, largest);
-  } else {
+  const float logit = lane < top_k ? numbers.logit(mine, my_rank) : 0;
+  const float weight = numbers.score(logit, __shfl_sync(~0u, logit, 0));
+  double divisor = 1;
+  if (a.rule.normalises) {
+    double sum = 0;
 #pragma unroll 4
     for (int i = 0; i < top_k; ++i) sum += __shfl_sync(~0u, weight, i);
+    sum += a.rule.added;
+    divisor = sum < a.rule.smallest_sum ? a.rule.smallest_sum : sum;
   }
-  return {mine, static_cast<float>(weight / sum)};
+  ChosenExpert chosen = {mine, static_cast<float>(weight / divisor) * a.rule.factor};
+  if (a.factors != nullptr && lane < top_k) chosen.weight *= a.factors[mine];
+  return chosen;
 }
 
-__device__ inline ChosenExpert choose_experts(const float* logits, int experts, int top_k,
-                                              bool weights_of_all) {
+__device__ inline ChosenExpert choose_experts(const RouteCall& a, const float* logits) {
   constexpr int kFew = 4;
-  if (experts <= kFew * kLanes) {
-    return choose_experts<kFew>(logits, experts, top_k, weights_of_all);
-  }
-  if (experts <= 2 * kFew * kLanes) {
-    return choose_experts<2 * kFew>(logits, experts, top_k, weights_of_all);
-  }
-  return choose_experts<4 * kFew>(logits, experts, top_k, weights_of_all);
+  if (a.experts <= kFew * kLanes) return choose_experts<kFew>(a, logits);
+  if (a.experts <= 2 * kFew * kLanes) return choose_experts<2 * kFew>(a, logits);
+  return choose_experts<4 * kFew>(a, logits);
 }
 
 /// By a warp, what it has chosen for a token, whose shared expert, if there is one, has this gate.
@@ -143,9 +216,13 @@ __device__ inline int store_choice(const RouteCall& a, int64_t token, ChosenExpe
                                    float gate) {
   const int lane = static_cast<int>(threadIdx.x) % kLanes;
   if (lane >= a.routes_of_token()) return 0;
-  if (lane == a.top_k) chosen = {static_cast<int>(a.experts), 1 / (1 + expf(-gate))};
-  a.expert_of[token * a.routes_of_token() + lane] = chosen.expert;
-  a.weights[token * a.routes_of_token() + lane] = chosen.weight;
+  if (lane == a.top_k) {
+    chosen = {static_cast<int>(a.experts), a.shared_gate != nullptr ? sigmoid(gate) : 1};
+  }
+  const int64_t route = token * a.routes_of_token() + lane;
+  a.expert_of[route] = chosen.expert;
+  a.weights[route] = a.of_inputs != nullptr ? 1 : chosen.weight;
+  if (a.of_inputs != nullptr) a.of_inputs[route] = chosen.weight;
   return chosen.expert;
 }
 

@@ -21,9 +21,7 @@ constexpr int64_t kFewRoutes = kLanes;
 /// By a warp. Each lane that has one returns the expert of its route.
 __device__ int choose_of_token(const RouteCall& a, int64_t token) {
   const float gate = a.shared_gate != nullptr ? a.shared_gate[token] : 0;  // loaded beside logits
-  const ChosenExpert chosen =
-      choose_experts(a.logits + token * a.experts, static_cast<int>(a.experts),
-                     static_cast<int>(a.top_k), a.weights_of_all);
+  const ChosenExpert chosen = choose_experts(a, a.logits + token * a.experts);
   return store_choice(a, token, chosen, gate);
 }
 
@@ -184,7 +182,18 @@ __global__ void __launch_bounds__(kThreads) gather_rows(const __grid_constant__ 
   const int64_t pieces = a.cols / 8;
   const auto* from = static_cast<const uint4*>(a.from) + a.rows[blockIdx.x] * pieces;
   auto* to = static_cast<uint4*>(a.to) + blockIdx.x * pieces;
-  for (int64_t i = threadIdx.x; i < pieces; i += kThreads) to[i] = from[i];
+  if (a.factors == nullptr) {
+    for (int64_t i = threadIdx.x; i < pieces; i += kThreads) to[i] = from[i];
+    return;
+  }
+  const float factor = a.factors[a.factor_of[blockIdx.x]];
+  for (int64_t i = threadIdx.x; i < pieces; i += kThreads) {
+    float values[8];
+    load_8(a.element, from, i * 8, values);
+#pragma unroll
+    for (float& value : values) value *= factor;
+    store_8(a.element, to, i * 8, values);
+  }
 }
 
 /// Eight numbers of a token for each thread.

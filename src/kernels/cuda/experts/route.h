@@ -8,6 +8,7 @@
 //
 // Nothing depends on the order in which threads run: results are the same bits each time.
 
+#include "base/routing.h"
 #include "kernels/cuda/common/elements.h"
 #include "kernels/cuda/experts/arguments.h"
 
@@ -23,23 +24,27 @@ struct RouteCall {
   int64_t top_k = 0;    // at most experts and kMaxTopK, less than that beside a shared expert
   int tile_tokens = 8;  // routes of a tile, at most
   int64_t num_tiles = 0;
-  /// [tokens], or nullptr: each token goes to one expert more, whose number is `experts`, and whose
-  /// weight is the sigmoid of this.
+  /// Each token goes to one expert more, whose number is `experts`, and whose weight is the sigmoid
+  /// of its gate [tokens], or 1 without one.
+  bool has_shared = false;
   const float* shared_gate = nullptr;
-  bool weights_of_all = false;  // the softmax is one over all experts, not over the chosen ones
+  Routing rule = {};
+  const float* biases = nullptr;   // [experts], that only choose, or nullptr
+  const float* factors = nullptr;  // the same, of the weights
   // Results.
   int32_t* expert_of = nullptr;  // [tokens * routes_of_token()], by route
-  float* weights = nullptr;      // the same
+  float* weights = nullptr;      // the same; 1 where
+  float* of_inputs = nullptr;    // the same, is no nullptr, which are the weights of inputs then
   int32_t* order = nullptr;      // the same, the route of each place
   int32_t* token_of = nullptr;   // the same, the token of each place
   ExpertTile* tiles = nullptr;   // [num_tiles]
 
-  SUBBYTE_DEVICE constexpr int64_t num_shared() const { return shared_gate != nullptr ? 1 : 0; }
+  SUBBYTE_DEVICE constexpr int64_t num_shared() const { return has_shared ? 1 : 0; }
   SUBBYTE_DEVICE constexpr int64_t routes_of_token() const { return top_k + num_shared(); }
 };
 
-/// The top_k largest logits of each token, the lower index on ties and NaN before all, weighted by
-/// a softmax. Errors are left to cudaGetLastError().
+/// The top_k best experts of each token by the rule, NaN before all, and their weights. Errors are
+/// left to cudaGetLastError().
 SUBBYTE_BY_NVCC void run_route(const RouteCall& call, Stream stream);
 
 /// The same for experts that were chosen elsewhere, numbers of 32 or 64 bits [tokens][top_k], with
@@ -54,6 +59,10 @@ struct GatherRowsCall {
   const int32_t* rows = nullptr;  // [count], of `from`
   int64_t count = 0;
   int64_t cols = 0;  // elements of 2 bytes, a multiple of 8; both are 16-byte aligned
+  /// Row i is multiplied by factors[factor_of[i]], and rounded; nullptr: by nothing.
+  const float* factors = nullptr;
+  const int32_t* factor_of = nullptr;
+  Element element = Element::kF16;
 };
 
 /// Errors are left to cudaGetLastError().

@@ -16,6 +16,7 @@ struct RoutedMemory {
   int64_t outputs;    // 16 bits [routes][hidden]; before them there, rows of x by expert
   int64_t codes;      // 8 bits [routes][the longer of both], of rows that are rounded, or nothing
   int64_t scales;     // float [routes] of these
+  int64_t of_inputs;  // float [routes]
 
   RoutedMemory(int64_t routes, int64_t num_tiles, int64_t inner, int64_t hidden,
                bool rounds_rows = false)
@@ -27,7 +28,8 @@ struct RoutedMemory {
         activated(take(routes * inner * 2)),
         outputs(take(routes * hidden * 2)),
         codes(take(rounds_rows ? routes * std::max(inner, hidden) : 0)),
-        scales(take(rounds_rows ? routes * int64_t{sizeof(float)} : 0)) {}
+        scales(take(rounds_rows ? routes * int64_t{sizeof(float)} : 0)),
+        of_inputs(take(routes * int64_t{sizeof(float)})) {}
 
   /// Points the results of a call into that memory.
   void place(RouteCall& call, std::byte* memory) const {

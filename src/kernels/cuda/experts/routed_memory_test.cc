@@ -35,11 +35,12 @@ TEST(RoutedMemory, places_do_not_overlap_and_hold_what_the_kernels_write) {
                     {m.activated, 2 * routes * inner},
                     {m.outputs, 2 * routes * hidden},
                     {m.codes, routes * std::max(inner, hidden)},
-                    {m.scales, 4 * routes}},
+                    {m.scales, 4 * routes},
+                    {m.of_inputs, 4 * routes}},
                    m.bytes);
       const RoutedMemory exact(routes, 5, inner, hidden);
       EXPECT_EQ(exact.outputs, m.outputs);
-      EXPECT_EQ(exact.bytes, m.codes);
+      EXPECT_EQ(exact.of_inputs, m.codes);
     }
   }
 }

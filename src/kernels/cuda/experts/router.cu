@@ -264,8 +264,7 @@ class RouterCta {
   /// By a warp.
   __device__ void choose() {
     const RouteCall& route = a_.route;
-    const ChosenExpert chosen = choose_experts(shared_.logits, experts_,
-                                               static_cast<int>(route.top_k), route.weights_of_all);
+    const ChosenExpert chosen = choose_experts(route, shared_.logits);
     sort_of_one_token(route, store_choice(route, 0, chosen, shared_.gate));
   }
 
