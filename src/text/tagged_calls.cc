@@ -26,6 +26,7 @@ TaggedCalls::Marks TaggedCalls::tag_of(ToolCallStyle style) {
   if (style == ToolCallStyle::kKimi) {
     return {"<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"};
   }
+  if (style == ToolCallStyle::kInvokes) return {"<minimax:tool_call>", "</minimax:tool_call>"};
   return {"<tool_call>", "</tool_call>"};
 }
 
@@ -108,7 +109,9 @@ CallText TaggedCalls::parse(std::size_t end, bool is_closed) const {
   const std::size_t begin = is_tag ? body_ : body_ - marks_.open.size();
   const std::size_t last = is_tag || !is_closed ? end : end + marks_.close.size();
   const std::string_view text = std::string_view(held_).substr(begin, last - begin);
-  if (style_ == ToolCallStyle::kXml) return parse_xml_calls(text, tools_);
+  if (style_ == ToolCallStyle::kXml || style_ == ToolCallStyle::kInvokes) {
+    return parse_xml_calls(text, style_, tools_);
+  }
   if (style_ == ToolCallStyle::kKeys) return parse_keyed_calls(text, tools_);
   return style_ == ToolCallStyle::kJson ? parse_json_calls(text) : parse_marked_calls(text, style_);
 }

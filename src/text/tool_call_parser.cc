@@ -31,6 +31,7 @@ ToolCallParser::ToolCallParser(ToolCallStyle style, const json::Value& tools, st
       break;
     case ToolCallStyle::kJson:
     case ToolCallStyle::kXml:
+    case ToolCallStyle::kInvokes:
     case ToolCallStyle::kKeys:
     case ToolCallStyle::kDeepSeek:
     case ToolCallStyle::kKimi:

@@ -257,6 +257,25 @@ TEST(XmlToolCalls, that_do_not_parse_stay_text) {
   EXPECT_EQ(parse(ToolCallStyle::kXml, many + "</tool_call>", 5), many + "</tool_call>");
 }
 
+TEST(InvokedToolCalls, have_values_of_the_types_of_their_parameters) {
+  const auto found = [](std::string_view answer) { return parse(ToolCallStyle::kInvokes, answer); };
+  EXPECT_EQ(
+      found("So.\n<minimax:tool_call>\n<invoke name=\"f\">\n<parameter name=\"n\">1</parameter>"
+            "\n<parameter name=\"s\">1</parameter>\n</invoke>\n<invoke name=\"g\">\n</invoke>\n"
+            "</minimax:tool_call>"),
+      R"(So.[f {"n": 1, "s": "1"}][g {}])");
+  EXPECT_EQ(found("<minimax:tool_call><invoke name=\"f\"><parameter name=\"s\">a </parameter> b"
+                  "</parameter></invoke></minimax:tool_call>"),
+            R"([f {"s": "a </parameter> b"}])");
+  for (const char* const text :
+       {"<minimax:tool_call></minimax:tool_call>",
+        "<minimax:tool_call><invoke name=\"\"></invoke></minimax:tool_call>",
+        "<minimax:tool_call><invoke name=\"f></invoke></minimax:tool_call>",
+        "<minimax:tool_call><invoke name=\"f\">x</invoke></minimax:tool_call>"}) {
+    EXPECT_EQ(found(text), text);
+  }
+}
+
 TEST(KeyedToolCalls, have_values_of_the_types_of_their_parameters) {
   const auto found = [](std::string_view answer) { return parse(ToolCallStyle::kKeys, answer); };
   EXPECT_EQ(found("So.\n<tool_call>f\n<arg_key>n</arg_key>\n<arg_value>1</arg_value>\n"
@@ -422,8 +441,8 @@ TEST(ToolCalls, lose_no_text_of_answers_without_white_space) {
     std::string text;
     for (int i = 0; i < 12; ++i) text += parts[random.next() % std::size(parts)];
     for (const auto style :
-         {ToolCallStyle::kJson, ToolCallStyle::kXml, ToolCallStyle::kKeys, ToolCallStyle::kDeepSeek,
-          ToolCallStyle::kKimi, ToolCallStyle::kJsonAnswer}) {
+         {ToolCallStyle::kJson, ToolCallStyle::kXml, ToolCallStyle::kInvokes, ToolCallStyle::kKeys,
+          ToolCallStyle::kDeepSeek, ToolCallStyle::kKimi, ToolCallStyle::kJsonAnswer}) {
       const std::string found = parse(style, text, 1 + round % 9);
       EXPECT_EQ(parse(style, text, 200), found) << text;
       if (found.find('[') == std::string::npos) {
@@ -441,6 +460,7 @@ TEST(ToolCallStyles, are_chosen_by_what_the_template_writes) {
   EXPECT_EQ(style("{{ '<tool_call>\n{\"name\": ' }}"), ToolCallStyle::kJson);
   EXPECT_EQ(style("{{ '<tool_call>\n<function=' }}"), ToolCallStyle::kXml);
   EXPECT_EQ(style("{{ '<tool_call>f<arg_key>' }}"), ToolCallStyle::kKeys);
+  EXPECT_EQ(style("{{ '<minimax:tool_call>' }}"), ToolCallStyle::kInvokes);
   EXPECT_EQ(style("{{ '<\uff5ctool\u2581call\u2581begin\uff5c>' }}"), ToolCallStyle::kDeepSeek);
   EXPECT_EQ(style("{{ '<|tool_call_argument_begin|>' }}"), ToolCallStyle::kKimi);
   EXPECT_EQ(style("{{ '<|python_tag|>' }}"), ToolCallStyle::kJsonAnswer);

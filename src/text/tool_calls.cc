@@ -8,6 +8,7 @@ ToolCallStyle tool_call_style(ChatFormat format, const ChatTemplate* chat_templa
   if (format == ChatFormat::kHarmony) return ToolCallStyle::kHarmony;
   if (chat_template == nullptr) return ToolCallStyle::kNone;
   if (chat_template->contains("<function=")) return ToolCallStyle::kXml;
+  if (chat_template->contains("<minimax:tool_call>")) return ToolCallStyle::kInvokes;
   if (chat_template->contains("<arg_key>")) return ToolCallStyle::kKeys;
   if (chat_template->contains("<\uff5ctool\u2581call\u2581begin\uff5c>"))
     return ToolCallStyle::kDeepSeek;

@@ -4,6 +4,8 @@
 //   kJson        <tool_call>{"name": "f", "arguments": {"x": 1}}</tool_call>      Qwen, Hermes
 //   kXml         <tool_call><function=f><parameter=x>1</parameter></function></tool_call>
 //                                                                     Qwen3-Coder, Qwen3.5
+//   kInvokes     <minimax:tool_call><invoke name="f"><parameter name="x">1</parameter></invoke>
+//                </minimax:tool_call>
 //   kKeys        <tool_call>f<arg_key>x</arg_key><arg_value>1</arg_value></tool_call>      GLM
 //   kDeepSeek    <tool_call_begin>f<tool_sep>{"x": 1}<tool_call_end>, some of these between
 //                <tool_calls_begin> and <tool_calls_end>, with bars of full width
@@ -30,6 +32,7 @@ enum class ToolCallStyle : uint8_t {
   kNone,
   kJson,
   kXml,
+  kInvokes,
   kKeys,
   kDeepSeek,
   kKimi,
@@ -63,7 +66,8 @@ CallText parse_json_answer(std::string_view text, const json::Value& tools);
 
 /// Functions with parameters, of which `tools` say what is no text: a value that is not of a type
 /// that its parameter has is a text.
-CallText parse_xml_calls(std::string_view text, const json::Value& tools);
+/// `style` is kXml or kInvokes.
+CallText parse_xml_calls(std::string_view text, ToolCallStyle style, const json::Value& tools);
 
 /// A name with keys and values, of which `tools` say the same.
 CallText parse_keyed_calls(std::string_view text, const json::Value& tools);

@@ -6,8 +6,9 @@
 //   </parameter>
 //   </function>
 //
-// A value ends at the first </parameter> before another parameter or the end of its function. GLM
-// writes a name, then an <arg_key> and an <arg_value> for each argument.
+// A value ends at the first </parameter> before another parameter or the end of its function.
+// MiniMax writes <invoke name="NAME">, <parameter name="NAME"> and </invoke>. GLM writes a name,
+// then an <arg_key> and an <arg_value> for each argument.
 
 #include <algorithm>
 #include <optional>
@@ -25,10 +26,13 @@ using json::Value;
 using Kind = CallText::Kind;
 
 constexpr std::string_view kSpace = " \t\r\n";
-constexpr std::string_view kFunction = "<function=";
-constexpr std::string_view kFunctionEnd = "</function>";
-constexpr std::string_view kParameter = "<parameter=";
 constexpr std::string_view kParameterEnd = "</parameter>";
+
+struct XmlMarks {
+  std::string_view function, function_end, parameter, name_end;
+};
+constexpr XmlMarks kFunctions = {"<function=", "</function>", "<parameter=", ">"};
+constexpr XmlMarks kInvokes = {"<invoke name=\"", "</invoke>", "<parameter name=\"", "\">"};
 
 const Value* member(const Value* object, std::string_view key) {
   return object == nullptr ? nullptr : object->find(key);
@@ -142,7 +146,8 @@ std::string json_of(std::string_view value, const std::set<std::string>& types) 
 
 class Reader {
  public:
-  Reader(std::string_view text, const Value& tools) : text_(text), tools_(tools) {}
+  Reader(std::string_view text, const XmlMarks& marks, const Value& tools)
+      : text_(text), marks_(marks), tools_(tools) {}
 
   CallText read() {
     CallText result = {Kind::kCalls};
@@ -164,24 +169,24 @@ class Reader {
     return true;
   }
 
-  /// The name in a mark, which ends with '>'.
+  /// The name in a mark.
   std::optional<std::string> read_name(std::string_view mark) {
     if (!take(mark)) return std::nullopt;
-    const std::size_t end = text_.find_first_of("<>\n");
-    if (end == std::string_view::npos || end == 0 || text_[end] != '>') return std::nullopt;
+    const std::size_t end = std::min(text_.find_first_of("<>\n"), text_.find(marks_.name_end));
+    if (end == std::string_view::npos || end == 0) return std::nullopt;
     std::string name(text_.substr(0, end));
-    text_.remove_prefix(end + 1);
-    return name;
+    text_.remove_prefix(end);
+    return take(marks_.name_end) ? std::optional(std::move(name)) : std::nullopt;
   }
 
   Kind read_function(std::vector<ToolCall>& calls) {
-    auto name = read_name(kFunction);
+    auto name = read_name(marks_.function);
     if (!name) return Kind::kNone;
     const Value* const function = find_function(tools_, *name);
     std::set<std::string> seen;
     std::string arguments;
-    for (skip_space(); text_.starts_with(kParameter); skip_space()) {
-      auto parameter = read_name(kParameter);
+    for (skip_space(); text_.starts_with(marks_.parameter); skip_space()) {
+      auto parameter = read_name(marks_.parameter);
       if (!parameter || !seen.insert(*parameter).second) return Kind::kNone;
       const auto value = read_value();
       if (!value) return Kind::kOpen;
@@ -190,7 +195,7 @@ class Reader {
           json::to_text(Value(*parameter)) + ": " + json_of(*value, types_of(function, *parameter));
     }
     // The end of the call is that of its function, too.
-    if (!take(kFunctionEnd) && !text_.empty()) return Kind::kNone;
+    if (!take(marks_.function_end) && !text_.empty()) return Kind::kNone;
     calls.push_back({*std::move(name), "{" + arguments + "}"});
     return Kind::kCalls;
   }
@@ -200,8 +205,8 @@ class Reader {
          end = text_.find(kParameterEnd, end + 1)) {
       std::string_view rest = text_.substr(end + kParameterEnd.size());
       rest.remove_prefix(std::min(rest.find_first_not_of(kSpace), rest.size()));
-      const bool is_end =
-          rest.empty() || rest.starts_with(kParameter) || rest.starts_with(kFunctionEnd);
+      const bool is_end = rest.empty() || rest.starts_with(marks_.parameter) ||
+                          rest.starts_with(marks_.function_end);
       if (!is_end) continue;
       std::string_view value = text_.substr(0, end);
       text_ = rest;
@@ -213,6 +218,7 @@ class Reader {
   }
 
   std::string_view text_;
+  const XmlMarks& marks_;
   const Value& tools_;
 };
 
@@ -255,8 +261,8 @@ CallText parse_keyed_calls(std::string_view text, const Value& tools) {
   return result;
 }
 
-CallText parse_xml_calls(std::string_view text, const Value& tools) {
-  return Reader(text, tools).read();
+CallText parse_xml_calls(std::string_view text, ToolCallStyle style, const Value& tools) {
+  return Reader(text, style == ToolCallStyle::kInvokes ? kInvokes : kFunctions, tools).read();
 }
 
 }  // namespace subbyte
