@@ -228,7 +228,7 @@ void add_gguf_keys(const GgufArchitecture& architecture, const ModelConfig& mode
   add("expert_count", own.experts.count);
   add("expert_used_count", own.experts.per_token);
   add("expert_feed_forward_length", own.experts.inner);
-  add("expert_shared_feed_forward_length", own.shared_expert_size);
+  add("expert_shared_feed_forward_length", own.experts.shared_inner);
 }
 
 void add_dense_gguf_keys(const ModelConfig& model, GgufKeys& keys) {
