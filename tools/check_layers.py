@@ -219,11 +219,12 @@ def without_cpp_comments(text: str) -> str:
                           token[0], text)
 
 
-# What other software and its makers call after a family: a switch of a tokenizer, and whose files
-# it is for.
+# What other software and its makers call after a family: a switch of a tokenizer, whose files it is
+# for, and words of rope sections.
 # An architecture of GGUF may hold models of several families.
 OF_GGUF = re.compile(r"GgufArchitecture kGguf\[\]")
-NAMED_AFTER = re.compile(r"fix_mistral_regex|has_mistral_pattern|kConcerned|Mistral's or Meta's|"
+NAMED_AFTER = re.compile(r'fix_mistral_regex|"llama3"|llama_4_scaling_beta|has_mistral_pattern|'
+                         "kConcerned|Mistral's or Meta's|"
                          "vocabularies of Mistral|kSentencePiece =|"
                          + OF_GGUF.pattern)
 SEPARATORS = str.maketrans("", "", "-_ ")

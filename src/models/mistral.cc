@@ -1,9 +1,11 @@
-// Mistral 7B and what is built like it: transformers' MistralForCausalLM. Attention by groups, in
-// windows of all layers or of none, and a gated block, each after an RMS norm; no biases. Mistral
-// Small 3.1 has it inside, beside a part that sees.
+// Mistral 7B and what is built like it: transformers' MistralForCausalLM and Ministral3ForCausalLM.
+// Attention by groups, in windows of all layers or of none, and a gated block, each after an RMS
+// norm; no biases. Queries of Ministral 3 grow with their positions. Models that see have either
+// inside.
 
 #include "models/config_keys.h"
 #include "models/model_family.h"
+#include "models/rope_config.h"
 #include "models/step_recorder.h"
 
 namespace subbyte {
@@ -17,7 +19,22 @@ constexpr ModelType kModelTypes[] = {{.name = "mistral",
                                                    .max_positions = 131072,
                                                    .eos = 2,
                                                    .sliding = SlidingRule::kWithWindow,
-                                                   .sliding_window = 4096}}};
+                                                   .sliding_window = 4096}},
+                                     {.name = "ministral3",
+                                      .architecture = "Ministral3ForCausalLM",
+                                      .wrapper = "mistral3",
+                                      .wrapper_ties = true,
+                                      .defaults = {.kv_heads = 8,
+                                                   .head_dim = 128,
+                                                   .max_positions = 262144,
+                                                   .rms_norm_eps = 1e-5,
+                                                   .rope_section = R"({"rope_type": "yarn",
+    "rope_theta": 1000000.0, "factor": 16.0, "original_max_position_embeddings": 16384,
+    "beta_fast": 32.0, "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0,
+    "llama_4_scaling_beta": 0.1})",
+                                                   .eos = 2,
+                                                   .sliding = SlidingRule::kWithWindow}}};
+constexpr const ModelType& kThird = kModelTypes[1];
 
 constexpr GgufTensorRule kGgufTensors[] = {
     {"attn_q", "self_attn.q_proj", GgufChange::kPairedQueries},
@@ -36,18 +53,50 @@ constexpr GgufArchitecture kGguf[] = {{.name = "llama",
                                        .is_written_only = true}};
 
 constexpr json::ScopedRule kKeys[] = {
-    SUBBYTE_CONFIG_KEY("", "sliding_window", kComputed, "", "absent: 4096; null: none"),
+    SUBBYTE_CONFIG_KEY("mistral", "sliding_window", kComputed, "", "absent: 4096; null: none"),
+    SUBBYTE_CONFIG_KEY("ministral3", "sliding_window", kComputed, "", "absent or null: none"),
+    SUBBYTE_CONFIG_KEY("ministral3", "rope_parameters", kComputed, "",
+                       "absent: YaRN of 16,384 positions times 16"),
     SUBBYTE_CONFIG_KEY("", "layer_types", kComputed, "", "what sliding_window says of all layers"),
     SUBBYTE_CONFIG_KEY("", "attention_bias", kIgnored, "", "there are no biases"),
     SUBBYTE_CONFIG_KEY("mistral3", "text_config", kComputed, "", "the config of the text model"),
 };
 
-void record(const ModelConfig& config, StepRecorder& step) {
-  record_usual_step(config, step);
+constexpr json::KeyRule kRopeKeys[] = {
+    SUBBYTE_ROPE_KEY("llama_4_scaling_beta", kComputed, "",
+                     "ministral3: queries are times 1 + beta ln(1 + floor(position / "
+                     "original_max_position_embeddings))"),
+    SUBBYTE_ROPE_KEY("max_position_embeddings", kIgnored, "", "that beside the section counts"),
+};
+
+struct Own {
+  QueryScale query_scale;
+
+  bool operator==(const Own&) const = default;
+};
+
+Status read(const json::Object& config, ModelConfig& model) {
+  Own own;
+  if (model.model_type == kThird.name) {
+    SUBBYTE_TRY(const SaidRope said, said_rope(config, model));
+    SUBBYTE_TRY(const json::Object section, json::Object::of(said.section, "rope_parameters"));
+    constexpr const char* kBeta = "llama_4_scaling_beta";
+    SUBBYTE_TRY(const auto beta, section.number(kBeta, 0, 1e3));
+    if (!beta) return section.error("json.missing", kBeta, "a number");
+    own.query_scale.beta = static_cast<float>(*beta);
+    SUBBYTE_TRY(own.query_scale.step,
+                section.required_integer("original_max_position_embeddings", 1, kMaxPositions));
+  }
+  model.own = FamilyConfig(own);
+  return {};
 }
 
-// Sources: the config.json files of mistralai/Mistral-7B-v0.3 and Mistral-Nemo-Base-2407; tiny, and
-// where added tokens begin, are ours.
+void record(const ModelConfig& config, StepRecorder& step) {
+  record_usual_step(config, step, {.attention = {.query_scale = config.own.as<Own>().query_scale}});
+}
+
+// Sources: the config.json files of mistralai/Mistral-7B-v0.3, Mistral-Nemo-Base-2407 and
+// Ministral-3-*-2512; tiny, and where added tokens begin, are ours.
 // clang-format off
 constexpr ModelShape kShapes[] = {
     // arch, name: hidden, inner, layers, heads, KV heads, head size, window, vocabulary,
@@ -55,14 +104,31 @@ constexpr ModelShape kShapes[] = {
     {"mistral", "tiny", 256,  512,   2,  4,  2, 64,  0, 512,    480,    2048,   false},
     {"mistral", "7b",   4096, 14336, 32, 32, 8, 128, 0, 32768,  32000,  32768,  false},
     {"mistral", "nemo", 5120, 14336, 40, 32, 8, 128, 0, 131072, 131000, 131072, false},
+    {"ministral3", "tiny", 256, 512, 2, 4, 2, 64, 0, 512, 480, 2048, false},
+    {"ministral3", "3b", 3072, 9216, 26, 32, 8, 128, 0, 131072, 131000, 262144, true},
+    {"ministral3", "8b", 4096, 14336, 34, 32, 8, 128, 0, 131072, 131000, 262144, false},
+    {"ministral3", "14b", 5120, 16384, 40, 32, 8, 128, 0, 131072, 131000, 262144, false},
 };
 // clang-format on
 
 json::Value config_of(const ModelShape& shape, int64_t layers) {
-  json::Value config = usual_config(kModelTypes[0], shape, layers);
+  const bool is_third = shape.arch == kThird.name;
+  json::Value config = usual_config(kModelTypes[is_third ? 1 : 0], shape, layers);
   config.erase("attention_bias");
   config["rms_norm_eps"] = 1e-5;
   config["rope_theta"] = 1000000.0;
+  if (is_third) {
+    config.erase("rope_theta");
+    config["rope_parameters"] = {{"beta_fast", 32.0},
+                                 {"beta_slow", 1.0},
+                                 {"factor", 16.0},
+                                 {"llama_4_scaling_beta", 0.1},
+                                 {"mscale", 1.0},
+                                 {"mscale_all_dim", 1.0},
+                                 {"original_max_position_embeddings", 16384},
+                                 {"rope_theta", 1000000.0},
+                                 {"rope_type", "yarn"}};
+  }
   config["sliding_window"] = nullptr;
   return config;
 }
@@ -73,6 +139,8 @@ extern const ModelFamily mistral_family;
 const ModelFamily mistral_family = {.model_types = kModelTypes,
                                     .gguf = kGguf,
                                     .keys = kKeys,
+                                    .rope_keys = kRopeKeys,
+                                    .read = read,
                                     .record = record,
                                     .shapes = kShapes,
                                     .config_of = config_of};

@@ -226,12 +226,28 @@ Result<ModelConfig> parse_text_config(const json::Object& config, std::string mo
   return model;
 }
 
-/// The type that `wrapper` has inside; nullptr: it is no wrapper.
-const ModelType* find_wrapped(std::string_view wrapper) {
-  const ModelFamily* const family = find_family(wrapper);
-  if (family == nullptr) return nullptr;
-  const auto found = std::ranges::find(family->model_types, wrapper, &ModelType::wrapper);
-  return found == family->model_types.end() ? nullptr : &*found;
+/// The types that `wrapper` may have inside, the usual one first; none: it is no wrapper.
+std::vector<const ModelType*> wrapped_types(std::string_view wrapper) {
+  std::vector<const ModelType*> types;
+  for (const ModelFamily* const family : all_families()) {
+    for (const ModelType& type : family->model_types) {
+      if (!wrapper.empty() && type.wrapper == wrapper) types.push_back(&type);
+    }
+  }
+  return types;
+}
+
+/// The one of them that `text` names, or the usual one.
+Result<const ModelType*> find_wrapped(std::span<const ModelType* const> types,
+                                      const json::Object& text) {
+  SUBBYTE_TRY(const auto inside, text.string("model_type"));
+  if (!inside || *inside == types.front()->wrapper) return types.front();
+  std::string names;
+  for (const ModelType* const type : types) {
+    if (*inside == type->name) return type;
+    names += (names.empty() ? "" : " or ") + quote(type->name);
+  }
+  return text.error("config.model_type", "model_type", names);
 }
 
 /// What stands outside counts before what the text part says: it is the model's own.
@@ -239,10 +255,6 @@ Result<ModelConfig> parse_wrapper(const json::Object& config, const ModelType& t
                                   const json::Object& text) {
   SUBBYTE_CHECK(json::check_keys(config, config_rules(type.wrapper), "config.not_computed"));
   SUBBYTE_CHECK(require_causal(config));
-  SUBBYTE_TRY(const auto inside, text.string("model_type"));
-  if (inside && *inside != type.name && *inside != type.wrapper) {
-    return text.error("config.model_type", "model_type", quote(type.name));
-  }
   SUBBYTE_TRY(ModelConfig model, parse_text_config(text, std::string(type.name)));
   SUBBYTE_TRY(const auto said, config.boolean("tie_word_embeddings"));
   const bool tied = said.value_or(type.wrapper_ties);
@@ -256,18 +268,22 @@ Result<ModelConfig> parse_wrapper(const json::Object& config, const ModelType& t
 
 Result<std::optional<json::Object>> text_part_of(const json::Object& config) {
   SUBBYTE_TRY(const auto model_type, config.string("model_type"));
-  if (!model_type || find_wrapped(*model_type) == nullptr) return std::optional<json::Object>();
+  const auto types = wrapped_types(model_type.value_or(""));
+  if (types.empty()) return std::optional<json::Object>();
   SUBBYTE_TRY(auto text, config.object(kTextConfig));
-  if (text || find_wrapped(*model_type)->may_be_flat) return text;
+  if (text || types.front()->may_be_flat) return text;
   return config.error("json.missing", kTextConfig, "an object");
 }
 
 Result<ModelConfig> parse_model_config(const json::Object& config) {
   SUBBYTE_TRY(const std::string model_type, config.required_string("model_type"));
   SUBBYTE_TRY(const auto text, text_part_of(config));
-  const ModelType* const wrapped = find_wrapped(model_type);
-  if (text) return parse_wrapper(config, *wrapped, *text);
-  return parse_text_config(config, wrapped == nullptr ? model_type : std::string(wrapped->name));
+  const auto types = wrapped_types(model_type);
+  if (!text) {
+    return parse_text_config(config, types.empty() ? model_type : std::string(types.front()->name));
+  }
+  SUBBYTE_TRY(const ModelType* const wrapped, find_wrapped(types, *text));
+  return parse_wrapper(config, *wrapped, *text);
 }
 
 Result<ModelConfig> read_model_config(const ModelFiles& model) {

@@ -2,6 +2,8 @@
 // each after an RMS norm; files have queries, keys and values joined, and gate and up. In models
 // for 128k positions each frequency has a factor of its own, and another for long contexts.
 
+#include <utility>
+
 #include "models/config_keys.h"
 #include "models/model_family.h"
 #include "models/step_recorder.h"
@@ -53,6 +55,10 @@ constexpr json::ScopedRule kKeys[] = {
     SUBBYTE_CONFIG_KEY("", "layer_types", kComputed, "", "what sliding_window says of all layers"),
     SUBBYTE_CONFIG_KEY("", "attention_bias", kIgnored, "", "there are no biases"),
     SUBBYTE_CONFIG_KEY("", "embd_pdrop", kIgnored, "", "of training"),
+    SUBBYTE_CONFIG_KEY("", "full_attn_mod", kIgnored, "", "sliding_window says it"),
+    SUBBYTE_CONFIG_KEY("", "interpolate_factor", kIgnored, "", "rope_scaling says it"),
+    SUBBYTE_CONFIG_KEY("", "lm_head_bias", kIgnored, "", "there are no biases"),
+    SUBBYTE_CONFIG_KEY("", "mlp_bias", kIgnored, "", "there are no biases"),
     SUBBYTE_CONFIG_KEY("", "resid_pdrop", kIgnored, "", "of training"),
 };
 
@@ -83,8 +89,8 @@ void record(const ModelConfig& config, StepRecorder& step) {
   record_usual_step(config, step);
 }
 
-// Sources: the config.json files of microsoft/Phi-3-mini-4k-instruct and phi-4; tiny, and where
-// added tokens begin, are ours.
+// Sources: the config.json files of microsoft/Phi-3-mini-4k-instruct, phi-4 and
+// Phi-4-mini-instruct; tiny, where added tokens begin, and the factors of long texts are ours.
 // clang-format off
 constexpr ModelShape kShapes[] = {
     // arch, name: hidden, inner, layers, heads, KV heads, head size, window, vocabulary,
@@ -92,6 +98,7 @@ constexpr ModelShape kShapes[] = {
     {"phi3", "tiny", 256,  512,   2,  4,  2,  64,  0, 512,    480,    2048,  false},
     {"phi3", "mini", 3072, 8192,  32, 32, 32, 96,  0, 32064,  32000,  4096,  false},
     {"phi3", "4",    5120, 17920, 40, 40, 10, 128, 0, 100352, 100256, 16384, false},
+    {"phi3", "4-mini", 3072, 8192, 32, 24, 8, 128, 0, 200064, 199999, 131072, true},
 };
 // clang-format on
 
@@ -104,6 +111,18 @@ json::Value config_of(const ModelShape& shape, int64_t layers) {
   config["rope_scaling"] = nullptr;
   config["rope_theta"] = 10000.0;
   config["sliding_window"] = nullptr;
+  if (shape.name == "4-mini") {
+    json::Value few = json::Value::array();
+    json::Value many = json::Value::array();
+    for (int64_t i = 0; i < shape.head_dim * 3 / 8; ++i) {
+      few.push_back(1.0);
+      many.push_back(1.0 + static_cast<double>(i));
+    }
+    config["original_max_position_embeddings"] = 4096;
+    config["partial_rotary_factor"] = 0.75;
+    config["rope_scaling"] = {
+        {"long_factor", std::move(many)}, {"short_factor", std::move(few)}, {"type", "longrope"}};
+  }
   return config;
 }
 

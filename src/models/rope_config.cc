@@ -147,7 +147,9 @@ Result<ScaledRope> absent_rope(RopeInput input, const ModelConfig& model) {
   if (text == nullptr) return read_plain_rope(input);
   SUBBYTE_TRY(const json::Value value, json::parse(text, "rope_parameters"));
   SUBBYTE_TRY(const json::Object section, json::Object::of(value, "rope_parameters"));
-  return read_kind({input.config, section, input.dim, input.theta, input.max_positions}, model);
+  SUBBYTE_TRY(const auto theta, section.number("rope_theta", kMinTheta, kMaxTheta));
+  return read_kind(
+      {input.config, section, input.dim, theta.value_or(input.theta), input.max_positions}, model);
 }
 
 }  // namespace
@@ -204,8 +206,29 @@ Result<SaidRope> said_rope(const json::Object& config, const ModelConfig& model)
     said.section = JsonMaker::object((sections.newer ? sections.newer : sections.older)->members());
   } else if (defaults.rope_section != nullptr) {
     SUBBYTE_TRY(said.section, json::parse(defaults.rope_section, "rope_parameters"));
+    if (said.section.contains("rope_theta")) said.theta = said.section["rope_theta"].get<double>();
   }
   return said;
+}
+
+Result<std::vector<bool>> read_turning_layers(const json::Object& config, int64_t num_layers) {
+  constexpr const char* kLayers = "no_rope_layers";
+  SUBBYTE_TRY(const auto interval, config.integer("no_rope_layer_interval", 1, kMaxPositions));
+  std::vector<bool> turning;
+  for (int64_t i = 1; i <= num_layers; ++i) turning.push_back(i % interval.value_or(4) != 0);
+  const json::Value* const said = config.has(kLayers) ? config.find(kLayers) : nullptr;
+  if (said == nullptr || (said->is_array() && said->empty())) return turning;
+  if (!said->is_array() || said->size() < turning.size()) {
+    return config.error("config.no_rope_layers", kLayers,
+                        fmt::format("an array of at least {} numbers", num_layers));
+  }
+  for (std::size_t i = 0; i < turning.size(); ++i) {
+    if ((*said)[i] != 0 && (*said)[i] != 1) {
+      return config.error("config.no_rope_layers", kLayers, "numbers 0 and 1");
+    }
+    turning[i] = (*said)[i] == 1;
+  }
+  return turning;
 }
 
 Result<double> required_rope_factor(const json::Object& section) {

@@ -2,6 +2,8 @@
 // The rotary embedding as config.json states it, in the older schema (rope_theta, rope_scaling) and
 // in the newer one (rope_parameters).
 
+#include <vector>
+
 #include "models/model_config.h"
 
 namespace subbyte {
@@ -14,6 +16,10 @@ Status read_rope(const json::Object& config, ModelConfig& model);
 /// Reads that of layers that slide, where they have one of their own: by the section of their type,
 /// else from `theta` alone. Codes: those of read_rope.
 Result<Rope> read_sliding_rope(const json::Object& config, const ModelConfig& model, double theta);
+
+/// Layers whose heads turn: those of no_rope_layers that are 1, or all but each last one of
+/// no_rope_layer_interval. Codes: json.*, config.no_rope_layers.
+Result<std::vector<bool>> read_turning_layers(const json::Object& config, int64_t num_layers);
 
 /// Base and scaling as config.json says them, or the family where it says nothing.
 struct SaidRope {

@@ -270,6 +270,75 @@ def with_choice(model):
             if name.endswith("e_score_correction_bias"):
                 buffer.normal_(0, 0.3)
     return model
+def ministral3(**more):
+    """Beside a part that sees: queries become larger each 8 positions."""
+    return family("Mistral3", 20, dict(model_type="pixtral", hidden_size=16, intermediate_size=16,
+                                       num_hidden_layers=1, num_attention_heads=2, head_dim=8,
+                                       image_size=28, patch_size=4),
+                  model_type="ministral3", head_dim=16,
+                  **{**SMALL, **TWO_HEADS, "intermediate_size": 32}, tie_word_embeddings=False,
+                  rope_parameters={
+                      "rope_type": "yarn", "rope_theta": 1000.0, "factor": 4.0,
+                      "original_max_position_embeddings": 8, "mscale": 1.0, "mscale_all_dim": 1.0,
+                      "llama_4_scaling_beta": 0.5}, **more)
+
+
+def phi4_mini(**more):
+    """Three quarters of a head turn, by factors, and the head is the embedding."""
+    factors = [1 + i / 4 for i in range(6)]
+    return family("Phi3", 21, **{**SMALL, **TWO_HEADS}, sliding_window=None,
+                  tie_word_embeddings=True, original_max_position_embeddings=64,
+                  max_position_embeddings=512,
+                  rope_parameters={
+                      "rope_type": "longrope", "rope_theta": 10000.0, "partial_rotary_factor": 0.75,
+                      "original_max_position_embeddings": 64,
+                      "short_factor": factors, "long_factor": [4 * f for f in factors]}, **more)
+
+
+def glm4(**more):
+    """Neighbours of half a head turn; norms around blocks, with names of their own."""
+    return family("Glm4", 22, head_dim=16, **{**SMALL, **TWO_HEADS}, attention_bias=True,
+                  eos_token_id=127,
+                  rope_parameters={"rope_type": "default", "rope_theta": 1000.0,
+                                   "partial_rotary_factor": 0.5}, **more)
+
+
+def smollm3(**more):
+    """Heads of the second layer do not turn."""
+    return family("SmolLM3", 23, **{**SMALL, **TWO_HEADS}, num_hidden_layers=3,
+                  no_rope_layers=[1, 0, 1], tie_word_embeddings=True, rope_parameters={
+                      "rope_type": "default", "rope_theta": 1000.0}, **more)
+
+
+def seed_oss(**more):
+    """Biases of all but gate, up and down."""
+    return family("SeedOss", 24, head_dim=16, **{**SMALL, **TWO_HEADS}, attention_bias=True,
+                  attention_out_bias=True, mlp_bias=False, rope_parameters={
+                      "rope_type": "default", "rope_theta": 1000.0}, **more)
+
+
+def ernie4_5(**more):
+    """Neighbours of a head turn, and all products have biases."""
+    return family("Ernie4_5", 25, head_dim=16, **SMALL, use_bias=True, tie_word_embeddings=True,
+                  rope_parameters={"rope_type": "default", "rope_theta": 1000.0}, **more)
+
+
+def exaone4(**more):
+    """Heads of the layer in the middle, which does not slide, do not turn."""
+    return family("Exaone4", 26, **{**SMALL, **TWO_HEADS, "intermediate_size": 32},
+                  num_hidden_layers=3, sliding_window=8, sliding_window_pattern=2,
+                  rope_parameters={
+                      "rope_type": "llama3", "rope_theta": 1000.0, "factor": 8.0,
+                      "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+                      "original_max_position_embeddings": 64}, **more)
+
+
+def hunyuan_v1_dense(**more):
+    """Heads are normalised after they have turned, and their base is larger than rope_theta."""
+    return family("HunYuanDenseV1", 27, head_dim=16, **SMALL, attention_bias=True,
+                  tie_word_embeddings=True, rope_parameters={
+                      "rope_type": "dynamic", "rope_theta": 100.0, "factor": 1.0, "alpha": 50.0},
+                  **more)
 
 
 def family(name, seed, vision=None, config_of="", **more):
