@@ -36,6 +36,16 @@ bool are_near(const Rope& a, const Rope& b) {
          a.long_after() == b.long_after();
 }
 
+/// The base of which all frequencies follow: the one that config.json says, or a larger one.
+double base_of(const Rope& rope, double said) {
+  const auto gives = [&](double base) {
+    return are_near(rope_frequencies(rope.dim(), base), rope.inv_freq());
+  };
+  if (rope.dim() < 4 || gives(said)) return said;
+  const double other = std::pow(rope.inv_freq()[1], -static_cast<double>(rope.dim()) / 2);
+  return gives(other) ? other : said;
+}
+
 class Writer {
  public:
   Writer(const GgufArchitecture& architecture, const ModelConfig& model, GgufKeys& keys)
@@ -72,12 +82,13 @@ class Writer {
 
   Status add_rope(const json::Object& config, std::vector<GgufConfigTensor>& tensors) {
     SUBBYTE_TRY(const SaidRope said, said_rope(config, model_));
-    keys_.number(key("rope.freq_base"), static_cast<float>(said.theta));
+    const double base = base_of(model_.rope, said.theta);
+    keys_.number(key("rope.freq_base"), static_cast<float>(base));
     add("rope.dimension_count", model_.rope.dim());
     const Value& section = said.section;
     const Value& named = section.at("rope_type");
     const std::string& type = (named.is_null() ? section.at("type") : named).string();
-    const Rope unscaled(model_.rope.dim(), said.theta);
+    const Rope unscaled(model_.rope.dim(), base);
     const auto divisors = [&](std::span<const double> scaled) {
       std::vector<float> numbers;
       for (std::size_t i = 0; i < scaled.size(); ++i) {

@@ -157,6 +157,8 @@ constexpr Written kWritten[] = {{"llama3-bf16", "BF16"},        {"llama2-biases-
                                 {"qwen2-bf16", "BF16"},         {"qwen3-bf16", "BF16"},
                                 {"phi3-longrope-bf16", "BF16"}, {"granite-bf16", "BF16"},
                                 {"olmo2-bf16", "BF16"},         {"olmo3-bf16", "BF16"},
+                                {"glm4-bf16", "BF16"},          {"seed_oss-bf16", "BF16"},
+                                {"ernie4_5-bf16", "BF16"},      {"hunyuan-dense-bf16", "BF16"},
                                 {"gpt-oss-mxfp4", "MXFP4"},     {"llmcompressor-mxfp4", "MXFP4"},
                                 {"modelopt-nvfp4", "NVFP4"},    {"gptqmodel-short-group", "Q4_0"}};
 
@@ -260,6 +262,7 @@ TEST(GgufRefuses, by_name_what_it_does_not_hold) {
       {"mistral-bf16", "gguf.value", "windows"},
       {"gemma3-bf16", "gguf.value", "its family"},
       {"qwen3-next-bf16", "gguf.architecture", "qwen3_next"},
+      {"smollm3-bf16", "gguf.value", "its family"},
   };
   const TempDir folder;
   for (const Case& c : kCases) {

@@ -26,7 +26,7 @@ from gguf_models import FILES, GREEDY, PROMPTS, in_halves
 
 tiny.VOCAB = 96
 # How each architecture stores what the others have as it is.
-PAIRED = ("llama", "granite")
+PAIRED = ("llama", "granite", "smollm3")
 TILED = ("qwen35", "qwen35moe")
 DELTA_NETS = (*TILED, "qwen3next")
 ONE_MORE = ("gemma2", "gemma3", *DELTA_NETS)
@@ -80,7 +80,7 @@ def add_metadata(writer, arch, config):
         writer.add_key_length(size)
         writer.add_value_length(size)
     rope = rope_of(config)
-    writer.add_rope_freq_base(rope["rope_theta"])
+    writer.add_rope_freq_base(rope["rope_theta"] * rope.get("alpha", 1) ** (size / (size - 2)))
     part = rope.get("partial_rotary_factor", 1.0)
     writer.add_rope_dimension_count(int(part * size))
     if rope["rope_type"] in ("linear", "yarn"):

@@ -189,7 +189,40 @@ def lfm2():
                        block_auto_adjust_ff_dim=False)
 
 
+# One layer, but where two differ.
+ONE = {**SMALL, **TWO_HEADS, "num_hidden_layers": 1}
+
+
+def glm4():
+    return tiny.family("Glm4", 22, **ONE, attention_bias=True, tie_word_embeddings=False)
+
+
+def smollm3():
+    small = {key: value for key, value in ONE.items() if key != "head_dim"}
+    return tiny.family("SmolLM3", 23, **{**small, "num_hidden_layers": 4, "intermediate_size": 16},
+                       tie_word_embeddings=True)
+
+
+def seed_oss():
+    return tiny.family("SeedOss", 24, **ONE, attention_bias=True, attention_out_bias=True,
+                       tie_word_embeddings=False)
+
+
+def ernie4_5():
+    return tiny.family("Ernie4_5", 25, **ONE, use_bias=False, tie_word_embeddings=True)
+
+
+def hunyuan():
+    return tiny.family("HunYuanDenseV1", 27, **ONE, tie_word_embeddings=True, rope_parameters={
+        "rope_type": "dynamic", "rope_theta": 100.0, "factor": 1.0, "alpha": 50.0})
+
+
 FILES = {
+    "glm4": ("glm4", "glm4", glm4),
+    "smollm3": ("smollm3", "smaug-bpe", smollm3),
+    "seed_oss": ("seed_oss", "seed-coder", seed_oss),
+    "ernie4_5": ("ernie4_5", "gpt-2", ernie4_5),
+    "hunyuan-dense": ("hunyuan-dense", "hunyuan-dense", hunyuan),
     "llama": ("llama", "llama-bpe", llama),
     "llama-biases": ("llama", "smollm", llama_biases),
     "qwen2": ("qwen2", "qwen2", qwen2),
