@@ -13,7 +13,8 @@ namespace {
 /// lie in it.
 constexpr std::string_view kDraft = "mtp";
 constexpr std::string_view kInputs[] = {"visual",         "vision_tower",          "vision_model",
-                                        "vision_encoder", "multi_modal_projector", "audio_tower"};
+                                        "vision_encoder", "multi_modal_projector", "mm_projector",
+                                        "audio_tower"};
 constexpr std::string_view kModel = "model.";
 
 bool is_input_part(std::string_view part) {

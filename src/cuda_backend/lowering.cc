@@ -78,8 +78,7 @@ int64_t dense_product(const Lowering& l, ValueId y, ValueId x, int64_t reader) {
   if (linear == nullptr || op > reader || l.reader_of(y) != reader) return -1;
   if (x != kNoValue && linear->x != x) return -1;
   if (l.plan.value(y).rows != ValueRows::kTokens) return -1;
-  const std::vector<CudaMatrix>& parts = cuda_weight(linear->weight).parts;
-  return parts.size() == 1 && parts.front().is_dense() ? op : -1;
+  return is_one_dense(linear->weight) ? op : -1;
 }
 
 // ---- the rules

@@ -77,10 +77,7 @@ Status CudaStepRunner::check(const StepPlan& plan) const {
   SUBBYTE_CHECK(check_operations(plan));
   for (const Op& op : plan.ops) {
     if (const auto* heads = std::get_if<HeadsLinearOp>(&op.what)) {
-      const std::vector<CudaMatrix>& parts = cuda_weight(heads->weight).parts;
-      if (parts.size() != 1 || !parts.front().is_dense()) {
-        return unsupported(op, "expected the matrices of heads as one in 16 or 32 bits");
-      }
+      if (!is_one_dense(heads->weight)) return unsupported(op, "expected one dense matrix");
     }
     if (const auto* embed = std::get_if<EmbedOp>(&op.what)) {
       const std::vector<CudaMatrix>& parts = cuda_weight(embed->table).parts;

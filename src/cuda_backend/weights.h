@@ -34,6 +34,12 @@ inline const CudaWeight& cuda_weight(const Weight& weight) {
   return *static_cast<const CudaWeight*>(weight.storage.get());
 }
 
+/// Says whether a weight is one matrix that is not packed.
+inline bool is_one_dense(const Weight& weight) {
+  const std::vector<CudaMatrix>& parts = cuda_weight(weight).parts;
+  return parts.size() == 1 && parts.front().is_dense();
+}
+
 /// The numbers of an uploaded vector; nullptr: it has none.
 const float* floats_of(const Vector& vector);
 

@@ -242,6 +242,8 @@ Result<const ModelType*> find_wrapped(std::span<const ModelType* const> types,
                                       const json::Object& text) {
   SUBBYTE_TRY(const auto inside, text.string("model_type"));
   if (!inside || *inside == types.front()->wrapper) return types.front();
+  const auto others = find_family(types.front()->name)->containers;  // names of the same type
+  if (std::ranges::find(others, *inside) != others.end()) return types.front();
   std::string names;
   for (const ModelType* const type : types) {
     if (*inside == type->name) return type;

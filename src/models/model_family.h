@@ -36,7 +36,8 @@ struct ModelType {
 
 struct ModelFamily {
   std::span<const ModelType> model_types;
-  /// Containers that hold models of the first type and do not say so (ModelFiles).
+  /// Other names of the first type: of containers that do not say what they hold (ModelFiles), or
+  /// of models that are of that type.
   std::span<const std::string_view> containers = {};
   /// Architectures of GGUF files that hold its models.
   std::span<const GgufArchitecture> gguf = {};

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 #include <string>
 #include <utility>
@@ -229,6 +230,20 @@ Result<std::vector<bool>> read_turning_layers(const json::Object& config, int64_
     turning[i] = (*said)[i] == 1;
   }
   return turning;
+}
+
+Result<double> rope_score_factor(const json::Object& config, const ModelConfig& model) {
+  SUBBYTE_TRY(const SaidRope said, said_rope(config, model));
+  if (said.section.is_null()) return 1.0;
+  SUBBYTE_TRY(const json::Object section, json::Object::of(said.section, "rope_parameters"));
+  SUBBYTE_TRY(const auto key, one_name(section, {"rope_type", "type"}, "config.rope"));
+  SUBBYTE_TRY(const auto type, section.string(key));
+  SUBBYTE_TRY(const auto all_dim, section.number("mscale_all_dim", 0, 1e6));
+  SUBBYTE_TRY(const auto factor, section.number("factor", 1, 1e6));
+  const bool is_scaled = type && *type != "default" && factor.value_or(1) > 1;
+  if (!is_scaled || all_dim.value_or(0) == 0) return 1.0;
+  const double scale = 0.1 * *all_dim * std::log(*factor) + 1;
+  return scale * scale;
 }
 
 Result<double> required_rope_factor(const json::Object& section) {

@@ -29,4 +29,8 @@ struct SaidRope {
 /// Reads a config that read_rope() takes. Codes: those of read_rope().
 Result<SaidRope> said_rope(const json::Object& config, const ModelConfig& model);
 
+/// The factor of scores that mscale_all_dim of such a config makes, where positions are scaled and
+/// the family has one. Codes: those of read_rope().
+Result<double> rope_score_factor(const json::Object& config, const ModelConfig& model);
+
 }  // namespace subbyte

@@ -33,6 +33,9 @@ MIXTURE = {"num_experts": 4, "moe_intermediate_size": 32, "shared_expert_interme
 DELTA_NET = {"num_hidden_layers": 4, "num_attention_heads": 4, "head_dim": 32,
              "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 16,
              "linear_value_head_dim": 16}
+LATENT = {**SIZES, "num_attention_heads": 4, "num_key_value_heads": 4, "q_lora_rank": 32,
+          "kv_lora_rank": 32, "qk_nope_head_dim": 32, "qk_rope_head_dim": 16, "v_head_dim": 32,
+          "n_routed_experts": 8, "moe_intermediate_size": 32, "n_shared_experts": 1, **EXPERTS}
 FAMILIES = {
     "llama": {**SIZES, "num_attention_heads": 4},
     "mistral": {**SIZES, "num_key_value_heads": 8},
@@ -51,6 +54,9 @@ FAMILIES = {
     "bamba": {**SIZES, "attn_layer_indices": [1]},
     "olmo2": {**SIZES, "num_attention_heads": 4},
     "olmo3": {**SIZES, "num_hidden_layers": 4, "num_attention_heads": 4},
+    "deepseek_v2": {**LATENT, "first_k_dense_replace": 1},
+    "deepseek_v3": {**LATENT, "first_k_dense_replace": 1, "n_group": 1, "topk_group": 1},
+    "glm4_moe_lite": LATENT,
     "qwen2": {**SIZES, "num_key_value_heads": 32},
     "qwen3_5_text": {**SIZES, **DELTA_NET, "num_key_value_heads": 4},
     "qwen3_5_moe_text": {**SIZES, **DELTA_NET, **MIXTURE, "num_key_value_heads": 2},
@@ -65,6 +71,8 @@ FAMILIES = {
 RECURRENT = {"rms_norm_eps": 1e-6, "rope_theta": 10000.0, "partial_rotary_factor": 0.25,
              "full_attention_interval": 4, "linear_conv_kernel_dim": 4, "attention_bias": False,
              "tie_word_embeddings": False, "hidden_act": "silu"}
+MIXED = {"rope_theta": 10000.0, "attention_bias": False, "tie_word_embeddings": False,
+         "hidden_act": "silu"}
 ABSENT = {
     "llama": {"num_key_value_heads": 4, "rms_norm_eps": 1e-6, "rope_theta": 10000.0,
               "attention_bias": False, "mlp_bias": False, "tie_word_embeddings": False},
@@ -127,6 +135,14 @@ ABSENT = {
     "olmo3": {"num_key_value_heads": 4, "rms_norm_eps": 1e-5, "rope_theta": 500000.0,
               "attention_bias": False, "tie_word_embeddings": False, "hidden_act": "silu",
               "sliding_window": 4096},
+    "deepseek_v2": {**MIXED, "routed_scaling_factor": 1.0, "topk_method": "greedy",
+                    "norm_topk_prob": False, "n_group": None, "topk_group": None,
+                    "rms_norm_eps": 1e-6},
+    "deepseek_v3": {**MIXED, "routed_scaling_factor": 2.5, "norm_topk_prob": True,
+                    "rope_interleave": True, "rms_norm_eps": 1e-6},
+    "glm4_moe_lite": {**MIXED, "routed_scaling_factor": 1.8, "norm_topk_prob": True,
+                      "rope_interleave": True, "n_group": 1, "topk_group": 1,
+                      "mlp_layer_types": ["dense", "sparse"], "rms_norm_eps": 1e-5},
     "qwen2": {"num_key_value_heads": 32, "rms_norm_eps": 1e-6, "rope_theta": 10000.0,
               "use_sliding_window": False, "max_window_layers": 28, "tie_word_embeddings": False},
     "qwen3_5_text": {**RECURRENT, "num_key_value_heads": 4},

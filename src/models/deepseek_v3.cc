@@ -1,0 +1,179 @@
+// DeepSeek V2 and V3, Moonlight and Kimi K2: latent attention; after it the first layers have a
+// dense block, the others a mixture whose router may take groups of experts and a bias that only
+// chooses, beside an expert that every token goes to. Reference: transformers, models/deepseek_v2
+// and deepseek_v3.
+
+#include "models/config_keys.h"
+#include "models/latent_config.h"
+#include "models/model_family.h"
+
+namespace subbyte {
+namespace {
+
+constexpr const char* kTurning = "qk_rope_head_dim";
+
+constexpr ModelType kModelTypes[] = {
+    {.name = "deepseek_v3",
+     .architecture = "DeepseekV3ForCausalLM",
+     .wrapper = "kimi_k25",
+     .defaults = {.kv_heads = 128,
+                  .head_dim = 64,
+                  .head_dim_key = kTurning,
+                  .max_positions = 4096,
+                  .eos = 1}},
+    {.name = "deepseek_v2",
+     .architecture = "DeepseekV2ForCausalLM",
+     .defaults = {.head_dim = 64, .head_dim_key = kTurning, .eos = 2}},
+};
+constexpr const ModelType& kV2 = kModelTypes[1];
+/// Kimi K2 is a DeepSeek V3 by another name.
+constexpr std::string_view kContainers[] = {"kimi_k2"};
+
+constexpr json::ScopedRule kKeys[] = {
+    SUBBYTE_CONFIG_KEY("kimi_k25", "text_config", kComputed, "", "the config of the text model"),
+    SUBBYTE_CONFIG_KEY("", "q_lora_rank", kComputed, "", "null: none; absent: by the type"),
+    SUBBYTE_CONFIG_KEY("", "kv_lora_rank", kComputed, "", "absent: 512"),
+    SUBBYTE_CONFIG_KEY("", "qk_nope_head_dim", kComputed, "", "absent: by the type"),
+    SUBBYTE_CONFIG_KEY("", "qk_rope_head_dim", kComputed, "", "absent: 64"),
+    SUBBYTE_CONFIG_KEY("", "v_head_dim", kComputed, "", "absent: by the type"),
+    SUBBYTE_CONFIG_KEY("", "qk_head_dim", kIgnored, "", "the sum of two others"),
+    SUBBYTE_CONFIG_KEY("", "head_dim", kIgnored, "", "qk_rope_head_dim says it"),
+    SUBBYTE_CONFIG_KEY("", "num_key_value_heads", kComputed, "", "num_attention_heads"),
+    SUBBYTE_CONFIG_KEY("deepseek_v3", "rope_interleave", kComputed, "", "absent: true"),
+    SUBBYTE_CONFIG_KEY("", "n_routed_experts", kComputed, "", "absent: by the type"),
+    SUBBYTE_CONFIG_KEY("deepseek_v3", "num_local_experts", kComputed, "", "n_routed_experts"),
+    SUBBYTE_CONFIG_KEY("deepseek_v2", "num_experts", kComputed, "", "n_routed_experts"),
+    SUBBYTE_CONFIG_KEY("", "num_experts_per_tok", kComputed, "", "absent: by the type"),
+    SUBBYTE_CONFIG_KEY("", "moe_intermediate_size", kComputed, "", "absent: by the type"),
+    SUBBYTE_CONFIG_KEY("", "n_shared_experts", kComputed, "", "absent: by the type"),
+    SUBBYTE_CONFIG_KEY("", "routed_scaling_factor", kComputed, "", "absent: by the type"),
+    SUBBYTE_CONFIG_KEY("", "n_group", kComputed, "", "absent: by the type"),
+    SUBBYTE_CONFIG_KEY("", "topk_group", kComputed, "", "absent: by the type"),
+    SUBBYTE_CONFIG_KEY("deepseek_v3", "norm_topk_prob", kComputed, "", "absent: true"),
+    SUBBYTE_CONFIG_KEY("deepseek_v2", "norm_topk_prob", kRefused, "false",
+                       "weights of experts add up to 1"),
+    SUBBYTE_CONFIG_KEY("", "first_k_dense_replace", kComputed, "", "absent: by the type"),
+    SUBBYTE_CONFIG_KEY("deepseek_v2", "topk_method", kComputed, "",
+                       "greedy or group_limited_greedy; absent: greedy"),
+    SUBBYTE_CONFIG_KEY("deepseek_v3", "topk_method", kRefused, "\"noaux_tc\"",
+                       "another way to choose experts"),
+    SUBBYTE_CONFIG_KEY("deepseek_v3", "scoring_func", kRefused, "\"sigmoid\"",
+                       "other scores of experts"),
+    SUBBYTE_CONFIG_KEY("deepseek_v2", "scoring_func", kRefused, "\"softmax\"",
+                       "other scores of experts"),
+    SUBBYTE_CONFIG_KEY("", "moe_layer_freq", kRefused, "1", "dense layers between the others"),
+    SUBBYTE_CONFIG_KEY("deepseek_v2", "mlp_bias", kRefused, "false", "biases of blocks"),
+    SUBBYTE_CONFIG_KEY("", "num_nextn_predict_layers", kIgnored, "",
+                       "of parts that draft, which are not read"),
+    SUBBYTE_CONFIG_KEY("", "num_mtp_layers", kIgnored, "",
+                       "of parts that draft, which are not read"),
+    SUBBYTE_CONFIG_KEY("", "ep_size", kIgnored, "", "how it is computed"),
+    SUBBYTE_CONFIG_KEY("", "aux_loss_alpha", kIgnored, "", "of training"),
+    SUBBYTE_CONFIG_KEY("", "seq_aux", kIgnored, "", "of training"),
+};
+
+constexpr json::KeyRule kRopeKeys[] = {
+    SUBBYTE_ROPE_KEY("mscale_all_dim", kComputed, "", "of YaRN; of the scale of scores, too"),
+};
+
+// ---- config.json
+
+/// Without "group_limited_greedy" groups of the older type say nothing.
+Status read_method(const json::Object& config, ExpertConfig& experts) {
+  SUBBYTE_TRY(const auto method, config.string("topk_method"));
+  if (method && *method == "group_limited_greedy") return {};
+  if (method && *method != "greedy") {
+    return config.error("config.experts", "topk_method", "\"greedy\" or \"group_limited_greedy\"");
+  }
+  experts.routing.groups = experts.routing.top_groups = 1;
+  return {};
+}
+
+Status read(const json::Object& config, ModelConfig& model) {
+  const bool is_v2 = model.model_type == kV2.name;
+  LatentConfig latent = {.query_rank = 1536, .nope = 128, .value = 128};
+  SUBBYTE_CHECK(read_latent(config, model, latent));
+  ExpertConfig& experts = latent.experts;
+  if (is_v2) {
+    experts = {.count = 64, .inner = 1407, .shared_inner = 2, .routing = {.normalises = false}};
+  } else {
+    experts = {.count = 256, .per_token = 8, .inner = 2048, .shared_inner = 1};
+    experts.routing = {.scores = Routing::Scores::kSigmoid,
+                       .added = 1e-20f,
+                       .factor = 2.5f,
+                       .groups = 8,
+                       .top_groups = 4,
+                       .groups_by_two = true};
+  }
+  SUBBYTE_CHECK(read_latent_experts(config, is_v2 ? "num_experts" : "num_local_experts", experts));
+  if (is_v2) SUBBYTE_CHECK(read_method(config, experts));
+  SUBBYTE_TRY(experts.layers,
+              read_layers_after(config, "first_k_dense_replace", is_v2 ? 0 : 3, model.num_layers));
+  model.own = FamilyConfig(std::move(latent));
+  return {};
+}
+
+void record(const ModelConfig& config, StepRecorder& step) {
+  record_latent_step(config, config.own.as<LatentConfig>(), step);
+}
+
+// ---- synth
+
+// Sources: the config.json files of deepseek-ai/DeepSeek-V2-Lite and DeepSeek-V3,
+// moonshotai/Moonlight-16B-A3B and Kimi-K2; tiny, and where added tokens begin, are ours.
+// clang-format off
+constexpr ModelShape kShapes[] = {
+    // arch, name: hidden, inner, layers, heads, KV heads, numbers that turn, window, vocabulary,
+    //             first added token, positions, tied,
+    //             experts, experts of a token, inner of an expert
+    {"deepseek-v3",   "tiny",      256,  512,   2,  4,   4,   32, 0, 512,    480,    2048,   false,
+     8, 2, 128},
+    {"deepseek-v3",   "moonlight", 2048, 11264, 27, 16,  16,  64, 0, 163840, 163584, 8192,   false,
+     64, 6, 1408},
+    {"deepseek-v3",   "671b",      7168, 18432, 61, 128, 128, 64, 0, 129280, 128000, 163840, false,
+     256, 8, 2048},
+    {"deepseek-v3",   "kimi-k2",   7168, 18432, 61, 64,  64,  64, 0, 163840, 163584, 131072, false,
+     384, 8, 2048},
+    {"deepseek-v2",   "tiny",      256,  512,   2,  4,   4,   32, 0, 512,    480,    2048,   false,
+     8, 2, 128},
+    {"deepseek-v2",   "lite",      2048, 10944, 27, 16,  16,  64, 0, 102400, 100000, 163840, false,
+     64, 6, 1408},
+};
+// clang-format on
+
+json::Value config_of(const ModelShape& shape, int64_t layers) {
+  const bool is_v2 = shape.arch == "deepseek-v2";
+  const bool is_tiny = shape.hidden == 256;
+  const bool is_moonlight = shape.name == "moonlight";
+  const bool has_groups = shape.name == "671b";
+  json::Value config = usual_config(kModelTypes[is_v2 ? 1 : 0], shape, layers);
+  LatentConfig latent = {.query_rank = is_v2 || is_moonlight ? 0
+                                       : is_tiny             ? 128
+                                                             : 1536,
+                         .rank = is_tiny ? 128 : 512,
+                         .nope = is_tiny ? 64 : 128,
+                         .value = is_tiny ? 64 : 128};
+  latent.experts.routing = {
+      .normalises = !is_v2, .groups = has_groups ? 8 : 1, .top_groups = has_groups ? 4 : 1};
+  add_latent_shape(shape, latent, config);
+  config["first_k_dense_replace"] = has_groups ? 3 : 1;
+  config["n_shared_experts"] = is_v2 || is_moonlight ? 2 : 1;
+  config["rope_theta"] = is_moonlight ? 50000.0 : 10000.0;
+  config["routed_scaling_factor"] = is_v2 ? 1.0 : has_groups ? 2.5 : 2.446;
+  if (is_v2) config["topk_method"] = "greedy";
+  return config;
+}
+
+}  // namespace
+
+extern const ModelFamily deepseek_v3_family;
+const ModelFamily deepseek_v3_family = {.model_types = kModelTypes,
+                                        .containers = kContainers,
+                                        .keys = kKeys,
+                                        .rope_keys = kRopeKeys,
+                                        .read = read,
+                                        .record = record,
+                                        .shapes = kShapes,
+                                        .config_of = config_of};
+
+}  // namespace subbyte

@@ -1,0 +1,82 @@
+#include "models/latent_config.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <utility>
+
+#include "models/model_family.h"
+#include "models/rope_config.h"
+
+namespace subbyte {
+
+Status read_latent(const json::Object& config, const ModelConfig& model, LatentConfig& latent) {
+  const auto read = [&](const char* key, int64_t& size) -> Status {
+    SUBBYTE_TRY(const auto given, config.integer(key, 1, kMaxWidth));
+    size = given.value_or(size);
+    return {};
+  };
+  if (model.num_kv_heads != model.num_heads) {
+    return config.error("config.heads", "num_key_value_heads",
+                        fmt::format("num_attention_heads ({})", model.num_heads));
+  }
+  const bool has_none = config.find("q_lora_rank") != nullptr && !config.has("q_lora_rank");
+  if (has_none) latent.query_rank = 0;
+  SUBBYTE_CHECK(read("q_lora_rank", latent.query_rank));
+  SUBBYTE_CHECK(read("kv_lora_rank", latent.rank));
+  SUBBYTE_CHECK(read("qk_nope_head_dim", latent.nope));
+  SUBBYTE_CHECK(read("v_head_dim", latent.value));
+  SUBBYTE_TRY(const auto interleaves, config.boolean("rope_interleave"));
+  SUBBYTE_TRY(const double factor, rope_score_factor(config, model));
+  latent.pairs = interleaves.value_or(true) ? RopePairs::kNeighbours : RopePairs::kHalves;
+  latent.scale =
+      static_cast<float>(factor / std::sqrt(static_cast<double>(latent.nope + model.rope.dim())));
+  return {};
+}
+
+Status read_latent_experts(const json::Object& config, std::string_view other,
+                           ExpertConfig& experts) {
+  SUBBYTE_CHECK(read_experts(config, {.count = "n_routed_experts", .other_count = other}, experts));
+  SUBBYTE_CHECK(read_routing(config, experts));
+  SUBBYTE_TRY(const auto shared, config.integer("n_shared_experts", 1, kMaxExperts));
+  experts.shared_inner = shared.value_or(experts.shared_inner) * experts.inner;
+  return {};
+}
+
+void record_latent_step(const ModelConfig& config, const LatentConfig& latent, StepRecorder& step) {
+  const StepRecorder::LatentAttention attention = {.heads = config.num_heads,
+                                                   .query_rank = latent.query_rank,
+                                                   .rank = latent.rank,
+                                                   .nope = latent.nope,
+                                                   .value = latent.value,
+                                                   .scale = latent.scale,
+                                                   .rope = step.rope(),
+                                                   .pairs = latent.pairs,
+                                                   .has_bias = config.attention_bias};
+  UsualStep usual;
+  usual.first = [&](ValueId h, int64_t) { return step.latent_attention(h, attention); };
+  usual.experts = &latent.experts;
+  usual.mixture.shared = {.name = "shared_experts", .has_gate = false};
+  if (latent.experts.routing.scores == Routing::Scores::kSigmoid) {
+    usual.mixture.choice_bias = "gate.e_score_correction_bias";
+  }
+  record_usual_step(config, step, std::move(usual));
+}
+
+void add_latent_shape(const ModelShape& shape, const LatentConfig& latent, json::Value& config) {
+  config.erase("head_dim");
+  config["q_lora_rank"] = nullptr;
+  if (latent.query_rank > 0) config["q_lora_rank"] = latent.query_rank;
+  config["kv_lora_rank"] = latent.rank;
+  config["qk_nope_head_dim"] = latent.nope;
+  config["qk_rope_head_dim"] = shape.head_dim;
+  config["v_head_dim"] = latent.value;
+  config["n_routed_experts"] = shape.experts;
+  config["num_experts_per_tok"] = shape.per_token;
+  config["moe_intermediate_size"] = shape.expert_size;
+  config["n_group"] = latent.experts.routing.groups;
+  config["topk_group"] = latent.experts.routing.top_groups;
+  config["norm_topk_prob"] = latent.experts.routing.normalises;
+}
+
+}  // namespace subbyte

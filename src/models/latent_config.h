@@ -1,0 +1,40 @@
+#pragma once
+// Latent attention as config.json speaks of it, and the step of families that have it with a
+// mixture beside an expert that every token goes to.
+
+#include "models/expert_config.h"
+#include "models/model_shape.h"
+#include "models/step_recorder.h"
+
+namespace subbyte {
+
+struct LatentConfig {
+  int64_t query_rank = 0;  // 0: none
+  int64_t rank = 512;
+  int64_t nope = 0;
+  int64_t value = 0;
+  float scale = 1;  // of scores
+  RopePairs pairs = RopePairs::kNeighbours;
+  ExpertConfig experts = {};
+
+  bool operator==(const LatentConfig&) const = default;
+};
+
+/// q_lora_rank, kv_lora_rank, qk_nope_head_dim, v_head_dim and rope_interleave; `latent` has what
+/// absent keys mean. The head_dim of the model is what turns of a head (ConfigDefaults), and its
+/// rope is read. Codes: config.heads, config.rope, json.*.
+Status read_latent(const json::Object& config, const ModelConfig& model, LatentConfig& latent);
+
+/// n_routed_experts, n_shared_experts, num_experts_per_tok, moe_intermediate_size and what
+/// read_routing() reads, with n_routed_experts under `other`, too; `experts` has what absent keys
+/// mean, shared_inner as how many there are. Codes: those of read_experts() and read_routing().
+Status read_latent_experts(const json::Object& config, std::string_view other,
+                           ExpertConfig& experts);
+
+/// Routers with sigmoids have a bias that only chooses.
+void record_latent_step(const ModelConfig& config, const LatentConfig& latent, StepRecorder& step);
+
+/// The keys of a shape that both have.
+void add_latent_shape(const ModelShape& shape, const LatentConfig& latent, json::Value& config);
+
+}  // namespace subbyte

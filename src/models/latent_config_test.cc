@@ -1,0 +1,178 @@
+// Latent attention and its mixtures as config.json says them.
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "models/model.h"
+#include "support/model_configs.h"
+
+namespace subbyte {
+namespace {
+
+using testing::changed;
+using testing::code;
+
+std::string config_of(const std::string& type) {
+  return R"({"model_type": ")" + type +
+         R"(", "hidden_size": 512, "intermediate_size": 1024, "num_hidden_layers": 5,
+             "num_attention_heads": 20, "num_key_value_heads": 20, "vocab_size": 50304,
+             "num_experts_per_tok": 6})";
+}
+
+StepPlan plan_with(const std::string& type, const char* changes) {
+  const auto config = changed(config_of(type).c_str(), changes);
+  EXPECT_TRUE(config.ok()) << config.error().message;
+  auto plan = plan_of(*config);
+  EXPECT_TRUE(plan.ok()) << plan.error().message;
+  return std::move(plan).value();
+}
+
+struct Absent {
+  const char* type;
+  int64_t query_rank, nope, value;
+  int64_t experts, inner, shared_inner, mixtures;
+  Routing routing;
+};
+
+TEST(LatentConfigs, absent_keys_are_what_the_class_of_the_type_says) {
+  using Scores = Routing::Scores;
+  const Absent all[] = {
+      {"deepseek_v3",
+       1536,
+       128,
+       128,
+       256,
+       2048,
+       2048,
+       2,
+       {.scores = Scores::kSigmoid,
+        .added = 1e-20f,
+        .factor = 2.5f,
+        .groups = 8,
+        .top_groups = 4,
+        .groups_by_two = true}},
+      {"deepseek_v2", 1536, 128, 128, 64, 1407, 2 * 1407, 5, {.normalises = false}},
+      {"glm4_moe_lite",
+       768,
+       192,
+       256,
+       64,
+       1536,
+       1536,
+       4,
+       {.scores = Scores::kSigmoid, .added = 1e-20f, .factor = 1.8f, .groups_by_two = true}}};
+  for (const Absent& absent : all) {
+    SCOPED_TRACE(absent.type);
+    const StepPlan plan = plan_with(absent.type, "{}");
+    const auto mixtures = ops_of<ExpertsOp>(plan);
+    ASSERT_EQ(std::ssize(mixtures), absent.mixtures);
+    EXPECT_EQ(mixtures[0]->experts.count, absent.experts);
+    EXPECT_EQ(mixtures[0]->experts.inner, absent.inner);
+    EXPECT_EQ(mixtures[0]->router.rule, absent.routing);
+    const bool chooses = absent.routing.scores == Scores::kSigmoid;
+    EXPECT_EQ(mixtures[0]->router.biases.size, chooses ? absent.experts : 0);
+    const AttentionShape& shape = ops_of<AttendOp>(plan).front()->shape;
+    EXPECT_EQ(shape.kv_heads, 1);
+    EXPECT_EQ(shape.head_dim, 512 + 64);
+    EXPECT_EQ(shape.values_in_keys, 512);
+    EXPECT_FLOAT_EQ(shape.scale, 1 / std::sqrt(static_cast<float>(absent.nope + 64)));
+    EXPECT_EQ(ops_of<HeadsLinearOp>(plan)[0]->weight.cols, absent.nope);
+    EXPECT_EQ(ops_of<HeadsLinearOp>(plan)[1]->outputs(), absent.value);
+    EXPECT_EQ(cache_position_bytes(plan.cache, Element::kBF16), 5 * (512 + 64) * 2);
+    EXPECT_EQ(ops_of<RotateOp>(plan).front()->pairs, RopePairs::kNeighbours);
+    int64_t shared = 0;
+    for (const GatedLinearOp* const gated : ops_of<GatedLinearOp>(plan)) {
+      shared += gated->gate_up.rows == 2 * absent.shared_inner ? 1 : 0;
+    }
+    EXPECT_EQ(shared, absent.mixtures);
+  }
+}
+
+TEST(LatentConfigs, queries_may_have_no_rank) {
+  const auto products = [](const char* changes) {
+    return ops_of<LinearOp>(plan_with("deepseek_v3", changes)).size();
+  };
+  EXPECT_EQ(products("{}"), products(R"({"q_lora_rank": null})") + 5);
+}
+
+TEST(LatentConfigs, mscale_all_dim_makes_scores_larger) {
+  const auto scale = [](const char* changes) {
+    return ops_of<AttendOp>(plan_with("deepseek_v3", changes)).front()->shape.scale *
+           std::sqrt(192.0f);
+  };
+  EXPECT_FLOAT_EQ(scale(R"({"rope_scaling": {"type": "yarn", "factor": 40, "mscale": 1,
+                            "mscale_all_dim": 1, "original_max_position_embeddings": 4096}})"),
+                  static_cast<float>(std::pow(0.1 * std::log(40) + 1, 2)));
+  EXPECT_FLOAT_EQ(scale(R"({"rope_scaling": {"type": "yarn", "factor": 40,
+                            "original_max_position_embeddings": 4096}})"),
+                  1);
+}
+
+TEST(LatentConfigs, groups_count_where_the_method_says_so) {
+  const auto groups = [](const char* changes) {
+    return ops_of<ExpertsOp>(plan_with("deepseek_v2", changes)).front()->router.rule.groups;
+  };
+  EXPECT_EQ(groups(R"({"n_group": 8, "topk_group": 3})"), 1);
+  EXPECT_EQ(groups(R"({"n_group": 8, "topk_group": 3, "topk_method": "group_limited_greedy"})"), 8);
+}
+
+TEST(LatentConfigs, kimi_is_one_by_other_names) {
+  const auto v3 = changed(config_of("deepseek_v3").c_str(), "{}");
+  const auto kimi = changed(config_of("kimi_k2").c_str(), "{}");
+  ASSERT_TRUE(kimi.ok()) << kimi.error().message;
+  EXPECT_TRUE(*kimi == *v3);
+  for (const char* const inside : {"kimi_k2", "deepseek_v3"}) {
+    json::Value wrapper = json_of(R"({"model_type": "kimi_k25"})");
+    wrapper["text_config"] = json_of(config_of(inside).c_str());
+    const auto wrapped = testing::parse_text(wrapper.text());
+    ASSERT_TRUE(wrapped.ok()) << wrapped.error().message;
+    EXPECT_TRUE(*wrapped == *v3);
+  }
+}
+
+TEST(LatentConfigs, wrong_values_are_refused_by_the_name_of_the_key) {
+  struct Wrong {
+    const char* type;
+    const char* key;
+    const char* value;
+    const char* code;
+  };
+  const Wrong all[] = {
+      {"deepseek_v3", "kv_lora_rank", "0", "json.range"},
+      {"deepseek_v3", "kv_lora_rank", "2097152", "json.range"},
+      {"deepseek_v3", "q_lora_rank", "0", "json.range"},
+      {"deepseek_v3", "qk_nope_head_dim", "0", "json.range"},
+      {"deepseek_v3", "qk_rope_head_dim", "0", "json.range"},
+      {"deepseek_v3", "qk_rope_head_dim", "31", "config.heads"},
+      {"deepseek_v3", "v_head_dim", "\"128\"", "json.type"},
+      {"deepseek_v3", "num_key_value_heads", "10", "config.heads"},
+      {"deepseek_v3", "n_group", "0", "json.range"},
+      {"deepseek_v3", "n_group", "7", "config.experts"},
+      {"deepseek_v3", "topk_group", "9", "json.range"},
+      {"deepseek_v3", "n_routed_experts", "0", "json.range"},
+      {"deepseek_v3", "num_experts_per_tok", "257", "json.range"},
+      {"deepseek_v3", "moe_intermediate_size", "0", "json.range"},
+      {"deepseek_v3", "n_shared_experts", "0", "json.range"},
+      {"deepseek_v3", "first_k_dense_replace", "6", "json.range"},
+      {"deepseek_v3", "routed_scaling_factor", "-1", "json.range"},
+      {"deepseek_v3", "rope_interleave", "1", "json.type"},
+      {"deepseek_v3", "scoring_func", "\"softmax\"", "config.not_computed"},
+      {"deepseek_v3", "topk_method", "\"greedy\"", "config.not_computed"},
+      {"deepseek_v3", "moe_layer_freq", "2", "config.not_computed"},
+      {"deepseek_v2", "topk_method", "\"noaux_tc\"", "config.experts"},
+      {"deepseek_v2", "norm_topk_prob", "true", "config.not_computed"},
+      {"glm4_moe_lite", "mlp_layer_types", R"(["dense"])", "config.mlp_layer_types"},
+      {"glm4_moe_lite", "first_k_dense_replace", "2", "config.not_computed"},
+  };
+  for (const auto& [type, key, value, expected] : all) {
+    const auto config =
+        changed(config_of(type).c_str(), std::string("{\"") + key + "\": " + value + "}");
+    ASSERT_FALSE(config.ok()) << type << " " << key << " " << value;
+    EXPECT_EQ(config.error().code, expected) << config.error().message;
+    EXPECT_NE(config.error().message.find(key), std::string::npos) << config.error().message;
+  }
+}
+
+}  // namespace
+}  // namespace subbyte
