@@ -81,12 +81,14 @@ LatentShape latent_values_shape(const TensorSpec& spec) {
   return {spec.latent.count * spec.latent.values, spec.cols};
 }
 
-WeightFormat latent_format(const WeightFormat& format) {
-  return is_dense(format) ? WeightFormat{format.element} : WeightFormat{Format::kF16};
+WeightFormat latent_format(const WeightFormat& format, bool on_host) {
+  if (is_dense(format)) return {format.element};
+  return {on_host ? Format::kF32 : Format::kF16};
 }
 
-LatentMatrices latent_matrices(const MatrixView& joined, const LatentHeads& heads, Executor& pool) {
-  const Format element = latent_format(joined.format).element;
+LatentMatrices latent_matrices(const MatrixView& joined, const LatentHeads& heads, bool on_host,
+                               Executor& pool) {
+  const Format element = latent_format(joined.format, on_host).element;
   for (const Format type : {element, Format::kBF16}) {
     LatentMatrices made = {dense_matrix(type, heads.count * joined.cols, heads.keys),
                            dense_matrix(type, heads.count * heads.values, joined.cols)};

@@ -25,10 +25,12 @@ struct LatentShape {
 LatentShape latent_keys_shape(const TensorSpec& spec);
 LatentShape latent_values_shape(const TensorSpec& spec);
 
-/// The format of both, of a matrix in `format`: numbers stay as they are, all else becomes numbers
-/// of 16 bits, in which a format is counted that is f16 unless one of them is too large for it.
-WeightFormat latent_format(const WeightFormat& format);
+/// The format of both, of a matrix in `format`: numbers stay as they are, all else becomes f32 for
+/// kernels of the host, which round no weights, and f16 for others; bf16 where a number is too
+/// large for that.
+WeightFormat latent_format(const WeightFormat& format, bool on_host);
 
-LatentMatrices latent_matrices(const MatrixView& joined, const LatentHeads& heads, Executor& pool);
+LatentMatrices latent_matrices(const MatrixView& joined, const LatentHeads& heads, bool on_host,
+                               Executor& pool);
 
 }  // namespace subbyte

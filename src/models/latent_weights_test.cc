@@ -36,9 +36,9 @@ TEST(LatentMatrices, numbers_stay_as_they_are_and_others_become_f16) {
         WeightFormat{Format::kU4, Format::kF16, Zero::kU8, 32}}) {
     const testing::RandomMatrix joined = testing::random_matrix(
         format, kHeads.count * (kHeads.keys + kHeads.values), kRank, testing::Contents::kReal, 1);
-    const LatentMatrices made = latent_matrices(joined.view, kHeads, pool);
-    EXPECT_EQ(made.keys.view.format, latent_format(format));
-    EXPECT_EQ(made.values.view.format, latent_format(format));
+    const LatentMatrices made = latent_matrices(joined.view, kHeads, false, pool);
+    EXPECT_EQ(made.keys.view.format, latent_format(format, false));
+    EXPECT_EQ(made.values.view.format, latent_format(format, false));
     expect_both_sides(joined.view, made, is_dense(format) ? 0 : std::ldexp(1, -11));
   }
 }
@@ -49,7 +49,7 @@ TEST(LatentMatrices, what_f16_cannot_hold_becomes_bf16) {
       {Format::kU4, Format::kF16, Zero::kU8, 32}, kHeads.count * (kHeads.keys + kHeads.values),
       kRank, testing::Contents::kReal, 1);
   joined.view.tensor_scale = 1e6;
-  const LatentMatrices made = latent_matrices(joined.view, kHeads, pool);
+  const LatentMatrices made = latent_matrices(joined.view, kHeads, false, pool);
   EXPECT_EQ(made.keys.view.format.element, Format::kBF16);
   expect_both_sides(joined.view, made, std::ldexp(1, -8));
 }

@@ -38,7 +38,7 @@ Status add_latent(MemoryNeed& need, const FoundTensor& tensor, const MachineMemo
   for (const LatentShape& side :
        {latent_keys_shape(tensor.spec), latent_values_shape(tensor.spec)}) {
     SUBBYTE_TRY(const int64_t bytes,
-                memory.matrix_bytes({.format = latent_format(tensor.infos.front().format),
+                memory.matrix_bytes({.format = latent_format(tensor.infos.front().format, false),
                                      .rows = side.rows,
                                      .cols = side.cols}));
     both += bytes;

@@ -206,14 +206,16 @@ Result<Weight> WeightLoader::upload(const FoundTensor& tensor, std::vector<Matri
 
 Status WeightLoader::load_latent(const FoundTensor& tensor) {
   const TensorSpec& spec = tensor.spec;
+  const bool on_host = backend_->memory() == nullptr;
   SUBBYTE_TRY(const Matrix joined, import_one(tensor, 0));
   LatentMatrices apart;
   if (reads_ == Reads::kAll) {
-    apart = latent_matrices(joined.view, spec.latent, context_.pool);
+    apart = latent_matrices(joined.view, spec.latent, on_host, context_.pool);
   } else {
     for (const auto& [matrix, shape] : {std::pair(&apart.keys, latent_keys_shape(spec)),
                                         std::pair(&apart.values, latent_values_shape(spec))}) {
-      *matrix = outline(latent_format(tensor.infos.front().format), shape.rows, shape.cols);
+      *matrix =
+          outline(latent_format(tensor.infos.front().format, on_host), shape.rows, shape.cols);
     }
   }
   LatentWeights& weights = weights_.latent_[spec.name];
