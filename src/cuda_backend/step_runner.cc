@@ -221,14 +221,6 @@ Status CudaStepRunner::launch(const PlanLaunch& item) {
   return std::visit([this](const auto& what) { return launch(what); }, op.what);
 }
 
-int64_t CudaStepRunner::rows_of(ValueId id) const {
-  return plan_->value(id).rows == ValueRows::kTokens ? step_.num_tokens() : step_.num_head_rows();
-}
-
-CudaRows CudaStepRunner::activations(ValueId id) const {
-  return {at(id), rows_of(id), plan_->value(id).cols};
-}
-
 Status CudaStepRunner::launch(const EmbedOp& op) {
   const CudaMatrix& table = cuda_weight(op.table).parts.front();
   const cuda::EmbedCall call = {floats(op.y),  step_.tokens(), choices_.chosen(),

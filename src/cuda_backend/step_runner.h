@@ -135,10 +135,12 @@ class CudaStepRunner {
   }
   cuda::RouterCall router_call(const ExpertsOp& op, const JoinedRouter& joined) const;
   CudaSharedExpert shared_expert(const JoinedExpert& joined) const;
-  int64_t rows_of(ValueId id) const;
+  int64_t rows_of(ValueId id) const {
+    return plan_->value(id).rows == ValueRows::kTokens ? step_.num_tokens() : step_.num_head_rows();
+  }
   std::byte* at(ValueId id) const { return pointers_[slots_->slot_of[id]]; }
   float* floats(ValueId id) const { return reinterpret_cast<float*>(at(id)); }
-  CudaRows activations(ValueId id) const;
+  CudaRows activations(ValueId id) const { return {at(id), rows_of(id), plan_->value(id).cols}; }
   Element element() const { return cuda::element_of(number_); }
 
 #define SUBBYTE_OPERATION(Kind) Status launch(const Kind& op);
