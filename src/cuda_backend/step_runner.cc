@@ -66,8 +66,7 @@ Status CudaStepRunner::check_operations(const StepPlan& plan) {
     const auto* const rotate = std::get_if<RotateOp>(&op.what);
     if (rotate && !CudaAttention::supports(*rotate)) return unsupported(op, "scaled latents");
     const auto* const net = std::get_if<DeltaNetOp>(&op.what);
-    if (net == nullptr) continue;
-    const Status supported = CudaDeltaNets::check(net->shape);
+    const Status supported = net == nullptr ? Status() : CudaDeltaNets::check(net->shape);
     if (!supported.ok()) return unsupported(op, supported.error().message);
   }
   return {};
@@ -76,12 +75,11 @@ Status CudaStepRunner::check_operations(const StepPlan& plan) {
 Status CudaStepRunner::check(const StepPlan& plan) const {
   SUBBYTE_CHECK(check_operations(plan));
   for (const Op& op : plan.ops) {
-    if (const auto* heads = std::get_if<HeadsLinearOp>(&op.what)) {
-      if (!is_one_dense(heads->weight)) return unsupported(op, "expected one dense matrix");
-    }
+    const auto* const heads = std::get_if<HeadsLinearOp>(&op.what);
+    if (heads && !is_one_dense(heads->weight)) return unsupported(op, "expected a dense matrix");
     if (const auto* embed = std::get_if<EmbedOp>(&op.what)) {
       const std::vector<CudaMatrix>& parts = cuda_weight(embed->table).parts;
-      if (parts.size() != 1) return unsupported(op, "expected a table that is one matrix");
+      if (parts.size() != 1) return unsupported(op, "expected a table of one matrix");
       const CudaMatrix& table = parts.front();
       if (!table.is_dense() && !cuda::is_embeddable(table.format().decoder)) {
         return unsupported(op,

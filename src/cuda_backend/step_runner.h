@@ -129,7 +129,7 @@ class CudaStepRunner {
   cuda::AddNormCall norm_call(const AddNormOp& op) const;
   cuda::AddNormCall add_norm_call(const AddNormOp& op) const;
   Status launch_experts(const ExpertsOp& op, const JoinedExperts& joined);
-  /// Of an expert that every token goes to; nullptr: it has none.
+  /// Logits of the gate of an expert that every token goes to; nullptr: it has none.
   const float* gate_of(const SigmoidGateOp& op) const {
     return op.gate == kNoValue ? nullptr : floats(op.gate);
   }
