@@ -19,14 +19,16 @@ namespace {
 
 struct Prefix {
   std::string_view body;
-  std::string_view head;
+  std::string_view head = kHead;
+  std::string_view table = kTable;
 };
 
 constexpr std::string_view kBias = ".bias";
-constexpr std::array<Prefix, 4> kPrefixes = {{{"model.", "lm_head"},
-                                              {"model.language_model.", "lm_head"},
+constexpr std::array<Prefix, 5> kPrefixes = {{{"model."},
+                                              {"model.language_model."},
                                               {"language_model.model.", "language_model.lm_head"},
-                                              {"", "lm_head"}}};
+                                              {"backbone.", kHead, "embeddings"},
+                                              {""}}};
 /// What follows a prefix, the most telling first.
 constexpr std::array<std::string_view, 3> kFirstParts = {"embed_tokens.", "layers.0.", "norm."};
 
@@ -147,18 +149,25 @@ class Finder {
 
 }  // namespace
 
-Result<CheckpointNames> CheckpointNames::find(const TensorSource& tensors, ExpertLayout experts) {
+Result<CheckpointNames> CheckpointNames::find(const TensorSource& tensors, ExpertLayout experts,
+                                              std::string_view usual) {
   CheckpointNames names(tensors, experts);
   for (const auto& [name, tensor] : tensors.tensors()) {
     if (!name.ends_with(kBias)) continue;
     names.biased_.insert(without_layer(name.substr(0, name.size() - kBias.size())));
   }
-  for (const Prefix& prefix : kPrefixes) {
-    if (!has_prefix(tensors, prefix.body)) continue;
+  const auto take = [&](const Prefix& prefix) {
     names.prefix_ = prefix.body;
     names.head_ = prefix.head;
+    names.table_ = prefix.table;
+  };
+  const auto found = std::ranges::find_if(
+      kPrefixes, [&](const Prefix& prefix) { return has_prefix(tensors, prefix.body); });
+  if (found != kPrefixes.end()) {
+    take(*found);
     return names;
   }
+  take(*std::ranges::find(kPrefixes, usual, &Prefix::body));
   const FileTensor* other = find_with_other_prefix(tensors);
   if (other == nullptr) return names;  // nothing that a prefix could be told by
   return tensor_error("model.names", *other,
@@ -175,6 +184,7 @@ bool CheckpointNames::has_biases(const TensorSpec& spec, std::span<const PartSpe
 
 std::string CheckpointNames::full(std::string_view name) const {
   if (name == kHead) return std::string(head_);
+  if (name == kTable) name = table_;
   return std::string(prefix_) + std::string(name);
 }
 

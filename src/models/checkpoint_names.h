@@ -8,6 +8,7 @@
 //   model.language_model.    lm_head                   models that read pictures, too
 //   language_model.model.    language_model.lm_head    the same before transformers 4.52
 //                            lm_head                   a model saved without its head
+//   backbone.                lm_head                   Nemotron-H, whose table is "embeddings"
 //
 //   experts of "layers.3.mlp.experts.gate_up_proj"
 //     modules   layers.3.mlp.experts.E.gate_proj, layers.3.mlp.experts.E.up_proj
@@ -59,7 +60,9 @@ class CheckpointNames {
  public:
   /// `tensors` must outlive this. Code model.names when the tensors have a prefix that no software
   /// writes.
-  static Result<CheckpointNames> find(const TensorSource& tensors, ExpertLayout experts);
+  /// `usual`: the prefix where there are no tensors to tell it by.
+  static Result<CheckpointNames> find(const TensorSource& tensors, ExpertLayout experts,
+                                      std::string_view usual = "model.");
 
   /// The name in the checkpoint: "model.layers.3.mlp.gate" of "layers.3.mlp.gate".
   std::string full(std::string_view name) const;
@@ -86,8 +89,7 @@ class CheckpointNames {
 
   const TensorSource* tensors_;
   ExpertLayout experts_;
-  std::string_view prefix_ = "model.";
-  std::string_view head_ = "lm_head";
+  std::string_view prefix_, head_, table_;
   std::set<std::string> biased_;  // modules with a bias, without the layer's number
 };
 

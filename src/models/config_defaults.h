@@ -4,9 +4,14 @@
 
 #include <cstdint>
 
+#include "base/status.h"
 #include "ops/weights.h"
 
 namespace subbyte {
+
+namespace json {
+class Object;
+}
 
 /// Which layers have a sliding window where layer_types does not say so.
 enum class SlidingRule : uint8_t {
@@ -41,6 +46,8 @@ struct ConfigDefaults {
   int64_t full_every = 2;
   const char* full_every_key = nullptr;  // where config.json may say it
   bool has_sliding_rope = false;         // layers that slide have a rope of their own
+  /// Counts layers by a list of them, where num_hidden_layers is absent; 0: there is none.
+  Result<int64_t> (*count_layers)(const json::Object& config) = nullptr;
 };
 
 }  // namespace subbyte

@@ -1,7 +1,9 @@
 #include "models/mamba_config.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <limits>
 
 #include "json/strict_json.h"
@@ -88,6 +90,24 @@ Result<MambaConfig> read_mamba(const json::Object& config, const MambaKeys& keys
   SUBBYTE_CHECK(read_head_size(config, keys, model, shape));
   SUBBYTE_CHECK(read_limits(config, shape));
   return mamba;
+}
+
+Result<std::vector<int>> read_layer_kinds(const json::Object& config, const char* key,
+                                          std::span<const std::string_view> known,
+                                          int64_t num_layers) {
+  const json::Value* const kinds = config.find(key);
+  std::vector<int> places;
+  for (int64_t i = 0; kinds != nullptr && kinds->is_array() && i < std::ssize(*kinds); ++i) {
+    const auto found = std::ranges::find_if(known, [&](std::string_view name) {
+      return (*kinds)[static_cast<std::size_t>(i)] == name;
+    });
+    if (found == known.end()) break;
+    places.push_back(static_cast<int>(found - known.begin()));
+  }
+  if (std::ssize(places) == num_layers && std::ssize(*kinds) == num_layers) return places;
+  return config.error(
+      "config.layer_types", key,
+      fmt::format("an array of {} strings, each one of {}", num_layers, fmt::join(known, ", ")));
 }
 
 }  // namespace subbyte

@@ -2,6 +2,9 @@
 // Blocks of Mamba 2 as config.json speaks of them, for the configs of families.
 
 #include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
 
 #include "base/status.h"
 #include "ops/step_plan.h"
@@ -43,5 +46,11 @@ struct MambaKeys {
 /// limits.
 Result<MambaConfig> read_mamba(const json::Object& config, const MambaKeys& keys,
                                const ModelConfig& model);
+
+/// Reads a list of a text for each layer, as `key` has it; each is one of `known`, whose place it
+/// becomes. Code config.layer_types.
+Result<std::vector<int>> read_layer_kinds(const json::Object& config, const char* key,
+                                          std::span<const std::string_view> known,
+                                          int64_t num_layers);
 
 }  // namespace subbyte

@@ -18,6 +18,13 @@ constexpr const char* kBamba = R"({"model_type": "bamba", "hidden_size": 512,
     "num_hidden_layers": 4, "attn_layer_indices": [1, 9], "num_attention_heads": 4,
     "num_key_value_heads": 2, "vocab_size": 100, "mamba_n_heads": 16})";
 
+constexpr const char* kNemotron = R"({"model_type": "nemotron_h", "hidden_size": 512,
+    "num_hidden_layers": 4, "hybrid_override_pattern": "M-*E", "num_attention_heads": 4,
+    "num_key_value_heads": 2, "vocab_size": 100})";
+constexpr const char* kGranite = R"({"model_type": "granitemoehybrid", "hidden_size": 512,
+    "num_hidden_layers": 2, "layer_types": ["mamba", "attention"], "num_attention_heads": 4,
+    "vocab_size": 100, "mamba_n_heads": 16})";
+
 StepPlan plan_for(const Result<ModelConfig>& config) {
   EXPECT_TRUE(config.ok()) << config.error().message;
   return config.ok() ? *plan_of(*config) : StepPlan();
@@ -36,6 +43,16 @@ TEST(MambaConfigs, have_what_the_classes_have_where_nothing_is_said) {
   EXPECT_EQ(mamba_of(changed(kBamba, R"({"mamba_d_head": "auto"})")), shape);
   EXPECT_EQ(mamba_of(changed(kBamba, R"({"time_step_limit": [0.0, {"__float__": "Infinity"}]})")),
             shape);
+  EXPECT_EQ(mamba_of(changed(kNemotron, "{}")), (MambaShape{.heads = 128,
+                                                            .head_size = 64,
+                                                            .groups = 8,
+                                                            .state_size = 128,
+                                                            .taps = 4,
+                                                            .norm_groups = 8}));
+  EXPECT_EQ(
+      mamba_of(changed(kGranite, "{}")),
+      (MambaShape{
+          .heads = 16, .head_size = 64, .groups = 1, .state_size = 256, .taps = 4, .eps = 1e-6f}));
 }
 
 TEST(MambaConfigs, list_their_layers) {
@@ -46,6 +63,25 @@ TEST(MambaConfigs, list_their_layers) {
   const StepPlan none = plan_for(changed(kBamba, R"({"attn_layer_indices": null})"));
   EXPECT_EQ(ops_of<MambaOp>(none).size(), 4U);
   EXPECT_EQ(none.cache.groups.size(), 1U);
+}
+
+TEST(MambaConfigs, list_their_layers_in_several_ways) {
+  const auto kinds = [](const Result<ModelConfig>& config) {
+    const StepPlan plan = plan_for(config);
+    return std::vector<int64_t>{std::ssize(ops_of<MambaOp>(plan)),
+                                std::ssize(ops_of<AttendOp>(plan)),
+                                std::ssize(ops_of<ExpertsOp>(plan)), std::ssize(plan.cache.groups)};
+  };
+  EXPECT_EQ(kinds(changed(kNemotron, "{}")), (std::vector<int64_t>{1, 1, 1, 2}));
+  EXPECT_EQ(kinds(changed(kNemotron, R"({"num_hidden_layers": null,
+                  "hybrid_override_pattern": "MM*"})")),
+            (std::vector<int64_t>{2, 1, 0, 2}));
+  EXPECT_EQ(kinds(changed(kNemotron, R"({"layers_block_type": ["mamba", "attention", "mlp",
+                  "linear_attention"]})")),
+            (std::vector<int64_t>{2, 1, 0, 2}));
+  EXPECT_EQ(kinds(changed(kGranite, "{}")), (std::vector<int64_t>{1, 1, 2, 2}));
+  EXPECT_EQ(kinds(changed(kGranite, R"({"layer_types": null, "num_local_experts": 0})")),
+            (std::vector<int64_t>{2, 0, 0, 1}));
 }
 
 TEST(MambaConfigs, say_limits_of_steps) {
@@ -82,6 +118,30 @@ TEST(MambaConfigs, refuse_by_the_key_what_does_not_fit) {
            {kBamba, R"({"mamba_chunk_size": 0})", "json.range", "mamba_chunk_size"},
            {kBamba, R"({"partial_rotary_factor": 1.0})", "config.not_computed",
             "partial_rotary_factor"},
+           {kNemotron, R"({"hybrid_override_pattern": "M-*"})", "config.layer_types",
+            "hybrid_override_pattern"},
+           {kNemotron, R"({"hybrid_override_pattern": "M-*X"})", "config.layer_types",
+            "hybrid_override_pattern"},
+           {kNemotron, R"({"layers_block_type": ["mamba", "mlp"]})", "config.layer_types",
+            "layers_block_type"},
+           {kNemotron, R"({"layers_block_type": ["mamba", "mlp", "x", "moe"]})",
+            "config.layer_types", "layers_block_type"},
+           {kNemotron, R"({"n_groups": 3})", "config.mamba", "n_groups"},
+           {kNemotron, R"({"n_groups": 0})", "json.range", "n_groups"},
+           {kNemotron, R"({"chunk_size": 0})", "json.range", "chunk_size"},
+           {kNemotron, R"({"conv_kernel": 17})", "json.range", "conv_kernel"},
+           {kNemotron, R"({"ssm_state_size": 257})", "json.range", "ssm_state_size"},
+           {kNemotron, R"({"mamba_head_dim": 0})", "json.range", "mamba_head_dim"},
+           {kNemotron, R"({"moe_latent_size": 64})", "config.not_computed", "moe_latent_size"},
+           {kNemotron, R"({"n_group": 3})", "config.experts", "n_group"},
+           {kNemotron, R"({"mlp_hidden_act": "silu"})", "config.hidden_act", "mlp_hidden_act"},
+           {kGranite, R"({"layer_types": ["mamba"]})", "config.layer_types", "layer_types"},
+           {kGranite, R"({"mamba_n_heads": 7})", "config.mamba", "mamba_n_heads"},
+           {kGranite, R"({"mamba_n_heads": 2})", "config.mamba", "mamba_n_heads"},
+           {kGranite, R"({"mamba_d_head": 32})", "config.mamba", "mamba_d_head"},
+           {kGranite, R"({"mamba_n_groups": 5})", "config.mamba", "mamba_n_groups"},
+           {kGranite, R"({"mamba_chunk_size": 0})", "json.range", "mamba_chunk_size"},
+           {kGranite, R"({"num_experts_per_tok": 9})", "json.range", "num_experts_per_tok"},
        }) {
     const auto config = changed(refused.config, refused.change);
     ASSERT_FALSE(config.ok()) << refused.change;

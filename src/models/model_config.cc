@@ -68,7 +68,12 @@ Status read_sizes(const json::Object& config, const ConfigDefaults& defaults, Mo
     SUBBYTE_TRY(const auto size, config.integer("intermediate_size", 1, kMaxWidth));
     model.intermediate_size = size.value_or(defaults.intermediate_size);
   }
-  SUBBYTE_TRY(model.num_layers, config.required_integer("num_hidden_layers", 1, kMaxLayers));
+  if (defaults.count_layers != nullptr && !config.has("num_hidden_layers")) {
+    SUBBYTE_TRY(model.num_layers, defaults.count_layers(config));
+  }
+  if (model.num_layers < 1 || model.num_layers > kMaxLayers) {
+    SUBBYTE_TRY(model.num_layers, config.required_integer("num_hidden_layers", 1, kMaxLayers));
+  }
   SUBBYTE_TRY(model.vocab_size, size_of(config, "vocab_size", kMaxVocabulary, defaults.vocab));
   SUBBYTE_TRY(const auto positions, config.integer("max_position_embeddings", 1, kMaxPositions));
   model.max_positions = positions.value_or(defaults.max_positions);
@@ -175,6 +180,7 @@ Status read_eos(const json::Object& config, ModelConfig& model) {
 /// The names of an activation, the usual one first.
 std::vector<std::string_view> names_of(Gate gate) {
   if (gate == Gate::kSilu) return {"silu", "swish"};
+  if (gate == Gate::kSquaredRelu) return {"relu2"};
   return {"gelu_pytorch_tanh"};
 }
 

@@ -48,6 +48,9 @@ struct ModelFamily {
   /// Reads what config.json says of this family alone; nullptr: nothing.
   Status (*read)(const json::Object& config, ModelConfig& model) = nullptr;
   ExpertLayout experts = ExpertLayout::kModules;
+  /// In front of the names of all tensors but the head in published checkpoints
+  /// (checkpoint_names.h).
+  std::string_view prefix = "model.";
   /// Writes the operations of a step, which names all weights: the list of tensors, too.
   void (*record)(const ModelConfig& config, StepRecorder& step) = nullptr;
   /// Those that its models were trained with, the usual one first; which one it is, is seen by the

@@ -332,7 +332,7 @@ ValueId StepRecorder::gated_block(ValueId h, const GatedBlock& block) {
   const Linear up = {.split = Split::kOutputs, .has_bias = block.has_bias};
   ValueId inner = kNoValue;
   if (is_gated(block.gate)) {
-    const std::string name = under("gate_up_proj");
+    const std::string name = under(block.joined);
     Linear both = up;
     both.parts = {{under(block.gate_name), block.inner}, {under(block.up), block.inner}};
     const Weight gate_up = matrix(name, 2 * block.inner, record_.cols(h), both);

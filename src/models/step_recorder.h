@@ -131,7 +131,8 @@ class StepRecorder {
     Gate gate = Gate::kSilu;
     bool has_bias = false;
     std::string prefix = "mlp.";
-    std::string_view gate_name = "gate_proj", up = "up_proj", down = "down_proj";
+    std::string_view joined = "gate_up_proj", gate_name = "gate_proj", up = "up_proj",
+                     down = "down_proj";
   };
   /// down(gate(gate h) * (up h)) under `prefix`, or down(max(up h, 0)^2).
   ValueId gated_block(ValueId h, const GatedBlock& block);

@@ -129,7 +129,8 @@ Result<std::vector<SynthTensor>> synthetic_tensors(const ModelShape& shape, int6
   SUBBYTE_TRY(const json::Object object, json::Object::of(text, "config.json"));
   SUBBYTE_TRY(const ModelConfig config, parse_model_config(object));
   const TensorSource none = TensorSource::empty();
-  SUBBYTE_TRY(const CheckpointNames names, CheckpointNames::find(none, family.experts));
+  SUBBYTE_TRY(const CheckpointNames names,
+              CheckpointNames::find(none, family.experts, family.prefix));
   TensorWriter writer(options);
   for (const TensorSpec& spec : tensors_of(config)) {
     if (!spec.tied_to.empty()) continue;

@@ -1,0 +1,208 @@
+// Granite 4: transformers' GraniteMoeHybridForCausalLM. A layer is a block of Mamba 2 or attention,
+// mostly without positions, then a dense block, to which experts may be added; with the factors of
+// Granite 3.
+
+#include "models/config_keys.h"
+#include "models/mamba_config.h"
+#include "models/model_family.h"
+#include "models/step_recorder.h"
+
+namespace subbyte {
+namespace {
+
+constexpr ModelType kModelTypes[] = {{.name = "granitemoehybrid",
+                                      .architecture = "GraniteMoeHybridForCausalLM",
+                                      .defaults = {.intermediate_size = 11008,
+                                                   .vocab = 32000,
+                                                   .heads = 32,
+                                                   .eos = 2,
+                                                   .sliding = SlidingRule::kOfFamily}}};
+
+constexpr json::ScopedRule kKeys[] = {
+    SUBBYTE_CONFIG_KEY("", "intermediate_size", kComputed, "", "of experts; absent: 11008"),
+    SUBBYTE_CONFIG_KEY("", "layer_types", kComputed, "", "absent: all are blocks of Mamba 2"),
+    SUBBYTE_CONFIG_KEY("", "position_embedding_type", kComputed, "",
+                       "\"rope\": heads turn; else and absent: they do not"),
+    SUBBYTE_CONFIG_KEY("", "num_local_experts", kComputed, "", "0: none; absent: 8"),
+    SUBBYTE_CONFIG_KEY("", "num_experts_per_tok", kComputed, "", "absent: 2"),
+    SUBBYTE_CONFIG_KEY("", "shared_intermediate_size", kComputed, "", "absent: 1024"),
+    SUBBYTE_CONFIG_KEY("", "embedding_multiplier", kComputed, "", "absent: 1"),
+    SUBBYTE_CONFIG_KEY("", "residual_multiplier", kComputed, "", "absent: 1"),
+    SUBBYTE_CONFIG_KEY("", "attention_multiplier", kComputed, "", "of scores; absent: 1"),
+    SUBBYTE_CONFIG_KEY("", "logits_scaling", kComputed, "", "logits are divided by it; absent: 1"),
+    SUBBYTE_CONFIG_KEY("", "mamba_n_heads", kComputed, "", "absent: 128"),
+    SUBBYTE_CONFIG_KEY("", "mamba_d_head", kComputed, "", "absent: as mamba_expand says"),
+    SUBBYTE_CONFIG_KEY("", "mamba_expand", kComputed, "", "absent: 2"),
+    SUBBYTE_CONFIG_KEY("", "mamba_n_groups", kComputed, "", "of B and C; absent: 1"),
+    SUBBYTE_CONFIG_KEY("", "mamba_d_state", kComputed, "", "absent: 256"),
+    SUBBYTE_CONFIG_KEY("", "mamba_d_conv", kComputed, "", "taps of the filters; absent: 4"),
+    SUBBYTE_CONFIG_KEY("", "mamba_conv_bias", kComputed, "", "absent: true"),
+    SUBBYTE_CONFIG_KEY("", "mamba_proj_bias", kComputed, "", "absent: false"),
+    SUBBYTE_CONFIG_KEY("", "mamba_chunk_size", kComputed, "", "of the reference: only looked at"),
+    SUBBYTE_CONFIG_KEY("", "time_step_limit", kComputed, "", "absent: from 0 on"),
+    SUBBYTE_CONFIG_KEY("", "normalization_function", kIgnored, "", "norms are those of Granite"),
+    SUBBYTE_CONFIG_KEY("", "router_aux_loss_coef", kIgnored, "", "of training"),
+    SUBBYTE_CONFIG_KEY("", "init_method", kIgnored, "", "of training"),
+    SUBBYTE_CONFIG_KEY("", "layers_block_type", kIgnored, "", "layer_types says it"),
+};
+
+struct Own {
+  std::vector<int> kinds;  // [num_layers], even: Mamba 2
+  MambaConfig mamba;
+  int64_t experts = 0;  // 0: none
+  int64_t per_token = 0;
+  int64_t shared_inner = 0;
+  bool turns = false;
+  float embedding_factor = 1;
+  float residual_factor = 1;
+  float score_scale = 1;
+  float logit_factor = 1;
+
+  bool operator==(const Own&) const = default;
+};
+
+Status read_factors(const json::Object& config, Own& own) {
+  const auto factor = [&](const char* key) -> Result<double> {
+    SUBBYTE_TRY(const auto value, config.number(key, 1e-6, 1e6));
+    return value.value_or(1);
+  };
+  SUBBYTE_TRY(const double embedding, factor("embedding_multiplier"));
+  SUBBYTE_TRY(const double residual, factor("residual_multiplier"));
+  SUBBYTE_TRY(const double scores, factor("attention_multiplier"));
+  SUBBYTE_TRY(const double logits, factor("logits_scaling"));
+  own.embedding_factor = static_cast<float>(embedding);
+  own.residual_factor = static_cast<float>(residual);
+  own.score_scale = static_cast<float>(scores);
+  own.logit_factor = static_cast<float>(1 / logits);
+  return {};
+}
+
+Status read(const json::Object& config, ModelConfig& model) {
+  constexpr std::string_view kKinds[] = {"linear_attention", "full_attention", "mamba",
+                                         "attention"};
+  Own own;
+  SUBBYTE_CHECK(read_factors(config, own));
+  SUBBYTE_TRY(own.mamba, read_mamba(config, {}, model));
+  own.kinds.assign(static_cast<std::size_t>(model.num_layers), 0);
+  if (config.has("layer_types")) {
+    SUBBYTE_TRY(own.kinds, read_layer_kinds(config, "layer_types", kKinds, model.num_layers));
+  }
+  SUBBYTE_TRY(const auto experts, config.integer("num_local_experts", 0, kMaxExperts));
+  own.experts = experts.value_or(8);
+  const int64_t most = own.experts > 0 ? own.experts : kMaxExperts;
+  SUBBYTE_TRY(const auto per_token, config.integer("num_experts_per_tok", own.experts > 0, most));
+  SUBBYTE_TRY(const auto shared, config.integer("shared_intermediate_size", 1, kMaxWidth));
+  SUBBYTE_TRY(const auto positions, config.string("position_embedding_type"));
+  own.per_token = per_token.value_or(2);
+  own.shared_inner = shared.value_or(1024);
+  own.turns = positions == "rope";
+  model.own = FamilyConfig(std::move(own));
+  return {};
+}
+
+/// A block of Mamba 2, or attention.
+ValueId first_block(const ModelConfig& config, StepRecorder& step,
+                    const std::shared_ptr<const Rope>& rope, ValueId h, int64_t layer) {
+  const Own& own = config.own.as<Own>();
+  if (own.kinds[static_cast<std::size_t>(layer)] % 2 == 0) {
+    return step.mamba(h, {.shape = own.mamba.shape,
+                          .has_conv_bias = own.mamba.has_conv_bias,
+                          .has_bias = own.mamba.has_bias});
+  }
+  StepRecorder::Attention attention = {.shape = attention_shape(config, layer),
+                                       .rope = rope,
+                                       .has_bias = config.attention_bias,
+                                       .has_output_bias = config.attention_bias};
+  attention.shape.scale = own.score_scale;
+  return step.attention(h, attention);
+}
+
+/// The dense block, and experts.
+ValueId second_block(const ModelConfig& config, StepRecorder& step, ValueId h) {
+  const Own& own = config.own.as<Own>();
+  const auto dense = [&] {
+    return step.gated_block(h, {.inner = own.shared_inner,
+                                .prefix = "shared_mlp.",
+                                .joined = "input_linear",
+                                .down = "output_linear"});
+  };
+  if (own.experts == 0) return dense();
+  const ValueId chosen = step.mixture(h, {.prefix = "block_sparse_moe.",
+                                          .router = "router.layer",
+                                          .experts = own.experts,
+                                          .use = {.per_token = own.per_token},
+                                          .inner = config.intermediate_size,
+                                          .joined = "input_linear",
+                                          .down = "output_linear"});
+  return step.add("shared_mlp.added", SigmoidGateOp{.x = dense(), .base = chosen});
+}
+
+void record(const ModelConfig& config, StepRecorder& step) {
+  const Own& own = config.own.as<Own>();
+  // One by which nothing turns has angles of 0.
+  const auto none = std::vector<double>(static_cast<std::size_t>(config.head_dim / 2), 0.0);
+  const auto rope = own.turns ? step.rope() : std::make_shared<const Rope>(none);
+  record_usual_step(
+      config, step,
+      {.stream = {.embedding_factor = own.embedding_factor, .residual_factor = own.residual_factor},
+       .logits = {.factor = own.logit_factor},
+       .first = [&](ValueId h, int64_t i) { return first_block(config, step, rope, h, i); },
+       .second = [&](ValueId h, int64_t) { return second_block(config, step, h); }});
+}
+
+// ---- synth
+
+// Sources: the config.json files of ibm-granite/granite-4.0-h-*; tiny, and where added tokens
+// begin, are ours.
+// clang-format off
+constexpr ModelShape kShapes[] = {
+    // arch, name: hidden, inner, layers, heads, KV heads, head size, window, vocabulary,
+    //             first added token, positions, tied, experts, of a token, their size
+    {"granitemoehybrid", "tiny",   256,  256, 2,  4,  2, 64,  0, 512,    480,    2048,   true, 4,
+     2, 256},
+    {"granitemoehybrid", "h-tiny", 1536, 512, 40, 12, 4, 128, 0, 100352, 100256, 131072, true, 64,
+     6, 512},
+};
+// clang-format on
+
+json::Value config_of(const ModelShape& shape, int64_t layers) {
+  const bool is_tiny = shape.hidden < 1024;
+  json::Value config = usual_config(kModelTypes[0], shape, layers);
+  config.erase("head_dim");
+  json::Value types = json::Value::array();
+  for (int64_t i = 0; i < layers; ++i) {
+    const bool attends = is_tiny ? i % 2 == 1 : i % 10 == 5;
+    types.push_back(attends ? "attention" : "mamba");
+  }
+  config["attention_multiplier"] = 1.0 / static_cast<double>(shape.head_dim);
+  config["embedding_multiplier"] = 12.0;
+  config["layer_types"] = types;
+  config["logits_scaling"] = 6.0;
+  config["mamba_chunk_size"] = 256;
+  config["mamba_conv_bias"] = true;
+  config["mamba_d_conv"] = 4;
+  config["mamba_d_head"] = 64;
+  config["mamba_d_state"] = 128;
+  config["mamba_expand"] = 2;
+  config["mamba_n_groups"] = 1;
+  config["mamba_n_heads"] = 2 * shape.hidden / 64;
+  config["mamba_proj_bias"] = false;
+  config["num_experts_per_tok"] = shape.per_token;
+  config["num_local_experts"] = shape.experts;
+  config["position_embedding_type"] = "nope";
+  config["residual_multiplier"] = 0.22;
+  config["shared_intermediate_size"] = 2 * shape.expert_size;
+  return config;
+}
+
+}  // namespace
+
+extern const ModelFamily granitemoehybrid_family;
+const ModelFamily granitemoehybrid_family = {.model_types = kModelTypes,
+                                             .keys = kKeys,
+                                             .read = read,
+                                             .record = record,
+                                             .shapes = kShapes,
+                                             .config_of = config_of};
+
+}  // namespace subbyte

@@ -1,0 +1,282 @@
+// Nemotron-H and Nemotron 3 Nano: transformers' NemotronHForCausalLM. A layer is one block after an
+// RMS norm: Mamba 2, attention without positions, a dense block without a gate, or experts without
+// gates beside one that every token goes to. Steps are held within time_step_limit, as in NVIDIA's
+// own code and for single tokens in transformers, which holds those of prompts above time_step_min.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+
+#include "models/config_keys.h"
+#include "models/expert_config.h"
+#include "models/mamba_config.h"
+#include "models/model_family.h"
+#include "models/step_recorder.h"
+
+namespace subbyte {
+namespace {
+
+constexpr const char* kPattern = "hybrid_override_pattern";
+constexpr const char* kList = "layers_block_type";
+/// By the letters of a pattern; and in lists, then in older ones.
+constexpr std::string_view kLetters = "M*-E";
+constexpr std::string_view kKinds[] = {
+    "linear_attention", "full_attention", "mlp", "moe", "mamba", "attention", "mlp", "moe"};
+
+/// Layers are as many as the list or the pattern has: newer files do not say their number.
+Result<int64_t> count_layers(const json::Object& config) {
+  const json::Value* const list = config.find(kList);
+  if (list != nullptr && list->is_array()) return std::ssize(*list);
+  SUBBYTE_TRY(const auto pattern, config.string(kPattern));
+  return pattern ? std::ssize(*pattern) : int64_t{0};
+}
+
+constexpr ModelType kModelTypes[] = {{.name = "nemotron_h",
+                                      .architecture = "NemotronHForCausalLM",
+                                      .defaults = {.intermediate_size = 21504,
+                                                   .vocab = 131072,
+                                                   .heads = 32,
+                                                   .kv_heads = 8,
+                                                   .head_dim = 128,
+                                                   .max_positions = 4096,
+                                                   .eos = 2,
+                                                   .activation_key = "mlp_hidden_act",
+                                                   .gate = Gate::kSquaredRelu,
+                                                   .sliding = SlidingRule::kOfFamily,
+                                                   .count_layers = count_layers}}};
+
+constexpr json::ScopedRule kKeys[] = {
+    SUBBYTE_CONFIG_KEY("", "num_hidden_layers", kComputed, "", "absent: as the layers are listed"),
+    SUBBYTE_CONFIG_KEY("", "layers_block_type", kComputed, "", "absent: the pattern says it"),
+    SUBBYTE_CONFIG_KEY("", "hybrid_override_pattern", kComputed, "",
+                       "M: Mamba 2, *: attention, -: dense, E: experts"),
+    SUBBYTE_CONFIG_KEY("", "mlp_hidden_act", kComputed, "", "relu2"),
+    SUBBYTE_CONFIG_KEY("", "mamba_hidden_act", kRefused, "\"silu\"", "of the convolution"),
+    SUBBYTE_CONFIG_KEY("", "layer_norm_epsilon", kComputed, "", "absent: 1e-5"),
+    SUBBYTE_CONFIG_KEY("", "mlp_bias", kComputed, "", "absent: false"),
+    SUBBYTE_CONFIG_KEY("", "use_bias", kComputed, "", "of blocks of Mamba 2; absent: false"),
+    SUBBYTE_CONFIG_KEY("", "use_conv_bias", kComputed, "", "absent: true"),
+    SUBBYTE_CONFIG_KEY("", "mamba_num_heads", kComputed, "", "absent: 128"),
+    SUBBYTE_CONFIG_KEY("", "mamba_head_dim", kComputed, "", "absent: 64"),
+    SUBBYTE_CONFIG_KEY("", "n_groups", kComputed, "", "of B, C and the norm; absent: 8"),
+    SUBBYTE_CONFIG_KEY("", "ssm_state_size", kComputed, "", "absent: 128"),
+    SUBBYTE_CONFIG_KEY("", "conv_kernel", kComputed, "", "taps of the filters; absent: 4"),
+    SUBBYTE_CONFIG_KEY("", "chunk_size", kComputed, "", "of the reference: only looked at"),
+    SUBBYTE_CONFIG_KEY("", "time_step_limit", kComputed, "", "absent: from 0 on"),
+    SUBBYTE_CONFIG_KEY("", "time_step_min", kComputed, "",
+                       "not read: transformers holds steps of prompts above it"),
+    SUBBYTE_CONFIG_KEY("", "n_routed_experts", kComputed, "", "absent: 8"),
+    SUBBYTE_CONFIG_KEY("", "num_experts_per_tok", kComputed, "", "absent: 2"),
+    SUBBYTE_CONFIG_KEY("", "moe_intermediate_size", kComputed, "", "absent: 7688"),
+    SUBBYTE_CONFIG_KEY("", "moe_shared_expert_intermediate_size", kComputed, "", "absent: 7688"),
+    SUBBYTE_CONFIG_KEY("", "moe_latent_size", kRefused, "", "experts of fewer inputs"),
+    SUBBYTE_CONFIG_KEY("", "n_group", kComputed, "", "of experts; absent: 1"),
+    SUBBYTE_CONFIG_KEY("", "topk_group", kComputed, "", "absent: 1"),
+    SUBBYTE_CONFIG_KEY("", "norm_topk_prob", kComputed, "", "absent: true"),
+    SUBBYTE_CONFIG_KEY("", "routed_scaling_factor", kComputed, "", "absent: 1"),
+    SUBBYTE_CONFIG_KEY("", "attention_bias", kIgnored, "", "there are no biases"),
+    SUBBYTE_CONFIG_KEY("", "attention_head_dim", kIgnored, "", "head_dim says it"),
+    SUBBYTE_CONFIG_KEY("", "rms_norm_eps", kIgnored, "", "layer_norm_epsilon says it"),
+    SUBBYTE_CONFIG_KEY("", "norm_eps", kIgnored, "", "layer_norm_epsilon says it"),
+    SUBBYTE_CONFIG_KEY("", "hidden_act", kIgnored, "", "mlp_hidden_act says it"),
+    SUBBYTE_CONFIG_KEY("", "rope_theta", kIgnored, "", "heads do not turn"),
+    SUBBYTE_CONFIG_KEY("", "partial_rotary_factor", kIgnored, "", "heads do not turn"),
+    SUBBYTE_CONFIG_KEY("", "sliding_window", kIgnored, "", "no layer slides"),
+    SUBBYTE_CONFIG_KEY("", "expand", kIgnored, "", "heads and their size say it"),
+    SUBBYTE_CONFIG_KEY("", "mamba_proj_bias", kIgnored, "", "use_bias says it"),
+    SUBBYTE_CONFIG_KEY("", "mamba_ssm_cache_dtype", kIgnored, "", "states are f32"),
+    SUBBYTE_CONFIG_KEY("", "moe_shared_expert_overlap", kIgnored, "", "how it is computed"),
+    SUBBYTE_CONFIG_KEY("", "n_shared_experts", kIgnored, "", "its size says it"),
+    SUBBYTE_CONFIG_KEY("", "num_nextn_predict_layers", kIgnored, "", "of the part that drafts"),
+    SUBBYTE_CONFIG_KEY("", "mtp_layers_block_type", kIgnored, "", "of the part that drafts"),
+    SUBBYTE_CONFIG_KEY("", "mtp_hybrid_override_pattern", kIgnored, "", "of the part that drafts"),
+    SUBBYTE_CONFIG_KEY("", "num_logits_to_keep", kIgnored, "", "how it is computed"),
+    SUBBYTE_CONFIG_KEY("", "rescale_prenorm_residual", kIgnored, "", "of training"),
+    SUBBYTE_CONFIG_KEY("", "residual_in_fp32", kIgnored, "", "the residual stream is f32"),
+    SUBBYTE_CONFIG_KEY("", "time_step_floor", kIgnored, "", "of training"),
+    SUBBYTE_CONFIG_KEY("", "time_step_max", kIgnored, "", "of training"),
+    SUBBYTE_CONFIG_KEY("", "use_mamba_kernels", kIgnored, "", "how it is computed"),
+    SUBBYTE_CONFIG_KEY("", "hidden_dropout", kIgnored, "", "of training"),
+};
+
+struct Own {
+  std::string pattern;  // [num_layers] of kLetters
+  MambaConfig mamba;
+  ExpertConfig experts;
+  bool mlp_bias = false;
+
+  bool operator==(const Own&) const = default;
+};
+
+Result<std::string> read_pattern(const json::Object& config, int64_t num_layers) {
+  std::string letters;
+  if (config.has(kList)) {
+    SUBBYTE_TRY(const auto kinds, read_layer_kinds(config, kList, kKinds, num_layers));
+    for (const int kind : kinds) letters += kLetters[static_cast<std::size_t>(kind % 4)];
+    return letters;
+  }
+  SUBBYTE_TRY(letters, config.required_string(kPattern));
+  const bool is_known = letters.find_first_not_of(kLetters) == letters.npos;
+  if (is_known && std::ssize(letters) == num_layers) return letters;
+  return config.error("config.layer_types", kPattern,
+                      fmt::format("{} letters, each one of {}", num_layers, kLetters));
+}
+
+Result<ExpertConfig> read_experts(const json::Object& config, int64_t num_layers) {
+  ExpertConfig experts;
+  experts.routing = {.scores = Routing::Scores::kSigmoid, .added = 1e-20f, .groups_by_two = true};
+  SUBBYTE_TRY(const auto count, config.integer("n_routed_experts", 1, kMaxExperts));
+  experts.count = count.value_or(8);
+  SUBBYTE_TRY(const auto chosen, config.integer("num_experts_per_tok", 1, experts.count));
+  SUBBYTE_TRY(const auto inner, config.integer("moe_intermediate_size", 1, kMaxWidth));
+  SUBBYTE_TRY(const auto shared,
+              config.integer("moe_shared_expert_intermediate_size", 1, kMaxWidth));
+  experts.per_token = chosen.value_or(2);
+  experts.inner = inner.value_or(7688);
+  experts.shared_inner = shared.value_or(7688);
+  SUBBYTE_CHECK(read_routing(config, experts));
+  experts.layers.assign(static_cast<std::size_t>(num_layers), false);
+  return experts;
+}
+
+Status read(const json::Object& config, ModelConfig& model) {
+  Own own;
+  SUBBYTE_TRY(const auto eps, config.number("layer_norm_epsilon", 1e-12, 1.0));
+  SUBBYTE_TRY(const auto biases, config.boolean("mlp_bias"));
+  model.rms_norm_eps = static_cast<float>(eps.value_or(1e-5));
+  own.mlp_bias = biases.value_or(false);
+  SUBBYTE_TRY(own.pattern, read_pattern(config, model.num_layers));
+  SUBBYTE_TRY(own.mamba, read_mamba(config,
+                                    {.heads = "mamba_num_heads",
+                                     .head_size = "mamba_head_dim",
+                                     .groups = "n_groups",
+                                     .state_size = "ssm_state_size",
+                                     .taps = "conv_kernel",
+                                     .chunk = "chunk_size",
+                                     .conv_bias = "use_conv_bias",
+                                     .bias = "use_bias",
+                                     .expand = nullptr,
+                                     .absent_head_size = 64,
+                                     .absent_groups = 8,
+                                     .absent_state_size = 128},
+                                    model));
+  if (own.pattern.find('E') != own.pattern.npos) {
+    SUBBYTE_TRY(own.experts, read_experts(config, model.num_layers));
+  }
+  model.own = FamilyConfig(std::move(own));
+  return {};
+}
+
+/// One by which nothing turns.
+std::shared_ptr<const Rope> still_rope(const ModelConfig& config) {
+  return std::make_shared<const Rope>(
+      std::vector<double>(static_cast<std::size_t>(config.head_dim / 2), 0.0));
+}
+
+ValueId block(const ModelConfig& config, const std::shared_ptr<const Rope>& rope, int64_t layer,
+              StepRecorder& step, ValueId h) {
+  const Own& own = config.own.as<Own>();
+  switch (own.pattern[static_cast<std::size_t>(layer)]) {
+    case 'M':
+      return step.mamba(h, {.shape = own.mamba.shape,
+                            .has_conv_bias = own.mamba.has_conv_bias,
+                            .has_bias = own.mamba.has_bias,
+                            .prefix = "mixer."});
+    case '*':
+      return step.attention(
+          h, {.shape = attention_shape(config, layer), .rope = rope, .prefix = "mixer."});
+    case 'E':
+      return step.mixture(h,
+                          {.prefix = "mixer.",
+                           .routing = own.experts.routing,
+                           .choice_bias = "gate.e_score_correction_bias",
+                           .experts = own.experts.count,
+                           .use = {.per_token = own.experts.per_token, .gate = Gate::kSquaredRelu},
+                           .inner = own.experts.inner,
+                           .shared = {.inner = own.experts.shared_inner,
+                                      .name = "shared_experts",
+                                      .has_gate = false,
+                                      .has_bias = own.mlp_bias}});
+    default:
+      return step.gated_block(h, {.inner = config.intermediate_size,
+                                  .gate = Gate::kSquaredRelu,
+                                  .has_bias = own.mlp_bias,
+                                  .prefix = "mixer."});
+  }
+}
+
+void record(const ModelConfig& config, StepRecorder& step) {
+  const auto rope = still_rope(config);
+  ValueId x = step.embed({});
+  ValueId delta = kNoValue;
+  for (int64_t i = 0; i < config.num_layers; ++i) {
+    step.begin_layer(i);
+    const ValueId h = step.add_norm("norm", x, delta);
+    delta = block(config, rope, i, step, h);
+  }
+  step.finish(x, delta, {.norm = "norm_f"});
+}
+
+// ---- synth
+
+// Sources: the config.json files of nvidia/NVIDIA-Nemotron-*; tiny, and where added tokens begin,
+// are ours.
+// clang-format off
+constexpr ModelShape kShapes[] = {
+    // arch, name: hidden, inner, layers, heads, KV heads, head size, window, vocabulary,
+    //             first added token, positions, tied, experts, of a token, their size
+    {"nemotron_h", "tiny",    256,  512,   4,  4,  2, 64,  0, 512,    480,    2048,   false},
+    {"nemotron_h", "9b",      4480, 15680, 56, 40, 8, 128, 0, 131072, 131000, 131072, false},
+    {"nemotron_h", "30b-a3b", 2688, 1856,  52, 32, 2, 128, 0, 131072, 131000, 262144, false, 128,
+     6, 1856},
+};
+// clang-format on
+constexpr std::string_view kTinyPattern = "M-*M";
+constexpr std::string_view k9bPattern = "M-M-M-MM-M-M-M*-M-M-M*-M-M-M-M*-M-M-M-M*-M-MM-M-M-M-M-M-";
+constexpr std::string_view k30bPattern = "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME";
+
+json::Value config_of(const ModelShape& shape, int64_t layers) {
+  json::Value config = usual_config(kModelTypes[0], shape, layers);
+  config.erase("hidden_act");
+  config.erase("rms_norm_eps");
+  const std::string_view pattern = shape.experts > 0      ? k30bPattern
+                                   : shape.hidden == 4480 ? k9bPattern
+                                                          : kTinyPattern;
+  const bool is_tiny = shape.hidden < 1024;
+  config["chunk_size"] = 128;
+  config["conv_kernel"] = 4;
+  config[kPattern] = std::string(pattern.substr(0, static_cast<std::size_t>(layers)));
+  config["layer_norm_epsilon"] = 1e-5;
+  config["mamba_head_dim"] = shape.hidden == 4480 ? 80 : 64;
+  config["mamba_num_heads"] = is_tiny ? 8 : shape.experts > 0 ? 64 : 128;
+  config["mlp_bias"] = false;
+  config["mlp_hidden_act"] = "relu2";
+  config["n_groups"] = is_tiny ? 2 : 8;
+  config["ssm_state_size"] = is_tiny ? 64 : 128;
+  config["use_bias"] = false;
+  config["use_conv_bias"] = true;
+  if (shape.experts == 0) return config;
+  config["moe_intermediate_size"] = shape.expert_size;
+  config["moe_shared_expert_intermediate_size"] = 2 * shape.expert_size;
+  config["n_group"] = 1;
+  config["n_routed_experts"] = shape.experts;
+  config["norm_topk_prob"] = true;
+  config["num_experts_per_tok"] = shape.per_token;
+  config["routed_scaling_factor"] = 2.5;
+  config["topk_group"] = 1;
+  return config;
+}
+
+}  // namespace
+
+extern const ModelFamily nemotron_h_family;
+const ModelFamily nemotron_h_family = {.model_types = kModelTypes,
+                                       .keys = kKeys,
+                                       .read = read,
+                                       .prefix = "backbone.",
+                                       .record = record,
+                                       .shapes = kShapes,
+                                       .config_of = config_of};
+
+}  // namespace subbyte
