@@ -251,8 +251,18 @@ TEST(WrappedDeltaNets, take_the_embedding_where_configs_contradict_each_other) {
   EXPECT_EQ(testing::logits_of(**unsaid, *backend, ids), testing::logits_of(**tied, *backend, ids));
 }
 
-INSTANTIATE_TEST_SUITE_P(Goldens, DeltaNetFiles,
-                         ::testing::ValuesIn(testing::goldens(testing::kStates)), NamedByValue());
+/// All models that keep states but those with blocks of Mamba 2: outputs of their projections fill
+/// no word of AWQ.
+std::vector<const char*> models_of_files() {
+  std::vector<const char*> names = testing::goldens(testing::kStates);
+  for (const char* type : {"bamba", "nemotron_h", "granitemoehybrid"}) {
+    for (const char* other : testing::goldens(testing::kStates, type)) std::erase(names, other);
+  }
+  return names;
+}
+
+INSTANTIATE_TEST_SUITE_P(Goldens, DeltaNetFiles, ::testing::ValuesIn(models_of_files()),
+                         NamedByValue());
 INSTANTIATE_TEST_SUITE_P(Goldens, MixedDeltaNetFiles,
                          ::testing::Values("qwen3_5-fp8-nvfp4", "qwen3_5-moe-fp8-nvfp4",
                                            "qwen3-next-fp8-nvfp4"),

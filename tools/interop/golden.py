@@ -36,6 +36,7 @@ import make
 import modelopt_formats
 import open as opener
 import tiny
+import tiny_mamba
 import unsloth_names
 
 tiny.VOCAB = 128
@@ -143,7 +144,7 @@ GOLDENS = {
         "deepseek-v2-bf16": (lambda f: make.bf16(f, tiny.deepseek_v2), "text"),
         "deepseek-v3-bf16": (lambda f: make.bf16(f, tiny.deepseek_v3), "text"),
         "glm4-moe-lite-bf16": (lambda f: make.bf16(f, tiny.glm4_moe_lite), "text"),
-        "bamba-bf16": (lambda f: make.bf16(f, tiny.bamba), "saved"),
+        "bamba-bf16": (lambda f: make.bf16(f, tiny_mamba.bamba), "saved"),
         "ministral3-bf16": (lambda f: make.bf16(f, tiny.ministral3), "text"),
         "phi4-mini-bf16": (lambda f: make.bf16(f, tiny.phi4_mini), "transformers"),
         "glm4-bf16": (lambda f: make.bf16(f, tiny.glm4), "text"),
@@ -152,9 +153,9 @@ GOLDENS = {
         "ernie4_5-bf16": (lambda f: make.bf16(f, tiny.ernie4_5), "text"),
         "exaone4-bf16": (lambda f: make.bf16(f, tiny.exaone4), "text"),
         "hunyuan-dense-bf16": (lambda f: make.bf16(f, tiny.hunyuan_v1_dense), "text"),
-        "nemotron-h-bf16": (lambda f: make.bf16(f, tiny.nemotron_h), "saved"),
-        "granitemoehybrid-bf16": (lambda f: make.bf16(f, tiny.granitemoehybrid), "saved"),
-        "granitemoehybrid-dense-bf16": (lambda f: make.bf16(f, tiny.granitemoehybrid_dense),
+        "nemotron-h-bf16": (lambda f: make.bf16(f, tiny_mamba.nemotron_h), "saved"),
+        "granitemoehybrid-bf16": (lambda f: make.bf16(f, tiny_mamba.granitemoehybrid), "saved"),
+        "granitemoehybrid-dense-bf16": (lambda f: make.bf16(f, tiny_mamba.granitemoehybrid_dense),
                                         "saved"),
         "llama3-gptq": (lambda f: converted(f, tiny.llama3, "gptq"), "gptq"),
         "qwen3-biases-bf16": (lambda f: make.bf16(f, biased), "transformers"),
