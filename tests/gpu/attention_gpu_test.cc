@@ -293,8 +293,8 @@ TEST_P(GpuAttention, agrees_with_the_formula) {
   for (const Element element : kHalves) {
     const struct {
       int64_t heads, kv_heads, dim;
-    } shapes[] = {{4, 2, 64},  {6, 2, 64},  {3, 3, 16}, {5, 1, 80},
-                  {8, 2, 128}, {4, 1, 256}, {6, 3, 112}};
+    } shapes[] = {{4, 2, 64},  {6, 2, 64},  {3, 3, 16},  {5, 1, 80}, {8, 2, 128},
+                  {4, 1, 256}, {6, 3, 112}, {8, 2, 512}, {3, 1, 352}};
     for (const auto& [heads, kv_heads, dim] : shapes) {
       expect_attention({heads, kv_heads, dim, element, GetParam(), 0, false, kParts});
     }
@@ -303,7 +303,7 @@ TEST_P(GpuAttention, agrees_with_the_formula) {
 
 /// Every size of heads with a window and sinks, of one token and of prompts.
 TEST_P(GpuAttention, sizes_of_heads) {
-  for (const int64_t dim : {64, 80, 96, 128, 256}) {
+  for (const int64_t dim : {64, 80, 96, 128, 256, 512}) {
     for (const Element element : kHalves) {
       for (const bool batch_invariant : {false, true}) {
         for (const int64_t window : {0, 150}) {

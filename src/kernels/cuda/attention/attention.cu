@@ -61,11 +61,12 @@ __device__ void multiply_keys(float (&scores)[kTiles][4], const Queries<kMaxDim>
   }
 }
 
-/// Adds weights times values. What a lane has of the weights of 16 keys is what mma takes from it.
+/// Adds weights times values, `dim` of a row. What a lane has of the weights of 16 keys is what mma
+/// takes from it.
 template <class Number, int kMaxDim, int kTiles>
 __device__ void add_values(SoftmaxPartials<kMaxDim>& partials, const float (&weights)[kTiles][4],
-                           uint32_t values, int head_dim) {
-  const int stride = row_stride(head_dim);
+                           uint32_t values, int dim) {
+  const int stride = row_stride(dim);
   const uint32_t address = block_address(values, stride);
 #pragma unroll
   for (int j = 0; j < kTiles / 2; ++j) {
@@ -75,7 +76,7 @@ __device__ void add_values(SoftmaxPartials<kMaxDim>& partials, const float (&wei
                            Number::pack_x2(weights[2 * j + 1][2], weights[2 * j + 1][3])};
 #pragma unroll
     for (int n = 0; n < kMaxDim / 16; ++n) {
-      if (16 * n >= head_dim) break;
+      if (16 * n >= dim) break;
       uint32_t b[4];
       ldmatrix_x4_trans(b, address + (16 * j * stride + 16 * n) * 2);
       mma<Number>(partials.values[2 * n], a, b[0], b[1]);
@@ -122,6 +123,7 @@ __global__ void __launch_bounds__(kAttentionThreads)
   if (task.num_tokens == 0) return;
   const int head_dim = kIsExact ? kMaxDim : a.head_dim;
   const int stride = row_stride(head_dim);
+  const int values = head_dim / Tile::kParts;
   const uint32_t queries_at = shared_address(shared_memory);
   const int warp = static_cast<int>(threadIdx.x) / kLanes;
   const int g = static_cast<int>(threadIdx.x) % kLanes / 4;
@@ -136,10 +138,11 @@ __global__ void __launch_bounds__(kAttentionThreads)
 #pragma unroll
   for (int i = 0; i < Tile::kStages - 1; ++i) tiles.copy_next();
   Queries<kMaxDim> queries;
-  SoftmaxPartials<kMaxDim> partials;
+  SoftmaxPartials<kMaxDim / Tile::kParts> partials;
   for (int key = task.begin; key < task.end; key += Tile::kKeys) {
     tiles.copy_next();
-    const uint32_t keys = tiles.arrived() + first_key * stride * 2;
+    const uint32_t tile = tiles.arrived();
+    const uint32_t keys = tile + first_key * stride * 2;
     if (key == task.begin) queries.load(queries_at + first_row * stride * 2, head_dim);
     float scores[kTiles][4] = {};
     multiply_keys<Number, kMaxDim>(scores, queries, keys, head_dim);
@@ -152,7 +155,8 @@ __global__ void __launch_bounds__(kAttentionThreads)
     } else {
       partials.template update_softmax<kTiles, true>(scores, rows, from, scale);
     }
-    add_values<Number, kMaxDim>(partials, scores, keys + Tile::kKeys * stride * 2, head_dim);
+    add_values<Number>(partials, scores,
+                       tile + tiles.value_offset() + first_key * row_stride(values) * 2, values);
     __syncthreads();  // the next copy writes to what was read here
   }
   partials.finish();
@@ -174,7 +178,8 @@ __global__ void __launch_bounds__(kAttentionThreads)
   task.num_tokens = merge.num_tokens;
   task.first_row = merge.first_row;
   merge_partials(a, task, partial_at(a, merge.partial),
-                 int64_t{a.kv_heads} * partial_floats(a.value_dim()), merge.num_splits, nullptr);
+                 int64_t{a.kv_heads} * a.value_parts() * partial_floats(ValuePart(a).dim),
+                 merge.num_splits, nullptr);
 }
 
 template <class Cache, bool kIsSplit, int kMaxDim, bool kIsExact>
@@ -183,7 +188,8 @@ void launch_tasks(const AttentionCall& call, int64_t num_tasks, Stream stream) {
   auto* const kernel = attention<Cache, kIsSplit, kMaxDim, kIsExact>;
   const int bytes = attention_shared_bytes<Cache, kIsSplit, kMaxDim>(call.head_dim);
   if (!limit.allow(kernel, bytes)) return;
-  const dim3 grid(static_cast<unsigned>(num_tasks), static_cast<unsigned>(call.kv_heads));
+  const dim3 grid(static_cast<unsigned>(num_tasks), static_cast<unsigned>(call.kv_heads),
+                  static_cast<unsigned>(call.value_parts()));
   launch(kernel, {grid, kAttentionThreads, bytes}, stream, call);
 }
 
@@ -197,14 +203,17 @@ void launch_for_dim(const AttentionCall& call, int64_t num_tasks, Stream stream)
     launch_tasks<Cache, kIsSplit, 128, true>(call, num_tasks, stream);
   } else if (call.head_dim < 128) {
     launch_tasks<Cache, kIsSplit, 128, false>(call, num_tasks, stream);
-  } else {
+  } else if (call.head_dim <= kMaxValues) {
     launch_tasks<Cache, kIsSplit, 256, false>(call, num_tasks, stream);
+  } else {
+    launch_tasks<Cache, kIsSplit, 512, false>(call, num_tasks, stream);
   }
 }
 
 void launch_merge(const AttentionCall& call, int64_t num_tasks, Stream stream) {
   if (num_tasks == 0) return;
-  const dim3 grid(static_cast<unsigned>(num_tasks), static_cast<unsigned>(call.kv_heads));
+  const dim3 grid(static_cast<unsigned>(num_tasks), static_cast<unsigned>(call.kv_heads),
+                  static_cast<unsigned>(call.value_parts()));
   launch(merge_splits, {grid, kAttentionThreads}, stream, call);
 }
 

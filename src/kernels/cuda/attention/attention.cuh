@@ -37,6 +37,15 @@ struct AttentionRow {
   }
 };
 
+/// What this CTA has of the values of heads.
+struct ValuePart {
+  int dim;
+  int first;
+
+  __device__ explicit ValuePart(const AttentionCall& a)
+      : dim(a.value_dim() / a.value_parts()), first(static_cast<int>(blockIdx.z) * dim) {}
+};
+
 /// Keys that all of 16 rows see, which need no mask. Rows that do not exist are never stored.
 struct SeenByAll {
   int first, last;
@@ -128,16 +137,17 @@ template <int kMaxDim>
 __device__ void store_rows(const AttentionCall& a, const SoftmaxPartials<kMaxDim>& partials,
                            const AttentionRow (&rows)[2]) {
   const int t = static_cast<int>(threadIdx.x) % 4;
+  const ValuePart part(a);
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     if (!rows[h].exists) continue;
     const WithSink sink(a, rows[h].head, partials.largest[h]);
     const float shrink = exp2f(partials.largest[h] - sink.largest);
     const float factor = shrink / (partials.sums[h] * shrink + sink.weight);
-    const int64_t at = (rows[h].token * a.heads + rows[h].head) * a.head_dim + 2 * t;
+    const int64_t at = (rows[h].token * a.heads + rows[h].head) * a.head_dim + part.first + 2 * t;
 #pragma unroll
     for (int n = 0; n < kMaxDim / 8; ++n) {
-      if (8 * n >= a.head_dim) break;
+      if (8 * n >= part.dim) break;
       store_element(a.element, a.y, at + 8 * n, partials.values[n][2 * h] * factor);
       store_element(a.element, a.y, at + 8 * n + 1, partials.values[n][2 * h + 1] * factor);
     }

@@ -11,6 +11,9 @@
 //             keys and add their softmax partials in order. Where a row has several such parts,
 //             a second kernel adds their partials in order.
 //
+// The values of heads of more than 256 elements are divided between two CTAs, each of which has all
+// scores.
+//
 // Products are mma in the 16 bits of the cache: queries of another type and the weights of the
 // softmax are rounded to them. Codes of e4m3 are numbers of the type of the activations, exactly,
 // and their scales are factors of scores and weights. Sums are in float32.
@@ -28,6 +31,7 @@ inline constexpr int kSplitRows = 16;
 inline constexpr int kMaxSplits = 32;          // of the keys of a row
 inline constexpr int64_t kLeastSplit = 256;    // keys
 inline constexpr int64_t kMaxPartials = 1024;  // in memory at a time, of every head of keys
+inline constexpr int kMaxValues = 256;         // of a head, that a CTA has
 
 /// Task of one CTA for each head of keys. Its rows and keys are those of one part. Without tokens:
 /// nothing.
@@ -107,6 +111,11 @@ AttentionTasks invariant_attention_tasks(std::span<const AttentionPart> parts,
 /// that their numbers are the same in many steps as sequences grow; where tasks are of one slice.
 void round_up_tasks(AttentionTasks& tasks);
 
+/// CTAs that have values of a head of keys beside values.
+SUBBYTE_HOST_DEVICE constexpr int value_parts(int64_t head_dim) {
+  return head_dim > kMaxValues ? 2 : 1;
+}
+
 struct AttentionCall {
   const void* qkv = nullptr;  // [tokens][qkv_stride]
   void* y = nullptr;          // [tokens][heads * value_dim()]
@@ -114,7 +123,7 @@ struct AttentionCall {
   int64_t qkv_stride = 0;
   int32_t heads = 0;
   int32_t kv_heads = 0;
-  int32_t head_dim = 0;  // a multiple of 16, at most 256, or kMaxLatentHead
+  int32_t head_dim = 0;  // a multiple of 16, at most 256; of 32, at most 512; of latents 576
   /// Values are the first so many numbers of keys, of which there is one head; 0: they are apart.
   int32_t values_in_keys = 0;
   int32_t window = 0;      // 0: none
@@ -134,11 +143,15 @@ struct AttentionCall {
   SUBBYTE_HOST_DEVICE int value_dim() const {
     return values_in_keys > 0 ? values_in_keys : head_dim;
   }
+  /// CTAs that have values of a head.
+  SUBBYTE_HOST_DEVICE int value_parts() const {
+    return values_in_keys > 0 ? 1 : cuda::value_parts(head_dim);
+  }
 };
 
-/// Floats of one partial of all heads of keys.
+/// Floats of one partial of all heads of keys, at most.
 constexpr int64_t attention_partial_floats(int64_t kv_heads, int64_t value_dim) {
-  return kv_heads * kSplitRows * (value_dim + 2);
+  return kv_heads * kSplitRows * (value_dim + 2 * value_parts(value_dim));
 }
 
 /// Errors, such as too little shared memory for the head on this device, are left to

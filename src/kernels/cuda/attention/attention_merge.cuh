@@ -8,13 +8,14 @@ namespace subbyte::cuda {
 
 static_assert(kMaxSplits <= kLanes, "a lane has the factor of a split");
 
-/// A partial in memory: [kSplitRows][head_dim] values, then [kSplitRows] largest scores and sums.
-__host__ __device__ constexpr int partial_floats(int head_dim) {
-  return kSplitRows * (head_dim + 2);
+/// A partial in memory: [kSplitRows][values] values, then [kSplitRows] largest scores and sums.
+__host__ __device__ constexpr int partial_floats(int values) {
+  return kSplitRows * (values + 2);
 }
 
 __device__ inline float* partial_at(const AttentionCall& a, int64_t index) {
-  return a.partials + (index * a.kv_heads + blockIdx.y) * partial_floats(a.value_dim());
+  const int64_t of_head = (index * a.kv_heads + blockIdx.y) * a.value_parts() + blockIdx.z;
+  return a.partials + of_head * partial_floats(ValuePart(a).dim);
 }
 
 /// Rows of a task that exist.
@@ -60,27 +61,27 @@ struct MergedRow {
 __device__ inline void merge_partials(const AttentionCall& a, const AttentionTask& task,
                                       const float* partials, int64_t stride, int count, float* to) {
   const int lane = static_cast<int>(threadIdx.x) % kLanes;
-  const int dim = a.value_dim();
   const int rows = rows_of(a, task);
+  const ValuePart part(a);
   for (int r = static_cast<int>(threadIdx.x) / kLanes; r < rows; r += kAttentionWarps) {
-    const MergedRow merged(partials, stride, count, r, dim);
+    const MergedRow merged(partials, stride, count, r, part.dim);
     const AttentionRow row(a, task, r);
     const WithSink sink(a, row.head, merged.largest);
     const float shrink = exp2f(merged.largest - sink.largest);
     const float factor = shrink / (merged.sum * shrink + sink.weight);
-    const int64_t at = (row.token * a.heads + row.head) * dim;
-    for (int d = lane; d - lane < dim; d += kLanes) {
-      const float value = merged.value(partials, stride, count, r, dim, d);
-      if (d >= dim) continue;
+    const int64_t at = (row.token * a.heads + row.head) * a.value_dim() + part.first;
+    for (int d = lane; d - lane < part.dim; d += kLanes) {
+      const float value = merged.value(partials, stride, count, r, part.dim, d);
+      if (d >= part.dim) continue;
       if (to == nullptr) {
         store_element(a.element, a.y, at + d, value * factor);
       } else {
-        to[r * dim + d] = value;
+        to[r * part.dim + d] = value;
       }
     }
     if (to == nullptr || lane != 0) continue;
-    to[kSplitRows * dim + r] = merged.largest;
-    to[kSplitRows * dim + kSplitRows + r] = merged.sum;
+    to[kSplitRows * part.dim + r] = merged.largest;
+    to[kSplitRows * part.dim + kSplitRows + r] = merged.sum;
   }
 }
 
@@ -90,7 +91,8 @@ template <int kMaxDim>
 __device__ void merge_warps(const AttentionCall& a, const AttentionTask& task,
                             SoftmaxPartials<kMaxDim>& partials, float* shared) {
   const int lane = static_cast<int>(threadIdx.x) % kLanes;
-  const int size = partial_floats(a.value_dim());
+  const int dim = ValuePart(a).dim;
+  const int size = partial_floats(dim);
   float* const of_warp = shared + static_cast<int>(threadIdx.x) / kLanes * size;
   const int rows = rows_of(a, task);
   __syncthreads();  // the last tile has been read
@@ -100,13 +102,13 @@ __device__ void merge_warps(const AttentionCall& a, const AttentionTask& task,
     if (row >= rows) continue;
 #pragma unroll
     for (int n = 0; n < kMaxDim / 8; ++n) {
-      if (8 * n >= a.head_dim) break;
-      float* const to = of_warp + row * a.head_dim + 8 * n + lane % 4 * 2;
+      if (8 * n >= dim) break;
+      float* const to = of_warp + row * dim + 8 * n + lane % 4 * 2;
       to[0] = partials.values[n][2 * h];
       to[1] = partials.values[n][2 * h + 1];
     }
-    of_warp[kSplitRows * a.head_dim + row] = partials.largest[h];
-    of_warp[kSplitRows * a.head_dim + kSplitRows + row] = partials.sums[h];
+    of_warp[kSplitRows * dim + row] = partials.largest[h];
+    of_warp[kSplitRows * dim + kSplitRows + row] = partials.sums[h];
   }
   __syncthreads();
   merge_partials(a, task, shared, size, kAttentionWarps,

@@ -2,7 +2,7 @@
 // Queries, keys and values of attention in shared memory, in the 16-bit numbers that mma reads.
 //
 //   queries   [rows]
-//   tile      keys [kKeys], values [kKeys]      in rows of row_stride()
+//   tile      keys [kKeys], values [kKeys]      in rows of row_stride(), of values a part
 //
 // A cache of 16 bits is copied into tiles, a stage each, by cp.async. Codes of e4m3 are copied into
 // stages of their own, and unpacked into the one tile when they have arrived. Values become the
@@ -23,7 +23,8 @@ struct AttentionTile {
   static constexpr int kRows = kIsSplit ? kSplitRows : kPromptRows;
   static constexpr int kKeys = kIsSplit || kMaxDim <= 128 ? 64 : 32;  // in one page
   static constexpr int kKeysOfWarp = kIsSplit ? kKeys / kAttentionWarps : kKeys;
-  static constexpr int kStages = kIsSplit && kMaxDim <= 128 ? 3 : 2;
+  static constexpr int kStages = !kIsSplit ? 2 : kMaxDim <= 128 ? 3 : kMaxDim <= 256 ? 2 : 1;
+  static constexpr int kParts = value_parts(kMaxDim);  // of values, each of a CTA
 };
 
 /// Numbers from a row to the next in shared memory. Rows are an odd number of 16 bytes, so the
@@ -55,18 +56,19 @@ struct E4m3Cache {
 };
 
 /// Bytes of a stage of e4m3: codes of keys and values, then their scales.
-__host__ __device__ constexpr int e4m3_stage_bytes(int keys, int head_dim) {
-  return 2 * keys * (head_dim + 1);
+__host__ __device__ constexpr int e4m3_stage_bytes(int keys, int head_dim, int values) {
+  return keys * (head_dim + values + 2);
 }
 
 template <class Cache, bool kIsSplit, int kMaxDim>
 __host__ __device__ constexpr int attention_shared_bytes(int head_dim) {
   using Tile = AttentionTile<kIsSplit, kMaxDim>;
+  const int values = head_dim / Tile::kParts;
   const int row = row_stride(head_dim) * 2;
-  const int tile = 2 * Tile::kKeys * row;
+  const int tile = Tile::kKeys * (row + row_stride(values) * 2);
   if (!Cache::kHasScales) return Tile::kRows * row + Tile::kStages * tile;
-  return Tile::kRows * row + tile + Tile::kStages * e4m3_stage_bytes(Tile::kKeys, head_dim) +
-         Tile::kKeys * 4;
+  return Tile::kRows * row + tile +
+         Tile::kStages * e4m3_stage_bytes(Tile::kKeys, head_dim, values) + Tile::kKeys * 4;
 }
 
 /// Begins to copy the queries of a task, or rounds them where activations have another type; rows
@@ -125,6 +127,8 @@ class KeyTiles {
       : a_(a),
         task_(task),
         head_dim_(head_dim),
+        values_(head_dim / Tile::kParts),
+        first_value_(static_cast<int>(blockIdx.z) * values_),
         tile_(shared),
         stages_(Cache::kHasScales ? shared + tile_bytes() : shared),
         first_(AttentionRow(a, task, 0).first),
@@ -145,7 +149,7 @@ class KeyTiles {
     to_ = to_ + 1 == kStages ? 0 : to_ + 1;
   }
 
-  /// Where the next tile has its keys, once it has arrived; the values follow them.
+  /// Where the next tile has its keys, once it has arrived; the values are value_offset() after it.
   __device__ uint32_t arrived() {
     cp_async_wait<kStages - 1>();
     __syncthreads();
@@ -160,6 +164,8 @@ class KeyTiles {
     }
   }
 
+  __device__ int value_offset() const { return kKeys * row_stride(head_dim_) * 2; }
+
   /// What turns scores of the numbers of a key of the tile into those of its elements.
   __device__ float key_factor(int key) const {
     float factor;
@@ -168,10 +174,11 @@ class KeyTiles {
   }
 
  private:
-  __device__ int tile_bytes() const { return 2 * kKeys * row_stride(head_dim_) * 2; }
+  __device__ int tile_bytes() const { return value_offset() + kKeys * row_stride(values_) * 2; }
   __device__ int stage_bytes() const {
-    return Cache::kHasScales ? e4m3_stage_bytes(kKeys, head_dim_) : tile_bytes();
+    return Cache::kHasScales ? e4m3_stage_bytes(kKeys, head_dim_, values_) : tile_bytes();
   }
+  __device__ int codes_bytes() const { return kKeys * (head_dim_ + values_); }
 
   __device__ const std::byte* run() const {
     const int page = a_.pages[task_.pages_begin + next_ / kPagePositions];
@@ -189,7 +196,20 @@ class KeyTiles {
       const bool there = is_there(next_ + i / eights);
       const uint32_t at = to + (i / eights * stride + i % eights * 8) * 2;
       cp_async_zfill<16>(at, keys + i * 16, there);
+      if constexpr (Tile::kParts > 1) continue;
       cp_async_zfill<16>(at + kKeys * stride * 2, keys + a_.cache.run_bytes + i * 16, there);
+    }
+    if constexpr (Tile::kParts > 1) copy_values(to + value_offset(), keys + a_.cache.run_bytes);
+  }
+
+  __device__ void copy_values(uint32_t to, const std::byte* from) {
+    const int eights = values_ / 8;
+    for (int i = threadIdx.x; i < kKeys * eights; i += kAttentionThreads) {
+      const int row = i / eights;
+      const int col = i % eights * 8;
+      cp_async_zfill<16>(to + (row * row_stride(values_) + col) * 2,
+                         from + (int64_t{row} * head_dim_ + first_value_ + col) * 2,
+                         is_there(next_ + row));
     }
   }
 
@@ -203,13 +223,19 @@ class KeyTiles {
       const bool there = is_there(next_ + i / sixteens);
       const std::byte* const from = keys + codes + i * 16;
       cp_async_zfill<16>(to + i * 16, from, there);
-      cp_async_zfill<16>(to + kKeys * head_dim_ + i * 16, from + a_.cache.run_bytes, there);
+    }
+    const int of_values = values_ / 16;
+    for (int i = threadIdx.x; i < kKeys * of_values; i += kAttentionThreads) {
+      const int row = i / of_values;
+      const std::byte* const from = keys + a_.cache.run_bytes + codes + int64_t{row} * head_dim_ +
+                                    first_value_ + i % of_values * 16;
+      cp_async_zfill<16>(to + kKeys * head_dim_ + i * 16, from, is_there(next_ + row));
     }
     for (int i = threadIdx.x; i < 2 * kKeys / 16; i += kAttentionThreads) {
       const int is_value = i / (kKeys / 16);
       const std::byte* const from =
           keys + is_value * a_.cache.run_bytes + scales + i % (kKeys / 16) * 16;
-      cp_async_zfill<16>(to + 2 * kKeys * head_dim_ + i * 16, from, true);
+      cp_async_zfill<16>(to + codes_bytes() + i * 16, from, true);
     }
   }
 
@@ -221,17 +247,23 @@ class KeyTiles {
     uint32_t scale;
     asm volatile("ld.shared.u8 %0, [%1];"
                  : "=r"(scale)
-                 : "r"(stage + 2 * kKeys * head_dim_ + i)
+                 : "r"(stage + codes_bytes() + i)
                  : "memory");
     return is_there(arrived_ + i % kKeys) ? __uint_as_float(e4m3::factor_bits(scale)) : 1.0f;
   }
 
   __device__ void unpack(uint32_t stage) {
     using Number = typename Cache::Number;
-    const int stride = row_stride(head_dim_);
     const int eights = head_dim_ / 8;
-    for (int i = threadIdx.x; i < 2 * kKeys * eights; i += kAttentionThreads) {
-      const int row = i / eights;
+    for (int i = threadIdx.x; i < codes_bytes() / 8; i += kAttentionThreads) {
+      const bool is_key = i < kKeys * eights;
+      const int of_row = is_key ? eights : values_ / 8;
+      const int from = is_key ? i : i - kKeys * eights;
+      const int row = from / of_row + (is_key ? 0 : kKeys);
+      const uint32_t at = is_key
+                              ? tile_ + (row * row_stride(head_dim_) + from % of_row * 8) * 2
+                              : tile_ + value_offset() +
+                                    ((row - kKeys) * row_stride(values_) + from % of_row * 8) * 2;
       uint32_t codes[2], numbers[4];
       asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];"
                    : "=r"(codes[0]), "=r"(codes[1])
@@ -243,9 +275,8 @@ class KeyTiles {
         const uint32_t high = __byte_perm(codes[j / 2], 0, j % 2 == 0 ? 0x1404 : 0x3424);
         numbers[j] = row < kKeys ? unpack_e4m3<Number>(high) : unpack_e4m3<Number>(high, factor);
       }
-      asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(
-                       tile_ + (row * stride + i % eights * 8) * 2),
-                   "r"(numbers[0]), "r"(numbers[1]), "r"(numbers[2]), "r"(numbers[3])
+      asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(at), "r"(numbers[0]),
+                   "r"(numbers[1]), "r"(numbers[2]), "r"(numbers[3])
                    : "memory");
     }
     for (int key = threadIdx.x; key < kKeys; key += kAttentionThreads) {
@@ -258,6 +289,8 @@ class KeyTiles {
   const AttentionCall& a_;
   const AttentionTask& task_;
   int head_dim_;
+  int values_;       // of a row
+  int first_value_;  // of a head
   uint32_t tile_;    // of e4m3
   uint32_t stages_;  // those of numbers are tiles
   int first_;        // key that the task sees
