@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <optional>
 #include <string>
 
 #include "base/random.h"
@@ -195,6 +196,56 @@ TEST_F(ThinkOutput, keeps_tool_calls_and_text_that_only_looks_like_the_tokens) {
             "final:<tool_call>\n{}\n</tool_call>");
   ThinkParser parser(*tokenizer_, PromptEnd::kOpen, true);
   EXPECT_EQ(run(parser, *tokenizer_->encode("<think>x", SpecialTokens::kAsText)), "final:<think>x");
+}
+
+class ChannelOutput : public ::testing::Test {
+ protected:
+  ChannelOutput() {
+    TokenizerJson json = small_tokenizer();
+    int64_t id = 256;
+    for (const char* const mark : {"<|channel>", "<channel|>", "<|tool_call>", "<tool_call|>",
+                                   "<|\"|>", "<turn|>", "<|think|>"}) {
+      json["added_tokens"].push_back(added_token(id++, mark));
+      json["added_tokens"].back()["special"] = true;
+    }
+    tokenizer_.emplace(load_tokenizer(json));
+  }
+
+  /// The tokens of text are bytes.
+  std::string parse(std::string_view output, PromptEnd prompt = PromptEnd::kOpen) {
+    ThinkParser parser(**tokenizer_, prompt, true);
+    return run(parser, *(*tokenizer_)->encode(output, SpecialTokens::kRecognize));
+  }
+  PromptEnd end_of(std::string_view prompt) {
+    return prompt_end(**tokenizer_, *(*tokenizer_)->encode(prompt, SpecialTokens::kRecognize));
+  }
+
+  std::optional<Result<Tokenizer>> tokenizer_;
+};
+
+TEST_F(ChannelOutput, separates_reasoning_and_answer) {
+  EXPECT_EQ(parse("<|channel>thought\nhm\n\nso\n<channel|>Hello!<turn|>"),
+            "analysis:hm\n\nso|final:Hello!");
+  EXPECT_EQ(parse("<|channel>thought\n<channel|>Hello"), "final:Hello");
+  EXPECT_EQ(parse("<|channel>thoughts\nhm<channel|>Hello"), "analysis:thoughts\nhm|final:Hello");
+  EXPECT_EQ(parse("<|channel>thou<channel|>Hello"), "analysis:thou|final:Hello");
+  EXPECT_EQ(parse("<|channel>thou"), "analysis:thou");
+  EXPECT_EQ(parse("<|channel>thought\na<channel|>b<|channel>thought\nc<channel|>d"),
+            "analysis:a|final:b|analysis:c|final:d");
+  EXPECT_EQ(parse("thought\nhm<channel|>Hello", PromptEnd::kReasons), "analysis:hm|final:Hello");
+  EXPECT_EQ(parse("Hello"), "final:Hello");
+}
+
+TEST_F(ChannelOutput, keeps_the_marks_of_calls_and_drops_other_special_tokens) {
+  EXPECT_EQ(parse("<|channel>thought\nx<channel|><|tool_call>call:f{s:<|\"|>y<|\"|>}<tool_call|>"
+                  "<|think|><turn|>"),
+            "analysis:x|final:<|tool_call>call:f{s:<|\"|>y<|\"|>}<tool_call|>");
+}
+
+TEST_F(ChannelOutput, prompts_end_before_in_or_after_reasoning) {
+  EXPECT_EQ(end_of("<turn|>model\n"), PromptEnd::kOpen);
+  EXPECT_EQ(end_of("<turn|>model\n<|channel>thought\n"), PromptEnd::kReasons);
+  EXPECT_EQ(end_of("<turn|>model\n<|channel>thought\n<channel|>"), PromptEnd::kAnswers);
 }
 
 }  // namespace

@@ -27,6 +27,7 @@ TaggedCalls::Marks TaggedCalls::tag_of(ToolCallStyle style) {
     return {"<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"};
   }
   if (style == ToolCallStyle::kInvokes) return {"<minimax:tool_call>", "</minimax:tool_call>"};
+  if (style == ToolCallStyle::kBareKeys) return {"<|tool_call>", "<tool_call|>"};
   return {"<tool_call>", "</tool_call>"};
 }
 
@@ -113,6 +114,7 @@ CallText TaggedCalls::parse(std::size_t end, bool is_closed) const {
     return parse_xml_calls(text, style_, tools_);
   }
   if (style_ == ToolCallStyle::kKeys) return parse_keyed_calls(text, tools_);
+  if (style_ == ToolCallStyle::kBareKeys) return parse_bare_key_call(text);
   return style_ == ToolCallStyle::kJson ? parse_json_calls(text) : parse_marked_calls(text, style_);
 }
 

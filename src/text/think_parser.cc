@@ -6,8 +6,15 @@
 namespace subbyte {
 namespace {
 
-constexpr std::string_view kOpen = "<think>";
-constexpr std::string_view kClose = "</think>";
+constexpr ReasoningMarks kThink = {"<think>", "</think>", ""};
+constexpr ReasoningMarks kChannel = {"<|channel>", "<channel|>", "thought\n"};
+/// Around calls of tools, and around texts in them.
+constexpr std::string_view kOfCalls[] = {"<|tool_call>", "<tool_call|>", "<|\"|>"};
+
+const ReasoningMarks& marks_of(const Tokenizer& tokenizer) {
+  const bool has_channel = tokenizer.find(kChannel.open) && tokenizer.find(kChannel.close);
+  return has_channel ? kChannel : kThink;
+}
 
 bool is_blank(std::string_view text) {
   return text.find_first_not_of(" \t\r\n") == std::string_view::npos;
@@ -16,8 +23,9 @@ bool is_blank(std::string_view text) {
 }  // namespace
 
 PromptEnd prompt_end(const Tokenizer& tokenizer, std::span<const TokenId> prompt) {
-  const auto open = tokenizer.find(kOpen);
-  const auto close = tokenizer.find(kClose);
+  const ReasoningMarks& marks = marks_of(tokenizer);
+  const auto open = tokenizer.find(marks.open);
+  const auto close = tokenizer.find(marks.close);
   if (!open || !close) return PromptEnd::kOpen;
   for (; !prompt.empty(); prompt = prompt.first(prompt.size() - 1)) {
     const TokenId last = prompt.back();
@@ -29,13 +37,21 @@ PromptEnd prompt_end(const Tokenizer& tokenizer, std::span<const TokenId> prompt
 }
 
 ThinkParser::ThinkParser(const Tokenizer& tokenizer, PromptEnd prompt, bool may_end_late)
-    : decoder_(tokenizer, true),
-      open_(tokenizer.find(kOpen)),
-      close_(tokenizer.find(kClose)),
+    : marks_(marks_of(tokenizer)),
+      tokenizer_(tokenizer),
+      decoder_(tokenizer, true),
+      open_(tokenizer.find(marks_.open)),
+      close_(tokenizer.find(marks_.close)),
       thinking_(prompt == PromptEnd::kReasons),
       may_end_late_(may_end_late),
       is_undecided_(prompt == PromptEnd::kOpen && close_),
-      skip_breaks_(thinking_) {}
+      skip_breaks_(thinking_),
+      may_have_label_(thinking_ && !marks_.label.empty()) {}
+
+bool ThinkParser::is_of_call(TokenId id) const {
+  if (&marks_ != &kChannel || !tokenizer_.is_special(id)) return false;
+  return std::ranges::find(kOfCalls, tokenizer_.token_bytes(id)) != std::end(kOfCalls);
+}
 
 std::vector<Piece> ThinkParser::push(TokenId id) {
   std::vector<Piece> pieces;
@@ -45,12 +61,17 @@ std::vector<Piece> ThinkParser::push(TokenId id) {
   has_ended_late_ = ends_late && may_end_late_;
   if (opens || closes) {
     take_text(decoder_.finish(), pieces);
+    may_have_label_ = false;
+    take_text(std::exchange(begun_label_, {}), pieces);
     is_undecided_ = false;
     if (!ends_late || may_end_late_) {
       enter(opens);
     } else {
-      take_text(std::string(kClose), pieces);
+      take_text(std::string(marks_.close), pieces);
     }
+  } else if (is_of_call(id)) {
+    take_text(decoder_.finish(), pieces);
+    take_text(std::string(tokenizer_.token_bytes(id)), pieces);
   } else {
     take_text(decoder_.push(id), pieces);
   }
@@ -60,18 +81,34 @@ std::vector<Piece> ThinkParser::push(TokenId id) {
 std::vector<Piece> ThinkParser::finish() {
   std::vector<Piece> pieces;
   take_text(decoder_.finish(), pieces);
+  may_have_label_ = false;
+  take_text(std::exchange(begun_label_, {}), pieces);
   num_held_breaks_ = 0;
   return pieces;
 }
 
 void ThinkParser::enter(bool thinking) {
   thinking_ = thinking;
+  may_have_label_ = thinking && !marks_.label.empty();
   skip_breaks_ = true;
   num_held_breaks_ = 0;
   begins_message_ = true;
 }
 
+/// Holds text back as long as it may be the label, which is dropped.
+std::string ThinkParser::without_label(std::string text) {
+  begun_label_ += text;
+  if (marks_.label.starts_with(begun_label_) && begun_label_.size() < marks_.label.size()) {
+    return {};
+  }
+  may_have_label_ = false;
+  text = std::exchange(begun_label_, {});
+  if (text.starts_with(marks_.label)) text.erase(0, marks_.label.size());
+  return text;
+}
+
 void ThinkParser::take_text(std::string text, std::vector<Piece>& pieces) {
+  if (may_have_label_) text = without_label(std::move(text));
   if (skip_breaks_) text.erase(0, std::min(text.find_first_not_of('\n'), text.size()));
   if (text.empty()) return;
   skip_breaks_ = false;

@@ -3,10 +3,15 @@
 //
 //   <think>\n reasoning \n</think>\n\n answer
 //
+// or that of Gemma 4:
+//
+//   <|channel>thought\n reasoning <channel|> answer
+//
 // The line breaks next to the two tokens belong to neither. Only the tokens count, not text that is
-// spelled like them. Of an answer with </think> alone, what comes before it is reasoning: the
-// template of such a model opens it in the prompt. Who has given that out by then can make no
-// reasoning of it any more: then the answer goes on, and </think> is text of it.
+// spelled like them. The marks of calls of tools that go with the latter are text, though they are
+// special tokens. Of an answer with </think> alone, what comes before it is reasoning: the template
+// of such a model opens it in the prompt. Who has given that out by then can make no reasoning of
+// it any more: then the answer goes on, and </think> is text of it.
 
 #include <cstddef>
 #include <cstdint>
@@ -25,6 +30,13 @@ enum class PromptEnd : uint8_t {
   kOpen,     // where nothing tells: the model may reason, or not
   kReasons,  // inside the reasoning, as those of models that always reason do
   kAnswers,  // after it
+};
+
+/// The tokens around reasoning, and what is written after the first of them.
+struct ReasoningMarks {
+  std::string_view open;
+  std::string_view close;
+  std::string_view label;
 };
 
 /// How the tokens of a prompt end: <think> or </think> is the last added token of them, white space
@@ -48,8 +60,12 @@ class ThinkParser {
 
  private:
   void take_text(std::string text, std::vector<Piece>& pieces);
+  std::string without_label(std::string text);
   void enter(bool thinking);
+  bool is_of_call(TokenId id) const;
 
+  const ReasoningMarks& marks_;
+  const Tokenizer& tokenizer_;
   StreamDecoder decoder_;
   std::optional<TokenId> open_;
   std::optional<TokenId> close_;
@@ -58,6 +74,8 @@ class ThinkParser {
   bool is_undecided_;  // no mark has come
   bool has_ended_late_ = false;
   bool skip_breaks_;                 // at the front of a part
+  bool may_have_label_;              // at the front of the reasoning
+  std::string begun_label_;          // what came of it
   std::size_t num_held_breaks_ = 0;  // of the reasoning, dropped if </think> follows
   bool begins_message_ = true;
 };

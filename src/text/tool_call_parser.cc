@@ -35,6 +35,7 @@ ToolCallParser::ToolCallParser(ToolCallStyle style, const json::Value& tools, st
     case ToolCallStyle::kKeys:
     case ToolCallStyle::kDeepSeek:
     case ToolCallStyle::kKimi:
+    case ToolCallStyle::kBareKeys:
       calls_.emplace<TaggedCalls>(style, tools);
       break;
     case ToolCallStyle::kJsonAnswer:

@@ -7,6 +7,7 @@ namespace subbyte {
 ToolCallStyle tool_call_style(ChatFormat format, const ChatTemplate* chat_template) {
   if (format == ChatFormat::kHarmony) return ToolCallStyle::kHarmony;
   if (chat_template == nullptr) return ToolCallStyle::kNone;
+  if (chat_template->contains("<|tool_call>call:")) return ToolCallStyle::kBareKeys;
   if (chat_template->contains("<function=")) return ToolCallStyle::kXml;
   if (chat_template->contains("<minimax:tool_call>")) return ToolCallStyle::kInvokes;
   if (chat_template->contains("<arg_key>")) return ToolCallStyle::kKeys;

@@ -12,6 +12,7 @@
 //   kKimi        <|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{"x": 1}
 //                <|tool_call_end|>, some of these in a section
 //   kJsonAnswer  {"name": "f", "parameters": {"x": 1}} as the whole answer         Llama 3
+//   kBareKeys    <|tool_call>call:f{x:1,s:<|"|>text<|"|>}<tool_call|>              Gemma 4
 //   kHarmony     a message in commentary to functions.f                            gpt-oss
 //
 // What does not parse stays the text that it is.
@@ -36,6 +37,7 @@ enum class ToolCallStyle : uint8_t {
   kKeys,
   kDeepSeek,
   kKimi,
+  kBareKeys,
   kJsonAnswer,
   kHarmony
 };
@@ -75,6 +77,9 @@ CallText parse_keyed_calls(std::string_view text, const json::Value& tools);
 /// Calls that begin and end with marks of their own: those of kDeepSeek, or of kKimi. In the former
 /// a type may stand before the mark between, and the name and a block of JSON after it.
 CallText parse_marked_calls(std::string_view text, ToolCallStyle style);
+
+/// One call of such, "call:NAME{...}".
+CallText parse_bare_key_call(std::string_view text);
 
 /// The description of a function in a list of tools; nullptr for none of them.
 const json::Value* find_function(const json::Value& tools, std::string_view name);
