@@ -4,6 +4,7 @@
 #include <array>
 
 #include "models/model_family.h"
+#include "models/rope_config.h"
 
 namespace subbyte {
 namespace {
@@ -39,15 +40,29 @@ void add_others(std::span<const KeyRule> general, std::vector<KeyRule>& rules) {
   }
 }
 
+bool is_layer_type(std::string_view key) {
+  return key == kFullLayers || key == kSlidingLayers;
+}
+
+/// Adds those of a rope section, and of the sections in it that types of layers have.
+void add_unknown_of_rope(const json::Object& section, const std::string& name,
+                         std::span<const KeyRule> rules, std::vector<std::string>& keys) {
+  for (const std::string& key : json::unknown_keys(section, rules)) {
+    keys.push_back(name + "." + key);
+  }
+  for (const char* const type : {kFullLayers, kSlidingLayers}) {
+    const auto inner = section.object(type);
+    if (inner.ok() && *inner) add_unknown_of_rope(**inner, name + "." + type, rules, keys);
+  }
+}
+
 /// Of one object: config.json, or the text part of one.
 std::vector<std::string> unknown_in(const json::Object& config, std::string_view model_type) {
   std::vector<std::string> keys = json::unknown_keys(config, config_rules(model_type));
   for (const char* const name : {"rope_parameters", "rope_scaling"}) {
     const auto section = config.object(name);
     if (!section.ok() || !*section) continue;
-    for (const std::string& key : json::unknown_keys(**section, rope_rules(model_type))) {
-      keys.push_back(std::string(name) + "." + key);
-    }
+    add_unknown_of_rope(**section, name, rope_rules(model_type), keys);
   }
   return keys;
 }
@@ -65,10 +80,14 @@ std::vector<KeyRule> config_rules(std::string_view model_type) {
 
 std::vector<KeyRule> rope_rules(std::string_view model_type) {
   std::vector<KeyRule> rules;
+  bool has_types = false;
   if (const ModelFamily* family = find_family(model_type)) {
     rules.assign(family->rope_keys.begin(), family->rope_keys.end());
+    const auto type = std::ranges::find(family->model_types, model_type, &ModelType::name);
+    has_types = type != family->model_types.end() && type->defaults.has_sliding_rope;
   }
   add_others(kRopeRules, rules);
+  if (!has_types) std::erase_if(rules, [](const KeyRule& rule) { return is_layer_type(rule.key); });
   return rules;
 }
 

@@ -179,6 +179,16 @@ TEST(DeltaNetConfigs, know_the_keys_of_both_parts) {
                 {"brand_new", "text_config.other_new", "text_config.rope_parameters.third_new"}));
 }
 
+TEST(DeltaNetConfigs, know_the_keys_of_each_section_of_a_rope) {
+  const json::Value value = json_of(R"({"model_type": "gemma3_text", "rope_parameters": {
+      "full_attention": {"rope_type": "linear", "factor": 2, "new": 1}, "other": 1}})");
+  const auto object = json::Object::of(value, "config.json");
+  EXPECT_EQ(
+      unknown_config_keys(*object, "gemma3_text"),
+      std::vector<std::string>({"rope_parameters.other", "rope_parameters.full_attention.new"}));
+  EXPECT_EQ(unknown_config_keys(*object, "gemma2").front(), "rope_parameters.full_attention");
+}
+
 TEST(DeltaNetConfigs, know_what_is_read_inside_of_the_text_part_alone) {
   const auto keys = [](const char* beside) {
     const json::Value value = json_of(wrapped(kQwen3_5, "qwen3_5", beside));

@@ -6,7 +6,6 @@
 
 #include <cmath>
 
-#include "base/float16.h"
 #include "models/config_keys.h"
 #include "models/gguf_config.h"
 #include "models/model_family.h"
@@ -130,18 +129,12 @@ constexpr json::ScopedRule kKeys[] = {
     SUBBYTE_CONFIG_KEY("", "cache_implementation", kIgnored, "", "how it is computed"),
 };
 
-constexpr json::KeyRule kRopeKeys[] = {
-    SUBBYTE_ROPE_KEY("full_attention", kComputed, "", "the section of layers that are full"),
-    SUBBYTE_ROPE_KEY("sliding_attention", kComputed, "", "the section of layers that slide"),
-};
-
 struct Own {
   bool is_third = false;
   Rope sliding_rope;
   float score_scale = 0;
   float score_cap = 0;  // 0: none
   float logit_cap = 0;
-  bool is_in_f32 = false;  // the reference rounds nothing to the type of the embedding
 
   bool operator==(const Own&) const = default;
 };
@@ -174,36 +167,24 @@ Status read(const json::Object& config, ModelConfig& model) {
     SUBBYTE_TRY(const auto theta, config.number("rope_local_base_freq", 1, 1e15));
     SUBBYTE_TRY(own.sliding_rope, read_sliding_rope(config, model, theta.value_or(kSlidingTheta)));
   }
-  for (const char* const key : {"dtype", "torch_dtype"}) {
-    const json::Value* const dtype = config.find(key);
-    if (dtype != nullptr && *dtype == "float32") own.is_in_f32 = true;
-  }
   model.own = FamilyConfig(own);
   return {};
 }
 
-/// The root of the width as the reference has it: rounded to the type of the embedding.
-float embedding_factor(const ModelConfig& config, Format table) {
-  const float root = std::sqrt(static_cast<float>(config.hidden_size));
-  if (config.own.as<Own>().is_in_f32) return root;
-  if (table == Format::kBF16) return to_float(to_bfloat16(root));
-  return table == Format::kF16 ? to_float(to_float16(root)) : root;
-}
-
 void record(const ModelConfig& config, StepRecorder& step) {
   const Own& own = config.own.as<Own>();
-  record_usual_step(config, step,
-                    {.stream = {.embedding_factor = embedding_factor(config, step.facts().table),
-                                .norm_offset = 1},
-                     .norms = BlockNorms::kAround,
-                     .attention = {.has_bias = config.attention_bias,
-                                   .has_output_bias = config.attention_bias,
-                                   .norms = own.is_third ? HeadsNorm::kEach : HeadsNorm::kNone},
-                     .sliding_rope = &own.sliding_rope,
-                     .score_scale = own.score_scale,
-                     .score_cap = own.score_cap,
-                     .gated = {.gate = Gate::kGelu},
-                     .logits = {.cap = own.logit_cap}});
+  record_usual_step(
+      config, step,
+      {.stream = {.embedding_factor = step.root_of(config.hidden_size), .norm_offset = 1},
+       .norms = BlockNorms::kAround,
+       .attention = {.has_bias = config.attention_bias,
+                     .has_output_bias = config.attention_bias,
+                     .norms = own.is_third ? HeadsNorm::kEach : HeadsNorm::kNone},
+       .sliding_rope = &own.sliding_rope,
+       .score_scale = own.score_scale,
+       .score_cap = own.score_cap,
+       .gated = {.gate = Gate::kGelu},
+       .logits = {.cap = own.logit_cap}});
 }
 
 // Sources: the config.json files of google/gemma-2-* and gemma-3-*; tiny, and where added
@@ -235,6 +216,8 @@ json::Value config_of(const ModelShape& shape, int64_t layers) {
   config["query_pre_attn_scalar"] = is_largest ? shape.hidden / shape.heads : shape.head_dim;
   config["rope_theta"] = is_third ? 1000000.0 : 10000.0;
   if (is_third) config["rope_local_base_freq"] = kSlidingTheta;
+  const bool is_long = is_third && shape.positions > 32768;
+  if (is_long) config["rope_scaling"] = {{"factor", 8.0}, {"rope_type", "linear"}};
   config["sliding_window"] = shape.window;
   return config;
 }
@@ -245,7 +228,6 @@ extern const ModelFamily gemma_family;
 const ModelFamily gemma_family = {.model_types = kModelTypes,
                                   .gguf = kGguf,
                                   .keys = kKeys,
-                                  .rope_keys = kRopeKeys,
                                   .read = read,
                                   .record = record,
                                   .shapes = kShapes,

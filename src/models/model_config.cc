@@ -19,7 +19,6 @@ namespace {
 
 constexpr int64_t kMaxLayers = 1024;
 constexpr int64_t kMaxHeads = 4096;
-constexpr int64_t kMaxVocabulary = int64_t{1} << 24;
 constexpr int64_t kMaxTokens = std::numeric_limits<int32_t>::max();
 
 /// A size that must be there, unless there is a default.
@@ -199,6 +198,12 @@ Status require_causal(const json::Object& config) {
   return config.error("config.not_computed", "is_causal", "true, or nothing at all");
 }
 
+/// What the reference computes in, where config.json says it.
+void read_type(const json::Object& config, ModelConfig& model) {
+  const char* const key = config.has("dtype") ? "dtype" : "torch_dtype";
+  if (config.has(key)) model.is_in_f32 = *config.find(key) == "float32";
+}
+
 Result<ModelConfig> parse_text_config(const json::Object& config, std::string model_type) {
   ModelConfig model;
   model.model_type = std::move(model_type);
@@ -223,6 +228,7 @@ Result<ModelConfig> parse_text_config(const json::Object& config, std::string mo
   model.attention_bias = biases.value_or(defaults.attention_bias);
   model.rms_norm_eps = static_cast<float>(eps.value_or(defaults.rms_norm_eps));
   model.tie_word_embeddings = tied.value_or(defaults.tie_word_embeddings);
+  read_type(config, model);
   if (family->read != nullptr) SUBBYTE_CHECK(family->read(config, model));
   const bool says_eos = config.find("eos_token_id") != nullptr;
   if (!says_eos && defaults.eos >= 0 && defaults.eos < model.vocab_size) {
@@ -268,6 +274,7 @@ Result<ModelConfig> parse_wrapper(const json::Object& config, const ModelType& t
   const bool tied = said.value_or(type.wrapper_ties);
   model.contradicts_ties = tied != model.tie_word_embeddings;
   model.tie_word_embeddings = model.tie_word_embeddings || tied;
+  read_type(config, model);
   SUBBYTE_CHECK(read_eos(config, model));
   return model;
 }

@@ -34,6 +34,7 @@ struct ModelConfig {
   bool tie_word_embeddings = false;
   bool contradicts_ties = false;  // a wrapper and its text part: whether there is a head decides
   bool attention_bias = false;    // of q, k, v and o
+  bool is_in_f32 = false;         // the reference rounds nothing to the type of the embedding
   Rope rope;
   std::vector<int64_t> windows;  // [num_layers]; 0: full attention
 
@@ -48,6 +49,7 @@ struct ModelConfig {
 /// Limits far above every published model and far below anything that could overflow or exhaust.
 inline constexpr int64_t kMaxWidth = int64_t{1} << 20;
 inline constexpr int64_t kMaxExperts = 4096;
+inline constexpr int64_t kMaxVocabulary = int64_t{1} << 24;
 inline constexpr int64_t kMaxPositions = int64_t{1} << 26;
 
 /// Reads config.json of a model and, where it is there, generation_config.json. Codes: config.*

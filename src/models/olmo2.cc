@@ -76,10 +76,6 @@ constexpr json::ScopedRule kKeys[] = {
     SUBBYTE_CONFIG_KEY("olmo3", "sliding_window", kComputed, "", "absent: 4096; null: none"),
     SUBBYTE_CONFIG_KEY("olmo3", "layer_types", kComputed, "", "absent: each fourth layer is full"),
 };
-constexpr json::KeyRule kRopeKeys[] = {
-    SUBBYTE_ROPE_KEY("full_attention", kComputed, "", "the section of layers that are full"),
-    SUBBYTE_ROPE_KEY("sliding_attention", kComputed, "", "the section of layers that slide"),
-};
 
 struct Own {
   Rope sliding_rope;  // of OLMo 3
@@ -138,6 +134,13 @@ json::Value config_of(const ModelShape& shape, int64_t layers) {
   config.erase("head_dim");
   config["rms_norm_eps"] = 1e-6;
   config["rope_scaling"] = nullptr;
+  if (slides && shape.name != "tiny") {
+    config["rope_scaling"] = {{"beta_fast", 32},
+                              {"beta_slow", 1},
+                              {"factor", 8.0},
+                              {"original_max_position_embeddings", 8192},
+                              {"rope_type", "yarn"}};
+  }
   config["rope_theta"] = 500000.0;
   return config;
 }
@@ -148,7 +151,6 @@ extern const ModelFamily olmo2_family;
 const ModelFamily olmo2_family = {.model_types = kModelTypes,
                                   .gguf = kGguf,
                                   .keys = kKeys,
-                                  .rope_keys = kRopeKeys,
                                   .read = read,
                                   .record = record,
                                   .shapes = kShapes,

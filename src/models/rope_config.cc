@@ -67,12 +67,9 @@ Result<ScaledRope> read_kind(const RopeInput& input, const ModelConfig& model) {
   return rope.error("config.rope", key, known);
 }
 
-constexpr const char* kFull = "full_attention";
-constexpr const char* kSliding = "sliding_attention";
-
 /// rope_parameters may hold a section for each type of layers.
 bool is_by_layer_type(const json::Object& rope) {
-  return rope.find(kFull) != nullptr || rope.find(kSliding) != nullptr;
+  return rope.find(kFullLayers) != nullptr || rope.find(kSlidingLayers) != nullptr;
 }
 
 /// The sections that say something. One that is empty is none, unless it is the newer one, which
@@ -85,7 +82,7 @@ Result<RopeSections> find_sections(const json::Object& config, const ConfigDefau
   RopeSections sections;
   SUBBYTE_TRY(sections.newer, config.object("rope_parameters"));
   if (defaults.has_sliding_rope && sections.newer && is_by_layer_type(*sections.newer)) {
-    SUBBYTE_TRY(sections.newer, sections.newer->object(kFull));
+    SUBBYTE_TRY(sections.newer, sections.newer->object(kFullLayers));
   }
   SUBBYTE_TRY(sections.older, config.object("rope_scaling"));
   if (sections.older && sections.older->members().empty()) sections.older.reset();
@@ -149,8 +146,11 @@ Result<ScaledRope> absent_rope(RopeInput input, const ModelConfig& model) {
   SUBBYTE_TRY(const json::Value value, json::parse(text, "rope_parameters"));
   SUBBYTE_TRY(const json::Object section, json::Object::of(value, "rope_parameters"));
   SUBBYTE_TRY(const auto theta, section.number("rope_theta", kMinTheta, kMaxTheta));
-  return read_kind(
-      {input.config, section, input.dim, theta.value_or(input.theta), input.max_positions}, model);
+  SUBBYTE_TRY(const auto part, section.number("partial_rotary_factor", 0, 1));
+  if (part) input.dim = static_cast<int64_t>(*part * static_cast<double>(input.head_dim));
+  return read_kind({input.config, section, input.dim, theta.value_or(input.theta),
+                    input.max_positions, input.head_dim},
+                   model);
 }
 
 }  // namespace
@@ -162,11 +162,13 @@ Status read_rope(const json::Object& config, ModelConfig& model) {
   SUBBYTE_TRY(const double theta, read_base(config, sections, type_of(model).defaults.rope_theta));
   SUBBYTE_TRY(const int64_t dim, read_rotary_dim(config, sections, model));
   const auto read = [&](const json::Object& section) {
-    return read_kind({config, section, dim, theta, model.max_positions}, model);
+    return read_kind({config, section, dim, theta, model.max_positions, model.head_dim}, model);
   };
   ScaledRope scaled;
   if (!sections.newer && !sections.older) {
-    SUBBYTE_TRY(scaled, absent_rope({config, config, dim, theta, model.max_positions}, model));
+    SUBBYTE_TRY(
+        scaled,
+        absent_rope({config, config, dim, theta, model.max_positions, model.head_dim}, model));
   }
   if (sections.older) {
     SUBBYTE_TRY(scaled, read(*sections.older));
@@ -187,13 +189,14 @@ Result<Rope> read_sliding_rope(const json::Object& config, const ModelConfig& mo
   SUBBYTE_TRY(const auto all, config.object("rope_parameters"));
   std::optional<json::Object> own;
   if (all && is_by_layer_type(*all)) {
-    SUBBYTE_TRY(own, all->object(kSliding));
+    SUBBYTE_TRY(own, all->object(kSlidingLayers));
   }
   if (!own) return Rope(model.rope.dim(), theta);
   std::optional<double> said;
   SUBBYTE_CHECK(read_theta(*own, said));
   SUBBYTE_TRY(const ScaledRope scaled,
-              read_kind({config, *own, model.rope.dim(), said.value_or(theta), model.max_positions},
+              read_kind({config, *own, model.rope.dim(), said.value_or(theta), model.max_positions,
+                         model.head_dim},
                         model));
   return scaled.rope;
 }

@@ -8,6 +8,10 @@
 
 namespace subbyte {
 
+/// Types of layers that may have a section of rope_parameters each.
+inline constexpr const char* kFullLayers = "full_attention";
+inline constexpr const char* kSlidingLayers = "sliding_attention";
+
 /// Reads frequencies, and makes the positions more where their kind does. `model` has the
 /// max_positions and head_dim that config.json states. Where types of layers have sections of their
 /// own, it is that of full attention. Codes: config.rope, json.*, config.not_computed.
