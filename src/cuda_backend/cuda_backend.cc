@@ -16,8 +16,8 @@
 namespace subbyte {
 namespace {
 
-constexpr int64_t kMaxHeadDim = 256;
-constexpr int64_t kHeadDimStep = 16;
+constexpr int64_t kMaxHeadDim = 512;
+constexpr int64_t kHeadDimStep = 16;  // twice that of more than cuda::kMaxValues
 
 /// A stream of its own.
 class OwnStream {
@@ -86,6 +86,24 @@ class CudaBackend : public Backend {
     return weight;
   }
 
+  /// In pinned memory, which kernels read: a step neither waits for the host nor copies a row.
+  Result<Weight> upload_far(Matrix table) override {
+    SUBBYTE_CHECK(enter());
+    std::vector<Matrix> matrices;
+    matrices.push_back(std::move(table));
+    SUBBYTE_TRY(Weight weight, joined_sizes(matrices, {}));
+    support_notes_.add(matrices);
+    device::Memory& host_memory = device::pinned_memory();
+    device::Uploader uploader(host_, host_memory);
+    const WeightTarget target = {device::Gpu::current(gpu_.index, stream_->get(), host_memory),
+                                 uploader, number_};
+    SUBBYTE_TRY(CudaWeight uploaded, upload_weight(std::move(matrices), {}, target));
+    SUBBYTE_CHECK(uploader.finish(target.gpu));
+    for (const CudaMatrix& part : uploaded.parts) weight.bytes += part.weights->bytes();
+    weight.storage = std::make_shared<const CudaWeight>(std::move(uploaded));
+    return weight;
+  }
+
   Result<Experts> upload(ExpertMatrices experts) override {
     SUBBYTE_CHECK(enter());
     support_notes_.add(experts.gate_up);
@@ -120,9 +138,11 @@ class CudaBackend : public Backend {
         SUBBYTE_CHECK(check_latent(group));
         continue;
       }
-      if (group.head_dim % kHeadDimStep != 0 || group.head_dim > kMaxHeadDim) {
+      const int64_t step = kHeadDimStep * cuda::value_parts(group.head_dim);
+      if (group.head_dim % step != 0 || group.head_dim > kMaxHeadDim) {
         return Error{"kv.unsupported", "heads of " + std::to_string(group.head_dim) +
-                                           "; the GPU has attention for multiples of 16 up to 256"};
+                                           "; the GPU has attention for multiples of 16 up to "
+                                           "256, and of 32 up to 512"};
       }
     }
     return {};

@@ -42,7 +42,7 @@ Result<std::vector<FoundTensor>> CheckpointParts::find_tensors(const ImportConte
   SUBBYTE_CHECK(check_model());
   const ModelFamily& family = family_of(*model);
   SUBBYTE_TRY(const auto names, CheckpointNames::find(*tensors, family.experts));
-  return subbyte::find_tensors(context, names, tensors_of(*model));
+  return subbyte::find_tensors(context, names, *model);
 }
 
 std::vector<FoundModule> CheckpointParts::find_modules(const ImportContext& context) const {

@@ -85,8 +85,8 @@ Status check_shape(const FileMatrix& matrix, const ModuleInfo& info) {
 /// Walks over a list and keeps account of what of a checkpoint it has used.
 class Finder {
  public:
-  Finder(const ImportContext& context, const CheckpointNames& names)
-      : context_(context), names_(names) {}
+  Finder(const ImportContext& context, const CheckpointNames& names, const ModelConfig& config)
+      : context_(context), names_(names), left_(left_modules(names, config)) {}
 
   Result<FoundTensor> find(TensorSpec spec) {
     FoundTensor found;
@@ -118,6 +118,7 @@ class Finder {
         continue;
       }
       if (used_.contains(name) || is_ignored_tensor(name) || is_zero_bias(tensor)) continue;
+      if (left_.contains(name.substr(0, name.rfind('.')))) continue;
       return Error{"model.surplus",
                    fmt::format("{}: tensor {}: not part of the model that config.json describes",
                                tensor.file->path().string(), quote_name(name))};
@@ -143,6 +144,7 @@ class Finder {
 
   const ImportContext& context_;
   const CheckpointNames& names_;
+  std::set<std::string, std::less<>> left_;  // modules
   std::set<std::string_view> used_;
   bool is_quantized_ = false;
 };
@@ -262,8 +264,7 @@ FileTensors CheckpointNames::tensors_of(const TensorSpec& spec) const {
   FileTensors found;
   const std::string name = full(spec.name);
   if (spec.is_vector()) {
-    const bool is_module = spec.role != TensorRole::kVector;
-    FileVector vector = {is_module ? name + ".weight" : name, {size(spec.rows)}};
+    FileVector vector = {spec.is_plain() ? name : name + ".weight", {size(spec.rows)}};
     if (spec.role == TensorRole::kFilters) vector.shape = {size(spec.rows), 1, size(spec.cols)};
     found.vectors.push_back(std::move(vector));
     return found;
@@ -289,10 +290,18 @@ ImportContext context_of(const ImportContext& context, const FileMatrix& matrix)
   return result;
 }
 
+std::set<std::string, std::less<>> left_modules(const CheckpointNames& names,
+                                                const ModelConfig& config) {
+  std::set<std::string, std::less<>> modules;
+  for (const std::string& module : left_modules_of(config)) modules.insert(names.full(module));
+  return modules;
+}
+
 Result<std::vector<FoundTensor>> find_tensors(const ImportContext& context,
                                               const CheckpointNames& names,
-                                              std::vector<TensorSpec> specs) {
-  Finder finder(context, names);
+                                              const ModelConfig& config) {
+  Finder finder(context, names, config);
+  std::vector<TensorSpec> specs = tensors_of(config);
   std::vector<FoundTensor> tensors;
   tensors.reserve(specs.size());
   for (TensorSpec& spec : specs) {

@@ -103,17 +103,20 @@ struct FoundTensor {
   std::vector<ModuleInfo> infos;  // of file.matrices
 };
 
-/// Finds all tensors of `specs` by the headers, before weights are read. Of one that is tied to
+/// Modules of a file that nobody reads (left_modules_of), with their names there.
+std::set<std::string, std::less<>> left_modules(const CheckpointNames& names,
+                                                const ModelConfig& config);
+
+/// Finds all tensors of a model by the headers, before weights are read. Of one that is tied to
 /// another, `file` is empty where the checkpoint does not have it.
 /// Codes: those of describe_module; import.missing and import.shape for other tensors; model.layout
 /// in their place for names that other software has for them;
-/// model.weight_shape when a
-/// module disagrees with `specs`; model.surplus for tensors that are not in `specs`: they belong to
-/// another architecture or to layers that config.json does not count; import.config for a
-/// quantization method that no module has.
+/// model.weight_shape when a module disagrees with `config`; model.surplus for tensors of another
+/// architecture or of layers that config.json does not count; import.config for a quantization
+/// method that no module has.
 Result<std::vector<FoundTensor>> find_tensors(const ImportContext& context,
                                               const CheckpointNames& names,
-                                              std::vector<TensorSpec> specs);
+                                              const ModelConfig& config);
 
 /// Tensors that some tools save and no model here reads: tables of the rotary embedding, which
 /// follow from config.json, and scales for a key-value cache in FP8, which holds floats here.

@@ -80,6 +80,7 @@ Result<MemoryNeed> memory_need(std::span<const FoundTensor> tensors, const StepP
   MemoryNeed need;
   for (const FoundTensor& tensor : tensors) {
     if (!tensor.spec.tied_to.empty()) continue;  // not loaded, though a file may have it
+    if (tensor.spec.is_far) continue;            // in the memory of the host
     for (std::size_t i = 0; i < tensor.infos.size(); ++i) {
       if (tensor.spec.latent.count > 0) {
         SUBBYTE_CHECK(add_latent(need, tensor, memory));

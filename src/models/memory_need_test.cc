@@ -52,7 +52,7 @@ Counted count(const std::string& golden, const LoadOptions& options) {
   const ImportContext context = {tensors, quantization, pool};
   const ModelFamily& family = *find_family(counted.config.model_type);
   const CheckpointNames names = *CheckpointNames::find(tensors, family.experts);
-  const auto found = find_tensors(context, names, tensors_of(counted.config));
+  const auto found = find_tensors(context, names, counted.config);
   EXPECT_TRUE(found.ok()) << found.error().message;
   auto need = memory_need(*found, *plan_of(counted.config), options, counted.memory);
   EXPECT_TRUE(need.ok()) << need.error().message;

@@ -220,7 +220,7 @@ LoadFacts facts_of(std::span<const FoundTensor> tensors) {
   for (const FoundTensor& tensor : tensors) {
     if (tensor.infos.empty()) continue;
     const ModuleInfo& info = tensor.infos.front();
-    if (tensor.spec.role == TensorRole::kTable) facts.table = info.format.element;
+    if (tensor.spec.name == kTable) facts.table = info.format.element;
     if (!info.tensors.empty() && info.tensors.front()->cols != nullptr) facts.reads_tiles = true;
   }
   return facts;

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <utility>
 
+#include "base/float16.h"
 #include "models/model_family.h"
 
 namespace subbyte {
@@ -13,6 +14,13 @@ namespace subbyte {
 AttentionShape attention_shape(const ModelConfig& config, int64_t layer) {
   return {config.num_heads, config.num_kv_heads, config.head_dim,
           1.0f / std::sqrt(static_cast<float>(config.head_dim)), config.windows[layer]};
+}
+
+float StepRecorder::root_of(int64_t width) const {
+  const float root = std::sqrt(static_cast<float>(width));
+  if (config_.is_in_f32) return root;
+  if (facts_.table == Format::kBF16) return to_float(to_bfloat16(root));
+  return facts_.table == Format::kF16 ? to_float(to_float16(root)) : root;
 }
 
 // ---- weights
@@ -101,6 +109,15 @@ ValueId StepRecorder::embed(const Stream& stream) {
   return record_.embed(kTable, table, stream.embedding_factor);
 }
 
+ValueId StepRecorder::embed_far(std::string_view name, int64_t cols, float factor) {
+  const Weight table = matrix({.name = std::string(name),
+                               .role = TensorRole::kTable,
+                               .rows = config_.vocab_size,
+                               .cols = cols,
+                               .is_far = true});
+  return record_.embed(name, table, factor);
+}
+
 void StepRecorder::begin_layer(int64_t layer) {
   prefix_ = fmt::format("layers.{}.", layer);
   record_.set_prefix(prefix_);
@@ -108,7 +125,11 @@ void StepRecorder::begin_layer(int64_t layer) {
 
 ValueId StepRecorder::add_norm(std::string_view name, ValueId& x, ValueId delta) {
   return record_.add_norm(name, x, delta, norm_of(name, config_.hidden_size),
-                          stream_.residual_factor);
+                          stream_.residual_factor, std::exchange(scale_, {}));
+}
+
+void StepRecorder::scale_next_sum(std::string_view name) {
+  scale_ = vector({.name = in_layer(name), .role = TensorRole::kFactors, .rows = 1});
 }
 
 ValueId StepRecorder::add(std::string_view name, ValueId& x, ValueId delta) {
@@ -119,6 +140,12 @@ ValueId StepRecorder::norm(std::string_view name, ValueId delta) {
   return record_.norm(name, delta, norm_of(name, record_.cols(delta)));
 }
 
+ValueId StepRecorder::norm_runs(std::string_view name, ValueId x, int64_t cols, float eps_factor) {
+  Norm norm = norm_of(name, cols);
+  norm.eps *= eps_factor;
+  return record_.norm(name, x, norm, record_.cols(x) / cols);
+}
+
 ValueId StepRecorder::linear(std::string_view name, ValueId h, int64_t rows, const Linear& linear) {
   return record_.linear(name, h, matrix(name, rows, record_.cols(h), linear));
 }
@@ -126,8 +153,9 @@ ValueId StepRecorder::linear(std::string_view name, ValueId h, int64_t rows, con
 void StepRecorder::finish(ValueId x, ValueId delta, const Logits& logits) {
   record_.set_prefix("");
   prefix_.clear();
-  const ValueId h = record_.head_norm(
-      logits.norm, x, delta, norm_of(logits.norm, config_.hidden_size), stream_.residual_factor);
+  const ValueId h =
+      record_.head_norm(logits.norm, x, delta, norm_of(logits.norm, config_.hidden_size),
+                        stream_.residual_factor, std::exchange(scale_, {}));
   const Weight head = matrix({.name = std::string(kHead),
                               .role = TensorRole::kHead,
                               .rows = config_.vocab_size,
@@ -160,32 +188,46 @@ std::string_view without_dot(std::string_view prefix) {
 
 }  // namespace
 
-ValueId StepRecorder::attention(ValueId h, const Attention& attention) {
+/// Of a token what its projections give: queries, with their gates, then keys and values.
+ValueId StepRecorder::projected_heads(ValueId h, const Attention& attention) {
   const AttentionShape& shape = attention.shape;
   const auto under = [&](std::string_view name) { return attention.prefix + std::string(name); };
   const int64_t q_rows = attention.has_gate ? 2 * shape.q_size() : shape.q_size();
-  ValueId qkv = linear(under("qkv_proj"), h, q_rows + 2 * shape.kv_size(),
-                       {.split = Split::kOutputs,
-                        .has_bias = attention.has_bias,
-                        .may_be_quantized = attention.may_be_quantized,
-                        .parts = {{under("q_proj"), q_rows},
-                                  {under("k_proj"), shape.kv_size()},
-                                  {under("v_proj"), shape.kv_size()}}});
+  Linear linear_of = {.split = Split::kOutputs,
+                      .has_bias = attention.has_bias,
+                      .may_be_quantized = attention.may_be_quantized};
+  if (attention.keys_of >= 0) return linear(under("q_proj"), h, q_rows, linear_of);
+  linear_of.parts = {{under("q_proj"), q_rows}, {under("k_proj"), shape.kv_size()}};
+  if (!attention.values_are_keys) linear_of.parts.push_back({under("v_proj"), shape.kv_size()});
+  int64_t rows = 0;
+  for (const PartSpec& part : linear_of.parts) rows += part.rows;
+  const ValueId heads = linear(under("qkv_proj"), h, rows, linear_of);
+  if (!attention.values_are_keys) return heads;
+  return record_.columns(under("values"), heads, {{0, rows}, {q_rows, shape.kv_size()}});
+}
+
+ValueId StepRecorder::attention(ValueId h, const Attention& attention) {
+  const auto under = [&](std::string_view name) { return attention.prefix + std::string(name); };
+  AttentionShape shape = attention.shape;
+  shape.has_keys = attention.keys_of < 0;
+  ValueId qkv = projected_heads(h, attention);
   Recorder::Attention recorded;
   recorded.shape = shape;
   recorded.rope = attention.rope;
   recorded.pairs = attention.pairs;
   recorded.query_scale = attention.query_scale;
+  if (!shape.has_keys) recorded.source = caches_[attention.keys_of];
+  recorded.norms.has_values = attention.norms_values && shape.has_keys;
+  recorded.norms.eps = config_.rms_norm_eps;
   const std::string q_norm = under(attention.q_norm);
   const std::string k_norm = under(attention.k_norm);
   if (attention.norms == HeadsNorm::kEach || attention.norms == HeadsNorm::kEachAfterRope) {
     const Norm q = norm_of(q_norm, shape.head_dim);
-    const Norm k = norm_of(k_norm, shape.head_dim);
-    recorded.norms = {q.weight, k.weight, q.eps};
+    recorded.norms.q = q.weight;
+    if (shape.has_keys) recorded.norms.k = norm_of(k_norm, shape.head_dim).weight;
     recorded.norms.are_after_rope = attention.norms == HeadsNorm::kEachAfterRope;
   }
   if (attention.norms == HeadsNorm::kPlainAfterRope) {
-    recorded.norms.eps = config_.rms_norm_eps;
     recorded.norms.are_after_rope = recorded.norms.are_plain = true;
   }
   if (attention.norms == HeadsNorm::kAll) {
@@ -204,6 +246,7 @@ ValueId StepRecorder::attention(ValueId h, const Attention& attention) {
     qkv = record_.columns(under("qkv"), qkv, query_columns(shape, false));
   }
   ValueId heads = record_.attention(without_dot(attention.prefix), qkv, recorded);
+  caches_.push_back(record_.last_cache());
   if (attention.has_gate) heads = record_.sigmoid_gate(under("gated"), heads, gate);
   return linear(under(attention.output), heads, config_.hidden_size,
                 {.split = Split::kInputs,
@@ -401,6 +444,12 @@ std::vector<TensorSpec> tensors_of(const ModelConfig& config) {
   StepRecorder step(config);
   family_of(config).record(config, step);
   return step.tensors();
+}
+
+std::vector<std::string> left_modules_of(const ModelConfig& config) {
+  StepRecorder step(config);
+  family_of(config).record(config, step);
+  return step.left_modules();
 }
 
 std::optional<TensorSpec> expert_stack_of(const ModelConfig& config) {

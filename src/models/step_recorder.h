@@ -33,6 +33,9 @@ class StepRecorder {
       : config_(config), facts_(facts), weights_(weights) {}
 
   const LoadFacts& facts() const { return facts_; }
+  /// The root of a width as the reference multiplies an embedding by it: rounded to the type of the
+  /// embedding, unless all is in float32.
+  float root_of(int64_t width) const;
   /// That of the config.
   std::shared_ptr<const Rope> rope() const { return std::make_shared<const Rope>(config_.rope); }
 
@@ -47,6 +50,9 @@ class StepRecorder {
   };
   /// The residual stream, from the embedding on.
   ValueId embed(const Stream& stream);
+  /// Rows of another table by the same tokens, times `factor`, in floats: one that need not fit
+  /// into the memory of a machine.
+  ValueId embed_far(std::string_view name, int64_t cols, float factor);
 
   /// Names are those of "layers.N." from now on.
   void begin_layer(int64_t layer);
@@ -56,9 +62,25 @@ class StepRecorder {
 
   /// The same without a norm: what a block reads.
   ValueId add(std::string_view name, ValueId& x, ValueId delta);
+  /// The same of other floats, to which `factor` times the delta is added.
+  ValueId add(std::string_view name, ValueId& x, ValueId delta, float factor) {
+    return record_.activations(name, x, delta, factor);
+  }
 
   /// The norm of what a block gives, before it is added.
   ValueId norm(std::string_view name, ValueId delta);
+
+  /// The same of each run of `cols` columns, with so many times the eps of other norms: of what is
+  /// that many times the square of what the norm is meant for.
+  ValueId norm_runs(std::string_view name, ValueId x, int64_t cols, float eps_factor);
+
+  /// The next sum of the stream is times the one number of that name.
+  void scale_next_sum(std::string_view name);
+
+  /// gate(x) times columns of `up` from `first` on.
+  ValueId gate(std::string_view name, ValueId x, ValueId up, int64_t first, Gate gate) {
+    return record_.gate(name, x, up, first, gate);
+  }
 
   /// An operation that is no block here, and its weights that are no matrices.
   template <class Kind>
@@ -86,6 +108,10 @@ class StepRecorder {
     bool has_bias = false;  // of q, k and v
     bool has_output_bias = false;
     HeadsNorm norms = HeadsNorm::kNone;  // of queries and keys
+    bool norms_values = false;           // each head, without a weight
+    bool values_are_keys = false;        // before their norms: there is no v_proj
+    int64_t keys_of =
+        -1;  // the attention, counted from 0, whose keys and values it reads; -1: its own
     bool has_gate = false;  // rows of q_proj: a head of queries, its gate, the next head
     bool has_sinks = false;
     bool may_be_quantized = true;
@@ -173,6 +199,10 @@ class StepRecorder {
   /// Ends with the logits of x + delta.
   void finish(ValueId x, ValueId delta, const Logits& logits);
 
+  /// A module of the layer that files may have, and that nobody reads.
+  void leave(std::string_view module) { left_modules_.push_back(in_layer(module)); }
+  const std::vector<std::string>& left_modules() const { return left_modules_; }
+
   /// Those of the operations up to here, in their order.
   const std::vector<TensorSpec>& tensors() const { return tensors_; }
   /// Code plan.shape.
@@ -180,6 +210,7 @@ class StepRecorder {
 
  private:
   ValueId experts(ValueId h, const Mixture& mixture);
+  ValueId projected_heads(ValueId h, const Attention& attention);
 
   /// Each adds a tensor to the list, and finds its weight.
   Weight matrix(TensorSpec spec);
@@ -193,8 +224,11 @@ class StepRecorder {
   const ModelWeights* weights_;
   Recorder record_;
   std::vector<TensorSpec> tensors_;
+  std::vector<std::string> left_modules_;
   Stream stream_;
-  std::string prefix_;  // "layers.3."
+  Vector scale_;                   // of the next sum
+  std::vector<CacheSlot> caches_;  // of each attention
+  std::string prefix_;             // "layers.3."
 };
 
 /// Where the two blocks of a layer have norms: of what they read, of what they give, or of both.

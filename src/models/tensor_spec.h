@@ -29,6 +29,7 @@ enum class TensorRole : uint8_t {
   kHead,           // a matrix whose results are logits
   kNorm,           // factors near 1
   kVector,         // any numbers
+  kFactors,        // numbers near 1 that are no norm's
   kFilters,  // of a convolution over tokens, a filter of `cols` taps for each of `rows` channels
 };
 
@@ -82,15 +83,20 @@ struct TensorSpec {
   std::string_view tied_to = {};
   /// Or that stands for it only where a file does not have it: configs that contradict themselves.
   bool is_untied_if_there = false;
-  /// The factors of a norm are so much more than the numbers of the file.
+  /// The factors of a norm are so much more than the numbers of the file, times `factor`.
   float offset = 0;
+  float factor = 1;
+  /// A table whose rows a machine looks up in the memory of the host (Backend::upload_far).
+  bool is_far = false;
   LatentHeads latent = {};
 
   /// "layers.3.mlp.experts" of what stands under it.
   std::string_view parent() const { return std::string_view(name).substr(0, name.rfind('.')); }
   bool is_vector() const {
-    return role == TensorRole::kNorm || role == TensorRole::kVector || role == TensorRole::kFilters;
+    return role == TensorRole::kNorm || is_plain() || role == TensorRole::kFilters;
   }
+  /// Says whether its name is that of a tensor, and not of a module.
+  bool is_plain() const { return role == TensorRole::kVector || role == TensorRole::kFactors; }
   bool is_of_experts() const {
     return role == TensorRole::kExpertsGateUp || role == TensorRole::kExpertsDown;
   }
@@ -103,6 +109,9 @@ inline constexpr std::string_view kHead = "lm_head";
 /// The tensors of the model that config.json describes, in the order of its step
 /// (ModelFamily::record).
 std::vector<TensorSpec> tensors_of(const ModelConfig& config);
+
+/// Modules that a file may have beside them, and nobody reads.
+std::vector<std::string> left_modules_of(const ModelConfig& config);
 
 /// The first stack of experts among them; nullopt where all layers are dense.
 std::optional<TensorSpec> expert_stack_of(const ModelConfig& config);

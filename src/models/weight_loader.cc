@@ -103,6 +103,7 @@ Status WeightLoader::load_tensor(const FoundTensor& tensor) {
       return load_head(tensor);
     case TensorRole::kNorm:
     case TensorRole::kVector:
+    case TensorRole::kFactors:
     case TensorRole::kFilters:
       break;
   }
@@ -271,11 +272,21 @@ Status WeightLoader::check_table(const FoundTensor& tensor) const {
 Status WeightLoader::load_table(const FoundTensor& tensor) {
   SUBBYTE_CHECK(check_table(tensor));
   SUBBYTE_TRY(Matrix found, import_one(tensor, 0));
+  if (tensor.spec.is_far) return load_far_table(tensor, std::move(found));
   table_ = tensor.infos.front().tensors.front();
   std::vector<Matrix> matrices(1);
   SUBBYTE_TRY(matrices.front(), with_head_bits(std::move(found), *table_));
   SUBBYTE_TRY(Weight weight, upload(tensor, std::move(matrices), {}));
   count(weight, 0.0);  // a row of it is read
+  weights_.matrices_[tensor.spec.name] = std::move(weight);
+  return {};
+}
+
+Status WeightLoader::load_far_table(const FoundTensor& tensor, Matrix found) {
+  SUBBYTE_TRY(Weight weight,
+              naming(tensor.file.matrices.front().module, backend_->upload_far(std::move(found))));
+  release_read();
+  count(weight.bytes, 0.0);
   weights_.matrices_[tensor.spec.name] = std::move(weight);
   return {};
 }
@@ -381,6 +392,9 @@ Status WeightLoader::load_vector(const FoundTensor& tensor) {
   SUBBYTE_TRY(auto values, numbers(vector));
   if (tensor.spec.offset != 0) {
     for (float& value : values) value += tensor.spec.offset;
+  }
+  if (tensor.spec.factor != 1) {
+    for (float& value : values) value *= tensor.spec.factor;
   }
   if (tensor.spec.role == TensorRole::kFilters) values = transposed(values, tensor.spec.cols);
   SUBBYTE_TRY(weights_.vectors_[tensor.spec.name],

@@ -39,6 +39,7 @@ class WeightLoader {
   Status load_latent(const FoundTensor& tensor);
   Status check_table(const FoundTensor& tensor) const;
   Status load_table(const FoundTensor& tensor);
+  Status load_far_table(const FoundTensor& tensor, Matrix found);
   Status load_head(const FoundTensor& tensor);
   Status load_vector(const FoundTensor& tensor);
   Status load_experts(const FoundTensor& down);

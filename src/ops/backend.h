@@ -69,6 +69,9 @@ class Backend {
   /// Matrices with as many columns, whose outputs follow each other: q, k, v; gate, up.
   virtual Result<Weight> upload_joined(std::vector<Matrix> matrices,
                                        std::vector<float> bias = {}) = 0;
+  /// A table that need not fit into the memory of the machine: a step looks its rows up in that of
+  /// the host (EmbedOp).
+  virtual Result<Weight> upload_far(Matrix table) { return upload(std::move(table)); }
   virtual Result<Experts> upload(ExpertMatrices experts) = 0;
   virtual Result<Vector> upload(std::vector<float> numbers) = 0;
   /// Refuses a plan for the kinds of its operations, before weights are loaded: they are handles

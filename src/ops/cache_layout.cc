@@ -68,7 +68,9 @@ int64_t cache_read_bytes(const CacheLayout& layout, Element type, int64_t positi
   for (const CacheGroup& group : layout.groups) {
     const int64_t unit = cache_unit_bytes(group, type);
     const int64_t seen = group.window > 0 ? std::min(group.window, positions) : positions;
-    bytes += group.is_state() ? unit : seen * (unit / kPagePositions);
+    const int64_t read = seen * (unit / kPagePositions);
+    bytes +=
+        group.is_state() ? unit : read + read / std::max<int64_t>(group.layers, 1) * group.readers;
   }
   return bytes;
 }

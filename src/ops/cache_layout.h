@@ -18,6 +18,7 @@ struct CacheGroup {
   int64_t window = 0;       // positions that a token sees, itself among them; 0: all
   // Or a state: float32 numbers of a layer.
   int64_t state_size = 0;
+  int64_t readers = 0;  // further layers, which read the keys and values of these
 
   bool is_state() const { return state_size > 0; }
   bool operator==(const CacheGroup&) const = default;

@@ -109,7 +109,7 @@ ValueId Recorder::attention(std::string_view name, ValueId qkv, const Attention&
                            .keys_alone = shape.values_in_keys > 0,
                            .window = shape.window};
   const CacheSlot cache = shape.has_keys ? add_to_cache(kept) : attention.source;
-  if (!shape.has_keys) expect_source(prefix_ + std::string(name), cache, kept);
+  if (!shape.has_keys) read_source(prefix_ + std::string(name), cache, kept);
   last_cache_ = cache;
   const ValueId rotated =
       add(std::string(name) + ".rotary_emb", RotateOp{.qkv = qkv,
@@ -147,24 +147,29 @@ ValueId Recorder::sigmoid_gate(std::string_view name, ValueId x, ValueId gate, V
   return add(name, SigmoidGateOp{.x = x, .gate = gate, .base = base});
 }
 
-void Recorder::expect_source(std::string_view name, const CacheSlot& source, CacheGroup kept) {
-  const auto& groups = plan_.cache.groups;
+void Recorder::read_source(std::string_view name, const CacheSlot& source, CacheGroup kept) {
+  std::vector<CacheGroup>& groups = plan_.cache.groups;
   const bool is_there = source.group >= 0 && source.group < std::ssize(groups) &&
                         source.layer < groups[source.group].layers;
-  if (is_there) kept.layers = groups[source.group].layers;
-  expect(name, "layers whose keys and values it reads", 1,
-         is_there && groups[source.group] == kept ? 1 : 0);
+  if (is_there) {
+    kept.layers = groups[source.group].layers;
+    kept.readers = groups[source.group].readers;
+  }
+  const bool fits = is_there && groups[source.group] == kept;
+  expect(name, "layers whose keys and values it reads", 1, fits ? 1 : 0);
+  if (fits) ++groups[source.group].readers;
 }
 
 CacheSlot Recorder::add_to_cache(CacheGroup group) {
   std::vector<CacheGroup>& groups = plan_.cache.groups;
   const auto keeps_the_same = [&](const CacheGroup& other) {
     group.layers = other.layers;
+    group.readers = other.readers;
     return group == other;
   };
   auto found = std::ranges::find_if(groups, keeps_the_same);
   if (found == groups.end()) {
-    group.layers = 0;
+    group.layers = group.readers = 0;
     found = groups.insert(groups.end(), group);
   }
   return {static_cast<int32_t>(found - groups.begin()), found->layers++};

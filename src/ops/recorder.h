@@ -142,8 +142,9 @@ class Recorder {
   ValueId next_value() const { return static_cast<ValueId>(plan_.values.size()); }
   /// One more layer that keeps what `group` says, among those that keep the same.
   CacheSlot add_to_cache(CacheGroup group);
-  /// Refuses keys and values that no layer before has stored, or of another form.
-  void expect_source(std::string_view name, const CacheSlot& source, CacheGroup kept);
+  /// Counts a reader of keys and values; refuses those that no layer before has stored, or of
+  /// another form.
+  void read_source(std::string_view name, const CacheSlot& source, CacheGroup kept);
   Angles angles_of(const std::shared_ptr<const Rope>& rope);
   /// With what it reads and writes, and values for its results.
   Op op_of(std::string name, Operation operation);

@@ -194,6 +194,33 @@ TEST(Recorder, refuses_a_value_whose_memory_was_taken_over) {
             "layers.3.norm: reads %0, which layers.3.last has written over");
 }
 
+TEST(Recorder, layers_may_read_keys_that_others_have_stored) {
+  const auto plan_of = [](const CacheSlot& source, int64_t head_dim) {
+    Recorder record;
+    ValueId x = record.embed("table", weight(100, 8));
+    const ValueId h = record.add_norm("h", x, kNoValue, norm(8));
+    Recorder::Attention layer = attention();
+    record.attention("first", record.linear("qkv", h, weight(16, 8)), layer);
+    layer.shape.has_keys = false;
+    layer.shape.head_dim = head_dim;
+    layer.source = source;
+    record.attention("second", record.linear("q", h, weight(2 * head_dim, 8)), layer);
+    record.logits("head", record.head_norm("norm", x, kNoValue, norm(8)), weight(100, 8));
+    return std::move(record).finish();
+  };
+  const auto plan = plan_of({0, 0}, 4);
+  ASSERT_TRUE(plan.ok()) << plan.error().message;
+  ASSERT_EQ(plan->cache.groups.size(), 1u);
+  EXPECT_EQ(plan->cache.groups[0].layers, 1);
+  EXPECT_EQ(plan->cache.groups[0].readers, 1);
+  // A token reads twice what it keeps.
+  EXPECT_EQ(cache_read_bytes(plan->cache, Element::kF32, 10),
+            2 * 10 * cache_position_bytes(plan->cache, Element::kF32));
+  EXPECT_EQ(plan_of({0, 1}, 4).error().code, "plan.shape");
+  EXPECT_EQ(plan_of({1, 0}, 4).error().code, "plan.shape");
+  EXPECT_EQ(plan_of({0, 0}, 8).error().code, "plan.shape");
+}
+
 TEST(Recorder, a_plan_ends_with_its_logits) {
   Recorder record;
   record.embed("table", weight(100, 8));

@@ -52,7 +52,7 @@ class TensorWriter {
       }
     }
     for (const FileVector& vector : file.vectors) {
-      if (spec.role == TensorRole::kNorm) {
+      if (spec.role == TensorRole::kNorm || spec.role == TensorRole::kFactors) {
         add_dense(vector.name, vector.shape, 1 - spec.offset, kNormDeviation);
       } else {
         add_dense(vector.name, vector.shape, 0,

@@ -397,7 +397,7 @@ class Planner {
   Status add_vector(const FoundTensor& found) {
     const FileVector& vector = found.file.vectors.front();
     std::string_view module = found.spec.name;
-    std::string_view ending = found.spec.role == TensorRole::kVector ? "" : ".weight";
+    std::string_view ending = found.spec.is_plain() ? "" : ".weight";
     for (const std::string_view own : {".weight", ".bias"}) {
       if (!module.ends_with(own)) continue;
       module.remove_suffix(own.size());

@@ -331,9 +331,9 @@ Result<QuantizePlan> plan_units(const ImportContext& context, const ModelConfig&
   SUBBYTE_TRY(const auto names, CheckpointNames::find(context.tensors, family.experts));
   SUBBYTE_TRY(QuantizePlan plan, UnitFinder(context, model, names, request).find());
   // What does not run now does not run as a result, which takes hours.
-  SUBBYTE_CHECK(find_tensors(context, names, tensors_of(model)));
+  SUBBYTE_CHECK(find_tensors(context, names, model));
   for (const TensorSpec& spec : tensors_of(model)) {
-    if (spec.role == TensorRole::kVector) plan.exact.insert(names.full(spec.name));
+    if (spec.is_plain()) plan.exact.insert(names.full(spec.name));
   }
   return plan;
 }

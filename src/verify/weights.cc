@@ -47,6 +47,7 @@ class WeightChecker {
     const bool all_known = context_.quantization && has_names && check_layout(*names);
     note_unread();
     if (all_known) {
+      left_ = left_modules(*names, *context_.model);
       SUBBYTE_CHECK(check_expected(tensors_of(*context_.model), *names));
     }
     if (context_.quantization && !has_names) {
@@ -64,7 +65,7 @@ class WeightChecker {
  private:
   /// False where names are those of a layout that is known and not read, which is one finding.
   bool check_layout(const CheckpointNames& names) {
-    const auto found = find_tensors(import_, names, tensors_of(*context_.model));
+    const auto found = find_tensors(import_, names, *context_.model);
     if (found.ok() || found.error().code != "model.layout") return true;
     refused_ = true;
     if (context_.complete) context_.findings.add(found.error(), "config.json");
@@ -313,7 +314,8 @@ class WeightChecker {
         context_.advance(tensor.bytes.size());
         continue;
       }
-      if (all_known && !claimed_.contains(name) && !is_ignored_tensor(name) &&
+      const bool is_left = left_.contains(name.substr(0, name.rfind('.')));
+      if (all_known && !is_left && !claimed_.contains(name) && !is_ignored_tensor(name) &&
           !is_zero_bias(tensor)) {
         context_.findings.add("model.surplus", name, "a tensor of the model of config.json",
                               "another one");
@@ -339,6 +341,7 @@ class WeightChecker {
   ImportContext import_;
   std::set<std::string, std::less<>> used_;
   std::set<std::string, std::less<>> claimed_;       // of modules that were refused
+  std::set<std::string, std::less<>> left_;          // modules
   std::set<std::string_view> unread_;                // of other parts than the text model
   std::set<std::string, std::less<>> offset_norms_;  // whose numbers may all be 0
   Magnitudes magnitudes_;

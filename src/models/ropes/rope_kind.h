@@ -18,6 +18,7 @@ struct RopeInput {
   int64_t dim = 0;              // numbers of a head that turn
   double theta = 0;
   int64_t max_positions = 0;  // max_position_embeddings
+  int64_t head_dim = 0;
 
   std::vector<double> frequencies() const { return rope_frequencies(dim, theta); }
 };
@@ -44,6 +45,9 @@ Result<ScaledRope> read_linear_rope(const RopeInput& input);
 Result<ScaledRope> read_yarn_rope(const RopeInput& input);
 /// Frequencies that make few turns within the original positions are divided.
 Result<ScaledRope> read_turns_rope(const RopeInput& input);
+
+/// Frequencies of a whole head, of which those beyond the part that turns are 0.
+Result<ScaledRope> read_proportional_rope(const RopeInput& input);
 
 /// Ding et al., "LongRoPE", 2024: a factor for each frequency, and others for long texts.
 Result<ScaledRope> read_long_rope(const RopeInput& input);
