@@ -14,7 +14,7 @@ namespace {
 constexpr std::string_view kDraft = "mtp";
 constexpr std::string_view kInputs[] = {"visual",         "vision_tower",          "vision_model",
                                         "vision_encoder", "multi_modal_projector", "mm_projector",
-                                        "audio_tower"};
+                                        "audio_tower",    "embed_vision",          "embed_audio"};
 constexpr std::string_view kModel = "model.";
 
 bool is_input_part(std::string_view part) {

@@ -87,53 +87,6 @@ std::string as_answer(std::string_view answer) {
   return parse(ToolCallStyle::kJsonAnswer, answer);
 }
 
-std::string in_bare_keys(std::string_view answer) {
-  return parse(ToolCallStyle::kBareKeys, answer);
-}
-
-TEST(BareKeyCalls, are_taken_out_of_the_answer) {
-  EXPECT_EQ(in_bare_keys(R"(<|tool_call>call:f{s:<|"|>New York<|"|>,n:42}<tool_call|>)"),
-            R"([f {"s": "New York", "n": 42}])");
-  EXPECT_EQ(in_bare_keys("I look.\n<|tool_call>call:f{}<tool_call|><|tool_call>call:g-1.x{b:true}"
-                         "<tool_call|>"),
-            R"(I look.[f {}][g-1.x {"b": true}])");
-  EXPECT_EQ(in_bare_keys("<|tool_call>call:f{n:1}"), R"([f {"n": 1}])");
-}
-
-TEST(BareKeyCalls, have_values_of_all_kinds) {
-  EXPECT_EQ(
-      in_bare_keys(R"(<|tool_call>call:f{o:{x:1.50,<|"|>a b<|"|>:null},l:[<|"|>p,q}<|"|>, 2,)"
-                   R"([]],e:,w:some words ,n:123456789012345678901,m:007,t:-1e3}<tool_call|>)"),
-      R"([f {"o": {"x": 1.50, "a b": null}, "l": ["p,q}", 2, []], "e": "", )"
-      R"("w": "some words", "n": 123456789012345678901, "m": "007", "t": -1e3}])");
-  EXPECT_EQ(in_bare_keys(R"(<|tool_call>call:f{s:<|"|>a "b" \ <tool_call|><|"|>,s:2}<tool_call|>)"),
-            R"([f {"s": 2}])");
-  EXPECT_EQ(in_bare_keys(R"(<|tool_call>call:f{s:<|"|>{<tool_call|>}<|"|>}<tool_call|>.)"),
-            R"([f {"s": "{<tool_call|>}"}].)");
-}
-
-TEST(BareKeyCalls, that_do_not_parse_stay_text) {
-  for (const char* const text : {
-           "<|tool_call>",
-           "<|tool_call><tool_call|>",
-           "a <|tool_cal",
-           "<|tool_call>call:{}<tool_call|>",
-           "<|tool_call>call:f<tool_call|>",
-           "<|tool_call>call:f{n:1<tool_call|>",
-           "<|tool_call>call:f{n:1}}<tool_call|>",
-           "<|tool_call>call:f{n}<tool_call|>",
-           "<|tool_call>call:f{n:[1}<tool_call|>",
-           "<|tool_call>call:f{s:<|\"|>never ends",
-           "<|tool_call>{\"name\": \"f\", \"arguments\": {}}<tool_call|>",
-           "<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>",
-       }) {
-    EXPECT_EQ(in_bare_keys(text), text);
-  }
-  const std::string deep(200, '[');
-  const std::string text = "<|tool_call>call:f{l:" + deep + "<tool_call|>";
-  EXPECT_EQ(in_bare_keys(text), text);
-}
-
 TEST(JsonToolCalls, are_taken_out_of_the_answer) {
   EXPECT_EQ(in_json("<tool_call>\n{\"name\": \"f\", \"arguments\": {\"n\": 1}}\n</tool_call>"),
             "[f {\"n\": 1}]");

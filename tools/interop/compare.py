@@ -16,10 +16,13 @@ def run(program, *arguments):
     return done.returncode, (done.stderr.strip().splitlines() or [""])[-1]
 
 
+OTHER_PARTS = r"(model\.)?(visual|vision_tower|embed_vision|multi_modal_projector|mtp)\."
+
+
 def text_names(weights):
     """Names of the text model, whether or not it stands in a wrapper; other parts are left out."""
     return {text_name(name): tensor for name, tensor in weights.items()
-            if not re.match(r"(model\.)?(visual|vision_tower|multi_modal_projector|mtp)\.", name)}
+            if not re.match(OTHER_PARTS, name)}
 
 
 def text_name(name):

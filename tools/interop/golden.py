@@ -32,6 +32,7 @@ from safetensors.torch import save_file
 import compare
 import delta_nets
 import fp8
+import gemma4
 import make
 import modelopt_formats
 import open as opener
@@ -140,6 +141,8 @@ GOLDENS = {
         "qwen3-vl-moe-bf16": (lambda f: make.bf16(f, tiny.qwen3_vl_moe), "text"),
         "mistral3-bf16": (lambda f: make.bf16(f, tiny.mistral3), "text"),
         "gemma3-bf16": (lambda f: make.bf16(f, tiny.gemma3), "text"),
+        "gemma4-bf16": (lambda f: make.bf16(f, gemma4.dense), "text"),
+        "gemma4-inputs-bf16": (lambda f: make.bf16(f, gemma4.inputs), "text"),
         "olmo3-bf16": (lambda f: make.bf16(f, tiny.olmo3), "text"),
         "deepseek-v2-bf16": (lambda f: make.bf16(f, tiny.deepseek_v2), "text"),
         "deepseek-v3-bf16": (lambda f: make.bf16(f, tiny.deepseek_v3), "text"),
