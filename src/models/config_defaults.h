@@ -33,8 +33,9 @@ struct ConfigDefaults {
   int64_t max_positions = 2048;
   double rms_norm_eps = 1e-6;
   double rope_theta = 10000;
-  double rotary_fraction = 1;          // of a head, that turns
-  const char* rope_section = nullptr;  // rope_parameters where there is no section
+  double rotary_fraction = 1;            // of a head, that turns
+  const char* rotary_dim_key = nullptr;  // that says how much of one turns
+  const char* rope_section = nullptr;    // rope_parameters where there is no section
   bool attention_bias = false;
   bool tie_word_embeddings = false;
   int32_t eos = -1;  // eos_token_id; -1: none

@@ -1,7 +1,9 @@
 // Granite 3: transformers' GraniteForCausalLM. It is like Llama, with factors of the embedding, of
-// what blocks add, of scores and of logits.
+// what blocks add, of scores and of logits. Granite 3 with experts, GraniteMoeForCausalLM, has a
+// mixture of them in all layers.
 
 #include "models/config_keys.h"
+#include "models/expert_config.h"
 #include "models/model_family.h"
 #include "models/step_recorder.h"
 
@@ -9,7 +11,9 @@ namespace subbyte {
 namespace {
 
 constexpr ModelType kModelTypes[] = {
-    {.name = "granite", .architecture = "GraniteForCausalLM", .defaults = {.eos = 2}}};
+    {.name = "granite", .architecture = "GraniteForCausalLM", .defaults = {.eos = 2}},
+    {.name = "granitemoe", .architecture = "GraniteMoeForCausalLM", .defaults = {.eos = 2}}};
+constexpr const ModelType& kMoe = kModelTypes[1];
 
 constexpr GgufKeyRule kGgufKeys[] = {
     {"attention.scale", "attention_multiplier", "", true},
@@ -35,12 +39,14 @@ constexpr GgufArchitecture kGguf[] = {{.name = "granite",
                                        .complete = complete_gguf}};
 
 constexpr json::ScopedRule kKeys[] = {
-    SUBBYTE_CONFIG_KEY("", "mlp_bias", kComputed, "", "absent: false"),
+    SUBBYTE_CONFIG_KEY("granite", "mlp_bias", kComputed, "", "absent: false"),
+    SUBBYTE_CONFIG_KEY("granitemoe", "mlp_bias", kIgnored, "", "no layer is dense"),
+    SUBBYTE_CONFIG_KEY("granitemoe", "num_local_experts", kComputed, "", "absent: 8"),
+    SUBBYTE_CONFIG_KEY("granitemoe", "num_experts_per_tok", kComputed, "", "absent: 2"),
     SUBBYTE_CONFIG_KEY("", "embedding_multiplier", kComputed, "", "absent: 1"),
     SUBBYTE_CONFIG_KEY("", "residual_multiplier", kComputed, "", "absent: 1"),
     SUBBYTE_CONFIG_KEY("", "attention_multiplier", kComputed, "", "of scores; absent: 1"),
     SUBBYTE_CONFIG_KEY("", "logits_scaling", kComputed, "", "logits are divided by it; absent: 1"),
-    SUBBYTE_CONFIG_KEY("", "pretraining_tp", kIgnored, "", "how it is computed"),
 };
 
 struct Own {
@@ -49,6 +55,7 @@ struct Own {
   float residual_factor = 1;
   float score_scale = 1;
   float logit_factor = 1;
+  ExpertConfig experts = {};
 
   bool operator==(const Own&) const = default;
 };
@@ -58,6 +65,13 @@ Status read(const json::Object& config, ModelConfig& model) {
     SUBBYTE_TRY(const auto value, config.number(key, 1e-6, 1e6));
     return value.value_or(1);
   };
+  ExpertConfig experts = {.layers = std::vector<bool>(model.num_layers, false)};
+  if (model.model_type == kMoe.name) {
+    experts = {.count = 8, .per_token = 2, .inner = model.intermediate_size};
+    SUBBYTE_CHECK(read_experts(config, {.count = "num_local_experts", .inner = "intermediate_size"},
+                               experts));
+    experts.layers.assign(model.num_layers, true);
+  }
   SUBBYTE_TRY(const auto biases, config.boolean("mlp_bias"));
   SUBBYTE_TRY(const double embedding, factor("embedding_multiplier"));
   SUBBYTE_TRY(const double residual, factor("residual_multiplier"));
@@ -65,7 +79,7 @@ Status read(const json::Object& config, ModelConfig& model) {
   SUBBYTE_TRY(const double logits, factor("logits_scaling"));
   model.own = FamilyConfig(Own{biases.value_or(false), static_cast<float>(embedding),
                                static_cast<float>(residual), static_cast<float>(scores),
-                               static_cast<float>(1 / logits)});
+                               static_cast<float>(1 / logits), std::move(experts)});
   return {};
 }
 
@@ -77,28 +91,44 @@ void record(const ModelConfig& config, StepRecorder& step) {
        .attention = {.has_bias = config.attention_bias, .has_output_bias = config.attention_bias},
        .score_scale = own.score_scale,
        .gated = {.has_bias = own.mlp_bias},
+       .experts = &own.experts,
+       .mixture = {.prefix = "block_sparse_moe.",
+                   .router = "router.layer",
+                   .joined = "input_linear",
+                   .gate_name = "experts.gate_proj",
+                   .up = "experts.up_proj",
+                   .down = "output_linear"},
        .logits = {.factor = own.logit_factor}});
 }
 
-// Sources: the config.json files of ibm-granite/granite-3.3-*; tiny, and where added
-// tokens begin, are ours.
+// Sources: the config.json files of ibm-granite/granite-3.3-* and granite-3.1-*-a*; those called
+// tiny, and where added tokens begin, are ours.
 // clang-format off
 constexpr ModelShape kShapes[] = {
     // arch, name: hidden, inner, layers, heads, KV heads, head size, window, vocabulary,
-    //             first added token, positions, tied
+    //             first added token, positions, tied, experts, experts of a token
     {"granite", "tiny", 256,  512,   2,  4,  2, 64,  0, 512,   480,   2048,   true},
     {"granite", "2b",   2048, 8192,  40, 32, 8, 64,  0, 49159, 49152, 131072, true},
     {"granite", "8b",   4096, 12800, 40, 32, 8, 128, 0, 49159, 49152, 131072, true},
+    {"granitemoe", "tiny",    256,  128, 2,  4,  2, 64, 0, 512,   480,   2048,   true, 8,  2},
+    {"granitemoe", "1b-a400m", 1024, 512, 24, 16, 8, 64, 0, 49155, 49152, 131072, true, 32, 8},
+    {"granitemoe", "3b-a800m", 1536, 512, 32, 24, 8, 64, 0, 49155, 49152, 131072, true, 40, 8},
 };
 // clang-format on
 
 json::Value config_of(const ModelShape& shape, int64_t layers) {
-  json::Value config = usual_config(kModelTypes[0], shape, layers);
+  const bool is_moe = shape.experts > 0;
+  json::Value config = usual_config(is_moe ? kMoe : kModelTypes[0], shape, layers);
   config.erase("head_dim");
   config["attention_multiplier"] = 1.0 / static_cast<double>(shape.head_dim);
   config["embedding_multiplier"] = 12.0;
   config["logits_scaling"] = shape.hidden == 4096 ? 16.0 : 8.0;
-  config["mlp_bias"] = false;
+  if (is_moe) {
+    config["num_experts_per_tok"] = shape.per_token;
+    config["num_local_experts"] = shape.experts;
+  } else {
+    config["mlp_bias"] = false;
+  }
   config["residual_multiplier"] = 0.22;
   config["rope_scaling"] = nullptr;
   config["rope_theta"] = 10000000.0;

@@ -1,6 +1,7 @@
 // Llama 2 and 3, and what is built like them (TinyLlama, SmolLM, distills of DeepSeek-R1):
 // transformers' LlamaForCausalLM. Attention by groups and a gated block, each after an RMS norm;
-// biases where the config says so.
+// biases where the config says so. Mixtral, MixtralForCausalLM, has a mixture of experts in all
+// layers, and perhaps a window.
 
 #include <fmt/format.h>
 
@@ -9,6 +10,7 @@
 #include <numbers>
 
 #include "models/config_keys.h"
+#include "models/expert_config.h"
 #include "models/gguf_config.h"
 #include "models/model_family.h"
 #include "models/step_recorder.h"
@@ -17,7 +19,16 @@ namespace subbyte {
 namespace {
 
 constexpr ModelType kModelTypes[] = {
-    {.name = "llama", .architecture = "LlamaForCausalLM", .defaults = {.eos = 2}}};
+    {.name = "llama", .architecture = "LlamaForCausalLM", .defaults = {.eos = 2}},
+    {.name = "mixtral",
+     .architecture = "MixtralForCausalLM",
+     .defaults = {.kv_heads = 8,
+                  .max_positions = 131072,
+                  .rms_norm_eps = 1e-5,
+                  .rope_theta = 1000000,
+                  .eos = 2,
+                  .sliding = SlidingRule::kWithWindow}}};
+constexpr const ModelType& kMoe = kModelTypes[1];
 constexpr ChatFormat kChat[] = {ChatFormat::kDatedHeaders, ChatFormat::kHeaders,
                                 ChatFormat::kDeepSeek, ChatFormat::kChatMl};
 
@@ -92,16 +103,24 @@ constexpr GgufArchitecture kGguf[] = {
     {.name = "llama", .model_type = "llama", .tensors = kGgufTensors, .complete = complete_gguf}};
 
 constexpr json::ScopedRule kKeys[] = {
-    SUBBYTE_CONFIG_KEY("", "mlp_bias", kComputed, "", "absent: false"),
-    SUBBYTE_CONFIG_KEY("", "layer_types", kComputed, "", "all are full_attention"),
-    SUBBYTE_CONFIG_KEY("", "sliding_window", kComputed, "",
+    SUBBYTE_CONFIG_KEY("llama", "mlp_bias", kComputed, "", "absent: false"),
+    SUBBYTE_CONFIG_KEY("llama", "layer_types", kComputed, "", "all are full_attention"),
+    SUBBYTE_CONFIG_KEY("llama", "sliding_window", kComputed, "",
                        "no less than all positions, unless layer_types are there"),
     SUBBYTE_CONFIG_KEY("", "attention_chunk_size", kRefused, "", "a cache that forgets"),
-    SUBBYTE_CONFIG_KEY("", "pretraining_tp", kIgnored, "", "how it is computed"),
+    SUBBYTE_CONFIG_KEY("mixtral", "num_local_experts", kComputed, "", "absent: 8"),
+    SUBBYTE_CONFIG_KEY("mixtral", "num_experts", kComputed, "", "num_local_experts"),
+    SUBBYTE_CONFIG_KEY("mixtral", "num_experts_per_tok", kComputed, "", "absent: 2"),
+    SUBBYTE_CONFIG_KEY("mixtral", "sliding_window", kComputed, "", "absent or null: none"),
+    SUBBYTE_CONFIG_KEY("mixtral", "layer_types", kComputed, "",
+                       "what sliding_window says of all layers"),
+    SUBBYTE_CONFIG_KEY("mixtral", "attention_bias", kIgnored, "", "there are no biases"),
 };
 
 struct Own {
+  bool attention_bias = false;
   bool mlp_bias = false;  // of gate, up and down
+  ExpertConfig experts = {};
 
   bool operator==(const Own&) const = default;
 };
@@ -119,34 +138,64 @@ Status check_window(const json::Object& config, const ModelConfig& model) {
 }
 
 Status read(const json::Object& config, ModelConfig& model) {
-  SUBBYTE_CHECK(check_window(config, model));
-  SUBBYTE_TRY(const auto biases, config.boolean("mlp_bias"));
-  model.own = FamilyConfig(Own{biases.value_or(false)});
+  Own own = {.experts = {.layers = std::vector<bool>(model.num_layers, false)}};
+  if (model.model_type == kMoe.name) {
+    own.experts = {.count = 8, .per_token = 2, .inner = model.intermediate_size};
+    SUBBYTE_CHECK(read_experts(
+        config,
+        {.count = "num_local_experts", .inner = "intermediate_size", .other_count = "num_experts"},
+        own.experts));
+    own.experts.layers.assign(model.num_layers, true);
+  } else {
+    SUBBYTE_CHECK(check_window(config, model));
+    SUBBYTE_TRY(const auto biases, config.boolean("mlp_bias"));
+    own.attention_bias = model.attention_bias;
+    own.mlp_bias = biases.value_or(false);
+  }
+  model.own = FamilyConfig(std::move(own));
   return {};
 }
 
 void record(const ModelConfig& config, StepRecorder& step) {
+  const Own& own = config.own.as<Own>();
   record_usual_step(
       config, step,
-      {.attention = {.has_bias = config.attention_bias, .has_output_bias = config.attention_bias},
-       .gated = {.has_bias = config.own.as<Own>().mlp_bias}});
+      {.attention = {.has_bias = own.attention_bias, .has_output_bias = own.attention_bias},
+       .gated = {.has_bias = own.mlp_bias},
+       .experts = &own.experts,
+       .mixture = {.prefix = "block_sparse_moe.",
+                   .gate_name = "experts.w1",
+                   .up = "experts.w3",
+                   .down = "experts.w2"}});
 }
 
-// Sources: the config.json files of meta-llama/Llama-3.*; tiny is ours.
+// Sources: the config.json files of meta-llama/Llama-3.* and mistralai/Mixtral-8x*; those called
+// tiny, and where added tokens of Mixtral begin, are ours.
 // clang-format off
 constexpr ModelShape kShapes[] = {
     // arch, name: hidden, inner, layers, heads, KV heads, head size, window, vocabulary,
-    //             first added token, positions, tied
+    //             first added token, positions, tied, experts, experts of a token
     {"llama", "tiny", 256,  512,   2,  4,  2, 64,  0, 512,    480,    2048,   true},
     {"llama", "1b",   2048, 8192,  16, 32, 8, 64,  0, 128256, 128000, 131072, true},
     {"llama", "3b",   3072, 8192,  28, 24, 8, 128, 0, 128256, 128000, 131072, true},
     {"llama", "8b",   4096, 14336, 32, 32, 8, 128, 0, 128256, 128000, 131072, false},
     {"llama", "70b",  8192, 28672, 80, 64, 8, 128, 0, 128256, 128000, 131072, false},
+    {"mixtral", "tiny",  256,  128,   2,  4,  2, 64,  0, 512,   480,   2048,  false, 8, 2},
+    {"mixtral", "8x7b",  4096, 14336, 32, 32, 8, 128, 0, 32000, 31900, 32768, false, 8, 2},
+    {"mixtral", "8x22b", 6144, 16384, 56, 48, 8, 128, 0, 32768, 32000, 65536, false, 8, 2},
 };
 // clang-format on
 
 json::Value config_of(const ModelShape& shape, int64_t layers) {
-  json::Value config = usual_config(kModelTypes[0], shape, layers);
+  json::Value config = usual_config(shape.experts > 0 ? kMoe : kModelTypes[0], shape, layers);
+  if (shape.experts > 0) {
+    config.erase("attention_bias");
+    config["num_experts_per_tok"] = shape.per_token;
+    config["num_local_experts"] = shape.experts;
+    config["rope_theta"] = 1000000.0;
+    config["sliding_window"] = nullptr;
+    return config;
+  }
   config["mlp_bias"] = false;
   config["pretraining_tp"] = 1;
   config["rms_norm_eps"] = 1e-5;

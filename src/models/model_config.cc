@@ -97,10 +97,14 @@ Result<int64_t> read_window(const json::Object& config, const ConfigDefaults& de
   if (defaults.sliding == SlidingRule::kNone || defaults.sliding == SlidingRule::kOfFamily) {
     return int64_t{0};
   }
-  SUBBYTE_TRY(const auto window, config.integer("sliding_window", 1, kMaxPositions));
   SUBBYTE_TRY(const auto uses_window, config.boolean("use_sliding_window"));
   const bool always =
       defaults.sliding == SlidingRule::kAllBut || defaults.sliding == SlidingRule::kWithWindow;
+  // transformers writes 0 where Qwen's models do not use it.
+  const bool is_unused =
+      defaults.sliding == SlidingRule::kFromLayer && !uses_window.value_or(false);
+  const int64_t least = is_unused ? 0 : 1;
+  SUBBYTE_TRY(const auto window, config.integer("sliding_window", least, kMaxPositions));
   if (!always && !uses_window.value_or(false)) return int64_t{0};
   const bool is_null = config.find("sliding_window") != nullptr && !window;
   return is_null ? int64_t{0} : window.value_or(defaults.sliding_window);

@@ -1,12 +1,14 @@
 // Qwen2 and Qwen2.5, and distills of DeepSeek-R1 from them: transformers' Qwen2ForCausalLM.
 // Attention by groups, whose queries, keys and values have biases and whose output has none, and a
-// gated block, each after an RMS norm. So are the text models of Qwen2-VL and Qwen2.5-VL, of whose
-// configs older ones have all keys in one object. Of text all three positions of a rotary embedding
-// by sections (mrope) are the same, so that it is the usual one.
+// gated block, each after an RMS norm; Qwen2-MoE has a mixture of experts in its place, and one
+// that every token goes to. The text models of Qwen2-VL and Qwen2.5-VL are dense, and older ones of
+// their configs have all keys in one object. Of text all three positions of a rotary embedding by
+// sections (mrope) are the same, so that it is the usual one.
 
 #include <utility>
 
 #include "models/config_keys.h"
+#include "models/expert_config.h"
 #include "models/model_family.h"
 #include "models/step_recorder.h"
 
@@ -28,6 +30,14 @@ constexpr ModelType kModelTypes[] = {{.name = "qwen2",
                                                    .sliding = SlidingRule::kFromLayer,
                                                    .sliding_window = 4096,
                                                    .first_sliding_layer = 28}},
+                                     {.name = "qwen2_moe",
+                                      .architecture = "Qwen2MoeForCausalLM",
+                                      .defaults = {.intermediate_size = 5632,
+                                                   .kv_heads = 16,
+                                                   .max_positions = 32768,
+                                                   .sliding = SlidingRule::kFromLayer,
+                                                   .sliding_window = 4096,
+                                                   .first_sliding_layer = 28}},
                                      {.name = "qwen2_vl_text",
                                       .architecture = "Qwen2VLTextModel",
                                       .wrapper = "qwen2_vl",
@@ -38,6 +48,7 @@ constexpr ModelType kModelTypes[] = {{.name = "qwen2",
                                       .wrapper = "qwen2_5_vl",
                                       .may_be_flat = true,
                                       .defaults = kOfVision}};
+constexpr const ModelType& kMoe = kModelTypes[1];
 constexpr RopeKind kRopeKinds[] = {{"mrope", read_plain_rope}};
 constexpr ChatFormat kChat[] = {ChatFormat::kChatMl, ChatFormat::kDeepSeek};
 
@@ -47,6 +58,20 @@ constexpr GgufArchitecture kGguf[] = {{.name = "qwen2", .model_type = "qwen2"},
 
 constexpr json::ScopedRule kKeys[] = {
     SUBBYTE_CONFIG_KEY("", "attention_bias", kIgnored, "", "q, k and v have biases, o has none"),
+    SUBBYTE_CONFIG_KEY("qwen2_moe", "qkv_bias", kComputed, "", "absent: true"),
+    SUBBYTE_CONFIG_KEY("qwen2_moe", "intermediate_size", kComputed, "", "absent: 5632"),
+    SUBBYTE_CONFIG_KEY("qwen2_moe", "num_experts", kComputed, "", "absent: 60"),
+    SUBBYTE_CONFIG_KEY("qwen2_moe", "num_experts_per_tok", kComputed, "", "absent: 4"),
+    SUBBYTE_CONFIG_KEY("qwen2_moe", "moe_intermediate_size", kComputed, "", "absent: 1408"),
+    SUBBYTE_CONFIG_KEY("qwen2_moe", "shared_expert_intermediate_size", kComputed, "",
+                       "absent: 5632"),
+    SUBBYTE_CONFIG_KEY("qwen2_moe", "norm_topk_prob", kComputed, "", "absent: false"),
+    SUBBYTE_CONFIG_KEY("qwen2_moe", "decoder_sparse_step", kComputed, "", "absent: 1"),
+    SUBBYTE_CONFIG_KEY("qwen2_moe", "mlp_only_layers", kComputed, "", "absent: none"),
+    SUBBYTE_CONFIG_KEY("qwen2_moe", "layer_types", kComputed, "",
+                       "must be there with use_sliding_window"),
+    SUBBYTE_CONFIG_KEY("qwen2_moe", "max_window_layers", kIgnored, "", "layer_types says it"),
+    SUBBYTE_CONFIG_KEY("qwen2_moe", "transformers_version", kIgnored, "", "who wrote it"),
     SUBBYTE_CONFIG_KEY("", "sliding_window", kComputed, "", "absent: 4096 with use_sliding_window"),
     SUBBYTE_CONFIG_KEY("", "use_sliding_window", kComputed, "", "absent: false"),
     SUBBYTE_CONFIG_KEY("", "max_window_layers", kComputed, "", "absent: 28; of models that see 80"),
@@ -60,15 +85,48 @@ constexpr json::KeyRule kRopeKeys[] = {
     SUBBYTE_ROPE_KEY("mrope_section", kIgnored, "", "the positions of a text are all the same"),
 };
 
-void record(const ModelConfig& config, StepRecorder& step) {
-  record_usual_step(config, step, {.attention = {.has_bias = true}});
+struct Own {
+  bool has_biases = true;  // of queries, keys and values
+  ExpertConfig experts;
+
+  bool operator==(const Own&) const = default;
+};
+
+Status read(const json::Object& config, ModelConfig& model) {
+  Own own = {.experts = {.layers = std::vector<bool>(model.num_layers, false)}};
+  if (model.model_type == kMoe.name) {
+    own.experts = {.count = 60, .per_token = 4, .inner = 1408};
+    SUBBYTE_CHECK(read_experts(config, {}, own.experts));
+    SUBBYTE_TRY(const auto shared, config.integer("shared_expert_intermediate_size", 1, kMaxWidth));
+    SUBBYTE_TRY(const auto normalises, config.boolean("norm_topk_prob"));
+    SUBBYTE_TRY(const auto biases, config.boolean("qkv_bias"));
+    SUBBYTE_TRY(const auto slides, config.boolean("use_sliding_window"));
+    own.experts.shared_inner = shared.value_or(5632);
+    own.experts.routing.normalises = normalises.value_or(false);
+    own.has_biases = biases.value_or(true);
+    SUBBYTE_TRY(own.experts.layers, read_expert_layers(config, model.num_layers));
+    if (slides.value_or(false) && !config.has("layer_types")) {
+      return config.error("config.layer_types", "layer_types",
+                          "an array that says which layers slide");
+    }
+  }
+  model.own = FamilyConfig(std::move(own));
+  return {};
 }
 
-// Sources: the config.json files of Qwen/Qwen2.5-*; tiny is ours.
+void record(const ModelConfig& config, StepRecorder& step) {
+  const Own& own = config.own.as<Own>();
+  record_usual_step(config, step,
+                    {.attention = {.has_bias = own.has_biases}, .experts = &own.experts});
+}
+
+// Sources: the config.json files of Qwen/Qwen2.5-*, Qwen1.5-MoE-A2.7B and Qwen2-57B-A14B; those
+// called tiny are ours.
 // clang-format off
 constexpr ModelShape kShapes[] = {
     // arch, name: hidden, inner, layers, heads, KV heads, head size, window, vocabulary,
-    //             first added token, positions, tied
+    //             first added token, positions, tied,
+    //             experts, experts of a token, inner of an expert
     {"qwen2", "tiny", 256,  512,   2,  4,  2, 64,  0, 512,    480,    2048,  true},
     {"qwen2", "0.5b", 896,  4864,  24, 14, 2, 64,  0, 151936, 151643, 32768, true},
     {"qwen2", "1.5b", 1536, 8960,  28, 12, 2, 128, 0, 151936, 151643, 32768, true},
@@ -77,17 +135,31 @@ constexpr ModelShape kShapes[] = {
     {"qwen2", "14b",  5120, 13824, 48, 40, 8, 128, 0, 152064, 151643, 32768, false},
     {"qwen2", "32b",  5120, 27648, 64, 40, 8, 128, 0, 152064, 151643, 32768, false},
     {"qwen2", "72b",  8192, 29568, 80, 64, 8, 128, 0, 152064, 151643, 32768, false},
+    {"qwen2-moe", "tiny",     256,  512,   2,  4,  2,  64,  0, 512,    480,    2048,  false,
+     8,  2, 128},
+    {"qwen2-moe", "a2.7b",    2048, 5632,  24, 16, 16, 128, 0, 151936, 151643, 32768, false,
+     60, 4, 1408},
+    {"qwen2-moe", "57b-a14b", 3584, 18944, 28, 28, 4,  128, 0, 151936, 151643, 32768, false,
+     64, 8, 2560},
 };
 // clang-format on
 
 json::Value config_of(const ModelShape& shape, int64_t layers) {
-  json::Value config = usual_config(kModelTypes[0], shape, layers);
+  json::Value config = usual_config(shape.experts == 0 ? kModelTypes[0] : kMoe, shape, layers);
   config.erase("attention_bias");
   config.erase("head_dim");
   config["max_window_layers"] = layers;
   config["rope_theta"] = 1000000.0;
   config["sliding_window"] = shape.positions;
   config["use_sliding_window"] = false;
+  if (shape.experts == 0) return config;
+  config["decoder_sparse_step"] = 1;
+  config["mlp_only_layers"] = json::Value::array();
+  config["moe_intermediate_size"] = shape.expert_size;
+  config["norm_topk_prob"] = false;
+  config["num_experts"] = shape.experts;
+  config["num_experts_per_tok"] = shape.per_token;
+  config["shared_expert_intermediate_size"] = shape.per_token * shape.expert_size;
   return config;
 }
 
@@ -99,6 +171,7 @@ const ModelFamily qwen2_family = {.model_types = kModelTypes,
                                   .keys = kKeys,
                                   .rope_keys = kRopeKeys,
                                   .rope_kinds = kRopeKinds,
+                                  .read = read,
                                   .record = record,
                                   .chat = kChat,
                                   .shapes = kShapes,

@@ -96,7 +96,12 @@ Result<int64_t> read_rotary_dim(const json::Object& config, const RopeSections& 
   constexpr const char* kKey = "partial_rotary_factor";
   SUBBYTE_TRY(auto fraction, config.number(kKey, 0, 1));
   if (!fraction && config.find(kKey) != nullptr) fraction = 1;
-  const double beside = fraction.value_or(type_of(model).defaults.rotary_fraction);
+  const ConfigDefaults& defaults = type_of(model).defaults;
+  if (!fraction && defaults.rotary_dim_key != nullptr) {
+    SUBBYTE_TRY(const auto dim, config.integer(defaults.rotary_dim_key, 2, model.head_dim));
+    if (dim) fraction = static_cast<double>(*dim) / static_cast<double>(model.head_dim);
+  }
+  const double beside = fraction.value_or(defaults.rotary_fraction);
   const auto part_of = [&](const std::optional<json::Object>& section) -> Result<double> {
     if (!section) return beside;
     SUBBYTE_TRY(const auto own, section->number(kKey, 0, 1));

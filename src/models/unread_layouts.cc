@@ -27,7 +27,7 @@ constexpr KnownLayout kLayouts[] = {
     {".base_layer.", "weights with an adapter around them", kMerge},
     {"_orig_mod.", "weights as torch.compile names them", kUnwrap},
     {"_fsdp_wrapped_module.", "weights as FSDP names them", kUnwrap},
-    {".block_sparse_moe.experts.", "experts as Mixtral names them", kSave},
+    {".block_sparse_moe.experts.", "experts of a block_sparse_moe", kSave},
     {".feed_forward.experts.", "experts of a feed_forward block", kSave},
     {".ffn.experts.mlp.", "experts as DBRX stores them", kSave},
     {".experts.w13_weight", "experts as vLLM joins them", kSave},

@@ -26,7 +26,7 @@ TEST(Layouts, that_are_known_and_not_read_are_one_line) {
   const TinyModel dense = sound_dense();
   const std::pair<TinyModel, const char*> models[] = {
       {renamed(dense, "self_attn.q_proj.", "self_attn.q_proj.base_layer."), "adapter around them"},
-      {renamed(dense, "mlp.", "block_sparse_moe.experts.0."), "as Mixtral names them"},
+      {renamed(dense, "mlp.", "block_sparse_moe.experts.0."), "of a block_sparse_moe"},
       {renamed(dense, "self_attn.q_proj.", "self_attn.W_pack."), "as Baichuan joins them"},
       {renamed(dense, "lm_head.", "embed_out."), "an lm_head as GPT-NeoX names it"},
       {renamed(dense, "mlp.up_proj.", "mlp.linear_fc1."), "as Megatron names them"}};

@@ -146,6 +146,6 @@ def weights(folder):
             else:
                 scales = found[f"{name}_scale"].float()  # of the tensor, or of rows
             result[name] = tensor.float() * scales
-        elif last in ("weight", "bias", "e_score_correction_bias"):
+        elif last.endswith(("weight", "bias")):
             result[name] = tensor.float()
     return result

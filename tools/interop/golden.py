@@ -34,6 +34,7 @@ import delta_nets
 import fp8
 import gemma4
 import make
+import mixtures
 import modelopt_formats
 import open as opener
 import tiny
@@ -126,6 +127,7 @@ GOLDENS = {
         name: (write, "plain") for name, write in delta_nets.GOLDENS.items()
     },
     "families": {
+        **mixtures.GOLDENS,
         "llama3-bf16": (lambda f: make.bf16(f, tiny.llama3), "transformers"),
         "llama2-biases-bf16": (lambda f: make.bf16(f, tiny.llama2), "transformers"),
         "qwen2-bf16": (lambda f: make.bf16(f, tiny.qwen2), "transformers"),
@@ -297,7 +299,7 @@ def exact_weights(folder, way):
         return opener.compressed_weights(folder)
     if way == "gptq":
         return gptq_weights(folder)
-    if way == "fp8":
+    if way in ("fp8", "saved-fp8"):
         return fp8.weights(folder)
     if way == "modelopt-formats":
         return modelopt_formats.weights(folder)

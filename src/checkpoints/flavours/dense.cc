@@ -3,7 +3,7 @@
 //   X.weight [N, K]         a linear layer or an embedding. Beside one that it did not quantize, as
 //                           its sides are no multiples of 128, transformers' FP8 leaves factors
 //                           (X.weight_scale_inv), which stand for nothing
-//   X        [E, N, K]      all experts of a layer
+//   X        [E, N, K]      all experts of a layer; also X.weight
 //   X        [E, K, N]      the same with inputs before outputs, as gpt-oss has them when it was
 //                           dequantized: it is transposed here
 
@@ -44,11 +44,12 @@ Result<ModuleInfo> describe(const ImportContext& context, std::string_view modul
         fmt::format("expected dtype F16, BF16 or F32, found {}{}", name(tensor.dtype),
                     lacks_factor ? " without a factor (.weight_scale_inv or .weight_scale)" : ""));
   }
-  SUBBYTE_CHECK(require_rank(tensor, plain != nullptr ? 2 : 3));
+  const bool is_stack = plain == nullptr || tensor.shape.size() == 3;
+  SUBBYTE_CHECK(require_rank(tensor, is_stack ? 3 : 2));
   ModuleInfo result;
   result.format = {format, Format::kNone, Zero::kNone, 0};
   result.tensors = {&tensor};
-  if (plain != nullptr) {
+  if (!is_stack) {
     if (const FileTensor* const unused = find_left_over(context, module)) {
       result.tensors.push_back(unused);
     }

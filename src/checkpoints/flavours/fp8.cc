@@ -331,7 +331,7 @@ constexpr Exporter make_exporter(std::string_view name) {
 constexpr json::ScopedRule kKeys[] = {
     SUBBYTE_FLAVOUR_KEY("fp8", "weight_block_size", kComputed, "",
                         "outputs and inputs of a factor; absent: rows or the tensor"),
-    SUBBYTE_FLAVOUR_KEY("fp8", "fmt", kComputed, "", "e4m3"),
+    SUBBYTE_FLAVOUR_KEY("fp8", "fmt", kComputed, "", "e4m3, or float8_e4m3fn, which is the same"),
     SUBBYTE_FLAVOUR_KEY("fp8", "ignored_layers", kComputed, "",
                         "modules that must not be quantized"),
     SUBBYTE_FLAVOUR_KEY("fp8", "activation_scheme", kComputed, "",
@@ -362,7 +362,7 @@ Status read(const json::Object& section, QuantizationConfig& config) {
   auto state = std::make_shared<State>();
   config.state = state;
   SUBBYTE_TRY(const auto code, section.word("fmt"));
-  if (code.value_or("e4m3") != "e4m3") {
+  if (code.value_or("e4m3") != "e4m3" && *code != "float8_e4m3fn") {
     return section.error("quantization.format", "fmt", "\"e4m3\"");
   }
   SUBBYTE_CHECK(read_kv_cache_scheme(section, config.kv_cache));

@@ -1,0 +1,125 @@
+// GLM-4.5, 4.6 and 4.7: transformers' Glm4MoeForCausalLM. Attention by groups with biases, of whose
+// heads a half turns, perhaps after norms; the first layers are dense, the others have a mixture of
+// experts with DeepSeek's router and one that every token goes to.
+
+#include "models/config_keys.h"
+#include "models/expert_config.h"
+#include "models/model_family.h"
+#include "models/step_recorder.h"
+
+namespace subbyte {
+namespace {
+
+constexpr double kRotaryFraction = 0.5;
+constexpr Routing kRouting = {
+    .scores = Routing::Scores::kSigmoid, .added = 1e-20f, .groups_by_two = true};
+
+constexpr ModelType kModelTypes[] = {{.name = "glm4_moe",
+                                      .architecture = "Glm4MoeForCausalLM",
+                                      .defaults = {.intermediate_size = 10944,
+                                                   .kv_heads = 8,
+                                                   .max_positions = 131072,
+                                                   .rms_norm_eps = 1e-5,
+                                                   .rotary_fraction = kRotaryFraction}}};
+
+constexpr json::ScopedRule kKeys[] = {
+    SUBBYTE_CONFIG_KEY("", "intermediate_size", kComputed, "", "absent: 10944"),
+    SUBBYTE_CONFIG_KEY("", "partial_rotary_factor", kComputed, "",
+                       "absent: 0.5; that of rope_parameters counts before it"),
+    SUBBYTE_CONFIG_KEY("", "use_qk_norm", kComputed, "", "absent: false"),
+    SUBBYTE_CONFIG_KEY("", "n_routed_experts", kComputed, "", "absent: 128"),
+    SUBBYTE_CONFIG_KEY("", "num_local_experts", kComputed, "", "n_routed_experts"),
+    SUBBYTE_CONFIG_KEY("", "num_experts_per_tok", kComputed, "", "absent: 8"),
+    SUBBYTE_CONFIG_KEY("", "moe_intermediate_size", kComputed, "", "absent: 1408"),
+    SUBBYTE_CONFIG_KEY("", "n_shared_experts", kComputed, "", "absent: 1"),
+    SUBBYTE_CONFIG_KEY("", "first_k_dense_replace", kComputed, "", "absent: 1"),
+    SUBBYTE_CONFIG_KEY("", "n_group", kComputed, "", "absent: 1"),
+    SUBBYTE_CONFIG_KEY("", "topk_group", kComputed, "", "absent: 1"),
+    SUBBYTE_CONFIG_KEY("", "norm_topk_prob", kComputed, "", "absent: true"),
+    SUBBYTE_CONFIG_KEY("", "routed_scaling_factor", kComputed, "", "absent: 1"),
+    SUBBYTE_CONFIG_KEY("", "num_nextn_predict_layers", kIgnored, "",
+                       "of layers that draft, which are not read"),
+};
+constexpr json::KeyRule kRopeKeys[] = {
+    SUBBYTE_ROPE_KEY("partial_rotary_factor", kComputed, "", "absent: that beside the section"),
+};
+
+struct Own {
+  bool has_head_norms = false;
+  ExpertConfig experts;
+
+  bool operator==(const Own&) const = default;
+};
+
+Status read(const json::Object& config, ModelConfig& model) {
+  Own own;
+  own.experts = {.count = 128, .per_token = 8, .inner = 1408, .routing = kRouting};
+  SUBBYTE_CHECK(read_experts(
+      config, {.count = "n_routed_experts", .other_count = "num_local_experts"}, own.experts));
+  SUBBYTE_CHECK(read_routing(config, own.experts));
+  SUBBYTE_TRY(const auto shared, config.integer("n_shared_experts", 1, kMaxExperts));
+  own.experts.shared_inner = shared.value_or(1) * own.experts.inner;
+  SUBBYTE_TRY(own.experts.layers,
+              read_layers_after(config, "first_k_dense_replace", 1, model.num_layers));
+  SUBBYTE_TRY(const auto norms, config.boolean("use_qk_norm"));
+  own.has_head_norms = norms.value_or(false);
+  model.own = FamilyConfig(std::move(own));
+  return {};
+}
+
+void record(const ModelConfig& config, StepRecorder& step) {
+  const Own& own = config.own.as<Own>();
+  record_usual_step(
+      config, step,
+      {.attention = {.has_bias = config.attention_bias,
+                     .norms = own.has_head_norms ? HeadsNorm::kEach : HeadsNorm::kNone},
+       .experts = &own.experts,
+       .mixture = {.choice_bias = "gate.e_score_correction_bias",
+                   .shared = {.name = "shared_experts", .has_gate = false}}});
+}
+
+// Sources: the config.json files of zai-org/GLM-4.5*; tiny is ours.
+// clang-format off
+constexpr ModelShape kShapes[] = {
+    // arch, name: hidden, inner, layers, heads, KV heads, head size, window, vocabulary,
+    //             first added token, positions, tied,
+    //             experts, experts of a token, inner of an expert
+    {"glm4-moe", "tiny",      256,  512,   3,  4,  2, 64,  0, 512,    480,    2048,   false,
+     8,   2, 128},
+    {"glm4-moe", "106b-a12b", 4096, 10944, 46, 96, 8, 128, 0, 151552, 151329, 131072, false,
+     128, 8, 1408},
+    {"glm4-moe", "355b-a32b", 5120, 12288, 92, 96, 8, 128, 0, 151552, 151329, 131072, false,
+     160, 8, 1536},
+};
+// clang-format on
+
+json::Value config_of(const ModelShape& shape, int64_t layers) {
+  json::Value config = usual_config(kModelTypes[0], shape, layers);
+  config["attention_bias"] = true;
+  config["first_k_dense_replace"] = shape.hidden == 5120 ? 3 : 1;
+  config["moe_intermediate_size"] = shape.expert_size;
+  config["n_group"] = 1;
+  config["n_routed_experts"] = shape.experts;
+  config["n_shared_experts"] = 1;
+  config["norm_topk_prob"] = true;
+  config["num_experts_per_tok"] = shape.per_token;
+  config["partial_rotary_factor"] = kRotaryFraction;
+  config["rope_theta"] = 1000000;
+  config["routed_scaling_factor"] = shape.hidden == 4096 ? 1.0 : 2.5;
+  config["topk_group"] = 1;
+  config["use_qk_norm"] = shape.hidden == 5120;
+  return config;
+}
+
+}  // namespace
+
+extern const ModelFamily glm4_moe_family;
+const ModelFamily glm4_moe_family = {.model_types = kModelTypes,
+                                     .keys = kKeys,
+                                     .rope_keys = kRopeKeys,
+                                     .read = read,
+                                     .record = record,
+                                     .shapes = kShapes,
+                                     .config_of = config_of};
+
+}  // namespace subbyte

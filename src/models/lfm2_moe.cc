@@ -1,0 +1,166 @@
+// LFM2 with experts: transformers' Lfm2MoeForCausalLM. It is LFM2 whose first layers are dense; the
+// others have a mixture of experts, whose router has sigmoids and biases that only choose.
+
+#include <algorithm>
+
+#include "models/config_keys.h"
+#include "models/conv_layers.h"
+#include "models/expert_config.h"
+#include "models/model_family.h"
+#include "models/step_recorder.h"
+
+namespace subbyte {
+namespace {
+
+constexpr ModelType kModelTypes[] = {{.name = "lfm2_moe",
+                                      .architecture = "Lfm2MoeForCausalLM",
+                                      .defaults = {.intermediate_size = 7168,
+                                                   .kv_heads = 8,
+                                                   .max_positions = 128000,
+                                                   .rope_theta = 1000000,
+                                                   .tie_word_embeddings = true,
+                                                   .eos = 2,
+                                                   .sliding = SlidingRule::kOfFamily}}};
+
+constexpr json::ScopedRule kKeys[] = {
+    SUBBYTE_CONFIG_KEY("", "intermediate_size", kComputed, "", "absent: 7168"),
+    SUBBYTE_CONFIG_KEY("", "moe_intermediate_size", kComputed, "", "absent: 1792"),
+    SUBBYTE_CONFIG_KEY("", "num_experts", kComputed, "", "absent: 32"),
+    SUBBYTE_CONFIG_KEY("", "num_experts_per_tok", kComputed, "", "absent: 4"),
+    SUBBYTE_CONFIG_KEY("", "num_dense_layers", kComputed, "", "absent: 2"),
+    SUBBYTE_CONFIG_KEY("", "use_expert_bias", kComputed, "", "absent: true"),
+    SUBBYTE_CONFIG_KEY("", "norm_topk_prob", kComputed, "", "absent: true"),
+    SUBBYTE_CONFIG_KEY("", "routed_scaling_factor", kComputed, "", "absent: 1"),
+    SUBBYTE_CONFIG_KEY("", "norm_eps", kComputed, "", "absent: 1e-5"),
+    SUBBYTE_CONFIG_KEY("", "tie_embedding", kComputed, "", "tie_word_embeddings, older"),
+    SUBBYTE_CONFIG_KEY("", "layer_types", kComputed, "", "must be there"),
+    SUBBYTE_CONFIG_KEY("", "conv_L_cache", kComputed, "", "taps of the filters; absent: 3"),
+    SUBBYTE_CONFIG_KEY("", "conv_bias", kComputed, "", "absent: false"),
+    SUBBYTE_CONFIG_KEY("", "attention_bias", kIgnored, "", "there are no biases"),
+    SUBBYTE_CONFIG_KEY("", "hidden_act", kIgnored, "", "gates are silu"),
+    SUBBYTE_CONFIG_KEY("", "rms_norm_eps", kIgnored, "", "norm_eps says it"),
+    SUBBYTE_CONFIG_KEY("", "use_pos_enc", kIgnored, "", "all heads turn"),
+};
+
+struct Own {
+  std::vector<bool> conv_layers;  // [num_layers]
+  int64_t taps = 3;
+  bool conv_bias = false;
+  bool has_choice_bias = true;
+  ExpertConfig experts = {};
+
+  bool operator==(const Own&) const = default;
+};
+
+Status read(const json::Object& config, ModelConfig& model) {
+  Own own;
+  if (!config.has("layer_types")) {
+    return config.error("json.missing", "layer_types", "an array of strings");
+  }
+  SUBBYTE_TRY(own.conv_layers, read_conv_layers(config, model.num_layers));
+  SUBBYTE_TRY(const auto taps, config.integer("conv_L_cache", 2, kMaxConvTaps));
+  SUBBYTE_TRY(const auto biases, config.boolean("conv_bias"));
+  SUBBYTE_TRY(const auto eps, config.number("norm_eps", 1e-12, 1.0));
+  SUBBYTE_TRY(const auto tied, config.boolean("tie_embedding"));
+  SUBBYTE_TRY(const auto choice, config.boolean("use_expert_bias"));
+  own.taps = taps.value_or(3);
+  own.conv_bias = biases.value_or(false);
+  own.has_choice_bias = choice.value_or(true);
+  own.experts = {.count = 32, .per_token = 4, .inner = 1792};
+  own.experts.routing = {.scores = Routing::Scores::kSigmoid, .added = 1e-6f};
+  SUBBYTE_CHECK(read_experts(config, {}, own.experts));
+  SUBBYTE_CHECK(read_routing(config, own.experts));
+  SUBBYTE_TRY(own.experts.layers,
+              read_layers_after(config, "num_dense_layers", 2, model.num_layers));
+  model.rms_norm_eps = static_cast<float>(eps.value_or(1e-5));
+  model.tie_word_embeddings = tied.value_or(model.tie_word_embeddings);
+  model.own = FamilyConfig(std::move(own));
+  return {};
+}
+
+void record(const ModelConfig& config, StepRecorder& step) {
+  const Own& own = config.own.as<Own>();
+  const auto rope = step.rope();
+  ValueId x = step.embed({});
+  ValueId delta = kNoValue;
+  for (int64_t i = 0; i < config.num_layers; ++i) {
+    step.begin_layer(i);
+    ValueId h = step.add_norm("operator_norm", x, delta);
+    if (own.conv_layers[i]) {
+      delta = step.short_conv(h, own.taps, own.conv_bias);
+    } else {
+      delta = step.attention(h, {.shape = attention_shape(config, i),
+                                 .rope = rope,
+                                 .norms = HeadsNorm::kEach,
+                                 .q_norm = "q_layernorm",
+                                 .k_norm = "k_layernorm",
+                                 .output = "out_proj"});
+    }
+    h = step.add_norm("ffn_norm", x, delta);
+    if (own.experts.layers[i]) {
+      delta = step.mixture(h, own.experts,
+                           {.prefix = "feed_forward.",
+                            .choice_bias = own.has_choice_bias ? "expert_bias" : "",
+                            .gate_name = "experts.w1",
+                            .up = "experts.w3",
+                            .down = "experts.w2"});
+    } else {
+      delta = step.gated_block(h, {.inner = config.intermediate_size,
+                                   .prefix = "feed_forward.",
+                                   .gate_name = "w1",
+                                   .up = "w3",
+                                   .down = "w2"});
+    }
+  }
+  step.finish(x, delta, {.norm = "embedding_norm"});
+}
+
+// Sources: the config.json file of LiquidAI/LFM2-8B-A1B; tiny, and where added tokens begin, are
+// ours.
+// clang-format off
+constexpr ModelShape kShapes[] = {
+    // arch, name: hidden, inner, layers, heads, KV heads, head size, window, vocabulary,
+    //             first added token, positions, tied,
+    //             experts, experts of a token, inner of an expert
+    {"lfm2-moe", "tiny",    256,  512,  4,  4,  2, 64, 0, 512,   480,   2048,   true, 8,  2, 128},
+    {"lfm2-moe", "8b-a1b",  2048, 7168, 24, 32, 8, 64, 0, 65536, 64400, 128000, true, 32, 4, 1792},
+};
+// clang-format on
+constexpr int64_t kAttentionLayers[] = {2, 6, 10, 14, 18, 21};
+
+json::Value config_of(const ModelShape& shape, int64_t layers) {
+  json::Value config = usual_config(kModelTypes[0], shape, layers);
+  for (const char* key : {"attention_bias", "head_dim", "hidden_act", "rms_norm_eps"}) {
+    config.erase(key);
+  }
+  json::Value types = json::Value::array();
+  for (int64_t i = 0; i < layers; ++i) {
+    const bool attends = std::ranges::find(kAttentionLayers, i) != std::end(kAttentionLayers);
+    types.push_back(attends ? "full_attention" : "conv");
+  }
+  config["conv_L_cache"] = 3;
+  config["conv_bias"] = false;
+  config["layer_types"] = types;
+  config["moe_intermediate_size"] = shape.expert_size;
+  config["norm_eps"] = 1e-5;
+  config["norm_topk_prob"] = true;
+  config["num_dense_layers"] = 2;
+  config["num_experts"] = shape.experts;
+  config["num_experts_per_tok"] = shape.per_token;
+  config["rope_theta"] = 1000000.0;
+  config["routed_scaling_factor"] = 1.0;
+  config["use_expert_bias"] = true;
+  return config;
+}
+
+}  // namespace
+
+extern const ModelFamily lfm2_moe_family;
+const ModelFamily lfm2_moe_family = {.model_types = kModelTypes,
+                                     .keys = kKeys,
+                                     .read = read,
+                                     .record = record,
+                                     .shapes = kShapes,
+                                     .config_of = config_of};
+
+}  // namespace subbyte

@@ -1,0 +1,114 @@
+// MiniMax-M2: transformers' MiniMaxM2ForCausalLM. All heads of queries, and all of keys, have a
+// norm together before half of each turns; every layer has a mixture of experts, whose router has
+// sigmoids and biases that only choose.
+
+#include "models/config_keys.h"
+#include "models/expert_config.h"
+#include "models/model_family.h"
+#include "models/step_recorder.h"
+
+namespace subbyte {
+namespace {
+
+constexpr ModelType kModelTypes[] = {{.name = "minimax_m2",
+                                      .architecture = "MiniMaxM2ForCausalLM",
+                                      .defaults = {.intermediate_size = 1536,
+                                                   .kv_heads = 8,
+                                                   .head_dim = 128,
+                                                   .max_positions = 196608,
+                                                   .rope_theta = 5000000,
+                                                   .rotary_dim_key = "rotary_dim",
+                                                   .eos = 200020}}};
+
+constexpr json::ScopedRule kKeys[] = {
+    SUBBYTE_CONFIG_KEY("", "intermediate_size", kComputed, "", "of an expert; absent: 1536"),
+    SUBBYTE_CONFIG_KEY("", "num_local_experts", kComputed, "", "absent: 256"),
+    SUBBYTE_CONFIG_KEY("", "num_experts", kComputed, "", "num_local_experts"),
+    SUBBYTE_CONFIG_KEY("", "num_experts_per_tok", kComputed, "", "absent: 8"),
+    SUBBYTE_CONFIG_KEY("", "partial_rotary_factor", kComputed, "", "absent: rotary_dim"),
+    SUBBYTE_CONFIG_KEY("", "rotary_dim", kComputed, "",
+                       "what of a head turns; absent: partial_rotary_factor of rope_parameters"),
+    SUBBYTE_CONFIG_KEY("", "attention_bias", kIgnored, "", "there are no biases"),
+    SUBBYTE_CONFIG_KEY("", "attn_type_list", kIgnored, "", "all layers have full attention"),
+    SUBBYTE_CONFIG_KEY("", "layernorm_full_attention_beta", kIgnored, "", "blocks are added"),
+    SUBBYTE_CONFIG_KEY("", "layernorm_linear_attention_beta", kIgnored, "", "blocks are added"),
+    SUBBYTE_CONFIG_KEY("", "layernorm_mlp_beta", kIgnored, "", "blocks are added"),
+    SUBBYTE_CONFIG_KEY("", "mlp_intermediate_size", kIgnored, "", "no layer is dense"),
+    SUBBYTE_CONFIG_KEY("", "mtp_transformer_layers", kIgnored, "",
+                       "of the part that drafts, which is not read"),
+    SUBBYTE_CONFIG_KEY("", "num_mtp_modules", kIgnored, "",
+                       "of the part that drafts, which is not read"),
+    SUBBYTE_CONFIG_KEY("", "qk_norm_type", kIgnored, "", "norms are of all heads together"),
+    SUBBYTE_CONFIG_KEY("", "scoring_func", kIgnored, "", "scores are sigmoids"),
+    SUBBYTE_CONFIG_KEY("", "shared_intermediate_size", kIgnored, "", "no expert is shared"),
+    SUBBYTE_CONFIG_KEY("", "shared_moe_mode", kIgnored, "", "no expert is shared"),
+    SUBBYTE_CONFIG_KEY("", "use_mtp", kIgnored, "", "of the part that drafts, which is not read"),
+    SUBBYTE_CONFIG_KEY("", "use_qk_norm", kIgnored, "", "heads always have their norms"),
+    SUBBYTE_CONFIG_KEY("", "use_routing_bias", kIgnored, "", "routers always have their biases"),
+};
+constexpr json::KeyRule kRopeKeys[] = {
+    SUBBYTE_ROPE_KEY("partial_rotary_factor", kComputed, "", "absent: rotary_dim"),
+};
+
+Status read(const json::Object& config, ModelConfig& model) {
+  ExpertConfig experts = {.count = 256, .per_token = 8, .inner = model.intermediate_size};
+  SUBBYTE_CHECK(read_experts(
+      config,
+      {.count = "num_local_experts", .inner = "intermediate_size", .other_count = "num_experts"},
+      experts));
+  experts.layers.assign(model.num_layers, true);
+  experts.routing.scores = Routing::Scores::kSigmoid;
+  model.own = FamilyConfig(std::move(experts));
+  return {};
+}
+
+void record(const ModelConfig& config, StepRecorder& step) {
+  record_usual_step(config, step,
+                    {.attention = {.norms = HeadsNorm::kAll},
+                     .experts = &config.own.as<ExpertConfig>(),
+                     .mixture = {.prefix = "block_sparse_moe.",
+                                 .choice_bias = "e_score_correction_bias",
+                                 .gate_name = "experts.w1",
+                                 .up = "experts.w3",
+                                 .down = "experts.w2"}});
+}
+
+// Sources: the config.json file of MiniMaxAI/MiniMax-M2; tiny, and where added tokens begin, are
+// ours.
+// clang-format off
+constexpr ModelShape kShapes[] = {
+    // arch, name: hidden, inner, layers, heads, KV heads, head size, window, vocabulary,
+    //             first added token, positions, tied,
+    //             experts, experts of a token
+    {"minimax-m2", "tiny",      256,  128,  2,  4,  2, 64,  0, 512,    480,    2048,   false,
+     8,   2},
+    {"minimax-m2", "230b-a10b", 3072, 1536, 62, 48, 8, 128, 0, 200064, 200000, 196608, false,
+     256, 8},
+};
+// clang-format on
+
+json::Value config_of(const ModelShape& shape, int64_t layers) {
+  json::Value config = usual_config(kModelTypes[0], shape, layers);
+  config.erase("attention_bias");
+  config["num_experts_per_tok"] = shape.per_token;
+  config["num_local_experts"] = shape.experts;
+  config["rope_theta"] = 5000000;
+  config["rotary_dim"] = shape.head_dim / 2;
+  config["scoring_func"] = "sigmoid";
+  config["use_qk_norm"] = true;
+  config["use_routing_bias"] = true;
+  return config;
+}
+
+}  // namespace
+
+extern const ModelFamily minimax_m2_family;
+const ModelFamily minimax_m2_family = {.model_types = kModelTypes,
+                                       .keys = kKeys,
+                                       .rope_keys = kRopeKeys,
+                                       .read = read,
+                                       .record = record,
+                                       .shapes = kShapes,
+                                       .config_of = config_of};
+
+}  // namespace subbyte
