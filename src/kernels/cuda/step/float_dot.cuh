@@ -1,7 +1,8 @@
 #pragma once
-// Products of weights that no bytes hold (E2M1, codebooks), or that have groups of 16 inputs, with
-// inputs of 16 bits, by mma.m16n8k16 as in gemv (common/pair_mma.cuh). Inputs of an input group are
-// divided by a power of two, so that the largest is between 1 and 2.
+// Products of weights that no bytes hold (E2M1, codebooks), or that have groups of 16 inputs or,
+// beside several tokens, scales of two levels, with inputs of 16 bits, by mma.m16n8k16 as in gemv
+// (common/pair_mma.cuh). Inputs of an input group are divided by a power of two, so that the
+// largest is between 1 and 2.
 
 #include "kernels/cuda/common/pair_mma.cuh"
 #include "kernels/cuda/step/program.h"

@@ -65,16 +65,14 @@ __device__ __forceinline__ void multiply_tiles(const Unit& unit, const EndGroup&
   }
 }
 
+/// Inputs as limbs, scales and sums (above).
 template <class Decoder, int kGroups>
-class IntegerDot {
+class IntegerInputs {
  public:
-  using Reader = PairReader<Decoder, kGroups>;
   /// Quantization groups of a tile whose inputs are summed.
   static constexpr int kSumGroups = kGroups;
   /// Inputs of a group are below 2^(kTop + 1) times their scale.
   static constexpr int kTop = 13;
-
-  // --- inputs
 
   /// Stores a lane's inputs (inputs.cuh) of unit `unit`, in units of their scale, in row `row`.
   /// Returns their sums of each step, times -1.
@@ -103,20 +101,38 @@ class IntegerDot {
         row + unit * kUnitCols + lane / 8 * kTileCols + lane % 4 * 16 + lane / 4 % 2 * 8;
     st_shared_x2(at, l0[0], l0[1]);
     st_shared_x2(at + row_bytes / 2, l1[0], l1[1]);
-    constexpr int kMinusOnes = static_cast<int>(0xffffffff);
     int2 sums;
-    sums.x = __dp4a(static_cast<int>(l0[0]), kMinusOnes, 0) +
-             256 * __dp4a(static_cast<int>(l1[0]), kMinusOnes, 0);
-    sums.y = __dp4a(static_cast<int>(l0[1]), kMinusOnes, 0) +
-             256 * __dp4a(static_cast<int>(l1[1]), kMinusOnes, 0);
+    sums.x = minus_sum(l0, l1, 0);
+    sums.y = minus_sum(l0, l1, 1);
     return sums;
   }
-
-  // --- products
 
   static __device__ int place(int token, int group, int stride) {
     return token * stride + group * 4;
   }
+
+ private:
+  /// Of the inputs of step 0 or 1, which have a word, or every second byte of both.
+  static __device__ int minus_sum(const uint32_t (&l0)[2], const uint32_t (&l1)[2], int step) {
+    constexpr int kAll = static_cast<int>(0xffffffff);
+    if constexpr (!Decoder::kStepByByte) {
+      return __dp4a(static_cast<int>(l0[step]), kAll, 0) +
+             256 * __dp4a(static_cast<int>(l1[step]), kAll, 0);
+    } else {
+      const int ones = static_cast<int>(step == 0 ? 0x00ff00ffu : 0xff00ff00u);
+      const auto sum = [&](const uint32_t(&limbs)[2]) {
+        return __dp4a(static_cast<int>(limbs[1]), ones,
+                      __dp4a(static_cast<int>(limbs[0]), ones, 0));
+      };
+      return sum(l0) + 256 * sum(l1);
+    }
+  }
+};
+
+template <class Decoder, int kGroups>
+class IntegerDot : public IntegerInputs<Decoder, kGroups> {
+ public:
+  using Reader = PairReader<Decoder, kGroups>;
 
   /// Shared addresses: of the inputs, scales and sums of m rows, which are so many bytes apart.
   __device__ IntegerDot(const StepShared& s, uint32_t shared, int m, int lane)

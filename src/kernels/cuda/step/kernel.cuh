@@ -10,7 +10,7 @@
 // Two barriers of the CTA in a product: inputs are there; partials are there. While some warps add
 // partials, others may already bring the inputs of the next product, which are in other places.
 //
-// To read it: run(), then ring.cuh, inputs.cuh, integer_dot.cuh, float_dot.cuh.
+// To read it: run(), then ring.cuh, inputs.cuh, integer_dot.cuh, float_dot.cuh, superblock_dot.cuh.
 
 #include <type_traits>
 
@@ -27,6 +27,7 @@
 #include "kernels/cuda/step/program.h"
 #include "kernels/cuda/step/regular_units.cuh"
 #include "kernels/cuda/step/ring.cuh"
+#include "kernels/cuda/step/superblock_dot.cuh"
 
 namespace subbyte::cuda {
 
@@ -93,12 +94,11 @@ struct StepWarp {
   Clock clock;
 };
 
-/// The products of weights of one kind.
-template <class Number, class Decoder, int kGroups, class Clock>
+/// The products of weights of one kind, by one of the three dots.
+template <class Number, class Decoder, int kGroups, class Dot, class Clock>
 class StepProducts {
  public:
   using Reader = PairReader<Decoder, kGroups>;
-  using Dot = StepDot<Number, Decoder, kGroups>;
   using Inputs = StepInputs<Number, Dot>;
 
   __device__ explicit StepProducts(StepWarp<Clock>& warp)
@@ -107,6 +107,7 @@ class StepProducts {
         shared_(warp.shared),
         warp_(warp.warp),
         lane_(warp.lane),
+        ring_of_warp_(warp.ring),
         ring_(warp.ring),
         table_(warp.table) {}
 
@@ -135,6 +136,7 @@ class StepProducts {
     step_sync();
     clock_.at(StepPhase::kAdds);
     add_partials(product, weights, inputs, before);
+    ring_of_warp_ = ring_;
     clock_.at(StepPhase::kEnds);
   }
 
@@ -205,8 +207,8 @@ class StepProducts {
 
   /// This warp's units, one of each stage of the ring.
   template <bool kOneGroup>
-  __device__ void multiply_units(const WeightArguments& w, const Reader& reader,
-                                 const StepWeights& s) {
+  __device__ __forceinline__ void multiply_units(const WeightArguments& w, const Reader& reader,
+                                                 const StepWeights& s) {
     if constexpr (std::is_same_v<Dot, IntegerDot<Decoder, kGroups>>) {
       using F16Units = RegularUnits<Decoder, kGroups, F16, kOneGroup>;
       using BF16Units = RegularUnits<Decoder, kGroups, BF16, kOneGroup>;
@@ -215,19 +217,29 @@ class StepProducts {
         if (w.scale.bytes == 2) return multiply_regular<BF16Units>(w, s);
       }
     }
+    if constexpr (std::is_same_v<Dot, SuperblockDot<Decoder, kGroups>>) {
+      if (s.is_regular != 0) {
+        const uint32_t shared = shared_address(shared_);
+        const Places places(p_, w, s, shared, lane_);
+        SuperblockUnits<Decoder, kGroups> units(Dot(p_.shared, shared, p_.m, lane_), reader,
+                                                places.of(0, warp_ * kUnitTiles, warp_, 0));
+        return multiply_regular_units(units, ring_, s, warp_, lane_, clock_,
+                                      [&](int strip) { return partial(strip, warp_); });
+      }
+    }
     multiply_any<kOneGroup>(w, reader, s);
   }
 
   template <class Units>
-  __device__ void multiply_regular(const WeightArguments& w, const StepWeights& s) {
+  __device__ __forceinline__ void multiply_regular(const WeightArguments& w, const StepWeights& s) {
     Units units(p_.shared, s, w, shared_address(shared_), p_.m, warp_, lane_);
     multiply_regular_units(units, ring_, s, warp_, lane_, clock_,
                            [&](int strip) { return partial(strip, warp_); });
   }
 
   template <bool kOneGroup>
-  __device__ void multiply_any(const WeightArguments& w, const Reader& reader,
-                               const StepWeights& s) {
+  __device__ __forceinline__ void multiply_any(const WeightArguments& w, const Reader& reader,
+                                               const StepWeights& s) {
     const int units = s.units;
     const int all = s.strips.size(blockIdx.x) * units;
     const uint32_t shared = shared_address(shared_);
@@ -360,7 +372,8 @@ class StepProducts {
   uint8_t* const shared_;
   const int warp_;
   const int lane_;
-  RingPlace& ring_;
+  RingPlace& ring_of_warp_;
+  RingPlace ring_;  // a copy, so that it stays in registers where several kinds share code
   const Table table_;
 };
 
@@ -378,7 +391,7 @@ class StepCta {
   __device__ explicit StepCta(const StepWarp<Clock>& at)
       : at_(at), weights_(reinterpret_cast<const StepWeights*>(at.shared + at.p.shared.weights)) {}
 
-  __device__ void run() {
+  __device__ __forceinline__ void run() {
     int product = 0;
 #pragma unroll 1
     for (int i = 0; i < at_.p.num_operations; ++i) {
@@ -402,7 +415,21 @@ class StepCta {
   __device__ __forceinline__ void multiply(const StepProduct& product, const StepWeights& weights,
                                            int parity, const NextOperation& next) {
     if (sizeof...(Kinds) > 1 && product.weights.bits != Kind::Decoder::kBits) return;
-    StepProducts<Number, typename Kind::Decoder, Kind::kGroups, Clock>(at_).multiply(
+    using Decoder = typename Kind::Decoder;
+    if constexpr (has_superblock_dot(Decoder::kHasZeros && HasSuperblocks<Decoder>, 1)) {
+      if (has_superblock_dot(true, at_.p.m)) {
+        return multiply_by<Kind, SuperblockDot<Decoder, Kind::kGroups>>(product, weights, parity,
+                                                                        next);
+      }
+    }
+    multiply_by<Kind, StepDot<Number, Decoder, Kind::kGroups>>(product, weights, parity, next);
+  }
+
+  template <class Kind, class Dot>
+  __device__ __forceinline__ void multiply_by(const StepProduct& product,
+                                              const StepWeights& weights, int parity,
+                                              const NextOperation& next) {
+    StepProducts<Number, typename Kind::Decoder, Kind::kGroups, Dot, Clock>(at_).multiply(
         product, weights, parity, next);
   }
 

@@ -43,6 +43,11 @@ int sums_of(const PackedFormat& f) {
   return has_zeros(f) ? units_of(f) * kUnitTiles * f.groups_per_tile : 0;
 }
 
+bool by_integers(const PackedFormat& f, int tokens) {
+  return has_integer_dot(zeros_beside(f), f.groups_per_tile) ||
+         has_superblock_dot(f.decoder == DecoderKind::kIntegers && in_superblocks(f), tokens);
+}
+
 /// And scales that a slot may keep from one product to the next.
 bool same_kernel(const PackedFormat& a, const PackedFormat& b) {
   if (a.decoder == DecoderKind::kIntegers && in_superblocks(a) && in_superblocks(b)) {
@@ -75,8 +80,7 @@ std::optional<StepLayout> StepLayout::with_product(const PackedFormat& format,
   const int strips = static_cast<int>(divide_up(format.strips, device_->multiprocessors));
   const int blocks = kUnitTiles / block_tiles(format);
   const auto raise = [](int& to, int value) { to = std::max(to, value); };
-  const bool integer_dot = has_integer_dot(zeros_beside(format), format.groups_per_tile);
-  raise(larger.x_bytes_, step_row_bytes(integer_dot, units_of(format) * kUnitCols));
+  raise(larger.x_bytes_, step_row_bytes(by_integers(format, m_), units_of(format) * kUnitCols));
   raise(larger.input_groups_, units_of(format) * (kUnitCols / kInputGroup));
   larger.has_short_units_ = has_short_units_ || format.tiles % kUnitTiles != 0;
   raise(larger.sums_, sums_of(format));
@@ -141,9 +145,7 @@ StepShared StepLayout::shared() const {
   s.weights = place(products_ * static_cast<int>(sizeof(StepWeights)));
   s.places = place(m_ * static_cast<int>(sizeof(RowPlace)));
   s.zeros = place(kUnitTiles * 4 * kStripRows * 2);
-  const bool integer_dot =
-      format_ != nullptr && has_integer_dot(zeros_beside(*format_), format_->groups_per_tile);
-  const int rows = integer_dot ? m_ : kStepTokens;
+  const int rows = format_ != nullptr && by_integers(*format_, m_) ? m_ : kStepTokens;
   s.x_scales_stride = round_up(input_groups_ * 4, 16);
   s.x_scales = place(rows * s.x_scales_stride);
   s.x_sums_stride = round_up(sums_ * 4, 16);

@@ -174,6 +174,12 @@ SUBBYTE_DEVICE constexpr bool has_integer_dot(bool has_zeros_beside, int groups_
   return has_zeros_beside && groups_of_tile <= 2;  // an instruction has 32 inputs of a group
 }
 
+/// Says whether integers with scales of two levels do, too: their groups lie in the columns of a
+/// product that other tokens would have (superblock_dot.cuh).
+SUBBYTE_DEVICE constexpr bool has_superblock_dot(bool are_integers_in_superblocks, int tokens) {
+  return are_integers_in_superblocks && tokens == 1;
+}
+
 /// Bytes of a row of inputs in shared memory, so that rows of several tokens begin in different
 /// banks. `cols` is a multiple of kUnitCols.
 SUBBYTE_DEVICE constexpr int step_row_bytes(bool integer_dot, int cols) {

@@ -87,10 +87,10 @@ class RingPlace {
   }
 
  private:
-  const int stage_bytes_;
-  const uint32_t ring_;
-  const uint32_t end_;
-  const uint32_t barriers_;
+  int stage_bytes_;
+  uint32_t ring_;
+  uint32_t end_;
+  uint32_t barriers_;
   uint32_t stage_;  // shared addresses
   uint32_t barrier_;
   int phase_ = 0;
