@@ -54,6 +54,8 @@ JoinedExpert joined_expert(const Lowering& l, int64_t op, const ExpertsOp& exper
   JoinedExpert joined = {.gated = l.reader_of(experts.y)};
   const SigmoidGateOp* const gated = gate_of_sum(l, joined.gated, experts.y);
   if (gated == nullptr || (gated->gate != kNoValue && l.producers[gated->gate] > op)) return {};
+  // Its gate weights what it gives, not its inputs.
+  if (gated->gate != kNoValue && experts.router.rule.weights_inputs) return {};
   joined.down = l.producers[gated->x];
   const auto* const down = l.plan.as<LinearOp>(joined.down);
   if (down == nullptr || l.reader_of(down->y) < 0) return {};

@@ -6,6 +6,7 @@
 
 #include "base/float16.h"
 #include "cuda_backend/kv_memory.h"
+#include "kernels/cuda/attention/latent.h"
 #include "kernels/cuda/elementwise/columns.h"
 #include "kernels/cuda/elementwise/embed.h"
 #include "kernels/cuda/elementwise/gates.h"
@@ -65,6 +66,11 @@ Status CudaStepRunner::check_operations(const StepPlan& plan) {
   for (const Op& op : plan.ops) {
     const auto* const rotate = std::get_if<RotateOp>(&op.what);
     if (rotate && !CudaAttention::supports(*rotate)) return unsupported(op, "scaled latents");
+    const auto* const attend = std::get_if<AttendOp>(&op.what);
+    const int64_t values = attend == nullptr ? 0 : attend->shape.values_in_keys;
+    if (values % 16 != 0 || values > cuda::kMaxLatentValue) {
+      return unsupported(op, "values of latents that are no multiples of 16 up to 512");
+    }
     const auto* const net = std::get_if<DeltaNetOp>(&op.what);
     const Status supported = net == nullptr ? Status() : CudaDeltaNets::check(net->shape);
     if (!supported.ok()) return unsupported(op, supported.error().message);

@@ -392,7 +392,7 @@ inline void start_rows(AttentionRow* rows, const AttentionTile& tile, int64_t bl
     const int64_t i = r - tile.row_begin;
     const int64_t end = tile.first_position + r / tile.q_per_kv + 1;
     int64_t begin = tile.window > 0 && end > tile.window ? end - tile.window : 0;
-    if (tile.in_chunks) begin = (end - 1) / tile.window * tile.window;
+    if (tile.in_chunks && tile.window > 0) begin = (end - 1) / tile.window * tile.window;
     rows[i] = {tile.q + r / tile.q_per_kv * tile.q_stride + r % tile.q_per_kv * tile.head_dim,
                begin > tile.begin ? begin : tile.begin,
                end < tile.end ? end : tile.end,

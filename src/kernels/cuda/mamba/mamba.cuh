@@ -71,7 +71,10 @@ __device__ __forceinline__ float step_of(const MambaCall& a, int64_t row, int he
       __fadd_rn(load_element(a.element, a.projections, (row + 1) * row_size(s) - s.heads + head),
                 a.dt_bias[head]);
   const float softplus = x > 20 ? x : log1pf(expf(x));
-  return fminf(fmaxf(softplus, a.least_step), a.largest_step);
+  // NaN stays one.
+  return softplus < a.least_step     ? a.least_step
+         : softplus > a.largest_step ? a.largest_step
+                                     : softplus;
 }
 
 /// The logarithm of what a head keeps of its state after such a step.
