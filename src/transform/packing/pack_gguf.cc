@@ -16,7 +16,8 @@ struct Between {
 
   explicit Between(const fs::path& destination) {
     const fs::path named = destination.has_filename() ? destination : destination.parent_path();
-    path = named.parent_path() / partial_name(named.filename().string());
+    // Of another target: what is left of `destination` itself is removed when it is begun.
+    path = named.parent_path() / partial_name(named.filename().string() + ".directory");
   }
   Between(const Between&) = delete;
   Between& operator=(const Between&) = delete;
