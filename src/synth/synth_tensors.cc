@@ -125,7 +125,9 @@ class TensorWriter {
 Result<std::vector<SynthTensor>> synthetic_tensors(const ModelShape& shape, int64_t layers,
                                                    const SynthOptions& options) {
   const ModelFamily& family = family_of(shape);
-  const json::Value text = family.config_of(shape, layers);
+  // As it is read from a file, where numbers have no sign.
+  SUBBYTE_TRY(const json::Value text,
+              json::parse(json::to_text(family.config_of(shape, layers)), "config.json"));
   SUBBYTE_TRY(const json::Object object, json::Object::of(text, "config.json"));
   SUBBYTE_TRY(const ModelConfig config, parse_model_config(object));
   const TensorSource none = TensorSource::empty();
