@@ -81,6 +81,10 @@ Status read_routing(const json::Object& config, ExpertConfig& experts) {
   routing.groups = static_cast<int32_t>(groups.value_or(routing.groups));
   SUBBYTE_TRY(const auto top_groups, config.integer("topk_group", 1, routing.groups));
   routing.top_groups = static_cast<int32_t>(top_groups.value_or(routing.top_groups));
+  if (routing.top_groups > routing.groups) {
+    return config.error("config.experts", "n_group",
+                        fmt::format("at least the {} groups of topk_group", routing.top_groups));
+  }
   SUBBYTE_TRY(const auto normalises, config.boolean("norm_topk_prob"));
   routing.normalises = normalises.value_or(routing.normalises);
   SUBBYTE_TRY(const auto factor, config.number("routed_scaling_factor", 1e-6, 1e6));

@@ -55,6 +55,7 @@ std::optional<ToolCall> call_of(std::string_view before, std::string_view after,
   }
   if (style == ToolCallStyle::kKimi) name = function_of(name);
   after = trimmed(after);
+  if (after.empty()) after = "{}";  // of a function that takes none
   const auto arguments = json::parse(after, "arguments", {}, json::kTextMemoryFactor);
   if (name.empty() || !arguments.ok() || !arguments->is_object()) return std::nullopt;
   return ToolCall{std::string(name), std::string(after)};

@@ -308,9 +308,9 @@ constexpr std::string_view kIds[] = {
     "tokenizer.ggml.unknown_token_id", "tokenizer.ggml.padding_token_id"};
 
 /// Ids that end a text by their names, where they are control tokens: files say one of several.
-constexpr std::array<std::string_view, 8> kEnds = {"<|endoftext|>", "<|im_end|>", "<|eot_id|>",
-                                                   "<|eom_id|>",    "<|end|>",    "<|return|>",
-                                                   "<end_of_turn>", "<|call|>"};
+constexpr std::array<std::string_view, 10> kEnds = {
+    "<|endoftext|>", "<|im_end|>",    "<|eot_id|>", "<|eom_id|>", "<|end|>",
+    "<|return|>",    "<end_of_turn>", "<|call|>",   "<|user|>",   "<|observation|>"};
 
 bool is_end_by_name(std::string_view text, const GgufTokenizer& tokenizer) {
   if (std::ranges::find(kEnds, text) == kEnds.end()) return false;
