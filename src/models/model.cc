@@ -91,20 +91,6 @@ const ModelType& type_of(const ModelConfig& config) {
   return *std::ranges::find(family_of(config).model_types, config.model_type, &ModelType::name);
 }
 
-std::string family_names() {
-  std::string names;
-  const auto add = [&](std::string_view name) {
-    names += fmt::format("{}{}", names.empty() ? "" : " or ", quote(name));
-  };
-  for (const ModelFamily* family : kFamilies) {
-    for (const ModelType& type : family->model_types) {
-      if (!type.name.ends_with("_text")) add(type.name);  // what a wrapper has inside
-      if (!type.wrapper.empty()) add(type.wrapper);
-    }
-  }
-  return names;
-}
-
 Status Model::check(const Batch& batch, std::span<const Part> before) const {
   const int64_t choices_before = Batch{before}.num_choices();
   if (batch.parts.empty()) return Error{"batch.parts", "a batch of no sequences"};

@@ -214,7 +214,7 @@ Result<ModelConfig> parse_text_config(const json::Object& config, std::string mo
   const ModelFamily* family = find_family(model.model_type);
   if (family == nullptr) {
     return config.error("config.model_type", "model_type",
-                        fmt::format("{} (what this version runs)", family_names()));
+                        "a model that this version runs (docs/model_files.md lists them)");
   }
   const bool is_container =
       std::ranges::find(family->containers, model.model_type) != family->containers.end();

@@ -73,7 +73,4 @@ const ModelFamily* find_family(std::string_view model_type);
 const ModelFamily& family_of(const ModelConfig& config);
 const ModelType& type_of(const ModelConfig& config);
 
-/// "\"qwen3\" or \"gpt_oss\"".
-std::string family_names();
-
 }  // namespace subbyte
