@@ -91,7 +91,7 @@ void add_numbers(ConfigList& list) {
               "config.layer_types");
   list.change("layer_types_window_of_no_size", "layer_types",
               json::Value::array({"sliding_attention"}), "config.layer_types");
-  list.change("sliding_window_0", "sliding_window", 0, "json.range");
+  list.change("sliding_window_negative", "sliding_window", -1, "json.range");
   TinyModel model = mxfp4_model();
   model.config["num_experts_per_tok"] = kExperts + 1;
   list.list().add("more_experts_per_token_than_experts", "json.range", model, {"num_experts"});

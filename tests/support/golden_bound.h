@@ -98,7 +98,10 @@ inline double relative_error(const ModelConfig& config, int64_t tokens, const Ro
       (convs.empty() ? 0 : std::ssize(convs) * (convs[0]->taps + convs[0]->channels)) +
       (mambas.empty() ? 0 : std::ssize(mambas) * mamba_terms(mambas[0]->shape, tokens)) +
       config.hidden_size;
-  const int64_t products = config.num_layers * (rounding.in_attention ? 6 : 4) + 1;
+  int64_t products = rounding.in_attention ? 2 * attentions : 0;
+  for (const LinearOp* const linear : ops_of<LinearOp>(plan)) products += linear->exact ? 0 : 1;
+  products += std::ssize(ops_of<GatedLinearOp>(plan)) + std::ssize(ops_of<HeadsLinearOp>(plan)) +
+              2 * std::ssize(ops_of<ExpertsOp>(plan)) + std::ssize(ops_of<LogitsOp>(plan));
   return std::sqrt(0x1p-48 * static_cast<double>(terms) +
                    static_cast<double>(products) * rounding.e * rounding.e / 3);
 }

@@ -86,7 +86,8 @@ TEST_F(Dense, refuses_other_types_and_ranks) {
   EXPECT_EQ(with("m.weight", DType::kI8, {2, 2}), "dense.dtype");
   EXPECT_EQ(with("m.weight", DType::kF8E4M3, {2, 2}), "dense.dtype");
   EXPECT_EQ(with("m.weight", DType::kF32, {4}), "import.shape");
-  EXPECT_EQ(with("m.weight", DType::kF32, {2, 2, 2}), "import.shape");
+  EXPECT_EQ(with("m.weight", DType::kF32, {2, 2, 2}), "");  // a stack of experts
+  EXPECT_EQ(with("m.weight", DType::kF32, {2, 2, 2, 2}), "import.shape");
   EXPECT_EQ(with("m.weight", DType::kF32, {0, 2}), "import.shape");
   EXPECT_EQ(with("m", DType::kF32, {2, 2}), "import.shape");
   EXPECT_EQ(with("m", DType::kF32, {2, 0, 2}), "import.shape");
