@@ -226,9 +226,9 @@ void record(const ModelConfig& config, StepRecorder& step) {
 constexpr ModelShape kShapes[] = {
     // arch, name: hidden, inner, layers, heads, KV heads, head size, window, vocabulary,
     //             first added token, positions, tied, experts, of a token, their size
-    {"nemotron_h", "tiny",    256,  512,   4,  4,  2, 64,  0, 512,    480,    2048,   false},
-    {"nemotron_h", "9b",      4480, 15680, 56, 40, 8, 128, 0, 131072, 131000, 131072, false},
-    {"nemotron_h", "30b-a3b", 2688, 1856,  52, 32, 2, 128, 0, 131072, 131000, 262144, false, 128,
+    {"nemotron-h", "tiny",    256,  512,   4,  4,  2, 64,  0, 512,    480,    2048,   false},
+    {"nemotron-h", "9b",      4480, 15680, 56, 40, 8, 128, 0, 131072, 131000, 131072, false},
+    {"nemotron-h", "30b-a3b", 2688, 1856,  52, 32, 2, 128, 0, 131072, 131000, 262144, false, 128,
      6, 1856},
 };
 // clang-format on
