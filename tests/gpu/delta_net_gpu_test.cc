@@ -84,10 +84,13 @@ class OnGpu {
     call.qkvz = qkvz.data();
     call.ba = ba.data();
     call.element = element_;
-    call.sizes = {
-        static_cast<int32_t>(shape.key_heads),        static_cast<int32_t>(shape.value_heads),
-        static_cast<int32_t>(shape.values_per_key()), static_cast<int32_t>(shape.key_size),
-        static_cast<int32_t>(shape.value_size),       static_cast<int32_t>(shape.taps)};
+    call.sizes = {static_cast<int32_t>(shape.key_heads),
+                  static_cast<int32_t>(shape.value_heads),
+                  static_cast<int32_t>(shape.values_per_key()),
+                  static_cast<int32_t>(shape.key_size),
+                  static_cast<int32_t>(shape.value_size),
+                  static_cast<int32_t>(shape.taps),
+                  shape.gives_tiles};
     call.q = columns_of(columns.q);
     call.k = columns_of(columns.k);
     call.v = columns_of(columns.v);
