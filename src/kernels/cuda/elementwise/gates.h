@@ -26,7 +26,7 @@ struct GateColumnsCall {
 void run_gate_columns(const GateColumnsCall& call, Stream stream);
 
 /// `size` numbers become max(x, 0)^2.
-void run_squared_relu(void* x, Element element, int64_t size, Stream stream);
+SUBBYTE_BY_NVCC void run_squared_relu(void* x, Element element, int64_t size, Stream stream);
 
 /// x = sigmoid(gate) * x + base for each number, or x + base, rounded once.
 struct SigmoidGateCall {
