@@ -32,6 +32,8 @@ GGUF_ROW = re.compile(r'\{(?:\.name = )?"([\w.]+)",\s*(?:\.key = )?"(\w+)"(?:, "
 GGUF_LIST = re.compile(r"GgufKeyRule (k\w+)\[\] = \{(.*?)\n\};", re.DOTALL)
 GGUF_ARCHITECTURE = re.compile(r'\{\s*\.name = "([\w-]+)",(?:(?!\.name = ).)*?\.keys = (k\w+)',
                                re.DOTALL)
+# Lists that families share.
+SHARED_LIST = re.compile(r"constexpr json::\w+Rule (k\w+)\[\] = \{(.*?)\n\};", re.DOTALL)
 FILE_USES = {"kComputed": "read", "kRefused": "refused",
              "kIgnored": "changes nothing"}
 
@@ -65,13 +67,34 @@ def all_rows_of(path):
                 for row in gguf_rows_of(file)] + rows
     if path == MODELS / "config_keys.def":
         for file in family_files():
-            rows += [{**row, "family": file.stem} for row in rows_of(file)]
+            own = [*rows_of(file), *shared_rows_of(file)]
+            rows += [{**row, "family": file.stem} for row in own]
     return rows
+
+
+def shared_rows_of(file):
+    """The rows of the lists that a family shares with others, of its types without one of their
+    own."""
+    source = file.read_text()
+    own = rows_of(file)
+    types = [name for name, _ in types_of(file)]
+    for name, text in SHARED_LIST.findall((MODELS / "shared_keys.h").read_text()):
+        for row in rows_in(text) if re.search(rf"\b{name}\b", source) else ():
+            scopes = [other.get("scope", "") for other in own if other["key"] == row["key"]]
+            others = [name for name in types if name not in " ".join(scopes).split(" ")]
+            if not scopes:
+                yield row
+            elif "" not in scopes and others:
+                yield {**row, "scope": " ".join(others)}
 
 
 def rows_of(path):
     """The rows of a file, as dictionaries."""
-    lines = [line for line in path.read_text().splitlines() if not line.startswith("//")]
+    return rows_in(path.read_text())
+
+
+def rows_in(text):
+    lines = [line for line in text.splitlines() if not line.startswith("//")]
     rows = []
     for match in ROW.finditer("\n".join(lines)):
         if match[1] not in KINDS:

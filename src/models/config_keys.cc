@@ -73,6 +73,9 @@ std::vector<KeyRule> config_rules(std::string_view model_type) {
   std::vector<KeyRule> rules;
   if (const ModelFamily* family = find_family(model_type)) {
     rules = json::rules_of(family->keys, model_type);
+    for (const std::span<const json::ScopedRule> list : family->shared_keys) {
+      add_others(json::rules_of(list, model_type), rules);
+    }
   }
   add_others(json::rules_of(kConfigKeys, model_type), rules);
   return rules;

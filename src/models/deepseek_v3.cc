@@ -3,9 +3,9 @@
 // chooses, beside an expert that every token goes to. Reference: transformers, models/deepseek_v2
 // and deepseek_v3.
 
-#include "models/config_keys.h"
 #include "models/latent_config.h"
 #include "models/model_family.h"
+#include "models/shared_keys.h"
 
 namespace subbyte {
 namespace {
@@ -31,49 +31,16 @@ constexpr std::string_view kContainers[] = {"kimi_k2"};
 
 constexpr json::ScopedRule kKeys[] = {
     SUBBYTE_CONFIG_KEY("kimi_k25", "text_config", kComputed, "", "the config of the text model"),
-    SUBBYTE_CONFIG_KEY("", "q_lora_rank", kComputed, "", "null: none; absent: by the type"),
-    SUBBYTE_CONFIG_KEY("", "kv_lora_rank", kComputed, "", "absent: 512"),
-    SUBBYTE_CONFIG_KEY("", "qk_nope_head_dim", kComputed, "", "absent: by the type"),
-    SUBBYTE_CONFIG_KEY("", "qk_rope_head_dim", kComputed, "", "absent: 64"),
-    SUBBYTE_CONFIG_KEY("", "v_head_dim", kComputed, "", "absent: by the type"),
-    SUBBYTE_CONFIG_KEY("", "qk_head_dim", kIgnored, "", "the sum of two others"),
-    SUBBYTE_CONFIG_KEY("", "head_dim", kIgnored, "", "qk_rope_head_dim says it"),
-    SUBBYTE_CONFIG_KEY("", "num_key_value_heads", kComputed, "", "num_attention_heads"),
-    SUBBYTE_CONFIG_KEY("deepseek_v3", "rope_interleave", kComputed, "", "absent: true"),
-    SUBBYTE_CONFIG_KEY("", "n_routed_experts", kComputed, "", "absent: by the type"),
-    SUBBYTE_CONFIG_KEY("deepseek_v3", "num_local_experts", kComputed, "", "n_routed_experts"),
     SUBBYTE_CONFIG_KEY("deepseek_v2", "num_experts", kComputed, "", "n_routed_experts"),
-    SUBBYTE_CONFIG_KEY("", "num_experts_per_tok", kComputed, "", "absent: by the type"),
-    SUBBYTE_CONFIG_KEY("", "moe_intermediate_size", kComputed, "", "absent: by the type"),
-    SUBBYTE_CONFIG_KEY("", "n_shared_experts", kComputed, "", "absent: by the type"),
-    SUBBYTE_CONFIG_KEY("", "routed_scaling_factor", kComputed, "", "absent: by the type"),
-    SUBBYTE_CONFIG_KEY("", "n_group", kComputed, "", "absent: by the type"),
-    SUBBYTE_CONFIG_KEY("", "topk_group", kComputed, "", "absent: by the type"),
-    SUBBYTE_CONFIG_KEY("deepseek_v3", "norm_topk_prob", kComputed, "", "absent: true"),
+    SUBBYTE_CONFIG_KEY("deepseek_v2", "num_local_experts", kIgnored, "",
+                       "n_routed_experts says it"),
     SUBBYTE_CONFIG_KEY("deepseek_v2", "norm_topk_prob", kRefused, "false",
                        "weights of experts add up to 1"),
-    SUBBYTE_CONFIG_KEY("", "first_k_dense_replace", kComputed, "", "absent: by the type"),
     SUBBYTE_CONFIG_KEY("deepseek_v2", "topk_method", kComputed, "",
                        "greedy or group_limited_greedy; absent: greedy"),
-    SUBBYTE_CONFIG_KEY("deepseek_v3", "topk_method", kRefused, "\"noaux_tc\"",
-                       "another way to choose experts"),
-    SUBBYTE_CONFIG_KEY("deepseek_v3", "scoring_func", kRefused, "\"sigmoid\"",
-                       "other scores of experts"),
     SUBBYTE_CONFIG_KEY("deepseek_v2", "scoring_func", kRefused, "\"softmax\"",
                        "other scores of experts"),
-    SUBBYTE_CONFIG_KEY("", "moe_layer_freq", kRefused, "1", "dense layers between the others"),
     SUBBYTE_CONFIG_KEY("deepseek_v2", "mlp_bias", kRefused, "false", "biases of blocks"),
-    SUBBYTE_CONFIG_KEY("", "num_nextn_predict_layers", kIgnored, "",
-                       "of parts that draft, which are not read"),
-    SUBBYTE_CONFIG_KEY("", "num_mtp_layers", kIgnored, "",
-                       "of parts that draft, which are not read"),
-    SUBBYTE_CONFIG_KEY("", "ep_size", kIgnored, "", "how it is computed"),
-    SUBBYTE_CONFIG_KEY("", "aux_loss_alpha", kIgnored, "", "of training"),
-    SUBBYTE_CONFIG_KEY("", "seq_aux", kIgnored, "", "of training"),
-};
-
-constexpr json::KeyRule kRopeKeys[] = {
-    SUBBYTE_ROPE_KEY("mscale_all_dim", kComputed, "", "of YaRN; of the scale of scores, too"),
 };
 
 // ---- config.json
@@ -105,16 +72,12 @@ Status read(const json::Object& config, ModelConfig& model) {
                        .top_groups = 4,
                        .groups_by_two = true};
   }
-  SUBBYTE_CHECK(read_latent_experts(config, is_v2 ? "num_experts" : "num_local_experts", experts));
+  SUBBYTE_CHECK(read_routed_experts(config, experts, is_v2 ? "num_experts" : "num_local_experts"));
   if (is_v2) SUBBYTE_CHECK(read_method(config, experts));
   SUBBYTE_TRY(experts.layers,
               read_layers_after(config, "first_k_dense_replace", is_v2 ? 0 : 3, model.num_layers));
   model.own = FamilyConfig(std::move(latent));
   return {};
-}
-
-void record(const ModelConfig& config, StepRecorder& step) {
-  record_latent_step(config, config.own.as<LatentConfig>(), step);
 }
 
 // ---- synth
@@ -170,9 +133,10 @@ extern const ModelFamily deepseek_v3_family;
 const ModelFamily deepseek_v3_family = {.model_types = kModelTypes,
                                         .containers = kContainers,
                                         .keys = kKeys,
-                                        .rope_keys = kRopeKeys,
+                                        .shared_keys = {kRoutedExpertKeys, kLatentKeys},
+                                        .rope_keys = kLatentRopeKeys,
                                         .read = read,
-                                        .record = record,
+                                        .record = record_latent_step,
                                         .shapes = kShapes,
                                         .config_of = config_of};
 

@@ -100,4 +100,14 @@ Status read_routing(const json::Object& config, ExpertConfig& experts) {
   return {};
 }
 
+Status read_routed_experts(const json::Object& config, ExpertConfig& experts,
+                           std::string_view other_count) {
+  SUBBYTE_CHECK(
+      read_experts(config, {.count = "n_routed_experts", .other_count = other_count}, experts));
+  SUBBYTE_CHECK(read_routing(config, experts));
+  SUBBYTE_TRY(const auto shared, config.integer("n_shared_experts", 1, kMaxExperts));
+  experts.shared_inner = shared.value_or(experts.shared_inner) * experts.inner;
+  return {};
+}
+
 }  // namespace subbyte

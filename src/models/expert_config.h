@@ -58,4 +58,10 @@ Result<std::vector<bool>> read_mlp_layer_types(const json::Object& config, int64
 /// json.range, config.experts for groups that do not divide the experts or have too few.
 Status read_routing(const json::Object& config, ExpertConfig& experts);
 
+/// n_routed_experts, n_shared_experts, num_experts_per_tok, moe_intermediate_size and what
+/// read_routing() reads; `experts` has what absent keys mean, shared_inner as how many there are.
+/// Codes: those of read_experts() and read_routing().
+Status read_routed_experts(const json::Object& config, ExpertConfig& experts,
+                           std::string_view other_count = "num_local_experts");
+
 }  // namespace subbyte

@@ -2,9 +2,9 @@
 // heads a half turns, perhaps after norms; the first layers are dense, the others have a mixture of
 // experts with DeepSeek's router and one that every token goes to.
 
-#include "models/config_keys.h"
 #include "models/expert_config.h"
 #include "models/model_family.h"
+#include "models/shared_keys.h"
 #include "models/step_recorder.h"
 
 namespace subbyte {
@@ -27,18 +27,6 @@ constexpr json::ScopedRule kKeys[] = {
     SUBBYTE_CONFIG_KEY("", "partial_rotary_factor", kComputed, "",
                        "absent: 0.5; that of rope_parameters counts before it"),
     SUBBYTE_CONFIG_KEY("", "use_qk_norm", kComputed, "", "absent: false"),
-    SUBBYTE_CONFIG_KEY("", "n_routed_experts", kComputed, "", "absent: 128"),
-    SUBBYTE_CONFIG_KEY("", "num_local_experts", kComputed, "", "n_routed_experts"),
-    SUBBYTE_CONFIG_KEY("", "num_experts_per_tok", kComputed, "", "absent: 8"),
-    SUBBYTE_CONFIG_KEY("", "moe_intermediate_size", kComputed, "", "absent: 1408"),
-    SUBBYTE_CONFIG_KEY("", "n_shared_experts", kComputed, "", "absent: 1"),
-    SUBBYTE_CONFIG_KEY("", "first_k_dense_replace", kComputed, "", "absent: 1"),
-    SUBBYTE_CONFIG_KEY("", "n_group", kComputed, "", "absent: 1"),
-    SUBBYTE_CONFIG_KEY("", "topk_group", kComputed, "", "absent: 1"),
-    SUBBYTE_CONFIG_KEY("", "norm_topk_prob", kComputed, "", "absent: true"),
-    SUBBYTE_CONFIG_KEY("", "routed_scaling_factor", kComputed, "", "absent: 1"),
-    SUBBYTE_CONFIG_KEY("", "num_nextn_predict_layers", kIgnored, "",
-                       "of layers that draft, which are not read"),
 };
 constexpr json::KeyRule kRopeKeys[] = {
     SUBBYTE_ROPE_KEY("partial_rotary_factor", kComputed, "", "absent: that beside the section"),
@@ -53,12 +41,9 @@ struct Own {
 
 Status read(const json::Object& config, ModelConfig& model) {
   Own own;
-  own.experts = {.count = 128, .per_token = 8, .inner = 1408, .routing = kRouting};
-  SUBBYTE_CHECK(read_experts(
-      config, {.count = "n_routed_experts", .other_count = "num_local_experts"}, own.experts));
-  SUBBYTE_CHECK(read_routing(config, own.experts));
-  SUBBYTE_TRY(const auto shared, config.integer("n_shared_experts", 1, kMaxExperts));
-  own.experts.shared_inner = shared.value_or(1) * own.experts.inner;
+  own.experts = {
+      .count = 128, .per_token = 8, .inner = 1408, .shared_inner = 1, .routing = kRouting};
+  SUBBYTE_CHECK(read_routed_experts(config, own.experts));
   SUBBYTE_TRY(own.experts.layers,
               read_layers_after(config, "first_k_dense_replace", 1, model.num_layers));
   SUBBYTE_TRY(const auto norms, config.boolean("use_qk_norm"));
@@ -116,6 +101,7 @@ json::Value config_of(const ModelShape& shape, int64_t layers) {
 extern const ModelFamily glm4_moe_family;
 const ModelFamily glm4_moe_family = {.model_types = kModelTypes,
                                      .keys = kKeys,
+                                     .shared_keys = {kRoutedExpertKeys},
                                      .rope_keys = kRopeKeys,
                                      .read = read,
                                      .record = record,

@@ -34,16 +34,8 @@ Status read_latent(const json::Object& config, const ModelConfig& model, LatentC
   return {};
 }
 
-Status read_latent_experts(const json::Object& config, std::string_view other,
-                           ExpertConfig& experts) {
-  SUBBYTE_CHECK(read_experts(config, {.count = "n_routed_experts", .other_count = other}, experts));
-  SUBBYTE_CHECK(read_routing(config, experts));
-  SUBBYTE_TRY(const auto shared, config.integer("n_shared_experts", 1, kMaxExperts));
-  experts.shared_inner = shared.value_or(experts.shared_inner) * experts.inner;
-  return {};
-}
-
-void record_latent_step(const ModelConfig& config, const LatentConfig& latent, StepRecorder& step) {
+void record_latent_step(const ModelConfig& config, StepRecorder& step) {
+  const LatentConfig& latent = config.own.as<LatentConfig>();
   const StepRecorder::LatentAttention attention = {.heads = config.num_heads,
                                                    .query_rank = latent.query_rank,
                                                    .rank = latent.rank,

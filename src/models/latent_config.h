@@ -25,14 +25,9 @@ struct LatentConfig {
 /// rope is read. Codes: config.heads, config.rope, json.*.
 Status read_latent(const json::Object& config, const ModelConfig& model, LatentConfig& latent);
 
-/// n_routed_experts, n_shared_experts, num_experts_per_tok, moe_intermediate_size and what
-/// read_routing() reads, with n_routed_experts under `other`, too; `experts` has what absent keys
-/// mean, shared_inner as how many there are. Codes: those of read_experts() and read_routing().
-Status read_latent_experts(const json::Object& config, std::string_view other,
-                           ExpertConfig& experts);
-
-/// Routers with sigmoids have a bias that only chooses.
-void record_latent_step(const ModelConfig& config, const LatentConfig& latent, StepRecorder& step);
+/// The step of a family whose own config is a LatentConfig. Routers with sigmoids have a bias that
+/// only chooses.
+void record_latent_step(const ModelConfig& config, StepRecorder& step);
 
 /// The keys of a shape that both have.
 void add_latent_shape(const ModelShape& shape, const LatentConfig& latent, json::Value& config);

@@ -2,6 +2,7 @@
 // A family of models: all that this library knows of it. A new one is a file with one ModelFamily
 // and one line in models.def; its name stands nowhere else (tools/check_layers.py).
 
+#include <array>
 #include <memory>
 #include <span>
 #include <string>
@@ -43,6 +44,8 @@ struct ModelFamily {
   std::span<const GgufArchitecture> gguf = {};
   /// Rules of config.json beside those that all have, or instead of them; of a wrapper, too.
   std::span<const json::ScopedRule> keys = {};
+  /// Lists that other families have, too (models/shared_keys.h); `keys` count before them.
+  std::array<std::span<const json::ScopedRule>, 2> shared_keys = {};
   std::span<const json::KeyRule> rope_keys = {};  // the same of its rope section
   std::span<const RopeKind> rope_kinds = {};      // beside those that all have
   /// Reads what config.json says of this family alone; nullptr: nothing.
