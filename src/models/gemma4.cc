@@ -2,15 +2,17 @@
 // and a rope of their own, and their values may be their keys. Queries, keys and values have norms,
 // blocks have some before and after them, and a number scales what a layer gives. Small models add
 // inputs to each layer, rows of a large second table, and their last layers read the keys and
-// values of earlier ones. Larger models see, too: they have the text model inside.
-
-#include <fmt/format.h>
+// values of earlier ones. Others have experts beside the block of each layer, with their own norms.
+// Larger models see, too: they have the text model inside.
 
 #include <algorithm>
 #include <cmath>
 #include <utility>
 
 #include "models/config_keys.h"
+#include "models/expert_config.h"
+#include "models/layer_heads.h"
+#include "models/layer_inputs.h"
 #include "models/model_family.h"
 #include "models/rope_config.h"
 #include "models/step_recorder.h"
@@ -71,11 +73,12 @@ constexpr json::ScopedRule kKeys[] = {
                        "absent: 256; 0: layers have no inputs of their own"),
     SUBBYTE_CONFIG_KEY("gemma4_text", "vocab_size_per_layer_input", kComputed, "",
                        "vocab_size, where layers have inputs; absent: 262144"),
-    SUBBYTE_CONFIG_KEY("gemma4_text", "enable_moe_block", kRefused, "false", "experts"),
-    SUBBYTE_CONFIG_KEY("gemma4_text", "num_experts", kIgnored, "", "of models with experts"),
-    SUBBYTE_CONFIG_KEY("gemma4_text", "top_k_experts", kIgnored, "", "of models with experts"),
-    SUBBYTE_CONFIG_KEY("gemma4_text", "moe_intermediate_size", kIgnored, "",
-                       "of models with experts"),
+    SUBBYTE_CONFIG_KEY("gemma4_text", "enable_moe_block", kComputed, "",
+                       "experts beside the block of each layer; absent: false"),
+    SUBBYTE_CONFIG_KEY("gemma4_text", "num_experts", kComputed, "", "with enable_moe_block"),
+    SUBBYTE_CONFIG_KEY("gemma4_text", "top_k_experts", kComputed, "", "with enable_moe_block"),
+    SUBBYTE_CONFIG_KEY("gemma4_text", "moe_intermediate_size", kComputed, "",
+                       "with enable_moe_block"),
     SUBBYTE_CONFIG_KEY("", "use_bidirectional_attention", kRefused, "\"vision\"", "later tokens"),
     SUBBYTE_CONFIG_KEY("gemma4", "text_config", kComputed, "", "the config of the text model"),
 };
@@ -88,120 +91,42 @@ constexpr RopeKind kRopeKinds[] = {{"proportional", read_proportional_rope}};
 
 struct Own {
   Rope sliding_rope;
-  int64_t full_head_dim = 0;
-  int64_t full_kv_heads = 0;
-  bool values_are_keys = false;  // of layers that are full
-  int64_t shared_layers = 0;     // the last ones
-  bool is_double_wide = false;   // of these
-  int64_t input_size = 0;        // of a layer; 0: it has none
-  float logit_cap = 0;           // 0: none
+  LayerHeads heads;
+  bool is_double_wide = false;  // of layers that read the keys of others
+  int64_t input_size = 0;       // of a layer; 0: it has none
+  ExpertConfig experts;         // beside the blocks; of count 0: none
+  float logit_cap = 0;          // 0: none
 
   bool operator==(const Own&) const = default;
 };
 
 // ---- config.json
 
-Result<int64_t> read_kv_heads(const json::Object& object, const char* key,
-                              const ModelConfig& model) {
-  SUBBYTE_TRY(const auto heads, object.integer(key, 1, model.num_heads));
-  const int64_t found = heads.value_or(model.num_kv_heads);
-  if (model.num_heads % found == 0) return found;
-  return object.error("config.heads", key,
-                      fmt::format("a divisor of num_attention_heads ({})", model.num_heads));
-}
-
-Result<int64_t> read_head_dim(const json::Object& object, const char* key, int64_t absent) {
-  SUBBYTE_TRY(const auto size, object.integer(key, 2, kMaxWidth));
-  if (size.value_or(absent) % 2 == 0) return size.value_or(absent);
-  return object.error("config.heads", key, "an even number (rotary embedding)");
-}
-
-/// Newer files say the heads of each layer that is full, all of which have the same.
-Status read_layer_heads(const json::Object& config, const json::Object& layers,
-                        const ModelConfig& model, Own& own) {
-  const auto entry = [&](int64_t layer) { return layers.find(std::to_string(layer)); };
-  const json::Value* const last = entry(model.num_layers - 1);
-  int64_t count = 0;
-  for (int64_t i = 0; i < model.num_layers; ++i) {
-    if (model.windows[i] > 0 || last == nullptr || entry(i) == nullptr) continue;
-    if (*entry(i) != *last) continue;
-    ++count;
-  }
-  const bool is_of_all = count == std::ranges::count(model.windows, 0);
-  if (count != std::ssize(layers.members()) || (count > 0 && !is_of_all)) {
-    return config.error("config.per_layer_config", "per_layer_config",
-                        "the same object for each layer that is full");
-  }
-  SUBBYTE_TRY(const auto heads, layers.object(std::to_string(model.num_layers - 1)));
-  own.full_head_dim = model.head_dim;
-  own.full_kv_heads = model.num_kv_heads;
-  if (!heads) return {};
-  for (const auto& [key, value] : heads->members()) {
-    if (key == "head_dim" || key == "num_key_value_heads") continue;
-    return heads->error("config.not_computed", key, "nothing");
-  }
-  SUBBYTE_TRY(own.full_head_dim, read_head_dim(*heads, "head_dim", model.head_dim));
-  SUBBYTE_TRY(own.full_kv_heads, read_kv_heads(*heads, "num_key_value_heads", model));
-  return {};
-}
-
-Status read_full_heads(const json::Object& config, const ModelConfig& model, Own& own) {
-  SUBBYTE_TRY(const auto layers, config.object("per_layer_config"));
-  if (layers) return read_layer_heads(config, *layers, model, own);
-  SUBBYTE_TRY(own.full_head_dim, read_head_dim(config, "global_head_dim", kFullHeadDim));
-  own.full_kv_heads = model.num_kv_heads;
-  if (!own.values_are_keys) return {};
-  SUBBYTE_TRY(own.full_kv_heads, read_kv_heads(config, "num_global_key_value_heads", model));
-  return {};
-}
-
-/// Layers that share have a layer of their kind before them that does not.
-Status read_sharing(const json::Object& config, const ModelConfig& model, Own& own) {
-  SUBBYTE_TRY(const auto shared, config.integer("num_kv_shared_layers", 0, model.num_layers));
-  SUBBYTE_TRY(const auto is_wide, config.boolean("use_double_wide_mlp"));
-  own.shared_layers = shared.value_or(0);
-  own.is_double_wide = is_wide.value_or(false);
-  const auto first_shared = model.windows.begin() + (model.num_layers - own.shared_layers);
-  for (auto layer = first_shared; layer != model.windows.end(); ++layer) {
-    if (std::find(model.windows.begin(), first_shared, *layer) != first_shared) continue;
-    return config.error(
-        "config.kv_shared_layers", "num_kv_shared_layers",
-        fmt::format("so few layers that one before them {}, whose keys layer {} reads",
-                    *layer > 0 ? "slides" : "is full", layer - model.windows.begin()));
-  }
-  return {};
-}
-
-Status read_inputs(const json::Object& config, const ModelConfig& model, Own& own) {
-  SUBBYTE_TRY(const auto size, config.integer("hidden_size_per_layer_input", 0, kMaxWidth));
-  own.input_size = size.value_or(kInputSize);
-  if (own.input_size == 0) return {};
-  SUBBYTE_TRY(const auto vocab, config.integer("vocab_size_per_layer_input", 1, kMaxVocabulary));
-  if (vocab.value_or(type_of(model).defaults.vocab) == model.vocab_size) return {};
-  return config.error(
-      "config.vocab_size_per_layer_input", "vocab_size_per_layer_input",
-      fmt::format("vocab_size ({}){}", model.vocab_size, vocab ? "" : "; absent, it is 262144"));
-}
-
 Status read_ropes(const json::Object& config, ModelConfig& model, Own& own) {
   ModelConfig sliding = model;
   sliding.rope = Rope(model.head_dim, kSlidingTheta);
   SUBBYTE_TRY(own.sliding_rope, read_sliding_rope(config, sliding, kSlidingTheta));
   ModelConfig full = model;
-  full.head_dim = own.full_head_dim;
+  full.head_dim = own.heads.full_head_dim;
   SUBBYTE_CHECK(read_rope(config, full));
   model.rope = full.rope;
   return {};
 }
 
+Status read_mixture(const json::Object& config, Own& own) {
+  SUBBYTE_TRY(const auto has_experts, config.boolean("enable_moe_block"));
+  if (!has_experts.value_or(false)) return {};
+  return read_experts(config, {.per_token = "top_k_experts"}, own.experts);
+}
+
 Status read(const json::Object& config, ModelConfig& model) {
   Own own;
   model.windows.back() = 0;
-  SUBBYTE_TRY(const auto are_keys, config.boolean("attention_k_eq_v"));
-  own.values_are_keys = are_keys.value_or(false);
-  SUBBYTE_CHECK(read_full_heads(config, model, own));
-  SUBBYTE_CHECK(read_sharing(config, model, own));
-  SUBBYTE_CHECK(read_inputs(config, model, own));
+  SUBBYTE_TRY(own.heads, read_layer_heads(config, model, kFullHeadDim));
+  SUBBYTE_TRY(const auto is_wide, config.boolean("use_double_wide_mlp"));
+  own.is_double_wide = is_wide.value_or(false);
+  SUBBYTE_TRY(own.input_size, read_layer_input_size(config, model, kInputSize));
+  SUBBYTE_CHECK(read_mixture(config, own));
   SUBBYTE_CHECK(read_ropes(config, model, own));
   SUBBYTE_TRY(const auto cap, config.number("final_logit_softcapping", 1e-3, 1e6));
   own.logit_cap = static_cast<float>(cap.value_or(0));
@@ -211,46 +136,20 @@ Status read(const json::Object& config, ModelConfig& model) {
 
 // ---- the step
 
-/// Of all layers: the mean of a row of the second table and a product of the embedding that has
-/// norms by layer, times the root of 2. [layers * input_size]
-ValueId layer_inputs(const ModelConfig& config, StepRecorder& step, ValueId x) {
-  const Own& own = config.own.as<Own>();
-  const float half = std::sqrt(0.5f);
-  const int64_t all = config.num_layers * own.input_size;
-  ValueId rows = step.embed_far("embed_tokens_per_layer", all, half * step.root_of(own.input_size));
-  const ValueId product = step.linear("per_layer_model_projection",
-                                      step.add("per_layer_model_input", x, kNoValue), all, {});
-  const ValueId normed = step.norm_runs("per_layer_projection_norm", product, own.input_size,
-                                        static_cast<float>(config.hidden_size));
-  return step.add("per_layer_inputs", rows, normed, half);
-}
-
-StepRecorder::Attention attention_of(const ModelConfig& config, int64_t layer) {
-  const Own& own = config.own.as<Own>();
-  const bool slides = config.windows[layer] > 0;
-  StepRecorder::Attention attention = {.shape = attention_shape(config, layer),
-                                       .has_bias = config.attention_bias,
-                                       .has_output_bias = config.attention_bias,
-                                       .norms = HeadsNorm::kEach,
-                                       .norms_values = true};
-  attention.shape.scale = 1;
-  if (!slides) {
-    attention.shape.head_dim = own.full_head_dim;
-    attention.shape.kv_heads = own.full_kv_heads;
-    attention.values_are_keys = own.values_are_keys;
-  }
-  const int64_t first_shared = config.num_layers - own.shared_layers;
-  for (int64_t i = 0; i < first_shared && layer >= first_shared; ++i) {
-    if (config.windows[i] == config.windows[layer]) attention.keys_of = i;
-  }
-  return attention;
-}
-
-/// What files have of layers that read the keys of others.
-void leave_keys(StepRecorder& step) {
-  for (const char* const name : {"k_proj", "v_proj", "k_norm"}) {
-    step.leave(fmt::format("self_attn.{}", name));
-  }
+/// The sum of the dense block and of experts beside it, each after its norm. Experts read another
+/// norm of the stream, and their router a third one.
+ValueId with_experts(const ModelConfig& config, StepRecorder& step, ValueId x, ValueId dense) {
+  const float width = static_cast<float>(config.hidden_size);
+  dense = step.norm("post_feedforward_layernorm_1", dense);
+  const ValueId scaled = step.scaled_norm("router.scale", x, 1 / std::sqrt(width));
+  const ValueId h = step.add_norm("pre_feedforward_layernorm_2", x, kNoValue);
+  const ValueId mixed = step.mixture(h, config.own.as<Own>().experts,
+                                     {.prefix = "",
+                                      .router = "router.proj",
+                                      .router_input = scaled,
+                                      .factors = "router.per_expert_scale",
+                                      .use = {.gate = Gate::kGelu}});
+  return step.sum("experts.added", dense, step.norm("post_feedforward_layernorm_2", mixed));
 }
 
 void record(const ModelConfig& config, StepRecorder& step) {
@@ -258,25 +157,26 @@ void record(const ModelConfig& config, StepRecorder& step) {
   const auto full_rope = step.rope();
   const auto sliding_rope = std::make_shared<const Rope>(own.sliding_rope);
   ValueId x = step.embed({.embedding_factor = step.root_of(config.hidden_size)});
-  const ValueId inputs = own.input_size > 0 ? layer_inputs(config, step, x) : kNoValue;
+  const ValueId inputs =
+      own.input_size > 0 ? record_layer_inputs(config, step, x, own.input_size) : kNoValue;
   ValueId delta = kNoValue;
   for (int64_t i = 0; i < config.num_layers; ++i) {
     step.begin_layer(i);
-    StepRecorder::Attention attention = attention_of(config, i);
+    StepRecorder::Attention attention = layer_attention(config, own.heads, i, step);
+    attention.shape.scale = 1;
     attention.rope = config.windows[i] > 0 ? sliding_rope : full_rope;
-    if (attention.keys_of >= 0) leave_keys(step);
+    attention.has_bias = attention.has_output_bias = config.attention_bias;
+    attention.norms = HeadsNorm::kEach;
+    attention.norms_values = true;
     const int64_t wide = own.is_double_wide && attention.keys_of >= 0 ? 2 : 1;
     ValueId h = step.add_norm("input_layernorm", x, delta);
     delta = step.norm("post_attention_layernorm", step.attention(h, attention));
     h = step.add_norm("pre_feedforward_layernorm", x, delta);
     delta = step.gated_block(h, {.inner = wide * config.intermediate_size, .gate = Gate::kGelu});
+    if (own.experts.count > 0) delta = with_experts(config, step, x, delta);
     delta = step.norm("post_feedforward_layernorm", delta);
     if (own.input_size > 0) {
-      h = step.add("per_layer_input", x, delta);
-      h = step.linear("per_layer_input_gate", h, own.input_size, {});
-      h = step.gate("per_layer_input_gated", h, inputs, i * own.input_size, Gate::kGelu);
-      h = step.linear("per_layer_projection", h, config.hidden_size, {});
-      delta = step.norm("post_per_layer_input_norm", h);
+      delta = record_layer_input(config, step, x, delta, inputs, own.input_size, i);
     }
     step.scale_next_sum("layer_scalar");
   }
@@ -289,17 +189,20 @@ void record(const ModelConfig& config, StepRecorder& step) {
 // clang-format off
 constexpr ModelShape kShapes[] = {
     // arch, name: hidden, inner, layers, heads, KV heads, head size, window, vocabulary,
-    //             first added token, positions, tied
+    //             first added token, positions, tied, experts, per token, expert size
     {"gemma4", "tiny", 256,  512,   6,  4,  2,  64,  8,    512,    480,    2048,   true},
     {"gemma4", "e2b",  1536, 6144,  35, 8,  1,  256, 512,  262144, 262000, 131072, true},
     {"gemma4", "e4b",  2560, 10240, 42, 8,  2,  256, 512,  262144, 262000, 131072, true},
+    {"gemma4-moe", "tiny", 256, 512, 4, 4, 2, 64, 8, 512, 480, 2048, true, 8, 2, 128},
+    {"gemma4-moe", "26b-a4b", 2816, 2112, 30, 16, 8, 256, 1024, 262144, 262000, 262144, true, 128,
+     8, 704},
     {"gemma4", "31b",  5376, 21504, 60, 32, 16, 256, 1024, 262144, 262000, 262144, true},
 };
 // clang-format on
 
 /// What a shape has beside the sizes that all families have.
 struct More {
-  std::string_view name;
+  std::string_view arch, name;
   int64_t full_every;
   int64_t full_head_dim;
   int64_t full_kv_heads;  // whose values are their keys; 0: as others
@@ -307,13 +210,16 @@ struct More {
   bool is_double_wide;
   int64_t input_size;
 };
-constexpr More kMore[] = {{"tiny", 3, 128, 0, 2, true, 256},
-                          {"e2b", 5, 512, 0, 20, true, 256},
-                          {"e4b", 6, 512, 0, 18, false, 256},
-                          {"31b", 6, 512, 4, 0, false, 0}};
+constexpr More kMore[] = {{"gemma4", "tiny", 3, 128, 0, 2, true, 256},
+                          {"gemma4", "e2b", 5, 512, 0, 20, true, 256},
+                          {"gemma4", "e4b", 6, 512, 0, 18, false, 256},
+                          {"gemma4-moe", "tiny", 3, 128, 1, 0, false, 0},
+                          {"gemma4-moe", "26b-a4b", 6, 512, 2, 0, false, 0},
+                          {"gemma4", "31b", 6, 512, 4, 0, false, 0}};
 
 json::Value config_of(const ModelShape& shape, int64_t layers) {
-  const More& more = *std::ranges::find(kMore, shape.name, &More::name);
+  const More& more = *std::ranges::find_if(
+      kMore, [&](const More& of) { return of.arch == shape.arch && of.name == shape.name; });
   json::Value config = usual_config(kModelTypes[0], shape, layers);
   config.erase("hidden_act");
   json::Value types = json::Value::array();
@@ -325,7 +231,12 @@ json::Value config_of(const ModelShape& shape, int64_t layers) {
   const int64_t own = shape.layers - more.shared_layers;
   const bool shares = more.shared_layers > 0 && layers > own;
   config["attention_k_eq_v"] = more.full_kv_heads > 0;
-  config["enable_moe_block"] = false;
+  config["enable_moe_block"] = shape.experts > 0;
+  if (shape.experts > 0) {
+    config["moe_intermediate_size"] = shape.expert_size;
+    config["num_experts"] = shape.experts;
+    config["top_k_experts"] = shape.per_token;
+  }
   config["final_logit_softcapping"] = 30.0;
   config["global_head_dim"] = more.full_head_dim;
   config["hidden_activation"] = "gelu_pytorch_tanh";

@@ -160,6 +160,16 @@ TEST(Gemma4Config, values_are_refused_by_the_name_of_the_key) {
     EXPECT_EQ(config.error().code, expected) << key << " " << value;
     EXPECT_NE(config.error().message.find(key), std::string::npos) << config.error().message;
   }
+  const char* const experts[][2] = {
+      {R"("num_experts": 4, "top_k_experts": 5, "moe_intermediate_size": 8)", "json.range"},
+      {R"("num_experts": 0, "top_k_experts": 1, "moe_intermediate_size": 8)", "json.range"},
+      {R"("num_experts": 4, "top_k_experts": 2)", "json.missing"},
+      {R"("num_experts": 4, "top_k_experts": 2, "moe_intermediate_size": 0)", "json.range"},
+      {R"("top_k_experts": 2, "moe_intermediate_size": 8)", "json.missing"}};
+  for (const auto& [keys, expected] : experts) {
+    const std::string changes = std::string(R"({"enable_moe_block": true, )") + keys + "}";
+    EXPECT_EQ(code(kGemma4, changes.c_str()), expected) << keys;
+  }
   EXPECT_EQ(code(kGemma4, R"({"vocab_size_per_layer_input": null})"),
             "config.vocab_size_per_layer_input");
   EXPECT_EQ(code(kGemma4, R"({"attention_k_eq_v": true, "num_global_key_value_heads": 3})"),

@@ -128,6 +128,14 @@ ValueId StepRecorder::add_norm(std::string_view name, ValueId& x, ValueId delta)
                           stream_.residual_factor, std::exchange(scale_, {}));
 }
 
+ValueId StepRecorder::scaled_norm(std::string_view name, ValueId x, float factor) {
+  const Vector factors = vector({.name = in_layer(name),
+                                 .role = TensorRole::kFactors,
+                                 .rows = config_.hidden_size,
+                                 .factor = factor});
+  return record_.add_norm(name, x, kNoValue, {factors, config_.rms_norm_eps});
+}
+
 void StepRecorder::scale_next_sum(std::string_view name) {
   scale_ = vector({.name = in_layer(name), .role = TensorRole::kFactors, .rows = 1});
 }
@@ -419,22 +427,21 @@ ValueId StepRecorder::experts(ValueId h, const Mixture& mixture) {
   const auto under = [&](std::string_view name) {
     return fmt::format("{}{}", mixture.prefix, name);
   };
-  ValueId logits = mixture.logits;
-  if (logits == kNoValue) {
-    const std::string name = under(mixture.router);
-    const Weight router = matrix({.name = in_layer(name),
-                                  .role = TensorRole::kRouter,
-                                  .rows = mixture.experts,
-                                  .cols = record_.cols(h),
-                                  .has_bias = mixture.has_bias});
-    logits = record_.exact_linear(name, h, router);
-  }
-  Router router = {.rule = mixture.routing, .factors = mixture.factors};
-  if (!mixture.choice_bias.empty()) {
-    router.biases = vector({.name = in_layer(under(mixture.choice_bias)),
-                            .role = TensorRole::kVector,
-                            .rows = mixture.experts});
-  }
+  const auto of_each = [&](std::string_view name, TensorRole role) {
+    if (name.empty()) return Vector();
+    return vector({.name = in_layer(under(name)), .role = role, .rows = mixture.experts});
+  };
+  const ValueId chosen_by = mixture.router_input == kNoValue ? h : mixture.router_input;
+  const std::string name = under(mixture.router);
+  const Weight chooser = matrix({.name = in_layer(name),
+                                 .role = TensorRole::kRouter,
+                                 .rows = mixture.experts,
+                                 .cols = record_.cols(chosen_by),
+                                 .has_bias = mixture.has_bias});
+  const ValueId logits = record_.exact_linear(name, chosen_by, chooser);
+  Router router = {.rule = mixture.routing};
+  router.biases = of_each(mixture.choice_bias, TensorRole::kVector);
+  router.factors = of_each(mixture.factors, TensorRole::kFactors);
   return record_.experts(under("experts"), h, logits, experts(record_.cols(h), mixture), router);
 }
 
@@ -456,41 +463,6 @@ std::optional<TensorSpec> expert_stack_of(const ModelConfig& config) {
   const std::vector<TensorSpec> tensors = tensors_of(config);
   const auto found = std::ranges::find_if(tensors, &TensorSpec::is_of_experts);
   return found == tensors.end() ? std::nullopt : std::optional(*found);
-}
-
-void record_usual_step(const ModelConfig& config, StepRecorder& step, UsualStep usual) {
-  const bool before = usual.norms != BlockNorms::kAfter;
-  const bool after = usual.norms != BlockNorms::kBefore;
-  LayerNorms names = usual.names.value_or(LayerNorms{});
-  if (!after && !usual.names) names.before_second = "post_attention_layernorm";
-  const std::shared_ptr<const Rope> full_rope = step.rope();
-  const bool is_shared = usual.sliding_rope == nullptr || *usual.sliding_rope == *full_rope;
-  const auto sliding_rope =
-      is_shared ? full_rope : std::make_shared<const Rope>(*usual.sliding_rope);
-  usual.gated.inner = config.intermediate_size;
-  ValueId x = step.embed(usual.stream);
-  ValueId delta = kNoValue;
-  for (int64_t i = 0; i < config.num_layers; ++i) {
-    step.begin_layer(i);
-    StepRecorder::Attention attention = usual.attention;
-    attention.shape = attention_shape(config, i);
-    attention.rope = attention.shape.window > 0 ? sliding_rope : full_rope;
-    if (usual.score_scale != 0) attention.shape.scale = usual.score_scale;
-    attention.shape.cap = usual.score_cap;
-    if (usual.of_layer) usual.of_layer(attention, i);
-    ValueId h = before ? step.add_norm(names.before_first, x, delta)
-                       : step.add("self_attn.input", x, delta);
-    delta = usual.first ? usual.first(h, i) : step.attention(h, attention);
-    if (after) delta = step.norm(names.after_first, delta);
-    h = before ? step.add_norm(names.before_second, x, delta) : step.add("mlp.input", x, delta);
-    if (usual.experts != nullptr && usual.experts->layers[i]) {
-      delta = step.mixture(h, *usual.experts, usual.mixture);
-    } else {
-      delta = usual.second ? usual.second(h, i) : step.gated_block(h, usual.gated);
-    }
-    if (after) delta = step.norm(names.after_second, delta);
-  }
-  step.finish(x, delta, usual.logits);
 }
 
 }  // namespace subbyte

@@ -74,12 +74,20 @@ class StepRecorder {
   /// that many times the square of what the norm is meant for.
   ValueId norm_runs(std::string_view name, ValueId x, int64_t cols, float eps_factor);
 
+  /// The norm of the stream, whose factors are the numbers of that name, times `factor`.
+  ValueId scaled_norm(std::string_view name, ValueId x, float factor);
+
   /// The next sum of the stream is times the one number of that name.
   void scale_next_sum(std::string_view name);
 
   /// gate(x) times columns of `up` from `first` on.
   ValueId gate(std::string_view name, ValueId x, ValueId up, int64_t first, Gate gate) {
     return record_.gate(name, x, up, first, gate);
+  }
+
+  /// a + b, of which a is not used any more.
+  ValueId sum(std::string_view name, ValueId a, ValueId b) {
+    return record_.sigmoid_gate(name, a, kNoValue, b);
   }
 
   /// An operation that is no block here, and its weights that are no matrices.
@@ -175,8 +183,8 @@ class StepRecorder {
     std::string_view router = "gate";  // the name of what chooses experts
     Routing routing = {};
     std::string_view choice_bias = {};  // the name of the biases that only choose; empty: none
-    ValueId logits = kNoValue;          // what chooses experts; no value: the router, of h
-    Vector factors = {};                // of the weights of each expert, or of size 0
+    ValueId router_input = kNoValue;    // what the router reads; no value: h
+    std::string_view factors = {};      // the name of those of weights, one of each expert
     int64_t experts = 0;
     ExpertUse use = {};
     int64_t inner = 0;      // inputs of the last product of an expert

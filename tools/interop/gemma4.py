@@ -34,10 +34,20 @@ def inputs(**more):
                               layer_types=["sliding_attention", "full_attention"] * 2, **more))
 
 
+def experts(**more):
+    """A mixture beside the block of each layer, whose router has scales of its own."""
+    return with_scales(tiny.family("Gemma4", 38, config_of="Gemma4Text", **GEMMA4,
+                              global_head_dim=32, attention_k_eq_v=True,
+                              num_global_key_value_heads=1, hidden_size_per_layer_input=0,
+                              enable_moe_block=True, num_experts=4, top_k_experts=2,
+                              moe_intermediate_size=16,
+                              layer_types=["sliding_attention", "full_attention"], **more))
+
+
 def with_scales(model):
-    """Numbers of layers, none of which is 1."""
+    """Numbers of layers and of routers, none of which is 1."""
     with torch.no_grad():
-        for name, tensor in model.named_buffers():
-            if name.endswith("layer_scalar"):
+        for name, tensor in [*model.named_buffers(), *model.named_parameters()]:
+            if name.endswith(("layer_scalar", "router.scale", "per_expert_scale")):
                 tensor.uniform_(0.5, 1.5)
     return model

@@ -145,6 +145,7 @@ GOLDENS = {
         "gemma3-bf16": (lambda f: make.bf16(f, tiny.gemma3), "text"),
         "gemma4-bf16": (lambda f: make.bf16(f, gemma4.dense), "text"),
         "gemma4-inputs-bf16": (lambda f: make.bf16(f, gemma4.inputs), "text"),
+        "gemma4-moe-bf16": (lambda f: make.bf16(f, gemma4.experts), "text"),
         "olmo3-bf16": (lambda f: make.bf16(f, tiny.olmo3), "text"),
         "deepseek-v2-bf16": (lambda f: make.bf16(f, tiny.deepseek_v2), "text"),
         "deepseek-v3-bf16": (lambda f: make.bf16(f, tiny.deepseek_v3), "text"),
