@@ -306,11 +306,13 @@ Result<std::vector<FoundTensor>> find_tensors(const ImportContext& context,
   tensors.reserve(specs.size());
   for (TensorSpec& spec : specs) {
     auto found = finder.find(std::move(spec));
-    if (!found.ok()) return with_unread_layout(context.tensors, std::move(found).error());
+    if (!found.ok()) {
+      return with_unread_layout(context.tensors, tensors_of(config), std::move(found).error());
+    }
     tensors.push_back(std::move(found).value());
   }
   const Status rest = finder.check_rest();
-  if (!rest.ok()) return with_unread_layout(context.tensors, rest.error());
+  if (!rest.ok()) return with_unread_layout(context.tensors, tensors_of(config), rest.error());
   return tensors;
 }
 

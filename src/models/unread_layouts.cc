@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <optional>
 #include <string_view>
 
 #include "base/quote.h"
@@ -49,10 +51,19 @@ bool has_part(std::string_view name, std::string_view part) {
   return part.starts_with('.') ? name.find(part) != name.npos : name.starts_with(part);
 }
 
-}  // namespace
+/// Says whether the model's own names have this part.
+bool is_own(std::string_view part, std::span<const TensorSpec> specs) {
+  return std::ranges::any_of(specs, [&](const TensorSpec& spec) {
+    return has_part(spec.name, part) || std::ranges::any_of(spec.parts, [&](const PartSpec& one) {
+             return has_part(one.name, part);
+           });
+  });
+}
 
-std::optional<Error> find_unread_layout(const TensorSource& tensors) {
+std::optional<Error> find_unread_layout(const TensorSource& tensors,
+                                        std::span<const TensorSpec> specs) {
   for (const KnownLayout& layout : kLayouts) {
+    if (is_own(layout.part, specs)) continue;
     for (const auto& [name, tensor] : tensors.tensors()) {
       if (!has_part(name, layout.part) || is_in_unread_part(tensors, name)) continue;
       return tensor_error(
@@ -63,9 +74,12 @@ std::optional<Error> find_unread_layout(const TensorSource& tensors) {
   return std::nullopt;
 }
 
-Error with_unread_layout(const TensorSource& tensors, Error error) {
+}  // namespace
+
+Error with_unread_layout(const TensorSource& tensors, std::span<const TensorSpec> specs,
+                         Error error) {
   if (error.code != "import.missing" && error.code != "model.surplus") return error;
-  auto layout = find_unread_layout(tensors);
+  auto layout = find_unread_layout(tensors, specs);
   return layout ? *std::move(layout) : std::move(error);
 }
 

@@ -122,14 +122,9 @@ class TensorWriter {
 
 }  // namespace
 
-Result<std::vector<SynthTensor>> synthetic_tensors(const ModelShape& shape, int64_t layers,
+Result<std::vector<SynthTensor>> synthetic_tensors(const ModelConfig& config,
                                                    const SynthOptions& options) {
-  const ModelFamily& family = family_of(shape);
-  // As it is read from a file, where numbers have no sign.
-  SUBBYTE_TRY(const json::Value text,
-              json::parse(json::to_text(family.config_of(shape, layers)), "config.json"));
-  SUBBYTE_TRY(const json::Object object, json::Object::of(text, "config.json"));
-  SUBBYTE_TRY(const ModelConfig config, parse_model_config(object));
+  const ModelFamily& family = family_of(config);
   const TensorSource none = TensorSource::empty();
   SUBBYTE_TRY(const CheckpointNames names,
               CheckpointNames::find(none, family.experts, family.prefix));
@@ -139,6 +134,16 @@ Result<std::vector<SynthTensor>> synthetic_tensors(const ModelShape& shape, int6
     SUBBYTE_CHECK(writer.add(spec, names.tensors_of(spec)));
   }
   return writer.take();
+}
+
+Result<std::vector<SynthTensor>> synthetic_tensors(const ModelShape& shape, int64_t layers,
+                                                   const SynthOptions& options) {
+  // As it is read from a file, where numbers have no sign.
+  SUBBYTE_TRY(const json::Value text,
+              json::parse(json::to_text(family_of(shape).config_of(shape, layers)), "config.json"));
+  SUBBYTE_TRY(const json::Object object, json::Object::of(text, "config.json"));
+  SUBBYTE_TRY(const ModelConfig config, parse_model_config(object));
+  return synthetic_tensors(config, options);
 }
 
 }  // namespace subbyte

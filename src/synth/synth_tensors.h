@@ -9,6 +9,7 @@
 #include "checkpoints/containers/safetensors.h"
 #include "checkpoints/synthetic_format.h"
 #include "formats/format.h"
+#include "models/model_config.h"
 #include "synth/synth.h"
 #include "synth/synth_shapes.h"
 
@@ -33,6 +34,9 @@ struct SynthTensor {
 /// All tensors that the list of the family names, in its order. Code synth.group_size when the
 /// group does not divide the inputs of some layer.
 Result<std::vector<SynthTensor>> synthetic_tensors(const ModelShape& shape, int64_t layers,
+                                                   const SynthOptions& options);
+/// The same of any config of a family.
+Result<std::vector<SynthTensor>> synthetic_tensors(const ModelConfig& config,
                                                    const SynthOptions& options);
 
 }  // namespace subbyte
