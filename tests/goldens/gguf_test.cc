@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -116,6 +117,7 @@ TEST_P(GgufGoldens, tokenizer_and_template_are_inside) {
 TEST(GgufPreTokenizers, every_one_opens) {
   for (const GgufPreTokenizer& known : all_gguf_pre_tokenizers()) {
     const std::string name(known.names.substr(0, known.names.find(' ')));
+    if (known.of_characters) continue;
     SCOPED_TRACE(name);
     GgufBytes made;
     made.text("tokenizer.ggml.model", "gpt2");
@@ -163,6 +165,14 @@ void add_pairs(GgufBytes& made) {
   made.key("tokenizer.ggml.add_bos_token", 7, raw(uint8_t{0}));
 }
 
+/// A capital letter follows a small one.
+bool has_capital_inside(std::string_view text) {
+  const auto is_inside = [](char a, char b) {
+    return a >= 'a' && a <= 'z' && b >= 'A' && b <= 'Z';
+  };
+  return std::ranges::adjacent_find(text, is_inside) != text.end();
+}
+
 /// Ids show where a text is cut, as two letters become one token unless there is a cut between.
 TEST(GgufPreTokenizers, cut_texts_as_llama_cpp_does) {
   const auto golden =
@@ -172,8 +182,10 @@ TEST(GgufPreTokenizers, cut_texts_as_llama_cpp_does) {
   ASSERT_GE(texts.size(), 24U);
   for (const GgufPreTokenizer& known : all_gguf_pre_tokenizers()) {
     const std::string name(known.names.substr(0, known.names.find(' ')));
-    if (name == "youtu") continue;  // llama.cpp does not tell cases of letters apart there
+    if (known.of_characters) continue;
     SCOPED_TRACE(name);
+    // llama.cpp does not tell cases of letters apart there.
+    const bool is_blind = name == "youtu" || name == "kimi-k2" || name == "tiny_aya";
     const json::Value& ids = golden->at("ids").at(name);
     ASSERT_EQ(ids.size(), texts.size());
     GgufBytes made;
@@ -186,6 +198,7 @@ TEST(GgufPreTokenizers, cut_texts_as_llama_cpp_does) {
     const auto tokenizer = open_tokenizer(file / "tokenizer.json", ModelFiles(file));
     ASSERT_TRUE(tokenizer.ok()) << tokenizer.error().message;
     for (std::size_t i = 0; i < texts.size(); ++i) {
+      if (is_blind && has_capital_inside(texts[i].string())) continue;
       const auto found = tokenizer->encode(texts[i].string());
       ASSERT_TRUE(found.ok());
       EXPECT_EQ(*found, ids[i].get<std::vector<TokenId>>()) << texts[i].string();

@@ -21,8 +21,7 @@ import numpy
 import xllamacpp
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-# llama.cpp does not tell cases of letters apart there (" aWORD").
-DIFFERENT = ("youtu",)
+DIFFERENT = ("gemma4",)  # merges of characters
 PARTS = ["a", "b", "cd", "The", "WORD", "it's", "IT'S", "we'll", "'d", "1", "23", "4567",
          "89012345", " ", "  ", "   ", "\n", "\n\n", "\r\n", "\t", ".", ",", "!?", "...", "(x)",
          "$", "+", "#", "/", "//", "`", "~", "-", "_", "{}", "<|", "|>", " a", " B", " 7", " .",
@@ -44,7 +43,7 @@ def names():
     text = (ROOT / "src/checkpoints/containers/gguf_pre_tokenizers.cc").read_text()
     table = text[text.index("kAll[] = {"):]
     return [line.split('"')[1].split()[0] for line in table.splitlines()
-            if line.startswith('    {"')]
+            if line.startswith(('    {"', '    {.names'))]
 
 
 def write_model(path, pre):

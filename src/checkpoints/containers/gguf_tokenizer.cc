@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -20,6 +19,7 @@ using json::Value;
 
 constexpr std::string_view kCode = "gguf.tokenizer";
 constexpr std::string_view kPairs = "gpt2";
+constexpr std::string_view kCharacters = "gemma4";  // pairs of characters, and not of bytes
 constexpr std::string_view kKind = "tokenizer.ggml.model";
 constexpr std::string_view kTokens = "tokenizer.ggml.tokens";
 constexpr std::string_view kTypes = "tokenizer.ggml.token_type";
@@ -42,6 +42,8 @@ struct GgufTokenizer {
   bool is_added(std::size_t i) const {
     return types[i] == TokenType::kControl || types[i] == TokenType::kOfUser;
   }
+  /// Merges are listed, and do not follow from scores.
+  bool has_merges() const { return kind != kSentencePiece; }
 };
 
 std::string text_of(std::string_view text) {
@@ -76,10 +78,10 @@ Status check_texts(const GgufFile& file, std::string_view key,
 Status read_kind(const GgufFile& file, GgufTokenizer& result) {
   const GgufValue* const kind = file.find(kKind);
   const auto name = kind == nullptr ? std::nullopt : kind->string();
-  if (!name || (*name != kPairs && *name != kSentencePiece)) {
-    return file.error(
-        kCode, kKind,
-        fmt::format("{} or {}, which are read", quote(kPairs), quote(kSentencePiece)));
+  if (!name || (*name != kPairs && *name != kSentencePiece && *name != kCharacters)) {
+    return file.error(kCode, kKind,
+                      fmt::format("{}, {} or {}, which are read", quote(kPairs),
+                                  quote(kSentencePiece), quote(kCharacters)));
   }
   result.kind = *name;
   return {};
@@ -153,36 +155,30 @@ struct Parts {
   bool adds_begin = false;
 };
 
-Result<Parts> parts_of_pairs(const GgufFile& file) {
-  const GgufValue* const pre = file.find(kPre);
-  const auto name = pre == nullptr ? std::nullopt : pre->string();
-  const GgufPreTokenizer* const known = name ? find_gguf_pre_tokenizer(*name) : nullptr;
-  if (known == nullptr) {
-    return file.error(kCode, kPre, "the name of a pre-tokenizer that is known (docs/gguf.md)");
-  }
+Parts parts_of_bytes(const GgufPreTokenizer& known) {
   Parts parts;
-  if (known->is_nfc) parts.normalizer = R"({"type":"NFC"})";
+  if (known.is_nfc) parts.normalizer = R"({"type":"NFC"})";
   parts.pre_tokenizer = R"({"type":"Sequence","pretokenizers":[)";
-  for (const std::string_view pattern : known->patterns) parts.pre_tokenizer += split(pattern);
+  for (const std::string_view pattern : known.patterns) parts.pre_tokenizer += split(pattern);
   parts.pre_tokenizer +=
       R"({"type":"ByteLevel","add_prefix_space":false,"trim_offsets":true,"use_regex":false}]})";
   parts.decoder =
       R"({"type":"ByteLevel","add_prefix_space":true,"trim_offsets":true,"use_regex":true})";
-  parts.model = fmt::format(R"("ignore_merges":{})", known->ignore_merges);
-  parts.adds_begin = known->adds_begin;
+  parts.model = fmt::format(R"("ignore_merges":{})", known.ignore_merges);
+  parts.adds_begin = known.adds_begin;
   return parts;
 }
 
-Result<Parts> parts_of_sentencepiece(const GgufFile& file, const GgufTokenizer& tokenizer) {
-  SUBBYTE_TRY(const bool has_prefix, flag(file, "tokenizer.ggml.add_space_prefix", true));
-  const std::string replace =
-      fmt::format(R"({{"type":"Replace","pattern":{{"String":" "}},"content":"{}"}})", kSpace);
+Result<Parts> parts_of_characters(const GgufFile& file, const GgufTokenizer& tokenizer) {
+  SUBBYTE_TRY(const bool has_prefix,
+              flag(file, "tokenizer.ggml.add_space_prefix", !tokenizer.has_merges()));
   Parts parts;
-  parts.normalizer = replace;
+  parts.normalizer =
+      fmt::format(R"({{"type":"Replace","pattern":{{"String":" "}},"content":"{}"}})", kSpace);
   if (has_prefix) {
     parts.normalizer = fmt::format(
         R"({{"type":"Sequence","normalizers":[{{"type":"Prepend","prepend":"{}"}},{}]}})", kSpace,
-        replace);
+        parts.normalizer);
   }
   parts.decoder = fmt::format(
       R"({{"type":"Sequence","decoders":[{{"type":"Replace","pattern":{{"String":"{}"}},)"
@@ -194,8 +190,20 @@ Result<Parts> parts_of_sentencepiece(const GgufFile& file, const GgufTokenizer& 
     const auto id = static_cast<std::size_t>(unknown - tokenizer.types.begin());
     parts.model += R"(,"unk_token":)" + text_of(tokenizer.tokens[id]);
   }
-  parts.adds_begin = true;
+  parts.adds_begin = tokenizer.kind != kPairs;
   return parts;
+}
+
+Result<Parts> parts_of(const GgufFile& file, const GgufTokenizer& tokenizer) {
+  if (tokenizer.kind != kPairs) return parts_of_characters(file, tokenizer);
+  const GgufValue* const pre = file.find(kPre);
+  const auto name = pre == nullptr ? std::nullopt : pre->string();
+  const GgufPreTokenizer* const known = name ? find_gguf_pre_tokenizer(*name) : nullptr;
+  if (known == nullptr) {
+    return file.error(kCode, kPre, "the name of a pre-tokenizer that is known (docs/gguf.md)");
+  }
+  if (known->of_characters) return parts_of_characters(file, tokenizer);
+  return parts_of_bytes(*known);
 }
 
 /// The tokens that the template puts around a text.
@@ -213,7 +221,8 @@ Result<std::string> post_processor_of(const GgufFile& file, const GgufTokenizer&
     tokens += fmt::format(R"({}{}:{{"id":{},"ids":[{}],"tokens":[{}]}})", tokens.empty() ? "" : ",",
                           text, text, id, text);
   };
-  SUBBYTE_TRY(const bool begins, flag(file, "tokenizer.ggml.add_bos_token", adds_begin));
+  SUBBYTE_TRY(const bool said, flag(file, "tokenizer.ggml.add_bos_token", adds_begin));
+  const bool begins = said || tokenizer.kind == kCharacters;  // first files of Gemma 4 were wrong
   SUBBYTE_TRY(const bool ends, flag(file, "tokenizer.ggml.add_eos_token", false));
   if (!begins && !ends) return std::string("null");
   const auto required = [&](std::string_view key) -> Result<int64_t> {
@@ -278,7 +287,7 @@ Result<std::string> merges_by_scores(const GgufFile& file, const GgufTokenizer& 
 /// are ids without a token.
 std::string vocabulary_of(const GgufTokenizer& tokenizer) {
   std::string text;
-  const bool has_all = tokenizer.kind == kSentencePiece;
+  const bool has_all = !tokenizer.has_merges();
   for (std::size_t i = 0; i < tokenizer.tokens.size(); ++i) {
     const bool is_left = tokenizer.is_added(i) || tokenizer.types[i] == TokenType::kUnused;
     if (is_left && !has_all) continue;
@@ -287,15 +296,21 @@ std::string vocabulary_of(const GgufTokenizer& tokenizer) {
   return text;
 }
 
+/// Marks of calls of tools, which the models' own tokenizers leave in answers; the converter takes
+/// all tokens in angle brackets for control tokens.
+bool is_mark(std::string_view token) {
+  return token.starts_with('<') && token.find("tool") != token.npos;
+}
+
 std::string added_tokens_of(const GgufTokenizer& tokenizer) {
   std::string text;
   for (std::size_t i = 0; i < tokenizer.tokens.size(); ++i) {
     const bool is_unknown = tokenizer.types[i] == TokenType::kUnknown;
     if (!tokenizer.is_added(i) && !is_unknown) continue;
+    const bool is_text = tokenizer.types[i] == TokenType::kOfUser || is_mark(tokenizer.tokens[i]);
     text += fmt::format(R"({}{{"id":{},"content":{},"single_word":false,"lstrip":false,)"
                         R"("rstrip":false,"normalized":false,"special":{}}})",
-                        text.empty() ? "" : ",", i, text_of(tokenizer.tokens[i]),
-                        tokenizer.types[i] != TokenType::kOfUser);
+                        text.empty() ? "" : ",", i, text_of(tokenizer.tokens[i]), !is_text);
   }
   return text;
 }
@@ -307,17 +322,31 @@ constexpr std::string_view kIds[] = {
     "tokenizer.ggml.eot_token_id",     "tokenizer.ggml.eom_token_id",
     "tokenizer.ggml.unknown_token_id", "tokenizer.ggml.padding_token_id"};
 
-/// Ids that end a text by their names, where they are control tokens: files say one of several.
-constexpr std::array<std::string_view, 10> kEnds = {
-    "<|endoftext|>", "<|im_end|>",    "<|eot_id|>", "<|eom_id|>", "<|end|>",
-    "<|return|>",    "<end_of_turn>", "<|call|>",   "<|user|>",   "<|observation|>"};
+/// Added tokens that end a text by their names: files say one of several.
+constexpr std::string_view kEnds[] = {"<|endoftext|>",
+                                      "<|im_end|>",
+                                      "<|eot_id|>",
+                                      "<|eom_id|>",
+                                      "<|end_of_text|>",
+                                      "<|end|>",
+                                      "<|return|>",
+                                      "<end_of_turn>",
+                                      "<|call|>",
+                                      "<|user|>",
+                                      "<|observation|>",
+                                      "<turn|>",
+                                      "<|tool_response>",
+                                      "[EOT]",
+                                      "[EOS]",
+                                      "[e~[",
+                                      "<\uFF5Cend\u2581of\u2581sentence\uFF5C>"};
 
 bool is_end_by_name(std::string_view text, const GgufTokenizer& tokenizer) {
-  if (std::ranges::find(kEnds, text) == kEnds.end()) return false;
+  const auto has = [](const auto& list, std::string_view token) {
+    return std::ranges::find(list, token) != std::ranges::end(list);
+  };
   // In the format of gpt-oss a message ends, and the answer goes on.
-  const bool has_return =
-      std::ranges::find(tokenizer.tokens, std::string_view("<|return|>")) != tokenizer.tokens.end();
-  return text != "<|end|>" || !has_return;
+  return has(kEnds, text) && (text != "<|end|>" || !has(tokenizer.tokens, "<|return|>"));
 }
 
 /// The templates by names, the first that of the key without one.
@@ -343,12 +372,10 @@ bool has_gguf_tokenizer(const GgufFile& file) {
 
 Result<std::string> gguf_tokenizer_json(const GgufFile& file) {
   SUBBYTE_TRY(const GgufTokenizer tokenizer, read_tokenizer(file));
-  const bool has_pairs = tokenizer.kind == kPairs;
-  SUBBYTE_TRY(const Parts parts,
-              has_pairs ? parts_of_pairs(file) : parts_of_sentencepiece(file, tokenizer));
+  SUBBYTE_TRY(const Parts parts, parts_of(file, tokenizer));
   SUBBYTE_TRY(const std::string around, post_processor_of(file, tokenizer, parts.adds_begin));
   SUBBYTE_TRY(const std::string merges,
-              has_pairs ? listed_merges(file) : merges_by_scores(file, tokenizer));
+              tokenizer.has_merges() ? listed_merges(file) : merges_by_scores(file, tokenizer));
   return fmt::format(
       R"({{"version":"1.0","truncation":null,"padding":null,"added_tokens":[{}],"normalizer":{},)"
       R"("pre_tokenizer":{},"post_processor":{},"decoder":{},"model":{{"type":"BPE",{},)"
@@ -394,15 +421,13 @@ std::vector<Error> gguf_tokenizer_problems(const GgufModel& model) {
   const bool has_tokens = add(read_tokens(file, tokenizer));
   if (has_tokens) add(check_vocabulary(model));
   const bool has_types = has_tokens && add(read_types(file, tokenizer));
-  const bool has_pairs = tokenizer.kind == kPairs;
-  if (has_kind && has_pairs) add(parts_of_pairs(file));
-  if (has_kind && !has_pairs) add(parts_of_sentencepiece(file, tokenizer));
+  if (has_kind) add(parts_of(file, tokenizer));
   if (has_tokens) {
     add(post_processor_of(file, tokenizer, false));
     for (const std::string_view key : kIds) add(id_of(file, key, tokenizer.tokens.size()));
   }
-  if (has_kind && has_pairs) add(listed_merges(file));
-  if (has_kind && has_types && !has_pairs) add(merges_by_scores(file, tokenizer));
+  if (has_kind && tokenizer.has_merges()) add(listed_merges(file));
+  if (has_kind && has_types && !tokenizer.has_merges()) add(merges_by_scores(file, tokenizer));
   add(templates_of(file));
   return problems;
 }
@@ -420,7 +445,7 @@ Result<std::string> gguf_tokenizer_config(const GgufFile& file) {
     if (!id) continue;
     const auto i = static_cast<std::size_t>(*id);
     // An id without a token names none.
-    if (tokenizer.kind == kPairs && tokenizer.types[i] == TokenType::kUnused) continue;
+    if (tokenizer.has_merges() && tokenizer.types[i] == TokenType::kUnused) continue;
     config[name] = std::string(tokenizer.tokens[i]);
   }
   SUBBYTE_TRY(const Value templates, templates_of(file));
@@ -447,8 +472,7 @@ Result<std::string> gguf_generation_config(const GgufFile& file) {
       if (id) add(*id);
     }
     for (std::size_t i = 0; i < tokenizer.tokens.size(); ++i) {
-      const bool is_control = tokenizer.types[i] == TokenType::kControl;
-      if (is_control && is_end_by_name(tokenizer.tokens[i], tokenizer)) {
+      if (tokenizer.is_added(i) && is_end_by_name(tokenizer.tokens[i], tokenizer)) {
         add(static_cast<int64_t>(i));
       }
     }

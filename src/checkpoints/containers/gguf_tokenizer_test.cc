@@ -96,8 +96,8 @@ TEST(GgufTokenizer, refuses_what_does_not_fit) {
   EXPECT_EQ(changed([](GgufBytes&) {}), "");
   EXPECT_TRUE(without("tokenizer.ggml.model",
                       [](GgufBytes& file) { file.text("tokenizer.ggml.model", "t5"); })
-                  .starts_with("gguf.tokenizer m.gguf: tokenizer.ggml.model: expected \"gpt2\" or "
-                               "\"llama\", which are read, found \"t5\""));
+                  .starts_with("gguf.tokenizer m.gguf: tokenizer.ggml.model: expected \"gpt2\", "
+                               "\"llama\" or \"gemma4\", which are read, found \"t5\""));
   EXPECT_TRUE(without("tokenizer.ggml.pre", [](GgufBytes& file) {
                 file.text("tokenizer.ggml.pre", "of-tomorrow");
               }).find("found \"of-tomorrow\"") != std::string::npos);
@@ -144,6 +144,43 @@ TEST(GgufTokenizer, sentencepiece_becomes_pairs) {
   EXPECT_EQ(made["model"]["vocab"].size(), 5u);
   EXPECT_EQ(made["normalizer"]["normalizers"][0]["prepend"], "\u2581");
   EXPECT_EQ(made["post_processor"]["single"][0]["SpecialToken"]["id"], "<s>");
+}
+
+/// As tokenizer.json of Gemma 4: blanks are letters, merges are listed, and each text has its
+/// beginning.
+TEST(GgufTokenizer, pairs_of_characters) {
+  GgufBytes file;
+  file.text("tokenizer.ggml.model", "gemma4");
+  file.texts("tokenizer.ggml.tokens", {"<bos>", "a", "\u2581", "\u2581a", "<0x0A>", "<turn|>"});
+  file.numbers<int32_t>("tokenizer.ggml.token_type", 5, {3, 1, 1, 1, 6, 3});
+  file.texts("tokenizer.ggml.merges", {"\u2581 a"});
+  file.u32("tokenizer.ggml.bos_token_id", 0);
+  file.key("tokenizer.ggml.add_bos_token", 7, raw(uint8_t{0}));
+  const json::Value made = json_of(gguf_tokenizer_json(file_of(file)));
+  EXPECT_EQ(json::to_text(made["model"]["merges"]), "[\"\u2581 a\"]");
+  EXPECT_EQ(made["model"]["byte_fallback"], true);
+  EXPECT_EQ(made["normalizer"]["type"], "Replace");
+  EXPECT_TRUE(made["pre_tokenizer"].is_null());
+  EXPECT_EQ(made["post_processor"]["single"][0]["SpecialToken"]["id"], "<bos>");
+  const json::Value generation = json_of(gguf_generation_config(file_of(file)));
+  EXPECT_EQ(json::to_text(generation), R"({"eos_token_id":[5]})");
+}
+
+/// DeepSeek's and Kimi's own tokenizers do not call them special, so that answers have them.
+TEST(GgufTokenizer, marks_of_calls_stay_in_answers) {
+  GgufBytes file;
+  file.text("tokenizer.ggml.model", "gpt2");
+  file.text("tokenizer.ggml.pre", "deepseek-v3");
+  file.texts("tokenizer.ggml.tokens",
+             {"a", "<\uFF5Ctool\u2581calls\u2581begin\uFF5C>", "<|tool_call_begin|>",
+              "<\uFF5Cend\u2581of\u2581sentence\uFF5C>"});
+  file.numbers<int32_t>("tokenizer.ggml.token_type", 5, {1, 3, 3, 3});
+  file.texts("tokenizer.ggml.merges", {});
+  const json::Value made = json_of(gguf_tokenizer_json(file_of(file)));
+  ASSERT_EQ(made["added_tokens"].size(), 3u);
+  EXPECT_EQ(made["added_tokens"][0]["special"], false);
+  EXPECT_EQ(made["added_tokens"][1]["special"], false);
+  EXPECT_EQ(made["added_tokens"][2]["special"], true);
 }
 
 TEST(GgufTokenizer, no_name_of_a_pre_tokenizer_comes_twice) {

@@ -162,7 +162,7 @@ class Writer {
     }
     const bool ignores = model.at("ignore_merges") == true;
     for (const GgufPreTokenizer& known : all_gguf_pre_tokenizers()) {
-      if (known.is_nfc != is_nfc || known.ignore_merges != ignores) continue;
+      if (known.of_characters || known.is_nfc != is_nfc || known.ignore_merges != ignores) continue;
       if (!std::ranges::equal(known.patterns, patterns)) continue;
       keys_.text("tokenizer.ggml.model", "gpt2");
       keys_.text("tokenizer.ggml.pre", known.names.substr(0, known.names.find(' ')));
