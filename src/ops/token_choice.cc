@@ -8,6 +8,7 @@
 #include <limits>
 #include <string>
 
+#include "base/cpu_features.h"
 #include "base/token_weight.h"
 
 namespace subbyte {
@@ -62,16 +63,67 @@ bool is_better(const Candidate& a, const Candidate& b) {
   return a.logit != b.logit ? a.logit > b.logit : a.token < b.token;
 }
 
-/// Puts more of the candidates in order, of which the first `num_sorted` are; how many are now.
+/// Puts the best in front, in no order but for the last of them: with that one the sum of the
+/// weights reaches `wanted`, which all together do. How many those are.
 template <class Candidate>
-std::size_t sort_more(std::span<Candidate> candidates, std::size_t num_sorted) {
-  constexpr std::size_t kFew = 64;
-  const std::span<Candidate> rest = candidates.subspan(num_sorted);
-  const std::size_t more = std::min(rest.size(), std::max(kFew, 3 * num_sorted));
-  const auto end = rest.begin() + static_cast<std::ptrdiff_t>(more);
-  if (more < rest.size()) std::ranges::nth_element(rest, end, is_better<Candidate>);
-  std::sort(rest.begin(), end, is_better<Candidate>);
-  return num_sorted + more;
+std::size_t put_reaching_in_front(std::vector<Candidate>& candidates, uint64_t wanted) {
+  constexpr std::ptrdiff_t kFew = 16;
+  auto first = candidates.begin();
+  auto end = candidates.end();
+  while (end - first > kFew) {
+    const Candidate& a = *first;
+    const Candidate& b = first[(end - first) / 2];
+    const Candidate& c = end[-1];
+    const bool is_order = is_better(a, b);  // neither the best nor the worst, so both parts shrink
+    const Candidate& better = is_order ? a : b;
+    const Candidate& worse = is_order ? b : a;
+    const Candidate middle = is_better(c, better) ? better : is_better(c, worse) ? c : worse;
+    uint64_t sum = 0;
+    const auto next = std::partition(first, end, [&](const Candidate& one) {
+      const bool is_in_front = !is_better(middle, one);
+      if (is_in_front) sum += one.weight;
+      return is_in_front;
+    });
+    if (sum >= wanted) {
+      end = next;
+    } else {
+      wanted -= sum;
+      first = next;
+    }
+  }
+  std::sort(first, end, is_better<Candidate>);
+  while (first->weight < wanted && end - first > 1) wanted -= (first++)->weight;
+  return static_cast<std::size_t>(first - candidates.begin()) + 1;
+}
+
+/// Weights of candidates beside the best one; their sum.
+template <class Candidate>
+[[gnu::always_inline]] inline uint64_t weigh(std::span<Candidate> candidates, float best,
+                                             double temperature) {
+  uint64_t total = 0;
+  for (Candidate& candidate : candidates) {
+    candidate.weight = token_weight(candidate.logit, best, temperature);
+    total += candidate.weight;
+  }
+  return total;
+}
+
+#ifdef __x86_64__
+/// The same bits, without a call of the C library for each fma().
+template <class Candidate>
+[[gnu::target("avx2,fma"), gnu::flatten]] uint64_t weigh_by_fma(std::span<Candidate> candidates,
+                                                                float best, double temperature) {
+  return weigh(candidates, best, temperature);
+}
+#endif
+
+template <class Candidate>
+uint64_t weigh_quickly(std::span<Candidate> candidates, float best, double temperature) {
+#ifdef __x86_64__
+  static const bool has_fma = (cpu_features() & kCpuAvx2) != 0;
+  if (has_fma) return weigh_by_fma(candidates, best, temperature);
+#endif
+  return weigh(candidates, best, temperature);
 }
 
 }  // namespace
@@ -160,44 +212,20 @@ void TokenChooser::keep_best(std::size_t wanted) {
 }
 
 /// The smallest set of the best that reaches top_p, without those below min_p of the best, and the
-/// token of it that the draw falls on. Of a whole vocabulary few are put in order: most draws fall
-/// on them.
+/// token of it that the draw falls on. Sums of weights have no order, so neither need candidates.
 int32_t TokenChooser::draw(const TokenChoice& choice) {
-  const float best = candidates_.front().logit;
-  uint64_t total = 0;
-  for (Candidate& candidate : candidates_) {
-    candidate.weight = token_weight(candidate.logit, best, choice.temperature);
-    total += candidate.weight;
-  }
-  std::erase_if(candidates_, [](const Candidate& candidate) { return candidate.weight == 0; });
-  std::size_t num_sorted = 0;
-  const auto in_order = [&](std::size_t i) {
-    while (i >= num_sorted) num_sorted = sort_more(std::span(candidates_), num_sorted);
-    return candidates_[i];
-  };
+  const uint64_t total =
+      weigh_quickly(std::span(candidates_), candidates_.front().logit, choice.temperature);
   const uint64_t wanted = weight_of_top_p(choice.top_p, total);
+  if (wanted < total) candidates_.resize(put_reaching_in_front(candidates_, wanted));
   const uint64_t least = weight_of_min_p(choice.min_p);
-  std::size_t end = 0;
   uint64_t kept = 0;
-  const auto keep = [&](const Candidate& candidate) {
+  std::erase_if(candidates_, [&](const Candidate& candidate) {
     if (candidate.weight >= least) kept += candidate.weight;
-  };
-  if (wanted == total) {  // all of them
-    end = candidates_.size();
-    for (const Candidate& candidate : candidates_) keep(candidate);
-  }
-  for (uint64_t reached = 0; reached < wanted && end < candidates_.size(); ++end) {
-    reached += in_order(end).weight;
-    keep(candidates_[end]);
-  }
-  uint64_t left = drawn_weight(choice.uniform, kept);
-  for (std::size_t i = 0; i < end; ++i) {
-    const Candidate candidate = in_order(i);
-    if (candidate.weight < least) continue;
-    if (candidate.weight >= left) return candidate.token;
-    left -= candidate.weight;
-  }
-  return candidates_.front().token;  // not reached: `left` was at most the sum
+    return candidate.weight < least;
+  });
+  const std::size_t drawn = put_reaching_in_front(candidates_, drawn_weight(choice.uniform, kept));
+  return candidates_[drawn - 1].token;
 }
 
 Result<int32_t> TokenChooser::choose(std::span<const float> logits, const TokenChoice& choice) {
