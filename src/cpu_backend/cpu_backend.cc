@@ -1,6 +1,7 @@
 #include "cpu_backend/cpu_backend.h"
 
 #include <algorithm>
+#include <atomic>
 #include <new>
 #include <string>
 #include <utility>
@@ -132,16 +133,30 @@ class CpuBackend : public Backend {
 
  private:
   void choose_tokens(const Batch& batch) {
-    tokens_.clear();
+    std::vector<std::pair<const TokenChoice*, int64_t>> choices;  // with rows
     int64_t row = 0;
     for (const Part& part : batch.parts) {
       row += part.num_head_rows();
-      if (!part.choice) continue;
-      const std::span<const float> last =
-          std::span(runner_.logits()).subspan((row - 1) * vocab_size_, vocab_size_);
-      const Result<int32_t> token = chooser_.choose(last, *part.choice);
-      tokens_.push_back(token.ok() ? *token : kNoToken);
+      if (part.choice) choices.emplace_back(&*part.choice, row - 1);
     }
+    tokens_.assign(choices.size(), kNoToken);
+    choosers_.resize(execution_->pool().size());
+    std::atomic<bool> has_memory = true;
+    const auto logits = std::span<const float>(runner_.logits());
+    const auto choose = [&](int64_t begin, int64_t end, int thread) {
+      try {
+        for (int64_t i = begin; i < end; ++i) {
+          const auto& [choice, at] = choices[i];
+          const auto own = logits.subspan(at * vocab_size_, vocab_size_);
+          const Result<int32_t> token = choosers_[thread].choose(own, *choice);
+          if (token.ok()) tokens_[i] = *token;
+        }
+      } catch (const std::bad_alloc&) {
+        has_memory = false;
+      }
+    };
+    execution_->pool().parallel_for(std::ssize(choices), 1, choose);
+    if (!has_memory) throw std::bad_alloc();
   }
 
   /// Leaves out those that were computed for choices alone.
@@ -160,7 +175,7 @@ class CpuBackend : public Backend {
 
   std::unique_ptr<Execution> execution_;
   StepRunner runner_{*execution_};
-  TokenChooser chooser_;
+  std::vector<TokenChooser> choosers_;  // of each thread
   // Of the step that was submitted.
   Status error_;
   std::vector<int32_t> tokens_;  // chosen
