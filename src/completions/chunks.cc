@@ -63,7 +63,9 @@ std::string Chunks::choice_event(int64_t index, Value content, Value logprobs, V
   choice["finish_reason"] = std::move(finish_reason);
   Value choices = Value::array();
   choices.push_back(std::move(choice));
-  return event(std::move(choices), options_.always_has_usage ? usage_as_json(counts) : Value());
+  Value usage = options_.always_has_usage ? usage_as_json(counts) : Value();
+  if (usage.is_object()) usage.erase("prompt_tokens_details");  // known at the end
+  return event(std::move(choices), std::move(usage));
 }
 
 /// Takes what is new out of a choice that is a part.

@@ -97,6 +97,9 @@ class Streams(unittest.TestCase):
             counts = [chunk["usage"]["completion_tokens"] for chunk in chunks]
             self.assertEqual(counts, sorted(counts))
             self.assertEqual(counts[-1], 4)
+            # How much of the prompt was known is said by the last one alone.
+            self.assertEqual([i for i, chunk in enumerate(chunks)
+                              if "prompt_tokens_details" in chunk["usage"]], [len(chunks) - 1])
 
     def test_seeds(self) -> None:
         with Server() as server:
