@@ -259,8 +259,13 @@ void PrefixCache::keep_state(Block& parent, std::span<const int32_t> tokens, int
 }
 
 bool PrefixCache::evict(int32_t group) {
-  if (is_state(group)) return evict_checkpoint(group);
-  return window(group) > 0 ? evict_of_window(group) : evict_block(group);
+  const int64_t checkpoints = counts_.checkpoints;
+  const bool has_gone = is_state(group)     ? evict_checkpoint(group)
+                        : window(group) > 0 ? evict_of_window(group)
+                                            : evict_block(group);
+  counts_.evicted_pages += static_cast<int64_t>(has_gone && !is_state(group));
+  counts_.evicted_checkpoints += checkpoints - counts_.checkpoints;
+  return has_gone;
 }
 
 bool PrefixCache::evict_block(int32_t group) {
@@ -270,10 +275,7 @@ bool PrefixCache::evict_block(int32_t group) {
   });
   if (oldest == nullptr) return false;
   Block& parent = *oldest->parent;
-  const int64_t checkpoints = counts_.checkpoints;
   erase(*oldest);
-  ++counts_.evicted_pages;
-  counts_.evicted_checkpoints += checkpoints - counts_.checkpoints;
   drop_if_empty(parent);
   return true;
 }
@@ -286,7 +288,6 @@ bool PrefixCache::evict_of_window(int32_t group) {
   if (oldest == used_[group].end()) return false;
   Block* block = *oldest;
   set_page(*block, group, kNoPage);
-  ++counts_.evicted_pages;
   // Where all layers have windows, nothing is left of a block then.
   while (block->parent != nullptr && block->children.empty() &&
          std::ranges::all_of(block->pages, [](int32_t page) { return page == kNoPage; })) {
@@ -303,7 +304,6 @@ bool PrefixCache::evict_checkpoint(int32_t group) {
   });
   if (oldest == nullptr) return false;
   erase(*oldest);
-  ++counts_.evicted_checkpoints;
   return true;
 }
 
