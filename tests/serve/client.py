@@ -34,9 +34,12 @@ def model(arch: str) -> Path:
 
 
 def main() -> None:
-    """The tests of a file: PROGRAM [TEST...]."""
+    """The tests of a file: PROGRAM [--all] [TEST...]. With --all what is skipped has failed."""
     Server.program = sys.argv[1]
-    unittest.main(module="__main__", argv=sys.argv[:1] + sys.argv[2:])
+    words = [word for word in sys.argv[2:] if word != "--all"]
+    result = unittest.main(module="__main__", argv=sys.argv[:1] + words, exit=False).result
+    are_all = "--all" not in sys.argv or not result.skipped
+    sys.exit(0 if result.wasSuccessful() and are_all else 1)
 
 
 class Server:

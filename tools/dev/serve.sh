@@ -1,49 +1,76 @@
 # ./dev serve-test: `subbyte serve` from outside, with the client of OpenAI, a browser and a proxy.
 
 readonly serve_venv=$PWD/build/serve-venv
-serve_parts=(load slow page tsan fuzz)
-serve_packages=(python3-venv openssl curl nginx-light)
+serve_parts=(usual load slow page tsan)
+serve_packages=(python3-venv openssl curl nginx-light systemd chromium)
 
-# serve-test [load | slow | page | tsan | fuzz]: without a part what each of them is about, shortly.
+# serve-test [PART...]: all parts but fuzz, which takes half an hour, or those named.
 command_serve_test() {
-  local part=${1:-} preset=ci
-  [[ -z $part || " ${serve_parts[*]} " == *" $part "* ]] ||
-    die "serve-test: '$part' is none of ${serve_parts[*]}"
-  if [[ $part == fuzz ]]; then
-    command_fuzz http messages blocks -max_total_time=600
-    return
-  fi
+  local part
+  for part in "$@"; do
+    [[ " ${serve_parts[*]} fuzz " == *" $part "* ]] ||
+      die "serve-test: '$part' is none of ${serve_parts[*]} fuzz"
+  done
+  (($#)) || set -- "${serve_parts[@]}"
   need_packages "${build_packages[@]}" "${serve_packages[@]}"
-  [[ $part != page ]] || need_packages chromium
-  [[ $part != tsan ]] || preset=tsan
-  build_or_end "$preset" subbyte http_test serve_test
-  step "client of OpenAI in build/serve-venv" install_openai || true
-  case $part in
-    load)
-      test_server "$preset" load.py --requests 20000 --memory
-      build_or_end "$preset" engine_test
-      count_test "1,000 conversations that branch, of each family" test_conversations "$preset"
-      build_or_end asan-scalar subbyte
-      test_server asan-scalar load.py --requests 2000
-      ;;
-    slow) test_server "$preset" slow.py ;;
-    page) test_server "$preset" page_test.py ;;
-    tsan) test_server "$preset" load.py --requests 500 ;;
-    *)
-      run_tests "$preset" --label-regex "$(label_regex http_test serve_test)"
-      test_server "$preset" serve_test.py
-      test_server "$preset" access_test.py
-      test_server "$preset" operations_test.py
-      test_server "$preset" load.py
-      ;;
-  esac
+  for part in "$@"; do
+    "serve_test_$part"
+  done
   print_phases
   report_tests
 }
 
+# What `./dev test` runs, too, but with the client of OpenAI, and nothing left out.
+serve_test_usual() {
+  build_or_end ci subbyte http_test serve_test
+  step "client of OpenAI in build/serve-venv" install_openai || true  # its test fails then
+  run_tests ci --label-regex "$(label_regex http_test serve_test)"
+  test_server ci serve_test.py --all
+  test_server ci access_test.py --all
+  test_server ci operations_test.py --all
+}
+
+serve_test_load() {
+  build_or_end ci subbyte engine_test
+  test_server ci load.py --requests 20000 --memory
+  count_test "1,000 conversations that branch, of each family" test_conversations ci
+  build_or_end asan-scalar subbyte
+  test_server asan-scalar load.py --requests 2000
+}
+
+serve_test_slow() {
+  build_or_end ci subbyte
+  test_server ci slow.py
+}
+
+serve_test_page() {
+  build_or_end ci subbyte
+  test_server ci page_test.py --all
+}
+
+serve_test_tsan() {
+  build_or_end tsan-scalar subbyte
+  test_server tsan-scalar load.py --requests 500
+}
+
+serve_test_fuzz() {
+  count_test "fuzz targets, ten minutes each" command_fuzz http messages blocks -max_total_time=600
+}
+
+# test_conversations PRESET: half of them on a machine that takes one step at a time, and beside it
+# half on one that takes two.
 test_conversations() {
-  SUBBYTE_TEST_CONVERSATIONS=1000 "build/$1/src/engine/engine_test" --gtest_brief=1 \
-    --gtest_filter='*SharedPrefixes.change_no_bit*'
+  local shard status=0 shards=()
+  for shard in 0 1; do
+    SUBBYTE_TEST_CONVERSATIONS=500 GTEST_TOTAL_SHARDS=2 GTEST_SHARD_INDEX=$shard \
+      "build/$1/src/engine/engine_test" --gtest_brief=1 \
+      --gtest_filter='*SharedPrefixes.change_no_bit*' &
+    shards+=($!)
+  done
+  for shard in "${shards[@]}"; do
+    wait "$shard" || status=1
+  done
+  return "$status"
 }
 
 install_openai() {
