@@ -43,6 +43,8 @@ OVERHEAD_REQUESTS = 2000
 LATE_PROMPT = 8192  # tokens
 LAST_CHUNK = b"\r\n0\r\n\r\n"  # heads may end in "0\r\n\r\n", too
 START_SECONDS = 240
+TABLE_HEAD = ("|server|clients|prompt|shared|tokens/s|first p50 ms|p99|between p50 ms|p99|"
+              "CPU us/token|requests|errors|\n|" + "---|" * 12)
 Span = tuple[float, float]
 
 
@@ -189,9 +191,10 @@ class Client(asyncio.Protocol):
             self.over.set_result(None)
 
 
-def body_of(prompt: list[int], output: int, temperature: float = 1.0) -> dict:
-    return {"prompt": prompt, "max_tokens": output, "ignore_eos": True,
-            "temperature": temperature, "stream": True}
+def body_of(prompt: list[int], output: int, temperature: float = 1.0, top_k: int = 40) -> dict:
+    """How tokens are drawn is said whole, as what is not said each server has its own of."""
+    return {"prompt": prompt, "max_tokens": output, "ignore_eos": True, "stream": True,
+            "temperature": temperature, "top_k": top_k, "top_p": 1.0, "min_p": 0.0}
 
 
 def request_maker(row: dict, seed: int):
@@ -202,7 +205,8 @@ def request_maker(row: dict, seed: int):
 
     def make() -> bytes:
         prompt = shared + choose.choices(range(10, 250), k=size - num_shared)
-        return post("/v1/completions", body_of(prompt, row["output"], row["temperature"]))
+        return post("/v1/completions", body_of(
+            prompt, row["output"], row["temperature"], row["top_k"]))
     return make
 
 
@@ -341,14 +345,14 @@ def peer_options(clients: int, size: int, arguments: argparse.Namespace) -> list
 
 def run_rows(arguments: argparse.Namespace) -> list[dict]:
     """A row for each number of clients, prompt and share, and the same of the other server."""
-    print("|server|clients|prompt|shared|tokens/s|first p50 ms|p99|between p50 ms|p99|"
-          "CPU us/token|requests|errors|\n|" + "---|" * 12)
+    print(TABLE_HEAD)
     rows = []
     for prompt in arguments.prompt:
         for shared in arguments.shared:
             for clients in arguments.clients:
                 row = {"clients": int(clients), "prompt": int(prompt), "shared": shared,
-                       "output": arguments.output, "temperature": arguments.temperature}
+                       "output": arguments.output, "temperature": arguments.temperature,
+                       "top_k": arguments.top_k}
                 for name in ("ours", "theirs") if arguments.peer else ("ours",):
                     server = start(name, row, arguments)
                     try:
@@ -399,6 +403,7 @@ def parse(words: list[str]) -> argparse.Namespace:
     parser.add_argument("--late", type=int, default=0,
                         help=f"prompts of {LATE_PROMPT} tokens that come meanwhile")
     parser.add_argument("--temperature", type=float, default=1.0)
+    parser.add_argument("--top-k", type=int, default=40, help="0: drawn from all tokens")
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--warm", type=float, default=10)
     parser.add_argument("--processes", type=int, default=max(1, min(8, (os.cpu_count() or 1) // 4)),

@@ -24,6 +24,7 @@ CANCELLED = 0.10
 BROKEN = 0.02
 SLOW = 0.02  # who take their answer in small parts
 KINDS = 40  # of requests whose answers are known
+LONGEST = 600  # seconds that a client waits: sanitizers and other programs slow the server down
 
 
 def body_of(kind: int) -> dict:
@@ -48,6 +49,7 @@ def read_slowly(connection: socket.socket) -> bytes:
 def ask(server: Server, body: dict, read: Callable = read_all) -> list[str]:
     """The texts of an answer, by their choices."""
     with server.connect() as connection:
+        connection.settimeout(LONGEST)
         connection.sendall(request_bytes("/v1/completions", body, "Connection: close"))
         head, _, rest = read(connection).partition(b"\r\n\r\n")
     if b" 200 OK" not in head.split(b"\r\n")[0]:
@@ -144,7 +146,7 @@ def main() -> int:
         if arguments.memory and more > 0.01:
             load.wrong.append(f"{100 * more:.1f} % more memory than after {warm} requests")
         if (code := server.stop()) != 0:
-            load.wrong.append(f"exit code {code}")
+            load.wrong.append(f"exit code {code}\n{''.join(server.lines)}")
     print("\n".join(load.wrong[:20]), file=sys.stderr)
     print(f"{arguments.requests} requests of {arguments.clients} clients, {len(load.wrong)} wrong, "
           f"{100 * more:+.2f} % memory")

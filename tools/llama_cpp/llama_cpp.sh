@@ -16,7 +16,7 @@ usage: tools/llama_cpp/llama_cpp.sh COMMAND
           build/llama_cpp/sources.tar.xz (5 MB), to be carried to a machine without network
   build   from there llama-bench, llama-batched-bench and llama-server for this machine's GPU, in
           build/llama_cpp/build/bin; JOBS=N for other than one job a processor;
-          CUDA_ARCH=90a to build for an H200 on a machine without one
+          TARGETS="..." for some of them; CUDA_ARCH=90a to build for an H200 elsewhere
   build-cpu  the same without CUDA, in build/llama_cpp/build-cpu/bin, for all that this
           machine's processor has; CPU=avx2 for AVX2, FMA and F16C alone, in build-avx2/bin
 
@@ -69,8 +69,9 @@ configure_and_build() {
     -DBUILD_SHARED_LIBS=OFF -DGGML_OPENMP=OFF -DLLAMA_OPENSSL=OFF \
     -DLLAMA_USE_PREBUILT_UI=OFF -DLLAMA_BUILD_APP=OFF -DLLAMA_BUILD_TESTS=OFF \
     -DLLAMA_BUILD_EXAMPLES=OFF "$@"
+  # shellcheck disable=SC2086
   cmake --build "$to" --parallel "${JOBS:-$(nproc)}" \
-    --target llama-bench llama-batched-bench llama-server
+    --target ${TARGETS:-llama-bench llama-batched-bench llama-server}
 }
 
 build() {
