@@ -13,6 +13,7 @@ it quantizes and converts itself; a few lines here say what weights its files ha
 
 import argparse
 import json
+import math
 import os
 import pathlib
 import shutil
@@ -46,6 +47,8 @@ PROMPTS = [[1, 2, 3, 4, 5], [100, 7, 63, 7, 99, 12, 31, 5, 80], list(range(11, 1
 GREEDY = 24
 LONG = [(i * i + 7 * i) % 113 + 3 for i in range(220)]  # of layers that keep a state
 LAST = 8  # tokens of that whose logits are kept
+ROUNDINGS = 8  # of each prompt, as by bf16; after two layers logits have at least so many decibels
+BF16_DECIBELS = 24
 
 
 def gptq(**config):
@@ -316,6 +319,30 @@ def exact_weights(folder, way):
         return {**opener.weights_of(model, torch.float32), **exact}
 
 
+def rounded_norms(model):
+    """Hooks that change what norms give by as much as rounding to bf16 does, at random."""
+    def change(module, inputs, outputs):
+        return outputs * (1 + (torch.rand_like(outputs) - 0.5) * 2 ** -7)
+    return [module.register_forward_hook(change) for name, module in model.named_modules()
+            if "norm" in name.rpartition(".")[2]]
+
+
+def check_conditioning(model, found):
+    """Tests compute in bf16, too: a golden in which that makes, say, a router choose another expert
+    shows nothing."""
+    torch.manual_seed(0)
+    bound = BF16_DECIBELS - 10 * math.log10(model.config.num_hidden_layers / 2)
+    hooks = rounded_norms(model)
+    for i, ids in [*enumerate(PROMPTS)] * ROUNDINGS:
+        exact = found[f"prompt{i}.logits"]
+        with torch.no_grad():
+            noise = model(torch.tensor([ids])).logits[0] - exact
+        decibels = -20 * torch.log10(noise.norm() / exact.norm())
+        assert decibels > bound, f"prompt {i}: {decibels:.1f} dB; take another seed"
+    for hook in hooks:
+        hook.remove()
+
+
 def reference(folder, weights, way):
     model = (saved_model if way.startswith("saved") else compare.text_model)(folder, weights)
     result = {}
@@ -340,6 +367,7 @@ def reference(folder, weights, way):
                 best = model(tokens).logits[0, -1].argmax()
                 tokens = torch.cat([tokens, best[None, None]], 1)
         result["long.greedy"] = tokens[0, len(LONG):].int()
+    check_conditioning(model, result)
     return result
 
 

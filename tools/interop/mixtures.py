@@ -31,13 +31,13 @@ def qwen2_moe(**more):
 
 def mixtral(**more):
     """All layers slide."""
-    return family("Mixtral", 31, more, num_local_experts=4, num_experts_per_tok=2, head_dim=16,
+    return family("Mixtral", 331, more, num_local_experts=4, num_experts_per_tok=2, head_dim=16,
                   sliding_window=8, intermediate_size=16)
 
 
 def glm4_moe(**more):
     """Two of three groups; two shared experts in one; biases, and norms of heads that half turn."""
-    return family("Glm4Moe", 32, more, n_routed_experts=6, num_experts_per_tok=3, n_group=3,
+    return family("Glm4Moe", 132, more, n_routed_experts=6, num_experts_per_tok=3, n_group=3,
                   topk_group=2, moe_intermediate_size=16, n_shared_experts=2,
                   first_k_dense_replace=1, routed_scaling_factor=1.5, use_qk_norm=True,
                   attention_bias=True, head_dim=16)
@@ -45,7 +45,7 @@ def glm4_moe(**more):
 
 def minimax_m2(**more):
     """A norm of all heads together, of which a half turns."""
-    return family("MiniMaxM2", 33, more, num_local_experts=4, num_experts_per_tok=2, rotary_dim=8,
+    return family("MiniMaxM2", 333, more, num_local_experts=4, num_experts_per_tok=2, rotary_dim=8,
                   head_dim=16, intermediate_size=16)
 
 

@@ -225,7 +225,7 @@ def deepseek_v2(**more):
 def deepseek_v3(**more):
     """Groups by their two best experts, biases that choose; mscale_all_dim without mscale, so that
     the angles have a factor, too."""
-    return with_choice(family("DeepseekV3", 19, **{
+    return with_choice(family("DeepseekV3", 219, **{
         **LATENT, "q_lora_rank": 16, "first_k_dense_replace": 1, "n_routed_experts": 6,
         "n_group": 3, "topk_group": 2, "routed_scaling_factor": 2.5, "attention_bias": True,
         "rope_parameters": {"rope_type": "yarn", "rope_theta": 1000.0, "factor": 4.0,
@@ -235,7 +235,7 @@ def deepseek_v3(**more):
 
 def glm4_moe_lite(**more):
     """Keys longer than values; one group; sigmoids with biases that choose."""
-    return with_choice(family("Glm4MoeLite", 20, **{**LATENT, "q_lora_rank": 16, "v_head_dim": 24,
+    return with_choice(family("Glm4MoeLite", 120, **{**LATENT, "q_lora_rank": 16, "v_head_dim": 24,
                                                     **more}))
 
 
