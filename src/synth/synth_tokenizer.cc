@@ -3,7 +3,7 @@
 #include <array>
 
 #include "json/strict_json.h"
-#include "text/byte_alphabet.h"
+#include "unicode/byte_alphabet.h"
 #include "unicode/utf8.h"
 
 namespace subbyte {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <string>
 
-#include "text/byte_alphabet.h"
+#include "unicode/byte_alphabet.h"
 #include "unicode/utf8.h"
 
 namespace subbyte {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "text/byte_alphabet.h"
+#include "unicode/byte_alphabet.h"
 
 namespace subbyte {
 namespace {

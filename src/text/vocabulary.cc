@@ -6,7 +6,7 @@
 #include <numeric>
 #include <tuple>
 
-#include "text/byte_alphabet.h"
+#include "unicode/byte_alphabet.h"
 
 namespace subbyte {
 namespace {

@@ -21,6 +21,7 @@ constexpr const char* kTemplates = "additional_chat_templates";  // a folder
 constexpr std::array kSideFiles = {"tokenizer.json",
                                    "tokenizer_config.json",
                                    "tokenizer.model",
+                                   "tiktoken.model",
                                    "vocab.json",
                                    "merges.txt",
                                    "added_tokens.json",

@@ -1,4 +1,4 @@
-#include "text/byte_alphabet.h"
+#include "unicode/byte_alphabet.h"
 
 #include <array>
 
