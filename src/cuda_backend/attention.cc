@@ -9,6 +9,13 @@
 #include "kernels/cuda/attention/rotate.h"
 
 namespace subbyte {
+namespace {
+
+cuda::QueryGrowth growth_of(const QueryScale& scale) {
+  return {scale.beta, static_cast<int32_t>(scale.first), static_cast<int32_t>(scale.step)};
+}
+
+}  // namespace
 
 AttentionKind kind_of(const AttendOp& op) {
   const AttentionShape& shape = op.shape;
@@ -80,6 +87,7 @@ void CudaAttention::rotate_latent(const RotateOp& op, const CudaRows& qkv, const
   call.are_neighbours = op.pairs == RopePairs::kNeighbours;
   call.cos = cos;
   call.sin = sin;
+  call.query_growth = growth_of(op.query_scale);
   call.places = step_.places(op.cache.group);
   call.cache = cache(op.cache);
   cuda::run_latent_rotate(call, stream_);
@@ -106,9 +114,7 @@ void CudaAttention::rotate(const RotateOp& op, const CudaRows& qkv, const float*
   call.sin = sin;
   call.turning = static_cast<int32_t>(turning);
   call.are_neighbours = op.pairs == RopePairs::kNeighbours;
-  call.query_beta = op.query_scale.beta;
-  call.query_first = static_cast<int32_t>(op.query_scale.first);
-  call.query_step = static_cast<int32_t>(op.query_scale.step);
+  call.query_growth = growth_of(op.query_scale);
   call.places = step_.places(op.cache.group);
   call.cache = cache(op.cache);
   cuda::run_rotate(call, stream_);

@@ -26,11 +26,6 @@ class CudaAttention {
   cuda::StepAttention of_program(const RotateOp& op, const float* cos, const float* sin,
                                  int64_t turning) const;
 
-  /// Says whether there is a kernel for the operation: none scales queries of latent attention.
-  static bool supports(const RotateOp& op) {
-    return op.shape.values_in_keys == 0 || op.query_scale.beta == 0;
-  }
-
   /// See RotateOp and AttendOp. Errors of launches are left to cudaGetLastError(). Codes:
   /// cuda.memory, cuda.copy.
   void rotate(const RotateOp& op, const CudaRows& qkv, const float* cos, const float* sin,

@@ -64,8 +64,6 @@ CudaStepRunner::CudaStepRunner(const cuda::Device& device, cuda::Number number,
 
 Status CudaStepRunner::check_operations(const StepPlan& plan) {
   for (const Op& op : plan.ops) {
-    const auto* const rotate = std::get_if<RotateOp>(&op.what);
-    if (rotate && !CudaAttention::supports(*rotate)) return unsupported(op, "scaled latents");
     const auto* const attend = std::get_if<AttendOp>(&op.what);
     const int64_t values = attend == nullptr ? 0 : attend->shape.values_in_keys;
     if (values % 16 != 0 || values > cuda::kMaxLatentValue) {

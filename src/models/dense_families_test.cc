@@ -147,7 +147,7 @@ TEST(DenseFamilies, refuse_values_by_the_name_of_the_key) {
   }
 }
 
-/// A model that sees says which of two it has inside.
+/// A model that sees says which of several it has inside.
 TEST(DenseFamilies, are_found_in_one_wrapper) {
   for (const char* const inside : {"mistral", "ministral3", "mistral3"}) {
     json::Value config = {{"model_type", "mistral3"}, {"vision_config", {{"depth", 1}}}};

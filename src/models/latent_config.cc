@@ -44,6 +44,7 @@ void record_latent_step(const ModelConfig& config, StepRecorder& step) {
                                                    .scale = latent.scale,
                                                    .rope = step.rope(),
                                                    .pairs = latent.pairs,
+                                                   .query_scale = latent.query_scale,
                                                    .has_bias = config.attention_bias};
   UsualStep usual;
   usual.first = [&](ValueId h, int64_t) { return step.latent_attention(h, attention); };

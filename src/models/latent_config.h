@@ -15,6 +15,7 @@ struct LatentConfig {
   int64_t value = 0;
   float scale = 1;  // of scores
   RopePairs pairs = RopePairs::kNeighbours;
+  QueryScale query_scale = {};
   ExpertConfig experts = {};
 
   bool operator==(const LatentConfig&) const = default;

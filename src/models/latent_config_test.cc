@@ -34,36 +34,51 @@ struct Absent {
   int64_t query_rank, nope, value;
   int64_t experts, inner, shared_inner, mixtures;
   Routing routing;
+  int64_t rank = 512;
+  float scale = 1;  // of scores, beside the usual one
 };
 
-TEST(LatentConfigs, absent_keys_are_what_the_class_of_the_type_says) {
+std::vector<Absent> absent_keys() {
   using Scores = Routing::Scores;
-  const Absent all[] = {
-      {"deepseek_v3",
-       1536,
-       128,
-       128,
-       256,
-       2048,
-       2048,
-       2,
-       {.scores = Scores::kSigmoid,
-        .added = 1e-20f,
-        .factor = 2.5f,
-        .groups = 8,
-        .top_groups = 4,
-        .groups_by_two = true}},
-      {"deepseek_v2", 1536, 128, 128, 64, 1407, 2 * 1407, 5, {.normalises = false}},
-      {"glm4_moe_lite",
-       768,
-       192,
-       256,
-       64,
-       1536,
-       1536,
-       4,
-       {.scores = Scores::kSigmoid, .added = 1e-20f, .factor = 1.8f, .groups_by_two = true}}};
-  for (const Absent& absent : all) {
+  return {{"deepseek_v3",
+           1536,
+           128,
+           128,
+           256,
+           2048,
+           2048,
+           2,
+           {.scores = Scores::kSigmoid,
+            .added = 1e-20f,
+            .factor = 2.5f,
+            .groups = 8,
+            .top_groups = 4,
+            .groups_by_two = true}},
+          {"deepseek_v2", 1536, 128, 128, 64, 1407, 2 * 1407, 5, {.normalises = false}},
+          {"glm4_moe_lite",
+           768,
+           192,
+           256,
+           64,
+           1536,
+           1536,
+           4,
+           {.scores = Scores::kSigmoid, .added = 1e-20f, .factor = 1.8f, .groups_by_two = true}},
+          {"mistral4",
+           1024,
+           64,
+           128,
+           128,
+           2048,
+           2048,
+           5,
+           {.added = 1e-20f, .groups_by_two = true},
+           256,
+           static_cast<float>(std::pow(0.1 * std::log(128) + 1, 2))}};
+}
+
+TEST(LatentConfigs, absent_keys_are_what_the_class_of_the_type_says) {
+  for (const Absent& absent : absent_keys()) {
     SCOPED_TRACE(absent.type);
     const StepPlan plan = plan_with(absent.type, "{}");
     const auto mixtures = ops_of<ExpertsOp>(plan);
@@ -71,16 +86,16 @@ TEST(LatentConfigs, absent_keys_are_what_the_class_of_the_type_says) {
     EXPECT_EQ(mixtures[0]->experts.count, absent.experts);
     EXPECT_EQ(mixtures[0]->experts.inner, absent.inner);
     EXPECT_EQ(mixtures[0]->router.rule, absent.routing);
-    const bool chooses = absent.routing.scores == Scores::kSigmoid;
+    const bool chooses = absent.routing.scores == Routing::Scores::kSigmoid;
     EXPECT_EQ(mixtures[0]->router.biases.size, chooses ? absent.experts : 0);
     const AttentionShape& shape = ops_of<AttendOp>(plan).front()->shape;
     EXPECT_EQ(shape.kv_heads, 1);
-    EXPECT_EQ(shape.head_dim, 512 + 64);
-    EXPECT_EQ(shape.values_in_keys, 512);
-    EXPECT_FLOAT_EQ(shape.scale, 1 / std::sqrt(static_cast<float>(absent.nope + 64)));
+    EXPECT_EQ(shape.head_dim, absent.rank + 64);
+    EXPECT_EQ(shape.values_in_keys, absent.rank);
+    EXPECT_FLOAT_EQ(shape.scale, absent.scale / std::sqrt(static_cast<float>(absent.nope + 64)));
     EXPECT_EQ(ops_of<HeadsLinearOp>(plan)[0]->weight.cols, absent.nope);
     EXPECT_EQ(ops_of<HeadsLinearOp>(plan)[1]->outputs(), absent.value);
-    EXPECT_EQ(cache_position_bytes(plan.cache, Element::kBF16), 5 * (512 + 64) * 2);
+    EXPECT_EQ(cache_position_bytes(plan.cache, Element::kBF16), 5 * (absent.rank + 64) * 2);
     EXPECT_EQ(ops_of<RotateOp>(plan).front()->pairs, RopePairs::kNeighbours);
     int64_t shared = 0;
     for (const GatedLinearOp* const gated : ops_of<GatedLinearOp>(plan)) {
@@ -88,6 +103,22 @@ TEST(LatentConfigs, absent_keys_are_what_the_class_of_the_type_says) {
     }
     EXPECT_EQ(shared, absent.mixtures);
   }
+}
+
+TEST(LatentConfigs, queries_grow_with_their_positions_where_the_rope_says_so) {
+  const auto scale = [](const char* changes) {
+    return ops_of<RotateOp>(plan_with("mistral4", changes)).front()->query_scale;
+  };
+  const QueryScale absent = scale("{}");
+  EXPECT_FLOAT_EQ(absent.beta, 0.1f);
+  EXPECT_EQ(absent.step, 8192);
+  // What turns is qk_rope_head_dim, whatever partial_rotary_factor says.
+  const QueryScale other =
+      scale(R"({"rope_parameters": {"rope_type": "yarn", "factor": 2, "llama_4_scaling_beta": 0.5,
+                                    "original_max_position_embeddings": 16,
+                                    "partial_rotary_factor": 0.5}})");
+  EXPECT_EQ(other.step, 16);
+  EXPECT_EQ(ops_of<RotateOp>(plan_with("deepseek_v3", "{}")).front()->query_scale.beta, 0);
 }
 
 TEST(LatentConfigs, queries_may_have_no_rank) {
@@ -164,6 +195,8 @@ TEST(LatentConfigs, wrong_values_are_refused_by_the_name_of_the_key) {
       {"deepseek_v3", "moe_layer_freq", "2", "config.not_computed"},
       {"deepseek_v2", "topk_method", "\"noaux_tc\"", "config.experts"},
       {"deepseek_v2", "norm_topk_prob", "true", "config.not_computed"},
+      {"mistral4", "scoring_func", "\"sigmoid\"", "config.not_computed"},
+      {"mistral4", "rope_parameters", R"({"rope_theta": 100})", "json.missing"},
       {"glm4_moe_lite", "mlp_layer_types", R"(["dense"])", "config.mlp_layer_types"},
       {"glm4_moe_lite", "first_k_dense_replace", "2", "config.not_computed"},
   };

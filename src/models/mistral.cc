@@ -78,14 +78,7 @@ struct Own {
 Status read(const json::Object& config, ModelConfig& model) {
   Own own;
   if (model.model_type == kThird.name) {
-    SUBBYTE_TRY(const SaidRope said, said_rope(config, model));
-    SUBBYTE_TRY(const json::Object section, json::Object::of(said.section, "rope_parameters"));
-    constexpr const char* kBeta = "llama_4_scaling_beta";
-    SUBBYTE_TRY(const auto beta, section.number(kBeta, 0, 1e3));
-    if (!beta) return section.error("json.missing", kBeta, "a number");
-    own.query_scale.beta = static_cast<float>(*beta);
-    SUBBYTE_TRY(own.query_scale.step,
-                section.required_integer("original_max_position_embeddings", 1, kMaxPositions));
+    SUBBYTE_TRY(own.query_scale, read_query_scale(config, model));
   }
   model.own = FamilyConfig(own);
   return {};

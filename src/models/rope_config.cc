@@ -90,10 +90,14 @@ Result<RopeSections> find_sections(const json::Object& config, const ConfigDefau
 }
 
 /// The part of a head that turns: what the sections say, or what stands beside them, where null
-/// means a whole head. Of two sections the reference reads the older one alone.
+/// means a whole head. Of two sections the reference reads the older one alone. Where the key says
+/// nothing, another one says what turns.
 Result<int64_t> read_rotary_dim(const json::Object& config, const RopeSections& sections,
                                 const ModelConfig& model) {
   constexpr const char* kKey = "partial_rotary_factor";
+  const auto rules = rope_rules(model.model_type);
+  const json::KeyRule* const rule = json::find_rule(rules, kKey);
+  if (rule != nullptr && rule->use == json::KeyUse::kIgnored) return model.head_dim;
   SUBBYTE_TRY(auto fraction, config.number(kKey, 0, 1));
   if (!fraction && config.find(kKey) != nullptr) fraction = 1;
   const ConfigDefaults& defaults = type_of(model).defaults;
@@ -252,6 +256,18 @@ Result<double> rope_score_factor(const json::Object& config, const ModelConfig& 
   if (!is_scaled || all_dim.value_or(0) == 0) return 1.0;
   const double scale = 0.1 * *all_dim * std::log(*factor) + 1;
   return scale * scale;
+}
+
+Result<QueryScale> read_query_scale(const json::Object& config, const ModelConfig& model) {
+  SUBBYTE_TRY(const SaidRope said, said_rope(config, model));
+  SUBBYTE_TRY(const json::Object section, json::Object::of(said.section, "rope_parameters"));
+  constexpr const char* kBeta = "llama_4_scaling_beta";
+  SUBBYTE_TRY(const auto beta, section.number(kBeta, 0, 1e3));
+  if (!beta) return section.error("json.missing", kBeta, "a number");
+  QueryScale scale = {.beta = static_cast<float>(*beta)};
+  SUBBYTE_TRY(scale.step,
+              section.required_integer("original_max_position_embeddings", 1, kMaxPositions));
+  return scale;
 }
 
 Result<double> required_rope_factor(const json::Object& section) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "models/model_config.h"
+#include "ops/step_plan.h"
 
 namespace subbyte {
 
@@ -36,5 +37,9 @@ Result<SaidRope> said_rope(const json::Object& config, const ModelConfig& model)
 /// The factor of scores that mscale_all_dim of such a config makes, where positions are scaled and
 /// the family has one. Codes: those of read_rope().
 Result<double> rope_score_factor(const json::Object& config, const ModelConfig& model);
+
+/// llama_4_scaling_beta and the original positions of such a config, which must be there. Codes:
+/// those of read_rope(), json.missing.
+Result<QueryScale> read_query_scale(const json::Object& config, const ModelConfig& model);
 
 }  // namespace subbyte

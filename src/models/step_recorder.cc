@@ -293,6 +293,7 @@ ValueId StepRecorder::latent_attention(ValueId h, const LatentAttention& a) {
                      .first_turning = a.rank};
   attention.rope = a.rope;
   attention.pairs = a.pairs;
+  attention.query_scale = a.query_scale;
   ValueId heads = record_.attention("self_attn", q, attention);
   heads = record_.heads_linear("self_attn.kv_b_proj.values", heads, both.values, a.heads);
   return linear("self_attn.o_proj", heads, config_.hidden_size,

@@ -140,6 +140,7 @@ class StepRecorder {
     float norm_eps = 1e-6f;  // of the norms of both ranks
     std::shared_ptr<const Rope> rope = nullptr;
     RopePairs pairs = RopePairs::kNeighbours;
+    QueryScale query_scale = {};
     bool has_bias = false;  // of the products that give ranks, and of o
   };
   /// Latent attention under "self_attn.", over a cache of latents and of what turns beside them.

@@ -62,6 +62,11 @@ FAMILIES = {
     "deepseek_v2": {**LATENT, "first_k_dense_replace": 1},
     "deepseek_v3": {**LATENT, "first_k_dense_replace": 1, "n_group": 1, "topk_group": 1},
     "glm4_moe_lite": LATENT,
+    "mistral4": LATENT,
+    "deepseek_v32": {**LATENT, "index_topk": 4, "index_n_heads": 4, "index_head_dim": 32,
+                     "first_k_dense_replace": 1, "n_group": 1, "topk_group": 1},
+    "glm_moe_dsa": {**LATENT, "index_topk": 4, "index_n_heads": 4, "index_head_dim": 32,
+                    "first_k_dense_replace": 1},
     "qwen2": {**SIZES, "num_key_value_heads": 32},
     "qwen3_5_text": {**SIZES, **DELTA_NET, "num_key_value_heads": 4},
     "qwen3_5_moe_text": {**SIZES, **DELTA_NET, **MIXTURE, "num_key_value_heads": 2},
@@ -181,6 +186,14 @@ ABSENT = {
                     "rms_norm_eps": 1e-6},
     "deepseek_v3": {**MIXED, "routed_scaling_factor": 2.5, "norm_topk_prob": True,
                     "rope_interleave": True, "rms_norm_eps": 1e-6},
+    "mistral4": {"routed_scaling_factor": 1.0, "norm_topk_prob": True, "rope_interleave": True,
+                 "n_group": 1, "topk_group": 1, "first_k_dense_replace": 0, "rms_norm_eps": 1e-6,
+                 "attention_bias": False, "tie_word_embeddings": False, "hidden_act": "silu"},
+    "deepseek_v32": {**MIXED, "routed_scaling_factor": 2.5, "norm_topk_prob": True,
+                     "rms_norm_eps": 1e-6},
+    "glm_moe_dsa": {**MIXED, "routed_scaling_factor": 2.5, "norm_topk_prob": True,
+                    "n_group": 1, "topk_group": 1, "rms_norm_eps": 1e-5, "index_topk_freq": 1,
+                    "index_skip_topk_offset": 2},
     "glm4_moe_lite": {**MIXED, "routed_scaling_factor": 1.8, "norm_topk_prob": True,
                       "rope_interleave": True, "n_group": 1, "topk_group": 1,
                       "mlp_layer_types": ["dense", "sparse"], "rms_norm_eps": 1e-5},
@@ -237,7 +250,10 @@ class Subject:
         self.folder = pathlib.Path(folder)
         torch.manual_seed(seed)
         config = transformers.AutoConfig.for_model(family, **FAMILIES[family])
-        model = transformers.AutoModelForCausalLM.from_config(config)
+        # The automatic classes know some as a part of others alone.
+        own = getattr(transformers, type(config).__name__.replace("Config", "ForCausalLM"), None)
+        self.class_of = own or transformers.AutoModelForCausalLM
+        model = own(config) if own else self.class_of.from_config(config)
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.normal_(0, 0.3)
@@ -253,8 +269,7 @@ class Subject:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                model = transformers.AutoModelForCausalLM.from_pretrained(
-                    self.folder, dtype=torch.float32).eval()
+                model = self.class_of.from_pretrained(self.folder, dtype=torch.float32).eval()
                 with torch.no_grad():
                     logits = model(TOKENS, return_dict=True).logits
                     tokens = model.generate(TOKENS, max_new_tokens=8, num_return_sequences=1,

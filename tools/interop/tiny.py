@@ -239,6 +239,46 @@ def glm4_moe_lite(**more):
                                                     **more}))
 
 
+INDEXER = dict(index_n_heads=6, index_head_dim=32, index_topk=6)
+
+
+def deepseek_v32(**more):
+    """An indexer whose positions are fewer than those of a text, as halves turn; of its heads more
+    than turns."""
+    return with_indexer(with_choice(family("DeepseekV32", 22, **{
+        **LATENT, **INDEXER, "q_lora_rank": 16, "first_k_dense_replace": 2, "n_group": 2,
+        "topk_group": 1, "rope_parameters": {
+            "rope_type": "yarn", "rope_theta": 1000.0, "factor": 4.0,
+            "original_max_position_embeddings": 64, "mscale": 1.0, "mscale_all_dim": 1.0},
+        **more})))
+
+
+def glm_moe_dsa(**more):
+    """The same as neighbours turn; the last layer takes the positions of the one before."""
+    return with_indexer(with_choice(family("GlmMoeDsa", 23, **{
+        **LATENT, **INDEXER, "q_lora_rank": 16, "first_k_dense_replace": 1,
+        "n_routed_experts": 3, "indexer_types": ["full", "shared"], **more})))
+
+
+def with_indexer(model):
+    """Biases of its norm that show."""
+    with torch.no_grad():
+        for name, tensor in model.named_parameters():
+            if name.endswith("k_norm.bias"):
+                tensor.normal_(0, 0.3)
+    return model
+
+
+def mistral4(**more):
+    """Queries become larger each 8 positions; softmax, groups by their two best experts."""
+    return family("Mistral4", 21, **{
+        **LATENT, "q_lora_rank": 16, "first_k_dense_replace": 1, "n_group": 2, "topk_group": 1,
+        "routed_scaling_factor": 1.5, "rope_parameters": {
+            "rope_type": "yarn", "rope_theta": 1000.0, "factor": 4.0,
+            "original_max_position_embeddings": 8, "mscale": 1.0, "mscale_all_dim": 0.5,
+            "llama_4_scaling_beta": 0.5}, **more})
+
+
 def with_choice(model):
     """Biases that change which experts are chosen."""
     with torch.no_grad():

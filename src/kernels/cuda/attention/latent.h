@@ -8,6 +8,7 @@
 // every eighth run of 16 numbers of the values of all rows.
 
 #include "kernels/cuda/attention/attention.h"
+#include "kernels/cuda/attention/rotate.h"
 
 namespace subbyte::cuda {
 
@@ -32,6 +33,7 @@ struct LatentRotateCall {
   bool are_neighbours = false;  // that turn together
   const float* cos = nullptr;   // [num_rows][turning / 2]
   const float* sin = nullptr;
+  QueryGrowth query_growth = {};
   const RowPlace* places = nullptr;  // [num_rows]
   KvLayer cache = {};
 };

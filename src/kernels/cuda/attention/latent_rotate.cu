@@ -1,4 +1,5 @@
 #include "kernels/cuda/attention/latent.h"
+#include "kernels/cuda/attention/query_growth.cuh"
 #include "kernels/cuda/common/elements.cuh"
 #include "kernels/cuda/common/launch.cuh"
 #include "kernels/kv_e4m3.h"
@@ -25,21 +26,23 @@ __device__ float turned(const LatentRotateCall& a, int64_t head_at, int64_t row,
   return is_low ? fmaf(-other, sin, own * cos) : fmaf(other, sin, own * cos);
 }
 
-/// Only what turns is written.
+/// Only what turns is written, or all where queries are scaled.
 __device__ void turn_query(const LatentRotateCall& a, int64_t head_at, int64_t row, int lane) {
+  const bool is_scaled = a.query_growth.beta != 0;
+  const float factor = is_scaled ? query_factor(a.query_growth, a.places[row].position) : 1.0f;
+  const int first = is_scaled ? 0 : a.first_turning;
+  const int count = is_scaled ? a.head_dim : a.turning;
   float numbers[kNumbers];
 #pragma unroll
   for (int j = 0; j < kNumbers; ++j) {
     const int i = j * kLanes + lane;
-    if (i < a.turning) numbers[j] = turned(a, head_at, row, a.first_turning + i);
+    if (i < count) numbers[j] = turned(a, head_at, row, first + i) * factor;
   }
   __syncwarp();
 #pragma unroll
   for (int j = 0; j < kNumbers; ++j) {
     const int i = j * kLanes + lane;
-    if (i < a.turning) {
-      store_element(a.element, a.qkv, head_at + a.first_turning + i, numbers[j]);
-    }
+    if (i < count) store_element(a.element, a.qkv, head_at + first + i, numbers[j]);
   }
 }
 

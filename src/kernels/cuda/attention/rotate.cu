@@ -1,6 +1,7 @@
 #include "kernels/cuda/attention/rotate.h"
 
 #include "kernels/cuda/attention/heads.cuh"
+#include "kernels/cuda/attention/query_growth.cuh"
 #include "kernels/cuda/common/launch.cuh"
 #include "kernels/kv_e4m3.h"
 
@@ -70,8 +71,7 @@ __device__ void normalise(HeadOfLaneOf<kPairs>& x, const RotateCall& a, const fl
 
 template <int kPairs>
 __device__ void scale_query(HeadOfLaneOf<kPairs>& x, const RotateCall& a, int position) {
-  const int steps = (position + a.query_first) / a.query_step;
-  const float factor = 1.0f + a.query_beta * log1pf(static_cast<float>(steps));
+  const float factor = query_factor(a.query_growth, position);
 #pragma unroll
   for (int j = 0; j < kPairs; ++j) {
     x.low[j] *= factor;
@@ -102,7 +102,7 @@ __global__ void __launch_bounds__(kThreads) rotate(const __grid_constant__ Rotat
   } else if (a.normalises_values) {
     normalise(x, a, nullptr, pairs);
   }
-  if (is_query && a.query_beta != 0) scale_query(x, a, a.places[row].position);
+  if (is_query && a.query_growth.beta != 0) scale_query(x, a, a.places[row].position);
   if (is_query) {
     store_head(a.element, a.qkv, i * a.head_dim, pairs, x);
     return;

@@ -19,10 +19,17 @@ struct AnglesCall {
 };
 void run_angles(const AnglesCall& call, Stream stream);
 
+/// Queries are times 1 + beta ln(1 + floor((position + first) / step)).
+struct QueryGrowth {
+  float beta = 0;  // 0: they stay
+  int32_t first = 0;
+  int32_t step = 1;
+};
+
 /// Rows of qkv have `heads` heads of queries, `kv_heads` of keys and as many of values, or no keys
-/// and values. Queries are normalised, turned and stored where they were, times 1 + query_beta ln(1
-/// + floor((position + query_first) / query_step)); keys the same but for the factor, and stored in
-/// the cache alone, not rounded in between; values are stored in the cache.
+/// and values. Queries are normalised, turned, scaled and stored where they were; keys the same but
+/// for the factor, and stored in the cache alone, not rounded in between; values are stored in the
+/// cache.
 struct RotateCall {
   void* qkv = nullptr;  // [num_rows][(heads + 2 kv_heads) * head_dim]
   Element element = Element::kF16;
@@ -40,9 +47,7 @@ struct RotateCall {
   const float* sin = nullptr;
   int32_t turning = 0;          // elements of a head from the first on; the others stay
   bool are_neighbours = false;  // elements that turn together: 2 i and 2 i + 1
-  float query_beta = 0;
-  int32_t query_first = 0;
-  int32_t query_step = 1;
+  QueryGrowth query_growth = {};
   const RowPlace* places = nullptr;  // [num_rows]
   KvLayer cache = {};
 };

@@ -1,0 +1,99 @@
+// Mistral Small 4: transformers' Mistral4ForCausalLM. Latent attention whose queries grow with
+// their positions; after it the first layers, usually none, have a dense block, the others a
+// mixture whose router takes a softmax, beside an expert that every token goes to.
+
+#include "models/latent_config.h"
+#include "models/model_family.h"
+#include "models/rope_config.h"
+#include "models/shared_keys.h"
+
+namespace subbyte {
+namespace {
+
+constexpr ModelType kModelTypes[] = {{.name = "mistral4",
+                                      .architecture = "Mistral4ForCausalLM",
+                                      .wrapper = "mistral3",
+                                      .wrapper_ties = true,
+                                      .defaults = {.intermediate_size = 12288,
+                                                   .kv_heads = 32,
+                                                   .head_dim = 64,
+                                                   .head_dim_key = "qk_rope_head_dim",
+                                                   .max_positions = 1048576,
+                                                   .rope_section = R"({"rope_type": "yarn",
+    "rope_theta": 10000.0, "factor": 128.0, "original_max_position_embeddings": 8192,
+    "beta_fast": 32.0, "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0,
+    "llama_4_scaling_beta": 0.1})",
+                                                   .eos = 2}}};
+
+constexpr json::ScopedRule kKeys[] = {
+    SUBBYTE_CONFIG_KEY("", "rope_parameters", kComputed, "",
+                       "absent: YaRN of 8,192 positions times 128"),
+    SUBBYTE_CONFIG_KEY("", "scoring_func", kRefused, "\"softmax\"", "other scores of experts"),
+};
+
+constexpr json::KeyRule kRopeKeys[] = {
+    SUBBYTE_ROPE_KEY("mscale_all_dim", kComputed, "", "of YaRN; of the scale of scores, too"),
+    SUBBYTE_ROPE_KEY("llama_4_scaling_beta", kComputed, "",
+                     "queries are times 1 + beta ln(1 + floor(position / "
+                     "original_max_position_embeddings))"),
+    SUBBYTE_ROPE_KEY("max_position_embeddings", kIgnored, "", "that beside the section counts"),
+    SUBBYTE_ROPE_KEY("partial_rotary_factor", kIgnored, "", "qk_rope_head_dim says it"),
+};
+
+Status read(const json::Object& config, ModelConfig& model) {
+  LatentConfig latent = {.query_rank = 1024, .rank = 256, .nope = 64, .value = 128};
+  SUBBYTE_CHECK(read_latent(config, model, latent));
+  SUBBYTE_TRY(latent.query_scale, read_query_scale(config, model));
+  ExpertConfig& experts = latent.experts;
+  experts = {.count = 128, .per_token = 4, .inner = 2048, .shared_inner = 1};
+  experts.routing = {.added = 1e-20f, .groups_by_two = true};
+  SUBBYTE_CHECK(read_routed_experts(config, experts));
+  SUBBYTE_TRY(experts.layers,
+              read_layers_after(config, "first_k_dense_replace", 0, model.num_layers));
+  model.own = FamilyConfig(std::move(latent));
+  return {};
+}
+
+// Sources: the class in transformers, whose defaults are mistralai/Mistral-Small-4-119B-2603; tiny,
+// and where added tokens begin, are ours.
+// clang-format off
+constexpr ModelShape kShapes[] = {
+    // arch, name: hidden, inner, layers, heads, KV heads, numbers that turn, window, vocabulary,
+    //             first added token, positions, tied,
+    //             experts, experts of a token, inner of an expert
+    {"mistral4", "tiny", 256,  512,   2,  4,  4,  32, 0, 512,    480,    2048,    false,
+     8, 2, 128},
+    {"mistral4", "119b", 4096, 12288, 36, 32, 32, 64, 0, 131072, 131000, 1048576, false,
+     128, 4, 2048},
+};
+// clang-format on
+
+json::Value config_of(const ModelShape& shape, int64_t layers) {
+  const bool is_tiny = shape.hidden == 256;
+  json::Value config = usual_config(kModelTypes[0], shape, layers);
+  const LatentConfig latent = {.query_rank = is_tiny ? 128 : 1024,
+                               .rank = is_tiny ? 128 : 256,
+                               .nope = 64,
+                               .value = is_tiny ? 64 : 128};
+  add_latent_shape(shape, latent, config);
+  config["first_k_dense_replace"] = 0;
+  config["n_shared_experts"] = 1;
+  config.erase("rope_theta");
+  config["rope_parameters"] = *json::parse(kModelTypes[0].defaults.rope_section, "rope_parameters");
+  config["routed_scaling_factor"] = 1.0;
+  return config;
+}
+
+}  // namespace
+
+extern const ModelFamily mistral4_family;
+const ModelFamily mistral4_family = {.model_types = kModelTypes,
+                                     .keys = kKeys,
+                                     .shared_keys = {kRoutedExpertKeys, kLatentKeys},
+                                     .rope_keys = kRopeKeys,
+                                     .read = read,
+                                     .record = record_latent_step,
+                                     .shapes = kShapes,
+                                     .config_of = config_of};
+
+}  // namespace subbyte
