@@ -11,14 +11,16 @@ import struct
 from dataclasses import dataclass
 from random import Random
 
-F32, F16, Q4_0, Q8_0, Q4_K, Q5_K, Q6_K = 0, 1, 2, 8, 12, 13, 14
+F32, F16, Q4_0, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K = 0, 1, 2, 6, 7, 8, 12, 13, 14
 # Types of ours, F32 in the file: numbers of -1, which is the rate of a gated delta net, and random
 # ones, as equal scores would send all tokens to the same experts; and a matrix, whose type the mix
 # says.
 MINUS_ONE, RANDOM_F32, MATRIX = -1, -2, -3
 
-BLOCKS = {F32: (1, 4), F16: (1, 2), Q4_0: (32, 18), Q8_0: (32, 34), Q4_K: (256, 144),
-          Q5_K: (256, 176), Q6_K: (256, 210)}  # weights and bytes
+BLOCKS = {F32: (1, 4), F16: (1, 2), Q4_0: (32, 18), Q5_0: (32, 22), Q5_1: (32, 24), Q8_0: (32, 34),
+          Q4_K: (256, 144), Q5_K: (256, 176), Q6_K: (256, 210)}  # weights and bytes
+# In place of those whose blocks no row has a multiple of.
+SHORT = {Q4_K: Q5_0, Q5_K: Q5_1, Q6_K: Q8_0}
 
 
 @dataclass(frozen=True)
@@ -55,10 +57,14 @@ class Types:
         self.layers = layers
         self.seen = {"attn_v": 0, "ffn_down": 0}
 
-    def of(self, name: str, kind: int) -> int:
+    def of(self, name: str, kind: int, inputs: int) -> int:
         """The type of tensor `name` in place of MATRIX."""
         if kind != MATRIX:
             return kind
+        found = self.of_matrix(name)
+        return found if inputs % BLOCKS[found][0] == 0 else SHORT.get(found, found)
+
+    def of_matrix(self, name: str) -> int:
         if name == "output.weight" or (name == "token_embd.weight" and self.tied):
             return self.mix.head
         if name == "token_embd.weight":
@@ -80,8 +86,9 @@ def size_bytes(sizes: tuple[int, ...], kind: int) -> int:
     return math.prod(sizes) // weights * size
 
 
-# Of a block's codes where they are uniform, each less the mean (or 8, 0, 32 of types without one).
-DEVIATIONS = {Q4_0: 4.64, Q8_0: 73.9, Q4_K: 4.61, Q5_K: 9.23, Q6_K: 18.5}
+# Of a block's codes where they are uniform, each less the mean (or 8, 16, 0, 32 of types without
+# one).
+DEVIATIONS = {Q4_0: 4.64, Q5_0: 9.23, Q5_1: 9.23, Q8_0: 73.9, Q4_K: 4.61, Q5_K: 9.23, Q6_K: 18.5}
 SMALL_SCALE = 32
 # Eight scales and eight minima of SMALL_SCALE in the 12 bytes of Q4_K and Q5_K.
 PACKED_SCALES = bytes([0xA0] * 8 + [0] * 4)
@@ -93,8 +100,10 @@ def block(kind: int, deviation: float, random: Random) -> bytes:
     """Random codes whose weights have that deviation."""
     scale = deviation / DEVIATIONS[kind]
     codes = random.randbytes(BLOCKS[kind][1])
-    if kind in (Q4_0, Q8_0):
+    if kind in (Q4_0, Q5_0, Q8_0):
         return struct.pack("<e", scale) + codes[2:]
+    if kind == Q5_1:
+        return struct.pack("<ee", scale, -15.5 * scale) + codes[4:]
     scale /= SMALL_SCALE
     if kind == Q6_K:
         return codes[:192] + bytes([SMALL_SCALE] * 16) + struct.pack("<e", scale)
