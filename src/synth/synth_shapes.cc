@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <map>
 
 namespace subbyte {
 namespace {
@@ -16,18 +17,6 @@ std::vector<std::string_view> archs_of(const ModelFamily& family) {
     if (std::ranges::find(archs, shape.arch) == archs.end()) archs.push_back(shape.arch);
   }
   return archs;
-}
-
-/// "qwen3: WHAT; gpt-oss: WHAT" with what text_of(family, arch) gives.
-template <typename TextOf>
-std::string of_all_archs(const TextOf& text_of) {
-  std::vector<std::string> texts;
-  for (const ModelFamily* family : all_families()) {
-    for (const std::string_view arch : archs_of(*family)) {
-      texts.push_back(fmt::format("{}: {}", arch, text_of(*family, arch)));
-    }
-  }
-  return fmt::format("{}", fmt::join(texts, "; "));
 }
 
 }  // namespace
@@ -70,7 +59,13 @@ std::string shape_names(std::string_view arch) {
 }
 
 std::string all_shape_names() {
-  return of_all_archs([](const ModelFamily&, std::string_view arch) { return shape_names(arch); });
+  std::vector<std::string> texts;
+  for (const ModelFamily* family : all_families()) {
+    for (const std::string_view arch : archs_of(*family)) {
+      texts.push_back(fmt::format("{}: {}", arch, shape_names(arch)));
+    }
+  }
+  return fmt::format("{}", fmt::join(texts, "; "));
 }
 
 SyntheticWeights find_synthetic_format(std::string_view name) {
@@ -94,9 +89,18 @@ std::vector<std::string_view> synthetic_formats(const ModelFamily& family) {
 }
 
 std::string all_synthetic_formats() {
-  return of_all_archs([](const ModelFamily& family, std::string_view) {
-    return fmt::format("{}", fmt::join(synthetic_formats(family), ", "));
-  });
+  std::map<std::string, std::vector<std::string_view>> archs;  // by the list of their formats
+  for (const ModelFamily* const family : all_families()) {
+    auto& same = archs[fmt::format("{}", fmt::join(synthetic_formats(*family), ", "))];
+    std::ranges::copy(archs_of(*family), std::back_inserter(same));
+  }
+  const auto number = [](const auto& each) { return each.second.size(); };
+  const std::string usual = std::ranges::max_element(archs, {}, number)->first;
+  std::string text;
+  for (const auto& [formats, some] : archs) {
+    if (formats != usual) text += fmt::format("{}: {}; ", fmt::join(some, ", "), formats);
+  }
+  return text + "others: " + usual;
 }
 
 }  // namespace subbyte

@@ -34,7 +34,7 @@ SyntheticWeights find_synthetic_format(std::string_view name);
 
 /// Formats in which the weights of a family's models can be stored: those of exporters, and "bf16".
 std::vector<std::string_view> synthetic_formats(const ModelFamily& family);
-/// The same of all: "qwen3: awq, gptq, bf16; gpt-oss: ...".
+/// The same of all: "gpt-oss: mxfp4, bf16; others: awq, gptq, ...".
 std::string all_synthetic_formats();
 
 }  // namespace subbyte

@@ -1,4 +1,4 @@
-"""Architectures of llama.cpp as random_gguf.py writes them: metadata and tensors from a config.json.
+"""Architectures of llama.cpp as random_gguf.py writes them: metadata and tensors of a config.json.
 
 Tensors are those that its converter writes; experts, latent attention and windows have its names.
 """
