@@ -23,7 +23,7 @@ class Access(unittest.TestCase):
     def test_keys(self) -> None:
         with Server("qwen3", "--api-key", "first",
                     environment={"SUBBYTE_API_KEY": "second"}) as server:
-            for path in ("/health", "/ready", "/version"):
+            for path in ("/", "/health", "/ready", "/version"):
                 self.assertEqual(server.get(path).status, 200)
             for path in ("/v1/models", "/metrics", "/status", "/v2"):
                 self.assertEqual(server.get(path).status, 401)
@@ -64,6 +64,26 @@ class Access(unittest.TestCase):
             self.assertEqual(asked.headers["Access-Control-Allow-Origin"], "https://mine")
             answer = server.post(TEXT, {"prompt": "a"}, Origin="https://mine")
             self.assertEqual(answer.headers["Access-Control-Allow-Origin"], "https://mine")
+
+        with Server() as server:
+            answer = server.post(TEXT, {"prompt": "a"})
+            self.assertNotIn("Access-Control-Allow-Origin", answer.headers)
+            asked = server.ask("OPTIONS", CHAT, Origin="https://mine",
+                               Access_Control_Request_Method="POST")
+            self.assertNotIn("Access-Control-Allow-Origin", asked.headers)
+
+    def test_a_host_that_others_reach(self) -> None:
+        with self.assertRaises(RuntimeError) as wrong:
+            Server("qwen3", "--host", "0.0.0.0")
+        self.assertIn("--allow-open", str(wrong.exception))
+        with Server("qwen3", "--host", "0.0.0.0", "--allow-open") as server:
+            self.assertEqual(server.get("/health", Host="any.example").status, 200)
+
+    def test_names_of_the_host(self) -> None:
+        with Server("qwen3", "--allowed-hosts", "models.example") as server:
+            for name, status in (("models.example", 200), ("models.example:80", 200),
+                                 ("localhost", 200), ("[::1]:8000", 200), ("evil.example", 403)):
+                self.assertEqual(server.get("/health", Host=name).status, status, name)
 
     def test_a_socket_is_of_its_owner(self) -> None:
         path = str(Path(FOLDER.name) / "socket")

@@ -59,6 +59,41 @@ class Operations(unittest.TestCase):
             wait_until(lambda: server.running() == 0)
             self.assertEqual(server.post(TEXT, {"prompt": "a"}).status, 200)
 
+    def test_a_queue_of_many_tokens(self) -> None:
+        options = ("--parallel", "1", "--max-num-queued-tokens", "100")
+        with Server("qwen3", *options) as server, server.connect() as first, \
+                server.connect() as second:
+            for connection in (first, second):
+                connection.sendall(request_bytes(TEXT, self.LONG))
+                connection.recv(1)
+                wait_until(lambda: server.get("/status").json["running"] > 0)
+            answer = server.post(TEXT, {"prompt": [1] * 200})
+            self.assertEqual((answer.status, answer.error["code"]), (429, "server.queue_full"))
+
+    def test_who_waits_for_too_long(self) -> None:
+        with Server("qwen3", "--parallel", "1", "--max-queue-seconds", "1") as server, \
+                server.connect() as first:
+            first.sendall(request_bytes(TEXT, self.LONG))
+            wait_until(lambda: server.get("/status").json["running"] > 0)
+            answer = server.post(TEXT, {"prompt": "a"})
+            self.assertEqual((answer.status, answer.error["code"]), (503, "server.queue_time"))
+            self.assertIn("Retry-After", answer.headers)
+
+    def test_a_line_of_the_log_says_how_it_went(self) -> None:
+        with Server("qwen3", "--log", "json") as server:
+            for _ in range(2):
+                server.post(TEXT, {"prompt": [5] * 200, "max_tokens": 3, "ignore_eos": True},
+                            x_request_id="mine")
+            self.assertEqual(server.stop(), 0)
+            first, line = (json.loads(line) for line in server.lines if line.startswith("{"))
+            expected = {"id": "mine", "address": "127.0.0.1", "path": TEXT, "model": "qwen3",
+                        "status": 200, "prompt_tokens": 200, "completion_tokens": 3,
+                        "end": "length"}
+            self.assertEqual({name: line[name] for name in expected}, expected)
+            self.assertTrue(first["cached_tokens"] == 0 < line["cached_tokens"])
+            self.assertTrue(0 <= line["queue_seconds"] <= line["first_token_seconds"]
+                            <= line["seconds"], line)
+
     def test_a_queue_is_in_the_order_of_priorities(self) -> None:
         with Server("qwen3", "--parallel", "1", "--log", "json") as server:
             body = {"prompt": "Once", "max_tokens": 500, "ignore_eos": True}

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import concurrent.futures
 import json
 import sys
 import time
 
-from client import TEXT, Server, request_bytes
+from client import TEXT, Server, request_bytes, wait_until
 
 PAUSE = 1.0  # seconds between two bytes of a slow client
 SLACK = 5.0  # on a machine with much to do
@@ -114,6 +115,24 @@ async def run(server: Server, arguments: argparse.Namespace) -> list[str]:
     return wrong
 
 
+def hear_of_waiting() -> list[str]:
+    """A stream that waits in the queue is told that the connection is alive."""
+    body = {"prompt": "Once", "max_tokens": 2000, "n": 128, "ignore_eos": True}
+    with Server("qwen3", "--parallel", "1", "--log", "none") as server, \
+            server.connect() as first, server.connect() as second:
+        first.sendall(request_bytes(TEXT, body))
+        wait_until(lambda: server.running() > 0)
+        begin = time.monotonic()
+        second.sendall(request_bytes(TEXT, {**body, "stream": True}))
+        said = b""
+        while b"\n\n" not in said:
+            said += second.recv(65536)
+        seconds = time.monotonic() - begin
+    print(f"a stream that waits: a ping after {seconds:.1f} s")
+    is_ping = b": ping\n\n" in said and b"data:" not in said
+    return [] if is_ping and 14 < seconds < 15 + SLACK else [f"a stream that waits: {said!r}"]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("program")
@@ -121,8 +140,10 @@ def main() -> int:
         parser.add_argument(f"--{name}", type=int, default=number)
     arguments = parser.parse_args()
     Server.program = arguments.program
-    with Server("qwen3", "--batch-invariant", "--log", "none") as server:
-        wrong = asyncio.run(run(server, arguments))
+    with Server("qwen3", "--batch-invariant", "--log", "none") as server, \
+            concurrent.futures.ThreadPoolExecutor() as beside:
+        waiting = beside.submit(hear_of_waiting)
+        wrong = asyncio.run(run(server, arguments)) + waiting.result()
         limits = {name: value for name, value in server.limits().items() if value}
         print("limits that were hit:", json.dumps(limits))
         if (code := server.stop()) != 0:

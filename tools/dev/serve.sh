@@ -27,6 +27,7 @@ serve_test_usual() {
   run_tests ci --label-regex "$(label_regex http_test serve_test)"
   test_server ci serve_test.py --all
   test_server ci access_test.py --all
+  test_server ci wire_test.py --all
   test_server ci operations_test.py --all
 }
 
