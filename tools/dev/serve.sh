@@ -46,7 +46,7 @@ serve_test_slow() {
 
 serve_test_page() {
   build_or_end ci subbyte
-  test_server ci page_test.py --all
+  test_server ci page_test.py
 }
 
 serve_test_tsan() {
