@@ -114,8 +114,18 @@ bool Scheduler::still_lacks_room(const Sample& next) {
   return std::ranges::equal(held_, before, std::ranges::greater_equal());
 }
 
+/// Those that wait for a prefix that another computes leave their places to as many others; when it
+/// is there, steps have the first of all.
+bool Scheduler::has_place(int64_t num_before) const {
+  const int64_t all = num_running() + num_before;
+  if (all < options_.max_sequences) return true;
+  const auto num_led =
+      std::ranges::count_if(running_, [&](const auto& one) { return is_led(one.second); });
+  return all < options_.max_sequences + std::min(num_led, options_.max_sequences);
+}
+
 void Scheduler::admit() {
-  while (!waiting_.empty() && num_running() < options_.max_sequences) {
+  while (!waiting_.empty() && has_place(0)) {
     Sample& next = waiting_.begin()->second;
     if (!running_.empty() && still_lacks_room(next)) return;
     begin(next);
@@ -199,6 +209,7 @@ std::vector<Scheduler::Share> Scheduler::shares(bool is_ahead) {
   int64_t left = options_.step_tokens;
   int64_t rows_left = kScoredPromptTokens;
   for (auto& [place, sample] : running_) {
+    if (std::ssize(shares) == options_.max_sequences) break;
     if (!takes_part(sample, is_ahead)) continue;
     const int64_t most = most_tokens(sample, rows_left);
     rows_left -= sample.rows_to_score(most);

@@ -16,7 +16,8 @@
 // so nothing of it is lost and nothing fails. The first always goes on.
 //
 // A prompt begins with the longest prefix that is known. Of those that begin alike the first
-// computes what they have in common, and those after it wait for it; samples of a request are such.
+// computes what they have in common, and those after it wait for it, while others have their places
+// in steps; samples of a request are such.
 // In batch-invariant mode each sample has the tokens of a run alone, bit for bit.
 //
 // Where the machine takes a second step before the first is finished, and the tokens of that one
@@ -88,7 +89,7 @@ struct KnownTokens {
 };
 
 struct SchedulerOptions {
-  int64_t max_sequences = 8;  // that run at the same time
+  int64_t max_sequences = 8;  // that a step has
   int64_t step_tokens = 512;  // of a step; more than max_sequences, else prompts go token by token
   bool shares_prefixes = true;  // false: only samples of a request do
 };
@@ -131,6 +132,8 @@ class Scheduler {
   const PrefixCounts& prefix_counts() const { return prefixes_.counts(); }
 
   bool idle() const { return running_.empty() && waiting_.empty(); }
+  /// Says whether one more sample would begin at once, but for pages.
+  bool has_place() const { return has_place(num_waiting()); }
   int64_t max_sequences() const { return options_.max_sequences; }
   int64_t num_running() const { return std::ssize(running_); }
   int64_t num_waiting() const { return std::ssize(waiting_); }
@@ -222,6 +225,7 @@ class Scheduler {
   };
 
   Status check(const ScheduledRequest& request, int64_t max_length) const;
+  bool has_place(int64_t num_before) const;
   void admit();
   void begin(Sample& sample);
   void plan_ends(Sample& sample) const;

@@ -119,6 +119,12 @@ class SharedPrefixes : public ::testing::TestWithParam<std::tuple<const char*, i
   std::optional<Scheduler> scheduler_;
 };
 
+std::size_t num_tokens(const Answers& answers) {
+  std::size_t count = 0;
+  for (const auto& [key, answer] : answers) count += answer.tokens.size();
+  return count;
+}
+
 std::vector<int32_t> joined(std::vector<int32_t> a, const std::vector<int32_t>& b) {
   a.insert(a.end(), b.begin(), b.end());
   return a;
@@ -148,6 +154,27 @@ TEST_P(SharedPrefixes, are_not_waited_for_where_those_that_compute_them_come_lat
       add(request(joined({late.prompt.begin(), late.prompt.begin() + 100}, text(10)), 1));
   for (int i = 0; i < 5; ++i) step(answers);
   EXPECT_EQ(std::ssize((answers[{urgent, 0}].tokens)), 1);
+}
+
+TEST_P(SharedPrefixes, are_waited_for_without_a_place) {
+  std::vector<ScheduledRequest> requests;
+  const std::vector<int32_t> system = text(400);
+  for (int i = 0; i < 2; ++i) requests.push_back(request(joined(system, text(10)), 30, i));
+  for (int i = 0; i < 4; ++i) requests.push_back(request(text(10), 30, i));
+  start(60, {.max_sequences = 8, .step_tokens = 64});
+  const Answers expected = run(requests);
+  start(60, {.max_sequences = 2, .step_tokens = 64});
+  for (const ScheduledRequest& one : requests) add(one);
+  Answers answers;
+  for (int i = 0; i < 4; ++i) step(answers);
+  EXPECT_TRUE((answers[{1, 0}].tokens.empty())) << "its prompt is still computed";
+  EXPECT_FALSE((answers[{3, 0}].tokens.empty())) << "the second has nothing to compute meanwhile";
+  while (!scheduler_->idle() && !HasFatalFailure()) {
+    const std::size_t before = num_tokens(answers);
+    step(answers);
+    EXPECT_LE(num_tokens(answers), before + 2) << "a step has so many";
+  }
+  EXPECT_EQ(answers, expected);
 }
 
 TEST_P(SharedPrefixes, of_who_comes_later_are_known_and_the_third_goes_on_from_where_two_part) {

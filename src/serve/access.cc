@@ -78,7 +78,10 @@ std::optional<http::Response> check_access(const AccessOptions& options, const h
         {403, "server.origin", "pages of this origin may not ask here (--allowed-origins)"});
   }
   if (is_public || has_key(options, head)) return std::nullopt;
-  return http::error_response({401, "server.key", "the key of the request is none of this server"});
+  http::Response refusal =
+      http::error_response({401, "server.key", "the key of the request is none of this server"});
+  refusal.headers.push_back({"WWW-Authenticate", "Bearer"});
+  return refusal;
 }
 
 std::optional<http::Response> answer_preflight(const http::Request& head) {

@@ -138,9 +138,7 @@ void Engine::expire() {
 }
 
 void Engine::feed() {
-  const Scheduler& scheduler = session_.scheduler();
-  while (!queue_.empty() &&
-         scheduler.num_running() + scheduler.num_waiting() < scheduler.max_sequences()) {
+  while (!queue_.empty() && session_.scheduler().has_place()) {
     const std::shared_ptr<Call> next = queue_.begin()->second;  // which leaves the queue meanwhile
     add_next(next);
   }

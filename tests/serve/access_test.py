@@ -26,7 +26,9 @@ class Access(unittest.TestCase):
             for path in ("/", "/health", "/ready", "/version"):
                 self.assertEqual(server.get(path).status, 200)
             for path in ("/v1/models", "/metrics", "/status", "/v2"):
-                self.assertEqual(server.get(path).status, 401)
+                answer = server.get(path)
+                self.assertEqual((answer.status, answer.headers["WWW-Authenticate"]),
+                                 (401, "Bearer"))
             self.assertEqual(server.get("/status", Authorization="Bearer first").status, 200)
             self.assertEqual(server.get("/status", x_api_key="second").status, 200)
             self.assertEqual(server.get("/status", Authorization="Bearer firs").status, 401)
