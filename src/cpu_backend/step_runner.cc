@@ -8,6 +8,7 @@
 #include "cpu_backend/experts.h"
 #include "cpu_backend/gates.h"
 #include "cpu_backend/norm.h"
+#include "cpu_backend/selection.h"
 #include "matrix/float_rows.h"
 
 namespace subbyte {
@@ -268,15 +269,48 @@ Status StepRunner::run(const AttendOp& op) {
   const int64_t q_stride = plan_->value(op.qkv).cols;
   const float* q = numbers(op.qkv).data();
   float* y = numbers(op.y).data();
+  const float* selected = op.selected == kNoValue ? nullptr : numbers(op.selected).data();
+  const KvLayer layer = cache(op.cache).layer(op.cache.layer);
   std::vector<AttentionPart> parts;
   for (const Part& part : batch_->parts) {
     const auto tokens = std::ssize(part.tokens);
-    parts.push_back({q, y, tokens, part.sequence->length(), part.sequence->pages(op.cache.group)});
+    AttentionPart of_all = {q, y, tokens, part.sequence->length(),
+                            part.sequence->pages(op.cache.group)};
+    if (selected != nullptr) {
+      const int64_t room = std::max<int64_t>(0, op.shape.top - of_all.first_position);
+      of_all.tokens = std::min(tokens, room);
+      AttentionPart others = of_all;
+      others.q += of_all.tokens * q_stride;
+      others.out += of_all.tokens * op.shape.result_size();
+      others.tokens = tokens - of_all.tokens;
+      others.first_position += of_all.tokens;
+      attention_of_selected(execution_, others, q_stride, selected + of_all.tokens * op.shape.top,
+                            layer, op.shape, open(op.sinks));
+      selected += tokens * op.shape.top;
+    }
+    if (of_all.tokens > 0) parts.push_back(of_all);
     q += tokens * q_stride;
     y += tokens * op.shape.result_size();
   }
-  attention(execution_, parts, q_stride, cache(op.cache).layer(op.cache.layer), op.shape,
-            open(op.sinks));
+  if (!parts.empty()) attention(execution_, parts, q_stride, layer, op.shape, open(op.sinks));
+  return {};
+}
+
+Status StepRunner::run(const SelectOp& op) {
+  SelectionPart part;
+  part.q = numbers(op.q).data();
+  part.weights = numbers(op.weights).data();
+  part.out = numbers(op.y).data();
+  for (const Part& one : batch_->parts) {
+    part.tokens = std::ssize(one.tokens);
+    part.first_position = one.sequence->length();
+    part.pages = one.sequence->pages(op.cache.group);
+    SUBBYTE_CHECK(
+        select_positions(execution_, part, cache(op.cache).layer(op.cache.layer), op.shape));
+    part.q += part.tokens * op.shape.q_size();
+    part.weights += part.tokens * op.shape.heads;
+    part.out += part.tokens * op.shape.top;
+  }
   return {};
 }
 

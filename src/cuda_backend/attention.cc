@@ -7,6 +7,7 @@
 #include "cuda_backend/weights.h"
 #include "kernels/cuda/attention/latent.h"
 #include "kernels/cuda/attention/rotate.h"
+#include "kernels/cuda/attention/select.h"
 
 namespace subbyte {
 namespace {
@@ -15,12 +16,18 @@ cuda::QueryGrowth growth_of(const QueryScale& scale) {
   return {scale.beta, static_cast<int32_t>(scale.first), static_cast<int32_t>(scale.step)};
 }
 
+constexpr int64_t kMaxScores = int64_t{64} << 20;  // bytes at a time, unless a row has more
+
+int64_t rows_at_a_time(int64_t tokens, int64_t positions) {
+  return std::clamp<int64_t>(kMaxScores / (positions * 4), 1, tokens);
+}
+
 }  // namespace
 
 AttentionKind kind_of(const AttendOp& op) {
   const AttentionShape& shape = op.shape;
   return {op.cache.group,
-          {shape.heads / shape.kv_heads, shape.kv_heads, shape.window, shape.in_chunks}};
+          {shape.heads / shape.kv_heads, shape.kv_heads, shape.window, shape.in_chunks, shape.top}};
 }
 
 std::vector<AttentionKind> attention_kinds(const StepPlan& plan) {
@@ -32,6 +39,12 @@ std::vector<AttentionKind> attention_kinds(const StepPlan& plan) {
     if (std::ranges::find(kinds, kind) == kinds.end()) kinds.push_back(kind);
   }
   return kinds;
+}
+
+bool CudaAttention::supports(const SelectOp& op) {
+  const AttentionShape& shape = op.shape;
+  return shape.heads <= cuda::kMaxSelectHeads && shape.head_dim % 16 == 0 &&
+         shape.head_dim <= cuda::kMaxSelectHead;
 }
 
 Status CudaAttention::find_angles(float* cos, float* sin, const Rope& rope) {
@@ -120,7 +133,35 @@ void CudaAttention::rotate(const RotateOp& op, const CudaRows& qkv, const float*
   cuda::run_rotate(call, stream_);
 }
 
-Status CudaAttention::attend(const AttendOp& op, const CudaRows& y, const CudaRows& qkv) {
+int64_t CudaAttention::select_bytes(int64_t tokens, int64_t positions) {
+  return rows_at_a_time(tokens, positions) * positions * 4;
+}
+
+Status CudaAttention::select(const SelectOp& op, float* y, const CudaRows& q,
+                             const float* weights) {
+  const int64_t positions = step_.num_pages(op.cache.group) * kPagePositions;
+  SUBBYTE_CHECK(partials_.grow(select_bytes(q.rows, positions)));
+  cuda::SelectCall call;
+  call.q = q.data;
+  call.element = element_;
+  call.weights = weights;
+  call.out = y;
+  call.num_rows = q.rows;
+  call.heads = static_cast<int32_t>(op.shape.heads);
+  call.head_dim = static_cast<int32_t>(op.shape.head_dim);
+  call.top = static_cast<int32_t>(op.shape.top);
+  call.places = step_.places(op.cache.group);
+  call.pages = step_.pages(op.cache.group);
+  call.cache = cache(op.cache);
+  call.scores = reinterpret_cast<float*>(partials_.data());
+  call.positions = positions;
+  call.rows_at_a_time = rows_at_a_time(q.rows, positions);
+  cuda::run_select(call, stream_);
+  return {};
+}
+
+Status CudaAttention::attend(const AttendOp& op, const CudaRows& y, const CudaRows& qkv,
+                             const float* selected) {
   const AttentionShape& shape = op.shape;
   const StepTasks& tasks = step_.tasks(kind_of(op));
   SUBBYTE_CHECK(partials_.grow(tasks.num_partials * 4 *
@@ -140,6 +181,8 @@ Status CudaAttention::attend(const AttendOp& op, const CudaRows& y, const CudaRo
   call.cap = shape.cap;
   call.sinks = floats_of(op.sinks);
   call.pages = step_.pages(op.cache.group);
+  call.selected = selected;
+  call.top = static_cast<int32_t>(shape.top);
   call.cache = cache(op.cache);
   call.partials = reinterpret_cast<float*>(partials_.data());
   call.prompt = tasks.prompt;

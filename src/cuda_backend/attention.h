@@ -26,11 +26,18 @@ class CudaAttention {
   cuda::StepAttention of_program(const RotateOp& op, const float* cos, const float* sin,
                                  int64_t turning) const;
 
+  static bool supports(const SelectOp& op);
+
   /// See RotateOp and AttendOp. Errors of launches are left to cudaGetLastError(). Codes:
   /// cuda.memory, cuda.copy.
   void rotate(const RotateOp& op, const CudaRows& qkv, const float* cos, const float* sin,
               int64_t turning);
-  Status attend(const AttendOp& op, const CudaRows& y, const CudaRows& qkv);
+  Status attend(const AttendOp& op, const CudaRows& y, const CudaRows& qkv, const float* selected);
+  /// SelectOp. Codes: cuda.memory.
+  Status select(const SelectOp& op, float* y, const CudaRows& q, const float* weights);
+  /// Bytes that it works in, where a step has so many tokens and a sequence positions; for those
+  /// that have no more than are selected, too.
+  static int64_t select_bytes(int64_t tokens, int64_t positions);
 
  private:
   void rotate_latent(const RotateOp& op, const CudaRows& qkv, const float* cos, const float* sin,

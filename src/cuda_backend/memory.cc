@@ -6,6 +6,8 @@
 #include <string>
 
 #include "base/checked.h"
+#include "cuda_backend/attention.h"
+#include "cuda_backend/step_programs.h"
 #include "kernels/cuda/attention/attention.h"
 #include "kernels/cuda/sampling/sample.h"
 #include "kernels/gpu/packed_weights.h"
@@ -35,7 +37,8 @@ struct SplitTasks {
 SplitTasks max_splits(const cuda::AttentionLayers& layers, const StepSize& size,
                       bool batch_invariant) {
   const int64_t row_tiles = up(layers.q_per_kv, cuda::kSplitRows);
-  const int64_t tiles = row_tiles * (batch_invariant ? size.tokens : size.sequences);
+  const bool is_by_token = batch_invariant || layers.top > 0;
+  const int64_t tiles = row_tiles * (is_by_token ? size.tokens : size.sequences);
   return {tiles, tiles * cuda::kMaxSplits};
 }
 
@@ -96,6 +99,23 @@ void add_operations(const StepPlan& plan, const StepSize& size, CudaWorkspace& w
   }
 }
 
+/// What attention works in.
+int64_t partial_bytes(const Op& op, const StepSize& size, const StepRunnerOptions& options) {
+  if (std::holds_alternative<SelectOp>(op.what)) {
+    const int64_t pages = 2 * (up(size.positions, kPagePositions) + size.sequences);
+    return CudaAttention::select_bytes(size.tokens, pages * kPagePositions);
+  }
+  const auto* const attend = std::get_if<AttendOp>(&op.what);
+  if (attend == nullptr) return 0;
+  const AttentionShape& shape = attend->shape;
+  const SplitTasks split = max_splits(kind_of(*attend).layers, size, options.batch_invariant);
+  const int64_t partials = std::min(split.splits, cuda::kMaxPartials) * 4 *
+                           cuda::attention_partial_floats(shape.kv_heads, shape.value_dim());
+  if (shape.values_in_keys > 0) return partials;  // which programs do not have
+  return std::max(partials,
+                  StepPrograms::partial_bytes(shape.heads, shape.kv_heads, shape.head_dim));
+}
+
 std::string mib(int64_t bytes) {
   return std::to_string(up(bytes, int64_t{1} << 20));
 }
@@ -121,14 +141,10 @@ CudaWorkspace CudaStepRunner::workspace(const StepPlan& plan, const StepSize& si
   }
   for (const AttentionKind& kind : attention_kinds(plan)) {
     const SplitTasks split = max_splits(kind.layers, size, options_.batch_invariant);
-    const CacheGroup& group = plan.cache.groups[kind.group];
-    const int64_t partials = std::min(split.splits, cuda::kMaxPartials) * 4 *
-                             cuda::attention_partial_floats(group.kv_heads, group.head_dim);
-    const int64_t heads = kind.layers.q_per_kv * group.kv_heads;
     workspace.tensors += task_bytes(kind.layers, size, split) + 3 * kAlignment;
-    workspace.partials =
-        std::max({workspace.partials, partials,
-                  StepPrograms::partial_bytes(heads, group.kv_heads, group.head_dim)});
+  }
+  for (const Op& op : plan.ops) {
+    workspace.partials = std::max(workspace.partials, partial_bytes(op, size, options_));
   }
   add_operations(plan, size, workspace);
   workspace.programs = StepPrograms::kMemoryBytes;

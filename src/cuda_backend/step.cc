@@ -193,7 +193,8 @@ Status CudaStep::begin(const Batch& batch, std::span<const std::byte> choices,
   for (const GroupOfBatch& group : groups) {
     groups_.push_back({array_at<cuda::RowPlace>(memory, group.places_at),
                        array_at<int32_t>(memory, group.pages_at),
-                       array_at<cuda::StatePart>(memory, group.states_at)});
+                       array_at<cuda::StatePart>(memory, group.states_at),
+                       std::ssize(group.pages)});
   }
   for (PlacedTasks& one : placed) tasks_.push_back(std::move(one).in(memory));
   return {};

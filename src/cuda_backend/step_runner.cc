@@ -69,6 +69,12 @@ Status CudaStepRunner::check_operations(const StepPlan& plan) {
     if (values % 16 != 0 || values > cuda::kMaxLatentValue) {
       return unsupported(op, "values of latents that are no multiples of 16 up to 512");
     }
+    const auto* const select = std::get_if<SelectOp>(&op.what);
+    if (select != nullptr && !CudaAttention::supports(*select)) {
+      return unsupported(op,
+                         "more than 128 heads that select, or of other than multiples of 16 "
+                         "numbers up to 128");
+    }
     const auto* const net = std::get_if<DeltaNetOp>(&op.what);
     const Status supported = net == nullptr ? Status() : CudaDeltaNets::check(net->shape);
     if (!supported.ok()) return unsupported(op, supported.error().message);
@@ -320,17 +326,6 @@ Status CudaStepRunner::launch(const GatedLinearOp& op) {
 
 Status CudaStepRunner::launch(const AnglesOp& op) {
   return attention_.find_angles(floats(op.cos), floats(op.sin), *op.rope);
-}
-
-Status CudaStepRunner::launch(const RotateOp& op) {
-  const bool turns = op.cos != kNoValue;
-  attention_.rotate(op, activations(op.qkv), turns ? floats(op.cos) : nullptr,
-                    turns ? floats(op.sin) : nullptr, turns ? 2 * plan_->value(op.cos).cols : 0);
-  return {};
-}
-
-Status CudaStepRunner::launch(const AttendOp& op) {
-  return attention_.attend(op, activations(op.y), activations(op.qkv));
 }
 
 CudaSharedExpert CudaStepRunner::shared_expert(const JoinedExpert& joined) const {

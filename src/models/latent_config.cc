@@ -9,6 +9,11 @@
 #include "models/rope_config.h"
 
 namespace subbyte {
+namespace {
+
+constexpr int64_t kMaxSelected = 1 << 16;  // places in a list of each token; real ones have 2,048
+
+}  // namespace
 
 Status read_latent(const json::Object& config, const ModelConfig& model, LatentConfig& latent) {
   const auto read = [&](const char* key, int64_t& size) -> Status {
@@ -34,6 +39,25 @@ Status read_latent(const json::Object& config, const ModelConfig& model, LatentC
   return {};
 }
 
+Status read_indexer(const json::Object& config, const ModelConfig& model, LatentConfig& latent) {
+  StepRecorder::Indexer& indexer = latent.indexer;
+  const auto read = [&](const char* key, int64_t max, int64_t& size) -> Status {
+    SUBBYTE_TRY(const auto given, config.integer(key, 1, max));
+    size = given.value_or(size);
+    return {};
+  };
+  constexpr const char* kHeadDim = "index_head_dim";
+  SUBBYTE_CHECK(read("index_n_heads", kMaxWidth, indexer.heads));
+  SUBBYTE_CHECK(read(kHeadDim, kMaxWidth, indexer.head_dim));
+  SUBBYTE_CHECK(read("index_topk", kMaxSelected, indexer.top));
+  if (indexer.head_dim < model.rope.dim()) {
+    return config.error("config.heads", kHeadDim,
+                        fmt::format("at least qk_rope_head_dim ({})", model.rope.dim()));
+  }
+  if (latent.query_rank > 0) return {};
+  return config.error("config.heads", "q_lora_rank", "a rank, which the indexer reads");
+}
+
 void record_latent_step(const ModelConfig& config, StepRecorder& step) {
   const LatentConfig& latent = config.own.as<LatentConfig>();
   const StepRecorder::LatentAttention attention = {.heads = config.num_heads,
@@ -45,9 +69,14 @@ void record_latent_step(const ModelConfig& config, StepRecorder& step) {
                                                    .rope = step.rope(),
                                                    .pairs = latent.pairs,
                                                    .query_scale = latent.query_scale,
-                                                   .has_bias = config.attention_bias};
+                                                   .has_bias = config.attention_bias,
+                                                   .indexer = latent.indexer};
   UsualStep usual;
-  usual.first = [&](ValueId h, int64_t) { return step.latent_attention(h, attention); };
+  usual.first = [&](ValueId h, int64_t layer) {
+    StepRecorder::LatentAttention of_layer = attention;
+    of_layer.selects = latent.selects.empty() || latent.selects[layer];
+    return step.latent_attention(h, of_layer);
+  };
   usual.experts = &latent.experts;
   usual.mixture.shared = {.name = "shared_experts", .has_gate = false};
   if (latent.experts.routing.scores == Routing::Scores::kSigmoid) {

@@ -16,6 +16,8 @@ struct LatentConfig {
   float scale = 1;  // of scores
   RopePairs pairs = RopePairs::kNeighbours;
   QueryScale query_scale = {};
+  StepRecorder::Indexer indexer = {};
+  std::vector<bool> selects = {};  // by layer, whether it has an indexer; empty: all that do
   ExpertConfig experts = {};
 
   bool operator==(const LatentConfig&) const = default;
@@ -25,6 +27,10 @@ struct LatentConfig {
 /// absent keys mean. The head_dim of the model is what turns of a head (ConfigDefaults), and its
 /// rope is read. Codes: config.heads, config.rope, json.*.
 Status read_latent(const json::Object& config, const ModelConfig& model, LatentConfig& latent);
+
+/// index_n_heads, index_head_dim and index_topk into `latent.indexer`, which has what absent keys
+/// mean. Codes: config.heads where a head turns more than it has, or queries have no rank; json.*.
+Status read_indexer(const json::Object& config, const ModelConfig& model, LatentConfig& latent);
 
 /// The step of a family whose own config is a LatentConfig. Routers with sigmoids have a bias that
 /// only chooses.

@@ -274,6 +274,7 @@ ValueId StepRecorder::latent_attention(ValueId h, const LatentAttention& a) {
   if (a.query_rank > 0) {
     q = linear("self_attn.q_a_proj", h, a.query_rank, {.has_bias = a.has_bias});
     q = record_.norm("self_attn.q_a_layernorm", q, norm("self_attn.q_a_layernorm", a.query_rank));
+    if (a.indexer.heads > 0 && a.selects) selected_ = selection(h, q, a);
     q = linear("self_attn.q_b_proj", q, q_rows, {.split = Split::kOutputs});
   } else {
     q = linear("self_attn.q_proj", h, q_rows, {.split = Split::kOutputs});
@@ -290,14 +291,36 @@ ValueId StepRecorder::latent_attention(ValueId h, const LatentAttention& a) {
                      .head_dim = a.rank + turning,
                      .scale = a.scale,
                      .values_in_keys = a.rank,
-                     .first_turning = a.rank};
+                     .first_turning = a.rank,
+                     .top = a.indexer.top};
   attention.rope = a.rope;
   attention.pairs = a.pairs;
   attention.query_scale = a.query_scale;
+  if (a.indexer.heads > 0) attention.selected = selected_;
   ValueId heads = record_.attention("self_attn", q, attention);
   heads = record_.heads_linear("self_attn.kv_b_proj.values", heads, both.values, a.heads);
   return linear("self_attn.o_proj", heads, config_.hidden_size,
                 {.split = Split::kInputs, .has_bias = a.has_bias});
+}
+
+ValueId StepRecorder::selection(ValueId h, ValueId rank, const LatentAttention& a) {
+  const Indexer& indexer = a.indexer;
+  const auto norm_numbers = [&](const char* name, TensorRole role) {
+    return vector({.name = in_layer(name), .role = role, .rows = indexer.head_dim});
+  };
+  const std::string name = "self_attn.indexer";
+  const ValueId q = linear(name + ".wq_b", rank, indexer.heads * indexer.head_dim, {});
+  const Weight wk = matrix(name + ".wk", indexer.head_dim, record_.cols(h), {});
+  ValueId k = record_.add(name + ".wk", LinearOp{.x = h, .weight = wk, .type = ValueType::kFloat});
+  const Norm norm = {norm_numbers("self_attn.indexer.k_norm", TensorRole::kNorm), 1e-6f, true,
+                     norm_numbers("self_attn.indexer.k_norm.bias", TensorRole::kVector)};
+  k = record_.add_norm(name + ".k_norm", k, kNoValue, norm);
+  const Weight weights =
+      matrix(name + ".weights_proj", indexer.heads, record_.cols(h), {.may_be_quantized = false});
+  const ValueId of_heads = record_.exact_linear(name + ".weights_proj", h, weights);
+  const AttentionShape shape = {
+      .heads = indexer.heads, .kv_heads = 1, .head_dim = indexer.head_dim, .top = indexer.top};
+  return record_.selection(name, q, k, of_heads, shape, a.rope, indexer.pairs);
 }
 
 LatentWeights StepRecorder::latent_weights(std::string_view name, const LatentAttention& a) {

@@ -130,6 +130,15 @@ class StepRecorder {
   /// multiplies is sigmoid(gate) times the result.
   ValueId attention(ValueId h, const Attention& attention);
 
+  /// Selects positions for latent attention; with 0 heads there is none.
+  struct Indexer {
+    int64_t heads = 0;
+    int64_t head_dim = 0;  // of which as many turn as of the attention
+    int64_t top = 0;       // positions
+    RopePairs pairs = RopePairs::kHalves;
+
+    bool operator==(const Indexer&) const = default;
+  };
   struct LatentAttention {
     int64_t heads = 0;
     int64_t query_rank = 0;  // 0: queries are a product of h itself
@@ -142,6 +151,8 @@ class StepRecorder {
     RopePairs pairs = RopePairs::kNeighbours;
     QueryScale query_scale = {};
     bool has_bias = false;  // of the products that give ranks, and of o
+    Indexer indexer = {};   // queries have a rank, which it reads, too
+    bool selects = true;    // false: the positions are those of the attention before
   };
   /// Latent attention under "self_attn.", over a cache of latents and of what turns beside them.
   ValueId latent_attention(ValueId h, const LatentAttention& attention);
@@ -220,6 +231,7 @@ class StepRecorder {
  private:
   ValueId experts(ValueId h, const Mixture& mixture);
   ValueId projected_heads(ValueId h, const Attention& attention);
+  ValueId selection(ValueId h, ValueId rank, const LatentAttention& attention);
 
   /// Each adds a tensor to the list, and finds its weight.
   Weight matrix(TensorSpec spec);
@@ -237,6 +249,7 @@ class StepRecorder {
   Stream stream_;
   Vector scale_;                   // of the next sum
   std::vector<CacheSlot> caches_;  // of each attention
+  ValueId selected_ = kNoValue;    // by the last indexer
   std::string prefix_;             // "layers.3."
 };
 

@@ -18,6 +18,8 @@ struct AttentionShape {
   /// apart and as long as keys.
   int64_t values_in_keys = 0;
   int64_t first_turning = 0;  // number of such a head from which on it turns
+  /// Positions that a token attends to at most, where they were selected (SelectOp); 0: all.
+  int64_t top = 0;
   /// Windows are chunks: a token sees no position before the last multiple of `window`.
   bool in_chunks = false;
 

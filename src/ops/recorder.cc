@@ -120,8 +120,30 @@ ValueId Recorder::attention(std::string_view name, ValueId qkv, const Attention&
                                                       .cache = cache,
                                                       .pairs = attention.pairs,
                                                       .query_scale = attention.query_scale});
-  return add(name,
-             AttendOp{.qkv = rotated, .shape = shape, .cache = cache, .sinks = attention.sinks});
+  return add(name, AttendOp{.qkv = rotated,
+                            .selected = attention.selected,
+                            .shape = shape,
+                            .cache = cache,
+                            .sinks = attention.sinks});
+}
+
+ValueId Recorder::selection(std::string_view name, ValueId q, ValueId k, ValueId weights,
+                            const AttentionShape& shape, const std::shared_ptr<const Rope>& rope,
+                            RopePairs pairs) {
+  const Angles angles = angles_of(rope);
+  expect(prefix_ + std::string(name), "numbers that turn beyond those of a head", 0,
+         std::max<int64_t>(rope->dim() - shape.head_dim, 0));
+  const CacheSlot cache =
+      add_to_cache({.kv_heads = 1, .head_dim = shape.head_dim, .keys_alone = true});
+  RotateOp keys = {.qkv = k, .cos = angles.cos, .sin = angles.sin, .cache = cache, .pairs = pairs};
+  RotateOp queries = keys;
+  keys.shape = {.kv_heads = 1, .head_dim = shape.head_dim, .values_in_keys = shape.head_dim};
+  queries.qkv = q;
+  queries.shape = shape;
+  queries.shape.has_keys = false;
+  add(std::string(name) + ".keys", keys);
+  q = add(std::string(name) + ".queries", queries);
+  return add(name, SelectOp{.q = q, .weights = weights, .shape = shape, .cache = cache});
 }
 
 ValueId Recorder::columns(std::string_view name, ValueId x, std::vector<ColumnsOp::Range> ranges) {

@@ -95,8 +95,14 @@ class Recorder {
     CacheSlot source = {};
     RopePairs pairs = RopePairs::kHalves;
     QueryScale query_scale = {};
+    ValueId selected = kNoValue;  // positions, as selection() gives them
   };
   ValueId attention(std::string_view name, ValueId qkv, const Attention& attention);
+  /// SelectOp over a cache of keys of its own: queries [shape.q_size()] and keys [head_dim] turn
+  /// first.
+  ValueId selection(std::string_view name, ValueId q, ValueId k, ValueId weights,
+                    const AttentionShape& shape, const std::shared_ptr<const Rope>& rope,
+                    RopePairs pairs);
   /// Where the last attention finds keys and values.
   CacheSlot last_cache() const { return last_cache_; }
 

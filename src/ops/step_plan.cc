@@ -80,14 +80,21 @@ Operands RotateOp::operands() const {
 }
 
 Operands AttendOp::operands() const {
-  return {reads(qkv, shape.qkv_size()),
-          holds("sinks", sinks.size > 0 ? shape.heads : 0, sinks.size),
-          holds("heads of keys with values in them", shape.values_in_keys > 0 ? 1 : shape.kv_heads,
-                shape.kv_heads),
-          writes(y, shape.result_size())};
+  Operands all = {reads(qkv, shape.qkv_size())};
+  const bool selects = selected != kNoValue;
+  if (selects) all.push_back(reads_floats(selected, shape.top, "selected positions"));
+  all.push_back(holds("selected positions", selects ? shape.top : 0, shape.top));
+  all.push_back(holds("heads of keys with values in them, where positions are selected",
+                      selects ? 1 : 0, selects && shape.values_in_keys > 0 ? 1 : 0));
+  all.push_back(holds("sinks", sinks.size > 0 ? shape.heads : 0, sinks.size));
+  all.push_back(holds("heads of keys with values in them",
+                      shape.values_in_keys > 0 ? 1 : shape.kv_heads, shape.kv_heads));
+  all.push_back(writes(y, shape.result_size()));
+  return all;
 }
 
 std::string AttendOp::text() const {
+  if (shape.top > 0) return "attend, selected " + std::to_string(shape.top);
   if (shape.window == 0) return "attend";
   return (shape.in_chunks ? "attend, chunks of " : "attend, window ") +
          std::to_string(shape.window);

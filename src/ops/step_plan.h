@@ -252,11 +252,32 @@ struct RotateOp {
   std::string text() const { return cos == kNoValue ? "store" : "rotate, store"; }
 };
 
-/// y = causal attention of the queries of qkv over the cache. `sinks` [heads], or of
-/// size 0: a logit that takes part in the softmax and has no value.
+/// y = the positions that a token attends to, in ascending order: where it sees more than
+/// `shape.top`, those with the largest scores. The score of a position is the sum over the heads of
+/// `weights` times max(q k, 0), with the keys of the cache, of which there is one head. Of tokens
+/// that see no more y says nothing.
+struct SelectOp {
+  ValueId y = kNoValue;
+  ValueId q = kNoValue;  // turned
+  ValueId weights = kNoValue;
+  AttentionShape shape;
+  CacheSlot cache;
+
+  Operands operands() const {
+    return {reads(q, shape.q_size(), "columns of queries"),
+            reads_floats(weights, shape.heads, "weights of heads"),
+            holds("heads of keys", 1, shape.kv_heads), writes(y, shape.top, ValueType::kFloat)};
+  }
+  std::string text() const { return "select, " + std::to_string(shape.top); }
+};
+
+/// y = causal attention of the queries of qkv over the cache, or over those positions of `selected`
+/// [shape.top]. `sinks` [heads], or of size 0: a logit that takes part in the softmax and has no
+/// value.
 struct AttendOp {
   ValueId y = kNoValue;
   ValueId qkv = kNoValue;
+  ValueId selected = kNoValue;
   AttentionShape shape;
   CacheSlot cache;
   Vector sinks;

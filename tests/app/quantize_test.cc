@@ -102,7 +102,7 @@ TEST_F(QuantizeProgram, other_families_are_quantized_run_and_verified) {
       {"glm4", 14},       {"smollm3", 4 * 7},    {"ernie4.5", 14},    {"exaone4", 4 * 7},
       {"seed-oss", 14},   {"hunyuan-dense", 14}, {"ministral3", 14},  {"bamba", 17},
       {"nemotron-h", 10}, {"deepseek-v3", 40},   {"deepseek-v2", 38}, {"glm4-moe-lite", 40},
-      {"mistral4", 64}};
+      {"mistral4", 64},   {"deepseek-v32", 44},  {"glm-moe-dsa", 44}};
   for (const auto& [family, count] : modules) {
     SCOPED_TRACE(family);
     const ProcessResult made = quantize(family, family + "-awq", {"--format", "awq"});

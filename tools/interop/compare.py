@@ -67,7 +67,10 @@ def text_model(folder, weights, dtype=torch.float32):
     config = json.loads((pathlib.Path(folder) / "config.json").read_text())
     for key in ("quantization_config", "dtype", "torch_dtype"):
         config.pop(key, None)
-    made = transformers.AutoConfig.for_model(**config.get("text_config", config))
+    text = config.get("text_config", config)
+    if text["model_type"] == "kimi_k2":  # as the class of its wrapper does
+        text["model_type"] = "deepseek_v3"
+    made = transformers.AutoConfig.for_model(**text)
     opener = transformers.AutoModelForCausalLM
     if type(made) not in opener._model_mapping:  # the text model has no head by itself
         made = transformers.AutoConfig.for_model(**config)

@@ -112,6 +112,18 @@ def flat(folder, model):
     (folder / "config.json").write_text(json.dumps({**text, **config}, indent=2))
 
 
+def kimi_k25(folder):
+    """The text of a model that sees, with Moonshot's names; its own type is kimi_k2."""
+    make.bf16(folder, tiny.kimi)
+    text = json.loads((folder / "config.json").read_text())
+    config = {"architectures": ["KimiK25ForConditionalGeneration"], "model_type": "kimi_k25",
+              "text_config": {**text, "model_type": "kimi_k2"}, "tie_word_embeddings": False}
+    (folder / "config.json").write_text(json.dumps(config, indent=2))
+    tensors = {f"language_model.{name}": tensor
+               for name, tensor in compare.tensors_of(folder).items()}
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+
+
 def converted(folder, model, to):
     """What the program makes of a model: quantized, and converted."""
     work = folder.parent / "dense"
@@ -155,6 +167,7 @@ GOLDENS = {
         "glm4-moe-lite-bf16": (lambda f: make.bf16(f, tiny.glm4_moe_lite), "text"),
         "deepseek-v32-bf16": (lambda f: make.bf16(f, tiny.deepseek_v32), "text"),
         "glm-moe-dsa-bf16": (lambda f: make.bf16(f, tiny.glm_moe_dsa), "text"),
+        "kimi-k25-bf16": (kimi_k25, "text"),
         "mistral4-bf16": (lambda f: make.bf16(f, tiny.mistral4), "text"),
         "bamba-bf16": (lambda f: make.bf16(f, tiny_mamba.bamba), "saved"),
         "ministral3-bf16": (lambda f: make.bf16(f, tiny.ministral3), "text"),

@@ -233,6 +233,13 @@ def deepseek_v3(**more):
                             "mscale_all_dim": 0.5}, **more}))
 
 
+def kimi(**more):
+    """Queries without a rank and one group, as Moonlight and Kimi have."""
+    return with_choice(family("DeepseekV3", 24, **{
+        **LATENT, "q_lora_rank": None, "first_k_dense_replace": 1, "n_group": 1, "topk_group": 1,
+        "routed_scaling_factor": 2.0, **more}))
+
+
 def glm4_moe_lite(**more):
     """Keys longer than values; one group; sigmoids with biases that choose."""
     return with_choice(family("Glm4MoeLite", 120, **{**LATENT, "q_lora_rank": 16, "v_head_dim": 24,

@@ -84,6 +84,7 @@ struct AttentionLayers {
   int64_t kv_heads = 1;
   int64_t window = 0;  // 0: none
   bool in_chunks = false;
+  int64_t top = 0;  // keys that a token sees at most, as they were selected; 0: all
   bool operator==(const AttentionLayers&) const = default;
 
   /// The first key that a token sees, cut to a multiple of `step`.
@@ -95,6 +96,9 @@ struct AttentionLayers {
   }
 };
 
+/// Where keys are selected those of a task are places in the list of its token, and a task has one
+/// token.
+///
 /// The split tasks of all heads of keys are about `ctas` CTAs, if that leaves them kLeastSplit
 /// keys: many sequences are not split, so nothing is merged. Prompt tasks are in order of their
 /// keys, the most first, so that the last CTAs to run are short ones.
@@ -129,9 +133,11 @@ struct AttentionCall {
   int32_t window = 0;      // 0: none
   bool in_chunks = false;  // a row sees keys from the last multiple of `window` on
   float scale = 1;
-  float cap = 0;                          // scores s become cap * tanh(s / cap); 0: they stay
-  const float* sinks = nullptr;           // [heads] or nullptr
-  const int32_t* pages = nullptr;         // page table of all parts
+  float cap = 0;                    // scores s become cap * tanh(s / cap); 0: they stay
+  const float* sinks = nullptr;     // [heads] or nullptr
+  const int32_t* pages = nullptr;   // page table of all parts
+  const float* selected = nullptr;  // [tokens][top] positions, or nullptr; of latents alone
+  int32_t top = 0;
   KvLayer cache = {};                     // f16, bf16 or e4m3
   float* partials = nullptr;              // attention_partial_floats() for each one
   const AttentionTask* prompt = nullptr;  // in device memory

@@ -127,6 +127,18 @@ void add_invariant_part(AttentionTasks& tasks, const AttentionPart& part,
   }
 }
 
+/// Each token by itself, as if the keys that it selects were all that it sees.
+std::vector<AttentionPart> selecting_parts(std::span<const AttentionPart> parts, int64_t top) {
+  std::vector<AttentionPart> tokens;
+  for (const AttentionPart& part : parts) {
+    for (int32_t i = 0; i < part.num_tokens; ++i) {
+      const int64_t position = std::min<int64_t>(part.position + i, top - 1);
+      tokens.push_back({part.first_token + i, 1, static_cast<int32_t>(position), part.pages_begin});
+    }
+  }
+  return tokens;
+}
+
 }  // namespace
 
 void round_up_tasks(AttentionTasks& tasks) {
@@ -144,6 +156,8 @@ void round_up_tasks(AttentionTasks& tasks) {
 
 AttentionTasks attention_tasks(std::span<const AttentionPart> parts, const AttentionLayers& layers,
                                int64_t ctas) {
+  std::vector<AttentionPart> tokens;
+  if (layers.top > 0) parts = tokens = selecting_parts(parts, layers.top);
   AttentionTasks tasks;
   const int64_t least_split = share_of_cta(parts, layers, ctas);
   for (const AttentionPart& part : parts) add_part(tasks, part, layers, least_split);
@@ -154,6 +168,8 @@ AttentionTasks attention_tasks(std::span<const AttentionPart> parts, const Atten
 
 AttentionTasks invariant_attention_tasks(std::span<const AttentionPart> parts,
                                          const AttentionLayers& layers) {
+  std::vector<AttentionPart> tokens;
+  if (layers.top > 0) parts = tokens = selecting_parts(parts, layers.top);
   AttentionTasks tasks;
   for (const AttentionPart& part : parts) add_invariant_part(tasks, part, layers);
   return tasks;

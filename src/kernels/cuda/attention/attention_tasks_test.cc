@@ -55,6 +55,30 @@ void expect_covered(const std::vector<AttentionPart>& parts, int64_t q_per_kv, i
   }
 }
 
+TEST(AttentionTasks, tokens_that_select_keys_see_so_many_and_have_tasks_of_their_own) {
+  const AttentionPart part = {.first_token = 3, .num_tokens = 5, .position = 298, .pages_begin = 7};
+  AttentionLayers layers = {20, 1};
+  layers.top = 300;
+  for (const bool batch_invariant : {false, true}) {
+    const AttentionTasks tasks = batch_invariant ? invariant_attention_tasks({&part, 1}, layers)
+                                                 : attention_tasks({&part, 1}, layers, 264);
+    EXPECT_TRUE(tasks.prompt.empty());
+    for (int token = 0; token < 5; ++token) {
+      const int last = std::min(298 + token, 299);
+      for (const int row : {0, 15, 16, 19}) {
+        for (const int key : {0, 255, 256, last}) {
+          const auto has = [&](const AttentionTask& task) {
+            return task.first_token == 3 + token && task.num_tokens == 1 && task.position == last &&
+                   task.pages_begin == 7 && row >= task.first_row &&
+                   row < task.first_row + kSplitRows && key >= task.begin && key < task.end;
+          };
+          EXPECT_EQ(std::ranges::count_if(tasks.split, has), 1) << token << " " << row;
+        }
+      }
+    }
+  }
+}
+
 TEST(AttentionTasks, their_numbers_change_seldom_where_they_are_rounded_up) {
   std::set<std::tuple<std::size_t, std::size_t, int64_t>> numbers;
   for (int32_t grown = 0; grown < 256; ++grown) {

@@ -95,27 +95,60 @@ class LatentTiles {
   }
 
  private:
-  __device__ const std::byte* run() const {
-    const int page = a_.pages[task_.pages_begin + next_ / kPagePositions];
+  __device__ const std::byte* run(int position) const {
+    const int page = a_.pages[task_.pages_begin + position / kPagePositions];
     return a_.cache.pages + page * a_.cache.page_bytes + a_.cache.layer_begin;
+  }
+  /// Of a key that was selected; of one that is not there any.
+  __device__ int position_of(int key) const {
+    if (!is_there(key)) return 0;
+    return static_cast<int>(a_.selected[int64_t{task_.first_token} * a_.top + key]);
   }
   /// Others are zero, whatever the cache holds.
   __device__ bool is_there(int key) const { return key >= first_ && key < task_.end; }
 
   __device__ void copy_numbers(uint32_t to) {
-    const std::byte* const keys = run() + int64_t{next_ % kPagePositions} * a_.head_dim * 2;
+    const bool selects = a_.selected != nullptr;
+    const std::byte* const keys =
+        selects ? nullptr : run(next_) + int64_t{next_ % kPagePositions} * a_.head_dim * 2;
     const int eights = a_.head_dim / 8;
     const int stride = row_stride(a_.head_dim);
     for (int i = threadIdx.x; i < kKeys * eights; i += kThreads) {
-      const uint32_t at = to + (i / eights * stride + i % eights * 8) * 2;
-      cp_async_zfill<16>(at, keys + i * 16, is_there(next_ + i / eights));
+      const int row = i / eights;
+      const uint32_t at = to + (row * stride + i % eights * 8) * 2;
+      const std::byte* from = keys + i * 16;
+      if (selects) {
+        const int position = position_of(next_ + row);
+        from = run(position) + (int64_t{position % kPagePositions} * eights + i % eights) * 16;
+      }
+      cp_async_zfill<16>(at, from, is_there(next_ + row));
+    }
+  }
+
+  /// The same of keys that were selected: each has its scale where it lies.
+  __device__ void copy_selected_codes(uint32_t to) {
+    const int sixteens = a_.head_dim / 16;
+    for (int i = threadIdx.x; i < kKeys * sixteens; i += kThreads) {
+      const int position = position_of(next_ + i / sixteens);
+      const std::byte* const codes =
+          run(position) + int64_t{position % kPagePositions} * a_.head_dim;
+      cp_async_zfill<16>(to + i * 16, codes + i % sixteens * 16, is_there(next_ + i / sixteens));
+    }
+    for (int row = threadIdx.x; row < kKeys; row += kThreads) {
+      const int position = position_of(next_ + row);
+      const auto scale = static_cast<uint32_t>(
+          run(position)[int64_t{kPagePositions} * a_.head_dim + position % kPagePositions]);
+      asm volatile("st.shared.u8 [%0], %1;" ::"r"(to + kKeys * a_.head_dim + row), "r"(scale)
+                   : "memory");
     }
   }
 
   __device__ void copy_codes(uint32_t to) {
+    if (a_.selected != nullptr) return copy_selected_codes(to);
     const int first_position = next_ % kPagePositions;
-    const std::byte* const codes = run() + int64_t{first_position} * a_.head_dim;
-    const std::byte* const scales = run() + int64_t{kPagePositions} * a_.head_dim + first_position;
+    const std::byte* const codes = run(next_) + int64_t{first_position} * a_.head_dim;
+    const std::byte* const scales =
+        run(next_) + int64_t{kPagePositions} * a_.head_dim + first_position;
     const int sixteens = a_.head_dim / 16;
     for (int i = threadIdx.x; i < kKeys * sixteens; i += kThreads) {
       cp_async_zfill<16>(to + i * 16, codes + i * 16, is_there(next_ + i / sixteens));

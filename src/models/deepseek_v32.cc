@@ -1,0 +1,179 @@
+// DeepSeek V3.2 and GLM-5: DeepSeek V3 whose tokens attend to the positions that an indexer selects
+// alone: index_topk of those before them. Of GLM a layer may take those of the one before.
+// Reference: transformers, models/deepseek_v32 and glm_moe_dsa.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "models/latent_config.h"
+#include "models/model_family.h"
+#include "models/shared_keys.h"
+
+namespace subbyte {
+namespace {
+
+constexpr const char* kTurning = "qk_rope_head_dim";
+
+constexpr ModelType kModelTypes[] = {{.name = "deepseek_v32",
+                                      .architecture = "DeepseekV32ForCausalLM",
+                                      .defaults = {.intermediate_size = 18432,
+                                                   .kv_heads = 128,
+                                                   .head_dim = 64,
+                                                   .head_dim_key = kTurning,
+                                                   .max_positions = 163840,
+                                                   .eos = 1,
+                                                   .sliding = SlidingRule::kOfFamily}},
+                                     {.name = "glm_moe_dsa",
+                                      .architecture = "GlmMoeDsaForCausalLM",
+                                      .defaults = {.intermediate_size = 12288,
+                                                   .kv_heads = 64,
+                                                   .head_dim = 64,
+                                                   .head_dim_key = kTurning,
+                                                   .max_positions = 202752,
+                                                   .rms_norm_eps = 1e-5,
+                                                   .eos = 1,
+                                                   .sliding = SlidingRule::kOfFamily}}};
+constexpr const ModelType& kGlm = kModelTypes[1];
+
+constexpr json::ScopedRule kKeys[] = {
+    SUBBYTE_CONFIG_KEY("", "index_topk", kComputed, "",
+                       "positions that a token attends to at most; absent: 2048"),
+    SUBBYTE_CONFIG_KEY("", "index_n_heads", kComputed, "", "absent: by the type"),
+    SUBBYTE_CONFIG_KEY("", "index_head_dim", kComputed, "", "absent: 128"),
+    SUBBYTE_CONFIG_KEY("glm_moe_dsa", "indexer_types", kComputed, "",
+                       "full, or shared: as the layer before selects; absent: by index_topk_freq"),
+    SUBBYTE_CONFIG_KEY("glm_moe_dsa", "index_topk_pattern", kComputed, "",
+                       "the same as letters F and S, or a list; absent: by index_topk_freq"),
+    SUBBYTE_CONFIG_KEY("glm_moe_dsa", "index_topk_freq", kComputed, "",
+                       "each such layer selects; absent: 1"),
+    SUBBYTE_CONFIG_KEY("glm_moe_dsa", "index_skip_topk_offset", kComputed, "",
+                       "layers before those that are counted for it, and one; absent: 2"),
+    SUBBYTE_CONFIG_KEY("deepseek_v32", "indexer_rope_interleave", kRefused, "false",
+                       "heads of the indexer that turn otherwise"),
+    SUBBYTE_CONFIG_KEY("glm_moe_dsa", "indexer_rope_interleave", kRefused, "true",
+                       "heads of the indexer that turn otherwise"),
+    SUBBYTE_CONFIG_KEY("", "mlp_layer_types", kComputed, "",
+                       "absent: dense up to first_k_dense_replace, then sparse"),
+    SUBBYTE_CONFIG_KEY("", "rope_interleave", kRefused, "true", "halves of heads that turn"),
+    SUBBYTE_CONFIG_KEY("", "num_experts", kRefused, "", "n_routed_experts, older"),
+    SUBBYTE_CONFIG_KEY("", "layer_types", kIgnored, "", "all select"),
+    SUBBYTE_CONFIG_KEY("", "mlp_bias", kIgnored, "", "blocks have no biases"),
+};
+
+/// Layers that the schedule of index_topk_freq has select.
+Result<std::vector<bool>> scheduled(const json::Object& config, int64_t num_layers) {
+  SUBBYTE_TRY(const auto step, config.integer("index_topk_freq", 0, kMaxPositions));
+  SUBBYTE_TRY(const auto offset, config.integer("index_skip_topk_offset", 0, kMaxPositions));
+  std::vector<bool> selects;
+  for (int64_t i = 0; i < num_layers; ++i) {
+    const int64_t place = std::max<int64_t>(i - offset.value_or(2) + 1, 0);
+    selects.push_back(place % std::max<int64_t>(step.value_or(1), 1) == 0);
+  }
+  return selects;
+}
+
+/// Those of the first key that is there; the first layer must be one.
+Result<std::vector<bool>> read_selecting(const json::Object& config, int64_t num_layers) {
+  const char* const key = config.has("indexer_types") ? "indexer_types" : "index_topk_pattern";
+  if (!config.has(key)) return scheduled(config, num_layers);
+  json::Value list = *config.find(key);
+  if (list.is_string()) {
+    const std::string letters = list.get<std::string>();
+    list = json::Value::array();
+    for (const char c : letters) list.push_back(c == 'F' ? "full" : c == 'S' ? "shared" : "");
+  }
+  const auto is_known = [](const json::Value& one) { return one == "full" || one == "shared"; };
+  if (!list.is_array() || std::ssize(list) != num_layers || !std::ranges::all_of(list, is_known) ||
+      list[0] != "full") {
+    return config.error("config.layer_types", key,
+                        fmt::format("\"full\" or \"shared\" for each of {} layers, the first one "
+                                    "\"full\"",
+                                    num_layers));
+  }
+  std::vector<bool> selects;
+  for (const json::Value& one : list) selects.push_back(one == "full");
+  return selects;
+}
+
+Status read(const json::Object& config, ModelConfig& model) {
+  const bool is_glm = model.model_type == kGlm.name;
+  LatentConfig latent = is_glm ? LatentConfig{.query_rank = 2048, .nope = 192, .value = 256}
+                               : LatentConfig{.query_rank = 1536, .nope = 128, .value = 128};
+  SUBBYTE_CHECK(read_latent(config, model, latent));
+  latent.indexer = {.heads = is_glm ? 32 : 64,
+                    .head_dim = 128,
+                    .top = 2048,
+                    .pairs = is_glm ? RopePairs::kNeighbours : RopePairs::kHalves};
+  SUBBYTE_CHECK(read_indexer(config, model, latent));
+  if (is_glm) {
+    SUBBYTE_TRY(latent.selects, read_selecting(config, model.num_layers));
+  }
+  ExpertConfig& experts = latent.experts;
+  experts = {.count = 256, .per_token = 8, .inner = 2048, .shared_inner = 1};
+  experts.routing = {.scores = Routing::Scores::kSigmoid,
+                     .added = 1e-20f,
+                     .factor = 2.5f,
+                     .groups = is_glm ? 1 : 8,
+                     .top_groups = is_glm ? 1 : 4,
+                     .groups_by_two = true};
+  SUBBYTE_CHECK(read_routed_experts(config, experts));
+  SUBBYTE_TRY(const auto dense, config.integer("first_k_dense_replace", 0, model.num_layers));
+  SUBBYTE_TRY(experts.layers, read_mlp_layer_types(config, dense.value_or(3), model.num_layers));
+  model.own = FamilyConfig(std::move(latent));
+  return {};
+}
+
+// Sources: the classes in transformers, whose defaults are deepseek-ai/DeepSeek-V3.2-Exp and
+// zai-org/GLM-5; tiny, and where added tokens begin, are ours.
+// clang-format off
+constexpr ModelShape kShapes[] = {
+    // arch, name: hidden, inner, layers, heads, KV heads, numbers that turn, window, vocabulary,
+    //             first added token, positions, tied,
+    //             experts, experts of a token, inner of an expert
+    {"deepseek-v32", "tiny", 256,  512,   2,  4,   4,   32, 0, 512,    480,    2048,   false,
+     8,   2, 128},
+    {"deepseek-v32", "671b", 7168, 18432, 61, 128, 128, 64, 0, 129280, 128000, 163840, false,
+     256, 8, 2048},
+    {"glm-moe-dsa",  "tiny", 256,  512,   2,  4,   4,   32, 0, 512,    480,    2048,   false,
+     8,   2, 128},
+    {"glm-moe-dsa",  "glm-5", 6144, 12288, 78, 64, 64,  64, 0, 154880, 154820, 202752, false,
+     256, 8, 2048},
+};
+// clang-format on
+
+json::Value config_of(const ModelShape& shape, int64_t layers) {
+  const bool is_glm = shape.arch == "glm-moe-dsa";
+  const bool is_tiny = shape.hidden == 256;
+  json::Value config = usual_config(kModelTypes[is_glm ? 1 : 0], shape, layers);
+  LatentConfig latent = {.query_rank = 128, .rank = 128, .nope = 64, .value = 64};
+  if (!is_tiny) {
+    latent = is_glm ? LatentConfig{.query_rank = 2048, .nope = 192, .value = 256}
+                    : LatentConfig{.query_rank = 1536, .nope = 128, .value = 128};
+  }
+  const bool has_groups = !is_glm && !is_tiny;
+  latent.experts.routing = {.groups = has_groups ? 8 : 1, .top_groups = has_groups ? 4 : 1};
+  add_latent_shape(shape, latent, config);
+  config["first_k_dense_replace"] = is_tiny ? 1 : 3;
+  config["index_head_dim"] = is_tiny ? 64 : 128;
+  config["index_n_heads"] = is_tiny ? 8 : is_glm ? 32 : 64;
+  config["index_topk"] = is_tiny ? 64 : 2048;
+  config["n_shared_experts"] = 1;
+  config["rope_theta"] = is_glm ? 1000000.0 : 10000.0;
+  config["routed_scaling_factor"] = 2.5;
+  return config;
+}
+
+}  // namespace
+
+extern const ModelFamily deepseek_v32_family;
+const ModelFamily deepseek_v32_family = {.model_types = kModelTypes,
+                                         .keys = kKeys,
+                                         .shared_keys = {kRoutedExpertKeys, kLatentKeys},
+                                         .rope_keys = kLatentRopeKeys,
+                                         .read = read,
+                                         .record = record_latent_step,
+                                         .shapes = kShapes,
+                                         .config_of = config_of};
+
+}  // namespace subbyte
