@@ -144,6 +144,8 @@ class CudaBackend : public Backend {
                                            "; the GPU has attention for multiples of 16 up to "
                                            "256, and of 32 up to 512"};
       }
+      const auto head_dim = static_cast<int>(group.head_dim);
+      SUBBYTE_CHECK(check_shared("heads of ", head_dim, cuda::attention_cta_bytes(type, head_dim)));
     }
     return {};
   }
@@ -213,13 +215,18 @@ class CudaBackend : public Backend {
                        " numbers; the GPU has attention for multiples of 16 up to " +
                        std::to_string(cuda::kMaxLatentHead)};
     }
+    const auto head_dim = static_cast<int>(group.head_dim);
+    return check_shared("latents of ", head_dim, cuda::latent_attention_shared_bytes(head_dim));
+  }
+
+  /// Says whether a CTA of attention may have so much shared memory.
+  Status check_shared(const char* what, int head_dim, int bytes) const {
     int most = 0;
     const cudaError_t error =
         cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, gpu_.index);
     if (error != cudaSuccess) return cuda_error("cuda.device", gpu_.name, error);
-    const int bytes = cuda::latent_attention_shared_bytes(static_cast<int>(group.head_dim));
     if (bytes <= most) return {};
-    return Error{"kv.unsupported", "latents of " + std::to_string(group.head_dim) +
+    return Error{"kv.unsupported", what + std::to_string(head_dim) +
                                        " numbers, whose attention takes " + std::to_string(bytes) +
                                        " bytes of shared memory; " + gpu_.name + " has " +
                                        std::to_string(most)};

@@ -229,7 +229,25 @@ void launch_all(const AttentionCall& call, Stream stream) {
   }
 }
 
+template <class Cache, int kMaxDim>
+int cta_bytes(int head_dim) {
+  return std::max(attention_shared_bytes<Cache, false, kMaxDim>(head_dim),
+                  attention_shared_bytes<Cache, true, kMaxDim>(head_dim));
+}
+
+template <class Cache>
+int cta_bytes(int head_dim) {
+  if (head_dim == 64) return cta_bytes<Cache, 64>(head_dim);
+  if (head_dim <= 128) return cta_bytes<Cache, 128>(head_dim);
+  return head_dim <= kMaxValues ? cta_bytes<Cache, 256>(head_dim) : cta_bytes<Cache, 512>(head_dim);
+}
+
 }  // namespace
+
+int attention_cta_bytes(Element cache, int head_dim) {
+  return cache == Element::kE4M3 ? cta_bytes<E4m3Cache<gpu::F16>>(head_dim)
+                                 : cta_bytes<NumberCache<gpu::F16>>(head_dim);
+}
 
 void run_attention(const AttentionCall& call, Stream stream) {
   if (call.cache.element == Element::kF16) {

@@ -160,6 +160,9 @@ constexpr int64_t attention_partial_floats(int64_t kv_heads, int64_t value_dim) 
   return kv_heads * kSplitRows * (value_dim + 2 * value_parts(value_dim));
 }
 
+/// Shared memory of a CTA for heads of that size and a cache of that type, at most.
+int attention_cta_bytes(Element cache, int head_dim);
+
 /// Errors, such as too little shared memory for the head on this device, are left to
 /// cudaGetLastError().
 void run_attention(const AttentionCall& call, Stream stream);
