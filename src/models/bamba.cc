@@ -1,17 +1,14 @@
 // Bamba: transformers' BambaForCausalLM. A layer is a block of Mamba 2, or attention of whose heads
 // one half turns; then a gated block, each after an RMS norm.
 
-#include <algorithm>
-
 #include "models/config_keys.h"
+#include "models/layer_lists.h"
 #include "models/mamba_config.h"
 #include "models/model_family.h"
 #include "models/step_recorder.h"
 
 namespace subbyte {
 namespace {
-
-constexpr const char* kAttention = "attn_layer_indices";
 
 constexpr ModelType kModelTypes[] = {{.name = "bamba",
                                       .architecture = "BambaForCausalLM",
@@ -60,25 +57,9 @@ struct Own {
   bool operator==(const Own&) const = default;
 };
 
-/// As in the reference, a number of which there is no layer says nothing.
-Result<std::vector<bool>> read_attention(const json::Object& config, int64_t num_layers) {
-  std::vector<bool> attends(static_cast<std::size_t>(num_layers), false);
-  if (!config.has(kAttention)) return attends;
-  const json::Value& list = *config.find(kAttention);
-  const auto is_integer = [](const json::Value& i) { return i.is_number_integer(); };
-  if (!list.is_array() || !std::ranges::all_of(list, is_integer)) {
-    return config.error("config.layer_types", kAttention, "an array of integers");
-  }
-  for (const json::Value& i : list) {
-    const bool is_layer = i.is_number_unsigned() && i.get<uint64_t>() < attends.size();
-    if (is_layer) attends[i.get<uint64_t>()] = true;
-  }
-  return attends;
-}
-
 Status read(const json::Object& config, ModelConfig& model) {
   Own own;
-  SUBBYTE_TRY(own.attends, read_attention(config, model.num_layers));
+  SUBBYTE_TRY(own.attends, read_layer_numbers(config, "attn_layer_indices", model.num_layers));
   SUBBYTE_TRY(own.mamba, read_mamba(config, {}, model));
   SUBBYTE_TRY(const auto biases, config.boolean("mlp_bias"));
   own.mlp_bias = biases.value_or(false);
@@ -127,7 +108,8 @@ json::Value config_of(const ModelShape& shape, int64_t layers) {
   const bool is_tiny = shape.hidden < 1024;
   json::Value config = usual_config(kModelTypes[0], shape, layers);
   config.erase("head_dim");
-  config[kAttention] = is_tiny ? json::Value::array({1}) : json::Value::array({9, 18, 27});
+  config["attn_layer_indices"] =
+      is_tiny ? json::Value::array({1}) : json::Value::array({9, 18, 27});
   config["mamba_chunk_size"] = 256;
   config["mamba_conv_bias"] = true;
   config["mamba_d_conv"] = 4;

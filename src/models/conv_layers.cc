@@ -1,38 +1,17 @@
 #include "models/conv_layers.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
+
+#include "models/layer_lists.h"
 
 namespace subbyte {
 
 Result<std::vector<bool>> read_conv_layers(const json::Object& config, int64_t num_layers) {
-  std::vector<bool> layers(static_cast<std::size_t>(num_layers), false);
-  if (config.has("layer_types")) {
-    const json::Value& types = *config.find("layer_types");
-    const auto is_known = [](const json::Value& type) {
-      return type == "conv" || type == "full_attention";
-    };
-    if (!types.is_array() || std::ssize(types) != num_layers ||
-        !std::ranges::all_of(types, is_known)) {
-      return config.error(
-          "config.layer_types", "layer_types",
-          fmt::format("an array of {} strings, each \"conv\" or \"full_attention\"", num_layers));
-    }
-    for (std::size_t i = 0; i < layers.size(); ++i) layers[i] = types[i] == "conv";
-    return layers;
-  }
-  if (!config.has("full_attn_idxs")) return layers;
-  layers.assign(layers.size(), true);
-  const json::Value& attention = *config.find("full_attn_idxs");
-  const auto is_index = [](const json::Value& i) { return i.is_number_integer(); };
-  if (!attention.is_array() || !std::ranges::all_of(attention, is_index)) {
-    return config.error("config.layer_types", "full_attn_idxs", "an array of integers");
-  }
-  for (const json::Value& i : attention) {
-    const bool is_layer = i.is_number_unsigned() && i.get<uint64_t>() < layers.size();
-    if (is_layer) layers[i.get<uint64_t>()] = false;
-  }
+  constexpr std::string_view kKinds[] = {"full_attention", "conv"};
+  SUBBYTE_TRY(const auto kinds, read_layer_kinds(config, "layer_types", kKinds, num_layers));
+  if (kinds) return std::vector<bool>(kinds->begin(), kinds->end());
+  SUBBYTE_TRY(auto layers, read_layer_numbers(config, "full_attn_idxs", num_layers));
+  if (config.has("full_attn_idxs")) layers.flip();
   return layers;
 }
 

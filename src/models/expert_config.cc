@@ -6,6 +6,7 @@
 
 #include "checkpoints/config/agreement.h"
 #include "json/strict_json.h"
+#include "models/layer_lists.h"
 #include "models/model_config.h"
 
 namespace subbyte {
@@ -36,16 +37,8 @@ Result<std::vector<bool>> read_expert_layers(const json::Object& config, int64_t
   SUBBYTE_TRY(const auto step, config.integer("decoder_sparse_step", 1, num_layers + 1));
   std::vector<bool> layers(static_cast<std::size_t>(num_layers));
   for (int64_t i = 0; i < num_layers; ++i) layers[i] = (i + 1) % step.value_or(1) == 0;
-  if (!config.has("mlp_only_layers")) return layers;
-  const json::Value& dense = *config.find("mlp_only_layers");
-  const auto is_integer = [](const json::Value& i) { return i.is_number_integer(); };
-  if (!dense.is_array() || !std::ranges::all_of(dense, is_integer)) {
-    return config.error("config.mlp_only_layers", "mlp_only_layers", "an array of integers");
-  }
-  for (const json::Value& i : dense) {
-    const bool is_layer = i.is_number_unsigned() && i.get<uint64_t>() < layers.size();
-    if (is_layer) layers[i.get<uint64_t>()] = false;
-  }
+  SUBBYTE_TRY(const auto dense, read_layer_numbers(config, "mlp_only_layers", num_layers));
+  for (int64_t i = 0; i < num_layers; ++i) layers[i] = layers[i] && !dense[i];
   return layers;
 }
 
@@ -62,16 +55,9 @@ Result<std::vector<bool>> read_mlp_layer_types(const json::Object& config, int64
                                                int64_t num_layers) {
   std::vector<bool> layers(static_cast<std::size_t>(num_layers), true);
   std::fill_n(layers.begin(), std::min(dense, num_layers), false);
-  if (!config.has("mlp_layer_types")) return layers;
-  const json::Value& types = *config.find("mlp_layer_types");
-  const auto is_known = [](const json::Value& type) { return type == "dense" || type == "sparse"; };
-  if (!types.is_array() || std::ssize(types) != num_layers ||
-      !std::ranges::all_of(types, is_known)) {
-    return config.error(
-        "config.mlp_layer_types", "mlp_layer_types",
-        fmt::format("an array of {} strings, each \"dense\" or \"sparse\"", num_layers));
-  }
-  for (int64_t i = 0; i < num_layers; ++i) layers[i] = types[i] == "sparse";
+  constexpr std::string_view kKinds[] = {"dense", "sparse"};
+  SUBBYTE_TRY(const auto kinds, read_layer_kinds(config, "mlp_layer_types", kKinds, num_layers));
+  if (kinds) layers.assign(kinds->begin(), kinds->end());
   return layers;
 }
 

@@ -41,7 +41,7 @@ Status read_experts(const json::Object& config, const ExpertKeys& keys, ExpertCo
 
 /// Layers that have experts: each decoder_sparse_step-th, but for those of mlp_only_layers. As in
 /// the reference, a number of which there is no layer says nothing. Codes: json.range,
-/// config.mlp_only_layers.
+/// config.layer_types.
 Result<std::vector<bool>> read_expert_layers(const json::Object& config, int64_t num_layers);
 
 /// The first layers, as many as `key` says, are dense, the others have experts. Code json.range.
@@ -49,7 +49,7 @@ Result<std::vector<bool>> read_layers_after(const json::Object& config, std::str
                                             int64_t absent, int64_t num_layers);
 
 /// Layers that mlp_layer_types calls "sparse", and not "dense"; without it all but the first
-/// `dense`. Code config.mlp_layer_types.
+/// `dense`. Code config.layer_types.
 Result<std::vector<bool>> read_mlp_layer_types(const json::Object& config, int64_t dense,
                                                int64_t num_layers);
 

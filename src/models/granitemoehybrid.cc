@@ -2,7 +2,9 @@
 // mostly without positions, then a dense block, to which experts may be added; with the factors of
 // Granite 3.
 
+#include "checkpoints/config/agreement.h"
 #include "models/config_keys.h"
+#include "models/layer_lists.h"
 #include "models/mamba_config.h"
 #include "models/model_family.h"
 #include "models/step_recorder.h"
@@ -21,6 +23,7 @@ constexpr ModelType kModelTypes[] = {{.name = "granitemoehybrid",
 constexpr json::ScopedRule kKeys[] = {
     SUBBYTE_CONFIG_KEY("", "intermediate_size", kComputed, "", "of experts; absent: 11008"),
     SUBBYTE_CONFIG_KEY("", "layer_types", kComputed, "", "absent: all are blocks of Mamba 2"),
+    SUBBYTE_CONFIG_KEY("", "layers_block_type", kComputed, "", "layer_types, older"),
     SUBBYTE_CONFIG_KEY("", "position_embedding_type", kComputed, "",
                        "\"rope\": heads turn; else and absent: they do not"),
     SUBBYTE_CONFIG_KEY("", "num_local_experts", kComputed, "", "0: none; absent: 8"),
@@ -43,11 +46,10 @@ constexpr json::ScopedRule kKeys[] = {
     SUBBYTE_CONFIG_KEY("", "normalization_function", kIgnored, "", "norms are those of Granite"),
     SUBBYTE_CONFIG_KEY("", "router_aux_loss_coef", kIgnored, "", "of training"),
     SUBBYTE_CONFIG_KEY("", "init_method", kIgnored, "", "of training"),
-    SUBBYTE_CONFIG_KEY("", "layers_block_type", kIgnored, "", "layer_types says it"),
 };
 
 struct Own {
-  std::vector<int> kinds;  // [num_layers], even: Mamba 2
+  std::vector<bool> attends;  // [num_layers]; the others are blocks of Mamba 2
   MambaConfig mamba;
   int64_t experts = 0;  // 0: none
   int64_t per_token = 0;
@@ -83,10 +85,11 @@ Status read(const json::Object& config, ModelConfig& model) {
   Own own;
   SUBBYTE_CHECK(read_factors(config, own));
   SUBBYTE_TRY(own.mamba, read_mamba(config, {}, model));
-  own.kinds.assign(static_cast<std::size_t>(model.num_layers), 0);
-  if (config.has("layer_types")) {
-    SUBBYTE_TRY(own.kinds, read_layer_kinds(config, "layer_types", kKinds, model.num_layers));
-  }
+  SUBBYTE_TRY(const auto key,
+              one_name(config, {"layer_types", "layers_block_type"}, "config.contradiction"));
+  SUBBYTE_TRY(const auto kinds, read_layer_kinds(config, key, kKinds, model.num_layers));
+  own.attends.assign(static_cast<std::size_t>(model.num_layers), false);
+  for (int64_t i = 0; kinds && i < model.num_layers; ++i) own.attends[i] = (*kinds)[i] % 2 == 1;
   SUBBYTE_TRY(const auto experts, config.integer("num_local_experts", 0, kMaxExperts));
   own.experts = experts.value_or(8);
   const int64_t most = own.experts > 0 ? own.experts : kMaxExperts;
@@ -104,7 +107,7 @@ Status read(const json::Object& config, ModelConfig& model) {
 ValueId first_block(const ModelConfig& config, StepRecorder& step,
                     const std::shared_ptr<const Rope>& rope, ValueId h, int64_t layer) {
   const Own& own = config.own.as<Own>();
-  if (own.kinds[static_cast<std::size_t>(layer)] % 2 == 0) {
+  if (!own.attends[static_cast<std::size_t>(layer)]) {
     return step.mamba(h, {.shape = own.mamba.shape,
                           .has_conv_bias = own.mamba.has_conv_bias,
                           .has_bias = own.mamba.has_bias});

@@ -281,7 +281,7 @@ TEST(LatentConfigs, wrong_values_are_refused_by_the_name_of_the_key) {
       {"glm_moe_dsa", "index_topk_freq", "-1", "json.range"},
       {"mistral4", "scoring_func", "\"sigmoid\"", "config.not_computed"},
       {"mistral4", "rope_parameters", R"({"rope_theta": 100})", "json.missing"},
-      {"glm4_moe_lite", "mlp_layer_types", R"(["dense"])", "config.mlp_layer_types"},
+      {"glm4_moe_lite", "mlp_layer_types", R"(["dense"])", "config.layer_types"},
       {"glm4_moe_lite", "first_k_dense_replace", "2", "config.not_computed"},
   };
   for (const auto& [type, key, value, expected] : all) {

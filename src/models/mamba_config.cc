@@ -1,7 +1,6 @@
 #include "models/mamba_config.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <limits>
@@ -26,14 +25,14 @@ bool read_limit(const json::Value& value, float& limit) {
   return limit >= 0;
 }
 
-Status read_limits(const json::Object& config, MambaShape& shape) {
-  if (!config.has("time_step_limit")) return {};
-  const json::Value& limits = *config.find("time_step_limit");
+Status read_limits(const json::Object& config, const char* key, MambaShape& shape) {
+  if (!config.has(key)) return {};
+  const json::Value& limits = *config.find(key);
   const bool are_limits = limits.is_array() && limits.size() == 2 &&
                           read_limit(limits[0], shape.least_step) &&
                           read_limit(limits[1], shape.largest_step);
   if (are_limits && shape.least_step <= shape.largest_step) return {};
-  return config.error("config.mamba", "time_step_limit",
+  return config.error("config.mamba", key,
                       "two numbers from 0 on, of which the second may be infinite");
 }
 
@@ -88,26 +87,8 @@ Result<MambaConfig> read_mamba(const json::Object& config, const MambaKeys& keys
                         fmt::format("a divisor of {} ({})", keys.heads, shape.heads));
   }
   SUBBYTE_CHECK(read_head_size(config, keys, model, shape));
-  SUBBYTE_CHECK(read_limits(config, shape));
+  SUBBYTE_CHECK(read_limits(config, keys.step_limit, shape));
   return mamba;
-}
-
-Result<std::vector<int>> read_layer_kinds(const json::Object& config, const char* key,
-                                          std::span<const std::string_view> known,
-                                          int64_t num_layers) {
-  const json::Value* const kinds = config.find(key);
-  std::vector<int> places;
-  for (int64_t i = 0; kinds != nullptr && kinds->is_array() && i < std::ssize(*kinds); ++i) {
-    const auto found = std::ranges::find_if(known, [&](std::string_view name) {
-      return (*kinds)[static_cast<std::size_t>(i)] == name;
-    });
-    if (found == known.end()) break;
-    places.push_back(static_cast<int>(found - known.begin()));
-  }
-  if (std::ssize(places) == num_layers && std::ssize(*kinds) == num_layers) return places;
-  return config.error(
-      "config.layer_types", key,
-      fmt::format("an array of {} strings, each one of {}", num_layers, fmt::join(known, ", ")));
 }
 
 }  // namespace subbyte

@@ -2,7 +2,6 @@
 // Blocks of Mamba 2 as config.json speaks of them, for the configs of families.
 
 #include <cstdint>
-#include <span>
 #include <string_view>
 #include <vector>
 
@@ -34,6 +33,7 @@ struct MambaKeys {
   const char* chunk = "mamba_chunk_size";
   const char* conv_bias = "mamba_conv_bias";
   const char* bias = "mamba_proj_bias";
+  const char* step_limit = "time_step_limit";
   /// Absent, or "auto", the size of a head is so many times hidden_size divided by the heads, and
   /// nothing else may be said; nullptr: it is by itself.
   const char* expand = "mamba_expand";
@@ -46,11 +46,5 @@ struct MambaKeys {
 /// limits.
 Result<MambaConfig> read_mamba(const json::Object& config, const MambaKeys& keys,
                                const ModelConfig& model);
-
-/// Reads a list of a text for each layer, as `key` has it; each is one of `known`, whose place it
-/// becomes. Code config.layer_types.
-Result<std::vector<int>> read_layer_kinds(const json::Object& config, const char* key,
-                                          std::span<const std::string_view> known,
-                                          int64_t num_layers);
 
 }  // namespace subbyte

@@ -95,6 +95,26 @@ TEST(MambaConfigs, say_limits_of_steps) {
   }
 }
 
+TEST(MambaConfigs, have_older_names) {
+  const auto same = [](const char* config, const char* older, const char* newer) {
+    const auto a = changed(config, older);
+    const auto b = changed(config, newer);
+    ASSERT_TRUE(a.ok()) << a.error().message;
+    ASSERT_TRUE(b.ok()) << b.error().message;
+    EXPECT_TRUE(*a == *b) << older;
+  };
+  same(kGranite, R"({"layer_types": null, "layers_block_type": ["attention", "mamba"]})",
+       R"({"layer_types": ["full_attention", "linear_attention"]})");
+  same(kNemotron, R"({"layer_types": ["mamba", "mlp", "attention", "moe"]})",
+       R"({"layers_block_type": ["mamba", "mlp", "attention", "moe"]})");
+  same(kNemotron, R"({"mamba_n_groups": 2, "n_groups": null})", R"({"n_groups": 2})");
+  same(kNemotron, R"({"mamba_d_conv": 3})", R"({"conv_kernel": 3})");
+  same(kNemotron, R"({"mamba_conv_bias": false})", R"({"use_conv_bias": false})");
+  same(kNemotron, R"({"mamba_dt_limit": [0.5, 2]})", R"({"time_step_limit": [0.5, 2]})");
+  same(kNemotron, R"({"num_local_experts": 16, "n_routed_experts": null})",
+       R"({"n_routed_experts": 16})");
+}
+
 struct Refused {
   const char* config;
   const char* change;
@@ -135,6 +155,12 @@ TEST(MambaConfigs, refuse_by_the_key_what_does_not_fit) {
            {kNemotron, R"({"moe_latent_size": 64})", "config.not_computed", "moe_latent_size"},
            {kNemotron, R"({"n_group": 3})", "config.experts", "n_group"},
            {kNemotron, R"({"mlp_hidden_act": "silu"})", "config.hidden_act", "mlp_hidden_act"},
+           {kGranite, R"({"layers_block_type": ["mamba"], "layer_types": null})",
+            "config.layer_types", "layers_block_type"},
+           {kNemotron, R"({"mamba_n_groups": 2, "n_groups": 4})", "config.contradiction",
+            "n_groups"},
+           {kNemotron, R"({"mamba_d_conv": 17, "conv_kernel": null})", "json.range",
+            "mamba_d_conv"},
            {kGranite, R"({"layer_types": ["mamba"]})", "config.layer_types", "layer_types"},
            {kGranite, R"({"mamba_n_heads": 7})", "config.mamba", "mamba_n_heads"},
            {kGranite, R"({"mamba_n_heads": 2})", "config.mamba", "mamba_n_heads"},

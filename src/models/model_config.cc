@@ -11,6 +11,7 @@
 #include "json/key_rules.h"
 #include "models/config_keys.h"
 #include "models/gguf_model.h"
+#include "models/layer_lists.h"
 #include "models/model_family.h"
 #include "models/rope_config.h"
 
@@ -113,19 +114,14 @@ Result<int64_t> read_window(const json::Object& config, const ConfigDefaults& de
 /// Windows of layers as layer_types says them.
 Result<std::vector<int64_t>> read_layer_types(const json::Object& config, int64_t num_layers,
                                               int64_t window) {
-  const json::Value& types = *config.find("layer_types");
-  if (!types.is_array() || types.size() != static_cast<std::size_t>(num_layers)) {
-    return config.error("config.layer_types", "layer_types",
-                        fmt::format("an array of {} strings", num_layers));
-  }
+  constexpr std::string_view kKinds[] = {"full_attention", "sliding_attention", "attention"};
+  SUBBYTE_TRY(const auto kinds, read_layer_kinds(config, "layer_types", kKinds, num_layers));
   std::vector<int64_t> windows(static_cast<std::size_t>(num_layers), 0);
   for (std::size_t i = 0; i < windows.size(); ++i) {
-    if (types[i] == "sliding_attention" && window > 0) {
-      windows[i] = window;
-    } else if (types[i] != "full_attention" && types[i] != "attention") {
-      return config.error("config.layer_types", "layer_types",
-                          "\"full_attention\", or \"sliding_attention\" beside a window");
-    }
+    if ((*kinds)[i] == 1) windows[i] = window;
+    if ((*kinds)[i] != 1 || window > 0) continue;
+    return config.error("config.layer_types", "layer_types",
+                        "\"full_attention\", or \"sliding_attention\" beside a window");
   }
   return windows;
 }

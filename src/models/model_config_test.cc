@@ -95,7 +95,7 @@ TEST(ModelConfig, layers_of_qwen3_moe_have_experts_or_are_dense) {
   EXPECT_EQ(layers(R"({"mlp_only_layers": null})"), std::vector<bool>(4, true));
   for (const char* wrong : {"3", "[true]", "[\"0\"]", "[0.5]"}) {
     EXPECT_EQ(code(kQwen3Moe, std::string(R"({"mlp_only_layers": )") + wrong + "}"),
-              "config.mlp_only_layers");
+              "config.layer_types");
   }
   EXPECT_EQ(code(kQwen3Moe, R"({"decoder_sparse_step": 0})"), "json.range");
   EXPECT_EQ(code(kQwen3Moe, R"({"moe_intermediate_size": null})"), "json.missing");

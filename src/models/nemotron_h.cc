@@ -7,9 +7,12 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
+#include "checkpoints/config/agreement.h"
 #include "models/config_keys.h"
 #include "models/expert_config.h"
+#include "models/layer_lists.h"
 #include "models/mamba_config.h"
 #include "models/model_family.h"
 #include "models/step_recorder.h"
@@ -19,6 +22,7 @@ namespace {
 
 constexpr const char* kPattern = "hybrid_override_pattern";
 constexpr const char* kList = "layers_block_type";
+constexpr const char* kOtherList = "layer_types";
 /// By the letters of a pattern; and in lists, then in older ones.
 constexpr std::string_view kLetters = "M*-E";
 constexpr std::string_view kKinds[] = {
@@ -26,7 +30,8 @@ constexpr std::string_view kKinds[] = {
 
 /// Layers are as many as the list or the pattern has: newer files do not say their number.
 Result<int64_t> count_layers(const json::Object& config) {
-  const json::Value* const list = config.find(kList);
+  SUBBYTE_TRY(const auto key, one_name(config, {kList, kOtherList}, "config.contradiction"));
+  const json::Value* const list = config.find(key);
   if (list != nullptr && list->is_array()) return std::ssize(*list);
   SUBBYTE_TRY(const auto pattern, config.string(kPattern));
   return pattern ? std::ssize(*pattern) : int64_t{0};
@@ -49,6 +54,13 @@ constexpr ModelType kModelTypes[] = {{.name = "nemotron_h",
 constexpr json::ScopedRule kKeys[] = {
     SUBBYTE_CONFIG_KEY("", "num_hidden_layers", kComputed, "", "absent: as the layers are listed"),
     SUBBYTE_CONFIG_KEY("", "layers_block_type", kComputed, "", "absent: the pattern says it"),
+    SUBBYTE_CONFIG_KEY("", "layer_types", kComputed, "", "layers_block_type, newer"),
+    SUBBYTE_CONFIG_KEY("", "mamba_n_groups", kComputed, "", "n_groups, older"),
+    SUBBYTE_CONFIG_KEY("", "mamba_d_conv", kComputed, "", "conv_kernel, older"),
+    SUBBYTE_CONFIG_KEY("", "mamba_chunk_size", kComputed, "", "chunk_size, older"),
+    SUBBYTE_CONFIG_KEY("", "mamba_conv_bias", kComputed, "", "use_conv_bias, older"),
+    SUBBYTE_CONFIG_KEY("", "mamba_dt_limit", kComputed, "", "time_step_limit, older"),
+    SUBBYTE_CONFIG_KEY("", "num_local_experts", kComputed, "", "n_routed_experts"),
     SUBBYTE_CONFIG_KEY("", "hybrid_override_pattern", kComputed, "",
                        "M: Mamba 2, *: attention, -: dense, E: experts"),
     SUBBYTE_CONFIG_KEY("", "mlp_hidden_act", kComputed, "", "relu2"),
@@ -111,9 +123,10 @@ struct Own {
 
 Result<std::string> read_pattern(const json::Object& config, int64_t num_layers) {
   std::string letters;
-  if (config.has(kList)) {
-    SUBBYTE_TRY(const auto kinds, read_layer_kinds(config, kList, kKinds, num_layers));
-    for (const int kind : kinds) letters += kLetters[static_cast<std::size_t>(kind % 4)];
+  SUBBYTE_TRY(const auto key, one_name(config, {kList, kOtherList}, "config.contradiction"));
+  SUBBYTE_TRY(const auto kinds, read_layer_kinds(config, key, kKinds, num_layers));
+  if (kinds) {
+    for (const int kind : *kinds) letters += kLetters[static_cast<std::size_t>(kind % 4)];
     return letters;
   }
   SUBBYTE_TRY(letters, config.required_string(kPattern));
@@ -123,21 +136,43 @@ Result<std::string> read_pattern(const json::Object& config, int64_t num_layers)
                       fmt::format("{} letters, each one of {}", num_layers, kLetters));
 }
 
-Result<ExpertConfig> read_experts(const json::Object& config, int64_t num_layers) {
-  ExpertConfig experts;
+Result<ExpertConfig> read_mixture(const json::Object& config, int64_t num_layers) {
+  ExpertConfig experts = {.count = 8, .per_token = 2, .inner = 7688};
   experts.routing = {.scores = Routing::Scores::kSigmoid, .added = 1e-20f, .groups_by_two = true};
-  SUBBYTE_TRY(const auto count, config.integer("n_routed_experts", 1, kMaxExperts));
-  experts.count = count.value_or(8);
-  SUBBYTE_TRY(const auto chosen, config.integer("num_experts_per_tok", 1, experts.count));
-  SUBBYTE_TRY(const auto inner, config.integer("moe_intermediate_size", 1, kMaxWidth));
+  SUBBYTE_CHECK(read_experts(
+      config, {.count = "n_routed_experts", .other_count = "num_local_experts"}, experts));
   SUBBYTE_TRY(const auto shared,
               config.integer("moe_shared_expert_intermediate_size", 1, kMaxWidth));
-  experts.per_token = chosen.value_or(2);
-  experts.inner = inner.value_or(7688);
   experts.shared_inner = shared.value_or(7688);
   SUBBYTE_CHECK(read_routing(config, experts));
   experts.layers.assign(static_cast<std::size_t>(num_layers), false);
   return experts;
+}
+
+/// The names of keys of Mamba 2, of which older files have others for some.
+Result<MambaKeys> mamba_keys(const json::Object& config) {
+  MambaKeys keys = {.heads = "mamba_num_heads",
+                    .head_size = "mamba_head_dim",
+                    .groups = "n_groups",
+                    .state_size = "ssm_state_size",
+                    .taps = "conv_kernel",
+                    .chunk = "chunk_size",
+                    .conv_bias = "use_conv_bias",
+                    .bias = "use_bias",
+                    .expand = nullptr,
+                    .absent_head_size = 64,
+                    .absent_groups = 8,
+                    .absent_state_size = 128};
+  const std::pair<const char**, const char*> older[] = {{&keys.groups, "mamba_n_groups"},
+                                                        {&keys.taps, "mamba_d_conv"},
+                                                        {&keys.chunk, "mamba_chunk_size"},
+                                                        {&keys.conv_bias, "mamba_conv_bias"},
+                                                        {&keys.step_limit, "mamba_dt_limit"}};
+  for (const auto& [key, name] : older) {
+    SUBBYTE_TRY(const auto found, one_name(config, {*key, name}, "config.contradiction"));
+    if (found == name) *key = name;
+  }
+  return keys;
 }
 
 Status read(const json::Object& config, ModelConfig& model) {
@@ -147,22 +182,10 @@ Status read(const json::Object& config, ModelConfig& model) {
   model.rms_norm_eps = static_cast<float>(eps.value_or(1e-5));
   own.mlp_bias = biases.value_or(false);
   SUBBYTE_TRY(own.pattern, read_pattern(config, model.num_layers));
-  SUBBYTE_TRY(own.mamba, read_mamba(config,
-                                    {.heads = "mamba_num_heads",
-                                     .head_size = "mamba_head_dim",
-                                     .groups = "n_groups",
-                                     .state_size = "ssm_state_size",
-                                     .taps = "conv_kernel",
-                                     .chunk = "chunk_size",
-                                     .conv_bias = "use_conv_bias",
-                                     .bias = "use_bias",
-                                     .expand = nullptr,
-                                     .absent_head_size = 64,
-                                     .absent_groups = 8,
-                                     .absent_state_size = 128},
-                                    model));
+  SUBBYTE_TRY(const MambaKeys keys, mamba_keys(config));
+  SUBBYTE_TRY(own.mamba, read_mamba(config, keys, model));
   if (own.pattern.find('E') != own.pattern.npos) {
-    SUBBYTE_TRY(own.experts, read_experts(config, model.num_layers));
+    SUBBYTE_TRY(own.experts, read_mixture(config, model.num_layers));
   }
   model.own = FamilyConfig(std::move(own));
   return {};

@@ -14,6 +14,7 @@
 #include "models/config_keys.h"
 #include "models/expert_config.h"
 #include "models/gguf_config.h"
+#include "models/layer_lists.h"
 #include "models/model_family.h"
 #include "models/step_recorder.h"
 
@@ -265,20 +266,10 @@ Status read_layers(const json::Object& config, const ModelConfig& model, Own& ow
   for (int64_t i = 0; i < model.num_layers; ++i) {
     own.delta_net_layers[i] = (i + 1) % interval.value_or(4) != 0;
   }
-  if (!config.has("layer_types")) return {};
-  const json::Value& types = *config.find("layer_types");
-  const auto is_known = [](const json::Value& type) {
-    return type == "linear_attention" || type == "full_attention" || type == "attention";
-  };
-  if (!types.is_array() || std::ssize(types) != model.num_layers ||
-      !std::ranges::all_of(types, is_known)) {
-    return config.error("config.layer_types", "layer_types",
-                        fmt::format("an array of {} strings, each \"linear_attention\" or "
-                                    "\"full_attention\"",
-                                    model.num_layers));
-  }
-  for (int64_t i = 0; i < model.num_layers; ++i) {
-    own.delta_net_layers[i] = types[i] == "linear_attention";
+  constexpr std::string_view kKinds[] = {"full_attention", "linear_attention", "attention"};
+  SUBBYTE_TRY(const auto kinds, read_layer_kinds(config, "layer_types", kKinds, model.num_layers));
+  for (int64_t i = 0; kinds && i < model.num_layers; ++i) {
+    own.delta_net_layers[i] = (*kinds)[i] == 1;
   }
   return {};
 }
