@@ -9,16 +9,17 @@
 namespace subbyte {
 namespace {
 
-/// The part that drafts several tokens lies beside the model; those with other inputs than text may
-/// lie in it.
+/// The part that drafts several tokens lies beside the model, or in it under names of its own, as
+/// do those with other inputs than text.
 constexpr std::string_view kDraft = "mtp";
-constexpr std::string_view kInputs[] = {"visual",         "vision_tower",          "vision_model",
-                                        "vision_encoder", "multi_modal_projector", "mm_projector",
-                                        "audio_tower",    "embed_vision",          "embed_audio"};
+constexpr std::string_view kParts[] = {
+    "mtp_block",    "mtp_emb_norm", "mtp_hidden_norm", "mtp_linear_proj",       "visual",
+    "vision_tower", "vision_model", "vision_encoder",  "multi_modal_projector", "mm_projector",
+    "audio_tower",  "embed_vision", "embed_audio"};
 constexpr std::string_view kModel = "model.";
 
-bool is_input_part(std::string_view part) {
-  return std::ranges::find(kInputs, part) != std::end(kInputs);
+bool is_unread(std::string_view part) {
+  return std::ranges::find(kParts, part) != std::end(kParts);
 }
 
 /// Skips what stands for any text at the beginning of a pattern.
@@ -32,7 +33,7 @@ std::string_view without_wildcard(std::string_view pattern) {
 bool is_in_unread_part(std::string_view name) {
   if (name.substr(0, name.find('.')) == kDraft) return true;
   if (name.starts_with(kModel)) name.remove_prefix(kModel.size());
-  return is_input_part(name.substr(0, name.find('.')));
+  return is_unread(name.substr(0, name.find('.')));
 }
 
 bool is_in_unread_part(const TensorSource& tensors, std::string_view name) {
@@ -57,7 +58,7 @@ bool names_unread_part(std::string_view entry) {
   std::string_view name = without_wildcard(plain);
   if (name.starts_with(kModel)) name = without_wildcard(name.substr(kModel.size()));
   const std::string_view part = name.substr(0, name.find_first_of(".*$"));
-  return part == kDraft || is_input_part(part);
+  return part == kDraft || is_unread(part);
 }
 
 std::string describe_unread(const std::filesystem::path& model,

@@ -10,7 +10,8 @@ namespace {
 TEST(UnreadParts, are_known_by_the_names_of_their_tensors) {
   for (const char* name :
        {"mtp.fc.weight", "mtp.layers.0.mlp.up_proj", "visual.blocks.0.attn.qkv.weight",
-        "model.visual.merger.norm.bias", "model.vision_tower.x", "multi_modal_projector.y"}) {
+        "model.visual.merger.norm.bias", "model.vision_tower.x", "multi_modal_projector.y",
+        "model.mtp_block.0.mlp.up_proj.weight", "model.mtp_emb_norm.0.weight"}) {
     EXPECT_TRUE(is_in_unread_part(name)) << name;
   }
   for (const char* name :

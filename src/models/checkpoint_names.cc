@@ -265,6 +265,7 @@ FileTensors CheckpointNames::tensors_of(const TensorSpec& spec) const {
   const std::string name = full(spec.name);
   if (spec.is_vector()) {
     FileVector vector = {spec.is_plain() ? name : name + ".weight", {size(spec.rows)}};
+    if (spec.is_row) vector.shape = {1, size(spec.rows)};
     if (spec.role == TensorRole::kFilters) vector.shape = {size(spec.rows), 1, size(spec.cols)};
     found.vectors.push_back(std::move(vector));
     return found;

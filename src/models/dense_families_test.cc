@@ -10,6 +10,7 @@
 
 #include "models/model.h"
 #include "models/model_config.h"
+#include "models/tensor_spec.h"
 #include "support/model_configs.h"
 
 namespace subbyte {
@@ -82,12 +83,25 @@ TEST(DenseFamilies, have_layers_whose_heads_do_not_turn) {
 }
 
 TEST(DenseFamilies, turn_neighbours) {
-  for (const auto& [family, turning] : {std::pair("glm4", 32), std::pair("ernie4_5", 64)}) {
+  using Turning = std::pair<const char*, int64_t>;
+  for (const auto& [family, turning] : {Turning("glm4", 32), Turning("ernie4_5", 64)}) {
     const StepPlan plan = plan_of_family(family, "{}");
     const RotateOp* const op = ops_of<RotateOp>(plan).front();
     EXPECT_EQ(op->pairs, RopePairs::kNeighbours) << family;
     EXPECT_EQ(2 * plan.value(op->cos).cols, turning) << family;
   }
+}
+
+TEST(DenseFamilies, have_layer_norms) {
+  const StepPlan nemotron = plan_of_family("nemotron", R"({"norm_eps": 0.001})");
+  for (const AddNormOp* const op : ops_of<AddNormOp>(nemotron)) {
+    EXPECT_TRUE(op->norm.is_centred);
+    EXPECT_EQ(op->norm.eps, 0.001f);
+    EXPECT_EQ(op->norm.bias.size, 512);
+  }
+  const auto config = changed(config_of("nemotron").c_str(), "{}");
+  EXPECT_EQ(tensors_of(*config)[1].offset, 1);
+  EXPECT_EQ(ops_of<LinearOp>(nemotron)[2]->squares_relu, true);
 }
 
 TEST(DenseFamilies, normalise_heads_that_have_turned) {
@@ -136,6 +150,10 @@ TEST(DenseFamilies, refuse_values_by_the_name_of_the_key) {
       {"exaone4", "sliding_window_pattern", "0", "json.range"},
       {"exaone4", "sliding_window_pattern", "\"LLLG\"", "json.type"},
       {"exaone4", "layer_types", R"(["sliding_attention"])", "config.layer_types"},
+      {"nemotron", "norm_eps", "0", "json.range"},
+      {"nemotron", "hidden_act", "\"silu\"", "config.hidden_act"},
+      {"nemotron", "mlp_bias", "0", "json.type"},
+      {"nemotron", "partial_rotary_factor", "0.01", "config.rope"},
   };
   for (const auto& [family, key, value, expected] : all) {
     const bool is_section = std::string(value).find("rope_type") != std::string::npos;

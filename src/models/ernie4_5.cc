@@ -1,7 +1,10 @@
-// ERNIE 4.5, dense: transformers' Ernie4_5ForCausalLM. It is like Llama, but neighbours of a head
-// turn together, and one key says whether all products have biases.
+// ERNIE 4.5: transformers' Ernie4_5ForCausalLM. It is like Llama, but neighbours of a head turn
+// together, and one key says whether all products have biases. Ernie4_5_MoeForCausalLM has mixtures
+// of experts in some layers, whose router has biases that only choose, beside one that every token
+// goes to.
 
 #include "models/config_keys.h"
+#include "models/expert_config.h"
 #include "models/model_family.h"
 #include "models/step_recorder.h"
 
@@ -16,15 +19,53 @@ constexpr ModelType kModelTypes[] = {{.name = "ernie4_5",
                                                    .rms_norm_eps = 1e-5,
                                                    .rope_theta = 500000,
                                                    .tie_word_embeddings = true,
+                                                   .eos = 2}},
+                                     {.name = "ernie4_5_moe",
+                                      .architecture = "Ernie4_5_MoeForCausalLM",
+                                      .defaults = {.intermediate_size = 12288,
+                                                   .vocab = 103424,
+                                                   .heads = 20,
+                                                   .kv_heads = 4,
+                                                   .max_positions = 131072,
+                                                   .rms_norm_eps = 1e-5,
+                                                   .rope_theta = 500000,
+                                                   .tie_word_embeddings = true,
                                                    .eos = 2}}};
+constexpr const ModelType& kMoe = kModelTypes[1];
 
 constexpr json::ScopedRule kKeys[] = {
-    SUBBYTE_CONFIG_KEY("", "use_bias", kComputed, "", "absent: false"),
+    SUBBYTE_CONFIG_KEY("ernie4_5", "use_bias", kComputed, "", "absent: false"),
+    SUBBYTE_CONFIG_KEY("ernie4_5_moe", "use_bias", kRefused, "false", "a bias of the head"),
     SUBBYTE_CONFIG_KEY("", "attention_bias", kIgnored, "", "use_bias says it"),
     SUBBYTE_CONFIG_KEY("", "compression_ratio", kIgnored, "", "of positions in training"),
     SUBBYTE_CONFIG_KEY("", "fuse_rms_norm", kIgnored, "", "how it is computed"),
     SUBBYTE_CONFIG_KEY("", "use_flash_attention", kIgnored, "", "how it is computed"),
     SUBBYTE_CONFIG_KEY("", "weight_share_add_bias", kIgnored, "", "the head has no bias"),
+    SUBBYTE_CONFIG_KEY("ernie4_5_moe", "intermediate_size", kComputed, "",
+                       "of layers without experts; absent: 12288"),
+    SUBBYTE_CONFIG_KEY("ernie4_5_moe", "num_attention_heads", kComputed, "", "absent: 20"),
+    SUBBYTE_CONFIG_KEY("ernie4_5_moe", "vocab_size", kComputed, "", "absent: 103424"),
+    SUBBYTE_CONFIG_KEY("ernie4_5_moe", "moe_num_experts", kComputed, "", "absent: 64"),
+    SUBBYTE_CONFIG_KEY("ernie4_5_moe", "num_experts", kComputed, "", "moe_num_experts"),
+    SUBBYTE_CONFIG_KEY("ernie4_5_moe", "moe_k", kComputed, "", "experts of a token; absent: 6"),
+    SUBBYTE_CONFIG_KEY("ernie4_5_moe", "num_experts_per_tok", kComputed, "", "moe_k"),
+    SUBBYTE_CONFIG_KEY("ernie4_5_moe", "moe_intermediate_size", kComputed, "", "absent: 1536"),
+    SUBBYTE_CONFIG_KEY("ernie4_5_moe", "moe_num_shared_experts", kComputed, "",
+                       "each of the same size; absent: 2"),
+    SUBBYTE_CONFIG_KEY("ernie4_5_moe", "moe_layer_start_index", kComputed, "",
+                       "the first layer that may have experts; absent: 1"),
+    SUBBYTE_CONFIG_KEY("ernie4_5_moe", "moe_layer_end_index", kComputed, "",
+                       "the last one; -1 and absent: of all"),
+    SUBBYTE_CONFIG_KEY("ernie4_5_moe", "moe_layer_interval", kComputed, "",
+                       "the last of each so many layers has experts; absent: 1"),
+    SUBBYTE_CONFIG_KEY("ernie4_5_moe", "moe_norm_min", kComputed, "",
+                       "what weights are divided by at least; absent: 1e-12"),
+    SUBBYTE_CONFIG_KEY("ernie4_5_moe", "moe_capacity", kIgnored, "", "of training"),
+    SUBBYTE_CONFIG_KEY("ernie4_5_moe", "moe_gate", kIgnored, "", "of training"),
+    SUBBYTE_CONFIG_KEY("ernie4_5_moe", "moe_use_aux_free", kIgnored, "",
+                       "routers always have their biases"),
+    SUBBYTE_CONFIG_KEY("ernie4_5_moe", "num_nextn_predict_layers", kIgnored, "",
+                       "of the part that drafts, which is not read"),
 };
 
 /// Rows of heads lie in files as they turn.
@@ -38,39 +79,92 @@ constexpr GgufArchitecture kGguf[] = {
 
 struct Own {
   bool has_biases = false;
+  ExpertConfig experts;
 
   bool operator==(const Own&) const = default;
 };
 
+/// Layers from the first to the last one that may have experts, of each so many the last one.
+Result<std::vector<bool>> read_mixed_layers(const json::Object& config, int64_t num_layers) {
+  SUBBYTE_TRY(const auto first, config.integer("moe_layer_start_index", 0, kMaxPositions));
+  SUBBYTE_TRY(const auto last, config.integer("moe_layer_end_index", -1, kMaxPositions));
+  SUBBYTE_TRY(const auto every, config.integer("moe_layer_interval", 1, kMaxPositions));
+  std::vector<bool> layers(static_cast<std::size_t>(num_layers));
+  for (int64_t i = first.value_or(1); i < num_layers; ++i) {
+    const bool is_before_end = last.value_or(-1) == -1 || i <= *last;
+    layers[i] = is_before_end && (i + 1) % every.value_or(1) == 0;
+  }
+  return layers;
+}
+
+Status read_mixture(const json::Object& config, int64_t num_layers, ExpertConfig& experts) {
+  experts = {.count = 64, .per_token = 6, .inner = 1536};
+  SUBBYTE_CHECK(read_experts(config,
+                             {.count = "moe_num_experts",
+                              .per_token = "moe_k",
+                              .other_count = "num_experts",
+                              .other_per_token = "num_experts_per_tok"},
+                             experts));
+  SUBBYTE_TRY(const auto shared, config.integer("moe_num_shared_experts", 0, kMaxExperts));
+  SUBBYTE_TRY(const auto least, config.number("moe_norm_min", 0, 1e6));
+  SUBBYTE_TRY(experts.layers, read_mixed_layers(config, num_layers));
+  experts.shared_inner = shared.value_or(2) * experts.inner;
+  experts.routing.smallest_sum = static_cast<float>(least.value_or(1e-12));
+  return {};
+}
+
 Status read(const json::Object& config, ModelConfig& model) {
+  Own own;
+  own.experts.layers.assign(static_cast<std::size_t>(model.num_layers), false);
   SUBBYTE_TRY(const auto biases, config.boolean("use_bias"));
-  model.own = FamilyConfig(Own{biases.value_or(false)});
+  own.has_biases = biases.value_or(false);
+  if (model.model_type == kMoe.name) {
+    SUBBYTE_CHECK(read_mixture(config, model.num_layers, own.experts));
+  }
+  model.own = FamilyConfig(std::move(own));
   return {};
 }
 
 void record(const ModelConfig& config, StepRecorder& step) {
-  const bool has_biases = config.own.as<Own>().has_biases;
+  const Own& own = config.own.as<Own>();
+  const bool has_biases = own.has_biases;
   record_usual_step(config, step,
                     {.attention = {.pairs = RopePairs::kNeighbours,
                                    .has_bias = has_biases,
                                    .has_output_bias = has_biases},
-                     .gated = {.has_bias = has_biases}});
+                     .gated = {.has_bias = has_biases},
+                     .experts = &own.experts,
+                     .mixture = {.choice_bias = "moe_statics.e_score_correction_bias",
+                                 .is_bias_row = true,
+                                 .shared = {.name = "shared_experts", .has_gate = false}}});
 }
 
-// Sources: the config.json of baidu/ERNIE-4.5-0.3B-PT; tiny, and where added tokens begin, are
-// ours.
+// Sources: the config.json files of baidu/ERNIE-4.5-*-PT; those called tiny, and where added tokens
+// begin, are ours.
 // clang-format off
 constexpr ModelShape kShapes[] = {
     // arch, name: hidden, inner, layers, heads, KV heads, head size, window, vocabulary,
-    //             first added token, positions, tied
+    //             first added token, positions, tied, experts, per token, expert size
     {"ernie4.5", "tiny", 256,  512,  2,  4,  2, 64,  0, 512,    480,    2048,   true},
     {"ernie4.5", "0.3b", 1024, 3072, 18, 16, 2, 128, 0, 103424, 100000, 131072, true},
+    {"ernie4.5-moe", "tiny", 256, 512, 2, 4, 2, 64, 0, 512, 480, 2048, true, 8, 2, 128},
+    {"ernie4.5-moe", "21b-a3b", 2560, 12288, 28, 20, 4, 128, 0, 103424, 100000, 131072, true, 64, 6,
+     1536},
 };
 // clang-format on
 
 json::Value config_of(const ModelShape& shape, int64_t layers) {
-  json::Value config = usual_config(kModelTypes[0], shape, layers);
+  json::Value config = usual_config(shape.experts > 0 ? kMoe : kModelTypes[0], shape, layers);
   config.erase("attention_bias");
+  if (shape.experts > 0) {
+    config.erase("head_dim");
+    config["moe_intermediate_size"] = shape.expert_size;
+    config["moe_k"] = shape.per_token;
+    config["moe_layer_interval"] = 1;
+    config["moe_layer_start_index"] = 1;
+    config["moe_num_experts"] = shape.experts;
+    config["moe_num_shared_experts"] = 2;
+  }
   config["rope_theta"] = 500000.0;
   config["use_bias"] = false;
   return config;

@@ -451,9 +451,10 @@ ValueId StepRecorder::experts(ValueId h, const Mixture& mixture) {
   const auto under = [&](std::string_view name) {
     return fmt::format("{}{}", mixture.prefix, name);
   };
-  const auto of_each = [&](std::string_view name, TensorRole role) {
+  const auto of_each = [&](std::string_view name, TensorRole role, bool is_row) {
     if (name.empty()) return Vector();
-    return vector({.name = in_layer(under(name)), .role = role, .rows = mixture.experts});
+    return vector(
+        {.name = in_layer(under(name)), .role = role, .rows = mixture.experts, .is_row = is_row});
   };
   const ValueId chosen_by = mixture.router_input == kNoValue ? h : mixture.router_input;
   const std::string name = under(mixture.router);
@@ -464,8 +465,8 @@ ValueId StepRecorder::experts(ValueId h, const Mixture& mixture) {
                                  .has_bias = mixture.has_bias});
   const ValueId logits = record_.exact_linear(name, chosen_by, chooser);
   Router router = {.rule = mixture.routing};
-  router.biases = of_each(mixture.choice_bias, TensorRole::kVector);
-  router.factors = of_each(mixture.factors, TensorRole::kFactors);
+  router.biases = of_each(mixture.choice_bias, TensorRole::kVector, mixture.is_bias_row);
+  router.factors = of_each(mixture.factors, TensorRole::kFactors, false);
   return record_.experts(under("experts"), h, logits, experts(record_.cols(h), mixture), router);
 }
 

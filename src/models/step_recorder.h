@@ -195,6 +195,7 @@ class StepRecorder {
     std::string_view router = "gate";  // the name of what chooses experts
     Routing routing = {};
     std::string_view choice_bias = {};  // the name of the biases that only choose; empty: none
+    bool is_bias_row = false;           // which files have as [1][experts]
     ValueId router_input = kNoValue;    // what the router reads; no value: h
     std::string_view factors = {};      // the name of those of weights, one of each expert
     int64_t experts = 0;

@@ -86,6 +86,7 @@ struct TensorSpec {
   /// The factors of a norm are so much more than the numbers of the file, times `factor`.
   float offset = 0;
   float factor = 1;
+  bool is_row = false;  // of vectors: files have it as [1][rows]
   /// A table whose rows a machine looks up in the memory of the host (Backend::upload_far).
   bool is_far = false;
   LatentHeads latent = {};

@@ -39,6 +39,7 @@ import mixtures
 import modelopt_formats
 import open as opener
 import tiny
+import tiny_layer_norms
 import tiny_mamba
 import unsloth_names
 
@@ -182,6 +183,7 @@ GOLDENS = {
         "granitemoehybrid-bf16": (lambda f: make.bf16(f, tiny_mamba.granitemoehybrid), "saved"),
         "granitemoehybrid-dense-bf16": (lambda f: make.bf16(f, tiny_mamba.granitemoehybrid_dense),
                                         "saved"),
+        "nemotron-bf16": (lambda f: make.bf16(f, tiny_layer_norms.nemotron), "text"),
         "llama3-gptq": (lambda f: converted(f, tiny.llama3, "gptq"), "gptq"),
         "qwen3-biases-bf16": (lambda f: make.bf16(f, biased), "transformers"),
         "qwen3-biases-gptq": (lambda f: converted(f, biased, "gptq"), "gptq"),

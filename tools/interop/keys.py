@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What keys of config.json and generation_config.json do to transformers, beside our lists of them.
 
-    python3 tools/interop/keys.py [--seed N]
+    python3 tools/interop/keys.py [--seed N] [--only FAMILY]
 
 For each family a tiny model with random weights is saved, and each key is changed: of a key that
 "changes nothing" the logits and the tokens that generate() takes must stay, whatever it says; of
@@ -84,6 +84,12 @@ FAMILIES = {
     "lfm2_moe": {**SIZES, **MIXTURE, "num_attention_heads": 8, "num_dense_layers": 1,
                  "layer_types": ["conv", "full_attention"]},
     "granitemoe": {**SIZES, "num_attention_heads": 4},
+    "ernie4_5_moe": {**SIZES, "num_attention_heads": 4, "moe_num_experts": 8,
+                     "moe_intermediate_size": 32},
+    "hunyuan_v1_moe": {**SIZES, "num_attention_heads": 4, "head_dim": 16, "num_experts": 4},
+    "llama4_text": {**SIZES, "num_hidden_layers": 4, "num_attention_heads": 8,
+                    "intermediate_size_mlp": 64, "num_local_experts": 4},
+    "nemotron": {**SIZES, "num_attention_heads": 4, "num_key_value_heads": 4},
 }
 # What a key means where it is absent, as our tables have it.
 RECURRENT = {"rms_norm_eps": 1e-6, "rope_theta": 10000.0, "partial_rotary_factor": 0.25,
@@ -239,6 +245,20 @@ ABSENT = {
                    "tie_word_embeddings": False, "embedding_multiplier": 1.0,
                    "residual_multiplier": 1.0, "attention_multiplier": 1.0,
                    "logits_scaling": 1.0},
+    "ernie4_5_moe": {"num_key_value_heads": 4, "rms_norm_eps": 1e-5, "rope_theta": 500000.0,
+                     "moe_k": 6, "moe_num_shared_experts": 2, "moe_layer_start_index": 1,
+                     "moe_layer_end_index": -1, "moe_layer_interval": 1, "moe_norm_min": 1e-12,
+                     "use_bias": False, "tie_word_embeddings": True, "hidden_act": "silu"},
+    "hunyuan_v1_moe": {**MIXED, "num_key_value_heads": 4, "rms_norm_eps": 1e-5, "moe_topk": 1},
+    "llama4_text": {"num_key_value_heads": 8, "head_dim": 128, "rms_norm_eps": 1e-5,
+                    "rope_theta": 500000.0, "num_experts_per_tok": 1,
+                    "interleave_moe_layer_step": 1, "use_qk_norm": True,
+                    "no_rope_layer_interval": 4, "attention_chunk_size": 8192,
+                    "attn_temperature_tuning": True, "floor_scale": 8192, "attn_scale": 0.1,
+                    "attention_bias": False, "tie_word_embeddings": False, "hidden_act": "silu"},
+    "nemotron": {"norm_eps": 1e-5, "rope_theta": 10000.0,
+                 "partial_rotary_factor": 0.5, "attention_bias": False, "mlp_bias": False,
+                 "tie_word_embeddings": False, "hidden_act": "relu2"},
 }
 VALUES = [17, "x", True]
 
@@ -355,10 +375,11 @@ def check_absent(subject, problems):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", choices=FAMILIES)
     arguments = parser.parse_args()
     transformers.logging.set_verbosity_error()
     problems = []
-    for family in FAMILIES:
+    for family in [arguments.only] if arguments.only else FAMILIES:
         with tempfile.TemporaryDirectory() as folder:
             subject = Subject(family, folder, arguments.seed)
             assert not isinstance(subject.plain, str), subject.plain

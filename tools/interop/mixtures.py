@@ -57,10 +57,10 @@ def lfm2_moe(**more):
 
 
 def ernie4_5_moe(**more):
-    """Biases of everything; every other layer has experts, up to the third."""
+    """The layer in the middle has experts; sums of some tokens' weights are below the smallest."""
     return family("Ernie4_5_Moe", 35, more, moe_num_experts=3, moe_k=2, moe_intermediate_size=16,
-                  num_hidden_layers=4, moe_layer_interval=2, moe_layer_start_index=1,
-                  moe_layer_end_index=2, moe_num_shared_experts=2, use_bias=True,
+                  num_hidden_layers=3, moe_layer_start_index=1, moe_layer_end_index=1,
+                  moe_num_shared_experts=2, moe_norm_min=0.8,
                   intermediate_size=16)
 
 
@@ -75,6 +75,15 @@ def hunyuan_v1_moe(**more):
     """Norms of heads after they have turned."""
     return family("HunYuanMoEV1", 37, more, num_experts=4, moe_topk=2, head_dim=16,
                   intermediate_size=16)
+
+
+def llama4(**more):
+    """Of three layers one is dense and turns in chunks, one has experts and does not turn, one has
+    both; experts read weighted inputs, and queries grow where nothing turns."""
+    return family("Llama4", 39, more, config_of="Llama4Text", num_hidden_layers=3, head_dim=16,
+                  intermediate_size=16, intermediate_size_mlp=24, num_local_experts=3,
+                  num_experts_per_tok=2, no_rope_layers=[1, 0, 1], moe_layers=[1, 2],
+                  attention_chunk_size=8, floor_scale=4, attn_scale=0.5)
 
 
 def fp8_blocks(folder, make_model):
@@ -105,5 +114,6 @@ GOLDENS = {
     "lfm2-moe-bf16": (lambda f: make.bf16(f, lfm2_moe), "saved"),
     "ernie4_5-moe-bf16": (lambda f: make.bf16(f, ernie4_5_moe), "saved"),
     "granitemoe-bf16": (lambda f: make.bf16(f, granitemoe), "saved"),
-    "hunyuan-v1-moe-bf16": (lambda f: make.bf16(f, hunyuan_v1_moe), "saved"),
+    "hunyuan-moe-bf16": (lambda f: make.bf16(f, hunyuan_v1_moe), "saved"),
+    "llama4-bf16": (lambda f: make.bf16(f, llama4), "saved"),
 }

@@ -1,0 +1,205 @@
+// Llama 4 (Scout, Maverick), the text: transformers' Llama4ForCausalLM. Three of four layers turn
+// neighbours, normalise heads without a weight after it, and see chunks; in the others nothing
+// turns, and queries grow with their positions. Some or all layers are mixtures whose weights
+// multiply what experts read, beside an expert that every token goes to.
+
+#include <utility>
+#include <vector>
+
+#include "models/config_keys.h"
+#include "models/expert_config.h"
+#include "models/layer_lists.h"
+#include "models/model_family.h"
+#include "models/rope_config.h"
+#include "models/step_recorder.h"
+
+namespace subbyte {
+namespace {
+
+constexpr ModelType kModelTypes[] = {{.name = "llama4_text",
+                                      .architecture = "Llama4ForCausalLM",
+                                      .wrapper = "llama4",
+                                      .defaults = {.intermediate_size = 8192,
+                                                   .vocab = 202048,
+                                                   .heads = 40,
+                                                   .kv_heads = 8,
+                                                   .head_dim = 128,
+                                                   .max_positions = 131072,
+                                                   .rms_norm_eps = 1e-5,
+                                                   .rope_theta = 500000,
+                                                   .eos = 2,
+                                                   .sliding = SlidingRule::kOfFamily}}};
+
+constexpr json::ScopedRule kKeys[] = {
+    SUBBYTE_CONFIG_KEY("llama4", "text_config", kComputed, "", "the config of the text model"),
+    SUBBYTE_CONFIG_KEY("llama4", "boi_token_id", kIgnored, "",
+                       "of parts that see, which are not read"),
+    SUBBYTE_CONFIG_KEY("llama4", "eoi_token_id", kIgnored, "",
+                       "of parts that see, which are not read"),
+    SUBBYTE_CONFIG_KEY("llama4_text", "intermediate_size", kComputed, "",
+                       "of an expert; absent: 8192"),
+    SUBBYTE_CONFIG_KEY("llama4_text", "intermediate_size_mlp", kComputed, "",
+                       "of layers without experts; absent: 16384"),
+    SUBBYTE_CONFIG_KEY("llama4_text", "num_attention_heads", kComputed, "", "absent: 40"),
+    SUBBYTE_CONFIG_KEY("llama4_text", "vocab_size", kComputed, "", "absent: 202048"),
+    SUBBYTE_CONFIG_KEY("llama4_text", "num_local_experts", kComputed, "", "absent: 16"),
+    SUBBYTE_CONFIG_KEY("llama4_text", "num_experts_per_tok", kComputed, "", "absent: 1"),
+    SUBBYTE_CONFIG_KEY("llama4_text", "moe_layers", kComputed, "",
+                       "layers with experts; absent: by interleave_moe_layer_step"),
+    SUBBYTE_CONFIG_KEY("llama4_text", "interleave_moe_layer_step", kComputed, "",
+                       "each so many layers' last has experts; absent: 1"),
+    SUBBYTE_CONFIG_KEY("llama4_text", "use_qk_norm", kComputed, "",
+                       "of heads that turn; absent: true"),
+    SUBBYTE_CONFIG_KEY("llama4_text", "no_rope_layers", kComputed, "",
+                       "1: heads of the layer turn; absent: by no_rope_layer_interval"),
+    SUBBYTE_CONFIG_KEY("llama4_text", "no_rope_layer_interval", kComputed, "",
+                       "heads of each so many layers' last do not turn; absent: 4"),
+    SUBBYTE_CONFIG_KEY("llama4_text", "attention_chunk_size", kComputed, "",
+                       "absent: 8192; null: there are no chunks"),
+    SUBBYTE_CONFIG_KEY("llama4_text", "layer_types", kComputed, "",
+                       "absent: layers whose heads turn see chunks"),
+    SUBBYTE_CONFIG_KEY("llama4_text", "attn_temperature_tuning", kComputed, "",
+                       "queries of layers that do not turn grow; absent: true"),
+    SUBBYTE_CONFIG_KEY("llama4_text", "floor_scale", kComputed, "", "absent: 8192"),
+    SUBBYTE_CONFIG_KEY("llama4_text", "attn_scale", kComputed, "", "absent: 0.1"),
+    SUBBYTE_CONFIG_KEY("llama4_text", "for_llm_compressor", kIgnored, "", "how it is computed"),
+    SUBBYTE_CONFIG_KEY("llama4_text", "output_router_logits", kIgnored, "", "of training"),
+    SUBBYTE_CONFIG_KEY("llama4_text", "router_aux_loss_coef", kIgnored, "", "of training"),
+    SUBBYTE_CONFIG_KEY("llama4_text", "router_jitter_noise", kIgnored, "", "of training"),
+};
+
+constexpr RopeKind kRopeKinds[] = {{"llama3", read_turns_rope}};
+
+struct Own {
+  ExpertConfig experts;
+  std::vector<bool> turning;  // [num_layers]
+  bool has_head_norms = true;
+  QueryScale query_scale;  // of layers that do not turn
+
+  bool operator==(const Own&) const = default;
+};
+
+/// "chunked_attention" or "full_attention" of each layer; absent: those that turn see chunks.
+Status read_chunks(const json::Object& config, const Own& own, ModelConfig& model) {
+  constexpr const char* kChunk = "attention_chunk_size";
+  constexpr const char* kTypes = "layer_types";
+  constexpr std::string_view kKinds[] = {"full_attention", "chunked_attention"};
+  SUBBYTE_TRY(const auto chunk, config.integer(kChunk, 1, kMaxPositions));
+  const bool is_null = config.find(kChunk) != nullptr && !chunk;
+  const int64_t size = is_null ? 0 : chunk.value_or(8192);
+  for (std::size_t i = 0; i < own.turning.size(); ++i) {
+    model.windows[i] = own.turning[i] ? size : 0;
+  }
+  SUBBYTE_TRY(const auto kinds, read_layer_kinds(config, kTypes, kKinds, model.num_layers));
+  for (int64_t i = 0; kinds && i < model.num_layers; ++i) {
+    model.windows[i] = (*kinds)[i] == 1 ? size : 0;
+    if ((*kinds)[i] == 0 || size > 0) continue;
+    return config.error("config.layer_types", kTypes,
+                        "\"full_attention\", or \"chunked_attention\" beside a size of chunks");
+  }
+  return {};
+}
+
+/// Layers that have experts.
+Result<std::vector<bool>> read_mixtures(const json::Object& config, int64_t num_layers) {
+  SUBBYTE_TRY(const auto step, config.integer("interleave_moe_layer_step", 1, kMaxPositions));
+  if (config.has("moe_layers")) return read_layer_numbers(config, "moe_layers", num_layers);
+  std::vector<bool> layers(static_cast<std::size_t>(num_layers));
+  for (int64_t i = 0; i < num_layers; ++i) layers[i] = (i + 1) % step.value_or(1) == 0;
+  return layers;
+}
+
+/// true, or a number that is not 0, which older files have.
+Result<bool> read_tuning(const json::Object& config) {
+  constexpr const char* kKey = "attn_temperature_tuning";
+  const json::Value* const found = config.find(kKey);
+  if (found != nullptr && found->is_number_integer()) return *found != json::Value(0);
+  SUBBYTE_TRY(const auto tunes, config.boolean(kKey));
+  return tunes.value_or(true);
+}
+
+Status read(const json::Object& config, ModelConfig& model) {
+  Own own;
+  SUBBYTE_TRY(own.turning, read_turning_layers(config, model.num_layers));
+  SUBBYTE_CHECK(read_chunks(config, own, model));
+  own.experts = {.count = 16, .per_token = 1, .inner = model.intermediate_size};
+  SUBBYTE_CHECK(read_experts(config, {.count = "num_local_experts", .inner = "intermediate_size"},
+                             own.experts));
+  SUBBYTE_TRY(own.experts.layers, read_mixtures(config, model.num_layers));
+  own.experts.shared_inner = own.experts.inner;
+  own.experts.routing = {
+      .scores = Routing::Scores::kSigmoid, .normalises = false, .weights_inputs = true};
+  SUBBYTE_TRY(const auto dense, config.integer("intermediate_size_mlp", 1, kMaxWidth));
+  model.intermediate_size = dense.value_or(16384);
+  SUBBYTE_TRY(const auto norms, config.boolean("use_qk_norm"));
+  own.has_head_norms = norms.value_or(true);
+  SUBBYTE_TRY(const bool tunes, read_tuning(config));
+  SUBBYTE_TRY(const auto beta, config.number("attn_scale", 0, 1e3));
+  SUBBYTE_TRY(const auto step, config.integer("floor_scale", 1, kMaxPositions));
+  if (tunes) {
+    own.query_scale = {static_cast<float>(beta.value_or(0.1)), step.value_or(8192), 1};
+  }
+  model.own = FamilyConfig(std::move(own));
+  return {};
+}
+
+void record(const ModelConfig& config, StepRecorder& step) {
+  const Own& own = config.own.as<Own>();
+  UsualStep usual;
+  usual.attention = {.pairs = RopePairs::kNeighbours,
+                     .has_bias = config.attention_bias,
+                     .has_output_bias = config.attention_bias};
+  usual.gated.prefix = "feed_forward.";
+  usual.experts = &own.experts;
+  usual.mixture = {.prefix = "feed_forward.", .router = "router", .shared = {.has_gate = false}};
+  usual.of_layer = [&own](StepRecorder::Attention& attention, int64_t layer) {
+    const bool turns = own.turning[static_cast<std::size_t>(layer)];
+    attention.shape.in_chunks = attention.shape.window > 0;
+    if (!turns) attention.rope = nullptr;
+    if (!turns) attention.query_scale = own.query_scale;
+    if (turns && own.has_head_norms) attention.norms = HeadsNorm::kPlainAfterRope;
+  };
+  record_usual_step(config, step, std::move(usual));
+}
+
+// Sources: the config.json files of meta-llama/Llama-4-Scout-17B-16E and Maverick-17B-128E; tiny is
+// ours.
+// clang-format off
+constexpr ModelShape kShapes[] = {
+    // arch, name: hidden, inner, layers, heads, KV heads, head size, window, vocabulary,
+    //             first added token, positions, tied, experts, per token, expert size
+    {"llama4", "tiny", 256, 512, 4, 4, 2, 64, 8, 512, 480, 2048, false, 4, 1, 128},
+    {"llama4", "scout", 5120, 16384, 48, 40, 8, 128, 8192, 202048, 200000, 131072, false, 16, 1,
+     8192},
+    {"llama4", "maverick", 5120, 16384, 48, 40, 8, 128, 8192, 202048, 200000, 131072, false, 128, 1,
+     8192},
+};
+// clang-format on
+
+json::Value config_of(const ModelShape& shape, int64_t layers) {
+  json::Value config = usual_config(kModelTypes[0], shape, layers);
+  config["attention_chunk_size"] = shape.window;
+  config["attn_temperature_tuning"] = true;
+  config["interleave_moe_layer_step"] = shape.name == "scout" ? 1 : 2;
+  config["intermediate_size"] = shape.expert_size;
+  config["intermediate_size_mlp"] = shape.intermediate;
+  config["num_experts_per_tok"] = shape.per_token;
+  config["num_local_experts"] = shape.experts;
+  config["rope_scaling"] = nullptr;
+  config["rope_theta"] = 500000.0;
+  config["use_qk_norm"] = shape.name != "maverick";
+  return config;
+}
+
+}  // namespace
+
+extern const ModelFamily llama4_family;
+const ModelFamily llama4_family = {.model_types = kModelTypes,
+                                   .keys = kKeys,
+                                   .rope_kinds = kRopeKinds,
+                                   .read = read,
+                                   .record = record,
+                                   .shapes = kShapes,
+                                   .config_of = config_of};
+
+}  // namespace subbyte

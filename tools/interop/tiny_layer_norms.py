@@ -1,0 +1,11 @@
+"""Tiny models whose norms are LayerNorms."""
+
+import tiny
+
+SMALL = {**tiny.SMALL, **tiny.TWO_HEADS}
+
+
+def nemotron(**more):
+    """Factors 1 + w and biases, a block without a gate, half of a head turns."""
+    return tiny.family("Nemotron", 40, **SMALL, head_dim=16, attention_bias=True, mlp_bias=True,
+                       tie_word_embeddings=True, **more)
