@@ -84,7 +84,8 @@ TEST(DenseFamilies, have_layers_whose_heads_do_not_turn) {
 
 TEST(DenseFamilies, turn_neighbours) {
   using Turning = std::pair<const char*, int64_t>;
-  for (const auto& [family, turning] : {Turning("glm4", 32), Turning("ernie4_5", 64)}) {
+  for (const auto& [family, turning] :
+       {Turning("glm4", 32), Turning("ernie4_5", 64), Turning("cohere2", 64)}) {
     const StepPlan plan = plan_of_family(family, "{}");
     const RotateOp* const op = ops_of<RotateOp>(plan).front();
     EXPECT_EQ(op->pairs, RopePairs::kNeighbours) << family;
@@ -102,6 +103,13 @@ TEST(DenseFamilies, have_layer_norms) {
   const auto config = changed(config_of("nemotron").c_str(), "{}");
   EXPECT_EQ(tensors_of(*config)[1].offset, 1);
   EXPECT_EQ(ops_of<LinearOp>(nemotron)[2]->squares_relu, true);
+  const StepPlan cohere = plan_of_family("cohere2", R"({"layer_norm_eps": 0.001})");
+  ASSERT_EQ(ops_of<AddNormOp>(cohere).size(), 5u);  // of two blocks at once
+  EXPECT_TRUE(ops_of<AddNormOp>(cohere)[0]->norm.is_centred);
+  EXPECT_EQ(ops_of<AddNormOp>(cohere)[0]->norm.eps, 0.001f);
+  EXPECT_EQ(ops_of<AddNormOp>(cohere)[0]->norm.bias.size, 0);
+  EXPECT_EQ(turning_layers(cohere), (std::vector<bool>{true, true, true, false}));
+  EXPECT_EQ(ops_of<LogitsOp>(cohere).front()->factor, 0.0625f);
 }
 
 TEST(DenseFamilies, normalise_heads_that_have_turned) {
@@ -154,6 +162,10 @@ TEST(DenseFamilies, refuse_values_by_the_name_of_the_key) {
       {"nemotron", "hidden_act", "\"silu\"", "config.hidden_act"},
       {"nemotron", "mlp_bias", "0", "json.type"},
       {"nemotron", "partial_rotary_factor", "0.01", "config.rope"},
+      {"cohere2", "logit_scale", "0", "json.range"},
+      {"cohere2", "layer_norm_eps", "2", "json.range"},
+      {"cohere2", "sliding_window_pattern", "0", "json.range"},
+      {"cohere2", "sliding_window", "0", "json.range"},
   };
   for (const auto& [family, key, value, expected] : all) {
     const bool is_section = std::string(value).find("rope_type") != std::string::npos;

@@ -184,6 +184,7 @@ GOLDENS = {
         "granitemoehybrid-dense-bf16": (lambda f: make.bf16(f, tiny_mamba.granitemoehybrid_dense),
                                         "saved"),
         "nemotron-bf16": (lambda f: make.bf16(f, tiny_layer_norms.nemotron), "text"),
+        "cohere2-bf16": (lambda f: make.bf16(f, tiny_layer_norms.cohere2), "text"),
         "llama3-gptq": (lambda f: converted(f, tiny.llama3, "gptq"), "gptq"),
         "qwen3-biases-bf16": (lambda f: make.bf16(f, biased), "transformers"),
         "qwen3-biases-gptq": (lambda f: converted(f, biased, "gptq"), "gptq"),

@@ -90,6 +90,7 @@ FAMILIES = {
     "llama4_text": {**SIZES, "num_hidden_layers": 4, "num_attention_heads": 8,
                     "intermediate_size_mlp": 64, "num_local_experts": 4},
     "nemotron": {**SIZES, "num_attention_heads": 4, "num_key_value_heads": 4},
+    "cohere2": {**SIZES, "num_hidden_layers": 4, "num_attention_heads": 4, "eos_token_id": 0},
 }
 # What a key means where it is absent, as our tables have it.
 RECURRENT = {"rms_norm_eps": 1e-6, "rope_theta": 10000.0, "partial_rotary_factor": 0.25,
@@ -259,6 +260,9 @@ ABSENT = {
     "nemotron": {"norm_eps": 1e-5, "rope_theta": 10000.0,
                  "partial_rotary_factor": 0.5, "attention_bias": False, "mlp_bias": False,
                  "tie_word_embeddings": False, "hidden_act": "relu2"},
+    "cohere2": {"num_key_value_heads": 4, "layer_norm_eps": 1e-5, "rope_theta": 10000.0,
+                "logit_scale": 0.0625, "sliding_window": 4096, "sliding_window_pattern": 4,
+                "attention_bias": False, "tie_word_embeddings": True, "hidden_act": "silu"},
 }
 VALUES = [17, "x", True]
 
