@@ -37,10 +37,11 @@ class SessionOpen : public ::testing::Test {
 
 TEST_F(SessionOpen, names_a_tokenizer_in_another_form) {
   fs::remove(folder_ / "tokenizer.json");
-  folder_.write("tekken.json", "{}");
+  folder_.write("tokenizer.model", "");
   const auto session = Session::open(folder_.path(), options_);
   ASSERT_FALSE(session.ok());
-  EXPECT_NE(session.error().message.find("found tekken.json, which is not read"), std::string::npos)
+  EXPECT_NE(session.error().message.find("found tokenizer.model, which is not read"),
+            std::string::npos)
       << session.error().message;
 }
 

@@ -8,6 +8,7 @@
 #include "checkpoints/containers/gguf_parts.h"
 #include "checkpoints/containers/gguf_tokenizer.h"
 #include "checkpoints/containers/orin_model.h"
+#include "checkpoints/containers/tekken_file.h"
 #include "checkpoints/containers/tiktoken_file.h"
 #include "json/key_rules.h"
 
@@ -38,7 +39,7 @@ bool is_in(const std::filesystem::path& directory, std::string_view name) {
 
 /// The first file of a tokenizer in another form; empty without one.
 std::string_view other_tokenizer(const std::filesystem::path& directory) {
-  for (const char* const name : {"tekken.json", "tokenizer.model", "vocab.json", "spiece.model"}) {
+  for (const char* const name : {"tokenizer.model", "vocab.json", "spiece.model"}) {
     if (is_there(directory / name)) return name;
   }
   return {};
@@ -89,6 +90,8 @@ ModelFiles::ModelFiles(const fs::path& model) : SideFiles(model), path_(model) {
   if (is_folder.ok() && !*is_folder && is_there(model)) put(kConfigFile, lone_file(model));
   if (!has(kTokenizer) && has(kTiktokenFile)) {
     put_text(kTokenizer, [files = SideFiles(model)] { return tiktoken_tokenizer_json(files); });
+  } else if (!has(kTokenizer) && has(kTekkenFile)) {
+    put_text(kTokenizer, [files = SideFiles(model)] { return tekken_tokenizer_json(files); });
   }
   beside_weights_ = *this;
   if (!is_openai_directory(*this)) return;
@@ -160,11 +163,6 @@ Status check_tokenizer_file(const SideFiles& files) {
     help =
         "OpenAI's own files have no tokenizer: copy that of Hugging Face's directory here or "
         "one directory up";
-  } else if (other == "tekken.json") {
-    help = fmt::format(
-        "found {}, which is not read: {}, or write it with transformers "
-        "(convert_tekken_tokenizer of its integrations, and save_pretrained)",
-        other, help);
   } else if (!other.empty()) {
     help = fmt::format(
         "found {}, which is not read: {}, or write it with transformers "
