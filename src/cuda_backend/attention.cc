@@ -134,7 +134,8 @@ void CudaAttention::rotate(const RotateOp& op, const CudaRows& qkv, const float*
 }
 
 int64_t CudaAttention::select_bytes(int64_t tokens, int64_t positions) {
-  return rows_at_a_time(tokens, positions) * positions * 4;
+  const int64_t row = positions * 4;
+  return std::clamp(tokens * row, row, std::max(kMaxScores, row));
 }
 
 Status CudaAttention::select(const SelectOp& op, float* y, const CudaRows& q,

@@ -35,8 +35,8 @@ class CudaAttention {
   Status attend(const AttendOp& op, const CudaRows& y, const CudaRows& qkv, const float* selected);
   /// SelectOp. Codes: cuda.memory.
   Status select(const SelectOp& op, float* y, const CudaRows& q, const float* weights);
-  /// Bytes that it works in, where a step has so many tokens and a sequence positions; for those
-  /// that have no more than are selected, too.
+  /// Bytes that are enough for it, of a step of at most so many tokens, where page tables have at
+  /// most so many positions.
   static int64_t select_bytes(int64_t tokens, int64_t positions);
 
  private:

@@ -194,6 +194,7 @@ GOLDENS = {
         "qwen3-fp8-nvfp4": (lambda f: fp8.mixed(f, tiny.small()), "fp8"),
         "deepseek-v3-fp8": (lambda f: fp8.blocks(f, tiny.deepseek_v3(
             num_attention_heads=6, num_key_value_heads=6, attention_bias=False)), "fp8"),
+        "deepseek-v32-fp8": (lambda f: fp8.blocks(f, tiny.deepseek_v32()), "fp8"),
         "glm4-moe-lite-int4": (lambda f: delta_nets.int4(f, tiny.glm4_moe_lite(
             qk_nope_head_dim=48)), "plain"),
         "qwen3-moe-fp8": (lambda f: fp8.blocks(f, small_moe(norm_topk_prob=True), torch.float32),
