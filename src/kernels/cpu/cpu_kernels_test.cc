@@ -328,10 +328,14 @@ TEST(ChooseVariant, takes_panels_for_many_tokens_and_floats_for_small_groups) {
   const WeightFormat nf4 = {Format::kNF4, Format::kF32, Zero::kNone, 128};
   EXPECT_EQ(name(nf4, 16, Precision::kF32), "gemv/f32");
   EXPECT_EQ(name(nf4, 17, Precision::kF32), "gemm/f32");
-  const WeightFormat bf16 = {Format::kBF16};
-  EXPECT_EQ(name(bf16, 4, Precision::kBF16), "gemv/f32");
-  EXPECT_EQ(name(bf16, 5, Precision::kBF16), "dot_gemm/bf16");
-  EXPECT_EQ(name(bf16, 5, Precision::kInt8), "dot_gemm/bf16");
+  for (const Format element : {Format::kBF16, Format::kF16}) {
+    const WeightFormat dense = {element};
+    for (const Precision precision : {Precision::kBF16, Precision::kInt8}) {
+      EXPECT_EQ(name(dense, 4, precision), "gemv/f32");
+      EXPECT_EQ(name(dense, 16, precision), "gemm/f32");
+      EXPECT_EQ(name(dense, 17, precision), "dot_gemm/bf16");
+    }
+  }
 }
 
 TEST(ChooseVariant, takes_int8x3_where_only_dot_products_of_bytes_are_fast) {

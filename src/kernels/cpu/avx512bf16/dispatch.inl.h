@@ -9,7 +9,13 @@ struct Dispatch : DotDispatch {
     constexpr bool kDense = Weight::kScale == Format::kNone;
     constexpr KernelVariant kRows = few_rows<Weight>();
     table.set(kF32, {{kRows, kDense ? 4 : 16}, {Vectors::kGemm}}, kRows);
-    table.set(kBF16, {{kRows, kDense ? 4 : 8}, {DotBf16Variants<Weight>::kBf16}}, kRows);
+    constexpr KernelVariant kBf16 = DotBf16Variants<Weight>::kBf16;
+    if constexpr (kDense) {
+      // To round all weights takes as long as to multiply them by some rows.
+      table.set(kBF16, {{kRows, 4}, {Vectors::kGemm, 16}, {kBf16}}, kRows);
+    } else {
+      table.set(kBF16, {{kRows, 8}, {kBf16}}, kRows);
+    }
     if constexpr (K8Bytes<Weight::kElement>::kExists) {
       using Panels = DotLimbVariants<Weight>;
       // Other groups would end spans too often.
