@@ -21,6 +21,7 @@ machine with nvcc and cmake, and without network, where build/llama_cpp/sources.
 Prompts of 512 random tokens and 128 tokens out unless a figure says otherwise, drawn at temperature
 1 from the best 40; "shared" is 922 of 1,024 tokens with 32 out; "first of 8,192" is the time to the
 first token of a prompt of which 90 % are those of the two before it, beside one that shares none.
+llama-server keeps no prompts in the host's memory (--cache-ram 0): each would be copied there.
 """
 from __future__ import annotations
 
@@ -124,7 +125,7 @@ class Figures:
     def theirs(self, slots: int, size: int, *options: str) -> Theirs:
         layers = ["-ngl", "0", "-t", "2"] if self.tiny else ["-ngl", "99"]
         return Theirs(self.arguments.peer, str(self.file), [
-            *layers, "-np", str(slots), "-c", str(size), *options])
+            *layers, "-np", str(slots), "-c", str(size), "--cache-ram", "0", *options])
 
     @staticmethod
     def name_of(server: str, clients: int, shared: float | None = None, late: int = 0) -> str:
