@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <string>
+#include <type_traits>
 
 namespace subbyte {
 namespace {
@@ -219,6 +221,57 @@ TEST(Recorder, layers_may_read_keys_that_others_have_stored) {
   EXPECT_EQ(plan_of({0, 1}, 4).error().code, "plan.shape");
   EXPECT_EQ(plan_of({1, 0}, 4).error().code, "plan.shape");
   EXPECT_EQ(plan_of({0, 0}, 8).error().code, "plan.shape");
+}
+
+/// The message of the refusal of an operation on 8 columns, or "".
+template <class Kind>
+std::string refusal(Kind op) {
+  Recorder record;
+  ValueId x = record.embed("table", weight(100, 8));
+  const ValueId h = record.add_norm("norm", x, kNoValue, norm(8));
+  if constexpr (std::is_same_v<Kind, MambaOp>) {
+    op.projections = record.linear("in", h, weight(op.shape.row_size(), 8));
+  } else {
+    op.x = h;
+    op.router_logits = record.exact_linear("router", h, weight(op.experts.count, 8));
+  }
+  const ValueId y = record.add("op", op);
+  record.logits("head", record.head_norm("norm", x, y, norm(8)), weight(100, 8));
+  const auto plan = std::move(record).finish();
+  return plan.ok() ? "" : plan.error().message;
+}
+
+TEST(Recorder, refuses_routers_that_choose_what_is_not_there) {
+  const auto with = [](int64_t top_k, int32_t groups, int32_t top_groups) {
+    ExpertsOp op = {.experts = {12, top_k, 8, 4, nullptr}};
+    op.router.rule.groups = groups;
+    op.router.rule.top_groups = top_groups;
+    return refusal(op);
+  };
+  EXPECT_EQ(with(12, 1, 1), "");
+  EXPECT_EQ(with(6, 4, 2), "");
+  EXPECT_NE(with(13, 1, 1).find("experts of a token: expected 12, found 13"), std::string::npos);
+  EXPECT_NE(with(0, 1, 1).find("experts of a token"), std::string::npos);
+  EXPECT_NE(with(7, 4, 2).find("experts of a token: expected 6, found 7"), std::string::npos);
+  EXPECT_NE(with(2, 5, 1).find("groups of one size"), std::string::npos);
+  EXPECT_NE(with(2, 0, 1).find("groups of experts"), std::string::npos);
+  EXPECT_NE(with(2, 4, 5).find("groups that are kept"), std::string::npos);
+}
+
+TEST(Recorder, refuses_blocks_of_mamba_that_no_machine_has) {
+  const auto with = [](auto&& change) {
+    MambaOp op = {.shape = {.heads = 2, .head_size = 4, .groups = 1, .state_size = 3, .taps = 2}};
+    change(op.shape);
+    const MambaShape& shape = op.shape;
+    op.weights.filters.size = shape.taps * shape.channels();
+    op.weights.a_log.size = op.weights.dt_bias.size = op.weights.d.size = shape.heads;
+    return refusal(op);
+  };
+  EXPECT_EQ(with([](auto&) {}), "");
+  EXPECT_NE(with([](auto& s) { s.groups = 0; }).find("by the groups"), std::string::npos);
+  EXPECT_NE(with([](auto& s) { s.norm_groups = 3; }).find("of the norm"), std::string::npos);
+  EXPECT_NE(with([](auto& s) { s.taps = 17; }).find("taps: expected 16"), std::string::npos);
+  EXPECT_NE(with([](auto& s) { s.taps = 0; }).find("taps: expected 1"), std::string::npos);
 }
 
 TEST(Recorder, a_plan_ends_with_its_logits) {

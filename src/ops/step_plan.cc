@@ -1,5 +1,6 @@
 #include "ops/step_plan.h"
 
+#include <algorithm>
 #include <numeric>
 
 namespace subbyte {
@@ -10,6 +11,16 @@ std::string names_of(const std::vector<ValueId>& ids) {
   std::string names;
   for (const ValueId id : ids) names += (names.empty() ? "%" : ", %") + std::to_string(id);
   return names;
+}
+
+/// Refuses more than `most`.
+Operand holds_at_most(std::string_view what, int64_t most, int64_t found) {
+  return holds(what, std::min(most, found), found);
+}
+
+/// Refuses less than 1.
+Operand holds_some(std::string_view what, int64_t found) {
+  return holds(what, std::max<int64_t>(found, 1), found);
 }
 
 }  // namespace
@@ -116,9 +127,19 @@ Operands ExpertsOp::operands() const {
   const auto of_each = [&](std::string_view what, const Vector& numbers) {
     return holds(what, numbers.size > 0 ? experts.count : 0, numbers.size);
   };
-  return {reads(x, experts.hidden), reads_floats(router_logits, experts.count, "experts"),
+  const int64_t groups = router.rule.groups;
+  const int64_t in_group = groups > 0 ? experts.count / groups : 0;
+  return {reads(x, experts.hidden),
+          reads_floats(router_logits, experts.count, "experts"),
+          holds_some("experts of a token", experts.top_k),
+          holds_some("groups of experts", groups),
+          holds_at_most("groups of experts", Routing::kMaxGroups, groups),
+          holds("experts in groups of one size", in_group * groups, experts.count),
+          holds_at_most("groups that are kept", groups, router.rule.top_groups),
+          holds_at_most("experts of a token", router.rule.top_groups * in_group, experts.top_k),
           of_each("biases of the choice", router.biases),
-          of_each("factors of experts", router.factors), writes(y, experts.hidden)};
+          of_each("factors of experts", router.factors),
+          writes(y, experts.hidden)};
 }
 
 std::string ExpertsOp::text() const {
@@ -153,7 +174,18 @@ Operands DeltaNetOp::operands() const {
 Operands MambaOp::operands() const {
   const int64_t biases = weights.bias.size > 0 ? shape.channels() : 0;
   const int64_t norms = weights.norm.size > 0 ? shape.width() : 0;
+  const auto rest = [](int64_t number, int64_t by) { return by > 0 ? number % by : number; };
   return {reads(projections, shape.row_size(), "columns of z, x, B, C and dt"),
+          holds_some("heads", shape.heads),
+          holds("heads, by the groups a rest of", 0, rest(shape.heads, shape.groups)),
+          holds("columns, by the groups of the norm a rest of", 0,
+                rest(shape.width(), shape.norm_groups)),
+          holds_some("numbers of a head", shape.head_size),
+          holds_at_most("numbers of a head", kMaxMambaSize, shape.head_size),
+          holds_some("numbers of a state", shape.state_size),
+          holds_at_most("numbers of a state", kMaxMambaSize, shape.state_size),
+          holds_some("taps", shape.taps),
+          holds_at_most("taps", kMaxMambaTaps, shape.taps),
           holds("numbers of the filters", shape.taps * shape.channels(), weights.filters.size),
           holds("biases of the filters", biases, weights.bias.size),
           holds("numbers of A_log", shape.heads, weights.a_log.size),
