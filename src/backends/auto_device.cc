@@ -29,6 +29,16 @@ Result<std::unique_ptr<Backend>> make_cpu(DeviceOptions options, const AutoDevic
 
 }  // namespace
 
+AutoDevice with_wide_activations(AutoDevice device) {
+  device.make = [make = std::move(device.make)](const DeviceOptions& options) {
+    DeviceOptions wide = options;
+    const bool is_f16 = options.activations == Activations::kF32 && options.device != "cpu";
+    if (is_f16) wide.activations = Activations::kBF16;
+    return make(wide);
+  };
+  return device;
+}
+
 Result<std::unique_ptr<Backend>> choose_machine(const DeviceOptions& options,
                                                 const AutoDevice& device) {
   if (options.device != "auto") return device.make(options);

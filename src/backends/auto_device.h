@@ -22,6 +22,10 @@ struct AutoDevice {
   std::function<Result<int>()> find_gpu = first_usable_gpu;
 };
 
+/// The same, but for GPUs whose activations would be f16: they are bf16. f16 ends at 65504, which
+/// squares pass from 256 on.
+AutoDevice with_wide_activations(AutoDevice device);
+
 /// The machine options.device; for "auto" a GPU, or the CPU where there is none, where it does not
 /// have these options and where it cannot be made. Codes: those of make_backend.
 Result<std::unique_ptr<Backend>> choose_machine(const DeviceOptions& options,

@@ -164,6 +164,26 @@ TEST(AutoDevice, takes_the_cpu_for_options_that_gpus_do_not_have) {
   EXPECT_NE(machines.said().front().find("not int8"), std::string::npos);
 }
 
+TEST(AutoDevice, may_have_bf16_where_gpus_would_have_f16) {
+  std::vector<std::pair<std::string, Activations>> made;
+  AutoDevice device;
+  device.make = [&](const DeviceOptions& options) -> Result<std::unique_ptr<Backend>> {
+    made.emplace_back(options.device, options.activations);
+    return Error{"cuda.device", "none"};
+  };
+  device = with_wide_activations(device);
+  for (const Activations activations : {Activations::kF32, Activations::kMxfp8}) {
+    for (const char* const name : {"cpu", "cuda:1"}) {
+      EXPECT_FALSE(choose_machine({.device = name, .activations = activations}, device).ok());
+    }
+  }
+  using Made = std::vector<std::pair<std::string, Activations>>;
+  EXPECT_EQ(made, (Made{{"cpu", Activations::kF32},
+                        {"cuda:1", Activations::kBF16},
+                        {"cpu", Activations::kMxfp8},
+                        {"cuda:1", Activations::kMxfp8}}));
+}
+
 TEST(AutoDevice, keeps_errors_that_are_not_of_the_machine) {
   for (const auto& [asked, code] :
        {std::pair(Asked::kMatrix, "safetensors.truncated"), {Asked::kStep, "model.config"}}) {

@@ -10,6 +10,7 @@
 #include "checkpoints/config/quantization_config.h"
 #include "checkpoints/model_path.h"
 #include "models/gguf_model.h"
+#include "models/model_family.h"
 #include "session/not_enough_memory.h"
 
 namespace subbyte {
@@ -53,8 +54,10 @@ Result<ReadyModel> ReadyModel::open(const std::string& name, const DeviceOptions
   SUBBYTE_TRY(const std::filesystem::path path, find_model(name));
   ReadyModel ready = {.files = path, .device = device, .auto_device = std::move(auto_device)};
   SUBBYTE_CHECK(check_activations(ready.files, device.activations));
-  SUBBYTE_TRY(ready.backend, choose_machine(ready.device, ready.auto_device));
   SUBBYTE_TRY(ready.config, read_model_config(ready.files));
+  const bool squares = type_of(ready.config).defaults.gate == Gate::kSquaredRelu;
+  if (squares) ready.auto_device = with_wide_activations(std::move(ready.auto_device));
+  SUBBYTE_TRY(ready.backend, choose_machine(ready.device, ready.auto_device));
   ready.load_seconds = now() - start;
   return ready;
 }

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <vector>
 
 #include "session/session.h"
 #include "support/open_session.h"
@@ -140,6 +141,25 @@ TEST_F(SessionOpen, goes_to_the_cpu_where_the_gpu_does_not_take_the_model_or_its
     EXPECT_EQ(testing::open_session(folder_.path(), options_, machines).error().code,
               asked == testing::Asked::kRoom ? "memory.device" : "kv.memory");
   }
+}
+
+/// f16 has no room for squares; what is asked for stays.
+TEST(ReadyModels, that_square_activations_have_bf16_on_gpus) {
+  std::vector<Activations> made;
+  AutoDevice machines;
+  machines.make = [&](const DeviceOptions& options) -> Result<std::unique_ptr<Backend>> {
+    made.push_back(options.activations);
+    return Error{"cuda.device", "no GPU"};
+  };
+  for (const char* const name : {"nemotron-bf16", "llama3-bf16"}) {
+    const fs::path model = fs::path(SUBBYTE_TEST_DATA) / "goldens" / name;
+    for (const Activations activations : {Activations::kF32, Activations::kMxfp8}) {
+      const DeviceOptions device = {.device = "cuda:1", .activations = activations};
+      EXPECT_FALSE(ReadyModel::open(model.native(), device, machines).ok());
+    }
+  }
+  EXPECT_EQ(made, (std::vector<Activations>{Activations::kBF16, Activations::kMxfp8,
+                                            Activations::kF32, Activations::kMxfp8}));
 }
 
 }  // namespace
