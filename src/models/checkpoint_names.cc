@@ -29,6 +29,13 @@ constexpr std::array<Prefix, 5> kPrefixes = {{{"model."},
                                               {"language_model.model.", "language_model.lm_head"},
                                               {"backbone.", kHead, "embeddings"},
                                               {""}}};
+constexpr std::string_view kPublishedBlock = ".block_sparse_moe.";
+constexpr std::pair<std::string_view, std::string_view> kModuleNames[] = {
+    {kPublishedBlock, ".mlp."},
+    {".experts.w1", ".experts.gate_proj"},
+    {".experts.w3", ".experts.up_proj"},
+    {".experts.w2", ".experts.down_proj"}};
+
 /// What follows a prefix, the most telling first.
 constexpr std::array<std::string_view, 3> kFirstParts = {"embed_tokens.", "layers.0.", "norm."};
 
@@ -154,10 +161,14 @@ class Finder {
 Result<CheckpointNames> CheckpointNames::find(const TensorSource& tensors, ExpertLayout experts,
                                               std::string_view usual) {
   CheckpointNames names(tensors, experts);
+  bool is_published = false;
   for (const auto& [name, tensor] : tensors.tensors()) {
+    is_published = is_published || name.find(kPublishedBlock) != name.npos;
+    names.has_module_names_ = names.has_module_names_ || name.find(".mlp.experts.") != name.npos;
     if (!name.ends_with(kBias)) continue;
     names.biased_.insert(without_layer(name.substr(0, name.size() - kBias.size())));
   }
+  names.has_module_names_ = names.has_module_names_ && !is_published;
   const auto take = [&](const Prefix& prefix) {
     names.prefix_ = prefix.body;
     names.head_ = prefix.head;
@@ -187,7 +198,13 @@ bool CheckpointNames::has_biases(const TensorSpec& spec, std::span<const PartSpe
 std::string CheckpointNames::full(std::string_view name) const {
   if (name == kHead) return std::string(head_);
   if (name == kTable) name = table_;
-  return std::string(prefix_) + std::string(name);
+  std::string full = std::string(prefix_) + std::string(name);
+  if (!has_module_names_ || full.find(kPublishedBlock) == full.npos) return full;
+  for (const auto& [published, module] : kModuleNames) {
+    const std::size_t at = full.find(published);
+    if (at != full.npos) full.replace(at, published.size(), module);
+  }
+  return full;
 }
 
 /// Seen by the sizes; of a square matrix by those of the other stack of the layer, which has one

@@ -10,6 +10,9 @@
 //                            lm_head                   a model saved without its head
 //   backbone.                lm_head                   Nemotron-H, whose table is "embeddings"
 //
+// Mixtral and MiniMax-M2 have "block_sparse_moe.", w1, w3 and w2 in published files. Those that have
+// the names of transformers' modules instead have "mlp.", gate_proj, up_proj and down_proj.
+//
 //   experts of "layers.3.mlp.experts.gate_up_proj"
 //     modules   layers.3.mlp.experts.E.gate_proj, layers.3.mlp.experts.E.up_proj
 //     joined    layers.3.mlp.experts.E.gate_up_proj
@@ -90,7 +93,8 @@ class CheckpointNames {
   const TensorSource* tensors_;
   ExpertLayout experts_;
   std::string_view prefix_, head_, table_;
-  std::set<std::string> biased_;  // modules with a bias, without the layer's number
+  bool has_module_names_ = false;  // of transformers 5 where published files have others
+  std::set<std::string> biased_;   // modules with a bias, without the layer's number
 };
 
 /// describe_module() and the import with the dimensions in their order.
