@@ -15,7 +15,7 @@ class Answers : public ::testing::Test {
   /// The choice that comes of tokens, which are text with control tokens.
   Value choice(std::string_view output, StopReason reason = StopReason::kStopToken) {
     SampleText text(request_, *tokenizer_, ChatFormat::kChatMl, prompt_,
-                    ToolCallParser(ToolCallStyle::kJson, request_.tools, "seed"));
+                    ToolCallParser(find_call_dialect("json"), request_.tools, "seed"));
     Choice choice(request_, *tokenizer_);
     const auto ids = tokenizer_->encode(output, SpecialTokens::kRecognize);
     for (const TokenId id : *ids) {
@@ -127,8 +127,9 @@ Value choice_of(const std::vector<Piece>& pieces, const Tokenizer& tokenizer) {
 
 TEST_F(Answers, of_harmony_are_what_their_channels_say) {
   const Result<Tokenizer> harmony = golden_tokenizer("o200k");
-  SampleText text(request_, *harmony, ChatFormat::kHarmony, PromptEnd::kOpen,
-                  ToolCallParser(ToolCallStyle::kHarmony, Value(), "seed"));  // without any tools
+  SampleText text(
+      request_, *harmony, ChatFormat::kHarmony, PromptEnd::kOpen,
+      ToolCallParser(find_call_dialect("harmony"), Value(), "seed"));  // without any tools
   const auto ids = harmony->encode(
       "<|channel|>analysis<|message|>One.<|end|><|start|>assistant<|channel|>analysis<|message|>"
       "Two.<|end|><|start|>assistant<|channel|>commentary<|message|>I look.<|end|><|start|>"

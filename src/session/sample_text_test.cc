@@ -87,7 +87,7 @@ std::vector<std::string> late(bool is_whole, std::string_view output,
   request.stops = std::move(stops);
   request.tools = {{{"type", "function"}, {"function", {{"name", "f"}}}}};
   SampleText sample(request, *tokenizer, ChatFormat::kChatMl, PromptEnd::kOpen,
-                    ToolCallParser(ToolCallStyle::kJson, request.tools, "seed"));
+                    ToolCallParser(find_call_dialect("json"), request.tools, "seed"));
   std::string seen;
   std::vector<std::string> all;
   const auto show = [&](const Delta& delta) {

@@ -70,10 +70,10 @@ Result<std::vector<ToolCallParser>> TextSetup::call_parsers(const Request& reque
   std::vector<ToolCallParser> parsers(static_cast<std::size_t>(request.num_samples));
   if (!request.is_chat()) return parsers;
   SUBBYTE_TRY(const auto own, template_of(request));
-  const ToolCallStyle style = tool_call_style(format, own.get());
+  const CallDialect* const dialect = call_dialect_of(format, own.get());
   const std::string seed = sha256(std::as_bytes(prompt)) + "/";
   for (std::size_t i = 0; i < parsers.size(); ++i) {
-    parsers[i] = ToolCallParser(style, request.tools, seed + std::to_string(i));
+    parsers[i] = ToolCallParser(dialect, request.tools, seed + std::to_string(i));
   }
   return parsers;
 }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "json/strict_json.h"
+#include "text/call_text.h"
 #include "text/tool_calls.h"
 
 namespace subbyte {
@@ -21,7 +22,6 @@ using Kind = CallText::Kind;
 
 constexpr std::string_view kBegin = "call:";
 constexpr std::string_view kQuote = "<|\"|>";
-constexpr std::string_view kSpace = " \t\r\n";
 constexpr int kMaxDepth = 64;
 
 std::string text_as_json(std::string_view text) {
@@ -80,7 +80,7 @@ class Reader {
 
  private:
   void skip_space() {
-    text_.remove_prefix(std::min(text_.find_first_not_of(kSpace), text_.size()));
+    text_.remove_prefix(std::min(text_.find_first_not_of(kCallSpace), text_.size()));
   }
 
   bool take(std::string_view mark) {
@@ -120,7 +120,7 @@ class Reader {
     if (end == std::string_view::npos || end == 0) return std::nullopt;
     const std::string_view found = text_.substr(0, end);
     text_.remove_prefix(end);
-    return found.substr(0, found.find_last_not_of(kSpace) + 1);
+    return found.substr(0, found.find_last_not_of(kCallSpace) + 1);
   }
 
   std::optional<std::string> read_key() {
@@ -179,8 +179,8 @@ bool is_of_name(char c) {
 
 }  // namespace
 
-CallText parse_bare_key_call(std::string_view text) {
-  text.remove_prefix(std::min(text.find_first_not_of(kSpace), text.size()));
+CallText parse_bare_key_call(std::string_view text, const json::Value& /*tools*/) {
+  text.remove_prefix(std::min(text.find_first_not_of(kCallSpace), text.size()));
   if (!text.starts_with(kBegin)) return {};
   text.remove_prefix(kBegin.size());
   const auto end = std::ranges::find_if_not(text, is_of_name);
@@ -189,7 +189,7 @@ CallText parse_bare_key_call(std::string_view text) {
   Reader reader(text.substr(name.size()));
   auto arguments = reader.object(0);
   if (!arguments) return {reader.is_open() ? Kind::kOpen : Kind::kNone};
-  if (reader.rest().find_first_not_of(kSpace) != std::string_view::npos) return {};
+  if (reader.rest().find_first_not_of(kCallSpace) != std::string_view::npos) return {};
   CallText result = {Kind::kCalls};
   result.calls.push_back({std::string(name), *std::move(arguments)});
   return result;

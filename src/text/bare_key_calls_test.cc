@@ -12,7 +12,7 @@ namespace {
 /// Text of the answer and [calls], of an answer in pieces of `bytes` each.
 std::string parse(std::string_view answer, std::size_t bytes) {
   const auto tools = json::parse(R"([{"name": "f"}])", "tools");
-  ToolCallParser parser(ToolCallStyle::kBareKeys, *tools, "seed");
+  ToolCallParser parser(find_call_dialect("bare_keys"), *tools, "seed");
   std::vector<Piece> pieces;
   for (std::size_t i = 0; i < answer.size(); i += bytes) {
     const Piece piece = {Channel::kAnswer, {}, std::string(answer.substr(i, bytes)), i == 0};

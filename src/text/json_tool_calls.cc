@@ -3,6 +3,7 @@
 #include <optional>
 #include <utility>
 
+#include "text/call_text.h"
 #include "text/tool_calls.h"
 
 namespace subbyte {
@@ -11,55 +12,19 @@ namespace {
 using json::Value;
 using Kind = CallText::Kind;
 
-constexpr std::string_view kSpace = " \t\r\n";
-
-std::string_view trimmed(std::string_view text) {
-  const std::size_t begin = text.find_first_not_of(kSpace);
-  if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(kSpace) + 1 - begin);
-}
-
-/// Where a text in JSON ends that begins with an object, a list or a text; npos where it does not
-/// end. `in_string` says whether it broke off inside a text, where that may go on: JSON has no line
-/// breaks in texts.
-std::size_t end_of_value(std::string_view text, bool& in_string) {
-  int64_t depth = 0;
-  in_string = false;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (in_string) {
-      if (c == '\\') ++i;
-      if (c != '"' && c != '\n') continue;
-      in_string = false;
-      if (c == '\n') break;
-    } else if (c == '"') {
-      in_string = true;
-      continue;
-    } else if (c == '{' || c == '[') {
-      ++depth;
-    } else if (c == '}' || c == ']') {
-      --depth;
-    } else if (depth > 0) {
-      continue;
-    }
-    if (depth <= 0) return i + 1;
-  }
-  return std::string_view::npos;
-}
-
 /// The text of a member of an object, which is known to be JSON; empty where its name is written
 /// with escapes.
 std::string_view member_text(std::string_view object, std::string_view key) {
   bool in_string = false;
   for (std::size_t at = object.find('"'); at < object.size();) {
-    const std::size_t name_end = at + end_of_value(object.substr(at), in_string);
+    const std::size_t name_end = at + end_of_json(object.substr(at), in_string);
     const std::string_view name = object.substr(at + 1, name_end - at - 2);
-    const std::size_t value = object.find_first_not_of(kSpace, object.find(':', name_end) + 1);
+    const std::size_t value = object.find_first_not_of(kCallSpace, object.find(':', name_end) + 1);
     std::size_t end = object.find_first_of(",}", value);
     if (object[value] == '"' || object[value] == '{' || object[value] == '[') {
-      end = value + end_of_value(object.substr(value), in_string);
+      end = value + end_of_json(object.substr(value), in_string);
     }
-    if (name == key) return trimmed(object.substr(value, end - value));
+    if (name == key) return trimmed_call(object.substr(value, end - value));
     at = object.find('"', end);
   }
   return {};
@@ -95,13 +60,38 @@ std::optional<ToolCall> call_of(const Value& value, std::string_view written) {
 
 }  // namespace
 
-CallText parse_json_calls(std::string_view text) {
-  text = trimmed(text);
+std::size_t end_of_json(std::string_view text, bool& in_string) {
+  int64_t depth = 0;
+  in_string = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (in_string) {
+      if (c == '\\') ++i;
+      if (c != '"' && c != '\n') continue;
+      in_string = false;
+      if (c == '\n') break;
+    } else if (c == '"') {
+      in_string = true;
+      continue;
+    } else if (c == '{' || c == '[') {
+      ++depth;
+    } else if (c == '}' || c == ']') {
+      --depth;
+    } else if (depth > 0) {
+      continue;
+    }
+    if (depth <= 0) return i + 1;
+  }
+  return std::string_view::npos;
+}
+
+CallText parse_json_calls(std::string_view text, const Value& /*tools*/) {
+  text = trimmed_call(text);
   if (text.empty() || (text[0] != '{' && text[0] != '[')) return {};
   const auto value = json::parse(text, "tool_call", {}, json::kTextMemoryFactor);
   if (!value.ok()) {
     bool in_string = false;
-    const bool ends = end_of_value(text, in_string) != std::string_view::npos;
+    const bool ends = end_of_json(text, in_string) != std::string_view::npos;
     return {!ends && in_string ? Kind::kOpen : Kind::kNone};
   }
   CallText result = {Kind::kCalls};
@@ -121,12 +111,12 @@ CallText parse_json_calls(std::string_view text) {
 
 CallText parse_json_answer(std::string_view text, const Value& tools) {
   CallText result = {Kind::kCalls};
-  for (text = trimmed(text); !text.empty();) {
+  for (text = trimmed_call(text); !text.empty();) {
     bool in_string = false;
-    const std::size_t end = text[0] == '{' ? end_of_value(text, in_string) : std::string_view::npos;
+    const std::size_t end = text[0] == '{' ? end_of_json(text, in_string) : std::string_view::npos;
     if (end == std::string_view::npos) return {};
     const std::string_view object = text.substr(0, end);
-    CallText one = parse_json_calls(object);
+    CallText one = parse_json_calls(object, tools);
     const bool is_call =
         one.kind == Kind::kCalls && find_function(tools, one.calls[0].name) &&
         (!member_text(object, "parameters").empty() || !member_text(object, "arguments").empty());

@@ -1,11 +1,13 @@
-// Calls of tools with marks of their own around each, as DeepSeek and Kimi write them.
+// Calls with a mark between a name and an object in JSON, as DeepSeek, Kimi and Mistral write them.
 
 #include <algorithm>
 #include <optional>
 #include <string_view>
+#include <tuple>
 #include <utility>
 
 #include "json/strict_json.h"
+#include "text/call_text.h"
 #include "text/tool_calls.h"
 
 namespace subbyte {
@@ -13,77 +15,94 @@ namespace {
 
 using Kind = CallText::Kind;
 
-constexpr std::string_view kSpace = " \t\r\n";
 constexpr std::string_view kBlock = "```json";
 constexpr std::string_view kBlockEnd = "```";
 constexpr std::string_view kFunctions = "functions.";
+constexpr std::string_view kDeepSeekMark = "<\uff5ctool\u2581sep\uff5c>";
+constexpr std::string_view kKimiMark = "<|tool_call_argument_begin|>";
+constexpr std::string_view kArguments = "[ARGS]";
+constexpr std::string_view kId = "[CALL_ID]";
 
-struct CallMarks {
-  std::string_view begin, between, end;
-};
-constexpr CallMarks kDeepSeek = {"<\uff5ctool\u2581call\u2581begin\uff5c>",
-                                 "<\uff5ctool\u2581sep\uff5c>",
-                                 "<\uff5ctool\u2581call\u2581end\uff5c>"};
-constexpr CallMarks kKimi = {"<|tool_call_begin|>", "<|tool_call_argument_begin|>",
-                             "<|tool_call_end|>"};
-
-std::string_view trimmed(std::string_view text) {
-  const std::size_t begin = std::min(text.find_first_not_of(kSpace), text.size());
-  return text.substr(begin, std::max(text.find_last_not_of(kSpace) + 1, begin) - begin);
+/// What stands before and after the first mark.
+std::optional<std::pair<std::string_view, std::string_view>> parts_of(std::string_view text,
+                                                                      std::string_view mark) {
+  const std::size_t at = text.find(mark);
+  if (at == std::string_view::npos) return std::nullopt;
+  return std::pair(trimmed_call(text.substr(0, at)), trimmed_call(text.substr(at + mark.size())));
 }
 
-/// "functions.f:0" is a call of f.
-std::string_view function_of(std::string_view id) {
-  if (id.starts_with(kFunctions)) id.remove_prefix(kFunctions.size());
-  const std::size_t colon = id.rfind(':');
-  const bool is_numbered = colon != id.npos && colon + 1 < id.size() &&
-                           id.find_first_not_of("0123456789", colon + 1) == id.npos;
-  return is_numbered ? id.substr(0, colon) : id;
-}
-
-/// A call with what stands before the mark between and after it; nullopt where that is none.
-std::optional<ToolCall> call_of(std::string_view before, std::string_view after,
-                                ToolCallStyle style) {
-  std::string_view name = trimmed(before);
-  const std::size_t block = style == ToolCallStyle::kDeepSeek ? after.find(kBlock) : after.npos;
-  if (block != after.npos && after.find('{') > block) {
-    name = trimmed(after.substr(0, block));
-    after.remove_prefix(block + kBlock.size());
-    const std::size_t end = after.rfind(kBlockEnd);
-    if (end == after.npos) return std::nullopt;
-    after = after.substr(0, end);
+/// A call with such arguments, none of which are an empty text.
+CallText call_of(std::string_view name, std::string_view arguments, std::string_view id = {}) {
+  if (arguments.empty()) arguments = "{}";
+  const auto parsed = json::parse(arguments, "arguments", {}, json::kTextMemoryFactor);
+  if (!parsed.ok()) {
+    bool in_string = false;
+    const bool ends = end_of_json(arguments, in_string) != std::string_view::npos;
+    return {!ends && in_string ? Kind::kOpen : Kind::kNone};
   }
-  if (style == ToolCallStyle::kKimi) name = function_of(name);
-  after = trimmed(after);
-  if (after.empty()) after = "{}";  // of a function that takes none
-  const auto arguments = json::parse(after, "arguments", {}, json::kTextMemoryFactor);
-  if (name.empty() || !arguments.ok() || !arguments->is_object()) return std::nullopt;
-  return ToolCall{std::string(name), std::string(after)};
+  if (name.empty() || !parsed->is_object()) return {};
+  CallText result = {Kind::kCalls};
+  result.calls.push_back({std::string(name), std::string(arguments), std::string(id)});
+  return result;
+}
+
+/// Says whether an id is that of a call that Kimi numbers: "functions.f:0".
+bool is_numbered(std::string_view id) {
+  const std::size_t colon = id.rfind(':');
+  return colon != id.npos && colon + 1 < id.size() &&
+         id.find_first_not_of("0123456789", colon + 1) == id.npos;
 }
 
 }  // namespace
 
-CallText parse_marked_calls(std::string_view text, ToolCallStyle style) {
-  const CallMarks& marks = style == ToolCallStyle::kKimi ? kKimi : kDeepSeek;
-  CallText result = {Kind::kCalls};
-  for (text = trimmed(text); !text.empty(); text = trimmed(text)) {
-    if (!text.starts_with(marks.begin)) return {};
-    text.remove_prefix(marks.begin.size());
-    const std::size_t between = text.find(marks.between);
-    if (between == text.npos) return {};
-    const std::string_view before = text.substr(0, between);
-    text.remove_prefix(between + marks.between.size());
-    std::optional<ToolCall> call;
-    for (std::size_t end = text.find(marks.end); end != text.npos && !call;) {
-      call = call_of(before, text.substr(0, end), style);
-      const std::size_t after = end + marks.end.size();
-      end = text.find(marks.end, after);
-      if (call) text.remove_prefix(after);
-    }
-    if (!call) return {text.find(marks.end) == text.npos ? Kind::kOpen : Kind::kNone};
-    result.calls.push_back(*std::move(call));
+CallText parse_deepseek_call(std::string_view text, const json::Value& /*tools*/) {
+  const auto parts = parts_of(text, kDeepSeekMark);
+  if (!parts) return {};
+  const auto& [name, after] = *parts;
+  const std::size_t block = after.find(kBlock);
+  if (block == after.npos || after.find('{') < block) return call_of(name, after);
+  const std::string_view inner = after.substr(block + kBlock.size());
+  const std::size_t end = inner.rfind(kBlockEnd);
+  if (end == inner.npos) return {Kind::kOpen};
+  return call_of(trimmed_call(after.substr(0, block)), trimmed_call(inner.substr(0, end)));
+}
+
+CallText parse_kimi_call(std::string_view text, const json::Value& /*tools*/) {
+  const auto parts = parts_of(text, kKimiMark);
+  if (!parts) return {};
+  const std::string_view id = parts->first;
+  std::string_view name = id;
+  if (name.starts_with(kFunctions)) name.remove_prefix(kFunctions.size());
+  if (!is_numbered(id)) return call_of(name, parts->second);
+  return call_of(name.substr(0, name.rfind(':')), parts->second, id);
+}
+
+CallText parse_named_json_calls(std::string_view text, const json::Value& tools) {
+  const std::size_t begin = std::min(text.find('{'), text.size());
+  const std::string_view written = trimmed_call(text);
+  bool in_string = false;
+  const auto end_of = [&](std::string_view value) {
+    return std::min(end_of_json(value, in_string), value.size());
+  };
+  CallText result;
+  if (written.starts_with('[') || written.starts_with('{')) {
+    const std::size_t end = end_of(written);
+    result = parse_json_calls(written.substr(0, end), tools);
+    result.rest = written.size() - end;
+    return result;
   }
-  return result.calls.empty() ? CallText{} : result;
+  const std::string_view value = text.substr(begin);
+  const std::size_t end = end_of(value);
+  std::string_view head = trimmed_call(text.substr(0, begin));
+  const bool has_mark = head.ends_with(kArguments);
+  if (has_mark) head.remove_suffix(kArguments.size());
+  std::string_view id;
+  if (const auto parts = parts_of(head, kId)) std::tie(head, id) = *parts;
+  const bool is_name = head.find_first_of(" \t\r\n<>[]\"") == head.npos;
+  if (!is_name || (value.empty() && !has_mark)) return {};
+  result = call_of(head, value.substr(0, end), id);
+  result.rest = value.size() - end;
+  return result;
 }
 
 }  // namespace subbyte

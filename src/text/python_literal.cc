@@ -1,6 +1,9 @@
 #include "text/python_literal.h"
 
+#include <algorithm>
+#include <cctype>
 #include <charconv>
+#include <set>
 
 #include "json/strict_json.h"
 #include "unicode/utf8.h"
@@ -21,7 +24,50 @@ class Reader {
     return rest_.empty() ? std::optional(std::move(made_)) : std::nullopt;
   }
 
+  PythonCalls read_calls() {
+    has_breaks_ = true;
+    PythonCalls result;
+    const bool is_list = take('[');
+    bool is_last = false;
+    while (!is_last && read_call(result.calls)) {
+      const bool has_comma = take(',');
+      skip_space();
+      is_last = is_list ? rest_.starts_with(']') || !has_comma : rest_.empty();
+    }
+    const bool ends = !is_list || take(']');
+    skip_space();
+    result.is_read = is_last && ends && rest_.empty();
+    result.is_open = is_open_;
+    return result;
+  }
+
  private:
+  std::string read_name() {
+    skip_space();
+    const auto is_of_name = [](unsigned char c) {
+      return std::isalnum(c) != 0 || c == '_' || c == '.' || c == '-' || c >= 0x80;
+    };
+    const auto end = std::ranges::find_if_not(rest_, is_of_name);
+    std::string name(rest_.begin(), end);
+    rest_.remove_prefix(name.size());
+    return name;
+  }
+
+  bool read_call(std::vector<std::pair<std::string, std::string>>& calls) {
+    const std::string name = read_name();
+    if (name.empty() || !take('(')) return false;
+    made_ = "{";
+    std::set<std::string> seen;
+    for (bool has_comma = true; !take(')'); has_comma = take(',')) {
+      const std::string key = read_name();
+      if (!has_comma || key.empty() || !seen.insert(key).second || !take('=')) return false;
+      made_ += (seen.size() > 1 ? ", " : "") + json::to_text(json::Value(key)) + ": ";
+      if (!read_value(0)) return false;
+    }
+    calls.emplace_back(name, std::exchange(made_, {}) + "}");
+    return json::parse(calls.back().second, "arguments").ok();
+  }
+
   void skip_space() {
     const std::size_t begin = rest_.find_first_not_of(kSpace);
     rest_.remove_prefix(begin == std::string_view::npos ? rest_.size() : begin);
@@ -80,6 +126,7 @@ class Reader {
     if (word == "True") return made_ += "true", true;
     if (word == "False") return made_ += "false", true;
     if (word == "None") return made_ += "null", true;
+    if (word == "true" || word == "false" || word == "null") return made_ += word, true;
     made_ += word;
     return !word.empty() && word.find_first_not_of("0123456789+-.eE") == std::string_view::npos;
   }
@@ -91,8 +138,9 @@ class Reader {
     rest_.remove_prefix(1);
     std::string text;
     while (!rest_.starts_with(quote)) {
-      const std::size_t plain = rest_.find_first_of("\\\n'\"");
-      if (plain == std::string_view::npos || rest_[plain] == '\n') return false;
+      const std::size_t plain = rest_.find_first_of(has_breaks_ ? "\\'\"" : "\\\n'\"");
+      is_open_ = plain == std::string_view::npos;
+      if (is_open_ || rest_[plain] == '\n') return false;
       text += rest_.substr(0, plain);
       rest_.remove_prefix(plain);
       if (rest_[0] == '\\') {
@@ -155,12 +203,18 @@ class Reader {
 
   std::string_view rest_;
   std::string made_;
+  bool has_breaks_ = false;  // texts may have them
+  bool is_open_ = false;
 };
 
 }  // namespace
 
 std::optional<std::string> python_literal_as_json(std::string_view text) {
   return Reader(text).read();
+}
+
+PythonCalls read_python_calls(std::string_view text) {
+  return Reader(text).read_calls();
 }
 
 }  // namespace subbyte

@@ -9,6 +9,7 @@ namespace subbyte {
 namespace {
 
 constexpr std::size_t kIdDigits = 24;
+constexpr std::size_t kShortIdDigits = 9;
 
 /// Calls `use` with the parser of calls, if there is one.
 template <typename Calls, typename Use>
@@ -22,28 +23,18 @@ void with_calls(Calls& calls, const Use& use) {
 
 }  // namespace
 
-ToolCallParser::ToolCallParser(ToolCallStyle style, const json::Value& tools, std::string seed)
+ToolCallParser::ToolCallParser(const CallDialect* dialect, const json::Value& tools,
+                               std::string seed)
     : seed_(std::move(seed)) {
+  if (dialect == nullptr) return;
+  has_short_ids_ = dialect->has_short_ids;
   const bool are_told = tools.is_array() && !tools.empty();
-  if (!are_told && style != ToolCallStyle::kHarmony) return;
-  switch (style) {
-    case ToolCallStyle::kNone:
-      break;
-    case ToolCallStyle::kJson:
-    case ToolCallStyle::kXml:
-    case ToolCallStyle::kInvokes:
-    case ToolCallStyle::kKeys:
-    case ToolCallStyle::kDeepSeek:
-    case ToolCallStyle::kKimi:
-    case ToolCallStyle::kBareKeys:
-      calls_.emplace<TaggedCalls>(style, tools);
-      break;
-    case ToolCallStyle::kJsonAnswer:
-      calls_.emplace<JsonAnswerCalls>(tools);
-      break;
-    case ToolCallStyle::kHarmony:
-      calls_.emplace<HarmonyCalls>();
-      break;
+  if (dialect->read == nullptr) {
+    calls_.emplace<HarmonyCalls>();
+  } else if (are_told && dialect->call.open.empty()) {
+    calls_.emplace<JsonAnswerCalls>(tools);
+  } else if (are_told) {
+    calls_.emplace<TaggedCalls>(*dialect, tools);
   }
 }
 
@@ -80,9 +71,12 @@ void ToolCallParser::finish(std::vector<Piece>& pieces) {
 
 void ToolCallParser::name(std::vector<Piece>& pieces) {
   for (Piece& piece : pieces) {
-    if (piece.channel != Channel::kToolCall || !piece.call_id.empty()) continue;
+    if (piece.channel != Channel::kToolCall) continue;
     const std::string text = seed_ + "/" + std::to_string(num_calls_++);
-    piece.call_id = "call_" + sha256(std::as_bytes(std::span(text))).substr(0, kIdDigits);
+    if (!piece.call_id.empty()) continue;
+    const std::string digits = sha256(std::as_bytes(std::span(text)));
+    piece.call_id =
+        has_short_ids_ ? digits.substr(0, kShortIdDigits) : "call_" + digits.substr(0, kIdDigits);
   }
 }
 

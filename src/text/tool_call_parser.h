@@ -16,9 +16,9 @@ class ToolCallParser {
   /// Leaves all pieces as they are.
   ToolCallParser() = default;
   /// `tools` are those that the model was told of, without which it calls none; in harmony a
-  /// message says itself that it is a call. `seed` makes the ids of calls: those of other answers
-  /// have another one.
-  ToolCallParser(ToolCallStyle style, const json::Value& tools, std::string seed);
+  /// message says itself that it is a call. `seed` makes the ids of calls that the model writes
+  /// none for: those of other answers have another one. nullptr: no calls.
+  ToolCallParser(const CallDialect* dialect, const json::Value& tools, std::string seed);
 
   /// The pieces that became certain with these: no part of a call is among them.
   std::vector<Piece> push(std::vector<Piece> given);
@@ -35,6 +35,7 @@ class ToolCallParser {
 
   std::variant<std::monostate, TaggedCalls, JsonAnswerCalls, HarmonyCalls> calls_;
   std::string seed_;
+  bool has_short_ids_ = false;
   int64_t num_calls_ = 0;
 };
 

@@ -56,8 +56,8 @@ std::string shown(const std::vector<Piece>& pieces) {
 }
 
 /// The same answer in pieces of `bytes` each; what is shown before the end must not change.
-std::string parse(ToolCallStyle style, std::string_view answer, std::size_t bytes) {
-  ToolCallParser parser(style, tools(), "seed");
+std::string parse(std::string_view dialect, std::string_view answer, std::size_t bytes) {
+  ToolCallParser parser(find_call_dialect(dialect), tools(), "seed");
   std::vector<Piece> pieces;
   for (std::size_t i = 0; i < answer.size(); i += bytes) {
     const Piece piece = {Channel::kAnswer, {}, std::string(answer.substr(i, bytes)), i == 0};
@@ -67,24 +67,24 @@ std::string parse(ToolCallStyle style, std::string_view answer, std::size_t byte
   return shown(pieces);
 }
 
-std::string parse(ToolCallStyle style, std::string_view answer) {
-  const std::string whole = parse(style, answer, answer.size() + 1);
+std::string parse(std::string_view dialect, std::string_view answer) {
+  const std::string whole = parse(dialect, answer, answer.size() + 1);
   for (const std::size_t bytes : {1, 2, 3, 7, 12}) {
-    EXPECT_EQ(parse(style, answer, bytes), whole) << bytes;
+    EXPECT_EQ(parse(dialect, answer, bytes), whole) << bytes;
   }
   return whole;
 }
 
 std::string in_json(std::string_view answer) {
-  return parse(ToolCallStyle::kJson, answer);
+  return parse("json", answer);
 }
 
 std::string in_xml(std::string_view answer) {
-  return parse(ToolCallStyle::kXml, answer);
+  return parse("functions", answer);
 }
 
 std::string as_answer(std::string_view answer) {
-  return parse(ToolCallStyle::kJsonAnswer, answer);
+  return parse("json_answer", answer);
 }
 
 TEST(JsonToolCalls, are_taken_out_of_the_answer) {
@@ -155,13 +155,13 @@ TEST(JsonToolCalls, that_do_not_parse_stay_text) {
 TEST(JsonToolCalls, of_deep_and_long_texts_are_refused_quickly) {
   std::string deep = "<tool_call>{\"name\":\"f\",\"arguments\":{\"a\":";
   deep += std::string(100000, '[') + "</tool_call>";
-  EXPECT_EQ(parse(ToolCallStyle::kJson, deep, 4096), deep);
+  EXPECT_EQ(parse("json", deep, 4096), deep);
   std::string openings;
   for (int i = 0; i < 20000; ++i) openings += "<tool_call>";
-  EXPECT_EQ(parse(ToolCallStyle::kJson, openings + "</tool_call>", 4), openings + "</tool_call>");
+  EXPECT_EQ(parse("json", openings + "</tool_call>", 4), openings + "</tool_call>");
   std::string closings = "<tool_call>{\"name\":\"";
   for (int i = 0; i < 20000; ++i) closings += "</tool_call>";
-  EXPECT_EQ(parse(ToolCallStyle::kJson, closings, 4), closings);
+  EXPECT_EQ(parse("json", closings, 4), closings);
 }
 
 TEST(XmlToolCalls, have_values_of_the_types_of_their_parameters) {
@@ -254,11 +254,11 @@ TEST(XmlToolCalls, that_do_not_parse_stay_text) {
   }
   std::string many;
   for (int i = 0; i < 20000; ++i) many += "<tool_call><function=f><parameter=s>";
-  EXPECT_EQ(parse(ToolCallStyle::kXml, many + "</tool_call>", 5), many + "</tool_call>");
+  EXPECT_EQ(parse("functions", many + "</tool_call>", 5), many + "</tool_call>");
 }
 
 TEST(InvokedToolCalls, have_values_of_the_types_of_their_parameters) {
-  const auto found = [](std::string_view answer) { return parse(ToolCallStyle::kInvokes, answer); };
+  const auto found = [](std::string_view answer) { return parse("invokes", answer); };
   EXPECT_EQ(
       found("So.\n<minimax:tool_call>\n<invoke name=\"f\">\n<parameter name=\"n\">1</parameter>"
             "\n<parameter name=\"s\">1</parameter>\n</invoke>\n<invoke name=\"g\">\n</invoke>\n"
@@ -267,6 +267,9 @@ TEST(InvokedToolCalls, have_values_of_the_types_of_their_parameters) {
   EXPECT_EQ(found("<minimax:tool_call><invoke name=\"f\"><parameter name=\"s\">a </parameter> b"
                   "</parameter></invoke></minimax:tool_call>"),
             R"([f {"s": "a </parameter> b"}])");
+  EXPECT_EQ(found("<minimax:tool_call><invoke name=f><parameter name=s>\na\n</parameter></invoke>"
+                  "</minimax:tool_call>"),
+            R"([f {"s": "\na\n"}])");
   for (const char* const text :
        {"<minimax:tool_call></minimax:tool_call>",
         "<minimax:tool_call><invoke name=\"\"></invoke></minimax:tool_call>",
@@ -277,7 +280,7 @@ TEST(InvokedToolCalls, have_values_of_the_types_of_their_parameters) {
 }
 
 TEST(KeyedToolCalls, have_values_of_the_types_of_their_parameters) {
-  const auto found = [](std::string_view answer) { return parse(ToolCallStyle::kKeys, answer); };
+  const auto found = [](std::string_view answer) { return parse("keys", answer); };
   EXPECT_EQ(found("So.\n<tool_call>f\n<arg_key>n</arg_key>\n<arg_value>1</arg_value>\n"
                   "<arg_key>s</arg_key>\n<arg_value>1</arg_value>\n<arg_key>l</arg_key>"
                   "<arg_value>[1, {\"a\": 2}]</arg_value>\n</tool_call>"),
@@ -288,6 +291,9 @@ TEST(KeyedToolCalls, have_values_of_the_types_of_their_parameters) {
   EXPECT_EQ(found("<tool_call>f<arg_key>s</arg_key><arg_value>a </tool_call> b</arg_value>"
                   "</tool_call>"),
             R"([f {"s": "a </tool_call> b"}])");
+  EXPECT_EQ(found("<tool_call>f<arg_key>s</arg_key><arg_value>a </arg_value> b</arg_value>\n"
+                  "<arg_key>n</arg_key><arg_value>1</arg_value></tool_call>"),
+            R"([f {"s": "a </arg_value> b", "n": 1}])");
   // The end token came in place of the mark.
   EXPECT_EQ(found("<tool_call>f<arg_key>n</arg_key><arg_value>2</arg_value>"), R"([f {"n": 2}])");
 }
@@ -300,14 +306,12 @@ TEST(KeyedToolCalls, that_do_not_parse_stay_text) {
         "<tool_call>f<arg_key>n</arg_key><arg_value>1</arg_value><arg_key>n</arg_key><arg_value>2"
         "</arg_value></tool_call>",
         "<tool_call>f<arg_key>n</arg_key><arg_value>1</tool_call>", "a <tool_call"}) {
-    EXPECT_EQ(parse(ToolCallStyle::kKeys, text), text);
+    EXPECT_EQ(parse("keys", text), text);
   }
 }
 
 TEST(MarkedToolCalls, of_deepseek_come_in_two_forms) {
-  const auto found = [](std::string_view answer) {
-    return parse(ToolCallStyle::kDeepSeek, answer);
-  };
+  const auto found = [](std::string_view answer) { return parse("separated", answer); };
   EXPECT_EQ(
       found("Look.<\uff5ctool\u2581calls\u2581begin\uff5c><\uff5ctool\u2581call\u2581begin\uff5c>"
             "function<\uff5ctool\u2581sep\uff5c>f\n```json\n"
@@ -329,13 +333,13 @@ TEST(MarkedToolCalls, of_deepseek_come_in_two_forms) {
         "\uff5ctool\u2581calls\u2581end\uff5c>",
         "<\uff5ctool\u2581calls\u2581begin\uff5c>f<\uff5ctool\u2581calls\u2581end\uff5c>",
         "<\uff5ctool\u2581calls\u2581begin\uff5c><\uff5ctool\u2581call\u2581begin\uff5c>f<"
-        "\uff5ctool\u2581sep\uff5c>{}"}) {
+        "\uff5ctool\u2581sep\uff5c>{\"n\": "}) {
     EXPECT_EQ(found(text), text);
   }
 }
 
 TEST(MarkedToolCalls, of_kimi_have_numbered_names) {
-  const auto found = [](std::string_view answer) { return parse(ToolCallStyle::kKimi, answer); };
+  const auto found = [](std::string_view answer) { return parse("numbered", answer); };
   EXPECT_EQ(found("So. <|tool_calls_section_begin|><|tool_call_begin|>functions.f:0"
                   "<|tool_call_argument_begin|>{\"n\": 1}<|tool_call_end|><|tool_call_begin|>"
                   "functions.g:1<|tool_call_argument_begin|>{}<|tool_call_end|>"
@@ -368,7 +372,7 @@ TEST(JsonAnswers, are_the_whole_answer) {
 
 TEST(HarmonyToolCalls, are_messages_to_functions) {
   const auto parse = [](std::vector<Piece> given) {
-    ToolCallParser parser(ToolCallStyle::kHarmony, tools(), "seed");
+    ToolCallParser parser(find_call_dialect("harmony"), tools(), "seed");
     std::vector<Piece> pieces;
     for (Piece& piece : given) {
       for (Piece& one : parser.push({piece})) pieces.push_back(std::move(one));
@@ -396,7 +400,7 @@ TEST(ToolCalls, have_ids_of_their_own_and_are_looked_for_in_the_answer_alone) {
   std::set<std::string> ids;
   const std::string call = "<tool_call>{\"name\":\"f\"}</tool_call>";
   for (const char* const seed : {"a", "b"}) {
-    ToolCallParser parser(ToolCallStyle::kJson, tools(), seed);
+    ToolCallParser parser(find_call_dialect("json"), tools(), seed);
     for (const auto& piece : parser.push({{Channel::kAnswer, {}, call + call, true}})) {
       EXPECT_TRUE(piece.call_id.starts_with("call_"));
       ids.insert(piece.call_id);
@@ -406,13 +410,13 @@ TEST(ToolCalls, have_ids_of_their_own_and_are_looked_for_in_the_answer_alone) {
     EXPECT_EQ(shown(parser.push({thought})), "(" + call + ")");
   }
   EXPECT_EQ(ids.size(), 4u);
-  ToolCallParser without(ToolCallStyle::kJson, Value(), "a");
+  ToolCallParser without(find_call_dialect("json"), Value(), "a");
   EXPECT_EQ(shown(without.push({{Channel::kAnswer, {}, call, true}})), call);
 }
 
 /// Half a call ends where the answer does; nothing of it is shown before.
 TEST(ToolCalls, are_never_shown_in_part) {
-  ToolCallParser parser(ToolCallStyle::kJson, tools(), "seed");
+  ToolCallParser parser(find_call_dialect("json"), tools(), "seed");
   std::string seen;
   for (const char c : std::string("a <b> \n<tool_call>{\"name\": \"f\", \"arguments\"")) {
     seen += shown(parser.push({{Channel::kAnswer, {}, std::string(1, c), false}}));
@@ -440,11 +444,10 @@ TEST(ToolCalls, lose_no_text_of_answers_without_white_space) {
   for (int round = 0; round < 500; ++round) {
     std::string text;
     for (int i = 0; i < 12; ++i) text += parts[random.next() % std::size(parts)];
-    for (const auto style :
-         {ToolCallStyle::kJson, ToolCallStyle::kXml, ToolCallStyle::kInvokes, ToolCallStyle::kKeys,
-          ToolCallStyle::kDeepSeek, ToolCallStyle::kKimi, ToolCallStyle::kJsonAnswer}) {
-      const std::string found = parse(style, text, 1 + round % 9);
-      EXPECT_EQ(parse(style, text, 200), found) << text;
+    for (const std::string_view dialect :
+         {"json", "functions", "invokes", "keys", "separated", "numbered", "json_answer"}) {
+      const std::string found = parse(dialect, text, 1 + round % 9);
+      EXPECT_EQ(parse(dialect, text, 200), found) << text;
       if (found.find('[') == std::string::npos) {
         EXPECT_EQ(found, text);
       }
@@ -452,21 +455,30 @@ TEST(ToolCalls, lose_no_text_of_answers_without_white_space) {
   }
 }
 
-TEST(ToolCallStyles, are_chosen_by_what_the_template_writes) {
-  const auto style = [](std::string_view source) {
+TEST(CallDialects, are_chosen_by_what_the_template_writes) {
+  const auto dialect = [](std::string_view source) -> std::string_view {
     const auto chat = ChatTemplate::compile(source, "chat_template.jinja");
-    return tool_call_style(ChatFormat::kChatMl, &*chat);
+    const CallDialect* const found = call_dialect_of(ChatFormat::kChatMl, &*chat);
+    return found == nullptr ? "" : found->name;
   };
-  EXPECT_EQ(style("{{ '<tool_call>\n{\"name\": ' }}"), ToolCallStyle::kJson);
-  EXPECT_EQ(style("{{ '<tool_call>\n<function=' }}"), ToolCallStyle::kXml);
-  EXPECT_EQ(style("{{ '<tool_call>f<arg_key>' }}"), ToolCallStyle::kKeys);
-  EXPECT_EQ(style("{{ '<minimax:tool_call>' }}"), ToolCallStyle::kInvokes);
-  EXPECT_EQ(style("{{ '<\uff5ctool\u2581call\u2581begin\uff5c>' }}"), ToolCallStyle::kDeepSeek);
-  EXPECT_EQ(style("{{ '<|tool_call_argument_begin|>' }}"), ToolCallStyle::kKimi);
-  EXPECT_EQ(style("{{ '<|python_tag|>' }}"), ToolCallStyle::kJsonAnswer);
-  EXPECT_EQ(style("{{ messages }}"), ToolCallStyle::kNone);
-  EXPECT_EQ(tool_call_style(ChatFormat::kHarmony, nullptr), ToolCallStyle::kHarmony);
-  EXPECT_EQ(tool_call_style(ChatFormat::kChatMl, nullptr), ToolCallStyle::kNone);
+  EXPECT_EQ(dialect("{{ '<tool_call>\n{\"name\": ' }}"), "json");
+  EXPECT_EQ(dialect("{{ '<tool_call>\n<function=' }}"), "functions");
+  EXPECT_EQ(dialect("{{ '<seed:tool_call>\n<function=' }}"), "seed_functions");
+  EXPECT_EQ(dialect("{{ '<tool_call>f<arg_key>' }}"), "keys");
+  EXPECT_EQ(dialect("{{ '<minimax:tool_call>' }}"), "invokes");
+  EXPECT_EQ(dialect("{{ '<\uff5ctool\u2581call\u2581begin\uff5c>' }}"), "separated");
+  EXPECT_EQ(dialect("{{ '<|tool_call_argument_begin|>' }}"), "numbered");
+  EXPECT_EQ(dialect("{{ '<|tool_list_start|>' }}"), "python_list");
+  EXPECT_EQ(dialect("{{ '<|tool_call_start|>' }}"), "python_list");
+  EXPECT_EQ(dialect("{{ '[TOOL_CALLS]' }}"), "named_json");
+  EXPECT_EQ(dialect("{{ '<TOOLCALL>[' }}"), "json_toolcall");
+  EXPECT_EQ(dialect("{{ '<tool_calls>[' }}"), "json_tool_calls");
+  EXPECT_EQ(dialect("{{ '<|tool_call|>' }}"), "json_to_the_end");
+  EXPECT_EQ(dialect("{{ '<function_calls>' }}"), "python_lines");
+  EXPECT_EQ(dialect("{{ '<|python_tag|>' }}"), "json_answer");
+  EXPECT_EQ(dialect("{{ messages }}"), "");
+  EXPECT_EQ(call_dialect_of(ChatFormat::kHarmony, nullptr), find_call_dialect("harmony"));
+  EXPECT_EQ(call_dialect_of(ChatFormat::kChatMl, nullptr), nullptr);
 }
 
 }  // namespace

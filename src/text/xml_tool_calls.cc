@@ -1,14 +1,13 @@
-// Calls of tools as Qwen3-Coder and Qwen3.5 write them, which cannot quote a mark in a value:
+// Functions with parameters between marks, which cannot quote a mark in a value:
 //
-//   <function=NAME>
+//   NAME>
 //   <parameter=NAME>
-//   value, the line breaks beside it are not of it
+//   value, a line break on each side is not of it
 //   </parameter>
-//   </function>
 //
 // A value ends at the first </parameter> before another parameter or the end of its function.
-// MiniMax writes <invoke name="NAME">, <parameter name="NAME"> and </invoke>. GLM writes a name,
-// then an <arg_key> and an <arg_value> for each argument.
+// MiniMax writes "NAME", <parameter name="NAME">, and all between the marks is of the value. GLM
+// writes a name, then an <arg_key> and an <arg_value> for each argument.
 
 #include <algorithm>
 #include <optional>
@@ -16,6 +15,7 @@
 #include <utility>
 
 #include "json/strict_json.h"
+#include "text/call_text.h"
 #include "text/python_literal.h"
 #include "text/tool_calls.h"
 
@@ -25,14 +25,16 @@ namespace {
 using json::Value;
 using Kind = CallText::Kind;
 
-constexpr std::string_view kSpace = " \t\r\n";
 constexpr std::string_view kParameterEnd = "</parameter>";
 
-struct XmlMarks {
-  std::string_view function, function_end, parameter, name_end;
+/// What a value is followed by and ends with; whether a line break beside it is not of it.
+struct ValueMarks {
+  std::string_view next, end;
+  bool has_breaks;
 };
-constexpr XmlMarks kFunctions = {"<function=", "</function>", "<parameter=", ">"};
-constexpr XmlMarks kInvokes = {"<invoke name=\"", "</invoke>", "<parameter name=\"", "\">"};
+constexpr ValueMarks kFunctionValues = {"<parameter=", kParameterEnd, true};
+constexpr ValueMarks kInvokeValues = {"<parameter name=", kParameterEnd, false};
+constexpr ValueMarks kKeyedValues = {"<arg_key>", "</arg_value>", false};
 
 const Value* member(const Value* object, std::string_view key) {
   return object == nullptr ? nullptr : object->find(key);
@@ -134,8 +136,8 @@ std::string json_of(std::string_view value, const std::set<std::string>& types) 
     return parsed.ok() && is_of(*parsed, types);
   };
   if (!is_text) {
-    const std::size_t begin = std::min(value.find_first_not_of(kSpace), value.size());
-    const std::size_t end = value.find_last_not_of(kSpace) + 1;
+    const std::size_t begin = std::min(value.find_first_not_of(kCallSpace), value.size());
+    const std::size_t end = value.find_last_not_of(kCallSpace) + 1;
     const std::string_view word = value.substr(begin, std::max(end, begin) - begin);
     if (is_value(word)) return std::string(word);
     const auto literal = python_literal_as_json(word);
@@ -146,21 +148,43 @@ std::string json_of(std::string_view value, const std::set<std::string>& types) 
 
 class Reader {
  public:
-  Reader(std::string_view text, const XmlMarks& marks, const Value& tools)
+  Reader(std::string_view text, const ValueMarks& marks, const Value& tools)
       : text_(text), marks_(marks), tools_(tools) {}
 
-  CallText read() {
-    CallText result = {Kind::kCalls};
-    for (skip_space(); !text_.empty(); skip_space()) {
-      const Kind kind = read_function(result.calls);
+  /// A name up to ">", then parameters, which have their names in such a mark.
+  CallText read_function() {
+    auto name = read_name();
+    if (!name) return {};
+    begin(*std::move(name));
+    for (skip_space(); take(marks_.next); skip_space()) {
+      const auto parameter = read_name();
+      if (!parameter) return {};
+      const Kind kind = read_value(*parameter);
       if (kind != Kind::kCalls) return {kind};
     }
-    return result.calls.empty() ? CallText{} : result;
+    return finish();
+  }
+
+  /// A name, then keys and values.
+  CallText read_keyed() {
+    const std::size_t name_end = std::min(text_.find(marks_.next), text_.size());
+    const std::string name(trimmed_call(text_.substr(0, name_end)));
+    if (name.empty() || name.find_first_of("<>\n") != std::string::npos) return {};
+    text_.remove_prefix(name_end);
+    begin(name);
+    for (; take(marks_.next); skip_space()) {
+      const auto key = before("</arg_key>");
+      const auto between = before("<arg_value>");
+      if (!key || !between || !trimmed_call(*between).empty()) return {};
+      const Kind kind = read_value(std::string(trimmed_call(*key)));
+      if (kind != Kind::kCalls) return {kind};
+    }
+    return finish();
   }
 
  private:
   void skip_space() {
-    text_.remove_prefix(std::min(text_.find_first_not_of(kSpace), text_.size()));
+    text_.remove_prefix(std::min(text_.find_first_not_of(kCallSpace), text_.size()));
   }
 
   bool take(std::string_view mark) {
@@ -169,100 +193,87 @@ class Reader {
     return true;
   }
 
-  /// The name in a mark.
-  std::optional<std::string> read_name(std::string_view mark) {
-    if (!take(mark)) return std::nullopt;
-    const std::size_t end = std::min(text_.find_first_of("<>\n"), text_.find(marks_.name_end));
-    if (end == std::string_view::npos || end == 0) return std::nullopt;
-    std::string name(text_.substr(0, end));
-    text_.remove_prefix(end);
-    return take(marks_.name_end) ? std::optional(std::move(name)) : std::nullopt;
+  /// What stands before a mark, which is taken, too; nullopt where it does not come.
+  std::optional<std::string_view> before(std::string_view mark) {
+    const std::size_t end = text_.find(mark);
+    if (end == std::string_view::npos) return std::nullopt;
+    const std::string_view part = text_.substr(0, end);
+    text_.remove_prefix(end + mark.size());
+    return part;
   }
 
-  Kind read_function(std::vector<ToolCall>& calls) {
-    auto name = read_name(marks_.function);
-    if (!name) return Kind::kNone;
-    const Value* const function = find_function(tools_, *name);
-    std::set<std::string> seen;
-    std::string arguments;
-    for (skip_space(); text_.starts_with(marks_.parameter); skip_space()) {
-      auto parameter = read_name(marks_.parameter);
-      if (!parameter || !seen.insert(*parameter).second) return Kind::kNone;
-      const auto value = read_value();
-      if (!value) return Kind::kOpen;
-      if (!arguments.empty()) arguments += ", ";
-      arguments +=
-          json::to_text(Value(*parameter)) + ": " + json_of(*value, types_of(function, *parameter));
+  /// Up to ">", with quotes or without.
+  std::optional<std::string> read_name() {
+    const auto name = before(">");
+    if (!name) return std::nullopt;
+    std::string_view inner = *name;
+    if (inner.size() > 1 && inner.starts_with('"') && inner.ends_with('"')) {
+      inner = inner.substr(1, inner.size() - 2);
     }
-    // The end of the call is that of its function, too.
-    if (!take(marks_.function_end) && !text_.empty()) return Kind::kNone;
-    calls.push_back({*std::move(name), "{" + arguments + "}"});
+    if (inner.empty() || inner.find_first_of("<\"\n") != std::string_view::npos)
+      return std::nullopt;
+    return std::string(inner);
+  }
+
+  void begin(std::string name) {
+    function_ = find_function(tools_, name);
+    call_.name = std::move(name);
+  }
+
+  Kind read_value(const std::string& name) {
+    if (name.empty() || !seen_.insert(name).second) return Kind::kNone;
+    const auto value = find_value();
+    if (!value) return Kind::kOpen;
+    if (!call_.arguments.empty()) call_.arguments += ", ";
+    call_.arguments +=
+        json::to_text(Value(name)) + ": " + json_of(*value, types_of(function_, name));
     return Kind::kCalls;
   }
 
-  std::optional<std::string_view> read_value() {
-    for (std::size_t end = text_.find(kParameterEnd); end != std::string_view::npos;
-         end = text_.find(kParameterEnd, end + 1)) {
-      std::string_view rest = text_.substr(end + kParameterEnd.size());
-      rest.remove_prefix(std::min(rest.find_first_not_of(kSpace), rest.size()));
-      const bool is_end = rest.empty() || rest.starts_with(marks_.parameter) ||
-                          rest.starts_with(marks_.function_end);
-      if (!is_end) continue;
+  std::optional<std::string_view> find_value() {
+    for (std::size_t end = text_.find(marks_.end); end != std::string_view::npos;
+         end = text_.find(marks_.end, end + 1)) {
+      const std::string_view rest = text_.substr(end + marks_.end.size());
+      const std::string_view next = trimmed_call(rest);
+      if (!next.empty() && !next.starts_with(marks_.next)) continue;
       std::string_view value = text_.substr(0, end);
       text_ = rest;
-      if (value.starts_with('\n')) value.remove_prefix(1);
-      if (value.ends_with('\n')) value.remove_suffix(1);
+      skip_space();
+      if (marks_.has_breaks && value.starts_with('\n')) value.remove_prefix(1);
+      if (marks_.has_breaks && value.ends_with('\n')) value.remove_suffix(1);
       return value;
     }
     return std::nullopt;
   }
 
+  CallText finish() {
+    if (!text_.empty()) return {};
+    call_.arguments = "{" + call_.arguments + "}";
+    CallText result = {Kind::kCalls};
+    result.calls.push_back(std::move(call_));
+    return result;
+  }
+
   std::string_view text_;
-  const XmlMarks& marks_;
+  const ValueMarks& marks_;
   const Value& tools_;
+  const Value* function_ = nullptr;
+  ToolCall call_;
+  std::set<std::string> seen_;
 };
 
 }  // namespace
 
-CallText parse_keyed_calls(std::string_view text, const Value& tools) {
-  const auto trimmed = [](std::string_view part) {
-    const std::size_t begin = std::min(part.find_first_not_of(kSpace), part.size());
-    return part.substr(begin, std::max(part.find_last_not_of(kSpace) + 1, begin) - begin);
-  };
-  // What stands before a mark, which is taken, too; nullopt where it does not come.
-  const auto before = [&](std::string_view mark) -> std::optional<std::string_view> {
-    const std::size_t end = text.find(mark);
-    if (end == std::string_view::npos) return std::nullopt;
-    const std::string_view part = text.substr(0, end);
-    text.remove_prefix(end + mark.size());
-    return part;
-  };
-  auto next = before("<arg_key>");
-  ToolCall call = {std::string(trimmed(next.value_or(text))), {}};
-  if (call.name.empty() || call.name.find_first_of("<>\n") != std::string::npos) return {};
-  const Value* const function = find_function(tools, call.name);
-  std::set<std::string> seen;
-  while (next) {
-    const auto key = before("</arg_key>");
-    const auto between = before("<arg_value>");
-    if (!key || !between || !trimmed(*between).empty()) return {};
-    const auto value = before("</arg_value>");
-    if (!value) return {Kind::kOpen};
-    const std::string name(trimmed(*key));
-    if (name.empty() || !seen.insert(name).second) return {};
-    if (!call.arguments.empty()) call.arguments += ", ";
-    call.arguments += json::to_text(Value(name)) + ": " + json_of(*value, types_of(function, name));
-    next = before("<arg_key>");
-    if (!trimmed(next.value_or(text)).empty()) return {};
-  }
-  call.arguments = "{" + call.arguments + "}";
-  CallText result = {Kind::kCalls};
-  result.calls.push_back(std::move(call));
-  return result;
+CallText parse_function(std::string_view text, const Value& tools) {
+  return Reader(text, kFunctionValues, tools).read_function();
 }
 
-CallText parse_xml_calls(std::string_view text, ToolCallStyle style, const Value& tools) {
-  return Reader(text, style == ToolCallStyle::kInvokes ? kInvokes : kFunctions, tools).read();
+CallText parse_invoke(std::string_view text, const Value& tools) {
+  return Reader(text, kInvokeValues, tools).read_function();
+}
+
+CallText parse_keyed_call(std::string_view text, const Value& tools) {
+  return Reader(text, kKeyedValues, tools).read_keyed();
 }
 
 }  // namespace subbyte

@@ -1,0 +1,157 @@
+// Answers in each dialect of calls (tools/interop/tool_calls.py), whole and byte by byte.
+
+#include <gtest/gtest.h>
+
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "support/paths.h"
+#include "support/test_names.h"
+#include "text/tool_call_parser.h"
+
+namespace subbyte {
+namespace {
+
+using json::Value;
+
+Value all_cases() {
+  return json::parse_file(std::string(kTestData) + "/calls/cases.json", 1 << 20).value();
+}
+
+/// Texts without white space around them, and names with arguments, in their order.
+Value parts_of(const std::vector<Piece>& pieces) {
+  constexpr std::string_view kSpace = " \t\r\n";
+  Value parts = Value::array();
+  std::string text;
+  const auto add_text = [&] {
+    const std::size_t begin = text.find_first_not_of(kSpace);
+    if (begin == std::string::npos) return;
+    parts.push_back(text.substr(begin, text.find_last_not_of(kSpace) + 1 - begin));
+    text.clear();
+  };
+  for (const Piece& piece : pieces) {
+    if (piece.channel != Channel::kToolCall) {
+      text += piece.text;
+      continue;
+    }
+    add_text();
+    parts.push_back(Value::array({piece.recipient, json::parse(piece.text, "arguments").value()}));
+  }
+  add_text();
+  return parts;
+}
+
+class CallDialectAnswers : public ::testing::TestWithParam<std::string> {};
+
+Value parts_in(const std::string& dialect, const Value& tools, std::string_view text,
+               std::size_t bytes) {
+  ToolCallParser parser(find_call_dialect(dialect), tools, "seed");
+  std::vector<Piece> pieces;
+  for (std::size_t i = 0; i < text.size(); i += bytes) {
+    const Piece piece = {Channel::kAnswer, {}, std::string(text.substr(i, bytes)), i == 0};
+    for (Piece& one : parser.push({piece})) pieces.push_back(std::move(one));
+  }
+  for (Piece& one : parser.finish()) pieces.push_back(std::move(one));
+  return parts_of(pieces);
+}
+
+TEST_P(CallDialectAnswers, have_the_calls_that_can_be_read_and_all_other_text) {
+  const Value cases = all_cases();
+  int count = 0;
+  for (const Value& one : cases["cases"]) {
+    if (one["dialect"] != GetParam()) continue;
+    ++count;
+    SCOPED_TRACE(one["case"].string() + ": " + one["text"].string());
+    for (const std::size_t bytes : {1, 7, 100000}) {
+      EXPECT_EQ(json::to_text(parts_in(GetParam(), cases["tools"], one["text"].string(), bytes)),
+                json::to_text(one["parts"]));
+    }
+  }
+  EXPECT_EQ(count, 20);
+}
+
+std::vector<std::string> dialects() {
+  std::vector<std::string> names;
+  const Value cases = all_cases();
+  for (const Value& one : cases["cases"]) {
+    if (names.empty() || names.back() != one["dialect"].string()) {
+      names.push_back(one["dialect"].string());
+    }
+  }
+  return names;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, CallDialectAnswers, ::testing::ValuesIn(dialects()), NamedByValue());
+
+/// The parts of an answer as one text, however it is cut.
+std::string shown(const std::string& dialect, std::string_view text) {
+  const Value tools = all_cases()["tools"];
+  const std::string whole = json::to_text(parts_in(dialect, tools, text, text.size() + 1));
+  for (const std::size_t bytes : {1, 5}) {
+    EXPECT_EQ(json::to_text(parts_in(dialect, tools, text, bytes)), whole) << bytes;
+  }
+  return whole;
+}
+
+TEST(CallDialects, of_mistral_come_in_several_forms) {
+  EXPECT_EQ(shown("named_json", R"([TOOL_CALLS] [{"name": "f", "arguments": {"n": 1}},
+                                {"name": "g"}] So.)"),
+            R"([["f",{"n":1}],["g",{}],"So."])");
+  EXPECT_EQ(shown("named_json", R"([TOOL_CALLS]f{"n": 1}[TOOL_CALLS]g[ARGS])"),
+            R"([["f",{"n":1}],["g",{}]])");
+  EXPECT_EQ(shown("named_json", R"([TOOL_CALLS]f[ARGS]{"s": "[TOOL_CALLS]"})"),
+            R"([["f",{"s":"[TOOL_CALLS]"}]])");
+  for (const char* const text :
+       {"[TOOL_CALLS]", "[TOOL_CALLS]f", "[TOOL_CALLS]f g{}", "[TOOL_CALLS]{}", "[TOOL_CALLS][1]",
+        "[TOOL_CALLS]f[ARGS][]", "a [TOOL_CAL"}) {
+    EXPECT_EQ(shown("named_json", text), json::to_text(Value::array({text})));
+  }
+}
+
+TEST(CallDialects, of_python_have_values_as_it_or_json_writes_them) {
+  const auto in_python = [](const std::string& calls) {
+    return shown("python_list", "<|tool_call_start|>" + calls + "<|tool_call_end|>");
+  };
+  EXPECT_EQ(in_python("[f(n=-1, s='it\\'s\n', b=true, o={'a': None}), a.g-1(),]"),
+            R"([["f",{"n":-1,"s":"it's\n","b":true,"o":{"a":null}}],["a.g-1",{}]])");
+  EXPECT_EQ(in_python("f(n=1)\ng()"), R"([["f",{"n":1}],["g",{}]])");
+  for (const std::string text : {"", "[]", "[f]", "f", "[f(1)]", "[f(n)]", "[f(n=)]", "[f(n=a)]",
+                                 "[f(n=1, n=2)]", "[f(n=01)]", "[f(n=1) g()]", "[f(n=1)",
+                                 "[f(n=1)] so", "[f(n=1,,)]", "[f(s='a)]", "[(n=1)]"}) {
+    EXPECT_EQ(in_python(text),
+              json::to_text(Value::array({"<|tool_call_start|>" + text + "<|tool_call_end|>"})));
+  }
+}
+
+TEST(CallDialects, give_the_ids_that_models_write_and_templates_take) {
+  const auto ids = [](std::string_view dialect, const std::string& answer) {
+    ToolCallParser parser(find_call_dialect(dialect), all_cases()["tools"], "seed");
+    std::vector<std::string> found;
+    for (const Piece& piece : parser.push({{Channel::kAnswer, {}, answer, true}})) {
+      found.push_back(piece.call_id);
+    }
+    for (const Piece& piece : parser.finish()) found.push_back(piece.call_id);
+    return found;
+  };
+  EXPECT_EQ(ids("numbered",
+                "<|tool_call_begin|>functions.f:3<|tool_call_argument_begin|>{}<|tool_call_end|>"
+                "<|tool_call_begin|> g:4 <|tool_call_argument_begin|><|tool_call_end|>"),
+            (std::vector<std::string>{"functions.f:3", "g:4"}));
+  const auto mistral =
+      ids("named_json", "[TOOL_CALLS]f[ARGS]{}[TOOL_CALLS]g[CALL_ID]aB3456789[ARGS]{}");
+  ASSERT_EQ(mistral.size(), 2u);
+  EXPECT_EQ(mistral[0].size(), 9u);
+  EXPECT_EQ(mistral[1], "aB3456789");
+}
+
+/// A value that seems to go on after a mark does not swallow the call that comes next.
+TEST(CallDialects, take_a_call_after_one_that_does_not_end) {
+  EXPECT_EQ(shown("keys",
+                  "<tool_call>f<arg_key>n</arg_key><arg_value>1</tool_call>\n"
+                  "<tool_call>f<arg_key>n</arg_key><arg_value>2</arg_value></tool_call>"),
+            R"(["<tool_call>f<arg_key>n</arg_key><arg_value>1</tool_call>",["f",{"n":2}]])");
+}
+
+}  // namespace
+}  // namespace subbyte
