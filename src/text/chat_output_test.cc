@@ -198,29 +198,32 @@ TEST_F(ThinkOutput, keeps_tool_calls_and_text_that_only_looks_like_the_tokens) {
   EXPECT_EQ(run(parser, *tokenizer_->encode("<think>x", SpecialTokens::kAsText)), "final:<think>x");
 }
 
+/// The tokens of text are bytes, and marks are special.
+Result<Tokenizer> tokenizer_with(const std::vector<std::string>& marks) {
+  TokenizerJson json = small_tokenizer();
+  int64_t id = 256;
+  for (const std::string& mark : marks) {
+    json["added_tokens"].push_back(added_token(id++, mark));
+    json["added_tokens"].back()["special"] = true;
+  }
+  return load_tokenizer(json);
+}
+
 class ChannelOutput : public ::testing::Test {
  protected:
-  ChannelOutput() {
-    TokenizerJson json = small_tokenizer();
-    int64_t id = 256;
-    for (const char* const mark : {"<|channel>", "<channel|>", "<|tool_call>", "<tool_call|>",
-                                   "<|\"|>", "<turn|>", "<|think|>"}) {
-      json["added_tokens"].push_back(added_token(id++, mark));
-      json["added_tokens"].back()["special"] = true;
-    }
-    tokenizer_.emplace(load_tokenizer(json));
-  }
+  ChannelOutput()
+      : tokenizer_(tokenizer_with({"<|channel>", "<channel|>", "<|tool_call>", "<tool_call|>",
+                                   "<|\"|>", "<turn|>", "<|think|>"})) {}
 
-  /// The tokens of text are bytes.
   std::string parse(std::string_view output, PromptEnd prompt = PromptEnd::kOpen) {
-    ThinkParser parser(**tokenizer_, prompt, true);
-    return run(parser, *(*tokenizer_)->encode(output, SpecialTokens::kRecognize));
+    ThinkParser parser(*tokenizer_, prompt, true);
+    return run(parser, *tokenizer_->encode(output, SpecialTokens::kRecognize));
   }
   PromptEnd end_of(std::string_view prompt) {
-    return prompt_end(**tokenizer_, *(*tokenizer_)->encode(prompt, SpecialTokens::kRecognize));
+    return prompt_end(*tokenizer_, *tokenizer_->encode(prompt, SpecialTokens::kRecognize));
   }
 
-  std::optional<Result<Tokenizer>> tokenizer_;
+  Result<Tokenizer> tokenizer_;
 };
 
 TEST_F(ChannelOutput, separates_reasoning_and_answer) {
@@ -240,6 +243,36 @@ TEST_F(ChannelOutput, keeps_the_marks_of_calls_and_drops_other_special_tokens) {
   EXPECT_EQ(parse("<|channel>thought\nx<channel|><|tool_call>call:f{s:<|\"|>y<|\"|>}<tool_call|>"
                   "<|think|><turn|>"),
             "analysis:x|final:<|tool_call>call:f{s:<|\"|>y<|\"|>}<tool_call|>");
+}
+
+/// What a model with such special tokens writes, and its prompt.
+std::string parse_with(const std::vector<std::string>& marks, std::string_view output,
+                       PromptEnd prompt = PromptEnd::kOpen) {
+  const Result<Tokenizer> tokenizer = tokenizer_with(marks);
+  ThinkParser parser(*tokenizer, prompt, true);
+  return run(parser, *tokenizer->encode(output, SpecialTokens::kRecognize));
+}
+
+TEST(ReasoningMarks, are_those_of_the_vocabulary) {
+  EXPECT_EQ(parse_with({"<seed:think>", "</seed:think>"}, "<seed:think>hm</seed:think>Hello"),
+            "analysis:hm|final:Hello");
+  EXPECT_EQ(parse_with({"[THINK]", "[/THINK]", "[TOOL_CALLS]", "[ARGS]", "</s>"},
+                       "[THINK]hm[/THINK]So.[TOOL_CALLS]f[ARGS]{}</s>"),
+            "analysis:hm|final:So.[TOOL_CALLS]f[ARGS]{}");
+  EXPECT_EQ(parse_with({"</think>", "<think>"}, "hm</think>a", PromptEnd::kReasons),
+            "analysis:hm|final:a");
+}
+
+TEST(ReasoningMarks, may_stand_around_the_answer_too) {
+  for (const std::string name : {"response", "answer"}) {
+    const std::string open = "<" + name + ">", close = "</" + name + ">";
+    const std::vector<std::string> marks = {"<think>", "</think>", open, close};
+    EXPECT_EQ(parse_with(marks, "<think>\nhm\n</think>\n\n" + open + "\nHello\n\nyou\n" + close),
+              "analysis:hm|final:Hello\n\nyou");
+    EXPECT_EQ(parse_with(marks, open + "Hello" + close + "\nmore"), "final:Hello\nmore");
+    EXPECT_EQ(parse_with(marks, "a" + open + "b"), "final:ab");  // a special token is no text
+    EXPECT_EQ(parse_with(marks, "<think>hm</think>" + open + "\nHel"), "analysis:hm|final:Hel");
+  }
 }
 
 TEST_F(ChannelOutput, prompts_end_before_in_or_after_reasoning) {

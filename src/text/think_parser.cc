@@ -3,17 +3,30 @@
 #include <algorithm>
 #include <utility>
 
+#include "text/tool_calls.h"
+
 namespace subbyte {
 namespace {
 
-constexpr ReasoningMarks kThink = {"<think>", "</think>", ""};
-constexpr ReasoningMarks kChannel = {"<|channel>", "<channel|>", "thought\n"};
-/// Around calls of tools, and around texts in them.
-constexpr std::string_view kOfCalls[] = {"<|tool_call>", "<tool_call|>", "<|\"|>"};
+constexpr ReasoningMarks kThink = {"<think>", "</think>"};
+/// Gemma 4, Seed-OSS, Ministral 3.
+constexpr ReasoningMarks kOthers[] = {{"<|channel>", "<channel|>", "thought\n"},
+                                      {"<seed:think>", "</seed:think>"},
+                                      {"[THINK]", "[/THINK]"}};
+/// ERNIE, Hunyuan.
+constexpr ReasoningMarks kAnswers[] = {{"<response>", "</response>"}, {"<answer>", "</answer>"}};
+
+/// The first of `all` that a tokenizer has, or the usual one.
+const ReasoningMarks& marks_of(const Tokenizer& tokenizer, std::span<const ReasoningMarks> all,
+                               const ReasoningMarks& usual) {
+  const auto found = std::ranges::find_if(all, [&](const ReasoningMarks& marks) {
+    return tokenizer.find(marks.open) && tokenizer.find(marks.close);
+  });
+  return found == all.end() ? usual : *found;
+}
 
 const ReasoningMarks& marks_of(const Tokenizer& tokenizer) {
-  const bool has_channel = tokenizer.find(kChannel.open) && tokenizer.find(kChannel.close);
-  return has_channel ? kChannel : kThink;
+  return marks_of(tokenizer, kOthers, kThink);
 }
 
 bool is_blank(std::string_view text) {
@@ -42,19 +55,29 @@ ThinkParser::ThinkParser(const Tokenizer& tokenizer, PromptEnd prompt, bool may_
       decoder_(tokenizer, true),
       open_(tokenizer.find(marks_.open)),
       close_(tokenizer.find(marks_.close)),
+      answer_open_(tokenizer.find(marks_of(tokenizer, kAnswers, kAnswers[0]).open)),
+      answer_close_(tokenizer.find(marks_of(tokenizer, kAnswers, kAnswers[0]).close)),
       thinking_(prompt == PromptEnd::kReasons),
       may_end_late_(may_end_late),
       is_undecided_(prompt == PromptEnd::kOpen && close_),
       skip_breaks_(thinking_),
       may_have_label_(thinking_ && !marks_.label.empty()) {}
 
-bool ThinkParser::is_of_call(TokenId id) const {
-  if (&marks_ != &kChannel || !tokenizer_.is_special(id)) return false;
-  return std::ranges::find(kOfCalls, tokenizer_.token_bytes(id)) != std::end(kOfCalls);
+/// Whether it is a mark before or after the answer, which is no text of it.
+bool ThinkParser::takes_answer_mark(TokenId id, std::vector<Piece>& pieces) {
+  const bool opens = answer_open_ && id == *answer_open_ && !thinking_ && begins_message_;
+  const bool closes = answer_close_ && id == *answer_close_ && in_answer_;
+  if (!opens && !closes) return false;
+  take_text(decoder_.finish(), pieces);
+  in_answer_ = opens;
+  skip_breaks_ = skip_breaks_ || opens;
+  num_held_breaks_ = 0;
+  return true;
 }
 
 std::vector<Piece> ThinkParser::push(TokenId id) {
   std::vector<Piece> pieces;
+  if (takes_answer_mark(id, pieces)) return pieces;
   const bool opens = open_ && id == *open_;
   const bool closes = close_ && id == *close_;
   const bool ends_late = closes && is_undecided_;
@@ -69,7 +92,7 @@ std::vector<Piece> ThinkParser::push(TokenId id) {
     } else {
       take_text(std::string(marks_.close), pieces);
     }
-  } else if (is_of_call(id)) {
+  } else if (tokenizer_.is_special(id) && is_mark_of_calls(tokenizer_.token_bytes(id))) {
     take_text(decoder_.finish(), pieces);
     take_text(std::string(tokenizer_.token_bytes(id)), pieces);
   } else {
@@ -89,6 +112,7 @@ std::vector<Piece> ThinkParser::finish() {
 
 void ThinkParser::enter(bool thinking) {
   thinking_ = thinking;
+  in_answer_ = false;
   may_have_label_ = thinking && !marks_.label.empty();
   skip_breaks_ = true;
   num_held_breaks_ = 0;
@@ -112,7 +136,7 @@ void ThinkParser::take_text(std::string text, std::vector<Piece>& pieces) {
   if (skip_breaks_) text.erase(0, std::min(text.find_first_not_of('\n'), text.size()));
   if (text.empty()) return;
   skip_breaks_ = false;
-  if (thinking_) {
+  if (thinking_ || in_answer_) {
     const std::size_t end = text.find_last_not_of('\n') + 1;
     const std::size_t num_breaks = text.size() - end;
     if (end == 0) {

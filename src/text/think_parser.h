@@ -7,9 +7,10 @@
 //
 //   <|channel>thought\n reasoning <channel|> answer
 //
-// The line breaks next to the two tokens belong to neither. Only the tokens count, not text that is
-// spelled like them. The marks of calls of tools that go with the latter are text, though they are
-// special tokens. Of an answer with </think> alone, what comes before it is reasoning: the template
+// or those with other marks (think_parser.cc). ERNIE and Hunyuan have marks around the answer, too.
+// The line breaks next to the tokens belong to neither. Only the tokens count, not text that is
+// spelled like them. Marks of calls of tools are text, though they are special tokens of some
+// vocabularies. Of an answer with </think> alone, what comes before it is reasoning: the template
 // of such a model opens it in the prompt. Who has given that out by then can make no reasoning of
 // it any more: then the answer goes on, and </think> is text of it.
 
@@ -32,11 +33,11 @@ enum class PromptEnd : uint8_t {
   kAnswers,  // after it
 };
 
-/// The tokens around reasoning, and what is written after the first of them.
+/// Two tokens, and what is written after the first of them.
 struct ReasoningMarks {
   std::string_view open;
   std::string_view close;
-  std::string_view label;
+  std::string_view label = {};
 };
 
 /// How the tokens of a prompt end: <think> or </think> is the last added token of them, white space
@@ -62,21 +63,24 @@ class ThinkParser {
   void take_text(std::string text, std::vector<Piece>& pieces);
   std::string without_label(std::string text);
   void enter(bool thinking);
-  bool is_of_call(TokenId id) const;
+  bool takes_answer_mark(TokenId id, std::vector<Piece>& pieces);
 
   const ReasoningMarks& marks_;
   const Tokenizer& tokenizer_;
   StreamDecoder decoder_;
   std::optional<TokenId> open_;
   std::optional<TokenId> close_;
+  std::optional<TokenId> answer_open_;
+  std::optional<TokenId> answer_close_;
   bool thinking_;
+  bool in_answer_ = false;  // between its marks
   bool may_end_late_;
   bool is_undecided_;  // no mark has come
   bool has_ended_late_ = false;
   bool skip_breaks_;                 // at the front of a part
   bool may_have_label_;              // at the front of the reasoning
   std::string begun_label_;          // what came of it
-  std::size_t num_held_breaks_ = 0;  // of the reasoning, dropped if </think> follows
+  std::size_t num_held_breaks_ = 0;  // dropped if the end mark follows
   bool begins_message_ = true;
 };
 
