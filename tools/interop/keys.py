@@ -40,7 +40,7 @@ FAMILIES = {
     "llama": {**SIZES, "num_attention_heads": 4},
     "mistral": {**SIZES, "num_key_value_heads": 8},
     "ministral3": {**SIZES, "num_key_value_heads": 8, "head_dim": 128},
-    "phi3": {**SIZES, "num_attention_heads": 4},
+    "phi3": {**SIZES, "num_attention_heads": 4, "pad_token_id": 0},
     "glm4": {**SIZES, "num_attention_heads": 4, "head_dim": 128, "pad_token_id": 0},
     "smollm3": {**SIZES, "num_attention_heads": 4, "num_hidden_layers": 4, "pad_token_id": 0},
     "seed_oss": {**SIZES, "num_attention_heads": 8, "head_dim": 128},
