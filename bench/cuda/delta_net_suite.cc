@@ -51,6 +51,13 @@ std::vector<float> normals(int64_t count, double scale, uint64_t seed) {
   return numbers;
 }
 
+/// Of which some make a head forget at once.
+std::vector<float> rates(int64_t count) {
+  std::vector<float> numbers = normals(count, 1, 2);
+  for (float& number : numbers) number = -std::exp(number);
+  return numbers;
+}
+
 /// The same million again and again.
 std::vector<uint16_t> halves(int64_t count, bool is_bf16, uint64_t seed) {
   const std::vector<float> some = normals(std::min<int64_t>(count, 1'000'003), 1, seed);
@@ -71,7 +78,7 @@ class Suite {
         channels_(2 * key_width_ + value_width_),
         state_((kTaps - 1) * channels_ + options.value_heads * kHead * kHead),
         filters_(normals(kTaps * channels_, 0.5, 1)),
-        a_log_(normals(options.value_heads, 1, 2)),
+        rates_(rates(options.value_heads)),
         dt_bias_(normals(options.value_heads, 1, 3)),
         norm_(normals(kHead, 1, 4)) {
     must(cudaStreamCreate(&stream_), "stream");
@@ -138,7 +145,7 @@ class Suite {
     call.b = {0, per_key};
     call.a = {static_cast<int32_t>(options_.value_heads), per_key};
     call.filters = filters_.as<float>();
-    call.a_log = a_log_.as<float>();
+    call.rates = rates_.as<float>();
     call.dt_bias = dt_bias_.as<float>();
     call.norm = norm_.as<float>();
     call.key_eps = call.norm_eps = 1e-6f;
@@ -149,7 +156,7 @@ class Suite {
 
   DeltaNetSuite options_;
   int64_t key_width_, value_width_, channels_, state_;
-  Numbers filters_, a_log_, dt_bias_, norm_;
+  Numbers filters_, rates_, dt_bias_, norm_;
   cudaStream_t stream_ = nullptr;
 };
 

@@ -56,7 +56,6 @@ class DeltaNet {
     k_scale_.assign(shape.key_size, 1 / std::sqrt(n));
     q_scale_.assign(shape.key_size, 1 / n);
     eps_ = kDeltaNetEps / n;
-    for (const float a : numbers.a_log) rates_.push_back(-std::exp(a));
     const int64_t of_rows = std::ssize(rows_) * (shape.channels() + 2 * shape.value_heads);
     zeros_.assign(std::max(shape.key_size, shape.values_per_key() * shape.value_size), 0.0f);
     mixed_ = execution.floats(Execution::Slot::kScratch,
@@ -153,7 +152,8 @@ class DeltaNet {
     for (int64_t i = 0; i < gates; ++i) {
       const int64_t value_head = head * gates + i;
       const float a = ba[columns_.a.of(head) + i] + numbers_.dt_bias[value_head];
-      decay_[row * shape_.value_heads + value_head] = std::exp(rates_[value_head] * softplus(a));
+      decay_[row * shape_.value_heads + value_head] =
+          std::exp(numbers_.rates[value_head] * softplus(a));
       beta_[row * shape_.value_heads + value_head] = sigmoid(ba[columns_.b.of(head) + i]);
     }
   }
@@ -226,7 +226,7 @@ class DeltaNet {
   cpu::DeltaChunks chunks_;  // none: the recurrence for all
   std::vector<Row> rows_;
   std::vector<int64_t> first_rows_;  // of each part
-  std::vector<float> k_scale_, q_scale_, rates_, zeros_;
+  std::vector<float> k_scale_, q_scale_, zeros_;
   float eps_ = 0;
   float* mixed_ = nullptr;    // [rows][channels]: queries, keys and values as the rule has them
   float* decay_ = nullptr;    // [rows][value_heads]

@@ -14,7 +14,7 @@ namespace subbyte {
 
 struct DeltaNetNumbers {
   std::span<const float> filters;         // [taps][channels]
-  std::span<const float> a_log, dt_bias;  // [value_heads]
+  std::span<const float> rates, dt_bias;  // [value_heads]
   std::span<const float> norm;            // [value_size]
 };
 

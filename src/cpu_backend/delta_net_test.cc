@@ -24,7 +24,7 @@ using Numbers = std::vector<float>;
 struct Problem : testing::DeltaNetProblem {
   using DeltaNetProblem::DeltaNetProblem;
 
-  DeltaNetNumbers weights() const { return {filters, a_log, dt_bias, norm}; }
+  DeltaNetNumbers weights() const { return {filters, rates, dt_bias, norm}; }
   Numbers empty() const { return Numbers(shape.state_size(), NAN); }
 
   /// One step with tokens [begin, end) from a state, which it replaces.

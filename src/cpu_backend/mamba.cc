@@ -22,7 +22,7 @@ float softplus(float x) {
 }
 
 struct MambaNumbers {
-  std::span<const float> filters, bias, a_log, dt_bias, d, norm;
+  std::span<const float> filters, bias, rates, dt_bias, d, norm;
 };
 
 class Mamba {
@@ -45,7 +45,6 @@ class Mamba {
     mixed_ = scratch.data();
     decay_ = mixed_ + std::ssize(rows_) * shape.channels();
     steps_ = decay_ + std::ssize(rows_) * shape.heads;
-    for (const float a : numbers.a_log) rates_.push_back(-std::exp(a));
     zeros_.assign(shape.channels(), 0.0f);
     if (!numbers.bias.empty()) ones_.assign(shape.channels(), 1.0f);
     find_chunks();
@@ -132,7 +131,7 @@ class Mamba {
       const float step = std::clamp(softplus(of_heads[h] + numbers_.dt_bias[h]), shape_.least_step,
                                     shape_.largest_step);
       steps_[row * shape_.heads + h] = step;
-      decay_[row * shape_.heads + h] = std::exp(rates_[h] * step);
+      decay_[row * shape_.heads + h] = std::exp(numbers_.rates[h] * step);
     }
   }
 
@@ -219,7 +218,7 @@ class Mamba {
   int64_t chunk_columns_ = 0;  // 0: the recurrence for all
   std::vector<Row> rows_;
   std::vector<int64_t> first_rows_;  // of each part
-  std::vector<float> rates_, zeros_, ones_;
+  std::vector<float> zeros_, ones_;
   float* mixed_ = nullptr;    // [rows][channels]: x, B and C as the rule has them
   float* decay_ = nullptr;    // [rows][heads]
   float* steps_ = nullptr;    // the same
@@ -230,7 +229,7 @@ class Mamba {
 
 Status StepRunner::run(const MambaOp& op) {
   const MambaOp::Weights& weights = op.weights;
-  const MambaNumbers opened = {open(weights.filters), open(weights.bias), open(weights.a_log),
+  const MambaNumbers opened = {open(weights.filters), open(weights.bias), open(weights.rates),
                                open(weights.dt_bias), open(weights.d),    open(weights.norm)};
   const std::vector<StatePart> parts = states(op.cache);
   Mamba(execution_, numbers(op.y), numbers(op.scratch), numbers(op.projections), parts, op.shape,

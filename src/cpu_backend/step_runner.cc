@@ -363,7 +363,7 @@ Status StepRunner::run(const DeltaNetOp& op) {
   const DeltaNetWeights& weights = op.weights;
   gated_delta_net(
       execution_, numbers(op.y), numbers(op.qkvz), numbers(op.ba), states(op.cache), op.shape,
-      {open(weights.filters), open(weights.a_log), open(weights.dt_bias), open(weights.norm)});
+      {open(weights.filters), open(weights.rates), open(weights.dt_bias), open(weights.norm)});
   return {};
 }
 

@@ -74,7 +74,7 @@ Status CudaDeltaNets::run(const DeltaNetOp& op, const CudaRows& y, const void* q
   call.b = columns_of(columns.b);
   call.a = columns_of(columns.a);
   call.filters = floats_of(op.weights.filters);
-  call.a_log = floats_of(op.weights.a_log);
+  call.rates = floats_of(op.weights.rates);
   call.dt_bias = floats_of(op.weights.dt_bias);
   call.norm = floats_of(op.weights.norm);
   call.key_eps = kDeltaNetEps;

@@ -20,7 +20,7 @@ Status CudaStepRunner::launch(const MambaOp& op) {
                 static_cast<int32_t>(shape.taps),   static_cast<int32_t>(shape.norm_groups)};
   call.filters = floats_of(op.weights.filters);
   if (op.weights.bias.size > 0) call.bias = floats_of(op.weights.bias);
-  call.a_log = floats_of(op.weights.a_log);
+  call.rates = floats_of(op.weights.rates);
   call.dt_bias = floats_of(op.weights.dt_bias);
   call.d = floats_of(op.weights.d);
   if (op.weights.norm.size > 0) call.norm = floats_of(op.weights.norm);

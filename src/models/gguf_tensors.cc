@@ -74,7 +74,7 @@ class Namer {
         std::vector<Error>* problems)
       : model_(model), architecture_(architecture), source_(source), problems_(problems) {}
 
-  Result<TensorMap> run() {
+  Result<TensorSource> run() {
     SUBBYTE_TRY(const auto heads, gguf_integer(model_.keys(), "attention.head_count"));
     SUBBYTE_TRY(const auto kv_heads, gguf_integer(model_.keys(), "attention.head_count_kv"));
     SUBBYTE_TRY(const auto layers, gguf_integer(model_.keys(), "block_count"));
@@ -96,7 +96,7 @@ class Namer {
       if (problems_ == nullptr) return added.error();
       problems_->push_back(std::move(added).error());
     }
-    return std::move(result_);
+    return source_.with(std::move(result_), std::move(rates_));
   }
 
  private:
@@ -151,8 +151,8 @@ class Namer {
     if (change == GgufChange::kPairedKeys) return unpair(tensor, kv_heads_);
     if (change == GgufChange::kNegativeExp) return take_logarithm(tensor);
     if (change == GgufChange::kTiledNegativeExp) {
-      SUBBYTE_CHECK(take_logarithm(tensor));
-      return untile_rows(tensor, 0);
+      SUBBYTE_CHECK(untile_rows(tensor, 0));
+      return take_logarithm(tensor);
     }
     if (change == GgufChange::kTiledHeads) return untile_rows(tensor, 0);
     if (change == GgufChange::kTiledValues) return untile_rows(tensor, 2 * key_heads_ * key_size_);
@@ -196,9 +196,11 @@ class Namer {
 
   Status take_logarithm(FileTensor& tensor) {
     SUBBYTE_TRY(auto numbers, floats_of(tensor));
+    std::vector<float>& rates = rates_[tensor.name];
+    rates = numbers;
     for (float& number : numbers) {
       if (!(number < 0)) return wrong(tensor, "expected numbers below 0");
-      number = std::log(-number);
+      number = static_cast<float>(std::log(-double{number}));
     }
     set(tensor, numbers);
     return {};
@@ -352,6 +354,7 @@ class Namer {
   int64_t key_size_ = 0;
   std::map<std::pair<int64_t, int64_t>, Rows> orders_;
   TensorMap result_;
+  TensorSource::Rates rates_;
 };
 
 /// Those of an architecture, the ones that count first.
@@ -385,8 +388,7 @@ const GgufTensorRule* find_gguf_module(const GgufArchitecture& architecture,
 Result<TensorSource> gguf_tensors(const GgufModel& model, const GgufArchitecture& architecture,
                                   std::vector<Error>* problems) {
   SUBBYTE_TRY(const TensorSource source, TensorSource::open_gguf(model));
-  SUBBYTE_TRY(TensorMap tensors, Namer(model, architecture, source, problems).run());
-  return source.with(std::move(tensors));
+  return Namer(model, architecture, source, problems).run();
 }
 
 }  // namespace subbyte

@@ -357,7 +357,7 @@ ValueId StepRecorder::delta_net(ValueId h, const DeltaNetShape& shape) {
   };
   DeltaNetWeights weights;
   weights.filters = numbers("conv1d", TensorRole::kFilters, qkv, shape.taps);
-  weights.a_log = numbers("A_log", TensorRole::kVector, gates);
+  weights.rates = numbers("A_log", TensorRole::kRates, gates);
   weights.dt_bias = numbers("dt_bias", TensorRole::kVector, gates);
   weights.norm = numbers("norm", TensorRole::kNorm, shape.value_size);
   const ValueId heads = record_.delta_net("linear_attn", qkvz, ba, shape, weights);
@@ -377,7 +377,7 @@ ValueId StepRecorder::mamba(ValueId h, const Mamba& mamba) {
   if (mamba.has_conv_bias) {
     op.weights.bias = numbers("conv1d.bias", TensorRole::kVector, shape.channels());
   }
-  op.weights.a_log = numbers("A_log", TensorRole::kVector, shape.heads);
+  op.weights.rates = numbers("A_log", TensorRole::kRates, shape.heads);
   op.weights.dt_bias = numbers("dt_bias", TensorRole::kVector, shape.heads);
   op.weights.d = numbers("D", TensorRole::kVector, shape.heads);
   op.weights.norm = numbers("norm", TensorRole::kNorm, shape.width());

@@ -29,6 +29,7 @@ enum class TensorRole : uint8_t {
   kHead,           // a matrix whose results are logits
   kNorm,           // factors near 1
   kVector,         // any numbers
+  kRates,          // numbers w of which -exp(w) is computed with
   kFactors,        // numbers near 1 that are no norm's
   kFilters,  // of a convolution over tokens, a filter of `cols` taps for each of `rows` channels
 };
@@ -97,7 +98,10 @@ struct TensorSpec {
     return role == TensorRole::kNorm || is_plain() || role == TensorRole::kFilters;
   }
   /// Says whether its name is that of a tensor, and not of a module.
-  bool is_plain() const { return role == TensorRole::kVector || role == TensorRole::kFactors; }
+  bool is_plain() const {
+    return role == TensorRole::kVector || role == TensorRole::kRates ||
+           role == TensorRole::kFactors;
+  }
   bool is_of_experts() const {
     return role == TensorRole::kExpertsGateUp || role == TensorRole::kExpertsDown;
   }

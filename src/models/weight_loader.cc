@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <set>
 
@@ -103,6 +104,7 @@ Status WeightLoader::load_tensor(const FoundTensor& tensor) {
       return load_head(tensor);
     case TensorRole::kNorm:
     case TensorRole::kVector:
+    case TensorRole::kRates:
     case TensorRole::kFactors:
     case TensorRole::kFilters:
       break;
@@ -395,6 +397,11 @@ Status WeightLoader::load_vector(const FoundTensor& tensor) {
   }
   if (tensor.spec.factor != 1) {
     for (float& value : values) value *= tensor.spec.factor;
+  }
+  if (tensor.spec.role == TensorRole::kRates) {
+    const std::span<const float> rates = context_.tensors.rates(vector.name);
+    std::ranges::transform(values, values.begin(), [](float value) { return -std::exp(value); });
+    std::ranges::copy(rates, values.begin());
   }
   if (tensor.spec.role == TensorRole::kFilters) values = transposed(values, tensor.spec.cols);
   SUBBYTE_TRY(weights_.vectors_[tensor.spec.name],

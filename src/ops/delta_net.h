@@ -4,7 +4,7 @@
 //
 //   q, k, v     = silu(convolution of so many taps over the tokens, one filter for a channel)
 //   q, k        = q / |q| / sqrt(key_size), k / |k|, where |x|^2 = sum(x^2) + 1e-6
-//   decay, beta = exp(-exp(a_log) softplus(a + dt_bias)), sigmoid(b)
+//   decay, beta = exp(rate softplus(a + dt_bias)), sigmoid(b)
 //   S           = decay S                         [key_size][value_size], from 0
 //   S           = S + k (beta (v - S^T k))^T
 //   y           = norm(S^T q) * silu(z)           for each value head

@@ -4,7 +4,7 @@
 //
 //   x, B, C = silu(bias + convolution of so many taps over the tokens, a filter for a channel)
 //   dt      = softplus(dt + dt_bias), held within the limits of steps
-//   S       = exp(-exp(a_log) dt) S + B (dt x)^T        [state_size][head_size], from 0
+//   S       = exp(rate dt) S + B (dt x)^T        [state_size][head_size], from 0
 //   y       = S^T C + d x                               for each head
 //   y       = norm(y * silu(z)), or norm(y) * silu(z), of the heads of a norm group together
 //

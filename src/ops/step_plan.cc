@@ -165,7 +165,7 @@ Operands DeltaNetOp::operands() const {
                 "columns of queries, keys, values and gates"),
           reads(ba, 2 * shape.value_heads, "columns of b and a"),
           holds("numbers of the filters", shape.taps * shape.channels(), weights.filters.size),
-          holds("numbers of A_log", shape.value_heads, weights.a_log.size),
+          holds("rates", shape.value_heads, weights.rates.size),
           holds("numbers of dt_bias", shape.value_heads, weights.dt_bias.size),
           holds("numbers of the norm", shape.value_size, weights.norm.size),
           writes(y, shape.value_width())};
@@ -188,7 +188,7 @@ Operands MambaOp::operands() const {
           holds_at_most("taps", kMaxMambaTaps, shape.taps),
           holds("numbers of the filters", shape.taps * shape.channels(), weights.filters.size),
           holds("biases of the filters", biases, weights.bias.size),
-          holds("numbers of A_log", shape.heads, weights.a_log.size),
+          holds("rates", shape.heads, weights.rates.size),
           holds("numbers of dt_bias", shape.heads, weights.dt_bias.size),
           holds("numbers of D", shape.heads, weights.d.size),
           holds("numbers of the norm", norms, weights.norm.size),

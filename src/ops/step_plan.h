@@ -372,7 +372,7 @@ struct GateOp {
 /// Weights of a gated delta net.
 struct DeltaNetWeights {
   Vector filters;         // [taps][channels], the last tap is that of the token itself
-  Vector a_log, dt_bias;  // [value_heads]
+  Vector rates, dt_bias;  // [value_heads]
   Vector norm;            // [value_size]
 };
 
@@ -416,7 +416,7 @@ struct MambaOp {
   struct Weights {
     Vector filters = {};  // [taps][channels], the last tap is that of the token itself
     Vector bias = {};     // [channels], or of size 0
-    Vector a_log = {}, dt_bias = {}, d = {};  // [heads]
+    Vector rates = {}, dt_bias = {}, d = {};  // [heads]
     Vector norm = {};                         // [width], or of size 0: no norm
   };
 

@@ -412,6 +412,7 @@ class Planner {
     }
     if (name.change == GgufChange::kNegativeExp || name.change == GgufChange::kTiledNegativeExp) {
       for (float& number : numbers) number = static_cast<float>(-std::exp(double{number}));
+      std::ranges::copy(context_.tensors.rates(vector.name), numbers.begin());
     }
     if (const auto order = order_of(name.change, found.spec.rows); !order.empty()) {
       numbers = in_order(numbers, order);

@@ -53,7 +53,7 @@ class OnGpu {
         element_(element),
         is_recurrent_(is_recurrent),
         filters_(problem_.filters, Element::kF32),
-        a_log_(problem_.a_log, Element::kF32),
+        rates_(problem_.rates, Element::kF32),
         dt_bias_(problem_.dt_bias, Element::kF32),
         norm_(problem_.norm, Element::kF32),
         states_(kSlots * stride(), Element::kF32) {
@@ -98,7 +98,7 @@ class OnGpu {
     call.b = columns_of(columns.b);
     call.a = columns_of(columns.a);
     call.filters = filters_.data<float>();
-    call.a_log = a_log_.data<float>();
+    call.rates = rates_.data<float>();
     call.dt_bias = dt_bias_.data<float>();
     call.norm = norm_.data<float>();
     call.key_eps = kDeltaNetEps;
@@ -146,7 +146,7 @@ class OnGpu {
   DeltaNetProblem problem_;
   Element element_;
   bool is_recurrent_;
-  DeviceNumbers filters_, a_log_, dt_bias_, norm_, states_;
+  DeviceNumbers filters_, rates_, dt_bias_, norm_, states_;
 };
 
 std::string name_of(const DeltaNetShape& shape, Element element) {

@@ -19,7 +19,9 @@ struct DeltaNetProblem {
     ba = normal(tokens * 2 * shape.value_heads, 1);
     filters = normal(shape.taps * shape.channels(), 0.5);
     dt_bias = normal(shape.value_heads, 1);
-    for (int64_t h = 0; h < shape.value_heads; ++h) a_log.push_back(static_cast<float>(2 - 3 * h));
+    for (int64_t h = 0; h < shape.value_heads; ++h) {
+      rates.push_back(-static_cast<float>(std::exp(2 - 3 * h)));
+    }
     norm = normal(shape.value_size, 0.2);
     for (float& number : norm) number += 1;
   }
@@ -46,7 +48,7 @@ struct DeltaNetProblem {
   DeltaNetShape shape;
   int64_t tokens;
   Random random;
-  std::vector<float> qkvz, ba, filters, a_log, dt_bias, norm;
+  std::vector<float> qkvz, ba, filters, rates, dt_bias, norm;
 };
 
 /// Number i of a head of queries, keys, values or gates, with the columns of both layouts written
@@ -104,7 +106,7 @@ inline std::vector<double> DeltaNetProblem::expected() const {
       const auto k = unit(convolved(t, 'k', h / r, dk, hk * dk), 1);
       const auto v = convolved(t, 'v', h, dv, 2 * hk * dk);
       const double dt = projected(t, 'a', h, 0) + dt_bias[h];
-      const double decay = std::exp(-std::exp(double{a_log[h]}) * std::log1p(std::exp(dt)));
+      const double decay = std::exp(double{rates[h]} * std::log1p(std::exp(dt)));
       const double beta = sigmoid(projected(t, 'b', h, 0));
       std::vector<double> out(dv);
       double squares = 0;

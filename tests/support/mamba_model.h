@@ -37,7 +37,8 @@ class MambaModel {
     filters_ = normal(random, shape.taps * shape.channels(), 0.5, 0);
     if (of.has_bias) bias_ = normal(random, shape.channels(), 0.5, 0);
     // Some heads forget at once, some nearly nothing.
-    for (int64_t h = 0; h < shape.heads; ++h) a_log_.push_back(static_cast<float>(1 - 3 * (h % 3)));
+    for (int64_t h = 0; h < shape.heads; ++h)
+      rates_.push_back(-static_cast<float>(std::exp(1 - 3 * (h % 3))));
     dt_bias_ = normal(random, shape.heads, 1, -2);
     d_ = normal(random, shape.heads, 1, 0);
     if (of.has_norm) norm_ = normal(random, shape.width(), 0.2, 1);
@@ -54,7 +55,7 @@ class MambaModel {
     if (of_.has_bias) {
       SUBBYTE_TRY(op.weights.bias, backend.upload(bias_));
     }
-    SUBBYTE_TRY(op.weights.a_log, backend.upload(a_log_));
+    SUBBYTE_TRY(op.weights.rates, backend.upload(rates_));
     SUBBYTE_TRY(op.weights.dt_bias, backend.upload(dt_bias_));
     SUBBYTE_TRY(op.weights.d, backend.upload(d_));
     if (of_.has_norm) {
@@ -90,7 +91,7 @@ class MambaModel {
 
   MambaCase of_;
   RandomMatrix table_, in_;
-  std::vector<float> filters_, bias_, a_log_, dt_bias_, d_, norm_;
+  std::vector<float> filters_, bias_, rates_, dt_bias_, d_, norm_;
 };
 
 /// All channels of a token.
@@ -140,7 +141,7 @@ inline std::vector<double> MambaModel::expected(const std::vector<float>& projec
       const double dt = row[s.row_size() - s.heads + h] + double{dt_bias_[h]};
       const double step =
           std::clamp(std::log1p(std::exp(dt)), double{s.least_step}, double{s.largest_step});
-      const double decay = std::exp(-std::exp(double{a_log_[h]}) * step);
+      const double decay = std::exp(double{rates_[h]} * step);
       const double* const b = mixed.data() + s.width() + h / (s.heads / s.groups) * s.state_size;
       const double* const c = b + s.groups * s.state_size;
       for (int64_t i = 0; i < s.head_size; ++i) {

@@ -410,8 +410,14 @@ Result<TensorSource> TensorSource::open_gguf(const GgufModel& model) {
   return std::move(source).counted();
 }
 
-TensorSource TensorSource::with(TensorMap tensors) const {
+std::span<const float> TensorSource::rates(std::string_view name) const {
+  const auto found = rates_.find(name);
+  return found == rates_.end() ? std::span<const float>() : found->second;
+}
+
+TensorSource TensorSource::with(TensorMap tensors, Rates rates) const {
   TensorSource source = of(std::move(tensors));
+  source.rates_ = std::move(rates);
   source.files_ = files_;
   source.metadata_ = metadata_;
   return source;

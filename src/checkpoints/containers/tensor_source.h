@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -35,13 +36,18 @@ class TensorSource {
   /// The same of a model in GGUF (checkpoints/containers/gguf_parts.h), under the names that it
   /// has there.
   static Result<TensorSource> open_gguf(const GgufModel& model);
+  /// -exp(w) of tensors that a container has in this form, by their names.
+  using Rates = std::map<std::string, std::vector<float>, std::less<>>;
   /// The same files with other tensors: parts of these, by other names.
-  TensorSource with(TensorMap tensors) const;
+  TensorSource with(TensorMap tensors, Rates rates = {}) const;
   /// No tensors at all.
   static TensorSource empty() { return {}; }
 
   /// nullptr when there is no such tensor.
   const FileTensor* find(std::string_view name) const;
+
+  /// -exp(w) of a tensor as the container has it, whose logarithm is rounded; empty: it has w.
+  std::span<const float> rates(std::string_view name) const;
 
   /// All tensors by name.
   const TensorMap& tensors() const { return tensors_; }
@@ -70,6 +76,7 @@ class TensorSource {
   Status rename_tensors();
 
   TensorMap tensors_;
+  Rates rates_;
   uint64_t total_bytes_ = 0;  // loading asks for every module, of which there may be many
   std::vector<std::filesystem::path> files_;
   std::vector<std::map<std::string, std::string>> metadata_;

@@ -4,7 +4,7 @@
 //
 //   q, k, v     = silu(convolution of its projections and of those of the tokens before it)
 //   q, k        = q / |q| / sqrt(key_size), k / |k|
-//   decay, beta = exp(-exp(a_log) softplus(a + dt_bias)), sigmoid(b)
+//   decay, beta = exp(rate softplus(a + dt_bias)), sigmoid(b)
 //   S           = decay S + k (beta (v - decay S^T k))^T
 //   y           = norm(S^T q) * silu(z)
 //
@@ -60,7 +60,7 @@ struct DeltaNetCall {
   DeltaNetColumns b = {}, a = {};                  // of ba
   // Weights. Channels are all queries, all keys, all values.
   const float* filters = nullptr;  // [taps][channels]
-  const float* a_log = nullptr;    // [value_heads]
+  const float* rates = nullptr;    // [value_heads], below 0
   const float* dt_bias = nullptr;
   const float* norm = nullptr;  // [value_size]
   float key_eps = 0;            // added to the sums of squares of queries and of keys

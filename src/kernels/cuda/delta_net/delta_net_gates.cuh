@@ -19,17 +19,17 @@ __device__ __forceinline__ int2 gate_columns(const DeltaNetCall& a, int value_he
 }
 
 /// The logarithm of the decay, which is negative, and beta.
-__device__ __forceinline__ float2 log_gates(float of_b, float of_a, float a_log, float dt_bias) {
+__device__ __forceinline__ float2 log_gates(float of_b, float of_a, float rate, float dt_bias) {
   const float x = __fadd_rn(of_a, dt_bias);
   const float softplus = x > 20 ? x : log1pf(expf(x));
-  return {-__fmul_rn(expf(a_log), softplus), 1.0f / __fadd_rn(1.0f, expf(-of_b))};
+  return {__fmul_rn(rate, softplus), 1.0f / __fadd_rn(1.0f, expf(-of_b))};
 }
 
 __device__ __forceinline__ float2 log_gates_of(const DeltaNetCall& a, int64_t row, int value_head) {
   const int2 columns = gate_columns(a, value_head);
   const int64_t at = row * 2 * a.sizes.value_heads;
   return log_gates(load_element(a.element, a.ba, at + columns.x),
-                   load_element(a.element, a.ba, at + columns.y), a.a_log[value_head],
+                   load_element(a.element, a.ba, at + columns.y), a.rates[value_head],
                    a.dt_bias[value_head]);
 }
 

@@ -95,7 +95,7 @@ class UsualToken {
     } else {
       ahead_.filters[0] = a_.norm[at_];
     }
-    a_log_ = a_.a_log[value_head_];
+    rate_ = a_.rates[value_head_];
     dt_bias_ = a_.dt_bias[value_head_];
     if (!has_product()) return;
 #pragma unroll
@@ -184,7 +184,7 @@ class UsualToken {
       of_b_ = rounded(a_.element, __shfl_sync(~0u, sum, 0));
       of_a_ = rounded(a_.element, __shfl_sync(~0u, sum, kWarps / 2));
     }
-    const float2 logs = log_gates(of_b_, of_a_, a_log_, dt_bias_);
+    const float2 logs = log_gates(of_b_, of_a_, rate_, dt_bias_);
     if (threadIdx.x % kLanes == 0) gates_ = {expf(logs.x), logs.y};
   }
 
@@ -197,7 +197,7 @@ class UsualToken {
   const int kind_, at_;  // of the thread's channel
   StateColumns<kKeys> columns_;
   ChannelAhead ahead_ = {};
-  float a_log_, dt_bias_;
+  float rate_, dt_bias_;
   float of_b_ = 0, of_a_ = 0;  // in warp 2
   uint4 of_gates_[kGateRuns] = {};
 };

@@ -79,7 +79,7 @@ __device__ __forceinline__ float step_of(const MambaCall& a, int64_t row, int he
 
 /// The logarithm of what a head keeps of its state after such a step.
 __device__ __forceinline__ float log_decay(const MambaCall& a, int head, float step) {
-  return -__fmul_rn(expf(a.a_log[head]), step);
+  return __fmul_rn(a.rates[head], step);
 }
 
 }  // namespace subbyte::cuda

@@ -4,7 +4,7 @@
 //
 //   x, B, C = silu(bias + convolution of its projections and of those of the tokens before it)
 //   dt      = softplus(dt + dt_bias), held within limits
-//   S       = exp(-exp(a_log) dt) S + B (dt x)^T
+//   S       = exp(rate dt) S + B (dt x)^T
 //   y       = norm((S^T C + d x) * silu(z)), or with the norm before the gate, or without one
 //
 // Between the 16-bit projections and the 16-bit result all is float32, but in long prompts, which
@@ -36,7 +36,7 @@ struct MambaCall {
   // Weights. Channels are those of x, of B and of C.
   const float* filters = nullptr;  // [taps][channels]
   const float* bias = nullptr;     // [channels], or nullptr
-  const float* a_log = nullptr;    // [heads]
+  const float* rates = nullptr;    // [heads], below 0
   const float* dt_bias = nullptr;
   const float* d = nullptr;
   const float* norm = nullptr;  // [heads * head_size], or nullptr: no norm
