@@ -110,6 +110,7 @@ Status read_types(const GgufFile& file, GgufTokenizer& result) {
     }
     result.types[i] = static_cast<TokenType>(*type);
   }
+  if (auto scores = list_of_tokens(file, kScores, size); !scores.ok()) return scores.error();
   return {};
 }
 
@@ -287,10 +288,9 @@ Result<std::string> merges_by_scores(const GgufFile& file, const GgufTokenizer& 
 /// are ids without a token.
 std::string vocabulary_of(const GgufTokenizer& tokenizer) {
   std::string text;
-  const bool has_all = !tokenizer.has_merges();
   for (std::size_t i = 0; i < tokenizer.tokens.size(); ++i) {
     const bool is_left = tokenizer.is_added(i) || tokenizer.types[i] == TokenType::kUnused;
-    if (is_left && !has_all) continue;
+    if (is_left && tokenizer.has_merges()) continue;
     text += fmt::format("{}{}:{}", text.empty() ? "" : ",", text_of(tokenizer.tokens[i]), i);
   }
   return text;

@@ -109,6 +109,9 @@ TEST(GgufTokenizer, refuses_what_does_not_fit) {
   EXPECT_TRUE(without("tokenizer.ggml.token_type", [](GgufBytes& file) {
                 file.numbers<int32_t>("tokenizer.ggml.token_type", 5, {1, 1, 1, 1, 1, 7});
               }).find("[5]: expected a type from 1 to 6, found 7") != std::string::npos);
+  EXPECT_TRUE(changed([](GgufBytes& file) {
+                file.numbers<float>("tokenizer.ggml.scores", 6, {0, 1});
+              }).find("tokenizer.ggml.scores: expected 6 numbers") != std::string::npos);
   EXPECT_TRUE(without("tokenizer.ggml.merges", [](GgufBytes&) {}).find("tokenizer.ggml.merges") !=
               std::string::npos);
   GgufBytes beyond = gpt2();
