@@ -225,7 +225,7 @@ def without_cpp_comments(text: str) -> str:
 OF_GGUF = re.compile(r"GgufArchitecture kGguf\[\]")
 NAMED_AFTER = re.compile(r'fix_mistral_regex|"llama3"|llama_4_scaling_beta|has_mistral_pattern|'
                          "kConcerned|Mistral's or Meta's|"
-                         "vocabularies of Mistral|kSentencePiece =|"
+                         "vocabularies of Mistral|kSentencePiece =|kCharacters =|"
                          + OF_GGUF.pattern)
 SEPARATORS = str.maketrans("", "", "-_ ")
 

@@ -12,6 +12,7 @@
 #include "checkpoints/expert_names.h"
 #include "checkpoints/import_parts.h"
 #include "checkpoints/unread_parts.h"
+#include "models/latent_weights.h"
 #include "models/unread_layouts.h"
 
 namespace subbyte {
@@ -286,6 +287,18 @@ FileTensors CheckpointNames::tensors_of(const TensorSpec& spec) const {
     if (spec.role == TensorRole::kFilters) vector.shape = {size(spec.rows), 1, size(spec.cols)};
     found.vectors.push_back(std::move(vector));
     return found;
+  }
+  if (spec.latent.count > 0 && !has_module(*tensors_, name)) {
+    // GGUF has both sides apart.
+    const std::string place = name.substr(0, name.rfind('.') + 1);
+    const auto side = [&](const char* module, const LatentShape& shape) {
+      return FileMatrix{place + module, 1, shape.rows, shape.cols};
+    };
+    if (has_module(*tensors_, place + kKeysApart)) {
+      found.matrices = {side(kKeysApart, latent_keys_shape(spec)),
+                        side(kValuesApart, latent_values_shape(spec))};
+      return found;
+    }
   }
   std::vector<PartSpec> parts = parts_of(spec);
   const bool is_whole = parts.size() == 1 ||

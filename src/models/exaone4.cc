@@ -5,6 +5,8 @@
 #include <optional>
 
 #include "models/config_keys.h"
+#include "models/gguf_config.h"
+#include "models/gguf_rope.h"
 #include "models/model_family.h"
 #include "models/step_recorder.h"
 
@@ -20,6 +22,36 @@ constexpr ModelType kModelTypes[] = {{.name = "exaone4",
                                                    .sliding = SlidingRule::kAllBut,
                                                    .sliding_window = 4096,
                                                    .full_every = kFullEvery}}};
+
+constexpr GgufKeyRule kGgufKeys[] = {
+    {"attention.sliding_window", "sliding_window", "null"},
+    {.name = "attention.sliding_window_pattern", .key = "layer_types", .by_family = true},
+};
+constexpr GgufTensorRule kGgufTensors[] = {
+    {"rope_freqs", ""},
+    {"attn_q_norm", "self_attn.q_norm"},
+    {"attn_k_norm", "self_attn.k_norm"},
+    {"post_attention_norm", "post_attention_layernorm"},
+    {"post_ffw_norm", "post_feedforward_layernorm"},
+};
+
+Status complete_gguf(const GgufModel& model, json::Value& config) {
+  SUBBYTE_CHECK(add_gguf_windows(model.keys(), config));
+  return add_turns_rope(model, "llama3", config);
+}
+
+void add_gguf_keys(const ModelConfig& model, GgufKeys& keys);
+
+constexpr GgufArchitecture kGguf[] = {{.name = "exaone4",
+                                       .model_type = "exaone4",
+                                       .keys = kGgufKeys,
+                                       .tensors = kGgufTensors,
+                                       .complete = complete_gguf,
+                                       .add_keys = add_gguf_keys}};
+
+void add_gguf_keys(const ModelConfig& model, GgufKeys& keys) {
+  add_gguf_windows(kGguf[0], model, keys);
+}
 
 constexpr json::ScopedRule kKeys[] = {
     SUBBYTE_CONFIG_KEY("", "num_key_value_heads", kComputed, "", "absent: 32"),
@@ -101,6 +133,7 @@ json::Value config_of(const ModelShape& shape, int64_t layers) {
 
 extern const ModelFamily exaone4_family;
 const ModelFamily exaone4_family = {.model_types = kModelTypes,
+                                    .gguf = kGguf,
                                     .keys = kKeys,
                                     .rope_kinds = kRopeKinds,
                                     .read = read,

@@ -5,12 +5,15 @@
 // values of earlier ones. Others have experts beside the block of each layer, with their own norms.
 // Larger models see, too: they have the text model inside.
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <utility>
 
 #include "models/config_keys.h"
 #include "models/expert_config.h"
+#include "models/gguf_config.h"
 #include "models/layer_heads.h"
 #include "models/layer_inputs.h"
 #include "models/model_family.h"
@@ -45,6 +48,126 @@ constexpr ModelType kModelTypes[] = {{.name = "gemma4_text",
 constexpr double kSlidingTheta = 10000;
 constexpr int64_t kFullHeadDim = 512;
 constexpr int64_t kInputSize = 256;
+
+constexpr GgufKeyRule kGgufKeys[] = {
+    {.name = "attention.head_count_kv", .key = "num_key_value_heads", .by_family = true},
+    {.name = "feed_forward_length", .key = "intermediate_size", .by_family = true},
+    {.name = "attention.key_length", .key = "per_layer_config", .by_family = true},
+    {"attention.key_length_swa", "head_dim"},
+    {"attention.value_length_swa", "head_dim"},
+    {"rope.dimension_count_swa", "head_dim"},
+    {"attention.sliding_window", "sliding_window"},
+    {.name = "attention.sliding_window_pattern", .key = "layer_types", .by_family = true},
+    {"attention.shared_kv_layers", "num_kv_shared_layers", "0"},
+    {"embedding_length_per_layer_input", "hidden_size_per_layer_input", "0"},
+    {"final_logit_softcapping", "final_logit_softcapping"},
+    {.name = "rope.freq_base", .key = "rope_parameters", .by_family = true},
+    {.name = "rope.freq_base_swa", .key = "rope_parameters", .by_family = true},
+    {"expert_count", "num_experts"},
+    {"expert_used_count", "top_k_experts"},
+    {"expert_feed_forward_length", "moe_intermediate_size"},
+};
+constexpr GgufTensorRule kGgufTensors[] = {
+    {"rope_freqs", ""},
+    {"per_layer_token_embd", "model.embed_tokens_per_layer"},
+    {"per_layer_model_proj", "model.per_layer_model_projection"},
+    {"per_layer_proj_norm", "model.per_layer_projection_norm"},
+    {"attn_q_norm", "self_attn.q_norm"},
+    {"attn_k_norm", "self_attn.k_norm"},
+    {"post_attention_norm", "post_attention_layernorm"},
+    {"ffn_norm", "pre_feedforward_layernorm"},
+    {"post_ffw_norm", "post_feedforward_layernorm"},
+    {"inp_gate", "per_layer_input_gate"},
+    {"proj", "per_layer_projection"},
+    {"post_norm", "post_per_layer_input_norm"},
+    {"layer_output_scale", "layer_scalar!"},
+    {"ffn_gate_inp", "router.proj"},
+    {"ffn_gate_inp.scale", "router.scale!"},
+    {"ffn_gate_up_exps", "experts.gate_up_proj", GgufChange::kExperts},
+    {"ffn_gate_exps", "experts.gate_proj", GgufChange::kExperts},
+    {"ffn_up_exps", "experts.up_proj", GgufChange::kExperts},
+    {"ffn_down_exps", "experts.down_proj", GgufChange::kExperts},
+    {"ffn_down_exps.scale", "router.per_expert_scale!"},
+    {"pre_ffw_norm_2", "pre_feedforward_layernorm_2"},
+    {"post_ffw_norm_1", "post_feedforward_layernorm_1"},
+    {"post_ffw_norm_2", "post_feedforward_layernorm_2"},
+};
+
+/// Both ropes. Of layers that are full, pairs that do not turn have factors that nothing turns by.
+Status add_gguf_ropes(const GgufModel& model, json::Value& config) {
+  constexpr float kStill = 1e29F;
+  SUBBYTE_TRY(const auto full, gguf_number(model.keys(), "rope.freq_base"));
+  SUBBYTE_TRY(const auto sliding, gguf_number(model.keys(), "rope.freq_base_swa"));
+  SUBBYTE_TRY(const auto factors, gguf_floats(model, "rope_freqs.weight"));
+  const auto turns = std::ranges::find_if(factors, [](float x) { return x != 1; });
+  if (std::any_of(turns, factors.end(), [](float x) { return x < kStill; })) {
+    return Error{"gguf.value", model.keys().path().native() +
+                                   ": tensor rope_freqs.weight: expected ones, then numbers from "
+                                   "1e29 on"};
+  }
+  const double part = factors.empty() ? 1
+                                      : static_cast<double>(turns - factors.begin()) /
+                                            static_cast<double>(factors.size());
+  config["rope_parameters"] = {
+      {"full_attention",
+       {{"rope_type", "proportional"},
+        {"rope_theta", full.value_or(1000000)},
+        {"partial_rotary_factor", part}}},
+      {"sliding_attention",
+       {{"rope_type", "default"}, {"rope_theta", sliding.value_or(kSlidingTheta)}}}};
+  return {};
+}
+
+/// Heads of each kind of layers, and inner sizes, of which those that read the keys of others may
+/// have twice as much.
+Status complete_gguf(const GgufModel& model, json::Value& config) {
+  const GgufFile& file = model.keys();
+  const auto layers = config["num_hidden_layers"].get<uint64_t>();
+  SUBBYTE_CHECK(add_gguf_windows(file, config));
+  SUBBYTE_CHECK(add_gguf_ropes(model, config));
+  SUBBYTE_TRY(const auto size, gguf_integer(file, "attention.key_length"));
+  SUBBYTE_TRY(const auto heads, gguf_integers(file, "attention.head_count_kv", layers));
+  SUBBYTE_TRY(const auto inner, gguf_integers(file, "feed_forward_length", layers));
+  if (!size || heads.empty() || inner.empty() || !config.contains("layer_types")) {
+    return file.error("gguf.value", "gemma4.attention.key_length",
+                      "numbers, beside attention.head_count_kv and feed_forward_length");
+  }
+  const auto shared = config["num_kv_shared_layers"].get<uint64_t>();
+  bool are_keys = false;
+  json::Value of_layers = json::Value::object();
+  for (uint64_t i = 0; i < layers; ++i) {
+    const bool is_full = config["layer_types"][i] == "full_attention" || i + 1 == layers;
+    const auto count = static_cast<uint64_t>(heads[i]);
+    if (!is_full) {
+      config["num_key_value_heads"] = count;
+      continue;
+    }
+    of_layers[std::to_string(i)] = {{"head_dim", static_cast<uint64_t>(*size)},
+                                    {"num_key_value_heads", count}};
+    const bool has_values = model.find(fmt::format("blk.{}.attn_v.weight", i)) != nullptr;
+    are_keys = are_keys || (!has_values && i + shared < layers);
+  }
+  for (uint64_t i = 0; i < layers; ++i) {
+    const bool is_shared = i + shared >= layers;
+    if (inner[i] == inner[0] || (is_shared && inner[i] == 2 * inner[0])) continue;
+    return file.error("gguf.value", "gemma4.feed_forward_length",
+                      "one number, or twice that of layers that read the keys of others");
+  }
+  config["intermediate_size"] = static_cast<uint64_t>(inner[0]);
+  config["use_double_wide_mlp"] = inner[0] != inner[layers - 1];
+  config["per_layer_config"] = std::move(of_layers);
+  config["attention_k_eq_v"] = are_keys;
+  config["vocab_size_per_layer_input"] = config["vocab_size"];
+  config["enable_moe_block"] = config.contains("num_experts") && config["num_experts"] != 0;
+  return {};
+}
+
+constexpr GgufArchitecture kGguf[] = {{.name = "gemma4",
+                                       .model_type = "gemma4_text",
+                                       .keys = kGgufKeys,
+                                       .tensors = kGgufTensors,
+                                       .complete = complete_gguf,
+                                       .is_read_only = true}};
 
 constexpr json::ScopedRule kKeys[] = {
     SUBBYTE_CONFIG_KEY("", "hidden_activation", kComputed, "",
@@ -258,6 +381,7 @@ json::Value config_of(const ModelShape& shape, int64_t layers) {
 
 extern const ModelFamily gemma4_family;
 const ModelFamily gemma4_family = {.model_types = kModelTypes,
+                                   .gguf = kGguf,
                                    .keys = kKeys,
                                    .rope_keys = kRopeKeys,
                                    .rope_kinds = kRopeKinds,

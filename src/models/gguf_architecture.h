@@ -35,6 +35,8 @@ enum class GgufChange : uint8_t {
   kExperts,        // a stack of the matrices, or biases, of all experts
   kFilters,        // those of a convolution have no dimension of 1
   kRow,            // a matrix of one output is a list
+  kList,           // a list lies in rows
+  kHeads,          // a matrix for each head: one below another
   kNegativeExp,    // -exp(w)
   // Of delta nets with value heads in tiles: value head i has the key head i modulo their number,
   // and not that of its place among them.
@@ -58,6 +60,9 @@ struct GgufTensorRule {
 struct GgufArchitecture {
   std::string_view name;        // general.architecture
   std::string_view model_type;  // of config.json
+  /// Files whose number by this key is above 0; another row of the name reads the others.
+  std::string_view with = {};
+  int gating = 1;  // expert_gating_func of its routers, said or not: 1 softmax, 2 sigmoids
   /// Beside those that all have, or instead of them.
   std::span<const GgufKeyRule> keys = {};
   std::span<const GgufTensorRule> tensors = {};
@@ -68,6 +73,7 @@ struct GgufArchitecture {
   void (*add_keys)(const ModelConfig& model, GgufKeys& keys) = nullptr;
   /// Files are read as the model_type of another row of that name, which computes the same.
   bool is_written_only = false;
+  bool is_read_only = false;  // no files are written
 
   std::string key(std::string_view after) const {
     return std::string(name) + "." + std::string(after);

@@ -27,9 +27,16 @@ std::string full_name(const GgufFile& file, std::string_view name) {
   return fmt::format("{}.{}", text.value_or(""), name);
 }
 
-Status add_keys(const GgufFile& file, std::span<const GgufKeyRule> rules, Value& config) {
+/// A rule of the architecture counts before a shared one of its name.
+Status add_keys(const GgufFile& file, const GgufArchitecture& architecture,
+                std::span<const GgufKeyRule> rules, Value& config) {
+  const auto is_own = [&](const GgufKeyRule& rule) {
+    return rules.data() != architecture.keys.data() &&
+           std::ranges::find(architecture.keys, rule.name, &GgufKeyRule::name) !=
+               architecture.keys.end();
+  };
   for (const GgufKeyRule& rule : rules) {
-    if (rule.by_family || config.contains(rule.key)) continue;
+    if (rule.by_family || is_own(rule) || config.contains(rule.key)) continue;
     if (file.find(full_name(file, rule.name)) != nullptr) {
       SUBBYTE_TRY(config[rule.key], gguf_value(file, rule.name));
     } else if (!rule.absent.empty()) {
@@ -58,7 +65,8 @@ Result<Value> scaling_of(const GgufFile& file, std::string_view type) {
       {"rope.scaling.factor", "factor"},
       {"rope.scaling.original_context_length", "original_max_position_embeddings"},
       {"rope.scaling.yarn_beta_fast", "beta_fast"},
-      {"rope.scaling.yarn_beta_slow", "beta_slow"}};
+      {"rope.scaling.yarn_beta_slow", "beta_slow"},
+      {"rope.scaling.yarn_attn_factor", "attention_factor"}};
   for (const Row& row : kRows) {
     if (file.find(full_name(file, row.name)) == nullptr) continue;
     const bool is_of_yarn = row.key != kRows[0].key;
@@ -122,8 +130,14 @@ Status leave_drafts_out(const GgufFile& file, Value& config) {
   return {};
 }
 
+/// Heads of latent attention have sizes of their own, which the family knows.
+bool has_latents(const GgufFile& file) {
+  return file.find(full_name(file, "attention.kv_lora_rank")) != nullptr;
+}
+
 /// The part of a head that turns.
 Status add_rotary_part(const GgufFile& file, Value& config) {
+  if (has_latents(file)) return {};
   SUBBYTE_TRY(const auto turning, gguf_integer(file, "rope.dimension_count"));
   SUBBYTE_TRY(const auto head, gguf_integer(file, "attention.key_length"));
   SUBBYTE_TRY(const auto width, gguf_integer(file, "embedding_length"));
@@ -149,7 +163,7 @@ Status check_sizes(const GgufFile& file) {
   }
   SUBBYTE_TRY(const auto keys, gguf_integer(file, "attention.key_length"));
   SUBBYTE_TRY(const auto values, gguf_integer(file, "attention.value_length"));
-  if (keys && values && *keys != *values) {
+  if (keys && values && *keys != *values && !has_latents(file)) {
     return file.error(kCode, full_name(file, "attention.value_length"),
                       fmt::format("{}, the size of keys", *keys));
   }
@@ -241,6 +255,33 @@ Result<std::vector<bool>> gguf_flags(const GgufFile& file, std::string_view name
   return file.error(kCode, full, "true or false for each layer");
 }
 
+Result<std::vector<int64_t>> gguf_integers(const GgufFile& file, std::string_view name,
+                                           uint64_t layers) {
+  const std::string full = full_name(file, name);
+  const GgufValue* const value = file.find(full);
+  std::vector<int64_t> numbers;
+  if (value == nullptr) return numbers;
+  const bool is_list = value->is_array();
+  const uint64_t count = layers > kMaxListed ? 0 : layers;
+  for (uint64_t i = 0; i < count && (!is_list || i < value->size()); ++i) {
+    const auto number = value->integer(is_list ? i : 0);
+    if (number) numbers.push_back(*number);
+  }
+  if (numbers.size() == layers) return numbers;
+  return file.error(kCode, full, fmt::format("a whole number for each of {} layers", layers));
+}
+
+Status add_gguf_head_size(const GgufFile& file, std::string_view key, Value& config) {
+  SUBBYTE_TRY(const auto inner, gguf_integer(file, "ssm.inner_size"));
+  SUBBYTE_TRY(const auto heads, gguf_integer(file, "ssm.time_step_rank"));
+  if (!inner || !heads || *heads < 1 || *inner % *heads != 0) {
+    return file.error(kCode, full_name(file, "ssm.inner_size"),
+                      "a size for each of ssm.time_step_rank");
+  }
+  config[key] = static_cast<uint64_t>(*inner / *heads);
+  return {};
+}
+
 Status add_gguf_windows(const GgufFile& file, Value& config) {
   constexpr std::string_view kPattern = "attention.sliding_window_pattern";
   const auto layers = config["num_hidden_layers"].get<uint64_t>();
@@ -317,8 +358,8 @@ Result<Value> gguf_config(const GgufModel& model, const GgufArchitecture& archit
     SUBBYTE_CHECK(refuse(std::move(sizes)));
     return *first;
   }
-  SUBBYTE_CHECK(refuse(add_keys(file, architecture.keys, config)));
-  SUBBYTE_CHECK(refuse(add_keys(file, shared_gguf_keys(), config)));
+  SUBBYTE_CHECK(refuse(add_keys(file, architecture, architecture.keys, config)));
+  SUBBYTE_CHECK(refuse(add_keys(file, architecture, shared_gguf_keys(), config)));
   SUBBYTE_CHECK(refuse(leave_drafts_out(file, config)));
   SUBBYTE_CHECK(refuse(add_heads(file, config)));
   SUBBYTE_CHECK(refuse(add_rotary_part(file, config)));

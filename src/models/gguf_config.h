@@ -20,6 +20,14 @@ Result<std::optional<double>> gguf_number(const GgufFile& file, std::string_view
 /// gguf.value.
 Result<json::Value> gguf_value(const GgufFile& file, std::string_view name);
 
+/// A number for each of so many layers, from a list or one for all; empty without the key. Code
+/// gguf.value.
+Result<std::vector<int64_t>> gguf_integers(const GgufFile& file, std::string_view name,
+                                           uint64_t layers);
+
+/// Adds ssm.inner_size, divided by the heads, as `key`. Code gguf.value.
+Status add_gguf_head_size(const GgufFile& file, std::string_view key, json::Value& config);
+
 /// The flags of a list for all layers; empty without the key. Code gguf.value.
 Result<std::vector<bool>> gguf_flags(const GgufFile& file, std::string_view name);
 

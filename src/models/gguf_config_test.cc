@@ -68,6 +68,19 @@ TEST(GgufConfig, a_factor_without_a_type_is_linear) {
   EXPECT_EQ(scaled->at("rope_scaling").at("factor"), 2.0);
 }
 
+/// As OLMo 3 has it, which llama.cpp works out of the factor.
+TEST(GgufConfig, yarn_has_a_factor_of_attention) {
+  GgufBytes file = model_of("olmo2");
+  file.text("olmo2.rope.scaling.type", "yarn");
+  file.f32("olmo2.rope.scaling.factor", 8);
+  file.u32("olmo2.rope.scaling.original_context_length", 32);
+  file.f32("olmo2.rope.scaling.yarn_attn_factor", 1.25F);
+  file.f32("olmo2.rope.scaling.yarn_ext_factor", 1);
+  const auto scaled = config_of(file);
+  ASSERT_TRUE(scaled.ok()) << scaled.error().message;
+  EXPECT_EQ(scaled->at("rope_scaling").at("attention_factor"), 1.25);
+}
+
 TEST(GgufConfig, refuses_what_would_change_numbers) {
   struct Bad {
     std::string architecture;
@@ -77,6 +90,8 @@ TEST(GgufConfig, refuses_what_would_change_numbers) {
   const std::vector<Bad> all = {
       {"llama", [](GgufBytes& f) { f.f32("llama.rope.scale_linear", 4); }, "rope.scale_linear"},
       {"llama", [](GgufBytes& f) { f.f32("llama.rope.scaling.attn_factor", 2); }, "attn_factor"},
+      {"llama", [](GgufBytes& f) { f.f32("llama.rope.scaling.yarn_ext_factor", 0.5F); },
+       "yarn_ext_factor"},
       {"llama", [](GgufBytes& f) { f.key("llama.attention.causal", kBool, raw(uint8_t{0})); },
        "attention.causal"},
       {"llama", [](GgufBytes& f) { f.key("llama.use_parallel_residual", kBool, raw(uint8_t{1})); },

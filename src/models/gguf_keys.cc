@@ -15,6 +15,8 @@ using json::KeyRule;
 using json::KeyUse;
 
 constexpr std::string_view kOfArchitecture = "*.";
+constexpr std::string_view kGating = "expert_gating_func";
+constexpr int kSigmoids = 2;
 
 constexpr GgufKeyRule kShared[] = {
     {"context_length", "max_position_embeddings"},
@@ -111,8 +113,11 @@ std::optional<KeyRule> find_gguf_key(const GgufArchitecture& architecture, std::
 Status check_gguf_keys(const GgufFile& file, const GgufArchitecture& architecture,
                        const std::function<Status(Status)>& refuse) {
   for (const GgufKey& key : file.keys()) {
-    const auto rule = find_gguf_key(architecture, key.name);
+    auto rule = find_gguf_key(architecture, key.name);
     if (!rule || rule->use != KeyUse::kRefused) continue;
+    if (architecture.gating == kSigmoids && key.name == architecture.key(kGating)) {
+      rule->neutral = "0, 2";
+    }
     Status status = check(file, key, after_architecture(architecture.name, key.name), *rule);
     if (!status.ok()) SUBBYTE_CHECK(refuse(std::move(status)));
   }

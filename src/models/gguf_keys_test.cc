@@ -39,7 +39,7 @@ TEST(GgufKeys, have_the_verdict_of_their_architecture) {
   constexpr Row kRows[] = {
       {"llama", "llama.block_count", KeyUse::kComputed},
       {"llama", "general.alignment", KeyUse::kComputed},
-      {"llama", "llama.expert_count", KeyUse::kRefused},
+      {"qwen3", "qwen3.expert_count", KeyUse::kRefused},
       {"qwen3moe", "qwen3moe.expert_count", KeyUse::kComputed},
       {"qwen3moe", "llama.expert_count", std::nullopt},
       {"llama", "llama.ssm.conv_kernel", KeyUse::kRefused},

@@ -16,8 +16,12 @@ Result<const GgufArchitecture*> gguf_architecture_of(const GgufFile& file) {
   const auto name = value == nullptr ? std::nullopt : value->string();
   if (!name) return file.error("gguf.value", "general.architecture", "a text");
   for (const ModelFamily* const family : all_families()) {
+    const auto has = [&](std::string_view key) {
+      const GgufValue* const number = file.find(fmt::format("{}.{}", *name, key));
+      return number != nullptr && number->number(0).value_or(0) > 0;
+    };
     const auto is_it = [&](const GgufArchitecture& row) {
-      return row.name == *name && !row.is_written_only;
+      return row.name == *name && !row.is_written_only && (row.with.empty() || has(row.with));
     };
     const auto found = std::ranges::find_if(family->gguf, is_it);
     if (found != family->gguf.end()) return &*found;
@@ -31,7 +35,7 @@ std::string gguf_architecture_names() {
   std::string names;
   for (const ModelFamily* const family : all_families()) {
     for (const GgufArchitecture& architecture : family->gguf) {
-      if (architecture.is_written_only) continue;
+      if (architecture.is_written_only || !architecture.with.empty()) continue;
       names += (names.empty() ? "" : ", ") + std::string(architecture.name);
     }
   }

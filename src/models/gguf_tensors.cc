@@ -76,11 +76,16 @@ class Namer {
 
   Result<TensorSource> run() {
     SUBBYTE_TRY(const auto heads, gguf_integer(model_.keys(), "attention.head_count"));
-    SUBBYTE_TRY(const auto kv_heads, gguf_integer(model_.keys(), "attention.head_count_kv"));
+    const auto kv_heads = gguf_integer(model_.keys(), "attention.head_count_kv");
     SUBBYTE_TRY(const auto layers, gguf_integer(model_.keys(), "block_count"));
     SUBBYTE_TRY(const auto drafts, gguf_integer(model_.keys(), "nextn_predict_layers"));
     heads_ = heads.value_or(1);
-    kv_heads_ = kv_heads.value_or(heads_);
+    // Families whose layers differ have no rows that are put back by them.
+    const bool are_paired =
+        std::ranges::find(architecture_.tensors, GgufChange::kPairedKeys,
+                          &GgufTensorRule::change) != architecture_.tensors.end();
+    if (are_paired && !kv_heads.ok()) return kv_heads.error();
+    kv_heads_ = kv_heads.ok() ? kv_heads->value_or(heads_) : 0;
     layers_ = layers.value_or(0) - drafts.value_or(0);
     SUBBYTE_TRY(const auto experts, gguf_integer(model_.keys(), "expert_count"));
     experts_ = experts.value_or(0);
@@ -105,11 +110,20 @@ class Namer {
                                        quote_name(tensor.name), problem)};
   }
 
+  bool is_scale_of_family(std::string_view module) const {
+    return find_gguf_tensor(architecture_, std::string(module) + ".scale") != nullptr;
+  }
+
   Status add(const FileTensor& tensor) {
-    const TensorName parts = parts_of(tensor.name);
+    TensorName parts = parts_of(tensor.name);
     // Layers of the part that drafts, which is not read.
     if (parts.layer >= layers_) return {};
-    const GgufTensorRule* const rule = find_gguf_tensor(architecture_, parts.module);
+    // A vector beside others, and not the factor of a matrix.
+    const bool is_named = parts.ending == ".scale" && tensor.name.ends_with(".scale") &&
+                          is_scale_of_family(parts.module);
+    if (is_named) parts.ending = "";
+    const std::string named = std::string(parts.module) + (is_named ? ".scale" : "");
+    const GgufTensorRule* const rule = find_gguf_tensor(architecture_, named);
     if (rule == nullptr) {
       return wrong(tensor,
                    fmt::format("not part of the architecture {}", quote(architecture_.name)));
@@ -130,7 +144,8 @@ class Namer {
     const bool is_parameter = mark != module.npos;
     if (is_parameter) module.resize(mark);
     found.name = is_parameter ? module : module + std::string(parts.ending);
-    if (parts.ending != ".scale") SUBBYTE_CHECK(undo(rule->change, found));
+    const bool is_of_filters = parts.ending == ".bias" && rule->change == GgufChange::kFilters;
+    if (parts.ending != ".scale" && !is_of_filters) SUBBYTE_CHECK(undo(rule->change, found));
     return put(std::move(found));
   }
 
@@ -149,6 +164,12 @@ class Namer {
     if (change == GgufChange::kPlusOne) return subtract_one(tensor);
     if (change == GgufChange::kPairedQueries) return unpair(tensor, heads_);
     if (change == GgufChange::kPairedKeys) return unpair(tensor, kv_heads_);
+    if (change == GgufChange::kHeads) {
+      if (tensor.shape.size() != 3) return wrong(tensor, "expected a matrix for each head");
+      tensor.shape = {tensor.shape[0] * tensor.shape[1], tensor.shape[2]};
+    }
+    const bool is_list = change == GgufChange::kList || change == GgufChange::kNegativeExp;
+    if (is_list && tensor.shape.size() == 2) tensor.shape = {tensor.shape[0] * tensor.shape[1]};
     if (change == GgufChange::kNegativeExp) return take_logarithm(tensor);
     if (change == GgufChange::kTiledNegativeExp) {
       SUBBYTE_CHECK(untile_rows(tensor, 0));

@@ -123,8 +123,10 @@ class Writer {
     if (original.is_number()) {
       add("rope.scaling.original_context_length", original.get<int64_t>());
     }
-    for (const auto& [name, member] : {std::pair("rope.scaling.yarn_beta_fast", "beta_fast"),
-                                       std::pair("rope.scaling.yarn_beta_slow", "beta_slow")}) {
+    for (const auto& [name, member] :
+         {std::pair("rope.scaling.yarn_beta_fast", "beta_fast"),
+          std::pair("rope.scaling.yarn_beta_slow", "beta_slow"),
+          std::pair("rope.scaling.yarn_attn_factor", "attention_factor")}) {
       if (section.at(member).is_number()) {
         keys_.number(key(name), section.at(member).get<float>());
       }
@@ -156,8 +158,9 @@ std::string_view difference_of(const ModelConfig& a, const ModelConfig& b) {
 
 Result<const GgufArchitecture*> gguf_architecture_for(const ModelConfig& model) {
   const auto& architectures = family_of(model).gguf;
-  const auto found =
-      std::ranges::find(architectures, model.model_type, &GgufArchitecture::model_type);
+  const auto found = std::ranges::find_if(architectures, [&](const GgufArchitecture& row) {
+    return row.model_type == model.model_type && !row.is_read_only;
+  });
   if (found != architectures.end()) return &*found;
   return Error{"gguf.architecture",
                fmt::format("GGUF files of {} models are not written", quote(model.model_type))};
@@ -192,6 +195,9 @@ Status add_gguf_config(const GgufArchitecture& architecture, const ModelConfig& 
   keys.whole("general.quantization_version", 2);
   if (architecture.add_keys != nullptr) architecture.add_keys(model, keys);
   Writer writer(architecture, model, keys);
+  if (architecture.gating != 1) {
+    keys.whole(architecture.key("expert_gating_func"), whole(architecture.gating));
+  }
   writer.add_rules(config);
   writer.add_sizes(config);
   return writer.add_rope(config, tensors);

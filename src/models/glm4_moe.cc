@@ -22,6 +22,42 @@ constexpr ModelType kModelTypes[] = {{.name = "glm4_moe",
                                                    .rms_norm_eps = 1e-5,
                                                    .rotary_fraction = kRotaryFraction}}};
 
+constexpr GgufKeyRule kGgufKeys[] = {
+    {"expert_count", "n_routed_experts"},
+    {"expert_used_count", "num_experts_per_tok"},
+    {"expert_feed_forward_length", "moe_intermediate_size"},
+    {"expert_shared_count", "n_shared_experts"},
+    {"expert_weights_norm", "norm_topk_prob", "false"},
+    {"expert_weights_scale", "routed_scaling_factor", "1.0", true},
+    {"leading_dense_block_count", "first_k_dense_replace", "0"},
+};
+constexpr GgufTensorRule kGgufTensors[] = {
+    {"attn_q_norm", "self_attn.q_norm"},
+    {"attn_k_norm", "self_attn.k_norm"},
+    {"post_attention_norm", "post_attention_layernorm"},
+    {"ffn_gate_inp", "mlp.gate"},
+    {"exp_probs_b", "mlp.gate.e_score_correction_bias!.bias"},
+    {"ffn_gate_exps", "mlp.experts.gate_proj", GgufChange::kExperts},
+    {"ffn_up_exps", "mlp.experts.up_proj", GgufChange::kExperts},
+    {"ffn_down_exps", "mlp.experts.down_proj", GgufChange::kExperts},
+    {"ffn_gate_shexp", "mlp.shared_experts.gate_proj"},
+    {"ffn_up_shexp", "mlp.shared_experts.up_proj"},
+    {"ffn_down_shexp", "mlp.shared_experts.down_proj"},
+};
+
+Status complete_gguf(const GgufModel& model, json::Value& config) {
+  config["attention_bias"] = model.find("blk.0.attn_q.bias") != nullptr;
+  config["use_qk_norm"] = model.find("blk.0.attn_q_norm.weight") != nullptr;
+  return {};
+}
+
+constexpr GgufArchitecture kGguf[] = {{.name = "glm4moe",
+                                       .model_type = "glm4_moe",
+                                       .gating = 2,
+                                       .keys = kGgufKeys,
+                                       .tensors = kGgufTensors,
+                                       .complete = complete_gguf}};
+
 constexpr json::ScopedRule kKeys[] = {
     SUBBYTE_CONFIG_KEY("", "intermediate_size", kComputed, "", "absent: 10944"),
     SUBBYTE_CONFIG_KEY("", "partial_rotary_factor", kComputed, "",
@@ -100,6 +136,7 @@ json::Value config_of(const ModelShape& shape, int64_t layers) {
 
 extern const ModelFamily glm4_moe_family;
 const ModelFamily glm4_moe_family = {.model_types = kModelTypes,
+                                     .gguf = kGguf,
                                      .keys = kKeys,
                                      .shared_keys = {kRoutedExpertKeys},
                                      .rope_keys = kRopeKeys,

@@ -21,9 +21,24 @@ constexpr GgufKeyRule kGgufKeys[] = {
     {"residual_scale", "residual_multiplier", "", true},
     {"logit_scale", "logits_scaling", "", true},
 };
+constexpr GgufKeyRule kGgufMoeKeys[] = {
+    {"attention.scale", "attention_multiplier", "", true},
+    {"embedding_scale", "embedding_multiplier", "", true},
+    {"residual_scale", "residual_multiplier", "", true},
+    {"logit_scale", "logits_scaling", "", true},
+    {"expert_count", "num_local_experts"},
+    {"expert_used_count", "num_experts_per_tok"},
+};
 constexpr GgufTensorRule kGgufTensors[] = {
     {"attn_q", "self_attn.q_proj", GgufChange::kPairedQueries},
     {"attn_k", "self_attn.k_proj", GgufChange::kPairedKeys},
+};
+
+constexpr GgufTensorRule kGgufMoeTensors[] = {
+    {"ffn_gate_inp", "block_sparse_moe.router.layer"},
+    {"ffn_gate_exps", "block_sparse_moe.experts.gate_proj", GgufChange::kExperts},
+    {"ffn_up_exps", "block_sparse_moe.experts.up_proj", GgufChange::kExperts},
+    {"ffn_down_exps", "block_sparse_moe.output_linear", GgufChange::kExperts},
 };
 
 Status complete_gguf(const GgufModel& model, json::Value& config) {
@@ -36,6 +51,12 @@ constexpr GgufArchitecture kGguf[] = {{.name = "granite",
                                        .model_type = "granite",
                                        .keys = kGgufKeys,
                                        .tensors = kGgufTensors,
+                                       .complete = complete_gguf},
+                                      {.name = "granitemoe",
+                                       .model_type = "granitemoe",
+                                       .keys = kGgufMoeKeys,
+                                       .tensors = kGgufTensors,
+                                       .own_tensors = kGgufMoeTensors,
                                        .complete = complete_gguf}};
 
 constexpr json::ScopedRule kKeys[] = {

@@ -2,8 +2,11 @@
 // mostly without positions, then a dense block, to which experts may be added; with the factors of
 // Granite 3.
 
+#include <fmt/format.h>
+
 #include "checkpoints/config/agreement.h"
 #include "models/config_keys.h"
+#include "models/gguf_config.h"
 #include "models/layer_lists.h"
 #include "models/mamba_config.h"
 #include "models/model_family.h"
@@ -19,6 +22,88 @@ constexpr ModelType kModelTypes[] = {{.name = "granitemoehybrid",
                                                    .heads = 32,
                                                    .eos = 2,
                                                    .sliding = SlidingRule::kOfFamily}}};
+
+constexpr GgufKeyRule kGgufKeys[] = {
+    {"attention.scale", "attention_multiplier", "", true},
+    {"embedding_scale", "embedding_multiplier", "", true},
+    {"residual_scale", "residual_multiplier", "", true},
+    {"logit_scale", "logits_scaling", "", true},
+    {"ssm.conv_kernel", "mamba_d_conv"},
+    {"ssm.state_size", "mamba_d_state"},
+    {"ssm.group_count", "mamba_n_groups"},
+    {"ssm.time_step_rank", "mamba_n_heads"},
+    {.name = "ssm.inner_size", .key = "mamba_d_head", .by_family = true},
+    {"expert_count", "num_local_experts", "0"},
+    {"expert_used_count", "num_experts_per_tok"},
+    {"expert_shared_feed_forward_length", "shared_intermediate_size"},
+    {.name = "rope.scaling.finetuned", .key = "position_embedding_type", .by_family = true},
+};
+constexpr GgufTensorRule kGgufTensors[] = {
+    {"attn_q", "self_attn.q_proj", GgufChange::kPairedQueries},
+    {"attn_k", "self_attn.k_proj", GgufChange::kPairedKeys},
+    {"ssm_in", "mamba.in_proj"},
+    {"ssm_conv1d", "mamba.conv1d", GgufChange::kFilters},
+    {"ssm_a", "mamba.A_log!", GgufChange::kNegativeExp},
+    {"ssm_d", "mamba.D!", GgufChange::kList},
+    {"ssm_dt", "mamba.dt_bias!.bias"},
+    {"ssm_norm", "mamba.norm", GgufChange::kList},
+    {"ssm_out", "mamba.out_proj"},
+    {"ffn_gate_inp", "block_sparse_moe.router.layer"},
+    {"ffn_gate_exps", "block_sparse_moe.experts.gate_proj", GgufChange::kExperts},
+    {"ffn_up_exps", "block_sparse_moe.experts.up_proj", GgufChange::kExperts},
+    {"ffn_down_exps", "block_sparse_moe.output_linear", GgufChange::kExperts},
+    {"ffn_gate_shexp", "shared_mlp.gate_proj"},
+    {"ffn_up_shexp", "shared_mlp.up_proj"},
+    {"ffn_down_shexp", "shared_mlp.output_linear"},
+    // Where there are no experts.
+    {"ffn_gate", "shared_mlp.gate_proj"},
+    {"ffn_up", "shared_mlp.up_proj"},
+    {"ffn_down", "shared_mlp.output_linear"},
+};
+
+/// Layers without keys are blocks of Mamba 2.
+Status complete_gguf(const GgufModel& model, json::Value& config) {
+  const GgufFile& file = model.keys();
+  const auto layers = config["num_hidden_layers"].get<uint64_t>();
+  SUBBYTE_CHECK(add_gguf_head_size(file, "mamba_d_head", config));
+  SUBBYTE_TRY(const auto inner, gguf_integer(file, "ssm.inner_size"));
+  const auto hidden = config["hidden_size"].get<int64_t>();
+  if (hidden > 0 && *inner % hidden == 0) {
+    config["mamba_expand"] = static_cast<uint64_t>(*inner / hidden);
+  }
+  if (!config.contains("shared_intermediate_size")) {
+    config["shared_intermediate_size"] = config["intermediate_size"];
+  }
+  SUBBYTE_TRY(const auto turns, gguf_flags(file, "rope.scaling.finetuned"));
+  const bool turns_all = turns.empty() || turns.front();
+  config["position_embedding_type"] = turns_all ? "rope" : "nope";
+  if (turns_all && config.contains("partial_rotary_factor")) {
+    return file.error("gguf.value", "granitehybrid.rope.dimension_count", "all of a head");
+  }
+  SUBBYTE_TRY(const auto keys, gguf_integers(file, "attention.head_count_kv", layers));
+  json::Value kinds = json::Value::array();
+  bool conv_bias = false;
+  bool attention_bias = false;
+  for (uint64_t i = 0; i < layers; ++i) {
+    const auto has = [&](std::string_view tensor) {
+      return model.find(fmt::format("blk.{}.{}", i, tensor)) != nullptr;
+    };
+    kinds.push_back(keys.empty() || keys[i] > 0 ? "attention" : "mamba");
+    conv_bias = conv_bias || has("ssm_conv1d.bias");
+    attention_bias = attention_bias || has("attn_q.bias");
+  }
+  config["layer_types"] = std::move(kinds);
+  config["mamba_conv_bias"] = conv_bias;
+  config["attention_bias"] = attention_bias;
+  return {};
+}
+
+constexpr GgufArchitecture kGguf[] = {{.name = "granitehybrid",
+                                       .model_type = "granitemoehybrid",
+                                       .keys = kGgufKeys,
+                                       .tensors = kGgufTensors,
+                                       .complete = complete_gguf,
+                                       .is_read_only = true}};
 
 constexpr json::ScopedRule kKeys[] = {
     SUBBYTE_CONFIG_KEY("", "intermediate_size", kComputed, "", "of experts; absent: 11008"),
@@ -202,6 +287,7 @@ json::Value config_of(const ModelShape& shape, int64_t layers) {
 
 extern const ModelFamily granitemoehybrid_family;
 const ModelFamily granitemoehybrid_family = {.model_types = kModelTypes,
+                                             .gguf = kGguf,
                                              .keys = kKeys,
                                              .read = read,
                                              .record = record,

@@ -1,11 +1,15 @@
 #include "models/latent_weights.h"
 
+#include <fmt/format.h>
+
 #include <atomic>
 #include <cmath>
 #include <cstring>
+#include <string>
 #include <vector>
 
 #include "base/float16.h"
+#include "checkpoints/import_parts.h"
 #include "matrix/float_rows.h"
 
 namespace subbyte {
@@ -84,6 +88,40 @@ LatentShape latent_values_shape(const TensorSpec& spec) {
 WeightFormat latent_format(const WeightFormat& format, bool on_host) {
   if (is_dense(format)) return {format.element};
   return {on_host ? Format::kF32 : Format::kF16};
+}
+
+Matrix latent_side(const Matrix& side, bool on_host, Executor& pool) {
+  const MatrixView& view = side.view;
+  if (is_dense(view.format)) return side;
+  const FloatRows rows(view);
+  for (const Format type : {latent_format(view.format, on_host).element, Format::kBF16}) {
+    Matrix made = dense_matrix(type, view.rows, view.cols);
+    std::byte* const to = bytes_of(made);
+    std::atomic<bool> fits = true;
+    pool.parallel_for(view.rows, 1, [&](int64_t begin, int64_t end, int) {
+      std::vector<float> row(static_cast<std::size_t>(view.cols));
+      for (int64_t i = begin; i < end; ++i) {
+        rows.row(i, row.data());
+        for (int64_t k = 0; k < view.cols; ++k) {
+          if (type == Format::kF16 && std::abs(row[k]) > kLargestF16) fits = false;
+          put(to, type, i * view.cols + k, row[k]);
+        }
+      }
+    });
+    if (fits || type == Format::kBF16) return made;
+  }
+  return {};
+}
+
+Status check_latents_are_joined(const TensorSource& tensors) {
+  const std::string ending = fmt::format(".{}.weight", kKeysApart);
+  for (const auto& [name, tensor] : tensors.tensors()) {
+    if (!name.ends_with(ending)) continue;
+    return tensor_error("export.format", tensor,
+                        "expected kv_b_proj in one matrix, as directories have it, found both of "
+                        "its sides as GGUF has them, which are not put together");
+  }
+  return {};
 }
 
 LatentMatrices latent_matrices(const MatrixView& joined, const LatentHeads& heads, bool on_host,

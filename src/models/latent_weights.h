@@ -7,6 +7,7 @@
 //   values      [heads][values][rank]             V (sum of weights c)
 
 #include "base/status.h"
+#include "checkpoints/containers/tensor_source.h"
 #include "matrix/matrix.h"
 #include "models/tensor_spec.h"
 #include "subbyte/executor.h"
@@ -30,7 +31,17 @@ LatentShape latent_values_shape(const TensorSpec& spec);
 /// large for that.
 WeightFormat latent_format(const WeightFormat& format, bool on_host);
 
+inline constexpr const char* kKeysApart = "k_b_proj";  // of kv_b_proj, where they are apart
+inline constexpr const char* kValuesApart = "v_b_proj";
+
+/// One of both as a file has it, where it has them apart.
+Matrix latent_side(const Matrix& side, bool on_host, Executor& pool);
+
 LatentMatrices latent_matrices(const MatrixView& joined, const LatentHeads& heads, bool on_host,
                                Executor& pool);
+
+/// Checks that no matrix lies in two, as GGUF has them, for what writes directories, in which it is
+/// one. Code export.format.
+Status check_latents_are_joined(const TensorSource& tensors);
 
 }  // namespace subbyte

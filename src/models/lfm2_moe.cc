@@ -12,6 +12,8 @@
 namespace subbyte {
 namespace {
 
+constexpr std::string_view kGgufHeads = "lfm2moe.attention.head_count_kv";
+
 constexpr ModelType kModelTypes[] = {{.name = "lfm2_moe",
                                       .architecture = "Lfm2MoeForCausalLM",
                                       .defaults = {.intermediate_size = 7168,
@@ -21,6 +23,35 @@ constexpr ModelType kModelTypes[] = {{.name = "lfm2_moe",
                                                    .tie_word_embeddings = true,
                                                    .eos = 2,
                                                    .sliding = SlidingRule::kOfFamily}}};
+
+constexpr GgufKeyRule kGgufKeys[] = {
+    {"attention.layer_norm_rms_epsilon", "norm_eps"},
+    {"shortconv.l_cache", "conv_L_cache"},
+    {"expert_count", "num_experts"},
+    {"expert_used_count", "num_experts_per_tok"},
+    {"expert_feed_forward_length", "moe_intermediate_size"},
+    {"leading_dense_block_count", "num_dense_layers", "0"},
+};
+constexpr GgufTensorRule kGgufTensors[] = {
+    {"token_embd_norm", "model.embedding_norm"},
+    {"output_norm", "model.embedding_norm"},
+    {"attn_norm", "operator_norm"},
+    {"attn_q_norm", "self_attn.q_layernorm"},
+    {"attn_k_norm", "self_attn.k_layernorm"},
+    {"attn_output", "self_attn.out_proj"},
+    {"shortconv.conv", "conv.conv", GgufChange::kFilters},
+    {"shortconv.in_proj", "conv.in_proj"},
+    {"shortconv.out_proj", "conv.out_proj"},
+    {"ffn_norm", "ffn_norm"},
+    {"ffn_gate", "feed_forward.w1"},
+    {"ffn_up", "feed_forward.w3"},
+    {"ffn_down", "feed_forward.w2"},
+    {"ffn_gate_inp", "feed_forward.gate"},
+    {"exp_probs_b", "feed_forward.expert_bias!.bias"},
+    {"ffn_gate_exps", "feed_forward.experts.w1", GgufChange::kExperts},
+    {"ffn_up_exps", "feed_forward.experts.w3", GgufChange::kExperts},
+    {"ffn_down_exps", "feed_forward.experts.w2", GgufChange::kExperts},
+};
 
 constexpr json::ScopedRule kKeys[] = {
     SUBBYTE_CONFIG_KEY("", "intermediate_size", kComputed, "", "absent: 7168"),
@@ -51,6 +82,23 @@ struct Own {
 
   bool operator==(const Own&) const = default;
 };
+
+Status complete_gguf(const GgufModel& model, json::Value& config) {
+  add_conv_layers(model, kGgufHeads, config);
+  return {};
+}
+
+void add_gguf_keys(const ModelConfig& model, GgufKeys& keys) {
+  add_conv_keys(model.own.as<Own>().conv_layers, kGgufHeads, model.num_kv_heads, keys);
+}
+
+constexpr GgufArchitecture kGguf[] = {{.name = "lfm2moe",
+                                       .model_type = "lfm2_moe",
+                                       .gating = 2,
+                                       .keys = kGgufKeys,
+                                       .tensors = kGgufTensors,
+                                       .complete = complete_gguf,
+                                       .add_keys = add_gguf_keys}};
 
 Status read(const json::Object& config, ModelConfig& model) {
   Own own;
@@ -157,6 +205,7 @@ json::Value config_of(const ModelShape& shape, int64_t layers) {
 
 extern const ModelFamily lfm2_moe_family;
 const ModelFamily lfm2_moe_family = {.model_types = kModelTypes,
+                                     .gguf = kGguf,
                                      .keys = kKeys,
                                      .read = read,
                                      .record = record,

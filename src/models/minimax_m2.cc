@@ -20,6 +20,26 @@ constexpr ModelType kModelTypes[] = {{.name = "minimax_m2",
                                                    .rotary_dim_key = "rotary_dim",
                                                    .eos = 200020}}};
 
+constexpr GgufKeyRule kGgufKeys[] = {
+    {"expert_count", "num_local_experts"},
+    {"expert_used_count", "num_experts_per_tok"},
+    {"expert_feed_forward_length", "intermediate_size"},
+};
+constexpr GgufTensorRule kGgufTensors[] = {
+    {"attn_q_norm", "self_attn.q_norm"},
+    {"attn_k_norm", "self_attn.k_norm"},
+    {"ffn_gate_inp", "block_sparse_moe.gate"},
+    {"exp_probs_b", "block_sparse_moe.e_score_correction_bias!.bias"},
+    {"ffn_gate_exps", "block_sparse_moe.experts.w1", GgufChange::kExperts},
+    {"ffn_up_exps", "block_sparse_moe.experts.w3", GgufChange::kExperts},
+    {"ffn_down_exps", "block_sparse_moe.experts.w2", GgufChange::kExperts},
+};
+constexpr GgufArchitecture kGguf[] = {{.name = "minimax-m2",
+                                       .model_type = "minimax_m2",
+                                       .gating = 2,
+                                       .keys = kGgufKeys,
+                                       .tensors = kGgufTensors}};
+
 constexpr json::ScopedRule kKeys[] = {
     SUBBYTE_CONFIG_KEY("", "intermediate_size", kComputed, "", "of an expert; absent: 1536"),
     SUBBYTE_CONFIG_KEY("", "num_local_experts", kComputed, "", "absent: 256"),
@@ -104,6 +124,7 @@ json::Value config_of(const ModelShape& shape, int64_t layers) {
 
 extern const ModelFamily minimax_m2_family;
 const ModelFamily minimax_m2_family = {.model_types = kModelTypes,
+                                       .gguf = kGguf,
                                        .keys = kKeys,
                                        .rope_keys = kRopeKeys,
                                        .read = read,

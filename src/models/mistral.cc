@@ -4,6 +4,7 @@
 // inside.
 
 #include "models/config_keys.h"
+#include "models/gguf_config.h"
 #include "models/model_family.h"
 #include "models/rope_config.h"
 #include "models/step_recorder.h"
@@ -46,11 +47,45 @@ Status complete_gguf(const GgufModel& /*model*/, json::Value& config) {
   return {};
 }
 
+constexpr std::string_view kGgufBeta = "attention.temperature_scale";
+constexpr std::string_view kGgufLog = "rope.scaling.yarn_log_multiplier";
+constexpr GgufKeyRule kGgufKeys[] = {
+    {.name = kGgufBeta, .key = "rope_parameters", .by_family = true},
+    {.name = kGgufLog, .key = "rope_parameters", .by_family = true},
+};
+
+/// One section has all that turns heads, and by which queries grow.
+Status complete_third_gguf(const GgufModel& model, json::Value& config) {
+  SUBBYTE_TRY(const auto beta, gguf_number(model.keys(), kGgufBeta));
+  SUBBYTE_TRY(const auto log, gguf_number(model.keys(), kGgufLog));
+  json::Value section = config["rope_scaling"];
+  config.erase("rope_scaling");
+  section["rope_theta"] = config["rope_theta"];
+  section["llama_4_scaling_beta"] = beta.value_or(0);
+  section["mscale"] = 1.0;
+  section["mscale_all_dim"] = log.value_or(0);
+  config["rope_parameters"] = std::move(section);
+  return complete_gguf(model, config);
+}
+
+/// Mistral 7B is a llama there; files of later ones are called otherwise, and those of Ministral 3
+/// have queries that grow.
 constexpr GgufArchitecture kGguf[] = {{.name = "llama",
                                        .model_type = "mistral",
                                        .tensors = kGgufTensors,
                                        .complete = complete_gguf,
-                                       .is_written_only = true}};
+                                       .is_written_only = true},
+                                      {.name = "mistral3",
+                                       .model_type = "ministral3",
+                                       .with = kGgufBeta,
+                                       .keys = kGgufKeys,
+                                       .tensors = kGgufTensors,
+                                       .complete = complete_third_gguf,
+                                       .is_read_only = true},
+                                      {.name = "mistral3",
+                                       .model_type = "mistral",
+                                       .tensors = kGgufTensors,
+                                       .complete = complete_gguf}};
 
 constexpr json::ScopedRule kKeys[] = {
     SUBBYTE_CONFIG_KEY("mistral", "sliding_window", kComputed, "", "absent: 4096; null: none"),

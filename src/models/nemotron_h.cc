@@ -12,6 +12,7 @@
 #include "checkpoints/config/agreement.h"
 #include "models/config_keys.h"
 #include "models/expert_config.h"
+#include "models/gguf_config.h"
 #include "models/layer_lists.h"
 #include "models/mamba_config.h"
 #include "models/model_family.h"
@@ -50,6 +51,89 @@ constexpr ModelType kModelTypes[] = {{.name = "nemotron_h",
                                                    .gate = Gate::kSquaredRelu,
                                                    .sliding = SlidingRule::kOfFamily,
                                                    .count_layers = count_layers}}};
+
+constexpr GgufKeyRule kGgufKeys[] = {
+    {"attention.layer_norm_rms_epsilon", "layer_norm_epsilon"},
+    {"attention.layer_norm_epsilon", "layer_norm_epsilon"},
+    {"ssm.conv_kernel", "conv_kernel"},
+    {"ssm.state_size", "ssm_state_size"},
+    {"ssm.group_count", "n_groups"},
+    {"ssm.time_step_rank", "mamba_num_heads"},
+    {.name = "ssm.inner_size", .key = "mamba_head_dim", .by_family = true},
+    {"expert_count", "n_routed_experts"},
+    {"expert_used_count", "num_experts_per_tok"},
+    {"expert_feed_forward_length", "moe_intermediate_size"},
+    {"expert_shared_count", "n_shared_experts"},
+    {"expert_shared_feed_forward_length", "moe_shared_expert_intermediate_size"},
+    {"expert_weights_norm", "norm_topk_prob", "false"},
+    {"expert_weights_scale", "routed_scaling_factor", "1.0", true},
+};
+constexpr GgufTensorRule kGgufTensors[] = {
+    {"output_norm", "model.norm_f"},
+    {"attn_norm", "norm"},
+    {"attn_q", "mixer.q_proj"},
+    {"attn_k", "mixer.k_proj"},
+    {"attn_v", "mixer.v_proj"},
+    {"attn_output", "mixer.o_proj"},
+    {"ssm_in", "mixer.in_proj"},
+    {"ssm_conv1d", "mixer.conv1d", GgufChange::kFilters},
+    {"ssm_a", "mixer.A_log!", GgufChange::kNegativeExp},
+    {"ssm_d", "mixer.D!", GgufChange::kList},
+    {"ssm_dt", "mixer.dt_bias!.bias"},
+    {"ssm_norm", "mixer.norm", GgufChange::kList},
+    {"ssm_out", "mixer.out_proj"},
+    {"ffn_up", "mixer.up_proj"},
+    {"ffn_down", "mixer.down_proj"},
+    {"ffn_gate_inp", "mixer.gate"},
+    {"exp_probs_b", "mixer.gate.e_score_correction_bias!.bias"},
+    {"ffn_up_exps", "mixer.experts.up_proj", GgufChange::kExperts},
+    {"ffn_down_exps", "mixer.experts.down_proj", GgufChange::kExperts},
+    {"ffn_up_shexp", "mixer.shared_experts.up_proj"},
+    {"ffn_down_shexp", "mixer.shared_experts.down_proj"},
+};
+
+/// Layers with keys are attention, others with inner sizes dense or mixtures, the rest Mamba 2.
+Status complete_gguf(const GgufModel& model, json::Value& config) {
+  const GgufFile& file = model.keys();
+  const auto layers = config["num_hidden_layers"].get<uint64_t>();
+  SUBBYTE_TRY(const auto keys, gguf_integers(file, "attention.head_count_kv", layers));
+  SUBBYTE_TRY(const auto inner, gguf_integers(file, "feed_forward_length", layers));
+  SUBBYTE_CHECK(add_gguf_head_size(file, "mamba_head_dim", config));
+  const bool has_experts = config.contains("n_routed_experts");
+  std::string pattern;
+  bool conv_bias = false;
+  bool mlp_bias = false;
+  for (uint64_t i = 0; i < layers; ++i) {
+    const auto has = [&](std::string_view tensor) {
+      return model.find(fmt::format("blk.{}.{}", i, tensor)) != nullptr;
+    };
+    const bool attends = !keys.empty() && keys[i] > 0;
+    const bool is_inner = !inner.empty() && inner[i] > 0;
+    pattern += attends ? '*' : !is_inner ? 'M' : has_experts ? 'E' : '-';
+    conv_bias = conv_bias || has("ssm_conv1d.bias");
+    mlp_bias = mlp_bias || has("ffn_up.bias");
+  }
+  config[kPattern] = pattern;
+  config["use_conv_bias"] = conv_bias;
+  config["mlp_bias"] = mlp_bias;
+  config["mlp_hidden_act"] = "relu2";
+  return {};
+}
+
+constexpr GgufArchitecture kGguf[] = {{.name = "nemotron_h",
+                                       .model_type = "nemotron_h",
+                                       .gating = 2,
+                                       .keys = kGgufKeys,
+                                       .tensors = kGgufTensors,
+                                       .complete = complete_gguf,
+                                       .is_read_only = true},
+                                      {.name = "nemotron_h_moe",
+                                       .model_type = "nemotron_h",
+                                       .gating = 2,
+                                       .keys = kGgufKeys,
+                                       .tensors = kGgufTensors,
+                                       .complete = complete_gguf,
+                                       .is_read_only = true}};
 
 constexpr json::ScopedRule kKeys[] = {
     SUBBYTE_CONFIG_KEY("", "num_hidden_layers", kComputed, "", "absent: as the layers are listed"),
@@ -295,6 +379,7 @@ json::Value config_of(const ModelShape& shape, int64_t layers) {
 
 extern const ModelFamily nemotron_h_family;
 const ModelFamily nemotron_h_family = {.model_types = kModelTypes,
+                                       .gguf = kGguf,
                                        .keys = kKeys,
                                        .read = read,
                                        .prefix = "backbone.",

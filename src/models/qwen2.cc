@@ -52,9 +52,38 @@ constexpr const ModelType& kMoe = kModelTypes[1];
 constexpr RopeKind kRopeKinds[] = {{"mrope", read_plain_rope}};
 constexpr ChatFormat kChat[] = {ChatFormat::kChatMl, ChatFormat::kDeepSeek};
 
+constexpr GgufKeyRule kGgufKeys[] = {
+    {"expert_count", "num_experts"},
+    {"expert_used_count", "num_experts_per_tok"},
+    {"expert_feed_forward_length", "moe_intermediate_size"},
+    {"expert_shared_feed_forward_length", "shared_expert_intermediate_size"},
+};
+constexpr GgufTensorRule kGgufTensors[] = {
+    {"ffn_gate_inp", "mlp.gate"},
+    {"ffn_gate_exps", "mlp.experts.gate_proj", GgufChange::kExperts},
+    {"ffn_up_exps", "mlp.experts.up_proj", GgufChange::kExperts},
+    {"ffn_down_exps", "mlp.experts.down_proj", GgufChange::kExperts},
+    {"ffn_gate_inp_shexp", "mlp.shared_expert_gate", GgufChange::kRow},
+    {"ffn_gate_shexp", "mlp.shared_expert.gate_proj"},
+    {"ffn_up_shexp", "mlp.shared_expert.up_proj"},
+    {"ffn_down_shexp", "mlp.shared_expert.down_proj"},
+};
+
+/// Weights of experts do not add up to 1, and biases are seen by their tensors.
+Status complete_gguf(const GgufModel& model, json::Value& config) {
+  config["norm_topk_prob"] = false;
+  config["qkv_bias"] = model.find("blk.0.attn_q.bias") != nullptr;
+  return {};
+}
+
 /// Of texts the positions of models that see are the same.
 constexpr GgufArchitecture kGguf[] = {{.name = "qwen2", .model_type = "qwen2"},
-                                      {.name = "qwen2vl", .model_type = "qwen2"}};
+                                      {.name = "qwen2vl", .model_type = "qwen2"},
+                                      {.name = "qwen2moe",
+                                       .model_type = "qwen2_moe",
+                                       .keys = kGgufKeys,
+                                       .tensors = kGgufTensors,
+                                       .complete = complete_gguf}};
 
 constexpr json::ScopedRule kKeys[] = {
     SUBBYTE_CONFIG_KEY("", "attention_bias", kIgnored, "", "q, k and v have biases, o has none"),

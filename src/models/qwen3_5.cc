@@ -110,12 +110,7 @@ constexpr GgufTensorRule kGgufGrouped[] = {
 /// A list that says which layers are delta nets counts before their interval.
 Status complete_gguf(const GgufModel& model, json::Value& config) {
   const GgufFile& file = model.keys();
-  SUBBYTE_TRY(const auto inner, gguf_integer(file, "ssm.inner_size"));
-  SUBBYTE_TRY(const auto heads, gguf_integer(file, "ssm.time_step_rank"));
-  if (!inner || !heads || *heads < 1 || *inner % *heads != 0) {
-    return file.error("gguf.value", "ssm.inner_size", "a size for each of ssm.time_step_rank");
-  }
-  config["linear_value_head_dim"] = static_cast<uint64_t>(*inner / *heads);
+  SUBBYTE_CHECK(add_gguf_head_size(file, "linear_value_head_dim", config));
   SUBBYTE_TRY(const auto flags, gguf_flags(file, "attention.recurrent_layers"));
   if (flags.empty()) return {};
   json::Value types = json::Value::array();

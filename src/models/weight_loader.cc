@@ -211,8 +211,13 @@ Status WeightLoader::load_latent(const FoundTensor& tensor) {
   const TensorSpec& spec = tensor.spec;
   const bool on_host = backend_->memory() == nullptr;
   SUBBYTE_TRY(const Matrix joined, import_one(tensor, 0));
+  const bool are_apart = tensor.infos.size() == 2;
   LatentMatrices apart;
-  if (reads_ == Reads::kAll) {
+  if (reads_ == Reads::kAll && are_apart) {
+    SUBBYTE_TRY(const Matrix values, import_one(tensor, 1));
+    apart = {latent_side(joined, on_host, context_.pool),
+             latent_side(values, on_host, context_.pool)};
+  } else if (reads_ == Reads::kAll) {
     apart = latent_matrices(joined.view, spec.latent, on_host, context_.pool);
   } else {
     for (const auto& [matrix, shape] : {std::pair(&apart.keys, latent_keys_shape(spec)),

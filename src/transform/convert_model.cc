@@ -14,6 +14,7 @@
 #include "checkpoints/unread_parts.h"
 #include "json/strict_json.h"
 #include "models/checkpoint.h"
+#include "models/latent_weights.h"
 #include "models/model_config.h"
 #include "models/model_family.h"
 #include "transform/config_texts.h"
@@ -68,6 +69,7 @@ Result<CheckpointParts> open_source(const fs::path& model) {
   SUBBYTE_TRY(const json::Object object, source.config->object());
   if (is_orin_model(model)) SUBBYTE_CHECK(complete_config(config, object));
   name_model(config);
+  SUBBYTE_CHECK(check_latents_are_joined(*source.tensors));
   return source;
 }
 

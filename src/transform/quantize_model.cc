@@ -20,6 +20,7 @@
 #include "formats/rotation.h"
 #include "json/strict_json.h"
 #include "models/checkpoint.h"
+#include "models/latent_weights.h"
 #include "models/model_family.h"
 #include "quantize/loss.h"
 #include "quantize/quantize_rows.h"
@@ -57,6 +58,7 @@ Result<CheckpointParts> open_source(const fs::path& directory) {
   }
   CheckpointParts source = open_checkpoint(directory);
   SUBBYTE_CHECK(source.check_model());
+  SUBBYTE_CHECK(check_latents_are_joined(*source.tensors));
   return source;
 }
 

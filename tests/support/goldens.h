@@ -58,10 +58,14 @@ inline bool has_use(std::string_view name, GoldenUse use) {
 
 /// The models of tests/data/gguf, one of each architecture.
 inline constexpr const char* kGgufGoldens[] = {
-    "llama",   "llama-biases", "qwen2",     "qwen3",        "qwen3vl", "qwen3moe",
-    "gpt-oss", "gemma2",       "gemma3",    "olmo2",        "olmo3",   "phi3",
-    "granite", "qwen35",       "qwen35moe", "qwen3next",    "lfm2",    "glm4",
-    "smollm3", "seed_oss",     "ernie4_5",  "hunyuan-dense"};
+    "llama",          "llama-biases",  "qwen2",         "qwen3",         "qwen3vl",
+    "qwen3moe",       "gpt-oss",       "gemma2",        "gemma3",        "olmo2",
+    "olmo3",          "phi3",          "granite",       "qwen35",        "qwen35moe",
+    "qwen3next",      "lfm2",          "glm4",          "smollm3",       "seed_oss",
+    "ernie4_5",       "hunyuan-dense", "qwen2moe",      "mixtral",       "glm4moe",
+    "minimax-m2",     "lfm2moe",       "granitemoe",    "granitehybrid", "nemotron_h",
+    "nemotron_h_moe", "gemma4",        "gemma4-inputs", "deepseek2",     "deepseek2-softmax",
+    "mistral3",       "exaone4"};
 
 inline std::filesystem::path golden_folder(std::string_view name) {
   return std::filesystem::path(kTestData) / "goldens" / name;

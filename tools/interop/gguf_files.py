@@ -21,14 +21,20 @@ import numpy
 import torch
 from safetensors.torch import save_file
 
+import gguf_families
 import tiny
 from gguf_models import FILES, GREEDY, PROMPTS, in_halves
 
 tiny.VOCAB = 96
 # How each architecture stores what the others have as it is.
-PAIRED = ("llama", "granite", "smollm3")
+PAIRED = ("llama", "granite", "smollm3", "granitemoe", "granitehybrid", "mistral3")
 TILED = ("qwen35", "qwen35moe")
 DELTA_NETS = (*TILED, "qwen3next")
+# Those whose metadata and tensors gguf_families.py knows.
+FAMILIES = ("qwen2moe", "glm4moe", "minimax-m2", "lfm2moe", "granitemoe", "granitehybrid",
+            "nemotron_h", "nemotron_h_moe", "gemma4", "deepseek2", "exaone4", "mistral3")
+# Those whose heads, and what else all have, it says, too.
+OWN_HEADS = ("nemotron_h", "nemotron_h_moe", "granitehybrid", "gemma4")
 ONE_MORE = ("gemma2", "gemma3", *DELTA_NETS)
 
 
@@ -64,25 +70,34 @@ def add_metadata(writer, arch, config):
     writer.add_context_length(config.max_position_embeddings)
     writer.add_embedding_length(config.hidden_size)
     writer.add_block_count(config.num_hidden_layers)
-    if arch not in ("qwen35moe",):
+    if arch != "qwen35moe" and arch not in OWN_HEADS:
         writer.add_feed_forward_length(config.intermediate_size)
     writer.add_head_count(heads)
-    if arch == "lfm2":
+    if arch in ("lfm2", "lfm2moe"):
         writer.add_head_count_kv([config.num_key_value_heads if kind != "conv" else 0
                                   for kind in config.layer_types])
         writer.add_layer_norm_rms_eps(config.norm_eps)
         writer.add_shortconv_l_cache(config.conv_L_cache)
-    else:
-        writer.add_head_count_kv(config.num_key_value_heads)
+    elif arch not in OWN_HEADS:
+        if arch != "deepseek2":
+            writer.add_head_count_kv(config.num_key_value_heads)
         writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+    if arch == "gemma4":
+        gguf_families.add_metadata(writer, arch, config)
+        return
     size = getattr(config, "head_dim", None) or config.hidden_size // heads
-    if size * heads != config.hidden_size:
+    if size * heads != config.hidden_size and arch not in ("gemma4", "deepseek2"):
         writer.add_key_length(size)
         writer.add_value_length(size)
+    if arch in FAMILIES or config.model_type == "mixtral":
+        gguf_families.add_metadata(writer, arch, config)
+    if arch.startswith("nemotron"):
+        return
     rope = rope_of(config)
     writer.add_rope_freq_base(rope["rope_theta"] * rope.get("alpha", 1) ** (size / (size - 2)))
     part = rope.get("partial_rotary_factor", 1.0)
-    writer.add_rope_dimension_count(int(part * size))
+    if arch != "deepseek2":
+        writer.add_rope_dimension_count(int(part * size))
     if rope["rope_type"] in ("linear", "yarn"):
         writer.add_rope_scaling_type(gguf.RopeScalingType(rope["rope_type"]))
         writer.add_rope_scaling_factor(rope["factor"])
@@ -119,7 +134,7 @@ def add_metadata(writer, arch, config):
     if arch == "gemma3":
         writer.add_rope_freq_base_swa(
             config.rope_parameters["sliding_attention"]["rope_theta"])
-    if arch == "granite":
+    if arch in ("granite", "granitemoe"):
         writer.add_attention_scale(config.attention_multiplier)
         writer.add_embedding_scale(config.embedding_multiplier)
         writer.add_residual_scale(config.residual_multiplier)
@@ -152,9 +167,14 @@ def rope_tensors(config):
     if rope["rope_type"] == "longrope":
         return {"rope_factors_long.weight": torch.tensor(rope["long_factor"]),
                 "rope_factors_short.weight": torch.tensor(rope["short_factor"])}
+    if rope["rope_type"] == "proportional":
+        full = next(iter(config.to_dict()["per_layer_config"].values()))
+        pairs = full["head_dim"] // 2
+        still = torch.arange(pairs) >= int(pairs * rope["partial_rotary_factor"])
+        return {"rope_freqs.weight": torch.where(still, 1e30, 1.0)}
     if rope["rope_type"] != "llama3":
         return {}
-    size = config.head_dim
+    size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     inv_freq = rope["rope_theta"] ** (-torch.arange(0, size, 2, dtype=torch.float64) / size)
     turns = rope["original_max_position_embeddings"] * inv_freq / (2 * torch.pi)
     low, high = rope["low_freq_factor"], rope["high_freq_factor"]
@@ -171,7 +191,8 @@ def joined_experts(state):
     """gate and up apart, [experts][outputs][inputs]."""
     result = {}
     for name, tensor in state.items():
-        if "experts.gate_up_proj" not in name and "experts.down_proj" not in name:
+        if not name.removesuffix("_bias").endswith((".experts.gate_up_proj",
+                                                    ".experts.down_proj")):
             result[name] = tensor
             continue
         place = name.rpartition(".")[0]
@@ -288,17 +309,22 @@ def add_tensors(writer, arch, model, kinds):
     config = model.config
     number = next(key for key, name in gguf.MODEL_ARCH_NAMES.items() if name == arch)
     names = gguf.get_tensor_name_map(number, config.num_hidden_layers)
-    for name, tensor in rope_tensors(config).items():
+    for name, tensor in ({} if "nemotron" in arch else rope_tensors(config)).items():
         writer.add_tensor(name, tensor.float().numpy())
     made = put_blocks(model, names, kinds)
     state = dict(model.state_dict())
     if config.tie_word_embeddings:
         state.pop("lm_head.weight", None)
-    state = of_gpt_oss(state) if arch == "gpt-oss" else joined_experts(state)
+    if arch == "gpt-oss":
+        state = of_gpt_oss(state)
+    elif arch != "gemma4":
+        state = joined_experts(state)
     if arch in DELTA_NETS:
         state = of_delta_nets(state, arch, config)
+    state = gguf_families.with_changes(state, config) if arch in FAMILIES else state
     for name, tensor in state.items():
         found = names.get_name(name, try_suffixes=(".weight", ".bias"))
+        found = name if name.startswith("blk.") else found
         assert found, name
         if name in made:
             blocks, type_of_blocks = made[name]
@@ -315,7 +341,8 @@ def add_tensors(writer, arch, model, kinds):
         if "shared_expert_gate" in name:
             tensor = tensor[0]
         is_matrix = tensor.ndim > 1 and "bias" not in name and "conv1d" not in name and \
-            ".conv.conv." not in name
+            ".conv.conv." not in name and not name.endswith((".A_log", ".D", "r.norm.weight",
+                                                             "a.norm.weight"))
         kind = numpy.float16 if is_matrix else numpy.float32
         writer.add_tensor(found, numpy.ascontiguousarray(tensor.float().numpy().astype(kind)))
 

@@ -2,7 +2,10 @@
 
 import torch
 
+import gemma4
+import mixtures
 import tiny
+import tiny_mamba
 
 SMALL = dict(hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
              num_key_value_heads=2, head_dim=16)
@@ -217,7 +220,114 @@ def hunyuan():
         "rope_type": "dynamic", "rope_theta": 100.0, "factor": 1.0, "alpha": 50.0})
 
 
+ROUNDINGS = 8  # of each prompt
+BF16_DECIBELS = 30  # of logits whose norms are rounded as to bf16; to f16 they are 18 more
+
+
+def changed_norm(_module, _given, result):
+    return result * (1 + (torch.rand_like(result) - 0.5) * 2 ** -7)
+
+
+def is_steady(model):
+    """Says whether roundings change no token, and logits little."""
+    for ids in PROMPTS:
+        row = torch.tensor([ids])
+        for _ in range(GREEDY):
+            with torch.no_grad():
+                logits = model(row).logits[0, -1]
+            best = logits.topk(2).values
+            if best[0] - best[1] < SOUND_GAP * logits.pow(2).mean().sqrt():
+                return False
+            row = torch.cat([row, logits.argmax()[None, None]], 1)
+    norms = [module for name, module in model.named_modules() if "norm" in name.rpartition(".")[2]]
+    hooks = [norm.register_forward_hook(changed_norm) for norm in norms]
+    with torch.no_grad():
+        rounded = [model(torch.tensor([ids])).logits for ids in PROMPTS * ROUNDINGS]
+    for hook in hooks:
+        hook.remove()
+    with torch.no_grad():
+        exact = [model(torch.tensor([ids])).logits for ids in PROMPTS] * ROUNDINGS
+    return all(20 * torch.log10(one.norm() / (other - one).norm()) > BF16_DECIBELS
+               for one, other in zip(exact, rounded, strict=True))
+
+
+def steady(make):
+    """The first that is steady of those with the same numbers in other places."""
+    def made():
+        model = in_halves(make().float())
+        for seed in range(1000):
+            if is_steady(model):
+                return model
+            torch.manual_seed(seed)
+            with torch.no_grad():
+                for tensor in model.parameters():
+                    if tensor.ndim > 1:
+                        tensor.copy_(tensor.flatten()[torch.randperm(tensor.numel())]
+                                     .reshape(tensor.shape))
+        raise AssertionError("no model whose tokens are sure")
+    return made
+
+
+def mixture(make, **more):
+    return steady(lambda: make(**{"num_hidden_layers": 2, **more}))
+
+
+NEMOTRON = dict(n_group=1, topk_group=1)
+
+
+def nemotron_h():
+    return tiny_mamba.nemotron_h(**NEMOTRON, num_hidden_layers=3, layers_block_type=[
+        "linear_attention", "mlp", "full_attention"])
+
+
+def nemotron_h_moe():
+    return tiny_mamba.nemotron_h(**NEMOTRON, num_hidden_layers=3, layers_block_type=[
+        "linear_attention", "moe", "full_attention"])
+
+
+def granitehybrid():
+    return tiny_mamba.granitemoehybrid(num_local_experts=3, shared_intermediate_size=16,
+                                       mamba_d_state=8)
+
+
+YARN = {"rope_type": "yarn", "rope_theta": 1000.0, "factor": 4.0,
+        "original_max_position_embeddings": 64}
+
+
+def deepseek_v2():
+    return tiny.deepseek_v2(num_hidden_layers=2)
+
+
+def deepseek_v3():
+    return tiny.deepseek_v3(num_hidden_layers=2, attention_bias=False, rope_parameters={
+        **YARN, "mscale": 1.0, "mscale_all_dim": 1.0})
+
+
+def ministral3():
+    return tiny.family("Ministral3", 20, **ONE, tie_word_embeddings=False, rope_parameters={
+        **YARN, "original_max_position_embeddings": 8, "mscale": 1.0, "mscale_all_dim": 1.0,
+        "llama_4_scaling_beta": 0.5})
+
+
 FILES = {
+    "gemma4": ("gemma4", "gpt-2", steady(gemma4.experts)),
+    "gemma4-inputs": ("gemma4", "gpt-2", steady(gemma4.inputs)),
+    "deepseek2": ("deepseek2", "deepseek-v3", steady(deepseek_v3)),
+    "deepseek2-softmax": ("deepseek2", "deepseek-llm", steady(deepseek_v2)),
+    "mistral3": ("mistral3", "tekken", steady(ministral3)),
+    "exaone4": ("exaone4", "exaone4", steady(tiny.exaone4)),
+    "qwen2moe": ("qwen2moe", "qwen2", mixture(
+        mixtures.qwen2_moe, mlp_only_layers=[], num_experts=3, tie_word_embeddings=False)),
+    "mixtral": ("llama", "llama-bpe", mixture(mixtures.mixtral, sliding_window=None)),
+    "glm4moe": ("glm4moe", "glm4", mixture(mixtures.glm4_moe, n_group=1, topk_group=1)),
+    "minimax-m2": ("minimax-m2", "gpt-2", mixture(
+        mixtures.minimax_m2, tie_word_embeddings=False)),
+    "lfm2moe": ("lfm2moe", "lfm2", mixture(
+        mixtures.lfm2_moe, layer_types=["conv", "full_attention"], routed_scaling_factor=1.0)),
+    "granitemoe": ("granitemoe", "refact", mixture(mixtures.granitemoe)),
+    "granitehybrid": ("granitehybrid", "dbrx", steady(granitehybrid)),
+    "nemotron_h": ("nemotron_h", "tekken", steady(nemotron_h)),
+    "nemotron_h_moe": ("nemotron_h_moe", "tekken", steady(nemotron_h_moe)),
     "glm4": ("glm4", "glm4", glm4),
     "smollm3": ("smollm3", "smaug-bpe", smollm3),
     "seed_oss": ("seed_oss", "seed-coder", seed_oss),

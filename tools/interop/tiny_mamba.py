@@ -26,13 +26,14 @@ def with_mambas(model):
 def nemotron_h(**more):
     """A block of every kind, two of Mamba 2 in groups, experts in groups. Steps of prompts are
     held above time_step_min, those of single tokens are not: one that is never below it."""
-    return with_mambas(family(
-        "NemotronH", 18, num_hidden_layers=5, hidden_size=32, intermediate_size=32, head_dim=16,
+    options = dict(
+        num_hidden_layers=5, hidden_size=32, intermediate_size=32, head_dim=16,
         num_key_value_heads=2, layers_block_type=["linear_attention", "moe", "full_attention",
                                                   "mlp", "linear_attention"],
         mamba_num_heads=4, mamba_head_dim=16, ssm_state_size=8, n_groups=2, chunk_size=16,
         n_routed_experts=4, moe_intermediate_size=16, moe_shared_expert_intermediate_size=32,
-        n_group=2, topk_group=1, routed_scaling_factor=2.5, time_step_min=1e-9, **more))
+        n_group=2, topk_group=1, routed_scaling_factor=2.5, time_step_min=1e-9)
+    return with_mambas(family("NemotronH", 18, **{**options, **more}))
 
 
 def bamba(**more):
@@ -46,13 +47,15 @@ def bamba(**more):
 def granitemoehybrid(**more):
     """Factors of everything, none of which is 1; experts beside a dense block; a head size that
     mamba_expand says."""
-    return with_mambas(family(
-        "GraniteMoeHybrid", 19, **{**SMALL, **TWO_HEADS, "intermediate_size": 16},
+    options = dict(
         num_hidden_layers=2, layer_types=["linear_attention", "full_attention"], mamba_n_heads=4,
         mamba_d_state=16, mamba_n_groups=2, mamba_chunk_size=16, num_local_experts=4,
         shared_intermediate_size=32, tie_word_embeddings=True,
         embedding_multiplier=6.0, residual_multiplier=0.5, attention_multiplier=0.125,
-        logits_scaling=4.0, **more))
+        logits_scaling=4.0)
+    return with_mambas(family(
+        "GraniteMoeHybrid", 19,
+        **{**SMALL, **TWO_HEADS, "intermediate_size": 16, **options, **more}))
 
 
 def granitemoehybrid_dense(**more):
