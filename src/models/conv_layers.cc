@@ -1,18 +1,57 @@
 #include "models/conv_layers.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "models/layer_lists.h"
 
 namespace subbyte {
 
-Result<std::vector<bool>> read_conv_layers(const json::Object& config, int64_t num_layers) {
+namespace {
+
+Result<std::vector<bool>> read_kinds(const json::Object& config, int64_t num_layers) {
   constexpr std::string_view kKinds[] = {"full_attention", "conv"};
   SUBBYTE_TRY(const auto kinds, read_layer_kinds(config, "layer_types", kKinds, num_layers));
   if (kinds) return std::vector<bool>(kinds->begin(), kinds->end());
   SUBBYTE_TRY(auto layers, read_layer_numbers(config, "full_attn_idxs", num_layers));
   if (config.has("full_attn_idxs")) layers.flip();
   return layers;
+}
+
+}  // namespace
+
+Result<ConvLayers> read_conv_layers(const json::Object& config, ModelConfig& model) {
+  ConvLayers layers;
+  SUBBYTE_TRY(layers.are_conv, read_kinds(config, model.num_layers));
+  SUBBYTE_TRY(const auto taps, config.integer("conv_L_cache", 2, kMaxConvTaps));
+  SUBBYTE_TRY(const auto biases, config.boolean("conv_bias"));
+  SUBBYTE_TRY(const auto eps, config.number("norm_eps", 1e-12, 1.0));
+  SUBBYTE_TRY(const auto tied, config.boolean("tie_embedding"));
+  layers.taps = taps.value_or(3);
+  layers.has_bias = biases.value_or(false);
+  model.rms_norm_eps = static_cast<float>(eps.value_or(1e-5));
+  model.tie_word_embeddings = tied.value_or(model.tie_word_embeddings);
+  return layers;
+}
+
+void record_conv_layers(const ModelConfig& config, StepRecorder& step, const ConvLayers& layers,
+                        UsualStep usual) {
+  usual.names = {.before_first = "operator_norm", .before_second = "ffn_norm"};
+  usual.gated.prefix = "feed_forward.";
+  usual.gated.gate_name = "w1";
+  usual.gated.up = "w3";
+  usual.gated.down = "w2";
+  usual.logits.norm = "embedding_norm";
+  usual.first = [&, rope = step.rope()](ValueId h, int64_t layer) {
+    if (layers.are_conv[layer]) return step.short_conv(h, layers.taps, layers.has_bias);
+    return step.attention(h, {.shape = attention_shape(config, layer),
+                              .rope = rope,
+                              .norms = HeadsNorm::kEach,
+                              .q_norm = "q_layernorm",
+                              .k_norm = "k_layernorm",
+                              .output = "out_proj"});
+  };
+  record_usual_step(config, step, std::move(usual));
 }
 
 void add_conv_layers(const GgufModel& model, std::string_view key, json::Value& config) {

@@ -1,5 +1,6 @@
 #pragma once
-// Which layers of a model are short convolutions, as config.json and GGUF files say it.
+// Models most of whose layers are short convolutions between two gates, and the others attention by
+// groups with norms of each head: what config.json and GGUF files say of them, and their step.
 
 #include <cstdint>
 #include <vector>
@@ -7,15 +8,30 @@
 #include "base/status.h"
 #include "json/strict_json.h"
 #include "models/gguf_architecture.h"
+#include "models/model_config.h"
+#include "models/step_recorder.h"
 
 namespace subbyte {
 
 /// Most taps of their filters.
 inline constexpr int64_t kMaxConvTaps = 16;
 
-/// layer_types, else all but those of full_attn_idxs, else none. As in the reference, a number of
-/// which there is no layer says nothing. Code config.layer_types.
-Result<std::vector<bool>> read_conv_layers(const json::Object& config, int64_t num_layers);
+struct ConvLayers {
+  std::vector<bool> are_conv;  // [num_layers]
+  int64_t taps = 3;
+  bool has_bias = false;
+
+  bool operator==(const ConvLayers&) const = default;
+};
+
+/// Reads the layers: layer_types, else all but those of full_attn_idxs, else none; and what such
+/// models have keys of their own for: norm_eps and tie_embedding go to `model`. Codes: json.*,
+/// config.layer_types.
+Result<ConvLayers> read_conv_layers(const json::Object& config, ModelConfig& model);
+
+/// Records a step with the names of such models; `usual` says what blocks come second.
+void record_conv_layers(const ModelConfig& config, StepRecorder& step, const ConvLayers& layers,
+                        UsualStep usual = {});
 
 /// Adds layer_types: layers without heads of keys, of `key`, are convolutions.
 void add_conv_layers(const GgufModel& model, std::string_view key, json::Value& config);

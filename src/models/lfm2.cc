@@ -83,16 +83,8 @@ constexpr json::ScopedRule kKeys[] = {
     SUBBYTE_CONFIG_KEY("", "conv_use_xavier_init", kIgnored, "", "of training"),
 };
 
-struct Own {
-  std::vector<bool> conv_layers;  // [num_layers]
-  int64_t taps = 3;
-  bool conv_bias = false;
-
-  bool operator==(const Own&) const = default;
-};
-
 void add_gguf_keys(const ModelConfig& model, GgufKeys& keys) {
-  add_conv_keys(model.own.as<Own>().conv_layers, kGgufHeads, model.num_kv_heads, keys);
+  add_conv_keys(model.own.as<ConvLayers>().are_conv, kGgufHeads, model.num_kv_heads, keys);
 }
 
 constexpr GgufArchitecture kGguf[] = {{.name = "lfm2",
@@ -103,31 +95,7 @@ constexpr GgufArchitecture kGguf[] = {{.name = "lfm2",
                                        .add_keys = add_gguf_keys}};
 
 void record(const ModelConfig& config, StepRecorder& step) {
-  const Own& own = config.own.as<Own>();
-  const auto rope = step.rope();
-  ValueId x = step.embed({});
-  ValueId delta = kNoValue;
-  for (int64_t i = 0; i < config.num_layers; ++i) {
-    step.begin_layer(i);
-    ValueId h = step.add_norm("operator_norm", x, delta);
-    if (own.conv_layers[i]) {
-      delta = step.short_conv(h, own.taps, own.conv_bias);
-    } else {
-      delta = step.attention(h, {.shape = attention_shape(config, i),
-                                 .rope = rope,
-                                 .norms = HeadsNorm::kEach,
-                                 .q_norm = "q_layernorm",
-                                 .k_norm = "k_layernorm",
-                                 .output = "out_proj"});
-    }
-    h = step.add_norm("ffn_norm", x, delta);
-    delta = step.gated_block(h, {.inner = config.intermediate_size,
-                                 .prefix = "feed_forward.",
-                                 .gate_name = "w1",
-                                 .up = "w3",
-                                 .down = "w2"});
-  }
-  step.finish(x, delta, {.norm = "embedding_norm"});
+  record_conv_layers(config, step, config.own.as<ConvLayers>());
 }
 
 // ---- config.json
@@ -155,18 +123,9 @@ Status read_inner_size(const json::Object& config, ModelConfig& model) {
 }
 
 Status read(const json::Object& config, ModelConfig& model) {
-  Own own;
   SUBBYTE_CHECK(read_inner_size(config, model));
-  SUBBYTE_TRY(own.conv_layers, read_conv_layers(config, model.num_layers));
-  SUBBYTE_TRY(const auto taps, config.integer("conv_L_cache", 2, kMaxConvTaps));
-  SUBBYTE_TRY(const auto biases, config.boolean("conv_bias"));
-  SUBBYTE_TRY(const auto eps, config.number("norm_eps", 1e-12, 1.0));
-  SUBBYTE_TRY(const auto tied, config.boolean("tie_embedding"));
-  own.taps = taps.value_or(3);
-  own.conv_bias = biases.value_or(false);
-  model.rms_norm_eps = static_cast<float>(eps.value_or(1e-5));
-  model.tie_word_embeddings = tied.value_or(model.tie_word_embeddings);
-  model.own = FamilyConfig(std::move(own));
+  SUBBYTE_TRY(ConvLayers layers, read_conv_layers(config, model));
+  model.own = FamilyConfig(std::move(layers));
   return {};
 }
 

@@ -74,9 +74,7 @@ constexpr json::ScopedRule kKeys[] = {
 };
 
 struct Own {
-  std::vector<bool> conv_layers;  // [num_layers]
-  int64_t taps = 3;
-  bool conv_bias = false;
+  ConvLayers layers;
   bool has_choice_bias = true;
   ExpertConfig experts = {};
 
@@ -89,7 +87,7 @@ Status complete_gguf(const GgufModel& model, json::Value& config) {
 }
 
 void add_gguf_keys(const ModelConfig& model, GgufKeys& keys) {
-  add_conv_keys(model.own.as<Own>().conv_layers, kGgufHeads, model.num_kv_heads, keys);
+  add_conv_keys(model.own.as<Own>().layers.are_conv, kGgufHeads, model.num_kv_heads, keys);
 }
 
 constexpr GgufArchitecture kGguf[] = {{.name = "lfm2moe",
@@ -105,14 +103,8 @@ Status read(const json::Object& config, ModelConfig& model) {
   if (!config.has("layer_types")) {
     return config.error("json.missing", "layer_types", "an array of strings");
   }
-  SUBBYTE_TRY(own.conv_layers, read_conv_layers(config, model.num_layers));
-  SUBBYTE_TRY(const auto taps, config.integer("conv_L_cache", 2, kMaxConvTaps));
-  SUBBYTE_TRY(const auto biases, config.boolean("conv_bias"));
-  SUBBYTE_TRY(const auto eps, config.number("norm_eps", 1e-12, 1.0));
-  SUBBYTE_TRY(const auto tied, config.boolean("tie_embedding"));
+  SUBBYTE_TRY(own.layers, read_conv_layers(config, model));
   SUBBYTE_TRY(const auto choice, config.boolean("use_expert_bias"));
-  own.taps = taps.value_or(3);
-  own.conv_bias = biases.value_or(false);
   own.has_choice_bias = choice.value_or(true);
   own.experts = {.count = 32, .per_token = 4, .inner = 1792};
   own.experts.routing = {.scores = Routing::Scores::kSigmoid, .added = 1e-6f};
@@ -120,47 +112,19 @@ Status read(const json::Object& config, ModelConfig& model) {
   SUBBYTE_CHECK(read_routing(config, own.experts));
   SUBBYTE_TRY(own.experts.layers,
               read_layers_after(config, "num_dense_layers", 2, model.num_layers));
-  model.rms_norm_eps = static_cast<float>(eps.value_or(1e-5));
-  model.tie_word_embeddings = tied.value_or(model.tie_word_embeddings);
   model.own = FamilyConfig(std::move(own));
   return {};
 }
 
 void record(const ModelConfig& config, StepRecorder& step) {
   const Own& own = config.own.as<Own>();
-  const auto rope = step.rope();
-  ValueId x = step.embed({});
-  ValueId delta = kNoValue;
-  for (int64_t i = 0; i < config.num_layers; ++i) {
-    step.begin_layer(i);
-    ValueId h = step.add_norm("operator_norm", x, delta);
-    if (own.conv_layers[i]) {
-      delta = step.short_conv(h, own.taps, own.conv_bias);
-    } else {
-      delta = step.attention(h, {.shape = attention_shape(config, i),
-                                 .rope = rope,
-                                 .norms = HeadsNorm::kEach,
-                                 .q_norm = "q_layernorm",
-                                 .k_norm = "k_layernorm",
-                                 .output = "out_proj"});
-    }
-    h = step.add_norm("ffn_norm", x, delta);
-    if (own.experts.layers[i]) {
-      delta = step.mixture(h, own.experts,
-                           {.prefix = "feed_forward.",
-                            .choice_bias = own.has_choice_bias ? "expert_bias" : "",
-                            .gate_name = "experts.w1",
-                            .up = "experts.w3",
-                            .down = "experts.w2"});
-    } else {
-      delta = step.gated_block(h, {.inner = config.intermediate_size,
-                                   .prefix = "feed_forward.",
-                                   .gate_name = "w1",
-                                   .up = "w3",
-                                   .down = "w2"});
-    }
-  }
-  step.finish(x, delta, {.norm = "embedding_norm"});
+  record_conv_layers(config, step, own.layers,
+                     {.experts = &own.experts,
+                      .mixture = {.prefix = "feed_forward.",
+                                  .choice_bias = own.has_choice_bias ? "expert_bias" : "",
+                                  .gate_name = "experts.w1",
+                                  .up = "experts.w3",
+                                  .down = "experts.w2"}});
 }
 
 // Sources: the config.json file of LiquidAI/LFM2-8B-A1B; tiny, and where added tokens begin, are
