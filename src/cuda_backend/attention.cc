@@ -140,7 +140,7 @@ int64_t CudaAttention::select_bytes(int64_t tokens, int64_t positions) {
 
 Status CudaAttention::select(const SelectOp& op, float* y, const CudaRows& q,
                              const float* weights) {
-  const int64_t positions = step_.num_pages(op.cache.group) * kPagePositions;
+  const int64_t positions = step_.longest_table(op.cache.group) * kPagePositions;
   SUBBYTE_CHECK(partials_.grow(select_bytes(q.rows, positions)));
   cuda::SelectCall call;
   call.q = q.data;

@@ -43,6 +43,7 @@ struct GroupOfBatch {
   std::vector<cuda::AttentionPart> parts;
   std::vector<cuda::RowPlace> places;
   std::vector<int32_t> pages;
+  std::size_t longest = 1;  // table of a sequence
   std::vector<cuda::StatePart> states;
   std::size_t places_at = 0, pages_at = 0, states_at = 0;
 
@@ -59,14 +60,16 @@ struct GroupOfBatch {
       }
       first_token += num_tokens;
     }
-    pages.resize(std::bit_ceil(pages.size()));  // it grows, and what lies after it seldom moves
+    // Both grow seldom, and what lies after the pages seldom moves.
+    pages.resize(std::bit_ceil(pages.size()));
+    longest = std::bit_ceil(longest);
   }
 
   void add_to(Packet& packet, StepShapeKey& key) {
     places_at = packet.add(places);
     pages_at = packet.add(pages);
     states_at = packet.add(states);
-    key.push_back(std::ssize(pages));
+    key.insert(key.end(), {std::ssize(pages), static_cast<int64_t>(longest)});
   }
 
  private:
@@ -75,6 +78,7 @@ struct GroupOfBatch {
     const auto position = static_cast<int32_t>(sequence.length());
     parts.push_back({first_token, num_tokens, position, static_cast<int32_t>(pages.size())});
     pages.insert(pages.end(), table.begin(), table.end());
+    longest = std::max(longest, table.size());
     for (int32_t t = position; t < position + num_tokens; ++t) {
       places.push_back({t, table[t / kPagePositions], parts.back().pages_begin});
     }
@@ -194,7 +198,7 @@ Status CudaStep::begin(const Batch& batch, std::span<const std::byte> choices,
     groups_.push_back({array_at<cuda::RowPlace>(memory, group.places_at),
                        array_at<int32_t>(memory, group.pages_at),
                        array_at<cuda::StatePart>(memory, group.states_at),
-                       std::ssize(group.pages)});
+                       static_cast<int64_t>(group.longest)});
   }
   for (PlacedTasks& one : placed) tasks_.push_back(std::move(one).in(memory));
   return {};

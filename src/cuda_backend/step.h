@@ -86,8 +86,8 @@ class CudaStep {
   int64_t num_groups() const { return std::ssize(groups_); }
   const cuda::RowPlace* places(int32_t group) const { return groups_[group].places; }
   const int32_t* pages(int32_t group) const { return groups_[group].pages; }
-  /// Pages of the table, which has more than any sequence.
-  int64_t num_pages(int32_t group) const { return groups_[group].num_pages; }
+  /// Pages that no sequence has more of.
+  int64_t longest_table(int32_t group) const { return groups_[group].longest_table; }
   const cuda::StatePart* states(int32_t group) const { return groups_[group].states; }
   /// Places of any group: their positions are the same.
   const cuda::RowPlace* positions() const;
@@ -111,7 +111,7 @@ class CudaStep {
     const cuda::RowPlace* places = nullptr;
     const int32_t* pages = nullptr;
     const cuda::StatePart* states = nullptr;
-    int64_t num_pages = 0;
+    int64_t longest_table = 0;
   };
 
   Result<const std::byte*> upload(std::span<const std::byte> bytes);

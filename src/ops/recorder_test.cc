@@ -264,7 +264,7 @@ TEST(Recorder, refuses_blocks_of_mamba_that_no_machine_has) {
     change(op.shape);
     const MambaShape& shape = op.shape;
     op.weights.filters.size = shape.taps * shape.channels();
-    op.weights.a_log.size = op.weights.dt_bias.size = op.weights.d.size = shape.heads;
+    op.weights.rates.size = op.weights.dt_bias.size = op.weights.d.size = shape.heads;
     return refusal(op);
   };
   EXPECT_EQ(with([](auto&) {}), "");

@@ -85,7 +85,7 @@ class ScoreTiles {
       for (int j = 0; j < kKeysOfWarp / 8; ++j) {
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
-          sums[j][e] += low * fmaxf(products[j][e], 0) + high * fmaxf(products[j][2 + e], 0);
+          sums[j][e] += low * positive(products[j][e]) + high * positive(products[j][2 + e]);
         }
       }
     }
@@ -103,6 +103,8 @@ class ScoreTiles {
   }
 
  private:
+  /// NaN stays, other than in fmaxf().
+  __device__ static float positive(float product) { return product < 0 ? 0 : product; }
   __device__ static void put(uint16_t* to, float low, float high) {
     *reinterpret_cast<uint32_t*>(to) = Number::pack_x2(low, high);
   }
