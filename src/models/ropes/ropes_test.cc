@@ -71,6 +71,19 @@ TEST(Ropes, ramp_over_turns_is_that_of_the_reference) {
   EXPECT_EQ(rope.attention_factor(), 1);
 }
 
+/// Of Llama 4 Scout, with nothing between those that are divided and those that are not.
+TEST(Ropes, a_ramp_over_turns_may_be_a_step) {
+  const Rope plain(128, 500'000);
+  const Rope rope = read(read_turns_rope,
+                         R"({"factor": 16, "original_max_position_embeddings": 8192,
+                             "high_freq_factor": 1, "low_freq_factor": 1})",
+                         128, 500'000);
+  // 8192 positions are a turn of 2 pi / 8192 = 0.000767: 35 is the first below it.
+  for (int i = 0; i < 64; ++i) {
+    EXPECT_EQ(rope.inv_freq()[i], plain.inv_freq()[i] / (i < 35 ? 1 : 16)) << i;
+  }
+}
+
 /// Frequencies by the reference's formula from ends of the ramp that it states as numbers.
 void expect_ramp(const Rope& rope, double low, double high, double tolerance) {
   for (int i = 0; i < 32; ++i) {
