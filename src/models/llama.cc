@@ -52,6 +52,10 @@ constexpr GgufTensorRule kGgufMoeTensors[] = {
     {"ffn_down_exps", "block_sparse_moe.experts.w2", GgufChange::kExperts},
 };
 
+Status complete_gguf_mixture(const GgufModel& model, json::Value& config) {
+  return add_turns_rope(model, "llama3", config);
+}
+
 /// Mixtral is a llama with experts.
 constexpr GgufArchitecture kGguf[] = {
     {.name = "llama",
@@ -59,7 +63,8 @@ constexpr GgufArchitecture kGguf[] = {
      .with = "expert_count",
      .keys = kGgufMoeKeys,
      .tensors = kGgufTensors,
-     .own_tensors = kGgufMoeTensors},
+     .own_tensors = kGgufMoeTensors,
+     .complete = complete_gguf_mixture},
     {.name = "llama", .model_type = "llama", .tensors = kGgufTensors, .complete = complete_gguf}};
 
 constexpr json::ScopedRule kKeys[] = {
