@@ -98,6 +98,9 @@ TEST(CallDialects, of_mistral_come_in_several_forms) {
   EXPECT_EQ(shown("named_json", R"([TOOL_CALLS] [{"name": "f", "arguments": {"n": 1}},
                                 {"name": "g"}] So.)"),
             R"([["f",{"n":1}],["g",{}],"So."])");
+  EXPECT_EQ(
+      shown("named_json", "[TOOL_CALLS] [{\"name\": \"f\", \"arguments\": {}}] It is done. \n\n"),
+      R"([["f",{}],"It is done."])");
   EXPECT_EQ(shown("named_json", R"([TOOL_CALLS]f{"n": 1}[TOOL_CALLS]g[ARGS])"),
             R"([["f",{"n":1}],["g",{}]])");
   EXPECT_EQ(shown("named_json", R"([TOOL_CALLS]f[ARGS]{"s": "[TOOL_CALLS]"})"),

@@ -88,7 +88,8 @@ CallText parse_named_json_calls(std::string_view text, const json::Value& tools)
   if (written.starts_with('[') || written.starts_with('{')) {
     const std::size_t end = end_of(written);
     result = parse_json_calls(written.substr(0, end), tools);
-    result.rest = written.size() - end;
+    const auto before = static_cast<std::size_t>(written.data() - text.data());
+    result.rest = text.size() - before - end;
     return result;
   }
   const std::string_view value = text.substr(begin);
