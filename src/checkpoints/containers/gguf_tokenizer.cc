@@ -296,18 +296,12 @@ std::string vocabulary_of(const GgufTokenizer& tokenizer) {
   return text;
 }
 
-/// Marks of calls of tools, which the models' own tokenizers leave in answers; the converter takes
-/// all tokens in angle brackets for control tokens.
-bool is_mark(std::string_view token) {
-  return token.starts_with('<') && token.find("tool") != token.npos;
-}
-
 std::string added_tokens_of(const GgufTokenizer& tokenizer) {
   std::string text;
   for (std::size_t i = 0; i < tokenizer.tokens.size(); ++i) {
     const bool is_unknown = tokenizer.types[i] == TokenType::kUnknown;
     if (!tokenizer.is_added(i) && !is_unknown) continue;
-    const bool is_text = tokenizer.types[i] == TokenType::kOfUser || is_mark(tokenizer.tokens[i]);
+    const bool is_text = tokenizer.types[i] == TokenType::kOfUser;
     text += fmt::format(R"({}{{"id":{},"content":{},"single_word":false,"lstrip":false,)"
                         R"("rstrip":false,"normalized":false,"special":{}}})",
                         text.empty() ? "" : ",", i, text_of(tokenizer.tokens[i]), !is_text);

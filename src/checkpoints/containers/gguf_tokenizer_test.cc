@@ -169,23 +169,6 @@ TEST(GgufTokenizer, pairs_of_characters) {
   EXPECT_EQ(json::to_text(generation), R"({"eos_token_id":[5]})");
 }
 
-/// DeepSeek's and Kimi's own tokenizers do not call them special, so that answers have them.
-TEST(GgufTokenizer, marks_of_calls_stay_in_answers) {
-  GgufBytes file;
-  file.text("tokenizer.ggml.model", "gpt2");
-  file.text("tokenizer.ggml.pre", "deepseek-v3");
-  file.texts("tokenizer.ggml.tokens",
-             {"a", "<\uFF5Ctool\u2581calls\u2581begin\uFF5C>", "<|tool_call_begin|>",
-              "<\uFF5Cend\u2581of\u2581sentence\uFF5C>"});
-  file.numbers<int32_t>("tokenizer.ggml.token_type", 5, {1, 3, 3, 3});
-  file.texts("tokenizer.ggml.merges", {});
-  const json::Value made = json_of(gguf_tokenizer_json(file_of(file)));
-  ASSERT_EQ(made["added_tokens"].size(), 3u);
-  EXPECT_EQ(made["added_tokens"][0]["special"], false);
-  EXPECT_EQ(made["added_tokens"][1]["special"], false);
-  EXPECT_EQ(made["added_tokens"][2]["special"], true);
-}
-
 TEST(GgufTokenizer, no_name_of_a_pre_tokenizer_comes_twice) {
   std::set<std::string> names;
   for (const GgufPreTokenizer& known : all_gguf_pre_tokenizers()) {
