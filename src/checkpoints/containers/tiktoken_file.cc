@@ -9,6 +9,7 @@
 
 #include "base/model_file.h"
 #include "base/quote.h"
+#include "checkpoints/containers/gguf_pre_tokenizers.h"
 #include "checkpoints/containers/token_ranks.h"
 
 namespace subbyte {
@@ -18,14 +19,6 @@ constexpr const char* kConfig = "tokenizer_config.json";
 constexpr std::string_view kClass = "TikTokenTokenizer";
 constexpr uint64_t kMaxBytes = 16 << 20;  // Kimi's has 2.8 MB
 constexpr int64_t kReserved = 256;
-/// Chinese characters by themselves; words, numbers, signs and blanks.
-constexpr std::string_view kPattern =
-    R"([\p{Han}]+)"
-    R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*)"
-    R"([\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
-    R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+)"
-    R"([\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
-    R"(|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
 /// What is wrong with a line; empty: nothing.
 std::string read_line(std::string_view line, TokenRanks& ranks) {
@@ -88,7 +81,8 @@ Result<std::string> tiktoken_tokenizer_json(const SideFiles& beside) {
     if (decoder && decoder->find(std::to_string(id)) != nullptr) continue;
     added += special_token(added, id, fmt::format("<|reserved_token_{}|>", id));
   }
-  return ranks.tokenizer_json(0, kPattern, added, where);
+  const GgufPreTokenizer* const words = find_gguf_pre_tokenizer("kimi-k2");
+  return ranks.tokenizer_json(0, words->patterns.front(), added, where);
 }
 
 }  // namespace subbyte
