@@ -73,16 +73,19 @@ class Scores {
     count_ = count;
     seen_ = part_.first_position + first + count;
     scores_.resize(static_cast<std::size_t>(count * seen_));
+    orders_.resize(execution_.pool().size());
+    for (auto& order : orders_) order.resize(static_cast<std::size_t>(seen_));
     for (int64_t begin = 0; begin < seen_; begin += kPositions) {
       SUBBYTE_CHECK(compute_block(begin, std::min(kPositions, seen_ - begin)));
     }
     return {};
   }
 
-  /// The positions of a token, the lower one on ties.
-  void select(int64_t token, float* out) const {
+  /// The positions of a token, the lower one on ties. Each thread has its own memory.
+  void select(int64_t token, int thread, float* out) {
     const float* const scores = scores_.data() + token * seen_;
-    std::vector<int32_t> order(static_cast<std::size_t>(part_.first_position + first_ + token + 1));
+    const auto sees = static_cast<std::size_t>(part_.first_position + first_ + token + 1);
+    const std::span<int32_t> order = std::span(orders_[thread]).first(sees);
     for (std::size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int32_t>(i);
     const auto end = order.begin() + shape_.top;
     std::nth_element(order.begin(), end - 1, order.end(), [&](int32_t a, int32_t b) {
@@ -139,9 +142,10 @@ class Scores {
   int64_t first_ = 0;  // of the tokens of the part
   int64_t count_ = 0;
   int64_t seen_ = 0;
-  std::vector<float> scores_;    // [count][seen]
-  std::vector<float> keys_;      // [positions][head_dim] of a block
-  std::vector<float> products_;  // [count][heads][positions]
+  std::vector<float> scores_;                 // [count][seen]
+  std::vector<float> keys_;                   // [positions][head_dim] of a block
+  std::vector<float> products_;               // [count][heads][positions]
+  std::vector<std::vector<int32_t>> orders_;  // of each thread, positions
 };
 
 /// Copies the selected keys of a token into pages of their own.
@@ -166,9 +170,9 @@ Status select_positions(Execution& execution, const SelectionPart& part, const K
   for (int64_t token = first; token < part.tokens; token += kTokens) {
     const int64_t count = std::min(kTokens, part.tokens - token);
     SUBBYTE_CHECK(scores.compute(token, count));
-    execution.pool().parallel_for(count, 1, [&](int64_t from, int64_t to, int) {
+    execution.pool().parallel_for(count, 1, [&](int64_t from, int64_t to, int thread) {
       for (int64_t i = from; i < to; ++i) {
-        scores.select(i, part.out + (token + i) * shape.top);
+        scores.select(i, thread, part.out + (token + i) * shape.top);
       }
     });
   }

@@ -46,9 +46,10 @@ constexpr json::ScopedRule kKeys[] = {
     SUBBYTE_CONFIG_KEY("glm_moe_dsa", "index_topk_pattern", kComputed, "",
                        "the same as letters F and S, or a list; absent: by index_topk_freq"),
     SUBBYTE_CONFIG_KEY("glm_moe_dsa", "index_topk_freq", kComputed, "",
-                       "each such layer selects; absent: 1"),
+                       "layer i selects where this divides max(i + 1 - index_skip_topk_offset, 0); "
+                       "absent: 1"),
     SUBBYTE_CONFIG_KEY("glm_moe_dsa", "index_skip_topk_offset", kComputed, "",
-                       "layers before those that are counted for it, and one; absent: 2"),
+                       "see index_topk_freq; absent: 2"),
     SUBBYTE_CONFIG_KEY("deepseek_v32", "indexer_rope_interleave", kRefused, "false",
                        "heads of the indexer that turn otherwise"),
     SUBBYTE_CONFIG_KEY("glm_moe_dsa", "indexer_rope_interleave", kRefused, "true",
@@ -70,7 +71,9 @@ Result<std::vector<bool>> scheduled(const json::Object& config, int64_t num_laye
     const int64_t place = std::max<int64_t>(i - offset.value_or(2) + 1, 0);
     selects.push_back(place % std::max<int64_t>(step.value_or(1), 1) == 0);
   }
-  return selects;
+  if (selects.front()) return selects;
+  return config.error("config.layer_types", "index_skip_topk_offset",
+                      "a number with which the first layer selects, such as 1");
 }
 
 /// Those of the first key that is there; the first layer must be one.

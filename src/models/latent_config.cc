@@ -11,7 +11,9 @@
 namespace subbyte {
 namespace {
 
-constexpr int64_t kMaxSelected = 1 << 16;  // places in a list of each token; real ones have 2,048
+constexpr int64_t kMaxSelected = 1 << 16;    // places in a list of each token; real ones have 2,048
+constexpr int64_t kMaxIndexHeads = 1 << 12;  // real ones have 64
+constexpr int64_t kMaxSelectable = 1 << 24;  // positions, which lists have as float32
 
 }  // namespace
 
@@ -47,12 +49,16 @@ Status read_indexer(const json::Object& config, const ModelConfig& model, Latent
     return {};
   };
   constexpr const char* kHeadDim = "index_head_dim";
-  SUBBYTE_CHECK(read("index_n_heads", kMaxWidth, indexer.heads));
+  SUBBYTE_CHECK(read("index_n_heads", kMaxIndexHeads, indexer.heads));
   SUBBYTE_CHECK(read(kHeadDim, kMaxWidth, indexer.head_dim));
   SUBBYTE_CHECK(read("index_topk", kMaxSelected, indexer.top));
   if (indexer.head_dim < model.rope.dim()) {
     return config.error("config.heads", kHeadDim,
                         fmt::format("at least qk_rope_head_dim ({})", model.rope.dim()));
+  }
+  if (model.max_positions > kMaxSelectable) {
+    return config.error("json.range", "max_position_embeddings",
+                        fmt::format("at most {} where an indexer selects", kMaxSelectable));
   }
   if (latent.query_rank > 0) return {};
   return config.error("config.heads", "q_lora_rank", "a rank, which the indexer reads");

@@ -40,6 +40,8 @@ class NotFinite : public StepObserver {
  public:
   void observe(const Op& op, ValueId, std::span<const float> numbers) override {
     const auto is_finite = [](float number) { return std::isfinite(number); };
+    if (std::holds_alternative<SelectOp>(op.what))
+      return;  // lists may be short, the rest unwritten
     if (!first_.empty() || std::ranges::all_of(numbers, is_finite)) return;
     first_ = op.name;
     reads_cache_ = std::holds_alternative<AttendOp>(op.what);

@@ -104,7 +104,10 @@ class ScoreTiles {
 
  private:
   /// NaN stays, other than in fmaxf().
-  __device__ static float positive(float product) { return product < 0 ? 0 : product; }
+  __device__ static float positive(float product) {
+    return product < 0 ? 0 : product;
+  }
+
   __device__ static void put(uint16_t* to, float low, float high) {
     *reinterpret_cast<uint32_t*>(to) = Number::pack_x2(low, high);
   }
