@@ -134,6 +134,7 @@ constexpr json::ScopedRule kKeys[] = {
                        "greedy or group_limited_greedy; absent: greedy"),
     SUBBYTE_CONFIG_KEY("deepseek_v2", "scoring_func", kRefused, "\"softmax\"",
                        "other scores of experts"),
+    SUBBYTE_CONFIG_KEY("deepseek_v2", "rope_interleave", kIgnored, "", "neighbours turn together"),
     SUBBYTE_CONFIG_KEY("deepseek_v2", "mlp_bias", kRefused, "false", "biases of blocks"),
 };
 
@@ -156,6 +157,7 @@ Status read(const json::Object& config, ModelConfig& model) {
   SUBBYTE_CHECK(read_latent(config, model, latent));
   ExpertConfig& experts = latent.experts;
   if (is_v2) {
+    latent.pairs = RopePairs::kNeighbours;
     experts = {.count = 64, .inner = 1407, .shared_inner = 2, .routing = {.normalises = false}};
   } else {
     experts = {.count = 256, .per_token = 8, .inner = 2048, .shared_inner = 1};

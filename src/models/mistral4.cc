@@ -28,6 +28,7 @@ constexpr ModelType kModelTypes[] = {{.name = "mistral4",
 constexpr json::ScopedRule kKeys[] = {
     SUBBYTE_CONFIG_KEY("", "rope_parameters", kComputed, "",
                        "absent: YaRN of 8,192 positions times 128"),
+    SUBBYTE_CONFIG_KEY("", "topk_method", kIgnored, "", "groups by their two best experts"),
     SUBBYTE_CONFIG_KEY("", "scoring_func", kRefused, "\"softmax\"", "other scores of experts"),
 };
 
