@@ -57,7 +57,7 @@ constexpr json::ScopedRule kKeys[] = {
     SUBBYTE_CONFIG_KEY("ernie4_5_moe", "moe_layer_end_index", kComputed, "",
                        "the last one; -1 and absent: of all"),
     SUBBYTE_CONFIG_KEY("ernie4_5_moe", "moe_layer_interval", kComputed, "",
-                       "the last of each so many layers has experts; absent: 1"),
+                       "experts are in the last of so many layers; absent: 1"),
     SUBBYTE_CONFIG_KEY("ernie4_5_moe", "moe_norm_min", kComputed, "",
                        "what weights are divided by at least; absent: 1e-12"),
     SUBBYTE_CONFIG_KEY("ernie4_5_moe", "moe_capacity", kIgnored, "", "of training"),

@@ -58,7 +58,7 @@ constexpr json::ScopedRule kKeys[] = {
     SUBBYTE_CONFIG_KEY("", "sliding_window", kComputed, "",
                        "absent: 4096; null: none, and heads of all layers turn"),
     SUBBYTE_CONFIG_KEY("", "sliding_window_pattern", kComputed, "",
-                       "each so many layers' last is full, where layer_types does not say it; "
+                       "the last of so many layers is full, where layer_types does not say it; "
                        "absent: 4"),
     SUBBYTE_CONFIG_KEY("", "layer_types", kComputed, "", "absent: by sliding_window_pattern"),
     SUBBYTE_CONFIG_KEY("", "attention_bias", kIgnored, "", "there are no biases"),

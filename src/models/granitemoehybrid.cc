@@ -108,7 +108,7 @@ constexpr GgufArchitecture kGguf[] = {{.name = "granitehybrid",
 constexpr json::ScopedRule kKeys[] = {
     SUBBYTE_CONFIG_KEY("", "intermediate_size", kComputed, "", "of experts; absent: 11008"),
     SUBBYTE_CONFIG_KEY("", "layer_types", kComputed, "", "absent: all are blocks of Mamba 2"),
-    SUBBYTE_CONFIG_KEY("", "layers_block_type", kComputed, "", "layer_types, older"),
+    SUBBYTE_CONFIG_KEY("", "layers_block_type", kComputed, "", "the older name of layer_types"),
     SUBBYTE_CONFIG_KEY("", "position_embedding_type", kComputed, "",
                        "\"rope\": heads turn; else and absent: they do not"),
     SUBBYTE_CONFIG_KEY("", "num_local_experts", kComputed, "", "0: none; absent: 8"),

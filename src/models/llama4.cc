@@ -47,13 +47,13 @@ constexpr json::ScopedRule kKeys[] = {
     SUBBYTE_CONFIG_KEY("llama4_text", "moe_layers", kComputed, "",
                        "layers with experts; absent: by interleave_moe_layer_step"),
     SUBBYTE_CONFIG_KEY("llama4_text", "interleave_moe_layer_step", kComputed, "",
-                       "each so many layers' last has experts; absent: 1"),
+                       "experts are in the last of so many layers; absent: 1"),
     SUBBYTE_CONFIG_KEY("llama4_text", "use_qk_norm", kComputed, "",
                        "of heads that turn; absent: true"),
     SUBBYTE_CONFIG_KEY("llama4_text", "no_rope_layers", kComputed, "",
                        "1: heads of the layer turn; absent: by no_rope_layer_interval"),
     SUBBYTE_CONFIG_KEY("llama4_text", "no_rope_layer_interval", kComputed, "",
-                       "heads of each so many layers' last do not turn; absent: 4"),
+                       "heads do not turn in the last of so many layers; absent: 4"),
     SUBBYTE_CONFIG_KEY("llama4_text", "attention_chunk_size", kComputed, "",
                        "absent: 8192; null: there are no chunks"),
     SUBBYTE_CONFIG_KEY("llama4_text", "layer_types", kComputed, "",
@@ -113,7 +113,7 @@ Result<std::vector<bool>> read_mixtures(const json::Object& config, int64_t num_
 Result<bool> read_tuning(const json::Object& config) {
   constexpr const char* kKey = "attn_temperature_tuning";
   const json::Value* const found = config.find(kKey);
-  if (found != nullptr && found->is_number_integer()) return *found != json::Value(0);
+  if (found != nullptr && found->is_number()) return *found != json::Value(0);
   SUBBYTE_TRY(const auto tunes, config.boolean(kKey));
   return tunes.value_or(true);
 }

@@ -138,7 +138,7 @@ constexpr GgufArchitecture kGguf[] = {{.name = "nemotron_h",
 constexpr json::ScopedRule kKeys[] = {
     SUBBYTE_CONFIG_KEY("", "num_hidden_layers", kComputed, "", "absent: as the layers are listed"),
     SUBBYTE_CONFIG_KEY("", "layers_block_type", kComputed, "", "absent: the pattern says it"),
-    SUBBYTE_CONFIG_KEY("", "layer_types", kComputed, "", "layers_block_type, newer"),
+    SUBBYTE_CONFIG_KEY("", "layer_types", kComputed, "", "the newer name of layers_block_type"),
     SUBBYTE_CONFIG_KEY("", "mamba_n_groups", kComputed, "", "n_groups, older"),
     SUBBYTE_CONFIG_KEY("", "mamba_d_conv", kComputed, "", "conv_kernel, older"),
     SUBBYTE_CONFIG_KEY("", "mamba_chunk_size", kComputed, "", "chunk_size, older"),

@@ -24,7 +24,7 @@ constexpr json::ScopedRule kKeys[] = {
     SUBBYTE_CONFIG_KEY("", "no_rope_layers", kComputed, "",
                        "1: heads of the layer turn; absent: by no_rope_layer_interval"),
     SUBBYTE_CONFIG_KEY("", "no_rope_layer_interval", kComputed, "",
-                       "heads of each so many layers' last do not turn; absent: 4"),
+                       "heads do not turn in the last of so many layers; absent: 4"),
     SUBBYTE_CONFIG_KEY("", "mlp_bias", kComputed, "", "absent: false"),
     SUBBYTE_CONFIG_KEY("", "layer_types", kComputed, "", "all are full_attention"),
     SUBBYTE_CONFIG_KEY("", "use_sliding_window", kRefused, "false", "layers that slide"),
