@@ -97,12 +97,14 @@ TEST_F(QuantizeProgram, every_format_of_every_family_runs_verifies_and_converts)
 /// Families whose layers differ from those of these in operations without matrices.
 TEST_F(QuantizeProgram, other_families_are_quantized_run_and_verified) {
   const std::pair<std::string, int> modules[] = {
-      {"mistral", 14},    {"phi3", 14},          {"gemma2", 14},      {"gemma3", 6 * 7},
-      {"granite", 14},    {"lfm2", 17},          {"olmo2", 14},       {"olmo3", 4 * 7},
-      {"glm4", 14},       {"smollm3", 4 * 7},    {"ernie4.5", 14},    {"exaone4", 4 * 7},
-      {"seed-oss", 14},   {"hunyuan-dense", 14}, {"ministral3", 14},  {"bamba", 17},
-      {"nemotron-h", 10}, {"deepseek-v3", 40},   {"deepseek-v2", 38}, {"glm4-moe-lite", 40},
-      {"mistral4", 64},   {"deepseek-v32", 44},  {"glm-moe-dsa", 44}};
+      {"mistral", 14},     {"phi3", 14},          {"gemma2", 14},      {"gemma3", 6 * 7},
+      {"granite", 14},     {"lfm2", 17},          {"olmo2", 14},       {"olmo3", 4 * 7},
+      {"glm4", 14},        {"smollm3", 4 * 7},    {"ernie4.5", 14},    {"exaone4", 4 * 7},
+      {"seed-oss", 14},    {"hunyuan-dense", 14}, {"ministral3", 14},  {"bamba", 17},
+      {"nemotron-h", 10},  {"deepseek-v3", 40},   {"deepseek-v2", 38}, {"glm4-moe-lite", 40},
+      {"mistral4", 64},    {"deepseek-v32", 44},  {"glm-moe-dsa", 44}, {"ernie4.5-moe", 38},
+      {"hunyuan-moe", 62}, {"llama4", 52},        {"nemotron", 12},    {"cohere2", 28},
+      {"gemma4-moe", 122}};
   for (const auto& [family, count] : modules) {
     SCOPED_TRACE(family);
     const ProcessResult made = quantize(family, family + "-awq", {"--format", "awq"});
