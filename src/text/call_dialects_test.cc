@@ -146,6 +146,38 @@ TEST(CallDialects, give_the_ids_that_models_write_and_templates_take) {
   ASSERT_EQ(mistral.size(), 2u);
   EXPECT_EQ(mistral[0].size(), 9u);
   EXPECT_EQ(mistral[1], "aB3456789");
+  const auto others =
+      ids("named_json", "[TOOL_CALLS]f[CALL_ID]a b[ARGS]{}[TOOL_CALLS]g[CALL_ID]aB345678-[ARGS]{}");
+  ASSERT_EQ(others.size(), 2u);
+  for (const std::string& id : others) EXPECT_EQ(id.find_first_not_of("0123456789abcdef"), id.npos);
+  const std::string same =
+      "<|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{}<|tool_call_end|>";
+  const auto twice = ids("numbered", same + same);
+  ASSERT_EQ(twice.size(), 2u);
+  EXPECT_NE(twice[0], twice[1]);
+}
+
+/// Calls that a text quotes are no calls.
+TEST(CallDialects, keep_marks_in_quoted_texts) {
+  EXPECT_EQ(
+      shown("json", R"(<tool_call>{"name": "f", "arguments": {"s": "a </tool_call><tool_call>)"
+                    R"({\"name\": \"g\"}</tool_call> b"}}</tool_call>)"),
+      R"([["f",{"s":"a </tool_call><tool_call>{\"name\": \"g\"}</tool_call> b"}]])");
+}
+
+/// Numbers are those of the model, letter for letter, in lists, too.
+TEST(CallDialects, keep_the_texts_of_arguments) {
+  ToolCallParser parser(find_call_dialect("json_toolcall"), all_cases()["tools"], "seed");
+  std::vector<Piece> pieces =
+      parser.push({{Channel::kAnswer,
+                    {},
+                    R"(<TOOLCALL>[{"name": "f", "arguments": {"n": 1.10}}, )"
+                    R"({"name": "g", "arguments": {"n": 12345678901234567890.5}}]</TOOLCALL>)",
+                    true}});
+  for (Piece& piece : parser.finish()) pieces.push_back(std::move(piece));
+  ASSERT_EQ(pieces.size(), 2u);
+  EXPECT_EQ(pieces[0].text, R"({"n": 1.10})");
+  EXPECT_EQ(pieces[1].text, R"({"n": 12345678901234567890.5})");
 }
 
 /// A value that seems to go on after a mark does not swallow the call that comes next.

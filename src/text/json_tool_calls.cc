@@ -101,10 +101,15 @@ CallText parse_json_calls(std::string_view text, const Value& /*tools*/) {
     result.calls.push_back(*std::move(call));
     return result;
   }
+  std::string_view rest = text.substr(1);
   for (const Value& entry : *value) {
-    auto call = call_of(entry, {});
+    rest.remove_prefix(std::min(rest.find_first_not_of(" \t\r\n,"), rest.size()));
+    bool in_string = false;
+    const std::size_t end = std::min(end_of_json(rest, in_string), rest.size());
+    auto call = call_of(entry, rest.substr(0, end));
     if (!call) return {};
     result.calls.push_back(*std::move(call));
+    rest.remove_prefix(end);
   }
   return result.calls.empty() ? CallText{} : result;
 }

@@ -143,13 +143,15 @@ bool TaggedCalls::end_call(bool at_end, std::vector<Piece>& pieces) {
     from_ = std::max(from_, held_.size() - std::min(held_.size(), longest - 1));
     return false;
   }
-  // A call after a mark that could belong to a value says that it does not.
-  if (tries_ > 0 && !dialect_->call.close.empty() && begins_call(last_end_)) {
-    fail(last_end_, pieces);
-    return true;
-  }
   const std::size_t end = is_closed ? found : held_.size();
   const CallText text = dialect_->read(std::string_view(held_).substr(body_, end - body_), tools_);
+  // Where texts have no quotes, a call after a mark that could belong to one says that it does not.
+  const bool is_sound = dialect_->quotes_texts && text.kind != CallText::Kind::kNone;
+  if (!is_sound && tries_ > 0 && !dialect_->call.close.empty() && begins_call(last_end_)) {
+    in_call_ = false;
+    emit(last_end_, pieces);
+    return true;
+  }
   if (text.kind == CallText::Kind::kOpen && is_closed && ++tries_ < kMaxTries) {
     last_end_ = next;
     from_ = found + 1;

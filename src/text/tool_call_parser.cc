@@ -1,5 +1,7 @@
 #include "text/tool_call_parser.h"
 
+#include <algorithm>
+#include <cctype>
 #include <span>
 #include <utility>
 
@@ -69,11 +71,18 @@ void ToolCallParser::finish(std::vector<Piece>& pieces) {
   with_calls(calls_, [&](auto& calls) { calls.finish(pieces); });
 }
 
+/// Says whether templates take an id that a model wrote.
+bool ToolCallParser::is_good_id(std::string_view id) const {
+  if (!has_short_ids_) return !id.empty();
+  const auto is_plain = [](unsigned char c) { return c < 0x80 && std::isalnum(c) != 0; };
+  return id.size() == kShortIdDigits && std::ranges::all_of(id, is_plain);
+}
+
 void ToolCallParser::name(std::vector<Piece>& pieces) {
   for (Piece& piece : pieces) {
     if (piece.channel != Channel::kToolCall) continue;
     const std::string text = seed_ + "/" + std::to_string(num_calls_++);
-    if (!piece.call_id.empty()) continue;
+    if (is_good_id(piece.call_id) && ids_.insert(piece.call_id).second) continue;
     const std::string digits = sha256(std::as_bytes(std::span(text)));
     piece.call_id =
         has_short_ids_ ? digits.substr(0, kShortIdDigits) : "call_" + digits.substr(0, kIdDigits);

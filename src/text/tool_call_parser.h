@@ -2,7 +2,9 @@
 // Takes calls of tools out of the pieces of an answer, in the way of its model.
 
 #include <cstdint>
+#include <set>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -31,12 +33,14 @@ class ToolCallParser {
  private:
   void push(Piece piece, std::vector<Piece>& pieces);
   void finish(std::vector<Piece>& pieces);
+  bool is_good_id(std::string_view id) const;
   void name(std::vector<Piece>& pieces);
 
   std::variant<std::monostate, TaggedCalls, JsonAnswerCalls, HarmonyCalls> calls_;
   std::string seed_;
   bool has_short_ids_ = false;
   int64_t num_calls_ = 0;
+  std::set<std::string> ids_;  // that the model wrote
 };
 
 }  // namespace subbyte

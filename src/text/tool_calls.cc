@@ -61,12 +61,14 @@ constexpr CallDialect kDialects[] = {
     {.name = "python_list",
      .signs = "<|tool_call_start|> <|tool_list_start|>",
      .call = {"<|tool_call_start|>", "<|tool_call_end|>"},
-     .read = parse_python_calls},
+     .read = parse_python_calls,
+     .quotes_texts = true},
     // OLMo 3: the same without brackets, one in each line
     {.name = "python_lines",
      .signs = "<function_calls>",
      .call = {"<function_calls>", "</function_calls>"},
-     .read = parse_python_calls},
+     .read = parse_python_calls,
+     .quotes_texts = true},
     // Mistral: [TOOL_CALLS]f[ARGS]{"x": 1}, some of these; older ones [TOOL_CALLS] and a list
     {.name = "named_json",
      .signs = "[TOOL_CALLS]",
@@ -78,19 +80,25 @@ constexpr CallDialect kDialects[] = {
     {.name = "json_toolcall",
      .signs = "<TOOLCALL>",
      .call = {"<TOOLCALL>", "</TOOLCALL>"},
-     .read = parse_json_calls},
+     .read = parse_json_calls,
+     .quotes_texts = true},
     // Hunyuan: <tool_calls>[{"name": "f", "arguments": {"x": 1}}]</tool_calls>
     {.name = "json_tool_calls",
      .signs = "<tool_calls>",
      .call = {"<tool_calls>", "</tool_calls>"},
-     .read = parse_json_calls},
+     .read = parse_json_calls,
+     .quotes_texts = true},
     // Granite 3: <|tool_call|>[{"name": "f", "arguments": {"x": 1}}]
     {.name = "json_to_the_end",
      .signs = "<|tool_call|>",
      .call = {"<|tool_call|>", ""},
      .read = parse_named_json_calls},
     // Qwen, Hermes and many: <tool_call>{"name": "f", "arguments": {"x": 1}}</tool_call>
-    {.name = "json", .signs = "<tool_call>", .call = kToolCall, .read = parse_json_calls},
+    {.name = "json",
+     .signs = "<tool_call>",
+     .call = kToolCall,
+     .read = parse_json_calls,
+     .quotes_texts = true},
     // Llama 3.1 and later: {"name": "f", "parameters": {"x": 1}}, as they are told, and the name of
     // the tool of theirs that does not
     {.name = "json_answer", .signs = "<|python_tag|> \"parameters\":", .read = parse_json_answer},

@@ -48,6 +48,8 @@ struct CallDialect {
   /// a message says itself that it is a call.
   CallText (*read)(std::string_view text, const json::Value& tools) = nullptr;
   std::string_view inner_marks = {};  // tokens inside of calls, with blanks between them
+  /// Texts are between quotes, so that a mark in one is known from a mark after it.
+  bool quotes_texts = false;
   /// Ids have nine letters, as templates of Mistral demand.
   bool has_short_ids = false;
 };
