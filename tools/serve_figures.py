@@ -56,11 +56,14 @@ class Figures:
         self.arguments = arguments
         self.tiny = arguments.tiny
         self.end = time.monotonic() + arguments.seconds
-        self.folder = Path(arguments.folder)
+        self.folder = Path(arguments.folder) / ("tiny" if self.tiny else "")
         self.file = self.folder / "qwen3.gguf"
         self.results: dict[str, object] = {}
         if arguments.results and Path(arguments.results).exists():
             self.results = json.loads(Path(arguments.results).read_text())
+        made_by = arguments.program + (" --try" if self.tiny else "")
+        if self.results.setdefault("made by", made_by) != made_by:
+            raise SystemExit(f"{arguments.results}: figures of {self.results['made by']}")
         self.device = ["--device", "cpu", "--threads", "2"] if self.tiny else ["--device", "cuda"]
         self.many = 8 if self.tiny else 64
 
@@ -147,6 +150,8 @@ class Figures:
         def find() -> dict:
             found = measure(server, row, settings)
             print_row(found)
+            if found["errors"] > 0:
+                raise SystemExit(f"{found['errors']} requests failed")
             return found
         self.keep(self.name_of(name, clients, shared, late), 1.5 * seconds + 10, find)
 

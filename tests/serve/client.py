@@ -46,6 +46,7 @@ class Server:
     """The program with a model, until the block ends."""
 
     program = "subbyte"
+    longest = 60  # seconds that a client waits
 
     def __init__(self, arch: str = "qwen3", *options: str, environment: dict | None = None):
         self.process = subprocess.Popen(

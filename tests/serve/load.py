@@ -24,7 +24,6 @@ CANCELLED = 0.10
 BROKEN = 0.02
 SLOW = 0.02  # who take their answer in small parts
 KINDS = 40  # of requests whose answers are known
-LONGEST = 600  # seconds that a client waits: sanitizers and other programs slow the server down
 
 
 def body_of(kind: int) -> dict:
@@ -49,7 +48,7 @@ def read_slowly(connection: socket.socket) -> bytes:
 def ask(server: Server, body: dict, read: Callable = read_all) -> list[str]:
     """The texts of an answer, by their choices."""
     with server.connect() as connection:
-        connection.settimeout(LONGEST)
+        connection.settimeout(Server.longest)
         connection.sendall(request_bytes("/v1/completions", body, "Connection: close"))
         head, _, rest = read(connection).partition(b"\r\n\r\n")
     if b" 200 OK" not in head.split(b"\r\n")[0]:
@@ -131,8 +130,10 @@ def main() -> int:
     parser.add_argument("--requests", type=int, default=400)
     parser.add_argument("--clients", type=int, default=64)
     parser.add_argument("--memory", action="store_true")
+    parser.add_argument("--longest", type=int, default=60, help="seconds that a client waits")
     arguments = parser.parse_args()
     Server.program = arguments.program
+    Server.longest = arguments.longest
     with Server("qwen3", "--parallel", "16", "--batch-invariant", "--log", "none") as server:
         load = Load(server, [ask(server, body_of(kind)) for kind in range(KINDS)])
         warm = min(1000, arguments.requests)

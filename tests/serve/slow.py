@@ -119,14 +119,15 @@ def hear_of_waiting() -> list[str]:
     """A stream that waits in the queue is told that the connection is alive."""
     body = {"prompt": "Once", "max_tokens": 2000, "n": 128, "ignore_eos": True}
     with Server("qwen3", "--parallel", "1", "--log", "none") as server, \
-            server.connect() as first, server.connect() as second:
-        first.sendall(request_bytes(TEXT, body))
+            server.connect() as first, server.connect() as next_one, server.connect() as second:
+        for busy in (first, next_one):
+            busy.sendall(request_bytes(TEXT, body))
         wait_until(lambda: server.running() > 0)
         begin = time.monotonic()
         second.sendall(request_bytes(TEXT, {**body, "stream": True}))
         said = b""
-        while b"\n\n" not in said:
-            said += second.recv(65536)
+        while b"\n\n" not in said and (part := second.recv(65536)):
+            said += part
         seconds = time.monotonic() - begin
     print(f"a stream that waits: a ping after {seconds:.1f} s")
     is_ping = b": ping\n\n" in said and b"data:" not in said

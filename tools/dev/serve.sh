@@ -36,7 +36,7 @@ serve_test_load() {
   test_server ci load.py --requests 20000 --memory
   count_test "1,000 conversations that branch, of each family" test_conversations ci
   build_or_end asan-scalar subbyte
-  test_server asan-scalar load.py --requests 2000
+  test_server asan-scalar load.py --requests 2000 --longest 600
 }
 
 serve_test_slow() {
@@ -51,7 +51,7 @@ serve_test_page() {
 
 serve_test_tsan() {
   build_or_end tsan-scalar subbyte
-  test_server tsan-scalar load.py --requests 500
+  test_server tsan-scalar load.py --requests 500 --longest 600
 }
 
 serve_test_fuzz() {
