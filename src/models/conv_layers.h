@@ -16,6 +16,23 @@ namespace subbyte {
 /// Most taps of their filters.
 inline constexpr int64_t kMaxConvTaps = 16;
 
+/// Names of GGUF files, of all blocks but experts.
+inline constexpr GgufTensorRule kConvGgufTensors[] = {
+    {"token_embd_norm", "model.embedding_norm"},
+    {"output_norm", "model.embedding_norm"},
+    {"attn_norm", "operator_norm"},
+    {"attn_q_norm", "self_attn.q_layernorm"},
+    {"attn_k_norm", "self_attn.k_layernorm"},
+    {"attn_output", "self_attn.out_proj"},
+    {"shortconv.conv", "conv.conv", GgufChange::kFilters},
+    {"shortconv.in_proj", "conv.in_proj"},
+    {"shortconv.out_proj", "conv.out_proj"},
+    {"ffn_norm", "ffn_norm"},
+    {"ffn_gate", "feed_forward.w1"},
+    {"ffn_up", "feed_forward.w3"},
+    {"ffn_down", "feed_forward.w2"},
+};
+
 struct ConvLayers {
   std::vector<bool> are_conv;  // [num_layers]
   int64_t taps = 3;

@@ -29,21 +29,6 @@ constexpr GgufKeyRule kGgufKeys[] = {
     {"attention.layer_norm_rms_epsilon", "norm_eps"},
     {"shortconv.l_cache", "conv_L_cache"},
 };
-constexpr GgufTensorRule kGgufTensors[] = {
-    {"token_embd_norm", "model.embedding_norm"},
-    {"output_norm", "model.embedding_norm"},
-    {"attn_norm", "operator_norm"},
-    {"attn_q_norm", "self_attn.q_layernorm"},
-    {"attn_k_norm", "self_attn.k_layernorm"},
-    {"attn_output", "self_attn.out_proj"},
-    {"shortconv.conv", "conv.conv", GgufChange::kFilters},
-    {"shortconv.in_proj", "conv.in_proj"},
-    {"shortconv.out_proj", "conv.out_proj"},
-    {"ffn_norm", "ffn_norm"},
-    {"ffn_gate", "feed_forward.w1"},
-    {"ffn_up", "feed_forward.w3"},
-    {"ffn_down", "feed_forward.w2"},
-};
 
 /// Sizes are as they are.
 Status complete_gguf(const GgufModel& model, json::Value& config) {
@@ -90,7 +75,7 @@ void add_gguf_keys(const ModelConfig& model, GgufKeys& keys) {
 constexpr GgufArchitecture kGguf[] = {{.name = "lfm2",
                                        .model_type = "lfm2",
                                        .keys = kGgufKeys,
-                                       .tensors = kGgufTensors,
+                                       .tensors = kConvGgufTensors,
                                        .complete = complete_gguf,
                                        .add_keys = add_gguf_keys}};
 

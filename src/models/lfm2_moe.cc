@@ -32,20 +32,7 @@ constexpr GgufKeyRule kGgufKeys[] = {
     {"expert_feed_forward_length", "moe_intermediate_size"},
     {"leading_dense_block_count", "num_dense_layers", "0"},
 };
-constexpr GgufTensorRule kGgufTensors[] = {
-    {"token_embd_norm", "model.embedding_norm"},
-    {"output_norm", "model.embedding_norm"},
-    {"attn_norm", "operator_norm"},
-    {"attn_q_norm", "self_attn.q_layernorm"},
-    {"attn_k_norm", "self_attn.k_layernorm"},
-    {"attn_output", "self_attn.out_proj"},
-    {"shortconv.conv", "conv.conv", GgufChange::kFilters},
-    {"shortconv.in_proj", "conv.in_proj"},
-    {"shortconv.out_proj", "conv.out_proj"},
-    {"ffn_norm", "ffn_norm"},
-    {"ffn_gate", "feed_forward.w1"},
-    {"ffn_up", "feed_forward.w3"},
-    {"ffn_down", "feed_forward.w2"},
+constexpr GgufTensorRule kGgufExperts[] = {
     {"ffn_gate_inp", "feed_forward.gate"},
     {"exp_probs_b", "feed_forward.expert_bias!.bias"},
     {"ffn_gate_exps", "feed_forward.experts.w1", GgufChange::kExperts},
@@ -94,7 +81,8 @@ constexpr GgufArchitecture kGguf[] = {{.name = "lfm2moe",
                                        .model_type = "lfm2_moe",
                                        .gating = 2,
                                        .keys = kGgufKeys,
-                                       .tensors = kGgufTensors,
+                                       .tensors = kConvGgufTensors,
+                                       .own_tensors = kGgufExperts,
                                        .complete = complete_gguf,
                                        .add_keys = add_gguf_keys}};
 
