@@ -439,13 +439,29 @@ TEST(ToolCalls, lose_no_text_of_answers_without_white_space) {
                                     "x",
                                     "\\",
                                     "<",
-                                    "{"};
+                                    "{",
+                                    "[TOOL_CALLS]",
+                                    "f[ARGS]{}",
+                                    "<|tool_call|>",
+                                    "<|tool_call_start|>",
+                                    "f(n=1)",
+                                    "<|tool_call_end|>",
+                                    "<function_calls>",
+                                    "</function_calls>",
+                                    "<tool_calls>",
+                                    "</tool_calls>",
+                                    "<seed:tool_call>",
+                                    "</seed:tool_call>",
+                                    "call:f{n:1}",
+                                    "<tool_call|>"};
   Random random(7);
-  for (int round = 0; round < 500; ++round) {
+  for (int round = 0; round < 1000; ++round) {
     std::string text;
     for (int i = 0; i < 12; ++i) text += parts[random.next() % std::size(parts)];
     for (const std::string_view dialect :
-         {"json", "functions", "invokes", "keys", "separated", "numbered", "json_answer"}) {
+         {"json", "functions", "invokes", "keys", "separated", "numbered", "json_answer",
+          "bare_keys", "seed_functions", "python_list", "python_lines", "named_json",
+          "json_toolcall", "json_tool_calls", "json_to_the_end"}) {
       const std::string found = parse(dialect, text, 1 + round % 9);
       EXPECT_EQ(parse(dialect, text, 200), found) << text;
       if (found.find('[') == std::string::npos) {

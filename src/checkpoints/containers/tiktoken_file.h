@@ -3,7 +3,7 @@
 // each line the bytes of a token in base64, a blank, and its rank, which is its id. Neighbours are
 // joined that make the token of the lowest rank. The pattern that cuts a text is in the code beside
 // it, which tokenizer_class of tokenizer_config.json names; tokens that text does not become are in
-// added_tokens_decoder there, and 256 ids after the last rank are reserved for them.
+// added_tokens_decoder there, and 256 ids from the number of ranks on are reserved for them.
 
 #include <filesystem>
 #include <string>
