@@ -449,7 +449,6 @@ TEST(ToolCalls, lose_no_text_of_answers_without_white_space) {
                                     "<function_calls>",
                                     "</function_calls>",
                                     "<tool_calls>",
-                                    "</tool_calls>",
                                     "<seed:tool_call>",
                                     "</seed:tool_call>",
                                     "call:f{n:1}",
