@@ -3,6 +3,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -10,6 +11,15 @@
 #include "bench/cuda/weights_pool.h"
 
 namespace subbyte::bench {
+
+/// One of our products with the weights of a pool.
+struct OurProduct {
+  const cuda::Plan& plan;
+  const cuda::PackedFormat& format;
+  cuda::Number number = cuda::Number::kF16;
+  bool dependent = false;      // launches
+  bool rounds_inputs = false;  // W8A8
+};
 
 /// Device memory for measurements, with random activations of either 16-bit type, and the stream
 /// that they run on.
@@ -32,15 +42,22 @@ class DeviceTimes {
   /// memory.
   double vendor_product(int64_t m, int64_t rows, int64_t cols);
 
+  /// Microseconds of one of ours, with weights that lie in the pool (WeightsPool::fill()).
+  double our_product(const OurProduct& product, int64_t m);
+  /// Launches it with those of copy `i` of the pool, or with others.
+  void launch(const OurProduct& product, int64_t m, int i) { launch(product, m, pool_.copy(i)); }
+  void launch(const OurProduct& product, int64_t m, const std::byte* weights);
+  /// Microseconds of launch(i), which reads copy `i` of `bytes` of weights: so many launches that
+  /// none finds its own in the caches.
+  double rotate(std::size_t bytes, int64_t m, int64_t rows, int64_t cols,
+                const std::function<void(int)>& launch);
+
   WeightsPool& pool() { return pool_; }
   cudaStream_t stream() const { return stream_; }
   std::byte* x() const { return x_; }
   std::byte* y() const { return y_; }
   std::byte* workspace() const { return workspace_; }
   unsigned* sink() const { return sink_; }
-
-  /// Launches that one measurement of such a product makes.
-  static int calls_for(int64_t m, int64_t rows, int64_t cols);
 
  private:
   int replays_;

@@ -15,6 +15,7 @@
 #include "bench/command_line.h"
 #include "bench/cuda/decoder_time.h"
 #include "bench/cuda/device_times.h"
+#include "bench/cuda/formats.h"
 #include "bench/cuda/graph_timer.h"
 #include "bench/cuda/suite_options.h"
 #include "kernels/cuda/read.h"
@@ -34,34 +35,6 @@ const std::vector<Shape> kShapes = {
     {"down", 12288, 4096},    {"8192", 8192, 8192},    {"oss_gate_up", 2880, 5760},
     {"oss_down", 2880, 2880}, {"odd_up", 7392, 10952}, {"odd_down", 10944, 7400},
     {"70b_up", 8192, 28672},
-};
-
-struct NamedFormat {
-  std::string name;
-  WeightFormat format;
-  bool rounds_inputs = false;  // to E4M3, which is a part of the time: W8A8
-};
-
-const std::vector<NamedFormat> kFormats = {
-    {"int4", {Format::kU4, Format::kF16, Zero::kU8, 128}},
-    {"mxfp4", {Format::kE2M1, Format::kE8M0, Zero::kNone, 32}},
-    {"nvfp4", {Format::kE2M1, Format::kE4M3, Zero::kNone, 16}},
-    {"fp8", {Format::kE4M3, Format::kF32, Zero::kNone, 128}},
-    {"w8a8", {Format::kE4M3, Format::kF32, Zero::kNone, 128}, true},
-    {"nf4", {Format::kNF4, Format::kF32, Zero::kNone, 64}},
-    {"kbit2", {Format::kNFL2, Format::kE4M4, Zero::kNone, 32}},
-    {"kbit3", {Format::kNFL3, Format::kE4M4, Zero::kNone, 32}},
-    {"kbit4", {Format::kNFL4, Format::kE4M4, Zero::kNone, 32}},
-    {"kbit5", {Format::kNFL5, Format::kE4M4, Zero::kNone, 32}},
-    {"vq2", {Format::kVQ2, Format::kE4M4, Zero::kNone, 32, 256}},
-    {"vq4", {Format::kVQ4, Format::kE4M4, Zero::kNone, 32, 256}},
-    {"q2_k", {Format::kU2, Format::kU4, Zero::kOffsetU4, 16}},
-    {"q3_k", {Format::kI3, Format::kI6, Zero::kNone, 16}},
-    {"q4_k", {Format::kU4, Format::kU6, Zero::kOffsetU6, 32}},
-    {"q5_k", {Format::kU5, Format::kU6, Zero::kOffsetU6, 32}},
-    {"q6_k", {Format::kI6, Format::kI8, Zero::kNone, 16}},
-    {"q8_0", {Format::kI8, Format::kF16, Zero::kNone, 32}},
-    {"iq4_xs", {Format::kIQ4, Format::kI6, Zero::kNone, 32}},
 };
 
 struct Options {
@@ -114,7 +87,7 @@ class Bench {
     for (const bool dependent : {false, true}) {
       const double us = 4 * time_calls(40, options_.replays, stream_, [&](int i) {
                           const cuda::PackedFormat& format = formats[i % 4];
-                          launch(plans[i % 4], format, pool_.copy(i), 1, dependent);
+                          times_.launch({plans[i % 4], format, number, dependent}, 1, i);
                         });
       fmt::print(
           "chain of qkv, o, gate_up, down ({:.0f} MB), M = 1, {}: {:.1f} us, {:.0f} % of B\n",
@@ -184,7 +157,9 @@ class Bench {
     const cuda::PackedFormat format = format_of(kFormats[0].format, 64, 256);
     for (const int64_t m : {1, 100}) {
       const cuda::Plan plan = *cuda::plan_linear({format, number(), m}, device_, {});
-      const double ours = host_time([&] { launch(plan, format, pool_.data(), m, false); });
+      const double ours = host_time([&] {
+        times_.launch({plan, format, number()}, m, pool_.data());
+      });
       const double bare =
           host_time([&] { cuda::run_read(pool_.data(), 16, sink_, false, stream_); });
       fmt::print("host time of a call, {} tokens: {:.2f} us; of a bare launch: {:.2f} us\n", m,
@@ -268,7 +243,7 @@ class Bench {
     for (std::size_t i = 0; i < options_.m.size(); ++i) {
       const int64_t m = options_.m[i];
       const double limit = 1e6 * static_cast<double>(format.bytes) / bandwidth_;
-      const double us = options_.sweep ? sweep(shape, format, m) : measure_best(shape, format, m);
+      const double us = options_.sweep ? sweep(format, m) : measure_best(format, m);
       cells.push_back(cell(us, limit, vendor[i]));
     }
     return cells;
@@ -283,13 +258,7 @@ class Bench {
 
   cuda::Number number() const { return options_.bf16 ? cuda::Number::kBF16 : cuda::Number::kF16; }
 
-  double time_plan(const Shape& shape, const cuda::PackedFormat& format, int64_t m,
-                   const cuda::Plan& plan) {
-    return time_calls(DeviceTimes::calls_for(m, shape.rows, shape.cols), options_.replays, stream_,
-                      [&](int i) { launch(plan, format, pool_.copy(i), m, options_.dependent); });
-  }
-
-  double measure_best(const Shape& shape, const cuda::PackedFormat& format, int64_t m) {
+  double measure_best(const cuda::PackedFormat& format, int64_t m) {
     cuda::PlanOptions plan_options;
     plan_options.kernel = options_.kernel;
     plan_options.batch_invariant = options_.batch_invariant;
@@ -302,7 +271,7 @@ class Bench {
       return 0;
     }
     print_plan(problem, *plan);
-    return time_plan(shape, format, m, *plan);
+    return times_.our_product(ours(*plan, format), m);
   }
 
   void print_plan(const cuda::Problem& problem, const cuda::Plan& plan) const {
@@ -310,7 +279,7 @@ class Bench {
   }
 
   /// Every candidate, with what the cost model expected: to see where it is wrong.
-  double sweep(const Shape& shape, const cuda::PackedFormat& format, int64_t m) {
+  double sweep(const cuda::PackedFormat& format, int64_t m) {
     const cuda::Problem problem = {format, number(), m};
     cuda::PlanOptions plan_options;
     plan_options.kernel = options_.kernel;
@@ -321,37 +290,21 @@ class Bench {
                                       : cuda::plan_candidates(problem, device_, plan_options)) {
       first = std::min(first, plan.microseconds);
       if (plan.microseconds > 3 * first) break;
-      const double us = time_plan(shape, format, m, plan);
+      const double us = times_.our_product(ours(plan, format), m);
       fmt::print(stderr, "{:8.2f} us  {}\n", us, to_string(problem, plan));
       best = std::min(best, us);
     }
     return best;
   }
 
-  void launch(const cuda::Plan& plan, const cuda::PackedFormat& format, const std::byte* weights,
-              int64_t m, bool dependent) {
-    cuda::LinearCall call;
-    call.weights = cuda::weight_arguments(weights, format, 1, number());
-    call.format = &format;
-    call.x = x_;
-    call.y = y_;
-    call.x_stride = format.cols;
-    call.y_stride = format.rows;
-    call.m = m;
-    call.dependent_launch = dependent;
-    const auto run = rounds_inputs_ ? &cuda::run_w8a8 : &cuda::run_linear;
-    const Status status = run(plan, call, number(), workspace_, stream_);
-    if (status.ok()) return;
-    fmt::print(stderr, "subbyte_gpu_bench: {}\n", status.error().message);
-    std::exit(1);
+  OurProduct ours(const cuda::Plan& plan, const cuda::PackedFormat& format) const {
+    return {plan, format, number(), options_.dependent, rounds_inputs_};
   }
 
   const Options& options_;
   DeviceTimes times_;
   WeightsPool& pool_ = times_.pool();
   cudaStream_t stream_ = times_.stream();
-  std::byte* x_ = times_.x();
-  std::byte* y_ = times_.y();
   std::byte* workspace_ = times_.workspace();
   unsigned* sink_ = times_.sink();
   cuda::Device device_;

@@ -9,6 +9,7 @@
 #include "bench/cuda/group_suite.h"
 #include "bench/cuda/model_suite.h"
 #include "bench/cuda/moe_suite.h"
+#include "bench/cuda/shapes_suite.h"
 #include "bench/cuda/step_suite.h"
 
 namespace subbyte::bench {
@@ -161,6 +162,27 @@ void add_step_suite(app::Program& program) {
   });
 }
 
+void add_shapes_suite(app::Program& program) {
+  auto suite = std::make_shared<ShapesSuite>();
+  app::Command command = program.add_command(
+      "shapes", "Products at shapes that a seed draws, beside cuBLAS, Marlin and the limit",
+      "  ./dev gpu-bench shapes --seed 12345678");
+  command.option("--seed", suite->seed, "of the shapes").required();
+  sized(command, "--count", suite->count, "shapes", 1, 1000);
+  sized(command, "--m", suite->m, "numbers of tokens", 1, 4096);
+  command.option("--format", suite->formats,
+                 "int4, or one that is measured at every fourth shape: mxfp4 nvfp4 fp8 kbit2 kbit3 "
+                 "q4_k q6_k u5; may be given several times (default: all)");
+  command.option("--marlin", suite->marlin, "Marlin as a shared library (docs/benchmarks)");
+  add_replays(command, suite->replays);
+  command.flag("--sweep", suite->sweep, "time all plans, and what the best of them would give");
+  add_cublas(command, suite->no_cublas);
+  command.run([suite]() -> Result<app::ExitCode> {
+    SUBBYTE_CHECK(run_shapes_suite(*suite));
+    return app::kOk;
+  });
+}
+
 }  // namespace
 
 void add_suites(app::Program& program) {
@@ -170,6 +192,7 @@ void add_suites(app::Program& program) {
   add_delta_net_suite(program);
   add_moe_suite(program);
   add_group_suite(program);
+  add_shapes_suite(program);
   add_step_suite(program);
 }
 
