@@ -21,25 +21,25 @@ import shlex
 import statistics
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 Rates = dict[str, list[float]]
 
 
-def rates_of(command: list[str | Path]) -> dict[str, float]:
-    """Rates by the names of the tests, of programs that print llama-bench's CSV."""
+def rows_of(command: list[str | Path], environment: dict[str, str] | None = None
+            ) -> dict[str, dict[str, str]]:
+    """Rows by the names of the tests, of programs that print llama-bench's CSV."""
     words = [str(word) for word in command]
     done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                          check=False)
+                          check=False, env={**os.environ, **(environment or {})})
     if done.returncode != 0:
         raise SystemExit(f"{shlex.join(words)} ended with {done.returncode}: {done.stderr}")
     found = {}
     for row in csv.DictReader(io.StringIO(done.stdout)):
         prompt, steps, depth = (int(row[key]) for key in ("n_prompt", "n_gen", "n_depth"))
         name = f"prompt of {prompt}" if prompt else f"{steps} tokens"
-        found[name + (f" after {depth}" if depth else "")] = float(row["avg_ts"])
+        found[name + (f" after {depth}" if depth else "")] = row
     return found
 
 
@@ -50,29 +50,28 @@ def tests(arguments: argparse.Namespace) -> list[list[str]]:
     return ([prompt] if arguments.prompt else []) + ([decode] if arguments.steps else [])
 
 
-def ours(arguments: argparse.Namespace, file: Path) -> Callable[[list[str]], dict[str, float]]:
-    command = [arguments.program, "bench", arguments.model or file, "--device", arguments.device,
-               "-r", "1", "-o", "csv", *shlex.split(arguments.ours)]
-    if arguments.device == "cpu":
-        command += ["-t", str(arguments.threads)]
-    return lambda options: rates_of([*command, *options])
+def ours(program: Path, model: Path, device: str, threads: int) -> list[str | Path]:
+    command = [program, "bench", model, "--device", device, "-o", "csv"]
+    return command + (["-t", str(threads)] if device == "cpu" else [])
 
 
-def theirs(arguments: argparse.Namespace, file: Path) -> Callable[[list[str]], dict[str, float]]:
-    layers = "0" if arguments.device == "cpu" else "99"
-    command = [arguments.programs / "llama-bench", "-m", file, "-fa", "1", "-ngl", layers, "-t",
-               str(arguments.threads), "-r", "1", "-o", "csv", *shlex.split(arguments.theirs)]
-    return lambda options: rates_of([*command, *options])
+def theirs(programs: Path, file: Path, device: str, threads: int) -> list[str | Path]:
+    return [programs / "llama-bench", "-m", file, "-fa", "1", "-ngl",
+            "0" if device == "cpu" else "99", "-t", str(threads), "-o", "csv"]
 
 
 def measure(arguments: argparse.Namespace, file: Path) -> tuple[Rates, Rates]:
-    sides = [({}, ours(arguments, file)), ({}, theirs(arguments, file))]
+    device, threads = arguments.device, arguments.threads
+    sides = [({}, [*ours(arguments.program, arguments.model or file, device, threads),
+                   *shlex.split(arguments.ours)]),
+             ({}, [*theirs(arguments.programs, file, device, threads),
+                   *shlex.split(arguments.theirs)])]
     for i in range(arguments.rounds):
         print(f"{file.name}: round {i + 1} of {arguments.rounds}", file=sys.stderr)
         for options in tests(arguments):
-            for rates, run in sides:
-                for name, rate in run(options).items():
-                    rates.setdefault(name, []).append(rate)
+            for rates, command in sides:
+                for name, row in rows_of([*command, "-r", "1", *options]).items():
+                    rates.setdefault(name, []).append(float(row["avg_ts"]))
     return sides[0][0], sides[1][0]
 
 
