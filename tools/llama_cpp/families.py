@@ -3,6 +3,7 @@
 Whole models with random weights, in turns.
 
     families.py [--only gpu|amx|avx2|NAME ...] [--folder DIR] [--results FILE] [--seconds 560]
+    families.py --make [--only ...] [--folder DIR]    # write the models, all at once, and no more
     families.py --list             # what is measured, beside what, and what is wanted
     families.py --try              # tiny models on this machine's processor
 
@@ -15,9 +16,10 @@ process of each program, which warms up. "limit" is the share of the read bandwi
 run measured.
 
 Each figure is printed, and written to --results, as soon as it is measured; those that are in the
-file already are not measured again. Models are written into --folder one pair after the other, and
-removed when they have been measured: 35 GB at most, in memory where the folder is (/dev/shm has
-half of what a machine starts with: mount -o remount,size=100g /dev/shm). Needs
+file already are not measured again. Models are written into --folder one pair after the other,
+unless they are there, and removed when they have been measured: 35 GB at most, 95 GB after --make,
+in memory where the folder is (/dev/shm has half of what a machine starts with: mount -o
+remount,size=100g /dev/shm). Needs
 
     ./dev build release                            # build/release/app/subbyte
     TARGETS=llama-bench tools/llama_cpp/llama_cpp.sh build        # for GPUs
@@ -34,6 +36,8 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -130,7 +134,7 @@ class Figures:
         subprocess.run([self.arguments.program, "synth", path, "--arch", model.arch, "--shape",
                         model.shape, "--group-size", str(model.group), "-q", *options], check=True)
 
-    def make(self, models: list[Model]) -> None:
+    def make(self, models: Sequence[Model]) -> None:
         """Those that are not there, and as GGUF files after those whose config.json they have."""
         folder = self.arguments.folder
         folder.mkdir(parents=True, exist_ok=True)
@@ -143,15 +147,23 @@ class Figures:
                 continue
             configs = [folder / each.name for each in models
                        if (each.arch, each.shape, each.is_gguf) == (model.arch, model.shape, False)]
-            scratch = folder / "shape"
+            scratch = folder / f"shape of {model.name}"
             if not configs:
                 self.synth(model, scratch, "--format", "awq")
             config = json.loads(((configs or [scratch])[0] / "config.json").read_text())
             shutil.rmtree(scratch, ignore_errors=True)
             write_gguf(config, MIXES[model.format], path)
 
-    def remove(self, models: list[Model]) -> None:
-        for model in set(models):
+    def make_all(self) -> None:
+        pairs = list(dict.fromkeys((case.first, case.second) for case in self.cases))
+        with ThreadPoolExecutor(len(pairs)) as pool:
+            list(pool.map(self.make, pairs))
+
+    def remove(self, case: Case) -> None:
+        """The models of a case that none after it has."""
+        later = self.cases[self.cases.index(case) + 1:]
+        needed = {model for each in later for model in (each.first, each.second)}
+        for model in {case.first, case.second} - needed:
             path = self.arguments.folder / model.name
             if model.is_gguf:
                 path.unlink(missing_ok=True)
@@ -196,7 +208,7 @@ class Figures:
 
     def run_case(self, case: Case) -> None:
         begin = time.monotonic()
-        models = [case.first, case.second]
+        models = (case.first, case.second)
         try:
             self.make(models)
             made = time.monotonic()
@@ -206,7 +218,7 @@ class Figures:
             return
         finally:
             if not self.arguments.keep:
-                self.remove(models)
+                self.remove(case)
         self.results[f"{case.name}, {case.machine}"] = {
             "date": time.strftime("%Y-%m-%d"), "seconds_of_writing": round(made - begin, 1),
             "seconds": round(time.monotonic() - begin, 1), "tests": tests}
@@ -286,6 +298,7 @@ def main() -> int:
     parser.add_argument("--llama-cpp", type=Path, default=ROOT / "build/llama_cpp",
                         help=f"with {', '.join(BUILDS.values())}")
     parser.add_argument("--keep", action="store_true", help="leave the models there")
+    parser.add_argument("--make", action="store_true")
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--try", action="store_true", dest="tiny")
     arguments = parser.parse_args()
@@ -296,6 +309,9 @@ def main() -> int:
                   f"{case.wish(True)} in prompts, {case.wish(False)} in decoding")
         return 0
     figures = Figures(arguments, cases)
+    if arguments.make:
+        figures.make_all()
+        return 0
     is_whole = figures.run()
     figures.print_table()
     return 0 if is_whole else INCOMPLETE
