@@ -305,7 +305,7 @@ Status Job::start(Session& session, Line line) {
 /// Keeps as many waiting as run, so that who ends has a successor at once.
 Status Job::feed(Session& session, Lines& lines) {
   const Scheduler& scheduler = session.scheduler();
-  while (scheduler.num_waiting() < scheduler.max_sequences()) {
+  while (scheduler.has_place() || scheduler.num_waiting() < scheduler.max_sequences()) {
     SUBBYTE_TRY(std::optional<Line> line, next_line(lines));
     if (!line) return {};
     if (results_.done().contains(line->number)) continue;

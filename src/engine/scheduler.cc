@@ -56,8 +56,8 @@ Scheduler::Sample* Scheduler::find(const Place& place) {
 void Scheduler::erase(const Place& place) {
   Sample& sample = *find(place);
   steps_.forget(sample.sequence);
-  for (std::vector<Sample*>& owners : owners_) {
-    std::ranges::replace(owners, &sample, static_cast<Sample*>(nullptr));
+  for (Step& step : submitted_) {
+    std::ranges::replace(step.owners, &sample, static_cast<Sample*>(nullptr));
   }
   TextKind kind = sample.kind;
   if (running_.erase(place) == 0) waiting_.erase(place);
@@ -81,9 +81,9 @@ void Scheduler::end(const Place& place) {
 }
 
 void Scheduler::clear_steps() {
-  num_discarded_steps_ += std::ssize(owners_);
+  num_discarded_steps_ += std::ssize(submitted_);
   steps_.clear();
-  owners_.clear();
+  submitted_.clear();
   for (auto& [place, sample] : running_) sample.on_its_way = 0;
 }
 
@@ -114,10 +114,9 @@ bool Scheduler::still_lacks_room(const Sample& next) {
   return std::ranges::equal(held_, before, std::ranges::greater_equal());
 }
 
-/// Those that wait for a prefix that another computes leave their places to as many others; when it
-/// is there, steps have the first of all.
+/// Those that wait for a prefix that another computes leave their places to as many others.
 bool Scheduler::has_place(int64_t num_before) const {
-  const int64_t all = num_running() + num_before;
+  const int64_t all = std::ssize(running_) + num_before;
   if (all < options_.max_sequences) return true;
   const auto num_led =
       std::ranges::count_if(running_, [&](const auto& one) { return is_led(one.second); });
@@ -202,35 +201,55 @@ int64_t Scheduler::most_tokens(const Sample& sample, int64_t rows_left) const {
   return std::clamp<int64_t>(rows_left + sample.num_scored - length, 0, tokens);
 }
 
-/// In the order of the samples: who gives up pages comes after all that have a part already.
+/// In the order of the samples: who gives up pages comes after all that have a part already. Who
+/// has a place keeps it, also where another one has lent it.
 std::vector<Scheduler::Share> Scheduler::shares(bool is_ahead) {
-  std::vector<Share> shares;
-  std::vector<std::size_t> prompts;
-  int64_t left = options_.step_tokens;
-  int64_t rows_left = kScoredPromptTokens;
-  for (auto& [place, sample] : running_) {
-    if (std::ssize(shares) == options_.max_sequences) break;
-    if (!takes_part(sample, is_ahead)) continue;
-    const int64_t most = most_tokens(sample, rows_left);
-    rows_left -= sample.rows_to_score(most);
-    const bool is_prompt = sample.generation.tokens_left() > 1;
-    if (is_prompt) prompts.push_back(shares.size());
-    if (!is_prompt) --left;
-    shares.push_back({&sample, most, is_prompt ? 0 : most});
+  std::vector<Sample*> order;
+  for (auto& [place, sample] : running_) order.push_back(&sample);
+  if (std::ssize(order) > options_.max_sequences) {
+    std::ranges::stable_sort(order, {}, [](const Sample* sample) {
+      return std::pair(sample->place.priority, !sample->has_place);
+    });
   }
-  left = std::max<int64_t>(left, 1);
-  const auto give = [&](std::size_t prompt, int64_t most) {
-    Share& share = shares[prompt];
+  std::vector<Share> shares;
+  int64_t places_left = options_.max_sequences;
+  int64_t rows_left = kScoredPromptTokens;
+  for (Sample* const sample : order) {
+    if (places_left == 0) break;
+    const bool has_part = takes_part(*sample, is_ahead);
+    if (sample->num_awaited > 0) continue;
+    sample->has_place = true;
+    --places_left;
+    if (!has_part) continue;
+    const int64_t most = most_tokens(*sample, rows_left);
+    rows_left -= sample->rows_to_score(most);
+    const bool is_prompt = sample->generation.tokens_left() > 1;
+    shares.push_back({sample, most, is_prompt ? 0 : most, is_prompt});
+  }
+  std::ranges::sort(shares, {}, [](const Share& share) { return share.sample->place; });
+  give_tokens(shares);
+  return shares;
+}
+
+/// What is left of a step to those that are prompts.
+void Scheduler::give_tokens(std::vector<Share>& shares) {
+  std::vector<Share*> prompts;
+  int64_t num_answers = 0;
+  for (Share& share : shares) {
+    if (share.is_prompt) prompts.push_back(&share);
+    num_answers += share.tokens;
+  }
+  if (prompts.empty()) return;
+  int64_t left = std::max<int64_t>(options_.step_tokens - num_answers, 1);
+  const auto give = [&](Share& share, int64_t most) {
     const int64_t more = std::min({most, left, share.most - share.tokens});
     share.tokens += more;
     left -= more;
   };
-  if (!prompts.empty()) give(prompts.front(), (left + 1) / 2);
-  std::ranges::stable_sort(prompts, {}, [&](std::size_t prompt) {
-    return shares[prompt].sample->generation.tokens_left();
-  });
-  for (const std::size_t prompt : prompts) give(prompt, left);
-  return shares;
+  give(*prompts.front(), (left + 1) / 2);
+  std::ranges::stable_sort(
+      prompts, {}, [](const Share* prompt) { return prompt->sample->generation.tokens_left(); });
+  for (Share* const prompt : prompts) give(*prompt, left);
 }
 
 Part Scheduler::next_part(Sample& sample, int64_t tokens) {
@@ -275,13 +294,13 @@ Status Scheduler::push(Step step) {
     step.owners[i]->on_its_way += std::ssize(part.tokens);
     if (part.choice) step.owners[i]->choice = num_choices++;
   }
-  owners_.push_back(std::move(step.owners));
+  submitted_.push_back(std::move(step));
   return {};
 }
 
 Status Scheduler::enqueue_steps() {
   if (steps_.empty()) {
-    owners_.clear();  // those that an exception has left
+    submitted_.clear();  // those that an exception has left
     Step step;
     // A second time when those that ran gave their pages up for one before them that waits: now it
     // runs.
@@ -379,8 +398,9 @@ Result<std::vector<SampleEvent>> Scheduler::step() {
     clear_steps();
     return std::move(parts).error();
   }
-  const std::vector<Sample*> owners = std::move(owners_.front());
-  owners_.pop_front();
+  const Step done = std::move(submitted_.front());
+  submitted_.pop_front();
+  const std::vector<Sample*>& owners = done.owners;
   num_computed_tokens_ += Batch{*parts}.num_tokens();
   if (std::ranges::all_of(owners, [](const Sample* one) { return one == nullptr; })) {
     ++num_discarded_steps_;

@@ -17,7 +17,7 @@
 //
 // A prompt begins with the longest prefix that is known. Of those that begin alike the first
 // computes what they have in common, and those after it wait for it, while others have their places
-// in steps; samples of a request are such.
+// in steps until they end; samples of a request are such.
 // In batch-invariant mode each sample has the tokens of a run alone, bit for bit.
 //
 // Where the machine takes a second step before the first is finished, and the tokens of that one
@@ -133,10 +133,11 @@ class Scheduler {
 
   bool idle() const { return running_.empty() && waiting_.empty(); }
   /// Says whether one more sample would begin at once, but for pages.
-  bool has_place() const { return has_place(num_waiting()); }
+  bool has_place() const { return has_place(std::ssize(waiting_)); }
   int64_t max_sequences() const { return options_.max_sequences; }
-  int64_t num_running() const { return std::ssize(running_); }
-  int64_t num_waiting() const { return std::ssize(waiting_); }
+  /// Samples that are computed, and the others: those that wait for what another one computes, too.
+  int64_t num_running() const { return std::ssize(running_) - num_awaiting(); }
+  int64_t num_waiting() const { return std::ssize(waiting_) + num_awaiting(); }
   /// Times that a sequence gave its pages to one before it.
   int64_t num_preemptions() const { return num_preemptions_; }
   /// Tokens that steps have computed, those computed again included, without those of steps that
@@ -199,6 +200,7 @@ class Scheduler {
     /// Where steps have to end, as prefixes are to be shared from there.
     std::set<int64_t> ends{};
     bool is_in_prompt = false;  // its last token that is known is not computed yet
+    bool has_place = false;     // in steps
     /// Who computes a prefix of it, and how many positions; 0: nobody.
     Place leader{};
     int64_t num_awaited = 0;
@@ -222,6 +224,7 @@ class Scheduler {
     Sample* sample = nullptr;
     int64_t most = 0;
     int64_t tokens = 0;
+    bool is_prompt = false;
   };
 
   Status check(const ScheduledRequest& request, int64_t max_length) const;
@@ -232,6 +235,7 @@ class Scheduler {
   bool still_lacks_room(const Sample& next);
   void follow(Sample& sample, int64_t known);
   bool is_led(const Sample& sample) const;
+  int64_t num_awaiting() const;
 
   Status enqueue_steps();
   Status push(Step step);
@@ -239,6 +243,7 @@ class Scheduler {
   bool takes_part(Sample& sample, bool is_ahead);
   int64_t most_tokens(const Sample& sample, int64_t rows_left) const;
   std::vector<Share> shares(bool is_ahead);
+  void give_tokens(std::vector<Share>& shares);
   Part next_part(Sample& sample, int64_t tokens);
   bool make_room(const Sequence& sequence, int64_t tokens, int64_t spare = 0);
   bool reserve(Sample& sample, int64_t tokens);
@@ -277,8 +282,8 @@ class Scheduler {
   std::vector<int64_t> held_;  // units of each group that sequences had then, or later
   bool lacks_room_ = false;    // a step ahead left out a sample for want of pages
   Logits logits_;
-  StepQueue steps_;                          // ends before the sequences of the samples
-  std::deque<std::vector<Sample*>> owners_;  // of the parts of each
+  StepQueue steps_;             // ends before the sequences of the samples
+  std::deque<Step> submitted_;  // the same steps; their parts are there
 };
 
 }  // namespace subbyte

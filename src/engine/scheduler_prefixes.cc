@@ -21,6 +21,7 @@ void Scheduler::begin(Sample& sample) {
   const std::span<const int32_t> tokens = sample.generation.tokens();
   sample.kind.is_long = pool_.is_long(std::ssize(tokens));
   sample.is_in_prompt = true;
+  sample.has_place = false;
   sample.num_awaited = 0;
   // Of a prompt that is scored the logits of all tokens that are not yet are needed.
   const int64_t most = sample.is_scored() ? std::ssize(tokens) - 1 : sample.num_scored;
@@ -80,6 +81,12 @@ bool Scheduler::is_led(const Sample& sample) const {
   if (found == running_.end()) return false;
   const Sample& leader = found->second;
   return leader.is_in_prompt && leader.num_awaited == 0 && leader.num_kept < sample.num_awaited;
+}
+
+/// Those that are led, or were and have had no part in a step since.
+int64_t Scheduler::num_awaiting() const {
+  return std::ranges::count_if(running_,
+                               [](const auto& one) { return one.second.num_awaited > 0; });
 }
 
 /// What a sample has computed is known to others: of a prompt after each step, then by pages.

@@ -140,6 +140,29 @@ TEST_P(SharedPrefixes, are_computed_once_by_those_that_come_together) {
   EXPECT_EQ(scheduler_->num_cached_tokens(), 9 * 400);
 }
 
+TEST_P(SharedPrefixes, are_waited_for_in_places_that_others_keep_until_they_end) {
+  start(60, {.max_sequences = 2, .step_tokens = 64});
+  const std::vector<int32_t> system = text(400);
+  const RequestId leader = add(request(joined(system, text(10)), 40));
+  const RequestId led = add(request(joined(system, text(10)), 4));
+  const RequestId other = add(request(text(20), 30));  // in the place of the one before
+  Answers answers;
+  std::size_t num_steps = 0;
+  for (std::size_t before = 0; before < 30; ++num_steps) {
+    step(answers);
+    const std::size_t now = answers[{other, 0}].tokens.size();
+    EXPECT_TRUE(before == 0 || now == before + 1) << num_steps;
+    EXPECT_TRUE((answers[{led, 0}].tokens.empty()));
+    before = now;
+    if (now == 30) break;
+    EXPECT_EQ(scheduler_->num_running(), 2);
+    EXPECT_EQ(scheduler_->num_waiting(), 1);
+  }
+  EXPECT_GT((answers[{leader, 0}].tokens.size()), 5u);
+  while (!scheduler_->idle() && !HasFatalFailure()) step(answers);
+  EXPECT_EQ((answers[{led, 0}].cached_tokens), 400);
+}
+
 TEST_P(SharedPrefixes, are_not_waited_for_where_those_that_compute_them_come_later) {
   start(60, {.max_sequences = 4, .step_tokens = 64});
   ScheduledRequest late = request(text(400), 1);
