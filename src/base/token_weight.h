@@ -18,6 +18,13 @@ namespace subbyte {
 /// Weight of the best token. The sum over 2^24 tokens, the largest vocabulary, fits.
 inline constexpr uint64_t kBestWeight = uint64_t{1} << 38;
 
+/// A token that may be chosen.
+struct TokenCandidate {
+  int32_t token = 0;
+  float logit = 0;
+  uint64_t weight = 0;
+};
+
 /// Rounded to a finite float.
 SUBBYTE_HOST_DEVICE float finite_float(double value) {
   const double largest = FLT_MAX;

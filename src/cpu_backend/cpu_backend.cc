@@ -140,7 +140,8 @@ class CpuBackend : public Backend {
       if (part.choice) choices.emplace_back(&*part.choice, row - 1);
     }
     tokens_.assign(choices.size(), kNoToken);
-    choosers_.resize(execution_->pool().size());
+    choosers_.resize(execution_->pool().size(),
+                     TokenChooser(execution_->kernels().vectors->weigh_tokens));
     std::atomic<bool> has_memory = true;
     const auto logits = std::span<const float>(runner_.logits());
     const auto choose = [&](int64_t begin, int64_t end, int thread) {

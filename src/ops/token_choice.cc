@@ -8,7 +8,6 @@
 #include <limits>
 #include <string>
 
-#include "base/cpu_features.h"
 #include "base/token_weight.h"
 
 namespace subbyte {
@@ -58,28 +57,26 @@ Error not_finite(std::span<const float> logits) {
   return {"sampling.not_finite", "the model gave no finite logit"};
 }
 
-template <class Candidate>
-bool is_better(const Candidate& a, const Candidate& b) {
+bool is_better(const TokenCandidate& a, const TokenCandidate& b) {
   return a.logit != b.logit ? a.logit > b.logit : a.token < b.token;
 }
 
 /// Puts the best in front, in no order but for the last of them: with that one the sum of the
 /// weights reaches `wanted`, which all together do. How many those are.
-template <class Candidate>
-std::size_t put_reaching_in_front(std::vector<Candidate>& candidates, uint64_t wanted) {
+std::size_t put_reaching_in_front(std::vector<TokenCandidate>& candidates, uint64_t wanted) {
   constexpr std::ptrdiff_t kFew = 16;
   auto first = candidates.begin();
   auto end = candidates.end();
   while (end - first > kFew) {
-    const Candidate& a = *first;
-    const Candidate& b = first[(end - first) / 2];
-    const Candidate& c = end[-1];
+    const TokenCandidate& a = *first;
+    const TokenCandidate& b = first[(end - first) / 2];
+    const TokenCandidate& c = end[-1];
     const bool is_order = is_better(a, b);  // neither the best nor the worst, so both parts shrink
-    const Candidate& better = is_order ? a : b;
-    const Candidate& worse = is_order ? b : a;
-    const Candidate middle = is_better(c, better) ? better : is_better(c, worse) ? c : worse;
+    const TokenCandidate& better = is_order ? a : b;
+    const TokenCandidate& worse = is_order ? b : a;
+    const TokenCandidate middle = is_better(c, better) ? better : is_better(c, worse) ? c : worse;
     uint64_t sum = 0;
-    const auto next = std::partition(first, end, [&](const Candidate& one) {
+    const auto next = std::partition(first, end, [&](const TokenCandidate& one) {
       const bool is_in_front = !is_better(middle, one);
       if (is_in_front) sum += one.weight;
       return is_in_front;
@@ -91,42 +88,21 @@ std::size_t put_reaching_in_front(std::vector<Candidate>& candidates, uint64_t w
       first = next;
     }
   }
-  std::sort(first, end, is_better<Candidate>);
+  std::sort(first, end, is_better);
   while (first->weight < wanted && end - first > 1) wanted -= (first++)->weight;
   return static_cast<std::size_t>(first - candidates.begin()) + 1;
 }
 
-/// Weights of candidates beside the best one; their sum.
-template <class Candidate>
-[[gnu::always_inline]] inline uint64_t weigh(std::span<Candidate> candidates, float best,
-                                             double temperature) {
+}  // namespace
+
+uint64_t weigh_tokens(TokenCandidate* candidates, int64_t count, float best, double temperature) {
   uint64_t total = 0;
-  for (Candidate& candidate : candidates) {
+  for (TokenCandidate& candidate : std::span(candidates, static_cast<std::size_t>(count))) {
     candidate.weight = token_weight(candidate.logit, best, temperature);
     total += candidate.weight;
   }
   return total;
 }
-
-#ifdef __x86_64__
-/// The same bits, without a call of the C library for each fma().
-template <class Candidate>
-[[gnu::target("avx2,fma"), gnu::flatten]] uint64_t weigh_by_fma(std::span<Candidate> candidates,
-                                                                float best, double temperature) {
-  return weigh(candidates, best, temperature);
-}
-#endif
-
-template <class Candidate>
-uint64_t weigh_quickly(std::span<Candidate> candidates, float best, double temperature) {
-#ifdef __x86_64__
-  static const bool has_fma = (cpu_features() & kCpuAvx2) != 0;
-  if (has_fma) return weigh_by_fma(candidates, best, temperature);
-#endif
-  return weigh(candidates, best, temperature);
-}
-
-}  // namespace
 
 Status TokenChooser::scan(std::span<const float> logits) {
   largest_.clear();
@@ -194,8 +170,9 @@ void TokenChooser::change(std::span<const float> logits, const TokenChoice& choi
   if (changed_.empty()) return;
   const TokenPenalties penalties = {choice.repetition_penalty, choice.frequency_penalty,
                                     choice.presence_penalty};
-  std::erase_if(candidates_,
-                [&](const Candidate& candidate) { return !changes_[candidate.token].is_none(); });
+  std::erase_if(candidates_, [&](const TokenCandidate& candidate) {
+    return !changes_[candidate.token].is_none();
+  });
   for (const int32_t token : changed_) {
     candidates_.push_back({token, changed_logit(logits[token], changes_[token], penalties), 0});
   }
@@ -205,22 +182,22 @@ void TokenChooser::change(std::span<const float> logits, const TokenChoice& choi
 void TokenChooser::keep_best(std::size_t wanted) {
   if (wanted < candidates_.size()) {
     const auto end = candidates_.begin() + static_cast<std::ptrdiff_t>(wanted);
-    std::ranges::nth_element(candidates_, end, is_better<Candidate>);
+    std::ranges::nth_element(candidates_, end, is_better);
     candidates_.resize(wanted);
   }
-  std::iter_swap(candidates_.begin(), std::ranges::min_element(candidates_, is_better<Candidate>));
+  std::iter_swap(candidates_.begin(), std::ranges::min_element(candidates_, is_better));
 }
 
 /// The smallest set of the best that reaches top_p, without those below min_p of the best, and the
 /// token of it that the draw falls on. Sums of weights have no order, so neither need candidates.
 int32_t TokenChooser::draw(const TokenChoice& choice) {
-  const uint64_t total =
-      weigh_quickly(std::span(candidates_), candidates_.front().logit, choice.temperature);
+  const uint64_t total = weigh_(candidates_.data(), std::ssize(candidates_),
+                                candidates_.front().logit, choice.temperature);
   const uint64_t wanted = weight_of_top_p(choice.top_p, total);
   if (wanted < total) candidates_.resize(put_reaching_in_front(candidates_, wanted));
   const uint64_t least = weight_of_min_p(choice.min_p);
   uint64_t kept = 0;
-  std::erase_if(candidates_, [&](const Candidate& candidate) {
+  std::erase_if(candidates_, [&](const TokenCandidate& candidate) {
     if (candidate.weight >= least) kept += candidate.weight;
     return candidate.weight < least;
   });

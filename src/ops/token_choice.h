@@ -45,20 +45,22 @@ struct TokenChoice {
 /// Instead of a token: a logit is NaN or +infinity, or all are -infinity, perhaps by their biases.
 inline constexpr int32_t kNoToken = -1;
 
-/// The scalar choice, with memory that later choices use again.
+/// Sets the weights of candidates beside the best logit; their sum.
+using WeighTokens = uint64_t (*)(TokenCandidate* candidates, int64_t count, float best,
+                                 double temperature);
+uint64_t weigh_tokens(TokenCandidate* candidates, int64_t count, float best, double temperature);
+
+/// The choice on a processor, with memory that later choices use again.
 class TokenChooser {
  public:
+  /// `weigh`: the same bits as weigh_tokens().
+  explicit TokenChooser(WeighTokens weigh = weigh_tokens) : weigh_(weigh) {}
+
   /// Code sampling.not_finite when a logit is NaN or +infinity, or all are -infinity;
   /// sampling.no_token when biases leave none.
   Result<int32_t> choose(std::span<const float> logits, const TokenChoice& choice);
 
  private:
-  struct Candidate {
-    int32_t token;
-    float logit;
-    uint64_t weight;
-  };
-
   /// Fills `largest_`.
   Status scan(std::span<const float> logits);
   /// Makes candidates of tokens among which the `wanted` best are.
@@ -69,10 +71,11 @@ class TokenChooser {
   void keep_best(std::size_t wanted);
   int32_t draw(const TokenChoice& choice);
 
+  WeighTokens weigh_;
   std::vector<float> largest_;        // of each block of logits
   std::vector<LogitChange> changes_;  // [token]
   std::vector<int32_t> changed_;      // tokens with a change, each once
-  std::vector<Candidate> candidates_;
+  std::vector<TokenCandidate> candidates_;
 };
 
 }  // namespace subbyte

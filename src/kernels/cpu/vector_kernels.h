@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "base/operands.h"
+#include "base/token_weight.h"
 
 namespace subbyte::cpu {
 
@@ -127,6 +128,8 @@ struct VectorKernels {
   /// y[i] = s / (1 + exp(-s)), s = the sum of filters[t][i] * x[t][i] from t = 0 on
   void (*convolve_silu)(float* y, const float* const* x, const float* const* filters, int64_t taps,
                         int64_t n);
+  /// Weights of n candidates beside the best logit, the same bits everywhere; their sum.
+  uint64_t (*weigh_tokens)(TokenCandidate* candidates, int64_t n, float best, double temperature);
   void (*delta_rule)(const DeltaRule& rule);
   DeltaChunks delta_chunks;    // as precise as the rule, or nearly so
   const BlockKernels* blocks;  // quantizing and dequantizing

@@ -192,6 +192,26 @@ TEST(StoreKv, writes_as_many_numbers_as_it_is_told) {
   }
 }
 
+TEST(WeighTokens, has_the_bits_of_a_single_weight) {
+  Random random(11);
+  std::vector<TokenCandidate> candidates(1003);
+  for (TokenCandidate& one : candidates)
+    one.logit = 3 - 0.05F * static_cast<float>(random.below(1000));
+  candidates[7].logit = -INFINITY;
+  for (const double temperature : {0.3, 1.0, 7.5}) {
+    for (const Kernels* kernels : tables_of_this_machine()) {
+      const int64_t size = std::ssize(candidates);
+      const uint64_t sum = kernels->vectors->weigh_tokens(candidates.data(), size, 3, temperature);
+      uint64_t expected = 0;
+      for (const TokenCandidate& one : candidates) {
+        EXPECT_EQ(one.weight, token_weight(one.logit, 3, temperature)) << kernels->name;
+        expected += one.weight;
+      }
+      EXPECT_EQ(sum, expected);
+    }
+  }
+}
+
 TEST(Attend, stays_within_its_memory) {
   constexpr int64_t kGroup = 3;
   for (const Kernels* kernels : tables_of_this_machine()) {

@@ -217,3 +217,14 @@ inline void clamped_swiglu(float* out, const float* gate_up, int64_t n, float al
   for (int64_t k = 0; k < 2 * (n - i); ++k) last[k] = gate_up[2 * i + k];
   store_part(out + i, gated(last), n - i);
 }
+
+/// Flat, so that no function of others is compiled here, and fma() is an instruction.
+[[gnu::flatten]] inline uint64_t weigh_tokens(TokenCandidate* candidates, int64_t n, float best,
+                                              double temperature) {
+  uint64_t total = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    candidates[i].weight = token_weight(candidates[i].logit, best, temperature);
+    total += candidates[i].weight;
+  }
+  return total;
+}

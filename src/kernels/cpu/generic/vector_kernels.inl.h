@@ -26,6 +26,7 @@ constexpr VectorKernels kVectorTable = {
     .clamped_swiglu = &clamped_swiglu,
     .sigmoid_gate = &sigmoid_gate,
     .convolve_silu = &convolve_silu,
+    .weigh_tokens = &weigh_tokens,
     .delta_rule = &delta_rule,
     .delta_chunks = kDeltaChunks,
     .blocks = &kBlockKernels,
