@@ -21,7 +21,6 @@ namespace {
 using Kind = CallText::Kind;
 
 constexpr std::string_view kBegin = "call:";
-constexpr std::string_view kQuote = "<|\"|>";
 constexpr int kMaxDepth = 64;
 
 std::string text_as_json(std::string_view text) {
@@ -101,14 +100,14 @@ class Reader {
   }
 
   std::optional<std::string> quoted() {
-    if (!take(kQuote)) return std::nullopt;
-    const std::size_t end = text_.find(kQuote);
+    if (!take(kQuoteMark)) return std::nullopt;
+    const std::size_t end = text_.find(kQuoteMark);
     if (end == std::string_view::npos) {
       is_open_ = true;
       return std::nullopt;
     }
     std::string result(text_.substr(0, end));
-    text_.remove_prefix(end + kQuote.size());
+    text_.remove_prefix(end + kQuoteMark.size());
     return result;
   }
 
@@ -126,7 +125,7 @@ class Reader {
   std::optional<std::string> read_key() {
     skip_space();
     std::optional<std::string> key;
-    if (text_.starts_with(kQuote)) {
+    if (text_.starts_with(kQuoteMark)) {
       key = quoted();
     } else if (const auto found = word(":{}[],")) {
       key = std::string(*found);
@@ -147,7 +146,7 @@ class Reader {
     skip_space();
     if (text_.starts_with("{")) return object(depth + 1);
     if (text_.starts_with("[")) return list(depth + 1);
-    if (text_.starts_with(kQuote)) {
+    if (text_.starts_with(kQuoteMark)) {
       const auto text = quoted();
       return text ? std::optional(text_as_json(*text)) : std::nullopt;
     }

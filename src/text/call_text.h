@@ -7,6 +7,13 @@
 
 namespace subbyte {
 
+// Marks inside of calls, which are tokens of their own, by whose they are (tool_calls.cc).
+inline constexpr std::string_view kQuoteMark = "<|\"|>";
+inline constexpr std::string_view kDeepSeekMark = "<\uff5ctool\u2581sep\uff5c>";
+inline constexpr std::string_view kKimiMark = "<|tool_call_argument_begin|>";
+inline constexpr std::string_view kArgumentsMark = "[ARGS]";
+inline constexpr std::string_view kIdMark = "[CALL_ID]";
+
 inline constexpr std::string_view kCallSpace = " \t\r\n";
 
 /// Without white space at its ends.

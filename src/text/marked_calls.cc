@@ -18,10 +18,6 @@ using Kind = CallText::Kind;
 constexpr std::string_view kBlock = "```json";
 constexpr std::string_view kBlockEnd = "```";
 constexpr std::string_view kFunctions = "functions.";
-constexpr std::string_view kDeepSeekMark = "<\uff5ctool\u2581sep\uff5c>";
-constexpr std::string_view kKimiMark = "<|tool_call_argument_begin|>";
-constexpr std::string_view kArguments = "[ARGS]";
-constexpr std::string_view kId = "[CALL_ID]";
 
 /// What stands before and after the first mark.
 std::optional<std::pair<std::string_view, std::string_view>> parts_of(std::string_view text,
@@ -95,10 +91,10 @@ CallText parse_named_json_calls(std::string_view text, const json::Value& tools)
   const std::string_view value = text.substr(begin);
   const std::size_t end = end_of(value);
   std::string_view head = trimmed_call(text.substr(0, begin));
-  const bool has_mark = head.ends_with(kArguments);
-  if (has_mark) head.remove_suffix(kArguments.size());
+  const bool has_mark = head.ends_with(kArgumentsMark);
+  if (has_mark) head.remove_suffix(kArgumentsMark.size());
   std::string_view id;
-  if (const auto parts = parts_of(head, kId)) std::tie(head, id) = *parts;
+  if (const auto parts = parts_of(head, kIdMark)) std::tie(head, id) = *parts;
   const bool is_name = head.find_first_of(" \t\r\n<>[]\"") == head.npos;
   if (!is_name || (value.empty() && !has_mark)) return {};
   result = call_of(head, value.substr(0, end), id);

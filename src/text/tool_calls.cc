@@ -4,6 +4,7 @@
 #include <iterator>
 #include <utility>
 
+#include "text/call_text.h"
 #include "text/chat_template.h"
 #include "text/python_literal.h"
 
@@ -20,7 +21,7 @@ constexpr CallDialect kDialects[] = {
      .signs = "<|tool_call>call:",
      .call = {"<|tool_call>", "<tool_call|>"},
      .read = parse_bare_key_call,
-     .inner_marks = "<|\"|>"},
+     .inner_marks = {kQuoteMark}},
     // Seed-OSS: <seed:tool_call><function=f><parameter=x>1</parameter></function></seed:tool_call>
     {.name = "seed_functions",
      .signs = "<seed:tool_call>",
@@ -49,14 +50,14 @@ constexpr CallDialect kDialects[] = {
                  "<\uff5ctool\u2581calls\u2581end\uff5c>"},
      .call = {"<\uff5ctool\u2581call\u2581begin\uff5c>", "<\uff5ctool\u2581call\u2581end\uff5c>"},
      .read = parse_deepseek_call,
-     .inner_marks = "<\uff5ctool\u2581sep\uff5c>"},
+     .inner_marks = {kDeepSeekMark}},
     // Kimi: <|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{"x": 1}<|tool_call_end|>
     {.name = "numbered",
-     .signs = "<|tool_call_argument_begin|>",
+     .signs = kKimiMark,
      .section = {"<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"},
      .call = {"<|tool_call_begin|>", "<|tool_call_end|>"},
      .read = parse_kimi_call,
-     .inner_marks = "<|tool_call_argument_begin|>"},
+     .inner_marks = {kKimiMark}},
     // LFM2: <|tool_call_start|>[f(x=1), g()]<|tool_call_end|>
     {.name = "python_list",
      .signs = "<|tool_call_start|> <|tool_list_start|>",
@@ -74,7 +75,7 @@ constexpr CallDialect kDialects[] = {
      .signs = "[TOOL_CALLS]",
      .call = {"[TOOL_CALLS]", ""},
      .read = parse_named_json_calls,
-     .inner_marks = "[ARGS] [CALL_ID]",
+     .inner_marks = {kArgumentsMark, kIdMark},
      .has_short_ids = true},
     // Nemotron: <TOOLCALL>[{"name": "f", "arguments": {"x": 1}}]</TOOLCALL>
     {.name = "json_toolcall",
@@ -138,7 +139,7 @@ bool is_mark_of_calls(std::string_view token) {
     const auto& [section, call] = std::pair(dialect.section, dialect.call);
     return token == section.open || token == section.close || token == call.open ||
            token == call.close ||
-           any_of_parts(dialect.inner_marks, [&](std::string_view mark) { return token == mark; });
+           std::ranges::find(dialect.inner_marks, token) != dialect.inner_marks.end();
   });
 }
 

@@ -2,6 +2,7 @@
 // Calls of tools that a model writes into its answer, in one of many ways (tool_calls.cc lists
 // them). What does not parse stays the text that it is.
 
+#include <array>
 #include <cstddef>
 #include <string>
 #include <string_view>
@@ -47,7 +48,7 @@ struct CallDialect {
   /// Reads what is between the marks of a call, with the tools that the model was told of. nullptr:
   /// a message says itself that it is a call.
   CallText (*read)(std::string_view text, const json::Value& tools) = nullptr;
-  std::string_view inner_marks = {};  // tokens inside of calls, with blanks between them
+  std::array<std::string_view, 2> inner_marks = {};  // tokens inside of calls
   /// Texts are between quotes, so that a mark in one is known from a mark after it.
   bool quotes_texts = false;
   /// Ids have nine letters, as templates of Mistral demand.
