@@ -36,6 +36,7 @@ struct Options {
   int64_t parallel = 8;
   CacheFlags cache;
   int64_t step_tokens = 0;
+  double max_slowdown = 2.5;
   SamplingFlags sampling;
   TemplateFlags chat_template;
   http::ServerOptions http;
@@ -84,6 +85,11 @@ std::vector<std::string> names_of(const Options& options) {
 }
 
 Status complete(Options& options) {
+  if (options.max_slowdown != 0 && !(options.max_slowdown > 1)) {
+    return Error{"usage.max_slowdown",
+                 fmt::format("--max-slowdown: expected a number above 1, or 0, found {}",
+                             options.max_slowdown)};
+  }
   serve::AccessOptions& access = options.service.access;
   SUBBYTE_CHECK(read_keys(options, access.keys));
   const bool is_local = !options.http.uds.empty() || serve::is_loopback(options.http.host);
@@ -122,6 +128,7 @@ Result<Session> load_model(const Invocation& invocation, const Options& options,
                             .max_sequences = options.parallel,
                             .cache_type = *find_cache_type(options.kv_cache_type),
                             .step_tokens = options.step_tokens,
+                            .max_slowdown = options.max_slowdown,
                             .head_bits = options.head_bits,
                             .scores_prompts = true};
   options.prefixes.set(session);
@@ -287,6 +294,12 @@ void add_limits(Command command, Options& options) {
       .shows_default()
       .group(group);
   add_step_tokens(command, options.step_tokens, group);
+  command
+      .option("--max-slowdown", options.max_slowdown,
+              "times as long as without them that tokens of answers may take while prompts are "
+              "read; 0: as long as it takes, for the most tokens in all")
+      .shows_default()
+      .group(group);
 }
 
 void add_logs(Command command, Options& options) {

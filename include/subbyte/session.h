@@ -47,7 +47,10 @@ struct SessionOptions {
   int64_t max_sequences = 8;    // that run at the same time, 1 to 65536; others wait
   int64_t cache_positions = 0;  // of all together; 0: a context for each sequence
   CacheType cache_type = CacheType::kF16;
-  int64_t step_tokens = 0;      // that a step computes at most; 0: what suits the machine
+  int64_t step_tokens = 0;  // that a step computes at most; 0: what suits the machine
+  /// Times as long as without them that a step may take for the prompts in it, where samples answer
+  /// in it, too: these go on then, and prompts wait longer. 0: as long as it takes.
+  double max_slowdown = 0;
   int head_bits = 16;           // 4 or 8: embedding and head are quantized while they are loaded
   bool scores_prompts = false;  // keeps memory for requests that score their prompts
   /// Keeps what requests begin with in the cache while there is room, so that it is computed once.

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 namespace subbyte {
@@ -240,7 +241,12 @@ void Scheduler::give_tokens(std::vector<Share>& shares) {
     num_answers += share.tokens;
   }
   if (prompts.empty()) return;
+  const int64_t num_prompts = std::ssize(prompts);
   int64_t left = std::max<int64_t>(options_.step_tokens - num_answers, 1);
+  if (options_.max_slowdown > 0 && num_answers > 0) {
+    left =
+        std::min(left, costs_.most_prompt_tokens(num_answers, num_prompts, options_.max_slowdown));
+  }
   const auto give = [&](Share& share, int64_t most) {
     const int64_t more = std::min({most, left, share.most - share.tokens});
     share.tokens += more;
@@ -282,11 +288,19 @@ Scheduler::Step Scheduler::next_step(bool is_ahead) {
     }
     step.parts.push_back(next_part(sample, share.tokens));
     step.owners.push_back(&sample);
+    step.load.num_answers += share.is_prompt ? 0 : 1;
+    step.load.prompt_tokens += share.is_prompt ? share.tokens : 0;
   }
   return step;
 }
 
+double Scheduler::now() const {
+  if (options_.seconds) return options_.seconds();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
 Status Scheduler::push(Step step) {
+  step.begin = now();
   SUBBYTE_CHECK(steps_.push(std::move(step.parts)));
   int64_t num_choices = 0;
   for (std::size_t i = 0; i < step.owners.size(); ++i) {
@@ -400,6 +414,9 @@ Result<std::vector<SampleEvent>> Scheduler::step() {
   }
   const Step done = std::move(submitted_.front());
   submitted_.pop_front();
+  // The machine begins with a step when the one before it is done.
+  const double begin = std::max(done.begin, std::exchange(last_end_, now()));
+  costs_.add(done.load, last_end_ - begin);
   const std::vector<Sample*>& owners = done.owners;
   num_computed_tokens_ += Batch{*parts}.num_tokens();
   if (std::ranges::all_of(owners, [](const Sample* one) { return one == nullptr; })) {

@@ -6,9 +6,10 @@
 //               +---- no pages ----+                      its tokens, chunks of prompts
 //
 // Continuous batching: who ends gives its pages and its place to who waits, in the next step. The
-// lower the priority the sooner, and then the older. What is left of a step's tokens goes to
-// prompts, half of it to the first and the rest to those that are nearly done, so that a short one
-// does not wait for a long one, and a long one goes on.
+// lower the priority the sooner, and then the older. What is left of a step's tokens, or what
+// max_slowdown leaves of them (engine/step_costs.h), goes to prompts, half of it to the first and
+// the rest to those that are nearly done, so that a short one does not wait for a long one, and a
+// long one goes on.
 //
 // A sequence takes pages as it grows. When the pool has none left, prefixes that no request has go
 // (ops/prefix_cache.h); then the last sequence gives its pages to those prefixes, waits, and
@@ -30,6 +31,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -40,6 +42,7 @@
 
 #include "engine/generation.h"
 #include "engine/logprobs.h"
+#include "engine/step_costs.h"
 #include "engine/step_queue.h"
 #include "ops/prefix_cache.h"
 
@@ -92,6 +95,10 @@ struct SchedulerOptions {
   int64_t max_sequences = 8;  // that a step has
   int64_t step_tokens = 512;  // of a step; more than max_sequences, else prompts go token by token
   bool shares_prefixes = true;  // false: only samples of a request do
+  /// Times as long as without them that a step may take for the prompts in it, where samples answer
+  /// in it, too (StepCosts); 0: as long as it takes.
+  double max_slowdown = 0;
+  std::function<double()> seconds{};  // the time; empty: that of the machine
 };
 
 class Scheduler {
@@ -218,6 +225,8 @@ class Scheduler {
   struct Step {
     std::vector<Part> parts;
     std::vector<Sample*> owners;  // of the parts; nullptr: it has ended
+    StepLoad load;
+    double begin = 0;  // seconds
   };
   /// Tokens of a sample in a step.
   struct Share {
@@ -239,6 +248,7 @@ class Scheduler {
 
   Status enqueue_steps();
   Status push(Step step);
+  double now() const;
   Step next_step(bool is_ahead);
   bool takes_part(Sample& sample, bool is_ahead);
   int64_t most_tokens(const Sample& sample, int64_t rows_left) const;
@@ -284,6 +294,8 @@ class Scheduler {
   Logits logits_;
   StepQueue steps_;             // ends before the sequences of the samples
   std::deque<Step> submitted_;  // the same steps; their parts are there
+  StepCosts costs_;
+  double last_end_ = 0;  // of a step, in seconds
 };
 
 }  // namespace subbyte

@@ -16,16 +16,38 @@
 namespace subbyte {
 namespace {
 
-/// What a step computes.
-class Watching : public testing::LaggingBackend {
+/// Steps that take a time of their own.
+class Timed : public testing::LaggingBackend {
  public:
   using LaggingBackend::LaggingBackend;
+  struct Step {
+    int64_t num_answers = 0;
+    int64_t prompt_tokens = 0;
+    /// Like a GPU: 4 ms of weights, and more for each token.
+    double seconds() const {
+      return 1e-3 * (4.0 + 0.1 * static_cast<double>(num_answers) +
+                     0.2 * static_cast<double>(prompt_tokens));
+    }
+  };
+
   void submit(const CompiledStep& compiled, const Batch& batch) override {
-    sizes.clear();
-    for (const Part& part : batch.parts) sizes.push_back(std::ssize(part.tokens));
+    Step& step = steps.emplace_back();
+    for (const Part& part : batch.parts) {
+      const int64_t size = std::ssize(part.tokens);
+      (size == 1 ? step.num_answers : step.prompt_tokens) += size;
+    }
     LaggingBackend::submit(compiled, batch);
   }
-  std::vector<int64_t> sizes;
+  Status wait(Logits& logits) override {
+    time += steps.at(num_done++).seconds();
+    return LaggingBackend::wait(logits);
+  }
+
+  std::vector<Step> steps;
+  double time = 0;
+
+ private:
+  std::size_t num_done = 0;
 };
 
 class SchedulingOrder : public ::testing::Test {
@@ -61,7 +83,7 @@ class SchedulingOrder : public ::testing::Test {
 
   std::unique_ptr<Backend> machine_ =
       std::move(make_backend({.device = "cpu", .num_threads = 1})).value();
-  Watching backend_{*machine_};
+  Timed backend_{*machine_};
   std::unique_ptr<Model> model_ =
       std::move(load_model(testing::golden_folder("qwen3-bf16"), *machine_)).value();
   std::optional<KvPool> pool_;
@@ -87,6 +109,32 @@ TEST_F(SchedulingOrder, a_short_prompt_does_not_wait_for_a_long_one_that_goes_on
   EXPECT_LE(num_steps, 480 / 32 + 2);
   EXPECT_EQ(tokens_[other], 0);
   while (!scheduler_->idle()) step();
+}
+
+TEST_F(SchedulingOrder, answers_go_on_while_prompts_are_read) {
+  SchedulerOptions options = {.max_sequences = 8, .step_tokens = 256, .shares_prefixes = false};
+  options.max_slowdown = 2.5;
+  options.seconds = [this] { return backend_.time; };
+  start(options);
+  for (int i = 0; i < 4; ++i) add(60, 400);
+  step();
+  EXPECT_EQ(backend_.steps[0].prompt_tokens, 240) << "nobody answers yet";
+  for (int i = 0; i < 10; ++i) step();
+  const std::size_t begin = backend_.steps.size();
+  const RequestId first = add(480, 1);
+  const RequestId second = add(480, 1);
+  while (tokens_[first] + tokens_[second] < 2) step();
+  const double alone = Timed::Step{.num_answers = 4}.seconds();
+  int64_t prompt_tokens = 0;
+  for (std::size_t i = begin; i < backend_.steps.size(); ++i) {
+    const Timed::Step& one = backend_.steps[i];
+    EXPECT_LE(one.seconds(), 1.01 * alone * (1 + 1.5 * 6 / 4)) << i;
+    prompt_tokens += one.prompt_tokens;
+  }
+  EXPECT_EQ(prompt_tokens, 960);
+  // They have what is allowed: they take 192 ms, of 9.9 ms a step of two and 8.25 of one.
+  const auto num_steps = static_cast<double>(backend_.steps.size() - begin);
+  EXPECT_LE(num_steps, 192 / 8.25 + 4);
 }
 
 TEST_F(SchedulingOrder, the_lower_priority_comes_first_and_gives_its_pages_last) {

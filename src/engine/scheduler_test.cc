@@ -153,6 +153,20 @@ TEST_P(Scheduling, gives_the_tokens_of_single_runs) {
   }
 }
 
+TEST_P(Scheduling, parts_of_prompts_that_the_time_decides_change_no_token) {
+  std::vector<ScheduledRequest> requests;
+  for (const auto& [prompt, tokens] : {std::pair{5, 80}, {64, 70}, {300, 9}, {129, 30}, {400, 4}}) {
+    requests.push_back(request(prompt, tokens, requests.size()));
+  }
+  double time = 0;
+  Random clock(3);
+  start(20, {.max_sequences = 3, .step_tokens = 100, .max_slowdown = 2, .seconds = [&] {
+               return time += 1e-3 * static_cast<double>(clock.below(9));
+             }});
+  for (const ScheduledRequest& one : requests) add(one);
+  expect_as_alone(requests, run());
+}
+
 TEST_P(Scheduling, a_step_has_no_more_sequences_and_tokens_than_allowed) {
   start(40, {.max_sequences = 3, .step_tokens = 50});
   for (int i = 0; i < 7; ++i) add(request(120, 5 + i));

@@ -29,7 +29,8 @@ Session::State::State(ReadyModel opened, std::shared_ptr<const TextSetup> setup,
       scheduler(*ready.model, *ready.backend, pool,
                 {.max_sequences = options.max_sequences,
                  .step_tokens = options.step_tokens,
-                 .shares_prefixes = options.prefix_cache}) {}
+                 .shares_prefixes = options.prefix_cache,
+                 .max_slowdown = options.max_slowdown}) {}
 
 Result<RequestId> Session::State::add(const Request& request, PreparedRequest prepared) {
   ScheduledRequest scheduled;
