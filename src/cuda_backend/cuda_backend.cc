@@ -111,7 +111,8 @@ class CudaBackend : public Backend {
     SUBBYTE_TRY(CudaExperts uploaded, upload_experts(std::move(experts), target()));
     SUBBYTE_CHECK(runner_.mixture().choose_kernels(uploaded));
     const device::PackedExperts& down = *uploaded.down.weights;
-    Experts handle = {down.count(), uploaded.top_k, down.rows(), down.cols(), nullptr};
+    Experts handle = {down.count(), uploaded.top_k, down.rows(),
+                      down.cols(),  nullptr,        uploaded.is_apart()};
     handle.storage = std::make_shared<const CudaExperts>(std::move(uploaded));
     return handle;
   }

@@ -47,8 +47,8 @@ Status check_limits(const ExpertMatrices& experts) {
                      std::to_string(experts.top_k) + " of " + std::to_string(count));
 }
 
-/// Brings matrices to a format that holds all of them to the bit, such as groups that divide all.
-Status make_alike(std::vector<Matrix>& matrices) {
+/// The format that holds all matrices to the bit, such as one of groups that divide all.
+Result<WeightFormat> format_of_all(std::span<const Matrix> matrices) {
   WeightFormat common = matrices.front().view.format;
   for (const Matrix& matrix : matrices) {
     const auto both = common_format(common, matrix.view.format, matrix.view.cols);
@@ -58,11 +58,31 @@ Status make_alike(std::vector<Matrix>& matrices) {
     }
     common = *both;
   }
+  return common;
+}
+
+Status make_alike(std::vector<Matrix>& matrices) {
+  SUBBYTE_TRY(const WeightFormat common, format_of_all(matrices));
   for (Matrix& matrix : matrices) {
     if (matrix.view.format == common) continue;
     SUBBYTE_TRY(matrix, recast(std::move(matrix), {common, TensorFactor::kNone, true}));
   }
   return {};
+}
+
+/// Gate, or up, of each expert, or their biases, of what has both of each in turns, `size` of one.
+template <class T>
+std::vector<T> every_second(std::span<T> both, std::size_t first, std::size_t size) {
+  std::vector<T> one;
+  for (std::size_t i = first * size; i < both.size(); i += 2 * size) {
+    for (T& value : both.subspan(i, size)) one.push_back(std::move(value));
+  }
+  return one;
+}
+
+/// Says whether gate and up are to be two products: one packed form has one format.
+bool have_two_formats(const ExpertMatrices& experts) {
+  return experts.is_apart() && !are_dense(experts.gate_up) && !format_of_all(experts.gate_up).ok();
 }
 
 /// Experts with vectors have one codebook, as large_m has one table for all of them, and inputs
@@ -103,6 +123,30 @@ Result<CudaExpertMatrices> upload_stack(std::vector<Matrix>& matrices, int64_t p
   return made;
 }
 
+/// Gate and up of two formats, each by itself.
+Status upload_apart(ExpertMatrices& experts, const WeightTarget& target, CudaExperts& uploaded) {
+  const auto inner = static_cast<std::size_t>(experts.down.front().view.cols);
+  for (const auto& [stack, place] : {std::pair(&uploaded.gate_up, 0), {&uploaded.up, 1}}) {
+    auto matrices = every_second(std::span(experts.gate_up), place, 1);
+    const auto bias = every_second(std::span(experts.gate_up_bias), place, inner);
+    SUBBYTE_TRY(*stack, upload_stack(matrices, 1, bias, cuda::RowOrder::kNatural, target));
+    if (!gpu::prepares_inputs(stack->weights->format())) continue;
+    return unsupported("experts: expected one format for gate and up of vectors, found two");
+  }
+  return {};
+}
+
+Status upload_gate_up(ExpertMatrices& experts, const WeightTarget& target, CudaExperts& uploaded) {
+  if (have_two_formats(experts)) return upload_apart(experts, target, uploaded);
+  const bool apart = experts.is_apart();
+  const auto order = !is_gated(experts.gate) ? cuda::RowOrder::kNatural
+                     : apart                 ? cuda::RowOrder::kGateAboveUp
+                                             : cuda::RowOrder::kGateUpPairs;
+  SUBBYTE_TRY(uploaded.gate_up,
+              upload_stack(experts.gate_up, apart ? 2 : 1, experts.gate_up_bias, order, target));
+  return {};
+}
+
 }  // namespace
 
 Result<CudaExperts> upload_experts(ExpertMatrices experts, const WeightTarget& target) {
@@ -111,12 +155,7 @@ Result<CudaExperts> upload_experts(ExpertMatrices experts, const WeightTarget& t
   uploaded.top_k = experts.top_k;
   uploaded.gate = experts.gate;
   uploaded.swiglu = experts.swiglu;
-  const bool apart = experts.is_apart();
-  const auto order = !is_gated(experts.gate) ? cuda::RowOrder::kNatural
-                     : apart                 ? cuda::RowOrder::kGateAboveUp
-                                             : cuda::RowOrder::kGateUpPairs;
-  SUBBYTE_TRY(uploaded.gate_up,
-              upload_stack(experts.gate_up, apart ? 2 : 1, experts.gate_up_bias, order, target));
+  SUBBYTE_CHECK(upload_gate_up(experts, target, uploaded));
   SUBBYTE_TRY(uploaded.down,
               upload_stack(experts.down, 1, experts.down_bias, cuda::RowOrder::kNatural, target));
   return uploaded;
@@ -137,22 +176,25 @@ Result<int64_t> expert_matrix_bytes(const MatrixShape& shape) {
 int64_t CudaMoe::memory_bytes(const Experts& experts, int64_t tokens) const {
   if (tokens * experts.top_k == 0) return 0;
   const int64_t routes = tokens * (experts.top_k + 1);  // one may be joined
-  return cuda::RoutedMemory(routes, routes, experts.inner, experts.hidden, rounds_inputs_).bytes;
+  return cuda::RoutedMemory(routes, routes, experts.inner, experts.hidden, rounds_inputs_,
+                            experts.has_two_formats)
+      .bytes;
 }
 
 Status CudaMoe::choose_kernels(CudaExperts& experts) const {
   const device::PackedExperts& gate_up = *experts.gate_up.weights;
+  const device::PackedExperts& up = experts.is_apart() ? *experts.up.weights : gate_up;
   const device::PackedExperts& down = *experts.down.weights;
   if (rounds_inputs_ && (gate_up.cols() % 32 != 0 || down.cols() % 32 != 0)) {
     return unsupported("experts: expected inputs in 32s for activations in mxfp8, found " +
                        std::to_string(gate_up.cols()) + " of gate and up, " +
                        std::to_string(down.cols()) + " of down");
   }
-  experts.joins_shared = !rounds_inputs_ && !batch_invariant_;
+  experts.joins_shared = !rounds_inputs_ && !batch_invariant_ && !experts.is_apart();
   cuda::ExpertRules rules = {.experts = down.count(), .top_k = experts.top_k};
   rules.batch_invariant = batch_invariant_;
-  rules.has_large_m = gate_up.has_large_m() && down.has_large_m();
-  for (const device::PackedExperts* matrices : {&gate_up, &down}) {
+  rules.has_large_m = gate_up.has_large_m() && up.has_large_m() && down.has_large_m();
+  for (const device::PackedExperts* matrices : {&gate_up, &up, &down}) {
     for (const int64_t tokens : {int64_t{1}, int64_t{16}, 32 * rules.experts, int64_t{1} << 20}) {
       auto plan = matrices->plan(cuda::expert_tiles(tokens, rules), batch_invariant_);
       if (!plan.ok()) return unsupported(std::move(plan).error().message);
@@ -203,6 +245,8 @@ Result<cuda::RoutedSum> CudaMoe::run(const CudaRows& x, const float* logits,
     mixture.shared_down = shared.down->weights.get();
   }
   mixture.gate_up_bias = experts.gate_up.bias.data();
+  mixture.up = experts.up.weights.get();
+  mixture.up_bias = experts.up.bias.data();
   mixture.down_bias = experts.down.bias.data();
   mixture.tokens = x.rows;
   mixture.top_k = experts.top_k;

@@ -26,16 +26,20 @@ struct CudaSharedExpert {
 /// Experts in the form of this backend.
 struct CudaExperts {
   CudaExpertMatrices gate_up, down;
+  /// Where it has another format than gate, which `gate_up` is alone then.
+  CudaExpertMatrices up = {};
   int64_t top_k = 1;
   Gate gate = Gate::kSilu;
   SwiGLU swiglu = kUsualClamp;
   bool joins_shared = false;  // an expert that every token goes to may be one more of them
+
+  bool is_apart() const { return up.weights != nullptr; }
 };
 
 /// The matrices of a layer are brought to one format, which is packed as upload_weight() packs a
 /// single matrix, dense ones as gpu::as_packed_floats() makes them; gate and up that come apart
-/// keep a factor each. Codes: linear.unsupported names what is supported; recast.*, cuda.memory,
-/// cuda.copy, cuda.launch.
+/// keep a factor each, and may be of two formats. Codes: linear.unsupported names what is
+/// supported; recast.*, cuda.memory, cuda.copy, cuda.launch.
 Result<CudaExperts> upload_experts(ExpertMatrices experts, const WeightTarget& target);
 
 /// Bytes of the packed matrices of shape.experts experts and, as if they were all, of their gains.

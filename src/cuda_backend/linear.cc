@@ -76,8 +76,14 @@ Status CudaProducts::multiply_gated(const CudaRows& y, const CudaRows& x, const 
   const int64_t outputs = outputs_of(gate_up);
   SUBBYTE_CHECK(results_.grow(x.rows * outputs * 2));
   SUBBYTE_CHECK(multiply({results_.data(), x.rows, outputs}, x, gate_up));
-  cuda::run_gate(y.data, results_.data(), activation_of(gate), cuda::element_of(number_), x.rows,
-                 y.cols, stream_);
+  cuda::GateCall call;
+  call.y = y.data;
+  call.gate_up = results_.data();
+  call.activation = activation_of(gate);
+  call.element = cuda::element_of(number_);
+  call.rows = x.rows;
+  call.cols = y.cols;
+  cuda::run_gate(call, stream_);
   return {};
 }
 

@@ -79,7 +79,8 @@ cuda::ExpertTiles tiles_of(const Mixture& in, const PackedExperts& gate_up,
   const int64_t shared = in.shared_gate_up != nullptr ? 1 : 0;
   cuda::ExpertRules rules = {.experts = gate_up.count() + shared, .top_k = in.top_k + shared};
   rules.batch_invariant = in.batch_invariant;
-  rules.has_large_m = gate_up.has_large_m() && down.has_large_m();
+  rules.has_large_m =
+      gate_up.has_large_m() && down.has_large_m() && (in.up == nullptr || in.up->has_large_m());
   cuda::ExpertTiles tiles = cuda::expert_tiles(in.tokens, rules);
   // Experts that a caller has chosen may be the same, so that some tiles are empty.
   if (in.chosen != nullptr) tiles.are_all_used = false;
@@ -105,6 +106,43 @@ cuda::RouteCall route_of(const Mixture& in, const cuda::ExpertTiles& tiles, int6
   return route;
 }
 
+/// Products of gate and up, apart, side by side, and what becomes of both.
+Status multiply_apart(const Mixture& in, const cuda::ExpertTiles& tiles, const PackedExperts& gate,
+                      const ExpertInputs& x, cuda::ExpertsCall call, void* gate_up,
+                      const Gpu& gpu) {
+  cuda::GateCall activation;
+  activation.y = call.y;
+  activation.gate_up = gate_up;
+  activation.activation = in.activation;
+  activation.swiglu = in.swiglu;
+  activation.element = cuda::element_of(in.number);
+  activation.rows = call.x_count;
+  activation.cols = gate.rows();
+  call.y = gate_up;
+  call.y_stride = 2 * gate.rows();
+  SUBBYTE_CHECK(multiply(in, tiles, gate, x, nullptr, call, gpu));
+  call.y = static_cast<uint16_t*>(gate_up) + gate.rows();
+  call.bias = in.up_bias;
+  SUBBYTE_CHECK(multiply(in, tiles, *in.up, x, nullptr, call, gpu));
+  cuda::run_gate(activation, gpu.stream());
+  return {};
+}
+
+/// The activated rows of all routes.
+Status multiply_gate_up(const Mixture& in, const cuda::ExpertTiles& tiles,
+                        const PackedExperts& gate_up, const ExpertInputs& x, cuda::ExpertsCall call,
+                        void* apart, const Gpu& gpu) {
+  call.bias = in.gate_up_bias;
+  if (in.up != nullptr) return multiply_apart(in, tiles, gate_up, x, call, apart, gpu);
+  call.activation = in.activation;
+  call.swiglu = in.swiglu;
+  SUBBYTE_CHECK(multiply(in, tiles, gate_up, x, in.shared_gate_up, call, gpu));
+  if (in.activation != cuda::Activation::kNone) return {};
+  cuda::run_squared_relu(call.y, cuda::element_of(in.number), call.x_count * gate_up.rows(),
+                         gpu.stream());
+  return {};
+}
+
 }  // namespace
 
 bool is_w4a8(const PackedExperts& gate_up, const PackedExperts& down) {
@@ -119,7 +157,8 @@ Result<cuda::RoutedSum> run_routes(const Mixture& in, const PackedExperts& gate_
   const int64_t routes_of_token = in.top_k + (in.shared_gate_up != nullptr ? 1 : 0);
   const int64_t routes = in.tokens * routes_of_token;
   const cuda::ExpertTiles tiles = tiles_of(in, gate_up, down);
-  const cuda::RoutedMemory places(routes, tiles.count, inner, hidden, in.rounds_inputs);
+  const cuda::RoutedMemory places(routes, tiles.count, inner, hidden, in.rounds_inputs,
+                                  in.up != nullptr);
   SUBBYTE_TRY(memory, gpu.allocate(places.bytes));
   std::byte* const at = memory.data();
 
@@ -134,7 +173,8 @@ Result<cuda::RoutedSum> run_routes(const Mixture& in, const PackedExperts& gate_
                           gpu.stream());
     x = {x.spare, nullptr, routes, hidden, x.spare};
   }
-  if (in.rounds_inputs && tiles.kernel == cuda::KernelKind::kLargeM256 && is_w4a8(gate_up, down)) {
+  const bool is_in_8_bits = is_w4a8(gate_up, down) && (in.up == nullptr || is_w4a8(*in.up, down));
+  if (in.rounds_inputs && tiles.kernel == cuda::KernelKind::kLargeM256 && is_in_8_bits) {
     x.codes = reinterpret_cast<uint8_t*>(at + places.codes);
     x.scales = reinterpret_cast<float*>(at + places.scales);
   }
@@ -142,16 +182,9 @@ Result<cuda::RoutedSum> run_routes(const Mixture& in, const PackedExperts& gate_
   first.x_count = routes;
   first.y = at + places.activated;
   first.y_stride = inner;
-  first.bias = in.gate_up_bias;
   first.tiles = route.tiles;
-  first.activation = in.activation;
-  first.swiglu = in.swiglu;
-  SUBBYTE_CHECK(multiply(in, tiles, gate_up, x, in.shared_gate_up, first, gpu));
-  const bool is_gated = in.activation != cuda::Activation::kNone;
-  if (!is_gated) {
-    cuda::run_squared_relu(at + places.activated, cuda::element_of(in.number), routes * inner,
-                           gpu.stream());
-  }
+  SUBBYTE_CHECK(multiply_gate_up(in, tiles, gate_up, x, first, at + places.gate_up, gpu));
+  const bool is_one_kernel = in.activation != cuda::Activation::kNone && in.up == nullptr;
 
   x.data = x.spare = at + places.activated;
   x.token_of = nullptr;
@@ -164,7 +197,8 @@ Result<cuda::RoutedSum> run_routes(const Mixture& in, const PackedExperts& gate_
   second.y_rows = route.order;
   second.bias = in.down_bias;
   second.tiles = route.tiles;
-  second.follows_experts = !in.rounds_inputs && !gpu::prepares_inputs(down.format()) && is_gated;
+  second.follows_experts =
+      !in.rounds_inputs && !gpu::prepares_inputs(down.format()) && is_one_kernel;
   SUBBYTE_CHECK(multiply(in, tiles, down, x, in.shared_down, second, gpu));
   return cuda::RoutedSum{at + places.outputs, route.weights, routes_of_token};
 }

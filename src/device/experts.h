@@ -99,6 +99,9 @@ struct Mixture {
   const PackedMatrix* shared_gate_up = nullptr;
   const PackedMatrix* shared_down = nullptr;
   const float* shared_gate = nullptr;
+  /// Where up is of another format than gate, which is gate_up alone then; nullptr: they are one.
+  const PackedExperts* up = nullptr;
+  const void* up_bias = nullptr;       // [experts][inner], and as many are in gate_up_bias then
   const void* gate_up_bias = nullptr;  // [experts][2 inner], of the type of x, or nullptr
   const void* down_bias = nullptr;     // [experts][hidden]
   int64_t tokens = 0;

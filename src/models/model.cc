@@ -210,6 +210,9 @@ LoadFacts facts_of(std::span<const FoundTensor> tensors) {
     const ModuleInfo& info = tensor.infos.front();
     if (tensor.spec.name == kTable) facts.table = info.format.element;
     if (!info.tensors.empty() && info.tensors.front()->cols != nullptr) facts.reads_tiles = true;
+    if (tensor.spec.role != TensorRole::kExpertsGateUp) continue;
+    const auto differs = [&](const ModuleInfo& other) { return other.format != info.format; };
+    if (std::ranges::any_of(tensor.infos, differs)) facts.has_two_formats = true;
   }
   return facts;
 }

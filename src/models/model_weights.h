@@ -16,6 +16,7 @@ namespace subbyte {
 struct LoadFacts {
   Format table = Format::kNone;  // numbers of the embedding, where the tensors are known
   bool reads_tiles = false;  // what delta nets give, as columns lie in a file (FileTensor::cols)
+  bool has_two_formats = false;  // gate and up of some experts
 };
 
 /// Matrices that queries and results of latent attention are multiplied by

@@ -95,7 +95,8 @@ Experts StepRecorder::experts(int64_t hidden, const Mixture& mixture) {
                            .has_bias = mixture.has_bias};
   tensors_.insert(tensors_.end(), {gate_up, down});
   if (weights_ != nullptr) return weights_->experts(down.parent());
-  return {mixture.experts, mixture.use.per_token, hidden, mixture.inner, nullptr};
+  return {mixture.experts, mixture.use.per_token, hidden, mixture.inner,
+          nullptr,         facts_.has_two_formats};
 }
 
 // ---- the stream

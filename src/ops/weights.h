@@ -70,6 +70,7 @@ struct Experts {
   int64_t hidden = 0;
   int64_t inner = 0;  // outputs of the gate of one
   std::shared_ptr<const void> storage;
+  bool has_two_formats = false;  // gate another one than up, or it may
 };
 
 }  // namespace subbyte

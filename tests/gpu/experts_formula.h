@@ -54,6 +54,8 @@ class OnGpu {
     expect_ok(moe_.choose_kernels(experts_));
   }
 
+  bool is_apart() const { return experts_.is_apart(); }
+
   std::vector<float> run(const Inputs& inputs) {
     const std::vector<uint16_t> numbers = to_numbers(inputs.x, number_);
     std::vector<uint16_t> found(numbers.size());
@@ -161,6 +163,24 @@ inline std::vector<float> to_floats(const std::vector<double>& values) {
   return {values.begin(), values.end()};
 }
 
+/// Gate and up of two formats, in turns: two products, whose results are rounded.
+inline Bounded multiply_apart(const ExpertMatrices& all, int64_t e, std::span<const float> bias,
+                              const std::vector<float>& x, int64_t m, double unit) {
+  Bounded halves[2];
+  const std::size_t inner = bias.size() / 2;
+  for (int64_t i = 0; i < 2; ++i) {
+    halves[i] = multiply(all.gate_up[2 * e + i].view, bias.subspan(i * inner, inner), x, m, unit);
+  }
+  Bounded both;
+  for (std::size_t i = 0; i < halves[0].y.size(); ++i) {
+    for (const Bounded& half : halves) {
+      both.y.push_back(half.y[i]);
+      both.bound.push_back(half.bound[i] + unit * (std::fabs(half.y[i]) + half.bound[i]) + 0x1p-24);
+    }
+  }
+  return both;
+}
+
 /// One expert for some tokens, before its result is rounded.
 inline Bounded run_expert(const TestExperts& experts, int64_t e, const std::vector<float>& x,
                           int64_t m, double unit) {
@@ -169,8 +189,9 @@ inline Bounded run_expert(const TestExperts& experts, int64_t e, const std::vect
   const auto bias_of = [e](std::span<const float> bias, int64_t rows) {
     return bias.empty() ? bias : bias.subspan(e * rows, rows);
   };
-  const Bounded gate_up =
-      multiply(all.gate_up[e].view, bias_of(all.gate_up_bias, 2 * inner), x, m, unit);
+  const std::span<const float> bias = bias_of(all.gate_up_bias, 2 * inner);
+  const Bounded gate_up = all.is_apart() ? multiply_apart(all, e, bias, x, m, unit)
+                                         : multiply(all.gate_up[e].view, bias, x, m, unit);
   Bounded h;
   apply_gate(all.swiglu, gate_up, unit, h);
   Bounded out = multiply(all.down[e].view, bias_of(all.down_bias, hidden), to_floats(h.y), m, unit);

@@ -38,10 +38,11 @@ TEST(GpuExperts, match_the_formula) {
   }
 }
 
+constexpr WeightFormat kQ4K = {Format::kU4, Format::kU6, Zero::kOffsetU6, 32};
+constexpr WeightFormat kQ6K = {Format::kI6, Format::kI8, Zero::kNone, 16};
+
 /// As files of GGUF mix them: down in more bits than gate and up.
 TEST(GpuExperts, with_scales_of_two_levels_of_two_types) {
-  constexpr WeightFormat kQ4K = {Format::kU4, Format::kU6, Zero::kOffsetU6, 32};
-  constexpr WeightFormat kQ6K = {Format::kI6, Format::kI8, Zero::kNone, 16};
   constexpr WeightFormat kQ5K = {Format::kU5, Format::kU6, Zero::kOffsetU6, 32};
   constexpr WeightFormat kIq4Xs = {Format::kIQ4, Format::kI6, Zero::kNone, 32};
   for (const auto& [gate_up, down] : {std::pair(kQ4K, kQ6K), {kIq4Xs, kQ5K}}) {
@@ -54,6 +55,36 @@ TEST(GpuExperts, with_scales_of_two_levels_of_two_types) {
       }
     }
   }
+}
+
+/// And gate in other bits than up, which are two products then, with biases or without, beside
+/// floats, too.
+TEST(GpuExperts, with_gate_and_up_of_two_types) {
+  constexpr WeightFormat kFloats = {Format::kBF16, Format::kNone, Zero::kNone, 0};
+  for (const auto& [gate, up] : {std::pair(kQ4K, kQ6K), {kQ6K, kNf4}, {kFloats, kQ4K}}) {
+    for (const cuda::Number number : kNumbers) {
+      for (const Sizes& sizes : {Sizes{4, 320, 96}, Sizes{3, 64, 36}, Sizes{2, 256, 33}}) {
+        TestExperts experts = random_experts_apart(gate, up, kNf4, sizes, 18);
+        OnGpu on(experts, number);
+        EXPECT_TRUE(on.is_apart());
+        for (const int64_t tokens : {1, 9, 40, 300, 1400}) {  // small_m8 to large_m256
+          expect_formula(
+              experts, random_tokens(sizes, tokens, number, tokens), number, on,
+              text_of(gate, tokens, experts.matrices.top_k) + " beside " + to_string(up));
+        }
+      }
+    }
+  }
+}
+
+TEST(GpuExperts, with_gate_and_up_of_two_types_do_not_depend_on_neighbours) {
+  const TestExperts experts = random_experts_apart(kQ4K, kQ6K, kAwq, {8, 320, 288}, 19);
+  OnGpu on(experts, cuda::Number::kF16, true);
+  const Inputs all = random_tokens(experts.sizes, 300, cuda::Number::kF16, 19);
+  const std::vector<float> together = on.run(all);
+  const Inputs first = {
+      1, {all.x.begin(), all.x.begin() + 320}, {all.logits.begin(), all.logits.begin() + 8}};
+  EXPECT_EQ(on.run(first), std::vector<float>(together.begin(), together.begin() + 320));
 }
 
 /// Rows that begin at any address, strips and tiles that are not whole.

@@ -159,6 +159,8 @@ TEST_P(GpuGgufGoldens, logits_and_greedy_tokens) {
 
 INSTANTIATE_TEST_SUITE_P(Architectures, GpuGgufGoldens, ::testing::ValuesIn(testing::kGgufGoldens),
                          NamedByValue());
+/// Gate and up of experts, and of a dense block, are of two types.
+INSTANTIATE_TEST_SUITE_P(Types, GpuGgufGoldens, ::testing::Values("types-two"), NamedByValue());
 
 /// Experts with MXFP8 inputs, on both devices: rounding to 4 bits of significand lets numbers that
 /// differ by f16's rounding differ by 2^-4, in a few of a thousand places.

@@ -418,7 +418,13 @@ TEST(GpuGates, swiglu_of_two_halves) {
     gate_up[1] = 200;
     const DeviceNumbers from(gate_up, element);
     const DeviceNumbers y(kM * kCols, element);
-    cuda::run_gate(y.data(), from.data(), cuda::Activation::kSwiGLU, element, kM, kCols, nullptr);
+    cuda::run_gate({.y = y.data(),
+                    .gate_up = from.data(),
+                    .activation = cuda::Activation::kSwiGLU,
+                    .element = element,
+                    .rows = kM,
+                    .cols = kCols},
+                   nullptr);
     expect_ran();
     std::vector<double> expected;
     std::vector<double> bounds;

@@ -64,4 +64,20 @@ inline TestExperts random_experts(const WeightFormat& format, const Sizes& sizes
   return experts;
 }
 
+/// Gate and up apart, each of its own format, and `down` of a third.
+inline TestExperts random_experts_apart(const WeightFormat& gate, const WeightFormat& up,
+                                        const WeightFormat& down, const Sizes& sizes,
+                                        uint64_t seed) {
+  TestExperts experts = random_experts(down, sizes, seed);
+  experts.matrices.gate_up.clear();
+  for (int64_t e = 0; e < 2 * sizes.experts; ++e) {
+    RandomMatrix matrix = random_matrix(e % 2 == 0 ? gate : up, sizes.inner, sizes.hidden,
+                                        Contents::kReal, seed + 2000 + e);
+    shrink_two_levels(matrix);
+    experts.matrices.gate_up.push_back({matrix.view, {}});
+    experts.owners.push_back(std::move(matrix));
+  }
+  return experts;
+}
+
 }  // namespace subbyte::testing

@@ -16,16 +16,14 @@ unsigned ctas_for(int64_t size) {
   return static_cast<unsigned>(std::min((size + kThreads - 1) / kThreads, kMaxCtas));
 }
 
-__global__ void __launch_bounds__(kThreads)
-    gate(void* y, const void* gate_up, Activation activation, Element element, int64_t size,
-         int64_t cols) {
+__global__ void __launch_bounds__(kThreads) gate(const __grid_constant__ GateCall a) {
   begin_operation();
   const int64_t stride = int64_t{gridDim.x} * kThreads;
-  for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < size; i += stride) {
-    const int64_t at = i / cols * (2 * cols) + i % cols;
-    const float g = load_element(element, gate_up, at);
-    const float up = load_element(element, gate_up, at + cols);
-    store_element(element, y, i, gated(activation, {}, g, up));
+  for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < a.rows * a.cols; i += stride) {
+    const int64_t at = i / a.cols * (2 * a.cols) + i % a.cols;
+    const float g = load_element(a.element, a.gate_up, at);
+    const float up = load_element(a.element, a.gate_up, at + a.cols);
+    store_element(a.element, a.y, i, gated(a.activation, a.swiglu, g, up));
   }
 }
 
@@ -106,10 +104,8 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-void run_gate(void* y, const void* gate_up, Activation activation, Element element, int64_t m,
-              int64_t cols, Stream stream) {
-  launch(gate, {dim3(ctas_for(m * cols)), kThreads}, stream, y, gate_up, activation, element,
-         m * cols, cols);
+void run_gate(const GateCall& call, Stream stream) {
+  launch(gate, {dim3(ctas_for(call.rows * call.cols)), kThreads}, stream, call);
 }
 
 void run_gate_columns(const GateColumnsCall& call, Stream stream) {

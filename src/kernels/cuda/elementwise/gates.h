@@ -6,10 +6,17 @@
 
 namespace subbyte::cuda {
 
-/// y[m][cols] = gate(g) * u of gate_up [m][cols of g, then cols of u], rounded once. `activation`:
-/// kSwiGLU or kGeGLU.
-void run_gate(void* y, const void* gate_up, Activation activation, Element element, int64_t m,
-              int64_t cols, Stream stream);
+/// y[rows][cols] = gate(g) * u of gate_up [rows][cols of g, then cols of u], rounded once.
+struct GateCall {
+  void* y = nullptr;
+  const void* gate_up = nullptr;
+  Activation activation = Activation::kSwiGLU;  // any but kNone
+  SwiGLU swiglu = {};                           // of kClampedSwiGLU
+  Element element = Element::kF16;
+  int64_t rows = 0;
+  int64_t cols = 0;
+};
+SUBBYTE_BY_NVCC void run_gate(const GateCall& call, Stream stream);
 
 /// y[i] = gate(x[i]) * up[first + i] of each row, rounded once.
 struct GateColumnsCall {

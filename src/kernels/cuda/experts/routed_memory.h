@@ -17,9 +17,10 @@ struct RoutedMemory {
   int64_t codes;      // 8 bits [routes][the longer of both], of rows that are rounded, or nothing
   int64_t scales;     // float [routes] of these
   int64_t of_inputs;  // float [routes]
+  int64_t gate_up;    // 16 bits [routes][2 inner], where gate and up are two products
 
   RoutedMemory(int64_t routes, int64_t num_tiles, int64_t inner, int64_t hidden,
-               bool rounds_rows = false)
+               bool rounds_rows = false, bool has_two_products = false)
       : expert_of(take(routes * int64_t{sizeof(int32_t)})),
         weights(take(routes * int64_t{sizeof(float)})),
         order(take(routes * int64_t{sizeof(int32_t)})),
@@ -29,7 +30,8 @@ struct RoutedMemory {
         outputs(take(routes * hidden * 2)),
         codes(take(rounds_rows ? routes * std::max(inner, hidden) : 0)),
         scales(take(rounds_rows ? routes * int64_t{sizeof(float)} : 0)),
-        of_inputs(take(routes * int64_t{sizeof(float)})) {}
+        of_inputs(take(routes * int64_t{sizeof(float)})),
+        gate_up(take(has_two_products ? routes * inner * 4 : 0)) {}
 
   /// Points the results of a call into that memory.
   void place(RouteCall& call, std::byte* memory) const {

@@ -25,7 +25,7 @@ void expect_apart(const std::vector<Place>& places, int64_t bytes) {
 TEST(RoutedMemory, places_do_not_overlap_and_hold_what_the_kernels_write) {
   for (const int64_t routes : {1, 7, 64, 1000}) {
     for (const auto& [inner, hidden] : {std::pair<int64_t, int64_t>{8, 24}, {2880, 2048}}) {
-      const RoutedMemory m(routes, 5, inner, hidden, true);
+      const RoutedMemory m(routes, 5, inner, hidden, true, true);
       const int64_t tile_bytes = 5 * int64_t{sizeof(ExpertTile)};
       expect_apart({{m.expert_of, 4 * routes},
                     {m.weights, 4 * routes},
@@ -36,11 +36,13 @@ TEST(RoutedMemory, places_do_not_overlap_and_hold_what_the_kernels_write) {
                     {m.outputs, 2 * routes * hidden},
                     {m.codes, routes * std::max(inner, hidden)},
                     {m.scales, 4 * routes},
-                    {m.of_inputs, 4 * routes}},
+                    {m.of_inputs, 4 * routes},
+                    {m.gate_up, 4 * routes * inner}},
                    m.bytes);
       const RoutedMemory exact(routes, 5, inner, hidden);
       EXPECT_EQ(exact.outputs, m.outputs);
       EXPECT_EQ(exact.of_inputs, m.codes);
+      EXPECT_EQ(exact.gate_up, exact.bytes);
     }
   }
 }
