@@ -49,12 +49,12 @@ constexpr const ModelType& kThird = kModelTypes[1];
 constexpr double kSlidingTheta = 10000;
 
 constexpr GgufKeyRule kGgufKeys[] = {
-    {"attn_logit_softcapping", "attn_logit_softcapping", "", true},
-    {"final_logit_softcapping", "final_logit_softcapping", "", true},
-    {"attention.sliding_window", "sliding_window"},
+    {"attn_logit_softcapping", "attn_logit_softcapping", "50.0", true},
+    {"final_logit_softcapping", "final_logit_softcapping", "30.0", true},
+    {"attention.sliding_window", "sliding_window", "4096"},
 };
 constexpr GgufKeyRule kThirdGgufKeys[] = {
-    {"final_logit_softcapping", "final_logit_softcapping", "", true},
+    {"final_logit_softcapping", "final_logit_softcapping", "null", true},
     {"attention.sliding_window", "sliding_window", "null"},
     {.name = "attention.sliding_window_pattern", .key = "layer_types", .by_family = true},
     {"rope.freq_base_swa", "rope_local_base_freq", "10000.0", true},

@@ -27,6 +27,30 @@ std::string full_name(const GgufFile& file, std::string_view name) {
   return fmt::format("{}.{}", text.value_or(""), name);
 }
 
+/// Keys that tensors say, too, by their shapes or by their number.
+constexpr std::string_view kSeenInTensors[] = {"feed_forward_length",
+                                               "attention.head_count_kv",
+                                               "attention.key_length",
+                                               "expert_count",
+                                               "expert_shared_count",
+                                               "expert_feed_forward_length",
+                                               "expert_shared_feed_forward_length"};
+
+/// A key without a value of its own must be there, or another one of `rules` that says the same, as
+/// config.json's default may be another number than the file was made with.
+Status check_absent(const GgufFile& file, std::span<const GgufKeyRule> rules,
+                    const GgufKeyRule& absent) {
+  if (std::ranges::find(kSeenInTensors, absent.name) != std::end(kSeenInTensors)) return {};
+  for (const GgufKeyRule& rule : rules) {
+    if (rule.key == absent.key && file.find(full_name(file, rule.name)) != nullptr) return {};
+  }
+  if (absent.name.starts_with("expert_")) {
+    SUBBYTE_TRY(const auto experts, gguf_integer(file, "expert_count"));
+    if (experts.value_or(0) == 0) return {};
+  }
+  return file.error(kCode, full_name(file, absent.name), "a number");
+}
+
 /// A rule of the architecture counts before a shared one of its name.
 Status add_keys(const GgufFile& file, const GgufArchitecture& architecture,
                 std::span<const GgufKeyRule> rules, Value& config) {
@@ -41,6 +65,8 @@ Status add_keys(const GgufFile& file, const GgufArchitecture& architecture,
       SUBBYTE_TRY(config[rule.key], gguf_value(file, rule.name));
     } else if (!rule.absent.empty()) {
       SUBBYTE_TRY(config[rule.key], json::parse(rule.absent, rule.name));
+    } else {
+      SUBBYTE_CHECK(check_absent(file, rules, rule));
     }
   }
   return {};
@@ -135,13 +161,15 @@ bool has_latents(const GgufFile& file) {
   return file.find(full_name(file, "attention.kv_lora_rank")) != nullptr;
 }
 
-/// The part of a head that turns.
-Status add_rotary_part(const GgufFile& file, Value& config) {
+/// The part of a head that turns: all of it, whatever config.json's default is, where no key says
+/// less.
+Status add_rotary_part(const GgufFile& file, const ConfigDefaults& defaults, Value& config) {
   if (has_latents(file)) return {};
   SUBBYTE_TRY(const auto turning, gguf_integer(file, "rope.dimension_count"));
   SUBBYTE_TRY(const auto head, gguf_integer(file, "attention.key_length"));
   SUBBYTE_TRY(const auto width, gguf_integer(file, "embedding_length"));
   SUBBYTE_TRY(const auto heads, gguf_integer(file, "attention.head_count"));
+  if (defaults.rotary_fraction != 1) config["partial_rotary_factor"] = 1.0;
   if (!turning || !width || !heads) return {};
   const int64_t size = head ? *head : *width / *heads;
   if (*turning == size) return {};
@@ -282,6 +310,20 @@ Status add_gguf_head_size(const GgufFile& file, std::string_view key, Value& con
   return {};
 }
 
+void add_gguf_mambas(const GgufArchitecture& architecture, const MambaShape& shape,
+                     const std::vector<bool>& attends, int64_t kv_heads, GgufKeys& keys) {
+  for (const auto& [name, number] : {std::pair("ssm.conv_kernel", shape.taps),
+                                     {"ssm.state_size", shape.state_size},
+                                     {"ssm.group_count", shape.groups},
+                                     {"ssm.time_step_rank", shape.heads},
+                                     {"ssm.inner_size", shape.width()}}) {
+    keys.whole(architecture.key(name), static_cast<uint32_t>(number));
+  }
+  std::vector<int32_t> of_layers;
+  for (const bool does : attends) of_layers.push_back(does ? static_cast<int32_t>(kv_heads) : 0);
+  keys.wholes(architecture.key("attention.head_count_kv"), of_layers);
+}
+
 Status add_gguf_windows(const GgufFile& file, Value& config) {
   constexpr std::string_view kPattern = "attention.sliding_window_pattern";
   const auto layers = config["num_hidden_layers"].get<uint64_t>();
@@ -362,7 +404,7 @@ Result<Value> gguf_config(const GgufModel& model, const GgufArchitecture& archit
   SUBBYTE_CHECK(refuse(add_keys(file, architecture, shared_gguf_keys(), config)));
   SUBBYTE_CHECK(refuse(leave_drafts_out(file, config)));
   SUBBYTE_CHECK(refuse(add_heads(file, config)));
-  SUBBYTE_CHECK(refuse(add_rotary_part(file, config)));
+  SUBBYTE_CHECK(refuse(add_rotary_part(file, type->defaults, config)));
   config["tie_word_embeddings"] = model.find("output.weight") == nullptr;
   if (first) return *first;
   if (architecture.complete != nullptr) SUBBYTE_CHECK(architecture.complete(model, config));

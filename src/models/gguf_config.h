@@ -3,6 +3,7 @@
 
 #include "json/strict_json.h"
 #include "models/gguf_architecture.h"
+#include "ops/mamba.h"
 
 namespace subbyte {
 
@@ -27,6 +28,11 @@ Result<std::vector<int64_t>> gguf_integers(const GgufFile& file, std::string_vie
 
 /// Adds ssm.inner_size, divided by the heads, as `key`. Code gguf.value.
 Status add_gguf_head_size(const GgufFile& file, std::string_view key, json::Value& config);
+
+/// Adds ssm.* of blocks of Mamba 2, and attention.head_count_kv of each layer: 0 where it does not
+/// attend.
+void add_gguf_mambas(const GgufArchitecture& architecture, const MambaShape& shape,
+                     const std::vector<bool>& attends, int64_t kv_heads, GgufKeys& keys);
 
 /// The flags of a list for all layers; empty without the key. Code gguf.value.
 Result<std::vector<bool>> gguf_flags(const GgufFile& file, std::string_view name);

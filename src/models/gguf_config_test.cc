@@ -81,6 +81,75 @@ TEST(GgufConfig, yarn_has_a_factor_of_attention) {
   EXPECT_EQ(scaled->at("rope_scaling").at("attention_factor"), 1.25);
 }
 
+/// The families of transformers have a half.
+TEST(GgufConfig, all_of_a_head_turns_where_no_key_says_less) {
+  for (const char* const name : {"glm4", "nemotron"}) {
+    GgufBytes file = model_of(name);
+    file.f32(std::string(name) + ".attention.layer_norm_epsilon", 1e-5F);
+    auto config = config_of(file);
+    ASSERT_TRUE(config.ok()) << config.error().message;
+    EXPECT_EQ(config->at("partial_rotary_factor"), 1.0);
+    file.u32(std::string(name) + ".rope.dimension_count", 2);
+    config = config_of(file);
+    ASSERT_TRUE(config.ok()) << config.error().message;
+    EXPECT_EQ(config->at("partial_rotary_factor"), 0.5);
+  }
+}
+
+/// As llama.cpp, which has no group then; transformers has eight.
+TEST(GgufConfig, experts_are_in_one_group_where_no_key_says_more) {
+  GgufBytes file = model_of("deepseek2");
+  for (const auto& [name, number] : {std::pair("attention.kv_lora_rank", 4),
+                                     {"attention.key_length_mla", 8},
+                                     {"attention.value_length_mla", 4},
+                                     {"rope.dimension_count", 4},
+                                     {"expert_count", 8},
+                                     {"expert_used_count", 2},
+                                     {"expert_gating_func", 2}}) {
+    file.u32(std::string("deepseek2.") + name, static_cast<uint32_t>(number));
+  }
+  const auto config = config_of(file);
+  ASSERT_TRUE(config.ok()) << config.error().message;
+  EXPECT_EQ(config->at("n_group"), 1);
+  EXPECT_EQ(config->at("topk_group"), 1);
+}
+
+/// Where config.json's default may be another number than the file was made with.
+TEST(GgufConfig, keys_without_a_number_of_llama_cpp_must_be_there) {
+  const auto expect_missing = [](const GgufBytes& file, const std::string& name) {
+    const auto config = config_of(file);
+    ASSERT_FALSE(config.ok()) << name;
+    EXPECT_EQ(config.error().code, "gguf.value");
+    EXPECT_NE(config.error().message.find(name), std::string::npos) << config.error().message;
+  };
+  GgufBytes experts = model_of("qwen3moe");
+  experts.u32("qwen3moe.expert_count", 4);
+  expect_missing(experts, "qwen3moe.expert_used_count");
+  GgufBytes granite = model_of("granite");
+  granite.f32("granite.logit_scale", 4);
+  expect_missing(granite, "granite.attention.scale");
+  expect_missing(model_of("cohere2"), "cohere2.attention.layer_norm_epsilon");
+  expect_missing(model_of("gpt-oss"), "gpt-oss.attention.sliding_window");
+}
+
+/// Llama 4 Scout, whose two limits are the same: frequencies with more than one turn stay.
+TEST(GgufConfig, factors_of_frequencies_may_have_one_step) {
+  GgufBytes file = model_of("llama");
+  file.f32("llama.rope.freq_base", 500000);
+  file.u32("llama.attention.key_length", 16);
+  file.tensor("rope_freqs.weight", {8}, kF32, 32);
+  constexpr float kFactors[] = {1, 1, 1, 1, 1, 16, 16, 16};
+  std::memcpy(file.data.data() + file.data.size() - 32, kFactors, 32);
+  auto config = config_of(file);
+  ASSERT_TRUE(config.ok()) << config.error().message;
+  EXPECT_EQ(config->at("rope_scaling").at("factor"), 16.0);
+  EXPECT_EQ(config->at("rope_scaling").at("low_freq_factor"), 1.0);
+  EXPECT_EQ(config->at("rope_scaling").at("high_freq_factor"), 1.0);
+  const float odd = 16;
+  std::memcpy(file.data.data() + file.data.size() - 32, &odd, 4);
+  EXPECT_FALSE(config_of(file).ok());
+}
+
 TEST(GgufConfig, refuses_what_would_change_numbers) {
   struct Bad {
     std::string architecture;

@@ -14,13 +14,14 @@ namespace subbyte {
 namespace {
 
 /// Factors that divide frequencies, as the files of Llama 3.1 and later have them: those that
-/// config.json says by four numbers, of which two are the same in all.
+/// config.json says by four numbers, of which one is the same in all, and one has two values.
 constexpr double kFewTurns = 1;
-constexpr double kManyTurns = 4;
+constexpr double kManyTurns = 4;  // or as few, of Llama 4: no factor is between the others then
 
 /// A factor of a frequency that makes so many turns within the original positions.
-double factor_of(double turns, double most) {
-  const double share = std::clamp((turns - kFewTurns) / (kManyTurns - kFewTurns), 0.0, 1.0);
+double factor_of(double turns, double most, double many) {
+  if (many == kFewTurns) return turns < many ? most : 1;
+  const double share = std::clamp((turns - kFewTurns) / (many - kFewTurns), 0.0, 1.0);
   return 1 / ((1 - share) / most + share);
 }
 
@@ -44,18 +45,27 @@ Result<json::Value> turns_of(const GgufFile& file, std::span<const float> factor
       rope_frequencies(2 * static_cast<int64_t>(factors.size()), theta);
   const double most = *std::ranges::max_element(factors);
   const double original = original_positions_of(factors, inv_freq, most);
-  for (std::size_t i = 0; i < factors.size(); ++i) {
-    const double expected = factor_of(original * inv_freq[i] / (2 * std::numbers::pi), most);
-    if (std::abs(factors[i] - expected) <= 1e-4 * expected) continue;
+  const auto first_other = [&](double many) {
+    std::size_t i = 0;
+    for (; i < factors.size(); ++i) {
+      const double turns = original * inv_freq[i] / (2 * std::numbers::pi);
+      const double expected = factor_of(turns, most, many);
+      if (std::abs(factors[i] - expected) > 1e-4 * expected) break;
+    }
+    return i;
+  };
+  const std::size_t other = first_other(kManyTurns);
+  const bool has_steps = other < factors.size() && first_other(kFewTurns) == factors.size();
+  if (other < factors.size() && !has_steps) {
     return Error{"gguf.value",
                  fmt::format("{}: tensor rope_freqs.weight: expected factors that turns give, "
                              "by {} within {} positions, found {} at {}",
-                             file.path().native(), most, original, factors[i], i)};
+                             file.path().native(), most, original, factors[other], other)};
   }
   return json::Value{{"rope_type", std::string(type)},
                      {"factor", most},
                      {"low_freq_factor", kFewTurns},
-                     {"high_freq_factor", kManyTurns},
+                     {"high_freq_factor", has_steps ? kFewTurns : kManyTurns},
                      {"original_max_position_embeddings", static_cast<uint64_t>(original)}};
 }
 

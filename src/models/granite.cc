@@ -17,14 +17,14 @@ constexpr const ModelType& kMoe = kModelTypes[1];
 
 constexpr GgufKeyRule kGgufKeys[] = {
     {"attention.scale", "attention_multiplier", "", true},
-    {"embedding_scale", "embedding_multiplier", "", true},
-    {"residual_scale", "residual_multiplier", "", true},
+    {"embedding_scale", "embedding_multiplier", "1.0", true},
+    {"residual_scale", "residual_multiplier", "1.0", true},
     {"logit_scale", "logits_scaling", "", true},
 };
 constexpr GgufKeyRule kGgufMoeKeys[] = {
     {"attention.scale", "attention_multiplier", "", true},
-    {"embedding_scale", "embedding_multiplier", "", true},
-    {"residual_scale", "residual_multiplier", "", true},
+    {"embedding_scale", "embedding_multiplier", "1.0", true},
+    {"residual_scale", "residual_multiplier", "1.0", true},
     {"logit_scale", "logits_scaling", "", true},
     {"expert_count", "num_local_experts"},
     {"expert_used_count", "num_experts_per_tok"},

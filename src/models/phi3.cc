@@ -19,7 +19,7 @@ constexpr ModelType kModelTypes[] = {{.name = "phi3",
                                                    .sliding = SlidingRule::kWithWindow}}};
 
 constexpr GgufKeyRule kGgufKeys[] = {
-    {"attention.sliding_window", "sliding_window"},
+    {"attention.sliding_window", "sliding_window", "null"},
 };
 constexpr GgufTensorRule kGgufTensors[] = {
     {"ffn_up", "mlp.gate_up_proj"}, {"rope_factors_long", ""}, {"rope_factors_short", ""}};
