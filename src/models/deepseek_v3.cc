@@ -3,6 +3,9 @@
 // chooses, beside an expert that every token goes to. Reference: transformers, models/deepseek_v2
 // and deepseek_v3.
 
+#include <algorithm>
+#include <cmath>
+
 #include "models/gguf_config.h"
 #include "models/latent_config.h"
 #include "models/model_family.h"
@@ -70,6 +73,14 @@ constexpr GgufTensorRule kGgufTensors[] = {
     {"ffn_down_shexp", "mlp.shared_experts.down_proj"},
 };
 constexpr double kOfConverter = 0.1;  // which mscale_all_dim is times
+constexpr double kSixDigits = 1e6;
+
+/// The number of six digits that a key of F32 was made of, where there is one.
+double mscale_of(double log) {
+  const double said = log / kOfConverter;
+  const double rounded = std::round(said * kSixDigits) / kSixDigits;
+  return static_cast<float>(kOfConverter * rounded) == static_cast<float>(log) ? rounded : said;
+}
 
 /// Files whose sides of kv_b are apart say the sizes of heads beside those of latents.
 Status add_head_sizes(const GgufFile& file, json::Value& config) {
@@ -100,7 +111,7 @@ Status complete_gguf(const GgufModel& model, json::Value& config) {
   SUBBYTE_TRY(const auto log, gguf_number(model.keys(), "rope.scaling.yarn_log_multiplier"));
   if (log && *log != 0 && config.contains("rope_scaling")) {
     json::Value& section = config["rope_scaling"];
-    section["mscale"] = section["mscale_all_dim"] = *log / kOfConverter;
+    section["mscale"] = section["mscale_all_dim"] = mscale_of(*log);
   }
   SUBBYTE_TRY(const auto said, gguf_integer(model.keys(), "expert_gating_func"));
   const bool is_flash = config["vocab_size"] == json::Value(kFlashVocabulary);
@@ -116,12 +127,51 @@ Status complete_gguf(const GgufModel& model, json::Value& config) {
   return {};
 }
 
+void add_gguf_keys(const ModelConfig& model, GgufKeys& keys);
+
 constexpr GgufArchitecture kGguf[] = {{.name = "deepseek2",
                                        .model_type = "deepseek_v3",
                                        .keys = kGgufKeys,
                                        .tensors = kGgufTensors,
                                        .complete = complete_gguf,
-                                       .is_read_only = true}};
+                                       .add_keys = add_gguf_keys,
+                                       .yarn_log = kOfConverter},
+                                      {.name = "deepseek2",
+                                       .model_type = "deepseek_v2",
+                                       .keys = kGgufKeys,
+                                       .tensors = kGgufTensors,
+                                       .complete = complete_gguf,
+                                       .add_keys = add_gguf_keys,
+                                       .yarn_log = kOfConverter,
+                                       .is_written_only = true}};
+
+/// Latents are the keys and values of one head, and heads have the sizes that they are widened to.
+void add_gguf_keys(const ModelConfig& model, GgufKeys& keys) {
+  const LatentConfig& latent = model.own.as<LatentConfig>();
+  const ExpertConfig& experts = latent.experts;
+  const auto whole = [&](std::string_view name, int64_t number) {
+    keys.whole(kGguf[0].key(name), static_cast<uint32_t>(number));
+  };
+  const bool has_sigmoids = experts.routing.scores == Routing::Scores::kSigmoid;
+  whole("expert_gating_func", has_sigmoids ? kSigmoids : kSoftmax);
+  whole("attention.head_count_kv", 1);
+  whole("attention.key_length", latent.rank + model.head_dim);
+  whole("attention.value_length", latent.rank);
+  whole("attention.key_length_mla", latent.nope + model.head_dim);
+  whole("attention.value_length_mla", latent.value);
+  whole("attention.kv_lora_rank", latent.rank);
+  if (latent.query_rank > 0) whole("attention.q_lora_rank", latent.query_rank);
+  const auto dense = std::ranges::find(experts.layers, true) - experts.layers.begin();
+  whole("leading_dense_block_count", dense);
+  whole("expert_count", experts.count);
+  whole("expert_used_count", experts.per_token);
+  whole("expert_feed_forward_length", experts.inner);
+  whole("expert_shared_count", experts.shared_inner / std::max<int64_t>(1, experts.inner));
+  whole("expert_group_count", experts.routing.groups);
+  whole("expert_group_used_count", experts.routing.top_groups);
+  keys.flag(kGguf[0].key("expert_weights_norm"), experts.routing.normalises);
+  keys.number(kGguf[0].key("expert_weights_scale"), experts.routing.factor);
+}
 
 constexpr json::ScopedRule kKeys[] = {
     SUBBYTE_CONFIG_KEY("kimi_k25", "text_config", kComputed, "", "the config of the text model"),

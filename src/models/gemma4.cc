@@ -60,7 +60,7 @@ constexpr GgufKeyRule kGgufKeys[] = {
     {.name = "attention.sliding_window_pattern", .key = "layer_types", .by_family = true},
     {"attention.shared_kv_layers", "num_kv_shared_layers", "0"},
     {"embedding_length_per_layer_input", "hidden_size_per_layer_input", "0"},
-    {"final_logit_softcapping", "final_logit_softcapping"},
+    {"final_logit_softcapping", "final_logit_softcapping", "30.0"},
     {.name = "rope.freq_base", .key = "rope_parameters", .by_family = true},
     {.name = "rope.freq_base_swa", .key = "rope_parameters", .by_family = true},
     {"expert_count", "num_experts"},
@@ -80,7 +80,7 @@ constexpr GgufTensorRule kGgufTensors[] = {
     {"inp_gate", "per_layer_input_gate"},
     {"proj", "per_layer_projection"},
     {"post_norm", "post_per_layer_input_norm"},
-    {"layer_output_scale", "layer_scalar!"},
+    {"layer_output_scale", "layer_scalar!.weight"},
     {"ffn_gate_inp", "router.proj"},
     {"ffn_gate_inp.scale", "router.scale!"},
     {"ffn_gate_up_exps", "experts.gate_up_proj", GgufChange::kExperts},
@@ -162,12 +162,14 @@ Status complete_gguf(const GgufModel& model, json::Value& config) {
   return {};
 }
 
+void add_gguf_keys(const ModelConfig& model, GgufKeys& keys);
+
 constexpr GgufArchitecture kGguf[] = {{.name = "gemma4",
                                        .model_type = "gemma4_text",
                                        .keys = kGgufKeys,
                                        .tensors = kGgufTensors,
                                        .complete = complete_gguf,
-                                       .is_read_only = true}};
+                                       .add_keys = add_gguf_keys}};
 
 constexpr json::ScopedRule kKeys[] = {
     SUBBYTE_CONFIG_KEY("", "hidden_activation", kComputed, "",
@@ -222,6 +224,41 @@ struct Own {
 
   bool operator==(const Own&) const = default;
 };
+
+void add_gguf_keys(const ModelConfig& model, GgufKeys& keys) {
+  const Own& own = model.own.as<Own>();
+  const GgufArchitecture& gguf = kGguf[0];
+  const auto whole = [&](std::string_view name, int64_t number) {
+    keys.whole(gguf.key(name), static_cast<uint32_t>(number));
+  };
+  std::vector<int32_t> kv_heads;
+  std::vector<int32_t> inner;
+  for (int64_t i = 0; i < model.num_layers; ++i) {
+    const bool is_full = model.windows[static_cast<std::size_t>(i)] == 0;
+    const bool is_wide = own.is_double_wide && i + own.heads.shared_layers >= model.num_layers;
+    kv_heads.push_back(
+        static_cast<int32_t>(is_full ? own.heads.full_kv_heads : model.num_kv_heads));
+    inner.push_back(static_cast<int32_t>((is_wide ? 2 : 1) * model.intermediate_size));
+  }
+  keys.wholes(gguf.key("attention.head_count_kv"), kv_heads);
+  if (own.is_double_wide) keys.wholes(gguf.key("feed_forward_length"), inner);
+  whole("attention.key_length", own.heads.full_head_dim);
+  whole("attention.value_length", own.heads.full_head_dim);
+  whole("attention.key_length_swa", model.head_dim);
+  whole("attention.value_length_swa", model.head_dim);
+  whole("rope.dimension_count_swa", model.head_dim);
+  whole("attention.shared_kv_layers", own.heads.shared_layers);
+  whole("embedding_length_per_layer_input", own.input_size);
+  keys.number(gguf.key("final_logit_softcapping"), own.logit_cap);
+  add_gguf_windows(gguf, model, keys);
+  const Rope& rope = own.sliding_rope;
+  const double theta = std::pow(rope.inv_freq()[1], -0.5 * static_cast<double>(rope.dim()));
+  keys.number(gguf.key("rope.freq_base_swa"), static_cast<float>(theta));
+  if (own.experts.count == 0) return;
+  whole("expert_count", own.experts.count);
+  whole("expert_used_count", own.experts.per_token);
+  whole("expert_feed_forward_length", own.experts.inner);
+}
 
 // ---- config.json
 

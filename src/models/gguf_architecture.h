@@ -21,23 +21,26 @@ struct ModelConfig;
 struct GgufKeyRule {
   std::string_view name;
   std::string_view key;
-  std::string_view absent = {};  // JSON of config.json's value without the key; "": none
-  bool is_float = false;         // F32 there, also where config.json has a whole number
-  bool by_family = false;        // complete() and add_keys() say the one by the other
+  /// JSON of config.json's value without the key; "": tensors say it, or the key must be there.
+  std::string_view absent = {};
+  bool is_float = false;   // F32 there, also where config.json has a whole number
+  bool by_family = false;  // complete() and add_keys() say the one by the other
 };
 
 /// Change of the software that wrote the file, which is undone.
 enum class GgufChange : uint8_t {
   kNone,
-  kPairedQueries,  // the rows of each head lie in pairs that turn together, and not in halves
-  kPairedKeys,     // the same of keys, of which there may be fewer heads
-  kPlusOne,        // 1 + w of a norm
-  kExperts,        // a stack of the matrices, or biases, of all experts
-  kFilters,        // those of a convolution have no dimension of 1
-  kRow,            // a matrix of one output is a list
-  kList,           // a list lies in rows
-  kHeads,          // a matrix for each head: one below another
-  kNegativeExp,    // -exp(w)
+  kPairedQueries,      // the rows of each head lie in pairs that turn together, and not in halves
+  kPairedKeys,         // the same of keys, of which there may be fewer heads
+  kPlusOne,            // 1 + w of a norm; not its biases
+  kExperts,            // a stack of the matrices, or biases, of all experts
+  kFilters,            // those of a convolution have no dimension of 1
+  kRow,                // a matrix of one output is a list
+  kColumn,             // a list lies in a column
+  kGroups,             // a list lies in rows, one for each group of heads of Mamba 2
+  kHeads,              // a matrix for each head: one below another
+  kNegativeExp,        // -exp(w)
+  kNegativeExpColumn,  // the same in a column
   // Of delta nets with value heads in tiles: value head i has the key head i modulo their number,
   // and not that of its place among them.
   kTiledHeads,        // the rows
@@ -71,9 +74,13 @@ struct GgufArchitecture {
   Status (*complete)(const GgufModel& model, json::Value& config) = nullptr;
   /// Its inverse: adds keys that no table has, and those that must be otherwise; nullptr: nothing.
   void (*add_keys)(const ModelConfig& model, GgufKeys& keys) = nullptr;
+  /// Says whether files of it hold a model of that model_type; the first row that does is written.
+  /// nullptr: any.
+  bool (*holds)(const ModelConfig& model) = nullptr;
+  /// rope.scaling.yarn_log_multiplier is so many times mscale_all_dim; 0: there is no such key.
+  double yarn_log = 0;
   /// Files are read as the model_type of another row of that name, which computes the same.
   bool is_written_only = false;
-  bool is_read_only = false;  // no files are written
 
   std::string key(std::string_view after) const {
     return std::string(name) + "." + std::string(after);

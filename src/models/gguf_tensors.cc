@@ -144,8 +144,10 @@ class Namer {
     const bool is_parameter = mark != module.npos;
     if (is_parameter) module.resize(mark);
     found.name = is_parameter ? module : module + std::string(parts.ending);
-    const bool is_of_filters = parts.ending == ".bias" && rule->change == GgufChange::kFilters;
-    if (parts.ending != ".scale" && !is_of_filters) SUBBYTE_CHECK(undo(rule->change, found));
+    const bool has_own_bias =
+        rule->change == GgufChange::kFilters || rule->change == GgufChange::kPlusOne;
+    const bool is_as_it_is = parts.ending == ".scale" || (parts.ending == ".bias" && has_own_bias);
+    if (!is_as_it_is) SUBBYTE_CHECK(undo(rule->change, found));
     return put(std::move(found));
   }
 
@@ -168,9 +170,12 @@ class Namer {
       if (tensor.shape.size() != 3) return wrong(tensor, "expected a matrix for each head");
       tensor.shape = {tensor.shape[0] * tensor.shape[1], tensor.shape[2]};
     }
-    const bool is_list = change == GgufChange::kList || change == GgufChange::kNegativeExp;
+    const bool is_list = change == GgufChange::kColumn || change == GgufChange::kGroups ||
+                         change == GgufChange::kNegativeExpColumn;
     if (is_list && tensor.shape.size() == 2) tensor.shape = {tensor.shape[0] * tensor.shape[1]};
-    if (change == GgufChange::kNegativeExp) return take_logarithm(tensor);
+    const bool is_exp =
+        change == GgufChange::kNegativeExp || change == GgufChange::kNegativeExpColumn;
+    if (is_exp) return take_logarithm(tensor);
     if (change == GgufChange::kTiledNegativeExp) {
       SUBBYTE_CHECK(untile_rows(tensor, 0));
       return take_logarithm(tensor);

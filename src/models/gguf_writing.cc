@@ -18,6 +18,7 @@ namespace {
 using json::Value;
 
 constexpr std::string_view kLayers = "layers.";
+constexpr float kStill = 1e30F;  // divides frequencies by which nothing turns
 
 uint32_t whole(int64_t value) {
   return static_cast<uint32_t>(value);
@@ -92,7 +93,8 @@ class Writer {
     const auto divisors = [&](std::span<const double> scaled) {
       std::vector<float> numbers;
       for (std::size_t i = 0; i < scaled.size(); ++i) {
-        numbers.push_back(static_cast<float>(unscaled.inv_freq()[i] / scaled[i]));
+        numbers.push_back(scaled[i] == 0 ? kStill
+                                         : static_cast<float>(unscaled.inv_freq()[i] / scaled[i]));
       }
       return numbers;
     };
@@ -119,6 +121,11 @@ class Writer {
     keys_.text(key("rope.scaling.type"), type);
     keys_.number(key("rope.scaling.factor"), section.at("factor").get<float>());
     if (type != "yarn") return;
+    const Value& log = section.at("mscale_all_dim");
+    if (architecture_.yarn_log != 0 && log.is_number()) {
+      keys_.number(key("rope.scaling.yarn_log_multiplier"),
+                   static_cast<float>(architecture_.yarn_log * log.get<double>()));
+    }
     const Value& original = section.at("original_max_position_embeddings");
     if (original.is_number()) {
       add("rope.scaling.original_context_length", original.get<int64_t>());
@@ -159,7 +166,7 @@ std::string_view difference_of(const ModelConfig& a, const ModelConfig& b) {
 Result<const GgufArchitecture*> gguf_architecture_for(const ModelConfig& model) {
   const auto& architectures = family_of(model).gguf;
   const auto found = std::ranges::find_if(architectures, [&](const GgufArchitecture& row) {
-    return row.model_type == model.model_type && !row.is_read_only;
+    return row.model_type == model.model_type && (row.holds == nullptr || row.holds(model));
   });
   if (found != architectures.end()) return &*found;
   return Error{"gguf.architecture",

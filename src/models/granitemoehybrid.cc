@@ -25,9 +25,9 @@ constexpr ModelType kModelTypes[] = {{.name = "granitemoehybrid",
 
 constexpr GgufKeyRule kGgufKeys[] = {
     {"attention.scale", "attention_multiplier", "", true},
-    {"embedding_scale", "embedding_multiplier", "", true},
-    {"residual_scale", "residual_multiplier", "", true},
-    {"logit_scale", "logits_scaling", "", true},
+    {"embedding_scale", "embedding_multiplier", "1.0", true},
+    {"residual_scale", "residual_multiplier", "1.0", true},
+    {"logit_scale", "logits_scaling", "1.0", true},
     {"ssm.conv_kernel", "mamba_d_conv"},
     {"ssm.state_size", "mamba_d_state"},
     {"ssm.group_count", "mamba_n_groups"},
@@ -43,10 +43,10 @@ constexpr GgufTensorRule kGgufTensors[] = {
     {"attn_k", "self_attn.k_proj", GgufChange::kPairedKeys},
     {"ssm_in", "mamba.in_proj"},
     {"ssm_conv1d", "mamba.conv1d", GgufChange::kFilters},
-    {"ssm_a", "mamba.A_log!", GgufChange::kNegativeExp},
-    {"ssm_d", "mamba.D!", GgufChange::kList},
+    {"ssm_a", "mamba.A_log!", GgufChange::kNegativeExpColumn},
+    {"ssm_d", "mamba.D!", GgufChange::kColumn},
     {"ssm_dt", "mamba.dt_bias!.bias"},
-    {"ssm_norm", "mamba.norm", GgufChange::kList},
+    {"ssm_norm", "mamba.norm", GgufChange::kGroups},
     {"ssm_out", "mamba.out_proj"},
     {"ffn_gate_inp", "block_sparse_moe.router.layer"},
     {"ffn_gate_exps", "block_sparse_moe.experts.gate_proj", GgufChange::kExperts},
@@ -55,7 +55,8 @@ constexpr GgufTensorRule kGgufTensors[] = {
     {"ffn_gate_shexp", "shared_mlp.gate_proj"},
     {"ffn_up_shexp", "shared_mlp.up_proj"},
     {"ffn_down_shexp", "shared_mlp.output_linear"},
-    // Where there are no experts.
+};
+constexpr GgufTensorRule kGgufDenseTensors[] = {
     {"ffn_gate", "shared_mlp.gate_proj"},
     {"ffn_up", "shared_mlp.up_proj"},
     {"ffn_down", "shared_mlp.output_linear"},
@@ -98,12 +99,24 @@ Status complete_gguf(const GgufModel& model, json::Value& config) {
   return {};
 }
 
+void add_gguf_keys(const ModelConfig& model, GgufKeys& keys);
+bool has_experts(const ModelConfig& model);
+
 constexpr GgufArchitecture kGguf[] = {{.name = "granitehybrid",
                                        .model_type = "granitemoehybrid",
+                                       .with = "expert_count",
                                        .keys = kGgufKeys,
                                        .tensors = kGgufTensors,
                                        .complete = complete_gguf,
-                                       .is_read_only = true}};
+                                       .add_keys = add_gguf_keys,
+                                       .holds = has_experts},
+                                      {.name = "granitehybrid",
+                                       .model_type = "granitemoehybrid",
+                                       .keys = kGgufKeys,
+                                       .tensors = kGgufTensors,
+                                       .own_tensors = kGgufDenseTensors,
+                                       .complete = complete_gguf,
+                                       .add_keys = add_gguf_keys}};
 
 constexpr json::ScopedRule kKeys[] = {
     SUBBYTE_CONFIG_KEY("", "intermediate_size", kComputed, "", "of experts; absent: 11008"),
@@ -147,6 +160,23 @@ struct Own {
 
   bool operator==(const Own&) const = default;
 };
+
+bool has_experts(const ModelConfig& model) {
+  return model.own.as<Own>().experts > 0;
+}
+
+/// Without experts the block has the size that they would have.
+void add_gguf_keys(const ModelConfig& model, GgufKeys& keys) {
+  const Own& own = model.own.as<Own>();
+  add_gguf_mambas(kGguf[0], own.mamba.shape, own.attends, model.num_kv_heads, keys);
+  keys.flag(kGguf[0].key("rope.scaling.finetuned"), own.turns);
+  keys.number(kGguf[0].key("attention.scale"), own.score_scale);
+  const auto inner = static_cast<uint32_t>(own.shared_inner);
+  keys.whole(kGguf[0].key("expert_shared_feed_forward_length"), inner);
+  if (own.experts == 0) keys.whole(kGguf[0].key("feed_forward_length"), inner);
+  if (own.experts == 0) keys.whole(kGguf[0].key("expert_count"), 0);
+  keys.whole(kGguf[0].key("expert_used_count"), static_cast<uint32_t>(own.per_token));
+}
 
 Status read_factors(const json::Object& config, Own& own) {
   const auto factor = [&](const char* key) -> Result<double> {

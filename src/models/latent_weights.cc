@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <cstring>
@@ -75,6 +76,51 @@ bool fill(LatentMatrices& to, const MatrixView& joined, const LatentHeads& heads
   return fits;
 }
 
+/// The dtype of numbers that both sides have, else f32.
+DType dtype_of(const MatrixView& keys, const MatrixView& values) {
+  if (keys.format != values.format) return DType::kF32;
+  if (keys.format == WeightFormat{Format::kF16}) return DType::kF16;
+  return keys.format == WeightFormat{Format::kBF16} ? DType::kBF16 : DType::kF32;
+}
+
+/// The inverse of fill(), beside the tensor that has the keys.
+FileTensor joined_side(const MatrixView& keys, const MatrixView& values, const FileTensor& beside,
+                       Executor& pool) {
+  const int64_t rank = values.cols;
+  const int64_t heads = keys.rows / rank;
+  const int64_t of_values = values.rows / heads;
+  const int64_t rows_of_head = keys.cols + of_values;
+  FileTensor joined = beside;
+  joined.dtype = dtype_of(keys, values);
+  joined.shape = {static_cast<uint64_t>(heads * rows_of_head), static_cast<uint64_t>(rank)};
+  const Format element = joined.dtype == DType::kF32   ? Format::kF32
+                         : joined.dtype == DType::kF16 ? Format::kF16
+                                                       : Format::kBF16;
+  const Matrix made = dense_matrix(element, heads * rows_of_head, rank);
+  const FloatRows rows_of_keys(keys);
+  const FloatRows rows_of_values(values);
+  std::byte* const to = bytes_of(made);
+  pool.parallel_for(heads, 1, [&](int64_t begin, int64_t end, int) {
+    std::vector<float> row(static_cast<std::size_t>(std::max(rank, keys.cols)));
+    for (int64_t head = begin; head < end; ++head) {
+      const int64_t first = head * rows_of_head;
+      for (int64_t k = 0; k < rank; ++k) {
+        rows_of_keys.row(head * rank + k, row.data());
+        for (int64_t i = 0; i < keys.cols; ++i) put(to, element, (first + i) * rank + k, row[i]);
+      }
+      for (int64_t i = 0; i < of_values; ++i) {
+        rows_of_values.row(head * of_values + i, row.data());
+        const int64_t at = (first + keys.cols + i) * rank;
+        for (int64_t k = 0; k < rank; ++k) put(to, element, at + k, row[k]);
+      }
+    }
+  });
+  joined.file =
+      std::make_shared<const MappedFile>(MappedFile::of(made.view.codes, beside.file->path()));
+  joined.bytes = joined.file->bytes();
+  return joined;
+}
+
 }  // namespace
 
 LatentShape latent_keys_shape(const TensorSpec& spec) {
@@ -113,15 +159,33 @@ Matrix latent_side(const Matrix& side, bool on_host, Executor& pool) {
   return {};
 }
 
-Status check_latents_are_joined(const TensorSource& tensors) {
+Result<TensorSource> with_joined_latents(const ImportContext& context) {
   const std::string ending = fmt::format(".{}.weight", kKeysApart);
-  for (const auto& [name, tensor] : tensors.tensors()) {
+  const auto is_side = [&](const auto& entry) { return entry.first.ends_with(ending); };
+  if (std::ranges::none_of(context.tensors.tensors(), is_side)) return context.tensors;
+  TensorMap tensors = context.tensors.tensors();
+  for (const auto& [name, tensor] : context.tensors.tensors()) {
     if (!name.ends_with(ending)) continue;
-    return tensor_error("export.format", tensor,
-                        "expected kv_b_proj in one matrix, as directories have it, found both of "
-                        "its sides as GGUF has them, which are not put together");
+    const std::string place = name.substr(0, name.size() - ending.size() + 1);
+    SUBBYTE_TRY(const Matrix keys, import_matrix(context, place + std::string(kKeysApart)));
+    SUBBYTE_TRY(const Matrix values, import_matrix(context, place + std::string(kValuesApart)));
+    if (keys.view.rows % values.view.cols != 0 ||
+        values.view.rows % (keys.view.rows / values.view.cols) != 0) {
+      return tensor_error("gguf.tensor", tensor, "expected as many heads as v_b_proj has");
+    }
+    FileTensor joined = joined_side(keys.view, values.view, tensor, context.pool);
+    joined.name = place + "kv_b_proj.weight";
+    tensors.erase(name);
+    tensors.erase(fmt::format("{}{}.weight", place, kValuesApart));
+    const std::string joined_name = joined.name;
+    tensors.emplace(joined_name, std::move(joined));
   }
-  return {};
+  TensorSource::Rates rates;
+  for (const auto& [name, tensor] : tensors) {
+    const auto numbers = context.tensors.rates(name);
+    if (!numbers.empty()) rates[name].assign(numbers.begin(), numbers.end());
+  }
+  return context.tensors.with(std::move(tensors), std::move(rates));
 }
 
 LatentMatrices latent_matrices(const MatrixView& joined, const LatentHeads& heads, bool on_host,

@@ -7,7 +7,7 @@
 //   values      [heads][values][rank]             V (sum of weights c)
 
 #include "base/status.h"
-#include "checkpoints/containers/tensor_source.h"
+#include "checkpoints/importer.h"
 #include "matrix/matrix.h"
 #include "models/tensor_spec.h"
 #include "subbyte/executor.h"
@@ -40,8 +40,9 @@ Matrix latent_side(const Matrix& side, bool on_host, Executor& pool);
 LatentMatrices latent_matrices(const MatrixView& joined, const LatentHeads& heads, bool on_host,
                                Executor& pool);
 
-/// Checks that no matrix lies in two, as GGUF has them, for what writes directories, in which it is
-/// one. Code export.format.
-Status check_latents_are_joined(const TensorSource& tensors);
+/// The tensors with both sides of each matrix that lies in two, as GGUF has them, put together, as
+/// directories have it: numbers as they are, and what is quantized as f32, which is exact. Codes:
+/// those of the importers; gguf.tensor for sides that are not of one matrix.
+Result<TensorSource> with_joined_latents(const ImportContext& context);
 
 }  // namespace subbyte

@@ -68,6 +68,8 @@ Status complete_third_gguf(const GgufModel& model, json::Value& config) {
   return complete_gguf(model, config);
 }
 
+void add_third_gguf_keys(const ModelConfig& model, GgufKeys& keys);
+
 /// Mistral 7B is a llama there; files of later ones are called otherwise, and those of Ministral 3
 /// have queries that grow.
 constexpr GgufArchitecture kGguf[] = {{.name = "llama",
@@ -81,7 +83,8 @@ constexpr GgufArchitecture kGguf[] = {{.name = "llama",
                                        .keys = kGgufKeys,
                                        .tensors = kGgufTensors,
                                        .complete = complete_third_gguf,
-                                       .is_read_only = true},
+                                       .add_keys = add_third_gguf_keys,
+                                       .yarn_log = 1},
                                       {.name = "mistral3",
                                        .model_type = "mistral",
                                        .tensors = kGgufTensors,
@@ -109,6 +112,10 @@ struct Own {
 
   bool operator==(const Own&) const = default;
 };
+
+void add_third_gguf_keys(const ModelConfig& model, GgufKeys& keys) {
+  keys.number(kGguf[1].key(kGgufBeta), model.own.as<Own>().query_scale.beta);
+}
 
 Status read(const json::Object& config, ModelConfig& model) {
   Own own;

@@ -77,10 +77,10 @@ constexpr GgufTensorRule kGgufTensors[] = {
     {"attn_output", "mixer.o_proj"},
     {"ssm_in", "mixer.in_proj"},
     {"ssm_conv1d", "mixer.conv1d", GgufChange::kFilters},
-    {"ssm_a", "mixer.A_log!", GgufChange::kNegativeExp},
-    {"ssm_d", "mixer.D!", GgufChange::kList},
+    {"ssm_a", "mixer.A_log!", GgufChange::kNegativeExpColumn},
+    {"ssm_d", "mixer.D!", GgufChange::kColumn},
     {"ssm_dt", "mixer.dt_bias!.bias"},
-    {"ssm_norm", "mixer.norm", GgufChange::kList},
+    {"ssm_norm", "mixer.norm", GgufChange::kGroups},
     {"ssm_out", "mixer.out_proj"},
     {"ffn_up", "mixer.up_proj"},
     {"ffn_down", "mixer.down_proj"},
@@ -120,20 +120,25 @@ Status complete_gguf(const GgufModel& model, json::Value& config) {
   return {};
 }
 
+void add_dense_gguf_keys(const ModelConfig& model, GgufKeys& keys);
+void add_moe_gguf_keys(const ModelConfig& model, GgufKeys& keys);
+bool has_no_experts(const ModelConfig& model);
+
 constexpr GgufArchitecture kGguf[] = {{.name = "nemotron_h",
                                        .model_type = "nemotron_h",
                                        .gating = 2,
                                        .keys = kGgufKeys,
                                        .tensors = kGgufTensors,
                                        .complete = complete_gguf,
-                                       .is_read_only = true},
+                                       .add_keys = add_dense_gguf_keys,
+                                       .holds = has_no_experts},
                                       {.name = "nemotron_h_moe",
                                        .model_type = "nemotron_h",
                                        .gating = 2,
                                        .keys = kGgufKeys,
                                        .tensors = kGgufTensors,
                                        .complete = complete_gguf,
-                                       .is_read_only = true}};
+                                       .add_keys = add_moe_gguf_keys}};
 
 constexpr json::ScopedRule kKeys[] = {
     SUBBYTE_CONFIG_KEY("", "num_hidden_layers", kComputed, "", "absent: as the layers are listed"),
@@ -205,6 +210,39 @@ struct Own {
   bool operator==(const Own&) const = default;
 };
 
+bool has_no_experts(const ModelConfig& model) {
+  return model.own.as<Own>().experts.count == 0;
+}
+
+void add_gguf_keys(const GgufArchitecture& architecture, const ModelConfig& model, GgufKeys& keys) {
+  const Own& own = model.own.as<Own>();
+  std::vector<bool> attends;
+  std::vector<int32_t> inner;
+  for (const char letter : own.pattern) {
+    attends.push_back(letter == '*');
+    inner.push_back(static_cast<int32_t>(letter == '-'   ? model.intermediate_size
+                                         : letter == 'E' ? own.experts.inner
+                                                         : 0));
+  }
+  add_gguf_mambas(architecture, own.mamba.shape, attends, model.num_kv_heads, keys);
+  keys.wholes(architecture.key("feed_forward_length"), inner);
+  keys.number(architecture.key("attention.layer_norm_epsilon"), model.rms_norm_eps);
+}
+
+void add_dense_gguf_keys(const ModelConfig& model, GgufKeys& keys) {
+  add_gguf_keys(kGguf[0], model, keys);
+}
+
+void add_moe_gguf_keys(const ModelConfig& model, GgufKeys& keys) {
+  const ExpertConfig& experts = model.own.as<Own>().experts;
+  add_gguf_keys(kGguf[1], model, keys);
+  keys.whole(kGguf[1].key("expert_used_count"), static_cast<uint32_t>(experts.per_token));
+  keys.whole(kGguf[1].key("expert_shared_feed_forward_length"),
+             static_cast<uint32_t>(experts.shared_inner));
+  keys.flag(kGguf[1].key("expert_weights_norm"), experts.routing.normalises);
+  keys.number(kGguf[1].key("expert_weights_scale"), experts.routing.factor);
+}
+
 Result<std::string> read_pattern(const json::Object& config, int64_t num_layers) {
   std::string letters;
   SUBBYTE_TRY(const auto key, one_name(config, {kList, kOtherList}, "config.contradiction"));
@@ -271,6 +309,9 @@ Status read(const json::Object& config, ModelConfig& model) {
   if (own.pattern.find('E') != own.pattern.npos) {
     SUBBYTE_TRY(own.experts, read_mixture(config, model.num_layers));
   }
+  // Of dense blocks, where there are any.
+  const bool has_dense = own.pattern.find('-') != own.pattern.npos;
+  if (!has_dense && own.experts.count > 0) model.intermediate_size = own.experts.inner;
   model.own = FamilyConfig(std::move(own));
   return {};
 }

@@ -63,13 +63,13 @@ void name_model(json::Value& config) {
   config["architectures"] = json::Value::array({type.architecture});
 }
 
-Result<CheckpointParts> open_source(const fs::path& model) {
+Result<CheckpointParts> open_source(const fs::path& model, Executor& pool) {
   SUBBYTE_TRY(CheckpointParts source, open_weights(model));
   json::Value& config = source.config->value;
   SUBBYTE_TRY(const json::Object object, source.config->object());
   if (is_orin_model(model)) SUBBYTE_CHECK(complete_config(config, object));
   name_model(config);
-  SUBBYTE_CHECK(check_latents_are_joined(*source.tensors));
+  SUBBYTE_TRY(source.tensors, with_joined_latents(source.context(pool)));
   return source;
 }
 
@@ -227,7 +227,7 @@ Error not_held(const Error& error, const CheckpointParts& source, const ConvertT
 Result<ConvertReport> convert_model(const fs::path& model, const fs::path& destination,
                                     const ConvertOptions& options, Executor& pool,
                                     const ByteProgress& progress) {
-  SUBBYTE_TRY(const CheckpointParts source, open_source(model));
+  SUBBYTE_TRY(const CheckpointParts source, open_source(model, pool));
   if (options.format == kGgufFormat) {
     return convert_to_gguf(model, source, destination, options, pool, progress);
   }

@@ -12,6 +12,7 @@
 #include "json/strict_json.h"
 #include "matrix/alternate_rows.h"
 #include "models/checkpoint.h"
+#include "models/latent_weights.h"
 #include "models/model_family.h"
 #include "transform/dense_writer.h"
 #include "transform/expert_stacks.h"
@@ -42,8 +43,9 @@ struct Unit {
 /// One directory: its modules taken apart into matrices, and the tensors that are in none.
 class Side {
  public:
-  static Result<Side> open(const fs::path& directory) {
+  static Result<Side> open(const fs::path& directory, Executor& pool) {
     SUBBYTE_TRY(CheckpointParts checkpoint, open_weights(directory));
+    SUBBYTE_TRY(checkpoint.tensors, with_joined_latents(checkpoint.context(pool)));
     const ModelFamily* family = find_family(checkpoint.kind());
     const bool alternates =
         family == nullptr || family->experts == ExpertLayout::kAlternatingStacks;
@@ -403,8 +405,8 @@ bool ModelDiff::same_values() const {
 
 Result<ModelDiff> diff_models(const fs::path& first, const fs::path& second, Executor& pool,
                               const ByteProgress& progress) {
-  SUBBYTE_TRY(Side a, Side::open(first));
-  SUBBYTE_TRY(Side b, Side::open(second));
+  SUBBYTE_TRY(Side a, Side::open(first, pool));
+  SUBBYTE_TRY(Side b, Side::open(second, pool));
   SUBBYTE_CHECK(b.find_units({}, pool));
   SUBBYTE_CHECK(a.find_units(b.stacks(), pool));
   // Only now is it known which stacks the first side has.

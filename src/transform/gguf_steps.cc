@@ -5,14 +5,16 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <tuple>
 #include <utility>
 
 #include "base/quote.h"
 #include "foreign_layouts/ggml_blocks.h"
 #include "matrix/alternate_rows.h"
 #include "matrix/dequantize.h"
-#include "models/model.h"
+#include "models/latent_weights.h"
 #include "transform/format_hints.h"
+#include "transform/gguf_order.h"
 
 namespace subbyte {
 namespace {
@@ -46,28 +48,17 @@ bool may_hold(const WeightFormat& to, const WeightFormat& from, bool symmetric) 
   return from.rotation == 0 && same_zero && same_scale && element == to.element;
 }
 
-/// That of all layers with delta nets; without heads where there are none.
-DeltaNetShape delta_net_of(const ModelConfig& model) {
-  const auto plan = plan_of(model);
-  if (!plan.ok()) return {};
-  const auto nets = ops_of<DeltaNetOp>(*plan);
-  return nets.empty() ? DeltaNetShape() : nets.front()->shape;
-}
-
 class Planner {
  public:
   Planner(const ImportContext& context, const ModelConfig& model,
           const GgufArchitecture& architecture, ConvertLoss& loss)
-      : context_(context),
-        model_(model),
-        architecture_(architecture),
-        delta_net_(delta_net_of(model)),
-        loss_(loss) {}
+      : context_(context), architecture_(architecture), order_(model), loss_(loss) {}
 
   Status add(const FoundTensor& found) {
     const bool is_absent = found.file.matrices.empty() && found.file.vectors.empty();
     if (is_absent || !found.spec.tied_to.empty()) return {};
     if (found.spec.is_vector()) return add_vector(found);
+    if (found.spec.latent.count > 0) return add_latent(found);
     SUBBYTE_TRY(const std::vector<Target> targets, targets_of(found));
     add_matrices(found, targets);
     return found.file.vectors.empty() ? Status() : add_biases(found, targets);
@@ -97,63 +88,13 @@ class Planner {
       SUBBYTE_TRY(target.name, gguf_name_of(architecture_, part.name, ".weight"));
       target.first = first;
       target.rows = part.rows;
-      target.order = order_of(target.name.change, part.rows);
-      if (target.name.change == GgufChange::kTiledColumns) target.parts = tiled_heads();
+      target.order = order_.of(target.name.change, part.rows);
+      if (target.name.change == GgufChange::kTiledColumns) target.parts = order_.tiled_heads();
       SUBBYTE_CHECK(choose_type(found, targets.size(), target));
       first += part.rows;
       targets.push_back(std::move(target));
     }
     return targets;
-  }
-
-  /// The value heads of delta nets in the order of their tiles: first the first of each key head.
-  std::vector<int64_t> tiled_heads() const {
-    std::vector<int64_t> heads;
-    const int64_t each = delta_net_.values_per_key();
-    for (int64_t i = 0; i < delta_net_.value_heads; ++i) {
-      heads.push_back(i % delta_net_.key_heads * each + i / delta_net_.key_heads);
-    }
-    return heads;
-  }
-
-  /// The order of rows, or of numbers, in the file; empty: as they are.
-  std::vector<int64_t> order_of(GgufChange change, int64_t rows) const {
-    switch (change) {
-      case GgufChange::kPairedQueries:
-        return in_pairs(rows, model_.num_heads);
-      case GgufChange::kPairedKeys:
-        return in_pairs(rows, model_.num_kv_heads);
-      case GgufChange::kTiledHeads:
-      case GgufChange::kTiledNegativeExp:
-        return in_tiles(rows, 0);
-      case GgufChange::kTiledValues:
-      case GgufChange::kTiledFilters:
-        return in_tiles(rows, 2 * delta_net_.key_width());
-      default:
-        return {};
-    }
-  }
-
-  /// Row 2 i of a head in pairs is row i of its first half, and row 2 i + 1 that of its second.
-  static std::vector<int64_t> in_pairs(int64_t rows, int64_t heads) {
-    std::vector<int64_t> order;
-    const int64_t size = rows / heads;
-    for (int64_t i = 0; i < rows; ++i) {
-      const int64_t in_head = i % size;
-      order.push_back(i - in_head + in_head % 2 * (size / 2) + in_head / 2);
-    }
-    return order;
-  }
-
-  /// The rows from `first` on are those of value heads.
-  std::vector<int64_t> in_tiles(int64_t rows, int64_t first) const {
-    std::vector<int64_t> order;
-    for (int64_t i = 0; i < first; ++i) order.push_back(i);
-    const int64_t size = (rows - first) / delta_net_.value_heads;
-    for (const int64_t head : tiled_heads()) {
-      for (int64_t i = 0; i < size; ++i) order.push_back(first + head * size + i);
-    }
-    return order;
   }
 
   /// Matrices of the file that a target is made of, or that have it among others.
@@ -364,6 +305,39 @@ class Planner {
     }
   }
 
+  // ---- latent attention, whose sides are written apart
+
+  /// Keys of each head are transposed, which only floats may be.
+  Status add_latent(const FoundTensor& found) {
+    const FileMatrix& file = found.file.matrices.front();
+    const TensorSpec& spec = found.spec;
+    if (!is_dense(found.infos.front())) {
+      return no_type(found, "both sides of " + to_string(found.infos.front().format), 0);
+    }
+    WriteStep step;
+    const std::string place = spec.name.substr(0, spec.name.rfind('.') + 1);
+    const auto heads = static_cast<uint64_t>(spec.latent.count);
+    const auto rank = static_cast<uint64_t>(spec.cols);
+    for (const auto& [side, rows, cols] :
+         {std::tuple(kKeysApart, rank, static_cast<uint64_t>(spec.latent.keys)),
+          {kValuesApart, static_cast<uint64_t>(spec.latent.values), rank}}) {
+      SUBBYTE_TRY(const GgufName name,
+                  gguf_name_of(architecture_, place + std::string(side), ".weight"));
+      const DType dtype = found.infos.front().tensors.front()->dtype;
+      step.tensors.push_back({name.name, dtype, {heads, rows, cols}});
+    }
+    step.sources = found.infos.front().tensors;
+    step.make = [this_context = &context_, &file, &spec](const PutBytes& put) -> Status {
+      SUBBYTE_TRY(const Matrix joined, import_matrix(*this_context, file.module));
+      const LatentMatrices sides =
+          latent_matrices(joined.view, spec.latent, true, this_context->pool);
+      SUBBYTE_CHECK(put(0, sides.keys.view.codes));
+      return put(1, sides.values.view.codes);
+    };
+    steps_.push_back(std::move(step));
+    return {};
+  }
+
   // ---- biases and other vectors, which are F32
 
   Status add_biases(const FoundTensor& found, const std::vector<Target>& targets) {
@@ -407,14 +381,23 @@ class Planner {
     SUBBYTE_TRY(auto numbers, import_vector(context_.tensors, vector.name, vector.shape));
     Shape shape = vector.shape;
     if (found.spec.role == TensorRole::kFilters) shape.erase(shape.begin() + 1);
-    if (name.change == GgufChange::kPlusOne) {
+    if (name.change == GgufChange::kPlusOne && ending != ".bias") {
       for (float& number : numbers) number += 1;
     }
-    if (name.change == GgufChange::kNegativeExp || name.change == GgufChange::kTiledNegativeExp) {
+    if (name.change == GgufChange::kRow) shape = {numbers.size()};
+    const bool is_column =
+        name.change == GgufChange::kColumn || name.change == GgufChange::kNegativeExpColumn;
+    if (is_column) shape.push_back(1);
+    if (name.change == GgufChange::kGroups) {
+      const auto groups = static_cast<uint64_t>(order_.mamba_groups());
+      shape = {groups, numbers.size() / groups};
+    }
+    if (name.change == GgufChange::kNegativeExp || name.change == GgufChange::kTiledNegativeExp ||
+        name.change == GgufChange::kNegativeExpColumn) {
       for (float& number : numbers) number = static_cast<float>(-std::exp(double{number}));
       std::ranges::copy(context_.tensors.rates(vector.name), numbers.begin());
     }
-    if (const auto order = order_of(name.change, found.spec.rows); !order.empty()) {
+    if (const auto order = order_.of(name.change, found.spec.rows); !order.empty()) {
       numbers = in_order(numbers, order);
     }
     add_floats(std::move(name.name), std::move(shape), std::move(numbers));
@@ -442,9 +425,8 @@ class Planner {
   }
 
   const ImportContext& context_;
-  const ModelConfig& model_;
   const GgufArchitecture& architecture_;
-  DeltaNetShape delta_net_;
+  GgufOrder order_;
   ConvertLoss& loss_;
   std::vector<WriteStep> steps_;
 };

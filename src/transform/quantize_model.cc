@@ -49,7 +49,7 @@ bool has_quantized(std::span<const FoundModule> modules) {
   });
 }
 
-Result<CheckpointParts> open_source(const fs::path& directory) {
+Result<CheckpointParts> open_source(const fs::path& directory, Executor& pool) {
   if (is_orin_model(directory)) {
     return Error{"quantize.container",
                  fmt::format("{}: expected a directory of Hugging Face, found a model file of "
@@ -58,7 +58,7 @@ Result<CheckpointParts> open_source(const fs::path& directory) {
   }
   CheckpointParts source = open_checkpoint(directory);
   SUBBYTE_CHECK(source.check_model());
-  SUBBYTE_CHECK(check_latents_are_joined(*source.tensors));
+  SUBBYTE_TRY(source.tensors, with_joined_latents(source.context(pool)));
   return source;
 }
 
@@ -348,7 +348,7 @@ uint64_t shard_bytes_of(const QuantizeOptions& options, const TensorSource& tens
 Result<QuantizeReport> quantize_model(const fs::path& source_directory, const fs::path& destination,
                                       const QuantizeOptions& options, Executor& pool,
                                       const ByteProgress& progress) {
-  SUBBYTE_TRY(const CheckpointParts source, open_source(source_directory));
+  SUBBYTE_TRY(const CheckpointParts source, open_source(source_directory, pool));
   const ImportContext context = source.context(pool);
   const std::vector<FoundModule> modules = find_modules(context);
   const QuantizationConfig& quantization = *source.quantization;
