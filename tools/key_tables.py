@@ -111,7 +111,8 @@ def gguf_rows_of(file):
     source = file.read_text()
     names = {}
     for architecture, keys in GGUF_ARCHITECTURE.findall(source):
-        names.setdefault(keys, []).append(architecture)
+        if architecture not in names.setdefault(keys, []):
+            names[keys].append(architecture)
     for keys, text in GGUF_LIST.findall(source):
         for name, key, absent in GGUF_ROW.findall(text):
             yield {"kind": "GGUF_KEY", "scope": " ".join(names.get(keys, [])), "key": f"*.{name}",

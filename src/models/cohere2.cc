@@ -3,6 +3,7 @@
 // their heads turn; in the others nothing does. The embedding is the head, with scaled logits.
 
 #include "models/config_keys.h"
+#include "models/gguf_config.h"
 #include "models/model_family.h"
 #include "models/step_recorder.h"
 
@@ -38,11 +39,38 @@ constexpr json::ScopedRule kKeys[] = {
     SUBBYTE_CONFIG_KEY("", "use_parallel_embedding", kIgnored, "", "how it is computed"),
 };
 
+constexpr GgufKeyRule kGgufKeys[] = {
+    {"attention.layer_norm_epsilon", "layer_norm_eps"},
+    {.name = "attention.layer_norm_rms_epsilon", .key = "rms_norm_eps", .by_family = true},
+    {"attention.sliding_window", "sliding_window"},
+    {.name = "attention.sliding_window_pattern", .key = "layer_types", .by_family = true},
+    {"logit_scale", "logit_scale", "", true},
+};
+
+/// Without a pattern each fourth layer is full, as in config.json.
+Status complete_gguf(const GgufModel& model, json::Value& config) {
+  return add_gguf_windows(model.keys(), config);
+}
+
+void add_gguf_keys(const ModelConfig& model, GgufKeys& keys);
+
+constexpr GgufArchitecture kGguf[] = {{.name = "cohere2",
+                                       .model_type = "cohere2",
+                                       .keys = kGgufKeys,
+                                       .complete = complete_gguf,
+                                       .add_keys = add_gguf_keys}};
+
 struct Own {
   float logit_scale = 0.0625f;
 
   bool operator==(const Own&) const = default;
 };
+
+void add_gguf_keys(const ModelConfig& model, GgufKeys& keys) {
+  add_gguf_windows(kGguf[0], model, keys);
+  keys.number(kGguf[0].key("attention.layer_norm_epsilon"), model.rms_norm_eps);
+  keys.number(kGguf[0].key("logit_scale"), model.own.as<Own>().logit_scale);
+}
 
 Status read(const json::Object& config, ModelConfig& model) {
   SUBBYTE_TRY(const auto eps, config.number("layer_norm_eps", 1e-12, 1.0));
@@ -97,6 +125,7 @@ json::Value config_of(const ModelShape& shape, int64_t layers) {
 
 extern const ModelFamily cohere2_family;
 const ModelFamily cohere2_family = {.model_types = kModelTypes,
+                                    .gguf = kGguf,
                                     .keys = kKeys,
                                     .read = read,
                                     .record = record,

@@ -68,14 +68,41 @@ constexpr json::ScopedRule kKeys[] = {
                        "of the part that drafts, which is not read"),
 };
 
+constexpr GgufKeyRule kGgufKeys[] = {
+    {"expert_count", "moe_num_experts"},
+    {"expert_used_count", "moe_k"},
+    {"expert_feed_forward_length", "moe_intermediate_size"},
+    {"expert_shared_count", "moe_num_shared_experts", "0"},
+    {"leading_dense_block_count", "moe_layer_start_index", "0"},
+    {"interleave_moe_layer_step", "moe_layer_interval"},
+};
+constexpr GgufTensorRule kGgufTensors[] = {
+    {"ffn_gate_inp", "mlp.gate"},
+    {"exp_probs_b", "mlp.moe_statics.e_score_correction_bias!.bias", GgufChange::kRow},
+    {"ffn_gate_exps", "mlp.experts.gate_proj", GgufChange::kExperts},
+    {"ffn_up_exps", "mlp.experts.up_proj", GgufChange::kExperts},
+    {"ffn_down_exps", "mlp.experts.down_proj", GgufChange::kExperts},
+    {"ffn_gate_shexp", "mlp.shared_experts.gate_proj"},
+    {"ffn_up_shexp", "mlp.shared_experts.up_proj"},
+    {"ffn_down_shexp", "mlp.shared_experts.down_proj"},
+};
+
 /// Rows of heads lie in files as they turn.
 Status complete_gguf(const GgufModel& model, json::Value& config) {
   config["use_bias"] = model.find("blk.0.attn_q.bias") != nullptr;
   return {};
 }
 
+void add_gguf_keys(const ModelConfig& model, GgufKeys& keys);
+
 constexpr GgufArchitecture kGguf[] = {
-    {.name = "ernie4_5", .model_type = "ernie4_5", .complete = complete_gguf}};
+    {.name = "ernie4_5", .model_type = "ernie4_5", .complete = complete_gguf},
+    {.name = "ernie4_5-moe",
+     .model_type = "ernie4_5_moe",
+     .keys = kGgufKeys,
+     .tensors = kGgufTensors,
+     .complete = complete_gguf,
+     .add_keys = add_gguf_keys}};
 
 struct Own {
   bool has_biases = false;
@@ -83,6 +110,12 @@ struct Own {
 
   bool operator==(const Own&) const = default;
 };
+
+void add_gguf_keys(const ModelConfig& model, GgufKeys& keys) {
+  const ExpertConfig& experts = model.own.as<Own>().experts;
+  keys.whole(kGguf[1].key("expert_shared_feed_forward_length"),
+             static_cast<uint32_t>(experts.shared_inner));
+}
 
 /// Layers from the first to the last one that may have experts, of each so many the last one.
 Result<std::vector<bool>> read_mixed_layers(const json::Object& config, int64_t num_layers) {

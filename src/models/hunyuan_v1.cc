@@ -89,6 +89,19 @@ constexpr GgufTensorRule kGgufTensors[] = {
     {"attn_q_norm", "self_attn.query_layernorm"},
     {"attn_k_norm", "self_attn.key_layernorm"},
 };
+constexpr GgufKeyRule kGgufMoeKeys[] = {
+    {"expert_count", "num_experts"},
+    {"expert_used_count", "moe_topk"},
+};
+constexpr GgufTensorRule kGgufMoeTensors[] = {
+    {"ffn_gate_inp", "mlp.gate.wg"},
+    {"ffn_gate_exps", "mlp.experts.gate_proj", GgufChange::kExperts},
+    {"ffn_up_exps", "mlp.experts.up_proj", GgufChange::kExperts},
+    {"ffn_down_exps", "mlp.experts.down_proj", GgufChange::kExperts},
+    {"ffn_gate_shexp", "mlp.shared_mlp.gate_proj"},
+    {"ffn_up_shexp", "mlp.shared_mlp.up_proj"},
+    {"ffn_down_shexp", "mlp.shared_mlp.down_proj"},
+};
 
 /// The base is the larger one.
 Status complete_gguf(const GgufModel& model, json::Value& config) {
@@ -96,10 +109,28 @@ Status complete_gguf(const GgufModel& model, json::Value& config) {
   return {};
 }
 
+void add_gguf_keys(const ModelConfig& model, GgufKeys& keys);
+
 constexpr GgufArchitecture kGguf[] = {{.name = "hunyuan-dense",
                                        .model_type = "hunyuan_v1_dense",
                                        .tensors = kGgufTensors,
-                                       .complete = complete_gguf}};
+                                       .complete = complete_gguf},
+                                      {.name = "hunyuan-moe",
+                                       .model_type = "hunyuan_v1_moe",
+                                       .keys = kGgufMoeKeys,
+                                       .tensors = kGgufTensors,
+                                       .own_tensors = kGgufMoeTensors,
+                                       .complete = complete_gguf,
+                                       .add_keys = add_gguf_keys}};
+
+/// Experts, and what every token goes to, have the size of a block.
+void add_gguf_keys(const ModelConfig& model, GgufKeys& keys) {
+  const auto inner = static_cast<uint32_t>(model.intermediate_size);
+  const auto per_token = static_cast<uint32_t>(model.own.as<ExpertConfig>().per_token);
+  keys.whole(kGguf[1].key("expert_used_count"), per_token);  // config.json has a list
+  keys.whole(kGguf[1].key("expert_feed_forward_length"), inner);
+  keys.whole(kGguf[1].key("expert_shared_feed_forward_length"), inner);
+}
 
 /// How many experts a token goes to: a number, or the same for each layer.
 Result<int64_t> read_chosen(const json::Object& config, const ModelConfig& model, int64_t experts) {

@@ -8,6 +8,7 @@
 
 #include "models/config_keys.h"
 #include "models/expert_config.h"
+#include "models/gguf_rope.h"
 #include "models/layer_lists.h"
 #include "models/model_family.h"
 #include "models/rope_config.h"
@@ -67,6 +68,52 @@ constexpr json::ScopedRule kKeys[] = {
     SUBBYTE_CONFIG_KEY("llama4_text", "router_aux_loss_coef", kIgnored, "", "of training"),
     SUBBYTE_CONFIG_KEY("llama4_text", "router_jitter_noise", kIgnored, "", "of training"),
 };
+
+// What llama.cpp computes with, whatever a file was made of.
+constexpr int64_t kGgufChunk = 8192;
+constexpr double kGgufBeta = 0.1;
+constexpr int64_t kGgufTurning = 4;
+constexpr uint64_t kGgufPlainExperts = 128;  // of the one whose heads have no norms
+
+constexpr GgufKeyRule kGgufKeys[] = {
+    {"feed_forward_length", "intermediate_size_mlp"},
+    {"expert_feed_forward_length", "intermediate_size"},
+    {"expert_count", "num_local_experts"},
+    {"expert_used_count", "num_experts_per_tok"},
+    {"interleave_moe_layer_step", "interleave_moe_layer_step"},
+};
+constexpr GgufTensorRule kGgufTensors[] = {
+    {"rope_freqs", ""},
+    {"ffn_gate", "feed_forward.gate_proj"},
+    {"ffn_up", "feed_forward.up_proj"},
+    {"ffn_down", "feed_forward.down_proj"},
+    {"ffn_gate_inp", "feed_forward.router"},
+    {"ffn_gate_exps", "feed_forward.experts.gate_proj", GgufChange::kExperts},
+    {"ffn_up_exps", "feed_forward.experts.up_proj", GgufChange::kExperts},
+    {"ffn_down_exps", "feed_forward.experts.down_proj", GgufChange::kExperts},
+    {"ffn_gate_shexp", "feed_forward.shared_expert.gate_proj"},
+    {"ffn_up_shexp", "feed_forward.shared_expert.up_proj"},
+    {"ffn_down_shexp", "feed_forward.shared_expert.down_proj"},
+};
+
+/// Rows of heads lie in files as they turn.
+Status complete_gguf(const GgufModel& model, json::Value& config) {
+  config["attention_bias"] = model.find("blk.0.attn_q.bias") != nullptr;
+  config["attention_chunk_size"] = kGgufChunk;
+  config["attn_temperature_tuning"] = true;
+  config["attn_scale"] = kGgufBeta;
+  config["floor_scale"] = kGgufChunk;
+  config["no_rope_layer_interval"] = kGgufTurning;
+  config["use_qk_norm"] = config["num_local_experts"] != json::Value(kGgufPlainExperts);
+  return add_turns_rope(model, "llama3", config);
+}
+
+constexpr GgufArchitecture kGguf[] = {{.name = "llama4",
+                                       .model_type = "llama4_text",
+                                       .gating = 2,
+                                       .keys = kGgufKeys,
+                                       .tensors = kGgufTensors,
+                                       .complete = complete_gguf}};
 
 constexpr RopeKind kRopeKinds[] = {{"llama3", read_turns_rope}};
 
@@ -195,6 +242,7 @@ json::Value config_of(const ModelShape& shape, int64_t layers) {
 
 extern const ModelFamily llama4_family;
 const ModelFamily llama4_family = {.model_types = kModelTypes,
+                                   .gguf = kGguf,
                                    .keys = kKeys,
                                    .rope_kinds = kRopeKinds,
                                    .read = read,

@@ -29,6 +29,35 @@ constexpr json::KeyRule kRopeKeys[] = {
     SUBBYTE_ROPE_KEY("partial_rotary_factor", kComputed, "", "absent: that beside the section"),
 };
 
+constexpr GgufKeyRule kGgufKeys[] = {
+    {"attention.layer_norm_epsilon", "norm_eps"},
+    {.name = "attention.layer_norm_rms_epsilon", .key = "rms_norm_eps", .by_family = true},
+};
+constexpr GgufTensorRule kGgufTensors[] = {
+    {"output_norm", "model.norm", GgufChange::kPlusOne},
+    {"attn_norm", "input_layernorm", GgufChange::kPlusOne},
+    {"ffn_norm", "post_attention_layernorm", GgufChange::kPlusOne},
+};
+
+Status complete_gguf(const GgufModel& model, json::Value& config) {
+  config["attention_bias"] = model.find("blk.0.attn_output.bias") != nullptr;
+  config["mlp_bias"] = model.find("blk.0.ffn_down.bias") != nullptr;
+  return {};
+}
+
+void add_gguf_keys(const ModelConfig& model, GgufKeys& keys);
+
+constexpr GgufArchitecture kGguf[] = {{.name = "nemotron",
+                                       .model_type = "nemotron",
+                                       .keys = kGgufKeys,
+                                       .tensors = kGgufTensors,
+                                       .complete = complete_gguf,
+                                       .add_keys = add_gguf_keys}};
+
+void add_gguf_keys(const ModelConfig& model, GgufKeys& keys) {
+  keys.number(kGguf[0].key("attention.layer_norm_epsilon"), model.rms_norm_eps);
+}
+
 struct Own {
   bool mlp_bias = false;
 
@@ -78,6 +107,7 @@ json::Value config_of(const ModelShape& shape, int64_t layers) {
 
 extern const ModelFamily nemotron_family;
 const ModelFamily nemotron_family = {.model_types = kModelTypes,
+                                     .gguf = kGguf,
                                      .keys = kKeys,
                                      .rope_keys = kRopeKeys,
                                      .read = read,

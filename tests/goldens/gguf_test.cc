@@ -208,7 +208,7 @@ TEST(GgufPreTokenizers, cut_texts_as_llama_cpp_does) {
 
 INSTANTIATE_TEST_SUITE_P(Architectures, GgufGoldens, ::testing::ValuesIn(testing::kGgufGoldens),
                          NamedByValue());
-INSTANTIATE_TEST_SUITE_P(Types, GgufGoldens, ::testing::Values("types-k", "types-iq"),
+INSTANTIATE_TEST_SUITE_P(Types, GgufGoldens, ::testing::Values("types-k", "types-iq", "types-two"),
                          NamedByValue());
 
 }  // namespace

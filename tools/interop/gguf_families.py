@@ -7,7 +7,8 @@ OTHER_NAMES = (
     ("e_score_correction_bias", "e_score_correction.bias"),
     (".mlp.e_score", ".block_sparse_moe.e_score"),
     (".expert_bias", ".expert_bias.bias"),
-    ("router.weight", "router.layer.weight"),
+    ("moe.router.weight", "moe.router.layer.weight"),
+    (".gate.moe_statics.", ".moe_statics."),
     ("block_sparse_moe.experts.", "mlp.experts."),
     ("model.layers.{}.feed_forward.experts.gate_proj", "layers.{}.feed_forward.experts.w1"),
     ("model.layers.{}.feed_forward.experts.up_proj", "layers.{}.feed_forward.experts.w3"),
@@ -16,8 +17,8 @@ OTHER_NAMES = (
     ("model.layers.{}.mixer.", "backbone.layers.{}.mixer."),
     (".mixer.dt_bias", ".mixer.dt.bias"),
     (".mamba.dt_bias", ".mamba.dt_proj.bias"),
-    ("shared_mlp.gate_proj", "mlp.shared_expert.gate_proj"),
-    ("shared_mlp.up_proj", "mlp.shared_expert.up_proj"),
+    ("layers.{}.shared_mlp.gate_proj", "layers.{}.mlp.shared_expert.gate_proj"),
+    ("layers.{}.shared_mlp.up_proj", "layers.{}.mlp.shared_expert.up_proj"),
 )
 GATED_BY_SIGMOIDS = ("glm4moe", "minimax-m2", "lfm2moe")
 WITHOUT_INNER_SIZE = ("llama", "granitemoe", "granitehybrid")
@@ -46,7 +47,8 @@ def add_metadata(writer, arch, config):
     if getattr(config, "mamba_n_groups", None) or arch.startswith("nemotron"):
         add_mambas(writer, arch, config)
     experts = getattr(config, "n_routed_experts", None) or \
-        getattr(config, "num_local_experts", None) or getattr(config, "num_experts", None)
+        getattr(config, "num_local_experts", None) or getattr(config, "num_experts", None) or \
+        getattr(config, "moe_num_experts", None)
     if arch == "nemotron_h" or (arch == "granitehybrid" and not experts):
         return
     writer.add_expert_count(experts)
@@ -56,6 +58,16 @@ def add_metadata(writer, arch, config):
             getattr(config, "moe_intermediate_size", config.intermediate_size))
     if arch == "qwen2moe":
         writer.add_expert_shared_feed_forward_length(config.shared_expert_intermediate_size)
+    if arch == "hunyuan-moe":
+        writer.add_expert_shared_feed_forward_length(config.intermediate_size)
+    if arch == "llama4":
+        writer.add_interleave_moe_layer_step(config.interleave_moe_layer_step)
+    if arch == "ernie4_5-moe":
+        writer.add_expert_shared_feed_forward_length(
+            config.moe_num_shared_experts * config.moe_intermediate_size)
+        writer.add_expert_shared_count(config.moe_num_shared_experts)
+        writer.add_leading_dense_block_count(config.moe_layer_start_index)
+        writer.add_interleave_moe_layer_step(config.moe_layer_interval)
     if arch == "deepseek2":
         add_latents(writer, config)
     if arch in GATED_BY_SIGMOIDS:
@@ -171,6 +183,13 @@ def add_mambas(writer, arch, config):
                               for kind in kinds])
 
 
+def with_inputs_last(state):
+    """Experts that have their inputs first."""
+    is_of_experts = (".experts.gate_up_proj", ".experts.down_proj")
+    return {name: tensor.transpose(1, 2) if name.endswith(is_of_experts) else tensor
+            for name, tensor in state.items()}
+
+
 def with_changes(state, config):
     """Joined blocks apart, and numbers of Mamba 2 as they are stored."""
     result = {}
@@ -198,6 +217,8 @@ def with_changes(state, config):
             result[f"blk.{name.split('.')[2]}.ffn_gate_inp.scale"] = tensor
         elif name.endswith(".router.per_expert_scale"):
             result[f"blk.{name.split('.')[2]}.ffn_down_exps.scale"] = tensor
+        elif "e_score_correction_bias" in name:
+            result[name] = tensor.flatten()
         elif name.endswith("conv1d.weight"):
             result[name] = tensor.squeeze(1)
         elif name.endswith("mixer.experts.up_proj"):

@@ -5,6 +5,7 @@ import torch
 import gemma4
 import mixtures
 import tiny
+import tiny_layer_norms
 import tiny_mamba
 
 SMALL = dict(hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
@@ -309,7 +310,53 @@ def ministral3():
         "llama_4_scaling_beta": 0.5})
 
 
+def nemotron():
+    return tiny_layer_norms.nemotron(num_hidden_layers=2, tie_word_embeddings=False)
+
+
+def cohere2():
+    """As files of it are: of four layers the last is full."""
+    return tiny_layer_norms.cohere2(
+        num_hidden_layers=4, intermediate_size=16,
+        layer_types=["sliding_attention"] * 3 + ["full_attention"])
+
+
+def ernie4_5_moe():
+    return mixtures.ernie4_5_moe(num_hidden_layers=2, moe_layer_end_index=-1, moe_norm_min=1e-12)
+
+
+def hunyuan_moe():
+    return mixtures.hunyuan_v1_moe(num_hidden_layers=2, num_experts=3, rope_parameters={
+        "rope_type": "dynamic", "rope_theta": 100.0, "factor": 1.0, "alpha": 50.0})
+
+
+def llama4():
+    """What files do not say is what llama.cpp has: chunks of 8192, of four layers one that does not
+    turn. Frequencies are those of Scout."""
+    return mixtures.llama4(num_hidden_layers=4, no_rope_layers=[1, 1, 1, 0], moe_layers=[1, 3],
+                           num_local_experts=2, num_experts_per_tok=1, intermediate_size_mlp=16,
+                           num_attention_heads=1,
+                           interleave_moe_layer_step=2, attention_chunk_size=8192,
+                           floor_scale=8192, attn_scale=0.1, rope_parameters={
+                               "rope_type": "llama3", "rope_theta": 500000.0, "factor": 16.0,
+                               "low_freq_factor": 1.0, "high_freq_factor": 1.0,
+                               "original_max_position_embeddings": 8192})
+
+
+def of_two_types():
+    """Gate and up of experts, and of the one beside them, are of two types."""
+    return mixtures.qwen2_moe(hidden_size=256, num_hidden_layers=1, mlp_only_layers=[],
+                              num_experts=2, num_experts_per_tok=1, moe_intermediate_size=32,
+                              shared_expert_intermediate_size=32, tie_word_embeddings=True,
+                              head_dim=16)
+
+
 FILES = {
+    "nemotron": ("nemotron", "gpt-2", steady(nemotron)),
+    "cohere2": ("cohere2", "command-r", steady(cohere2)),
+    "ernie4_5-moe": ("ernie4_5-moe", "gpt-2", steady(ernie4_5_moe)),
+    "hunyuan-moe": ("hunyuan-moe", "hunyuan", steady(hunyuan_moe)),
+    "llama4": ("llama4", "llama4", steady(llama4)),
     "gemma4": ("gemma4", "gpt-2", steady(gemma4.experts)),
     "gemma4-inputs": ("gemma4", "gpt-2", steady(gemma4.inputs)),
     "deepseek2": ("deepseek2", "deepseek-v3", steady(deepseek_v3)),
@@ -352,4 +399,5 @@ FILES = {
     "lfm2": ("lfm2", "lfm2", lfm2),
     "types-k": ("qwen3", "qwen2", of_types),
     "types-iq": ("qwen3", "qwen2", of_types),
+    "types-two": ("qwen2moe", "qwen2", of_two_types),
 }
