@@ -32,10 +32,11 @@ TILED = ("qwen35", "qwen35moe")
 DELTA_NETS = (*TILED, "qwen3next")
 # Those whose metadata and tensors gguf_families.py knows.
 FAMILIES = ("qwen2moe", "glm4moe", "minimax-m2", "lfm2moe", "granitemoe", "granitehybrid",
-            "nemotron_h", "nemotron_h_moe", "gemma4", "deepseek2", "exaone4", "mistral3")
+            "nemotron_h", "nemotron_h_moe", "gemma4", "deepseek2", "exaone4", "mistral3",
+            "ernie4_5-moe", "hunyuan-moe", "llama4")
 # Those whose heads, and what else all have, it says, too.
 OWN_HEADS = ("nemotron_h", "nemotron_h_moe", "granitehybrid", "gemma4")
-ONE_MORE = ("gemma2", "gemma3", *DELTA_NETS)
+ONE_MORE = ("gemma2", "gemma3", "nemotron", *DELTA_NETS)
 
 
 def tokens():
@@ -71,7 +72,8 @@ def add_metadata(writer, arch, config):
     writer.add_embedding_length(config.hidden_size)
     writer.add_block_count(config.num_hidden_layers)
     if arch != "qwen35moe" and arch not in OWN_HEADS:
-        writer.add_feed_forward_length(config.intermediate_size)
+        writer.add_feed_forward_length(getattr(config, "intermediate_size_mlp",
+                                               config.intermediate_size))
     writer.add_head_count(heads)
     if arch in ("lfm2", "lfm2moe"):
         writer.add_head_count_kv([config.num_key_value_heads if kind != "conv" else 0
@@ -81,7 +83,10 @@ def add_metadata(writer, arch, config):
     elif arch not in OWN_HEADS:
         if arch != "deepseek2":
             writer.add_head_count_kv(config.num_key_value_heads)
-        writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+        if arch in ("nemotron", "cohere2"):
+            writer.add_layer_norm_eps(getattr(config, "norm_eps", None) or config.layer_norm_eps)
+        else:
+            writer.add_layer_norm_rms_eps(config.rms_norm_eps)
     if arch == "gemma4":
         gguf_families.add_metadata(writer, arch, config)
         return
@@ -91,8 +96,11 @@ def add_metadata(writer, arch, config):
         writer.add_value_length(size)
     if arch in FAMILIES or config.model_type == "mixtral":
         gguf_families.add_metadata(writer, arch, config)
-    if arch.startswith("nemotron"):
+    if arch.startswith("nemotron_h"):
         return
+    if arch == "cohere2":
+        writer.add_logit_scale(config.logit_scale)
+        writer.add_sliding_window(config.sliding_window)
     rope = rope_of(config)
     writer.add_rope_freq_base(rope["rope_theta"] * rope.get("alpha", 1) ** (size / (size - 2)))
     part = rope.get("partial_rotary_factor", 1.0)
@@ -104,9 +112,9 @@ def add_metadata(writer, arch, config):
     if "original_max_position_embeddings" in rope and rope["rope_type"] in ("yarn", "longrope"):
         writer.add_rope_scaling_orig_ctx_len(int(rope["original_max_position_embeddings"]))
     if arch in TILED or arch == "qwen3vl":
+        # Pairs take turns; llama.cpp leaves one still that no section has.
         pairs = int(part * size) // 2
-        third = pairs // 3
-        writer.add_rope_dimension_sections([pairs - 2 * third, third, third, 0])
+        writer.add_rope_dimension_sections([*((pairs + 2 - i) // 3 for i in range(3)), 0])
     if arch in DELTA_NETS:
         values = config.linear_num_value_heads
         writer.add_ssm_conv_kernel(config.linear_conv_kernel_dim)
@@ -178,7 +186,7 @@ def rope_tensors(config):
     inv_freq = rope["rope_theta"] ** (-torch.arange(0, size, 2, dtype=torch.float64) / size)
     turns = rope["original_max_position_embeddings"] * inv_freq / (2 * torch.pi)
     low, high = rope["low_freq_factor"], rope["high_freq_factor"]
-    share = ((turns - low) / (high - low)).clamp(0, 1)
+    share = ((turns - low) / (high - low)).clamp(0, 1) if high > low else (turns > low).double()
     return {"rope_freqs.weight": (1 / ((1 - share) / rope["factor"] + share)).float()}
 
 
@@ -287,21 +295,37 @@ def random_blocks(kind, shape, random, size_of_weights):
     return blocks.reshape(shape[0], -1)
 
 
+def parts_of(model):
+    """Matrices, and of joined experts the stacks of which files are made, by their names there."""
+    for name, tensor in model.named_parameters():
+        place, _, last = name.rpartition(".")
+        if place.endswith(".experts") and last == "gate_up_proj":
+            half = tensor.shape[1] // 2
+            yield f"{place}.gate_proj.weight", tensor.data[:, :half]
+            yield f"{place}.up_proj.weight", tensor.data[:, half:]
+        elif place.endswith(".experts"):
+            yield f"{name}.weight", tensor
+        else:
+            yield name, tensor
+
+
 def put_blocks(model, names, kinds):
     """Gives matrices weights of types that gguf-py does not round to: blocks by their names."""
     random = numpy.random.default_rng(6)
     made = {}
-    for name, tensor in model.named_parameters():
+    for name, tensor in parts_of(model):
         found = names.get_name(name, try_suffixes=(".weight", ".bias")) or ""
         found = found.removesuffix(".weight").removeprefix("blk.0.")
         if found not in kinds:
             continue
         kind = gguf.GGMLQuantizationType[kinds[found]]
+        rows = tensor.flatten(0, -2)
         # What a layer adds is smaller than the stream, as the bound of the tests has it.
-        blocks = random_blocks(kind, tensor.shape, random, 0.4 if found == "token_embd" else 0.07)
-        made[name] = blocks, kind
+        blocks = random_blocks(kind, rows.shape, random, 0.4 if found == "token_embd" else 0.07)
+        numbers = torch.from_numpy(gguf.quants.dequantize(blocks, kind))
+        made[name] = blocks.reshape(*tensor.shape[:-1], -1), kind
         with torch.no_grad():
-            tensor.copy_(torch.from_numpy(gguf.quants.dequantize(blocks, kind)))
+            tensor.copy_(numbers.reshape(tensor.shape))
     return made
 
 
@@ -309,7 +333,7 @@ def add_tensors(writer, arch, model, kinds):
     config = model.config
     number = next(key for key, name in gguf.MODEL_ARCH_NAMES.items() if name == arch)
     names = gguf.get_tensor_name_map(number, config.num_hidden_layers)
-    for name, tensor in ({} if "nemotron" in arch else rope_tensors(config)).items():
+    for name, tensor in ({} if "nemotron_h" in arch else rope_tensors(config)).items():
         writer.add_tensor(name, tensor.float().numpy())
     made = put_blocks(model, names, kinds)
     state = dict(model.state_dict())
@@ -317,6 +341,8 @@ def add_tensors(writer, arch, model, kinds):
         state.pop("lm_head.weight", None)
     if arch == "gpt-oss":
         state = of_gpt_oss(state)
+    elif arch == "llama4":
+        state = joined_experts(gguf_families.with_inputs_last(state))
     elif arch != "gemma4":
         state = joined_experts(state)
     if arch in DELTA_NETS:
@@ -358,6 +384,10 @@ KINDS = {
     "types-iq": {"token_embd": "Q3_K", "attn_q": "IQ3_XXS", "attn_k": "IQ2_S", "attn_v": "IQ3_S",
                  "attn_output": "Q5_1", "ffn_gate": "IQ2_XS", "ffn_up": "IQ2_XXS",
                  "ffn_down": "Q4_1"},
+    "types-two": {"token_embd": "Q2_K", "attn_q": "Q2_K", "attn_k": "Q2_K", "attn_v": "Q2_K",
+                  "attn_output": "Q4_0", "ffn_gate_exps": "Q3_K", "ffn_up_exps": "Q2_K",
+                  "ffn_down_exps": "IQ4_NL", "ffn_gate_shexp": "Q2_K", "ffn_up_shexp": "IQ2_XS",
+                  "ffn_down_shexp": "Q4_0"},
 }
 
 

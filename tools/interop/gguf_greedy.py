@@ -17,8 +17,11 @@ values in F32.
 
 Delta nets and Mamba 2 divide what their states give by its size, which is near to 0 where a query
 is orthogonal to all keys: there an error is as many times larger, and r does not follow from the
-products. It is measured at each position instead: subbyte with --activations bf16 and int8 rounds
-the same inputs by 8 and by 32 times as much, and logits change by as much more; the larger counts.
+products. llama.cpp alone measures it: of such a file it reads a twin, whose matrices are the same
+numbers in F32, so that it rounds nothing to F16, and at each position the file itself. What differs
+there is what rounding by 2^-11 does; sums in F32 of 256 products are off by 2^-24 sqrt(256) of
+themselves in the mean, which is 2^-9 times as much, and the bound is the larger one of r and of
+what was measured, times that.
 """
 
 import argparse
@@ -41,38 +44,75 @@ WITH_STATES = ("qwen35", "qwen35moe", "qwen3next", "granitehybrid", "nemotron_h"
 # opens with 26, 27 or 48.
 COMPUTED_OTHERWISE = ("exaone4", "deepseek2-softmax")
 TOKENS = 64
+ALL = 4096  # more than any vocabulary here has
 LEFT_OUT = 0.03
 E_OF_F16 = 2.0 ** -11
-E_OF_BF16 = 2.0 ** -8
+E_OF_F32 = 2.0 ** -20  # of a sum of 256 products
 E_OF_BLOCKS = 4 / 254  # the largest of a block is some 4 times its root mean square
 
 
-def llama_cpp(path):
-    """The tokens after each prompt."""
-    parameters = xllamacpp.CommonParams()
-    parameters.model.path = str(path)
-    parameters.n_ctx = 512
-    parameters.n_parallel = 1
-    parameters.n_gpu_layers = 0
-    parameters.warmup = False
-    parameters.cpuparams.n_threads = 1
-    parameters.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
-    parameters.cache_type_k = parameters.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
-    server = xllamacpp.Server(parameters)
-    found = []
-    for prompt in PROMPTS:
-        answer = server.handle_completions({
-            "prompt": prompt, "n_predict": TOKENS, "n_probs": 1, "temperature": 0.0,
+def twin_of(source, path):
+    """The same file with all matrices in F32."""
+    reader = gguf.GGUFReader(source)
+    writer = gguf.GGUFWriter(path, reader.fields["general.architecture"].contents())
+    for field in reader.fields.values():
+        if field.name.startswith("GGUF.") or field.name == "general.architecture":
+            continue
+        of_each = field.types[-1] if field.types[0] == gguf.GGUFValueType.ARRAY else None
+        writer.add_key_value(field.name, field.contents(), field.types[0], of_each)
+    for tensor in reader.tensors:
+        numbers = gguf.quants.dequantize(tensor.data, tensor.tensor_type)
+        writer.add_tensor(tensor.name, numpy.ascontiguousarray(numbers, numpy.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+class LlamaCpp:
+    """A server of llama.cpp without another one's roundings: its attention is in F32."""
+
+    def __init__(self, path):
+        parameters = xllamacpp.CommonParams()
+        parameters.model.path = str(path)
+        parameters.n_ctx = 512
+        parameters.n_parallel = 1
+        parameters.n_gpu_layers = 0
+        parameters.warmup = False
+        parameters.cpuparams.n_threads = 1
+        parameters.flash_attn_type = \
+            xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
+        parameters.cache_type_k = parameters.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
+        self.server = xllamacpp.Server(parameters)
+
+    def after(self, ids, count, probabilities):
+        """The tokens after these, each with the log probabilities of so many tokens."""
+        answer = self.server.handle_completions({
+            "prompt": ids, "n_predict": count, "n_probs": probabilities, "temperature": 0.0,
             "ignore_eos": True, "cache_prompt": False})
-        content = answer["choices"][0]["logprobs"]["content"]
-        found.append([token["id"] for token in content])
-    return found
+        return answer["choices"][0]["logprobs"]["content"]
 
 
-def logits(program, model, ids, folder, activations="f32"):
+def rounding_of(rounded, prompt, content):
+    """By how much logits of `rounded` differ from those that `content` has."""
+    ids = list(prompt)
+    measured = []
+    for token in content:
+        exact = {one["id"]: one["logprob"] for one in token["top_logprobs"]}
+        other = {one["id"]: one["logprob"]
+                 for one in rounded.after(ids, 1, ALL)[0]["top_logprobs"]}
+        both = [i for i in exact if i in other and min(exact[i], other[i]) > -100]
+        difference = numpy.array([exact[i] - other[i] for i in both])
+        measured.append(math.sqrt(((difference - difference.mean()) ** 2).mean()))
+        ids.append(token["id"])
+    return numpy.array(measured)
+
+
+def logits(program, model, ids, folder):
     out = folder / "logits.safetensors"
     done = run(program, "logits", model, "--ids", ",".join(map(str, ids)), "--out", out, "--force",
-               "--device", "cpu", "--activations", activations)
+               "--device", "cpu")
     assert done.returncode == 0, done.stderr
     return next(iter(load_file(out).values())).reshape(len(ids), -1).astype("float64")
 
@@ -83,21 +123,22 @@ def check(program, source, folder):
     has_blocks = source.parent.name.startswith("types-")
     layers = json.loads(run(program, "inspect", source, "--json").stdout)["model"]["layers"]
     end = gguf.GGUFReader(source).fields["tokenizer.ggml.eos_token_id"].contents()
-    e = E_OF_BLOCKS if has_blocks else E_OF_F16
+    has_states = source.parent.name in WITH_STATES
+    e = E_OF_BLOCKS if has_blocks else E_OF_F32 if has_states else E_OF_F16
     r = math.sqrt((4 * layers + 1) / 3) * e
     factor = 2 * math.sqrt(2 * math.log(len(PROMPTS) * TOKENS)) * math.sqrt(2)
     left_out = wrong = count = 0
-    for prompt, chosen in zip(PROMPTS, llama_cpp(source), strict=True):
-        ids = prompt + chosen[:-1]
-        rows = logits(program, model, ids, folder)[len(prompt) - 1:]
+    theirs = LlamaCpp(twin_of(source, folder / "twin.gguf") if has_states else source)
+    rounded = LlamaCpp(source) if has_states else None
+    for prompt in PROMPTS:
+        content = theirs.after(prompt, TOKENS, ALL if has_states else 1)
+        chosen = [token["id"] for token in content]
+        rows = logits(program, model, prompt + chosen[:-1], folder)[len(prompt) - 1:]
         rows[:, end] = rows.min()  # llama.cpp leaves it out, as it would end the text
         bound = factor * r * math.sqrt((rows ** 2).mean())
-        if source.parent.name in WITH_STATES:
-            for activations, size in (("bf16", E_OF_BF16), ("int8", E_OF_BLOCKS)):
-                rounded = logits(program, model, ids, folder, activations)[len(prompt) - 1:]
-                rounded[:, end] = rows[:, end]
-                measured = numpy.sqrt(((rounded - rows) ** 2).mean(1)) * E_OF_F16 / size
-                bound = numpy.maximum(bound, factor * measured)
+        if has_states:
+            measured = rounding_of(rounded, prompt, content)
+            bound = numpy.maximum(bound, factor * measured * E_OF_F32 / E_OF_F16)
         best = numpy.sort(rows, 1)[:, -2:]
         sure = best[:, 1] - best[:, 0] > bound
         wrong += int((sure & (rows.argmax(1) != numpy.array(chosen))).sum())
