@@ -69,11 +69,11 @@ struct PlannedPart {
 
 class Attention {
  public:
-  Attention(Execution& execution, int64_t q_stride, const KvLayer& layer,
+  Attention(Execution& execution, const AttentionStrides& strides, const KvLayer& layer,
             const AttentionShape& shape, std::span<const float> sinks)
       : execution_(execution),
         kernels_(*execution.kernels().vectors),
-        q_stride_(q_stride),
+        strides_(strides),
         layer_(layer),
         shape_(shape),
         sinks_(sinks),
@@ -129,8 +129,8 @@ class Attention {
     const int64_t nth = item / plan.splits % plan.tiles;
     const int64_t index = plan.splits > 1 ? nth : balanced(nth, plan.tiles);
     cpu::AttentionTile tile;
-    tile.q = planned.part.q + kv_head * q_per_kv_ * shape_.head_dim;
-    tile.q_stride = q_stride_;
+    tile.q = planned.part.q + kv_head * strides_.q_kv_head;
+    tile.q_stride = strides_.q;
     tile.q_per_kv = q_per_kv_;
     tile.row_begin = index * plan.tile_rows;
     tile.row_end = std::min(tile.row_begin + plan.tile_rows, plan.rows);
@@ -170,8 +170,8 @@ class Attention {
 
   void merge(const PlannedPart& planned, int64_t kv_head, int64_t row, float* partials) const {
     const int64_t head = kv_head * q_per_kv_ + row % q_per_kv_;
-    const int64_t dim = shape_.value_dim();
-    float* const out = planned.part.out + row / q_per_kv_ * shape_.result_size() + head * dim;
+    const int64_t dim = strides_.value_dim;
+    float* const out = planned.part.out + row / q_per_kv_ * strides_.out + head * strides_.out_head;
     const bool is_longer = dim < shape_.head_dim;  // what is weighted are whole keys
     kernels_.merge_attention(is_longer ? partials : out, partials, planned.plan.splits,
                              planned.plan.tile_rows * partial_,
@@ -181,7 +181,7 @@ class Attention {
 
   Execution& execution_;
   const cpu::VectorKernels& kernels_;
-  int64_t q_stride_;
+  AttentionStrides strides_;
   const KvLayer& layer_;
   const AttentionShape& shape_;
   std::span<const float> sinks_;
@@ -201,7 +201,19 @@ class Attention {
 
 void attention(Execution& execution, std::span<const AttentionPart> parts, int64_t q_stride,
                const KvLayer& layer, const AttentionShape& shape, std::span<const float> sinks) {
-  Attention work(execution, q_stride, layer, shape, sinks);
+  attention(execution, parts,
+            {.q = q_stride,
+             .q_kv_head = shape.heads / shape.kv_heads * shape.head_dim,
+             .out = shape.result_size(),
+             .out_head = shape.value_dim(),
+             .value_dim = shape.value_dim()},
+            layer, shape, sinks);
+}
+
+void attention(Execution& execution, std::span<const AttentionPart> parts,
+               const AttentionStrides& strides, const KvLayer& layer, const AttentionShape& shape,
+               std::span<const float> sinks) {
+  Attention work(execution, strides, layer, shape, sinks);
   const auto add = [&work](const AttentionPart& part) {
     if (work.add(part)) return;
     work.run();
@@ -214,7 +226,7 @@ void attention(Execution& execution, std::span<const AttentionPart> parts, int64
     }
     // A token by itself is cut up by its position alone.
     for (int64_t t = 0; t < part.tokens; ++t) {
-      add({part.q + t * q_stride, part.out + t * shape.result_size(), 1, part.first_position + t,
+      add({part.q + t * strides.q, part.out + t * strides.out, 1, part.first_position + t,
            part.pages});
     }
   }

@@ -58,15 +58,6 @@ Status check_plan(const StepPlan& plan) {
   return {};
 }
 
-std::span<float> FloatBuffer::take(int64_t count) {
-  if (size_ < count) {
-    memory_.reset();  // first: the contents are not kept
-    memory_ = allocate_bytes(static_cast<std::size_t>(count) * sizeof(float));
-    size_ = count;
-  }
-  return {reinterpret_cast<float*>(memory_.get()), static_cast<std::size_t>(count)};
-}
-
 Status StepRunner::run(const CpuCompiledStep& step, const Batch& batch) {
   begin(step, batch);
   for (const Op& op : plan_->ops) {
@@ -288,12 +279,27 @@ Status StepRunner::run(const AttendOp& op) {
                             layer, op.shape, open(op.sinks));
       selected += tokens * op.shape.top;
     }
-    if (of_all.tokens > 0) parts.push_back(of_all);
+    if (expands(op.latent, part)) {
+      const LatentMatrixViews matrices = {open(op.latent_keys).parts.front().view,
+                                          open(op.latent_values).parts.front().view};
+      SUBBYTE_CHECK(expansion_.attend(execution_, of_all, q_stride, layer, op.shape, op.latent,
+                                      matrices, open(op.sinks)));
+      if (batch_->observer != nullptr) clear_unused(op, y, tokens);
+    } else if (of_all.tokens > 0) {
+      parts.push_back(of_all);
+    }
     q += tokens * q_stride;
     y += tokens * op.shape.result_size();
   }
   if (!parts.empty()) attention(execution_, parts, q_stride, layer, op.shape, open(op.sinks));
   return {};
+}
+
+void StepRunner::clear_unused(const AttendOp& op, float* y, int64_t tokens) {
+  const LatentSizes& latent = op.latent;
+  for (int64_t i = 0; i < tokens * latent.heads; ++i) {
+    std::fill_n(y + i * latent.rank + latent.value, latent.rank - latent.value, 0.0f);
+  }
 }
 
 Status StepRunner::run(const SelectOp& op) {

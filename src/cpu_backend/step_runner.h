@@ -4,8 +4,10 @@
 #include <memory>
 #include <vector>
 
+#include "cpu_backend/float_buffer.h"
 #include "cpu_backend/heads.h"
 #include "cpu_backend/kv_memory.h"
+#include "cpu_backend/latent_expansion.h"
 #include "cpu_backend/weights.h"
 #include "kernels/cpu/execution.h"
 #include "kernels/cpu/linear.h"
@@ -28,16 +30,6 @@ class CpuCompiledStep : public CompiledStep {
 
 /// Code linear.unsupported names an operation that the runner has no form of.
 Status check_plan(const StepPlan& plan);
-
-/// Memory that grows; what it held is lost then.
-class FloatBuffer {
- public:
-  std::span<float> take(int64_t count);
-
- private:
-  std::shared_ptr<std::byte[]> memory_;
-  int64_t size_ = 0;
-};
 
 class StepRunner {
  public:
@@ -68,6 +60,20 @@ class StepRunner {
   /// The parts of the batch with the states of a layer.
   std::vector<StatePart> states(const CacheSlot& slot) const;
   Element element() const { return pool_->type(); }
+  /// Says whether attention of a part makes keys and values of every head from latents: by the part
+  /// alone, and never where results may not depend on how a prompt is cut.
+  bool expands(const LatentSizes& latent, const Part& part) const;
+  /// Rows of the batch that follow each other and are alike in that.
+  struct Rows {
+    int64_t first = 0;
+    int64_t count = 0;
+    bool are_expanded = false;
+  };
+  std::vector<Rows> rows_of_latents(const LatentSizes& latent) const;
+  Status multiply_heads(const HeadsLinearOp& op, int64_t first, int64_t rows);
+  void move_heads(const HeadsLinearOp& op, int64_t first, int64_t rows);
+  /// Zeros, where results of attention over expanded latents are shorter than rows have room for.
+  static void clear_unused(const AttendOp& op, float* y, int64_t tokens);
 
 #define SUBBYTE_OPERATION(Kind) Status run(const Kind& op);
 #include "ops/operations.def"
@@ -78,6 +84,7 @@ class StepRunner {
   std::vector<float> logits_;       // a value, too
   FloatBuffer head_x_, head_delta_;
   FloatBuffer heads_;  // [heads][rows][inputs]
+  LatentExpansion expansion_;
   // Of the step that runs.
   const StepPlan* plan_ = nullptr;
   const ValueSlots* slots_of_values_ = nullptr;

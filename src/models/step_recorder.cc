@@ -284,22 +284,23 @@ ValueId StepRecorder::latent_attention(ValueId h, const LatentAttention& a) {
       linear("self_attn.kv_a_proj_with_mqa", h, a.rank + turning, {.has_bias = a.has_bias});
   latent = record_.norm_columns("self_attn.kv_a_layernorm", latent, 0,
                                 norm("self_attn.kv_a_layernorm", a.rank));
-  const LatentWeights both = latent_weights("self_attn.kv_b_proj", a);
-  q = record_.heads_linear("self_attn.kv_b_proj.keys", q, both.keys, a.heads, turning, latent);
   Recorder::Attention attention;
-  attention.shape = {.heads = a.heads,
-                     .kv_heads = 1,
-                     .head_dim = a.rank + turning,
-                     .scale = a.scale,
-                     .values_in_keys = a.rank,
-                     .first_turning = a.rank,
-                     .top = a.indexer.top};
+  attention.shape.scale = a.scale;
+  attention.latent = {.heads = a.heads,
+                      .rank = a.rank,
+                      .turning = turning,
+                      .nope = a.nope,
+                      .value = a.value,
+                      .top = a.indexer.top};
+  const LatentWeights both = latent_weights("self_attn.kv_b_proj", a);
+  attention.latent_keys = both.keys;
+  attention.latent_values = both.values;
   attention.rope = a.rope;
   attention.pairs = a.pairs;
   attention.query_scale = a.query_scale;
   if (a.indexer.heads > 0) attention.selected = selected_;
-  ValueId heads = record_.attention("self_attn", q, attention);
-  heads = record_.heads_linear("self_attn.kv_b_proj.values", heads, both.values, a.heads);
+  const ValueId heads =
+      record_.latent_attention("self_attn", "self_attn.kv_b_proj", q, latent, attention);
   return linear("self_attn.o_proj", heads, config_.hidden_size,
                 {.split = Split::kInputs, .has_bias = a.has_bias});
 }

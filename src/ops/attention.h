@@ -1,5 +1,5 @@
 #pragma once
-// The shape of one attention block.
+// The shape of one attention block, and of the latents that some have.
 
 #include <algorithm>
 #include <cstdint>
@@ -37,6 +37,34 @@ struct AttentionShape {
   int64_t first_seen(int64_t position) const {
     if (window == 0) return 0;
     return in_chunks ? position / window * window : std::max<int64_t>(0, position - window + 1);
+  }
+};
+
+/// Latents, of which two matrices of a head make its keys and values. Attention over the latents
+/// themselves has the matrices absorbed into queries and results (AttentionShape::values_in_keys).
+/// Expanded to keys and values of every head they have fewer numbers: that costs less where many
+/// tokens read what is made once for all of them.
+struct LatentSizes {
+  int64_t heads = 0;  // 0: there are no latents
+  int64_t rank = 0;
+  int64_t turning = 0;  // numbers of a key that turn, which all heads share
+  int64_t nope = 0;     // the others, of a head
+  int64_t value = 0;
+  int64_t top = 0;  // AttentionShape::top
+
+  /// Keys and values of a head lie in as many numbers.
+  int64_t head_dim() const { return std::max(nope + turning, value); }
+
+  /// Says whether a machine that expands does so for some tokens of a sequence after `cached` ones:
+  /// what a head multiplies decides, whatever else is computed. The rows of absorbed queries and
+  /// results have to have room for the others, and every token sees all before it.
+  bool is_expanded(int64_t tokens, int64_t cached) const {
+    constexpr int64_t kLeastTokens = 16;  // fewer share too little of what each key costs
+    if (heads == 0 || tokens < kLeastTokens || nope > rank || value > rank) return false;
+    if (top > 0 && cached + tokens > top) return false;
+    const int64_t pairs = tokens * cached + tokens * (tokens + 1) / 2;  // of a query and a key
+    const int64_t saved = 2 * (rank + turning) - 2 * head_dim();
+    return pairs * saved > cached * rank * (nope + value);
   }
 };
 

@@ -124,7 +124,34 @@ ValueId Recorder::attention(std::string_view name, ValueId qkv, const Attention&
                             .selected = attention.selected,
                             .shape = shape,
                             .cache = cache,
-                            .sinks = attention.sinks});
+                            .sinks = attention.sinks,
+                            .latent = attention.latent,
+                            .latent_keys = attention.latent_keys,
+                            .latent_values = attention.latent_values});
+}
+
+ValueId Recorder::latent_attention(std::string_view name, std::string_view matrices, ValueId q,
+                                   ValueId latent, Attention attention) {
+  const LatentSizes& sizes = attention.latent;
+  AttentionShape& shape = attention.shape;
+  shape.heads = sizes.heads;
+  shape.kv_heads = 1;
+  shape.head_dim = sizes.rank + sizes.turning;
+  shape.values_in_keys = shape.first_turning = sizes.rank;
+  shape.top = sizes.top;
+  const ValueId absorbed =
+      add(std::string(matrices) + ".keys", HeadsLinearOp{.x = q,
+                                                         .rest = latent,
+                                                         .weight = attention.latent_keys,
+                                                         .heads = sizes.heads,
+                                                         .kept = sizes.turning,
+                                                         .rest_cols = cols(latent),
+                                                         .latent = sizes});
+  const ValueId heads = this->attention(name, absorbed, attention);
+  return add(
+      std::string(matrices) + ".values",
+      HeadsLinearOp{
+          .x = heads, .weight = attention.latent_values, .heads = sizes.heads, .latent = sizes});
 }
 
 ValueId Recorder::selection(std::string_view name, ValueId q, ValueId k, ValueId weights,

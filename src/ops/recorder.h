@@ -73,17 +73,6 @@ class Recorder {
     return add(name, GatedLinearOp{.x = x, .gate_up = gate_up, .gate = gate});
   }
 
-  /// HeadsLinearOp.
-  ValueId heads_linear(std::string_view name, ValueId x, const Weight& weight, int64_t heads,
-                       int64_t kept = 0, ValueId rest = kNoValue) {
-    return add(name, HeadsLinearOp{.x = x,
-                                   .rest = rest,
-                                   .weight = weight,
-                                   .heads = heads,
-                                   .kept = kept,
-                                   .rest_cols = cols(rest)});
-  }
-
   /// Rotary positions and attention over a cache of its own, or where the shape has no keys over
   /// that of `source`. `qkv` [AttentionShape::qkv_size()]. `rope` turns all of a head, or a part of
   /// it; nullptr: nothing turns.
@@ -96,8 +85,15 @@ class Recorder {
     RopePairs pairs = RopePairs::kHalves;
     QueryScale query_scale = {};
     ValueId selected = kNoValue;  // positions, as selection() gives them
+    LatentSizes latent = {};      // of latent_attention()
+    Weight latent_keys = {}, latent_values = {};
   };
   ValueId attention(std::string_view name, ValueId qkv, const Attention& attention);
+  /// Attention over latents: of queries [heads][nope + turning] and a latent of each token
+  /// [rank + turning], results [heads][value]. `matrices`: what stands before ".keys" and ".values"
+  /// in the names of both products. The shape follows from `attention.latent`, but for its scale.
+  ValueId latent_attention(std::string_view name, std::string_view matrices, ValueId q,
+                           ValueId latent, Attention attention);
   /// SelectOp over a cache of keys of its own: queries [shape.q_size()] and keys [head_dim] turn
   /// first.
   ValueId selection(std::string_view name, ValueId q, ValueId k, ValueId weights,

@@ -100,6 +100,9 @@ Operands AttendOp::operands() const {
   all.push_back(holds("sinks", sinks.size > 0 ? shape.heads : 0, sinks.size));
   all.push_back(holds("heads of keys with values in them",
                       shape.values_in_keys > 0 ? 1 : shape.kv_heads, shape.kv_heads));
+  all.push_back(holds("rows of the matrix of keys", latent.heads * latent.rank, latent_keys.rows));
+  all.push_back(
+      holds("rows of the matrix of values", latent.heads * latent.value, latent_values.rows));
   all.push_back(writes(y, shape.result_size()));
   return all;
 }

@@ -273,7 +273,8 @@ struct SelectOp {
 
 /// y = causal attention of the queries of qkv over the cache, or over those positions of `selected`
 /// [shape.top]. `sinks` [heads], or of size 0: a logit that takes part in the softmax and has no
-/// value.
+/// value. A machine may expand the latents of the cache for some parts of a batch: queries and
+/// results of these lie in the rows as HeadsLinearOp says.
 struct AttendOp {
   ValueId y = kNoValue;
   ValueId qkv = kNoValue;
@@ -281,6 +282,9 @@ struct AttendOp {
   AttentionShape shape;
   CacheSlot cache;
   Vector sinks;
+  LatentSizes latent = {};
+  Weight latent_keys = {};    // [heads * rank][nope]
+  Weight latent_values = {};  // [heads * value][rank]
 
   Operands operands() const;
   std::string text() const;
@@ -288,7 +292,8 @@ struct AttendOp {
 
 /// y = the product of each head of x with a matrix of its own, of the first numbers of the head:
 /// the other `kept` ones follow its outputs as they are. After all heads comes `rest`, unless it is
-/// no value.
+/// no value. Where a machine expands latents, nothing is multiplied: of queries, which have a rest,
+/// the numbers stand at the end of the outputs, of results at the beginning of the inputs.
 struct HeadsLinearOp {
   ValueId y = kNoValue;
   ValueId x = kNoValue;
@@ -297,6 +302,7 @@ struct HeadsLinearOp {
   int64_t heads = 1;
   int64_t kept = 0;
   int64_t rest_cols = 0;
+  LatentSizes latent = {};
 
   int64_t outputs() const { return weight.rows / heads; }
   Operands operands() const;

@@ -22,10 +22,10 @@ struct Case {
 };
 
 /// Single tokens are split from 512 keys on; 20 heads are one tile of rows and a part of another.
-const Case kCases[] = {{{}, 700},
-                       {{.heads = 20, .nope = 192, .rope = 64, .rank = 512, .value = 256}, 40},
-                       {{.heads = 128, .nope = 128, .rope = 64, .rank = 512, .value = 128}, 9},
-                       {{.heads = 1, .nope = 24, .rope = 16, .rank = 32, .value = 8}, 70}};
+const Case kCases[] = {{kLatentSizes, 700},
+                       {{.heads = 20, .rank = 512, .turning = 64, .nope = 192, .value = 256}, 40},
+                       {{.heads = 128, .rank = 512, .turning = 64, .nope = 128, .value = 128}, 9},
+                       {{.heads = 1, .rank = 32, .turning = 16, .nope = 24, .value = 8}, 70}};
 
 void expect_near(const LatentModel& model, std::span<const int32_t> tokens, Backend& backend,
                  Element type, double decibels) {
@@ -64,7 +64,7 @@ TEST(GpuLatentAttention, gives_the_same_bits_however_a_text_is_cut_in_batch_inva
   DeviceOptions options = gpu();
   options.batch_invariant = true;
   const auto backend = std::move(make_backend(options)).value();
-  const LatentModel model({}, {Format::kF16});
+  const LatentModel model(kLatentSizes, {Format::kF16});
   const std::vector<int32_t> tokens = some_tokens(600);
   const auto whole = logits_with(model, *backend, Element::kF16, tokens, 600);
   ASSERT_TRUE(whole.ok()) << whole.error().message;

@@ -12,13 +12,8 @@
 
 namespace subbyte::testing {
 
-struct LatentSizes {
-  int64_t heads = 4;
-  int64_t nope = 32;  // of a head, that does not turn
-  int64_t rope = 16;
-  int64_t rank = 48;
-  int64_t value = 40;
-};
+inline constexpr LatentSizes kLatentSizes = {
+    .heads = 4, .rank = 48, .turning = 16, .nope = 32, .value = 40};
 
 class LatentModel {
  public:
@@ -26,7 +21,8 @@ class LatentModel {
   static constexpr int64_t kHidden = 64;
   static constexpr float kEps = 1e-5f;
 
-  explicit LatentModel(const LatentSizes& sizes, const WeightFormat& format = {Format::kF32})
+  explicit LatentModel(const LatentSizes& sizes = kLatentSizes,
+                       const WeightFormat& format = {Format::kF32})
       : s_(sizes) {
     const auto random = [&](const WeightFormat& of, int64_t rows, int64_t cols, uint64_t seed) {
       RandomMatrix matrix = random_matrix(of, rows, cols, Contents::kReal, seed);
@@ -35,8 +31,8 @@ class LatentModel {
     };
     table_ = random({Format::kF32}, kVocab, kHidden, 1);
     head_ = random(format, kVocab, kHidden, 2);
-    q_ = random(format, s_.heads * (s_.nope + s_.rope), kHidden, 3);
-    kv_ = random(format, s_.rank + s_.rope, kHidden, 4);
+    q_ = random(format, s_.heads * (s_.nope + s_.turning), kHidden, 3);
+    kv_ = random(format, s_.rank + s_.turning, kHidden, 4);
     keys_ = random(format, s_.heads * s_.rank, s_.nope, 5);
     values_ = random(format, s_.heads * s_.value, s_.rank, 6);
     o_ = random(format, kHidden, s_.heads * s_.value, 7);
@@ -61,19 +57,16 @@ class LatentModel {
     ValueId x = record.embed("embed", table);
     const ValueId h = record.add_norm("first", x, kNoValue, norm);
     const ValueId latent = record.norm_columns("kv_norm", record.linear("kv", h, kv), 0, kv_norm);
-    const ValueId absorbed =
-        record.heads_linear("keys", record.linear("q", h, q), keys, s_.heads, s_.rope, latent);
     Recorder::Attention attention;
-    attention.shape = {.heads = s_.heads,
-                       .kv_heads = 1,
-                       .head_dim = s_.rank + s_.rope,
-                       .scale = scale(),
-                       .values_in_keys = s_.rank,
-                       .first_turning = s_.rank};
+    attention.shape.scale = scale();
+    attention.latent = s_;
+    attention.latent_keys = keys;
+    attention.latent_values = values;
     attention.pairs = RopePairs::kNeighbours;
-    attention.rope = std::make_shared<const Rope>(s_.rope, 10'000);
-    ValueId delta = record.attention("attention", absorbed, attention);
-    delta = record.linear("o", record.heads_linear("values", delta, values, s_.heads), o);
+    attention.rope = std::make_shared<const Rope>(s_.turning, 10'000);
+    const ValueId heads =
+        record.latent_attention("attention", "kv_b", record.linear("q", h, q), latent, attention);
+    const ValueId delta = record.linear("o", heads, o);
     record.logits("head", record.head_norm("last", x, delta, norm), head);
     return std::move(record).finish();
   }
@@ -88,7 +81,7 @@ class LatentModel {
       const auto position = static_cast<double>(x.size());
       queries.push_back(times(q_.view, h));
       for (int64_t head = 0; head < s_.heads; ++head) {
-        turn(queries.back().data() + head * (s_.nope + s_.rope) + s_.nope, position);
+        turn(queries.back().data() + head * (s_.nope + s_.turning) + s_.nope, position);
       }
       const Row kv = times(kv_.view, h);
       const Row latent = normed({kv.begin(), kv.begin() + s_.rank});
@@ -112,7 +105,7 @@ class LatentModel {
  private:
   using Row = std::vector<double>;
 
-  float scale() const { return 1 / std::sqrt(static_cast<float>(s_.nope + s_.rope)); }
+  float scale() const { return 1 / std::sqrt(static_cast<float>(s_.nope + s_.turning)); }
 
   static Result<Norm> ones(Backend& backend, int64_t size) {
     Norm norm;
@@ -140,9 +133,9 @@ class LatentModel {
     return y;
   }
   void turn(double* x, double position) const {
-    for (int64_t i = 0; i < s_.rope / 2; ++i) {
-      const double angle =
-          position * std::pow(10'000, -2 * static_cast<double>(i) / static_cast<double>(s_.rope));
+    for (int64_t i = 0; i < s_.turning / 2; ++i) {
+      const double angle = position * std::pow(10'000, -2 * static_cast<double>(i) /
+                                                           static_cast<double>(s_.turning));
       const double even = x[2 * i];
       const double odd = x[2 * i + 1];
       x[2 * i] = even * std::cos(angle) - odd * std::sin(angle);
@@ -169,7 +162,7 @@ class LatentModel {
 
   Row attended(const Row& query, const std::vector<Row>& keys, const std::vector<Row>& values,
                std::size_t token) const {
-    const int64_t dim = s_.nope + s_.rope;
+    const int64_t dim = s_.nope + s_.turning;
     Row y(s_.heads * s_.value);
     for (int64_t head = 0; head < s_.heads; ++head) {
       Row weights;
