@@ -169,8 +169,8 @@ Result<TensorSource> with_joined_latents(const ImportContext& context) {
     const std::string place = name.substr(0, name.size() - ending.size() + 1);
     SUBBYTE_TRY(const Matrix keys, import_matrix(context, place + std::string(kKeysApart)));
     SUBBYTE_TRY(const Matrix values, import_matrix(context, place + std::string(kValuesApart)));
-    if (keys.view.rows % values.view.cols != 0 ||
-        values.view.rows % (keys.view.rows / values.view.cols) != 0) {
+    const int64_t heads = keys.view.rows / std::max<int64_t>(1, values.view.cols);
+    if (heads < 1 || heads * values.view.cols != keys.view.rows || values.view.rows % heads != 0) {
       return tensor_error("gguf.tensor", tensor, "expected as many heads as v_b_proj has");
     }
     FileTensor joined = joined_side(keys.view, values.view, tensor, context.pool);
