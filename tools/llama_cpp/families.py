@@ -190,7 +190,7 @@ class Figures:
         return [self.our_command(case, case.first), second]
 
     def measure(self, case: Case) -> dict:
-        """The rows of both programs, by test."""
+        """The rows of both programs, by test; of one alone where the other fails."""
         tokens = (64, 8) if self.arguments.tiny else (4096, 128) if case.machine == "gpu" else (
             512, 64)
         options = ["-p", str(tokens[0]), "-n", str(tokens[1] if case.decode else 0)]
@@ -200,11 +200,16 @@ class Figures:
         for i in range(self.arguments.rounds):
             print(f"{case.name}, {case.machine}: round {i + 1}", file=sys.stderr)
             for side, command in zip(sides, commands):
-                rows = rows_of([*command, "-r", str(self.arguments.repetitions), *options],
-                               environment)
+                try:
+                    rows = rows_of([*command, "-r", str(self.arguments.repetitions), *options],
+                                   environment)
+                except (SystemExit, OSError) as problem:
+                    print(f"{case.name}, {case.machine}: {problem}", file=sys.stderr)
+                    continue
                 for name, row in rows.items():
                     side.setdefault(name, []).append(row)
-        return {name: {"ours": sides[0][name], "theirs": sides[1][name]} for name in sides[0]}
+        return {name: {"ours": sides[0].get(name, []), "theirs": sides[1].get(name, [])}
+                for name in {**sides[0], **sides[1]}}
 
     def run_case(self, case: Case) -> None:
         begin = time.monotonic()
@@ -226,18 +231,22 @@ class Figures:
             self.arguments.results.parent.mkdir(parents=True, exist_ok=True)
             self.arguments.results.write_text(json.dumps(self.results, indent=1) + "\n")
 
+    def is_known(self, case: Case) -> bool:
+        found = self.results.get(f"{case.name}, {case.machine}", {"tests": {}})["tests"]
+        return bool(found) and all(all(rows.values()) for rows in found.values())
+
     def run(self) -> bool:
         """Whether nothing is missing."""
         for case in self.cases:
             key = f"{case.name}, {case.machine}"
-            if key not in self.results:
+            if not self.is_known(case):
                 if self.end - time.monotonic() < case.seconds:
                     print(f"left out for want of time: {key}", file=sys.stderr)
                     continue
                 self.run_case(case)
             for line in self.lines(case):
                 print(line, file=sys.stderr)
-        return all(f"{case.name}, {case.machine}" in self.results for case in self.cases)
+        return all(map(self.is_known, self.cases))
 
     # --- the table --------------------------------------------------------------------------------
 
@@ -250,10 +259,11 @@ class Figures:
             is_prompt = name.startswith("prompt")
             shares = [float(row.get("read_share") or 0) for row in rows["ours"]]
             share = f"{100 * statistics.median(shares):.0f}" if any(shares) else ""
-            ratio = statistics.median(mine) / statistics.median(other)
-            lines.append("|" + "|".join([case.name, case.machine, name, cell(mine), share,
-                                         cell(other), f"{ratio:.2f}",
-                                         case.wish(is_prompt)]) + "|")
+            both = [cell(rates) if rates else "-" for rates in (mine, other)]
+            ratio = "-" if "-" in both else (
+                f"{statistics.median(mine) / statistics.median(other):.2f}")
+            lines.append("|" + "|".join([case.name, case.machine, name, both[0], share, both[1],
+                                         ratio, case.wish(is_prompt)]) + "|")
         return lines
 
     def print_table(self) -> None:
